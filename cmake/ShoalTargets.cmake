@@ -1,0 +1,98 @@
+# shoal_library, shoal_test, shoal_program, shoal_bench, shoal_fuzz: how every folder declares what it builds.
+#
+# Layers are enforced by link: for each library, <name>_link_check links the whole archive against just its declared
+# dependencies with no undefined symbol allowed, so code that reaches into an undeclared layer does not build.
+
+add_library(shoal_flags INTERFACE)
+target_include_directories(shoal_flags INTERFACE ${PROJECT_SOURCE_DIR} ${PROJECT_BINARY_DIR})
+target_compile_options(shoal_flags INTERFACE -Wall -Wextra -Wpedantic -Werror -Wno-missing-field-initializers)
+if(CMAKE_CXX_COMPILER_ID MATCHES "Clang")
+  target_compile_options(shoal_flags INTERFACE -Wthread-safety)
+endif()
+if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
+  # A portable baseline (AVX2); wider kernels are chosen at run time.
+  target_compile_options(shoal_flags INTERFACE -march=x86-64-v3)
+endif()
+# Contraction would let the compiler fuse a*b+c differently in two places that must give the same bits.
+target_compile_options(shoal_flags INTERFACE -ffp-contract=off)
+if(SHOAL_SANITIZE)
+  target_compile_options(shoal_flags INTERFACE -fsanitize=${SHOAL_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
+  target_link_options(shoal_flags INTERFACE -fsanitize=${SHOAL_SANITIZE})
+endif()
+if(SHOAL_FUZZ)
+  target_compile_options(shoal_flags INTERFACE -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=all)
+  target_link_options(shoal_flags INTERFACE -fsanitize=address,undefined)
+endif()
+
+# shoal_library(NAME SOURCES ... DEPENDS ...)
+function(shoal_library name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;DEPENDS" ${ARGN})
+  add_library(${name} STATIC ${ARG_SOURCES})
+  target_link_libraries(${name} PUBLIC shoal_flags ${ARG_DEPENDS})
+  if(NOT SHOAL_SANITIZE AND NOT SHOAL_FUZZ)
+    add_library(${name}_link_check MODULE ${PROJECT_SOURCE_DIR}/cmake/link_check.cc)
+    target_link_libraries(${name}_link_check PRIVATE
+      -Wl,--whole-archive $<TARGET_FILE:${name}> -Wl,--no-whole-archive -Wl,--no-undefined ${ARG_DEPENDS} shoal_flags)
+    add_dependencies(${name}_link_check ${name})
+    set_target_properties(${name}_link_check PROPERTIES LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/link_check)
+  endif()
+endfunction()
+
+# shoal_program(NAME SOURCES ... DEPENDS ...): one of the programs, placed in <build>/bin.
+function(shoal_program name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;DEPENDS" ${ARGN})
+  add_executable(${name} ${ARG_SOURCES})
+  target_link_libraries(${name} PRIVATE shoal_flags ${ARG_DEPENDS})
+  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/bin)
+endfunction()
+
+# shoal_test(NAME SOURCES ... DEPENDS ... [LABELS ...] [TIMEOUT seconds] [PROCESSORS n]): one GoogleTest program = one CTest test.
+function(shoal_test name)
+  cmake_parse_arguments(ARG "" "TIMEOUT;PROCESSORS" "SOURCES;DEPENDS;LABELS" ${ARGN})
+  if(SHOAL_FUZZ)
+    return()
+  endif()
+  add_executable(${name} ${ARG_SOURCES})
+  target_link_libraries(${name} PRIVATE shoal_flags ${ARG_DEPENDS} GTest::gmock_main)
+  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
+  add_test(NAME ${name} COMMAND ${name})
+  if(NOT ARG_TIMEOUT)
+    set(ARG_TIMEOUT 120)
+  endif()
+  if(NOT ARG_PROCESSORS)
+    set(ARG_PROCESSORS 1)
+  endif()
+  if(NOT ARG_LABELS)
+    set(ARG_LABELS unit)
+  endif()
+  # A test that skips everything says so through GoogleTest's own line; CTest then reports it as skipped, not passed.
+  set_tests_properties(${name} PROPERTIES TIMEOUT ${ARG_TIMEOUT} PROCESSORS ${ARG_PROCESSORS} LABELS "${ARG_LABELS}"
+    SKIP_REGULAR_EXPRESSION "\\[  PASSED  \\] 0 tests")
+endfunction()
+
+# shoal_bench(NAME SOURCES ... DEPENDS ...): a Google Benchmark program, placed in <build>/bench.
+function(shoal_bench name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;DEPENDS" ${ARGN})
+  if(NOT SHOAL_BENCH OR SHOAL_FUZZ)
+    return()
+  endif()
+  add_executable(${name} ${ARG_SOURCES})
+  target_link_libraries(${name} PRIVATE shoal_flags ${ARG_DEPENDS} benchmark::benchmark)
+  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/bench)
+endfunction()
+
+# shoal_fuzz(NAME SOURCES ... DEPENDS ... [CORPUS folder]): a libFuzzer target; CTest runs it for a few seconds.
+function(shoal_fuzz name)
+  cmake_parse_arguments(ARG "" "CORPUS" "SOURCES;DEPENDS" ${ARGN})
+  if(NOT SHOAL_FUZZ)
+    return()
+  endif()
+  add_executable(${name} ${ARG_SOURCES})
+  target_link_libraries(${name} PRIVATE shoal_flags ${ARG_DEPENDS})
+  target_link_options(${name} PRIVATE -fsanitize=fuzzer)
+  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/fuzz)
+  set(corpus ${PROJECT_BINARY_DIR}/fuzz/${name}-corpus)
+  file(MAKE_DIRECTORY ${corpus})
+  add_test(NAME ${name} COMMAND ${name} -max_total_time=10 -rss_limit_mb=2048 -timeout=5 ${corpus} ${ARG_CORPUS})
+  set_tests_properties(${name} PROPERTIES TIMEOUT 60 LABELS fuzz)
+endfunction()

@@ -1,0 +1,53 @@
+// Prometheus metrics of one process. Names and units follow docs/metrics.md: prefix shoal_, base units (seconds, bytes,
+// ratios 0 to 1), _total on counters only, few label values (never a step, tensor or sequence).
+//
+// A Metrics object is made in main and handed down by reference; families are made once at start-up and kept, so the
+// hot path is one atomic add. Thread-safe.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "prometheus/counter.h"
+#include "prometheus/gauge.h"
+#include "prometheus/histogram.h"
+#include "prometheus/registry.h"
+
+namespace prometheus {
+class Exposer;
+}
+
+namespace shoal {
+
+class Metrics {
+ public:
+  using Labels = std::map<std::string, std::string>;
+  using Counter = prometheus::Counter;
+  using Gauge = prometheus::Gauge;
+  using Histogram = prometheus::Histogram;
+
+  Metrics();
+  ~Metrics();
+  Metrics(const Metrics&) = delete;
+  Metrics& operator=(const Metrics&) = delete;
+
+  // References stay valid as long as this object; asking twice for the same name and labels gives the same one.
+  Counter& counter(const std::string& name, const std::string& help, const Labels& labels = {});
+  Gauge& gauge(const std::string& name, const std::string& help, const Labels& labels = {});
+  // Buckets for latencies: 10 us to 10 s, log-spaced.
+  Histogram& latency(const std::string& name, const std::string& help, const Labels& labels = {});
+
+  // Serves /metrics on 0.0.0.0:port (0 picks a free one) until destruction; returns the port.
+  absl::StatusOr<int> Serve(int port);
+
+  // The text exposition, for tests and `shoal status`.
+  std::string Text() const;
+
+ private:
+  std::shared_ptr<prometheus::Registry> registry_;
+  std::unique_ptr<prometheus::Exposer> exposer_;
+};
+
+}  // namespace shoal

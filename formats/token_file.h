@@ -1,0 +1,71 @@
+// The token file: a dataset tokenised once, which coordinator and workers map. One file, little-endian:
+//
+//   header   {magic "SHOALTOK", version, sample count, token count, vocabulary size, tokenizer hash, checksum of the index}
+//   index    per sample: {first token (u64), tokens (u32), targets (u32)}
+//   tokens   i32 ids, all samples one after the other
+//   labels   i32, aligned with tokens: the id to be predicted AT that position (already shifted by one: labels[i] is the
+//            token that follows tokens[i]), or -100 where no loss is taken; a sample's last label is always -100
+//
+// The coordinator reads lengths and target counts from the index to plan; workers read tokens and labels. Both treat the
+// file as hostile until Open has checked header, index bounds and checksum; token ids and labels are checked against the
+// vocabulary when a sample is read. docs/data-formats.md describes the bytes.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+namespace shoal::formats {
+
+inline constexpr int32_t kIgnoredLabel = -100;
+
+// One sample's views into the map.
+struct TokenSample {
+  std::span<const int32_t> tokens;
+  std::span<const int32_t> labels;  // shifted, see above
+  int64_t targets = 0;              // labels that are not kIgnoredLabel
+};
+
+class TokenFile {
+ public:
+  static absl::StatusOr<std::unique_ptr<TokenFile>> Open(const std::string& path);
+  ~TokenFile();
+
+  int64_t samples() const;
+  int64_t tokens(int64_t sample) const;
+  int64_t targets(int64_t sample) const;
+  int64_t vocabulary() const;
+  int64_t total_tokens() const;
+  uint64_t tokenizer_hash() const;
+  // Checks ids against the vocabulary. OutOfRange for a sample that does not exist, DataLoss for a bad id.
+  absl::StatusOr<TokenSample> Sample(int64_t sample) const;
+
+ private:
+  struct State;
+  explicit TokenFile(std::unique_ptr<State> state);
+  std::unique_ptr<State> state_;
+};
+
+// Writes samples as they come; the file appears under its name only at Finish (write to a temporary, sync, rename).
+class TokenFileWriter {
+ public:
+  static absl::StatusOr<std::unique_ptr<TokenFileWriter>> Create(const std::string& path, int64_t vocabulary,
+                                                                 uint64_t tokenizer_hash);
+  ~TokenFileWriter();  // without Finish, removes what was written
+
+  // `labels` are shifted already and as long as tokens.
+  absl::Status Add(std::span<const int32_t> tokens, std::span<const int32_t> labels);
+  absl::Status Finish();
+
+ private:
+  struct State;
+  explicit TokenFileWriter(std::unique_ptr<State> state);
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace shoal::formats

@@ -1,0 +1,111 @@
+// The job file: one YAML document that says everything about a run. docs/job-file.md documents it key by key.
+//
+// Precedence: defaults < file < --set. Unknown keys are errors that name the nearest known key; contradictions are
+// errors that name both keys. The resolved job is written beside every checkpoint and travels to every process as YAML.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "common/dtype.h"
+
+namespace shoal::plan {
+
+enum class ComputeType { kAuto, kFp32, kBf16 };
+enum class LearningRateSchedule { kConstant, kLinear, kCosine };
+enum class OversizePolicy { kError, kSkip, kTruncate };
+enum class Template { kPlain, kChatML, kLlama3 };
+enum class Accumulate { kFloat, kExact };
+// How long a worker keeps fetched weights: for one use of the layer, or for the whole step.
+enum class Residency { kAuto, kLayer, kStep };
+// When a worker pushes gradients: after each microbatch, or once per step after summing locally.
+enum class PushPolicy { kAuto, kMicrobatch, kStep };
+
+struct DataOptions {
+  std::string train;              // JSONL, or a token file made by `shoal data prepare`
+  Template chat_template = Template::kPlain;  // key: template
+  std::map<std::string, std::string> fields;  // our name -> the file's, e.g. {prompt: question, completion: answer}
+  int64_t max_sequence_tokens = 2048;
+  int64_t microbatch_tokens = 4096;
+  OversizePolicy oversize = OversizePolicy::kError;
+  uint64_t seed = 1;              // order of samples in each data pass
+  bool shuffle = true;
+};
+
+struct TrainOptions {
+  int64_t steps = 100;
+  int64_t minibatch_samples = 32;
+  ComputeType compute = ComputeType::kAuto;
+  double learning_rate = 1e-4;
+  LearningRateSchedule schedule = LearningRateSchedule::kCosine;
+  int64_t warmup_steps = 0;
+  double minimum_learning_rate = 0;  // where linear and cosine end
+  double weight_decay = 0.1;
+  double beta1 = 0.9;
+  double beta2 = 0.95;
+  double epsilon = 1e-8;
+  double clip_norm = 1.0;         // 0: no clipping
+  Residency residency = Residency::kAuto;
+  PushPolicy push = PushPolicy::kAuto;
+  int64_t prefetch_units = 2;
+  int64_t threads_per_worker = 0;  // 0: the machine's cores divided by the local workers
+  uint64_t seed = 1;
+};
+
+struct ServiceOptions {
+  DType wire_type = DType::kF32;  // resolved; key wire_type: auto|bf16|fp32 (auto follows compute)
+  bool wire_type_auto = true;
+  DType gradient_type = DType::kF32;  // how gradients travel: fp32 (default) or bf16
+  Accumulate accumulate = Accumulate::kFloat;
+  int64_t partition_bytes = 4 << 20;  // counted in fp32
+  int64_t push_slots = 4;             // credits of one client at one server
+  std::vector<std::string> transports = {"shm", "tcp"};  // in order of preference
+  int64_t threads_per_server = 0;     // 0: the machine's cores divided by the local servers
+};
+
+struct ClusterOptions {
+  int64_t servers = 0;            // local.servers or, with coordinator, how many to wait for
+  int64_t workers = 0;
+  bool local = false;
+  std::string coordinator;        // HOST:PORT of a running one
+  double lease_seconds = 10;
+  double start_timeout_seconds = 60;
+};
+
+struct CheckpointOptions {
+  std::string directory = "checkpoints";
+  int64_t every_steps = 0;        // 0: only at the end
+  int64_t keep = 3;
+  bool export_huggingface = true; // leave DIRECTORY/huggingface at the end
+};
+
+struct Job {
+  std::string model;              // Hugging Face folder
+  DataOptions data;
+  TrainOptions train;
+  ServiceOptions service;
+  ClusterOptions cluster;
+  CheckpointOptions checkpoint;
+};
+
+// Parses and validates. `file_name` is for messages ("job.yaml:7: ..."). `overrides` are "--set" values, "a.b=value".
+absl::StatusOr<Job> ParseJob(std::string_view yaml, const std::string& file_name,
+                             const std::vector<std::string>& overrides = {});
+
+// Relative paths (model, data.train, checkpoint.directory) are relative to the job file's folder unless they came from
+// --set, which are relative to the working folder; ParseJob leaves them as they are and this makes them absolute.
+// Resolves compute auto by what the CPU offers, and wire_type auto by compute.
+void Resolve(Job& job, const std::string& base_directory, bool cpu_has_bf16);
+
+// The job as YAML that ParseJob reads back to the same Job.
+std::string ToYaml(const Job& job);
+
+// Learning rate of optimizer step `step` (the first is 1): linear warm-up to learning_rate, then the schedule down to
+// minimum_learning_rate at the last step.
+double LearningRateAt(const TrainOptions& train, int64_t step);
+
+}  // namespace shoal::plan
