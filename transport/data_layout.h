@@ -1,0 +1,60 @@
+// How weights, gradients and acknowledgements lie in exposed memory: the contract between servers and clients on the data
+// path. Little-endian, fixed size, versioned by kDataLayoutVersion (checked at Connect). docs/wire-protocol.md shows it.
+//
+// Server's weights region (kRemoteRead), for each partition: a PartitionHeader, then the even and the odd buffer, each
+// count x size of the wire type, each aligned to kBufferAlignment. Version v lies in buffer v % 2. ConnectReply says where.
+// Server's slots region (kRemoteWrite), one per client: `slots` slots of slot_bytes: a PushHeader and the payload.
+// Client's acknowledgement region (kRemoteWrite): one PushAcknowledgement per slot.
+//
+// Push: the client takes a free slot (a credit), writes payload and header with ONE write that rings the doorbell with the slot's
+// index, and keeps the gradient until acknowledged. The server validates the header against what it granted, applies the push or
+// recognises it as applied already, writes the acknowledgement and rings with the slot's index. A lost doorbell delays a
+// push but never loses it: both sides look over slots and acknowledgements again on a timer and on reconnecting.
+#pragma once
+
+#include <cstdint>
+
+namespace shoal::transport {
+
+inline constexpr uint32_t kDataLayoutVersion = 1;
+inline constexpr int64_t kBufferAlignment = 4096;
+
+// Before each partition's buffers. A reader reads the data, then the header, and takes the data for version v only if
+// version[v % 2] == v and sequence[v % 2] is even; the server makes it odd while it writes that buffer.
+struct PartitionHeader {
+  uint64_t version[2];
+  uint64_t sequence[2];
+  uint64_t reserved[4];
+};
+static_assert(sizeof(PartitionHeader) == 64);
+
+inline constexpr uint64_t kPushMagic = 0x31485355504C4853;  // "SHLPUSH1"
+
+// At the start of a slot; the payload follows at kPushHeaderBytes.
+struct PushHeader {
+  uint64_t magic;
+  uint64_t incarnation;      // of the worker, given by the coordinator
+  int64_t generation;        // of the shard map
+  int64_t step;
+  int64_t attempt;
+  int64_t sequence;          // the k-th push of this partition by this worker in this attempt, from 1
+  int32_t partition;
+  uint32_t dtype;            // shoal::DType of the payload: kF32 or kBF16
+  int64_t count;             // elements: the whole partition
+  uint64_t payload_hash;     // XXH3-64 of the payload where integrity checks are on, else 0
+  uint64_t push_id;          // unique per client connection, never 0; what the acknowledgement repeats
+  uint64_t reserved[5];
+};
+inline constexpr int64_t kPushHeaderBytes = 128;
+static_assert(sizeof(PushHeader) == kPushHeaderBytes);
+
+// One per slot in the client's acknowledgement region. Written whole by the server, in one write.
+struct PushAcknowledgement {
+  uint64_t push_id;
+  int32_t code;              // absl::StatusCode: kOk applied (now or before), else why it was refused
+  uint32_t applied_before;   // 1: recognised as a duplicate
+  uint64_t reserved[6];
+};
+static_assert(sizeof(PushAcknowledgement) == 64);
+
+}  // namespace shoal::transport
