@@ -1,0 +1,39 @@
+// The bearer token that every call between the processes of a job carries. It is read from a file
+// or the environment, sent as metadata "authorization: Bearer ...", compared in constant time, and
+// never logged or put into a message.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "absl/status/statusor.h"
+
+namespace shoal::rpc {
+
+class Token {
+ public:
+  Token() = default;
+  // InvalidArgument for an empty one, one that is too long, or one with characters that metadata
+  // cannot carry.
+  static absl::StatusOr<Token> Create(std::string value);
+  // A fresh random one: what a launcher gives to the processes it starts.
+  static Token Generate();
+
+  bool empty() const { return value_.empty(); }
+  // Takes the same time wherever the two differ.
+  bool Matches(std::string_view presented) const;
+  // For handing on to a child process or into metadata; never for a log.
+  const std::string& secret() const { return value_; }
+
+ private:
+  explicit Token(std::string value) : value_(std::move(value)) {}
+  std::string value_;
+};
+
+inline constexpr const char* kTokenVariable = "SHOAL_TOKEN";
+
+// The token in `path` (white space around it does not count), or without a path the one in the
+// environment variable SHOAL_TOKEN. FailedPrecondition where there is neither.
+absl::StatusOr<Token> LoadToken(const std::string& path);
+
+}  // namespace shoal::rpc
