@@ -63,6 +63,7 @@ struct Capabilities {
   bool one_sided_reads = false;   // a read takes no thread of the peer's process
   bool same_host_only = false;
   bool inline_reads = false;      // PostReads copies before it returns (completion events still come)
+  bool exposes_any_memory = false;  // Register may expose memory that this transport did not allocate
   int64_t max_operation_bytes = 0;  // larger ones are split by the transport itself; this is where a split happens
 };
 
@@ -145,8 +146,10 @@ class Transport {
   virtual absl::StatusOr<std::unique_ptr<EventQueue>> CreateQueue() = 0;
   // Zeroed memory that can be exposed.
   virtual absl::StatusOr<std::shared_ptr<Region>> Allocate(int64_t bytes, Access access) = 0;
-  // Registers memory of the caller's, which must outlive the region, for local use (kLocal).
-  virtual absl::StatusOr<std::shared_ptr<Region>> Register(std::span<std::byte> memory) = 0;
+  // Registers memory of the caller's, which must outlive the region. kLocal always works. Another access exposes that memory:
+  // Unimplemented where capabilities().exposes_any_memory is false (shm can expose only what it allocated). So memory that
+  // several transports expose is allocated from the one that cannot, and registered with the others.
+  virtual absl::StatusOr<std::shared_ptr<Region>> Register(std::span<std::byte> memory, Access access) = 0;
 
   virtual absl::StatusOr<std::unique_ptr<Connector>> Offer(const ConnectionOptions& options) = 0;
   virtual absl::StatusOr<Acceptance> Accept(const std::string& offer, const ConnectionOptions& options) = 0;
