@@ -1,0 +1,208 @@
+#include "client/cli/machine.h"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/statvfs.h>
+#include <sys/utsname.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cmath>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <set>
+#include <sstream>
+
+#include "common/file.h"
+#include "common/status.h"
+#include "common/thread_pool.h"
+
+namespace shoal::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int64_t kMaximumProcFile = int64_t{16} << 20;
+
+std::string FirstLine(const std::string& path) {
+  std::ifstream file(path);
+  std::string line;
+  std::getline(file, line);
+  return line;
+}
+
+// /proc files have no size, so they are read as streams.
+std::string WholeFile(const std::string& path) {
+  std::ifstream file(path);
+  std::string text;
+  char buffer[4096];
+  while (file.read(buffer, sizeof(buffer)) || file.gcount() > 0) {
+    text.append(buffer, static_cast<size_t>(file.gcount()));
+    if (static_cast<int64_t>(text.size()) > kMaximumProcFile) {
+      break;
+    }
+  }
+  return text;
+}
+
+// The value of the first "key : value" or "key: value kB" line.
+std::string ValueOf(const std::string& text, const std::string& key) {
+  std::istringstream lines(text);
+  std::string line;
+  while (std::getline(lines, line)) {
+    if (!line.starts_with(key)) {
+      continue;
+    }
+    const size_t colon = line.find(':');
+    const size_t begin =
+        colon == std::string::npos ? colon : line.find_first_not_of(" \t", colon + 1);
+    if (begin != std::string::npos && line.find_first_not_of(" \t:", key.size()) >= colon) {
+      return line.substr(begin);
+    }
+  }
+  return "";
+}
+
+int64_t KibibytesOf(const std::string& text, const std::string& key) {
+  return std::strtoll(ValueOf(text, key).c_str(), nullptr, 10) * 1024;
+}
+
+std::vector<std::string> EntriesOf(const std::string& folder) {
+  std::vector<std::string> names;
+  std::error_code error;
+  for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
+    names.push_back(it->path().filename().string());
+  }
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+void ExamineCpu(const std::string& root, Machine& machine) {
+  const std::string text = WholeFile(root + "/proc/cpuinfo");
+  machine.cpu_model = ValueOf(text, "model name");
+  std::istringstream words(ValueOf(text, "flags"));
+  std::set<std::string> flags;
+  for (std::string word; words >> word;) {
+    flags.insert(word);
+  }
+  machine.avx2 = flags.contains("avx2");
+  machine.fma = flags.contains("fma");
+  machine.avx512 = flags.contains("avx512f") && flags.contains("avx512bw") &&
+                   flags.contains("avx512vl") && flags.contains("avx512dq");
+  machine.avx512_bf16 = flags.contains("avx512_bf16");
+  machine.amx_bf16 = flags.contains("amx_bf16");
+  machine.cores_online = static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN));
+  machine.cores_available = AvailableCores();
+  std::istringstream quota(FirstLine(root + "/sys/fs/cgroup/cpu.max"));
+  double limit = 0;
+  double period = 0;
+  if (quota >> limit >> period && period > 0) {
+    machine.cgroup_cores = limit / period;
+  }
+}
+
+void ExamineMemory(const std::string& root, Machine& machine) {
+  const std::string text = WholeFile(root + "/proc/meminfo");
+  machine.memory_bytes = KibibytesOf(text, "MemTotal");
+  machine.memory_available_bytes = KibibytesOf(text, "MemAvailable");
+  const int64_t limit =
+      std::strtoll(FirstLine(root + "/sys/fs/cgroup/memory.max").c_str(), nullptr, 10);
+  if (limit > 0) {  // "max" reads as 0
+    const int64_t used =
+        std::strtoll(FirstLine(root + "/sys/fs/cgroup/memory.current").c_str(), nullptr, 10);
+    machine.memory_bytes = std::min(machine.memory_bytes, limit);
+    machine.memory_available_bytes =
+        std::min(machine.memory_available_bytes, std::max<int64_t>(0, limit - used));
+  }
+  rlimit memlock{};
+  getrlimit(RLIMIT_MEMLOCK, &memlock);
+  machine.memlock_bytes =
+      memlock.rlim_cur == RLIM_INFINITY ? -1 : static_cast<int64_t>(memlock.rlim_cur);
+  struct statvfs shm {};
+  if (statvfs((root + "/dev/shm").c_str(), &shm) == 0) {
+    machine.shm_bytes = static_cast<int64_t>(shm.f_blocks * shm.f_frsize);
+    machine.shm_free_bytes = static_cast<int64_t>(shm.f_bavail * shm.f_frsize);
+  }
+  machine.memfd = UniqueFd(memfd_create("shoal-doctor", MFD_CLOEXEC | MFD_ALLOW_SEALING)).valid();
+}
+
+void ExamineDevices(const std::string& root, Machine& machine) {
+  for (const std::string& name : EntriesOf(root + "/proc/driver/nvidia/gpus")) {
+    const std::string model =
+        ValueOf(WholeFile(root + "/proc/driver/nvidia/gpus/" + name + "/information"), "Model");
+    machine.gpus.push_back(model.empty() ? name : model);
+  }
+  if (machine.gpus.empty()) {  // containers may hide /proc/driver and still pass the devices in
+    for (const std::string& name : EntriesOf(root + "/dev")) {
+      const bool numbered =
+          name.size() > 6 && name.find_first_not_of("0123456789", 6) == std::string::npos;
+      if (name.starts_with("nvidia") && numbered) {
+        machine.gpus.push_back("/dev/" + name);
+      }
+    }
+  }
+  machine.nvidia_driver = FirstLine(root + "/sys/module/nvidia/version");
+  machine.rdma_core = fs::exists(root + "/dev/infiniband");
+  const std::string rdma = root + "/sys/class/infiniband";
+  for (const std::string& name : EntriesOf(rdma)) {
+    machine.rdma_devices.push_back(
+        {.name = name,
+         .link_layer = FirstLine(rdma + "/" + name + "/ports/1/link_layer"),
+         .state = FirstLine(rdma + "/" + name + "/ports/1/state")});
+  }
+}
+
+}  // namespace
+
+Machine ExamineMachine(const std::string& root) {
+  Machine machine;
+  utsname names{};
+  if (uname(&names) == 0) {
+    machine.host = names.nodename;
+    machine.kernel = fmt::format("{} {}", names.sysname, names.release);
+  }
+  ExamineCpu(root, machine);
+  ExamineMemory(root, machine);
+  ExamineDevices(root, machine);
+  const UniqueFd listener(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  machine.loopback_port =
+      listener.valid() &&
+      bind(listener.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0;
+  return machine;
+}
+
+int UsableCores(const Machine& machine) {
+  int cores = std::max(1, machine.cores_available);
+  if (machine.cgroup_cores > 0) {
+    cores = std::min(cores, std::max(1, static_cast<int>(std::floor(machine.cgroup_cores))));
+  }
+  return cores;
+}
+
+absl::Status CheckPortFree(const std::string& host, int port) {
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(static_cast<uint16_t>(port));
+  if (inet_pton(AF_INET, host.c_str(), &address.sin_addr) != 1) {
+    return InvalidArgument("{}: not an IPv4 address", host);
+  }
+  const UniqueFd listener(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const int reuse = 1;
+  setsockopt(listener.get(), SOL_SOCKET, SO_REUSEADDR, &reuse, sizeof(reuse));
+  if (bind(listener.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)) != 0) {
+    return FailedPrecondition(
+        "port {} on {} cannot be used ({}): stop what holds it or choose another port", port, host,
+        std::strerror(errno));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace shoal::cli

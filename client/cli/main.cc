@@ -1,0 +1,16 @@
+// shoal: the command line. Everything is in app.h.
+#include <unistd.h>
+
+#include <iostream>
+#include <string>
+#include <vector>
+
+#include "client/cli/app.h"
+#include "common/logging.h"
+
+int main(int argc, char** argv) {
+  shoal::InitLogging({.process = "shoal", .level = "warn"});
+  shoal::cli::Streams streams{std::cout, std::cerr, shoal::cli::DetectTerminal(STDOUT_FILENO),
+                              shoal::cli::DetectTerminal(STDERR_FILENO)};
+  return shoal::cli::RunShoal(std::vector<std::string>(argv + 1, argv + argc), streams);
+}
