@@ -1,0 +1,81 @@
+#include "client/cli/app.h"
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "client/cli/verb_testing.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace shoal::cli {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+const std::vector<std::vector<std::string>>& Verbs() {
+  static const std::vector<std::vector<std::string>> verbs = {{"doctor"}};
+  return verbs;
+}
+
+TEST(App, HelpListsEveryVerb) {
+  const Outcome run = Shoal({"--help"});
+  EXPECT_EQ(run.code, 0);
+  EXPECT_THAT(run.err, IsEmpty());
+  for (const auto& verb : Verbs()) {
+    EXPECT_THAT(run.out, HasSubstr("\n  " + verb.front() + " "));
+  }
+}
+
+TEST(App, EveryVerbHasHelpWithAnExampleOfItself) {
+  for (auto verb : Verbs()) {
+    std::string name = "shoal";
+    for (const std::string& word : verb) {
+      name += " " + word;
+    }
+    verb.push_back("--help");
+    const Outcome run = Shoal(verb);
+    EXPECT_EQ(run.code, 0) << name;
+    EXPECT_THAT(run.out, HasSubstr("Example:\n  " + name)) << run.out;
+    EXPECT_THAT(run.err, IsEmpty());
+  }
+}
+
+TEST(App, VersionIsData) {
+  const Outcome run = Shoal({"--version"});
+  EXPECT_EQ(run.code, 0);
+  EXPECT_THAT(run.out, testing::MatchesRegex("shoal [0-9]+\\.[0-9]+\\.[0-9]+\n"));
+}
+
+TEST(App, UsageErrorsAreOneLineAndExitCodeTwo) {
+  for (const auto& arguments : std::vector<std::vector<std::string>>{
+           {"no-such-verb"}, {"doctor", "--no-such-option"}, {"doctor", "surplus"}}) {
+    const Outcome run = Shoal(arguments);
+    EXPECT_EQ(run.code, 2);
+    EXPECT_THAT(run.out, IsEmpty());
+    EXPECT_THAT(run.err, HasSubstr("shoal: error: "));
+    EXPECT_THAT(run.err, HasSubstr("--help"));
+    EXPECT_EQ(std::count(run.err.begin(), run.err.end(), '\n'), 1) << run.err;
+  }
+}
+
+TEST(App, NothingAskedShowsHelpOnStderrAndFails) {
+  const Outcome run = Shoal({});
+  EXPECT_EQ(run.code, 2);
+  EXPECT_THAT(run.out, IsEmpty());
+  EXPECT_THAT(run.err, HasSubstr("doctor"));
+}
+
+TEST(ExitCodes, WhatTheUserGaveIsTwoWhatHappenedIsOne) {
+  EXPECT_EQ(ExitCodeFor(absl::InvalidArgumentError("")), ExitCode::kUsage);
+  EXPECT_EQ(ExitCodeFor(absl::NotFoundError("")), ExitCode::kUsage);
+  EXPECT_EQ(ExitCodeFor(absl::DataLossError("")), ExitCode::kUsage);
+  EXPECT_EQ(ExitCodeFor(absl::ResourceExhaustedError("")), ExitCode::kUsage);
+  EXPECT_EQ(ExitCodeFor(absl::UnavailableError("")), ExitCode::kFailure);
+  EXPECT_EQ(ExitCodeFor(absl::DeadlineExceededError("")), ExitCode::kFailure);
+  EXPECT_EQ(ExitCodeFor(absl::InternalError("")), ExitCode::kFailure);
+}
+
+}  // namespace
+}  // namespace shoal::cli
