@@ -1,6 +1,6 @@
-// safetensors files: an 8-byte header length, a JSON header, raw little-endian tensors. Read through a memory map, written
-// tensor by tensor. The header is hostile until checked: size, JSON, names, element types, shapes and offsets, no overlap
-// and no gap, all within the file.
+// safetensors files: an 8-byte header length, a JSON header, raw little-endian tensors. Read
+// through a memory map, written tensor by tensor. The header is hostile until checked: size, JSON,
+// names, element types, shapes and offsets, no overlap and no gap, all within the file.
 #pragma once
 
 #include <cstddef>
@@ -39,10 +39,11 @@ class SafetensorsFile {
 };
 
 // What a header parser does without a file, for tests and fuzzing: `bytes` is the whole file.
-absl::StatusOr<std::map<std::string, SafetensorsEntry>> ParseSafetensors(std::span<const std::byte> bytes,
-                                                                         std::map<std::string, std::string>* metadata);
+absl::StatusOr<std::map<std::string, SafetensorsEntry>> ParseSafetensors(
+    std::span<const std::byte> bytes, std::map<std::string, std::string>* metadata);
 
-// Writes one file atomically: shapes are announced first, then the data of each tensor is streamed in that order.
+// Writes one file atomically: shapes are announced first, then the data of each tensor is streamed
+// in that order.
 struct SafetensorsTensor {
   std::string name;
   DType dtype = DType::kF32;
@@ -50,9 +51,9 @@ struct SafetensorsTensor {
 };
 class SafetensorsWriter {
  public:
-  static absl::StatusOr<std::unique_ptr<SafetensorsWriter>> Create(const std::string& path,
-                                                                   const std::vector<SafetensorsTensor>& tensors,
-                                                                   const std::map<std::string, std::string>& metadata);
+  static absl::StatusOr<std::unique_ptr<SafetensorsWriter>> Create(
+      const std::string& path, const std::vector<SafetensorsTensor>& tensors,
+      const std::map<std::string, std::string>& metadata);
   ~SafetensorsWriter();
   // The next piece of data, in order of the tensors; pieces need not match tensor boundaries.
   absl::Status Append(std::span<const std::byte> bytes);

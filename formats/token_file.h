@@ -1,14 +1,17 @@
-// The token file: a dataset tokenised once, which coordinator and workers map. One file, little-endian:
+// The token file: a dataset tokenised once, which coordinator and workers map. One file,
+// little-endian:
 //
-//   header   {magic "SHOALTOK", version, sample count, token count, vocabulary size, tokenizer hash, checksum of the index}
-//   index    per sample: {first token (u64), tokens (u32), targets (u32)}
-//   tokens   i32 ids, all samples one after the other
-//   labels   i32, aligned with tokens: the id to be predicted AT that position (already shifted by one: labels[i] is the
-//            token that follows tokens[i]), or -100 where no loss is taken; a sample's last label is always -100
+//   header   {magic "SHOALTOK", version, sample count, token count, vocabulary size, tokenizer
+//   hash, checksum of the index} index    per sample: {first token (u64), tokens (u32), targets
+//   (u32)} tokens   i32 ids, all samples one after the other labels   i32, aligned with tokens: the
+//   id to be predicted AT that position (already shifted by one: labels[i] is the
+//            token that follows tokens[i]), or -100 where no loss is taken; a sample's last label
+//            is always -100
 //
-// The coordinator reads lengths and target counts from the index to plan; workers read tokens and labels. Both treat the
-// file as hostile until Open has checked header, index bounds and checksum; token ids and labels are checked against the
-// vocabulary when a sample is read. docs/data-formats.md describes the bytes.
+// The coordinator reads lengths and target counts from the index to plan; workers read tokens and
+// labels. Both treat the file as hostile until Open has checked header, index bounds and checksum;
+// token ids and labels are checked against the vocabulary when a sample is read.
+// docs/data-formats.md describes the bytes.
 #pragma once
 
 #include <cstdint>
@@ -42,7 +45,8 @@ class TokenFile {
   int64_t vocabulary() const;
   int64_t total_tokens() const;
   uint64_t tokenizer_hash() const;
-  // Checks ids against the vocabulary. OutOfRange for a sample that does not exist, DataLoss for a bad id.
+  // Checks ids against the vocabulary. OutOfRange for a sample that does not exist, DataLoss for a
+  // bad id.
   absl::StatusOr<TokenSample> Sample(int64_t sample) const;
 
  private:
@@ -51,10 +55,12 @@ class TokenFile {
   std::unique_ptr<State> state_;
 };
 
-// Writes samples as they come; the file appears under its name only at Finish (write to a temporary, sync, rename).
+// Writes samples as they come; the file appears under its name only at Finish (write to a
+// temporary, sync, rename).
 class TokenFileWriter {
  public:
-  static absl::StatusOr<std::unique_ptr<TokenFileWriter>> Create(const std::string& path, int64_t vocabulary,
+  static absl::StatusOr<std::unique_ptr<TokenFileWriter>> Create(const std::string& path,
+                                                                 int64_t vocabulary,
                                                                  uint64_t tokenizer_hash);
   ~TokenFileWriter();  // without Finish, removes what was written
 

@@ -10,6 +10,7 @@ namespace shoal::plan {
 namespace {
 
 constexpr int64_t kMaxDimension = int64_t{1} << 24;  // far above any model; keeps products within 64 bits
+constexpr int64_t kMaxLayers = 10000;                 // each is a unit with its own list of tensors
 
 // Appends tensors one after the other, each aligned.
 class UnitBuilder {
@@ -111,6 +112,9 @@ absl::Status Validate(const ModelSpec& spec) {
     if (value <= 0 || value > kMaxDimension) {
       return InvalidArgument("{} is {}, must be between 1 and {}", name, value, kMaxDimension);
     }
+  }
+  if (spec.layers > kMaxLayers) {
+    return InvalidArgument("num_hidden_layers is {}, must be at most {}", spec.layers, kMaxLayers);
   }
   if (spec.heads % spec.kv_heads != 0) {
     return InvalidArgument("num_attention_heads {} is not a multiple of num_key_value_heads {}", spec.heads, spec.kv_heads);
