@@ -1,0 +1,55 @@
+// Added tokens: strings that become one token wherever they occur in text, before anything else is
+// done to it.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+namespace shoal::worker {
+
+struct AddedToken {
+  int32_t id = 0;
+  std::string content;
+  bool single_word = false;  // not where a word character stands beside it
+  bool lstrip = false;       // takes the white space before it along
+  bool rstrip = false;       // and after it
+  bool normalized = false;   // looked for in normalised text
+  bool special = false;
+};
+
+// A stretch of text: an added token's, or (id -1) ordinary text.
+struct Segment {
+  size_t begin = 0;
+  size_t end = 0;
+  int32_t id = -1;
+};
+
+// Finds added tokens in text, the leftmost first and of those the longest. Immutable once filled.
+class AddedTokenMatcher {
+ public:
+  // `pattern` is what to look for: the token's content, normalised where the token wants that.
+  // Empty ones are ignored.
+  void Add(const AddedToken& token, std::string_view pattern);
+
+  // Cuts `text` into segments that cover all of it but what lstrip and rstrip overlap. With
+  // `parse_special` false, special tokens are taken for the text they are written as.
+  std::vector<Segment> Split(std::string_view text, bool parse_special) const;
+
+ private:
+  struct Match {
+    size_t end = 0;
+    const AddedToken* token = nullptr;
+  };
+  Match LongestAt(std::string_view text, size_t begin) const;
+
+  std::vector<AddedToken> tokens_;
+  std::unordered_map<uint64_t, int32_t> children_;  // node * 256 + byte -> node
+  std::vector<int32_t> token_at_{
+      -1};  // by trie node: index into tokens_, or -1; node 0 is the root
+  bool starts_[256] = {};
+};
+
+}  // namespace shoal::worker

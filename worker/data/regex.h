@@ -1,0 +1,43 @@
+// Regular expressions as tokenizer.json writes them (Oniguruma's dialect), run by PCRE2 with
+// Unicode classes.
+//
+// The dialects differ in what \s, \w and \p{Script} mean; the pattern is rewritten where they do,
+// and what cannot be rewritten (\W, \b) is refused by name. A Regex is immutable and may be used
+// from many threads. Matching is bounded: a pattern that backtracks too much gives an error, never
+// a hang.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "absl/status/statusor.h"
+
+namespace shoal::worker {
+
+struct TextRange {
+  size_t begin = 0;
+  size_t end = 0;
+
+  bool operator==(const TextRange&) const = default;
+};
+
+class Regex {
+ public:
+  static absl::StatusOr<Regex> Compile(std::string_view pattern);
+  Regex(Regex&&) noexcept;
+  Regex& operator=(Regex&&) noexcept;
+  ~Regex();
+
+  // The first match at or after byte `from` of valid UTF-8; nullopt if there is none.
+  absl::StatusOr<std::optional<TextRange>> Find(std::string_view text, size_t from) const;
+
+ private:
+  struct State;
+  explicit Regex(std::unique_ptr<State> state);
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace shoal::worker
