@@ -6,12 +6,14 @@
 // Server's slots region (kRemoteWrite), one per client: `slots` slots of slot_bytes: a PushHeader and the payload.
 // Client's acknowledgement region (kRemoteWrite): one PushAcknowledgement per slot.
 //
-// Push: the client takes a free slot (a credit), writes payload and header with ONE write that rings the doorbell with the slot's
-// index, and keeps the gradient until acknowledged. The server validates the header against what it granted, applies the push or
+// Push: the client takes a free slot (a credit), posts the payload and after it the header, whose write rings the doorbell with the
+// slot's index, and keeps the gradient until acknowledged. Since writes of a connection become visible in the order posted, a
+// whole header (header_hash tells) means a whole payload, so the server may take a push whose doorbell was lost. The server validates the header against what it granted, applies the push or
 // recognises it as applied already, writes the acknowledgement and rings with the slot's index. A lost doorbell delays a
 // push but never loses it: both sides look over slots and acknowledgements again on a timer and on reconnecting.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 namespace shoal::transport {
@@ -43,10 +45,13 @@ struct PushHeader {
   int64_t count;             // elements: the whole partition
   uint64_t payload_hash;     // XXH3-64 of the payload where integrity checks are on, else 0
   uint64_t push_id;          // unique per client connection, never 0; what the acknowledgement repeats
+  uint64_t header_hash;      // XXH3-64 of the kPushHeaderHashedBytes before it; a header with another value is not taken
   uint64_t reserved[5];
 };
 inline constexpr int64_t kPushHeaderBytes = 128;
 static_assert(sizeof(PushHeader) == kPushHeaderBytes);
+inline constexpr int64_t kPushHeaderHashedBytes = 80;
+static_assert(offsetof(PushHeader, header_hash) == kPushHeaderHashedBytes);
 
 // One per slot in the client's acknowledgement region. Written whole by the server, in one write.
 struct PushAcknowledgement {
