@@ -1,7 +1,9 @@
-// The job file: one YAML document that says everything about a run. docs/job-file.md documents it key by key.
+// The job file: one YAML document that says everything about a run. docs/job-file.md documents it
+// key by key.
 //
-// Precedence: defaults < file < --set. Unknown keys are errors that name the nearest known key; contradictions are
-// errors that name both keys. The resolved job is written beside every checkpoint and travels to every process as YAML.
+// Precedence: defaults < file < --set. Unknown keys are errors that name the nearest known key;
+// contradictions are errors that name both keys. The resolved job is written beside every
+// checkpoint and travels to every process as YAML.
 #pragma once
 
 #include <cstdint>
@@ -26,14 +28,17 @@ enum class Residency { kAuto, kLayer, kStep };
 enum class PushPolicy { kAuto, kMicrobatch, kStep };
 
 struct DataOptions {
-  std::string train;              // JSONL, or a token file made by `shoal data prepare`
+  std::string train;                          // JSONL, or a token file made by `shoal data prepare`
   Template chat_template = Template::kPlain;  // key: template
-  std::map<std::string, std::string> fields;  // our name -> the file's, e.g. {prompt: question, completion: answer}
+  std::map<std::string, std::string>
+      fields;  // our name -> the file's, e.g. {prompt: question, completion: answer}
   int64_t max_sequence_tokens = 2048;
   int64_t microbatch_tokens = 4096;
   OversizePolicy oversize = OversizePolicy::kError;
-  uint64_t seed = 1;              // order of samples in each data pass
+  uint64_t seed = 1;  // order of samples in each data pass
   bool shuffle = true;
+
+  bool operator==(const DataOptions&) const = default;
 };
 
 struct TrainOptions {
@@ -48,12 +53,14 @@ struct TrainOptions {
   double beta1 = 0.9;
   double beta2 = 0.95;
   double epsilon = 1e-8;
-  double clip_norm = 1.0;         // 0: no clipping
+  double clip_norm = 1.0;  // 0: no clipping
   Residency residency = Residency::kAuto;
   PushPolicy push = PushPolicy::kAuto;
   int64_t prefetch_units = 2;
   int64_t threads_per_worker = 0;  // 0: the machine's cores divided by the local workers
   uint64_t seed = 1;
+
+  bool operator==(const TrainOptions&) const = default;
 };
 
 struct ServiceOptions {
@@ -61,51 +68,76 @@ struct ServiceOptions {
   bool wire_type_auto = true;
   DType gradient_type = DType::kF32;  // how gradients travel: fp32 (default) or bf16
   Accumulate accumulate = Accumulate::kFloat;
-  int64_t partition_bytes = 4 << 20;  // counted in fp32
-  int64_t push_slots = 4;             // credits of one client at one server
+  int64_t partition_bytes = 4 << 20;                     // counted in fp32
+  int64_t push_slots = 4;                                // credits of one client at one server
   std::vector<std::string> transports = {"shm", "tcp"};  // in order of preference
-  int64_t threads_per_server = 0;     // 0: the machine's cores divided by the local servers
+  int64_t threads_per_server = 0;  // 0: the machine's cores divided by the local servers
+
+  bool operator==(const ServiceOptions&) const = default;
 };
 
 struct ClusterOptions {
-  int64_t servers = 0;            // local.servers or, with coordinator, how many to wait for
-  int64_t workers = 0;
-  bool local = false;
-  std::string coordinator;        // HOST:PORT of a running one
+  int64_t servers =
+      1;  // local.servers or, with coordinator, how many to wait for (0: those that are there)
+  int64_t workers = 1;
+  bool local = true;        // processes are started on this machine
+  std::string coordinator;  // HOST:PORT of a running one
   double lease_seconds = 10;
   double start_timeout_seconds = 60;
+
+  bool operator==(const ClusterOptions&) const = default;
 };
 
 struct CheckpointOptions {
   std::string directory = "checkpoints";
-  int64_t every_steps = 0;        // 0: only at the end
+  int64_t every_steps = 0;  // 0: only at the end
   int64_t keep = 3;
-  bool export_huggingface = true; // leave DIRECTORY/huggingface at the end
+  bool export_huggingface = true;  // leave DIRECTORY/huggingface at the end
+
+  bool operator==(const CheckpointOptions&) const = default;
 };
 
 struct Job {
-  std::string model;              // Hugging Face folder
+  std::string model;  // Hugging Face folder
   DataOptions data;
   TrainOptions train;
   ServiceOptions service;
   ClusterOptions cluster;
   CheckpointOptions checkpoint;
+
+  bool operator==(const Job&) const = default;
 };
 
-// Parses and validates. `file_name` is for messages ("job.yaml:7: ..."). `overrides` are "--set" values, "a.b=value".
+// Parses and validates. `file_name` is for messages ("job.yaml:7: ..."). `overrides` are "--set"
+// values, "a.b=value"; where one of two keys that exclude each other is from an override, it wins.
+// Relative paths from the file are left as they are; those from an override are put behind
+// `override_directory` (the caller's working folder) where it is not empty.
 absl::StatusOr<Job> ParseJob(std::string_view yaml, const std::string& file_name,
-                             const std::vector<std::string>& overrides = {});
+                             const std::vector<std::string>& overrides = {},
+                             const std::string& override_directory = "");
 
-// Relative paths (model, data.train, checkpoint.directory) are relative to the job file's folder unless they came from
-// --set, which are relative to the working folder; ParseJob leaves them as they are and this makes them absolute.
-// Resolves compute auto by what the CPU offers, and wire_type auto by compute.
+// Makes relative paths (model, data.train, checkpoint.directory) absolute: they are relative to
+// `base_directory`, the job file's folder. Resolves compute auto by what the CPU offers, and
+// wire_type auto by compute. Doing it twice changes nothing.
 void Resolve(Job& job, const std::string& base_directory, bool cpu_has_bf16);
 
 // The job as YAML that ParseJob reads back to the same Job.
 std::string ToYaml(const Job& job);
 
-// Learning rate of optimizer step `step` (the first is 1): linear warm-up to learning_rate, then the schedule down to
-// minimum_learning_rate at the last step.
+// One key of the job file, for `--help` and docs/job-file.md.
+struct JobKey {
+  std::string path;           // "train.learning_rate"
+  std::string type;           // "number from 0 to 1", "one of auto, fp32, bf16", ...
+  std::string default_value;  // as it would stand in the file; "required" where there is none
+  std::string help;
+};
+// In the order of the documentation.
+std::vector<JobKey> JobKeys();
+// The keys as a Markdown table, which docs/job-file.md contains.
+std::string JobKeyTable();
+
+// Learning rate of optimizer step `step` (the first is 1): linear warm-up to learning_rate, then
+// the schedule down to minimum_learning_rate at the last step.
 double LearningRateAt(const TrainOptions& train, int64_t step);
 
 }  // namespace shoal::plan

@@ -1,0 +1,99 @@
+#include "plan/job_check.h"
+
+#include <algorithm>
+
+#include "common/status.h"
+
+namespace shoal::plan {
+namespace {
+
+// The place to name for a contradiction between two keys: that of the one that was given last.
+std::string Place(const JobSources& sources, const std::string& a, const std::string& b,
+                  const std::string& file_name) {
+  const auto first = sources.find(a);
+  const auto second = sources.find(b);
+  if (first == sources.end() && second == sources.end()) {
+    return file_name;
+  }
+  if (first == sources.end() ||
+      (second != sources.end() && second->second.level > first->second.level)) {
+    return second->second.where;
+  }
+  return first->second.where;
+}
+
+const JobSource* Highest(const JobSources& sources, const std::vector<std::string>& paths) {
+  const JobSource* highest = nullptr;
+  for (const std::string& path : paths) {
+    const auto found = sources.find(path);
+    if (found != sources.end() && (highest == nullptr || found->second.level > highest->level)) {
+      highest = &found->second;
+    }
+  }
+  return highest;
+}
+
+// Processes started here, or a running coordinator: one of the two.
+absl::Status SettleCluster(Job& job, const JobSources& sources) {
+  const JobSource* local = Highest(sources, {"cluster.local.servers", "cluster.local.workers"});
+  const JobSource* remote = Highest(sources, {"cluster.coordinator"});
+  const JobSource* counts = Highest(sources, {"cluster.servers", "cluster.workers"});
+  if (local != nullptr && remote != nullptr && local->level == remote->level) {
+    return InvalidArgument(
+        "{}: cluster.coordinator contradicts cluster.local; processes are either started here or "
+        "there",
+        remote->where);
+  }
+  const bool use_remote = remote != nullptr && (local == nullptr || remote->level > local->level);
+  const bool local_wins = local != nullptr && (counts == nullptr || local->level > counts->level);
+  if (!use_remote && counts != nullptr && local != nullptr && !local_wins) {
+    return InvalidArgument(
+        "{}: cluster.servers and cluster.workers go with cluster.coordinator; with cluster.local "
+        "say local.servers and local.workers",
+        counts->where);
+  }
+  // Counts that were given for the other form, or the defaults, are not meant for this one.
+  job.cluster.local = !use_remote && (counts == nullptr || local_wins);
+  const std::string section = job.cluster.local ? "cluster.local." : "cluster.";
+  const int64_t unsaid = job.cluster.local ? 1 : 0;
+  job.cluster.servers = sources.contains(section + "servers") ? job.cluster.servers : unsaid;
+  job.cluster.workers = sources.contains(section + "workers") ? job.cluster.workers : unsaid;
+  if (!use_remote) {
+    job.cluster.coordinator.clear();
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status CheckJob(Job& job, const JobSources& sources, const std::string& file_name) {
+  SHOAL_RETURN_IF_ERROR(SettleCluster(job, sources));
+  const TrainOptions& train = job.train;
+  if (train.warmup_steps > train.steps) {
+    return InvalidArgument("{}: train.warmup_steps ({}) is more than train.steps ({})",
+                           Place(sources, "train.warmup_steps", "train.steps", file_name),
+                           train.warmup_steps, train.steps);
+  }
+  if (train.minimum_learning_rate > train.learning_rate) {
+    return InvalidArgument(
+        "{}: train.minimum_learning_rate ({}) is more than train.learning_rate ({})",
+        Place(sources, "train.minimum_learning_rate", "train.learning_rate", file_name),
+        train.minimum_learning_rate, train.learning_rate);
+  }
+  if (train.minimum_learning_rate > 0 && train.schedule == LearningRateSchedule::kConstant) {
+    return InvalidArgument(
+        "{}: train.minimum_learning_rate ({}) contradicts train.schedule constant",
+        Place(sources, "train.minimum_learning_rate", "train.schedule", file_name),
+        train.minimum_learning_rate);
+  }
+  if (job.data.max_sequence_tokens > job.data.microbatch_tokens) {
+    return InvalidArgument(
+        "{}: data.max_sequence_tokens ({}) is more than data.microbatch_tokens ({}), so the "
+        "longest samples would fit in no microbatch",
+        Place(sources, "data.max_sequence_tokens", "data.microbatch_tokens", file_name),
+        job.data.max_sequence_tokens, job.data.microbatch_tokens);
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace shoal::plan

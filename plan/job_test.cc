@@ -1,0 +1,345 @@
+#include "plan/job.h"
+
+#include <cmath>
+#include <limits>
+
+#include "common/bytes.h"
+#include "common/random.h"
+#include "common/status.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace shoal::plan {
+namespace {
+
+constexpr const char* kExample = R"(
+model: path/to/hf/folder
+data: {train: train.jsonl, template: plain, max_sequence_tokens: 2048, microbatch_tokens: 4096, oversize: error, seed: 1}
+train:
+  {steps: 200, minibatch_samples: 32, compute: auto, learning_rate: 1e-3, schedule: cosine, warmup_steps: 10, weight_decay: 0.1,
+   beta1: 0.9, beta2: 0.95, epsilon: 1e-8, clip_norm: 1.0, seed: 1}   # compute: auto|fp32|bf16; schedule: constant|linear|cosine
+service: {wire_type: auto, accumulate: float, partition_bytes: 4MiB}   # wire_type: auto|bf16|fp32 (auto follows compute); accumulate: float|exact
+cluster: {local: {servers: 2, workers: 2}}
+checkpoint: {directory: checkpoints, every_steps: 50, keep: 3}
+)";
+constexpr const char* kMinimal = "model: m\ndata: {train: t}\n";
+
+Job MustParse(const std::string& yaml, const std::vector<std::string>& overrides = {}) {
+  const auto job = ParseJob(yaml, "job.yaml", overrides);
+  EXPECT_TRUE(job.ok()) << Describe(job.status());
+  return job.ok() ? *job : Job{};
+}
+
+std::string Refusal(const std::string& yaml, const std::vector<std::string>& overrides = {}) {
+  const auto job = ParseJob(yaml, "job.yaml", overrides);
+  EXPECT_TRUE(absl::IsInvalidArgument(job.status())) << yaml;
+  const std::string message(Message(job.status()));
+  EXPECT_EQ(message.find('\n'), std::string::npos) << message;
+  return message;
+}
+
+TEST(ParseJob, ReadsTheDocumentedExample) {
+  const Job job = MustParse(kExample);
+  EXPECT_EQ(job.model, "path/to/hf/folder");
+  EXPECT_EQ(job.data.train, "train.jsonl");
+  EXPECT_EQ(job.train.steps, 200);
+  EXPECT_EQ(job.train.learning_rate, 1e-3);
+  EXPECT_EQ(job.train.epsilon, 1e-8);
+  EXPECT_EQ(job.train.warmup_steps, 10);
+  EXPECT_EQ(job.service.partition_bytes, 4 * kMiB);
+  EXPECT_TRUE(job.service.wire_type_auto);
+  EXPECT_TRUE(job.cluster.local);
+  EXPECT_EQ(job.cluster.servers, 2);
+  EXPECT_EQ(job.cluster.workers, 2);
+  EXPECT_EQ(job.checkpoint.every_steps, 50);
+}
+
+TEST(ParseJob, DefaultsAreThoseOfTheStruct) {
+  Job expected;
+  expected.model = "m";
+  expected.data.train = "t";
+  EXPECT_EQ(MustParse(kMinimal), expected);
+  EXPECT_EQ(MustParse(std::string(kMinimal) + "train:\n"), expected);
+}
+
+TEST(ParseJob, OverridesWinOverTheFile) {
+  const Job job =
+      MustParse(kExample, {"train.steps=5", "train.warmup_steps=2", "data.fields.prompt=question",
+                           "data.fields.completion=answer", "service.transports=[tcp]",
+                           "train.learning_rate=2e-4", "cluster.local={servers: 3}"});
+  EXPECT_EQ(job.train.steps, 5);
+  EXPECT_EQ(job.train.learning_rate, 2e-4);
+  EXPECT_EQ(job.data.fields.at("prompt"), "question");
+  EXPECT_EQ(job.data.fields.at("completion"), "answer");
+  EXPECT_EQ(job.service.transports, std::vector<std::string>{"tcp"});
+  EXPECT_EQ(job.cluster.servers, 3);
+  EXPECT_EQ(job.cluster.workers, 2);
+}
+
+TEST(ParseJob, AnOverrideChoosesBetweenKeysThatExcludeEachOther) {
+  const Job remote = MustParse(kExample, {"cluster.coordinator=host:1234", "cluster.workers=4"});
+  EXPECT_FALSE(remote.cluster.local);
+  EXPECT_EQ(remote.cluster.coordinator, "host:1234");
+  EXPECT_EQ(remote.cluster.servers, 0);
+  EXPECT_EQ(remote.cluster.workers, 4);
+  const Job local = MustParse(std::string(kMinimal) + "cluster: {coordinator: 'host:1'}",
+                              {"cluster.local.workers=2"});
+  EXPECT_TRUE(local.cluster.local);
+  EXPECT_EQ(local.cluster.coordinator, "");
+}
+
+TEST(ParseJob, PathsOfOverridesAreRelativeToTheirOwnFolder) {
+  auto job = ParseJob(kMinimal, "job.yaml", {"data.train=other.jsonl"}, "/here");
+  ASSERT_TRUE(job.ok());
+  Resolve(*job, "/there/sub", false);
+  EXPECT_EQ(job->data.train, "/here/other.jsonl");
+  EXPECT_EQ(job->model, "/there/sub/m");
+  EXPECT_EQ(job->checkpoint.directory, "/there/sub/checkpoints");
+}
+
+TEST(ParseJob, NamesTheNearestKey) {
+  const std::string yaml = std::string(kMinimal) + "train:\n  steps: 3\n  learning_rat: 1\n";
+  EXPECT_EQ(Refusal(yaml),
+            "job.yaml:5: unknown key 'learning_rat' in train; did you mean learning_rate?");
+  EXPECT_EQ(Refusal("modle: m\n"), "job.yaml:1: unknown key 'modle'; did you mean model?");
+  EXPECT_EQ(Refusal(std::string(kMinimal) + "data2: 1\n"),
+            "job.yaml:3: unknown key 'data2'; did you mean data?");
+  EXPECT_EQ(Refusal("model: m\nlearning_rate: 1\n"),
+            "job.yaml:2: unknown key 'learning_rate'; did you mean train.learning_rate?");
+  EXPECT_EQ(Refusal(std::string(kMinimal) + "cluster: {local: {server: 2}}"),
+            "job.yaml:3: unknown key 'server' in cluster.local; did you mean servers?");
+  EXPECT_EQ(Refusal(kMinimal, {"train.step=3"}),
+            "--set train.step=3: unknown key 'step' in train; did you mean steps?");
+  EXPECT_EQ(
+      Refusal(kMinimal, {"data.fields.promt=q"}),
+      "--set data.fields.promt=q: data.fields has the unknown key 'promt'; did you mean prompt?");
+  EXPECT_THAT(Refusal(kMinimal, {"train.steps.more=3"}),
+              testing::HasSubstr("train.steps is a map, expected an integer"));
+}
+
+TEST(ParseJob, RefusesBadValues) {
+  const auto train = [](const std::string& text) {
+    return Refusal(std::string(kMinimal) + "train: {" + text + "}");
+  };
+  EXPECT_EQ(train("steps: abc"),
+            "job.yaml:3: train.steps is 'abc', expected an integer from 1 to 1000000000");
+  EXPECT_THAT(train("steps: 0"), testing::HasSubstr("train.steps is '0'"));
+  EXPECT_THAT(train("steps: 1.5"), testing::HasSubstr("train.steps is '1.5'"));
+  EXPECT_THAT(train("steps: 99999999999999999999"), testing::HasSubstr("train.steps"));
+  EXPECT_THAT(train("steps:"), testing::HasSubstr("train.steps is empty"));
+  EXPECT_THAT(train("steps: [1]"), testing::HasSubstr("train.steps is a list"));
+  EXPECT_THAT(
+      train("beta1: 1"),
+      testing::HasSubstr("train.beta1 is '1', expected a number of at least 0 and below 1"));
+  EXPECT_THAT(train("learning_rate: nan"), testing::HasSubstr("train.learning_rate"));
+  EXPECT_THAT(train("learning_rate: -1e-3"), testing::HasSubstr("train.learning_rate"));
+  EXPECT_THAT(train("epsilon: 0"), testing::HasSubstr("expected a number above 0"));
+  EXPECT_THAT(train("compute: fp64"),
+              testing::HasSubstr("train.compute is 'fp64', expected one of auto, fp32, bf16"));
+  EXPECT_THAT(train("seed: -1"), testing::HasSubstr("train.seed"));
+  const auto more = [](const std::string& text) { return Refusal(std::string(kMinimal) + text); };
+  EXPECT_THAT(more("service: {partition_bytes: 4 cups}"), testing::HasSubstr("like 4MiB"));
+  EXPECT_THAT(more("service: {partition_bytes: 1}"), testing::HasSubstr("bytes from 1.0 KiB"));
+  EXPECT_THAT(more("service: {transports: [shm, rdma]}"),
+              testing::HasSubstr("unknown transport 'rdma'"));
+  EXPECT_THAT(more("service: {transports: [shm, shm]}"), testing::HasSubstr("twice"));
+  EXPECT_THAT(more("service: {transports: []}"), testing::HasSubstr("empty list"));
+  EXPECT_THAT(more("service: {transports: shm}"), testing::HasSubstr("expected a list"));
+  EXPECT_THAT(more("cluster: {coordinator: host}"), testing::HasSubstr("expected HOST:PORT"));
+  EXPECT_THAT(more("cluster: {coordinator: 'host:70000'}"),
+              testing::HasSubstr("expected HOST:PORT"));
+  EXPECT_THAT(more("cluster: {local: 3}"), testing::HasSubstr("cluster.local is not a map"));
+  EXPECT_THAT(more("cluster: {local: {servers: 0}}"), testing::HasSubstr("from 1 to"));
+  EXPECT_THAT(more("checkpoint: {export_huggingface: maybe}"), testing::HasSubstr("true or false"));
+  EXPECT_THAT(Refusal("model: m\ndata: {train: t, fields: {prompt: [1]}}"),
+              testing::HasSubstr("prompt, which is a list"));
+  EXPECT_EQ(Refusal("data: {train: t}"), "job.yaml: model is missing");
+  EXPECT_EQ(Refusal("model: m"), "job.yaml: data.train is missing");
+}
+
+TEST(ParseJob, RefusesBrokenDocuments) {
+  EXPECT_THAT(Refusal("model: [m\n"), testing::HasSubstr("not valid YAML"));
+  EXPECT_THAT(Refusal("model: m\n\tdata: x\n"), testing::StartsWith("job.yaml:2: not valid YAML"));
+  EXPECT_THAT(Refusal("just text"), testing::HasSubstr("the job is not a map"));
+  EXPECT_THAT(Refusal("- a\n- b"), testing::HasSubstr("the job is not a map"));
+  EXPECT_THAT(Refusal(std::string(kMinimal) + "---\nmodel: n\n"),
+              testing::HasSubstr("2 YAML documents"));
+  EXPECT_EQ(Refusal(std::string(kMinimal) + "model: n\n"), "job.yaml:3: model is given twice");
+  EXPECT_THAT(Refusal(std::string(kMinimal) + "? [a]\n: 1\n"),
+              testing::HasSubstr("a key is not a name"));
+  EXPECT_THAT(Refusal(std::string(5000, '[')), testing::HasSubstr("not valid YAML"));
+  EXPECT_THAT(Refusal(""), testing::HasSubstr("model is missing"));
+  EXPECT_THAT(Refusal(kMinimal, {"train.steps"}), testing::HasSubstr("expected key=value"));
+  EXPECT_THAT(Refusal(kMinimal, {"=3"}), testing::HasSubstr("expected key=value"));
+  EXPECT_THAT(Refusal(kMinimal, {"train.=3"}), testing::HasSubstr("--set train.=3"));
+  EXPECT_THAT(Refusal(kMinimal, {"train.steps=[1"}),
+              testing::HasSubstr("--set train.steps=[1: not valid YAML"));
+}
+
+TEST(ParseJob, RefusesContradictions) {
+  const auto with = [](const std::string& text) { return Refusal(std::string(kMinimal) + text); };
+  EXPECT_EQ(with("train:\n  steps: 5\n  warmup_steps: 6\n"),
+            "job.yaml:5: train.warmup_steps (6) is more than train.steps (5)");
+  EXPECT_THAT(Refusal(kExample, {"train.steps=5"}),
+              testing::StartsWith("--set train.steps=5: train.warmup_steps (10)"));
+  EXPECT_THAT(with("train: {learning_rate: 1e-4, minimum_learning_rate: 1e-3}"),
+              testing::HasSubstr("is more than"));
+  EXPECT_THAT(with("train: {schedule: constant, minimum_learning_rate: 1e-5}"),
+              testing::HasSubstr("train.schedule constant"));
+  EXPECT_THAT(Refusal("model: m\ndata: {train: t, max_sequence_tokens: 4097}"),
+              testing::HasSubstr(
+                  "data.max_sequence_tokens (4097) is more than data.microbatch_tokens (4096)"));
+  EXPECT_THAT(with("cluster: {coordinator: 'a:1', local: {servers: 1}}"),
+              testing::HasSubstr("contradicts cluster.local"));
+  EXPECT_THAT(with("cluster: {servers: 2, local: {servers: 1}}"),
+              testing::HasSubstr("go with cluster.coordinator"));
+}
+
+TEST(Resolve, SettlesTypesOnce) {
+  Job job = MustParse(kExample);
+  Resolve(job, "/base", true);
+  EXPECT_EQ(job.train.compute, ComputeType::kBf16);
+  EXPECT_EQ(job.service.wire_type, DType::kBF16);
+  EXPECT_EQ(job.model, "/base/path/to/hf/folder");
+  const Job once = job;
+  Resolve(job, "/base", false);
+  EXPECT_EQ(job, once);
+  Job plain = MustParse(kExample, {"service.wire_type=bf16"});
+  Resolve(plain, "/base", false);
+  EXPECT_EQ(plain.train.compute, ComputeType::kFp32);
+  EXPECT_EQ(plain.service.wire_type, DType::kBF16);
+}
+
+std::string RandomText(Random& random) {
+  static const std::vector<std::string> pieces = {
+      "a", "/", "..",   " ", ": ", "#",    "\"",   "'",   "\\", "\n", "\t", "{",
+      "}", "é", "日本", "-", "~",  "null", "true", "1e3", "%",  "&x", "*y", "!"};
+  std::string text;
+  for (int64_t i = random.Between(1, 12); i > 0; --i) {
+    text += pieces[random.Below(pieces.size())];
+  }
+  return text;
+}
+
+Job RandomJob(Random& random) {
+  Job job;
+  job.model = RandomText(random);
+  job.data.train = RandomText(random);
+  job.data.chat_template = static_cast<Template>(random.Below(3));
+  for (const char* name :
+       {"messages", "role", "content", "prompt", "completion", "input_ids", "labels"}) {
+    if (random.Below(3) == 0) {
+      job.data.fields[name] = RandomText(random);
+    }
+  }
+  job.data.max_sequence_tokens = random.Between(2, 1 << 20);
+  job.data.microbatch_tokens = random.Between(job.data.max_sequence_tokens, 1 << 24);
+  job.data.oversize = static_cast<OversizePolicy>(random.Below(3));
+  job.data.seed = random.Next();
+  job.data.shuffle = random.Below(2) == 0;
+  job.train.steps = random.Between(1, 1'000'000'000);
+  job.train.minibatch_samples = random.Between(1, 10'000'000);
+  job.train.compute = static_cast<ComputeType>(random.Below(3));
+  job.train.learning_rate = std::exp(random.Normal() * 5);
+  job.train.schedule = static_cast<LearningRateSchedule>(random.Below(3));
+  job.train.warmup_steps = random.Between(0, job.train.steps);
+  job.train.minimum_learning_rate = job.train.schedule == LearningRateSchedule::kConstant
+                                        ? 0
+                                        : job.train.learning_rate * random.Uniform();
+  job.train.weight_decay = random.Uniform();
+  job.train.beta1 = random.Uniform();
+  job.train.beta2 = random.Uniform();
+  job.train.epsilon = std::exp(random.Normal() * 20);
+  job.train.clip_norm = random.Uniform() * 10;
+  job.train.residency = static_cast<Residency>(random.Below(3));
+  job.train.push = static_cast<PushPolicy>(random.Below(3));
+  job.train.prefetch_units = random.Between(0, 64);
+  job.train.threads_per_worker = random.Between(0, 1024);
+  job.train.seed = random.Below(2) == 0 ? std::numeric_limits<uint64_t>::max() : random.Next();
+  job.service.wire_type_auto = random.Below(2) == 0;
+  job.service.wire_type =
+      !job.service.wire_type_auto && random.Below(2) == 0 ? DType::kBF16 : DType::kF32;
+  job.service.gradient_type = random.Below(2) == 0 ? DType::kBF16 : DType::kF32;
+  job.service.accumulate = static_cast<Accumulate>(random.Below(2));
+  job.service.partition_bytes = random.Between(kKiB, kGiB);
+  job.service.push_slots = random.Between(1, 1024);
+  job.service.transports = random.Below(2) == 0 ? std::vector<std::string>{"tcp"}
+                                                : std::vector<std::string>{"tcp", "shm"};
+  job.service.threads_per_server = random.Between(0, 1024);
+  job.cluster.local = random.Below(2) == 0;
+  job.cluster.coordinator = job.cluster.local || random.Below(3) == 0
+                                ? ""
+                                : fmt::format("[::1]:{}", random.Between(1, 65535));
+  job.cluster.servers = random.Between(job.cluster.local ? 1 : 0, 4096);
+  job.cluster.workers = random.Between(job.cluster.local ? 1 : 0, 4096);
+  job.cluster.lease_seconds = 0.1 + random.Uniform() * 100;
+  job.cluster.start_timeout_seconds = 0.1 + random.Uniform() * 1000;
+  job.checkpoint.directory = RandomText(random);
+  job.checkpoint.every_steps = random.Between(0, 1000);
+  job.checkpoint.keep = random.Between(1, 100);
+  job.checkpoint.export_huggingface = random.Below(2) == 0;
+  return job;
+}
+
+TEST(ToYaml, IsReadBackAsTheSameJob) {
+  Random random(7);
+  for (int i = 0; i < 300; ++i) {
+    const Job job = RandomJob(random);
+    const std::string yaml = ToYaml(job);
+    const auto reread = ParseJob(yaml, "job.yaml");
+    ASSERT_TRUE(reread.ok()) << Describe(reread.status()) << "\n" << yaml;
+    EXPECT_EQ(*reread, job) << yaml;
+    EXPECT_EQ(ToYaml(*reread), yaml);
+  }
+}
+
+TEST(ToYaml, SaysEveryKey) {
+  const std::string local = ToYaml(Job{});
+  Job job;
+  job.cluster.local = false;
+  job.cluster.coordinator = "host:1";
+  const std::string remote = ToYaml(job);
+  for (const JobKey& key : JobKeys()) {
+    const std::string name = key.path.substr(key.path.rfind('.') + 1) + ":";
+    EXPECT_TRUE(local.find(name) != std::string::npos || remote.find(name) != std::string::npos)
+        << key.path;
+  }
+}
+
+TEST(JobKeys, AreDescribed) {
+  std::map<std::string, JobKey> keys;
+  for (const JobKey& key : JobKeys()) {
+    EXPECT_FALSE(key.type.empty() || key.default_value.empty() || key.help.empty()) << key.path;
+    EXPECT_TRUE(key.help.ends_with(".")) << key.path;
+    EXPECT_TRUE(keys.emplace(key.path, key).second) << key.path;
+  }
+  EXPECT_EQ(keys.at("model").default_value, "required");
+  EXPECT_EQ(keys.at("train.beta2").default_value, "0.95");
+  EXPECT_EQ(keys.at("cluster.coordinator").default_value, "none");
+}
+
+TEST(LearningRateAt, RisesAndFallsAsSaid) {
+  TrainOptions train;
+  train.learning_rate = 1.0;
+  train.minimum_learning_rate = 0.1;
+  train.steps = 110;
+  train.warmup_steps = 10;
+  for (const auto schedule : {LearningRateSchedule::kLinear, LearningRateSchedule::kCosine,
+                              LearningRateSchedule::kConstant}) {
+    train.schedule = schedule;
+    EXPECT_DOUBLE_EQ(LearningRateAt(train, 1), 0.1);
+    EXPECT_DOUBLE_EQ(LearningRateAt(train, 5), 0.5);
+    EXPECT_DOUBLE_EQ(LearningRateAt(train, 10), 1.0);
+    for (int64_t step = 11; step <= 110; ++step) {
+      EXPECT_LE(LearningRateAt(train, step), LearningRateAt(train, step - 1));
+    }
+    const bool constant = schedule == LearningRateSchedule::kConstant;
+    EXPECT_DOUBLE_EQ(LearningRateAt(train, 60), constant ? 1.0 : 0.55);
+    EXPECT_DOUBLE_EQ(LearningRateAt(train, 110), constant ? 1.0 : 0.1);
+  }
+  train.warmup_steps = 110;
+  EXPECT_DOUBLE_EQ(LearningRateAt(train, 110), 1.0);
+}
+
+}  // namespace
+}  // namespace shoal::plan

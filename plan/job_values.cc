@@ -1,0 +1,178 @@
+#include "plan/job_values.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <numeric>
+
+#include "common/bytes.h"
+#include "common/status.h"
+#include "yaml-cpp/yaml.h"
+
+namespace shoal::plan {
+namespace {
+
+// What stands in the file, short enough for a message.
+std::string Found(const YAML::Node& node) {
+  if (!node.IsDefined() || node.IsNull()) {
+    return "is empty";
+  }
+  if (node.IsMap()) {
+    return "is a map";
+  }
+  if (node.IsSequence()) {
+    return "is a list";
+  }
+  std::string text = node.Scalar();
+  if (text.size() > 60) {
+    text = text.substr(0, 57) + "...";
+  }
+  return fmt::format("is '{}'", text);
+}
+
+absl::Status Unexpected(const YAML::Node& node, std::string_view expected) {
+  return InvalidArgument("{}, expected {}", Found(node), expected);
+}
+
+template <typename T>
+bool ParseWhole(std::string_view text, T& value) {
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  return error == std::errc() && end == text.data() + text.size();
+}
+
+}  // namespace
+
+std::string Describe(const IntegerRange& range) {
+  return range.high == std::numeric_limits<int64_t>::max()
+             ? fmt::format("integer of at least {}", range.low)
+             : fmt::format("integer from {} to {}", range.low, range.high);
+}
+
+std::string Describe(const NumberRange& range) {
+  std::string text =
+      fmt::format("number {} {}", range.low_open ? "above" : "of at least", range.low);
+  if (std::isfinite(range.high)) {
+    text += fmt::format(" and {} {}", range.high_open ? "below" : "at most", range.high);
+  }
+  return text;
+}
+
+absl::StatusOr<std::string> ParseScalar(const YAML::Node& node, const std::string& expected) {
+  if (!node.IsScalar()) {
+    return Unexpected(node, expected);
+  }
+  return node.Scalar();
+}
+
+absl::StatusOr<int64_t> ParseInteger(const YAML::Node& node, const IntegerRange& range) {
+  int64_t value = 0;
+  if (!node.IsScalar() || !ParseWhole(node.Scalar(), value) || value < range.low ||
+      value > range.high) {
+    return Unexpected(node, "an " + Describe(range));
+  }
+  return value;
+}
+
+absl::StatusOr<uint64_t> ParseSeed(const YAML::Node& node) {
+  uint64_t value = 0;
+  if (!node.IsScalar() || !ParseWhole(node.Scalar(), value)) {
+    return Unexpected(node, "an integer from 0 to 2^64 - 1");
+  }
+  return value;
+}
+
+absl::StatusOr<int64_t> ParseByteCount(const YAML::Node& node, const IntegerRange& range) {
+  const absl::StatusOr<int64_t> value =
+      node.IsScalar() ? ParseBytes(node.Scalar()) : absl::StatusOr<int64_t>(-1);
+  if (!value.ok() || *value < range.low || *value > range.high) {
+    return Unexpected(node, fmt::format("bytes from {} to {}, like 4MiB", FormatBytes(range.low),
+                                        FormatBytes(range.high)));
+  }
+  return value;
+}
+
+absl::StatusOr<double> ParseNumber(const YAML::Node& node, const NumberRange& range) {
+  double value = 0;
+  const bool parsed = node.IsScalar() && ParseWhole(node.Scalar(), value) && std::isfinite(value);
+  const bool low = range.low_open ? value > range.low : value >= range.low;
+  const bool high = range.high_open ? value < range.high : value <= range.high;
+  if (!parsed || !low || !high) {
+    return Unexpected(node, "a " + Describe(range));
+  }
+  return value;
+}
+
+absl::StatusOr<bool> ParseBoolean(const YAML::Node& node) {
+  if (node.IsScalar() && (node.Scalar() == "true" || node.Scalar() == "false")) {
+    return node.Scalar() == "true";
+  }
+  return Unexpected(node, "true or false");
+}
+
+absl::StatusOr<std::string> ParseText(const YAML::Node& node) {
+  if (!node.IsScalar() || node.Scalar().empty()) {
+    return Unexpected(node, "text");
+  }
+  return node.Scalar();
+}
+
+absl::StatusOr<std::vector<std::string>> ParseTextList(const YAML::Node& node) {
+  if (!node.IsSequence()) {
+    return Unexpected(node, "a list");
+  }
+  std::vector<std::string> values;
+  for (const YAML::Node& item : node) {
+    SHOAL_ASSIGN_OR_RETURN(std::string text, ParseText(item));
+    values.push_back(std::move(text));
+  }
+  return values;
+}
+
+absl::StatusOr<std::string> ParseAddress(const YAML::Node& node) {
+  const std::string text = node.IsScalar() ? node.Scalar() : "";
+  const size_t colon = text.rfind(':');
+  int port = 0;
+  if (colon == std::string::npos || colon == 0 ||
+      !ParseWhole(std::string_view(text).substr(colon + 1), port) || port < 1 || port > 65535) {
+    return Unexpected(node, "HOST:PORT");
+  }
+  return text;
+}
+
+std::string PrintNumber(double value) { return fmt::format("{}", value); }
+
+namespace {
+
+// Levenshtein's distance.
+size_t EditDistance(std::string_view a, std::string_view b) {
+  std::vector<size_t> row(b.size() + 1);
+  std::iota(row.begin(), row.end(), size_t{0});
+  for (size_t i = 1; i <= a.size(); ++i) {
+    size_t diagonal = row[0];
+    row[0] = i;
+    for (size_t j = 1; j <= b.size(); ++j) {
+      const size_t substitution = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
+      diagonal = row[j];
+      row[j] = std::min({row[j] + 1, row[j - 1] + 1, substitution});
+    }
+  }
+  return row.back();
+}
+
+}  // namespace
+
+std::string Nearest(std::string_view text, const std::vector<std::string>& candidates) {
+  text = text.substr(0, 100);  // a hostile key must not cost a long comparison
+  std::string best;
+  size_t best_distance = std::numeric_limits<size_t>::max();
+  for (const std::string& candidate : candidates) {
+    const size_t distance = EditDistance(text, candidate);
+    if (distance < best_distance) {
+      best = candidate;
+      best_distance = distance;
+    }
+  }
+  return best;
+}
+
+}  // namespace shoal::plan
