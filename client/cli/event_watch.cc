@@ -9,14 +9,18 @@ namespace {
 
 constexpr size_t kMaximumQueued = 1024;
 constexpr absl::Duration kRetryInterval = absl::Milliseconds(200);
-constexpr absl::Duration kStreamDeadline = absl::Hours(1);  // then the stream is simply opened again
+constexpr absl::Duration kStreamDeadline =
+    absl::Hours(1);  // then the stream is simply opened again
 
 bool EndsJob(const proto::JobEvent& event) { return event.has_done() || event.has_failed(); }
 
 }  // namespace
 
 EventWatch::EventWatch(std::shared_ptr<rpc::Channel> channel, absl::Duration patience, Clock& clock)
-    : channel_(std::move(channel)), patience_(patience), clock_(clock), thread_([this] { Follow(); }) {}
+    : channel_(std::move(channel)),
+      patience_(patience),
+      clock_(clock),
+      thread_([this] { Follow(); }) {}
 
 EventWatch::~EventWatch() {
   {
@@ -72,18 +76,18 @@ void EventWatch::Follow() {
       }
       request.set_after_event(last_number_);
     }
-    const absl::Status status = client.WatchJob(
-        request,
-        [&](const proto::JobEvent& event) {
-          broken_since = absl::InfiniteFuture();
-          return Take(event);
-        },
-        {.deadline = kStreamDeadline});
+    const absl::Status status = client.WatchJob(request,
+                                                [&](const proto::JobEvent& event) {
+                                                  broken_since = absl::InfiniteFuture();
+                                                  return Take(event);
+                                                },
+                                                {.deadline = kStreamDeadline});
     if (status.ok() || status.code() == absl::StatusCode::kDeadlineExceeded) {
       broken_since = absl::InfiniteFuture();
     } else {
       broken_since = std::min(broken_since, clock_.Now());
-      if (clock_.Now() - broken_since > patience_ || status.code() == absl::StatusCode::kUnauthenticated) {
+      if (clock_.Now() - broken_since > patience_ ||
+          status.code() == absl::StatusCode::kUnauthenticated) {
         absl::MutexLock lock(&mutex_);
         status_ = status;
         ended_ = true;

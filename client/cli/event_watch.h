@@ -1,7 +1,9 @@
-// Follows a job's events from a thread of its own, across broken connections: after a break it asks for the events after
-// the last one it has, so none is lost and none comes twice. The owner takes events one at a time.
+// Follows a job's events from a thread of its own, across broken connections: after a break it asks
+// for the events after the last one it has, so none is lost and none comes twice. The owner takes
+// events one at a time.
 //
-// Thread-safe. The queue is bounded: a slow reader slows the stream, not the memory. Destruction ends the stream.
+// Thread-safe. The queue is bounded: a slow reader slows the stream, not the memory. Destruction
+// ends the stream.
 #pragma once
 
 #include <deque>
@@ -21,8 +23,10 @@ namespace shoal::cli {
 
 class EventWatch {
  public:
-  // Gives up after `patience` without a connection: a local coordinator that died is not waited for long.
-  EventWatch(std::shared_ptr<rpc::Channel> channel, absl::Duration patience, Clock& clock = RealClock());
+  // Gives up after `patience` without a connection: a local coordinator that died is not waited for
+  // long.
+  EventWatch(std::shared_ptr<rpc::Channel> channel, absl::Duration patience,
+             Clock& clock = RealClock());
   ~EventWatch();
   EventWatch(const EventWatch&) = delete;
   EventWatch& operator=(const EventWatch&) = delete;
@@ -30,8 +34,8 @@ class EventWatch {
   // The next event, or nullopt after `limit` without one.
   std::optional<proto::JobEvent> Next(absl::Duration limit);
 
-  // OK while events may still come or the job is over; else why the stream was given up. Events received before that are
-  // still handed out by Next.
+  // OK while events may still come or the job is over; else why the stream was given up. Events
+  // received before that are still handed out by Next.
   absl::Status status() const;
 
  private:

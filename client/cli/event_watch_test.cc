@@ -31,14 +31,28 @@ class ForgetfulCoordinator : public rpc::CoordinatorHandler {
     }
     return absl::OkStatus();
   }
-  absl::StatusOr<proto::SubmitJobReply> SubmitJob(const proto::SubmitJobRequest&) override { return None(); }
-  absl::StatusOr<proto::StopJobReply> StopJob(const proto::StopJobRequest&) override { return None(); }
-  absl::StatusOr<proto::GetStatusReply> GetStatus(const proto::GetStatusRequest&) override { return None(); }
-  absl::StatusOr<proto::RegisterReply> Register(const proto::RegisterRequest&) override { return None(); }
-  absl::StatusOr<proto::RenewLeaseReply> RenewLease(const proto::RenewLeaseRequest&) override { return None(); }
+  absl::StatusOr<proto::SubmitJobReply> SubmitJob(const proto::SubmitJobRequest&) override {
+    return None();
+  }
+  absl::StatusOr<proto::StopJobReply> StopJob(const proto::StopJobRequest&) override {
+    return None();
+  }
+  absl::StatusOr<proto::GetStatusReply> GetStatus(const proto::GetStatusRequest&) override {
+    return None();
+  }
+  absl::StatusOr<proto::RegisterReply> Register(const proto::RegisterRequest&) override {
+    return None();
+  }
+  absl::StatusOr<proto::RenewLeaseReply> RenewLease(const proto::RenewLeaseRequest&) override {
+    return None();
+  }
   absl::StatusOr<proto::LeaveReply> Leave(const proto::LeaveRequest&) override { return None(); }
-  absl::StatusOr<proto::JoinJobReply> JoinJob(const proto::JoinJobRequest&) override { return None(); }
-  absl::StatusOr<proto::NextStepReply> NextStep(const proto::NextStepRequest&) override { return None(); }
+  absl::StatusOr<proto::JoinJobReply> JoinJob(const proto::JoinJobRequest&) override {
+    return None();
+  }
+  absl::StatusOr<proto::NextStepReply> NextStep(const proto::NextStepRequest&) override {
+    return None();
+  }
 
   int streams() const { return streams_; }
 
@@ -58,7 +72,8 @@ class EventWatchTest : public testing::Test {
     server_ = *std::move(server);
   }
   std::shared_ptr<rpc::Channel> Connect(const rpc::Token& token) {
-    return rpc::Channel::Create("127.0.0.1:" + std::to_string(server_->port()), token, "coordinator");
+    return rpc::Channel::Create("127.0.0.1:" + std::to_string(server_->port()), token,
+                                "coordinator");
   }
 
   const rpc::Token token_ = rpc::Token::Generate();

@@ -36,9 +36,13 @@ int ThreadsPerProcess(int cores, int64_t processes, int64_t wanted) {
 }
 
 LocalCluster::LocalCluster(LocalClusterOptions options, Clock& clock)
-    : options_(std::move(options)), clock_(clock), token_(rpc::Token::Generate()), processes_(clock) {}
+    : options_(std::move(options)),
+      clock_(clock),
+      token_(rpc::Token::Generate()),
+      processes_(clock) {}
 
-absl::StatusOr<std::unique_ptr<LocalCluster>> LocalCluster::Start(const LocalClusterOptions& options, Clock& clock) {
+absl::StatusOr<std::unique_ptr<LocalCluster>> LocalCluster::Start(
+    const LocalClusterOptions& options, Clock& clock) {
   SHOAL_RETURN_IF_ERROR(CreateDirectories(options.work_folder));
   std::unique_ptr<LocalCluster> cluster(new LocalCluster(options, clock));
   SHOAL_RETURN_IF_ERROR(cluster->StartCoordinator());
@@ -75,7 +79,8 @@ absl::Status LocalCluster::StartCoordinator() {
   const std::string port_file = options_.work_folder + "/coordinator.port";
   std::error_code error;
   fs::remove(port_file, error);
-  for (const auto& entry : fs::directory_iterator(options_.work_folder, error)) {  // logs of an earlier run
+  for (const auto& entry :
+       fs::directory_iterator(options_.work_folder, error)) {  // logs of an earlier run
     if (entry.path().extension() == ".log") {
       std::error_code ignored;
       fs::remove(entry.path(), ignored);
@@ -91,7 +96,9 @@ absl::Status LocalCluster::AwaitPort(const std::string& port_file) {
   while (clock_.Now() < deadline) {
     const auto text = ReadFile(port_file, 64);
     int port = 0;
-    if (text.ok() && std::from_chars(text->data(), text->data() + text->size(), port).ec == std::errc() && port > 0) {
+    if (text.ok() &&
+        std::from_chars(text->data(), text->data() + text->size(), port).ec == std::errc() &&
+        port > 0) {
       address_ = fmt::format("127.0.0.1:{}", port);
       return absl::OkStatus();
     }

@@ -1,7 +1,8 @@
-// A whole cluster on this machine: starts coordinator, servers and workers as child processes, watches that none ends
-// unasked, and takes them down. The programs lie beside `shoal` itself. Ports are chosen by the children (the coordinator
-// announces its own through a file), the shared token reaches them through their environment alone, and their logs go to
-// files in the work folder.
+// A whole cluster on this machine: starts coordinator, servers and workers as child processes,
+// watches that none ends unasked, and takes them down. The programs lie beside `shoal` itself.
+// Ports are chosen by the children (the coordinator announces its own through a file), the shared
+// token reaches them through their environment alone, and their logs go to files in the work
+// folder.
 //
 // Used from the main thread only (process_group.h says why). Destruction kills what still runs.
 #pragma once
@@ -19,8 +20,8 @@
 namespace shoal::cli {
 
 struct LocalClusterOptions {
-  std::string program_folder;   // holds shoal-coordinator, shoal-server, shoal-worker
-  std::string work_folder;      // made; logs and the port file go here
+  std::string program_folder;  // holds shoal-coordinator, shoal-server, shoal-worker
+  std::string work_folder;     // made; logs and the port file go here
   int servers = 1;
   int workers = 1;
   int threads_per_server = 1;
@@ -32,28 +33,31 @@ struct LocalClusterOptions {
 class LocalCluster {
  public:
   // Returns once the coordinator listens and all processes run (they register in their own time).
-  static absl::StatusOr<std::unique_ptr<LocalCluster>> Start(const LocalClusterOptions& options, Clock& clock = RealClock());
+  static absl::StatusOr<std::unique_ptr<LocalCluster>> Start(const LocalClusterOptions& options,
+                                                             Clock& clock = RealClock());
   ~LocalCluster() = default;
 
   const std::string& coordinator_address() const { return address_; }
   const rpc::Token& token() const { return token_; }
 
-  // OK while all run or those that ended did so with status 0 (they were told to leave). Else Unavailable: which one
-  // ended how, with the last lines of its log.
+  // OK while all run or those that ended did so with status 0 (they were told to leave). Else
+  // Unavailable: which one ended how, with the last lines of its log.
   absl::Status Check();
 
-  // The job is over: gives the processes `limit` to leave by themselves, then takes them down. In both cases none is left.
+  // The job is over: gives the processes `limit` to leave by themselves, then takes them down. In
+  // both cases none is left.
   void Finish(absl::Duration limit);
   // Ends them now.
   void Kill() { processes_.Kill(); }
 
-  // For tests and messages: the pid of "coordinator", "server-0", "worker-1"; 0 when it does not run.
+  // For tests and messages: the pid of "coordinator", "server-0", "worker-1"; 0 when it does not
+  // run.
   pid_t PidOf(const std::string& name) const { return processes_.PidOf(name); }
 
  private:
   LocalCluster(LocalClusterOptions options, Clock& clock);
-  absl::Status StartProgram(const std::string& name, const std::string& program, std::vector<std::string> arguments,
-                            int threads);
+  absl::Status StartProgram(const std::string& name, const std::string& program,
+                            std::vector<std::string> arguments, int threads);
   absl::Status StartCoordinator();
   absl::Status AwaitPort(const std::string& port_file);
 

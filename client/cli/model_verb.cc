@@ -37,7 +37,8 @@ absl::StatusOr<plan::ModelSpec> ShapeOf(const std::string& shape) {
 }
 
 // The shape with the vocabulary the options ask for, checked against the tokenizer.
-absl::StatusOr<plan::ModelSpec> SpecFor(const ModelInitOptions& options, int64_t tokenizer_vocabulary) {
+absl::StatusOr<plan::ModelSpec> SpecFor(const ModelInitOptions& options,
+                                        int64_t tokenizer_vocabulary) {
   SHOAL_ASSIGN_OR_RETURN(plan::ModelSpec spec, ShapeOf(options.shape));
   if (options.vocabulary > 0) {
     spec.vocabulary = options.vocabulary;
@@ -45,8 +46,9 @@ absl::StatusOr<plan::ModelSpec> SpecFor(const ModelInitOptions& options, int64_t
     spec.vocabulary = RoundUp(tokenizer_vocabulary, kVocabularyMultiple);
   }
   if (spec.vocabulary < tokenizer_vocabulary) {
-    return InvalidArgument("vocabulary {} of the model is smaller than the tokenizer's {}: raise --vocabulary",
-                           spec.vocabulary, tokenizer_vocabulary);
+    return InvalidArgument(
+        "vocabulary {} of the model is smaller than the tokenizer's {}: raise --vocabulary",
+        spec.vocabulary, tokenizer_vocabulary);
   }
   SHOAL_RETURN_IF_ERROR(Annotate(plan::Validate(spec), options.shape));
   return spec;
@@ -64,13 +66,20 @@ int64_t WeightBytesOf(const std::string& folder) {
 }
 
 nlohmann::json SpecJson(const plan::ModelSpec& spec) {
-  return {{"architecture", spec.architecture}, {"vocabulary", spec.vocabulary},
-          {"hidden", spec.hidden},             {"intermediate", spec.intermediate},
-          {"layers", spec.layers},             {"heads", spec.heads},
-          {"kv_heads", spec.kv_heads},         {"head_dim", spec.head_dim},
-          {"max_positions", spec.max_positions}, {"rope_theta", spec.rope_theta},
-          {"rope_scaling", spec.rope_scaling.has_value()}, {"norm_epsilon", spec.norm_epsilon},
-          {"attention_bias", spec.attention_bias}, {"tied_embeddings", spec.tied_embeddings},
+  return {{"architecture", spec.architecture},
+          {"vocabulary", spec.vocabulary},
+          {"hidden", spec.hidden},
+          {"intermediate", spec.intermediate},
+          {"layers", spec.layers},
+          {"heads", spec.heads},
+          {"kv_heads", spec.kv_heads},
+          {"head_dim", spec.head_dim},
+          {"max_positions", spec.max_positions},
+          {"rope_theta", spec.rope_theta},
+          {"rope_scaling", spec.rope_scaling.has_value()},
+          {"norm_epsilon", spec.norm_epsilon},
+          {"attention_bias", spec.attention_bias},
+          {"tied_embeddings", spec.tied_embeddings},
           {"parameters", plan::ParameterCount(spec)}};
 }
 
@@ -87,7 +96,8 @@ void PrintSpec(const std::string& folder, const plan::ModelSpec& spec, Streams& 
   table.Add({"key/value heads", std::to_string(spec.kv_heads)});
   table.Add({"head dimension", std::to_string(spec.head_dim)});
   table.Add({"positions", WithThousands(spec.max_positions)});
-  table.Add({"rope theta", fmt::format("{}{}", spec.rope_theta, spec.rope_scaling ? " (Llama 3 scaling)" : "")});
+  table.Add({"rope theta",
+             fmt::format("{}{}", spec.rope_theta, spec.rope_scaling ? " (Llama 3 scaling)" : "")});
   table.Add({"bias on q, k, v", spec.attention_bias ? "yes" : "no"});
   table.Add({"tied embeddings", spec.tied_embeddings ? "yes" : "no"});
   streams.out << table.Render(streams.out_terminal) << "\n";
@@ -108,7 +118,8 @@ void PrintSpec(const std::string& folder, const plan::ModelSpec& spec, Streams& 
 absl::StatusOr<ExitCode> RunModelInit(const ModelInitOptions& options, Streams& streams) {
   std::error_code error;
   if (fs::exists(options.output + "/config.json", error)) {
-    return AlreadyExists("{} holds a model already: remove it or choose another --output", options.output);
+    return AlreadyExists("{} holds a model already: remove it or choose another --output",
+                         options.output);
   }
   formats::HfWriteOptions write;
   SHOAL_ASSIGN_OR_RETURN(write.dtype, ParseDType(options.dtype));
@@ -128,8 +139,9 @@ absl::StatusOr<ExitCode> RunModelInit(const ModelInitOptions& options, Streams& 
     line["folder"] = options.output;
     PrintJson(streams.out, line);
   } else {
-    streams.out << fmt::format("{}: {} parameters, {} layers, vocabulary {}, seed {}\n", options.output,
-                               WithThousands(plan::ParameterCount(spec)), spec.layers, spec.vocabulary, options.seed);
+    streams.out << fmt::format("{}: {} parameters, {} layers, vocabulary {}, seed {}\n",
+                               options.output, WithThousands(plan::ParameterCount(spec)),
+                               spec.layers, spec.vocabulary, options.seed);
   }
   return ExitCode::kDone;
 }
@@ -147,7 +159,8 @@ absl::StatusOr<ExitCode> RunModelShow(const ModelShowOptions& options, Streams& 
   line["weight_bytes"] = WeightBytesOf(options.folder);
   nlohmann::json units = nlohmann::json::array();
   for (const plan::UnitSpec& unit : plan::BuildUnits(spec)) {
-    units.push_back({{"name", unit.name}, {"tensors", unit.tensors.size()}, {"elements", unit.count}});
+    units.push_back(
+        {{"name", unit.name}, {"tensors", unit.tensors.size()}, {"elements", unit.count}});
   }
   line["units"] = units;
   PrintJson(streams.out, line);
@@ -155,33 +168,42 @@ absl::StatusOr<ExitCode> RunModelShow(const ModelShowOptions& options, Streams& 
 }
 
 void AddModel(CLI::App& app, VerbAction& action) {
-  CLI::App* model = AddVerb(app, "model", "Make or describe a model folder", "shoal model show path/to/model");
+  CLI::App* model =
+      AddVerb(app, "model", "Make or describe a model folder", "shoal model show path/to/model");
   model->require_subcommand(1);
 
   auto init = std::make_shared<ModelInitOptions>();
-  CLI::App* init_verb = AddVerb(*model, "init", "Random weights in Hugging Face form",
-                                "shoal model init --shape 6m --seed 1 --tokenizer tokenizer --output model");
+  CLI::App* init_verb =
+      AddVerb(*model, "init", "Random weights in Hugging Face form",
+              "shoal model init --shape 6m --seed 1 --tokenizer tokenizer --output model");
   init_verb
       ->add_option("--shape", init->shape,
                    fmt::format("A config.json, or one of {}", fmt::join(plan::NamedShapes(), ", ")))
       ->required();
   init_verb->add_option("--seed", init->seed, "Of the weights")->capture_default_str();
   init_verb->add_option("--output", init->output, "Folder to make")->required();
-  init_verb->add_option("--tokenizer", init->tokenizer, "Folder whose tokenizer goes with the model");
-  init_verb->add_option("--vocabulary", init->vocabulary, "Tokens (default: the tokenizer's or the shape's)")
+  init_verb->add_option("--tokenizer", init->tokenizer,
+                        "Folder whose tokenizer goes with the model");
+  init_verb
+      ->add_option("--vocabulary", init->vocabulary,
+                   "Tokens (default: the tokenizer's or the shape's)")
       ->check(CLI::PositiveNumber);
   init_verb->add_option("--dtype", init->dtype, "fp32 or bf16, of the weights on disk")
       ->check(CLI::IsMember({"fp32", "bf16"}))
       ->capture_default_str();
   init_verb->add_flag("--json", init->json, "A JSON line instead of text");
-  init_verb->callback([init, &action] { action = [init](Streams& streams) { return RunModelInit(*init, streams); }; });
+  init_verb->callback([init, &action] {
+    action = [init](Streams& streams) { return RunModelInit(*init, streams); };
+  });
 
   auto show = std::make_shared<ModelShowOptions>();
-  CLI::App* show_verb =
-      AddVerb(*model, "show", "Shape, parameters and units of a model folder", "shoal model show path/to/model");
+  CLI::App* show_verb = AddVerb(*model, "show", "Shape, parameters and units of a model folder",
+                                "shoal model show path/to/model");
   show_verb->add_option("folder", show->folder, "Hugging Face folder")->required();
   show_verb->add_flag("--json", show->json, "A JSON line instead of tables");
-  show_verb->callback([show, &action] { action = [show](Streams& streams) { return RunModelShow(*show, streams); }; });
+  show_verb->callback([show, &action] {
+    action = [show](Streams& streams) { return RunModelShow(*show, streams); };
+  });
 }
 
 }  // namespace shoal::cli
