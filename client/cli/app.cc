@@ -31,6 +31,7 @@ int RunShoal(const std::vector<std::string>& arguments, Streams& streams) {
   app.require_subcommand(1);
   app.footer("`shoal VERB --help` shows a verb's options and an example.");
   VerbAction action;
+  AddModel(app, action);
   AddDoctor(app, action);
   if (arguments.empty()) {
     streams.err << app.help();

@@ -15,7 +15,8 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
 const std::vector<std::vector<std::string>>& Verbs() {
-  static const std::vector<std::vector<std::string>> verbs = {{"doctor"}};
+  static const std::vector<std::vector<std::string>> verbs = {
+      {"model", "init"}, {"model", "show"}, {"doctor"}};
   return verbs;
 }
 

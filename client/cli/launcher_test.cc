@@ -22,13 +22,15 @@ while [ $# -gt 0 ]; do
 done
 exec sleep 60
 )";
-constexpr const char* kMember = "#!/bin/sh\necho token $SHOAL_TOKEN threads $OMP_NUM_THREADS\nexec sleep 60\n";
+constexpr const char* kMember =
+    "#!/bin/sh\necho token $SHOAL_TOKEN threads $OMP_NUM_THREADS\nexec sleep 60\n";
 
 // Stand-ins for the three programs: shell scripts in a folder of the test.
 class LauncherTest : public testing::Test {
  protected:
   void SetUp() override {
-    folder_ = testing::TempDir() + "/launcher_" + testing::UnitTest::GetInstance()->current_test_info()->name() +
+    folder_ = testing::TempDir() + "/launcher_" +
+              testing::UnitTest::GetInstance()->current_test_info()->name() +
               std::to_string(getpid());
     std::filesystem::remove_all(folder_);
     ASSERT_TRUE(CreateDirectories(folder_).ok());
@@ -67,7 +69,8 @@ TEST_F(LauncherTest, StartsAllAndTakesThemDown) {
   ASSERT_TRUE(cluster.ok()) << cluster.status();
   EXPECT_EQ((*cluster)->coordinator_address(), "127.0.0.1:4321");
   std::vector<pid_t> pids;
-  for (const auto* name : {"coordinator", "server-0", "server-1", "worker-0", "worker-1", "worker-2"}) {
+  for (const auto* name :
+       {"coordinator", "server-0", "server-1", "worker-0", "worker-1", "worker-2"}) {
     pids.push_back((*cluster)->PidOf(name));
     EXPECT_GT(pids.back(), 0) << name;
   }
