@@ -1,0 +1,79 @@
+// The bounded memory of events between a transport's threads and the thread that polls, shared by
+// all transports.
+//
+// What bounds it: every completion was counted by OutstandingOperations when its operation was
+// posted, and is given back only when its event is polled; transports bound doorbells by
+// kMaxWaitingDoorbells; kClosed comes once. Thread-safe.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <span>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+#include "transport/transport.h"
+
+namespace shoal::transport {
+
+// Unique within the process, never 0.
+uint64_t NextConnectionId();
+
+// Operations of one connection from post to poll.
+class OutstandingOperations {
+ public:
+  explicit OutstandingOperations(int64_t limit) : limit_(limit) {}
+  // All or none. Posts come from one thread at a time, so check and add need not be one step.
+  bool TakeReads(size_t count) { return Take(reads_, count); }
+  bool TakeWrites(size_t count) { return Take(writes_, count); }
+  // When the completion has been polled.
+  void GiveBack(Event::Kind kind) {
+    (kind == Event::Kind::kReadDone ? reads_ : writes_).fetch_sub(1, std::memory_order_release);
+  }
+  int64_t limit() const { return limit_; }
+
+ private:
+  bool Take(std::atomic<int64_t>& taken, size_t count) {
+    if (count > static_cast<uint64_t>(limit_ - taken.load(std::memory_order_acquire))) {
+      return false;
+    }
+    taken.fetch_add(static_cast<int64_t>(count), std::memory_order_relaxed);
+    return true;
+  }
+  const int64_t limit_;
+  std::atomic<int64_t> reads_{0};
+  std::atomic<int64_t> writes_{0};
+};
+
+struct PendingEvent {
+  Event event;
+  std::shared_ptr<OutstandingOperations> outstanding;  // null for what is not a completion
+};
+
+class EventBuffer {
+ public:
+  void Push(PendingEvent event) {
+    absl::MutexLock lock(&mutex_);
+    events_.push_back(std::move(event));
+  }
+  // Moves from `events`.
+  void Push(std::span<PendingEvent> events) {
+    absl::MutexLock lock(&mutex_);
+    for (PendingEvent& event : events) {
+      events_.push_back(std::move(event));
+    }
+  }
+  size_t Poll(std::span<Event> events);
+  bool empty() const {
+    absl::MutexLock lock(&mutex_);
+    return events_.empty();
+  }
+
+ private:
+  mutable absl::Mutex mutex_;
+  std::deque<PendingEvent> events_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace shoal::transport

@@ -1,0 +1,65 @@
+// What the handshakes of all transports share: the envelope of offers and answers, the description
+// of exposed regions and the checks of posted operations against it.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "transport/byte_codec.h"
+#include "transport/transport.h"
+
+namespace shoal::transport {
+
+// Raised whenever the bytes of a handshake or of a data connection change meaning.
+inline constexpr uint32_t kTransportProtocolVersion = 1;
+
+// Regions that one side of a connection may expose: what fits a handshake message and its file
+// descriptors.
+inline constexpr size_t kMaxExposedRegions = 128;
+
+// Doorbells that may wait at a peer, per connection; more are refused at the poster until the peer
+// polls.
+inline constexpr int64_t kMaxWaitingDoorbells = 4096;
+
+inline constexpr int64_t kMaxOutstandingOperations = 16384;
+
+// Offers and answers: magic, kind, version, transport, then the transport's own body.
+std::string SealOffer(std::string_view transport, std::string_view body);
+std::string SealAnswer(std::string_view transport, std::string_view body);
+// The body. Errors name `peer` and tell a wrong transport, another version and malformed bytes
+// apart.
+absl::StatusOr<std::string> OpenOffer(std::string_view transport, std::string_view peer,
+                                      std::string_view bytes);
+absl::StatusOr<std::string> OpenAnswer(std::string_view transport, std::string_view peer,
+                                       std::string_view bytes);
+
+// One exposed region as the peer sees it.
+struct RemoteRegion {
+  int64_t bytes = 0;
+  bool writable = false;
+};
+void WriteRegions(std::span<const RemoteRegion> regions, ByteWriter& writer);
+// Fails on too many regions or impossible sizes.
+absl::StatusOr<std::vector<RemoteRegion>> ReadRegions(std::string_view peer, ByteReader& reader);
+std::vector<RemoteRegion> DescribeRegions(const std::vector<std::shared_ptr<Region>>& exposed);
+
+// Sane options: queue given, bounds positive and within limits, at most kMaxExposedRegions, none of
+// them kLocal or null.
+absl::Status CheckConnectionOptions(const ConnectionOptions& options);
+
+// Bounds and access of an operation on the peer's regions. Empty operations touch nothing and need
+// no valid region.
+absl::Status CheckRead(std::string_view peer, std::span<const RemoteRegion> regions,
+                       const ReadOperation& operation);
+absl::Status CheckWrite(std::string_view peer, std::span<const RemoteRegion> regions,
+                        const WriteOperation& operation);
+
+// Equal, in a time that does not depend on where they differ.
+bool SameSecret(std::string_view a, std::string_view b);
+
+}  // namespace shoal::transport

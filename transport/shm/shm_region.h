@@ -1,0 +1,63 @@
+// Memory that processes of one machine share: memfds, so that nothing has a name and nothing is
+// left behind by a process that is killed. Sealed against shrinking (a peer that truncated one
+// would kill its users with SIGBUS) and growing.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "absl/status/statusor.h"
+#include "common/file.h"
+#include "transport/region_table.h"
+#include "transport/transport.h"
+
+namespace shoal::transport {
+
+// A mapping of a memfd.
+class SharedMemory {
+ public:
+  // New zeroed memory, writable here. With peers_read_only, a peer that is given fd() can map it
+  // for reading alone.
+  static absl::StatusOr<SharedMemory> Create(int64_t bytes, bool peers_read_only);
+  // Maps what a peer sent after checking that it is memory sealed against shrinking, of at least
+  // `bytes`.
+  static absl::StatusOr<SharedMemory> Map(UniqueFd fd, int64_t bytes, bool writable);
+
+  SharedMemory() = default;
+  ~SharedMemory() { Unmap(); }
+  SharedMemory(SharedMemory&& other) noexcept;
+  SharedMemory& operator=(SharedMemory&& other) noexcept;
+
+  std::byte* data() const { return data_; }
+  size_t size() const { return size_; }
+  int fd() const { return fd_.get(); }
+
+ private:
+  SharedMemory(UniqueFd fd, std::byte* data, size_t size)
+      : fd_(std::move(fd)), data_(data), size_(size) {}
+  void Unmap();
+
+  UniqueFd fd_;  // closed once mapped where the peer made it
+  std::byte* data_ = nullptr;
+  size_t size_ = 0;
+};
+
+// A region that can be exposed to peers.
+class ShmRegion final : public Region {
+ public:
+  ShmRegion(std::shared_ptr<RegionTable> table, SharedMemory memory, Access access);
+  ~ShmRegion() override;
+  std::span<std::byte> bytes() override { return {memory_.data(), memory_.size()}; }
+  Access access() const override { return access_; }
+  int fd() const { return memory_.fd(); }
+  const RegionTable* table() const { return table_.get(); }
+
+ private:
+  const std::shared_ptr<RegionTable> table_;
+  const SharedMemory memory_;
+  const Access access_;
+};
+
+}  // namespace shoal::transport

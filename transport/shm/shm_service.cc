@@ -1,0 +1,293 @@
+#include "transport/shm/shm_service.h"
+
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <vector>
+
+#include "common/clock.h"
+#include "common/logging.h"
+#include "common/status.h"
+
+namespace shoal::transport {
+namespace {
+
+constexpr uint64_t kListenerToken = 0;
+constexpr uint64_t kWakeToken = 1;
+
+// A process that dials and says nothing is dropped after this long; more than this many at once are
+// turned away.
+constexpr absl::Duration kDialTimeout = absl::Seconds(5);
+constexpr size_t kMaxDials = 128;
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<ShmService>> ShmService::Start() {
+  SHOAL_ASSIGN_OR_RETURN(ShmListener listener, ListenShm());
+  UniqueFd epoll(epoll_create1(EPOLL_CLOEXEC));
+  UniqueFd wake(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (!epoll.valid() || !wake.valid()) {
+    return ErrnoToStatus(errno, "starting the shared-memory transport");
+  }
+  std::unique_ptr<ShmService> service(
+      new ShmService(std::move(listener), std::move(epoll), std::move(wake)));
+  if (!service->AddToEpoll(service->listener_.socket.get(), kListenerToken) ||
+      !service->AddToEpoll(service->wake_.get(), kWakeToken)) {
+    return ErrnoToStatus(errno, "starting the shared-memory transport");
+  }
+  service->thread_ = std::thread([raw = service.get()] { raw->Run(); });
+  return service;
+}
+
+ShmService::ShmService(ShmListener listener, UniqueFd epoll, UniqueFd wake)
+    : listener_(std::move(listener)), epoll_(std::move(epoll)), wake_(std::move(wake)) {}
+
+ShmService::~ShmService() {
+  {
+    absl::MutexLock lock(&mutex_);
+    stopping_ = true;
+  }
+  WakeThread();
+  if (thread_.joinable()) {
+    thread_.join();
+  }
+}
+
+void ShmService::WakeThread() {
+  const uint64_t one = 1;
+  [[maybe_unused]] const ssize_t written = write(wake_.get(), &one, sizeof one);
+}
+
+bool ShmService::AddToEpoll(int fd, uint64_t token) {
+  epoll_event event = {};
+  event.events = EPOLLIN;
+  event.data.u64 = token;
+  return epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) == 0;
+}
+
+void ShmService::Expect(std::shared_ptr<ShmConnectionState> connection, std::string secret,
+                        absl::Duration timeout) {
+  {
+    absl::MutexLock lock(&mutex_);
+    const uint64_t id = connection->id();
+    expected_[id] = {std::move(connection), std::move(secret), RealClock().Now() + timeout};
+  }
+  WakeThread();  // it may have to wake up earlier than it meant to
+}
+
+void ShmService::Watch(std::shared_ptr<ShmConnectionState> connection, UniqueFd socket) {
+  {
+    absl::MutexLock lock(&mutex_);
+    const uint64_t token = next_token_++;
+    const int fd = socket.get();
+    watched_[token] = {std::move(socket), connection};
+    if (!AddToEpoll(fd, token)) {
+      LogError("{}: cannot watch the peer: epoll_ctl failed with errno {}", connection->peer(),
+               errno);
+    }
+  }
+  if (connection->finished()) {
+    Leave(connection->id());  // it was closed while the handshake was under way
+  }
+}
+
+void ShmService::Leave(uint64_t connection) {
+  absl::MutexLock lock(&mutex_);
+  expected_.erase(connection);
+  for (auto it = watched_.begin(); it != watched_.end(); ++it) {
+    if (it->second.connection->id() == connection) {
+      // A peer whose socket is full is not listening; it will see the end without the goodbye.
+      (void)SendShmMessage(it->second.socket.get(), ShmMessageType::kGoodbye, "");
+      watched_.erase(it);
+      return;
+    }
+  }
+}
+
+void ShmService::Run() {
+  std::array<epoll_event, 32> events;
+  for (;;) {
+    const absl::Duration until_deadline = ExpireHandshakes();
+    const int timeout_ms = until_deadline == absl::InfiniteDuration()
+                               ? -1
+                               : static_cast<int>(std::clamp<int64_t>(
+                                     absl::ToInt64Milliseconds(until_deadline) + 1, 0, 60000));
+    const int count = epoll_wait(epoll_.get(), events.data(), events.size(), timeout_ms);
+    {
+      absl::MutexLock lock(&mutex_);
+      if (stopping_) {
+        return;
+      }
+    }
+    for (int i = 0; i < count; ++i) {
+      const uint64_t token = events[i].data.u64;
+      if (token == kListenerToken) {
+        AcceptDials();
+      } else if (token == kWakeToken) {
+        uint64_t drained = 0;
+        [[maybe_unused]] const ssize_t size = read(wake_.get(), &drained, sizeof drained);
+      } else {
+        AnswerDial(token);
+        HearFromPeer(token);
+      }
+    }
+  }
+}
+
+absl::Duration ShmService::ExpireHandshakes() {
+  std::vector<std::shared_ptr<ShmConnectionState>> expired;
+  absl::Time next = absl::InfiniteFuture();
+  const absl::Time now = RealClock().Now();
+  {
+    absl::MutexLock lock(&mutex_);
+    for (auto it = expected_.begin(); it != expected_.end();) {
+      if (it->second.deadline <= now) {
+        expired.push_back(it->second.connection);
+        it = expected_.erase(it);
+      } else {
+        next = std::min(next, it++->second.deadline);
+      }
+    }
+    for (auto it = dials_.begin(); it != dials_.end();) {
+      if (it->second.deadline <= now) {
+        it = dials_.erase(it);
+      } else {
+        next = std::min(next, it++->second.deadline);
+      }
+    }
+  }
+  for (const auto& connection : expired) {
+    connection->Close(
+        DeadlineExceeded("{}: the peer did not complete the handshake in time", connection->peer()),
+        absl::ZeroDuration());
+  }
+  return next - now;
+}
+
+void ShmService::AcceptDials() {
+  for (;;) {
+    UniqueFd socket(
+        accept4(listener_.socket.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    if (!socket.valid()) {
+      if (errno == EINTR || errno == ECONNABORTED) {
+        continue;
+      }
+      if (errno != EAGAIN && errno != EWOULDBLOCK) {
+        LogWarning("shm: cannot take a dial: errno {}", errno);
+      }
+      return;
+    }
+    if (const absl::Status same = CheckSameUser(socket.get()); !same.ok()) {
+      (void)SendShmMessage(socket.get(), ShmMessageType::kRefusal, EncodeRefusal(same));
+      continue;
+    }
+    absl::MutexLock lock(&mutex_);
+    if (dials_.size() >= kMaxDials) {
+      continue;
+    }
+    const uint64_t token = next_token_++;
+    if (AddToEpoll(socket.get(), token)) {
+      dials_[token] = {std::move(socket), RealClock().Now() + kDialTimeout};
+    }
+  }
+}
+
+void ShmService::AnswerDial(uint64_t token) {
+  UniqueFd socket;
+  {
+    absl::MutexLock lock(&mutex_);
+    auto it = dials_.find(token);
+    if (it == dials_.end()) {
+      return;
+    }
+    socket = std::move(it->second.socket);
+    dials_.erase(it);
+  }
+  // The socket will be watched under a new token, or closed.
+  epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, socket.get(), nullptr);
+  absl::StatusOr<ShmMessage> message = ReceiveShmMessage(socket.get());
+  const int fd = socket.get();
+  const absl::Status status =
+      message.ok() ? Answer(UniqueFd(dup(fd)), *std::move(message)) : message.status();
+  if (!status.ok()) {
+    LogWarning("shm: refused a dial: {}", Message(status));
+    (void)SendShmMessage(fd, ShmMessageType::kRefusal, EncodeRefusal(status));
+  }
+}
+
+absl::Status ShmService::Answer(UniqueFd socket, ShmMessage message) {
+  if (message.type != ShmMessageType::kHello) {
+    return InvalidArgument("a process dialled without a greeting");
+  }
+  SHOAL_ASSIGN_OR_RETURN(ShmHello hello, DecodeHello(message.body));
+  std::shared_ptr<ShmConnectionState> connection;
+  {
+    absl::MutexLock lock(&mutex_);
+    auto it = expected_.find(hello.acceptance);
+    if (it == expected_.end() || !SameSecret(it->second.secret, hello.secret)) {
+      return Unauthenticated(
+          "no handshake waits for this secret; it was used, has expired or is wrong");
+    }
+    connection = std::move(it->second.connection);
+    expected_.erase(it);  // single use
+  }
+  absl::StatusOr<PeerMemory> peer =
+      MapPeerMemory(connection->peer(), std::move(hello.regions), message.fds);
+  if (!peer.ok()) {
+    connection->Close(peer.status(), absl::ZeroDuration());
+    return peer.status();
+  }
+  ByteWriter welcome;
+  WriteRegions(DescribeRegions(connection->exposed()), welcome);
+  const ShmQueueWake& wake = connection->queue_wake();
+  std::vector<int> fds = {connection->control().fd(), wake.page.fd(), wake.sleeper->event_fd()};
+  for (const auto& region : connection->exposed()) {
+    fds.push_back(static_cast<ShmRegion*>(region.get())->fd());
+  }
+  if (!connection->Open(*std::move(peer))) {
+    return Unavailable("the connection was closed before the handshake was complete");
+  }
+  const absl::Status sent =
+      SendShmMessage(socket.get(), ShmMessageType::kWelcome, welcome.bytes(), fds);
+  if (!sent.ok()) {
+    connection->Close(Annotate(sent, connection->peer()), absl::ZeroDuration());
+    return absl::OkStatus();
+  }
+  Watch(std::move(connection), std::move(socket));
+  return absl::OkStatus();
+}
+
+void ShmService::HearFromPeer(uint64_t token) {
+  Watched gone;
+  absl::Status why;
+  {
+    absl::MutexLock lock(&mutex_);
+    auto it = watched_.find(token);
+    if (it == watched_.end()) {
+      return;
+    }
+    const std::string& peer = it->second.connection->peer();
+    const absl::StatusOr<ShmMessage> message = ReceiveShmMessage(it->second.socket.get());
+    if (absl::IsNotFound(message.status())) {
+      return;
+    }
+    if (!message.ok()) {
+      why = Annotate(message.status(), peer);
+    } else if (message->type == ShmMessageType::kEnd) {
+      why = Unavailable("{}: the peer is gone; its process ended without closing the connection",
+                        peer);
+    } else if (message->type != ShmMessageType::kGoodbye) {
+      why = InvalidArgument("{}: unexpected message on the connection's socket", peer);
+    }
+    gone = std::move(it->second);
+    watched_.erase(it);
+  }
+  gone.connection->Close(why, absl::ZeroDuration());
+}
+
+}  // namespace shoal::transport

@@ -1,0 +1,76 @@
+// The thread of a shm transport. It answers dials, watches the kept-open socket of each connection
+// for the peer's end, and lets handshakes that are not completed expire. It moves no data, so an
+// idle or a busy transport costs it nothing.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <thread>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "transport/shm/shm_connection.h"
+#include "transport/shm/shm_handshake.h"
+
+namespace shoal::transport {
+
+class ShmService {
+ public:
+  static absl::StatusOr<std::unique_ptr<ShmService>> Start();
+  ~ShmService();
+
+  const std::string& listen_name() const { return listener_.name; }
+
+  // Expects a peer to dial with `secret` for `connection`; closes the connection when it does not
+  // in time.
+  void Expect(std::shared_ptr<ShmConnectionState> connection, std::string secret,
+              absl::Duration timeout);
+  // Watches the socket of a connection that is open.
+  void Watch(std::shared_ptr<ShmConnectionState> connection, UniqueFd socket);
+  // Says goodbye to the peer and forgets the connection, whatever its state. Idempotent.
+  void Leave(uint64_t connection);
+
+ private:
+  struct Expected {
+    std::shared_ptr<ShmConnectionState> connection;
+    std::string secret;
+    absl::Time deadline;
+  };
+  struct Dial {
+    UniqueFd socket;
+    absl::Time deadline;
+  };
+  struct Watched {
+    UniqueFd socket;
+    std::shared_ptr<ShmConnectionState> connection;
+  };
+
+  ShmService(ShmListener listener, UniqueFd epoll, UniqueFd wake);
+  void Run();
+  absl::Duration ExpireHandshakes() ABSL_LOCKS_EXCLUDED(mutex_);
+  void AcceptDials() ABSL_LOCKS_EXCLUDED(mutex_);
+  void AnswerDial(uint64_t token) ABSL_LOCKS_EXCLUDED(mutex_);
+  absl::Status Answer(UniqueFd socket, ShmMessage message) ABSL_LOCKS_EXCLUDED(mutex_);
+  void HearFromPeer(uint64_t token) ABSL_LOCKS_EXCLUDED(mutex_);
+  bool AddToEpoll(int fd, uint64_t token);
+  void WakeThread();
+
+  const ShmListener listener_;
+  const UniqueFd epoll_;
+  const UniqueFd wake_;
+
+  absl::Mutex mutex_;
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  uint64_t next_token_ ABSL_GUARDED_BY(mutex_) = 2;  // 0 is the listener, 1 the wake-up
+  std::map<uint64_t, Expected> expected_ ABSL_GUARDED_BY(mutex_);  // by connection
+  std::map<uint64_t, Dial> dials_ ABSL_GUARDED_BY(mutex_);         // by token
+  std::map<uint64_t, Watched> watched_ ABSL_GUARDED_BY(mutex_);    // by token
+
+  std::thread thread_;
+};
+
+}  // namespace shoal::transport

@@ -1,0 +1,232 @@
+#include "transport/shm/shm_transport.h"
+
+#include <poll.h>
+
+#include <cerrno>
+
+#include "common/bytes.h"
+#include "common/clock.h"
+#include "common/random.h"
+#include "common/status.h"
+#include "transport/shm/shm_service.h"
+
+namespace shoal::transport {
+namespace {
+
+constexpr std::string_view kName = "shm";
+
+class ShmConnection final : public Connection {
+ public:
+  ShmConnection(std::shared_ptr<ShmConnectionState> state, ShmService* service)
+      : state_(std::move(state)), service_(service) {}
+  ~ShmConnection() override { Close(); }
+
+  uint64_t id() const override { return state_->id(); }
+  const std::string& peer() const override { return state_->peer(); }
+  std::vector<int64_t> remote_region_sizes() const override {
+    return state_->remote_region_sizes();
+  }
+  absl::Status PostReads(std::span<const ReadOperation> operations) override {
+    return state_->PostReads(operations);
+  }
+  absl::Status PostWrites(std::span<const WriteOperation> operations) override {
+    return state_->PostWrites(operations);
+  }
+  void Close() override {
+    // A copy is over in milliseconds, unless the peer was stopped in the middle of it.
+    constexpr absl::Duration kPatience = absl::Seconds(1);
+    state_->Close(Cancelled("{}: closed on this side", state_->peer()), kPatience);
+    service_->Leave(state_->id());
+  }
+
+ private:
+  const std::shared_ptr<ShmConnectionState> state_;
+  ShmService* const service_;
+};
+
+// Waits until the socket has a message.
+absl::StatusOr<ShmMessage> AwaitMessage(int socket, absl::Duration timeout, std::string_view peer) {
+  const absl::Time deadline = RealClock().Now() + timeout;
+  for (;;) {
+    absl::StatusOr<ShmMessage> message = ReceiveShmMessage(socket);
+    if (!absl::IsNotFound(message.status())) {
+      return message;
+    }
+    const absl::Duration left = deadline - RealClock().Now();
+    if (left <= absl::ZeroDuration()) {
+      return DeadlineExceeded("{}: no answer to the handshake within {}", peer,
+                              absl::FormatDuration(timeout));
+    }
+    pollfd poll_fd = {.fd = socket, .events = POLLIN, .revents = 0};
+    const timespec left_spec = absl::ToTimespec(left);
+    ppoll(&poll_fd, 1, &left_spec, nullptr);
+  }
+}
+
+class ShmConnector final : public Connector {
+ public:
+  ShmConnector(const ConnectionOptions& options, std::shared_ptr<const RegionTable> table,
+               ShmService* service, std::string offer)
+      : options_(options), table_(std::move(table)), service_(service), offer_(std::move(offer)) {}
+
+  const std::string& offer() const override { return offer_; }
+
+  absl::StatusOr<std::unique_ptr<Connection>> Complete(const std::string& answer) override {
+    if (used_) {
+      return FailedPrecondition("{}: this handshake was completed already", options_.peer);
+    }
+    used_ = true;
+    SHOAL_ASSIGN_OR_RETURN(const std::string body, OpenAnswer(kName, options_.peer, answer));
+    ByteReader reader(body);
+    const std::string host = reader.String();
+    const std::string name = reader.String();
+    ShmHello hello;
+    hello.acceptance = reader.U64();
+    hello.secret = reader.String();
+    if (!reader.complete()) {
+      return InvalidArgument("{}: malformed transport answer", options_.peer);
+    }
+    if (host != HostIdentity()) {
+      return FailedPrecondition("{}: it runs on another host; use tcp", options_.peer);
+    }
+    hello.regions = DescribeRegions(options_.exposed);
+    auto connection = Greet(name, hello);
+    return connection.ok() ? std::move(connection) : Annotate(connection.status(), options_.peer);
+  }
+
+ private:
+  absl::StatusOr<std::unique_ptr<Connection>> Greet(const std::string& name,
+                                                    const ShmHello& hello) {
+    SHOAL_ASSIGN_OR_RETURN(UniqueFd socket, DialShm(name));
+    SHOAL_RETURN_IF_ERROR(CheckSameUser(socket.get()));
+    const ShmQueueWake& wake = *static_cast<ShmQueue*>(options_.queue)->wake();
+    std::vector<int> fds = {wake.page.fd(), wake.sleeper->event_fd()};
+    for (const auto& region : options_.exposed) {
+      fds.push_back(static_cast<ShmRegion*>(region.get())->fd());
+    }
+    SHOAL_RETURN_IF_ERROR(
+        SendShmMessage(socket.get(), ShmMessageType::kHello, EncodeHello(hello), fds));
+    SHOAL_ASSIGN_OR_RETURN(ShmMessage message,
+                           AwaitMessage(socket.get(), options_.handshake_timeout, options_.peer));
+    if (message.type == ShmMessageType::kRefusal) {
+      return DecodeRefusal(message.body);
+    }
+    if (message.type != ShmMessageType::kWelcome || message.fds.empty()) {
+      return Unavailable("the peer ended the handshake");
+    }
+    ByteReader reader(message.body);
+    SHOAL_ASSIGN_OR_RETURN(auto regions, ReadRegions(options_.peer, reader));
+    SHOAL_ASSIGN_OR_RETURN(
+        SharedMemory control,
+        SharedMemory::Map(std::move(message.fds[0]), sizeof(ShmControl), /*writable=*/true));
+    SHOAL_ASSIGN_OR_RETURN(PeerMemory memory,
+                           MapPeerMemory(options_.peer, std::move(regions),
+                                         std::span<UniqueFd>(message.fds).subspan(1)));
+    auto state =
+        ShmConnectionState::Create(options_, table_, std::move(control), /*is_connector=*/true);
+    state->Open(std::move(memory));
+    service_->Watch(state, std::move(socket));
+    return std::make_unique<ShmConnection>(std::move(state), service_);
+  }
+
+  const ConnectionOptions options_;
+  const std::shared_ptr<const RegionTable> table_;
+  ShmService* const service_;
+  const std::string offer_;
+  bool used_ = false;
+};
+
+class ShmTransport final : public Transport {
+ public:
+  ShmTransport(std::unique_ptr<ShmService> service, const TransportOptions& options)
+      : service_(std::move(service)), spin_(options.spin) {}
+
+  std::string_view name() const override { return kName; }
+  const Capabilities& capabilities() const override { return capabilities_; }
+
+  absl::StatusOr<std::unique_ptr<EventQueue>> CreateQueue() override {
+    return ShmQueue::Create(spin_);
+  }
+
+  absl::StatusOr<std::shared_ptr<Region>> Allocate(int64_t bytes, Access access) override {
+    if (access == Access::kLocal) {
+      return AnonymousRegion::Allocate(table_, bytes, access);
+    }
+    SHOAL_ASSIGN_OR_RETURN(
+        SharedMemory memory,
+        SharedMemory::Create(bytes, /*peers_read_only=*/access == Access::kRemoteRead));
+    return std::make_shared<ShmRegion>(table_, std::move(memory), access);
+  }
+
+  absl::StatusOr<std::shared_ptr<Region>> Register(std::span<std::byte> memory) override {
+    return RegisterMemory(table_, memory);
+  }
+
+  absl::StatusOr<std::unique_ptr<Connector>> Offer(const ConnectionOptions& options) override {
+    SHOAL_RETURN_IF_ERROR(Check(options));
+    ByteWriter writer;
+    writer.String(HostIdentity());
+    return std::make_unique<ShmConnector>(options, table_, service_.get(),
+                                          SealOffer(kName, writer.bytes()));
+  }
+
+  absl::StatusOr<Acceptance> Accept(const std::string& offer,
+                                    const ConnectionOptions& options) override {
+    SHOAL_RETURN_IF_ERROR(Check(options));
+    SHOAL_ASSIGN_OR_RETURN(const std::string body, OpenOffer(kName, options.peer, offer));
+    ByteReader reader(body);
+    const std::string host = reader.String();
+    if (!reader.complete()) {
+      return InvalidArgument("{}: malformed transport offer", options.peer);
+    }
+    if (host != HostIdentity()) {
+      return FailedPrecondition(
+          "{}: it runs on another host or in another network namespace; use tcp", options.peer);
+    }
+    SHOAL_ASSIGN_OR_RETURN(SharedMemory control,
+                           SharedMemory::Create(sizeof(ShmControl), /*peers_read_only=*/false));
+    auto state =
+        ShmConnectionState::Create(options, table_, std::move(control), /*is_connector=*/false);
+    const std::string secret = SecureToken();
+    ByteWriter writer;
+    writer.String(HostIdentity());
+    writer.String(service_->listen_name());
+    writer.U64(state->id());
+    writer.String(secret);
+    service_->Expect(state, secret, options.handshake_timeout);
+    return Acceptance{std::make_unique<ShmConnection>(std::move(state), service_.get()),
+                      SealAnswer(kName, writer.bytes())};
+  }
+
+ private:
+  absl::Status Check(const ConnectionOptions& options) const {
+    SHOAL_RETURN_IF_ERROR(CheckConnectionOptions(options));
+    if (dynamic_cast<ShmQueue*>(options.queue) == nullptr) {
+      return InvalidArgument("{}: the event queue belongs to another transport", options.peer);
+    }
+    for (const auto& region : options.exposed) {
+      const auto* shm_region = dynamic_cast<const ShmRegion*>(region.get());
+      if (shm_region == nullptr || shm_region->table() != table_.get()) {
+        return InvalidArgument("{}: an exposed region belongs to another transport", options.peer);
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  const std::unique_ptr<ShmService> service_;
+  const absl::Duration spin_;
+  const std::shared_ptr<RegionTable> table_ = std::make_shared<RegionTable>();
+  const Capabilities capabilities_ = {.one_sided_reads = true,
+                                      .same_host_only = true,
+                                      .inline_reads = true,
+                                      .max_operation_bytes = 4 * kMiB};
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Transport>> CreateShmTransport(const TransportOptions& options) {
+  SHOAL_ASSIGN_OR_RETURN(std::unique_ptr<ShmService> service, ShmService::Start());
+  return std::make_unique<ShmTransport>(std::move(service), options);
+}
+
+}  // namespace shoal::transport

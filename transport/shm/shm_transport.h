@@ -1,0 +1,29 @@
+// Shared memory: one-sided reads and writes between processes of one machine and one user, at the
+// speed of memcpy.
+//
+// How: regions are memfds that peers map (shm_region.h); the handshake passes them over a local
+// socket (shm_handshake.h); a post copies in the posting thread (shm_connection.h); doorbells are
+// rings in shared memory beside an eventfd (shm_control.h); the kept-open socket tells at once when
+// a peer dies (shm_service.h).
+//
+// Trust: the other process runs as the same user, checked by the kernel, and knows a single-use
+// secret. Its memory is hostile all the same: no value in it can make this process touch memory out
+// of bounds or hang. What a peer cannot be kept from is holding on to a mapping: "no access after
+// Close()" is by agreement between two Shoal processes, and is enforced by the kernel when the peer
+// dies.
+//
+// Across hosts, network namespaces or users the handshake is refused with FailedPrecondition or
+// PermissionDenied, so that callers take tcp.
+#pragma once
+
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "transport/options.h"
+#include "transport/transport.h"
+
+namespace shoal::transport {
+
+absl::StatusOr<std::unique_ptr<Transport>> CreateShmTransport(const TransportOptions& options);
+
+}  // namespace shoal::transport
