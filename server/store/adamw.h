@@ -1,0 +1,59 @@
+// AdamW on one range of a partition, as PyTorch's torch.optim.AdamW computes it, with all state in
+// fp32:
+//
+//   g = gradient * clip                              p = p * (1 - lr * weight_decay)      (where
+//   decay applies) m = m + (g - m) * (1 - beta1)                    v = v * beta2 + g * g * (1 -
+//   beta2) p = p - lr / (1 - beta1^step) * m / (sqrt(v) / sqrt(1 - beta2^step) + epsilon)
+//
+// The same pass writes p in the wire type, so that publishing costs no second look at the weights.
+// Scalars are computed in double and rounded to float once. Pure; any thread; same bits at every
+// vector width.
+#pragma once
+
+#include <cstdint>
+
+#include "common/bf16.h"
+#include "server/store/kernel_width.h"
+
+namespace shoal::server {
+
+struct AdamWOptions {
+  double weight_decay = 0.1;
+  double beta1 = 0.9;
+  double beta2 = 0.95;
+  double epsilon = 1e-8;
+};
+
+// What one step's formula needs of scalars.
+struct AdamWScalars {
+  float clip = 1;
+  float one_minus_beta1 = 0;
+  float beta2 = 0;
+  float one_minus_beta2 = 0;
+  float bias_correction2_sqrt = 1;
+  float epsilon = 0;
+  float step_size = 0;     // lr / (1 - beta1^step)
+  float decay_factor = 1;  // 1 - lr * weight_decay
+};
+
+// `step` counts from 1.
+AdamWScalars MakeAdamWScalars(const AdamWOptions& options, int64_t step, double learning_rate,
+                              double clip_coefficient);
+
+// The same without decay.
+inline AdamWScalars WithoutDecay(AdamWScalars scalars) {
+  scalars.decay_factor = 1.0f;
+  return scalars;
+}
+
+// Updates `count` elements of master, m and v in place and overwrites wire. Arrays do not overlap.
+struct AdamWKernels {
+  void (*f32)(const AdamWScalars& scalars, const float* gradient, float* master, float* m, float* v,
+              float* wire, int64_t count);
+  void (*bf16)(const AdamWScalars& scalars, const float* gradient, float* master, float* m,
+               float* v, BFloat16* wire, int64_t count);
+};
+
+const AdamWKernels& GetAdamWKernels(KernelWidth width = BestKernelWidth());
+
+}  // namespace shoal::server

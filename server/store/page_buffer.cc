@@ -1,0 +1,39 @@
+#include "server/store/page_buffer.h"
+
+#include <sys/mman.h>
+
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "common/bytes.h"
+#include "common/status.h"
+
+namespace shoal::server {
+
+absl::StatusOr<PageBuffer> PageBuffer::Allocate(int64_t bytes) {
+  if (bytes <= 0) {
+    return PageBuffer();
+  }
+  const auto size = static_cast<size_t>(bytes);
+  void* data = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (data == MAP_FAILED) {
+    return ResourceExhausted("cannot allocate {}: {}", FormatBytes(bytes), std::strerror(errno));
+  }
+  // Advice alone: where there are no huge pages, small ones do.
+  madvise(data, size, MADV_HUGEPAGE);
+  return PageBuffer(std::span<std::byte>(static_cast<std::byte*>(data), size));
+}
+
+PageBuffer::~PageBuffer() {
+  if (!memory_.empty()) {
+    munmap(memory_.data(), memory_.size());
+  }
+}
+
+PageBuffer& PageBuffer::operator=(PageBuffer&& other) noexcept {
+  std::swap(memory_, other.memory_);
+  return *this;
+}
+
+}  // namespace shoal::server

@@ -1,0 +1,34 @@
+// Large zeroed memory straight from the kernel, in huge pages where it has some to give.
+// Page-aligned, freed on destruction.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "absl/status/statusor.h"
+
+namespace shoal::server {
+
+class PageBuffer {
+ public:
+  PageBuffer() = default;
+  // ResourceExhausted when the machine has not that much.
+  static absl::StatusOr<PageBuffer> Allocate(int64_t bytes);
+  ~PageBuffer();
+  PageBuffer(PageBuffer&& other) noexcept : memory_(other.memory_) { other.memory_ = {}; }
+  PageBuffer& operator=(PageBuffer&& other) noexcept;
+
+  std::span<std::byte> bytes() const { return memory_; }
+  // The memory from byte_offset on, as an array of T.
+  template <typename T>
+  T* as(int64_t byte_offset = 0) const {
+    return reinterpret_cast<T*>(memory_.data() + byte_offset);
+  }
+
+ private:
+  explicit PageBuffer(std::span<std::byte> memory) : memory_(memory) {}
+  std::span<std::byte> memory_;
+};
+
+}  // namespace shoal::server

@@ -1,0 +1,356 @@
+#include "server/store/store.h"
+
+#include <atomic>
+#include <cmath>
+#include <cstring>
+#include <thread>
+#include <vector>
+
+#include "common/random.h"
+#include "gtest/gtest.h"
+#include "plan/model_spec.h"
+
+namespace shoal::server {
+namespace {
+
+plan::ModelSpec TinySpec() {
+  plan::ModelSpec spec = *plan::NamedShape("tiny");
+  return spec;
+}
+
+float InitialWeight(int unit, int64_t index) {
+  return static_cast<float>(
+      Random(static_cast<uint64_t>(unit), static_cast<uint64_t>(index)).Normal() * 0.1);
+}
+
+absl::Status ReadInitial(int unit, int64_t offset, std::span<float> out) {
+  for (size_t i = 0; i < out.size(); ++i) {
+    out[i] = InitialWeight(unit, offset + static_cast<int64_t>(i));
+  }
+  return absl::OkStatus();
+}
+
+// A store with the memory and threads it needs.
+struct Fixture {
+  Fixture(const StoreOptions& options, int threads, int64_t partition_bytes = 1 << 14)
+      : pool(threads) {
+    units = plan::BuildUnits(TinySpec());
+    partitions = plan::BuildPartitions(units, partition_bytes);
+    weights = *PageBuffer::Allocate(CountStoreBytes(partitions, options).weights);
+    store = *Store::Create(units, partitions, options, weights.bytes(), &pool);
+    EXPECT_TRUE(store->Load(0, {.master = ReadInitial}).ok());
+  }
+  ThreadPool pool;
+  std::vector<plan::UnitSpec> units;
+  std::vector<plan::PartitionSpec> partitions;
+  PageBuffer weights;
+  std::unique_ptr<Store> store;
+};
+
+std::vector<float> PushPayload(uint64_t worker, int64_t sequence, const plan::PartitionSpec& spec) {
+  Random random(worker * 1000 + static_cast<uint64_t>(sequence), static_cast<uint64_t>(spec.id));
+  std::vector<float> payload(static_cast<size_t>(spec.count));
+  for (float& value : payload) {
+    value = static_cast<float>(random.Normal() * 0.01);
+  }
+  return payload;
+}
+
+struct Push {
+  uint64_t worker;
+  int64_t sequence;
+  size_t partition;
+};
+
+std::vector<Push> AllPushes(size_t partitions, uint64_t workers, int64_t sequences) {
+  std::vector<Push> pushes;
+  for (uint64_t worker = 1; worker <= workers; ++worker) {
+    for (int64_t sequence = 1; sequence <= sequences; ++sequence) {
+      for (size_t p = 0; p < partitions; ++p) {
+        pushes.push_back({worker, sequence, p});
+      }
+    }
+  }
+  return pushes;
+}
+
+void Apply(Store& store, const Push& push) {
+  Partition& partition = *store.partitions()[push.partition];
+  const std::vector<float> payload = PushPayload(push.worker, push.sequence, partition.spec());
+  partition.ApplyPush(push.worker, push.sequence, DType::kF32,
+                      reinterpret_cast<const std::byte*>(payload.data()));
+}
+
+TEST(Store, LoadPublishesVersionInItsBuffer) {
+  for (const int64_t version : {0, 7}) {
+    for (const DType wire : {DType::kF32, DType::kBF16}) {
+      Fixture f({.wire_type = wire}, 2);
+      ASSERT_TRUE(f.store->Load(version, {.master = ReadInitial}).ok());
+      EXPECT_EQ(f.store->version(), version);
+      for (const auto& partition : f.store->partitions()) {
+        const plan::PartitionSpec& spec = partition->spec();
+        const auto parity = static_cast<size_t>(version % 2);
+        EXPECT_EQ(partition->memory().header->version[parity], static_cast<uint64_t>(version));
+        EXPECT_EQ(partition->memory().header->sequence[parity] % 2, 0u);
+        EXPECT_EQ(partition->place().buffers[parity] % transport::kBufferAlignment, 0);
+        for (int64_t i = 0; i < spec.count; i += 37) {
+          const float expected = InitialWeight(spec.unit, spec.offset + i);
+          EXPECT_EQ(partition->master()[static_cast<size_t>(i)], expected);
+          const std::byte* buffer = f.weights.bytes().data() + partition->place().buffers[parity];
+          const float published =
+              wire == DType::kF32
+                  ? reinterpret_cast<const float*>(buffer)[i]
+                  : static_cast<float>(reinterpret_cast<const BFloat16*>(buffer)[i]);
+          EXPECT_EQ(published,
+                    wire == DType::kF32 ? expected : static_cast<float>(BFloat16(expected)));
+        }
+      }
+    }
+  }
+}
+
+TEST(Store, LoadNamesWhatFails) {
+  Fixture f({}, 2);
+  const auto fail = [](int, int64_t, std::span<float>) {
+    return absl::DataLossError("model.safetensors: torn");
+  };
+  EXPECT_EQ(f.store->Load(0, {.master = fail}).message(), "model.safetensors: torn");
+}
+
+// Several steps, and in every one the same pushes in another order, with another number of threads
+// and with duplicates: exact mode must end with the same bits.
+TEST(Store, ExactModeDoesNotDependOnOrderThreadsOrDuplicates) {
+  std::vector<PartitionChecksum> first;
+  for (const int threads : {1, 2, 3}) {
+    Fixture f({.accumulate = plan::Accumulate::kExact}, threads);
+    Random random(static_cast<uint64_t>(threads));
+    for (int64_t step = 1; step <= 3; ++step) {
+      f.store->Clear();
+      std::vector<Push> pushes = AllPushes(f.partitions.size(), 3, 4);
+      const size_t distinct = pushes.size();
+      for (size_t i = 0; i < distinct; i += 3) {
+        pushes.push_back(pushes[i]);
+      }
+      random.Shuffle(pushes);
+      std::atomic<size_t> next{0};
+      std::vector<std::thread> appliers;
+      for (int t = 0; t < threads; ++t) {
+        appliers.emplace_back([&] {
+          for (size_t i = next++; i < pushes.size(); i = next++) {
+            Apply(*f.store, pushes[i]);
+          }
+        });
+      }
+      for (std::thread& applier : appliers) {
+        applier.join();
+      }
+      const auto counts = f.store->PushCounts();
+      int64_t taken = 0;
+      int64_t duplicates = 0;
+      for (const auto& [worker, count] : counts) {
+        taken += count.pushes;
+        duplicates += count.duplicates;
+      }
+      EXPECT_EQ(taken, static_cast<int64_t>(distinct));
+      EXPECT_EQ(duplicates, static_cast<int64_t>(pushes.size() - distinct));
+      f.store->Seal();
+      f.store->Commit(step, 1e-3, 0.5);
+    }
+    const std::vector<PartitionChecksum> checksums = f.store->Checksums();
+    if (first.empty()) {
+      first = checksums;
+    }
+    ASSERT_EQ(checksums.size(), first.size());
+    for (size_t i = 0; i < first.size(); ++i) {
+      EXPECT_EQ(checksums[i].hash, first[i].hash);
+    }
+  }
+}
+
+// Against a double-precision AdamW over the whole model, both modes, both ways of counting servers.
+TEST(Store, StepsFollowTheReference) {
+  for (const plan::Accumulate accumulate : {plan::Accumulate::kFloat, plan::Accumulate::kExact}) {
+    Fixture f({.accumulate = accumulate}, 2);
+    const AdamWOptions& adamw = f.store->options().adamw;
+    std::vector<std::vector<double>> p(f.partitions.size()), m(p), v(p);
+    for (size_t i = 0; i < f.partitions.size(); ++i) {
+      const plan::PartitionSpec& spec = f.partitions[i];
+      m[i].resize(static_cast<size_t>(spec.count));
+      v[i].resize(static_cast<size_t>(spec.count));
+      for (int64_t e = 0; e < spec.count; ++e) {
+        p[i].push_back(static_cast<double>(InitialWeight(spec.unit, spec.offset + e)));
+      }
+    }
+    for (int64_t step = 1; step <= 3; ++step) {
+      f.store->Clear();
+      for (const Push& push : AllPushes(f.partitions.size(), 2, 2)) {
+        Apply(*f.store, push);
+      }
+      const std::vector<PartitionStatistics> statistics = f.store->Seal();
+      for (size_t i = 0; i < f.partitions.size(); ++i) {
+        const plan::PartitionSpec& spec = f.partitions[i];
+        std::vector<double> gradient(static_cast<size_t>(spec.count));
+        for (uint64_t worker = 1; worker <= 2; ++worker) {
+          for (int64_t sequence = 1; sequence <= 2; ++sequence) {
+            const std::vector<float> payload = PushPayload(worker, sequence, spec);
+            for (size_t e = 0; e < gradient.size(); ++e) {
+              gradient[e] += static_cast<double>(payload[e]);
+            }
+          }
+        }
+        double sum_of_squares = 0;
+        const std::vector<plan::DecayRange>& decay = f.store->partitions()[i]->decay();
+        for (size_t e = 0; e < gradient.size(); ++e) {
+          sum_of_squares += gradient[e] * gradient[e];
+          const double g = gradient[e] * 0.5;
+          for (const plan::DecayRange& range : decay) {
+            if (static_cast<int64_t>(e) >= range.begin && static_cast<int64_t>(e) < range.end) {
+              p[i][e] *= 1 - 1e-2 * adamw.weight_decay;
+            }
+          }
+          const auto exponent = static_cast<double>(step);
+          m[i][e] = m[i][e] * adamw.beta1 + g * (1 - adamw.beta1);
+          v[i][e] = v[i][e] * adamw.beta2 + g * g * (1 - adamw.beta2);
+          p[i][e] -= 1e-2 * (m[i][e] / (1 - std::pow(adamw.beta1, exponent))) /
+                     (std::sqrt(v[i][e] / (1 - std::pow(adamw.beta2, exponent))) + adamw.epsilon);
+        }
+        EXPECT_EQ(statistics[i].partition, spec.id);
+        EXPECT_EQ(statistics[i].gradient.non_finite, 0);
+        EXPECT_NEAR(statistics[i].gradient.sum_of_squares, sum_of_squares, 1e-5 * sum_of_squares);
+      }
+      f.store->Commit(step, 1e-2, 0.5);
+    }
+    for (size_t i = 0; i < f.partitions.size(); ++i) {
+      const std::span<const float> master = f.store->partitions()[i]->master();
+      const auto* wire = reinterpret_cast<const float*>(f.store->partitions()[i]->memory().wire[1]);
+      for (size_t e = 0; e < master.size(); ++e) {
+        ASSERT_NEAR(static_cast<double>(master[e]), p[i][e], 3e-5);
+        ASSERT_EQ(master[e], wire[e]);
+      }
+    }
+  }
+}
+
+TEST(Store, GradientNormDoesNotDependOnThreadsOrServers) {
+  double whole = 0;
+  std::vector<double> by_partition;
+  for (const int threads : {1, 3}) {
+    Fixture f({}, threads);
+    for (const Push& push : AllPushes(f.partitions.size(), 1, 2)) {
+      Apply(*f.store, push);
+    }
+    double sum = 0;
+    for (const PartitionStatistics& statistics : f.store->Seal()) {
+      sum += statistics.gradient.sum_of_squares;
+    }
+    EXPECT_TRUE(whole == 0 || whole == sum);
+    whole = sum;
+  }
+  // The partitions of one server out of two give the very same partial sums.
+  Fixture f({}, 2);
+  std::vector<plan::PartitionSpec> half;
+  for (size_t i = 0; i < f.partitions.size(); i += 2) {
+    half.push_back(f.partitions[i]);
+  }
+  const PageBuffer weights = *PageBuffer::Allocate(CountStoreBytes(half, {}).weights);
+  const auto store = *Store::Create(f.units, half, {}, weights.bytes(), &f.pool);
+  ASSERT_TRUE(store->Load(0, {.master = ReadInitial}).ok());
+  for (const Push& push : AllPushes(half.size(), 1, 2)) {
+    Apply(*store, push);
+  }
+  for (const Push& push : AllPushes(f.partitions.size(), 1, 2)) {
+    Apply(*f.store, push);
+  }
+  const auto whole_statistics = f.store->Seal();
+  const auto half_statistics = store->Seal();
+  for (size_t i = 0; i < half.size(); ++i) {
+    EXPECT_EQ(half_statistics[i].gradient.sum_of_squares,
+              whole_statistics[2 * i].gradient.sum_of_squares);
+  }
+}
+
+TEST(Store, CountsNonFiniteInBothModes) {
+  for (const plan::Accumulate accumulate : {plan::Accumulate::kFloat, plan::Accumulate::kExact}) {
+    Fixture f({.accumulate = accumulate}, 1);
+    std::vector<float> payload(static_cast<size_t>(f.partitions[1].count), 1.0f);
+    payload[3] = std::nanf("");
+    f.store->partitions()[1]->ApplyPush(1, 1, DType::kF32,
+                                        reinterpret_cast<const std::byte*>(payload.data()));
+    const auto statistics = f.store->Seal();
+    EXPECT_EQ(statistics[0].gradient.non_finite, 0);
+    EXPECT_EQ(statistics[1].gradient.non_finite, 1);
+    f.store->Clear();
+    EXPECT_EQ(f.store->Seal()[1].gradient.non_finite, 0);
+  }
+}
+
+// What was pushed in an attempt that was dropped leaves no trace, also in partitions that get
+// nothing the next time.
+TEST(Store, DroppedAttemptLeavesNoTrace) {
+  for (const plan::Accumulate accumulate : {plan::Accumulate::kFloat, plan::Accumulate::kExact}) {
+    Fixture clean({.accumulate = accumulate}, 2);
+    Fixture dropped({.accumulate = accumulate}, 2);
+    for (const Push& push : AllPushes(dropped.partitions.size(), 2, 2)) {
+      Apply(*dropped.store, push);
+    }
+    dropped.store->Clear();
+    for (Fixture* f : {&clean, &dropped}) {
+      for (const Push& push : AllPushes(f->partitions.size(), 1, 1)) {
+        if (push.partition % 2 == 0) {
+          Apply(*f->store, push);
+        }
+      }
+      f->store->Seal();
+      f->store->Commit(1, 1e-3, 1.0);
+    }
+    const auto a = clean.store->Checksums();
+    const auto b = dropped.store->Checksums();
+    for (size_t i = 0; i < a.size(); ++i) {
+      EXPECT_EQ(a[i].hash, b[i].hash);
+    }
+  }
+}
+
+TEST(Store, ApplyingBFloat16EqualsApplyingItsFloats) {
+  Fixture f({}, 1);
+  Fixture g({}, 1);
+  const plan::PartitionSpec& spec = f.partitions[0];
+  const std::vector<float> payload = PushPayload(1, 1, spec);
+  std::vector<BFloat16> narrow(payload.size());
+  Convert(payload, narrow.data());
+  std::vector<float> widened(payload.size());
+  Convert(narrow, widened.data());
+  f.store->partitions()[0]->ApplyPush(1, 1, DType::kBF16,
+                                      reinterpret_cast<const std::byte*>(narrow.data()));
+  g.store->partitions()[0]->ApplyPush(1, 1, DType::kF32,
+                                      reinterpret_cast<const std::byte*>(widened.data()));
+  EXPECT_EQ(f.store->Seal()[0].gradient.sum_of_squares, g.store->Seal()[0].gradient.sum_of_squares);
+}
+
+// A reader that follows the sequence protocol while versions are published never takes a torn
+// buffer.
+TEST(Store, ReadersRecogniseTornBuffers) {
+  Fixture f({}, 1);
+  Partition& partition = *f.store->partitions()[0];
+  const Partition::Memory& memory = partition.memory();
+  const auto read_header = [&](int parity) {
+    const auto version = std::atomic_ref<uint64_t>(memory.header->version[parity]).load();
+    const auto sequence = std::atomic_ref<uint64_t>(memory.header->sequence[parity]).load();
+    return std::pair(version, sequence);
+  };
+  // In the middle of writing version 1, its buffer is not to be taken; version 0 still is.
+  partition.BeginWrite(1);
+  EXPECT_EQ(read_header(1).second % 2, 1u);
+  EXPECT_EQ(read_header(1).first, kNoVersion);
+  EXPECT_EQ(read_header(0), (std::pair<uint64_t, uint64_t>(0, 2)));
+  partition.EndWrite(1);
+  EXPECT_EQ(read_header(1), (std::pair<uint64_t, uint64_t>(1, 2)));
+  // Version 2 goes over version 0: a slow reader of version 0 sees that.
+  partition.BeginWrite(2);
+  EXPECT_EQ(read_header(0), (std::pair<uint64_t, uint64_t>(0, 3)));
+  partition.EndWrite(2);
+  EXPECT_EQ(read_header(0), (std::pair<uint64_t, uint64_t>(2, 4)));
+}
+
+}  // namespace
+}  // namespace shoal::server
