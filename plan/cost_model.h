@@ -1,4 +1,5 @@
-// What a sequence costs a worker, in arbitrary but common units: used to balance, never to schedule by the clock.
+// What a sequence costs a worker, in arbitrary but common units: used to balance, never to schedule
+// by the clock.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +9,8 @@
 
 namespace shoal::plan {
 
-// Cost of one sequence of that many tokens; a pack costs the sum over its sequences (attention is block-diagonal).
+// Cost of one sequence of that many tokens; a pack costs the sum over its sequences (attention is
+// block-diagonal).
 using SequenceCost = std::function<double(int64_t tokens)>;
 
 SequenceCost TokenCost();

@@ -1,7 +1,8 @@
-// The plan of one step: which samples go through the model together (microbatches, packed under a token limit) and which
-// worker group runs them. A pure function from lengths to a plan: deterministic, same on every machine.
-// Method and names: ODC (arXiv 2601.19362), LB-Mini: Karmarkar-Karp over workers by cost, unequal counts, then each worker
-// packs for itself under the limit.
+// The plan of one step: which samples go through the model together (microbatches, packed under a
+// token limit) and which worker group runs them. A pure function from lengths to a plan:
+// deterministic, same on every machine. Method and names: ODC (arXiv 2601.19362), LB-Mini:
+// Karmarkar-Karp over workers by cost, unequal counts, then each worker packs for itself under the
+// limit.
 #pragma once
 
 #include <cstdint>
@@ -9,12 +10,13 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "plan/balanced_split.h"
 #include "plan/cost_model.h"
 
 namespace shoal::plan {
 
 struct SampleLength {
-  int64_t sample = 0;   // id in the dataset
+  int64_t sample = 0;  // id in the dataset
   int64_t tokens = 0;
   int64_t targets = 0;
 };
@@ -31,7 +33,7 @@ struct Microbatch {
 struct StepPlan {
   std::vector<std::vector<Microbatch>> workers;  // by worker group; a group may have none
   int64_t tokens = 0;
-  int64_t targets = 0;           // of the whole minibatch: loss scale is 1 / targets
+  int64_t targets = 0;  // of the whole minibatch: loss scale is 1 / targets
 
   bool operator==(const StepPlan&) const = default;
 };
@@ -41,17 +43,17 @@ struct PlanOptions {
   int64_t microbatch_tokens = 4096;
 };
 
-// InvalidArgument names a sample longer than microbatch_tokens.
+// Each sample is in exactly one microbatch (a sample that is listed twice, in two). Workers get
+// what BalancedSplit gives them; each then needs as few microbatches as the limit allows, costliest
+// first. InvalidArgument names a sample longer than microbatch_tokens.
 absl::StatusOr<StepPlan> PlanStep(std::span<const SampleLength> samples, const PlanOptions& options,
                                   const SequenceCost& cost);
 
-// Karmarkar-Karp: items split into `sets` sets of nearly equal sum (differencing method, sets of unequal size allowed), then
-// refined by moves and swaps that lower the largest sum. Returns item indices by set.
-std::vector<std::vector<size_t>> BalancedSplit(std::span<const double> costs, int sets);
-
-// Which samples form step `step` (the first is 1): a walk over seeded permutations of the dataset, one per data pass; a
-// minibatch may span two passes. Depends on (seed, step, minibatch, samples) alone, so resuming needs nothing more.
-std::vector<int64_t> MinibatchSamples(int64_t step, int64_t minibatch_samples, int64_t dataset_samples, uint64_t seed,
-                                      bool shuffle);
+// Which samples form step `step` (the first is 1): a walk over seeded permutations of the dataset,
+// one per data pass; a minibatch may span two passes, and may be larger than the dataset. All
+// counts are positive. Depends on (seed, step, minibatch, samples) alone, so resuming needs nothing
+// more.
+std::vector<int64_t> MinibatchSamples(int64_t step, int64_t minibatch_samples,
+                                      int64_t dataset_samples, uint64_t seed, bool shuffle);
 
 }  // namespace shoal::plan

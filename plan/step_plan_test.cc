@@ -1,0 +1,329 @@
+#include "plan/step_plan.h"
+
+#include <algorithm>
+#include <map>
+#include <numeric>
+#include <set>
+
+#include "common/status.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "plan/lengths.h"
+
+namespace shoal::plan {
+namespace {
+
+double Largest(std::span<const double> costs, const ItemSets& sets) {
+  return std::ranges::max(SumsOf(costs, sets));
+}
+
+bool IsPartitionOf(size_t items, const ItemSets& sets) {
+  std::vector<int> seen(items, 0);
+  for (const auto& set : sets) {
+    for (const size_t item : set) {
+      ++seen[item];
+    }
+  }
+  return std::all_of(seen.begin(), seen.end(), [](int count) { return count == 1; });
+}
+
+TEST(BalancedSplit, RefinementBeatsDifferencingWhereTheTextbookSaysSo) {
+  const std::vector<double> costs = {8, 7, 6, 5, 4};
+  EXPECT_THAT(SumsOf(costs, KarmarkarKarp(costs, 2)), testing::UnorderedElementsAre(16, 14));
+  EXPECT_THAT(SumsOf(costs, BalancedSplit(costs, 2)), testing::ElementsAre(15, 15));
+}
+
+TEST(BalancedSplit, KeepsItsLaws) {
+  Random random(3);
+  for (int round = 0; round < 300; ++round) {
+    const auto items = static_cast<size_t>(random.Between(0, 60));
+    const auto sets = static_cast<int>(random.Between(1, 9));
+    std::vector<double> costs(items);
+    for (double& cost : costs) {
+      cost = random.Below(4) == 0 ? 1.0 : std::exp(3 * random.Normal());
+    }
+    const ItemSets plain = KarmarkarKarp(costs, sets);
+    const ItemSets split = BalancedSplit(costs, sets);
+    ASSERT_EQ(static_cast<int>(split.size()), sets);
+    EXPECT_TRUE(IsPartitionOf(items, plain));
+    EXPECT_TRUE(IsPartitionOf(items, split));
+    EXPECT_EQ(split, BalancedSplit(costs, sets));
+    if (items > 0) {
+      const double mean = std::accumulate(costs.begin(), costs.end(), 0.0) / sets;
+      const double bound = std::max(mean, std::ranges::max(costs));
+      EXPECT_GE(Largest(costs, split), bound * (1 - 1e-12));
+      EXPECT_LE(Largest(costs, split), Largest(costs, plain) * (1 + 1e-12));
+      EXPECT_LE(Largest(costs, split), mean + std::ranges::max(costs) + 1e-9);
+    }
+  }
+}
+
+TEST(BalancedSplit, IsNearTheOptimumOfSmallCases) {
+  Random random(4);
+  double worst = 1;
+  for (int round = 0; round < 200; ++round) {
+    std::vector<double> costs(10);
+    for (double& cost : costs) {
+      cost = static_cast<double>(random.Between(1, 100));
+    }
+    double best = 1e9;
+    for (unsigned mask = 0; mask < 1024; ++mask) {
+      double first = 0;
+      double second = 0;
+      for (unsigned i = 0; i < 10; ++i) {
+        ((mask >> i) & 1 ? first : second) += costs[i];
+      }
+      best = std::min(best, std::max(first, second));
+    }
+    worst = std::max(worst, Largest(costs, BalancedSplit(costs, 2)) / best);
+  }
+  EXPECT_LT(worst, 1.05);
+}
+
+std::vector<SampleLength> RandomSamples(Random& random, int64_t count, int64_t longest) {
+  std::vector<SampleLength> samples;
+  for (int64_t i = 0; i < count; ++i) {
+    const int64_t tokens =
+        std::min(longest, 1 + static_cast<int64_t>(std::exp(4 + 1.2 * random.Normal())));
+    samples.push_back(
+        {.sample = 1000 + i, .tokens = tokens, .targets = random.Between(0, tokens - 1)});
+  }
+  return samples;
+}
+
+void CheckPlan(const StepPlan& plan, const std::vector<SampleLength>& samples,
+               const PlanOptions& options, const SequenceCost& cost) {
+  ASSERT_EQ(static_cast<int>(plan.workers.size()), options.workers);
+  std::map<int64_t, SampleLength> left;
+  int64_t tokens = 0;
+  int64_t targets = 0;
+  for (const SampleLength& sample : samples) {
+    left[sample.sample] = sample;
+    tokens += sample.tokens;
+    targets += sample.targets;
+  }
+  EXPECT_EQ(plan.tokens, tokens);
+  EXPECT_EQ(plan.targets, targets);
+  for (const auto& worker : plan.workers) {
+    for (size_t i = 0; i < worker.size(); ++i) {
+      const Microbatch& microbatch = worker[i];
+      EXPECT_FALSE(microbatch.samples.empty());
+      EXPECT_LE(microbatch.tokens, options.microbatch_tokens);
+      EXPECT_TRUE(i == 0 || worker[i - 1].cost >= microbatch.cost);
+      Microbatch sums;
+      for (const int64_t sample : microbatch.samples) {
+        ASSERT_TRUE(left.contains(sample)) << sample << " is in two microbatches";
+        sums.tokens += left[sample].tokens;
+        sums.targets += left[sample].targets;
+        sums.cost += cost(left[sample].tokens);
+        left.erase(sample);
+      }
+      EXPECT_EQ(sums.tokens, microbatch.tokens);
+      EXPECT_EQ(sums.targets, microbatch.targets);
+      EXPECT_NEAR(sums.cost, microbatch.cost, 1e-9 * sums.cost);
+    }
+  }
+  EXPECT_TRUE(left.empty());
+}
+
+TEST(PlanStep, KeepsItsLaws) {
+  Random random(1);
+  const ModelSpec spec = *NamedShape("6m");
+  for (const SequenceCost& cost : {TokenCost(), FlopCost(spec)}) {
+    for (int round = 0; round < 100; ++round) {
+      const PlanOptions options{.workers = static_cast<int>(random.Between(1, 12)),
+                                .microbatch_tokens = random.Between(500, 5000)};
+      const auto samples = RandomSamples(random, random.Between(0, 80), options.microbatch_tokens);
+      const auto plan = PlanStep(samples, options, cost);
+      ASSERT_TRUE(plan.ok()) << Describe(plan.status());
+      CheckPlan(*plan, samples, options, cost);
+      EXPECT_EQ(*plan, *PlanStep(samples, options, cost));
+    }
+  }
+}
+
+// First-fit decreasing, as an upper bound on the packs.
+size_t FirstFit(std::vector<int64_t> tokens, int64_t limit) {
+  std::ranges::sort(tokens, std::greater<>());
+  std::vector<int64_t> packs;
+  for (const int64_t count : tokens) {
+    const auto room =
+        std::ranges::find_if(packs, [&](int64_t used) { return used + count <= limit; });
+    if (room == packs.end()) {
+      packs.push_back(count);
+    } else {
+      *room += count;
+    }
+  }
+  return packs.size();
+}
+
+TEST(PlanStep, UsesFewMicrobatches) {
+  Random random(2);
+  const SequenceCost cost = FlopCost(*NamedShape("25m"));
+  for (int round = 0; round < 200; ++round) {
+    const PlanOptions options{.workers = 1, .microbatch_tokens = 2000};
+    const auto samples = RandomSamples(random, random.Between(1, 60), 2000);
+    const auto plan = PlanStep(samples, options, cost);
+    ASSERT_TRUE(plan.ok());
+    std::vector<int64_t> tokens;
+    for (const SampleLength& sample : samples) {
+      tokens.push_back(sample.tokens);
+    }
+    EXPECT_LE(plan->workers[0].size(), FirstFit(tokens, 2000));
+    EXPECT_GE(static_cast<int64_t>(plan->workers[0].size()) * 2000, plan->tokens);
+  }
+}
+
+TEST(PlanStep, BalancesTheCostOfMicrobatches) {
+  std::vector<SampleLength> samples;
+  for (int64_t i = 0; i < 8; ++i) {
+    samples.push_back({.sample = i, .tokens = 250, .targets = 1});
+  }
+  const auto plan = PlanStep(samples, {.workers = 1, .microbatch_tokens = 1100}, TokenCost());
+  ASSERT_TRUE(plan.ok());
+  ASSERT_EQ(plan->workers[0].size(), 2U);
+  EXPECT_EQ(plan->workers[0][0].tokens, 1000);
+  EXPECT_EQ(plan->workers[0][1].tokens, 1000);
+}
+
+TEST(PlanStep, LeavesWorkersWithoutWorkWhereThereIsTooLittle) {
+  const std::vector<SampleLength> samples = {{.sample = 4, .tokens = 10, .targets = 3},
+                                             {.sample = 9, .tokens = 20, .targets = 5}};
+  const auto plan = PlanStep(samples, {.workers = 5, .microbatch_tokens = 100}, TokenCost());
+  ASSERT_TRUE(plan.ok());
+  CheckPlan(*plan, samples, {.workers = 5, .microbatch_tokens = 100}, TokenCost());
+  EXPECT_EQ(std::ranges::count_if(plan->workers, [](const auto& worker) { return worker.empty(); }),
+            3);
+  EXPECT_EQ(PlanStep({}, {.workers = 2}, TokenCost())->workers.size(), 2U);
+}
+
+TEST(PlanStep, OneLongSampleGetsAWorkerOfItsOwnAndCountsDiffer) {
+  std::vector<SampleLength> samples = {{.sample = 0, .tokens = 1000, .targets = 1}};
+  for (int64_t i = 1; i <= 20; ++i) {
+    samples.push_back({.sample = i, .tokens = 100, .targets = 1});
+  }
+  const auto plan = PlanStep(samples, {.workers = 3, .microbatch_tokens = 1000}, TokenCost());
+  ASSERT_TRUE(plan.ok());
+  EXPECT_TRUE(
+      std::ranges::any_of(plan->workers, [](const auto& worker) { return worker.size() == 1; }));
+  for (const auto& worker : plan->workers) {
+    EXPECT_LE(worker.size(), 2U);
+  }
+}
+
+TEST(PlanStep, RefusesByName) {
+  const std::vector<SampleLength> samples = {{.sample = 3, .tokens = 50, .targets = 1},
+                                             {.sample = 17, .tokens = 101, .targets = 1}};
+  const auto plan = PlanStep(samples, {.workers = 2, .microbatch_tokens = 100}, TokenCost());
+  EXPECT_TRUE(absl::IsInvalidArgument(plan.status()));
+  EXPECT_THAT(
+      std::string(Message(plan.status())),
+      testing::StartsWith("sample 17 has 101 tokens, more than data.microbatch_tokens (100)"));
+  EXPECT_FALSE(PlanStep(samples, {.workers = 0}, TokenCost()).ok());
+  const std::vector<SampleLength> empty = {{.sample = 3, .tokens = 0}};
+  EXPECT_FALSE(PlanStep(empty, {}, TokenCost()).ok());
+}
+
+TEST(FlopCost, GrowsFasterThanLength) {
+  const SequenceCost cost = FlopCost(*NamedShape("1.5b"));
+  EXPECT_GT(cost(2000), 2 * cost(1000));
+  // Attention equals the rest at about 42 thousand tokens for this shape (ODC, cost model).
+  EXPECT_NEAR(cost(2 * 42000) / cost(42000), 3.0, 0.15);
+}
+
+TEST(MinibatchSamples, WalkThroughEachPassOnce) {
+  for (const int64_t dataset : {1, 2, 3, 7, 64, 65, 1000}) {
+    for (const int64_t minibatch : {1, 5, 32}) {
+      std::vector<int64_t> walked;
+      for (int64_t step = 1; static_cast<int64_t>(walked.size()) < 3 * dataset; ++step) {
+        const auto samples = MinibatchSamples(step, minibatch, dataset, 11, true);
+        ASSERT_EQ(static_cast<int64_t>(samples.size()), minibatch);
+        walked.insert(walked.end(), samples.begin(), samples.end());
+      }
+      std::set<std::vector<int64_t>> orders;
+      for (int64_t pass = 0; pass < 3; ++pass) {
+        std::vector<int64_t> order(walked.begin() + pass * dataset,
+                                   walked.begin() + (pass + 1) * dataset);
+        orders.insert(order);
+        std::ranges::sort(order);
+        for (int64_t i = 0; i < dataset; ++i) {
+          ASSERT_EQ(order[static_cast<size_t>(i)], i);
+        }
+      }
+      EXPECT_TRUE(dataset < 7 || orders.size() == 3U) << "each pass has an order of its own";
+    }
+  }
+}
+
+TEST(MinibatchSamples, OrderDependsOnTheSeedAndOnNothingElse) {
+  EXPECT_EQ(MinibatchSamples(7, 32, 1000, 1, true), MinibatchSamples(7, 32, 1000, 1, true));
+  EXPECT_NE(MinibatchSamples(7, 32, 1000, 1, true), MinibatchSamples(7, 32, 1000, 2, true));
+  EXPECT_EQ(MinibatchSamples(2, 3, 5, 1, false), std::vector<int64_t>({3, 4, 0}));
+  // The same walk whatever the minibatch.
+  const auto two = MinibatchSamples(2, 10, 1000, 5, true);
+  EXPECT_TRUE(
+      std::equal(two.begin(), two.end(), MinibatchSamples(1, 20, 1000, 5, true).begin() + 10));
+}
+
+TEST(MinibatchSamples, EveryPlaceOfAPassIsAsLikelyForEverySample) {
+  constexpr int64_t kSamples = 6;
+  constexpr int kSeeds = 6000;
+  std::map<std::pair<int64_t, int64_t>, int> counts;
+  for (uint64_t seed = 0; seed < kSeeds; ++seed) {
+    const auto order = MinibatchSamples(1, kSamples, kSamples, seed, true);
+    for (int64_t i = 0; i < kSamples; ++i) {
+      ++counts[{i, order[static_cast<size_t>(i)]}];
+    }
+  }
+  for (const auto& [place, count] : counts) {
+    EXPECT_NEAR(count, kSeeds / kSamples, 5 * std::sqrt(kSeeds / kSamples))
+        << place.first << " " << place.second;
+  }
+}
+
+TEST(Lengths, HaveTheQuantilesTheyAreKnownFor) {
+  struct Known {
+    const char* name;
+    double p10, p50, p90, p99;
+  };
+  for (const Known& known :
+       {Known{"longalign", 5100, 13100, 32900, 56700},
+        Known{"swe-smith", 12400, 28600, 65000, 109000}, Known{"aime", 3800, 8000, 16000, 22500}}) {
+    const auto distribution = ParseLengths(known.name);
+    ASSERT_TRUE(distribution.ok());
+    Random random(1);
+    std::vector<double> drawn(20000);
+    for (double& length : drawn) {
+      length = static_cast<double>(DrawLength(*distribution, random));
+    }
+    std::ranges::sort(drawn);
+    EXPECT_NEAR(drawn[2000] / known.p10, 1, 0.05) << known.name;
+    EXPECT_NEAR(drawn[10000] / known.p50, 1, 0.05) << known.name;
+    EXPECT_NEAR(drawn[18000] / known.p90, 1, 0.05) << known.name;
+    EXPECT_NEAR(drawn[19800] / known.p99, 1, 0.05) << known.name;
+  }
+}
+
+TEST(Lengths, ReadsEveryFormAndRefusesTheRest) {
+  Random random(1);
+  for (const char* text :
+       {"fixed:7", "uniform:3:9", "lognormal:5:0.8:16:2048", "longalign:2048", "aime:64"}) {
+    const auto distribution = ParseLengths(text);
+    ASSERT_TRUE(distribution.ok()) << text;
+    for (int i = 0; i < 1000; ++i) {
+      const int64_t length = DrawLength(*distribution, random);
+      EXPECT_GE(length, distribution->low);
+      EXPECT_LE(length, distribution->high);
+    }
+  }
+  EXPECT_EQ(ParseLengths("longalign:2048")->high, 2048);
+  for (const char* text : {"", "longalin", "fixed", "fixed:0", "fixed:x", "uniform:9:3",
+                           "uniform:1", "lognormal:5:0:1:9", "lognormal:50:1:1:9", "fixed:1e300",
+                           "fixed:nan", "longalign:1:2", "fixed:-1"}) {
+    EXPECT_FALSE(ParseLengths(text).ok()) << text;
+  }
+}
+
+}  // namespace
+}  // namespace shoal::plan
