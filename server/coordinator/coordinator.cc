@@ -1,0 +1,268 @@
+#include "server/coordinator/coordinator.h"
+
+#include <algorithm>
+
+#include "absl/time/clock.h"
+#include "common/logging.h"
+#include "common/random.h"
+#include "common/status.h"
+
+namespace shoal::server {
+namespace {
+
+constexpr double kMaxWaitSeconds = 30;
+// How long a watcher may take to hear of the end before the coordinator goes without it.
+constexpr absl::Duration kWatcherPatience = absl::Seconds(5);
+// How often a waiting watcher's connection is looked at.
+constexpr absl::Duration kWatchInterval = absl::Seconds(1);
+
+uint64_t RandomSeed() { return std::stoull(SecureToken().substr(0, 16), nullptr, 16); }
+
+void LogEarlierLife(const SavedState& saved) {
+  if (saved.job_yaml.empty() || !saved.outcome.empty()) {
+    return;
+  }
+  const std::string commit = saved.last_commit.has_value()
+                                 ? fmt::format("step {}", saved.last_commit->step)
+                                 : std::string("none");
+  const std::string checkpoint =
+      saved.checkpoints.empty() ? std::string("none") : saved.checkpoints.back().path;
+  LogWarning(
+      "the coordinator ended before its job did: last commit {}, newest checkpoint {}; submit the "
+      "job again with "
+      "--resume to go on",
+      commit, checkpoint);
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Coordinator>> Coordinator::Create(
+    const CoordinatorOptions& options, JobLoader loader, std::unique_ptr<ServerControl> servers,
+    std::unique_ptr<StateStore> store, const Clock& clock, Metrics& metrics) {
+  SHOAL_ASSIGN_OR_RETURN(const SavedState saved, store->Load());
+  LogEarlierLife(saved);
+  return std::unique_ptr<Coordinator>(new Coordinator(
+      options, std::move(loader), std::move(servers), std::move(store), saved, clock, metrics));
+}
+
+Coordinator::Coordinator(const CoordinatorOptions& options, JobLoader loader,
+                         std::unique_ptr<ServerControl> servers, std::unique_ptr<StateStore> store,
+                         const SavedState& saved, const Clock& clock, Metrics& metrics)
+    : loader_(std::move(loader)),
+      clock_(clock),
+      store_(std::move(store)),
+      servers_(std::move(servers)),
+      metrics_(metrics),
+      core_({.version = options.version,
+             .lease = options.lease,
+             .seed = RandomSeed(),
+             .issued = saved.incarnations},
+            Environment()),
+      timer_thread_([this] { RunTimer(); }) {}
+
+Coordinator::~Coordinator() { Stop(); }
+
+JobEnvironment Coordinator::Environment() {
+  return {.clock = clock_,
+          .servers = *servers_,
+          .store = *store_,
+          .events = events_,
+          .metrics = metrics_,
+          .post = [this](const std::function<void()>& work) { Post(work); },
+          .plan = [this](std::function<void()> work) { plan_thread_.Run(std::move(work)); },
+          .disk = [this](std::function<void()> work) { disk_thread_.Run(std::move(work)); }};
+}
+
+void Coordinator::Post(const std::function<void()>& work) {
+  absl::MutexLock lock(&mutex_);
+  if (!stopping_) {
+    work();
+    Notice();
+  }
+}
+
+void Coordinator::Notice() {
+  if (core_.changes() != noticed_changes_) {
+    noticed_changes_ = core_.changes();
+    changed_.SignalAll();
+  }
+  if (core_.NextTick() < timer_target_) {
+    timer_.Signal();
+  }
+  if (core_.job_over()) {
+    done_.SignalAll();
+  }
+}
+
+void Coordinator::RunTimer() {
+  absl::MutexLock lock(&mutex_);
+  while (!stopping_) {
+    timer_target_ = core_.NextTick();
+    const absl::Duration wait = timer_target_ - clock_.Now();
+    if (wait > absl::ZeroDuration()) {
+      timer_.WaitWithTimeout(&mutex_, wait);
+      continue;
+    }
+    core_.Tick();
+    Notice();
+  }
+}
+
+absl::Status Coordinator::CheckOpen() const {
+  return stopping_ ? Unavailable("the coordinator is stopping") : absl::OkStatus();
+}
+
+absl::StatusOr<proto::SubmitJobReply> Coordinator::SubmitJob(
+    const proto::SubmitJobRequest& request) {
+  SHOAL_ASSIGN_OR_RETURN(LoadedJob job, loader_(request));
+  absl::MutexLock lock(&mutex_);
+  SHOAL_RETURN_IF_ERROR(CheckOpen());
+  if (interrupted_) {
+    return Unavailable("the coordinator was told to end");
+  }
+  auto reply = core_.Submit(std::move(job), request.resume());
+  Notice();
+  return reply;
+}
+
+absl::StatusOr<proto::StopJobReply> Coordinator::StopJob(const proto::StopJobRequest& request) {
+  absl::MutexLock lock(&mutex_);
+  SHOAL_RETURN_IF_ERROR(CheckOpen());
+  SHOAL_RETURN_IF_ERROR(core_.Stop(request.reason().empty() ? "asked to" : request.reason()));
+  Notice();
+  return proto::StopJobReply();
+}
+
+absl::StatusOr<proto::GetStatusReply> Coordinator::GetStatus(const proto::GetStatusRequest&) {
+  absl::MutexLock lock(&mutex_);
+  SHOAL_RETURN_IF_ERROR(CheckOpen());
+  return core_.Status();
+}
+
+absl::StatusOr<proto::RegisterReply> Coordinator::Register(const proto::RegisterRequest& request) {
+  absl::MutexLock lock(&mutex_);
+  SHOAL_RETURN_IF_ERROR(CheckOpen());
+  auto reply = core_.Register(request);
+  Notice();
+  return reply;
+}
+
+absl::StatusOr<proto::RenewLeaseReply> Coordinator::RenewLease(
+    const proto::RenewLeaseRequest& request) {
+  absl::MutexLock lock(&mutex_);
+  SHOAL_RETURN_IF_ERROR(CheckOpen());
+  return core_.Renew(request);
+}
+
+absl::StatusOr<proto::LeaveReply> Coordinator::Leave(const proto::LeaveRequest& request) {
+  absl::MutexLock lock(&mutex_);
+  SHOAL_RETURN_IF_ERROR(CheckOpen());
+  auto reply = core_.Leave(request);
+  Notice();
+  return reply;
+}
+
+template <typename Request, typename Reply>
+absl::StatusOr<std::optional<Reply>> Coordinator::WaitFor(
+    const Request& request,
+    absl::StatusOr<std::optional<Reply>> (CoordinatorCore::*method)(const Request&)) {
+  const double seconds = std::clamp(request.wait_seconds(), 0.0, kMaxWaitSeconds);
+  const absl::Time deadline = absl::Now() + absl::Seconds(seconds);
+  absl::MutexLock lock(&mutex_);
+  bool expired = false;
+  while (true) {
+    SHOAL_RETURN_IF_ERROR(CheckOpen());
+    auto reply = (core_.*method)(request);
+    Notice();
+    if (!reply.ok() || reply->has_value() || expired) {
+      return reply;
+    }
+    expired = changed_.WaitWithDeadline(&mutex_, deadline);
+  }
+}
+
+absl::StatusOr<proto::JoinJobReply> Coordinator::JoinJob(const proto::JoinJobRequest& request) {
+  SHOAL_ASSIGN_OR_RETURN(auto reply, WaitFor(request, &CoordinatorCore::Join));
+  return reply.value_or(proto::JoinJobReply());
+}
+
+absl::StatusOr<proto::NextStepReply> Coordinator::NextStep(const proto::NextStepRequest& request) {
+  SHOAL_ASSIGN_OR_RETURN(auto reply, WaitFor(request, &CoordinatorCore::Next));
+  if (!reply.has_value()) {
+    proto::NextStepReply wait;
+    wait.set_wait(true);
+    return wait;
+  }
+  return *std::move(reply);
+}
+
+absl::Status Coordinator::WatchJob(const proto::WatchJobRequest& request,
+                                   rpc::EventStream& events) {
+  {
+    absl::MutexLock lock(&mutex_);
+    ++watchers_;
+  }
+  int64_t seen = request.after_event();
+  bool ended = false;
+  bool closed = false;
+  while (!ended && !closed && !events.gone()) {
+    closed = events_.closed();  // before the last look
+    for (const proto::JobEvent& event : events_.Wait(seen, kWatchInterval)) {
+      seen = event.number();
+      ended = EndsJob(event);
+      if (!events.Write(event)) {
+        break;
+      }
+    }
+  }
+  absl::MutexLock lock(&mutex_);
+  --watchers_;
+  done_.SignalAll();
+  return ended ? absl::OkStatus() : Unavailable("the coordinator is stopping");
+}
+
+bool Coordinator::Done() const {
+  return (core_.job_over() && !core_.has_members()) || (interrupted_ && !core_.has_job());
+}
+
+void Coordinator::WaitUntilDone() {
+  absl::MutexLock lock(&mutex_);
+  while (!stopping_ && !Done()) {
+    done_.Wait(&mutex_);
+  }
+  const absl::Time patience = absl::Now() + kWatcherPatience;
+  while (!stopping_ && watchers_ > 0) {
+    if (done_.WaitWithDeadline(&mutex_, patience)) {
+      return;
+    }
+  }
+}
+
+void Coordinator::Interrupt(const std::string& reason) {
+  absl::MutexLock lock(&mutex_);
+  interrupted_ = true;
+  if (!stopping_ && core_.has_job()) {
+    static_cast<void>(core_.Stop(reason));
+  }
+  Notice();
+  done_.SignalAll();
+}
+
+void Coordinator::Stop() {
+  {
+    absl::MutexLock lock(&mutex_);
+    stopping_ = true;
+    changed_.SignalAll();
+    timer_.SignalAll();
+    done_.SignalAll();
+  }
+  events_.Close();
+  if (timer_thread_.joinable()) {
+    timer_thread_.join();
+  }
+  plan_thread_.Stop();
+  disk_thread_.Stop();
+  servers_.reset();  // cancels and waits for what is in flight
+}
+
+}  // namespace shoal::server

@@ -1,0 +1,102 @@
+// The coordinator service: CoordinatorCore behind a lock, with the threads that it needs: one that
+// ends leases when their time is up, one that plans, one for the checkpoint folder. Everything else
+// happens on the threads that bring calls and answers. JoinJob, NextStep and WatchJob wait here,
+// bounded, on condition variables.
+//
+// Thread-safe. Shut down the rpc::Server that calls it after Stop() and before it is destroyed.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <thread>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+#include "common/clock.h"
+#include "common/metrics.h"
+#include "proto/rpc/coordinator_service.h"
+#include "server/coordinator/background_thread.h"
+#include "server/coordinator/coordinator_core.h"
+
+namespace shoal::server {
+
+// Reads everything a job needs; runs on the submitter's call and may take seconds.
+using JobLoader = std::function<absl::StatusOr<LoadedJob>(const proto::SubmitJobRequest&)>;
+
+struct CoordinatorOptions {
+  std::string version;                       // members must have the same
+  absl::Duration lease = absl::Seconds(10);  // until a job says its own
+};
+
+class Coordinator final : public rpc::CoordinatorHandler {
+ public:
+  // Reads the state store and logs what the life before left behind. `clock` must run with real
+  // time.
+  static absl::StatusOr<std::unique_ptr<Coordinator>> Create(const CoordinatorOptions& options,
+                                                             JobLoader loader,
+                                                             std::unique_ptr<ServerControl> servers,
+                                                             std::unique_ptr<StateStore> store,
+                                                             const Clock& clock, Metrics& metrics);
+  ~Coordinator() override;
+
+  absl::StatusOr<proto::SubmitJobReply> SubmitJob(const proto::SubmitJobRequest& request) override;
+  absl::StatusOr<proto::StopJobReply> StopJob(const proto::StopJobRequest& request) override;
+  absl::StatusOr<proto::GetStatusReply> GetStatus(const proto::GetStatusRequest& request) override;
+  absl::StatusOr<proto::RegisterReply> Register(const proto::RegisterRequest& request) override;
+  absl::StatusOr<proto::RenewLeaseReply> RenewLease(
+      const proto::RenewLeaseRequest& request) override;
+  absl::StatusOr<proto::LeaveReply> Leave(const proto::LeaveRequest& request) override;
+  absl::StatusOr<proto::JoinJobReply> JoinJob(const proto::JoinJobRequest& request) override;
+  absl::StatusOr<proto::NextStepReply> NextStep(const proto::NextStepRequest& request) override;
+  absl::Status WatchJob(const proto::WatchJobRequest& request, rpc::EventStream& events) override;
+
+  // Blocks until the job is over, its members have left and its watchers have seen the end (or had
+  // some seconds to), or until Stop.
+  void WaitUntilDone();
+  // The job is to end with a checkpoint; without a job, WaitUntilDone returns.
+  void Interrupt(const std::string& reason);
+  // Ends all waiting, threads and calls to servers. Idempotent.
+  void Stop();
+
+ private:
+  Coordinator(const CoordinatorOptions& options, JobLoader loader,
+              std::unique_ptr<ServerControl> servers, std::unique_ptr<StateStore> store,
+              const SavedState& saved, const Clock& clock, Metrics& metrics);
+  JobEnvironment Environment();
+  void Post(const std::function<void()>& work);
+  // To be called before the lock is given up: wakes those for whom something has changed.
+  void Notice() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status CheckOpen() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void RunTimer();
+  bool Done() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  template <typename Request, typename Reply>
+  absl::StatusOr<std::optional<Reply>> WaitFor(
+      const Request& request,
+      absl::StatusOr<std::optional<Reply>> (CoordinatorCore::*method)(const Request&));
+
+  const JobLoader loader_;
+  const Clock& clock_;
+  std::unique_ptr<StateStore> store_;
+  std::unique_ptr<ServerControl> servers_;
+  CoordinatorMetrics metrics_;
+  EventLog events_;
+  BackgroundThread plan_thread_;
+  BackgroundThread disk_thread_;
+
+  absl::Mutex mutex_;
+  absl::CondVar changed_;  // what workers wait for
+  absl::CondVar timer_;    // the next deadline moved closer
+  absl::CondVar done_;     // Done() may have become true
+  CoordinatorCore core_ ABSL_GUARDED_BY(mutex_);
+  int64_t noticed_changes_ ABSL_GUARDED_BY(mutex_) = 0;
+  absl::Time timer_target_ ABSL_GUARDED_BY(mutex_) = absl::InfiniteFuture();
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  bool interrupted_ ABSL_GUARDED_BY(mutex_) = false;
+  int watchers_ ABSL_GUARDED_BY(mutex_) = 0;
+
+  std::thread timer_thread_;
+};
+
+}  // namespace shoal::server

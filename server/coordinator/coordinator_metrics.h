@@ -1,0 +1,34 @@
+// The coordinator's metrics; names and meaning in docs/metrics.md.
+#pragma once
+
+#include "common/metrics.h"
+#include "proto/shoal.pb.h"
+
+namespace shoal::server {
+
+struct CoordinatorMetrics {
+  explicit CoordinatorMetrics(Metrics& metrics);
+
+  // A step was committed.
+  void OnStep(const proto::StepEvent& step, double unix_seconds);
+
+  Metrics::Counter& steps;
+  Metrics::Counter& tokens;
+  Metrics::Counter& target_tokens;
+  Metrics::Counter& nonfinite_steps;
+  Metrics::Counter& dropped_attempts;
+  Metrics::Counter& late_reports;
+  Metrics::Gauge& loss;
+  Metrics::Gauge& grad_norm;
+  Metrics::Gauge& learning_rate;
+  Metrics::Gauge& last_step_timestamp;
+  Metrics::Histogram& step_duration;
+  Metrics::Histogram& checkpoint_duration;
+  Metrics::Gauge& last_checkpoint_timestamp;
+  Metrics::Gauge& servers;
+  Metrics::Gauge& workers;
+  Metrics::Counter& server_lease_expiries;
+  Metrics::Counter& worker_lease_expiries;
+};
+
+}  // namespace shoal::server

@@ -1,0 +1,44 @@
+// ServerControl over gRPC.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+#include "proto/rpc/parameter_server_client.h"
+#include "server/coordinator/server_control.h"
+
+namespace shoal::server {
+
+class GrpcServerControl final : public ServerControl {
+ public:
+  explicit GrpcServerControl(rpc::Token token);
+  ~GrpcServerControl() override;
+
+  void SetServers(const std::vector<std::string>& addresses) override;
+  void Configure(int server, const proto::ConfigureRequest& request,
+                 Done<proto::ConfigureReply> done) override;
+  void BeginAttempt(int server, const proto::BeginAttemptRequest& request,
+                    Done<proto::BeginAttemptReply> done) override;
+  void Prepare(int server, const proto::PrepareRequest& request,
+               Done<proto::PrepareReply> done) override;
+  void Commit(int server, const proto::CommitRequest& request,
+              Done<proto::CommitReply> done) override;
+  void WriteCheckpoint(int server, const proto::WriteCheckpointRequest& request,
+                       Done<proto::WriteCheckpointReply> done) override;
+
+ private:
+  template <typename Request, typename Reply>
+  void Call(int server,
+            void (rpc::ParameterServerClient::*method)(const Request&, const rpc::CallOptions&,
+                                                       Done<Reply>),
+            const Request& request, absl::Duration deadline, Done<Reply> done);
+
+  const rpc::Token token_;
+  std::vector<std::unique_ptr<rpc::ParameterServerClient>> clients_;
+  absl::Mutex mutex_;
+  int in_flight_ ABSL_GUARDED_BY(mutex_) = 0;
+};
+
+}  // namespace shoal::server

@@ -1,0 +1,284 @@
+#include "server/coordinator/job_run.h"
+
+#include <algorithm>
+
+#include "common/check.h"
+#include "common/logging.h"
+#include "common/status.h"
+#include "server/coordinator/job_run_calls.h"
+#include "server/coordinator/loss_decision.h"
+
+namespace shoal::server {
+namespace {
+
+constexpr absl::Duration kStallNotice = absl::Seconds(60);
+
+void FillShardMap(const plan::ShardMap& map, proto::ShardMap& message) {
+  message.set_generation(map.generation);
+  for (const std::vector<int>& servers : map.servers) {
+    auto* partition = message.add_partitions();
+    for (const int server : servers) {
+      partition->add_servers(server);
+    }
+  }
+}
+
+bool IsUnreachable(const absl::Status& status) {
+  return absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status) ||
+         absl::IsCancelled(status);
+}
+
+std::string Count(int64_t count, const char* what) {
+  return fmt::format("{} {}{}", count, what, count == 1 ? "" : "s");
+}
+
+}  // namespace
+
+JobRun::JobRun(LoadedJob job, std::optional<CompleteCheckpoint> resume, JobEnvironment environment)
+    : job_(std::move(job)),
+      environment_(std::move(environment)),
+      submitted_(environment_.clock.Now()),
+      version_(resume.has_value() ? resume->step : 0),
+      newest_checkpoint_(std::move(resume)) {}
+
+JobRun::~JobRun() = default;
+
+void JobRun::WaitFor(int64_t servers, int64_t workers) {
+  SHOAL_CHECK(phase_ == Phase::kWaiting);
+  std::string missing = servers > 0 ? Count(servers, "server") : "";
+  if (workers > 0) {
+    missing += (missing.empty() ? "" : " and ") + Count(workers, "worker");
+  }
+  waiting_for_ = missing;
+  SetState("waiting for " + missing);
+}
+
+void JobRun::Start(std::vector<Member> servers, std::vector<Member> workers) {
+  SHOAL_CHECK(phase_ == Phase::kWaiting);
+  servers_ = std::move(servers);
+  workers_ = std::move(workers);
+  std::vector<std::string> addresses;
+  for (const Member& server : servers_) {
+    addresses.push_back(server.address);
+  }
+  for (const Member& worker : workers_) {
+    participants_.push_back({.name = NameOf(worker), .incarnation = worker.incarnation});
+  }
+  environment_.servers.SetServers(addresses);
+  phase_ = Phase::kConfiguring;
+  SetState("loading");
+  if (version_ < job_.last_step) {
+    RequestPlan(version_ + 1);
+  }
+  proto::ConfigureRequest request;
+  request.set_job_yaml(job_.job_yaml);
+  request.set_servers(static_cast<int>(servers_.size()));
+  FillShardMap(job_.shard_map, *request.mutable_shard_map());
+  if (newest_checkpoint_.has_value()) {
+    request.set_checkpoint(newest_checkpoint_->path);
+  }
+  CallAll<proto::ConfigureRequest, proto::ConfigureReply>(
+      &ServerControl::Configure,
+      [request](int server) mutable {
+        request.set_server_index(server);
+        return request;
+      },
+      [this](const std::vector<proto::ConfigureReply>& replies) { OnConfigured(replies); });
+}
+
+void JobRun::OnConfigured(const std::vector<proto::ConfigureReply>& replies) {
+  for (size_t server = 0; server < replies.size(); ++server) {
+    if (replies[server].version() != version_) {
+      Fail(fmt::format("{} loaded version {} of the weights instead of {}",
+                       NameOf(servers_[server]), replies[server].version(), version_));
+      return;
+    }
+  }
+  SetState("training");
+  Change();  // workers may join
+  OpenStep();
+}
+
+std::optional<proto::JoinJobReply> JobRun::Join(uint64_t incarnation) const {
+  proto::JoinJobReply reply;
+  if (over()) {
+    reply.set_shut_down(true);
+    return reply;
+  }
+  if (phase_ == Phase::kWaiting || phase_ == Phase::kConfiguring || !TakesPart(incarnation)) {
+    return std::nullopt;
+  }
+  reply.set_ready(true);
+  reply.set_job_yaml(job_.job_yaml);
+  reply.set_token_file(job_.token_file);
+  reply.set_workers(static_cast<int>(workers_.size()));
+  for (size_t server = 0; server < servers_.size(); ++server) {
+    auto* address = reply.add_servers();
+    address->set_index(static_cast<int>(server));
+    address->set_address(servers_[server].address);
+    address->set_incarnation(servers_[server].incarnation);
+  }
+  FillShardMap(job_.shard_map, *reply.mutable_shard_map());
+  return reply;
+}
+
+bool JobRun::TakesPart(uint64_t incarnation) const {
+  const auto matches = [incarnation](const Member& member) {
+    return member.incarnation == incarnation;
+  };
+  return std::any_of(servers_.begin(), servers_.end(), matches) ||
+         std::any_of(workers_.begin(), workers_.end(), matches);
+}
+
+void JobRun::OnLost(const Member& member, const std::string& why) {
+  if (over()) {
+    return;
+  }
+  const LossDecision decision = DecideOnLoss(
+      member, why,
+      {.takes_part = TakesPart(member.incarnation),
+       .step = step_,
+       .checkpoint_step = newest_checkpoint_.has_value() ? newest_checkpoint_->step : -1});
+  if (decision.fail) {
+    Fail(decision.message);
+  } else {
+    LogWarning("{}", decision.message);
+  }
+}
+
+void JobRun::OnServerError(int server, const absl::Status& status) {
+  const Member& member = servers_[static_cast<size_t>(server)];
+  if (IsUnreachable(status)) {
+    OnLost(member, std::string(Message(status)));
+  } else {
+    Fail(fmt::format("{} failed in step {}: {}", NameOf(member), step_, Message(status)));
+  }
+}
+
+void JobRun::Stop(const std::string& reason) {
+  if (over() || stop_requested_) {
+    return;
+  }
+  LogInfo("stopping after step {}: {}", version_, reason);
+  stop_requested_ = true;
+  switch (phase_) {
+    case Phase::kWaiting:
+    case Phase::kConfiguring:
+      interrupted_ = true;
+      Complete();
+      break;
+    case Phase::kPlanning:
+    case Phase::kBeginning:
+    case Phase::kRunning:
+      // Nothing of the attempt counts yet. Servers keep what was pushed until the next attempt,
+      // which never comes.
+      Finish(/*interrupted=*/true);
+      break;
+    default:
+      break;  // The commit or checkpoint under way ends, then OpenStep finds stop_requested_.
+  }
+}
+
+void JobRun::Fail(const std::string& message, bool non_finite) {
+  if (over()) {
+    return;
+  }
+  phase_ = Phase::kOver;
+  Change();
+  LogError("the job failed: {}", message);
+  SetState("failed");
+  proto::JobEvent event;
+  event.mutable_failed()->set_message(message);
+  event.mutable_failed()->set_non_finite(non_finite);
+  event.mutable_failed()->set_step(step_);
+  environment_.events.Append(std::move(event));
+  Log(environment_.store.EndJob("failed: " + message));
+}
+
+void JobRun::Finish(bool interrupted) {
+  phase_ = Phase::kFinishing;
+  interrupted_ = interrupted;
+  if (checkpoint_in_progress_) {
+    SetState("checkpointing");
+    return;  // OnCheckpointDone comes back here
+  }
+  const bool saved = newest_checkpoint_.has_value() && newest_checkpoint_->step == version_;
+  if (version_ > 0 && !saved) {
+    SetState("checkpointing");
+    BeginCheckpoint();
+    return;
+  }
+  Complete();
+}
+
+void JobRun::Complete() {
+  phase_ = Phase::kOver;
+  Change();
+  SetState(interrupted_ ? "interrupted" : "done");
+  proto::JobEvent event;
+  proto::DoneEvent& done = *event.mutable_done();
+  done.set_step(version_);
+  done.set_loss(last_loss_);
+  done.set_checkpoint(newest_checkpoint_.has_value() ? newest_checkpoint_->path : "");
+  done.set_interrupted(interrupted_);
+  environment_.events.Append(std::move(event));
+  LogInfo("the job is {} at step {} of {}", state_, version_, job_.last_step);
+  Log(environment_.store.EndJob(state_));
+}
+
+void JobRun::Tick() {
+  const absl::Time now = environment_.clock.Now();
+  const absl::Duration patience = absl::Seconds(job_.job.cluster.start_timeout_seconds);
+  if (phase_ == Phase::kWaiting && now >= submitted_ + patience) {
+    Fail(
+        fmt::format("still waiting for {} after {:.0f} s (cluster.start_timeout_seconds): look at "
+                    "their logs for why "
+                    "they did not come",
+                    waiting_for_, absl::ToDoubleSeconds(patience)));
+    return;
+  }
+  if (phase_ == Phase::kRunning && now >= next_stall_notice_) {
+    // A member that renews its lease but makes no progress looks well from outside: name it.
+    std::string missing;
+    for (size_t worker = 0; worker < workers_.size(); ++worker) {
+      if (!reports_[worker].has_value()) {
+        missing += (missing.empty() ? "" : ", ") + participants_[worker].name;
+      }
+    }
+    LogWarning("step {} has been running for {:.0f} s; no report yet from {}", step_,
+               absl::ToDoubleSeconds(now - step_opened_), missing);
+    next_stall_notice_ = now + kStallNotice;
+  }
+}
+
+absl::Time JobRun::NextTick() const {
+  switch (phase_) {
+    case Phase::kWaiting:
+      return submitted_ + absl::Seconds(job_.job.cluster.start_timeout_seconds);
+    case Phase::kRunning:
+      return next_stall_notice_;
+    default:
+      return absl::InfiniteFuture();
+  }
+}
+
+void JobRun::SetState(const std::string& state) {
+  if (state_ == state) {
+    return;
+  }
+  state_ = state;
+  if (!over()) {
+    LogInfo("{}", state);
+    proto::JobEvent event;
+    event.mutable_state()->set_state(state);
+    environment_.events.Append(std::move(event));
+  }
+}
+
+void JobRun::Log(const absl::Status& status) const {
+  if (!status.ok()) {
+    LogWarning("{}", Message(status));
+  }
+}
+
+}  // namespace shoal::server

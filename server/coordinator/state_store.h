@@ -1,0 +1,66 @@
+// What of a coordinator outlives it: how many incarnations it has given, the job, the last commit,
+// and the checkpoints. A coordinator that starts again reads this, gives no incarnation twice, and
+// says what the last commit was.
+//
+// Calls are made under the coordinator's lock, one per step: they must take well under a
+// millisecond.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+namespace shoal::server {
+
+// All that is needed to repeat a commit at a server that has not heard of it.
+struct CommitRecord {
+  int64_t step = 0;
+  int64_t attempt = 0;
+  double learning_rate = 0;
+  double clip_coefficient = 0;
+  int64_t generation = 0;
+
+  bool operator==(const CommitRecord&) const = default;
+};
+
+struct CheckpointRecord {
+  int64_t step = 0;
+  std::string path;
+
+  bool operator==(const CheckpointRecord&) const = default;
+};
+
+struct SavedState {
+  int64_t incarnations = 0;
+  std::string job_yaml;  // empty: no job yet
+  std::string token_file;
+  std::string outcome;  // empty: the job was still running
+  std::optional<CommitRecord> last_commit;
+  std::vector<CheckpointRecord> checkpoints;  // ascending steps
+};
+
+class StateStore {
+ public:
+  virtual ~StateStore() = default;
+  virtual absl::StatusOr<SavedState> Load() = 0;
+  virtual absl::Status SaveIncarnations(int64_t issued) = 0;
+  // Forgets commit and checkpoints of the job before.
+  virtual absl::Status BeginJob(const std::string& job_yaml, const std::string& token_file) = 0;
+  // Replaces the record of the commit before.
+  virtual absl::Status RecordCommit(const CommitRecord& commit) = 0;
+  virtual absl::Status RecordCheckpoint(const CheckpointRecord& checkpoint) = 0;
+  virtual absl::Status EndJob(const std::string& outcome) = 0;
+};
+
+// Forgets all when it goes: for tests, and for runs that ask for no state file.
+std::unique_ptr<StateStore> MakeMemoryStateStore();
+
+// One SQLite file (created where absent). FailedPrecondition when another coordinator has it open.
+absl::StatusOr<std::unique_ptr<StateStore>> OpenSqliteStateStore(const std::string& path);
+
+}  // namespace shoal::server
