@@ -158,7 +158,11 @@ class ShmTransport final : public Transport {
     return std::make_shared<ShmRegion>(table_, std::move(memory), access);
   }
 
-  absl::StatusOr<std::shared_ptr<Region>> Register(std::span<std::byte> memory) override {
+  absl::StatusOr<std::shared_ptr<Region>> Register(std::span<std::byte> memory,
+                                                   Access access) override {
+    if (access != Access::kLocal) {
+      return Unimplemented("shm can expose only memory that it allocated itself");
+    }
     return RegisterMemory(table_, memory);
   }
 

@@ -169,7 +169,7 @@ TEST_P(ConformanceTest, RegisteredMemoryServesOwnOperations) {
   std::vector<std::byte> mine(50000);
   FillRandom(mine, random);
   const std::vector<std::byte> expected = mine;
-  auto registered = a().transport().Register(mine);
+  auto registered = a().transport().Register(mine, Access::kLocal);
   ASSERT_TRUE(registered.ok());
   EXPECT_EQ((*registered)->access(), Access::kLocal);
   EXPECT_TRUE(
@@ -178,7 +178,7 @@ TEST_P(ConformanceTest, RegisteredMemoryServesOwnOperations) {
   EXPECT_TRUE(
       ReadNow(a(), *pair.connector, {.id = 2, .region = 0, .offset = 333, .into = mine}).ok());
   EXPECT_EQ(mine, expected);
-  EXPECT_FALSE(a().transport().Register({}).ok());
+  EXPECT_FALSE(a().transport().Register({}, Access::kLocal).ok());
 }
 
 TEST_P(ConformanceTest, BothSidesReadWriteAndRingAtOnce) {

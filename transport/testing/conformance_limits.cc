@@ -150,7 +150,7 @@ TEST_P(ConformanceTest, MemoryTheTransportDoesNotKnowIsRefused) {
   EXPECT_TRUE(absl::IsInvalidArgument(pair.connector->PostReads({&read, 1})));
   EXPECT_TRUE(absl::IsInvalidArgument(pair.connector->PostWrites({&write, 1})));
   {
-    auto registered = a().transport().Register(std::span(memory).first(99));
+    auto registered = a().transport().Register(std::span(memory).first(99), Access::kLocal);
     ASSERT_TRUE(registered.ok());
     EXPECT_TRUE(absl::IsInvalidArgument(pair.connector->PostReads({&read, 1})))
         << "one byte too long";
