@@ -24,7 +24,8 @@ service: {{accumulate: {2}, partition_bytes: 64KiB}}
 cluster: {{local: {{servers: {3}, workers: {4}}}}}
 checkpoint: {{directory: {5}, export_huggingface: false}}
 )",
-                     TestData(), steps, accumulate, cluster.servers, cluster.workers, FreshDirectory("gsm8k"));
+                     TestData(), steps, accumulate, cluster.servers, cluster.workers,
+                     FreshDirectory("gsm8k"));
 }
 
 double MeanLoss(const std::vector<StepLine>& steps, size_t begin, size_t end) {
@@ -55,7 +56,8 @@ TEST_F(Gsm8k, LossFallsAlongTheSameCurveForAnyClusterShape) {
     ASSERT_EQ(run.steps.size(), static_cast<size_t>(kSteps));
     // Steadily: each quarter's mean loss is below that of the quarter before.
     for (size_t quarter = 1; quarter < 4; ++quarter) {
-      EXPECT_LT(MeanLoss(run.steps, quarter * 50, quarter * 50 + 50), MeanLoss(run.steps, quarter * 50 - 50, quarter * 50));
+      EXPECT_LT(MeanLoss(run.steps, quarter * 50, quarter * 50 + 50),
+                MeanLoss(run.steps, quarter * 50 - 50, quarter * 50));
     }
     if (reference.empty()) {
       reference = run.steps;
@@ -63,7 +65,8 @@ TEST_F(Gsm8k, LossFallsAlongTheSameCurveForAnyClusterShape) {
     }
     for (size_t i = 0; i < reference.size(); ++i) {
       EXPECT_EQ(run.steps[i].target_tokens, reference[i].target_tokens);
-      EXPECT_NEAR(run.steps[i].loss, reference[i].loss, 1e-3 * reference[i].loss) << "step " << i + 1;
+      EXPECT_NEAR(run.steps[i].loss, reference[i].loss, 1e-3 * reference[i].loss)
+          << "step " << i + 1;
     }
   }
   std::printf("loss of the first and last 10 steps: %.4f -> %.4f\n", MeanLoss(reference, 0, 10),

@@ -25,7 +25,8 @@ std::string ReadOrEmpty(const std::string& path) {
 
 }  // namespace
 
-Program::Program(const std::vector<std::string>& arguments, const std::map<std::string, std::string>& environment) {
+Program::Program(const std::vector<std::string>& arguments,
+                 const std::map<std::string, std::string>& environment) {
   SHOAL_CHECK(!arguments.empty());
   const std::string prefix = fmt::format("{}/program-{}", ::testing::TempDir(), SecureToken());
   output_path_ = prefix + ".out";
@@ -90,7 +91,8 @@ ProgramResult Program::Wait(absl::Duration timeout) {
 std::string BinDirectory() { return SHOAL_BIN_DIRECTORY; }
 
 std::string FreshDirectory(const std::string& name) {
-  const std::string path = fmt::format("{}/{}-{}", ::testing::TempDir(), name, SecureToken().substr(0, 12));
+  const std::string path =
+      fmt::format("{}/{}-{}", ::testing::TempDir(), name, SecureToken().substr(0, 12));
   std::filesystem::create_directories(path);
   return path;
 }

@@ -1,4 +1,5 @@
-// Runs a program as a test sees it: arguments in, exit code and output back, never longer than a deadline.
+// Runs a program as a test sees it: arguments in, exit code and output back, never longer than a
+// deadline.
 #pragma once
 
 #include <sys/types.h>
@@ -12,16 +13,17 @@
 namespace shoal::testing {
 
 struct ProgramResult {
-  int exit_code = -1;     // 128 + signal when killed by one
+  int exit_code = -1;  // 128 + signal when killed by one
   bool timed_out = false;
-  std::string output;     // stdout
-  std::string errors;     // stderr
+  std::string output;  // stdout
+  std::string errors;  // stderr
 };
 
 // A started program; killed (with its process group) when this object goes before it ended.
 class Program {
  public:
-  Program(const std::vector<std::string>& arguments, const std::map<std::string, std::string>& environment = {});
+  Program(const std::vector<std::string>& arguments,
+          const std::map<std::string, std::string>& environment = {});
   ~Program();
   Program(const Program&) = delete;
   Program& operator=(const Program&) = delete;

@@ -16,8 +16,8 @@ void ParseLine(const std::string& line, TrainRun& run) {
     return;
   }
   if (json["event"] == "step") {
-    run.steps.push_back({json.at("step"), json.at("loss"), json.at("grad_norm"), json.at("learning_rate"),
-                         json.at("tokens"), json.at("target_tokens")});
+    run.steps.push_back({json.at("step"), json.at("loss"), json.at("grad_norm"),
+                         json.at("learning_rate"), json.at("tokens"), json.at("target_tokens")});
   } else if (json["event"] == "done") {
     run.done = true;
     run.checkpoint = json.at("checkpoint");
@@ -35,11 +35,13 @@ void ParseOutput(const std::string& output, TrainRun& run) {
 
 std::vector<StepLine> ParseSteps(const std::string& output) {
   TrainRun run;
-  ParseOutput(output.substr(0, output.rfind('\n') + 1), run);  // a line still being written does not count
+  ParseOutput(output.substr(0, output.rfind('\n') + 1),
+              run);  // a line still being written does not count
   return run.steps;
 }
 
-TrainRun Train(const std::string& job_yaml, const std::vector<std::string>& arguments, absl::Duration timeout) {
+TrainRun Train(const std::string& job_yaml, const std::vector<std::string>& arguments,
+               absl::Duration timeout) {
   const std::string job = FreshDirectory("job") + "/job.yaml";
   EXPECT_TRUE(WriteFileAtomically(job, job_yaml).ok());
   std::vector<std::string> command = {BinDirectory() + "/shoal", "train", job, "--json"};
@@ -47,7 +49,8 @@ TrainRun Train(const std::string& job_yaml, const std::vector<std::string>& argu
   Program program(command);
   TrainRun run;
   run.program = program.Wait(timeout);
-  EXPECT_FALSE(run.program.timed_out) << "shoal train did not end within " << absl::FormatDuration(timeout);
+  EXPECT_FALSE(run.program.timed_out)
+      << "shoal train did not end within " << absl::FormatDuration(timeout);
   ParseOutput(run.program.output, run);
   return run;
 }

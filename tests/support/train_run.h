@@ -23,7 +23,7 @@ struct TrainRun {
   ProgramResult program;
   std::vector<StepLine> steps;  // by the order printed
   bool done = false;
-  std::string checkpoint;       // of the done event
+  std::string checkpoint;  // of the done event
 };
 
 // Parses what `shoal train --json` printed; a line that is not JSON fails the test.

@@ -1,0 +1,216 @@
+#include "server/checkpoint/checkpoint.h"
+
+#include <xxhash.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <map>
+
+#include "common/check.h"
+#include "common/file.h"
+#include "common/status.h"
+#include "server/checkpoint/manifest.h"
+
+namespace shoal::server {
+namespace {
+
+struct Shard {
+  std::unique_ptr<MappedFile> file;
+  ShardTable table;
+};
+
+// Maps a shard and holds its size, header and records against the manifest.
+absl::StatusOr<Shard> OpenShard(const std::string& folder, const ShardEntry& entry, int64_t step) {
+  const std::string path = fmt::format("{}/{}", folder, entry.file);
+  Shard shard;
+  SHOAL_ASSIGN_OR_RETURN(shard.file, MappedFile::Open(path));
+  const auto bytes = shard.file->bytes();
+  if (static_cast<int64_t>(bytes.size()) != entry.bytes) {
+    return DataLoss("{}: damaged: {} bytes, the manifest says {}", path, bytes.size(), entry.bytes);
+  }
+  SHOAL_ASSIGN_OR_RETURN(shard.table, ParseShard(bytes, path));
+  if (shard.table.hash != entry.hash) {
+    return DataLoss("{}: damaged: header and records do not match the manifest", path);
+  }
+  if (shard.table.step != step) {
+    return DataLoss("{}: is of step {}, the manifest of step {}", path, shard.table.step, step);
+  }
+  return shard;
+}
+
+absl::Status VerifyRecord(const MappedFile& file, const ShardRecord& record) {
+  const auto data =
+      file.bytes().subspan(static_cast<size_t>(record.place), static_cast<size_t>(record.bytes()));
+  if (XXH3_64bits(data.data(), data.size()) != record.hash) {
+    return DataLoss("{}: damaged: the data of partition {} does not match its hash", file.path(),
+                    record.partition.id);
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Manifest> ReadManifest(const std::string& folder, uint64_t* job_hash) {
+  const std::string path = fmt::format("{}/{}", folder, kManifestFile);
+  auto text = ReadFile(path);
+  if (absl::IsNotFound(text.status())) {
+    return NotFound("{} is not a complete checkpoint: it has no {}", folder, kManifestFile);
+  }
+  SHOAL_RETURN_IF_ERROR(text.status());
+  return ParseManifest(*text, path, job_hash);
+}
+
+absl::StatusOr<std::string> ReadJob(const std::string& folder, uint64_t job_hash) {
+  const std::string path = fmt::format("{}/{}", folder, kJobFile);
+  SHOAL_ASSIGN_OR_RETURN(std::string text, ReadFile(path));
+  if (XXH3_64bits(text.data(), text.size()) != job_hash) {
+    return DataLoss("{}: damaged: it does not match the manifest", path);
+  }
+  return text;
+}
+
+}  // namespace
+
+struct Checkpoint::State {
+  struct Piece {
+    const Shard* shard = nullptr;
+    ShardRecord record;
+    mutable std::atomic<bool> verified{false};
+  };
+
+  std::string folder;
+  Manifest manifest;
+  uint64_t job_hash = 0;
+  std::vector<Shard> shards;
+  std::map<std::pair<int, int64_t>, Piece> pieces;  // by unit and first element
+
+  // Every element of every unit is there exactly once.
+  absl::Status CheckCoverage() const {
+    std::vector<int64_t> covered;
+    for (const plan::UnitSpec& unit : plan::BuildUnits(manifest.spec)) {
+      covered.push_back(unit.count);
+    }
+    std::vector<int64_t> end(covered.size(), 0);
+    for (const auto& [key, piece] : pieces) {
+      const plan::PartitionSpec& partition = piece.record.partition;
+      if (static_cast<size_t>(partition.unit) >= end.size() ||
+          end[static_cast<size_t>(partition.unit)] != partition.offset) {
+        return DataLoss("{}: partition {} of unit {} does not continue what is before it", folder,
+                        partition.id, partition.unit);
+      }
+      end[static_cast<size_t>(partition.unit)] += partition.count;
+    }
+    if (end != covered) {
+      return DataLoss("{}: the shards do not hold the whole model", folder);
+    }
+    return absl::OkStatus();
+  }
+};
+
+Checkpoint::Checkpoint(std::unique_ptr<State> state) : state_(std::move(state)) {}
+Checkpoint::~Checkpoint() = default;
+
+absl::StatusOr<std::unique_ptr<Checkpoint>> Checkpoint::Open(const std::string& folder) {
+  auto state = std::make_unique<State>();
+  state->folder = folder;
+  SHOAL_ASSIGN_OR_RETURN(state->manifest, ReadManifest(folder, &state->job_hash));
+  state->shards.reserve(state->manifest.shards.size());
+  for (const ShardEntry& entry : state->manifest.shards) {
+    SHOAL_ASSIGN_OR_RETURN(Shard shard, OpenShard(folder, entry, state->manifest.step));
+    state->shards.push_back(std::move(shard));
+    for (const ShardRecord& record : state->shards.back().table.records) {
+      auto& piece = state->pieces[{record.partition.unit, record.partition.offset}];
+      if (piece.shard != nullptr) {
+        return DataLoss("{}/{}: partition {} is in two shards", folder, entry.file,
+                        record.partition.id);
+      }
+      piece.shard = &state->shards.back();
+      piece.record = record;
+    }
+  }
+  SHOAL_RETURN_IF_ERROR(state->CheckCoverage());
+  return std::unique_ptr<Checkpoint>(new Checkpoint(std::move(state)));
+}
+
+const Manifest& Checkpoint::manifest() const { return state_->manifest; }
+const std::string& Checkpoint::folder() const { return state_->folder; }
+absl::StatusOr<std::string> Checkpoint::JobYaml() const {
+  return ReadJob(state_->folder, state_->job_hash);
+}
+
+absl::Status Checkpoint::Read(Section section, int unit, int64_t offset,
+                              std::span<float> out) const {
+  auto next = state_->pieces.upper_bound({unit, offset});
+  if (next == state_->pieces.begin()) {
+    return OutOfRange("{}: unit {} is not in this checkpoint", state_->folder, unit);
+  }
+  --next;
+  while (!out.empty()) {
+    if (next == state_->pieces.end() || next->second.record.partition.unit != unit) {
+      return OutOfRange("{}: unit {} ends before element {}", state_->folder, unit,
+                        offset + static_cast<int64_t>(out.size()));
+    }
+    const State::Piece& piece = next->second;
+    const plan::PartitionSpec& partition = piece.record.partition;
+    if (!piece.verified.load(std::memory_order_acquire)) {
+      SHOAL_RETURN_IF_ERROR(VerifyRecord(*piece.shard->file, piece.record));
+      piece.verified.store(true, std::memory_order_release);
+    }
+    const int64_t begin = offset - partition.offset;
+    if (begin >= partition.count) {
+      return OutOfRange("{}: unit {} has no element {}", state_->folder, unit, offset);
+    }
+    const int64_t count = std::min(partition.count - begin, static_cast<int64_t>(out.size()));
+    const int64_t place =
+        piece.record.place + (static_cast<int64_t>(section) * partition.count + begin) * 4;
+    std::memcpy(out.data(), piece.shard->file->bytes().data() + place,
+                static_cast<size_t>(count) * 4);
+    out = out.subspan(static_cast<size_t>(count));
+    offset += count;
+    ++next;
+  }
+  return absl::OkStatus();
+}
+
+std::vector<absl::Status> VerifyCheckpoint(const std::string& folder) {
+  std::vector<absl::Status> damages;
+  uint64_t job_hash = 0;
+  const auto manifest = ReadManifest(folder, &job_hash);
+  if (!manifest.ok()) {
+    return {manifest.status()};
+  }
+  if (const auto job = ReadJob(folder, job_hash); !job.ok()) {
+    damages.push_back(job.status());
+  }
+  for (const ShardEntry& entry : manifest->shards) {
+    const auto shard = OpenShard(folder, entry, manifest->step);
+    if (!shard.ok()) {
+      damages.push_back(shard.status());
+      continue;
+    }
+    for (const ShardRecord& record : shard->table.records) {
+      if (absl::Status status = VerifyRecord(*shard->file, record); !status.ok()) {
+        damages.push_back(status);
+        break;  // one line a file
+      }
+    }
+  }
+  if (damages.empty()) {
+    if (const auto checkpoint = Checkpoint::Open(folder); !checkpoint.ok()) {
+      damages.push_back(checkpoint.status());
+    }
+  }
+  return damages;
+}
+
+absl::Status ExportHuggingFace(const Checkpoint& checkpoint, const std::string& output, DType dtype,
+                               const std::string& tokenizer_folder) {
+  const Manifest& manifest = checkpoint.manifest();
+  const auto read = [&](int unit, int64_t offset, std::span<float> out) {
+    return checkpoint.Read(Section::kMaster, unit, offset, out);
+  };
+  return formats::WriteHfModel(
+      output, manifest.spec, read,
+      {.dtype = dtype, .tokenizer_folder = tokenizer_folder, .special = manifest.special});
+}
+
+}  // namespace shoal::server

@@ -1,0 +1,16 @@
+// A shard or manifest of any bytes is refused or parsed, never believed.
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include "server/checkpoint/manifest.h"
+#include "server/checkpoint/shard_file.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  (void)shoal::server::ParseShard(std::as_bytes(std::span(data, size)), "input");
+  uint64_t job_hash = 0;
+  (void)shoal::server::ParseManifest(std::string(reinterpret_cast<const char*>(data), size),
+                                     "input", &job_hash);
+  return 0;
+}

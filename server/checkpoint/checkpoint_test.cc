@@ -1,0 +1,177 @@
+#include "server/checkpoint/checkpoint.h"
+
+#include <filesystem>
+#include <fstream>
+
+#include "common/bytes.h"
+#include "common/file.h"
+#include "common/random.h"
+#include "common/status.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "plan/shard_map.h"
+
+namespace shoal::server {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::HasSubstr;
+
+const plan::ModelSpec kSpec = *plan::NamedShape("tiny");
+
+std::string FreshDirectory() {
+  return fmt::format("{}/checkpoint-{}", ::testing::TempDir(), SecureToken());
+}
+
+// The value of an element, so that any range can be checked.
+float Value(Section section, int unit, int64_t element) {
+  return static_cast<float>(static_cast<int>(section) * 1000 + unit) +
+         static_cast<float>(element % 997) * 0.001f;
+}
+
+std::vector<float> Range(Section section, int unit, int64_t offset, int64_t count) {
+  std::vector<float> values(static_cast<size_t>(count));
+  for (int64_t i = 0; i < count; ++i) {
+    values[static_cast<size_t>(i)] = Value(section, unit, offset + i);
+  }
+  return values;
+}
+
+std::string WriteCheckpoint(const std::string& directory, int64_t step, int servers) {
+  const auto partitions = plan::BuildPartitions(plan::BuildUnits(kSpec), 16 * kKiB);
+  const plan::ShardMap map = plan::PlaceShards(partitions, servers, 1);
+  const auto folder = CreateCheckpointFolder(directory, step);
+  EXPECT_TRUE(folder.ok());
+  Manifest manifest{.step = step, .loss = 1.5, .spec = kSpec};
+  for (int server = 0; server < servers; ++server) {
+    std::vector<plan::PartitionSpec> mine;
+    for (const int id : plan::PartitionsOf(map, server)) {
+      mine.push_back(partitions[static_cast<size_t>(id)]);
+    }
+    auto writer = ShardWriter::Create(*folder, server, step, mine);
+    EXPECT_TRUE(writer.ok());
+    for (const plan::PartitionSpec& p : mine) {
+      EXPECT_TRUE((*writer)
+                      ->Add(Range(Section::kMaster, p.unit, p.offset, p.count),
+                            Range(Section::kFirstMoment, p.unit, p.offset, p.count),
+                            Range(Section::kSecondMoment, p.unit, p.offset, p.count))
+                      .ok());
+    }
+    auto entry = (*writer)->Finish();
+    EXPECT_TRUE(entry.ok());
+    manifest.shards.push_back(*entry);
+  }
+  EXPECT_TRUE(WriteManifest(*folder, manifest, "model: x\n").ok());
+  return *folder;
+}
+
+TEST(Checkpoint, AnyRangeReadsBackWhateverTheServers) {
+  for (const int servers : {1, 3, 5}) {
+    const auto checkpoint = Checkpoint::Open(WriteCheckpoint(FreshDirectory(), 7, servers));
+    ASSERT_TRUE(checkpoint.ok()) << Describe(checkpoint.status());
+    EXPECT_EQ((*checkpoint)->manifest().step, 7);
+    EXPECT_EQ((*checkpoint)->manifest().spec, kSpec);
+    EXPECT_EQ(*(*checkpoint)->JobYaml(), "model: x\n");
+    Random random(1);
+    const auto units = plan::BuildUnits(kSpec);
+    for (int i = 0; i < 200; ++i) {
+      const auto& unit = units[random.Below(units.size())];
+      const int64_t offset = random.Between(0, unit.count - 1);
+      const int64_t count = random.Between(0, unit.count - offset);
+      const auto section = static_cast<Section>(random.Below(kSections));
+      std::vector<float> out(static_cast<size_t>(count));
+      ASSERT_TRUE((*checkpoint)->Read(section, unit.index, offset, out).ok());
+      EXPECT_EQ(out, Range(section, unit.index, offset, count));
+    }
+    std::vector<float> beyond(2);
+    EXPECT_FALSE((*checkpoint)->Read(Section::kMaster, 0, units[0].count - 1, beyond).ok());
+    EXPECT_FALSE((*checkpoint)->Read(Section::kMaster, 99, 0, beyond).ok());
+  }
+}
+
+TEST(Checkpoint, EveryDamagedFileIsNamed) {
+  const std::string folder = WriteCheckpoint(FreshDirectory(), 3, 2);
+  EXPECT_TRUE(VerifyCheckpoint(folder).empty());
+  Random random(5);
+  for (const char* name : {"server-0000.shard", "server-0001.shard", "job.yaml", "manifest.json"}) {
+    const std::string path = folder + "/" + name;
+    const std::string good = *ReadFile(path);
+    for (int trial = 0; trial < 30; ++trial) {
+      std::string bad = good;
+      const auto place = static_cast<size_t>(random.Below(bad.size()));
+      bad[place] = static_cast<char>(bad[place] ^ (1 << random.Below(8)));
+      std::ofstream(path, std::ios::binary) << bad;
+      const auto damages = VerifyCheckpoint(folder);
+      // Padding between records is not covered by a hash and holds nothing.
+      const bool in_padding =
+          damages.empty() && good[place] == '\0' && std::string(name).ends_with(".shard");
+      if (!in_padding) {
+        ASSERT_EQ(damages.size(), 1u) << name << " with byte " << place << " changed";
+        EXPECT_THAT(std::string(damages[0].message()), HasSubstr(path));
+      }
+    }
+    std::ofstream(path, std::ios::binary) << good.substr(0, good.size() / 2);
+    ASSERT_FALSE(VerifyCheckpoint(folder).empty());
+    EXPECT_THAT(std::string(VerifyCheckpoint(folder)[0].message()), HasSubstr(path));
+    std::ofstream(path, std::ios::binary) << good;
+  }
+  EXPECT_TRUE(VerifyCheckpoint(folder).empty());
+}
+
+TEST(Checkpoint, ARestoreFromDamagedDataIsRefused) {
+  const std::string folder = WriteCheckpoint(FreshDirectory(), 3, 1);
+  const std::string path = folder + "/server-0000.shard";
+  std::string bytes = *ReadFile(path);
+  bytes[bytes.size() - 100] ^= 0x40;
+  std::ofstream(path, std::ios::binary) << bytes;
+  const auto checkpoint = Checkpoint::Open(folder);
+  ASSERT_TRUE(checkpoint.ok()) << "header and records are whole";
+  bool refused = false;
+  for (const plan::UnitSpec& unit : plan::BuildUnits(kSpec)) {
+    std::vector<float> out(static_cast<size_t>(unit.count));
+    const absl::Status status = (*checkpoint)->Read(Section::kSecondMoment, unit.index, 0, out);
+    refused = refused || absl::IsDataLoss(status);
+  }
+  EXPECT_TRUE(refused);
+}
+
+TEST(Folders, OnlyCompleteOnesCountAndPruningKeepsTheNewest) {
+  const std::string directory = FreshDirectory();
+  EXPECT_TRUE(ListCheckpoints(directory)->empty());
+  EXPECT_FALSE(NewestCheckpoint(directory)->has_value());
+  for (const int64_t step : {10, 20, 30, 40}) {
+    WriteCheckpoint(directory, step, 1);
+  }
+  fs::remove(CheckpointFolder(directory, 40) + "/manifest.json");  // as after a crash while writing
+  EXPECT_EQ(ListCheckpoints(directory)->size(), 3u);
+  EXPECT_EQ((*NewestCheckpoint(directory))->step, 30);
+  ASSERT_TRUE(PruneCheckpoints(directory, 2).ok());
+  const auto left = *ListCheckpoints(directory);
+  ASSERT_EQ(left.size(), 2u);
+  EXPECT_EQ(left[0].step, 20);
+  EXPECT_TRUE(fs::exists(CheckpointFolder(directory, 40))) << "may still be under way";
+  EXPECT_FALSE(CreateCheckpointFolder(directory, 30).ok()) << "a complete one is not overwritten";
+  ASSERT_TRUE(CreateCheckpointFolder(directory, 40).ok());
+  EXPECT_TRUE(fs::is_empty(CheckpointFolder(directory, 40)));
+  ASSERT_TRUE(PruneCheckpoints(directory, 0).ok());
+  EXPECT_EQ((*NewestCheckpoint(directory))->step, 30);
+}
+
+TEST(ExportHuggingFace, GivesBackTheMasterWeights) {
+  const auto checkpoint = Checkpoint::Open(WriteCheckpoint(FreshDirectory(), 1, 2));
+  ASSERT_TRUE(checkpoint.ok());
+  const std::string output = FreshDirectory();
+  ASSERT_TRUE(ExportHuggingFace(**checkpoint, output, DType::kF32, "").ok());
+  const auto model = formats::HfModel::Open(output);
+  ASSERT_TRUE(model.ok()) << Describe(model.status());
+  for (const plan::UnitSpec& unit : plan::BuildUnits(kSpec)) {
+    for (const plan::TensorSpec& tensor : unit.tensors) {
+      std::vector<float> out(static_cast<size_t>(tensor.count()));
+      ASSERT_TRUE((*model)->ReadUnit(unit.index, tensor.offset, out).ok());
+      EXPECT_EQ(out, Range(Section::kMaster, unit.index, tensor.offset, tensor.count()));
+    }
+  }
+}
+
+}  // namespace
+}  // namespace shoal::server

@@ -1,0 +1,107 @@
+#include "server/checkpoint/manifest.h"
+
+#include <xxhash.h>
+
+#include <charconv>
+
+#include "common/status.h"
+#include "nlohmann/json.hpp"
+
+namespace shoal::server {
+namespace {
+
+using nlohmann::json;
+
+constexpr int kFormat = 1;
+
+std::string Hex(uint64_t value) { return fmt::format("{:016x}", value); }
+
+bool ParseHex(const std::string& text, uint64_t* value) {
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), *value, 16);
+  return error == std::errc() && end == text.data() + text.size() && text.size() == 16;
+}
+
+uint64_t HashWithoutHash(json document) {
+  document.erase("hash");
+  const std::string text = document.dump();
+  return XXH3_64bits(text.data(), text.size());
+}
+
+absl::StatusOr<ShardEntry> ParseShardEntry(const json& entry, const std::string& file_name) {
+  ShardEntry shard;
+  shard.file = entry.at("file").get<std::string>();
+  shard.bytes = entry.at("bytes").get<int64_t>();
+  shard.partitions = entry.at("partitions").get<std::vector<int>>();
+  if (!ParseHex(entry.at("hash").get<std::string>(), &shard.hash) || shard.bytes < 0) {
+    return DataLoss("{}: the entry of shard '{}' is malformed", file_name, shard.file);
+  }
+  if (shard.file.empty() || shard.file.front() == '.' ||
+      shard.file.find('/') != std::string::npos) {
+    return DataLoss("{}: '{}' is not a shard's file name", file_name, shard.file);
+  }
+  return shard;
+}
+
+absl::StatusOr<Manifest> FromJson(const json& document, const std::string& file_name,
+                                  uint64_t* job_hash) {
+  if (document.at("format").get<int>() != kFormat) {
+    return InvalidArgument("{}: checkpoint format {}, this program reads {}", file_name,
+                           document.at("format").dump(), kFormat);
+  }
+  uint64_t hash = 0;
+  if (!ParseHex(document.at("hash").get<std::string>(), &hash) ||
+      hash != HashWithoutHash(document)) {
+    return DataLoss("{}: damaged (its hash does not match its content)", file_name);
+  }
+  Manifest manifest;
+  manifest.step = document.at("step").get<int64_t>();
+  manifest.loss = document.at("loss").get<double>();
+  if (manifest.step < 0 || !ParseHex(document.at("job_hash").get<std::string>(), job_hash)) {
+    return DataLoss("{}: malformed", file_name);
+  }
+  const json& model = document.at("model");
+  SHOAL_ASSIGN_OR_RETURN(manifest.spec, formats::ParseModelSpec(model.dump(), file_name));
+  manifest.special = {.bos = document.at("bos").get<int64_t>(),
+                      .eos = document.at("eos").get<int64_t>()};
+  for (const json& entry : document.at("shards")) {
+    SHOAL_ASSIGN_OR_RETURN(ShardEntry shard, ParseShardEntry(entry, file_name));
+    manifest.shards.push_back(std::move(shard));
+  }
+  return manifest;
+}
+
+}  // namespace
+
+std::string ManifestToJson(const Manifest& manifest, uint64_t job_hash) {
+  json shards = json::array();
+  for (const ShardEntry& shard : manifest.shards) {
+    shards.push_back({{"file", shard.file},
+                      {"bytes", shard.bytes},
+                      {"hash", Hex(shard.hash)},
+                      {"partitions", shard.partitions}});
+  }
+  json document = {
+      {"format", kFormat},
+      {"step", manifest.step},
+      {"loss", manifest.loss},
+      {"model",
+       json::parse(formats::ModelSpecToJson(manifest.spec, DType::kF32, manifest.special))},
+      {"bos", manifest.special.bos},
+      {"eos", manifest.special.eos},
+      {"job_hash", Hex(job_hash)},
+      {"shards", shards},
+  };
+  document["hash"] = Hex(HashWithoutHash(document));
+  return document.dump(1) + "\n";
+}
+
+absl::StatusOr<Manifest> ParseManifest(const std::string& text, const std::string& file_name,
+                                       uint64_t* job_hash) {
+  try {
+    return FromJson(json::parse(text), file_name, job_hash);
+  } catch (const json::exception& error) {
+    return DataLoss("{}: malformed: {}", file_name, error.what());
+  }
+}
+
+}  // namespace shoal::server
