@@ -1,6 +1,6 @@
-// Where the model's runner gets weights from and puts gradients: the seam between the mathematics and the service.
-// The trainer implements it over the client library (fetch on demand, push behind); tests, `shoal generate` and
-// `shoal eval` implement it over weights in memory.
+// Where the model's runner gets weights from and puts gradients: the seam between the mathematics
+// and the service. The trainer implements it over the client library (fetch on demand, push
+// behind); tests, `shoal generate` and `shoal eval` implement it over weights in memory.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,8 @@
 
 namespace shoal::worker {
 
-// A unit's flat vector (plan::UnitSpec) in compute type: `data` points to float or BFloat16 elements.
+// A unit's flat vector (plan::UnitSpec) in compute type: `data` points to float or BFloat16
+// elements.
 struct WeightsView {
   const void* data = nullptr;
   DType dtype = DType::kF32;
@@ -23,8 +24,9 @@ struct WeightsView {
 class UnitSource {
  public:
   virtual ~UnitSource() = default;
-  // Blocks until the unit's weights of this step's version are there. Valid until Release(unit). Calls nest: each Get
-  // needs one Release, and a unit may be held more than once (the tied embedding is, at the head).
+  // Blocks until the unit's weights of this step's version are there. Valid until Release(unit).
+  // Calls nest: each Get needs one Release, and a unit may be held more than once (the tied
+  // embedding is, at the head).
   virtual absl::StatusOr<WeightsView> Get(int unit) = 0;
   virtual void Release(int unit) = 0;
 };
@@ -32,8 +34,9 @@ class UnitSource {
 class GradientSink {
  public:
   virtual ~GradientSink() = default;
-  // The fp32 buffer into which the unit's gradient is to be ADDED (the caller must accumulate, never overwrite); the sink
-  // hands it out zeroed the first time. It keeps its place until Done(unit).
+  // The fp32 buffer into which the unit's gradient is to be ADDED (the caller must accumulate,
+  // never overwrite); the sink hands it out zeroed the first time. It keeps its place until
+  // Done(unit).
   virtual absl::StatusOr<std::span<float>> Accumulator(int unit) = 0;
   // All of this microbatch's gradient of the unit is in the accumulator.
   virtual absl::Status Done(int unit) = 0;

@@ -1,0 +1,215 @@
+#include "worker/model/block.h"
+
+#include <string>
+
+#include "common/check.h"
+#include "common/status.h"
+
+namespace shoal::worker {
+namespace {
+
+ConstVector Vector(const BlockWeights& weights, int64_t offset, int64_t count) {
+  return {static_cast<const std::byte*>(weights.data) + offset * SizeOf(weights.dtype),
+          weights.dtype, count};
+}
+
+ConstMatrix Weight(const BlockWeights& weights, int64_t offset, int64_t rows, int64_t columns) {
+  return ConstMatrix::Dense(Vector(weights, offset, rows * columns).data, weights.dtype, rows,
+                            columns);
+}
+
+// y[T, out] = x[T, in] weight[out, in]^T
+void Project(Ops& ops, ConstMatrix x, ConstMatrix weight, Matrix y) {
+  ops.Matmul({.a = x, .b = weight, .c = y, .transpose_b = true});
+}
+
+// d_x[T, in] = d_y[T, out] weight[out, in]
+void ProjectBackwardInput(Ops& ops, ConstMatrix d_y, ConstMatrix weight, Matrix d_x) {
+  ops.Matmul({.a = d_y, .b = weight, .c = d_x});
+}
+
+// d_weight[out, in] ADDED d_y[T, out]^T x[T, in]
+void ProjectBackwardWeight(Ops& ops, ConstMatrix d_y, ConstMatrix x, float* d_weight) {
+  const Matrix out = Matrix::Dense(d_weight, DType::kF32, d_y.columns, x.columns);
+  ops.Matmul({.a = d_y, .b = x, .c = out, .transpose_a = true, .accumulate = true});
+}
+
+void AddBias(Ops& ops, const BlockWeights& weights, int64_t offset, Matrix y) {
+  if (offset >= 0) {
+    ops.AddBias(Vector(weights, offset, y.columns), y);
+  }
+}
+
+void BiasBackward(Ops& ops, ConstMatrix d_y, int64_t offset, float* accumulator) {
+  if (offset >= 0) {
+    ops.BiasBackward(d_y, accumulator + offset);
+  }
+}
+
+AttentionShape Heads(const plan::ModelSpec& spec) {
+  return {.heads = spec.heads, .kv_heads = spec.kv_heads, .head_dim = spec.head_dim};
+}
+
+}  // namespace
+
+BlockLayout MakeBlockLayout(const plan::ModelSpec& spec) {
+  SHOAL_CHECK(ValidateLayout(spec).ok());
+  const plan::UnitSpec unit = plan::BuildUnits(spec)[1];
+  const auto offset = [&](const std::string& name) {
+    return unit.tensor("model.layers.0." + name).offset;
+  };
+  BlockLayout layout;
+  layout.input_norm = offset("input_layernorm.weight");
+  layout.qkv = offset("self_attn.q_proj.weight");
+  layout.output = offset("self_attn.o_proj.weight");
+  layout.attention_norm = offset("post_attention_layernorm.weight");
+  layout.gate_up = offset("mlp.gate_proj.weight");
+  layout.down = offset("mlp.down_proj.weight");
+  SHOAL_CHECK(offset("self_attn.v_proj.weight") ==
+              layout.qkv + (spec.q_size() + spec.kv_size()) * spec.hidden);
+  SHOAL_CHECK(offset("mlp.up_proj.weight") == layout.gate_up + spec.intermediate * spec.hidden);
+  if (spec.attention_bias) {
+    layout.q_bias = offset("self_attn.q_proj.bias");
+    layout.k_bias = offset("self_attn.k_proj.bias");
+    layout.v_bias = offset("self_attn.v_proj.bias");
+  }
+  if (spec.output_bias) {
+    layout.output_bias = offset("self_attn.o_proj.bias");
+  }
+  if (spec.mlp_bias) {
+    layout.gate_bias = offset("mlp.gate_proj.bias");
+    layout.up_bias = offset("mlp.up_proj.bias");
+    layout.down_bias = offset("mlp.down_proj.bias");
+  }
+  return layout;
+}
+
+absl::Status ValidateLayout(const plan::ModelSpec& spec) {
+  for (const int64_t rows : {spec.q_size(), spec.kv_size(), spec.intermediate}) {
+    if (rows * spec.hidden % plan::kTensorAlignment != 0) {
+      return InvalidArgument(
+          "model: a matrix of {} x {} is not a multiple of {} elements, which this worker needs",
+          rows, spec.hidden, plan::kTensorAlignment);
+    }
+  }
+  return absl::OkStatus();
+}
+
+BlockActivations BlockActivations::Carve(Carver& carver, const plan::ModelSpec& spec, DType compute,
+                                         int64_t rows) {
+  BlockActivations a;
+  a.input = carver.TakeMatrix(compute, rows, spec.hidden);
+  a.input_inverse_rms = carver.TakeArray<float>(rows);
+  a.input_normed = carver.TakeMatrix(compute, rows, spec.hidden);
+  a.qkv = carver.TakeMatrix(compute, rows, Heads(spec).qkv_size());
+  a.attention = carver.TakeMatrix(compute, rows, spec.q_size());
+  a.log_sum_exp = carver.TakeArray<float>(rows * spec.heads);
+  a.middle = carver.TakeMatrix(compute, rows, spec.hidden);
+  a.middle_inverse_rms = carver.TakeArray<float>(rows);
+  a.middle_normed = carver.TakeMatrix(compute, rows, spec.hidden);
+  a.gate_up = carver.TakeMatrix(compute, rows, 2 * spec.intermediate);
+  a.activated = carver.TakeMatrix(compute, rows, spec.intermediate);
+  return a;
+}
+
+BlockGradients BlockGradients::Carve(Carver& carver, const plan::ModelSpec& spec, DType compute,
+                                     int64_t rows) {
+  BlockGradients g;
+  g.gate_up = carver.TakeMatrix(compute, rows, 2 * spec.intermediate);
+  g.middle_normed = carver.TakeMatrix(compute, rows, spec.hidden);
+  g.middle = carver.TakeMatrix(compute, rows, spec.hidden);
+  g.qkv = carver.TakeMatrix(compute, rows, Heads(spec).qkv_size());
+  g.input_normed = carver.TakeMatrix(compute, rows, spec.hidden);
+  g.activated = carver.TakeMatrix(compute, rows, spec.intermediate);
+  g.attention = carver.TakeMatrix(compute, rows, spec.q_size());
+  return g;
+}
+
+void BlockForward(Ops& ops, const BlockWeights& weights, const SequenceContext& sequences,
+                  const BlockActivations& activations, Matrix output) {
+  BlockForwardQkv(ops, weights, sequences, activations);
+  ops.AttentionForward(activations.qkv, Heads(weights.spec), sequences.cu_seqlens,
+                       activations.attention, activations.log_sum_exp);
+  BlockForwardOutput(ops, weights, activations, output);
+}
+
+void BlockForwardQkv(Ops& ops, const BlockWeights& weights, const SequenceContext& sequences,
+                     const BlockActivations& a) {
+  const plan::ModelSpec& spec = weights.spec;
+  const BlockLayout& layout = weights.layout;
+  ops.RmsNormForward(a.input, Vector(weights, layout.input_norm, spec.hidden), spec.norm_epsilon,
+                     a.input_normed, a.input_inverse_rms);
+  Project(ops, a.input_normed, Weight(weights, layout.qkv, a.qkv.columns, spec.hidden), a.qkv);
+  AddBias(ops, weights, layout.q_bias, a.qkv.Columns(0, spec.q_size()));
+  AddBias(ops, weights, layout.k_bias, a.qkv.Columns(spec.q_size(), spec.kv_size()));
+  AddBias(ops, weights, layout.v_bias,
+          a.qkv.Columns(spec.q_size() + spec.kv_size(), spec.kv_size()));
+  ops.RotaryForward(a.qkv, spec.heads + spec.kv_heads, spec.head_dim, sequences.positions,
+                    sequences.cosines, sequences.sines);
+}
+
+void BlockForwardOutput(Ops& ops, const BlockWeights& weights, const BlockActivations& a,
+                        Matrix output) {
+  const plan::ModelSpec& spec = weights.spec;
+  const BlockLayout& layout = weights.layout;
+  Project(ops, a.attention, Weight(weights, layout.output, spec.hidden, spec.q_size()), output);
+  AddBias(ops, weights, layout.output_bias, output);
+  ops.AddRmsNormForward(a.input, output, Vector(weights, layout.attention_norm, spec.hidden),
+                        spec.norm_epsilon, a.middle, a.middle_normed, a.middle_inverse_rms);
+  Project(ops, a.middle_normed, Weight(weights, layout.gate_up, 2 * spec.intermediate, spec.hidden),
+          a.gate_up);
+  AddBias(ops, weights, layout.gate_bias, a.gate_up.Columns(0, spec.intermediate));
+  AddBias(ops, weights, layout.up_bias, a.gate_up.Columns(spec.intermediate, spec.intermediate));
+  ops.SwiGluForward(a.gate_up, a.activated);
+  Project(ops, a.activated, Weight(weights, layout.down, spec.hidden, spec.intermediate), output);
+  AddBias(ops, weights, layout.down_bias, output);
+  ops.Add(a.middle, output, output);
+}
+
+void BlockBackwardInput(Ops& ops, const BlockWeights& weights, const SequenceContext& sequences,
+                        const BlockActivations& a, const BlockGradients& g, Matrix d_input) {
+  const plan::ModelSpec& spec = weights.spec;
+  const BlockLayout& layout = weights.layout;
+  ProjectBackwardInput(ops, g.output, Weight(weights, layout.down, spec.hidden, spec.intermediate),
+                       g.activated);
+  ops.SwiGluBackward(g.activated, a.gate_up, g.gate_up);
+  ProjectBackwardInput(ops, g.gate_up,
+                       Weight(weights, layout.gate_up, 2 * spec.intermediate, spec.hidden),
+                       g.middle_normed);
+  ops.RmsNormBackwardInput(g.middle_normed, a.middle,
+                           Vector(weights, layout.attention_norm, spec.hidden),
+                           a.middle_inverse_rms, g.output, g.middle);
+  ProjectBackwardInput(ops, g.middle, Weight(weights, layout.output, spec.hidden, spec.q_size()),
+                       g.attention);
+  ops.AttentionBackward(g.attention, a.qkv, a.attention, a.log_sum_exp, Heads(spec),
+                        sequences.cu_seqlens, g.qkv);
+  ops.RotaryBackward(g.qkv, spec.heads + spec.kv_heads, spec.head_dim, sequences.positions,
+                     sequences.cosines, sequences.sines);
+  ProjectBackwardInput(ops, g.qkv, Weight(weights, layout.qkv, g.qkv.columns, spec.hidden),
+                       g.input_normed);
+  ops.RmsNormBackwardInput(g.input_normed, a.input, Vector(weights, layout.input_norm, spec.hidden),
+                           a.input_inverse_rms, g.middle, d_input);
+}
+
+void BlockBackwardWeights(Ops& ops, const plan::ModelSpec& spec, const BlockLayout& layout,
+                          const BlockActivations& a, const BlockGradients& g, float* accumulator) {
+  ProjectBackwardWeight(ops, g.output, a.activated, accumulator + layout.down);
+  BiasBackward(ops, g.output, layout.down_bias, accumulator);
+  ProjectBackwardWeight(ops, g.gate_up, a.middle_normed, accumulator + layout.gate_up);
+  BiasBackward(ops, g.gate_up.Columns(0, spec.intermediate), layout.gate_bias, accumulator);
+  BiasBackward(ops, g.gate_up.Columns(spec.intermediate, spec.intermediate), layout.up_bias,
+               accumulator);
+  ops.RmsNormBackwardWeight(g.middle_normed, a.middle, a.middle_inverse_rms,
+                            accumulator + layout.attention_norm);
+  ProjectBackwardWeight(ops, g.middle, a.attention, accumulator + layout.output);
+  BiasBackward(ops, g.middle, layout.output_bias, accumulator);
+  ProjectBackwardWeight(ops, g.qkv, a.input_normed, accumulator + layout.qkv);
+  BiasBackward(ops, g.qkv.Columns(0, spec.q_size()), layout.q_bias, accumulator);
+  BiasBackward(ops, g.qkv.Columns(spec.q_size(), spec.kv_size()), layout.k_bias, accumulator);
+  BiasBackward(ops, g.qkv.Columns(spec.q_size() + spec.kv_size(), spec.kv_size()), layout.v_bias,
+               accumulator);
+  ops.RmsNormBackwardWeight(g.input_normed, a.input, a.input_inverse_rms,
+                            accumulator + layout.input_norm);
+}
+
+}  // namespace shoal::worker

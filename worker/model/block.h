@@ -1,0 +1,108 @@
+// One transformer block: forward, backward for its input (B) and backward for its weights (W).
+//
+// Everything that forward keeps for backward is in BlockActivations, everything that B leaves for W
+// in BlockGradients: nothing is hidden, so a pipeline can move, drop or recompute any of it. W may
+// run at any time after B.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "absl/status/status.h"
+#include "common/dtype.h"
+#include "plan/model_spec.h"
+#include "worker/model/workspace.h"
+#include "worker/ops/ops.h"
+
+namespace shoal::worker {
+
+// Where a block unit's tensors are (plan::BuildUnits), in elements from the unit's start; -1: the
+// model has none.
+struct BlockLayout {
+  int64_t input_norm = 0;      // [H]
+  int64_t qkv = 0;             // [Q + 2 KV, H]: q, k and v lie one after the other
+  int64_t q_bias = -1;         // [Q]
+  int64_t k_bias = -1;         // [KV]
+  int64_t v_bias = -1;         // [KV]
+  int64_t output = 0;          // [H, Q]
+  int64_t output_bias = -1;    // [H]
+  int64_t attention_norm = 0;  // [H]
+  int64_t gate_up = 0;         // [2 I, H]: gate, then up
+  int64_t gate_bias = -1;      // [I]
+  int64_t up_bias = -1;        // [I]
+  int64_t down = 0;            // [H, I]
+  int64_t down_bias = -1;      // [H]
+};
+
+// CHECK-fails for a spec that ValidateLayout refuses.
+BlockLayout MakeBlockLayout(const plan::ModelSpec& spec);
+// q, k and v (and gate and up) are multiplied as one matrix, which needs no padding between them.
+absl::Status ValidateLayout(const plan::ModelSpec& spec);
+
+// A block's shape and where its weights are at the moment (compute type).
+struct BlockWeights {
+  const plan::ModelSpec& spec;
+  const BlockLayout& layout;
+  const void* data;
+  DType dtype;
+};
+
+// What a microbatch is to attention and rotary embedding. T rows, padding included.
+struct SequenceContext {
+  std::span<const int32_t> cu_seqlens;  // host
+  const int32_t* positions = nullptr;   // [T], device
+  const float* cosines = nullptr;
+  const float* sines = nullptr;
+};
+
+struct BlockActivations {
+  Matrix input;               // [T, H]
+  float* input_inverse_rms;   // [T]
+  Matrix input_normed;        // [T, H]
+  Matrix qkv;                 // [T, Q + 2 KV], rotated
+  Matrix attention;           // [T, Q]
+  float* log_sum_exp;         // [heads, T]
+  Matrix middle;              // [T, H]: input + attention's output
+  float* middle_inverse_rms;  // [T]
+  Matrix middle_normed;       // [T, H]
+  Matrix gate_up;             // [T, 2 I]
+  Matrix activated;           // [T, I]
+
+  static BlockActivations Carve(Carver& carver, const plan::ModelSpec& spec, DType compute,
+                                int64_t rows);
+};
+
+struct BlockGradients {
+  Matrix output;         // [T, H]: given; the others are B's results
+  Matrix gate_up;        // [T, 2 I]
+  Matrix middle_normed;  // [T, H]
+  Matrix middle;         // [T, H]
+  Matrix qkv;            // [T, Q + 2 KV]
+  Matrix input_normed;   // [T, H]
+  Matrix activated;      // [T, I]: scratch of B, W does not need it
+  Matrix attention;      // [T, Q]: scratch of B, W does not need it
+
+  // All but `output`.
+  static BlockGradients Carve(Carver& carver, const plan::ModelSpec& spec, DType compute,
+                              int64_t rows);
+};
+
+// Reads activations.input; output[T, H] is overwritten (also with intermediate values).
+void BlockForward(Ops& ops, const BlockWeights& weights, const SequenceContext& sequences,
+                  const BlockActivations& activations, Matrix output);
+// The two parts of it around attention, for decoding with a cache.
+void BlockForwardQkv(Ops& ops, const BlockWeights& weights, const SequenceContext& sequences,
+                     const BlockActivations& activations);
+void BlockForwardOutput(Ops& ops, const BlockWeights& weights, const BlockActivations& activations,
+                        Matrix output);
+
+// B: from gradients.output to d_input[T, H] (overwritten; may not be gradients.output).
+void BlockBackwardInput(Ops& ops, const BlockWeights& weights, const SequenceContext& sequences,
+                        const BlockActivations& activations, const BlockGradients& gradients,
+                        Matrix d_input);
+// W: ADDED to accumulator, the unit's flat fp32 vector.
+void BlockBackwardWeights(Ops& ops, const plan::ModelSpec& spec, const BlockLayout& layout,
+                          const BlockActivations& activations, const BlockGradients& gradients,
+                          float* accumulator);
+
+}  // namespace shoal::worker

@@ -1,0 +1,215 @@
+#include "worker/model/generate.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "common/random.h"
+#include "common/status.h"
+#include "worker/model/forward.h"
+
+namespace shoal::worker {
+namespace {
+
+// Keys and values of one layer, rotated: [capacity, KV] each.
+struct LayerCache {
+  Matrix keys;
+  Matrix values;
+};
+
+struct GenerateMemory {
+  std::vector<LayerCache> caches;
+  int32_t* tokens = nullptr;     // [rows]
+  int32_t* positions = nullptr;  // [rows]
+  BlockActivations activations;  // of `rows` rows: the prompt at first, one row after that
+  Matrix other_input;            // [rows, H]
+  Matrix normed;                 // [1, H]
+  float* inverse_rms = nullptr;  // [1]
+  Matrix logits;                 // [1, V], fp32
+
+  static GenerateMemory Carve(Carver& carver, const plan::ModelSpec& spec, DType compute,
+                              int64_t capacity, int64_t rows) {
+    GenerateMemory m;
+    for (int64_t i = 0; i < spec.layers; ++i) {
+      LayerCache& cache = m.caches.emplace_back();
+      cache.keys = carver.TakeMatrix(compute, capacity, spec.kv_size());
+      cache.values = carver.TakeMatrix(compute, capacity, spec.kv_size());
+    }
+    m.tokens = carver.TakeArray<int32_t>(rows);
+    m.positions = carver.TakeArray<int32_t>(rows);
+    m.activations = BlockActivations::Carve(carver, spec, compute, rows);
+    m.other_input = carver.TakeMatrix(compute, rows, spec.hidden);
+    m.normed = carver.TakeMatrix(compute, 1, spec.hidden);
+    m.inverse_rms = carver.TakeArray<float>(1);
+    m.logits = carver.TakeMatrix(DType::kF32, 1, spec.vocabulary);
+    return m;
+  }
+};
+
+// The first `rows` rows of every activation.
+BlockActivations FirstRows(BlockActivations a, int64_t rows) {
+  for (Matrix* matrix : {&a.input, &a.input_normed, &a.qkv, &a.attention, &a.middle,
+                         &a.middle_normed, &a.gate_up, &a.activated}) {
+    *matrix = matrix->Rows(0, rows);
+  }
+  return a;
+}
+
+class Generator {
+ public:
+  Generator(Transformer& model, UnitSource& source, const GenerateMemory& memory)
+      : model_(model), spec_(model.spec()), source_(source), memory_(memory) {}
+
+  // Runs `tokens` at positions from `first` on through the model (all of the prompt with first = 0,
+  // or one token) and returns the logits of the last.
+  absl::StatusOr<std::vector<float>> Step(std::span<const int32_t> tokens, int64_t first) {
+    Ops& ops = model_.ops();
+    const auto count = static_cast<int64_t>(tokens.size());
+    std::vector<int32_t> positions(tokens.size());
+    std::iota(positions.begin(), positions.end(), static_cast<int32_t>(first));
+    ops.stream().Copy(memory_.tokens, tokens.data(), count * 4);
+    ops.stream().Copy(memory_.positions, positions.data(), count * 4);
+    SHOAL_RETURN_IF_ERROR(ops.stream().Synchronize());
+
+    BlockActivations activations = FirstRows(memory_.activations, count);
+    Matrix output = memory_.other_input.Rows(0, count);
+    {
+      SHOAL_ASSIGN_OR_RETURN(const HeldUnit embedding, HeldUnit::Get(model_, source_, 0));
+      ops.EmbeddingForward(memory_.tokens, count,
+                           embedding.matrix(0, spec_.vocabulary, spec_.hidden), activations.input);
+    }
+    for (int64_t layer = 0; layer < spec_.layers; ++layer) {
+      SHOAL_ASSIGN_OR_RETURN(const HeldUnit unit,
+                             HeldUnit::Get(model_, source_, static_cast<int>(layer) + 1));
+      RunBlock(unit.block(model_), memory_.caches[static_cast<size_t>(layer)], activations, first,
+               output);
+      std::swap(activations.input, output);
+    }
+    return Logits(activations.input.Rows(count - 1, 1));
+  }
+
+ private:
+  void RunBlock(const BlockWeights& weights, const LayerCache& cache, const BlockActivations& a,
+                int64_t first, Matrix output) {
+    Ops& ops = model_.ops();
+    const int64_t count = a.input.rows;
+    const int32_t cu_seqlens[] = {0, static_cast<int32_t>(count)};
+    const SequenceContext sequences{.cu_seqlens = cu_seqlens,
+                                    .positions = memory_.positions,
+                                    .cosines = model_.rotary().cosines(),
+                                    .sines = model_.rotary().sines()};
+    const AttentionShape shape{
+        .heads = spec_.heads, .kv_heads = spec_.kv_heads, .head_dim = spec_.head_dim};
+    BlockForwardQkv(ops, weights, sequences, a);
+    ops.Convert(a.qkv.Columns(spec_.q_size(), spec_.kv_size()), cache.keys.Rows(first, count));
+    ops.Convert(a.qkv.Columns(spec_.q_size() + spec_.kv_size(), spec_.kv_size()),
+                cache.values.Rows(first, count));
+    if (first == 0) {
+      ops.AttentionForward(a.qkv, shape, cu_seqlens, a.attention, a.log_sum_exp);
+    } else {
+      ops.AttentionDecode(a.qkv.Columns(0, spec_.q_size()), cache.keys.Rows(0, first + 1),
+                          cache.values.Rows(0, first + 1), shape, a.attention);
+    }
+    BlockForwardOutput(ops, weights, a, output);
+  }
+
+  absl::StatusOr<std::vector<float>> Logits(Matrix hidden) {
+    Ops& ops = model_.ops();
+    SHOAL_ASSIGN_OR_RETURN(const HeldUnit head, HeldUnit::Get(model_, source_, model_.head_unit()));
+    SHOAL_ASSIGN_OR_RETURN(const HeldUnit matrix,
+                           HeldUnit::Get(model_, source_, model_.head_matrix_unit()));
+    ops.RmsNormForward(hidden, head.vector(0, spec_.hidden), spec_.norm_epsilon, memory_.normed,
+                       memory_.inverse_rms);
+    ops.Matmul({.a = memory_.normed,
+                .b = matrix.matrix(model_.head_matrix_offset(), spec_.vocabulary, spec_.hidden),
+                .c = memory_.logits,
+                .transpose_b = true});
+    SHOAL_RETURN_IF_ERROR(ops.Finish());
+    std::vector<float> logits(static_cast<size_t>(spec_.vocabulary));
+    ops.stream().Copy(logits.data(), memory_.logits.data, spec_.vocabulary * 4);
+    SHOAL_RETURN_IF_ERROR(ops.stream().Synchronize());
+    return logits;
+  }
+
+  Transformer& model_;
+  const plan::ModelSpec& spec_;
+  UnitSource& source_;
+  const GenerateMemory& memory_;
+};
+
+int32_t Sample(const std::vector<float>& logits, double temperature, Random& random) {
+  const auto largest = std::max_element(logits.begin(), logits.end());
+  if (temperature <= 0) {
+    return static_cast<int32_t>(largest - logits.begin());
+  }
+  std::vector<double> cumulative(logits.size());
+  double sum = 0;
+  for (size_t i = 0; i < logits.size(); ++i) {
+    sum += std::exp((static_cast<double>(logits[i]) - static_cast<double>(*largest)) / temperature);
+    cumulative[i] = sum;
+  }
+  const auto chosen =
+      std::upper_bound(cumulative.begin(), cumulative.end() - 1, random.Uniform() * sum);
+  return static_cast<int32_t>(chosen - cumulative.begin());
+}
+
+absl::Status ValidatePrompt(const plan::ModelSpec& spec, std::span<const int32_t> prompt,
+                            const GenerateOptions& options) {
+  if (prompt.empty()) {
+    return InvalidArgument("generate: the prompt is empty; it needs one token at least");
+  }
+  if (static_cast<int64_t>(prompt.size()) >= spec.max_positions) {
+    return OutOfRange("generate: the prompt has {} tokens, the model takes {} in all",
+                      prompt.size(), spec.max_positions);
+  }
+  if (options.max_new_tokens < 0 || !(options.temperature >= 0)) {
+    return InvalidArgument("generate: max_new_tokens and temperature must not be negative");
+  }
+  for (const int32_t token : prompt) {
+    if (token < 0 || token >= spec.vocabulary) {
+      return InvalidArgument("generate: token {} is not within the vocabulary of {}", token,
+                             spec.vocabulary);
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<int32_t>> Generate(Transformer& model, UnitSource& source,
+                                              std::span<const int32_t> prompt,
+                                              const GenerateOptions& options) {
+  const plan::ModelSpec& spec = model.spec();
+  SHOAL_RETURN_IF_ERROR(ValidatePrompt(spec, prompt, options));
+  const auto prompt_size = static_cast<int64_t>(prompt.size());
+  const int64_t new_tokens = std::min(options.max_new_tokens, spec.max_positions - prompt_size);
+  const int64_t capacity = prompt_size + new_tokens;
+  model.rotary().Reserve(capacity);
+  SHOAL_ASSIGN_OR_RETURN(const GenerateMemory memory, model.workspace().Fill([&](Carver& carver) {
+    return GenerateMemory::Carve(carver, spec, model.compute(), capacity, prompt_size);
+  }));
+  Generator generator(model, source, memory);
+  Random random(options.seed);
+  std::vector<int32_t> result;
+  std::vector<float> logits;
+  while (static_cast<int64_t>(result.size()) < new_tokens) {
+    if (result.empty()) {
+      SHOAL_ASSIGN_OR_RETURN(logits, generator.Step(prompt, 0));
+    } else {
+      const int64_t position = prompt_size + static_cast<int64_t>(result.size()) - 1;
+      SHOAL_ASSIGN_OR_RETURN(logits,
+                             generator.Step(std::span<const int32_t>(&result.back(), 1), position));
+    }
+    result.push_back(Sample(logits, options.temperature, random));
+    if (options.on_token) {
+      options.on_token(result.back());
+    }
+    if (std::find(options.stop_tokens.begin(), options.stop_tokens.end(), result.back()) !=
+        options.stop_tokens.end()) {
+      break;
+    }
+  }
+  return result;
+}
+
+}  // namespace shoal::worker

@@ -1,0 +1,31 @@
+// Sampling from the model with a cache of keys and values: greedy, or by temperature from a seed.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "worker/model/transformer.h"
+#include "worker/model/unit_access.h"
+
+namespace shoal::worker {
+
+struct GenerateOptions {
+  int64_t max_new_tokens = 64;
+  double temperature = 0;  // 0: the most likely token each time
+  uint64_t seed = 0;       // for temperature > 0; the same seed gives the same tokens
+  std::vector<int32_t>
+      stop_tokens;  // generation ends after one of these (which is part of the result)
+  std::function<void(int32_t)> on_token;  // called with each new token as it comes; may be empty
+};
+
+// The new tokens alone. The prompt is at least one token (with a beginning-of-sequence token where
+// the model wants one); generation also ends at the model's max_positions. OutOfRange if the prompt
+// does not leave room for one token.
+absl::StatusOr<std::vector<int32_t>> Generate(Transformer& model, UnitSource& source,
+                                              std::span<const int32_t> prompt,
+                                              const GenerateOptions& options);
+
+}  // namespace shoal::worker

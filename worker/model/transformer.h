@@ -1,0 +1,75 @@
+// A model's shape bound to a machine: operators, layouts of its units, rotary tables and the memory
+// for activations that is reused from microbatch to microbatch. It holds no weights: they come
+// through a UnitSource, use by use.
+//
+// One Transformer serves one caller at a time (its activations are those of the microbatch at
+// hand).
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "common/dtype.h"
+#include "plan/model_spec.h"
+#include "worker/backend/backend.h"
+#include "worker/model/block.h"
+#include "worker/model/workspace.h"
+#include "worker/ops/ops.h"
+#include "worker/ops/rotary_table.h"
+
+namespace shoal::worker {
+
+struct TransformerOptions {
+  DType compute = DType::kF32;  // kF32 or kBF16: the type of weights (as the UnitSource gives them)
+                                // and activations
+  int threads = 0;              // 0: one per available core
+  int64_t memory_budget_bytes = 0;  // for activations; 0: no limit
+};
+
+class Transformer {
+ public:
+  // On the CPU. InvalidArgument for a shape that plan::Validate refuses or a compute type that is
+  // none.
+  static absl::StatusOr<std::unique_ptr<Transformer>> Create(const plan::ModelSpec& spec,
+                                                             const TransformerOptions& options);
+  ~Transformer();
+
+  const plan::ModelSpec& spec() const { return spec_; }
+  DType compute() const { return compute_; }
+  const std::vector<plan::UnitSpec>& units() const { return units_; }
+  const BlockLayout& layout() const { return layout_; }
+  Device& device() { return *device_; }
+  Ops& ops() { return *ops_; }
+  RotaryTable& rotary() { return rotary_; }
+  Workspace& workspace() { return workspace_; }
+
+  // Units: 0 the embedding, 1..layers the blocks, layers + 1 the head. Unit `head_matrix_unit`
+  // holds the head's matrix.
+  int head_unit() const { return static_cast<int>(spec_.layers) + 1; }
+  int head_matrix_unit() const { return spec_.tied_embeddings ? 0 : head_unit(); }
+  int64_t head_matrix_offset() const {
+    return spec_.tied_embeddings ? 0 : units_.back().tensors[1].offset;
+  }
+
+ private:
+  Transformer(const plan::ModelSpec& spec, const TransformerOptions& options);
+
+  const plan::ModelSpec spec_;
+  const DType compute_;
+  const std::vector<plan::UnitSpec> units_;
+  const BlockLayout layout_;
+  std::unique_ptr<Device> device_;
+  std::unique_ptr<Ops> ops_;
+  RotaryTable rotary_;
+  Workspace workspace_;
+};
+
+// Whether bf16 matrix products are faster than fp32 here (oneDNN has native bf16 kernels for this
+// CPU): what `compute: auto` goes by.
+bool CpuHasFastBf16();
+
+}  // namespace shoal::worker

@@ -1,0 +1,18 @@
+#include "worker/model/workspace.h"
+
+#include <utility>
+
+#include "common/status.h"
+
+namespace shoal::worker {
+
+absl::Status Workspace::Reserve(int64_t bytes) {
+  if (bytes <= buffer_.bytes()) {
+    return absl::OkStatus();
+  }
+  buffer_.Reset();  // before the new one, so that both are never held
+  SHOAL_ASSIGN_OR_RETURN(buffer_, device_.Allocate(bytes));
+  return absl::OkStatus();
+}
+
+}  // namespace shoal::worker

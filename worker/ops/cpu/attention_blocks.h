@@ -1,0 +1,59 @@
+// What forward and backward of attention share: how queries and keys are cut, and copies between
+// the packed matrices and the dense blocks of one kv head.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "worker/ops/cpu/context.h"
+#include "worker/ops/ops.h"
+
+namespace shoal::worker::cpu {
+
+// Keys of a block: the block of scores [rows, keys] in fp32 stays within the second-level cache.
+inline constexpr int64_t kKeyBlock = 512;
+// Numbers of keys are rounded up to this, so that there are kKeyBlock / kKeyUnit shapes of
+// products.
+inline constexpr int64_t kKeyUnit = 64;
+// Rows (queries x heads of a group) that a block of scores aims at.
+inline constexpr int64_t kRowsAimedAt = 128;
+
+struct AttentionBlocking {
+  AttentionShape shape;
+  int64_t group = 1;    // query heads that share a kv head
+  int64_t queries = 0;  // queries per block
+  int64_t rows = 0;     // queries x group: rows of a block, head by head
+  float scale = 1;      // 1 / sqrt(head_dim)
+
+  explicit AttentionBlocking(const AttentionShape& attention_shape);
+  int64_t QueryBlocks(int64_t length) const { return (length + queries - 1) / queries; }
+};
+
+// A contiguous piece of a packed sequence: tokens [begin, end) of the microbatch.
+struct SequenceRange {
+  int64_t begin = 0;
+  int64_t end = 0;
+  int64_t length() const { return end - begin; }
+};
+
+// Blocks [rows, head_dim]: row head_in_group * queries + i is token first + i; rows beyond `last`
+// are zero.
+template <typename T>
+void CopyQueryBlock(const AttentionBlocking& blocking, ConstMatrix from, int64_t first_head,
+                    int64_t first, int64_t last, T* block);
+// The inverse, from an fp32 block; `factors` (one per row of the block, may be null) multiply the
+// rows.
+template <typename T>
+void StoreQueryBlock(const AttentionBlocking& blocking, const float* block, const float* factors,
+                     int64_t first_head, int64_t first, int64_t last, Matrix to);
+// Tokens [begin, end) of columns [column, column + head_dim) -> dense [padded, head_dim], zero
+// after the end.
+template <typename T>
+void CopyKeys(ConstMatrix from, int64_t column, int64_t head_dim, SequenceRange range,
+              int64_t padded, T* keys);
+
+// Rows of `matrix` that belong to no sequence become zero.
+void ZeroRowsFrom(Context& context, Matrix matrix, int64_t first);
+
+}  // namespace shoal::worker::cpu

@@ -1,0 +1,61 @@
+#include "worker/ops/cpu/bias.h"
+
+#include <vector>
+
+#include "worker/ops/cpu/simd.h"
+
+namespace shoal::worker::cpu {
+namespace {
+
+template <typename T>
+struct AddRow {
+  SHOAL_INLINE void Run(const T* bias, int64_t columns, T* y) {
+#pragma omp simd
+    for (int64_t j = 0; j < columns; ++j) {
+      Store(Load(y + j) + Load(bias + j), y + j);
+    }
+  }
+};
+
+template <typename T>
+struct SumRow {
+  SHOAL_INLINE void Run(const T* d_y, int64_t columns, float* sums) {
+#pragma omp simd
+    for (int64_t j = 0; j < columns; ++j) {
+      sums[j] += Load(d_y + j);
+    }
+  }
+};
+
+// Columns per range: ranges of columns are summed over all tokens in order, whatever the number of
+// threads.
+constexpr int64_t kColumnsPerRange = 64;
+
+}  // namespace
+
+void AddBias(Context& context, ConstVector bias, Matrix y) {
+  SHOAL_CHECK(bias.count == y.columns && bias.dtype == y.dtype);
+  WithType(y.dtype, [&]<typename T>() {
+    ForRows(context, y.rows, y.columns, [&](int64_t begin, int64_t end) {
+      for (int64_t t = begin; t < end; ++t) {
+        Dispatch<AddRow<T>>(static_cast<const T*>(bias.data), y.columns, y.row<T>(t));
+      }
+    });
+  });
+}
+
+void BiasBackward(Context& context, ConstMatrix d_y, float* d_bias) {
+  WithType(d_y.dtype, [&]<typename T>() {
+    context.pool.ParallelFor(d_y.columns, kColumnsPerRange, [&](int64_t begin, int64_t end) {
+      std::vector<float> sums(static_cast<size_t>(end - begin), 0.0f);
+      for (int64_t t = 0; t < d_y.rows; ++t) {
+        Dispatch<SumRow<T>>(d_y.row<T>(t) + begin, end - begin, sums.data());
+      }
+      for (int64_t j = begin; j < end; ++j) {
+        d_bias[j] += sums[static_cast<size_t>(j - begin)];
+      }
+    });
+  });
+}
+
+}  // namespace shoal::worker::cpu

@@ -1,0 +1,49 @@
+// What a CPU operator works with: the threads, the matrix products, and the place where failures
+// are kept.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <functional>
+
+#include "common/bf16.h"
+#include "common/check.h"
+#include "common/dtype.h"
+#include "common/thread_pool.h"
+#include "worker/ops/cpu/gemm.h"
+#include "worker/ops/tensor.h"
+
+namespace shoal::worker::cpu {
+
+struct Context {
+  ThreadPool& pool;
+  GemmCache& gemm;
+};
+
+// Elements below which handing a range to another thread costs more than it saves.
+inline constexpr int64_t kElementsPerRange = 16 * 1024;
+
+// body(begin, end) over rows, in ranges that are worth a thread.
+inline void ForRows(Context& context, int64_t rows, int64_t elements_per_row,
+                    const std::function<void(int64_t, int64_t)>& body) {
+  const int64_t grain =
+      std::max<int64_t>(1, kElementsPerRange / std::max<int64_t>(1, elements_per_row));
+  context.pool.ParallelFor(rows, grain, body);
+}
+
+// Calls function.operator()<float>() or <BFloat16>() by the element type.
+template <typename Function>
+void WithType(DType dtype, Function&& function) {
+  if (dtype == DType::kF32) {
+    function.template operator()<float>();
+  } else {
+    SHOAL_CHECK(dtype == DType::kBF16);
+    function.template operator()<BFloat16>();
+  }
+}
+
+inline bool SameShape(const ConstMatrix& a, const ConstMatrix& b) {
+  return a.rows == b.rows && a.columns == b.columns && a.dtype == b.dtype;
+}
+
+}  // namespace shoal::worker::cpu

@@ -1,0 +1,135 @@
+#include "worker/ops/cpu/cpu_ops.h"
+
+#include "worker/ops/cpu/attention.h"
+#include "worker/ops/cpu/bias.h"
+#include "worker/ops/cpu/context.h"
+#include "worker/ops/cpu/cross_entropy.h"
+#include "worker/ops/cpu/elementwise.h"
+#include "worker/ops/cpu/embedding.h"
+#include "worker/ops/cpu/matmul.h"
+#include "worker/ops/cpu/rms_norm.h"
+#include "worker/ops/cpu/rotary.h"
+#include "worker/ops/cpu/rows.h"
+#include "worker/ops/cpu/simd.h"
+#include "worker/ops/cpu/swiglu.h"
+
+namespace shoal::worker {
+
+namespace cpu {
+
+bool CpuHasAvx512() {
+#if defined(__x86_64__)
+  static const bool has = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+                          __builtin_cpu_supports("avx512cd") &&
+                          __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+  return has;
+#else
+  return false;
+#endif
+}
+
+}  // namespace cpu
+
+namespace {
+
+class CpuOps : public Ops {
+ public:
+  CpuOps(Device& device, int threads) : pool_(threads), stream_(device.NewStream()) {}
+
+  Stream& stream() override { return *stream_; }
+  absl::Status Finish() override { return gemm_.TakeStatus(); }
+
+  void Matmul(const MatmulArgs& args) override { cpu::Matmul(context_, args); }
+
+  void EmbeddingForward(const int32_t* tokens, int64_t token_count, ConstMatrix table,
+                        Matrix out) override {
+    cpu::EmbeddingForward(context_, tokens, token_count, table, out);
+  }
+  void EmbeddingBackward(const int32_t* tokens, int64_t token_count, ConstMatrix d_out,
+                         Matrix d_table) override {
+    cpu::EmbeddingBackward(context_, tokens, token_count, d_out, d_table);
+  }
+
+  void RmsNormForward(ConstMatrix x, ConstVector weight, double epsilon, Matrix y,
+                      float* inverse_rms) override {
+    cpu::RmsNormForward(context_, x, weight, epsilon, y, inverse_rms);
+  }
+  void AddRmsNormForward(ConstMatrix x, ConstMatrix delta, ConstVector weight, double epsilon,
+                         Matrix sum, Matrix y, float* inverse_rms) override {
+    cpu::AddRmsNormForward(context_, x, delta, weight, epsilon, sum, y, inverse_rms);
+  }
+  void RmsNormBackwardInput(ConstMatrix d_y, ConstMatrix x, ConstVector weight,
+                            const float* inverse_rms, ConstMatrix residual, Matrix d_x) override {
+    cpu::RmsNormBackwardInput(context_, d_y, x, weight, inverse_rms, residual, d_x);
+  }
+  void RmsNormBackwardWeight(ConstMatrix d_y, ConstMatrix x, const float* inverse_rms,
+                             float* d_weight) override {
+    cpu::RmsNormBackwardWeight(context_, d_y, x, inverse_rms, d_weight);
+  }
+
+  void RotaryForward(Matrix x, int64_t rotated_heads, int64_t head_dim, const int32_t* positions,
+                     const float* cosines, const float* sines) override {
+    cpu::RotaryForward(context_, x, rotated_heads, head_dim, positions, cosines, sines);
+  }
+  void RotaryBackward(Matrix d_x, int64_t rotated_heads, int64_t head_dim, const int32_t* positions,
+                      const float* cosines, const float* sines) override {
+    cpu::RotaryBackward(context_, d_x, rotated_heads, head_dim, positions, cosines, sines);
+  }
+
+  void AttentionForward(ConstMatrix qkv, const AttentionShape& shape,
+                        std::span<const int32_t> cu_seqlens, Matrix out,
+                        float* log_sum_exp) override {
+    cpu::AttentionForward(context_, qkv, shape, cu_seqlens, out, log_sum_exp);
+  }
+  void AttentionBackward(ConstMatrix d_out, ConstMatrix qkv, ConstMatrix out,
+                         const float* log_sum_exp, const AttentionShape& shape,
+                         std::span<const int32_t> cu_seqlens, Matrix d_qkv) override {
+    cpu::AttentionBackward(context_, d_out, qkv, out, log_sum_exp, shape, cu_seqlens, d_qkv);
+  }
+  void AttentionDecode(ConstMatrix q, ConstMatrix keys, ConstMatrix values,
+                       const AttentionShape& shape, Matrix out) override {
+    cpu::AttentionDecode(context_, q, keys, values, shape, out);
+  }
+
+  void SwiGluForward(ConstMatrix gate_up, Matrix out) override {
+    cpu::SwiGluForward(context_, gate_up, out);
+  }
+  void SwiGluBackward(ConstMatrix d_out, ConstMatrix gate_up, Matrix d_gate_up) override {
+    cpu::SwiGluBackward(context_, d_out, gate_up, d_gate_up);
+  }
+
+  void Add(ConstMatrix a, ConstMatrix b, Matrix out) override { cpu::Add(context_, a, b, out); }
+  void AddBias(ConstVector bias, Matrix y) override { cpu::AddBias(context_, bias, y); }
+  void BiasBackward(ConstMatrix d_y, float* d_bias) override {
+    cpu::BiasBackward(context_, d_y, d_bias);
+  }
+
+  void GatherRows(ConstMatrix in, const int32_t* rows, int64_t count, Matrix out) override {
+    cpu::GatherRows(context_, in, rows, count, out);
+  }
+  void ScatterRows(ConstMatrix in, const int32_t* rows, int64_t count, Matrix out) override {
+    cpu::ScatterRows(context_, in, rows, count, out);
+  }
+
+  void SoftmaxCrossEntropy(Matrix logits, const int32_t* labels, int64_t count, float scale,
+                           Matrix d_logits, double* loss_sum) override {
+    cpu::SoftmaxCrossEntropy(context_, logits, labels, count, scale, d_logits, loss_sum);
+  }
+
+  void Convert(ConstMatrix in, Matrix out) override { cpu::Convert(context_, in, out); }
+  void Zero(Matrix out) override { cpu::Zero(context_, out); }
+
+ private:
+  ThreadPool pool_;
+  cpu::GemmCache gemm_;
+  cpu::Context context_{pool_, gemm_};
+  std::unique_ptr<Stream> stream_;
+};
+
+}  // namespace
+
+std::unique_ptr<Ops> MakeCpuOps(Device& device, int threads) {
+  return std::make_unique<CpuOps>(device, threads);
+}
+
+}  // namespace shoal::worker

@@ -1,0 +1,84 @@
+#include "worker/ops/cpu/cross_entropy.h"
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <vector>
+
+#include "worker/ops/cpu/simd.h"
+
+namespace shoal::worker::cpu {
+namespace {
+
+// exp(logits - max) in place; *log_sum is log(sum(exp(logits))), *inverse_sum 1 / sum(exp(logits -
+// max)).
+struct ExponentialsRow {
+  SHOAL_INLINE void Run(float* logits, int64_t columns, float* log_sum, float* inverse_sum) {
+    float largest = -std::numeric_limits<float>::infinity();
+#pragma omp simd reduction(max : largest)
+    for (int64_t j = 0; j < columns; ++j) {
+      largest = logits[j] > largest ? logits[j] : largest;
+    }
+    float sum = 0;
+#pragma omp simd reduction(+ : sum)
+    for (int64_t j = 0; j < columns; ++j) {
+      const float e = Exp(logits[j] - largest);
+      logits[j] = e;
+      sum += e;
+    }
+    *log_sum = largest + std::log(sum);
+    *inverse_sum = 1.0f / sum;
+  }
+};
+
+template <typename T>
+struct ScaleRow {
+  SHOAL_INLINE void Run(const float* in, int64_t columns, float factor, T* out) {
+#pragma omp simd
+    for (int64_t j = 0; j < columns; ++j) {
+      Store(in[j] * factor, out + j);
+    }
+  }
+};
+
+}  // namespace
+
+void SoftmaxCrossEntropy(Context& context, Matrix logits, const int32_t* labels, int64_t count,
+                         float scale, Matrix d_logits, double* loss_sum) {
+  const bool wants_gradient = d_logits.data != nullptr;
+  SHOAL_CHECK(logits.dtype == DType::kF32 && count <= logits.rows);
+  SHOAL_CHECK(!wants_gradient ||
+              (d_logits.rows == logits.rows && d_logits.columns == logits.columns));
+  std::vector<double> losses(static_cast<size_t>(count));
+  WithType(wants_gradient ? d_logits.dtype : DType::kF32, [&]<typename T>() {
+    ForRows(context, wants_gradient ? logits.rows : count, 4 * logits.columns,
+            [&](int64_t begin, int64_t end) {
+              for (int64_t i = begin; i < end; ++i) {
+                if (i >= count) {
+                  std::memset(d_logits.Rows(i, 1).data, 0,
+                              static_cast<size_t>(logits.columns) * sizeof(T));
+                  continue;
+                }
+                float* row = logits.row<float>(i);
+                const float chosen = row[labels[i]];
+                float log_sum = 0;
+                float inverse_sum = 0;
+                Dispatch<ExponentialsRow>(row, logits.columns, &log_sum, &inverse_sum);
+                losses[static_cast<size_t>(i)] =
+                    static_cast<double>(log_sum) - static_cast<double>(chosen);
+                if (wants_gradient) {
+                  T* out = d_logits.row<T>(i);  // may be the row of logits itself
+                  const float probability = row[labels[i]] * inverse_sum;
+                  Dispatch<ScaleRow<T>>(static_cast<const float*>(row), logits.columns,
+                                        inverse_sum * scale, out);
+                  Store((probability - 1.0f) * scale, out + labels[i]);
+                }
+              }
+            });
+  });
+  for (const double loss : losses) {
+    *loss_sum += loss;
+  }
+}
+
+}  // namespace shoal::worker::cpu

@@ -1,0 +1,73 @@
+// oneDNN matrix products of one thread each, behind a bounded cache of compiled kernels.
+//
+// Each product runs on the thread that asks for it; cpu/matmul.cc splits a large one over the
+// pool's threads. So oneDNN never starts threads of its own, which would compete with the pool's
+// for the cores and make results depend on two counts. Compiling a kernel takes 0.2-2 ms and
+// belongs to one exact shape, so callers keep the number of shapes small.
+#pragma once
+
+#include <compare>
+#include <cstdint>
+#include <list>
+#include <map>
+#include <memory>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/synchronization/mutex.h"
+#include "common/dtype.h"
+
+namespace shoal::worker::cpu {
+
+// C[m, n] = op(A) op(B) (+ C). Strides in elements between the rows as stored.
+struct GemmShape {
+  int64_t m = 0;
+  int64_t n = 0;
+  int64_t k = 0;
+  int64_t a_stride = 0;
+  int64_t b_stride = 0;
+  int64_t c_stride = 0;
+  DType input = DType::kF32;
+  DType output = DType::kF32;
+  bool transpose_a = false;
+  bool transpose_b = false;
+  bool accumulate = false;
+
+  auto operator<=>(const GemmShape&) const = default;
+};
+
+class GemmKernel;
+
+// Thread-safe.
+class GemmCache {
+ public:
+  explicit GemmCache(int64_t capacity = 768);
+  ~GemmCache();
+
+  // Runs the product on the calling thread; compiles it on first use.
+  void Run(const GemmShape& shape, const void* a, const void* b, void* c);
+
+  // The first failure since the last call.
+  absl::Status TakeStatus();
+  int64_t compiled() const;  // kernels compiled so far, for tests and benchmarks
+
+ private:
+  struct Entry {
+    std::shared_ptr<const GemmKernel> kernel;
+    std::list<GemmShape>::iterator use;
+  };
+  std::shared_ptr<const GemmKernel> Get(const GemmShape& shape);
+  void Fail(const GemmShape& shape, const char* reason);
+
+  const int64_t capacity_;
+  mutable absl::Mutex mutex_;
+  std::list<GemmShape> by_use_ ABSL_GUARDED_BY(mutex_);  // most recent first
+  std::map<GemmShape, Entry> kernels_ ABSL_GUARDED_BY(mutex_);
+  int64_t compiled_ ABSL_GUARDED_BY(mutex_) = 0;
+  absl::Status status_ ABSL_GUARDED_BY(mutex_);
+};
+
+// oneDNN has native bf16 kernels for this CPU (AVX512-BF16 or AMX).
+bool HasNativeBf16();
+
+}  // namespace shoal::worker::cpu

@@ -1,0 +1,153 @@
+#include "worker/ops/cpu/rms_norm.h"
+
+#include <cmath>
+#include <vector>
+
+#include "worker/ops/cpu/simd.h"
+
+namespace shoal::worker::cpu {
+namespace {
+
+// One row: [columns].
+template <typename T>
+struct ForwardRow {
+  SHOAL_INLINE void Run(const T* x, const T* weight, int64_t columns, float epsilon, T* y,
+                        float* inverse_rms) {
+    float squares = 0;
+#pragma omp simd reduction(+ : squares)
+    for (int64_t j = 0; j < columns; ++j) {
+      const float value = Load(x + j);
+      squares += value * value;
+    }
+    const float inverse = 1.0f / std::sqrt(squares / static_cast<float>(columns) + epsilon);
+    *inverse_rms = inverse;
+#pragma omp simd
+    for (int64_t j = 0; j < columns; ++j) {
+      Store(Load(x + j) * inverse * Load(weight + j), y + j);
+    }
+  }
+};
+
+template <typename T>
+struct AddRow {
+  SHOAL_INLINE void Run(const T* a, const T* b, int64_t columns, T* sum) {
+#pragma omp simd
+    for (int64_t j = 0; j < columns; ++j) {
+      Store(Load(a + j) + Load(b + j), sum + j);
+    }
+  }
+};
+
+// d_x = r * (d_y * w - x * r^2 * mean(d_y * w * x)) with r = inverse_rms.
+template <typename T>
+struct BackwardInputRow {
+  SHOAL_INLINE void Run(const T* d_y, const T* x, const T* weight, int64_t columns, float inverse,
+                        const T* residual, T* d_x) {
+    float dot = 0;
+#pragma omp simd reduction(+ : dot)
+    for (int64_t j = 0; j < columns; ++j) {
+      dot += Load(d_y + j) * Load(weight + j) * Load(x + j);
+    }
+    const float scale = dot / static_cast<float>(columns) * inverse * inverse * inverse;
+    if (residual == nullptr) {
+#pragma omp simd
+      for (int64_t j = 0; j < columns; ++j) {
+        Store(Load(d_y + j) * Load(weight + j) * inverse - Load(x + j) * scale, d_x + j);
+      }
+      return;
+    }
+#pragma omp simd
+    for (int64_t j = 0; j < columns; ++j) {
+      Store(Load(residual + j) + (Load(d_y + j) * Load(weight + j) * inverse - Load(x + j) * scale),
+            d_x + j);
+    }
+  }
+};
+
+template <typename T>
+struct BackwardWeightRow {
+  SHOAL_INLINE void Run(const T* d_y, const T* x, int64_t columns, float inverse, float* d_weight) {
+#pragma omp simd
+    for (int64_t j = 0; j < columns; ++j) {
+      d_weight[j] = std::fma(Load(d_y + j) * inverse, Load(x + j), d_weight[j]);
+    }
+  }
+};
+
+// Tokens per partial sum of the weight gradient: fixed, so that the order of additions does not
+// depend on threads.
+constexpr int64_t kTokensPerPartial = 64;
+
+}  // namespace
+
+void RmsNormForward(Context& context, ConstMatrix x, ConstVector weight, double epsilon, Matrix y,
+                    float* inverse_rms) {
+  SHOAL_CHECK(SameShape(x, y) && weight.count == x.columns && weight.dtype == x.dtype);
+  WithType(x.dtype, [&]<typename T>() {
+    ForRows(context, x.rows, x.columns, [&](int64_t begin, int64_t end) {
+      for (int64_t t = begin; t < end; ++t) {
+        Dispatch<ForwardRow<T>>(x.row<T>(t), static_cast<const T*>(weight.data), x.columns,
+                                static_cast<float>(epsilon), y.row<T>(t), inverse_rms + t);
+      }
+    });
+  });
+}
+
+void AddRmsNormForward(Context& context, ConstMatrix x, ConstMatrix delta, ConstVector weight,
+                       double epsilon, Matrix sum, Matrix y, float* inverse_rms) {
+  SHOAL_CHECK(SameShape(x, delta) && SameShape(x, sum) && SameShape(x, y));
+  SHOAL_CHECK(weight.count == x.columns && weight.dtype == x.dtype);
+  WithType(x.dtype, [&]<typename T>() {
+    ForRows(context, x.rows, x.columns, [&](int64_t begin, int64_t end) {
+      for (int64_t t = begin; t < end; ++t) {
+        Dispatch<AddRow<T>>(x.row<T>(t), delta.row<T>(t), x.columns, sum.row<T>(t));
+        Dispatch<ForwardRow<T>>(static_cast<const T*>(sum.row<T>(t)),
+                                static_cast<const T*>(weight.data), x.columns,
+                                static_cast<float>(epsilon), y.row<T>(t), inverse_rms + t);
+      }
+    });
+  });
+}
+
+void RmsNormBackwardInput(Context& context, ConstMatrix d_y, ConstMatrix x, ConstVector weight,
+                          const float* inverse_rms, ConstMatrix residual, Matrix d_x) {
+  SHOAL_CHECK(SameShape(d_y, x) && SameShape(x, d_x) && weight.count == x.columns &&
+              weight.dtype == x.dtype);
+  SHOAL_CHECK(residual.data == nullptr || SameShape(residual, x));
+  WithType(x.dtype, [&]<typename T>() {
+    ForRows(context, x.rows, x.columns, [&](int64_t begin, int64_t end) {
+      for (int64_t t = begin; t < end; ++t) {
+        const T* residual_row = residual.data == nullptr ? nullptr : residual.row<T>(t);
+        Dispatch<BackwardInputRow<T>>(d_y.row<T>(t), x.row<T>(t),
+                                      static_cast<const T*>(weight.data), x.columns, inverse_rms[t],
+                                      residual_row, d_x.row<T>(t));
+      }
+    });
+  });
+}
+
+void RmsNormBackwardWeight(Context& context, ConstMatrix d_y, ConstMatrix x,
+                           const float* inverse_rms, float* d_weight) {
+  SHOAL_CHECK(SameShape(d_y, x));
+  const int64_t columns = x.columns;
+  const int64_t partials = (x.rows + kTokensPerPartial - 1) / kTokensPerPartial;
+  std::vector<float> sums(static_cast<size_t>(partials * columns), 0.0f);
+  WithType(x.dtype, [&]<typename T>() {
+    context.pool.ParallelFor(partials, 1, [&](int64_t begin, int64_t end) {
+      for (int64_t partial = begin; partial < end; ++partial) {
+        const int64_t last = std::min(x.rows, (partial + 1) * kTokensPerPartial);
+        for (int64_t t = partial * kTokensPerPartial; t < last; ++t) {
+          Dispatch<BackwardWeightRow<T>>(d_y.row<T>(t), x.row<T>(t), columns, inverse_rms[t],
+                                         sums.data() + partial * columns);
+        }
+      }
+    });
+  });
+  for (int64_t partial = 0; partial < partials; ++partial) {
+    for (int64_t j = 0; j < columns; ++j) {
+      d_weight[j] += sums[static_cast<size_t>(partial * columns + j)];
+    }
+  }
+}
+
+}  // namespace shoal::worker::cpu

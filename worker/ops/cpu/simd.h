@@ -1,0 +1,79 @@
+// How the CPU operators use wide vectors: an operator's inner loop is a struct with a static,
+// always inlined Run, written as plain loops the compiler vectorises; Dispatch calls it compiled
+// for AVX-512 where the CPU has that and for the portable baseline elsewhere. Products that feed
+// sums use std::fma, since contraction is off (CMake, shoal_flags).
+#pragma once
+
+#include <bit>
+#include <cmath>
+#include <cstdint>
+
+#include "common/bf16.h"
+
+#define SHOAL_INLINE [[gnu::always_inline]] static inline
+
+namespace shoal::worker::cpu {
+
+// Whether AVX-512 in the x86-64-v4 sense is there; asked once.
+bool CpuHasAvx512();
+
+template <typename Kernel, typename... Args>
+[[gnu::noinline]] void RunBaseline(Args... args) {
+  Kernel::Run(args...);
+}
+
+#if defined(__x86_64__)
+#if defined(__clang__)
+#define SHOAL_TARGET_WIDE [[gnu::noinline, gnu::target("arch=x86-64-v4")]]
+#else
+#define SHOAL_TARGET_WIDE [[gnu::noinline, gnu::target("arch=x86-64-v4,prefer-vector-width=512")]]
+#endif
+template <typename Kernel, typename... Args>
+SHOAL_TARGET_WIDE void RunWide(Args... args) {
+  Kernel::Run(args...);
+}
+template <typename Kernel, typename... Args>
+void Dispatch(Args... args) {
+  CpuHasAvx512() ? RunWide<Kernel, Args...>(args...) : RunBaseline<Kernel, Args...>(args...);
+}
+#else
+template <typename Kernel, typename... Args>
+void Dispatch(Args... args) {
+  RunBaseline<Kernel, Args...>(args...);
+}
+#endif
+
+SHOAL_INLINE float Load(const float* from) { return *from; }
+SHOAL_INLINE float Load(const BFloat16* from) {
+  return std::bit_cast<float>(static_cast<uint32_t>(from->bits) << 16);
+}
+SHOAL_INLINE void Store(float value, float* to) { *to = value; }
+SHOAL_INLINE void Store(float value, BFloat16* to) {
+  const uint32_t u = std::bit_cast<uint32_t>(value);
+  const uint32_t rounded = (u + 0x7FFFu + ((u >> 16) & 1u)) >> 16;
+  const uint32_t quiet_nan = (u >> 16) | 0x40u;
+  to->bits = static_cast<uint16_t>((u & 0x7FFFFFFFu) > 0x7F800000u ? quiet_nan : rounded);
+}
+
+// e^x within 2 units in the last place: x = n ln 2 + r, |r| <= ln 2 / 2, a polynomial for e^r
+// (Cephes' coefficients), and n put into the exponent. Below -87.3 (where the result would be
+// subnormal) it is e^-87.3 = 1.2e-38; NaN stays NaN.
+SHOAL_INLINE float Exp(float x) {
+  const float bounded = x > 88.0f ? 88.0f : (x < -87.3f ? -87.3f : x);
+  const float n = std::nearbyint(bounded * 1.44269504088896341f);
+  float r = std::fma(n, -0.693359375f, bounded);
+  r = std::fma(n, 2.12194440e-4f, r);
+  float p = 1.9875691500e-4f;
+  p = std::fma(p, r, 1.3981999507e-3f);
+  p = std::fma(p, r, 8.3334519073e-3f);
+  p = std::fma(p, r, 4.1665795894e-2f);
+  p = std::fma(p, r, 1.6666665459e-1f);
+  p = std::fma(p, r, 5.0000001201e-1f);
+  p = std::fma(p * r, r, r) + 1.0f;
+  const auto exponent = static_cast<uint32_t>(static_cast<int32_t>(n) + 127) << 23;
+  return p * std::bit_cast<float>(exponent);
+}
+
+SHOAL_INLINE float Sigmoid(float x) { return 1.0f / (1.0f + Exp(-x)); }
+
+}  // namespace shoal::worker::cpu

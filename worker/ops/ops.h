@@ -1,0 +1,133 @@
+// The operators of the model, forward and backward side by side: what a backend has to implement.
+// One indirect call an operator; the CPU implementation (ops/cpu, one operator per file) is the
+// oracle for any other.
+//
+// Conventions, here and in every file of ops/:
+//   T tokens (rows), H hidden size, I intermediate size, V vocabulary, D head size, Q = heads x D,
+//   KV = kv_heads x D. dX is the gradient of X. "ADDED" means the destination is accumulated into;
+//   everything else is overwritten. Activations, their gradients and weights are in the compute
+//   type (fp32 or bf16, one for all); weight gradients are fp32 and always ADDED; sums, softmax and
+//   norms are computed in fp32. Pointers are device memory. Padding: T may count rows that belong
+//   to no sequence (a microbatch is padded so that few shapes occur). They hold finite values, and
+//   their gradients are zero, so they add nothing to any weight gradient.
+//
+// Work runs in order on the one stream the table was made for. Operators return nothing: shapes are
+// checked (a wrong one is a programmer's error), and what the machine refuses (memory, a kernel) is
+// kept and returned by Finish, as on a GPU. Deterministic: the same input gives the same bits in
+// every run with the same number of threads; an input-gradient call plus a weight-gradient call
+// give the bits of the two together, in either order. Threads: one caller at a time.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "absl/status/status.h"
+#include "worker/backend/backend.h"
+#include "worker/ops/tensor.h"
+
+namespace shoal::worker {
+
+// C[m, n] = op(A)[m, k] op(B)[k, n], or ADDED to C (fp32 C alone). A and B share a type; C has that
+// type or fp32.
+struct MatmulArgs {
+  ConstMatrix a;
+  ConstMatrix b;
+  Matrix c;
+  bool transpose_a = false;
+  bool transpose_b = false;
+  bool accumulate = false;
+};
+
+// Heads of a packed qkv matrix [T, Q + 2 KV]: columns are q heads, k heads, v heads.
+struct AttentionShape {
+  int64_t heads = 0;
+  int64_t kv_heads = 0;
+  int64_t head_dim = 0;
+
+  int64_t q_size() const { return heads * head_dim; }
+  int64_t kv_size() const { return kv_heads * head_dim; }
+  int64_t qkv_size() const { return q_size() + 2 * kv_size(); }
+};
+
+class Ops {
+ public:
+  virtual ~Ops() = default;
+  virtual Stream& stream() = 0;
+  // Waits for all work and returns the first failure since the last call.
+  virtual absl::Status Finish() = 0;
+
+  virtual void Matmul(const MatmulArgs& args) = 0;
+
+  // out[i, :] = table[tokens[i], :] for i < tokens, zero for the rows after that. Ids are checked
+  // by the caller.
+  virtual void EmbeddingForward(const int32_t* tokens, int64_t token_count, ConstMatrix table,
+                                Matrix out) = 0;
+  // d_table[tokens[i], :] ADDED d_out[i, :], in order of i.
+  virtual void EmbeddingBackward(const int32_t* tokens, int64_t token_count, ConstMatrix d_out,
+                                 Matrix d_table) = 0;
+
+  // inverse_rms[t] = 1 / sqrt(mean(x[t]^2) + epsilon); y = x * inverse_rms * weight.
+  virtual void RmsNormForward(ConstMatrix x, ConstVector weight, double epsilon, Matrix y,
+                              float* inverse_rms) = 0;
+  // sum = x + delta, then the norm of `sum` as above (of its value in the compute type).
+  virtual void AddRmsNormForward(ConstMatrix x, ConstMatrix delta, ConstVector weight,
+                                 double epsilon, Matrix sum, Matrix y, float* inverse_rms) = 0;
+  // d_x = residual + (the norm's gradient); residual.data may be null. d_x may be the same matrix
+  // as d_y or residual.
+  virtual void RmsNormBackwardInput(ConstMatrix d_y, ConstMatrix x, ConstVector weight,
+                                    const float* inverse_rms, ConstMatrix residual, Matrix d_x) = 0;
+  // d_weight[H] ADDED.
+  virtual void RmsNormBackwardWeight(ConstMatrix d_y, ConstMatrix x, const float* inverse_rms,
+                                     float* d_weight) = 0;
+
+  // In place on the first `rotated_heads` heads of x: the pair (j, j + D/2) of a head of token t
+  // turns by the angle whose cosine and sine are at [positions[t], j] of the tables [*, D/2].
+  // Backward turns the gradient back.
+  virtual void RotaryForward(Matrix x, int64_t rotated_heads, int64_t head_dim,
+                             const int32_t* positions, const float* cosines,
+                             const float* sines) = 0;
+  virtual void RotaryBackward(Matrix d_x, int64_t rotated_heads, int64_t head_dim,
+                              const int32_t* positions, const float* cosines,
+                              const float* sines) = 0;
+
+  // Causal attention within each sequence [cu_seqlens[s], cu_seqlens[s+1]) and never across; scale
+  // 1/sqrt(D). qkv[T, Q + 2 KV] -> out[T, Q] and log_sum_exp[heads, T] (of scaled scores). Rows
+  // after the last sequence are zero. cu_seqlens is host memory.
+  virtual void AttentionForward(ConstMatrix qkv, const AttentionShape& shape,
+                                std::span<const int32_t> cu_seqlens, Matrix out,
+                                float* log_sum_exp) = 0;
+  virtual void AttentionBackward(ConstMatrix d_out, ConstMatrix qkv, ConstMatrix out,
+                                 const float* log_sum_exp, const AttentionShape& shape,
+                                 std::span<const int32_t> cu_seqlens, Matrix d_qkv) = 0;
+  // One new token: q[1, Q] against `length` cached keys and values [length, KV] each; out[1, Q].
+  virtual void AttentionDecode(ConstMatrix q, ConstMatrix keys, ConstMatrix values,
+                               const AttentionShape& shape, Matrix out) = 0;
+
+  // gate_up[T, 2 I] holds gate, then up; out[T, I] = silu(gate) * up.
+  virtual void SwiGluForward(ConstMatrix gate_up, Matrix out) = 0;
+  virtual void SwiGluBackward(ConstMatrix d_out, ConstMatrix gate_up, Matrix d_gate_up) = 0;
+
+  // out = a + b (any of them may be the same matrix).
+  virtual void Add(ConstMatrix a, ConstMatrix b, Matrix out) = 0;
+  // y[t, :] += bias.
+  virtual void AddBias(ConstVector bias, Matrix y) = 0;
+  // d_bias[columns] ADDED the column sums of d_y.
+  virtual void BiasBackward(ConstMatrix d_y, float* d_bias) = 0;
+
+  // out[i, :] = in[rows[i], :], zero for rows of `out` after `count`; the inverse writes in[i, :]
+  // to out[rows[i], :] and leaves the others. `rows` are distinct.
+  virtual void GatherRows(ConstMatrix in, const int32_t* rows, int64_t count, Matrix out) = 0;
+  virtual void ScatterRows(ConstMatrix in, const int32_t* rows, int64_t count, Matrix out) = 0;
+
+  // logits[R, V] (fp32; clobbered) of the first `count` rows against labels[count] (each in [0,
+  // V)): the sum of the cross entropies is ADDED to *loss_sum, and d_logits[R, V] = scale *
+  // (softmax - one_hot), zero in rows after `count`. d_logits.data may be null: loss alone.
+  virtual void SoftmaxCrossEntropy(Matrix logits, const int32_t* labels, int64_t count, float scale,
+                                   Matrix d_logits, double* loss_sum) = 0;
+
+  // Element by element to the type of `out`.
+  virtual void Convert(ConstMatrix in, Matrix out) = 0;
+  virtual void Zero(Matrix out) = 0;
+};
+
+}  // namespace shoal::worker

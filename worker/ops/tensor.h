@@ -1,0 +1,74 @@
+// Views of device memory that operators take: they own nothing. Matrices are row-major; `stride` is
+// in elements, so a range of columns of a wider matrix is a view of its own (the q, k and v parts
+// of one qkv matrix).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "common/dtype.h"
+
+namespace shoal::worker {
+
+struct Matrix {
+  void* data = nullptr;
+  DType dtype = DType::kF32;
+  int64_t rows = 0;
+  int64_t columns = 0;
+  int64_t stride = 0;
+
+  static Matrix Dense(void* data, DType dtype, int64_t rows, int64_t columns) {
+    return {data, dtype, rows, columns, columns};
+  }
+  template <typename T>
+  T* row(int64_t index) const {
+    return static_cast<T*>(data) + index * stride;
+  }
+  Matrix Rows(int64_t begin, int64_t count) const {
+    return {static_cast<std::byte*>(data) + begin * stride * SizeOf(dtype), dtype, count, columns,
+            stride};
+  }
+  Matrix Columns(int64_t begin, int64_t count) const {
+    return {static_cast<std::byte*>(data) + begin * SizeOf(dtype), dtype, rows, count, stride};
+  }
+};
+
+struct ConstMatrix {
+  const void* data = nullptr;
+  DType dtype = DType::kF32;
+  int64_t rows = 0;
+  int64_t columns = 0;
+  int64_t stride = 0;
+
+  ConstMatrix() = default;
+  ConstMatrix(const void* data_in, DType dtype_in, int64_t rows_in, int64_t columns_in,
+              int64_t stride_in)
+      : data(data_in), dtype(dtype_in), rows(rows_in), columns(columns_in), stride(stride_in) {}
+  // A Matrix may be read wherever a ConstMatrix is asked for.
+  ConstMatrix(const Matrix& m)
+      : ConstMatrix(m.data, m.dtype, m.rows, m.columns, m.stride) {}  // NOLINT
+
+  static ConstMatrix Dense(const void* data, DType dtype, int64_t rows, int64_t columns) {
+    return {data, dtype, rows, columns, columns};
+  }
+  template <typename T>
+  const T* row(int64_t index) const {
+    return static_cast<const T*>(data) + index * stride;
+  }
+  ConstMatrix Rows(int64_t begin, int64_t count) const {
+    return {static_cast<const std::byte*>(data) + begin * stride * SizeOf(dtype), dtype, count,
+            columns, stride};
+  }
+  ConstMatrix Columns(int64_t begin, int64_t count) const {
+    return {static_cast<const std::byte*>(data) + begin * SizeOf(dtype), dtype, rows, count,
+            stride};
+  }
+};
+
+struct ConstVector {
+  const void* data = nullptr;
+  DType dtype = DType::kF32;
+  int64_t count = 0;
+};
+
+}  // namespace shoal::worker
