@@ -13,7 +13,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (tensors.ok()) {
     for (const auto& [name, entry] : *tensors) {
       for (const std::byte byte : entry.data) {
-        touched += static_cast<unsigned>(byte);
+        touched = touched + static_cast<unsigned>(byte);
       }
     }
   }
