@@ -1,0 +1,294 @@
+#include "plan/memory_plan.h"
+
+#include <algorithm>
+#include <map>
+#include <string>
+#include <utility>
+
+#include "common/bytes.h"
+#include "common/check.h"
+#include "common/status.h"
+
+namespace shoal::plan {
+namespace {
+
+constexpr int64_t kPage = 4096;  // alignment of what the transport exposes and of server state
+constexpr int64_t kPartitionHeader = 64;             // transport::PartitionHeader
+constexpr int64_t kPushHeader = 128;                 // transport::PushHeader
+constexpr int64_t kActivationAlignment = 64;         // of each matrix in a worker's workspace
+constexpr int64_t kRowPadding = 64;                  // rows of a microbatch are rounded up to this
+constexpr int64_t kLogitsBytes = int64_t{32} << 20;  // most fp32 logits at a time ...
+constexpr int64_t kMinLogitRows = 64;                // ... but at least this many rows
+constexpr int64_t kMaxLogitRows = 512;
+
+int64_t Pages(int64_t bytes) { return RoundUp(bytes, kPage); }
+
+DType ComputeDType(const Job& job) {
+  return job.train.compute == ComputeType::kBf16 ? DType::kBF16 : DType::kF32;
+}
+
+int64_t Elements(const std::vector<UnitSpec>& units) {
+  int64_t count = 0;
+  for (const UnitSpec& unit : units) {
+    count += unit.count;
+  }
+  return count;
+}
+
+// `per_size` buffers of each distinct unit size, or as many as there are units of that size where
+// those are fewer.
+int64_t BufferBytes(const std::vector<UnitSpec>& units, int64_t element, int64_t per_size) {
+  std::map<int64_t, int64_t> units_of_size;
+  for (const UnitSpec& unit : units) {
+    ++units_of_size[unit.count];
+  }
+  int64_t bytes = 0;
+  for (const auto& [count, number] : units_of_size) {
+    bytes += std::min(number, per_size) * Pages(count * element);
+  }
+  return bytes;
+}
+
+// Adds up matrices the way the worker's workspace lays them out.
+class Workspace {
+ public:
+  Workspace(DType compute, int64_t rows) : element_(SizeOf(compute)), rows_(rows) {}
+  Workspace& Matrix(int64_t columns) { return Bytes(rows_ * columns * element_); }
+  Workspace& Floats(int64_t per_row) { return Bytes(rows_ * per_row * 4); }
+  Workspace& Bytes(int64_t bytes) {
+    bytes_ += RoundUp(bytes, kActivationAlignment);
+    return *this;
+  }
+  int64_t bytes() const { return bytes_; }
+
+ private:
+  const int64_t element_;
+  const int64_t rows_;
+  int64_t bytes_ = 0;
+};
+
+int64_t SavedBytes(const ModelSpec& spec, DType compute, int64_t rows) {
+  Workspace block(compute, rows);
+  block.Matrix(spec.hidden).Floats(1).Matrix(spec.hidden);  // input, its inverse rms, normed
+  block.Matrix(spec.q_size() + 2 * spec.kv_size()).Matrix(spec.q_size());  // q, k, v; attention
+  block.Floats(spec.heads);                                                // log-sum-exp
+  block.Matrix(spec.hidden).Floats(1).Matrix(spec.hidden);        // middle, its inverse rms, normed
+  block.Matrix(2 * spec.intermediate).Matrix(spec.intermediate);  // gate and up; activated
+  return spec.layers * block.bytes();
+}
+
+int64_t OtherBytes(const ModelSpec& spec, DType compute, int64_t tokens, int64_t rows) {
+  Workspace other(compute, rows);
+  other.Floats(1).Floats(1).Bytes(4 * tokens).Bytes(4 * tokens).Bytes(8);  // ids, positions,
+                                                                           // targets, loss
+  other.Matrix(2 * spec.intermediate)
+      .Matrix(spec.hidden)
+      .Matrix(spec.hidden);  // gradients within a block
+  other.Matrix(spec.q_size() + 2 * spec.kv_size()).Matrix(spec.hidden);
+  other.Matrix(spec.intermediate).Matrix(spec.q_size());
+  other.Matrix(spec.hidden).Matrix(spec.hidden);  // gradients between blocks
+  other.Matrix(spec.hidden)
+      .Matrix(spec.hidden)
+      .Floats(1);  // the head's input, normed, its inverse rms
+  return other.bytes();
+}
+
+int64_t LogitBytes(const ModelSpec& spec, DType compute, int64_t tokens) {
+  const int64_t fitting = kLogitsBytes / (spec.vocabulary * 4) / kMinLogitRows * kMinLogitRows;
+  const int64_t rows =
+      std::clamp(fitting, kMinLogitRows,
+                 std::min(kMaxLogitRows, RoundUp(std::max<int64_t>(tokens, 1), kMinLogitRows)));
+  Workspace chunk(compute, rows);
+  chunk.Matrix(spec.hidden).Matrix(spec.hidden).Floats(spec.vocabulary);
+  if (compute != DType::kF32) {
+    chunk.Matrix(spec.vocabulary);
+  }
+  return chunk.bytes();
+}
+
+std::vector<WorkerPolicy> AllowedPolicies(const TrainOptions& train) {
+  std::vector<WorkerPolicy> policies;
+  for (const Residency residency : {Residency::kStep, Residency::kLayer}) {
+    for (const PushPolicy push : {PushPolicy::kStep, PushPolicy::kMicrobatch}) {
+      if ((train.residency == Residency::kAuto || train.residency == residency) &&
+          (train.push == PushPolicy::kAuto || train.push == push)) {
+        policies.push_back({residency, push});
+      }
+    }
+  }
+  return policies;
+}
+
+absl::Status TooLittle(const MemoryPlan& plan, int64_t machine_bytes) {
+  const WorkerMemory& worker = plan.worker;
+  const std::pair<const char*, int64_t> parts[] = {
+      {"weights at the workers", worker.weights + worker.wire},
+      {"gradients at the workers", worker.gradients},
+      {"activations (lower data.microbatch_tokens)", worker.activations + worker.logits},
+      {"pushes in flight (lower service.push_slots or service.partition_bytes)", worker.pushes}};
+  const auto* largest =
+      std::max_element(std::begin(parts), std::end(parts),
+                       [](const auto& a, const auto& b) { return a.second < b.second; });
+  int64_t server_bytes = 0;
+  for (const ServerMemory& server : plan.servers) {
+    server_bytes += server.total();
+  }
+  return ResourceExhausted(
+      "the job needs {} of memory here ({} for {} servers, {} for each of {} workers, most of it "
+      "{}), and {} are available",
+      FormatBytes(plan.total()), FormatBytes(server_bytes), plan.servers.size(),
+      FormatBytes(worker.total()), plan.workers, largest->first, FormatBytes(machine_bytes));
+}
+
+}  // namespace
+
+int64_t PushSlotBytes(std::span<const PartitionSpec> held, DType gradient_type) {
+  int64_t largest = 0;
+  for (const PartitionSpec& partition : held) {
+    largest = std::max(largest, partition.count);
+  }
+  return Pages(kPushHeader + largest * SizeOf(gradient_type));
+}
+
+ServerMemory PlanServerMemory(std::span<const PartitionSpec> held, const ServiceOptions& service,
+                              int64_t clients) {
+  ServerMemory memory;
+  memory.weights = Pages(static_cast<int64_t>(held.size()) * kPartitionHeader);
+  const int64_t sum_element = service.accumulate == Accumulate::kExact ? 8 : 4;
+  for (const PartitionSpec& partition : held) {
+    memory.weights += 2 * Pages(partition.count * SizeOf(service.wire_type));
+    memory.master += Pages(partition.count * 4);
+    memory.moments += 2 * Pages(partition.count * 4);
+    memory.gradients += Pages(partition.count * sum_element);
+  }
+  memory.slots = clients * service.push_slots * PushSlotBytes(held, service.gradient_type);
+  return memory;
+}
+
+int FramesPerSize(const TrainOptions& train) { return static_cast<int>(train.prefetch_units) + 2; }
+
+ActivationBytes PlanActivations(const ModelSpec& spec, DType compute, int64_t tokens) {
+  const int64_t rows = RoundUp(tokens, kRowPadding);
+  return {.blocks = SavedBytes(spec, compute, rows),
+          .other = OtherBytes(spec, compute, tokens, rows),
+          .logits = LogitBytes(spec, compute, tokens)};
+}
+
+WorkerMemory PlanWorkerMemory(const ModelSpec& spec, const Job& job, const WorkerPolicy& policy,
+                              int64_t push_bytes) {
+  const std::vector<UnitSpec> units = BuildUnits(spec);
+  const DType compute = ComputeDType(job);
+  const auto all = static_cast<int64_t>(units.size());
+  const int64_t frames = FramesPerSize(job.train);
+  WorkerMemory memory;
+  memory.weights =
+      BufferBytes(units, SizeOf(compute), policy.residency == Residency::kStep ? all : frames);
+  if (job.service.wire_type != compute) {
+    memory.wire = BufferBytes(units, SizeOf(job.service.wire_type), frames);
+  }
+  memory.gradients =
+      BufferBytes(units, 4, policy.push == PushPolicy::kStep ? all : kGradientBuffersPerSize);
+  const ActivationBytes activations = PlanActivations(spec, compute, job.data.microbatch_tokens);
+  memory.activations = activations.blocks + activations.other;
+  memory.logits = activations.logits;
+  memory.pushes = push_bytes;
+  return memory;
+}
+
+std::vector<int> UseOrder(const ModelSpec& spec) {
+  const int layers = static_cast<int>(spec.layers);
+  std::vector<int> order;
+  for (int unit = 0; unit <= layers + 1; ++unit) {
+    order.push_back(unit);
+  }
+  if (spec.tied_embeddings) {
+    order.push_back(0);
+  }
+  for (int unit = layers; unit > 0; --unit) {
+    order.push_back(unit);
+  }
+  return order;
+}
+
+StepTraffic PlanTraffic(const ModelSpec& spec, const Job& job, const WorkerPolicy& policy,
+                        int64_t microbatches) {
+  StepTraffic traffic;
+  if (microbatches == 0) {
+    return traffic;
+  }
+  const std::vector<UnitSpec> units = BuildUnits(spec);
+  const int64_t wire = SizeOf(job.service.wire_type);
+  std::vector<int64_t> last_use(units.size(), -1);
+  const std::vector<int> order = UseOrder(spec);
+  // The pattern of one microbatch repeats from the second on, so two are walked and the second is
+  // counted again.
+  int64_t position = 0;
+  for (int64_t round = 0; round < std::min<int64_t>(2, microbatches); ++round) {
+    const int64_t times = round == 0 ? 1 : microbatches - 1;
+    for (const int unit : order) {
+      const auto index = static_cast<size_t>(unit);
+      const int64_t held_for =
+          policy.residency == Residency::kStep ? position + 1 : job.train.prefetch_units;
+      if (last_use[index] < 0 || position - last_use[index] > held_for) {
+        traffic.fetches += times;
+        traffic.get_bytes += times * units[index].count * wire;
+      }
+      last_use[index] = position++;
+    }
+  }
+  const int64_t rounds = policy.push == PushPolicy::kStep ? 1 : microbatches;
+  traffic.push_bytes = rounds * Elements(units) * SizeOf(job.service.gradient_type);
+  traffic.pushes =
+      rounds * static_cast<int64_t>(BuildPartitions(units, job.service.partition_bytes).size());
+  return traffic;
+}
+
+int64_t MemoryPlan::total() const {
+  int64_t bytes = workers * worker.total();
+  for (const ServerMemory& server : servers) {
+    bytes += server.total();
+  }
+  return bytes;
+}
+
+absl::StatusOr<MemoryPlan> PlanMemory(const ModelSpec& spec, const Job& job, int servers,
+                                      int workers, const MemoryBudget& budget) {
+  SHOAL_CHECK(servers > 0 && workers >= 0);
+  const std::vector<PartitionSpec> partitions =
+      BuildPartitions(BuildUnits(spec), job.service.partition_bytes);
+  const ShardMap map = PlaceShards(partitions, servers, 1);
+  MemoryPlan plan;
+  plan.workers = workers;
+  int64_t push_bytes = 0;
+  for (int server = 0; server < servers; ++server) {
+    std::vector<PartitionSpec> held;
+    for (const int id : PartitionsOf(map, server)) {
+      held.push_back(partitions[static_cast<size_t>(id)]);
+    }
+    plan.servers.push_back(PlanServerMemory(held, job.service, workers));
+    push_bytes += job.service.push_slots * PushSlotBytes(held, job.service.gradient_type);
+  }
+  // Of those that fit, by bytes moved, then by memory; where none fits the smallest is what the
+  // error names.
+  std::vector<std::pair<std::pair<int64_t, int64_t>, WorkerPolicy>> fitting;
+  std::vector<std::pair<int64_t, WorkerPolicy>> all;
+  for (const WorkerPolicy& policy : AllowedPolicies(job.train)) {
+    plan.worker = PlanWorkerMemory(spec, job, policy, push_bytes);
+    const int64_t bytes = plan.total();
+    all.push_back({bytes, policy});
+    if (budget.machine_bytes == 0 || bytes <= budget.machine_bytes) {
+      fitting.push_back(
+          {{PlanTraffic(spec, job, policy, budget.microbatches).total(), bytes}, policy});
+    }
+  }
+  const auto by_key = [](const auto& a, const auto& b) { return a.first < b.first; };
+  plan.policy = fitting.empty() ? std::ranges::min_element(all, by_key)->second
+                                : std::ranges::min_element(fitting, by_key)->second;
+  plan.worker = PlanWorkerMemory(spec, job, plan.policy, push_bytes);
+  if (fitting.empty()) {
+    return TooLittle(plan, budget.machine_bytes);
+  }
+  return plan;
+}
+
+}  // namespace shoal::plan

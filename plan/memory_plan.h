@@ -1,0 +1,146 @@
+// How much memory each process of a job needs, how many bytes a step moves, and which residency and
+// push policy follow from that. Pure formulas over the shapes; `shoal plan` prints them, programs
+// check them before they allocate, and the worker takes its buffer counts from here, so that what
+// is planned is what is allocated.
+//
+// Every figure has a part of its own, so that one that disagrees with a measurement is easy to
+// find. Sizes are rounded as the code that allocates them rounds.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "common/dtype.h"
+#include "plan/job.h"
+#include "plan/model_spec.h"
+#include "plan/partition.h"
+#include "plan/shard_map.h"
+
+namespace shoal::plan {
+
+// What a server with its libraries takes before it holds anything, and a worker.
+inline constexpr int64_t kServerProcessBytes = int64_t{40} << 20;
+inline constexpr int64_t kWorkerProcessBytes = int64_t{64} << 20;
+
+// --- servers ---
+
+// Over the partitions that a server holds, with n their elements; "pages" means rounded up to 4096
+// bytes each:
+struct ServerMemory {
+  int64_t weights =
+      0;  // both versions in the wire type, pages, and 64 B of header for each partition
+  int64_t master = 0;     // 4 n, pages
+  int64_t moments = 0;    // 2 x 4 n, pages
+  int64_t gradients = 0;  // the accumulator: 4 n, or 8 n in exact mode, pages
+  int64_t slots =
+      0;  // clients x push_slots x pages(largest partition x gradient type + 128 B of header)
+  int64_t process = kServerProcessBytes;
+
+  int64_t total() const { return weights + master + moments + gradients + slots + process; }
+};
+
+// One partition's slot: what a push of the largest of `held` takes, header included.
+int64_t PushSlotBytes(std::span<const PartitionSpec> held, DType gradient_type);
+
+ServerMemory PlanServerMemory(std::span<const PartitionSpec> held, const ServiceOptions& service,
+                              int64_t clients);
+
+// --- workers ---
+
+struct WorkerPolicy {
+  Residency residency = Residency::kLayer;    // never kAuto
+  PushPolicy push = PushPolicy::kMicrobatch;  // never kAuto
+
+  bool operator==(const WorkerPolicy&) const = default;
+};
+
+// Buffers of each distinct unit size (or as many as there are units of that size, where those are
+// fewer): for weights with layer residency: those prefetched, and two that are held (the head and a
+// tied embedding);
+int FramesPerSize(const TrainOptions& train);
+// for gradients pushed after each microbatch: one being filled and two that wait for credits.
+inline constexpr int kGradientBuffersPerSize = 3;
+
+// With P the model's elements (padding included), c and w the compute and the wire type's bytes, T
+// the rows of the largest microbatch (rounded up to 64), H hidden, Q = heads x head_dim, K =
+// kv_heads x head_dim, I intermediate, L layers:
+struct WorkerMemory {
+  int64_t weights =
+      0;  // step residency: c P; layer: FramesPerSize buffers of c x each unit size; pages
+  int64_t wire =
+      0;  // where wire and compute type differ: FramesPerSize buffers of w x each unit size
+  int64_t gradients = 0;  // 4 B elements: all of P with push per step, else kGradientBuffersPerSize
+                          // of each unit size
+  int64_t activations = 0;  // L x (c T (4 H + 2 Q + 2 K + 3 I) + 4 T (2 + heads)), the same once
+                            // without L for the gradients of one block, and a few rows of H
+  int64_t logits = 0;  // one chunk of rows: fp32 logits (at most 32 MiB or 64 rows), and their
+                       // gradient in compute type
+  int64_t pushes = 0;  // for each server: push_slots x its push slot
+  int64_t process = kWorkerProcessBytes;
+
+  int64_t total() const {
+    return weights + wire + gradients + activations + logits + pushes + process;
+  }
+};
+
+struct ActivationBytes {
+  int64_t blocks = 0;  // saved by forward for backward
+  int64_t other = 0;   // gradients of one block, the stream between blocks, the head's input, ids
+  int64_t logits = 0;
+};
+// Of a microbatch of that many tokens (all of them targets, which is the most).
+ActivationBytes PlanActivations(const ModelSpec& spec, DType compute, int64_t tokens);
+
+// `push_bytes`: of all servers together, the sum of push_slots x PushSlotBytes.
+WorkerMemory PlanWorkerMemory(const ModelSpec& spec, const Job& job, const WorkerPolicy& policy,
+                              int64_t push_bytes);
+
+// --- bytes moved ---
+
+// The units in the order in which one microbatch uses them: embedding, blocks, head (and with tied
+// embeddings the embedding again), blocks in reverse. The embedding's backward needs no weights.
+std::vector<int> UseOrder(const ModelSpec& spec);
+
+struct StepTraffic {
+  int64_t get_bytes = 0;   // of weights, in the wire type
+  int64_t push_bytes = 0;  // of gradients, in their type
+  int64_t fetches = 0;     // units fetched
+  int64_t pushes = 0;      // partitions pushed
+
+  int64_t total() const { return get_bytes + push_bytes; }
+};
+
+// Of one worker in one step with that many microbatches. Step residency fetches each unit once;
+// layer residency fetches it for each use, unless it is still held because it was used at most
+// `prefetch_units` uses before. Gradients go out once per unit and step, or per microbatch. A
+// worker without microbatches moves nothing.
+StepTraffic PlanTraffic(const ModelSpec& spec, const Job& job, const WorkerPolicy& policy,
+                        int64_t microbatches);
+
+// --- the whole job ---
+
+struct MemoryPlan {
+  std::vector<ServerMemory> servers;
+  WorkerMemory worker;  // each of them
+  WorkerPolicy policy;
+  int64_t workers = 0;
+
+  int64_t total() const;  // of all processes
+};
+
+struct MemoryBudget {
+  // What the machine has to give to all local processes; 0: not known, everything fits.
+  int64_t machine_bytes = 0;
+  // Of an average worker and step, for the choice of the policy.
+  int64_t microbatches = 4;
+};
+
+// Of the policies that the job allows, the one that fits and moves the fewest bytes (then: needs
+// the least memory). `job` is resolved. ResourceExhausted names what is needed, what there is and
+// the largest part, where none fits.
+absl::StatusOr<MemoryPlan> PlanMemory(const ModelSpec& spec, const Job& job, int servers,
+                                      int workers, const MemoryBudget& budget);
+
+}  // namespace shoal::plan

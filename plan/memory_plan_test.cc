@@ -1,0 +1,184 @@
+#include "plan/memory_plan.h"
+
+#include "common/bytes.h"
+#include "common/status.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace shoal::plan {
+namespace {
+
+Job ResolvedJob(ComputeType compute = ComputeType::kFp32) {
+  Job job;
+  job.train.compute = compute;
+  Resolve(job, "/", false);
+  return job;
+}
+
+int64_t Elements(const ModelSpec& spec) {
+  int64_t count = 0;
+  for (const UnitSpec& unit : BuildUnits(spec)) {
+    count += unit.count;
+  }
+  return count;
+}
+
+TEST(PlanServerMemory, AddsUpToTheStatedBytesPerParameter) {
+  const ModelSpec spec = *NamedShape("25m");
+  const auto n = static_cast<double>(Elements(spec));
+  const auto partitions = BuildPartitions(BuildUnits(spec), 4 * kMiB);
+  ServiceOptions service;
+  for (const bool exact : {false, true}) {
+    for (const DType wire : {DType::kF32, DType::kBF16}) {
+      service.accumulate = exact ? Accumulate::kExact : Accumulate::kFloat;
+      service.wire_type = wire;
+      const ServerMemory memory = PlanServerMemory(partitions, service, 0);
+      const double per_parameter = (wire == DType::kF32 ? 8 : 4) + 4 + 8 + (exact ? 8 : 4);
+      EXPECT_NEAR(static_cast<double>(memory.total() - memory.process) / n, per_parameter, 0.05);
+      EXPECT_EQ(memory.slots, 0);
+    }
+  }
+  const ServerMemory memory = PlanServerMemory(partitions, service, 3);
+  EXPECT_EQ(memory.slots, 3 * service.push_slots * PushSlotBytes(partitions, DType::kF32));
+  EXPECT_GE(PushSlotBytes(partitions, DType::kF32), 128 + 4 * partitions[0].count);
+  EXPECT_EQ(PushSlotBytes({}, DType::kF32), 4096);
+}
+
+TEST(PlanActivations, GrowWithTokensAndLayersAndHalveInBf16) {
+  const ModelSpec spec = *NamedShape("25m");
+  const ActivationBytes one = PlanActivations(spec, DType::kF32, 1024);
+  const ActivationBytes two = PlanActivations(spec, DType::kF32, 2048);
+  EXPECT_EQ(two.blocks, 2 * one.blocks);
+  const int64_t q = spec.q_size();
+  const int64_t kv = spec.kv_size();
+  EXPECT_EQ(one.blocks,
+            spec.layers * 1024 * 4 *
+                (4 * spec.hidden + 2 * q + 2 * kv + 3 * spec.intermediate + 2 + spec.heads));
+  EXPECT_LT(PlanActivations(spec, DType::kBF16, 1024).blocks, one.blocks * 51 / 100);
+  EXPECT_LE(two.logits, 32 * kMiB + 2 * 512 * spec.hidden * 4 + 64);
+  // A vocabulary so large that one chunk of rows exceeds the limit.
+  EXPECT_GE(PlanActivations(*NamedShape("7b"), DType::kF32, 1024).logits, 64 * 152064 * 4);
+}
+
+TEST(UseOrder, VisitsBlocksTwiceAndTheTiedEmbeddingAtBothEnds) {
+  ModelSpec spec = *NamedShape("tiny");
+  EXPECT_EQ(UseOrder(spec), (std::vector<int>{0, 1, 2, 3, 0, 2, 1}));
+  spec.tied_embeddings = false;
+  EXPECT_EQ(UseOrder(spec), (std::vector<int>{0, 1, 2, 3, 2, 1}));
+}
+
+// A worker's cache, use by use: what PlanTraffic says in a formula.
+StepTraffic Simulate(const ModelSpec& spec, const Job& job, const WorkerPolicy& policy,
+                     int64_t microbatches) {
+  const auto units = BuildUnits(spec);
+  std::vector<int> uses;
+  for (int64_t i = 0; i < microbatches; ++i) {
+    const auto order = UseOrder(spec);
+    uses.insert(uses.end(), order.begin(), order.end());
+  }
+  StepTraffic traffic;
+  std::vector<int> held(units.size(), 0);
+  std::vector<bool> ever(units.size(), false);
+  const auto take = [&](size_t use) {
+    const auto unit = static_cast<size_t>(uses[use]);
+    if (held[unit]++ == 0 && !(policy.residency == Residency::kStep && ever[unit])) {
+      ++traffic.fetches;
+      traffic.get_bytes += units[unit].count * SizeOf(job.service.wire_type);
+    }
+    ever[unit] = true;
+  };
+  const auto ahead = static_cast<size_t>(job.train.prefetch_units);
+  for (size_t next = 0, use = 0; use < uses.size(); ++use) {
+    for (; next < uses.size() && next <= use + ahead; ++next) {
+      take(next);
+    }
+    --held[static_cast<size_t>(uses[use])];
+  }
+  return traffic;
+}
+
+TEST(PlanTraffic, FetchesWhatAWalkWithPrefetchFetches) {
+  for (const bool tied : {false, true}) {
+    ModelSpec spec = *NamedShape("6m");
+    spec.tied_embeddings = tied;
+    for (const Residency residency : {Residency::kLayer, Residency::kStep}) {
+      for (const int64_t microbatches : {0, 1, 2, 5}) {
+        for (const int64_t prefetch : {0, 1, 2, 3, 20}) {
+          Job job = ResolvedJob();
+          job.train.prefetch_units = prefetch;
+          const WorkerPolicy policy{residency, PushPolicy::kStep};
+          const StepTraffic planned = PlanTraffic(spec, job, policy, microbatches);
+          const StepTraffic walked = Simulate(spec, job, policy, microbatches);
+          EXPECT_EQ(planned.fetches, walked.fetches)
+              << tied << " " << microbatches << " " << prefetch;
+          EXPECT_EQ(planned.get_bytes, walked.get_bytes);
+        }
+      }
+    }
+  }
+}
+
+TEST(PlanTraffic, MovesWhatTheMethodSays) {
+  ModelSpec spec = *NamedShape("25m");
+  spec.tied_embeddings = false;
+  Job job = ResolvedJob();
+  job.train.prefetch_units = 0;
+  const auto units = BuildUnits(spec);
+  const int64_t elements = Elements(spec);
+  const int64_t blocks = elements - units.front().count - units.back().count;
+  // Each microbatch receives every block twice, embedding and head once, and sends every gradient
+  // once.
+  const StepTraffic fine = PlanTraffic(spec, job, {Residency::kLayer, PushPolicy::kMicrobatch}, 3);
+  EXPECT_EQ(fine.get_bytes, 3 * 4 * (elements + blocks));
+  EXPECT_EQ(fine.push_bytes, 3 * 4 * elements);
+  const StepTraffic coarse = PlanTraffic(spec, job, {Residency::kStep, PushPolicy::kStep}, 3);
+  EXPECT_EQ(coarse.get_bytes, 4 * elements);
+  EXPECT_EQ(coarse.push_bytes, 4 * elements);
+  EXPECT_EQ(fine.pushes, 3 * coarse.pushes);
+  job.service.wire_type = DType::kBF16;
+  job.service.gradient_type = DType::kBF16;
+  EXPECT_EQ(PlanTraffic(spec, job, {Residency::kStep, PushPolicy::kStep}, 3).total(),
+            coarse.total() / 2);
+  EXPECT_EQ(PlanTraffic(spec, job, {Residency::kStep, PushPolicy::kStep}, 0).total(), 0);
+}
+
+TEST(PlanMemory, ChoosesByMemory) {
+  const ModelSpec spec = *NamedShape("1.3b");
+  const Job job = ResolvedJob(ComputeType::kBf16);
+  const auto plenty = PlanMemory(spec, job, 2, 2, {});
+  ASSERT_TRUE(plenty.ok());
+  EXPECT_EQ(plenty->policy, (WorkerPolicy{Residency::kStep, PushPolicy::kStep}));
+  EXPECT_EQ(plenty->servers.size(), 2U);
+
+  // As the budget shrinks memory never exceeds it and traffic never falls, until nothing fits.
+  int64_t last_traffic = 0;
+  bool refused = false;
+  for (int64_t budget = plenty->total(); budget > 0; budget -= 512 * kMiB) {
+    const auto plan = PlanMemory(spec, job, 2, 2, {.machine_bytes = budget});
+    if (!plan.ok()) {
+      refused = true;
+      EXPECT_TRUE(absl::IsResourceExhausted(plan.status()));
+      EXPECT_THAT(std::string(Message(plan.status())), testing::HasSubstr("the job needs"));
+      continue;
+    }
+    EXPECT_FALSE(refused);
+    EXPECT_LE(plan->total(), budget);
+    const int64_t traffic = PlanTraffic(spec, job, plan->policy, 4).total();
+    EXPECT_GE(traffic, last_traffic);
+    last_traffic = traffic;
+  }
+  EXPECT_TRUE(refused);
+}
+
+TEST(PlanMemory, KeepsToWhatTheJobSays) {
+  Job job = ResolvedJob();
+  job.train.residency = Residency::kLayer;
+  job.train.push = PushPolicy::kMicrobatch;
+  const auto plan = PlanMemory(*NamedShape("25m"), job, 3, 1, {});
+  ASSERT_TRUE(plan.ok());
+  EXPECT_EQ(plan->policy, (WorkerPolicy{Residency::kLayer, PushPolicy::kMicrobatch}));
+  EXPECT_FALSE(PlanMemory(*NamedShape("25m"), job, 3, 1, {.machine_bytes = 100 * kMiB}).ok());
+}
+
+}  // namespace
+}  // namespace shoal::plan
