@@ -1,0 +1,307 @@
+#include "client/client_core.h"
+
+#include <algorithm>
+
+#include "common/bytes.h"
+#include "common/check.h"
+#include "common/logging.h"
+#include "common/status.h"
+
+namespace shoal::client {
+namespace {
+
+// Adds the time a caller was blocked.
+class BlockedTimer {
+ public:
+  BlockedTimer(Clock& clock, double* seconds)
+      : clock_(clock), start_(clock.Now()), seconds_(seconds) {}
+  ~BlockedTimer() { *seconds_ += absl::ToDoubleSeconds(clock_.Now() - start_); }
+
+ private:
+  Clock& clock_;
+  absl::Time start_;
+  double* seconds_;
+};
+
+// Operations of one kind that one connection may have in flight: everything at a server, with
+// headers, when the whole model is kept for the step.
+int64_t MaxOutstanding(const Layout& layout) {
+  return std::max<int64_t>(1024, static_cast<int64_t>(layout.partitions.size()) * 2);
+}
+
+}  // namespace
+
+ParameterClient::Core::Core(const ClientOptions& options, Layout layout, ServerConnector* connector,
+                            const std::vector<transport::Transport*>& transports, Clock& clock)
+    : options_(options),
+      layout_(std::move(layout)),
+      transports_(transports),
+      clock_(clock),
+      lanes_(transports.size()),
+      random_(options.seed),
+      links_(static_cast<size_t>(layout_.servers)) {
+  const Handshake::Options handshake = {.incarnation = options.incarnation,
+                                        .client = options.name,
+                                        .read_only = options.read_only,
+                                        .gradient_type = options.gradient_type,
+                                        .max_outstanding = MaxOutstanding(layout_)};
+  handshake_ = std::make_unique<Handshake>(handshake, &layout_, connector, transports);
+}
+
+absl::Status ParameterClient::Core::Start() {
+  std::vector<transport::EventQueue*> queues;
+  for (size_t i = 0; i < lanes_.size(); ++i) {
+    lanes_[i].transport = transports_[i];
+    SHOAL_ASSIGN_OR_RETURN(lanes_[i].queue, transports_[i]->CreateQueue());
+    queues.push_back(lanes_[i].queue.get());
+  }
+  handshake_->set_queues(std::move(queues));
+  const absl::Time deadline = clock_.Now() + options_.connect_timeout;
+  std::vector<std::unique_ptr<DataConnection>> connections;
+  for (int server = 0; server < layout_.servers; ++server) {
+    SHOAL_ASSIGN_OR_RETURN(auto connection, ConnectFirst(server, deadline));
+    published_ = std::max(published_, connection->published);
+    connections.push_back(std::move(connection));
+  }
+  wire_type_ = connections.empty() ? options_.compute_type : connections.front()->wire_type;
+
+  const bool convert = wire_type_ != options_.compute_type;
+  const int all = static_cast<int>(layout_.units.size());
+  const int view_frames = options_.keep_for_step ? all : options_.frames_per_size;
+  SHOAL_ASSIGN_OR_RETURN(
+      view_frames_, FramePool::Create(layout_, options_.compute_type, view_frames, transports_));
+  if (convert) {
+    SHOAL_ASSIGN_OR_RETURN(wire_frames_, FramePool::Create(layout_, wire_type_,
+                                                           options_.frames_per_size, transports_));
+  }
+  SHOAL_ASSIGN_OR_RETURN(
+      headers_, RegisteredMemory::Create(static_cast<int64_t>(layout_.partitions.size() *
+                                                              sizeof(transport::PartitionHeader)),
+                                         transports_));
+  absl::MutexLock lock(&mutex_);
+  fetches_ = std::make_unique<FetchTable>(
+      FetchTable::Options{.wire_type = wire_type_,
+                          .compute_type = options_.compute_type,
+                          .keep_for_step = options_.keep_for_step,
+                          .max_version_reads = options_.max_version_reads,
+                          .version_retry_delay = options_.version_retry_delay},
+      &layout_, &view_frames_, convert ? &wire_frames_ : nullptr,
+      std::span(reinterpret_cast<transport::PartitionHeader*>(headers_->bytes().data()),
+                layout_.partitions.size()));
+  pushes_ = std::make_unique<PushTable>(PushTable::Options{.incarnation = options_.incarnation,
+                                                           .gradient_type = options_.gradient_type,
+                                                           .max_gradients = options_.max_gradients},
+                                        &layout_);
+  statistics_.transports.resize(transports_.size());
+  for (size_t i = 0; i < transports_.size(); ++i) {
+    statistics_.transports[i].name = std::string(transports_[i]->name());
+  }
+  for (int server = 0; server < layout_.servers; ++server) {
+    SHOAL_RETURN_IF_ERROR(Adopt(server, std::move(connections[static_cast<size_t>(server)])));
+  }
+  buffer_bytes_ = view_frames_.bytes() + (convert ? wire_frames_.bytes() : 0) + pushes_->bytes();
+  connector_thread_ = std::thread([this] { RunConnector(); });
+  return absl::OkStatus();
+}
+
+ParameterClient::Core::~Core() {
+  {
+    absl::MutexLock lock(&mutex_);
+    stopping_ = true;
+    for (Lane& lane : lanes_) {
+      if (lane.queue != nullptr) {
+        lane.queue->Wake();
+      }
+    }
+  }
+  if (connector_thread_.joinable()) {
+    connector_thread_.join();  // first: it may start a lane's thread
+  }
+  for (Lane& lane : lanes_) {
+    if (lane.thread.joinable()) {
+      lane.thread.join();
+    }
+  }
+  // Connections go before the memory they reach and before their queues.
+  absl::MutexLock lock(&mutex_);
+  links_.clear();
+}
+
+absl::Status ParameterClient::Core::Begin(int64_t version, int64_t step, int64_t attempt) {
+  {
+    absl::MutexLock lock(&mutex_);
+    fetches_->Begin(version);
+    pushes_->Begin(step, attempt);
+    refused_ = absl::OkStatus();
+    for (Link& link : links_) {
+      if (link.state == Link::State::kFailed) {  // one more round of tries
+        link.state = Link::State::kConnecting;
+        link.failures = 0;
+        link.not_before = absl::InfinitePast();
+      }
+    }
+    // An I/O thread may be reading a gradient of the attempt before; its owner wants to reuse it.
+    const auto filled = [this]()
+                            ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return pushes_->all_filled(); };
+    if (!mutex_.AwaitWithTimeout(absl::Condition(&filled), options_.push_timeout)) {
+      return DeadlineExceeded("begin step {}: an I/O thread still reads a gradient", step);
+    }
+  }
+  GiveBackGradients();
+  return absl::OkStatus();
+}
+
+void ParameterClient::Core::Wake(int unit) {
+  for (const UnitPiece& piece : layout_.unit(unit).pieces) {
+    const Link& to = link(piece.server);
+    if (to.state == Link::State::kOpen) {
+      lanes_[to.connection->transport].queue->Wake();
+    }
+  }
+}
+
+absl::Status ParameterClient::Core::Failure() const {
+  if (!refused_.ok()) {
+    return refused_;
+  }
+  for (const Link& link : links_) {
+    if (link.state == Link::State::kFailed) {
+      return link.error;
+    }
+  }
+  return absl::OkStatus();
+}
+
+bool ParameterClient::Core::StartFetch(int unit) {
+  if (!fetches_->Start(unit)) {
+    return false;
+  }
+  ++statistics_.fetches;
+  for (size_t server = 0; server < links_.size(); ++server) {
+    if (links_[server].state == Link::State::kFailed) {
+      fetches_->FailServer(static_cast<int>(server), links_[server].error);
+    }
+  }
+  Wake(unit);
+  return true;
+}
+
+bool ParameterClient::Core::Prefetch(int unit) {
+  absl::MutexLock lock(&mutex_);
+  if (!fetches_->resident(unit) && !StartFetch(unit)) {
+    return false;
+  }
+  fetches_->AddUse(unit);
+  return true;
+}
+
+absl::StatusOr<ParameterClient::View> ParameterClient::Core::Get(int unit) {
+  absl::MutexLock lock(&mutex_);
+  const BlockedTimer timer(clock_, &statistics_.get_wait_seconds);
+  ++statistics_.gets;
+  const std::string& name = layout_.unit(unit).name;
+  const auto there = [this, unit]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return fetches_->resident(unit) || fetches_->state(unit) == FetchTable::State::kFailed ||
+           StartFetch(unit);
+  };
+  if (!mutex_.AwaitWithTimeout(absl::Condition(&there), options_.get_timeout)) {
+    return ResourceExhausted("get {}: all {} buffers of its size are in use for {}", name,
+                             view_frames_.frames(unit), absl::FormatDuration(options_.get_timeout));
+  }
+  fetches_->AddUse(unit);
+  const auto done = [this, unit]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    const FetchTable::State state = fetches_->state(unit);
+    return state == FetchTable::State::kReady || state == FetchTable::State::kFailed;
+  };
+  absl::Status error;
+  if (!mutex_.AwaitWithTimeout(absl::Condition(&done), options_.get_timeout)) {
+    error = DeadlineExceeded("get {} (version {}) from {}: no answer within {}", name,
+                             fetches_->version(), fetches_->Missing(unit),
+                             absl::FormatDuration(options_.get_timeout));
+  } else if (fetches_->state(unit) == FetchTable::State::kFailed) {
+    error = fetches_->error(unit);
+  }
+  if (!error.ok()) {
+    fetches_->DropUse(unit);
+    return error;
+  }
+  return View{.data = fetches_->view(unit), .count = layout_.unit(unit).count};
+}
+
+void ParameterClient::Core::Release(int unit) {
+  absl::MutexLock lock(&mutex_);
+  fetches_->DropUse(unit);
+}
+
+absl::Status ParameterClient::Core::Enqueue(int unit, std::span<const float> gradient,
+                                            GradientReturn* done) {
+  SHOAL_CHECK(!options_.read_only);
+  absl::MutexLock lock(&mutex_);
+  const BlockedTimer timer(clock_, &statistics_.push_wait_seconds);
+  SHOAL_RETURN_IF_ERROR(Failure());
+  bool taken = false;
+  const auto try_it = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    taken = taken || (Failure().ok() && pushes_->Enqueue(unit, gradient, done));
+    return taken || !Failure().ok();
+  };
+  if (!mutex_.AwaitWithTimeout(absl::Condition(&try_it), options_.push_timeout)) {
+    return DeadlineExceeded("push {}: no credit within {}; waiting to push {}",
+                            layout_.unit(unit).name, absl::FormatDuration(options_.push_timeout),
+                            pushes_->Oldest());
+  }
+  if (!taken) {
+    return Failure();
+  }
+  statistics_.pushes += static_cast<int64_t>(layout_.unit(unit).partitions.size());
+  Wake(unit);
+  return absl::OkStatus();
+}
+
+absl::Status ParameterClient::Core::AwaitTaken(int unit, const float* gradient) {
+  absl::MutexLock lock(&mutex_);
+  const BlockedTimer timer(clock_, &statistics_.push_wait_seconds);
+  const auto taken = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return !pushes_->waits(gradient) || !Failure().ok();
+  };
+  const bool in_time = mutex_.AwaitWithTimeout(absl::Condition(&taken), options_.push_timeout);
+  if (!pushes_->waits(gradient)) {
+    return Failure();
+  }
+  const std::string oldest = pushes_->Oldest();
+  pushes_->Withdraw(gradient);
+  const auto let_go = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return !pushes_->waits(gradient);
+  };
+  mutex_.Await(absl::Condition(&let_go));  // bounded: an I/O thread copies one partition
+  return in_time ? Failure()
+                 : DeadlineExceeded("push {}: no credit within {}; waiting to push {}",
+                                    layout_.unit(unit).name,
+                                    absl::FormatDuration(options_.push_timeout), oldest);
+}
+
+absl::StatusOr<std::vector<int64_t>> ParameterClient::Core::Finish(absl::Duration timeout) {
+  absl::MutexLock lock(&mutex_);
+  const BlockedTimer timer(clock_, &statistics_.push_wait_seconds);
+  const auto done = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return pushes_->outstanding() == 0 || !Failure().ok();
+  };
+  const bool in_time = mutex_.AwaitWithTimeout(absl::Condition(&done), timeout);
+  SHOAL_RETURN_IF_ERROR(Failure());
+  if (!in_time) {
+    return DeadlineExceeded("push of {}: not acknowledged within {} ({} pushes are not)",
+                            pushes_->Oldest(), absl::FormatDuration(timeout),
+                            pushes_->outstanding());
+  }
+  std::vector<int64_t> acknowledged;
+  for (int server = 0; server < layout_.servers; ++server) {
+    acknowledged.push_back(pushes_->acknowledged(server));
+  }
+  return acknowledged;
+}
+
+ClientStatistics ParameterClient::Core::statistics() const {
+  absl::MutexLock lock(&mutex_);
+  return statistics_;
+}
+
+}  // namespace shoal::client

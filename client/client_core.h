@@ -1,0 +1,137 @@
+// The inside of ParameterClient: its state, guarded by one mutex that is never held while bytes are
+// copied or posted, and its threads. Only included by client/*.cc.
+//
+//  - An I/O thread per transport in use (a lane) polls its queue, posts reads and writes for the
+//    links on that transport, fills parcels and converts weights.
+//  - The connector thread makes connections anew.
+//
+// A link is open until its lane sees it break; then it is closing until kClosed arrives (by then
+// all its operations have completed and nothing of it touches memory any more), connecting until
+// the connector thread has a new connection, and failed when that did not work a bounded number of
+// times.
+#pragma once
+
+#include <array>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+#include "client/fetch_table.h"
+#include "client/frame_pool.h"
+#include "client/handshake.h"
+#include "client/parameter_client.h"
+#include "client/push_table.h"
+#include "client/unit_layout.h"
+#include "common/random.h"
+
+namespace shoal::client {
+
+class ParameterClient::Core {
+ public:
+  Core(const ClientOptions& options, Layout layout, ServerConnector* connector,
+       const std::vector<transport::Transport*>& transports, Clock& clock);
+  ~Core();
+
+  // Connects to all servers, makes the buffers, starts the threads.
+  absl::Status Start();
+
+  absl::Status Begin(int64_t version, int64_t step, int64_t attempt) ABSL_LOCKS_EXCLUDED(mutex_);
+  bool Prefetch(int unit) ABSL_LOCKS_EXCLUDED(mutex_);
+  absl::StatusOr<View> Get(int unit) ABSL_LOCKS_EXCLUDED(mutex_);
+  void Release(int unit) ABSL_LOCKS_EXCLUDED(mutex_);
+  absl::Status Enqueue(int unit, std::span<const float> gradient, GradientReturn* done)
+      ABSL_LOCKS_EXCLUDED(mutex_);
+  // Until that gradient's memory is not needed any more.
+  absl::Status AwaitTaken(int unit, const float* gradient) ABSL_LOCKS_EXCLUDED(mutex_);
+  absl::StatusOr<std::vector<int64_t>> Finish(absl::Duration timeout) ABSL_LOCKS_EXCLUDED(mutex_);
+  ClientStatistics statistics() const ABSL_LOCKS_EXCLUDED(mutex_);
+
+  const Layout& layout() const { return layout_; }
+  DType wire_type() const { return wire_type_; }
+  int64_t published() const { return published_; }
+  int64_t buffer_bytes() const { return buffer_bytes_; }
+
+ private:
+  struct Link {
+    enum class State { kOpen, kClosing, kConnecting, kFailed };
+    State state = State::kConnecting;
+    int failures = 0;                              // in a row
+    absl::Time not_before = absl::InfinitePast();  // of the next try
+    absl::Status error;                            // why it broke, or failed
+    absl::Time last_scan = absl::InfinitePast();
+    std::unique_ptr<DataConnection> connection;  // retired by its lane's thread alone
+  };
+  struct Lane {
+    transport::Transport* transport = nullptr;
+    std::unique_ptr<transport::EventQueue> queue;
+    std::thread thread;
+    std::vector<uint64_t> closed_early;  // connections that closed before they were adopted
+    std::vector<transport::ReadOperation> reads;  // the lane's thread's scratch
+    std::vector<transport::ReadOperation> headers;
+  };
+
+  // client/io_loop.cc
+  void RunLane(size_t lane);
+  void Handle(Lane& lane, const transport::Event& event) ABSL_LOCKS_EXCLUDED(mutex_);
+  bool Serve(int server, size_t lane, absl::Time now, absl::Time* next) ABSL_LOCKS_EXCLUDED(mutex_);
+  bool PostReads(int server, Lane& lane, DataConnection& connection, absl::Time now,
+                 absl::Time* next) ABSL_LOCKS_EXCLUDED(mutex_);
+  bool PostPush(int server, DataConnection& connection, absl::Time now, absl::Time* next)
+      ABSL_LOCKS_EXCLUDED(mutex_);
+  bool FillParcel(int server) ABSL_LOCKS_EXCLUDED(mutex_);
+  void ScanAcknowledgements(int server, absl::Time now, absl::Time* next)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Convert(int unit) ABSL_LOCKS_EXCLUDED(mutex_);
+  bool GiveBackGradients() ABSL_LOCKS_EXCLUDED(mutex_);
+  void Count(int server, const PushTable::Outcome& outcome) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Closes the connection; kClosed follows.
+  void Break(int server, const absl::Status& why) ABSL_LOCKS_EXCLUDED(mutex_);
+  void OnClosed(int server, const absl::Status& why) ABSL_LOCKS_EXCLUDED(mutex_);
+
+  // client/reconnect.cc
+  absl::StatusOr<std::unique_ptr<DataConnection>> ConnectFirst(int server, absl::Time deadline);
+  absl::Status Adopt(int server, std::unique_ptr<DataConnection> connection)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void RunConnector() ABSL_LOCKS_EXCLUDED(mutex_);
+  void Reconnect(int server) ABSL_LOCKS_EXCLUDED(mutex_);
+  int LinkToConnect(absl::Time now, absl::Time* next) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Duration Delay(int failures);
+
+  void Wake(int unit) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Why the attempt at hand cannot go on, or OK.
+  absl::Status Failure() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  bool StartFetch(int unit) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  Link& link(int server) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return links_[static_cast<size_t>(server)];
+  }
+
+  const ClientOptions options_;
+  const Layout layout_;
+  const std::vector<transport::Transport*> transports_;
+  Clock& clock_;
+  std::vector<Lane> lanes_;  // by transport; threads start when a link comes to use it
+  std::unique_ptr<Handshake> handshake_;
+  Random random_;  // the connector thread's
+  std::thread connector_thread_;
+
+  // Set by Start, then constant.
+  DType wire_type_ = DType::kF32;
+  int64_t published_ = 0;
+  int64_t buffer_bytes_ = 0;
+  std::unique_ptr<RegisteredMemory> headers_;
+  FramePool view_frames_;
+  FramePool wire_frames_;
+
+  mutable absl::Mutex mutex_;
+  std::vector<Link> links_ ABSL_GUARDED_BY(mutex_);  // by server
+  std::unique_ptr<FetchTable> fetches_ ABSL_GUARDED_BY(mutex_);
+  std::unique_ptr<PushTable> pushes_ ABSL_GUARDED_BY(mutex_);
+  absl::Status refused_ ABSL_GUARDED_BY(mutex_);  // a push of this attempt
+  ClientStatistics statistics_ ABSL_GUARDED_BY(mutex_);
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+};
+
+}  // namespace shoal::client

@@ -1,0 +1,329 @@
+#include "client/fetch_table.h"
+
+#include <algorithm>
+
+#include "common/check.h"
+#include "common/status.h"
+
+namespace shoal::client {
+namespace {
+
+// Operation ids: the partition and whether it is its header.
+uint64_t OperationId(int partition, bool header) {
+  return static_cast<uint64_t>(partition) * 2 + (header ? 1 : 0);
+}
+
+}  // namespace
+
+FetchTable::FetchTable(const Options& options, const Layout* layout, FramePool* view_frames,
+                       FramePool* wire_frames, std::span<transport::PartitionHeader> headers)
+    : options_(options),
+      layout_(layout),
+      view_frames_(view_frames),
+      wire_frames_(wire_frames),
+      headers_(headers),
+      units_(layout->units.size()),
+      partitions_(layout->partitions.size()) {
+  SHOAL_CHECK(headers.size() == layout->partitions.size());
+  fetching_.reserve(units_.size());
+}
+
+void FetchTable::Begin(int64_t version) {
+  version_ = version;
+  for (size_t i = 0; i < units_.size(); ++i) {
+    Unit& unit = units_[i];
+    unit.uses = 0;
+    const bool keep = options_.keep_for_step && unit.version == version &&
+                      (unit.state == State::kReady || unit.state == State::kConverting);
+    if (unit.state != State::kAbsent && unit.state != State::kDraining && !keep) {
+      Drop(static_cast<int>(i));
+    }
+  }
+}
+
+bool FetchTable::resident(int unit) const {
+  const State state = fetch(unit).state;
+  return state == State::kFetching || state == State::kConverting || state == State::kReady;
+}
+
+bool FetchTable::Start(int index) {
+  Unit& unit = fetch(index);
+  if (unit.state != State::kAbsent) {
+    return false;  // still draining
+  }
+  unit.view = view_frames_->Acquire(index);
+  if (unit.view == nullptr) {
+    return false;
+  }
+  unit.wire = wire_frames_ == nullptr ? unit.view : wire_frames_->Acquire(index);
+  if (unit.wire == nullptr) {
+    view_frames_->Release(index, unit.view);
+    unit.view = nullptr;
+    return false;
+  }
+  unit.state = State::kFetching;
+  unit.version = version_;
+  unit.error = absl::OkStatus();
+  const UnitLayout& layout = layout_->unit(index);
+  unit.missing = static_cast<int>(layout.partitions.size());
+  for (const int partition : layout.partitions) {
+    at(partition) = {.state = Partition::State::kWanted};
+  }
+  fetching_.push_back(index);
+  return true;
+}
+
+void FetchTable::DropUse(int index) {
+  Unit& unit = fetch(index);
+  SHOAL_CHECK(unit.uses > 0);
+  if (--unit.uses == 0 && !options_.keep_for_step) {
+    Drop(index);
+  }
+}
+
+void FetchTable::Drop(int index) {
+  Unit& unit = fetch(index);
+  std::erase(fetching_, index);
+  if (unit.outstanding > 0 || unit.state == State::kConverting) {
+    unit.state = State::kDraining;
+    return;
+  }
+  GiveBackFrames(index);
+  unit.state = State::kAbsent;
+}
+
+void FetchTable::GiveBackFrames(int index) {
+  Unit& unit = fetch(index);
+  if (unit.wire != nullptr && unit.wire != unit.view) {
+    wire_frames_->Release(index, unit.wire);
+  }
+  if (unit.view != nullptr) {
+    view_frames_->Release(index, unit.view);
+  }
+  unit.wire = nullptr;
+  unit.view = nullptr;
+}
+
+const UnitPiece* FetchTable::PieceOf(int unit, int server) const {
+  for (const UnitPiece& piece : layout_->unit(unit).pieces) {
+    if (piece.server == server) {
+      return &piece;
+    }
+  }
+  return nullptr;
+}
+
+transport::ReadOperation FetchTable::DataRead(int id, const DataConnection& connection) {
+  const plan::PartitionSpec& spec = layout_->partition(id);
+  Partition& partition = at(id);
+  partition.state = Partition::State::kReading;
+  ++partition.outstanding;
+  ++partition.reads;
+  Unit& unit = fetch(spec.unit);
+  ++unit.outstanding;
+  const int64_t size = SizeOf(options_.wire_type);
+  return {.id = OperationId(id, false),
+          .region = connection.weights_region,
+          .offset = connection.locations[static_cast<size_t>(id)].buffer[version_ & 1],
+          .into = {unit.wire + spec.offset * size, static_cast<size_t>(spec.count * size)}};
+}
+
+transport::ReadOperation FetchTable::HeaderRead(int id, const DataConnection& connection) {
+  Partition& partition = at(id);
+  if (partition.state == Partition::State::kHere) {
+    partition.state = Partition::State::kHeader;
+  }
+  ++partition.outstanding;
+  ++fetch(layout_->partition(id).unit).outstanding;
+  return {.id = OperationId(id, true),
+          .region = connection.weights_region,
+          .offset = connection.locations[static_cast<size_t>(id)].header,
+          .into = std::as_writable_bytes(headers_.subspan(static_cast<size_t>(id), 1))};
+}
+
+void FetchTable::CollectReads(int server, const DataConnection& connection, absl::Time now,
+                              std::vector<transport::ReadOperation>& operations, absl::Time* next) {
+  operations.clear();
+  for (const int index : fetching_) {
+    const UnitPiece* piece = PieceOf(index, server);
+    if (piece == nullptr) {
+      continue;
+    }
+    bool reading = false;
+    for (const int id : piece->partitions) {
+      const Partition& partition = at(id);
+      if (partition.state == Partition::State::kWanted && partition.outstanding == 0) {
+        if (partition.not_before <= now) {
+          operations.push_back(DataRead(id, connection));
+        } else {
+          *next = std::min(*next, partition.not_before);
+        }
+      }
+      reading = reading || partition.state == Partition::State::kReading;
+    }
+    if (!operations.empty()) {
+      return;
+    }
+    // Headers travel together, when the last data of this batch is here.
+    for (const int id : piece->partitions) {
+      if (!reading && at(id).state == Partition::State::kHere) {
+        operations.push_back(HeaderRead(id, connection));
+      }
+    }
+    if (!operations.empty()) {
+      return;
+    }
+  }
+}
+
+void FetchTable::CollectHeaders(const DataConnection& connection,
+                                std::span<const transport::ReadOperation> posted,
+                                std::vector<transport::ReadOperation>& operations) {
+  operations.clear();
+  for (const transport::ReadOperation& operation : posted) {
+    if (operation.id % 2 == 0) {
+      operations.push_back(HeaderRead(static_cast<int>(operation.id / 2), connection));
+    }
+  }
+}
+
+void FetchTable::Unpost(std::span<const transport::ReadOperation> operations) {
+  for (const transport::ReadOperation& operation : operations) {
+    const int id = static_cast<int>(operation.id / 2);
+    Partition& partition = at(id);
+    --partition.outstanding;
+    const int unit = layout_->partition(id).unit;
+    if (operation.id % 2 == 0) {
+      --partition.reads;
+      partition.state = Partition::State::kWanted;
+    } else if (partition.state == Partition::State::kHeader) {
+      partition.state = Partition::State::kHere;
+    }
+    if (--fetch(unit).outstanding == 0 && fetch(unit).state == State::kDraining) {
+      GiveBackFrames(unit);
+      fetch(unit).state = State::kAbsent;
+    }
+  }
+}
+
+FetchTable::Outcome FetchTable::OnRead(uint64_t operation, const absl::Status& status,
+                                       absl::Time now) {
+  Outcome outcome;
+  const int id = static_cast<int>(operation / 2);
+  const bool header = operation % 2 != 0;
+  SHOAL_CHECK(static_cast<size_t>(id) < partitions_.size() && at(id).outstanding > 0);
+  Partition& partition = at(id);
+  const plan::PartitionSpec& spec = layout_->partition(id);
+  Unit& unit = fetch(spec.unit);
+  --partition.outstanding;
+  --unit.outstanding;
+  partition.failed = partition.failed || !status.ok();
+  (header ? partition.header_here : partition.data_here) = true;
+  if (!header && status.ok()) {
+    outcome.bytes = spec.count * SizeOf(options_.wire_type);
+  }
+  if (unit.state == State::kDraining) {
+    if (unit.outstanding == 0) {
+      GiveBackFrames(spec.unit);
+      unit.state = State::kAbsent;
+      outcome.completed = true;
+    }
+    return outcome;
+  }
+  if (partition.outstanding > 0 || unit.state != State::kFetching) {
+    return outcome;
+  }
+  if (partition.failed) {  // the connection is going down: read again over the next one
+    partition = {.state = Partition::State::kWanted, .reads = partition.reads - 1};
+  } else if (partition.header_here) {
+    Judge(id, now, outcome);
+  } else {
+    partition.state = Partition::State::kHere;
+  }
+  return outcome;
+}
+
+void FetchTable::Judge(int id, absl::Time now, Outcome& outcome) {
+  Partition& partition = at(id);
+  const plan::PartitionSpec& spec = layout_->partition(id);
+  Unit& unit = fetch(spec.unit);
+  const transport::PartitionHeader& header = headers_[static_cast<size_t>(id)];
+  const auto buffer = static_cast<size_t>(version_ & 1);
+  if (header.version[buffer] == static_cast<uint64_t>(version_) &&
+      header.sequence[buffer] % 2 == 0) {
+    partition.state = Partition::State::kValid;
+    if (--unit.missing == 0) {
+      std::erase(fetching_, spec.unit);
+      unit.state = unit.wire == unit.view ? State::kReady : State::kConverting;
+      outcome.convert = unit.state == State::kConverting ? spec.unit : -1;
+      outcome.completed = true;
+    }
+    return;
+  }
+  outcome.reread = true;
+  if (partition.reads >= options_.max_version_reads) {
+    Fail(spec.unit,
+         FailedPrecondition(
+             "get {} (partition {}) from {}: wanted version {}, found version {}{} in {} reads",
+             layout_->unit(spec.unit).name, id, ServerName(layout_->server_of(id)), version_,
+             static_cast<int64_t>(header.version[buffer]),
+             header.sequence[buffer] % 2 == 0 ? "" : " being written", partition.reads));
+    outcome.completed = true;
+    return;
+  }
+  const int doublings = std::min(partition.reads - 1, 6);
+  partition = {.state = Partition::State::kWanted,
+               .reads = partition.reads,
+               .not_before = now + options_.version_retry_delay * (1 << doublings)};
+}
+
+void FetchTable::Converted(int index) {
+  Unit& unit = fetch(index);
+  if (unit.state == State::kDraining) {
+    GiveBackFrames(index);
+    unit.state = State::kAbsent;
+    return;
+  }
+  wire_frames_->Release(index, unit.wire);
+  unit.wire = nullptr;
+  unit.state = State::kReady;
+}
+
+void FetchTable::Fail(int index, absl::Status status) {
+  Unit& unit = fetch(index);
+  std::erase(fetching_, index);
+  unit.state = State::kFailed;
+  unit.error = std::move(status);
+}
+
+void FetchTable::FailServer(int server, const absl::Status& status) {
+  for (size_t i = 0; i < units_.size(); ++i) {
+    const int index = static_cast<int>(i);
+    const UnitPiece* piece = PieceOf(index, server);
+    if (units_[i].state != State::kFetching || piece == nullptr) {
+      continue;
+    }
+    const bool complete =
+        std::all_of(piece->partitions.begin(), piece->partitions.end(),
+                    [&](int id) { return at(id).state == Partition::State::kValid; });
+    if (!complete) {
+      Fail(index, Annotate(status, fmt::format("get {}", layout_->unit(index).name)));
+    }
+  }
+}
+
+std::string FetchTable::Missing(int index) const {
+  std::string names;
+  for (const UnitPiece& piece : layout_->unit(index).pieces) {
+    const bool complete =
+        std::all_of(piece.partitions.begin(), piece.partitions.end(), [&](int id) {
+          return partitions_[static_cast<size_t>(id)].state == Partition::State::kValid;
+        });
+    if (!complete) {
+      names += (names.empty() ? "" : ", ") + ServerName(piece.server);
+    }
+  }
+  return names;
+}
+
+}  // namespace shoal::client

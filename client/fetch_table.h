@@ -1,0 +1,131 @@
+// What is fetched and what is being fetched: the state of every unit's weights at the client, down
+// to single partitions. It decides which reads to post and judges what came back; it posts nothing
+// itself (client/io_lane.h does) and takes no locks: all of it is guarded by its owner's mutex.
+//
+// A unit is absent, being fetched, being converted (wire to compute type), ready, or failed. It is
+// kept while it has uses: one per Prefetch or Get that was not released. Without uses it goes at
+// once (or stays until the step's end, by residency); a frame with reads in flight is given back
+// when the last of them completed.
+//
+// Of each partition first the data is read, then its header, which tells whether the data is of the
+// version asked for; otherwise both are read again after a delay, a bounded number of times.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "client/frame_pool.h"
+#include "client/handshake.h"
+#include "client/unit_layout.h"
+#include "transport/data_layout.h"
+#include "transport/transport.h"
+
+namespace shoal::client {
+
+class FetchTable {
+ public:
+  enum class State { kAbsent, kFetching, kConverting, kReady, kFailed, kDraining };
+
+  struct Options {
+    DType wire_type = DType::kF32;
+    DType compute_type = DType::kF32;
+    bool keep_for_step = false;  // residency
+    int max_version_reads = 12;  // of one partition, until it has the version asked for
+    absl::Duration version_retry_delay = absl::Milliseconds(1);  // doubles, up to 64 times this
+  };
+
+  // `view_frames` are of the compute type; `wire_frames` are null where the types are the same.
+  // `headers` is registered memory, one per partition.
+  FetchTable(const Options& options, const Layout* layout, FramePool* view_frames,
+             FramePool* wire_frames, std::span<transport::PartitionHeader> headers);
+
+  // From here on weights of `version` are asked for. Every use of before is over. What is resident
+  // and of that version stays if it is kept for the step.
+  void Begin(int64_t version);
+
+  State state(int unit) const { return fetch(unit).state; }
+  const absl::Status& error(int unit) const { return fetch(unit).error; }
+  bool resident(int unit) const;  // being fetched, or there
+  // Starts to fetch; false if no frame is free now.
+  bool Start(int unit);
+  void AddUse(int unit) { ++fetch(unit).uses; }
+  void DropUse(int unit);
+  int uses(int unit) const { return fetch(unit).uses; }
+  std::byte* view(int unit) const { return fetch(unit).view; }
+  std::byte* wire(int unit) { return fetch(unit).wire; }
+
+  // Reads to post at that server now: the data of one unit's partitions, or headers of what
+  // arrived. They count as posted. When none are due, lowers *next to when one will be.
+  void CollectReads(int server, const DataConnection& connection, absl::Time now,
+                    std::vector<transport::ReadOperation>& operations, absl::Time* next);
+  // For a transport whose reads are done when they are posted: the headers of what was just posted.
+  void CollectHeaders(const DataConnection& connection,
+                      std::span<const transport::ReadOperation> posted,
+                      std::vector<transport::ReadOperation>& operations);
+  // They could not be posted after all.
+  void Unpost(std::span<const transport::ReadOperation> operations);
+
+  struct Outcome {
+    int convert = -1;        // a unit whose weights are to be converted: call Converted afterwards
+    bool completed = false;  // some unit's state changed: waiters should look
+    int64_t bytes = 0;       // of weights that arrived
+    bool reread = false;     // a partition had another version
+  };
+  Outcome OnRead(uint64_t operation, const absl::Status& status, absl::Time now);
+  void Converted(int unit);
+
+  // The server is lost for good: what still needs something from it fails.
+  void FailServer(int server, const absl::Status& status);
+  // "server-1 and server-2": who has not delivered yet.
+  std::string Missing(int unit) const;
+  int64_t version() const { return version_; }
+
+ private:
+  struct Unit {
+    State state = State::kAbsent;
+    int uses = 0;
+    int outstanding = 0;  // reads in flight
+    int missing = 0;      // partitions not there yet
+    int64_t version = -1;
+    std::byte* view = nullptr;
+    std::byte* wire = nullptr;  // where reads go; the same as view unless types differ
+    absl::Status error;
+  };
+  struct Partition {
+    enum class State : uint8_t { kIdle, kWanted, kReading, kHere, kHeader, kValid };
+    State state = State::kIdle;
+    uint8_t outstanding = 0;
+    bool failed = false;
+    bool data_here = false;
+    bool header_here = false;
+    int reads = 0;
+    absl::Time not_before = absl::InfinitePast();
+  };
+
+  Unit& fetch(int unit) { return units_[static_cast<size_t>(unit)]; }
+  const Unit& fetch(int unit) const { return units_[static_cast<size_t>(unit)]; }
+  Partition& at(int partition) { return partitions_[static_cast<size_t>(partition)]; }
+  const UnitPiece* PieceOf(int unit, int server) const;
+  transport::ReadOperation DataRead(int partition, const DataConnection& connection);
+  transport::ReadOperation HeaderRead(int partition, const DataConnection& connection);
+  void Judge(int partition, absl::Time now, Outcome& outcome);
+  void Drop(int unit);
+  void GiveBackFrames(int unit);
+  void Fail(int unit, absl::Status status);
+
+  const Options options_;
+  const Layout* const layout_;
+  FramePool* const view_frames_;
+  FramePool* const wire_frames_;
+  const std::span<transport::PartitionHeader> headers_;
+  int64_t version_ = 0;
+  std::vector<Unit> units_;
+  std::vector<Partition> partitions_;
+  std::vector<int> fetching_;  // units, in the order in which they were asked for
+};
+
+}  // namespace shoal::client

@@ -1,0 +1,61 @@
+#include "client/frame_pool.h"
+
+#include <algorithm>
+
+#include "common/bytes.h"
+#include "common/check.h"
+#include "common/status.h"
+#include "transport/data_layout.h"
+
+namespace shoal::client {
+
+absl::StatusOr<FramePool> FramePool::Create(const Layout& layout, DType dtype, int per_size,
+                                            std::span<transport::Transport* const> transports) {
+  SHOAL_CHECK(per_size > 0);
+  FramePool pool;
+  for (const UnitLayout& unit : layout.units) {
+    auto size = std::find_if(pool.sizes_.begin(), pool.sizes_.end(),
+                             [&](const Size& s) { return s.count == unit.count; });
+    if (size == pool.sizes_.end()) {
+      size = pool.sizes_.insert(size, {.count = unit.count});
+    }
+    size->frames = std::min(size->frames + 1, per_size);
+    pool.size_of_unit_.push_back(static_cast<size_t>(size - pool.sizes_.begin()));
+  }
+  const auto frame_bytes = [&](const Size& size) {
+    return RoundUp(size.count * SizeOf(dtype), transport::kBufferAlignment);
+  };
+  int64_t total = 0;
+  for (const Size& size : pool.sizes_) {
+    total += size.frames * frame_bytes(size);
+  }
+  SHOAL_ASSIGN_OR_RETURN(pool.memory_, RegisteredMemory::Create(total, transports));
+  std::byte* next = pool.memory_->bytes().data();
+  for (Size& size : pool.sizes_) {
+    for (int i = 0; i < size.frames; ++i) {
+      size.free.push_back(next);
+      next += frame_bytes(size);
+    }
+  }
+  return pool;
+}
+
+std::byte* FramePool::Acquire(int unit) {
+  std::vector<std::byte*>& free = sizes_[size_of_unit_[static_cast<size_t>(unit)]].free;
+  if (free.empty()) {
+    return nullptr;
+  }
+  std::byte* frame = free.back();
+  free.pop_back();
+  return frame;
+}
+
+void FramePool::Release(int unit, std::byte* frame) {
+  sizes_[size_of_unit_[static_cast<size_t>(unit)]].free.push_back(frame);
+}
+
+int FramePool::frames(int unit) const {
+  return sizes_[size_of_unit_[static_cast<size_t>(unit)]].frames;
+}
+
+}  // namespace shoal::client

@@ -1,0 +1,42 @@
+// Buffers for whole units, in one size per distinct unit size: a block's weights never wait for
+// the far larger buffer of an embedding. Externally locked; allocates only when created.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "client/registered_memory.h"
+#include "client/unit_layout.h"
+#include "common/dtype.h"
+
+namespace shoal::client {
+
+class FramePool {
+ public:
+  // `per_size` frames for each distinct unit size, or as many as there are units of that size where
+  // those are fewer.
+  static absl::StatusOr<FramePool> Create(const Layout& layout, DType dtype, int per_size,
+                                          std::span<transport::Transport* const> transports);
+
+  // nullptr: none is free.
+  std::byte* Acquire(int unit);
+  void Release(int unit, std::byte* frame);
+  int frames(int unit) const;  // that exist of the unit's size
+  int64_t bytes() const { return static_cast<int64_t>(memory_->bytes().size()); }
+
+ private:
+  struct Size {
+    int64_t count = 0;
+    int frames = 0;
+    std::vector<std::byte*> free;
+  };
+  std::vector<Size> sizes_;
+  std::vector<size_t> size_of_unit_;
+  std::unique_ptr<RegisteredMemory> memory_;
+};
+
+}  // namespace shoal::client

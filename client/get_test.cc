@@ -1,0 +1,241 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <thread>
+
+#include "client/testing/client_rig.h"
+#include "common/bf16.h"
+#include "common/status.h"
+#include "transport/registry.h"
+
+namespace shoal::client {
+namespace {
+
+using ::testing::HasSubstr;
+
+float At(const ParameterClient::View& view, DType type, size_t i) {
+  return type == DType::kF32 ? static_cast<const float*>(view.data)[i]
+                             : static_cast<float>(static_cast<const BFloat16*>(view.data)[i]);
+}
+
+void ExpectWeights(const ParameterClient::View& view, DType type, int64_t version, int unit) {
+  for (int64_t i = 0; i < view.count; ++i) {
+    ASSERT_EQ(At(view, type, static_cast<size_t>(i)), FakeServer::Weight(version, unit, i))
+        << "unit " << unit << " element " << i;
+  }
+}
+
+class GetTest : public ::testing::TestWithParam<std::string> {
+ protected:
+  RigOptions Options() { return {.transport = GetParam()}; }
+};
+
+TEST_P(GetTest, GivesWhatWasPublishedInEveryMixOfTypes) {
+  for (const DType wire : {DType::kF32, DType::kBF16}) {
+    for (const DType compute : {DType::kF32, DType::kBF16}) {
+      for (const bool keep : {false, true}) {
+        RigOptions options = Options();
+        options.wire_type = wire;
+        ClientRig rig(options);
+        auto client = rig.NewClient({.compute_type = compute, .keep_for_step = keep});
+        ASSERT_TRUE(client.ok()) << client.status();
+        for (int64_t step = 1; step <= 3; ++step) {
+          rig.Publish(step - 1);
+          ASSERT_TRUE((*client)->BeginStep(step, 1, 5).ok());
+          for (int unit = 0; unit < rig.units(); ++unit) {
+            auto view = (*client)->Get(unit);
+            ASSERT_TRUE(view.ok()) << view.status();
+            ASSERT_EQ(view->count, rig.unit_specs[static_cast<size_t>(unit)].count);
+            ExpectWeights(*view, compute, step - 1, unit);
+            (*client)->Release(unit);
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST_P(GetTest, CountsEveryByte) {
+  for (const bool keep : {false, true}) {
+    ClientRig rig(Options());
+    auto client = *rig.NewClient({.keep_for_step = keep});
+    rig.Publish(0);
+    ASSERT_TRUE(client->BeginStep(1, 1, 5).ok());
+    constexpr int kMicrobatches = 3;
+    for (int microbatch = 0; microbatch < kMicrobatches; ++microbatch) {
+      for (int pass = 0; pass < 2; ++pass) {
+        for (int unit = 0; unit < rig.units(); ++unit) {
+          ASSERT_TRUE(client->Get(unit).ok());
+          client->Release(unit);
+        }
+      }
+    }
+    const int64_t model = rig.elements() * 4;
+    EXPECT_EQ(client->statistics().transports[0].get_bytes,
+              keep ? model : 2 * kMicrobatches * model);
+  }
+}
+
+TEST_P(GetTest, UnitStaysWhileItHasUses) {
+  ClientRig rig(Options());
+  auto client = *rig.NewClient();
+  rig.Publish(0);
+  ASSERT_TRUE(client->BeginStep(1, 1, 5).ok());
+  auto first = client->Get(1);
+  auto second = client->Get(1);
+  ASSERT_TRUE(first.ok() && second.ok());
+  EXPECT_EQ(first->data, second->data);
+  client->Release(1);
+  ExpectWeights(*second, DType::kF32, 0, 1);
+  EXPECT_EQ(client->statistics().fetches, 1);
+  client->Release(1);
+  ASSERT_TRUE(client->Get(1).ok());
+  EXPECT_EQ(client->statistics().fetches, 2);
+}
+
+TEST_P(GetTest, PrefetchIsTheFetch) {
+  ClientRig rig(Options());
+  auto client = *rig.NewClient();
+  rig.Publish(0);
+  ASSERT_TRUE(client->BeginStep(1, 1, 5).ok());
+  ASSERT_TRUE(client->Prefetch(1));
+  ASSERT_TRUE(client->Prefetch(2));
+  auto view = client->Get(1);
+  ASSERT_TRUE(view.ok());
+  ExpectWeights(*view, DType::kF32, 0, 1);
+  EXPECT_EQ(client->statistics().fetches, 2);
+}
+
+TEST_P(GetTest, PrefetchWithoutABufferSaysSo) {
+  ClientRig rig(Options());
+  auto client = *rig.NewClient({.frames_per_size = 1, .get_timeout = absl::Milliseconds(100)});
+  rig.Publish(0);
+  ASSERT_TRUE(client->BeginStep(1, 1, 5).ok());
+  ASSERT_TRUE(client->Get(1).ok());
+  EXPECT_FALSE(client->Prefetch(2));  // the one buffer of a block's size is held
+  auto second = client->Get(2);
+  EXPECT_EQ(second.status().code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(std::string(Message(second.status())), HasSubstr("get block.1"));
+  client->Release(1);
+  EXPECT_TRUE(client->Get(2).ok());
+}
+
+TEST_P(GetTest, ReadsAgainUntilTheVersionIsThere) {
+  ClientRig rig(Options());
+  auto client = *rig.NewClient({.max_version_reads = 1000});
+  rig.Publish(0);
+  ASSERT_TRUE(client->BeginStep(2, 1, 5).ok());  // version 1, which nobody has published
+  std::thread publisher([&] {
+    absl::SleepFor(absl::Milliseconds(30));
+    rig.Publish(1);
+  });
+  auto view = client->Get(1);
+  publisher.join();
+  ASSERT_TRUE(view.ok()) << view.status();
+  ExpectWeights(*view, DType::kF32, 1, 1);
+  EXPECT_GT(client->statistics().rereads, 0);
+}
+
+TEST_P(GetTest, GivesUpOnAVersionThatDoesNotComeAndNamesIt) {
+  ClientRig rig(Options());
+  auto client = *rig.NewClient({.max_version_reads = 3});
+  rig.Publish(0);
+  ASSERT_TRUE(client->BeginStep(3, 1, 5).ok());  // version 2: buffer 0, which has version 0
+  auto view = client->Get(1);
+  ASSERT_EQ(view.status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(Message(view.status())), HasSubstr("get block.0"));
+  EXPECT_THAT(std::string(Message(view.status())), HasSubstr("wanted version 2, found version 0"));
+  // The next step is not affected.
+  ASSERT_TRUE(client->BeginStep(1, 2, 5).ok());
+  EXPECT_TRUE(client->Get(1).ok());
+}
+
+TEST_P(GetTest, DoesNotTakeABufferThatIsBeingWritten) {
+  ClientRig rig(Options());
+  auto client = *rig.NewClient({.max_version_reads = 3});
+  rig.Publish(0);
+  const int partition = rig.layout.unit(1).partitions.front();
+  rig.server(rig.layout.server_of(partition)).SetWriting(partition, 0, true);
+  ASSERT_TRUE(client->BeginStep(1, 1, 5).ok());
+  auto view = client->Get(1);
+  ASSERT_FALSE(view.ok());
+  EXPECT_THAT(std::string(Message(view.status())), HasSubstr("being written"));
+}
+
+TEST_P(GetTest, AnotherGenerationIsRefusedByName) {
+  ClientRig rig(Options());
+  auto client = *rig.NewClient();
+  const absl::Status status = client->BeginStep(1, 1, 6);
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(Message(status)), HasSubstr("generation 6"));
+}
+
+TEST_P(GetTest, ReadsOnAfterBrokenConnections) {
+  ClientRig rig(Options());
+  auto client = *rig.NewClient();
+  for (int64_t step = 1; step <= 10; ++step) {
+    rig.Publish(step - 1);
+    ASSERT_TRUE(client->BeginStep(step, 1, 5).ok());
+    for (int unit = 0; unit < rig.units(); ++unit) {
+      if (unit == static_cast<int>(step) % rig.units()) {
+        rig.server(static_cast<int>(step) % 3).BreakConnections();
+      }
+      auto view = client->Get(unit);
+      ASSERT_TRUE(view.ok()) << view.status();
+      ExpectWeights(*view, DType::kF32, step - 1, unit);
+      client->Release(unit);
+    }
+  }
+  EXPECT_GT(client->statistics().reconnects, 0);
+}
+
+TEST_P(GetTest, ALostServerIsNamedAndTriedAgainInTheNextStep) {
+  ClientRig rig(Options());
+  auto client = *rig.NewClient({.max_reconnects = 2, .reconnect_delay = absl::Milliseconds(1)});
+  rig.Publish(0);
+  ASSERT_TRUE(client->BeginStep(1, 1, 5).ok());
+  rig.server(1).RefuseConnections(absl::UnavailableError("gone fishing"));
+  rig.server(1).BreakConnections();
+  absl::Status failed;
+  for (int i = 0; i < 1000 && failed.ok(); ++i) {
+    auto view = client->Get(1);
+    failed = view.status();
+    if (view.ok()) {
+      client->Release(1);
+    }
+  }
+  EXPECT_EQ(failed.code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(std::string(Message(failed)), HasSubstr("server-1 is lost"));
+  EXPECT_THAT(std::string(Message(failed)), HasSubstr("gone fishing"));
+  rig.server(1).RefuseConnections(absl::OkStatus());
+  ASSERT_TRUE(client->BeginStep(1, 2, 5).ok());
+  auto view = client->Get(1);
+  ASSERT_TRUE(view.ok()) << view.status();
+  ExpectWeights(*view, DType::kF32, 0, 1);
+}
+
+TEST_P(GetTest, ReadOnlyClientNeedsNoSlots) {
+  ClientRig rig(Options());
+  rig.Publish(4);
+  auto client = *rig.NewClient({.read_only = true});
+  EXPECT_EQ(client->published(), 4);
+  ASSERT_TRUE(client->BeginRead(client->published()).ok());
+  auto view = client->Get(2);
+  ASSERT_TRUE(view.ok());
+  ExpectWeights(*view, DType::kF32, 4, 2);
+}
+
+TEST(CreateTest, NamesTheServerThatCannotBeReached) {
+  ClientRig rig({});
+  rig.server(2).RefuseConnections(absl::UnavailableError("not up"));
+  auto client = rig.NewClient({.connect_timeout = absl::Milliseconds(50)});
+  EXPECT_EQ(client.status().code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(std::string(Message(client.status())), HasSubstr("connect to server-2"));
+}
+
+INSTANTIATE_TEST_SUITE_P(Transports, GetTest, ::testing::ValuesIn(transport::TransportNames()),
+                         [](const auto& info) { return info.param; });
+
+}  // namespace
+}  // namespace shoal::client

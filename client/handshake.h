@@ -1,0 +1,88 @@
+// Making a data connection to a server: offers by preference go out in one Connect call, the server
+// takes one, and what it answers is checked before anything relies on it.
+//
+// Used from one thread at a time (the client's creator, then its connector thread).
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "client/server_connector.h"
+#include "client/unit_layout.h"
+#include "common/dtype.h"
+#include "transport/data_layout.h"
+#include "transport/transport.h"
+
+namespace shoal::client {
+
+// A connection and what the server granted on it, checked.
+struct DataConnection {
+  struct Location {
+    int64_t header = 0;  // byte offsets in the weights region
+    int64_t buffer[2] = {0, 0};
+  };
+
+  size_t transport = 0;  // index into the transports offered
+  std::string reason;    // why not the first one offered; empty if it is
+  int weights_region = 0;
+  int slots_region = -1;
+  int64_t slots = 0;  // credits; 0 for a read-only client
+  int64_t slot_bytes = 0;
+  DType wire_type = DType::kF32;
+  std::vector<Location> locations;  // by partition id; only those of this server are set
+  int64_t published = 0;            // version, when the connection was made
+  std::shared_ptr<transport::Region> acknowledgements;  // a PushAcknowledgement per slot
+  std::unique_ptr<transport::Connection> connection;    // last: goes first
+};
+
+// Most credits that are made use of: acknowledgements of one server fill a page.
+inline constexpr int64_t kMaxSlots =
+    transport::kBufferAlignment / static_cast<int64_t>(sizeof(transport::PushAcknowledgement));
+
+class Handshake {
+ public:
+  struct Options {
+    uint64_t incarnation = 0;
+    std::string client;  // a name for messages: "worker-1"
+    bool read_only = false;
+    DType gradient_type = DType::kF32;
+    int64_t max_outstanding = 1024;  // operations of each kind
+  };
+
+  Handshake(const Options& options, const Layout* layout, ServerConnector* connector,
+            std::vector<transport::Transport*> transports)
+      : options_(options),
+        layout_(layout),
+        connector_(connector),
+        transports_(std::move(transports)) {}
+
+  // One per transport, in their order; where events of the connections will arrive.
+  void set_queues(std::vector<transport::EventQueue*> queues) { queues_ = std::move(queues); }
+
+  // One try, within `timeout`. Where the transport that the server took cannot be completed, asks
+  // again without it. Errors name the server.
+  absl::StatusOr<std::unique_ptr<DataConnection>> Connect(int server, absl::Duration timeout);
+
+ private:
+  struct Offers;
+  absl::Status MakeOffers(int server, const std::vector<bool>& excluded, absl::Duration timeout,
+                          Offers& offers);
+  absl::Status Check(int server, const proto::ConnectReply& reply,
+                     DataConnection& connection) const;
+  absl::Status CheckLocations(int server, const proto::ConnectReply& reply, int64_t region_bytes,
+                              DataConnection& connection) const;
+
+  const Options options_;
+  const Layout* const layout_;
+  ServerConnector* const connector_;
+  const std::vector<transport::Transport*> transports_;
+  std::vector<transport::EventQueue*> queues_;
+};
+
+std::string ServerName(int server);  // "server-1"
+
+}  // namespace shoal::client

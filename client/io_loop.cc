@@ -1,0 +1,306 @@
+// What an I/O thread does: events in, operations out, copies between.
+#include <algorithm>
+#include <cstring>
+
+#include "client/client_core.h"
+#include "common/bf16.h"
+#include "common/check.h"
+#include "common/logging.h"
+#include "common/status.h"
+
+namespace shoal::client {
+namespace {
+
+// Longest sleep without work: Wake() ends it, so this only bounds the cost of a lost wake-up.
+constexpr absl::Duration kIdle = absl::Milliseconds(500);
+// Before trying again what a full queue refused.
+constexpr absl::Duration kFullQueueDelay = absl::Milliseconds(1);
+
+bool IsFull(const absl::Status& status) {
+  return status.code() == absl::StatusCode::kResourceExhausted;
+}
+
+// `count` elements from the one type into the other.
+void ConvertElements(const std::byte* from, DType from_type, std::byte* to, int64_t count) {
+  const auto size = static_cast<size_t>(count);
+  if (from_type == DType::kBF16) {
+    shoal::Convert(std::span(reinterpret_cast<const BFloat16*>(from), size),
+                   reinterpret_cast<float*>(to));
+  } else {
+    shoal::Convert(std::span(reinterpret_cast<const float*>(from), size),
+                   reinterpret_cast<BFloat16*>(to));
+  }
+}
+
+}  // namespace
+
+void ParameterClient::Core::RunLane(size_t index) {
+  Lane& lane = lanes_[index];
+  std::array<transport::Event, 64> events;
+  while (true) {
+    const size_t count = lane.queue->Poll(events);
+    for (size_t i = 0; i < count; ++i) {
+      Handle(lane, events[i]);
+    }
+    bool worked = count > 0;
+    const absl::Time now = clock_.Now();
+    absl::Time next = now + kIdle;
+    for (int server = 0; server < layout_.servers; ++server) {
+      worked = Serve(server, index, now, &next) || worked;
+    }
+    worked = GiveBackGradients() || worked;
+    {
+      absl::MutexLock lock(&mutex_);
+      if (stopping_) {
+        return;
+      }
+    }
+    if (!worked) {
+      lane.queue->Wait(std::max(next - clock_.Now(), absl::ZeroDuration()));
+    }
+  }
+}
+
+void ParameterClient::Core::Handle(Lane& lane, const transport::Event& event) {
+  using Kind = transport::Event::Kind;
+  int server = -1;
+  int convert = -1;
+  {
+    absl::MutexLock lock(&mutex_);
+    for (size_t i = 0; i < links_.size(); ++i) {
+      if (links_[i].connection != nullptr &&
+          links_[i].connection->connection->id() == event.connection) {
+        server = static_cast<int>(i);
+      }
+    }
+    if (server < 0) {  // not adopted yet, or given up in its handshake
+      if (event.kind == Kind::kClosed && lane.closed_early.size() < 64) {
+        lane.closed_early.push_back(event.connection);
+      }
+      return;
+    }
+    Link& from = link(server);
+    if (event.kind == Kind::kReadDone) {
+      const FetchTable::Outcome outcome =
+          fetches_->OnRead(event.operation, event.status, clock_.Now());
+      statistics_.transports[from.connection->transport].get_bytes += outcome.bytes;
+      statistics_.rereads += outcome.reread ? 1 : 0;
+      from.failures = event.status.ok() ? 0 : from.failures;
+      convert = outcome.convert;
+    } else if (event.kind == Kind::kDoorbell) {
+      Count(server, pushes_->OnAcknowledgement(server, event.immediate, *from.connection));
+    }
+  }
+  if (convert >= 0) {
+    Convert(convert);
+  }
+  if (event.kind == Kind::kClosed) {
+    OnClosed(server, event.status);
+  } else if (!event.status.ok()) {
+    Break(server, event.status);
+  }
+}
+
+void ParameterClient::Core::Convert(int unit) {
+  const std::byte* from = nullptr;
+  std::byte* to = nullptr;
+  {
+    absl::MutexLock lock(&mutex_);
+    from = fetches_->wire(unit);
+    to = fetches_->view(unit);
+  }
+  ConvertElements(from, wire_type_, to, layout_.unit(unit).count);
+  absl::MutexLock lock(&mutex_);
+  fetches_->Converted(unit);
+}
+
+void ParameterClient::Core::Count(int server, const PushTable::Outcome& outcome) {
+  if (!outcome.completed) {
+    return;
+  }
+  link(server).failures = 0;
+  statistics_.duplicates += outcome.duplicate ? 1 : 0;
+  if (refused_.ok()) {
+    refused_ = outcome.refused;
+  }
+}
+
+bool ParameterClient::Core::Serve(int server, size_t lane, absl::Time now, absl::Time* next) {
+  DataConnection* connection = nullptr;
+  {
+    absl::MutexLock lock(&mutex_);
+    Link& to = link(server);
+    if (to.state != Link::State::kOpen || to.connection->transport != lane) {
+      return false;
+    }
+    connection = to.connection.get();  // stays: only this thread retires it
+    ScanAcknowledgements(server, now, next);
+  }
+  bool worked = PostReads(server, lanes_[lane], *connection, now, next);
+  worked = PostPush(server, *connection, now, next) || worked;
+  worked = FillParcel(server) || worked;
+  return worked;
+}
+
+bool ParameterClient::Core::PostReads(int server, Lane& lane, DataConnection& connection,
+                                      absl::Time now, absl::Time* next) {
+  {
+    absl::MutexLock lock(&mutex_);
+    fetches_->CollectReads(server, connection, now, lane.reads, next);
+  }
+  if (lane.reads.empty()) {
+    return false;
+  }
+  absl::Status posted = connection.connection->PostReads(lane.reads);
+  std::vector<transport::ReadOperation>* refused = &lane.reads;
+  if (posted.ok() && lane.transport->capabilities().inline_reads) {
+    // The data was in place when the post returned, so its headers may be read at once.
+    {
+      absl::MutexLock lock(&mutex_);
+      fetches_->CollectHeaders(connection, lane.reads, lane.headers);
+    }
+    if (lane.headers.empty()) {
+      return true;
+    }
+    posted = connection.connection->PostReads(lane.headers);
+    refused = &lane.headers;
+  }
+  if (posted.ok()) {
+    return true;
+  }
+  {
+    absl::MutexLock lock(&mutex_);
+    fetches_->Unpost(*refused);
+  }
+  if (IsFull(posted)) {
+    *next = std::min(*next, now + kFullQueueDelay);
+  } else {
+    Break(server, posted);
+  }
+  return false;
+}
+
+bool ParameterClient::Core::PostPush(int server, DataConnection& connection, absl::Time now,
+                                     absl::Time* next) {
+  bool worked = false;
+  while (true) {
+    std::optional<PushTable::Posting> posting;
+    {
+      absl::MutexLock lock(&mutex_);
+      if (link(server).state == Link::State::kOpen) {
+        posting = pushes_->NextToPost(server, connection);
+      }
+      if (!posting.has_value()) {
+        return worked;
+      }
+      statistics_.most_in_flight = std::max(statistics_.most_in_flight, pushes_->in_flight(server));
+    }
+    const absl::Status posted = connection.connection->PostWrites(posting->writes);
+    {
+      absl::MutexLock lock(&mutex_);
+      if (posted.ok()) {
+        statistics_.transports[connection.transport].push_bytes += posting->bytes;
+      } else {
+        pushes_->Unpost(server, posting->parcel);
+      }
+    }
+    if (posted.ok()) {
+      worked = true;
+      continue;
+    }
+    if (IsFull(posted)) {
+      *next = std::min(*next, now + kFullQueueDelay);
+    } else {
+      Break(server, posted);
+    }
+    return worked;
+  }
+}
+
+bool ParameterClient::Core::FillParcel(int server) {
+  std::optional<PushTable::Filling> filling;
+  {
+    absl::MutexLock lock(&mutex_);
+    filling = pushes_->NextToFill(server);
+  }
+  if (!filling.has_value()) {
+    return false;
+  }
+  if (options_.gradient_type == DType::kF32) {
+    std::memcpy(filling->payload, filling->from.data(), filling->from.size_bytes());
+  } else {
+    shoal::Convert(filling->from, reinterpret_cast<BFloat16*>(filling->payload));
+  }
+  absl::MutexLock lock(&mutex_);
+  pushes_->Filled(server, filling->parcel);
+  return true;
+}
+
+bool ParameterClient::Core::GiveBackGradients() {
+  bool any = false;
+  while (true) {
+    std::optional<PushTable::Return> due;
+    {
+      absl::MutexLock lock(&mutex_);
+      due = pushes_->TakeReturn();
+    }
+    if (!due.has_value()) {
+      return any;
+    }
+    any = true;
+    if (due->done != nullptr) {
+      due->done->Returned(due->unit, due->gradient);
+    }
+  }
+}
+
+void ParameterClient::Core::ScanAcknowledgements(int server, absl::Time now, absl::Time* next) {
+  Link& at = link(server);
+  if (pushes_->in_flight(server) == 0) {
+    at.last_scan = now;
+    return;
+  }
+  if (now - at.last_scan >= options_.rescan_interval) {
+    at.last_scan = now;
+    for (const PushTable::Outcome& outcome : pushes_->Scan(server, *at.connection)) {
+      ++statistics_.found_by_scan;
+      Count(server, outcome);
+    }
+  }
+  *next = std::min(*next, at.last_scan + options_.rescan_interval);
+}
+
+void ParameterClient::Core::Break(int server, const absl::Status& why) {
+  transport::Connection* connection = nullptr;
+  {
+    absl::MutexLock lock(&mutex_);
+    Link& broken = link(server);
+    if (broken.state != Link::State::kOpen) {
+      return;
+    }
+    broken.state = Link::State::kClosing;
+    broken.error = why;
+    connection = broken.connection->connection.get();
+  }
+  connection->Close();
+}
+
+void ParameterClient::Core::OnClosed(int server, const absl::Status& why) {
+  std::unique_ptr<DataConnection> retired;  // goes without the lock held
+  absl::MutexLock lock(&mutex_);
+  Link& closed = link(server);
+  if (closed.state == Link::State::kOpen) {
+    closed.error = why.ok() ? Unavailable("the peer closed the connection") : why;
+  }
+  closed.state = Link::State::kConnecting;
+  closed.not_before = clock_.Now();
+  retired = std::move(closed.connection);
+  const int resent = pushes_->Requeue(server);
+  statistics_.resent += resent;
+  if (!stopping_) {
+    LogWarning("{}: connection lost ({}); connecting again, {} pushes to send again",
+               ServerName(server), Message(closed.error), resent);
+  }
+}
+
+}  // namespace shoal::client

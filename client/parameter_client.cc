@@ -1,0 +1,59 @@
+#include "client/parameter_client.h"
+
+#include "client/client_core.h"
+#include "common/check.h"
+#include "common/status.h"
+
+namespace shoal::client {
+
+absl::StatusOr<std::unique_ptr<ParameterClient>> ParameterClient::Create(
+    const ClientOptions& options, const std::vector<plan::UnitSpec>& units,
+    const std::vector<plan::PartitionSpec>& partitions, const plan::ShardMap& map, int servers,
+    ServerConnector* connector, const std::vector<transport::Transport*>& transports,
+    Clock& clock) {
+  if (transports.empty()) {
+    return InvalidArgument("no transport is enabled; service.transports needs at least one");
+  }
+  SHOAL_ASSIGN_OR_RETURN(Layout layout, MakeLayout(units, partitions, map, servers));
+  auto core = std::make_unique<Core>(options, std::move(layout), connector, transports, clock);
+  SHOAL_RETURN_IF_ERROR(core->Start());
+  return std::unique_ptr<ParameterClient>(new ParameterClient(std::move(core)));
+}
+
+ParameterClient::ParameterClient(std::unique_ptr<Core> core) : core_(std::move(core)) {}
+ParameterClient::~ParameterClient() = default;
+
+absl::Status ParameterClient::BeginStep(int64_t step, int64_t attempt, int64_t generation) {
+  if (generation != core_->layout().generation) {
+    return FailedPrecondition(
+        "step {} is of shard map generation {}, this client has generation {}", step, generation,
+        core_->layout().generation);
+  }
+  return core_->Begin(step - 1, step, attempt);
+}
+
+absl::Status ParameterClient::BeginRead(int64_t version) { return core_->Begin(version, 0, 0); }
+int64_t ParameterClient::published() const { return core_->published(); }
+bool ParameterClient::Prefetch(int unit) { return core_->Prefetch(unit); }
+absl::StatusOr<ParameterClient::View> ParameterClient::Get(int unit) { return core_->Get(unit); }
+void ParameterClient::Release(int unit) { core_->Release(unit); }
+
+absl::Status ParameterClient::Push(int unit, std::span<const float> gradient) {
+  SHOAL_RETURN_IF_ERROR(PushAsync(unit, gradient, nullptr));
+  return core_->AwaitTaken(unit, gradient.data());
+}
+
+absl::Status ParameterClient::PushAsync(int unit, std::span<const float> gradient,
+                                        GradientReturn* done) {
+  return core_->Enqueue(unit, gradient, done);
+}
+
+absl::StatusOr<std::vector<int64_t>> ParameterClient::Finish(absl::Duration timeout) {
+  return core_->Finish(timeout);
+}
+
+ClientStatistics ParameterClient::statistics() const { return core_->statistics(); }
+int64_t ParameterClient::buffer_bytes() const { return core_->buffer_bytes(); }
+DType ParameterClient::wire_type() const { return core_->wire_type(); }
+
+}  // namespace shoal::client

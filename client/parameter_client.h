@@ -1,0 +1,148 @@
+// ParameterClient: how a worker, a test or an inference engine reaches the service. Gets fetch the
+// weights of a unit by one-sided reads from the servers that hold its partitions; pushes deliver
+// its gradient to them, each exactly once. Routing, transports, credits, retries and reconnects are
+// hidden; what cannot be hidden comes back as an error that names unit, server and what was
+// awaited.
+//
+// A step of a worker:
+//   BeginStep(step, attempt, generation)      // weights of version step - 1
+//   for each microbatch, for each unit:  Prefetch ahead, Get, compute, Release; Push
+//   Finish(timeout) -> acknowledged pushes by server
+//
+// Threads. All methods may be called from any thread; a worker calls them from its compute thread,
+// which makes the bytes moved a function of the program alone. The client's own: one I/O thread per
+// transport in use, and one that makes connections anew. Copies (shm reads, conversions, filling of
+// parcels) happen on the I/O thread and never on the caller's: the caller computes meanwhile. A Get
+// that finds nothing prefetched pays two hand-offs between threads (tens of microseconds) for that;
+// in return posting and completion have one owner, and a first Get of a step is the only such case.
+// Ownership. Connector, transports and clock must outlive the client. Views stay valid until the
+// Release that matches their Get. Buffers are made when the client is created; steady state does
+// not allocate.
+// Failure. A broken connection is made anew, a bounded number of times with jittered back-off;
+// reads are read again and pushes sent again under the same sequence. When a server stays away, or
+// refuses, every call that needs it returns the reason until the next BeginStep, which tries once
+// more.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "client/push_table.h"
+#include "client/server_connector.h"
+#include "common/clock.h"
+#include "common/dtype.h"
+#include "plan/model_spec.h"
+#include "plan/partition.h"
+#include "plan/shard_map.h"
+#include "transport/transport.h"
+
+namespace shoal::client {
+
+struct ClientOptions {
+  uint64_t incarnation = 0;           // from the coordinator
+  std::string name = "client";        // for the servers' messages: "worker-1"
+  bool read_only = false;             // never pushes (an inference engine)
+  DType compute_type = DType::kF32;   // of the views that Get gives
+  DType gradient_type = DType::kF32;  // of payloads on the wire
+
+  bool keep_for_step = false;  // residency: false, fetched per use (layer); true, kept for the step
+  int frames_per_size =
+      4;  // layer residency: buffers per distinct unit size; units held + prefetched
+  int max_gradients = 8;  // gradients that wait for credits at a time
+
+  absl::Duration get_timeout = absl::Seconds(10);
+  absl::Duration push_timeout = absl::Seconds(30);
+  absl::Duration connect_timeout = absl::Seconds(10);       // of all of Create's connecting
+  absl::Duration handshake_timeout = absl::Seconds(5);      // of one try
+  int max_reconnects = 5;                                   // in a row without progress
+  absl::Duration reconnect_delay = absl::Milliseconds(20);  // doubles, with jitter
+  int max_version_reads = 12;
+  absl::Duration version_retry_delay = absl::Milliseconds(1);
+  absl::Duration rescan_interval =
+      absl::Milliseconds(100);  // for acknowledgements without doorbell
+  uint64_t seed = 1;            // of the jitter
+};
+
+struct ClientStatistics {
+  struct Transport {
+    std::string name;
+    int64_t get_bytes = 0;   // of weights, read again ones included
+    int64_t push_bytes = 0;  // of gradients, sent again ones included
+    int64_t connections = 0;
+  };
+  std::vector<Transport> transports;
+  int64_t gets = 0;
+  int64_t fetches = 0;  // units fetched: gets less those served by what was there
+  int64_t pushes = 0;   // partitions pushed
+  int64_t rereads = 0;  // partitions read again because of their version
+  int64_t reconnects = 0;
+  int64_t resent = 0;            // pushes sent again after a reconnect
+  int64_t duplicates = 0;        // of those, how many the server had applied already
+  int64_t fallbacks = 0;         // connections over another than the first transport
+  int64_t found_by_scan = 0;     // acknowledgements whose doorbell was lost
+  int64_t most_in_flight = 0;    // pushes at one server
+  double get_wait_seconds = 0;   // callers blocked in Get
+  double push_wait_seconds = 0;  // callers blocked in Push, PushAsync and Finish
+};
+
+class ParameterClient {
+ public:
+  struct View {
+    const void* data = nullptr;  // of options.compute_type
+    int64_t count = 0;
+  };
+
+  // Connects to all servers of the map (indices 0 to servers - 1) and returns when all are there.
+  // `transports` in order of preference.
+  static absl::StatusOr<std::unique_ptr<ParameterClient>> Create(
+      const ClientOptions& options, const std::vector<plan::UnitSpec>& units,
+      const std::vector<plan::PartitionSpec>& partitions, const plan::ShardMap& map, int servers,
+      ServerConnector* connector, const std::vector<transport::Transport*>& transports,
+      Clock& clock = RealClock());
+  ~ParameterClient();
+  ParameterClient(const ParameterClient&) = delete;
+  ParameterClient& operator=(const ParameterClient&) = delete;
+
+  // Drops what is left of the step before: holds, gradients that wait, errors. FailedPrecondition
+  // for another generation than the shard map's.
+  absl::Status BeginStep(int64_t step, int64_t attempt, int64_t generation);
+  // For readers outside the barrier: weights of `version` from here on.
+  absl::Status BeginRead(int64_t version);
+  // The newest version that any server said it had published, when it was connected to.
+  int64_t published() const;
+
+  // Starts to fetch and takes a use, which a Release ends. False: no buffer is free now (no use
+  // taken).
+  bool Prefetch(int unit);
+  // Waits for the unit and takes a use.
+  absl::StatusOr<View> Get(int unit);
+  // Ends one use (of a Get or a Prefetch).
+  void Release(int unit);
+
+  // Delivers the unit's gradient; `gradient` (all of the unit's elements) is not needed any more
+  // when it returns. An error is that of an earlier push of this attempt, or of a lost server.
+  absl::Status Push(int unit, std::span<const float> gradient);
+  // The same, returning at once: `gradient` must stay until done->Returned. Blocks only while
+  // max_gradients are waiting. After an error Returned is not called for it.
+  absl::Status PushAsync(int unit, std::span<const float> gradient, GradientReturn* done);
+  // Waits until all pushes of this attempt are acknowledged; how many were, by server.
+  absl::StatusOr<std::vector<int64_t>> Finish(absl::Duration timeout);
+
+  ClientStatistics statistics() const;
+  // Memory of the buffers for weights and for pushes in flight.
+  int64_t buffer_bytes() const;
+  DType wire_type() const;
+
+ private:
+  class Core;
+  explicit ParameterClient(std::unique_ptr<Core> core);
+  std::unique_ptr<Core> core_;
+};
+
+}  // namespace shoal::client

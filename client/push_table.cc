@@ -1,0 +1,398 @@
+#include "client/push_table.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+
+#include "common/bytes.h"
+#include "common/check.h"
+#include "common/status.h"
+#include "transport/push_header.h"
+
+namespace shoal::client {
+
+using transport::kPushHeaderBytes;
+using transport::PushAcknowledgement;
+using transport::PushHeader;
+
+namespace {
+
+// The peer may be writing it at this moment: the push id is checked first and last, and a scan
+// takes only what it has seen before.
+__attribute__((no_sanitize("thread"))) PushAcknowledgement ReadAcknowledgement(
+    std::span<const std::byte> region, size_t slot) {
+  PushAcknowledgement answer;
+  const volatile uint64_t* from = reinterpret_cast<const volatile uint64_t*>(
+      region.data() + slot * sizeof(PushAcknowledgement));
+  uint64_t words[2] = {from[0], from[1]};
+  std::atomic_thread_fence(std::memory_order_acquire);
+  std::memcpy(&answer, words, sizeof(words));
+  return answer;
+}
+
+}  // namespace
+
+PushTable::PushTable(const Options& options, const Layout* layout)
+    : options_(options),
+      layout_(layout),
+      servers_(static_cast<size_t>(layout->servers)),
+      gradients_(static_cast<size_t>(options.max_gradients)),
+      sequences_(layout->partitions.size(), 0) {
+  returns_.reserve(gradients_.size());
+}
+
+absl::Status PushTable::Grant(int index, const DataConnection& connection,
+                              std::span<transport::Transport* const> transports) {
+  Server& server = at(index);
+  const auto slots = static_cast<size_t>(connection.slots);
+  if (server.memory == nullptr) {
+    server.parcel_bytes = RoundUp(
+        kPushHeaderBytes + layout_->largest_partition(index) * SizeOf(options_.gradient_type),
+        transport::kBufferAlignment);
+    SHOAL_ASSIGN_OR_RETURN(server.memory, RegisteredMemory::Create(
+                                              server.parcel_bytes * connection.slots, transports));
+    server.parcels.resize(slots);
+    for (size_t i = 0; i < slots; ++i) {
+      server.parcels[i].memory =
+          server.memory->bytes().data() + static_cast<int64_t>(i) * server.parcel_bytes;
+    }
+  }
+  server.slot_owner.assign(slots, -1);
+  return absl::OkStatus();
+}
+
+void PushTable::Begin(int64_t step, int64_t attempt) {
+  ++epoch_;
+  step_ = step;
+  attempt_ = attempt;
+  std::fill(sequences_.begin(), sequences_.end(), 0);
+  for (Server& server : servers_) {
+    server.pending.clear();
+    server.first = 0;
+    server.acknowledged = 0;
+    for (Parcel& parcel : server.parcels) {
+      if (parcel.state == Parcel::State::kReady) {
+        Free(server, parcel);
+      }
+    }
+  }
+  for (size_t i = 0; i < gradients_.size(); ++i) {
+    GiveUp(static_cast<int>(i));
+  }
+}
+
+bool PushTable::Enqueue(int unit, std::span<const float> gradient, GradientReturn* done) {
+  const auto free = std::find_if(gradients_.begin(), gradients_.end(),
+                                 [](const Gradient& g) { return !g.active && g.returned; });
+  if (free == gradients_.end()) {
+    return false;
+  }
+  const UnitLayout& layout = layout_->unit(unit);
+  SHOAL_CHECK(static_cast<int64_t>(gradient.size()) == layout.count);
+  *free = {.active = true,
+           .returned = false,
+           .unit = unit,
+           .remaining = static_cast<int>(layout.partitions.size()),
+           .data = gradient,
+           .done = done};
+  const int index = static_cast<int>(free - gradients_.begin());
+  for (const int partition : layout.partitions) {
+    at(layout_->server_of(partition))
+        .pending.push_back({.gradient = index,
+                            .partition = partition,
+                            .sequence = ++sequences_[static_cast<size_t>(partition)]});
+  }
+  return true;
+}
+
+PushTable::Pending PushTable::TakePending(Server& server) {
+  const Pending pending = server.pending[server.first++];
+  if (server.first * 2 > server.pending.size()) {
+    server.pending.erase(server.pending.begin(),
+                         server.pending.begin() + static_cast<std::ptrdiff_t>(server.first));
+    server.first = 0;
+  }
+  return pending;
+}
+
+std::optional<PushTable::Filling> PushTable::NextToFill(int index) {
+  Server& server = at(index);
+  if (!waiting(server)) {
+    return std::nullopt;
+  }
+  const auto free = std::find_if(server.parcels.begin(), server.parcels.end(),
+                                 [](const Parcel& p) { return p.state == Parcel::State::kFree; });
+  if (free == server.parcels.end()) {
+    return std::nullopt;
+  }
+  const Pending pending = TakePending(server);
+  const plan::PartitionSpec& spec = layout_->partition(pending.partition);
+  *free = {.state = Parcel::State::kFilling,
+           .memory = free->memory,
+           .partition = pending.partition,
+           .gradient = pending.gradient,
+           .sequence = pending.sequence,
+           .step = step_,
+           .attempt = attempt_,
+           .epoch = epoch_};
+  ++filling_;
+  ++gradients_[static_cast<size_t>(pending.gradient)].filling;
+  return Filling{.parcel = static_cast<int>(free - server.parcels.begin()),
+                 .from = gradients_[static_cast<size_t>(pending.gradient)].data.subspan(
+                     static_cast<size_t>(spec.offset), static_cast<size_t>(spec.count)),
+                 .payload = free->memory + kPushHeaderBytes};
+}
+
+void PushTable::Filled(int index, int parcel_index) {
+  Server& server = at(index);
+  Parcel& parcel = server.parcels[static_cast<size_t>(parcel_index)];
+  --filling_;
+  parcel.state = Parcel::State::kReady;
+  if (parcel.epoch != epoch_) {
+    Free(server, parcel);
+  }
+  Gradient& gradient = gradients_[static_cast<size_t>(parcel.gradient)];
+  --gradient.filling;
+  if (--gradient.remaining == 0) {
+    Finished(parcel.gradient);
+  }
+}
+
+void PushTable::Finished(int index) {
+  gradients_[static_cast<size_t>(index)].active = false;
+  returns_.push_back(index);
+}
+
+// What is not being read is over; the reader of the rest finishes it (Filled).
+void PushTable::GiveUp(int index) {
+  Gradient& gradient = gradients_[static_cast<size_t>(index)];
+  gradient.remaining = gradient.filling;
+  if (gradient.active && gradient.remaining == 0) {
+    Finished(index);
+  }
+}
+
+void PushTable::Withdraw(const float* data) {
+  for (size_t i = 0; i < gradients_.size(); ++i) {
+    if (!gradients_[i].active || gradients_[i].data.data() != data) {
+      continue;
+    }
+    for (Server& server : servers_) {
+      server.pending.erase(server.pending.begin(),
+                           server.pending.begin() + static_cast<std::ptrdiff_t>(server.first));
+      server.first = 0;
+      std::erase_if(server.pending,
+                    [&](const Pending& p) { return p.gradient == static_cast<int>(i); });
+    }
+    GiveUp(static_cast<int>(i));
+  }
+}
+
+std::optional<PushTable::Return> PushTable::TakeReturn() {
+  if (returns_.empty()) {
+    return std::nullopt;
+  }
+  Gradient& gradient = gradients_[static_cast<size_t>(returns_.back())];
+  returns_.pop_back();
+  gradient.returned = true;
+  return Return{.done = gradient.done, .unit = gradient.unit, .gradient = gradient.data};
+}
+
+std::optional<PushTable::Posting> PushTable::NextToPost(int index,
+                                                        const DataConnection& connection) {
+  Server& server = at(index);
+  const auto slot = std::find(server.slot_owner.begin(), server.slot_owner.end(), -1);
+  if (slot == server.slot_owner.end()) {
+    return std::nullopt;
+  }
+  // The oldest sequence first, also after a reconnect.
+  Parcel* next = nullptr;
+  for (Parcel& parcel : server.parcels) {
+    if (parcel.state == Parcel::State::kReady &&
+        (next == nullptr || parcel.sequence < next->sequence)) {
+      next = &parcel;
+    }
+  }
+  if (next == nullptr) {
+    return std::nullopt;
+  }
+  const plan::PartitionSpec& spec = layout_->partition(next->partition);
+  next->state = Parcel::State::kPosted;
+  next->seen = false;
+  next->slot = static_cast<int>(slot - server.slot_owner.begin());
+  next->push_id = next_push_id_++;
+  *slot = static_cast<int>(next - server.parcels.data());
+  PushHeader header = {.magic = transport::kPushMagic,
+                       .incarnation = options_.incarnation,
+                       .generation = layout_->generation,
+                       .step = next->step,
+                       .attempt = next->attempt,
+                       .sequence = next->sequence,
+                       .partition = next->partition,
+                       .dtype = static_cast<uint32_t>(options_.gradient_type),
+                       .count = spec.count,
+                       .payload_hash = 0,
+                       .push_id = next->push_id,
+                       .header_hash = 0,
+                       .reserved = {}};
+  transport::SealPushHeader(header);
+  std::memcpy(next->memory, &header, sizeof(header));
+  const int64_t bytes = spec.count * SizeOf(options_.gradient_type);
+  const int64_t offset = next->slot * connection.slot_bytes;
+  const auto id = static_cast<uint64_t>(*slot) * 2;
+  return Posting{
+      .parcel = *slot,
+      .bytes = bytes,
+      .writes = {{{.id = id,
+                   .region = connection.slots_region,
+                   .offset = offset + kPushHeaderBytes,
+                   .from = {next->memory + kPushHeaderBytes, static_cast<size_t>(bytes)}},
+                  {.id = id + 1,
+                   .region = connection.slots_region,
+                   .offset = offset,
+                   .from = {next->memory, static_cast<size_t>(kPushHeaderBytes)},
+                   .ring = true,
+                   .immediate = static_cast<uint32_t>(next->slot)}}}};
+}
+
+void PushTable::Unpost(int index, int parcel_index) {
+  Server& server = at(index);
+  Parcel& parcel = server.parcels[static_cast<size_t>(parcel_index)];
+  server.slot_owner[static_cast<size_t>(parcel.slot)] = -1;
+  parcel.slot = -1;
+  parcel.state = Parcel::State::kReady;
+}
+
+PushTable::Outcome PushTable::OnAcknowledgement(int index, uint32_t slot,
+                                                const DataConnection& connection) {
+  Server& server = at(index);
+  if (slot >= server.slot_owner.size() || server.slot_owner[slot] < 0) {
+    return {};
+  }
+  Parcel& parcel = server.parcels[static_cast<size_t>(server.slot_owner[slot])];
+  const PushAcknowledgement answer =
+      ReadAcknowledgement(connection.acknowledgements->bytes(), slot);
+  return answer.push_id == parcel.push_id ? Acknowledge(server, parcel, answer) : Outcome{};
+}
+
+std::vector<PushTable::Outcome> PushTable::Scan(int index, const DataConnection& connection) {
+  std::vector<Outcome> outcomes;
+  Server& server = at(index);
+  for (size_t slot = 0; slot < server.slot_owner.size(); ++slot) {
+    if (server.slot_owner[slot] < 0) {
+      continue;
+    }
+    Parcel& parcel = server.parcels[static_cast<size_t>(server.slot_owner[slot])];
+    const PushAcknowledgement answer =
+        ReadAcknowledgement(connection.acknowledgements->bytes(), slot);
+    if (answer.push_id != parcel.push_id) {
+      continue;
+    }
+    if (parcel.seen) {
+      outcomes.push_back(Acknowledge(server, parcel, answer));
+    }
+    parcel.seen = true;
+  }
+  return outcomes;
+}
+
+PushTable::Outcome PushTable::Acknowledge(Server& server, Parcel& parcel,
+                                          const PushAcknowledgement& answer) {
+  Outcome outcome{.completed = true, .duplicate = answer.applied_before != 0};
+  if (parcel.epoch == epoch_) {
+    if (answer.code == 0) {
+      ++server.acknowledged;
+    } else {
+      const plan::PartitionSpec& spec = layout_->partition(parcel.partition);
+      outcome.refused = absl::Status(
+          static_cast<absl::StatusCode>(answer.code),
+          fmt::format("push of {} (partition {}, sequence {}, step {}, attempt {}, generation {}) "
+                      "refused by {}: {}",
+                      layout_->unit(spec.unit).name, spec.id, parcel.sequence, parcel.step,
+                      parcel.attempt, layout_->generation, ServerName(layout_->server_of(spec.id)),
+                      absl::StatusCodeToString(static_cast<absl::StatusCode>(answer.code))));
+    }
+  }
+  Free(server, parcel);
+  return outcome;
+}
+
+void PushTable::Free(Server& server, Parcel& parcel) {
+  if (parcel.slot >= 0) {
+    server.slot_owner[static_cast<size_t>(parcel.slot)] = -1;
+  }
+  parcel.slot = -1;
+  parcel.state = Parcel::State::kFree;
+}
+
+int PushTable::Requeue(int index) {
+  Server& server = at(index);
+  int requeued = 0;
+  for (Parcel& parcel : server.parcels) {
+    if (parcel.state != Parcel::State::kPosted) {
+      continue;
+    }
+    Free(server, parcel);
+    if (parcel.epoch == epoch_) {
+      parcel.state = Parcel::State::kReady;
+      ++requeued;
+    }
+  }
+  return requeued;
+}
+
+bool PushTable::waits(const float* gradient) const {
+  return std::any_of(gradients_.begin(), gradients_.end(),
+                     [&](const Gradient& g) { return g.active && g.data.data() == gradient; });
+}
+
+int64_t PushTable::outstanding(int index) const {
+  const Server& server = at(index);
+  const auto parcels = std::count_if(
+      server.parcels.begin(), server.parcels.end(),
+      [&](const Parcel& p) { return p.state != Parcel::State::kFree && p.epoch == epoch_; });
+  return static_cast<int64_t>(server.pending.size() - server.first) + parcels;
+}
+
+int64_t PushTable::outstanding() const {
+  int64_t total = 0;
+  for (size_t i = 0; i < servers_.size(); ++i) {
+    total += outstanding(static_cast<int>(i));
+  }
+  return total;
+}
+
+int64_t PushTable::in_flight(int index) const {
+  const std::vector<int>& owners = at(index).slot_owner;
+  return std::count_if(owners.begin(), owners.end(), [](int owner) { return owner >= 0; });
+}
+
+int64_t PushTable::bytes() const {
+  int64_t total = 0;
+  for (const Server& server : servers_) {
+    total += server.parcel_bytes * static_cast<int64_t>(server.parcels.size());
+  }
+  return total;
+}
+
+std::string PushTable::Oldest() const {
+  const auto name = [&](int partition, int64_t sequence) {
+    return fmt::format("{} (partition {}, sequence {}) to {}",
+                       layout_->unit(layout_->partition(partition).unit).name, partition, sequence,
+                       ServerName(layout_->server_of(partition)));
+  };
+  for (const Server& server : servers_) {
+    for (const Parcel& parcel : server.parcels) {
+      if (parcel.state != Parcel::State::kFree && parcel.epoch == epoch_) {
+        return name(parcel.partition, parcel.sequence);
+      }
+    }
+    if (waiting(server)) {
+      const Pending& pending = server.pending[server.first];
+      return name(pending.partition, pending.sequence);
+    }
+  }
+  return "nothing";
+}
+
+}  // namespace shoal::client

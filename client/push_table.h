@@ -1,0 +1,175 @@
+// What is being pushed: gradients waiting for a credit, and parcels (header and payload of one
+// partition, in registered memory) from their filling until they are acknowledged. It decides what
+// to do next and judges acknowledgements; it copies and posts nothing itself (client/io_lane.h
+// does) and takes no locks: all of it is guarded by its owner's mutex.
+//
+// There is a parcel for each slot that a server granted: so what is in flight is bounded by the
+// credits, and the caller's gradient is free again as soon as the last of its partitions lies in a
+// parcel. After a reconnect parcels that were not acknowledged go out again with the same sequence
+// and a new push id: the server counts them once.
+//
+// States of a parcel: free -> filling -> ready -> posted -> free, and posted -> ready on reconnect.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "client/handshake.h"
+#include "client/registered_memory.h"
+#include "client/unit_layout.h"
+#include "transport/data_layout.h"
+#include "transport/transport.h"
+
+namespace shoal::client {
+
+// Told when a gradient given to PushAsync is not needed any more (it lies in parcels, or the push
+// was dropped). Called without locks held, from an I/O thread or from within BeginStep.
+class GradientReturn {
+ public:
+  virtual ~GradientReturn() = default;
+  virtual void Returned(int unit, std::span<const float> gradient) = 0;
+};
+
+class PushTable {
+ public:
+  struct Options {
+    uint64_t incarnation = 0;
+    DType gradient_type = DType::kF32;
+    int max_gradients = 8;  // that wait for credits at a time
+  };
+
+  PushTable(const Options& options, const Layout* layout);
+
+  // Makes the parcels of a server, or fits them to a new grant (they never grow in number).
+  absl::Status Grant(int server, const DataConnection& connection,
+                     std::span<transport::Transport* const> transports);
+
+  // A new attempt: counts and sequences start again, what waits is dropped (Returned is due for it:
+  // see TakeReturn), what was posted is let go of when its slot is acknowledged.
+  void Begin(int64_t step, int64_t attempt);
+  // False: max_gradients are waiting already.
+  bool Enqueue(int unit, std::span<const float> gradient, GradientReturn* done);
+  // Takes back what has not been put into parcels of that gradient; it is returned soon.
+  void Withdraw(const float* gradient);
+
+  // --- for the server's I/O thread ---
+  struct Filling {
+    int parcel = 0;
+    std::span<const float> from;
+    std::byte* payload = nullptr;
+  };
+  // A partition to be converted into a parcel, if there is one waiting and a parcel for it.
+  std::optional<Filling> NextToFill(int server);
+  void Filled(int server, int parcel);
+  struct Return {
+    GradientReturn* done = nullptr;
+    int unit = 0;
+    std::span<const float> gradient;
+  };
+  // A gradient to give back to its owner, if one is due.
+  std::optional<Return> TakeReturn();
+
+  // The next parcel that goes into a free slot: its payload, then its header, which rings. It
+  // counts as posted.
+  struct Posting {
+    int parcel = 0;
+    int64_t bytes = 0;  // of the payload
+    std::array<transport::WriteOperation, 2> writes;
+  };
+  std::optional<Posting> NextToPost(int server, const DataConnection& connection);
+  void Unpost(int server, int parcel);
+
+  struct Outcome {
+    bool completed = false;  // an acknowledgement came in: waiters should look
+    bool duplicate = false;  // the server had applied it before
+    absl::Status refused;    // of the attempt at hand: why; OK otherwise
+  };
+  // Slot's doorbell rang. Ignores what is not expected there.
+  Outcome OnAcknowledgement(int server, uint32_t slot, const DataConnection& connection);
+  // Looks over all slots; takes an acknowledgement seen in two scans in a row, because a single one
+  // may see it half written. Calls `on` for each outcome that completed something.
+  std::vector<Outcome> Scan(int server, const DataConnection& connection);
+  // The connection is gone: what was posted on it is ready to be sent again.
+  int Requeue(int server);
+
+  // --- for waiters ---
+  bool all_filled() const { return filling_ == 0; }
+  bool waits(const float* gradient) const;  // not all of it lies in parcels yet
+  int64_t outstanding(int server) const;    // of this attempt, waiting ones included
+  int64_t outstanding() const;
+  int64_t acknowledged(int server) const { return at(server).acknowledged; }
+  int64_t in_flight(int server) const;  // slots in use
+  int64_t bytes() const;                // of all parcels
+  // "block.3 (partition 7, sequence 2) to server-1": the oldest not acknowledged, for messages.
+  std::string Oldest() const;
+
+ private:
+  struct Parcel {
+    enum class State { kFree, kFilling, kReady, kPosted };
+    State state = State::kFree;
+    std::byte* memory = nullptr;  // a PushHeader, then the payload
+    int partition = 0;
+    int gradient = -1;  // index into gradients_ while filling
+    int64_t sequence = 0;
+    int64_t step = 0;
+    int64_t attempt = 0;
+    uint64_t epoch = 0;
+    uint64_t push_id = 0;
+    int slot = -1;
+    bool seen = false;  // its acknowledgement, by a scan
+  };
+  struct Pending {
+    int gradient = 0;
+    int partition = 0;
+    int64_t sequence = 0;
+  };
+  struct Server {
+    std::vector<Parcel> parcels;
+    std::vector<int> slot_owner;  // parcel, or -1
+    std::vector<Pending>
+        pending;  // from `first` on: a queue that does not allocate in steady state
+    size_t first = 0;
+    int64_t acknowledged = 0;
+    std::unique_ptr<RegisteredMemory> memory;
+    int64_t parcel_bytes = 0;
+  };
+  struct Gradient {
+    bool active = false;
+    bool returned = true;
+    int unit = 0;
+    int remaining = 0;  // partitions that do not lie in parcels yet
+    int filling = 0;    // of those, being read by an I/O thread
+    std::span<const float> data;
+    GradientReturn* done = nullptr;
+  };
+
+  Server& at(int server) { return servers_[static_cast<size_t>(server)]; }
+  const Server& at(int server) const { return servers_[static_cast<size_t>(server)]; }
+  Outcome Acknowledge(Server& server, Parcel& parcel, const transport::PushAcknowledgement& answer);
+  void Finished(int gradient);
+  void GiveUp(int gradient);
+  static bool waiting(const Server& server) { return server.first < server.pending.size(); }
+  static Pending TakePending(Server& server);
+  void Free(Server& server, Parcel& parcel);
+
+  const Options options_;
+  const Layout* const layout_;
+  std::vector<Server> servers_;
+  std::vector<Gradient> gradients_;
+  std::vector<int64_t> sequences_;  // by partition, of this attempt
+  std::vector<int> returns_;        // gradients to give back
+  uint64_t epoch_ = 0;
+  uint64_t next_push_id_ = 1;
+  int filling_ = 0;
+  int64_t step_ = 0;
+  int64_t attempt_ = 0;
+};
+
+}  // namespace shoal::client

@@ -1,0 +1,237 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "absl/synchronization/mutex.h"
+#include "client/testing/client_rig.h"
+#include "common/status.h"
+#include "transport/registry.h"
+
+namespace shoal::client {
+namespace {
+
+using ::testing::HasSubstr;
+
+class PushTest : public ::testing::TestWithParam<std::string> {
+ protected:
+  RigOptions Options() { return {.transport = GetParam()}; }
+};
+
+void Add(const std::vector<float>& gradient, std::vector<int64_t>& sum) {
+  sum.resize(gradient.size(), 0);
+  for (size_t i = 0; i < gradient.size(); ++i) {
+    sum[i] += static_cast<int64_t>(gradient[i]);
+  }
+}
+
+TEST_P(PushTest, SumsExactlyInBothGradientTypes) {
+  for (const DType type : {DType::kF32, DType::kBF16}) {
+    RigOptions options = Options();
+    options.gradient_type = type;
+    ClientRig rig(options);
+    auto client = *rig.NewClient();
+    rig.OpenAttempt(1, 1);
+    ASSERT_TRUE(client->BeginStep(1, 1, 5).ok());
+    std::vector<std::vector<int64_t>> expected(static_cast<size_t>(rig.units()));
+    for (int round = 0; round < 4; ++round) {
+      for (const plan::UnitSpec& unit : rig.unit_specs) {
+        const std::vector<float> gradient = IntegerGradient(unit, round);
+        const absl::Status pushed = client->Push(unit.index, gradient);
+        ASSERT_TRUE(pushed.ok()) << pushed;
+        Add(gradient, expected[static_cast<size_t>(unit.index)]);
+      }
+    }
+    auto counts = client->Finish(absl::Seconds(10));
+    ASSERT_TRUE(counts.ok()) << counts.status();
+    int64_t total = 0;
+    for (int server = 0; server < options.servers; ++server) {
+      EXPECT_EQ((*counts)[static_cast<size_t>(server)], rig.server(server).pushes());
+      EXPECT_LE(rig.server(server).most_in_flight(), options.slots);
+      total += (*counts)[static_cast<size_t>(server)];
+    }
+    EXPECT_EQ(total, 4 * static_cast<int64_t>(rig.partitions.size()));
+    for (int unit = 0; unit < rig.units(); ++unit) {
+      EXPECT_EQ(rig.Sum(unit), expected[static_cast<size_t>(unit)]);
+    }
+    const ClientStatistics statistics = client->statistics();
+    EXPECT_EQ(statistics.transports[0].push_bytes, 4 * rig.elements() * SizeOf(type));
+    EXPECT_LE(statistics.most_in_flight, options.slots);
+  }
+}
+
+class CountingReturn : public GradientReturn {
+ public:
+  void Returned(int /*unit*/, std::span<const float> /*gradient*/) override {
+    absl::MutexLock lock(&mutex_);
+    ++count_;
+  }
+  bool WaitFor(int count) {
+    absl::MutexLock lock(&mutex_);
+    const auto reached = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return count_ >= count; };
+    return mutex_.AwaitWithTimeout(absl::Condition(&reached), absl::Seconds(10));
+  }
+  int count() {
+    absl::MutexLock lock(&mutex_);
+    return count_;
+  }
+
+ private:
+  absl::Mutex mutex_;
+  int count_ ABSL_GUARDED_BY(mutex_) = 0;
+};
+
+TEST_P(PushTest, GivesGradientsBackBeforeTheyAreAcknowledged) {
+  RigOptions options = Options();
+  options.slots = 64;
+  ClientRig rig(options);
+  auto client = *rig.NewClient();
+  rig.OpenAttempt(1, 1);
+  ASSERT_TRUE(client->BeginStep(1, 1, 5).ok());
+  for (int server = 0; server < options.servers; ++server) {
+    rig.server(server).HoldAcknowledgements(true);
+  }
+  CountingReturn returned;
+  std::vector<float> gradient = IntegerGradient(rig.unit_specs[1], 0);
+  std::vector<int64_t> expected;
+  Add(gradient, expected);
+  ASSERT_TRUE(client->PushAsync(1, gradient, &returned).ok());
+  ASSERT_TRUE(returned.WaitFor(1));
+  std::fill(gradient.begin(), gradient.end(), 1e6F);  // ours again: must not reach the servers
+  auto early = client->Finish(absl::Milliseconds(20));
+  EXPECT_EQ(early.status().code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_THAT(std::string(Message(early.status())), HasSubstr("push of block.0 (partition"));
+  for (int server = 0; server < options.servers; ++server) {
+    rig.server(server).HoldAcknowledgements(false);
+  }
+  ASSERT_TRUE(client->Finish(absl::Seconds(10)).ok());
+  EXPECT_EQ(rig.Sum(1), expected);
+}
+
+TEST_P(PushTest, NeverMoreInFlightThanGranted) {
+  RigOptions options = Options();
+  options.slots = 2;
+  options.partition_bytes = 2048;
+  ClientRig rig(options);
+  auto client = *rig.NewClient({.push_timeout = absl::Milliseconds(100)});
+  rig.OpenAttempt(1, 1);
+  ASSERT_TRUE(client->BeginStep(1, 1, 5).ok());
+  for (int server = 0; server < options.servers; ++server) {
+    rig.server(server).HoldAcknowledgements(true);
+  }
+  const std::vector<float> gradient = IntegerGradient(rig.unit_specs[1], 0);
+  const absl::Status stuck = client->Push(1, gradient);  // far more partitions than slots
+  EXPECT_EQ(stuck.code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_THAT(std::string(Message(stuck)), HasSubstr("push block.0: no credit within 100ms"));
+  for (int server = 0; server < options.servers; ++server) {
+    EXPECT_LE(rig.server(server).most_in_flight(), 2);
+    rig.server(server).HoldAcknowledgements(false);
+  }
+  EXPECT_LE(client->statistics().most_in_flight, 2);
+  // A new attempt starts from nothing.
+  rig.OpenAttempt(1, 2);
+  ASSERT_TRUE(client->BeginStep(1, 2, 5).ok());
+  std::vector<int64_t> expected;
+  Add(gradient, expected);
+  ASSERT_TRUE(client->Push(1, gradient).ok());
+  ASSERT_TRUE(client->Finish(absl::Seconds(10)).ok());
+  EXPECT_EQ(rig.Sum(1), expected);
+}
+
+TEST_P(PushTest, RefusalsOfAnotherAttemptAreNamed) {
+  ClientRig rig(Options());
+  auto client = *rig.NewClient();
+  rig.OpenAttempt(1, 2);
+  ASSERT_TRUE(client->BeginStep(1, 1, 5).ok());
+  client->Push(1, IntegerGradient(rig.unit_specs[1], 0)).IgnoreError();
+  auto finished = client->Finish(absl::Seconds(10));
+  EXPECT_EQ(finished.status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(Message(finished.status())), HasSubstr("push of block.0 (partition"));
+  EXPECT_THAT(std::string(Message(finished.status())), HasSubstr("refused by server-"));
+  EXPECT_EQ(rig.pushes(), 0);
+  ASSERT_TRUE(client->BeginStep(1, 2, 5).ok());
+  EXPECT_TRUE(client->Push(1, IntegerGradient(rig.unit_specs[1], 0)).ok());
+  EXPECT_TRUE(client->Finish(absl::Seconds(10)).ok());
+}
+
+TEST_P(PushTest, AFencedClientStopsAtOnce) {
+  ClientRig rig(Options());
+  auto client = *rig.NewClient();
+  rig.OpenAttempt(1, 1);
+  ASSERT_TRUE(client->BeginStep(1, 1, 5).ok());
+  for (int server = 0; server < 3; ++server) {
+    rig.server(server).RefuseConnections(absl::PermissionDeniedError("fenced: lease over"));
+    rig.server(server).BreakConnections();
+  }
+  client->Push(1, IntegerGradient(rig.unit_specs[1], 0)).IgnoreError();
+  auto finished = client->Finish(absl::Seconds(10));
+  EXPECT_EQ(finished.status().code(), absl::StatusCode::kPermissionDenied);
+  EXPECT_THAT(std::string(Message(finished.status())), HasSubstr("fenced: lease over"));
+}
+
+TEST_P(PushTest, BrokenConnectionsCountNothingTwice) {
+  ClientRig rig(Options());
+  auto client = *rig.NewClient({.reconnect_delay = absl::Milliseconds(1)});
+  for (int64_t attempt = 1; attempt <= 5; ++attempt) {
+    rig.OpenAttempt(1, attempt);
+    ASSERT_TRUE(client->BeginStep(1, attempt, 5).ok());
+    std::vector<std::vector<int64_t>> expected(static_cast<size_t>(rig.units()));
+    for (int round = 0; round < 6; ++round) {
+      for (const plan::UnitSpec& unit : rig.unit_specs) {
+        const std::vector<float> gradient = IntegerGradient(unit, round);
+        const absl::Status pushed = client->Push(unit.index, gradient);
+        ASSERT_TRUE(pushed.ok()) << pushed;
+        Add(gradient, expected[static_cast<size_t>(unit.index)]);
+      }
+      rig.server(round % 3).BreakConnections();
+    }
+    auto counts = client->Finish(absl::Seconds(10));
+    ASSERT_TRUE(counts.ok()) << counts.status();
+    for (int unit = 0; unit < rig.units(); ++unit) {
+      ASSERT_EQ(rig.Sum(unit), expected[static_cast<size_t>(unit)]) << "attempt " << attempt;
+    }
+    for (int server = 0; server < 3; ++server) {
+      EXPECT_EQ((*counts)[static_cast<size_t>(server)], rig.server(server).pushes());
+    }
+  }
+  EXPECT_GT(client->statistics().reconnects, 0);
+}
+
+TEST_P(PushTest, ANewAttemptDropsWhatWaits) {
+  RigOptions options = Options();
+  options.slots = 1;
+  ClientRig rig(options);
+  auto client = *rig.NewClient();
+  rig.OpenAttempt(1, 1);
+  ASSERT_TRUE(client->BeginStep(1, 1, 5).ok());
+  for (int server = 0; server < 3; ++server) {
+    rig.server(server).HoldAcknowledgements(true);
+  }
+  CountingReturn returned;
+  std::vector<std::vector<float>> gradients;
+  for (const plan::UnitSpec& unit : rig.unit_specs) {
+    gradients.push_back(IntegerGradient(unit, 1));
+  }
+  for (const plan::UnitSpec& unit : rig.unit_specs) {
+    ASSERT_TRUE(
+        client->PushAsync(unit.index, gradients[static_cast<size_t>(unit.index)], &returned).ok());
+  }
+  ASSERT_TRUE(client->BeginStep(1, 2, 5).ok());
+  ASSERT_TRUE(returned.WaitFor(rig.units()));  // every gradient is its owner's again
+  rig.OpenAttempt(1, 2);
+  for (int server = 0; server < 3; ++server) {
+    rig.server(server).HoldAcknowledgements(false);
+  }
+  ASSERT_TRUE(client->Push(2, gradients[2]).ok());
+  ASSERT_TRUE(client->Finish(absl::Seconds(10)).ok());
+  EXPECT_EQ(rig.pushes(), static_cast<int64_t>(rig.layout.unit(2).partitions.size()));
+  std::vector<int64_t> expected;
+  Add(gradients[2], expected);
+  EXPECT_EQ(rig.Sum(2), expected);
+}
+
+INSTANTIATE_TEST_SUITE_P(Transports, PushTest, ::testing::ValuesIn(transport::TransportNames()),
+                         [](const auto& info) { return info.param; });
+
+}  // namespace
+}  // namespace shoal::client

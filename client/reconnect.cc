@@ -1,0 +1,151 @@
+// How connections are made, at the start and anew.
+#include <algorithm>
+
+#include "client/client_core.h"
+#include "common/logging.h"
+#include "common/status.h"
+
+namespace shoal::client {
+namespace {
+
+constexpr absl::Duration kLongestDelay = absl::Seconds(1);
+
+// Whether the same request may be answered otherwise later. A refusal (fenced, another generation)
+// may not.
+bool IsTransient(const absl::Status& status) {
+  switch (status.code()) {
+    case absl::StatusCode::kUnavailable:
+    case absl::StatusCode::kDeadlineExceeded:
+    case absl::StatusCode::kResourceExhausted:
+    case absl::StatusCode::kAborted:
+    case absl::StatusCode::kCancelled:
+      return true;
+    default:
+      return false;
+  }
+}
+
+}  // namespace
+
+absl::Duration ParameterClient::Core::Delay(int failures) {
+  const absl::Duration full =
+      std::min(options_.reconnect_delay * (1 << std::min(failures, 10)), kLongestDelay);
+  return full * (0.5 + random_.Uniform() / 2);
+}
+
+absl::StatusOr<std::unique_ptr<DataConnection>> ParameterClient::Core::ConnectFirst(
+    int server, absl::Time deadline) {
+  for (int failures = 0;; ++failures) {
+    const absl::Duration left = deadline - clock_.Now();
+    auto connection = handshake_->Connect(
+        server,
+        std::clamp(left, absl::Milliseconds(10), absl::Duration(options_.handshake_timeout)));
+    if (connection.ok() || !IsTransient(connection.status()) || clock_.Now() >= deadline) {
+      if (!connection.ok()) {
+        return Annotate(connection.status(), fmt::format("connect to {}", ServerName(server)));
+      }
+      return connection;
+    }
+    clock_.SleepFor(Delay(failures));
+  }
+}
+
+absl::Status ParameterClient::Core::Adopt(int server, std::unique_ptr<DataConnection> connection) {
+  if (connection->wire_type != wire_type_) {
+    return Internal("{} serves weights as {}, other servers as {}", ServerName(server),
+                    Name(connection->wire_type), Name(wire_type_));
+  }
+  if (!options_.read_only) {
+    SHOAL_RETURN_IF_ERROR(pushes_->Grant(server, *connection, transports_));
+  }
+  const size_t index = connection->transport;
+  Lane& lane = lanes_[index];
+  const uint64_t id = connection->connection->id();
+  ++statistics_.transports[index].connections;
+  if (index == 0) {
+    LogInfo("{}: connected over {}", ServerName(server), lane.transport->name());
+  } else {
+    ++statistics_.fallbacks;
+    LogWarning("{}: connected over {}, not {}: {}", ServerName(server), lane.transport->name(),
+               transports_[0]->name(), connection->reason);
+  }
+  Link& adopted = link(server);
+  adopted.connection = std::move(connection);
+  adopted.state = Link::State::kOpen;
+  adopted.last_scan = clock_.Now();
+  if (std::erase(lane.closed_early, id) > 0) {
+    adopted.state = Link::State::kConnecting;
+    adopted.error = Unavailable("the connection closed as soon as it was made");
+    pushes_->Requeue(server);
+    adopted.connection = nullptr;
+  }
+  if (!lane.thread.joinable()) {
+    lane.thread = std::thread([this, index] { RunLane(index); });
+  }
+  lane.queue->Wake();
+  return absl::OkStatus();
+}
+
+int ParameterClient::Core::LinkToConnect(absl::Time now, absl::Time* next) const {
+  for (size_t i = 0; i < links_.size(); ++i) {
+    if (links_[i].state == Link::State::kConnecting) {
+      if (links_[i].not_before <= now) {
+        return static_cast<int>(i);
+      }
+      *next = std::min(*next, links_[i].not_before);
+    }
+  }
+  return -1;
+}
+
+void ParameterClient::Core::RunConnector() {
+  while (true) {
+    int server = -1;
+    {
+      absl::MutexLock lock(&mutex_);
+      absl::Time next = clock_.Now() + absl::Seconds(1);
+      LinkToConnect(clock_.Now(), &next);
+      const auto work = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+        absl::Time unused = absl::InfiniteFuture();
+        server = LinkToConnect(clock_.Now(), &unused);
+        return stopping_ || server >= 0;
+      };
+      mutex_.AwaitWithTimeout(absl::Condition(&work), next - clock_.Now());
+      if (stopping_) {
+        return;
+      }
+    }
+    if (server >= 0) {
+      Reconnect(server);
+    }
+  }
+}
+
+void ParameterClient::Core::Reconnect(int server) {
+  auto connection = handshake_->Connect(server, options_.handshake_timeout);
+  absl::MutexLock lock(&mutex_);
+  ++statistics_.reconnects;
+  absl::Status status = connection.status();
+  if (connection.ok()) {
+    status = Adopt(server, *std::move(connection));
+    if (status.ok()) {
+      return;
+    }
+  }
+  Link& lost = link(server);
+  ++lost.failures;
+  if (IsTransient(status) && lost.failures < options_.max_reconnects) {
+    lost.not_before = clock_.Now() + Delay(lost.failures);
+    return;
+  }
+  lost.state = Link::State::kFailed;
+  lost.error = absl::Status(
+      status.code(),
+      fmt::format("{} is lost: the connection broke ({}) and could not be made anew "
+                  "in {} tries: {}",
+                  ServerName(server), Message(lost.error), lost.failures, Message(status)));
+  LogError("{}", Message(lost.error));
+  fetches_->FailServer(server, lost.error);
+}
+
+}  // namespace shoal::client

@@ -1,0 +1,21 @@
+// How the client library asks a server for a data connection: the seam between it and gRPC. A
+// program uses the one of client/grpc_connector.h, a test calls a server in its own process.
+#pragma once
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "proto/shoal.pb.h"
+
+namespace shoal::client {
+
+class ServerConnector {
+ public:
+  virtual ~ServerConnector() = default;
+  // ParameterServer.Connect at server `server` (index of the shard map). Called from one thread at
+  // a time; blocks for at most `timeout`.
+  virtual absl::StatusOr<proto::ConnectReply> Connect(int server,
+                                                      const proto::ConnectRequest& request,
+                                                      absl::Duration timeout) = 0;
+};
+
+}  // namespace shoal::client

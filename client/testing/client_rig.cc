@@ -1,0 +1,94 @@
+#include "client/testing/client_rig.h"
+
+#include "common/check.h"
+#include "transport/registry.h"
+
+namespace shoal::client {
+namespace {
+
+std::unique_ptr<transport::Transport> NewTransport(const std::string& name) {
+  auto made = transport::CreateTransport(name);
+  SHOAL_CHECK(made.ok());
+  return *std::move(made);
+}
+
+}  // namespace
+
+ClientRig::ClientRig(const RigOptions& rig_options, std::unique_ptr<transport::Transport> transport)
+    : options(rig_options),
+      unit_specs(plan::BuildUnits(*plan::NamedShape("tiny"))),
+      partitions(plan::BuildPartitions(unit_specs, options.partition_bytes)),
+      map(plan::PlaceShards(partitions, options.servers, options.generation)),
+      layout(*MakeLayout(unit_specs, partitions, map, options.servers)),
+      server_transport(NewTransport(options.transport)),
+      client_transport(transport != nullptr ? std::move(transport)
+                                            : NewTransport(options.transport)) {
+  std::vector<FakeServer*> all;
+  for (int i = 0; i < options.servers; ++i) {
+    servers.push_back(
+        std::make_unique<FakeServer>(FakeServer::Options{.index = i,
+                                                         .wire_type = options.wire_type,
+                                                         .gradient_type = options.gradient_type,
+                                                         .slots = options.slots},
+                                     &layout, server_transport.get()));
+    all.push_back(servers.back().get());
+  }
+  connector = std::make_unique<FakeServers>(all);
+}
+
+absl::StatusOr<std::unique_ptr<ParameterClient>> ClientRig::NewClient(ClientOptions with) {
+  with.incarnation = with.incarnation == 0 ? 77 : with.incarnation;
+  with.gradient_type = options.gradient_type;
+  return ParameterClient::Create(with, unit_specs, partitions, map, options.servers,
+                                 connector.get(), {client_transport.get()});
+}
+
+void ClientRig::Publish(int64_t version) {
+  for (auto& server : servers) {
+    server->Publish(version);
+  }
+}
+
+void ClientRig::OpenAttempt(int64_t step, int64_t attempt) {
+  for (auto& server : servers) {
+    server->OpenAttempt(step, attempt);
+  }
+}
+
+std::vector<int64_t> ClientRig::Sum(int unit) {
+  std::vector<int64_t> total(static_cast<size_t>(layout.unit(unit).count), 0);
+  for (auto& server : servers) {
+    const std::vector<int64_t> part = server->Sum(unit);
+    for (size_t i = 0; i < total.size(); ++i) {
+      total[i] += part[i];
+    }
+  }
+  return total;
+}
+
+int64_t ClientRig::pushes() {
+  int64_t total = 0;
+  for (auto& server : servers) {
+    total += server->pushes();
+  }
+  return total;
+}
+
+int64_t ClientRig::elements() const {
+  int64_t total = 0;
+  for (const plan::UnitSpec& unit : unit_specs) {
+    total += unit.count;
+  }
+  return total;
+}
+
+std::vector<float> IntegerGradient(const plan::UnitSpec& unit, int seed) {
+  std::vector<float> gradient(static_cast<size_t>(unit.count));
+  for (size_t i = 0; i < gradient.size(); ++i) {
+    gradient[i] =
+        static_cast<float>((static_cast<int64_t>(i) * 13 + unit.index * 7 + seed * 5) % 201 - 100);
+  }
+  return gradient;
+}
+
+}  // namespace shoal::client

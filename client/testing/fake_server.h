@@ -1,0 +1,116 @@
+// A parameter server small enough to be read at a glance, for tests of the client: weights that a
+// test publishes, pushes that are checked, counted once and added up as integers. It follows
+// transport/data_layout.h over any transport and runs on a thread of its own.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <set>
+#include <thread>
+#include <tuple>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "client/server_connector.h"
+#include "client/unit_layout.h"
+#include "common/dtype.h"
+#include "proto/shoal.pb.h"
+#include "transport/data_layout.h"
+#include "transport/transport.h"
+
+namespace shoal::client {
+
+class FakeServer {
+ public:
+  struct Options {
+    int index = 0;
+    DType wire_type = DType::kF32;
+    DType gradient_type = DType::kF32;
+    int64_t slots = 4;
+  };
+  // `layout` and `transport` must outlive it.
+  FakeServer(const Options& options, const Layout* layout, transport::Transport* transport);
+  ~FakeServer();
+
+  // Writes version `version` of every partition it holds: element i of a unit is
+  // Weight(version, unit, i).
+  void Publish(int64_t version);
+  // Marks the buffer of that version of one partition as being written, or done.
+  void SetWriting(int partition, int64_t version, bool writing);
+  static float Weight(int64_t version, int unit, int64_t element);
+
+  absl::StatusOr<proto::ConnectReply> Connect(const proto::ConnectRequest& request);
+  // Connect is refused with this from now on (OK: no more).
+  void RefuseConnections(const absl::Status& why);
+  // Closes the connections there are.
+  void BreakConnections();
+  // Pushes are taken but acknowledgements held back while set.
+  void HoldAcknowledgements(bool hold);
+  // Pushes of any other (step, attempt) are refused.
+  void OpenAttempt(int64_t step, int64_t attempt);
+
+  // The sum of all pushes of the attempt, over the unit's vector (only its own partitions are set).
+  std::vector<int64_t> Sum(int unit) const;
+  int64_t pushes() const;  // counted once each
+  int64_t duplicates() const;
+  int64_t most_in_flight() const;  // slots of one client with an unanswered push at a time
+
+ private:
+  struct Client {
+    uint64_t incarnation = 0;
+    std::shared_ptr<transport::Region> slots;
+    std::shared_ptr<transport::Region> answers;  // what is written from, one per slot
+    std::vector<uint64_t> answered;              // push ids, by slot
+    bool closed = false;
+    std::unique_ptr<transport::Connection> connection;
+  };
+
+  void Run();
+  void Look(Client& client, size_t slot) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  transport::PushAcknowledgement Apply(const Client& client, const transport::PushHeader& header,
+                                       const std::byte* payload)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  int64_t HeaderOffset(int partition) const;
+  int64_t BufferOffset(int partition, int64_t version) const;
+
+  const Options options_;
+  const Layout* const layout_;
+  transport::Transport* const transport_;
+  std::unique_ptr<transport::EventQueue> queue_;
+  std::shared_ptr<transport::Region> weights_;
+  std::vector<int64_t> offsets_;  // of headers in the weights region, by partition
+  int64_t slot_bytes_ = 0;
+
+  mutable absl::Mutex mutex_;
+  std::vector<std::unique_ptr<Client>> clients_ ABSL_GUARDED_BY(mutex_);
+  absl::Status refuse_ ABSL_GUARDED_BY(mutex_);
+  int64_t version_ ABSL_GUARDED_BY(mutex_) = 0;
+  bool hold_ ABSL_GUARDED_BY(mutex_) = false;
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  int64_t step_ ABSL_GUARDED_BY(mutex_) = 0;
+  int64_t attempt_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::set<std::tuple<uint64_t, int, int64_t>> applied_ ABSL_GUARDED_BY(mutex_);
+  std::vector<std::vector<int64_t>> sums_ ABSL_GUARDED_BY(mutex_);  // by partition
+  int64_t pushes_ ABSL_GUARDED_BY(mutex_) = 0;
+  int64_t duplicates_ ABSL_GUARDED_BY(mutex_) = 0;
+  int64_t most_in_flight_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::thread thread_;
+};
+
+// Several of them, reached in this process.
+class FakeServers : public ServerConnector {
+ public:
+  explicit FakeServers(std::vector<FakeServer*> servers) : servers_(std::move(servers)) {}
+  absl::StatusOr<proto::ConnectReply> Connect(int server, const proto::ConnectRequest& request,
+                                              absl::Duration /*timeout*/) override {
+    return servers_[static_cast<size_t>(server)]->Connect(request);
+  }
+
+ private:
+  std::vector<FakeServer*> servers_;
+};
+
+}  // namespace shoal::client

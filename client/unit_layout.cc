@@ -1,0 +1,53 @@
+#include "client/unit_layout.h"
+
+#include <algorithm>
+
+#include "common/check.h"
+#include "common/status.h"
+
+namespace shoal::client {
+
+int64_t Layout::largest_partition(int of_server) const {
+  int64_t largest = 0;
+  for (const plan::PartitionSpec& partition : partitions) {
+    if (server_of(partition.id) == of_server) {
+      largest = std::max(largest, partition.count);
+    }
+  }
+  return largest;
+}
+
+absl::StatusOr<Layout> MakeLayout(const std::vector<plan::UnitSpec>& units,
+                                  const std::vector<plan::PartitionSpec>& partitions,
+                                  const plan::ShardMap& map, int servers) {
+  if (map.servers.size() != partitions.size()) {
+    return InvalidArgument(
+        "the shard map has {} partitions, the job {}; do all processes run the same job?",
+        map.servers.size(), partitions.size());
+  }
+  Layout layout{.partitions = partitions, .servers = servers, .generation = map.generation};
+  for (const plan::UnitSpec& unit : units) {
+    layout.units.push_back({.name = unit.name, .count = unit.count});
+  }
+  for (const plan::PartitionSpec& partition : partitions) {
+    const std::vector<int>& holders = map.servers[static_cast<size_t>(partition.id)];
+    if (holders.empty() || holders.front() < 0 || holders.front() >= servers) {
+      return InvalidArgument("the shard map puts partition {} on no server of the {} there are",
+                             partition.id, servers);
+    }
+    const int server = holders.front();
+    layout.server.push_back(server);
+    SHOAL_CHECK(partition.unit >= 0 && static_cast<size_t>(partition.unit) < layout.units.size());
+    UnitLayout& unit = layout.units[static_cast<size_t>(partition.unit)];
+    unit.partitions.push_back(partition.id);
+    auto piece = std::find_if(unit.pieces.begin(), unit.pieces.end(),
+                              [&](const UnitPiece& p) { return p.server == server; });
+    if (piece == unit.pieces.end()) {
+      piece = unit.pieces.insert(piece, {.server = server});
+    }
+    piece->partitions.push_back(partition.id);
+  }
+  return layout;
+}
+
+}  // namespace shoal::client

@@ -1,0 +1,47 @@
+// Where each unit's vector lies: which of its partitions are at which server. Pure.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "plan/model_spec.h"
+#include "plan/partition.h"
+#include "plan/shard_map.h"
+
+namespace shoal::client {
+
+// What of a unit lies at one server.
+struct UnitPiece {
+  int server = 0;
+  std::vector<int> partitions;  // ascending
+};
+
+struct UnitLayout {
+  std::string name;             // "block.3"
+  int64_t count = 0;            // elements
+  std::vector<int> partitions;  // ascending, which is the order in the vector
+  std::vector<UnitPiece> pieces;
+};
+
+struct Layout {
+  std::vector<UnitLayout> units;
+  std::vector<plan::PartitionSpec> partitions;
+  std::vector<int> server;  // primary, by partition
+  int servers = 0;
+  int64_t generation = 0;
+
+  const plan::PartitionSpec& partition(int id) const { return partitions[static_cast<size_t>(id)]; }
+  const UnitLayout& unit(int index) const { return units[static_cast<size_t>(index)]; }
+  int server_of(int partition) const { return server[static_cast<size_t>(partition)]; }
+  int64_t largest_partition(int of_server) const;  // elements; 0 if it has none
+};
+
+// InvalidArgument where the shard map came from another set of partitions or names a server that is
+// not there: map and addresses come from the coordinator, units and partitions from the job.
+absl::StatusOr<Layout> MakeLayout(const std::vector<plan::UnitSpec>& units,
+                                  const std::vector<plan::PartitionSpec>& partitions,
+                                  const plan::ShardMap& map, int servers);
+
+}  // namespace shoal::client
