@@ -336,7 +336,7 @@ void AddService(TableBuilder& table) {
                 [](const YAML::Node& node, Job& job) {
                   return Assign(ParseByteCount(node, {kKiB, kGiB}), job.service.partition_bytes);
                 },
-            .print = [](const Job& job) { return std::to_string(job.service.partition_bytes); }})
+            .print = [](const Job& job) { return PrintBytes(job.service.partition_bytes); }})
       .Integer(
           "service.push_slots", [](Job & j) -> auto& { return j.service.push_slots; }, {1, 1024},
           "Pushes that one client may have in flight at one server.")

@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "common/bytes.h"
+#include "common/file.h"
 #include "common/random.h"
 #include "common/status.h"
 #include "gmock/gmock.h"
@@ -316,6 +317,14 @@ TEST(JobKeys, AreDescribed) {
   EXPECT_EQ(keys.at("model").default_value, "required");
   EXPECT_EQ(keys.at("train.beta2").default_value, "0.95");
   EXPECT_EQ(keys.at("cluster.coordinator").default_value, "none");
+}
+
+TEST(JobKeyTable, IsWhatTheDocumentationSays) {
+  const auto document = ReadFile(SHOAL_SOURCE_DIRECTORY "/docs/job-file.md");
+  ASSERT_TRUE(document.ok()) << Describe(document.status());
+  EXPECT_NE(document->find(JobKeyTable()), std::string::npos)
+      << "docs/job-file.md must contain this table:\n"
+      << JobKeyTable();
 }
 
 TEST(LearningRateAt, RisesAndFallsAsSaid) {

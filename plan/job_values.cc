@@ -141,6 +141,13 @@ absl::StatusOr<std::string> ParseAddress(const YAML::Node& node) {
 
 std::string PrintNumber(double value) { return fmt::format("{}", value); }
 
+std::string PrintBytes(int64_t bytes) {
+  if (bytes % kMiB == 0) {
+    return fmt::format("{}MiB", bytes / kMiB);
+  }
+  return bytes % kKiB == 0 ? fmt::format("{}KiB", bytes / kKiB) : std::to_string(bytes);
+}
+
 namespace {
 
 // Levenshtein's distance.
