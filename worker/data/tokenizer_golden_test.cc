@@ -39,7 +39,7 @@ TEST_P(TokenizerGoldenTest, AgreesWithHuggingFace) {
 
 INSTANTIATE_TEST_SUITE_P(Kinds, TokenizerGoldenTest,
                          ::testing::Values("gpt2", "gpt2_prefix_space", "qwen2", "llama3", "o200k",
-                                           "deepseek", "llama2", "metaspace", "added"),
+                                           "deepseek", "llama2", "metaspace", "added", "trained"),
                          [](const auto& info) { return std::string(info.param); });
 
 }  // namespace

@@ -2,7 +2,8 @@
 """Makes the tokenizer fixtures beside this file: small tokenizer.json files of every kind that Shoal reads, and what
 Hugging Face's tokenizers library (pip install tokenizers) makes of many texts with them.
 
-Run it in this folder. The files are committed, so that tests need no Python.
+Run it in this folder. trained.tokenizer.json is the exception: Shoal's own trainer made it (train_tokenizer.h),
+and only the library's ids for it are made here. The files are committed, so that tests need no Python.
 """
 import json
 import random
@@ -126,6 +127,7 @@ def make():
                       AddedToken("éé", normalized=True), AddedToken("Added", lstrip=True, normalized=True)])
     added.add_special_tokens([AddedToken("<|im_end|>", rstrip=True), AddedToken("<s>", lstrip=True)])
     out["added"] = added
+    out["trained"] = Tokenizer.from_file("trained.tokenizer.json")
     return out
 
 
@@ -140,8 +142,9 @@ def main():
         data = json.loads(tokenizer.to_str())
         if name != "llama3":  # older files have merges as strings
             data["model"]["merges"] = [" ".join(pair) for pair in data["model"]["merges"]]
-        with open(f"{name}.tokenizer.json", "w", encoding="utf-8") as file:
-            json.dump(data, file, ensure_ascii=False, separators=(",", ":"))
+        if name != "trained":
+            with open(f"{name}.tokenizer.json", "w", encoding="utf-8") as file:
+                json.dump(data, file, ensure_ascii=False, separators=(",", ":"))
         with open(f"{name}.expected.json", "w", encoding="utf-8") as file:
             json.dump(cases, file, ensure_ascii=False, separators=(",", ":"))
 
