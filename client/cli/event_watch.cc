@@ -48,6 +48,7 @@ absl::Status EventWatch::status() const {
 }
 
 bool EventWatch::HasEventOrEnd() const { return !events_.empty() || ended_; }
+bool EventWatch::EndedOrStop() const { return ended_ || stopping_; }
 bool EventWatch::HasRoomOrStop() const { return events_.size() < kMaximumQueued || stopping_; }
 
 bool EventWatch::Take(const proto::JobEvent& event) {
@@ -94,7 +95,8 @@ void EventWatch::Follow() {
         return;
       }
     }
-    clock_.SleepFor(kRetryInterval);
+    absl::MutexLock lock(&mutex_);
+    mutex_.AwaitWithTimeout(absl::Condition(this, &EventWatch::EndedOrStop), kRetryInterval);
   }
 }
 

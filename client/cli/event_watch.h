@@ -42,6 +42,7 @@ class EventWatch {
   void Follow();
   bool Take(const proto::JobEvent& event);
   bool HasEventOrEnd() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  bool EndedOrStop() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool HasRoomOrStop() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const std::shared_ptr<rpc::Channel> channel_;
