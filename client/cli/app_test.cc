@@ -15,8 +15,13 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
 const std::vector<std::vector<std::string>>& Verbs() {
-  static const std::vector<std::vector<std::string>> verbs = {
-      {"model", "init"}, {"model", "show"}, {"doctor"}};
+  static const std::vector<std::vector<std::string>> verbs = {{"model", "init"},
+                                                              {"model", "show"},
+                                                              {"checkpoint", "list"},
+                                                              {"checkpoint", "verify"},
+                                                              {"checkpoint", "export"},
+                                                              {"status"},
+                                                              {"doctor"}};
   return verbs;
 }
 

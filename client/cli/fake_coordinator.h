@@ -8,6 +8,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
 #include "common/status.h"
+#include "proto/rpc/channel.h"
 #include "proto/rpc/coordinator_service.h"
 
 namespace shoal::cli {

@@ -1,0 +1,78 @@
+#include "client/cli/status_verb.h"
+
+#include <memory>
+
+#include "common/status.h"
+#include "fmt/format.h"
+#include "nlohmann/json.hpp"
+#include "proto/rpc/coordinator_client.h"
+
+namespace shoal::cli {
+namespace {
+
+std::string_view RoleName(proto::Role role) {
+  return role == proto::ROLE_SERVER ? "server"
+                                    : (role == proto::ROLE_WORKER ? "worker" : "unknown");
+}
+
+}  // namespace
+
+absl::StatusOr<ExitCode> ShowStatus(const std::string& coordinator, const rpc::Token& token,
+                                    bool json, Streams& streams) {
+  rpc::CoordinatorClient client(rpc::Channel::Create(coordinator, token, "coordinator"));
+  SHOAL_ASSIGN_OR_RETURN(const proto::GetStatusReply status, client.GetStatus({}));
+  if (json) {
+    nlohmann::json members = nlohmann::json::array();
+    for (const proto::MemberStatus& member : status.members()) {
+      members.push_back({{"role", RoleName(member.role())},
+                         {"index", member.index()},
+                         {"host", member.host()},
+                         {"pid", member.pid()},
+                         {"address", member.address()},
+                         {"seconds_since_renewal", member.seconds_since_renewal()}});
+    }
+    PrintJson(streams.out, {{"event", "status"},
+                            {"state", status.state()},
+                            {"step", status.step()},
+                            {"total_steps", status.total_steps()},
+                            {"members", members}});
+    return ExitCode::kDone;
+  }
+  streams.out << fmt::format("{}, step {} of {}\n", status.state(), status.step(),
+                             status.total_steps());
+  Table table({{"member"},
+               {"host"},
+               {"pid", Table::Align::kRight},
+               {"address"},
+               {"last seen", Table::Align::kRight}});
+  for (const proto::MemberStatus& member : status.members()) {
+    table.Add({fmt::format("{} {}", RoleName(member.role()), member.index()),
+               MakePrintable(member.host()), std::to_string(member.pid()),
+               MakePrintable(member.address()),
+               FormatSeconds(member.seconds_since_renewal()) + " ago"});
+  }
+  if (status.members_size() > 0) {
+    streams.out << "\n" << table.Render(streams.out_terminal);
+  }
+  return ExitCode::kDone;
+}
+
+absl::StatusOr<ExitCode> RunStatus(const StatusOptions& options, Streams& streams) {
+  SHOAL_ASSIGN_OR_RETURN(const rpc::Token token, rpc::LoadToken(options.token_file));
+  return ShowStatus(options.coordinator, token, options.json, streams);
+}
+
+void AddStatus(CLI::App& app, VerbAction& action) {
+  auto options = std::make_shared<StatusOptions>();
+  CLI::App* verb = AddVerb(app, "status", "State and members of a running job",
+                           "shoal status --coordinator 127.0.0.1:7000 --token-file token");
+  verb->add_option("--coordinator", options->coordinator, "HOST:PORT")->required();
+  verb->add_option("--token-file", options->token_file,
+                   "File with the job's token (default: SHOAL_TOKEN)");
+  verb->add_flag("--json", options->json, "A JSON line instead of a table");
+  verb->callback([options, &action] {
+    action = [options](Streams& streams) { return RunStatus(*options, streams); };
+  });
+}
+
+}  // namespace shoal::cli
