@@ -15,6 +15,7 @@ namespace shoal::server {
 struct CompleteCheckpoint {
   int64_t step = 0;
   std::string path;
+  double loss = 0;  // of that step
 };
 
 // One per job. Calls may block on the disk; one at a time.
@@ -28,7 +29,7 @@ class CheckpointFiles {
   virtual absl::StatusOr<std::string> Create(int64_t step) = 0;
   // Everything but the manifest is there and synced: writes job.yaml and then the manifest, which
   // makes the checkpoint complete, and removes the oldest complete ones beyond `keep`.
-  virtual absl::Status Finish(int64_t step, const std::string& path,
+  virtual absl::Status Finish(const CompleteCheckpoint& checkpoint,
                               const std::vector<proto::CheckpointShard>& shards) = 0;
 };
 

@@ -115,12 +115,13 @@ absl::Status Coordinator::CheckOpen() const {
 absl::StatusOr<proto::SubmitJobReply> Coordinator::SubmitJob(
     const proto::SubmitJobRequest& request) {
   SHOAL_ASSIGN_OR_RETURN(LoadedJob job, loader_(request));
+  SHOAL_ASSIGN_OR_RETURN(std::optional<CompleteCheckpoint> newest, job.checkpoints->Newest());
   absl::MutexLock lock(&mutex_);
   SHOAL_RETURN_IF_ERROR(CheckOpen());
   if (interrupted_) {
     return Unavailable("the coordinator was told to end");
   }
-  auto reply = core_.Submit(std::move(job), request.resume());
+  auto reply = core_.Submit(std::move(job), std::move(newest), request.resume());
   Notice();
   return reply;
 }
@@ -221,13 +222,16 @@ absl::Status Coordinator::WatchJob(const proto::WatchJobRequest& request,
   return ended ? absl::OkStatus() : Unavailable("the coordinator is stopping");
 }
 
-bool Coordinator::Done() const {
-  return (core_.job_over() && !core_.has_members()) || (interrupted_ && !core_.has_job());
+bool Coordinator::Done(bool job_is_enough) const {
+  if (!core_.has_job()) {
+    return interrupted_;
+  }
+  return (interrupted_ || job_is_enough) && core_.job_over() && !core_.has_members();
 }
 
-void Coordinator::WaitUntilDone() {
+void Coordinator::WaitUntilDone(bool job_is_enough) {
   absl::MutexLock lock(&mutex_);
-  while (!stopping_ && !Done()) {
+  while (!stopping_ && !Done(job_is_enough)) {
     done_.Wait(&mutex_);
   }
   const absl::Time patience = absl::Now() + kWatcherPatience;

@@ -51,10 +51,10 @@ class Coordinator final : public rpc::CoordinatorHandler {
   absl::StatusOr<proto::NextStepReply> NextStep(const proto::NextStepRequest& request) override;
   absl::Status WatchJob(const proto::WatchJobRequest& request, rpc::EventStream& events) override;
 
-  // Blocks until the job is over, its members have left and its watchers have seen the end (or had
-  // some seconds to), or until Stop.
-  void WaitUntilDone();
-  // The job is to end with a checkpoint; without a job, WaitUntilDone returns.
+  // Blocks until Stop, or until the job is over, its members have left and its watchers have seen
+  // the end (or had some seconds to). Counts only after Interrupt, unless `job_is_enough`.
+  void WaitUntilDone(bool job_is_enough);
+  // The job is to end with a checkpoint, and the coordinator after it.
   void Interrupt(const std::string& reason);
   // Ends all waiting, threads and calls to servers. Idempotent.
   void Stop();
@@ -69,7 +69,7 @@ class Coordinator final : public rpc::CoordinatorHandler {
   void Notice() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status CheckOpen() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void RunTimer();
-  bool Done() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  bool Done(bool job_is_enough) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   template <typename Request, typename Reply>
   absl::StatusOr<std::optional<Reply>> WaitFor(

@@ -10,13 +10,13 @@ namespace shoal::server {
 CoordinatorCore::CoordinatorCore(const MembershipOptions& members, JobEnvironment environment)
     : members_(members), environment_(std::move(environment)) {}
 
-absl::StatusOr<proto::SubmitJobReply> CoordinatorCore::Submit(LoadedJob job, bool resume) {
+absl::StatusOr<proto::SubmitJobReply> CoordinatorCore::Submit(
+    LoadedJob job, std::optional<CompleteCheckpoint> newest, bool resume) {
   if (run_ != nullptr) {
     return FailedPrecondition(
         "this coordinator has a job already ({}); start another coordinator for another job",
         run_->state());
   }
-  SHOAL_ASSIGN_OR_RETURN(std::optional<CompleteCheckpoint> newest, job.checkpoints->Newest());
   if (newest.has_value() && !resume) {
     return FailedPrecondition(
         "{} is the checkpoint of an earlier run: go on from it with --resume, or name another "
@@ -29,6 +29,14 @@ absl::StatusOr<proto::SubmitJobReply> CoordinatorCore::Submit(LoadedJob job, boo
     SHOAL_RETURN_IF_ERROR(
         environment_.store.RecordCheckpoint({.step = newest->step, .path = newest->path}));
   }
+  // 0: those that are there, one at least.
+  const auto wanted = [this](int64_t count, proto::Role role) {
+    return std::max<int64_t>(
+        1, count > 0 ? count : static_cast<int64_t>(members_.members(role).size()));
+  };
+  wanted_servers_ = wanted(job.job.cluster.servers, proto::ROLE_SERVER);
+  wanted_workers_ = wanted(job.job.cluster.workers, proto::ROLE_WORKER);
+  job.shard_map = job.place_shards(static_cast<int>(wanted_servers_));
   members_.set_lease(absl::Seconds(job.job.cluster.lease_seconds));
   run_ = std::make_unique<JobRun>(std::move(job), std::move(newest), environment_);
   StartIfComplete();
@@ -41,17 +49,16 @@ void CoordinatorCore::StartIfComplete() {
   if (run_ == nullptr || !run_->waiting()) {
     return;
   }
-  const plan::ClusterOptions& wanted = run_->job().job.cluster;
   std::vector<Member> servers = members_.members(proto::ROLE_SERVER);
   std::vector<Member> workers = members_.members(proto::ROLE_WORKER);
-  const int64_t missing_servers = wanted.servers - static_cast<int64_t>(servers.size());
-  const int64_t missing_workers = wanted.workers - static_cast<int64_t>(workers.size());
+  const int64_t missing_servers = wanted_servers_ - static_cast<int64_t>(servers.size());
+  const int64_t missing_workers = wanted_workers_ - static_cast<int64_t>(workers.size());
   if (missing_servers > 0 || missing_workers > 0) {
     run_->WaitFor(std::max<int64_t>(missing_servers, 0), std::max<int64_t>(missing_workers, 0));
     return;
   }
-  servers.resize(static_cast<size_t>(wanted.servers));
-  workers.resize(static_cast<size_t>(wanted.workers));
+  servers.resize(static_cast<size_t>(wanted_servers_));
+  workers.resize(static_cast<size_t>(wanted_workers_));
   run_->Start(std::move(servers), std::move(workers));
 }
 

@@ -23,9 +23,12 @@ class CoordinatorCore {
  public:
   CoordinatorCore(const MembershipOptions& members, JobEnvironment environment);
 
-  // Starts as soon as enough members are there. FailedPrecondition when there is a job already, or
-  // when the checkpoint folder holds another run's checkpoints and `resume` was not asked for.
-  absl::StatusOr<proto::SubmitJobReply> Submit(LoadedJob job, bool resume);
+  // Starts as soon as enough members are there. `newest` is what the job's CheckpointFiles say.
+  // FailedPrecondition when there is a job already, or when the checkpoint folder holds another
+  // run's checkpoints and `resume` was not asked for.
+  absl::StatusOr<proto::SubmitJobReply> Submit(LoadedJob job,
+                                               std::optional<CompleteCheckpoint> newest,
+                                               bool resume);
   // FailedPrecondition without a job.
   absl::Status Stop(const std::string& reason);
   proto::GetStatusReply Status() const;
@@ -55,6 +58,8 @@ class CoordinatorCore {
 
   Membership members_;
   JobEnvironment environment_;
+  int64_t wanted_servers_ = 0;
+  int64_t wanted_workers_ = 0;
   std::unique_ptr<JobRun> run_;
 };
 

@@ -39,6 +39,7 @@ JobRun::JobRun(LoadedJob job, std::optional<CompleteCheckpoint> resume, JobEnvir
       environment_(std::move(environment)),
       submitted_(environment_.clock.Now()),
       version_(resume.has_value() ? resume->step : 0),
+      last_loss_(resume.has_value() ? resume->loss : 0),
       newest_checkpoint_(std::move(resume)) {}
 
 JobRun::~JobRun() = default;

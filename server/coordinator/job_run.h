@@ -46,6 +46,8 @@ struct LoadedJob {
   plan::Job job;
   std::string job_yaml;  // as submitted: what members get and checkpoints keep
   std::string token_file;
+  // For that many servers; the number is known once the job is submitted.
+  std::function<plan::ShardMap(int servers)> place_shards;
   plan::ShardMap shard_map;
   int64_t last_step = 0;  // the job is done after this one
   std::unique_ptr<StepSource> steps;
@@ -182,8 +184,7 @@ class JobRun {
 
   std::optional<CompleteCheckpoint> newest_checkpoint_;
   bool checkpoint_in_progress_ = false;
-  int64_t checkpoint_step_ = 0;
-  std::string checkpoint_path_;
+  CompleteCheckpoint checkpoint_;  // the one in progress
   absl::Time checkpoint_started_;
 };
 

@@ -25,9 +25,9 @@ void JobRun::AfterCommit() {
 
 void JobRun::BeginCheckpoint() {
   checkpoint_in_progress_ = true;
-  checkpoint_step_ = version_;
+  checkpoint_ = {.step = version_, .loss = last_loss_};
   checkpoint_started_ = environment_.clock.Now();
-  environment_.disk([this, step = checkpoint_step_] {
+  environment_.disk([this, step = checkpoint_.step] {
     auto path = job_.checkpoints->Create(step);
     environment_.post([this, path = std::move(path)] { OnCheckpointFolder(path); });
   });
@@ -41,10 +41,10 @@ void JobRun::OnCheckpointFolder(absl::StatusOr<std::string> path) {
     OnCheckpointDone(path.status());
     return;
   }
-  checkpoint_path_ = *std::move(path);
+  checkpoint_.path = *std::move(path);
   proto::WriteCheckpointRequest request;
-  request.set_version(checkpoint_step_);
-  request.set_directory(checkpoint_path_);
+  request.set_version(checkpoint_.step);
+  request.set_directory(checkpoint_.path);
   request.set_begin(true);
   CallAll<proto::WriteCheckpointRequest, proto::WriteCheckpointReply>(
       &ServerControl::WriteCheckpoint, [request](int) { return request; },
@@ -53,8 +53,8 @@ void JobRun::OnCheckpointFolder(absl::StatusOr<std::string> path) {
 
 void JobRun::OnPinned() {
   proto::WriteCheckpointRequest request;
-  request.set_version(checkpoint_step_);
-  request.set_directory(checkpoint_path_);
+  request.set_version(checkpoint_.step);
+  request.set_directory(checkpoint_.path);
   CallAll<proto::WriteCheckpointRequest, proto::WriteCheckpointReply>(
       &ServerControl::WriteCheckpoint, [request](int) { return request; },
       [this](const std::vector<proto::WriteCheckpointReply>& replies) {
@@ -70,11 +70,10 @@ void JobRun::OnShardsWritten(const std::vector<proto::WriteCheckpointReply>& rep
   for (const proto::WriteCheckpointReply& reply : replies) {
     shards.insert(shards.end(), reply.shards().begin(), reply.shards().end());
   }
-  environment_.disk(
-      [this, step = checkpoint_step_, path = checkpoint_path_, shards = std::move(shards)] {
-        const absl::Status status = job_.checkpoints->Finish(step, path, shards);
-        environment_.post([this, status] { OnCheckpointDone(status); });
-      });
+  environment_.disk([this, checkpoint = checkpoint_, shards = std::move(shards)] {
+    const absl::Status status = job_.checkpoints->Finish(checkpoint, shards);
+    environment_.post([this, status] { OnCheckpointDone(status); });
+  });
 }
 
 void JobRun::OnCheckpointDone(const absl::Status& status) {
@@ -83,20 +82,20 @@ void JobRun::OnCheckpointDone(const absl::Status& status) {
   }
   checkpoint_in_progress_ = false;
   if (!status.ok()) {
-    Fail(fmt::format("the checkpoint of step {} failed: {}", checkpoint_step_, Message(status)));
+    Fail(fmt::format("the checkpoint of step {} failed: {}", checkpoint_.step, Message(status)));
     return;
   }
-  newest_checkpoint_ = CompleteCheckpoint{.step = checkpoint_step_, .path = checkpoint_path_};
+  newest_checkpoint_ = checkpoint_;
   const absl::Time now = environment_.clock.Now();
   const double seconds = absl::ToDoubleSeconds(now - checkpoint_started_);
   environment_.metrics.checkpoint_duration.Observe(seconds);
   environment_.metrics.last_checkpoint_timestamp.Set(
       absl::ToDoubleSeconds(now - absl::UnixEpoch()));
-  Log(environment_.store.RecordCheckpoint({.step = checkpoint_step_, .path = checkpoint_path_}));
-  LogInfo("checkpoint of step {} is complete: {}", checkpoint_step_, checkpoint_path_);
+  Log(environment_.store.RecordCheckpoint({.step = checkpoint_.step, .path = checkpoint_.path}));
+  LogInfo("checkpoint of step {} is complete: {}", checkpoint_.step, checkpoint_.path);
   proto::JobEvent event;
-  event.mutable_checkpoint()->set_step(checkpoint_step_);
-  event.mutable_checkpoint()->set_path(checkpoint_path_);
+  event.mutable_checkpoint()->set_step(checkpoint_.step);
+  event.mutable_checkpoint()->set_path(checkpoint_.path);
   event.mutable_checkpoint()->set_seconds(seconds);
   environment_.events.Append(std::move(event));
   if (phase_ == Phase::kFinishing) {

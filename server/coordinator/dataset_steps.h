@@ -1,0 +1,33 @@
+// Steps from a token file: the walk over the dataset, packed and balanced by cost.
+#pragma once
+
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "formats/token_file.h"
+#include "plan/cost_model.h"
+#include "plan/job.h"
+#include "server/coordinator/step_source.h"
+
+namespace shoal::server {
+
+class DatasetSteps final : public StepSource {
+ public:
+  // InvalidArgument if the file has no sample.
+  static absl::StatusOr<std::unique_ptr<DatasetSteps>> Create(
+      const plan::Job& job, plan::SequenceCost cost, std::unique_ptr<formats::TokenFile> file);
+
+  absl::StatusOr<plan::StepPlan> Plan(int64_t step, int workers) const override;
+  double LearningRate(int64_t step) const override;
+
+ private:
+  DatasetSteps(const plan::Job& job, plan::SequenceCost cost,
+               std::unique_ptr<formats::TokenFile> file);
+
+  const plan::DataOptions data_;
+  const plan::TrainOptions train_;
+  const plan::SequenceCost cost_;
+  const std::unique_ptr<formats::TokenFile> file_;
+};
+
+}  // namespace shoal::server
