@@ -1,0 +1,105 @@
+#include "worker/model/block.h"
+
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "worker/model/forward.h"
+#include "worker/model/testing.h"
+
+namespace shoal::worker {
+namespace {
+
+using testing_model::FullSpec;
+using testing_model::RandomBatch;
+using testing_model::RandomWeights;
+
+// Two blocks; the gradient of each block's B is kept, so that W can come at any later time.
+struct TwoBlocks {
+  BlockActivations activations[2];
+  BlockGradients gradients[2];
+  Matrix out, d_out, d_middle, d_in;
+};
+
+class BlockTest : public testing::TestWithParam<DType> {};
+
+// W right after each B (as RunMicrobatch does) or after all of them, in the opposite order: the
+// same bits.
+TEST_P(BlockTest, WeightGradientsMayComeLate) {
+  const plan::ModelSpec spec = FullSpec();
+  const DType compute = GetParam();
+  const auto model = *Transformer::Create(spec, {.compute = compute, .threads = 2});
+  MemoryUnitSource weights = RandomWeights(model->units(), compute, 1);
+  const PackedBatch batch = RandomBatch(spec, {20, 13, 31}, 2);
+  std::vector<std::vector<std::byte>> results;
+  for (const bool late : {false, true}) {
+    Workspace workspace(model->device());
+    const PreparedMicrobatch microbatch = *Prepare(*model, batch, true);
+    const int64_t rows = microbatch.memory.rows;
+    const TwoBlocks two = *workspace.Fill([&](Carver& carver) {
+      TwoBlocks t;
+      for (int i = 0; i < 2; ++i) {
+        t.activations[i] = BlockActivations::Carve(carver, spec, compute, rows);
+        t.gradients[i] = BlockGradients::Carve(carver, spec, compute, rows);
+      }
+      for (Matrix* matrix : {&t.out, &t.d_out, &t.d_middle, &t.d_in}) {
+        *matrix = carver.TakeMatrix(compute, rows, spec.hidden);
+      }
+      return t;
+    });
+    Ops& ops = model->ops();
+    const HeldUnit embedding = *HeldUnit::Get(*model, weights, 0);
+    const HeldUnit first = *HeldUnit::Get(*model, weights, 1);
+    const HeldUnit second = *HeldUnit::Get(*model, weights, 2);
+    ops.EmbeddingForward(microbatch.memory.tokens, batch.token_count(),
+                         embedding.matrix(0, spec.vocabulary, spec.hidden),
+                         two.activations[0].input);
+    BlockForward(ops, first.block(*model), microbatch.sequences, two.activations[0],
+                 two.activations[1].input);
+    BlockForward(ops, second.block(*model), microbatch.sequences, two.activations[1], two.out);
+
+    BlockGradients g0 = two.gradients[0];
+    BlockGradients g1 = two.gradients[1];
+    g1.output = two.out;  // d(|out|^2 / 2)
+    g0.output = two.d_middle;
+    MemoryGradientSink sink(model->units());
+    const auto weight_gradient = [&](int block, const BlockGradients& g) {
+      float* const accumulator = sink.Accumulator(block + 1)->data();
+      BlockBackwardWeights(ops, spec, model->layout(), two.activations[block], g, accumulator);
+    };
+    BlockBackwardInput(ops, second.block(*model), microbatch.sequences, two.activations[1], g1,
+                       two.d_middle);
+    if (!late) {
+      weight_gradient(1, g1);
+    }
+    BlockBackwardInput(ops, first.block(*model), microbatch.sequences, two.activations[0], g0,
+                       two.d_in);
+    weight_gradient(0, g0);
+    if (late) {
+      weight_gradient(1, g1);
+    }
+    ASSERT_TRUE(ops.Finish().ok());
+    std::vector<std::byte>& result = results.emplace_back();
+    const auto append = [&](const void* data, int64_t bytes) {
+      const auto* begin = static_cast<const std::byte*>(data);
+      result.insert(result.end(), begin, begin + bytes);
+    };
+    append(two.d_in.data, rows * spec.hidden * SizeOf(compute));
+    for (const int unit : {1, 2}) {
+      append(sink.gradient(unit).data(), static_cast<int64_t>(sink.gradient(unit).size_bytes()));
+    }
+  }
+  EXPECT_EQ(results[0], results[1]);
+}
+
+INSTANTIATE_TEST_SUITE_P(Types, BlockTest, testing::Values(DType::kF32, DType::kBF16));
+
+TEST(BlockLayout, RefusesMatricesWithPaddingBetweenThem) {
+  plan::ModelSpec spec = testing_model::SmallSpec();
+  EXPECT_TRUE(ValidateLayout(spec).ok());
+  spec.hidden = 2;
+  spec.intermediate = 3;
+  EXPECT_EQ(ValidateLayout(spec).code(), absl::StatusCode::kInvalidArgument);
+}
+
+}  // namespace
+}  // namespace shoal::worker

@@ -1,0 +1,82 @@
+#include "worker/model/generate.h"
+
+#include <algorithm>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "worker/model/testing.h"
+
+namespace shoal::worker {
+namespace {
+
+using testing_model::FullSpec;
+using testing_model::RandomWeights;
+using testing_model::SmallSpec;
+
+class GenerateTest : public testing::Test {
+ protected:
+  explicit GenerateTest(const plan::ModelSpec& spec = FullSpec())
+      : model_(*Transformer::Create(spec, {.threads = 2})),
+        weights_(RandomWeights(model_->units(), DType::kF32, 1)) {}
+
+  const std::vector<int32_t> prompt_ = {1, 7, 3};
+  std::unique_ptr<Transformer> model_;
+  MemoryUnitSource weights_;
+};
+
+// The cache gives what running all of the text again for each token gives.
+TEST_F(GenerateTest, GreedyIsTheLargestLogitOfTheWholeText) {
+  const auto tokens = Generate(*model_, weights_, prompt_, {.max_new_tokens = 12});
+  ASSERT_TRUE(tokens.ok()) << tokens.status().message();
+  std::vector<int32_t> text = prompt_;
+  for (const int32_t token : *tokens) {
+    PackedBatch batch;
+    batch.AppendNextToken(text);
+    const int32_t last[] = {static_cast<int32_t>(text.size()) - 1};
+    const std::vector<float> logits = *ComputeLogits(*model_, batch, last, weights_);
+    EXPECT_EQ(token, std::max_element(logits.begin(), logits.end()) - logits.begin());
+    text.push_back(token);
+  }
+  EXPECT_EQ(text.size(), 15u);
+  EXPECT_EQ(weights_.held(), 0);
+}
+
+TEST_F(GenerateTest, TheSeedDecides) {
+  const auto sample = [&](uint64_t seed) {
+    return *Generate(*model_, weights_, prompt_,
+                     {.max_new_tokens = 30, .temperature = 1.5, .seed = seed});
+  };
+  EXPECT_EQ(sample(1), sample(1));
+  EXPECT_NE(sample(1), sample(2));
+}
+
+TEST_F(GenerateTest, StopsAndTells) {
+  const std::vector<int32_t> all = *Generate(*model_, weights_, prompt_, {.max_new_tokens = 5});
+  std::vector<int32_t> told;
+  const std::vector<int32_t> stopped =
+      *Generate(*model_, weights_, prompt_,
+                {.max_new_tokens = 5, .stop_tokens = {all[2]}, .on_token = [&](int32_t token) {
+                   told.push_back(token);
+                 }});
+  EXPECT_EQ(stopped, told);
+  EXPECT_EQ(stopped.back(), all[2]);
+  EXPECT_LE(stopped.size(), 3u);
+}
+
+TEST_F(GenerateTest, EndsAtTheModelsLength) {
+  const std::vector<int32_t> prompt(static_cast<size_t>(model_->spec().max_positions) - 4, 1);
+  EXPECT_EQ(Generate(*model_, weights_, prompt, {.max_new_tokens = 100})->size(), 4u);
+  const std::vector<int32_t> full(static_cast<size_t>(model_->spec().max_positions), 1);
+  EXPECT_EQ(Generate(*model_, weights_, full, {}).status().code(), absl::StatusCode::kOutOfRange);
+}
+
+TEST_F(GenerateTest, RefusesBadPrompts) {
+  EXPECT_EQ(Generate(*model_, weights_, {}, {}).status().code(),
+            absl::StatusCode::kInvalidArgument);
+  const int32_t outside[] = {99};
+  EXPECT_EQ(Generate(*model_, weights_, outside, {}).status().code(),
+            absl::StatusCode::kInvalidArgument);
+}
+
+}  // namespace
+}  // namespace shoal::worker

@@ -1,0 +1,270 @@
+#include "worker/model/runner.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "worker/model/forward.h"
+#include "worker/model/testing.h"
+
+namespace shoal::worker {
+namespace {
+
+using testing_model::FullSpec;
+using testing_model::RandomBatch;
+using testing_model::RandomWeights;
+using testing_model::SmallSpec;
+
+std::unique_ptr<Transformer> MakeModel(const plan::ModelSpec& spec, DType compute = DType::kF32,
+                                       int threads = 2) {
+  return *Transformer::Create(spec, {.compute = compute, .threads = threads});
+}
+
+double LengthOf(std::span<const float> values) {
+  double squares = 0;
+  for (const double value : values) {
+    squares += value * value;
+  }
+  return std::sqrt(squares);
+}
+
+std::span<const float> Part(std::span<const float> unit, const plan::TensorSpec& tensor) {
+  return unit.subspan(static_cast<size_t>(tensor.offset), static_cast<size_t>(tensor.count()));
+}
+
+// Moving one tensor along its own gradient must change the loss by the gradient's length.
+void CheckEveryTensor(const plan::ModelSpec& spec) {
+  const auto model = MakeModel(spec);
+  MemoryUnitSource weights = RandomWeights(model->units(), DType::kF32, 3);
+  MemoryGradientSink sink(model->units());
+  const PackedBatch batch = RandomBatch(spec, {17, 1, 30}, 4, /*masked=*/true);
+  ASSERT_TRUE(RunMicrobatch(*model, batch, 1.0, weights, sink).ok());
+  for (const plan::UnitSpec& unit : model->units()) {
+    for (const plan::TensorSpec& tensor : unit.tensors) {
+      const std::span<const float> gradient = Part(sink.gradient(unit.index), tensor);
+      const double length = LengthOf(gradient);
+      // A bias on k shifts all scores of a query alike (up to rotation): its gradient is small, and
+      // so is the check's worth.
+      ASSERT_GT(length, 0) << tensor.name;
+      const std::span<float> values =
+          weights.weights(unit.index)
+              .subspan(static_cast<size_t>(tensor.offset), static_cast<size_t>(tensor.count()));
+      const std::vector<float> before(values.begin(), values.end());
+      double losses[2];
+      const double step = 0.01;
+      for (const int side : {0, 1}) {
+        for (size_t i = 0; i < values.size(); ++i) {
+          values[i] =
+              before[i] + static_cast<float>((side == 0 ? step : -step) * gradient[i] / length);
+        }
+        losses[side] = EvaluateLoss(*model, batch, weights)->loss_sum;
+      }
+      std::copy(before.begin(), before.end(), values.begin());
+      EXPECT_NEAR((losses[0] - losses[1]) / (2 * step), length, 0.01 * length + 0.01)
+          << tensor.name;
+    }
+  }
+}
+
+TEST(RunMicrobatch, EveryTensorsGradientAgreesWithFiniteDifferences) {
+  CheckEveryTensor(SmallSpec());
+  CheckEveryTensor(FullSpec());
+}
+
+TEST(RunMicrobatch, PackedEqualsEachSampleAlone) {
+  for (const plan::ModelSpec& spec : {SmallSpec(), FullSpec()}) {
+    const auto model = MakeModel(spec);
+    MemoryUnitSource weights = RandomWeights(model->units(), DType::kF32, 5);
+    const PackedBatch packed = RandomBatch(spec, {40, 7, 90, 1, 25}, 6, /*masked=*/true);
+    MemoryGradientSink together(model->units());
+    MemoryGradientSink apart(model->units());
+    const MicrobatchResult result = *RunMicrobatch(*model, packed, 0.125, weights, together);
+    double loss = 0;
+    for (size_t s = 0; s + 1 < packed.cu_seqlens.size(); ++s) {
+      const auto begin = static_cast<size_t>(packed.cu_seqlens[s]);
+      const auto length = static_cast<size_t>(packed.cu_seqlens[s + 1]) - begin;
+      PackedBatch alone;
+      alone.Append(std::span(packed.tokens).subspan(begin, length),
+                   std::span(packed.labels).subspan(begin, length));
+      loss += RunMicrobatch(*model, alone, 0.125, weights, apart)->loss_sum;
+    }
+    EXPECT_NEAR(loss / result.loss_sum, 1.0, 1e-6);
+    for (const plan::UnitSpec& unit : model->units()) {
+      const auto a = together.gradient(unit.index);
+      const auto b = apart.gradient(unit.index);
+      double error = 0;
+      for (size_t i = 0; i < a.size(); ++i) {
+        error = std::max(error, std::abs(static_cast<double>(a[i]) - static_cast<double>(b[i])));
+      }
+      EXPECT_LT(error, 1e-5 * LengthOf(a)) << unit.name;
+    }
+  }
+}
+
+TEST(RunMicrobatch, Bf16IsCloseToFp32) {
+  const plan::ModelSpec spec = FullSpec();
+  const auto exact = MakeModel(spec);
+  const auto model = MakeModel(spec, DType::kBF16);
+  MemoryUnitSource exact_weights = RandomWeights(model->units(), DType::kF32, 7);
+  MemoryUnitSource weights = RandomWeights(model->units(), DType::kBF16, 7);
+  const PackedBatch batch = RandomBatch(spec, {60, 40}, 8);
+  MemoryGradientSink exact_sink(model->units());
+  MemoryGradientSink sink(model->units());
+  const double expected = RunMicrobatch(*exact, batch, 1.0, exact_weights, exact_sink)->loss_sum;
+  EXPECT_NEAR(RunMicrobatch(*model, batch, 1.0, weights, sink)->loss_sum / expected, 1.0, 0.01);
+  for (const plan::UnitSpec& unit : model->units()) {
+    const auto a = exact_sink.gradient(unit.index);
+    const auto b = sink.gradient(unit.index);
+    double dot = 0;
+    for (size_t i = 0; i < a.size(); ++i) {
+      dot += static_cast<double>(a[i]) * static_cast<double>(b[i]);
+    }
+    EXPECT_GT(dot / (LengthOf(a) * LengthOf(b)), 0.995) << unit.name;
+  }
+}
+
+TEST(RunMicrobatch, SameBitsEveryTime) {
+  for (const DType compute : {DType::kF32, DType::kBF16}) {
+    const plan::ModelSpec spec = SmallSpec();
+    const PackedBatch batch = RandomBatch(spec, {100, 50, 200}, 9);
+    std::vector<std::vector<float>> gradients;
+    for (int round = 0; round < 3; ++round) {
+      const auto model = MakeModel(spec, compute, 3);
+      MemoryUnitSource weights = RandomWeights(model->units(), compute, 10);
+      MemoryGradientSink sink(model->units());
+      ASSERT_TRUE(RunMicrobatch(*model, batch, 1.0, weights, sink).ok());
+      std::vector<float>& all = gradients.emplace_back();
+      for (const plan::UnitSpec& unit : model->units()) {
+        all.insert(all.end(), sink.gradient(unit.index).begin(), sink.gradient(unit.index).end());
+      }
+      EXPECT_EQ(std::memcmp(all.data(), gradients[0].data(), all.size() * sizeof(float)), 0);
+    }
+  }
+}
+
+TEST(RunMicrobatch, GoesThroughTheUnitsInOrderAndReleasesThem) {
+  for (const bool tied : {true, false}) {
+    const plan::ModelSpec spec = SmallSpec(tied);
+    const auto model = MakeModel(spec);
+    MemoryUnitSource weights = RandomWeights(model->units(), DType::kF32, 11);
+    MemoryGradientSink sink(model->units());
+    ASSERT_TRUE(RunMicrobatch(*model, RandomBatch(spec, {9}, 12), 1.0, weights, sink).ok());
+    EXPECT_THAT(sink.done(), testing::ElementsAre(3, 2, 1, 0));
+    EXPECT_EQ(weights.held(), 0);
+  }
+}
+
+TEST(RunMicrobatch, GradientsAreAdded) {
+  const plan::ModelSpec spec = SmallSpec();
+  const auto model = MakeModel(spec);
+  MemoryUnitSource weights = RandomWeights(model->units(), DType::kF32, 13);
+  MemoryGradientSink once(model->units());
+  MemoryGradientSink twice(model->units());
+  const PackedBatch batch = RandomBatch(spec, {33}, 14);
+  ASSERT_TRUE(RunMicrobatch(*model, batch, 1.0, weights, once).ok());
+  ASSERT_TRUE(RunMicrobatch(*model, batch, 0.5, weights, twice).ok());
+  ASSERT_TRUE(RunMicrobatch(*model, batch, 0.5, weights, twice).ok());
+  for (const plan::UnitSpec& unit : model->units()) {
+    for (size_t i = 0; i < once.gradient(unit.index).size(); ++i) {
+      ASSERT_NEAR(once.gradient(unit.index)[i], twice.gradient(unit.index)[i], 1e-4);
+    }
+  }
+}
+
+TEST(RunMicrobatch, NoTargetsGiveNoLossAndNoGradient) {
+  const plan::ModelSpec spec = FullSpec();
+  const auto model = MakeModel(spec);
+  MemoryUnitSource weights = RandomWeights(model->units(), DType::kF32, 15);
+  MemoryGradientSink sink(model->units());
+  PackedBatch batch = RandomBatch(spec, {12}, 16);
+  std::fill(batch.labels.begin(), batch.labels.end(), formats::kIgnoredLabel);
+  const MicrobatchResult result = *RunMicrobatch(*model, batch, 1.0, weights, sink);
+  EXPECT_EQ(result.loss_sum, 0.0);
+  EXPECT_EQ(result.targets, 0);
+  EXPECT_EQ(result.tokens, 12);
+  for (const plan::UnitSpec& unit : model->units()) {
+    EXPECT_EQ(LengthOf(sink.gradient(unit.index)), 0.0);
+  }
+}
+
+TEST(RunMicrobatch, MemoryIsWhatPlanningCountsAndDoesNotGrow) {
+  const plan::ModelSpec spec = SmallSpec();
+  const auto model = MakeModel(spec);
+  MemoryUnitSource weights = RandomWeights(model->units(), DType::kF32, 17);
+  MemoryGradientSink sink(model->units());
+  for (const int64_t length : {200, 30, 200, 1}) {
+    ASSERT_TRUE(RunMicrobatch(*model, RandomBatch(spec, {length}, 18), 1.0, weights, sink).ok());
+    EXPECT_LE(model->device().allocated_bytes(),
+              MicrobatchBytes(spec, DType::kF32, 200, /*training=*/true));
+  }
+}
+
+TEST(RunMicrobatch, RefusesABudgetThatDoesNotSuffice) {
+  const plan::ModelSpec spec = SmallSpec();
+  const auto model = *Transformer::Create(spec, {.threads = 1, .memory_budget_bytes = 100000});
+  MemoryUnitSource weights = RandomWeights(model->units(), DType::kF32, 19);
+  MemoryGradientSink sink(model->units());
+  EXPECT_EQ(RunMicrobatch(*model, RandomBatch(spec, {250}, 20), 1.0, weights, sink).status().code(),
+            absl::StatusCode::kResourceExhausted);
+}
+
+TEST(RunMicrobatch, RefusesWeightsOfAnotherType) {
+  const plan::ModelSpec spec = SmallSpec();
+  const auto model = MakeModel(spec, DType::kBF16);
+  MemoryUnitSource weights = RandomWeights(model->units(), DType::kF32, 21);
+  MemoryGradientSink sink(model->units());
+  const auto result = RunMicrobatch(*model, RandomBatch(spec, {5}, 22), 1.0, weights, sink);
+  EXPECT_THAT(std::string(result.status().message()), testing::HasSubstr("embedding"));
+  EXPECT_EQ(weights.held(), 0);
+}
+
+// A source that fails at its n-th Get.
+class FailingSource : public UnitSource {
+ public:
+  FailingSource(MemoryUnitSource& inner, int gets) : inner_(inner), gets_(gets) {}
+  absl::StatusOr<WeightsView> Get(int unit) override {
+    if (gets_-- == 0) {
+      return absl::UnavailableError("lost");
+    }
+    return inner_.Get(unit);
+  }
+  void Release(int unit) override { inner_.Release(unit); }
+
+ private:
+  MemoryUnitSource& inner_;
+  int gets_;
+};
+
+TEST(RunMicrobatch, PassesOnTheSourcesErrorsAndHoldsNothing) {
+  const plan::ModelSpec spec = SmallSpec();
+  const auto model = MakeModel(spec);
+  MemoryUnitSource weights = RandomWeights(model->units(), DType::kF32, 23);
+  MemoryGradientSink sink(model->units());
+  for (int gets = 0; gets < 7; ++gets) {  // embedding, two blocks, head and tied matrix, two blocks
+    FailingSource source(weights, gets);
+    EXPECT_EQ(RunMicrobatch(*model, RandomBatch(spec, {5}, 24), 1.0, source, sink).status().code(),
+              absl::StatusCode::kUnavailable);
+    EXPECT_EQ(weights.held(), 0);
+  }
+  FailingSource source(weights, 7);
+  EXPECT_TRUE(RunMicrobatch(*model, RandomBatch(spec, {5}, 24), 1.0, source, sink).ok());
+}
+
+TEST(EvaluateLoss, IsTheLossOfTraining) {
+  for (const DType compute : {DType::kF32, DType::kBF16}) {
+    const plan::ModelSpec spec = FullSpec();
+    const auto model = MakeModel(spec, compute);
+    MemoryUnitSource weights = RandomWeights(model->units(), compute, 25);
+    MemoryGradientSink sink(model->units());
+    const PackedBatch batch = RandomBatch(spec, {80, 30}, 26, /*masked=*/true);
+    const MicrobatchResult trained = *RunMicrobatch(*model, batch, 1.0, weights, sink);
+    const MicrobatchResult evaluated = *EvaluateLoss(*model, batch, weights);
+    EXPECT_EQ(trained.loss_sum, evaluated.loss_sum);
+    EXPECT_EQ(trained.targets, evaluated.targets);
+  }
+}
+
+}  // namespace
+}  // namespace shoal::worker

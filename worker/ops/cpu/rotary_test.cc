@@ -1,0 +1,89 @@
+#include "worker/ops/cpu/rotary.h"
+
+#include <cmath>
+#include <numbers>
+
+#include "gtest/gtest.h"
+#include "worker/ops/rotary_table.h"
+#include "worker/ops/testing/oracle.h"
+
+namespace shoal::worker {
+namespace {
+
+using oracle::CpuFixture;
+using oracle::Doubles;
+using oracle::Tensor;
+
+plan::ModelSpec Spec() {
+  plan::ModelSpec spec;
+  spec.head_dim = 8;
+  spec.rope_theta = 10000;
+  return spec;
+}
+
+TEST(Rotary, TurnsHalvesOfEachHead) {
+  Random random(7);
+  CpuFixture cpu;
+  RotaryTable table(Spec());
+  table.Reserve(100);
+  Tensor x = Tensor::Normal(DType::kF32, 3, 24, random);
+  const Doubles before = x.doubles();
+  const int32_t positions[] = {0, 5, 99};
+  cpu.ops->RotaryForward(x.view(), 2, 8, positions, table.cosines(), table.sines());
+  const Doubles after = x.doubles();
+  for (size_t t = 0; t < 3; ++t) {
+    for (size_t head = 0; head < 3; ++head) {
+      for (size_t j = 0; j < 4; ++j) {
+        const size_t first = t * 24 + head * 8 + j;
+        const double angle =
+            head < 2 ? positions[t] * std::pow(10000.0, -2.0 * static_cast<double>(j) / 8) : 0;
+        EXPECT_NEAR(after[first],
+                    before[first] * std::cos(angle) - before[first + 4] * std::sin(angle), 1e-5);
+        EXPECT_NEAR(after[first + 4],
+                    before[first + 4] * std::cos(angle) + before[first] * std::sin(angle), 1e-5);
+      }
+    }
+  }
+}
+
+// A rotation's gradient is the rotation back: backward undoes forward.
+TEST(Rotary, BackwardIsTheInverse) {
+  for (const DType dtype : {DType::kF32, DType::kBF16}) {
+    Random random(8);
+    CpuFixture cpu;
+    RotaryTable table(Spec());
+    table.Reserve(64);
+    Tensor x = Tensor::Normal(dtype, 64, 32, random);
+    const Doubles before = x.doubles();
+    std::vector<int32_t> positions(64);
+    for (int32_t& position : positions) {
+      position = static_cast<int32_t>(random.Below(64));
+    }
+    cpu.ops->RotaryForward(x.view(), 4, 8, positions.data(), table.cosines(), table.sines());
+    cpu.ops->RotaryBackward(x.view(), 4, 8, positions.data(), table.cosines(), table.sines());
+    oracle::ExpectClose(x.doubles(), before, oracle::Tolerance(dtype), "rotated there and back");
+  }
+}
+
+TEST(RotaryFrequencies, Llama3ScalesSlowOnesAlone) {
+  plan::ModelSpec spec = Spec();
+  spec.head_dim = 128;
+  spec.rope_theta = 500000;
+  const std::vector<double> plain = RotaryFrequencies(spec);
+  spec.rope_scaling = plan::RopeScaling{};
+  const std::vector<double> scaled = RotaryFrequencies(spec);
+  for (size_t j = 0; j < plain.size(); ++j) {
+    const double wavelength = 2 * std::numbers::pi / plain[j];
+    if (wavelength < 8192.0 / 4) {
+      EXPECT_EQ(scaled[j], plain[j]);
+    } else if (wavelength > 8192.0) {
+      EXPECT_DOUBLE_EQ(scaled[j], plain[j] / 8);
+    } else {
+      EXPECT_LT(scaled[j], plain[j]);
+      EXPECT_GT(scaled[j], plain[j] / 8);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace shoal::worker
