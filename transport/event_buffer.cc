@@ -1,5 +1,7 @@
 #include "transport/event_buffer.h"
 
+#include "absl/container/inlined_vector.h"
+
 namespace shoal::transport {
 
 uint64_t NextConnectionId() {
@@ -8,15 +10,20 @@ uint64_t NextConnectionId() {
 }
 
 size_t EventBuffer::Poll(std::span<Event> events) {
-  absl::MutexLock lock(&mutex_);
+  absl::InlinedVector<std::shared_ptr<PollListener>, 64> listeners;
   size_t count = 0;
-  while (count < events.size() && !events_.empty()) {
-    PendingEvent& next = events_.front();
-    if (next.outstanding != nullptr) {
-      next.outstanding->GiveBack(next.event.kind);
+  {
+    absl::MutexLock lock(&mutex_);
+    for (; count < events.size() && !events_.empty(); ++count) {
+      listeners.push_back(std::move(events_.front().listener));
+      events[count] = std::move(events_.front().event);
+      events_.pop_front();
     }
-    events[count++] = std::move(next.event);
-    events_.pop_front();
+  }
+  for (size_t i = 0; i < count; ++i) {
+    if (listeners[i] != nullptr) {
+      listeners[i]->Polled(events[i].kind);
+    }
   }
   return count;
 }

@@ -21,15 +21,21 @@ namespace shoal::transport {
 // Unique within the process, never 0.
 uint64_t NextConnectionId();
 
+// Hears that an event was polled: what it held of a bound is free again.
+class PollListener {
+ public:
+  virtual ~PollListener() = default;
+  virtual void Polled(Event::Kind kind) = 0;
+};
+
 // Operations of one connection from post to poll.
-class OutstandingOperations {
+class OutstandingOperations final : public PollListener {
  public:
   explicit OutstandingOperations(int64_t limit) : limit_(limit) {}
   // All or none. Posts come from one thread at a time, so check and add need not be one step.
   bool TakeReads(size_t count) { return Take(reads_, count); }
   bool TakeWrites(size_t count) { return Take(writes_, count); }
-  // When the completion has been polled.
-  void GiveBack(Event::Kind kind) {
+  void Polled(Event::Kind kind) override {
     (kind == Event::Kind::kReadDone ? reads_ : writes_).fetch_sub(1, std::memory_order_release);
   }
   int64_t limit() const { return limit_; }
@@ -49,7 +55,7 @@ class OutstandingOperations {
 
 struct PendingEvent {
   Event event;
-  std::shared_ptr<OutstandingOperations> outstanding;  // null for what is not a completion
+  std::shared_ptr<PollListener> listener;  // null if nobody waits for the poll
 };
 
 class EventBuffer {
@@ -65,6 +71,7 @@ class EventBuffer {
       events_.push_back(std::move(event));
     }
   }
+  // Tells the listeners after it has let go of its lock, so that they may take their own.
   size_t Poll(std::span<Event> events);
   bool empty() const {
     absl::MutexLock lock(&mutex_);

@@ -159,6 +159,23 @@ absl::Status CheckWrite(std::string_view peer, std::span<const RemoteRegion> reg
   return absl::OkStatus();
 }
 
+std::string EncodeRefusal(const absl::Status& status) {
+  ByteWriter writer;
+  writer.U32(static_cast<uint32_t>(status.code()));
+  writer.String(Message(status));
+  return writer.bytes();
+}
+
+absl::Status DecodeRefusal(std::string_view body) {
+  ByteReader reader(body);
+  const auto code = static_cast<absl::StatusCode>(reader.U32());
+  const std::string text = reader.String();
+  if (!reader.complete() || code == absl::StatusCode::kOk) {
+    return Unavailable("refused without a reason");
+  }
+  return absl::Status(code, text);
+}
+
 bool SameSecret(std::string_view a, std::string_view b) {
   if (a.size() != b.size()) {
     return false;

@@ -59,6 +59,10 @@ absl::Status CheckRead(std::string_view peer, std::span<const RemoteRegion> regi
 absl::Status CheckWrite(std::string_view peer, std::span<const RemoteRegion> regions,
                         const WriteOperation& operation);
 
+// Why a dial is refused, for the side that dialled.
+std::string EncodeRefusal(const absl::Status& status);
+absl::Status DecodeRefusal(std::string_view body);
+
 // Equal, in a time that does not depend on where they differ.
 bool SameSecret(std::string_view a, std::string_view b);
 

@@ -48,45 +48,41 @@ bool RegionTable::Contains(std::span<const std::byte> memory) const {
   return false;
 }
 
-RegisteredRegion::RegisteredRegion(std::shared_ptr<RegionTable> table, std::span<std::byte> memory)
-    : table_(std::move(table)), memory_(memory) {
+absl::StatusOr<std::shared_ptr<Region>> RegisteredRegion::Register(
+    std::shared_ptr<RegionTable> table, std::span<std::byte> memory, Access access) {
+  if (memory.empty()) {
+    return InvalidArgument("cannot register empty memory");
+  }
+  return std::make_shared<RegisteredRegion>(std::move(table), memory, access);
+}
+
+RegisteredRegion::RegisteredRegion(std::shared_ptr<RegionTable> table, std::span<std::byte> memory,
+                                   Access access)
+    : table_(std::move(table)), memory_(memory), access_(access) {
   table_->Add(memory_);
 }
 
 RegisteredRegion::~RegisteredRegion() { table_->Remove(memory_); }
 
-absl::StatusOr<std::shared_ptr<Region>> RegisterMemory(std::shared_ptr<RegionTable> table,
-                                                       std::span<std::byte> memory) {
-  if (memory.empty()) {
-    return InvalidArgument("cannot register empty memory");
-  }
-  return std::make_shared<RegisteredRegion>(std::move(table), memory);
-}
-
-absl::StatusOr<std::shared_ptr<AnonymousRegion>> AnonymousRegion::Allocate(
+absl::StatusOr<std::shared_ptr<Region>> AnonymousRegion::Allocate(
     std::shared_ptr<RegionTable> table, int64_t bytes, Access access) {
   if (bytes <= 0) {
     return InvalidArgument("cannot allocate a region of {} bytes", bytes);
   }
-  void* memory = mmap(nullptr, static_cast<size_t>(bytes), PROT_READ | PROT_WRITE,
-                      MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  const size_t size = static_cast<size_t>(bytes);
+  void* memory = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED) {
     return ErrnoToStatus(errno, fmt::format("allocating a region of {} bytes", bytes));
   }
-  madvise(memory, static_cast<size_t>(bytes), MADV_HUGEPAGE);  // a hint; it may be refused
-  const std::span<std::byte> span(static_cast<std::byte*>(memory), static_cast<size_t>(bytes));
-  return std::shared_ptr<AnonymousRegion>(new AnonymousRegion(std::move(table), span, access));
-}
-
-AnonymousRegion::AnonymousRegion(std::shared_ptr<RegionTable> table, std::span<std::byte> memory,
-                                 Access access)
-    : table_(std::move(table)), memory_(memory), access_(access) {
-  table_->Add(memory_);
+  madvise(memory, size, MADV_HUGEPAGE);  // a hint; it may be refused
+  return std::shared_ptr<Region>(
+      new AnonymousRegion(std::move(table), {static_cast<std::byte*>(memory), size}, access));
 }
 
 AnonymousRegion::~AnonymousRegion() {
-  table_->Remove(memory_);
-  munmap(memory_.data(), memory_.size());
+  // The base class takes the memory off the table after this: nobody may post operations on a
+  // region that is going.
+  munmap(bytes().data(), bytes().size());
 }
 
 }  // namespace shoal::transport

@@ -27,39 +27,35 @@ class RegionTable {
   std::multimap<uintptr_t, size_t> sizes_ ABSL_GUARDED_BY(mutex_);
 };
 
-// A region over memory of the caller's, for local use.
-class RegisteredRegion final : public Region {
+// A region over memory of the caller's, or (AnonymousRegion) its own.
+class RegisteredRegion : public Region {
  public:
-  RegisteredRegion(std::shared_ptr<RegionTable> table, std::span<std::byte> memory);
+  // InvalidArgument if the memory is empty.
+  static absl::StatusOr<std::shared_ptr<Region>> Register(std::shared_ptr<RegionTable> table,
+                                                          std::span<std::byte> memory,
+                                                          Access access);
+  RegisteredRegion(std::shared_ptr<RegionTable> table, std::span<std::byte> memory, Access access);
   ~RegisteredRegion() override;
   std::span<std::byte> bytes() override { return memory_; }
-  Access access() const override { return Access::kLocal; }
-
- private:
-  const std::shared_ptr<RegionTable> table_;
-  const std::span<std::byte> memory_;
-};
-
-// Registers the caller's memory; InvalidArgument if it is empty.
-absl::StatusOr<std::shared_ptr<Region>> RegisterMemory(std::shared_ptr<RegionTable> table,
-                                                       std::span<std::byte> memory);
-
-// Private zeroed pages of any access: what transports use whose peers do not map memory. Also the
-// identity check that an exposed region was allocated by this transport.
-class AnonymousRegion final : public Region {
- public:
-  static absl::StatusOr<std::shared_ptr<AnonymousRegion>> Allocate(
-      std::shared_ptr<RegionTable> table, int64_t bytes, Access access);
-  ~AnonymousRegion() override;
-  std::span<std::byte> bytes() override { return memory_; }
   Access access() const override { return access_; }
+  // Tells whose region it is.
   const RegionTable* table() const { return table_.get(); }
 
  private:
-  AnonymousRegion(std::shared_ptr<RegionTable> table, std::span<std::byte> memory, Access access);
   const std::shared_ptr<RegionTable> table_;
   const std::span<std::byte> memory_;
   const Access access_;
+};
+
+// Private zeroed pages: what transports allocate whose peers do not map memory.
+class AnonymousRegion final : public RegisteredRegion {
+ public:
+  static absl::StatusOr<std::shared_ptr<Region>> Allocate(std::shared_ptr<RegionTable> table,
+                                                          int64_t bytes, Access access);
+  ~AnonymousRegion() override;
+
+ private:
+  using RegisteredRegion::RegisteredRegion;
 };
 
 }  // namespace shoal::transport

@@ -2,6 +2,7 @@
 
 #include "common/status.h"
 #include "transport/shm/shm_transport.h"
+#include "transport/tcp/tcp_transport.h"
 
 namespace shoal::transport {
 namespace {
@@ -14,6 +15,7 @@ struct Entry {
 // The fastest first.
 constexpr Entry kTransports[] = {
     {"shm", CreateShmTransport},
+    {"tcp", CreateTcpTransport},
 };
 
 }  // namespace

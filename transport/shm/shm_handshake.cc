@@ -147,23 +147,6 @@ absl::StatusOr<ShmHello> DecodeHello(std::string_view body) {
   return hello;
 }
 
-std::string EncodeRefusal(const absl::Status& status) {
-  ByteWriter writer;
-  writer.U32(static_cast<uint32_t>(status.code()));
-  writer.String(Message(status));
-  return writer.bytes();
-}
-
-absl::Status DecodeRefusal(std::string_view body) {
-  ByteReader reader(body);
-  const auto code = static_cast<absl::StatusCode>(reader.U32());
-  const std::string text = reader.String();
-  if (!reader.complete() || code == absl::StatusCode::kOk) {
-    return Unavailable("refused without a reason");
-  }
-  return absl::Status(code, text);
-}
-
 absl::StatusOr<PeerMemory> MapPeerMemory(std::string_view peer, std::vector<RemoteRegion> table,
                                          std::span<UniqueFd> fds) {
   if (fds.size() != table.size() + 2 || !IsEventFd(fds[1].get())) {

@@ -50,9 +50,6 @@ struct ShmHello {
 std::string EncodeHello(const ShmHello& hello);
 absl::StatusOr<ShmHello> DecodeHello(std::string_view body);
 
-std::string EncodeRefusal(const absl::Status& status);
-absl::Status DecodeRefusal(std::string_view body);
-
 // What lets a poster reach its peer: the peer's regions, and its queue to wake.
 struct PeerMemory {
   std::vector<RemoteRegion> table;

@@ -215,7 +215,7 @@ void ShmService::AnswerDial(uint64_t token) {
   const absl::Status status =
       message.ok() ? Answer(UniqueFd(dup(fd)), *std::move(message)) : message.status();
   if (!status.ok()) {
-    LogWarning("shm: refused a dial: {}", Message(status));
+    refusals_.Refused(status);
     (void)SendShmMessage(fd, ShmMessageType::kRefusal, EncodeRefusal(status));
   }
 }

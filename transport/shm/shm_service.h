@@ -13,6 +13,7 @@
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
+#include "transport/refusal_log.h"
 #include "transport/shm/shm_connection.h"
 #include "transport/shm/shm_handshake.h"
 
@@ -69,6 +70,8 @@ class ShmService {
   std::map<uint64_t, Expected> expected_ ABSL_GUARDED_BY(mutex_);  // by connection
   std::map<uint64_t, Dial> dials_ ABSL_GUARDED_BY(mutex_);         // by token
   std::map<uint64_t, Watched> watched_ ABSL_GUARDED_BY(mutex_);    // by token
+
+  RefusalLog refusals_{"shm"};  // has its own lock
 
   std::thread thread_;
 };

@@ -161,9 +161,11 @@ class ShmTransport final : public Transport {
   absl::StatusOr<std::shared_ptr<Region>> Register(std::span<std::byte> memory,
                                                    Access access) override {
     if (access != Access::kLocal) {
-      return Unimplemented("shm can expose only memory that it allocated itself");
+      return Unimplemented(
+          "shm can expose only memory it allocated; allocate it here and register it with the "
+          "other transports");
     }
-    return RegisterMemory(table_, memory);
+    return RegisteredRegion::Register(table_, memory, access);
   }
 
   absl::StatusOr<std::unique_ptr<Connector>> Offer(const ConnectionOptions& options) override {

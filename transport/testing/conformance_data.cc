@@ -181,6 +181,32 @@ TEST_P(ConformanceTest, RegisteredMemoryServesOwnOperations) {
   EXPECT_FALSE(a().transport().Register({}, Access::kLocal).ok());
 }
 
+TEST_P(ConformanceTest, RegisteredMemoryIsExposedWhereTheTransportCan) {
+  std::vector<std::byte> memory(10000);
+  auto exposed = b().transport().Register(memory, Access::kRemoteWrite);
+  if (!b().transport().capabilities().exposes_any_memory) {
+    EXPECT_TRUE(absl::IsUnimplemented(exposed.status()));
+    return;
+  }
+  ASSERT_TRUE(exposed.ok()) << Describe(exposed.status());
+  auto read_only = b().transport().Register(memory, Access::kRemoteRead);
+  ASSERT_TRUE(read_only.ok());
+  Pair pair = Connect(a(), a().Options(), b(), b().Options({*exposed, *read_only}));
+  auto local = a().Allocate(100, Access::kLocal);
+  local->bytes()[0] = std::byte{9};
+  EXPECT_TRUE(
+      WriteNow(a(), *pair.connector, {.id = 1, .region = 0, .offset = 77, .from = local->bytes()})
+          .ok());
+  EXPECT_EQ(memory[77], std::byte{9});
+  local->bytes()[0] = std::byte{0};
+  EXPECT_TRUE(
+      ReadNow(a(), *pair.connector, {.id = 2, .region = 1, .offset = 77, .into = local->bytes()})
+          .ok());
+  EXPECT_EQ(local->bytes()[0], std::byte{9});
+  const WriteOperation write = {.id = 3, .region = 1, .offset = 0, .from = local->bytes()};
+  EXPECT_TRUE(absl::IsPermissionDenied(pair.connector->PostWrites({&write, 1})));
+}
+
 TEST_P(ConformanceTest, BothSidesReadWriteAndRingAtOnce) {
   constexpr int kRounds = 200;
   constexpr int64_t kBytes = 20000;

@@ -1,0 +1,26 @@
+// Warns of refused dials without letting whoever dials fill the log.
+#pragma once
+
+#include <string_view>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+
+namespace shoal::transport {
+
+class RefusalLog {
+ public:
+  explicit RefusalLog(std::string_view transport) : transport_(transport) {}
+  // At most one line a second; the next line tells how many were left out.
+  void Refused(const absl::Status& why);
+
+ private:
+  const std::string_view transport_;
+  absl::Mutex mutex_;
+  absl::Time next_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();
+  int64_t left_out_ ABSL_GUARDED_BY(mutex_) = 0;
+};
+
+}  // namespace shoal::transport

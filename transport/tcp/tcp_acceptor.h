@@ -1,0 +1,97 @@
+// The listening port of a tcp transport and the thread that answers dials. A dial has a deadline
+// and takes nothing but a little memory until it has shown the secret of an expected connection;
+// then its socket goes to an I/O thread.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "transport/options.h"
+#include "transport/refusal_log.h"
+#include "transport/tcp/tcp_connection.h"
+#include "transport/tcp/tcp_frame.h"
+#include "transport/tcp/tcp_socket.h"
+
+namespace shoal::transport {
+
+struct TcpHello {
+  uint64_t acceptance = 0;
+  std::string secret;
+  TcpPeer peer;
+};
+std::string EncodeHello(const TcpHello& hello);
+absl::StatusOr<TcpHello> DecodeHello(std::string_view payload);
+std::string EncodeWelcome(const TcpPeer& self);
+absl::StatusOr<TcpPeer> DecodeWelcome(std::string_view peer, std::string_view payload);
+
+class TcpAcceptor {
+ public:
+  // The I/O threads must outlive it; connections are given to them in turn.
+  static absl::StatusOr<std::unique_ptr<TcpAcceptor>> Start(const TransportOptions& options,
+                                                            std::vector<TcpIoThread*> io_threads);
+  ~TcpAcceptor();
+
+  int port() const { return listener_.port; }
+  TcpIoThread* NextIoThread();
+
+  // Expects a peer to dial with `secret` for `connection`; closes the connection when it does not
+  // in time.
+  void Expect(std::shared_ptr<TcpConnectionState> connection, std::string secret,
+              absl::Duration timeout);
+  void Forget(uint64_t connection);
+
+ private:
+  struct Expected {
+    std::shared_ptr<TcpConnectionState> connection;
+    std::string secret;
+    absl::Time deadline;
+  };
+  struct Dial {
+    UniqueFd socket;
+    absl::Time deadline;
+    std::string bytes;  // received so far
+    size_t wanted = sizeof(TcpFrame);
+  };
+
+  TcpAcceptor(const TransportOptions& options, std::vector<TcpIoThread*> io_threads,
+              TcpListener listener, UniqueFd epoll, UniqueFd wake);
+  void Run();
+  absl::Duration Expire() ABSL_LOCKS_EXCLUDED(mutex_);
+  void TakeDials();
+  void HearDial(uint64_t token);
+  // True once the greeting is whole.
+  absl::StatusOr<bool> ReceiveHello(Dial& dial);
+  absl::Status Answer(Dial dial) ABSL_LOCKS_EXCLUDED(mutex_);
+  void WakeThread();
+
+  const TransportOptions options_;
+  const std::vector<TcpIoThread*> io_threads_;
+  const TcpListener listener_;
+  const UniqueFd epoll_;
+  const UniqueFd wake_;
+  RefusalLog refusals_{"tcp"};
+
+  // The thread's own.
+  std::map<uint64_t, Dial> dials_;  // by token
+  uint64_t next_token_ = 2;         // 0 is the listener, 1 the wake-up
+  bool listening_ =
+      true;  // false while there are too many dials: the rest wait in the kernel's backlog
+
+  absl::Mutex mutex_;
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  std::map<uint64_t, Expected> expected_ ABSL_GUARDED_BY(mutex_);  // by connection
+  size_t next_io_thread_ ABSL_GUARDED_BY(mutex_) = 0;
+
+  std::thread thread_;
+};
+
+}  // namespace shoal::transport

@@ -1,0 +1,125 @@
+// One end of a tcp connection.
+//
+// Who sends: whoever has something to send and finds nobody sending: a posting thread at first, its
+// I/O thread when the socket is full. Who receives: the I/O thread. Both let go of mutex_ around
+// system calls and say so in sending_ and receiving_, for which Close waits: after it nobody
+// touches regions or memory of operations any more.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/synchronization/mutex.h"
+#include "common/file.h"
+#include "transport/event_buffer.h"
+#include "transport/handshake.h"
+#include "transport/region_table.h"
+#include "transport/tcp/tcp_inbox.h"
+#include "transport/tcp/tcp_io_thread.h"
+#include "transport/tcp/tcp_outbox.h"
+#include "transport/tcp/tcp_queue.h"
+#include "transport/transport.h"
+
+namespace shoal::transport {
+
+// What the peer says of itself in Hello and Welcome.
+struct TcpPeer {
+  std::vector<RemoteRegion> regions;
+  int64_t max_outstanding = 0;
+};
+
+class TcpConnectionState final : public PollListener,
+                                 private TcpInbox::Handler,
+                                 public std::enable_shared_from_this<TcpConnectionState> {
+ public:
+  TcpConnectionState(const ConnectionOptions& options, std::shared_ptr<const RegionTable> table);
+
+  uint64_t id() const { return id_; }
+  const std::string& peer() const { return options_.peer; }
+  const ConnectionOptions& options() const { return options_; }
+
+  // The handshake is done. False if the connection was closed meanwhile.
+  bool Open(UniqueFd socket, TcpPeer peer, TcpIoThread* io) ABSL_LOCKS_EXCLUDED(mutex_);
+  absl::Status PostReads(std::span<const ReadOperation> operations) ABSL_LOCKS_EXCLUDED(mutex_);
+  absl::Status PostWrites(std::span<const WriteOperation> operations) ABSL_LOCKS_EXCLUDED(mutex_);
+  std::vector<int64_t> remote_region_sizes() const ABSL_LOCKS_EXCLUDED(mutex_);
+
+  // Ends the connection, whoever asks first; returns when it is ended. `why` goes into kClosed.
+  void Close(const absl::Status& why) ABSL_LOCKS_EXCLUDED(mutex_);
+
+  // For the I/O thread.
+  void Receive() ABSL_LOCKS_EXCLUDED(mutex_);
+  void Send() ABSL_LOCKS_EXCLUDED(mutex_);
+  void Tick() ABSL_LOCKS_EXCLUDED(mutex_);
+
+  // PollListener
+  void Polled(Event::Kind kind) override ABSL_LOCKS_EXCLUDED(mutex_);
+
+ private:
+  enum class Phase { kHandshake, kOpen, kClosing, kClosed };
+  struct OutstandingRead {
+    uint64_t operation = 0;
+    std::span<std::byte> into;
+    size_t received = 0;
+  };
+
+  absl::StatusOr<std::span<std::byte>> BeginFrame(const TcpFrame& frame) override;
+  absl::Status EndFrame(const TcpFrame& frame) override;
+  absl::StatusOr<std::span<std::byte>> BeginData(const TcpFrame& frame);
+  absl::StatusOr<std::span<std::byte>> BeginWrite(const TcpFrame& frame);
+  void EndData(const TcpFrame& frame);
+  absl::Status EndWrite(const TcpFrame& frame);
+  absl::Status TakeRead(const TcpFrame& frame);
+  absl::Status TakeAcknowledgement(const TcpFrame& frame);
+
+  absl::Status CheckUsable() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void AwaitWritable(bool wanted) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void FailOutstanding(const absl::Status& status, std::vector<PendingEvent>& events)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  PendingEvent Make(Event::Kind kind, uint64_t operation, uint32_t immediate, absl::Status status);
+
+  const uint64_t id_;
+  const ConnectionOptions options_;
+  const std::shared_ptr<TcpQueue::Inner> queue_;
+  const std::shared_ptr<const RegionTable> table_;
+  OutstandingOperations outstanding_;
+
+  mutable absl::Mutex mutex_;
+  Phase phase_ ABSL_GUARDED_BY(mutex_) = Phase::kHandshake;
+  UniqueFd socket_ ABSL_GUARDED_BY(mutex_);
+  TcpIoThread* io_ ABSL_GUARDED_BY(mutex_) = nullptr;
+  TcpPeer peer_ ABSL_GUARDED_BY(mutex_);
+  bool sending_ ABSL_GUARDED_BY(mutex_) = false;
+  bool receiving_ ABSL_GUARDED_BY(mutex_) = false;
+  bool awaiting_writable_ ABSL_GUARDED_BY(mutex_) = false;
+  bool send_broken_ ABSL_GUARDED_BY(mutex_) = false;
+  TcpOutbox outbox_ ABSL_GUARDED_BY(mutex_);
+  uint64_t writes_sent_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::deque<OutstandingRead> reads_ ABSL_GUARDED_BY(mutex_);
+  std::deque<uint64_t> writes_ ABSL_GUARDED_BY(mutex_);  // operations
+  uint64_t reads_posted_ ABSL_GUARDED_BY(mutex_) = 0;
+  uint64_t writes_posted_ ABSL_GUARDED_BY(mutex_) = 0;
+  uint64_t doorbells_posted_ ABSL_GUARDED_BY(mutex_) = 0;
+  uint64_t doorbells_taken_there_ ABSL_GUARDED_BY(mutex_) = 0;
+  uint64_t doorbells_taken_ ABSL_GUARDED_BY(mutex_) = 0;  // by polls here
+  uint64_t credit_given_ ABSL_GUARDED_BY(mutex_) = 0;     // of these, told the peer
+  int silent_ticks_ ABSL_GUARDED_BY(mutex_) = 0;
+  bool heard_ ABSL_GUARDED_BY(mutex_) = false;
+
+  TcpBatch batch_;  // belongs to whoever set sending_
+
+  // Belong to whoever set receiving_.
+  TcpInbox inbox_;
+  uint64_t reads_received_ = 0;
+  uint64_t writes_received_ = 0;
+  uint64_t doorbells_received_ = 0;
+  bool goodbye_ = false;
+  std::vector<PendingEvent> arrived_;
+};
+
+}  // namespace shoal::transport

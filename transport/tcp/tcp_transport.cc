@@ -1,0 +1,224 @@
+#include "transport/tcp/tcp_transport.h"
+
+#include <algorithm>
+
+#include "common/clock.h"
+#include "common/random.h"
+#include "common/status.h"
+#include "transport/tcp/tcp_acceptor.h"
+
+namespace shoal::transport {
+namespace {
+
+constexpr std::string_view kName = "tcp";
+constexpr int kMaxIoThreads = 64;
+
+class TcpConnection final : public Connection {
+ public:
+  TcpConnection(std::shared_ptr<TcpConnectionState> state, TcpAcceptor* acceptor)
+      : state_(std::move(state)), acceptor_(acceptor) {}
+  ~TcpConnection() override { Close(); }
+
+  uint64_t id() const override { return state_->id(); }
+  const std::string& peer() const override { return state_->peer(); }
+  std::vector<int64_t> remote_region_sizes() const override {
+    return state_->remote_region_sizes();
+  }
+  absl::Status PostReads(std::span<const ReadOperation> operations) override {
+    return state_->PostReads(operations);
+  }
+  absl::Status PostWrites(std::span<const WriteOperation> operations) override {
+    return state_->PostWrites(operations);
+  }
+  void Close() override {
+    acceptor_->Forget(state_->id());
+    state_->Close(Cancelled("{}: closed on this side", state_->peer()));
+  }
+
+ private:
+  const std::shared_ptr<TcpConnectionState> state_;
+  TcpAcceptor* const acceptor_;
+};
+
+class TcpConnector final : public Connector {
+ public:
+  TcpConnector(const ConnectionOptions& options, const TransportOptions& transport_options,
+               std::shared_ptr<const RegionTable> table, TcpAcceptor* acceptor, std::string offer)
+      : options_(options),
+        transport_options_(transport_options),
+        table_(std::move(table)),
+        acceptor_(acceptor),
+        offer_(std::move(offer)) {}
+
+  const std::string& offer() const override { return offer_; }
+
+  absl::StatusOr<std::unique_ptr<Connection>> Complete(const std::string& answer) override {
+    if (used_) {
+      return FailedPrecondition("{}: this handshake was completed already", options_.peer);
+    }
+    used_ = true;
+    SHOAL_ASSIGN_OR_RETURN(const std::string body, OpenAnswer(kName, options_.peer, answer));
+    ByteReader reader(body);
+    const std::string host = reader.String();
+    const uint32_t port = reader.U32();
+    TcpHello hello;
+    hello.acceptance = reader.U64();
+    hello.secret = reader.String();
+    if (!reader.complete() || port > 65535) {
+      return InvalidArgument("{}: malformed transport answer", options_.peer);
+    }
+    hello.peer = {DescribeRegions(options_.exposed), options_.max_outstanding};
+    auto connection = Greet(host, static_cast<int>(port), hello);
+    return connection.ok() ? std::move(connection)
+                           : Annotate(connection.status(),
+                                      fmt::format("{} at {}:{}", options_.peer, host, port));
+  }
+
+ private:
+  absl::StatusOr<std::unique_ptr<Connection>> Greet(const std::string& host, int port,
+                                                    const TcpHello& hello) {
+    const absl::Time deadline = RealClock().Now() + options_.handshake_timeout;
+    SHOAL_ASSIGN_OR_RETURN(UniqueFd socket,
+                           DialTcp(host, port, transport_options_.socket_buffer_bytes, deadline));
+    SHOAL_RETURN_IF_ERROR(TuneTcp(socket.get(), transport_options_.keep_alive));
+    const std::string payload = EncodeHello(hello);
+    SHOAL_RETURN_IF_ERROR(SendFrame(
+        socket.get(), {.type = TcpFrameType::kHello, .length = payload.size()}, payload, deadline));
+    TcpFrame frame;
+    SHOAL_RETURN_IF_ERROR(
+        ReceiveAll(socket.get(), std::as_writable_bytes(std::span(&frame, 1)), deadline));
+    SHOAL_RETURN_IF_ERROR(CheckFrame(frame));
+    if (frame.type != TcpFrameType::kWelcome && frame.type != TcpFrameType::kRefusal) {
+      return InvalidArgument("unexpected frame in the handshake");
+    }
+    std::string answer(frame.length, '\0');
+    SHOAL_RETURN_IF_ERROR(
+        ReceiveAll(socket.get(), std::as_writable_bytes(std::span(answer)), deadline));
+    if (frame.type == TcpFrameType::kRefusal) {
+      return DecodeRefusal(answer);
+    }
+    SHOAL_ASSIGN_OR_RETURN(TcpPeer peer, DecodeWelcome(options_.peer, answer));
+    auto state = std::make_shared<TcpConnectionState>(options_, table_);
+    if (!state->Open(std::move(socket), std::move(peer), acceptor_->NextIoThread())) {
+      return Internal("cannot watch the socket");
+    }
+    return std::make_unique<TcpConnection>(std::move(state), acceptor_);
+  }
+
+  const ConnectionOptions options_;
+  const TransportOptions transport_options_;
+  const std::shared_ptr<const RegionTable> table_;
+  TcpAcceptor* const acceptor_;
+  const std::string offer_;
+  bool used_ = false;
+};
+
+class TcpTransport final : public Transport {
+ public:
+  TcpTransport(const TransportOptions& options,
+               std::vector<std::unique_ptr<TcpIoThread>> io_threads,
+               std::unique_ptr<TcpAcceptor> acceptor)
+      : options_(options), io_threads_(std::move(io_threads)), acceptor_(std::move(acceptor)) {}
+
+  std::string_view name() const override { return kName; }
+  const Capabilities& capabilities() const override { return capabilities_; }
+
+  absl::StatusOr<std::unique_ptr<EventQueue>> CreateQueue() override {
+    return TcpQueue::Create(options_.spin);
+  }
+
+  absl::StatusOr<std::shared_ptr<Region>> Allocate(int64_t bytes, Access access) override {
+    return AnonymousRegion::Allocate(table_, bytes, access);
+  }
+
+  absl::StatusOr<std::shared_ptr<Region>> Register(std::span<std::byte> memory,
+                                                   Access access) override {
+    return RegisteredRegion::Register(table_, memory, access);
+  }
+
+  absl::StatusOr<std::unique_ptr<Connector>> Offer(const ConnectionOptions& options) override {
+    SHOAL_RETURN_IF_ERROR(Check(options));
+    return std::make_unique<TcpConnector>(options, options_, table_, acceptor_.get(),
+                                          SealOffer(kName, ""));
+  }
+
+  absl::StatusOr<Acceptance> Accept(const std::string& offer,
+                                    const ConnectionOptions& options) override {
+    SHOAL_RETURN_IF_ERROR(Check(options));
+    SHOAL_ASSIGN_OR_RETURN(const std::string body, OpenOffer(kName, options.peer, offer));
+    if (!body.empty()) {
+      return InvalidArgument("{}: malformed transport offer", options.peer);
+    }
+    auto state = std::make_shared<TcpConnectionState>(options, table_);
+    const std::string secret = SecureToken();
+    ByteWriter writer;
+    writer.String(options_.advertise_host.empty() ? options_.listen_host : options_.advertise_host);
+    writer.U32(static_cast<uint32_t>(acceptor_->port()));
+    writer.U64(state->id());
+    writer.String(secret);
+    acceptor_->Expect(state, secret, options.handshake_timeout);
+    return Acceptance{std::make_unique<TcpConnection>(std::move(state), acceptor_.get()),
+                      SealAnswer(kName, writer.bytes())};
+  }
+
+ private:
+  absl::Status Check(const ConnectionOptions& options) const {
+    SHOAL_RETURN_IF_ERROR(CheckConnectionOptions(options));
+    if (dynamic_cast<TcpQueue*>(options.queue) == nullptr) {
+      return InvalidArgument("{}: the event queue belongs to another transport", options.peer);
+    }
+    for (const auto& region : options.exposed) {
+      const auto* own = dynamic_cast<const RegisteredRegion*>(region.get());
+      if (own == nullptr || own->table() != table_.get()) {
+        return InvalidArgument("{}: an exposed region belongs to another transport", options.peer);
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  const TransportOptions options_;
+  const std::shared_ptr<RegionTable> table_ = std::make_shared<RegionTable>();
+  const Capabilities capabilities_ = {.one_sided_reads = false,
+                                      .same_host_only = false,
+                                      .inline_reads = false,
+                                      .exposes_any_memory = true,
+                                      .max_operation_bytes = kMaxPayloadBytes};
+  const std::vector<std::unique_ptr<TcpIoThread>> io_threads_;
+  const std::unique_ptr<TcpAcceptor>
+      acceptor_;  // ends before the I/O threads it hands connections to
+};
+
+absl::Status CheckOptions(const TransportOptions& options) {
+  if (options.io_threads < 1 || options.io_threads > kMaxIoThreads) {
+    return InvalidArgument("tcp: io_threads is {}, must be 1 to {}", options.io_threads,
+                           kMaxIoThreads);
+  }
+  if (options.keep_alive <= absl::ZeroDuration() || options.socket_buffer_bytes < 0) {
+    return InvalidArgument("tcp: keep_alive must be positive and socket_buffer_bytes not negative");
+  }
+  const bool wildcard = options.listen_host.empty() || options.listen_host == "0.0.0.0" ||
+                        options.listen_host == "::";
+  if (wildcard && options.advertise_host.empty()) {
+    return InvalidArgument(
+        "tcp: listening on '{}' needs advertise_host, the name or address that peers dial",
+        options.listen_host);
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Transport>> CreateTcpTransport(const TransportOptions& options) {
+  SHOAL_RETURN_IF_ERROR(CheckOptions(options));
+  std::vector<std::unique_ptr<TcpIoThread>> io_threads;
+  std::vector<TcpIoThread*> raw;
+  for (int i = 0; i < options.io_threads; ++i) {
+    SHOAL_ASSIGN_OR_RETURN(auto io, TcpIoThread::Start(options.keep_alive));
+    raw.push_back(io.get());
+    io_threads.push_back(std::move(io));
+  }
+  SHOAL_ASSIGN_OR_RETURN(auto acceptor, TcpAcceptor::Start(options, std::move(raw)));
+  return std::make_unique<TcpTransport>(options, std::move(io_threads), std::move(acceptor));
+}
+
+}  // namespace shoal::transport
