@@ -125,7 +125,7 @@ absl::StatusOr<ShmMessage> ReceiveShmMessage(int socket) {
   return message;
 }
 
-std::string EncodeHello(const ShmHello& hello) {
+std::string EncodeShmHello(const ShmHello& hello) {
   ByteWriter writer;
   writer.U32(kTransportProtocolVersion);
   writer.U64(hello.acceptance);
@@ -134,7 +134,7 @@ std::string EncodeHello(const ShmHello& hello) {
   return writer.bytes();
 }
 
-absl::StatusOr<ShmHello> DecodeHello(std::string_view body) {
+absl::StatusOr<ShmHello> DecodeShmHello(std::string_view body) {
   ByteReader reader(body);
   const uint32_t version = reader.U32();
   ShmHello hello;

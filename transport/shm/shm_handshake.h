@@ -47,8 +47,8 @@ struct ShmHello {
   std::string secret;
   std::vector<RemoteRegion> regions;
 };
-std::string EncodeHello(const ShmHello& hello);
-absl::StatusOr<ShmHello> DecodeHello(std::string_view body);
+std::string EncodeShmHello(const ShmHello& hello);
+absl::StatusOr<ShmHello> DecodeShmHello(std::string_view body);
 
 // What lets a poster reach its peer: the peer's regions, and its queue to wake.
 struct PeerMemory {

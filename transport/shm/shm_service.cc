@@ -224,7 +224,7 @@ absl::Status ShmService::Answer(UniqueFd socket, ShmMessage message) {
   if (message.type != ShmMessageType::kHello) {
     return InvalidArgument("a process dialled without a greeting");
   }
-  SHOAL_ASSIGN_OR_RETURN(ShmHello hello, DecodeHello(message.body));
+  SHOAL_ASSIGN_OR_RETURN(ShmHello hello, DecodeShmHello(message.body));
   std::shared_ptr<ShmConnectionState> connection;
   {
     absl::MutexLock lock(&mutex_);

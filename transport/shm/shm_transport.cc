@@ -105,7 +105,7 @@ class ShmConnector final : public Connector {
       fds.push_back(static_cast<ShmRegion*>(region.get())->fd());
     }
     SHOAL_RETURN_IF_ERROR(
-        SendShmMessage(socket.get(), ShmMessageType::kHello, EncodeHello(hello), fds));
+        SendShmMessage(socket.get(), ShmMessageType::kHello, EncodeShmHello(hello), fds));
     SHOAL_ASSIGN_OR_RETURN(ShmMessage message,
                            AwaitMessage(socket.get(), options_.handshake_timeout, options_.peer));
     if (message.type == ShmMessageType::kRefusal) {

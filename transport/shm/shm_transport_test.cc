@@ -122,7 +122,8 @@ TEST(ShmTransportTest, APeerThatScribblesOnTheRingClosesItsConnectionAlone) {
   auto page = SharedMemory::Create(kQueuePageBytes, true);
   auto sleeper = Sleeper::Create(nullptr, absl::ZeroDuration());
   const int fds[] = {page->fd(), (*sleeper)->event_fd()};
-  ASSERT_TRUE(SendShmMessage(socket->get(), ShmMessageType::kHello, EncodeHello(hello), fds).ok());
+  ASSERT_TRUE(
+      SendShmMessage(socket->get(), ShmMessageType::kHello, EncodeShmHello(hello), fds).ok());
   absl::StatusOr<ShmMessage> welcome = NotFound("none yet");
   while (absl::IsNotFound(welcome.status())) {
     welcome = ReceiveShmMessage(socket->get());

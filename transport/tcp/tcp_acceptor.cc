@@ -233,7 +233,7 @@ void TcpAcceptor::HearDial(uint64_t token) {
 
 absl::Status TcpAcceptor::Answer(Dial dial) {
   const std::string_view payload = std::string_view(dial.bytes).substr(sizeof(TcpFrame));
-  SHOAL_ASSIGN_OR_RETURN(TcpHello hello, DecodeHello(payload));
+  SHOAL_ASSIGN_OR_RETURN(TcpHello hello, DecodeTcpHello(payload));
   std::shared_ptr<TcpConnectionState> connection;
   {
     absl::MutexLock lock(&mutex_);
@@ -246,7 +246,7 @@ absl::Status TcpAcceptor::Answer(Dial dial) {
     expected_.erase(it);  // single use
   }
   // The welcome fits the empty buffer of a new socket, and must be the first frame.
-  const std::string welcome = EncodeWelcome(
+  const std::string welcome = EncodeTcpWelcome(
       {DescribeRegions(connection->options().exposed), connection->options().max_outstanding});
   const TcpFrame frame = {.type = TcpFrameType::kWelcome, .length = welcome.size()};
   const absl::Status sent = SendFrame(dial.socket.get(), frame, welcome, absl::InfinitePast());

@@ -28,10 +28,10 @@ struct TcpHello {
   std::string secret;
   TcpPeer peer;
 };
-std::string EncodeHello(const TcpHello& hello);
-absl::StatusOr<TcpHello> DecodeHello(std::string_view payload);
-std::string EncodeWelcome(const TcpPeer& self);
-absl::StatusOr<TcpPeer> DecodeWelcome(std::string_view peer, std::string_view payload);
+std::string EncodeTcpHello(const TcpHello& hello);
+absl::StatusOr<TcpHello> DecodeTcpHello(std::string_view payload);
+std::string EncodeTcpWelcome(const TcpPeer& self);
+absl::StatusOr<TcpPeer> DecodeTcpWelcome(std::string_view peer, std::string_view payload);
 
 class TcpAcceptor {
  public:

@@ -24,7 +24,7 @@ absl::StatusOr<TcpPeer> ReadPeer(std::string_view name, ByteReader& reader) {
 
 }  // namespace
 
-std::string EncodeHello(const TcpHello& hello) {
+std::string EncodeTcpHello(const TcpHello& hello) {
   ByteWriter writer;
   writer.U32(kTransportProtocolVersion);
   writer.U64(hello.acceptance);
@@ -33,7 +33,7 @@ std::string EncodeHello(const TcpHello& hello) {
   return writer.bytes();
 }
 
-absl::StatusOr<TcpHello> DecodeHello(std::string_view payload) {
+absl::StatusOr<TcpHello> DecodeTcpHello(std::string_view payload) {
   ByteReader reader(payload);
   const uint32_t version = reader.U32();
   if (reader.ok() && version != kTransportProtocolVersion) {
@@ -47,13 +47,13 @@ absl::StatusOr<TcpHello> DecodeHello(std::string_view payload) {
   return hello;
 }
 
-std::string EncodeWelcome(const TcpPeer& self) {
+std::string EncodeTcpWelcome(const TcpPeer& self) {
   ByteWriter writer;
   WritePeer(self, writer);
   return writer.bytes();
 }
 
-absl::StatusOr<TcpPeer> DecodeWelcome(std::string_view peer, std::string_view payload) {
+absl::StatusOr<TcpPeer> DecodeTcpWelcome(std::string_view peer, std::string_view payload) {
   ByteReader reader(payload);
   return ReadPeer(peer, reader);
 }

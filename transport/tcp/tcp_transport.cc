@@ -81,7 +81,7 @@ class TcpConnector final : public Connector {
     SHOAL_ASSIGN_OR_RETURN(UniqueFd socket,
                            DialTcp(host, port, transport_options_.socket_buffer_bytes, deadline));
     SHOAL_RETURN_IF_ERROR(TuneTcp(socket.get(), transport_options_.keep_alive));
-    const std::string payload = EncodeHello(hello);
+    const std::string payload = EncodeTcpHello(hello);
     SHOAL_RETURN_IF_ERROR(SendFrame(
         socket.get(), {.type = TcpFrameType::kHello, .length = payload.size()}, payload, deadline));
     TcpFrame frame;
@@ -97,7 +97,7 @@ class TcpConnector final : public Connector {
     if (frame.type == TcpFrameType::kRefusal) {
       return DecodeRefusal(answer);
     }
-    SHOAL_ASSIGN_OR_RETURN(TcpPeer peer, DecodeWelcome(options_.peer, answer));
+    SHOAL_ASSIGN_OR_RETURN(TcpPeer peer, DecodeTcpWelcome(options_.peer, answer));
     auto state = std::make_shared<TcpConnectionState>(options_, table_);
     if (!state->Open(std::move(socket), std::move(peer), acceptor_->NextIoThread())) {
       return Internal("cannot watch the socket");
