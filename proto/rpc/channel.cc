@@ -11,6 +11,16 @@
 namespace shoal::rpc {
 namespace {
 
+// A connection that breaks for a moment must not end a job: all calls but SubmitJob may be repeated
+// (see the proto), and gRPC does so after about 0.1, 0.2 and 0.4 s while the deadline allows. A
+// peer that is gone is so found out within a second.
+constexpr const char* kServiceConfig = R"({
+  "methodConfig": [
+    {"name": [{"service": "shoal.proto.Coordinator", "method": "SubmitJob"}]},
+    {"name": [{"service": "shoal.proto.Coordinator"}, {"service": "shoal.proto.ParameterServer"}],
+     "retryPolicy": {"maxAttempts": 4, "initialBackoff": "0.1s", "maxBackoff": "1s", "backoffMultiplier": 2,
+                     "retryableStatusCodes": ["UNAVAILABLE"]}}]})";
+
 std::shared_ptr<grpc::Channel> CreateGrpcChannel(const std::string& target) {
   grpc::ChannelArguments arguments;
   arguments.SetMaxReceiveMessageSize(kMaxMessageBytes);
@@ -27,6 +37,7 @@ std::shared_ptr<grpc::Channel> CreateGrpcChannel(const std::string& target) {
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
   // A proxy in the environment is for the web, not for the processes of a job.
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
+  arguments.SetServiceConfigJSON(kServiceConfig);
   // One connection per Channel: calls of one client never queue behind another's.
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   return grpc::CreateCustomChannel(target, grpc::InsecureChannelCredentials(), arguments);

@@ -218,6 +218,9 @@ class FakeServer final : public ParameterServerHandler {
     return reply;
   }
   absl::StatusOr<proto::CommitReply> Commit(const proto::CommitRequest&) override {
+    if (++commits < 3) {
+      return Unavailable("just a moment");
+    }
     return Aborted("step 3 was never prepared");
   }
   absl::StatusOr<proto::WriteCheckpointReply> WriteCheckpoint(
@@ -234,6 +237,8 @@ class FakeServer final : public ParameterServerHandler {
   absl::StatusOr<proto::ConnectReply> Connect(const proto::ConnectRequest&) override {
     return proto::ConnectReply();
   }
+
+  std::atomic<int> commits = 0;
 };
 
 TEST(ParameterServerRpcTest, AsyncCallsAnswerExactlyOnce) {
@@ -263,6 +268,7 @@ TEST(ParameterServerRpcTest, AsyncCallsAnswerExactlyOnce) {
   });
   ASSERT_TRUE(prepared.WaitForNotificationWithTimeout(absl::Seconds(10)));
   ASSERT_TRUE(committed.WaitForNotificationWithTimeout(absl::Seconds(10)));
+  EXPECT_EQ(handler.commits, 3);  // Unavailable is tried again, what the server refuses is not
   channel->Cancel();
   absl::Notification cancelled;
   client.FenceClientAsync({}, {}, [&](absl::StatusOr<proto::FenceClientReply> reply) {
