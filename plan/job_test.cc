@@ -227,8 +227,7 @@ Job RandomJob(Random& random) {
   job.model = RandomText(random);
   job.data.train = RandomText(random);
   job.data.chat_template = static_cast<Template>(random.Below(3));
-  for (const char* name :
-       {"messages", "role", "content", "prompt", "completion", "input_ids", "labels"}) {
+  for (const char* name : {"messages", "prompt", "completion", "input_ids", "labels", "answer"}) {
     if (random.Below(3) == 0) {
       job.data.fields[name] = RandomText(random);
     }
