@@ -32,6 +32,7 @@ int RunShoal(const std::vector<std::string>& arguments, Streams& streams) {
   app.footer("`shoal VERB --help` shows a verb's options and an example.");
   VerbAction action;
   AddModel(app, action);
+  AddData(app, action);
   AddCheckpoint(app, action);
   AddStatus(app, action);
   AddDoctor(app, action);

@@ -17,6 +17,10 @@ using ::testing::IsEmpty;
 const std::vector<std::vector<std::string>>& Verbs() {
   static const std::vector<std::vector<std::string>> verbs = {{"model", "init"},
                                                               {"model", "show"},
+                                                              {"data", "synth"},
+                                                              {"data", "tokenizer"},
+                                                              {"data", "prepare"},
+                                                              {"data", "inspect"},
                                                               {"checkpoint", "list"},
                                                               {"checkpoint", "verify"},
                                                               {"checkpoint", "export"},

@@ -48,6 +48,7 @@ void PrintJson(std::ostream& out, const nlohmann::json& value);
 
 // Each adds its verb to the app and, when the verb is the one asked for, sets `action`.
 void AddModel(CLI::App& app, VerbAction& action);
+void AddData(CLI::App& app, VerbAction& action);
 void AddCheckpoint(CLI::App& app, VerbAction& action);
 void AddStatus(CLI::App& app, VerbAction& action);
 void AddDoctor(CLI::App& app, VerbAction& action);
