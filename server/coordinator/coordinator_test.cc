@@ -1,0 +1,133 @@
+// The coordinator with its threads and real gRPC.
+#include "server/coordinator/coordinator.h"
+
+#include <thread>
+
+#include "absl/time/clock.h"
+#include "common/status.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "server/coordinator/testing/loopback_cluster.h"
+
+namespace shoal::server {
+namespace {
+
+using ::testing::HasSubstr;
+using testing::RunLoopback;
+
+TEST(LoopbackTest, RunsAJobToItsEnd) {
+  for (const auto& [servers, workers] : {std::pair{1, 1}, {2, 4}, {3, 2}}) {
+    const auto result = RunLoopback({.servers = servers, .workers = workers, .steps = 20});
+    ASSERT_TRUE(result.ok()) << result.status();
+    EXPECT_EQ(result->worker_errors, 0);
+    int64_t steps = 0;
+    for (size_t i = 0; i < result->events.size(); ++i) {
+      EXPECT_EQ(result->events[i].number(), static_cast<int64_t>(i + 1));
+      if (result->events[i].has_step()) {
+        EXPECT_EQ(result->events[i].step().step(), ++steps);
+      }
+    }
+    EXPECT_EQ(steps, 20);
+    ASSERT_TRUE(result->events.back().has_done());
+    EXPECT_EQ(result->events.back().done().step(), 20);
+    EXPECT_THAT(result->metrics, HasSubstr("shoal_train_steps_total 20"));
+  }
+}
+
+TEST(LoopbackTest, StopsInTheMiddle) {
+  const auto result = RunLoopback({.steps = 100000, .stop_after = 5});
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_EQ(result->worker_errors, 0);
+  ASSERT_TRUE(result->events.back().has_done());
+  EXPECT_TRUE(result->events.back().done().interrupted());
+  EXPECT_GE(result->events.back().done().step(), 5);
+  EXPECT_LT(result->events.back().done().step(), 100000);
+}
+
+// Without a job: what callers get, and that nothing waits longer than asked.
+class IdleCoordinatorTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    auto created = Coordinator::Create(
+        {.version = "1", .lease = absl::Milliseconds(200)},
+        [](const proto::SubmitJobRequest&) -> absl::StatusOr<LoadedJob> {
+          return InvalidArgument("job.yaml:1: no model");
+        },
+        std::make_unique<NoServers>(), MakeMemoryStateStore(), RealClock(), metrics_);
+    ASSERT_TRUE(created.ok()) << created.status();
+    coordinator_ = std::move(*created);
+  }
+
+  class NoServers final : public ServerControl {
+   public:
+    void SetServers(const std::vector<std::string>&) override {}
+    void Configure(int, const proto::ConfigureRequest&, Done<proto::ConfigureReply>) override {}
+    void BeginAttempt(int, const proto::BeginAttemptRequest&,
+                      Done<proto::BeginAttemptReply>) override {}
+    void Prepare(int, const proto::PrepareRequest&, Done<proto::PrepareReply>) override {}
+    void Commit(int, const proto::CommitRequest&, Done<proto::CommitReply>) override {}
+    void WriteCheckpoint(int, const proto::WriteCheckpointRequest&,
+                         Done<proto::WriteCheckpointReply>) override {}
+  };
+
+  uint64_t Register() {
+    proto::RegisterRequest request;
+    request.set_role(proto::ROLE_WORKER);
+    request.set_version("1");
+    return coordinator_->Register(request)->incarnation();
+  }
+
+  Metrics metrics_;
+  std::unique_ptr<Coordinator> coordinator_;
+};
+
+TEST_F(IdleCoordinatorTest, AnswersWithoutAJob) {
+  EXPECT_EQ(coordinator_->SubmitJob({}).status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(coordinator_->StopJob({}).status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(coordinator_->GetStatus({})->state(), "no job yet");
+  proto::NextStepRequest next;
+  next.set_incarnation(Register());
+  next.set_wait_seconds(0.01);
+  EXPECT_TRUE(coordinator_->NextStep(next)->wait());
+  proto::JoinJobRequest join;
+  join.set_incarnation(next.incarnation());
+  EXPECT_FALSE(coordinator_->JoinJob(join)->ready());
+  join.set_incarnation(12345);
+  EXPECT_EQ(coordinator_->JoinJob(join).status().code(), absl::StatusCode::kNotFound);
+}
+
+TEST_F(IdleCoordinatorTest, ASilentMemberIsForgotten) {
+  proto::RenewLeaseRequest renew;
+  renew.set_incarnation(Register());
+  EXPECT_EQ(coordinator_->GetStatus({})->members_size(), 1);
+  const absl::Time patience = absl::Now() + absl::Seconds(20);
+  while (coordinator_->GetStatus({})->members_size() > 0 && absl::Now() < patience) {
+    absl::SleepFor(absl::Milliseconds(10));
+  }
+  EXPECT_EQ(coordinator_->RenewLease(renew).status().code(), absl::StatusCode::kNotFound);
+  EXPECT_THAT(metrics_.Text(),
+              HasSubstr("shoal_coordinator_lease_expiries_total{role=\"worker\"} 1"));
+}
+
+TEST_F(IdleCoordinatorTest, StopEndsAllWaiting) {
+  proto::NextStepRequest next;
+  next.set_incarnation(Register());
+  next.set_wait_seconds(30);
+  absl::Status waited;
+  std::thread worker([&] { waited = coordinator_->NextStep(next).status(); });
+  std::thread main([&] { coordinator_->WaitUntilDone(false); });
+  coordinator_->Stop();
+  worker.join();
+  main.join();
+  EXPECT_EQ(waited.code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(coordinator_->GetStatus({}).status().code(), absl::StatusCode::kUnavailable);
+}
+
+TEST_F(IdleCoordinatorTest, AnInterruptWithoutAJobEndsIt) {
+  coordinator_->Interrupt("SIGTERM");
+  coordinator_->WaitUntilDone(false);
+  EXPECT_FALSE(coordinator_->SubmitJob({}).ok());
+}
+
+}  // namespace
+}  // namespace shoal::server

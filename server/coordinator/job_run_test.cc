@@ -1,0 +1,281 @@
+// The job's life under simulation, one situation at a time.
+#include <cmath>
+#include <limits>
+
+#include "common/status.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "server/coordinator/testing/sim_world.h"
+
+namespace shoal::server {
+namespace {
+
+using testing::FakeDisk;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using testing::Lie;
+using testing::SimOptions;
+using testing::SimWorld;
+
+// Runs `action` at the `nth` time that `point` is reached.
+void At(SimWorld& world, const std::string& point, int nth, std::function<void()> action) {
+  world.servers.hook = [=, count = 0](const std::string& reached, int) mutable {
+    if (reached == point && ++count == nth) {
+      action();
+    }
+  };
+}
+
+TEST(JobRunTest, RunsToTheEndWithAnyNumberOfServersAndWorkers) {
+  for (const auto& [servers, workers] : {std::pair{1, 1}, {1, 4}, {2, 3}, {3, 2}, {4, 9}}) {
+    FakeDisk disk;
+    // Five samples on nine workers: most have nothing to do, and report all the same.
+    SimWorld world({.servers = servers, .workers = workers, .steps = 7, .samples = 5}, disk);
+    ASSERT_TRUE(world.Run());
+    EXPECT_THAT(world.Violations(), IsEmpty());
+    ASSERT_TRUE(world.done().has_value());
+    EXPECT_EQ(world.done()->step(), 7);
+    EXPECT_FALSE(world.done()->interrupted());
+    EXPECT_EQ(world.step_events().size(), 7U);
+    EXPECT_EQ(world.works_given(), 7 * workers);
+    EXPECT_EQ(world.store->Load()->outcome, "done");
+    EXPECT_EQ(world.store->Load()->last_commit->step, 7);
+  }
+}
+
+TEST(JobRunTest, EveryStepIsToldWithItsNumbers) {
+  FakeDisk disk;
+  SimWorld world({.servers = 2, .workers = 2, .steps = 3}, disk);
+  ASSERT_TRUE(world.Run());
+  for (const proto::StepEvent& event : world.step_events()) {
+    const plan::StepPlan plan = *world.steps.Plan(event.step(), 2);
+    EXPECT_EQ(event.tokens(), plan.tokens);
+    EXPECT_EQ(event.target_tokens(), plan.targets);
+    EXPECT_EQ(event.learning_rate(), 1.0 / static_cast<double>(event.step()));
+    EXPECT_EQ(event.grad_norm(), std::sqrt(3.0));
+    EXPECT_EQ(event.total_steps(), 3);
+    EXPECT_GT(event.step_seconds(), 0);
+    EXPECT_DOUBLE_EQ(event.tokens_per_second(),
+                     static_cast<double>(plan.tokens) / event.step_seconds());
+  }
+  EXPECT_THAT(world.metrics.Text(), HasSubstr("shoal_train_steps_total 3"));
+}
+
+TEST(JobRunTest, CheckpointsAppearAtTheirStepsAndAtTheEnd) {
+  FakeDisk disk;
+  SimWorld world({.steps = 7, .checkpoint_every = 3}, disk);
+  // Slower than three steps: the next one waits for it, training does not stop otherwise.
+  world.servers.checkpoint_time = absl::Seconds(2);
+  ASSERT_TRUE(world.Run());
+  EXPECT_THAT(world.Violations(), IsEmpty());
+  EXPECT_EQ(disk.complete.size(), 3U);
+  for (const int64_t step : {3, 6, 7}) {
+    EXPECT_TRUE(disk.complete.contains(step)) << step;
+  }
+  EXPECT_EQ(world.done()->checkpoint(), "step-7");
+}
+
+TEST(JobRunTest, StopsEarlyWhereAskedAndThatCountsAsDone) {
+  FakeDisk disk;
+  SimWorld world({.steps = 9, .stop_after = 4}, disk);
+  ASSERT_TRUE(world.Run());
+  EXPECT_THAT(world.Violations(), IsEmpty());
+  EXPECT_EQ(world.done()->step(), 4);
+  EXPECT_FALSE(world.done()->interrupted());
+}
+
+TEST(JobRunTest, RepeatedReportsCountOnce) {
+  FakeDisk disk;
+  SimWorld world({.steps = 10, .repeated_report = 1.0}, disk);
+  ASSERT_TRUE(world.Run());
+  EXPECT_THAT(world.Violations(), IsEmpty());
+  EXPECT_EQ(world.done()->step(), 10);
+}
+
+TEST(JobRunTest, ALostAnswerIsAskedForAgain) {
+  FakeDisk disk;
+  SimWorld world({.steps = 10, .lost_reply = 0.5}, disk);
+  ASSERT_TRUE(world.Run());
+  EXPECT_THAT(world.Violations(), IsEmpty());
+  EXPECT_EQ(world.done()->step(), 10);
+}
+
+TEST(JobRunTest, AMiscountDropsTheAttemptAndTheStepIsDoneAgain) {
+  FakeDisk disk;
+  SimWorld world({.steps = 3}, disk);
+  world.servers.lost_pushes = 1;
+  ASSERT_TRUE(world.Run());
+  EXPECT_THAT(world.Violations(), IsEmpty());
+  EXPECT_EQ(world.done()->step(), 3);
+  EXPECT_THAT(world.metrics.Text(), HasSubstr("shoal_train_dropped_attempts_total 1"));
+}
+
+TEST(JobRunTest, AMiscountThatStaysEndsTheJobByName) {
+  FakeDisk disk;
+  SimWorld world({.steps = 3}, disk);
+  world.servers.lost_pushes = 1000;
+  ASSERT_TRUE(world.Run());
+  ASSERT_TRUE(world.failed().has_value());
+  EXPECT_THAT(world.failed()->message(), HasSubstr("step 1 failed 3 times"));
+  EXPECT_THAT(world.failed()->message(), HasSubstr("(host sim, pid 20"));
+  EXPECT_TRUE(world.step_events().empty());
+}
+
+TEST(JobRunTest, AReportThatContradictsThePlanDropsTheAttempt) {
+  for (const Lie lie : {Lie::kTargets, Lie::kMicrobatches, Lie::kPushes, Lie::kServers}) {
+    for (const int lies : {1, 1000}) {
+      FakeDisk disk;
+      SimWorld world({.steps = 3}, disk);
+      world.lie = lie;
+      world.lies_left = lies;
+      ASSERT_TRUE(world.Run());
+      EXPECT_THAT(world.Violations(), IsEmpty());
+      EXPECT_EQ(world.done().has_value(), lies == 1);
+      if (lies > 1) {
+        EXPECT_THAT(world.failed()->message(), HasSubstr("step 2 failed 3 times"));
+      }
+    }
+  }
+}
+
+TEST(JobRunTest, NonFiniteNumbersStopBeforeTheCommit) {
+  for (const double loss :
+       {std::numeric_limits<double>::quiet_NaN(), std::numeric_limits<double>::infinity(), 0.0}) {
+    FakeDisk disk;
+    SimWorld world({.steps = 5}, disk);
+    world.loss_of_step_2 = loss;
+    world.servers.non_finite_at_step = loss == 0.0 ? 2 : 0;
+    ASSERT_TRUE(world.Run());
+    ASSERT_TRUE(world.failed().has_value());
+    EXPECT_TRUE(world.failed()->non_finite());
+    EXPECT_EQ(world.failed()->step(), 2);
+    EXPECT_EQ(world.servers.server(0).version, 1);
+    EXPECT_THAT(world.metrics.Text(), HasSubstr("shoal_train_nonfinite_steps_total 1"));
+  }
+}
+
+// Points of a step where something can be lost; each is tried at its first and at a later occasion.
+class LossTest : public ::testing::TestWithParam<std::tuple<std::string, int>> {};
+
+TEST_P(LossTest, ALostServerEndsTheJobByNameWithinTheLease) {
+  const auto& [point, nth] = GetParam();
+  FakeDisk disk;
+  SimWorld world({.steps = 6}, disk);
+  absl::Time killed;
+  At(world, point, nth, [&] {
+    killed = world.loop.clock().Now();
+    world.KillServer(1);
+  });
+  ASSERT_TRUE(world.Run());
+  EXPECT_THAT(world.Violations(), IsEmpty());
+  ASSERT_TRUE(world.failed().has_value());
+  EXPECT_THAT(world.failed()->message(), HasSubstr("lost server 1 (host sim, pid 101)"));
+  EXPECT_FALSE(world.failed()->non_finite());
+  EXPECT_LE(world.over_at, killed + absl::Seconds(10));
+}
+
+TEST_P(LossTest, ALostWorkerEndsTheJobByNameWithinTheLease) {
+  const auto& [point, nth] = GetParam();
+  FakeDisk disk;
+  SimWorld world({.steps = 6}, disk);
+  absl::Time killed;
+  At(world, point, nth, [&] {
+    killed = world.loop.clock().Now();
+    world.KillWorker(2);
+  });
+  ASSERT_TRUE(world.Run());
+  EXPECT_THAT(world.Violations(), IsEmpty());
+  ASSERT_TRUE(world.failed().has_value());
+  EXPECT_THAT(world.failed()->message(), HasSubstr("lost worker"));
+  EXPECT_THAT(world.failed()->message(), HasSubstr("pid 202"));
+  EXPECT_THAT(world.failed()->message(), HasSubstr("lease of 10 s is over"));
+  EXPECT_LE(world.over_at, killed + absl::Seconds(10));
+}
+
+TEST_P(LossTest, AStopEndsWithTheLastCommitSaved) {
+  const auto& [point, nth] = GetParam();
+  FakeDisk disk;
+  SimWorld world({.steps = 6}, disk);
+  At(world, point, nth, [&] { world.loop.After(absl::ZeroDuration(), [&] { world.Stop(); }); });
+  ASSERT_TRUE(world.Run());
+  EXPECT_THAT(world.Violations(), IsEmpty());
+  ASSERT_TRUE(world.done().has_value());
+  EXPECT_TRUE(world.done()->interrupted());
+  EXPECT_LT(world.done()->step(), 6);
+  EXPECT_EQ(world.done()->step(),
+            world.servers.server(0).configured ? world.servers.server(0).version : 0);
+  if (world.done()->step() > 0) {
+    EXPECT_EQ(world.done()->checkpoint(), fmt::format("step-{}", world.done()->step()));
+  }
+}
+
+TEST_P(LossTest, ALossIsResumedFromTheNewestCheckpoint) {
+  const auto& [point, nth] = GetParam();
+  FakeDisk disk;
+  {
+    SimWorld world({.steps = 6}, disk);
+    At(world, point, nth, [&] { world.KillServer(0); });
+    ASSERT_TRUE(world.Run());
+    ASSERT_TRUE(world.failed().has_value());
+  }
+  const int64_t saved = disk.complete.empty() ? 0 : disk.complete.rbegin()->first;
+  SimWorld again({.workers = 2, .steps = 6, .resume = true}, disk);
+  ASSERT_TRUE(again.Run());
+  EXPECT_THAT(again.Violations(), IsEmpty());
+  ASSERT_TRUE(again.done().has_value());
+  EXPECT_EQ(again.done()->step(), 6);
+  ASSERT_EQ(again.step_events().size(), static_cast<size_t>(6 - saved));
+  EXPECT_EQ(again.step_events().front().step(), saved + 1);
+}
+
+std::string PointName(const ::testing::TestParamInfo<std::tuple<std::string, int>>& info) {
+  return std::get<0>(info.param) + std::to_string(std::get<1>(info.param));
+}
+
+INSTANTIATE_TEST_SUITE_P(Loading, LossTest,
+                         ::testing::Combine(::testing::Values("configure"),
+                                            ::testing::Values(1, 2)),
+                         PointName);
+INSTANTIATE_TEST_SUITE_P(Training, LossTest,
+                         ::testing::Combine(::testing::Values("begin", "work", "prepare", "commit",
+                                                              "committed", "pin", "write", "plan"),
+                                            ::testing::Values(1, 2, 4)),
+                         PointName);
+
+TEST(JobRunTest, MembersThatDoNotComeAreNamed) {
+  FakeDisk disk;
+  SimWorld world({.servers = 2, .workers = 2}, disk);
+  world.KillServer(1);
+  world.KillWorker(0);
+  ASSERT_TRUE(world.Run());
+  EXPECT_THAT(world.failed()->message(),
+              HasSubstr("still waiting for 1 server and 1 worker after 60 s"));
+}
+
+TEST(JobRunTest, AFullDiskEndsTheJobByName) {
+  FakeDisk disk;
+  disk.next_finish = ResourceExhausted("step-2/manifest.json: no space left on device");
+  SimWorld world({.steps = 6}, disk);
+  ASSERT_TRUE(world.Run());
+  ASSERT_TRUE(world.failed().has_value());
+  EXPECT_THAT(world.failed()->message(),
+              HasSubstr("the checkpoint of step 2 failed: step-2/manifest.json: no space"));
+  EXPECT_THAT(world.Violations(), IsEmpty());
+}
+
+TEST(JobRunTest, AResumeAfterTheEndIsDoneAtOnce) {
+  FakeDisk disk;
+  {
+    SimWorld world({.steps = 3}, disk);
+    ASSERT_TRUE(world.Run());
+  }
+  SimWorld again({.steps = 3, .resume = true}, disk);
+  ASSERT_TRUE(again.Run());
+  EXPECT_THAT(again.Violations(), IsEmpty());
+  EXPECT_EQ(again.done()->step(), 3);
+  EXPECT_TRUE(again.step_events().empty());
+  EXPECT_GT(again.done()->loss(), 0);
+}
+
+}  // namespace
+}  // namespace shoal::server

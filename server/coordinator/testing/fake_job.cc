@@ -1,0 +1,62 @@
+#include "server/coordinator/testing/fake_job.h"
+
+#include "common/random.h"
+#include "common/status.h"
+
+namespace shoal::server::testing {
+
+std::vector<int64_t> FakeSteps::Samples(int64_t step) const {
+  std::vector<int64_t> ids;
+  for (int64_t k = 0; k < samples_; ++k) {
+    ids.push_back(1000 * step + k);
+  }
+  return ids;
+}
+
+absl::StatusOr<plan::StepPlan> FakeSteps::Plan(int64_t step, int workers) const {
+  Random random(seed_, static_cast<uint64_t>(step));
+  plan::StepPlan plan;
+  plan.workers.resize(static_cast<size_t>(workers));
+  for (const int64_t sample : Samples(step)) {
+    // The first worker more often than all others together; the last ones often get nothing.
+    const uint64_t draw = random.Below(static_cast<uint64_t>(2 * workers));
+    auto& microbatches = plan.workers[draw < static_cast<uint64_t>(workers) ? draw : 0];
+    if (microbatches.empty() || random.Below(2) == 0) {
+      microbatches.emplace_back();
+    }
+    plan::Microbatch& microbatch = microbatches.back();
+    microbatch.samples.push_back(sample);
+    microbatch.tokens += 10;
+    microbatch.targets += Targets(sample);
+    plan.tokens += 10;
+    plan.targets += Targets(sample);
+  }
+  return plan;
+}
+
+absl::StatusOr<std::optional<CompleteCheckpoint>> FakeCheckpointFiles::Newest() {
+  return disk_.complete.empty() ? std::nullopt
+                                : std::make_optional(disk_.complete.rbegin()->second);
+}
+
+absl::StatusOr<std::string> FakeCheckpointFiles::Create(int64_t step) {
+  if (disk_.complete.contains(step)) {
+    return FailedPrecondition("step {} has a complete checkpoint", step);
+  }
+  const std::string path = fmt::format("step-{}", step);
+  disk_.shards[path] = 0;
+  return path;
+}
+
+absl::Status FakeCheckpointFiles::Finish(const CompleteCheckpoint& checkpoint,
+                                         const std::vector<proto::CheckpointShard>& shards) {
+  SHOAL_RETURN_IF_ERROR(disk_.next_finish);
+  if (static_cast<int>(shards.size()) != servers_ || disk_.shards[checkpoint.path] != servers_) {
+    return Internal("manifest of {} with {} of {} shards", checkpoint.path,
+                    disk_.shards[checkpoint.path], servers_);
+  }
+  disk_.complete[checkpoint.step] = checkpoint;
+  return absl::OkStatus();
+}
+
+}  // namespace shoal::server::testing

@@ -1,0 +1,55 @@
+// A job without files: plans from a seed, checkpoints in memory. What outlives a run (checkpoints)
+// is apart from it, so that a second run can resume.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "server/coordinator/job_run.h"
+
+namespace shoal::server::testing {
+
+// Sample ids of a step are 1000 step + k, each of id % 7 + 1 targets and 10 tokens. Spread unevenly
+// over the workers, some of whom may get nothing.
+class FakeSteps final : public StepSource {
+ public:
+  FakeSteps(uint64_t seed, int64_t samples) : seed_(seed), samples_(samples) {}
+  absl::StatusOr<plan::StepPlan> Plan(int64_t step, int workers) const override;
+  double LearningRate(int64_t step) const override { return 1.0 / static_cast<double>(step); }
+
+  static int64_t Targets(int64_t sample) { return sample % 7 + 1; }
+  // What a worker's loss over one sample adds to loss_sum.
+  static double Loss(int64_t sample) { return static_cast<double>(sample % 11); }
+  std::vector<int64_t> Samples(int64_t step) const;
+
+ private:
+  const uint64_t seed_;
+  const int64_t samples_;
+};
+
+// What is on the disk.
+struct FakeDisk {
+  std::map<int64_t, CompleteCheckpoint> complete;
+  std::map<std::string, int> shards;  // by folder: how many servers wrote theirs
+  absl::Status next_finish;           // what the next Finish answers
+};
+
+class FakeCheckpointFiles final : public CheckpointFiles {
+ public:
+  FakeCheckpointFiles(FakeDisk& disk, int servers) : disk_(disk), servers_(servers) {}
+  absl::StatusOr<std::optional<CompleteCheckpoint>> Newest() override;
+  absl::StatusOr<std::string> Create(int64_t step) override;
+  // Fails unless every server has written its shard.
+  absl::Status Finish(const CompleteCheckpoint& checkpoint,
+                      const std::vector<proto::CheckpointShard>& shards) override;
+
+ private:
+  FakeDisk& disk_;
+  const int servers_;
+};
+
+}  // namespace shoal::server::testing

@@ -1,0 +1,310 @@
+#include "server/coordinator/testing/loopback_cluster.h"
+
+#include <atomic>
+#include <map>
+#include <memory>
+#include <thread>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/clock.h"
+#include "common/status.h"
+#include "proto/rpc/coordinator_client.h"
+#include "proto/rpc/member_session.h"
+#include "proto/rpc/parameter_server_service.h"
+#include "server/coordinator/coordinator.h"
+#include "server/coordinator/grpc_server_control.h"
+#include "server/coordinator/testing/fake_job.h"
+
+namespace shoal::server::testing {
+namespace {
+
+// Counts pushes and answers at once. Threads share it with the workers, which "push" by calling it.
+class EmptyServer final : public rpc::ParameterServerHandler {
+ public:
+  void Push(uint64_t incarnation) {
+    absl::MutexLock lock(&mutex_);
+    ++pushes_[incarnation];
+  }
+
+  absl::StatusOr<proto::ConfigureReply> Configure(const proto::ConfigureRequest& request) override {
+    absl::MutexLock lock(&mutex_);
+    index_ = request.server_index();
+    return proto::ConfigureReply();
+  }
+  absl::StatusOr<proto::BeginAttemptReply> BeginAttempt(
+      const proto::BeginAttemptRequest&) override {
+    absl::MutexLock lock(&mutex_);
+    pushes_.clear();
+    return proto::BeginAttemptReply();
+  }
+  absl::StatusOr<proto::PrepareReply> Prepare(const proto::PrepareRequest&) override {
+    absl::MutexLock lock(&mutex_);
+    proto::PrepareReply reply;
+    for (const auto& [incarnation, pushes] : pushes_) {
+      auto* client = reply.add_clients();
+      client->set_incarnation(incarnation);
+      client->set_pushes(pushes);
+    }
+    auto* partition = reply.add_partitions();
+    partition->set_partition(index_);
+    partition->set_sum_of_squares(1);
+    return reply;
+  }
+  absl::StatusOr<proto::CommitReply> Commit(const proto::CommitRequest& request) override {
+    proto::CommitReply reply;
+    reply.set_version(request.step());
+    return reply;
+  }
+  absl::StatusOr<proto::WriteCheckpointReply> WriteCheckpoint(
+      const proto::WriteCheckpointRequest& request) override {
+    proto::WriteCheckpointReply reply;
+    if (!request.begin()) {
+      reply.add_shards()->set_file("shard");
+      absl::MutexLock lock(disk_mutex_);
+      ++disk_->shards[request.directory()];
+    }
+    return reply;
+  }
+  absl::StatusOr<proto::GetChecksumsReply> GetChecksums(
+      const proto::GetChecksumsRequest&) override {
+    return proto::GetChecksumsReply();
+  }
+  absl::StatusOr<proto::FenceClientReply> FenceClient(const proto::FenceClientRequest&) override {
+    return proto::FenceClientReply();
+  }
+  absl::StatusOr<proto::ConnectReply> Connect(const proto::ConnectRequest&) override {
+    return proto::ConnectReply();
+  }
+
+  void set_disk(FakeDisk* disk, absl::Mutex* mutex) {
+    disk_ = disk;
+    disk_mutex_ = mutex;
+  }
+
+ private:
+  absl::Mutex mutex_;
+  int index_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::map<uint64_t, int64_t> pushes_ ABSL_GUARDED_BY(mutex_);
+  FakeDisk* disk_ = nullptr;
+  absl::Mutex* disk_mutex_ = nullptr;
+};
+
+class LockedCheckpointFiles final : public CheckpointFiles {
+ public:
+  LockedCheckpointFiles(FakeDisk& disk, absl::Mutex& mutex, int servers)
+      : files_(disk, servers), mutex_(mutex) {}
+  absl::StatusOr<std::optional<CompleteCheckpoint>> Newest() override {
+    absl::MutexLock lock(&mutex_);
+    return files_.Newest();
+  }
+  absl::StatusOr<std::string> Create(int64_t step) override {
+    absl::MutexLock lock(&mutex_);
+    return files_.Create(step);
+  }
+  absl::Status Finish(const CompleteCheckpoint& checkpoint,
+                      const std::vector<proto::CheckpointShard>& shards) override {
+    absl::MutexLock lock(&mutex_);
+    return files_.Finish(checkpoint, shards);
+  }
+
+ private:
+  FakeCheckpointFiles files_;
+  absl::Mutex& mutex_;
+};
+
+class Cluster {
+ public:
+  explicit Cluster(const LoopbackOptions& options) : options_(options) {}
+
+  absl::StatusOr<LoopbackResult> Run();
+
+ private:
+  absl::Status Start();
+  absl::Status StartServer();
+  absl::Status RunWorker();
+  absl::Status Watch(LoopbackResult& result);
+  LoadedJob MakeJob();
+  std::shared_ptr<rpc::Channel> Connect() {
+    return rpc::Channel::Create(target_, token_, "coordinator");
+  }
+
+  const LoopbackOptions options_;
+  const rpc::Token token_ = rpc::Token::Generate();
+  FakeDisk disk_;
+  absl::Mutex disk_mutex_;
+  Metrics metrics_;
+  std::unique_ptr<Coordinator> coordinator_;
+  std::unique_ptr<rpc::Server> coordinator_server_;
+  std::string target_;
+  std::vector<std::unique_ptr<EmptyServer>> handlers_;
+  std::vector<std::unique_ptr<rpc::Server>> servers_;
+  std::vector<std::unique_ptr<rpc::MemberSession>> sessions_;
+};
+
+LoadedJob Cluster::MakeJob() {
+  LoadedJob job;
+  job.job.train.steps = options_.steps;
+  job.job.cluster.servers = options_.servers;
+  job.job.cluster.workers = options_.workers;
+  job.last_step = options_.steps;
+  job.steps = std::make_unique<FakeSteps>(1, options_.samples);
+  job.checkpoints = std::make_unique<LockedCheckpointFiles>(disk_, disk_mutex_, options_.servers);
+  job.place_shards = [](int servers) {
+    plan::ShardMap map = {.generation = 1};
+    for (int server = 0; server < servers; ++server) {
+      map.servers.push_back({server});
+    }
+    return map;
+  };
+  return job;
+}
+
+absl::Status Cluster::Start() {
+  std::unique_ptr<StateStore> store = MakeMemoryStateStore();
+  if (!options_.state_file.empty()) {
+    SHOAL_ASSIGN_OR_RETURN(store, OpenSqliteStateStore(options_.state_file));
+  }
+  SHOAL_ASSIGN_OR_RETURN(
+      coordinator_,
+      Coordinator::Create(
+          {.version = rpc::ProgramVersion()},
+          [this](const proto::SubmitJobRequest&) { return MakeJob(); },
+          std::make_unique<GrpcServerControl>(token_), std::move(store), RealClock(), metrics_));
+  std::vector<std::unique_ptr<rpc::Service>> services;
+  services.push_back(rpc::MakeCoordinatorService(coordinator_.get()));
+  SHOAL_ASSIGN_OR_RETURN(coordinator_server_,
+                         rpc::Server::Start({.token = token_}, std::move(services)));
+  target_ = fmt::format("127.0.0.1:{}", coordinator_server_->port());
+  for (int server = 0; server < options_.servers; ++server) {
+    SHOAL_RETURN_IF_ERROR(StartServer());
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Cluster::StartServer() {
+  handlers_.push_back(std::make_unique<EmptyServer>());
+  handlers_.back()->set_disk(&disk_, &disk_mutex_);
+  std::vector<std::unique_ptr<rpc::Service>> services;
+  services.push_back(rpc::MakeParameterServerService(handlers_.back().get()));
+  SHOAL_ASSIGN_OR_RETURN(auto server, rpc::Server::Start({.token = token_}, std::move(services)));
+  SHOAL_ASSIGN_OR_RETURN(auto session, rpc::MemberSession::Join(
+                                           Connect(),
+                                           {.role = proto::ROLE_SERVER,
+                                            .address = fmt::format("127.0.0.1:{}", server->port())},
+                                           [](const absl::Status&) {}));
+  servers_.push_back(std::move(server));
+  sessions_.push_back(std::move(session));
+  return absl::OkStatus();
+}
+
+absl::Status Cluster::RunWorker() {
+  SHOAL_ASSIGN_OR_RETURN(const auto session,
+                         rpc::MemberSession::Join(Connect(), {.role = proto::ROLE_WORKER},
+                                                  [](const absl::Status&) {}));
+  rpc::CoordinatorClient client(Connect());
+  constexpr double kWaitSeconds = 5;
+  const rpc::CallOptions patient = {.deadline = absl::Seconds(kWaitSeconds + 10)};
+  proto::JoinJobRequest join;
+  join.set_incarnation(session->incarnation());
+  join.set_wait_seconds(kWaitSeconds);
+  for (bool ready = false; !ready;) {
+    SHOAL_ASSIGN_OR_RETURN(const proto::JoinJobReply reply, client.JoinJob(join, patient));
+    if (reply.shut_down()) {
+      return absl::OkStatus();
+    }
+    ready = reply.ready();
+  }
+  proto::NextStepRequest next;
+  next.set_incarnation(session->incarnation());
+  next.set_wait_seconds(kWaitSeconds);
+  while (true) {
+    SHOAL_ASSIGN_OR_RETURN(const proto::NextStepReply reply, client.NextStep(next, patient));
+    if (reply.shut_down()) {
+      return absl::OkStatus();
+    }
+    if (!reply.has_work()) {
+      continue;
+    }
+    proto::FinishedReport report;
+    report.set_step(reply.work().step());
+    report.set_attempt(reply.work().attempt());
+    for (const auto& handler : handlers_) {
+      for (int i = 0; i < reply.work().microbatches_size(); ++i) {
+        handler->Push(session->incarnation());
+      }
+      report.add_pushes(reply.work().microbatches_size());
+    }
+    for (const proto::MicrobatchWork& microbatch : reply.work().microbatches()) {
+      report.set_microbatches(report.microbatches() + 1);
+      for (const int64_t sample : microbatch.samples()) {
+        report.set_loss_sum(report.loss_sum() + FakeSteps::Loss(sample));
+        report.set_target_tokens(report.target_tokens() + FakeSteps::Targets(sample));
+        report.set_tokens(report.tokens() + 10);
+      }
+    }
+    *next.mutable_finished() = report;
+  }
+}
+
+absl::Status Cluster::Watch(LoopbackResult& result) {
+  rpc::CoordinatorClient client(Connect());
+  SHOAL_RETURN_IF_ERROR(client.SubmitJob({}).status());
+  absl::Time last = absl::InfinitePast();
+  return client.WatchJob({},
+                         [&](const proto::JobEvent& event) {
+                           result.events.push_back(event);
+                           if (event.has_step()) {
+                             const absl::Time now = absl::Now();
+                             if (last != absl::InfinitePast()) {
+                               result.step_seconds.push_back(absl::ToDoubleSeconds(now - last));
+                             }
+                             last = now;
+                             if (event.step().step() == options_.stop_after) {
+                               static_cast<void>(client.StopJob({}));
+                             }
+                           }
+                           return true;
+                         },
+                         {.deadline = absl::Minutes(5)});
+}
+
+absl::StatusOr<LoopbackResult> Cluster::Run() {
+  SHOAL_RETURN_IF_ERROR(Start());
+  LoopbackResult result;
+  std::atomic<int> errors = 0;
+  std::vector<std::thread> workers;
+  for (int worker = 0; worker < options_.workers; ++worker) {
+    workers.emplace_back([&] { errors += RunWorker().ok() ? 0 : 1; });
+  }
+  const absl::Status watched = Watch(result);
+  if (!watched.ok()) {
+    coordinator_->Stop();  // so that the workers end
+  }
+  for (std::thread& worker : workers) {
+    worker.join();
+  }
+  for (const auto& session : sessions_) {
+    session->Leave("");
+  }
+  if (watched.ok()) {
+    coordinator_->WaitUntilDone(/*job_is_enough=*/true);
+  }
+  coordinator_->Stop();
+  coordinator_server_->Shutdown(absl::Seconds(1));
+  for (const auto& server : servers_) {
+    server->Shutdown(absl::ZeroDuration());
+  }
+  SHOAL_RETURN_IF_ERROR(watched);
+  result.metrics = metrics_.Text();
+  result.worker_errors = errors;
+  return result;
+}
+
+}  // namespace
+
+absl::StatusOr<LoopbackResult> RunLoopback(const LoopbackOptions& options) {
+  return Cluster(options).Run();
+}
+
+}  // namespace shoal::server::testing

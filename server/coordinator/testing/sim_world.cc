@@ -1,0 +1,365 @@
+#include "server/coordinator/testing/sim_world.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "common/check.h"
+#include "common/logging.h"
+#include "common/status.h"
+
+namespace shoal::server::testing {
+
+SimWorld::SimWorld(const SimOptions& options, FakeDisk& fake_disk)
+    : loop(options.seed),
+      disk(fake_disk),
+      servers(loop, fake_disk, *store, options.servers),
+      steps(options.seed, options.samples),
+      options_(options),
+      coordinator_metrics_(metrics),
+      server_processes_(static_cast<size_t>(options.servers)),
+      workers_(static_cast<size_t>(options.workers)) {
+  InitLogging({.process = "simulation", .level = "off"});  // thousands of runs
+  const auto later = [this](std::function<void()> work) {
+    loop.After(loop.ShortDelay(), [this, work = std::move(work)] {
+      servers.hook("plan", 0);
+      work();
+    });
+  };
+  core_ = std::make_unique<CoordinatorCore>(
+      MembershipOptions{.version = "1", .lease = absl::Seconds(10), .seed = options.seed},
+      JobEnvironment{.clock = loop.clock(),
+                     .servers = servers,
+                     .store = *store,
+                     .events = events,
+                     .metrics = coordinator_metrics_,
+                     .post = [](const std::function<void()>& work) { work(); },
+                     .plan = later,
+                     .disk = later});
+  loop.After(loop.ShortDelay(), [this] { Submit(); });
+  for (int index = 0; index < options.servers; ++index) {
+    // In order, so that server k of the job is process k.
+    loop.After(absl::Milliseconds(index + 1), [this, index] { RegisterServer(index); });
+  }
+  for (int index = 0; index < options.workers; ++index) {
+    loop.After(absl::Milliseconds(index + 1), [this, index] { RegisterWorker(index); });
+  }
+}
+
+void SimWorld::Submit() {
+  LoadedJob job;
+  job.job.train.steps = options_.steps;
+  job.job.cluster.servers = options_.servers;
+  job.job.cluster.workers = options_.workers;
+  job.job.checkpoint.every_steps = options_.checkpoint_every;
+  job.last_step = options_.stop_after > 0 ? options_.stop_after : options_.steps;
+  job.steps = std::make_unique<FakeSteps>(options_.seed, options_.samples);
+  job.checkpoints = std::make_unique<FakeCheckpointFiles>(disk, options_.servers);
+  job.place_shards = [](int count) {
+    plan::ShardMap map = {.generation = 1};
+    for (int server = 0; server < count; ++server) {
+      map.servers.push_back({server});
+    }
+    return map;
+  };
+  auto newest = job.checkpoints->Newest();
+  const auto reply = core_->Submit(std::move(job), *std::move(newest), options_.resume);
+  SHOAL_CHECK(reply.ok());
+}
+
+void SimWorld::RegisterServer(int index) {
+  Process& process = server_processes_[static_cast<size_t>(index)];
+  if (!process.alive) {
+    return;
+  }
+  proto::RegisterRequest request;
+  request.set_role(proto::ROLE_SERVER);
+  request.set_address(fmt::format("server:{}", index));
+  request.set_host("sim");
+  request.set_pid(100 + index);
+  request.set_version("1");
+  process.incarnation = core_->Register(request)->incarnation();
+  process.present = true;
+  Renew(process);
+}
+
+void SimWorld::RegisterWorker(int index) {
+  Worker& worker = workers_[static_cast<size_t>(index)];
+  if (!worker.alive) {
+    return;
+  }
+  proto::RegisterRequest request;
+  request.set_role(proto::ROLE_WORKER);
+  request.set_host("sim");
+  request.set_pid(200 + index);
+  request.set_version("1");
+  worker.incarnation = core_->Register(request)->incarnation();
+  worker.present = true;
+  Renew(worker);
+  Ask(index);
+}
+
+void SimWorld::Renew(Process& process) {
+  loop.After(absl::Seconds(3), [this, &process] {
+    if (!process.alive || !process.present) {
+      return;
+    }
+    proto::RenewLeaseRequest request;
+    request.set_incarnation(process.incarnation);
+    const auto reply = core_->Renew(request);
+    if (!reply.ok() || reply->shut_down()) {
+      proto::LeaveRequest leave;
+      leave.set_incarnation(process.incarnation);
+      process.present = false;
+      static_cast<void>(core_->Leave(leave));
+      return;
+    }
+    Renew(process);
+  });
+}
+
+// One poll of a worker: JoinJob until it is ready, then NextStep with the report of the step
+// before.
+void SimWorld::Ask(int index) {
+  Worker& worker = workers_[static_cast<size_t>(index)];
+  if (!worker.alive || !worker.present) {
+    return;
+  }
+  worker.waiting = false;
+  if (!worker.joined) {
+    proto::JoinJobRequest request;
+    request.set_incarnation(worker.incarnation);
+    const auto reply = core_->Join(request);
+    SHOAL_CHECK(reply.ok());
+    if (!reply->has_value()) {
+      worker.waiting = true;
+    } else if ((*reply)->ready()) {
+      worker.joined = true;
+      loop.After(loop.ShortDelay(), [this, index] { Ask(index); });
+    }
+    return;
+  }
+  proto::NextStepRequest request;
+  request.set_incarnation(worker.incarnation);
+  if (worker.report.has_value()) {
+    *request.mutable_finished() = *worker.report;
+  }
+  const auto reply = core_->Next(request);
+  SHOAL_CHECK(reply.ok());
+  if (!reply->has_value()) {
+    worker.waiting = true;
+    return;
+  }
+  if (Chance(options_.lost_reply)) {
+    loop.After(absl::Seconds(1), [this, index] { Ask(index); });
+    return;
+  }
+  if ((*reply)->has_work()) {
+    ++works_given_;
+    servers.hook("work", index);
+    Work(index, (*reply)->work());
+  }
+}
+
+void SimWorld::Work(int index, const proto::StepWork& work) {
+  proto::FinishedReport report;
+  report.set_step(work.step());
+  report.set_attempt(work.attempt());
+  for (int server = 0; server < servers.count(); ++server) {
+    report.add_pushes(0);
+  }
+  const bool slow = Chance(options_.slow_worker);
+  loop.After(slow ? absl::Milliseconds(300) : loop.ShortDelay(),
+             [this, index, work, report] { PushAndReport(index, work, 0, report); });
+}
+
+// Pushes microbatch after microbatch to every server, then reports.
+void SimWorld::PushAndReport(int index, const proto::StepWork& work, size_t microbatch,
+                             proto::FinishedReport report) {
+  Worker& worker = workers_[static_cast<size_t>(index)];
+  if (!worker.alive) {
+    return;
+  }
+  if (microbatch == static_cast<size_t>(work.microbatches_size())) {
+    Report(index, report);
+    return;
+  }
+  const auto& given = work.microbatches(static_cast<int>(microbatch)).samples();
+  const std::vector<int64_t> samples(given.begin(), given.end());
+  for (int server = 0; server < servers.count(); ++server) {
+    if (servers.Push(server, worker.incarnation, work.step(), work.attempt(), samples)) {
+      report.set_pushes(server, report.pushes(server) + 1);
+    } else {
+      report.set_failed(true);
+      report.set_message("push refused");
+    }
+  }
+  for (const int64_t sample : samples) {
+    report.set_loss_sum(report.loss_sum() + FakeSteps::Loss(sample));
+    report.set_target_tokens(report.target_tokens() + FakeSteps::Targets(sample));
+    report.set_tokens(report.tokens() + 10);
+  }
+  report.set_microbatches(report.microbatches() + 1);
+  loop.After(loop.ShortDelay(), [this, index, work, microbatch, report] {
+    PushAndReport(index, work, microbatch + 1, report);
+  });
+}
+
+void SimWorld::Tell(proto::FinishedReport& report) {
+  if (report.step() == 2 && loss_of_step_2 != 0) {
+    report.set_loss_sum(loss_of_step_2);
+  }
+  if (report.step() != lie_step || lie == Lie::kNone || lies_left <= 0) {
+    return;
+  }
+  --lies_left;
+  switch (lie) {
+    case Lie::kNone:
+      break;
+    case Lie::kTargets:
+      report.set_target_tokens(report.target_tokens() + 1);
+      break;
+    case Lie::kMicrobatches:
+      report.set_microbatches(report.microbatches() + 1);
+      break;
+    case Lie::kPushes:
+      report.set_pushes(0, report.pushes(0) + 1);
+      break;
+    case Lie::kServers:
+      report.add_pushes(0);
+      break;
+  }
+}
+
+void SimWorld::Report(int index, proto::FinishedReport report) {
+  Worker& worker = workers_[static_cast<size_t>(index)];
+  if (index == 0) {
+    Tell(report);
+  }
+  if (Chance(options_.failed_report)) {
+    report.set_failed(true);
+    report.set_message("injected");
+  }
+  worker.report = report;
+  if (Chance(options_.repeated_report)) {
+    loop.After(loop.ShortDelay() * 5, [this, &worker, report] {
+      proto::NextStepRequest request;  // a late copy; whatever it answers is lost
+      request.set_incarnation(worker.incarnation);
+      *request.mutable_finished() = report;
+      static_cast<void>(core_->Next(request));
+    });
+  }
+  Ask(index);
+}
+
+void SimWorld::WakeWaiting() {
+  if (core_->changes() == seen_changes_) {
+    return;
+  }
+  seen_changes_ = core_->changes();
+  for (size_t index = 0; index < workers_.size(); ++index) {
+    if (workers_[index].waiting) {
+      workers_[index].waiting = false;
+      loop.After(loop.ShortDelay(), [this, index] { Ask(static_cast<int>(index)); });
+    }
+  }
+}
+
+bool SimWorld::Run() {
+  constexpr int kMaxEvents = 200000;
+  const absl::Time limit = loop.clock().Now() + absl::Hours(1);
+  for (int count = 0; count < kMaxEvents; ++count) {
+    if (core_->job_over() && over_at == absl::Time()) {
+      over_at = loop.clock().Now();
+    }
+    if (core_->job_over() && !core_->has_members()) {
+      return true;
+    }
+    if (std::min(loop.NextTime(), core_->NextTick()) > limit) {
+      return false;
+    }
+    if (core_->NextTick() <= loop.NextTime()) {
+      loop.AdvanceTo(core_->NextTick());
+      core_->Tick();
+    } else {
+      loop.RunNext();
+    }
+    WakeWaiting();
+  }
+  return false;
+}
+
+void SimWorld::KillServer(int index) {
+  servers.server(index).alive = false;
+  server_processes_[static_cast<size_t>(index)].alive = false;
+}
+
+void SimWorld::KillWorker(int index) { workers_[static_cast<size_t>(index)].alive = false; }
+
+std::vector<proto::StepEvent> SimWorld::step_events() const {
+  std::vector<proto::StepEvent> found;
+  for (const proto::JobEvent& event : events.After(0)) {
+    if (event.has_step()) {
+      found.push_back(event.step());
+    }
+  }
+  return found;
+}
+
+std::optional<proto::DoneEvent> SimWorld::done() const {
+  const auto all = events.After(0);
+  return !all.empty() && all.back().has_done() ? std::make_optional(all.back().done())
+                                               : std::nullopt;
+}
+
+std::optional<proto::FailedEvent> SimWorld::failed() const {
+  const auto all = events.After(0);
+  return !all.empty() && all.back().has_failed() ? std::make_optional(all.back().failed())
+                                                 : std::nullopt;
+}
+
+std::vector<std::string> SimWorld::Violations() const {
+  std::vector<std::string> found = servers.violations();
+  // Steps are told once each, in order, with the loss that the plan says whoever ran it.
+  int64_t previous = 0;
+  for (const proto::StepEvent& event : step_events()) {
+    if (previous != 0 && event.step() != previous + 1) {
+      found.push_back(fmt::format("step {} was told after step {}", event.step(), previous));
+    }
+    previous = event.step();
+    double loss = 0;
+    double targets = 0;
+    for (const int64_t sample : steps.Samples(event.step())) {
+      loss += FakeSteps::Loss(sample);
+      targets += static_cast<double>(FakeSteps::Targets(sample));
+    }
+    if (std::abs(event.loss() - loss / targets) > 1e-12) {
+      found.push_back(fmt::format("loss of step {} is {} instead of {}", event.step(), event.loss(),
+                                  loss / targets));
+    }
+  }
+  // Every committed step has every sample exactly once, at every server.
+  for (int index = 0; index < servers.count(); ++index) {
+    for (const auto& [step, samples] : servers.server(index).committed) {
+      const std::vector<int64_t> expected = steps.Samples(step);
+      if (samples != std::multiset<int64_t>(expected.begin(), expected.end())) {
+        found.push_back(fmt::format(
+            "server {} committed step {} with other samples than its minibatch", index, step));
+      }
+    }
+  }
+  if (done().has_value()) {
+    const int64_t last = options_.stop_after > 0 ? options_.stop_after : options_.steps;
+    if (!done()->interrupted() && done()->step() != last) {
+      found.push_back(fmt::format("done at step {} of {}", done()->step(), last));
+    }
+    if (done()->step() > 0 && !disk.complete.contains(done()->step())) {
+      found.push_back(fmt::format("done at step {} without its checkpoint", done()->step()));
+    }
+  }
+  if (!done().has_value() && !failed().has_value()) {
+    found.push_back("the job has no end");
+  }
+  return found;
+}
+
+}  // namespace shoal::server::testing

@@ -1,0 +1,106 @@
+// A whole job in one thread: the real CoordinatorCore, fake servers, fake workers, simulated time
+// and faults from a seed.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "common/metrics.h"
+#include "server/coordinator/coordinator_core.h"
+#include "server/coordinator/testing/event_loop.h"
+#include "server/coordinator/testing/fake_job.h"
+#include "server/coordinator/testing/fake_servers.h"
+
+namespace shoal::server::testing {
+
+struct SimOptions {
+  uint64_t seed = 1;
+  int servers = 2;
+  int workers = 3;
+  int64_t steps = 5;
+  int64_t stop_after = 0;  // LoadedJob::last_step, 0: steps
+  int64_t samples = 8;     // of a step
+  int64_t checkpoint_every = 2;
+  bool resume = false;
+  // Probabilities, each per occasion.
+  double lost_reply = 0;       // a worker never sees the answer of NextStep and asks again
+  double repeated_report = 0;  // the report arrives a second time, later
+  double failed_report = 0;    // the worker says that it could not finish
+  double slow_worker = 0;      // takes a hundred times as long
+};
+
+// How a worker lies: for directed tests.
+enum class Lie { kNone, kTargets, kMicrobatches, kPushes, kServers };
+
+class SimWorld {
+ public:
+  SimWorld(const SimOptions& options, FakeDisk& disk);
+
+  // Runs until the job is over and all have left. False: it did not come to that (a hang, or too
+  // many events).
+  bool Run();
+
+  void KillServer(int index);
+  void KillWorker(int index);
+  void Stop() { static_cast<void>(core_->Stop("test")); }
+
+  EventLoop loop;
+  FakeDisk& disk;
+  std::unique_ptr<StateStore> store = MakeMemoryStateStore();
+  FakeServers servers;
+  FakeSteps steps;
+  Metrics metrics;
+  EventLog events;
+  absl::Time over_at;    // when the job was over
+  Lie lie = Lie::kNone;  // of worker 0, in step lie_step, so many times
+  int64_t lie_step = 2;
+  int lies_left = 1;
+  double loss_of_step_2 = 0;  // non-zero: what worker 0 reports as its loss there
+
+  CoordinatorCore& core() { return *core_; }
+  // What happened.
+  std::vector<proto::StepEvent> step_events() const;
+  std::optional<proto::DoneEvent> done() const;
+  std::optional<proto::FailedEvent> failed() const;
+  int64_t works_given() const { return works_given_; }
+  // Checks what must hold after any run, however it ended; returns what does not.
+  std::vector<std::string> Violations() const;
+
+ private:
+  struct Process {
+    bool alive = true;
+    bool present = false;  // registered and not left
+    uint64_t incarnation = 0;
+  };
+  struct Worker : Process {
+    bool joined = false;
+    bool waiting = false;  // for an answer of Join or Next
+    std::optional<proto::FinishedReport> report;
+  };
+
+  void Submit();
+  void RegisterServer(int index);
+  void RegisterWorker(int index);
+  void Renew(Process& process);
+  void Ask(int index);
+  void Work(int index, const proto::StepWork& work);
+  void PushAndReport(int index, const proto::StepWork& work, size_t microbatch,
+                     proto::FinishedReport report);
+  void Report(int index, proto::FinishedReport report);
+  void Tell(proto::FinishedReport& report);
+  void WakeWaiting();
+  bool Chance(double probability) { return loop.random().Uniform() < probability; }
+
+  const SimOptions options_;
+  CoordinatorMetrics coordinator_metrics_;
+  std::unique_ptr<CoordinatorCore> core_;
+  std::vector<Process> server_processes_;
+  std::vector<Worker> workers_;
+  int64_t seen_changes_ = 0;
+  int64_t works_given_ = 0;
+};
+
+}  // namespace shoal::server::testing
