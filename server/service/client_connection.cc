@@ -1,0 +1,152 @@
+#include "server/service/client_connection.h"
+
+#include <cstring>
+#include <utility>
+
+#include "common/check.h"
+#include "common/logging.h"
+#include "common/status.h"
+#include "transport/push_header.h"
+
+namespace shoal::server {
+namespace {
+
+// Copies while the peer may be writing: a torn copy is told by its hash. The race is part of the protocol, so ThreadSanitizer
+// is not to look here.
+__attribute__((no_sanitize("thread"), noinline)) transport::PushHeader CopyShared(const std::byte* from) {
+  const auto* words = reinterpret_cast<const volatile uint64_t*>(from);
+  uint64_t copy[sizeof(transport::PushHeader) / sizeof(uint64_t)];
+  for (size_t i = 0; i < std::size(copy); ++i) {
+    copy[i] = words[i];
+  }
+  // The payload must not be read ahead of the header that vouches for it.
+  std::atomic_thread_fence(std::memory_order_acquire);
+  return std::bit_cast<transport::PushHeader>(copy);
+}
+
+}  // namespace
+
+ClientConnection::ClientConnection(const Options& options, std::unique_ptr<transport::Connection> connection,
+                                   std::shared_ptr<transport::Region> slots, std::shared_ptr<transport::Region> staging,
+                                   ServerMetrics* metrics)
+    : options_(options),
+      connection_(std::move(connection)),
+      id_(connection_->id()),
+      slots_region_(std::move(slots)),
+      staging_(std::move(staging)),
+      metrics_(metrics),
+      slots_(static_cast<size_t>(options.slots)) {}
+
+transport::PushHeader ClientConnection::CopyHeader(int64_t slot) const {
+  return CopyShared(slots_region_->bytes().data() + slot * options_.slot_bytes);
+}
+
+bool ClientConnection::MarkWaiting(int64_t slot) {
+  return slot >= 0 && slot < options_.slots && !slots_[static_cast<size_t>(slot)].waiting.exchange(true);
+}
+
+void ClientConnection::TakePush(int64_t slot, const PushHandler& handler) {
+  // From here on a doorbell means another look.
+  slots_[static_cast<size_t>(slot)].waiting.store(false);
+  const transport::PushHeader header = CopyHeader(slot);
+  if (header.magic != transport::kPushMagic || header.push_id == 0) {
+    metrics_->malformed_pushes.Increment();
+    LogDebug("{} rang for slot {}, which holds no push", options_.client.name, slot);
+    return;
+  }
+  {
+    absl::MutexLock lock(&mutex_);
+    Slot& state = slots_[static_cast<size_t>(slot)];
+    if (state.answer.push_id == header.push_id) {
+      Post(slot);
+      return;
+    }
+    state.being_taken = true;
+  }
+  if (!transport::IsWhole(header)) {
+    metrics_->malformed_pushes.Increment();
+    LogWarning("push {} of {} is refused: its header's hash is wrong (transport/push_header.h)", header.push_id,
+               options_.client.name);
+    Answer(slot, {.push_id = header.push_id, .code = static_cast<int32_t>(absl::StatusCode::kInvalidArgument)});
+    return;
+  }
+  const std::span<const std::byte> payload = slots_region_->bytes().subspan(
+      static_cast<size_t>(slot * options_.slot_bytes + transport::kPushHeaderBytes),
+      static_cast<size_t>(options_.slot_bytes - transport::kPushHeaderBytes));
+  const PushVerdict verdict = handler(options_.client, header, payload);
+  Answer(slot, {.push_id = header.push_id,
+                .code = static_cast<int32_t>(verdict.code),
+                .applied_before = verdict.applied_before ? 1u : 0u});
+}
+
+void ClientConnection::Answer(int64_t slot, const transport::PushAcknowledgement& answer) {
+  absl::MutexLock lock(&mutex_);
+  Slot& state = slots_[static_cast<size_t>(slot)];
+  state.answer = answer;
+  state.being_taken = false;
+  Post(slot);
+}
+
+void ClientConnection::Post(int64_t slot) {
+  Slot& state = slots_[static_cast<size_t>(slot)];
+  state.answer_owed = true;
+  if (state.write_under_way) {
+    return;  // OnWriteDone goes on: the staging memory is still being read.
+  }
+  constexpr size_t kSize = sizeof(transport::PushAcknowledgement);
+  const std::span<std::byte> staged = staging_->bytes().subspan(static_cast<size_t>(slot) * kSize, kSize);
+  std::memcpy(staged.data(), &state.answer, kSize);
+  const transport::WriteOperation write = {.id = static_cast<uint64_t>(slot),
+                                           .region = 0,
+                                           .offset = slot * static_cast<int64_t>(kSize),
+                                           .from = staged,
+                                           .ring = true,
+                                           .immediate = static_cast<uint32_t>(slot)};
+  const absl::Status status = connection_->PostWrites({&write, 1});
+  if (status.ok()) {
+    state.answer_owed = false;
+    state.write_under_way = true;
+  } else if (!absl::IsResourceExhausted(status)) {
+    // The connection is going; its kClosed follows, and the client asks again over the next one.
+    state.answer_owed = false;
+    LogDebug("cannot acknowledge a push of {}: {}", options_.client.name, Message(status));
+  }
+}
+
+void ClientConnection::OnWriteDone(uint64_t operation) {
+  if (operation >= slots_.size()) {
+    return;
+  }
+  absl::MutexLock lock(&mutex_);
+  Slot& state = slots_[operation];
+  state.write_under_way = false;
+  if (state.answer_owed) {
+    Post(static_cast<int64_t>(operation));
+  }
+}
+
+std::vector<int64_t> ClientConnection::LookOver() {
+  std::vector<int64_t> forgotten;
+  absl::MutexLock lock(&mutex_);
+  for (int64_t slot = 0; slot < options_.slots; ++slot) {
+    Slot& state = slots_[static_cast<size_t>(slot)];
+    if (state.answer_owed && !state.write_under_way) {
+      Post(slot);
+    }
+    const transport::PushHeader header = CopyHeader(slot);
+    const bool known = state.waiting || state.being_taken || header.push_id == state.answer.push_id;
+    if (known || header.push_id == 0 || !transport::IsWhole(header)) {
+      state.seen_push = 0;
+    } else if (state.seen_push == header.push_id) {
+      state.seen_push = 0;
+      forgotten.push_back(slot);
+    } else {
+      state.seen_push = header.push_id;  // Its doorbell may be on its way.
+    }
+  }
+  return forgotten;
+}
+
+void ClientConnection::Close() { connection_->Close(); }
+
+}  // namespace shoal::server

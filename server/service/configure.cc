@@ -1,0 +1,184 @@
+// ParameterService::Configure: from a job and a shard map to published weights.
+#include <algorithm>
+#include <utility>
+
+#include "common/bytes.h"
+#include "common/logging.h"
+#include "common/status.h"
+#include "formats/hf_model.h"
+#include "server/service/parameter_service.h"
+
+namespace shoal::server {
+namespace {
+
+absl::StatusOr<plan::ShardMap> ReadShardMap(const proto::ShardMap& message, int servers, size_t partitions) {
+  plan::ShardMap map{.generation = message.generation(), .servers = {}};
+  if (static_cast<size_t>(message.partitions_size()) != partitions) {
+    return InvalidArgument("the shard map has {} partitions, the model has {}: the coordinator works with another model or "
+                           "another service.partition_bytes",
+                           message.partitions_size(), partitions);
+  }
+  for (const proto::PartitionServers& partition : message.partitions()) {
+    std::vector<int> holders(partition.servers().begin(), partition.servers().end());
+    if (holders.empty() || std::ranges::any_of(holders, [&](int server) { return server < 0 || server >= servers; })) {
+      return InvalidArgument("the shard map places partition {} on no server or one that is not there", map.servers.size());
+    }
+    map.servers.push_back(std::move(holders));
+  }
+  return map;
+}
+
+int ThreadsFor(const plan::Job& job, int servers, int wanted) {
+  if (wanted > 0) {
+    return wanted;
+  }
+  if (job.service.threads_per_server > 0) {
+    return static_cast<int>(job.service.threads_per_server);
+  }
+  return std::max(1, AvailableCores() / (job.cluster.local ? std::max(1, servers) : 1));
+}
+
+StoreOptions StoreOptionsOf(const plan::Job& job) {
+  return {.wire_type = job.service.wire_type,
+          .accumulate = job.service.accumulate,
+          .adamw = {.weight_decay = job.train.weight_decay,
+                    .beta1 = job.train.beta1,
+                    .beta2 = job.train.beta2,
+                    .epsilon = job.train.epsilon}};
+}
+
+int64_t SlotBytes(std::span<const plan::PartitionSpec> held, DType gradient_type) {
+  int64_t largest = 0;
+  for (const plan::PartitionSpec& spec : held) {
+    largest = std::max(largest, spec.count * SizeOf(gradient_type));
+  }
+  return RoundUp(transport::kPushHeaderBytes + largest, transport::kBufferAlignment);
+}
+
+}  // namespace
+
+absl::StatusOr<proto::ConfigureReply> ParameterService::ConfigureLocked(const proto::ConfigureRequest& request) {
+  if (configuration_ != nullptr) {
+    if (request.SerializeAsString() == configuration_->request.SerializeAsString()) {
+      return configuration_->reply;
+    }
+    return FailedPrecondition("this server is configured already, as server {} of {} for another job or shard map",
+                              configuration_->request.server_index(), configuration_->request.servers());
+  }
+  {
+    absl::MutexLock lock(&state_mutex_);
+    state_.BeginLoading();
+  }
+  auto built = BuildConfiguration(request);
+  absl::MutexLock lock(&state_mutex_);
+  if (!built.ok()) {
+    state_.LoadingFailed();
+    return built.status();
+  }
+  configuration_ = *std::move(built);
+  active_ = configuration_.get();
+  state_.Loaded(configuration_->store->version(), configuration_->shard_map.generation);
+  return configuration_->reply;
+}
+
+absl::StatusOr<std::unique_ptr<ParameterService::Configuration>> ParameterService::BuildConfiguration(
+    const proto::ConfigureRequest& request) {
+  auto configuration = std::make_unique<Configuration>();
+  configuration->request = request;
+  SHOAL_ASSIGN_OR_RETURN(configuration->job, plan::ParseJob(request.job_yaml(), "the coordinator's job"));
+  const plan::Job& job = configuration->job;
+  if (request.servers() < 1 || request.server_index() < 0 || request.server_index() >= request.servers()) {
+    return InvalidArgument("there is no server {} of {}", request.server_index(), request.servers());
+  }
+  if (!request.checkpoint().empty()) {
+    return Unimplemented("restoring from a checkpoint");
+  }
+  SHOAL_ASSIGN_OR_RETURN(const std::unique_ptr<formats::HfModel> model, formats::HfModel::Open(job.model));
+  const std::vector<plan::UnitSpec> units = plan::BuildUnits(model->spec());
+  const std::vector<plan::PartitionSpec> partitions = plan::BuildPartitions(units, job.service.partition_bytes);
+  SHOAL_ASSIGN_OR_RETURN(configuration->shard_map,
+                         ReadShardMap(request.shard_map(), request.servers(), partitions.size()));
+  std::vector<plan::PartitionSpec> held;
+  for (const int id : plan::PartitionsOf(configuration->shard_map, request.server_index())) {
+    held.push_back(partitions[static_cast<size_t>(id)]);
+  }
+
+  const StoreOptions store_options = StoreOptionsOf(job);
+  const StoreBytes bytes = CountStoreBytes(held, store_options);
+  SHOAL_RETURN_IF_ERROR(CheckMemory(bytes));
+  SHOAL_RETURN_IF_ERROR(StartTransports(*configuration, bytes.weights));
+  const int threads = ThreadsFor(job, request.servers(), options_.threads);
+  configuration->pool = std::make_unique<ThreadPool>(threads);
+  SHOAL_ASSIGN_OR_RETURN(configuration->store,
+                         Store::Create(units, held, store_options, configuration->transports[0].weights->bytes(),
+                                       configuration->pool.get()));
+  const auto read = [&](int unit, int64_t offset, std::span<float> out) { return model->ReadUnit(unit, offset, out); };
+  SHOAL_RETURN_IF_ERROR(configuration->store->Load(0, {.master = read}));
+  configuration->slot_bytes = SlotBytes(held, job.service.gradient_type);
+
+  std::vector<std::unique_ptr<transport::EventQueue>> queues;
+  for (const EnabledTransport& enabled : configuration->transports) {
+    SHOAL_ASSIGN_OR_RETURN(queues.emplace_back(), enabled.transport->CreateQueue());
+  }
+  configuration->intake = std::make_unique<PushIntake>(
+      PushIntake::Options{.threads = threads, .look_over_interval = options_.look_over_interval},
+      [this](const ClientIdentity& client, const transport::PushHeader& header, std::span<const std::byte> payload) {
+        return TakePush(client, header, payload);
+      },
+      &metrics_, std::move(queues));
+  configuration->reply.set_version(configuration->store->version());
+  configuration->reply.set_resident_bytes(bytes.total());
+  metrics_.SetResidentBytes(bytes);
+  metrics_.version.Set(static_cast<double>(configuration->store->version()));
+  LogInfo("server {} of {}: {} partitions of {}, version {}, {} resident, {} threads", request.server_index(),
+          request.servers(), held.size(), partitions.size(), configuration->store->version(), FormatBytes(bytes.total()),
+          threads);
+  return configuration;
+}
+
+absl::Status ParameterService::CheckMemory(const StoreBytes& bytes) const {
+  const absl::StatusOr<int64_t> available = options_.available_memory();
+  if (!available.ok()) {
+    LogWarning("cannot tell how much memory this machine has: {}", Message(available.status()));
+    return absl::OkStatus();
+  }
+  if (bytes.total() > *available) {
+    return ResourceExhausted(
+        "this server needs {} (weights {}, master {}, moments {}, gradients {}) and the machine has {} available; use more "
+        "servers on other machines, a smaller model, or service.wire_type bf16",
+        FormatBytes(bytes.total()), FormatBytes(bytes.weights), FormatBytes(bytes.master), FormatBytes(bytes.moments),
+        FormatBytes(bytes.gradients), FormatBytes(*available));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ParameterService::StartTransports(Configuration& configuration, int64_t weights_bytes) {
+  std::vector<EnabledTransport>& enabled = configuration.transports;
+  for (const std::string& name : configuration.job.service.transports) {
+    auto transport = options_.create_transport(name);
+    if (transport.ok()) {
+      enabled.push_back({.transport = *std::move(transport), .weights = nullptr});
+    } else {
+      configuration.unavailable.push_back(fmt::format("{}: {}", name, Message(transport.status())));
+      LogWarning("transport {} cannot be used: {}", name, Message(transport.status()));
+    }
+  }
+  if (enabled.empty()) {
+    return Unavailable("none of the job's transports can be used: {}", fmt::join(configuration.unavailable, "; "));
+  }
+  // One memory for all: from a transport that can expose its own memory alone, if there is one, and registered with the others.
+  const auto owner = std::ranges::find_if(
+      enabled, [](const EnabledTransport& e) { return !e.transport->capabilities().exposes_any_memory; });
+  EnabledTransport& allocating = owner == enabled.end() ? enabled.front() : *owner;
+  SHOAL_ASSIGN_OR_RETURN(allocating.weights,
+                         allocating.transport->Allocate(weights_bytes, transport::Access::kRemoteRead));
+  for (EnabledTransport& other : enabled) {
+    if (other.weights == nullptr) {
+      SHOAL_ASSIGN_OR_RETURN(other.weights, other.transport->Register(allocating.weights->bytes(),
+                                                                      transport::Access::kRemoteRead));
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace shoal::server

@@ -1,0 +1,145 @@
+// ParameterService::Connect: which transport a client gets, and what it is granted.
+#include <algorithm>
+#include <utility>
+
+#include "common/logging.h"
+#include "common/status.h"
+#include "server/service/parameter_service.h"
+
+namespace shoal::server {
+namespace {
+
+// Where a client exposes one page for acknowledgements, this is how many it can be granted.
+constexpr int64_t kMaxSlots = transport::kBufferAlignment / static_cast<int64_t>(sizeof(transport::PushAcknowledgement));
+constexpr size_t kMaxClientName = 100;
+
+const proto::TransportOffer* FindOffer(const proto::ConnectRequest& request, std::string_view name) {
+  const auto found = std::ranges::find_if(request.offers(), [&](const auto& offer) { return offer.transport() == name; });
+  return found == request.offers().end() ? nullptr : &*found;
+}
+
+}  // namespace
+
+absl::StatusOr<proto::ConnectReply> ParameterService::Connect(const proto::ConnectRequest& request) {
+  return Counted<proto::ConnectReply>("connect", [&]() -> absl::StatusOr<proto::ConnectReply> {
+    absl::MutexLock one_at_a_time(&connect_mutex_);
+    SHOAL_RETURN_IF_ERROR(CheckConnect(request));
+    Configuration* configuration = nullptr;
+    {
+      absl::ReaderMutexLock lock(&state_mutex_);
+      configuration = active_;
+    }
+    SHOAL_ASSIGN_OR_RETURN(proto::ConnectReply reply, Accept(*configuration, request));
+    absl::ReaderMutexLock lock(&state_mutex_);
+    reply.set_version(state_.version());
+    if (fenced_.contains(request.incarnation())) {
+      configuration->intake->Remove(request.incarnation());  // Fenced while it connected.
+      return PermissionDenied("{} is fenced: its lease is over", request.client());
+    }
+    return reply;
+  });
+}
+
+absl::Status ParameterService::CheckConnect(const proto::ConnectRequest& request) {
+  if (request.layout_version() != transport::kDataLayoutVersion) {
+    return FailedPrecondition("{} speaks data layout {}, this server {}: use the same version of shoal everywhere",
+                              request.client(), request.layout_version(), transport::kDataLayoutVersion);
+  }
+  if (request.incarnation() == 0 || request.client().empty() || request.client().size() > kMaxClientName) {
+    return InvalidArgument("a client needs an incarnation and a name of at most {} bytes", kMaxClientName);
+  }
+  absl::ReaderMutexLock lock(&state_mutex_);
+  if (active_ == nullptr) {
+    return Unavailable("{}; try again", state_.Describe());
+  }
+  if (request.generation() != state_.generation()) {
+    return FailedPrecondition("{} works with shard map generation {}, this server with {}", request.client(),
+                              request.generation(), state_.generation());
+  }
+  if (fenced_.contains(request.incarnation())) {
+    return PermissionDenied("{} is fenced: its lease is over", request.client());
+  }
+  if (active_->intake->connections() >= options_.max_clients) {
+    return ResourceExhausted("{} cannot connect: {} clients are connected, which is the limit (--max-clients)",
+                             request.client(), options_.max_clients);
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<proto::ConnectReply> ParameterService::Accept(Configuration& configuration,
+                                                             const proto::ConnectRequest& request) {
+  // The earlier connection goes first, so that one client never holds slots twice.
+  configuration.intake->Remove(request.incarnation());
+  proto::ConnectReply reply;
+  std::vector<std::string> reasons = configuration.unavailable;
+  const std::vector<std::string>& preferred = configuration.job.service.transports;
+  for (size_t i = 0; i < configuration.transports.size() && reply.transport().empty(); ++i) {
+    const std::string name(configuration.transports[i].transport->name());
+    const proto::TransportOffer* offer = FindOffer(request, name);
+    if (offer == nullptr) {
+      reasons.push_back(fmt::format("{}: not offered by {}", name, request.client()));
+      continue;
+    }
+    auto answer = AcceptOver(configuration, i, request, offer->offer());
+    if (answer.ok()) {
+      reply.set_transport(name);
+      reply.set_answer(*std::move(answer));
+    } else {
+      reasons.push_back(fmt::format("{}: {}", name, Message(answer.status())));
+    }
+  }
+  const std::string reason = fmt::format("{}", fmt::join(reasons, "; "));
+  if (reply.transport().empty()) {
+    return Unavailable("no transport connects {} to this server: {}", request.client(), reason);
+  }
+  metrics_.CountConnection(reply.transport());
+  if (reply.transport() == preferred.front()) {
+    LogInfo("{} is connected over {}", request.client(), reply.transport());
+  } else {
+    reply.set_reason(reason);
+    metrics_.CountFallback(preferred.front(), reply.transport());
+    LogWarning("{} is connected over {}, not {}: {}", request.client(), reply.transport(), preferred.front(), reason);
+  }
+  const bool pushes = !request.read_only();
+  reply.set_weights_region(0);
+  reply.set_slots_region(pushes ? 1 : -1);
+  reply.set_slots(pushes ? std::min(configuration.job.service.push_slots, kMaxSlots) : 0);
+  reply.set_slot_bytes(pushes ? configuration.slot_bytes : 0);
+  reply.set_wire_type(static_cast<uint32_t>(configuration.job.service.wire_type));
+  for (const auto& partition : configuration.store->partitions()) {
+    proto::PartitionLocation& location = *reply.add_partitions();
+    location.set_partition(partition->spec().id);
+    location.set_header(partition->place().header);
+    location.set_even(partition->place().buffers[0]);
+    location.set_odd(partition->place().buffers[1]);
+  }
+  return reply;
+}
+
+absl::StatusOr<std::string> ParameterService::AcceptOver(Configuration& configuration, size_t index,
+                                                         const proto::ConnectRequest& request, const std::string& offer) {
+  EnabledTransport& enabled = configuration.transports[index];
+  transport::Transport& transport = *enabled.transport;
+  ClientConnection::Options options = {.client = {.incarnation = request.incarnation(), .name = request.client()},
+                                       .transport = std::string(transport.name())};
+  transport::ConnectionOptions connection = {.queue = configuration.intake->queue(index),
+                                             .exposed = {enabled.weights},
+                                             .peer = request.client()};
+  std::shared_ptr<transport::Region> slots;
+  std::shared_ptr<transport::Region> staging;
+  if (!request.read_only()) {
+    options.slots = std::min(configuration.job.service.push_slots, kMaxSlots);
+    options.slot_bytes = configuration.slot_bytes;
+    SHOAL_ASSIGN_OR_RETURN(slots, transport.Allocate(options.slots * options.slot_bytes, transport::Access::kRemoteWrite));
+    SHOAL_ASSIGN_OR_RETURN(
+        staging, transport.Allocate(options.slots * static_cast<int64_t>(sizeof(transport::PushAcknowledgement)),
+                                    transport::Access::kLocal));
+    connection.exposed.push_back(slots);
+  }
+  SHOAL_ASSIGN_OR_RETURN(transport::Acceptance acceptance, transport.Accept(offer, connection));
+  configuration.intake->Add(std::make_shared<ClientConnection>(options, std::move(acceptance.connection), std::move(slots),
+                                                               std::move(staging), &metrics_));
+  return std::move(acceptance.answer);
+}
+
+}  // namespace shoal::server

@@ -1,0 +1,124 @@
+// The parameter server as a plain class: one method for each call of proto ParameterServer, and the data path behind Connect.
+// The gRPC adapter (proto/rpc/parameter_server_service.h) calls it from many threads; tests call it directly.
+//
+// Commands of the coordinator run one at a time (commands_mutex_) and follow StepState. Pushes come in over the transports'
+// queues on PushIntake's threads: each is checked against what was granted and applied under a shared lock on the state, which
+// Prepare, BeginAttempt and FenceClient take exclusively to change it, so that none is half applied when they answer.
+//
+// Failure: a refused call changes nothing. Configure that fails leaves the server unconfigured. After a crash the server is
+// simply gone: all that must last is in checkpoints and with the coordinator.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/container/flat_hash_set.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "common/clock.h"
+#include "common/metrics.h"
+#include "common/thread_pool.h"
+#include "plan/job.h"
+#include "plan/shard_map.h"
+#include "proto/rpc/parameter_server_service.h"
+#include "server/service/push_intake.h"
+#include "server/service/server_metrics.h"
+#include "server/service/step_state.h"
+#include "server/store/store.h"
+#include "transport/transport.h"
+
+namespace shoal::server {
+
+using TransportFactory =
+    std::function<absl::StatusOr<std::unique_ptr<transport::Transport>>(const std::string& name)>;
+
+struct ParameterServiceOptions {
+  TransportFactory create_transport;
+  Clock* clock = &RealClock();
+  // 0: service.threads_per_server of the job, and where that is 0 too, the machine's cores divided by its servers.
+  int threads = 0;
+  // Connections at once. Each worker holds one with push_slots slots.
+  int64_t max_clients = 1024;
+  absl::Duration look_over_interval = absl::Milliseconds(50);
+  // Bytes that can be had on this machine.
+  std::function<absl::StatusOr<int64_t>()> available_memory;
+};
+
+class ParameterService final : public rpc::ParameterServerHandler {
+ public:
+  ParameterService(ParameterServiceOptions options, Metrics* metrics);
+  ~ParameterService() override;
+
+  absl::StatusOr<proto::ConfigureReply> Configure(const proto::ConfigureRequest& request) override;
+  absl::StatusOr<proto::BeginAttemptReply> BeginAttempt(const proto::BeginAttemptRequest& request) override;
+  absl::StatusOr<proto::PrepareReply> Prepare(const proto::PrepareRequest& request) override;
+  absl::StatusOr<proto::CommitReply> Commit(const proto::CommitRequest& request) override;
+  absl::StatusOr<proto::WriteCheckpointReply> WriteCheckpoint(const proto::WriteCheckpointRequest& request) override;
+  absl::StatusOr<proto::GetChecksumsReply> GetChecksums(const proto::GetChecksumsRequest& request) override;
+  absl::StatusOr<proto::FenceClientReply> FenceClient(const proto::FenceClientRequest& request) override;
+  absl::StatusOr<proto::ConnectReply> Connect(const proto::ConnectRequest& request) override;
+
+ private:
+  // A transport the job enables, and the weights as its clients read them.
+  struct EnabledTransport {
+    std::unique_ptr<transport::Transport> transport;
+    std::shared_ptr<transport::Region> weights;
+  };
+  // All that Configure makes, in the order in which it must be destroyed from the end.
+  struct Configuration {
+    proto::ConfigureRequest request;
+    proto::ConfigureReply reply;
+    plan::Job job;
+    plan::ShardMap shard_map;
+    int64_t slot_bytes = 0;
+    std::vector<std::string> unavailable;  // transports of the job that could not be started, with the reason
+    std::vector<EnabledTransport> transports;
+    std::unique_ptr<ThreadPool> pool;
+    std::unique_ptr<Store> store;
+    std::unique_ptr<PushIntake> intake;
+  };
+
+  absl::StatusOr<proto::ConfigureReply> ConfigureLocked(const proto::ConfigureRequest& request)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(commands_mutex_);
+  absl::StatusOr<std::unique_ptr<Configuration>> BuildConfiguration(const proto::ConfigureRequest& request);
+  absl::Status StartTransports(Configuration& configuration, int64_t weights_bytes);
+  absl::Status CheckMemory(const StoreBytes& bytes) const;
+  absl::StatusOr<proto::ConnectReply> Accept(Configuration& configuration, const proto::ConnectRequest& request);
+  absl::StatusOr<std::string> AcceptOver(Configuration& configuration, size_t transport,
+                                         const proto::ConnectRequest& request, const std::string& offer);
+  absl::Status CheckConnect(const proto::ConnectRequest& request);
+  PushVerdict TakePush(const ClientIdentity& client, const transport::PushHeader& header, std::span<const std::byte> payload);
+  PushVerdict JudgePush(const ClientIdentity& client, const transport::PushHeader& header,
+                        std::span<const std::byte> payload) ABSL_SHARED_LOCKS_REQUIRED(state_mutex_);
+
+  // Runs a call's body, counts and times it, and logs a refusal.
+  template <typename Reply, typename Body>
+  absl::StatusOr<Reply> Counted(const char* operation, const Body& body) {
+    const absl::Time start = options_.clock->Now();
+    absl::StatusOr<Reply> reply = body();
+    Count(operation, start, reply.status());
+    return reply;
+  }
+  void Count(const char* operation, absl::Time start, const absl::Status& status);
+
+  const ParameterServiceOptions options_;
+  ServerMetrics metrics_;
+
+  absl::Mutex commands_mutex_ ABSL_ACQUIRED_BEFORE(state_mutex_);  // one command at a time
+  absl::Mutex connect_mutex_;                                      // one handshake at a time
+  proto::PrepareReply prepared_ ABSL_GUARDED_BY(commands_mutex_);
+
+  mutable absl::Mutex state_mutex_;
+  StepState state_ ABSL_GUARDED_BY(state_mutex_);
+  absl::flat_hash_set<uint64_t> fenced_ ABSL_GUARDED_BY(state_mutex_);
+  Configuration* active_ ABSL_GUARDED_BY(state_mutex_) = nullptr;  // set once; owned below
+
+  std::unique_ptr<Configuration> configuration_ ABSL_GUARDED_BY(commands_mutex_);
+};
+
+}  // namespace shoal::server

@@ -1,0 +1,383 @@
+#include "server/service/parameter_service.h"
+
+#include <cmath>
+#include <cstring>
+#include <deque>
+#include <filesystem>
+#include <map>
+
+#include "absl/time/clock.h"
+#include "common/random.h"
+#include "common/status.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "server/service/testing_client.h"
+#include "server/service/testing_cluster.h"
+#include "transport/push_header.h"
+
+namespace shoal::server {
+namespace {
+
+using testing::HasSubstr;
+
+#define ASSERT_OK(expression)                                          \
+  do {                                                                 \
+    const absl::Status shoal_tested = (expression);                    \
+    ASSERT_TRUE(shoal_tested.ok()) << ::shoal::Describe(shoal_tested); \
+  } while (false)
+
+class ParameterServiceTest : public testing::Test {
+ protected:
+  ParameterServiceTest() : folder_(testing::TempDir() + "service-" + SecureToken()) {}
+  ~ParameterServiceTest() override { std::filesystem::remove_all(folder_); }
+
+  TestingClient Client(TestingCluster& cluster, int server, uint64_t worker) {
+    return {&cluster.service(server), &cluster.client_transport(), worker, cluster.shard_map().generation};
+  }
+
+  // One push of worker `worker`, as TestingCluster::Gradient makes it.
+  static TestingClient::Push MakePush(const TestingCluster& cluster, uint64_t worker, int partition, int64_t sequence = 1,
+                                      int64_t step = 1, int64_t attempt = 1) {
+    return {.partition = partition,
+            .step = step,
+            .attempt = attempt,
+            .sequence = sequence,
+            .gradient = cluster.Gradient(worker, step, sequence, partition)};
+  }
+
+  // Every worker pushes `sequences` gradients of every partition, one after the other.
+  void PushAll(TestingCluster& cluster, uint64_t workers, int64_t sequences, int64_t step, int64_t attempt) {
+    for (int server = 0; server < cluster.servers(); ++server) {
+      for (uint64_t worker = 1; worker <= workers; ++worker) {
+        TestingClient client = Client(cluster, server, worker);
+        ASSERT_OK(client.Connect());
+        for (const int partition : plan::PartitionsOf(cluster.shard_map(), server)) {
+          for (int64_t sequence = 1; sequence <= sequences; ++sequence) {
+            const auto answer = client.SendAndWait(MakePush(cluster, worker, partition, sequence, step, attempt));
+            ASSERT_TRUE(answer.has_value());
+            ASSERT_EQ(answer->code, absl::StatusCode::kOk);
+          }
+        }
+      }
+    }
+  }
+
+  const std::string folder_;
+};
+
+TEST_F(ParameterServiceTest, StepsAreTheSameOnAnyNumberOfServers) {
+  std::vector<uint64_t> first;
+  for (const int servers : {1, 2, 3}) {
+    TestingCluster cluster(folder_, servers, plan::Accumulate::kExact);
+    ASSERT_OK(cluster.Configure());
+    std::vector<double> norms;
+    for (int64_t step = 1; step <= 3; ++step) {
+      ASSERT_OK(cluster.BeginAttempt(step, 1));
+      PushAll(cluster, 2, 2, step, 1);
+      ASSERT_OK(cluster.Prepare(step, 1).status());
+      ASSERT_OK(cluster.Commit(step, 1));
+    }
+    const std::vector<uint64_t> checksums = cluster.Checksums();
+    if (first.empty()) {
+      first = checksums;
+    }
+    EXPECT_EQ(checksums, first) << servers << " servers";
+  }
+}
+
+TEST_F(ParameterServiceTest, ConfigureIsIdempotentAndRefusesAnotherJob) {
+  TestingCluster cluster(folder_, 2, plan::Accumulate::kFloat);
+  ASSERT_OK(cluster.Configure());
+  const auto again = cluster.service(0).Configure(cluster.ConfigureRequest(0));
+  ASSERT_OK(again.status());
+  EXPECT_EQ(again->version(), 0);
+  EXPECT_GT(again->resident_bytes(), 0);
+  EXPECT_THAT(Describe(cluster.service(0).Configure(cluster.ConfigureRequest(1)).status()),
+              HasSubstr("configured already, as server 0 of 2"));
+}
+
+TEST_F(ParameterServiceTest, ConfigureRefusesWhatCannotBe) {
+  TestingCluster cluster(folder_, 1, plan::Accumulate::kFloat);
+  proto::ConfigureRequest request = cluster.ConfigureRequest(0);
+  request.mutable_shard_map()->mutable_partitions()->RemoveLast();
+  EXPECT_THAT(Describe(cluster.service(0).Configure(request).status()), HasSubstr("service.partition_bytes"));
+  request = cluster.ConfigureRequest(0);
+  request.mutable_shard_map()->mutable_partitions(0)->set_servers(0, 7);
+  EXPECT_THAT(Describe(cluster.service(0).Configure(request).status()), HasSubstr("partition 0"));
+  request = cluster.ConfigureRequest(0);
+  request.set_server_index(1);
+  EXPECT_FALSE(cluster.service(0).Configure(request).ok());
+  request.set_job_yaml("model: [");
+  EXPECT_FALSE(cluster.service(0).Configure(request).ok());
+  // None of these left it unusable.
+  ASSERT_OK(cluster.Configure());
+}
+
+TEST_F(ParameterServiceTest, TooLittleMemoryIsSaidBeforeAllocating) {
+  TestingCluster cluster(folder_, 1, plan::Accumulate::kFloat);
+  Metrics metrics;
+  ParameterService service({.create_transport = [](const std::string&) -> absl::StatusOr<std::unique_ptr<transport::Transport>> {
+                              ADD_FAILURE() << "allocated";
+                              return Internal("not to be called");
+                            },
+                            .available_memory = [] { return absl::StatusOr<int64_t>(1000); }},
+                           &metrics);
+  const absl::Status status = service.Configure(cluster.ConfigureRequest(0)).status();
+  EXPECT_TRUE(absl::IsResourceExhausted(status));
+  EXPECT_THAT(Describe(status), HasSubstr("1000 B available"));
+}
+
+TEST_F(ParameterServiceTest, ClientsReadThePublishedVersionAndNoOther) {
+  TestingCluster cluster(folder_, 1, plan::Accumulate::kFloat);
+  ASSERT_OK(cluster.Configure());
+  TestingClient client = Client(cluster, 0, 1);
+  ASSERT_OK(client.Connect());
+  const plan::PartitionSpec& spec = cluster.partitions()[0];
+  const int64_t bytes = spec.count * 4;
+  const auto before = client.Read(0, 0, bytes);
+  ASSERT_OK(before.status());
+  EXPECT_TRUE(absl::IsAborted(client.Read(0, 1, bytes).status()));
+  ASSERT_OK(cluster.BeginAttempt(1, 1));
+  PushAll(cluster, 1, 1, 1, 1);
+  ASSERT_OK(client.Connect());
+  ASSERT_OK(cluster.Prepare(1, 1).status());
+  ASSERT_OK(cluster.Commit(1, 1));
+  const auto after = client.Read(0, 1, bytes);
+  ASSERT_OK(after.status());
+  EXPECT_NE(*before, *after);
+  EXPECT_EQ(*client.Read(0, 0, bytes), *before);  // Still there through step 2.
+  EXPECT_TRUE(absl::IsAborted(client.Read(0, 2, bytes).status()));
+
+  TestingClient reader = Client(cluster, 0, 9);
+  ASSERT_OK(reader.Connect(/*read_only=*/true));
+  EXPECT_EQ(reader.granted().slots_region(), -1);
+  EXPECT_EQ(*reader.Read(0, 1, bytes), *after);
+}
+
+TEST_F(ParameterServiceTest, PushesAreCountedOncePerClientAndReported) {
+  TestingCluster cluster(folder_, 1, plan::Accumulate::kFloat);
+  ASSERT_OK(cluster.Configure());
+  ASSERT_OK(cluster.BeginAttempt(1, 1));
+  TestingClient client = Client(cluster, 0, 5);
+  ASSERT_OK(client.Connect());
+  const TestingClient::Push push = MakePush(cluster, 5, 0);
+  EXPECT_EQ(client.SendAndWait(push), (TestingClient::Answer{}));
+  EXPECT_EQ(client.SendAndWait(push), (TestingClient::Answer{.applied_before = true}));
+  ASSERT_OK(client.Connect());  // Also across a reconnect.
+  EXPECT_EQ(client.SendAndWait(push), (TestingClient::Answer{.applied_before = true}));
+  proto::PrepareRequest request;
+  request.set_step(1);
+  request.set_attempt(1);
+  const auto reply = cluster.service(0).Prepare(request);
+  ASSERT_OK(reply.status());
+  ASSERT_EQ(reply->clients_size(), 1);
+  EXPECT_EQ(reply->clients(0).incarnation(), 5u);
+  EXPECT_EQ(reply->clients(0).pushes(), 1);
+  EXPECT_EQ(reply->clients(0).duplicates(), 2);
+  // Sealed: the same push is still known, a new one is not taken; and a repeated Prepare answers the same.
+  EXPECT_EQ(client.SendAndWait(push), (TestingClient::Answer{.applied_before = true}));
+  EXPECT_EQ(client.SendAndWait(MakePush(cluster, 5, 0, 2))->code, absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(cluster.service(0).Prepare(request)->SerializeAsString(), reply->SerializeAsString());
+}
+
+TEST_F(ParameterServiceTest, RefusesPushesByNameAndStaysUnchanged) {
+  TestingCluster cluster(folder_, 2, plan::Accumulate::kFloat);
+  ASSERT_OK(cluster.Configure());
+  ASSERT_OK(cluster.BeginAttempt(1, 1));
+  ASSERT_OK(cluster.BeginAttempt(1, 2));
+  TestingClient client = Client(cluster, 0, 3);
+  ASSERT_OK(client.Connect());
+  const int mine = plan::PartitionsOf(cluster.shard_map(), 0).front();
+  const int other = plan::PartitionsOf(cluster.shard_map(), 1).front();
+  const auto code = [&](auto change) {
+    TestingClient::Push push = MakePush(cluster, 3, mine, 1, 1, 2);
+    transport::PushHeader header = client.Header(push);
+    change(header);
+    transport::SealPushHeader(header);
+    client.Write(0, header, push.gradient, true);
+    return client.WaitFor(0, header.push_id).value_or(TestingClient::Answer{.code = absl::StatusCode::kUnknown}).code;
+  };
+  using absl::StatusCode;
+  EXPECT_EQ(code([](auto& h) { h.attempt = 1; }), StatusCode::kFailedPrecondition);
+  EXPECT_EQ(code([](auto& h) { h.step = 2; }), StatusCode::kFailedPrecondition);
+  EXPECT_EQ(code([](auto& h) { h.generation = 2; }), StatusCode::kFailedPrecondition);
+  EXPECT_EQ(code([](auto& h) { h.incarnation = 4; }), StatusCode::kPermissionDenied);
+  EXPECT_EQ(code([&](auto& h) { h.partition = other; }), StatusCode::kNotFound);
+  EXPECT_EQ(code([](auto& h) { h.partition = -1; }), StatusCode::kInvalidArgument);
+  EXPECT_EQ(code([](auto& h) { h.partition = 1 << 20; }), StatusCode::kInvalidArgument);
+  EXPECT_EQ(code([](auto& h) { h.dtype = 1; }), StatusCode::kInvalidArgument);
+  EXPECT_EQ(code([](auto& h) { h.count -= 16; }), StatusCode::kInvalidArgument);
+  EXPECT_EQ(code([](auto& h) { h.count = int64_t{1} << 60; }), StatusCode::kInvalidArgument);
+  EXPECT_EQ(code([](auto& h) { h.sequence = 0; }), StatusCode::kInvalidArgument);
+  EXPECT_EQ(code([](auto& h) { h.payload_hash = 12345; }), StatusCode::kDataLoss);
+  const auto gradients = cluster.Prepare(1, 2);
+  ASSERT_OK(gradients.status());
+  for (const proto::PartitionGradient& gradient : *gradients) {
+    EXPECT_EQ(gradient.sum_of_squares(), 0);
+  }
+}
+
+TEST_F(ParameterServiceTest, ChecksPayloadHashes) {
+  TestingCluster cluster(folder_, 1, plan::Accumulate::kFloat);
+  ASSERT_OK(cluster.Configure());
+  ASSERT_OK(cluster.BeginAttempt(1, 1));
+  TestingClient client = Client(cluster, 0, 3);
+  ASSERT_OK(client.Connect());
+  TestingClient::Push push = MakePush(cluster, 3, 0);
+  push.with_payload_hash = true;
+  EXPECT_EQ(client.SendAndWait(push), (TestingClient::Answer{}));
+}
+
+TEST_F(ParameterServiceTest, AFencedClientIsOut) {
+  TestingCluster cluster(folder_, 1, plan::Accumulate::kFloat);
+  ASSERT_OK(cluster.Configure());
+  ASSERT_OK(cluster.BeginAttempt(1, 1));
+  TestingClient client = Client(cluster, 0, 3);
+  ASSERT_OK(client.Connect());
+  EXPECT_EQ(client.SendAndWait(MakePush(cluster, 3, 0)), (TestingClient::Answer{}));
+  proto::FenceClientRequest request;
+  request.set_incarnation(3);
+  ASSERT_OK(cluster.service(0).FenceClient(request).status());
+  ASSERT_OK(cluster.service(0).FenceClient(request).status());
+  EXPECT_EQ(client.SendAndWait(MakePush(cluster, 3, 0, 2)), std::nullopt);
+  EXPECT_TRUE(client.closed());
+  EXPECT_TRUE(absl::IsPermissionDenied(client.Connect()));
+  // Its pushes up to then are reported, so that the coordinator can see that this attempt is not to be committed.
+  proto::PrepareRequest prepare;
+  prepare.set_step(1);
+  prepare.set_attempt(1);
+  EXPECT_EQ(cluster.service(0).Prepare(prepare)->clients(0).pushes(), 1);
+}
+
+TEST_F(ParameterServiceTest, ALostDoorbellDelaysAPushAndLosesNothing) {
+  TestingCluster cluster(folder_, 1, plan::Accumulate::kFloat);
+  ASSERT_OK(cluster.Configure());
+  ASSERT_OK(cluster.BeginAttempt(1, 1));
+  TestingClient client = Client(cluster, 0, 3);
+  ASSERT_OK(client.Connect());
+  TestingClient::Push push = MakePush(cluster, 3, 0);
+  push.ring = false;
+  EXPECT_EQ(client.SendAndWait(push), (TestingClient::Answer{}));
+  EXPECT_THAT(cluster.MetricsText(0), HasSubstr("shoal_ps_pushes_without_doorbell_total 1"));
+  // A header whose payload may not be there yet (its hash is wrong) is not taken without a doorbell.
+  transport::PushHeader header = client.Header(MakePush(cluster, 3, 0, 2));
+  header.header_hash ^= 1;
+  client.Write(1, header, {}, /*ring=*/false);
+  absl::SleepFor(absl::Milliseconds(50));
+  EXPECT_EQ(client.Poll(1, header.push_id), std::nullopt);
+}
+
+// A dropped attempt leaves no trace, and commands come late or twice.
+TEST_F(ParameterServiceTest, AbortedAttemptsLeaveNoTrace) {
+  TestingCluster clean(folder_, 2, plan::Accumulate::kExact);
+  TestingCluster cluster(folder_, 2, plan::Accumulate::kExact);
+  ASSERT_OK(clean.Configure());
+  ASSERT_OK(cluster.Configure());
+  ASSERT_OK(clean.BeginAttempt(1, 1));
+  PushAll(clean, 1, 1, 1, 1);
+  ASSERT_OK(clean.Prepare(1, 1).status());
+  ASSERT_OK(clean.Commit(1, 1));
+
+  ASSERT_OK(cluster.BeginAttempt(1, 1));
+  PushAll(cluster, 2, 2, 1, 1);
+  ASSERT_OK(cluster.BeginAttempt(1, 2));
+  PushAll(cluster, 3, 1, 1, 2);
+  ASSERT_OK(cluster.Prepare(1, 2).status());
+  ASSERT_OK(cluster.BeginAttempt(1, 3));  // Sealed, and dropped all the same.
+  EXPECT_FALSE(cluster.Commit(1, 2).ok());
+  PushAll(cluster, 1, 1, 1, 3);
+  ASSERT_OK(cluster.BeginAttempt(1, 3));  // Repeated: clears nothing.
+  ASSERT_OK(cluster.Prepare(1, 3).status());
+  ASSERT_OK(cluster.Commit(1, 3));
+  ASSERT_OK(cluster.Commit(1, 3));
+  EXPECT_EQ(cluster.Checksums(), clean.Checksums());
+}
+
+// Random bytes in slots: nothing crashes, nothing is applied, and the client can go on.
+TEST_F(ParameterServiceTest, GarbageInSlotsChangesNothing) {
+  TestingCluster cluster(folder_, 1, plan::Accumulate::kFloat);
+  ASSERT_OK(cluster.Configure());
+  ASSERT_OK(cluster.BeginAttempt(1, 1));
+  TestingClient client = Client(cluster, 0, 3);
+  ASSERT_OK(client.Connect());
+  Random random(17);
+  for (int round = 0; round < 300; ++round) {
+    const auto slot = static_cast<int64_t>(random.Below(static_cast<uint64_t>(client.granted().slots())));
+    transport::PushHeader header = client.Header(MakePush(cluster, 3, 0));
+    std::string bytes(sizeof(header), '\0');
+    if (round % 2 == 0) {
+      for (char& byte : bytes) {
+        byte = static_cast<char>(random.Next());
+      }
+      std::memcpy(bytes.data(), &transport::kPushMagic, round % 4 == 0 ? 8 : 0);
+    } else {
+      // An honest header with some bits turned.
+      std::memcpy(bytes.data(), &header, sizeof(header));
+      for (uint64_t flips = 1 + random.Below(4); flips > 0; --flips) {
+        bytes[random.Below(transport::kPushHeaderHashedBytes)] ^= static_cast<char>(1u << random.Below(8));
+      }
+      if (round % 3 == 0) {
+        // Whole, so that every field is looked at. The identity of a push is kept away from the honest one's.
+        std::memcpy(&header, bytes.data(), sizeof(header));
+        header.step = 77;
+        transport::SealPushHeader(header);
+        std::memcpy(bytes.data(), &header, sizeof(header));
+      }
+    }
+    client.WriteBytes(slot, bytes, round % 5 != 0);
+    client.Ring(static_cast<uint32_t>(random.Next()));
+  }
+  EXPECT_EQ(client.SendAndWait(MakePush(cluster, 3, 0)), (TestingClient::Answer{}));
+  proto::PrepareRequest request;
+  request.set_step(1);
+  request.set_attempt(1);
+  const auto reply = cluster.service(0).Prepare(request);
+  ASSERT_OK(reply.status());
+  ASSERT_EQ(reply->clients_size(), 1);
+  EXPECT_EQ(reply->clients(0).pushes(), 1);
+  for (int i = 1; i < reply->partitions_size(); ++i) {
+    EXPECT_EQ(reply->partitions(i).sum_of_squares(), 0);
+  }
+}
+
+TEST_F(ParameterServiceTest, ConnectRefusesByName) {
+  TestingCluster cluster(folder_, 1, plan::Accumulate::kFloat);
+  TestingClient early = Client(cluster, 0, 1);
+  EXPECT_TRUE(absl::IsUnavailable(early.Connect()));
+  ASSERT_OK(cluster.Configure());
+  TestingClient stale(&cluster.service(0), &cluster.client_transport(), 1, 99);
+  EXPECT_THAT(Describe(stale.Connect()), HasSubstr("generation 99"));
+  proto::ConnectRequest request;
+  request.set_incarnation(1);
+  request.set_client("worker-1");
+  request.set_generation(1);
+  request.set_layout_version(99);
+  EXPECT_THAT(Describe(cluster.service(0).Connect(request).status()), HasSubstr("data layout 99"));
+  request.set_layout_version(transport::kDataLayoutVersion);
+  proto::TransportOffer& offer = *request.add_offers();
+  offer.set_transport("tcp");
+  EXPECT_THAT(Describe(cluster.service(0).Connect(request).status()), HasSubstr("shm: not offered by worker-1"));
+  offer.set_transport("shm");
+  offer.set_offer("garbage");
+  EXPECT_FALSE(cluster.service(0).Connect(request).ok());
+}
+
+// Clients come, leave pushes half done, and go; the server keeps nothing of them.
+TEST_F(ParameterServiceTest, ClientsThatGoLeaveNothingBehind) {
+  TestingCluster cluster(folder_, 1, plan::Accumulate::kFloat);
+  ASSERT_OK(cluster.Configure());
+  ASSERT_OK(cluster.BeginAttempt(1, 1));
+  for (uint64_t worker = 1; worker <= 30; ++worker) {
+    TestingClient client = Client(cluster, 0, worker);
+    ASSERT_OK(client.Connect());
+    client.Send(0, MakePush(cluster, worker, 0));
+  }
+  const absl::Time deadline = absl::Now() + absl::Seconds(5);
+  while (cluster.MetricsText(0).find("shoal_ps_clients 0\n") == std::string::npos && absl::Now() < deadline) {
+    absl::SleepFor(absl::Milliseconds(5));
+  }
+  EXPECT_THAT(cluster.MetricsText(0), HasSubstr("shoal_ps_clients 0\n"));
+}
+
+}  // namespace
+}  // namespace shoal::server

@@ -1,0 +1,206 @@
+#include "server/service/push_intake.h"
+
+#include <utility>
+
+#include "absl/time/clock.h"
+#include "common/logging.h"
+#include "common/status.h"
+
+namespace shoal::server {
+namespace {
+
+// How long an intake without clients sleeps at a stretch.
+constexpr absl::Duration kIdleWait = absl::Milliseconds(500);
+// A client whose handshake fails at once is normal; more of them than this are forgotten.
+constexpr size_t kMaxClosedEarly = 4096;
+
+}  // namespace
+
+PushIntake::PushIntake(const Options& options, PushHandler handler, ServerMetrics* metrics,
+                       std::vector<std::unique_ptr<transport::EventQueue>> queues)
+    : options_(options), handler_(std::move(handler)), metrics_(metrics), queues_(std::move(queues)) {
+  for (size_t i = 0; i < queues_.size(); ++i) {
+    threads_.emplace_back([this, i] { PollQueue(*queues_[i], /*looks_over=*/i == 0); });
+  }
+  for (int i = static_cast<int>(queues_.size()); i < options_.threads; ++i) {
+    threads_.emplace_back([this] { Help(); });
+  }
+}
+
+PushIntake::~PushIntake() {
+  {
+    absl::MutexLock lock(&work_mutex_);
+    stopping_ = true;
+  }
+  for (const auto& queue : queues_) {
+    queue->Wake();
+  }
+  for (std::thread& thread : threads_) {
+    thread.join();
+  }
+  work_.clear();
+  absl::MutexLock lock(&connections_mutex_);
+  for (const auto& [id, connection] : by_id_) {
+    connection->Close();
+  }
+  by_incarnation_.clear();
+  by_id_.clear();
+}
+
+void PushIntake::Add(std::shared_ptr<ClientConnection> connection) {
+  Remove(connection->client().incarnation);
+  absl::MutexLock lock(&connections_mutex_);
+  if (closed_early_.erase(connection->id()) > 0) {
+    return;
+  }
+  by_incarnation_[connection->client().incarnation] = connection;
+  by_id_[connection->id()] = std::move(connection);
+  metrics_->clients.Set(static_cast<double>(by_id_.size()));
+}
+
+void PushIntake::Remove(uint64_t incarnation) {
+  std::shared_ptr<ClientConnection> connection;
+  {
+    absl::MutexLock lock(&connections_mutex_);
+    const auto found = by_incarnation_.find(incarnation);
+    if (found == by_incarnation_.end()) {
+      return;
+    }
+    connection = found->second;
+  }
+  connection->Close();  // Its kClosed event forgets it.
+}
+
+int64_t PushIntake::connections() const {
+  absl::MutexLock lock(&connections_mutex_);
+  return static_cast<int64_t>(by_id_.size());
+}
+
+std::shared_ptr<ClientConnection> PushIntake::Find(uint64_t connection) const {
+  absl::MutexLock lock(&connections_mutex_);
+  const auto found = by_id_.find(connection);
+  return found == by_id_.end() ? nullptr : found->second;
+}
+
+void PushIntake::Forget(uint64_t id, const absl::Status& why) {
+  std::shared_ptr<ClientConnection> connection;  // Destroyed outside of the lock.
+  absl::MutexLock lock(&connections_mutex_);
+  const auto found = by_id_.find(id);
+  if (found == by_id_.end()) {
+    if (closed_early_.size() < kMaxClosedEarly) {
+      closed_early_.insert(id);
+    }
+    return;
+  }
+  connection = std::move(found->second);
+  by_id_.erase(found);
+  const auto current = by_incarnation_.find(connection->client().incarnation);
+  if (current != by_incarnation_.end() && current->second == connection) {
+    by_incarnation_.erase(current);
+  }
+  metrics_->clients.Set(static_cast<double>(by_id_.size()));
+  if (why.ok()) {
+    LogInfo("{} closed its {} connection", connection->client().name, connection->transport());
+  } else {
+    LogWarning("{} connection of {} is gone: {}", connection->transport(), connection->client().name, Message(why));
+  }
+}
+
+void PushIntake::Enqueue(const std::shared_ptr<ClientConnection>& connection, int64_t slot) {
+  if (!connection->MarkWaiting(slot)) {
+    return;
+  }
+  absl::MutexLock lock(&work_mutex_);
+  work_.push_back({connection, slot});
+  metrics_->queue_depth.Set(static_cast<double>(work_.size()));
+}
+
+bool PushIntake::TakeOne() {
+  Work work;
+  {
+    absl::MutexLock lock(&work_mutex_);
+    if (work_.empty()) {
+      return false;
+    }
+    work = std::move(work_.front());
+    work_.pop_front();
+    metrics_->queue_depth.Set(static_cast<double>(work_.size()));
+  }
+  work.connection->TakePush(work.slot, handler_);
+  return true;
+}
+
+void PushIntake::Dispatch(const transport::Event& event) {
+  if (event.kind == transport::Event::Kind::kClosed) {
+    Forget(event.connection, event.status);
+    return;
+  }
+  const std::shared_ptr<ClientConnection> connection = Find(event.connection);
+  if (connection == nullptr) {
+    return;
+  }
+  if (event.kind == transport::Event::Kind::kDoorbell) {
+    Enqueue(connection, static_cast<int64_t>(event.immediate));
+  } else if (event.kind == transport::Event::Kind::kWriteDone) {
+    connection->OnWriteDone(event.operation);
+  }
+}
+
+void PushIntake::PollQueue(transport::EventQueue& queue, bool looks_over) {
+  std::vector<transport::Event> events(64);
+  absl::Time looked_over = absl::Now();
+  while (true) {
+    const size_t count = queue.Poll(events);
+    for (size_t i = 0; i < count; ++i) {
+      Dispatch(events[i]);
+    }
+    const bool worked = TakeOne();
+    {
+      absl::MutexLock lock(&work_mutex_);
+      if (stopping_) {
+        return;
+      }
+    }
+    if (looks_over && absl::Now() - looked_over > options_.look_over_interval) {
+      LookOver();
+      looked_over = absl::Now();
+    }
+    if (count == 0 && !worked) {
+      queue.Wait(connections() > 0 ? options_.look_over_interval : kIdleWait);
+    }
+  }
+}
+
+void PushIntake::Help() {
+  while (true) {
+    {
+      // One waiting push is for the thread that polled it.
+      absl::MutexLock lock(&work_mutex_);
+      work_mutex_.Await(absl::Condition(
+          +[](PushIntake* self) ABSL_NO_THREAD_SAFETY_ANALYSIS { return self->stopping_ || self->work_.size() > 1; }, this));
+      if (stopping_) {
+        return;
+      }
+    }
+    while (TakeOne()) {
+    }
+  }
+}
+
+void PushIntake::LookOver() {
+  std::vector<std::shared_ptr<ClientConnection>> connections;
+  {
+    absl::MutexLock lock(&connections_mutex_);
+    for (const auto& [id, connection] : by_id_) {
+      connections.push_back(connection);
+    }
+  }
+  for (const std::shared_ptr<ClientConnection>& connection : connections) {
+    for (const int64_t slot : connection->LookOver()) {
+      metrics_->found_without_doorbell.Increment();
+      Enqueue(connection, slot);
+    }
+  }
+}
+
+}  // namespace shoal::server

@@ -1,0 +1,60 @@
+// Where a server is in the life of a step, and which commands fit there: a pure state machine.
+//
+//   unconfigured -> loading -> ready -> open -> sealed -> committing -> ready -> ...
+//
+// Commands may be repeated (their reply was lost) and may come late (their sender gave up on them): a repeated one is
+// recognised and answered as the first was, an older one is refused by name. A newer attempt of the same step may begin at any
+// time before the commit: that drops the one before.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+namespace shoal::server {
+
+enum class Phase { kUnconfigured, kLoading, kReady, kOpen, kSealed, kCommitting };
+
+// What to do with a command that fits.
+enum class Decision { kExecute, kRepeat };
+
+class StepState {
+ public:
+  Phase phase() const { return phase_; }
+  int64_t version() const { return version_; }
+  int64_t step() const { return step_; }
+  int64_t attempt() const { return attempt_; }
+  int64_t generation() const { return generation_; }
+  // "step 5 attempt 1 is open", for messages.
+  std::string Describe() const;
+
+  void BeginLoading() { phase_ = Phase::kLoading; }
+  void LoadingFailed() { phase_ = Phase::kUnconfigured; }
+  void Loaded(int64_t version, int64_t generation);
+
+  // Each decides; the state moves by the call after it.
+  absl::StatusOr<Decision> BeginAttempt(int64_t step, int64_t attempt, int64_t generation) const;
+  void Opened(int64_t step, int64_t attempt);
+  absl::StatusOr<Decision> Prepare(int64_t step, int64_t attempt) const;
+  void Sealed() { phase_ = Phase::kSealed; }
+  absl::StatusOr<Decision> Commit(int64_t step, int64_t attempt) const;
+  void Committing() { phase_ = Phase::kCommitting; }
+  void Committed();
+
+  // Whether a push with these belongs to the attempt that is open, or was taken until it was sealed.
+  bool TakesPushes() const { return phase_ == Phase::kOpen; }
+  bool IsCurrentAttempt(int64_t step, int64_t attempt) const { return attempt_ > 0 && step == step_ && attempt == attempt_; }
+
+ private:
+  absl::Status RequireConfigured() const;
+
+  Phase phase_ = Phase::kUnconfigured;
+  int64_t version_ = -1;
+  int64_t generation_ = 0;
+  int64_t step_ = 0;     // of the newest attempt; stays after its commit
+  int64_t attempt_ = 0;  // counts from 1; 0: none yet
+};
+
+}  // namespace shoal::server
