@@ -11,9 +11,10 @@
 namespace shoal::server {
 namespace {
 
-// Copies while the peer may be writing: a torn copy is told by its hash. The race is part of the protocol, so ThreadSanitizer
-// is not to look here.
-__attribute__((no_sanitize("thread"), noinline)) transport::PushHeader CopyShared(const std::byte* from) {
+// Copies while the peer may be writing: a torn copy is told by its hash. The race is part of the
+// protocol, so ThreadSanitizer is not to look here.
+__attribute__((no_sanitize("thread"), noinline)) transport::PushHeader CopyShared(
+    const std::byte* from) {
   const auto* words = reinterpret_cast<const volatile uint64_t*>(from);
   uint64_t copy[sizeof(transport::PushHeader) / sizeof(uint64_t)];
   for (size_t i = 0; i < std::size(copy); ++i) {
@@ -26,8 +27,10 @@ __attribute__((no_sanitize("thread"), noinline)) transport::PushHeader CopyShare
 
 }  // namespace
 
-ClientConnection::ClientConnection(const Options& options, std::unique_ptr<transport::Connection> connection,
-                                   std::shared_ptr<transport::Region> slots, std::shared_ptr<transport::Region> staging,
+ClientConnection::ClientConnection(const Options& options,
+                                   std::unique_ptr<transport::Connection> connection,
+                                   std::shared_ptr<transport::Region> slots,
+                                   std::shared_ptr<transport::Region> staging,
                                    ServerMetrics* metrics)
     : options_(options),
       connection_(std::move(connection)),
@@ -42,7 +45,8 @@ transport::PushHeader ClientConnection::CopyHeader(int64_t slot) const {
 }
 
 bool ClientConnection::MarkWaiting(int64_t slot) {
-  return slot >= 0 && slot < options_.slots && !slots_[static_cast<size_t>(slot)].waiting.exchange(true);
+  return slot >= 0 && slot < options_.slots &&
+         !slots_[static_cast<size_t>(slot)].waiting.exchange(true);
 }
 
 void ClientConnection::TakePush(int64_t slot, const PushHandler& handler) {
@@ -65,9 +69,10 @@ void ClientConnection::TakePush(int64_t slot, const PushHandler& handler) {
   }
   if (!transport::IsWhole(header)) {
     metrics_->malformed_pushes.Increment();
-    LogWarning("push {} of {} is refused: its header's hash is wrong (transport/push_header.h)", header.push_id,
-               options_.client.name);
-    Answer(slot, {.push_id = header.push_id, .code = static_cast<int32_t>(absl::StatusCode::kInvalidArgument)});
+    LogWarning("push {} of {} is refused: its header's hash is wrong (transport/push_header.h)",
+               header.push_id, options_.client.name);
+    Answer(slot, {.push_id = header.push_id,
+                  .code = static_cast<int32_t>(absl::StatusCode::kInvalidArgument)});
     return;
   }
   const std::span<const std::byte> payload = slots_region_->bytes().subspan(
@@ -94,7 +99,8 @@ void ClientConnection::Post(int64_t slot) {
     return;  // OnWriteDone goes on: the staging memory is still being read.
   }
   constexpr size_t kSize = sizeof(transport::PushAcknowledgement);
-  const std::span<std::byte> staged = staging_->bytes().subspan(static_cast<size_t>(slot) * kSize, kSize);
+  const std::span<std::byte> staged =
+      staging_->bytes().subspan(static_cast<size_t>(slot) * kSize, kSize);
   std::memcpy(staged.data(), &state.answer, kSize);
   const transport::WriteOperation write = {.id = static_cast<uint64_t>(slot),
                                            .region = 0,

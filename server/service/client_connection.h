@@ -1,10 +1,11 @@
-// One client's data connection as the server sees it: the slots it may push into, and the acknowledgements owed to it.
+// One client's data connection as the server sees it: the slots it may push into, and the
+// acknowledgements owed to it.
 //
-// Threads: TakePush may run for different slots at once, on any thread; the rest is thread-safe. Slots and staging memory go with
-// the object, so a client that is gone costs nothing.
+// Threads: TakePush may run for different slots at once, on any thread; the rest is thread-safe.
+// Slots and staging memory go with the object, so a client that is gone costs nothing.
 //
-// All that lies in the slots is written by the peer and hostile until checked: a header is copied out once and its hash
-// compared before any field is looked at.
+// All that lies in the slots is written by the peer and hostile until checked: a header is copied
+// out once and its hash compared before any field is looked at.
 #pragma once
 
 #include <atomic>
@@ -34,9 +35,10 @@ struct PushVerdict {
   bool applied_before = false;
 };
 
-// Decides about a push whose header is whole, and applies it. `payload` is what lies behind the header in the slot.
-using PushHandler =
-    std::function<PushVerdict(const ClientIdentity&, const transport::PushHeader&, std::span<const std::byte> payload)>;
+// Decides about a push whose header is whole, and applies it. `payload` is what lies behind the
+// header in the slot.
+using PushHandler = std::function<PushVerdict(const ClientIdentity&, const transport::PushHeader&,
+                                              std::span<const std::byte> payload)>;
 
 class ClientConnection {
  public:
@@ -46,26 +48,28 @@ class ClientConnection {
     int64_t slots = 0;  // 0: read-only
     int64_t slot_bytes = 0;
   };
-  // `slots` is exposed to the peer; `staging` is local memory of the same transport, one acknowledgement for each slot. Both are
-  // null for read-only clients.
+  // `slots` is exposed to the peer; `staging` is local memory of the same transport, one
+  // acknowledgement for each slot. Both are null for read-only clients.
   ClientConnection(const Options& options, std::unique_ptr<transport::Connection> connection,
-                   std::shared_ptr<transport::Region> slots, std::shared_ptr<transport::Region> staging,
-                   ServerMetrics* metrics);
+                   std::shared_ptr<transport::Region> slots,
+                   std::shared_ptr<transport::Region> staging, ServerMetrics* metrics);
 
   uint64_t id() const { return id_; }
   const ClientIdentity& client() const { return options_.client; }
   const std::string& transport() const { return options_.transport; }
   int64_t slots() const { return options_.slots; }
 
-  // True if the slot was not waiting to be looked at and is now. Each true is followed by one TakePush.
+  // True if the slot was not waiting to be looked at and is now. Each true is followed by one
+  // TakePush.
   bool MarkWaiting(int64_t slot);
-  // Looks at the slot, hands a push to `handler` and acknowledges it. A push that was answered already is answered again.
+  // Looks at the slot, hands a push to `handler` and acknowledges it. A push that was answered
+  // already is answered again.
   void TakePush(int64_t slot, const PushHandler& handler);
 
   // An acknowledgement's write is done.
   void OnWriteDone(uint64_t operation);
-  // Called on a timer: posts acknowledgements that found the queue full, and returns the slots that hold a push which was there at
-  // the last call already and nobody rang for.
+  // Called on a timer: posts acknowledgements that found the queue full, and returns the slots that
+  // hold a push which was there at the last call already and nobody rang for.
   std::vector<int64_t> LookOver();
   void Close();
 

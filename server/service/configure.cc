@@ -11,17 +11,23 @@
 namespace shoal::server {
 namespace {
 
-absl::StatusOr<plan::ShardMap> ReadShardMap(const proto::ShardMap& message, int servers, size_t partitions) {
+absl::StatusOr<plan::ShardMap> ReadShardMap(const proto::ShardMap& message, int servers,
+                                            size_t partitions) {
   plan::ShardMap map{.generation = message.generation(), .servers = {}};
   if (static_cast<size_t>(message.partitions_size()) != partitions) {
-    return InvalidArgument("the shard map has {} partitions, the model has {}: the coordinator works with another model or "
-                           "another service.partition_bytes",
-                           message.partitions_size(), partitions);
+    return InvalidArgument(
+        "the shard map has {} partitions, the model has {}: the coordinator works with another "
+        "model or "
+        "another service.partition_bytes",
+        message.partitions_size(), partitions);
   }
   for (const proto::PartitionServers& partition : message.partitions()) {
     std::vector<int> holders(partition.servers().begin(), partition.servers().end());
-    if (holders.empty() || std::ranges::any_of(holders, [&](int server) { return server < 0 || server >= servers; })) {
-      return InvalidArgument("the shard map places partition {} on no server or one that is not there", map.servers.size());
+    if (holders.empty() ||
+        std::ranges::any_of(holders, [&](int server) { return server < 0 || server >= servers; })) {
+      return InvalidArgument(
+          "the shard map places partition {} on no server or one that is not there",
+          map.servers.size());
     }
     map.servers.push_back(std::move(holders));
   }
@@ -57,13 +63,15 @@ int64_t SlotBytes(std::span<const plan::PartitionSpec> held, DType gradient_type
 
 }  // namespace
 
-absl::StatusOr<proto::ConfigureReply> ParameterService::ConfigureLocked(const proto::ConfigureRequest& request) {
+absl::StatusOr<proto::ConfigureReply> ParameterService::ConfigureLocked(
+    const proto::ConfigureRequest& request) {
   if (configuration_ != nullptr) {
     if (request.SerializeAsString() == configuration_->request.SerializeAsString()) {
       return configuration_->reply;
     }
-    return FailedPrecondition("this server is configured already, as server {} of {} for another job or shard map",
-                              configuration_->request.server_index(), configuration_->request.servers());
+    return FailedPrecondition(
+        "this server is configured already, as server {} of {} for another job or shard map",
+        configuration_->request.server_index(), configuration_->request.servers());
   }
   {
     absl::MutexLock lock(&state_mutex_);
@@ -81,21 +89,26 @@ absl::StatusOr<proto::ConfigureReply> ParameterService::ConfigureLocked(const pr
   return configuration_->reply;
 }
 
-absl::StatusOr<std::unique_ptr<ParameterService::Configuration>> ParameterService::BuildConfiguration(
-    const proto::ConfigureRequest& request) {
+absl::StatusOr<std::unique_ptr<ParameterService::Configuration>>
+ParameterService::BuildConfiguration(const proto::ConfigureRequest& request) {
   auto configuration = std::make_unique<Configuration>();
   configuration->request = request;
-  SHOAL_ASSIGN_OR_RETURN(configuration->job, plan::ParseJob(request.job_yaml(), "the coordinator's job"));
+  SHOAL_ASSIGN_OR_RETURN(configuration->job,
+                         plan::ParseJob(request.job_yaml(), "the coordinator's job"));
   const plan::Job& job = configuration->job;
-  if (request.servers() < 1 || request.server_index() < 0 || request.server_index() >= request.servers()) {
-    return InvalidArgument("there is no server {} of {}", request.server_index(), request.servers());
+  if (request.servers() < 1 || request.server_index() < 0 ||
+      request.server_index() >= request.servers()) {
+    return InvalidArgument("there is no server {} of {}", request.server_index(),
+                           request.servers());
   }
   if (!request.checkpoint().empty()) {
     return Unimplemented("restoring from a checkpoint");
   }
-  SHOAL_ASSIGN_OR_RETURN(const std::unique_ptr<formats::HfModel> model, formats::HfModel::Open(job.model));
+  SHOAL_ASSIGN_OR_RETURN(const std::unique_ptr<formats::HfModel> model,
+                         formats::HfModel::Open(job.model));
   const std::vector<plan::UnitSpec> units = plan::BuildUnits(model->spec());
-  const std::vector<plan::PartitionSpec> partitions = plan::BuildPartitions(units, job.service.partition_bytes);
+  const std::vector<plan::PartitionSpec> partitions =
+      plan::BuildPartitions(units, job.service.partition_bytes);
   SHOAL_ASSIGN_OR_RETURN(configuration->shard_map,
                          ReadShardMap(request.shard_map(), request.servers(), partitions.size()));
   std::vector<plan::PartitionSpec> held;
@@ -109,10 +122,13 @@ absl::StatusOr<std::unique_ptr<ParameterService::Configuration>> ParameterServic
   SHOAL_RETURN_IF_ERROR(StartTransports(*configuration, bytes.weights));
   const int threads = ThreadsFor(job, request.servers(), options_.threads);
   configuration->pool = std::make_unique<ThreadPool>(threads);
-  SHOAL_ASSIGN_OR_RETURN(configuration->store,
-                         Store::Create(units, held, store_options, configuration->transports[0].weights->bytes(),
-                                       configuration->pool.get()));
-  const auto read = [&](int unit, int64_t offset, std::span<float> out) { return model->ReadUnit(unit, offset, out); };
+  SHOAL_ASSIGN_OR_RETURN(
+      configuration->store,
+      Store::Create(units, held, store_options, configuration->transports[0].weights->bytes(),
+                    configuration->pool.get()));
+  const auto read = [&](int unit, int64_t offset, std::span<float> out) {
+    return model->ReadUnit(unit, offset, out);
+  };
   SHOAL_RETURN_IF_ERROR(configuration->store->Load(0, {.master = read}));
   configuration->slot_bytes = SlotBytes(held, job.service.gradient_type);
 
@@ -122,17 +138,16 @@ absl::StatusOr<std::unique_ptr<ParameterService::Configuration>> ParameterServic
   }
   configuration->intake = std::make_unique<PushIntake>(
       PushIntake::Options{.threads = threads, .look_over_interval = options_.look_over_interval},
-      [this](const ClientIdentity& client, const transport::PushHeader& header, std::span<const std::byte> payload) {
-        return TakePush(client, header, payload);
-      },
+      [this](const ClientIdentity& client, const transport::PushHeader& header,
+             std::span<const std::byte> payload) { return TakePush(client, header, payload); },
       &metrics_, std::move(queues));
   configuration->reply.set_version(configuration->store->version());
   configuration->reply.set_resident_bytes(bytes.total());
   metrics_.SetResidentBytes(bytes);
   metrics_.version.Set(static_cast<double>(configuration->store->version()));
-  LogInfo("server {} of {}: {} partitions of {}, version {}, {} resident, {} threads", request.server_index(),
-          request.servers(), held.size(), partitions.size(), configuration->store->version(), FormatBytes(bytes.total()),
-          threads);
+  LogInfo("server {} of {}: {} partitions of {}, version {}, {} resident, {} threads",
+          request.server_index(), request.servers(), held.size(), partitions.size(),
+          configuration->store->version(), FormatBytes(bytes.total()), threads);
   return configuration;
 }
 
@@ -144,15 +159,17 @@ absl::Status ParameterService::CheckMemory(const StoreBytes& bytes) const {
   }
   if (bytes.total() > *available) {
     return ResourceExhausted(
-        "this server needs {} (weights {}, master {}, moments {}, gradients {}) and the machine has {} available; use more "
+        "this server needs {} (weights {}, master {}, moments {}, gradients {}) and the machine "
+        "has {} available; use more "
         "servers on other machines, a smaller model, or service.wire_type bf16",
-        FormatBytes(bytes.total()), FormatBytes(bytes.weights), FormatBytes(bytes.master), FormatBytes(bytes.moments),
-        FormatBytes(bytes.gradients), FormatBytes(*available));
+        FormatBytes(bytes.total()), FormatBytes(bytes.weights), FormatBytes(bytes.master),
+        FormatBytes(bytes.moments), FormatBytes(bytes.gradients), FormatBytes(*available));
   }
   return absl::OkStatus();
 }
 
-absl::Status ParameterService::StartTransports(Configuration& configuration, int64_t weights_bytes) {
+absl::Status ParameterService::StartTransports(Configuration& configuration,
+                                               int64_t weights_bytes) {
   std::vector<EnabledTransport>& enabled = configuration.transports;
   for (const std::string& name : configuration.job.service.transports) {
     auto transport = options_.create_transport(name);
@@ -164,18 +181,22 @@ absl::Status ParameterService::StartTransports(Configuration& configuration, int
     }
   }
   if (enabled.empty()) {
-    return Unavailable("none of the job's transports can be used: {}", fmt::join(configuration.unavailable, "; "));
+    return Unavailable("none of the job's transports can be used: {}",
+                       fmt::join(configuration.unavailable, "; "));
   }
-  // One memory for all: from a transport that can expose its own memory alone, if there is one, and registered with the others.
-  const auto owner = std::ranges::find_if(
-      enabled, [](const EnabledTransport& e) { return !e.transport->capabilities().exposes_any_memory; });
+  // One memory for all: from a transport that can expose its own memory alone, if there is one, and
+  // registered with the others.
+  const auto owner = std::ranges::find_if(enabled, [](const EnabledTransport& e) {
+    return !e.transport->capabilities().exposes_any_memory;
+  });
   EnabledTransport& allocating = owner == enabled.end() ? enabled.front() : *owner;
-  SHOAL_ASSIGN_OR_RETURN(allocating.weights,
-                         allocating.transport->Allocate(weights_bytes, transport::Access::kRemoteRead));
+  SHOAL_ASSIGN_OR_RETURN(allocating.weights, allocating.transport->Allocate(
+                                                 weights_bytes, transport::Access::kRemoteRead));
   for (EnabledTransport& other : enabled) {
     if (other.weights == nullptr) {
-      SHOAL_ASSIGN_OR_RETURN(other.weights, other.transport->Register(allocating.weights->bytes(),
-                                                                      transport::Access::kRemoteRead));
+      SHOAL_ASSIGN_OR_RETURN(
+          other.weights,
+          other.transport->Register(allocating.weights->bytes(), transport::Access::kRemoteRead));
     }
   }
   return absl::OkStatus();

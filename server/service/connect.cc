@@ -10,17 +10,21 @@ namespace shoal::server {
 namespace {
 
 // Where a client exposes one page for acknowledgements, this is how many it can be granted.
-constexpr int64_t kMaxSlots = transport::kBufferAlignment / static_cast<int64_t>(sizeof(transport::PushAcknowledgement));
+constexpr int64_t kMaxSlots =
+    transport::kBufferAlignment / static_cast<int64_t>(sizeof(transport::PushAcknowledgement));
 constexpr size_t kMaxClientName = 100;
 
-const proto::TransportOffer* FindOffer(const proto::ConnectRequest& request, std::string_view name) {
-  const auto found = std::ranges::find_if(request.offers(), [&](const auto& offer) { return offer.transport() == name; });
+const proto::TransportOffer* FindOffer(const proto::ConnectRequest& request,
+                                       std::string_view name) {
+  const auto found = std::ranges::find_if(
+      request.offers(), [&](const auto& offer) { return offer.transport() == name; });
   return found == request.offers().end() ? nullptr : &*found;
 }
 
 }  // namespace
 
-absl::StatusOr<proto::ConnectReply> ParameterService::Connect(const proto::ConnectRequest& request) {
+absl::StatusOr<proto::ConnectReply> ParameterService::Connect(
+    const proto::ConnectRequest& request) {
   return Counted<proto::ConnectReply>("connect", [&]() -> absl::StatusOr<proto::ConnectReply> {
     absl::MutexLock one_at_a_time(&connect_mutex_);
     SHOAL_RETURN_IF_ERROR(CheckConnect(request));
@@ -42,26 +46,30 @@ absl::StatusOr<proto::ConnectReply> ParameterService::Connect(const proto::Conne
 
 absl::Status ParameterService::CheckConnect(const proto::ConnectRequest& request) {
   if (request.layout_version() != transport::kDataLayoutVersion) {
-    return FailedPrecondition("{} speaks data layout {}, this server {}: use the same version of shoal everywhere",
-                              request.client(), request.layout_version(), transport::kDataLayoutVersion);
+    return FailedPrecondition(
+        "{} speaks data layout {}, this server {}: use the same version of shoal everywhere",
+        request.client(), request.layout_version(), transport::kDataLayoutVersion);
   }
-  if (request.incarnation() == 0 || request.client().empty() || request.client().size() > kMaxClientName) {
-    return InvalidArgument("a client needs an incarnation and a name of at most {} bytes", kMaxClientName);
+  if (request.incarnation() == 0 || request.client().empty() ||
+      request.client().size() > kMaxClientName) {
+    return InvalidArgument("a client needs an incarnation and a name of at most {} bytes",
+                           kMaxClientName);
   }
   absl::ReaderMutexLock lock(&state_mutex_);
   if (active_ == nullptr) {
     return Unavailable("{}; try again", state_.Describe());
   }
   if (request.generation() != state_.generation()) {
-    return FailedPrecondition("{} works with shard map generation {}, this server with {}", request.client(),
-                              request.generation(), state_.generation());
+    return FailedPrecondition("{} works with shard map generation {}, this server with {}",
+                              request.client(), request.generation(), state_.generation());
   }
   if (fenced_.contains(request.incarnation())) {
     return PermissionDenied("{} is fenced: its lease is over", request.client());
   }
   if (active_->intake->connections() >= options_.max_clients) {
-    return ResourceExhausted("{} cannot connect: {} clients are connected, which is the limit (--max-clients)",
-                             request.client(), options_.max_clients);
+    return ResourceExhausted(
+        "{} cannot connect: {} clients are connected, which is the limit (--max-clients)",
+        request.client(), options_.max_clients);
   }
   return absl::OkStatus();
 }
@@ -98,7 +106,8 @@ absl::StatusOr<proto::ConnectReply> ParameterService::Accept(Configuration& conf
   } else {
     reply.set_reason(reason);
     metrics_.CountFallback(preferred.front(), reply.transport());
-    LogWarning("{} is connected over {}, not {}: {}", request.client(), reply.transport(), preferred.front(), reason);
+    LogWarning("{} is connected over {}, not {}: {}", request.client(), reply.transport(),
+               preferred.front(), reason);
   }
   const bool pushes = !request.read_only();
   reply.set_weights_region(0);
@@ -117,11 +126,13 @@ absl::StatusOr<proto::ConnectReply> ParameterService::Accept(Configuration& conf
 }
 
 absl::StatusOr<std::string> ParameterService::AcceptOver(Configuration& configuration, size_t index,
-                                                         const proto::ConnectRequest& request, const std::string& offer) {
+                                                         const proto::ConnectRequest& request,
+                                                         const std::string& offer) {
   EnabledTransport& enabled = configuration.transports[index];
   transport::Transport& transport = *enabled.transport;
-  ClientConnection::Options options = {.client = {.incarnation = request.incarnation(), .name = request.client()},
-                                       .transport = std::string(transport.name())};
+  ClientConnection::Options options = {
+      .client = {.incarnation = request.incarnation(), .name = request.client()},
+      .transport = std::string(transport.name())};
   transport::ConnectionOptions connection = {.queue = configuration.intake->queue(index),
                                              .exposed = {enabled.weights},
                                              .peer = request.client()};
@@ -130,15 +141,17 @@ absl::StatusOr<std::string> ParameterService::AcceptOver(Configuration& configur
   if (!request.read_only()) {
     options.slots = std::min(configuration.job.service.push_slots, kMaxSlots);
     options.slot_bytes = configuration.slot_bytes;
-    SHOAL_ASSIGN_OR_RETURN(slots, transport.Allocate(options.slots * options.slot_bytes, transport::Access::kRemoteWrite));
+    SHOAL_ASSIGN_OR_RETURN(slots, transport.Allocate(options.slots * options.slot_bytes,
+                                                     transport::Access::kRemoteWrite));
     SHOAL_ASSIGN_OR_RETURN(
-        staging, transport.Allocate(options.slots * static_cast<int64_t>(sizeof(transport::PushAcknowledgement)),
-                                    transport::Access::kLocal));
+        staging, transport.Allocate(
+                     options.slots * static_cast<int64_t>(sizeof(transport::PushAcknowledgement)),
+                     transport::Access::kLocal));
     connection.exposed.push_back(slots);
   }
   SHOAL_ASSIGN_OR_RETURN(transport::Acceptance acceptance, transport.Accept(offer, connection));
-  configuration.intake->Add(std::make_shared<ClientConnection>(options, std::move(acceptance.connection), std::move(slots),
-                                                               std::move(staging), &metrics_));
+  configuration.intake->Add(std::make_shared<ClientConnection>(
+      options, std::move(acceptance.connection), std::move(slots), std::move(staging), &metrics_));
   return std::move(acceptance.answer);
 }
 

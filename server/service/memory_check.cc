@@ -32,8 +32,9 @@ std::optional<int64_t> NumberInFile(const std::string& path) {
 absl::StatusOr<int64_t> ParseMemAvailable(std::string_view meminfo) {
   constexpr std::string_view kKey = "MemAvailable:";
   const size_t line = meminfo.find(kKey);
-  const std::optional<int64_t> kilobytes =
-      line == std::string_view::npos ? std::nullopt : ParseNumber(meminfo.substr(line + kKey.size()));
+  const std::optional<int64_t> kilobytes = line == std::string_view::npos
+                                               ? std::nullopt
+                                               : ParseNumber(meminfo.substr(line + kKey.size()));
   if (!kilobytes.has_value()) {
     return NotFound("/proc/meminfo has no MemAvailable");
   }
@@ -43,10 +44,12 @@ absl::StatusOr<int64_t> ParseMemAvailable(std::string_view meminfo) {
 absl::StatusOr<int64_t> AvailableMemory() {
   SHOAL_ASSIGN_OR_RETURN(const std::string meminfo, ReadFile("/proc/meminfo", kMiB));
   SHOAL_ASSIGN_OR_RETURN(int64_t available, ParseMemAvailable(meminfo));
-  // The group's own limit (version 2, then version 1 of the interface); "max" or no such file: none.
+  // The group's own limit (version 2, then version 1 of the interface); "max" or no such file:
+  // none.
   for (const auto& [limit_file, usage_file] :
        {std::pair{"/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"},
-        std::pair{"/sys/fs/cgroup/memory/memory.limit_in_bytes", "/sys/fs/cgroup/memory/memory.usage_in_bytes"}}) {
+        std::pair{"/sys/fs/cgroup/memory/memory.limit_in_bytes",
+                  "/sys/fs/cgroup/memory/memory.usage_in_bytes"}}) {
     const std::optional<int64_t> limit = NumberInFile(limit_file);
     const std::optional<int64_t> usage = NumberInFile(usage_file);
     if (limit.has_value() && usage.has_value()) {

@@ -1,5 +1,5 @@
-// Whether this machine has the memory that a server is about to take: asked before allocating, because a machine that runs out
-// later kills a process without a word.
+// Whether this machine has the memory that a server is about to take: asked before allocating,
+// because a machine that runs out later kills a process without a word.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,8 @@
 
 namespace shoal::server {
 
-// Bytes that can be had without swapping: MemAvailable of /proc/meminfo, or what the control group still allows if that is less.
+// Bytes that can be had without swapping: MemAvailable of /proc/meminfo, or what the control group
+// still allows if that is less.
 absl::StatusOr<int64_t> AvailableMemory();
 
 // MemAvailable in bytes from the text of /proc/meminfo.

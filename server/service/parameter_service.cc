@@ -32,36 +32,43 @@ void ParameterService::Count(const char* operation, absl::Time start, const absl
   }
 }
 
-absl::StatusOr<proto::ConfigureReply> ParameterService::Configure(const proto::ConfigureRequest& request) {
+absl::StatusOr<proto::ConfigureReply> ParameterService::Configure(
+    const proto::ConfigureRequest& request) {
   return Counted<proto::ConfigureReply>("configure", [&] {
     absl::MutexLock lock(&commands_mutex_);
     return ConfigureLocked(request);
   });
 }
 
-absl::StatusOr<proto::BeginAttemptReply> ParameterService::BeginAttempt(const proto::BeginAttemptRequest& request) {
-  return Counted<proto::BeginAttemptReply>("begin_attempt", [&]() -> absl::StatusOr<proto::BeginAttemptReply> {
-    absl::MutexLock commands(&commands_mutex_);
-    // Waits for pushes that are being applied, and keeps others out while accumulators are cleared.
-    absl::MutexLock state(&state_mutex_);
-    SHOAL_ASSIGN_OR_RETURN(const Decision decision,
-                           state_.BeginAttempt(request.step(), request.attempt(), request.generation()));
-    if (decision == Decision::kExecute) {
-      active_->store->Clear();
-      state_.Opened(request.step(), request.attempt());
-      LogDebug("step {} attempt {}: open", request.step(), request.attempt());
-    }
-    return proto::BeginAttemptReply();
-  });
+absl::StatusOr<proto::BeginAttemptReply> ParameterService::BeginAttempt(
+    const proto::BeginAttemptRequest& request) {
+  return Counted<proto::BeginAttemptReply>(
+      "begin_attempt", [&]() -> absl::StatusOr<proto::BeginAttemptReply> {
+        absl::MutexLock commands(&commands_mutex_);
+        // Waits for pushes that are being applied, and keeps others out while accumulators are
+        // cleared.
+        absl::MutexLock state(&state_mutex_);
+        SHOAL_ASSIGN_OR_RETURN(
+            const Decision decision,
+            state_.BeginAttempt(request.step(), request.attempt(), request.generation()));
+        if (decision == Decision::kExecute) {
+          active_->store->Clear();
+          state_.Opened(request.step(), request.attempt());
+          LogDebug("step {} attempt {}: open", request.step(), request.attempt());
+        }
+        return proto::BeginAttemptReply();
+      });
 }
 
-absl::StatusOr<proto::PrepareReply> ParameterService::Prepare(const proto::PrepareRequest& request) {
+absl::StatusOr<proto::PrepareReply> ParameterService::Prepare(
+    const proto::PrepareRequest& request) {
   return Counted<proto::PrepareReply>("prepare", [&]() -> absl::StatusOr<proto::PrepareReply> {
     absl::MutexLock commands(&commands_mutex_);
     {
       // Waits for pushes that are being applied; those that come later find the attempt sealed.
       absl::MutexLock state(&state_mutex_);
-      SHOAL_ASSIGN_OR_RETURN(const Decision decision, state_.Prepare(request.step(), request.attempt()));
+      SHOAL_ASSIGN_OR_RETURN(const Decision decision,
+                             state_.Prepare(request.step(), request.attempt()));
       if (decision == Decision::kRepeat) {
         return prepared_;
       }
@@ -81,8 +88,8 @@ absl::StatusOr<proto::PrepareReply> ParameterService::Prepare(const proto::Prepa
       client.set_pushes(count.pushes);
       client.set_duplicates(count.duplicates);
     }
-    LogDebug("step {} attempt {}: sealed with pushes of {} workers", request.step(), request.attempt(),
-             prepared_.clients_size());
+    LogDebug("step {} attempt {}: sealed with pushes of {} workers", request.step(),
+             request.attempt(), prepared_.clients_size());
     return prepared_;
   });
 }
@@ -94,13 +101,15 @@ absl::StatusOr<proto::CommitReply> ParameterService::Commit(const proto::CommitR
     reply.set_version(request.step());
     {
       absl::MutexLock state(&state_mutex_);
-      SHOAL_ASSIGN_OR_RETURN(const Decision decision, state_.Commit(request.step(), request.attempt()));
+      SHOAL_ASSIGN_OR_RETURN(const Decision decision,
+                             state_.Commit(request.step(), request.attempt()));
       if (decision == Decision::kRepeat) {
         return reply;
       }
       state_.Committing();
     }
-    configuration_->store->Commit(request.step(), request.learning_rate(), request.clip_coefficient());
+    configuration_->store->Commit(request.step(), request.learning_rate(),
+                                  request.clip_coefficient());
     absl::MutexLock state(&state_mutex_);
     state_.Committed();
     metrics_.version.Set(static_cast<double>(request.step()));
@@ -109,46 +118,52 @@ absl::StatusOr<proto::CommitReply> ParameterService::Commit(const proto::CommitR
   });
 }
 
-absl::StatusOr<proto::GetChecksumsReply> ParameterService::GetChecksums(const proto::GetChecksumsRequest&) {
-  return Counted<proto::GetChecksumsReply>("get_checksums", [&]() -> absl::StatusOr<proto::GetChecksumsReply> {
-    absl::MutexLock commands(&commands_mutex_);
-    if (configuration_ == nullptr) {
-      return FailedPrecondition("this server is not configured");
-    }
-    proto::GetChecksumsReply reply;
-    reply.set_version(configuration_->store->version());
-    for (const PartitionChecksum& checksum : configuration_->store->Checksums()) {
-      proto::PartitionChecksum& partition = *reply.add_partitions();
-      partition.set_partition(checksum.partition);
-      partition.set_hash(checksum.hash);
-    }
-    return reply;
-  });
+absl::StatusOr<proto::GetChecksumsReply> ParameterService::GetChecksums(
+    const proto::GetChecksumsRequest&) {
+  return Counted<proto::GetChecksumsReply>(
+      "get_checksums", [&]() -> absl::StatusOr<proto::GetChecksumsReply> {
+        absl::MutexLock commands(&commands_mutex_);
+        if (configuration_ == nullptr) {
+          return FailedPrecondition("this server is not configured");
+        }
+        proto::GetChecksumsReply reply;
+        reply.set_version(configuration_->store->version());
+        for (const PartitionChecksum& checksum : configuration_->store->Checksums()) {
+          proto::PartitionChecksum& partition = *reply.add_partitions();
+          partition.set_partition(checksum.partition);
+          partition.set_hash(checksum.hash);
+        }
+        return reply;
+      });
 }
 
-absl::StatusOr<proto::FenceClientReply> ParameterService::FenceClient(const proto::FenceClientRequest& request) {
-  return Counted<proto::FenceClientReply>("fence_client", [&]() -> absl::StatusOr<proto::FenceClientReply> {
-    PushIntake* intake = nullptr;
-    {
-      // Waits for its pushes that are being applied; later ones are refused.
-      absl::MutexLock state(&state_mutex_);
-      if (fenced_.insert(request.incarnation()).second) {
-        LogWarning("incarnation {:x} is fenced: its lease is over", request.incarnation());
-      }
-      intake = active_ == nullptr ? nullptr : active_->intake.get();
-    }
-    if (intake != nullptr) {
-      intake->Remove(request.incarnation());
-    }
-    return proto::FenceClientReply();
-  });
+absl::StatusOr<proto::FenceClientReply> ParameterService::FenceClient(
+    const proto::FenceClientRequest& request) {
+  return Counted<proto::FenceClientReply>(
+      "fence_client", [&]() -> absl::StatusOr<proto::FenceClientReply> {
+        PushIntake* intake = nullptr;
+        {
+          // Waits for its pushes that are being applied; later ones are refused.
+          absl::MutexLock state(&state_mutex_);
+          if (fenced_.insert(request.incarnation()).second) {
+            LogWarning("incarnation {:x} is fenced: its lease is over", request.incarnation());
+          }
+          intake = active_ == nullptr ? nullptr : active_->intake.get();
+        }
+        if (intake != nullptr) {
+          intake->Remove(request.incarnation());
+        }
+        return proto::FenceClientReply();
+      });
 }
 
-absl::StatusOr<proto::WriteCheckpointReply> ParameterService::WriteCheckpoint(const proto::WriteCheckpointRequest&) {
+absl::StatusOr<proto::WriteCheckpointReply> ParameterService::WriteCheckpoint(
+    const proto::WriteCheckpointRequest&) {
   return Unimplemented("WriteCheckpoint");
 }
 
-PushVerdict ParameterService::TakePush(const ClientIdentity& client, const transport::PushHeader& header,
+PushVerdict ParameterService::TakePush(const ClientIdentity& client,
+                                       const transport::PushHeader& header,
                                        std::span<const std::byte> payload) {
   const absl::Time start = options_.clock->Now();
   PushVerdict verdict;
@@ -156,9 +171,11 @@ PushVerdict ParameterService::TakePush(const ClientIdentity& client, const trans
     absl::ReaderMutexLock lock(&state_mutex_);
     verdict = JudgePush(client, header, payload);
     if (verdict.code != absl::StatusCode::kOk) {
-      LogWarning("push of {} is refused with {}: partition {} step {} attempt {} sequence {} generation {}; {}", client.name,
-                 absl::StatusCodeToString(verdict.code), header.partition, header.step, header.attempt, header.sequence,
-                 header.generation, state_.Describe());
+      LogWarning(
+          "push of {} is refused with {}: partition {} step {} attempt {} sequence {} generation "
+          "{}; {}",
+          client.name, absl::StatusCodeToString(verdict.code), header.partition, header.step,
+          header.attempt, header.sequence, header.generation, state_.Describe());
     }
   }
   if (verdict.applied_before) {
@@ -168,7 +185,8 @@ PushVerdict ParameterService::TakePush(const ClientIdentity& client, const trans
   return verdict;
 }
 
-PushVerdict ParameterService::JudgePush(const ClientIdentity& client, const transport::PushHeader& header,
+PushVerdict ParameterService::JudgePush(const ClientIdentity& client,
+                                        const transport::PushHeader& header,
                                         std::span<const std::byte> payload) {
   using absl::StatusCode;
   if (header.incarnation != client.incarnation || fenced_.contains(client.incarnation)) {
@@ -186,7 +204,8 @@ PushVerdict ParameterService::JudgePush(const ClientIdentity& client, const tran
   if (partition == nullptr) {
     return {.code = StatusCode::kNotFound};
   }
-  const auto bytes = static_cast<size_t>(partition->spec().count * SizeOf(active_->job.service.gradient_type));
+  const auto bytes =
+      static_cast<size_t>(partition->spec().count * SizeOf(active_->job.service.gradient_type));
   if (header.count != partition->spec().count || bytes > payload.size()) {
     return {.code = StatusCode::kInvalidArgument};
   }

@@ -1,12 +1,15 @@
-// The parameter server as a plain class: one method for each call of proto ParameterServer, and the data path behind Connect.
-// The gRPC adapter (proto/rpc/parameter_server_service.h) calls it from many threads; tests call it directly.
+// The parameter server as a plain class: one method for each call of proto ParameterServer, and the
+// data path behind Connect. The gRPC adapter (proto/rpc/parameter_server_service.h) calls it from
+// many threads; tests call it directly.
 //
-// Commands of the coordinator run one at a time (commands_mutex_) and follow StepState. Pushes come in over the transports'
-// queues on PushIntake's threads: each is checked against what was granted and applied under a shared lock on the state, which
-// Prepare, BeginAttempt and FenceClient take exclusively to change it, so that none is half applied when they answer.
+// Commands of the coordinator run one at a time (commands_mutex_) and follow StepState. Pushes come
+// in over the transports' queues on PushIntake's threads: each is checked against what was granted
+// and applied under a shared lock on the state, which Prepare, BeginAttempt and FenceClient take
+// exclusively to change it, so that none is half applied when they answer.
 //
-// Failure: a refused call changes nothing. Configure that fails leaves the server unconfigured. After a crash the server is
-// simply gone: all that must last is in checkpoints and with the coordinator.
+// Failure: a refused call changes nothing. Configure that fails leaves the server unconfigured.
+// After a crash the server is simply gone: all that must last is in checkpoints and with the
+// coordinator.
 #pragma once
 
 #include <cstdint>
@@ -40,7 +43,8 @@ using TransportFactory =
 struct ParameterServiceOptions {
   TransportFactory create_transport;
   Clock* clock = &RealClock();
-  // 0: service.threads_per_server of the job, and where that is 0 too, the machine's cores divided by its servers.
+  // 0: service.threads_per_server of the job, and where that is 0 too, the machine's cores divided
+  // by its servers.
   int threads = 0;
   // Connections at once. Each worker holds one with push_slots slots.
   int64_t max_clients = 1024;
@@ -55,12 +59,16 @@ class ParameterService final : public rpc::ParameterServerHandler {
   ~ParameterService() override;
 
   absl::StatusOr<proto::ConfigureReply> Configure(const proto::ConfigureRequest& request) override;
-  absl::StatusOr<proto::BeginAttemptReply> BeginAttempt(const proto::BeginAttemptRequest& request) override;
+  absl::StatusOr<proto::BeginAttemptReply> BeginAttempt(
+      const proto::BeginAttemptRequest& request) override;
   absl::StatusOr<proto::PrepareReply> Prepare(const proto::PrepareRequest& request) override;
   absl::StatusOr<proto::CommitReply> Commit(const proto::CommitRequest& request) override;
-  absl::StatusOr<proto::WriteCheckpointReply> WriteCheckpoint(const proto::WriteCheckpointRequest& request) override;
-  absl::StatusOr<proto::GetChecksumsReply> GetChecksums(const proto::GetChecksumsRequest& request) override;
-  absl::StatusOr<proto::FenceClientReply> FenceClient(const proto::FenceClientRequest& request) override;
+  absl::StatusOr<proto::WriteCheckpointReply> WriteCheckpoint(
+      const proto::WriteCheckpointRequest& request) override;
+  absl::StatusOr<proto::GetChecksumsReply> GetChecksums(
+      const proto::GetChecksumsRequest& request) override;
+  absl::StatusOr<proto::FenceClientReply> FenceClient(
+      const proto::FenceClientRequest& request) override;
   absl::StatusOr<proto::ConnectReply> Connect(const proto::ConnectRequest& request) override;
 
  private:
@@ -76,7 +84,8 @@ class ParameterService final : public rpc::ParameterServerHandler {
     plan::Job job;
     plan::ShardMap shard_map;
     int64_t slot_bytes = 0;
-    std::vector<std::string> unavailable;  // transports of the job that could not be started, with the reason
+    std::vector<std::string>
+        unavailable;  // transports of the job that could not be started, with the reason
     std::vector<EnabledTransport> transports;
     std::unique_ptr<ThreadPool> pool;
     std::unique_ptr<Store> store;
@@ -85,16 +94,21 @@ class ParameterService final : public rpc::ParameterServerHandler {
 
   absl::StatusOr<proto::ConfigureReply> ConfigureLocked(const proto::ConfigureRequest& request)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(commands_mutex_);
-  absl::StatusOr<std::unique_ptr<Configuration>> BuildConfiguration(const proto::ConfigureRequest& request);
+  absl::StatusOr<std::unique_ptr<Configuration>> BuildConfiguration(
+      const proto::ConfigureRequest& request);
   absl::Status StartTransports(Configuration& configuration, int64_t weights_bytes);
   absl::Status CheckMemory(const StoreBytes& bytes) const;
-  absl::StatusOr<proto::ConnectReply> Accept(Configuration& configuration, const proto::ConnectRequest& request);
+  absl::StatusOr<proto::ConnectReply> Accept(Configuration& configuration,
+                                             const proto::ConnectRequest& request);
   absl::StatusOr<std::string> AcceptOver(Configuration& configuration, size_t transport,
-                                         const proto::ConnectRequest& request, const std::string& offer);
+                                         const proto::ConnectRequest& request,
+                                         const std::string& offer);
   absl::Status CheckConnect(const proto::ConnectRequest& request);
-  PushVerdict TakePush(const ClientIdentity& client, const transport::PushHeader& header, std::span<const std::byte> payload);
+  PushVerdict TakePush(const ClientIdentity& client, const transport::PushHeader& header,
+                       std::span<const std::byte> payload);
   PushVerdict JudgePush(const ClientIdentity& client, const transport::PushHeader& header,
-                        std::span<const std::byte> payload) ABSL_SHARED_LOCKS_REQUIRED(state_mutex_);
+                        std::span<const std::byte> payload)
+      ABSL_SHARED_LOCKS_REQUIRED(state_mutex_);
 
   // Runs a call's body, counts and times it, and logs a refusal.
   template <typename Reply, typename Body>

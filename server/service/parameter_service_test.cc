@@ -32,12 +32,13 @@ class ParameterServiceTest : public testing::Test {
   ~ParameterServiceTest() override { std::filesystem::remove_all(folder_); }
 
   TestingClient Client(TestingCluster& cluster, int server, uint64_t worker) {
-    return {&cluster.service(server), &cluster.client_transport(), worker, cluster.shard_map().generation};
+    return {&cluster.service(server), &cluster.client_transport(), worker,
+            cluster.shard_map().generation};
   }
 
   // One push of worker `worker`, as TestingCluster::Gradient makes it.
-  static TestingClient::Push MakePush(const TestingCluster& cluster, uint64_t worker, int partition, int64_t sequence = 1,
-                                      int64_t step = 1, int64_t attempt = 1) {
+  static TestingClient::Push MakePush(const TestingCluster& cluster, uint64_t worker, int partition,
+                                      int64_t sequence = 1, int64_t step = 1, int64_t attempt = 1) {
     return {.partition = partition,
             .step = step,
             .attempt = attempt,
@@ -46,14 +47,16 @@ class ParameterServiceTest : public testing::Test {
   }
 
   // Every worker pushes `sequences` gradients of every partition, one after the other.
-  void PushAll(TestingCluster& cluster, uint64_t workers, int64_t sequences, int64_t step, int64_t attempt) {
+  void PushAll(TestingCluster& cluster, uint64_t workers, int64_t sequences, int64_t step,
+               int64_t attempt) {
     for (int server = 0; server < cluster.servers(); ++server) {
       for (uint64_t worker = 1; worker <= workers; ++worker) {
         TestingClient client = Client(cluster, server, worker);
         ASSERT_OK(client.Connect());
         for (const int partition : plan::PartitionsOf(cluster.shard_map(), server)) {
           for (int64_t sequence = 1; sequence <= sequences; ++sequence) {
-            const auto answer = client.SendAndWait(MakePush(cluster, worker, partition, sequence, step, attempt));
+            const auto answer =
+                client.SendAndWait(MakePush(cluster, worker, partition, sequence, step, attempt));
             ASSERT_TRUE(answer.has_value());
             ASSERT_EQ(answer->code, absl::StatusCode::kOk);
           }
@@ -100,7 +103,8 @@ TEST_F(ParameterServiceTest, ConfigureRefusesWhatCannotBe) {
   TestingCluster cluster(folder_, 1, plan::Accumulate::kFloat);
   proto::ConfigureRequest request = cluster.ConfigureRequest(0);
   request.mutable_shard_map()->mutable_partitions()->RemoveLast();
-  EXPECT_THAT(Describe(cluster.service(0).Configure(request).status()), HasSubstr("service.partition_bytes"));
+  EXPECT_THAT(Describe(cluster.service(0).Configure(request).status()),
+              HasSubstr("service.partition_bytes"));
   request = cluster.ConfigureRequest(0);
   request.mutable_shard_map()->mutable_partitions(0)->set_servers(0, 7);
   EXPECT_THAT(Describe(cluster.service(0).Configure(request).status()), HasSubstr("partition 0"));
@@ -116,12 +120,14 @@ TEST_F(ParameterServiceTest, ConfigureRefusesWhatCannotBe) {
 TEST_F(ParameterServiceTest, TooLittleMemoryIsSaidBeforeAllocating) {
   TestingCluster cluster(folder_, 1, plan::Accumulate::kFloat);
   Metrics metrics;
-  ParameterService service({.create_transport = [](const std::string&) -> absl::StatusOr<std::unique_ptr<transport::Transport>> {
-                              ADD_FAILURE() << "allocated";
-                              return Internal("not to be called");
-                            },
-                            .available_memory = [] { return absl::StatusOr<int64_t>(1000); }},
-                           &metrics);
+  ParameterService service(
+      {.create_transport =
+           [](const std::string&) -> absl::StatusOr<std::unique_ptr<transport::Transport>> {
+         ADD_FAILURE() << "allocated";
+         return Internal("not to be called");
+       },
+       .available_memory = [] { return absl::StatusOr<int64_t>(1000); }},
+      &metrics);
   const absl::Status status = service.Configure(cluster.ConfigureRequest(0)).status();
   EXPECT_TRUE(absl::IsResourceExhausted(status));
   EXPECT_THAT(Describe(status), HasSubstr("1000 B available"));
@@ -174,9 +180,11 @@ TEST_F(ParameterServiceTest, PushesAreCountedOncePerClientAndReported) {
   EXPECT_EQ(reply->clients(0).incarnation(), 5u);
   EXPECT_EQ(reply->clients(0).pushes(), 1);
   EXPECT_EQ(reply->clients(0).duplicates(), 2);
-  // Sealed: the same push is still known, a new one is not taken; and a repeated Prepare answers the same.
+  // Sealed: the same push is still known, a new one is not taken; and a repeated Prepare answers
+  // the same.
   EXPECT_EQ(client.SendAndWait(push), (TestingClient::Answer{.applied_before = true}));
-  EXPECT_EQ(client.SendAndWait(MakePush(cluster, 5, 0, 2))->code, absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(client.SendAndWait(MakePush(cluster, 5, 0, 2))->code,
+            absl::StatusCode::kFailedPrecondition);
   EXPECT_EQ(cluster.service(0).Prepare(request)->SerializeAsString(), reply->SerializeAsString());
 }
 
@@ -195,7 +203,9 @@ TEST_F(ParameterServiceTest, RefusesPushesByNameAndStaysUnchanged) {
     change(header);
     transport::SealPushHeader(header);
     client.Write(0, header, push.gradient, true);
-    return client.WaitFor(0, header.push_id).value_or(TestingClient::Answer{.code = absl::StatusCode::kUnknown}).code;
+    return client.WaitFor(0, header.push_id)
+        .value_or(TestingClient::Answer{.code = absl::StatusCode::kUnknown})
+        .code;
   };
   using absl::StatusCode;
   EXPECT_EQ(code([](auto& h) { h.attempt = 1; }), StatusCode::kFailedPrecondition);
@@ -242,7 +252,8 @@ TEST_F(ParameterServiceTest, AFencedClientIsOut) {
   EXPECT_EQ(client.SendAndWait(MakePush(cluster, 3, 0, 2)), std::nullopt);
   EXPECT_TRUE(client.closed());
   EXPECT_TRUE(absl::IsPermissionDenied(client.Connect()));
-  // Its pushes up to then are reported, so that the coordinator can see that this attempt is not to be committed.
+  // Its pushes up to then are reported, so that the coordinator can see that this attempt is not to
+  // be committed.
   proto::PrepareRequest prepare;
   prepare.set_step(1);
   prepare.set_attempt(1);
@@ -259,7 +270,8 @@ TEST_F(ParameterServiceTest, ALostDoorbellDelaysAPushAndLosesNothing) {
   push.ring = false;
   EXPECT_EQ(client.SendAndWait(push), (TestingClient::Answer{}));
   EXPECT_THAT(cluster.MetricsText(0), HasSubstr("shoal_ps_pushes_without_doorbell_total 1"));
-  // A header whose payload may not be there yet (its hash is wrong) is not taken without a doorbell.
+  // A header whose payload may not be there yet (its hash is wrong) is not taken without a
+  // doorbell.
   transport::PushHeader header = client.Header(MakePush(cluster, 3, 0, 2));
   header.header_hash ^= 1;
   client.Write(1, header, {}, /*ring=*/false);
@@ -302,7 +314,8 @@ TEST_F(ParameterServiceTest, GarbageInSlotsChangesNothing) {
   ASSERT_OK(client.Connect());
   Random random(17);
   for (int round = 0; round < 300; ++round) {
-    const auto slot = static_cast<int64_t>(random.Below(static_cast<uint64_t>(client.granted().slots())));
+    const auto slot =
+        static_cast<int64_t>(random.Below(static_cast<uint64_t>(client.granted().slots())));
     transport::PushHeader header = client.Header(MakePush(cluster, 3, 0));
     std::string bytes(sizeof(header), '\0');
     if (round % 2 == 0) {
@@ -314,10 +327,12 @@ TEST_F(ParameterServiceTest, GarbageInSlotsChangesNothing) {
       // An honest header with some bits turned.
       std::memcpy(bytes.data(), &header, sizeof(header));
       for (uint64_t flips = 1 + random.Below(4); flips > 0; --flips) {
-        bytes[random.Below(transport::kPushHeaderHashedBytes)] ^= static_cast<char>(1u << random.Below(8));
+        bytes[random.Below(transport::kPushHeaderHashedBytes)] ^=
+            static_cast<char>(1u << random.Below(8));
       }
       if (round % 3 == 0) {
-        // Whole, so that every field is looked at. The identity of a push is kept away from the honest one's.
+        // Whole, so that every field is looked at. The identity of a push is kept away from the
+        // honest one's.
         std::memcpy(&header, bytes.data(), sizeof(header));
         header.step = 77;
         transport::SealPushHeader(header);
@@ -356,7 +371,8 @@ TEST_F(ParameterServiceTest, ConnectRefusesByName) {
   request.set_layout_version(transport::kDataLayoutVersion);
   proto::TransportOffer& offer = *request.add_offers();
   offer.set_transport("tcp");
-  EXPECT_THAT(Describe(cluster.service(0).Connect(request).status()), HasSubstr("shm: not offered by worker-1"));
+  EXPECT_THAT(Describe(cluster.service(0).Connect(request).status()),
+              HasSubstr("shm: not offered by worker-1"));
   offer.set_transport("shm");
   offer.set_offer("garbage");
   EXPECT_FALSE(cluster.service(0).Connect(request).ok());
@@ -373,7 +389,8 @@ TEST_F(ParameterServiceTest, ClientsThatGoLeaveNothingBehind) {
     client.Send(0, MakePush(cluster, worker, 0));
   }
   const absl::Time deadline = absl::Now() + absl::Seconds(5);
-  while (cluster.MetricsText(0).find("shoal_ps_clients 0\n") == std::string::npos && absl::Now() < deadline) {
+  while (cluster.MetricsText(0).find("shoal_ps_clients 0\n") == std::string::npos &&
+         absl::Now() < deadline) {
     absl::SleepFor(absl::Milliseconds(5));
   }
   EXPECT_THAT(cluster.MetricsText(0), HasSubstr("shoal_ps_clients 0\n"));

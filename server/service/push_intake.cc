@@ -18,7 +18,10 @@ constexpr size_t kMaxClosedEarly = 4096;
 
 PushIntake::PushIntake(const Options& options, PushHandler handler, ServerMetrics* metrics,
                        std::vector<std::unique_ptr<transport::EventQueue>> queues)
-    : options_(options), handler_(std::move(handler)), metrics_(metrics), queues_(std::move(queues)) {
+    : options_(options),
+      handler_(std::move(handler)),
+      metrics_(metrics),
+      queues_(std::move(queues)) {
   for (size_t i = 0; i < queues_.size(); ++i) {
     threads_.emplace_back([this, i] { PollQueue(*queues_[i], /*looks_over=*/i == 0); });
   }
@@ -102,7 +105,8 @@ void PushIntake::Forget(uint64_t id, const absl::Status& why) {
   if (why.ok()) {
     LogInfo("{} closed its {} connection", connection->client().name, connection->transport());
   } else {
-    LogWarning("{} connection of {} is gone: {}", connection->transport(), connection->client().name, Message(why));
+    LogWarning("{} connection of {} is gone: {}", connection->transport(),
+               connection->client().name, Message(why));
   }
 }
 
@@ -177,7 +181,9 @@ void PushIntake::Help() {
       // One waiting push is for the thread that polled it.
       absl::MutexLock lock(&work_mutex_);
       work_mutex_.Await(absl::Condition(
-          +[](PushIntake* self) ABSL_NO_THREAD_SAFETY_ANALYSIS { return self->stopping_ || self->work_.size() > 1; }, this));
+          +[](PushIntake* self)
+               ABSL_NO_THREAD_SAFETY_ANALYSIS { return self->stopping_ || self->work_.size() > 1; },
+          this));
       if (stopping_) {
         return;
       }

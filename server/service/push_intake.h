@@ -1,11 +1,13 @@
-// Takes pushes in: polls the transports' event queues, hands pushes to the threads that apply them, and keeps the connections.
+// Takes pushes in: polls the transports' event queues, hands pushes to the threads that apply them,
+// and keeps the connections.
 //
-// Threads: one per event queue, which polls it and applies pushes itself; where `threads` is larger, the others help when
-// more than one push waits. An idle intake sleeps in EventQueue::Wait and looks over the slots a few times a second, so a
-// lost doorbell delays a push by that interval and never loses it. Queues of work are bounded by the slots granted.
+// Threads: one per event queue, which polls it and applies pushes itself; where `threads` is
+// larger, the others help when more than one push waits. An idle intake sleeps in EventQueue::Wait
+// and looks over the slots a few times a second, so a lost doorbell delays a push by that interval
+// and never loses it. Queues of work are bounded by the slots granted.
 //
-// Add and Remove may be called from any thread. The destructor closes all connections, ends the threads and then frees the
-// queues; the transports must outlive it.
+// Add and Remove may be called from any thread. The destructor closes all connections, ends the
+// threads and then frees the queues; the transports must outlive it.
 #pragma once
 
 #include <deque>
@@ -65,8 +67,10 @@ class PushIntake {
   const std::vector<std::unique_ptr<transport::EventQueue>> queues_;
 
   mutable absl::Mutex connections_mutex_;
-  absl::flat_hash_map<uint64_t, std::shared_ptr<ClientConnection>> by_id_ ABSL_GUARDED_BY(connections_mutex_);
-  absl::flat_hash_map<uint64_t, std::shared_ptr<ClientConnection>> by_incarnation_ ABSL_GUARDED_BY(connections_mutex_);
+  absl::flat_hash_map<uint64_t, std::shared_ptr<ClientConnection>> by_id_
+      ABSL_GUARDED_BY(connections_mutex_);
+  absl::flat_hash_map<uint64_t, std::shared_ptr<ClientConnection>> by_incarnation_
+      ABSL_GUARDED_BY(connections_mutex_);
   // Connections that closed before they were added.
   absl::flat_hash_set<uint64_t> closed_early_ ABSL_GUARDED_BY(connections_mutex_);
 

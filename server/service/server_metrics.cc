@@ -6,21 +6,28 @@ ServerMetrics::ServerMetrics(Metrics& metrics)
     : queue_depth(metrics.gauge("shoal_ps_queue_depth", "Pushes that wait to be applied")),
       clients(metrics.gauge("shoal_ps_clients", "Clients that are connected")),
       version(metrics.gauge("shoal_ps_param_version", "Version of the weights that is published")),
-      duplicate_pushes(metrics.counter("shoal_ps_dedup_puts_total", "Pushes recognised as applied already")),
-      found_without_doorbell(metrics.counter("shoal_ps_pushes_without_doorbell_total",
-                                             "Pushes found by looking over the slots, their doorbell lost")),
-      malformed_pushes(metrics.counter("shoal_ps_malformed_pushes_total", "Slots rung for that hold no whole push header")),
-      checkpoint_commit_wait_seconds(metrics.counter(
-          "shoal_checkpoint_commit_wait_seconds_total", "Time commits waited for partitions that were not yet written")),
-      push_duration(metrics.latency("shoal_ps_request_duration_seconds", "Time to serve a request", {{"op", "push"}})),
+      duplicate_pushes(
+          metrics.counter("shoal_ps_dedup_puts_total", "Pushes recognised as applied already")),
+      found_without_doorbell(
+          metrics.counter("shoal_ps_pushes_without_doorbell_total",
+                          "Pushes found by looking over the slots, their doorbell lost")),
+      malformed_pushes(metrics.counter("shoal_ps_malformed_pushes_total",
+                                       "Slots rung for that hold no whole push header")),
+      checkpoint_commit_wait_seconds(
+          metrics.counter("shoal_checkpoint_commit_wait_seconds_total",
+                          "Time commits waited for partitions that were not yet written")),
+      push_duration(metrics.latency("shoal_ps_request_duration_seconds", "Time to serve a request",
+                                    {{"op", "push"}})),
       metrics_(metrics) {}
 
-void ServerMetrics::CountRequest(const std::string& operation, absl::StatusCode code, absl::Duration duration) {
+void ServerMetrics::CountRequest(const std::string& operation, absl::StatusCode code,
+                                 absl::Duration duration) {
   metrics_
       .counter("shoal_ps_requests_total", "Requests served",
                {{"op", operation}, {"code", absl::StatusCodeToString(code)}})
       .Increment();
-  metrics_.latency("shoal_ps_request_duration_seconds", "Time to serve a request", {{"op", operation}})
+  metrics_
+      .latency("shoal_ps_request_duration_seconds", "Time to serve a request", {{"op", operation}})
       .Observe(absl::ToDoubleSeconds(duration));
 }
 
@@ -36,12 +43,14 @@ void ServerMetrics::SetResidentBytes(const StoreBytes& bytes) {
 }
 
 void ServerMetrics::CountConnection(const std::string& transport) {
-  metrics_.counter("shoal_ps_connections_total", "Connections made", {{"transport", transport}}).Increment();
+  metrics_.counter("shoal_ps_connections_total", "Connections made", {{"transport", transport}})
+      .Increment();
 }
 
 void ServerMetrics::CountFallback(const std::string& from, const std::string& to) {
   metrics_
-      .counter("shoal_ps_transport_fallbacks_total", "Connections that did not get the transport the job prefers",
+      .counter("shoal_ps_transport_fallbacks_total",
+               "Connections that did not get the transport the job prefers",
                {{"from", from}, {"to", to}})
       .Increment();
 }

@@ -35,15 +35,17 @@ absl::Status StepState::RequireConfigured() const {
   return absl::OkStatus();
 }
 
-absl::StatusOr<Decision> StepState::BeginAttempt(int64_t step, int64_t attempt, int64_t generation) const {
+absl::StatusOr<Decision> StepState::BeginAttempt(int64_t step, int64_t attempt,
+                                                 int64_t generation) const {
   SHOAL_RETURN_IF_ERROR(RequireConfigured());
   if (generation != generation_) {
-    return FailedPrecondition("BeginAttempt of step {} is for shard map generation {}, this server has {}", step, generation,
-                              generation_);
+    return FailedPrecondition(
+        "BeginAttempt of step {} is for shard map generation {}, this server has {}", step,
+        generation, generation_);
   }
   if (step != version_ + 1 || attempt < 1) {
-    return FailedPrecondition("cannot begin step {} attempt {}: {}, so the next step is {}", step, attempt, Describe(),
-                              version_ + 1);
+    return FailedPrecondition("cannot begin step {} attempt {}: {}, so the next step is {}", step,
+                              attempt, Describe(), version_ + 1);
   }
   if (step == step_) {
     if (attempt < attempt_) {
@@ -53,7 +55,8 @@ absl::StatusOr<Decision> StepState::BeginAttempt(int64_t step, int64_t attempt, 
       if (phase_ == Phase::kOpen) {
         return Decision::kRepeat;
       }
-      return FailedPrecondition("cannot begin step {} attempt {} again: {}", step, attempt, Describe());
+      return FailedPrecondition("cannot begin step {} attempt {} again: {}", step, attempt,
+                                Describe());
     }
   }
   return Decision::kExecute;

@@ -2,9 +2,10 @@
 //
 //   unconfigured -> loading -> ready -> open -> sealed -> committing -> ready -> ...
 //
-// Commands may be repeated (their reply was lost) and may come late (their sender gave up on them): a repeated one is
-// recognised and answered as the first was, an older one is refused by name. A newer attempt of the same step may begin at any
-// time before the commit: that drops the one before.
+// Commands may be repeated (their reply was lost) and may come late (their sender gave up on them):
+// a repeated one is recognised and answered as the first was, an older one is refused by name. A
+// newer attempt of the same step may begin at any time before the commit: that drops the one
+// before.
 #pragma once
 
 #include <cstdint>
@@ -43,9 +44,12 @@ class StepState {
   void Committing() { phase_ = Phase::kCommitting; }
   void Committed();
 
-  // Whether a push with these belongs to the attempt that is open, or was taken until it was sealed.
+  // Whether a push with these belongs to the attempt that is open, or was taken until it was
+  // sealed.
   bool TakesPushes() const { return phase_ == Phase::kOpen; }
-  bool IsCurrentAttempt(int64_t step, int64_t attempt) const { return attempt_ > 0 && step == step_ && attempt == attempt_; }
+  bool IsCurrentAttempt(int64_t step, int64_t attempt) const {
+    return attempt_ > 0 && step == step_ && attempt == attempt_;
+  }
 
  private:
   absl::Status RequireConfigured() const;

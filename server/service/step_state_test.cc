@@ -61,7 +61,8 @@ TEST(StepState, ANewerAttemptDropsTheOneBefore) {
 TEST(StepState, RefusalsNameBothSides) {
   StepState state = Ready(7);
   EXPECT_EQ(state.BeginAttempt(9, 1, 3).status().message(),
-            "cannot begin step 9 attempt 1: version 7 is published and no attempt is open, so the next step is 8");
+            "cannot begin step 9 attempt 1: version 7 is published and no attempt is open, so the "
+            "next step is 8");
   EXPECT_EQ(state.BeginAttempt(8, 1, 2).status().message(),
             "BeginAttempt of step 8 is for shard map generation 2, this server has 3");
   EXPECT_FALSE(state.BeginAttempt(8, 0, 3).ok());

@@ -16,11 +16,12 @@ constexpr int64_t kReadBuffer = int64_t{1} << 20;
 
 }  // namespace
 
-TestingClient::TestingClient(ParameterService* service, transport::Transport* transport, uint64_t incarnation,
-                             int64_t generation)
+TestingClient::TestingClient(ParameterService* service, transport::Transport* transport,
+                             uint64_t incarnation, int64_t generation)
     : service_(service), transport_(transport), incarnation_(incarnation), generation_(generation) {
   queue_ = *transport_->CreateQueue();
-  acknowledgements_ = *transport_->Allocate(transport::kBufferAlignment, transport::Access::kRemoteWrite);
+  acknowledgements_ =
+      *transport_->Allocate(transport::kBufferAlignment, transport::Access::kRemoteWrite);
   destination_ = *transport_->Allocate(kReadBuffer, transport::Access::kLocal);
 }
 
@@ -36,8 +37,9 @@ absl::Status TestingClient::Connect(bool read_only) {
   closed_ = false;
   under_way_.clear();
   std::memset(acknowledgements_->bytes().data(), 0, acknowledgements_->bytes().size());
-  SHOAL_ASSIGN_OR_RETURN(const std::unique_ptr<transport::Connector> connector,
-                         transport_->Offer({.queue = queue_.get(), .exposed = {acknowledgements_}, .peer = "server"}));
+  SHOAL_ASSIGN_OR_RETURN(
+      const std::unique_ptr<transport::Connector> connector,
+      transport_->Offer({.queue = queue_.get(), .exposed = {acknowledgements_}, .peer = "server"}));
   proto::ConnectRequest request;
   request.set_incarnation(incarnation_);
   request.set_layout_version(transport::kDataLayoutVersion);
@@ -53,7 +55,8 @@ absl::Status TestingClient::Connect(bool read_only) {
     locations_[location.partition()] = location;
   }
   if (!read_only) {
-    SHOAL_ASSIGN_OR_RETURN(source_, transport_->Allocate(granted_.slots() * granted_.slot_bytes(), transport::Access::kLocal));
+    SHOAL_ASSIGN_OR_RETURN(source_, transport_->Allocate(granted_.slots() * granted_.slot_bytes(),
+                                                         transport::Access::kLocal));
   }
   return absl::OkStatus();
 }
@@ -77,7 +80,8 @@ transport::PushHeader TestingClient::Header(const Push& push) {
   return header;
 }
 
-void TestingClient::Write(int64_t slot, const transport::PushHeader& header, const std::vector<float>& gradient, bool ring) {
+void TestingClient::Write(int64_t slot, const transport::PushHeader& header,
+                          const std::vector<float>& gradient, bool ring) {
   const int64_t offset = slot * granted_.slot_bytes();
   std::byte* const source = source_->bytes().data() + offset;
   const size_t payload = gradient.size() * sizeof(float);
@@ -116,8 +120,10 @@ void TestingClient::WriteBytes(int64_t slot, const std::string& bytes, bool ring
 }
 
 void TestingClient::Ring(uint32_t immediate) {
-  const transport::WriteOperation write = {
-      .id = next_operation_++, .region = granted_.slots_region(), .ring = true, .immediate = immediate};
+  const transport::WriteOperation write = {.id = next_operation_++,
+                                           .region = granted_.slots_region(),
+                                           .ring = true,
+                                           .immediate = immediate};
   if (connection_->PostWrites({&write, 1}).ok()) {
     under_way_.insert(write.id);
     WaitForWrites();
@@ -133,8 +139,10 @@ uint64_t TestingClient::Send(int64_t slot, const Push& push) {
 std::optional<TestingClient::Answer> TestingClient::Poll(int64_t slot, uint64_t push_id) {
   Pump();
   transport::PushAcknowledgement acknowledgement;
-  std::memcpy(&acknowledgement, acknowledgements_->bytes().data() + slot * static_cast<int64_t>(sizeof(acknowledgement)),
-              sizeof(acknowledgement));
+  std::memcpy(
+      &acknowledgement,
+      acknowledgements_->bytes().data() + slot * static_cast<int64_t>(sizeof(acknowledgement)),
+      sizeof(acknowledgement));
   if (acknowledgement.push_id != push_id) {
     return std::nullopt;
   }
@@ -152,14 +160,19 @@ std::optional<TestingClient::Answer> TestingClient::WaitFor(int64_t slot, uint64
   return std::nullopt;
 }
 
-std::optional<TestingClient::Answer> TestingClient::SendAndWait(const Push& push) { return WaitFor(0, Send(0, push)); }
+std::optional<TestingClient::Answer> TestingClient::SendAndWait(const Push& push) {
+  return WaitFor(0, Send(0, push));
+}
 
-absl::StatusOr<std::vector<std::byte>> TestingClient::Read(int partition, int64_t version, int64_t bytes) {
+absl::StatusOr<std::vector<std::byte>> TestingClient::Read(int partition, int64_t version,
+                                                           int64_t bytes) {
   const proto::PartitionLocation& location = locations_.at(partition);
   SHOAL_CHECK(bytes + 64 <= kReadBuffer);
   const auto read = [&](int64_t offset, std::span<std::byte> into) {
-    const transport::ReadOperation operation = {
-        .id = next_operation_++, .region = granted_.weights_region(), .offset = offset, .into = into};
+    const transport::ReadOperation operation = {.id = next_operation_++,
+                                                .region = granted_.weights_region(),
+                                                .offset = offset,
+                                                .into = into};
     const absl::Status status = connection_->PostReads({&operation, 1});
     if (status.ok()) {
       under_way_.insert(operation.id);
@@ -172,8 +185,10 @@ absl::StatusOr<std::vector<std::byte>> TestingClient::Read(int partition, int64_
   SHOAL_RETURN_IF_ERROR(read(location.header(), destination_->bytes().subspan(0, 64)));
   transport::PartitionHeader header;
   std::memcpy(&header, destination_->bytes().data(), sizeof(header));
-  if (header.version[version % 2] != static_cast<uint64_t>(version) || header.sequence[version % 2] % 2 != 0) {
-    return Aborted("partition {} has version {}, not {}", partition, header.version[version % 2], version);
+  if (header.version[version % 2] != static_cast<uint64_t>(version) ||
+      header.sequence[version % 2] % 2 != 0) {
+    return Aborted("partition {} has version {}, not {}", partition, header.version[version % 2],
+                   version);
   }
   return std::vector<std::byte>(data.begin(), data.end());
 }
@@ -195,7 +210,8 @@ void TestingClient::Pump() {
 }
 
 void TestingClient::WaitForWrites() {
-  for (const absl::Time deadline = absl::Now() + kPatience; !under_way_.empty() && !closed_ && absl::Now() < deadline;) {
+  for (const absl::Time deadline = absl::Now() + kPatience;
+       !under_way_.empty() && !closed_ && absl::Now() < deadline;) {
     Pump();
     if (!under_way_.empty()) {
       queue_->Wait(absl::Milliseconds(2));

@@ -1,5 +1,6 @@
-// A client in the test's own process that speaks the data path by hand, so that tests can send what an honest client never would:
-// duplicates, garbage, headers of other steps, pushes without a doorbell.
+// A client in the test's own process that speaks the data path by hand, so that tests can send what
+// an honest client never would: duplicates, garbage, headers of other steps, pushes without a
+// doorbell.
 #pragma once
 
 #include <map>
@@ -33,7 +34,8 @@ class TestingClient {
     bool operator==(const Answer&) const = default;
   };
 
-  TestingClient(ParameterService* service, transport::Transport* transport, uint64_t incarnation, int64_t generation);
+  TestingClient(ParameterService* service, transport::Transport* transport, uint64_t incarnation,
+                int64_t generation);
   ~TestingClient();
 
   // Makes a connection; an older one is dropped. `read_only` asks for no slots.
@@ -44,7 +46,8 @@ class TestingClient {
   // The header as an honest client would write it.
   transport::PushHeader Header(const Push& push);
   // Writes header and gradient into a slot, as they are.
-  void Write(int64_t slot, const transport::PushHeader& header, const std::vector<float>& gradient, bool ring);
+  void Write(int64_t slot, const transport::PushHeader& header, const std::vector<float>& gradient,
+             bool ring);
   void WriteBytes(int64_t slot, const std::string& bytes, bool ring);
   void Ring(uint32_t immediate);
 

@@ -11,7 +11,8 @@
 
 namespace shoal::server {
 
-TestingCluster::TestingCluster(const std::string& folder, int servers, plan::Accumulate accumulate, int64_t partition_bytes)
+TestingCluster::TestingCluster(const std::string& folder, int servers, plan::Accumulate accumulate,
+                               int64_t partition_bytes)
     : spec_(*plan::NamedShape("tiny")) {
   if (!std::filesystem::exists(folder + "/config.json")) {
     const absl::Status status = formats::InitHfModel(folder, spec_, /*seed=*/1, {});
@@ -30,15 +31,18 @@ TestingCluster::TestingCluster(const std::string& folder, int servers, plan::Acc
   for (int i = 0; i < servers; ++i) {
     auto server = std::make_unique<TestingServer>();
     server->service = std::make_unique<ParameterService>(
-        ParameterServiceOptions{.create_transport = [](const std::string& name) { return transport::CreateTransport(name); },
-                                .look_over_interval = absl::Milliseconds(5),
-                                .available_memory = AvailableMemory},
+        ParameterServiceOptions{
+            .create_transport =
+                [](const std::string& name) { return transport::CreateTransport(name); },
+            .look_over_interval = absl::Milliseconds(5),
+            .available_memory = AvailableMemory},
         &server->metrics);
     servers_.push_back(std::move(server));
   }
 }
 
-proto::ConfigureRequest TestingCluster::ConfigureRequest(int server, const std::string& checkpoint) const {
+proto::ConfigureRequest TestingCluster::ConfigureRequest(int server,
+                                                         const std::string& checkpoint) const {
   proto::ConfigureRequest request;
   request.set_job_yaml(plan::ToYaml(job_));
   request.set_server_index(server);
@@ -46,7 +50,8 @@ proto::ConfigureRequest TestingCluster::ConfigureRequest(int server, const std::
   request.set_checkpoint(checkpoint);
   request.mutable_shard_map()->set_generation(shard_map_.generation);
   for (const std::vector<int>& holders : shard_map_.servers) {
-    request.mutable_shard_map()->add_partitions()->mutable_servers()->Add(holders.begin(), holders.end());
+    request.mutable_shard_map()->add_partitions()->mutable_servers()->Add(holders.begin(),
+                                                                          holders.end());
   }
   return request;
 }
@@ -69,7 +74,8 @@ absl::Status TestingCluster::BeginAttempt(int64_t step, int64_t attempt) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::vector<proto::PartitionGradient>> TestingCluster::Prepare(int64_t step, int64_t attempt) {
+absl::StatusOr<std::vector<proto::PartitionGradient>> TestingCluster::Prepare(int64_t step,
+                                                                              int64_t attempt) {
   proto::PrepareRequest request;
   request.set_step(step);
   request.set_attempt(attempt);
@@ -83,7 +89,8 @@ absl::StatusOr<std::vector<proto::PartitionGradient>> TestingCluster::Prepare(in
   return gradients;
 }
 
-absl::Status TestingCluster::Commit(int64_t step, int64_t attempt, double learning_rate, double clip) {
+absl::Status TestingCluster::Commit(int64_t step, int64_t attempt, double learning_rate,
+                                    double clip) {
   proto::CommitRequest request;
   request.set_step(step);
   request.set_attempt(attempt);
@@ -110,16 +117,20 @@ std::vector<uint64_t> TestingCluster::Checksums() {
   return hashes;
 }
 
-std::vector<float> TestingCluster::Gradient(uint64_t worker, int64_t step, int64_t sequence, int partition) const {
+std::vector<float> TestingCluster::Gradient(uint64_t worker, int64_t step, int64_t sequence,
+                                            int partition) const {
   const plan::PartitionSpec& spec = partitions_[static_cast<size_t>(partition)];
   // By element of the unit, so that it does not depend on how units are cut.
   std::vector<float> gradient(static_cast<size_t>(spec.count));
-  const auto key = worker * 1000003 + static_cast<uint64_t>(step) * 1009 + static_cast<uint64_t>(sequence);
+  const auto key =
+      worker * 1000003 + static_cast<uint64_t>(step) * 1009 + static_cast<uint64_t>(sequence);
   for (int64_t i = 0; i < spec.count; ++i) {
-    const uint64_t element = static_cast<uint64_t>(spec.unit) << 40 | static_cast<uint64_t>(spec.offset + i);
+    const uint64_t element =
+        static_cast<uint64_t>(spec.unit) << 40 | static_cast<uint64_t>(spec.offset + i);
     uint64_t bits = (key * 0x9E3779B97F4A7C15u) ^ (element * 0xD6E8FEB86659FD93u);
     bits = (bits ^ (bits >> 32)) * 0xD6E8FEB86659FD93u;
-    gradient[static_cast<size_t>(i)] = static_cast<float>(static_cast<int64_t>(bits >> 40) - (1 << 23)) * 0x1p-27f;
+    gradient[static_cast<size_t>(i)] =
+        static_cast<float>(static_cast<int64_t>(bits >> 40) - (1 << 23)) * 0x1p-27f;
   }
   return gradient;
 }

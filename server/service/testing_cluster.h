@@ -1,5 +1,5 @@
-// Servers in the test's own process over shm, with a small random model: what the tests of this folder drive by hand in the
-// coordinator's place.
+// Servers in the test's own process over shm, with a small random model: what the tests of this
+// folder drive by hand in the coordinator's place.
 #pragma once
 
 #include <memory>
@@ -23,7 +23,8 @@ struct TestingServer {
 class TestingCluster {
  public:
   // `folder` holds the model, which is made here if it is not there yet.
-  TestingCluster(const std::string& folder, int servers, plan::Accumulate accumulate, int64_t partition_bytes = 1 << 14);
+  TestingCluster(const std::string& folder, int servers, plan::Accumulate accumulate,
+                 int64_t partition_bytes = 1 << 14);
 
   // Configures all servers, from `checkpoint` where it is not empty.
   absl::Status Configure(const std::string& checkpoint = "");
@@ -31,7 +32,9 @@ class TestingCluster {
 
   int servers() const { return static_cast<int>(servers_.size()); }
   ParameterService& service(int server) { return *servers_[static_cast<size_t>(server)]->service; }
-  const std::string MetricsText(int server) const { return servers_[static_cast<size_t>(server)]->metrics.Text(); }
+  const std::string MetricsText(int server) const {
+    return servers_[static_cast<size_t>(server)]->metrics.Text();
+  }
   const plan::Job& job() const { return job_; }
   const std::vector<plan::PartitionSpec>& partitions() const { return partitions_; }
   const plan::ShardMap& shard_map() const { return shard_map_; }
@@ -41,11 +44,13 @@ class TestingCluster {
   absl::Status BeginAttempt(int64_t step, int64_t attempt);
   // All servers' partitions.
   absl::StatusOr<std::vector<proto::PartitionGradient>> Prepare(int64_t step, int64_t attempt);
-  absl::Status Commit(int64_t step, int64_t attempt, double learning_rate = 1e-3, double clip = 1.0);
+  absl::Status Commit(int64_t step, int64_t attempt, double learning_rate = 1e-3,
+                      double clip = 1.0);
   // By partition.
   std::vector<uint64_t> Checksums();
 
-  // The gradient that worker `worker` pushes as its `sequence`-th of a partition: the same for the same arguments.
+  // The gradient that worker `worker` pushes as its `sequence`-th of a partition: the same for the
+  // same arguments.
   std::vector<float> Gradient(uint64_t worker, int64_t step, int64_t sequence, int partition) const;
 
  private:
