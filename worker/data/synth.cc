@@ -128,7 +128,7 @@ int64_t EstimateTokens(const ChatMessage& message) {
 
 SynthSample MakeSynthSample(const SynthOptions& options, int64_t index) {
   Random random(options.seed, static_cast<uint64_t>(index));
-  const int64_t length = options.lengths.Draw(random);
+  const int64_t length = plan::DrawLength(options.lengths, random);
   Writer writer(random);
   do {
     const SynthKind kind =

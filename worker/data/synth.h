@@ -18,8 +18,8 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "plan/lengths.h"
 #include "worker/data/chat_template.h"
-#include "worker/data/lengths.h"
 
 namespace shoal::worker {
 
@@ -29,7 +29,9 @@ absl::StatusOr<SynthKind> ParseSynthKind(std::string_view name);
 struct SynthOptions {
   SynthKind kind = SynthKind::kMixed;
   int64_t samples = 1000;
-  LengthDistribution lengths = LengthDistribution::Lognormal(4.2, 0.7, 24, 480);
+  // In tokens, with the template plain and a tokenizer trained on the set.
+  plan::LengthDistribution lengths = {plan::LengthDistribution::Kind::kLognormal, 4.2, 0.7, 24,
+                                      480};
   uint64_t seed = 1;
 };
 

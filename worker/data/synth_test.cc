@@ -118,7 +118,8 @@ TEST(SynthTest, SeedsDecide) {
 
 TEST(SynthTest, LengthsFollowTheDistribution) {
   for (const int64_t length : {20, 100, 1000}) {
-    const SynthOptions options{.lengths = LengthDistribution::Uniform(length, length)};
+    const SynthOptions options{.lengths =
+                                   plan::ParseLengths(fmt::format("fixed:{}", length)).value()};
     for (int64_t i = 0; i < 50; ++i) {
       int64_t tokens = 0;
       for (const ChatMessage& message : MakeSynthSample(options, i).messages) {
