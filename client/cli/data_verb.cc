@@ -11,7 +11,6 @@
 #include "formats/token_file.h"
 #include "nlohmann/json.hpp"
 #include "worker/data/jsonl.h"
-#include "worker/data/lengths.h"
 #include "worker/data/synth.h"
 #include "worker/data/train_tokenizer.h"
 
@@ -102,7 +101,7 @@ absl::StatusOr<ExitCode> RunDataSynth(const DataSynthOptions& options, Streams& 
   worker::SynthOptions synth{.samples = options.samples, .seed = options.seed};
   SHOAL_ASSIGN_OR_RETURN(synth.kind, worker::ParseSynthKind(options.kind));
   if (!options.lengths.empty()) {
-    SHOAL_ASSIGN_OR_RETURN(synth.lengths, worker::LengthDistribution::Parse(options.lengths));
+    SHOAL_ASSIGN_OR_RETURN(synth.lengths, plan::ParseLengths(options.lengths));
   }
   SHOAL_RETURN_IF_ERROR(worker::WriteSynth(synth, options.output));
   if (options.json) {
@@ -206,8 +205,8 @@ void AddData(CLI::App& app, VerbAction& action) {
       ->capture_default_str();
   synth_verb->add_option(
       "--lengths", synth->lengths,
-      "Tokens of a sample: uniform:LOW:HIGH, lognormal:MU:SIGMA:LOW:HIGH, longalign:SCALE, "
-      "swe-smith:SCALE, aime:SCALE (default: short and heavy-tailed)");
+      "Tokens of a sample: fixed:N, uniform:LOW:HIGH, lognormal:MU:SIGMA:LOW:HIGH, or longalign:N, "
+      "swe-smith:N, aime:N with the longest of N (default: short and heavy-tailed)");
   synth_verb->add_option("--seed", synth->seed, "The same seed gives the same bytes")
       ->capture_default_str();
   synth_verb->add_option("--output", synth->output, "JSONL file to write")->required();
