@@ -38,6 +38,7 @@ ClientConnection::ClientConnection(const Options& options,
       slots_region_(std::move(slots)),
       staging_(std::move(staging)),
       metrics_(metrics),
+      received_bytes_(metrics->received_bytes(options.transport)),
       slots_(static_cast<size_t>(options.slots)) {}
 
 transport::PushHeader ClientConnection::CopyHeader(int64_t slot) const {
@@ -53,9 +54,14 @@ void ClientConnection::TakePush(int64_t slot, const PushHandler& handler) {
   // From here on a doorbell means another look.
   slots_[static_cast<size_t>(slot)].waiting.store(false);
   const transport::PushHeader header = CopyHeader(slot);
-  if (header.magic != transport::kPushMagic || header.push_id == 0) {
+  if (!transport::IsWhole(header) || header.push_id == 0) {
+    // Garbage; or the next push in the middle of being written, when this is a late doorbell of the
+    // one before. Either way there is nothing to answer.
     metrics_->malformed_pushes.Increment();
-    LogDebug("{} rang for slot {}, which holds no push", options_.client.name, slot);
+    malformed_.Warn([&] {
+      return fmt::format("{} rang for slot {}, which holds no whole push header",
+                         options_.client.name, slot);
+    });
     return;
   }
   {
@@ -67,18 +73,14 @@ void ClientConnection::TakePush(int64_t slot, const PushHandler& handler) {
     }
     state.being_taken = true;
   }
-  if (!transport::IsWhole(header)) {
-    metrics_->malformed_pushes.Increment();
-    LogWarning("push {} of {} is refused: its header's hash is wrong (transport/push_header.h)",
-               header.push_id, options_.client.name);
-    Answer(slot, {.push_id = header.push_id,
-                  .code = static_cast<int32_t>(absl::StatusCode::kInvalidArgument)});
-    return;
-  }
   const std::span<const std::byte> payload = slots_region_->bytes().subspan(
       static_cast<size_t>(slot * options_.slot_bytes + transport::kPushHeaderBytes),
       static_cast<size_t>(options_.slot_bytes - transport::kPushHeaderBytes));
   const PushVerdict verdict = handler(options_.client, header, payload);
+  if (verdict.code == absl::StatusCode::kOk) {
+    received_bytes_.Increment(
+        static_cast<double>(header.count * SizeOf(static_cast<DType>(header.dtype))));
+  }
   Answer(slot, {.push_id = header.push_id,
                 .code = static_cast<int32_t>(verdict.code),
                 .applied_before = verdict.applied_before ? 1u : 0u});

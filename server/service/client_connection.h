@@ -20,6 +20,7 @@
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "server/service/server_metrics.h"
+#include "server/service/sparse_log.h"
 #include "transport/data_layout.h"
 #include "transport/transport.h"
 
@@ -94,6 +95,8 @@ class ClientConnection {
   const std::shared_ptr<transport::Region> slots_region_;
   const std::shared_ptr<transport::Region> staging_;
   ServerMetrics* const metrics_;
+  Metrics::Counter& received_bytes_;
+  SparseLog malformed_;
 
   absl::Mutex mutex_;  // posting, and the slots' answers
   std::vector<Slot> slots_;

@@ -6,6 +6,7 @@
 #include "common/logging.h"
 #include "common/status.h"
 #include "formats/hf_model.h"
+#include "server/checkpoint/checkpoint.h"
 #include "server/service/parameter_service.h"
 
 namespace shoal::server {
@@ -61,6 +62,37 @@ int64_t SlotBytes(std::span<const plan::PartitionSpec> held, DType gradient_type
   return RoundUp(transport::kPushHeaderBytes + largest, transport::kBufferAlignment);
 }
 
+// Where the state is loaded from: the job's model as version 0, or a checkpoint.
+struct Source {
+  int64_t version = 0;
+  plan::ModelSpec spec;
+  StoreSource state;
+};
+
+absl::StatusOr<Source> OpenSource(const plan::Job& job, const std::string& checkpoint_folder) {
+  if (checkpoint_folder.empty()) {
+    SHOAL_ASSIGN_OR_RETURN(std::shared_ptr<formats::HfModel> model,
+                           formats::HfModel::Open(job.model));
+    const auto read = [model](int unit, int64_t offset, std::span<float> out) {
+      return model->ReadUnit(unit, offset, out);
+    };
+    return Source{
+        .version = 0, .spec = model->spec(), .state = {.master = read, .m = nullptr, .v = nullptr}};
+  }
+  SHOAL_ASSIGN_OR_RETURN(std::shared_ptr<Checkpoint> checkpoint,
+                         Checkpoint::Open(checkpoint_folder));
+  const auto section = [&](Section which) {
+    return [checkpoint, which](int unit, int64_t offset, std::span<float> out) {
+      return checkpoint->Read(which, unit, offset, out);
+    };
+  };
+  return Source{.version = checkpoint->manifest().step,
+                .spec = checkpoint->manifest().spec,
+                .state = {.master = section(Section::kMaster),
+                          .m = section(Section::kFirstMoment),
+                          .v = section(Section::kSecondMoment)}};
+}
+
 }  // namespace
 
 absl::StatusOr<proto::ConfigureReply> ParameterService::ConfigureLocked(
@@ -101,12 +133,8 @@ ParameterService::BuildConfiguration(const proto::ConfigureRequest& request) {
     return InvalidArgument("there is no server {} of {}", request.server_index(),
                            request.servers());
   }
-  if (!request.checkpoint().empty()) {
-    return Unimplemented("restoring from a checkpoint");
-  }
-  SHOAL_ASSIGN_OR_RETURN(const std::unique_ptr<formats::HfModel> model,
-                         formats::HfModel::Open(job.model));
-  const std::vector<plan::UnitSpec> units = plan::BuildUnits(model->spec());
+  SHOAL_ASSIGN_OR_RETURN(const Source source, OpenSource(job, request.checkpoint()));
+  const std::vector<plan::UnitSpec> units = plan::BuildUnits(source.spec);
   const std::vector<plan::PartitionSpec> partitions =
       plan::BuildPartitions(units, job.service.partition_bytes);
   SHOAL_ASSIGN_OR_RETURN(configuration->shard_map,
@@ -126,10 +154,7 @@ ParameterService::BuildConfiguration(const proto::ConfigureRequest& request) {
       configuration->store,
       Store::Create(units, held, store_options, configuration->transports[0].weights->bytes(),
                     configuration->pool.get()));
-  const auto read = [&](int unit, int64_t offset, std::span<float> out) {
-    return model->ReadUnit(unit, offset, out);
-  };
-  SHOAL_RETURN_IF_ERROR(configuration->store->Load(0, {.master = read}));
+  SHOAL_RETURN_IF_ERROR(configuration->store->Load(source.version, source.state));
   configuration->slot_bytes = SlotBytes(held, job.service.gradient_type);
 
   std::vector<std::unique_ptr<transport::EventQueue>> queues;

@@ -108,8 +108,7 @@ absl::StatusOr<proto::CommitReply> ParameterService::Commit(const proto::CommitR
       }
       state_.Committing();
     }
-    configuration_->store->Commit(request.step(), request.learning_rate(),
-                                  request.clip_coefficient());
+    CommitAroundCheckpoint(request);
     absl::MutexLock state(&state_mutex_);
     state_.Committed();
     metrics_.version.Set(static_cast<double>(request.step()));
@@ -157,11 +156,6 @@ absl::StatusOr<proto::FenceClientReply> ParameterService::FenceClient(
       });
 }
 
-absl::StatusOr<proto::WriteCheckpointReply> ParameterService::WriteCheckpoint(
-    const proto::WriteCheckpointRequest&) {
-  return Unimplemented("WriteCheckpoint");
-}
-
 PushVerdict ParameterService::TakePush(const ClientIdentity& client,
                                        const transport::PushHeader& header,
                                        std::span<const std::byte> payload) {
@@ -171,15 +165,19 @@ PushVerdict ParameterService::TakePush(const ClientIdentity& client,
     absl::ReaderMutexLock lock(&state_mutex_);
     verdict = JudgePush(client, header, payload);
     if (verdict.code != absl::StatusCode::kOk) {
-      LogWarning(
-          "push of {} is refused with {}: partition {} step {} attempt {} sequence {} generation "
-          "{}; {}",
-          client.name, absl::StatusCodeToString(verdict.code), header.partition, header.step,
-          header.attempt, header.sequence, header.generation, state_.Describe());
+      refused_pushes_.Warn([&]() ABSL_NO_THREAD_SAFETY_ANALYSIS {
+        return fmt::format(
+            "push of {} is refused with {}: partition {} step {} attempt {} sequence {} generation "
+            "{}; {}",
+            client.name, absl::StatusCodeToString(verdict.code), header.partition, header.step,
+            header.attempt, header.sequence, header.generation, state_.Describe());
+      });
     }
   }
-  if (verdict.applied_before) {
-    metrics_.duplicate_pushes.Increment();
+  if (verdict.code != absl::StatusCode::kOk) {
+    metrics_.CountRequest("push", verdict.code);
+  } else {
+    (verdict.applied_before ? metrics_.duplicate_pushes : metrics_.applied_pushes).Increment();
   }
   metrics_.push_duration.Observe(absl::ToDoubleSeconds(options_.clock->Now() - start));
   return verdict;

@@ -29,8 +29,10 @@
 #include "plan/job.h"
 #include "plan/shard_map.h"
 #include "proto/rpc/parameter_server_service.h"
+#include "server/service/checkpoint_task.h"
 #include "server/service/push_intake.h"
 #include "server/service/server_metrics.h"
+#include "server/service/sparse_log.h"
 #include "server/service/step_state.h"
 #include "server/store/store.h"
 #include "transport/transport.h"
@@ -49,6 +51,8 @@ struct ParameterServiceOptions {
   // Connections at once. Each worker holds one with push_slots slots.
   int64_t max_clients = 1024;
   absl::Duration look_over_interval = absl::Milliseconds(50);
+  // For the disk to take a whole shard.
+  absl::Duration checkpoint_timeout = absl::Hours(1);
   // Bytes that can be had on this machine.
   std::function<absl::StatusOr<int64_t>()> available_memory;
 };
@@ -57,6 +61,9 @@ class ParameterService final : public rpc::ParameterServerHandler {
  public:
   ParameterService(ParameterServiceOptions options, Metrics* metrics);
   ~ParameterService() override;
+  // Ends what calls may be waiting for, so that a server can shut down. Calls after it may be
+  // refused.
+  void Stop();
 
   absl::StatusOr<proto::ConfigureReply> Configure(const proto::ConfigureRequest& request) override;
   absl::StatusOr<proto::BeginAttemptReply> BeginAttempt(
@@ -90,8 +97,13 @@ class ParameterService final : public rpc::ParameterServerHandler {
     std::unique_ptr<ThreadPool> pool;
     std::unique_ptr<Store> store;
     std::unique_ptr<PushIntake> intake;
+    std::shared_ptr<CheckpointTask> checkpoint;  // the newest
   };
 
+  absl::StatusOr<std::shared_ptr<CheckpointTask>> PinCheckpoint(
+      const proto::WriteCheckpointRequest& request) ABSL_EXCLUSIVE_LOCKS_REQUIRED(commands_mutex_);
+  void CommitAroundCheckpoint(const proto::CommitRequest& request)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(commands_mutex_);
   absl::StatusOr<proto::ConfigureReply> ConfigureLocked(const proto::ConfigureRequest& request)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(commands_mutex_);
   absl::StatusOr<std::unique_ptr<Configuration>> BuildConfiguration(
@@ -122,10 +134,12 @@ class ParameterService final : public rpc::ParameterServerHandler {
 
   const ParameterServiceOptions options_;
   ServerMetrics metrics_;
+  SparseLog refused_pushes_;
 
   absl::Mutex commands_mutex_ ABSL_ACQUIRED_BEFORE(state_mutex_);  // one command at a time
   absl::Mutex connect_mutex_;                                      // one handshake at a time
   proto::PrepareReply prepared_ ABSL_GUARDED_BY(commands_mutex_);
+  bool stopped_ ABSL_GUARDED_BY(commands_mutex_) = false;
 
   mutable absl::Mutex state_mutex_;
   StepState state_ ABSL_GUARDED_BY(state_mutex_);

@@ -52,6 +52,9 @@ PushIntake::~PushIntake() {
 
 void PushIntake::Add(std::shared_ptr<ClientConnection> connection) {
   Remove(connection->client().incarnation);
+  for (const auto& queue : queues_) {
+    queue->Wake();  // An idle intake sleeps longer than one that looks over slots.
+  }
   absl::MutexLock lock(&connections_mutex_);
   if (closed_early_.erase(connection->id()) > 0) {
     return;

@@ -6,6 +6,8 @@ ServerMetrics::ServerMetrics(Metrics& metrics)
     : queue_depth(metrics.gauge("shoal_ps_queue_depth", "Pushes that wait to be applied")),
       clients(metrics.gauge("shoal_ps_clients", "Clients that are connected")),
       version(metrics.gauge("shoal_ps_param_version", "Version of the weights that is published")),
+      applied_pushes(metrics.counter("shoal_ps_requests_total", "Requests served",
+                                     {{"op", "push"}, {"code", "OK"}})),
       duplicate_pushes(
           metrics.counter("shoal_ps_dedup_puts_total", "Pushes recognised as applied already")),
       found_without_doorbell(
@@ -20,12 +22,16 @@ ServerMetrics::ServerMetrics(Metrics& metrics)
                                     {{"op", "push"}})),
       metrics_(metrics) {}
 
-void ServerMetrics::CountRequest(const std::string& operation, absl::StatusCode code,
-                                 absl::Duration duration) {
+void ServerMetrics::CountRequest(const std::string& operation, absl::StatusCode code) {
   metrics_
       .counter("shoal_ps_requests_total", "Requests served",
                {{"op", operation}, {"code", absl::StatusCodeToString(code)}})
       .Increment();
+}
+
+void ServerMetrics::CountRequest(const std::string& operation, absl::StatusCode code,
+                                 absl::Duration duration) {
+  CountRequest(operation, code);
   metrics_
       .latency("shoal_ps_request_duration_seconds", "Time to serve a request", {{"op", operation}})
       .Observe(absl::ToDoubleSeconds(duration));
@@ -55,9 +61,9 @@ void ServerMetrics::CountFallback(const std::string& from, const std::string& to
       .Increment();
 }
 
-void ServerMetrics::CountReceived(const std::string& transport, int64_t bytes) {
-  metrics_.counter("shoal_ps_rx_bytes_total", "Gradient bytes taken", {{"transport", transport}})
-      .Increment(static_cast<double>(bytes));
+Metrics::Counter& ServerMetrics::received_bytes(const std::string& transport) {
+  return metrics_.counter("shoal_ps_rx_bytes_total", "Gradient bytes taken",
+                          {{"transport", transport}});
 }
 
 }  // namespace shoal::server

@@ -14,17 +14,20 @@ class ServerMetrics {
  public:
   explicit ServerMetrics(Metrics& metrics);
 
-  // One served request: `operation` is "push" or a control call's name in lower case.
+  // One served request: a control call's name in lower case, or "push" for one that was refused
+  // (those applied are counted by applied_pushes and push_duration).
+  void CountRequest(const std::string& operation, absl::StatusCode code);
   void CountRequest(const std::string& operation, absl::StatusCode code, absl::Duration duration);
   void SetResidentBytes(const StoreBytes& bytes);
   void CountConnection(const std::string& transport);
   // `from` was preferred, `to` was taken.
   void CountFallback(const std::string& from, const std::string& to);
-  void CountReceived(const std::string& transport, int64_t bytes);
+  Metrics::Counter& received_bytes(const std::string& transport);
 
   Metrics::Gauge& queue_depth;
   Metrics::Gauge& clients;
   Metrics::Gauge& version;
+  Metrics::Counter& applied_pushes;
   Metrics::Counter& duplicate_pushes;
   Metrics::Counter& found_without_doorbell;
   Metrics::Counter& malformed_pushes;

@@ -24,6 +24,14 @@ int64_t ArrayBytes(int64_t count, int64_t element) {
   return RoundUp(count * element, kArrayAlignment);
 }
 
+// All headers lie together at the start. One page even where nothing is held: a region is never
+// empty.
+int64_t HeadersBytes(size_t partitions) {
+  return RoundUp(
+      static_cast<int64_t>(std::max<size_t>(1, partitions) * sizeof(transport::PartitionHeader)),
+      transport::kBufferAlignment);
+}
+
 int64_t SumElement(const StoreOptions& options) {
   return options.accumulate == plan::Accumulate::kExact ? int64_t{sizeof(int64_t)}
                                                         : int64_t{sizeof(float)};
@@ -33,8 +41,7 @@ int64_t SumElement(const StoreOptions& options) {
 
 StoreBytes CountStoreBytes(std::span<const plan::PartitionSpec> held, const StoreOptions& options) {
   StoreBytes bytes;
-  bytes.weights = RoundUp(static_cast<int64_t>(held.size() * sizeof(transport::PartitionHeader)),
-                          transport::kBufferAlignment);
+  bytes.weights = HeadersBytes(held.size());
   for (const plan::PartitionSpec& spec : held) {
     bytes.weights +=
         2 * RoundUp(spec.count * SizeOf(options.wire_type), transport::kBufferAlignment);
@@ -64,8 +71,7 @@ absl::Status Store::Allocate(std::span<const plan::UnitSpec> units,
   SHOAL_ASSIGN_OR_RETURN(master_, PageBuffer::Allocate(bytes.master));
   SHOAL_ASSIGN_OR_RETURN(moments_, PageBuffer::Allocate(bytes.moments));
   SHOAL_ASSIGN_OR_RETURN(gradients_, PageBuffer::Allocate(bytes.gradients));
-  int64_t wire = RoundUp(static_cast<int64_t>(held.size() * sizeof(transport::PartitionHeader)),
-                         transport::kBufferAlignment);
+  int64_t wire = HeadersBytes(held.size());
   int64_t state = 0;
   int64_t sum = 0;
   for (const plan::PartitionSpec& spec : held) {

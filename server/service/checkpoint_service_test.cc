@@ -1,0 +1,196 @@
+// Servers that write checkpoints while training goes on, and restore from them at other numbers.
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+
+#include "common/random.h"
+#include "common/status.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "server/checkpoint/checkpoint.h"
+#include "server/service/testing_cluster.h"
+
+namespace shoal::server {
+namespace {
+
+using testing::HasSubstr;
+
+#define ASSERT_OK(expression)                                          \
+  do {                                                                 \
+    const absl::Status shoal_tested = (expression);                    \
+    ASSERT_TRUE(shoal_tested.ok()) << ::shoal::Describe(shoal_tested); \
+  } while (false)
+
+class CheckpointServiceTest : public testing::Test {
+ protected:
+  CheckpointServiceTest() : folder_(testing::TempDir() + "checkpoint-service-" + SecureToken()) {}
+  ~CheckpointServiceTest() override { std::filesystem::remove_all(folder_); }
+  std::string model() const { return folder_ + "/model"; }
+  std::string checkpoints() const { return folder_ + "/checkpoints"; }
+
+  // One step in which a worker pushes one gradient of every partition to each server.
+  static void Step(TestingCluster& cluster, int64_t step) {
+    ASSERT_OK(cluster.BeginAttempt(step, 1));
+    for (int server = 0; server < cluster.servers(); ++server) {
+      TestingClient client(&cluster.service(server), &cluster.client_transport(), 1, 1);
+      ASSERT_OK(client.Connect());
+      for (const int partition : plan::PartitionsOf(cluster.shard_map(), server)) {
+        const auto answer =
+            client.SendAndWait({.partition = partition,
+                                .step = step,
+                                .gradient = cluster.Gradient(1, step, 1, partition)});
+        ASSERT_TRUE(answer.has_value() && answer->code == absl::StatusCode::kOk);
+      }
+    }
+    ASSERT_OK(cluster.Prepare(step, 1).status());
+    ASSERT_OK(cluster.Commit(step, 1));
+  }
+
+  static proto::WriteCheckpointRequest Request(int64_t version, const std::string& folder,
+                                               bool begin) {
+    proto::WriteCheckpointRequest request;
+    request.set_version(version);
+    request.set_directory(folder);
+    request.set_begin(begin);
+    return request;
+  }
+
+  std::string Begin(TestingCluster& cluster, int64_t version) {
+    const auto folder = CreateCheckpointFolder(checkpoints(), version);
+    EXPECT_TRUE(folder.ok());
+    for (int server = 0; server < cluster.servers(); ++server) {
+      EXPECT_TRUE(cluster.service(server).WriteCheckpoint(Request(version, *folder, true)).ok());
+    }
+    return *folder;
+  }
+
+  absl::Status Finish(TestingCluster& cluster, int64_t version, const std::string& folder) {
+    Manifest manifest = {.step = version, .spec = cluster.spec()};
+    for (int server = 0; server < cluster.servers(); ++server) {
+      SHOAL_ASSIGN_OR_RETURN(
+          const proto::WriteCheckpointReply reply,
+          cluster.service(server).WriteCheckpoint(Request(version, folder, false)));
+      for (const proto::CheckpointShard& shard : reply.shards()) {
+        manifest.shards.push_back(
+            {.file = shard.file(),
+             .bytes = shard.bytes(),
+             .hash = shard.hash(),
+             .partitions = {shard.partitions().begin(), shard.partitions().end()}});
+      }
+    }
+    return WriteManifest(folder, manifest, plan::ToYaml(cluster.job()));
+  }
+
+  // All state in a checkpoint, unit by unit.
+  static std::vector<float> State(const std::string& folder) {
+    const auto checkpoint = Checkpoint::Open(folder);
+    EXPECT_TRUE(checkpoint.ok()) << Describe(checkpoint.status());
+    std::vector<float> state;
+    for (const plan::UnitSpec& unit : plan::BuildUnits((*checkpoint)->manifest().spec)) {
+      for (const Section section :
+           {Section::kMaster, Section::kFirstMoment, Section::kSecondMoment}) {
+        const size_t before = state.size();
+        state.resize(before + static_cast<size_t>(unit.count));
+        EXPECT_TRUE(
+            (*checkpoint)->Read(section, unit.index, 0, std::span(state).subspan(before)).ok());
+      }
+    }
+    return state;
+  }
+
+  const std::string folder_;
+};
+
+// A checkpoint of step 2 holds step 2 although steps 3 and 4 are committed while it is written; and
+// going on from it on another number of servers, with units cut in other places, ends where the
+// uninterrupted run ends, bit for bit.
+TEST_F(CheckpointServiceTest, ResumesBitForBitOnAnyNumberOfServers) {
+  std::vector<float> at_two, at_four;
+  {
+    TestingCluster cluster(model(), 2, plan::Accumulate::kExact);
+    ASSERT_OK(cluster.Configure());
+    Step(cluster, 1);
+    Step(cluster, 2);
+    const std::string folder = Begin(cluster, 2);
+    Step(cluster, 3);
+    Step(cluster, 4);
+    ASSERT_OK(Finish(cluster, 2, folder));
+    EXPECT_TRUE(VerifyCheckpoint(folder).empty());
+    at_two = State(folder);
+    const std::string last = Begin(cluster, 4);
+    ASSERT_OK(Finish(cluster, 4, last));
+    at_four = State(last);
+  }
+  for (const auto& [servers, partition_bytes] :
+       {std::pair{1, 1 << 14}, {3, 1 << 14}, {2, 1 << 13}, {3, 1 << 20}}) {
+    std::filesystem::remove_all(CheckpointFolder(checkpoints(), 4));
+    TestingCluster cluster(model(), servers, plan::Accumulate::kExact, partition_bytes);
+    ASSERT_OK(cluster.Configure(CheckpointFolder(checkpoints(), 2)));
+    Step(cluster, 3);
+    Step(cluster, 4);
+    const std::string last = Begin(cluster, 4);
+    ASSERT_OK(Finish(cluster, 4, last));
+    const std::vector<float> state = State(last);
+    ASSERT_EQ(state.size(), at_four.size());
+    EXPECT_EQ(std::memcmp(state.data(), at_four.data(), state.size() * sizeof(float)), 0);
+  }
+  EXPECT_NE(at_two, at_four);
+}
+
+TEST_F(CheckpointServiceTest, PublishesTheCheckpointsVersion) {
+  TestingCluster cluster(model(), 1, plan::Accumulate::kFloat);
+  ASSERT_OK(cluster.Configure());
+  Step(cluster, 1);
+  const std::string folder = Begin(cluster, 1);
+  ASSERT_OK(Finish(cluster, 1, folder));
+  TestingCluster resumed(model(), 1, plan::Accumulate::kFloat);
+  const auto reply = resumed.service(0).Configure(resumed.ConfigureRequest(0, folder));
+  ASSERT_OK(reply.status());
+  EXPECT_EQ(reply->version(), 1);
+  TestingClient client(&resumed.service(0), &resumed.client_transport(), 1, 1);
+  ASSERT_OK(client.Connect());
+  EXPECT_EQ(client.granted().version(), 1);
+  ASSERT_OK(client.Read(0, 1, cluster.partitions()[0].count * 4).status());
+  EXPECT_FALSE(resumed.BeginAttempt(1, 1).ok());
+  ASSERT_OK(resumed.BeginAttempt(2, 1));
+}
+
+TEST_F(CheckpointServiceTest, RefusesWhatDoesNotFit) {
+  TestingCluster cluster(model(), 1, plan::Accumulate::kFloat);
+  EXPECT_FALSE(cluster.service(0).WriteCheckpoint(Request(0, folder_, true)).ok());
+  ASSERT_OK(cluster.Configure());
+  EXPECT_THAT(Describe(cluster.service(0).WriteCheckpoint(Request(5, folder_, true)).status()),
+              HasSubstr("cannot write the checkpoint of step 5: version 0 is published"));
+  const auto failed = cluster.service(0).WriteCheckpoint(Request(0, folder_ + "/absent", false));
+  EXPECT_THAT(Describe(failed.status()), HasSubstr("absent"));
+  // A failed one does not keep commits waiting.
+  Step(cluster, 1);
+  // Repeated calls answer the same.
+  const std::string folder = Begin(cluster, 1);
+  const auto first = cluster.service(0).WriteCheckpoint(Request(1, folder, false));
+  ASSERT_OK(first.status());
+  const auto second = cluster.service(0).WriteCheckpoint(Request(1, folder, false));
+  ASSERT_OK(second.status());
+  EXPECT_EQ(first->SerializeAsString(), second->SerializeAsString());
+}
+
+TEST_F(CheckpointServiceTest, ADamagedCheckpointIsNamedOnRestore) {
+  TestingCluster cluster(model(), 2, plan::Accumulate::kFloat);
+  ASSERT_OK(cluster.Configure());
+  Step(cluster, 1);
+  const std::string folder = Begin(cluster, 1);
+  ASSERT_OK(Finish(cluster, 1, folder));
+  const std::string shard = folder + "/server-0001.shard";
+  std::fstream file(shard, std::ios::in | std::ios::out | std::ios::binary);
+  file.seekp(static_cast<std::streamoff>(std::filesystem::file_size(shard) / 2));
+  file.put('\x5A');
+  file.put('\xA5');
+  file.close();
+  TestingCluster resumed(model(), 1, plan::Accumulate::kFloat);
+  EXPECT_THAT(Describe(resumed.Configure(folder)), HasSubstr("server-0001.shard"));
+  EXPECT_THAT(Describe(resumed.Configure(CheckpointFolder(checkpoints(), 9))),
+              HasSubstr("step-00000009"));
+}
+
+}  // namespace
+}  // namespace shoal::server

@@ -1,0 +1,96 @@
+#include "server/service/checkpoint_task.h"
+
+#include <utility>
+#include <vector>
+
+#include "common/logging.h"
+#include "common/status.h"
+
+namespace shoal::server {
+namespace {
+
+constexpr absl::Duration kWaitNotice = absl::Seconds(10);
+
+}  // namespace
+
+CheckpointTask::CheckpointTask(const Store* store, int server, std::string directory)
+    : store_(store), server_(server), version_(store->version()), directory_(std::move(directory)) {
+  thread_ = std::thread([this] { Run(); });
+}
+
+CheckpointTask::~CheckpointTask() {
+  Cancel();
+  thread_.join();
+}
+
+void CheckpointTask::Run() {
+  absl::StatusOr<ShardEntry> result = Write();
+  if (result.ok()) {
+    LogInfo("step {}: checkpoint shard {}/{} is written, {} bytes", version_, directory_,
+            result->file, result->bytes);
+  } else {
+    LogError("step {}: checkpoint in {} failed: {}", version_, directory_,
+             Message(result.status()));
+  }
+  absl::MutexLock lock(&mutex_);
+  result_ = std::move(result);
+  written_ = store_->partitions().size();
+  done_ = true;
+}
+
+absl::StatusOr<ShardEntry> CheckpointTask::Write() {
+  std::vector<plan::PartitionSpec> specs;
+  for (const auto& partition : store_->partitions()) {
+    specs.push_back(partition->spec());
+  }
+  SHOAL_ASSIGN_OR_RETURN(const std::unique_ptr<ShardWriter> writer,
+                         ShardWriter::Create(directory_, server_, version_, specs));
+  for (size_t p = 0; p < specs.size(); ++p) {
+    const Partition::Memory& memory = store_->partitions()[p]->memory();
+    const auto count = static_cast<size_t>(specs[p].count);
+    SHOAL_RETURN_IF_ERROR(
+        writer->Add({memory.master, count}, {memory.m, count}, {memory.v, count}));
+    absl::MutexLock lock(&mutex_);
+    written_ = p + 1;
+    if (cancelled_) {
+      return Cancelled("this server is going");
+    }
+  }
+  return writer->Finish();
+}
+
+void CheckpointTask::WaitUntilWritten(size_t partition) {
+  absl::MutexLock lock(&mutex_);
+  const auto written = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return written_ > partition; };
+  // The writer always ends, but a disk may take long over it: that is said.
+  while (!mutex_.AwaitWithTimeout(absl::Condition(&written), kWaitNotice)) {
+    LogWarning("step {}: a commit waits for partition {} of {} to be written to {}; slow disk?",
+               version_ + 1, partition, store_->partitions().size(), directory_);
+  }
+}
+
+bool CheckpointTask::AllWritten() const {
+  absl::MutexLock lock(&mutex_);
+  return written_ == store_->partitions().size();
+}
+
+bool CheckpointTask::Done() const {
+  absl::MutexLock lock(&mutex_);
+  return done_;
+}
+
+absl::StatusOr<ShardEntry> CheckpointTask::Wait(absl::Duration timeout) const {
+  absl::MutexLock lock(&mutex_);
+  if (!mutex_.AwaitWithTimeout(absl::Condition(&done_), timeout)) {
+    return DeadlineExceeded("the checkpoint of step {} in {} is not written after {}", version_,
+                            directory_, absl::FormatDuration(timeout));
+  }
+  return result_;
+}
+
+void CheckpointTask::Cancel() {
+  absl::MutexLock lock(&mutex_);
+  cancelled_ = true;
+}
+
+}  // namespace shoal::server

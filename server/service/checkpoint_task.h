@@ -1,0 +1,61 @@
+// A checkpoint shard being written in the background while training goes on.
+//
+// The published state stays where it is: the task writes it partition by partition, in the store's
+// order, and a Commit waits for each partition to be written before it changes it. So a checkpoint
+// costs no memory, and costs time only where the disk is slower than a step. One thread of its own;
+// all methods are thread-safe. The store must outlive the task.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <thread>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "server/checkpoint/shard_file.h"
+#include "server/store/store.h"
+
+namespace shoal::server {
+
+class CheckpointTask {
+ public:
+  // Starts at once: store->version() is what is written.
+  CheckpointTask(const Store* store, int server, std::string directory);
+  // Gives up at the next partition, if it is not done.
+  ~CheckpointTask();
+  CheckpointTask(const CheckpointTask&) = delete;
+  CheckpointTask& operator=(const CheckpointTask&) = delete;
+
+  int64_t version() const { return version_; }
+  const std::string& directory() const { return directory_; }
+
+  // Until that partition (its index in the store) may be changed; at once when writing has failed.
+  void WaitUntilWritten(size_t partition);
+  // Whether no partition is needed any more.
+  bool AllWritten() const;
+  bool Done() const;
+  // What was written, synced; the failure; or DeadlineExceeded.
+  absl::StatusOr<ShardEntry> Wait(absl::Duration timeout) const;
+  // Ends it early: Wait returns Cancelled.
+  void Cancel();
+
+ private:
+  void Run();
+  absl::StatusOr<ShardEntry> Write();
+
+  const Store* const store_;
+  const int server_;
+  const int64_t version_;
+  const std::string directory_;
+  mutable absl::Mutex mutex_;
+  size_t written_ ABSL_GUARDED_BY(mutex_) = 0;  // partitions
+  bool cancelled_ ABSL_GUARDED_BY(mutex_) = false;
+  bool done_ ABSL_GUARDED_BY(mutex_) = false;
+  absl::StatusOr<ShardEntry> result_ ABSL_GUARDED_BY(mutex_) = absl::UnknownError("under way");
+  std::thread thread_;
+};
+
+}  // namespace shoal::server

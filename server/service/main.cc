@@ -1,0 +1,194 @@
+// shoal-server: holds partitions of one job's model. It registers with the coordinator, does what
+// it is told, and ends when the job is over, when its lease is lost, or on SIGTERM.
+#include <unistd.h>
+
+#include <csignal>
+#include <string>
+
+#include "CLI/CLI.hpp"
+#include "absl/synchronization/mutex.h"
+#include "common/logging.h"
+#include "common/metrics.h"
+#include "common/status.h"
+#include "proto/rpc/member_session.h"
+#include "proto/rpc/parameter_server_service.h"
+#include "proto/rpc/server.h"
+#include "server/service/memory_check.h"
+#include "server/service/parameter_service.h"
+#include "transport/registry.h"
+
+namespace shoal::server {
+namespace {
+
+constexpr int kExitFailure = 1;
+constexpr int kExitUsage = 2;
+
+struct Flags {
+  std::string coordinator;
+  std::string listen = "127.0.0.1:0";
+  std::string advertise;
+  std::string token_file;
+  std::string log_level = "info";
+  int metrics_port = -1;
+  int data_port = 0;
+  int threads = 0;
+  int64_t max_clients = 1024;
+};
+
+// The signals that main waits for; SIGUSR1 is this process telling itself that the session is over.
+const sigset_t& Signals() {
+  static const sigset_t signals = [] {
+    sigset_t set;
+    sigemptyset(&set);
+    for (const int signal : {SIGTERM, SIGINT, SIGUSR1}) {
+      sigaddset(&set, signal);
+    }
+    return set;
+  }();
+  return signals;
+}
+
+// How the membership ended, told by the session's thread.
+class SessionEnd {
+ public:
+  void Set(const absl::Status& status) {
+    {
+      absl::MutexLock lock(&mutex_);
+      status_ = status;
+    }
+    kill(getpid(), SIGUSR1);
+  }
+  absl::Status Get() const {
+    absl::MutexLock lock(&mutex_);
+    return status_;
+  }
+
+ private:
+  mutable absl::Mutex mutex_;
+  absl::Status status_ ABSL_GUARDED_BY(mutex_);
+};
+
+std::string HostOf(const std::string& address) { return address.substr(0, address.rfind(':')); }
+
+TransportFactory Transports(const Flags& flags) {
+  transport::TransportOptions options = {.listen_host = HostOf(flags.listen),
+                                         .listen_port = flags.data_port};
+  if (!flags.advertise.empty()) {
+    options.advertise_host = HostOf(flags.advertise);
+  }
+  return [options](const std::string& name) { return transport::CreateTransport(name, options); };
+}
+
+// The address others use: as advertised, with the port that was found where it names none.
+std::string AdvertisedAddress(const Flags& flags, int port) {
+  const std::string& address = flags.advertise.empty() ? flags.listen : flags.advertise;
+  const size_t colon = address.rfind(':');
+  const bool has_port = colon != std::string::npos && address.substr(colon) != ":0";
+  return has_port ? address : fmt::format("{}:{}", HostOf(address), port);
+}
+
+absl::Status Serve(const Flags& flags) {
+  SHOAL_ASSIGN_OR_RETURN(const rpc::Token token, rpc::LoadToken(flags.token_file));
+  Metrics metrics;
+  if (flags.metrics_port >= 0) {
+    SHOAL_ASSIGN_OR_RETURN(const int port, metrics.Serve(flags.metrics_port));
+    LogInfo("metrics on port {}", port);
+  }
+  ParameterService service({.create_transport = Transports(flags),
+                            .threads = flags.threads,
+                            .max_clients = flags.max_clients,
+                            .available_memory = AvailableMemory},
+                           &metrics);
+  std::vector<std::unique_ptr<rpc::Service>> services;
+  services.push_back(rpc::MakeParameterServerService(&service));
+  SHOAL_ASSIGN_OR_RETURN(
+      const std::unique_ptr<rpc::Server> server,
+      rpc::Server::Start({.listen = flags.listen, .token = token}, std::move(services)));
+  const std::string address = AdvertisedAddress(flags, server->port());
+  LogInfo("listening on {}, reached at {}", flags.listen, address);
+
+  SessionEnd end;
+  SHOAL_ASSIGN_OR_RETURN(
+      const std::unique_ptr<rpc::MemberSession> session,
+      rpc::MemberSession::Join(rpc::Channel::Create(flags.coordinator, token, "coordinator"),
+                               {.role = proto::ROLE_SERVER, .address = address},
+                               [&end](const absl::Status& status) { end.Set(status); }));
+  // The logger before stays alive: other threads may be in the middle of a line.
+  const auto unnamed = spdlog::default_logger();
+  InitLogging({.process = fmt::format("server-{}", session->index()), .level = flags.log_level});
+  LogInfo("registered with the coordinator at {}", flags.coordinator);
+
+  int signal = 0;
+  sigwait(&Signals(), &signal);
+  if (signal != SIGUSR1) {
+    LogInfo("{}: leaving", signal == SIGTERM ? "SIGTERM" : "SIGINT");
+    session->Leave(signal == SIGTERM ? "SIGTERM" : "SIGINT");
+  }
+  server->SetServing(false);
+  service.Stop();
+  server->Shutdown(absl::Seconds(1));
+  SHOAL_RETURN_IF_ERROR(end.Get());
+  LogInfo("ended");
+  return absl::OkStatus();
+}
+
+int Main(int argc, char** argv) {
+  Flags flags;
+  CLI::App app(
+      "A parameter server of a Shoal job. Example:\n"
+      "  shoal-server --coordinator 10.0.0.1:4000 --listen 0.0.0.0:4001 --advertise 10.0.0.2:4001 "
+      "--token-file token");
+  app.add_option("--coordinator", flags.coordinator, "HOST:PORT of the job's coordinator")
+      ->required();
+  app.add_option("--listen", flags.listen, "HOST:PORT of the service; port 0 picks a free one")
+      ->capture_default_str();
+  app.add_option(
+      "--advertise", flags.advertise,
+      "HOST:PORT under which others reach this server; needed where --listen has a wildcard host");
+  app.add_option("--data-port", flags.data_port, "Port of the tcp transport; 0 picks a free one")
+      ->capture_default_str();
+  app.add_option(
+      "--token-file", flags.token_file,
+      std::string(
+          "File with the token that all calls carry; without it, the environment variable ") +
+          rpc::kTokenVariable);
+  app.add_option("--metrics-port", flags.metrics_port,
+                 "Port of the Prometheus metrics; 0 picks a free one");
+  app.add_option("--threads", flags.threads,
+                 "Threads that accumulate and update; 0: as the job says")
+      ->capture_default_str()
+      ->check(CLI::Range(0, 1024));
+  app.add_option("--max-clients", flags.max_clients, "Connections at once")
+      ->capture_default_str()
+      ->check(CLI::PositiveNumber);
+  app.add_option("--log-level", flags.log_level, "trace, debug, info, warn, error or off")
+      ->capture_default_str();
+  app.set_version_flag("--version", std::string("shoal-server ") + rpc::ProgramVersion());
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : kExitUsage;
+  }
+  InitLogging({.process = "server", .level = flags.log_level});
+  if (flags.advertise.empty() &&
+      (HostOf(flags.listen) == "0.0.0.0" || HostOf(flags.listen) == "[::]")) {
+    LogError(
+        "--listen {} takes any address; say with --advertise HOST:PORT under which one others "
+        "reach this server",
+        flags.listen);
+    return kExitUsage;
+  }
+  // Before any thread is started, so that all inherit it.
+  pthread_sigmask(SIG_BLOCK, &Signals(), nullptr);
+  const absl::Status status = Serve(flags);
+  if (!status.ok()) {
+    LogError("{}", Message(status));
+    return kExitFailure;
+  }
+  return 0;
+}
+
+}  // namespace
+}  // namespace shoal::server
+
+int main(int argc, char** argv) { return shoal::server::Main(argc, argv); }

@@ -1,0 +1,88 @@
+// ParameterService::WriteCheckpoint: pins the published version and has it written in the
+// background.
+#include "common/logging.h"
+#include "common/status.h"
+#include "server/service/parameter_service.h"
+
+namespace shoal::server {
+
+absl::StatusOr<proto::WriteCheckpointReply> ParameterService::WriteCheckpoint(
+    const proto::WriteCheckpointRequest& request) {
+  return Counted<proto::WriteCheckpointReply>(
+      "write_checkpoint", [&]() -> absl::StatusOr<proto::WriteCheckpointReply> {
+        std::shared_ptr<CheckpointTask> task;
+        {
+          absl::MutexLock commands(&commands_mutex_);
+          SHOAL_ASSIGN_OR_RETURN(task, PinCheckpoint(request));
+        }
+        proto::WriteCheckpointReply reply;
+        if (request.begin()) {
+          return reply;
+        }
+        // Without the lock: training goes on meanwhile.
+        SHOAL_ASSIGN_OR_RETURN(const ShardEntry entry, task->Wait(options_.checkpoint_timeout));
+        proto::CheckpointShard& shard = *reply.add_shards();
+        shard.set_file(entry.file);
+        shard.set_bytes(entry.bytes);
+        shard.set_hash(entry.hash);
+        shard.mutable_partitions()->Add(entry.partitions.begin(), entry.partitions.end());
+        return reply;
+      });
+}
+
+absl::StatusOr<std::shared_ptr<CheckpointTask>> ParameterService::PinCheckpoint(
+    const proto::WriteCheckpointRequest& request) {
+  if (configuration_ == nullptr || stopped_) {
+    return FailedPrecondition("cannot write a checkpoint: this server {}",
+                              stopped_ ? "is going" : "is not configured");
+  }
+  const Store& store = *configuration_->store;
+  std::shared_ptr<CheckpointTask>& task = configuration_->checkpoint;
+  const bool same = task != nullptr && task->version() == request.version() &&
+                    task->directory() == request.directory();
+  // `begin` of one that is done is a new try in an emptied folder.
+  if (same && !(request.begin() && task->Done())) {
+    return task;
+  }
+  if (task != nullptr && !task->Done()) {
+    return FailedPrecondition(
+        "cannot write the checkpoint of step {}: that of step {} in {} is still being written",
+        request.version(), task->version(), task->directory());
+  }
+  if (request.version() != store.version()) {
+    return FailedPrecondition("cannot write the checkpoint of step {}: version {} is published",
+                              request.version(), store.version());
+  }
+  task = std::make_shared<CheckpointTask>(&store, configuration_->request.server_index(),
+                                          request.directory());
+  return task;
+}
+
+void ParameterService::CommitAroundCheckpoint(const proto::CommitRequest& request) {
+  Store& store = *configuration_->store;
+  const std::shared_ptr<CheckpointTask> task = configuration_->checkpoint;
+  if (task == nullptr || task->AllWritten()) {
+    store.Commit(request.step(), request.learning_rate(), request.clip_coefficient());
+    return;
+  }
+  absl::Duration waited;
+  store.Commit(request.step(), request.learning_rate(), request.clip_coefficient(),
+               [&](size_t partition) {
+                 const absl::Time start = options_.clock->Now();
+                 task->WaitUntilWritten(partition);
+                 waited += options_.clock->Now() - start;
+               });
+  metrics_.checkpoint_commit_wait_seconds.Increment(absl::ToDoubleSeconds(waited));
+  LogInfo("step {}: commit waited {} for the checkpoint of step {} to be written", request.step(),
+          absl::FormatDuration(waited), task->version());
+}
+
+void ParameterService::Stop() {
+  absl::MutexLock commands(&commands_mutex_);
+  stopped_ = true;
+  if (configuration_ != nullptr && configuration_->checkpoint != nullptr) {
+    configuration_->checkpoint->Cancel();
+  }
+}
+
+}  // namespace shoal::server
