@@ -69,9 +69,10 @@ absl::Status ParameterClient::Core::Start() {
   const int all = static_cast<int>(layout_.units.size());
   const int view_frames = options_.keep_for_step ? all : options_.frames_per_size;
   SHOAL_ASSIGN_OR_RETURN(
-      view_frames_, FramePool::Create(layout_, options_.compute_type, view_frames, transports_));
+      view_frames_,
+      FramePool::Create(layout_.unit_counts(), options_.compute_type, view_frames, transports_));
   if (convert) {
-    SHOAL_ASSIGN_OR_RETURN(wire_frames_, FramePool::Create(layout_, wire_type_,
+    SHOAL_ASSIGN_OR_RETURN(wire_frames_, FramePool::Create(layout_.unit_counts(), wire_type_,
                                                            options_.frames_per_size, transports_));
   }
   SHOAL_ASSIGN_OR_RETURN(
@@ -130,6 +131,7 @@ ParameterClient::Core::~Core() {
 absl::Status ParameterClient::Core::Begin(int64_t version, int64_t step, int64_t attempt) {
   {
     absl::MutexLock lock(&mutex_);
+    SHOAL_RETURN_IF_ERROR(cancelled_);
     fetches_->Begin(version);
     pushes_->Begin(step, attempt);
     refused_ = absl::OkStatus();
@@ -161,6 +163,9 @@ void ParameterClient::Core::Wake(int unit) {
 }
 
 absl::Status ParameterClient::Core::Failure() const {
+  if (!cancelled_.ok()) {
+    return cancelled_;
+  }
   if (!refused_.ok()) {
     return refused_;
   }
@@ -201,17 +206,19 @@ absl::StatusOr<ParameterClient::View> ParameterClient::Core::Get(int unit) {
   ++statistics_.gets;
   const std::string& name = layout_.unit(unit).name;
   const auto there = [this, unit]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    return fetches_->resident(unit) || fetches_->state(unit) == FetchTable::State::kFailed ||
-           StartFetch(unit);
+    return !cancelled_.ok() || fetches_->resident(unit) ||
+           fetches_->state(unit) == FetchTable::State::kFailed || StartFetch(unit);
   };
   if (!mutex_.AwaitWithTimeout(absl::Condition(&there), options_.get_timeout)) {
     return ResourceExhausted("get {}: all {} buffers of its size are in use for {}", name,
                              view_frames_.frames(unit), absl::FormatDuration(options_.get_timeout));
   }
+  SHOAL_RETURN_IF_ERROR(cancelled_);
   fetches_->AddUse(unit);
   const auto done = [this, unit]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     const FetchTable::State state = fetches_->state(unit);
-    return state == FetchTable::State::kReady || state == FetchTable::State::kFailed;
+    return state == FetchTable::State::kReady || state == FetchTable::State::kFailed ||
+           !cancelled_.ok();
   };
   absl::Status error;
   if (!mutex_.AwaitWithTimeout(absl::Condition(&done), options_.get_timeout)) {
@@ -220,6 +227,8 @@ absl::StatusOr<ParameterClient::View> ParameterClient::Core::Get(int unit) {
                              absl::FormatDuration(options_.get_timeout));
   } else if (fetches_->state(unit) == FetchTable::State::kFailed) {
     error = fetches_->error(unit);
+  } else if (fetches_->state(unit) != FetchTable::State::kReady) {
+    error = cancelled_;
   }
   if (!error.ok()) {
     fetches_->DropUse(unit);
@@ -297,6 +306,13 @@ absl::StatusOr<std::vector<int64_t>> ParameterClient::Core::Finish(absl::Duratio
     acknowledged.push_back(pushes_->acknowledged(server));
   }
   return acknowledged;
+}
+
+void ParameterClient::Core::Cancel(const absl::Status& why) {
+  absl::MutexLock lock(&mutex_);
+  if (cancelled_.ok()) {
+    cancelled_ = why;
+  }
 }
 
 ClientStatistics ParameterClient::Core::statistics() const {

@@ -47,6 +47,7 @@ class ParameterClient::Core {
   // Until that gradient's memory is not needed any more.
   absl::Status AwaitTaken(int unit, const float* gradient) ABSL_LOCKS_EXCLUDED(mutex_);
   absl::StatusOr<std::vector<int64_t>> Finish(absl::Duration timeout) ABSL_LOCKS_EXCLUDED(mutex_);
+  void Cancel(const absl::Status& why) ABSL_LOCKS_EXCLUDED(mutex_);
   ClientStatistics statistics() const ABSL_LOCKS_EXCLUDED(mutex_);
 
   const Layout& layout() const { return layout_; }
@@ -130,6 +131,7 @@ class ParameterClient::Core {
   std::unique_ptr<FetchTable> fetches_ ABSL_GUARDED_BY(mutex_);
   std::unique_ptr<PushTable> pushes_ ABSL_GUARDED_BY(mutex_);
   absl::Status refused_ ABSL_GUARDED_BY(mutex_);  // a push of this attempt
+  absl::Status cancelled_ ABSL_GUARDED_BY(mutex_);
   ClientStatistics statistics_ ABSL_GUARDED_BY(mutex_);
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
 };

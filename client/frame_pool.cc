@@ -9,15 +9,16 @@
 
 namespace shoal::client {
 
-absl::StatusOr<FramePool> FramePool::Create(const Layout& layout, DType dtype, int per_size,
+absl::StatusOr<FramePool> FramePool::Create(std::span<const int64_t> counts, DType dtype,
+                                            int per_size,
                                             std::span<transport::Transport* const> transports) {
   SHOAL_CHECK(per_size > 0);
   FramePool pool;
-  for (const UnitLayout& unit : layout.units) {
+  for (const int64_t count : counts) {
     auto size = std::find_if(pool.sizes_.begin(), pool.sizes_.end(),
-                             [&](const Size& s) { return s.count == unit.count; });
+                             [&](const Size& s) { return s.count == count; });
     if (size == pool.sizes_.end()) {
-      size = pool.sizes_.insert(size, {.count = unit.count});
+      size = pool.sizes_.insert(size, {.count = count});
     }
     size->frames = std::min(size->frames + 1, per_size);
     pool.size_of_unit_.push_back(static_cast<size_t>(size - pool.sizes_.begin()));

@@ -10,16 +10,16 @@
 
 #include "absl/status/statusor.h"
 #include "client/registered_memory.h"
-#include "client/unit_layout.h"
 #include "common/dtype.h"
 
 namespace shoal::client {
 
 class FramePool {
  public:
-  // `per_size` frames for each distinct unit size, or as many as there are units of that size where
-  // those are fewer.
-  static absl::StatusOr<FramePool> Create(const Layout& layout, DType dtype, int per_size,
+  // `counts`: elements by unit. `per_size` frames for each distinct size, or as many as there are
+  // units of that size where those are fewer.
+  static absl::StatusOr<FramePool> Create(std::span<const int64_t> counts, DType dtype,
+                                          int per_size,
                                           std::span<transport::Transport* const> transports);
 
   // nullptr: none is free.

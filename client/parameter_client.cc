@@ -52,6 +52,7 @@ absl::StatusOr<std::vector<int64_t>> ParameterClient::Finish(absl::Duration time
   return core_->Finish(timeout);
 }
 
+void ParameterClient::Cancel(const absl::Status& why) { core_->Cancel(why); }
 ClientStatistics ParameterClient::statistics() const { return core_->statistics(); }
 int64_t ParameterClient::buffer_bytes() const { return core_->buffer_bytes(); }
 DType ParameterClient::wire_type() const { return core_->wire_type(); }

@@ -134,6 +134,9 @@ class ParameterClient {
   // Waits until all pushes of this attempt are acknowledged; how many were, by server.
   absl::StatusOr<std::vector<int64_t>> Finish(absl::Duration timeout);
 
+  // Every call that waits, and every one after, returns `why` (not OK): this client is leaving.
+  void Cancel(const absl::Status& why);
+
   ClientStatistics statistics() const;
   // Memory of the buffers for weights and for pushes in flight.
   int64_t buffer_bytes() const;

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <string>
+#include <thread>
 
 #include "absl/synchronization/mutex.h"
 #include "client/testing/client_rig.h"
@@ -195,6 +196,24 @@ TEST_P(PushTest, BrokenConnectionsCountNothingTwice) {
     }
   }
   EXPECT_GT(client->statistics().reconnects, 0);
+}
+
+TEST_P(PushTest, CancelEndsEveryWait) {
+  RigOptions options = Options();
+  options.slots = 64;
+  ClientRig rig(options);
+  auto client = *rig.NewClient();
+  rig.OpenAttempt(1, 1);
+  ASSERT_TRUE(client->BeginStep(1, 1, 5).ok());
+  for (int server = 0; server < 3; ++server) {
+    rig.server(server).HoldAcknowledgements(true);
+  }
+  ASSERT_TRUE(client->Push(1, IntegerGradient(rig.unit_specs[1], 0)).ok());
+  std::thread leaving([&] { client->Cancel(absl::CancelledError("told to leave")); });
+  EXPECT_EQ(client->Finish(absl::Seconds(30)).status().code(), absl::StatusCode::kCancelled);
+  leaving.join();
+  EXPECT_EQ(client->Get(1).status().code(), absl::StatusCode::kCancelled);
+  EXPECT_EQ(client->BeginStep(2, 1, 5).code(), absl::StatusCode::kCancelled);
 }
 
 TEST_P(PushTest, ANewAttemptDropsWhatWaits) {

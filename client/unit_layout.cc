@@ -7,6 +7,14 @@
 
 namespace shoal::client {
 
+std::vector<int64_t> Layout::unit_counts() const {
+  std::vector<int64_t> counts;
+  for (const UnitLayout& unit : units) {
+    counts.push_back(unit.count);
+  }
+  return counts;
+}
+
 int64_t Layout::largest_partition(int of_server) const {
   int64_t largest = 0;
   for (const plan::PartitionSpec& partition : partitions) {
