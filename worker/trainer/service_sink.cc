@@ -1,0 +1,92 @@
+#include "worker/trainer/service_sink.h"
+
+#include <algorithm>
+
+#include "common/check.h"
+#include "common/status.h"
+
+namespace shoal::worker {
+
+absl::StatusOr<std::unique_ptr<ServiceSink>> ServiceSink::Create(
+    const Options& options, const std::vector<plan::UnitSpec>& units,
+    client::ParameterClient* client, PhaseClock* phases) {
+  std::unique_ptr<ServiceSink> sink(new ServiceSink(options, units, client, phases));
+  std::vector<int64_t> counts;
+  for (const plan::UnitSpec& unit : units) {
+    counts.push_back(unit.count);
+  }
+  const int per_size =
+      options.push_per_step ? static_cast<int>(units.size()) : options.buffers_per_size;
+  absl::MutexLock lock(&sink->mutex_);
+  SHOAL_ASSIGN_OR_RETURN(sink->buffers_,
+                         client::FramePool::Create(counts, DType::kF32, per_size, {}));
+  sink->buffer_bytes_ = sink->buffers_.bytes();
+  return sink;
+}
+
+void ServiceSink::BeginStep() {
+  last_ = false;
+  absl::MutexLock lock(&mutex_);
+  for (size_t unit = 0; unit < filling_.size(); ++unit) {
+    if (filling_[unit] != nullptr) {  // of an attempt that failed
+      buffers_.Release(static_cast<int>(unit), reinterpret_cast<std::byte*>(filling_[unit]));
+      filling_[unit] = nullptr;
+    }
+  }
+}
+
+void ServiceSink::BeginMicrobatch(bool last) { last_ = last; }
+
+float* ServiceSink::AwaitBuffer(int unit) {
+  absl::MutexLock lock(&mutex_);
+  std::byte* buffer = nullptr;
+  const auto there = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    buffer = buffer != nullptr ? buffer : buffers_.Acquire(unit);
+    return buffer != nullptr;
+  };
+  mutex_.AwaitWithTimeout(absl::Condition(&there), options_.timeout);
+  return reinterpret_cast<float*>(buffer);
+}
+
+absl::StatusOr<std::span<float>> ServiceSink::Accumulator(int unit) {
+  if (phases_->phase() == Phase::kForward) {
+    phases_->Enter(Phase::kBackward);  // the first gradient is asked for when backward begins
+  }
+  float*& buffer = filling_[static_cast<size_t>(unit)];
+  const plan::UnitSpec& spec = units_[static_cast<size_t>(unit)];
+  const auto count = static_cast<size_t>(spec.count);
+  if (buffer == nullptr) {
+    {
+      const PhaseClock::Scope wait(*phases_, Phase::kPutWait);
+      buffer = AwaitBuffer(unit);
+    }
+    if (buffer == nullptr) {
+      // Why pushes do not drain is known to the client.
+      SHOAL_RETURN_IF_ERROR(client_->Finish(absl::ZeroDuration()).status());
+      return DeadlineExceeded("gradient of {}: no buffer came back within {}", spec.name,
+                              absl::FormatDuration(options_.timeout));
+    }
+    std::fill_n(buffer, count, 0.0F);
+  }
+  return std::span<float>(buffer, count);
+}
+
+absl::Status ServiceSink::Done(int unit) {
+  if (options_.push_per_step && !last_) {
+    return absl::OkStatus();
+  }
+  float*& buffer = filling_[static_cast<size_t>(unit)];
+  SHOAL_CHECK(buffer != nullptr);
+  const PhaseClock::Scope wait(*phases_, Phase::kPutWait);
+  SHOAL_RETURN_IF_ERROR(client_->PushAsync(
+      unit, {buffer, static_cast<size_t>(units_[static_cast<size_t>(unit)].count)}, this));
+  buffer = nullptr;
+  return absl::OkStatus();
+}
+
+void ServiceSink::Returned(int unit, std::span<const float> gradient) {
+  absl::MutexLock lock(&mutex_);
+  buffers_.Release(unit, reinterpret_cast<std::byte*>(const_cast<float*>(gradient.data())));
+}
+
+}  // namespace shoal::worker

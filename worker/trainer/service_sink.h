@@ -1,0 +1,66 @@
+// The model's gradients to the service: GradientSink over ParameterClient.
+//
+// Push per microbatch: a unit's gradient goes out when the microbatch is done with it, from one of a
+// few buffers of its size; the next microbatch fills another meanwhile, and waits if none has come
+// back. Push per step: each unit has a buffer of its own, microbatches are added up in it in fp32,
+// and it goes out during the last microbatch's backward.
+//
+// Accumulator and Done are called by the compute thread; buffers come back on the client's I/O
+// threads. Must outlive the client's last BeginStep or destruction.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+#include "client/frame_pool.h"
+#include "client/parameter_client.h"
+#include "plan/model_spec.h"
+#include "worker/model/unit_access.h"
+#include "worker/trainer/phase_clock.h"
+
+namespace shoal::worker {
+
+class ServiceSink final : public GradientSink, private client::GradientReturn {
+ public:
+  struct Options {
+    bool push_per_step = false;
+    int buffers_per_size = 3;  // with push per microbatch
+    absl::Duration timeout = absl::Seconds(30);
+  };
+  static absl::StatusOr<std::unique_ptr<ServiceSink>> Create(
+      const Options& options, const std::vector<plan::UnitSpec>& units,
+      client::ParameterClient* client, PhaseClock* phases);
+
+  // After the client's BeginStep.
+  void BeginStep();
+  void BeginMicrobatch(bool last);
+
+  absl::StatusOr<std::span<float>> Accumulator(int unit) override;
+  absl::Status Done(int unit) override;
+
+  int64_t buffer_bytes() const { return buffer_bytes_; }
+
+ private:
+  ServiceSink(const Options& options, const std::vector<plan::UnitSpec>& units,
+              client::ParameterClient* client, PhaseClock* phases)
+      : options_(options), units_(units), client_(client), phases_(phases), filling_(units.size()) {}
+  void Returned(int unit, std::span<const float> gradient) override;
+  float* AwaitBuffer(int unit);
+
+  const Options options_;
+  const std::vector<plan::UnitSpec> units_;
+  client::ParameterClient* const client_;
+  PhaseClock* const phases_;
+  int64_t buffer_bytes_ = 0;
+  bool last_ = false;                 // microbatch of the step
+  std::vector<float*> filling_;       // by unit; null: not asked for since it was pushed
+
+  absl::Mutex mutex_;
+  client::FramePool buffers_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace shoal::worker

@@ -1,0 +1,44 @@
+#include "worker/trainer/service_source.h"
+
+#include <algorithm>
+
+#include "common/status.h"
+
+namespace shoal::worker {
+
+void ServiceSource::BeginStep(int64_t microbatches) {
+  uses_ = microbatches * static_cast<int64_t>(options_.use_order.size());
+  next_ = 0;
+  prefetched_ = 0;
+  PrefetchBefore(options_.keep_for_step ? static_cast<int64_t>(options_.use_order.size())
+                                        : options_.prefetch_units);
+}
+
+void ServiceSource::PrefetchBefore(int64_t end) {
+  while (prefetched_ < std::min(end, uses_) && client_->Prefetch(UnitAt(prefetched_))) {
+    ++prefetched_;
+  }
+}
+
+absl::StatusOr<WeightsView> ServiceSource::Get(int unit) {
+  const bool expected = next_ < uses_ && UnitAt(next_) == unit;
+  bool prefetched = false;
+  if (expected) {
+    PrefetchBefore(next_ + 1 + options_.prefetch_units);
+    prefetched = prefetched_ > next_;
+    ++next_;
+    prefetched_ = std::max(prefetched_, next_);
+  }
+  absl::StatusOr<client::ParameterClient::View> view;
+  {
+    const PhaseClock::Scope wait(*phases_, Phase::kGetWait);
+    view = client_->Get(unit);
+  }
+  if (prefetched) {
+    client_->Release(unit);  // the prefetch's use; Get took one of its own
+  }
+  SHOAL_RETURN_IF_ERROR(view.status());
+  return WeightsView{.data = view->data, .dtype = options_.compute_type, .count = view->count};
+}
+
+}  // namespace shoal::worker
