@@ -1,27 +1,18 @@
 #include "worker/trainer/coordinator_port.h"
 
+#include "proto/rpc/coordinator_client.h"
+
 namespace shoal::worker {
 namespace {
 
-// Longer than a long poll waits, so that its answer is not cut off.
+// A long poll's answer is not cut off for being a little late.
 constexpr absl::Duration kAnswerMargin = absl::Seconds(5);
-constexpr absl::Duration kLeaveDeadline = absl::Seconds(2);
 
 class GrpcCoordinatorPort final : public CoordinatorPort {
  public:
   explicit GrpcCoordinatorPort(std::shared_ptr<rpc::Channel> channel)
       : client_(std::move(channel)) {}
 
-  absl::StatusOr<proto::RegisterReply> Register(const proto::RegisterRequest& request) override {
-    return client_.Register(request, {.wait_for_connection = true});
-  }
-  absl::StatusOr<proto::RenewLeaseReply> RenewLease(
-      const proto::RenewLeaseRequest& request) override {
-    return client_.RenewLease(request, {.deadline = absl::Seconds(2)});
-  }
-  absl::StatusOr<proto::LeaveReply> Leave(const proto::LeaveRequest& request) override {
-    return client_.Leave(request, {.deadline = kLeaveDeadline});
-  }
   absl::StatusOr<proto::JoinJobReply> JoinJob(const proto::JoinJobRequest& request) override {
     return client_.JoinJob(request,
                            {.deadline = absl::Seconds(request.wait_seconds()) + kAnswerMargin});

@@ -1,9 +1,9 @@
 // The model's gradients to the service: GradientSink over ParameterClient.
 //
-// Push per microbatch: a unit's gradient goes out when the microbatch is done with it, from one of a
-// few buffers of its size; the next microbatch fills another meanwhile, and waits if none has come
-// back. Push per step: each unit has a buffer of its own, microbatches are added up in it in fp32,
-// and it goes out during the last microbatch's backward.
+// Push per microbatch: a unit's gradient goes out when the microbatch is done with it, from one of
+// a few buffers of its size; the next microbatch fills another meanwhile, and waits if none has
+// come back. Push per step: each unit has a buffer of its own, microbatches are added up in it in
+// fp32, and it goes out during the last microbatch's backward.
 //
 // Accumulator and Done are called by the compute thread; buffers come back on the client's I/O
 // threads. Must outlive the client's last BeginStep or destruction.
@@ -47,7 +47,11 @@ class ServiceSink final : public GradientSink, private client::GradientReturn {
  private:
   ServiceSink(const Options& options, const std::vector<plan::UnitSpec>& units,
               client::ParameterClient* client, PhaseClock* phases)
-      : options_(options), units_(units), client_(client), phases_(phases), filling_(units.size()) {}
+      : options_(options),
+        units_(units),
+        client_(client),
+        phases_(phases),
+        filling_(units.size()) {}
   void Returned(int unit, std::span<const float> gradient) override;
   float* AwaitBuffer(int unit);
 
@@ -56,8 +60,8 @@ class ServiceSink final : public GradientSink, private client::GradientReturn {
   client::ParameterClient* const client_;
   PhaseClock* const phases_;
   int64_t buffer_bytes_ = 0;
-  bool last_ = false;                 // microbatch of the step
-  std::vector<float*> filling_;       // by unit; null: not asked for since it was pushed
+  bool last_ = false;            // microbatch of the step
+  std::vector<float*> filling_;  // by unit; null: not asked for since it was pushed
 
   absl::Mutex mutex_;
   client::FramePool buffers_ ABSL_GUARDED_BY(mutex_);

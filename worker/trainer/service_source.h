@@ -1,11 +1,11 @@
 // The model's weights from the service: UnitSource over ParameterClient, with prefetch ahead along
 // the order of use.
 //
-// When use k is asked for, uses k + 1 to k + prefetch_units are started as well. A use that comes up
-// while an earlier use of the same unit is still held or prefetched shares it; so what is fetched
-// follows from the order alone and not from timing, and plan::PlanTraffic counts it exactly. The
-// order is that of one microbatch and repeats, across microbatches too. With step residency
-// everything is started when the step begins.
+// When use k is asked for, uses k + 1 to k + prefetch_units are started as well. A use that comes
+// up while an earlier use of the same unit is still held or prefetched shares it; so what is
+// fetched follows from the order alone and not from timing, and plan::PlanTraffic counts it
+// exactly. The order is that of one microbatch and repeats, across microbatches too. With step
+// residency everything is started when the step begins.
 //
 // Used by the compute thread alone.
 #pragma once
@@ -38,8 +38,8 @@ class ServiceSource final : public UnitSource {
 
  private:
   int UnitAt(int64_t use) const {
-    return options_.use_order[static_cast<size_t>(
-        use % static_cast<int64_t>(options_.use_order.size()))];
+    return options_
+        .use_order[static_cast<size_t>(use % static_cast<int64_t>(options_.use_order.size()))];
   }
   void PrefetchBefore(int64_t end);
 

@@ -10,14 +10,14 @@ WorkerMetrics::WorkerMetrics(Metrics& metrics)
                                      "Tokens run on which loss is taken.")),
       failed_steps_(metrics.counter("shoal_worker_failed_steps_total",
                                     "Attempts at a step that this worker could not finish.")),
-      reconnects_(Total("shoal_client_reconnects_total",
-                        "Tries to make a broken data connection anew.")),
+      reconnects_(
+          Total("shoal_client_reconnects_total", "Tries to make a broken data connection anew.")),
       fallbacks_(Total("shoal_client_fallbacks_total",
                        "Data connections over another than the first transport.")),
       rereads_(Total("shoal_client_rereads_total",
                      "Partitions read again because another version was found.")),
-      resent_(Total("shoal_client_resent_pushes_total",
-                    "Pushes sent again after a connection broke.")),
+      resent_(
+          Total("shoal_client_resent_pushes_total", "Pushes sent again after a connection broke.")),
       duplicates_(Total("shoal_client_duplicate_pushes_total",
                         "Pushes sent again that the server had applied already.")) {
   for (size_t i = 0; i < kPhases; ++i) {

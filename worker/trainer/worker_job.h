@@ -1,0 +1,81 @@
+// Everything a worker has for a job: model, data, the connection to the servers, and the source and
+// sink between model and service. Made from the coordinator's answer to JoinJob; runs steps.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "client/parameter_client.h"
+#include "client/server_connector.h"
+#include "common/clock.h"
+#include "formats/token_file.h"
+#include "plan/job.h"
+#include "plan/memory_plan.h"
+#include "proto/shoal.pb.h"
+#include "transport/transport.h"
+#include "worker/model/transformer.h"
+#include "worker/trainer/phase_clock.h"
+#include "worker/trainer/service_sink.h"
+#include "worker/trainer/service_source.h"
+#include "worker/trainer/worker_metrics.h"
+
+namespace shoal::worker {
+
+struct WorkerJobOptions {
+  std::string name = "worker";  // "worker-1"
+  uint64_t incarnation = 0;
+  int threads = 0;  // 0: by the job
+  // Makes the way to the servers at these addresses (HOST:PORT by index).
+  std::function<std::unique_ptr<client::ServerConnector>(const std::vector<std::string>&)>
+      connector;
+  // What transports are put into before they are used (fault injection); may be empty.
+  std::function<std::unique_ptr<transport::Transport>(std::unique_ptr<transport::Transport>)>
+      wrap_transport;
+};
+
+class WorkerJob {
+ public:
+  static absl::StatusOr<std::unique_ptr<WorkerJob>> Create(const proto::JoinJobReply& join,
+                                                           const WorkerJobOptions& options,
+                                                           WorkerMetrics* metrics, Clock& clock);
+  ~WorkerJob();
+
+  // Runs the microbatches and returns when all their pushes are acknowledged. What goes wrong is in
+  // the report: failed and message.
+  proto::FinishedReport RunStep(const proto::StepWork& work);
+  // The step at hand fails at once, as does every later one. Any thread.
+  void Cancel(const absl::Status& why) { client_->Cancel(why); }
+
+  PhaseClock& phases() { return phases_; }
+  client::ClientStatistics client_statistics() const { return client_->statistics(); }
+  const plan::WorkerPolicy& policy() const { return policy_; }
+
+ private:
+  WorkerJob(const WorkerJobOptions& options, WorkerMetrics* metrics, Clock& clock)
+      : options_(options), metrics_(metrics), phases_(clock) {}
+  absl::Status Load(const proto::JoinJobReply& join);
+  absl::Status OpenTransports();
+  absl::Status Connect(const proto::JoinJobReply& join);
+  absl::Status RunMicrobatches(const proto::StepWork& work, proto::FinishedReport& report);
+  absl::Status RunOne(const proto::MicrobatchWork& work, double loss_scale,
+                      proto::FinishedReport& report);
+
+  const WorkerJobOptions options_;
+  WorkerMetrics* const metrics_;
+  PhaseClock phases_;
+  plan::Job job_;
+  plan::WorkerPolicy policy_;
+  std::unique_ptr<Transformer> model_;
+  std::unique_ptr<formats::TokenFile> data_;
+  std::vector<std::unique_ptr<transport::Transport>> transports_;
+  std::unique_ptr<client::ServerConnector> connector_;
+  std::unique_ptr<client::ParameterClient> client_;
+  std::unique_ptr<ServiceSource> source_;
+  std::unique_ptr<ServiceSink> sink_;
+};
+
+}  // namespace shoal::worker
