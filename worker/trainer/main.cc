@@ -1,0 +1,184 @@
+// shoal-worker: runs the microbatches that the coordinator hands out, with weights from the servers
+// and gradients to them, until the job is over.
+#include <pthread.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <csignal>
+#include <cstdio>
+#include <string>
+#include <thread>
+
+#include "CLI/CLI.hpp"
+#include "client/grpc_connector.h"
+#include "common/clock.h"
+#include "common/logging.h"
+#include "common/metrics.h"
+#include "common/status.h"
+#include "proto/rpc/channel.h"
+#include "proto/rpc/grpc_log.h"
+#include "proto/rpc/member_session.h"
+#include "proto/rpc/token.h"
+#include "transport/testing/fault_transport.h"
+#include "worker/trainer/trainer.h"
+
+namespace shoal::worker {
+namespace {
+
+constexpr int kExitFailure = 1;
+constexpr int kExitUsage = 2;
+
+struct Flags {
+  std::string coordinator;
+  std::string token_file;
+  std::string log_level = "info";
+  int metrics_port = -1;
+  int threads = 0;
+  uint64_t fault_seed = 0;
+  double fault_delay_ms = 5;
+  double fault_drop_doorbells = 0;
+  int64_t fault_break_after = 0;
+};
+
+// Takes SIGTERM and SIGINT on a thread of its own: the first makes the worker leave the job, the
+// second, or one that comes before there is anything to leave, ends the process at once.
+class SignalThread {
+ public:
+  // Before any other thread is started, so that all inherit the mask.
+  static void Block() { pthread_sigmask(SIG_BLOCK, &Signals(), nullptr); }
+
+  explicit SignalThread(Trainer& trainer) : thread_([this, &trainer] { Loop(trainer); }) {}
+  void Registered() { registered_ = true; }
+  ~SignalThread() {
+    pthread_kill(thread_.native_handle(), SIGUSR1);
+    thread_.join();
+  }
+
+ private:
+  static const sigset_t& Signals() {
+    static const sigset_t signals = [] {
+      sigset_t set;
+      sigemptyset(&set);
+      for (const int signal : {SIGTERM, SIGINT, SIGUSR1}) {
+        sigaddset(&set, signal);
+      }
+      return set;
+    }();
+    return signals;
+  }
+
+  void Loop(Trainer& trainer) {
+    int signal = 0;
+    for (bool first = true; sigwait(&Signals(), &signal) == 0 && signal != SIGUSR1; first = false) {
+      if (!first || !registered_) {
+        _exit(kExitFailure);
+      }
+      trainer.Stop(Cancelled("{}", signal == SIGTERM ? "SIGTERM" : "SIGINT"));
+    }
+  }
+
+  std::atomic<bool> registered_ = false;
+  std::thread thread_;
+};
+
+// Each transport gets delays of its own, the same for the same seed.
+std::unique_ptr<transport::Transport> WithFaults(const Flags& flags, uint64_t worker,
+                                                 std::unique_ptr<transport::Transport> transport) {
+  if (flags.fault_seed == 0) {
+    return transport;
+  }
+  return transport::MakeFaultTransport(std::move(transport),
+                                       {.seed = flags.fault_seed * 1000 + worker,
+                                        .delay_probability = 0.5,
+                                        .max_delay = absl::Milliseconds(flags.fault_delay_ms),
+                                        .reorder = true,
+                                        .drop_doorbell_probability = flags.fault_drop_doorbells,
+                                        .break_after_operations = flags.fault_break_after});
+}
+
+absl::Status Work(const Flags& flags) {
+  rpc::RouteGrpcLogs();
+  SHOAL_ASSIGN_OR_RETURN(const rpc::Token token, rpc::LoadToken(flags.token_file));
+  Metrics metrics;
+  if (flags.metrics_port >= 0) {
+    SHOAL_ASSIGN_OR_RETURN(const int port, metrics.Serve(flags.metrics_port));
+    LogInfo("metrics on port {}", port);
+  }
+  const auto new_channel = [&] {
+    return rpc::Channel::Create(flags.coordinator, token, "coordinator");
+  };
+  // Long polls have a channel of their own, which a Stop may cut off.
+  const std::shared_ptr<rpc::Channel> polls = new_channel();
+  const std::unique_ptr<CoordinatorPort> port = MakeGrpcCoordinatorPort(polls);
+  Trainer trainer(port.get(), metrics);
+  SignalThread signals(trainer);
+  SHOAL_ASSIGN_OR_RETURN(const std::unique_ptr<rpc::MemberSession> session,
+                         rpc::MemberSession::Join(new_channel(), {.role = proto::ROLE_WORKER},
+                                                  [&](const absl::Status& why) {
+                                                    trainer.Stop(why);
+                                                    polls->Cancel();
+                                                  }));
+  signals.Registered();
+  const std::string name = fmt::format("worker-{}", session->index());
+  InitLogging({.process = name, .level = flags.log_level});
+  LogInfo("registered with the coordinator at {}", flags.coordinator);
+  WorkerJobOptions options;
+  options.name = name;
+  options.incarnation = session->incarnation();
+  options.threads = flags.threads;
+  options.connector = [&](const std::vector<std::string>& addresses) {
+    return std::make_unique<client::GrpcConnector>(addresses, token);
+  };
+  options.wrap_transport = [&](std::unique_ptr<transport::Transport> transport) {
+    return WithFaults(flags, static_cast<uint64_t>(session->index()), std::move(transport));
+  };
+  const absl::Status status = trainer.Run(options);
+  session->Leave(status.ok() ? "" : std::string(Message(status)));
+  return status;
+}
+
+int Main(int argc, char** argv) {
+  Flags flags;
+  CLI::App app(
+      "A worker of a Shoal job. Example:\n"
+      "  shoal-worker --coordinator head:4000 --token-file token");
+  app.add_option("--coordinator", flags.coordinator, "HOST:PORT of the coordinator")->required();
+  app.add_option(
+      "--token-file", flags.token_file,
+      std::string(
+          "File with the token that all calls carry; without it, the environment variable ") +
+          rpc::kTokenVariable);
+  app.add_option("--threads", flags.threads, "Threads that compute; 0: by the job")
+      ->capture_default_str()
+      ->check(CLI::NonNegativeNumber);
+  app.add_option("--metrics-port", flags.metrics_port,
+                 "Port of the Prometheus metrics; 0 picks a free one");
+  app.add_option("--log-level", flags.log_level, "trace, debug, info, warn, error or off")
+      ->capture_default_str();
+  // For tests of whole runs: an empty group is not shown in the help.
+  app.add_option("--fault-seed", flags.fault_seed,
+                 "Delays in the transport from this seed; 0: none")
+      ->group("");
+  app.add_option("--fault-delay-ms", flags.fault_delay_ms, "The longest of them")->group("");
+  app.add_option("--fault-drop-doorbells", flags.fault_drop_doorbells, "Probability")->group("");
+  app.add_option("--fault-break-after", flags.fault_break_after, "Operations per connection")
+      ->group("");
+  app.set_version_flag("--version", std::string("shoal-worker ") + rpc::ProgramVersion());
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : kExitUsage;
+  }
+  SignalThread::Block();
+  InitLogging({.process = "worker", .level = flags.log_level});
+  if (const absl::Status status = Work(flags); !status.ok()) {
+    LogError("{}", Message(status));
+    return kExitFailure;
+  }
+  return 0;
+}
+
+}  // namespace
+}  // namespace shoal::worker
+
+int main(int argc, char** argv) { return shoal::worker::Main(argc, argv); }
