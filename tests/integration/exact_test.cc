@@ -1,0 +1,81 @@
+// Exact mode: the same bits whatever the delays and the number of servers, and whether or not the
+// run was interrupted.
+#include <map>
+
+#include "fmt/format.h"
+#include "gtest/gtest.h"
+#include "server/checkpoint/checkpoint.h"
+#include "tests/support/train_run.h"
+
+namespace shoal::testing {
+namespace {
+
+std::string ExactJob(int servers, int workers, int steps, const std::string& checkpoints) {
+  return fmt::format(R"(
+model: {0}/stories260k
+data: {{train: {0}/gsm8k-chats/train.jsonl, template: plain, max_sequence_tokens: 2048, microbatch_tokens: 4096, oversize: skip}}
+train: {{steps: {1}, minibatch_samples: 16, compute: fp32, learning_rate: 1e-3, schedule: cosine, warmup_steps: 5, push: microbatch}}
+service: {{accumulate: exact, partition_bytes: 64KiB}}
+cluster: {{local: {{servers: {2}, workers: {3}}}}}
+checkpoint: {{directory: {4}, every_steps: 0, export_huggingface: false}}
+)",
+                     TestData(), steps, servers, workers, checkpoints);
+}
+
+// Master weights and moments of the newest checkpoint.
+std::vector<float> FinalState(const std::string& directory) {
+  const auto newest = server::NewestCheckpoint(directory);
+  EXPECT_TRUE(newest.ok() && newest->has_value());
+  const auto checkpoint = server::Checkpoint::Open((*newest)->path);
+  EXPECT_TRUE(checkpoint.ok());
+  std::vector<float> state;
+  for (const plan::UnitSpec& unit : plan::BuildUnits((*checkpoint)->manifest().spec)) {
+    for (const auto section : {server::Section::kMaster, server::Section::kFirstMoment,
+                               server::Section::kSecondMoment}) {
+      const size_t begin = state.size();
+      state.resize(begin + static_cast<size_t>(unit.count));
+      EXPECT_TRUE(
+          (*checkpoint)->Read(section, unit.index, 0, std::span(state).subspan(begin)).ok());
+    }
+  }
+  return state;
+}
+
+class Exact : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (TestData().empty()) {
+      GTEST_SKIP() << "SHOAL_TEST_DATA is not set";
+    }
+  }
+};
+
+TEST_F(Exact, FiveRunsWithRandomDelaysEndWithTheSameBits) {
+  std::vector<float> reference;
+  for (int run = 0; run < 5; ++run) {
+    const std::string checkpoints = FreshDirectory("exact");
+    const int servers = 1 + run % 3;
+    const TrainRun result =
+        Train(ExactJob(servers, 2, 10, checkpoints), {"--fault-seed", fmt::format("{}", run + 1)});
+    ASSERT_EQ(result.program.exit_code, 0) << result.program.errors;
+    const std::vector<float> state = FinalState(checkpoints);
+    if (reference.empty()) {
+      reference = state;
+    }
+    EXPECT_TRUE(state == reference) << "run " << run << " with " << servers << " servers differs";
+  }
+}
+
+TEST_F(Exact, InterruptedAndResumedEqualsUninterrupted) {
+  const std::string whole = FreshDirectory("whole"), halves = FreshDirectory("halves");
+  ASSERT_EQ(Train(ExactJob(2, 2, 100, whole)).program.exit_code, 0);
+  ASSERT_EQ(Train(ExactJob(2, 2, 100, halves), {"--steps", "50"}).program.exit_code, 0);
+  const TrainRun second = Train(ExactJob(3, 2, 100, halves), {"--resume"});
+  ASSERT_EQ(second.program.exit_code, 0) << second.program.errors;
+  ASSERT_EQ(second.steps.size(), 50u);
+  EXPECT_EQ(second.steps.front().step, 51);
+  EXPECT_TRUE(FinalState(halves) == FinalState(whole));
+}
+
+}  // namespace
+}  // namespace shoal::testing
