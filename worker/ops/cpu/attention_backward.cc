@@ -10,17 +10,16 @@
 namespace shoal::worker::cpu {
 namespace {
 
+// The score of a key that a query does not see: its exponential is zero.
+constexpr float kHidden = -1e30f;
+
 // delta = sum(d_out * out): what the softmax's gradient subtracts from every d_probability of the
 // row.
 template <typename T>
 struct DeltaRow {
   SHOAL_INLINE void Run(const T* d_out, const T* out, int64_t columns, float* delta) {
-    float sum = 0;
-#pragma omp simd reduction(+ : sum)
-    for (int64_t j = 0; j < columns; ++j) {
-      sum += Load(d_out + j) * Load(out + j);
-    }
-    *delta = sum;
+    *delta = SumOf(columns,
+                   [=](int64_t j) SHOAL_INLINE_LAMBDA { return Load(d_out + j) * Load(out + j); });
   }
 };
 
@@ -28,18 +27,23 @@ struct DeltaRow {
 // delta) * scale; zero from `visible` to `columns`.
 template <typename T>
 struct ScoreGradientRow {
-  SHOAL_INLINE void Run(const float* scores, const float* d_probabilities, int64_t visible,
-                        int64_t columns, float scale, float log_sum_exp, float delta,
-                        T* probabilities, T* d_scores) {
+  SHOAL_INLINE void Run(float* scores, float* d_probabilities, int64_t visible, int64_t columns,
+                        float scale, float log_sum_exp, float delta, T* probabilities,
+                        T* d_scores) {
+    const int64_t whole = RoundUp(visible, kVectorElements);
+    for (int64_t j = visible; j < whole; ++j) {
+      scores[j] = kHidden;
+      d_probabilities[j] = 0;
+    }
 #pragma omp simd
-    for (int64_t j = 0; j < visible; ++j) {
+    for (int64_t j = 0; j < whole; ++j) {
       const float p = Exp(std::fma(scores[j], scale, -log_sum_exp));
       Store(p, probabilities + j);
       Store(p * (d_probabilities[j] - delta) * scale, d_scores + j);
     }
-    const auto rest = static_cast<size_t>(columns - visible) * sizeof(T);
-    std::memset(static_cast<void*>(probabilities + visible), 0, rest);
-    std::memset(static_cast<void*>(d_scores + visible), 0, rest);
+    const auto rest = static_cast<size_t>(columns - whole) * sizeof(T);
+    std::memset(static_cast<void*>(probabilities + whole), 0, rest);
+    std::memset(static_cast<void*>(d_scores + whole), 0, rest);
   }
 };
 
@@ -65,10 +69,10 @@ struct BackwardBlocks {
   std::vector<float> d_keys;           // [padded length, D]
   std::vector<float> d_values;         // [padded length, D]
   std::vector<float> d_queries;        // [rows, D]
-  std::vector<float> scores;           // [rows, kKeyBlock]
-  std::vector<float> d_probabilities;  // [rows, kKeyBlock]
-  std::vector<T> probabilities;        // [rows, kKeyBlock]
-  std::vector<T> d_scores;             // [rows, kKeyBlock]
+  std::vector<float> scores;           // [rows, keys of the block]
+  std::vector<float> d_probabilities;  // [rows, keys of the block]
+  std::vector<T> probabilities;        // [rows, keys of the block]
+  std::vector<T> d_scores;             // [rows, keys of the block]
 
   void Reserve(const AttentionBlocking& blocking, int64_t padded) {
     const auto block = static_cast<size_t>(blocking.rows * blocking.shape.head_dim);
@@ -176,7 +180,7 @@ class Backward {
                      .k = width,
                      .a_stride = width,
                      .b_stride = width,
-                     .c_stride = kKeyBlock,
+                     .c_stride = count,
                      .input = dtype,
                      .output = DType::kF32,
                      .transpose_b = true};
@@ -189,15 +193,14 @@ class Backward {
       const int64_t head = first_head + row / blocking_.queries;
       const float lse = exists ? lse_[head * qkv_.rows + sequence.begin + query] : 0.0f;
       Dispatch<ScoreGradientRow<T>>(
-          static_cast<const float*>(blocks.scores.data() + row * kKeyBlock),
-          static_cast<const float*>(blocks.d_probabilities.data() + row * kKeyBlock), visible,
+          blocks.scores.data() + row * count, blocks.d_probabilities.data() + row * count, visible,
           count, blocking_.scale, lse, blocks.delta[static_cast<size_t>(row)],
-          blocks.probabilities.data() + row * kKeyBlock, blocks.d_scores.data() + row * kKeyBlock);
+          blocks.probabilities.data() + row * count, blocks.d_scores.data() + row * count);
     }
     const GemmShape by_key{.m = count,
                            .n = width,
                            .k = blocking_.rows,
-                           .a_stride = kKeyBlock,
+                           .a_stride = count,
                            .b_stride = width,
                            .c_stride = width,
                            .input = dtype,
@@ -211,7 +214,7 @@ class Backward {
     context_.gemm.Run({.m = blocking_.rows,
                        .n = width,
                        .k = count,
-                       .a_stride = kKeyBlock,
+                       .a_stride = count,
                        .b_stride = width,
                        .c_stride = width,
                        .input = dtype,

@@ -12,7 +12,9 @@
 namespace shoal::worker::cpu {
 
 // Keys of a block: the block of scores [rows, keys] in fp32 stays within the second-level cache.
-inline constexpr int64_t kKeyBlock = 512;
+// Blocks are dense (their stride is the number of keys): a wider fixed stride makes rows collide in
+// the cache.
+inline constexpr int64_t kKeyBlock = 256;
 // Numbers of keys are rounded up to this, so that there are kKeyBlock / kKeyUnit shapes of
 // products.
 inline constexpr int64_t kKeyUnit = 64;

@@ -11,28 +11,34 @@
 namespace shoal::worker::cpu {
 namespace {
 
+// The score of a key that a query does not see: its exponential is zero.
+constexpr float kHidden = -1e30f;
+
 // One row of a block of scores: the first `visible` keys take part. Updates the row's running
-// maximum (of scaled scores) and sum, writes exp(score - maximum), zero from `visible` to
-// `columns`, and returns in *correction what earlier blocks' results must be multiplied with.
+// maximum (of scaled scores) and sum, writes exp(score - maximum), zero from `visible` to `columns`
+// (a multiple of kVectorElements), and returns in *correction what earlier blocks' results must be
+// multiplied with.
 template <typename T>
 struct SoftmaxRow {
   SHOAL_INLINE void Run(float* scores, int64_t visible, int64_t columns, float scale,
                         float* maximum, float* sum, T* probabilities, float* correction) {
+    const int64_t whole = RoundUp(visible, kVectorElements);
+    for (int64_t j = visible; j < whole; ++j) {
+      scores[j] = kHidden;
+    }
     float largest = -std::numeric_limits<float>::infinity();
 #pragma omp simd reduction(max : largest)
-    for (int64_t j = 0; j < visible; ++j) {
+    for (int64_t j = 0; j < whole; ++j) {
       largest = scores[j] > largest ? scores[j] : largest;
     }
     const float now = std::max(*maximum, largest * scale);
-    float total = 0;
-#pragma omp simd reduction(+ : total)
-    for (int64_t j = 0; j < visible; ++j) {
+    const float total = SumOf(whole, [=](int64_t j) SHOAL_INLINE_LAMBDA {
       const float e = Exp(std::fma(scores[j], scale, -now));
-      total += e;
       Store(e, probabilities + j);
-    }
-    std::memset(static_cast<void*>(probabilities + visible), 0,
-                static_cast<size_t>(columns - visible) * sizeof(T));
+      return e;
+    });
+    std::memset(static_cast<void*>(probabilities + whole), 0,
+                static_cast<size_t>(columns - whole) * sizeof(T));
     const float factor = Exp(*maximum - now);
     *correction = factor;
     *sum = *sum * factor + total;
@@ -58,8 +64,8 @@ struct ForwardBlocks {
   std::vector<T> queries;        // [rows, D]
   std::vector<T> keys;           // [padded length, D]
   std::vector<T> values;         // [padded length, D]
-  std::vector<float> scores;     // [rows, kKeyBlock]
-  std::vector<T> probabilities;  // [rows, kKeyBlock]
+  std::vector<float> scores;     // [rows, keys of the block]
+  std::vector<T> probabilities;  // [rows, keys of the block]
   std::vector<float> out;        // [rows, D]
   std::vector<float> maximum;    // [rows]
   std::vector<float> sum;        // [rows]; its inverse at the end
@@ -169,7 +175,7 @@ class Forward {
                        .k = width,
                        .a_stride = width,
                        .b_stride = width,
-                       .c_stride = kKeyBlock,
+                       .c_stride = count,
                        .input = dtype,
                        .output = DType::kF32,
                        .transpose_b = true},
@@ -180,9 +186,9 @@ class Forward {
       const int64_t query = first + row % blocking_.queries;
       const int64_t visible = std::clamp<int64_t>(query + 1 - key, 0, count);
       float correction = 1;
-      Dispatch<SoftmaxRow<T>>(blocks.scores.data() + row * kKeyBlock, visible, count,
-                              blocking_.scale, &blocks.maximum[r], &blocks.sum[r],
-                              blocks.probabilities.data() + row * kKeyBlock, &correction);
+      Dispatch<SoftmaxRow<T>>(blocks.scores.data() + row * count, visible, count, blocking_.scale,
+                              &blocks.maximum[r], &blocks.sum[r],
+                              blocks.probabilities.data() + row * count, &correction);
       if (key > 0) {
         Dispatch<ScaleRow>(blocks.out.data() + row * width, width, correction);
       }
@@ -190,7 +196,7 @@ class Forward {
     context_.gemm.Run({.m = blocking_.rows,
                        .n = width,
                        .k = count,
-                       .a_stride = kKeyBlock,
+                       .a_stride = count,
                        .b_stride = width,
                        .c_stride = width,
                        .input = dtype,
@@ -226,12 +232,8 @@ namespace {
 template <typename T>
 struct DotRow {
   SHOAL_INLINE void Run(const T* a, const T* b, int64_t columns, float* result) {
-    float sum = 0;
-#pragma omp simd reduction(+ : sum)
-    for (int64_t j = 0; j < columns; ++j) {
-      sum += Load(a + j) * Load(b + j);
-    }
-    *result = sum;
+    *result =
+        SumOf(columns, [=](int64_t j) SHOAL_INLINE_LAMBDA { return Load(a + j) * Load(b + j); });
   }
 };
 
@@ -256,7 +258,7 @@ void AttentionDecode(Context& context, ConstMatrix q, ConstMatrix keys, ConstMat
   const int64_t width = shape.head_dim;
   WithType(q.dtype, [&]<typename T>() {
     ForRows(context, shape.heads, length * width, [&](int64_t begin, int64_t end) {
-      std::vector<float> scores(static_cast<size_t>(length));
+      std::vector<float> scores(static_cast<size_t>(RoundUp(length, kVectorElements)));
       std::vector<float> sums(static_cast<size_t>(width));
       for (int64_t head = begin; head < end; ++head) {
         const int64_t column = head / blocking.group * width;
@@ -268,8 +270,8 @@ void AttentionDecode(Context& context, ConstMatrix q, ConstMatrix keys, ConstMat
         float maximum = kNoMaximum;
         float sum = 0;
         float correction = 1;
-        Dispatch<SoftmaxRow<float>>(scores.data(), length, length, blocking.scale, &maximum, &sum,
-                                    scores.data(), &correction);
+        Dispatch<SoftmaxRow<float>>(scores.data(), length, RoundUp(length, kVectorElements),
+                                    blocking.scale, &maximum, &sum, scores.data(), &correction);
         std::fill(sums.begin(), sums.end(), 0.0f);
         for (int64_t t = 0; t < length; ++t) {
           Dispatch<AddScaledRow<T>>(values.row<T>(t) + column, width,

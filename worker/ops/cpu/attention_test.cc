@@ -58,7 +58,7 @@ TEST_P(Attention, AgreesWithTheOracle) {
   Check({GetParam(), {6, 1, 4}, {0, 1, 2, 60, 64}, 64});
 }
 
-// More than one block of keys (512), so that maxima and sums are carried from block to block.
+// More than one block of keys (256), so that maxima and sums are carried from block to block.
 TEST_P(Attention, CarriesOverBlocksOfKeys) { Check({GetParam(), {2, 1, 4}, {0, 3, 700}, 704}); }
 
 TEST_P(Attention, PackedIsTheSameAsEachSequenceAlone) {

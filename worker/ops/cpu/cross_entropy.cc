@@ -19,13 +19,11 @@ struct ExponentialsRow {
     for (int64_t j = 0; j < columns; ++j) {
       largest = logits[j] > largest ? logits[j] : largest;
     }
-    float sum = 0;
-#pragma omp simd reduction(+ : sum)
-    for (int64_t j = 0; j < columns; ++j) {
+    const float sum = SumOf(columns, [=](int64_t j) SHOAL_INLINE_LAMBDA {
       const float e = Exp(logits[j] - largest);
       logits[j] = e;
-      sum += e;
-    }
+      return e;
+    });
     *log_sum = largest + std::log(sum);
     *inverse_sum = 1.0f / sum;
   }

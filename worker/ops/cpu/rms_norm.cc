@@ -13,12 +13,10 @@ template <typename T>
 struct ForwardRow {
   SHOAL_INLINE void Run(const T* x, const T* weight, int64_t columns, float epsilon, T* y,
                         float* inverse_rms) {
-    float squares = 0;
-#pragma omp simd reduction(+ : squares)
-    for (int64_t j = 0; j < columns; ++j) {
+    const float squares = SumOf(columns, [=](int64_t j) SHOAL_INLINE_LAMBDA {
       const float value = Load(x + j);
-      squares += value * value;
-    }
+      return value * value;
+    });
     const float inverse = 1.0f / std::sqrt(squares / static_cast<float>(columns) + epsilon);
     *inverse_rms = inverse;
 #pragma omp simd
@@ -43,11 +41,9 @@ template <typename T>
 struct BackwardInputRow {
   SHOAL_INLINE void Run(const T* d_y, const T* x, const T* weight, int64_t columns, float inverse,
                         const T* residual, T* d_x) {
-    float dot = 0;
-#pragma omp simd reduction(+ : dot)
-    for (int64_t j = 0; j < columns; ++j) {
-      dot += Load(d_y + j) * Load(weight + j) * Load(x + j);
-    }
+    const float dot = SumOf(columns, [=](int64_t j) SHOAL_INLINE_LAMBDA {
+      return Load(d_y + j) * Load(weight + j) * Load(x + j);
+    });
     const float scale = dot / static_cast<float>(columns) * inverse * inverse * inverse;
     if (residual == nullptr) {
 #pragma omp simd

@@ -11,6 +11,8 @@
 #include "common/bf16.h"
 
 #define SHOAL_INLINE [[gnu::always_inline]] static inline
+// For the lambdas that SumOf takes.
+#define SHOAL_INLINE_LAMBDA __attribute__((always_inline))
 
 namespace shoal::worker::cpu {
 
@@ -56,10 +58,12 @@ SHOAL_INLINE void Store(float value, BFloat16* to) {
 }
 
 // e^x within 2 units in the last place: x = n ln 2 + r, |r| <= ln 2 / 2, a polynomial for e^r
-// (Cephes' coefficients), and n put into the exponent. Below -87.3 (where the result would be
-// subnormal) it is e^-87.3 = 1.2e-38; NaN stays NaN.
+// (Cephes' coefficients), and n put into the exponent. Below -87.3, where the result would be
+// subnormal, it is zero; above 88 it is e^88; NaN stays NaN.
 SHOAL_INLINE float Exp(float x) {
-  const float bounded = x > 88.0f ? 88.0f : (x < -87.3f ? -87.3f : x);
+  // Written as the processor's minimum and maximum are defined, which keep a NaN second operand.
+  const float below = 88.0f < x ? 88.0f : x;
+  const float bounded = -87.3f > below ? -87.3f : below;
   const float n = std::nearbyint(bounded * 1.44269504088896341f);
   float r = std::fma(n, -0.693359375f, bounded);
   r = std::fma(n, 2.12194440e-4f, r);
@@ -71,9 +75,42 @@ SHOAL_INLINE float Exp(float x) {
   p = std::fma(p, r, 5.0000001201e-1f);
   p = std::fma(p * r, r, r) + 1.0f;
   const auto exponent = static_cast<uint32_t>(static_cast<int32_t>(n) + 127) << 23;
-  return p * std::bit_cast<float>(exponent);
+  const float result = p * std::bit_cast<float>(exponent);
+  return x < -87.3f ? 0.0f : result;
 }
 
 SHOAL_INLINE float Sigmoid(float x) { return 1.0f / (1.0f + Exp(-x)); }
+
+// Vectors are at most this many elements wide (64 bytes of bf16): a loop over a multiple of it has
+// no slow remainder.
+inline constexpr int64_t kVectorElements = 32;
+
+// The sum of term(j) over [0, count) in kVectorElements lanes that are added up as a tree: the
+// order is fixed, and ends in a few vector additions instead of one by one.
+template <typename Term>
+SHOAL_INLINE float SumOf(int64_t count, const Term& term) {
+  float lanes[kVectorElements] = {};
+  int64_t j = 0;
+  for (; j + kVectorElements <= count; j += kVectorElements) {
+#pragma omp simd
+    for (int64_t lane = 0; lane < kVectorElements; ++lane) {
+      lanes[lane] += term(j + lane);
+    }
+  }
+  for (int64_t lane = 0; j + lane < count; ++lane) {
+    lanes[lane] += term(j + lane);
+  }
+  const auto fold = [&lanes](int64_t width) SHOAL_INLINE_LAMBDA {
+#pragma omp simd
+    for (int64_t lane = 0; lane < width; ++lane) {
+      lanes[lane] += lanes[lane + width];
+    }
+  };
+  static_assert(kVectorElements == 32);
+  fold(16);
+  fold(8);
+  fold(4);
+  return (lanes[0] + lanes[2]) + (lanes[1] + lanes[3]);
+}
 
 }  // namespace shoal::worker::cpu
