@@ -92,6 +92,7 @@ absl::StatusOr<BenchPoint> Measure(const std::string& transport, BenchOperation 
   point.bytes_per_second = Median(ours.bytes_per_second);
   point.cpu_seconds_per_gb = Median(ours.cpu_seconds_per_gb);
   point.limit_bytes_per_second = Median(theirs.bytes_per_second);
+  point.limit_cpu_seconds_per_gb = Median(theirs.cpu_seconds_per_gb);
   return point;
 }
 
@@ -146,14 +147,17 @@ absl::StatusOr<std::vector<BenchPoint>> RunTransportBench(const BenchOptions& op
 
 std::string FormatBenchTable(const std::vector<BenchPoint>& points) {
   std::string table =
-      fmt::format("{:<5} {:<5} {:>10} {:>7} {:>9} {:>10} {:>10} {:>16} {:>6}\n", "", "", "size",
-                  "clients", "GB/s", "latency", "CPU s/GB", "limit GB/s", "ratio");
+      fmt::format("{:<5} {:<5} {:>9} {:>7} {:>8} {:>10} {:>9} | {:>7} {:>8} {:>10} {:>9} | {:>5}\n",
+                  "", "", "size", "clients", "GB/s", "latency", "CPU s/GB", "limit", "GB/s",
+                  "latency", "CPU s/GB", "ratio");
   for (const BenchPoint& point : points) {
     table += fmt::format(
-        "{:<5} {:<5} {:>10} {:>7} {:>9.3f} {:>10} {:>10.3f} {:>9} {:>6.2f} {:>6.2f}\n",
+        "{:<5} {:<5} {:>9} {:>7} {:>8.3f} {:>10} {:>9.3f} | {:>7} {:>8.3f} {:>10} {:>9.3f} | "
+        "{:>5.2f}\n",
         point.transport, point.operation, FormatBytes(point.bytes), point.clients,
         point.bytes_per_second * 1e-9, FormatTime(point.latency_seconds), point.cpu_seconds_per_gb,
-        point.limit, point.limit_bytes_per_second * 1e-9, point.ratio());
+        point.limit, point.limit_bytes_per_second * 1e-9, FormatTime(point.limit_latency_seconds),
+        point.limit_cpu_seconds_per_gb, point.ratio());
   }
   return table;
 }
@@ -161,18 +165,20 @@ std::string FormatBenchTable(const std::vector<BenchPoint>& points) {
 std::string FormatBenchJson(const std::vector<BenchPoint>& points) {
   std::string lines;
   for (const BenchPoint& point : points) {
-    const nlohmann::ordered_json json = {{"transport", point.transport},
-                                         {"operation", point.operation},
-                                         {"bytes", point.bytes},
-                                         {"clients", point.clients},
-                                         {"in_flight", point.in_flight},
-                                         {"bytes_per_second", point.bytes_per_second},
-                                         {"latency_seconds", point.latency_seconds},
-                                         {"cpu_seconds_per_gb", point.cpu_seconds_per_gb},
-                                         {"limit", point.limit},
-                                         {"limit_bytes_per_second", point.limit_bytes_per_second},
-                                         {"limit_latency_seconds", point.limit_latency_seconds},
-                                         {"ratio", point.ratio()}};
+    const nlohmann::ordered_json json = {
+        {"transport", point.transport},
+        {"operation", point.operation},
+        {"bytes", point.bytes},
+        {"clients", point.clients},
+        {"in_flight", point.in_flight},
+        {"bytes_per_second", point.bytes_per_second},
+        {"latency_seconds", point.latency_seconds},
+        {"cpu_seconds_per_gb", point.cpu_seconds_per_gb},
+        {"limit", point.limit},
+        {"limit_bytes_per_second", point.limit_bytes_per_second},
+        {"limit_cpu_seconds_per_gb", point.limit_cpu_seconds_per_gb},
+        {"limit_latency_seconds", point.limit_latency_seconds},
+        {"ratio", point.ratio()}};
     lines += json.dump() + "\n";
   }
   return lines;

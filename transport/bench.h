@@ -45,6 +45,7 @@ struct BenchPoint {
   double cpu_seconds_per_gb = 0;  // both ends, 1e9 bytes
   std::string limit;              // "memcpy" or "socket"
   double limit_bytes_per_second = 0;
+  double limit_cpu_seconds_per_gb = 0;
   double limit_latency_seconds =
       0;  // of the same bytes, fetched by request and reply over a socket, or copied
   double ratio() const {

@@ -245,16 +245,12 @@ absl::Status TcpAcceptor::Answer(Dial dial) {
     connection = std::move(it->second.connection);
     expected_.erase(it);  // single use
   }
-  // The welcome fits the empty buffer of a new socket, and must be the first frame.
-  const std::string welcome = EncodeTcpWelcome(
+  const std::string payload_of_welcome = EncodeTcpWelcome(
       {DescribeRegions(connection->options().exposed), connection->options().max_outstanding});
-  const TcpFrame frame = {.type = TcpFrameType::kWelcome, .length = welcome.size()};
-  const absl::Status sent = SendFrame(dial.socket.get(), frame, welcome, absl::InfinitePast());
-  if (!sent.ok()) {
-    connection->Close(Annotate(sent, connection->peer()));
-    return absl::OkStatus();
-  }
-  if (!connection->Open(std::move(dial.socket), std::move(hello.peer), NextIoThread())) {
+  const TcpFrame frame = {.type = TcpFrameType::kWelcome, .length = payload_of_welcome.size()};
+  const std::string welcome =
+      std::string(reinterpret_cast<const char*>(&frame), sizeof frame) + payload_of_welcome;
+  if (!connection->Open(std::move(dial.socket), std::move(hello.peer), NextIoThread(), welcome)) {
     connection->Close(Unavailable("{}: the connection could not be opened", connection->peer()));
     return Unavailable("the connection was closed before the handshake was complete");
   }

@@ -24,12 +24,16 @@ TcpConnectionState::TcpConnectionState(const ConnectionOptions& options,
       table_(std::move(table)),
       outstanding_(options.max_outstanding) {}
 
-bool TcpConnectionState::Open(UniqueFd socket, TcpPeer peer, TcpIoThread* io) {
+bool TcpConnectionState::Open(UniqueFd socket, TcpPeer peer, TcpIoThread* io,
+                              const std::string& welcome) {
   absl::MutexLock lock(&mutex_);
-  if (phase_ != Phase::kHandshake) {
+  const int fd = socket.get();
+  // The welcome fits the empty buffer of a new socket.
+  if (phase_ != Phase::kHandshake ||
+      send(fd, welcome.data(), welcome.size(), MSG_NOSIGNAL | MSG_DONTWAIT) !=
+          static_cast<ssize_t>(welcome.size())) {
     return false;
   }
-  const int fd = socket.get();
   socket_ = std::move(socket);
   peer_ = std::move(peer);
   io_ = io;

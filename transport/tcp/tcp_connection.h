@@ -43,8 +43,11 @@ class TcpConnectionState final : public PollListener,
   const std::string& peer() const { return options_.peer; }
   const ConnectionOptions& options() const { return options_; }
 
-  // The handshake is done. False if the connection was closed meanwhile.
-  bool Open(UniqueFd socket, TcpPeer peer, TcpIoThread* io) ABSL_LOCKS_EXCLUDED(mutex_);
+  // The handshake is done, once `welcome` (a frame, or nothing on the connecting side) is sent
+  // ahead of all else. False, with nothing sent, if the connection was closed meanwhile or the
+  // socket fails.
+  bool Open(UniqueFd socket, TcpPeer peer, TcpIoThread* io, const std::string& welcome)
+      ABSL_LOCKS_EXCLUDED(mutex_);
   absl::Status PostReads(std::span<const ReadOperation> operations) ABSL_LOCKS_EXCLUDED(mutex_);
   absl::Status PostWrites(std::span<const WriteOperation> operations) ABSL_LOCKS_EXCLUDED(mutex_);
   std::vector<int64_t> remote_region_sizes() const ABSL_LOCKS_EXCLUDED(mutex_);

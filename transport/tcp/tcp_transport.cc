@@ -99,7 +99,7 @@ class TcpConnector final : public Connector {
     }
     SHOAL_ASSIGN_OR_RETURN(TcpPeer peer, DecodeTcpWelcome(options_.peer, answer));
     auto state = std::make_shared<TcpConnectionState>(options_, table_);
-    if (!state->Open(std::move(socket), std::move(peer), acceptor_->NextIoThread())) {
+    if (!state->Open(std::move(socket), std::move(peer), acceptor_->NextIoThread(), "")) {
       return Internal("cannot watch the socket");
     }
     return std::make_unique<TcpConnection>(std::move(state), acceptor_);
