@@ -52,16 +52,18 @@ PushIntake::~PushIntake() {
 
 void PushIntake::Add(std::shared_ptr<ClientConnection> connection) {
   Remove(connection->client().incarnation);
+  {
+    absl::MutexLock lock(&connections_mutex_);
+    if (closed_early_.erase(connection->id()) > 0) {
+      return;
+    }
+    by_incarnation_[connection->client().incarnation] = connection;
+    by_id_[connection->id()] = std::move(connection);
+    metrics_->clients.Set(static_cast<double>(by_id_.size()));
+  }
   for (const auto& queue : queues_) {
     queue->Wake();  // An idle intake sleeps longer than one that looks over slots.
   }
-  absl::MutexLock lock(&connections_mutex_);
-  if (closed_early_.erase(connection->id()) > 0) {
-    return;
-  }
-  by_incarnation_[connection->client().incarnation] = connection;
-  by_id_[connection->id()] = std::move(connection);
-  metrics_->clients.Set(static_cast<double>(by_id_.size()));
 }
 
 void PushIntake::Remove(uint64_t incarnation) {

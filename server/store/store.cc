@@ -17,11 +17,16 @@ namespace {
 constexpr int64_t kUpdateChunk = 16384;
 // Elements of a sealed exact gradient converted to float at a time, on the stack.
 constexpr int64_t kScratch = 2048;
-// Every array starts at a page, so that no two partitions share a cache line or page.
-constexpr int64_t kArrayAlignment = 4096;
+// No two arrays share a page, and those that are walked through together start at different places
+// within one: stores and loads whose addresses agree in their last twelve bits wait for each other.
+constexpr int64_t kPage = 4096;
+constexpr int64_t kStagger = 256;
+constexpr int64_t kMasterStart = kStagger;
+constexpr int64_t kMomentsStart = 4 * kStagger;
+constexpr int64_t kGradientsStart = 8 * kStagger;
 
 int64_t ArrayBytes(int64_t count, int64_t element) {
-  return RoundUp(count * element, kArrayAlignment);
+  return RoundUp(count * element, kPage) + kStagger;
 }
 
 // All headers lie together at the start. One page even where nothing is held: a region is never
@@ -68,9 +73,9 @@ absl::Status Store::Allocate(std::span<const plan::UnitSpec> units,
                              std::span<std::byte> weights) {
   const StoreBytes bytes = CountStoreBytes(held, options_);
   SHOAL_CHECK(static_cast<int64_t>(weights.size()) >= bytes.weights);
-  SHOAL_ASSIGN_OR_RETURN(master_, PageBuffer::Allocate(bytes.master));
-  SHOAL_ASSIGN_OR_RETURN(moments_, PageBuffer::Allocate(bytes.moments));
-  SHOAL_ASSIGN_OR_RETURN(gradients_, PageBuffer::Allocate(bytes.gradients));
+  SHOAL_ASSIGN_OR_RETURN(master_, PageBuffer::Allocate(bytes.master + kPage));
+  SHOAL_ASSIGN_OR_RETURN(moments_, PageBuffer::Allocate(bytes.moments + kPage));
+  SHOAL_ASSIGN_OR_RETURN(gradients_, PageBuffer::Allocate(bytes.gradients + kPage));
   int64_t wire = HeadersBytes(held.size());
   int64_t state = 0;
   int64_t sum = 0;
@@ -85,11 +90,11 @@ absl::Status Store::Allocate(std::span<const plan::UnitSpec> units,
     const Partition::Memory memory = {
         .header = reinterpret_cast<transport::PartitionHeader*>(weights.data() + place.header),
         .wire = {weights.data() + place.buffers[0], weights.data() + place.buffers[1]},
-        .master = master_.as<float>(state),
-        .m = moments_.as<float>(2 * state),
-        .v = moments_.as<float>(2 * state + ArrayBytes(spec.count, sizeof(float))),
-        .sum = exact ? nullptr : gradients_.as<float>(sum),
-        .exact_sum = exact ? gradients_.as<int64_t>(sum) : nullptr};
+        .master = master_.as<float>(kMasterStart + state),
+        .m = moments_.as<float>(kMomentsStart + 2 * state),
+        .v = moments_.as<float>(kMomentsStart + 2 * state + ArrayBytes(spec.count, sizeof(float))),
+        .sum = exact ? nullptr : gradients_.as<float>(kGradientsStart + sum),
+        .exact_sum = exact ? gradients_.as<int64_t>(kGradientsStart + sum) : nullptr};
     index_[spec.id] = partitions_.size();
     partitions_.push_back(std::make_unique<Partition>(
         spec, plan::DecayRanges(units[static_cast<size_t>(spec.unit)], spec), place, memory));
