@@ -1,9 +1,12 @@
 // The coordinator with its threads and real gRPC.
 #include "server/coordinator/coordinator.h"
 
+#include <filesystem>
+#include <set>
 #include <thread>
 
 #include "absl/time/clock.h"
+#include "common/random.h"
 #include "common/status.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -14,6 +17,18 @@ namespace {
 
 using ::testing::HasSubstr;
 using testing::RunLoopback;
+
+class NoServers final : public ServerControl {
+ public:
+  void SetServers(const std::vector<std::string>&) override {}
+  void Configure(int, const proto::ConfigureRequest&, Done<proto::ConfigureReply>) override {}
+  void BeginAttempt(int, const proto::BeginAttemptRequest&,
+                    Done<proto::BeginAttemptReply>) override {}
+  void Prepare(int, const proto::PrepareRequest&, Done<proto::PrepareReply>) override {}
+  void Commit(int, const proto::CommitRequest&, Done<proto::CommitReply>) override {}
+  void WriteCheckpoint(int, const proto::WriteCheckpointRequest&,
+                       Done<proto::WriteCheckpointReply>) override {}
+};
 
 TEST(LoopbackTest, RunsAJobToItsEnd) {
   for (const auto& [servers, workers] : {std::pair{1, 1}, {2, 4}, {3, 2}}) {
@@ -44,6 +59,34 @@ TEST(LoopbackTest, StopsInTheMiddle) {
   EXPECT_LT(result->events.back().done().step(), 100000);
 }
 
+TEST(CoordinatorTest, ALaterLifeGivesNoIncarnationTwice) {
+  const std::string path =
+      (std::filesystem::temp_directory_path() / ("state-" + SecureToken())).string();
+  std::set<uint64_t> low_bits;  // the counted part: the random part alone would almost never repeat
+  for (int life = 0; life < 3; ++life) {
+    Metrics metrics;
+    auto store = OpenSqliteStateStore(path);
+    ASSERT_TRUE(store.ok()) << store.status();
+    auto coordinator = Coordinator::Create(
+        {.version = "1"},
+        [](const proto::SubmitJobRequest&) -> absl::StatusOr<LoadedJob> {
+          return Unimplemented("no jobs");
+        },
+        std::make_unique<NoServers>(), *std::move(store), RealClock(), metrics);
+    ASSERT_TRUE(coordinator.ok()) << coordinator.status();
+    for (int member = 0; member < 3; ++member) {
+      proto::RegisterRequest request;
+      request.set_role(proto::ROLE_WORKER);
+      request.set_version("1");
+      EXPECT_TRUE(
+          low_bits.insert((*coordinator)->Register(request)->incarnation() & 0xFFFFFF).second);
+    }
+  }
+  for (const char* suffix : {"", "-wal", "-shm"}) {
+    std::filesystem::remove(path + suffix);
+  }
+}
+
 // Without a job: what callers get, and that nothing waits longer than asked.
 class IdleCoordinatorTest : public ::testing::Test {
  protected:
@@ -57,18 +100,6 @@ class IdleCoordinatorTest : public ::testing::Test {
     ASSERT_TRUE(created.ok()) << created.status();
     coordinator_ = std::move(*created);
   }
-
-  class NoServers final : public ServerControl {
-   public:
-    void SetServers(const std::vector<std::string>&) override {}
-    void Configure(int, const proto::ConfigureRequest&, Done<proto::ConfigureReply>) override {}
-    void BeginAttempt(int, const proto::BeginAttemptRequest&,
-                      Done<proto::BeginAttemptReply>) override {}
-    void Prepare(int, const proto::PrepareRequest&, Done<proto::PrepareReply>) override {}
-    void Commit(int, const proto::CommitRequest&, Done<proto::CommitReply>) override {}
-    void WriteCheckpoint(int, const proto::WriteCheckpointRequest&,
-                         Done<proto::WriteCheckpointReply>) override {}
-  };
 
   uint64_t Register() {
     proto::RegisterRequest request;

@@ -1,0 +1,154 @@
+// A job read from real files: model folder, token file, checkpoint folder.
+#include "server/coordinator/job_loader.h"
+
+#include <algorithm>
+#include <set>
+
+#include "common/random.h"
+#include "common/status.h"
+#include "formats/hf_model.h"
+#include "formats/testing.h"
+#include "formats/token_file.h"
+#include "plan/partition.h"
+#include "server/checkpoint/shard_file.h"
+
+namespace shoal::server {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr int64_t kSamples = 40;
+
+class JobLoaderTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    ASSERT_OK(formats::InitHfModel(folder_ / "model", spec_, 1, {}));
+    WriteTokens(spec_.vocabulary);
+    job_.model = folder_ / "model";
+    job_.data.train = folder_ / "train.jsonl";
+    job_.data.max_sequence_tokens = 64;
+    job_.data.microbatch_tokens = 64;
+    job_.train.steps = 20;
+    job_.train.minibatch_samples = 8;
+    job_.checkpoint.directory = folder_ / "checkpoints";
+    job_.checkpoint.keep = 2;
+  }
+
+  void WriteTokens(int64_t vocabulary) {
+    auto writer = formats::TokenFileWriter::Create(folder_ / "tokens", vocabulary, 7);
+    ASSERT_OK(writer.status());
+    Random random(3);
+    for (int64_t sample = 0; sample < kSamples; ++sample) {
+      std::vector<int32_t> tokens(static_cast<size_t>(random.Between(2, 60)), 1);
+      std::vector<int32_t> labels(tokens.size(), 1);
+      labels.back() = formats::kIgnoredLabel;
+      ASSERT_OK((*writer)->Add(tokens, labels));
+    }
+    ASSERT_OK((*writer)->Finish());
+  }
+
+  absl::StatusOr<LoadedJob> Load(int64_t stop_after = 0) {
+    proto::SubmitJobRequest request;
+    request.set_job_yaml(plan::ToYaml(job_));
+    request.set_token_file(folder_ / "tokens");
+    request.set_stop_after_step(stop_after);
+    return LoadJob(request);
+  }
+
+  const formats::TemporaryFolder folder_;
+  const plan::ModelSpec spec_ = *plan::NamedShape("tiny");
+  plan::Job job_;
+};
+
+TEST_F(JobLoaderTest, PlansTheMinibatchesOfTheDataset) {
+  const auto loaded = Load();
+  ASSERT_OK(loaded.status());
+  EXPECT_EQ(loaded->last_step, 20);
+  std::multiset<int64_t> pass;
+  for (int64_t step = 1; step <= 5; ++step) {  // one data pass
+    const auto plan = loaded->steps->Plan(step, 3);
+    ASSERT_OK(plan.status());
+    EXPECT_EQ(plan->workers.size(), 3U);
+    EXPECT_EQ(*plan, *loaded->steps->Plan(step, 3));
+    for (const auto& worker : plan->workers) {
+      for (const plan::Microbatch& microbatch : worker) {
+        EXPECT_LE(microbatch.tokens, 64);
+        pass.insert(microbatch.samples.begin(), microbatch.samples.end());
+      }
+    }
+    EXPECT_EQ(loaded->steps->LearningRate(step), plan::LearningRateAt(job_.train, step));
+  }
+  EXPECT_EQ(pass.size(), static_cast<size_t>(kSamples));
+  EXPECT_EQ(std::set<int64_t>(pass.begin(), pass.end()).size(), static_cast<size_t>(kSamples));
+}
+
+TEST_F(JobLoaderTest, PlacesAllPartitionsForAnyNumberOfServers) {
+  const auto loaded = Load();
+  ASSERT_OK(loaded.status());
+  const size_t partitions =
+      plan::BuildPartitions(plan::BuildUnits(spec_), job_.service.partition_bytes).size();
+  for (const int servers : {1, 2, 3}) {
+    const plan::ShardMap map = loaded->place_shards(servers);
+    EXPECT_EQ(map.generation, 1);
+    EXPECT_EQ(map.servers.size(), partitions);
+  }
+}
+
+TEST_F(JobLoaderTest, StopsWhereAskedWithinTheSchedule) {
+  EXPECT_EQ(Load(7)->last_step, 7);
+  EXPECT_THAT(std::string(Message(Load(21).status())), HasSubstr("train.steps is 20"));
+  EXPECT_FALSE(Load(-1).ok());
+}
+
+TEST_F(JobLoaderTest, NamesWhatIsWrong) {
+  WriteTokens(spec_.vocabulary + 1);
+  EXPECT_THAT(std::string(Message(Load().status())),
+              HasSubstr("prepare the data with the model's own tokenizer"));
+  job_.model = folder_ / "absent";
+  EXPECT_THAT(std::string(Message(Load().status())), HasSubstr(folder_ / "absent"));
+}
+
+TEST_F(JobLoaderTest, CheckpointsBecomeCompleteAndOldOnesGo) {
+  auto loaded = Load();
+  ASSERT_OK(loaded.status());
+  CheckpointFiles& files = *loaded->checkpoints;
+  EXPECT_FALSE(files.Newest()->has_value());
+  const auto partitions =
+      plan::BuildPartitions(plan::BuildUnits(spec_), job_.service.partition_bytes);
+  for (int64_t step = 1; step <= 4; ++step) {
+    const auto path = files.Create(step);
+    ASSERT_OK(path.status());
+    auto writer = ShardWriter::Create(*path, 0, step, partitions);
+    ASSERT_OK(writer.status());
+    for (const plan::PartitionSpec& partition : partitions) {
+      const std::vector<float> zeros(static_cast<size_t>(partition.count), 0.0F);
+      ASSERT_OK((*writer)->Add(zeros, zeros, zeros));
+    }
+    const auto entry = (*writer)->Finish();
+    ASSERT_OK(entry.status());
+    EXPECT_EQ(files.Newest()->has_value(), step > 1);  // no manifest, no checkpoint
+    proto::CheckpointShard shard;
+    shard.set_file(entry->file);
+    shard.set_bytes(entry->bytes);
+    shard.set_hash(entry->hash);
+    shard.mutable_partitions()->Assign(entry->partitions.begin(), entry->partitions.end());
+    ASSERT_OK(files.Finish({.step = step, .path = *path, .loss = 0.5 * static_cast<double>(step)},
+                           {shard}));
+    ASSERT_TRUE(files.Newest()->has_value());
+    EXPECT_EQ((*files.Newest())->step, step);
+    EXPECT_EQ((*files.Newest())->loss, 0.5 * static_cast<double>(step));
+  }
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "checkpoints/step-00000002"));
+  EXPECT_TRUE(std::filesystem::exists(folder_ / "checkpoints/step-00000003/job.yaml"));
+  // The same folder with another model is refused.
+  ASSERT_OK(formats::InitHfModel(folder_ / "other", *plan::NamedShape("6m"), 1, {}));
+  job_.model = folder_ / "other";
+  WriteTokens(10);
+  const auto other = Load();
+  ASSERT_OK(other.status());
+  EXPECT_THAT(std::string(Message(other->checkpoints->Newest().status())),
+              HasSubstr("another model"));
+}
+
+}  // namespace
+}  // namespace shoal::server
