@@ -24,9 +24,9 @@ struct Token {
 };
 
 const Json& Part(const Json& root, const char* key) {
-  static const Json kNull;
+  static const Json null_value;
   const auto found = root.find(key);
-  return found == root.end() ? kNull : *found;
+  return found == root.end() ? null_value : *found;
 }
 
 }  // namespace

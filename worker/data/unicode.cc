@@ -196,7 +196,7 @@ absl::Status Normalize(NormalForm form, std::string& text) {
 }
 
 const std::array<char32_t, 256>& ByteCharacters() {
-  static const std::array<char32_t, 256> kTable = [] {
+  static const std::array<char32_t, 256> characters = [] {
     std::array<char32_t, 256> table{};
     char32_t next = 256;
     for (char32_t byte = 0; byte < 256; ++byte) {
@@ -206,12 +206,12 @@ const std::array<char32_t, 256>& ByteCharacters() {
     }
     return table;
   }();
-  return kTable;
+  return characters;
 }
 
 int ByteOfCharacter(char32_t character) {
   constexpr size_t kCharacters = 0x144;  // the table's largest character is U+0143
-  static const std::array<int16_t, kCharacters> kTable = [] {
+  static const std::array<int16_t, kCharacters> bytes = [] {
     std::array<int16_t, kCharacters> table{};
     table.fill(-1);
     for (size_t byte = 0; byte < 256; ++byte) {
@@ -219,7 +219,7 @@ int ByteOfCharacter(char32_t character) {
     }
     return table;
   }();
-  return character < kCharacters ? kTable[character] : -1;
+  return character < kCharacters ? bytes[character] : -1;
 }
 
 }  // namespace shoal::worker
