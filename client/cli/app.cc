@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "CLI/CLI.hpp"
 #include "common/status.h"
 
 namespace shoal::cli {
@@ -31,9 +32,13 @@ int RunShoal(const std::vector<std::string>& arguments, Streams& streams) {
   app.require_subcommand(1);
   app.footer("`shoal VERB --help` shows a verb's options and an example.");
   VerbAction action;
+  AddTrain(app, action);
+  AddGenerate(app, action);
+  AddEval(app, action);
   AddModel(app, action);
   AddData(app, action);
   AddCheckpoint(app, action);
+  AddPlan(app, action);
   AddStatus(app, action);
   AddDoctor(app, action);
   if (arguments.empty()) {

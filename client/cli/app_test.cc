@@ -15,7 +15,11 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
 const std::vector<std::vector<std::string>>& Verbs() {
-  static const std::vector<std::vector<std::string>> verbs = {{"model", "init"},
+  static const std::vector<std::vector<std::string>> verbs = {{"train"},
+                                                              {"generate"},
+                                                              {"eval"},
+                                                              {"plan"},
+                                                              {"model", "init"},
                                                               {"model", "show"},
                                                               {"data", "synth"},
                                                               {"data", "tokenizer"},

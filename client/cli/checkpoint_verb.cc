@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <memory>
 
+#include "CLI/CLI.hpp"
 #include "common/bytes.h"
 #include "common/status.h"
 #include "nlohmann/json.hpp"

@@ -2,8 +2,11 @@
 // `shoal eval`.
 #pragma once
 
+#include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "formats/hf_model.h"
@@ -11,6 +14,10 @@
 #include "worker/data/prepare.h"
 #include "worker/data/sample_encoder.h"
 #include "worker/data/tokenizer.h"
+
+namespace CLI {
+class App;
+}
 
 namespace shoal::cli {
 
@@ -27,6 +34,29 @@ absl::StatusOr<DataEncoder> OpenDataEncoder(const std::string& model_folder, pla
 // null) has, else plain.
 absl::StatusOr<plan::Template> TemplateFor(const std::string& name,
                                            const worker::Tokenizer* tokenizer);
+
+// "prompt=question" entries as a map; InvalidArgument names one without '='.
+absl::StatusOr<std::map<std::string, std::string>> ParseFields(
+    const std::vector<std::string>& entries);
+
+// How JSONL becomes tokens: the same choices as a job's data section.
+struct DataSourceOptions {
+  std::string input;
+  std::string model;  // folder with the tokenizer and config.json
+  std::string chat_template = "plain";
+  std::vector<std::string> fields;  // OURS=THEIRS
+  int64_t max_sequence_tokens = 2048;
+  std::string oversize = "error";
+};
+
+// All options but the file, told to CLI11.
+void AddSourceOptions(CLI::App& verb, DataSourceOptions& source);
+
+struct OpenedSource {
+  DataEncoder encoder;
+  worker::PrepareOptions prepare;
+};
+absl::StatusOr<OpenedSource> OpenSource(const DataSourceOptions& source);
 
 // A folder under the system's temporary one, removed with all it holds when this object goes.
 class TemporaryFolder {

@@ -1,8 +1,8 @@
 #include "client/cli/data_verb.h"
 
-#include <filesystem>
 #include <memory>
 
+#include "CLI/CLI.hpp"
 #include "client/cli/data_inspect.h"
 #include "client/cli/data_source.h"
 #include "client/cli/progress_bar.h"
@@ -17,42 +17,6 @@
 namespace shoal::cli {
 namespace {
 
-absl::StatusOr<plan::OversizePolicy> ParseOversize(const std::string& name) {
-  if (name == "error") {
-    return plan::OversizePolicy::kError;
-  }
-  if (name == "skip") {
-    return plan::OversizePolicy::kSkip;
-  }
-  if (name == "truncate") {
-    return plan::OversizePolicy::kTruncate;
-  }
-  return InvalidArgument("--oversize {}: choose error, skip or truncate", name);
-}
-
-struct Opened {
-  DataEncoder encoder;
-  worker::PrepareOptions prepare;
-};
-
-absl::StatusOr<Opened> Open(const DataSourceOptions& source) {
-  Opened opened;
-  std::unique_ptr<worker::Tokenizer> tokenizer;
-  std::error_code error;
-  if (source.chat_template == "auto" &&
-      std::filesystem::exists(source.model + "/tokenizer.json", error)) {
-    SHOAL_ASSIGN_OR_RETURN(tokenizer, worker::Tokenizer::Load(source.model));
-  }
-  SHOAL_ASSIGN_OR_RETURN(const plan::Template kind,
-                         TemplateFor(source.chat_template, tokenizer.get()));
-  SHOAL_ASSIGN_OR_RETURN(opened.encoder, OpenDataEncoder(source.model, kind));
-  SHOAL_ASSIGN_OR_RETURN(opened.prepare.fields, ParseFields(source.fields));
-  SHOAL_RETURN_IF_ERROR(worker::CheckFields(opened.prepare.fields));
-  SHOAL_ASSIGN_OR_RETURN(opened.prepare.oversize, ParseOversize(source.oversize));
-  opened.prepare.max_sequence_tokens = source.max_sequence_tokens;
-  return opened;
-}
-
 nlohmann::json SummaryJson(const worker::PrepareSummary& summary) {
   return {{"samples", summary.samples},
           {"tokens", summary.tokens},
@@ -63,39 +27,12 @@ nlohmann::json SummaryJson(const worker::PrepareSummary& summary) {
           {"skipped_no_target", summary.skipped_no_target}};
 }
 
-void AddSource(CLI::App& verb, DataSourceOptions& source) {
+void AddFile(CLI::App& verb, DataSourceOptions& source) {
   verb.add_option("file", source.input, "JSONL (or a token file)")->required();
-  verb.add_option("--model", source.model, "Folder with the tokenizer and config.json")->required();
-  verb.add_option("--template", source.chat_template,
-                  "plain, chatml, llama3, or auto by the tokenizer's tokens")
-      ->check(CLI::IsMember({"auto", "plain", "chatml", "llama3"}))
-      ->capture_default_str();
-  verb.add_option("--field", source.fields,
-                  "The file's name of a field: prompt=question (may be repeated)");
-  verb.add_option("--max-sequence-tokens", source.max_sequence_tokens,
-                  "Longer samples are oversize")
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str();
-  verb.add_option("--oversize", source.oversize, "error, skip or truncate")
-      ->check(CLI::IsMember({"error", "skip", "truncate"}))
-      ->capture_default_str();
+  AddSourceOptions(verb, source);
 }
 
 }  // namespace
-
-absl::StatusOr<std::map<std::string, std::string>> ParseFields(
-    const std::vector<std::string>& entries) {
-  std::map<std::string, std::string> fields;
-  for (const std::string& entry : entries) {
-    const size_t equals = entry.find('=');
-    if (equals == std::string::npos || equals == 0 || equals + 1 == entry.size()) {
-      return InvalidArgument("--field {}: expected OURS=THEIRS, for example prompt=question",
-                             entry);
-    }
-    fields[entry.substr(0, equals)] = entry.substr(equals + 1);
-  }
-  return fields;
-}
 
 absl::StatusOr<ExitCode> RunDataSynth(const DataSynthOptions& options, Streams& streams) {
   worker::SynthOptions synth{.samples = options.samples, .seed = options.seed};
@@ -133,7 +70,7 @@ absl::StatusOr<ExitCode> RunDataTokenizer(const DataTokenizerOptions& options, S
 }
 
 absl::StatusOr<ExitCode> RunDataPrepare(const DataPrepareOptions& options, Streams& streams) {
-  SHOAL_ASSIGN_OR_RETURN(Opened opened, Open(options.source));
+  SHOAL_ASSIGN_OR_RETURN(OpenedSource opened, OpenSource(options.source));
   ProgressBar bar(streams.err, streams.err_terminal, RealClock());
   if (streams.err_terminal.interactive) {
     opened.prepare.progress = [&bar](int64_t done, int64_t total) {
@@ -156,7 +93,7 @@ absl::StatusOr<ExitCode> RunDataPrepare(const DataPrepareOptions& options, Strea
 }
 
 absl::StatusOr<ExitCode> RunDataInspect(const DataInspectOptions& options, Streams& streams) {
-  SHOAL_ASSIGN_OR_RETURN(const Opened opened, Open(options.source));
+  SHOAL_ASSIGN_OR_RETURN(const OpenedSource opened, OpenSource(options.source));
   SHOAL_ASSIGN_OR_RETURN(const auto folder, TemporaryFolder::Create());
   SHOAL_ASSIGN_OR_RETURN(const worker::PreparedData prepared,
                          worker::PrepareCached(options.source.input, folder->path(),
@@ -222,8 +159,9 @@ void AddData(CLI::App& app, VerbAction& action) {
   tokenizer_verb->add_option("file", tokenizer->input, "JSONL")->required();
   tokenizer_verb->add_option("--vocabulary", tokenizer->vocabulary, "At most this many tokens")
       ->capture_default_str();
-  tokenizer_verb->add_option("--field", tokenizer->fields,
-                             "The file's name of a field: prompt=question");
+  tokenizer_verb
+      ->add_option("--field", tokenizer->fields, "The file's name of a field: prompt=question")
+      ->allow_extra_args(false);
   tokenizer_verb->add_option("--output", tokenizer->output, "Folder to make")->required();
   tokenizer_verb->add_flag("--json", tokenizer->json, "A JSON line instead of text");
   tokenizer_verb->callback([tokenizer, &action] {
@@ -234,7 +172,7 @@ void AddData(CLI::App& app, VerbAction& action) {
   CLI::App* prepare_verb =
       AddVerb(*parent, "prepare", "Tokenise once into the file that training maps",
               "shoal data prepare train.jsonl --model path/to/model --output train.tokens");
-  AddSource(*prepare_verb, prepare->source);
+  AddFile(*prepare_verb, prepare->source);
   prepare_verb->add_option("--output", prepare->output, "Token file to write")->required();
   prepare_verb->add_flag("--json", prepare->json, "A JSON line instead of text");
   prepare_verb->callback([prepare, &action] {
@@ -245,7 +183,7 @@ void AddData(CLI::App& app, VerbAction& action) {
   CLI::App* inspect_verb = AddVerb(
       *parent, "inspect", "Lengths, what packing makes of them, and a sample with its loss mask",
       "shoal data inspect train.jsonl --model path/to/model --sample 3");
-  AddSource(*inspect_verb, inspect->source);
+  AddFile(*inspect_verb, inspect->source);
   inspect_verb
       ->add_option("--microbatch-tokens", inspect->microbatch_tokens,
                    "Tokens that go through the model together")

@@ -3,10 +3,10 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <string>
 #include <vector>
 
+#include "client/cli/data_source.h"
 #include "client/cli/verb.h"
 
 namespace shoal::cli {
@@ -30,16 +30,6 @@ struct DataTokenizerOptions {
 };
 absl::StatusOr<ExitCode> RunDataTokenizer(const DataTokenizerOptions& options, Streams& streams);
 
-// How JSONL becomes tokens: the same choices as a job's data section.
-struct DataSourceOptions {
-  std::string input;
-  std::string model;  // folder with the tokenizer and config.json
-  std::string chat_template = "plain";
-  std::vector<std::string> fields;  // OURS=THEIRS
-  int64_t max_sequence_tokens = 2048;
-  std::string oversize = "error";
-};
-
 struct DataPrepareOptions {
   DataSourceOptions source;
   std::string output;
@@ -55,9 +45,5 @@ struct DataInspectOptions {
   bool json = false;
 };
 absl::StatusOr<ExitCode> RunDataInspect(const DataInspectOptions& options, Streams& streams);
-
-// "prompt=question" entries as a map; InvalidArgument names one without '='.
-absl::StatusOr<std::map<std::string, std::string>> ParseFields(
-    const std::vector<std::string>& entries);
 
 }  // namespace shoal::cli

@@ -2,6 +2,7 @@
 
 #include <memory>
 
+#include "CLI/CLI.hpp"
 #include "common/bytes.h"
 #include "fmt/format.h"
 #include "nlohmann/json.hpp"

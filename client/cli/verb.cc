@@ -1,5 +1,6 @@
 #include "client/cli/verb.h"
 
+#include "CLI/CLI.hpp"
 #include "nlohmann/json.hpp"
 
 namespace shoal::cli {

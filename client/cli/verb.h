@@ -12,11 +12,14 @@
 #include <string>
 #include <vector>
 
-#include "CLI/CLI.hpp"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "client/cli/terminal.h"
 #include "nlohmann/json_fwd.hpp"
+
+namespace CLI {
+class App;
+}
 
 namespace shoal::cli {
 
@@ -47,11 +50,16 @@ using VerbAction = std::function<absl::StatusOr<ExitCode>(Streams&)>;
 void PrintJson(std::ostream& out, const nlohmann::json& value);
 
 // Each adds its verb to the app and, when the verb is the one asked for, sets `action`.
+void AddTrain(CLI::App& app, VerbAction& action);
+void AddGenerate(CLI::App& app, VerbAction& action);
+void AddEval(CLI::App& app, VerbAction& action);
 void AddModel(CLI::App& app, VerbAction& action);
 void AddData(CLI::App& app, VerbAction& action);
 void AddCheckpoint(CLI::App& app, VerbAction& action);
+void AddPlan(CLI::App& app, VerbAction& action);
 void AddStatus(CLI::App& app, VerbAction& action);
 void AddDoctor(CLI::App& app, VerbAction& action);
+void AddBench(CLI::App& app, VerbAction& action);
 
 // A verb (or sub-verb) with its example, shown at the end of its --help.
 CLI::App* AddVerb(CLI::App& parent, const std::string& name, const std::string& description,

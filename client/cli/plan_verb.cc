@@ -1,0 +1,296 @@
+#include "client/cli/plan_verb.h"
+
+#include <algorithm>
+#include <memory>
+
+#include "CLI/CLI.hpp"
+#include "client/cli/data_source.h"
+#include "client/cli/preflight.h"
+#include "common/bytes.h"
+#include "common/status.h"
+#include "formats/token_file.h"
+#include "nlohmann/json.hpp"
+#include "plan/cost_model.h"
+#include "plan/memory_plan.h"
+#include "plan/partition.h"
+#include "plan/shard_map.h"
+#include "plan/step_plan.h"
+
+namespace shoal::cli {
+namespace {
+
+struct PlannedJob {
+  plan::Job job;
+  plan::ModelSpec spec;
+  std::vector<plan::UnitSpec> units;
+  std::vector<plan::PartitionSpec> partitions;
+  plan::ShardMap shards;
+  plan::MemoryPlan memory;
+  std::vector<plan::StepPlan> steps;
+  double microbatches_per_worker = 0;  // mean over the steps planned
+};
+
+absl::StatusOr<std::vector<plan::StepPlan>> PlanSteps(const PlannedJob& planned, int64_t steps) {
+  SHOAL_ASSIGN_OR_RETURN(const DataEncoder encoder,
+                         OpenDataEncoder(planned.job.model, planned.job.data.chat_template));
+  SHOAL_ASSIGN_OR_RETURN(const auto folder, TemporaryFolder::Create());
+  SHOAL_ASSIGN_OR_RETURN(
+      const worker::PreparedData data,
+      worker::PrepareCached(planned.job.data.train, folder->path(), *encoder.encoder,
+                            worker::PrepareOptionsOf(planned.job.data)));
+  SHOAL_ASSIGN_OR_RETURN(const auto file, formats::TokenFile::Open(data.path));
+  const plan::PlanOptions options{.workers = static_cast<int>(planned.job.cluster.workers),
+                                  .microbatch_tokens = planned.job.data.microbatch_tokens};
+  std::vector<plan::StepPlan> plans;
+  for (int64_t step = 1; step <= std::min(steps, planned.job.train.steps); ++step) {
+    std::vector<plan::SampleLength> samples;
+    for (const int64_t sample :
+         plan::MinibatchSamples(step, planned.job.train.minibatch_samples, file->samples(),
+                                planned.job.data.seed, planned.job.data.shuffle)) {
+      samples.push_back({sample, file->tokens(sample), file->targets(sample)});
+    }
+    SHOAL_ASSIGN_OR_RETURN(plan::StepPlan step_plan,
+                           plan::PlanStep(samples, options, plan::FlopCost(planned.spec)));
+    plans.push_back(std::move(step_plan));
+  }
+  return plans;
+}
+
+absl::StatusOr<PlannedJob> MakePlan(const PlanVerbOptions& options) {
+  PlannedJob planned;
+  SHOAL_ASSIGN_OR_RETURN(planned.job, ReadJob(options.job_file, options.overrides));
+  SHOAL_ASSIGN_OR_RETURN(planned.spec, formats::ReadModelSpec(planned.job.model));
+  planned.units = plan::BuildUnits(planned.spec);
+  planned.partitions = plan::BuildPartitions(planned.units, planned.job.service.partition_bytes);
+  planned.shards =
+      plan::PlaceShards(planned.partitions, static_cast<int>(planned.job.cluster.servers), 1);
+  SHOAL_ASSIGN_OR_RETURN(planned.memory,
+                         CheckMemory(planned.spec, planned.job, /*available_bytes=*/0));
+  SHOAL_ASSIGN_OR_RETURN(planned.steps, PlanSteps(planned, options.steps));
+  int64_t microbatches = 0;
+  for (const plan::StepPlan& step : planned.steps) {
+    for (const auto& worker : step.workers) {
+      microbatches += static_cast<int64_t>(worker.size());
+    }
+  }
+  planned.microbatches_per_worker =
+      static_cast<double>(microbatches) /
+      static_cast<double>(std::max<int64_t>(
+          1, planned.job.cluster.workers * static_cast<int64_t>(planned.steps.size())));
+  return planned;
+}
+
+std::string_view Name(plan::Residency residency) {
+  return residency == plan::Residency::kStep ? "step" : "layer";
+}
+std::string_view Name(plan::PushPolicy push) {
+  return push == plan::PushPolicy::kStep ? "step" : "microbatch";
+}
+
+int64_t PartitionsOfUnit(const PlannedJob& planned, int unit) {
+  return std::count_if(
+      planned.partitions.begin(), planned.partitions.end(),
+      [unit](const plan::PartitionSpec& partition) { return partition.unit == unit; });
+}
+
+// Bytes of all workers in the first planned steps, on average.
+plan::StepTraffic MeanTraffic(const PlannedJob& planned) {
+  plan::StepTraffic sum;
+  for (const plan::StepPlan& step : planned.steps) {
+    for (const auto& worker : step.workers) {
+      const plan::StepTraffic traffic = plan::PlanTraffic(
+          planned.spec, planned.job, planned.memory.policy, static_cast<int64_t>(worker.size()));
+      sum.get_bytes += traffic.get_bytes;
+      sum.push_bytes += traffic.push_bytes;
+      sum.fetches += traffic.fetches;
+      sum.pushes += traffic.pushes;
+    }
+  }
+  const auto steps = static_cast<int64_t>(std::max<size_t>(1, planned.steps.size()));
+  return {sum.get_bytes / steps, sum.push_bytes / steps, sum.fetches / steps, sum.pushes / steps};
+}
+
+void PrintUnits(const PlannedJob& planned, Streams& streams) {
+  Table table({{"unit"},
+               {"parameters", Table::Align::kRight},
+               {"partitions", Table::Align::kRight},
+               {"largest partition", Table::Align::kRight}});
+  for (const plan::UnitSpec& unit : planned.units) {
+    int64_t parameters = 0;
+    for (const plan::TensorSpec& tensor : unit.tensors) {
+      parameters += tensor.count();
+    }
+    int64_t largest = 0;
+    for (const plan::PartitionSpec& partition : planned.partitions) {
+      largest = partition.unit == unit.index ? std::max(largest, partition.count) : largest;
+    }
+    table.Add({unit.name, WithThousands(parameters),
+               std::to_string(PartitionsOfUnit(planned, unit.index)), WithThousands(largest)});
+  }
+  table.Add({"all", WithThousands(plan::ParameterCount(planned.spec)),
+             std::to_string(planned.partitions.size()), ""});
+  streams.out << table.Render(streams.out_terminal) << "\n";
+}
+
+void PrintMemory(const PlannedJob& planned, Streams& streams) {
+  Table servers({{"server"},
+                 {"partitions", Table::Align::kRight},
+                 {"weights", Table::Align::kRight},
+                 {"master", Table::Align::kRight},
+                 {"moments", Table::Align::kRight},
+                 {"gradients", Table::Align::kRight},
+                 {"push slots", Table::Align::kRight},
+                 {"process", Table::Align::kRight},
+                 {"total", Table::Align::kRight}});
+  for (size_t i = 0; i < planned.memory.servers.size(); ++i) {
+    const plan::ServerMemory& m = planned.memory.servers[i];
+    servers.Add({std::to_string(i),
+                 std::to_string(plan::PartitionsOf(planned.shards, static_cast<int>(i)).size()),
+                 FormatBytes(m.weights), FormatBytes(m.master), FormatBytes(m.moments),
+                 FormatBytes(m.gradients), FormatBytes(m.slots), FormatBytes(m.process),
+                 FormatBytes(m.total())});
+  }
+  streams.out << servers.Render(streams.out_terminal) << "\n";
+  const plan::WorkerMemory& w = planned.memory.worker;
+  Table worker({{"each worker"},
+                {"weights", Table::Align::kRight},
+                {"gradients", Table::Align::kRight},
+                {"activations", Table::Align::kRight},
+                {"logits", Table::Align::kRight},
+                {"wire and pushes", Table::Align::kRight},
+                {"process", Table::Align::kRight},
+                {"total", Table::Align::kRight}});
+  worker.Add({std::to_string(planned.memory.workers) + " of them", FormatBytes(w.weights),
+              FormatBytes(w.gradients), FormatBytes(w.activations), FormatBytes(w.logits),
+              FormatBytes(w.wire + w.pushes), FormatBytes(w.process), FormatBytes(w.total())});
+  streams.out
+      << worker.Render(streams.out_terminal)
+      << fmt::format(
+             "all processes: {}; weights are kept for the {}, gradients pushed once per {}\n\n",
+             FormatBytes(planned.memory.total()),
+             planned.memory.policy.residency == plan::Residency::kStep ? "step" : "use of a layer",
+             Name(planned.memory.policy.push));
+}
+
+void PrintSteps(const PlannedJob& planned, Streams& streams) {
+  const plan::StepTraffic traffic = MeanTraffic(planned);
+  streams.out << fmt::format(
+      "a step moves {} of weights in {} gets and {} of gradients in {} pushes\n\n",
+      FormatBytes(traffic.get_bytes), WithThousands(traffic.fetches),
+      FormatBytes(traffic.push_bytes), WithThousands(traffic.pushes));
+  Table table({{"step", Table::Align::kRight},
+               {"tokens", Table::Align::kRight},
+               {"targets", Table::Align::kRight},
+               {"microbatches by worker"},
+               {"busiest over mean cost", Table::Align::kRight}});
+  for (size_t i = 0; i < planned.steps.size(); ++i) {
+    const plan::StepPlan& step = planned.steps[i];
+    std::string counts;
+    double most = 0;
+    double sum = 0;
+    for (const auto& worker : step.workers) {
+      double cost = 0;
+      for (const plan::Microbatch& microbatch : worker) {
+        cost += microbatch.cost;
+      }
+      counts += fmt::format("{}{}", counts.empty() ? "" : " ", worker.size());
+      most = std::max(most, cost);
+      sum += cost;
+    }
+    const double mean = sum / static_cast<double>(std::max<size_t>(1, step.workers.size()));
+    table.Add({std::to_string(i + 1), WithThousands(step.tokens), WithThousands(step.targets),
+               counts, mean > 0 ? fmt::format("{:.2f}", most / mean) : "-"});
+  }
+  streams.out << table.Render(streams.out_terminal);
+}
+
+nlohmann::json ServerJson(const plan::ServerMemory& m, size_t index, size_t partitions) {
+  return {{"event", "server"},
+          {"server", index},
+          {"partitions", partitions},
+          {"weights_bytes", m.weights},
+          {"master_bytes", m.master},
+          {"moments_bytes", m.moments},
+          {"gradients_bytes", m.gradients},
+          {"slots_bytes", m.slots},
+          {"process_bytes", m.process},
+          {"total_bytes", m.total()}};
+}
+
+void PrintJsonPlan(const PlannedJob& planned, Streams& streams) {
+  for (const plan::UnitSpec& unit : planned.units) {
+    PrintJson(streams.out, {{"event", "unit"},
+                            {"unit", unit.name},
+                            {"elements", unit.count},
+                            {"partitions", PartitionsOfUnit(planned, unit.index)}});
+  }
+  for (size_t i = 0; i < planned.memory.servers.size(); ++i) {
+    PrintJson(streams.out,
+              ServerJson(planned.memory.servers[i], i,
+                         plan::PartitionsOf(planned.shards, static_cast<int>(i)).size()));
+  }
+  const plan::WorkerMemory& w = planned.memory.worker;
+  PrintJson(streams.out, {{"event", "worker"},
+                          {"workers", planned.memory.workers},
+                          {"residency", Name(planned.memory.policy.residency)},
+                          {"push", Name(planned.memory.policy.push)},
+                          {"weights_bytes", w.weights},
+                          {"wire_bytes", w.wire},
+                          {"gradients_bytes", w.gradients},
+                          {"activations_bytes", w.activations},
+                          {"logits_bytes", w.logits},
+                          {"pushes_bytes", w.pushes},
+                          {"process_bytes", w.process},
+                          {"total_bytes", w.total()}});
+  for (size_t i = 0; i < planned.steps.size(); ++i) {
+    nlohmann::json counts = nlohmann::json::array();
+    for (const auto& worker : planned.steps[i].workers) {
+      counts.push_back(worker.size());
+    }
+    PrintJson(streams.out, {{"event", "step"},
+                            {"step", i + 1},
+                            {"tokens", planned.steps[i].tokens},
+                            {"target_tokens", planned.steps[i].targets},
+                            {"microbatches", counts}});
+  }
+  const plan::StepTraffic traffic = MeanTraffic(planned);
+  PrintJson(streams.out, {{"event", "plan"},
+                          {"parameters", plan::ParameterCount(planned.spec)},
+                          {"partitions", planned.partitions.size()},
+                          {"total_bytes", planned.memory.total()},
+                          {"get_bytes_per_step", traffic.get_bytes},
+                          {"push_bytes_per_step", traffic.push_bytes},
+                          {"microbatches_per_worker", planned.microbatches_per_worker}});
+}
+
+}  // namespace
+
+absl::StatusOr<ExitCode> RunPlan(const PlanVerbOptions& options, Streams& streams) {
+  SHOAL_ASSIGN_OR_RETURN(const PlannedJob planned, MakePlan(options));
+  if (options.json) {
+    PrintJsonPlan(planned, streams);
+  } else {
+    PrintUnits(planned, streams);
+    PrintMemory(planned, streams);
+    PrintSteps(planned, streams);
+  }
+  return ExitCode::kDone;
+}
+
+void AddPlan(CLI::App& app, VerbAction& action) {
+  auto options = std::make_shared<PlanVerbOptions>();
+  CLI::App* verb = AddVerb(app, "plan", "What a job will need and move, before running anything",
+                           "shoal plan job.yaml");
+  verb->add_option("job", options->job_file, "Job file (YAML)")->required();
+  verb->add_option("--set", options->overrides, "KEY=VALUE over the file's (may be repeated)")
+      ->allow_extra_args(false);
+  verb->add_option("--steps", options->steps, "Plan the microbatches of this many steps")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  verb->add_flag("--json", options->json, "JSON lines instead of tables");
+  verb->callback([options, &action] {
+    action = [options](Streams& streams) { return RunPlan(*options, streams); };
+  });
+}
+
+}  // namespace shoal::cli

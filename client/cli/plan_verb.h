@@ -1,0 +1,20 @@
+// `shoal plan`: what a job will need and move, without running anything.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "client/cli/verb.h"
+
+namespace shoal::cli {
+
+struct PlanVerbOptions {
+  std::string job_file;
+  std::vector<std::string> overrides;
+  int64_t steps = 3;  // whose microbatches are shown; needs the data
+  bool json = false;
+};
+absl::StatusOr<ExitCode> RunPlan(const PlanVerbOptions& options, Streams& streams);
+
+}  // namespace shoal::cli

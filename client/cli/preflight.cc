@@ -1,0 +1,81 @@
+#include "client/cli/preflight.h"
+
+#include <filesystem>
+
+#include "common/bytes.h"
+#include "common/file.h"
+#include "common/status.h"
+#include "formats/hf_model.h"
+#include "server/checkpoint/checkpoint.h"
+#include "worker/model/transformer.h"
+
+namespace shoal::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int64_t kMaximumJobFile = 1 * kMiB;
+
+absl::Status RemoveEarlierRun(const std::string& directory) {
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(directory, error)) {
+    const std::string name = entry.path().filename().string();
+    if (name.starts_with("step-") || name == "huggingface") {
+      std::error_code failed;
+      fs::remove_all(entry.path(), failed);
+      if (failed) {
+        return PermissionDenied("{}: {}", entry.path().string(), failed.message());
+      }
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<plan::Job> ReadJob(const std::string& job_file,
+                                  const std::vector<std::string>& overrides) {
+  SHOAL_ASSIGN_OR_RETURN(const std::string yaml, ReadFile(job_file, kMaximumJobFile));
+  SHOAL_ASSIGN_OR_RETURN(plan::Job job, plan::ParseJob(yaml, job_file, overrides));
+  std::error_code error;
+  const std::string folder = fs::absolute(job_file, error).parent_path().string();
+  plan::Resolve(job, folder, worker::CpuHasFastBf16());
+  return job;
+}
+
+absl::StatusOr<plan::ModelSpec> CheckModel(const plan::Job& job) {
+  SHOAL_ASSIGN_OR_RETURN(const auto model, formats::HfModel::Open(job.model));
+  return model->spec();
+}
+
+absl::Status CheckCheckpointDirectory(const std::string& directory,
+                                      const CheckpointChoice& choice) {
+  if (choice.overwrite) {
+    SHOAL_RETURN_IF_ERROR(RemoveEarlierRun(directory));
+  }
+  SHOAL_ASSIGN_OR_RETURN(const auto newest, server::NewestCheckpoint(directory));
+  if (choice.resume && !newest.has_value()) {
+    return NotFound("--resume: there is no complete checkpoint in {}", directory);
+  }
+  if (!choice.resume && newest.has_value()) {
+    return FailedPrecondition(
+        "{} holds the checkpoint of step {}: go on from it with --resume, start over with "
+        "--overwrite, or name another "
+        "checkpoint.directory",
+        directory, newest->step);
+  }
+  if (choice.resume) {
+    // Header and sizes of every file: a damaged one is named before anything runs.
+    SHOAL_RETURN_IF_ERROR(server::Checkpoint::Open(newest->path).status());
+  }
+  return CreateDirectories(directory);
+}
+
+absl::StatusOr<plan::MemoryPlan> CheckMemory(const plan::ModelSpec& spec, const plan::Job& job,
+                                             int64_t available_bytes) {
+  return plan::PlanMemory(spec, job, static_cast<int>(job.cluster.servers),
+                          static_cast<int>(job.cluster.workers),
+                          {.machine_bytes = available_bytes});
+}
+
+}  // namespace shoal::cli

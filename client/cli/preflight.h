@@ -1,0 +1,38 @@
+// What `shoal train` makes sure of before it starts or submits anything, so that bad input costs
+// seconds and ends in one line: the job file, the model, what the checkpoint directory holds, and
+// memory.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "plan/job.h"
+#include "plan/memory_plan.h"
+#include "plan/model_spec.h"
+
+namespace shoal::cli {
+
+// The job file read, overridden and resolved against its folder and this machine's CPU.
+absl::StatusOr<plan::Job> ReadJob(const std::string& job_file,
+                                  const std::vector<std::string>& overrides);
+
+// Every weight file is there and whole, shapes are right.
+absl::StatusOr<plan::ModelSpec> CheckModel(const plan::Job& job);
+
+struct CheckpointChoice {
+  bool resume = false;
+  bool overwrite = false;  // what an earlier run left is removed
+};
+// Refuses to mix runs: complete checkpoints without --resume, and --resume without one. With
+// `overwrite`, removes what an earlier run left. Makes the directory.
+absl::Status CheckCheckpointDirectory(const std::string& directory, const CheckpointChoice& choice);
+
+// The processes of a local cluster fit into `available_bytes`; ResourceExhausted says what they
+// need. The plan is returned.
+absl::StatusOr<plan::MemoryPlan> CheckMemory(const plan::ModelSpec& spec, const plan::Job& job,
+                                             int64_t available_bytes);
+
+}  // namespace shoal::cli
