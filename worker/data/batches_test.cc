@@ -39,7 +39,7 @@ TEST_F(BatchesTest, PacksInThePlansOrder) {
   EXPECT_THAT(batch.tokens, ElementsAre(4, 5, 1, 2, 3));
   EXPECT_THAT(batch.labels, ElementsAre(5, -100, -100, 3, -100));
   EXPECT_THAT(batch.cu_seqlens, ElementsAre(0, 2, 5));
-  EXPECT_TRUE(Validate(batch, 100, 10).ok());
+  EXPECT_TRUE(Validate(batch, 100).ok());
 }
 
 TEST_F(BatchesTest, NoticesAnotherFile) {

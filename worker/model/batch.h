@@ -30,8 +30,9 @@ struct PackedBatch {
 };
 
 // Sizes agree, sequences are non-empty and in order, ids and labels are within the vocabulary,
-// lengths within max_positions, and there is at least one token.
-absl::Status Validate(const PackedBatch& batch, int64_t vocabulary, int64_t max_positions);
+// and there is at least one token. A sequence may be longer than the model's max_positions: rotary
+// embedding has no end, and training on longer ones is how models are extended.
+absl::Status Validate(const PackedBatch& batch, int64_t vocabulary);
 
 // Position of every token within its sequence.
 std::vector<int32_t> Positions(const PackedBatch& batch);

@@ -90,7 +90,7 @@ int64_t MicrobatchBytes(const plan::ModelSpec& spec, DType compute, int64_t toke
 absl::StatusOr<PreparedMicrobatch> Prepare(Transformer& model, const PackedBatch& batch,
                                            bool training) {
   const plan::ModelSpec& spec = model.spec();
-  SHOAL_RETURN_IF_ERROR(Validate(batch, spec.vocabulary, spec.max_positions));
+  SHOAL_RETURN_IF_ERROR(Validate(batch, spec.vocabulary));
   PreparedMicrobatch prepared;
   prepared.token_count = batch.token_count();
   std::vector<int32_t> labels;
