@@ -1,6 +1,6 @@
 // The golden training steps (a float64 reference) through real coordinator, server and worker
-// processes. Gradients are read back from the moments of each step's checkpoint: m = beta1 m' + (1
-// - beta1) clip g.
+// processes. The first step's gradients are read back from the moments in its checkpoint:
+// m = (1 - beta1) clip g.
 #include <cmath>
 #include <fstream>
 #include <map>
@@ -67,16 +67,14 @@ double Norm(const Tensors& tensors) {
   return std::sqrt(squares);
 }
 
-// The step's gradients against the reference: the norm of every tensor, and where it is the sum's
-// scale, the sum.
-void CheckGradients(const json& expected, const Tensors& before, const Tensors& after,
-                    double clip) {
+// The first step's gradients against the reference: the norm of every tensor, and where it is the
+// sum's scale, the sum.
+void CheckGradients(const json& expected, const Tensors& first_moments, double clip) {
   for (const auto& [name, reference] : expected.items()) {
-    const auto& moments = after.at(name);
+    const auto& moments = first_moments.at(name);
     double squares = 0, sum = 0;
-    for (size_t i = 0; i < moments.size(); ++i) {
-      const double earlier = before.empty() ? 0.0 : before.at(name)[i];
-      const double gradient = (moments[i] - kBeta1 * earlier) / ((1 - kBeta1) * clip);
+    for (const float moment : moments) {
+      const double gradient = moment / ((1 - kBeta1) * clip);
       squares += gradient * gradient;
       sum += gradient;
     }
@@ -111,7 +109,6 @@ checkpoint: {{directory: {}, every_steps: 1, keep: 10, export_huggingface: false
                         TestData(), WriteSamples(golden), servers, workers, checkpoints));
   ASSERT_EQ(run.program.exit_code, 0) << run.program.errors;
   ASSERT_EQ(run.steps.size(), static_cast<size_t>(kSteps));
-  Tensors before;
   for (int i = 0; i < kSteps; ++i) {
     SCOPED_TRACE(fmt::format("step {}", i + 1));
     const json& expected = golden["steps"][static_cast<size_t>(i)];
@@ -120,11 +117,12 @@ checkpoint: {{directory: {}, every_steps: 1, keep: 10, export_huggingface: false
     EXPECT_NEAR(run.steps[static_cast<size_t>(i)].loss, loss, 1e-5 * loss);
     EXPECT_NEAR(run.steps[static_cast<size_t>(i)].grad_norm, norm, 1e-4 * norm);
     const std::string folder = server::CheckpointFolder(checkpoints, i + 1);
-    const Tensors moments = ReadTensors(folder, server::Section::kFirstMoment);
-    CheckGradients(expected["grads"], before, moments, std::min(1.0, 1.0 / (norm + 1e-6)));
+    if (i == 0) {  // the reference holds the first step's gradients alone
+      CheckGradients(expected["grads"], ReadTensors(folder, server::Section::kFirstMoment),
+                     std::min(1.0, 1.0 / (norm + 1e-6)));
+    }
     const double parameters = expected["param_l2_after"];
     EXPECT_NEAR(Norm(ReadTensors(folder, server::Section::kMaster)), parameters, 1e-5 * parameters);
-    before = moments;
   }
 }
 
