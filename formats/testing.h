@@ -7,7 +7,6 @@
 
 #include "common/random.h"
 #include "common/status.h"
-#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
 namespace shoal::formats {
@@ -32,19 +31,22 @@ inline std::string TestData() {
   return folder == nullptr ? "" : folder;
 }
 
-#define ASSERT_OK(expression)                                          \
-  do {                                                                 \
-    const absl::Status shoal_tested = (expression);                    \
-    ASSERT_TRUE(shoal_tested.ok()) << ::shoal::Describe(shoal_tested); \
-  } while (false)
+inline testing::AssertionResult IsOk(const absl::Status& status) {
+  return status.ok() ? testing::AssertionSuccess()
+                     : testing::AssertionFailure() << Describe(status);
+}
 
-// The status refuses with a message that contains the text.
-#define EXPECT_REFUSED(status, text)                                                      \
-  do {                                                                                    \
-    const absl::Status shoal_tested = (status);                                           \
-    EXPECT_FALSE(shoal_tested.ok());                                                      \
-    EXPECT_THAT(std::string(::shoal::Message(shoal_tested)), ::testing::HasSubstr(text)); \
-    EXPECT_EQ(::shoal::Message(shoal_tested).find('\n'), std::string_view::npos);         \
-  } while (false)
+// The status refuses, in one line that contains the text.
+inline testing::AssertionResult Refuses(const absl::Status& status, const std::string& text) {
+  const std::string message(Message(status));
+  if (!status.ok() && message.find(text) != std::string::npos &&
+      message.find('\n') == std::string::npos) {
+    return testing::AssertionSuccess();
+  }
+  return testing::AssertionFailure() << Describe(status) << "\nexpected one line with: " << text;
+}
+
+#define ASSERT_OK(expression) ASSERT_TRUE(IsOk(expression))
+#define EXPECT_REFUSED(status, text) EXPECT_TRUE(Refuses(status, text))
 
 }  // namespace shoal::formats
