@@ -67,6 +67,9 @@ class Follower {
     } else if (event.has_failed()) {
       end_.kind = event.failed().non_finite() ? RunEnd::Kind::kNonFinite : RunEnd::Kind::kFailed;
       end_.message = event.failed().message();
+      if (options_.check_processes && lost_.ok()) {
+        lost_ = options_.check_processes();
+      }
       if (!lost_.ok()) {
         end_.message += fmt::format(" ({})", Message(lost_));
       }

@@ -59,6 +59,10 @@ absl::StatusOr<std::vector<plan::StepPlan>> PlanSteps(const PlannedJob& planned,
 absl::StatusOr<PlannedJob> MakePlan(const PlanVerbOptions& options) {
   PlannedJob planned;
   SHOAL_ASSIGN_OR_RETURN(planned.job, ReadJob(options.job_file, options.overrides));
+  // With a running coordinator the counts may be left to those that are there: then one of each is
+  // shown.
+  planned.job.cluster.servers = std::max<int64_t>(1, planned.job.cluster.servers);
+  planned.job.cluster.workers = std::max<int64_t>(1, planned.job.cluster.workers);
   SHOAL_ASSIGN_OR_RETURN(planned.spec, formats::ReadModelSpec(planned.job.model));
   planned.units = plan::BuildUnits(planned.spec);
   planned.partitions = plan::BuildPartitions(planned.units, planned.job.service.partition_bytes);
