@@ -53,10 +53,13 @@ absl::StatusOr<std::unique_ptr<LocalCluster>> LocalCluster::Start(
                                                 options.threads_per_server));
   }
   for (int i = 0; i < options.workers; ++i) {
+    std::vector<std::string> arguments = {"--coordinator", cluster->address_, "--threads",
+                                          std::to_string(options.threads_per_worker)};
+    if (options.fault_seed != 0) {
+      arguments.insert(arguments.end(), {"--fault-seed", std::to_string(options.fault_seed)});
+    }
     SHOAL_RETURN_IF_ERROR(cluster->StartProgram(fmt::format("worker-{}", i), "shoal-worker",
-                                                {"--coordinator", cluster->address_, "--threads",
-                                                 std::to_string(options.threads_per_worker)},
-                                                options.threads_per_worker));
+                                                std::move(arguments), options.threads_per_worker));
   }
   return cluster;
 }

@@ -26,6 +26,8 @@ struct LocalClusterOptions {
   int workers = 1;
   int threads_per_server = 1;
   int threads_per_worker = 1;
+  // Tests: not 0 makes the workers' transports misbehave, each from a seed of its own.
+  uint64_t fault_seed = 0;
   absl::Duration start_timeout = absl::Seconds(60);
   std::string log_level = "info";
 };

@@ -95,6 +95,7 @@ class Training {
                                 .work_folder = LogFolder(),
                                 .servers = static_cast<int>(job_.cluster.servers),
                                 .workers = static_cast<int>(job_.cluster.workers),
+                                .fault_seed = options_.fault_seed,
                                 .start_timeout = absl::Seconds(job_.cluster.start_timeout_seconds)};
     if (cluster.program_folder.empty()) {
       SHOAL_ASSIGN_OR_RETURN(cluster.program_folder, ProgramFolder());
@@ -259,6 +260,8 @@ void AddTrain(CLI::App& app, VerbAction& action) {
       ->excludes(resume);
   verb->add_flag("--json", options->json, "JSON lines instead of a progress bar");
   verb->add_flag("--keep-logs", options->keep_logs, "Keep the processes' logs when all went well");
+  // For tests: delays, reordering and lost doorbells in the workers' transports.
+  verb->add_option("--fault-seed", options->fault_seed)->group("");
   verb->add_option("--token-file", options->token_file,
                    "With cluster.coordinator: file with its token (default: SHOAL_TOKEN)");
   verb->callback([options, &action] {
