@@ -29,8 +29,9 @@ struct BenchOptions {
   // Split in halves, what is read from and what is read into; at least one operation a client fits,
   // or it is refused. Larger than the caches if figures are to hold for streaming.
   int64_t memory_bytes = int64_t{1} << 29;
-  int io_threads = 1;           // tcp
-  int socket_buffer_bytes = 0;  // tcp; the plain loop gets the same
+  int io_threads = 1;  // tcp
+  int socket_buffer_bytes =
+      0;  // tcp, and the plain loop: 0 leaves it to each (see options.h; the kernel's for the loop)
 };
 
 struct BenchPoint {

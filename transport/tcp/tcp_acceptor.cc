@@ -163,7 +163,7 @@ void TcpAcceptor::TakeDials() {
       break;  // out of descriptors, likely: look again when the next deadline passes
     }
     const uint64_t token = next_token_++;
-    if (TuneTcp(socket.get(), options_.keep_alive).ok() &&
+    if (TuneTcp(socket.get(), options_.keep_alive, options_.socket_buffer_bytes).ok() &&
         Watch(epoll_.get(), socket.get(), token) == 0) {
       dials_[token] = {std::move(socket), RealClock().Now() + kDialTimeout, {}};
     }

@@ -160,6 +160,9 @@ void TcpConnectionState::Send() {
     writes_sent_ = batch_.writes_sent();
     if (sent >= 0) {
       used += static_cast<size_t>(sent);
+      if (more = !batch_.empty(); more) {
+        break;  // the socket is full
+      }
     } else if (error == EAGAIN || error == EWOULDBLOCK) {
       more = true;
       break;

@@ -28,7 +28,7 @@ class TcpBatch {
   uint64_t writes_sent() const { return writes_sent_; }
 
   void Add(const TcpFrame& frame, std::span<const std::byte> payload);
-  // As sendmsg(2): bytes taken or -1 with errno. Never blocks.
+  // As sendmsg(2): bytes taken or -1 with errno. Never blocks: what is left then did not fit.
   ssize_t Send(int socket);
 
  private:

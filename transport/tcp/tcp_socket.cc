@@ -37,15 +37,43 @@ absl::StatusOr<Addresses> Resolve(const std::string& host, int port, bool to_lis
   return Addresses(found);
 }
 
+void SetBuffers(int socket, int bytes) {
+  // The kernel may give less.
+  setsockopt(socket, SOL_SOCKET, SO_SNDBUF, &bytes, sizeof bytes);
+  setsockopt(socket, SOL_SOCKET, SO_RCVBUF, &bytes, sizeof bytes);
+}
+
+// Both ends have one address.
+bool SameHost(int socket) {
+  sockaddr_storage here = {};
+  sockaddr_storage there = {};
+  socklen_t here_length = sizeof here;
+  socklen_t there_length = sizeof there;
+  if (getsockname(socket, reinterpret_cast<sockaddr*>(&here), &here_length) != 0 ||
+      getpeername(socket, reinterpret_cast<sockaddr*>(&there), &there_length) != 0 ||
+      here.ss_family != there.ss_family) {
+    return false;
+  }
+  if (here.ss_family == AF_INET6) {
+    return std::memcmp(&reinterpret_cast<const sockaddr_in6*>(&here)->sin6_addr,
+                       &reinterpret_cast<const sockaddr_in6*>(&there)->sin6_addr,
+                       sizeof(in6_addr)) == 0;
+  }
+  return here.ss_family == AF_INET &&
+         reinterpret_cast<const sockaddr_in*>(&here)->sin_addr.s_addr ==
+             reinterpret_cast<const sockaddr_in*>(&there)->sin_addr.s_addr;
+}
+
+constexpr int kSameHostBufferBytes = 256 << 10;
+
 absl::StatusOr<UniqueFd> NewSocket(const addrinfo& address, int socket_buffer_bytes) {
   UniqueFd fd(socket(address.ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!fd.valid()) {
     return ErrnoToStatus(errno, "making a tcp socket");
   }
-  // Before connect and listen, as they decide the window scale. The kernel may give less.
   if (socket_buffer_bytes > 0) {
-    setsockopt(fd.get(), SOL_SOCKET, SO_SNDBUF, &socket_buffer_bytes, sizeof socket_buffer_bytes);
-    setsockopt(fd.get(), SOL_SOCKET, SO_RCVBUF, &socket_buffer_bytes, sizeof socket_buffer_bytes);
+    SetBuffers(fd.get(),
+               socket_buffer_bytes);  // before connect and listen, which settle the window scale
   }
   return fd;
 }
@@ -119,7 +147,7 @@ absl::StatusOr<UniqueFd> DialTcp(const std::string& host, int port, int socket_b
   return Annotate(last, fmt::format("dialling {}:{}", host, port));
 }
 
-absl::Status TuneTcp(int socket, absl::Duration keep_alive) {
+absl::Status TuneTcp(int socket, absl::Duration keep_alive, int socket_buffer_bytes) {
   const int on = 1;
   const int timeout_ms =
       static_cast<int>(std::clamp<int64_t>(absl::ToInt64Milliseconds(keep_alive), 1, 1 << 30));
@@ -132,6 +160,9 @@ absl::Status TuneTcp(int socket, absl::Duration keep_alive) {
       setsockopt(socket, IPPROTO_TCP, TCP_KEEPCNT, &probes, sizeof probes) != 0 ||
       setsockopt(socket, IPPROTO_TCP, TCP_USER_TIMEOUT, &timeout_ms, sizeof timeout_ms) != 0) {
     return ErrnoToStatus(errno, "setting up a tcp socket");
+  }
+  if (socket_buffer_bytes == 0 && SameHost(socket)) {
+    SetBuffers(socket, kSameHostBufferBytes);
   }
   return absl::OkStatus();
 }

@@ -23,9 +23,10 @@ absl::StatusOr<TcpListener> ListenTcp(const std::string& host, int port, int soc
 absl::StatusOr<UniqueFd> DialTcp(const std::string& host, int port, int socket_buffer_bytes,
                                  absl::Time deadline);
 
-// No delay for small frames; the kernel gives up on unacknowledged data, and probes an idle peer,
-// within `keep_alive`.
-absl::Status TuneTcp(int socket, absl::Duration keep_alive);
+// For a connected socket: no delay for small frames; the kernel gives up on unacknowledged data,
+// and probes an idle peer, within `keep_alive`; buffers of a size that suits a peer on this host,
+// unless `socket_buffer_bytes` was given before.
+absl::Status TuneTcp(int socket, absl::Duration keep_alive, int socket_buffer_bytes);
 
 // All bytes, or an error by the deadline. For the handshake alone.
 absl::Status SendAll(int socket, std::span<const std::byte> bytes, absl::Time deadline);

@@ -80,7 +80,8 @@ class TcpConnector final : public Connector {
     const absl::Time deadline = RealClock().Now() + options_.handshake_timeout;
     SHOAL_ASSIGN_OR_RETURN(UniqueFd socket,
                            DialTcp(host, port, transport_options_.socket_buffer_bytes, deadline));
-    SHOAL_RETURN_IF_ERROR(TuneTcp(socket.get(), transport_options_.keep_alive));
+    SHOAL_RETURN_IF_ERROR(TuneTcp(socket.get(), transport_options_.keep_alive,
+                                  transport_options_.socket_buffer_bytes));
     const std::string payload = EncodeTcpHello(hello);
     SHOAL_RETURN_IF_ERROR(SendFrame(
         socket.get(), {.type = TcpFrameType::kHello, .length = payload.size()}, payload, deadline));
