@@ -28,9 +28,15 @@ class CpuEvent : public Event {
 class CpuStream : public Stream {
  public:
   void Copy(void* to, const void* from, int64_t bytes) override {
-    std::memcpy(to, from, static_cast<size_t>(bytes));
+    if (bytes > 0) {  // an empty vector's data may be null, which memcpy does not take
+      std::memcpy(to, from, static_cast<size_t>(bytes));
+    }
   }
-  void Zero(void* to, int64_t bytes) override { std::memset(to, 0, static_cast<size_t>(bytes)); }
+  void Zero(void* to, int64_t bytes) override {
+    if (bytes > 0) {
+      std::memset(to, 0, static_cast<size_t>(bytes));
+    }
+  }
   std::unique_ptr<Event> Record() override { return std::make_unique<CpuEvent>(); }
   void WaitFor(const Event&) override {}
   absl::Status Synchronize() override { return absl::OkStatus(); }
