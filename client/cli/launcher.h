@@ -46,8 +46,8 @@ class LocalCluster {
   // Unavailable: which one ended how, with the last lines of its log.
   absl::Status Check();
 
-  // The job is over: gives the processes `limit` to leave by themselves, then takes them down. In
-  // both cases none is left.
+  // The job is over: the processes are given a moment to leave by themselves, then asked to, and
+  // killed after `limit`. None is left.
   void Finish(absl::Duration limit);
   // Ends them now.
   void Kill() { processes_.Kill(); }
