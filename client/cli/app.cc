@@ -41,6 +41,7 @@ int RunShoal(const std::vector<std::string>& arguments, Streams& streams) {
   AddPlan(app, action);
   AddStatus(app, action);
   AddDoctor(app, action);
+  AddBench(app, action);
   if (arguments.empty()) {
     streams.err << app.help();
     return static_cast<int>(ExitCode::kUsage);

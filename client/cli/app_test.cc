@@ -29,7 +29,9 @@ const std::vector<std::vector<std::string>>& Verbs() {
                                                               {"checkpoint", "verify"},
                                                               {"checkpoint", "export"},
                                                               {"status"},
-                                                              {"doctor"}};
+                                                              {"doctor"},
+                                                              {"bench", "transport"},
+                                                              {"bench", "store"}};
   return verbs;
 }
 

@@ -16,7 +16,8 @@ namespace fs = std::filesystem;
 
 constexpr absl::Duration kPortPoll = absl::Milliseconds(10);
 constexpr int kTailLines = 12;
-// Members learn that the job is over when they next renew their leases, which may be seconds; asking is quicker.
+// Members learn that the job is over when they next renew their leases, which may be seconds;
+// asking is quicker.
 constexpr absl::Duration kLeaveByThemselves = absl::Milliseconds(300);
 
 }  // namespace
