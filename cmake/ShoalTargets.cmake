@@ -18,6 +18,11 @@ target_compile_options(shoal_flags INTERFACE -ffp-contract=off)
 if(SHOAL_SANITIZE)
   target_compile_options(shoal_flags INTERFACE -fsanitize=${SHOAL_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
   target_link_options(shoal_flags INTERFACE -fsanitize=${SHOAL_SANITIZE})
+  if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+    # On instrumented code that inlines much (JSON) GCC's variable tracking takes many minutes and gigabytes, and sanitizer
+    # reports need lines alone.
+    target_compile_options(shoal_flags INTERFACE -fno-var-tracking)
+  endif()
 endif()
 if(SHOAL_FUZZ)
   target_compile_options(shoal_flags INTERFACE -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=all)
