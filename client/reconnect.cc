@@ -35,16 +35,21 @@ absl::Duration ParameterClient::Core::Delay(int failures) {
 
 absl::StatusOr<std::unique_ptr<DataConnection>> ParameterClient::Core::ConnectFirst(
     int server, absl::Time deadline) {
+  absl::Status last;
   for (int failures = 0;; ++failures) {
     const absl::Duration left = deadline - clock_.Now();
     auto connection = handshake_->Connect(
         server,
         std::clamp(left, absl::Milliseconds(10), absl::Duration(options_.handshake_timeout)));
-    if (connection.ok() || !IsTransient(connection.status()) || clock_.Now() >= deadline) {
-      if (!connection.ok()) {
-        return Annotate(connection.status(), fmt::format("connect to {}", ServerName(server)));
-      }
+    if (connection.ok()) {
       return connection;
+    }
+    // A try cut short by the end of the time says less than the one before it.
+    if (last.ok() || !absl::IsDeadlineExceeded(connection.status())) {
+      last = connection.status();
+    }
+    if (!IsTransient(connection.status()) || clock_.Now() >= deadline) {
+      return Annotate(last, fmt::format("connect to {}", ServerName(server)));
     }
     clock_.SleepFor(Delay(failures));
   }

@@ -120,6 +120,8 @@ absl::Status Work(const Flags& flags) {
                                                   }));
   signals.Registered();
   const std::string name = fmt::format("worker-{}", session->index());
+  // The logger before stays alive: other threads may be in the middle of a line.
+  const auto unnamed = spdlog::default_logger();
   InitLogging({.process = name, .level = flags.log_level});
   LogInfo("registered with the coordinator at {}", flags.coordinator);
   WorkerJobOptions options;

@@ -1,0 +1,236 @@
+#include "tests/in_process/cluster.h"
+
+#include <thread>
+
+#include "client/grpc_connector.h"
+#include "client/parameter_client.h"
+#include "common/metrics.h"
+#include "common/status.h"
+#include "formats/hf_model.h"
+#include "plan/partition.h"
+#include "plan/shard_map.h"
+#include "proto/rpc/channel.h"
+#include "proto/rpc/coordinator_client.h"
+#include "proto/rpc/member_session.h"
+#include "proto/rpc/parameter_server_service.h"
+#include "proto/rpc/server.h"
+#include "server/coordinator/coordinator.h"
+#include "server/coordinator/grpc_server_control.h"
+#include "server/coordinator/job_loader.h"
+#include "server/service/memory_check.h"
+#include "server/service/parameter_service.h"
+#include "transport/registry.h"
+#include "worker/trainer/trainer.h"
+
+namespace shoal::testing {
+namespace {
+
+std::string Local(int port) { return fmt::format("127.0.0.1:{}", port); }
+
+class CoordinatorProcess {
+ public:
+  static absl::StatusOr<std::unique_ptr<CoordinatorProcess>> Start(const rpc::Token& token) {
+    auto process = std::make_unique<CoordinatorProcess>();
+    SHOAL_ASSIGN_OR_RETURN(process->coordinator_,
+                           server::Coordinator::Create(
+                               {.version = rpc::ProgramVersion()}, server::LoadJob,
+                               std::make_unique<server::GrpcServerControl>(token),
+                               server::MakeMemoryStateStore(), RealClock(), process->metrics_));
+    std::vector<std::unique_ptr<rpc::Service>> services;
+    services.push_back(rpc::MakeCoordinatorService(process->coordinator_.get()));
+    SHOAL_ASSIGN_OR_RETURN(process->server_,
+                           rpc::Server::Start({.token = token}, std::move(services)));
+    return process;
+  }
+  ~CoordinatorProcess() {
+    coordinator_->Stop();
+    server_->Shutdown(absl::Seconds(1));
+  }
+  std::string address() const { return Local(server_->port()); }
+
+ private:
+  Metrics metrics_;
+  std::unique_ptr<server::Coordinator> coordinator_;
+  std::unique_ptr<rpc::Server> server_;
+};
+
+class ServerProcess {
+ public:
+  static absl::StatusOr<std::unique_ptr<ServerProcess>> Start(const std::string& coordinator,
+                                                              const rpc::Token& token) {
+    auto process = std::make_unique<ServerProcess>();
+    process->service_ = std::make_unique<server::ParameterService>(
+        server::ParameterServiceOptions{
+            .create_transport =
+                [](const std::string& name) { return transport::CreateTransport(name); },
+            .threads = 1,
+            .available_memory = server::AvailableMemory},
+        &process->metrics_);
+    std::vector<std::unique_ptr<rpc::Service>> services;
+    services.push_back(rpc::MakeParameterServerService(process->service_.get()));
+    SHOAL_ASSIGN_OR_RETURN(process->server_,
+                           rpc::Server::Start({.token = token}, std::move(services)));
+    process->address_ = Local(process->server_->port());
+    SHOAL_ASSIGN_OR_RETURN(
+        process->session_,
+        rpc::MemberSession::Join(rpc::Channel::Create(coordinator, token, "coordinator"),
+                                 {.role = proto::ROLE_SERVER, .address = process->address_},
+                                 [](const absl::Status&) {}));
+    return process;
+  }
+  ~ServerProcess() {
+    session_.reset();
+    service_->Stop();
+    server_->Shutdown(absl::Seconds(1));
+  }
+  int index() const { return session_->index(); }
+  const std::string& address() const { return address_; }
+  absl::StatusOr<proto::GetChecksumsReply> Checksums() { return service_->GetChecksums({}); }
+
+ private:
+  Metrics metrics_;
+  std::unique_ptr<server::ParameterService> service_;
+  std::unique_ptr<rpc::Server> server_;
+  std::string address_;
+  std::unique_ptr<rpc::MemberSession> session_;
+};
+
+class WorkerProcess {
+ public:
+  static absl::StatusOr<std::unique_ptr<WorkerProcess>> Start(
+      const std::string& coordinator, const rpc::Token& token,
+      const transport::FaultOptions& faults) {
+    auto process = std::make_unique<WorkerProcess>();
+    process->port_ =
+        worker::MakeGrpcCoordinatorPort(rpc::Channel::Create(coordinator, token, "coordinator"));
+    process->trainer_ = std::make_unique<worker::Trainer>(process->port_.get(), process->metrics_);
+    SHOAL_ASSIGN_OR_RETURN(
+        process->session_,
+        rpc::MemberSession::Join(
+            rpc::Channel::Create(coordinator, token, "coordinator"), {.role = proto::ROLE_WORKER},
+            [trainer = process->trainer_.get()](const absl::Status& why) { trainer->Stop(why); }));
+    const int index = process->session_->index();
+    worker::WorkerJobOptions options;
+    options.name = fmt::format("worker-{}", index);
+    options.incarnation = process->session_->incarnation();
+    options.threads = 1;
+    options.connector = [token](const std::vector<std::string>& addresses) {
+      return std::make_unique<client::GrpcConnector>(addresses, token);
+    };
+    if (faults.seed != 0) {
+      options.wrap_transport = [faults, index](std::unique_ptr<transport::Transport> inner) {
+        transport::FaultOptions own = faults;
+        own.seed = faults.seed * 100 + static_cast<uint64_t>(index);
+        return transport::MakeFaultTransport(std::move(inner), own);
+      };
+    }
+    process->thread_ = std::thread([worker = process.get(), options] {
+      worker->status_ = worker->trainer_->Run(options);
+      worker->session_->Leave(std::string(Message(worker->status_)));
+    });
+    return process;
+  }
+  ~WorkerProcess() { Join().IgnoreError(); }
+  absl::Status Join() {
+    if (thread_.joinable()) {
+      thread_.join();
+    }
+    return status_;
+  }
+  int index() const { return session_->index(); }
+  std::string metrics() const { return metrics_.Text(); }
+
+ private:
+  Metrics metrics_;
+  std::unique_ptr<worker::CoordinatorPort> port_;
+  std::unique_ptr<worker::Trainer> trainer_;
+  std::unique_ptr<rpc::MemberSession> session_;
+  absl::Status status_;
+  std::thread thread_;
+};
+
+// The weights as anybody outside of the job can read them.
+absl::StatusOr<std::vector<std::vector<float>>> ReadWeights(const plan::Job& job,
+                                                            const std::vector<std::string>& servers,
+                                                            const rpc::Token& token) {
+  SHOAL_ASSIGN_OR_RETURN(const plan::ModelSpec spec, formats::ReadModelSpec(job.model));
+  const std::vector<plan::UnitSpec> units = plan::BuildUnits(spec);
+  const std::vector<plan::PartitionSpec> partitions =
+      plan::BuildPartitions(units, job.service.partition_bytes);
+  const int count = static_cast<int>(servers.size());
+  SHOAL_ASSIGN_OR_RETURN(const auto transport, transport::CreateTransport("tcp"));
+  client::GrpcConnector connector(servers, token);
+  SHOAL_ASSIGN_OR_RETURN(const auto reader,
+                         client::ParameterClient::Create(
+                             {.incarnation = 1, .name = "reader", .read_only = true}, units,
+                             partitions, plan::PlaceShards(partitions, count, /*generation=*/1),
+                             count, &connector, {transport.get()}));
+  SHOAL_RETURN_IF_ERROR(reader->BeginRead(reader->published()));
+  std::vector<std::vector<float>> weights;
+  for (const plan::UnitSpec& unit : units) {
+    SHOAL_ASSIGN_OR_RETURN(const auto view, reader->Get(unit.index));
+    const auto* from = static_cast<const float*>(view.data);
+    weights.emplace_back(from, from + view.count);
+    reader->Release(unit.index);
+  }
+  return weights;
+}
+
+absl::Status Watch(const std::string& coordinator, const rpc::Token& token, ClusterRun& run) {
+  rpc::CoordinatorClient client(rpc::Channel::Create(coordinator, token, "coordinator"));
+  return client.WatchJob({},
+                         [&](const proto::JobEvent& event) {
+                           if (event.has_step()) {
+                             run.steps.push_back(event.step());
+                           } else if (event.has_done() || event.has_failed()) {
+                             run.end = event;
+                           }
+                           return true;
+                         },
+                         {.deadline = absl::Seconds(90)});
+}
+
+}  // namespace
+
+absl::StatusOr<ClusterRun> Train(plan::Job job, const std::string& token_file,
+                                 const ClusterOptions& options) {
+  job.cluster = {.servers = options.servers, .workers = options.workers, .local = true};
+  const rpc::Token token = rpc::Token::Generate();
+  SHOAL_ASSIGN_OR_RETURN(const auto coordinator, CoordinatorProcess::Start(token));
+  std::vector<std::unique_ptr<ServerProcess>> servers;
+  std::vector<std::string> addresses(static_cast<size_t>(options.servers));
+  for (int i = 0; i < options.servers; ++i) {
+    SHOAL_ASSIGN_OR_RETURN(auto server, ServerProcess::Start(coordinator->address(), token));
+    addresses[static_cast<size_t>(server->index())] = server->address();
+    servers.push_back(std::move(server));
+  }
+  std::vector<std::unique_ptr<WorkerProcess>> workers;
+  for (int i = 0; i < options.workers; ++i) {
+    SHOAL_ASSIGN_OR_RETURN(auto worker,
+                           WorkerProcess::Start(coordinator->address(), token, options.faults));
+    workers.push_back(std::move(worker));
+  }
+  rpc::CoordinatorClient client(rpc::Channel::Create(coordinator->address(), token, "coordinator"));
+  proto::SubmitJobRequest submit;
+  submit.set_job_yaml(plan::ToYaml(job));
+  submit.set_token_file(token_file);
+  SHOAL_RETURN_IF_ERROR(client.SubmitJob(submit).status());
+  ClusterRun run;
+  SHOAL_RETURN_IF_ERROR(Watch(coordinator->address(), token, run));
+  for (auto& worker : workers) {
+    SHOAL_RETURN_IF_ERROR(worker->Join());
+  }
+  run.worker_metrics = workers.front()->metrics();
+  for (auto& server : servers) {
+    SHOAL_ASSIGN_OR_RETURN(const proto::GetChecksumsReply reply, server->Checksums());
+    for (const proto::PartitionChecksum& partition : reply.partitions()) {
+      run.checksums.resize(
+          std::max(run.checksums.size(), static_cast<size_t>(partition.partition()) + 1));
+      run.checksums[static_cast<size_t>(partition.partition())] = partition.hash();
+    }
+  }
+  SHOAL_ASSIGN_OR_RETURN(run.weights, ReadWeights(job, addresses, token));
+  return run;
+}
+
+}  // namespace shoal::testing

@@ -1,0 +1,35 @@
+// A whole cluster in the test's own process: the real coordinator, servers and workers, with gRPC
+// over loopback between them, each worker on a thread.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "plan/job.h"
+#include "proto/shoal.pb.h"
+#include "transport/testing/fault_transport.h"
+
+namespace shoal::testing {
+
+struct ClusterOptions {
+  int servers = 1;
+  int workers = 1;
+  // Seed 0: none. Each worker gets faults of its own.
+  transport::FaultOptions faults = {.seed = 0};
+};
+
+struct ClusterRun {
+  std::vector<proto::StepEvent> steps;
+  proto::JobEvent end;                      // done or failed
+  std::vector<uint64_t> checksums;          // of the fp32 masters, by partition
+  std::vector<std::vector<float>> weights;  // by unit, as published, read by a read-only client
+  std::string worker_metrics;               // worker 0's, as text
+};
+
+// Trains `job` (cluster sizes are set from the options) on a token file, from start to end.
+absl::StatusOr<ClusterRun> Train(plan::Job job, const std::string& token_file,
+                                 const ClusterOptions& options);
+
+}  // namespace shoal::testing

@@ -1,0 +1,140 @@
+#include "tests/in_process/reference.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "common/random.h"
+#include "common/status.h"
+#include "formats/hf_model.h"
+#include "formats/token_file.h"
+#include "plan/step_plan.h"
+#include "worker/model/batch.h"
+#include "worker/model/memory_unit_access.h"
+#include "worker/model/runner.h"
+
+namespace shoal::testing {
+namespace {
+
+class AdamW {
+ public:
+  AdamW(const plan::TrainOptions& options, const std::vector<plan::UnitSpec>& units)
+      : options_(options), units_(units) {
+    for (const plan::UnitSpec& unit : units) {
+      first_.emplace_back(static_cast<size_t>(unit.count), 0.0);
+      second_.emplace_back(static_cast<size_t>(unit.count), 0.0);
+    }
+  }
+
+  // Tensor by tensor, because decay is for matrices alone.
+  void Update(int64_t step, double clip, size_t unit, std::span<const float> gradient,
+              std::span<float> weights) {
+    const double rate = plan::LearningRateAt(options_, step);
+    const double bias1 = 1 - std::pow(options_.beta1, static_cast<double>(step));
+    const double bias2 = 1 - std::pow(options_.beta2, static_cast<double>(step));
+    for (const plan::TensorSpec& tensor : units_[unit].tensors) {
+      const double decay = tensor.decays() ? options_.weight_decay : 0;
+      for (int64_t at = tensor.offset; at < tensor.offset + tensor.count(); ++at) {
+        const auto i = static_cast<size_t>(at);
+        const double g = clip * static_cast<double>(gradient[i]);
+        double& m = first_[unit][i];
+        double& v = second_[unit][i];
+        m = options_.beta1 * m + (1 - options_.beta1) * g;
+        v = options_.beta2 * v + (1 - options_.beta2) * g * g;
+        const double step_by = m / bias1 / (std::sqrt(v / bias2) + options_.epsilon);
+        weights[i] = static_cast<float>(static_cast<double>(weights[i]) * (1 - rate * decay) -
+                                        rate * step_by);
+      }
+    }
+  }
+
+ private:
+  const plan::TrainOptions options_;
+  const std::vector<plan::UnitSpec> units_;
+  std::vector<std::vector<double>> first_;
+  std::vector<std::vector<double>> second_;
+};
+
+}  // namespace
+
+absl::StatusOr<ReferenceRun> TrainReference(const plan::Job& job, const std::string& token_file) {
+  SHOAL_ASSIGN_OR_RETURN(const auto file, formats::TokenFile::Open(token_file));
+  SHOAL_ASSIGN_OR_RETURN(const auto folder, formats::HfModel::Open(job.model));
+  SHOAL_ASSIGN_OR_RETURN(const auto model,
+                         worker::Transformer::Create(folder->spec(), {.threads = 1}));
+  const std::vector<plan::UnitSpec>& units = model->units();
+  SHOAL_ASSIGN_OR_RETURN(
+      auto source, worker::MemoryUnitSource::Load(
+                       units, DType::kF32, [&](int unit, int64_t offset, std::span<float> out) {
+                         return folder->ReadUnit(unit, offset, out);
+                       }));
+  worker::MemoryGradientSink sink(units);
+  AdamW optimizer(job.train, units);
+  ReferenceRun run;
+  for (int64_t step = 1; step <= job.train.steps; ++step) {
+    const std::vector<int64_t> samples = plan::MinibatchSamples(
+        step, job.train.minibatch_samples, file->samples(), job.data.seed, job.data.shuffle);
+    int64_t targets = 0;
+    for (const int64_t sample : samples) {
+      targets += file->targets(sample);
+    }
+    sink.Clear();
+    double loss = 0;
+    for (const int64_t sample : samples) {
+      SHOAL_ASSIGN_OR_RETURN(const formats::TokenSample views, file->Sample(sample));
+      worker::PackedBatch batch;
+      batch.Append(views.tokens, views.labels);
+      SHOAL_ASSIGN_OR_RETURN(
+          const worker::MicrobatchResult result,
+          worker::RunMicrobatch(*model, batch, 1.0 / static_cast<double>(targets), source, sink));
+      loss += result.loss_sum;
+    }
+    run.losses.push_back(loss / static_cast<double>(targets));
+    double squares = 0;
+    for (size_t unit = 0; unit < units.size(); ++unit) {
+      for (const float g : sink.gradient(static_cast<int>(unit))) {
+        squares += static_cast<double>(g) * static_cast<double>(g);
+      }
+    }
+    run.grad_norms.push_back(std::sqrt(squares));
+    const double clip = job.train.clip_norm > 0
+                            ? std::min(1.0, job.train.clip_norm / (std::sqrt(squares) + 1e-6))
+                            : 1.0;
+    for (size_t unit = 0; unit < units.size(); ++unit) {
+      const int index = static_cast<int>(unit);
+      optimizer.Update(step, clip, unit, sink.gradient(index), source.weights(index));
+    }
+  }
+  for (size_t unit = 0; unit < units.size(); ++unit) {
+    const std::span<float> weights = source.weights(static_cast<int>(unit));
+    run.weights.emplace_back(weights.begin(), weights.end());
+  }
+  return run;
+}
+
+absl::Status WriteSyntheticTokens(const std::string& path, int64_t vocabulary, int64_t samples,
+                                  int64_t max_tokens, uint64_t seed) {
+  SHOAL_ASSIGN_OR_RETURN(const auto writer,
+                         formats::TokenFileWriter::Create(path, vocabulary, /*tokenizer_hash=*/7));
+  Random random(seed);
+  for (int64_t sample = 0; sample < samples; ++sample) {
+    const double u = random.Uniform();
+    const auto length = 2 + static_cast<int64_t>(static_cast<double>(max_tokens - 2) * u * u * u);
+    std::vector<int32_t> tokens;
+    auto next = static_cast<int64_t>(random.Below(static_cast<uint64_t>(vocabulary)));
+    for (int64_t i = 0; i < length; ++i) {
+      tokens.push_back(static_cast<int32_t>(next));
+      next = random.Below(8) == 0
+                 ? static_cast<int64_t>(random.Below(static_cast<uint64_t>(vocabulary)))
+                 : (next * 3 + 1) % vocabulary;
+    }
+    std::vector<int32_t> labels(tokens.begin() + 1, tokens.end());
+    labels.push_back(formats::kIgnoredLabel);
+    if (length > 4) {
+      labels[0] = formats::kIgnoredLabel;
+    }
+    SHOAL_RETURN_IF_ERROR(writer->Add(tokens, labels));
+  }
+  return writer->Finish();
+}
+
+}  // namespace shoal::testing

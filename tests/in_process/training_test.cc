@@ -1,0 +1,146 @@
+// Coordinator, servers and workers together train what a plain loop trains.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <filesystem>
+#include <string>
+
+#include "fmt/format.h"
+#include "formats/hf_model.h"
+#include "tests/in_process/cluster.h"
+#include "tests/in_process/reference.h"
+
+namespace shoal::testing {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr int64_t kSteps = 4;
+
+class TrainingTest : public ::testing::Test {
+ protected:
+  TrainingTest() {
+    folder_ = std::filesystem::path(::testing::TempDir()) /
+              ::testing::UnitTest::GetInstance()->current_test_info()->name();
+    std::filesystem::remove_all(folder_);
+    std::filesystem::create_directories(folder_);
+    const plan::ModelSpec spec = *plan::NamedShape("tiny");
+    const std::string model = folder_ / "model";
+    EXPECT_TRUE(formats::InitHfModel(model, spec, /*seed=*/3, {}).ok());
+    tokens_ = folder_ / "tokens";
+    EXPECT_TRUE(WriteSyntheticTokens(tokens_, spec.vocabulary, 40, 120, /*seed=*/5).ok());
+    job_.model = model;
+    job_.data.train = tokens_;
+    job_.data.max_sequence_tokens = 128;
+    job_.data.microbatch_tokens = 128;
+    job_.train.steps = kSteps;
+    job_.train.minibatch_samples = 12;
+    job_.train.learning_rate = 1e-2;
+    // Where a gradient is all rounding its sign is chance, and without this so would the update be.
+    job_.train.epsilon = 1e-4;
+    job_.train.compute = plan::ComputeType::kFp32;
+    job_.service.wire_type_auto = false;
+    job_.service.partition_bytes = 16 << 10;
+    job_.checkpoint.directory = folder_ / "checkpoints";
+    job_.checkpoint.export_huggingface = false;
+  }
+  ~TrainingTest() override { std::filesystem::remove_all(folder_); }
+
+  ClusterRun Run(const ClusterOptions& options) {
+    std::filesystem::remove_all(job_.checkpoint.directory);
+    auto run = Train(job_, tokens_, options);
+    EXPECT_TRUE(run.ok()) << run.status();
+    if (!run.ok()) {
+      return {};
+    }
+    EXPECT_TRUE(run->end.has_done()) << run->end.DebugString();
+    EXPECT_EQ(run->steps.size(), static_cast<size_t>(job_.train.steps));
+    return *std::move(run);
+  }
+
+  static void ExpectSame(const ClusterRun& run, const ReferenceRun& reference) {
+    ASSERT_EQ(run.steps.size(), reference.losses.size());
+    for (size_t i = 0; i < run.steps.size(); ++i) {
+      EXPECT_NEAR(run.steps[i].loss(), reference.losses[i], 1e-5 * reference.losses[i]);
+      EXPECT_NEAR(run.steps[i].grad_norm(), reference.grad_norms[i],
+                  1e-4 * reference.grad_norms[i]);
+    }
+    ASSERT_EQ(run.weights.size(), reference.weights.size());
+    for (size_t unit = 0; unit < run.weights.size(); ++unit) {
+      ASSERT_EQ(run.weights[unit].size(), reference.weights[unit].size());
+      for (size_t i = 0; i < run.weights[unit].size(); ++i) {
+        ASSERT_NEAR(run.weights[unit][i], reference.weights[unit][i], 2e-5)
+            << "unit " << unit << " element " << i;
+      }
+    }
+  }
+
+  std::filesystem::path folder_;
+  std::string tokens_;
+  plan::Job job_;
+};
+
+TEST_F(TrainingTest, EqualsAPlainLoopAtAnyShape) {
+  const auto reference = TrainReference(job_, tokens_);
+  ASSERT_TRUE(reference.ok()) << reference.status();
+  EXPECT_LT(reference->losses.back(), reference->losses.front());
+  for (const auto& [servers, workers] : {std::pair(1, 1), std::pair(2, 3), std::pair(3, 2)}) {
+    SCOPED_TRACE(fmt::format("{} servers, {} workers", servers, workers));
+    ExpectSame(Run({.servers = servers, .workers = workers}), *reference);
+  }
+}
+
+TEST_F(TrainingTest, ResidencyAndPushPolicyDoNotMatter) {
+  const auto reference = TrainReference(job_, tokens_);
+  ASSERT_TRUE(reference.ok()) << reference.status();
+  for (const plan::Residency residency : {plan::Residency::kLayer, plan::Residency::kStep}) {
+    for (const plan::PushPolicy push : {plan::PushPolicy::kMicrobatch, plan::PushPolicy::kStep}) {
+      for (const std::string transport : {"shm", "tcp"}) {
+        job_.train.residency = residency;
+        job_.train.push = push;
+        job_.service.transports = {transport, transport == "shm" ? "tcp" : "shm"};
+        ExpectSame(Run({.servers = 2, .workers = 2}), *reference);
+      }
+    }
+  }
+}
+
+TEST_F(TrainingTest, MoreWorkersThanSamples) {
+  job_.train.minibatch_samples = 2;
+  const auto reference = TrainReference(job_, tokens_);
+  ASSERT_TRUE(reference.ok()) << reference.status();
+  ExpectSame(Run({.servers = 2, .workers = 4}), *reference);
+}
+
+TEST_F(TrainingTest, ExactModeGivesTheSameBitsUnderFaults) {
+  job_.service.accumulate = plan::Accumulate::kExact;
+  job_.train.residency = plan::Residency::kLayer;
+  job_.train.push = plan::PushPolicy::kMicrobatch;
+  const ClusterRun calm = Run({.servers = 2, .workers = 3});
+  ASSERT_FALSE(calm.checksums.empty());
+  for (uint64_t seed = 1; seed <= 5; ++seed) {
+    transport::FaultOptions faults = {.seed = seed,
+                                      .delay_probability = 0.5,
+                                      .max_delay = absl::Milliseconds(3),
+                                      .reorder = true,
+                                      .drop_doorbell_probability = 0.05,
+                                      .break_after_operations = seed % 2 == 0 ? 150 : 0};
+    job_.service.transports = {"shm", "tcp"};
+    if (seed % 2 == 0) {
+      std::swap(job_.service.transports[0], job_.service.transports[1]);
+    }
+    const ClusterRun stormy = Run({.servers = 2, .workers = 3, .faults = faults});
+    EXPECT_EQ(stormy.checksums, calm.checksums) << "seed " << seed;
+  }
+}
+
+TEST_F(TrainingTest, WorkersCountTheirTimeAndBytes) {
+  const ClusterRun run = Run({.servers = 1, .workers = 1});
+  EXPECT_THAT(run.worker_metrics,
+              HasSubstr("shoal_worker_phase_seconds_total{phase=\"backward\"}"));
+  EXPECT_THAT(run.worker_metrics, HasSubstr("shoal_client_get_bytes_total{transport=\"shm\"}"));
+}
+
+}  // namespace
+}  // namespace shoal::testing
