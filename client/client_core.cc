@@ -60,7 +60,7 @@ absl::Status ParameterClient::Core::Start() {
   std::vector<std::unique_ptr<DataConnection>> connections;
   for (int server = 0; server < layout_.servers; ++server) {
     SHOAL_ASSIGN_OR_RETURN(auto connection, ConnectFirst(server, deadline));
-    published_ = std::max(published_, connection->published);
+    published_ = server == 0 ? connection->published : std::min(published_, connection->published);
     connections.push_back(std::move(connection));
   }
   wire_type_ = connections.empty() ? options_.compute_type : connections.front()->wire_type;

@@ -112,9 +112,11 @@ class ParameterClient {
   // Drops what is left of the step before: holds, gradients that wait, errors. FailedPrecondition
   // for another generation than the shard map's.
   absl::Status BeginStep(int64_t step, int64_t attempt, int64_t generation);
-  // For readers outside the barrier: weights of `version` from here on.
+  // For readers outside the barrier: weights of `version` from here on. It must have been published
+  // before (a header read after the data cannot tell that the data was read before it was written);
+  // within a step that is so because the coordinator hands out a step when all have committed.
   absl::Status BeginRead(int64_t version);
-  // The newest version that any server said it had published, when it was connected to.
+  // The newest version that all servers had published, when they were connected to.
   int64_t published() const;
 
   // Starts to fetch and takes a use, which a Release ends. False: no buffer is free now (no use

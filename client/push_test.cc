@@ -114,7 +114,7 @@ TEST_P(PushTest, NeverMoreInFlightThanGranted) {
   options.slots = 2;
   options.partition_bytes = 2048;
   ClientRig rig(options);
-  auto client = *rig.NewClient({.push_timeout = absl::Milliseconds(100)});
+  auto client = *rig.NewClient({.push_timeout = absl::Seconds(2)});
   rig.OpenAttempt(1, 1);
   ASSERT_TRUE(client->BeginStep(1, 1, 5).ok());
   for (int server = 0; server < options.servers; ++server) {
@@ -123,7 +123,7 @@ TEST_P(PushTest, NeverMoreInFlightThanGranted) {
   const std::vector<float> gradient = IntegerGradient(rig.unit_specs[1], 0);
   const absl::Status stuck = client->Push(1, gradient);  // far more partitions than slots
   EXPECT_EQ(stuck.code(), absl::StatusCode::kDeadlineExceeded);
-  EXPECT_THAT(std::string(Message(stuck)), HasSubstr("push block.0: no credit within 100ms"));
+  EXPECT_THAT(std::string(Message(stuck)), HasSubstr("push block.0: no credit within 2s"));
   for (int server = 0; server < options.servers; ++server) {
     EXPECT_LE(rig.server(server).most_in_flight(), 2);
     rig.server(server).HoldAcknowledgements(false);
