@@ -23,8 +23,8 @@ say "installing what is missing"
 scripts/install-dependencies.sh --tests
 
 build() {  # preset
-  cmake --preset "$1" >"build-$1.log" 2>&1 || { cat "build-$1.log" >&2; return 1; }
-  rm -f "build-$1.log"
+  mkdir -p build
+  cmake --preset "$1" >"build/configure-$1.log" 2>&1 || { cat "build/configure-$1.log" >&2; return 1; }
   cmake --build --preset "$1" -j "$jobs"
 }
 
@@ -64,4 +64,3 @@ if [ ${#failed[@]} -gt 0 ]; then
   say "FAILED: ${failed[*]}"
   exit 1
 fi
-say "all stages passed: $stages"

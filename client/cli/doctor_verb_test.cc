@@ -1,7 +1,5 @@
 #include "client/cli/doctor_verb.h"
 
-#include <netinet/in.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include <filesystem>
@@ -153,23 +151,6 @@ TEST(Doctor, TheTableNamesEveryFeature) {
   for (const auto* feature : {"shm transport", "GPUs", "RDMA", "memory", "bf16"}) {
     EXPECT_THAT(out.str(), HasSubstr(feature));
   }
-}
-
-TEST(Machine, APortInUseIsRefusedByNumber) {
-  EXPECT_TRUE(CheckPortFree("127.0.0.1", 0).ok());
-  const UniqueFd holder(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t size = sizeof(address);
-  ASSERT_EQ(bind(holder.get(), reinterpret_cast<sockaddr*>(&address), size), 0);
-  ASSERT_EQ(listen(holder.get(), 1), 0);
-  ASSERT_EQ(getsockname(holder.get(), reinterpret_cast<sockaddr*>(&address), &size), 0);
-  const int port = ntohs(address.sin_port);
-  const absl::Status held = CheckPortFree("127.0.0.1", port);
-  EXPECT_EQ(held.code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_THAT(std::string(held.message()), HasSubstr(std::to_string(port)));
-  EXPECT_EQ(CheckPortFree("nonsense", 1).code(), absl::StatusCode::kInvalidArgument);
 }
 
 }  // namespace

@@ -1,6 +1,5 @@
 #include "client/cli/machine.h"
 
-#include <arpa/inet.h>
 #include <netinet/in.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
@@ -185,24 +184,6 @@ int UsableCores(const Machine& machine) {
     cores = std::min(cores, std::max(1, static_cast<int>(std::floor(machine.cgroup_cores))));
   }
   return cores;
-}
-
-absl::Status CheckPortFree(const std::string& host, int port) {
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_port = htons(static_cast<uint16_t>(port));
-  if (inet_pton(AF_INET, host.c_str(), &address.sin_addr) != 1) {
-    return InvalidArgument("{}: not an IPv4 address", host);
-  }
-  const UniqueFd listener(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  const int reuse = 1;
-  setsockopt(listener.get(), SOL_SOCKET, SO_REUSEADDR, &reuse, sizeof(reuse));
-  if (bind(listener.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)) != 0) {
-    return FailedPrecondition(
-        "port {} on {} cannot be used ({}): stop what holds it or choose another port", port, host,
-        std::strerror(errno));
-  }
-  return absl::OkStatus();
 }
 
 }  // namespace shoal::cli

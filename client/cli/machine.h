@@ -6,8 +6,6 @@
 #include <string>
 #include <vector>
 
-#include "absl/status/status.h"
-
 namespace shoal::cli {
 
 struct RdmaDevice {
@@ -48,9 +46,5 @@ Machine ExamineMachine(const std::string& root = "");
 
 // How many cores to plan with: affinity and cgroup quota taken together, at least 1.
 int UsableCores(const Machine& machine);
-
-// OK if HOST:PORT can be bound now; else FailedPrecondition that names the port. Port 0 is always
-// fine.
-absl::Status CheckPortFree(const std::string& host, int port);
 
 }  // namespace shoal::cli
