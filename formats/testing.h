@@ -46,7 +46,7 @@ inline testing::AssertionResult Refuses(const absl::Status& status, const std::s
   return testing::AssertionFailure() << Describe(status) << "\nexpected one line with: " << text;
 }
 
-#define ASSERT_OK(expression) ASSERT_TRUE(IsOk(expression))
+#define ASSERT_OK(expression) ASSERT_TRUE(::shoal::formats::IsOk(expression))
 #define EXPECT_REFUSED(status, text) EXPECT_TRUE(Refuses(status, text))
 
 }  // namespace shoal::formats

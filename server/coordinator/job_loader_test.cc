@@ -9,6 +9,7 @@
 #include "formats/hf_model.h"
 #include "formats/testing.h"
 #include "formats/token_file.h"
+#include "gmock/gmock.h"
 #include "plan/partition.h"
 #include "server/checkpoint/shard_file.h"
 
