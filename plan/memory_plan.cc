@@ -23,6 +23,13 @@ constexpr int64_t kMaxLogitRows = 512;
 
 int64_t Pages(int64_t bytes) { return RoundUp(bytes, kPage); }
 
+// An array of a partition on a server: whole pages, and the step by which the store staggers its
+// arrays so that those that are walked together do not fall into the same cache sets.
+int64_t StateArray(int64_t count, int64_t element) {
+  constexpr int64_t kStagger = 256;
+  return Pages(count * element) + kStagger;
+}
+
 DType ComputeDType(const Job& job) {
   return job.train.compute == ComputeType::kBf16 ? DType::kBF16 : DType::kF32;
 }
@@ -157,9 +164,9 @@ ServerMemory PlanServerMemory(std::span<const PartitionSpec> held, const Service
   const int64_t sum_element = service.accumulate == Accumulate::kExact ? 8 : 4;
   for (const PartitionSpec& partition : held) {
     memory.weights += 2 * Pages(partition.count * SizeOf(service.wire_type));
-    memory.master += Pages(partition.count * 4);
-    memory.moments += 2 * Pages(partition.count * 4);
-    memory.gradients += Pages(partition.count * sum_element);
+    memory.master += StateArray(partition.count, 4);
+    memory.moments += 2 * StateArray(partition.count, 4);
+    memory.gradients += StateArray(partition.count, sum_element);
   }
   memory.slots = clients * service.push_slots * PushSlotBytes(held, service.gradient_type);
   return memory;
