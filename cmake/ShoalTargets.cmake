@@ -29,6 +29,9 @@ if(SHOAL_FUZZ)
   target_link_options(shoal_flags INTERFACE -fsanitize=address,undefined)
 endif()
 
+# All fuzz targets, which is all that scripts/test.sh builds of the fuzz preset.
+add_custom_target(fuzzers)
+
 # shoal_library(NAME SOURCES ... DEPENDS ...)
 function(shoal_library name)
   cmake_parse_arguments(ARG "" "" "SOURCES;DEPENDS" ${ARGN})
@@ -95,6 +98,7 @@ function(shoal_fuzz name)
   add_executable(${name} ${ARG_SOURCES})
   target_link_libraries(${name} PRIVATE shoal_flags ${ARG_DEPENDS})
   target_link_options(${name} PRIVATE -fsanitize=fuzzer)
+  add_dependencies(fuzzers ${name})
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/fuzz)
   set(corpus ${PROJECT_BINARY_DIR}/fuzz/${name}-corpus)
   file(MAKE_DIRECTORY ${corpus})

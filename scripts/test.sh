@@ -22,10 +22,10 @@ say() { printf '\n== %s\n' "$*"; }
 say "installing what is missing"
 scripts/install-dependencies.sh --tests
 
-build() {  # preset
+build() {  # preset [cmake --build arguments]
   mkdir -p build
   cmake --preset "$1" >"build/configure-$1.log" 2>&1 || { cat "build/configure-$1.log" >&2; return 1; }
-  cmake --build --preset "$1" -j "$jobs"
+  cmake --build --preset "$1" -j "$jobs" "${@:2}"
 }
 
 failed=()
@@ -50,7 +50,7 @@ for stage in $stages; do
       ;;
     fuzz)
       say "fuzz targets"
-      build fuzz
+      build fuzz --target fuzzers
       run fuzz ctest --test-dir build/fuzz --output-on-failure -j "$jobs" -L fuzz
       ;;
     *)

@@ -9,6 +9,13 @@ uint64_t NextConnectionId() {
   return last.fetch_add(1, std::memory_order_relaxed) + 1;
 }
 
+void EventBuffer::Close() {
+  std::deque<PendingEvent> forgotten;  // goes after the lock does: a listener's end may need it
+  absl::MutexLock lock(&mutex_);
+  closed_ = true;
+  forgotten.swap(events_);
+}
+
 size_t EventBuffer::Poll(std::span<Event> events) {
   absl::InlinedVector<std::shared_ptr<PollListener>, 64> listeners;
   size_t count = 0;

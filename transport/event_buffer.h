@@ -60,17 +60,20 @@ struct PendingEvent {
 
 class EventBuffer {
  public:
-  void Push(PendingEvent event) {
-    absl::MutexLock lock(&mutex_);
-    events_.push_back(std::move(event));
-  }
+  void Push(PendingEvent event) { Push(std::span(&event, 1)); }
   // Moves from `events`.
   void Push(std::span<PendingEvent> events) {
     absl::MutexLock lock(&mutex_);
+    if (closed_) {
+      return;
+    }
     for (PendingEvent& event : events) {
       events_.push_back(std::move(event));
     }
   }
+  // Nobody will poll any more: forgets what is waiting and whatever comes. Events hold listeners,
+  // which may be connections that hold this buffer; without this the two would keep each other.
+  void Close();
   // Tells the listeners after it has let go of its lock, so that they may take their own.
   size_t Poll(std::span<Event> events);
   bool empty() const {
@@ -81,6 +84,7 @@ class EventBuffer {
  private:
   mutable absl::Mutex mutex_;
   std::deque<PendingEvent> events_ ABSL_GUARDED_BY(mutex_);
+  bool closed_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace shoal::transport

@@ -21,10 +21,5 @@ TEST(StatusConversionTest, LongMessagesAreCut) {
   EXPECT_LE(back.message().size(), 4096U);
 }
 
-TEST(StatusConversionTest, UnknownCodesAreUnknown) {
-  EXPECT_EQ(FromGrpc(grpc::Status(static_cast<grpc::StatusCode>(77), "odd")).code(),
-            absl::StatusCode::kUnknown);
-}
-
 }  // namespace
 }  // namespace shoal::rpc

@@ -1,5 +1,6 @@
 #include "server/service/testing_client.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "absl/time/clock.h"
@@ -86,7 +87,8 @@ void TestingClient::Write(int64_t slot, const transport::PushHeader& header,
   std::byte* const source = source_->bytes().data() + offset;
   const size_t payload = gradient.size() * sizeof(float);
   std::memcpy(source, &header, sizeof(header));
-  std::memcpy(source + sizeof(header), gradient.data(), payload);
+  std::copy_n(reinterpret_cast<const std::byte*>(gradient.data()), payload,
+              source + sizeof(header));
   const transport::WriteOperation writes[] = {
       {.id = next_operation_++,
        .region = granted_.slots_region(),

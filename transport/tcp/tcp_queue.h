@@ -16,6 +16,8 @@ class TcpQueue final : public EventQueue {
  public:
   static absl::StatusOr<std::unique_ptr<TcpQueue>> Create(absl::Duration spin);
 
+  ~TcpQueue() override { inner_->buffer.Close(); }
+
   size_t Poll(std::span<Event> events) override { return inner_->buffer.Poll(events); }
   bool Wait(absl::Duration timeout) override;
   void Wake() override;

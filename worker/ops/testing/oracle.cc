@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <span>
 
 #include "gtest/gtest.h"
 
@@ -47,9 +48,12 @@ void Tensor::Set(int64_t index, double value) {
 }
 
 bool Tensor::SameBits(const Tensor& other) const {
-  return f32_.size() == other.f32_.size() && bf16_.size() == other.bf16_.size() &&
-         std::memcmp(f32_.data(), other.f32_.data(), f32_.size() * sizeof(float)) == 0 &&
-         std::memcmp(bf16_.data(), other.bf16_.data(), bf16_.size() * sizeof(BFloat16)) == 0;
+  const auto same = [](const auto& a, const auto& b) {
+    const auto x = std::as_bytes(std::span(a));
+    const auto y = std::as_bytes(std::span(b));
+    return std::equal(x.begin(), x.end(), y.begin(), y.end());
+  };
+  return same(f32_, other.f32_) && same(bf16_, other.bf16_);
 }
 
 double Tolerance(DType dtype) { return dtype == DType::kF32 ? 2e-5 : 3e-2; }
