@@ -2,13 +2,14 @@
 
 namespace shoal::plan {
 
-SequenceCost TokenCost() {
-  return [](int64_t tokens) { return static_cast<double>(tokens); };
-}
+CostModel TokenCost() { return {.per_token = 1}; }
 
-SequenceCost FlopCost(const ModelSpec& spec) {
-  // A forward and a backward pass, which costs twice as much.
-  return [spec](int64_t tokens) { return 3.0 * ForwardFlops(spec, tokens); };
+CostModel FlopCost(const ModelSpec& spec) {
+  // ForwardFlops is a s + b s^2: two values give both. A backward pass costs twice as much.
+  const double one = ForwardFlops(spec, 1);
+  const double two = ForwardFlops(spec, 2);
+  const double squared = (two - 2 * one) / 2;
+  return CostModel{.per_token = one - squared, .per_squared_token = squared}.Scaled(3);
 }
 
 }  // namespace shoal::plan

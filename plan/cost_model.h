@@ -1,20 +1,36 @@
-// What a sequence costs a worker, in arbitrary but common units: used to balance, never to schedule
-// by the clock.
+// What sequences cost a worker: used to balance, to predict idle time, and to give emulated devices
+// their pace. A plain value, so that it can be fitted, printed and sent.
+//
+// A microbatch costs per_microbatch, and for each of its sequences of s tokens
+// per_token s + per_squared_token s^2: attention is block-diagonal, so sequences add up. The unit
+// is that of the coefficients: tokens, FLOPs or seconds.
 #pragma once
 
 #include <cstdint>
-#include <functional>
 
 #include "plan/model_spec.h"
 
 namespace shoal::plan {
 
-// Cost of one sequence of that many tokens; a pack costs the sum over its sequences (attention is
-// block-diagonal).
-using SequenceCost = std::function<double(int64_t tokens)>;
+struct CostModel {
+  double per_microbatch = 0;
+  double per_token = 0;
+  double per_squared_token = 0;
 
-SequenceCost TokenCost();
+  // One sequence, without per_microbatch.
+  double Sequence(int64_t tokens) const {
+    const auto s = static_cast<double>(tokens);
+    return s * (per_token + per_squared_token * s);
+  }
+  // Every coefficient times `factor`.
+  CostModel Scaled(double factor) const {
+    return {per_microbatch * factor, per_token * factor, per_squared_token * factor};
+  }
+  bool operator==(const CostModel&) const = default;
+};
+
+CostModel TokenCost();
 // Forward and backward FLOPs from the model's shape.
-SequenceCost FlopCost(const ModelSpec& spec);
+CostModel FlopCost(const ModelSpec& spec);
 
 }  // namespace shoal::plan

@@ -14,6 +14,7 @@
 
 #include "absl/status/statusor.h"
 #include "common/dtype.h"
+#include "plan/assignment.h"
 
 namespace shoal::plan {
 
@@ -41,10 +42,19 @@ struct DataOptions {
   bool operator==(const DataOptions&) const = default;
 };
 
+// How a step is planned.
+struct PlanChoices {
+  Assignment assignment = Assignment::kAuto;
+  CostSource cost = CostSource::kFlops;
+
+  bool operator==(const PlanChoices&) const = default;
+};
+
 struct TrainOptions {
   int64_t steps = 100;
   int64_t minibatch_samples = 32;
   ComputeType compute = ComputeType::kAuto;
+  Synchronization synchronization = Synchronization::kStep;
   double learning_rate = 1e-4;
   LearningRateSchedule schedule = LearningRateSchedule::kCosine;
   int64_t warmup_steps = 0;
@@ -97,13 +107,28 @@ struct CheckpointOptions {
   bool operator==(const CheckpointOptions&) const = default;
 };
 
+// Workers that compute nothing and wait as long as a device would take, with real messages: to try
+// many devices and long sequences on a small machine. Weights and gradients that travel are those
+// of the job's (small) model; gradients are made up. What is reported says "emulated".
+struct EmulateOptions {
+  std::string shape;                 // named shape whose FLOPs set the pace; empty: no emulation
+  double device_flops = 1.4e14;      // FLOP/s that a device of speed 1 reaches
+  double time_scale = 1;             // real seconds per emulated second
+  std::vector<double> speeds = {1};  // by worker, in turn
+
+  bool enabled() const { return !shape.empty(); }
+  bool operator==(const EmulateOptions&) const = default;
+};
+
 struct Job {
   std::string model;  // Hugging Face folder
   DataOptions data;
+  PlanChoices plan;
   TrainOptions train;
   ServiceOptions service;
   ClusterOptions cluster;
   CheckpointOptions checkpoint;
+  EmulateOptions emulate;
 
   bool operator==(const Job&) const = default;
 };

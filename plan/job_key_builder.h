@@ -129,9 +129,11 @@ class TableBuilder {
 inline constexpr int64_t kMaxThreads = 1024;
 
 void AddDataKeys(TableBuilder& table);
+void AddPlanKeys(TableBuilder& table);
 void AddTrainKeys(TableBuilder& table);
 void AddServiceKeys(TableBuilder& table);
 void AddClusterKeys(TableBuilder& table);
 void AddCheckpointKeys(TableBuilder& table);
+void AddEmulateKeys(TableBuilder& table);
 
 }  // namespace shoal::plan

@@ -11,10 +11,12 @@ std::vector<JobKeyBinding> BuildTable() {
       "model", [](Job & j) -> auto& { return j.model; }, true,
       "Hugging Face folder of the model to train.");
   AddDataKeys(builder);
+  AddPlanKeys(builder);
   AddTrainKeys(builder);
   AddServiceKeys(builder);
   AddClusterKeys(builder);
   AddCheckpointKeys(builder);
+  AddEmulateKeys(builder);
   std::vector<JobKeyBinding> table = builder.Build();
   const Job defaults;
   for (JobKeyBinding& binding : table) {

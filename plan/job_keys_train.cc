@@ -70,7 +70,26 @@ void AddOptimizer(TableBuilder& table) {
           "Largest norm of the whole gradient; 0: no clipping.");
 }
 
+template <typename E, size_t N>
+Choices<E> ChoicesOf(const std::array<std::pair<std::string_view, E>, N>& names) {
+  return Choices<E>(names.begin(), names.end());
+}
+
 }  // namespace
+
+void AddPlanKeys(TableBuilder& table) {
+  table
+      .Choice<Assignment>(
+          "plan.assignment", [](Job & j) -> auto& { return j.plan.assignment; },
+          ChoicesOf(kAssignmentNames),
+          "How samples are given to workers; auto: lb-mini, or lb-micro with "
+          "`train.synchronization: "
+          "layer`.")
+      .Choice<CostSource>(
+          "plan.cost", [](Job & j) -> auto& { return j.plan.cost; }, ChoicesOf(kCostSourceNames),
+          "What the balance is by: the model's FLOPs, tokens, or a fit to this run's measured "
+          "microbatches.");
+}
 
 void AddDataKeys(TableBuilder& table) {
   table
@@ -124,7 +143,12 @@ void AddTrainKeys(TableBuilder& table) {
           {{"auto", ComputeType::kAuto},
            {"fp32", ComputeType::kFp32},
            {"bf16", ComputeType::kBf16}},
-          "Element type of the matrix products; auto: bf16 where the machine has it.");
+          "Element type of the matrix products; auto: bf16 where the machine has it.")
+      .Choice<Synchronization>(
+          "train.synchronization", [](Job & j) -> auto& { return j.train.synchronization; },
+          ChoicesOf(kSynchronizationNames),
+          "When workers wait for each other: once a step, or (the baseline: collective sharded "
+          "training) at every get and push of a layer.");
   AddOptimizer(table);
   table
       .Choice<Residency>(

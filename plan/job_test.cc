@@ -237,6 +237,15 @@ Job RandomJob(Random& random) {
   job.data.oversize = static_cast<OversizePolicy>(random.Below(3));
   job.data.seed = random.Next();
   job.data.shuffle = random.Below(2) == 0;
+  job.plan.assignment = static_cast<Assignment>(random.Below(7));
+  job.plan.cost = static_cast<CostSource>(random.Below(3));
+  job.train.synchronization = static_cast<Synchronization>(random.Below(2));
+  if (random.Below(2) == 0) {
+    job.emulate.shape = "1.5b";
+  }
+  job.emulate.device_flops = std::exp(random.Uniform() * 40);
+  job.emulate.time_scale = std::exp(random.Normal());
+  job.emulate.speeds = std::vector<double>(1 + random.Below(4), random.Uniform() + 0.01);
   job.train.steps = random.Between(1, 1'000'000'000);
   job.train.minibatch_samples = random.Between(1, 10'000'000);
   job.train.compute = static_cast<ComputeType>(random.Below(3));
@@ -298,6 +307,7 @@ TEST(ToYaml, SaysEveryKey) {
   Job job;
   job.cluster.local = false;
   job.cluster.coordinator = "host:1";
+  job.emulate.shape = "1.5b";
   const std::string remote = ToYaml(job);
   for (const JobKey& key : JobKeys()) {
     const std::string name = key.path.substr(key.path.rfind('.') + 1) + ":";

@@ -128,6 +128,19 @@ absl::StatusOr<std::vector<std::string>> ParseTextList(const YAML::Node& node) {
   return values;
 }
 
+absl::StatusOr<std::vector<double>> ParseNumberList(const YAML::Node& node,
+                                                    const NumberRange& range) {
+  if (!node.IsSequence()) {
+    return Unexpected(node, "a list of numbers");
+  }
+  std::vector<double> values;
+  for (const YAML::Node& item : node) {
+    SHOAL_ASSIGN_OR_RETURN(const double value, ParseNumber(item, range));
+    values.push_back(value);
+  }
+  return values;
+}
+
 absl::StatusOr<std::string> ParseAddress(const YAML::Node& node) {
   const std::string text = node.IsScalar() ? node.Scalar() : "";
   const size_t colon = text.rfind(':');

@@ -39,6 +39,8 @@ absl::StatusOr<double> ParseNumber(const YAML::Node& node, const NumberRange& ra
 absl::StatusOr<bool> ParseBoolean(const YAML::Node& node);
 absl::StatusOr<std::string> ParseText(const YAML::Node& node);
 absl::StatusOr<std::vector<std::string>> ParseTextList(const YAML::Node& node);
+absl::StatusOr<std::vector<double>> ParseNumberList(const YAML::Node& node,
+                                                    const NumberRange& range);
 // HOST:PORT with a port from 1 to 65535.
 absl::StatusOr<std::string> ParseAddress(const YAML::Node& node);
 

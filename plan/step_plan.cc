@@ -46,7 +46,7 @@ std::vector<Microbatch> PackWorker(std::span<const SampleLength> samples,
 }  // namespace
 
 absl::StatusOr<StepPlan> PlanStep(std::span<const SampleLength> samples, const PlanOptions& options,
-                                  const SequenceCost& cost) {
+                                  const CostModel& cost) {
   if (options.workers < 1 || options.microbatch_tokens < 1) {
     return InvalidArgument(
         "a step needs at least one worker and one token per microbatch, not {} and {}",
@@ -67,7 +67,7 @@ absl::StatusOr<StepPlan> PlanStep(std::span<const SampleLength> samples, const P
     }
     plan.tokens += sample.tokens;
     plan.targets += sample.targets;
-    costs.push_back(cost(sample.tokens));
+    costs.push_back(cost.Sequence(sample.tokens));
   }
   for (const std::vector<size_t>& items : BalancedSplit(costs, options.workers)) {
     plan.workers.push_back(PackWorker(samples, items, costs, options.microbatch_tokens));

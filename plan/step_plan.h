@@ -47,7 +47,7 @@ struct PlanOptions {
 // what BalancedSplit gives them; each then needs as few microbatches as the limit allows, costliest
 // first. InvalidArgument names a sample longer than microbatch_tokens.
 absl::StatusOr<StepPlan> PlanStep(std::span<const SampleLength> samples, const PlanOptions& options,
-                                  const SequenceCost& cost);
+                                  const CostModel& cost);
 
 // Which samples form step `step` (the first is 1): a walk over seeded permutations of the dataset,
 // one per data pass; a minibatch may span two passes, and may be larger than the dataset. All

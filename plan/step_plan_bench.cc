@@ -20,7 +20,7 @@ std::vector<SampleLength> LongAlign(int64_t count) {
 // Arguments: samples, workers.
 void BenchPlanStep(benchmark::State& state) {
   const auto samples = LongAlign(state.range(0));
-  const SequenceCost cost = FlopCost(*NamedShape("1.5b"));
+  const CostModel cost = FlopCost(*NamedShape("1.5b"));
   const PlanOptions options{.workers = static_cast<int>(state.range(1)),
                             .microbatch_tokens = 65536};
   for (auto _ : state) {
@@ -34,10 +34,10 @@ BENCHMARK(BenchPlanStep)
     ->Unit(benchmark::kMillisecond);
 
 void BenchBalancedSplit(benchmark::State& state) {
-  const SequenceCost cost = FlopCost(*NamedShape("1.5b"));
+  const CostModel cost = FlopCost(*NamedShape("1.5b"));
   std::vector<double> costs;
   for (const SampleLength& sample : LongAlign(state.range(0))) {
-    costs.push_back(cost(sample.tokens));
+    costs.push_back(cost.Sequence(sample.tokens));
   }
   for (auto _ : state) {
     benchmark::DoNotOptimize(BalancedSplit(costs, static_cast<int>(state.range(1))));

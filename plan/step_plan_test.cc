@@ -92,7 +92,7 @@ std::vector<SampleLength> RandomSamples(Random& random, int64_t count, int64_t l
 }
 
 void CheckPlan(const StepPlan& plan, const std::vector<SampleLength>& samples,
-               const PlanOptions& options, const SequenceCost& cost) {
+               const PlanOptions& options, const CostModel& cost) {
   ASSERT_EQ(static_cast<int>(plan.workers.size()), options.workers);
   std::map<int64_t, SampleLength> left;
   int64_t tokens = 0;
@@ -115,7 +115,7 @@ void CheckPlan(const StepPlan& plan, const std::vector<SampleLength>& samples,
         ASSERT_TRUE(left.contains(sample)) << sample << " is in two microbatches";
         sums.tokens += left[sample].tokens;
         sums.targets += left[sample].targets;
-        sums.cost += cost(left[sample].tokens);
+        sums.cost += cost.Sequence(left[sample].tokens);
         left.erase(sample);
       }
       EXPECT_EQ(sums.tokens, microbatch.tokens);
@@ -129,7 +129,7 @@ void CheckPlan(const StepPlan& plan, const std::vector<SampleLength>& samples,
 TEST(PlanStep, KeepsItsLaws) {
   Random random(1);
   const ModelSpec spec = *NamedShape("6m");
-  for (const SequenceCost& cost : {TokenCost(), FlopCost(spec)}) {
+  for (const CostModel& cost : {TokenCost(), FlopCost(spec)}) {
     for (int round = 0; round < 100; ++round) {
       const PlanOptions options{.workers = static_cast<int>(random.Between(1, 12)),
                                 .microbatch_tokens = random.Between(500, 5000)};
@@ -160,7 +160,7 @@ size_t FirstFit(std::vector<int64_t> tokens, int64_t limit) {
 
 TEST(PlanStep, UsesFewMicrobatches) {
   Random random(2);
-  const SequenceCost cost = FlopCost(*NamedShape("25m"));
+  const CostModel cost = FlopCost(*NamedShape("25m"));
   for (int round = 0; round < 200; ++round) {
     const PlanOptions options{.workers = 1, .microbatch_tokens = 2000};
     const auto samples = RandomSamples(random, random.Between(1, 60), 2000);
@@ -226,10 +226,10 @@ TEST(PlanStep, RefusesByName) {
 }
 
 TEST(FlopCost, GrowsFasterThanLength) {
-  const SequenceCost cost = FlopCost(*NamedShape("1.5b"));
-  EXPECT_GT(cost(2000), 2 * cost(1000));
+  const CostModel cost = FlopCost(*NamedShape("1.5b"));
+  EXPECT_GT(cost.Sequence(2000), 2 * cost.Sequence(1000));
   // Attention equals the rest at about 42 thousand tokens for this shape (ODC, cost model).
-  EXPECT_NEAR(cost(2 * 42000) / cost(42000), 3.0, 0.15);
+  EXPECT_NEAR(cost.Sequence(2 * 42000) / cost.Sequence(42000), 3.0, 0.15);
 }
 
 TEST(MinibatchSamples, WalkThroughEachPassOnce) {

@@ -6,14 +6,14 @@
 namespace shoal::server {
 
 absl::StatusOr<std::unique_ptr<DatasetSteps>> DatasetSteps::Create(
-    const plan::Job& job, plan::SequenceCost cost, std::unique_ptr<formats::TokenFile> file) {
+    const plan::Job& job, plan::CostModel cost, std::unique_ptr<formats::TokenFile> file) {
   if (file->samples() == 0) {
     return InvalidArgument("the dataset has no sample");
   }
   return std::unique_ptr<DatasetSteps>(new DatasetSteps(job, std::move(cost), std::move(file)));
 }
 
-DatasetSteps::DatasetSteps(const plan::Job& job, plan::SequenceCost cost,
+DatasetSteps::DatasetSteps(const plan::Job& job, plan::CostModel cost,
                            std::unique_ptr<formats::TokenFile> file)
     : data_(job.data), train_(job.train), cost_(std::move(cost)), file_(std::move(file)) {}
 

@@ -15,18 +15,18 @@ class DatasetSteps final : public StepSource {
  public:
   // InvalidArgument if the file has no sample.
   static absl::StatusOr<std::unique_ptr<DatasetSteps>> Create(
-      const plan::Job& job, plan::SequenceCost cost, std::unique_ptr<formats::TokenFile> file);
+      const plan::Job& job, plan::CostModel cost, std::unique_ptr<formats::TokenFile> file);
 
   absl::StatusOr<plan::StepPlan> Plan(int64_t step, int workers) const override;
   double LearningRate(int64_t step) const override;
 
  private:
-  DatasetSteps(const plan::Job& job, plan::SequenceCost cost,
+  DatasetSteps(const plan::Job& job, plan::CostModel cost,
                std::unique_ptr<formats::TokenFile> file);
 
   const plan::DataOptions data_;
   const plan::TrainOptions train_;
-  const plan::SequenceCost cost_;
+  const plan::CostModel cost_;
   const std::unique_ptr<formats::TokenFile> file_;
 };
 
