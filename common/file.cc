@@ -143,6 +143,18 @@ absl::StatusOr<std::unique_ptr<MappedFile>> MappedFile::Open(const std::string& 
   return std::unique_ptr<MappedFile>(new MappedFile(path, static_cast<const std::byte*>(data), size));
 }
 
+void ReleasePages(std::span<const std::byte> part_of_mapped_file) {
+  // The pages at both ends are whole pages of the same map.
+  const auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
+  const auto address = reinterpret_cast<uintptr_t>(part_of_mapped_file.data());
+  const uintptr_t begin = address / page * page;
+  if (!part_of_mapped_file.empty()) {
+    // Advice alone: what stays costs memory, nothing else.
+    madvise(reinterpret_cast<void*>(begin), address - begin + part_of_mapped_file.size(),
+            MADV_DONTNEED);
+  }
+}
+
 MappedFile::~MappedFile() {
   if (size_ > 0) {
     munmap(const_cast<std::byte*>(data_), size_);

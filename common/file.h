@@ -42,6 +42,10 @@ class MappedFile {
   size_t size_;
 };
 
+// Takes the pages of a part of a MappedFile out of this process's memory, for those who read a large
+// file once: they come back, from the kernel's cache or the disk, when the bytes are looked at again.
+void ReleasePages(std::span<const std::byte> part_of_mapped_file);
+
 // Owns a file descriptor.
 class UniqueFd {
  public:

@@ -1,6 +1,8 @@
 #include "common/file.h"
 
+#include <cstring>
 #include <filesystem>
+#include <fstream>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -25,6 +27,33 @@ TEST(File, WritesAtomicallyAndReadsBack) {
     ++entries;
   }
   EXPECT_EQ(entries, 1) << "no temporary file is left";
+}
+
+TEST(File, ReleasedPagesLeaveMemoryAndComeBack) {
+  const std::string path = testing::TempDir() + "/released";
+  std::string contents(1 << 20, '\0');
+  for (size_t i = 0; i < contents.size(); ++i) {
+    contents[i] = static_cast<char>(i * 31 / 7);
+  }
+  ASSERT_TRUE(WriteFileAtomically(path, contents).ok());
+  auto mapped = MappedFile::Open(path);
+  ASSERT_TRUE(mapped.ok());
+  const std::span<const std::byte> bytes = (*mapped)->bytes();
+  const auto is_whole = [&] {
+    return std::memcmp(bytes.data(), contents.data(), contents.size()) == 0;
+  };
+  const auto resident = [] {  // pages of files in this process
+    std::ifstream statm("/proc/self/statm");
+    int64_t all = 0, in_memory = 0, of_files = 0;
+    statm >> all >> in_memory >> of_files;
+    return of_files;
+  };
+  EXPECT_TRUE(is_whole());
+  const int64_t before = resident();
+  ReleasePages(bytes.subspan(5000, bytes.size() - 10000));
+  EXPECT_LT(resident(), before - 200);
+  EXPECT_TRUE(is_whole());
+  ReleasePages({});
 }
 
 TEST(File, ErrorsNameThePath) {

@@ -6,6 +6,7 @@
 
 #include "common/bf16.h"
 #include "common/check.h"
+#include "common/file.h"
 #include "common/status.h"
 #include "formats/hf_model.h"
 #include "formats/json_fields.h"
@@ -218,9 +219,14 @@ absl::Status HfModel::ReadUnit(int unit, int64_t offset, std::span<float> out) c
       continue;
     }
     std::fill(out.begin() + (filled - offset), out.begin() + (begin - offset), 0.0F);
+    const SafetensorsEntry& entry = *state_->by_unit[index][i];
     ConvertToFloat(
-        *state_->by_unit[index][i], begin - tensor.offset,
+        entry, begin - tensor.offset,
         out.subspan(static_cast<size_t>(begin - offset), static_cast<size_t>(end - begin)));
+    // The caller has its copy: loading a model does not hold all of it twice.
+    ReleasePages(
+        entry.data.subspan(static_cast<size_t>((begin - tensor.offset) * SizeOf(entry.dtype)),
+                           static_cast<size_t>((end - begin) * SizeOf(entry.dtype))));
     filled = end;
   }
   std::fill(out.begin() + (filled - offset), out.end(), 0.0F);

@@ -42,7 +42,9 @@ absl::StatusOr<Shard> OpenShard(const std::string& folder, const ShardEntry& ent
 absl::Status VerifyRecord(const MappedFile& file, const ShardRecord& record) {
   const auto data =
       file.bytes().subspan(static_cast<size_t>(record.place), static_cast<size_t>(record.bytes()));
-  if (XXH3_64bits(data.data(), data.size()) != record.hash) {
+  const uint64_t hash = XXH3_64bits(data.data(), data.size());
+  ReleasePages(data);
+  if (hash != record.hash) {
     return DataLoss("{}: damaged: the data of partition {} does not match its hash", file.path(),
                     record.partition.id);
   }
@@ -162,8 +164,10 @@ absl::Status Checkpoint::Read(Section section, int unit, int64_t offset,
     const int64_t count = std::min(partition.count - begin, static_cast<int64_t>(out.size()));
     const int64_t place =
         piece.record.place + (static_cast<int64_t>(section) * partition.count + begin) * 4;
-    std::memcpy(out.data(), piece.shard->file->bytes().data() + place,
-                static_cast<size_t>(count) * 4);
+    const auto stored = piece.shard->file->bytes().subspan(static_cast<size_t>(place),
+                                                           static_cast<size_t>(count) * 4);
+    std::memcpy(out.data(), stored.data(), stored.size());
+    ReleasePages(stored);
     out = out.subspan(static_cast<size_t>(count));
     offset += count;
     ++next;
