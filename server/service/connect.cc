@@ -143,6 +143,9 @@ absl::StatusOr<std::string> ParameterService::AcceptOver(Configuration& configur
     options.slot_bytes = configuration.slot_bytes;
     SHOAL_ASSIGN_OR_RETURN(slots, transport.Allocate(options.slots * options.slot_bytes,
                                                      transport::Access::kRemoteWrite));
+    // What is granted is there: a machine with too little memory shows it now, and no push waits
+    // for pages.
+    std::ranges::fill(slots->bytes(), std::byte{0});
     SHOAL_ASSIGN_OR_RETURN(
         staging, transport.Allocate(
                      options.slots * static_cast<int64_t>(sizeof(transport::PushAcknowledgement)),

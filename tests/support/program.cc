@@ -68,6 +68,12 @@ void Program::Signal(int signal) const { kill(pid_, signal); }
 
 std::string Program::OutputSoFar() const { return ReadOrEmpty(output_path_); }
 
+bool Program::Running() const {
+  siginfo_t info = {};
+  return waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOHANG | WNOWAIT) == 0 &&
+         info.si_pid == 0;
+}
+
 ProgramResult Program::Wait(absl::Duration timeout) {
   ProgramResult result;
   const absl::Time deadline = absl::Now() + timeout;

@@ -32,6 +32,7 @@ class Program {
   void Signal(int signal) const;
   // What it has written to stdout so far.
   std::string OutputSoFar() const;
+  bool Running() const;
   ProgramResult Wait(absl::Duration timeout);
 
  private:
