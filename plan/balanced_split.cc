@@ -1,21 +1,18 @@
 #include "plan/balanced_split.h"
 
 #include <algorithm>
-#include <cmath>
-#include <cstdint>
 #include <limits>
 #include <numeric>
 #include <queue>
 #include <utility>
 
 #include "common/check.h"
+#include "plan/split_refinement.h"
 
 namespace shoal::plan {
 namespace {
 
 constexpr size_t kNone = std::numeric_limits<size_t>::max();
-// Sums that differ by less are equal: rounding must not keep the refinement going.
-constexpr double kRelativeGain = 1e-12;
 
 // A set in a partial solution: a chain of items through `next`, so that joining two sets takes no
 // time.
@@ -58,70 +55,11 @@ void Append(Chain& chain, const Chain& other, std::vector<size_t>& next) {
   chain.sum += other.sum;
 }
 
-// An item of a set, by cost.
-using Priced = std::pair<double, size_t>;
-
-// A change between the heaviest set and another: `give` leaves the heaviest, `take` (if any) comes
-// in its place.
-struct Exchange {
-  double largest = 0;  // the larger of the two sums afterwards
-  size_t other = kNone;
-  Priced give;
-  Priced take{0, kNone};
-};
-
-// The best exchange with one other set. `items` are sorted by cost.
-void ConsiderSet(const std::vector<Priced>& heavy, double heavy_sum,
-                 const std::vector<Priced>& items, double sum, size_t other, Exchange& best) {
-  const auto consider = [&](const Priced& give, const Priced& take) {
-    const double difference = give.first - take.first;
-    const double largest = std::max(heavy_sum - difference, sum + difference);
-    if (largest < best.largest * (1 - kRelativeGain)) {
-      best = {largest, other, give, take};
-    }
-  };
-  const double ideal = (heavy_sum - sum) / 2;  // the difference that makes both sums equal
-  for (const Priced& give : heavy) {
-    consider(give, {0, kNone});
-    const auto above = std::lower_bound(items.begin(), items.end(), Priced{give.first - ideal, 0});
-    if (above != items.end()) {
-      consider(give, *above);
-    }
-    if (above != items.begin()) {
-      consider(give, *std::prev(above));
-    }
-  }
-}
-
-void Insert(std::vector<Priced>& items, const Priced& item) {
-  items.insert(std::lower_bound(items.begin(), items.end(), item), item);
-}
-void Erase(std::vector<Priced>& items, const Priced& item) {
-  items.erase(std::lower_bound(items.begin(), items.end(), item));
-}
-double SumOf(const std::vector<Priced>& items) {
-  return std::accumulate(items.begin(), items.end(), 0.0,
-                         [](double sum, const Priced& item) { return sum + item.first; });
-}
-
-}  // namespace
-
-ItemSets KarmarkarKarp(std::span<const double> costs, int sets) {
-  SHOAL_CHECK(sets > 0);
-  const auto count = static_cast<size_t>(sets);
-  if (costs.empty()) {
-    return ItemSets(count);
-  }
-  std::vector<size_t> next(costs.size(), kNone);
-  std::vector<Partial> initial;
-  for (size_t item = 0; item < costs.size(); ++item) {
-    Partial& partial = initial.emplace_back();
-    partial.id = item;
-    partial.sets.resize(count);
-    partial.sets.front() = {costs[item], item, item};
-  }
+// Combines partial solutions until one is left.
+ItemSets Combine(std::vector<Partial> initial, std::vector<size_t> next, size_t count) {
+  size_t id = initial.size();
   std::priority_queue heap(Narrower(), std::move(initial));
-  for (size_t id = costs.size(); heap.size() > 1; ++id) {
+  for (; heap.size() > 1; ++id) {
     Partial first = heap.top();
     heap.pop();
     const Partial second = heap.top();
@@ -144,50 +82,91 @@ ItemSets KarmarkarKarp(std::span<const double> costs, int sets) {
   return result;
 }
 
-void LowerLargestSum(std::span<const double> costs, ItemSets& sets) {
-  std::vector<std::vector<Priced>> priced(sets.size());
-  std::vector<double> sums(sets.size());
-  for (size_t set = 0; set < sets.size(); ++set) {
-    for (const size_t item : sets[set]) {
-      priced[set].emplace_back(costs[item], item);
-    }
-    std::sort(priced[set].begin(), priced[set].end());
-    sums[set] = SumOf(priced[set]);
+// Items by falling cost, ties in order.
+std::vector<size_t> CostliestFirst(std::span<const double> costs) {
+  std::vector<size_t> order(costs.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::stable_sort(order.begin(), order.end(),
+                   [&](size_t a, size_t b) { return costs[a] > costs[b]; });
+  return order;
+}
+
+}  // namespace
+
+ItemSets KarmarkarKarp(std::span<const double> costs, int sets) {
+  SHOAL_CHECK(sets > 0);
+  const auto count = static_cast<size_t>(sets);
+  if (costs.empty()) {
+    return ItemSets(count);
   }
-  // Each round lowers a largest sum; the bound only guards against rounding.
-  for (size_t round = 0; round < 8 * costs.size() + 8; ++round) {
-    const auto heaviest =
-        static_cast<size_t>(std::max_element(sums.begin(), sums.end()) - sums.begin());
-    Exchange best{.largest = sums[heaviest]};
-    for (size_t other = 0; other < sets.size(); ++other) {
-      if (other != heaviest) {
-        ConsiderSet(priced[heaviest], sums[heaviest], priced[other], sums[other], other, best);
+  std::vector<Partial> initial;
+  for (size_t item = 0; item < costs.size(); ++item) {
+    Partial& partial = initial.emplace_back();
+    partial.id = item;
+    partial.sets.resize(count);
+    partial.sets.front() = {costs[item], item, item};
+  }
+  return Combine(std::move(initial), std::vector<size_t>(costs.size(), kNone), count);
+}
+
+ItemSets KarmarkarKarpEqual(std::span<const double> costs, int sets) {
+  SHOAL_CHECK(sets > 0);
+  const auto count = static_cast<size_t>(sets);
+  if (costs.empty()) {
+    return ItemSets(count);
+  }
+  const std::vector<size_t> order = CostliestFirst(costs);
+  std::vector<Partial> initial;
+  for (size_t i = 0; i < order.size(); ++i) {
+    if (i % count == 0) {
+      initial.push_back({.sets = std::vector<Chain>(count), .id = initial.size()});
+    }
+    initial.back().sets[i % count] = {costs[order[i]], order[i], order[i]};
+  }
+  return Combine(std::move(initial), std::vector<size_t>(costs.size(), kNone), count);
+}
+
+ItemSets LongestFirst(std::span<const double> costs, std::span<const double> speeds) {
+  SHOAL_CHECK(!speeds.empty());
+  ItemSets result(speeds.size());
+  std::vector<double> sums(speeds.size(), 0.0);
+  for (const size_t item : CostliestFirst(costs)) {
+    size_t best = 0;
+    for (size_t set = 1; set < speeds.size(); ++set) {
+      if ((sums[set] + costs[item]) * speeds[best] < (sums[best] + costs[item]) * speeds[set]) {
+        best = set;
       }
     }
-    if (best.other == kNone) {
-      break;
-    }
-    Erase(priced[heaviest], best.give);
-    Insert(priced[best.other], best.give);
-    if (best.take.second != kNone) {
-      Erase(priced[best.other], best.take);
-      Insert(priced[heaviest], best.take);
-    }
-    sums[heaviest] = SumOf(priced[heaviest]);
-    sums[best.other] = SumOf(priced[best.other]);
+    sums[best] += costs[item];
+    result[best].push_back(item);
   }
-  for (size_t set = 0; set < sets.size(); ++set) {
-    sets[set].clear();
-    for (const auto& [cost, item] : priced[set]) {
-      sets[set].push_back(item);
-    }
-    std::sort(sets[set].begin(), sets[set].end());
+  for (std::vector<size_t>& set : result) {
+    std::sort(set.begin(), set.end());
   }
+  return result;
 }
 
 ItemSets BalancedSplit(std::span<const double> costs, int sets) {
   ItemSets result = KarmarkarKarp(costs, sets);
-  LowerLargestSum(costs, result);
+  LowerLongest(costs, {}, Exchanges::kMovesAndSwaps, result);
+  return result;
+}
+
+ItemSets BalancedSplitEqual(std::span<const double> costs, int sets) {
+  ItemSets result = KarmarkarKarpEqual(costs, sets);
+  LowerLongest(costs, {}, Exchanges::kSwaps, result);
+  return result;
+}
+
+ItemSets BalancedSplitBySpeed(std::span<const double> costs, std::span<const double> speeds) {
+  SHOAL_CHECK(!speeds.empty());
+  SHOAL_CHECK(std::all_of(speeds.begin(), speeds.end(), [](double speed) { return speed > 0; }));
+  const auto [slowest, fastest] = std::minmax_element(speeds.begin(), speeds.end());
+  if (*slowest == *fastest) {
+    return BalancedSplit(costs, static_cast<int>(speeds.size()));
+  }
+  ItemSets result = LongestFirst(costs, speeds);
+  LowerLongest(costs, speeds, Exchanges::kMovesAndSwaps, result);
   return result;
 }
 

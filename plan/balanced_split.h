@@ -14,13 +14,19 @@ using ItemSets = std::vector<std::vector<size_t>>;  // item indices by set, asce
 // set of one with the smallest of the other. O(n (log n + sets log sets)).
 ItemSets KarmarkarKarp(std::span<const double> costs, int sets);
 
-// Moves and swaps between the heaviest set and any other, the best one each time, as long as that
-// lowers the largest sum. Never makes it larger.
-void LowerLargestSum(std::span<const double> costs, ItemSets& sets);
+// The same for sets whose sizes differ by one at most: a partial solution begins with as many items
+// as there are sets, neighbours by cost, one in each.
+ItemSets KarmarkarKarpEqual(std::span<const double> costs, int sets);
 
-// Both, one after the other. Costs are not negative; with fewer items than sets some sets are
-// empty.
+// Costliest item first, each to the set that would then be done first, at that set's speed.
+ItemSets LongestFirst(std::span<const double> costs, std::span<const double> speeds);
+
+// One of these, then refined (plan/split_refinement.h). Costs are not negative; with fewer items
+// than sets some sets are empty.
 ItemSets BalancedSplit(std::span<const double> costs, int sets);
+ItemSets BalancedSplitEqual(std::span<const double> costs, int sets);
+// Balances cost / speed; speeds are positive, one for each set.
+ItemSets BalancedSplitBySpeed(std::span<const double> costs, std::span<const double> speeds);
 
 // The sum of each set's costs.
 std::vector<double> SumsOf(std::span<const double> costs, const ItemSets& sets);

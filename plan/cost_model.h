@@ -22,6 +22,13 @@ struct CostModel {
     const auto s = static_cast<double>(tokens);
     return s * (per_token + per_squared_token * s);
   }
+  // A microbatch of those tokens; `squared_tokens` is the sum over its sequences. 0 for an empty
+  // one.
+  double Microbatch(int64_t tokens, double squared_tokens) const {
+    return tokens == 0 ? 0.0
+                       : per_microbatch + per_token * static_cast<double>(tokens) +
+                             per_squared_token * squared_tokens;
+  }
   // Every coefficient times `factor`.
   CostModel Scaled(double factor) const {
     return {per_microbatch * factor, per_token * factor, per_squared_token * factor};

@@ -96,8 +96,9 @@ void EvenOut(std::span<const int64_t> tokens, std::span<const double> costs, int
   }
 }
 
-// Packs in exactly `count` packs, or nothing where no way to do so is found.
-ItemSets TryPacks(std::span<const int64_t> tokens, std::span<const double> costs, int64_t limit,
+}  // namespace
+
+ItemSets PackInto(std::span<const int64_t> tokens, std::span<const double> costs, int64_t limit,
                   int count) {
   ItemSets packs = BalancedSplit(costs, count);
   if (Fits(tokens, packs, limit)) {
@@ -114,8 +115,6 @@ ItemSets TryPacks(std::span<const int64_t> tokens, std::span<const double> costs
   return {};
 }
 
-}  // namespace
-
 ItemSets PackUnderLimit(std::span<const int64_t> tokens, std::span<const double> costs,
                         int64_t limit) {
   SHOAL_CHECK(tokens.size() == costs.size());
@@ -129,7 +128,7 @@ ItemSets PackUnderLimit(std::span<const int64_t> tokens, std::span<const double>
   const auto fewest = std::max<size_t>(1, static_cast<size_t>((total + limit - 1) / limit));
   ItemSets packs;
   for (size_t count = fewest; packs.empty() && count <= fallback.size(); ++count) {
-    packs = TryPacks(tokens, costs, limit, static_cast<int>(count));
+    packs = PackInto(tokens, costs, limit, static_cast<int>(count));
   }
   if (packs.empty()) {
     packs = std::move(fallback);

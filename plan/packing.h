@@ -14,4 +14,9 @@ namespace shoal::plan {
 ItemSets PackUnderLimit(std::span<const int64_t> tokens, std::span<const double> costs,
                         int64_t limit);
 
+// In exactly `count` packs, some of which may be empty; nothing where no way to do so is found
+// (with a pack for each item one always is).
+ItemSets PackInto(std::span<const int64_t> tokens, std::span<const double> costs, int64_t limit,
+                  int count);
+
 }  // namespace shoal::plan

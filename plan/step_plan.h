@@ -1,8 +1,7 @@
 // The plan of one step: which samples go through the model together (microbatches, packed under a
 // token limit) and which worker group runs them. A pure function from lengths to a plan:
-// deterministic, same on every machine. Method and names: ODC (arXiv 2601.19362), LB-Mini:
-// Karmarkar-Karp over workers by cost, unequal counts, then each worker packs for itself under the
-// limit.
+// deterministic, same on every machine. The ways to do it: plan/assignment.h; what a plan will
+// take: plan/prediction.h.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +9,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "plan/balanced_split.h"
+#include "plan/assignment.h"
 #include "plan/cost_model.h"
 
 namespace shoal::plan {
@@ -25,8 +24,10 @@ struct Microbatch {
   std::vector<int64_t> samples;  // ids, in the order in which they are packed
   int64_t tokens = 0;
   int64_t targets = 0;
-  double cost = 0;
+  double squared_tokens = 0;  // sum over the samples
+  double cost = 0;            // by the cost model of the plan
 
+  bool empty() const { return samples.empty(); }
   bool operator==(const Microbatch&) const = default;
 };
 
@@ -41,11 +42,16 @@ struct StepPlan {
 struct PlanOptions {
   int workers = 1;
   int64_t microbatch_tokens = 4096;
+  Assignment assignment = Assignment::kAuto;  // kAuto: lb-micro with equal_counts, else lb-mini
+  std::vector<double> speeds;                 // by worker, positive; empty: all 1
+  // Where workers wait for each other at every layer: those with fewer microbatches get empty ones
+  // at the end.
+  bool equal_counts = false;
 };
 
-// Each sample is in exactly one microbatch (a sample that is listed twice, in two). Workers get
-// what BalancedSplit gives them; each then needs as few microbatches as the limit allows, costliest
-// first. InvalidArgument names a sample longer than microbatch_tokens.
+// Each sample is in exactly one microbatch (a sample that is listed twice, in two), and none is
+// longer than the limit. InvalidArgument names a sample longer than microbatch_tokens, and speeds
+// that are not positive or not one for each worker.
 absl::StatusOr<StepPlan> PlanStep(std::span<const SampleLength> samples, const PlanOptions& options,
                                   const CostModel& cost);
 

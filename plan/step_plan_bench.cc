@@ -1,5 +1,6 @@
 // How long planning takes: it must stay far below a step.
 #include "benchmark/benchmark.h"
+#include "plan/balanced_split.h"
 #include "plan/lengths.h"
 #include "plan/step_plan.h"
 
@@ -17,20 +18,27 @@ std::vector<SampleLength> LongAlign(int64_t count) {
   return samples;
 }
 
-// Arguments: samples, workers.
+// Arguments: samples, workers, assignment.
 void BenchPlanStep(benchmark::State& state) {
   const auto samples = LongAlign(state.range(0));
   const CostModel cost = FlopCost(*NamedShape("1.5b"));
-  const PlanOptions options{.workers = static_cast<int>(state.range(1)),
-                            .microbatch_tokens = 65536};
+  PlanOptions options{.workers = static_cast<int>(state.range(1)),
+                      .microbatch_tokens = 65536,
+                      .assignment = static_cast<Assignment>(state.range(2))};
+  for (int worker = 0; worker < options.workers; ++worker) {
+    options.speeds.push_back(worker % 7 == 3 ? 0.5 : 1.0);
+  }
+  state.SetLabel(std::string(Name(options.assignment)));
   for (auto _ : state) {
     benchmark::DoNotOptimize(PlanStep(samples, options, cost));
   }
 }
 BENCHMARK(BenchPlanStep)
-    ->Args({32, 4})
-    ->Args({256, 32})
-    ->Args({2048, 32})
+    ->Args({32, 4, static_cast<int>(Assignment::kLbMini)})
+    ->Args({256, 32, static_cast<int>(Assignment::kLbMini)})
+    ->Args({2048, 32, static_cast<int>(Assignment::kLbMini)})
+    ->Args({2048, 32, static_cast<int>(Assignment::kLbMicro)})
+    ->Args({2048, 32, static_cast<int>(Assignment::kSpeedWeighted)})
     ->Unit(benchmark::kMillisecond);
 
 void BenchBalancedSplit(benchmark::State& state) {

@@ -13,73 +13,6 @@
 namespace shoal::plan {
 namespace {
 
-double Largest(std::span<const double> costs, const ItemSets& sets) {
-  return std::ranges::max(SumsOf(costs, sets));
-}
-
-bool IsPartitionOf(size_t items, const ItemSets& sets) {
-  std::vector<int> seen(items, 0);
-  for (const auto& set : sets) {
-    for (const size_t item : set) {
-      ++seen[item];
-    }
-  }
-  return std::all_of(seen.begin(), seen.end(), [](int count) { return count == 1; });
-}
-
-TEST(BalancedSplit, RefinementBeatsDifferencingWhereTheTextbookSaysSo) {
-  const std::vector<double> costs = {8, 7, 6, 5, 4};
-  EXPECT_THAT(SumsOf(costs, KarmarkarKarp(costs, 2)), testing::UnorderedElementsAre(16, 14));
-  EXPECT_THAT(SumsOf(costs, BalancedSplit(costs, 2)), testing::ElementsAre(15, 15));
-}
-
-TEST(BalancedSplit, KeepsItsLaws) {
-  Random random(3);
-  for (int round = 0; round < 300; ++round) {
-    const auto items = static_cast<size_t>(random.Between(0, 60));
-    const auto sets = static_cast<int>(random.Between(1, 9));
-    std::vector<double> costs(items);
-    for (double& cost : costs) {
-      cost = random.Below(4) == 0 ? 1.0 : std::exp(3 * random.Normal());
-    }
-    const ItemSets plain = KarmarkarKarp(costs, sets);
-    const ItemSets split = BalancedSplit(costs, sets);
-    ASSERT_EQ(static_cast<int>(split.size()), sets);
-    EXPECT_TRUE(IsPartitionOf(items, plain));
-    EXPECT_TRUE(IsPartitionOf(items, split));
-    EXPECT_EQ(split, BalancedSplit(costs, sets));
-    if (items > 0) {
-      const double mean = std::accumulate(costs.begin(), costs.end(), 0.0) / sets;
-      const double bound = std::max(mean, std::ranges::max(costs));
-      EXPECT_GE(Largest(costs, split), bound * (1 - 1e-12));
-      EXPECT_LE(Largest(costs, split), Largest(costs, plain) * (1 + 1e-12));
-      EXPECT_LE(Largest(costs, split), mean + std::ranges::max(costs) + 1e-9);
-    }
-  }
-}
-
-TEST(BalancedSplit, IsNearTheOptimumOfSmallCases) {
-  Random random(4);
-  double worst = 1;
-  for (int round = 0; round < 200; ++round) {
-    std::vector<double> costs(10);
-    for (double& cost : costs) {
-      cost = static_cast<double>(random.Between(1, 100));
-    }
-    double best = 1e9;
-    for (unsigned mask = 0; mask < 1024; ++mask) {
-      double first = 0;
-      double second = 0;
-      for (unsigned i = 0; i < 10; ++i) {
-        ((mask >> i) & 1 ? first : second) += costs[i];
-      }
-      best = std::min(best, std::max(first, second));
-    }
-    worst = std::max(worst, Largest(costs, BalancedSplit(costs, 2)) / best);
-  }
-  EXPECT_LT(worst, 1.05);
-}
-
 std::vector<SampleLength> RandomSamples(Random& random, int64_t count, int64_t longest) {
   std::vector<SampleLength> samples;
   for (int64_t i = 0; i < count; ++i) {
@@ -91,55 +24,159 @@ std::vector<SampleLength> RandomSamples(Random& random, int64_t count, int64_t l
   return samples;
 }
 
+struct Sums {
+  int64_t tokens = 0;
+  int64_t targets = 0;
+  double squared_tokens = 0;
+  double cost = 0;
+};
+
+// Every sample is in one microbatch, none is too long, and all sums are right.
 void CheckPlan(const StepPlan& plan, const std::vector<SampleLength>& samples,
                const PlanOptions& options, const CostModel& cost) {
   ASSERT_EQ(static_cast<int>(plan.workers.size()), options.workers);
   std::map<int64_t, SampleLength> left;
-  int64_t tokens = 0;
-  int64_t targets = 0;
+  Sums all;
   for (const SampleLength& sample : samples) {
     left[sample.sample] = sample;
-    tokens += sample.tokens;
-    targets += sample.targets;
+    all.tokens += sample.tokens;
+    all.targets += sample.targets;
   }
-  EXPECT_EQ(plan.tokens, tokens);
-  EXPECT_EQ(plan.targets, targets);
+  EXPECT_EQ(plan.tokens, all.tokens);
+  EXPECT_EQ(plan.targets, all.targets);
   for (const auto& worker : plan.workers) {
-    for (size_t i = 0; i < worker.size(); ++i) {
-      const Microbatch& microbatch = worker[i];
-      EXPECT_FALSE(microbatch.samples.empty());
+    for (const Microbatch& microbatch : worker) {
+      EXPECT_TRUE(options.equal_counts || !microbatch.empty());
       EXPECT_LE(microbatch.tokens, options.microbatch_tokens);
-      EXPECT_TRUE(i == 0 || worker[i - 1].cost >= microbatch.cost);
-      Microbatch sums;
+      Sums sums = {.cost = microbatch.empty() ? 0 : cost.per_microbatch};
       for (const int64_t sample : microbatch.samples) {
         ASSERT_TRUE(left.contains(sample)) << sample << " is in two microbatches";
-        sums.tokens += left[sample].tokens;
+        const int64_t tokens = left[sample].tokens;
+        sums.tokens += tokens;
         sums.targets += left[sample].targets;
-        sums.cost += cost.Sequence(left[sample].tokens);
+        sums.squared_tokens += static_cast<double>(tokens * tokens);
+        sums.cost += cost.Sequence(tokens);
         left.erase(sample);
       }
       EXPECT_EQ(sums.tokens, microbatch.tokens);
       EXPECT_EQ(sums.targets, microbatch.targets);
+      EXPECT_EQ(sums.squared_tokens, microbatch.squared_tokens);
       EXPECT_NEAR(sums.cost, microbatch.cost, 1e-9 * sums.cost);
     }
   }
   EXPECT_TRUE(left.empty());
 }
 
+// What each assignment promises beyond that.
+void CheckOrderAndCounts(const StepPlan& plan, const PlanOptions& options, size_t samples) {
+  const Assignment assignment = Resolved(
+      options.assignment, options.equal_counts ? Synchronization::kLayer : Synchronization::kStep);
+  const bool dealt = assignment == Assignment::kNative || assignment == Assignment::kLocalSort;
+  size_t largest = 0;
+  for (const auto& worker : plan.workers) {
+    largest = std::max(largest, worker.size());
+  }
+  const size_t fair = samples / plan.workers.size();
+  for (const auto& worker : plan.workers) {
+    size_t count = 0;
+    for (const Microbatch& microbatch : worker) {
+      count += microbatch.samples.size();
+      EXPECT_TRUE(!dealt || microbatch.samples.size() <= 1);
+    }
+    if (dealt || assignment == Assignment::kLbMicro) {
+      EXPECT_THAT(count, testing::AnyOf(fair, fair + 1));
+    }
+    EXPECT_TRUE(!options.equal_counts || worker.size() == largest);
+    for (size_t i = 1; i < worker.size(); ++i) {
+      if (assignment == Assignment::kLocalSort) {
+        EXPECT_TRUE(worker[i].empty() || worker[i - 1].tokens <= worker[i].tokens);
+      } else if (!dealt) {
+        EXPECT_GE(worker[i - 1].cost, worker[i].cost);
+      }
+    }
+  }
+}
+
 TEST(PlanStep, KeepsItsLaws) {
   Random random(1);
   const ModelSpec spec = *NamedShape("6m");
-  for (const CostModel& cost : {TokenCost(), FlopCost(spec)}) {
-    for (int round = 0; round < 100; ++round) {
-      const PlanOptions options{.workers = static_cast<int>(random.Between(1, 12)),
-                                .microbatch_tokens = random.Between(500, 5000)};
-      const auto samples = RandomSamples(random, random.Between(0, 80), options.microbatch_tokens);
-      const auto plan = PlanStep(samples, options, cost);
-      ASSERT_TRUE(plan.ok()) << Describe(plan.status());
-      CheckPlan(*plan, samples, options, cost);
-      EXPECT_EQ(*plan, *PlanStep(samples, options, cost));
+  const CostModel fitted = {.per_microbatch = 4e-3, .per_token = 1e-5, .per_squared_token = 1e-8};
+  for (const CostModel& cost : {TokenCost(), FlopCost(spec), fitted}) {
+    for (const auto& [name, assignment] : kAssignmentNames) {
+      for (int round = 0; round < 60; ++round) {
+        SCOPED_TRACE(fmt::format("{} round {}", name, round));
+        PlanOptions options{.workers = static_cast<int>(random.Between(1, 12)),
+                            .microbatch_tokens = random.Between(500, 5000),
+                            .assignment = assignment,
+                            .equal_counts = random.Below(2) == 0};
+        for (int worker = 0; round % 3 == 0 && worker < options.workers; ++worker) {
+          options.speeds.push_back(0.2 + random.Uniform());
+        }
+        const auto samples =
+            RandomSamples(random, random.Between(0, 80), options.microbatch_tokens);
+        const auto plan = PlanStep(samples, options, cost);
+        ASSERT_TRUE(plan.ok()) << Describe(plan.status());
+        CheckPlan(*plan, samples, options, cost);
+        CheckOrderAndCounts(*plan, options, samples.size());
+        EXPECT_EQ(*plan, *PlanStep(samples, options, cost));
+      }
     }
   }
+}
+
+TEST(PlanStep, NativeAndLocalSortDealInTurn) {
+  const std::vector<SampleLength> samples = {{.sample = 7, .tokens = 30},
+                                             {.sample = 8, .tokens = 20},
+                                             {.sample = 9, .tokens = 10},
+                                             {.sample = 5, .tokens = 15},
+                                             {.sample = 6, .tokens = 25}};
+  const auto order = [&](Assignment assignment) {
+    const auto plan = PlanStep(samples, {.workers = 2, .assignment = assignment}, TokenCost());
+    std::vector<std::vector<int64_t>> result;
+    for (const auto& worker : plan->workers) {
+      for (const Microbatch& microbatch : worker) {
+        result.push_back(microbatch.samples);
+      }
+    }
+    return result;
+  };
+  using Order = std::vector<std::vector<int64_t>>;
+  EXPECT_EQ(order(Assignment::kNative), (Order{{7}, {9}, {6}, {8}, {5}}));
+  EXPECT_EQ(order(Assignment::kLocalSort), (Order{{9}, {6}, {7}, {5}, {8}}));
+}
+
+TEST(PlanStep, LbMicroGivesEveryWorkerTheSameNumberOfMicrobatches) {
+  Random random(8);
+  for (int round = 0; round < 100; ++round) {
+    const PlanOptions options{.workers = static_cast<int>(random.Between(1, 8)),
+                              .microbatch_tokens = random.Between(500, 3000),
+                              .assignment = Assignment::kLbMicro};
+    const auto samples =
+        RandomSamples(random, options.workers * random.Between(1, 12), options.microbatch_tokens);
+    const auto plan = PlanStep(samples, options, TokenCost());
+    ASSERT_TRUE(plan.ok());
+    for (const auto& worker : plan->workers) {
+      EXPECT_EQ(worker.size(), plan->workers[0].size());
+    }
+  }
+}
+
+TEST(PlanStep, SpeedsDecideHowMuchAWorkerGets) {
+  std::vector<SampleLength> samples;
+  for (int64_t i = 0; i < 70; ++i) {
+    samples.push_back({.sample = i, .tokens = 100, .targets = 1});
+  }
+  PlanOptions options{.workers = 4, .microbatch_tokens = 300, .speeds = {1, 1, 0.5, 1}};
+  for (const Assignment assignment : {Assignment::kSpeedWeighted, Assignment::kDynamic}) {
+    options.assignment = assignment;
+    const auto plan = PlanStep(samples, options, TokenCost());
+    ASSERT_TRUE(plan.ok());
+    CheckPlan(*plan, samples, options, TokenCost());
+    EXPECT_EQ(plan->workers[2].size(), 4U);
+    EXPECT_EQ(plan->workers[0].size(), 7U);
+  }
+  options.assignment = Assignment::kLbMini;
+  EXPECT_EQ(PlanStep(samples, options, TokenCost())->workers[2].size(), 6U);
 }
 
 // First-fit decreasing, as an upper bound on the packs.
@@ -221,6 +258,11 @@ TEST(PlanStep, RefusesByName) {
       std::string(Message(plan.status())),
       testing::StartsWith("sample 17 has 101 tokens, more than data.microbatch_tokens (100)"));
   EXPECT_FALSE(PlanStep(samples, {.workers = 0}, TokenCost()).ok());
+  EXPECT_FALSE(PlanStep({}, {.workers = 2, .speeds = {1}}, TokenCost()).ok());
+  for (const double speed : {0.0, -1.0, std::nan("")}) {
+    const auto refused = PlanStep({}, {.workers = 2, .speeds = {1, speed}}, TokenCost());
+    EXPECT_THAT(std::string(Message(refused.status())), testing::HasSubstr("worker 1"));
+  }
   const std::vector<SampleLength> empty = {{.sample = 3, .tokens = 0}};
   EXPECT_FALSE(PlanStep(empty, {}, TokenCost()).ok());
 }
