@@ -134,6 +134,7 @@ absl::Status ParameterClient::Core::Begin(int64_t version, int64_t step, int64_t
     SHOAL_RETURN_IF_ERROR(cancelled_);
     fetches_->Begin(version);
     pushes_->Begin(step, attempt);
+    meetings_ = {.tag = transport::MeetingTag(step, attempt)};
     refused_ = absl::OkStatus();
     for (Link& link : links_) {
       if (link.state == Link::State::kFailed) {  // one more round of tries
@@ -155,10 +156,14 @@ absl::Status ParameterClient::Core::Begin(int64_t version, int64_t step, int64_t
 
 void ParameterClient::Core::Wake(int unit) {
   for (const UnitPiece& piece : layout_.unit(unit).pieces) {
-    const Link& to = link(piece.server);
-    if (to.state == Link::State::kOpen) {
-      lanes_[to.connection->transport].queue->Wake();
-    }
+    WakeServer(piece.server);
+  }
+}
+
+void ParameterClient::Core::WakeServer(int server) {
+  const Link& to = link(server);
+  if (to.state == Link::State::kOpen) {
+    lanes_[to.connection->transport].queue->Wake();
   }
 }
 
@@ -306,6 +311,34 @@ absl::StatusOr<std::vector<int64_t>> ParameterClient::Core::Finish(absl::Duratio
     acknowledged.push_back(pushes_->acknowledged(server));
   }
   return acknowledged;
+}
+
+int64_t ParameterClient::Core::Come() {
+  absl::MutexLock lock(&mutex_);
+  ++meetings_.come;
+  WakeServer(kMeetingServer);
+  return meetings_.come;
+}
+
+absl::Status ParameterClient::Core::Await(int64_t number) {
+  absl::MutexLock lock(&mutex_);
+  const BlockedTimer timer(clock_, &statistics_.meeting_wait_seconds);
+  const auto done = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return meetings_.over >= number || meetings_.ended || !Failure().ok();
+  };
+  ++meetings_.waiting;
+  const bool in_time = mutex_.AwaitWithTimeout(absl::Condition(&done), options_.meeting_timeout);
+  --meetings_.waiting;
+  if (meetings_.over >= number) {
+    return absl::OkStatus();
+  }
+  SHOAL_RETURN_IF_ERROR(Failure());
+  if (in_time) {
+    return Aborted("the attempt ended while this worker waited for the others at a layer");
+  }
+  return DeadlineExceeded(
+      "meeting {} of the step: not all workers have come to it within {}; {} is over", number,
+      absl::FormatDuration(options_.meeting_timeout), meetings_.over);
 }
 
 void ParameterClient::Core::Cancel(const absl::Status& why) {

@@ -29,6 +29,11 @@
 
 namespace shoal::client {
 
+// The server that counts who has come to a meeting.
+inline constexpr int kMeetingServer = 0;
+// The id of a meeting's ring, whose completion nobody waits for.
+inline constexpr uint64_t kMeetingOperation = ~uint64_t{0};
+
 class ParameterClient::Core {
  public:
   Core(const ClientOptions& options, Layout layout, ServerConnector* connector,
@@ -47,6 +52,8 @@ class ParameterClient::Core {
   // Until that gradient's memory is not needed any more.
   absl::Status AwaitTaken(int unit, const float* gradient) ABSL_LOCKS_EXCLUDED(mutex_);
   absl::StatusOr<std::vector<int64_t>> Finish(absl::Duration timeout) ABSL_LOCKS_EXCLUDED(mutex_);
+  int64_t Come() ABSL_LOCKS_EXCLUDED(mutex_);
+  absl::Status Await(int64_t number) ABSL_LOCKS_EXCLUDED(mutex_);
   void Cancel(const absl::Status& why) ABSL_LOCKS_EXCLUDED(mutex_);
   ClientStatistics statistics() const ABSL_LOCKS_EXCLUDED(mutex_);
 
@@ -56,6 +63,16 @@ class ParameterClient::Core {
   int64_t buffer_bytes() const { return buffer_bytes_; }
 
  private:
+  // Where this worker is among the meetings of the attempt (transport/data_layout.h).
+  struct Meetings {
+    uint32_t tag = 0;
+    uint32_t come = 0;
+    uint32_t rung = 0;  // of those, what the server was told
+    uint32_t over = 0;
+    bool ended = false;  // a newer attempt has begun
+    int waiting = 0;     // callers
+    absl::Time rung_at = absl::InfinitePast();
+  };
   struct Link {
     enum class State { kOpen, kClosing, kConnecting, kFailed };
     State state = State::kConnecting;
@@ -83,6 +100,9 @@ class ParameterClient::Core {
   bool PostPush(int server, DataConnection& connection, absl::Time now, absl::Time* next)
       ABSL_LOCKS_EXCLUDED(mutex_);
   bool FillParcel(int server) ABSL_LOCKS_EXCLUDED(mutex_);
+  bool RingMeeting(int server, DataConnection& connection, absl::Time now, absl::Time* next)
+      ABSL_LOCKS_EXCLUDED(mutex_);
+  void OnMeeting(uint32_t immediate) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void ScanAcknowledgements(int server, absl::Time now, absl::Time* next)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Convert(int unit) ABSL_LOCKS_EXCLUDED(mutex_);
@@ -102,6 +122,7 @@ class ParameterClient::Core {
   absl::Duration Delay(int failures);
 
   void Wake(int unit) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void WakeServer(int server) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Why the attempt at hand cannot go on, or OK.
   absl::Status Failure() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool StartFetch(int unit) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -130,6 +151,7 @@ class ParameterClient::Core {
   std::vector<Link> links_ ABSL_GUARDED_BY(mutex_);  // by server
   std::unique_ptr<FetchTable> fetches_ ABSL_GUARDED_BY(mutex_);
   std::unique_ptr<PushTable> pushes_ ABSL_GUARDED_BY(mutex_);
+  Meetings meetings_ ABSL_GUARDED_BY(mutex_);
   absl::Status refused_ ABSL_GUARDED_BY(mutex_);  // a push of this attempt
   absl::Status cancelled_ ABSL_GUARDED_BY(mutex_);
   ClientStatistics statistics_ ABSL_GUARDED_BY(mutex_);

@@ -88,6 +88,10 @@ void ParameterClient::Core::Handle(Lane& lane, const transport::Event& event) {
       from.failures = event.status.ok() ? 0 : from.failures;
       convert = outcome.convert;
     } else if (event.kind == Kind::kDoorbell) {
+      if (transport::IsMeetingDoorbell(event.immediate)) {
+        OnMeeting(event.immediate);
+        return;
+      }
       Count(server, pushes_->OnAcknowledgement(server, event.immediate, *from.connection));
     }
   }
@@ -139,6 +143,7 @@ bool ParameterClient::Core::Serve(int server, size_t lane, absl::Time now, absl:
   bool worked = PostReads(server, lanes_[lane], *connection, now, next);
   worked = PostPush(server, *connection, now, next) || worked;
   worked = FillParcel(server) || worked;
+  worked = (server == kMeetingServer && RingMeeting(server, *connection, now, next)) || worked;
   return worked;
 }
 
@@ -252,6 +257,51 @@ bool ParameterClient::Core::GiveBackGradients() {
       due->done->Returned(due->unit, due->gradient);
     }
   }
+}
+
+void ParameterClient::Core::OnMeeting(uint32_t immediate) {
+  const uint32_t ahead = (transport::MeetingTagOf(immediate) - meetings_.tag) & 0x7F;
+  if (ahead == 0) {
+    meetings_.over = std::max(meetings_.over, transport::MeetingCountOf(immediate));
+  } else if (ahead < 64) {  // else it is of an attempt before
+    meetings_.ended = true;
+  }
+}
+
+bool ParameterClient::Core::RingMeeting(int server, DataConnection& connection, absl::Time now,
+                                        absl::Time* next) {
+  uint32_t immediate = 0;
+  uint32_t come = 0;
+  {
+    absl::MutexLock lock(&mutex_);
+    const bool again = meetings_.waiting > 0 && now - meetings_.rung_at >= options_.rescan_interval;
+    if (meetings_.waiting > 0) {
+      *next = std::min(*next, std::max(now, meetings_.rung_at) + options_.rescan_interval);
+    }
+    if (link(server).state != Link::State::kOpen || (meetings_.come == meetings_.rung && !again)) {
+      return false;
+    }
+    come = meetings_.come;
+    immediate = transport::MeetingDoorbell(meetings_.tag, come);
+    meetings_.rung = come;
+    meetings_.rung_at = now;
+  }
+  const transport::WriteOperation write = {
+      .id = kMeetingOperation, .region = 0, .ring = true, .immediate = immediate};
+  const absl::Status posted = connection.connection->PostWrites({&write, 1});
+  if (posted.ok()) {
+    return true;
+  }
+  {
+    absl::MutexLock lock(&mutex_);
+    meetings_.rung = 0;  // says it again
+  }
+  if (IsFull(posted)) {
+    *next = std::min(*next, now + kFullQueueDelay);
+  } else {
+    Break(server, posted);
+  }
+  return false;
 }
 
 void ParameterClient::Core::ScanAcknowledgements(int server, absl::Time now, absl::Time* next) {

@@ -48,6 +48,9 @@ absl::Status ParameterClient::PushAsync(int unit, std::span<const float> gradien
   return core_->Enqueue(unit, gradient, done);
 }
 
+int64_t ParameterClient::Come() { return core_->Come(); }
+absl::Status ParameterClient::Await(int64_t number) { return core_->Await(number); }
+
 absl::StatusOr<std::vector<int64_t>> ParameterClient::Finish(absl::Duration timeout) {
   return core_->Finish(timeout);
 }

@@ -58,6 +58,7 @@ struct ClientOptions {
 
   absl::Duration get_timeout = absl::Seconds(10);
   absl::Duration push_timeout = absl::Seconds(30);
+  absl::Duration meeting_timeout = absl::Minutes(10);       // for the slowest worker
   absl::Duration connect_timeout = absl::Seconds(10);       // of all of Create's connecting
   absl::Duration handshake_timeout = absl::Seconds(5);      // of one try
   int max_reconnects = 5;                                   // in a row without progress
@@ -82,13 +83,14 @@ struct ClientStatistics {
   int64_t pushes = 0;   // partitions pushed
   int64_t rereads = 0;  // partitions read again because of their version
   int64_t reconnects = 0;
-  int64_t resent = 0;            // pushes sent again after a reconnect
-  int64_t duplicates = 0;        // of those, how many the server had applied already
-  int64_t fallbacks = 0;         // connections over another than the first transport
-  int64_t found_by_scan = 0;     // acknowledgements whose doorbell was lost
-  int64_t most_in_flight = 0;    // pushes at one server
-  double get_wait_seconds = 0;   // callers blocked in Get
-  double push_wait_seconds = 0;  // callers blocked in Push, PushAsync and Finish
+  int64_t resent = 0;               // pushes sent again after a reconnect
+  int64_t duplicates = 0;           // of those, how many the server had applied already
+  int64_t fallbacks = 0;            // connections over another than the first transport
+  int64_t found_by_scan = 0;        // acknowledgements whose doorbell was lost
+  int64_t most_in_flight = 0;       // pushes at one server
+  double get_wait_seconds = 0;      // callers blocked in Get
+  double meeting_wait_seconds = 0;  // callers blocked in Await
+  double push_wait_seconds = 0;     // callers blocked in Push, PushAsync and Finish
 };
 
 class ParameterClient {
@@ -133,6 +135,13 @@ class ParameterClient {
   // The same, returning at once: `gradient` must stay until done->Returned. Blocks only while
   // max_gradients are waiting. After an error Returned is not called for it.
   absl::Status PushAsync(int unit, std::span<const float> gradient, GradientReturn* done);
+  // Meetings, for workers that wait for each other at layers (server/service/meeting.h). Come says
+  // that this worker is at the attempt's next meeting and returns that one's number, from 1; it
+  // does not wait. Await returns when all workers have come to meeting `number`; Aborted when the
+  // attempt ended instead, DeadlineExceeded after meeting_timeout.
+  int64_t Come();
+  absl::Status Await(int64_t number);
+
   // Waits until all pushes of this attempt are acknowledged; how many were, by server.
   absl::StatusOr<std::vector<int64_t>> Finish(absl::Duration timeout);
 

@@ -86,6 +86,14 @@ absl::Status CheckJob(Job& job, const JobSources& sources, const std::string& fi
         Place(sources, "train.minimum_learning_rate", "train.schedule", file_name),
         train.minimum_learning_rate);
   }
+  if (job.plan.assignment == Assignment::kDynamic &&
+      train.synchronization == Synchronization::kLayer) {
+    return InvalidArgument(
+        "{}: plan.assignment dynamic contradicts train.synchronization layer, where all workers "
+        "run "
+        "the same number of microbatches",
+        Place(sources, "plan.assignment", "train.synchronization", file_name));
+  }
   if (job.data.max_sequence_tokens > job.data.microbatch_tokens) {
     return InvalidArgument(
         "{}: data.max_sequence_tokens ({}) is more than data.microbatch_tokens ({}), so the "

@@ -239,7 +239,9 @@ Job RandomJob(Random& random) {
   job.data.shuffle = random.Below(2) == 0;
   job.plan.assignment = static_cast<Assignment>(random.Below(7));
   job.plan.cost = static_cast<CostSource>(random.Below(3));
-  job.train.synchronization = static_cast<Synchronization>(random.Below(2));
+  job.train.synchronization = job.plan.assignment == Assignment::kDynamic
+                                  ? Synchronization::kStep
+                                  : static_cast<Synchronization>(random.Below(2));
   if (random.Below(2) == 0) {
     job.emulate.shape = "1.5b";
   }

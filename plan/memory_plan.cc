@@ -114,11 +114,17 @@ int64_t LogitBytes(const ModelSpec& spec, DType compute, int64_t tokens) {
 }
 
 std::vector<WorkerPolicy> AllowedPolicies(const TrainOptions& train) {
+  // The baseline that layer synchronisation stands for keeps nothing, unless it is told to.
+  const bool baseline = train.synchronization == Synchronization::kLayer;
+  const Residency wanted_residency =
+      baseline && train.residency == Residency::kAuto ? Residency::kLayer : train.residency;
+  const PushPolicy wanted_push =
+      baseline && train.push == PushPolicy::kAuto ? PushPolicy::kMicrobatch : train.push;
   std::vector<WorkerPolicy> policies;
   for (const Residency residency : {Residency::kStep, Residency::kLayer}) {
     for (const PushPolicy push : {PushPolicy::kStep, PushPolicy::kMicrobatch}) {
-      if ((train.residency == Residency::kAuto || train.residency == residency) &&
-          (train.push == PushPolicy::kAuto || train.push == push)) {
+      if ((wanted_residency == Residency::kAuto || wanted_residency == residency) &&
+          (wanted_push == PushPolicy::kAuto || wanted_push == push)) {
         policies.push_back({residency, push});
       }
     }
@@ -195,7 +201,10 @@ WorkerMemory PlanWorkerMemory(const ModelSpec& spec, const Job& job, const Worke
   }
   memory.gradients =
       BufferBytes(units, 4, policy.push == PushPolicy::kStep ? all : kGradientBuffersPerSize);
-  const ActivationBytes activations = PlanActivations(spec, compute, job.data.microbatch_tokens);
+  // Emulated devices keep none.
+  const ActivationBytes activations =
+      job.emulate.enabled() ? ActivationBytes()
+                            : PlanActivations(spec, compute, job.data.microbatch_tokens);
   memory.activations = activations.blocks + activations.other;
   memory.logits = activations.logits;
   memory.pushes = push_bytes;

@@ -11,6 +11,11 @@
 // whole header (header_hash tells) means a whole payload, so the server may take a push whose doorbell was lost. The server validates the header against what it granted, applies the push or
 // recognises it as applied already, writes the acknowledgement and rings with the slot's index. A lost doorbell delays a
 // push but never loses it: both sides look over slots and acknowledgements again on a timer and on reconnecting.
+//
+// Meeting (train.synchronization: layer): doorbells alone, between clients and the first server. A client rings with how many
+// meetings of the attempt it has come to so far; when all have come to a meeting, the server rings each with how many are
+// over. Both counts only grow and each doorbell says all there is to say, so a lost one is made good by the next, or by
+// ringing again.
 #pragma once
 
 #include <cstddef>
@@ -61,5 +66,21 @@ struct PushAcknowledgement {
   uint64_t reserved[6];
 };
 static_assert(sizeof(PushAcknowledgement) == 64);
+
+// Of a meeting's doorbells; others carry a slot's index, which is far below.
+inline constexpr uint32_t kMeetingDoorbell = 0x80000000;
+inline constexpr uint32_t kMeetingCountMask = 0x00FFFFFF;
+inline constexpr int kMeetingTagShift = 24;
+
+// Tells attempts near each other apart.
+constexpr uint32_t MeetingTag(int64_t step, int64_t attempt) {
+  return static_cast<uint32_t>(step * 8 + attempt) & 0x7F;
+}
+constexpr uint32_t MeetingDoorbell(uint32_t tag, uint32_t count) {
+  return kMeetingDoorbell | tag << kMeetingTagShift | (count & kMeetingCountMask);
+}
+constexpr bool IsMeetingDoorbell(uint32_t immediate) { return (immediate & kMeetingDoorbell) != 0; }
+constexpr uint32_t MeetingTagOf(uint32_t immediate) { return immediate >> kMeetingTagShift & 0x7F; }
+constexpr uint32_t MeetingCountOf(uint32_t immediate) { return immediate & kMeetingCountMask; }
 
 }  // namespace shoal::transport

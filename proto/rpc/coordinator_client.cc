@@ -80,6 +80,14 @@ absl::StatusOr<proto::NextStepReply> CoordinatorClient::NextStep(
   return reply;
 }
 
+absl::StatusOr<proto::DrawMicrobatchReply> CoordinatorClient::DrawMicrobatch(
+    const proto::DrawMicrobatchRequest& request, const CallOptions& options) {
+  proto::DrawMicrobatchReply reply;
+  SHOAL_RETURN_IF_ERROR(internal::BlockingCall(*channel_, stub_->grpc, &Grpc::DrawMicrobatch,
+                                               "DrawMicrobatch", request, reply, options));
+  return reply;
+}
+
 absl::Status CoordinatorClient::WatchJob(
     const proto::WatchJobRequest& request,
     const std::function<bool(const proto::JobEvent&)>& on_event, const CallOptions& options) {

@@ -36,6 +36,9 @@ class CoordinatorClient {
   absl::StatusOr<proto::NextStepReply> NextStep(const proto::NextStepRequest& request,
                                                 const CallOptions& options);
 
+  absl::StatusOr<proto::DrawMicrobatchReply> DrawMicrobatch(
+      const proto::DrawMicrobatchRequest& request, const CallOptions& options = {});
+
   // Calls on_event for each event until the job is over (OK), the connection breaks (an error: call
   // again with the last number seen), or on_event returns false (OK). `options.deadline` bounds the
   // whole stream.

@@ -11,6 +11,9 @@
 namespace shoal::server {
 namespace {
 
+// Of a ring's write; acknowledgements have their slot's index.
+constexpr uint64_t kRingOperation = ~uint64_t{0};
+
 // Copies while the peer may be writing: a torn copy is told by its hash. The race is part of the
 // protocol, so ThreadSanitizer is not to look here.
 __attribute__((no_sanitize("thread"), noinline)) transport::PushHeader CopyShared(
@@ -121,7 +124,32 @@ void ClientConnection::Post(int64_t slot) {
   }
 }
 
+void ClientConnection::Ring(uint32_t immediate) {
+  absl::MutexLock lock(&mutex_);
+  ring_ = immediate;
+  ring_owed_ = true;
+  PostRing();
+}
+
+void ClientConnection::PostRing() {
+  if (!ring_owed_ || ring_under_way_) {
+    return;
+  }
+  const transport::WriteOperation write = {
+      .id = kRingOperation, .region = 0, .ring = true, .immediate = ring_};
+  const absl::Status status = connection_->PostWrites({&write, 1});
+  ring_under_way_ = status.ok();
+  // A full queue is tried again by LookOver; a connection that is going needs no ring.
+  ring_owed_ = absl::IsResourceExhausted(status);
+}
+
 void ClientConnection::OnWriteDone(uint64_t operation) {
+  if (operation == kRingOperation) {
+    absl::MutexLock lock(&mutex_);
+    ring_under_way_ = false;
+    PostRing();
+    return;
+  }
   if (operation >= slots_.size()) {
     return;
   }
@@ -136,6 +164,7 @@ void ClientConnection::OnWriteDone(uint64_t operation) {
 std::vector<int64_t> ClientConnection::LookOver() {
   std::vector<int64_t> forgotten;
   absl::MutexLock lock(&mutex_);
+  PostRing();
   for (int64_t slot = 0; slot < options_.slots; ++slot) {
     Slot& state = slots_[static_cast<size_t>(slot)];
     if (state.answer_owed && !state.write_under_way) {

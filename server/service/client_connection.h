@@ -67,7 +67,10 @@ class ClientConnection {
   // already is answered again.
   void TakePush(int64_t slot, const PushHandler& handler);
 
-  // An acknowledgement's write is done.
+  // Rings the client with that value; of several that could not be posted yet, the newest goes out.
+  void Ring(uint32_t immediate);
+
+  // An acknowledgement's or a ring's write is done.
   void OnWriteDone(uint64_t operation);
   // Called on a timer: posts acknowledgements that found the queue full, and returns the slots that
   // hold a push which was there at the last call already and nobody rang for.
@@ -88,6 +91,7 @@ class ClientConnection {
   transport::PushHeader CopyHeader(int64_t slot) const;
   void Answer(int64_t slot, const transport::PushAcknowledgement& answer);
   void Post(int64_t slot) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void PostRing() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const Options options_;
   const std::unique_ptr<transport::Connection> connection_;
@@ -100,6 +104,9 @@ class ClientConnection {
 
   absl::Mutex mutex_;  // posting, and the slots' answers
   std::vector<Slot> slots_;
+  uint32_t ring_ ABSL_GUARDED_BY(mutex_) = 0;
+  bool ring_owed_ ABSL_GUARDED_BY(mutex_) = false;
+  bool ring_under_way_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace shoal::server

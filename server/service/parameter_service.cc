@@ -54,6 +54,8 @@ absl::StatusOr<proto::BeginAttemptReply> ParameterService::BeginAttempt(
         if (decision == Decision::kExecute) {
           active_->store->Clear();
           state_.Opened(request.step(), request.attempt());
+          active_->intake->BeginMeetings(request.step(), request.attempt(),
+                                         {request.meeting().begin(), request.meeting().end()});
           LogDebug("step {} attempt {}: open", request.step(), request.attempt());
         }
         return proto::BeginAttemptReply();

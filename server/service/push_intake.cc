@@ -148,10 +148,31 @@ void PushIntake::Dispatch(const transport::Event& event) {
   if (connection == nullptr) {
     return;
   }
-  if (event.kind == transport::Event::Kind::kDoorbell) {
+  if (event.kind == transport::Event::Kind::kDoorbell &&
+      transport::IsMeetingDoorbell(event.immediate)) {
+    RingAll(meeting_.OnDoorbell(connection->client().incarnation, event.immediate));
+  } else if (event.kind == transport::Event::Kind::kDoorbell) {
     Enqueue(connection, static_cast<int64_t>(event.immediate));
   } else if (event.kind == transport::Event::Kind::kWriteDone) {
     connection->OnWriteDone(event.operation);
+  }
+}
+
+void PushIntake::BeginMeetings(int64_t step, int64_t attempt, std::vector<uint64_t> workers) {
+  RingAll(meeting_.Begin(step, attempt, std::move(workers)));
+}
+
+void PushIntake::RingAll(const std::vector<Meeting::Ring>& rings) {
+  for (const Meeting::Ring& ring : rings) {
+    std::shared_ptr<ClientConnection> connection;
+    {
+      absl::MutexLock lock(&connections_mutex_);
+      const auto found = by_incarnation_.find(ring.incarnation);
+      connection = found == by_incarnation_.end() ? nullptr : found->second;
+    }
+    if (connection != nullptr) {  // else it asks again when it is back
+      connection->Ring(ring.immediate);
+    }
   }
 }
 

@@ -112,6 +112,7 @@ class WorkerProcess {
     const int index = process->session_->index();
     worker::WorkerJobOptions options;
     options.name = fmt::format("worker-{}", index);
+    options.index = process->session_->index();
     options.incarnation = process->session_->incarnation();
     options.threads = 1;
     options.connector = [token](const std::vector<std::string>& addresses) {

@@ -8,6 +8,7 @@
 #include "gtest/gtest.h"
 #include "worker/model/forward.h"
 #include "worker/model/testing.h"
+#include "worker/model/unit_walk.h"
 
 namespace shoal::worker {
 namespace {
@@ -263,6 +264,60 @@ TEST(EvaluateLoss, IsTheLossOfTraining) {
     const MicrobatchResult evaluated = *EvaluateLoss(*model, batch, weights);
     EXPECT_EQ(trained.loss_sum, evaluated.loss_sum);
     EXPECT_EQ(trained.targets, evaluated.targets);
+  }
+}
+
+// What is asked of the source and the sink, in order.
+class RecordingSource final : public UnitSource {
+ public:
+  RecordingSource(UnitSource& inner, std::vector<std::string>& calls)
+      : inner_(inner), calls_(calls) {}
+  absl::StatusOr<WeightsView> Get(int unit) override {
+    calls_.push_back("get " + std::to_string(unit));
+    return inner_.Get(unit);
+  }
+  void Release(int unit) override { inner_.Release(unit); }
+
+ private:
+  UnitSource& inner_;
+  std::vector<std::string>& calls_;
+};
+
+class RecordingSink final : public GradientSink {
+ public:
+  RecordingSink(GradientSink& inner, std::vector<std::string>& calls)
+      : inner_(inner), calls_(calls) {}
+  absl::StatusOr<std::span<float>> Accumulator(int unit) override {
+    return inner_.Accumulator(unit);
+  }
+  absl::Status Done(int unit) override {
+    calls_.push_back("done " + std::to_string(unit));
+    return inner_.Done(unit);
+  }
+
+ private:
+  GradientSink& inner_;
+  std::vector<std::string>& calls_;
+};
+
+TEST(WalkUnits, AsksWhatRunMicrobatchAsks) {
+  for (const plan::ModelSpec& spec : {SmallSpec(), FullSpec()}) {
+    const auto model = MakeModel(spec);
+    MemoryUnitSource weights = RandomWeights(model->units(), DType::kF32, 3);
+    MemoryGradientSink gradients(model->units());
+    std::vector<std::string> run;
+    std::vector<std::string> walked;
+    {
+      RecordingSource source(weights, run);
+      RecordingSink sink(gradients, run);
+      const PackedBatch batch = RandomBatch(spec, {7, 4}, 4, /*masked=*/false);
+      ASSERT_TRUE(RunMicrobatch(*model, batch, 1.0, source, sink).ok());
+    }
+    RecordingSource source(weights, walked);
+    RecordingSink sink(gradients, walked);
+    ASSERT_TRUE(WalkUnits(spec, source, sink, nullptr).ok());
+    EXPECT_EQ(walked, run);
+    EXPECT_EQ(weights.held(), 0);
   }
 }
 

@@ -22,6 +22,11 @@ class GrpcCoordinatorPort final : public CoordinatorPort {
                             {.deadline = absl::Seconds(request.wait_seconds()) + kAnswerMargin});
   }
 
+  absl::StatusOr<proto::DrawMicrobatchReply> DrawMicrobatch(
+      const proto::DrawMicrobatchRequest& request) override {
+    return client_.DrawMicrobatch(request, {.deadline = kAnswerMargin});
+  }
+
  private:
   rpc::CoordinatorClient client_;
 };

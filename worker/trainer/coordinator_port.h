@@ -15,6 +15,9 @@ class CoordinatorPort {
   virtual ~CoordinatorPort() = default;
   virtual absl::StatusOr<proto::JoinJobReply> JoinJob(const proto::JoinJobRequest& request) = 0;
   virtual absl::StatusOr<proto::NextStepReply> NextStep(const proto::NextStepRequest& request) = 0;
+  // Answers at once.
+  virtual absl::StatusOr<proto::DrawMicrobatchReply> DrawMicrobatch(
+      const proto::DrawMicrobatchRequest& request) = 0;
 };
 
 std::unique_ptr<CoordinatorPort> MakeGrpcCoordinatorPort(std::shared_ptr<rpc::Channel> channel);

@@ -126,6 +126,7 @@ absl::Status Work(const Flags& flags) {
   LogInfo("registered with the coordinator at {}", flags.coordinator);
   WorkerJobOptions options;
   options.name = name;
+  options.index = session->index();
   options.incarnation = session->incarnation();
   options.threads = flags.threads;
   options.connector = [&](const std::vector<std::string>& addresses) {

@@ -1,31 +1,47 @@
 // Where a worker's time goes: one phase at a time, and what leaves one enters another. Waits nest
 // inside of what waits (a Scope comes back to the phase around it), so phases add up to the time
-// that passed. It is also where a tracer will learn of spans. One thread.
+// that passed. Where a step asks for it, each stretch is also recorded as a span, for a timeline:
+// two stores into memory that is there already. One thread.
 #pragma once
 
 #include <array>
 #include <cstddef>
+#include <cstdint>
 #include <string_view>
+#include <vector>
 
 #include "absl/time/time.h"
 #include "common/clock.h"
 
 namespace shoal::worker {
 
-enum class Phase { kOptimizerWait, kData, kForward, kBackward, kGetWait, kPutWait };
-inline constexpr size_t kPhases = 6;
-// As the metric's label has them.
+enum class Phase { kOptimizerWait, kData, kForward, kBackward, kGetWait, kPutWait, kLayerWait };
+inline constexpr size_t kPhases = 7;
+// As the metric's label has them, and the spans of a timeline.
 inline constexpr std::array<std::string_view, kPhases> kPhaseNames = {
-    "optimizer_wait", "data", "forward", "backward", "get_wait", "put_wait"};
+    "optimizer_wait", "data", "forward", "backward", "get_wait", "put_wait", "layer_wait"};
 
 class PhaseClock {
  public:
+  struct Span {
+    Phase phase = Phase::kOptimizerWait;
+    int32_t microbatch = -1;
+    int32_t unit = -1;
+    absl::Time start;
+    absl::Duration duration;
+  };
+  // Of a step; what finds no room is counted.
+  static constexpr size_t kMaxSpans = 1 << 16;
+  // Shorter ones are left out: a get of what is there already is no wait.
+  static constexpr absl::Duration kShortestSpan = absl::Microseconds(10);
+
   explicit PhaseClock(Clock& clock) : clock_(clock), since_(clock.Now()) {}
 
   // Ends the phase at hand.
   void Enter(Phase phase) {
     const absl::Time now = clock_.Now();
     seconds_[static_cast<size_t>(phase_)] += absl::ToDoubleSeconds(now - since_);
+    Record(now);
     phase_ = phase;
     since_ = now;
   }
@@ -33,6 +49,21 @@ class PhaseClock {
   // Of phases that ended.
   double seconds(Phase phase) const { return seconds_[static_cast<size_t>(phase)]; }
   const std::array<double, kPhases>& all() const { return seconds_; }
+
+  // From here on spans are recorded, or not; what was recorded is dropped.
+  void Record(bool on) {
+    recording_ = on;
+    spans_.clear();
+    dropped_spans_ = 0;
+    if (on) {
+      spans_.reserve(kMaxSpans);
+    }
+  }
+  // What spans from here on belong to; -1: none.
+  void AtMicrobatch(int32_t microbatch) { microbatch_ = microbatch; }
+  void AtUnit(int32_t unit) { unit_ = unit; }
+  const std::vector<Span>& spans() const { return spans_; }
+  int64_t dropped_spans() const { return dropped_spans_; }
 
   class Scope {
    public:
@@ -49,10 +80,30 @@ class PhaseClock {
   };
 
  private:
+  void Record(absl::Time now) {
+    if (!recording_ || now - since_ < kShortestSpan) {
+      return;
+    }
+    if (spans_.size() == kMaxSpans) {
+      ++dropped_spans_;
+      return;
+    }
+    spans_.push_back({.phase = phase_,
+                      .microbatch = microbatch_,
+                      .unit = unit_,
+                      .start = since_,
+                      .duration = now - since_});
+  }
+
   Clock& clock_;
   Phase phase_ = Phase::kOptimizerWait;
   absl::Time since_;
   std::array<double, kPhases> seconds_ = {};
+  bool recording_ = false;
+  int32_t microbatch_ = -1;
+  int32_t unit_ = -1;
+  std::vector<Span> spans_;
+  int64_t dropped_spans_ = 0;
 };
 
 }  // namespace shoal::worker

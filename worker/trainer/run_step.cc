@@ -1,4 +1,6 @@
 // A step as a worker lives it.
+#include <algorithm>
+
 #include "common/logging.h"
 #include "common/status.h"
 #include "worker/model/batch.h"
@@ -23,15 +25,35 @@ absl::StatusOr<PackedBatch> BuildBatch(const formats::TokenFile& file,
   return batch;
 }
 
+double SquaredTokens(const PackedBatch& batch) {
+  double sum = 0;
+  for (size_t i = 1; i < batch.cu_seqlens.size(); ++i) {
+    const double tokens = batch.cu_seqlens[i] - batch.cu_seqlens[i - 1];
+    sum += tokens * tokens;
+  }
+  return sum;
+}
+
 }  // namespace
 
 absl::Status WorkerJob::RunOne(const proto::MicrobatchWork& work, double loss_scale,
                                proto::FinishedReport& report) {
+  phases_.AtMicrobatch(static_cast<int32_t>(report.microbatches()));
+  phases_.AtUnit(-1);
   phases_.Enter(Phase::kData);
   SHOAL_ASSIGN_OR_RETURN(const PackedBatch batch, BuildBatch(*data_, work));
   phases_.Enter(Phase::kForward);
+  microbatch_started_ = clock_.Now();
+  const double before = phases_.seconds(Phase::kForward) + phases_.seconds(Phase::kBackward);
   SHOAL_ASSIGN_OR_RETURN(const MicrobatchResult result,
-                         RunMicrobatch(*model_, batch, loss_scale, *source_, *sink_));
+                         model_->Run(batch, loss_scale, *source_, *sink_));
+  phases_.Enter(Phase::kData);
+  if (batch.token_count() > 0) {
+    proto::MicrobatchTime& time = *report.add_times();
+    time.set_tokens(batch.token_count());
+    time.set_squared_tokens(SquaredTokens(batch));
+    time.set_seconds(phases_.seconds(Phase::kForward) + phases_.seconds(Phase::kBackward) - before);
+  }
   report.set_loss_sum(report.loss_sum() + result.loss_sum);
   report.set_tokens(report.tokens() + result.tokens);
   report.set_target_tokens(report.target_tokens() + result.targets);
@@ -40,39 +62,111 @@ absl::Status WorkerJob::RunOne(const proto::MicrobatchWork& work, double loss_sc
   return absl::OkStatus();
 }
 
+// The next microbatch is drawn late enough to leave it to others for as long as possible, and early
+// enough not to wait for it.
+void WorkerJob::OnUnitDone(int unit) {
+  if (!drawing_) {
+    return;
+  }
+  const auto blocks = static_cast<double>(model_->spec().layers);
+  // A backward pass takes two thirds of the time, and ends with unit 1 (and the embedding's,
+  // short).
+  const double left = std::min(blocks, std::max(0.0, unit - 1.0)) / blocks * 2 / 3;
+  const absl::Duration remaining = (clock_.Now() - microbatch_started_) * (left / (1 - left));
+  if (unit <= 1 || remaining <= drawer_->lead()) {
+    drawer_->Ask(remaining);
+  }
+}
+
+absl::Status WorkerJob::RunGiven(const proto::StepWork& work, double loss_scale,
+                                 proto::FinishedReport& report) {
+  for (int i = 0; i < work.microbatches_size(); ++i) {
+    const bool last = i + 1 == work.microbatches_size();
+    sink_->BeginMicrobatch(last && !work.draw());
+    drawing_ = last && work.draw();
+    SHOAL_RETURN_IF_ERROR(RunOne(work.microbatches(i), loss_scale, report));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status WorkerJob::RunDrawn(double loss_scale, proto::FinishedReport& report) {
+  drawing_ = true;
+  while (true) {
+    SHOAL_ASSIGN_OR_RETURN(const std::optional<proto::MicrobatchWork> drawn, drawer_->Take());
+    if (!drawn.has_value()) {
+      drawing_ = false;
+      return sink_->PushRest();
+    }
+    source_->AddMicrobatch();
+    sink_->BeginMicrobatch(/*last=*/false);
+    SHOAL_RETURN_IF_ERROR(RunOne(*drawn, loss_scale, report));
+  }
+}
+
 absl::Status WorkerJob::RunMicrobatches(const proto::StepWork& work,
                                         proto::FinishedReport& report) {
-  if (work.microbatches_size() > 0 && work.minibatch_targets() <= 0) {
+  if (work.minibatch_targets() <= 0) {
     return InvalidArgument("the step has {} targets", work.minibatch_targets());
   }
+  if (work.draw() && drawer_ == nullptr) {
+    return Internal(
+        "the coordinator wants microbatches to be drawn; plan.assignment is not dynamic");
+  }
   SHOAL_RETURN_IF_ERROR(client_->BeginStep(work.step(), work.attempt(), work.generation()));
+  meetings_->BeginStep();
   source_->BeginStep(work.microbatches_size());
   sink_->BeginStep();
   const double loss_scale = 1.0 / static_cast<double>(work.minibatch_targets());
-  for (int i = 0; i < work.microbatches_size(); ++i) {
-    sink_->BeginMicrobatch(/*last=*/i + 1 == work.microbatches_size());
-    SHOAL_RETURN_IF_ERROR(RunOne(work.microbatches(i), loss_scale, report));
+  if (work.draw()) {
+    drawer_->BeginStep(work.step(), work.attempt());
   }
+  SHOAL_RETURN_IF_ERROR(RunGiven(work, loss_scale, report));
+  if (work.draw()) {
+    SHOAL_RETURN_IF_ERROR(RunDrawn(loss_scale, report));
+  }
+  phases_.AtUnit(-1);
+  SHOAL_RETURN_IF_ERROR(
+      meetings_->BeforePush());  // the last one: a collective ends for all at once
   phases_.Enter(Phase::kPutWait);
   SHOAL_ASSIGN_OR_RETURN(const std::vector<int64_t> pushes, client_->Finish(kFinishTimeout));
   report.mutable_pushes()->Assign(pushes.begin(), pushes.end());
   return absl::OkStatus();
 }
 
-proto::FinishedReport WorkerJob::RunStep(const proto::StepWork& work) {
-  proto::FinishedReport report;
-  report.set_step(work.step());
-  report.set_attempt(work.attempt());
-  phases_.Enter(Phase::kData);
-  const std::array<double, kPhases> before = phases_.all();
-  const absl::Status status = RunMicrobatches(work, report);
-  phases_.Enter(Phase::kOptimizerWait);
+void WorkerJob::FillReport(const std::array<double, kPhases>& before,
+                           proto::FinishedReport& report) const {
   const auto spent = [&](Phase phase) {
     return phases_.seconds(phase) - before[static_cast<size_t>(phase)];
   };
   report.set_busy_seconds(spent(Phase::kForward) + spent(Phase::kBackward));
   report.set_get_wait_seconds(spent(Phase::kGetWait));
   report.set_push_wait_seconds(spent(Phase::kPutWait));
+  report.set_layer_wait_seconds(spent(Phase::kLayerWait));
+  for (const PhaseClock::Span& span : phases_.spans()) {
+    proto::Span& message = *report.add_spans();
+    message.set_phase(static_cast<int32_t>(span.phase));
+    message.set_microbatch(span.microbatch);
+    message.set_unit(span.unit);
+    message.set_start_nanoseconds(absl::ToUnixNanos(span.start));
+    message.set_nanoseconds(absl::ToInt64Nanoseconds(span.duration));
+  }
+  report.set_dropped_spans(phases_.dropped_spans());
+}
+
+proto::FinishedReport WorkerJob::RunStep(const proto::StepWork& work) {
+  proto::FinishedReport report;
+  report.set_step(work.step());
+  report.set_attempt(work.attempt());
+  phases_.AtMicrobatch(-1);
+  phases_.AtUnit(-1);
+  phases_.Record(work.trace());  // with the wait that ends here
+  phases_.Enter(Phase::kData);
+  const std::array<double, kPhases> before = phases_.all();
+  const absl::Status status = RunMicrobatches(work, report);
+  drawing_ = false;
+  phases_.AtMicrobatch(-1);
+  phases_.Enter(Phase::kOptimizerWait);
+  FillReport(before, report);
   if (!status.ok()) {
     report.set_failed(true);
     report.set_message(

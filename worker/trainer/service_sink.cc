@@ -9,8 +9,8 @@ namespace shoal::worker {
 
 absl::StatusOr<std::unique_ptr<ServiceSink>> ServiceSink::Create(
     const Options& options, const std::vector<plan::UnitSpec>& units,
-    client::ParameterClient* client, PhaseClock* phases) {
-  std::unique_ptr<ServiceSink> sink(new ServiceSink(options, units, client, phases));
+    client::ParameterClient* client, LayerMeetings* meetings, PhaseClock* phases) {
+  std::unique_ptr<ServiceSink> sink(new ServiceSink(options, units, client, meetings, phases));
   std::vector<int64_t> counts;
   for (const plan::UnitSpec& unit : units) {
     counts.push_back(unit.count);
@@ -49,6 +49,7 @@ float* ServiceSink::AwaitBuffer(int unit) {
 }
 
 absl::StatusOr<std::span<float>> ServiceSink::Accumulator(int unit) {
+  phases_->AtUnit(unit);
   if (phases_->phase() == Phase::kForward) {
     phases_->Enter(Phase::kBackward);  // the first gradient is asked for when backward begins
   }
@@ -72,15 +73,33 @@ absl::StatusOr<std::span<float>> ServiceSink::Accumulator(int unit) {
 }
 
 absl::Status ServiceSink::Done(int unit) {
+  if (options_.on_done) {
+    options_.on_done(unit);
+  }
   if (options_.push_per_step && !last_) {
     return absl::OkStatus();
   }
+  return Push(unit);
+}
+
+absl::Status ServiceSink::PushRest() {
+  for (size_t unit = 0; unit < filling_.size(); ++unit) {
+    if (filling_[unit] != nullptr) {
+      SHOAL_RETURN_IF_ERROR(Push(static_cast<int>(unit)));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ServiceSink::Push(int unit) {
   float*& buffer = filling_[static_cast<size_t>(unit)];
   SHOAL_CHECK(buffer != nullptr);
+  SHOAL_RETURN_IF_ERROR(meetings_->BeforePush());
   const PhaseClock::Scope wait(*phases_, Phase::kPutWait);
   SHOAL_RETURN_IF_ERROR(client_->PushAsync(
       unit, {buffer, static_cast<size_t>(units_[static_cast<size_t>(unit)].count)}, this));
   buffer = nullptr;
+  meetings_->StartedPush();
   return absl::OkStatus();
 }
 

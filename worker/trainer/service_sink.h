@@ -10,6 +10,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <vector>
@@ -20,6 +21,7 @@
 #include "client/parameter_client.h"
 #include "plan/model_spec.h"
 #include "worker/model/unit_access.h"
+#include "worker/trainer/layer_meetings.h"
 #include "worker/trainer/phase_clock.h"
 
 namespace shoal::worker {
@@ -30,14 +32,19 @@ class ServiceSink final : public GradientSink, private client::GradientReturn {
     bool push_per_step = false;
     int buffers_per_size = 3;  // with push per microbatch
     absl::Duration timeout = absl::Seconds(30);
+    // Told of every unit that a microbatch is done with; may be empty.
+    std::function<void(int unit)> on_done;
   };
   static absl::StatusOr<std::unique_ptr<ServiceSink>> Create(
       const Options& options, const std::vector<plan::UnitSpec>& units,
-      client::ParameterClient* client, PhaseClock* phases);
+      client::ParameterClient* client, LayerMeetings* meetings, PhaseClock* phases);
 
   // After the client's BeginStep.
   void BeginStep();
+  // `last`: of the step, where that is known. Where it is not, PushRest follows the last one.
   void BeginMicrobatch(bool last);
+  // Pushes what push per step has kept back.
+  absl::Status PushRest();
 
   absl::StatusOr<std::span<float>> Accumulator(int unit) override;
   absl::Status Done(int unit) override;
@@ -46,18 +53,21 @@ class ServiceSink final : public GradientSink, private client::GradientReturn {
 
  private:
   ServiceSink(const Options& options, const std::vector<plan::UnitSpec>& units,
-              client::ParameterClient* client, PhaseClock* phases)
+              client::ParameterClient* client, LayerMeetings* meetings, PhaseClock* phases)
       : options_(options),
         units_(units),
         client_(client),
+        meetings_(meetings),
         phases_(phases),
         filling_(units.size()) {}
   void Returned(int unit, std::span<const float> gradient) override;
   float* AwaitBuffer(int unit);
+  absl::Status Push(int unit);
 
   const Options options_;
   const std::vector<plan::UnitSpec> units_;
   client::ParameterClient* const client_;
+  LayerMeetings* const meetings_;
   PhaseClock* const phases_;
   int64_t buffer_bytes_ = 0;
   bool last_ = false;            // microbatch of the step

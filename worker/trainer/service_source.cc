@@ -10,6 +10,9 @@ void ServiceSource::BeginStep(int64_t microbatches) {
   uses_ = microbatches * static_cast<int64_t>(options_.use_order.size());
   next_ = 0;
   prefetched_ = 0;
+  met_ = 0;
+  started_.clear();
+  MeetBefore(options_.prefetch_units);
   PrefetchBefore(options_.keep_for_step ? static_cast<int64_t>(options_.use_order.size())
                                         : options_.prefetch_units);
 }
@@ -20,7 +23,20 @@ void ServiceSource::PrefetchBefore(int64_t end) {
   }
 }
 
+bool ServiceSource::Meets(int64_t use) const {
+  // Kept for the step, units are fetched by their first uses alone: those of the first forward
+  // pass.
+  return !options_.keep_for_step || use < options_.units;
+}
+
+void ServiceSource::MeetBefore(int64_t end) {
+  for (; met_ < std::min(end, uses_); ++met_) {
+    started_.push_back(Meets(met_) ? meetings_->StartGet() : 0);
+  }
+}
+
 absl::StatusOr<WeightsView> ServiceSource::Get(int unit) {
+  phases_->AtUnit(unit);
   const bool expected = next_ < uses_ && UnitAt(next_) == unit;
   bool prefetched = false;
   if (expected) {
@@ -28,6 +44,15 @@ absl::StatusOr<WeightsView> ServiceSource::Get(int unit) {
     prefetched = prefetched_ > next_;
     ++next_;
     prefetched_ = std::max(prefetched_, next_);
+    MeetBefore(next_ + options_.prefetch_units);
+    const int64_t meeting = started_.front();
+    started_.pop_front();
+    if (const absl::Status met = meetings_->AwaitGet(meeting); !met.ok()) {
+      if (prefetched) {
+        client_->Release(unit);
+      }
+      return met;
+    }
   }
   absl::StatusOr<client::ParameterClient::View> view;
   {

@@ -7,14 +7,19 @@
 // exactly. The order is that of one microbatch and repeats, across microbatches too. With step
 // residency everything is started when the step begins.
 //
+// Where workers meet at layers, a use is started at the same point of the order, whether a buffer
+// was free to prefetch into or not.
+//
 // Used by the compute thread alone.
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <vector>
 
 #include "client/parameter_client.h"
 #include "worker/model/unit_access.h"
+#include "worker/trainer/layer_meetings.h"
 #include "worker/trainer/phase_clock.h"
 
 namespace shoal::worker {
@@ -25,13 +30,17 @@ class ServiceSource final : public UnitSource {
     DType compute_type = DType::kF32;
     bool keep_for_step = false;
     int64_t prefetch_units = 2;
+    int64_t units = 0;
     std::vector<int> use_order;  // of one microbatch: plan::UseOrder
   };
-  ServiceSource(const Options& options, client::ParameterClient* client, PhaseClock* phases)
-      : options_(options), client_(client), phases_(phases) {}
+  ServiceSource(const Options& options, client::ParameterClient* client, LayerMeetings* meetings,
+                PhaseClock* phases)
+      : options_(options), client_(client), meetings_(meetings), phases_(phases) {}
 
   // After the client's BeginStep.
   void BeginStep(int64_t microbatches);
+  // One more, which was not known when the step began.
+  void AddMicrobatch() { uses_ += static_cast<int64_t>(options_.use_order.size()); }
 
   absl::StatusOr<WeightsView> Get(int unit) override;
   void Release(int unit) override { client_->Release(unit); }
@@ -42,13 +51,19 @@ class ServiceSource final : public UnitSource {
         .use_order[static_cast<size_t>(use % static_cast<int64_t>(options_.use_order.size()))];
   }
   void PrefetchBefore(int64_t end);
+  // Where workers meet at layers: whether that use has a transfer that all start together.
+  bool Meets(int64_t use) const;
+  void MeetBefore(int64_t end);
 
   const Options options_;
   client::ParameterClient* const client_;
+  LayerMeetings* const meetings_;
   PhaseClock* const phases_;
-  int64_t uses_ = 0;        // of this step
-  int64_t next_ = 0;        // the use that Get should be asked for
-  int64_t prefetched_ = 0;  // uses before this one were started (or were got without)
+  std::deque<int64_t> started_;  // meetings of the uses from next_ on; 0: that use has none
+  int64_t met_ = 0;              // uses started
+  int64_t uses_ = 0;             // of this step
+  int64_t next_ = 0;             // the use that Get should be asked for
+  int64_t prefetched_ = 0;       // uses before this one were started (or were got without)
 };
 
 }  // namespace shoal::worker

@@ -85,7 +85,11 @@ absl::Status Trainer::Run(const WorkerJobOptions& options) {
   SHOAL_ASSIGN_OR_RETURN(const proto::JoinJobReply join, Join(options.incarnation));
   absl::Status status;
   if (!join.shut_down()) {
-    SHOAL_ASSIGN_OR_RETURN(const auto job, WorkerJob::Create(join, options, &metrics_, clock_));
+    WorkerJobOptions drawing = options;
+    drawing.draw = [this](const proto::DrawMicrobatchRequest& request) {
+      return coordinator_->DrawMicrobatch(request);
+    };
+    SHOAL_ASSIGN_OR_RETURN(const auto job, WorkerJob::Create(join, drawing, &metrics_, clock_));
     {
       absl::MutexLock lock(&mutex_);
       job_ = job.get();

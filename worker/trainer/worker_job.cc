@@ -11,6 +11,7 @@
 #include "formats/hf_model.h"
 #include "plan/partition.h"
 #include "transport/registry.h"
+#include "worker/emulated/emulated_model.h"
 
 namespace shoal::worker {
 namespace {
@@ -75,8 +76,16 @@ absl::Status WorkerJob::Load(const proto::JoinJobReply& join) {
       plan::PlanMemory(spec, job_, join.servers_size(), std::max(1, join.workers()), budget));
   policy_ = plan.policy;
   const int threads = Threads(job_, options_.threads);
-  SHOAL_ASSIGN_OR_RETURN(
-      model_, Transformer::Create(spec, {.compute = ComputeType(job_), .threads = threads}));
+  if (job_.emulate.enabled()) {
+    model_ = MakeEmulatedModel(spec, job_.emulate, options_.index, clock_);
+    LogWarning("{}: emulated device of shape {}; nothing is computed", options_.name,
+               job_.emulate.shape);
+  } else {
+    SHOAL_ASSIGN_OR_RETURN(
+        auto transformer,
+        Transformer::Create(spec, {.compute = ComputeType(job_), .threads = threads}));
+    model_ = MakeTransformerModel(std::move(transformer));
+  }
   LogInfo(
       "{}: computing in {} on {} threads; weights kept for the {}, gradients pushed per {}; "
       "{} planned",
@@ -132,16 +141,23 @@ absl::Status WorkerJob::Connect(const proto::JoinJobReply& join) {
                    options, units, plan::BuildPartitions(units, job_.service.partition_bytes),
                    FromProto(join.shard_map()), static_cast<int>(addresses.size()),
                    connector_.get(), transports));
+  meetings_ = std::make_unique<LayerMeetings>(
+      job_.train.synchronization == plan::Synchronization::kLayer, client_.get(), &phases_);
   source_ = std::make_unique<ServiceSource>(
       ServiceSource::Options{.compute_type = options.compute_type,
                              .keep_for_step = keep,
                              .prefetch_units = job_.train.prefetch_units,
+                             .units = static_cast<int64_t>(units.size()),
                              .use_order = plan::UseOrder(model_->spec())},
-      client_.get(), &phases_);
+      client_.get(), meetings_.get(), &phases_);
   SHOAL_ASSIGN_OR_RETURN(
       sink_, ServiceSink::Create({.push_per_step = policy_.push == plan::PushPolicy::kStep,
-                                  .buffers_per_size = plan::kGradientBuffersPerSize},
-                                 units, client_.get(), &phases_));
+                                  .buffers_per_size = plan::kGradientBuffersPerSize,
+                                  .on_done = [this](int unit) { OnUnitDone(unit); }},
+                                 units, client_.get(), meetings_.get(), &phases_));
+  if (job_.plan.assignment == plan::Assignment::kDynamic) {
+    drawer_ = std::make_unique<MicrobatchDrawer>(options_.draw, options_.incarnation, clock_);
+  }
   return absl::OkStatus();
 }
 

@@ -17,7 +17,9 @@
 #include "plan/memory_plan.h"
 #include "proto/shoal.pb.h"
 #include "transport/transport.h"
-#include "worker/model/transformer.h"
+#include "worker/model/microbatch_model.h"
+#include "worker/trainer/layer_meetings.h"
+#include "worker/trainer/microbatch_drawer.h"
 #include "worker/trainer/phase_clock.h"
 #include "worker/trainer/service_sink.h"
 #include "worker/trainer/service_source.h"
@@ -27,11 +29,14 @@ namespace shoal::worker {
 
 struct WorkerJobOptions {
   std::string name = "worker";  // "worker-1"
+  int index = 0;
   uint64_t incarnation = 0;
   int threads = 0;  // 0: by the job
   // Makes the way to the servers at these addresses (HOST:PORT by index).
   std::function<std::unique_ptr<client::ServerConnector>(const std::vector<std::string>&)>
       connector;
+  // Asks the coordinator for a microbatch to be drawn.
+  MicrobatchDrawer::Draw draw;
   // What transports are put into before they are used (fault injection); may be empty.
   std::function<std::unique_ptr<transport::Transport>(std::unique_ptr<transport::Transport>)>
       wrap_transport;
@@ -56,26 +61,36 @@ class WorkerJob {
 
  private:
   WorkerJob(const WorkerJobOptions& options, WorkerMetrics* metrics, Clock& clock)
-      : options_(options), metrics_(metrics), phases_(clock) {}
+      : options_(options), metrics_(metrics), clock_(clock), phases_(clock) {}
   absl::Status Load(const proto::JoinJobReply& join);
   absl::Status OpenTransports();
   absl::Status Connect(const proto::JoinJobReply& join);
   absl::Status RunMicrobatches(const proto::StepWork& work, proto::FinishedReport& report);
+  absl::Status RunGiven(const proto::StepWork& work, double loss_scale,
+                        proto::FinishedReport& report);
+  absl::Status RunDrawn(double loss_scale, proto::FinishedReport& report);
   absl::Status RunOne(const proto::MicrobatchWork& work, double loss_scale,
                       proto::FinishedReport& report);
+  void OnUnitDone(int unit);
+  void FillReport(const std::array<double, kPhases>& before, proto::FinishedReport& report) const;
 
   const WorkerJobOptions options_;
   WorkerMetrics* const metrics_;
+  Clock& clock_;
   PhaseClock phases_;
   plan::Job job_;
   plan::WorkerPolicy policy_;
-  std::unique_ptr<Transformer> model_;
+  std::unique_ptr<MicrobatchModel> model_;
   std::unique_ptr<formats::TokenFile> data_;
   std::vector<std::unique_ptr<transport::Transport>> transports_;
   std::unique_ptr<client::ServerConnector> connector_;
   std::unique_ptr<client::ParameterClient> client_;
+  std::unique_ptr<LayerMeetings> meetings_;
   std::unique_ptr<ServiceSource> source_;
   std::unique_ptr<ServiceSink> sink_;
+  std::unique_ptr<MicrobatchDrawer> drawer_;  // where microbatches are drawn
+  bool drawing_ = false;                      // in the step at hand
+  absl::Time microbatch_started_;
 };
 
 }  // namespace shoal::worker

@@ -1,0 +1,38 @@
+#include "worker/model/microbatch_model.h"
+
+#include <utility>
+
+#include "common/status.h"
+#include "worker/model/unit_walk.h"
+
+namespace shoal::worker {
+namespace {
+
+class TransformerModel final : public MicrobatchModel {
+ public:
+  explicit TransformerModel(std::unique_ptr<Transformer> transformer)
+      : transformer_(std::move(transformer)) {}
+
+  const plan::ModelSpec& spec() const override { return transformer_->spec(); }
+  const std::vector<plan::UnitSpec>& units() const override { return transformer_->units(); }
+
+  absl::StatusOr<MicrobatchResult> Run(const PackedBatch& batch, double loss_scale,
+                                       UnitSource& source, GradientSink& sink) override {
+    if (batch.token_count() == 0) {
+      SHOAL_RETURN_IF_ERROR(WalkUnits(spec(), source, sink, nullptr));
+      return MicrobatchResult();
+    }
+    return RunMicrobatch(*transformer_, batch, loss_scale, source, sink);
+  }
+
+ private:
+  const std::unique_ptr<Transformer> transformer_;
+};
+
+}  // namespace
+
+std::unique_ptr<MicrobatchModel> MakeTransformerModel(std::unique_ptr<Transformer> transformer) {
+  return std::make_unique<TransformerModel>(std::move(transformer));
+}
+
+}  // namespace shoal::worker

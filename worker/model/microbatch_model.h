@@ -1,0 +1,28 @@
+// What a worker runs its microbatches on: the transformer on this machine's processor, or an
+// emulated device (worker/emulated). Used by the compute thread alone.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "plan/model_spec.h"
+#include "worker/model/runner.h"
+
+namespace shoal::worker {
+
+class MicrobatchModel {
+ public:
+  virtual ~MicrobatchModel() = default;
+  // Of the weights that travel.
+  virtual const plan::ModelSpec& spec() const = 0;
+  virtual const std::vector<plan::UnitSpec>& units() const = 0;
+  // As RunMicrobatch (runner.h). A batch without tokens walks over the units all the same, with
+  // nothing to compute: where workers wait for each other at layers, each must come to all of them.
+  virtual absl::StatusOr<MicrobatchResult> Run(const PackedBatch& batch, double loss_scale,
+                                               UnitSource& source, GradientSink& sink) = 0;
+};
+
+std::unique_ptr<MicrobatchModel> MakeTransformerModel(std::unique_ptr<Transformer> transformer);
+
+}  // namespace shoal::worker
