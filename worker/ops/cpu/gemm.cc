@@ -10,6 +10,7 @@
 #include "common/check.h"
 #include "common/status.h"
 #include "oneapi/dnnl/dnnl.hpp"
+#include "worker/ops/cpu/amx_gemm.h"
 
 namespace shoal::worker::cpu {
 namespace {
@@ -131,6 +132,10 @@ std::shared_ptr<const GemmKernel> GemmCache::Get(const GemmShape& shape) {
 
 void GemmCache::Run(const GemmShape& shape, const void* a, const void* b, void* c) {
   try {
+    if (AmxTakes(shape)) {
+      AmxGemm(shape, a, b, c);
+      return;
+    }
     UseOneThread();
     Get(shape)->Run(a, b, c);
   } catch (const std::exception& error) {  // dnnl::error or bad_alloc
@@ -156,11 +161,19 @@ int64_t GemmCache::compiled() const {
   return compiled_;
 }
 
-bool HasNativeBf16() {
-  // ISA values are bit sets in which a wider instruction set contains the narrower.
+namespace {
+
+// ISA values are bit sets in which a wider instruction set contains the narrower.
+bool Has(dnnl::cpu_isa isa) {
   const auto effective = static_cast<unsigned>(dnnl::get_effective_cpu_isa());
-  const auto bf16 = static_cast<unsigned>(dnnl::cpu_isa::avx512_core_bf16);
-  return (effective & bf16) == bf16;
+  const auto asked = static_cast<unsigned>(isa);
+  return (effective & asked) == asked;
 }
+
+}  // namespace
+
+bool HasNativeBf16() { return Has(dnnl::cpu_isa::avx512_core_bf16); }
+
+bool HasAmxInstructions() { return Has(dnnl::cpu_isa::avx512_core_amx); }
 
 }  // namespace shoal::worker::cpu

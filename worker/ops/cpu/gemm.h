@@ -69,5 +69,7 @@ class GemmCache {
 
 // oneDNN has native bf16 kernels for this CPU (AVX512-BF16 or AMX).
 bool HasNativeBf16();
+// Its widest kernels are those of AMX with bf16.
+bool HasAmxInstructions();
 
 }  // namespace shoal::worker::cpu

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "common/bytes.h"
+#include "worker/ops/cpu/amx_gemm.h"
 
 namespace shoal::worker::cpu {
 namespace {
@@ -20,6 +21,12 @@ constexpr int64_t kColumnUnit = 64;
 int64_t ColumnsPerPart(int64_t n, int64_t row_pieces, int64_t threads) {
   const int64_t parts = row_pieces >= 4 * threads ? 1 : threads / std::gcd(threads, row_pieces);
   return std::min(n, RoundUp((n + parts - 1) / parts, kColumnUnit));
+}
+
+// AMX takes any shape as it comes, and packs B once for all rows it is given.
+int64_t RowsPerThread(int64_t m, int64_t threads) {
+  constexpr int64_t kRowUnit = 32;
+  return std::min(m, RoundUp((m + threads - 1) / threads, kRowUnit));
 }
 
 }  // namespace
@@ -40,8 +47,9 @@ void Matmul(Context& context, const MatmulArgs& args) {
   }
   // Only weight gradients sum over tokens, and they accumulate, so cutting k costs no extra pass
   // over C.
-  const int64_t k_piece = args.accumulate ? std::min(k, kPiece) : k;
-  const int64_t m_piece = std::min(m, kPiece);
+  const bool amx = AmxTakes({.m = m, .n = n, .k = k, .input = args.a.dtype});
+  const int64_t k_piece = args.accumulate && !amx ? std::min(k, kPiece) : k;
+  const int64_t m_piece = amx ? RowsPerThread(m, context.pool.threads()) : std::min(m, kPiece);
   const int64_t row_pieces = (m + m_piece - 1) / m_piece;
   const int64_t n_part = ColumnsPerPart(n, row_pieces, context.pool.threads());
   const int64_t column_parts = (n + n_part - 1) / n_part;

@@ -63,6 +63,35 @@ TEST(Matmul, PiecesOfManyTokensAddUp) {
   Check({48, 32, 1100, true, false, true, DType::kBF16, DType::kF32}, 2);
 }
 
+TEST(Matmul, Bf16OfManyBlocks) {
+  Check({1100, 100, 96, false, true, false, DType::kBF16, DType::kBF16}, 3);
+  Check({700, 130, 1100, true, false, true, DType::kBF16, DType::kF32}, 2);
+  Check({20, 3000, 3000, false, true, false, DType::kBF16, DType::kF32}, 1);  // B in two parts
+}
+
+TEST(Matmul, Bf16StridedViewsTouchNothingElse) {
+  Random random(5);
+  for (const DType output : {DType::kF32, DType::kBF16}) {
+    CpuFixture cpu;
+    Tensor a = Tensor::Normal(DType::kBF16, 40, 100, random);
+    Tensor b = Tensor::Normal(DType::kBF16, 48, 100, random);
+    Tensor c = Tensor::Normal(output, 40, 80, random);
+    const Doubles before = c.doubles();
+    cpu.ops->Matmul(
+        {.a = a.view(), .b = b.view(), .c = c.view().Columns(8, 48), .transpose_b = true});
+    const Doubles expected = oracle::Matmul(a.doubles(), b.doubles(), 40, 48, 100, false, true);
+    const Doubles after = c.doubles();
+    for (size_t row = 0; row < 40; ++row) {
+      for (size_t column = 0; column < 80; ++column) {
+        const bool written = column >= 8 && column < 56;
+        EXPECT_NEAR(after[row * 80 + column],
+                    written ? expected[row * 48 + column - 8] : before[row * 80 + column],
+                    written ? (output == DType::kF32 ? 1e-4 : 0.2) : 0.0);
+      }
+    }
+  }
+}
+
 TEST(Matmul, StridedViewsTouchNothingElse) {
   Random random(4);
   CpuFixture cpu;
