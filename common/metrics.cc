@@ -1,13 +1,37 @@
 #include "common/metrics.h"
 
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include <cerrno>
+#include <cstring>
 #include <exception>
 #include <vector>
 
+#include "common/file.h"
 #include "common/status.h"
 #include "prometheus/exposer.h"
 #include "prometheus/text_serializer.h"
 
 namespace shoal {
+namespace {
+
+// Binds and releases the port, because the web server says only that it failed, not why.
+absl::Status CheckPort(int port) {
+  const UniqueFd fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const int on = 1;
+  setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+  sockaddr_in address = {};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(static_cast<in_port_t>(port));
+  if (bind(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0) {
+    return Unavailable("cannot serve metrics on port {}: {}; choose another with --metrics-port",
+                       port, std::strerror(errno));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
 
 Metrics::Metrics() : registry_(std::make_shared<prometheus::Registry>()) {}
 Metrics::~Metrics() = default;
@@ -27,6 +51,10 @@ Metrics::Histogram& Metrics::latency(const std::string& name, const std::string&
 }
 
 absl::StatusOr<int> Metrics::Serve(int port) {
+  if (port < 0 || port > 65535) {
+    return InvalidArgument("cannot serve metrics on port {}: ports are from 0 to 65535", port);
+  }
+  SHOAL_RETURN_IF_ERROR(CheckPort(port));
   try {
     exposer_ = std::make_unique<prometheus::Exposer>(fmt::format("0.0.0.0:{}", port), 1);
     exposer_->RegisterCollectable(registry_);

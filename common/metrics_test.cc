@@ -1,5 +1,6 @@
 #include "common/metrics.h"
 
+#include "fmt/format.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -18,7 +19,10 @@ TEST(Metrics, CountsAndServes) {
   ASSERT_TRUE(port.ok());
   EXPECT_GT(*port, 0);
   Metrics second;
-  EXPECT_FALSE(second.Serve(*port).ok()) << "a port in use is an error, not an exception";
+  // A port in use is an error, not an exception.
+  EXPECT_EQ(second.Serve(*port).status().message(),
+            fmt::format("cannot serve metrics on port {}: Address already in use; choose another with --metrics-port", *port));
+  EXPECT_FALSE(second.Serve(65536).ok());
 }
 
 }  // namespace

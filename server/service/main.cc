@@ -70,13 +70,27 @@ class SessionEnd {
 
 std::string HostOf(const std::string& address) { return address.substr(0, address.rfind(':')); }
 
-TransportFactory Transports(const Flags& flags) {
+absl::StatusOr<TransportFactory> Transports(const Flags& flags) {
   transport::TransportOptions options = {.listen_host = HostOf(flags.listen),
                                          .listen_port = flags.data_port};
   if (!flags.advertise.empty()) {
     options.advertise_host = HostOf(flags.advertise);
   }
-  return [options](const std::string& name) { return transport::CreateTransport(name, options); };
+  // A port that was asked for is taken at once: one in use is not to come out when there is a job.
+  auto tcp = std::make_shared<std::unique_ptr<transport::Transport>>();
+  if (flags.data_port != 0) {
+    auto created = transport::CreateTransport("tcp", options);
+    if (!created.ok()) {
+      return Annotate(created.status(), fmt::format("--data-port {}", flags.data_port));
+    }
+    *tcp = *std::move(created);
+  }
+  return [options, tcp](const std::string& name) {
+    if (*tcp != nullptr && name == (*tcp)->name()) {
+      return absl::StatusOr<std::unique_ptr<transport::Transport>>(std::move(*tcp));
+    }
+    return transport::CreateTransport(name, options);
+  };
 }
 
 // The address others use: as advertised, with the port that was found where it names none.
@@ -87,14 +101,16 @@ std::string AdvertisedAddress(const Flags& flags, int port) {
   return has_port ? address : fmt::format("{}:{}", HostOf(address), port);
 }
 
-absl::Status Serve(const Flags& flags) {
+// Sets `started` once all that the flags ask for was to be had: a failure before is the caller's.
+absl::Status Serve(const Flags& flags, bool& started) {
   SHOAL_ASSIGN_OR_RETURN(const rpc::Token token, rpc::LoadToken(flags.token_file));
   Metrics metrics;
   if (flags.metrics_port >= 0) {
     SHOAL_ASSIGN_OR_RETURN(const int port, metrics.Serve(flags.metrics_port));
     LogInfo("metrics on port {}", port);
   }
-  ParameterService service({.create_transport = Transports(flags),
+  SHOAL_ASSIGN_OR_RETURN(TransportFactory transports, Transports(flags));
+  ParameterService service({.create_transport = std::move(transports),
                             .threads = flags.threads,
                             .max_clients = flags.max_clients,
                             .available_memory = AvailableMemory},
@@ -106,6 +122,7 @@ absl::Status Serve(const Flags& flags) {
       rpc::Server::Start({.listen = flags.listen, .token = token}, std::move(services)));
   const std::string address = AdvertisedAddress(flags, server->port());
   LogInfo("listening on {}, reached at {}", flags.listen, address);
+  started = true;
 
   SessionEnd end;
   SHOAL_ASSIGN_OR_RETURN(
@@ -180,10 +197,11 @@ int Main(int argc, char** argv) {
   }
   // Before any thread is started, so that all inherit it.
   pthread_sigmask(SIG_BLOCK, &Signals(), nullptr);
-  const absl::Status status = Serve(flags);
+  bool started = false;
+  const absl::Status status = Serve(flags, started);
   if (!status.ok()) {
     LogError("{}", Message(status));
-    return kExitFailure;
+    return started ? kExitFailure : kExitUsage;
   }
   return 0;
 }

@@ -96,7 +96,8 @@ std::unique_ptr<transport::Transport> WithFaults(const Flags& flags, uint64_t wo
                                         .break_after_operations = flags.fault_break_after});
 }
 
-absl::Status Work(const Flags& flags) {
+// Sets `started` once all that the flags ask for was to be had: a failure before is the caller's.
+absl::Status Work(const Flags& flags, bool& started) {
   rpc::RouteGrpcLogs();
   SHOAL_ASSIGN_OR_RETURN(const rpc::Token token, rpc::LoadToken(flags.token_file));
   Metrics metrics;
@@ -104,6 +105,7 @@ absl::Status Work(const Flags& flags) {
     SHOAL_ASSIGN_OR_RETURN(const int port, metrics.Serve(flags.metrics_port));
     LogInfo("metrics on port {}", port);
   }
+  started = true;
   const auto new_channel = [&] {
     return rpc::Channel::Create(flags.coordinator, token, "coordinator");
   };
@@ -174,9 +176,10 @@ int Main(int argc, char** argv) {
   }
   SignalThread::Block();
   InitLogging({.process = "worker", .level = flags.log_level});
-  if (const absl::Status status = Work(flags); !status.ok()) {
+  bool started = false;
+  if (const absl::Status status = Work(flags, started); !status.ok()) {
     LogError("{}", Message(status));
-    return kExitFailure;
+    return started ? kExitFailure : kExitUsage;
   }
   return 0;
 }
