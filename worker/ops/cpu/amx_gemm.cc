@@ -19,6 +19,7 @@ namespace {
 
 // Products work on panels of 32 rows of A and 32 columns of B: 2 x 2 tiles of C.
 constexpr int64_t kPanel = 2 * kTileRows;
+constexpr int64_t kLine = 64;  // bytes of a cache line, and of a tile's row
 // Packed A that is used against all of B: a quarter of the second-level cache of the CPUs that have
 // AMX, and in any case enough panels for those of B to be worth fetching.
 constexpr int64_t kBlockBytes = int64_t{512} << 10;
@@ -62,11 +63,18 @@ class TileMemory {
   int64_t capacity_ = 0;
 };
 
+// A block of C that is fetched while its products are made, two rows at a step. To the second-level
+// cache: rows a power of two apart would push each other, and the tiles, out of the first.
+struct Wanted {
+  const char* row;
+  int64_t step;       // bytes to the next row
+  int64_t last_line;  // bytes to the last line of a row
+};
+
 // out[32, 32] = the product of a panel of A with one of B. Dense: stored straight to C, whose rows
 // are often a power of two apart, the tiles would wait for each other's cache lines.
 SHOAL_TARGET_AMX void MultiplyPanels(const BFloat16* a, const BFloat16* b, int64_t tiles_deep,
-                                     float* out) {
-  constexpr int kLine = 64;  // bytes of a tile's row
+                                     Wanted wanted, float* out) {
   constexpr size_t kStep = kPanel * sizeof(float);
   _tile_zero(0);
   _tile_zero(1);
@@ -83,6 +91,12 @@ SHOAL_TARGET_AMX void MultiplyPanels(const BFloat16* a, const BFloat16* b, int64
     _tile_dpbf16ps(3, 5, 7);
     a += 2 * kTileElements;
     b += 2 * kTileElements;
+    if (k < kPanel / 2) {
+      for (int row = 0; row < 2; ++row, wanted.row += wanted.step) {
+        _mm_prefetch(wanted.row, _MM_HINT_T1);
+        _mm_prefetch(wanted.row + wanted.last_line, _MM_HINT_T1);
+      }
+    }
   }
   _tile_stored(0, out, kStep);
   _tile_stored(1, out + kTileRows, kStep);
@@ -128,29 +142,17 @@ void StoreEdge(const GemmShape& shape, const float* from, int64_t rows, int64_t 
   }
 }
 
-// Asks for a block of C, so that it comes while the products run. To the second-level cache: rows a
-// power of two apart would push each other, and the tiles, out of the first.
-void FetchAhead(const GemmShape& shape, int64_t first, int64_t rows, const void* c) {
-  constexpr int64_t kLine = 64;
-  const int64_t size = SizeOf(shape.output);
-  const char* line = static_cast<const char*>(c) + first * size;
-  for (int64_t row = 0; row < rows; ++row, line += shape.c_stride * size) {
-    _mm_prefetch(line, _MM_HINT_T1);
-    if (kPanel * size > kLine) {
-      _mm_prefetch(line + kLine, _MM_HINT_T1);
-    }
-  }
-}
-
 // C's 32 x 32 block at (row, column).
 void Block(const GemmShape& shape, const BFloat16* a, const BFloat16* b, int64_t row,
            int64_t column, void* c) {
   const int64_t first = row * shape.c_stride + column;
   const int64_t rows = std::min(kPanel, shape.m - row);
   const int64_t columns = std::min(kPanel, shape.n - column);
-  FetchAhead(shape, first, rows, c);
+  const int64_t size = SizeOf(shape.output);
+  const Wanted wanted{static_cast<const char*>(c) + first * size, shape.c_stride * size,
+                      (kPanel * size - 1) / kLine * kLine};
   alignas(64) float part[kPanel * kPanel];
-  MultiplyPanels(a, b, TilesDeep(shape.k), part);
+  MultiplyPanels(a, b, TilesDeep(shape.k), wanted, part);
   if (columns < kPanel) {
     StoreEdge(shape, part, rows, columns, c, first);
   } else if (shape.output == DType::kBF16) {

@@ -14,24 +14,38 @@
 namespace shoal::worker::cpu {
 namespace {
 
-// tile[row][k] = from[row][k]
-SHOAL_TARGET_AVX512 void CopyTile(const BFloat16* from, int64_t stride, BFloat16* tile) {
-  for (int64_t row = 0; row < kTileRows; ++row) {
-    _mm512_store_si512(tile + row * kTileDepth, _mm512_loadu_si512(from + row * stride));
+// Each packs the two tiles of 32 rows and 32 of k.
+using TilePacker = void (*)(const BFloat16* from, int64_t stride, BFloat16* tiles);
+
+// tiles[row][k] = from[row][k]
+SHOAL_TARGET_AVX512 void CopyTiles(const BFloat16* from, int64_t stride, BFloat16* tiles) {
+  for (int64_t row = 0; row < 2 * kTileRows; ++row) {
+    _mm512_store_si512(tiles + row * kTileDepth, _mm512_loadu_si512(from + row * stride));
   }
 }
 
-// 16 elements, each in the low half of 32 bits.
-SHOAL_TARGET_AVX512 __m512i LoadWide(const BFloat16* from) {
-  return _mm512_cvtepu16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(from)));
-}
+// Which elements of two rows of 32 make 16 pairs from column `first` on.
+struct alignas(64) PairIndex {
+  uint16_t from[32];
+  explicit constexpr PairIndex(uint16_t first) : from() {
+    for (uint16_t j = 0; j < 16; ++j) {
+      from[2 * j] = static_cast<uint16_t>(first + j);
+      from[2 * j + 1] = static_cast<uint16_t>(32 + first + j);
+    }
+  }
+};
 
-// tile[pair][column, 2] = from[2 pair and 2 pair + 1][column]
-SHOAL_TARGET_AVX512 void PairTile(const BFloat16* from, int64_t stride, BFloat16* tile) {
-  for (int64_t pair = 0; pair < kTileDepth / 2; ++pair) {
-    const __m512i low = LoadWide(from + 2 * pair * stride);
-    const __m512i high = _mm512_slli_epi32(LoadWide(from + (2 * pair + 1) * stride), 16);
-    _mm512_store_si512(tile + pair * kTileDepth, _mm512_or_si512(low, high));
+// tiles[column / 16][pair][column % 16, 2] = from[2 pair and 2 pair + 1][column]
+SHOAL_TARGET_AVX512 void PairTiles(const BFloat16* from, int64_t stride, BFloat16* tiles) {
+  static constexpr PairIndex kLeft(0);
+  static constexpr PairIndex kRight(16);
+  const __m512i left = _mm512_load_si512(kLeft.from);
+  const __m512i right = _mm512_load_si512(kRight.from);
+  for (int64_t pair = 0; pair < kTileDepth / 2; ++pair, tiles += kTileDepth) {
+    const __m512i even = _mm512_loadu_si512(from + 2 * pair * stride);
+    const __m512i odd = _mm512_loadu_si512(from + (2 * pair + 1) * stride);
+    _mm512_store_si512(tiles, _mm512_permutex2var_epi16(even, left, odd));
+    _mm512_store_si512(tiles + kTileElements, _mm512_permutex2var_epi16(even, right, odd));
   }
 }
 
@@ -68,42 +82,36 @@ SHOAL_TARGET_AVX512 void TurnPairs(const BFloat16* from, int64_t stride, BFloat1
   }
 }
 
-// tile[row][k] = from[k][row]
-void TurnTile(const BFloat16* from, int64_t stride, BFloat16* tile) {
-  alignas(64) BFloat16 pairs[kTileElements];
-  PairTile(from, stride, pairs);
-  TurnPairs(pairs, kTileDepth, tile);
+void TurnPairsOfTiles(const BFloat16* from, int64_t stride, BFloat16* tiles) {
+  TurnPairs(from, stride, tiles);
+  TurnPairs(from + kTileRows * stride, stride, tiles + kTileElements);
 }
 
-using TilePacker = void (*)(const BFloat16* from, int64_t stride, BFloat16* tile);
+// tiles[row][k] = from[k][row]
+void TurnTiles(const BFloat16* from, int64_t stride, BFloat16* tiles) {
+  alignas(64) BFloat16 pairs[2 * kTileElements];
+  PairTiles(from, stride, pairs);
+  TurnPairs(pairs, kTileDepth, tiles);
+  TurnPairs(pairs + kTileElements, kTileDepth, tiles + kTileElements);
+}
 
-// A tile that reaches over the matrix's edge: packed from a copy with zeros.
-void PackEdge(const TileSource& source, int64_t row, int64_t k, TilePacker pack, BFloat16* tile) {
+// Tiles that reach over the matrix's edge: packed from a copy with zeros.
+void PackEdge(const TileSource& source, const BFloat16* from, int64_t rows, int64_t depth,
+              TilePacker pack, BFloat16* tiles) {
   BFloat16 copy[kTileDepth * kTileDepth] = {};
-  const int64_t rows = std::clamp<int64_t>(source.rows - row, 0, kTileRows);
-  const int64_t depth = std::min(kTileDepth, source.depth - k);
   const int64_t lines = source.k_major ? depth : rows;
   const int64_t elements = source.k_major ? rows : depth;
-  const int64_t first = source.k_major ? k * source.stride + row : row * source.stride + k;
-  for (int64_t line = 0; elements > 0 && line < lines; ++line) {
-    std::memcpy(copy + line * kTileDepth, source.data + first + line * source.stride,
+  for (int64_t line = 0; line < lines; ++line) {
+    std::memcpy(copy + line * kTileDepth, from + line * source.stride,
                 static_cast<size_t>(elements) * sizeof(BFloat16));
   }
-  pack(copy, kTileDepth, tile);
-}
-
-void PackTile(const TileSource& source, int64_t row, int64_t k, TilePacker pack, BFloat16* tile) {
-  if (row + kTileRows <= source.rows && k + kTileDepth <= source.depth) {
-    const int64_t first = source.k_major ? k * source.stride + row : row * source.stride + k;
-    pack(source.data + first, source.stride, tile);
-  } else {
-    PackEdge(source, row, k, pack, tile);
-  }
+  pack(copy, kTileDepth, tiles);
 }
 
 // Walks along the lines in which the operand lies in memory.
 void Pack(const TileSource& source, int64_t first, int64_t panels, TilePacker pack,
           BFloat16* tiles) {
+  static_assert(2 * kTileRows == kTileDepth);  // blocks are square
   const int64_t deep = TilesDeep(source.depth);
   const int64_t outer = source.k_major ? deep : panels;
   const int64_t inner = source.k_major ? panels : deep;
@@ -111,10 +119,18 @@ void Pack(const TileSource& source, int64_t first, int64_t panels, TilePacker pa
     for (int64_t j = 0; j < inner; ++j) {
       const int64_t panel = source.k_major ? j : i;
       const int64_t k = source.k_major ? i : j;
-      BFloat16* pair = tiles + (panel * deep + k) * 2 * kTileElements;
-      const int64_t row = first + panel * 2 * kTileRows;
-      PackTile(source, row, k * kTileDepth, pack, pair);
-      PackTile(source, row + kTileRows, k * kTileDepth, pack, pair + kTileElements);
+      BFloat16* const to = tiles + (panel * deep + k) * 2 * kTileElements;
+      const int64_t row = first + panel * kTileDepth;
+      const int64_t line = source.k_major ? k * kTileDepth : row;
+      const BFloat16* const from =
+          source.data + line * source.stride + (source.k_major ? row : k * kTileDepth);
+      const int64_t rows = std::min(kTileDepth, source.rows - row);
+      const int64_t depth = std::min(kTileDepth, source.depth - k * kTileDepth);
+      if (rows == kTileDepth && depth == kTileDepth) {
+        pack(from, source.stride, to);
+      } else {
+        PackEdge(source, from, rows, depth, pack, to);
+      }
     }
   }
 }
@@ -122,11 +138,11 @@ void Pack(const TileSource& source, int64_t first, int64_t panels, TilePacker pa
 }  // namespace
 
 void PackA(const TileSource& source, int64_t first, int64_t panels, BFloat16* tiles) {
-  Pack(source, first, panels, source.k_major ? TurnTile : CopyTile, tiles);
+  Pack(source, first, panels, source.k_major ? TurnTiles : CopyTiles, tiles);
 }
 
 void PackB(const TileSource& source, int64_t first, int64_t panels, BFloat16* tiles) {
-  Pack(source, first, panels, source.k_major ? PairTile : TurnPairs, tiles);
+  Pack(source, first, panels, source.k_major ? PairTiles : TurnPairsOfTiles, tiles);
 }
 
 }  // namespace shoal::worker::cpu
