@@ -5,8 +5,10 @@
 #include <string>
 
 #include "common/status.h"
+#include "common/utf8.h"
 #include "plan/job.h"
 #include "plan/job_check.h"
+#include "plan/job_document.h"
 #include "plan/job_keys.h"
 #include "plan/job_values.h"
 #include "yaml-cpp/yaml.h"
@@ -121,21 +123,20 @@ absl::Status JobParser::ReadSection(const YAML::Node& map, const std::string& se
 }
 
 absl::Status JobParser::ReadFile(std::string_view yaml, const std::string& file_name) {
-  const std::vector<YAML::Node> documents = YAML::LoadAll(std::string(yaml));
-  if (documents.size() > 1) {
-    return InvalidArgument("{}: {} YAML documents, expected one", file_name, documents.size());
-  }
+  SHOAL_ASSIGN_OR_RETURN(const YAML::Node document, LoadJobDocument(yaml, file_name));
   const Location location = [&](const YAML::Node& node) {
     return fmt::format("{}:{}", file_name, std::max(node.Mark().line, 0) + 1);
   };
-  return documents.empty() ? absl::OkStatus()
-                           : ReadSection(documents[0], "", JobSource::kFile, location);
+  return ReadSection(document, "", JobSource::kFile, location);
 }
 
 // "a.b=value", where value is YAML.
 absl::Status JobParser::ReadOverride(const std::string& text) {
   const size_t equals = text.find('=');
   const std::string where = "--set " + text.substr(0, 100);
+  if (FirstInvalidUtf8(text).has_value()) {
+    return InvalidArgument("a value of --set is not UTF-8");
+  }
   if (equals == std::string::npos || equals == 0) {
     return InvalidArgument("{}: expected key=value, like train.steps=10", where);
   }

@@ -160,11 +160,15 @@ TEST(ParseJob, RefusesBadValues) {
 
 TEST(ParseJob, RefusesBrokenDocuments) {
   EXPECT_THAT(Refusal("model: [m\n"), testing::HasSubstr("not valid YAML"));
+  EXPECT_THAT(Refusal("model: m\ndata: {train: \xE4}\n"),
+              testing::StartsWith("job.yaml:2: not UTF-8"));
   EXPECT_THAT(Refusal("model: m\n\tdata: x\n"), testing::StartsWith("job.yaml:2: not valid YAML"));
   EXPECT_THAT(Refusal("just text"), testing::HasSubstr("the job is not a map"));
   EXPECT_THAT(Refusal("- a\n- b"), testing::HasSubstr("the job is not a map"));
   EXPECT_THAT(Refusal(std::string(kMinimal) + "---\nmodel: n\n"),
-              testing::HasSubstr("2 YAML documents"));
+              testing::HasSubstr("a second YAML document"));
+  EXPECT_EQ(Refusal("# a comment\n  , or what is left of one\nmodel: m\n"),
+            "job.yaml:2: not valid YAML: nothing can begin with what is in column 3");
   EXPECT_EQ(Refusal(std::string(kMinimal) + "model: n\n"), "job.yaml:3: model is given twice");
   EXPECT_THAT(Refusal(std::string(kMinimal) + "? [a]\n: 1\n"),
               testing::HasSubstr("a key is not a name"));

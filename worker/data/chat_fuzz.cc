@@ -38,7 +38,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   static const auto& subjects = *new auto(std::to_array<Subject>(
       {Load("trained", Template::kPlain, 1), Load("trained", Template::kChatML, 1),
        Load("llama3", Template::kLlama3, -1), Load("llama2", Template::kPlain, 2)}));
-  const std::string text = shoal::worker::LossyUtf8({reinterpret_cast<const char*>(data), size});
+  const std::string text = shoal::LossyUtf8({reinterpret_cast<const char*>(data), size});
   size_t middle = text.size() / 2;
   while (middle > 0 && (static_cast<unsigned char>(text[middle]) & 0xC0) == 0x80) {
     --middle;

@@ -26,7 +26,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   static const auto& others =
       *new auto(std::array{Load("qwen2"), Load("llama2"), Load("metaspace"), Load("added")});
   const std::string_view text(reinterpret_cast<const char*>(data), size);
-  const bool valid = !shoal::worker::FirstInvalidUtf8(text).has_value();
+  const bool valid = !shoal::FirstInvalidUtf8(text).has_value();
   for (const auto& tokenizer : lossless) {
     const auto ids = tokenizer->Encode(text, {.parse_special = false});
     SHOAL_CHECK(ids.ok() == valid);
@@ -41,6 +41,6 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       }
     }
   }
-  SHOAL_CHECK(!shoal::worker::FirstInvalidUtf8(shoal::worker::LossyUtf8(text)).has_value());
+  SHOAL_CHECK(!shoal::FirstInvalidUtf8(shoal::LossyUtf8(text)).has_value());
   return 0;
 }
