@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdlib>
 #include <memory>
 #include <new>
@@ -76,6 +77,8 @@ struct Wanted {
 SHOAL_TARGET_AMX void MultiplyPanels(const BFloat16* a, const BFloat16* b, int64_t tiles_deep,
                                      Wanted wanted, float* out) {
   constexpr size_t kStep = kPanel * sizeof(float);
+  // The compiler does not know that loading a tile reads memory.
+  std::atomic_signal_fence(std::memory_order_seq_cst);
   _tile_zero(0);
   _tile_zero(1);
   _tile_zero(2);

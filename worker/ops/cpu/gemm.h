@@ -3,7 +3,8 @@
 // Each product runs on the thread that asks for it; cpu/matmul.cc splits a large one over the
 // pool's threads. So oneDNN never starts threads of its own, which would compete with the pool's
 // for the cores and make results depend on two counts. Compiling a kernel takes 0.2-2 ms and
-// belongs to one exact shape, so callers keep the number of shapes small.
+// belongs to one exact shape, so callers keep the number of shapes small. bf16 on a CPU with AMX is
+// multiplied by cpu/amx_gemm.cc instead, which compiles nothing.
 #pragma once
 
 #include <compare>
