@@ -70,14 +70,11 @@ bool ShmService::AddToEpoll(int fd, uint64_t token) {
   return epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) == 0;
 }
 
-void ShmService::Expect(std::shared_ptr<ShmConnectionState> connection, std::string secret,
-                        absl::Duration timeout) {
-  {
-    absl::MutexLock lock(&mutex_);
-    const uint64_t id = connection->id();
-    expected_[id] = {std::move(connection), std::move(secret), RealClock().Now() + timeout};
-  }
+std::string ShmService::Expect(std::shared_ptr<ShmConnectionState> connection,
+                               absl::Duration timeout) {
+  std::string secret = expected_.Add(std::move(connection), RealClock().Now() + timeout);
   WakeThread();  // it may have to wake up earlier than it meant to
+  return secret;
 }
 
 void ShmService::Watch(std::shared_ptr<ShmConnectionState> connection, UniqueFd socket) {
@@ -97,8 +94,8 @@ void ShmService::Watch(std::shared_ptr<ShmConnectionState> connection, UniqueFd 
 }
 
 void ShmService::Leave(uint64_t connection) {
+  expected_.Remove(connection);
   absl::MutexLock lock(&mutex_);
-  expected_.erase(connection);
   for (auto it = watched_.begin(); it != watched_.end(); ++it) {
     if (it->second.connection->id() == connection) {
       // A peer whose socket is full is not listening; it will see the end without the goodbye.
@@ -140,19 +137,10 @@ void ShmService::Run() {
 }
 
 absl::Duration ShmService::ExpireHandshakes() {
-  std::vector<std::shared_ptr<ShmConnectionState>> expired;
   absl::Time next = absl::InfiniteFuture();
   const absl::Time now = RealClock().Now();
   {
     absl::MutexLock lock(&mutex_);
-    for (auto it = expected_.begin(); it != expected_.end();) {
-      if (it->second.deadline <= now) {
-        expired.push_back(it->second.connection);
-        it = expected_.erase(it);
-      } else {
-        next = std::min(next, it++->second.deadline);
-      }
-    }
     for (auto it = dials_.begin(); it != dials_.end();) {
       if (it->second.deadline <= now) {
         it = dials_.erase(it);
@@ -161,7 +149,7 @@ absl::Duration ShmService::ExpireHandshakes() {
       }
     }
   }
-  for (const auto& connection : expired) {
+  for (const auto& connection : expected_.TakeExpired(now, next)) {
     connection->Close(
         DeadlineExceeded("{}: the peer did not complete the handshake in time", connection->peer()),
         absl::ZeroDuration());
@@ -225,17 +213,8 @@ absl::Status ShmService::Answer(UniqueFd socket, ShmMessage message) {
     return InvalidArgument("a process dialled without a greeting");
   }
   SHOAL_ASSIGN_OR_RETURN(ShmHello hello, DecodeShmHello(message.body));
-  std::shared_ptr<ShmConnectionState> connection;
-  {
-    absl::MutexLock lock(&mutex_);
-    auto it = expected_.find(hello.acceptance);
-    if (it == expected_.end() || !SameSecret(it->second.secret, hello.secret)) {
-      return Unauthenticated(
-          "no handshake waits for this secret; it was used, has expired or is wrong");
-    }
-    connection = std::move(it->second.connection);
-    expected_.erase(it);  // single use
-  }
+  SHOAL_ASSIGN_OR_RETURN(const std::shared_ptr<ShmConnectionState> connection,
+                         expected_.Take(hello.acceptance, hello.secret));
   absl::StatusOr<PeerMemory> peer =
       MapPeerMemory(connection->peer(), std::move(hello.regions), message.fds);
   if (!peer.ok()) {
@@ -258,7 +237,7 @@ absl::Status ShmService::Answer(UniqueFd socket, ShmMessage message) {
     connection->Close(Annotate(sent, connection->peer()), absl::ZeroDuration());
     return absl::OkStatus();
   }
-  Watch(std::move(connection), std::move(socket));
+  Watch(connection, std::move(socket));
   return absl::OkStatus();
 }
 

@@ -13,6 +13,7 @@
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
+#include "transport/expected_handshakes.h"
 #include "transport/refusal_log.h"
 #include "transport/shm/shm_connection.h"
 #include "transport/shm/shm_handshake.h"
@@ -26,21 +27,15 @@ class ShmService {
 
   const std::string& listen_name() const { return listener_.name; }
 
-  // Expects a peer to dial with `secret` for `connection`; closes the connection when it does not
-  // in time.
-  void Expect(std::shared_ptr<ShmConnectionState> connection, std::string secret,
-              absl::Duration timeout);
+  // Expects a peer to dial for `connection` with the secret that this returns; closes the
+  // connection when it does not in time.
+  std::string Expect(std::shared_ptr<ShmConnectionState> connection, absl::Duration timeout);
   // Watches the socket of a connection that is open.
   void Watch(std::shared_ptr<ShmConnectionState> connection, UniqueFd socket);
   // Says goodbye to the peer and forgets the connection, whatever its state. Idempotent.
   void Leave(uint64_t connection);
 
  private:
-  struct Expected {
-    std::shared_ptr<ShmConnectionState> connection;
-    std::string secret;
-    absl::Time deadline;
-  };
   struct Dial {
     UniqueFd socket;
     absl::Time deadline;
@@ -66,12 +61,12 @@ class ShmService {
 
   absl::Mutex mutex_;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
-  uint64_t next_token_ ABSL_GUARDED_BY(mutex_) = 2;  // 0 is the listener, 1 the wake-up
-  std::map<uint64_t, Expected> expected_ ABSL_GUARDED_BY(mutex_);  // by connection
-  std::map<uint64_t, Dial> dials_ ABSL_GUARDED_BY(mutex_);         // by token
-  std::map<uint64_t, Watched> watched_ ABSL_GUARDED_BY(mutex_);    // by token
+  uint64_t next_token_ ABSL_GUARDED_BY(mutex_) = 2;              // 0 is the listener, 1 the wake-up
+  std::map<uint64_t, Dial> dials_ ABSL_GUARDED_BY(mutex_);       // by token
+  std::map<uint64_t, Watched> watched_ ABSL_GUARDED_BY(mutex_);  // by token
 
-  RefusalLog refusals_{"shm"};  // has its own lock
+  RefusalLog refusals_{"shm"};                       // has its own lock
+  ExpectedHandshakes<ShmConnectionState> expected_;  // has its own lock
 
   std::thread thread_;
 };

@@ -6,8 +6,8 @@
 
 #include "common/bytes.h"
 #include "common/clock.h"
-#include "common/random.h"
 #include "common/status.h"
+#include "transport/expected_handshakes.h"
 #include "transport/shm/shm_service.h"
 
 namespace shoal::transport {
@@ -193,30 +193,18 @@ class ShmTransport final : public Transport {
                            SharedMemory::Create(sizeof(ShmControl), /*peers_read_only=*/false));
     auto state =
         ShmConnectionState::Create(options, table_, std::move(control), /*is_connector=*/false);
-    const std::string secret = SecureToken();
     ByteWriter writer;
     writer.String(HostIdentity());
     writer.String(service_->listen_name());
     writer.U64(state->id());
-    writer.String(secret);
-    service_->Expect(state, secret, options.handshake_timeout);
+    writer.String(service_->Expect(state, options.handshake_timeout));
     return Acceptance{std::make_unique<ShmConnection>(std::move(state), service_.get()),
                       SealAnswer(kName, writer.bytes())};
   }
 
  private:
   absl::Status Check(const ConnectionOptions& options) const {
-    SHOAL_RETURN_IF_ERROR(CheckConnectionOptions(options));
-    if (dynamic_cast<ShmQueue*>(options.queue) == nullptr) {
-      return InvalidArgument("{}: the event queue belongs to another transport", options.peer);
-    }
-    for (const auto& region : options.exposed) {
-      const auto* shm_region = dynamic_cast<const ShmRegion*>(region.get());
-      if (shm_region == nullptr || shm_region->table() != table_.get()) {
-        return InvalidArgument("{}: an exposed region belongs to another transport", options.peer);
-      }
-    }
-    return absl::OkStatus();
+    return CheckOwnConnectionOptions<ShmQueue, ShmRegion>(options, *table_);
   }
 
   const std::unique_ptr<ShmService> service_;

@@ -75,20 +75,14 @@ TcpIoThread* TcpAcceptor::NextIoThread() {
   return io_threads_[next_io_thread_++ % io_threads_.size()];
 }
 
-void TcpAcceptor::Expect(std::shared_ptr<TcpConnectionState> connection, std::string secret,
-                         absl::Duration timeout) {
-  {
-    absl::MutexLock lock(&mutex_);
-    const uint64_t id = connection->id();
-    expected_[id] = {std::move(connection), std::move(secret), RealClock().Now() + timeout};
-  }
+std::string TcpAcceptor::Expect(std::shared_ptr<TcpConnectionState> connection,
+                                absl::Duration timeout) {
+  std::string secret = expected_.Add(std::move(connection), RealClock().Now() + timeout);
   WakeThread();  // it may have to wake up earlier than it meant to
+  return secret;
 }
 
-void TcpAcceptor::Forget(uint64_t connection) {
-  absl::MutexLock lock(&mutex_);
-  expected_.erase(connection);
-}
+void TcpAcceptor::Forget(uint64_t connection) { expected_.Remove(connection); }
 
 void TcpAcceptor::Run() {
   std::array<epoll_event, 32> events;
@@ -129,19 +123,7 @@ absl::Duration TcpAcceptor::Expire() {
   if (!listening_ && dials_.size() < kMaxDials) {
     listening_ = Watch(epoll_.get(), listener_.socket.get(), kListenerToken) == 0;
   }
-  std::vector<std::shared_ptr<TcpConnectionState>> expired;
-  {
-    absl::MutexLock lock(&mutex_);
-    for (auto it = expected_.begin(); it != expected_.end();) {
-      if (it->second.deadline <= now) {
-        expired.push_back(std::move(it->second.connection));
-        it = expected_.erase(it);
-      } else {
-        next = std::min(next, it++->second.deadline);
-      }
-    }
-  }
-  for (const auto& connection : expired) {
+  for (const auto& connection : expected_.TakeExpired(now, next)) {
     connection->Close(DeadlineExceeded("{}: the peer did not complete the handshake in time",
                                        connection->peer()));
   }
@@ -234,17 +216,8 @@ void TcpAcceptor::HearDial(uint64_t token) {
 absl::Status TcpAcceptor::Answer(Dial dial) {
   const std::string_view payload = std::string_view(dial.bytes).substr(sizeof(TcpFrame));
   SHOAL_ASSIGN_OR_RETURN(TcpHello hello, DecodeTcpHello(payload));
-  std::shared_ptr<TcpConnectionState> connection;
-  {
-    absl::MutexLock lock(&mutex_);
-    auto it = expected_.find(hello.acceptance);
-    if (it == expected_.end() || !SameSecret(it->second.secret, hello.secret)) {
-      return Unauthenticated(
-          "no handshake waits for this secret; it was used, has expired or is wrong");
-    }
-    connection = std::move(it->second.connection);
-    expected_.erase(it);  // single use
-  }
+  SHOAL_ASSIGN_OR_RETURN(const std::shared_ptr<TcpConnectionState> connection,
+                         expected_.Take(hello.acceptance, hello.secret));
   const std::string payload_of_welcome = EncodeTcpWelcome(
       {DescribeRegions(connection->options().exposed), connection->options().max_outstanding});
   const TcpFrame frame = {.type = TcpFrameType::kWelcome, .length = payload_of_welcome.size()};

@@ -15,6 +15,7 @@
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
+#include "transport/expected_handshakes.h"
 #include "transport/options.h"
 #include "transport/refusal_log.h"
 #include "transport/tcp/tcp_connection.h"
@@ -43,18 +44,12 @@ class TcpAcceptor {
   int port() const { return listener_.port; }
   TcpIoThread* NextIoThread();
 
-  // Expects a peer to dial with `secret` for `connection`; closes the connection when it does not
-  // in time.
-  void Expect(std::shared_ptr<TcpConnectionState> connection, std::string secret,
-              absl::Duration timeout);
+  // Expects a peer to dial for `connection` with the secret that this returns; closes the
+  // connection when it does not in time.
+  std::string Expect(std::shared_ptr<TcpConnectionState> connection, absl::Duration timeout);
   void Forget(uint64_t connection);
 
  private:
-  struct Expected {
-    std::shared_ptr<TcpConnectionState> connection;
-    std::string secret;
-    absl::Time deadline;
-  };
   struct Dial {
     UniqueFd socket;
     absl::Time deadline;
@@ -79,6 +74,7 @@ class TcpAcceptor {
   const UniqueFd epoll_;
   const UniqueFd wake_;
   RefusalLog refusals_{"tcp"};
+  ExpectedHandshakes<TcpConnectionState> expected_;
 
   // The thread's own.
   std::map<uint64_t, Dial> dials_;  // by token
@@ -88,7 +84,6 @@ class TcpAcceptor {
 
   absl::Mutex mutex_;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
-  std::map<uint64_t, Expected> expected_ ABSL_GUARDED_BY(mutex_);  // by connection
   size_t next_io_thread_ ABSL_GUARDED_BY(mutex_) = 0;
 
   std::thread thread_;

@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "common/clock.h"
-#include "common/random.h"
 #include "common/status.h"
+#include "transport/expected_handshakes.h"
 #include "transport/tcp/tcp_acceptor.h"
 
 namespace shoal::transport {
@@ -151,30 +151,18 @@ class TcpTransport final : public Transport {
       return InvalidArgument("{}: malformed transport offer", options.peer);
     }
     auto state = std::make_shared<TcpConnectionState>(options, table_);
-    const std::string secret = SecureToken();
     ByteWriter writer;
     writer.String(options_.advertise_host.empty() ? options_.listen_host : options_.advertise_host);
     writer.U32(static_cast<uint32_t>(acceptor_->port()));
     writer.U64(state->id());
-    writer.String(secret);
-    acceptor_->Expect(state, secret, options.handshake_timeout);
+    writer.String(acceptor_->Expect(state, options.handshake_timeout));
     return Acceptance{std::make_unique<TcpConnection>(std::move(state), acceptor_.get()),
                       SealAnswer(kName, writer.bytes())};
   }
 
  private:
   absl::Status Check(const ConnectionOptions& options) const {
-    SHOAL_RETURN_IF_ERROR(CheckConnectionOptions(options));
-    if (dynamic_cast<TcpQueue*>(options.queue) == nullptr) {
-      return InvalidArgument("{}: the event queue belongs to another transport", options.peer);
-    }
-    for (const auto& region : options.exposed) {
-      const auto* own = dynamic_cast<const RegisteredRegion*>(region.get());
-      if (own == nullptr || own->table() != table_.get()) {
-        return InvalidArgument("{}: an exposed region belongs to another transport", options.peer);
-      }
-    }
-    return absl::OkStatus();
+    return CheckOwnConnectionOptions<TcpQueue, RegisteredRegion>(options, *table_);
   }
 
   const TransportOptions options_;
