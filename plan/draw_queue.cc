@@ -221,6 +221,12 @@ void DrawQueue::Move(Worker& from, Worker& to, size_t position) {
   to.waiting_cost += Cost(pack);
 }
 
+void DrawQueue::Retire(int worker) {
+  Worker& self = workers_[static_cast<size_t>(worker)];
+  SHOAL_CHECK(self.waiting.empty());
+  self.idle = true;
+}
+
 std::vector<const Microbatch*> DrawQueue::Given(int worker) const {
   std::vector<const Microbatch*> result;
   for (const size_t pack : workers_[static_cast<size_t>(worker)].given) {

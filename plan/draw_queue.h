@@ -39,6 +39,10 @@ class DrawQueue {
   absl::StatusOr<const Microbatch*> Draw(int worker, int64_t number, double now,
                                          double ahead_seconds);
 
+  // The worker goes, having run all it was given: nobody may give it packs any more. It must have
+  // none left.
+  void Retire(int worker);
+
   // What a worker has been given, the first pack included, in order.
   std::vector<const Microbatch*> Given(int worker) const;
   // How many packs wait for this worker to draw them. It is told of all before it gets a null.
@@ -51,7 +55,7 @@ class DrawQueue {
     double waiting_cost = 0;
     std::vector<size_t> given;
     bool has_first = false;
-    bool idle = false;      // was told that nothing is left: nobody may give it packs
+    bool idle = false;      // was told that nothing is left, or is gone: nobody may give it packs
     double last_start = 0;  // when it comes to the last pack given, or is free
     double last_cost = 0;   // of that pack; 0: it has come to its end
     double seen_cost = 0;   // what it got through in seen_seconds, recent packs counting more

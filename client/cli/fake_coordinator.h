@@ -151,6 +151,10 @@ class FakeCoordinator : public rpc::CoordinatorHandler {
   absl::StatusOr<proto::NextStepReply> NextStep(const proto::NextStepRequest&) override {
     return None();
   }
+  absl::StatusOr<proto::DrawMicrobatchReply> DrawMicrobatch(
+      const proto::DrawMicrobatchRequest&) override {
+    return None();
+  }
 
  private:
   static absl::Status None() { return absl::UnimplementedError("not in this test"); }

@@ -44,10 +44,11 @@ TEST_F(JobRunTest, StepsAndDoneAreJsonLinesWithTheDocumentedFields) {
   const auto lines = Lines();
   ASSERT_EQ(lines.size(), 3u);
   for (const auto* field : {"event", "step", "loss", "grad_norm", "learning_rate", "tokens",
-                            "target_tokens", "step_seconds", "tokens_per_second"}) {
+                            "target_tokens", "step_seconds", "tokens_per_second", "idle_share",
+                            "predicted_idle_share"}) {
     EXPECT_TRUE(lines[0].contains(field)) << field;
   }
-  EXPECT_EQ(lines[0].size(), 9u);
+  EXPECT_EQ(lines[0].size(), 11u);
   EXPECT_EQ(lines[1]["loss"], 2.25);
   EXPECT_EQ(lines[2]["event"], "done");
   EXPECT_EQ(lines[2]["checkpoint"], "checkpoints/step");

@@ -27,7 +27,9 @@ void TrainReport::OnStep(const proto::StepEvent& event) {
                              {"tokens", event.tokens()},
                              {"target_tokens", event.target_tokens()},
                              {"step_seconds", event.step_seconds()},
-                             {"tokens_per_second", event.tokens_per_second()}});
+                             {"tokens_per_second", event.tokens_per_second()},
+                             {"idle_share", event.idle_share()},
+                             {"predicted_idle_share", event.predicted_idle_share()}});
     return;
   }
   bar_.Step({.step = event.step(),

@@ -57,6 +57,11 @@ class Adapter final : public proto::Coordinator::Service, public Service {
                         proto::NextStepReply* reply) override {
     return Serve(*this, *context, handler_, &CoordinatorHandler::NextStep, *request, *reply);
   }
+  grpc::Status DrawMicrobatch(grpc::ServerContext* context,
+                              const proto::DrawMicrobatchRequest* request,
+                              proto::DrawMicrobatchReply* reply) override {
+    return Serve(*this, *context, handler_, &CoordinatorHandler::DrawMicrobatch, *request, *reply);
+  }
   grpc::Status WatchJob(grpc::ServerContext* context, const proto::WatchJobRequest* request,
                         grpc::ServerWriter<proto::JobEvent>* writer) override {
     return internal::Guard(*this, *context, [&] {

@@ -33,6 +33,8 @@ class CoordinatorHandler {
   virtual absl::StatusOr<proto::LeaveReply> Leave(const proto::LeaveRequest& request) = 0;
   virtual absl::StatusOr<proto::JoinJobReply> JoinJob(const proto::JoinJobRequest& request) = 0;
   virtual absl::StatusOr<proto::NextStepReply> NextStep(const proto::NextStepRequest& request) = 0;
+  virtual absl::StatusOr<proto::DrawMicrobatchReply> DrawMicrobatch(
+      const proto::DrawMicrobatchRequest& request) = 0;
   // Returns when the job is over, the watcher is gone or the coordinator stops.
   virtual absl::Status WatchJob(const proto::WatchJobRequest& request, EventStream& events) = 0;
 };

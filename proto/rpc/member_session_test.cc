@@ -55,6 +55,10 @@ class Registrar final : public CoordinatorHandler {
   absl::StatusOr<proto::NextStepReply> NextStep(const proto::NextStepRequest&) override {
     return Unimplemented("not here");
   }
+  absl::StatusOr<proto::DrawMicrobatchReply> DrawMicrobatch(
+      const proto::DrawMicrobatchRequest&) override {
+    return Unimplemented("not here");
+  }
   absl::Status WatchJob(const proto::WatchJobRequest&, EventStream&) override {
     return Unimplemented("not here");
   }

@@ -56,6 +56,12 @@ class FakeCoordinator final : public CoordinatorHandler {
     release.WaitForNotification();
     return proto::NextStepReply();
   }
+  absl::StatusOr<proto::DrawMicrobatchReply> DrawMicrobatch(
+      const proto::DrawMicrobatchRequest& request) override {
+    proto::DrawMicrobatchReply reply;
+    reply.mutable_microbatch()->add_samples(10 * request.number());
+    return reply;
+  }
   absl::Status WatchJob(const proto::WatchJobRequest& request, EventStream& events) override {
     for (int64_t number = request.after_event() + 1; number <= 5; ++number) {
       proto::JobEvent event;
@@ -96,6 +102,9 @@ TEST_F(RpcTest, CallsReachTheHandler) {
   const auto reply = client.Register(request);
   ASSERT_TRUE(reply.ok()) << reply.status();
   EXPECT_EQ(reply->index(), 42);
+  proto::DrawMicrobatchRequest draw;
+  draw.set_number(3);
+  EXPECT_EQ(client.DrawMicrobatch(draw)->microbatch().samples(0), 30);
 }
 
 TEST_F(RpcTest, ErrorsKeepCodeAndMessageAndNamePeerAndMethod) {

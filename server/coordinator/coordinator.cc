@@ -197,6 +197,13 @@ absl::StatusOr<proto::NextStepReply> Coordinator::NextStep(const proto::NextStep
   return *std::move(reply);
 }
 
+absl::StatusOr<proto::DrawMicrobatchReply> Coordinator::DrawMicrobatch(
+    const proto::DrawMicrobatchRequest& request) {
+  absl::MutexLock lock(&mutex_);
+  SHOAL_RETURN_IF_ERROR(CheckOpen());
+  return core_.Draw(request);
+}
+
 absl::Status Coordinator::WatchJob(const proto::WatchJobRequest& request,
                                    rpc::EventStream& events) {
   {

@@ -49,6 +49,8 @@ class Coordinator final : public rpc::CoordinatorHandler {
   absl::StatusOr<proto::LeaveReply> Leave(const proto::LeaveRequest& request) override;
   absl::StatusOr<proto::JoinJobReply> JoinJob(const proto::JoinJobRequest& request) override;
   absl::StatusOr<proto::NextStepReply> NextStep(const proto::NextStepRequest& request) override;
+  absl::StatusOr<proto::DrawMicrobatchReply> DrawMicrobatch(
+      const proto::DrawMicrobatchRequest& request) override;
   absl::Status WatchJob(const proto::WatchJobRequest& request, rpc::EventStream& events) override;
 
   // Blocks until Stop, or until the job is over, its members have left and its watchers have seen

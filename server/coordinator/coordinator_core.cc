@@ -87,6 +87,11 @@ proto::GetStatusReply CoordinatorCore::Status() const {
       status.set_host(member.host);
       status.set_pid(member.pid);
       status.set_seconds_since_renewal(absl::ToDoubleSeconds(now - member.renewed));
+      const proto::LastStep* last =
+          run_ == nullptr ? nullptr : run_->LastStepOf(member.incarnation);
+      if (last != nullptr) {
+        *status.mutable_last_step() = *last;
+      }
     }
   }
   return reply;
@@ -162,6 +167,18 @@ absl::StatusOr<std::optional<proto::NextStepReply>> CoordinatorCore::Next(
     return renewed;
   }
   return run_ == nullptr ? std::nullopt : run_->Next(request);
+}
+
+absl::StatusOr<proto::DrawMicrobatchReply> CoordinatorCore::Draw(
+    const proto::DrawMicrobatchRequest& request) {
+  const absl::Status renewed = Touch(request.incarnation());
+  if (!renewed.ok() && !job_over()) {
+    return renewed;
+  }
+  if (run_ == nullptr) {
+    return FailedPrecondition("there is no job to draw a microbatch of");
+  }
+  return run_->Draw(request);
 }
 
 void CoordinatorCore::Tick() {

@@ -39,6 +39,9 @@ class CoordinatorCore {
   absl::StatusOr<std::optional<proto::JoinJobReply>> Join(const proto::JoinJobRequest& request);
   absl::StatusOr<std::optional<proto::NextStepReply>> Next(const proto::NextStepRequest& request);
 
+  // Never waits. FailedPrecondition without a job.
+  absl::StatusOr<proto::DrawMicrobatchReply> Draw(const proto::DrawMicrobatchRequest& request);
+
   // Ends leases and what else has a deadline: call at NextTick() or later.
   void Tick();
   absl::Time NextTick() const;

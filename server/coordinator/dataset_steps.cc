@@ -15,9 +15,13 @@ absl::StatusOr<std::unique_ptr<DatasetSteps>> DatasetSteps::Create(
 
 DatasetSteps::DatasetSteps(const plan::Job& job, plan::CostModel cost,
                            std::unique_ptr<formats::TokenFile> file)
-    : data_(job.data), train_(job.train), cost_(std::move(cost)), file_(std::move(file)) {}
+    : data_(job.data),
+      choices_(job.plan),
+      train_(job.train),
+      cost_(std::move(cost)),
+      file_(std::move(file)) {}
 
-absl::StatusOr<plan::StepPlan> DatasetSteps::Plan(int64_t step, int workers) const {
+absl::StatusOr<plan::StepPlan> DatasetSteps::Plan(int64_t step, const PlanInputs& inputs) const {
   const std::vector<int64_t> ids = plan::MinibatchSamples(
       step, train_.minibatch_samples, file_->samples(), data_.seed, data_.shuffle);
   std::vector<plan::SampleLength> lengths;
@@ -25,8 +29,13 @@ absl::StatusOr<plan::StepPlan> DatasetSteps::Plan(int64_t step, int workers) con
   for (const int64_t id : ids) {
     lengths.push_back({.sample = id, .tokens = file_->tokens(id), .targets = file_->targets(id)});
   }
-  return plan::PlanStep(lengths, {.workers = workers, .microbatch_tokens = data_.microbatch_tokens},
-                        cost_);
+  return plan::PlanStep(lengths,
+                        {.workers = inputs.workers,
+                         .microbatch_tokens = data_.microbatch_tokens,
+                         .assignment = plan::Resolved(choices_.assignment, train_.synchronization),
+                         .speeds = inputs.speeds,
+                         .equal_counts = train_.synchronization == plan::Synchronization::kLayer},
+                        inputs.cost.value_or(cost_));
 }
 
 double DatasetSteps::LearningRate(int64_t step) const { return plan::LearningRateAt(train_, step); }

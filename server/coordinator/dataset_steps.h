@@ -1,4 +1,4 @@
-// Steps from a token file: the walk over the dataset, packed and balanced by cost.
+// Steps from a token file: the walk over the dataset, packed and balanced as the job says.
 #pragma once
 
 #include <memory>
@@ -13,11 +13,12 @@ namespace shoal::server {
 
 class DatasetSteps final : public StepSource {
  public:
-  // InvalidArgument if the file has no sample.
+  // `cost` is what balances unless a plan's inputs say otherwise. InvalidArgument if the file has
+  // no sample.
   static absl::StatusOr<std::unique_ptr<DatasetSteps>> Create(
       const plan::Job& job, plan::CostModel cost, std::unique_ptr<formats::TokenFile> file);
 
-  absl::StatusOr<plan::StepPlan> Plan(int64_t step, int workers) const override;
+  absl::StatusOr<plan::StepPlan> Plan(int64_t step, const PlanInputs& inputs) const override;
   double LearningRate(int64_t step) const override;
 
  private:
@@ -25,6 +26,7 @@ class DatasetSteps final : public StepSource {
                std::unique_ptr<formats::TokenFile> file);
 
   const plan::DataOptions data_;
+  const plan::PlanChoices choices_;
   const plan::TrainOptions train_;
   const plan::CostModel cost_;
   const std::unique_ptr<formats::TokenFile> file_;

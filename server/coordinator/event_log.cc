@@ -7,7 +7,8 @@
 
 namespace shoal::server {
 
-EventLog::EventLog(size_t capacity) : capacity_(capacity) {}
+EventLog::EventLog(size_t capacity, size_t capacity_bytes)
+    : capacity_(capacity), capacity_bytes_(capacity_bytes) {}
 
 bool EndsJob(const proto::JobEvent& event) { return event.has_done() || event.has_failed(); }
 
@@ -15,8 +16,11 @@ void EventLog::Append(proto::JobEvent event) {
   absl::MutexLock lock(&mutex_);
   SHOAL_CHECK(events_.empty() || !EndsJob(events_.back()));
   event.set_number(++last_);
+  bytes_ += event.ByteSizeLong();
   events_.push_back(std::move(event));
-  if (events_.size() > capacity_) {
+  // The newest stays whatever its size.
+  while (events_.size() > 1 && (events_.size() > capacity_ || bytes_ > capacity_bytes_)) {
+    bytes_ -= events_.front().ByteSizeLong();
     events_.pop_front();
   }
   changed_.SignalAll();

@@ -1,6 +1,6 @@
 // The job's events, numbered 1, 2, ...: appended by the coordinator, read by any number of
 // watchers, each from the number it has seen last, so that a watcher reconnects without a gap.
-// Bounded: the oldest are forgotten. Thread-safe.
+// Bounded in number and bytes (timelines are large): the oldest are forgotten. Thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@ namespace shoal::server {
 
 class EventLog {
  public:
-  explicit EventLog(size_t capacity = kDefaultCapacity);
+  explicit EventLog(size_t capacity = kDefaultCapacity, size_t capacity_bytes = kDefaultBytes);
 
   // Sets the number. No event may follow one that ends the job (done or failed).
   void Append(proto::JobEvent event);
@@ -32,14 +32,17 @@ class EventLog {
 
   // About 64 Ki events of a hundred bytes.
   static constexpr size_t kDefaultCapacity = 65536;
+  static constexpr size_t kDefaultBytes = 128 << 20;
 
  private:
   std::vector<proto::JobEvent> Collect(int64_t after) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const size_t capacity_;
+  const size_t capacity_bytes_;
   mutable absl::Mutex mutex_;
   absl::CondVar changed_;
   std::deque<proto::JobEvent> events_ ABSL_GUARDED_BY(mutex_);
+  size_t bytes_ ABSL_GUARDED_BY(mutex_) = 0;
   int64_t last_ ABSL_GUARDED_BY(mutex_) = 0;
   bool closed_ ABSL_GUARDED_BY(mutex_) = false;
 };

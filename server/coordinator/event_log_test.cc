@@ -40,6 +40,22 @@ TEST(EventLogTest, ForgetsTheOldest) {
   EXPECT_EQ(log.After(9).size(), 1U);
 }
 
+TEST(EventLogTest, ForgetsTheOldestWhereTheyAreLarge) {
+  EventLog log(1000, /*capacity_bytes=*/10000);
+  for (int64_t step = 1; step <= 10; ++step) {
+    proto::JobEvent event;
+    for (int span = 0; span < 100; ++span) {
+      event.mutable_trace()->add_spans()->set_start_nanoseconds(span + 1);
+    }
+    ASSERT_GT(event.ByteSizeLong(), 1000U);
+    log.Append(event);
+  }
+  const auto kept = log.After(0);
+  EXPECT_GE(kept.size(), 3U);
+  EXPECT_LE(kept.size(), 9U);
+  EXPECT_EQ(kept.back().number(), 10);
+}
+
 TEST(EventLogTest, AWaiterIsWokenByAnEventAndByClosing) {
   EventLog log;
   std::thread writer([&] { log.Append(Step(1)); });

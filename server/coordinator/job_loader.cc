@@ -20,7 +20,9 @@ absl::StatusOr<std::unique_ptr<StepSource>> LoadSteps(const plan::Job& job,
         "model's own tokenizer",
         token_file, file->vocabulary(), job.model, spec.vocabulary);
   }
-  auto steps = DatasetSteps::Create(job, plan::FlopCost(spec), std::move(file));
+  const plan::CostModel cost =
+      job.plan.cost == plan::CostSource::kTokens ? plan::TokenCost() : plan::FlopCost(spec);
+  auto steps = DatasetSteps::Create(job, cost, std::move(file));
   if (!steps.ok()) {
     return Annotate(steps.status(), token_file);
   }
@@ -33,6 +35,7 @@ absl::StatusOr<LoadedJob> LoadJob(const proto::SubmitJobRequest& request) {
   LoadedJob loaded;
   loaded.job_yaml = request.job_yaml();
   loaded.token_file = request.token_file();
+  loaded.trace = request.trace();
   SHOAL_ASSIGN_OR_RETURN(loaded.job, plan::ParseJob(request.job_yaml(), "the submitted job"));
   const plan::Job& job = loaded.job;
   loaded.last_step = job.train.steps;

@@ -67,10 +67,10 @@ TEST_F(JobLoaderTest, PlansTheMinibatchesOfTheDataset) {
   EXPECT_EQ(loaded->last_step, 20);
   std::multiset<int64_t> pass;
   for (int64_t step = 1; step <= 5; ++step) {  // one data pass
-    const auto plan = loaded->steps->Plan(step, 3);
+    const auto plan = loaded->steps->Plan(step, {.workers = 3});
     ASSERT_OK(plan.status());
     EXPECT_EQ(plan->workers.size(), 3U);
-    EXPECT_EQ(*plan, *loaded->steps->Plan(step, 3));
+    EXPECT_EQ(*plan, *loaded->steps->Plan(step, {.workers = 3}));
     for (const auto& worker : plan->workers) {
       for (const plan::Microbatch& microbatch : worker) {
         EXPECT_LE(microbatch.tokens, 64);

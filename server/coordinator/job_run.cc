@@ -65,6 +65,7 @@ void JobRun::Start(std::vector<Member> servers, std::vector<Member> workers) {
   for (const Member& worker : workers_) {
     participants_.push_back({.name = NameOf(worker), .incarnation = worker.incarnation});
   }
+  measurements_.emplace(job_.job, static_cast<int>(workers_.size()));
   environment_.servers.SetServers(addresses);
   phase_ = Phase::kConfiguring;
   SetState("loading");

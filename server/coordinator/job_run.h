@@ -14,7 +14,8 @@
 // have work), kPreparing and kCommitting. Up to the durable commit record an attempt can be dropped
 // and the step begun again as the next attempt; what still arrives for a dropped one is recognised
 // by its number and ignored. After a bounded number of attempts the job fails. A lost member fails
-// it too (loss_decision.h). The plan of the next step is made while workers compute.
+// it too (loss_decision.h). The plan of the next step is made while workers compute, or, where what
+// they measure shapes it, while the servers commit.
 #pragma once
 
 #include <cstdint>
@@ -26,6 +27,7 @@
 
 #include "absl/status/statusor.h"
 #include "common/clock.h"
+#include "plan/draw_queue.h"
 #include "plan/job.h"
 #include "plan/shard_map.h"
 #include "plan/step_plan.h"
@@ -36,6 +38,7 @@
 #include "server/coordinator/membership.h"
 #include "server/coordinator/server_control.h"
 #include "server/coordinator/state_store.h"
+#include "server/coordinator/step_measurements.h"
 #include "server/coordinator/step_result.h"
 #include "server/coordinator/step_source.h"
 
@@ -46,6 +49,7 @@ struct LoadedJob {
   plan::Job job;
   std::string job_yaml;  // as submitted: what members get and checkpoints keep
   std::string token_file;
+  bool trace = false;  // workers report spans
   // For that many servers; the number is known once the job is submitted.
   std::function<plan::ShardMap(int servers)> place_shards;
   plan::ShardMap shard_map;
@@ -93,6 +97,11 @@ class JobRun {
   // harmless.
   std::optional<proto::JoinJobReply> Join(uint64_t incarnation) const;
   std::optional<proto::NextStepReply> Next(const proto::NextStepRequest& request);
+  // The next microbatch of a worker in a step where they are drawn. Aborted for another step or
+  // attempt than the one that runs, InvalidArgument for a number out of turn.
+  absl::StatusOr<proto::DrawMicrobatchReply> Draw(const proto::DrawMicrobatchRequest& request);
+  // Where a worker's last committed step went; null: there is none.
+  const proto::LastStep* LastStepOf(uint64_t incarnation) const;
 
   bool waiting() const { return phase_ == Phase::kWaiting; }
   bool over() const { return phase_ == Phase::kOver; }
@@ -127,8 +136,14 @@ class JobRun {
   void Log(const absl::Status& status) const;
   void Change() { ++changes_; }
 
+  // job_run_draw.cc
+  bool DrawsMicrobatches() const;
+  void StartDraws();
+  absl::Status CheckGiven(size_t worker, const proto::FinishedReport& report) const;
+
   // job_run_step.cc
   void RequestPlan(int64_t step);
+  void RequestNextPlan();
   void OnPlanned(int64_t step, absl::StatusOr<plan::StepPlan> plan);
   void OpenStep();
   void OpenAttempt();
@@ -140,6 +155,9 @@ class JobRun {
   void CommitStep(const StepTotals& totals);
   void OnCommitted(const std::vector<proto::CommitReply>& replies, const StepTotals& totals,
                    double learning_rate);
+
+  // job_run_tell.cc
+  void TellStep(const StepTotals& totals, double learning_rate);
 
   // job_run_checkpoint.cc
   void AfterCommit();
@@ -181,6 +199,11 @@ class JobRun {
   std::optional<plan::StepPlan> next_plan_;                    // of step plan_requested_
   std::vector<proto::StepWork> work_;                          // by worker
   std::vector<std::optional<proto::FinishedReport>> reports_;  // by worker
+  std::vector<absl::Time> reported_at_;                        // by worker
+  std::optional<plan::DrawQueue> draws_;                       // of the attempt, where drawn
+  std::optional<StepMeasurements> measurements_;               // from Start on
+  double predicted_idle_share_ = 0;                            // of step_
+  std::vector<proto::LastStep> last_steps_;                    // by worker
 
   std::optional<CompleteCheckpoint> newest_checkpoint_;
   bool checkpoint_in_progress_ = false;

@@ -14,8 +14,9 @@ constexpr int64_t kMaxAttempts = 3;
 constexpr absl::Duration kFirstStallNotice = absl::Seconds(60);
 
 proto::StepWork MakeWork(int64_t step, int64_t attempt, int64_t generation, int64_t targets,
-                         const std::vector<plan::Microbatch>& microbatches) {
+                         bool trace, const std::vector<plan::Microbatch>& microbatches) {
   proto::StepWork work;
+  work.set_trace(trace);
   work.set_step(step);
   work.set_attempt(attempt);
   work.set_generation(generation);
@@ -32,8 +33,8 @@ proto::StepWork MakeWork(int64_t step, int64_t attempt, int64_t generation, int6
 void JobRun::RequestPlan(int64_t step) {
   plan_requested_ = step;
   next_plan_.reset();
-  environment_.plan([this, step, workers = static_cast<int>(workers_.size())] {
-    auto plan = job_.steps->Plan(step, workers);
+  environment_.plan([this, step, inputs = measurements_->Inputs()] {
+    auto plan = job_.steps->Plan(step, inputs);
     environment_.post([this, step, plan = std::move(plan)] { OnPlanned(step, plan); });
   });
 }
@@ -77,6 +78,7 @@ void JobRun::OpenStep() {
     return;
   }
   plan_ = *std::move(next_plan_);
+  predicted_idle_share_ = measurements_->PredictIdleShare(plan_);
   attempt_ = 0;
   OpenAttempt();
 }
@@ -85,10 +87,17 @@ void JobRun::OpenAttempt() {
   phase_ = Phase::kBeginning;
   ++attempt_;
   reports_.assign(workers_.size(), std::nullopt);
+  reported_at_.assign(workers_.size(), absl::Time());
+  draws_.reset();
   proto::BeginAttemptRequest request;
   request.set_step(step_);
   request.set_attempt(attempt_);
   request.set_generation(job_.shard_map.generation);
+  if (job_.job.train.synchronization == plan::Synchronization::kLayer) {
+    for (const Member& worker : workers_) {
+      request.add_meeting(worker.incarnation);
+    }
+  }
   CallAll<proto::BeginAttemptRequest, proto::BeginAttemptReply>(
       &ServerControl::BeginAttempt, [request](int) { return request; },
       [this](const std::vector<proto::BeginAttemptReply>&) {
@@ -99,15 +108,24 @@ void JobRun::OpenAttempt() {
   // While servers clear their accumulators.
   work_.clear();
   for (const std::vector<plan::Microbatch>& microbatches : plan_.workers) {
-    work_.push_back(
-        MakeWork(step_, attempt_, job_.shard_map.generation, plan_.targets, microbatches));
+    work_.push_back(MakeWork(step_, attempt_, job_.shard_map.generation, plan_.targets, job_.trace,
+                             microbatches));
   }
 }
 
 void JobRun::OnBegun() {
+  if (DrawsMicrobatches()) {
+    StartDraws();
+  }
   phase_ = Phase::kRunning;
   next_stall_notice_ = environment_.clock.Now() + kFirstStallNotice;
   Change();
+  if (!measurements_->ShapePlans()) {
+    RequestNextPlan();
+  }
+}
+
+void JobRun::RequestNextPlan() {
   if (step_ < job_.last_step && plan_requested_ == step_) {
     RequestPlan(step_ + 1);
   }
@@ -148,13 +166,16 @@ void JobRun::TakeReport(size_t worker, const proto::FinishedReport& report) {
     DropAttempt(Aborted("{} could not finish: {}", participants_[worker].name, report.message()));
     return;
   }
-  const absl::Status agrees = CheckReport(report, plan_.workers[worker],
-                                          static_cast<int>(servers_.size()), participants_[worker]);
-  if (!agrees.ok()) {
+  if (const absl::Status agrees = CheckGiven(worker, report); !agrees.ok()) {
     DropAttempt(agrees);
     return;
   }
+  if (draws_.has_value()) {
+    draws_->Retire(static_cast<int>(worker));
+  }
   reports_[worker] = report;
+  reported_at_[worker] = environment_.clock.Now();
+  measurements_->Add(static_cast<int>(worker), report);
   for (const auto& taken : reports_) {
     if (!taken.has_value()) {
       return;
@@ -177,6 +198,8 @@ void JobRun::DropAttempt(const absl::Status& reason) {
 
 void JobRun::PrepareStep() {
   phase_ = Phase::kPreparing;
+  measurements_->Refit();
+  RequestNextPlan();
   proto::PrepareRequest request;
   request.set_step(step_);
   request.set_attempt(attempt_);
@@ -250,21 +273,7 @@ void JobRun::OnCommitted(const std::vector<proto::CommitReply>& replies, const S
   }
   version_ = step_;
   last_loss_ = totals.loss;
-  const absl::Time now = environment_.clock.Now();
-  const double seconds = absl::ToDoubleSeconds(now - step_opened_);
-  proto::JobEvent event;
-  proto::StepEvent& done = *event.mutable_step();
-  done.set_step(step_);
-  done.set_loss(totals.loss);
-  done.set_grad_norm(totals.grad_norm);
-  done.set_learning_rate(learning_rate);
-  done.set_tokens(plan_.tokens);
-  done.set_target_tokens(plan_.targets);
-  done.set_step_seconds(seconds);
-  done.set_tokens_per_second(seconds > 0 ? static_cast<double>(plan_.tokens) / seconds : 0);
-  done.set_total_steps(job_.last_step);
-  environment_.metrics.OnStep(done, absl::ToDoubleSeconds(now - absl::UnixEpoch()));
-  environment_.events.Append(std::move(event));
+  TellStep(totals, learning_rate);
   AfterCommit();
 }
 

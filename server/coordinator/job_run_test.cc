@@ -48,7 +48,7 @@ TEST(JobRunTest, EveryStepIsToldWithItsNumbers) {
   SimWorld world({.servers = 2, .workers = 2, .steps = 3}, disk);
   ASSERT_TRUE(world.Run());
   for (const proto::StepEvent& event : world.step_events()) {
-    const plan::StepPlan plan = *world.steps.Plan(event.step(), 2);
+    const plan::StepPlan plan = *world.steps.Plan(event.step(), {.workers = 2});
     EXPECT_EQ(event.tokens(), plan.tokens);
     EXPECT_EQ(event.target_tokens(), plan.targets);
     EXPECT_EQ(event.learning_rate(), 1.0 / static_cast<double>(event.step()));
@@ -152,6 +152,106 @@ TEST(JobRunTest, NonFiniteNumbersStopBeforeTheCommit) {
     EXPECT_EQ(world.servers.server(0).version, 1);
     EXPECT_THAT(world.metrics.Text(), HasSubstr("shoal_train_nonfinite_steps_total 1"));
   }
+}
+
+TEST(JobRunTest, DrawnMicrobatchesAreRunOnceEach) {
+  for (const int workers : {1, 2, 5, 9}) {
+    FakeDisk disk;
+    SimWorld world({.workers = workers,
+                    .steps = 8,
+                    .samples = 12,
+                    .draw = true,
+                    .lost_reply = 0.1,
+                    .repeated_report = 0.3,
+                    .slow_worker = 0.2},
+                   disk);
+    ASSERT_TRUE(world.Run());
+    EXPECT_THAT(world.Violations(), IsEmpty());
+    ASSERT_TRUE(world.done().has_value());
+    EXPECT_EQ(world.done()->step(), 8);
+    EXPECT_GT(world.drawn(), 8);
+  }
+}
+
+TEST(JobRunTest, AReportBeforeAllIsDrawnDropsTheAttempt) {
+  FakeDisk disk;
+  SimWorld world({.steps = 3, .samples = 12, .draw = true, .early_report = 1.0}, disk);
+  ASSERT_TRUE(world.Run());
+  EXPECT_THAT(world.Violations(), IsEmpty());
+  ASSERT_TRUE(world.failed().has_value());
+  EXPECT_THAT(world.failed()->message(), HasSubstr("microbatches that wait for it"));
+}
+
+TEST(JobRunTest, DrawsOfAnotherAttemptAreRefusedByName) {
+  FakeDisk disk;
+  SimWorld world({.workers = 1, .steps = 2, .samples = 12, .draw = true}, disk);
+  int refused = 0;
+  At(world, "work", 2, [&] {
+    proto::DrawMicrobatchRequest request;
+    EXPECT_TRUE(absl::IsNotFound(world.core().Draw(request).status())) << "no member";
+    request.set_incarnation(world.worker_incarnation(0));
+    for (const auto& [step, attempt, number, code] :
+         {std::tuple{1, 1, 1, absl::StatusCode::kAborted},
+          {2, 2, 1, absl::StatusCode::kAborted},
+          {2, 1, 0, absl::StatusCode::kInvalidArgument},
+          {2, 1, 5, absl::StatusCode::kInvalidArgument}}) {
+      request.set_step(step);
+      request.set_attempt(attempt);
+      request.set_number(number);
+      const absl::Status status = world.core().Draw(request).status();
+      EXPECT_EQ(status.code(), code) << Describe(status);
+      EXPECT_THAT(std::string(Message(status)), HasSubstr("worker 0"));
+      ++refused;
+    }
+  });
+  ASSERT_TRUE(world.Run());
+  EXPECT_EQ(refused, 4);
+  EXPECT_THAT(world.Violations(), IsEmpty());
+}
+
+TEST(JobRunTest, WorkersMeetAtLayersOnlyWhereAskedTo) {
+  for (const bool layer : {false, true}) {
+    FakeDisk disk;
+    SimWorld world({.workers = 3, .steps = 2, .layer = layer}, disk);
+    ASSERT_TRUE(world.Run());
+    EXPECT_THAT(world.Violations(), IsEmpty());
+    EXPECT_EQ(world.servers.meeting.size(), layer ? 3U : 0U);
+  }
+}
+
+TEST(JobRunTest, TellsWhereTheTimeWent) {
+  FakeDisk disk;
+  SimWorld world({.workers = 3, .steps = 4, .samples = 30, .trace = true}, disk);
+  bool looked = false;
+  At(world, "pin", 1, [&] {  // of the checkpoint of step 2
+    const proto::GetStatusReply status = world.core().Status();
+    for (const proto::MemberStatus& member : status.members()) {
+      ASSERT_EQ(member.has_last_step(), member.role() == proto::ROLE_WORKER);
+      if (member.has_last_step()) {
+        const proto::LastStep& last = member.last_step();
+        EXPECT_EQ(last.step(), 2);
+        EXPECT_GT(last.compute(), 0);
+        EXPECT_NEAR(last.compute() + last.step_wait(), 1, 1e-9);
+        looked = true;
+      }
+    }
+  });
+  ASSERT_TRUE(world.Run());
+  EXPECT_TRUE(looked);
+  for (const proto::StepEvent& event : world.step_events()) {
+    EXPECT_GT(event.idle_share(), 0);
+    EXPECT_LT(event.idle_share(), 1);
+    EXPECT_GT(event.predicted_idle_share(), 0);
+    EXPECT_LT(event.predicted_idle_share(), 1);
+  }
+  EXPECT_THAT(world.metrics.Text(), HasSubstr("shoal_train_bubble_ratio 0."));
+  EXPECT_THAT(world.metrics.Text(), HasSubstr("shoal_train_predicted_bubble_ratio 0."));
+  int traces = 0;
+  for (const proto::JobEvent& event : world.events.After(0)) {
+    traces += event.has_trace() ? 1 : 0;
+    EXPECT_TRUE(!event.has_trace() || event.trace().spans_size() > 0);
+  }
+  EXPECT_GE(traces, 4);
 }
 
 // Points of a step where something can be lost; each is tried at its first and at a later occasion.

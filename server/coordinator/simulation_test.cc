@@ -55,6 +55,7 @@ TEST(SimulationTest, InvariantsHoldOverManySeeds) {
                           .steps = random.Between(1, 12),
                           .samples = random.Between(1, 20),
                           .checkpoint_every = random.Between(0, 4),
+                          .draw = random.Below(2) == 0,
                           .lost_reply = random.Below(2) == 0 ? 0.1 : 0,
                           .repeated_report = 0.3,
                           .failed_report = random.Below(3) == 0 ? 0.05 : 0,

@@ -8,24 +8,22 @@
 
 namespace shoal::server {
 
-absl::Status CheckReport(const proto::FinishedReport& report,
-                         const std::vector<plan::Microbatch>& given, int servers,
+void GivenWork::Add(const plan::Microbatch& microbatch) {
+  ++microbatches;
+  tokens += microbatch.tokens;
+  targets += microbatch.targets;
+}
+
+absl::Status CheckReport(const proto::FinishedReport& report, const GivenWork& given, int servers,
                          const Participant& worker) {
-  int64_t targets = 0;
-  int64_t tokens = 0;
-  for (const plan::Microbatch& microbatch : given) {
-    targets += microbatch.targets;
-    tokens += microbatch.tokens;
-  }
   const auto check = [&](const char* what, int64_t reported, int64_t planned) {
     return reported == planned
                ? absl::OkStatus()
                : Aborted("{} reports {} {}, it was given {}", worker.name, reported, what, planned);
   };
-  SHOAL_RETURN_IF_ERROR(
-      check("microbatches", report.microbatches(), static_cast<int64_t>(given.size())));
-  SHOAL_RETURN_IF_ERROR(check("target tokens", report.target_tokens(), targets));
-  SHOAL_RETURN_IF_ERROR(check("tokens", report.tokens(), tokens));
+  SHOAL_RETURN_IF_ERROR(check("microbatches", report.microbatches(), given.microbatches));
+  SHOAL_RETURN_IF_ERROR(check("target tokens", report.target_tokens(), given.targets));
+  SHOAL_RETURN_IF_ERROR(check("tokens", report.tokens(), given.tokens));
   if (report.pushes_size() != servers) {
     return Aborted("{} reports pushes to {} servers, there are {}", worker.name,
                    report.pushes_size(), servers);

@@ -20,10 +20,18 @@ struct Participant {
   uint64_t incarnation = 0;
 };
 
+// What a worker was given to run in a step.
+struct GivenWork {
+  int64_t microbatches = 0;  // empty ones count
+  int64_t tokens = 0;
+  int64_t targets = 0;
+
+  void Add(const plan::Microbatch& microbatch);
+};
+
 // The report agrees with what this worker was given and has a count for each server. Aborted,
 // naming worker and number, if not.
-absl::Status CheckReport(const proto::FinishedReport& report,
-                         const std::vector<plan::Microbatch>& given, int servers,
+absl::Status CheckReport(const proto::FinishedReport& report, const GivenWork& given, int servers,
                          const Participant& worker);
 
 // Each server counted from each worker exactly what that worker had acknowledged, and nothing from

@@ -63,10 +63,12 @@ TEST(StepResultTest, PushesMustAgreePerServerAndWorker) {
 }
 
 TEST(StepResultTest, ReportsMustAgreeWithTheirPlan) {
-  const std::vector<plan::Microbatch> given = {{.samples = {1}, .tokens = 10, .targets = 4},
-                                               {.samples = {2}, .tokens = 5, .targets = 3}};
+  GivenWork given;
+  given.Add({.samples = {1}, .tokens = 10, .targets = 4});
+  given.Add({.samples = {2}, .tokens = 5, .targets = 3});
+  given.Add({});  // an empty one counts
   proto::FinishedReport report = Report(0, {1, 1});
-  report.set_microbatches(2);
+  report.set_microbatches(3);
   report.set_tokens(15);
   report.set_target_tokens(7);
   EXPECT_TRUE(CheckReport(report, given, 2, kWorkers[0]).ok());

@@ -13,7 +13,8 @@ std::vector<int64_t> FakeSteps::Samples(int64_t step) const {
   return ids;
 }
 
-absl::StatusOr<plan::StepPlan> FakeSteps::Plan(int64_t step, int workers) const {
+absl::StatusOr<plan::StepPlan> FakeSteps::Plan(int64_t step, const PlanInputs& inputs) const {
+  const int workers = inputs.workers;
   Random random(seed_, static_cast<uint64_t>(step));
   plan::StepPlan plan;
   plan.workers.resize(static_cast<size_t>(workers));
@@ -27,6 +28,8 @@ absl::StatusOr<plan::StepPlan> FakeSteps::Plan(int64_t step, int workers) const 
     plan::Microbatch& microbatch = microbatches.back();
     microbatch.samples.push_back(sample);
     microbatch.tokens += 10;
+    microbatch.squared_tokens += 100;
+    microbatch.cost += 10;
     microbatch.targets += Targets(sample);
     plan.tokens += 10;
     plan.targets += Targets(sample);

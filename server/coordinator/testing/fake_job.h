@@ -18,7 +18,7 @@ namespace shoal::server::testing {
 class FakeSteps final : public StepSource {
  public:
   FakeSteps(uint64_t seed, int64_t samples) : seed_(seed), samples_(samples) {}
-  absl::StatusOr<plan::StepPlan> Plan(int64_t step, int workers) const override;
+  absl::StatusOr<plan::StepPlan> Plan(int64_t step, const PlanInputs& inputs) const override;
   double LearningRate(int64_t step) const override { return 1.0 / static_cast<double>(step); }
 
   static int64_t Targets(int64_t sample) { return sample % 7 + 1; }

@@ -79,6 +79,7 @@ void FakeServers::BeginAttempt(int index, const proto::BeginAttemptRequest& requ
         }
         self.step = request.step();
         self.attempt = request.attempt();
+        meeting.assign(request.meeting().begin(), request.meeting().end());
         self.sealed = false;
         self.pushes.clear();
         self.samples.clear();

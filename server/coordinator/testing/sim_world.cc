@@ -51,6 +51,10 @@ void SimWorld::Submit() {
   job.job.cluster.servers = options_.servers;
   job.job.cluster.workers = options_.workers;
   job.job.checkpoint.every_steps = options_.checkpoint_every;
+  job.job.plan.assignment = options_.draw ? plan::Assignment::kDynamic : plan::Assignment::kAuto;
+  job.job.train.synchronization =
+      options_.layer ? plan::Synchronization::kLayer : plan::Synchronization::kStep;
+  job.trace = options_.trace;
   job.last_step = options_.stop_after > 0 ? options_.stop_after : options_.steps;
   job.steps = std::make_unique<FakeSteps>(options_.seed, options_.samples);
   job.checkpoints = std::make_unique<FakeCheckpointFiles>(disk, options_.servers);
@@ -174,13 +178,17 @@ void SimWorld::Work(int index, const proto::StepWork& work) {
 
 // Pushes microbatch after microbatch to every server, then reports.
 void SimWorld::PushAndReport(int index, const proto::StepWork& work, size_t microbatch,
-                             proto::FinishedReport report) {
+                             proto::FinishedReport report, int64_t next_draw) {
   Worker& worker = workers_[static_cast<size_t>(index)];
   if (!worker.alive) {
     return;
   }
   if (microbatch == static_cast<size_t>(work.microbatches_size())) {
-    Report(index, report);
+    if (work.draw() && !Chance(options_.early_report)) {
+      DrawNext(index, work, next_draw, report);
+    } else {
+      Report(index, report);
+    }
     return;
   }
   const auto& given = work.microbatches(static_cast<int>(microbatch)).samples();
@@ -199,8 +207,55 @@ void SimWorld::PushAndReport(int index, const proto::StepWork& work, size_t micr
     report.set_tokens(report.tokens() + 10);
   }
   report.set_microbatches(report.microbatches() + 1);
-  loop.After(loop.ShortDelay(), [this, index, work, microbatch, report] {
-    PushAndReport(index, work, microbatch + 1, report);
+  const absl::Duration took = loop.ShortDelay();
+  if (!samples.empty()) {
+    proto::MicrobatchTime& time = *report.add_times();
+    time.set_tokens(10 * static_cast<int64_t>(samples.size()));
+    time.set_squared_tokens(100 * static_cast<double>(samples.size()));
+    time.set_seconds(absl::ToDoubleSeconds(took));
+    report.set_busy_seconds(report.busy_seconds() + time.seconds());
+  }
+  if (work.trace()) {
+    report.add_spans()->set_microbatch(static_cast<int32_t>(microbatch));
+  }
+  loop.After(took, [this, index, work, microbatch, report, next_draw] {
+    PushAndReport(index, work, microbatch + 1, report, next_draw);
+  });
+}
+
+// Draws until it is told that nothing is left; what it does not hear it asks again.
+void SimWorld::DrawNext(int index, proto::StepWork work, int64_t number,
+                        proto::FinishedReport report) {
+  Worker& worker = workers_[static_cast<size_t>(index)];
+  if (!worker.alive) {
+    return;
+  }
+  proto::DrawMicrobatchRequest request;
+  request.set_incarnation(worker.incarnation);
+  request.set_step(work.step());
+  request.set_attempt(work.attempt());
+  request.set_number(number);
+  const auto reply = core_->Draw(request);
+  if (!reply.ok()) {
+    report.set_failed(true);
+    report.set_message(std::string(Message(reply.status())));
+    Report(index, report);
+    return;
+  }
+  if (Chance(options_.lost_reply)) {
+    loop.After(absl::Seconds(1),
+               [this, index, work, number, report] { DrawNext(index, work, number, report); });
+    return;
+  }
+  if (reply->none()) {
+    Report(index, report);
+    return;
+  }
+  ++drawn_;
+  *work.add_microbatches() = reply->microbatch();
+  const auto drawn = static_cast<size_t>(work.microbatches_size()) - 1;
+  loop.After(loop.ShortDelay(), [this, index, work, drawn, report, number] {
+    PushAndReport(index, work, drawn, report, number + 1);
   });
 }
 

@@ -25,11 +25,16 @@ struct SimOptions {
   int64_t samples = 8;     // of a step
   int64_t checkpoint_every = 2;
   bool resume = false;
+  bool draw = false;   // plan.assignment: dynamic
+  bool layer = false;  // train.synchronization: layer
+  bool trace = false;
   // Probabilities, each per occasion.
-  double lost_reply = 0;       // a worker never sees the answer of NextStep and asks again
+  // A worker never sees the answer of NextStep or DrawMicrobatch and asks again.
+  double lost_reply = 0;
   double repeated_report = 0;  // the report arrives a second time, later
   double failed_report = 0;    // the worker says that it could not finish
   double slow_worker = 0;      // takes a hundred times as long
+  double early_report = 0;     // the worker does not draw all that is its own
 };
 
 // How a worker lies: for directed tests.
@@ -61,11 +66,15 @@ class SimWorld {
   double loss_of_step_2 = 0;  // non-zero: what worker 0 reports as its loss there
 
   CoordinatorCore& core() { return *core_; }
+  uint64_t worker_incarnation(int index) const {
+    return workers_[static_cast<size_t>(index)].incarnation;
+  }
   // What happened.
   std::vector<proto::StepEvent> step_events() const;
   std::optional<proto::DoneEvent> done() const;
   std::optional<proto::FailedEvent> failed() const;
   int64_t works_given() const { return works_given_; }
+  int64_t drawn() const { return drawn_; }  // microbatches
   // Checks what must hold after any run, however it ended; returns what does not.
   std::vector<std::string> Violations() const;
 
@@ -88,7 +97,8 @@ class SimWorld {
   void Ask(int index);
   void Work(int index, const proto::StepWork& work);
   void PushAndReport(int index, const proto::StepWork& work, size_t microbatch,
-                     proto::FinishedReport report);
+                     proto::FinishedReport report, int64_t next_draw = 1);
+  void DrawNext(int index, proto::StepWork work, int64_t number, proto::FinishedReport report);
   void Report(int index, proto::FinishedReport report);
   void Tell(proto::FinishedReport& report);
   void WakeWaiting();
@@ -101,6 +111,7 @@ class SimWorld {
   std::vector<Worker> workers_;
   int64_t seen_changes_ = 0;
   int64_t works_given_ = 0;
+  int64_t drawn_ = 0;
 };
 
 }  // namespace shoal::server::testing

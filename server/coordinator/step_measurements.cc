@@ -1,0 +1,68 @@
+#include "server/coordinator/step_measurements.h"
+
+#include <optional>
+#include <utility>
+
+#include "plan/prediction.h"
+
+namespace shoal::server {
+
+StepMeasurements::StepMeasurements(const plan::Job& job, int workers)
+    : assignment_(plan::Resolved(job.plan.assignment, job.train.synchronization)),
+      cost_source_(job.plan.cost),
+      synchronization_(job.train.synchronization),
+      workers_(workers),
+      fit_(workers) {}
+
+void StepMeasurements::Add(int worker, const proto::FinishedReport& report) {
+  for (const proto::MicrobatchTime& time : report.times()) {
+    fit_.Add({.worker = worker,
+              .tokens = time.tokens(),
+              .squared_tokens = time.squared_tokens(),
+              .seconds = time.seconds()});
+  }
+}
+
+std::vector<double> StepMeasurements::KnownSpeeds() const {
+  return fitted_.measured > 0 ? fitted_.speeds : std::vector<double>();
+}
+
+bool StepMeasurements::ShapePlans() const {
+  return assignment_ == plan::Assignment::kSpeedWeighted ||
+         assignment_ == plan::Assignment::kDynamic || cost_source_ == plan::CostSource::kFitted;
+}
+
+PlanInputs StepMeasurements::Inputs() const {
+  PlanInputs inputs{.workers = workers_};
+  if (assignment_ == plan::Assignment::kSpeedWeighted ||
+      assignment_ == plan::Assignment::kDynamic) {
+    inputs.speeds = KnownSpeeds();
+  }
+  if (cost_source_ == plan::CostSource::kFitted && fitted_.enough) {
+    inputs.cost = fitted_.cost;
+  }
+  return inputs;
+}
+
+double StepMeasurements::PredictIdleShare(const plan::StepPlan& plan) const {
+  const std::vector<double> speeds = KnownSpeeds();
+  return plan::Predict(plan, synchronization_, speeds,
+                       fitted_.enough ? std::make_optional(fitted_.cost) : std::nullopt)
+      .idle_share;
+}
+
+plan::DrawQueue StepMeasurements::MakeDrawQueue(const plan::StepPlan& plan) const {
+  plan::StepPlan priced = plan;
+  double cost_per_second = 0;  // shows as workers draw
+  if (fitted_.enough) {
+    cost_per_second = 1;
+    for (auto& microbatches : priced.workers) {
+      for (plan::Microbatch& microbatch : microbatches) {
+        microbatch.cost = fitted_.cost.Microbatch(microbatch.tokens, microbatch.squared_tokens);
+      }
+    }
+  }
+  return {std::move(priced), KnownSpeeds(), cost_per_second};
+}
+
+}  // namespace shoal::server

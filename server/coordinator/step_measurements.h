@@ -1,0 +1,44 @@
+// What workers' reports teach about costs and speeds, and which of it the planning of a job's steps
+// is to use. A value without clock or threads, owned by JobRun.
+#pragma once
+
+#include <vector>
+
+#include "plan/cost_fit.h"
+#include "plan/draw_queue.h"
+#include "plan/job.h"
+#include "plan/step_plan.h"
+#include "proto/shoal.pb.h"
+#include "server/coordinator/step_source.h"
+
+namespace shoal::server {
+
+class StepMeasurements {
+ public:
+  StepMeasurements(const plan::Job& job, int workers);
+
+  // One worker's report of a step.
+  void Add(int worker, const proto::FinishedReport& report);
+  // All reports of the step are in: what follows uses them.
+  void Refit() { fitted_ = fit_.Fit(); }
+
+  // Plans of this job change with what is measured: so the next one is worth waiting for.
+  bool ShapePlans() const;
+  PlanInputs Inputs() const;
+  // Share of the workers' time that the plan will leave idle.
+  double PredictIdleShare(const plan::StepPlan& plan) const;
+  // Workers draw the plan's microbatches from it.
+  plan::DrawQueue MakeDrawQueue(const plan::StepPlan& plan) const;
+
+ private:
+  std::vector<double> KnownSpeeds() const;
+
+  const plan::Assignment assignment_;
+  const plan::CostSource cost_source_;
+  const plan::Synchronization synchronization_;
+  const int workers_;
+  plan::CostFit fit_;
+  plan::FittedCosts fitted_;
+};
+
+}  // namespace shoal::server
