@@ -41,12 +41,12 @@ enum class LayerTransfers {
 };
 
 struct ClusterSpec {
-  std::vector<DeviceGroup> devices = {DeviceGroup()};  // in order of worker index
-  int64_t devices_per_node = 0;                        // 0: all in one node
-  Link device_link;                                    // of a device, to others of its node
-  Link node_link;                                      // of a node, shared by its devices
-  int64_t servers = 0;                                 // apart from the devices; 0: one beside each
-  Link server_link;                                    // of each server that stands apart
+  std::vector<DeviceGroup> devices = std::vector<DeviceGroup>(1);  // in order of worker index
+  int64_t devices_per_node = 0;                                    // 0: all in one node
+  Link device_link;     // of a device, to others of its node
+  Link node_link;       // of a node, shared by its devices
+  int64_t servers = 0;  // apart from the devices; 0: one beside each
+  Link server_link;     // of each server that stands apart
   Gathers gathers = Gathers::kFlat;
   LayerTransfers layer_transfers = LayerTransfers::kHierarchical;
   double step_seconds = 0;  // prepare and commit, once all have finished

@@ -96,6 +96,8 @@ const std::map<std::string, ModelSpec>& Shapes() {
       {"1.3b", Llama(32000, 2048, 5504, 24, 16, 16, false)},
       {"1.5b", Qwen2(151936, 1536, 8960, 28, 12, 2, true)},
       {"7b", Qwen2(152064, 3584, 18944, 28, 28, 4, false)},
+      {"14b", Qwen2(152064, 5120, 13824, 48, 40, 8, false)},
+      {"32b", Qwen2(152064, 5120, 27648, 64, 40, 8, false)},
   };
   return shapes;
 }

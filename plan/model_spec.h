@@ -95,7 +95,7 @@ int64_t ParameterCount(const ModelSpec& spec);
 double ForwardFlops(const ModelSpec& spec, int64_t tokens);
 
 // Known shapes for `shoal model init --shape NAME` and the planner: "tiny" (a few 10K parameters, for tests), "6m", "25m",
-// "124m", "1.3b", "1.5b" (Qwen2), "7b". Nullopt for an unknown name.
+// "124m", "1.3b", and Qwen2's "1.5b", "7b", "14b", "32b". Nullopt for an unknown name.
 std::optional<ModelSpec> NamedShape(const std::string& name);
 std::vector<std::string> NamedShapes();
 

@@ -30,6 +30,8 @@ TEST(ParameterCount, MatchesKnownModels) {
              .max_positions = 512, .tied_embeddings = true};
   EXPECT_EQ(ParameterCount(stories), 260032);
   EXPECT_NEAR(static_cast<double>(ParameterCount(*NamedShape("7b"))), 7.6e9, 0.1e9);
+  EXPECT_NEAR(static_cast<double>(ParameterCount(*NamedShape("14b"))), 14.8e9, 0.1e9);
+  EXPECT_NEAR(static_cast<double>(ParameterCount(*NamedShape("32b"))), 32.8e9, 0.1e9);
   EXPECT_NEAR(static_cast<double>(ParameterCount(*NamedShape("25m"))), 25e6, 2e6);
 }
 

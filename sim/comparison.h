@@ -3,12 +3,11 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "plan/assignment.h"
-#include "plan/step_plan.h"
+#include "sim/minibatches.h"
 #include "sim/simulator.h"
 
 namespace shoal::sim {
@@ -45,9 +44,6 @@ struct ChoiceSummary {
 
   double PerStep(double sum) const { return sum / static_cast<double>(steps); }
 };
-
-// The samples of step `step` (the first is 1).
-using Minibatches = std::function<absl::StatusOr<std::vector<plan::SampleLength>>(int64_t step)>;
 
 // Runs `choice` for steps 1 to `steps`.
 absl::StatusOr<ChoiceSummary> Summarize(const Simulator& simulator, const Choice& choice,

@@ -25,7 +25,7 @@ ChoiceSummary SummaryOf(const SimulatorOptions& options, const Choice& choice,
 // 1.5B, LongAlign up to 64K, 4 samples on each of 8 devices, communication free.
 TEST(Golden, Bubble) {
   const SimulatorOptions options = Options(FreeCluster(8));
-  const Minibatches minibatches = DrawnMinibatches("longalign", 32);
+  const Minibatches minibatches = Drawn("longalign", 32);
   const auto run = [&](Synchronization synchronization, Assignment assignment) {
     return SummaryOf(options, {synchronization, assignment}, minibatches, 200);
   };
@@ -44,7 +44,7 @@ TEST(Golden, Bubble) {
 // Where communication takes no time, a simulated step takes what plan/prediction.h says, to the
 // bit: every policy, unequal speeds included.
 TEST(Golden, FreeCommunicationIsThePrediction) {
-  const Minibatches minibatches = DrawnMinibatches("longalign", 24);
+  const Minibatches minibatches = Drawn("longalign", 24);
   for (const plan::WorkerPolicy policy :
        {kFetchEachUse, plan::WorkerPolicy{plan::Residency::kStep, plan::PushPolicy::kStep}}) {
     SimulatorOptions options = Options({.devices = {{5, 1e14, 1}, {1, 1e14, 0.5}}});
@@ -101,7 +101,7 @@ TEST(Golden, HonestNull) {
   SimulatorOptions options = Options({.devices = {{7, 1.4e14, 1}, {1, 1.4e14, 0.5}}});
   options.job.train.prefetch_units = 0;
   options.job.data.microbatch_tokens = 8192;
-  const Minibatches uniform = DrawnMinibatches("fixed:8192", 8 * 32);
+  const Minibatches uniform = Drawn("fixed:8192", 8 * 32);
   const auto seconds = [&](Synchronization synchronization, Assignment assignment) {
     return SummaryOf(options, {synchronization, assignment}, uniform, 2).mean_seconds;
   };
@@ -118,7 +118,7 @@ TEST(Golden, Parity) {
   SimulatorOptions options = Options(FreeCluster(8));
   options.job.train.prefetch_units = 0;
   for (const auto& [lengths, samples] : {std::pair("longalign", 8), std::pair("fixed:16384", 32)}) {
-    const Minibatches minibatches = DrawnMinibatches(lengths, samples);
+    const Minibatches minibatches = Drawn(lengths, samples);
     const ChoiceSummary collective = SummaryOf(options, kBaseline, minibatches, 20);
     for (const Assignment assignment :
          {Assignment::kLbMicro, Assignment::kLbMini, Assignment::kDynamic}) {
@@ -137,7 +137,7 @@ TEST(Golden, Meetings) {
   options.job.train.prefetch_units = 0;
   options.job.data.microbatch_tokens = 8192;
   const Simulator simulator(options);
-  const auto samples = *DrawnMinibatches("fixed:8192", 12)(1);
+  const auto samples = *Drawn("fixed:8192", 12)(1);
   const auto on_demand = simulator.Run(samples, Assignment::kLbMini, Synchronization::kStep);
   const auto layer = simulator.Run(samples, Assignment::kLbMicro, Synchronization::kLayer);
   ASSERT_TRUE(on_demand.ok() && layer.ok());
@@ -155,7 +155,7 @@ TEST(Golden, BreakEven) {
                                         .node_link = {node_rate, 3e-5},
                                         .gathers = gathers});
     options.job.data.microbatch_tokens = longest;
-    const Minibatches minibatches = DrawnMinibatches(fmt::format("longalign:{}", longest), 64);
+    const Minibatches minibatches = Drawn(fmt::format("longalign:{}", longest), 64);
     return SpeedUp(
         SummaryOf(options, {Synchronization::kStep, Assignment::kLbMini}, minibatches, 20),
         SummaryOf(options, kBaseline, minibatches, 20));

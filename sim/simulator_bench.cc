@@ -3,19 +3,14 @@
 // thousandths: 60 ms.
 #include "benchmark/benchmark.h"
 #include "plan/lengths.h"
+#include "sim/minibatches.h"
 #include "sim/simulator.h"
 
 namespace shoal::sim {
 namespace {
 
-std::vector<plan::SampleLength> Draw(int64_t count, Random& random) {
-  const plan::LengthDistribution lengths = *plan::ParseLengths("longalign");
-  std::vector<plan::SampleLength> samples;
-  for (int64_t i = 0; i < count; ++i) {
-    const int64_t tokens = plan::DrawLength(lengths, random);
-    samples.push_back({.sample = i, .tokens = tokens, .targets = tokens});
-  }
-  return samples;
+Minibatches Draw(int64_t count) {
+  return DrawnMinibatches(*plan::ParseLengths("longalign"), count, 1);
 }
 
 Simulator MakeSimulator(int64_t workers) {
@@ -34,10 +29,11 @@ Simulator MakeSimulator(int64_t workers) {
 void Steps(benchmark::State& state, plan::Synchronization synchronization,
            plan::Assignment assignment) {
   const Simulator simulator = MakeSimulator(state.range(0));
-  Random random(1);
+  const Minibatches minibatches = Draw(4 * state.range(0));
+  int64_t step = 0;
   for (auto _ : state) {
     state.PauseTiming();
-    const auto samples = Draw(4 * state.range(0), random);
+    const auto samples = *minibatches(++step);
     state.ResumeTiming();
     benchmark::DoNotOptimize(simulator.Run(samples, assignment, synchronization));
   }
@@ -46,8 +42,7 @@ void Steps(benchmark::State& state, plan::Synchronization synchronization,
 // Without planning.
 void PlannedSteps(benchmark::State& state, plan::Synchronization synchronization) {
   const Simulator simulator = MakeSimulator(state.range(0));
-  Random random(1);
-  const auto samples = Draw(4 * state.range(0), random);
+  const auto samples = *Draw(4 * state.range(0))(1);
   const auto plan = plan::PlanStep(samples,
                                    {.workers = static_cast<int>(state.range(0)),
                                     .microbatch_tokens = 65536,

@@ -31,8 +31,8 @@ plan::ClusterSpec TwoNodes(int64_t devices_per_node = 8) {
 
 StepResult RunStep(const SimulatorOptions& options, Synchronization synchronization,
                    Assignment assignment, int64_t samples = 64, SpanSink* spans = nullptr) {
-  const auto result = Simulator(options).Run(*DrawnMinibatches("longalign", samples)(1), assignment,
-                                             synchronization, spans);
+  const auto result =
+      Simulator(options).Run(*Drawn("longalign", samples)(1), assignment, synchronization, spans);
   EXPECT_TRUE(result.ok()) << result.status();
   return *result;
 }
@@ -208,7 +208,7 @@ TEST(Simulator, UnequalCountsWithNone) {
 
 TEST(Simulator, RefusesWhatTrainingRefuses) {
   const Simulator simulator(Options(FreeCluster(2)));
-  const auto samples = *DrawnMinibatches("fixed:100000", 2)(1);
+  const auto samples = *Drawn("fixed:100000", 2)(1);
   EXPECT_THAT(std::string(Message(
                   simulator.Run(samples, Assignment::kLbMini, Synchronization::kStep).status())),
               HasSubstr("sample 0 has 100000 tokens"));

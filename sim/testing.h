@@ -3,26 +3,17 @@
 
 #include <cstdint>
 #include <string_view>
-#include <vector>
 
 #include "plan/lengths.h"
 #include "sim/comparison.h"
+#include "sim/minibatches.h"
 #include "sim/simulator.h"
 
 namespace shoal::sim {
 
-// `count` samples for each step, other ones for every seed.
-inline Minibatches DrawnMinibatches(std::string_view lengths, int64_t count, uint64_t seed = 1) {
-  const plan::LengthDistribution distribution = *plan::ParseLengths(lengths);
-  return [=](int64_t step) -> absl::StatusOr<std::vector<plan::SampleLength>> {
-    Random random(seed, static_cast<uint64_t>(step));
-    std::vector<plan::SampleLength> samples;
-    for (int64_t i = 0; i < count; ++i) {
-      const int64_t tokens = plan::DrawLength(distribution, random);
-      samples.push_back({.sample = i, .tokens = tokens, .targets = tokens});
-    }
-    return samples;
-  };
+// `count` samples for each step.
+inline Minibatches Drawn(std::string_view lengths, int64_t count) {
+  return DrawnMinibatches(*plan::ParseLengths(lengths), count, 1);
 }
 
 inline constexpr plan::WorkerPolicy kFetchEachUse = {plan::Residency::kLayer,

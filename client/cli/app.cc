@@ -39,6 +39,7 @@ int RunShoal(const std::vector<std::string>& arguments, Streams& streams) {
   AddData(app, action);
   AddCheckpoint(app, action);
   AddPlan(app, action);
+  AddSimulate(app, action);
   AddStatus(app, action);
   AddDoctor(app, action);
   AddBench(app, action);

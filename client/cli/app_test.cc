@@ -19,6 +19,7 @@ const std::vector<std::vector<std::string>>& Verbs() {
                                                               {"generate"},
                                                               {"eval"},
                                                               {"plan"},
+                                                              {"simulate"},
                                                               {"model", "init"},
                                                               {"model", "show"},
                                                               {"data", "synth"},

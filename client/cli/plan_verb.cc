@@ -4,11 +4,11 @@
 #include <memory>
 
 #include "CLI/CLI.hpp"
-#include "client/cli/data_source.h"
 #include "client/cli/preflight.h"
+#include "client/cli/simulation.h"
 #include "common/bytes.h"
 #include "common/status.h"
-#include "formats/token_file.h"
+#include "formats/hf_model.h"
 #include "nlohmann/json.hpp"
 #include "plan/cost_model.h"
 #include "plan/memory_plan.h"
@@ -26,31 +26,28 @@ struct PlannedJob {
   std::vector<plan::PartitionSpec> partitions;
   plan::ShardMap shards;
   plan::MemoryPlan memory;
+  Simulation simulation;
+  Verdict verdict;
   std::vector<plan::StepPlan> steps;
   double microbatches_per_worker = 0;  // mean over the steps planned
 };
 
+// Of these many steps the answer is the mean.
+constexpr int64_t kVerdictSteps = 50;
+
 absl::StatusOr<std::vector<plan::StepPlan>> PlanSteps(const PlannedJob& planned, int64_t steps) {
-  SHOAL_ASSIGN_OR_RETURN(const DataEncoder encoder,
-                         OpenDataEncoder(planned.job.model, planned.job.data.chat_template));
-  SHOAL_ASSIGN_OR_RETURN(const auto folder, TemporaryFolder::Create());
-  SHOAL_ASSIGN_OR_RETURN(
-      const worker::PreparedData data,
-      worker::PrepareCached(planned.job.data.train, folder->path(), *encoder.encoder,
-                            worker::PrepareOptionsOf(planned.job.data)));
-  SHOAL_ASSIGN_OR_RETURN(const auto file, formats::TokenFile::Open(data.path));
-  const plan::PlanOptions options{.workers = static_cast<int>(planned.job.cluster.workers),
-                                  .microbatch_tokens = planned.job.data.microbatch_tokens};
+  const plan::Job& job = planned.job;
+  const plan::PlanOptions options{
+      .workers = static_cast<int>(job.cluster.workers),
+      .microbatch_tokens = job.data.microbatch_tokens,
+      .assignment = job.plan.assignment,
+      .equal_counts = job.train.synchronization == plan::Synchronization::kLayer};
+  const plan::CostModel cost =
+      job.plan.cost == plan::CostSource::kTokens ? plan::TokenCost() : plan::FlopCost(planned.spec);
   std::vector<plan::StepPlan> plans;
-  for (int64_t step = 1; step <= std::min(steps, planned.job.train.steps); ++step) {
-    std::vector<plan::SampleLength> samples;
-    for (const int64_t sample :
-         plan::MinibatchSamples(step, planned.job.train.minibatch_samples, file->samples(),
-                                planned.job.data.seed, planned.job.data.shuffle)) {
-      samples.push_back({sample, file->tokens(sample), file->targets(sample)});
-    }
-    SHOAL_ASSIGN_OR_RETURN(plan::StepPlan step_plan,
-                           plan::PlanStep(samples, options, plan::FlopCost(planned.spec)));
+  for (int64_t step = 1; step <= std::min(steps, job.train.steps); ++step) {
+    SHOAL_ASSIGN_OR_RETURN(const auto samples, planned.simulation.minibatches(step));
+    SHOAL_ASSIGN_OR_RETURN(plan::StepPlan step_plan, plan::PlanStep(samples, options, cost));
     plans.push_back(std::move(step_plan));
   }
   return plans;
@@ -70,6 +67,11 @@ absl::StatusOr<PlannedJob> MakePlan(const PlanVerbOptions& options) {
       plan::PlaceShards(planned.partitions, static_cast<int>(planned.job.cluster.servers), 1);
   SHOAL_ASSIGN_OR_RETURN(planned.memory,
                          CheckMemory(planned.spec, planned.job, /*available_bytes=*/0));
+  SHOAL_ASSIGN_OR_RETURN(planned.simulation, OpenSimulation({.job_file = options.job_file,
+                                                             .overrides = options.overrides,
+                                                             .cluster = options.cluster}));
+  SHOAL_ASSIGN_OR_RETURN(planned.verdict,
+                         AskWhetherOnDemandHelps(planned.simulation, kVerdictSteps));
   SHOAL_ASSIGN_OR_RETURN(planned.steps, PlanSteps(planned, options.steps));
   int64_t microbatches = 0;
   for (const plan::StepPlan& step : planned.steps) {
@@ -265,6 +267,7 @@ void PrintJsonPlan(const PlannedJob& planned, Streams& streams) {
                           {"get_bytes_per_step", traffic.get_bytes},
                           {"push_bytes_per_step", traffic.push_bytes},
                           {"microbatches_per_worker", planned.microbatches_per_worker}});
+  PrintJson(streams.out, VerdictJson(planned.verdict));
 }
 
 }  // namespace
@@ -277,17 +280,24 @@ absl::StatusOr<ExitCode> RunPlan(const PlanVerbOptions& options, Streams& stream
     PrintUnits(planned, streams);
     PrintMemory(planned, streams);
     PrintSteps(planned, streams);
+    streams.out << "\n";
+    PrintTitle(planned.simulation, kVerdictSteps, streams);
+    PrintVerdict(planned.verdict, streams);
   }
   return ExitCode::kDone;
 }
 
 void AddPlan(CLI::App& app, VerbAction& action) {
   auto options = std::make_shared<PlanVerbOptions>();
-  CLI::App* verb = AddVerb(app, "plan", "What a job will need and move, before running anything",
-                           "shoal plan job.yaml");
+  CLI::App* verb =
+      AddVerb(app, "plan", "What a job will need and move, and whether on demand will help it",
+              "shoal plan job.yaml");
   verb->add_option("job", options->job_file, "Job file (YAML)")->required();
   verb->add_option("--set", options->overrides, "KEY=VALUE over the file's (may be repeated)")
       ->allow_extra_args(false);
+  verb->add_option("--cluster", options->cluster,
+                   "Cluster file (docs/on-demand.md) to say whether on demand will help there; "
+                   "without, the job's workers as equal devices");
   verb->add_option("--steps", options->steps, "Plan the microbatches of this many steps")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();

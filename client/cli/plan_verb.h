@@ -1,4 +1,5 @@
-// `shoal plan`: what a job will need and move, without running anything.
+// `shoal plan`: what a job will need and move, and whether on-demand communication will help it,
+// without running anything.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +13,8 @@ namespace shoal::cli {
 struct PlanVerbOptions {
   std::string job_file;
   std::vector<std::string> overrides;
-  int64_t steps = 3;  // whose microbatches are shown; needs the data
+  std::string cluster;  // file; empty: the job's workers as equal devices
+  int64_t steps = 3;    // whose microbatches are shown; needs the data
   bool json = false;
 };
 absl::StatusOr<ExitCode> RunPlan(const PlanVerbOptions& options, Streams& streams);

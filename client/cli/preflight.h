@@ -18,6 +18,9 @@ namespace shoal::cli {
 // The job file read, overridden and resolved against its folder and this machine's CPU.
 absl::StatusOr<plan::Job> ReadJob(const std::string& job_file,
                                   const std::vector<std::string>& overrides);
+// The same for devices that compute in bf16, or do not.
+absl::StatusOr<plan::Job> ReadJob(const std::string& job_file,
+                                  const std::vector<std::string>& overrides, bool bf16);
 
 // Every weight file is there and whole, shapes are right.
 absl::StatusOr<plan::ModelSpec> CheckModel(const plan::Job& job);

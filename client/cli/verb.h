@@ -57,6 +57,7 @@ void AddModel(CLI::App& app, VerbAction& action);
 void AddData(CLI::App& app, VerbAction& action);
 void AddCheckpoint(CLI::App& app, VerbAction& action);
 void AddPlan(CLI::App& app, VerbAction& action);
+void AddSimulate(CLI::App& app, VerbAction& action);
 void AddStatus(CLI::App& app, VerbAction& action);
 void AddDoctor(CLI::App& app, VerbAction& action);
 void AddBench(CLI::App& app, VerbAction& action);
