@@ -2,12 +2,21 @@
 
 #include "common/status.h"
 #include "formats/hf_model.h"
+#include "plan/emulation.h"
 #include "plan/partition.h"
 #include "server/coordinator/checkpoint_folder.h"
 #include "server/coordinator/dataset_steps.h"
 
 namespace shoal::server {
 namespace {
+
+// What balances until measurements say more, if the job wants them to.
+plan::CostModel CostOf(const plan::Job& job, const plan::ModelSpec& spec) {
+  if (job.plan.cost == plan::CostSource::kTokens) {
+    return plan::TokenCost();
+  }
+  return job.emulate.enabled() ? plan::DevicePace(job.emulate).cost() : plan::FlopCost(spec);
+}
 
 absl::StatusOr<std::unique_ptr<StepSource>> LoadSteps(const plan::Job& job,
                                                       const plan::ModelSpec& spec,
@@ -20,9 +29,7 @@ absl::StatusOr<std::unique_ptr<StepSource>> LoadSteps(const plan::Job& job,
         "model's own tokenizer",
         token_file, file->vocabulary(), job.model, spec.vocabulary);
   }
-  const plan::CostModel cost =
-      job.plan.cost == plan::CostSource::kTokens ? plan::TokenCost() : plan::FlopCost(spec);
-  auto steps = DatasetSteps::Create(job, cost, std::move(file));
+  auto steps = DatasetSteps::Create(job, CostOf(job, spec), std::move(file));
   if (!steps.ok()) {
     return Annotate(steps.status(), token_file);
   }

@@ -10,6 +10,7 @@
 #include "formats/testing.h"
 #include "formats/token_file.h"
 #include "gmock/gmock.h"
+#include "plan/emulation.h"
 #include "plan/partition.h"
 #include "server/checkpoint/shard_file.h"
 
@@ -60,6 +61,35 @@ class JobLoaderTest : public ::testing::Test {
   const plan::ModelSpec spec_ = *plan::NamedShape("tiny");
   plan::Job job_;
 };
+
+// The cost of the first microbatch of the first step, against that of its tokens by `expected`.
+void ExpectCost(const LoadedJob& loaded, const PlanInputs& inputs,
+                const plan::CostModel& expected) {
+  const auto plan = loaded.steps->Plan(1, inputs);
+  ASSERT_OK(plan.status());
+  const plan::Microbatch& first = plan->workers.at(0).at(0);
+  EXPECT_DOUBLE_EQ(first.cost, expected.Microbatch(first.tokens, first.squared_tokens));
+}
+
+TEST_F(JobLoaderTest, PlansAsTheJobAndTheMeasurementsSay) {
+  ExpectCost(*Load(), {.workers = 3}, plan::FlopCost(spec_));
+  const plan::CostModel fitted = {.per_microbatch = 2, .per_token = 3};
+  ExpectCost(*Load(), {.workers = 3, .cost = fitted}, fitted);
+  job_.emulate.shape = "1.5b";
+  ExpectCost(*Load(), {.workers = 3}, plan::DevicePace(job_.emulate).cost());
+  job_.plan.cost = plan::CostSource::kTokens;
+  ExpectCost(*Load(), {.workers = 3}, plan::TokenCost());
+  job_.plan.assignment = plan::Assignment::kNative;
+  job_.train.synchronization = plan::Synchronization::kLayer;
+  const auto loaded = Load();
+  const auto plan = loaded->steps->Plan(1, {.workers = 3});
+  ASSERT_OK(plan.status());
+  for (const auto& worker : plan->workers) {
+    EXPECT_EQ(worker.size(), 3U);  // 8 samples dealt to 3 workers, the last one padded
+    EXPECT_LE(worker[0].samples.size(), 1U);
+  }
+  EXPECT_TRUE(plan->workers[2].back().empty());
+}
 
 TEST_F(JobLoaderTest, PlansTheMinibatchesOfTheDataset) {
   const auto loaded = Load();
