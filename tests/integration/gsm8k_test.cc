@@ -28,12 +28,34 @@ checkpoint: {{directory: {5}, export_huggingface: false}}
                      FreshDirectory("gsm8k"));
 }
 
+// Conversations of several turns and very uneven length.
+std::string ChatsJob(const Cluster& cluster, int steps) {
+  return fmt::format(R"(
+model: {0}/stories260k
+data: {{train: {0}/gsm8k-chats/train.jsonl, template: plain, max_sequence_tokens: 512, microbatch_tokens: 1024,
+       oversize: truncate, seed: 1}}
+train: {{steps: {1}, minibatch_samples: 16, compute: fp32, learning_rate: 1e-3, schedule: cosine, warmup_steps: 10}}
+service: {{partition_bytes: 64KiB}}
+cluster: {{local: {{servers: {2}, workers: {3}}}}}
+checkpoint: {{directory: {4}, export_huggingface: false}}
+)",
+                     TestData(), steps, cluster.servers, cluster.workers, FreshDirectory("chats"));
+}
+
 double MeanLoss(const std::vector<StepLine>& steps, size_t begin, size_t end) {
   double sum = 0;
   for (size_t i = begin; i < end; ++i) {
     sum += steps[i].loss;
   }
   return sum / static_cast<double>(end - begin);
+}
+
+void ExpectSameCurve(const std::vector<StepLine>& steps, const std::vector<StepLine>& reference) {
+  ASSERT_EQ(steps.size(), reference.size());
+  for (size_t i = 0; i < reference.size(); ++i) {
+    EXPECT_EQ(steps[i].target_tokens, reference[i].target_tokens);
+    EXPECT_NEAR(steps[i].loss, reference[i].loss, 1e-3 * reference[i].loss) << "step " << i + 1;
+  }
 }
 
 class Gsm8k : public ::testing::Test {
@@ -63,10 +85,28 @@ TEST_F(Gsm8k, LossFallsAlongTheSameCurveForAnyClusterShape) {
       reference = run.steps;
       continue;
     }
-    for (size_t i = 0; i < reference.size(); ++i) {
-      EXPECT_EQ(run.steps[i].target_tokens, reference[i].target_tokens);
-      EXPECT_NEAR(run.steps[i].loss, reference[i].loss, 1e-3 * reference[i].loss)
-          << "step " << i + 1;
+    ExpectSameCurve(run.steps, reference);
+  }
+  std::printf("loss of the first and last 10 steps: %.4f -> %.4f\n", MeanLoss(reference, 0, 10),
+              MeanLoss(reference, reference.size() - 10, reference.size()));
+}
+
+TEST_F(Gsm8k, ConversationsOfUnevenLengthAreLearntAlike) {
+  constexpr int kSteps = 60;
+  std::vector<StepLine> reference;
+  for (const Cluster& cluster : {Cluster{1, 1}, Cluster{2, 3}}) {
+    SCOPED_TRACE(fmt::format("{} servers, {} workers", cluster.servers, cluster.workers));
+    const TrainRun run = Train(ChatsJob(cluster, kSteps), {}, absl::Minutes(3));
+    ASSERT_EQ(run.program.exit_code, 0) << run.program.errors;
+    ASSERT_EQ(run.steps.size(), static_cast<size_t>(kSteps));
+    for (size_t third = 1; third < 3; ++third) {
+      EXPECT_LT(MeanLoss(run.steps, third * 20, third * 20 + 20),
+                MeanLoss(run.steps, third * 20 - 20, third * 20));
+    }
+    if (reference.empty()) {
+      reference = run.steps;
+    } else {
+      ExpectSameCurve(run.steps, reference);
     }
   }
   std::printf("loss of the first and last 10 steps: %.4f -> %.4f\n", MeanLoss(reference, 0, 10),
