@@ -140,10 +140,9 @@ void AddData(CLI::App& app, VerbAction& action) {
   synth_verb->add_option("--samples", synth->samples, "How many")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
-  synth_verb->add_option(
-      "--lengths", synth->lengths,
-      "Tokens of a sample: fixed:N, uniform:LOW:HIGH, lognormal:MU:SIGMA:LOW:HIGH, or longalign:N, "
-      "swe-smith:N, aime:N with the longest of N (default: short and heavy-tailed)");
+  synth_verb->add_option("--lengths", synth->lengths,
+                         fmt::format("Tokens of a sample: {} (default: short and heavy-tailed)",
+                                     fmt::join(plan::LengthForms(), "; ")));
   synth_verb->add_option("--seed", synth->seed, "The same seed gives the same bytes")
       ->capture_default_str();
   synth_verb->add_option("--output", synth->output, "JSONL file to write")->required();
