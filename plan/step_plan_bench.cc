@@ -1,6 +1,11 @@
 // How long planning takes: it must stay far below a step.
+#include <functional>
+#include <queue>
+#include <utility>
+
 #include "benchmark/benchmark.h"
 #include "plan/balanced_split.h"
+#include "plan/draw_queue.h"
 #include "plan/lengths.h"
 #include "plan/step_plan.h"
 
@@ -52,6 +57,35 @@ void BenchBalancedSplit(benchmark::State& state) {
   }
 }
 BENCHMARK(BenchBalancedSplit)->Args({2048, 32})->Unit(benchmark::kMillisecond);
+
+// A step of draws, each made when the worker is free and each as long as predicted. Arguments:
+// samples, workers.
+void BenchDrawQueue(benchmark::State& state) {
+  const auto workers = static_cast<int>(state.range(1));
+  const StepPlan plan =
+      *PlanStep(LongAlign(state.range(0)), {.workers = workers, .microbatch_tokens = 65536},
+                FlopCost(*NamedShape("1.5b")));
+  for (auto _ : state) {
+    DrawQueue queue(plan, {}, 1);
+    queue.Start(0);
+    std::priority_queue<std::pair<double, int>, std::vector<std::pair<double, int>>, std::greater<>>
+        free;
+    std::vector<int64_t> numbers(static_cast<size_t>(workers), 0);
+    for (int worker = 0; worker < workers; ++worker) {
+      const auto given = queue.Given(worker);
+      free.emplace(given.empty() ? 0.0 : given[0]->cost, worker);
+    }
+    while (!free.empty()) {
+      const auto [now, worker] = free.top();
+      free.pop();
+      const Microbatch* pack = *queue.Draw(worker, ++numbers[static_cast<size_t>(worker)], now, 0);
+      if (pack != nullptr) {
+        free.emplace(now + pack->cost, worker);
+      }
+    }
+  }
+}
+BENCHMARK(BenchDrawQueue)->Args({256, 32})->Args({4096, 1024})->Unit(benchmark::kMillisecond);
 
 }  // namespace
 }  // namespace shoal::plan
