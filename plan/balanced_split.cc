@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <limits>
 #include <numeric>
-#include <queue>
 #include <utility>
 
 #include "common/check.h"
@@ -22,18 +21,22 @@ struct Chain {
   size_t tail = kNone;
 };
 
-// One way to spread some of the items over the sets, largest sum first.
+// One way to spread some of the items over the sets, largest sum first; sets without items are left
+// out, so that with many sets a partial solution of few items is small.
 struct Partial {
   std::vector<Chain> sets;
   size_t id = 0;  // the order of creation settles ties
+  double spread = 0;
 
-  double spread() const { return sets.front().sum - sets.back().sum; }
+  void Measure(size_t count) {
+    spread = sets.front().sum - (sets.size() == count ? sets.back().sum : 0.0);
+  }
 };
 
 struct Narrower {
   bool operator()(const Partial& a, const Partial& b) const {
-    if (a.spread() != b.spread()) {
-      return a.spread() < b.spread();
+    if (a.spread != b.spread) {
+      return a.spread < b.spread;
     }
     if (a.sets.front().sum != b.sets.front().sum) {
       return a.sets.front().sum < b.sets.front().sum;
@@ -43,38 +46,58 @@ struct Narrower {
 };
 
 void Append(Chain& chain, const Chain& other, std::vector<size_t>& next) {
-  if (other.head == kNone) {
-    return;
-  }
-  if (chain.head == kNone) {
-    chain = other;
-    return;
-  }
   next[chain.tail] = other.head;
   chain.tail = other.tail;
   chain.sum += other.sum;
 }
 
+// The largest set of one with the smallest of the other, of `count` each.
+void Join(Partial& first, const Partial& second, size_t count, std::vector<size_t>& next) {
+  const auto larger = [](const Chain& a, const Chain& b) { return a.sum > b.sum; };
+  std::vector<Chain>& sets = first.sets;
+  const size_t own = sets.size();
+  const size_t changed = std::min(own, count - second.sets.size());
+  for (size_t set = changed; set < own; ++set) {
+    Append(sets[set], second.sets[count - 1 - set], next);
+  }
+  for (size_t set = std::min(second.sets.size(), count - own); set-- > 0;) {
+    sets.push_back(second.sets[set]);
+  }
+  // Those before `changed` are in order; often just one is not.
+  const auto tail = sets.begin() + static_cast<ptrdiff_t>(changed);
+  if (tail + 1 == sets.end()) {
+    std::rotate(std::upper_bound(sets.begin(), tail, *tail, larger), tail, sets.end());
+    return;
+  }
+  std::stable_sort(tail, sets.end(), larger);
+  std::inplace_merge(sets.begin(), tail, sets.end(), larger);
+}
+
+Partial TakeWidest(std::vector<Partial>& heap) {
+  std::pop_heap(heap.begin(), heap.end(), Narrower());
+  Partial widest = std::move(heap.back());
+  heap.pop_back();
+  return widest;
+}
+
 // Combines partial solutions until one is left.
-ItemSets Combine(std::vector<Partial> initial, std::vector<size_t> next, size_t count) {
-  size_t id = initial.size();
-  std::priority_queue heap(Narrower(), std::move(initial));
-  for (; heap.size() > 1; ++id) {
-    Partial first = heap.top();
-    heap.pop();
-    const Partial second = heap.top();
-    heap.pop();
-    for (size_t set = 0; set < count; ++set) {
-      Append(first.sets[set], second.sets[count - 1 - set], next);
-    }
-    std::stable_sort(first.sets.begin(), first.sets.end(),
-                     [](const Chain& a, const Chain& b) { return a.sum > b.sum; });
+ItemSets Combine(std::vector<Partial> heap, std::vector<size_t> next, size_t count) {
+  for (Partial& partial : heap) {
+    partial.Measure(count);
+  }
+  std::make_heap(heap.begin(), heap.end(), Narrower());
+  for (size_t id = heap.size(); heap.size() > 1; ++id) {
+    Partial first = TakeWidest(heap);
+    Join(first, TakeWidest(heap), count, next);
     first.id = id;
-    heap.push(std::move(first));
+    first.Measure(count);
+    heap.push_back(std::move(first));
+    std::push_heap(heap.begin(), heap.end(), Narrower());
   }
   ItemSets result(count);
-  for (size_t set = 0; set < count; ++set) {
-    for (size_t item = heap.top().sets[set].head; item != kNone; item = next[item]) {
+  const std::vector<Chain>& sets = heap.front().sets;
+  for (size_t set = 0; set < sets.size(); ++set) {
+    for (size_t item = sets[set].head; item != kNone; item = next[item]) {
       result[set].push_back(item);
     }
     std::sort(result[set].begin(), result[set].end());
@@ -103,8 +126,7 @@ ItemSets KarmarkarKarp(std::span<const double> costs, int sets) {
   for (size_t item = 0; item < costs.size(); ++item) {
     Partial& partial = initial.emplace_back();
     partial.id = item;
-    partial.sets.resize(count);
-    partial.sets.front() = {costs[item], item, item};
+    partial.sets.push_back({costs[item], item, item});
   }
   return Combine(std::move(initial), std::vector<size_t>(costs.size(), kNone), count);
 }
@@ -119,9 +141,9 @@ ItemSets KarmarkarKarpEqual(std::span<const double> costs, int sets) {
   std::vector<Partial> initial;
   for (size_t i = 0; i < order.size(); ++i) {
     if (i % count == 0) {
-      initial.push_back({.sets = std::vector<Chain>(count), .id = initial.size()});
+      initial.push_back({.sets = {}, .id = initial.size()});
     }
-    initial.back().sets[i % count] = {costs[order[i]], order[i], order[i]};
+    initial.back().sets.push_back({costs[order[i]], order[i], order[i]});
   }
   return Combine(std::move(initial), std::vector<size_t>(costs.size(), kNone), count);
 }
