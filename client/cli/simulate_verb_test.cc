@@ -155,6 +155,32 @@ TEST_F(SimulateVerbTest, WritesATimeline) {
   EXPECT_GT(names["optimizer_wait"], 0);
 }
 
+// The commands of docs/on-demand.md, as they stand there.
+TEST_F(SimulateVerbTest, DocumentedCommandsWork) {
+  WriteData();
+  const std::string root = SHOAL_SOURCE_DIRECTORY;
+  std::istringstream document(*ReadFile(root + "/docs/on-demand.md"));
+  int commands = 0;
+  for (std::string line; std::getline(document, line);) {
+    if (!line.starts_with("shoal plan ") && !line.starts_with("shoal simulate ")) {
+      continue;
+    }
+    std::vector<std::string> arguments;
+    std::istringstream words(line.substr(line.find(' ') + 1));
+    for (std::string word; words >> word;) {
+      arguments.push_back(word.starts_with("examples/") ? root + "/" + word
+                          : word == "job.yaml"          ? folder_ + "/job.yaml"
+                          : word == "timeline.json"     ? folder_ + "/timeline.json"
+                                                        : word);
+    }
+    const Outcome run = Shoal(arguments);
+    EXPECT_EQ(run.code, 0) << line << "\n" << run.err;
+    EXPECT_THAT(run.out, HasSubstr("imulated"));
+    ++commands;
+  }
+  EXPECT_GE(commands, 5);
+}
+
 TEST_F(SimulateVerbTest, BadInputIsRefusedInOneLine) {
   const auto expect_refused = [](const Outcome& outcome, const std::string& word) {
     EXPECT_EQ(outcome.code, 2) << outcome.err;
