@@ -15,6 +15,10 @@ namespace {
 using plan::Assignment;
 using plan::Synchronization;
 
+const plan::ModelSpec& Computed(const SimulatorOptions& options) {
+  return options.shape.has_value() ? *options.shape : options.spec;
+}
+
 std::vector<double> SpeedsOf(const plan::ClusterSpec& cluster) {
   std::vector<double> speeds = cluster.Speeds();
   const bool equal =
@@ -47,10 +51,10 @@ WorkerBytes BytesOf(const UsePattern& pattern, bool first) {
 
 Simulator::Simulator(const SimulatorOptions& options)
     : options_(options),
-      flops_(plan::FlopCost(options.spec)),
+      flops_(plan::FlopCost(Computed(options))),
       plan_cost_(options.job.plan.cost == plan::CostSource::kTokens ? plan::TokenCost() : flops_),
-      head_flops_per_token_(6.0 * static_cast<double>(options.spec.vocabulary) *
-                            static_cast<double>(options.spec.hidden)),
+      head_flops_per_token_(6.0 * static_cast<double>(Computed(options).vocabulary) *
+                            static_cast<double>(Computed(options).hidden)),
       paces_(options.cluster.Paces()),
       speeds_(SpeedsOf(options.cluster)),
       pattern_(BuildUsePattern(options.spec, options.job, options.policy)),

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -26,7 +27,10 @@
 namespace shoal::sim {
 
 struct SimulatorOptions {
-  plan::ModelSpec spec;
+  plan::ModelSpec spec;  // whose units travel
+  // Whose FLOPs set the pace, where that is another model: emulated devices. Its blocks are spread
+  // evenly over those of `spec`.
+  std::optional<plan::ModelSpec> shape;
   // Of it: data.microbatch_tokens, plan.cost (fitted counts as FLOPs, which is what a fit finds
   // here), train.prefetch_units and service's element types.
   plan::Job job;

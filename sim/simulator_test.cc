@@ -206,6 +206,17 @@ TEST(Simulator, UnequalCountsWithNone) {
             0);
 }
 
+// Emulated devices: the weights that travel are a small model's, the pace is the shape's.
+TEST(Simulator, AShapeSetsThePaceOfASmallModel) {
+  SimulatorOptions options = Options(FreeCluster(4));
+  const StepResult whole = RunStep(options, Synchronization::kStep, Assignment::kLbMini, 16);
+  options.shape = options.spec;
+  options.spec = *plan::NamedShape("tiny");
+  const StepResult emulated = RunStep(options, Synchronization::kStep, Assignment::kLbMini, 16);
+  EXPECT_EQ(emulated.workers, whole.workers);
+  EXPECT_LT(emulated.bytes.get, whole.bytes.get / 1000);
+}
+
 TEST(Simulator, RefusesWhatTrainingRefuses) {
   const Simulator simulator(Options(FreeCluster(2)));
   const auto samples = *Drawn("fixed:100000", 2)(1);

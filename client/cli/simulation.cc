@@ -36,8 +36,27 @@ absl::StatusOr<plan::ModelSpec> NamedSpec(const std::string& shape) {
   return *spec;
 }
 
-absl::StatusOr<plan::ModelSpec> SpecOf(const std::string& shape, const std::string& model) {
-  return shape.empty() ? formats::ReadModelSpec(model) : NamedSpec(shape);
+// The model whose units travel and the one that sets the pace. A job with emulated devices is
+// simulated as it will run here, unless a cluster is asked about: then as the shape would run
+// there.
+absl::Status OpenModel(const SimulationSource& source, Simulation& simulation) {
+  const plan::Job& job = simulation.options.job;
+  const std::string shape = source.shape.empty() ? job.emulate.shape : source.shape;
+  const bool as_emulated = source.shape.empty() && source.cluster.empty();
+  if (!shape.empty() && !as_emulated) {
+    SHOAL_ASSIGN_OR_RETURN(simulation.options.spec, NamedSpec(shape));
+  } else {
+    SHOAL_ASSIGN_OR_RETURN(simulation.options.spec, formats::ReadModelSpec(job.model));
+    if (!shape.empty()) {
+      SHOAL_ASSIGN_OR_RETURN(simulation.options.shape, NamedSpec(shape));
+    }
+  }
+  simulation.title = fmt::format(
+      "simulated: {} ({} parameters)",
+      shape.empty() ? std::filesystem::path(job.model).filename().string() : shape,
+      WithThousands(
+          plan::ParameterCount(simulation.options.shape.value_or(simulation.options.spec))));
+  return absl::OkStatus();
 }
 
 // One device for each of the job's workers.
@@ -143,15 +162,12 @@ absl::StatusOr<Simulation> OpenSimulation(const SimulationSource& source) {
     std::error_code error;
     job.data.train = std::filesystem::absolute(source.data, error).string();
   }
-  const std::string shape = source.shape.empty() ? job.emulate.shape : source.shape;
-  SHOAL_ASSIGN_OR_RETURN(simulation.options.spec, SpecOf(shape, job.model));
+  SHOAL_RETURN_IF_ERROR(OpenModel(source, simulation));
   SHOAL_RETURN_IF_ERROR(OpenCluster(source, simulation));
   SettlePolicy(!source.cluster.empty(), simulation);
   SHOAL_RETURN_IF_ERROR(OpenLengths(source, simulation));
-  simulation.title = fmt::format(
-      "simulated: {} ({} parameters) on {} devices{}, {} samples a step of {}",
-      shape.empty() ? std::filesystem::path(job.model).filename().string() : shape,
-      WithThousands(plan::ParameterCount(simulation.options.spec)), simulation.devices(),
+  simulation.title += fmt::format(
+      " on {} devices{}, {} samples a step of {}", simulation.devices(),
       source.cluster.empty() ? "" : " of " + source.cluster, job.train.minibatch_samples,
       source.lengths.empty() ? std::filesystem::path(job.data.train).filename().string()
                              : source.lengths);
