@@ -15,7 +15,7 @@
 namespace shoal::plan {
 namespace {
 
-constexpr int64_t kMaxWorkers = int64_t{1} << 20;
+constexpr int64_t kMaxWorkers = int64_t{1} << 16;
 constexpr NumberRange kFlopsRange{.low = 1, .high = 1e18};
 constexpr NumberRange kSpeedRange{.low = 1e-3, .high = 1e3};
 constexpr NumberRange kSecondsRange{.low = 0, .high = 1e3};

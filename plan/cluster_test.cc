@@ -57,8 +57,7 @@ TEST(Cluster, ErrorsNameTheLineAndWhatIsExpected) {
             "c.yaml:2: unknown key 'node_lnk'; did you mean node_link?");
   EXPECT_EQ(ErrorOf("devices: 8\nnode_link:\n  rat: 1GB/s"),
             "c.yaml:3: unknown key 'rat' in node_link; did you mean rate?");
-  EXPECT_EQ(ErrorOf("devices: 0"),
-            "c.yaml:1: devices is '0', expected an integer from 1 to 1048576");
+  EXPECT_EQ(ErrorOf("devices: 0"), "c.yaml:1: devices is '0', expected an integer from 1 to 65536");
   EXPECT_EQ(ErrorOf("devices: 8\ndevice_link: {rate: 25Gbit}"),
             "c.yaml:2: device_link.rate is '25Gbit', expected a rate like 25Gb/s or 3.1GB/s");
   EXPECT_EQ(ErrorOf("devices: 8\ngathers: cached"),

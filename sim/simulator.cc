@@ -26,10 +26,11 @@ std::vector<double> SpeedsOf(const plan::ClusterSpec& cluster) {
   return equal ? std::vector<double>() : speeds;
 }
 
+// Workers of the first node, and of the last, which may have fewer.
 std::vector<TransferTimes> TransfersOf(const UsePattern& pattern, const plan::ClusterSpec& cluster,
                                        Synchronization synchronization) {
   std::vector<TransferTimes> transfers;
-  for (int64_t worker = 0; worker < cluster.workers(); ++worker) {
+  for (const int64_t worker : {int64_t{0}, cluster.workers() - 1}) {
     transfers.push_back(
         TransferTimesOf(pattern, TransferCostsOf(cluster, synchronization, worker)));
   }
@@ -62,6 +63,12 @@ Simulator::Simulator(const SimulatorOptions& options)
       collectives_(SlowestOf(TransfersOf(pattern_, options.cluster, Synchronization::kLayer))),
       first_bytes_(BytesOf(pattern_, true)),
       later_bytes_(BytesOf(pattern_, false)) {}
+
+const TransferTimes& Simulator::TransfersOfWorker(size_t worker) const {
+  const auto& cluster = options_.cluster;
+  const auto index = static_cast<int64_t>(worker);
+  return transfers_[cluster.DevicesBeside(index) == cluster.DevicesBeside(0) ? 0 : 1];
+}
 
 MicrobatchTime Simulator::TimeOf(const plan::Microbatch& microbatch, size_t worker) const {
   const double pace = paces_[worker];
@@ -106,7 +113,7 @@ StepResult Simulator::RunOnDemand(const plan::StepPlan& plan, SpanSink* spans) c
   std::vector<int64_t> counts;
   for (size_t w = 0; w < paces_.size(); ++w) {
     const std::vector<plan::Microbatch>& microbatches = plan.workers[w];
-    WorkerStep worker(pattern_, transfers_[w], static_cast<int64_t>(w), spans);
+    WorkerStep worker(pattern_, TransfersOfWorker(w), static_cast<int64_t>(w), spans);
     for (size_t m = 0; m < microbatches.size(); ++m) {
       worker.Run(TimeOf(microbatches[m], w), m + 1 == microbatches.size());
     }
@@ -141,7 +148,7 @@ StepResult Simulator::RunDynamic(plan::StepPlan plan, SpanSink* spans) const {
     ++counts[w];
   };
   for (size_t w = 0; w < paces_.size(); ++w) {
-    workers.emplace_back(pattern_, transfers_[w], static_cast<int64_t>(w), spans);
+    workers.emplace_back(pattern_, TransfersOfWorker(w), static_cast<int64_t>(w), spans);
     for (const plan::Microbatch* microbatch : queue.Given(static_cast<int>(w))) {
       run(w, *microbatch);
     }

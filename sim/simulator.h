@@ -64,6 +64,7 @@ class Simulator {
   MicrobatchTime TimeOf(const plan::Microbatch& microbatch, size_t worker) const;
 
  private:
+  const TransferTimes& TransfersOfWorker(size_t worker) const;
   StepResult RunDynamic(plan::StepPlan plan, SpanSink* spans) const;
   StepResult RunOnDemand(const plan::StepPlan& plan, SpanSink* spans) const;
   StepResult RunLayers(const plan::StepPlan& plan, SpanSink* spans) const;
@@ -77,10 +78,10 @@ class Simulator {
   const std::vector<double> paces_;   // FLOP/s by worker
   const std::vector<double> speeds_;  // empty: all the same
   const UsePattern pattern_;
-  std::vector<TransferTimes> transfers_;  // by worker, synchronisation step
-  TransferTimes collectives_;
-  WorkerBytes first_bytes_;  // of a worker's first microbatch in a step
-  WorkerBytes later_bytes_;  // of each further one
+  const std::vector<TransferTimes> transfers_;  // synchronisation step: see TransfersOfWorker
+  const TransferTimes collectives_;
+  const WorkerBytes first_bytes_;  // of a worker's first microbatch in a step
+  const WorkerBytes later_bytes_;  // of each further one
 };
 
 }  // namespace shoal::sim
