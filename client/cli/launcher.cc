@@ -49,6 +49,8 @@ absl::StatusOr<std::unique_ptr<LocalCluster>> LocalCluster::Start(
   SHOAL_RETURN_IF_ERROR(CreateDirectories(options.work_folder));
   std::unique_ptr<LocalCluster> cluster(new LocalCluster(options, clock));
   SHOAL_RETURN_IF_ERROR(cluster->StartCoordinator());
+  SHOAL_ASSIGN_OR_RETURN(cluster->access_, RunAccess::Publish(options.work_folder,
+                                                              cluster->address_, cluster->token_));
   for (int i = 0; i < options.servers; ++i) {
     SHOAL_RETURN_IF_ERROR(cluster->StartProgram(fmt::format("server-{}", i), "shoal-server",
                                                 {"--coordinator", cluster->address_, "--threads",
@@ -134,8 +136,14 @@ absl::Status LocalCluster::Check() {
 }
 
 void LocalCluster::Finish(absl::Duration limit) {
+  access_.reset();
   processes_.WaitForAll(kLeaveByThemselves);
   processes_.TakeDown(limit);
+}
+
+void LocalCluster::Kill() {
+  access_.reset();
+  processes_.Kill();
 }
 
 }  // namespace shoal::cli

@@ -2,7 +2,7 @@
 // watches that none ends unasked, and takes them down. The programs lie beside `shoal` itself.
 // Ports are chosen by the children (the coordinator announces its own through a file), the shared
 // token reaches them through their environment alone, and their logs go to files in the work
-// folder.
+// folder, where address and token lie for `shoal status` while the cluster runs (run_access.h).
 //
 // Used from the main thread only (process_group.h says why). Destruction kills what still runs.
 #pragma once
@@ -15,6 +15,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "client/cli/process_group.h"
+#include "client/cli/run_access.h"
 #include "proto/rpc/token.h"
 
 namespace shoal::cli {
@@ -50,7 +51,7 @@ class LocalCluster {
   // killed after `limit`. None is left.
   void Finish(absl::Duration limit);
   // Ends them now.
-  void Kill() { processes_.Kill(); }
+  void Kill();
 
   // For tests and messages: the pid of "coordinator", "server-0", "worker-1"; 0 when it does not
   // run.
@@ -68,6 +69,7 @@ class LocalCluster {
   const rpc::Token token_;
   std::string address_;
   ProcessGroup processes_;
+  std::unique_ptr<RunAccess> access_;  // while the coordinator is meant to answer
 };
 
 // Folder of the running program, where its siblings are looked for.

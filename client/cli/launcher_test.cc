@@ -68,6 +68,12 @@ TEST_F(LauncherTest, StartsAllAndTakesThemDown) {
   auto cluster = LocalCluster::Start(Options());
   ASSERT_TRUE(cluster.ok()) << cluster.status();
   EXPECT_EQ((*cluster)->coordinator_address(), "127.0.0.1:4321");
+  const auto found = FindRun(folder_);
+  ASSERT_TRUE(found.ok()) << found.status();
+  EXPECT_EQ(*found, "127.0.0.1:4321");
+  const auto token = rpc::LoadToken(TokenFileIn(LogFolderOf(folder_)));
+  ASSERT_TRUE(token.ok()) << token.status();
+  EXPECT_TRUE(token->Matches((*cluster)->token().secret()));
   std::vector<pid_t> pids;
   for (const auto* name :
        {"coordinator", "server-0", "server-1", "worker-0", "worker-1", "worker-2"}) {
@@ -76,6 +82,7 @@ TEST_F(LauncherTest, StartsAllAndTakesThemDown) {
   }
   EXPECT_TRUE((*cluster)->Check().ok());
   (*cluster)->Finish(absl::Milliseconds(200));
+  EXPECT_FALSE(FindRun(folder_).ok()) << "no cluster, nothing to ask";
   for (const pid_t pid : pids) {
     EXPECT_EQ(kill(pid, 0), -1) << "reaped, so gone for good";
   }

@@ -3,6 +3,8 @@
 #include <memory>
 
 #include "CLI/CLI.hpp"
+#include "client/cli/preflight.h"
+#include "client/cli/run_access.h"
 #include "common/status.h"
 #include "fmt/format.h"
 #include "nlohmann/json.hpp"
@@ -14,6 +16,22 @@ namespace {
 std::string_view RoleName(proto::Role role) {
   return role == proto::ROLE_SERVER ? "server"
                                     : (role == proto::ROLE_WORKER ? "worker" : "unknown");
+}
+
+// The cluster of a `shoal train` on this machine.
+absl::StatusOr<ExitCode> ShowLocalRun(const std::string& checkpoint_directory,
+                                      const StatusOptions& options, Streams& streams) {
+  SHOAL_ASSIGN_OR_RETURN(const std::string address, FindRun(checkpoint_directory));
+  const std::string log_folder = LogFolderOf(checkpoint_directory);
+  SHOAL_ASSIGN_OR_RETURN(
+      const rpc::Token token,
+      rpc::LoadToken(options.token_file.empty() ? TokenFileIn(log_folder) : options.token_file));
+  auto code = ShowStatus(address, token, options.json, streams);
+  if (absl::IsUnavailable(code.status())) {
+    return Unavailable("{}; if its shoal train was killed, {} is what it left",
+                       Message(code.status()), AddressFileIn(log_folder));
+  }
+  return code;
 }
 
 }  // namespace
@@ -59,17 +77,39 @@ absl::StatusOr<ExitCode> ShowStatus(const std::string& coordinator, const rpc::T
 }
 
 absl::StatusOr<ExitCode> RunStatus(const StatusOptions& options, Streams& streams) {
+  if (!options.run.empty()) {
+    return ShowLocalRun(options.run, options, streams);
+  }
+  std::string coordinator = options.coordinator;
+  if (!options.job_file.empty()) {
+    SHOAL_ASSIGN_OR_RETURN(const plan::Job job, ReadJob(options.job_file, {}));
+    if (job.cluster.local) {
+      return ShowLocalRun(job.checkpoint.directory, options, streams);
+    }
+    coordinator = job.cluster.coordinator;
+  }
+  if (coordinator.empty()) {
+    return InvalidArgument("status of which run? name a job file, --run or --coordinator");
+  }
   SHOAL_ASSIGN_OR_RETURN(const rpc::Token token, rpc::LoadToken(options.token_file));
-  return ShowStatus(options.coordinator, token, options.json, streams);
+  return ShowStatus(coordinator, token, options.json, streams);
 }
 
 void AddStatus(CLI::App& app, VerbAction& action) {
   auto options = std::make_shared<StatusOptions>();
   CLI::App* verb = AddVerb(app, "status", "State and members of a running job",
-                           "shoal status --coordinator 127.0.0.1:7000 --token-file token");
-  verb->add_option("--coordinator", options->coordinator, "HOST:PORT")->required();
+                           "shoal status job.yaml\n"
+                           "  shoal status --coordinator 127.0.0.1:7000 --token-file token");
+  CLI::Option* job = verb->add_option("job", options->job_file, "Job file of a shoal train");
+  CLI::Option* run = verb->add_option("--run", options->run,
+                                      "Checkpoint directory of a shoal train on this machine")
+                         ->excludes(job);
+  verb->add_option("--coordinator", options->coordinator, "HOST:PORT")
+      ->excludes(job)
+      ->excludes(run);
   verb->add_option("--token-file", options->token_file,
-                   "File with the job's token (default: SHOAL_TOKEN)");
+                   "File with the job's token (default: that of the shoal train on this machine, "
+                   "else SHOAL_TOKEN)");
   verb->add_flag("--json", options->json, "A JSON line instead of a table");
   verb->callback([options, &action] {
     action = [options](Streams& streams) { return RunStatus(*options, streams); };

@@ -1,6 +1,7 @@
 // The real `shoal train` with real processes on a small synthetic set: exit codes, events, and what
 // is left when something is killed in the middle.
 #include <signal.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -117,9 +118,9 @@ checkpoint: {{directory: checkpoints, every_steps: {}}}
   }
 
   // A long run, followed until it has made a few steps.
-  std::unique_ptr<Program> StartLongRun() const {
+  std::unique_ptr<Program> StartLongRun(const std::vector<std::string>& more = {}) const {
     WriteJob(100000, 2);
-    auto program = std::make_unique<Program>(TrainCommand());
+    auto program = std::make_unique<Program>(TrainCommand(more));
     const absl::Time deadline = absl::Now() + kLimit;
     while (ParseSteps(program->OutputSoFar()).size() < 3) {
       if (absl::Now() > deadline || !Runs(program->pid())) {
@@ -129,6 +130,17 @@ checkpoint: {{directory: checkpoints, every_steps: {}}}
       absl::SleepFor(absl::Milliseconds(20));
     }
     return program;
+  }
+
+  std::string token_file() const { return folder_ + "/checkpoints/logs/coordinator.token"; }
+  // By the job file alone, with a token that nobody else may read.
+  void ExpectStatusOfRunningJob() const {
+    const ProgramResult status = Shoal({"status", job_file(), "--json"});
+    EXPECT_EQ(status.exit_code, 0) << status.errors;
+    EXPECT_EQ(nlohmann::json::parse(status.output, nullptr, false)["members"].size(), 4u);
+    struct stat info {};
+    EXPECT_EQ(stat(token_file().c_str(), &info), 0);
+    EXPECT_EQ(info.st_mode & 07777, 0600u);
   }
 
   // Kills the process that runs `program_name` and checks how the run ends.
@@ -201,9 +213,13 @@ TEST_F(TrainEndToEnd, StopsAtAStepAndGoesOnToTheSameEnd) {
 TEST_F(TrainEndToEnd, TermIsACheckpointAndExitCode75ThenResumeGoesOn) {
   const std::unique_ptr<Program> run = StartLongRun();
   const std::set<pid_t> children = ChildrenOf(run->pid());
+  ExpectStatusOfRunningJob();
   run->Signal(SIGTERM);
   const ProgramResult result = run->Wait(kLimit);
   EXPECT_EQ(result.exit_code, 75) << result.errors;
+  EXPECT_THAT(result.errors, HasSubstr("state of this run: shoal status --run "));
+  EXPECT_FALSE(fs::exists(token_file()));
+  EXPECT_THAT(Shoal({"status", job_file()}).errors, HasSubstr("no shoal train"));
   for (const pid_t pid : children) {
     EXPECT_FALSE(Runs(pid)) << CommandOf(pid);
   }
@@ -236,6 +252,15 @@ TEST_F(TrainEndToEnd, KillingTheCommandItselfLeavesNoProcess) {
     absl::SleepFor(absl::Milliseconds(20));
   }
   EXPECT_FALSE(any());
+  // It could not take its token back, which is worth nothing now; the next run has one of its own.
+  const auto left = ReadFile(token_file());
+  ASSERT_TRUE(left.ok()) << left.status();
+  const ProgramResult nobody = Shoal({"status", job_file()});
+  EXPECT_EQ(nobody.exit_code, 1);
+  EXPECT_THAT(nobody.errors, HasSubstr("if its shoal train was killed"));
+  const std::unique_ptr<Program> next = StartLongRun({"--overwrite"});
+  ExpectStatusOfRunningJob();
+  EXPECT_NE(*ReadFile(token_file()), *left);
 }
 
 TEST_F(TrainEndToEnd, BadInputIsOneLineAndExitCodeTwo) {

@@ -11,6 +11,7 @@
 #include "client/cli/launcher.h"
 #include "client/cli/machine.h"
 #include "client/cli/preflight.h"
+#include "client/cli/run_access.h"
 #include "client/cli/stop_signals.h"
 #include "client/cli/train_report.h"
 #include "common/status.h"
@@ -55,7 +56,7 @@ class Training {
 
  private:
   std::string Directory() const { return job_.checkpoint.directory; }
-  std::string LogFolder() const { return Directory() + "/logs"; }
+  std::string LogFolder() const { return LogFolderOf(Directory()); }
   std::string ExportFolder() const { return Directory() + "/huggingface"; }
 
   absl::Status Check() {
@@ -108,6 +109,7 @@ class Training {
     SHOAL_ASSIGN_OR_RETURN(cluster_, LocalCluster::Start(cluster));
     token_ = cluster_->token();
     address_ = cluster_->coordinator_address();
+    report_.OnNotice("state of this run: shoal status --run " + Directory());
     return absl::OkStatus();
   }
 
