@@ -29,11 +29,10 @@ class Follower {
         if (Handle(*event)) {
           return end_;
         }
-        continue;
-      }
-      if (const absl::Status status = watch_.status(); !status.ok()) {
+      } else if (const absl::Status status = watch_.status(); !status.ok()) {
         return Fail(!lost_.ok() ? std::string(Message(lost_)) : std::string(Message(status)));
       }
+      // Also between events: steps may follow each other faster than any pause would show.
       if (ProcessLost() || StopGivenUp()) {
         return end_;
       }

@@ -43,9 +43,9 @@ TEST_F(JobRunTest, StepsAndDoneAreJsonLinesWithTheDocumentedFields) {
   EXPECT_EQ(Follow({}).kind, RunEnd::Kind::kReached);
   const auto lines = Lines();
   ASSERT_EQ(lines.size(), 3u);
-  for (const auto* field : {"event", "step", "loss", "grad_norm", "learning_rate", "tokens",
-                            "target_tokens", "step_seconds", "tokens_per_second", "idle_share",
-                            "predicted_idle_share"}) {
+  for (const auto* field :
+       {"event", "step", "loss", "grad_norm", "learning_rate", "tokens", "target_tokens",
+        "step_seconds", "tokens_per_second", "idle_share", "predicted_idle_share"}) {
     EXPECT_TRUE(lines[0].contains(field)) << field;
   }
   EXPECT_EQ(lines[0].size(), 11u);
@@ -72,6 +72,37 @@ TEST_F(JobRunTest, AStopRequestBecomesACheckpointAndAnInterruptedEnd) {
   EXPECT_EQ(coordinator_.stop_reason(), "Ctrl-C");
   EXPECT_THAT(err_.str(), HasSubstr("Ctrl-C"));
   EXPECT_EQ(Lines().back()["event"], "interrupted");
+}
+
+// Each step is followed by the next at once, for as long as nobody has asked to stop.
+class EndlessSteps : public TrainReport {
+ public:
+  EndlessSteps(Streams& streams, FakeCoordinator& coordinator)
+      : TrainReport(streams, true), coordinator_(coordinator) {
+    coordinator_.AddStep(1, 2.5);
+  }
+  void OnStep(const proto::StepEvent& event) override {
+    steps_ = event.step();
+    if (coordinator_.stop_reason().empty() && steps_ < kMost) {
+      coordinator_.AddStep(steps_ + 1, 2.5);
+    }
+  }
+  int64_t steps() const { return steps_; }
+  static constexpr int64_t kMost = 300;
+
+ private:
+  FakeCoordinator& coordinator_;
+  int64_t steps_ = 0;
+};
+
+TEST_F(JobRunTest, AStopRequestIsHeardBetweenStepsWithoutAPause) {
+  coordinator_.set_stops(true);
+  EndlessSteps report(streams_, coordinator_);
+  const RunEnd end = FollowJob(
+      coordinator_.Connect(), coordinator_.Connect(),
+      {.stop_requests = [] { return 1; }, .stop_reason = [] { return "SIGTERM"; }}, report);
+  EXPECT_EQ(end.kind, RunEnd::Kind::kInterrupted);
+  EXPECT_LT(report.steps(), EndlessSteps::kMost);
 }
 
 TEST_F(JobRunTest, ASecondStopRequestDoesNotWaitForTheCheckpoint) {
