@@ -1,10 +1,5 @@
 #include "client/cli/data_verb.h"
 
-#include <unistd.h>
-
-#include <algorithm>
-#include <filesystem>
-
 #include "client/cli/data_inspect.h"
 #include "client/cli/verb_testing.h"
 #include "common/file.h"
@@ -16,46 +11,15 @@ namespace shoal::cli {
 namespace {
 
 using ::testing::HasSubstr;
-using ::testing::IsEmpty;
 
-// A synthetic set, a tokenizer trained on it and a tiny model that goes with both.
-class DataVerbTest : public testing::Test {
+class DataVerbTest : public TinyModelTest {
  protected:
-  void SetUp() override {
-    folder_ = testing::TempDir() + "/data_verb_" + std::to_string(getpid());
-    std::filesystem::remove_all(folder_);
-    ASSERT_TRUE(CreateDirectories(folder_).ok());
-    train_ = folder_ + "/train.jsonl";
-    ASSERT_EQ(Shoal({"data", "synth", "--samples", "50", "--output", train_}).code, 0);
-    ASSERT_EQ(Shoal({"data", "tokenizer", train_, "--vocabulary", "300", "--output",
-                     folder_ + "/tokenizer"})
-                  .code,
-              0);
-    ASSERT_EQ(Shoal({"model", "init", "--shape", "tiny", "--tokenizer", folder_ + "/tokenizer",
-                     "--output", model()})
-                  .code,
-              0);
-  }
-  void TearDown() override { std::filesystem::remove_all(folder_); }
-  std::string model() const { return folder_ + "/model"; }
   Outcome Data(const std::string& verb, const std::string& file,
                const std::vector<std::string>& more = {}) const {
     std::vector<std::string> arguments = {"data", verb, file, "--model", model()};
     arguments.insert(arguments.end(), more.begin(), more.end());
     return Shoal(arguments);
   }
-  std::string Write(const std::string& name, const std::string& text) const {
-    EXPECT_TRUE(WriteFileAtomically(folder_ + "/" + name, text).ok());
-    return folder_ + "/" + name;
-  }
-  static void ExpectRefused(const Outcome& outcome, const std::string& words) {
-    EXPECT_EQ(outcome.code, 2) << outcome.err;
-    EXPECT_THAT(outcome.out, IsEmpty());
-    EXPECT_THAT(outcome.err, HasSubstr(words));
-    EXPECT_EQ(std::count(outcome.err.begin(), outcome.err.end(), '\n'), 1) << outcome.err;
-  }
-  std::string folder_;
-  std::string train_;
 };
 
 TEST_F(DataVerbTest, TheSameSeedWritesTheSameBytes) {

@@ -2,7 +2,6 @@
 
 #include <unistd.h>
 
-#include <algorithm>
 #include <filesystem>
 
 #include "client/cli/verb_testing.h"
@@ -15,7 +14,6 @@ namespace shoal::cli {
 namespace {
 
 using ::testing::HasSubstr;
-using ::testing::IsEmpty;
 
 class ModelVerbTest : public testing::Test {
  protected:
@@ -30,13 +28,6 @@ class ModelVerbTest : public testing::Test {
                                           "tiny",  "--output", folder_ + "/" + name};
     arguments.insert(arguments.end(), more.begin(), more.end());
     return Shoal(arguments);
-  }
-  // Bad input: nothing on stdout, one line on stderr, exit code 2.
-  static void ExpectRefused(const Outcome& outcome, const std::string& word) {
-    EXPECT_EQ(outcome.code, 2) << outcome.err;
-    EXPECT_THAT(outcome.out, IsEmpty());
-    EXPECT_THAT(outcome.err, HasSubstr(word));
-    EXPECT_EQ(std::count(outcome.err.begin(), outcome.err.end(), '\n'), 1) << outcome.err;
   }
   std::string folder_;
 };

@@ -2,7 +2,6 @@
 
 #include <unistd.h>
 
-#include <algorithm>
 #include <filesystem>
 #include <map>
 #include <sstream>
@@ -18,16 +17,6 @@ namespace {
 
 using nlohmann::json;
 using ::testing::HasSubstr;
-using ::testing::IsEmpty;
-
-std::vector<json> JsonLines(const std::string& text) {
-  std::vector<json> lines;
-  std::istringstream stream(text);
-  for (std::string line; std::getline(stream, line);) {
-    lines.push_back(json::parse(line));
-  }
-  return lines;
-}
 
 class SimulateVerbTest : public testing::Test {
  protected:
@@ -182,18 +171,12 @@ TEST_F(SimulateVerbTest, DocumentedCommandsWork) {
 }
 
 TEST_F(SimulateVerbTest, BadInputIsRefusedInOneLine) {
-  const auto expect_refused = [](const Outcome& outcome, const std::string& word) {
-    EXPECT_EQ(outcome.code, 2) << outcome.err;
-    EXPECT_THAT(outcome.out, IsEmpty());
-    EXPECT_THAT(outcome.err, HasSubstr(word));
-    EXPECT_EQ(std::count(outcome.err.begin(), outcome.err.end(), '\n'), 1) << outcome.err;
-  };
-  expect_refused(Simulate(OnCluster({"--lengths", "long"})), "lengths 'long'");
-  expect_refused(Simulate({"--shape", "9b", "--lengths", "aime"}), "--shape 9b: choose one of");
-  expect_refused(Simulate({"--cluster", folder_ + "/none.yaml", "--lengths", "aime"}), "none.yaml");
-  expect_refused(Simulate({"--data", "x", "--lengths", "aime"}), "exclude each other");
+  ExpectRefused(Simulate(OnCluster({"--lengths", "long"})), "lengths 'long'");
+  ExpectRefused(Simulate({"--shape", "9b", "--lengths", "aime"}), "--shape 9b: choose one of");
+  ExpectRefused(Simulate({"--cluster", folder_ + "/none.yaml", "--lengths", "aime"}), "none.yaml");
+  ExpectRefused(Simulate({"--data", "x", "--lengths", "aime"}), "exclude each other");
   Write("cluster.yaml", "devices: 8\nspeed: 3\n");
-  expect_refused(Simulate(OnCluster({"--lengths", "aime"})), "cluster.yaml:2: unknown key 'speed'");
+  ExpectRefused(Simulate(OnCluster({"--lengths", "aime"})), "cluster.yaml:2: unknown key 'speed'");
 }
 
 }  // namespace
