@@ -316,6 +316,7 @@ absl::StatusOr<std::vector<int64_t>> ParameterClient::Core::Finish(absl::Duratio
 int64_t ParameterClient::Core::Come() {
   absl::MutexLock lock(&mutex_);
   ++meetings_.come;
+  ++statistics_.meetings;
   WakeServer(kMeetingServer);
   return meetings_.come;
 }

@@ -79,6 +79,7 @@ struct ClientStatistics {
   };
   std::vector<Transport> transports;
   int64_t gets = 0;
+  int64_t meetings = 0;  // come to
   int64_t fetches = 0;  // units fetched: gets less those served by what was there
   int64_t pushes = 0;   // partitions pushed
   int64_t rereads = 0;  // partitions read again because of their version

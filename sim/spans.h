@@ -1,19 +1,12 @@
 // What simulated workers do when, for timelines: the phases and names of real workers
-// (worker/trainer/phase_clock.h).
+// (common/phase.h).
 #pragma once
 
-#include <array>
 #include <cstdint>
-#include <string_view>
+
+#include "common/phase.h"
 
 namespace shoal::sim {
-
-enum class Phase { kForward, kBackward, kGetWait, kPutWait, kLayerWait, kOptimizerWait };
-inline constexpr std::array<std::string_view, 6> kPhaseNames = {
-    "forward", "backward", "get_wait", "put_wait", "layer_wait", "optimizer_wait"};
-inline constexpr std::string_view Name(Phase phase) {
-  return kPhaseNames[static_cast<size_t>(phase)];
-}
 
 // Seconds from the step's begin. The spans of a worker follow each other without gaps.
 struct SimulatedSpan {

@@ -57,6 +57,8 @@ class Follower {
       reporter_.OnCheckpoint(event.checkpoint());
     } else if (event.has_state()) {
       reporter_.OnState(event.state().state());
+    } else if (event.has_trace()) {
+      reporter_.OnTrace(event.trace());
     } else if (event.has_done()) {
       end_.kind = event.done().interrupted() ? RunEnd::Kind::kInterrupted : RunEnd::Kind::kReached;
       end_.step = event.done().step();

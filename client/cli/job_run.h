@@ -24,6 +24,7 @@ class RunReporter {
   virtual void OnCheckpoint(const proto::CheckpointEvent& event) = 0;
   virtual void OnState(const std::string& state) = 0;
   // For a person: "stopping ...".
+  virtual void OnTrace(const proto::TraceEvent& /*event*/) {}
   virtual void OnNotice(const std::string& text) = 0;
 };
 

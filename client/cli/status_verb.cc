@@ -1,5 +1,6 @@
 #include "client/cli/status_verb.h"
 
+#include <algorithm>
 #include <memory>
 
 #include "CLI/CLI.hpp"
@@ -34,6 +35,38 @@ absl::StatusOr<ExitCode> ShowLocalRun(const std::string& checkpoint_directory,
   return code;
 }
 
+nlohmann::json LastStepJson(const proto::LastStep& last) {
+  return {{"step", last.step()},           {"seconds", last.seconds()},
+          {"compute", last.compute()},     {"get_wait", last.get_wait()},
+          {"push_wait", last.push_wait()}, {"layer_wait", last.layer_wait()},
+          {"step_wait", last.step_wait()}, {"waited_for", last.waited_for()}};
+}
+
+std::string Percent(double share) { return fmt::format("{:.1f} %", 100 * share); }
+
+// Where each worker's last step went, and for whom it waited.
+Table LastSteps(const proto::GetStatusReply& status) {
+  Table table({{"worker"},
+               {"step", Table::Align::kRight},
+               {"took", Table::Align::kRight},
+               {"compute", Table::Align::kRight},
+               {"weights", Table::Align::kRight},
+               {"pushes", Table::Align::kRight},
+               {"layers", Table::Align::kRight},
+               {"step's end", Table::Align::kRight},
+               {"waited most for"}});
+  for (const proto::MemberStatus& member : status.members()) {
+    if (member.has_last_step()) {
+      const proto::LastStep& last = member.last_step();
+      table.Add({fmt::format("worker {}", member.index()), std::to_string(last.step()),
+                 FormatSeconds(last.seconds()), Percent(last.compute()), Percent(last.get_wait()),
+                 Percent(last.push_wait()), Percent(last.layer_wait()), Percent(last.step_wait()),
+                 MakePrintable(last.waited_for())});
+    }
+  }
+  return table;
+}
+
 }  // namespace
 
 absl::StatusOr<ExitCode> ShowStatus(const std::string& coordinator, const rpc::Token& token,
@@ -49,6 +82,9 @@ absl::StatusOr<ExitCode> ShowStatus(const std::string& coordinator, const rpc::T
                          {"pid", member.pid()},
                          {"address", member.address()},
                          {"seconds_since_renewal", member.seconds_since_renewal()}});
+      if (member.has_last_step()) {
+        members.back()["last_step"] = LastStepJson(member.last_step());
+      }
     }
     PrintJson(streams.out, {{"event", "status"},
                             {"state", status.state()},
@@ -72,6 +108,11 @@ absl::StatusOr<ExitCode> ShowStatus(const std::string& coordinator, const rpc::T
   }
   if (status.members_size() > 0) {
     streams.out << "\n" << table.Render(streams.out_terminal);
+  }
+  if (std::ranges::any_of(status.members(),
+                          [](const auto& member) { return member.has_last_step(); })) {
+    streams.out << "\nlast step, as shares of its time:\n"
+                << LastSteps(status).Render(streams.out_terminal);
   }
   return ExitCode::kDone;
 }

@@ -19,17 +19,21 @@ void TrainReport::OnStep(const proto::StepEvent& event) {
   tokens_ += event.tokens();
   seconds_ += event.step_seconds();
   if (json_) {
-    PrintJson(streams_.out, {{"event", "step"},
-                             {"step", event.step()},
-                             {"loss", event.loss()},
-                             {"grad_norm", event.grad_norm()},
-                             {"learning_rate", event.learning_rate()},
-                             {"tokens", event.tokens()},
-                             {"target_tokens", event.target_tokens()},
-                             {"step_seconds", event.step_seconds()},
-                             {"tokens_per_second", event.tokens_per_second()},
-                             {"idle_share", event.idle_share()},
-                             {"predicted_idle_share", event.predicted_idle_share()}});
+    nlohmann::json line = {{"event", "step"},
+                           {"step", event.step()},
+                           {"loss", event.loss()},
+                           {"grad_norm", event.grad_norm()},
+                           {"learning_rate", event.learning_rate()},
+                           {"tokens", event.tokens()},
+                           {"target_tokens", event.target_tokens()},
+                           {"step_seconds", event.step_seconds()},
+                           {"tokens_per_second", event.tokens_per_second()},
+                           {"idle_share", event.idle_share()},
+                           {"predicted_idle_share", event.predicted_idle_share()}};
+    if (event.emulated()) {
+      line["emulated"] = true;
+    }
+    PrintJson(streams_.out, line);
     return;
   }
   bar_.Step({.step = event.step(),
@@ -49,6 +53,12 @@ void TrainReport::OnCheckpoint(const proto::CheckpointEvent& event) {
 void TrainReport::OnState(const std::string& state) {
   if (!json_ && state != "training") {
     bar_.Line(state);
+  }
+}
+
+void TrainReport::OnTrace(const proto::TraceEvent& event) {
+  if (recorder_ != nullptr) {
+    recorder_->Add(event);
   }
 }
 

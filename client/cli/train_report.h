@@ -8,6 +8,7 @@
 
 #include "client/cli/job_run.h"
 #include "client/cli/progress_bar.h"
+#include "client/cli/trace_recorder.h"
 #include "client/cli/verb.h"
 
 namespace shoal::cli {
@@ -19,7 +20,10 @@ class TrainReport : public RunReporter {
   void OnStep(const proto::StepEvent& event) override;
   void OnCheckpoint(const proto::CheckpointEvent& event) override;
   void OnState(const std::string& state) override;
+  void OnTrace(const proto::TraceEvent& event) override;
   void OnNotice(const std::string& text) override;
+  // Where timelines go; null: nowhere.
+  void RecordTraces(TraceRecorder* recorder) { recorder_ = recorder; }
   // Items of preparation.
   void OnProgress(const std::string& what, int64_t done, int64_t total);
   void Clear() { bar_.Clear(); }
@@ -36,6 +40,7 @@ class TrainReport : public RunReporter {
   Streams& streams_;
   const bool json_;
   ProgressBar bar_;
+  TraceRecorder* recorder_ = nullptr;
   std::optional<double> first_loss_;
   int64_t tokens_ = 0;
   double seconds_ = 0;

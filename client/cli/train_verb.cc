@@ -35,6 +35,10 @@ class Training {
   absl::StatusOr<ExitCode> Run() {
     SHOAL_RETURN_IF_ERROR(Check());
     SHOAL_RETURN_IF_ERROR(PrepareData());
+    if (!options_.trace.empty()) {
+      SHOAL_ASSIGN_OR_RETURN(trace_, TraceRecorder::Create(options_.trace, About()));
+      report_.RecordTraces(trace_.get());
+    }
     const StopSignals signals;  // from here on processes run that must be taken down
     if (job_.cluster.local) {
       SHOAL_RETURN_IF_ERROR(StartCluster());
@@ -46,6 +50,7 @@ class Training {
     const RunEnd end = Follow(signals);
     report_.Clear();
     const ExitCode code = End(end);
+    SHOAL_RETURN_IF_ERROR(FinishTrace());
     if (code == ExitCode::kDone && job_.checkpoint.export_huggingface && !end.checkpoint.empty()) {
       SHOAL_RETURN_IF_ERROR(Export(end.checkpoint));
     }
@@ -56,6 +61,10 @@ class Training {
 
  private:
   std::string Directory() const { return job_.checkpoint.directory; }
+  std::string About() const {
+    return job_.emulate.enabled() ? "emulated devices of shape " + job_.emulate.shape
+                                  : options_.job_file;
+  }
   std::string LogFolder() const { return LogFolderOf(Directory()); }
   std::string ExportFolder() const { return Directory() + "/huggingface"; }
 
@@ -121,6 +130,7 @@ class Training {
     request.set_token_file(fs::absolute(data_.path, error).string());
     request.set_stop_after_step(options_.steps);
     request.set_resume(options_.resume);
+    request.set_trace(trace_ != nullptr);
     return client.SubmitJob(request, {.deadline = kSubmitDeadline, .wait_for_connection = true})
         .status();
   }
@@ -161,6 +171,14 @@ class Training {
         return ExitCode::kFailure;
     }
     return ExitCode::kFailure;
+  }
+
+  absl::Status FinishTrace() {
+    if (trace_ != nullptr) {
+      SHOAL_ASSIGN_OR_RETURN(const std::string text, trace_->Finish());
+      streams_.err << text << std::endl;
+    }
+    return absl::OkStatus();
   }
 
   std::string NewestCheckpoint(const RunEnd& end) const {
@@ -229,6 +247,7 @@ class Training {
   const TrainOptions& options_;
   Streams& streams_;
   TrainReport report_;
+  std::unique_ptr<TraceRecorder> trace_;
   plan::Job job_;
   Machine machine_;
   worker::PreparedData data_;
@@ -252,6 +271,8 @@ void AddTrain(CLI::App& app, VerbAction& action) {
   verb->add_option("job", options->job_file, "Job file (YAML)")->required();
   verb->add_option("--set", options->overrides, "KEY=VALUE over the file's (may be repeated)")
       ->allow_extra_args(false);
+  verb->add_option("--trace", options->trace,
+                   "Write a timeline of every worker here, for ui.perfetto.dev");
   verb->add_option("--steps", options->steps,
                    "Stop after this step, with a checkpoint (default: train.steps)")
       ->check(CLI::PositiveNumber);

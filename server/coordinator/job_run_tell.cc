@@ -42,6 +42,7 @@ void JobRun::TellStep(const StepTotals& totals, double learning_rate) {
   done.set_total_steps(job_.last_step);
   done.set_idle_share(IdleShare(timing));
   done.set_predicted_idle_share(predicted_idle_share_);
+  done.set_emulated(job_.job.emulate.enabled());
   environment_.metrics.OnStep(done, absl::ToDoubleSeconds(now - absl::UnixEpoch()));
   environment_.events.Append(std::move(event));
   for (size_t worker = 0; worker < timing.reports.size(); ++worker) {

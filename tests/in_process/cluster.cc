@@ -183,6 +183,8 @@ absl::Status Watch(const std::string& coordinator, const rpc::Token& token, Clus
                          [&](const proto::JobEvent& event) {
                            if (event.has_step()) {
                              run.steps.push_back(event.step());
+                           } else if (event.has_trace()) {
+                             run.traces.push_back(event.trace());
                            } else if (event.has_done() || event.has_failed()) {
                              run.end = event;
                            }
@@ -215,6 +217,7 @@ absl::StatusOr<ClusterRun> Train(plan::Job job, const std::string& token_file,
   proto::SubmitJobRequest submit;
   submit.set_job_yaml(plan::ToYaml(job));
   submit.set_token_file(token_file);
+  submit.set_trace(options.trace);
   SHOAL_RETURN_IF_ERROR(client.SubmitJob(submit).status());
   ClusterRun run;
   SHOAL_RETURN_IF_ERROR(Watch(coordinator->address(), token, run));

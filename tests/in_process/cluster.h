@@ -16,12 +16,14 @@ namespace shoal::testing {
 struct ClusterOptions {
   int servers = 1;
   int workers = 1;
+  bool trace = false;
   // Seed 0: none. Each worker gets faults of its own.
   transport::FaultOptions faults = {.seed = 0};
 };
 
 struct ClusterRun {
   std::vector<proto::StepEvent> steps;
+  std::vector<proto::TraceEvent> traces;    // where options.trace asked for them
   proto::JobEvent end;                      // done or failed
   std::vector<uint64_t> checksums;          // of the fp32 masters, by partition
   std::vector<std::vector<float>> weights;  // by unit, as published, read by a read-only client

@@ -7,19 +7,13 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <string_view>
 #include <vector>
 
 #include "absl/time/time.h"
 #include "common/clock.h"
+#include "common/phase.h"
 
 namespace shoal::worker {
-
-enum class Phase { kOptimizerWait, kData, kForward, kBackward, kGetWait, kPutWait, kLayerWait };
-inline constexpr size_t kPhases = 7;
-// As the metric's label has them, and the spans of a timeline.
-inline constexpr std::array<std::string_view, kPhases> kPhaseNames = {
-    "optimizer_wait", "data", "forward", "backward", "get_wait", "put_wait", "layer_wait"};
 
 class PhaseClock {
  public:

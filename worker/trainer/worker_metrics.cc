@@ -10,6 +10,8 @@ WorkerMetrics::WorkerMetrics(Metrics& metrics)
                                      "Tokens run on which loss is taken.")),
       failed_steps_(metrics.counter("shoal_worker_failed_steps_total",
                                     "Attempts at a step that this worker could not finish.")),
+      meetings_(Total("shoal_client_meetings_total",
+                      "Meetings with all other workers at a layer.")),
       reconnects_(
           Total("shoal_client_reconnects_total", "Tries to make a broken data connection anew.")),
       fallbacks_(Total("shoal_client_fallbacks_total",
@@ -52,6 +54,7 @@ void WorkerMetrics::Update(const PhaseClock& phases, const client::ClientStatist
   for (size_t i = 0; i < kPhases; ++i) {
     phases_[i].Follow(phases.all()[i]);
   }
+  meetings_.Follow(static_cast<double>(client.meetings));
   reconnects_.Follow(static_cast<double>(client.reconnects));
   fallbacks_.Follow(static_cast<double>(client.fallbacks));
   rereads_.Follow(static_cast<double>(client.rereads));

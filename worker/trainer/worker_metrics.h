@@ -43,6 +43,7 @@ class WorkerMetrics {
   Metrics::Counter& target_tokens_;
   Metrics::Counter& failed_steps_;
   std::array<Follower, kPhases> phases_;
+  Follower meetings_;
   Follower reconnects_;
   Follower fallbacks_;
   Follower rereads_;

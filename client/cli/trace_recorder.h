@@ -1,0 +1,36 @@
+// Writes what workers report of their steps into a timeline (formats/trace_file.h): a process for
+// each worker, a span for each stretch of a phase.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <set>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "formats/trace_file.h"
+#include "proto/shoal.pb.h"
+
+namespace shoal::cli {
+
+class TraceRecorder {
+ public:
+  // Fails at once where `path` cannot be written. `about` says what kind of run it is.
+  static absl::StatusOr<std::unique_ptr<TraceRecorder>> Create(const std::string& path,
+                                                               std::string_view about);
+
+  void Add(const proto::TraceEvent& event);
+  // Writes the end. A line for the user: how many spans, and whether some are missing.
+  absl::StatusOr<std::string> Finish();
+
+ private:
+  TraceRecorder(std::string path, std::unique_ptr<formats::TraceFile> file)
+      : path_(std::move(path)), file_(std::move(file)) {}
+
+  const std::string path_;
+  const std::unique_ptr<formats::TraceFile> file_;
+  std::set<int> named_;
+  int64_t dropped_ = 0;
+};
+
+}  // namespace shoal::cli
