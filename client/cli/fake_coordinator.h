@@ -133,6 +133,10 @@ class FakeCoordinator : public rpc::CoordinatorHandler {
     member->set_host("reef");
     member->set_pid(42);
     member->set_seconds_since_renewal(0.5);
+    member->mutable_last_step()->set_step(2);
+    member->mutable_last_step()->set_compute(0.59);
+    member->mutable_last_step()->set_step_wait(0.41);
+    member->mutable_last_step()->set_waited_for("worker-0");
     return reply;
   }
   absl::StatusOr<proto::SubmitJobReply> SubmitJob(const proto::SubmitJobRequest&) override {
