@@ -8,6 +8,7 @@
 #include "common/check.h"
 #include "common/status.h"
 #include "transport/push_header.h"
+#include "transport/shared_words.h"
 
 namespace shoal::client {
 
@@ -17,17 +18,10 @@ using transport::PushHeader;
 
 namespace {
 
-// The peer may be writing it at this moment: the push id is checked first and last, and a scan
-// takes only what it has seen before.
-__attribute__((no_sanitize("thread"))) PushAcknowledgement ReadAcknowledgement(
-    std::span<const std::byte> region, size_t slot) {
-  PushAcknowledgement answer;
-  const volatile uint64_t* from = reinterpret_cast<const volatile uint64_t*>(
-      region.data() + slot * sizeof(PushAcknowledgement));
-  uint64_t words[2] = {from[0], from[1]};
-  std::atomic_thread_fence(std::memory_order_acquire);
-  std::memcpy(&answer, words, sizeof(words));
-  return answer;
+// The peer may be writing it at this moment: a scan takes only what it has seen before.
+PushAcknowledgement ReadAcknowledgement(std::span<const std::byte> region, size_t slot) {
+  return transport::CopyShared<PushAcknowledgement>(region.data() +
+                                                    slot * sizeof(PushAcknowledgement));
 }
 
 }  // namespace

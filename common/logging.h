@@ -1,4 +1,5 @@
-// Logs go to stderr, one line each: time, level, process name, message. Programs call InitLogging once in main;
+// Logs go to stderr, one line each: time, level, process name, message. Programs call InitLogging once in main, before
+// other threads start (it replaces the logger, which they use without a lock), and NameProcess when they learn their name;
 // libraries log through LOG_* style functions below (fmt formatting). Keys, tokens and prompts are never logged.
 #pragma once
 
@@ -14,6 +15,8 @@ struct LogOptions {
   bool json = false;              // one JSON object a line
 };
 void InitLogging(const LogOptions& options);
+// From the next line on. Any thread; a few times in a process's life, as names are kept.
+void NameProcess(const std::string& name);
 
 // The common names, so that call sites do not depend on spdlog's namespace: LogInfo("step {} took {}", ...).
 using spdlog::fmt_lib::format_string;

@@ -10,6 +10,7 @@
 #include "common/check.h"
 #include "common/status.h"
 #include "transport/push_header.h"
+#include "transport/shared_words.h"
 
 namespace shoal::client {
 
@@ -238,8 +239,7 @@ void FakeServer::Run() {
 
 void FakeServer::Look(Client& client, size_t slot) {
   const std::byte* at = client.slots->bytes().data() + slot * static_cast<size_t>(slot_bytes_);
-  PushHeader header;
-  std::memcpy(&header, at, sizeof(header));
+  const auto header = transport::CopyShared<PushHeader>(at);
   if (!transport::IsWhole(header) || header.push_id == client.answered[slot]) {
     return;
   }

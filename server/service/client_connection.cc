@@ -7,26 +7,13 @@
 #include "common/logging.h"
 #include "common/status.h"
 #include "transport/push_header.h"
+#include "transport/shared_words.h"
 
 namespace shoal::server {
 namespace {
 
 // Of a ring's write; acknowledgements have their slot's index.
 constexpr uint64_t kRingOperation = ~uint64_t{0};
-
-// Copies while the peer may be writing: a torn copy is told by its hash. The race is part of the
-// protocol, so ThreadSanitizer is not to look here.
-__attribute__((no_sanitize("thread"), noinline)) transport::PushHeader CopyShared(
-    const std::byte* from) {
-  const auto* words = reinterpret_cast<const volatile uint64_t*>(from);
-  uint64_t copy[sizeof(transport::PushHeader) / sizeof(uint64_t)];
-  for (size_t i = 0; i < std::size(copy); ++i) {
-    copy[i] = words[i];
-  }
-  // The payload must not be read ahead of the header that vouches for it.
-  std::atomic_thread_fence(std::memory_order_acquire);
-  return std::bit_cast<transport::PushHeader>(copy);
-}
 
 }  // namespace
 
@@ -45,7 +32,8 @@ ClientConnection::ClientConnection(const Options& options,
       slots_(static_cast<size_t>(options.slots)) {}
 
 transport::PushHeader ClientConnection::CopyHeader(int64_t slot) const {
-  return CopyShared(slots_region_->bytes().data() + slot * options_.slot_bytes);
+  return transport::CopyShared<transport::PushHeader>(slots_region_->bytes().data() +
+                                                      slot * options_.slot_bytes);
 }
 
 bool ClientConnection::MarkWaiting(int64_t slot) {

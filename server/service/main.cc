@@ -130,9 +130,7 @@ absl::Status Serve(const Flags& flags, bool& started) {
       rpc::MemberSession::Join(rpc::Channel::Create(flags.coordinator, token, "coordinator"),
                                {.role = proto::ROLE_SERVER, .address = address},
                                [&end](const absl::Status& status) { end.Set(status); }));
-  // The logger before stays alive: other threads may be in the middle of a line.
-  const auto unnamed = spdlog::default_logger();
-  InitLogging({.process = fmt::format("server-{}", session->index()), .level = flags.log_level});
+  NameProcess(fmt::format("server-{}", session->index()));
   LogInfo("registered with the coordinator at {}", flags.coordinator);
 
   int signal = 0;

@@ -56,7 +56,8 @@ class AdamW {
 
 }  // namespace
 
-absl::StatusOr<ReferenceRun> TrainReference(const plan::Job& job, const std::string& token_file) {
+absl::StatusOr<ReferenceRun> TrainReference(const plan::Job& job, const std::string& token_file,
+                                            Normaliser normaliser) {
   SHOAL_ASSIGN_OR_RETURN(const auto file, formats::TokenFile::Open(token_file));
   SHOAL_ASSIGN_OR_RETURN(const auto folder, formats::HfModel::Open(job.model));
   SHOAL_ASSIGN_OR_RETURN(const auto model,
@@ -74,18 +75,24 @@ absl::StatusOr<ReferenceRun> TrainReference(const plan::Job& job, const std::str
     const std::vector<int64_t> samples = plan::MinibatchSamples(
         step, job.train.minibatch_samples, file->samples(), job.data.seed, job.data.shuffle);
     int64_t targets = 0;
-    for (const int64_t sample : samples) {
-      targets += file->targets(sample);
+    std::vector<int64_t> third_targets(3, 0);
+    for (size_t i = 0; i < samples.size(); ++i) {
+      targets += file->targets(samples[i]);
+      third_targets[i % 3] += file->targets(samples[i]);
     }
     sink.Clear();
     double loss = 0;
-    for (const int64_t sample : samples) {
-      SHOAL_ASSIGN_OR_RETURN(const formats::TokenSample views, file->Sample(sample));
+    for (size_t i = 0; i < samples.size(); ++i) {
+      SHOAL_ASSIGN_OR_RETURN(const formats::TokenSample views, file->Sample(samples[i]));
       worker::PackedBatch batch;
       batch.Append(views.tokens, views.labels);
       SHOAL_ASSIGN_OR_RETURN(
           const worker::MicrobatchResult result,
-          worker::RunMicrobatch(*model, batch, 1.0 / static_cast<double>(targets), source, sink));
+          worker::RunMicrobatch(*model, batch,
+                                normaliser == Normaliser::kMinibatchTargets
+                                    ? 1.0 / static_cast<double>(targets)
+                                    : 1.0 / (3.0 * static_cast<double>(third_targets[i % 3])),
+                                source, sink));
       loss += result.loss_sum;
     }
     run.losses.push_back(loss / static_cast<double>(targets));

@@ -17,7 +17,13 @@ struct ReferenceRun {
   std::vector<std::vector<float>> weights;  // by unit
 };
 
-absl::StatusOr<ReferenceRun> TrainReference(const plan::Job& job, const std::string& token_file);
+// What the loss is divided by.
+enum class Normaliser {
+  kMinibatchTargets,
+  kMeanOfThreeWorkers,  // a mistake: thirds of the minibatch averaged by themselves, then those
+};
+absl::StatusOr<ReferenceRun> TrainReference(const plan::Job& job, const std::string& token_file,
+                                            Normaliser normaliser = Normaliser::kMinibatchTargets);
 
 // A token file with samples of uneven lengths (2 to about max_tokens) whose tokens follow a pattern
 // that can be learnt; loss on most of them.

@@ -106,6 +106,96 @@ TEST_F(TrainingTest, ResidencyAndPushPolicyDoNotMatter) {
   }
 }
 
+// Whoever runs what, and whenever workers wait for each other: the same training.
+TEST_F(TrainingTest, AssignmentAndSynchronisationDoNotMatter) {
+  const auto reference = TrainReference(job_, tokens_);
+  ASSERT_TRUE(reference.ok()) << reference.status();
+  for (const auto& [name, assignment] : plan::kAssignmentNames) {
+    for (const plan::Synchronization synchronization :
+         {plan::Synchronization::kStep, plan::Synchronization::kLayer}) {
+      if (assignment == plan::Assignment::kDynamic &&
+          synchronization == plan::Synchronization::kLayer) {
+        continue;
+      }
+      SCOPED_TRACE(fmt::format("{} {}", name, plan::Name(synchronization)));
+      job_.plan.assignment = assignment;
+      job_.plan.cost = assignment == plan::Assignment::kSpeedWeighted ? plan::CostSource::kFitted
+                                                                      : plan::CostSource::kFlops;
+      job_.train.synchronization = synchronization;
+      ExpectSame(Run({.servers = 2, .workers = 3}), *reference);
+    }
+  }
+}
+
+// What is got and pushed per layer is not the only way to train with layers' meetings: with weights
+// kept and gradients summed, workers meet where something is transferred.
+TEST_F(TrainingTest, LayerMeetingsGoWithAnyResidency) {
+  const auto reference = TrainReference(job_, tokens_);
+  ASSERT_TRUE(reference.ok()) << reference.status();
+  job_.train.synchronization = plan::Synchronization::kLayer;
+  job_.train.residency = plan::Residency::kStep;
+  job_.train.push = plan::PushPolicy::kStep;
+  job_.service.transports = {"tcp"};
+  ExpectSame(Run({.servers = 1, .workers = 3}), *reference);
+}
+
+TEST_F(TrainingTest, MeetingsSurviveLostDoorbellsAndBrokenConnections) {
+  const auto reference = TrainReference(job_, tokens_);
+  ASSERT_TRUE(reference.ok()) << reference.status();
+  job_.train.synchronization = plan::Synchronization::kLayer;
+  transport::FaultOptions faults = {.seed = 4,
+                                    .delay_probability = 0.3,
+                                    .max_delay = absl::Milliseconds(2),
+                                    .reorder = true,
+                                    .drop_doorbell_probability = 0.05,
+                                    .break_after_operations = 400};
+  ExpectSame(Run({.servers = 2, .workers = 3, .faults = faults}), *reference);
+}
+
+// Exact mode: the sum does not depend on who drew which pack, so drawing gives the bits of the
+// plan.
+TEST_F(TrainingTest, ExactModeGivesTheSameBitsWhoeverDrawsWhat) {
+  job_.service.accumulate = plan::Accumulate::kExact;
+  job_.train.residency = plan::Residency::kLayer;
+  job_.train.push = plan::PushPolicy::kMicrobatch;
+  job_.data.microbatch_tokens = 128;
+  job_.plan.assignment = plan::Assignment::kLbMini;
+  const ClusterRun planned = Run({.servers = 2, .workers = 3});
+  ASSERT_FALSE(planned.checksums.empty());
+  job_.plan.assignment = plan::Assignment::kDynamic;
+  for (uint64_t seed = 1; seed <= 3; ++seed) {
+    transport::FaultOptions faults = {
+        .seed = seed, .delay_probability = 0.5, .max_delay = absl::Milliseconds(3)};
+    EXPECT_EQ(Run({.servers = 2, .workers = 3, .faults = faults}).checksums, planned.checksums)
+        << "seed " << seed;
+  }
+}
+
+// Twenty runs of eight workers with delays of their own: one result.
+TEST_F(TrainingTest, ExactModeIsOneResultOverManyRuns) {
+  job_.service.accumulate = plan::Accumulate::kExact;
+  job_.train.steps = 2;
+  std::vector<uint64_t> first;
+  for (uint64_t seed = 1; seed <= 20; ++seed) {
+    transport::FaultOptions faults = {
+        .seed = seed, .delay_probability = 0.5, .max_delay = absl::Milliseconds(2)};
+    const ClusterRun run = Run({.servers = 2, .workers = 8, .faults = faults});
+    ASSERT_FALSE(run.checksums.empty());
+    first = seed == 1 ? run.checksums : first;
+    EXPECT_EQ(run.checksums, first) << "seed " << seed;
+  }
+}
+
+// Were each worker's mean taken first, and then the mean of those, the result would depend on who
+// ran what: what the equality with the plain loop above would not let pass.
+TEST_F(TrainingTest, AMeanPerWorkerIsAnotherGradient) {
+  const auto reference = TrainReference(job_, tokens_);
+  const auto wrong = TrainReference(job_, tokens_, Normaliser::kMeanOfThreeWorkers);
+  ASSERT_TRUE(reference.ok() && wrong.ok());
+  EXPECT_GT(std::abs(wrong->grad_norms[0] - reference->grad_norms[0]),
+            1e-3 * reference->grad_norms[0]);
+}
+
 TEST_F(TrainingTest, MoreWorkersThanSamples) {
   job_.train.minibatch_samples = 2;
   const auto reference = TrainReference(job_, tokens_);

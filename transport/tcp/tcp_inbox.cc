@@ -9,6 +9,7 @@
 
 #include "common/check.h"
 #include "common/status.h"
+#include "transport/shared_words.h"
 
 namespace shoal::transport {
 namespace {
@@ -49,7 +50,7 @@ absl::StatusOr<TcpInbox::Progress> TcpInbox::Receive(int socket, size_t budget, 
     if (!payload_.empty()) {
       payload_ = payload_.subspan(to_payload);
       if (payload_.empty()) {
-        SHOAL_RETURN_IF_ERROR(handler.EndFrame(frame_));
+        SHOAL_RETURN_IF_ERROR(EndFrame(handler));
       }
     }
     if (payload_.empty()) {
@@ -63,6 +64,13 @@ absl::StatusOr<TcpInbox::Progress> TcpInbox::Receive(int socket, size_t budget, 
   return Progress::kMore;
 }
 
+absl::Status TcpInbox::EndFrame(Handler& handler) {
+  if (payload_begin_ != nullptr) {
+    PublishShared(payload_begin_);
+  }
+  return handler.EndFrame(frame_);
+}
+
 absl::Status TcpInbox::TakeApart(Handler& handler) {
   size_t at = 0;
   while (payload_.empty() && filled_ - at >= sizeof(TcpFrame)) {
@@ -70,6 +78,7 @@ absl::Status TcpInbox::TakeApart(Handler& handler) {
     at += sizeof frame_;
     SHOAL_RETURN_IF_ERROR(CheckFrame(frame_));
     SHOAL_ASSIGN_OR_RETURN(payload_, handler.BeginFrame(frame_));
+    payload_begin_ = payload_.data();
     SHOAL_CHECK(payload_.size() == (frame_.has_payload() ? frame_.length : 0));
     const size_t here = std::min(filled_ - at, payload_.size());
     if (here > 0) {
@@ -78,7 +87,7 @@ absl::Status TcpInbox::TakeApart(Handler& handler) {
       at += here;
     }
     if (payload_.empty()) {
-      SHOAL_RETURN_IF_ERROR(handler.EndFrame(frame_));
+      SHOAL_RETURN_IF_ERROR(EndFrame(handler));
     }
   }
   std::memmove(buffer_.data(), buffer_.data() + at, filled_ - at);

@@ -35,9 +35,11 @@ class TcpInbox {
 
  private:
   absl::Status TakeApart(Handler& handler);
+  absl::Status EndFrame(Handler& handler);
 
   TcpFrame frame_;
-  std::span<std::byte> payload_;  // what is missing of frame_'s payload
+  std::byte* payload_begin_ = nullptr;  // of frame_'s payload; null: it has none
+  std::span<std::byte> payload_;        // what is missing of frame_'s payload
   // Headers and small payloads. Small, as a large payload that begins in it is copied once more.
   std::array<std::byte, 16384> buffer_;
   size_t filled_ = 0;

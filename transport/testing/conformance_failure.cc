@@ -55,7 +55,7 @@ TEST_P(ConformanceTest, OutstandingOperationsCompleteOnceWhenClosedHere) {
       const WriteOperation write = {.id = 100 + id,
                                     .region = 0,
                                     .offset = kMiB,
-                                    .from = local->bytes().first(kMiB),
+                                    .from = local->bytes().subspan(4 * kMiB, kMiB),
                                     .ring = true};
       ASSERT_TRUE(pair.connector->PostReads({&read, 1}).ok());
       ASSERT_TRUE(pair.connector->PostWrites({&write, 1}).ok());

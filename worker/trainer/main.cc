@@ -122,9 +122,7 @@ absl::Status Work(const Flags& flags, bool& started) {
                                                   }));
   signals.Registered();
   const std::string name = fmt::format("worker-{}", session->index());
-  // The logger before stays alive: other threads may be in the middle of a line.
-  const auto unnamed = spdlog::default_logger();
-  InitLogging({.process = name, .level = flags.log_level});
+  NameProcess(name);
   LogInfo("registered with the coordinator at {}", flags.coordinator);
   WorkerJobOptions options;
   options.name = name;

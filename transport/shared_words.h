@@ -1,0 +1,49 @@
+// Words in exposed memory that a peer may be writing while they are read: headers and
+// acknowledgements. What makes such a read safe is in the words themselves (a hash, an id seen
+// twice), and a fence keeps what they vouch for from being read ahead of them.
+//
+// ThreadSanitizer can neither see that nor understand fences. So it is kept from looking at the
+// copy, and where the writer is a thread of this process (tcp receives into exposed memory) it is
+// told that what was written before is published by the words.
+#pragma once
+
+#include <atomic>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+
+#ifdef __SANITIZE_THREAD__
+extern "C" {
+void __tsan_acquire(void* address);
+void __tsan_release(void* address);
+}
+#endif
+
+namespace shoal::transport {
+
+// Data that ends with, or is vouched for by, what begins at `address` is in place.
+inline void PublishShared([[maybe_unused]] void* address) {
+#ifdef __SANITIZE_THREAD__
+  __tsan_release(address);
+#endif
+}
+
+// A copy that may be torn: whole only if the words say so.
+template <typename Words>
+__attribute__((no_sanitize("thread"), noinline)) Words CopyShared(const std::byte* from) {
+  static_assert(sizeof(Words) % sizeof(uint64_t) == 0);
+  struct Copy {
+    uint64_t words[sizeof(Words) / sizeof(uint64_t)];
+  } copy;
+  const auto* words = reinterpret_cast<const volatile uint64_t*>(from);
+  for (size_t i = 0; i < std::size(copy.words); ++i) {
+    copy.words[i] = words[i];
+  }
+  std::atomic_thread_fence(std::memory_order_acquire);
+#ifdef __SANITIZE_THREAD__
+  __tsan_acquire(const_cast<std::byte*>(from));
+#endif
+  return std::bit_cast<Words>(copy);
+}
+
+}  // namespace shoal::transport
