@@ -134,11 +134,12 @@ TEST(Simulator, SpansFillTheStepAndAddUpToItsTimes) {
           sums[static_cast<size_t>(span.phase)] += span.end - span.begin;
         }
         EXPECT_NEAR(end, result.seconds, 1e-9);
-        EXPECT_NEAR(sums[0] + sums[1], times.compute, 1e-9);
-        EXPECT_NEAR(sums[2], times.get_wait, 1e-9);
-        EXPECT_NEAR(sums[3], times.push_wait, 1e-9);
-        EXPECT_NEAR(sums[4], times.layer_wait, 1e-9);
-        EXPECT_NEAR(sums[5], result.seconds - times.finish, 1e-9);
+        const auto sum = [&](Phase phase) { return sums[static_cast<size_t>(phase)]; };
+        EXPECT_NEAR(sum(Phase::kForward) + sum(Phase::kBackward), times.compute, 1e-9);
+        EXPECT_NEAR(sum(Phase::kGetWait), times.get_wait, 1e-9);
+        EXPECT_NEAR(sum(Phase::kPutWait), times.push_wait, 1e-9);
+        EXPECT_NEAR(sum(Phase::kLayerWait), times.layer_wait, 1e-9);
+        EXPECT_NEAR(sum(Phase::kOptimizerWait), result.seconds - times.finish, 1e-9);
         EXPECT_NEAR(times.compute + times.get_wait + times.push_wait + times.layer_wait,
                     times.finish, 1e-9);
       }

@@ -11,6 +11,9 @@ StepMeasurements::StepMeasurements(const plan::Job& job, int workers)
     : assignment_(plan::Resolved(job.plan.assignment, job.train.synchronization)),
       cost_source_(job.plan.cost),
       synchronization_(job.train.synchronization),
+      plans_by_speed_(assignment_ == plan::Assignment::kSpeedWeighted ||
+                      (assignment_ == plan::Assignment::kDynamic &&
+                       job.service.accumulate != plan::Accumulate::kExact)),
       workers_(workers),
       fit_(workers) {}
 
@@ -28,14 +31,12 @@ std::vector<double> StepMeasurements::KnownSpeeds() const {
 }
 
 bool StepMeasurements::ShapePlans() const {
-  return assignment_ == plan::Assignment::kSpeedWeighted ||
-         assignment_ == plan::Assignment::kDynamic || cost_source_ == plan::CostSource::kFitted;
+  return plans_by_speed_ || cost_source_ == plan::CostSource::kFitted;
 }
 
 PlanInputs StepMeasurements::Inputs() const {
   PlanInputs inputs{.workers = workers_};
-  if (assignment_ == plan::Assignment::kSpeedWeighted ||
-      assignment_ == plan::Assignment::kDynamic) {
+  if (plans_by_speed_) {
     inputs.speeds = KnownSpeeds();
   }
   if (cost_source_ == plan::CostSource::kFitted && fitted_.enough) {

@@ -36,6 +36,9 @@ class StepMeasurements {
   const plan::Assignment assignment_;
   const plan::CostSource cost_source_;
   const plan::Synchronization synchronization_;
+  // In exact mode packs that are drawn do not follow measured speeds: who runs one does not matter to
+  // the sum, so the result is that of the plan, whatever the run was like.
+  const bool plans_by_speed_;
   const int workers_;
   plan::CostFit fit_;
   plan::FittedCosts fitted_;
