@@ -105,13 +105,36 @@ ItemSets Combine(std::vector<Partial> heap, std::vector<size_t> next, size_t cou
   return result;
 }
 
-// Items by falling cost, ties in order.
+// Indices by falling value, ties in order.
 std::vector<size_t> CostliestFirst(std::span<const double> costs) {
   std::vector<size_t> order(costs.size());
   std::iota(order.begin(), order.end(), size_t{0});
   std::stable_sort(order.begin(), order.end(),
                    [&](size_t a, size_t b) { return costs[a] > costs[b]; });
   return order;
+}
+
+double LongestTime(std::span<const double> costs, std::span<const double> speeds,
+                   const ItemSets& sets) {
+  const std::vector<double> sums = SumsOf(costs, sets);
+  double longest = 0;
+  for (size_t set = 0; set < sets.size(); ++set) {
+    longest = std::max(longest, sums[set] / speeds[set]);
+  }
+  return longest;
+}
+
+// The same sets in another order: the costliest for the fastest, and so on.
+ItemSets MatchedToSpeeds(ItemSets sets, std::span<const double> costs,
+                         std::span<const double> speeds) {
+  const std::vector<double> sums = SumsOf(costs, sets);
+  const std::vector<size_t> by_cost = CostliestFirst(sums);
+  const std::vector<size_t> by_speed = CostliestFirst(speeds);
+  ItemSets matched(sets.size());
+  for (size_t i = 0; i < sets.size(); ++i) {
+    matched[by_speed[i]] = std::move(sets[by_cost[i]]);
+  }
+  return matched;
 }
 
 }  // namespace
@@ -187,9 +210,14 @@ ItemSets BalancedSplitBySpeed(std::span<const double> costs, std::span<const dou
   if (*slowest == *fastest) {
     return BalancedSplit(costs, static_cast<int>(speeds.size()));
   }
-  ItemSets result = LongestFirst(costs, speeds);
-  LowerLongest(costs, speeds, Exchanges::kMovesAndSwaps, result);
-  return result;
+  // Where speeds differ little, as measured ones of equal workers do, differencing is the better
+  // start; where they differ much, the other.
+  ItemSets best = LongestFirst(costs, speeds);
+  LowerLongest(costs, speeds, Exchanges::kMovesAndSwaps, best);
+  ItemSets matched =
+      MatchedToSpeeds(BalancedSplit(costs, static_cast<int>(speeds.size())), costs, speeds);
+  LowerLongest(costs, speeds, Exchanges::kMovesAndSwaps, matched);
+  return LongestTime(costs, speeds, matched) < LongestTime(costs, speeds, best) ? matched : best;
 }
 
 std::vector<double> SumsOf(std::span<const double> costs, const ItemSets& sets) {

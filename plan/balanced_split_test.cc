@@ -165,6 +165,23 @@ TEST(BalancedSplitBySpeed, KeepsItsLaws) {
   }
 }
 
+// Measured speeds of equal workers differ by a little: that must not cost more than it says.
+TEST(BalancedSplitBySpeed, SpeedsThatAreNearlyAlikeSplitAsWell) {
+  Random random(8);
+  for (int round = 0; round < 100; ++round) {
+    const auto sets = static_cast<size_t>(random.Between(2, 32));
+    std::vector<double> speeds(sets);
+    for (double& speed : speeds) {
+      speed = 0.99 + 0.01 * random.Uniform();
+    }
+    const std::vector<double> costs = RandomCosts(random, 2 * sets);
+    const std::vector<double> alike(sets, 1.0);
+    const double longest = Longest(costs, alike, BalancedSplit(costs, static_cast<int>(sets)));
+    EXPECT_LE(Longest(costs, speeds, BalancedSplitBySpeed(costs, speeds)),
+              longest / std::ranges::min(speeds) * (1 + 1e-12));
+  }
+}
+
 TEST(BalancedSplitBySpeed, ASetOfHalfTheSpeedGetsHalfAsMuch) {
   const std::vector<double> costs(35, 1.0);
   const std::vector<double> speeds = {1, 0.5, 1, 1};
