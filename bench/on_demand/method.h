@@ -1,0 +1,38 @@
+// The ways to assign and to synchronise that are set beside each other.
+#pragma once
+
+#include <array>
+#include <string>
+
+#include "fmt/format.h"
+#include "sim/comparison.h"
+
+namespace shoal::bench {
+
+struct Method {
+  sim::Choice choice;
+  const char* colour;  // in charts
+  bool dashed;         // the same: where workers wait at layers
+  double width;        // the same: of the line
+  bool in_grid;        // emulated in every setting
+
+  bool is_baseline() const { return choice == sim::kBaseline; }
+  std::string Name() const {
+    return fmt::format("{}, {}{}", plan::Name(choice.synchronization),
+                       plan::Name(choice.assignment), is_baseline() ? " (baseline)" : "");
+  }
+};
+
+// The baseline is the second.
+inline constexpr size_t kBaselineMethod = 1;
+inline constexpr std::array<Method, 6> kMethods = {{
+    {{plan::Synchronization::kLayer, plan::Assignment::kLocalSort}, "#8c959f", true, 2, true},
+    {sim::kBaseline, "#24292f", true, 2, true},
+    {{plan::Synchronization::kStep, plan::Assignment::kLbMicro}, "#e69f00", false, 2, true},
+    {{plan::Synchronization::kStep, plan::Assignment::kLbMini}, "#0072b2", false, 5, true},
+    // Between devices of one speed the same as lb-mini.
+    {{plan::Synchronization::kStep, plan::Assignment::kSpeedWeighted}, "#009e73", false, 2, false},
+    {{plan::Synchronization::kStep, plan::Assignment::kDynamic}, "#d55e00", false, 2, true},
+}};
+
+}  // namespace shoal::bench

@@ -1,0 +1,107 @@
+#include <cmath>
+#include <set>
+
+#include "bench/on_demand/emulated.h"
+#include "bench/on_demand/paper.h"
+#include "bench/on_demand/sections.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "plan/model_spec.h"
+
+namespace shoal::bench {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+TEST(Grid, HasEachSettingOnceAndTheGoldenOneFirst) {
+  const std::vector<Setting> grid = Grid();
+  std::set<std::string> names;
+  for (const Setting& setting : grid) {
+    EXPECT_TRUE(names.insert(setting.Name()).second) << setting.Name();
+    EXPECT_TRUE(plan::NamedShape(setting.shape).has_value()) << setting.shape;
+    EXPECT_TRUE(DrawSteps(setting, 1).ok());
+  }
+  EXPECT_EQ(grid.front().Name(), Setting().Name());
+  for (const Sweep& sweep : ParameterSweeps()) {
+    EXPECT_EQ(sweep.places.size(), sweep.settings.size());
+    for (const Setting& setting : sweep.settings) {
+      EXPECT_TRUE(names.contains(setting.Name()));
+    }
+  }
+  // What the paper is compared at is run.
+  for (const PaperFigure& figure : SpeedUpsOfPaper()) {
+    EXPECT_TRUE(names.contains(figure.setting.Name())) << figure.setting.Name();
+  }
+  for (const PaperBubble& bubble : BubblesOfPaper()) {
+    EXPECT_TRUE(names.contains(bubble.setting.Name())) << bubble.setting.Name();
+  }
+}
+
+TEST(DrawSteps, MoreStepsBeginAlike) {
+  const Setting setting;
+  const Steps few = *DrawSteps(setting, 2);
+  const Steps many = *DrawSteps(setting, 5);
+  for (size_t step = 0; step < few.size(); ++step) {
+    ASSERT_EQ(few[step].size(), 32u);
+    for (size_t i = 0; i < few[step].size(); ++i) {
+      EXPECT_EQ(few[step][i].tokens, many[step][i].tokens);
+      EXPECT_EQ(few[step][i].sample, static_cast<int64_t>(32 * step + i));
+      EXPECT_LE(few[step][i].tokens, setting.longest);
+    }
+  }
+}
+
+TEST(ParseSteps, TakesStepsAndNothingElse) {
+  const std::string output =
+      "coordinator: listening\n"
+      "{\"event\":\"step\",\"step\":1,\"step_seconds\":0.5,\"idle_share\":0.25}\n"
+      "{\"event\":\"step\",\"step\":2,\"step_seconds\":0.75,\"predicted_idle_share\":0.125}\n"
+      "{\"event\":\"done\",\"step\":2}\n";
+  const auto steps = ParseSteps(output, 2);
+  ASSERT_TRUE(steps.ok()) << steps.status();
+  EXPECT_EQ((*steps)[0].seconds, 0.5);
+  EXPECT_EQ((*steps)[0].idle_share, 0.25);
+  EXPECT_EQ((*steps)[1].predicted_idle_share, 0.125);
+  EXPECT_FALSE(ParseSteps(output, 3).ok());
+  EXPECT_FALSE(ParseSteps("{\"event\":\"step\",\"step\":2}\n", 1).ok());
+}
+
+TEST(EmulatedMethod, DifferenceIsOfTheMedianStep) {
+  const EmulatedMethod method{.measured = {1.02, 4, 3.06}, .simulated = {1, 2, 3}};
+  EXPECT_NEAR(method.difference(), 0.02, 1e-12);
+  EXPECT_EQ(Median({4, 1, 3, 2}), 2.5);
+}
+
+// A whole report from made-up measurements: bars are judged, and nothing is missing.
+TEST(Report, SaysWhatWasMetAndMissed) {
+  plan::ClusterSpec cluster;
+  cluster.devices = {{.count = 8}};
+  Results results;
+  results.simulated.push_back(*Simulate(Setting(), cluster, 3));
+  EmulatedSetting golden{.setting = Setting(), .time_scale = 1, .ideal_seconds = 1};
+  for (const Method& method : kMethods) {
+    const double seconds = method.is_baseline() ? 1.5 : 1.1;
+    golden.methods.push_back({.method = method,
+                              .measured = {seconds, seconds},
+                              .simulated = {seconds, seconds / 1.2},
+                              .idle_share = 0.3,
+                              .predicted_idle_share = 0.295});
+  }
+  results.emulated.push_back(golden);
+  Report report("charts");
+  AddGolden(results, report);
+  AddSweeps(results, report);
+  AddShapes(results, report);
+  AddPaper(results, report);
+  AddAgreement(results, report);
+  const std::string text = report.Markdown("Title", "Introduction.");
+  EXPECT_EQ(report.missed(), 1) << text;
+  EXPECT_THAT(text, HasSubstr("| at least 1.26 | 1.364 | met |"));
+  EXPECT_THAT(text, HasSubstr("| within 5% | at most +10.0%"));
+  EXPECT_THAT(text, HasSubstr("![speed-up and idle share by devices](charts/devices.svg)"));
+  EXPECT_THAT(text, Not(HasSubstr("nan")));
+}
+
+}  // namespace
+}  // namespace shoal::bench

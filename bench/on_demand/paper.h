@@ -1,0 +1,40 @@
+// What the ODC paper (arXiv 2601.19362) and AMD's port of it report, to be set beside what is found
+// here. Most of the paper's numbers are read off its figures at second hand, so approximate.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "bench/on_demand/setting.h"
+#include "sim/comparison.h"
+
+namespace shoal::bench {
+
+struct PaperFigure {
+  std::string source;  // "ODC, figure 8"
+  Setting setting;
+  sim::Choice choice;
+  sim::Choice baseline;
+  double ratio = 0;     // of the two's throughputs
+  std::string because;  // why ours differs where it does
+};
+std::vector<PaperFigure> SpeedUpsOfPaper();
+
+struct PaperBubble {
+  std::string source;
+  Setting setting;
+  sim::Choice choice;
+  double idle_share = 0;
+  std::string because;
+};
+std::vector<PaperBubble> BubblesOfPaper();
+
+// AMD's port against collectives.
+struct AmdRatio {
+  Setting setting;
+  double ratio = 0;
+};
+std::vector<AmdRatio> AmdRatios();
+std::vector<Setting> SettingsOfAmd();
+
+}  // namespace shoal::bench

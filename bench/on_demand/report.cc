@@ -1,0 +1,79 @@
+#include "bench/on_demand/report.h"
+
+#include <cmath>
+
+#include "common/file.h"
+#include "common/status.h"
+
+namespace shoal::bench {
+namespace {
+
+std::string MarkdownTable(const std::vector<std::vector<std::string>>& rows) {
+  std::string text;
+  for (size_t r = 0; r < rows.size(); ++r) {
+    text += fmt::format("| {} |\n", fmt::join(rows[r], " | "));
+    if (r == 0) {
+      text += "|";
+      for (size_t c = 0; c < rows[r].size(); ++c) {
+        text += "---|";
+      }
+      text += "\n";
+    }
+  }
+  return text + "\n";
+}
+
+}  // namespace
+
+void Report::Table(const std::vector<std::vector<std::string>>& rows) {
+  body_ += MarkdownTable(rows);
+}
+
+void Report::Chart(const std::string& name, const std::string& what, std::string svg) {
+  svgs_.emplace_back(name, std::move(svg));
+  body_ += fmt::format("![{}]({}/{}.svg)\n\n", what, charts_, name);
+}
+
+void Report::Bar(const std::string& what, const std::string& bar, const std::string& found,
+                 bool met) {
+  if (bars_.empty()) {
+    bars_.push_back({"what", "bar", "found", ""});
+  }
+  bars_.push_back({what, bar, found, met ? "met" : "**missed**"});
+  missed_ += met ? 0 : 1;
+}
+
+std::string Report::Markdown(const std::string& title, const std::string& introduction) const {
+  std::string text = fmt::format("# {}\n\n{}\n\n", title, introduction);
+  if (!bars_.empty()) {
+    text += MarkdownTable(bars_);
+  }
+  text += body_;
+  while (text.ends_with("\n\n")) {
+    text.pop_back();
+  }
+  return text;
+}
+
+absl::Status Report::Write(const std::string& directory, const std::string& name,
+                           const std::string& title, const std::string& introduction) const {
+  SHOAL_RETURN_IF_ERROR(CreateDirectories(directory + "/" + charts_));
+  for (const auto& [svg_name, svg] : svgs_) {
+    SHOAL_RETURN_IF_ERROR(
+        WriteFileAtomically(fmt::format("{}/{}/{}.svg", directory, charts_, svg_name), svg));
+  }
+  return WriteFileAtomically(fmt::format("{}/{}.md", directory, name),
+                             Markdown(title, introduction));
+}
+
+std::string Ratio(double value) {
+  return std::isfinite(value) ? fmt::format("{:.2f}", value) : "-";
+}
+std::string Percent(double share) {
+  return std::isfinite(share) ? fmt::format("{:.1f}%", 100 * share) : "-";
+}
+std::string Difference(double share) {
+  return std::isfinite(share) ? fmt::format("{:+.1f}%", 100 * share) : "-";
+}
+
+}  // namespace shoal::bench

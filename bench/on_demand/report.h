@@ -1,0 +1,44 @@
+// A dated report: Markdown with charts beside it, and the bars that were met or missed.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+
+namespace shoal::bench {
+
+class Report {
+ public:
+  // Charts are referred to as `charts`/NAME.svg.
+  explicit Report(std::string charts) : charts_(std::move(charts)) {}
+
+  void Heading(const std::string& text) { body_ += "\n## " + text + "\n\n"; }
+  void Paragraph(const std::string& text) { body_ += text + "\n\n"; }
+  // The first row is the heading.
+  void Table(const std::vector<std::vector<std::string>>& rows);
+  void Chart(const std::string& name, const std::string& what, std::string svg);
+  // `met` decides; both are said at the top.
+  void Bar(const std::string& what, const std::string& bar, const std::string& found, bool met);
+
+  int missed() const { return missed_; }
+  // `title` and `introduction`, the bars, then everything in order.
+  std::string Markdown(const std::string& title, const std::string& introduction) const;
+  // DIRECTORY/NAME.md and the charts.
+  absl::Status Write(const std::string& directory, const std::string& name,
+                     const std::string& title, const std::string& introduction) const;
+
+ private:
+  const std::string charts_;
+  std::string body_;
+  std::vector<std::vector<std::string>> bars_;
+  std::vector<std::pair<std::string, std::string>> svgs_;  // name, text
+  int missed_ = 0;
+};
+
+// "1.30", "-" for a NaN; "12.3%"; "+1.2%".
+std::string Ratio(double value);
+std::string Percent(double share);
+std::string Difference(double share);
+
+}  // namespace shoal::bench

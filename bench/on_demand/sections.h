@@ -1,0 +1,37 @@
+// The parts of the report, each from its results.
+#pragma once
+
+#include <vector>
+
+#include "bench/on_demand/break_even.h"
+#include "bench/on_demand/emulated.h"
+#include "bench/on_demand/real.h"
+#include "bench/on_demand/report.h"
+#include "bench/on_demand/simulated.h"
+
+namespace shoal::bench {
+
+// Any of them may be empty.
+struct Results {
+  std::vector<SimulatedSetting> simulated;
+  std::vector<EmulatedSetting> emulated;  // golden and slow device first, if they were run
+  std::vector<BreakEvenMap> break_even;
+  std::vector<RealRun> real;
+
+  const SimulatedSetting* Simulated(const Setting& setting) const;
+  const EmulatedSetting* Emulated(const Setting& setting) const;
+};
+
+// The golden setting and the slow device on emulated devices: the bars of both.
+void AddGolden(const Results& results, Report& report);
+// One parameter at a time: charts and tables, simulated and emulated.
+void AddSweeps(const Results& results, Report& report);
+// Datasets by shapes.
+void AddShapes(const Results& results, Report& report);
+void AddPaper(const Results& results, Report& report);
+void AddBreakEven(const Results& results, Report& report);
+// Emulated against simulated, measured idle against predicted: all settings, and the bars.
+void AddAgreement(const Results& results, Report& report);
+void AddReal(const Results& results, Report& report);
+
+}  // namespace shoal::bench

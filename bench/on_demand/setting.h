@@ -1,0 +1,57 @@
+// What is compared: the grid of the ODC paper (arXiv 2601.19362, figures 8 and 10), one parameter
+// at a time around its golden setting, and datasets by model sizes.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "plan/cluster.h"
+#include "plan/step_plan.h"
+
+namespace shoal::bench {
+
+struct Setting {
+  std::string shape = "1.5b";
+  std::string dataset = "longalign";
+  int64_t longest = 65536;  // tokens; lengths are scaled so that the dataset's longest has as many
+  int64_t samples_per_device = 4;
+  int64_t devices = 8;
+  int64_t packing_ratio = 1;   // microbatch limit over longest
+  std::vector<double> speeds;  // of the devices; empty: all 1
+
+  std::string Name() const;  // "1.5b, longalign to 64K, 4 samples on each of 8 devices, ratio 1"
+  int64_t microbatch_tokens() const { return packing_ratio * longest; }
+  int64_t minibatch_samples() const { return samples_per_device * devices; }
+};
+
+// One parameter varied.
+struct Sweep {
+  std::string parameter;  // "devices"
+  std::string file;       // part of a chart's file name
+  std::vector<std::string> places;
+  std::vector<Setting> settings;
+};
+std::vector<Sweep> ParameterSweeps();
+
+// Datasets x shapes, each shape on the paper's number of devices, at 2 and 4 samples on each.
+std::vector<Setting> ShapeSettings();
+
+// All of these, each once, the golden one first.
+std::vector<Setting> Grid();
+
+// The golden setting with 32 samples on each device, one of them at half speed.
+Setting SlowDeviceSetting();
+
+// "64K"
+std::string InThousands(int64_t tokens);
+
+using Steps = std::vector<std::vector<plan::SampleLength>>;
+// Seeded: the first steps are the same however many are drawn. Ids run on from step to step.
+absl::StatusOr<Steps> DrawSteps(const Setting& setting, int64_t steps);
+
+// `cluster` with the setting's devices in place of its own.
+plan::ClusterSpec WithDevices(plan::ClusterSpec cluster, const Setting& setting);
+
+}  // namespace shoal::bench

@@ -1,0 +1,52 @@
+#include "bench/on_demand/simulated.h"
+
+#include "common/check.h"
+#include "common/status.h"
+#include "plan/model_spec.h"
+
+namespace shoal::bench {
+
+const sim::ChoiceSummary& SimulatedSetting::Of(const sim::Choice& choice) const {
+  for (const sim::ChoiceSummary& summary : summaries) {
+    if (summary.choice == choice) {
+      return summary;
+    }
+  }
+  SHOAL_CHECK(!"every choice is simulated");
+  __builtin_unreachable();
+}
+
+double SimulatedSetting::SpeedUp(const sim::Choice& choice) const {
+  return sim::SpeedUp(Of(choice), Of(sim::kBaseline));
+}
+
+sim::SimulatorOptions OptionsFor(const Setting& setting, const plan::ClusterSpec& cluster) {
+  const auto spec = plan::NamedShape(setting.shape);
+  SHOAL_CHECK(spec.has_value());
+  sim::SimulatorOptions options{.spec = *spec,
+                                .policy = {plan::Residency::kLayer, plan::PushPolicy::kMicrobatch},
+                                .cluster = WithDevices(cluster, setting)};
+  options.job.data.microbatch_tokens = setting.microbatch_tokens();
+  options.job.service.wire_type = DType::kBF16;
+  return options;
+}
+
+sim::Minibatches FromSteps(const Steps& steps) {
+  return [steps](int64_t step) -> absl::StatusOr<std::vector<plan::SampleLength>> {
+    return steps[static_cast<size_t>(step - 1)];
+  };
+}
+
+absl::StatusOr<SimulatedSetting> Simulate(const Setting& setting, const plan::ClusterSpec& cluster,
+                                          int64_t steps) {
+  SHOAL_ASSIGN_OR_RETURN(const Steps drawn, DrawSteps(setting, steps));
+  const sim::Simulator simulator(OptionsFor(setting, cluster));
+  SimulatedSetting result{.setting = setting};
+  for (const sim::Choice& choice : sim::AllChoices()) {
+    SHOAL_ASSIGN_OR_RETURN(result.summaries.emplace_back(),
+                           sim::Summarize(simulator, choice, FromSteps(drawn), steps));
+  }
+  return result;
+}
+
+}  // namespace shoal::bench

@@ -1,0 +1,174 @@
+#include <algorithm>
+
+#include "bench/on_demand/sections.h"
+#include "bench/plot/heat_map.h"
+#include "bench/plot/line_chart.h"
+
+namespace shoal::bench {
+namespace {
+
+// Between devices of one speed, speed-weighted is lb-mini: tables have it, charts do not.
+std::vector<Method> Charted() {
+  std::vector<Method> methods(kMethods.begin(), kMethods.end());
+  std::erase_if(methods, [](const Method& method) { return !method.in_grid; });
+  return methods;
+}
+
+std::vector<Series> SeriesOfMethods() {
+  std::vector<Series> series;
+  for (const Method& method : Charted()) {
+    series.push_back({method.Name(), method.colour, method.dashed, method.width});
+  }
+  return series;
+}
+
+struct Value {
+  double speed_up = kMissing;
+  double idle_percent = kMissing;
+};
+
+Value SimulatedValue(const Results& results, const Setting& setting, const Method& method) {
+  const SimulatedSetting* const simulated = results.Simulated(setting);
+  return simulated == nullptr ? Value()
+                              : Value{simulated->SpeedUp(method.choice),
+                                      100 * simulated->Of(method.choice).idle_share};
+}
+
+Value EmulatedValue(const Results& results, const Setting& setting, const Method& method) {
+  const EmulatedSetting* const emulated = results.Emulated(setting);
+  const EmulatedMethod* const run = emulated == nullptr ? nullptr : emulated->Of(method.choice);
+  return run == nullptr ? Value() : Value{emulated->SpeedUp(method.choice), 100 * run->idle_share};
+}
+
+std::string SweepChart(const Results& results, const Sweep& sweep) {
+  LinePanel speed_up{.title = "Speed-up",
+                     .x_label = sweep.parameter,
+                     .y_label = "times the baseline's throughput",
+                     .x_places = sweep.places};
+  LinePanel idle{.title = "Idle share",
+                 .x_label = sweep.parameter,
+                 .y_label = "% of all devices' time",
+                 .x_places = sweep.places,
+                 .from_zero = true};
+  for (const Method& method : Charted()) {
+    for (LinePanel* panel : {&speed_up, &idle}) {
+      panel->lines.emplace_back();
+      panel->rings.emplace_back();
+    }
+    for (const Setting& setting : sweep.settings) {
+      const Value simulated = SimulatedValue(results, setting, method);
+      const Value emulated = EmulatedValue(results, setting, method);
+      speed_up.lines.back().push_back(simulated.speed_up);
+      speed_up.rings.back().push_back(emulated.speed_up);
+      idle.lines.back().push_back(simulated.idle_percent);
+      idle.rings.back().push_back(emulated.idle_percent);
+    }
+  }
+  return RenderLineChart(fmt::format("By {}", sweep.parameter), SeriesOfMethods(), {speed_up, idle},
+                         results.emulated.empty() ? "" : "rings: emulated; lines: simulated");
+}
+
+std::string Cell(const Value& value) {
+  return fmt::format("{}, {}", Ratio(value.speed_up), Percent(value.idle_percent / 100));
+}
+
+void AddTable(const Results& results, const std::string& first_column,
+              const std::vector<std::string>& names, const std::vector<Setting>& settings,
+              Report& report) {
+  std::vector<std::vector<std::string>> rows = {{first_column}};
+  for (const Method& method : kMethods) {
+    rows[0].push_back(method.Name());
+  }
+  for (size_t i = 0; i < settings.size(); ++i) {
+    std::vector<std::string>& row = rows.emplace_back();
+    row.push_back(names[i]);
+    for (const Method& method : kMethods) {
+      const Value simulated = SimulatedValue(results, settings[i], method);
+      const Value emulated = EmulatedValue(results, settings[i], method);
+      std::string cell = std::isfinite(simulated.speed_up) ? Cell(simulated) : "";
+      if (std::isfinite(emulated.speed_up)) {
+        cell += (cell.empty() ? "" : "<br>") + ("emulated " + Cell(emulated));
+      }
+      row.push_back(cell);
+    }
+  }
+  report.Table(rows);
+}
+
+// Where it is in the list, at its end if it was not.
+size_t PlaceOf(const std::string& name, std::vector<std::string>& names) {
+  const auto found = std::find(names.begin(), names.end(), name);
+  const auto place = static_cast<size_t>(found - names.begin());
+  if (found == names.end()) {
+    names.push_back(name);
+  }
+  return place;
+}
+
+// Rows are shapes, columns datasets by samples per device.
+HeatPanel ShapePanel(const Results& results, const Method& method) {
+  HeatPanel panel{.title = method.Name(), .x_label = "dataset x samples per device"};
+  for (const Setting& setting : ShapeSettings()) {
+    const size_t row = PlaceOf(fmt::format("{} on {}", setting.shape, setting.devices), panel.rows);
+    const size_t column =
+        PlaceOf(fmt::format("{} x {}", setting.dataset, setting.samples_per_device), panel.columns);
+    panel.values.resize(panel.rows.size());
+    panel.values[row].resize(std::max(panel.values[row].size(), column + 1), kMissing);
+    panel.values[row][column] = SimulatedValue(results, setting, method).speed_up;
+  }
+  return panel;
+}
+
+std::string ShapeChart(const Results& results) {
+  std::vector<HeatPanel> panels;
+  for (const Method& method : kMethods) {
+    if (method.choice.synchronization == plan::Synchronization::kStep &&
+        (method.choice.assignment == plan::Assignment::kLbMicro ||
+         method.choice.assignment == plan::Assignment::kLbMini)) {
+      panels.push_back(ShapePanel(results, method));
+    }
+  }
+  return RenderHeatMap("Simulated speed-up over the baseline: datasets and models", panels);
+}
+
+std::string ShapeName(const Setting& setting) {
+  return fmt::format("{}, {}, {} each on {}", setting.dataset, setting.shape,
+                     setting.samples_per_device, setting.devices);
+}
+
+}  // namespace
+
+void AddSweeps(const Results& results, Report& report) {
+  if (results.simulated.empty() && results.emulated.empty()) {
+    return;
+  }
+  report.Heading("One parameter at a time");
+  report.Paragraph(
+      "Around the golden setting. Each cell: speed-up over the baseline, idle share. Without a "
+      "word, simulated on the cluster named above, communication included; \"emulated\": on "
+      "emulated devices, where communication is this machine's.");
+  for (const Sweep& sweep : ParameterSweeps()) {
+    report.Chart(sweep.file, fmt::format("speed-up and idle share by {}", sweep.parameter),
+                 SweepChart(results, sweep));
+    AddTable(results, sweep.parameter, sweep.places, sweep.settings, report);
+  }
+}
+
+void AddShapes(const Results& results, Report& report) {
+  if (results.simulated.empty() && results.emulated.empty()) {
+    return;
+  }
+  const std::vector<Setting> settings = ShapeSettings();
+  std::vector<std::string> names;
+  std::transform(settings.begin(), settings.end(), std::back_inserter(names), ShapeName);
+  report.Heading("Datasets and models");
+  report.Paragraph(
+      "Each shape on the paper's number of devices, with 2 and 4 samples on each. Cells as above.");
+  if (!results.simulated.empty()) {
+    report.Chart("shapes", "simulated speed-up by dataset, shape and samples per device",
+                 ShapeChart(results));
+  }
+  AddTable(results, "dataset, shape, samples on devices", names, settings, report);
+}
+
+}  // namespace shoal::bench

@@ -1,0 +1,78 @@
+#include "bench/on_demand/train_run.h"
+
+#include <filesystem>
+#include <sstream>
+
+#include "client/cli/process_group.h"
+#include "common/file.h"
+#include "common/status.h"
+#include "nlohmann/json.hpp"
+
+namespace shoal::bench {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int kTailLines = 12;
+
+}  // namespace
+
+absl::StatusOr<std::vector<MeasuredStep>> ParseSteps(const std::string& output, int64_t steps) {
+  std::vector<MeasuredStep> measured;
+  std::istringstream lines(output);
+  for (std::string line; std::getline(lines, line);) {
+    // Messages for people are between the events.
+    const auto event = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
+    if (!event.is_object() || event.value("event", "") != "step") {
+      continue;
+    }
+    measured.push_back({.step = event.value("step", int64_t{0}),
+                        .seconds = event.value("step_seconds", 0.0),
+                        .idle_share = event.value("idle_share", 0.0),
+                        .predicted_idle_share = event.value("predicted_idle_share", 0.0),
+                        .grad_norm = event.value("grad_norm", 0.0)});
+    if (measured.back().step != static_cast<int64_t>(measured.size())) {
+      return DataLoss("step {} was reported after {} others", measured.back().step,
+                      measured.size() - 1);
+    }
+  }
+  if (static_cast<int64_t>(measured.size()) != steps) {
+    return DataLoss("{} of {} steps were reported", measured.size(), steps);
+  }
+  return measured;
+}
+
+absl::StatusOr<std::string> TrainRunner::Run(std::vector<std::string> arguments,
+                                             absl::Duration limit) const {
+  const std::string log = folder_ + "/output.log";
+  std::error_code ignored;
+  fs::remove(log, ignored);
+  arguments.insert(arguments.begin(), program_);
+  cli::ProcessGroup group;
+  SHOAL_RETURN_IF_ERROR(
+      group.Start({.name = "shoal", .arguments = std::move(arguments), .log_file = log}));
+  const std::vector<cli::ChildEnd> ends = group.WaitForAll(limit);
+  if (ends.empty()) {
+    return DeadlineExceeded("shoal did not end within {} s:\n{}", absl::ToInt64Seconds(limit),
+                            cli::TailOf(log, kTailLines));
+  }
+  if (!ends.front().clean()) {
+    return Unavailable("{}:\n{}", cli::Describe(ends.front()), cli::TailOf(log, kTailLines));
+  }
+  return ReadFile(log);
+}
+
+absl::StatusOr<std::vector<MeasuredStep>> TrainRunner::Train(plan::Job job,
+                                                             absl::Duration limit) const {
+  job.checkpoint.directory = folder_ + "/checkpoints";
+  job.checkpoint.export_huggingface = false;
+  const std::string job_file = folder_ + "/job.yaml";
+  std::error_code ignored;
+  fs::remove_all(job.checkpoint.directory, ignored);
+  SHOAL_RETURN_IF_ERROR(WriteFileAtomically(job_file, plan::ToYaml(job)));
+  SHOAL_ASSIGN_OR_RETURN(const std::string output, Run({"train", job_file, "--json"}, limit));
+  fs::remove_all(job.checkpoint.directory, ignored);
+  return ParseSteps(output, job.train.steps);
+}
+
+}  // namespace shoal::bench
