@@ -1,9 +1,8 @@
 #include "worker/data/pre_tokenizer.h"
 
-#include <algorithm>
-
 #include "common/status.h"
 #include "worker/data/normalizer.h"
+#include "worker/data/split_step.h"
 #include "worker/data/text_pattern.h"
 #include "worker/data/unicode.h"
 
@@ -32,104 +31,6 @@ absl::Status RewritePieces(Pieces& pieces, const Rewrite& rewrite) {
   pieces.text = std::move(text);
   return absl::OkStatus();
 }
-
-enum class Behavior { kRemoved, kIsolated, kMergedWithPrevious, kMergedWithNext, kContiguous };
-
-struct Cut {
-  TextRange range;
-  bool match = false;
-};
-
-// Turns the alternation of matches and gaps into pieces.
-void Arrange(Behavior behavior, std::vector<Cut>& cuts, std::vector<TextRange>& out) {
-  const auto keep = [&](const TextRange& range) {
-    if (range.begin < range.end) {
-      out.push_back(range);
-    }
-  };
-  if (behavior == Behavior::kRemoved || behavior == Behavior::kIsolated) {
-    for (const Cut& cut : cuts) {
-      if (behavior == Behavior::kIsolated || !cut.match) {
-        keep(cut.range);
-      }
-    }
-    return;
-  }
-  const bool backwards = behavior == Behavior::kMergedWithNext;
-  if (backwards) {
-    std::reverse(cuts.begin(), cuts.end());
-  }
-  std::vector<TextRange> merged;
-  bool previous = false;
-  for (const Cut& cut : cuts) {
-    const bool joins =
-        behavior == Behavior::kContiguous ? cut.match == previous : cut.match && !previous;
-    if (joins && !merged.empty()) {
-      (backwards ? merged.back().begin : merged.back().end) =
-          backwards ? cut.range.begin : cut.range.end;
-    } else {
-      merged.push_back(cut.range);
-    }
-    previous = cut.match;
-  }
-  if (backwards) {
-    std::reverse(merged.begin(), merged.end());
-  }
-  std::for_each(merged.begin(), merged.end(), keep);
-}
-
-class Split final : public PreTokenizerStep {
- public:
-  Split(TextPattern pattern, Behavior behavior, bool invert)
-      : pattern_(std::move(pattern)), behavior_(behavior), invert_(invert) {}
-
-  absl::Status Apply(Pieces& pieces) const override {
-    std::vector<TextRange> out;
-    std::vector<Cut> cuts;
-    for (size_t i = 0; i < pieces.ranges.size(); ++i) {
-      const std::string_view text = pieces.piece(i);
-      cuts.clear();
-      SHOAL_RETURN_IF_ERROR(CutPiece(text, cuts));
-      const size_t first = out.size();
-      Arrange(behavior_, cuts, out);
-      for (size_t k = first; k < out.size(); ++k) {
-        out[k].begin += pieces.ranges[i].begin;
-        out[k].end += pieces.ranges[i].begin;
-      }
-    }
-    pieces.ranges = std::move(out);
-    return absl::OkStatus();
-  }
-
- private:
-  absl::Status CutPiece(std::string_view text, std::vector<Cut>& cuts) const {
-    size_t done = 0;
-    size_t from = 0;
-    while (from <= text.size()) {
-      SHOAL_ASSIGN_OR_RETURN(const std::optional<TextRange> match, pattern_.Find(text, from));
-      if (!match.has_value()) {
-        break;
-      }
-      if (done < match->begin) {
-        cuts.push_back({{done, match->begin}, invert_});
-      }
-      cuts.push_back({*match, !invert_});
-      done = match->end;
-      from = match->end;
-      if (match->begin == match->end) {  // an empty match: go on behind the next character
-        from += from < text.size() ? CharacterLength(text[from]) : 1;
-      }
-    }
-    if (done < text.size()) {
-      cuts.push_back({{done, text.size()}, invert_});
-    }
-    return absl::OkStatus();
-  }
-
-  TextPattern pattern_;
-  Behavior behavior_;
-  bool invert_;
-};
 
 class PrefixSpace final : public PreTokenizerStep {
  public:
@@ -186,20 +87,20 @@ class Metaspace final : public PreTokenizerStep {
 
 using Steps = std::vector<std::unique_ptr<PreTokenizerStep>>;
 
-absl::Status AddRegexSplit(std::string_view pattern, Behavior behavior, Steps& steps) {
+absl::Status AddRegexSplit(std::string_view pattern, SplitBehavior behavior, Steps& steps) {
   SHOAL_ASSIGN_OR_RETURN(Regex regex, Regex::Compile(pattern));
-  steps.push_back(std::make_unique<Split>(TextPattern(std::move(regex)), behavior, false));
+  steps.push_back(MakeSplit(TextPattern(std::move(regex)), behavior, false));
   return absl::OkStatus();
 }
 
-absl::StatusOr<Behavior> ParseBehavior(const JsonObject& object) {
+absl::StatusOr<SplitBehavior> ParseBehavior(const JsonObject& object) {
   SHOAL_ASSIGN_OR_RETURN(const std::string name, object.String("behavior"));
-  constexpr std::pair<std::string_view, Behavior> kBehaviors[] = {
-      {"Removed", Behavior::kRemoved},
-      {"Isolated", Behavior::kIsolated},
-      {"MergedWithPrevious", Behavior::kMergedWithPrevious},
-      {"MergedWithNext", Behavior::kMergedWithNext},
-      {"Contiguous", Behavior::kContiguous}};
+  constexpr std::pair<std::string_view, SplitBehavior> kBehaviors[] = {
+      {"Removed", SplitBehavior::kRemoved},
+      {"Isolated", SplitBehavior::kIsolated},
+      {"MergedWithPrevious", SplitBehavior::kMergedWithPrevious},
+      {"MergedWithNext", SplitBehavior::kMergedWithNext},
+      {"Contiguous", SplitBehavior::kContiguous}};
   for (const auto& [known, behavior] : kBehaviors) {
     if (known == name) {
       return behavior;
@@ -213,9 +114,9 @@ absl::Status ParseSplit(const JsonObject& object, Steps& steps) {
   SHOAL_ASSIGN_OR_RETURN(const Json* pattern_json, object.Require("pattern"));
   SHOAL_ASSIGN_OR_RETURN(TextPattern pattern,
                          TextPattern::Parse(*pattern_json, object.where() + ": pattern"));
-  SHOAL_ASSIGN_OR_RETURN(const Behavior behavior, ParseBehavior(object));
+  SHOAL_ASSIGN_OR_RETURN(const SplitBehavior behavior, ParseBehavior(object));
   SHOAL_ASSIGN_OR_RETURN(const bool invert, object.BoolOr("invert", false));
-  steps.push_back(std::make_unique<Split>(std::move(pattern), behavior, invert));
+  steps.push_back(MakeSplit(std::move(pattern), behavior, invert));
   return absl::OkStatus();
 }
 
@@ -228,7 +129,7 @@ absl::Status ParseByteLevel(const JsonObject& object, Steps& steps) {
     steps.push_back(std::make_unique<PrefixSpace>());
   }
   if (use_regex) {
-    SHOAL_RETURN_IF_ERROR(AddRegexSplit(kGpt2Pattern, Behavior::kIsolated, steps));
+    SHOAL_RETURN_IF_ERROR(AddRegexSplit(kGpt2Pattern, SplitBehavior::kIsolated, steps));
   }
   steps.push_back(std::make_unique<BytesToCharacters>());
   return absl::OkStatus();
@@ -256,7 +157,7 @@ absl::Status ParseMetaspace(const JsonObject& object, Steps& steps) {
     SHOAL_ASSIGN_OR_RETURN(
         TextPattern pattern,
         TextPattern::Parse(Json{{"String", replacement}}, object.where() + ": replacement"));
-    steps.push_back(std::make_unique<Split>(std::move(pattern), Behavior::kMergedWithNext, false));
+    steps.push_back(MakeSplit(std::move(pattern), SplitBehavior::kMergedWithNext, false));
   }
   return absl::OkStatus();
 }
@@ -287,7 +188,8 @@ absl::Status ParseStep(const Json& json, const std::string& where, int depth, St
   if (type == "Digits") {
     SHOAL_RETURN_IF_ERROR(object.AllowOnly({"type", "individual_digits"}));
     SHOAL_ASSIGN_OR_RETURN(const bool individual, object.BoolOr("individual_digits", false));
-    return AddRegexSplit("\\p{N}", individual ? Behavior::kIsolated : Behavior::kContiguous, steps);
+    return AddRegexSplit("\\p{N}",
+                         individual ? SplitBehavior::kIsolated : SplitBehavior::kContiguous, steps);
   }
   return InvalidArgument(
       "{}: type '{}' is not supported; shoal knows Sequence, ByteLevel, Split, Digits and "

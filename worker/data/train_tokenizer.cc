@@ -2,14 +2,13 @@
 
 #include <algorithm>
 #include <array>
-#include <queue>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
 #include "common/file.h"
 #include "common/status.h"
 #include "nlohmann/json.hpp"
+#include "worker/data/bpe_merger.h"
 #include "worker/data/jsonl.h"
 #include "worker/data/pre_tokenizer.h"
 #include "worker/data/unicode.h"
@@ -23,7 +22,6 @@ constexpr std::array<const char*, 4> kSpecialTokens = {"<|bos|>", "<|eos|>", "<|
                                                        "<|im_end|>"};
 constexpr int64_t kSmallestVocabulary = static_cast<int64_t>(kSpecialTokens.size()) + 256;
 constexpr int64_t kLargestVocabulary = 1 << 20;
-constexpr int64_t kMinPairCount = 2;
 
 constexpr const char* kWordPattern =
     R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+| ?\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
@@ -39,133 +37,6 @@ OrderedJson PreTokenizerJson() {
                                                  {"trim_offsets", true},
                                                  {"use_regex", false}}})}};
 }
-
-using Pair = std::pair<int32_t, int32_t>;
-struct PairHash {
-  size_t operator()(const Pair& pair) const {
-    return (static_cast<uint64_t>(static_cast<uint32_t>(pair.first)) << 32 |
-            static_cast<uint32_t>(pair.second)) *
-           0x9E3779B97F4A7C15ull;
-  }
-};
-
-struct Word {
-  std::vector<int32_t> symbols;
-  int64_t count = 0;
-};
-
-// Chooses merges over a set of counted words.
-class Merger {
- public:
-  // Symbols are ids; `texts` says what they are written as and grows with each merge.
-  Merger(std::vector<Word> words, std::vector<std::string>& texts)
-      : words_(std::move(words)), texts_(texts) {
-    for (size_t id = 0; id < texts_.size(); ++id) {
-      ids_.emplace(texts_[id], static_cast<int32_t>(id));
-    }
-    for (size_t w = 0; w < words_.size(); ++w) {
-      const std::vector<int32_t>& symbols = words_[w].symbols;
-      for (size_t i = 0; i + 1 < symbols.size(); ++i) {
-        Change({symbols[i], symbols[i + 1]}, words_[w].count, w);
-      }
-    }
-    for (const auto& [pair, count] : counts_) {
-      queue_.push({count, pair});
-    }
-  }
-
-  // Makes the best merge; false if no pair is left that occurs often enough.
-  bool Merge(std::vector<Pair>& merges) {
-    while (!queue_.empty()) {
-      const Candidate best = queue_.top();
-      queue_.pop();
-      const int64_t now = counts_[best.pair];
-      if (now < kMinPairCount) {
-        continue;
-      }
-      if (now != best.count) {  // it has changed since: it waits for its turn again
-        queue_.push({now, best.pair});
-        continue;
-      }
-      Apply(best.pair);
-      merges.push_back(best.pair);
-      return true;
-    }
-    return false;
-  }
-
- private:
-  struct Candidate {
-    int64_t count;
-    Pair pair;
-    bool operator<(const Candidate& other) const {
-      return count != other.count ? count < other.count : pair > other.pair;
-    }
-  };
-
-  void Change(const Pair& pair, int64_t by, size_t word) {
-    counts_[pair] += by;
-    if (by > 0) {
-      std::vector<size_t>& places = places_[pair];
-      if (places.empty() || places.back() != word) {
-        places.push_back(word);
-      }
-    }
-  }
-
-  void Apply(const Pair& pair) {
-    // Two ways to the same text ("a" "bc" and "ab" "c") are two merges to one token.
-    const std::string text =
-        texts_[static_cast<size_t>(pair.first)] + texts_[static_cast<size_t>(pair.second)];
-    const auto [entry, is_new] = ids_.emplace(text, static_cast<int32_t>(texts_.size()));
-    if (is_new) {
-      texts_.push_back(text);
-    }
-    const int32_t merged = entry->second;
-    std::vector<Pair> grown;
-    const std::vector<size_t> places = std::move(places_[pair]);
-    for (const size_t w : places) {
-      MergeWord(pair, merged, w, grown);
-    }
-    counts_.erase(pair);
-    places_.erase(pair);
-    // A pair that has become more frequent must be offered again; the queue settles those that
-    // became rarer.
-    for (const Pair& changed : grown) {
-      queue_.push({counts_[changed], changed});
-    }
-  }
-
-  void MergeWord(const Pair& pair, int32_t merged, size_t w, std::vector<Pair>& grown) {
-    std::vector<int32_t>& symbols = words_[w].symbols;
-    const int64_t count = words_[w].count;
-    for (size_t i = 0; i + 1 < symbols.size(); ++i) {
-      if (symbols[i] != pair.first || symbols[i + 1] != pair.second) {
-        continue;
-      }
-      if (i > 0) {
-        Change({symbols[i - 1], symbols[i]}, -count, w);
-        Change({symbols[i - 1], merged}, count, w);
-        grown.push_back({symbols[i - 1], merged});
-      }
-      if (i + 2 < symbols.size()) {
-        Change({symbols[i + 1], symbols[i + 2]}, -count, w);
-        Change({merged, symbols[i + 2]}, count, w);
-        grown.push_back({merged, symbols[i + 2]});
-      }
-      symbols[i] = merged;
-      symbols.erase(symbols.begin() + static_cast<int64_t>(i) + 1);
-    }
-  }
-
-  std::vector<Word> words_;
-  std::vector<std::string>& texts_;
-  std::unordered_map<std::string, int32_t> ids_;  // of texts_
-  std::unordered_map<Pair, int64_t, PairHash> counts_;
-  std::unordered_map<Pair, std::vector<size_t>, PairHash>
-      places_;  // words that had the pair at some time
-  std::priority_queue<Candidate> queue_;
-};
 
 // Counts words, as they are written in the byte alphabet. Ordered, so that nothing depends on a
 // hash table's order.
@@ -187,10 +58,10 @@ class WordCounter {
     return absl::OkStatus();
   }
 
-  std::vector<Word> Words() const {
-    std::vector<Word> words;
+  std::vector<CountedWord> Words() const {
+    std::vector<CountedWord> words;
     for (const auto& [text, count] : counts_) {
-      Word word{{}, count};
+      CountedWord word{{}, count};
       for (size_t i = 0; i < text.size(); i += CharacterLength(text[i])) {
         const int byte = ByteOfCharacter(FirstCharacter(std::string_view(text).substr(i)));
         word.symbols.push_back(static_cast<int32_t>(kSpecialTokens.size()) + byte);
@@ -207,8 +78,8 @@ class WordCounter {
 };
 
 // Counts a file's words as the templates will show them.
-absl::StatusOr<std::vector<Word>> CountWords(const std::string& path,
-                                             const TrainTokenizerOptions& options) {
+absl::StatusOr<std::vector<CountedWord>> CountWords(const std::string& path,
+                                                    const TrainTokenizerOptions& options) {
   SHOAL_RETURN_IF_ERROR(CheckFields(options.fields));
   SHOAL_ASSIGN_OR_RETURN(WordCounter counter, WordCounter::Create());
   SHOAL_ASSIGN_OR_RETURN(const auto reader, JsonlReader::Open(path));
@@ -232,7 +103,7 @@ absl::StatusOr<std::vector<Word>> CountWords(const std::string& path,
       SHOAL_RETURN_IF_ERROR(counter.Add(message.content));
     }
   }
-  std::vector<Word> words = counter.Words();
+  std::vector<CountedWord> words = counter.Words();
   if (words.empty()) {
     return InvalidArgument("{}: there is no text to train a tokenizer on", path);
   }
@@ -240,7 +111,7 @@ absl::StatusOr<std::vector<Word>> CountWords(const std::string& path,
 }
 
 OrderedJson ToTokenizerJson(const std::vector<std::string>& texts,
-                            const std::vector<Pair>& merges) {
+                            const std::vector<SymbolPair>& merges) {
   OrderedJson added = OrderedJson::array();
   OrderedJson vocabulary = OrderedJson::object();
   for (size_t id = 0; id < texts.size(); ++id) {
@@ -304,13 +175,13 @@ absl::StatusOr<std::string> TrainTokenizer(const std::string& jsonl_path,
         "a vocabulary of {} is not possible: from {} (special tokens and bytes) to {}",
         options.vocabulary, kSmallestVocabulary, kLargestVocabulary);
   }
-  SHOAL_ASSIGN_OR_RETURN(std::vector<Word> words, CountWords(jsonl_path, options));
+  SHOAL_ASSIGN_OR_RETURN(std::vector<CountedWord> words, CountWords(jsonl_path, options));
   std::vector<std::string> texts(kSpecialTokens.begin(), kSpecialTokens.end());
   for (const char32_t character : ByteCharacters()) {
     AppendUtf8(character, texts.emplace_back());
   }
-  Merger merger(std::move(words), texts);
-  std::vector<Pair> merges;
+  BpeMerger merger(std::move(words), texts);
+  std::vector<SymbolPair> merges;
   while (static_cast<int64_t>(texts.size()) < options.vocabulary && merger.Merge(merges)) {
   }
   return ToTokenizerJson(texts, merges).dump(1) + "\n";
