@@ -10,9 +10,6 @@
 namespace shoal::worker::cpu {
 namespace {
 
-// The score of a key that a query does not see: its exponential is zero.
-constexpr float kHidden = -1e30f;
-
 // delta = sum(d_out * out): what the softmax's gradient subtracts from every d_probability of the
 // row.
 template <typename T>
@@ -161,10 +158,9 @@ class Backward {
                             static_cast<const T*>(blocks.out.data() + row * width), width,
                             &blocks.delta[static_cast<size_t>(row)]);
     }
-    for (int64_t key = 0; key < last; key += kKeyBlock) {
-      AddKeyBlock(blocks, sequence, first_head, first, key,
-                  std::min(kKeyBlock, RoundUp(last - key, kKeyUnit)));
-    }
+    ForKeyBlocks(last, [&](int64_t key, int64_t count) {
+      AddKeyBlock(blocks, sequence, first_head, first, key, count);
+    });
     StoreQueryBlock<T>(blocking_, blocks.d_queries.data(), nullptr, first_head, token, sequence.end,
                        d_qkv_);
   }
@@ -175,15 +171,7 @@ class Backward {
     const DType dtype = qkv_.dtype;
     const T* keys = blocks.keys.data() + key * width;
     const T* values = blocks.values.data() + key * width;
-    GemmShape scores{.m = blocking_.rows,
-                     .n = count,
-                     .k = width,
-                     .a_stride = width,
-                     .b_stride = width,
-                     .c_stride = count,
-                     .input = dtype,
-                     .output = DType::kF32,
-                     .transpose_b = true};
+    const GemmShape scores = blocking_.Scores(dtype, count);
     context_.gemm.Run(scores, blocks.queries.data(), keys, blocks.scores.data());
     context_.gemm.Run(scores, blocks.d_out.data(), values, blocks.d_probabilities.data());
     for (int64_t row = 0; row < blocking_.rows; ++row) {
@@ -211,15 +199,7 @@ class Backward {
                       blocks.d_values.data() + key * width);
     context_.gemm.Run(by_key, blocks.d_scores.data(), blocks.queries.data(),
                       blocks.d_keys.data() + key * width);
-    context_.gemm.Run({.m = blocking_.rows,
-                       .n = width,
-                       .k = count,
-                       .a_stride = count,
-                       .b_stride = width,
-                       .c_stride = width,
-                       .input = dtype,
-                       .output = DType::kF32,
-                       .accumulate = key > 0},
+    context_.gemm.Run(blocking_.WeightedSum(dtype, count, /*accumulate=*/key > 0),
                       blocks.d_scores.data(), keys, blocks.d_queries.data());
   }
 

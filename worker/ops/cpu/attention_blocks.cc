@@ -30,6 +30,30 @@ AttentionBlocking::AttentionBlocking(const AttentionShape& attention_shape)
   scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(shape.head_dim)));
 }
 
+GemmShape AttentionBlocking::Scores(DType input, int64_t keys) const {
+  return {.m = rows,
+          .n = keys,
+          .k = shape.head_dim,
+          .a_stride = shape.head_dim,
+          .b_stride = shape.head_dim,
+          .c_stride = keys,
+          .input = input,
+          .output = DType::kF32,
+          .transpose_b = true};
+}
+
+GemmShape AttentionBlocking::WeightedSum(DType input, int64_t keys, bool accumulate) const {
+  return {.m = rows,
+          .n = shape.head_dim,
+          .k = keys,
+          .a_stride = keys,
+          .b_stride = shape.head_dim,
+          .c_stride = shape.head_dim,
+          .input = input,
+          .output = DType::kF32,
+          .accumulate = accumulate};
+}
+
 template <typename T>
 void CopyQueryBlock(const AttentionBlocking& blocking, ConstMatrix from, int64_t first_head,
                     int64_t first, int64_t last, T* block) {

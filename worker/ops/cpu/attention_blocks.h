@@ -2,10 +2,12 @@
 // the packed matrices and the dense blocks of one kv head.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <span>
 #include <vector>
 
+#include "common/bytes.h"
 #include "worker/ops/cpu/context.h"
 #include "worker/ops/ops.h"
 
@@ -18,6 +20,8 @@ inline constexpr int64_t kKeyBlock = 256;
 // Numbers of keys are rounded up to this, so that there are kKeyBlock / kKeyUnit shapes of
 // products.
 inline constexpr int64_t kKeyUnit = 64;
+// The score of a key that a query does not see: its exponential is zero.
+inline constexpr float kHidden = -1e30f;
 // Rows (queries x heads of a group) that a block of scores aims at.
 inline constexpr int64_t kRowsAimedAt = 128;
 
@@ -30,7 +34,21 @@ struct AttentionBlocking {
 
   explicit AttentionBlocking(const AttentionShape& attention_shape);
   int64_t QueryBlocks(int64_t length) const { return (length + queries - 1) / queries; }
+
+  // Products with a block of `keys` keys: [rows, D] [keys, D]^T -> [rows, keys], and
+  // [rows, keys] [keys, D] -> [rows, D]; sums are fp32.
+  GemmShape Scores(DType input, int64_t keys) const;
+  GemmShape WeightedSum(DType input, int64_t keys, bool accumulate) const;
 };
+
+// body(first key, how many) over the blocks of the keys [0, last) of a sequence, in order; the
+// numbers are rounded up to kKeyUnit.
+template <typename Body>
+void ForKeyBlocks(int64_t last, const Body& body) {
+  for (int64_t key = 0; key < last; key += kKeyBlock) {
+    body(key, std::min(kKeyBlock, RoundUp(last - key, kKeyUnit)));
+  }
+}
 
 // A contiguous piece of a packed sequence: tokens [begin, end) of the microbatch.
 struct SequenceRange {

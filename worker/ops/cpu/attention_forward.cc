@@ -11,9 +11,6 @@
 namespace shoal::worker::cpu {
 namespace {
 
-// The score of a key that a query does not see: its exponential is zero.
-constexpr float kHidden = -1e30f;
-
 // One row of a block of scores: the first `visible` keys take part. Updates the row's running
 // maximum (of scaled scores) and sum, writes exp(score - maximum), zero from `visible` to `columns`
 // (a multiple of kVectorElements), and returns in *correction what earlier blocks' results must be
@@ -149,9 +146,7 @@ class Forward {
                       blocks.queries.data());
     std::fill(blocks.maximum.begin(), blocks.maximum.end(), kNoMaximum);
     std::fill(blocks.sum.begin(), blocks.sum.end(), 0.0f);
-    for (int64_t key = 0; key < last; key += kKeyBlock) {
-      AddKeyBlock(blocks, first, key, std::min(kKeyBlock, RoundUp(last - key, kKeyUnit)));
-    }
+    ForKeyBlocks(last, [&](int64_t key, int64_t count) { AddKeyBlock(blocks, first, key, count); });
     for (int64_t head = 0; head < blocking_.group; ++head) {
       float* lse = lse_ + (first_head + head) * qkv_.rows + sequence.begin + first;
       for (int64_t i = 0; i < last - first; ++i) {
@@ -169,18 +164,8 @@ class Forward {
   // Keys [key, key + count) of the sequence, seen by queries from `first` on.
   void AddKeyBlock(ForwardBlocks<T>& blocks, int64_t first, int64_t key, int64_t count) {
     const int64_t width = blocking_.shape.head_dim;
-    const DType dtype = qkv_.dtype;
-    context_.gemm.Run({.m = blocking_.rows,
-                       .n = count,
-                       .k = width,
-                       .a_stride = width,
-                       .b_stride = width,
-                       .c_stride = count,
-                       .input = dtype,
-                       .output = DType::kF32,
-                       .transpose_b = true},
-                      blocks.queries.data(), blocks.keys.data() + key * width,
-                      blocks.scores.data());
+    context_.gemm.Run(blocking_.Scores(qkv_.dtype, count), blocks.queries.data(),
+                      blocks.keys.data() + key * width, blocks.scores.data());
     for (int64_t row = 0; row < blocking_.rows; ++row) {
       const auto r = static_cast<size_t>(row);
       const int64_t query = first + row % blocking_.queries;
@@ -193,15 +178,7 @@ class Forward {
         Dispatch<ScaleRow>(blocks.out.data() + row * width, width, correction);
       }
     }
-    context_.gemm.Run({.m = blocking_.rows,
-                       .n = width,
-                       .k = count,
-                       .a_stride = count,
-                       .b_stride = width,
-                       .c_stride = width,
-                       .input = dtype,
-                       .output = DType::kF32,
-                       .accumulate = key > 0},
+    context_.gemm.Run(blocking_.WeightedSum(qkv_.dtype, count, /*accumulate=*/key > 0),
                       blocks.probabilities.data(), blocks.values.data() + key * width,
                       blocks.out.data());
   }
