@@ -25,7 +25,8 @@ namespace shoal::plan {
 // tests/integration/memory_test.cc holds the whole of ServerMemory against running servers.
 inline constexpr int64_t kServerProcessBytes = int64_t{20} << 20;
 // And a worker: 24 MiB of programs and libraries; the rest is what oneDNN compiles and keeps, and
-// heap. Measured between 50 and 70 MiB, more with more threads.
+// heap. Measured between 50 and 70 MiB, more with more threads. Operands packed for AMX (bf16; up to
+// 16 MiB a thread for large weights) are not in it.
 inline constexpr int64_t kWorkerProcessBytes = int64_t{64} << 20;
 
 // --- servers ---

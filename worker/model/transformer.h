@@ -68,8 +68,8 @@ class Transformer {
   Workspace workspace_;
 };
 
-// Whether bf16 matrix products are faster than fp32 here (oneDNN has native bf16 kernels for this
-// CPU): what `compute: auto` goes by.
+// Whether bf16 matrix products are faster than fp32 here (the CPU has AVX512-BF16 or AMX): what
+// `compute: auto` goes by.
 bool CpuHasFastBf16();
 
 }  // namespace shoal::worker

@@ -1,10 +1,11 @@
-// oneDNN matrix products of one thread each, behind a bounded cache of compiled kernels.
+// Matrix products of one thread each: oneDNN's, behind a bounded cache of compiled kernels, or for
+// bf16 on a CPU with AMX those of cpu/amx_gemm.h, which compiles nothing (oneDNN does the ones too
+// thin for it).
 //
 // Each product runs on the thread that asks for it; cpu/matmul.cc splits a large one over the
 // pool's threads. So oneDNN never starts threads of its own, which would compete with the pool's
 // for the cores and make results depend on two counts. Compiling a kernel takes 0.2-2 ms and
-// belongs to one exact shape, so callers keep the number of shapes small. bf16 on a CPU with AMX is
-// multiplied by cpu/amx_gemm.cc instead, which compiles nothing.
+// belongs to one exact shape, so callers keep the number of shapes small.
 #pragma once
 
 #include <compare>
@@ -45,7 +46,7 @@ class GemmCache {
   explicit GemmCache(int64_t capacity = 768);
   ~GemmCache();
 
-  // Runs the product on the calling thread; compiles it on first use.
+  // Runs the product on the calling thread; where it is oneDNN's, compiles it on first use.
   void Run(const GemmShape& shape, const void* a, const void* b, void* c);
 
   // The first failure since the last call.
@@ -68,7 +69,7 @@ class GemmCache {
   absl::Status status_ ABSL_GUARDED_BY(mutex_);
 };
 
-// oneDNN has native bf16 kernels for this CPU (AVX512-BF16 or AMX).
+// This CPU multiplies bf16 natively (AVX512-BF16 or AMX), and oneDNN has kernels for it.
 bool HasNativeBf16();
 // Its widest kernels are those of AMX with bf16.
 bool HasAmxInstructions();
