@@ -11,6 +11,7 @@
 #include "client/cli/launcher.h"
 #include "client/cli/machine.h"
 #include "client/cli/preflight.h"
+#include "client/cli/run_lock.h"
 #include "client/cli/run_access.h"
 #include "client/cli/stop_signals.h"
 #include "client/cli/train_report.h"
@@ -80,6 +81,7 @@ class Training {
       machine_ = ExamineMachine();
       SHOAL_RETURN_IF_ERROR(CheckMemory(spec, job_, machine_.memory_available_bytes).status());
     }
+    SHOAL_ASSIGN_OR_RETURN(lock_, RunLock::Take(Directory()));
     return CheckCheckpointDirectory(Directory(),
                                     {.resume = options_.resume, .overwrite = options_.overwrite});
   }
@@ -248,6 +250,7 @@ class Training {
   Streams& streams_;
   TrainReport report_;
   std::unique_ptr<TraceRecorder> trace_;
+  std::optional<RunLock> lock_;
   plan::Job job_;
   Machine machine_;
   worker::PreparedData data_;
