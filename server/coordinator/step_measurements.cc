@@ -1,11 +1,18 @@
 #include "server/coordinator/step_measurements.h"
 
-#include <optional>
+#include <algorithm>
+#include <numeric>
 #include <utility>
 
 #include "plan/prediction.h"
 
 namespace shoal::server {
+namespace {
+
+// Of the newest step in the smoothed overhead.
+constexpr double kOverheadGain = 0.3;
+
+}  // namespace
 
 StepMeasurements::StepMeasurements(const plan::Job& job, int workers)
     : assignment_(plan::Resolved(job.plan.assignment, job.train.synchronization)),
@@ -45,11 +52,45 @@ PlanInputs StepMeasurements::Inputs() const {
   return inputs;
 }
 
+double StepMeasurements::ComputeSeconds(std::span<const proto::FinishedReport> reports) const {
+  const bool at_layers = synchronization_ == plan::Synchronization::kLayer;
+  double longest = 0;           // of the workers
+  std::vector<double> slowest;  // of the m-th microbatches
+  for (const proto::FinishedReport& report : reports) {
+    double busy = 0;
+    for (int i = 0; i < report.times_size(); ++i) {
+      const auto m = static_cast<size_t>(i);
+      slowest.resize(std::max(slowest.size(), m + 1));
+      slowest[m] = std::max(slowest[m], report.times(i).seconds());
+      busy += report.times(i).seconds();
+    }
+    longest = std::max(longest, busy);
+  }
+  return at_layers ? std::accumulate(slowest.begin(), slowest.end(), 0.0) : longest;
+}
+
+void StepMeasurements::AddStep(std::span<const proto::FinishedReport> reports, double seconds) {
+  ++steps_;
+  const double overhead = std::max(0.0, seconds - ComputeSeconds(reports));
+  // The first step of a run also connects and allocates; the second is the first to tell.
+  if (steps_ == 2) {
+    overhead_seconds_ = overhead;
+  } else if (steps_ > 2) {
+    overhead_seconds_ += kOverheadGain * (overhead - overhead_seconds_);
+  }
+}
+
 double StepMeasurements::PredictIdleShare(const plan::StepPlan& plan) const {
   const std::vector<double> speeds = KnownSpeeds();
-  return plan::Predict(plan, synchronization_, speeds,
-                       fitted_.enough ? std::make_optional(fitted_.cost) : std::nullopt)
-      .idle_share;
+  if (!fitted_.enough) {
+    return plan::Predict(plan, synchronization_, speeds).idle_share;
+  }
+  const plan::StepPrediction predicted =
+      plan::Predict(plan, synchronization_, speeds, fitted_.cost);
+  const double capacity =
+      (predicted.step_time + overhead_seconds_) * static_cast<double>(predicted.busy.size());
+  const double busy = std::accumulate(predicted.busy.begin(), predicted.busy.end(), 0.0);
+  return capacity > 0 ? 1 - busy / capacity : 0;
 }
 
 plan::DrawQueue StepMeasurements::MakeDrawQueue(const plan::StepPlan& plan) const {
