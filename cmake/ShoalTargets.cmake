@@ -22,12 +22,12 @@ if(SHOAL_SANITIZE)
     # On instrumented code that inlines much (JSON) GCC's variable tracking takes many minutes and gigabytes, and sanitizer
     # reports need lines alone.
     target_compile_options(shoal_flags INTERFACE -fno-var-tracking)
+    # Instrumented, what is not half initialised looks so to it: an optional that is moved, its own headers' vectors.
+    target_compile_options(shoal_flags INTERFACE -Wno-maybe-uninitialized)
     if(SHOAL_SANITIZE MATCHES "thread")
       # GCC's ThreadSanitizer does not model fences and says so at each. Ours order atomics, which it sees, and words shared with
       # other processes, which it cannot see at all.
       target_compile_options(shoal_flags INTERFACE -Wno-tsan)
-      # Instrumented, an optional that is moved looks half initialised to it.
-      target_compile_options(shoal_flags INTERFACE -Wno-maybe-uninitialized)
     endif()
   endif()
 endif()
