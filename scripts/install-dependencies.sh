@@ -16,6 +16,8 @@ packages=(
   libyaml-cpp-dev nlohmann-json3-dev libcli11-dev libspdlog-dev libfmt-dev prometheus-cpp-dev
   # the CPU's matrix products, tokenizer, durable state, checksums
   libdnnl-dev libpcre2-dev libutf8proc-dev libsqlite3-dev libxxhash-dev
+  # RDMA
+  libibverbs-dev
   # what the static parts of the above link against
   zlib1g-dev libssl-dev libcurl4-openssl-dev
 )

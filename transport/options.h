@@ -4,6 +4,7 @@
 #include <string>
 
 #include "absl/time/time.h"
+#include "transport/verbs_options.h"
 
 namespace shoal::transport {
 
@@ -22,13 +23,16 @@ struct TransportOptions {
   // memory-bandwidth-bound loopback and links up to about 40 Gbit/s.
   int io_threads = 1;
 
-  // tcp: SO_SNDBUF and SO_RCVBUF. 0 takes 256 KiB where the peer is on this host, since buffers that stay in the cache carry large
-  // transfers for a fifth to a third less CPU, and the kernel's autotuning elsewhere, which long fat links need.
+  // tcp: SO_SNDBUF and SO_RCVBUF. 0 takes 256 KiB where the peer is on this host, since buffers
+  // that stay in the cache carry large transfers for a fifth to a third less CPU, and the kernel's
+  // autotuning elsewhere, which long fat links need.
   int socket_buffer_bytes = 0;
 
   // How long EventQueue::Wait looks before it sleeps: a wake-up costs tens of microseconds. It
   // yields the core between looks.
   absl::Duration spin = absl::Microseconds(20);
+
+  VerbsOptions verbs;
 };
 
 }  // namespace shoal::transport
