@@ -73,6 +73,17 @@ struct TrainOptions {
   bool operator==(const TrainOptions&) const = default;
 };
 
+// Which RDMA devices the verbs transport uses, and how. Hosts differ: flags of shoal-server and
+// shoal-worker override the devices and the index on theirs.
+struct RdmaOptions {
+  std::vector<std::string> devices;  // "mlx5_0" or "mlx5_0:2"; empty: all that are fit
+  int64_t gid_index = -1;            // -1: chosen
+  int64_t mtu_bytes = 0;             // 0: the largest that both ports have
+  int64_t max_rails = 4;             // devices and ports used at once
+
+  bool operator==(const RdmaOptions&) const = default;
+};
+
 struct ServiceOptions {
   DType wire_type = DType::kF32;  // resolved; key wire_type: auto|bf16|fp32 (auto follows compute)
   bool wire_type_auto = true;
@@ -81,6 +92,7 @@ struct ServiceOptions {
   int64_t partition_bytes = 4 << 20;                     // counted in fp32
   int64_t push_slots = 4;                                // credits of one client at one server
   std::vector<std::string> transports = {"shm", "tcp"};  // in order of preference
+  RdmaOptions rdma;
   int64_t threads_per_server = 0;  // 0: the machine's cores divided by the local servers
 
   bool operator==(const ServiceOptions&) const = default;

@@ -132,6 +132,7 @@ void AddDataKeys(TableBuilder& table);
 void AddPlanKeys(TableBuilder& table);
 void AddTrainKeys(TableBuilder& table);
 void AddServiceKeys(TableBuilder& table);
+void AddRdmaKeys(TableBuilder& table);
 void AddClusterKeys(TableBuilder& table);
 void AddCheckpointKeys(TableBuilder& table);
 void AddEmulateKeys(TableBuilder& table);

@@ -14,6 +14,7 @@ std::vector<JobKeyBinding> BuildTable() {
   AddPlanKeys(builder);
   AddTrainKeys(builder);
   AddServiceKeys(builder);
+  AddRdmaKeys(builder);
   AddClusterKeys(builder);
   AddCheckpointKeys(builder);
   AddEmulateKeys(builder);

@@ -18,7 +18,7 @@ absl::Status ParseWireType(const YAML::Node& node, Job& job) {
 }
 
 absl::Status ParseTransports(const YAML::Node& node, Job& job) {
-  static const std::vector<std::string> known = {"shm", "tcp"};
+  static const std::vector<std::string> known = {"shm", "verbs", "tcp"};
   SHOAL_ASSIGN_OR_RETURN(std::vector<std::string> names, ParseTextList(node));
   for (size_t i = 0; i < names.size(); ++i) {
     if (std::find(known.begin(), known.end(), names[i]) == known.end()) {
@@ -31,7 +31,7 @@ absl::Status ParseTransports(const YAML::Node& node, Job& job) {
     }
   }
   if (names.empty()) {
-    return InvalidArgument("is an empty list, expected some of shm, tcp");
+    return InvalidArgument("is an empty list, expected some of shm, verbs, tcp");
   }
   job.service.transports = std::move(names);
   return absl::OkStatus();
@@ -95,8 +95,8 @@ void AddServiceKeys(TableBuilder& table) {
           "service.push_slots", [](Job & j) -> auto& { return j.service.push_slots; }, {1, 1024},
           "Pushes that one client may have in flight at one server.")
       .Add({.key = {.path = "service.transports",
-                    .type = "list of shm, tcp",
-                    .help = "In order of preference."},
+                    .type = "list of shm, verbs, tcp",
+                    .help = "In order of preference; verbs is RDMA."},
             .parse = ParseTransports,
             .print = PrintTransports})
       .Integer(

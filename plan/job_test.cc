@@ -146,6 +146,16 @@ TEST(ParseJob, RefusesBadValues) {
   EXPECT_THAT(more("service: {transports: [shm, shm]}"), testing::HasSubstr("twice"));
   EXPECT_THAT(more("service: {transports: []}"), testing::HasSubstr("empty list"));
   EXPECT_THAT(more("service: {transports: shm}"), testing::HasSubstr("expected a list"));
+  for (const char* device : {"mlx5_0:", "mlx5_0:0", ":1", "a b", "mlx5_0:x", "mlx5_0:1:2"}) {
+    EXPECT_THAT(more(fmt::format("service: {{rdma: {{devices: ['{}']}}}}", device)),
+                testing::HasSubstr("expected device names like mlx5_0"));
+  }
+  EXPECT_THAT(more("service: {rdma: {devices: [rxe0, rxe0]}}"), testing::HasSubstr("twice"));
+  EXPECT_THAT(more("service: {rdma: {devices: rxe0}}"), testing::HasSubstr("expected a list"));
+  EXPECT_THAT(more("service: {rdma: {mtu: 1500}}"),
+              testing::HasSubstr("expected one of auto, 256, 512"));
+  EXPECT_THAT(more("service: {rdma: {gid_index: -2}}"), testing::HasSubstr("from -1 to 1023"));
+  EXPECT_THAT(more("service: {rdma: {max_rails: 0}}"), testing::HasSubstr("from 1 to 16"));
   EXPECT_THAT(more("cluster: {coordinator: host}"), testing::HasSubstr("expected HOST:PORT"));
   EXPECT_THAT(more("cluster: {coordinator: 'host:70000'}"),
               testing::HasSubstr("expected HOST:PORT"));
@@ -279,7 +289,13 @@ Job RandomJob(Random& random) {
   job.service.partition_bytes = random.Between(kKiB, kGiB);
   job.service.push_slots = random.Between(1, 1024);
   job.service.transports = random.Below(2) == 0 ? std::vector<std::string>{"tcp"}
-                                                : std::vector<std::string>{"tcp", "shm"};
+                                                : std::vector<std::string>{"verbs", "shm"};
+  if (random.Below(2) == 0) {
+    job.service.rdma = {.devices = {"mlx5_0", "rocep1s0-f1.2:2"},
+                        .gid_index = random.Between(-1, 1023),
+                        .mtu_bytes = int64_t{256} << random.Below(5),
+                        .max_rails = random.Between(1, 16)};
+  }
   job.service.threads_per_server = random.Between(0, 1024);
   job.cluster.local = random.Below(2) == 0;
   job.cluster.coordinator = job.cluster.local || random.Below(3) == 0
