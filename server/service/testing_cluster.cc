@@ -12,7 +12,7 @@
 namespace shoal::server {
 
 TestingCluster::TestingCluster(const std::string& folder, int servers, plan::Accumulate accumulate,
-                               int64_t partition_bytes)
+                               int64_t partition_bytes, const TestingTransport& over)
     : spec_(*plan::NamedShape("tiny")) {
   if (!std::filesystem::exists(folder + "/config.json")) {
     const absl::Status status = formats::InitHfModel(folder, spec_, /*seed=*/1, {});
@@ -22,18 +22,21 @@ TestingCluster::TestingCluster(const std::string& folder, int servers, plan::Acc
   job_.data.train = folder + "/train.jsonl";
   job_.service.accumulate = accumulate;
   job_.service.partition_bytes = partition_bytes;
-  job_.service.transports = {"shm"};
+  job_.service.transports = {over.name};
   job_.service.wire_type_auto = false;
   job_.service.threads_per_server = 2;
   partitions_ = plan::BuildPartitions(plan::BuildUnits(spec_), partition_bytes);
   shard_map_ = plan::PlaceShards(partitions_, servers, /*generation=*/1);
-  client_transport_ = *transport::CreateTransport("shm");
+  client_transport_ = *transport::CreateTransport(over.name);
   for (int i = 0; i < servers; ++i) {
     auto server = std::make_unique<TestingServer>();
     server->service = std::make_unique<ParameterService>(
         ParameterServiceOptions{
-            .create_transport =
-                [](const std::string& name) { return transport::CreateTransport(name); },
+            .create_transport = [wrap = over.wrap_server](const std::string& name)
+                -> absl::StatusOr<std::unique_ptr<transport::Transport>> {
+              SHOAL_ASSIGN_OR_RETURN(auto made, transport::CreateTransport(name));
+              return wrap ? wrap(std::move(made)) : std::move(made);
+            },
             .look_over_interval = absl::Milliseconds(5),
             .available_memory = AvailableMemory},
         &server->metrics);

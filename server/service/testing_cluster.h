@@ -1,7 +1,8 @@
-// Servers in the test's own process over shm, with a small random model: what the tests of this
-// folder drive by hand in the coordinator's place.
+// Servers in the test's own process over one transport, with a small random model: what the tests
+// of this folder drive by hand in the coordinator's place.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -20,11 +21,18 @@ struct TestingServer {
   std::unique_ptr<ParameterService> service;
 };
 
+struct TestingTransport {
+  std::string name = "shm";
+  // Around each server's, to inject faults; none: as it is.
+  std::function<std::unique_ptr<transport::Transport>(std::unique_ptr<transport::Transport>)>
+      wrap_server;
+};
+
 class TestingCluster {
  public:
   // `folder` holds the model, which is made here if it is not there yet.
   TestingCluster(const std::string& folder, int servers, plan::Accumulate accumulate,
-                 int64_t partition_bytes = 1 << 14);
+                 int64_t partition_bytes = 1 << 14, const TestingTransport& over = {});
 
   // Configures all servers, from `checkpoint` where it is not empty.
   absl::Status Configure(const std::string& checkpoint = "");

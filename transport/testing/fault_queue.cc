@@ -53,6 +53,12 @@ void FaultQueue::Hold(Event event) {
     if (random_.Uniform() < options_.drop_doorbell_probability) {
       return;
     }
+    // Only drawn where asked for, so that other faults stay the same for the same seed.
+    if (options_.repeat_doorbell_probability > 0 &&
+        random_.Uniform() < options_.repeat_doorbell_probability) {
+      lane->held.push_back({event, release});
+      ++held_;
+    }
   } else {
     lane = event.kind == Event::Kind::kReadDone ? &connection.reads : &connection.writes;
     if (!lane->paced.empty()) {

@@ -3,9 +3,9 @@
 // events. It decorates any transport; the data path stays that of the inner one, faults are made
 // with its events and posts.
 //
-// With dropped doorbells and broken connections off it passes the conformance suite: everything it
-// then does, any transport may do. Regions, offers and answers are the inner transport's: a
-// decorated side talks to an undecorated one.
+// With dropped and repeated doorbells and broken connections off it passes the conformance suite:
+// everything it then does, any transport may do. Regions, offers and answers are the inner
+// transport's: a decorated side talks to an undecorated one.
 #pragma once
 
 #include <cstdint>
@@ -32,6 +32,10 @@ struct FaultOptions {
   // Doorbells lost while the connection lives. Beyond the contract's letter, which allows loss when
   // a connection breaks, but within its spirit: a doorbell is a hint.
   double drop_doorbell_probability = 0;
+
+  // Doorbells that come twice; beyond the contract as well, and as harmless to who takes it for a
+  // hint.
+  double repeat_doorbell_probability = 0;
 
   // A connection breaks, with Unavailable here, when this many operations have been posted on it; 0
   // for never. The peer sees it close.

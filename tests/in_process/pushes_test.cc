@@ -1,0 +1,236 @@
+// Very many pushes from parameter clients to parameter servers, with delayed, reordered, lost and
+// repeated doorbells at both ends, and connections that either end breaks, so that pushes whose
+// acknowledgement was lost are sent again. Gradients are integers, so every sum is exact, whatever
+// the order, and what was lost or counted twice shows.
+//
+//   SHOAL_PUSHES      how many, over both workers and all partitions; about 20,000 without it
+//   SHOAL_TRANSPORTS  over what, "shm,tcp"; all that this machine has without it
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <map>
+#include <numeric>
+#include <thread>
+
+#include "absl/strings/str_split.h"
+#include "client/parameter_client.h"
+#include "common/random.h"
+#include "common/status.h"
+#include "gtest/gtest.h"
+#include "server/service/testing_cluster.h"
+#include "transport/registry.h"
+#include "transport/testing/fault_transport.h"
+
+namespace shoal::testing {
+namespace {
+
+#define ASSERT_OK(expression)                                          \
+  do {                                                                 \
+    const absl::Status shoal_tested = (expression);                    \
+    ASSERT_TRUE(shoal_tested.ok()) << ::shoal::Describe(shoal_tested); \
+  } while (false)
+
+constexpr int kServers = 2;
+constexpr uint64_t kWorkers = 2;
+constexpr int64_t kPartitionBytes = 2 << 10;  // small: it is pushes that count, not bytes
+
+int64_t WantedPushes() {
+  const char* wanted = std::getenv("SHOAL_PUSHES");
+  return wanted != nullptr ? std::atoll(wanted) : 20000;
+}
+
+std::vector<std::string> WantedTransports() {
+  const char* wanted = std::getenv("SHOAL_TRANSPORTS");
+  if (wanted == nullptr) {
+    return transport::TransportNames();
+  }
+  return absl::StrSplit(wanted, ',');
+}
+
+transport::FaultOptions Faults(uint64_t seed, int64_t break_after_operations) {
+  return {.seed = seed,
+          .delay_probability = 0.01,
+          .max_delay = absl::Milliseconds(1),
+          .reorder = true,
+          .drop_doorbell_probability = 0.001,
+          .repeat_doorbell_probability = 0.05,
+          .break_after_operations = break_after_operations};
+}
+
+// Calls the servers where gRPC would.
+class DirectConnector final : public client::ServerConnector {
+ public:
+  explicit DirectConnector(server::TestingCluster* cluster) : cluster_(cluster) {}
+  absl::StatusOr<proto::ConnectReply> Connect(int server, const proto::ConnectRequest& request,
+                                              absl::Duration /*timeout*/) override {
+    return cluster_->service(server).Connect(request);
+  }
+
+ private:
+  server::TestingCluster* const cluster_;
+};
+
+int64_t Value(uint64_t worker, int64_t round, int unit, int64_t element) {
+  return (element * 13 + unit * 7 + round * 5 + static_cast<int64_t>(worker) * 3) % 9 - 4;
+}
+
+std::vector<float> Gradient(uint64_t worker, int64_t round, const plan::UnitSpec& unit) {
+  std::vector<float> gradient(static_cast<size_t>(unit.count));
+  for (int64_t i = 0; i < unit.count; ++i) {
+    gradient[static_cast<size_t>(i)] = static_cast<float>(Value(worker, round, unit.index, i));
+  }
+  return gradient;
+}
+
+// One worker's pushes of one step, from first to last.
+class PushingWorker {
+ public:
+  PushingWorker(server::TestingCluster* cluster, const std::string& transport, uint64_t incarnation)
+      : cluster_(cluster),
+        units_(plan::BuildUnits(cluster->spec())),
+        incarnation_(incarnation),
+        connector_(cluster),
+        // A push is two operations.
+        transport_(transport::MakeFaultTransport(*transport::CreateTransport(transport),
+                                                 Faults(incarnation, 4000))) {}
+
+  absl::Status Run(int64_t rounds) {
+    SHOAL_ASSIGN_OR_RETURN(
+        const auto client,
+        client::ParameterClient::Create({.incarnation = incarnation_,
+                                         .name = fmt::format("worker-{}", incarnation_),
+                                         .reconnect_delay = absl::Milliseconds(1),
+                                         .rescan_interval = absl::Milliseconds(5)},
+                                        units_, cluster_->partitions(), cluster_->shard_map(),
+                                        kServers, &connector_, {transport_.get()}));
+    SHOAL_RETURN_IF_ERROR(client->BeginStep(1, 1, cluster_->shard_map().generation));
+    // The values repeat after nine rounds.
+    std::vector<std::vector<float>> gradients;
+    for (int64_t round = 0; round < rounds; ++round) {
+      for (const plan::UnitSpec& unit : units_) {
+        if (round < 9) {
+          gradients.push_back(Gradient(incarnation_, round, unit));
+        }
+        const size_t index =
+            static_cast<size_t>(round % 9) * units_.size() + static_cast<size_t>(unit.index);
+        SHOAL_RETURN_IF_ERROR(client->Push(unit.index, gradients[index]));
+      }
+    }
+    SHOAL_ASSIGN_OR_RETURN(acknowledged_, client->Finish(absl::Minutes(1)));
+    statistics_ = client->statistics();
+    return absl::OkStatus();
+  }
+
+  uint64_t incarnation() const { return incarnation_; }
+  const std::vector<int64_t>& acknowledged() const { return acknowledged_; }  // by server
+  const client::ClientStatistics& statistics() const { return statistics_; }
+
+ private:
+  server::TestingCluster* const cluster_;
+  const std::vector<plan::UnitSpec> units_;
+  const uint64_t incarnation_;
+  DirectConnector connector_;
+  const std::unique_ptr<transport::Transport> transport_;
+  std::vector<int64_t> acknowledged_;
+  client::ClientStatistics statistics_;
+};
+
+// By partition: the sum of the squares of what all rounds of all workers add up to.
+std::vector<double> ExpectedSquares(const server::TestingCluster& cluster, int64_t rounds) {
+  std::vector<double> squares;
+  for (const plan::PartitionSpec& spec : cluster.partitions()) {
+    int64_t sum_of_squares = 0;
+    for (int64_t element = spec.offset; element < spec.offset + spec.count; ++element) {
+      int64_t sum = 0;
+      for (uint64_t worker = 1; worker <= kWorkers; ++worker) {
+        for (int64_t round = 0; round < std::min<int64_t>(rounds, 9); ++round) {
+          const int64_t repeats = (rounds - round + 8) / 9;
+          sum += repeats * Value(worker, round, spec.unit, element);
+        }
+      }
+      sum_of_squares += sum * sum;
+    }
+    squares.push_back(static_cast<double>(sum_of_squares));
+  }
+  return squares;
+}
+
+class PushesTest : public ::testing::TestWithParam<std::string> {};
+
+TEST_P(PushesTest, CountOnceOverRepeatsDelaysReorderingLostDoorbellsAndReconnects) {
+  if (const auto made = transport::CreateTransport(GetParam()); !made.ok()) {
+    GTEST_SKIP() << Message(made.status());
+  }
+  const std::string folder = ::testing::TempDir() + "pushes-" + SecureToken();
+  {
+    uint64_t next_seed = 100;
+    server::TestingCluster cluster(
+        folder, kServers, plan::Accumulate::kFloat, kPartitionBytes,
+        {.name = GetParam(), .wrap_server = [&](std::unique_ptr<transport::Transport> inner) {
+           // An acknowledgement is one operation.
+           return transport::MakeFaultTransport(std::move(inner), Faults(next_seed++, 1500));
+         }});
+    ASSERT_OK(cluster.Configure());
+    ASSERT_OK(cluster.BeginAttempt(1, 1));
+    const auto partitions = static_cast<int64_t>(cluster.partitions().size());
+    const int64_t each_round = partitions * static_cast<int64_t>(kWorkers);
+    const int64_t rounds = (WantedPushes() + each_round - 1) / each_round;
+
+    std::vector<std::unique_ptr<PushingWorker>> workers;
+    std::vector<absl::Status> statuses(kWorkers);
+    std::vector<std::thread> threads;
+    for (uint64_t w = 0; w < kWorkers; ++w) {
+      workers.push_back(std::make_unique<PushingWorker>(&cluster, GetParam(), w + 1));
+      threads.emplace_back([&, w] { statuses[w] = workers[w]->Run(rounds); });
+    }
+    for (std::thread& thread : threads) {
+      thread.join();
+    }
+    client::ClientStatistics faults;
+    for (uint64_t w = 0; w < kWorkers; ++w) {
+      ASSERT_OK(statuses[w]);
+      const std::vector<int64_t>& acknowledged = workers[w]->acknowledged();
+      EXPECT_EQ(std::accumulate(acknowledged.begin(), acknowledged.end(), int64_t{0}),
+                rounds * partitions);
+      faults.reconnects += workers[w]->statistics().reconnects;
+      faults.resent += workers[w]->statistics().resent;
+      faults.duplicates += workers[w]->statistics().duplicates;
+      faults.found_by_scan += workers[w]->statistics().found_by_scan;
+    }
+
+    const std::vector<double> expected = ExpectedSquares(cluster, rounds);
+    proto::PrepareRequest request;
+    request.set_step(1);
+    request.set_attempt(1);
+    int64_t duplicates = 0;
+    for (int server = 0; server < kServers; ++server) {
+      const auto reply = cluster.service(server).Prepare(request);
+      ASSERT_OK(reply.status());
+      for (const proto::ClientPushes& client : reply->clients()) {
+        EXPECT_EQ(client.pushes(),
+                  workers[client.incarnation() - 1]->acknowledged()[static_cast<size_t>(server)]);
+        duplicates += client.duplicates();
+      }
+      for (const proto::PartitionGradient& gradient : reply->partitions()) {
+        EXPECT_EQ(gradient.sum_of_squares(), expected[static_cast<size_t>(gradient.partition())])
+            << "partition " << gradient.partition();
+      }
+    }
+    // The faults took place.
+    EXPECT_GT(faults.reconnects, 0);
+    EXPECT_GT(faults.found_by_scan, 0);
+    EXPECT_GT(duplicates, 0);
+    std::cout << fmt::format(
+        "{} pushes over {}: {} reconnects, {} sent again, {} of them applied before, {} found "
+        "without their doorbell\n",
+        rounds * each_round, GetParam(), faults.reconnects, faults.resent, duplicates,
+        faults.found_by_scan);
+  }
+  std::filesystem::remove_all(folder);
+}
+
+INSTANTIATE_TEST_SUITE_P(Transports, PushesTest, ::testing::ValuesIn(WantedTransports()),
+                         [](const auto& info) { return info.param; });
+
+}  // namespace
+}  // namespace shoal::testing
