@@ -1,64 +1,15 @@
 #include "transport/bench.h"
 
-#include <sys/resource.h>
-
 #include <algorithm>
 
 #include "common/bytes.h"
-#include "common/clock.h"
 #include "common/status.h"
 #include "nlohmann/json.hpp"
 #include "transport/bench_load.h"
+#include "transport/bench_measure.h"
 
 namespace shoal::transport {
 namespace {
-
-// Enough posted to hide a wake-up, not so much that it falls out of the caches.
-constexpr int64_t kBytesInFlight = 8 * kMiB;
-constexpr int64_t kMostInFlight = 64;
-constexpr int kMostLatencySamples = 2000;
-
-double Median(std::vector<double> values) {
-  if (values.empty()) {
-    return 0;
-  }
-  std::ranges::sort(values);
-  return values[values.size() / 2];
-}
-
-double CpuSeconds() {
-  rusage usage = {};
-  getrusage(RUSAGE_SELF, &usage);
-  const auto seconds = [](const timeval& time) {
-    return static_cast<double>(time.tv_sec) + 1e-6 * static_cast<double>(time.tv_usec);
-  };
-  return seconds(usage.ru_utime) + seconds(usage.ru_stime);
-}
-
-struct Speed {
-  std::vector<double> bytes_per_second;
-  std::vector<double> cpu_seconds_per_gb;
-};
-
-absl::Status MeasureOnce(Load& load, absl::Duration time, Speed& speed) {
-  const double cpu = CpuSeconds();
-  const absl::Time start = RealClock().Now();
-  SHOAL_ASSIGN_OR_RETURN(const int64_t bytes, load.Run(time));
-  const double seconds = absl::ToDoubleSeconds(RealClock().Now() - start);
-  speed.bytes_per_second.push_back(static_cast<double>(bytes) / seconds);
-  speed.cpu_seconds_per_gb.push_back((CpuSeconds() - cpu) / (static_cast<double>(bytes) * 1e-9));
-  return absl::OkStatus();
-}
-
-absl::StatusOr<double> MedianLatency(Load& load, absl::Duration time) {
-  const absl::Time end = RealClock().Now() + time;
-  std::vector<double> samples;
-  do {
-    SHOAL_ASSIGN_OR_RETURN(const absl::Duration latency, load.MoveOne());
-    samples.push_back(absl::ToDoubleSeconds(latency));
-  } while (RealClock().Now() < end && samples.size() < kMostLatencySamples);
-  return Median(std::move(samples));
-}
 
 absl::StatusOr<BenchPoint> Measure(const std::string& transport, BenchOperation operation,
                                    const LoadShape& shape, const BenchOptions& options) {
@@ -67,8 +18,7 @@ absl::StatusOr<BenchPoint> Measure(const std::string& transport, BenchOperation 
   point.operation = operation == BenchOperation::kGet ? "get" : "push";
   point.bytes = shape.bytes;
   point.clients = shape.clients;
-  point.in_flight =
-      std::min(std::clamp<int64_t>(kBytesInFlight / shape.bytes, 2, kMostInFlight), shape.blocks());
+  point.in_flight = std::min(OperationsInFlight(shape.bytes), shape.blocks());
   point.limit = transport == "shm" ? "memcpy" : "socket";
   std::unique_ptr<Load> limit;
   if (point.limit == "memcpy") {

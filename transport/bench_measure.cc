@@ -1,0 +1,61 @@
+#include "transport/bench_measure.h"
+
+#include <sys/resource.h>
+
+#include <algorithm>
+
+#include "common/bytes.h"
+#include "common/clock.h"
+#include "common/status.h"
+
+namespace shoal::transport {
+namespace {
+
+constexpr int64_t kBytesInFlight = 8 * kMiB;
+constexpr int64_t kMostInFlight = 64;
+constexpr int kMostLatencySamples = 2000;
+
+double CpuSeconds() {
+  rusage usage = {};
+  getrusage(RUSAGE_SELF, &usage);
+  const auto seconds = [](const timeval& time) {
+    return static_cast<double>(time.tv_sec) + 1e-6 * static_cast<double>(time.tv_usec);
+  };
+  return seconds(usage.ru_utime) + seconds(usage.ru_stime);
+}
+
+}  // namespace
+
+double Median(std::vector<double> values) {
+  if (values.empty()) {
+    return 0;
+  }
+  std::ranges::sort(values);
+  return values[values.size() / 2];
+}
+
+int64_t OperationsInFlight(int64_t bytes) {
+  return std::clamp<int64_t>(kBytesInFlight / bytes, 2, kMostInFlight);
+}
+
+absl::Status MeasureOnce(Load& load, absl::Duration time, Speed& speed) {
+  const double cpu = CpuSeconds();
+  const absl::Time start = RealClock().Now();
+  SHOAL_ASSIGN_OR_RETURN(const int64_t bytes, load.Run(time));
+  const double seconds = absl::ToDoubleSeconds(RealClock().Now() - start);
+  speed.bytes_per_second.push_back(static_cast<double>(bytes) / seconds);
+  speed.cpu_seconds_per_gb.push_back((CpuSeconds() - cpu) / (static_cast<double>(bytes) * 1e-9));
+  return absl::OkStatus();
+}
+
+absl::StatusOr<double> MedianLatency(Load& load, absl::Duration time) {
+  const absl::Time end = RealClock().Now() + time;
+  std::vector<double> samples;
+  do {
+    SHOAL_ASSIGN_OR_RETURN(const absl::Duration latency, load.MoveOne());
+    samples.push_back(absl::ToDoubleSeconds(latency));
+  } while (RealClock().Now() < end && samples.size() < kMostLatencySamples);
+  return Median(std::move(samples));
+}
+
+}  // namespace shoal::transport
