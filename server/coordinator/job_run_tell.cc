@@ -29,7 +29,7 @@ void JobRun::TellStep(const StepTotals& totals, double learning_rate) {
     timing.reports.push_back(*std::move(report));
   }
   last_steps_ = DescribeStep(timing);
-  measurements_->AddStep(timing.reports, seconds);
+  measurements_->AddStep(plan_, seconds);
   proto::JobEvent event;
   proto::StepEvent& done = *event.mutable_step();
   done.set_step(step_);

@@ -9,8 +9,8 @@
 namespace shoal::server {
 namespace {
 
-// Of the newest step in the smoothed overhead.
-constexpr double kOverheadGain = 0.3;
+// Of the newest step in what steps take beyond their plans.
+constexpr double kNewestShare = 0.3;
 
 }  // namespace
 
@@ -52,32 +52,18 @@ PlanInputs StepMeasurements::Inputs() const {
   return inputs;
 }
 
-double StepMeasurements::ComputeSeconds(std::span<const proto::FinishedReport> reports) const {
-  const bool at_layers = synchronization_ == plan::Synchronization::kLayer;
-  double longest = 0;           // of the workers
-  std::vector<double> slowest;  // of the m-th microbatches
-  for (const proto::FinishedReport& report : reports) {
-    double busy = 0;
-    for (int i = 0; i < report.times_size(); ++i) {
-      const auto m = static_cast<size_t>(i);
-      slowest.resize(std::max(slowest.size(), m + 1));
-      slowest[m] = std::max(slowest[m], report.times(i).seconds());
-      busy += report.times(i).seconds();
-    }
-    longest = std::max(longest, busy);
-  }
-  return at_layers ? std::accumulate(slowest.begin(), slowest.end(), 0.0) : longest;
-}
-
-void StepMeasurements::AddStep(std::span<const proto::FinishedReport> reports, double seconds) {
+void StepMeasurements::AddStep(const plan::StepPlan& plan, double seconds) {
   ++steps_;
-  const double overhead = std::max(0.0, seconds - ComputeSeconds(reports));
   // The first step of a run also connects and allocates; the second is the first to tell.
-  if (steps_ == 2) {
-    overhead_seconds_ = overhead;
-  } else if (steps_ > 2) {
-    overhead_seconds_ += kOverheadGain * (overhead - overhead_seconds_);
+  if (steps_ == 1 || !fitted_.enough) {
+    return;
   }
+  const double planned =
+      plan::Predict(plan, synchronization_, KnownSpeeds(), fitted_.cost).step_time;
+  const double beyond = std::max(0.0, seconds - planned);
+  const bool first = !std::exchange(told_, true);
+  beyond_plan_seconds_ =
+      first ? beyond : beyond_plan_seconds_ + kNewestShare * (beyond - beyond_plan_seconds_);
 }
 
 double StepMeasurements::PredictIdleShare(const plan::StepPlan& plan) const {
@@ -88,7 +74,7 @@ double StepMeasurements::PredictIdleShare(const plan::StepPlan& plan) const {
   const plan::StepPrediction predicted =
       plan::Predict(plan, synchronization_, speeds, fitted_.cost);
   const double capacity =
-      (predicted.step_time + overhead_seconds_) * static_cast<double>(predicted.busy.size());
+      (predicted.step_time + beyond_plan_seconds_) * static_cast<double>(predicted.busy.size());
   const double busy = std::accumulate(predicted.busy.begin(), predicted.busy.end(), 0.0);
   return capacity > 0 ? 1 - busy / capacity : 0;
 }

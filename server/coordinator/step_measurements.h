@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstdint>
-#include <span>
 #include <vector>
 
 #include "plan/cost_fit.h"
@@ -24,23 +23,22 @@ class StepMeasurements {
   // All reports of the step are in: what follows uses them.
   void Refit() { fitted_ = fit_.Fit(); }
 
-  // A step is committed, and took that long from handing it out.
-  void AddStep(std::span<const proto::FinishedReport> reports, double seconds);
+  // A step that ran this plan is committed, and took that long from handing it out.
+  void AddStep(const plan::StepPlan& plan, double seconds);
 
   // Plans of this job change with what is measured: so the next one is worth waiting for.
   bool ShapePlans() const;
   PlanInputs Inputs() const;
   // Share of the workers' time that the plan will leave idle: because the plan is uneven, and, once
-  // costs are known in seconds, for as long as steps of late took beyond their computing (handing
-  // out, transfers that nothing hid, the servers' update).
+  // costs are known in seconds, for as long as steps of late took beyond what their plans said
+  // (handing out, transfers that nothing hid, the servers' update, workers that were slower than
+  // they are on average).
   double PredictIdleShare(const plan::StepPlan& plan) const;
   // Workers draw the plan's microbatches from it.
   plan::DrawQueue MakeDrawQueue(const plan::StepPlan& plan) const;
 
  private:
   std::vector<double> KnownSpeeds() const;
-  // How long the step's computing would have taken had nothing else taken time.
-  double ComputeSeconds(std::span<const proto::FinishedReport> reports) const;
 
   const plan::Assignment assignment_;
   const plan::CostSource cost_source_;
@@ -52,7 +50,8 @@ class StepMeasurements {
   plan::CostFit fit_;
   plan::FittedCosts fitted_;
   int64_t steps_ = 0;
-  double overhead_seconds_ = 0;  // of a step, smoothed
+  bool told_ = false;               // some step did
+  double beyond_plan_seconds_ = 0;  // of a step, smoothed
 };
 
 }  // namespace shoal::server

@@ -65,8 +65,8 @@ TEST(StepMeasurements, PredictsByWhatWasMeasured) {
   EXPECT_NEAR(measurements.PredictIdleShare(plan), 0.25, 1e-6);
 }
 
-// What steps take beyond computing is learned from those that ran, but for the first.
-TEST(StepMeasurements, PredictsWhatStepsTakeBesides) {
+// What steps take beyond their plans is learned from those that ran, but for the first.
+TEST(StepMeasurements, PredictsWhatStepsTakeBeyondTheirPlans) {
   plan::StepPlan plan;
   plan.workers = {{{.samples = {1}, .tokens = 100, .squared_tokens = 1e4, .cost = 1}},
                   {{.samples = {2}, .tokens = 100, .squared_tokens = 1e4, .cost = 1}}};
@@ -74,21 +74,20 @@ TEST(StepMeasurements, PredictsWhatStepsTakeBesides) {
     plan::Job job = JobWith(plan::Assignment::kLbMini);
     job.train.synchronization = synchronization;
     StepMeasurements measurements(job, 2);
+    measurements.AddStep(plan, 9);  // the first: connects
+    measurements.AddStep(plan, 9);  // costs are not known yet
     Measure(measurements, 30);
-    // Two workers whose m-th microbatches differ: 0.6 s each alone, 0.8 s where they wait.
-    std::vector<proto::FinishedReport> reports(2);
-    for (const double seconds : {0.4, 0.2}) {
-      reports[0].add_times()->set_seconds(seconds);
-      reports[1].add_times()->set_seconds(0.6 - seconds);
-    }
-    const double compute = synchronization == plan::Synchronization::kStep ? 0.6 : 0.8;
-    measurements.AddStep(reports, compute + 9);  // the first: connects
     EXPECT_NEAR(measurements.PredictIdleShare(plan), 0.25, 1e-6);
-    for (int step = 0; step < 3; ++step) {
-      measurements.AddStep(reports, compute + 0.1);
-    }
     // 0.2 s and 0.4 s of computing in a step of 0.4 s and 0.1 s besides.
+    measurements.AddStep(plan, 0.5);
     EXPECT_NEAR(measurements.PredictIdleShare(plan), 1 - 0.6 / (2 * 0.5), 1e-6);
+    // One slow step counts in part; a fast one is not below its plan.
+    measurements.AddStep(plan, 0.6);
+    EXPECT_NEAR(measurements.PredictIdleShare(plan), 1 - 0.6 / (2 * 0.53), 1e-6);
+    for (int step = 0; step < 40; ++step) {
+      measurements.AddStep(plan, 0.3);
+    }
+    EXPECT_NEAR(measurements.PredictIdleShare(plan), 0.25, 1e-6);
   }
 }
 
