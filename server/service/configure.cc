@@ -1,5 +1,6 @@
 // ParameterService::Configure: from a job and a shard map to published weights.
 #include <algorithm>
+#include <span>
 #include <utility>
 
 #include "common/bytes.h"
@@ -8,6 +9,7 @@
 #include "formats/hf_model.h"
 #include "server/checkpoint/checkpoint.h"
 #include "server/service/parameter_service.h"
+#include "transport/job_transport.h"
 
 namespace shoal::server {
 namespace {
@@ -197,12 +199,12 @@ absl::Status ParameterService::StartTransports(Configuration& configuration,
                                                int64_t weights_bytes) {
   std::vector<EnabledTransport>& enabled = configuration.transports;
   for (const std::string& name : configuration.job.service.transports) {
-    auto transport = options_.create_transport(name);
+    auto transport = options_.create_transport(name, configuration.job.service, weights_bytes);
     if (transport.ok()) {
       enabled.push_back({.transport = *std::move(transport), .weights = nullptr});
     } else {
       configuration.unavailable.push_back(fmt::format("{}: {}", name, Message(transport.status())));
-      LogWarning("transport {} cannot be used: {}", name, Message(transport.status()));
+      transport::LogUnavailable(name, transport.status());
     }
   }
   if (enabled.empty()) {
@@ -217,13 +219,22 @@ absl::Status ParameterService::StartTransports(Configuration& configuration,
   EnabledTransport& allocating = owner == enabled.end() ? enabled.front() : *owner;
   SHOAL_ASSIGN_OR_RETURN(allocating.weights, allocating.transport->Allocate(
                                                  weights_bytes, transport::Access::kRemoteRead));
+  // One that cannot take it (locked memory, a device's limits) is done without.
+  std::span<std::byte> weights = allocating.weights->bytes();
   for (EnabledTransport& other : enabled) {
     if (other.weights == nullptr) {
-      SHOAL_ASSIGN_OR_RETURN(
-          other.weights,
-          other.transport->Register(allocating.weights->bytes(), transport::Access::kRemoteRead));
+      auto registered = other.transport->Register(weights, transport::Access::kRemoteRead);
+      if (registered.ok()) {
+        other.weights = *std::move(registered);
+      } else {
+        const std::string name(other.transport->name());
+        configuration.unavailable.push_back(
+            fmt::format("{}: {}", name, Message(registered.status())));
+        transport::LogUnavailable(name, registered.status());
+      }
     }
   }
+  std::erase_if(enabled, [](const EnabledTransport& e) { return e.weights == nullptr; });
   return absl::OkStatus();
 }
 

@@ -15,6 +15,8 @@
 #include "proto/rpc/server.h"
 #include "server/service/memory_check.h"
 #include "server/service/parameter_service.h"
+#include "transport/job_transport.h"
+#include "transport/rdma_flags.h"
 #include "transport/registry.h"
 
 namespace shoal::server {
@@ -33,6 +35,7 @@ struct Flags {
   int data_port = 0;
   int threads = 0;
   int64_t max_clients = 1024;
+  transport::RdmaFlags rdma;
 };
 
 // The signals that main waits for; SIGUSR1 is this process telling itself that the session is over.
@@ -85,12 +88,14 @@ absl::StatusOr<TransportFactory> Transports(const Flags& flags) {
     }
     *tcp = *std::move(created);
   }
-  return [options, tcp](const std::string& name) {
-    if (*tcp != nullptr && name == (*tcp)->name()) {
-      return absl::StatusOr<std::unique_ptr<transport::Transport>>(std::move(*tcp));
-    }
-    return transport::CreateTransport(name, options);
-  };
+  return
+      [options, tcp, rdma = flags.rdma](
+          const std::string& name, const plan::ServiceOptions& service, int64_t registered_bytes) {
+        if (*tcp != nullptr && name == (*tcp)->name()) {
+          return absl::StatusOr<std::unique_ptr<transport::Transport>>(std::move(*tcp));
+        }
+        return transport::CreateJobTransport(name, service, rdma, options, registered_bytes);
+      };
 }
 
 // The address others use: as advertised, with the port that was found where it names none.
@@ -162,6 +167,7 @@ int Main(int argc, char** argv) {
       "HOST:PORT under which others reach this server; needed where --listen has a wildcard host");
   app.add_option("--data-port", flags.data_port, "Port of the tcp transport; 0 picks a free one")
       ->capture_default_str();
+  transport::AddRdmaFlags(app, flags.rdma);
   app.add_option(
       "--token-file", flags.token_file,
       std::string(

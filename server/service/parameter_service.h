@@ -39,8 +39,10 @@
 
 namespace shoal::server {
 
-using TransportFactory =
-    std::function<absl::StatusOr<std::unique_ptr<transport::Transport>>(const std::string& name)>;
+// A transport by name, with what the job says of transports and the memory that will be registered
+// at least.
+using TransportFactory = std::function<absl::StatusOr<std::unique_ptr<transport::Transport>>(
+    const std::string& name, const plan::ServiceOptions& service, int64_t registered_bytes)>;
 
 struct ParameterServiceOptions {
   TransportFactory create_transport;

@@ -121,8 +121,8 @@ TEST_F(ParameterServiceTest, TooLittleMemoryIsSaidBeforeAllocating) {
   TestingCluster cluster(folder_, 1, plan::Accumulate::kFloat);
   Metrics metrics;
   ParameterService service(
-      {.create_transport =
-           [](const std::string&) -> absl::StatusOr<std::unique_ptr<transport::Transport>> {
+      {.create_transport = [](const std::string&, const auto&,
+                              int64_t) -> absl::StatusOr<std::unique_ptr<transport::Transport>> {
          ADD_FAILURE() << "allocated";
          return Internal("not to be called");
        },

@@ -32,7 +32,8 @@ TestingCluster::TestingCluster(const std::string& folder, int servers, plan::Acc
     auto server = std::make_unique<TestingServer>();
     server->service = std::make_unique<ParameterService>(
         ParameterServiceOptions{
-            .create_transport = [wrap = over.wrap_server](const std::string& name)
+            .create_transport = [wrap = over.wrap_server](const std::string& name, const auto&,
+                                                          int64_t)
                 -> absl::StatusOr<std::unique_ptr<transport::Transport>> {
               SHOAL_ASSIGN_OR_RETURN(auto made, transport::CreateTransport(name));
               return wrap ? wrap(std::move(made)) : std::move(made);

@@ -61,8 +61,8 @@ class ServerProcess {
     auto process = std::make_unique<ServerProcess>();
     process->service_ = std::make_unique<server::ParameterService>(
         server::ParameterServiceOptions{
-            .create_transport =
-                [](const std::string& name) { return transport::CreateTransport(name); },
+            .create_transport = [](const std::string& name, const auto&,
+                                   int64_t) { return transport::CreateTransport(name); },
             .threads = 1,
             .available_memory = server::AvailableMemory},
         &process->metrics_);

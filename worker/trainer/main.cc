@@ -19,6 +19,7 @@
 #include "proto/rpc/grpc_log.h"
 #include "proto/rpc/member_session.h"
 #include "proto/rpc/token.h"
+#include "transport/rdma_flags.h"
 #include "transport/testing/fault_transport.h"
 #include "worker/trainer/trainer.h"
 
@@ -34,6 +35,7 @@ struct Flags {
   std::string log_level = "info";
   int metrics_port = -1;
   int threads = 0;
+  transport::RdmaFlags rdma;
   uint64_t fault_seed = 0;
   double fault_delay_ms = 5;
   double fault_drop_doorbells = 0;
@@ -129,6 +131,7 @@ absl::Status Work(const Flags& flags, bool& started) {
   options.index = session->index();
   options.incarnation = session->incarnation();
   options.threads = flags.threads;
+  options.rdma = flags.rdma;
   options.connector = [&](const std::vector<std::string>& addresses) {
     return std::make_unique<client::GrpcConnector>(addresses, token);
   };
@@ -154,6 +157,7 @@ int Main(int argc, char** argv) {
   app.add_option("--threads", flags.threads, "Threads that compute; 0: by the job")
       ->capture_default_str()
       ->check(CLI::NonNegativeNumber);
+  transport::AddRdmaFlags(app, flags.rdma);
   app.add_option("--metrics-port", flags.metrics_port,
                  "Port of the Prometheus metrics; 0 picks a free one");
   app.add_option("--log-level", flags.log_level, "trace, debug, info, warn, error or off")

@@ -10,7 +10,7 @@
 #include "common/thread_pool.h"
 #include "formats/hf_model.h"
 #include "plan/partition.h"
-#include "transport/registry.h"
+#include "transport/job_transport.h"
 #include "worker/emulated/emulated_model.h"
 
 namespace shoal::worker {
@@ -75,6 +75,7 @@ absl::Status WorkerJob::Load(const proto::JoinJobReply& join) {
       const plan::MemoryPlan plan,
       plan::PlanMemory(spec, job_, join.servers_size(), std::max(1, join.workers()), budget));
   policy_ = plan.policy;
+  registered_bytes_ = plan.worker.weights + plan.worker.wire + plan.worker.pushes;
   const int threads = Threads(job_, options_.threads);
   if (job_.emulate.enabled()) {
     model_ = MakeEmulatedModel(spec, job_.emulate, options_.index, clock_);
@@ -99,9 +100,10 @@ absl::Status WorkerJob::Load(const proto::JoinJobReply& join) {
 absl::Status WorkerJob::OpenTransports() {
   absl::Status last;
   for (const std::string& name : job_.service.transports) {
-    auto transport = transport::CreateTransport(name);
+    auto transport =
+        transport::CreateJobTransport(name, job_.service, options_.rdma, {}, registered_bytes_);
     if (!transport.ok()) {
-      LogWarning("transport {} is not available here: {}", name, Message(transport.status()));
+      transport::LogUnavailable(name, transport.status());
       last = transport.status();
       continue;
     }

@@ -16,6 +16,7 @@
 #include "plan/job.h"
 #include "plan/memory_plan.h"
 #include "proto/shoal.pb.h"
+#include "transport/job_transport.h"
 #include "transport/transport.h"
 #include "worker/model/microbatch_model.h"
 #include "worker/trainer/layer_meetings.h"
@@ -32,6 +33,7 @@ struct WorkerJobOptions {
   int index = 0;
   uint64_t incarnation = 0;
   int threads = 0;  // 0: by the job
+  transport::RdmaFlags rdma;
   // Makes the way to the servers at these addresses (HOST:PORT by index).
   std::function<std::unique_ptr<client::ServerConnector>(const std::vector<std::string>&)>
       connector;
@@ -82,6 +84,7 @@ class WorkerJob {
   plan::WorkerPolicy policy_;
   std::unique_ptr<MicrobatchModel> model_;
   std::unique_ptr<formats::TokenFile> data_;
+  int64_t registered_bytes_ = 0;  // with transports, as planned
   std::vector<std::unique_ptr<transport::Transport>> transports_;
   std::unique_ptr<client::ServerConnector> connector_;
   std::unique_ptr<client::ParameterClient> client_;
