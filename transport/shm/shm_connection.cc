@@ -6,6 +6,7 @@
 #include "common/bytes.h"
 #include "common/logging.h"
 #include "common/status.h"
+#include "transport/streaming_copy.h"
 
 namespace shoal::transport {
 namespace {
@@ -17,6 +18,15 @@ constexpr size_t kChunkBytes = 4 * kMiB;
 // Completions and doorbells of a batch are announced together, but not held back for longer than
 // this many bytes take.
 constexpr size_t kAnnounceBytes = 1 * kMiB;
+
+template <typename Operation, typename Bytes>
+size_t TotalBytes(std::span<const Operation> operations, Bytes Operation::*bytes) {
+  size_t total = 0;
+  for (const Operation& operation : operations) {
+    total += (operation.*bytes).size();
+  }
+  return total;
+}
 
 ShmControl* Control(const SharedMemory& memory) {
   return reinterpret_cast<ShmControl*>(memory.data());
@@ -82,7 +92,8 @@ absl::Status ShmConnectionState::CheckUsable() const {
   return absl::OkStatus();
 }
 
-absl::Status ShmConnectionState::Copy(std::byte* to, const std::byte* from, size_t size) {
+absl::Status ShmConnectionState::Copy(std::byte* to, const std::byte* from, size_t size,
+                                      bool stream) {
   for (size_t done = 0; done < size;) {
     if (closing_.load(std::memory_order_relaxed)) {
       return Cancelled("{}: the connection was closed", peer());
@@ -91,7 +102,11 @@ absl::Status ShmConnectionState::Copy(std::byte* to, const std::byte* from, size
       return Unavailable("{}: the peer closed the connection", peer());
     }
     const size_t chunk = std::min(kChunkBytes, size - done);
-    std::memcpy(to + done, from + done, chunk);
+    if (stream) {
+      StreamingCopy(to + done, from + done, chunk);
+    } else {
+      std::memcpy(to + done, from + done, chunk);
+    }
     peer_gate_.Leave();
     done += chunk;
   }
@@ -121,6 +136,7 @@ absl::Status ShmConnectionState::PostReads(std::span<const ReadOperation> operat
   if (!outstanding_->TakeReads(operations.size())) {
     return ResourceExhausted("{}: more than {} reads outstanding", peer(), outstanding_->limit());
   }
+  const bool stream = TotalBytes(operations, &ReadOperation::into) >= StreamingCopyBytes();
   std::vector<PendingEvent> done;
   done.reserve(operations.size());
   size_t unannounced = 0;
@@ -128,7 +144,7 @@ absl::Status ShmConnectionState::PostReads(std::span<const ReadOperation> operat
     absl::Status status = absl::OkStatus();
     if (!operation.into.empty()) {
       const std::byte* from = peer_memory_->regions[operation.region].data() + operation.offset;
-      status = Copy(operation.into.data(), from, operation.into.size());
+      status = Copy(operation.into.data(), from, operation.into.size(), stream);
     }
     PushCompletion(done, Event::Kind::kReadDone, operation.id, std::move(status));
     unannounced += operation.into.size();
@@ -164,6 +180,7 @@ absl::Status ShmConnectionState::PostWrites(std::span<const WriteOperation> oper
   if (!outstanding_->TakeWrites(operations.size())) {
     return ResourceExhausted("{}: more than {} writes outstanding", peer(), outstanding_->limit());
   }
+  const bool stream = TotalBytes(operations, &WriteOperation::from) >= StreamingCopyBytes();
   std::vector<PendingEvent> done;
   done.reserve(operations.size());
   size_t unannounced = 0;
@@ -171,7 +188,7 @@ absl::Status ShmConnectionState::PostWrites(std::span<const WriteOperation> oper
   for (const WriteOperation& operation : operations) {
     if (status.ok() && !operation.from.empty()) {
       std::byte* to = peer_memory_->regions[operation.region].data() + operation.offset;
-      status = Copy(to, operation.from.data(), operation.from.size());
+      status = Copy(to, operation.from.data(), operation.from.size(), stream);
     }
     if (status.ok() && operation.ring) {
       doorbell_sender_.Ring(operation.immediate);

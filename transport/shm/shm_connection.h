@@ -57,7 +57,7 @@ class ShmConnectionState {
   ShmConnectionState(const ConnectionOptions& options, std::shared_ptr<const RegionTable> table,
                      SharedMemory control, bool is_connector);
   absl::Status CheckUsable() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(post_mutex_);
-  absl::Status Copy(std::byte* to, const std::byte* from, size_t size)
+  absl::Status Copy(std::byte* to, const std::byte* from, size_t size, bool stream)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(post_mutex_);
   void PushCompletion(std::vector<PendingEvent>& done, Event::Kind kind, uint64_t operation,
                       absl::Status status);
