@@ -38,8 +38,10 @@ ParameterClient::Core::Core(const ClientOptions& options, Layout layout, ServerC
       transports_(transports),
       clock_(clock),
       lanes_(transports.size()),
-      random_(options.seed),
-      links_(static_cast<size_t>(layout_.servers)) {
+      random_(options.seed) {
+  for (int server = 0; server < layout_.servers; ++server) {
+    links_.emplace_back(transports.size(), options.transport_policy);
+  }
   const Handshake::Options handshake = {.incarnation = options.incarnation,
                                         .client = options.name,
                                         .read_only = options.read_only,
@@ -98,7 +100,8 @@ absl::Status ParameterClient::Core::Start() {
     statistics_.transports[i].name = std::string(transports_[i]->name());
   }
   for (int server = 0; server < layout_.servers; ++server) {
-    SHOAL_RETURN_IF_ERROR(Adopt(server, std::move(connections[static_cast<size_t>(server)])));
+    SHOAL_RETURN_IF_ERROR(Adopt(server, std::vector<bool>(lanes_.size(), false),
+                                std::move(connections[static_cast<size_t>(server)])));
   }
   buffer_bytes_ = view_frames_.bytes() + (convert ? wire_frames_.bytes() : 0) + pushes_->bytes();
   connector_thread_ = std::thread([this] { RunConnector(); });
@@ -141,6 +144,10 @@ absl::Status ParameterClient::Core::Begin(int64_t version, int64_t step, int64_t
         link.state = Link::State::kConnecting;
         link.failures = 0;
         link.not_before = absl::InfinitePast();
+      } else if (link.state == Link::State::kOpen &&
+                 link.policy.IsTryDue(link.connection->transport, clock_.Now())) {
+        link.try_again = true;
+        lanes_[link.connection->transport].queue->Wake();
       }
     }
     // An I/O thread may be reading a gradient of the attempt before; its owner wants to reuse it.

@@ -24,6 +24,7 @@
 #include "client/handshake.h"
 #include "client/parameter_client.h"
 #include "client/push_table.h"
+#include "client/transport_policy.h"
 #include "client/unit_layout.h"
 #include "common/random.h"
 
@@ -74,12 +75,18 @@ class ParameterClient::Core {
     absl::Time rung_at = absl::InfinitePast();
   };
   struct Link {
+    Link(size_t transports, const TransportPolicyOptions& options) : policy(transports, options) {}
+
     enum class State { kOpen, kClosing, kConnecting, kFailed };
     State state = State::kConnecting;
     int failures = 0;                              // in a row
     absl::Time not_before = absl::InfinitePast();  // of the next try
     absl::Status error;                            // why it broke, or failed
     absl::Time last_scan = absl::InfinitePast();
+    TransportPolicy policy;
+    bool connected_before = false;
+    size_t last_transport = 0;  // of the connection that is or was
+    bool try_again = false;  // the connection is to be made anew, over a transport that has rested
     std::unique_ptr<DataConnection> connection;  // retired by its lane's thread alone
   };
   struct Lane {
@@ -114,8 +121,12 @@ class ParameterClient::Core {
 
   // client/reconnect.cc
   absl::StatusOr<std::unique_ptr<DataConnection>> ConnectFirst(int server, absl::Time deadline);
-  absl::Status Adopt(int server, std::unique_ptr<DataConnection> connection)
+  absl::Status Adopt(int server, const std::vector<bool>& left_out,
+                     std::unique_ptr<DataConnection> connection)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // A connection of that link over `transport` is gone.
+  void CountBreak(int server, size_t transport) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void CountRest(int server, size_t transport) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void RunConnector() ABSL_LOCKS_EXCLUDED(mutex_);
   void Reconnect(int server) ABSL_LOCKS_EXCLUDED(mutex_);
   int LinkToConnect(absl::Time now, absl::Time* next) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

@@ -60,8 +60,9 @@ absl::Status Handshake::MakeOffers(int server, const std::vector<bool>& excluded
 }
 
 absl::StatusOr<std::unique_ptr<DataConnection>> Handshake::Connect(int server,
+                                                                   std::vector<bool> excluded,
                                                                    absl::Duration timeout) {
-  std::vector<bool> excluded(transports_.size(), false);
+  std::vector<size_t> not_completed;
   std::string excluded_because;
   while (true) {
     Offers offers;
@@ -79,6 +80,7 @@ absl::StatusOr<std::unique_ptr<DataConnection>> Handshake::Connect(int server,
     auto completed = offers.connectors[index]->Complete(reply.answer());
     if (!completed.ok()) {
       excluded[index] = true;
+      not_completed.push_back(index);
       excluded_because = fmt::format("{}: {}", reply.transport(), Message(completed.status()));
       if (std::count(excluded.begin(), excluded.end(), false) == 0) {
         return completed.status();  // names the peer
@@ -89,6 +91,7 @@ absl::StatusOr<std::unique_ptr<DataConnection>> Handshake::Connect(int server,
     connection->connection = *std::move(completed);
     connection->transport = index;
     connection->acknowledgements = offers.acknowledgements[index];
+    connection->not_completed = std::move(not_completed);
     connection->reason = excluded_because.empty() ? reply.reason() : excluded_because;
     SHOAL_RETURN_IF_ERROR(Check(server, reply, *connection));
     return connection;

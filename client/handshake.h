@@ -26,8 +26,9 @@ struct DataConnection {
     int64_t buffer[2] = {0, 0};
   };
 
-  size_t transport = 0;  // index into the transports offered
-  std::string reason;    // why not the first one offered; empty if it is
+  size_t transport = 0;               // index into the transports offered
+  std::string reason;                 // why not the first one offered; empty if it is
+  std::vector<size_t> not_completed;  // transports that the server took and this side could not
   int weights_region = 0;
   int slots_region = -1;
   int64_t slots = 0;  // credits; 0 for a read-only client
@@ -63,9 +64,10 @@ class Handshake {
   // One per transport, in their order; where events of the connections will arrive.
   void set_queues(std::vector<transport::EventQueue*> queues) { queues_ = std::move(queues); }
 
-  // One try, within `timeout`. Where the transport that the server took cannot be completed, asks
-  // again without it. Errors name the server.
-  absl::StatusOr<std::unique_ptr<DataConnection>> Connect(int server, absl::Duration timeout);
+  // One try, within `timeout`, offering all transports but those `left_out`. Where the one that the
+  // server took cannot be completed, asks again without it. Errors name the server.
+  absl::StatusOr<std::unique_ptr<DataConnection>> Connect(int server, std::vector<bool> left_out,
+                                                          absl::Duration timeout);
 
  private:
   struct Offers;

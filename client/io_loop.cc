@@ -131,6 +131,7 @@ void ParameterClient::Core::Count(int server, const PushTable::Outcome& outcome)
 
 bool ParameterClient::Core::Serve(int server, size_t lane, absl::Time now, absl::Time* next) {
   DataConnection* connection = nullptr;
+  bool try_again = false;
   {
     absl::MutexLock lock(&mutex_);
     Link& to = link(server);
@@ -138,7 +139,12 @@ bool ParameterClient::Core::Serve(int server, size_t lane, absl::Time now, absl:
       return false;
     }
     connection = to.connection.get();  // stays: only this thread retires it
+    try_again = to.try_again;
     ScanAcknowledgements(server, now, next);
+  }
+  if (try_again) {
+    Break(server, Cancelled("connecting anew, to try a transport again that was left out"));
+    return true;
   }
   bool worked = PostReads(server, lanes_[lane], *connection, now, next);
   worked = PostPush(server, *connection, now, next) || worked;
@@ -347,9 +353,15 @@ void ParameterClient::Core::OnClosed(int server, const absl::Status& why) {
   retired = std::move(closed.connection);
   const int resent = pushes_->Requeue(server);
   statistics_.resent += resent;
-  if (!stopping_) {
+  if (stopping_) {
+    return;
+  }
+  if (closed.try_again) {
+    LogInfo("{}: {}", ServerName(server), Message(closed.error));
+  } else {
     LogWarning("{}: connection lost ({}); connecting again, {} pushes to send again",
                ServerName(server), Message(closed.error), resent);
+    CountBreak(server, retired->transport);
   }
 }
 

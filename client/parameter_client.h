@@ -21,7 +21,8 @@
 // Failure. A broken connection is made anew, a bounded number of times with jittered back-off;
 // reads are read again and pushes sent again under the same sequence. When a server stays away, or
 // refuses, every call that needs it returns the reason until the next BeginStep, which tries once
-// more.
+// more. A transport that keeps failing gives way to the next for a while
+// (client/transport_policy.h).
 #pragma once
 
 #include <cstdint>
@@ -35,6 +36,7 @@
 #include "absl/time/time.h"
 #include "client/push_table.h"
 #include "client/server_connector.h"
+#include "client/transport_policy.h"
 #include "common/clock.h"
 #include "common/dtype.h"
 #include "plan/model_spec.h"
@@ -63,6 +65,7 @@ struct ClientOptions {
   absl::Duration handshake_timeout = absl::Seconds(5);      // of one try
   int max_reconnects = 5;                                   // in a row without progress
   absl::Duration reconnect_delay = absl::Milliseconds(20);  // doubles, with jitter
+  TransportPolicyOptions transport_policy;
   int max_version_reads = 12;
   absl::Duration version_retry_delay = absl::Milliseconds(1);
   absl::Duration rescan_interval =
@@ -76,17 +79,19 @@ struct ClientStatistics {
     int64_t get_bytes = 0;   // of weights, read again ones included
     int64_t push_bytes = 0;  // of gradients, sent again ones included
     int64_t connections = 0;
+    int64_t rests = 0;  // times it was left out for a while, for its failures (transport_policy.h)
   };
   std::vector<Transport> transports;
   int64_t gets = 0;
   int64_t meetings = 0;  // come to
-  int64_t fetches = 0;  // units fetched: gets less those served by what was there
-  int64_t pushes = 0;   // partitions pushed
-  int64_t rereads = 0;  // partitions read again because of their version
+  int64_t fetches = 0;   // units fetched: gets less those served by what was there
+  int64_t pushes = 0;    // partitions pushed
+  int64_t rereads = 0;   // partitions read again because of their version
   int64_t reconnects = 0;
   int64_t resent = 0;               // pushes sent again after a reconnect
   int64_t duplicates = 0;           // of those, how many the server had applied already
   int64_t fallbacks = 0;            // connections over another than the first transport
+  int64_t switches = 0;             // links that went over to another transport than before
   int64_t found_by_scan = 0;        // acknowledgements whose doorbell was lost
   int64_t most_in_flight = 0;       // pushes at one server
   double get_wait_seconds = 0;      // callers blocked in Get

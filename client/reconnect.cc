@@ -39,7 +39,7 @@ absl::StatusOr<std::unique_ptr<DataConnection>> ParameterClient::Core::ConnectFi
   for (int failures = 0;; ++failures) {
     const absl::Duration left = deadline - clock_.Now();
     auto connection = handshake_->Connect(
-        server,
+        server, std::vector<bool>(lanes_.size(), false),
         std::clamp(left, absl::Milliseconds(10), absl::Duration(options_.handshake_timeout)));
     if (connection.ok()) {
       return connection;
@@ -55,7 +55,8 @@ absl::StatusOr<std::unique_ptr<DataConnection>> ParameterClient::Core::ConnectFi
   }
 }
 
-absl::Status ParameterClient::Core::Adopt(int server, std::unique_ptr<DataConnection> connection) {
+absl::Status ParameterClient::Core::Adopt(int server, const std::vector<bool>& left_out,
+                                          std::unique_ptr<DataConnection> connection) {
   if (connection->wire_type != wire_type_) {
     return Internal("{} serves weights as {}, other servers as {}", ServerName(server),
                     Name(connection->wire_type), Name(wire_type_));
@@ -75,6 +76,18 @@ absl::Status ParameterClient::Core::Adopt(int server, std::unique_ptr<DataConnec
                transports_[0]->name(), connection->reason);
   }
   Link& adopted = link(server);
+  adopted.policy.OnConnected(index, left_out, connection->not_completed, clock_.Now());
+  for (const size_t failed : connection->not_completed) {
+    CountRest(server, failed);
+  }
+  if (adopted.connected_before && adopted.last_transport != index) {
+    ++statistics_.switches;
+    LogInfo("{}: went over from {} to {}", ServerName(server),
+            transports_[adopted.last_transport]->name(), lane.transport->name());
+  }
+  adopted.connected_before = true;
+  adopted.last_transport = index;
+  adopted.try_again = false;
   adopted.connection = std::move(connection);
   adopted.state = Link::State::kOpen;
   adopted.last_scan = clock_.Now();
@@ -83,12 +96,27 @@ absl::Status ParameterClient::Core::Adopt(int server, std::unique_ptr<DataConnec
     adopted.error = Unavailable("the connection closed as soon as it was made");
     pushes_->Requeue(server);
     adopted.connection = nullptr;
+    CountBreak(server, index);
   }
   if (!lane.thread.joinable()) {
     lane.thread = std::thread([this, index] { RunLane(index); });
   }
   lane.queue->Wake();
   return absl::OkStatus();
+}
+
+void ParameterClient::Core::CountBreak(int server, size_t transport) {
+  if (link(server).policy.OnBroken(transport, clock_.Now())) {
+    CountRest(server, transport);
+  }
+}
+
+void ParameterClient::Core::CountRest(int server, size_t transport) {
+  ++statistics_.transports[transport].rests;
+  LogWarning("{}: {} keeps failing and is left out for {}", ServerName(server),
+             transports_[transport]->name(),
+             absl::FormatDuration(absl::Ceil(
+                 link(server).policy.rests_until(transport) - clock_.Now(), absl::Seconds(1))));
 }
 
 int ParameterClient::Core::LinkToConnect(absl::Time now, absl::Time* next) const {
@@ -127,15 +155,22 @@ void ParameterClient::Core::RunConnector() {
 }
 
 void ParameterClient::Core::Reconnect(int server) {
-  auto connection = handshake_->Connect(server, options_.handshake_timeout);
+  std::vector<bool> left_out;
+  {
+    absl::MutexLock lock(&mutex_);
+    left_out = link(server).policy.LeftOut(clock_.Now());
+  }
+  auto connection = handshake_->Connect(server, left_out, options_.handshake_timeout);
   absl::MutexLock lock(&mutex_);
   ++statistics_.reconnects;
   absl::Status status = connection.status();
   if (connection.ok()) {
-    status = Adopt(server, *std::move(connection));
+    status = Adopt(server, left_out, *std::move(connection));
     if (status.ok()) {
       return;
     }
+  } else {
+    link(server).policy.OnNoneConnected();
   }
   Link& lost = link(server);
   ++lost.failures;

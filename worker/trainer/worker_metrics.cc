@@ -10,12 +10,14 @@ WorkerMetrics::WorkerMetrics(Metrics& metrics)
                                      "Tokens run on which loss is taken.")),
       failed_steps_(metrics.counter("shoal_worker_failed_steps_total",
                                     "Attempts at a step that this worker could not finish.")),
-      meetings_(Total("shoal_client_meetings_total",
-                      "Meetings with all other workers at a layer.")),
+      meetings_(
+          Total("shoal_client_meetings_total", "Meetings with all other workers at a layer.")),
       reconnects_(
           Total("shoal_client_reconnects_total", "Tries to make a broken data connection anew.")),
       fallbacks_(Total("shoal_client_fallbacks_total",
                        "Data connections over another than the first transport.")),
+      switches_(Total("shoal_client_transport_switches_total",
+                      "Servers that were reached over another transport than before.")),
       rereads_(Total("shoal_client_rereads_total",
                      "Partitions read again because another version was found.")),
       resent_(
@@ -57,6 +59,7 @@ void WorkerMetrics::Update(const PhaseClock& phases, const client::ClientStatist
   meetings_.Follow(static_cast<double>(client.meetings));
   reconnects_.Follow(static_cast<double>(client.reconnects));
   fallbacks_.Follow(static_cast<double>(client.fallbacks));
+  switches_.Follow(static_cast<double>(client.switches));
   rereads_.Follow(static_cast<double>(client.rereads));
   resent_.Follow(static_cast<double>(client.resent));
   duplicates_.Follow(static_cast<double>(client.duplicates));
@@ -67,6 +70,10 @@ void WorkerMetrics::Update(const PhaseClock& phases, const client::ClientStatist
     ByTransport(push_bytes_, "shoal_client_push_bytes_total", "Bytes of gradients written.",
                 transport.name)
         .Follow(static_cast<double>(transport.push_bytes));
+    ByTransport(rests_, "shoal_client_transport_rests_total",
+                "Times a transport was left out for a while because it kept failing.",
+                transport.name)
+        .Follow(static_cast<double>(transport.rests));
   }
 }
 

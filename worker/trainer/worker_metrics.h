@@ -46,11 +46,13 @@ class WorkerMetrics {
   Follower meetings_;
   Follower reconnects_;
   Follower fallbacks_;
+  Follower switches_;
   Follower rereads_;
   Follower resent_;
   Follower duplicates_;
   std::map<std::string, Follower> get_bytes_;
   std::map<std::string, Follower> push_bytes_;
+  std::map<std::string, Follower> rests_;
 };
 
 }  // namespace shoal::worker

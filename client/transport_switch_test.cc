@@ -1,0 +1,96 @@
+// A transport whose connections keep breaking gives way to the next, and is tried again once it has
+// rested: with real shm and tcp, and the breaking injected.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "absl/time/clock.h"
+#include "client/testing/client_rig.h"
+#include "transport/registry.h"
+#include "transport/testing/fault_transport.h"
+
+namespace shoal::client {
+namespace {
+
+// The same servers over shm and over tcp; shm is taken where it is offered.
+class TwoRigs : public ServerConnector {
+ public:
+  TwoRigs() : shm_({.transport = "shm"}), tcp_({.transport = "tcp"}) {}
+
+  absl::StatusOr<proto::ConnectReply> Connect(int server, const proto::ConnectRequest& request,
+                                              absl::Duration timeout) override {
+    for (const auto& offer : request.offers()) {
+      if (offer.transport() == "shm") {
+        return shm_.connector->Connect(server, request, timeout);
+      }
+    }
+    return tcp_.connector->Connect(server, request, timeout);
+  }
+
+  std::unique_ptr<ParameterClient> NewClient(transport::Transport* shm, transport::Transport* tcp) {
+    return *ParameterClient::Create(
+        {.incarnation = 77,
+         .max_reconnects = 100,
+         .reconnect_delay = absl::Milliseconds(1),
+         .transport_policy = {.breaks = 3, .first_rest = absl::Milliseconds(300)}},
+        shm_.unit_specs, shm_.partitions, shm_.map, shm_.options.servers, this, {shm, tcp});
+  }
+
+  // Reads every unit of version `version` and checks it.
+  void ReadAll(ParameterClient& client, int64_t version) {
+    shm_.Publish(version);
+    tcp_.Publish(version);
+    ASSERT_TRUE(client.BeginRead(version).ok());
+    for (int unit = 0; unit < shm_.units(); ++unit) {
+      auto view = client.Get(unit);
+      ASSERT_TRUE(view.ok()) << view.status();
+      for (int64_t i = 0; i < view->count; ++i) {
+        ASSERT_EQ(static_cast<const float*>(view->data)[i], FakeServer::Weight(version, unit, i));
+      }
+      client.Release(unit);
+    }
+  }
+
+ private:
+  ClientRig shm_;
+  ClientRig tcp_;
+};
+
+TEST(TransportSwitch, BreakingConnectionsGiveWayAndAreTriedAgain) {
+  TwoRigs rigs;
+  const auto shm = transport::MakeFaultTransport(*transport::CreateTransport("shm"),
+                                                 {.seed = 3, .break_after_operations = 2});
+  const auto tcp = *transport::CreateTransport("tcp");
+  const auto client = rigs.NewClient(shm.get(), tcp.get());
+  rigs.ReadAll(*client, 0);
+  ClientStatistics statistics = client->statistics();
+  ASSERT_EQ(statistics.transports[0].name, "shm");
+  EXPECT_EQ(statistics.transports[0].rests, 3) << "one at each server";
+  EXPECT_EQ(statistics.transports[0].connections, 9);
+  EXPECT_EQ(statistics.transports[1].connections, 3);
+  EXPECT_EQ(statistics.switches, 3);
+
+  rigs.ReadAll(*client, 1);
+  EXPECT_EQ(client->statistics().transports[0].connections, 9) << "it rests";
+
+  // Once the rest is over a step tries shm again, finds it no better, and is done over tcp.
+  absl::SleepFor(absl::Milliseconds(350));
+  rigs.ReadAll(*client, 2);
+  statistics = client->statistics();
+  EXPECT_EQ(statistics.transports[0].connections, 18);
+  EXPECT_EQ(statistics.transports[0].rests, 6);
+  EXPECT_EQ(statistics.switches, 9);
+}
+
+TEST(TransportSwitch, ATransportThatWorksIsKept) {
+  TwoRigs rigs;
+  const auto shm = *transport::CreateTransport("shm");
+  const auto tcp = *transport::CreateTransport("tcp");
+  const auto client = rigs.NewClient(shm.get(), tcp.get());
+  rigs.ReadAll(*client, 0);
+  EXPECT_EQ(client->statistics().switches, 0);
+  EXPECT_EQ(client->statistics().transports[0].rests, 0);
+  EXPECT_EQ(client->statistics().transports[1].connections, 0);
+}
+
+}  // namespace
+}  // namespace shoal::client
