@@ -49,6 +49,7 @@ struct DeviceDescription {
   std::string name;      // "mlx5_0"
   int numa_node = -1;    // -1: unknown
   std::string pci_path;  // see DeviceLocation
+  std::string problem;   // why it could not be opened or asked; "" if it could
   std::vector<PortDescription> ports;
 
   // Limits of the device that the transport keeps to.
@@ -106,9 +107,12 @@ struct RailPair {
   int remote_gid = 0;
 };
 
-// Pairs each local rail with at most one remote rail that it can reach: the same link layer, and
-// for Ethernet the same address family and both or neither loopback; those with the longest common
-// prefix of addresses first. Empty if none can.
+// Pairs each local rail with at most one remote rail that it can reach: the same link layer; for
+// Ethernet the same address family and both or neither loopback, and loopback only where both sides
+// may be one host (one of them has nothing else, or they have an address in common); for InfiniBand
+// the same subnet. Those with the longest common prefix of addresses come first, loopback last.
+// Empty if none can. The peer, given the same two lists, comes to the same pairs in the
+// same order.
 std::vector<RailPair> PairRails(std::span<const Rail> local, std::span<const RemoteRail> remote);
 
 // "10.0.0.7", "fd00::7", "fe80::1".
