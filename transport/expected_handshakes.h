@@ -19,7 +19,6 @@
 #include "common/random.h"
 #include "common/status.h"
 #include "transport/handshake.h"
-#include "transport/region_table.h"
 
 namespace shoal::transport {
 
@@ -82,8 +81,8 @@ class ExpectedHandshakes {
 
 // CheckConnectionOptions, and: the queue is a `Queue`, and every exposed region an `OwnRegion` that
 // `table` knows.
-template <typename Queue, typename OwnRegion>
-absl::Status CheckOwnConnectionOptions(const ConnectionOptions& options, const RegionTable& table) {
+template <typename Queue, typename OwnRegion, typename Table>
+absl::Status CheckOwnConnectionOptions(const ConnectionOptions& options, const Table& table) {
   SHOAL_RETURN_IF_ERROR(CheckConnectionOptions(options));
   if (dynamic_cast<Queue*>(options.queue) == nullptr) {
     return InvalidArgument("{}: the event queue belongs to another transport", options.peer);

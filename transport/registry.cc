@@ -3,6 +3,7 @@
 #include "common/status.h"
 #include "transport/shm/shm_transport.h"
 #include "transport/tcp/tcp_transport.h"
+#include "transport/verbs/verbs_transport.h"
 
 namespace shoal::transport {
 namespace {
@@ -15,6 +16,7 @@ struct Entry {
 // The fastest first.
 constexpr Entry kTransports[] = {
     {"shm", CreateShmTransport},
+    {"verbs", CreateVerbsTransport},
     {"tcp", CreateTcpTransport},
 };
 

@@ -18,16 +18,19 @@ namespace shoal::transport {
 namespace {
 
 TEST(RegistryTest, MakesTheKnownAndNamesThemToWhoAsksForAnother) {
-  EXPECT_THAT(TransportNames(), testing::ElementsAre("shm", "tcp"));
+  EXPECT_THAT(TransportNames(), testing::ElementsAre("shm", "verbs", "tcp"));
   for (const std::string& name : TransportNames()) {
     auto transport = CreateTransport(name);
+    if (name == "verbs" && absl::IsNotFound(transport.status())) {
+      continue;  // no such device here
+    }
     ASSERT_TRUE(transport.ok()) << Describe(transport.status());
     EXPECT_EQ((*transport)->name(), name);
   }
   const absl::Status unknown = CreateTransport("pigeon").status();
   EXPECT_TRUE(absl::IsInvalidArgument(unknown));
   EXPECT_THAT(Message(unknown),
-              testing::AllOf(testing::HasSubstr("pigeon"), testing::HasSubstr("shm, tcp")));
+              testing::AllOf(testing::HasSubstr("pigeon"), testing::HasSubstr("shm, verbs, tcp")));
 }
 
 TEST(RegionTableTest, KnowsExactlyTheBytesOfItsRegions) {

@@ -29,6 +29,11 @@ struct VerbsOptions {
   uint8_t rnr_retry = 6;
   uint8_t rnr_timer = 12;
 
+  // The class of traffic of a lossless fabric: on Ethernet the IP traffic class (DSCP * 4), on
+  // InfiniBand the service level.
+  uint8_t traffic_class = 0;
+  uint8_t service_level = 0;
+
   // Bytes of the largest packet. 0 takes the largest that both ports have active.
   int mtu_bytes = 0;
   // Reads under way at once, per queue pair; 0 takes what both devices can do.

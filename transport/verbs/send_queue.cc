@@ -1,0 +1,106 @@
+#include "transport/verbs/send_queue.h"
+
+#include <arpa/inet.h>
+
+#include <algorithm>
+#include <array>
+
+#include "common/bytes.h"
+#include "common/status.h"
+
+namespace shoal::transport {
+namespace {
+
+// From here on an operation is worth a completion of its own.
+constexpr uint32_t kLarge = 64 * kKiB;
+
+ibv_wr_opcode OpcodeOf(Work::Kind kind) {
+  switch (kind) {
+    case Work::Kind::kRead:
+    case Work::Kind::kProbe:
+      return IBV_WR_RDMA_READ;
+    case Work::Kind::kWrite:
+      return IBV_WR_RDMA_WRITE;
+    case Work::Kind::kWriteAndRing:
+      return IBV_WR_RDMA_WRITE_WITH_IMM;
+    case Work::Kind::kRing:
+      return IBV_WR_SEND_WITH_IMM;
+    case Work::Kind::kMessage:
+      return IBV_WR_SEND;
+    case Work::Kind::kBind:
+      return IBV_WR_BIND_MW;
+  }
+  return IBV_WR_SEND;
+}
+
+}  // namespace
+
+SendQueue::SendQueue(QueuePair* pair, int depth, int signal_interval)
+    : pair_(pair), signal_interval_(signal_interval), ring_(static_cast<size_t>(depth)) {}
+
+void SendQueue::Fill(const Work& work, ibv_send_wr& request, ibv_sge& piece) const {
+  request.opcode = OpcodeOf(work.kind);
+  if (work.kind == Work::Kind::kBind) {
+    request.bind_mw.mw = work.window;
+    request.bind_mw.rkey = ibv_inc_rkey(work.window->rkey);
+    request.bind_mw.bind_info = {
+        .mr = work.region,
+        .addr = reinterpret_cast<uint64_t>(work.local),
+        .length = work.window_bytes,
+        .mw_access_flags = IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE};
+    return;
+  }
+  if (work.length > 0) {
+    piece = {.addr = reinterpret_cast<uint64_t>(work.local),
+             .length = work.length,
+             .lkey = work.local_key};
+    request.sg_list = &piece;
+    request.num_sge = 1;
+    if (work.kind != Work::Kind::kRead &&
+        work.length <= static_cast<uint32_t>(pair_->inline_bytes())) {
+      request.send_flags |= IBV_SEND_INLINE;
+    }
+  }
+  request.imm_data = htonl(work.immediate);
+  request.wr.rdma.remote_addr = work.remote;
+  request.wr.rdma.rkey = work.remote_key;
+}
+
+bool SendQueue::WantsCompletion(const Work& work, bool last) {
+  if (last || ++unsignaled_ >= signal_interval_ || (work.ends_operation && work.length >= kLarge)) {
+    unsignaled_ = 0;
+    return true;
+  }
+  return false;
+}
+
+absl::Status SendQueue::Post() {
+  std::array<ibv_send_wr, kChain> requests;
+  std::array<ibv_sge, kChain> pieces;
+  while (!waiting_.empty() && in_flight() < ring_.size()) {
+    const size_t count = std::min({waiting_.size(), ring_.size() - in_flight(), kChain});
+    for (size_t i = 0; i < count; ++i) {
+      const Work& work = waiting_[i];
+      requests[i] = {};
+      requests[i].wr_id = posted_ + i;
+      Fill(work, requests[i], pieces[i]);
+      const bool last = i + 1 == count;
+      if (WantsCompletion(work, last)) {
+        requests[i].send_flags |= IBV_SEND_SIGNALED;
+      }
+      requests[i].next = last ? nullptr : &requests[i + 1];
+    }
+    for (size_t i = 0; i < count; ++i) {
+      ring_[posted_++ % ring_.size()] = waiting_.front();
+      waiting_.pop_front();
+    }
+    ibv_send_wr* bad = nullptr;
+    const int error = pair_->api().PostSend(pair_->qp(), requests.data(), &bad);
+    if (error != 0) {
+      return VerbsError(error, fmt::format("{}: posting work", pair_->device().name()));
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace shoal::transport

@@ -1,0 +1,106 @@
+// The sending side of a queue pair: work waits in memory until the queue has room, is posted in
+// chains, and ends in the order posted. Not thread-safe: the connection's lock guards it.
+//
+// Which requests ask for a completion (moderated signalling): the last of every chain, so that
+// whatever is posted is heard of, one in signal_interval between, and the last of each large
+// operation, so that its event does not wait for the next ones. Requests end in order, so a
+// completion ends all before it; what is in flight is counted and never exceeds the depth.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "transport/verbs/queue_pair.h"
+
+namespace shoal::transport {
+
+// A work request to be.
+struct Work {
+  enum class Kind : uint8_t {
+    kRead,
+    kWrite,
+    kWriteAndRing,  // the doorbell travels with the data
+    kRing,          // a send without data: needs no right to write
+    kMessage,       // a send of `local`
+    kProbe,         // an empty read: does the peer still answer?
+    kBind,          // opens a window
+  };
+  static constexpr uint32_t kNoOperation = UINT32_MAX;
+
+  Kind kind = Kind::kProbe;
+  bool ends_operation = false;
+  uint32_t operation = kNoOperation;  // the connection's
+  uint32_t immediate = 0;             // network byte order is SendQueue's business
+  uint32_t length = 0;
+  std::byte* local = nullptr;
+  uint64_t remote = 0;
+  uint32_t local_key = 0;
+  uint32_t remote_key = 0;
+  uint32_t remote_region = 0;  // where `remote` lies: what it is on another rail
+  int64_t remote_offset = 0;
+  ibv_mw* window = nullptr;  // kBind: over window_bytes from `local`, within `region`
+  ibv_mr* region = nullptr;
+  uint64_t window_bytes = 0;
+};
+
+class SendQueue {
+ public:
+  SendQueue(QueuePair* pair, int depth, int signal_interval);
+
+  void Add(const Work& work) { waiting_.push_back(work); }
+  // Posts what fits. After an error, some of it may be on its way; the queue pair is to be ended.
+  absl::Status Post();
+  bool idle() const { return waiting_.empty() && posted_ == completed_; }
+  size_t waiting() const { return waiting_.size(); }
+  size_t in_flight() const { return posted_ - completed_; }
+
+  // Gives `ended` all work up to and with the request of a completion, oldest first. False for an
+  // id that was never posted or has ended.
+  template <typename Ended>
+  bool Complete(uint64_t request, const Ended& ended) {
+    if (request >= posted_ || request < completed_) {
+      return false;
+    }
+    while (completed_ <= request) {
+      ended(ring_[completed_++ % ring_.size()]);
+    }
+    return true;
+  }
+  // The same for all before `request`, which itself failed. An id that makes no sense changes
+  // nothing.
+  template <typename Ended>
+  void CompleteBefore(uint64_t request, const Ended& ended) {
+    while (request < posted_ && completed_ < request) {
+      ended(ring_[completed_++ % ring_.size()]);
+    }
+  }
+  // Gives `taken` all that is posted or waits, oldest first, and forgets it.
+  template <typename Taken>
+  void TakeAll(const Taken& taken) {
+    while (completed_ < posted_) {
+      taken(ring_[completed_++ % ring_.size()]);
+    }
+    for (const Work& work : waiting_) {
+      taken(work);
+    }
+    waiting_.clear();
+  }
+
+ private:
+  static constexpr size_t kChain = 32;
+  void Fill(const Work& work, ibv_send_wr& request, ibv_sge& piece) const;
+  bool WantsCompletion(const Work& work, bool last);
+
+  QueuePair* const pair_;
+  const int signal_interval_;
+  std::vector<Work> ring_;  // posted: request n lies at n % size
+  uint64_t posted_ = 0;     // counts requests; the id of the next
+  uint64_t completed_ = 0;
+  int unsignaled_ = 0;
+  std::deque<Work> waiting_;
+};
+
+}  // namespace shoal::transport

@@ -1,0 +1,203 @@
+// How operations become work requests.
+#include <algorithm>
+
+#include "common/logging.h"
+#include "common/status.h"
+#include "transport/verbs/verbs_connection.h"
+
+namespace shoal::transport {
+
+uint32_t VerbsConnectionState::NewOperation(uint64_t id, Event::Kind kind) {
+  if (free_operations_.empty()) {
+    free_operations_.push_back(static_cast<uint32_t>(operations_.size()));
+    operations_.emplace_back();
+  }
+  const uint32_t index = free_operations_.back();
+  free_operations_.pop_back();
+  operations_[index] = {.id = id, .kind = kind, .pieces = 0};
+  return index;
+}
+
+int64_t VerbsConnectionState::LargestPiece(const ConnectionRail& rail) const {
+  const int64_t message = rail.local().rail.port.max_message_bytes;
+  const int64_t wanted = verbs_.piece_bytes > 0 ? verbs_.piece_bytes : message;
+  return std::clamp<int64_t>(message > 0 ? std::min(wanted, message) : wanted, 1, int64_t{1} << 30);
+}
+
+template <typename Piece>
+void VerbsConnectionState::Cut(const Registration& local, const std::byte* begin, size_t size,
+                               int region, int64_t offset, const Piece& piece) const {
+  const auto largest = static_cast<size_t>(LargestPiece(*rails_[0]));
+  const auto remote_chunk =
+      static_cast<size_t>(rails_[0]->remote.chunks[static_cast<size_t>(region)].bytes);
+  for (size_t done = 0; done < size;) {
+    const auto at = static_cast<size_t>(offset) + done;
+    const auto into = static_cast<size_t>(begin + done - local.memory().data());
+    const size_t length = std::min({size - done, largest, remote_chunk - at % remote_chunk,
+                                    local.chunk_bytes() - into % local.chunk_bytes()});
+    piece(const_cast<std::byte*>(begin) + done, static_cast<uint32_t>(length),
+          static_cast<int64_t>(at), done + length == size);
+    done += length;
+  }
+}
+
+void VerbsConnectionState::Address(Work& work, const ConnectionRail& rail,
+                                   const Registration& local) const {
+  work.local_key = local.mr(rail.local().device, local.ChunkOf(work.local))->lkey;
+  const RemoteMemory::Chunks& chunks = rail.remote.chunks[work.remote_region];
+  const auto chunk = static_cast<size_t>(work.remote_offset / chunks.bytes);
+  work.remote =
+      chunks.chunks[chunk].address + static_cast<uint64_t>(work.remote_offset % chunks.bytes);
+  work.remote_key = chunks.chunks[chunk].key;
+}
+
+// Pieces of a large read go round the rails; everything else takes the first.
+size_t VerbsConnectionState::RailForPiece(bool spread) {
+  if (spread) {
+    for (size_t i = 0; i < rails_.size(); ++i) {
+      next_rail_ = (next_rail_ + 1) % rails_.size();
+      if (rails_[next_rail_] != nullptr && rails_[next_rail_]->ready) {
+        return next_rail_;
+      }
+    }
+  }
+  return 0;
+}
+
+void VerbsConnectionState::AddRead(const ReadOperation& operation) {
+  const uint32_t index = NewOperation(operation.id, Event::Kind::kReadDone);
+  const Registration& local = *cache_.Find(operation.into);
+  const bool spread =
+      rails_.size() > 1 && operation.into.size() >= static_cast<size_t>(verbs_.spread_bytes);
+  Cut(local, operation.into.data(), operation.into.size(), operation.region, operation.offset,
+      [&](std::byte* memory, uint32_t length, int64_t offset, bool last) {
+        Work work = {.kind = Work::Kind::kRead,
+                     .ends_operation = last,
+                     .operation = index,
+                     .length = length,
+                     .local = memory,
+                     .remote_region = static_cast<uint32_t>(operation.region),
+                     .remote_offset = offset};
+        ConnectionRail& rail = *rails_[RailForPiece(spread)];
+        Address(work, rail, local);
+        ++operations_[index].pieces;
+        rail.sends().Add(work);
+      });
+}
+
+void VerbsConnectionState::AddWrite(const WriteOperation& operation) {
+  const uint32_t index = NewOperation(operation.id, Event::Kind::kWriteDone);
+  ConnectionRail& rail = *rails_[0];
+  if (operation.from.empty()) {
+    // An empty read keeps the place in the order and needs no right to write.
+    operations_[index].pieces = 1;
+    rail.sends().Add({.kind = operation.ring ? Work::Kind::kRing : Work::Kind::kProbe,
+                      .ends_operation = true,
+                      .operation = index,
+                      .immediate = operation.immediate});
+    return;
+  }
+  const Registration& local = *cache_.Find(operation.from);
+  Cut(local, operation.from.data(), operation.from.size(), operation.region, operation.offset,
+      [&](std::byte* memory, uint32_t length, int64_t offset, bool last) {
+        const bool ring = last && operation.ring;
+        Work work = {.kind = ring ? Work::Kind::kWriteAndRing : Work::Kind::kWrite,
+                     .ends_operation = last,
+                     .operation = index,
+                     .immediate = operation.immediate,
+                     .length = length,
+                     .local = memory,
+                     .remote_region = static_cast<uint32_t>(operation.region),
+                     .remote_offset = offset};
+        Address(work, rail, local);
+        ++operations_[index].pieces;
+        rail.sends().Add(work);
+      });
+}
+
+absl::Status VerbsConnectionState::PostReads(std::span<const ReadOperation> operations) {
+  std::vector<Event> empty;
+  {
+    absl::MutexLock lock(&mutex_);
+    SHOAL_RETURN_IF_ERROR(CheckUsable());
+    for (const ReadOperation& operation : operations) {
+      SHOAL_RETURN_IF_ERROR(CheckRead(peer(), remote_regions_, operation));
+      if (!operation.into.empty() && cache_.Find(operation.into) == nullptr) {
+        return InvalidArgument("{}: the destination of a read is not in a region of this transport",
+                               peer());
+      }
+    }
+    if (!outstanding_.TakeReads(operations.size())) {
+      return ResourceExhausted("{}: more than {} reads outstanding", peer(), outstanding_.limit());
+    }
+    for (const ReadOperation& operation : operations) {
+      if (operation.into.empty()) {
+        empty.push_back(
+            {.kind = Event::Kind::kReadDone, .connection = id_, .operation = operation.id});
+      } else {
+        AddRead(operation);
+      }
+    }
+    PostWaiting();
+  }
+  if (!empty.empty()) {
+    queue_->Keep(*this, empty);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status VerbsConnectionState::PostWrites(std::span<const WriteOperation> operations) {
+  const auto rings = static_cast<int64_t>(
+      std::ranges::count_if(operations, [](const WriteOperation& w) { return w.ring; }));
+  if (!HasRoomFor(rings)) {
+    queue_->Drive(*this);  // credit may have come that nobody has looked at
+  }
+  absl::MutexLock lock(&mutex_);
+  SHOAL_RETURN_IF_ERROR(CheckUsable());
+  for (const WriteOperation& operation : operations) {
+    SHOAL_RETURN_IF_ERROR(CheckWrite(peer(), remote_regions_, operation));
+    if (!operation.from.empty() && cache_.Find(operation.from) == nullptr) {
+      return InvalidArgument("{}: the source of a write is not in a region of this transport",
+                             peer());
+    }
+  }
+  const auto waiting = static_cast<int64_t>(rung_ - polled_there_);
+  if (rings > 0 && waiting + rings > doorbells_there_) {
+    return ResourceExhausted("{}: {} doorbells wait there already", peer(), waiting);
+  }
+  if (!outstanding_.TakeWrites(operations.size())) {
+    return ResourceExhausted("{}: more than {} writes outstanding", peer(), outstanding_.limit());
+  }
+  rung_ += static_cast<uint64_t>(rings);
+  for (const WriteOperation& operation : operations) {
+    AddWrite(operation);
+  }
+  PostWaiting();
+  return absl::OkStatus();
+}
+
+bool VerbsConnectionState::HasRoomFor(int64_t rings) const {
+  if (rings == 0) {
+    return true;
+  }
+  absl::MutexLock lock(&mutex_);
+  return static_cast<int64_t>(rung_ - polled_there_) + rings <= doorbells_there_;
+}
+
+// Its reads go over the first rail, in whose terms they are addressed anew; nothing else runs on
+// further rails.
+void VerbsConnectionState::GiveUpRail(size_t index, const absl::Status& why) {
+  LogWarning("{}: rail {} is given up, its reads go over {}: {}", peer(),
+             rails_[index]->local().rail.device, rails_[0]->local().rail.device, Message(why));
+  std::vector<Work> left;
+  rails_[index]->sends().TakeAll([&](const Work& work) { left.push_back(work); });
+  rails_[index].reset();
+  for (Work& work : left) {
+    if (work.operation != Work::kNoOperation) {
+      Address(work, *rails_[0], *cache_.Find({work.local, work.length}));
+      rails_[0]->sends().Add(work);
+    }
+  }
+}
+
+}  // namespace shoal::transport

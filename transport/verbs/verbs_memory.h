@@ -1,0 +1,117 @@
+// Memory registered with devices: the regions of a verbs transport.
+//
+// A region is registered once with every device in use, in chunks where a device's largest region
+// is smaller. Keys are never logged. What peers may write gets no remote right by itself where the
+// device has type 2 memory windows: each connection opens a window to its own queue pair
+// (queue_pair.h), so that a key serves nobody else and goes with the connection.
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "transport/transport.h"
+#include "transport/verbs/verbs_device.h"
+
+namespace shoal::transport {
+
+// The memory of one region, as devices know it.
+class Registration {
+ public:
+  static absl::StatusOr<std::unique_ptr<Registration>> Create(
+      std::span<const std::shared_ptr<VerbsDevice>> devices, std::span<std::byte> memory,
+      Access access);
+  ~Registration();
+
+  std::span<std::byte> memory() const { return memory_; }
+  // All chunks but the last are this long, on every device.
+  size_t chunk_bytes() const { return chunk_bytes_; }
+  size_t chunks() const { return (memory_.size() + chunk_bytes_ - 1) / chunk_bytes_; }
+  std::span<std::byte> Chunk(size_t chunk) const {
+    const size_t begin = chunk * chunk_bytes_;
+    return memory_.subspan(begin, std::min(chunk_bytes_, memory_.size() - begin));
+  }
+  size_t ChunkOf(const std::byte* address) const {
+    return static_cast<size_t>(address - memory_.data()) / chunk_bytes_;
+  }
+  ibv_mr* mr(size_t device, size_t chunk) const { return regions_[device][chunk]; }
+
+ private:
+  Registration(std::span<const std::shared_ptr<VerbsDevice>> devices, std::span<std::byte> memory)
+      : devices_(devices.begin(), devices.end()), memory_(memory) {}
+  const std::vector<std::shared_ptr<VerbsDevice>> devices_;
+  const std::span<std::byte> memory_;
+  size_t chunk_bytes_ = 0;
+  std::vector<std::vector<ibv_mr*>> regions_;  // by device, by chunk
+};
+
+// All of a transport's registrations by address. Thread-safe.
+class RegistrationTable {
+ public:
+  void Add(const Registration* registration);
+  void Remove(const Registration* registration);
+  // The one that holds all of `memory`, which must not be empty; null if there is none. It stays
+  // while its region does.
+  const Registration* Find(std::span<const std::byte> memory) const;
+  // Changes whenever something is removed: what was found before may be gone.
+  uint64_t removals() const { return removals_.load(std::memory_order_acquire); }
+
+ private:
+  mutable absl::Mutex mutex_;
+  // By begin; the same memory may be registered more than once.
+  std::multimap<uintptr_t, const Registration*> registrations_ ABSL_GUARDED_BY(mutex_);
+  std::atomic<uint64_t> removals_{0};
+};
+
+// Remembers the registration found last: operations of a batch mostly lie in one region. Belongs to
+// one thread at a time.
+class RegistrationCache {
+ public:
+  explicit RegistrationCache(const RegistrationTable* table) : table_(table) {}
+  const Registration* Find(std::span<const std::byte> memory);
+
+ private:
+  const RegistrationTable* const table_;
+  const Registration* last_ = nullptr;
+  uint64_t removals_ = 0;
+};
+
+class VerbsRegion final : public Region {
+ public:
+  // Zeroed pages of its own, huge ones where the machine has them.
+  static absl::StatusOr<std::shared_ptr<Region>> Allocate(
+      std::shared_ptr<RegistrationTable> table,
+      std::span<const std::shared_ptr<VerbsDevice>> devices, int64_t bytes, Access access);
+  static absl::StatusOr<std::shared_ptr<Region>> Register(
+      std::shared_ptr<RegistrationTable> table,
+      std::span<const std::shared_ptr<VerbsDevice>> devices, std::span<std::byte> memory,
+      Access access);
+  ~VerbsRegion() override;
+  std::span<std::byte> bytes() override { return memory_; }
+  Access access() const override { return access_; }
+  const Registration& registration() const { return *registration_; }
+  // Tells whose region it is.
+  const RegistrationTable* table() const { return table_.get(); }
+
+ private:
+  VerbsRegion(std::shared_ptr<RegistrationTable> table, std::span<std::byte> memory,
+              size_t mapped_bytes, Access access)
+      : table_(std::move(table)), memory_(memory), mapped_bytes_(mapped_bytes), access_(access) {}
+  absl::Status Enter(std::span<const std::shared_ptr<VerbsDevice>> devices);
+
+  const std::shared_ptr<RegistrationTable> table_;
+  const std::span<std::byte> memory_;
+  const size_t mapped_bytes_;  // 0: memory of the caller's
+  const Access access_;
+  std::unique_ptr<Registration> registration_;
+};
+
+}  // namespace shoal::transport

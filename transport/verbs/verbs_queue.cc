@@ -1,0 +1,277 @@
+#include "transport/verbs/verbs_queue.h"
+
+#include <poll.h>
+#include <sched.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include "common/clock.h"
+#include "common/status.h"
+#include "transport/verbs/verbs_connection.h"
+
+namespace shoal::transport {
+namespace {
+
+// TransportOptions::spin is what is worth a look for whoever knows nothing better. Who knows how
+// long recent waits took may look for so many times as long before a sleep and its wake-up are the
+// cheaper choice.
+constexpr int kSpinRange = 8;
+
+}  // namespace
+
+void AdaptiveSpin::Found(absl::Duration took) {
+  // Longer than the limit: looking would not have helped.
+  budget_ = took > most_ ? most_ / kLeast : std::clamp(2 * took, most_ / kLeast, most_);
+}
+
+void EventSink::Push(VerbsConnectionState& connection, Event event) {
+  ++pushed_;
+  if (direct_ < events_.size() && kept_->empty()) {
+    connection.Delivered(event.kind);
+    events_[direct_++] = std::move(event);
+  } else {
+    kept_->push_back({std::move(event), connection.shared_from_this()});
+  }
+}
+
+absl::StatusOr<std::shared_ptr<VerbsQueueCore>> VerbsQueueCore::Create(
+    std::span<const std::shared_ptr<VerbsDevice>> devices, absl::Duration spin) {
+  UniqueFd wake(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (!wake.valid()) {
+    return ErrnoToStatus(errno, "an eventfd for an event queue");
+  }
+  std::shared_ptr<VerbsQueueCore> core(new VerbsQueueCore(std::move(wake), kSpinRange * spin));
+  for (const auto& device : devices) {
+    SHOAL_ASSIGN_OR_RETURN(core->channels_.emplace_back(), CompletionChannel::Create(device));
+  }
+  return core;
+}
+
+void VerbsQueueCore::Add(std::shared_ptr<VerbsConnectionState> connection) {
+  absl::MutexLock lock(&mutex_);
+  connections_.push_back(std::move(connection));
+}
+
+size_t VerbsQueueCore::TakeKept(std::span<Event> events) {
+  size_t count = 0;
+  for (; count < events.size() && !kept_.empty(); ++count) {
+    EventSink::Kept& kept = kept_.front();
+    kept.connection->Delivered(kept.event.kind);
+    kept.connection->GiveCredit();
+    events[count] = std::move(kept.event);
+    kept_.pop_front();
+  }
+  return count;
+}
+
+void VerbsQueueCore::DriveAll(EventSink& sink) {
+  const size_t count = connections_.size();
+  bool ended = false;
+  size_t driven = 0;
+  for (; driven < count && !sink.full(); ++driven) {
+    VerbsConnectionState& connection = *connections_[(first_ + driven) % count];
+    connection.Progress(sink);
+    ended = ended || connection.ended();
+  }
+  first_ = count == 0 ? 0 : (first_ + driven) % count;
+  if (ended) {
+    DropEnded();
+  }
+}
+
+void VerbsQueueCore::DropEnded() {
+  std::erase_if(connections_, [](const auto& connection) { return connection->ended(); });
+  first_ = 0;
+}
+
+size_t VerbsQueueCore::Poll(std::span<Event> events) {
+  absl::MutexLock lock(&mutex_);
+  polled_ = true;
+  if (!kept_.empty()) {
+    const size_t count = TakeKept(events);
+    if (!kept_.empty() || count == events.size()) {
+      return count;
+    }
+    EventSink sink(events.subspan(count), events.size() - count, &kept_);
+    DriveAll(sink);
+    return count + sink.direct();
+  }
+  EventSink sink(events, events.size(), &kept_);
+  DriveAll(sink);
+  return sink.direct();
+}
+
+bool VerbsQueueCore::FetchLocked() {
+  polled_ = true;
+  if (kept_.empty()) {
+    EventSink sink({}, kFetch, &kept_);
+    DriveAll(sink);
+  }
+  return !kept_.empty();
+}
+
+bool VerbsQueueCore::Fetch() {
+  absl::MutexLock lock(&mutex_);
+  return FetchLocked();
+}
+
+bool VerbsQueueCore::SpinFor(absl::Duration time) {
+  const absl::Time until = RealClock().Now() + time;
+  do {
+    if (wake_requested_.exchange(false, std::memory_order_acq_rel) || Fetch()) {
+      return true;
+    }
+    sched_yield();
+  } while (RealClock().Now() < until);
+  return false;
+}
+
+void VerbsQueueCore::HearChannels() {
+  for (const auto& channel : channels_) {
+    while (const ibv_cq* cq = channel->TakeEvent()) {
+      for (const auto& connection : connections_) {
+        connection->HearEvent(cq);
+      }
+    }
+  }
+}
+
+// Arms every completion queue, looks once more (what came before the arming makes no event) and
+// sleeps.
+void VerbsQueueCore::SleepUntil(absl::Time deadline) {
+  std::vector<pollfd> watched = {{.fd = wake_.get(), .events = POLLIN, .revents = 0}};
+  {
+    absl::MutexLock lock(&mutex_);
+    EventSink sink({}, kFetch, &kept_);
+    for (const auto& connection : connections_) {
+      connection->Arm(sink);
+    }
+    if (FetchLocked()) {
+      return;
+    }
+  }
+  for (const auto& channel : channels_) {
+    watched.push_back({.fd = channel->fd(), .events = POLLIN, .revents = 0});
+  }
+  const absl::Duration left = deadline - RealClock().Now();
+  if (left <= absl::ZeroDuration()) {
+    return;
+  }
+  const timespec time = absl::ToTimespec(std::min(left, absl::Seconds(60)));
+  ppoll(watched.data(), watched.size(), &time, nullptr);
+  uint64_t wakes = 0;
+  [[maybe_unused]] const ssize_t got = read(wake_.get(), &wakes, sizeof wakes);
+  absl::MutexLock lock(&mutex_);
+  HearChannels();
+}
+
+bool VerbsQueueCore::Wait(absl::Duration timeout) {
+  if (wake_requested_.exchange(false, std::memory_order_acq_rel) || Fetch()) {
+    return true;
+  }
+  if (timeout <= absl::ZeroDuration()) {
+    return false;
+  }
+  const absl::Time start = RealClock().Now();
+  const absl::Time deadline = start + timeout;
+  absl::Duration budget;
+  {
+    absl::MutexLock lock(&mutex_);
+    budget = spin_.budget();
+  }
+  bool found = SpinFor(std::min(budget, timeout));
+  while (!found && RealClock().Now() < deadline) {
+    SleepUntil(deadline);
+    found = wake_requested_.exchange(false, std::memory_order_acq_rel) || Fetch();
+  }
+  absl::MutexLock lock(&mutex_);
+  if (found) {
+    spin_.Found(RealClock().Now() - start);
+  } else {
+    spin_.FoundNothing();
+  }
+  return found;
+}
+
+void VerbsQueueCore::Wake() {
+  wake_requested_.store(true, std::memory_order_release);
+  Poke();
+}
+
+void VerbsQueueCore::Poke() {
+  const uint64_t one = 1;
+  [[maybe_unused]] const ssize_t written = write(wake_.get(), &one, sizeof one);
+}
+
+void VerbsQueueCore::Abandon() {
+  std::deque<EventSink::Kept> forgotten;  // goes after the lock does
+  absl::MutexLock lock(&mutex_);
+  abandoned_ = true;
+  forgotten.swap(kept_);
+}
+
+void VerbsQueueCore::Drive(VerbsConnectionState& connection) {
+  absl::MutexLock lock(&mutex_);
+  EventSink sink({}, kFetch, &kept_);
+  connection.Progress(sink);
+  if (connection.ended()) {
+    DropEnded();
+  }
+}
+
+void VerbsQueueCore::End(VerbsConnectionState& connection, const absl::Status& why) {
+  {
+    absl::MutexLock lock(&mutex_);
+    EventSink sink({}, kFetch, &kept_);
+    connection.End(why, sink);
+    DropEnded();
+    if (abandoned_) {
+      kept_.clear();
+    }
+  }
+  Poke();
+}
+
+void VerbsQueueCore::Keep(VerbsConnectionState& connection, std::span<const Event> events) {
+  {
+    absl::MutexLock lock(&mutex_);
+    for (const Event& event : events) {
+      kept_.push_back({event, connection.shared_from_this()});
+    }
+  }
+  Poke();
+}
+
+void VerbsQueueCore::Tick() {
+  bool wake = false;
+  {
+    absl::MutexLock lock(&mutex_);
+    EventSink sink({}, kFetch, &kept_);
+    const bool neglected = !polled_;
+    polled_ = false;
+    for (const auto& connection : connections_) {
+      if (neglected) {
+        connection->Progress(sink);
+      }
+      connection->Tick(sink);
+    }
+    DropEnded();
+    if (abandoned_) {
+      kept_.clear();
+    }
+    wake = !kept_.empty();
+  }
+  if (wake) {
+    Poke();
+  }
+}
+
+std::vector<std::shared_ptr<VerbsConnectionState>> VerbsQueueCore::connections() const {
+  absl::MutexLock lock(&mutex_);
+  return connections_;
+}
+
+}  // namespace shoal::transport
