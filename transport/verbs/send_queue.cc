@@ -77,30 +77,34 @@ bool SendQueue::WantsCompletion(const Work& work, bool last) {
 absl::Status SendQueue::Post() {
   std::array<ibv_send_wr, kChain> requests;
   std::array<ibv_sge, kChain> pieces;
-  while (!waiting_.empty() && in_flight() < ring_.size()) {
-    const size_t count = std::min({waiting_.size(), ring_.size() - in_flight(), kChain});
+  while (true) {
+    while (!waiting_.empty() && in_flight() + staged_ < ring_.size()) {
+      ring_[(posted_ + staged_++) % ring_.size()] = waiting_.front();
+      waiting_.pop_front();
+    }
+    if (staged_ == 0) {
+      return absl::OkStatus();
+    }
+    const size_t count = std::min<size_t>(staged_, kChain);
     for (size_t i = 0; i < count; ++i) {
-      const Work& work = waiting_[i];
+      const Work& work = ring_[(posted_ + i) % ring_.size()];
+      const bool last = i + 1 == count;
       requests[i] = {};
       requests[i].wr_id = posted_ + i;
+      requests[i].next = last ? nullptr : &requests[i + 1];
       Fill(work, requests[i], pieces[i]);
-      const bool last = i + 1 == count;
       if (WantsCompletion(work, last)) {
         requests[i].send_flags |= IBV_SEND_SIGNALED;
       }
-      requests[i].next = last ? nullptr : &requests[i + 1];
     }
-    for (size_t i = 0; i < count; ++i) {
-      ring_[posted_++ % ring_.size()] = waiting_.front();
-      waiting_.pop_front();
-    }
+    posted_ += count;
+    staged_ -= count;
     ibv_send_wr* bad = nullptr;
     const int error = pair_->api().PostSend(pair_->qp(), requests.data(), &bad);
     if (error != 0) {
       return VerbsError(error, fmt::format("{}: posting work", pair_->device().name()));
     }
   }
-  return absl::OkStatus();
 }
 
 }  // namespace shoal::transport

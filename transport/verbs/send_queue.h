@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -50,11 +51,18 @@ class SendQueue {
  public:
   SendQueue(QueuePair* pair, int depth, int signal_interval);
 
-  void Add(const Work& work) { waiting_.push_back(work); }
+  void Add(const Work& work) {
+    if (waiting_.empty() && in_flight() + staged_ < ring_.size()) {
+      ring_[(posted_ + staged_++) % ring_.size()] = work;
+    } else {
+      waiting_.push_back(work);
+    }
+  }
   // Posts what fits. After an error, some of it may be on its way; the queue pair is to be ended.
   absl::Status Post();
-  bool idle() const { return waiting_.empty() && posted_ == completed_; }
-  size_t waiting() const { return waiting_.size(); }
+  // Something is to be posted, and there may be room for it.
+  bool pending() const { return staged_ > 0 || !waiting_.empty(); }
+  bool idle() const { return !pending() && posted_ == completed_; }
   size_t in_flight() const { return posted_ - completed_; }
 
   // Gives `ended` all work up to and with the request of a completion, oldest first. False for an
@@ -80,6 +88,7 @@ class SendQueue {
   // Gives `taken` all that is posted or waits, oldest first, and forgets it.
   template <typename Taken>
   void TakeAll(const Taken& taken) {
+    posted_ += std::exchange(staged_, 0);
     while (completed_ < posted_) {
       taken(ring_[completed_++ % ring_.size()]);
     }
@@ -96,11 +105,12 @@ class SendQueue {
 
   QueuePair* const pair_;
   const int signal_interval_;
-  std::vector<Work> ring_;  // posted: request n lies at n % size
+  std::vector<Work> ring_;  // request n lies at n % size: posted ones, and after them the staged
   uint64_t posted_ = 0;     // counts requests; the id of the next
   uint64_t completed_ = 0;
+  uint64_t staged_ = 0;  // will be posted next
   int unsignaled_ = 0;
-  std::deque<Work> waiting_;
+  std::deque<Work> waiting_;  // for room in the ring
 };
 
 }  // namespace shoal::transport

@@ -75,7 +75,7 @@ void VerbsConnectionState::Fail(const absl::Status& status) {
 
 void VerbsConnectionState::PostWaiting() {
   for (size_t index = 0; index < rails_.size(); ++index) {
-    if (rails_[index] == nullptr || rails_[index]->sends().waiting() == 0) {
+    if (rails_[index] == nullptr || !rails_[index]->sends().pending()) {
       continue;
     }
     const absl::Status posted = rails_[index]->sends().Post();

@@ -310,7 +310,7 @@ absl::StatusOr<DeviceChoice> Choose(const std::vector<DeviceDescription>& descri
                                 .max_rails = std::min<int>(verbs.max_rails, kMaxRails)}));
   if (choice.rails.empty()) {
     return choice.rejected.empty()
-               ? Unavailable("no RDMA device")
+               ? NotFound("no RDMA device")
                : Unavailable("no RDMA device is fit: {}", fmt::join(choice.rejected, "; "));
   }
   return choice;
