@@ -1,0 +1,40 @@
+// The functions of the CUDA driver that GPU memory needs, found at run time: nothing links against
+// it, so the same binary starts on a machine without a driver.
+#pragma once
+
+#include <cuda.h>
+
+#include <string>
+
+#include "absl/status/statusor.h"
+
+namespace shoal::transport {
+
+// Names and types are the driver's own. Optional ones are null where the driver is too old.
+struct CudaDriver {
+  decltype(&::cuInit) init = nullptr;
+  decltype(&::cuGetErrorName) error_name = nullptr;
+  decltype(&::cuDeviceGetCount) device_count = nullptr;
+  decltype(&::cuDeviceGet) device = nullptr;
+  decltype(&::cuDeviceGetName) device_name = nullptr;
+  decltype(&::cuDeviceGetPCIBusId) pci_address = nullptr;
+  decltype(&::cuDeviceGetAttribute) attribute = nullptr;
+  decltype(&::cuDevicePrimaryCtxRetain) retain_context = nullptr;
+  decltype(&::cuDevicePrimaryCtxRelease) release_context = nullptr;
+  decltype(&::cuCtxPushCurrent) push_context = nullptr;
+  decltype(&::cuCtxPopCurrent) pop_context = nullptr;
+  decltype(&::cuPointerGetAttribute) pointer_attribute = nullptr;
+  decltype(&::cuPointerSetAttribute) set_pointer_attribute = nullptr;
+  decltype(&::cuMemGetAddressRange) address_range = nullptr;
+  decltype(&::cuMemHostAlloc) host_alloc = nullptr;
+  decltype(&::cuMemFreeHost) free_host = nullptr;
+  decltype(&::cuMemcpyDtoH) copy_to_host = nullptr;
+  decltype(&::cuMemcpyHtoD) copy_to_device = nullptr;
+  decltype(&::cuMemGetHandleForAddressRange) export_range = nullptr;      // optional, 11.7
+  decltype(&::cuFlushGPUDirectRDMAWrites) flush_remote_writes = nullptr;  // optional, 11.3
+};
+
+// libcuda.so.1, which stays loaded. NotFound where there is no driver.
+absl::StatusOr<CudaDriver> LoadCudaDriver(const std::string& library = "libcuda.so.1");
+
+}  // namespace shoal::transport

@@ -1,0 +1,279 @@
+#include "transport/cuda/cuda_memory.h"
+
+#include <unistd.h>
+
+#include <utility>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+#include "common/bytes.h"
+#include "common/check.h"
+#include "common/status.h"
+
+namespace shoal::transport {
+namespace {
+
+CUdeviceptr Pointer(const void* address) { return reinterpret_cast<CUdeviceptr>(address); }
+
+class CudaMemory final : public GpuMemory {
+ public:
+  explicit CudaMemory(const CudaDriver& driver) : driver_(driver) {}
+  ~CudaMemory() override;
+  absl::Status Open();
+
+  int gpus() const override { return static_cast<int>(gpus_.size()); }
+  const GpuDevice& gpu(int index) const override { return At(index).description; }
+  absl::StatusOr<std::optional<GpuAllocation>> Find(const void* address) override;
+  absl::Status Prepare(const void* address) override;
+  absl::StatusOr<UniqueFd> ExportDmaBuf(const void* address, int64_t bytes,
+                                        DmaBufMapping mapping) override;
+  absl::Status FlushRemoteWrites(int gpu) override;
+  absl::StatusOr<void*> AllocatePinned(int64_t bytes) override;
+  void FreePinned(void* memory) override;
+  absl::Status CopyToHost(int gpu, void* to, const void* from, int64_t bytes) override;
+  absl::Status CopyToGpu(int gpu, void* to, const void* from, int64_t bytes) override;
+
+ private:
+  struct Gpu {
+    CUdevice device = 0;
+    GpuDevice description;
+    CUcontext context = nullptr;  // guarded by mutex_ until it is set
+  };
+
+  // Makes a GPU's context this thread's until it goes.
+  class Current {
+   public:
+    Current(CudaMemory& memory, int gpu) : driver_(memory.driver_) {
+      absl::StatusOr<CUcontext> context = memory.Context(gpu);
+      status_ = context.ok() ? memory.Check(driver_.push_context(*context), "cuCtxPushCurrent")
+                             : context.status();
+    }
+    ~Current() {
+      if (status_.ok()) {
+        CUcontext popped = nullptr;
+        driver_.pop_context(&popped);
+      }
+    }
+    Current(const Current&) = delete;
+    Current& operator=(const Current&) = delete;
+    const absl::Status& status() const { return status_; }
+
+   private:
+    const CudaDriver& driver_;
+    absl::Status status_;
+  };
+
+  const Gpu& At(int index) const {
+    SHOAL_CHECK(index >= 0 && index < gpus());
+    return gpus_[static_cast<size_t>(index)];
+  }
+  absl::Status Check(CUresult result, std::string_view what) const;
+  int Attribute(CUdevice device, CUdevice_attribute attribute) const;
+  absl::StatusOr<Gpu> Describe(int index) const;
+  absl::StatusOr<CUcontext> Context(int index) ABSL_LOCKS_EXCLUDED(mutex_);
+
+  const CudaDriver driver_;
+  std::vector<Gpu> gpus_;
+  absl::Mutex mutex_;
+};
+
+CudaMemory::~CudaMemory() {
+  for (const Gpu& gpu : gpus_) {
+    if (gpu.context != nullptr) {
+      driver_.release_context(gpu.device);
+    }
+  }
+}
+
+absl::Status CudaMemory::Check(CUresult result, std::string_view what) const {
+  if (result == CUDA_SUCCESS) {
+    return absl::OkStatus();
+  }
+  const char* name = nullptr;
+  driver_.error_name(result, &name);
+  const std::string_view text = name == nullptr ? "unknown error" : name;
+  switch (result) {
+    case CUDA_ERROR_NOT_SUPPORTED:
+      return Unimplemented("{}: {}", what, text);
+    case CUDA_ERROR_OUT_OF_MEMORY:
+      return ResourceExhausted("{}: {}", what, text);
+    case CUDA_ERROR_INVALID_VALUE:
+      return InvalidArgument("{}: {}", what, text);
+    default:
+      return Internal("{}: {} ({})", what, text, static_cast<int>(result));
+  }
+}
+
+int CudaMemory::Attribute(CUdevice device, CUdevice_attribute attribute) const {
+  int value = 0;  // of attributes that an older driver does not know, too
+  return driver_.attribute(&value, attribute, device) == CUDA_SUCCESS ? value : 0;
+}
+
+absl::StatusOr<CudaMemory::Gpu> CudaMemory::Describe(int index) const {
+  Gpu gpu;
+  SHOAL_RETURN_IF_ERROR(Check(driver_.device(&gpu.device, index), "cuDeviceGet"));
+  char text[128] = "";
+  if (driver_.device_name(text, sizeof(text) - 1, gpu.device) == CUDA_SUCCESS) {
+    gpu.description.name = text;
+  }
+  if (driver_.pci_address(text, sizeof(text) - 1, gpu.device) == CUDA_SUCCESS) {
+    gpu.description.pci_address = text;
+  }
+  gpu.description.dma_buf = driver_.export_range != nullptr &&
+                            Attribute(gpu.device, CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED) != 0;
+  const int ordering = Attribute(gpu.device, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WRITES_ORDERING);
+  const int flush = Attribute(gpu.device, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_FLUSH_WRITES_OPTIONS);
+  if (ordering >= CU_GPU_DIRECT_RDMA_WRITES_ORDERING_OWNER) {
+    gpu.description.remote_writes = RemoteWrites::kVisible;
+  } else if ((flush & CU_FLUSH_GPU_DIRECT_RDMA_WRITES_OPTION_HOST) != 0 &&
+             driver_.flush_remote_writes != nullptr) {
+    gpu.description.remote_writes = RemoteWrites::kFlushed;
+  }
+  return gpu;
+}
+
+absl::Status CudaMemory::Open() {
+  int count = 0;
+  const CUresult initialised = driver_.init(0);
+  if (initialised == CUDA_ERROR_NO_DEVICE) {
+    return NotFound("the CUDA driver finds no GPU");
+  }
+  SHOAL_RETURN_IF_ERROR(Check(initialised, "cuInit"));
+  SHOAL_RETURN_IF_ERROR(Check(driver_.device_count(&count), "cuDeviceGetCount"));
+  for (int i = 0; i < count; ++i) {
+    SHOAL_ASSIGN_OR_RETURN(Gpu gpu, Describe(i));
+    gpus_.push_back(std::move(gpu));
+  }
+  return gpus_.empty() ? NotFound("the CUDA driver finds no GPU") : absl::OkStatus();
+}
+
+absl::StatusOr<CUcontext> CudaMemory::Context(int index) {
+  At(index);
+  Gpu& gpu = gpus_[static_cast<size_t>(index)];
+  absl::MutexLock lock(&mutex_);
+  if (gpu.context == nullptr) {
+    CUcontext context = nullptr;
+    SHOAL_RETURN_IF_ERROR(
+        Check(driver_.retain_context(&context, gpu.device), "cuDevicePrimaryCtxRetain"));
+    gpu.context = context;
+  }
+  return gpu.context;
+}
+
+absl::StatusOr<std::optional<GpuAllocation>> CudaMemory::Find(const void* address) {
+  unsigned int type = 0;
+  const CUresult known =
+      driver_.pointer_attribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, Pointer(address));
+  if (known == CUDA_ERROR_INVALID_VALUE ||
+      (known == CUDA_SUCCESS && type != CU_MEMORYTYPE_DEVICE)) {
+    return std::nullopt;  // nothing that the driver gave out, or pinned host memory
+  }
+  SHOAL_RETURN_IF_ERROR(Check(known, "cuPointerGetAttribute"));
+  unsigned int managed = 0;
+  if (driver_.pointer_attribute(&managed, CU_POINTER_ATTRIBUTE_IS_MANAGED, Pointer(address)) ==
+          CUDA_SUCCESS &&
+      managed != 0) {
+    return InvalidArgument("{} is managed memory, which moves: other devices cannot reach it",
+                           address);
+  }
+  int ordinal = -1;
+  SHOAL_RETURN_IF_ERROR(Check(
+      driver_.pointer_attribute(&ordinal, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, Pointer(address)),
+      "cuPointerGetAttribute"));
+  if (ordinal < 0 || ordinal >= gpus()) {
+    return Internal("{} lies on GPU {} of {}", address, ordinal, gpus());
+  }
+  const Current current(*this, ordinal);
+  SHOAL_RETURN_IF_ERROR(current.status());
+  CUdeviceptr begin = 0;
+  size_t bytes = 0;
+  SHOAL_RETURN_IF_ERROR(
+      Check(driver_.address_range(&begin, &bytes, Pointer(address)), "cuMemGetAddressRange"));
+  return GpuAllocation{
+      .gpu = ordinal, .begin = static_cast<uintptr_t>(begin), .bytes = static_cast<int64_t>(bytes)};
+}
+
+absl::Status CudaMemory::Prepare(const void* address) {
+  unsigned int on = 1;
+  return Check(
+      driver_.set_pointer_attribute(&on, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, Pointer(address)),
+      "cuPointerSetAttribute");
+}
+
+absl::StatusOr<UniqueFd> CudaMemory::ExportDmaBuf(const void* address, int64_t bytes,
+                                                  DmaBufMapping mapping) {
+  if (driver_.export_range == nullptr) {
+    return Unimplemented("the CUDA driver is older than 11.7 and cannot export memory");
+  }
+  SHOAL_ASSIGN_OR_RETURN(const auto allocation, Find(address));
+  if (!allocation.has_value()) {
+    return InvalidArgument("{} is not GPU memory", address);
+  }
+  const Current current(*this, allocation->gpu);
+  SHOAL_RETURN_IF_ERROR(current.status());
+  const unsigned long long flags =
+      mapping == DmaBufMapping::kPcie ? CU_MEM_RANGE_FLAG_DMA_BUF_MAPPING_TYPE_PCIE : 0;
+  int fd = -1;
+  SHOAL_RETURN_IF_ERROR(
+      Check(driver_.export_range(&fd, Pointer(address), static_cast<size_t>(bytes),
+                                 CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD, flags),
+            "cuMemGetHandleForAddressRange"));
+  return UniqueFd(fd);
+}
+
+absl::Status CudaMemory::FlushRemoteWrites(int gpu) {
+  switch (At(gpu).description.remote_writes) {
+    case RemoteWrites::kVisible:
+      return absl::OkStatus();
+    case RemoteWrites::kCannotBeFlushed:
+      return Unimplemented("{} cannot flush what other devices wrote", At(gpu).description.name);
+    case RemoteWrites::kFlushed:
+      break;
+  }
+  const Current current(*this, gpu);
+  SHOAL_RETURN_IF_ERROR(current.status());
+  return Check(driver_.flush_remote_writes(CU_FLUSH_GPU_DIRECT_RDMA_WRITES_TARGET_CURRENT_CTX,
+                                           CU_FLUSH_GPU_DIRECT_RDMA_WRITES_TO_OWNER),
+               "cuFlushGPUDirectRDMAWrites");
+}
+
+absl::StatusOr<void*> CudaMemory::AllocatePinned(int64_t bytes) {
+  const Current current(*this, 0);
+  SHOAL_RETURN_IF_ERROR(current.status());
+  void* memory = nullptr;
+  SHOAL_RETURN_IF_ERROR(
+      Check(driver_.host_alloc(&memory, static_cast<size_t>(bytes), CU_MEMHOSTALLOC_PORTABLE),
+            fmt::format("pinned host memory of {}", FormatBytes(bytes))));
+  return memory;
+}
+
+void CudaMemory::FreePinned(void* memory) { driver_.free_host(memory); }
+
+absl::Status CudaMemory::CopyToHost(int gpu, void* to, const void* from, int64_t bytes) {
+  const Current current(*this, gpu);
+  SHOAL_RETURN_IF_ERROR(current.status());
+  return Check(driver_.copy_to_host(to, Pointer(from), static_cast<size_t>(bytes)), "cuMemcpyDtoH");
+}
+
+absl::Status CudaMemory::CopyToGpu(int gpu, void* to, const void* from, int64_t bytes) {
+  const Current current(*this, gpu);
+  SHOAL_RETURN_IF_ERROR(current.status());
+  return Check(driver_.copy_to_device(Pointer(to), from, static_cast<size_t>(bytes)),
+               "cuMemcpyHtoD");
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<GpuMemory>> OpenCudaMemory() {
+  SHOAL_ASSIGN_OR_RETURN(const CudaDriver driver, LoadCudaDriver());
+  return OpenCudaMemory(driver);
+}
+
+absl::StatusOr<std::unique_ptr<GpuMemory>> OpenCudaMemory(const CudaDriver& driver) {
+  auto memory = std::make_unique<CudaMemory>(driver);
+  SHOAL_RETURN_IF_ERROR(memory->Open());
+  return memory;
+}
+
+}  // namespace shoal::transport

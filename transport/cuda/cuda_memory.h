@@ -1,0 +1,18 @@
+// GpuMemory over the CUDA driver. A GPU's primary context, which the CUDA runtime uses too, is
+// taken when the GPU is first used and kept until destruction.
+#pragma once
+
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "transport/cuda/cuda_driver.h"
+#include "transport/gpu_memory.h"
+
+namespace shoal::transport {
+
+// NotFound where there is no driver or no GPU.
+absl::StatusOr<std::unique_ptr<GpuMemory>> OpenCudaMemory();
+// The same over given functions.
+absl::StatusOr<std::unique_ptr<GpuMemory>> OpenCudaMemory(const CudaDriver& driver);
+
+}  // namespace shoal::transport

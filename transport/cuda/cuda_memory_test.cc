@@ -1,0 +1,273 @@
+// CudaMemory over a driver of the test's own, and, where there is one, over the machine's.
+#include "transport/cuda/cuda_memory.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <vector>
+
+#include "common/status.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace shoal::transport {
+namespace {
+
+using ::testing::HasSubstr;
+
+// What the fake driver is to say, and what it was told. Its functions are plain ones, so it is one
+// for all.
+struct Fake {
+  int count = 1;
+  int ordering = CU_GPU_DIRECT_RDMA_WRITES_ORDERING_NONE;
+  int flush_options = CU_FLUSH_GPU_DIRECT_RDMA_WRITES_OPTION_HOST;
+  bool dma_buf = true;
+  CUresult export_pcie = CUDA_SUCCESS;
+  unsigned int type = CU_MEMORYTYPE_DEVICE;
+  unsigned int managed = 0;
+  CUresult pointer = CUDA_SUCCESS;
+
+  int contexts_held = 0;
+  int contexts_pushed = 0;
+  int flushes = 0;
+  bool synchronous_copies = false;
+  std::vector<unsigned long long> export_flags;
+};
+Fake fake;
+
+CUresult PointerAttribute(void* data, CUpointer_attribute attribute, CUdeviceptr) {
+  if (fake.pointer != CUDA_SUCCESS) {
+    return fake.pointer;
+  }
+  const unsigned int value = attribute == CU_POINTER_ATTRIBUTE_MEMORY_TYPE  ? fake.type
+                             : attribute == CU_POINTER_ATTRIBUTE_IS_MANAGED ? fake.managed
+                                                                            : 0;
+  std::memcpy(data, &value, sizeof(value));
+  return CUDA_SUCCESS;
+}
+
+CUresult Attribute(int* value, CUdevice_attribute attribute, CUdevice) {
+  switch (attribute) {
+    case CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WRITES_ORDERING:
+      *value = fake.ordering;
+      return CUDA_SUCCESS;
+    case CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_FLUSH_WRITES_OPTIONS:
+      *value = fake.flush_options;
+      return CUDA_SUCCESS;
+    case CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED:
+      *value = fake.dma_buf ? 1 : 0;
+      return CUDA_SUCCESS;
+    default:
+      return CUDA_ERROR_INVALID_VALUE;
+  }
+}
+
+CUresult Export(void* handle, CUdeviceptr, size_t, CUmemRangeHandleType, unsigned long long flags) {
+  fake.export_flags.push_back(flags);
+  if (flags != 0 && fake.export_pcie != CUDA_SUCCESS) {
+    return fake.export_pcie;
+  }
+  const int fd = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
+  std::memcpy(handle, &fd, sizeof(fd));
+  return CUDA_SUCCESS;
+}
+
+CudaDriver FakeDriver() {
+  CudaDriver driver;
+  driver.init = [](unsigned int) { return CUDA_SUCCESS; };
+  driver.error_name = [](CUresult, const char** name) {
+    *name = "CUDA_ERROR_OF_THE_TEST";
+    return CUDA_SUCCESS;
+  };
+  driver.device_count = [](int* count) {
+    *count = fake.count;
+    return CUDA_SUCCESS;
+  };
+  driver.device = [](CUdevice* device, int index) {
+    *device = index;
+    return CUDA_SUCCESS;
+  };
+  driver.device_name = [](char* name, int bytes, CUdevice) {
+    std::strncpy(name, "Test GPU", static_cast<size_t>(bytes));
+    return CUDA_SUCCESS;
+  };
+  driver.pci_address = [](char* name, int bytes, CUdevice) {
+    std::strncpy(name, "0000:1b:00.0", static_cast<size_t>(bytes));
+    return CUDA_SUCCESS;
+  };
+  driver.attribute = Attribute;
+  driver.retain_context = [](CUcontext* context, CUdevice) {
+    ++fake.contexts_held;
+    *context = reinterpret_cast<CUcontext>(&fake);
+    return CUDA_SUCCESS;
+  };
+  driver.release_context = [](CUdevice) {
+    --fake.contexts_held;
+    return CUDA_SUCCESS;
+  };
+  driver.push_context = [](CUcontext) {
+    ++fake.contexts_pushed;
+    return CUDA_SUCCESS;
+  };
+  driver.pop_context = [](CUcontext*) {
+    --fake.contexts_pushed;
+    return CUDA_SUCCESS;
+  };
+  driver.pointer_attribute = PointerAttribute;
+  driver.set_pointer_attribute = [](const void* value, CUpointer_attribute attribute, CUdeviceptr) {
+    fake.synchronous_copies = attribute == CU_POINTER_ATTRIBUTE_SYNC_MEMOPS &&
+                              *static_cast<const unsigned int*>(value) == 1;
+    return CUDA_SUCCESS;
+  };
+  driver.address_range = [](CUdeviceptr* begin, size_t* bytes, CUdeviceptr) {
+    *begin = 0x10000;
+    *bytes = 0x8000;
+    return CUDA_SUCCESS;
+  };
+  driver.host_alloc = [](void** memory, size_t bytes, unsigned int) {
+    *memory = bytes > 1000000 ? nullptr : std::malloc(bytes);
+    return *memory == nullptr ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
+  };
+  driver.free_host = [](void* memory) {
+    std::free(memory);
+    return CUDA_SUCCESS;
+  };
+  driver.copy_to_host = [](void* to, CUdeviceptr from, size_t bytes) {
+    std::memcpy(to, reinterpret_cast<const void*>(from), bytes);
+    return CUDA_SUCCESS;
+  };
+  driver.copy_to_device = [](CUdeviceptr to, const void* from, size_t bytes) {
+    std::memcpy(reinterpret_cast<void*>(to), from, bytes);
+    return CUDA_SUCCESS;
+  };
+  driver.export_range = Export;
+  driver.flush_remote_writes = [](CUflushGPUDirectRDMAWritesTarget,
+                                  CUflushGPUDirectRDMAWritesScope scope) {
+    fake.flushes += scope == CU_FLUSH_GPU_DIRECT_RDMA_WRITES_TO_OWNER ? 1 : 0;
+    return CUDA_SUCCESS;
+  };
+  return driver;
+}
+
+const void* const kAddress = reinterpret_cast<const void*>(0x11000);
+
+class CudaMemoryTest : public testing::Test {
+ protected:
+  void SetUp() override { fake = {}; }
+  void TearDown() override {
+    EXPECT_EQ(fake.contexts_pushed, 0);
+    EXPECT_EQ(fake.contexts_held, 0);
+  }
+};
+
+TEST_F(CudaMemoryTest, DescribesGpusByTheirAttributes) {
+  struct Case {
+    int ordering;
+    int options;
+    RemoteWrites expected;
+  };
+  for (const Case& c :
+       {Case{0, 0, RemoteWrites::kCannotBeFlushed},
+        Case{0, CU_FLUSH_GPU_DIRECT_RDMA_WRITES_OPTION_MEMOPS, RemoteWrites::kCannotBeFlushed},
+        Case{0, CU_FLUSH_GPU_DIRECT_RDMA_WRITES_OPTION_HOST, RemoteWrites::kFlushed},
+        Case{100, 0, RemoteWrites::kVisible}, Case{200, 3, RemoteWrites::kVisible}}) {
+    fake.ordering = c.ordering;
+    fake.flush_options = c.options;
+    const auto memory = *OpenCudaMemory(FakeDriver());
+    ASSERT_EQ(memory->gpus(), 1);
+    EXPECT_EQ(memory->gpu(0).remote_writes, c.expected) << c.ordering << " " << c.options;
+    EXPECT_EQ(memory->gpu(0).name, "Test GPU");
+    EXPECT_EQ(memory->gpu(0).pci_address, "0000:1b:00.0");
+    EXPECT_TRUE(memory->gpu(0).dma_buf);
+  }
+}
+
+TEST_F(CudaMemoryTest, AnOldDriverExportsAndFlushesNothing) {
+  CudaDriver driver = FakeDriver();
+  driver.export_range = nullptr;
+  driver.flush_remote_writes = nullptr;
+  const auto memory = *OpenCudaMemory(driver);
+  EXPECT_FALSE(memory->gpu(0).dma_buf);
+  EXPECT_EQ(memory->gpu(0).remote_writes, RemoteWrites::kCannotBeFlushed);
+  EXPECT_TRUE(absl::IsUnimplemented(
+      memory->ExportDmaBuf(kAddress, 4096, DmaBufMapping::kDefault).status()));
+  EXPECT_TRUE(absl::IsUnimplemented(memory->FlushRemoteWrites(0)));
+}
+
+TEST_F(CudaMemoryTest, NoGpuIsNotFound) {
+  fake.count = 0;
+  EXPECT_TRUE(absl::IsNotFound(OpenCudaMemory(FakeDriver()).status()));
+  CudaDriver driver = FakeDriver();
+  driver.init = [](unsigned int) { return CUDA_ERROR_NO_DEVICE; };
+  EXPECT_TRUE(absl::IsNotFound(OpenCudaMemory(driver).status()));
+  EXPECT_TRUE(absl::IsNotFound(LoadCudaDriver("libno-such-driver.so.1").status()));
+}
+
+TEST_F(CudaMemoryTest, TellsGpuMemoryFromHostMemory) {
+  const auto memory = *OpenCudaMemory(FakeDriver());
+  const auto found = memory->Find(kAddress);
+  ASSERT_TRUE(found.ok() && found->has_value());
+  EXPECT_EQ((*found)->begin, 0x10000u);
+  EXPECT_EQ((*found)->bytes, 0x8000);
+  fake.managed = 1;
+  EXPECT_TRUE(absl::IsInvalidArgument(memory->Find(kAddress).status()));
+  fake.type = CU_MEMORYTYPE_HOST;
+  EXPECT_EQ(*memory->Find(kAddress), std::nullopt);
+  fake.pointer = CUDA_ERROR_INVALID_VALUE;
+  EXPECT_EQ(*memory->Find(kAddress), std::nullopt) << "nothing that CUDA knows";
+  fake.pointer = CUDA_ERROR_DEINITIALIZED;
+  EXPECT_FALSE(memory->Find(kAddress).ok());
+}
+
+TEST_F(CudaMemoryTest, ExportsOverTheMappingThatIsAskedFor) {
+  const auto memory = *OpenCudaMemory(FakeDriver());
+  EXPECT_TRUE(memory->ExportDmaBuf(kAddress, 4096, DmaBufMapping::kPcie)->valid());
+  EXPECT_TRUE(memory->ExportDmaBuf(kAddress, 4096, DmaBufMapping::kDefault)->valid());
+  EXPECT_THAT(fake.export_flags,
+              testing::ElementsAre(CU_MEM_RANGE_FLAG_DMA_BUF_MAPPING_TYPE_PCIE, 0));
+  fake.export_pcie = CUDA_ERROR_NOT_SUPPORTED;
+  const absl::Status status = memory->ExportDmaBuf(kAddress, 4096, DmaBufMapping::kPcie).status();
+  EXPECT_TRUE(absl::IsUnimplemented(status));
+  EXPECT_THAT(std::string(Message(status)), HasSubstr("CUDA_ERROR_OF_THE_TEST"));
+}
+
+TEST_F(CudaMemoryTest, FlushesWhereTheGpuNeedsIt) {
+  {
+    const auto memory = *OpenCudaMemory(FakeDriver());
+    EXPECT_TRUE(memory->FlushRemoteWrites(0).ok());
+    EXPECT_TRUE(memory->Prepare(kAddress).ok());
+  }
+  EXPECT_EQ(fake.flushes, 1);
+  EXPECT_TRUE(fake.synchronous_copies);
+  fake.ordering = CU_GPU_DIRECT_RDMA_WRITES_ORDERING_OWNER;
+  EXPECT_TRUE((*OpenCudaMemory(FakeDriver()))->FlushRemoteWrites(0).ok());
+  EXPECT_EQ(fake.flushes, 1);
+}
+
+TEST_F(CudaMemoryTest, CopiesThroughPinnedMemory) {
+  const auto memory = *OpenCudaMemory(FakeDriver());
+  EXPECT_TRUE(absl::IsResourceExhausted(memory->AllocatePinned(1 << 30).status()));
+  void* pinned = *memory->AllocatePinned(64);
+  std::vector<char> gpu(64, 'g');
+  ASSERT_TRUE(memory->CopyToHost(0, pinned, gpu.data(), 64).ok());
+  std::memset(pinned, 'h', 32);
+  ASSERT_TRUE(memory->CopyToGpu(0, gpu.data(), pinned, 64).ok());
+  EXPECT_EQ(std::string(gpu.begin(), gpu.end()), std::string(32, 'h') + std::string(32, 'g'));
+  memory->FreePinned(pinned);
+}
+
+TEST(CudaMemoryOnThisMachine, Copies) {
+  const auto memory = OpenCudaMemory();
+  if (!memory.ok()) {
+    GTEST_SKIP() << Describe(memory.status());
+  }
+  void* pinned = *(*memory)->AllocatePinned(4096);
+  EXPECT_EQ(*(*memory)->Find(pinned), std::nullopt);
+  int local = 0;
+  EXPECT_EQ(*(*memory)->Find(&local), std::nullopt);
+  (*memory)->FreePinned(pinned);
+}
+
+}  // namespace
+}  // namespace shoal::transport

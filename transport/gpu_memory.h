@@ -1,0 +1,82 @@
+// GPU memory as transports need it: a small seam over the GPU's driver, so that nothing but
+// transport/cuda sees CUDA, a program without it still builds and runs, and tests bring a GPU of
+// their own.
+//
+// Visibility. A device that writes GPU memory over PCIe (the target of a remote write, or the one
+// that fetched a remote read) writes payload and whatever announces it, a header, a doorbell or a
+// completion in host memory, to two targets. Neither having seen the header whole
+// (transport/data_layout.h) nor a completion of the queue proves that payload in GPU memory is
+// visible to the GPU, nor to a copy out of it. Whoever is about to read such payload, a server
+// before it adds a slot up as well as a worker before it computes with fetched weights, first calls
+// FlushRemoteWrites of that GPU, after it has seen the header or completion. One flush covers all
+// that had arrived before it, so it is called once per batch. On machines where the GPU is also
+// reached past PCIe (NVLink-C2C) the driver reports that no flush is needed, which holds within one
+// path alone: there, all of a region goes over the one mapping that it was registered with, and its
+// header must lie in the same region.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "common/file.h"
+
+namespace shoal::transport {
+
+// When the GPU sees what other devices wrote into its memory.
+enum class RemoteWrites {
+  kVisible,         // by itself, in order
+  kFlushed,         // after FlushRemoteWrites
+  kCannotBeFlushed  // no telling: such memory must not be written by other devices
+};
+
+struct GpuDevice {
+  std::string name;
+  std::string pci_address;  // "0000:1b:00.0"
+  bool dma_buf = false;     // says that its memory can be exported
+  RemoteWrites remote_writes = RemoteWrites::kCannotBeFlushed;
+};
+
+struct GpuAllocation {
+  int gpu = 0;
+  uintptr_t begin = 0;
+  int64_t bytes = 0;
+};
+
+// How an export is reached by other devices: where there are several ways, over the PCIe window; or
+// as the driver chooses. Some machines know but one of the two.
+enum class DmaBufMapping { kPcie, kDefault };
+
+// Thread-safe.
+class GpuMemory {
+ public:
+  virtual ~GpuMemory() = default;
+
+  virtual int gpus() const = 0;
+  virtual const GpuDevice& gpu(int index) const = 0;
+
+  // The allocation that the address lies in; nullopt for host memory. InvalidArgument for memory
+  // that moves between the two.
+  virtual absl::StatusOr<std::optional<GpuAllocation>> Find(const void* address) = 0;
+  // Before memory is given to other devices: copies the driver makes into and out of it return only
+  // when they are done.
+  virtual absl::Status Prepare(const void* address) = 0;
+  // Both ends must be multiples of the page size and within one allocation. Unimplemented where the
+  // driver or the mapping does not have it.
+  virtual absl::StatusOr<UniqueFd> ExportDmaBuf(const void* address, int64_t bytes,
+                                                DmaBufMapping mapping) = 0;
+  // What has arrived from other devices is visible to that GPU when it returns. Free where nothing
+  // has to be done.
+  virtual absl::Status FlushRemoteWrites(int gpu) = 0;
+
+  // Host memory that the GPU copies from and to at full speed; for what cannot be registered.
+  virtual absl::StatusOr<void*> AllocatePinned(int64_t bytes) = 0;
+  virtual void FreePinned(void* memory) = 0;
+  virtual absl::Status CopyToHost(int gpu, void* to, const void* from, int64_t bytes) = 0;
+  virtual absl::Status CopyToGpu(int gpu, void* to, const void* from, int64_t bytes) = 0;
+};
+
+}  // namespace shoal::transport
