@@ -1,10 +1,8 @@
 // Exact mode: the same bits whatever the delays and the number of servers, and whether or not the
 // run was interrupted.
-#include <map>
-
 #include "fmt/format.h"
 #include "gtest/gtest.h"
-#include "server/checkpoint/checkpoint.h"
+#include "tests/support/final_state.h"
 #include "tests/support/train_run.h"
 
 namespace shoal::testing {
@@ -21,25 +19,6 @@ cluster: {{local: {{servers: {2}, workers: {3}}}}}
 checkpoint: {{directory: {4}, every_steps: 0, export_huggingface: false}}
 )",
                      TestData(), steps, servers, workers, checkpoints);
-}
-
-// Master weights and moments of the newest checkpoint.
-std::vector<float> FinalState(const std::string& directory) {
-  const auto newest = server::NewestCheckpoint(directory);
-  EXPECT_TRUE(newest.ok() && newest->has_value());
-  const auto checkpoint = server::Checkpoint::Open((*newest)->path);
-  EXPECT_TRUE(checkpoint.ok());
-  std::vector<float> state;
-  for (const plan::UnitSpec& unit : plan::BuildUnits((*checkpoint)->manifest().spec)) {
-    for (const auto section : {server::Section::kMaster, server::Section::kFirstMoment,
-                               server::Section::kSecondMoment}) {
-      const size_t begin = state.size();
-      state.resize(begin + static_cast<size_t>(unit.count));
-      EXPECT_TRUE(
-          (*checkpoint)->Read(section, unit.index, 0, std::span(state).subspan(begin)).ok());
-    }
-  }
-  return state;
 }
 
 class Exact : public ::testing::Test {
