@@ -76,7 +76,7 @@ make_devices() {
   for network in $(echo "$vm_network" | $b tr , ' '); do
     if [ "$network" = dummy ]; then
       network=dummy$i
-      $b ip link add $network type dummy
+      [ -e /sys/class/net/$network ] || $b ip link add $network type dummy  # the module brings the first
       $b ip link set $network mtu 9000 up
       $b ip addr add 10.77.$i.1/24 dev $network
     fi
