@@ -1,27 +1,96 @@
 #include "client/cli/bench_verb.h"
 
 #include <memory>
+#include <utility>
 
 #include "CLI/CLI.hpp"
+#include "client/cli/launcher.h"
 #include "common/bytes.h"
 #include "common/status.h"
 #include "server/store/bench.h"
 #include "transport/bench.h"
+#include "transport/peers/compare.h"
 
 namespace shoal::cli {
 
-absl::StatusOr<ExitCode> RunBenchTransport(const BenchTransportOptions& options, Streams& streams) {
-  transport::BenchOptions bench{
-      .transports = options.transports, .clients = options.clients, .runs = options.runs};
-  bench.sizes.clear();
-  for (const std::string& size : options.sizes) {
-    SHOAL_ASSIGN_OR_RETURN(const int64_t bytes, ParseBytes(size));
-    bench.sizes.push_back(bytes);
+namespace {
+
+absl::StatusOr<std::vector<int64_t>> ParseSizes(const std::vector<std::string>& texts,
+                                                std::vector<int64_t> usual) {
+  if (texts.empty()) {
+    return usual;
   }
+  std::vector<int64_t> sizes;
+  for (const std::string& text : texts) {
+    SHOAL_ASSIGN_OR_RETURN(const int64_t bytes, ParseBytes(text));
+    sizes.push_back(bytes);
+  }
+  return sizes;
+}
+
+// The header comes with the first row: a refusal prints none.
+class Rows {
+ public:
+  Rows(Streams& streams, std::string header) : streams_(streams), header_(std::move(header)) {}
+  void Add(const std::string& row) {
+    streams_.out << std::exchange(header_, "") << row << std::flush;
+  }
+
+ private:
+  Streams& streams_;
+  std::string header_;
+};
+
+void TellLeftOut(const std::vector<std::string>& left_out, Streams& streams) {
+  for (const std::string& line : left_out) {
+    streams.err << "left out: " << line << "\n";
+  }
+}
+
+absl::StatusOr<ExitCode> RunComparison(const BenchTransportOptions& options, Streams& streams) {
+  transport::CompareOptions compare{.transports = options.transports,
+                                    .runs = options.runs,
+                                    .run_time = absl::Seconds(options.seconds)};
+  SHOAL_ASSIGN_OR_RETURN(compare.sizes, ParseSizes(options.sizes, compare.sizes));
+  SHOAL_ASSIGN_OR_RETURN(compare.memory_bytes, ParseBytes(options.memory));
+  transport::PeerOptions peer_options;
+  SHOAL_ASSIGN_OR_RETURN(peer_options.program_folder, ProgramFolder());
+  std::vector<std::unique_ptr<transport::Peer>> peers;
+  for (const std::string& name : options.against) {
+    SHOAL_ASSIGN_OR_RETURN(auto peer, transport::MakePeer(name, peer_options));
+    peers.push_back(std::move(peer));
+  }
+  Rows rows(streams, options.json ? "" : transport::FormatComparisonHeader());
+  SHOAL_ASSIGN_OR_RETURN(
+      const auto report,
+      transport::Compare(compare, peers, [&](const transport::ComparedPoint& point) {
+        rows.Add(options.json ? transport::FormatComparisonJson(point)
+                              : transport::FormatComparisonRow(point));
+      }));
+  TellLeftOut(report.left_out, streams);
+  return ExitCode::kDone;
+}
+
+}  // namespace
+
+absl::StatusOr<ExitCode> RunBenchTransport(const BenchTransportOptions& options, Streams& streams) {
+  if (!options.against.empty()) {
+    return RunComparison(options, streams);
+  }
+  transport::BenchOptions bench{.transports = options.transports,
+                                .clients = options.clients,
+                                .runs = options.runs,
+                                .run_time = absl::Seconds(options.seconds)};
+  SHOAL_ASSIGN_OR_RETURN(bench.sizes, ParseSizes(options.sizes, bench.sizes));
   SHOAL_ASSIGN_OR_RETURN(bench.memory_bytes, ParseBytes(options.memory));
-  SHOAL_ASSIGN_OR_RETURN(const auto points, transport::RunTransportBench(bench));
-  streams.out << (options.json ? transport::FormatBenchJson(points)
-                               : transport::FormatBenchTable(points));
+  Rows rows(streams, options.json ? "" : transport::FormatBenchHeader());
+  SHOAL_ASSIGN_OR_RETURN(
+      const auto report,
+      transport::RunTransportBench(bench, [&](const transport::BenchPoint& point) {
+        rows.Add(options.json ? transport::FormatBenchJson(point)
+                              : transport::FormatBenchRow(point));
+      }));
+  TellLeftOut(report.left_out, streams);
   return ExitCode::kDone;
 }
 
@@ -41,20 +110,31 @@ void AddBench(CLI::App& app, VerbAction& action) {
   parent->require_subcommand(1);
 
   auto transport = std::make_shared<BenchTransportOptions>();
-  CLI::App* transport_verb =
-      AddVerb(*parent, "transport", "Gets and pushes, against memcpy or a plain socket loop",
-              "shoal bench transport --transports shm --sizes 1MiB,16MiB");
-  transport_verb->add_option("--transports", transport->transports, "shm, tcp")
-      ->delimiter(',')
-      ->capture_default_str();
-  transport_verb->add_option("--sizes", transport->sizes, "Bytes of one operation")
-      ->delimiter(',')
-      ->capture_default_str();
+  CLI::App* transport_verb = AddVerb(
+      *parent, "transport",
+      "Gets and pushes over each transport, against the machine's own limits or other systems",
+      "shoal bench transport --transports shm,tcp --against ucx,openmpi");
+  transport_verb
+      ->add_option("--transports", transport->transports,
+                   "shm, verbs, tcp; all that this machine has, if not given")
+      ->delimiter(',');
+  transport_verb
+      ->add_option("--sizes", transport->sizes,
+                   "Bytes of one operation; 64 B to 256 MiB, if not given")
+      ->delimiter(',');
+  transport_verb
+      ->add_option("--against", transport->against,
+                   "Other systems on the same machine, one client: perftest (verbs); ucx, openmpi "
+                   "(shm, tcp)")
+      ->delimiter(',');
   transport_verb->add_option("--clients", transport->clients, "At once")
       ->delimiter(',')
       ->capture_default_str();
   transport_verb->add_option("--runs", transport->runs, "The median counts")
       ->check(CLI::Range(1, 1000))
+      ->capture_default_str();
+  transport_verb->add_option("--seconds", transport->seconds, "Of one run")
+      ->check(CLI::Range(0.001, 60.0))
       ->capture_default_str();
   transport_verb
       ->add_option("--memory", transport->memory, "Bytes walked through; more than the caches hold")

@@ -10,13 +10,16 @@
 namespace shoal::cli {
 
 struct BenchTransportOptions {
-  std::vector<std::string> transports = {"shm", "tcp"};
-  std::vector<std::string> sizes = {"4KiB", "1MiB", "16MiB"};
-  std::vector<int> clients = {1, 2};
-  int runs = 5;
-  std::string memory = "512MiB";
+  std::vector<std::string> transports;  // empty: all that this machine has
+  std::vector<std::string> sizes;       // empty: 64 B to 256 MiB; beside peers 64 KiB to 64 MiB
+  std::vector<int> clients = {1, 4, 16};
+  std::vector<std::string> against;  // peers; empty: the machine's own limits
+  int runs = 3;
+  double seconds = 0.05;  // of a run
+  std::string memory = "1GiB";
   bool json = false;
 };
+// The table or the JSON lines come as they are measured; what is left out is told on `err`.
 absl::StatusOr<ExitCode> RunBenchTransport(const BenchTransportOptions& options, Streams& streams);
 
 struct BenchStoreOptions {
