@@ -91,7 +91,8 @@ struct ServiceOptions {
   Accumulate accumulate = Accumulate::kFloat;
   int64_t partition_bytes = 4 << 20;                     // counted in fp32
   int64_t push_slots = 4;                                // credits of one client at one server
-  std::vector<std::string> transports = {"shm", "tcp"};  // in order of preference
+  // In order of preference. One that a machine does not have is done without.
+  std::vector<std::string> transports = {"shm", "verbs", "tcp"};
   RdmaOptions rdma;
   int64_t threads_per_server = 0;  // 0: the machine's cores divided by the local servers
 

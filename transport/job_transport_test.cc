@@ -15,6 +15,7 @@
 namespace shoal::transport {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
@@ -45,6 +46,29 @@ TEST(JobTransport, OthersThanVerbsDoNotMindLockedMemory) {
   const auto shm = CreateJobTransport("shm", {}, {}, {}, int64_t{1} << 50);
   ASSERT_TRUE(shm.ok()) << Describe(shm.status());
   EXPECT_EQ((*shm)->name(), "shm");
+}
+
+TEST(JobTransport, AMachineWithoutRdmaIsNoReasonToWarn) {
+  const auto verbs = CreateJobTransport("verbs", {}, {}, {}, 0);
+  if (verbs.ok()) {
+    GTEST_SKIP() << "this machine has an RDMA device";
+  }
+  EXPECT_TRUE(absl::IsNotFound(verbs.status())) << Describe(verbs.status());
+  const auto logged = [](const absl::Status& why) {
+    testing::internal::CaptureStdout();  // where programs that did not set up logging log to
+    LogUnavailable("verbs", why);
+    return testing::internal::GetCapturedStdout();
+  };
+  EXPECT_THAT(logged(verbs.status()),
+              AllOf(HasSubstr("info"), HasSubstr("verbs is not available here: no RDMA device")));
+  EXPECT_THAT(logged(Unavailable("port 1 is down")),
+              AllOf(HasSubstr("warning"), HasSubstr("port 1 is down")));
+}
+
+TEST(JobTransport, ADeviceThatWasNamedAndIsNotThereIsNamed) {
+  const auto verbs = CreateJobTransport("verbs", {}, {.devices = {"no_such_device"}}, {}, 0);
+  EXPECT_TRUE(absl::IsInvalidArgument(verbs.status()));
+  EXPECT_THAT(std::string(Message(verbs.status())), HasSubstr("no_such_device"));
 }
 
 TEST(LockedMemory, IsEnoughWhereNothingLimitsIt) {
