@@ -27,6 +27,8 @@ namespace shoal::transport {
 struct TransportUnderTest {
   std::string name;
   std::function<std::unique_ptr<Transport>()> make;
+  // It reaches no other process: tests that fork one are skipped.
+  bool in_process_only = false;
 };
 
 inline std::string NameOf(const testing::TestParamInfo<TransportUnderTest>& info) {
