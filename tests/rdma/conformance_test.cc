@@ -13,10 +13,9 @@ std::unique_ptr<Transport> Make(const VerbsOptions& verbs) {
 
 std::unique_ptr<Transport> MakeDefault() { return Make({}); }
 std::unique_ptr<Transport> MakeOneRail() { return Make({.max_rails = 1}); }
-// Queues that fill up and operations in many pieces, each with a completion of its own.
+// Operations in many pieces, each with a completion of its own, and nothing inline.
 std::unique_ptr<Transport> MakeNarrow() {
-  return Make({.send_depth = 16,
-               .inline_bytes = 0,
+  return Make({.inline_bytes = 0,
                .signal_interval = 1,
                .piece_bytes = 16384,
                .spread_bytes = 65536});
