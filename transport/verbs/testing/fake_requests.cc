@@ -105,10 +105,12 @@ void FakeEngine::BeginRemote(FakeQp& qp, FakeQp& peer, FakeSend& send) {
     Refuse(qp, peer, send, IBV_WC_REM_INV_REQ_ERR, IBV_EVENT_QP_REQ_ERR);
     return;
   }
-  send.phase = FakeSend::Phase::kMoving;
   if (IsRead(send)) {
     BeginRead(qp, peer, send);
-  } else if (IsSend(send)) {
+    return;
+  }
+  send.phase = FakeSend::Phase::kMoving;
+  if (IsSend(send)) {
     MoveSend(qp, peer, send);
   } else if ((peer.attributes.qp_access_flags & IBV_ACCESS_REMOTE_WRITE) == 0) {
     Refuse(qp, peer, send, IBV_WC_REM_INV_REQ_ERR, IBV_EVENT_QP_REQ_ERR);
@@ -132,6 +134,7 @@ void FakeEngine::BeginRead(FakeQp& qp, FakeQp& peer, FakeSend& send) {
   if (send.bytes == 0) {
     Done(send);
   } else {
+    send.phase = FakeSend::Phase::kMoving;
     ++qp.reads_moving;
   }
 }
@@ -259,7 +262,7 @@ void FakeEngine::Done(FakeSend& send) {
 }
 
 void FakeEngine::Fail(FakeQp& qp, FakeSend& send, ibv_wc_status status) {
-  if (IsRead(send) && send.phase == FakeSend::Phase::kMoving && send.moved < send.bytes) {
+  if (IsRead(send) && send.phase == FakeSend::Phase::kMoving) {
     --qp.reads_moving;
   }
   send.phase = FakeSend::Phase::kDone;
