@@ -67,7 +67,7 @@ TEST(App, VersionIsData) {
 
 TEST(App, UsageErrorsAreOneLineAndExitCodeTwo) {
   for (const auto& arguments : std::vector<std::vector<std::string>>{
-           {"no-such-verb"}, {"doctor", "--no-such-option"}, {"doctor", "surplus"}}) {
+           {"no-such-verb"}, {"doctor", "--no-such-option"}, {"doctor", "job.yaml", "surplus"}}) {
     const Outcome run = Shoal(arguments);
     EXPECT_EQ(run.code, 2);
     EXPECT_THAT(run.out, IsEmpty());

@@ -1,17 +1,22 @@
 #include "client/cli/doctor_verb.h"
 
+#include <algorithm>
+#include <iterator>
 #include <memory>
 
 #include "CLI/CLI.hpp"
+#include "client/cli/preflight.h"
+#include "client/cli/rdma_findings.h"
 #include "common/bytes.h"
+#include "common/status.h"
 #include "fmt/format.h"
 #include "nlohmann/json.hpp"
+#include "transport/job_transport.h"
 
 namespace shoal::cli {
 namespace {
 
-constexpr int64_t kComfortableMemory = 2 * kGiB;   // the quick start and the tests fit
-constexpr int64_t kComfortableMemlock = 1 * kGiB;  // registered memory of a small run
+constexpr int64_t kComfortableMemory = 2 * kGiB;  // the quick start and the tests fit
 
 std::string_view Name(Health health) {
   switch (health) {
@@ -24,8 +29,6 @@ std::string_view Name(Health health) {
   }
   return "";
 }
-
-std::string MemlockText(int64_t bytes) { return bytes < 0 ? "unlimited" : FormatBytes(bytes); }
 
 Finding JudgeCpu(const Machine& m) {
   Finding finding{.feature = "training on the CPU", .required = true};
@@ -102,43 +105,7 @@ Finding JudgeGpu(const Machine& m) {
   return finding;
 }
 
-Finding JudgeRdma(const Machine& m) {
-  Finding finding{.feature = "RDMA"};
-  if (m.rdma_devices.empty()) {
-    finding.health = Health::kMissing;
-    finding.detail = "no device in /sys/class/infiniband";
-    finding.advice = "machines talk over tcp";
-    return finding;
-  }
-  for (const RdmaDevice& device : m.rdma_devices) {
-    finding.detail += fmt::format("{}{} ({}, {})", finding.detail.empty() ? "" : ", ", device.name,
-                                  device.link_layer, device.state);
-  }
-  finding.health = Health::kLimited;
-  finding.advice = "this build has no RDMA transport; devices are shown for information";
-  if (!m.rdma_core) {
-    finding.advice +=
-        "; /dev/infiniband is missing: load ib_uverbs or pass the device into the container";
-  }
-  return finding;
-}
-
-Finding JudgeMemlock(const Machine& m) {
-  Finding finding{.feature = "locked memory (for RDMA)"};
-  finding.detail = MemlockText(m.memlock_bytes);
-  if (m.memlock_bytes >= 0 && m.memlock_bytes < kComfortableMemlock) {
-    finding.health = Health::kLimited;
-    finding.advice = "ulimit -l unlimited, or the IPC_LOCK capability; shm and tcp do not need it";
-  }
-  return finding;
-}
-
 nlohmann::json MachineJson(const Machine& m) {
-  nlohmann::json rdma = nlohmann::json::array();
-  for (const RdmaDevice& device : m.rdma_devices) {
-    rdma.push_back(
-        {{"name", device.name}, {"link_layer", device.link_layer}, {"state", device.state}});
-  }
   return {{"event", "machine"},
           {"host", m.host},
           {"kernel", m.kernel},
@@ -154,14 +121,90 @@ nlohmann::json MachineJson(const Machine& m) {
             {"amx_bf16", m.amx_bf16}}},
           {"memory_bytes", m.memory_bytes},
           {"memory_available_bytes", m.memory_available_bytes},
-          {"memlock_bytes", m.memlock_bytes},
           {"shm_bytes", m.shm_bytes},
           {"shm_free_bytes", m.shm_free_bytes},
           {"memfd", m.memfd},
           {"loopback_port", m.loopback_port},
           {"gpus", m.gpus},
-          {"nvidia_driver", m.nvidia_driver},
-          {"rdma_devices", rdma}};
+          {"nvidia_driver", m.nvidia_driver}};
+}
+
+nlohmann::json PortJson(const RdmaMachine& machine, const std::string& device,
+                        const transport::PortDescription& port) {
+  const RdmaPort& facts = machine.ports.at(PortName(device, port.port));
+  nlohmann::json gids = nlohmann::json::array();
+  for (const transport::GidDescription& gid : port.gids) {
+    const auto interface = facts.interfaces.find(gid.index);
+    gids.push_back({{"index", gid.index},
+                    {"gid", transport::FormatGid(gid.gid)},
+                    {"type", gid.type == transport::GidType::kRoceV2   ? "RoCE v2"
+                             : gid.type == transport::GidType::kRoceV1 ? "RoCE v1"
+                                                                       : "InfiniBand"},
+                    {"interface", interface == facts.interfaces.end() ? "" : interface->second}});
+  }
+  return {{"port", port.port},
+          {"active", port.active},
+          {"link_layer",
+           port.link_layer == transport::LinkLayer::kEthernet ? "Ethernet" : "InfiniBand"},
+          {"mtu_bytes", port.mtu_bytes},
+          {"bits_per_second", port.bits_per_second},
+          {"gids", gids},
+          {"counters", facts.counters}};
+}
+
+nlohmann::json RdmaJson(const RdmaMachine& machine) {
+  nlohmann::json devices = nlohmann::json::array();
+  for (const transport::DeviceDescription& device : machine.census.devices) {
+    nlohmann::json ports = nlohmann::json::array();
+    for (const transport::PortDescription& port : device.ports) {
+      ports.push_back(PortJson(machine, device.name, port));
+    }
+    const auto dma_buf = machine.census.dma_buf.find(device.name);
+    const bool probed = dma_buf != machine.census.dma_buf.end() &&
+                        dma_buf->second != transport::DmaBufSupport::kUnknown;
+    devices.push_back({{"name", device.name},
+                       {"problem", device.problem},
+                       {"numa_node", device.numa_node},
+                       {"pci_path", device.pci_path},
+                       {"windows", device.windows},
+                       {"dma_buf", nullptr},
+                       {"ports", ports}});
+    if (probed) {
+      devices.back()["dma_buf"] = dma_buf->second == transport::DmaBufSupport::kYes;
+    }
+  }
+  return {{"event", "rdma"},
+          {"devices", devices},
+          {"kernel_devices", machine.kernel_devices},
+          {"locked_memory_bytes", machine.locked.limit_bytes},
+          {"ipc_lock", machine.locked.capable},
+          {"ipc_lock_given", machine.locked.capability_in_reach},
+          {"peer_memory", machine.peer_memory},
+          {"packet_filter", machine.packet_filter}};
+}
+
+// What the job would register in its largest process, and which devices it names.
+absl::StatusOr<RdmaNeeds> NeedsOf(const DoctorOptions& options) {
+  RdmaNeeds needs;
+  plan::ServiceOptions service;
+  if (!options.job_file.empty()) {
+    SHOAL_ASSIGN_OR_RETURN(const plan::Job job, ReadJob(options.job_file, {}));
+    SHOAL_ASSIGN_OR_RETURN(const plan::ModelSpec spec, CheckModel(job));
+    SHOAL_ASSIGN_OR_RETURN(
+        const plan::MemoryPlan plan,
+        plan::PlanMemory(spec, job, std::max(1, static_cast<int>(job.cluster.servers)),
+                         std::max(1, static_cast<int>(job.cluster.workers)), {}));
+    needs.of_a_job = true;
+    needs.registered_bytes = plan.worker.weights + plan.worker.wire + plan.worker.pushes;
+    for (const plan::ServerMemory& server : plan.servers) {
+      needs.registered_bytes = std::max(needs.registered_bytes, server.weights + server.slots);
+    }
+    service = job.service;
+  }
+  const transport::VerbsOptions verbs = transport::MakeVerbsOptions(service.rdma, options.rdma);
+  needs.preferences = {
+      .devices = verbs.devices, .gid_index = verbs.gid_index, .max_rails = verbs.max_rails};
+  return needs;
 }
 
 void PrintFindings(const Machine& machine, const std::vector<Finding>& findings, Streams& streams) {
@@ -192,19 +235,25 @@ void PrintFindings(const Machine& machine, const std::vector<Finding>& findings,
 }  // namespace
 
 std::vector<Finding> Judge(const Machine& machine) {
-  return {JudgeCpu(machine), JudgeBf16(machine), JudgeMemory(machine), JudgePorts(machine),
-          JudgeShm(machine), JudgeGpu(machine),  JudgeRdma(machine),   JudgeMemlock(machine)};
+  return {JudgeCpu(machine),   JudgeBf16(machine), JudgeMemory(machine),
+          JudgePorts(machine), JudgeShm(machine),  JudgeGpu(machine)};
 }
 
 absl::StatusOr<ExitCode> RunDoctor(const DoctorOptions& options, Streams& streams) {
+  SHOAL_ASSIGN_OR_RETURN(const RdmaNeeds needs, NeedsOf(options));
   const Machine machine = ExamineMachine(options.root);
-  const std::vector<Finding> findings = Judge(machine);
+  RdmaMachine rdma = ExamineRdma(options.root, transport::TakeRdmaCensus());
+  rdma.gpus = !machine.gpus.empty();
+  rdma.kernel = machine.kernel;
+  std::vector<Finding> findings = Judge(machine);
+  std::ranges::move(JudgeRdma(rdma, needs), std::back_inserter(findings));
   bool usable = true;
   for (const Finding& finding : findings) {
     usable = usable && !(finding.required && finding.health == Health::kMissing);
   }
   if (options.json) {
     PrintJson(streams.out, MachineJson(machine));
+    PrintJson(streams.out, RdmaJson(rdma));
     for (const Finding& finding : findings) {
       PrintJson(streams.out, {{"event", "finding"},
                               {"feature", finding.feature},
@@ -223,7 +272,11 @@ void AddDoctor(CLI::App& app, VerbAction& action) {
   auto options = std::make_shared<DoctorOptions>();
   CLI::App* verb =
       AddVerb(app, "doctor", "What this machine offers, and what is missing for which feature",
-              "shoal doctor");
+              "shoal doctor\n"
+              "  shoal doctor job.yaml --rdma-device mlx5_0");
+  verb->add_option("job", options->job_file,
+                   "Job file: judges RDMA by what its processes register and the devices it names");
+  transport::AddRdmaFlags(*verb, options->rdma);
   verb->add_flag("--json", options->json, "JSON lines instead of a table");
   verb->callback([options, &action] {
     action = [options](Streams& streams) { return RunDoctor(*options, streams); };

@@ -5,24 +5,20 @@
 #include <string>
 #include <vector>
 
+#include "client/cli/finding.h"
 #include "client/cli/machine.h"
 #include "client/cli/verb.h"
+#include "transport/rdma_flags.h"
 
 namespace shoal::cli {
 
-enum class Health { kOk, kLimited, kMissing };
-
-struct Finding {
-  std::string feature;  // "training on the CPU"
-  Health health = Health::kOk;
-  bool required = false;  // without it nothing runs
-  std::string detail;     // what was found
-  std::string advice;     // what to do; empty when there is nothing to do
-};
+// All but RDMA, which rdma_findings.h judges.
 std::vector<Finding> Judge(const Machine& machine);
 
 struct DoctorOptions {
   bool json = false;
+  std::string job_file;  // may be empty
+  transport::RdmaFlags rdma;
   std::string root;  // for tests: a folder in place of /
 };
 // kFailure when something required is missing.

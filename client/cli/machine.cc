@@ -2,7 +2,6 @@
 
 #include <netinet/in.h>
 #include <sys/mman.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/statvfs.h>
 #include <sys/utsname.h>
@@ -27,13 +26,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr int64_t kMaximumProcFile = int64_t{16} << 20;
-
-std::string FirstLine(const std::string& path) {
-  std::ifstream file(path);
-  std::string line;
-  std::getline(file, line);
-  return line;
-}
 
 // /proc files have no size, so they are read as streams.
 std::string WholeFile(const std::string& path) {
@@ -69,16 +61,6 @@ std::string ValueOf(const std::string& text, const std::string& key) {
 
 int64_t KibibytesOf(const std::string& text, const std::string& key) {
   return std::strtoll(ValueOf(text, key).c_str(), nullptr, 10) * 1024;
-}
-
-std::vector<std::string> EntriesOf(const std::string& folder) {
-  std::vector<std::string> names;
-  std::error_code error;
-  for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
-    names.push_back(it->path().filename().string());
-  }
-  std::sort(names.begin(), names.end());
-  return names;
 }
 
 void ExamineCpu(const std::string& root, Machine& machine) {
@@ -118,10 +100,6 @@ void ExamineMemory(const std::string& root, Machine& machine) {
     machine.memory_available_bytes =
         std::min(machine.memory_available_bytes, std::max<int64_t>(0, limit - used));
   }
-  rlimit memlock{};
-  getrlimit(RLIMIT_MEMLOCK, &memlock);
-  machine.memlock_bytes =
-      memlock.rlim_cur == RLIM_INFINITY ? -1 : static_cast<int64_t>(memlock.rlim_cur);
   struct statvfs shm {};
   if (statvfs((root + "/dev/shm").c_str(), &shm) == 0) {
     machine.shm_bytes = static_cast<int64_t>(shm.f_blocks * shm.f_frsize);
@@ -146,17 +124,26 @@ void ExamineDevices(const std::string& root, Machine& machine) {
     }
   }
   machine.nvidia_driver = FirstLine(root + "/sys/module/nvidia/version");
-  machine.rdma_core = fs::exists(root + "/dev/infiniband");
-  const std::string rdma = root + "/sys/class/infiniband";
-  for (const std::string& name : EntriesOf(rdma)) {
-    machine.rdma_devices.push_back(
-        {.name = name,
-         .link_layer = FirstLine(rdma + "/" + name + "/ports/1/link_layer"),
-         .state = FirstLine(rdma + "/" + name + "/ports/1/state")});
-  }
 }
 
 }  // namespace
+
+std::string FirstLine(const std::string& path) {
+  std::ifstream file(path);
+  std::string line;
+  std::getline(file, line);
+  return line;
+}
+
+std::vector<std::string> EntriesOf(const std::string& folder) {
+  std::vector<std::string> names;
+  std::error_code error;
+  for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
+    names.push_back(it->path().filename().string());
+  }
+  std::sort(names.begin(), names.end());
+  return names;
+}
 
 Machine ExamineMachine(const std::string& root) {
   Machine machine;

@@ -8,12 +8,6 @@
 
 namespace shoal::cli {
 
-struct RdmaDevice {
-  std::string name;        // mlx5_0, rxe0
-  std::string link_layer;  // Ethernet, InfiniBand
-  std::string state;       // "4: ACTIVE"
-};
-
 struct Machine {
   std::string host;
   std::string kernel;
@@ -28,21 +22,23 @@ struct Machine {
   bool amx_bf16 = false;
   int64_t memory_bytes = 0;
   int64_t memory_available_bytes = 0;  // the cgroup's limit taken into account
-  int64_t memlock_bytes = 0;           // -1: unlimited
   int64_t shm_bytes = 0;               // size of /dev/shm; 0: none
   int64_t shm_free_bytes = 0;
   bool memfd = false;          // memfd_create with sealing
   bool loopback_port = false;  // a TCP port on 127.0.0.1 can be bound
   std::vector<std::string> gpus;
   std::string nvidia_driver;  // version; empty: none
-  bool rdma_core = false;     // /dev/infiniband exists
-  std::vector<RdmaDevice> rdma_devices;
 
   bool cpu_has_bf16() const { return avx512_bf16 || amx_bf16; }
 };
 
 // `root` is put before /proc, /sys and /dev, for tests.
 Machine ExamineMachine(const std::string& root = "");
+
+// The first line of a file; empty where it cannot be read.
+std::string FirstLine(const std::string& path);
+// The names in a folder, sorted; none where it cannot be read.
+std::vector<std::string> EntriesOf(const std::string& folder);
 
 // How many cores to plan with: affinity and cgroup quota taken together, at least 1.
 int UsableCores(const Machine& machine);

@@ -29,6 +29,7 @@
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "transport/gpu_memory.h"
+#include "transport/verbs/rdma_census.h"
 #include "transport/verbs/verbs_api.h"
 
 namespace shoal::transport {
@@ -102,7 +103,6 @@ class GpuRegistrar {
 };
 
 // Whether device and kernel can register a dma-buf at all, found out with an invalid file.
-enum class DmaBufSupport { kYes, kNo, kUnknown };
 DmaBufSupport ProbeDmaBuf(VerbsApi& api, ibv_pd* pd);
 
 }  // namespace shoal::transport
