@@ -80,6 +80,8 @@ struct RdmaOptions {
   int64_t gid_index = -1;            // -1: chosen
   int64_t mtu_bytes = 0;             // 0: the largest that both ports have
   int64_t max_rails = 4;             // devices and ports used at once
+  int64_t traffic_class = 0;         // of IP packets on Ethernet: DSCP times 4
+  int64_t service_level = 0;         // on InfiniBand
 
   bool operator==(const RdmaOptions&) const = default;
 };
@@ -89,8 +91,8 @@ struct ServiceOptions {
   bool wire_type_auto = true;
   DType gradient_type = DType::kF32;  // how gradients travel: fp32 (default) or bf16
   Accumulate accumulate = Accumulate::kFloat;
-  int64_t partition_bytes = 4 << 20;                     // counted in fp32
-  int64_t push_slots = 4;                                // credits of one client at one server
+  int64_t partition_bytes = 4 << 20;  // counted in fp32
+  int64_t push_slots = 4;             // credits of one client at one server
   // In order of preference. One that a machine does not have is done without.
   std::vector<std::string> transports = {"shm", "verbs", "tcp"};
   RdmaOptions rdma;

@@ -54,7 +54,7 @@ void AddRdmaKeys(TableBuilder& table) {
             .print = PrintDevices})
       .Integer(
           "service.rdma.gid_index", [](Job & j) -> auto& { return j.service.rdma.gid_index; },
-          {-1, 1023},
+          {-1, 255},
           "Index of the GID that peers address on Ethernet; -1: chosen, as `shoal doctor` shows. "
           "`--rdma-gid-index` overrides it.")
       .Choice<int64_t>(
@@ -63,7 +63,15 @@ void AddRdmaKeys(TableBuilder& table) {
           "Bytes of the largest packet; auto: the most that both ports have active.")
       .Integer(
           "service.rdma.max_rails", [](Job & j) -> auto& { return j.service.rdma.max_rails; },
-          {1, 16}, "Devices and ports that one connection uses at once.");
+          {1, 16}, "Devices and ports that one connection uses at once.")
+      .Integer(
+          "service.rdma.traffic_class",
+          [](Job & j) -> auto& { return j.service.rdma.traffic_class; }, {0, 255},
+          "Traffic class of RoCE packets, DSCP times 4: what switches tell the lossless class by.")
+      .Integer(
+          "service.rdma.service_level",
+          [](Job & j) -> auto& { return j.service.rdma.service_level; }, {0, 15},
+          "Service level on InfiniBand.");
 }
 
 }  // namespace shoal::plan

@@ -154,7 +154,8 @@ TEST(ParseJob, RefusesBadValues) {
   EXPECT_THAT(more("service: {rdma: {devices: rxe0}}"), testing::HasSubstr("expected a list"));
   EXPECT_THAT(more("service: {rdma: {mtu: 1500}}"),
               testing::HasSubstr("expected one of auto, 256, 512"));
-  EXPECT_THAT(more("service: {rdma: {gid_index: -2}}"), testing::HasSubstr("from -1 to 1023"));
+  EXPECT_THAT(more("service: {rdma: {gid_index: -2}}"), testing::HasSubstr("from -1 to 255"));
+  EXPECT_THAT(more("service: {rdma: {traffic_class: 256}}"), testing::HasSubstr("from 0 to 255"));
   EXPECT_THAT(more("service: {rdma: {max_rails: 0}}"), testing::HasSubstr("from 1 to 16"));
   EXPECT_THAT(more("cluster: {coordinator: host}"), testing::HasSubstr("expected HOST:PORT"));
   EXPECT_THAT(more("cluster: {coordinator: 'host:70000'}"),
@@ -292,9 +293,11 @@ Job RandomJob(Random& random) {
                                                 : std::vector<std::string>{"verbs", "shm"};
   if (random.Below(2) == 0) {
     job.service.rdma = {.devices = {"mlx5_0", "rocep1s0-f1.2:2"},
-                        .gid_index = random.Between(-1, 1023),
+                        .gid_index = random.Between(-1, 255),
                         .mtu_bytes = int64_t{256} << random.Below(5),
-                        .max_rails = random.Between(1, 16)};
+                        .max_rails = random.Between(1, 16),
+                        .traffic_class = random.Between(0, 255),
+                        .service_level = random.Between(0, 15)};
   }
   job.service.threads_per_server = random.Between(0, 1024);
   job.cluster.local = random.Below(2) == 0;

@@ -15,6 +15,8 @@ VerbsOptions MakeVerbsOptions(const plan::RdmaOptions& job, const RdmaFlags& fla
   options.gid_index = flags.gid_index.value_or(static_cast<int>(job.gid_index));
   options.mtu_bytes = static_cast<int>(job.mtu_bytes);
   options.max_rails = static_cast<int>(job.max_rails);
+  options.traffic_class = static_cast<uint8_t>(job.traffic_class);
+  options.service_level = static_cast<uint8_t>(job.service_level);
   return options;
 }
 

@@ -20,13 +20,19 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 TEST(VerbsOptions, FlagsOverrideTheJobOnTheirMachine) {
-  const plan::RdmaOptions job = {
-      .devices = {"mlx5_0", "mlx5_1"}, .gid_index = 3, .mtu_bytes = 2048, .max_rails = 2};
+  const plan::RdmaOptions job = {.devices = {"mlx5_0", "mlx5_1"},
+                                 .gid_index = 3,
+                                 .mtu_bytes = 2048,
+                                 .max_rails = 2,
+                                 .traffic_class = 104,
+                                 .service_level = 3};
   const VerbsOptions by_job = MakeVerbsOptions(job, {});
   EXPECT_THAT(by_job.devices, ElementsAre("mlx5_0", "mlx5_1"));
   EXPECT_EQ(by_job.gid_index, 3);
   EXPECT_EQ(by_job.mtu_bytes, 2048);
   EXPECT_EQ(by_job.max_rails, 2);
+  EXPECT_EQ(by_job.traffic_class, 104);
+  EXPECT_EQ(by_job.service_level, 3);
   const VerbsOptions by_flags = MakeVerbsOptions(job, {.devices = {"rxe0"}, .gid_index = -1});
   EXPECT_THAT(by_flags.devices, ElementsAre("rxe0"));
   EXPECT_EQ(by_flags.gid_index, -1) << "the job's index can be taken back";
@@ -40,6 +46,8 @@ TEST(VerbsOptions, AJobThatSaysNothingLeavesTheDefaults) {
   EXPECT_EQ(options.gid_index, defaults.gid_index);
   EXPECT_EQ(options.mtu_bytes, defaults.mtu_bytes);
   EXPECT_EQ(options.max_rails, defaults.max_rails);
+  EXPECT_EQ(options.traffic_class, defaults.traffic_class);
+  EXPECT_EQ(options.service_level, defaults.service_level);
 }
 
 TEST(JobTransport, OthersThanVerbsDoNotMindLockedMemory) {

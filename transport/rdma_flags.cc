@@ -12,7 +12,7 @@ void AddRdmaFlags(CLI::App& app, RdmaFlags& flags) {
       ->allow_extra_args(false);
   app.add_option("--rdma-gid-index", flags.gid_index,
                  "Overrides service.rdma.gid_index of the job; -1: chosen")
-      ->check(CLI::Range(-1, 1023));
+      ->check(CLI::Range(-1, 255));
 }
 
 }  // namespace shoal::transport
