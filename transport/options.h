@@ -1,12 +1,15 @@
 // What every transport is made with. Each one reads what concerns it and ignores the rest.
 #pragma once
 
+#include <memory>
 #include <string>
 
 #include "absl/time/time.h"
 #include "transport/verbs_options.h"
 
 namespace shoal::transport {
+
+class GpuMemory;
 
 struct TransportOptions {
   // tcp: where peers dial. Port 0 picks a free one. A wildcard host ("0.0.0.0", "::") needs
@@ -33,6 +36,9 @@ struct TransportOptions {
   absl::Duration spin = absl::Microseconds(20);
 
   VerbsOptions verbs;
+
+  // verbs: lets memory of a GPU be registered. Null where there is none (transport/gpu_memory.h).
+  std::shared_ptr<GpuMemory> gpu_memory;
 };
 
 }  // namespace shoal::transport

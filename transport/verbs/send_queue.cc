@@ -56,7 +56,7 @@ void SendQueue::Fill(const Work& work, ibv_send_wr& request, ibv_sge& piece) con
              .lkey = work.local_key};
     request.sg_list = &piece;
     request.num_sge = 1;
-    if (work.kind != Work::Kind::kRead &&
+    if (work.kind != Work::Kind::kRead && work.may_be_inline &&
         work.length <= static_cast<uint32_t>(pair_->inline_bytes())) {
       request.send_flags |= IBV_SEND_INLINE;
     }

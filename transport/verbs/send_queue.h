@@ -33,6 +33,7 @@ struct Work {
 
   Kind kind = Kind::kProbe;
   bool ends_operation = false;
+  bool may_be_inline = true;          // not from where the processor cannot read
   uint32_t operation = kNoOperation;  // the connection's
   uint32_t immediate = 0;             // network byte order is SendQueue's business
   uint32_t length = 0;

@@ -14,7 +14,7 @@ VerbsConnectionState::VerbsConnectionState(const ConnectionOptions& options,
                                            const VerbsOptions& verbs,
                                            std::shared_ptr<VerbsQueueCore> queue,
                                            std::shared_ptr<const RegistrationTable> table,
-                                           const Terms& terms)
+                                           std::shared_ptr<GpuRegistrar> gpus, const Terms& terms)
     : id_(NextConnectionId()),
       options_(options),
       verbs_(verbs),
@@ -22,6 +22,7 @@ VerbsConnectionState::VerbsConnectionState(const ConnectionOptions& options,
       queue_(std::move(queue)),
       outstanding_(options.max_outstanding),
       table_(std::move(table)),
+      gpus_(std::move(gpus)),
       cache_(table_.get()) {}
 
 VerbsConnectionState::~VerbsConnectionState() = default;
@@ -31,6 +32,9 @@ absl::Status VerbsConnectionState::Start(std::vector<std::unique_ptr<ConnectionR
   absl::MutexLock lock(&mutex_);
   doorbells_there_ = doorbells_there;
   rails_ = std::move(rails);
+  for (const auto& region : options_.exposed) {
+    NoteGpu(static_cast<const VerbsRegion&>(*region).registration());
+  }
   for (const auto& rail : rails_) {
     // The acceptor's windows are opened as well, so that they are there when it welcomes the peer.
     SHOAL_ASSIGN_OR_RETURN(rail->told, rail->Expose(options_.exposed));
@@ -92,6 +96,24 @@ void VerbsConnectionState::PostWaiting() {
       }
     }
   }
+}
+
+void VerbsConnectionState::NoteGpu(const Registration& target) {
+  const GpuRegistration* gpu = target.gpu();
+  if (gpu != nullptr &&
+      std::ranges::find(gpu_targets_, gpu->gpu, &GpuRegistration::gpu) == gpu_targets_.end()) {
+    gpu_targets_.push_back(*gpu);
+  }
+}
+
+bool VerbsConnectionState::AwaitGpus() {
+  for (const GpuRegistration& target : gpu_targets_) {
+    if (const absl::Status visible = gpus_->AwaitVisible(target); !visible.ok()) {
+      Fail(Annotate(visible, peer()));
+      return false;
+    }
+  }
+  return true;
 }
 
 void VerbsConnectionState::Delivered(Event::Kind kind) {

@@ -49,7 +49,8 @@ class VerbsConnectionState : public std::enable_shared_from_this<VerbsConnection
   };
   VerbsConnectionState(const ConnectionOptions& options, const VerbsOptions& verbs,
                        std::shared_ptr<VerbsQueueCore> queue,
-                       std::shared_ptr<const RegistrationTable> table, const Terms& terms);
+                       std::shared_ptr<const RegistrationTable> table,
+                       std::shared_ptr<GpuRegistrar> gpus, const Terms& terms);
   ~VerbsConnectionState();
 
   uint64_t id() const { return id_; }
@@ -129,6 +130,9 @@ class VerbsConnectionState : public std::enable_shared_from_this<VerbsConnection
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void EndOperation(const Work& work, const absl::Status& status, EventSink& sink)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void NoteGpu(const Registration& target) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // What has arrived is in place for GPUs too, before anybody hears of it. False if that fails.
+  bool AwaitGpus() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void GiveUpRail(size_t index, const absl::Status& why) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void GiveCreditLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void EndLocked(const absl::Status& why, EventSink& sink) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -142,6 +146,7 @@ class VerbsConnectionState : public std::enable_shared_from_this<VerbsConnection
   const std::shared_ptr<VerbsQueueCore> queue_;
   OutstandingOperations outstanding_;
   const std::shared_ptr<const RegistrationTable> table_;
+  const std::shared_ptr<GpuRegistrar> gpus_;  // null without GPUs
   std::atomic<uint64_t> doorbells_polled_{0};
   std::atomic<Phase> phase_{Phase::kHandshake};
 
@@ -152,6 +157,8 @@ class VerbsConnectionState : public std::enable_shared_from_this<VerbsConnection
   size_t next_rail_ ABSL_GUARDED_BY(mutex_) = 0;
   std::vector<Outstanding> operations_ ABSL_GUARDED_BY(mutex_);
   std::vector<uint32_t> free_operations_ ABSL_GUARDED_BY(mutex_);
+  // A registration on each GPU that this connection moves bytes into.
+  std::vector<GpuRegistration> gpu_targets_ ABSL_GUARDED_BY(mutex_);
   bool closing_ ABSL_GUARDED_BY(mutex_) = false;  // posts are over
   bool goodbye_heard_ ABSL_GUARDED_BY(mutex_) = false;
   absl::Status failed_ ABSL_GUARDED_BY(mutex_);  // not OK: to be ended

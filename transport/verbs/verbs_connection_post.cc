@@ -67,6 +67,7 @@ size_t VerbsConnectionState::RailForPiece(bool spread) {
 void VerbsConnectionState::AddRead(const ReadOperation& operation) {
   const uint32_t index = NewOperation(operation.id, Event::Kind::kReadDone);
   const Registration& local = *cache_.Find(operation.into);
+  NoteGpu(local);
   const bool spread =
       rails_.size() > 1 && operation.into.size() >= static_cast<size_t>(verbs_.spread_bytes);
   Cut(local, operation.into.data(), operation.into.size(), operation.region, operation.offset,
@@ -103,6 +104,7 @@ void VerbsConnectionState::AddWrite(const WriteOperation& operation) {
         const bool ring = last && operation.ring;
         Work work = {.kind = ring ? Work::Kind::kWriteAndRing : Work::Kind::kWrite,
                      .ends_operation = last,
+                     .may_be_inline = local.gpu() == nullptr,
                      .operation = index,
                      .immediate = operation.immediate,
                      .length = length,

@@ -63,6 +63,9 @@ bool VerbsConnectionState::DriveRail(size_t index, EventSink& sink) {
       Fail(Unavailable("{}: cannot read the completion queue of {}", peer(), pair.device().name()));
       return any;
     }
+    if (count > 0 && !AwaitGpus()) {
+      return any;
+    }
     for (int i = 0; i < count && rails_[index] != nullptr; ++i) {
       TakeCompletion(index, completions[static_cast<size_t>(i)], sink);
     }
@@ -80,6 +83,9 @@ void VerbsConnectionState::DrainRail(size_t index, EventSink& sink) {
   QueuePair& pair = rails_[index]->pair();
   for (int count = kBatch; count == kBatch;) {
     count = pair.api().PollCq(pair.cq(), kBatch, completions.data());
+    if (count > 0 && !AwaitGpus()) {
+      return;
+    }
     for (int i = 0; i < count; ++i) {
       const ibv_wc& completion = completions[static_cast<size_t>(i)];
       if (completion.status == IBV_WC_SUCCESS) {

@@ -33,6 +33,8 @@ int AccessFlags(const VerbsDevice& device, Access access) {
   return 0;
 }
 
+}  // namespace
+
 size_t LargestChunk(std::span<const std::shared_ptr<VerbsDevice>> devices, size_t bytes) {
   size_t chunk = bytes;
   for (const auto& device : devices) {
@@ -44,34 +46,71 @@ size_t LargestChunk(std::span<const std::shared_ptr<VerbsDevice>> devices, size_
   return chunk;
 }
 
-}  // namespace
-
 absl::StatusOr<std::unique_ptr<Registration>> Registration::Create(
-    std::span<const std::shared_ptr<VerbsDevice>> devices, std::span<std::byte> memory,
-    Access access) {
-  std::unique_ptr<Registration> registration(new Registration(devices, memory));
-  registration->chunk_bytes_ = LargestChunk(devices, memory.size());
-  for (const auto& device : devices) {
-    std::vector<ibv_mr*>& chunks = registration->regions_.emplace_back();
-    for (size_t index = 0; index < registration->chunks(); ++index) {
-      const std::span<std::byte> chunk = registration->Chunk(index);
+    std::shared_ptr<const MemoryDevices> devices, std::span<std::byte> memory, Access access) {
+  bool on_gpu = false;
+  if (devices->gpu_memory != nullptr) {
+    SHOAL_ASSIGN_OR_RETURN(const auto allocation, devices->gpu_memory->Find(memory.data()));
+    on_gpu = allocation.has_value();
+  }
+  std::unique_ptr<Registration> registration(new Registration(std::move(devices), memory));
+  registration->chunk_bytes_ = LargestChunk(registration->devices_->list, memory.size());
+  SHOAL_RETURN_IF_ERROR(on_gpu ? registration->RegisterGpu(access)
+                               : registration->RegisterHost(access));
+  return registration;
+}
+
+absl::Status Registration::RegisterHost(Access access) {
+  for (const auto& device : devices_->list) {
+    std::vector<ibv_mr*>& chunks = regions_.emplace_back();
+    for (size_t index = 0; index < this->chunks(); ++index) {
+      const std::span<std::byte> chunk = Chunk(index);
       ibv_mr* mr = device->api().RegMr(device->pd(), chunk.data(), chunk.size(),
                                        AccessFlags(*device, access));
       if (mr == nullptr) {
         return VerbsError(
             errno, fmt::format("registering {} with {}",
-                               FormatBytes(static_cast<int64_t>(memory.size())), device->name()));
+                               FormatBytes(static_cast<int64_t>(memory_.size())), device->name()));
       }
       chunks.push_back(mr);
     }
   }
-  return registration;
+  return absl::OkStatus();
+}
+
+absl::Status Registration::RegisterGpu(Access access) {
+  // The same rights everywhere: windows only if all devices have them.
+  int flags = 0;
+  for (const auto& device : devices_->list) {
+    flags |= AccessFlags(*device, access);
+  }
+  SHOAL_ASSIGN_OR_RETURN(gpu_, devices_->gpu_registrar->Register(
+                                   memory_.data(), static_cast<int64_t>(memory_.size()), flags));
+  for (size_t device = 0; device < devices_->list.size(); ++device) {
+    std::vector<ibv_mr*>& chunks = regions_.emplace_back();
+    for (const GpuPiece& piece : gpu_->pieces[device]) {
+      if (piece.offset != static_cast<int64_t>(chunks.size() * chunk_bytes_)) {
+        break;
+      }
+      chunks.push_back(piece.mr);
+    }
+    if (chunks.size() != this->chunks()) {
+      return Unimplemented("{} cannot reach {} of GPU memory; copy through host memory",
+                           devices_->list[device]->name(),
+                           FormatBytes(static_cast<int64_t>(memory_.size())));
+    }
+  }
+  return absl::OkStatus();
 }
 
 Registration::~Registration() {
+  if (gpu_.has_value()) {
+    devices_->gpu_registrar->Deregister(*gpu_);
+    return;
+  }
   for (size_t device = 0; device < regions_.size(); ++device) {
     for (ibv_mr* mr : regions_[device]) {
-      devices_[device]->api().DeregMr(mr);
+      devices_->list[device]->api().DeregMr(mr);
     }
   }
 }
@@ -119,14 +158,14 @@ const Registration* RegistrationCache::Find(std::span<const std::byte> memory) {
   return last_;
 }
 
-absl::Status VerbsRegion::Enter(std::span<const std::shared_ptr<VerbsDevice>> devices) {
-  SHOAL_ASSIGN_OR_RETURN(registration_, Registration::Create(devices, memory_, access_));
+absl::Status VerbsRegion::Enter(std::shared_ptr<const MemoryDevices> devices) {
+  SHOAL_ASSIGN_OR_RETURN(registration_, Registration::Create(std::move(devices), memory_, access_));
   table_->Add(registration_.get());
   return absl::OkStatus();
 }
 
 absl::StatusOr<std::shared_ptr<Region>> VerbsRegion::Allocate(
-    std::shared_ptr<RegistrationTable> table, std::span<const std::shared_ptr<VerbsDevice>> devices,
+    std::shared_ptr<RegistrationTable> table, std::shared_ptr<const MemoryDevices> devices,
     int64_t bytes, Access access) {
   if (bytes <= 0) {
     return InvalidArgument("cannot allocate a region of {} bytes", bytes);
@@ -150,18 +189,18 @@ absl::StatusOr<std::shared_ptr<Region>> VerbsRegion::Allocate(
   }
   std::shared_ptr<VerbsRegion> region(
       new VerbsRegion(std::move(table), {static_cast<std::byte*>(memory), size}, mapped, access));
-  SHOAL_RETURN_IF_ERROR(region->Enter(devices));
+  SHOAL_RETURN_IF_ERROR(region->Enter(std::move(devices)));
   return region;
 }
 
 absl::StatusOr<std::shared_ptr<Region>> VerbsRegion::Register(
-    std::shared_ptr<RegistrationTable> table, std::span<const std::shared_ptr<VerbsDevice>> devices,
+    std::shared_ptr<RegistrationTable> table, std::shared_ptr<const MemoryDevices> devices,
     std::span<std::byte> memory, Access access) {
   if (memory.empty()) {
     return InvalidArgument("cannot register empty memory");
   }
   std::shared_ptr<VerbsRegion> region(new VerbsRegion(std::move(table), memory, 0, access));
-  SHOAL_RETURN_IF_ERROR(region->Enter(devices));
+  SHOAL_RETURN_IF_ERROR(region->Enter(std::move(devices)));
   return region;
 }
 

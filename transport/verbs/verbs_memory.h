@@ -4,6 +4,9 @@
 // is smaller. Keys are never logged. What peers may write gets no remote right by itself where the
 // device has type 2 memory windows: each connection opens a window to its own queue pair
 // (queue_pair.h), so that a key serves nobody else and goes with the connection.
+//
+// Memory of a GPU can be registered where all devices in use reach it (gpu_registration.h). Where
+// one does not, Register says Unimplemented, and the caller stages through host memory.
 #pragma once
 
 #include <algorithm>
@@ -12,6 +15,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -19,16 +23,26 @@
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "transport/transport.h"
+#include "transport/verbs/gpu_registration.h"
 #include "transport/verbs/verbs_device.h"
 
 namespace shoal::transport {
+
+// Who knows of the memory: the devices in use and, where there are GPUs, what registers theirs.
+struct MemoryDevices {
+  std::vector<std::shared_ptr<VerbsDevice>> list;
+  std::shared_ptr<GpuMemory> gpu_memory;
+  std::shared_ptr<GpuRegistrar> gpu_registrar;  // null without gpu_memory
+};
+
+// Bytes of the largest chunk that all of them can register.
+size_t LargestChunk(std::span<const std::shared_ptr<VerbsDevice>> devices, size_t bytes);
 
 // The memory of one region, as devices know it.
 class Registration {
  public:
   static absl::StatusOr<std::unique_ptr<Registration>> Create(
-      std::span<const std::shared_ptr<VerbsDevice>> devices, std::span<std::byte> memory,
-      Access access);
+      std::shared_ptr<const MemoryDevices> devices, std::span<std::byte> memory, Access access);
   ~Registration();
 
   std::span<std::byte> memory() const { return memory_; }
@@ -43,14 +57,20 @@ class Registration {
     return static_cast<size_t>(address - memory_.data()) / chunk_bytes_;
   }
   ibv_mr* mr(size_t device, size_t chunk) const { return regions_[device][chunk]; }
+  // Null for host memory.
+  const GpuRegistration* gpu() const { return gpu_.has_value() ? &*gpu_ : nullptr; }
 
  private:
-  Registration(std::span<const std::shared_ptr<VerbsDevice>> devices, std::span<std::byte> memory)
-      : devices_(devices.begin(), devices.end()), memory_(memory) {}
-  const std::vector<std::shared_ptr<VerbsDevice>> devices_;
+  Registration(std::shared_ptr<const MemoryDevices> devices, std::span<std::byte> memory)
+      : devices_(std::move(devices)), memory_(memory) {}
+  absl::Status RegisterHost(Access access);
+  absl::Status RegisterGpu(Access access);
+
+  const std::shared_ptr<const MemoryDevices> devices_;
   const std::span<std::byte> memory_;
   size_t chunk_bytes_ = 0;
   std::vector<std::vector<ibv_mr*>> regions_;  // by device, by chunk
+  std::optional<GpuRegistration> gpu_;         // whose regions are its own
 };
 
 // All of a transport's registrations by address. Thread-safe.
@@ -88,12 +108,11 @@ class VerbsRegion final : public Region {
  public:
   // Zeroed pages of its own, huge ones where the machine has them.
   static absl::StatusOr<std::shared_ptr<Region>> Allocate(
-      std::shared_ptr<RegistrationTable> table,
-      std::span<const std::shared_ptr<VerbsDevice>> devices, int64_t bytes, Access access);
+      std::shared_ptr<RegistrationTable> table, std::shared_ptr<const MemoryDevices> devices,
+      int64_t bytes, Access access);
   static absl::StatusOr<std::shared_ptr<Region>> Register(
-      std::shared_ptr<RegistrationTable> table,
-      std::span<const std::shared_ptr<VerbsDevice>> devices, std::span<std::byte> memory,
-      Access access);
+      std::shared_ptr<RegistrationTable> table, std::shared_ptr<const MemoryDevices> devices,
+      std::span<std::byte> memory, Access access);
   ~VerbsRegion() override;
   std::span<std::byte> bytes() override { return memory_; }
   Access access() const override { return access_; }
@@ -105,7 +124,7 @@ class VerbsRegion final : public Region {
   VerbsRegion(std::shared_ptr<RegistrationTable> table, std::span<std::byte> memory,
               size_t mapped_bytes, Access access)
       : table_(std::move(table)), memory_(memory), mapped_bytes_(mapped_bytes), access_(access) {}
-  absl::Status Enter(std::span<const std::shared_ptr<VerbsDevice>> devices);
+  absl::Status Enter(std::shared_ptr<const MemoryDevices> devices);
 
   const std::shared_ptr<RegistrationTable> table_;
   const std::span<std::byte> memory_;

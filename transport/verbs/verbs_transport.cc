@@ -26,13 +26,14 @@ constexpr absl::Duration kQuarantine = absl::Seconds(10);
 // What connections of one transport share.
 struct Shared {
   TransportOptions options;
-  std::vector<std::shared_ptr<VerbsDevice>> devices;
+  std::shared_ptr<MemoryDevices> memory = std::make_shared<MemoryDevices>();
   std::vector<LocalRail> rails;
   QueueDepths depths;  // the same on all devices
   std::shared_ptr<RegistrationTable> table = std::make_shared<RegistrationTable>();
   std::shared_ptr<QueuePairQuarantine> quarantine =
       std::make_shared<QueuePairQuarantine>(kQuarantine);
 
+  std::vector<std::shared_ptr<VerbsDevice>>& devices() const { return memory->list; }
   int64_t doorbells() const { return depths.receives - ReceiveQueue::kSpare; }
 };
 
@@ -46,7 +47,7 @@ absl::StatusOr<std::unique_ptr<ConnectionRail>> MakeRail(const Shared& shared, s
   const bool peers_write = std::ranges::any_of(
       options.exposed, [](const auto& region) { return region->access() == Access::kRemoteWrite; });
   auto made = ConnectionRail::Create({.local = local,
-                                      .device = shared.devices[local.device],
+                                      .device = shared.devices()[local.device],
                                       .channel = QueueOf(options).channel(local.device),
                                       .quarantine = shared.quarantine,
                                       .depths = shared.depths,
@@ -113,7 +114,7 @@ class VerbsConnector final : public Connector {
                            ConnectRails(decoded));
     auto state = std::make_shared<VerbsConnectionState>(
         options_, shared_->options.verbs, static_cast<VerbsQueue*>(options_.queue)->core(),
-        shared_->table,
+        shared_->table, shared_->memory->gpu_registrar,
         VerbsConnectionState::Terms{.doorbells_here = shared_->doorbells(),
                                     .secret = decoded.secret,
                                     .is_acceptor = false});
@@ -199,18 +200,18 @@ class VerbsTransport final : public Transport {
 
   absl::StatusOr<std::unique_ptr<EventQueue>> CreateQueue() override {
     SHOAL_ASSIGN_OR_RETURN(std::shared_ptr<VerbsQueueCore> core,
-                           VerbsQueueCore::Create(shared_->devices, shared_->options.spin));
+                           VerbsQueueCore::Create(shared_->devices(), shared_->options.spin));
     service_->Watch(core);
     return std::make_unique<VerbsQueue>(std::move(core));
   }
 
   absl::StatusOr<std::shared_ptr<Region>> Allocate(int64_t bytes, Access access) override {
-    return VerbsRegion::Allocate(shared_->table, shared_->devices, bytes, access);
+    return VerbsRegion::Allocate(shared_->table, shared_->memory, bytes, access);
   }
 
   absl::StatusOr<std::shared_ptr<Region>> Register(std::span<std::byte> memory,
                                                    Access access) override {
-    return VerbsRegion::Register(shared_->table, shared_->devices, memory, access);
+    return VerbsRegion::Register(shared_->table, shared_->memory, memory, access);
   }
 
   absl::StatusOr<std::unique_ptr<Connector>> Offer(const ConnectionOptions& options) override {
@@ -228,7 +229,7 @@ class VerbsTransport final : public Transport {
                            ConnectRails(decoded, options, answer));
     auto state = std::make_shared<VerbsConnectionState>(
         options, shared_->options.verbs, static_cast<VerbsQueue*>(options.queue)->core(),
-        shared_->table,
+        shared_->table, shared_->memory->gpu_registrar,
         VerbsConnectionState::Terms{
             .doorbells_here = shared_->doorbells(), .secret = answer.secret, .is_acceptor = true});
     SHOAL_RETURN_IF_ERROR(state->Start(std::move(rails), decoded.doorbells));
@@ -349,19 +350,30 @@ absl::StatusOr<std::unique_ptr<Transport>> CreateVerbsTransport(const TransportO
   auto shared = std::make_shared<Shared>();
   shared->options = options;
   for (const Rail& rail : choice.rails) {
-    auto known = std::ranges::find(shared->devices, rail.device, &VerbsDevice::name);
-    if (known == shared->devices.end()) {
+    auto known = std::ranges::find(shared->devices(), rail.device, &VerbsDevice::name);
+    if (known == shared->devices().end()) {
       const auto description = std::ranges::find(described, rail.device, &DeviceDescription::name);
       SHOAL_ASSIGN_OR_RETURN(auto device, VerbsDevice::Open(api, *description));
-      known = shared->devices.insert(shared->devices.end(), std::move(device));
+      known = shared->devices().insert(shared->devices().end(), std::move(device));
     }
     shared->rails.push_back(
-        {.rail = rail, .device = static_cast<size_t>(known - shared->devices.begin())});
+        {.rail = rail, .device = static_cast<size_t>(known - shared->devices().begin())});
     LogInfo("RDMA over {} port {}: {}", rail.device, rail.port.port, rail.reason);
   }
-  SHOAL_ASSIGN_OR_RETURN(shared->depths, ChooseDepths(shared->devices, options.verbs));
+  if (options.gpu_memory != nullptr) {
+    std::vector<GpuRegistrar::Device> reach;
+    for (const auto& device : shared->devices()) {
+      // Cut alike for all, as a region's chunks are.
+      reach.push_back({device->name(), device->pd(),
+                       static_cast<int64_t>(LargestChunk(shared->devices(), SIZE_MAX))});
+    }
+    shared->memory->gpu_memory = options.gpu_memory;
+    shared->memory->gpu_registrar =
+        std::make_shared<GpuRegistrar>(api.get(), options.gpu_memory.get(), std::move(reach));
+  }
+  SHOAL_ASSIGN_OR_RETURN(shared->depths, ChooseDepths(shared->devices(), options.verbs));
   SHOAL_ASSIGN_OR_RETURN(
-      auto service, VerbsService::Start(shared->devices, shared->quarantine, options.keep_alive));
+      auto service, VerbsService::Start(shared->devices(), shared->quarantine, options.keep_alive));
   return std::make_unique<VerbsTransport>(std::move(shared), std::move(service));
 }
 
