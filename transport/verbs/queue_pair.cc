@@ -90,18 +90,29 @@ absl::StatusOr<std::unique_ptr<QueuePair>> QueuePair::Create(
   return pair;
 }
 
-void QueuePair::End() {
-  if (cq_ == nullptr) {
-    return;
-  }
+void QueuePair::Stop() {
   if (qp_ != nullptr) {
     ibv_qp_attr attributes = {};
     attributes.qp_state = IBV_QPS_ERR;
     api().ModifyQp(qp_, &attributes, IBV_QP_STATE);
-    attributes.qp_state = IBV_QPS_RESET;
-    api().ModifyQp(qp_, &attributes, IBV_QP_STATE);
+    if (!device_->IsSoftware()) {
+      attributes.qp_state = IBV_QPS_RESET;
+      api().ModifyQp(qp_, &attributes, IBV_QP_STATE);
+    }
   }
-  quarantine_->Take({device_, channel_, qp_, cq_, absl::InfiniteFuture()});
+}
+
+void QueuePair::End() {
+  if (cq_ == nullptr) {
+    return;
+  }
+  Stop();
+  QueuePairQuarantine::Ended ended = {device_, channel_, qp_, cq_, absl::InfiniteFuture()};
+  if (device_->IsSoftware()) {
+    QueuePairQuarantine::Destroy(ended);
+  } else {
+    quarantine_->Take(std::move(ended));
+  }
   qp_ = nullptr;
   cq_ = nullptr;
 }

@@ -3,7 +3,9 @@
 // Numbers of queue pairs must not come back while a peer may still send to the old one: an ended
 // queue pair is first reset, which ends the peer's access and every transfer at once but keeps the
 // number, and destroyed only after a while in QueuePairQuarantine, when no peer repeats anything to
-// it any more.
+// it any more. Software devices (rdma_rxe) are another matter: their numbers come back last, only
+// destruction waits for a packet that is being copied, and a reset meanwhile has been seen to bring
+// the kernel down (Linux 6.1). Theirs are destroyed at once.
 #pragma once
 
 #include <cstdint>
@@ -66,8 +68,10 @@ class QueuePair {
       std::shared_ptr<VerbsDevice> device, std::shared_ptr<CompletionChannel> channel,
       const QueueDepths& depths, int inline_bytes, std::shared_ptr<QueuePairQuarantine> quarantine);
   ~QueuePair() { End(); }
-  // Resets the queue pair and leaves it to the quarantine: when this returns nothing is transferred
-  // any more. Idempotent.
+  // Stops the peer's access but for a packet that is being copied. Windows bound to the queue pair
+  // can go after this, and must before End, which may wait for them.
+  void Stop();
+  // When this returns nothing is transferred any more. Both are idempotent.
   void End();
 
   // To INIT: receives can be posted. Peers may read, and write if there is anything for them to
@@ -115,11 +119,11 @@ class QueuePairQuarantine {
   void Take(Ended ended);
   // Destroys those whose time is over.
   void Release(absl::Time now);
+  static void Destroy(const Ended& ended);
 
  private:
   // Beyond this many the oldest goes early: numbers are 24 bits wide, and devices hold thousands.
   static constexpr size_t kMost = 1024;
-  static void Destroy(const Ended& ended);
 
   const absl::Duration stay_;
   absl::Mutex mutex_;

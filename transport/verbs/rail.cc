@@ -46,10 +46,11 @@ ConnectionRail::~ConnectionRail() {
   if (pair_ != nullptr) {
     VerbsApi& api = pair_->api();
     std::unique_ptr<ReceiveQueue> receives = std::move(receives_);
-    pair_->End();
+    pair_->Stop();
     for (ibv_mw* window : windows_) {
       api.DeallocMw(window);
     }
+    pair_->End();
     receives.reset();
     if (messages_mr_ != nullptr) {
       api.DeregMr(messages_mr_);

@@ -77,6 +77,12 @@ void VerbsConnectionState::Fail(const absl::Status& status) {
   }
 }
 
+bool VerbsConnectionState::HasWaiting() const {
+  absl::MutexLock lock(&mutex_);
+  return std::ranges::any_of(
+      rails_, [](const auto& rail) { return rail != nullptr && rail->sends().pending(); });
+}
+
 void VerbsConnectionState::PostWaiting() {
   for (size_t index = 0; index < rails_.size(); ++index) {
     if (rails_[index] == nullptr || !rails_[index]->sends().pending()) {
@@ -84,6 +90,9 @@ void VerbsConnectionState::PostWaiting() {
     }
     const absl::Status posted = rails_[index]->sends().Post();
     if (posted.ok()) {
+      if (rails_[index]->sends().pending()) {
+        queue_->AskForHelp();
+      }
       continue;
     }
     if (index == 0) {

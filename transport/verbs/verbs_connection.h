@@ -77,6 +77,8 @@ class VerbsConnectionState : public std::enable_shared_from_this<VerbsConnection
   void Tick(EventSink& sink) ABSL_LOCKS_EXCLUDED(mutex_);
   void Arm(EventSink& sink) ABSL_LOCKS_EXCLUDED(mutex_);
   void HearEvent(const ibv_cq* cq) ABSL_LOCKS_EXCLUDED(mutex_);
+  // Work that did not fit a send queue.
+  bool HasWaiting() const ABSL_LOCKS_EXCLUDED(mutex_);
   // An event was handed to who polls.
   void Delivered(Event::Kind kind);
   // Tells the peer that doorbells were polled, if that is due.

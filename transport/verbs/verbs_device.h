@@ -26,6 +26,7 @@ class VerbsDevice {
   ibv_pd* pd() const { return pd_; }
   const DeviceDescription& description() const { return description_; }
   const std::string& name() const { return description_.name; }
+  bool IsSoftware() const { return description_.pci_path.empty(); }
 
  private:
   VerbsDevice(std::shared_ptr<VerbsApi> api, const DeviceDescription& description)

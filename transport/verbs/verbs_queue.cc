@@ -37,13 +37,30 @@ void EventSink::Push(VerbsConnectionState& connection, Event event) {
   }
 }
 
-absl::StatusOr<std::shared_ptr<VerbsQueueCore>> VerbsQueueCore::Create(
-    std::span<const std::shared_ptr<VerbsDevice>> devices, absl::Duration spin) {
-  UniqueFd wake(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-  if (!wake.valid()) {
-    return ErrnoToStatus(errno, "an eventfd for an event queue");
+absl::StatusOr<std::shared_ptr<Nudge>> Nudge::Create() {
+  UniqueFd fd(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (!fd.valid()) {
+    return ErrnoToStatus(errno, "an eventfd for a verbs transport");
   }
-  std::shared_ptr<VerbsQueueCore> core(new VerbsQueueCore(std::move(wake), kSpinRange * spin));
+  return std::shared_ptr<Nudge>(new Nudge(std::move(fd)));
+}
+
+void Nudge::Now() {
+  const uint64_t one = 1;
+  [[maybe_unused]] const ssize_t written = write(fd_.get(), &one, sizeof one);
+}
+
+void Nudge::Clear() {
+  uint64_t count = 0;
+  [[maybe_unused]] const ssize_t got = read(fd_.get(), &count, sizeof count);
+}
+
+absl::StatusOr<std::shared_ptr<VerbsQueueCore>> VerbsQueueCore::Create(
+    std::span<const std::shared_ptr<VerbsDevice>> devices, absl::Duration spin,
+    std::shared_ptr<Nudge> service) {
+  SHOAL_ASSIGN_OR_RETURN(std::shared_ptr<Nudge> wake, Nudge::Create());
+  std::shared_ptr<VerbsQueueCore> core(
+      new VerbsQueueCore(std::move(wake), std::move(service), kSpinRange * spin));
   for (const auto& device : devices) {
     SHOAL_ASSIGN_OR_RETURN(core->channels_.emplace_back(), CompletionChannel::Create(device));
   }
@@ -142,7 +159,7 @@ void VerbsQueueCore::HearChannels() {
 // Arms every completion queue, looks once more (what came before the arming makes no event) and
 // sleeps.
 void VerbsQueueCore::SleepUntil(absl::Time deadline) {
-  std::vector<pollfd> watched = {{.fd = wake_.get(), .events = POLLIN, .revents = 0}};
+  std::vector<pollfd> watched = {{.fd = wake_->fd(), .events = POLLIN, .revents = 0}};
   {
     absl::MutexLock lock(&mutex_);
     EventSink sink({}, kFetch, &kept_);
@@ -162,8 +179,7 @@ void VerbsQueueCore::SleepUntil(absl::Time deadline) {
   }
   const timespec time = absl::ToTimespec(std::min(left, absl::Seconds(60)));
   ppoll(watched.data(), watched.size(), &time, nullptr);
-  uint64_t wakes = 0;
-  [[maybe_unused]] const ssize_t got = read(wake_.get(), &wakes, sizeof wakes);
+  wake_->Clear();
   absl::MutexLock lock(&mutex_);
   HearChannels();
 }
@@ -198,12 +214,36 @@ bool VerbsQueueCore::Wait(absl::Duration timeout) {
 
 void VerbsQueueCore::Wake() {
   wake_requested_.store(true, std::memory_order_release);
-  Poke();
+  wake_->Now();
 }
 
-void VerbsQueueCore::Poke() {
-  const uint64_t one = 1;
-  [[maybe_unused]] const ssize_t written = write(wake_.get(), &one, sizeof one);
+void VerbsQueueCore::AskForHelp() {
+  if (!help_wanted_.exchange(true)) {
+    service_->Now();
+  }
+}
+
+bool VerbsQueueCore::Help() {
+  if (!help_wanted_.exchange(false)) {
+    return false;
+  }
+  bool more = false;
+  {
+    absl::MutexLock lock(&mutex_);
+    EventSink sink({}, kFetch, &kept_);
+    for (const auto& connection : connections_) {
+      if (connection->HasWaiting()) {
+        connection->Progress(sink);
+        more = more || connection->HasWaiting();
+      }
+    }
+    DropEnded();
+  }
+  wake_->Now();
+  if (more) {
+    help_wanted_.store(true);
+  }
+  return more;
 }
 
 void VerbsQueueCore::Abandon() {
@@ -232,7 +272,7 @@ void VerbsQueueCore::End(VerbsConnectionState& connection, const absl::Status& w
       kept_.clear();
     }
   }
-  Poke();
+  wake_->Now();
 }
 
 void VerbsQueueCore::Keep(VerbsConnectionState& connection, std::span<const Event> events) {
@@ -242,7 +282,7 @@ void VerbsQueueCore::Keep(VerbsConnectionState& connection, std::span<const Even
       kept_.push_back({event, connection.shared_from_this()});
     }
   }
-  Poke();
+  wake_->Now();
 }
 
 void VerbsQueueCore::Tick() {
@@ -265,7 +305,7 @@ void VerbsQueueCore::Tick() {
     wake = !kept_.empty();
   }
   if (wake) {
-    Poke();
+    wake_->Now();
   }
 }
 

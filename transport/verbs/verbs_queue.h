@@ -29,6 +29,19 @@ namespace shoal::transport {
 
 class VerbsConnectionState;
 
+// Ends the service thread's sleep, from any thread.
+class Nudge {
+ public:
+  static absl::StatusOr<std::shared_ptr<Nudge>> Create();
+  void Now();
+  void Clear();
+  int fd() const { return fd_.get(); }
+
+ private:
+  explicit Nudge(UniqueFd fd) : fd_(std::move(fd)) {}
+  const UniqueFd fd_;
+};
+
 // How long to look before sleeping: twice what recent waits took, up to a limit; next to nothing
 // while waits are long.
 class AdaptiveSpin {
@@ -75,7 +88,8 @@ class EventSink {
 class VerbsQueueCore {
  public:
   static absl::StatusOr<std::shared_ptr<VerbsQueueCore>> Create(
-      std::span<const std::shared_ptr<VerbsDevice>> devices, absl::Duration spin);
+      std::span<const std::shared_ptr<VerbsDevice>> devices, absl::Duration spin,
+      std::shared_ptr<Nudge> service);
 
   const std::shared_ptr<CompletionChannel>& channel(size_t device) const {
     return channels_[device];
@@ -97,6 +111,11 @@ class VerbsQueueCore {
   // For the service thread, now and then: looks whether peers live, and drives connections that
   // nobody polls.
   void Tick() ABSL_LOCKS_EXCLUDED(mutex_);
+  // Posted work did not fit the send queue: the service thread sees to it that it goes on, also if
+  // nobody polls.
+  void AskForHelp();
+  // For the service thread. False if no help is needed (any more).
+  bool Help() ABSL_LOCKS_EXCLUDED(mutex_);
   std::vector<std::shared_ptr<VerbsConnectionState>> connections() const
       ABSL_LOCKS_EXCLUDED(mutex_);
 
@@ -104,21 +123,23 @@ class VerbsQueueCore {
   // Most events fetched by one wait, to be polled after it.
   static constexpr size_t kFetch = 64;
 
-  VerbsQueueCore(UniqueFd wake, absl::Duration spin) : wake_(std::move(wake)), spin_(spin) {}
+  VerbsQueueCore(std::shared_ptr<Nudge> wake, std::shared_ptr<Nudge> service, absl::Duration spin)
+      : wake_(std::move(wake)), service_(std::move(service)), spin_(spin) {}
   size_t TakeKept(std::span<Event> events) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void DriveAll(EventSink& sink) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void DropEnded() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // True if there is something to poll.
   bool Fetch() ABSL_LOCKS_EXCLUDED(mutex_);
   bool FetchLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void Poke();  // ends a sleep
   bool SpinFor(absl::Duration time) ABSL_LOCKS_EXCLUDED(mutex_);
   void SleepUntil(absl::Time deadline) ABSL_LOCKS_EXCLUDED(mutex_);
   void HearChannels() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
-  const UniqueFd wake_;
+  const std::shared_ptr<Nudge> wake_;
+  const std::shared_ptr<Nudge> service_;
   std::vector<std::shared_ptr<CompletionChannel>> channels_;  // by device
   std::atomic<bool> wake_requested_{false};
+  std::atomic<bool> help_wanted_{false};
 
   mutable absl::Mutex mutex_;
   AdaptiveSpin spin_ ABSL_GUARDED_BY(mutex_);

@@ -2,8 +2,6 @@
 
 #include <fcntl.h>
 #include <poll.h>
-#include <sys/eventfd.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -25,36 +23,32 @@ constexpr absl::Duration kSlowestLook = absl::Milliseconds(2);
 absl::StatusOr<std::unique_ptr<VerbsService>> VerbsService::Start(
     std::vector<std::shared_ptr<VerbsDevice>> devices,
     std::shared_ptr<QueuePairQuarantine> quarantine, absl::Duration keep_alive) {
-  UniqueFd wake(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-  if (!wake.valid()) {
-    return ErrnoToStatus(errno, "an eventfd for the verbs service");
-  }
+  SHOAL_ASSIGN_OR_RETURN(std::shared_ptr<Nudge> nudge, Nudge::Create());
   for (const auto& device : devices) {
     const int fd = device->context()->async_fd;
     fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK);
   }
   const absl::Duration tick = std::max(keep_alive / kTicksPerKeepAlive, absl::Milliseconds(1));
   std::unique_ptr<VerbsService> service(
-      new VerbsService(std::move(devices), std::move(quarantine), tick, std::move(wake)));
+      new VerbsService(std::move(devices), std::move(quarantine), tick, std::move(nudge)));
   service->thread_ = std::thread([raw = service.get()] { raw->Run(); });
   return service;
 }
 
 VerbsService::VerbsService(std::vector<std::shared_ptr<VerbsDevice>> devices,
                            std::shared_ptr<QueuePairQuarantine> quarantine, absl::Duration tick,
-                           UniqueFd wake)
+                           std::shared_ptr<Nudge> nudge)
     : devices_(std::move(devices)),
       quarantine_(std::move(quarantine)),
       tick_(tick),
-      wake_(std::move(wake)) {}
+      nudge_(std::move(nudge)) {}
 
 VerbsService::~VerbsService() {
   {
     absl::MutexLock lock(&mutex_);
     stopping_ = true;
   }
-  const uint64_t one = 1;
-  [[maybe_unused]] const ssize_t written = write(wake_.get(), &one, sizeof one);
+  nudge_->Now();
   thread_.join();
 }
 
@@ -75,18 +69,20 @@ void VerbsService::Expect(std::shared_ptr<VerbsConnectionState> connection,
     absl::MutexLock lock(&mutex_);
     expected_.push_back({std::move(connection), RealClock().Now() + timeout});
   }
-  const uint64_t one = 1;
-  [[maybe_unused]] const ssize_t written = write(wake_.get(), &one, sizeof one);
+  nudge_->Now();
 }
 
 void VerbsService::Run() {
   absl::Time next_tick = RealClock().Now() + tick_;
   absl::Duration look = kFirstLook;
   while (!stopping()) {
-    const bool expecting = LookAtHandshakes();
+    bool busy = LookAtHandshakes();
+    for (const auto& queue : Queues()) {
+      busy = queue->Help() || busy;
+    }
     const absl::Duration left = std::max(next_tick - RealClock().Now(), absl::ZeroDuration());
-    Sleep(expecting ? std::min(look, left) : left);
-    look = expecting ? std::min(2 * look, kSlowestLook) : kFirstLook;
+    Sleep(busy ? std::min(look, left) : left);
+    look = busy ? std::min(2 * look, kSlowestLook) : kFirstLook;
     for (const auto& device : devices_) {
       HearDevice(*device);
     }
@@ -101,14 +97,13 @@ void VerbsService::Run() {
 }
 
 void VerbsService::Sleep(absl::Duration time) {
-  std::vector<pollfd> watched = {{.fd = wake_.get(), .events = POLLIN, .revents = 0}};
+  std::vector<pollfd> watched = {{.fd = nudge_->fd(), .events = POLLIN, .revents = 0}};
   for (const auto& device : devices_) {
     watched.push_back({.fd = device->context()->async_fd, .events = POLLIN, .revents = 0});
   }
   const timespec spec = absl::ToTimespec(time);
   ppoll(watched.data(), watched.size(), &spec, nullptr);
-  uint64_t wakes = 0;
-  [[maybe_unused]] const ssize_t got = read(wake_.get(), &wakes, sizeof wakes);
+  nudge_->Clear();
 }
 
 bool VerbsService::LookAtHandshakes() {

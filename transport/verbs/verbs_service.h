@@ -25,6 +25,7 @@ class VerbsService {
       std::shared_ptr<QueuePairQuarantine> quarantine, absl::Duration keep_alive);
   ~VerbsService();
 
+  const std::shared_ptr<Nudge>& nudge() const { return nudge_; }
   void Watch(std::weak_ptr<VerbsQueueCore> queue) ABSL_LOCKS_EXCLUDED(mutex_);
   // Expects the peer to greet; ends the connection when it does not in time.
   void Expect(std::shared_ptr<VerbsConnectionState> connection, absl::Duration timeout)
@@ -37,7 +38,8 @@ class VerbsService {
   };
 
   VerbsService(std::vector<std::shared_ptr<VerbsDevice>> devices,
-               std::shared_ptr<QueuePairQuarantine> quarantine, absl::Duration tick, UniqueFd wake);
+               std::shared_ptr<QueuePairQuarantine> quarantine, absl::Duration tick,
+               std::shared_ptr<Nudge> nudge);
   void Run();
   bool stopping() const ABSL_LOCKS_EXCLUDED(mutex_);
   void Sleep(absl::Duration time);
@@ -51,7 +53,7 @@ class VerbsService {
   const std::vector<std::shared_ptr<VerbsDevice>> devices_;
   const std::shared_ptr<QueuePairQuarantine> quarantine_;
   const absl::Duration tick_;
-  const UniqueFd wake_;
+  const std::shared_ptr<Nudge> nudge_;
   RefusalLog refusals_{"verbs"};
 
   mutable absl::Mutex mutex_;

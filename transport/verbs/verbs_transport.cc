@@ -199,8 +199,9 @@ class VerbsTransport final : public Transport {
   const Capabilities& capabilities() const override { return capabilities_; }
 
   absl::StatusOr<std::unique_ptr<EventQueue>> CreateQueue() override {
-    SHOAL_ASSIGN_OR_RETURN(std::shared_ptr<VerbsQueueCore> core,
-                           VerbsQueueCore::Create(shared_->devices(), shared_->options.spin));
+    SHOAL_ASSIGN_OR_RETURN(
+        std::shared_ptr<VerbsQueueCore> core,
+        VerbsQueueCore::Create(shared_->devices(), shared_->options.spin, service_->nudge()));
     service_->Watch(core);
     return std::make_unique<VerbsQueue>(std::move(core));
   }
