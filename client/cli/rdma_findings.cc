@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "common/bytes.h"
 #include "common/status.h"
@@ -86,7 +87,23 @@ Finding JudgeDevices(const RdmaMachine& machine) {
   return finding;
 }
 
-Finding JudgeRails(const absl::StatusOr<DeviceChoice>& choice) {
+// Where containers share a device its table shows all their GIDs; only those of an interface that
+// is here can be used.
+std::string ElsewhereAdvice(const RdmaMachine& machine, const Rail& rail) {
+  const std::string interface = InterfaceOf(machine, rail);
+  const auto mtu = machine.interface_mtus.find(interface);
+  if (rail.port.link_layer != LinkLayer::kEthernet || interface.empty() ||
+      (mtu != machine.interface_mtus.end() && mtu->second > 0)) {
+    return "";
+  }
+  return fmt::format(
+      "{}: its address is that of {}, which is not in this network namespace (another "
+      "container's?); "
+      "name one of this container's with --rdma-gid-index, or use hostNetwork",
+      rail.device, interface);
+}
+
+Finding JudgeRails(const RdmaMachine& machine, const absl::StatusOr<DeviceChoice>& choice) {
   Finding finding{.feature = "RDMA address"};
   if (!choice.ok()) {
     finding.health = Health::kMissing;
@@ -95,14 +112,18 @@ Finding JudgeRails(const absl::StatusOr<DeviceChoice>& choice) {
     return finding;
   }
   std::vector<std::string> taken;
+  std::vector<std::string> advice = choice->rejected;
   for (const Rail& rail : choice->rails) {
     taken.push_back(fmt::format("{} port {}: {}", rail.device, rail.port.port, rail.reason));
+    if (std::string elsewhere = ElsewhereAdvice(machine, rail); !elsewhere.empty()) {
+      advice.push_back(std::move(elsewhere));
+    }
   }
   finding.detail = taken.empty() ? "no port is fit" : Join(taken);
-  finding.advice = Join(choice->rejected);
+  finding.advice = Join(advice);
   if (taken.empty()) {
     finding.health = Health::kMissing;
-  } else if (!choice->rejected.empty()) {
+  } else if (!advice.empty()) {
     finding.health = Health::kLimited;
   }
   return finding;
@@ -286,7 +307,7 @@ std::vector<Finding> JudgeRdma(const RdmaMachine& machine, const RdmaNeeds& need
     return {NoDevice(machine)};
   }
   const auto choice = transport::ChooseDevices(machine.census.devices, needs.preferences);
-  std::vector<Finding> findings = {JudgeDevices(machine), JudgeRails(choice),
+  std::vector<Finding> findings = {JudgeDevices(machine), JudgeRails(machine, choice),
                                    JudgeLockedMemory(machine, needs)};
   if (!choice.ok() || choice->rails.empty()) {
     return findings;

@@ -119,6 +119,14 @@ TEST(RdmaFindings, WhatIsNotTakenIsSaidWithWhy) {
   EXPECT_THAT(Find(machine, "RDMA").advice, HasSubstr("mlx5_1: it may not be opened"));
 }
 
+TEST(RdmaFindings, AnAddressOfAnotherContainerIsSaid) {
+  RdmaMachine machine = GoodMachine();
+  machine.interface_mtus["eth0"] = 0;  // no such interface here
+  const Finding finding = Find(machine, "RDMA address");
+  EXPECT_EQ(finding.health, Health::kLimited);
+  EXPECT_THAT(finding.advice, AllOf(HasSubstr("eth0"), HasSubstr("not in this network namespace")));
+}
+
 TEST(RdmaFindings, WhatWasAskedForAndIsNotThereIsSaid) {
   const Finding finding =
       Find(GoodMachine(), "RDMA address", {.preferences = {.devices = {"mlx5_9"}}});
