@@ -32,8 +32,9 @@ class Load {
   virtual ~Load() = default;
   // Runs for about `time` with all clients; returns the bytes moved.
   virtual absl::StatusOr<int64_t> Run(absl::Duration time) = 0;
-  // One block, one client, from start to end.
-  virtual absl::StatusOr<absl::Duration> MoveOne() = 0;
+  // That many blocks one after the other, by one client: each is there before the next is asked
+  // for. Several, so that looking at the clock is not what is measured.
+  virtual absl::Status MoveInTurn(int blocks) = 0;
 };
 
 std::unique_ptr<Load> MakeMemcpyLoad(const LoadShape& shape);

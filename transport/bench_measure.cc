@@ -13,7 +13,10 @@ namespace {
 
 constexpr int64_t kBytesInFlight = 8 * kMiB;
 constexpr int64_t kMostInFlight = 64;
-constexpr int kMostLatencySamples = 2000;
+constexpr size_t kMostLatencySamples = 2000;
+// Blocks are timed together where they take less than this together.
+constexpr int kMostInTurn = 16;
+constexpr double kShortLatencySeconds = 2e-3;
 
 double CpuSeconds() {
   rusage usage = {};
@@ -49,12 +52,16 @@ absl::Status MeasureOnce(Load& load, absl::Duration time, Speed& speed) {
 }
 
 absl::StatusOr<double> MedianLatency(Load& load, absl::Duration time) {
-  const absl::Time end = RealClock().Now() + time;
+  absl::Time start = RealClock().Now();
+  const absl::Time end = start + time;
   std::vector<double> samples;
-  do {
-    SHOAL_ASSIGN_OR_RETURN(const absl::Duration latency, load.MoveOne());
-    samples.push_back(absl::ToDoubleSeconds(latency));
-  } while (RealClock().Now() < end && samples.size() < kMostLatencySamples);
+  for (int blocks = 1; start < end && samples.size() < kMostLatencySamples;) {
+    SHOAL_RETURN_IF_ERROR(load.MoveInTurn(blocks));
+    const absl::Time now = RealClock().Now();
+    samples.push_back(absl::ToDoubleSeconds(now - start) / blocks);
+    blocks = samples.back() * kMostInTurn < kShortLatencySeconds ? kMostInTurn : 1;
+    start = now;
+  }
   return Median(std::move(samples));
 }
 

@@ -64,10 +64,24 @@ class TransportLoad final : public Load {
     return sum;
   }
 
-  absl::StatusOr<absl::Duration> MoveOne() override {
-    const absl::Time start = RealClock().Now();
-    SHOAL_RETURN_IF_ERROR(Drive(clients_[0], start, 1).status());
-    return RealClock().Now() - start;
+  absl::Status MoveInTurn(int blocks) override {
+    Client& client = clients_[0];
+    const std::array<uint32_t, 1> slot = {0};
+    std::array<Event, 4> events;
+    for (int block = 0; block < blocks; ++block) {
+      SHOAL_RETURN_IF_ERROR(Post(client, slot));
+      for (int missing = events_each(); missing > 0;) {
+        const size_t count = client.queue->Poll(events);
+        for (size_t i = 0; i < count; ++i) {
+          SHOAL_RETURN_IF_ERROR(CheckEvent(events[i]));
+          --missing;
+        }
+        if (count == 0 && !client.queue->Wait(kStall)) {
+          return Stalled();
+        }
+      }
+    }
+    return absl::OkStatus();
   }
 
  private:
@@ -76,13 +90,18 @@ class TransportLoad final : public Load {
     std::shared_ptr<Region> local;
     std::shared_ptr<Region> acknowledgements;
     std::unique_ptr<Connection> connection;
-    int64_t next = 0;  // block
+    std::span<std::byte> memory;  // of `local`
+    int64_t next = 0;             // block's offset
+    // Of one post; kept so that a post allocates nothing.
+    std::vector<ReadOperation> reads;
+    std::vector<WriteOperation> writes;
   };
 
   absl::Status AddClient(int index) {
     Client client;
     SHOAL_ASSIGN_OR_RETURN(client.queue, client_->CreateQueue());
     SHOAL_ASSIGN_OR_RETURN(client.local, client_->Allocate(shape_.client_bytes(), Access::kLocal));
+    client.memory = client.local->bytes();
     SHOAL_ASSIGN_OR_RETURN(
         client.acknowledgements,
         client_->Allocate(kAcknowledgementBytes * in_flight_, Access::kRemoteWrite));
@@ -133,23 +152,38 @@ class TransportLoad final : public Load {
   }
 
   absl::Status Post(Client& client, std::span<const uint32_t> slots) {
-    std::array<ReadOperation, 64> reads;
-    std::array<WriteOperation, 64> writes;
-    for (size_t i = 0; i < slots.size(); ++i) {
-      const int64_t offset = client.next++ % shape_.blocks() * shape_.bytes;
-      const std::span<std::byte> local = client.local->bytes().subspan(
-          static_cast<size_t>(offset), static_cast<size_t>(shape_.bytes));
-      reads[i] = {.id = slots[i], .region = 0, .offset = offset, .into = local};
-      writes[i] = {.id = slots[i],
-                   .region = 0,
-                   .offset = offset,
-                   .from = local,
-                   .ring = true,
-                   .immediate = slots[i]};
+    client.reads.clear();
+    client.writes.clear();
+    for (const uint32_t slot : slots) {
+      const int64_t offset = client.next;
+      client.next = offset + 2 * shape_.bytes > shape_.client_bytes() ? 0 : offset + shape_.bytes;
+      const std::span<std::byte> local =
+          client.memory.subspan(static_cast<size_t>(offset), static_cast<size_t>(shape_.bytes));
+      if (operation_ == BenchOperation::kGet) {
+        client.reads.push_back({.id = slot, .region = 0, .offset = offset, .into = local});
+      } else {
+        client.writes.push_back({.id = slot,
+                                 .region = 0,
+                                 .offset = offset,
+                                 .from = local,
+                                 .ring = true,
+                                 .immediate = slot});
+      }
     }
-    return operation_ == BenchOperation::kGet
-               ? client.connection->PostReads(std::span(reads).first(slots.size()))
-               : client.connection->PostWrites(std::span(writes).first(slots.size()));
+    return operation_ == BenchOperation::kGet ? client.connection->PostReads(client.reads)
+                                              : client.connection->PostWrites(client.writes);
+  }
+
+  // A push is over with its acknowledgement and its own completion, in either order.
+  int events_each() const { return operation_ == BenchOperation::kGet ? 1 : 2; }
+
+  static absl::Status CheckEvent(const Event& event) {
+    return event.kind == Event::Kind::kClosed
+               ? Unavailable("the connection under measurement closed")
+               : event.status;
+  }
+  static absl::Status Stalled() {
+    return DeadlineExceeded("the transport under measurement stalled");
   }
 
   // Keeps `in_flight` operations posted until `end`, and at least one.
@@ -158,16 +192,14 @@ class TransportLoad final : public Load {
     for (int64_t i = 0; i < in_flight; ++i) {
       free_slots.push_back(static_cast<uint32_t>(i));
     }
-    // A push is over with its acknowledgement and its own completion, in either order.
     std::vector<int> missing(static_cast<size_t>(in_flight));
-    const int events_each = operation_ == BenchOperation::kGet ? 1 : 2;
     int64_t done = 0;
     bool posting = true;
     std::array<Event, 64> events;
     while (posting || free_slots.size() < static_cast<size_t>(in_flight)) {
       if (posting && !free_slots.empty()) {
         for (const uint32_t slot : free_slots) {
-          missing[slot] = events_each;
+          missing[slot] = events_each();
         }
         SHOAL_RETURN_IF_ERROR(Post(client, free_slots));
         free_slots.clear();
@@ -175,11 +207,11 @@ class TransportLoad final : public Load {
       }
       const size_t count = client.queue->Poll(events);
       for (size_t i = 0; i < count; ++i) {
-        SHOAL_RETURN_IF_ERROR(events[i].status);
+        SHOAL_RETURN_IF_ERROR(CheckEvent(events[i]));
         const uint64_t slot =
             events[i].kind == Event::Kind::kDoorbell ? events[i].immediate : events[i].operation;
-        if (events[i].kind == Event::Kind::kClosed || slot >= missing.size()) {
-          return Unavailable("the connection under measurement closed");
+        if (slot >= missing.size()) {
+          return Internal("an event of operation {}, which was never posted", slot);
         }
         if (--missing[slot] == 0) {
           free_slots.push_back(static_cast<uint32_t>(slot));
@@ -187,7 +219,7 @@ class TransportLoad final : public Load {
         }
       }
       if (count == 0 && !client.queue->Wait(kStall)) {
-        return DeadlineExceeded("the transport under measurement stalled");
+        return Stalled();
       }
     }
     return done * shape_.bytes;

@@ -68,7 +68,8 @@ TEST(PerftestTest, ReadsItsTables) {
   const std::string latency =
       " #bytes #iterations    t_min[usec]    t_max[usec]  t_typical[usec]    t_avg[usec]    "
       "t_stdev[usec]   99% percentile[usec]   99.9% percentile[usec]\n"
-      " 64      1000          20.10          120.00       23.40            24.00            5.00   "
+      " 64      1000          20.10\t         120.00       23.40            24.00            5.00  "
+      " "
       "  "
       "       40.00                   90.00\n";
   EXPECT_NEAR(*ParsePerftestLatency(latency), 23.4e-6, 1e-12);

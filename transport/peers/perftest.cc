@@ -16,12 +16,14 @@ namespace {
 
 constexpr int64_t kFewestIterations = 10;  // perftest refuses fewer than five
 constexpr int64_t kMostIterations = 20000;
+constexpr int64_t kAcknowledgementBytes = 64;
 
 // The columns of the first row of figures.
 absl::StatusOr<std::vector<double>> FirstRow(const std::string& output, size_t columns) {
   bool beneath_header = false;
   for (const absl::string_view line : absl::StrSplit(output, '\n')) {
-    const std::vector<std::string> words = absl::StrSplit(line, ' ', absl::SkipWhitespace());
+    const std::vector<std::string> words =
+        absl::StrSplit(line, absl::ByAnyChar(" \t"), absl::SkipWhitespace());
     if (!words.empty() && words[0] == "#bytes") {
       beneath_header = true;
     } else if (beneath_header && words.size() >= columns) {
@@ -47,29 +49,35 @@ class Perftest final : public Peer {
 
   absl::StatusOr<PeerFigures> Measure(const PeerLoad& load) override {
     const bool get = load.operation == BenchOperation::kGet;
-    const double seconds = absl::ToDoubleSeconds(load.run_time);
-    const auto fit = static_cast<int64_t>(load.expected_bytes_per_second * seconds /
-                                          static_cast<double>(load.bytes));
+    const auto fit =
+        static_cast<int64_t>(load.expected_bytes_per_second * absl::ToDoubleSeconds(load.run_time) /
+                             static_cast<double>(load.bytes));
     PeerFigures figures;
     SHOAL_ASSIGN_OR_RETURN(
         const std::string bandwidth,
-        Run(get ? "ib_read_bw" : "ib_write_bw", load,
+        Run(get ? "ib_read_bw" : "ib_write_bw", load.bytes,
             std::clamp(fit, std::max(kFewestIterations, 2 * load.in_flight), kMostIterations),
             {"-t", fmt::format("{}", load.in_flight)}));
     SHOAL_ASSIGN_OR_RETURN(figures.bytes_per_second, ParsePerftestBandwidth(bandwidth));
-    SHOAL_ASSIGN_OR_RETURN(const std::string latency,
-                           Run(get ? "ib_read_lat" : "ib_write_lat", load,
-                               std::clamp(fit / 4, kFewestIterations, kMostIterations / 10), {}));
-    SHOAL_ASSIGN_OR_RETURN(figures.latency_seconds, ParsePerftestLatency(latency));
+    const int64_t in_turn = std::clamp(fit / 4, kFewestIterations, kMostIterations / 10);
+    SHOAL_ASSIGN_OR_RETURN(figures.latency_seconds,
+                           Latency(get ? "ib_read_lat" : "ib_write_lat", load.bytes, in_turn));
     if (!get) {
       // It counts one way; our push is over when it has been acknowledged.
-      figures.latency_seconds *= 2;
+      SHOAL_ASSIGN_OR_RETURN(const double back,
+                             Latency("ib_write_lat", kAcknowledgementBytes, in_turn));
+      figures.latency_seconds += back;
     }
     return figures;
   }
 
  private:
-  absl::StatusOr<std::string> Run(const std::string& tool, const PeerLoad& load, int64_t iterations,
+  absl::StatusOr<double> Latency(const std::string& tool, int64_t bytes, int64_t iterations) const {
+    SHOAL_ASSIGN_OR_RETURN(const std::string output, Run(tool, bytes, iterations, {}));
+    return ParsePerftestLatency(output);
+  }
+
+  absl::StatusOr<std::string> Run(const std::string& tool, int64_t bytes, int64_t iterations,
                                   const std::vector<std::string>& more) const {
     std::vector<std::string> arguments = {tool,
                                           "-d",
@@ -77,7 +85,7 @@ class Perftest final : public Peer {
                                           "-i",
                                           fmt::format("{}", rail_.port.port),
                                           "-s",
-                                          fmt::format("{}", load.bytes),
+                                          fmt::format("{}", bytes),
                                           "-n",
                                           fmt::format("{}", iterations),
                                           "-F"};
