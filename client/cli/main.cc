@@ -6,9 +6,11 @@
 #include <vector>
 
 #include "client/cli/app.h"
+#include "common/lock_order.h"
 #include "common/logging.h"
 
 int main(int argc, char** argv) {
+  shoal::StopCheckingLockOrder();
   shoal::InitLogging({.process = "shoal", .level = "warn"});
   shoal::cli::Streams streams{std::cout, std::cerr, shoal::cli::DetectTerminal(STDOUT_FILENO),
                               shoal::cli::DetectTerminal(STDERR_FILENO)};

@@ -11,6 +11,7 @@
 #include "CLI/CLI.hpp"
 #include "common/clock.h"
 #include "common/file.h"
+#include "common/lock_order.h"
 #include "common/logging.h"
 #include "common/metrics.h"
 #include "common/status.h"
@@ -120,6 +121,7 @@ absl::Status Serve(const Flags& flags) {
 }
 
 int Main(int argc, char** argv) {
+  StopCheckingLockOrder();
   Flags flags;
   CLI::App app(
       "The coordinator of a Shoal job. Example:\n"

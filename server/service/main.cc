@@ -7,6 +7,7 @@
 
 #include "CLI/CLI.hpp"
 #include "absl/synchronization/mutex.h"
+#include "common/lock_order.h"
 #include "common/logging.h"
 #include "common/metrics.h"
 #include "common/status.h"
@@ -153,6 +154,7 @@ absl::Status Serve(const Flags& flags, bool& started) {
 }
 
 int Main(int argc, char** argv) {
+  StopCheckingLockOrder();
   Flags flags;
   CLI::App app(
       "A parameter server of a Shoal job. Example:\n"

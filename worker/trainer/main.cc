@@ -12,6 +12,7 @@
 #include "CLI/CLI.hpp"
 #include "client/grpc_connector.h"
 #include "common/clock.h"
+#include "common/lock_order.h"
 #include "common/logging.h"
 #include "common/metrics.h"
 #include "common/status.h"
@@ -144,6 +145,7 @@ absl::Status Work(const Flags& flags, bool& started) {
 }
 
 int Main(int argc, char** argv) {
+  StopCheckingLockOrder();
   Flags flags;
   CLI::App app(
       "A worker of a Shoal job. Example:\n"
