@@ -73,7 +73,7 @@ TEST_P(FaultTest, WeightsAreRightAndPushesCountOnce) {
   EXPECT_GT(found_by_scan, 0);
 }
 
-INSTANTIATE_TEST_SUITE_P(Transports, FaultTest, ::testing::ValuesIn(transport::TransportNames()),
+INSTANTIATE_TEST_SUITE_P(Transports, FaultTest, ::testing::ValuesIn(TransportsHere()),
                          [](const auto& info) { return info.param; });
 
 }  // namespace

@@ -238,7 +238,7 @@ TEST(CreateTest, NamesTheServerThatCannotBeReached) {
   EXPECT_THAT(std::string(Message(client.status())), HasSubstr("connect to server-2"));
 }
 
-INSTANTIATE_TEST_SUITE_P(Transports, GetTest, ::testing::ValuesIn(transport::TransportNames()),
+INSTANTIATE_TEST_SUITE_P(Transports, GetTest, ::testing::ValuesIn(TransportsHere()),
                          [](const auto& info) { return info.param; });
 
 }  // namespace

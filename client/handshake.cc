@@ -19,6 +19,17 @@ struct Handshake::Offers {
   std::vector<std::shared_ptr<transport::Region>> acknowledgements;
 };
 
+absl::StatusOr<std::unique_ptr<transport::Connector>> Handshake::OfferOver(
+    size_t transport, transport::ConnectionOptions options, Offers& offers) {
+  if (!options_.read_only) {
+    SHOAL_ASSIGN_OR_RETURN(
+        offers.acknowledgements[transport],
+        transports_[transport]->Allocate(kBufferAlignment, transport::Access::kRemoteWrite));
+    options.exposed.push_back(offers.acknowledgements[transport]);
+  }
+  return transports_[transport]->Offer(options);
+}
+
 absl::Status Handshake::MakeOffers(int server, const std::vector<bool>& excluded,
                                    absl::Duration timeout, Offers& offers) {
   offers.request.set_incarnation(options_.incarnation);
@@ -38,13 +49,7 @@ absl::Status Handshake::MakeOffers(int server, const std::vector<bool>& excluded
     options.peer = ServerName(server);
     options.handshake_timeout = timeout;
     options.max_outstanding = options_.max_outstanding;
-    if (!options_.read_only) {
-      SHOAL_ASSIGN_OR_RETURN(
-          offers.acknowledgements[i],
-          transports_[i]->Allocate(kBufferAlignment, transport::Access::kRemoteWrite));
-      options.exposed.push_back(offers.acknowledgements[i]);
-    }
-    auto connector = transports_[i]->Offer(options);
+    auto connector = OfferOver(i, std::move(options), offers);
     if (!connector.ok()) {
       LogWarning("{} cannot be offered to {}: {}", transports_[i]->name(), ServerName(server),
                  Message(connector.status()));

@@ -71,6 +71,8 @@ class Handshake {
 
  private:
   struct Offers;
+  absl::StatusOr<std::unique_ptr<transport::Connector>> OfferOver(
+      size_t transport, transport::ConnectionOptions options, Offers& offers);
   absl::Status MakeOffers(int server, const std::vector<bool>& excluded, absl::Duration timeout,
                           Offers& offers);
   absl::Status Check(int server, const proto::ConnectReply& reply,

@@ -1,7 +1,11 @@
 #include "client/parameter_client.h"
 
+#include <algorithm>
+
 #include "client/client_core.h"
+#include "client/registered_memory.h"
 #include "common/check.h"
+#include "common/logging.h"
 #include "common/status.h"
 
 namespace shoal::client {
@@ -15,9 +19,23 @@ absl::StatusOr<std::unique_ptr<ParameterClient>> ParameterClient::Create(
     return InvalidArgument("no transport is enabled; service.transports needs at least one");
   }
   SHOAL_ASSIGN_OR_RETURN(Layout layout, MakeLayout(units, partitions, map, servers));
-  auto core = std::make_unique<Core>(options, std::move(layout), connector, transports, clock);
-  SHOAL_RETURN_IF_ERROR(core->Start());
-  return std::unique_ptr<ParameterClient>(new ParameterClient(std::move(core)));
+  std::vector<transport::Transport*> usable = transports;
+  while (true) {
+    auto core = std::make_unique<Core>(options, layout, connector, usable, clock);
+    const absl::Status started = core->Start();
+    if (started.ok()) {
+      return std::unique_ptr<ParameterClient>(new ParameterClient(std::move(core)));
+    }
+    // One that cannot register the buffers (locked memory, a device's limits) is done without.
+    const auto refusing =
+        std::ranges::find(usable, RefusedBy(started), &transport::Transport::name);
+    if (refusing == usable.end() || usable.size() == 1) {
+      return started;
+    }
+    LogWarning("goes on without {}", Message(started));
+    core.reset();
+    usable.erase(refusing);
+  }
 }
 
 ParameterClient::ParameterClient(std::unique_ptr<Core> core) : core_(std::move(core)) {}

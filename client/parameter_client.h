@@ -107,7 +107,7 @@ class ParameterClient {
   };
 
   // Connects to all servers of the map (indices 0 to servers - 1) and returns when all are there.
-  // `transports` in order of preference.
+  // `transports` in order of preference; one that cannot register the buffers is left out.
   static absl::StatusOr<std::unique_ptr<ParameterClient>> Create(
       const ClientOptions& options, const std::vector<plan::UnitSpec>& units,
       const std::vector<plan::PartitionSpec>& partitions, const plan::ShardMap& map, int servers,

@@ -249,7 +249,7 @@ TEST_P(PushTest, ANewAttemptDropsWhatWaits) {
   EXPECT_EQ(rig.Sum(2), expected);
 }
 
-INSTANTIATE_TEST_SUITE_P(Transports, PushTest, ::testing::ValuesIn(transport::TransportNames()),
+INSTANTIATE_TEST_SUITE_P(Transports, PushTest, ::testing::ValuesIn(TransportsHere()),
                          [](const auto& info) { return info.param; });
 
 }  // namespace

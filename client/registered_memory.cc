@@ -10,6 +10,11 @@
 #include "fmt/format.h"
 
 namespace shoal::client {
+namespace {
+
+constexpr char kRefusedBy[] = "shoal/refused-by";
+
+}  // namespace
 
 absl::StatusOr<std::unique_ptr<RegisteredMemory>> RegisteredMemory::Create(
     int64_t bytes, std::span<transport::Transport* const> transports) {
@@ -25,11 +30,21 @@ absl::StatusOr<std::unique_ptr<RegisteredMemory>> RegisteredMemory::Create(
   std::unique_ptr<RegisteredMemory> memory(
       new RegisteredMemory(static_cast<std::byte*>(data), size));
   for (transport::Transport* transport : transports) {
-    SHOAL_ASSIGN_OR_RETURN(auto region,
-                           transport->Register(memory->bytes(), transport::Access::kLocal));
-    memory->regions_.push_back(std::move(region));
+    auto region = transport->Register(memory->bytes(), transport::Access::kLocal);
+    if (!region.ok()) {
+      const std::string name(transport->name());
+      absl::Status error = Annotate(region.status(), name);
+      error.SetPayload(kRefusedBy, absl::Cord(name));
+      return error;
+    }
+    memory->regions_.push_back(*std::move(region));
   }
   return memory;
+}
+
+std::string RefusedBy(const absl::Status& error) {
+  const auto name = error.GetPayload(kRefusedBy);
+  return name.has_value() ? std::string(*name) : "";
 }
 
 RegisteredMemory::~RegisteredMemory() {

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -30,5 +31,9 @@ class RegisteredMemory {
   size_t size_;
   std::vector<std::shared_ptr<transport::Region>> regions_;
 };
+
+// Of an error of Create: the transport that could not register the memory. Empty where it was
+// something else.
+std::string RefusedBy(const absl::Status& error);
 
 }  // namespace shoal::client

@@ -5,6 +5,7 @@
 
 #include "absl/time/clock.h"
 #include "client/testing/client_rig.h"
+#include "common/status.h"
 #include "transport/registry.h"
 #include "transport/testing/fault_transport.h"
 
@@ -79,6 +80,67 @@ TEST(TransportSwitch, BreakingConnectionsGiveWayAndAreTriedAgain) {
   EXPECT_EQ(statistics.transports[0].connections, 18);
   EXPECT_EQ(statistics.transports[0].rests, 6);
   EXPECT_EQ(statistics.switches, 9);
+}
+
+// shm with no memory to give.
+class RefusingTransport final : public transport::Transport {
+ public:
+  std::string_view name() const override { return inner_->name(); }
+  const transport::Capabilities& capabilities() const override { return inner_->capabilities(); }
+  absl::StatusOr<std::unique_ptr<transport::EventQueue>> CreateQueue() override {
+    return inner_->CreateQueue();
+  }
+  absl::StatusOr<std::shared_ptr<transport::Region>> Allocate(int64_t bytes,
+                                                              transport::Access access) override {
+    if (refuse_allocation) {
+      return ResourceExhausted("locked memory is short");
+    }
+    return inner_->Allocate(bytes, access);
+  }
+  absl::StatusOr<std::shared_ptr<transport::Region>> Register(std::span<std::byte> memory,
+                                                              transport::Access access) override {
+    if (++registrations > allowed) {
+      return ResourceExhausted("locked memory is short");
+    }
+    return inner_->Register(memory, access);
+  }
+  absl::StatusOr<std::unique_ptr<transport::Connector>> Offer(
+      const transport::ConnectionOptions& options) override {
+    return inner_->Offer(options);
+  }
+  absl::StatusOr<transport::Acceptance> Accept(
+      const std::string& offer, const transport::ConnectionOptions& options) override {
+    return inner_->Accept(offer, options);
+  }
+
+  bool refuse_allocation = false;
+  int allowed = 0;
+  int registrations = 0;
+
+ private:
+  std::unique_ptr<transport::Transport> inner_ = *transport::CreateTransport("shm");
+};
+
+TEST(TransportSwitch, ATransportThatCannotTakeTheBuffersIsDoneWithout) {
+  const auto tcp = *transport::CreateTransport("tcp");
+  for (const int allowed : {0, 1, 2, 3, 4}) {  // weights, headers, then a server's parcels each
+    SCOPED_TRACE(allowed);
+    TwoRigs rigs;
+    RefusingTransport shm;
+    shm.allowed = allowed;
+    const auto client = rigs.NewClient(&shm, tcp.get());
+    rigs.ReadAll(*client, 0);
+    const ClientStatistics statistics = client->statistics();
+    ASSERT_EQ(statistics.transports.size(), 1u);
+    EXPECT_EQ(statistics.transports[0].name, "tcp");
+  }
+  TwoRigs rigs;
+  RefusingTransport shm;
+  shm.allowed = 1000;
+  shm.refuse_allocation = true;
+  const auto client = rigs.NewClient(&shm, tcp.get());
+  rigs.ReadAll(*client, 0);
+  EXPECT_EQ(client->statistics().transports[1].connections, 3) << "shm cannot be offered";
 }
 
 TEST(TransportSwitch, ATransportThatWorksIsKept) {

@@ -43,6 +43,13 @@ absl::StatusOr<std::unique_ptr<ParameterClient>> ClientRig::NewClient(ClientOpti
                                  connector.get(), {client_transport.get()});
 }
 
+std::vector<std::string> TransportsHere() {
+  std::vector<std::string> names = transport::TransportNames();
+  std::erase_if(names,
+                [](const std::string& name) { return !transport::CreateTransport(name).ok(); });
+  return names;
+}
+
 void ClientRig::Publish(int64_t version) {
   for (auto& server : servers) {
     server->Publish(version);

@@ -55,6 +55,9 @@ class ClientRig {
   std::unique_ptr<FakeServers> connector;
 };
 
+// Those of the transports that this machine has: verbs where there is a device for it.
+std::vector<std::string> TransportsHere();
+
 // Integers that differ by unit, element and push, small enough that sums stay exact in bf16 too.
 std::vector<float> IntegerGradient(const plan::UnitSpec& unit, int seed);
 
