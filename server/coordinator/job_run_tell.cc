@@ -29,7 +29,11 @@ void JobRun::TellStep(const StepTotals& totals, double learning_rate) {
     timing.reports.push_back(*std::move(report));
   }
   last_steps_ = DescribeStep(timing);
-  measurements_->AddStep(plan_, seconds);
+  double busy_seconds = 0;
+  for (const proto::FinishedReport& report : timing.reports) {
+    busy_seconds += report.busy_seconds();
+  }
+  measurements_->AddStep(plan_, busy_seconds, seconds);
   proto::JobEvent event;
   proto::StepEvent& done = *event.mutable_step();
   done.set_step(step_);

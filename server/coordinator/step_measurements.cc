@@ -4,13 +4,15 @@
 #include <numeric>
 #include <utility>
 
-#include "plan/prediction.h"
-
 namespace shoal::server {
 namespace {
 
 // Of the newest step in what steps take beyond their plans.
 constexpr double kNewestShare = 0.3;
+
+double Sum(const std::vector<double>& values) {
+  return std::accumulate(values.begin(), values.end(), 0.0);
+}
 
 }  // namespace
 
@@ -52,30 +54,42 @@ PlanInputs StepMeasurements::Inputs() const {
   return inputs;
 }
 
-void StepMeasurements::AddStep(const plan::StepPlan& plan, double seconds) {
+// Fitted costs are seconds. Before they may price any plan (lengths were too much alike, say), the
+// plan's own costs tell how its parts compare, and the last step what they are worth.
+StepMeasurements::Prediction StepMeasurements::Predict(const plan::StepPlan& plan) const {
+  const std::vector<double> speeds = KnownSpeeds();
+  if (fitted_.enough) {
+    return {plan::Predict(plan, synchronization_, speeds, fitted_.cost), 1};
+  }
+  return {plan::Predict(plan, synchronization_, speeds), seconds_per_cost_};
+}
+
+void StepMeasurements::AddStep(const plan::StepPlan& plan, double busy_seconds, double seconds) {
   ++steps_;
+  if (!fitted_.enough) {
+    const double cost = Sum(Predict(plan).step.busy);
+    seconds_per_cost_ = cost > 0 ? busy_seconds / cost : 0;
+  }
+  const Prediction predicted = Predict(plan);
   // The first step of a run also connects and allocates; the second is the first to tell.
-  if (steps_ == 1 || !fitted_.enough) {
+  if (steps_ == 1 || predicted.seconds_per_unit == 0) {
     return;
   }
-  const double planned =
-      plan::Predict(plan, synchronization_, KnownSpeeds(), fitted_.cost).step_time;
-  const double beyond = std::max(0.0, seconds - planned);
-  const bool first = !std::exchange(told_, true);
+  const double beyond =
+      std::max(0.0, seconds - predicted.step.step_time * predicted.seconds_per_unit);
   beyond_plan_seconds_ =
-      first ? beyond : beyond_plan_seconds_ + kNewestShare * (beyond - beyond_plan_seconds_);
+      steps_ == 2 ? beyond : beyond_plan_seconds_ + kNewestShare * (beyond - beyond_plan_seconds_);
 }
 
 double StepMeasurements::PredictIdleShare(const plan::StepPlan& plan) const {
-  const std::vector<double> speeds = KnownSpeeds();
-  if (!fitted_.enough) {
-    return plan::Predict(plan, synchronization_, speeds).idle_share;
+  const Prediction predicted = Predict(plan);
+  if (predicted.seconds_per_unit == 0) {
+    return predicted.step.idle_share;
   }
-  const plan::StepPrediction predicted =
-      plan::Predict(plan, synchronization_, speeds, fitted_.cost);
-  const double capacity =
-      (predicted.step_time + beyond_plan_seconds_) * static_cast<double>(predicted.busy.size());
-  const double busy = std::accumulate(predicted.busy.begin(), predicted.busy.end(), 0.0);
+  const double step_seconds =
+      predicted.step.step_time * predicted.seconds_per_unit + beyond_plan_seconds_;
+  const double busy = Sum(predicted.step.busy) * predicted.seconds_per_unit;
+  const double capacity = step_seconds * static_cast<double>(predicted.step.busy.size());
   return capacity > 0 ? 1 - busy / capacity : 0;
 }
 

@@ -8,6 +8,7 @@
 #include "plan/cost_fit.h"
 #include "plan/draw_queue.h"
 #include "plan/job.h"
+#include "plan/prediction.h"
 #include "plan/step_plan.h"
 #include "proto/shoal.pb.h"
 #include "server/coordinator/step_source.h"
@@ -23,14 +24,15 @@ class StepMeasurements {
   // All reports of the step are in: what follows uses them.
   void Refit() { fitted_ = fit_.Fit(); }
 
-  // A step that ran this plan is committed, and took that long from handing it out.
-  void AddStep(const plan::StepPlan& plan, double seconds);
+  // A step that ran this plan is committed: what its workers spent computing, all together, and how
+  // long it took from handing it out.
+  void AddStep(const plan::StepPlan& plan, double busy_seconds, double seconds);
 
   // Plans of this job change with what is measured: so the next one is worth waiting for.
   bool ShapePlans() const;
   PlanInputs Inputs() const;
   // Share of the workers' time that the plan will leave idle: because the plan is uneven, and, once
-  // costs are known in seconds, for as long as steps of late took beyond what their plans said
+  // some steps ran, for as long as steps of late took beyond what their plans said
   // (handing out, transfers that nothing hid, the servers' update, workers that were slower than
   // they are on average).
   double PredictIdleShare(const plan::StepPlan& plan) const;
@@ -38,6 +40,12 @@ class StepMeasurements {
   plan::DrawQueue MakeDrawQueue(const plan::StepPlan& plan) const;
 
  private:
+  // What a plan predicts, and the seconds that one unit of it is worth: 0 while that is not known.
+  struct Prediction {
+    plan::StepPrediction step;
+    double seconds_per_unit = 0;
+  };
+  Prediction Predict(const plan::StepPlan& plan) const;
   std::vector<double> KnownSpeeds() const;
 
   const plan::Assignment assignment_;
@@ -50,8 +58,8 @@ class StepMeasurements {
   plan::CostFit fit_;
   plan::FittedCosts fitted_;
   int64_t steps_ = 0;
-  bool told_ = false;               // some step did
   double beyond_plan_seconds_ = 0;  // of a step, smoothed
+  double seconds_per_cost_ = 0;     // of plans' own costs, by the last step; 0 before the first
 };
 
 }  // namespace shoal::server

@@ -74,21 +74,33 @@ TEST(StepMeasurements, PredictsWhatStepsTakeBeyondTheirPlans) {
     plan::Job job = JobWith(plan::Assignment::kLbMini);
     job.train.synchronization = synchronization;
     StepMeasurements measurements(job, 2);
-    measurements.AddStep(plan, 9);  // the first: connects
-    measurements.AddStep(plan, 9);  // costs are not known yet
+    measurements.AddStep(plan, 0.6, 9);  // the first: connects
     Measure(measurements, 30);
     EXPECT_NEAR(measurements.PredictIdleShare(plan), 0.25, 1e-6);
     // 0.2 s and 0.4 s of computing in a step of 0.4 s and 0.1 s besides.
-    measurements.AddStep(plan, 0.5);
+    measurements.AddStep(plan, 0.6, 0.5);
     EXPECT_NEAR(measurements.PredictIdleShare(plan), 1 - 0.6 / (2 * 0.5), 1e-6);
     // One slow step counts in part; a fast one is not below its plan.
-    measurements.AddStep(plan, 0.6);
+    measurements.AddStep(plan, 0.6, 0.6);
     EXPECT_NEAR(measurements.PredictIdleShare(plan), 1 - 0.6 / (2 * 0.53), 1e-6);
-    for (int step = 0; step < 40; ++step) {
-      measurements.AddStep(plan, 0.3);
+    for (int step = 0; step < 60; ++step) {
+      measurements.AddStep(plan, 0.6, 0.3);
     }
     EXPECT_NEAR(measurements.PredictIdleShare(plan), 0.25, 1e-6);
   }
+}
+
+// Without enough different lengths to fit costs to, plans' own costs and the steps themselves tell.
+TEST(StepMeasurements, PredictsBeforeCostsAreFitted) {
+  plan::StepPlan plan;
+  plan.workers = {{{.samples = {1}, .tokens = 100, .squared_tokens = 1e4, .cost = 3e12}},
+                  {{.samples = {2}, .tokens = 100, .squared_tokens = 1e4, .cost = 1e12}}};
+  StepMeasurements measurements(JobWith(plan::Assignment::kLbMini), 2);
+  EXPECT_NEAR(measurements.PredictIdleShare(plan), 1 - 4.0 / 6, 1e-9);
+  measurements.AddStep(plan, 0.4, 5);  // the first: connects
+  measurements.AddStep(plan, 0.4, 0.35);
+  // 0.3 s on the one that has most, and 0.05 s besides.
+  EXPECT_NEAR(measurements.PredictIdleShare(plan), 1 - 0.4 / (2 * 0.35), 1e-9);
 }
 
 TEST(StepMeasurements, DrawsByMeasuredSeconds) {
