@@ -14,7 +14,9 @@ FakeFabric& Fabric() {
 
 // A transport on a host of its own.
 std::unique_ptr<Transport> MakeWith(std::vector<FakeDevice> devices) {
-  auto transport = CreateVerbsTransport({}, Fabric().AddHost(std::move(devices)));
+  TransportOptions options;
+  options.verbs.spread_bytes = 128 << 10;  // so that rails share what tests read
+  auto transport = CreateVerbsTransport(options, Fabric().AddHost(std::move(devices)));
   EXPECT_TRUE(transport.ok()) << Describe(transport.status());
   return *std::move(transport);
 }
