@@ -78,13 +78,15 @@ class SendQueue {
     }
     return true;
   }
-  // The same for all before `request`, which itself failed. An id that makes no sense changes
-  // nothing.
+  // The same for all before `request`, which itself failed; the rest is left to TakeAll. Only the
+  // first failure tells what went well before it: those that follow are flushes, and before them
+  // lies the failed request. An id that makes no sense changes nothing.
   template <typename Ended>
   void CompleteBefore(uint64_t request, const Ended& ended) {
-    while (request < posted_ && completed_ < request) {
+    while (!failed_ && request < posted_ && completed_ < request) {
       ended(ring_[completed_++ % ring_.size()]);
     }
+    failed_ = true;
   }
   // Gives `taken` all that is posted or waits, oldest first, and forgets it.
   template <typename Taken>
@@ -111,6 +113,7 @@ class SendQueue {
   uint64_t completed_ = 0;
   uint64_t staged_ = 0;  // will be posted next
   int unsignaled_ = 0;
+  bool failed_ = false;
   std::deque<Work> waiting_;  // for room in the ring
 };
 
