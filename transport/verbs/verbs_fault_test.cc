@@ -415,6 +415,10 @@ TEST(VerbsExhaustion, EveryFailingCallIsAnErrorAndLeavesNothing) {
       const auto one = fabric.AddHost({FakeDevice::Ethernet("left", "10.0.0.1")});
       const auto two = fabric.AddHost({FakeDevice::Ethernet("right", "10.0.0.2")});
       fabric.faults().FailCall(call, after);
+      if (call == FakeCall::kCreateQp) {
+        // A queue pair that is refused is tried once more, with less.
+        fabric.faults().FailCall(call, after + 1);
+      }
       const auto attempt = [&]() -> absl::Status {
         SHOAL_ASSIGN_OR_RETURN(auto a, CreateVerbsTransport(FastOptions(), one));
         SHOAL_ASSIGN_OR_RETURN(auto b, CreateVerbsTransport(FastOptions(), two));

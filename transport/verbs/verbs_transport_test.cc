@@ -52,10 +52,7 @@ std::unique_ptr<Transport> MakeOnSmallDevice() {
 }
 
 std::unique_ptr<Transport> MakeOnSoftRoce() {
-  FakeDevice device = FakeDevice::Ethernet("rxe0", NextAddress(3));
-  device.soft_roce = true;
-  device.max_completions = 32767;
-  return MakeWith({std::move(device)});
+  return MakeWith({FakeDevice::SoftRoce("rxe0", NextAddress(3))});
 }
 
 INSTANTIATE_TEST_SUITE_P(Verbs, ConformanceTest,

@@ -207,6 +207,7 @@ void FakeEngine::RemoveQueuePair(FakeQp* qp) {
   Reset(*qp);
   for (const auto& [index, window] : windows_) {
     if (window->owner == qp) {
+      SHOAL_CHECK(!qp->device->description.soft_roce);  // its kernel would wait for the window
       Unbind(*window);
     }
   }

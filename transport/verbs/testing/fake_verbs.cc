@@ -10,10 +10,26 @@
 #include "transport/verbs/testing/fake_host.h"
 
 namespace shoal::transport {
+namespace {
+
+DeviceLocation SomeSlot() {
+  return {.numa_node = 0, .pci_path = "/sys/devices/pci0000:00/0000:00:01.0/0000:01:00.0"};
+}
+
+}  // namespace
+
+FakeDevice FakeDevice::SoftRoce(const std::string& name, const std::string& address) {
+  FakeDevice device = Ethernet(name, address);
+  device.location = {};
+  device.soft_roce = true;
+  device.max_completions = 32767;
+  return device;
+}
 
 FakeDevice FakeDevice::Ethernet(const std::string& name, const std::string& address) {
   FakeDevice device;
   device.name = name;
+  device.location = SomeSlot();
   FakePort& port = device.ports.emplace_back();
   const bool ipv4 = address.find(':') == std::string::npos;
   for (const std::string& text : {std::string("fe80::1"), ipv4 ? "::ffff:" + address : address}) {
@@ -27,6 +43,7 @@ FakeDevice FakeDevice::Ethernet(const std::string& name, const std::string& addr
 FakeDevice FakeDevice::InfiniBand(const std::string& name, uint16_t lid) {
   FakeDevice device;
   device.name = name;
+  device.location = SomeSlot();
   FakePort& port = device.ports.emplace_back();
   port.link_layer = LinkLayer::kInfiniBand;
   port.lid = lid;

@@ -62,11 +62,14 @@ struct FakeDevice {
   // As the kernel's soft-RoCE differs from the specification: a local key that is wrong for a write
   // is LOC_QP_OP_ERR, receives posted to a queue pair in error never complete, waiting for a
   // receiver that is not ready is bounded by the acknowledgement timer, the largest message is not
-  // enforced, and errors raise no asynchronous events.
+  // enforced, errors raise no asynchronous events, and to destroy a queue pair waits for its
+  // windows (here it ends the test).
   bool soft_roce = false;
 
   // One active RoCE v2 port with a link-local GID at index 0 and `address` at index 1.
   static FakeDevice Ethernet(const std::string& name, const std::string& address);
+  // The same, on no bus.
+  static FakeDevice SoftRoce(const std::string& name, const std::string& address);
   static FakeDevice InfiniBand(const std::string& name, uint16_t lid);
 };
 

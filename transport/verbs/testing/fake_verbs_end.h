@@ -228,8 +228,8 @@ struct Link {
   }
   static FakeDevice Device(const std::string& name, const std::string& address, bool soft_roce,
                            uint32_t max_message_bytes) {
-    FakeDevice device = FakeDevice::Ethernet(name, address);
-    device.soft_roce = soft_roce;
+    FakeDevice device =
+        soft_roce ? FakeDevice::SoftRoce(name, address) : FakeDevice::Ethernet(name, address);
     device.ports[0].max_message_bytes = max_message_bytes;
     return device;
   }
