@@ -3,6 +3,7 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <atomic>
 
 #include "absl/time/clock.h"
 #include "common/clock.h"
@@ -245,6 +246,22 @@ class VerbsTransport final : public Transport {
     return CheckOwnConnectionOptions<VerbsQueue, VerbsRegion>(options, *shared_->table);
   }
 
+  // The first rail carries a connection's writes: connections take turns over those that are
+  // equally near.
+  void TakeTurns(std::vector<RailPair>& pairs) {
+    const auto node = [this](const RailPair& pair) {
+      const size_t device = shared_->rails[static_cast<size_t>(pair.local)].device;
+      return shared_->devices()[device]->description().numa_node;
+    };
+    const auto near = std::ranges::find_if(
+        pairs, [&](const RailPair& pair) { return node(pair) != node(pairs.front()); });
+    if (const auto count = near - pairs.begin(); count > 1) {
+      const uint64_t turn = accepted_.fetch_add(1, std::memory_order_relaxed);
+      std::rotate(pairs.begin(),
+                  pairs.begin() + static_cast<int64_t>(turn % static_cast<uint64_t>(count)), near);
+    }
+  }
+
   absl::StatusOr<std::vector<std::unique_ptr<ConnectionRail>>> ConnectRails(
       const VerbsOffer& offer, const ConnectionOptions& options, VerbsAnswer& answer) {
     std::vector<Rail> local;
@@ -255,8 +272,10 @@ class VerbsTransport final : public Transport {
     for (const OfferedRail& rail : offer.rails) {
       remote.push_back(rail.rail);
     }
+    std::vector<RailPair> pairs = PairRails(local, remote);
+    TakeTurns(pairs);
     std::vector<std::unique_ptr<ConnectionRail>> connected;
-    for (const RailPair& pair : PairRails(local, remote)) {
+    for (const RailPair& pair : pairs) {
       const auto ours = static_cast<size_t>(pair.local);
       const OfferedRail& theirs = offer.rails[static_cast<size_t>(pair.remote)];
       SHOAL_ASSIGN_OR_RETURN(auto rail, MakeRail(*shared_, ours, options));
@@ -284,6 +303,7 @@ class VerbsTransport final : public Transport {
   const std::shared_ptr<const Shared> shared_;
   const Capabilities capabilities_;
   const std::unique_ptr<VerbsService> service_;
+  std::atomic<uint64_t> accepted_{0};
 };
 
 absl::Status CheckOptions(const TransportOptions& options) {

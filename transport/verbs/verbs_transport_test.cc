@@ -28,13 +28,17 @@ std::string NextAddress(int network) {
   return fmt::format("10.{}.{}.{}", network, number / 250, 1 + number % 250);
 }
 
-std::unique_ptr<Transport> MakeOnEthernet() {
-  return MakeWith({FakeDevice::Ethernet("mlx5_0", NextAddress(1))});
+// In a slot of the machine, unlike a software device: whose queue pairs end another way.
+FakeDevice Card(const std::string& name, int network) {
+  FakeDevice device = FakeDevice::Ethernet(name, NextAddress(network));
+  device.location = {.numa_node = 0, .pci_path = "pci0000:00/0000:00:01.0/" + name};
+  return device;
 }
 
+std::unique_ptr<Transport> MakeOnEthernet() { return MakeWith({Card("mlx5_0", 1)}); }
+
 std::unique_ptr<Transport> MakeWithTwoRails() {
-  return MakeWith({FakeDevice::Ethernet("mlx5_0", NextAddress(1)),
-                   FakeDevice::Ethernet("mlx5_1", NextAddress(2))});
+  return MakeWith({Card("mlx5_0", 1), Card("mlx5_1", 2)});
 }
 
 // InfiniBand without windows, and everything as small as may be.
