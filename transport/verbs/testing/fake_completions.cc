@@ -232,6 +232,14 @@ void FakeEngine::EnterError(FakeQp& qp) {
   Wake(qp);
 }
 
+void FakeEngine::EnterErrorOn(const FakeDeviceState& device) {
+  for (const auto& [number, qp] : queue_pairs_) {
+    if (qp->device == &device && qp->state != IBV_QPS_RESET) {
+      EnterError(*qp);
+    }
+  }
+}
+
 void FakeEngine::Reset(FakeQp& qp) {
   qp.state = IBV_QPS_RESET;
   qp.sends.clear();

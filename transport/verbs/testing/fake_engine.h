@@ -56,6 +56,8 @@ class FakeEngine {
   void RemoveQueuePair(FakeQp* qp) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
   FakeQp* QueuePair(uint32_t number) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
   void EnterError(FakeQp& qp) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
+  // All of a device's that were in use.
+  void EnterErrorOn(const FakeDeviceState& device) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
   void Reset(FakeQp& qp) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
   // There may be something to do for it.
   void Wake(FakeQp& qp) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);

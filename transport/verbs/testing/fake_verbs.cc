@@ -118,6 +118,13 @@ void FakeFabric::SetLink(const std::string& device, int port, bool up) {
   }
 }
 
+void FakeFabric::BreakQueuePairs(const std::string& device) {
+  absl::MutexLock lock(&engine_->mutex);
+  for (const FakeDeviceState* state : engine_->Devices(device)) {
+    engine_->EnterErrorOn(*state);
+  }
+}
+
 void FakeFabric::RemoveDevice(const std::string& device) {
   absl::MutexLock lock(&engine_->mutex);
   for (FakeDeviceState* state : engine_->Devices(device)) {

@@ -111,6 +111,8 @@ class FakeFabric {
   // Of the device of that name on any host; raises PORT_ERR or PORT_ACTIVE there. While it is down
   // everything to and from it is lost, and what was under way is repeated as retries go.
   void SetLink(const std::string& device, int port, bool up);
+  // Moves all of its queue pairs into error.
+  void BreakQueuePairs(const std::string& device);
   // Pulls the card: DEVICE_FATAL, nothing moves or completes on it any more, and calls give EIO,
   // but for those that destroy.
   void RemoveDevice(const std::string& device);

@@ -164,6 +164,16 @@ TEST(FakeVerbsFaults, ARemovedDeviceFallsSilent) {
   EXPECT_EQ(link.a.api->OpenDevice("left"), nullptr);
 }
 
+TEST(FakeVerbsFaults, BrokenQueuePairsFlushWhatTheyHold) {
+  Link link;
+  link.a.PostReceive(7, 0, 8);
+  link.fabric.BreakQueuePairs("left");
+  ASSERT_TRUE(link.fabric.RunUntilIdle());
+  EXPECT_THAT(Outcomes(link.a.Poll()), ElementsAre("7:Work Request Flushed Error"));
+  EXPECT_EQ(link.a.qp->state, IBV_QPS_ERR);
+  EXPECT_EQ(link.b.qp->state, IBV_QPS_RTS);
+}
+
 TEST(FakeVerbsFaults, RandomFaultsComeFromTheSeed) {
   const auto run = [](uint64_t seed) {
     Link link(seed);
