@@ -119,6 +119,7 @@ std::vector<GpuPiece> GpuRegistrar::RegisterAt(size_t device, Range& range) {
   const std::string& name = devices_[device].name;
   std::string reason;
   const auto attempt = [&](GpuRoute route) {
+    mutex_.AssertHeld();
     auto pieces = Try(devices_[device], route, range);
     if (!pieces.ok()) {
       reason += fmt::format("{}{}: {}", reason.empty() ? "" : "; ", Name(route),

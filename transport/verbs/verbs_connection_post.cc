@@ -72,6 +72,7 @@ void VerbsConnectionState::AddRead(const ReadOperation& operation) {
       rails_.size() > 1 && operation.into.size() >= static_cast<size_t>(verbs_.spread_bytes);
   Cut(local, operation.into.data(), operation.into.size(), operation.region, operation.offset,
       [&](std::byte* memory, uint32_t length, int64_t offset, bool last) {
+        mutex_.AssertHeld();
         Work work = {.kind = Work::Kind::kRead,
                      .ends_operation = last,
                      .operation = index,
@@ -101,6 +102,7 @@ void VerbsConnectionState::AddWrite(const WriteOperation& operation) {
   const Registration& local = *cache_.Find(operation.from);
   Cut(local, operation.from.data(), operation.from.size(), operation.region, operation.offset,
       [&](std::byte* memory, uint32_t length, int64_t offset, bool last) {
+        mutex_.AssertHeld();
         const bool ring = last && operation.ring;
         Work work = {.kind = ring ? Work::Kind::kWriteAndRing : Work::Kind::kWrite,
                      .ends_operation = last,

@@ -98,10 +98,13 @@ void VerbsConnectionState::DrainRail(size_t index, EventSink& sink) {
 void VerbsConnectionState::TakeCompletion(size_t index, const ibv_wc& completion, EventSink& sink) {
   ConnectionRail& rail = *rails_[index];
   const bool received = (completion.wr_id & ReceiveQueue::kReceive) != 0;
+  const auto end = [&](const Work& work) {
+    mutex_.AssertHeld();
+    EndWork(rail, work, sink);
+  };
   if (completion.status != IBV_WC_SUCCESS) {
     if (!received) {
-      rail.sends().CompleteBefore(completion.wr_id,
-                                  [&](const Work& work) { EndWork(rail, work, sink); });
+      rail.sends().CompleteBefore(completion.wr_id, end);
     }
     // Flushes follow from another error, which says more; it may come after them.
     const absl::Status error = CompletionError(peer(), completion);
@@ -116,8 +119,7 @@ void VerbsConnectionState::TakeCompletion(size_t index, const ibv_wc& completion
   rail.silent_ticks = 0;
   if (received) {
     TakeReceive(index, completion, sink);
-  } else if (!rail.sends().Complete(completion.wr_id,
-                                    [&](const Work& work) { EndWork(rail, work, sink); })) {
+  } else if (!rail.sends().Complete(completion.wr_id, end)) {
     Fail(Internal("{}: a completion of work that was never posted", peer()));
   }
 }
