@@ -125,8 +125,9 @@ absl::Status QueuePair::Initialize(const PortDescription& port, bool writable) {
   attributes.qp_access_flags = IBV_ACCESS_REMOTE_READ | (writable ? IBV_ACCESS_REMOTE_WRITE : 0);
   const int error = api().ModifyQp(
       qp_, &attributes, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
-  return error == 0 ? absl::OkStatus()
-                    : VerbsError(error, fmt::format("{}: preparing a queue pair", device_->name()));
+  return error == 0
+             ? absl::OkStatus()
+             : ErrnoToStatus(error, fmt::format("{}: preparing a queue pair", device_->name()));
 }
 
 absl::Status QueuePair::Connect(const PortDescription& port, int gid_index,
@@ -158,8 +159,8 @@ absl::Status QueuePair::Connect(const PortDescription& port, int gid_index,
                              IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
                                  IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
   if (error != 0) {
-    return VerbsError(error, fmt::format("{}: a path from {} to {}", device_->name(),
-                                         FormatGid(self.gid), FormatGid(peer.gid)));
+    return ErrnoToStatus(error, fmt::format("{}: a path from {} to {}", device_->name(),
+                                            FormatGid(self.gid), FormatGid(peer.gid)));
   }
   attributes.qp_state = IBV_QPS_RTS;
   attributes.sq_psn = self.packet_sequence;
@@ -171,9 +172,9 @@ absl::Status QueuePair::Connect(const PortDescription& port, int gid_index,
   error = api().ModifyQp(qp_, &attributes,
                          IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
                              IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC);
-  return error == 0
-             ? absl::OkStatus()
-             : VerbsError(error, fmt::format("{}: readying a queue pair to send", device_->name()));
+  return error == 0 ? absl::OkStatus()
+                    : ErrnoToStatus(
+                          error, fmt::format("{}: readying a queue pair to send", device_->name()));
 }
 
 void QueuePairQuarantine::Take(Ended ended) {

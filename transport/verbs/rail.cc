@@ -148,7 +148,7 @@ absl::Status ConnectionRail::Arm() {
   }
   const int error = pair_->api().ReqNotifyCq(pair_->cq());
   if (error != 0) {
-    return VerbsError(error, fmt::format("{}: asking for events", options_.device->name()));
+    return ErrnoToStatus(error, fmt::format("{}: asking for events", options_.device->name()));
   }
   armed_ = true;
   return absl::OkStatus();

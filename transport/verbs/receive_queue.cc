@@ -52,7 +52,7 @@ absl::Status ReceiveQueue::Post(std::span<const uint64_t> ids) {
     ibv_recv_wr* bad = nullptr;
     const int error = pair_->api().PostRecv(pair_->qp(), requests.data(), &bad);
     if (error != 0) {
-      return VerbsError(error, fmt::format("{}: posting receives", pair_->device().name()));
+      return ErrnoToStatus(error, fmt::format("{}: posting receives", pair_->device().name()));
     }
     ids = ids.subspan(count);
   }

@@ -102,7 +102,7 @@ absl::Status SendQueue::Post() {
     ibv_send_wr* bad = nullptr;
     const int error = pair_->api().PostSend(pair_->qp(), requests.data(), &bad);
     if (error != 0) {
-      return VerbsError(error, fmt::format("{}: posting work", pair_->device().name()));
+      return ErrnoToStatus(error, fmt::format("{}: posting work", pair_->device().name()));
     }
   }
 }

@@ -37,8 +37,8 @@ class VerbsDevice {
   ibv_pd* pd_ = nullptr;
 };
 
-// A status of the errno value that a verbs call gave, which says what was tried and, where memory
-// ran out, that the limit on locked memory may be why.
+// A status of the errno value with which something could not be made on a device. Where memory ran
+// out, it says that the limit on locked memory may be why: queues and registered memory are locked.
 absl::Status VerbsError(int error, const std::string& what);
 
 }  // namespace shoal::transport
