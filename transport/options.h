@@ -26,13 +26,14 @@ struct TransportOptions {
   // memory-bandwidth-bound loopback and links up to about 40 Gbit/s.
   int io_threads = 1;
 
-  // tcp: SO_SNDBUF and SO_RCVBUF. 0 takes 256 KiB where the peer is on this host, since buffers
-  // that stay in the cache carry large transfers for a fifth to a third less CPU, and the kernel's
-  // autotuning elsewhere, which long fat links need.
+  // tcp: SO_SNDBUF and SO_RCVBUF. 0 takes 1 MiB where the peer is on this host, which stays in the
+  // cache and keeps both ends busy, and the kernel's autotuning elsewhere, which long fat links
+  // need.
   int socket_buffer_bytes = 0;
 
-  // How long EventQueue::Wait looks before it sleeps: a wake-up costs tens of microseconds. It
-  // yields the core between looks.
+  // How long EventQueue::Wait, and a tcp I/O thread, looks before it sleeps: a wake-up costs tens
+  // of microseconds. Up to eight times as long where recent waits were that short, and hardly at
+  // all where they were longer (adaptive_spin.h). It yields the core between looks.
   absl::Duration spin = absl::Microseconds(20);
 
   VerbsOptions verbs;

@@ -36,7 +36,9 @@ absl::StatusOr<std::unique_ptr<Sleeper>> Sleeper::Create(uint32_t* flag, absl::D
 }
 
 Sleeper::Sleeper(uint32_t* flag, UniqueFd event_fd, absl::Duration spin)
-    : flag_(flag != nullptr ? flag : &own_flag_), event_fd_(std::move(event_fd)), spin_(spin) {}
+    : flag_(flag != nullptr ? flag : &own_flag_),
+      event_fd_(std::move(event_fd)),
+      spin_(kSpinRange * spin) {}
 
 void Sleeper::Yield() { sched_yield(); }
 
@@ -58,9 +60,10 @@ void Sleeper::Sleep(const Deadline& deadline) {
 }
 
 Sleeper::Deadline::Deadline(absl::Duration from_now)
-    : at_(from_now == absl::InfiniteDuration() ? absl::InfiniteFuture()
-                                               : RealClock().Now() + from_now) {}
+    : start_(RealClock().Now()), at_(start_ + from_now) {}
 
 absl::Duration Sleeper::Deadline::Left() const { return at_ - RealClock().Now(); }
+
+absl::Duration Sleeper::Deadline::Elapsed() const { return RealClock().Now() - start_; }
 
 }  // namespace shoal::transport

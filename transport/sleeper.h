@@ -13,6 +13,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "common/file.h"
+#include "transport/adaptive_spin.h"
 
 namespace shoal::transport {
 
@@ -21,7 +22,8 @@ void NotifySleeper(const uint32_t* flag, int event_fd);
 
 class Sleeper {
  public:
-  // `flag` must live as long as the sleeper; null for a flag of its own.
+  // `flag` must live as long as the sleeper; null for a flag of its own. `spin` as in
+  // TransportOptions.
   static absl::StatusOr<std::unique_ptr<Sleeper>> Create(uint32_t* flag, absl::Duration spin);
 
   void Notify() { NotifySleeper(flag_, event_fd_.get()); }
@@ -36,20 +38,26 @@ class Sleeper {
     if (timeout <= absl::ZeroDuration()) {
       return false;
     }
-    for (Deadline spin(std::min(spin_, timeout)); !spin.Passed();) {
+    const Deadline deadline(timeout);
+    bool found = false;
+    for (const Deadline looking(std::min(spin_.budget(), timeout)); !found && !looking.Passed();) {
       Yield();
-      if (has_work()) {
-        return true;
-      }
+      found = has_work();
     }
-    for (Deadline deadline(timeout);;) {
+    while (!found) {
       Announce();
-      const bool found = has_work() || (Sleep(deadline), has_work());
+      found = has_work() || (Sleep(deadline), has_work());
       Withdraw();
-      if (found || deadline.Passed()) {
-        return found;
+      if (deadline.Passed()) {
+        break;
       }
     }
+    if (found) {
+      spin_.Found(deadline.Elapsed());
+    } else {
+      spin_.FoundNothing();
+    }
+    return found;
   }
 
  private:
@@ -58,9 +66,11 @@ class Sleeper {
     explicit Deadline(absl::Duration from_now);
     bool Passed() const { return Left() <= absl::ZeroDuration(); }
     absl::Duration Left() const;
+    absl::Duration Elapsed() const;  // since it was made
 
    private:
-    absl::Time at_;
+    const absl::Time start_;
+    const absl::Time at_;
   };
 
   Sleeper(uint32_t* flag, UniqueFd event_fd, absl::Duration spin);
@@ -72,7 +82,7 @@ class Sleeper {
   uint32_t own_flag_ = 0;
   uint32_t* const flag_;
   const UniqueFd event_fd_;
-  const absl::Duration spin_;
+  AdaptiveSpin spin_;  // the waiting thread's
 };
 
 }  // namespace shoal::transport

@@ -72,6 +72,7 @@ absl::Status TcpConnectionState::CheckUsable() const {
 }
 
 absl::Status TcpConnectionState::PostReads(std::span<const ReadOperation> operations) {
+  bool leave = false;
   {
     absl::MutexLock lock(&mutex_);
     SHOAL_RETURN_IF_ERROR(CheckUsable());
@@ -94,8 +95,13 @@ absl::Status TcpConnectionState::PostReads(std::span<const ReadOperation> operat
       outbox_.AddRead(++reads_posted_, operation.region, operation.offset, operation.into.size());
       reads_.push_back({operation.id, operation.into, 0});
     }
+    // The kernel locks the socket for as long as a receive copies: a request would wait for that,
+    // and so would what arrives meanwhile. The receiving thread sends next.
+    leave = receiving_;
   }
-  Send();
+  if (!leave) {
+    Send();
+  }
   return absl::OkStatus();
 }
 

@@ -1,9 +1,10 @@
 // One end of a tcp connection.
 //
 // Who sends: whoever has something to send and finds nobody sending: a posting thread at first, its
-// I/O thread when the socket is full. Who receives: the I/O thread. Both let go of mutex_ around
-// system calls and say so in sending_ and receiving_, for which Close waits: after it nobody
-// touches regions or memory of operations any more.
+// I/O thread when the socket is full, or when it is receiving just then and a request is to be
+// sent. Who receives: the I/O thread. Both let go of mutex_ around system calls and say so in
+// sending_ and receiving_, for which Close waits: after it nobody touches regions or memory of
+// operations any more.
 #pragma once
 
 #include <cstdint>

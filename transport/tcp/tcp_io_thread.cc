@@ -1,6 +1,6 @@
 #include "transport/tcp/tcp_io_thread.h"
 
-#include <sys/epoll.h>
+#include <sched.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
@@ -27,22 +27,26 @@ int Control(int epoll, int operation, int socket, uint64_t id, uint32_t interest
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<TcpIoThread>> TcpIoThread::Start(absl::Duration keep_alive) {
+absl::StatusOr<std::unique_ptr<TcpIoThread>> TcpIoThread::Start(absl::Duration keep_alive,
+                                                                absl::Duration spin) {
   UniqueFd epoll(epoll_create1(EPOLL_CLOEXEC));
   UniqueFd wake(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!epoll.valid() || !wake.valid() ||
       Control(epoll.get(), EPOLL_CTL_ADD, wake.get(), kWakeToken, EPOLLIN) != 0) {
     return ErrnoToStatus(errno, "starting a tcp I/O thread");
   }
-  std::unique_ptr<TcpIoThread> io(new TcpIoThread(std::move(epoll), std::move(wake), keep_alive));
+  std::unique_ptr<TcpIoThread> io(
+      new TcpIoThread(std::move(epoll), std::move(wake), keep_alive, spin));
   io->thread_ = std::thread([raw = io.get()] { raw->Run(); });
   return io;
 }
 
-TcpIoThread::TcpIoThread(UniqueFd epoll, UniqueFd wake, absl::Duration keep_alive)
+TcpIoThread::TcpIoThread(UniqueFd epoll, UniqueFd wake, absl::Duration keep_alive,
+                         absl::Duration spin)
     : epoll_(std::move(epoll)),
       wake_(std::move(wake)),
-      tick_(std::max(keep_alive / kTicksPerKeepAlive, absl::Milliseconds(1))) {}
+      tick_(std::max(keep_alive / kTicksPerKeepAlive, absl::Milliseconds(1))),
+      spin_(kSpinRange * spin) {}
 
 TcpIoThread::~TcpIoThread() {
   {
@@ -72,34 +76,53 @@ void TcpIoThread::AwaitWritable(uint64_t id, int socket, bool wanted) {
   Control(epoll_.get(), EPOLL_CTL_MOD, socket, id, wanted ? EPOLLIN | EPOLLOUT : EPOLLIN);
 }
 
+bool TcpIoThread::Serve(const epoll_event& event) {
+  std::shared_ptr<TcpConnectionState> connection;
+  {
+    absl::MutexLock lock(&mutex_);
+    if (stopping_) {
+      return true;
+    }
+    auto it = connections_.find(event.data.u64);
+    if (it == connections_.end()) {
+      return false;  // the wake-up, or closed since
+    }
+    connection = it->second;
+  }
+  if ((event.events & ~EPOLLOUT) != 0) {
+    connection->Receive();
+  }
+  connection->Send();  // also what was left to it while it received
+  return false;
+}
+
 void TcpIoThread::Run() {
   std::array<epoll_event, 64> events;
-  absl::Time next_tick = RealClock().Now() + tick_;
+  absl::Time now = RealClock().Now();
+  absl::Time next_tick = now + tick_;
+  absl::Time idle_since = now;
   for (;;) {
-    const int64_t left_ms = absl::ToInt64Milliseconds(next_tick - RealClock().Now()) + 1;
+    const bool spinning = now - idle_since < spin_.budget();
+    const int64_t left_ms = spinning ? 0 : absl::ToInt64Milliseconds(next_tick - now) + 1;
     const int count = epoll_wait(epoll_.get(), events.data(), events.size(),
                                  static_cast<int>(std::clamp<int64_t>(left_ms, 0, 60000)));
-    for (int i = 0; i < count; ++i) {
-      std::shared_ptr<TcpConnectionState> connection;
-      {
-        absl::MutexLock lock(&mutex_);
-        if (stopping_) {
-          return;
-        }
-        auto it = connections_.find(events[i].data.u64);
-        if (it == connections_.end()) {
-          continue;  // the wake-up, or closed since
-        }
-        connection = it->second;
-      }
-      if ((events[i].events & ~EPOLLOUT) != 0) {
-        connection->Receive();
-      }
-      connection->Send();
+    if (count > 0) {
+      spin_.Found(RealClock().Now() - idle_since);
+    } else if (spinning) {
+      sched_yield();
     }
-    if (RealClock().Now() >= next_tick) {
+    for (int i = 0; i < count; ++i) {
+      if (Serve(events[i])) {
+        return;
+      }
+    }
+    now = RealClock().Now();
+    if (count > 0) {
+      idle_since = now;
+    }
+    if (now >= next_tick) {
       Tick();
-      next_tick = RealClock().Now() + tick_;
+      next_tick = now + tick_;
     }
   }
 }

@@ -2,6 +2,8 @@
 // they live.
 #pragma once
 
+#include <sys/epoll.h>
+
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -12,6 +14,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "common/file.h"
+#include "transport/adaptive_spin.h"
 
 namespace shoal::transport {
 
@@ -23,7 +26,10 @@ inline constexpr int kTicksPerKeepAlive = 5;
 
 class TcpIoThread {
  public:
-  static absl::StatusOr<std::unique_ptr<TcpIoThread>> Start(absl::Duration keep_alive);
+  // `spin`: how long it looks for more, yielding the core between looks, before it sleeps. An
+  // answer often follows within that, and a wake-up costs more than most answers.
+  static absl::StatusOr<std::unique_ptr<TcpIoThread>> Start(absl::Duration keep_alive,
+                                                            absl::Duration spin);
   ~TcpIoThread();
 
   // By connection id. Add starts with interest in arriving bytes alone.
@@ -32,13 +38,16 @@ class TcpIoThread {
   void AwaitWritable(uint64_t id, int socket, bool wanted);
 
  private:
-  TcpIoThread(UniqueFd epoll, UniqueFd wake, absl::Duration keep_alive);
+  TcpIoThread(UniqueFd epoll, UniqueFd wake, absl::Duration keep_alive, absl::Duration spin);
   void Run();
+  // True when the thread is to end.
+  bool Serve(const epoll_event& event) ABSL_LOCKS_EXCLUDED(mutex_);
   void Tick() ABSL_LOCKS_EXCLUDED(mutex_);
 
   const UniqueFd epoll_;
   const UniqueFd wake_;
   const absl::Duration tick_;
+  AdaptiveSpin spin_;  // the thread's own
 
   absl::Mutex mutex_;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;

@@ -64,7 +64,7 @@ bool SameHost(int socket) {
              reinterpret_cast<const sockaddr_in*>(&there)->sin_addr.s_addr;
 }
 
-constexpr int kSameHostBufferBytes = 256 << 10;
+constexpr int kSameHostBufferBytes = 1 << 20;
 
 absl::StatusOr<UniqueFd> NewSocket(const addrinfo& address, int socket_buffer_bytes) {
   UniqueFd fd(socket(address.ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));

@@ -202,7 +202,7 @@ absl::StatusOr<std::unique_ptr<Transport>> CreateTcpTransport(const TransportOpt
   std::vector<std::unique_ptr<TcpIoThread>> io_threads;
   std::vector<TcpIoThread*> raw;
   for (int i = 0; i < options.io_threads; ++i) {
-    SHOAL_ASSIGN_OR_RETURN(auto io, TcpIoThread::Start(options.keep_alive));
+    SHOAL_ASSIGN_OR_RETURN(auto io, TcpIoThread::Start(options.keep_alive, options.spin));
     raw.push_back(io.get());
     io_threads.push_back(std::move(io));
   }

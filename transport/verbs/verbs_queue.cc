@@ -15,21 +15,11 @@
 namespace shoal::transport {
 namespace {
 
-// TransportOptions::spin is what is worth a look for whoever knows nothing better. Who knows how
-// long recent waits took may look for so many times as long before a sleep and its wake-up are the
-// cheaper choice.
-constexpr int kSpinRange = 8;
-
 // An answer that is nearly there is found sooner without a look at the clock and without giving the
 // core away.
 constexpr int kLooksBeforeClock = 32;
 
 }  // namespace
-
-void AdaptiveSpin::Found(absl::Duration took) {
-  // Longer than the limit: looking would not have helped.
-  budget_ = took > most_ ? most_ / kLeast : std::clamp(2 * took, most_ / kLeast, most_);
-}
 
 void EventSink::Push(VerbsConnectionState& connection, Event event) {
   ++pushed_;

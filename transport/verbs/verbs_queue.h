@@ -22,6 +22,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "common/file.h"
+#include "transport/adaptive_spin.h"
 #include "transport/transport.h"
 #include "transport/verbs/queue_pair.h"
 
@@ -40,24 +41,6 @@ class Nudge {
  private:
   explicit Nudge(UniqueFd fd) : fd_(std::move(fd)) {}
   const UniqueFd fd_;
-};
-
-// How long to look before sleeping: twice what recent waits took, up to a limit; next to nothing
-// while waits are long.
-class AdaptiveSpin {
- public:
-  // `most` zero: never looks.
-  explicit AdaptiveSpin(absl::Duration most) : most_(most), budget_(most) {}
-  absl::Duration budget() const { return budget_; }
-  // A wait ended with an event after `took`.
-  void Found(absl::Duration took);
-  // A wait ended without.
-  void FoundNothing() { budget_ = most_ / kLeast; }
-
- private:
-  static constexpr int kLeast = 16;
-  const absl::Duration most_;
-  absl::Duration budget_;
 };
 
 // Where connections put events: into the poller's memory while there is room, and kept for the next
