@@ -76,9 +76,9 @@ absl::Status ParameterClient::Core::Adopt(int server, const std::vector<bool>& l
                transports_[0]->name(), connection->reason);
   }
   Link& adopted = link(server);
-  adopted.policy.OnConnected(index, left_out, connection->not_completed, clock_.Now());
-  for (const size_t failed : connection->not_completed) {
-    CountRest(server, failed);
+  for (const size_t rests :
+       adopted.policy.OnConnected(index, left_out, connection->not_completed, clock_.Now())) {
+    CountRest(server, rests);
   }
   if (adopted.connected_before && adopted.last_transport != index) {
     ++statistics_.switches;
@@ -113,7 +113,7 @@ void ParameterClient::Core::CountBreak(int server, size_t transport) {
 
 void ParameterClient::Core::CountRest(int server, size_t transport) {
   ++statistics_.transports[transport].rests;
-  LogWarning("{}: {} keeps failing and is left out for {}", ServerName(server),
+  LogWarning("{}: {} fails and is left out for {}", ServerName(server),
              transports_[transport]->name(),
              absl::FormatDuration(absl::Ceil(
                  link(server).policy.rests_until(transport) - clock_.Now(), absl::Seconds(1))));

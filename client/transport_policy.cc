@@ -15,16 +15,23 @@ std::vector<bool> TransportPolicy::LeftOut(absl::Time now) const {
   return left_out;
 }
 
-bool TransportPolicy::OnConnected(size_t transport, const std::vector<bool>& left_out,
-                                  const std::vector<size_t>& not_completed, absl::Time now) {
+std::vector<size_t> TransportPolicy::OnConnected(size_t transport,
+                                                 const std::vector<bool>& left_out,
+                                                 const std::vector<size_t>& not_completed,
+                                                 absl::Time now) {
+  std::vector<size_t> resting;
   for (size_t i = 0; i < transports_.size(); ++i) {
-    transports_[i].to_try = transports_[i].to_try && left_out[i];
+    Record& record = transports_[i];
+    record.to_try = record.to_try && left_out[i];
+    const bool had_worked = record.connected != absl::InfinitePast();
+    if (std::ranges::find(not_completed, i) != not_completed.end() ||
+        (i < transport && !left_out[i] && had_worked)) {
+      Rest(record, now);
+      resting.push_back(i);
+    }
   }
   transports_[transport].connected = now;
-  for (const size_t failed : not_completed) {
-    Rest(transports_[failed], now);
-  }
-  return !not_completed.empty();
+  return resting;
 }
 
 bool TransportPolicy::OnBroken(size_t transport, absl::Time now) {

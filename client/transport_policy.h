@@ -1,7 +1,8 @@
 // Which transports a client offers to one server. A transport whose connections keep breaking soon
-// after they were made, or that cannot be completed, rests: it is left out of offers for a while,
-// so that the run goes on over the next one, and is then tried again, at the beginning of a step.
-// Each rest is twice as long as the one before, until a connection has lasted.
+// after they were made, that cannot be completed, or that worked and does not any more, rests: it
+// is left out of offers for a while, so that the run goes on over the next one, and is then tried
+// again, at the beginning of a step. Each rest is twice as long as the one before, until a
+// connection has lasted.
 //
 // Pure: the caller brings the time. Not thread-safe.
 #pragma once
@@ -30,10 +31,11 @@ class TransportPolicy {
   std::vector<bool> LeftOut(absl::Time now) const;
 
   // A connection was made over `transport`. `left_out` is what was not offered, `not_completed`
-  // what the server took before and this side could not complete: those rest. True if any begins
-  // to.
-  bool OnConnected(size_t transport, const std::vector<bool>& left_out,
-                   const std::vector<size_t>& not_completed, absl::Time now);
+  // what the server took before and this side could not complete: those rest, as does a transport
+  // before `transport` that was offered, had worked once, and that the server did not take. Gives
+  // those that begin to.
+  std::vector<size_t> OnConnected(size_t transport, const std::vector<bool>& left_out,
+                                  const std::vector<size_t>& not_completed, absl::Time now);
   // The connection over it broke. True if it rests from now on.
   bool OnBroken(size_t transport, absl::Time now);
   // No connection could be made with what was offered: whatever rests is offered again.

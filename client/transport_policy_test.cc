@@ -53,15 +53,29 @@ TEST(TransportPolicy, ATransportThatKeepsBreakingRestsAndIsTriedAgain) {
   EXPECT_FALSE(policy.IsTryDue(kTcp, now + absl::Hours(1))) << "it was tried";
 }
 
-TEST(TransportPolicy, ATryThatTheServerAnsweredOtherwiseIsNotRepeated) {
+TEST(TransportPolicy, WhatWorkedOnceAndIsNotTakenAnyMoreIsTriedAgainLater) {
   TransportPolicy policy(2, kOptions);
   absl::Time now = kStart;
-  ASSERT_TRUE(Break(policy, 3, now));
-  policy.OnConnected(kTcp, policy.LeftOut(now), {}, now);
-  now += absl::Seconds(31);
+  policy.OnConnected(kVerbs, kNone, {}, now);
+  now += absl::Hours(1);
+  EXPECT_FALSE(policy.OnBroken(kVerbs, now));
+  EXPECT_THAT(policy.OnConnected(kTcp, kNone, {}, now), ElementsAre(kVerbs));
+  EXPECT_EQ(policy.rests_until(kVerbs), now + absl::Seconds(30));
+  now += absl::Seconds(30);
   ASSERT_TRUE(policy.IsTryDue(kTcp, now));
-  policy.OnConnected(kTcp, policy.LeftOut(now), {}, now);
-  EXPECT_FALSE(policy.IsTryDue(kTcp, now + absl::Hours(1)));
+  EXPECT_THAT(policy.OnConnected(kTcp, policy.LeftOut(now), {}, now), ElementsAre(kVerbs));
+  EXPECT_EQ(policy.rests_until(kVerbs), now + absl::Seconds(60));
+  now += absl::Seconds(60);
+  ASSERT_TRUE(policy.IsTryDue(kTcp, now));
+  EXPECT_THAT(policy.OnConnected(kVerbs, policy.LeftOut(now), {}, now), ElementsAre());
+  EXPECT_FALSE(policy.IsTryDue(kVerbs, now + absl::Hours(1)));
+}
+
+TEST(TransportPolicy, WhatNeverWorkedIsNotTriedAgainAndAgain) {
+  TransportPolicy policy(2, kOptions);
+  EXPECT_THAT(policy.OnConnected(kTcp, kNone, {}, kStart), ElementsAre()) << "another host, say";
+  EXPECT_FALSE(policy.IsTryDue(kTcp, kStart + absl::Hours(1)));
+  EXPECT_EQ(policy.LeftOut(kStart), kNone);
 }
 
 TEST(TransportPolicy, RestsDoubleUpToTheLongestUntilAConnectionLasts) {
@@ -81,7 +95,7 @@ TEST(TransportPolicy, RestsDoubleUpToTheLongestUntilAConnectionLasts) {
 
 TEST(TransportPolicy, WhatCannotBeCompletedRestsAtOnce) {
   TransportPolicy policy(2, kOptions);
-  EXPECT_TRUE(policy.OnConnected(kTcp, kNone, {kVerbs}, kStart));
+  EXPECT_THAT(policy.OnConnected(kTcp, kNone, {kVerbs}, kStart), ElementsAre(kVerbs));
   EXPECT_THAT(policy.LeftOut(kStart), ElementsAre(true, false));
   EXPECT_TRUE(policy.IsTryDue(kTcp, kStart + absl::Seconds(30)));
 }
