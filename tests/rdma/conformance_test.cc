@@ -1,6 +1,7 @@
 // The contract of transport.h on real queue pairs.
-#include "transport/registry.h"
 #include "transport/testing/conformance.h"
+
+#include "transport/registry.h"
 
 namespace shoal::transport {
 namespace {
@@ -15,10 +16,8 @@ std::unique_ptr<Transport> MakeDefault() { return Make({}); }
 std::unique_ptr<Transport> MakeOneRail() { return Make({.max_rails = 1}); }
 // Operations in many pieces, each with a completion of its own, and nothing inline.
 std::unique_ptr<Transport> MakeNarrow() {
-  return Make({.inline_bytes = 0,
-               .signal_interval = 1,
-               .piece_bytes = 16384,
-               .spread_bytes = 65536});
+  return Make(
+      {.inline_bytes = 0, .signal_interval = 1, .piece_bytes = 16384, .spread_bytes = 65536});
 }
 
 INSTANTIATE_TEST_SUITE_P(Verbs, ConformanceTest,

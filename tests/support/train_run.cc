@@ -41,12 +41,12 @@ std::vector<StepLine> ParseSteps(const std::string& output) {
 }
 
 TrainRun Train(const std::string& job_yaml, const std::vector<std::string>& arguments,
-               absl::Duration timeout) {
+               absl::Duration timeout, const std::map<std::string, std::string>& environment) {
   const std::string job = FreshDirectory("job") + "/job.yaml";
   EXPECT_TRUE(WriteFileAtomically(job, job_yaml).ok());
   std::vector<std::string> command = {BinDirectory() + "/shoal", "train", job, "--json"};
   command.insert(command.end(), arguments.begin(), arguments.end());
-  Program program(command);
+  Program program(command, environment);
   TrainRun run;
   run.program = program.Wait(timeout);
   EXPECT_FALSE(run.program.timed_out)

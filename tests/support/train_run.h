@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -29,8 +30,10 @@ struct TrainRun {
 // Parses what `shoal train --json` printed; a line that is not JSON fails the test.
 std::vector<StepLine> ParseSteps(const std::string& output);
 
-// Writes `job_yaml` to a file and trains; extra arguments are appended.
+// Writes `job_yaml` to a file and trains; extra arguments are appended, and the environment added
+// to this process's own.
 TrainRun Train(const std::string& job_yaml, const std::vector<std::string>& arguments = {},
-               absl::Duration timeout = absl::Minutes(5));
+               absl::Duration timeout = absl::Minutes(5),
+               const std::map<std::string, std::string>& environment = {});
 
 }  // namespace shoal::testing
