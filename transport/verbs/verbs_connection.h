@@ -105,7 +105,7 @@ class VerbsConnectionState : public std::enable_shared_from_this<VerbsConnection
   template <typename Piece>
   void Cut(const Registration& local, const std::byte* begin, size_t size, int region,
            int64_t offset, const Piece& piece) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  int64_t LargestPiece(const ConnectionRail& rail) const;
+  int64_t LargestPiece() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Fills in keys and the remote address, which differ from rail to rail.
   void Address(Work& work, const ConnectionRail& rail, const Registration& local) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

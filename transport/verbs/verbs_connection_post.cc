@@ -1,11 +1,17 @@
 // How operations become work requests.
 #include <algorithm>
 
+#include "common/bytes.h"
 #include "common/logging.h"
 #include "common/status.h"
 #include "transport/verbs/verbs_connection.h"
 
 namespace shoal::transport {
+namespace {
+
+constexpr int64_t kLargestPiece = 1 * kGiB;  // no device takes more in one work request
+
+}  // namespace
 
 uint32_t VerbsConnectionState::NewOperation(uint64_t id, Event::Kind kind) {
   if (free_operations_.empty()) {
@@ -18,16 +24,24 @@ uint32_t VerbsConnectionState::NewOperation(uint64_t id, Event::Kind kind) {
   return index;
 }
 
-int64_t VerbsConnectionState::LargestPiece(const ConnectionRail& rail) const {
-  const int64_t message = rail.local().rail.port.max_message_bytes;
-  const int64_t wanted = verbs_.piece_bytes > 0 ? verbs_.piece_bytes : message;
-  return std::clamp<int64_t>(message > 0 ? std::min(wanted, message) : wanted, 1, int64_t{1} << 30);
+// Of the port with the smallest largest message: a piece may move to another rail.
+int64_t VerbsConnectionState::LargestPiece() const {
+  int64_t largest = kLargestPiece;
+  if (verbs_.piece_bytes > 0) {
+    largest = std::min(largest, verbs_.piece_bytes);
+  }
+  for (const auto& rail : rails_) {
+    if (rail != nullptr && rail->local().rail.port.max_message_bytes > 0) {
+      largest = std::min(largest, rail->local().rail.port.max_message_bytes);
+    }
+  }
+  return largest;
 }
 
 template <typename Piece>
 void VerbsConnectionState::Cut(const Registration& local, const std::byte* begin, size_t size,
                                int region, int64_t offset, const Piece& piece) const {
-  const auto largest = static_cast<size_t>(LargestPiece(*rails_[0]));
+  const auto largest = static_cast<size_t>(LargestPiece());
   const auto remote_chunk =
       static_cast<size_t>(rails_[0]->remote.chunks[static_cast<size_t>(region)].bytes);
   for (size_t done = 0; done < size;) {
