@@ -221,7 +221,7 @@ TEST_P(PushesTest, CountOnceOverRepeatsDelaysReorderingLostDoorbellsAndReconnect
     EXPECT_GT(faults.found_by_scan, 0);
     EXPECT_GT(duplicates, 0);
     std::cout << fmt::format(
-        "{} pushes over {}: {} reconnects, {} sent again, {} of them applied before, {} found "
+        "{} pushes over {}: {} reconnects, {} sent again, {} duplicates at the servers, {} found "
         "without their doorbell\n",
         rounds * each_round, GetParam(), faults.reconnects, faults.resent, duplicates,
         faults.found_by_scan);
