@@ -275,6 +275,10 @@ class VerbsTransport final : public Transport {
     std::vector<RailPair> pairs = PairRails(local, remote);
     TakeTurns(pairs);
     std::vector<std::unique_ptr<ConnectionRail>> connected;
+    absl::Status last = Unavailable(
+        "{}: none of its RDMA devices can be reached from those here (link layer or address "
+        "family differ, or one side has loopback alone)",
+        options.peer);
     for (const RailPair& pair : pairs) {
       const auto ours = static_cast<size_t>(pair.local);
       const OfferedRail& theirs = offer.rails[static_cast<size_t>(pair.remote)];
@@ -292,10 +296,7 @@ class VerbsTransport final : public Transport {
       connected.push_back(std::move(rail));
     }
     if (connected.empty()) {
-      return Unavailable(
-          "{}: none of its RDMA devices can be reached from those here (link layer or address "
-          "family differ, or one side has loopback alone)",
-          options.peer);
+      return last;
     }
     return connected;
   }
