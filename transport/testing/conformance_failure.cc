@@ -107,7 +107,7 @@ TEST_P(ConformanceTest, OutstandingOperationsCompleteOnceWhenThePeerCloses) {
       const ReadOperation read = {
           .id = id, .region = 0, .offset = 0, .into = local->bytes().first(kMiB)};
       const WriteOperation write = {
-          .id = 100 + id, .region = 0, .offset = kMiB, .from = local->bytes().first(kMiB)};
+          .id = 100 + id, .region = 0, .offset = kMiB, .from = local->bytes().last(kMiB)};
       if (pair.connector->PostReads({&read, 1}).ok()) {
         open.insert(id);
       }
