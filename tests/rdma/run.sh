@@ -52,5 +52,6 @@ fi
 if [ $status = 0 ] && grep -q 'status="notrun"' "$report/results.xml" 2>/dev/null; then
   echo "skipped although the machine has RDMA devices:" >&2
   grep -o 'name="[^"]*".*status="notrun"' "$report/results.xml" | cut -d'"' -f2 | sed 's/^/  /' >&2
+  status=1
 fi
 case $status in 0 | 124 | 125) exit $status ;; *) exit 1 ;; esac
