@@ -35,10 +35,10 @@ TEST(VShaped, MemoryIsTheFormulaAndBubblesAreSharesOfOneForwardOneBackwards) {
         Measure(OneForwardOneBackward(stages, microbatches)).bubble * 2;  // both chunks as one
     const Measured zero_bubble = Measure(ZeroBubbleV(stages, microbatches));
     EXPECT_EQ(zero_bubble.peak, 2 * stages);
-    EXPECT_LE(zero_bubble.local_bubble, 0.3 * reference) << stages;
+    EXPECT_LE(zero_bubble.local_bubble, 0.26 * reference) << stages;
     const Measured half = Measure(VHalf(stages, microbatches));
     EXPECT_LE(half.peak, 2 * ((stages + 2) / 2) + 1) << stages;
-    EXPECT_LE(half.local_bubble, 0.67 * reference) << stages;
+    EXPECT_LE(half.local_bubble, 0.6 * reference) << stages;
     const Measured least = Measure(VMin(stages, microbatches));
     EXPECT_EQ(least.peak, 2 * ((stages + 4) / 3)) << stages;
     EXPECT_LE(least.local_bubble, 0.75 * reference) << stages;
