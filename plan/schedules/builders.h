@@ -33,8 +33,8 @@ int SmallestGroup(int stages);
 // longest way through a virtual pass, so that unequal costs do not break its pattern. Equal costs
 // need none.
 struct UniformStretch {
-  double longest_chunk = 3;    // the largest F + B + W of a chunk
-  double longest_forward = 0;  // the larger of the sums over stages of F and of B
+  double longest_chunk = 3;  // the largest F + B + W of a chunk
+  double longest_pass = 0;   // the larger of the sums over stages of F and of B
 };
 
 // PipeOffload's uniform repetition of GIS-H's block: microbatch n begins 3v slots after microbatch

@@ -151,6 +151,15 @@ TEST(UniformPipe, PeaksAndBubblesOfTheFacts) {
   }
 }
 
+TEST(UniformPipe, StretchesItsBlockWherePassesOfUnequalChunksTakeLonger) {
+  // Two chunks of 3 last as long as a pass of 6, and not as long as one of 8.
+  const Schedule plain = UniformPipe(4, 3, 24);
+  EXPECT_EQ(UniformPipe(4, 3, 24, {.longest_chunk = 3, .longest_pass = 6}).stages, plain.stages);
+  const Schedule stretched = UniformPipe(4, 3, 24, {.longest_chunk = 3, .longest_pass = 8});
+  EXPECT_TRUE(CheckSchedule(stretched).ok());
+  EXPECT_GT(Peaks(stretched)[0], Peaks(plain)[0]);
+}
+
 TEST(UniformPipe, WithoutTheFirstChunksMemoryFallsAsTheSquareOfTheRest) {
   const StageActions actions = UniformPipe(8, 16, 64).stages[0];
   std::vector<int> curve;

@@ -38,7 +38,7 @@ Schedule UniformPipe(int stages, int chunks, int microbatches, UniformStretch st
   const ScheduleShape shape{.stages = stages, .chunks = chunks, .microbatches = microbatches};
   int apart = SmallestGroup(stages);
   apart =
-      std::max(apart, static_cast<int>(std::ceil(stretch.longest_forward / stretch.longest_chunk)));
+      std::max(apart, static_cast<int>(std::ceil(stretch.longest_pass / stretch.longest_chunk)));
   const Block block(stages, chunks, apart);
   std::vector<StageActions> lists;
   for (int stage = 0; stage < stages; ++stage) {
