@@ -62,6 +62,9 @@ void ClientConnection::TakePush(int64_t slot, const PushHandler& handler) {
       Post(slot);
       return;
     }
+    if (state.being_taken) {
+      return;  // rung twice: whoever takes it answers
+    }
     state.being_taken = true;
   }
   const std::span<const std::byte> payload = slots_region_->bytes().subspan(
