@@ -37,4 +37,12 @@ absl::Status Validate(const PackedBatch& batch, int64_t vocabulary);
 // Position of every token within its sequence.
 std::vector<int32_t> Positions(const PackedBatch& batch);
 
+// What running a microbatch gives, besides gradients.
+struct MicrobatchResult {
+  // Sum of the cross entropies of all targets, in nats, not scaled; may be non-finite.
+  double loss_sum = 0;
+  int64_t targets = 0;
+  int64_t tokens = 0;
+};
+
 }  // namespace shoal::worker

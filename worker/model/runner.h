@@ -23,13 +23,6 @@
 
 namespace shoal::worker {
 
-struct MicrobatchResult {
-  double loss_sum =
-      0;  // sum of the cross entropies of all targets, in nats, not scaled; may be non-finite
-  int64_t targets = 0;
-  int64_t tokens = 0;
-};
-
 absl::StatusOr<MicrobatchResult> RunMicrobatch(Transformer& model, const PackedBatch& batch,
                                                double loss_scale, UnitSource& source,
                                                GradientSink& sink);
