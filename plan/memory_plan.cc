@@ -8,6 +8,8 @@
 #include "common/bytes.h"
 #include "common/check.h"
 #include "common/status.h"
+#include "plan/activation_bytes.h"
+#include "plan/tensor_bytes.h"
 
 namespace shoal::plan {
 namespace {
@@ -15,8 +17,6 @@ namespace {
 constexpr int64_t kPage = 4096;  // alignment of what the transport exposes and of server state
 constexpr int64_t kPartitionHeader = 64;             // transport::PartitionHeader
 constexpr int64_t kPushHeader = 128;                 // transport::PushHeader
-constexpr int64_t kActivationAlignment = 64;         // of each matrix in a worker's workspace
-constexpr int64_t kRowPadding = 64;                  // rows of a microbatch are rounded up to this
 constexpr int64_t kLogitsBytes = int64_t{32} << 20;  // most fp32 logits at a time ...
 constexpr int64_t kMinLogitRows = 64;                // ... but at least this many rows
 constexpr int64_t kMaxLogitRows = 512;
@@ -56,36 +56,8 @@ int64_t BufferBytes(const std::vector<UnitSpec>& units, int64_t element, int64_t
   return bytes;
 }
 
-// Adds up matrices the way the worker's workspace lays them out.
-class Workspace {
- public:
-  Workspace(DType compute, int64_t rows) : element_(SizeOf(compute)), rows_(rows) {}
-  Workspace& Matrix(int64_t columns) { return Bytes(rows_ * columns * element_); }
-  Workspace& Floats(int64_t per_row) { return Bytes(rows_ * per_row * 4); }
-  Workspace& Bytes(int64_t bytes) {
-    bytes_ += RoundUp(bytes, kActivationAlignment);
-    return *this;
-  }
-  int64_t bytes() const { return bytes_; }
-
- private:
-  const int64_t element_;
-  const int64_t rows_;
-  int64_t bytes_ = 0;
-};
-
-int64_t SavedBytes(const ModelSpec& spec, DType compute, int64_t rows) {
-  Workspace block(compute, rows);
-  block.Matrix(spec.hidden).Floats(1).Matrix(spec.hidden);  // input, its inverse rms, normed
-  block.Matrix(spec.q_size() + 2 * spec.kv_size()).Matrix(spec.q_size());  // q, k, v; attention
-  block.Floats(spec.heads);                                                // log-sum-exp
-  block.Matrix(spec.hidden).Floats(1).Matrix(spec.hidden);        // middle, its inverse rms, normed
-  block.Matrix(2 * spec.intermediate).Matrix(spec.intermediate);  // gate and up; activated
-  return spec.layers * block.bytes();
-}
-
 int64_t OtherBytes(const ModelSpec& spec, DType compute, int64_t tokens, int64_t rows) {
-  Workspace other(compute, rows);
+  TensorBytes other(compute, rows);
   other.Floats(1).Floats(1).Bytes(4 * tokens).Bytes(4 * tokens).Bytes(8);  // ids, positions,
                                                                            // targets, loss
   other.Matrix(2 * spec.intermediate)
@@ -105,7 +77,7 @@ int64_t LogitBytes(const ModelSpec& spec, DType compute, int64_t tokens) {
   const int64_t rows =
       std::clamp(fitting, kMinLogitRows,
                  std::min(kMaxLogitRows, RoundUp(std::max<int64_t>(tokens, 1), kMinLogitRows)));
-  Workspace chunk(compute, rows);
+  TensorBytes chunk(compute, rows);
   chunk.Matrix(spec.hidden).Matrix(spec.hidden).Floats(spec.vocabulary);
   if (compute != DType::kF32) {
     chunk.Matrix(spec.vocabulary);
@@ -181,8 +153,8 @@ ServerMemory PlanServerMemory(std::span<const PartitionSpec> held, const Service
 int FramesPerSize(const TrainOptions& train) { return static_cast<int>(train.prefetch_units) + 2; }
 
 ActivationBytes PlanActivations(const ModelSpec& spec, DType compute, int64_t tokens) {
-  const int64_t rows = RoundUp(tokens, kRowPadding);
-  return {.blocks = SavedBytes(spec, compute, rows),
+  const int64_t rows = MicrobatchRows(tokens);
+  return {.blocks = spec.layers * BlockActivationBytes(spec, compute, Recompute::kNone, rows),
           .other = OtherBytes(spec, compute, tokens, rows),
           .logits = LogitBytes(spec, compute, tokens)};
 }

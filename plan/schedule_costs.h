@@ -20,6 +20,8 @@ struct ChunkCost {
   double send_gradient = 0;      // to the stage of the virtual stage before
   int64_t activation_bytes = 1;  // held on the device from forward to backward
   int64_t offload_bytes = 1;     // the part of them that an offload moves
+  int64_t gradient_bytes = 0;  // held on the device from the begin of B to the end of W, where the
+                               // two are split
 
   double Compute() const { return forward + backward_input + backward_weights; }
 };

@@ -165,8 +165,12 @@ class Simulation {
     if (IsBackwardForInput(action.operation)) {
       Finish(gradients_, key, 1, here > 0 && !SendsGradient(shape_, here), walk.clock);
     }
-    if (IsBackwardForWeights(action.operation)) {
+    if (action.operation == Operation::kBackwardInput) {
+      Hold(stage, walk, 0, cost.gradient_bytes);
+    } else if (action.operation == Operation::kBackward) {
       Hold(stage, walk, -1, -cost.activation_bytes);
+    } else if (action.operation == Operation::kBackwardWeights) {
+      Hold(stage, walk, -1, -cost.activation_bytes - cost.gradient_bytes);
     }
     return true;
   }

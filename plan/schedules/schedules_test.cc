@@ -186,6 +186,21 @@ TEST(ZeroBubble, TheFactsOfEightStages) {
   }
 }
 
+TEST(Simulation, GradientsAreHeldFromASplitBackwardToItsWeights) {
+  const ChunkCost cost{.activation_bytes = 100, .gradient_bytes = 7};
+  const auto peak = [&](const Schedule& schedule) {
+    return SimulateSchedule(schedule, ScheduleCosts(schedule.shape, cost))->PeakDeviceBytes();
+  };
+  // The first stage's weights' backward follows its B at once, with all activations still there.
+  EXPECT_EQ(peak(GroupedInterleaved(4, 2, 8, 4)), 8 * 100 + 7);
+  EXPECT_EQ(peak(OneForwardOneBackward(4, 8)), 4 * 100);
+  // The last stage of H1 has three weights' backwards put off.
+  const Schedule zero_bubble = ZeroBubbleH1(4, 8);
+  const auto times = SimulateSchedule(zero_bubble, ScheduleCosts(zero_bubble.shape, cost));
+  EXPECT_EQ(times->stages[0].peak_device_bytes, 4 * 100 + 7);
+  EXPECT_EQ(times->stages[3].peak_device_bytes, 4 * 100 + 4 * 7);
+}
+
 // Every builder at any shape.
 std::vector<Schedule> AllOf(int stages, int chunks, int microbatches) {
   std::vector<Schedule> all = {GPipe(stages, chunks, microbatches),

@@ -1,0 +1,72 @@
+#include "plan/activation_bytes.h"
+
+#include <algorithm>
+
+#include "common/bytes.h"
+#include "plan/tensor_bytes.h"
+
+namespace shoal::plan {
+namespace {
+
+constexpr int64_t kRowPadding = 64;
+
+int64_t QkvSize(const ModelSpec& spec) { return spec.q_size() + 2 * spec.kv_size(); }
+
+}  // namespace
+
+int64_t MicrobatchRows(int64_t tokens) { return RoundUp(tokens, kRowPadding); }
+
+int64_t BlockActivationBytes(const ModelSpec& spec, DType compute, Recompute recompute,
+                             int64_t rows) {
+  TensorBytes block(compute, rows);
+  block.Matrix(spec.hidden);  // input
+  if (recompute == Recompute::kFull) {
+    return block.bytes();
+  }
+  block.Floats(1).Matrix(QkvSize(spec)).Matrix(spec.q_size());  // inverse rms, qkv, attention
+  block.Floats(spec.heads);                                     // log-sum-exp
+  block.Matrix(spec.hidden).Floats(1);                          // middle, its inverse rms
+  block.Matrix(2 * spec.intermediate);                          // gate and up
+  if (recompute == Recompute::kNone) {
+    block.Matrix(spec.hidden).Matrix(spec.hidden);  // both norms' outputs
+    block.Matrix(spec.intermediate);                // activated
+  }
+  return block.bytes();
+}
+
+int64_t BlockGradientBytes(const ModelSpec& spec, DType compute, Recompute recompute,
+                           int64_t rows) {
+  TensorBytes block(compute, rows);
+  block.Matrix(spec.hidden).Matrix(2 * spec.intermediate);  // d output, d gate_up
+  block.Matrix(spec.hidden).Matrix(spec.hidden);            // d middle_normed, d middle
+  block.Matrix(QkvSize(spec)).Matrix(spec.hidden);          // d qkv, d input_normed
+  if (recompute != Recompute::kNone) {
+    block.Matrix(spec.hidden).Matrix(spec.hidden);  // both norms' outputs
+    block.Matrix(spec.intermediate);                // activated
+  }
+  if (recompute == Recompute::kFull) {
+    block.Floats(1).Matrix(spec.q_size());  // inverse rms, attention
+    block.Matrix(spec.hidden).Floats(1);    // middle, its inverse rms
+  }
+  return block.bytes();
+}
+
+ChunkBytes PlanChunkBytes(const ModelSpec& spec, DType compute, UnitRange units,
+                          Recompute recompute, int64_t tokens) {
+  const int64_t rows = MicrobatchRows(tokens);
+  const auto layers = static_cast<int>(spec.layers);
+  const int64_t blocks = std::min(units.end(), layers + 1) - std::max(units.first, 1);
+  const int64_t stream = TensorBytes(compute, rows).Matrix(spec.hidden).bytes();
+  ChunkBytes bytes{.activations = blocks * BlockActivationBytes(spec, compute, recompute, rows),
+                   .gradients = blocks * BlockGradientBytes(spec, compute, recompute, rows),
+                   .message = stream};
+  if (units.contains(0)) {
+    bytes.gradients += stream;
+  }
+  if (units.contains(layers + 1)) {
+    bytes.activations += stream;
+  }
+  return bytes;
+}
+
+}  // namespace shoal::plan
