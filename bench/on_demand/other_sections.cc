@@ -3,7 +3,7 @@
 
 #include "bench/on_demand/paper.h"
 #include "bench/on_demand/sections.h"
-#include "bench/plot/heat_map.h"
+#include "common/plot/heat_map.h"
 
 namespace shoal::bench {
 namespace {
@@ -62,11 +62,11 @@ void AddBubbles(const Results& results, Report& report) {
   report.Table(rows);
 }
 
-HeatPanel PanelOf(const BreakEvenMap& map) {
-  HeatPanel panel{.title = map.name,
-                  .x_label = "link of a node, Gb/s each way",
-                  .y_label = "maximum length",
-                  .values = map.speed_up};
+plot::HeatPanel PanelOf(const BreakEvenMap& map) {
+  plot::HeatPanel panel{.title = map.name,
+                        .x_label = "link of a node, Gb/s each way",
+                        .y_label = "maximum length",
+                        .values = map.speed_up};
   for (const double rate : map.rates) {
     panel.columns.push_back(fmt::format("{:g}", rate / 1e9));
   }
@@ -119,12 +119,12 @@ void AddBreakEven(const Results& results, Report& report) {
   // A layout's maps share a chart.
   for (size_t i = 0; i < results.break_even.size();) {
     const std::string layout = results.break_even[i].layout;
-    std::vector<HeatPanel> panels;
+    std::vector<plot::HeatPanel> panels;
     for (; i < results.break_even.size() && results.break_even[i].layout == layout; ++i) {
       panels.push_back(PanelOf(results.break_even[i]));
     }
     report.Chart("break-even-" + layout, "simulated speed-up by link rate and length, " + layout,
-                 RenderHeatMap("Simulated: on-demand lb-mini over the baseline", panels));
+                 plot::RenderHeatMap("Simulated: on-demand lb-mini over the baseline", panels));
   }
   std::vector<std::vector<std::string>> rows = {
       {"cluster", "lowest", "slowest link at which it does not lose, by maximum length"}};

@@ -1,8 +1,8 @@
 #include <algorithm>
 
 #include "bench/on_demand/sections.h"
-#include "bench/plot/heat_map.h"
-#include "bench/plot/line_chart.h"
+#include "common/plot/heat_map.h"
+#include "common/plot/line_chart.h"
 
 namespace shoal::bench {
 namespace {
@@ -14,8 +14,8 @@ std::vector<Method> Charted() {
   return methods;
 }
 
-std::vector<Series> SeriesOfMethods() {
-  std::vector<Series> series;
+std::vector<plot::Series> SeriesOfMethods() {
+  std::vector<plot::Series> series;
   for (const Method& method : Charted()) {
     series.push_back({method.Name(), method.colour, method.dashed, method.width});
   }
@@ -23,8 +23,8 @@ std::vector<Series> SeriesOfMethods() {
 }
 
 struct Value {
-  double speed_up = kMissing;
-  double idle_percent = kMissing;
+  double speed_up = plot::kMissing;
+  double idle_percent = plot::kMissing;
 };
 
 Value SimulatedValue(const Results& results, const Setting& setting, const Method& method) {
@@ -41,17 +41,17 @@ Value EmulatedValue(const Results& results, const Setting& setting, const Method
 }
 
 std::string SweepChart(const Results& results, const Sweep& sweep) {
-  LinePanel speed_up{.title = "Speed-up",
-                     .x_label = sweep.parameter,
-                     .y_label = "times the baseline's throughput",
-                     .x_places = sweep.places};
-  LinePanel idle{.title = "Idle share",
-                 .x_label = sweep.parameter,
-                 .y_label = "% of all devices' time",
-                 .x_places = sweep.places,
-                 .from_zero = true};
+  plot::LinePanel speed_up{.title = "Speed-up",
+                           .x_label = sweep.parameter,
+                           .y_label = "times the baseline's throughput",
+                           .x_places = sweep.places};
+  plot::LinePanel idle{.title = "Idle share",
+                       .x_label = sweep.parameter,
+                       .y_label = "% of all devices' time",
+                       .x_places = sweep.places,
+                       .from_zero = true};
   for (const Method& method : Charted()) {
-    for (LinePanel* panel : {&speed_up, &idle}) {
+    for (plot::LinePanel* panel : {&speed_up, &idle}) {
       panel->lines.emplace_back();
       panel->rings.emplace_back();
     }
@@ -64,8 +64,9 @@ std::string SweepChart(const Results& results, const Sweep& sweep) {
       idle.rings.back().push_back(emulated.idle_percent);
     }
   }
-  return RenderLineChart(fmt::format("By {}", sweep.parameter), SeriesOfMethods(), {speed_up, idle},
-                         results.emulated.empty() ? "" : "rings: emulated; lines: simulated");
+  return plot::RenderLineChart(fmt::format("By {}", sweep.parameter), SeriesOfMethods(),
+                               {speed_up, idle},
+                               results.emulated.empty() ? "" : "rings: emulated; lines: simulated");
 }
 
 std::string Cell(const Value& value) {
@@ -106,21 +107,21 @@ size_t PlaceOf(const std::string& name, std::vector<std::string>& names) {
 }
 
 // Rows are shapes, columns datasets by samples per device.
-HeatPanel ShapePanel(const Results& results, const Method& method) {
-  HeatPanel panel{.title = method.Name(), .x_label = "dataset x samples per device"};
+plot::HeatPanel ShapePanel(const Results& results, const Method& method) {
+  plot::HeatPanel panel{.title = method.Name(), .x_label = "dataset x samples per device"};
   for (const Setting& setting : ShapeSettings()) {
     const size_t row = PlaceOf(fmt::format("{} on {}", setting.shape, setting.devices), panel.rows);
     const size_t column =
         PlaceOf(fmt::format("{} x {}", setting.dataset, setting.samples_per_device), panel.columns);
     panel.values.resize(panel.rows.size());
-    panel.values[row].resize(std::max(panel.values[row].size(), column + 1), kMissing);
+    panel.values[row].resize(std::max(panel.values[row].size(), column + 1), plot::kMissing);
     panel.values[row][column] = SimulatedValue(results, setting, method).speed_up;
   }
   return panel;
 }
 
 std::string ShapeChart(const Results& results) {
-  std::vector<HeatPanel> panels;
+  std::vector<plot::HeatPanel> panels;
   for (const Method& method : kMethods) {
     if (method.choice.synchronization == plan::Synchronization::kStep &&
         (method.choice.assignment == plan::Assignment::kLbMicro ||
@@ -128,7 +129,7 @@ std::string ShapeChart(const Results& results) {
       panels.push_back(ShapePanel(results, method));
     }
   }
-  return RenderHeatMap("Simulated speed-up over the baseline: datasets and models", panels);
+  return plot::RenderHeatMap("Simulated speed-up over the baseline: datasets and models", panels);
 }
 
 std::string ShapeName(const Setting& setting) {

@@ -1,12 +1,12 @@
-#include "bench/plot/line_chart.h"
+#include "common/plot/line_chart.h"
 
 #include <algorithm>
 
-#include "bench/plot/svg.h"
 #include "common/check.h"
+#include "common/plot/svg.h"
 #include "fmt/format.h"
 
-namespace shoal::bench {
+namespace shoal::plot {
 namespace {
 
 constexpr double kPanelWidth = 440;
@@ -173,4 +173,4 @@ std::string RenderLineChart(const std::string& title, const std::vector<Series>&
   return svg.Finish();
 }
 
-}  // namespace shoal::bench
+}  // namespace shoal::plot

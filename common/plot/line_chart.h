@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-namespace shoal::bench {
+namespace shoal::plot {
 
 inline constexpr double kMissing = std::numeric_limits<double>::quiet_NaN();
 
@@ -38,4 +38,4 @@ std::vector<double> TicksFor(double low, double high);
 std::string RenderLineChart(const std::string& title, const std::vector<Series>& series,
                             const std::vector<LinePanel>& panels, const std::string& ring_legend);
 
-}  // namespace shoal::bench
+}  // namespace shoal::plot

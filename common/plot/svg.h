@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-namespace shoal::bench {
+namespace shoal::plot {
 
 struct Point {
   double x = 0;
@@ -30,7 +30,9 @@ class Svg {
   // `title` is what a screen reader says.
   Svg(double width, double height, std::string_view title);
 
-  void Rectangle(Point corner, double width, double height, std::string_view fill);
+  // `hint` is shown to who points at it; may be empty.
+  void Rectangle(Point corner, double width, double height, std::string_view fill,
+                 std::string_view hint = {});
   void Line(Point from, Point to, std::string_view colour, double width, bool dashed = false);
   void Polyline(const std::vector<Point>& points, std::string_view colour, double width,
                 bool dashed);
@@ -45,4 +47,4 @@ class Svg {
   std::string text_;
 };
 
-}  // namespace shoal::bench
+}  // namespace shoal::plot

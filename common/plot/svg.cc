@@ -1,8 +1,8 @@
-#include "bench/plot/svg.h"
+#include "common/plot/svg.h"
 
 #include "fmt/format.h"
 
-namespace shoal::bench {
+namespace shoal::plot {
 namespace {
 
 std::string Escaped(std::string_view text) {
@@ -41,10 +41,12 @@ Svg::Svg(double width, double height, std::string_view title) {
   Rectangle({0, 0}, width, height, "#ffffff");
 }
 
-void Svg::Rectangle(Point corner, double width, double height, std::string_view fill) {
-  text_ += fmt::format(
-      "<rect x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"{:.1f}\" fill=\"{}\"/>\n",
-      corner.x, corner.y, width, height, fill);
+void Svg::Rectangle(Point corner, double width, double height, std::string_view fill,
+                    std::string_view hint) {
+  text_ +=
+      fmt::format("<rect x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"{:.1f}\" fill=\"{}\"",
+                  corner.x, corner.y, width, height, fill);
+  text_ += hint.empty() ? "/>\n" : fmt::format("><title>{}</title></rect>\n", Escaped(hint));
 }
 
 void Svg::Line(Point from, Point to, std::string_view colour, double width, bool dashed) {
@@ -91,4 +93,4 @@ void Svg::Text(Point place, std::string_view text, const TextStyle& style) {
       style.bold ? " font-weight=\"600\"" : "", turn, Escaped(text));
 }
 
-}  // namespace shoal::bench
+}  // namespace shoal::plot

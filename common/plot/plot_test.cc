@@ -1,12 +1,12 @@
 #include <algorithm>
 
-#include "bench/plot/heat_map.h"
-#include "bench/plot/line_chart.h"
-#include "bench/plot/svg.h"
+#include "common/plot/heat_map.h"
+#include "common/plot/line_chart.h"
+#include "common/plot/svg.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-namespace shoal::bench {
+namespace shoal::plot {
 namespace {
 
 using ::testing::ElementsAre;
@@ -73,4 +73,4 @@ TEST(HeatMap, ColoursTellGainFromLoss) {
 }
 
 }  // namespace
-}  // namespace shoal::bench
+}  // namespace shoal::plot

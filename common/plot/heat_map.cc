@@ -1,14 +1,14 @@
-#include "bench/plot/heat_map.h"
+#include "common/plot/heat_map.h"
 
 #include <algorithm>
 #include <array>
 #include <cmath>
 
-#include "bench/plot/svg.h"
 #include "common/check.h"
+#include "common/plot/svg.h"
 #include "fmt/format.h"
 
-namespace shoal::bench {
+namespace shoal::plot {
 namespace {
 
 constexpr double kNarrowestCell = 54;
@@ -123,4 +123,4 @@ std::string RenderHeatMap(const std::string& title, const std::vector<HeatPanel>
   return svg.Finish();
 }
 
-}  // namespace shoal::bench
+}  // namespace shoal::plot

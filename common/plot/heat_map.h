@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-namespace shoal::bench {
+namespace shoal::plot {
 
 struct HeatPanel {
   std::string title;
@@ -20,4 +20,4 @@ std::string RatioColour(double ratio, double range);
 
 std::string RenderHeatMap(const std::string& title, const std::vector<HeatPanel>& panels);
 
-}  // namespace shoal::bench
+}  // namespace shoal::plot
