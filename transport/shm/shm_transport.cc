@@ -9,40 +9,22 @@
 #include "common/status.h"
 #include "transport/expected_handshakes.h"
 #include "transport/shm/shm_service.h"
+#include "transport/state_connection.h"
 
 namespace shoal::transport {
 namespace {
 
 constexpr std::string_view kName = "shm";
 
-class ShmConnection final : public Connection {
- public:
-  ShmConnection(std::shared_ptr<ShmConnectionState> state, ShmService* service)
-      : state_(std::move(state)), service_(service) {}
-  ~ShmConnection() override { Close(); }
-
-  uint64_t id() const override { return state_->id(); }
-  const std::string& peer() const override { return state_->peer(); }
-  std::vector<int64_t> remote_region_sizes() const override {
-    return state_->remote_region_sizes();
-  }
-  absl::Status PostReads(std::span<const ReadOperation> operations) override {
-    return state_->PostReads(operations);
-  }
-  absl::Status PostWrites(std::span<const WriteOperation> operations) override {
-    return state_->PostWrites(operations);
-  }
-  void Close() override {
-    // A copy is over in milliseconds, unless the peer was stopped in the middle of it.
-    constexpr absl::Duration kPatience = absl::Seconds(1);
-    state_->Close(Cancelled("{}: closed on this side", state_->peer()), kPatience);
-    service_->Leave(state_->id());
-  }
-
- private:
-  const std::shared_ptr<ShmConnectionState> state_;
-  ShmService* const service_;
-};
+std::unique_ptr<Connection> MakeConnection(std::shared_ptr<ShmConnectionState> state,
+                                           ShmService* service) {
+  // A copy is over in milliseconds, unless the peer was stopped in the middle of it.
+  constexpr absl::Duration kPatience = absl::Seconds(1);
+  return MakeStateConnection(std::move(state), [service](ShmConnectionState& closing) {
+    closing.Close(Cancelled("{}: closed on this side", closing.peer()), kPatience);
+    service->Leave(closing.id());
+  });
+}
 
 // Waits until the socket has a message.
 absl::StatusOr<ShmMessage> AwaitMessage(int socket, absl::Duration timeout, std::string_view peer) {
@@ -126,7 +108,7 @@ class ShmConnector final : public Connector {
         ShmConnectionState::Create(options_, table_, std::move(control), /*is_connector=*/true);
     state->Open(std::move(memory));
     service_->Watch(state, std::move(socket));
-    return std::make_unique<ShmConnection>(std::move(state), service_);
+    return MakeConnection(std::move(state), service_);
   }
 
   const ConnectionOptions options_;
@@ -198,7 +180,7 @@ class ShmTransport final : public Transport {
     writer.String(service_->listen_name());
     writer.U64(state->id());
     writer.String(service_->Expect(state, options.handshake_timeout));
-    return Acceptance{std::make_unique<ShmConnection>(std::move(state), service_.get()),
+    return Acceptance{MakeConnection(std::move(state), service_.get()),
                       SealAnswer(kName, writer.bytes())};
   }
 

@@ -5,6 +5,7 @@
 #include "common/clock.h"
 #include "common/status.h"
 #include "transport/expected_handshakes.h"
+#include "transport/state_connection.h"
 #include "transport/tcp/tcp_acceptor.h"
 
 namespace shoal::transport {
@@ -13,32 +14,13 @@ namespace {
 constexpr std::string_view kName = "tcp";
 constexpr int kMaxIoThreads = 64;
 
-class TcpConnection final : public Connection {
- public:
-  TcpConnection(std::shared_ptr<TcpConnectionState> state, TcpAcceptor* acceptor)
-      : state_(std::move(state)), acceptor_(acceptor) {}
-  ~TcpConnection() override { Close(); }
-
-  uint64_t id() const override { return state_->id(); }
-  const std::string& peer() const override { return state_->peer(); }
-  std::vector<int64_t> remote_region_sizes() const override {
-    return state_->remote_region_sizes();
-  }
-  absl::Status PostReads(std::span<const ReadOperation> operations) override {
-    return state_->PostReads(operations);
-  }
-  absl::Status PostWrites(std::span<const WriteOperation> operations) override {
-    return state_->PostWrites(operations);
-  }
-  void Close() override {
-    acceptor_->Forget(state_->id());
-    state_->Close(Cancelled("{}: closed on this side", state_->peer()));
-  }
-
- private:
-  const std::shared_ptr<TcpConnectionState> state_;
-  TcpAcceptor* const acceptor_;
-};
+std::unique_ptr<Connection> MakeConnection(std::shared_ptr<TcpConnectionState> state,
+                                           TcpAcceptor* acceptor) {
+  return MakeStateConnection(std::move(state), [acceptor](TcpConnectionState& closing) {
+    acceptor->Forget(closing.id());
+    closing.Close(Cancelled("{}: closed on this side", closing.peer()));
+  });
+}
 
 class TcpConnector final : public Connector {
  public:
@@ -103,7 +85,7 @@ class TcpConnector final : public Connector {
     if (!state->Open(std::move(socket), std::move(peer), acceptor_->NextIoThread(), "")) {
       return Internal("cannot watch the socket");
     }
-    return std::make_unique<TcpConnection>(std::move(state), acceptor_);
+    return MakeConnection(std::move(state), acceptor_);
   }
 
   const ConnectionOptions options_;
@@ -156,7 +138,7 @@ class TcpTransport final : public Transport {
     writer.U32(static_cast<uint32_t>(acceptor_->port()));
     writer.U64(state->id());
     writer.String(acceptor_->Expect(state, options.handshake_timeout));
-    return Acceptance{std::make_unique<TcpConnection>(std::move(state), acceptor_.get()),
+    return Acceptance{MakeConnection(std::move(state), acceptor_.get()),
                       SealAnswer(kName, writer.bytes())};
   }
 

@@ -11,6 +11,7 @@
 #include "common/random.h"
 #include "common/status.h"
 #include "transport/expected_handshakes.h"
+#include "transport/state_connection.h"
 #include "transport/verbs/device_probe.h"
 #include "transport/verbs/verbs_service.h"
 
@@ -38,8 +39,8 @@ struct Shared {
   int64_t doorbells() const { return depths.receives - ReceiveQueue::kSpare; }
 };
 
-VerbsQueueCore& QueueOf(const ConnectionOptions& options) {
-  return *static_cast<VerbsQueue*>(options.queue)->core();
+const std::shared_ptr<VerbsQueueCore>& QueueOf(const ConnectionOptions& options) {
+  return static_cast<VerbsQueue*>(options.queue)->core();
 }
 
 absl::StatusOr<std::unique_ptr<ConnectionRail>> MakeRail(const Shared& shared, size_t rail,
@@ -49,7 +50,7 @@ absl::StatusOr<std::unique_ptr<ConnectionRail>> MakeRail(const Shared& shared, s
       options.exposed, [](const auto& region) { return region->access() == Access::kRemoteWrite; });
   auto made = ConnectionRail::Create({.local = local,
                                       .device = shared.devices()[local.device],
-                                      .channel = QueueOf(options).channel(local.device),
+                                      .channel = QueueOf(options)->channel(local.device),
                                       .quarantine = shared.quarantine,
                                       .depths = shared.depths,
                                       .verbs = shared.options.verbs,
@@ -57,28 +58,11 @@ absl::StatusOr<std::unique_ptr<ConnectionRail>> MakeRail(const Shared& shared, s
   return made.ok() ? std::move(made) : Annotate(made.status(), options.peer);
 }
 
-class VerbsConnection final : public Connection {
- public:
-  explicit VerbsConnection(std::shared_ptr<VerbsConnectionState> state)
-      : state_(std::move(state)) {}
-  ~VerbsConnection() override { Close(); }
-
-  uint64_t id() const override { return state_->id(); }
-  const std::string& peer() const override { return state_->peer(); }
-  std::vector<int64_t> remote_region_sizes() const override {
-    return state_->remote_region_sizes();
-  }
-  absl::Status PostReads(std::span<const ReadOperation> operations) override {
-    return state_->PostReads(operations);
-  }
-  absl::Status PostWrites(std::span<const WriteOperation> operations) override {
-    return state_->PostWrites(operations);
-  }
-  void Close() override { state_->Close(Cancelled("{}: closed on this side", state_->peer())); }
-
- private:
-  const std::shared_ptr<VerbsConnectionState> state_;
-};
+std::unique_ptr<Connection> MakeConnection(std::shared_ptr<VerbsConnectionState> state) {
+  return MakeStateConnection(std::move(state), [](VerbsConnectionState& closing) {
+    closing.Close(Cancelled("{}: closed on this side", closing.peer()));
+  });
+}
 
 class VerbsConnector final : public Connector {
  public:
@@ -114,8 +98,8 @@ class VerbsConnector final : public Connector {
     SHOAL_ASSIGN_OR_RETURN(std::vector<std::unique_ptr<ConnectionRail>> rails,
                            ConnectRails(decoded));
     auto state = std::make_shared<VerbsConnectionState>(
-        options_, shared_->options.verbs, static_cast<VerbsQueue*>(options_.queue)->core(),
-        shared_->table, shared_->memory->gpu_registrar,
+        options_, shared_->options.verbs, QueueOf(options_), shared_->table,
+        shared_->memory->gpu_registrar,
         VerbsConnectionState::Terms{.doorbells_here = shared_->doorbells(),
                                     .secret = decoded.secret,
                                     .is_acceptor = false});
@@ -124,7 +108,7 @@ class VerbsConnector final : public Connector {
       state->queue()->End(*state, greeted);
       return greeted;
     }
-    return std::make_unique<VerbsConnection>(std::move(state));
+    return MakeConnection(std::move(state));
   }
 
  private:
@@ -230,14 +214,14 @@ class VerbsTransport final : public Transport {
     SHOAL_ASSIGN_OR_RETURN(std::vector<std::unique_ptr<ConnectionRail>> rails,
                            ConnectRails(decoded, options, answer));
     auto state = std::make_shared<VerbsConnectionState>(
-        options, shared_->options.verbs, static_cast<VerbsQueue*>(options.queue)->core(),
-        shared_->table, shared_->memory->gpu_registrar,
+        options, shared_->options.verbs, QueueOf(options), shared_->table,
+        shared_->memory->gpu_registrar,
         VerbsConnectionState::Terms{
             .doorbells_here = shared_->doorbells(), .secret = answer.secret, .is_acceptor = true});
     SHOAL_RETURN_IF_ERROR(state->Start(std::move(rails), decoded.doorbells));
     state->queue()->Add(state);
     service_->Expect(state, options.handshake_timeout);
-    return Acceptance{std::make_unique<VerbsConnection>(std::move(state)),
+    return Acceptance{MakeConnection(std::move(state)),
                       SealAnswer(kName, EncodeAnswer(answer, decoded.nonce))};
   }
 
