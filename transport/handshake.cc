@@ -1,5 +1,7 @@
 #include "transport/handshake.h"
 
+#include <algorithm>
+
 #include "common/status.h"
 
 namespace shoal::transport {
@@ -138,25 +140,43 @@ absl::Status CheckConnectionOptions(const ConnectionOptions& options) {
   return absl::OkStatus();
 }
 
-absl::Status CheckRead(std::string_view peer, std::span<const RemoteRegion> regions,
-                       const ReadOperation& operation) {
-  if (operation.into.empty()) {
-    return absl::OkStatus();
-  }
-  return CheckRange(peer, regions, operation.region, operation.offset, operation.into.size());
-}
-
-absl::Status CheckWrite(std::string_view peer, std::span<const RemoteRegion> regions,
-                        const WriteOperation& operation) {
-  if (operation.from.empty()) {
-    return absl::OkStatus();
-  }
-  SHOAL_RETURN_IF_ERROR(
-      CheckRange(peer, regions, operation.region, operation.offset, operation.from.size()));
-  if (!regions[operation.region].writable) {
-    return PermissionDenied("{}: region {} may only be read", peer, operation.region);
+absl::Status CheckReads(std::string_view peer, std::span<const RemoteRegion> regions,
+                        std::span<const ReadOperation> operations, KnowsMemory known) {
+  for (const ReadOperation& operation : operations) {
+    if (operation.into.empty()) {
+      continue;
+    }
+    SHOAL_RETURN_IF_ERROR(
+        CheckRange(peer, regions, operation.region, operation.offset, operation.into.size()));
+    if (!known(operation.into)) {
+      return InvalidArgument("{}: the destination of a read is not in a region of this transport",
+                             peer);
+    }
   }
   return absl::OkStatus();
+}
+
+absl::Status CheckWrites(std::string_view peer, std::span<const RemoteRegion> regions,
+                         std::span<const WriteOperation> operations, KnowsMemory known) {
+  for (const WriteOperation& operation : operations) {
+    if (operation.from.empty()) {
+      continue;
+    }
+    SHOAL_RETURN_IF_ERROR(
+        CheckRange(peer, regions, operation.region, operation.offset, operation.from.size()));
+    if (!regions[operation.region].writable) {
+      return PermissionDenied("{}: region {} may only be read", peer, operation.region);
+    }
+    if (!known(operation.from)) {
+      return InvalidArgument("{}: the source of a write is not in a region of this transport",
+                             peer);
+    }
+  }
+  return absl::OkStatus();
+}
+
+int64_t CountRings(std::span<const WriteOperation> operations) {
+  return std::ranges::count_if(operations, &WriteOperation::ring);
 }
 
 std::string EncodeRefusal(const absl::Status& status) {

@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "transport/byte_codec.h"
@@ -52,12 +53,16 @@ std::vector<RemoteRegion> DescribeRegions(const std::vector<std::shared_ptr<Regi
 // them kLocal or null.
 absl::Status CheckConnectionOptions(const ConnectionOptions& options);
 
-// Bounds and access of an operation on the peer's regions. Empty operations touch nothing and need
-// no valid region.
-absl::Status CheckRead(std::string_view peer, std::span<const RemoteRegion> regions,
-                       const ReadOperation& operation);
-absl::Status CheckWrite(std::string_view peer, std::span<const RemoteRegion> regions,
-                        const WriteOperation& operation);
+// What every transport checks before it takes a post: bounds and access of each operation on the
+// peer's regions, and that its memory here is `known`: lies in a region of the transport. Empty
+// operations touch nothing and need neither.
+using KnowsMemory = absl::FunctionRef<bool(std::span<const std::byte>)>;
+absl::Status CheckReads(std::string_view peer, std::span<const RemoteRegion> regions,
+                        std::span<const ReadOperation> operations, KnowsMemory known);
+absl::Status CheckWrites(std::string_view peer, std::span<const RemoteRegion> regions,
+                         std::span<const WriteOperation> operations, KnowsMemory known);
+// How many of them ring.
+int64_t CountRings(std::span<const WriteOperation> operations);
 
 // Why a dial is refused, for the side that dialled.
 std::string EncodeRefusal(const absl::Status& status);

@@ -126,13 +126,8 @@ void ShmConnectionState::PushCompletion(std::vector<PendingEvent>& done, Event::
 absl::Status ShmConnectionState::PostReads(std::span<const ReadOperation> operations) {
   absl::MutexLock lock(&post_mutex_);
   SHOAL_RETURN_IF_ERROR(CheckUsable());
-  for (const ReadOperation& operation : operations) {
-    SHOAL_RETURN_IF_ERROR(CheckRead(peer(), peer_memory_->table, operation));
-    if (!table_->Contains(operation.into)) {
-      return InvalidArgument("{}: the destination of a read is not in a region of this transport",
-                             peer());
-    }
-  }
+  SHOAL_RETURN_IF_ERROR(CheckReads(peer(), peer_memory_->table, operations,
+                                   [this](auto memory) { return table_->Contains(memory); }));
   if (!outstanding_->TakeReads(operations.size())) {
     return ResourceExhausted("{}: more than {} reads outstanding", peer(), outstanding_->limit());
   }
@@ -163,15 +158,9 @@ absl::Status ShmConnectionState::PostReads(std::span<const ReadOperation> operat
 absl::Status ShmConnectionState::PostWrites(std::span<const WriteOperation> operations) {
   absl::MutexLock lock(&post_mutex_);
   SHOAL_RETURN_IF_ERROR(CheckUsable());
-  int64_t rings = 0;
-  for (const WriteOperation& operation : operations) {
-    SHOAL_RETURN_IF_ERROR(CheckWrite(peer(), peer_memory_->table, operation));
-    if (!table_->Contains(operation.from)) {
-      return InvalidArgument("{}: the source of a write is not in a region of this transport",
-                             peer());
-    }
-    rings += operation.ring ? 1 : 0;
-  }
+  SHOAL_RETURN_IF_ERROR(CheckWrites(peer(), peer_memory_->table, operations,
+                                    [this](auto memory) { return table_->Contains(memory); }));
+  const int64_t rings = CountRings(operations);
   SHOAL_ASSIGN_OR_RETURN(const int64_t room, doorbell_sender_.Room());
   if (rings > room) {
     return ResourceExhausted("{}: {} doorbells wait there already", peer(),

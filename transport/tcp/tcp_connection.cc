@@ -76,13 +76,8 @@ absl::Status TcpConnectionState::PostReads(std::span<const ReadOperation> operat
   {
     absl::MutexLock lock(&mutex_);
     SHOAL_RETURN_IF_ERROR(CheckUsable());
-    for (const ReadOperation& operation : operations) {
-      SHOAL_RETURN_IF_ERROR(CheckRead(peer(), peer_.regions, operation));
-      if (!table_->Contains(operation.into)) {
-        return InvalidArgument("{}: the destination of a read is not in a region of this transport",
-                               peer());
-      }
-    }
+    SHOAL_RETURN_IF_ERROR(CheckReads(peer(), peer_.regions, operations,
+                                     [this](auto memory) { return table_->Contains(memory); }));
     if (!outstanding_.TakeReads(operations.size())) {
       return ResourceExhausted("{}: more than {} reads outstanding", peer(), outstanding_.limit());
     }
@@ -109,15 +104,9 @@ absl::Status TcpConnectionState::PostWrites(std::span<const WriteOperation> oper
   {
     absl::MutexLock lock(&mutex_);
     SHOAL_RETURN_IF_ERROR(CheckUsable());
-    uint64_t rings = 0;
-    for (const WriteOperation& operation : operations) {
-      SHOAL_RETURN_IF_ERROR(CheckWrite(peer(), peer_.regions, operation));
-      if (!table_->Contains(operation.from)) {
-        return InvalidArgument("{}: the source of a write is not in a region of this transport",
-                               peer());
-      }
-      rings += operation.ring ? 1 : 0;
-    }
+    SHOAL_RETURN_IF_ERROR(CheckWrites(peer(), peer_.regions, operations,
+                                      [this](auto memory) { return table_->Contains(memory); }));
+    const auto rings = static_cast<uint64_t>(CountRings(operations));
     const uint64_t waiting = doorbells_posted_ - doorbells_taken_there_;
     if (rings > 0 && waiting + rings > kMaxWaitingDoorbells) {
       return ResourceExhausted("{}: {} doorbells wait there already", peer(), waiting);

@@ -138,13 +138,10 @@ absl::Status VerbsConnectionState::PostReads(std::span<const ReadOperation> oper
   {
     absl::MutexLock lock(&mutex_);
     SHOAL_RETURN_IF_ERROR(CheckUsable());
-    for (const ReadOperation& operation : operations) {
-      SHOAL_RETURN_IF_ERROR(CheckRead(peer(), remote_regions_, operation));
-      if (!operation.into.empty() && cache_.Find(operation.into) == nullptr) {
-        return InvalidArgument("{}: the destination of a read is not in a region of this transport",
-                               peer());
-      }
-    }
+    SHOAL_RETURN_IF_ERROR(CheckReads(peer(), remote_regions_, operations, [this](auto memory) {
+      mutex_.AssertHeld();
+      return cache_.Find(memory) != nullptr;
+    }));
     if (!outstanding_.TakeReads(operations.size())) {
       return ResourceExhausted("{}: more than {} reads outstanding", peer(), outstanding_.limit());
     }
@@ -165,20 +162,16 @@ absl::Status VerbsConnectionState::PostReads(std::span<const ReadOperation> oper
 }
 
 absl::Status VerbsConnectionState::PostWrites(std::span<const WriteOperation> operations) {
-  const auto rings = static_cast<int64_t>(
-      std::ranges::count_if(operations, [](const WriteOperation& w) { return w.ring; }));
+  const int64_t rings = CountRings(operations);
   if (!HasRoomFor(rings)) {
     queue_->Drive(*this);  // credit may have come that nobody has looked at
   }
   absl::MutexLock lock(&mutex_);
   SHOAL_RETURN_IF_ERROR(CheckUsable());
-  for (const WriteOperation& operation : operations) {
-    SHOAL_RETURN_IF_ERROR(CheckWrite(peer(), remote_regions_, operation));
-    if (!operation.from.empty() && cache_.Find(operation.from) == nullptr) {
-      return InvalidArgument("{}: the source of a write is not in a region of this transport",
-                             peer());
-    }
-  }
+  SHOAL_RETURN_IF_ERROR(CheckWrites(peer(), remote_regions_, operations, [this](auto memory) {
+    mutex_.AssertHeld();
+    return cache_.Find(memory) != nullptr;
+  }));
   const auto waiting = static_cast<int64_t>(rung_ - polled_there_);
   if (rings > 0 && waiting + rings > doorbells_there_) {
     return ResourceExhausted("{}: {} doorbells wait there already", peer(), waiting);
