@@ -84,7 +84,8 @@ bool VerbsConnectionState::HasWaiting() const {
 }
 
 void VerbsConnectionState::PostWaiting() {
-  for (size_t index = 0; index < rails_.size(); ++index) {
+  // The first rail comes last: it takes over what a rail that is given up held.
+  for (size_t index = rails_.size(); index-- > 0;) {
     if (rails_[index] == nullptr || !rails_[index]->sends().pending()) {
       continue;
     }
@@ -99,10 +100,6 @@ void VerbsConnectionState::PostWaiting() {
       Fail(Annotate(posted, peer()));
     } else {
       GiveUpRail(index, posted);
-      index = 0;  // what it held waits on the first rail now
-      if (const absl::Status again = rails_[0]->sends().Post(); !again.ok()) {
-        Fail(Annotate(again, peer()));
-      }
     }
   }
 }

@@ -170,9 +170,8 @@ std::string EncodeAnswer(const VerbsAnswer& answer, const std::string& nonce) {
     WriteGid(rail.end.gid, writer);
   }
   writer.String(answer.secret);
-  ByteWriter sealed = writer;
-  sealed.U64(BindingHash(nonce, writer.bytes()));
-  return sealed.bytes();
+  writer.U64(BindingHash(nonce, writer.bytes()));
+  return writer.bytes();
 }
 
 absl::StatusOr<VerbsAnswer> DecodeAnswer(std::string_view peer, const std::string& nonce,
