@@ -1,10 +1,6 @@
 // Keys in the wrong hands, on real queue pairs: a client that puts another's key, or one of a
 // connection that is over, into its requests reaches nothing; and the server lives on. The keys
 // never leave the transport, so they are taken from the requests on their way to the device.
-#include <signal.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <optional>
 
@@ -16,6 +12,7 @@
 #include "tests/rdma/post_hook.h"
 #include "transport/registry.h"
 #include "transport/testing/conformance.h"
+#include "transport/testing/forked_peer.h"
 
 namespace shoal::transport {
 namespace {
@@ -172,70 +169,31 @@ TEST_F(StaleKeys, ReadOnlyMemoryIsNotWrittenEvenWithItsKey) {
   EXPECT_TRUE(Read(*reader.connector).ok());
 }
 
-// A process that connects over a pair of pipes and writes without pause until it is killed.
-class WritingProcess {
- public:
-  WritingProcess() {
-    SHOAL_CHECK(pipe(to_child_) == 0 && pipe(from_child_) == 0);
-    pid_ = fork();
-    SHOAL_CHECK(pid_ >= 0);
-    if (pid_ == 0) {
-      Run();
-    }
+// What a process does that writes without pause until it is killed.
+void ConnectAndWrite(const ForkedChannel& test) {
+  Side side(Make());
+  auto local = side.Allocate(kMiB, Access::kLocal);
+  std::ranges::fill(local->bytes(), std::byte{1});
+  auto connector = side.transport().Offer(side.Options());
+  SHOAL_CHECK(connector.ok());
+  test.Send((*connector)->offer());
+  auto connection = (*connector)->Complete(test.Receive());
+  SHOAL_CHECK(connection.ok());
+  while (true) {
+    const WriteOperation write = {.id = 1, .region = 0, .offset = 0, .from = local->bytes()};
+    (void)(*connection)->PostWrites({&write, 1});
+    (void)side.Collect(1, absl::Milliseconds(1));
   }
-  ~WritingProcess() { Kill(); }
-  std::string Offer() { return Receive(from_child_[0]); }
-  void Answer(const std::string& answer) { Send(to_child_[1], answer); }
-  void Kill() {
-    if (pid_ > 0) {
-      kill(pid_, SIGKILL);
-      waitpid(pid_, nullptr, 0);
-      pid_ = -1;
-    }
-  }
-
- private:
-  static void Send(int fd, const std::string& text) {
-    const size_t size = text.size();
-    SHOAL_CHECK(write(fd, &size, sizeof size) == sizeof size);
-    SHOAL_CHECK(write(fd, text.data(), size) == static_cast<ssize_t>(size));
-  }
-  static std::string Receive(int fd) {
-    size_t size = 0;
-    SHOAL_CHECK(read(fd, &size, sizeof size) == sizeof size);
-    std::string text(size, '\0');
-    SHOAL_CHECK(read(fd, text.data(), size) == static_cast<ssize_t>(size));
-    return text;
-  }
-  [[noreturn]] void Run() {
-    alarm(60);  // never outlives a test that dies
-    Side side(Make());
-    auto local = side.Allocate(kMiB, Access::kLocal);
-    std::ranges::fill(local->bytes(), std::byte{1});
-    auto connector = side.transport().Offer(side.Options());
-    SHOAL_CHECK(connector.ok());
-    Send(from_child_[1], (*connector)->offer());
-    auto connection = (*connector)->Complete(Receive(to_child_[0]));
-    SHOAL_CHECK(connection.ok());
-    while (true) {
-      const WriteOperation write = {.id = 1, .region = 0, .offset = 0, .from = local->bytes()};
-      (void)(*connection)->PostWrites({&write, 1});
-      (void)side.Collect(1, absl::Milliseconds(1));
-    }
-  }
-
-  int to_child_[2];
-  int from_child_[2];
-  pid_t pid_ = -1;
-};
+}
 
 TEST(KilledClient, NoLongerWritesIntoItsSlots) {
-  WritingProcess client;  // forks before this process has threads
+  ForkedPeer client(ConnectAndWrite);  // before this process has threads
   Side server(Make());
   const auto slots = server.Allocate(kMiB, Access::kRemoteWrite);
-  auto acceptance = server.transport().Accept(client.Offer(), server.Options({slots}, "worker-0"));
+  auto acceptance =
+      server.transport().Accept(client.channel().Receive(), server.Options({slots}, "worker-0"));
   ASSERT_TRUE(acceptance.ok()) << Describe(acceptance.status());
-  client.Answer(acceptance->answer);
+  client.channel().Send(acceptance->answer);
   const absl::Time deadline = absl::Now() + absl::Seconds(20);
   while (!AllAre(slots, std::byte{1}) && absl::Now() < deadline) {
     absl::SleepFor(absl::Milliseconds(1));

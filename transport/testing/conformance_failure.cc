@@ -1,8 +1,6 @@
 // The end of connections: closed here, closed there, the other process killed; all while operations
 // are under way.
 #include <signal.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <thread>
@@ -13,6 +11,7 @@
 #include "common/clock.h"
 #include "common/status.h"
 #include "transport/testing/conformance.h"
+#include "transport/testing/forked_peer.h"
 
 namespace shoal::transport {
 namespace {
@@ -159,64 +158,28 @@ TEST_P(ConformanceTest, CloseEndsThePeersAccess) {
 }
 
 // A process that accepts one connection and keeps it until it is killed.
-class PeerProcess {
+class AcceptingProcess : public ForkedPeer {
  public:
-  explicit PeerProcess(const std::function<std::unique_ptr<Transport>()>& make) {
-    SHOAL_CHECK(pipe(to_child_) == 0 && pipe(from_child_) == 0);
-    pid_ = fork();
-    SHOAL_CHECK(pid_ >= 0);
-    if (pid_ == 0) {
-      Run(make);
-    }
-  }
-  ~PeerProcess() {
-    Kill();
-    for (const int fd : {to_child_[0], to_child_[1], from_child_[0], from_child_[1]}) {
-      close(fd);
-    }
-  }
+  explicit AcceptingProcess(const std::function<std::unique_ptr<Transport>()>& make)
+      : ForkedPeer([&make](const ForkedChannel& test) { Run(make, test); }) {}
 
-  std::string Accept(const std::string& offer) {
-    Send(to_child_[1], offer);
-    return Receive(from_child_[0]);
-  }
-  void Signal(int signal) { kill(pid_, signal); }
-  void Kill() {
-    if (pid_ > 0) {
-      kill(pid_, SIGKILL);
-      waitpid(pid_, nullptr, 0);
-      pid_ = -1;
-    }
+  std::string Accept(const std::string& offer) const {
+    channel().Send(offer);
+    return channel().Receive();
   }
 
  private:
-  static void Send(int fd, const std::string& text) {
-    const uint32_t size = static_cast<uint32_t>(text.size());
-    SHOAL_CHECK(write(fd, &size, sizeof size) == sizeof size);
-    SHOAL_CHECK(write(fd, text.data(), size) == static_cast<ssize_t>(size));
-  }
-  static std::string Receive(int fd) {
-    uint32_t size = 0;
-    SHOAL_CHECK(read(fd, &size, sizeof size) == sizeof size);
-    std::string text(size, '\0');
-    SHOAL_CHECK(read(fd, text.data(), size) == static_cast<ssize_t>(size));
-    return text;
-  }
-  [[noreturn]] void Run(const std::function<std::unique_ptr<Transport>()>& make) {
-    alarm(60);  // never outlives a test that dies
+  static void Run(const std::function<std::unique_ptr<Transport>()>& make,
+                  const ForkedChannel& test) {
     Side side(make());
     auto region = side.Allocate(16 * kMiB, Access::kRemoteWrite);
-    auto acceptance = side.transport().Accept(Receive(to_child_[0]), side.Options({region}));
+    auto acceptance = side.transport().Accept(test.Receive(), side.Options({region}));
     SHOAL_CHECK(acceptance.ok());
-    Send(from_child_[1], acceptance->answer);
+    test.Send(acceptance->answer);
     for (;;) {
       (void)side.Collect(1);
     }
   }
-
-  int to_child_[2];
-  int from_child_[2];
-  pid_t pid_ = -1;
 };
 
 TEST_P(ConformanceTest, APeerKilledMidTransferGivesOneEndAndAllCompletions) {
@@ -224,7 +187,7 @@ TEST_P(ConformanceTest, APeerKilledMidTransferGivesOneEndAndAllCompletions) {
     GTEST_SKIP() << "this transport reaches no other process";
   }
   for (int round = 0; round < 3; ++round) {
-    PeerProcess peer(GetParam().make);  // forks before this process has threads
+    AcceptingProcess peer(GetParam().make);  // forks before this process has threads
     Side side(GetParam().make());
     auto local = side.Allocate(16 * kMiB, Access::kLocal);
     auto connector = side.transport().Offer(side.Options({}, "server-1"));
@@ -276,7 +239,7 @@ TEST_P(ConformanceTest, AStoppedPeerHoldsNobodyUp) {
   if (GetParam().in_process_only) {
     GTEST_SKIP() << "this transport reaches no other process";
   }
-  PeerProcess peer(GetParam().make);
+  AcceptingProcess peer(GetParam().make);
   Side side(GetParam().make());
   auto local = side.Allocate(16 * kMiB, Access::kLocal);
   auto connector = side.transport().Offer(side.Options());

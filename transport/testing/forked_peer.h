@@ -1,0 +1,44 @@
+// Another process of a test: forked from it, talking with it in strings over a pair of pipes.
+#pragma once
+
+#include <sys/types.h>
+
+#include <functional>
+#include <string>
+
+namespace shoal::transport {
+
+// What the forked process sees of the test.
+class ForkedChannel {
+ public:
+  // Failing is the test's end: the other side must be there.
+  void Send(const std::string& text) const;
+  std::string Receive() const;
+
+ private:
+  friend class ForkedPeer;
+  int read_fd_ = -1;
+  int write_fd_ = -1;
+};
+
+class ForkedPeer {
+ public:
+  // Forks before this process has threads. `run` is all that the new process does; it is killed
+  // when this object goes, and ends by itself after a minute where the test died.
+  explicit ForkedPeer(const std::function<void(const ForkedChannel&)>& run);
+  ForkedPeer(const ForkedPeer&) = delete;
+  ForkedPeer& operator=(const ForkedPeer&) = delete;
+  ~ForkedPeer();
+
+  const ForkedChannel& channel() const { return here_; }
+  void Signal(int signal) const;
+  // Returns when it is gone.
+  void Kill();
+
+ private:
+  ForkedChannel here_;
+  ForkedChannel there_;
+  pid_t pid_ = -1;
+};
+
+}  // namespace shoal::transport
