@@ -176,15 +176,24 @@ int64_t ParameterCount(const ModelSpec& spec) {
   return total;
 }
 
+double BlockMatrixFlops(const ModelSpec& spec, double tokens) {
+  const double elements = static_cast<double>(spec.hidden) * static_cast<double>(2 * spec.q_size() + 2 * spec.kv_size()) +
+                          3.0 * static_cast<double>(spec.hidden) * static_cast<double>(spec.intermediate);
+  return 2.0 * tokens * elements;
+}
+
+double BlockAttentionFlops(const ModelSpec& spec, double squared_tokens) {
+  // Scores and their product with V: 2 * 2 * n^2 * q_size, half of it below the diagonal.
+  return 2.0 * squared_tokens * static_cast<double>(spec.q_size());
+}
+
+double HeadFlops(const ModelSpec& spec, double tokens) {
+  return 2.0 * tokens * static_cast<double>(spec.vocabulary) * static_cast<double>(spec.hidden);
+}
+
 double ForwardFlops(const ModelSpec& spec, int64_t tokens) {
   const auto n = static_cast<double>(tokens);
-  const double per_layer = static_cast<double>(spec.hidden) * static_cast<double>(2 * spec.q_size() + 2 * spec.kv_size()) +
-                           3.0 * static_cast<double>(spec.hidden) * static_cast<double>(spec.intermediate);
-  const double linear = static_cast<double>(spec.layers) * per_layer +
-                        static_cast<double>(spec.vocabulary) * static_cast<double>(spec.hidden);
-  // Scores and their product with V: 2 * 2 * n^2 * q_size, half of it below the diagonal.
-  const double attention = static_cast<double>(spec.layers) * 2.0 * n * n * static_cast<double>(spec.q_size());
-  return 2.0 * n * linear + attention;
+  return static_cast<double>(spec.layers) * (BlockMatrixFlops(spec, n) + BlockAttentionFlops(spec, n * n)) + HeadFlops(spec, n);
 }
 
 std::optional<ModelSpec> NamedShape(const std::string& name) {

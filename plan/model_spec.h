@@ -90,8 +90,14 @@ std::vector<UnitSpec> BuildUnits(const ModelSpec& spec);
 // Parameters, without padding.
 int64_t ParameterCount(const ModelSpec& spec);
 
-// Floating-point operations of one forward pass over one sequence of `tokens` tokens (causal attention counted as half);
-// a backward pass costs twice that.
+// Floating-point operations of one block's forward, which are what its matrices take and what attention takes: of
+// sequences of together `tokens` tokens whose squares add up to `squared_tokens` (causal attention counted as half).
+double BlockMatrixFlops(const ModelSpec& spec, double tokens);
+double BlockAttentionFlops(const ModelSpec& spec, double squared_tokens);
+// Of the head's forward.
+double HeadFlops(const ModelSpec& spec, double tokens);
+
+// Of the whole model over one sequence; a backward pass costs twice that.
 double ForwardFlops(const ModelSpec& spec, int64_t tokens);
 
 // Known shapes for `shoal model init --shape NAME` and the planner: "tiny" (a few 10K parameters, for tests), "6m", "25m",
