@@ -1,111 +1,82 @@
 #include "worker/backend/cpu/cpu_device.h"
 
-#include <sys/mman.h>
-
-#include <algorithm>
-#include <cstdlib>
+#include <atomic>
 #include <cstring>
 
-#include "absl/base/thread_annotations.h"
-#include "absl/synchronization/mutex.h"
-#include "common/bytes.h"
-#include "common/check.h"
 #include "common/status.h"
+#include "worker/backend/cpu/copy_stream.h"
+#include "worker/backend/cpu/cpu_event.h"
+#include "worker/backend/cpu/cpu_memory.h"
 
 namespace shoal::worker {
 namespace {
 
-// From this size on, memory is aligned to huge pages and asks for them: activations are walked end
-// to end.
-constexpr int64_t kHugePageBytes = int64_t{2} << 20;
-
-class CpuEvent : public Event {
+// Runs in the calling thread, which therefore waits where the stream does.
+class CpuComputeStream final : public Stream {
  public:
-  bool Done() const override { return true; }
-  absl::Status Wait() override { return absl::OkStatus(); }
-};
+  explicit CpuComputeStream(Clock& clock) : clock_(clock) {}
 
-class CpuStream : public Stream {
- public:
   void Copy(void* to, const void* from, int64_t bytes) override {
     if (bytes > 0) {  // an empty vector's data may be null, which memcpy does not take
       std::memcpy(to, from, static_cast<size_t>(bytes));
     }
   }
-  void Zero(void* to, int64_t bytes) override {
+  void Fill(void* to, std::byte value, int64_t bytes) override {
     if (bytes > 0) {
-      std::memset(to, 0, static_cast<size_t>(bytes));
+      std::memset(to, static_cast<int>(value), static_cast<size_t>(bytes));
     }
   }
-  std::unique_ptr<Event> Record() override { return std::make_unique<CpuEvent>(); }
-  void WaitFor(const Event&) override {}
-  absl::Status Synchronize() override { return absl::OkStatus(); }
-};
-
-class CpuDevice : public Device {
- public:
-  explicit CpuDevice(int64_t budget_bytes) : budget_bytes_(budget_bytes) {}
-  ~CpuDevice() override { SHOAL_CHECK(allocated_bytes() == 0); }
-
-  std::string_view name() const override { return "cpu"; }
-
-  absl::StatusOr<Buffer> Allocate(int64_t bytes) override {
-    SHOAL_CHECK(bytes > 0);
-    const int64_t alignment = bytes >= kHugePageBytes ? kHugePageBytes : kBufferAlignment;
-    {
-      absl::MutexLock lock(&mutex_);
-      if (budget_bytes_ > 0 && bytes > budget_bytes_ - allocated_) {
-        return ResourceExhausted(
-            "cpu memory: {} B asked for, {} of {} B in use; raise the budget or lower "
-            "microbatch_tokens",
-            bytes, allocated_, budget_bytes_);
-      }
-      allocated_ += bytes;
-      peak_ = std::max(peak_, allocated_);
-    }
-    void* data = std::aligned_alloc(static_cast<size_t>(alignment),
-                                    static_cast<size_t>(RoundUp(bytes, alignment)));
-    if (data == nullptr) {
-      absl::MutexLock lock(&mutex_);
-      allocated_ -= bytes;
-      return ResourceExhausted("cpu memory: the machine has no {} B left; lower microbatch_tokens",
-                               bytes);
-    }
-    if (alignment == kHugePageBytes) {
-      madvise(data, static_cast<size_t>(bytes),
-              MADV_HUGEPAGE);  // a hint: refusal costs speed alone
-    }
-    return Buffer(this, static_cast<std::byte*>(data), bytes);
+  std::unique_ptr<Event> Record() override {
+    auto state = std::make_shared<CpuEventState>();
+    state->Set(error_, clock_.Now());
+    return std::make_unique<CpuEvent>(std::move(state));
   }
-
-  int64_t budget_bytes() const override { return budget_bytes_; }
-  int64_t allocated_bytes() const override {
-    absl::MutexLock lock(&mutex_);
-    return allocated_;
+  void WaitFor(const Event& event) override {
+    if (absl::Status status = static_cast<const CpuEvent&>(event).state()->Wait(); error_.ok()) {
+      error_ = std::move(status);
+    }
   }
-  int64_t peak_bytes() const override {
-    absl::MutexLock lock(&mutex_);
-    return peak_;
-  }
-  std::unique_ptr<Stream> NewStream() override { return std::make_unique<CpuStream>(); }
+  absl::Status Synchronize() override { return error_; }
 
  private:
-  void Free(std::byte* data, int64_t bytes) override {
-    std::free(data);
-    absl::MutexLock lock(&mutex_);
-    allocated_ -= bytes;
+  Clock& clock_;
+  absl::Status error_;
+};
+
+class CpuHostMemory final : public CpuMemory<Memory> {
+ public:
+  explicit CpuHostMemory(int64_t budget_bytes)
+      : CpuMemory("host", "raise its budget or offload less", budget_bytes) {}
+};
+
+class CpuDevice final : public CpuMemory<Device> {
+ public:
+  CpuDevice(int64_t budget_bytes, const CpuCopyOptions& copies, Clock& clock)
+      : CpuMemory("cpu", "raise the budget or lower microbatch_tokens", budget_bytes),
+        copies_(copies),
+        clock_(clock) {}
+
+  std::unique_ptr<Stream> NewStream(StreamKind kind) override {
+    if (kind == StreamKind::kCompute) {
+      return std::make_unique<CpuComputeStream>(clock_);
+    }
+    return std::make_unique<CpuCopyStream>(copies_, copy_streams_.fetch_add(1), clock_);
+  }
+  std::unique_ptr<Memory> NewHostMemory(int64_t budget_bytes) override {
+    return std::make_unique<CpuHostMemory>(budget_bytes);
   }
 
-  const int64_t budget_bytes_;
-  mutable absl::Mutex mutex_;
-  int64_t allocated_ ABSL_GUARDED_BY(mutex_) = 0;
-  int64_t peak_ ABSL_GUARDED_BY(mutex_) = 0;
+ private:
+  const CpuCopyOptions copies_;
+  Clock& clock_;
+  std::atomic<uint64_t> copy_streams_{0};
 };
 
 }  // namespace
 
-std::unique_ptr<Device> MakeCpuDevice(int64_t budget_bytes) {
-  return std::make_unique<CpuDevice>(budget_bytes);
+std::unique_ptr<Device> MakeCpuDevice(int64_t budget_bytes, const CpuCopyOptions& copies,
+                                      Clock& clock) {
+  return std::make_unique<CpuDevice>(budget_bytes, copies, clock);
 }
 
 }  // namespace shoal::worker

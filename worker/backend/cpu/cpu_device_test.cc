@@ -27,10 +27,21 @@ TEST(CpuDevice, CountsAgainstTheBudgetAndGivesBack) {
   EXPECT_EQ(device->peak_bytes(), 1000);
 }
 
+TEST(CpuDevice, MemoryOfTheHostHasABudgetOfItsOwn) {
+  const std::unique_ptr<Device> device = MakeCpuDevice(1000);
+  const std::unique_ptr<Memory> host = device->NewHostMemory(2000);
+  const Buffer first = *host->Allocate(1500);
+  EXPECT_EQ(device->allocated_bytes(), 0);
+  const absl::StatusOr<Buffer> second = host->Allocate(600);
+  EXPECT_EQ(
+      second.status().message(),
+      "host memory: 600 B asked for, 1500 of 2000 B in use; raise its budget or offload less");
+}
+
 TEST(CpuDevice, StreamsCopyInOrder) {
   const std::unique_ptr<Device> device = MakeCpuDevice();
-  const std::unique_ptr<Stream> compute = device->NewStream();
-  const std::unique_ptr<Stream> copies = device->NewStream();
+  const std::unique_ptr<Stream> compute = device->NewStream(StreamKind::kCompute);
+  const std::unique_ptr<Stream> copies = device->NewStream(StreamKind::kCopy);
   Buffer buffer = *device->Allocate(int64_t{3} << 20);
   const char text[] = "activations";
   copies->Copy(buffer.data(), text, sizeof(text));
@@ -40,7 +51,7 @@ TEST(CpuDevice, StreamsCopyInOrder) {
   compute->Copy(back, buffer.data(), sizeof(text));
   compute->Zero(buffer.data(), sizeof(text));
   ASSERT_TRUE(compute->Synchronize().ok());
-  EXPECT_TRUE(copied->Wait().ok() && copied->Done());
+  EXPECT_TRUE(copied->Wait().ok() && copied->WaitDone(absl::ZeroDuration()));
   EXPECT_STREQ(back, text);
   EXPECT_EQ(static_cast<int>(buffer.data()[0]), 0);
 }

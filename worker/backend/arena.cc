@@ -1,0 +1,54 @@
+#include "worker/backend/arena.h"
+
+#include <optional>
+
+#include "common/check.h"
+#include "common/status.h"
+
+namespace shoal::worker {
+
+absl::Status Arena::Reserve(int64_t bytes) {
+  SHOAL_CHECK(ranges_.used() == 0);
+  ranges_ = RangeAllocator(capacity(), kBufferAlignment);
+  if (bytes <= capacity()) {
+    return absl::OkStatus();
+  }
+  buffer_.Reset();  // before the new one, so that both are never held
+  ranges_ = RangeAllocator(0, kBufferAlignment);
+  absl::StatusOr<Buffer> buffer = memory_.Allocate(RoundUp(bytes, kBufferAlignment));
+  if (!buffer.ok()) {
+    return Annotate(buffer.status(), what_);
+  }
+  buffer_ = *std::move(buffer);
+  ++reservations_;
+  ranges_ = RangeAllocator(capacity(), kBufferAlignment);
+  if (poison_ != nullptr) {
+    poison_->Fill(buffer_.data(), kPoison, capacity());
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::byte*> Arena::Take(int64_t bytes) {
+  const std::optional<int64_t> begin = ranges_.Take(bytes);
+  if (!begin.has_value()) {
+    return ResourceExhausted("{}: {} B asked for, {} of {} B in use, the largest hole has {} B",
+                             what_, bytes, used(), capacity(), ranges_.largest_hole());
+  }
+  return buffer_.data() + *begin;
+}
+
+void Arena::Give(std::byte* piece) {
+  const int64_t bytes = ranges_.Give(piece - buffer_.data());
+  if (poison_ != nullptr) {
+    poison_->Fill(piece, kPoison, bytes);
+  }
+}
+
+void Arena::GiveAll() {
+  ranges_ = RangeAllocator(capacity(), kBufferAlignment);
+  if (poison_ != nullptr && capacity() > 0) {
+    poison_->Fill(buffer_.data(), kPoison, capacity());
+  }
+}
+
+}  // namespace shoal::worker
