@@ -6,7 +6,7 @@
 #include "bench/on_demand/break_even.h"
 #include "bench/on_demand/emulated.h"
 #include "bench/on_demand/real.h"
-#include "bench/on_demand/report.h"
+#include "bench/report/report.h"
 #include "bench/on_demand/simulated.h"
 
 namespace shoal::bench {

@@ -2,6 +2,7 @@
 
 #include "common/plot/heat_map.h"
 #include "common/plot/line_chart.h"
+#include "common/plot/scatter.h"
 #include "common/plot/svg.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -70,6 +71,25 @@ TEST(HeatMap, ColoursTellGainFromLoss) {
       RenderHeatMap("Title", {{"panel", "x", "y", {"a", "b"}, {"r"}, {{0.805, kMissing}}}});
   EXPECT_THAT(text, HasSubstr(">0.81<"));
   EXPECT_THAT(text, Not(HasSubstr("nan")));
+}
+
+TEST(Scatter, TheFrontIsWhatNothingBeatsInBoth) {
+  const std::vector<ScatterPoint> points = {{"best at least", 1, 5},
+                                            {"beaten in both", 3, 4},
+                                            {"more for more", 2, 8},
+                                            {"as much for more", 4, 8},
+                                            {"less for as little", 1, 3}};
+  EXPECT_THAT(ParetoFront(points), ElementsAre(0, 2));
+  EXPECT_THAT(ParetoFront({}), ElementsAre());
+}
+
+TEST(Scatter, EveryPointIsDrawnWithItsName) {
+  const std::string svg = RenderScatter(
+      "title",
+      {{.title = "panel", .points = {{"one", 1, 1, "#000000"}, {"two", 1, 1, "#000000"}}}});
+  EXPECT_EQ(Count(svg, "<circle"), 2u);
+  EXPECT_THAT(svg, HasSubstr(">one<"));
+  EXPECT_THAT(svg, HasSubstr(">two<"));
 }
 
 }  // namespace

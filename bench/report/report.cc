@@ -1,4 +1,4 @@
-#include "bench/on_demand/report.h"
+#include "bench/report/report.h"
 
 #include <cmath>
 

@@ -1,0 +1,37 @@
+// The schedules that are compared, from a number of stages and the speed of copies.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "plan/schedule.h"
+#include "plan/schedule_costs.h"
+#include "plan/schedule_simulation.h"
+
+namespace shoal::bench {
+
+// A stage's work on one microbatch, however many chunks it is in: forward and both parts of
+// backward take a unit of time each, activations one unit of memory.
+inline constexpr double kStageSeconds = 3;
+inline constexpr int64_t kStageBytes = 55440;  // any number of chunks up to 12 divides it
+
+struct Candidate {
+  std::string name;  // "PO-H", with chunks: "GIS, 4 chunks"
+  std::string_view colour;
+  plan::Schedule schedule;
+  plan::ScheduleTimes times;
+
+  // Of the ideal, in which no stage ever waits.
+  double Throughput() const;
+  // Of the stage that needs most, in activations of the whole model for one microbatch.
+  double PeakShare() const;
+};
+
+// `copy_ratio` is k: time to copy an activation out and back over the time to compute with it.
+absl::StatusOr<std::vector<Candidate>> WithoutOffload(int stages, int chunks, int microbatches);
+absl::StatusOr<std::vector<Candidate>> WithOffload(int stages, int chunks, int microbatches,
+                                                   double copy_ratio);
+
+}  // namespace shoal::bench

@@ -1,0 +1,56 @@
+// Pipeline schedules with activation offload, as a dated report: simulated, and run by threads on
+// emulated devices.
+#include <filesystem>
+#include <string>
+#include <thread>
+
+#include "CLI/CLI.hpp"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "bench/pipeline/simulated.h"
+#include "bench/report/report.h"
+#include "common/status.h"
+#include "fmt/format.h"
+
+namespace shoal::bench {
+namespace {
+
+absl::Status Run(const std::string& output, const std::string& command) {
+  const std::string name =
+      absl::FormatTime("%Y-%m-%d", absl::Now(), absl::UTCTimeZone()) + "-pipeline";
+  Report report(name);
+  SHOAL_RETURN_IF_ERROR(AddParetoFront(report));
+  SHOAL_RETURN_IF_ERROR(AddStagesCurve(report));
+  const std::string title = "Pipeline stages with activation offload";
+  const std::string introduction =
+      fmt::format("Made by `{}` on {} cores.", command, std::thread::hardware_concurrency());
+  if (output.empty()) {
+    fmt::print("{}", report.Markdown(title, introduction));
+    return absl::OkStatus();
+  }
+  fmt::print(stderr, "{}/{}.md: {} bars missed\n", output, name, report.missed());
+  return report.Write(output, name, title, introduction);
+}
+
+int Main(int argc, char** argv) {
+  std::string output;
+  CLI::App app("Pipeline schedules with activation offload, as a report");
+  app.add_option("--output", output,
+                 "Folder for the report and its pictures; without it the report goes to stdout");
+  CLI11_PARSE(app, argc, argv);
+  std::string command = std::filesystem::path(argv[0]).filename().string();
+  for (int i = 1; i < argc; ++i) {
+    command += fmt::format(" {}", argv[i]);
+  }
+  const absl::Status status = Run(output, command);
+  if (!status.ok()) {
+    fmt::print(stderr, "{}\n", Message(status));
+    return 1;
+  }
+  return 0;
+}
+
+}  // namespace
+}  // namespace shoal::bench
+
+int main(int argc, char** argv) { return shoal::bench::Main(argc, argv); }

@@ -1,0 +1,142 @@
+#include "bench/pipeline/simulated.h"
+
+#include <algorithm>
+#include <array>
+#include <string>
+#include <vector>
+
+#include "bench/pipeline/candidates.h"
+#include "common/plot/line_chart.h"
+#include "common/plot/scatter.h"
+#include "common/status.h"
+#include "fmt/format.h"
+
+namespace shoal::bench {
+namespace {
+
+constexpr int kStages = 8;
+constexpr int kChunks = 4;
+constexpr int kMicrobatches = 32;
+constexpr std::array<double, 2> kCopyRatios = {0.5, 1.0};
+constexpr std::array<int, 5> kStageCounts = {2, 4, 8, 16, 32};
+
+std::vector<std::string> RowOf(const Candidate& candidate, const std::string& copy_ratio) {
+  int host = 0;
+  for (const plan::StageTimes& stage : candidate.times.stages) {
+    host = std::max(host, stage.peak_host_activations);
+  }
+  return {candidate.name,
+          copy_ratio,
+          fmt::format("{:.3f}", candidate.PeakShare()),
+          std::to_string(candidate.times.PeakActivations()),
+          std::to_string(host),
+          Percent(candidate.Throughput())};
+}
+
+plot::ScatterPanel PanelOf(const std::string& title, const std::vector<Candidate>& candidates) {
+  plot::ScatterPanel panel{.title = title,
+                           .x_label = "peak of activations on a device, over the whole model's",
+                           .y_label = "throughput, % of the ideal"};
+  for (const Candidate& candidate : candidates) {
+    panel.points.push_back({.name = candidate.name,
+                            .x = candidate.PeakShare(),
+                            .y = 100 * candidate.Throughput(),
+                            .colour = std::string(candidate.colour)});
+  }
+  return panel;
+}
+
+// GPipe's memory grows with the microbatches: beside it nothing else could be told apart.
+std::vector<Candidate> WithoutGPipe(std::vector<Candidate> candidates) {
+  std::erase_if(candidates, [](const Candidate& candidate) { return candidate.name == "GPipe"; });
+  return candidates;
+}
+
+}  // namespace
+
+absl::Status AddParetoFront(Report& report) {
+  report.Heading("Memory against throughput");
+  report.Paragraph(fmt::format(
+      "Simulated: {} stages, {} microbatches, {} chunks where a schedule takes any number (1F1B, "
+      "GPipe and ZB-H one, V-shaped ones two); forward, backward for the input and for the weights "
+      "take as long as each other, messages nothing. Throughput is by the whole step, from the "
+      "first "
+      "stage's begin to the last one's end. Peak: the largest of any stage, over the "
+      "activations of the whole model for one microbatch. k: time to copy activations out and back "
+      "over the time to compute with them.",
+      kStages, kMicrobatches, kChunks));
+  std::vector<std::vector<std::string>> rows = {
+      {"schedule", "k", "peak / model", "peak, chunks", "on host, chunks", "throughput"}};
+  SHOAL_ASSIGN_OR_RETURN(std::vector<Candidate> kept,
+                         WithoutOffload(kStages, kChunks, kMicrobatches));
+  for (const Candidate& candidate : kept) {
+    rows.push_back(RowOf(candidate, "-"));
+  }
+  kept = WithoutGPipe(std::move(kept));
+  std::vector<plot::ScatterPanel> panels;
+  for (const double ratio : kCopyRatios) {
+    SHOAL_ASSIGN_OR_RETURN(std::vector<Candidate> candidates,
+                           WithOffload(kStages, kChunks, kMicrobatches, ratio));
+    for (const Candidate& candidate : candidates) {
+      rows.push_back(RowOf(candidate, fmt::format("{:g}", ratio)));
+    }
+    candidates.insert(candidates.begin(), kept.begin(), kept.end());
+    panels.push_back(PanelOf(fmt::format("k = {:g}", ratio), candidates));
+  }
+  report.Chart("pareto", "memory against throughput of every schedule",
+               plot::RenderScatter("Memory against throughput", panels));
+  report.Table(rows);
+  return absl::OkStatus();
+}
+
+absl::Status AddStagesCurve(Report& report) {
+  report.Heading("Peak memory against stages");
+  report.Paragraph(fmt::format(
+      "Simulated, as above: a model of one size cut into more and more stages of {} chunks, with "
+      "four times as many microbatches as stages. A point: the largest peak of any stage, over the "
+      "activations of the whole model for one microbatch.",
+      kChunks));
+  const std::vector<plot::Series> series = {
+      {"1F1B", "#7f7f7f"},        {"interleaved 1F1B", "#d55e00"}, {"GIS", "#0072b2"},
+      {"GIS-H", "#0072b2", true}, {"PO-H", "#009e73", true},       {"PO-F", "#009e73"}};
+  std::vector<plot::LinePanel> panels;
+  std::vector<std::vector<std::string>> rows = {{"schedule", "k"}};
+  for (const int stages : kStageCounts) {
+    rows.front().push_back(fmt::format("{} stages", stages));
+  }
+  for (const double ratio : kCopyRatios) {
+    plot::LinePanel panel{.title = fmt::format("k = {:g}", ratio),
+                          .x_label = "stages",
+                          .y_label = "peak / model",
+                          .lines = std::vector<std::vector<double>>(series.size()),
+                          .from_zero = true};
+    for (const int stages : kStageCounts) {
+      panel.x_places.push_back(std::to_string(stages));
+      SHOAL_ASSIGN_OR_RETURN(std::vector<Candidate> all,
+                             WithoutOffload(stages, kChunks, 4 * stages));
+      SHOAL_ASSIGN_OR_RETURN(std::vector<Candidate> offloaded,
+                             WithOffload(stages, kChunks, 4 * stages, ratio));
+      all.insert(all.end(), offloaded.begin(), offloaded.end());
+      for (size_t s = 0; s < series.size(); ++s) {
+        const auto found = std::find_if(all.begin(), all.end(), [&](const Candidate& candidate) {
+          return candidate.name == series[s].name;
+        });
+        panel.lines[s].push_back(found == all.end() ? plot::kMissing : found->PeakShare());
+      }
+    }
+    for (size_t s = 0; s < series.size(); ++s) {
+      std::vector<std::string> row = {series[s].name, fmt::format("{:g}", ratio)};
+      for (const double share : panel.lines[s]) {
+        row.push_back(fmt::format("{:.3f}", share));
+      }
+      rows.push_back(std::move(row));
+    }
+    panels.push_back(std::move(panel));
+  }
+  report.Chart("stages", "peak memory by number of stages",
+               plot::RenderLineChart("Peak memory against stages", series, panels, ""));
+  report.Table(rows);
+  return absl::OkStatus();
+}
+
+}  // namespace shoal::bench
