@@ -8,6 +8,7 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "bench/pipeline/simulated.h"
+#include "bench/pipeline/theory.h"
 #include "bench/report/report.h"
 #include "common/status.h"
 #include "fmt/format.h"
@@ -21,6 +22,8 @@ absl::Status Run(const std::string& output, const std::string& command) {
   Report report(name);
   SHOAL_RETURN_IF_ERROR(AddParetoFront(report));
   SHOAL_RETURN_IF_ERROR(AddStagesCurve(report));
+  AddOffloadRatios(report);
+  SHOAL_RETURN_IF_ERROR(AddPaperModels(report));
   const std::string title = "Pipeline stages with activation offload";
   const std::string introduction =
       fmt::format("Made by `{}` on {} cores.", command, std::thread::hardware_concurrency());
