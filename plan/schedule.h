@@ -16,9 +16,12 @@
 //  all compute before it in
 //    the list has ended. Release waits for its offload, then gives the device memory back, so
 //    compute behind it waits with it; prepare takes the device memory that its reload fills.
-// A chunk's activations of a microbatch take device memory from the begin of the forward to the end
-// of the backward for the weights (or of the joined backward), without the time from release to
-// prepare.
+// Memory. A chunk's activations of a microbatch take device memory from the begin of the forward to
+// the end of the backward for the weights (or of the joined backward), but not from release to
+// prepare; what a backward for the input leaves for the one for the weights takes it from the begin
+// of the one to the end of the other. On the host the activations take memory from the offload to
+// the backward for the input, which waits for their reload. All of it is taken and given back where
+// the walk is, so what a stage needs depends on the order of its list and on nothing's speed.
 #pragma once
 
 #include <compare>

@@ -1,7 +1,6 @@
 #include "plan/schedule_simulation.h"
 
 #include <algorithm>
-#include <compare>
 #include <functional>
 #include <queue>
 #include <utility>
@@ -14,23 +13,15 @@ namespace {
 
 constexpr double kNever = -1;
 
-// Sorted, what is given back at a time goes before what is taken at it.
-struct HostChange {
-  double time = 0;
-  int activations = 0;
-  int64_t bytes = 0;
-
-  auto operator<=>(const HostChange&) const = default;
-};
-
 // One stage's walk through its list.
 struct Walk {
   size_t next = 0;
   double clock = 0;  // the end of the compute so far
   int device_activations = 0;
   int64_t device_bytes = 0;
+  int host_activations = 0;
+  int64_t host_bytes = 0;
   bool began = false;
-  std::vector<HostChange> host_changes;
 };
 
 class Simulation {
@@ -45,7 +36,7 @@ class Simulation {
     activations_.assign(results, kNever);
     gradients_.assign(results, kNever);
     offloads_.assign(results, 0);
-    reloads_.assign(results, 0);
+    reloads_.assign(results, kNever);
     const auto stages = static_cast<size_t>(shape_.stages);
     offload_free_.assign(stages, 0);
     reload_free_.assign(stages, 0);
@@ -81,7 +72,6 @@ class Simulation {
                                   stage, walks_[stage].next,
                                   NameOf(schedule_.stages[stage][walks_[stage].next]));
       }
-      AccountHost(stage);
     }
     return std::move(times_);
   }
@@ -106,6 +96,7 @@ class Simulation {
         Send(stage, walk, action, here, here - 1);
         break;
       case Operation::kOffload:
+        HoldOnHost(stage, walk, 1, costs_.Of(stage, action.chunk, action.microbatch).offload_bytes);
         offloads_[key] = Copy(stage, walk, action, Lane::kOffload);
         break;
       case Operation::kRelease:
@@ -141,7 +132,7 @@ class Simulation {
       }
     }
     StageTimes& times = times_.stages[stage];
-    const double reload = IsBackwardForInput(action.operation) ? reloads_[key] : 0;
+    const double reload = IsBackwardForInput(action.operation) ? reloads_[key] : kNever;
     const double with_input = std::max(walk.clock, input);
     const double begin = std::max(with_input, reload);
     if (!walk.began) {
@@ -164,6 +155,9 @@ class Simulation {
     }
     if (IsBackwardForInput(action.operation)) {
       Finish(gradients_, key, 1, here > 0 && !SendsGradient(shape_, here), walk.clock);
+    }
+    if (reload != kNever) {
+      HoldOnHost(stage, walk, -1, -cost.offload_bytes);
     }
     if (action.operation == Operation::kBackwardInput) {
       Hold(stage, walk, 0, cost.gradient_bytes);
@@ -218,10 +212,6 @@ class Simulation {
     const double end = begin + seconds;
     frees[stage] = end;
     AddSpan(stage, {action, lane, begin, end});
-    const int64_t bytes = costs_.Of(stage, action.chunk, action.microbatch).offload_bytes;
-    walk.host_changes.push_back({.time = offload ? begin : end,
-                                 .activations = offload ? 1 : -1,
-                                 .bytes = offload ? bytes : -bytes});
     return end;
   }
 
@@ -232,18 +222,11 @@ class Simulation {
     times.peak_device_bytes = std::max(times.peak_device_bytes, walk.device_bytes += bytes);
   }
 
-  void AccountHost(int stage) {
-    auto& changes = walks_[stage].host_changes;
-    std::ranges::sort(changes);
-    int activations = 0;
-    int64_t bytes = 0;
+  void HoldOnHost(int stage, Walk& walk, int activations, int64_t bytes) {
     StageTimes& times = times_.stages[stage];
-    for (const HostChange& change : changes) {
-      activations += change.activations;
-      bytes += change.bytes;
-      times.peak_host_activations = std::max(times.peak_host_activations, activations);
-      times.peak_host_bytes = std::max(times.peak_host_bytes, bytes);
-    }
+    times.peak_host_activations =
+        std::max(times.peak_host_activations, walk.host_activations += activations);
+    times.peak_host_bytes = std::max(times.peak_host_bytes, walk.host_bytes += bytes);
   }
 
   void AddSpan(int stage, const ActionSpan& span) {

@@ -40,7 +40,9 @@ struct StageTimes {
 
   int peak_activations = 0;  // (chunk, microbatch) on the device at once
   int64_t peak_device_bytes = 0;
-  int peak_host_activations = 0;  // from the begin of the offload to the end of the reload
+  // On the host from the offload to the backward that waits for the reload, by the order of the
+  // list as well: no matter how fast copies are.
+  int peak_host_activations = 0;
   int64_t peak_host_bytes = 0;
 
   double LocalBubble() const { return end - begin - compute; }

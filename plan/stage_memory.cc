@@ -1,0 +1,130 @@
+#include "plan/stage_memory.h"
+
+#include <vector>
+
+#include "common/check.h"
+#include "common/range_allocator.h"
+
+namespace shoal::plan {
+namespace {
+
+constexpr int64_t kNotHeld = -1;
+
+bool SameStage(const ScheduleShape& shape, int virtual_stage) {
+  return virtual_stage + 1 < shape.VirtualStages() && !SendsActivation(shape, virtual_stage);
+}
+
+}  // namespace
+
+MemoryPool PoolOf(Holding holding) {
+  switch (holding) {
+    case Holding::kActivations:
+    case Holding::kGradients:
+      return MemoryPool::kDevice;
+    case Holding::kHostCopy:
+      return MemoryPool::kHost;
+    default:
+      return MemoryPool::kMessages;
+  }
+}
+
+int64_t BytesOf(const ChunkBytes& bytes, Holding holding) {
+  switch (holding) {
+    case Holding::kActivations:
+    case Holding::kHostCopy:
+      return bytes.activations;
+    case Holding::kGradients:
+      return bytes.gradients;
+    default:
+      return bytes.message;
+  }
+}
+
+ActionMoves MovesOf(const ScheduleShape& shape, int stage, const Action& action) {
+  ActionMoves moves;
+  const int here = shape.VirtualStageOf(stage, action.chunk);
+  const int chunk = action.chunk;
+  const int microbatch = action.microbatch;
+  switch (action.operation) {
+    case Operation::kForward:
+      moves.Add(Holding::kActivations, chunk, microbatch, true);
+      if (SameStage(shape, here)) {
+        moves.Add(Holding::kInput, shape.At(here + 1).chunk, microbatch, true);
+      }
+      moves.before_ = moves.count_;
+      moves.Add(Holding::kInput, chunk, microbatch, false);
+      break;
+    case Operation::kBackwardInput:
+    case Operation::kBackward:
+      if (action.operation == Operation::kBackwardInput) {
+        moves.Add(Holding::kGradients, chunk, microbatch, true);
+      }
+      if (here > 0 && SameStage(shape, here - 1)) {
+        moves.Add(Holding::kOutputGradient, shape.At(here - 1).chunk, microbatch, true);
+      }
+      moves.before_ = moves.count_;
+      moves.Add(Holding::kHostCopy, chunk, microbatch, false);
+      moves.Add(Holding::kOutputGradient, chunk, microbatch, false);
+      if (action.operation == Operation::kBackward) {
+        moves.Add(Holding::kActivations, chunk, microbatch, false);
+      }
+      break;
+    case Operation::kBackwardWeights:
+      moves.Add(Holding::kActivations, chunk, microbatch, false);
+      moves.Add(Holding::kGradients, chunk, microbatch, false);
+      break;
+    case Operation::kOffload:
+      moves.Add(Holding::kHostCopy, chunk, microbatch, true);
+      moves.before_ = moves.count_;
+      break;
+    case Operation::kRelease:
+      moves.Add(Holding::kActivations, chunk, microbatch, false);
+      break;
+    case Operation::kPrepare:
+      moves.Add(Holding::kActivations, chunk, microbatch, true);
+      moves.before_ = moves.count_;
+      break;
+    default:
+      break;
+  }
+  return moves;
+}
+
+StageMemory ReplayMemory(const Schedule& schedule, int stage,
+                         const std::function<ChunkBytes(int chunk, int microbatch)>& bytes_of,
+                         int64_t alignment) {
+  const ScheduleShape& shape = schedule.shape;
+  std::vector<RangeAllocator> pools(kMemoryPools,
+                                    RangeAllocator(RangeAllocator::kEndless, alignment));
+  std::vector<int64_t> places(static_cast<size_t>(shape.chunks) * shape.microbatches * kHoldings,
+                              kNotHeld);
+  const auto make = [&](std::span<const MemoryMove> moves) {
+    for (const MemoryMove& move : moves) {
+      RangeAllocator& pool = pools[static_cast<size_t>(PoolOf(move.holding))];
+      int64_t& place =
+          places[(static_cast<size_t>(move.chunk) * shape.microbatches + move.microbatch) *
+                     kHoldings +
+                 static_cast<size_t>(move.holding)];
+      const int64_t bytes = BytesOf(bytes_of(move.chunk, move.microbatch), move.holding);
+      if (move.take && bytes > 0) {
+        SHOAL_CHECK(place == kNotHeld);
+        place = pool.Take(bytes).value();
+      } else if (!move.take && place != kNotHeld) {
+        pool.Give(place);
+        place = kNotHeld;
+      }
+    }
+  };
+  for (const Action& action : schedule.stages[stage]) {
+    const ActionMoves moves = MovesOf(shape, stage, action);
+    make(moves.before());
+    make(moves.after());
+  }
+  StageMemory memory;
+  for (size_t i = 0; i < pools.size(); ++i) {
+    memory.pools[i] = {.peak = pools[i].peak(), .capacity = pools[i].highest_end()};
+  }
+  return memory;
+}
+
+}  // namespace shoal::plan
