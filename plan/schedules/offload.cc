@@ -154,6 +154,9 @@ class Placing {
       AddCandidates(stage, choice[stage], candidates, slot);
       until = std::max(until, plans_[stage].back().second.end);
     }
+    if (candidates.empty()) {
+      return;
+    }
     std::ranges::stable_sort(candidates, [](const Candidate& a, const Candidate& b) {
       return a.backward_begin - a.forward_end > b.backward_begin - b.forward_end;
     });
