@@ -14,7 +14,7 @@
 
 #include "absl/status/status.h"
 #include "client/parameter_client.h"
-#include "worker/trainer/phase_clock.h"
+#include "common/phase_clock.h"
 
 namespace shoal::worker {
 

@@ -19,10 +19,10 @@
 #include "absl/synchronization/mutex.h"
 #include "client/frame_pool.h"
 #include "client/parameter_client.h"
+#include "common/phase_clock.h"
 #include "plan/model_spec.h"
 #include "worker/model/unit_access.h"
 #include "worker/trainer/layer_meetings.h"
-#include "worker/trainer/phase_clock.h"
 
 namespace shoal::worker {
 

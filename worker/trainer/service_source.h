@@ -18,9 +18,9 @@
 #include <vector>
 
 #include "client/parameter_client.h"
+#include "common/phase_clock.h"
 #include "worker/model/unit_access.h"
 #include "worker/trainer/layer_meetings.h"
-#include "worker/trainer/phase_clock.h"
 
 namespace shoal::worker {
 

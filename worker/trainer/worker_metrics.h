@@ -7,7 +7,7 @@
 
 #include "client/parameter_client.h"
 #include "common/metrics.h"
-#include "worker/trainer/phase_clock.h"
+#include "common/phase_clock.h"
 
 namespace shoal::worker {
 

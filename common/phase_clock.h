@@ -13,7 +13,7 @@
 #include "common/clock.h"
 #include "common/phase.h"
 
-namespace shoal::worker {
+namespace shoal {
 
 class PhaseClock {
  public:
@@ -100,4 +100,4 @@ class PhaseClock {
   int64_t dropped_spans_ = 0;
 };
 
-}  // namespace shoal::worker
+}  // namespace shoal
