@@ -26,6 +26,30 @@ struct ChunkCost {
   double Compute() const { return forward + backward_input + backward_weights; }
 };
 
+// The time of a compute or copy action or of a send; 0 for the others.
+inline double SecondsOf(const ChunkCost& cost, Operation operation) {
+  switch (operation) {
+    case Operation::kForward:
+      return cost.forward;
+    case Operation::kBackwardInput:
+      return cost.backward_input;
+    case Operation::kBackwardWeights:
+      return cost.backward_weights;
+    case Operation::kBackward:
+      return cost.backward_input + cost.backward_weights;
+    case Operation::kSendActivation:
+      return cost.send_activation;
+    case Operation::kSendGradient:
+      return cost.send_gradient;
+    case Operation::kOffload:
+      return cost.offload;
+    case Operation::kReload:
+      return cost.reload;
+    default:
+      return 0;
+  }
+}
+
 class ScheduleCosts {
  public:
   // The same cost everywhere.
@@ -37,9 +61,6 @@ class ScheduleCosts {
   ChunkCost& Of(int stage, int chunk, int microbatch) {
     return costs_[KeyOf(stage, chunk, microbatch)];
   }
-
-  // The time of a compute or copy action or of a send; 0 for the others.
-  double SecondsOf(int stage, const Action& action) const;
 
  private:
   size_t KeyOf(int stage, int chunk, int microbatch) const {

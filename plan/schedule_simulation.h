@@ -51,7 +51,8 @@ struct StageTimes {
 struct ScheduleTimes {
   double makespan = 0;  // the end of the last action of any stage
   std::vector<StageTimes> stages;
-  std::vector<std::vector<ActionSpan>> spans;  // by stage, by lane in the order of begin
+  std::vector<std::vector<ActionSpan>> spans;  // by stage, by lane in the order of begin; empty
+                                               // where none were asked for
 
   // Idle time of the pipeline's stages from the first action of any to the last: the largest of any
   // stage, and its share.
@@ -61,9 +62,11 @@ struct ScheduleTimes {
   int64_t PeakDeviceBytes() const;
 };
 
+enum class Spans : uint8_t { kNone, kCompute, kAll };
+
 // Takes a schedule that passes CheckShape, CheckStages and CheckMessages. FailedPrecondition with
 // stage and action where the schedule waits for ever.
 absl::StatusOr<ScheduleTimes> SimulateSchedule(const Schedule& schedule, const ScheduleCosts& costs,
-                                               CopyStreams streams = {});
+                                               CopyStreams streams = {}, Spans spans = Spans::kAll);
 
 }  // namespace shoal::plan

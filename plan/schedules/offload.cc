@@ -1,123 +1,25 @@
 #include "plan/schedules/offload.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <functional>
 #include <limits>
-#include <set>
+#include <span>
 #include <tuple>
 #include <utility>
 
 #include "common/status.h"
 #include "fmt/format.h"
+#include "plan/schedules/compute_times.h"
+#include "plan/schedules/copy_plan.h"
 
 namespace shoal::plan {
 namespace {
 
-constexpr double kSlack = 1e-9;  // relative to a slot: what rounding may add to a sum of times
+using StageTimeline = std::vector<TimedAction>;
 
-struct Interval {
-  double begin = 0;
-  double end = 0;
-};
-
-// When each compute action of a stage runs, in the order of its list.
-using StagePlan = std::vector<std::pair<Action, Interval>>;
-
-std::vector<StagePlan> ComputeTimes(const ScheduleTimes& times) {
-  std::vector<StagePlan> plans;
-  for (const std::vector<ActionSpan>& spans : times.spans) {
-    StagePlan& plan = plans.emplace_back();
-    for (const ActionSpan& span : spans) {
-      if (span.lane == Lane::kCompute) {
-        plan.push_back({span.action, {.begin = span.begin, .end = span.end}});
-      }
-    }
-  }
-  return plans;
-}
-
-// Moves the forwards ahead of each stage's first backward to as late as neither the stage's next
-// action nor the forward of the next virtual stage waits for them.
-void DelayForwardsAhead(const ScheduleShape& shape, const ScheduleCosts& costs,
-                        std::vector<StagePlan>& plans) {
-  std::vector<double> needed(static_cast<size_t>(shape.VirtualStages()) * shape.microbatches,
-                             std::numeric_limits<double>::max());
-  struct Ahead {
-    double begin;
-    int stage;
-    size_t place;
-  };
-  std::vector<Ahead> order;
-  for (int stage = 0; stage < shape.stages; ++stage) {
-    bool ahead = true;
-    for (size_t i = 0; i < plans[stage].size(); ++i) {
-      const auto& [action, when] = plans[stage][i];
-      if (action.operation == Operation::kForward) {
-        const int here = shape.VirtualStageOf(stage, action.chunk);
-        needed[static_cast<size_t>(here) * shape.microbatches + action.microbatch] = when.begin;
-      }
-      ahead = ahead && action.operation == Operation::kForward;
-      if (ahead && i + 1 < plans[stage].size()) {
-        order.push_back({when.begin, stage, i});
-      }
-    }
-  }
-  std::ranges::stable_sort(order, [](const Ahead& a, const Ahead& b) {
-    return std::pair(a.begin, a.place) > std::pair(b.begin, b.place);
-  });
-  for (const Ahead& ahead : order) {
-    auto& [action, when] = plans[ahead.stage][ahead.place];
-    const int here = shape.VirtualStageOf(ahead.stage, action.chunk);
-    double end = plans[ahead.stage][ahead.place + 1].second.begin;
-    if (here + 1 < shape.VirtualStages()) {
-      const double sending =
-          SendsActivation(shape, here)
-              ? costs.Of(ahead.stage, action.chunk, action.microbatch).send_activation
-              : 0;
-      end = std::min(
-          end,
-          needed[static_cast<size_t>(here + 1) * shape.microbatches + action.microbatch] - sending);
-    }
-    const double later = std::max(0.0, end - when.end);
-    when = {.begin = when.begin + later, .end = when.end + later};
-    needed[static_cast<size_t>(here) * shape.microbatches + action.microbatch] = when.begin;
-  }
-}
-
-// The slots of one direction of one device: number n begins at origin + n * period.
-class Slots {
- public:
-  Slots(double origin, double period, double length, double until)
-      : origin_(origin), period_(period), length_(length) {
-    for (int64_t n = 0; origin + static_cast<double>(n) * period < until; ++n) {
-      free_.insert(free_.end(), n);
-    }
-  }
-
-  // The first free slot that begins at `time` or later, the last that ends by it; -1 where there is
-  // none.
-  int64_t FirstFrom(double time) const {
-    const auto found =
-        free_.lower_bound(static_cast<int64_t>(std::ceil((time - origin_) / period_ - kSlack)));
-    return found == free_.end() ? -1 : *found;
-  }
-  int64_t LastBy(double time) const {
-    const auto found = free_.upper_bound(
-        static_cast<int64_t>(std::floor((time - length_ - origin_) / period_ + kSlack)));
-    return found == free_.begin() ? -1 : *std::prev(found);
-  }
-  Interval Of(int64_t slot) const {
-    const double begin = origin_ + static_cast<double>(slot) * period_;
-    return {.begin = begin, .end = begin + length_};
-  }
-  void Take(int64_t slot) { free_.erase(slot); }
-
- private:
-  double origin_;
-  double period_;
-  double length_;
-  std::set<int64_t> free_;
-};
+double Rounding(double time) { return 1e-9 * std::abs(time); }
 
 struct Candidate {
   int stage = 0;
@@ -125,9 +27,12 @@ struct Candidate {
   int microbatch = 0;
   double forward_end = 0;
   double backward_begin = std::numeric_limits<double>::max();
+  const ChunkCost* cost = nullptr;
+
+  double lifespan() const { return backward_begin - forward_end; }
 };
 
-// An action to put before the compute action with this place in its stage's plan.
+// An action to put before the compute action with this place in its stage's list.
 struct Insertion {
   size_t before = 0;
   double time = 0;
@@ -135,135 +40,225 @@ struct Insertion {
   Action action;
 };
 
+size_t FirstEndingAfter(const StageTimeline& timeline, double time) {
+  return std::ranges::upper_bound(timeline, time + Rounding(time), {}, &TimedAction::end) -
+         timeline.begin();
+}
+size_t FirstBeginningFrom(const StageTimeline& timeline, double time) {
+  return std::ranges::lower_bound(timeline, time - Rounding(time), {}, &TimedAction::begin) -
+         timeline.begin();
+}
+
+// Where the four actions of one activation stand.
+struct Places {
+  Places(const StageTimeline& timeline, const ChunkCost& cost, const PlannedCopy& copy,
+         double margin)
+      // A copy is issued when the compute before it has ended; a release stands where nobody waits
+      // for its offload.
+      : offload(FirstEndingAfter(timeline, copy.offload_begin)),
+        release(FirstBeginningFrom(timeline, copy.offload_begin + cost.offload + margin)),
+        prepare(FirstEndingAfter(timeline, copy.reload_begin)) {}
+
+  // Compute runs in between without that memory.
+  bool Gains() const { return release < prepare; }
+
+  size_t offload;
+  size_t release;
+  size_t prepare;
+};
+
+// One device, or two that share a switch.
 class Placing {
  public:
-  Placing(const ScheduleShape& shape, const ScheduleCosts& costs, CopyStreams streams,
-          std::vector<StagePlan> plans)
-      : shape_(shape),
-        costs_(costs),
-        streams_(streams),
-        plans_(std::move(plans)),
-        insertions_(shape.stages) {}
+  Placing(std::span<const StageTimeline> timelines, const ScheduleCosts& costs, CopyStreams streams,
+          int first_stage, int stages)
+      : timelines_(timelines), streams_(streams), first_stage_(first_stage) {
+    for (int device = 0; device < stages; ++device) {
+      int64_t held = 0;
+      for (const TimedAction& timed : timelines[first_stage + device]) {
+        const Action& action = timed.action;
+        const int64_t bytes =
+            costs.Of(first_stage + device, action.chunk, action.microbatch).activation_bytes;
+        held += action.operation == Operation::kForward ? bytes : 0;
+        held_[device].push_back(static_cast<double>(held));
+        held -= IsBackwardForWeights(action.operation) ? bytes : 0;
+      }
+    }
+  }
 
-  // One device, or two that share a switch.
-  void Place(int first_stage, int stages, const OffloadChoice& choice, OffloadPlan& result) {
-    std::vector<Candidate> candidates;
-    double slot = 0;
-    double until = 0;
-    for (int stage = first_stage; stage < first_stage + stages; ++stage) {
-      AddCandidates(stage, choice[stage], candidates, slot);
-      until = std::max(until, plans_[stage].back().second.end);
-    }
-    if (candidates.empty()) {
-      return;
-    }
-    std::ranges::stable_sort(candidates, [](const Candidate& a, const Candidate& b) {
-      return a.backward_begin - a.forward_end > b.backward_begin - b.forward_end;
-    });
-    const double origin = plans_[first_stage].front().second.end;
-    slot = std::max(
-        slot, (until - origin) * 1e-6);  // copies that take no time need no more slots than this
-    const bool in_turn = !streams_.duplex || stages > 1;
-    const double period = in_turn ? 2 * slot : slot;
-    std::vector<Slots> offloads;
-    std::vector<Slots> reloads;
-    for (int turn = 0; turn < stages; ++turn) {
-      offloads.emplace_back(origin + (turn == 0 ? 0 : slot), period, slot, until);
-      reloads.emplace_back(origin + (in_turn && turn == 0 ? slot : 0), period, slot, until);
-    }
+  void Choose(std::vector<Candidate> candidates, OffloadPlan& result) {
     for (const Candidate& candidate : candidates) {
-      const int turn = candidate.stage - first_stage;
-      PlaceOne(candidate, offloads[turn], reloads[turn], result);
+      if (streams_.paired) {
+        margin_ = std::max({margin_, candidate.cost->offload, candidate.cost->reload});
+      }
+    }
+    const auto brief = std::ranges::stable_partition(candidates, [&](const Candidate& candidate) {
+      const ChunkCost& cost = *candidate.cost;
+      return cost.offload_bytes > 0 &&
+             cost.offload + cost.reload + margin_ <= candidate.lifespan() &&
+             PlacesOf(candidate, {.offload_begin = candidate.forward_end,
+                                  .reload_begin = candidate.backward_begin - margin_ - cost.reload})
+                 .Gains();
+    });
+    for (const Candidate& candidate : brief) {
+      Keep(candidate, /*lives_too_briefly=*/true, result);
+    }
+    candidates.erase(brief.begin(), brief.end());
+    std::ranges::stable_sort(candidates, std::greater<>(), &Candidate::lifespan);
+    candidates_ = std::move(candidates);
+    const size_t count = CountThatFits();
+    const std::vector<PlannedCopy> copies = Plan(count);
+    for (size_t i = 0; i < candidates_.size(); ++i) {
+      if (i >= count || !copies[i].moved || !PlacesOf(candidates_[i], copies[i]).Gains()) {
+        Keep(candidates_[i], /*lives_too_briefly=*/false, result);
+      } else {
+        Insert(candidates_[i], copies[i]);
+        ++result.offloaded;
+      }
     }
   }
 
   // In the order in which they stand in the list.
   std::vector<Insertion> Insertions(int stage) {
-    std::ranges::stable_sort(insertions_[stage], [](const Insertion& a, const Insertion& b) {
+    std::vector<Insertion>& insertions = insertions_[stage - first_stage_];
+    std::ranges::stable_sort(insertions, [](const Insertion& a, const Insertion& b) {
       return std::tuple(a.before, a.time, a.rank) < std::tuple(b.before, b.time, b.rank);
     });
-    return std::move(insertions_[stage]);
+    return std::move(insertions);
   }
 
  private:
-  void AddCandidates(int stage, const std::vector<bool>& chosen, std::vector<Candidate>& candidates,
-                     double& slot) const {
-    std::vector<Candidate> all(chosen.size());
-    for (const auto& [action, when] : plans_[stage]) {
-      Candidate& candidate =
-          all[static_cast<size_t>(action.chunk) * shape_.microbatches + action.microbatch];
-      if (action.operation == Operation::kForward) {
-        candidate = {.stage = stage,
-                     .chunk = action.chunk,
-                     .microbatch = action.microbatch,
-                     .forward_end = when.end};
-      } else if (IsBackwardForInput(action.operation)) {
-        candidate.backward_begin = when.begin;
-      }
-    }
-    for (size_t key = 0; key < chosen.size(); ++key) {
-      if (chosen[key]) {
-        const ChunkCost& cost = costs_.Of(stage, all[key].chunk, all[key].microbatch);
-        slot = std::max({slot, cost.offload, cost.reload});
-        candidates.push_back(all[key]);
-      }
-    }
+  Places PlacesOf(const Candidate& candidate, const PlannedCopy& copy) const {
+    return {timelines_[candidate.stage], *candidate.cost, copy, margin_};
   }
 
-  void PlaceOne(const Candidate& candidate, Slots& offloads, Slots& reloads, OffloadPlan& result) {
-    const auto [stage, chunk, microbatch, forward_end, backward_begin] = candidate;
-    const StagePlan& plan = plans_[stage];
-    const int64_t out = offloads.FirstFrom(forward_end);
-    const int64_t back = reloads.LastBy(backward_begin);
-    const ChunkCost& cost = costs_.Of(stage, chunk, microbatch);
-    bool gains = false;
-    if (out >= 0 && back >= 0) {
-      const Interval offload = offloads.Of(out);
-      const Interval reload = reloads.Of(back);
-      // A copy is issued when the compute before it has ended; a release stands where nobody waits
-      // for its offload.
-      const size_t issue = FirstEndingAfter(plan, offload.begin);
-      const size_t release = FirstBeginningFrom(plan, offload.begin + cost.offload);
-      const size_t prepare = FirstEndingAfter(plan, reload.end - cost.reload);
-      gains = offload.end <= reload.begin + kSlack && release < prepare;
-      if (gains) {
-        offloads.Take(out);
-        reloads.Take(back);
-        std::vector<Insertion>& insertions = insertions_[stage];
-        insertions.push_back({issue, offload.begin, 1, {Operation::kOffload, chunk, microbatch}});
-        insertions.push_back({release,
-                              offload.begin + cost.offload,
-                              release == issue ? 1 : 0,
-                              {Operation::kRelease, chunk, microbatch}});
-        insertions.push_back({prepare, reload.begin, 1, {Operation::kPrepare, chunk, microbatch}});
-        insertions.push_back({prepare, reload.begin, 1, {Operation::kReload, chunk, microbatch}});
-        ++result.offloaded;
+  std::vector<PlannedCopy> Plan(size_t count) const {
+    std::vector<CopyJob> jobs;
+    jobs.reserve(count);
+    for (const Candidate& candidate : std::span(candidates_).first(count)) {
+      jobs.push_back({.device = candidate.stage - first_stage_,
+                      .ready = candidate.forward_end,
+                      .due = candidate.backward_begin - margin_,
+                      .offload = candidate.cost->offload,
+                      .reload = candidate.cost->reload});
+    }
+    return PlanCopies(jobs, streams_);
+  }
+
+  // How many of the candidates, the longest lived first, are offloaded. The largest number with
+  // which all are moved is searched for; of the numbers tried, that which leaves least on the
+  // devices at once.
+  size_t CountThatFits() const {
+    size_t best = 0;
+    double least = std::numeric_limits<double>::max();
+    size_t fitting = 0;
+    size_t too_many = candidates_.size() + 1;
+    for (size_t count = candidates_.size(); fitting + 1 < too_many;
+         count = fitting + (too_many - fitting) / 2) {
+      const std::vector<PlannedCopy> copies = Plan(count);
+      if (std::ranges::all_of(copies, &PlannedCopy::moved)) {
+        fitting = count;
+      } else {
+        too_many = count;
+      }
+      if (count == candidates_.size() && fitting == count) {
+        return count;
+      }
+      if (const double peaks = PeaksWith(copies); peaks < least) {
+        least = peaks;
+        best = count;
       }
     }
-    if (!gains) {
-      const bool brief = backward_begin - forward_end < 2 * (cost.offload + cost.reload);
-      result.kept.push_back(
-          {.stage = stage, .chunk = chunk, .microbatch = microbatch, .lives_too_briefly = brief});
+    return best;
+  }
+
+  // Bytes that the stages hold at the most, added up.
+  double PeaksWith(std::span<const PlannedCopy> copies) const {
+    std::array<std::vector<double>, 2> changes;  // before each place of the list
+    for (size_t device = 0; device < changes.size(); ++device) {
+      changes[device].resize(held_[device].size() + 1);
     }
+    for (size_t i = 0; i < copies.size(); ++i) {
+      const Candidate& candidate = candidates_[i];
+      const Places places = PlacesOf(candidate, copies[i]);
+      if (copies[i].moved && places.Gains()) {
+        const auto bytes = static_cast<double>(candidate.cost->offload_bytes);
+        changes[candidate.stage - first_stage_][places.release] -= bytes;
+        changes[candidate.stage - first_stage_][places.prepare] += bytes;
+      }
+    }
+    double peaks = 0;
+    for (size_t device = 0; device < changes.size(); ++device) {
+      double change = 0;
+      double peak = 0;
+      for (size_t place = 0; place < held_[device].size(); ++place) {
+        change += changes[device][place];
+        peak = std::max(peak, held_[device][place] + change);
+      }
+      peaks += peak;
+    }
+    return peaks;
   }
 
-  static size_t FirstEndingAfter(const StagePlan& plan, double time) {
-    return std::ranges::upper_bound(plan, time + kSlack, {},
-                                    [](const auto& entry) { return entry.second.end; }) -
-           plan.begin();
-  }
-  static size_t FirstBeginningFrom(const StagePlan& plan, double time) {
-    return std::ranges::lower_bound(plan, time - kSlack, {},
-                                    [](const auto& entry) { return entry.second.begin; }) -
-           plan.begin();
+  void Insert(const Candidate& candidate, const PlannedCopy& copy) {
+    const Places places = PlacesOf(candidate, copy);
+    const auto [stage, chunk, microbatch] =
+        std::tuple(candidate.stage, candidate.chunk, candidate.microbatch);
+    std::vector<Insertion>& insertions = insertions_[stage - first_stage_];
+    insertions.push_back(
+        {places.offload, copy.offload_begin, 1, {Operation::kOffload, chunk, microbatch}});
+    insertions.push_back({places.release,
+                          copy.offload_begin + candidate.cost->offload + margin_,
+                          places.release == places.offload ? 1 : 0,
+                          {Operation::kRelease, chunk, microbatch}});
+    insertions.push_back(
+        {places.prepare, copy.reload_begin, 1, {Operation::kPrepare, chunk, microbatch}});
+    insertions.push_back(
+        {places.prepare, copy.reload_begin, 1, {Operation::kReload, chunk, microbatch}});
   }
 
-  ScheduleShape shape_;
-  const ScheduleCosts& costs_;
+  static void Keep(const Candidate& candidate, bool lives_too_briefly, OffloadPlan& result) {
+    result.kept.push_back({.stage = candidate.stage,
+                           .chunk = candidate.chunk,
+                           .microbatch = candidate.microbatch,
+                           .lives_too_briefly = lives_too_briefly});
+  }
+
+  std::span<const StageTimeline> timelines_;
   CopyStreams streams_;
-  std::vector<StagePlan> plans_;
-  std::vector<std::vector<Insertion>> insertions_;
+  int first_stage_;
+  // Behind a switch copies run in the order in which they are ready and not as planned: each may
+  // come later by about one copy of the neighbour.
+  double margin_ = 0;
+  std::array<std::vector<double>, 2> held_;  // bytes by place of the list, with nothing offloaded
+  std::vector<Candidate> candidates_;        // those that live longest first
+  std::array<std::vector<Insertion>, 2> insertions_;
 };
+
+// Of a stage's activations those that are chosen.
+void AddCandidates(int stage, const StageTimeline& timeline, const ScheduleShape& shape,
+                   const ScheduleCosts& costs, const std::vector<bool>& chosen,
+                   std::vector<Candidate>& candidates) {
+  std::vector<Candidate> all(chosen.size());
+  for (const auto& [action, begin, end] : timeline) {
+    Candidate& candidate =
+        all[static_cast<size_t>(action.chunk) * shape.microbatches + action.microbatch];
+    if (action.operation == Operation::kForward) {
+      candidate = {.stage = stage,
+                   .chunk = action.chunk,
+                   .microbatch = action.microbatch,
+                   .forward_end = end,
+                   .cost = &costs.Of(stage, action.chunk, action.microbatch)};
+    } else if (IsBackwardForInput(action.operation)) {
+      candidate.backward_begin = begin;
+    }
+  }
+  for (size_t key = 0; key < chosen.size(); ++key) {
+    if (chosen[key]) {
+      candidates.push_back(all[key]);
+    }
+  }
+}
 
 // The list with the insertions before the compute actions that they name.
 StageActions Merged(const StageActions& actions, const std::vector<Insertion>& insertions) {
@@ -285,10 +280,14 @@ StageActions Merged(const StageActions& actions, const std::vector<Insertion>& i
 
 }  // namespace
 
-OffloadChoice FirstChunks(const ScheduleShape& shape, int chunks) {
-  std::vector<bool> stage(static_cast<size_t>(shape.chunks) * shape.microbatches, false);
-  std::fill_n(stage.begin(),
-              static_cast<size_t>(std::min(chunks, shape.chunks)) * shape.microbatches, true);
+OffloadChoice FirstChunks(const ScheduleShape& shape, double chunks) {
+  std::vector<bool> stage;
+  for (int chunk = 0; chunk < shape.chunks; ++chunk) {
+    const double share = std::clamp(chunks - chunk, 0.0, 1.0);
+    for (int microbatch = 0; microbatch < shape.microbatches; ++microbatch) {
+      stage.push_back(std::floor(share * (microbatch + 1)) > std::floor(share * microbatch));
+    }
+  }
   return OffloadChoice(shape.stages, stage);
 }
 
@@ -300,22 +299,32 @@ std::string OffloadPlan::Diagnosis() const {
       offloaded, kept.size(), brief, static_cast<int64_t>(kept.size()) - brief);
 }
 
-absl::StatusOr<OffloadPlan> AddOffloads(const Schedule& schedule, const ScheduleCosts& costs,
-                                        const OffloadChoice& choice, CopyStreams streams) {
+OffloadPlan AddOffloads(const Schedule& schedule, const ScheduleCosts& costs,
+                        std::span<const std::vector<TimedAction>> times,
+                        const OffloadChoice& choice, CopyStreams streams) {
   const ScheduleShape& shape = schedule.shape;
-  SHOAL_ASSIGN_OR_RETURN(const ScheduleTimes times, SimulateSchedule(schedule, costs, streams));
-  std::vector<StagePlan> plans = ComputeTimes(times);
-  DelayForwardsAhead(shape, costs, plans);
-  Placing placing(shape, costs, streams, std::move(plans));
-  OffloadPlan result{.schedule = schedule};
+  OffloadPlan result{.schedule = {.name = schedule.name, .shape = shape}};
   const int together = streams.paired ? 2 : 1;
-  for (int stage = 0; stage < shape.stages; stage += together) {
-    placing.Place(stage, std::min(together, shape.stages - stage), choice, result);
-  }
-  for (int stage = 0; stage < shape.stages; ++stage) {
-    result.schedule.stages[stage] = Merged(schedule.stages[stage], placing.Insertions(stage));
+  for (int first = 0; first < shape.stages; first += together) {
+    const int end = std::min(first + together, shape.stages);
+    std::vector<Candidate> candidates;
+    for (int stage = first; stage < end; ++stage) {
+      AddCandidates(stage, times[stage], shape, costs, choice[stage], candidates);
+    }
+    Placing placing(times, costs, streams, first, end - first);
+    placing.Choose(std::move(candidates), result);
+    for (int stage = first; stage < end; ++stage) {
+      result.schedule.stages.push_back(Merged(schedule.stages[stage], placing.Insertions(stage)));
+    }
   }
   return result;
+}
+
+absl::StatusOr<OffloadPlan> AddOffloads(const Schedule& schedule, const ScheduleCosts& costs,
+                                        const OffloadChoice& choice, CopyStreams streams) {
+  SHOAL_ASSIGN_OR_RETURN(const std::vector<std::vector<TimedAction>> times,
+                         LatestComputeTimes(schedule, costs));
+  return AddOffloads(schedule, costs, times, choice, streams);
 }
 
 }  // namespace shoal::plan

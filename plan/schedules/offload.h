@@ -1,19 +1,17 @@
 // Which activations of a schedule go to host memory and back, and when: offload, release, prepare
 // and reload placed into the lists so that no compute waits for them by the given costs. Pure.
 //
-// The schedule is timed first. The forwards that a stage runs ahead of its first backward then
-// begin as late as nobody waits for them, so that memory is taken late. Time is a grid of slots,
-// each as long as the longest copy of the devices that share a switch; a device takes its slots in
-// turn for offloads and reloads, its neighbour the other way round, so the two never copy in the
-// same direction at once. Activations with the longest lifespan choose first: the first free slot
-// behind their forward and the last that ends before their backward. One that gains nothing so, or
-// for which no slot is left, stays on the device: a smaller plan, never an error. As copies begin
-// no later than planned and each release stands where its copy has ended, the schedule takes no
-// longer than without offload when the costs hold.
-// Devices that share a switch run by what is ready and not by the grid, and then wait for each
-// other here and there.
+// The schedule is timed first (plan/schedules/compute_times.h). Then the copies of each device, or
+// of two that share a switch, are planned (plan/schedules/copy_plan.h): offloads as early and
+// reloads as late as the stream lets them. Where there are more activations to offload than the
+// copies have time for, those that live longest are chosen, as many as fit. One that gains nothing
+// stays on the device: a smaller plan, never an error. As copies begin no later than planned and
+// each release stands where its copy has ended, the schedule takes no longer than without offload
+// when the costs hold. Devices that share a switch run by what is ready and not by the plan, and
+// then wait for each other here and there.
 #pragma once
 
+#include <span>
 #include <string>
 #include <vector>
 
@@ -21,20 +19,22 @@
 #include "plan/schedule.h"
 #include "plan/schedule_costs.h"
 #include "plan/schedule_simulation.h"
+#include "plan/schedules/compute_times.h"
 
 namespace shoal::plan {
 
 // What is to be offloaded, by stage and then chunk * microbatches + microbatch.
 using OffloadChoice = std::vector<std::vector<bool>>;
 
-// All microbatches of the first `chunks` chunks of every stage: those whose lifespan is longest.
-OffloadChoice FirstChunks(const ScheduleShape& shape, int chunks);
+// The first `chunks` chunks of every stage, those whose lifespan is longest: 2.25 are all
+// microbatches of two and every fourth of the third.
+OffloadChoice FirstChunks(const ScheduleShape& shape, double chunks);
 
 struct KeptOnDevice {
   int stage = 0;
   int chunk = 0;
   int microbatch = 0;
-  bool lives_too_briefly = false;  // else: its copies found no free slot in time
+  bool lives_too_briefly = false;  // else: there was no time for its copies
 };
 
 struct OffloadPlan {
@@ -46,7 +46,13 @@ struct OffloadPlan {
   std::string Diagnosis() const;
 };
 
-// `schedule` passes CheckSchedule and has no transfers yet. An error just where it waits for ever.
+// `schedule` passes CheckSchedule and has no transfers yet; `times` are its LatestComputeTimes,
+// which serve for any choice.
+OffloadPlan AddOffloads(const Schedule& schedule, const ScheduleCosts& costs,
+                        std::span<const std::vector<TimedAction>> times,
+                        const OffloadChoice& choice, CopyStreams streams);
+
+// The same with its own times. An error just where the schedule waits for ever.
 absl::StatusOr<OffloadPlan> AddOffloads(const Schedule& schedule, const ScheduleCosts& costs,
                                         const OffloadChoice& choice, CopyStreams streams = {});
 
