@@ -46,6 +46,10 @@ Schedule UniformPipe(int stages, int chunks, int microbatches, UniformStretch st
 Schedule ZeroBubbleH1(int stages, int microbatches);
 Schedule ZeroBubbleH2(int stages, int microbatches);
 
+// One stage: each microbatch forward and back through all its chunks, joined backward. Memory v;
+// what is offloaded on the way forward is reloaded on the way back.
+Schedule GradientAccumulation(int chunks, int microbatches);
+
 // V-shaped, two chunks (Qi et al. 2024): memory of all stages alike, about 2d (ZB-V), d (V-Half)
 // and 2d / 3 (V-Min).
 Schedule ZeroBubbleV(int stages, int microbatches);
