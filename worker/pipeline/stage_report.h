@@ -1,0 +1,57 @@
+// What a stage tells of a step that it ran: results, memory, and where its time went.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "plan/schedule.h"
+#include "worker/model/batch.h"
+
+namespace shoal::worker {
+
+// What a stage waits for while it could compute.
+enum class Stall : uint8_t {
+  kTransfer,   // of an offload before its memory is given back, of a reload before its backward
+  kNeighbour,  // a message, or room for one
+  kWeights,    // of a unit, from the servers
+};
+inline constexpr int kStalls = 3;
+inline constexpr std::array<std::string_view, kStalls> kStallNames = {"transfer", "neighbour",
+                                                                      "weights"};
+
+struct StallTime {
+  double seconds = 0;
+  // Of transfers and neighbours: the longest wait, and for what ("the reload of chunk 0 microbatch
+  // 3").
+  double longest_seconds = 0;
+  std::string longest;
+};
+
+// A stretch of time for a timeline.
+struct StageSpan {
+  enum class Kind : uint8_t { kCompute, kOffload, kReload, kTransferWait, kNeighbourWait };
+  Kind kind = Kind::kCompute;
+  plan::Action action;  // what ran, or what the wait was ahead of
+  absl::Time begin;
+  absl::Duration length;
+};
+
+struct StageReport {
+  std::vector<MicrobatchResult> microbatches;  // as StageModel::result
+  double compute_seconds = 0;                  // forward and backward, without waits for weights
+  std::array<StallTime, kStalls> stalls;
+  // The most in use at once, to the byte.
+  int64_t peak_device_bytes = 0;
+  int64_t peak_host_bytes = 0;
+  int64_t peak_message_bytes = 0;  // between chunks of the stage
+  // Compute and waits in the order of the list, then the copies; where the step asked for them.
+  std::vector<StageSpan> spans;
+
+  const StallTime& Of(Stall stall) const { return stalls[static_cast<size_t>(stall)]; }
+};
+
+}  // namespace shoal::worker

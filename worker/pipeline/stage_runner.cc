@@ -1,0 +1,148 @@
+#include "worker/pipeline/stage_runner.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "common/check.h"
+#include "common/status.h"
+#include "plan/schedule_check.h"
+#include "worker/pipeline/stage_walk.h"
+
+namespace shoal::worker {
+namespace {
+
+bool Same(const plan::Schedule& a, const plan::Schedule& b) {
+  return a.shape == b.shape && a.stages == b.stages;
+}
+
+}  // namespace
+
+StageRunner::StageRunner(const StageRunnerOptions& options)
+    : options_(options),
+      offloads_(options.device->NewStream(StreamKind::kCopy)),
+      own_reloads_(options.duplex ? options.device->NewStream(StreamKind::kCopy) : nullptr),
+      pools_(options.stage, *options.device, *options.host,
+             options.poison ? options.compute : nullptr) {}
+
+StageRunner::~StageRunner() = default;
+
+absl::StatusOr<StageReport> StageRunner::RunStep(const StageStep& step) {
+  {
+    absl::MutexLock lock(&mutex_);
+    if (cancelled_.ok()) {
+      links_ = step.links;
+    }
+  }
+  absl::StatusOr<StageReport> report = Run(step);
+  if (!report.ok() && step.links != nullptr) {
+    step.links->Close(report.status());
+  }
+  absl::MutexLock lock(&mutex_);
+  links_ = nullptr;
+  return report;
+}
+
+absl::StatusOr<StageReport> StageRunner::Run(const StageStep& step) {
+  SHOAL_RETURN_IF_ERROR(cancelled());
+  const PhaseClock::Scope preparing(*options_.phases, Phase::kData);
+  SHOAL_RETURN_IF_ERROR(Check(step));
+  const plan::Schedule& schedule = *step.schedule;
+  StageModel& model = *options_.model;
+  SHOAL_RETURN_IF_ERROR(
+      model.BeginStep(step.microbatches, step.loss_scale, *step.source, *step.sink));
+  SHOAL_ASSIGN_OR_RETURN(const std::vector<int64_t> message_bytes, MessageBytes(schedule.shape));
+  SHOAL_RETURN_IF_ERROR(pools_.BeginStep(
+      schedule, [&model](int chunk, int microbatch) { return model.BytesOf(chunk, microbatch); }));
+  if (step.links != nullptr) {
+    SHOAL_RETURN_IF_ERROR(step.links->BeginStep({.step = step.step,
+                                                 .attempt = step.attempt,
+                                                 .queues = checked_->queues,
+                                                 .bytes = message_bytes}));
+  }
+  const auto seconds = [&](Phase phase) { return options_.phases->seconds(phase); };
+  const double computed = seconds(Phase::kForward) + seconds(Phase::kBackward);
+  const double waited_for_weights = seconds(Phase::kGetWait);
+  Stream& reloads = own_reloads_ != nullptr ? *own_reloads_ : *offloads_;
+  StageWalk walk(options_, step, pools_, *offloads_, reloads, [this] { return cancelled(); });
+  absl::Status status = walk.Run();
+  if (status.ok() && step.links != nullptr) {
+    status = walk.AwaitSent();
+  }
+  options_.phases->AtMicrobatch(-1);
+  if (!status.ok()) {
+    // Copies under way end before their memory is anybody else's; what they say adds nothing.
+    offloads_->Synchronize().IgnoreError();
+    reloads.Synchronize().IgnoreError();
+    pools_.GiveAll();
+    return status;
+  }
+  StageReport report;
+  walk.FillReport(report);
+  report.compute_seconds = seconds(Phase::kForward) + seconds(Phase::kBackward) - computed;
+  report.stalls[static_cast<size_t>(Stall::kWeights)].seconds =
+      seconds(Phase::kGetWait) - waited_for_weights;
+  for (int microbatch = 0; microbatch < schedule.shape.microbatches; ++microbatch) {
+    report.microbatches.push_back(model.result(microbatch));
+  }
+  report.peak_device_bytes = pools_.pool(plan::MemoryPool::kDevice).peak();
+  report.peak_host_bytes = pools_.pool(plan::MemoryPool::kHost).peak();
+  report.peak_message_bytes = pools_.pool(plan::MemoryPool::kMessages).peak();
+  return report;
+}
+
+// Of the schedule of the step before, nothing is looked at again but whether it is the same.
+absl::Status StageRunner::Check(const StageStep& step) {
+  const plan::Schedule& schedule = *step.schedule;
+  if (!checked_.has_value() || !Same(checked_->schedule, schedule)) {
+    checked_.reset();
+    SHOAL_RETURN_IF_ERROR(CheckSchedule(schedule));
+    checked_ = Checked{.schedule = schedule, .queues = MessageQueues(schedule)};
+  }
+  if (options_.stage >= schedule.shape.stages) {
+    return InvalidArgument("{}: of {} stages there is no stage {}", schedule.name,
+                           schedule.shape.stages, options_.stage);
+  }
+  if (step.microbatches.size() != static_cast<size_t>(schedule.shape.microbatches)) {
+    return InvalidArgument("{}: stage {} has {} microbatches for a schedule of {}", schedule.name,
+                           options_.stage, step.microbatches.size(), schedule.shape.microbatches);
+  }
+  if (step.links == nullptr && schedule.shape.stages > 1) {
+    return InvalidArgument("{}: stage {} has no links to its neighbours", schedule.name,
+                           options_.stage);
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<int64_t>> StageRunner::MessageBytes(
+    const plan::ScheduleShape& shape) const {
+  std::vector<int64_t> bytes;
+  for (int microbatch = 0; microbatch < shape.microbatches; ++microbatch) {
+    bytes.push_back(options_.model->BytesOf(0, microbatch).message);
+    for (int chunk = 1; chunk < shape.chunks; ++chunk) {
+      if (options_.model->BytesOf(chunk, microbatch).message != bytes.back()) {
+        return Internal("stage {}: chunk {} has messages of another size than chunk 0",
+                        options_.stage, chunk);
+      }
+    }
+  }
+  return bytes;
+}
+
+void StageRunner::Cancel(const absl::Status& why) {
+  SHOAL_CHECK(!why.ok());
+  absl::MutexLock lock(&mutex_);
+  if (!cancelled_.ok()) {
+    return;
+  }
+  cancelled_ = why;
+  if (links_ != nullptr) {
+    links_->Close(why);
+  }
+}
+
+absl::Status StageRunner::cancelled() const {
+  absl::MutexLock lock(&mutex_);
+  return cancelled_;
+}
+
+}  // namespace shoal::worker

@@ -1,0 +1,105 @@
+// Executes one stage of a pipeline, step after step: the list of plan/schedule.h as it is written,
+// on any backend and over any links.
+//
+// The calling thread walks the list and computes. Copies run on copy streams beside it, messages on
+// the links; the walk waits where the rules of plan/schedule.h say and nowhere else. Before
+// anything runs the schedule is checked (so it comes to its end if neighbours execute it too) and
+// the list's memory is replayed (so it fits, and nothing is allocated while it runs).
+//
+// Who owns a worker's job makes one runner for it and calls RunStep from the thread that computes;
+// all stages call it with the same schedule. Each wait has a deadline and says for what it waited.
+// What the walk waits for is a phase of the owner's clock (kTransferWait, kNeighbourWait; a source
+// that waits for weights enters kGetWait itself), and so are forward and backward.
+//
+// Failure: the step's first error, which names stage and action; the links are then closed, so that
+// neighbours fail too instead of waiting, and all memory of the step is given back. The next
+// attempt needs new links. Threads: Cancel may be called from any, everything else from one.
+// Ownership: all that is given in the options must outlive the runner, and the step's what RunStep
+// is called with.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "common/clock.h"
+#include "common/phase_clock.h"
+#include "plan/schedule.h"
+#include "plan/schedule_queues.h"
+#include "worker/backend/backend.h"
+#include "worker/model/stage_model.h"
+#include "worker/pipeline/stage_links.h"
+#include "worker/pipeline/stage_pools.h"
+#include "worker/pipeline/stage_report.h"
+
+namespace shoal::worker {
+
+struct StageRunnerOptions {
+  int stage = 0;
+  StageModel* model = nullptr;
+  Device* device = nullptr;
+  Stream* compute = nullptr;  // the one of the device on which the model works
+  Memory* host = nullptr;     // of the device, for what is offloaded
+  PhaseClock* phases = nullptr;
+  Clock* clock = &RealClock();
+  // An offload and a reload run beside each other, on a copy stream each.
+  bool duplex = false;
+  // Memory that is given back is filled with NaN.
+  bool poison = false;
+  // Of each wait. A neighbour may be in the middle of a long backward.
+  absl::Duration wait_timeout = absl::Seconds(60);
+};
+
+struct StageStep {
+  int64_t step = 0;
+  int64_t attempt = 0;
+  const plan::Schedule* schedule = nullptr;
+  std::span<const PackedBatch> microbatches;  // as many as the schedule has
+  double loss_scale = 1;
+  UnitSource* source = nullptr;
+  GradientSink* sink = nullptr;
+  StageLinks* links = nullptr;
+  bool record_spans = false;
+};
+
+class StageRunner {
+ public:
+  explicit StageRunner(const StageRunnerOptions& options);
+  ~StageRunner();
+
+  absl::StatusOr<StageReport> RunStep(const StageStep& step);
+  // The step at hand fails at once, as does every later one.
+  void Cancel(const absl::Status& why) ABSL_LOCKS_EXCLUDED(mutex_);
+
+  const StagePools& pools() const { return pools_; }
+
+ private:
+  // A schedule that was checked, and what follows from it alone.
+  struct Checked {
+    plan::Schedule schedule;
+    std::vector<plan::MessageQueue> queues;
+  };
+
+  absl::StatusOr<StageReport> Run(const StageStep& step);
+  absl::Status Check(const StageStep& step);
+  absl::StatusOr<std::vector<int64_t>> MessageBytes(const plan::ScheduleShape& shape) const;
+  absl::Status cancelled() const ABSL_LOCKS_EXCLUDED(mutex_);
+
+  const StageRunnerOptions options_;
+  const std::unique_ptr<Stream> offloads_;
+  const std::unique_ptr<Stream> own_reloads_;  // duplex
+  StagePools pools_;
+  std::optional<Checked> checked_;
+
+  mutable absl::Mutex mutex_;
+  absl::Status cancelled_ ABSL_GUARDED_BY(mutex_);
+  StageLinks* links_ ABSL_GUARDED_BY(mutex_) = nullptr;  // of the step at hand
+};
+
+}  // namespace shoal::worker

@@ -1,0 +1,287 @@
+#include "worker/pipeline/stage_walk.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "common/status.h"
+
+namespace shoal::worker {
+
+using plan::Action;
+using plan::Holding;
+using plan::Operation;
+
+namespace {
+
+// Between two looks at whether the step was cancelled.
+constexpr absl::Duration kLook = absl::Milliseconds(20);
+
+bool IsGradient(Operation operation) {
+  return operation == Operation::kSendGradient || operation == Operation::kReceiveGradient;
+}
+
+// An error says for what was waited.
+template <typename Name>
+absl::Status Named(const absl::Status& status, int stage, const Name& name) {
+  return status.ok() ? status
+                     : Annotate(status, fmt::format("stage {} waits for {}", stage, name()));
+}
+template <typename T, typename Name>
+absl::StatusOr<T> Named(absl::StatusOr<T> result, int stage, const Name& name) {
+  return result.ok() ? result : Named(result.status(), stage, name);
+}
+
+}  // namespace
+
+StageWalk::StageWalk(const StageRunnerOptions& options, const StageStep& step, StagePools& pools,
+                     Stream& offloads, Stream& reloads, std::function<absl::Status()> cancelled)
+    : options_(options),
+      step_(step),
+      shape_(step.schedule->shape),
+      pools_(pools),
+      offload_stream_(offloads),
+      reload_stream_(reloads),
+      cancelled_(std::move(cancelled)),
+      offloads_(static_cast<size_t>(shape_.chunks) * shape_.microbatches),
+      reloads_(offloads_.size()) {}
+
+template <typename Wait>
+auto StageWalk::Timed(Stall stall, const Action& action, const NameOfWait& name, const Wait& wait) {
+  const bool transfer = stall == Stall::kTransfer;
+  const PhaseClock::Scope waiting(*options_.phases,
+                                  transfer ? Phase::kTransferWait : Phase::kNeighbourWait);
+  const absl::Time begin = options_.clock->Now();
+  auto result = wait();
+  const double seconds = absl::ToDoubleSeconds(options_.clock->Now() - begin);
+  StallTime& time = stalls_[static_cast<size_t>(stall)];
+  time.seconds += seconds;
+  if (seconds > time.longest_seconds) {
+    time.longest_seconds = seconds;
+    time.longest = name();
+  }
+  AddSpan(transfer ? StageSpan::Kind::kTransferWait : StageSpan::Kind::kNeighbourWait, action,
+          begin);
+  return Named(std::move(result), options_.stage, name);
+}
+
+absl::Status StageWalk::Run() {
+  for (const Action& action : step_.schedule->stages[options_.stage]) {
+    SHOAL_RETURN_IF_ERROR(cancelled_());
+    options_.phases->AtMicrobatch(action.microbatch);
+    SHOAL_RETURN_IF_ERROR(Execute(action));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status StageWalk::AwaitSent() {
+  return Timed(
+      Stall::kNeighbour, step_.schedule->stages[options_.stage].back(),
+      [] { return std::string("its last messages to arrive"); },
+      [&] { return step_.links->EndStep(options_.wait_timeout); });
+}
+
+absl::Status StageWalk::At(const Action& action, const absl::Status& status) const {
+  return status.ok()
+             ? status
+             : Annotate(status, fmt::format("stage {}, {}", options_.stage, NameOf(action)));
+}
+
+absl::Status StageWalk::Execute(const Action& action) {
+  if (IsCompute(action.operation)) {
+    return Compute(action);
+  }
+  if (IsSend(action.operation)) {
+    return At(action, step_.links->Send(SentBy(action)));
+  }
+  if (IsReceive(action.operation)) {
+    return At(action, step_.links->Post(ReceivedBy(action)));
+  }
+  const plan::ActionMoves moves = MovesOf(shape_, options_.stage, action);
+  SHOAL_RETURN_IF_ERROR(pools_.Make(moves.before()));
+  if (action.operation == Operation::kRelease) {
+    SHOAL_RETURN_IF_ERROR(AwaitCopy(action, StageSpan::Kind::kOffload));
+  } else if (action.operation != Operation::kPrepare) {
+    SHOAL_RETURN_IF_ERROR(StartCopy(action));
+  }
+  return pools_.Make(moves.after());
+}
+
+absl::Status StageWalk::Compute(const Action& action) {
+  SHOAL_ASSIGN_OR_RETURN(const std::byte* const input, Input(action));
+  if (IsBackwardForInput(action.operation)) {
+    SHOAL_RETURN_IF_ERROR(AwaitCopy(action, StageSpan::Kind::kReload));
+  }
+  const plan::ActionMoves moves = MovesOf(shape_, options_.stage, action);
+  SHOAL_RETURN_IF_ERROR(pools_.Make(moves.before()));
+  SHOAL_ASSIGN_OR_RETURN(std::byte* const output, Output(action));
+  {
+    const PhaseClock::Scope computing(*options_.phases, action.operation == Operation::kForward
+                                                            ? Phase::kForward
+                                                            : Phase::kBackward);
+    const absl::Time begin = options_.clock->Now();
+    SHOAL_RETURN_IF_ERROR(At(action, Call(action, input, output)));
+    AddSpan(StageSpan::Kind::kCompute, action, begin);
+  }
+  if (StageMessage used; Uses(action, used)) {
+    SHOAL_RETURN_IF_ERROR(At(action, step_.links->Consumed(used)));
+  }
+  return pools_.Make(moves.after());
+}
+
+absl::Status StageWalk::Call(const Action& action, const std::byte* input, std::byte* output) {
+  StageModel& model = *options_.model;
+  const auto [operation, chunk, microbatch] = action;
+  std::byte* const activations = pools_.Of(Holding::kActivations, chunk, microbatch);
+  std::byte* const gradients = pools_.Of(Holding::kGradients, chunk, microbatch);
+  switch (operation) {
+    case Operation::kForward:
+      return model.Forward(chunk, microbatch, activations, input, output);
+    case Operation::kBackwardInput:
+      return model.BackwardInput(chunk, microbatch, activations, gradients, input, output);
+    case Operation::kBackwardWeights:
+      return model.BackwardWeights(chunk, microbatch, activations, gradients);
+    default:
+      return model.Backward(chunk, microbatch, activations, input, output);
+  }
+}
+
+// Null where there is none.
+absl::StatusOr<const std::byte*> StageWalk::Input(const Action& action) {
+  if (StageMessage message; Uses(action, message)) {
+    const auto name = [&] {
+      return fmt::format("{} from stage {}", NameOf(message), message.peer);
+    };
+    return Timed(Stall::kNeighbour, action, name,
+                 [&] { return step_.links->Await(message, options_.wait_timeout); });
+  }
+  if (action.operation == Operation::kForward) {
+    return pools_.Of(Holding::kInput, action.chunk, action.microbatch);
+  }
+  return IsBackwardForInput(action.operation)
+             ? pools_.Of(Holding::kOutputGradient, action.chunk, action.microbatch)
+             : nullptr;
+}
+
+// Null where there is none. Within the stage the next user's memory is written.
+absl::StatusOr<std::byte*> StageWalk::Output(const Action& action) {
+  if (StageMessage message; Makes(action, message)) {
+    const auto name = [&] {
+      return fmt::format("room for {} to stage {}", NameOf(message), message.peer);
+    };
+    return Timed(Stall::kNeighbour, action, name,
+                 [&] { return step_.links->MakeRoom(message, options_.wait_timeout); });
+  }
+  const int here = shape_.VirtualStageOf(options_.stage, action.chunk);
+  if (action.operation == Operation::kForward && here + 1 < shape_.VirtualStages()) {
+    return pools_.Of(Holding::kInput, shape_.At(here + 1).chunk, action.microbatch);
+  }
+  return IsBackwardForInput(action.operation) && here > 0
+             ? pools_.Of(Holding::kOutputGradient, shape_.At(here - 1).chunk, action.microbatch)
+             : nullptr;
+}
+
+absl::Status StageWalk::StartCopy(const Action& action) {
+  const bool offload = action.operation == Operation::kOffload;
+  Stream& stream = offload ? offload_stream_ : reload_stream_;
+  Copy& copy = (offload ? offloads_ : reloads_)[KeyOf(action)];
+  copy.kind = offload ? StageSpan::Kind::kOffload : StageSpan::Kind::kReload;
+  copy.action = action;
+  std::byte* const device = pools_.Of(Holding::kActivations, action.chunk, action.microbatch);
+  std::byte* const host = pools_.Of(Holding::kHostCopy, action.chunk, action.microbatch);
+  if (device == nullptr) {
+    return absl::OkStatus();  // of no bytes
+  }
+  stream.WaitFor(*options_.compute->Record());
+  if (step_.record_spans) {
+    copy.begin = stream.Record();
+  }
+  stream.Copy(offload ? host : device, offload ? device : host,
+              pools_.BytesOf(Holding::kActivations, action.chunk, action.microbatch));
+  copy.end = stream.Record();
+  return absl::OkStatus();
+}
+
+absl::Status StageWalk::AwaitCopy(const Action& action, StageSpan::Kind kind) {
+  const bool offload = kind == StageSpan::Kind::kOffload;
+  Event* const copied = (offload ? offloads_ : reloads_)[KeyOf(action)].end.get();
+  if (copied == nullptr) {
+    return absl::OkStatus();
+  }
+  if (!copied->WaitDone(absl::ZeroDuration())) {
+    const auto name = [&] {
+      return NameOf(Action{offload ? Operation::kOffload : Operation::kReload, action.chunk,
+                           action.microbatch});
+    };
+    SHOAL_RETURN_IF_ERROR(Timed(Stall::kTransfer, action, name, [&]() -> absl::Status {
+      const absl::Time deadline = options_.clock->Now() + options_.wait_timeout;
+      while (!copied->WaitDone(kLook)) {
+        SHOAL_RETURN_IF_ERROR(cancelled_());
+        if (options_.clock->Now() >= deadline) {
+          return DeadlineExceeded("the copy did not end within {}",
+                                  absl::FormatDuration(options_.wait_timeout));
+        }
+      }
+      return absl::OkStatus();
+    }));
+  }
+  return At(action, copied->Wait());
+}
+
+bool StageWalk::Uses(const Action& action, StageMessage& message) const {
+  const int here = shape_.VirtualStageOf(options_.stage, action.chunk);
+  const bool forward = action.operation == Operation::kForward;
+  if (forward ? here == 0 || !SendsActivation(shape_, here - 1)
+              : !IsBackwardForInput(action.operation) || !SendsActivation(shape_, here)) {
+    return false;
+  }
+  message = ReceivedBy({forward ? Operation::kReceiveActivation : Operation::kReceiveGradient,
+                        action.chunk, action.microbatch});
+  return true;
+}
+
+bool StageWalk::Makes(const Action& action, StageMessage& message) const {
+  const int here = shape_.VirtualStageOf(options_.stage, action.chunk);
+  const bool forward = action.operation == Operation::kForward;
+  if (forward ? !SendsActivation(shape_, here)
+              : !IsBackwardForInput(action.operation) || !SendsGradient(shape_, here)) {
+    return false;
+  }
+  message = SentBy({forward ? Operation::kSendActivation : Operation::kSendGradient, action.chunk,
+                    action.microbatch});
+  return true;
+}
+
+StageMessage StageWalk::SentBy(const Action& action) const {
+  const bool gradient = IsGradient(action.operation);
+  const int here = shape_.VirtualStageOf(options_.stage, action.chunk);
+  const plan::VirtualStage to = shape_.At(gradient ? here - 1 : here + 1);
+  return {to.stage, gradient, to.chunk, action.microbatch};
+}
+
+StageMessage StageWalk::ReceivedBy(const Action& action) const {
+  const bool gradient = IsGradient(action.operation);
+  const int here = shape_.VirtualStageOf(options_.stage, action.chunk);
+  return {shape_.At(gradient ? here + 1 : here - 1).stage, gradient, action.chunk,
+          action.microbatch};
+}
+
+void StageWalk::AddSpan(StageSpan::Kind kind, const Action& action, absl::Time begin) {
+  if (step_.record_spans) {
+    spans_.push_back({kind, action, begin, options_.clock->Now() - begin});
+  }
+}
+
+void StageWalk::FillReport(StageReport& report) const {
+  report.stalls = stalls_;
+  report.spans = spans_;
+  for (const std::vector<Copy>* copies : {&offloads_, &reloads_}) {
+    for (const Copy& copy : *copies) {
+      if (copy.begin != nullptr) {
+        report.spans.push_back(
+            {copy.kind, copy.action, copy.begin->at(), copy.end->at() - copy.begin->at()});
+      }
+    }
+  }
+}
+
+}  // namespace shoal::worker

@@ -1,0 +1,90 @@
+// A pipeline of emulated stages in one process, a thread for each: for tests of the runtime and for
+// measurements of it.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "common/clock.h"
+#include "common/phase_clock.h"
+#include "plan/schedule.h"
+#include "plan/schedule_costs.h"
+#include "plan/schedule_simulation.h"
+#include "worker/backend/cpu/cpu_device.h"
+#include "worker/model/memory_unit_access.h"
+#include "worker/pipeline/stage_runner.h"
+
+namespace shoal::worker {
+
+struct EmulatedPipelineOptions {
+  CpuCopyOptions copies;
+  bool duplex = false;
+  bool poison = true;
+  int64_t device_budget_bytes = 0;  // of each stage
+  int64_t host_budget_bytes = 0;
+  absl::Duration wait_timeout = absl::Seconds(30);
+  // A unit of the costs' time on the clock.
+  double seconds_per_unit = 1;
+  int64_t message_bytes = 640;
+  bool tied_embeddings = false;
+};
+
+using StageReports = std::vector<absl::StatusOr<StageReport>>;
+
+class EmulatedPipeline {
+ public:
+  // Of the shape all but the microbatches counts.
+  EmulatedPipeline(const plan::ScheduleShape& shape, const EmulatedPipelineOptions& options);
+  ~EmulatedPipeline();
+
+  // A step on all stages at once. `links` by stage.
+  StageReports RunStep(const plan::Schedule& schedule, const plan::ScheduleCosts& costs,
+                       const std::vector<StageLinks*>& links, bool record_spans = false);
+  // Of one stage, in the calling thread.
+  absl::StatusOr<StageReport> RunStage(int stage, const plan::Schedule& schedule,
+                                       const plan::ScheduleCosts& costs, StageLinks* links,
+                                       bool record_spans = false);
+  // Another step's number; attempts of a step that failed count up.
+  void NextStep() { ++step_; }
+  void NextAttempt() { ++attempt_; }
+
+  StageRunner& runner(int stage) { return *stages_[static_cast<size_t>(stage)]->runner; }
+  int stages() const { return static_cast<int>(stages_.size()); }
+  // Of all stages together since the last call, which a whole step makes 1 everywhere. The first
+  // element that is not, or nothing.
+  std::string GradientsOtherThanOne();
+
+ private:
+  struct Stage {
+    std::unique_ptr<Device> device;
+    std::unique_ptr<Memory> host;
+    std::unique_ptr<Stream> compute;
+    std::unique_ptr<StageModel> model;
+    std::unique_ptr<PhaseClock> phases;
+    std::unique_ptr<MemoryUnitSource> source;
+    std::unique_ptr<MemoryGradientSink> sink;
+    std::unique_ptr<StageRunner> runner;
+    const plan::ScheduleCosts* costs = nullptr;  // of the step at hand
+  };
+  void MakeStage(int index, const plan::ScheduleShape& shape, const plan::ModelSpec& spec,
+                 const std::vector<plan::UnitRange>& split);
+
+  const EmulatedPipelineOptions options_;
+  std::vector<std::unique_ptr<Stage>> stages_;
+  int64_t step_ = 1;
+  int64_t attempt_ = 0;
+};
+
+// Stages' links of an InProcessPipeline and the like.
+template <typename Links>
+std::vector<StageLinks*> AllLinks(Links& links, int stages) {
+  std::vector<StageLinks*> all;
+  for (int stage = 0; stage < stages; ++stage) {
+    all.push_back(&links.links(stage));
+  }
+  return all;
+}
+
+}  // namespace shoal::worker
