@@ -17,19 +17,6 @@ constexpr std::string_view kVShapedColour = "#cc79a7";
 constexpr std::string_view kZeroBubbleColour = "#e69f00";
 constexpr std::string_view kGPipeColour = "#000000";
 
-plan::ScheduleCosts CostsOf(const plan::ScheduleShape& shape, double copy_ratio) {
-  const double chunks = shape.chunks;
-  const double copy = copy_ratio * kStageSeconds / 2 / chunks;
-  const int64_t bytes = kStageBytes / shape.chunks;
-  return plan::ScheduleCosts(shape, {.forward = 1 / chunks,
-                                     .backward_input = 1 / chunks,
-                                     .backward_weights = 1 / chunks,
-                                     .offload = copy,
-                                     .reload = copy,
-                                     .activation_bytes = bytes,
-                                     .offload_bytes = bytes});
-}
-
 class Collection {
  public:
   explicit Collection(double copy_ratio) : copy_ratio_(copy_ratio) {}
@@ -37,7 +24,7 @@ class Collection {
   // The first `offloaded` chunks of each stage go to the host and back.
   absl::Status Add(std::string name, std::string_view colour, plan::Schedule schedule,
                    int offloaded = 0) {
-    const plan::ScheduleCosts costs = CostsOf(schedule.shape, copy_ratio_);
+    const plan::ScheduleCosts costs = CandidateCosts(schedule.shape, copy_ratio_);
     if (offloaded > 0) {
       SHOAL_ASSIGN_OR_RETURN(
           plan::OffloadPlan plan,
@@ -48,6 +35,7 @@ class Collection {
     candidates_.push_back({.name = std::move(name),
                            .colour = colour,
                            .schedule = std::move(schedule),
+                           .copy_ratio = copy_ratio_,
                            .times = std::move(times)});
     return absl::OkStatus();
   }
@@ -60,6 +48,19 @@ class Collection {
 };
 
 }  // namespace
+
+plan::ScheduleCosts CandidateCosts(const plan::ScheduleShape& shape, double copy_ratio) {
+  const double chunks = shape.chunks;
+  const double copy = copy_ratio * kStageSeconds / 2 / chunks;
+  const int64_t bytes = kStageBytes / shape.chunks;
+  return plan::ScheduleCosts(shape, {.forward = 1 / chunks,
+                                     .backward_input = 1 / chunks,
+                                     .backward_weights = 1 / chunks,
+                                     .offload = copy,
+                                     .reload = copy,
+                                     .activation_bytes = bytes,
+                                     .offload_bytes = bytes});
+}
 
 double Candidate::Throughput() const {
   return kStageSeconds * schedule.shape.microbatches / times.makespan;

@@ -18,9 +18,10 @@ inline constexpr double kStageSeconds = 3;
 inline constexpr int64_t kStageBytes = 55440;  // any number of chunks up to 12 divides it
 
 struct Candidate {
-  std::string name;  // "PO-H", with chunks: "GIS, 4 chunks"
+  std::string name;  // "PO-H"
   std::string_view colour;
   plan::Schedule schedule;
+  double copy_ratio = 0;  // k; 0: copies take no time, and there are none
   plan::ScheduleTimes times;
 
   // Of the ideal, in which no stage ever waits.
@@ -28,6 +29,9 @@ struct Candidate {
   // Of the stage that needs most, in activations of the whole model for one microbatch.
   double PeakShare() const;
 };
+
+// In units of time.
+plan::ScheduleCosts CandidateCosts(const plan::ScheduleShape& shape, double copy_ratio);
 
 // `copy_ratio` is k: time to copy an activation out and back over the time to compute with it.
 absl::StatusOr<std::vector<Candidate>> WithoutOffload(int stages, int chunks, int microbatches);
