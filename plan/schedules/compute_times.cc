@@ -4,15 +4,11 @@
 #include <limits>
 #include <utility>
 
-#include "common/status.h"
-#include "plan/schedule_simulation.h"
-
 namespace shoal::plan {
 namespace {
 
-using Times = std::vector<std::vector<TimedAction>>;
-
-void DelayForwardsAhead(const ScheduleShape& shape, const ScheduleCosts& costs, Times& times) {
+void DelayForwardsAhead(const ScheduleShape& shape, const ScheduleCosts& costs,
+                        std::vector<ComputeTimes>& times) {
   std::vector<double> needed(static_cast<size_t>(shape.VirtualStages()) * shape.microbatches,
                              std::numeric_limits<double>::max());
   const auto key = [&](int virtual_stage, const Action& action) {
@@ -25,15 +21,16 @@ void DelayForwardsAhead(const ScheduleShape& shape, const ScheduleCosts& costs, 
   };
   std::vector<Ahead> order;
   for (int stage = 0; stage < shape.stages; ++stage) {
+    const ComputeTimes& of = times[stage];
     bool ahead = true;
-    for (size_t i = 0; i < times[stage].size(); ++i) {
-      const TimedAction& timed = times[stage][i];
-      if (timed.action.operation == Operation::kForward) {
-        needed[key(shape.VirtualStageOf(stage, timed.action.chunk), timed.action)] = timed.begin;
+    for (size_t i = 0; i < of.size(); ++i) {
+      const Action& action = of.actions[i];
+      if (action.operation == Operation::kForward) {
+        needed[key(shape.VirtualStageOf(stage, action.chunk), action)] = of.begins[i];
       }
-      ahead = ahead && timed.action.operation == Operation::kForward;
-      if (ahead && i + 1 < times[stage].size()) {
-        order.push_back({timed.begin, stage, i});
+      ahead = ahead && action.operation == Operation::kForward;
+      if (ahead && i + 1 < of.size()) {
+        order.push_back({of.begins[i], stage, i});
       }
     }
   }
@@ -41,36 +38,42 @@ void DelayForwardsAhead(const ScheduleShape& shape, const ScheduleCosts& costs, 
     return std::pair(a.begin, a.place) > std::pair(b.begin, b.place);
   });
   for (const Ahead& ahead : order) {
-    TimedAction& timed = times[ahead.stage][ahead.place];
-    const int here = shape.VirtualStageOf(ahead.stage, timed.action.chunk);
-    double end = times[ahead.stage][ahead.place + 1].begin;
+    ComputeTimes& of = times[ahead.stage];
+    const Action& action = of.actions[ahead.place];
+    const int here = shape.VirtualStageOf(ahead.stage, action.chunk);
+    double end = of.begins[ahead.place + 1];
     if (here + 1 < shape.VirtualStages()) {
-      const ChunkCost& cost = costs.Of(ahead.stage, timed.action.chunk, timed.action.microbatch);
+      const ChunkCost& cost = costs.Of(ahead.stage, action.chunk, action.microbatch);
       const double sending = SendsActivation(shape, here) ? cost.send_activation : 0;
-      end = std::min(end, needed[key(here + 1, timed.action)] - sending);
+      end = std::min(end, needed[key(here + 1, action)] - sending);
     }
-    const double later = std::max(0.0, end - timed.end);
-    timed.begin += later;
-    timed.end += later;
-    needed[key(here, timed.action)] = timed.begin;
+    const double later = std::max(0.0, end - of.ends[ahead.place]);
+    of.begins[ahead.place] += later;
+    of.ends[ahead.place] += later;
+    needed[key(here, action)] = of.begins[ahead.place];
   }
 }
 
 }  // namespace
 
-absl::StatusOr<Times> LatestComputeTimes(const Schedule& schedule, const ScheduleCosts& costs) {
-  SHOAL_ASSIGN_OR_RETURN(const ScheduleTimes simulated,
-                         SimulateSchedule(schedule, costs, {}, Spans::kCompute));
-  Times times;
-  for (const std::vector<ActionSpan>& spans : simulated.spans) {
-    std::vector<TimedAction>& stage = times.emplace_back();
-    stage.reserve(spans.size());
+std::vector<ComputeTimes> LatestComputeTimes(const Schedule& schedule, const ScheduleCosts& costs,
+                                             const ScheduleTimes& times) {
+  std::vector<ComputeTimes> latest;
+  for (const std::vector<ActionSpan>& spans : times.spans) {
+    ComputeTimes& of = latest.emplace_back();
+    of.actions.reserve(spans.size());
+    of.begins.reserve(spans.size());
+    of.ends.reserve(spans.size());
     for (const ActionSpan& span : spans) {
-      stage.push_back({.action = span.action, .begin = span.begin, .end = span.end});
+      if (span.lane == Lane::kCompute) {
+        of.actions.push_back(span.action);
+        of.begins.push_back(span.begin);
+        of.ends.push_back(span.end);
+      }
     }
   }
-  DelayForwardsAhead(schedule.shape, costs, times);
-  return times;
+  DelayForwardsAhead(schedule.shape, costs, latest);
+  return latest;
 }
 
 }  // namespace shoal::plan

@@ -2,24 +2,28 @@
 // it is needed: what transfers are placed around.
 #pragma once
 
+#include <cstddef>
 #include <vector>
 
-#include "absl/status/statusor.h"
 #include "plan/schedule.h"
 #include "plan/schedule_costs.h"
+#include "plan/schedule_simulation.h"
 
 namespace shoal::plan {
 
-struct TimedAction {
-  Action action;
-  double begin = 0;
-  double end = 0;
+// Of one stage, in the order of its list.
+struct ComputeTimes {
+  std::vector<Action> actions;
+  std::vector<double> begins;
+  std::vector<double> ends;
+
+  size_t size() const { return actions.size(); }
 };
 
-// By stage, in the order of its list. The forwards that a stage runs ahead of its first backward
-// begin as late as neither the stage's next action nor the forward of the next virtual stage waits
-// for them. An error just where the schedule waits for ever.
-absl::StatusOr<std::vector<std::vector<TimedAction>>> LatestComputeTimes(
-    const Schedule& schedule, const ScheduleCosts& costs);
+// By stage. The forwards that a stage runs ahead of its first backward begin as late as neither the
+// stage's next action nor the forward of the next virtual stage waits for them. `times` are the
+// schedule's, with the spans of compute.
+std::vector<ComputeTimes> LatestComputeTimes(const Schedule& schedule, const ScheduleCosts& costs,
+                                             const ScheduleTimes& times);
 
 }  // namespace shoal::plan

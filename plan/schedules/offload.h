@@ -49,8 +49,8 @@ struct OffloadPlan {
 // `schedule` passes CheckSchedule and has no transfers yet; `times` are its LatestComputeTimes,
 // which serve for any choice.
 OffloadPlan AddOffloads(const Schedule& schedule, const ScheduleCosts& costs,
-                        std::span<const std::vector<TimedAction>> times,
-                        const OffloadChoice& choice, CopyStreams streams);
+                        std::span<const ComputeTimes> times, const OffloadChoice& choice,
+                        CopyStreams streams);
 
 // The same with its own times. An error just where the schedule waits for ever.
 absl::StatusOr<OffloadPlan> AddOffloads(const Schedule& schedule, const ScheduleCosts& costs,
