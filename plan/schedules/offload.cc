@@ -86,9 +86,11 @@ void AddCandidates(int stage, const ComputeTimes& times, const ScheduleShape& sh
       candidate = {.stage = stage,
                    .chunk = action.chunk,
                    .microbatch = action.microbatch,
+                   .forward_place = i,
                    .forward_end = times.ends[i],
                    .cost = &costs.Of(stage, action.chunk, action.microbatch)};
     } else if (IsBackwardForInput(action.operation)) {
+      candidate.backward_place = i;
       candidate.backward_begin = times.begins[i];
     }
   }

@@ -11,13 +11,6 @@ namespace {
 
 double Rounding(double time) { return 1e-9 * std::abs(time); }
 
-size_t FirstAfter(const std::vector<double>& times, double time) {
-  return std::ranges::upper_bound(times, time + Rounding(time)) - times.begin();
-}
-size_t FirstFrom(const std::vector<double>& times, double time) {
-  return std::ranges::lower_bound(times, time - Rounding(time)) - times.begin();
-}
-
 }  // namespace
 
 OffloadPlacing::OffloadPlacing(std::span<const ComputeTimes> times, const ScheduleCosts& costs,
@@ -74,14 +67,27 @@ double OffloadPlacing::ReleaseTime(const PlacedOffload& placed) const {
 }
 
 // A copy is issued when the compute before it has ended; a release stands where nobody waits for
-// its offload.
+// its offload. Both are mostly near the forward, the reload near the backward.
 PlacedOffload OffloadPlacing::Placed(const OffloadCandidate& candidate,
                                      const PlannedCopy& copy) const {
-  PlacedOffload placed{.candidate = candidate, .copy = copy};
   const ComputeTimes& times = times_[candidate.stage];
-  placed.offload = FirstAfter(times.ends, copy.offload_begin);
-  placed.release = FirstFrom(times.begins, ReleaseTime(placed));
-  placed.prepare = FirstAfter(times.ends, copy.reload_begin);
+  PlacedOffload placed{.candidate = candidate,
+                       .copy = copy,
+                       .offload = candidate.forward_place + 1,
+                       .prepare = candidate.backward_place};
+  const double issue = copy.offload_begin + Rounding(copy.offload_begin);
+  while (placed.offload < times.size() && times.ends[placed.offload] <= issue) {
+    ++placed.offload;
+  }
+  placed.release = placed.offload;
+  const double release = ReleaseTime(placed) - Rounding(ReleaseTime(placed));
+  while (placed.release < times.size() && times.begins[placed.release] < release) {
+    ++placed.release;
+  }
+  const double reload = copy.reload_begin + Rounding(copy.reload_begin);
+  while (placed.prepare > 0 && times.ends[placed.prepare - 1] > reload) {
+    --placed.prepare;
+  }
   return placed;
 }
 

@@ -18,6 +18,8 @@ struct OffloadCandidate {
   int stage = 0;
   int chunk = 0;
   int microbatch = 0;
+  size_t forward_place = 0;  // of the stage's compute actions
+  size_t backward_place = 0;
   double forward_end = 0;
   double backward_begin = 0;
   const ChunkCost* cost = nullptr;
