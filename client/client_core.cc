@@ -29,6 +29,20 @@ int64_t MaxOutstanding(const Layout& layout) {
   return std::max<int64_t>(1024, static_cast<int64_t>(layout.partitions.size()) * 2);
 }
 
+// Elements by unit, 0 for those that are not got.
+std::vector<int64_t> CountsOf(const Layout& layout, const std::vector<int>& units) {
+  const std::vector<int64_t> all = layout.unit_counts();
+  if (units.empty()) {
+    return all;
+  }
+  std::vector<int64_t> counts(all.size(), 0);
+  for (const int unit : units) {
+    SHOAL_CHECK(unit >= 0 && static_cast<size_t>(unit) < all.size());
+    counts[static_cast<size_t>(unit)] = all[static_cast<size_t>(unit)];
+  }
+  return counts;
+}
+
 }  // namespace
 
 ParameterClient::Core::Core(const ClientOptions& options, Layout layout, ServerConnector* connector,
@@ -70,12 +84,12 @@ absl::Status ParameterClient::Core::Start() {
   const bool convert = wire_type_ != options_.compute_type;
   const int all = static_cast<int>(layout_.units.size());
   const int view_frames = options_.keep_for_step ? all : options_.frames_per_size;
+  const std::vector<int64_t> counts = CountsOf(layout_, options_.units);
   SHOAL_ASSIGN_OR_RETURN(
-      view_frames_,
-      FramePool::Create(layout_.unit_counts(), options_.compute_type, view_frames, transports_));
+      view_frames_, FramePool::Create(counts, options_.compute_type, view_frames, transports_));
   if (convert) {
-    SHOAL_ASSIGN_OR_RETURN(wire_frames_, FramePool::Create(layout_.unit_counts(), wire_type_,
-                                                           options_.frames_per_size, transports_));
+    SHOAL_ASSIGN_OR_RETURN(
+        wire_frames_, FramePool::Create(counts, wire_type_, options_.frames_per_size, transports_));
   }
   SHOAL_ASSIGN_OR_RETURN(
       headers_, RegisteredMemory::Create(static_cast<int64_t>(layout_.partitions.size() *

@@ -15,6 +15,10 @@ absl::StatusOr<FramePool> FramePool::Create(std::span<const int64_t> counts, DTy
   SHOAL_CHECK(per_size > 0);
   FramePool pool;
   for (const int64_t count : counts) {
+    if (count == 0) {
+      pool.size_of_unit_.push_back(kNoSize);
+      continue;
+    }
     auto size = std::find_if(pool.sizes_.begin(), pool.sizes_.end(),
                              [&](const Size& s) { return s.count == count; });
     if (size == pool.sizes_.end()) {
@@ -41,8 +45,14 @@ absl::StatusOr<FramePool> FramePool::Create(std::span<const int64_t> counts, DTy
   return pool;
 }
 
+FramePool::Size& FramePool::SizeOfUnit(int unit) {
+  const size_t size = size_of_unit_[static_cast<size_t>(unit)];
+  SHOAL_CHECK(size != kNoSize);
+  return sizes_[size];
+}
+
 std::byte* FramePool::Acquire(int unit) {
-  std::vector<std::byte*>& free = sizes_[size_of_unit_[static_cast<size_t>(unit)]].free;
+  std::vector<std::byte*>& free = SizeOfUnit(unit).free;
   if (free.empty()) {
     return nullptr;
   }
@@ -51,12 +61,11 @@ std::byte* FramePool::Acquire(int unit) {
   return frame;
 }
 
-void FramePool::Release(int unit, std::byte* frame) {
-  sizes_[size_of_unit_[static_cast<size_t>(unit)]].free.push_back(frame);
-}
+void FramePool::Release(int unit, std::byte* frame) { SizeOfUnit(unit).free.push_back(frame); }
 
 int FramePool::frames(int unit) const {
-  return sizes_[size_of_unit_[static_cast<size_t>(unit)]].frames;
+  const size_t size = size_of_unit_[static_cast<size_t>(unit)];
+  return size == kNoSize ? 0 : sizes_[size].frames;
 }
 
 }  // namespace shoal::client

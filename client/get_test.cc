@@ -6,7 +6,9 @@
 
 #include "client/testing/client_rig.h"
 #include "common/bf16.h"
+#include "common/bytes.h"
 #include "common/status.h"
+#include "transport/data_layout.h"
 #include "transport/registry.h"
 
 namespace shoal::client {
@@ -74,6 +76,28 @@ TEST_P(GetTest, CountsEveryByte) {
     const int64_t model = rig.elements() * 4;
     EXPECT_EQ(client->statistics().transports[0].get_bytes,
               keep ? model : 2 * kMicrobatches * model);
+  }
+}
+
+// A stage of a pipeline has some of the model's units, and buffers for these alone.
+TEST_P(GetTest, KeepsBuffersForTheUnitsThatAreGot) {
+  for (const bool keep : {false, true}) {
+    ClientRig rig(Options());
+    const auto whole = *rig.NewClient({.keep_for_step = keep});
+    const auto stage = *rig.NewClient({.units = {0, 2}, .keep_for_step = keep});
+    const auto frame = [&](int unit) {
+      return RoundUp(rig.unit_specs[static_cast<size_t>(unit)].count * 4,
+                     transport::kBufferAlignment);
+    };
+    EXPECT_EQ(whole->buffer_bytes() - stage->buffer_bytes(), frame(1) + frame(3));
+    rig.Publish(0);
+    ASSERT_TRUE(stage->BeginStep(1, 1, 5).ok());
+    for (const int unit : {0, 2}) {
+      auto view = stage->Get(unit);
+      ASSERT_TRUE(view.ok()) << view.status();
+      ExpectWeights(*view, DType::kF32, 0, unit);
+      stage->Release(unit);
+    }
   }
 }
 

@@ -53,6 +53,9 @@ struct ClientOptions {
   DType compute_type = DType::kF32;   // of the views that Get gives
   DType gradient_type = DType::kF32;  // of payloads on the wire
 
+  // The units that are got: a stage of a pipeline has some of the model's. Empty: all. There are
+  // buffers for these alone.
+  std::vector<int> units;
   bool keep_for_step = false;  // residency: false, fetched per use (layer); true, kept for the step
   int frames_per_size =
       4;  // layer residency: buffers per distinct unit size; units held + prefetched
