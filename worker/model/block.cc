@@ -50,6 +50,26 @@ AttentionShape Heads(const plan::ModelSpec& spec) {
   return {.heads = spec.heads, .kv_heads = spec.kv_heads, .head_dim = spec.head_dim};
 }
 
+void Attend(Ops& ops, const plan::ModelSpec& spec, const SequenceContext& sequences,
+            const BlockActivations& a) {
+  ops.AttentionForward(a.qkv, Heads(spec), sequences.cu_seqlens, a.attention, a.log_sum_exp);
+}
+
+// From attention on, up to what the last matrix takes.
+void ForwardToActivated(Ops& ops, const BlockWeights& weights, const BlockActivations& a) {
+  const plan::ModelSpec& spec = weights.spec;
+  const BlockLayout& layout = weights.layout;
+  Project(ops, a.attention, Weight(weights, layout.output, spec.hidden, spec.q_size()), a.middle);
+  AddBias(ops, weights, layout.output_bias, a.middle);
+  ops.AddRmsNormForward(a.input, a.middle, Vector(weights, layout.attention_norm, spec.hidden),
+                        spec.norm_epsilon, a.middle, a.middle_normed, a.middle_inverse_rms);
+  Project(ops, a.middle_normed, Weight(weights, layout.gate_up, 2 * spec.intermediate, spec.hidden),
+          a.gate_up);
+  AddBias(ops, weights, layout.gate_bias, a.gate_up.Columns(0, spec.intermediate));
+  AddBias(ops, weights, layout.up_bias, a.gate_up.Columns(spec.intermediate, spec.intermediate));
+  ops.SwiGluForward(a.gate_up, a.activated);
+}
+
 }  // namespace
 
 BlockLayout MakeBlockLayout(const plan::ModelSpec& spec) {
@@ -95,41 +115,41 @@ absl::Status ValidateLayout(const plan::ModelSpec& spec) {
   return absl::OkStatus();
 }
 
-BlockActivations BlockActivations::Carve(Carver& carver, const plan::ModelSpec& spec, DType compute,
-                                         int64_t rows) {
+BlockActivations BlockActivations::Carve(const ActivationCarvers& carvers,
+                                         const plan::ModelSpec& spec, DType compute, int64_t rows) {
+  const auto& [input, outputs, both, rest] = carvers;
   BlockActivations a;
-  a.input = carver.TakeMatrix(compute, rows, spec.hidden);
-  a.input_inverse_rms = carver.TakeArray<float>(rows);
-  a.input_normed = carver.TakeMatrix(compute, rows, spec.hidden);
-  a.qkv = carver.TakeMatrix(compute, rows, Heads(spec).qkv_size());
-  a.attention = carver.TakeMatrix(compute, rows, spec.q_size());
-  a.log_sum_exp = carver.TakeArray<float>(rows * spec.heads);
-  a.middle = carver.TakeMatrix(compute, rows, spec.hidden);
-  a.middle_inverse_rms = carver.TakeArray<float>(rows);
-  a.middle_normed = carver.TakeMatrix(compute, rows, spec.hidden);
-  a.gate_up = carver.TakeMatrix(compute, rows, 2 * spec.intermediate);
-  a.activated = carver.TakeMatrix(compute, rows, spec.intermediate);
+  a.input = input.TakeMatrix(compute, rows, spec.hidden);
+  a.input_inverse_rms = both.TakeArray<float>(rows);
+  a.input_normed = outputs.TakeMatrix(compute, rows, spec.hidden);
+  a.qkv = rest.TakeMatrix(compute, rows, Heads(spec).qkv_size());
+  a.attention = both.TakeMatrix(compute, rows, spec.q_size());
+  a.log_sum_exp = rest.TakeArray<float>(rows * spec.heads);
+  a.middle = both.TakeMatrix(compute, rows, spec.hidden);
+  a.middle_inverse_rms = both.TakeArray<float>(rows);
+  a.middle_normed = outputs.TakeMatrix(compute, rows, spec.hidden);
+  a.gate_up = rest.TakeMatrix(compute, rows, 2 * spec.intermediate);
+  a.activated = outputs.TakeMatrix(compute, rows, spec.intermediate);
   return a;
 }
 
-BlockGradients BlockGradients::Carve(Carver& carver, const plan::ModelSpec& spec, DType compute,
-                                     int64_t rows) {
+BlockGradients BlockGradients::Carve(Carver& results, Carver& scratch, const plan::ModelSpec& spec,
+                                     DType compute, int64_t rows) {
   BlockGradients g;
-  g.gate_up = carver.TakeMatrix(compute, rows, 2 * spec.intermediate);
-  g.middle_normed = carver.TakeMatrix(compute, rows, spec.hidden);
-  g.middle = carver.TakeMatrix(compute, rows, spec.hidden);
-  g.qkv = carver.TakeMatrix(compute, rows, Heads(spec).qkv_size());
-  g.input_normed = carver.TakeMatrix(compute, rows, spec.hidden);
-  g.activated = carver.TakeMatrix(compute, rows, spec.intermediate);
-  g.attention = carver.TakeMatrix(compute, rows, spec.q_size());
+  g.gate_up = results.TakeMatrix(compute, rows, 2 * spec.intermediate);
+  g.middle_normed = results.TakeMatrix(compute, rows, spec.hidden);
+  g.middle = results.TakeMatrix(compute, rows, spec.hidden);
+  g.qkv = results.TakeMatrix(compute, rows, Heads(spec).qkv_size());
+  g.input_normed = results.TakeMatrix(compute, rows, spec.hidden);
+  g.activated = scratch.TakeMatrix(compute, rows, spec.intermediate);
+  g.attention = scratch.TakeMatrix(compute, rows, spec.q_size());
   return g;
 }
 
 void BlockForward(Ops& ops, const BlockWeights& weights, const SequenceContext& sequences,
                   const BlockActivations& activations, Matrix output) {
   BlockForwardQkv(ops, weights, sequences, activations);
-  ops.AttentionForward(activations.qkv, Heads(weights.spec), sequences.cu_seqlens,
-                       activations.attention, activations.log_sum_exp);
+  Attend(ops, weights.spec, sequences, activations);
   BlockForwardOutput(ops, weights, activations, output);
 }
 
@@ -152,18 +172,31 @@ void BlockForwardOutput(Ops& ops, const BlockWeights& weights, const BlockActiva
                         Matrix output) {
   const plan::ModelSpec& spec = weights.spec;
   const BlockLayout& layout = weights.layout;
-  Project(ops, a.attention, Weight(weights, layout.output, spec.hidden, spec.q_size()), output);
-  AddBias(ops, weights, layout.output_bias, output);
-  ops.AddRmsNormForward(a.input, output, Vector(weights, layout.attention_norm, spec.hidden),
-                        spec.norm_epsilon, a.middle, a.middle_normed, a.middle_inverse_rms);
-  Project(ops, a.middle_normed, Weight(weights, layout.gate_up, 2 * spec.intermediate, spec.hidden),
-          a.gate_up);
-  AddBias(ops, weights, layout.gate_bias, a.gate_up.Columns(0, spec.intermediate));
-  AddBias(ops, weights, layout.up_bias, a.gate_up.Columns(spec.intermediate, spec.intermediate));
-  ops.SwiGluForward(a.gate_up, a.activated);
+  ForwardToActivated(ops, weights, a);
   Project(ops, a.activated, Weight(weights, layout.down, spec.hidden, spec.intermediate), output);
   AddBias(ops, weights, layout.down_bias, output);
   ops.Add(a.middle, output, output);
+}
+
+void BlockRemake(Ops& ops, const BlockWeights& weights, const SequenceContext& sequences,
+                 const BlockActivations& a, plan::Recompute recompute) {
+  const plan::ModelSpec& spec = weights.spec;
+  switch (recompute) {
+    case plan::Recompute::kNone:
+      return;
+    case plan::Recompute::kLight:
+      ops.RmsNormForward(a.input, Vector(weights, weights.layout.input_norm, spec.hidden),
+                         spec.norm_epsilon, a.input_normed, a.input_inverse_rms);
+      ops.RmsNormForward(a.middle, Vector(weights, weights.layout.attention_norm, spec.hidden),
+                         spec.norm_epsilon, a.middle_normed, a.middle_inverse_rms);
+      ops.SwiGluForward(a.gate_up, a.activated);
+      return;
+    case plan::Recompute::kFull:
+      BlockForwardQkv(ops, weights, sequences, a);
+      Attend(ops, spec, sequences, a);
+      ForwardToActivated(ops, weights, a);
+      return;
+  }
 }
 
 void BlockBackwardInput(Ops& ops, const BlockWeights& weights, const SequenceContext& sequences,

@@ -1,7 +1,7 @@
 // One transformer block: forward, backward for its input (B) and backward for its weights (W).
 //
 // Everything that forward keeps for backward is in BlockActivations, everything that B leaves for W
-// in BlockGradients: nothing is hidden, so a pipeline can move, drop or recompute any of it. W may
+// in BlockGradients: nothing is hidden, so a pipeline can move, drop or make again any of it. W may
 // run at any time after B.
 #pragma once
 
@@ -11,6 +11,7 @@
 #include "absl/status/status.h"
 #include "common/dtype.h"
 #include "plan/model_spec.h"
+#include "plan/recompute.h"
 #include "worker/model/workspace.h"
 #include "worker/ops/ops.h"
 
@@ -55,6 +56,14 @@ struct SequenceContext {
   const float* sines = nullptr;
 };
 
+// Where a block's activations are taken from, by what needs them. They may be the same carver.
+struct ActivationCarvers {
+  Carver& input;    // input: B and W
+  Carver& outputs;  // of the norms and the activation function: W
+  Carver& both;     // inverse rms, attention, middle: B and W
+  Carver& rest;     // qkv, log_sum_exp, gate_up: B
+};
+
 struct BlockActivations {
   Matrix input;               // [T, H]
   float* input_inverse_rms;   // [T]
@@ -68,12 +77,16 @@ struct BlockActivations {
   Matrix gate_up;             // [T, 2 I]
   Matrix activated;           // [T, I]
 
+  static BlockActivations Carve(const ActivationCarvers& carvers, const plan::ModelSpec& spec,
+                                DType compute, int64_t rows);
   static BlockActivations Carve(Carver& carver, const plan::ModelSpec& spec, DType compute,
-                                int64_t rows);
+                                int64_t rows) {
+    return Carve({carver, carver, carver, carver}, spec, compute, rows);
+  }
 };
 
 struct BlockGradients {
-  Matrix output;         // [T, H]: given; the others are B's results
+  ConstMatrix output;    // [T, H]: given; the others are B's results
   Matrix gate_up;        // [T, 2 I]
   Matrix middle_normed;  // [T, H]
   Matrix middle;         // [T, H]
@@ -83,8 +96,8 @@ struct BlockGradients {
   Matrix attention;      // [T, Q]: scratch of B, W does not need it
 
   // All but `output`.
-  static BlockGradients Carve(Carver& carver, const plan::ModelSpec& spec, DType compute,
-                              int64_t rows);
+  static BlockGradients Carve(Carver& results, Carver& scratch, const plan::ModelSpec& spec,
+                              DType compute, int64_t rows);
 };
 
 // Reads activations.input; output[T, H] is overwritten (also with intermediate values).
@@ -95,6 +108,9 @@ void BlockForwardQkv(Ops& ops, const BlockWeights& weights, const SequenceContex
                      const BlockActivations& activations);
 void BlockForwardOutput(Ops& ops, const BlockWeights& weights, const BlockActivations& activations,
                         Matrix output);
+// Makes again, to the same bits, what forward made and did not keep.
+void BlockRemake(Ops& ops, const BlockWeights& weights, const SequenceContext& sequences,
+                 const BlockActivations& activations, plan::Recompute recompute);
 
 // B: from gradients.output to d_input[T, H] (overwritten; may not be gradients.output).
 void BlockBackwardInput(Ops& ops, const BlockWeights& weights, const SequenceContext& sequences,

@@ -3,7 +3,8 @@
 #include <vector>
 
 #include "gtest/gtest.h"
-#include "worker/model/forward.h"
+#include "worker/model/held_unit.h"
+#include "worker/model/microbatch_input.h"
 #include "worker/model/testing.h"
 
 namespace shoal::worker {
@@ -33,13 +34,15 @@ TEST_P(BlockTest, WeightGradientsMayComeLate) {
   std::vector<std::vector<std::byte>> results;
   for (const bool late : {false, true}) {
     Workspace workspace(model->device());
-    const PreparedMicrobatch microbatch = *Prepare(*model, batch, true);
-    const int64_t rows = microbatch.memory.rows;
+    MicrobatchInput microbatch = *MicrobatchInput::Create(batch, spec.vocabulary);
+    const int64_t rows = microbatch.rows();
+    model->rotary().Reserve(microbatch.longest());
     const TwoBlocks two = *workspace.Fill([&](Carver& carver) {
+      microbatch.Carve(carver);
       TwoBlocks t;
       for (int i = 0; i < 2; ++i) {
         t.activations[i] = BlockActivations::Carve(carver, spec, compute, rows);
-        t.gradients[i] = BlockGradients::Carve(carver, spec, compute, rows);
+        t.gradients[i] = BlockGradients::Carve(carver, carver, spec, compute, rows);
       }
       for (Matrix* matrix : {&t.out, &t.d_out, &t.d_middle, &t.d_in}) {
         *matrix = carver.TakeMatrix(compute, rows, spec.hidden);
@@ -47,15 +50,16 @@ TEST_P(BlockTest, WeightGradientsMayComeLate) {
       return t;
     });
     Ops& ops = model->ops();
+    microbatch.Load(ops.stream());
+    const SequenceContext sequences = microbatch.sequences(model->rotary());
     const HeldUnit embedding = *HeldUnit::Get(*model, weights, 0);
     const HeldUnit first = *HeldUnit::Get(*model, weights, 1);
     const HeldUnit second = *HeldUnit::Get(*model, weights, 2);
-    ops.EmbeddingForward(microbatch.memory.tokens, batch.token_count(),
+    ops.EmbeddingForward(microbatch.token_ids(), batch.token_count(),
                          embedding.matrix(0, spec.vocabulary, spec.hidden),
                          two.activations[0].input);
-    BlockForward(ops, first.block(*model), microbatch.sequences, two.activations[0],
-                 two.activations[1].input);
-    BlockForward(ops, second.block(*model), microbatch.sequences, two.activations[1], two.out);
+    BlockForward(ops, first.block(*model), sequences, two.activations[0], two.activations[1].input);
+    BlockForward(ops, second.block(*model), sequences, two.activations[1], two.out);
 
     BlockGradients g0 = two.gradients[0];
     BlockGradients g1 = two.gradients[1];
@@ -66,13 +70,11 @@ TEST_P(BlockTest, WeightGradientsMayComeLate) {
       float* const accumulator = sink.Accumulator(block + 1)->data();
       BlockBackwardWeights(ops, spec, model->layout(), two.activations[block], g, accumulator);
     };
-    BlockBackwardInput(ops, second.block(*model), microbatch.sequences, two.activations[1], g1,
-                       two.d_middle);
+    BlockBackwardInput(ops, second.block(*model), sequences, two.activations[1], g1, two.d_middle);
     if (!late) {
       weight_gradient(1, g1);
     }
-    BlockBackwardInput(ops, first.block(*model), microbatch.sequences, two.activations[0], g0,
-                       two.d_in);
+    BlockBackwardInput(ops, first.block(*model), sequences, two.activations[0], g0, two.d_in);
     weight_gradient(0, g0);
     if (late) {
       weight_gradient(1, g1);

@@ -6,7 +6,7 @@
 
 #include "common/random.h"
 #include "common/status.h"
-#include "worker/model/forward.h"
+#include "worker/model/held_unit.h"
 
 namespace shoal::worker {
 namespace {

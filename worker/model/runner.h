@@ -1,12 +1,12 @@
-// One microbatch through the model: get -> forward over the units, then get -> backward -> Done in
-// reverse.
+// One microbatch through the whole model: the one chunk of a worker that has no pipeline
+// (chunk.h). get -> forward over the units, then get -> backward -> Done in reverse.
 //
 // The trainer calls RunMicrobatch for each microbatch of a step. Gradients are loss_scale * d(sum
 // of the token losses) and are ADDED into the sink's accumulators, so microbatches and workers
-// simply add up. Each unit is got once for forward and once for backward; the embedding is not got
-// for its backward, which needs no weights. With tied embeddings the head also gets unit 0 and adds
-// its gradient into unit 0's accumulator; Done(0) comes once, after the embedding's backward. Done
-// is called once per unit, from the head down to the embedding.
+// simply add up. Each unit is got once for forward and once for backward, but the head once for
+// both and the embedding not for its backward, which needs no weights; with tied embeddings the
+// head also gets unit 0. Done comes for each unit, from the head down to the embedding, and with
+// tied embeddings for unit 0 after the head as well: its two contributions (unit_access.h).
 //
 // Failure: the source's and sink's errors are passed on at once (units held are released); the
 // accumulators then hold a part of the gradient, and the attempt is to be dropped whole.
@@ -17,6 +17,8 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "common/dtype.h"
+#include "plan/model_spec.h"
 #include "worker/model/batch.h"
 #include "worker/model/transformer.h"
 #include "worker/model/unit_access.h"
@@ -26,6 +28,10 @@ namespace shoal::worker {
 absl::StatusOr<MicrobatchResult> RunMicrobatch(Transformer& model, const PackedBatch& batch,
                                                double loss_scale, UnitSource& source,
                                                GradientSink& sink);
+
+// Bytes that RunMicrobatch takes for a microbatch of that many tokens, all of which have a target:
+// what planning counts for a worker, besides weights and gradients.
+int64_t MicrobatchBytes(const plan::ModelSpec& spec, DType compute, int64_t tokens);
 
 // Forward and loss alone.
 absl::StatusOr<MicrobatchResult> EvaluateLoss(Transformer& model, const PackedBatch& batch,

@@ -6,7 +6,6 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "worker/model/forward.h"
 #include "worker/model/testing.h"
 #include "worker/model/unit_walk.h"
 
@@ -152,7 +151,11 @@ TEST(RunMicrobatch, GoesThroughTheUnitsInOrderAndReleasesThem) {
     MemoryUnitSource weights = RandomWeights(model->units(), DType::kF32, 11);
     MemoryGradientSink sink(model->units());
     ASSERT_TRUE(RunMicrobatch(*model, RandomBatch(spec, {9}, 12), 1.0, weights, sink).ok());
-    EXPECT_THAT(sink.done(), testing::ElementsAre(3, 2, 1, 0));
+    if (tied) {  // unit 0 gets a contribution from the head, too
+      EXPECT_THAT(sink.done(), testing::ElementsAre(3, 0, 2, 1, 0));
+    } else {
+      EXPECT_THAT(sink.done(), testing::ElementsAre(3, 2, 1, 0));
+    }
     EXPECT_EQ(weights.held(), 0);
   }
 }
@@ -197,8 +200,7 @@ TEST(RunMicrobatch, MemoryIsWhatPlanningCountsAndDoesNotGrow) {
   MemoryGradientSink sink(model->units());
   for (const int64_t length : {200, 30, 200, 1}) {
     ASSERT_TRUE(RunMicrobatch(*model, RandomBatch(spec, {length}, 18), 1.0, weights, sink).ok());
-    EXPECT_LE(model->device().allocated_bytes(),
-              MicrobatchBytes(spec, DType::kF32, 200, /*training=*/true));
+    EXPECT_LE(model->device().allocated_bytes(), MicrobatchBytes(spec, DType::kF32, 200));
   }
 }
 

@@ -31,14 +31,18 @@ class UnitSource {
   virtual void Release(int unit) = 0;
 };
 
+// A unit's gradient of a microbatch comes in one contribution, but with tied embeddings unit 0's
+// comes in two: the head's, of the matrix it shares, and the embedding's own. Each is asked for,
+// added and done with by itself, so that it does not matter whether one worker makes both. What is
+// added up before it goes on, contributions and microbatches alike, is the sink's to decide.
 class GradientSink {
  public:
   virtual ~GradientSink() = default;
-  // The fp32 buffer into which the unit's gradient is to be ADDED (the caller must accumulate,
-  // never overwrite); the sink hands it out zeroed the first time. It keeps its place until
-  // Done(unit).
+  // The fp32 buffer into which a contribution to the unit's gradient is to be ADDED (the caller
+  // must accumulate, never overwrite); the sink hands it out zeroed the first time. It keeps its
+  // place until Done(unit).
   virtual absl::StatusOr<std::span<float>> Accumulator(int unit) = 0;
-  // All of this microbatch's gradient of the unit is in the accumulator.
+  // The contribution is in the accumulator.
   virtual absl::Status Done(int unit) = 0;
 };
 

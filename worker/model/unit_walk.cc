@@ -44,7 +44,8 @@ absl::Status WalkHead(const plan::ModelSpec& spec, UnitSource& source, GradientS
     work->Forward(head);
     work->Backward(head, accumulator);
   }
-  return sink.Done(head);
+  SHOAL_RETURN_IF_ERROR(sink.Done(head));
+  return spec.tied_embeddings ? sink.Done(0) : absl::OkStatus();
 }
 
 }  // namespace

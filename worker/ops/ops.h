@@ -69,7 +69,8 @@ class Ops {
   // inverse_rms[t] = 1 / sqrt(mean(x[t]^2) + epsilon); y = x * inverse_rms * weight.
   virtual void RmsNormForward(ConstMatrix x, ConstVector weight, double epsilon, Matrix y,
                               float* inverse_rms) = 0;
-  // sum = x + delta, then the norm of `sum` as above (of its value in the compute type).
+  // sum = x + delta, then the norm of `sum` as above (of its value in the compute type). `sum` may
+  // be the same matrix as x or delta.
   virtual void AddRmsNormForward(ConstMatrix x, ConstMatrix delta, ConstVector weight,
                                  double epsilon, Matrix sum, Matrix y, float* inverse_rms) = 0;
   // d_x = residual + (the norm's gradient); residual.data may be null. d_x may be the same matrix

@@ -1,0 +1,67 @@
+// A chunk: a run of the model's units that are computed together, as a stage of a pipeline holds
+// several of them, and one worker alone holds all of them in one.
+//
+// Forward, backward for the input (B) and backward for the weights (W) are three calls between
+// which others may come; Backward is the last two in one, with one block's gradients at a time.
+// Either way, and with any recompute, the bits are the same. What stage_model.h says of memory,
+// messages, gets, accumulators and failures holds here.
+//
+// The model (operators, rotary table) is used by one call at a time.
+#pragma once
+
+#include <cstddef>
+
+#include "absl/status/status.h"
+#include "plan/layer_split.h"
+#include "plan/recompute.h"
+#include "worker/model/chunk_memory.h"
+#include "worker/model/microbatch_input.h"
+#include "worker/model/transformer.h"
+#include "worker/model/unit_access.h"
+
+namespace shoal::worker {
+
+// What a call works with, besides its memory.
+struct ChunkCall {
+  const MicrobatchInput& microbatch;  // loaded
+  double loss_scale;
+  ChunkScratch scratch;  // for the microbatch's rows, with the head's where that is here
+  UnitSource& source;
+  GradientSink& sink;
+};
+
+class Chunk {
+ public:
+  Chunk(Transformer& model, plan::UnitRange units, plan::Recompute recompute);
+
+  plan::UnitRange units() const { return units_; }
+  bool has_embedding() const { return units_.contains(0); }
+  bool has_head() const { return units_.contains(model_.head_unit()); }
+  plan::ChunkBytes BytesOf(const MicrobatchInput& microbatch) const;
+
+  absl::Status Forward(const ChunkCall& call, std::byte* activations, const std::byte* input,
+                       std::byte* output) const;
+  absl::Status BackwardInput(const ChunkCall& call, std::byte* activations, std::byte* gradients,
+                             const std::byte* d_output, std::byte* d_input) const;
+  absl::Status BackwardWeights(const ChunkCall& call, std::byte* activations,
+                               std::byte* gradients) const;
+  absl::Status Backward(const ChunkCall& call, std::byte* activations, const std::byte* d_output,
+                        std::byte* d_input) const;
+
+ private:
+  ChunkMemory MemoryOf(const MicrobatchInput& microbatch) const;
+  // The head, where it is here: the gradient of its input, d_last.
+  absl::Status BackwardHead(const ChunkCall& call, ConstMatrix last, Matrix d_last) const;
+  // B of one block, with what forward did not keep made again before it.
+  absl::Status BackwardBlockInput(const ChunkCall& call, int unit, const BlockActivations& a,
+                                  const BlockGradients& g, Matrix d_input) const;
+  absl::Status BackwardEmbedding(const ChunkCall& call, ConstMatrix d_output) const;
+  // Of the units, without the head.
+  plan::UnitRange body() const;
+
+  Transformer& model_;
+  const plan::UnitRange units_;
+  const plan::Recompute recompute_;
+};
+
+}  // namespace shoal::worker

@@ -1,0 +1,86 @@
+// Where what a chunk keeps of a microbatch is in memory: its activations, from forward to the end
+// of the backward; its gradients, from a split B to its W; and the scratch that a call needs while
+// it runs. plan/activation_bytes.h says what is kept at which recompute, and how many bytes that
+// is; tests hold the two against each other.
+//
+// Places follow from the base pointers alone, so either part may be moved as a whole between calls.
+#pragma once
+
+#include <cstdint>
+
+#include "common/dtype.h"
+#include "plan/activation_bytes.h"
+#include "plan/model_spec.h"
+#include "worker/model/block.h"
+#include "worker/model/head.h"
+#include "worker/model/workspace.h"
+
+namespace shoal::worker {
+
+// Enough for any chunk of a stage, of which it serves one call at a time.
+struct ChunkScratch {
+  std::byte* activations = nullptr;  // of one block: those that are not kept
+  std::byte* gradients = nullptr;    // of one block
+  Matrix d_hidden[2];                // [T, H]: gradients between blocks, by turns
+  HeadScratch head;                  // where one of the chunks has the head
+
+  static ChunkScratch Carve(Carver& carver, const plan::ModelSpec& spec, DType compute,
+                            plan::Recompute recompute, int64_t rows, int64_t targets,
+                            bool head_too);
+};
+
+class ChunkMemory {
+ public:
+  ChunkMemory(const plan::ModelSpec& spec, DType compute, plan::UnitRange units,
+              plan::Recompute recompute, int64_t rows)
+      : spec_(spec), compute_(compute), units_(units), recompute_(recompute), rows_(rows) {}
+
+  plan::ChunkBytes bytes() const;
+  struct BlockBytes {
+    int64_t activations = 0;
+    int64_t gradients = 0;
+  };
+  BlockBytes ScratchBytes() const;
+
+  // A block unit's, in forward and in a joined backward.
+  BlockActivations Activations(int unit, std::byte* activations, const ChunkScratch& scratch) const;
+  BlockGradients Gradients(const ChunkScratch& scratch) const;  // all but `output`
+
+  // A block unit's in a split backward: W finds what it needs in activations and gradients, and
+  // nothing in scratch.
+  struct Split {
+    BlockActivations activations;
+    BlockGradients gradients;
+  };
+  Split SplitBackward(int unit, std::byte* activations, std::byte* gradients,
+                      const ChunkScratch& scratch) const;
+  // Of the output of a block or the embedding, in a split backward.
+  Matrix OutputGradient(int unit, std::byte* gradients) const;
+
+  Matrix Last(std::byte* activations) const;  // the head's input
+  Matrix Message(std::byte* data) const {
+    return Matrix::Dense(data, compute_, rows_, spec_.hidden);
+  }
+  ConstMatrix Message(const std::byte* data) const {
+    return ConstMatrix::Dense(data, compute_, rows_, spec_.hidden);
+  }
+
+ private:
+  int first_block() const { return units_.contains(0) ? 1 : units_.first; }
+  int blocks() const;
+  bool has_head() const { return units_.contains(static_cast<int>(spec_.layers) + 1); }
+  // A block's activations: `left` are those that W needs, `scratch` those that B alone needs, of
+  // those that are not kept.
+  BlockActivations TakeActivations(Carver& kept, Carver& left, Carver& scratch) const;
+  Split TakeSplit(Carver& kept, Carver& left, Carver& scratch_activations,
+                  Carver& scratch_gradients) const;
+  BlockBytes KeptBytes() const;  // of a block
+
+  const plan::ModelSpec& spec_;
+  const DType compute_;
+  const plan::UnitRange units_;
+  const plan::Recompute recompute_;
+  const int64_t rows_;
+};
+
+}  // namespace shoal::worker

@@ -1,0 +1,83 @@
+#include "worker/model/head.h"
+
+#include <utility>
+
+#include "common/status.h"
+
+namespace shoal::worker {
+
+absl::StatusOr<HeldHead> HeldHead::Get(const Transformer& model, UnitSource& source) {
+  SHOAL_ASSIGN_OR_RETURN(HeldUnit unit, HeldUnit::Get(model, source, model.head_unit()));
+  HeldHead head(model, std::move(unit));
+  if (model.spec().tied_embeddings) {
+    SHOAL_ASSIGN_OR_RETURN(HeldUnit tied, HeldUnit::Get(model, source, model.head_matrix_unit()));
+    head.tied_.emplace(std::move(tied));
+  }
+  return head;
+}
+
+ConstVector HeldHead::norm() const { return head_.vector(0, model_->spec().hidden); }
+
+ConstMatrix HeldHead::matrix() const {
+  const plan::ModelSpec& spec = model_->spec();
+  return (tied_ ? *tied_ : head_)
+      .matrix(model_->head_matrix_offset(), spec.vocabulary, spec.hidden);
+}
+
+HeadScratch HeadScratch::Carve(Carver& carver, const plan::ModelSpec& spec, DType compute,
+                               int64_t rows, int64_t targets) {
+  HeadScratch s;
+  s.normed = carver.TakeMatrix(compute, rows, spec.hidden);
+  s.inverse_rms = carver.TakeArray<float>(rows);
+  const int64_t chunk_rows = CrossEntropyChunkRows(spec.vocabulary, targets);
+  s.chunk.x = carver.TakeMatrix(compute, chunk_rows, spec.hidden);
+  s.chunk.d_x = carver.TakeMatrix(compute, chunk_rows, spec.hidden);
+  s.chunk.logits = carver.TakeMatrix(DType::kF32, chunk_rows, spec.vocabulary);
+  s.chunk.d_logits = compute == DType::kF32
+                         ? s.chunk.logits
+                         : carver.TakeMatrix(compute, chunk_rows, spec.vocabulary);
+  return s;
+}
+
+void ForwardNorm(Transformer& model, const HeldHead& head, ConstMatrix last,
+                 const HeadScratch& scratch) {
+  model.ops().RmsNormForward(last, head.norm(), model.spec().norm_epsilon, scratch.normed,
+                             scratch.inverse_rms);
+}
+
+absl::Status HeadLoss(Transformer& model, const MicrobatchInput& microbatch, UnitSource& source,
+                      ConstMatrix last, const HeadScratch& scratch) {
+  SHOAL_ASSIGN_OR_RETURN(const HeldHead head, HeldHead::Get(model, source));
+  ForwardNorm(model, head, last, scratch);
+  LinearCrossEntropy(model.ops(), scratch.normed, head.matrix(), microbatch.targets(), 0.0f,
+                     scratch.chunk, Matrix(), nullptr, microbatch.loss_sum());
+  return model.ops().Finish();
+}
+
+absl::Status HeadBackward(Transformer& model, const MicrobatchInput& microbatch, double loss_scale,
+                          UnitSource& source, GradientSink& sink, ConstMatrix last,
+                          const HeadScratch& scratch, Matrix d_normed, Matrix d_last) {
+  const int unit = model.head_unit();
+  const int matrix_unit = model.head_matrix_unit();
+  SHOAL_ASSIGN_OR_RETURN(const HeldHead head, HeldHead::Get(model, source));
+  SHOAL_ASSIGN_OR_RETURN(float* const accumulator, AccumulatorOf(model, sink, unit));
+  SHOAL_ASSIGN_OR_RETURN(float* const matrix_accumulator, AccumulatorOf(model, sink, matrix_unit));
+  ForwardNorm(model, head, last, scratch);
+  LinearCrossEntropy(model.ops(), scratch.normed, head.matrix(), microbatch.targets(),
+                     static_cast<float>(loss_scale), scratch.chunk, d_normed,
+                     matrix_accumulator + model.head_matrix_offset(), microbatch.loss_sum());
+  model.ops().RmsNormBackwardInput(d_normed, last, head.norm(), scratch.inverse_rms, ConstMatrix(),
+                                   d_last);
+  model.ops().RmsNormBackwardWeight(d_normed, last, scratch.inverse_rms, accumulator);
+  SHOAL_RETURN_IF_ERROR(ContributionDone(model, sink, unit));
+  return matrix_unit == unit ? absl::OkStatus() : ContributionDone(model, sink, matrix_unit);
+}
+
+absl::StatusOr<double> ReadLoss(Transformer& model, const MicrobatchInput& microbatch) {
+  double loss = 0;
+  model.ops().stream().Copy(&loss, microbatch.loss_sum(), sizeof(loss));
+  SHOAL_RETURN_IF_ERROR(model.ops().stream().Synchronize());
+  return loss;
+}
+
+}  // namespace shoal::worker

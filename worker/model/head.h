@@ -1,0 +1,58 @@
+// The model's end: final norm, the head's matrix and the loss. Forward and backward run in one go
+// (loss/linear_cross_entropy.h), so of the head nothing is kept between them but its input.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "worker/loss/linear_cross_entropy.h"
+#include "worker/model/held_unit.h"
+#include "worker/model/microbatch_input.h"
+
+namespace shoal::worker {
+
+// The head's weights. Its matrix belongs to the head's unit, or to the embedding's where they are
+// tied.
+class HeldHead {
+ public:
+  static absl::StatusOr<HeldHead> Get(const Transformer& model, UnitSource& source);
+  ConstVector norm() const;    // [H]
+  ConstMatrix matrix() const;  // [V, H]
+
+ private:
+  HeldHead(const Transformer& model, HeldUnit head) : model_(&model), head_(std::move(head)) {}
+  const Transformer* model_;
+  HeldUnit head_;
+  std::optional<HeldUnit> tied_;
+};
+
+struct HeadScratch {
+  Matrix normed;                 // [T, H]
+  float* inverse_rms = nullptr;  // [T]
+  CrossEntropyBuffers chunk;
+
+  // Of T rows, N of them targets.
+  static HeadScratch Carve(Carver& carver, const plan::ModelSpec& spec, DType compute, int64_t rows,
+                           int64_t targets);
+};
+
+// last[T, H], the last block's output -> scratch.normed.
+void ForwardNorm(Transformer& model, const HeldHead& head, ConstMatrix last,
+                 const HeadScratch& scratch);
+
+// The loss alone, ADDED to the microbatch's.
+absl::Status HeadLoss(Transformer& model, const MicrobatchInput& microbatch, UnitSource& source,
+                      ConstMatrix last, const HeadScratch& scratch);
+
+// The loss, and backward down to d_last[T, H] (overwritten); d_normed[T, H] is scratch. Done comes
+// for the head, and where embeddings are tied for unit 0 after it.
+absl::Status HeadBackward(Transformer& model, const MicrobatchInput& microbatch, double loss_scale,
+                          UnitSource& source, GradientSink& sink, ConstMatrix last,
+                          const HeadScratch& scratch, Matrix d_normed, Matrix d_last);
+
+// What HeadLoss and HeadBackward summed.
+absl::StatusOr<double> ReadLoss(Transformer& model, const MicrobatchInput& microbatch);
+
+}  // namespace shoal::worker

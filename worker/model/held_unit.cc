@@ -1,0 +1,58 @@
+#include "worker/model/held_unit.h"
+
+#include <utility>
+
+#include "common/status.h"
+
+namespace shoal::worker {
+
+absl::StatusOr<HeldUnit> HeldUnit::Get(const Transformer& model, UnitSource& source, int unit) {
+  SHOAL_ASSIGN_OR_RETURN(const WeightsView view, source.Get(unit));
+  HeldUnit held(&source, unit, view);
+  const plan::UnitSpec& expected = model.units()[static_cast<size_t>(unit)];
+  if (view.dtype != model.compute() || view.count != expected.count) {
+    return FailedPrecondition(
+        "unit {}: the source gives {} elements of {}, the model computes with {} of {}",
+        expected.name, view.count, Name(view.dtype), expected.count, Name(model.compute()));
+  }
+  return held;
+}
+
+HeldUnit::~HeldUnit() {
+  if (source_ != nullptr) {
+    source_->Release(unit_);
+  }
+}
+
+HeldUnit::HeldUnit(HeldUnit&& other) noexcept
+    : source_(std::exchange(other.source_, nullptr)), unit_(other.unit_), view_(other.view_) {}
+
+ConstVector HeldUnit::vector(int64_t offset, int64_t count) const {
+  return {static_cast<const std::byte*>(view_.data) + offset * SizeOf(view_.dtype), view_.dtype,
+          count};
+}
+
+ConstMatrix HeldUnit::matrix(int64_t offset, int64_t rows, int64_t columns) const {
+  return ConstMatrix::Dense(vector(offset, rows * columns).data, view_.dtype, rows, columns);
+}
+
+BlockWeights HeldUnit::block(const Transformer& model) const {
+  return {.spec = model.spec(), .layout = model.layout(), .data = view_.data, .dtype = view_.dtype};
+}
+
+absl::StatusOr<float*> AccumulatorOf(const Transformer& model, GradientSink& sink, int unit) {
+  SHOAL_ASSIGN_OR_RETURN(const std::span<float> accumulator, sink.Accumulator(unit));
+  const plan::UnitSpec& expected = model.units()[static_cast<size_t>(unit)];
+  if (static_cast<int64_t>(accumulator.size()) != expected.count) {
+    return FailedPrecondition("unit {}: the gradient's accumulator has {} elements, the unit {}",
+                              expected.name, accumulator.size(), expected.count);
+  }
+  return accumulator.data();
+}
+
+absl::Status ContributionDone(Transformer& model, GradientSink& sink, int unit) {
+  SHOAL_RETURN_IF_ERROR(model.ops().Finish());
+  return sink.Done(unit);
+}
+
+}  // namespace shoal::worker

@@ -1,0 +1,69 @@
+#include "worker/model/microbatch_input.h"
+
+#include <algorithm>
+
+#include "common/status.h"
+#include "formats/token_file.h"
+#include "plan/activation_bytes.h"
+
+namespace shoal::worker {
+
+absl::StatusOr<MicrobatchInput> MicrobatchInput::Create(const PackedBatch& batch,
+                                                        int64_t vocabulary) {
+  SHOAL_RETURN_IF_ERROR(Validate(batch, vocabulary));
+  MicrobatchInput input;
+  input.host_tokens_ = batch.tokens;
+  input.cu_seqlens_ = batch.cu_seqlens;
+  for (size_t t = 0; t < batch.labels.size(); ++t) {
+    if (batch.labels[t] != formats::kIgnoredLabel) {
+      input.host_target_rows_.push_back(static_cast<int32_t>(t));
+      input.host_target_labels_.push_back(batch.labels[t]);
+    }
+  }
+  input.host_positions_ = Positions(batch);
+  input.longest_ = 1 + *std::ranges::max_element(input.host_positions_);
+  input.host_positions_.resize(static_cast<size_t>(plan::MicrobatchRows(batch.token_count())), 0);
+  return input;
+}
+
+MicrobatchInput::Memory MicrobatchInput::Memory::Carve(Carver& carver, int64_t rows,
+                                                       int64_t targets) {
+  Memory m;
+  m.tokens = carver.TakeArray<int32_t>(rows);
+  m.positions = carver.TakeArray<int32_t>(rows);
+  m.target_rows = carver.TakeArray<int32_t>(targets);
+  m.target_labels = carver.TakeArray<int32_t>(targets);
+  m.loss_sum = carver.TakeArray<double>(1);
+  return m;
+}
+
+void MicrobatchInput::Carve(Carver& carver) {
+  memory_ = Memory::Carve(carver, rows(), target_count());
+}
+
+void MicrobatchInput::CarveLargest(Carver& carver, int64_t tokens) {
+  Memory::Carve(carver, plan::MicrobatchRows(tokens), tokens);
+}
+
+void MicrobatchInput::Load(Stream& stream) const {
+  constexpr int64_t kBytes = sizeof(int32_t);
+  stream.Copy(memory_.tokens, host_tokens_.data(), tokens() * kBytes);
+  stream.Copy(memory_.positions, host_positions_.data(), rows() * kBytes);
+  stream.Copy(memory_.target_rows, host_target_rows_.data(), target_count() * kBytes);
+  stream.Copy(memory_.target_labels, host_target_labels_.data(), target_count() * kBytes);
+  stream.Zero(memory_.loss_sum, sizeof(double));
+}
+
+SequenceContext MicrobatchInput::sequences(const RotaryTable& rotary) const {
+  return {.cu_seqlens = cu_seqlens_,
+          .positions = memory_.positions,
+          .cosines = rotary.cosines(),
+          .sines = rotary.sines()};
+}
+
+Targets MicrobatchInput::targets() const {
+  return {
+      .host_rows = host_target_rows_, .rows = memory_.target_rows, .labels = memory_.target_labels};
+}
+
+}  // namespace shoal::worker

@@ -1,0 +1,63 @@
+// A microbatch as the model reads it: token ids, positions and targets in device memory, and the
+// place where its loss is summed.
+//
+// Made of a PackedBatch, then carved, then loaded; it keeps nothing of the batch but what it
+// copied. Carving may be repeated (a Workspace does), loading comes after the last one.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "worker/loss/linear_cross_entropy.h"
+#include "worker/model/batch.h"
+#include "worker/model/block.h"
+#include "worker/model/workspace.h"
+#include "worker/ops/rotary_table.h"
+
+namespace shoal::worker {
+
+class MicrobatchInput {
+ public:
+  // InvalidArgument for a batch that Validate refuses.
+  static absl::StatusOr<MicrobatchInput> Create(const PackedBatch& batch, int64_t vocabulary);
+
+  int64_t tokens() const { return static_cast<int64_t>(host_tokens_.size()); }
+  int64_t rows() const { return static_cast<int64_t>(host_positions_.size()); }  // padding included
+  int64_t target_count() const { return static_cast<int64_t>(host_target_rows_.size()); }
+  int32_t longest() const { return longest_; }  // sequence, in tokens
+
+  void Carve(Carver& carver);
+  // What a microbatch of that many tokens takes, all of them targets.
+  static void CarveLargest(Carver& carver, int64_t tokens);
+  // Copies to the device and sets the loss to zero. The caller synchronizes the stream before this
+  // microbatch goes.
+  void Load(Stream& stream) const;
+
+  const int32_t* token_ids() const { return memory_.tokens; }  // [rows], device; padding undefined
+  // Refers to this and to the tables, which Reserve may move.
+  SequenceContext sequences(const RotaryTable& rotary) const;
+  Targets targets() const;
+  double* loss_sum() const { return memory_.loss_sum; }  // device
+
+ private:
+  struct Memory {
+    int32_t* tokens = nullptr;         // [T]
+    int32_t* positions = nullptr;      // [T]
+    int32_t* target_rows = nullptr;    // [N]
+    int32_t* target_labels = nullptr;  // [N]
+    double* loss_sum = nullptr;
+    static Memory Carve(Carver& carver, int64_t rows, int64_t targets);
+  };
+
+  std::vector<int32_t> host_tokens_;
+  std::vector<int32_t> host_positions_;  // [T]
+  std::vector<int32_t> host_target_rows_;
+  std::vector<int32_t> host_target_labels_;
+  std::vector<int32_t> cu_seqlens_;
+  int32_t longest_ = 0;
+  Memory memory_;
+};
+
+}  // namespace shoal::worker
