@@ -94,6 +94,12 @@ absl::Status CheckJob(Job& job, const JobSources& sources, const std::string& fi
         "the same number of microbatches",
         Place(sources, "plan.assignment", "train.synchronization", file_name));
   }
+  if (job.service.accumulate == Accumulate::kExact && train.push == PushPolicy::kStep) {
+    return InvalidArgument(
+        "{}: train.push step contradicts service.accumulate exact: what a worker adds up by itself "
+        "depends on what it ran; leave train.push to auto or say microbatch",
+        Place(sources, "train.push", "service.accumulate", file_name));
+  }
   if (job.data.max_sequence_tokens > job.data.microbatch_tokens) {
     return InvalidArgument(
         "{}: data.max_sequence_tokens ({}) is more than data.microbatch_tokens ({}), so the "

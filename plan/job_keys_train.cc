@@ -162,7 +162,7 @@ void AddTrainKeys(TableBuilder& table) {
            {"microbatch", PushPolicy::kMicrobatch},
            {"step", PushPolicy::kStep}},
           "When a worker pushes gradients: after each microbatch, or once a step; auto: as memory "
-          "allows.")
+          "allows, and after each microbatch where service.accumulate is exact.")
       .Integer(
           "train.prefetch_units", [](Job & j) -> auto& { return j.train.prefetch_units; }, {0, 64},
           "Units of weights fetched ahead of their use.")

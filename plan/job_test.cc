@@ -209,6 +209,8 @@ TEST(ParseJob, RefusesContradictions) {
               testing::HasSubstr("contradicts cluster.local"));
   EXPECT_THAT(with("cluster: {servers: 2, local: {servers: 1}}"),
               testing::HasSubstr("go with cluster.coordinator"));
+  EXPECT_THAT(with("train: {push: step}\nservice: {accumulate: exact}"),
+              testing::HasSubstr("train.push step contradicts service.accumulate exact"));
 }
 
 TEST(Resolve, SettlesTypesOnce) {
@@ -286,7 +288,9 @@ Job RandomJob(Random& random) {
   job.service.wire_type =
       !job.service.wire_type_auto && random.Below(2) == 0 ? DType::kBF16 : DType::kF32;
   job.service.gradient_type = random.Below(2) == 0 ? DType::kBF16 : DType::kF32;
-  job.service.accumulate = static_cast<Accumulate>(random.Below(2));
+  job.service.accumulate = job.train.push == PushPolicy::kStep
+                               ? Accumulate::kFloat
+                               : static_cast<Accumulate>(random.Below(2));
   job.service.partition_bytes = random.Between(kKiB, kGiB);
   job.service.push_slots = random.Between(1, 1024);
   job.service.transports = random.Below(2) == 0 ? std::vector<std::string>{"tcp"}

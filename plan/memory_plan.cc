@@ -9,6 +9,7 @@
 #include "common/check.h"
 #include "common/status.h"
 #include "plan/activation_bytes.h"
+#include "plan/stage_units.h"
 #include "plan/tensor_bytes.h"
 
 namespace shoal::plan {
@@ -32,14 +33,6 @@ int64_t StateArray(int64_t count, int64_t element) {
 
 DType ComputeDType(const Job& job) {
   return job.train.compute == ComputeType::kBf16 ? DType::kBF16 : DType::kF32;
-}
-
-int64_t Elements(const std::vector<UnitSpec>& units) {
-  int64_t count = 0;
-  for (const UnitSpec& unit : units) {
-    count += unit.count;
-  }
-  return count;
 }
 
 // `per_size` buffers of each distinct unit size, or as many as there are units of that size where
@@ -85,13 +78,15 @@ int64_t LogitBytes(const ModelSpec& spec, DType compute, int64_t tokens) {
   return chunk.bytes();
 }
 
-std::vector<WorkerPolicy> AllowedPolicies(const TrainOptions& train) {
+std::vector<WorkerPolicy> AllowedPolicies(const Job& job) {
+  const TrainOptions& train = job.train;
   // The baseline that layer synchronisation stands for keeps nothing, unless it is told to.
   const bool baseline = train.synchronization == Synchronization::kLayer;
   const Residency wanted_residency =
       baseline && train.residency == Residency::kAuto ? Residency::kLayer : train.residency;
+  const bool sums_nothing = baseline || PushesEachContribution(job);
   const PushPolicy wanted_push =
-      baseline && train.push == PushPolicy::kAuto ? PushPolicy::kMicrobatch : train.push;
+      sums_nothing && train.push == PushPolicy::kAuto ? PushPolicy::kMicrobatch : train.push;
   std::vector<WorkerPolicy> policies;
   for (const Residency residency : {Residency::kStep, Residency::kLayer}) {
     for (const PushPolicy push : {PushPolicy::kStep, PushPolicy::kMicrobatch}) {
@@ -183,18 +178,12 @@ WorkerMemory PlanWorkerMemory(const ModelSpec& spec, const Job& job, const Worke
   return memory;
 }
 
+bool PushesEachContribution(const Job& job) { return job.service.accumulate == Accumulate::kExact; }
+
 std::vector<int> UseOrder(const ModelSpec& spec) {
-  const int layers = static_cast<int>(spec.layers);
-  std::vector<int> order;
-  for (int unit = 0; unit <= layers + 1; ++unit) {
-    order.push_back(unit);
-  }
-  if (spec.tied_embeddings) {
-    order.push_back(0);
-  }
-  for (int unit = layers; unit > 0; --unit) {
-    order.push_back(unit);
-  }
+  std::vector<int> order = ForwardUses(spec, AllUnits(spec));
+  const std::vector<int> backward = BackwardUses(spec, AllUnits(spec));
+  order.insert(order.end(), backward.begin(), backward.end());
   return order;
 }
 
@@ -225,9 +214,17 @@ StepTraffic PlanTraffic(const ModelSpec& spec, const Job& job, const WorkerPolic
     }
   }
   const int64_t rounds = policy.push == PushPolicy::kStep ? 1 : microbatches;
-  traffic.push_bytes = rounds * Elements(units) * SizeOf(job.service.gradient_type);
-  traffic.pushes =
-      rounds * static_cast<int64_t>(BuildPartitions(units, job.service.partition_bytes).size());
+  const UnitRange all = AllUnits(spec);
+  const std::vector<int> contributions = StageContributions(spec, {&all, 1});
+  const auto pushes_of = [&](int unit) {
+    return rounds * (PushesEachContribution(job) ? contributions[static_cast<size_t>(unit)] : 1);
+  };
+  for (const UnitSpec& unit : units) {
+    traffic.push_bytes += pushes_of(unit.index) * unit.count * SizeOf(job.service.gradient_type);
+  }
+  for (const PartitionSpec& partition : BuildPartitions(units, job.service.partition_bytes)) {
+    traffic.pushes += pushes_of(partition.unit);
+  }
   return traffic;
 }
 
@@ -260,7 +257,7 @@ absl::StatusOr<MemoryPlan> PlanMemory(const ModelSpec& spec, const Job& job, int
   // error names.
   std::vector<std::pair<std::pair<int64_t, int64_t>, WorkerPolicy>> fitting;
   std::vector<std::pair<int64_t, WorkerPolicy>> all;
-  for (const WorkerPolicy& policy : AllowedPolicies(job.train)) {
+  for (const WorkerPolicy& policy : AllowedPolicies(job)) {
     plan.worker = PlanWorkerMemory(spec, job, policy, push_bytes);
     const int64_t bytes = plan.total();
     all.push_back({bytes, policy});

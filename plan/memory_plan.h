@@ -25,8 +25,8 @@ namespace shoal::plan {
 // tests/integration/memory_test.cc holds the whole of ServerMemory against running servers.
 inline constexpr int64_t kServerProcessBytes = int64_t{20} << 20;
 // And a worker: 24 MiB of programs and libraries; the rest is what oneDNN compiles and keeps, and
-// heap. Measured between 50 and 70 MiB, more with more threads. Operands packed for AMX (bf16; up to
-// 16 MiB a thread for large weights) are not in it.
+// heap. Measured between 50 and 70 MiB, more with more threads. Operands packed for AMX (bf16; up
+// to 16 MiB a thread for large weights) are not in it.
 inline constexpr int64_t kWorkerProcessBytes = int64_t{64} << 20;
 
 // --- servers ---
@@ -104,6 +104,11 @@ WorkerMemory PlanWorkerMemory(const ModelSpec& spec, const Job& job, const Worke
 
 // --- bytes moved ---
 
+// In exact mode a worker adds nothing up: each contribution to a unit's gradient
+// (plan/stage_units.h) is a push of its own, so that the sum does not depend on who ran what, nor
+// on how layers are split over stages. Push per microbatch alone.
+bool PushesEachContribution(const Job& job);
+
 // The units in the order in which one microbatch uses them: embedding, blocks, head (and with tied
 // embeddings the embedding again), blocks in reverse. The embedding's backward needs no weights.
 std::vector<int> UseOrder(const ModelSpec& spec);
@@ -119,8 +124,8 @@ struct StepTraffic {
 
 // Of one worker in one step with that many microbatches. Step residency fetches each unit once;
 // layer residency fetches it for each use, unless it is still held because it was used at most
-// `prefetch_units` uses before. Gradients go out once per unit and step, or per microbatch. A
-// worker without microbatches moves nothing.
+// `prefetch_units` uses before. Gradients go out once per unit and step, or per microbatch (or
+// contribution). A worker without microbatches moves nothing.
 StepTraffic PlanTraffic(const ModelSpec& spec, const Job& job, const WorkerPolicy& policy,
                         int64_t microbatches);
 

@@ -142,6 +142,23 @@ TEST(PlanTraffic, MovesWhatTheMethodSays) {
   EXPECT_EQ(PlanTraffic(spec, job, {Residency::kStep, PushPolicy::kStep}, 0).total(), 0);
 }
 
+// Exact mode adds nothing up at a worker: not over microbatches, and not what the head and the
+// embedding give to a matrix that they share.
+TEST(PlanTraffic, PushesEachContributionInExactMode) {
+  Job job = ResolvedJob();
+  job.service.accumulate = Accumulate::kExact;
+  const WorkerPolicy policy{Residency::kLayer, PushPolicy::kMicrobatch};
+  for (const bool tied : {false, true}) {
+    ModelSpec spec = *NamedShape("6m");
+    spec.tied_embeddings = tied;
+    const auto plan = PlanMemory(spec, job, 2, 2, {});
+    ASSERT_TRUE(plan.ok());
+    EXPECT_EQ(plan->policy.push, PushPolicy::kMicrobatch);
+    const int64_t shared = tied ? BuildUnits(spec).front().count : 0;
+    EXPECT_EQ(PlanTraffic(spec, job, policy, 3).push_bytes, 3 * 4 * (Elements(spec) + shared));
+  }
+}
+
 TEST(PlanMemory, ChoosesByMemory) {
   const ModelSpec spec = *NamedShape("1.3b");
   const Job job = ResolvedJob(ComputeType::kBf16);

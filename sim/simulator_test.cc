@@ -71,6 +71,13 @@ TEST(Simulator, BytesAreThoseOfPlanTraffic) {
       }
     }
   }
+  SimulatorOptions exact = Options(FreeCluster(1));
+  exact.spec = *plan::NamedShape("tiny");
+  ASSERT_TRUE(exact.spec.tied_embeddings);
+  exact.policy = {plan::Residency::kLayer, plan::PushPolicy::kMicrobatch};
+  exact.job.service.accumulate = plan::Accumulate::kExact;
+  EXPECT_EQ(Simulator(exact).RunPlan(PlanWithCounts({2}), Synchronization::kStep).bytes.push,
+            plan::PlanTraffic(exact.spec, exact.job, exact.policy, 2).push_bytes);
 }
 
 // Per device and microbatch, with every unit fetched for forward and for backward: what lies on

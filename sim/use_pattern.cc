@@ -43,7 +43,8 @@ void PlaceGets(const std::vector<plan::UnitSpec>& units, int64_t element, UsePat
 }
 
 void PlacePushes(const plan::ModelSpec& spec, const std::vector<plan::UnitSpec>& units,
-                 int64_t element, UsePattern& pattern) {
+                 const plan::Job& job, UsePattern& pattern) {
+  const int64_t element = SizeOf(job.service.gradient_type);
   const auto bytes = [&](int unit) { return units[static_cast<size_t>(unit)].count * element; };
   const int head = static_cast<int>(spec.layers) + 1;
   for (Use& use : pattern.uses) {
@@ -51,6 +52,9 @@ void PlacePushes(const plan::ModelSpec& spec, const std::vector<plan::UnitSpec>&
       use.waits_for_head_buffer = true;
       use.waits_for_embedding_buffer = spec.tied_embeddings;
       use.pushes.push_back({head, BufferClass::kHead, bytes(head)});
+      if (spec.tied_embeddings && plan::PushesEachContribution(job)) {
+        use.pushes.push_back({0, BufferClass::kEmbedding, bytes(0)});
+      }
     } else if (use.backward && use.end.blocks > use.begin.blocks) {
       use.waits_for_block_buffer = true;
       use.pushes.push_back({use.unit, BufferClass::kBlock, bytes(use.unit)});
@@ -76,7 +80,7 @@ UsePattern BuildUsePattern(const plan::ModelSpec& spec, const plan::Job& job,
   const std::vector<plan::UnitSpec> units = plan::BuildUnits(spec);
   PlaceCompute(spec, pattern);
   PlaceGets(units, SizeOf(job.service.wire_type), pattern);
-  PlacePushes(spec, units, SizeOf(job.service.gradient_type), pattern);
+  PlacePushes(spec, units, job, pattern);
   return pattern;
 }
 

@@ -157,7 +157,6 @@ TEST_F(TrainingTest, MeetingsSurviveLostDoorbellsAndBrokenConnections) {
 TEST_F(TrainingTest, ExactModeGivesTheSameBitsWhoeverDrawsWhat) {
   job_.service.accumulate = plan::Accumulate::kExact;
   job_.train.residency = plan::Residency::kLayer;
-  job_.train.push = plan::PushPolicy::kMicrobatch;
   job_.data.microbatch_tokens = 128;
   job_.plan.assignment = plan::Assignment::kLbMini;
   const ClusterRun planned = Run({.servers = 2, .workers = 3});

@@ -1,5 +1,7 @@
 #include "worker/emulated/emulated_model.h"
 
+#include <set>
+
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "plan/emulation.h"
@@ -91,7 +93,7 @@ TEST_F(EmulatedModelTest, AnEmptyMicrobatchTakesNoTimeAndTouchesEveryUnit) {
   ASSERT_TRUE(result.ok());
   EXPECT_EQ(result->targets, 0);
   EXPECT_EQ(clock_.Now(), start);
-  EXPECT_EQ(sink_.done().size(), units_.size());
+  EXPECT_EQ(std::set<int>(sink_.done().begin(), sink_.done().end()).size(), units_.size());
   EXPECT_THAT(sink_.gradient(1), testing::Each(0.0F));
 }
 

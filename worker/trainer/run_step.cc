@@ -82,7 +82,6 @@ absl::Status WorkerJob::RunGiven(const proto::StepWork& work, double loss_scale,
                                  proto::FinishedReport& report) {
   for (int i = 0; i < work.microbatches_size(); ++i) {
     const bool last = i + 1 == work.microbatches_size();
-    sink_->BeginMicrobatch(last && !work.draw());
     drawing_ = last && work.draw();
     SHOAL_RETURN_IF_ERROR(RunOne(work.microbatches(i), loss_scale, report));
   }
@@ -97,8 +96,7 @@ absl::Status WorkerJob::RunDrawn(double loss_scale, proto::FinishedReport& repor
       drawing_ = false;
       return sink_->PushRest();
     }
-    source_->AddMicrobatch();
-    sink_->BeginMicrobatch(/*last=*/false);
+    source_->AddUses(use_order_);
     SHOAL_RETURN_IF_ERROR(RunOne(*drawn, loss_scale, report));
   }
 }
@@ -114,8 +112,12 @@ absl::Status WorkerJob::RunMicrobatches(const proto::StepWork& work,
   }
   SHOAL_RETURN_IF_ERROR(client_->BeginStep(work.step(), work.attempt(), work.generation()));
   meetings_->BeginStep();
-  source_->BeginStep(work.microbatches_size());
-  sink_->BeginStep();
+  std::vector<int> uses;
+  for (int i = 0; i < work.microbatches_size(); ++i) {
+    uses.insert(uses.end(), use_order_.begin(), use_order_.end());
+  }
+  source_->BeginStep(uses);
+  sink_->BeginStep(work.draw() ? std::nullopt : std::optional(work.microbatches_size()));
   const double loss_scale = 1.0 / static_cast<double>(work.minibatch_targets());
   if (work.draw()) {
     drawer_->BeginStep(work.step(), work.attempt());

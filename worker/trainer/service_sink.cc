@@ -11,9 +11,10 @@ absl::StatusOr<std::unique_ptr<ServiceSink>> ServiceSink::Create(
     const Options& options, const std::vector<plan::UnitSpec>& units,
     client::ParameterClient* client, LayerMeetings* meetings, PhaseClock* phases) {
   std::unique_ptr<ServiceSink> sink(new ServiceSink(options, units, client, meetings, phases));
+  SHOAL_CHECK(options.contributions.size() == units.size());
   std::vector<int64_t> counts;
-  for (const plan::UnitSpec& unit : units) {
-    counts.push_back(unit.count);
+  for (size_t unit = 0; unit < units.size(); ++unit) {
+    counts.push_back(options.contributions[unit] > 0 ? units[unit].count : 0);
   }
   const int per_size =
       options.push_per_step ? static_cast<int>(units.size()) : options.buffers_per_size;
@@ -24,8 +25,9 @@ absl::StatusOr<std::unique_ptr<ServiceSink>> ServiceSink::Create(
   return sink;
 }
 
-void ServiceSink::BeginStep() {
-  last_ = false;
+void ServiceSink::BeginStep(std::optional<int64_t> microbatches) {
+  microbatches_ = microbatches;
+  std::ranges::fill(done_, 0);
   absl::MutexLock lock(&mutex_);
   for (size_t unit = 0; unit < filling_.size(); ++unit) {
     if (filling_[unit] != nullptr) {  // of an attempt that failed
@@ -34,8 +36,6 @@ void ServiceSink::BeginStep() {
     }
   }
 }
-
-void ServiceSink::BeginMicrobatch(bool last) { last_ = last; }
 
 float* ServiceSink::AwaitBuffer(int unit) {
   absl::MutexLock lock(&mutex_);
@@ -73,13 +73,16 @@ absl::StatusOr<std::span<float>> ServiceSink::Accumulator(int unit) {
 }
 
 absl::Status ServiceSink::Done(int unit) {
-  if (options_.on_done) {
+  const int contributions = options_.contributions[static_cast<size_t>(unit)];
+  const int64_t done = ++done_[static_cast<size_t>(unit)];
+  const bool complete = done % contributions == 0;
+  if (complete && options_.on_done) {
     options_.on_done(unit);
   }
-  if (options_.push_per_step && !last_) {
-    return absl::OkStatus();
-  }
-  return Push(unit);
+  const bool push = options_.push_per_step
+                        ? microbatches_.has_value() && done == *microbatches_ * contributions
+                        : complete || options_.push_each_contribution;
+  return push ? Push(unit) : absl::OkStatus();
 }
 
 absl::Status ServiceSink::PushRest() {

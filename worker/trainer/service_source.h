@@ -4,7 +4,8 @@
 // When use k is asked for, uses k + 1 to k + prefetch_units are started as well. A use that comes
 // up while an earlier use of the same unit is still held or prefetched shares it; so what is
 // fetched follows from the order alone and not from timing, and plan::PlanTraffic counts it
-// exactly. The order is that of one microbatch and repeats, across microbatches too. With step
+// exactly. The order is that of the whole step, across microbatches: a schedule's
+// (plan::StageUseOrder), or that of one microbatch (plan::UseOrder) time and again. With step
 // residency everything is started when the step begins.
 //
 // Where workers meet at layers, a use is started at the same point of the order, whether a buffer
@@ -15,6 +16,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <span>
 #include <vector>
 
 #include "client/parameter_client.h"
@@ -30,26 +32,27 @@ class ServiceSource final : public UnitSource {
     DType compute_type = DType::kF32;
     bool keep_for_step = false;
     int64_t prefetch_units = 2;
-    int64_t units = 0;
-    std::vector<int> use_order;  // of one microbatch: plan::UseOrder
+    int64_t units = 0;  // of the model
   };
   ServiceSource(const Options& options, client::ParameterClient* client, LayerMeetings* meetings,
                 PhaseClock* phases)
       : options_(options), client_(client), meetings_(meetings), phases_(phases) {}
 
   // After the client's BeginStep.
-  void BeginStep(int64_t microbatches);
-  // One more, which was not known when the step began.
-  void AddMicrobatch() { uses_ += static_cast<int64_t>(options_.use_order.size()); }
+  void BeginStep(std::span<const int> uses);
+  // More, which were not known when the step began.
+  void AddUses(std::span<const int> uses);
 
   absl::StatusOr<WeightsView> Get(int unit) override;
   void Release(int unit) override { client_->Release(unit); }
 
  private:
-  int UnitAt(int64_t use) const {
-    return options_
-        .use_order[static_cast<size_t>(use % static_cast<int64_t>(options_.use_order.size()))];
-  }
+  struct Use {
+    int unit = 0;
+    bool first = false;  // of the unit in this step
+  };
+  int64_t uses() const { return static_cast<int64_t>(uses_.size()); }
+  const Use& UseAt(int64_t use) const { return uses_[static_cast<size_t>(use)]; }
   void PrefetchBefore(int64_t end);
   // Where workers meet at layers: whether that use has a transfer that all start together.
   bool Meets(int64_t use) const;
@@ -61,7 +64,8 @@ class ServiceSource final : public UnitSource {
   PhaseClock* const phases_;
   std::deque<int64_t> started_;  // meetings of the uses from next_ on; 0: that use has none
   int64_t met_ = 0;              // uses started
-  int64_t uses_ = 0;             // of this step
+  std::vector<Use> uses_;        // of this step
+  std::vector<bool> used_;       // by unit, in uses_
   int64_t next_ = 0;             // the use that Get should be asked for
   int64_t prefetched_ = 0;       // uses before this one were started (or were got without)
 };

@@ -10,6 +10,7 @@
 #include "common/thread_pool.h"
 #include "formats/hf_model.h"
 #include "plan/partition.h"
+#include "plan/stage_units.h"
 #include "transport/job_transport.h"
 #include "worker/emulated/emulated_model.h"
 
@@ -128,6 +129,8 @@ absl::Status WorkerJob::Connect(const proto::JoinJobReply& join) {
     transports.push_back(transport.get());
   }
   const std::vector<plan::UnitSpec>& units = model_->units();
+  const plan::UnitRange all = plan::AllUnits(model_->spec());
+  const std::vector<int> contributions = plan::StageContributions(model_->spec(), {&all, 1});
   const bool keep = policy_.residency == plan::Residency::kStep;
   client::ClientOptions options;
   options.incarnation = options_.incarnation;
@@ -149,11 +152,13 @@ absl::Status WorkerJob::Connect(const proto::JoinJobReply& join) {
       ServiceSource::Options{.compute_type = options.compute_type,
                              .keep_for_step = keep,
                              .prefetch_units = job_.train.prefetch_units,
-                             .units = static_cast<int64_t>(units.size()),
-                             .use_order = plan::UseOrder(model_->spec())},
+                             .units = static_cast<int64_t>(units.size())},
       client_.get(), meetings_.get(), &phases_);
+  use_order_ = plan::UseOrder(model_->spec());
   SHOAL_ASSIGN_OR_RETURN(
       sink_, ServiceSink::Create({.push_per_step = policy_.push == plan::PushPolicy::kStep,
+                                  .push_each_contribution = plan::PushesEachContribution(job_),
+                                  .contributions = contributions,
                                   .buffers_per_size = plan::kGradientBuffersPerSize,
                                   .on_done = [this](int unit) { OnUnitDone(unit); }},
                                  units, client_.get(), meetings_.get(), &phases_));

@@ -89,6 +89,7 @@ class WorkerJob {
   std::unique_ptr<client::ServerConnector> connector_;
   std::unique_ptr<client::ParameterClient> client_;
   std::unique_ptr<LayerMeetings> meetings_;
+  std::vector<int> use_order_;  // of one microbatch
   std::unique_ptr<ServiceSource> source_;
   std::unique_ptr<ServiceSink> sink_;
   std::unique_ptr<MicrobatchDrawer> drawer_;  // where microbatches are drawn

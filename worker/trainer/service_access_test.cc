@@ -1,0 +1,210 @@
+// Source and sink between a model and the service, in whatever order a schedule comes to units and
+// microbatches.
+#include <numeric>
+
+#include "client/testing/client_rig.h"
+#include "common/bytes.h"
+#include "common/random.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "plan/memory_plan.h"
+#include "plan/stage_units.h"
+#include "transport/data_layout.h"
+#include "worker/trainer/service_sink.h"
+#include "worker/trainer/service_source.h"
+
+namespace shoal::worker {
+namespace {
+
+using client::ClientRig;
+using client::IntegerGradient;
+
+class ServiceAccess : public testing::Test {
+ protected:
+  // A step of its own for each.
+  void BeginStep(client::ParameterClient& client) {
+    rig_.Publish(step_);
+    ++step_;
+    rig_.OpenAttempt(step_, 1);
+    ASSERT_TRUE(client.BeginStep(step_, 1, rig_.options.generation).ok());
+  }
+  int64_t PartitionsOf(int unit) const {
+    return static_cast<int64_t>(rig_.layout.unit(unit).partitions.size());
+  }
+
+  ClientRig rig_{{}};
+  PhaseClock phases_{RealClock()};
+  LayerMeetings meetings_{false, nullptr, &phases_};
+  int64_t step_ = 0;
+};
+
+constexpr int kMicrobatches = 5;
+
+struct SinkCase {
+  bool push_per_step = false;
+  bool push_each_contribution = false;
+};
+
+class Sink : public ServiceAccess, public testing::WithParamInterface<SinkCase> {};
+
+INSTANTIATE_TEST_SUITE_P(Policies, Sink,
+                         testing::Values(SinkCase{.push_per_step = true}, SinkCase{},
+                                         SinkCase{.push_each_contribution = true}));
+
+// Contributions of all units and microbatches in a random order: every one arrives once, and each
+// unit's pushes are as many as the policy says, however far other units are.
+TEST_P(Sink, TakesContributionsInAnyOrder) {
+  const auto client = *rig_.NewClient();
+  ServiceSink::Options options{.push_per_step = GetParam().push_per_step,
+                               .push_each_contribution = GetParam().push_each_contribution,
+                               .contributions = {2, 1, 1, 1}};
+  std::vector<int> microbatches_done(4, 0);
+  options.on_done = [&](int unit) { ++microbatches_done[static_cast<size_t>(unit)]; };
+  const auto sink =
+      *ServiceSink::Create(options, rig_.unit_specs, client.get(), &meetings_, &phases_);
+  for (uint64_t seed = 1; seed <= 4; ++seed) {
+    SCOPED_TRACE(seed);
+    std::vector<int> order;  // units
+    for (int unit = 0; unit < 4; ++unit) {
+      order.insert(order.end(), options.contributions[static_cast<size_t>(unit)] * kMicrobatches,
+                   unit);
+    }
+    Random random(seed);
+    for (size_t i = order.size(); i > 1; --i) {
+      std::swap(order[i - 1], order[random.Below(i)]);
+    }
+    std::ranges::fill(microbatches_done, 0);
+    BeginStep(*client);
+    sink->BeginStep(kMicrobatches);
+    const int64_t pushed_before = client->statistics().pushes;
+    std::vector<int> done(4, 0);
+    std::vector<std::vector<int64_t>> expected(4);
+    for (const int unit : order) {
+      const auto at = static_cast<size_t>(unit);
+      const std::vector<float> gradient = IntegerGradient(rig_.unit_specs[at], ++done[at]);
+      const auto accumulator = sink->Accumulator(unit);
+      ASSERT_TRUE(accumulator.ok()) << accumulator.status();
+      expected[at].resize(gradient.size(), 0);
+      for (size_t i = 0; i < gradient.size(); ++i) {
+        (*accumulator)[i] += gradient[i];
+        expected[at][i] += static_cast<int64_t>(gradient[i]);
+      }
+      ASSERT_TRUE(sink->Done(unit).ok());
+      int64_t pushes = 0;
+      for (size_t u = 0; u < 4; ++u) {
+        const int contributions = options.contributions[u];
+        const int times = options.push_per_step ? done[u] / (kMicrobatches * contributions)
+                          : options.push_each_contribution ? done[u]
+                                                           : done[u] / contributions;
+        pushes += times * PartitionsOf(static_cast<int>(u));
+        EXPECT_EQ(microbatches_done[u], done[u] / contributions);
+      }
+      ASSERT_EQ(client->statistics().pushes - pushed_before, pushes);
+    }
+    ASSERT_TRUE(client->Finish(absl::Seconds(10)).ok());
+    for (int unit = 0; unit < 4; ++unit) {
+      EXPECT_EQ(rig_.Sum(unit), expected[static_cast<size_t>(unit)]) << "unit " << unit;
+    }
+  }
+}
+
+TEST_F(ServiceAccess, SinkForgetsAnAttemptThatFailed) {
+  const auto client = *rig_.NewClient();
+  const auto sink = *ServiceSink::Create({.push_per_step = true, .contributions = {1, 1, 1, 1}},
+                                         rig_.unit_specs, client.get(), &meetings_, &phases_);
+  BeginStep(*client);
+  sink->BeginStep(2);
+  const std::span<float> dropped = *sink->Accumulator(1);
+  std::ranges::fill(dropped, 3.0F);
+  ASSERT_TRUE(sink->Done(1).ok());
+  BeginStep(*client);
+  sink->BeginStep(2);
+  for (int microbatch = 0; microbatch < 2; ++microbatch) {
+    (*sink->Accumulator(1))[5] += 1;
+    ASSERT_TRUE(sink->Done(1).ok());
+  }
+  ASSERT_TRUE(client->Finish(absl::Seconds(10)).ok());
+  const std::vector<int64_t> sum = rig_.Sum(1);
+  EXPECT_EQ(sum[5], 2);
+  EXPECT_EQ(std::accumulate(sum.begin(), sum.end(), int64_t{0}), 2);
+}
+
+TEST_F(ServiceAccess, SinkHasBuffersForItsOwnUnitsAlone) {
+  const auto client = *rig_.NewClient();
+  const auto sink = *ServiceSink::Create({.push_per_step = true, .contributions = {1, 0, 1, 0}},
+                                         rig_.unit_specs, client.get(), &meetings_, &phases_);
+  const auto frame = [&](int unit) {
+    return RoundUp(rig_.unit_specs[static_cast<size_t>(unit)].count * 4,
+                   transport::kBufferAlignment);
+  };
+  EXPECT_EQ(sink->buffer_bytes(), frame(0) + frame(2));
+}
+
+// Fetches follow from the order of a step alone: those of a cache that takes each use when
+// `prefetch` uses before are asked for, and keeps it until it is over (or for the step).
+int64_t FetchesOf(const std::vector<int>& uses, int64_t prefetch, bool keep) {
+  int64_t fetches = 0;
+  std::vector<int> held(4, 0);
+  std::vector<bool> ever(4, false);
+  size_t taken = 0;
+  for (size_t use = 0; use < uses.size(); ++use) {
+    for (; taken < uses.size() && taken <= use + static_cast<size_t>(prefetch); ++taken) {
+      const auto unit = static_cast<size_t>(uses[taken]);
+      fetches += held[unit]++ == 0 && !(keep && ever[unit]) ? 1 : 0;
+      ever[unit] = true;
+    }
+    --held[static_cast<size_t>(uses[use])];
+  }
+  return fetches;
+}
+
+TEST_F(ServiceAccess, SourceFetchesAlongAnyOrder) {
+  Random random(3);
+  for (const bool keep : {false, true}) {
+    for (const int prefetch : {0, 1, 3, 8}) {
+      const auto client = *rig_.NewClient({.keep_for_step = keep, .frames_per_size = prefetch + 2});
+      ServiceSource source({.keep_for_step = keep, .prefetch_units = prefetch, .units = 4},
+                           client.get(), &meetings_, &phases_);
+      for (const size_t length : {0, 1, 7, 40}) {
+        SCOPED_TRACE(testing::Message()
+                     << length << " uses, prefetch " << prefetch << ", keep " << keep);
+        std::vector<int> uses(length);
+        for (int& unit : uses) {
+          unit = static_cast<int>(random.Below(4));
+        }
+        BeginStep(*client);
+        const int64_t before = client->statistics().fetches;
+        source.BeginStep(uses);
+        for (const int unit : uses) {
+          const auto view = source.Get(unit);
+          ASSERT_TRUE(view.ok()) << view.status();
+          EXPECT_EQ(static_cast<const float*>(view->data)[0],
+                    client::FakeServer::Weight(step_ - 1, unit, 0));
+          source.Release(unit);
+        }
+        EXPECT_EQ(client->statistics().fetches - before, FetchesOf(uses, prefetch, keep));
+      }
+    }
+  }
+}
+
+// A microbatch that is drawn in the middle of a step: what it uses is prefetched from there on.
+TEST_F(ServiceAccess, SourceGoesOnWithUsesThatAreAdded) {
+  const auto client = *rig_.NewClient();
+  ServiceSource source({.prefetch_units = 2, .units = 4}, client.get(), &meetings_, &phases_);
+  const std::vector<int> order = plan::UseOrder(*plan::NamedShape("tiny"));
+  BeginStep(*client);
+  source.BeginStep(order);
+  for (int microbatch = 0; microbatch < 3; ++microbatch) {
+    for (const int unit : order) {
+      ASSERT_TRUE(source.Get(unit).ok());
+      source.Release(unit);
+    }
+    source.AddUses(order);
+    EXPECT_EQ(client->statistics().fetches,
+              (microbatch + 1) * FetchesOf(order, /*prefetch=*/2, /*keep=*/false));
+  }
+}
+
+}  // namespace
+}  // namespace shoal::worker
