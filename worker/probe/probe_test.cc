@@ -1,0 +1,36 @@
+#include "worker/probe/probe.h"
+
+#include "gtest/gtest.h"
+#include "worker/model/testing.h"
+
+namespace shoal::worker {
+namespace {
+
+TEST(Probe, FindsRatesThatPlansCanBeMadeWith) {
+  for (const DType compute : {DType::kF32, DType::kBF16}) {
+    const auto pace =
+        ProbePace(testing_model::FullSpec(), {.compute = compute, .tokens = 128, .rounds = 2});
+    ASSERT_TRUE(pace.ok()) << pace.status();
+    EXPECT_TRUE(plan::Validate(*pace).ok());
+    EXPECT_TRUE(pace->CanOffload());
+    EXPECT_GT(pace->elementwise_bytes_per_second, 0);
+    EXPECT_FALSE(pace->duplex);
+  }
+}
+
+// A bus of a set rate is never found to be faster.
+TEST(Probe, SeesTheBusThatCopiesEmulate) {
+  const auto pace = ProbePace(testing_model::SmallSpec(),
+                              {.tokens = 256, .rounds = 3, .copy_bytes_per_second = 50e6});
+  ASSERT_TRUE(pace.ok()) << pace.status();
+  EXPECT_LE(pace->offload_bytes_per_second, 50e6);
+  EXPECT_LE(pace->reload_bytes_per_second, 50e6);
+}
+
+TEST(Probe, RefusesNothingToMeasure) {
+  EXPECT_FALSE(ProbePace(testing_model::SmallSpec(), {.tokens = 0}).ok());
+  EXPECT_FALSE(ProbePace(testing_model::SmallSpec(), {.rounds = 0}).ok());
+}
+
+}  // namespace
+}  // namespace shoal::worker
