@@ -1,6 +1,7 @@
 #include "plan/schedule_queues.h"
 
 #include <algorithm>
+#include <set>
 
 namespace shoal::plan {
 namespace {
@@ -127,6 +128,19 @@ class BoundedWalk {
 
 bool ProgressesWith(const Schedule& schedule, int send_buffers) {
   return BoundedWalk(schedule, send_buffers).Ends();
+}
+
+std::vector<int> Neighbours(const ScheduleShape& shape, int stage) {
+  std::set<int> neighbours;
+  for (int chunk = 0; chunk < shape.chunks; ++chunk) {
+    const int here = shape.VirtualStageOf(stage, chunk);
+    for (const int other : {here - 1, here + 1}) {
+      if (other >= 0 && other < shape.VirtualStages() && shape.At(other).stage != stage) {
+        neighbours.insert(shape.At(other).stage);
+      }
+    }
+  }
+  return {neighbours.begin(), neighbours.end()};
 }
 
 std::vector<MessageQueue> MessageQueues(const Schedule& schedule) {

@@ -30,6 +30,9 @@ inline constexpr int kUsualSendBuffers = 8;
 // for a free buffer before they begin the action whose result it is for still all come to the end.
 std::vector<MessageQueue> MessageQueues(const Schedule& schedule);
 
+// The stages that exchange messages with `stage`, in order.
+std::vector<int> Neighbours(const ScheduleShape& shape, int stage);
+
 // Whether all stages come to the end of their lists where every sender of a message waits, before
 // it makes it, until fewer than `send_buffers` of the queue have no receive posted. Takes a
 // schedule that passes CheckStages and CheckMessages.

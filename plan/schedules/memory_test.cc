@@ -90,6 +90,15 @@ TEST(MessageQueues, OfAPipelineOfTwo) {
   EXPECT_EQ(MessageQueues(GPipe(1, 2, 3)).size(), 0u);
 }
 
+TEST(MessageQueues, AreBetweenNeighbours) {
+  EXPECT_THAT(Neighbours({.stages = 4, .chunks = 1}, 0), testing::ElementsAre(1));
+  EXPECT_THAT(Neighbours({.stages = 4, .chunks = 2}, 0), testing::ElementsAre(1, 3));
+  EXPECT_THAT(Neighbours({.stages = 4, .chunks = 2}, 2), testing::ElementsAre(1, 3));
+  EXPECT_THAT(Neighbours({.stages = 4, .chunks = 2, .placement = Placement::kVShaped}, 0),
+              testing::ElementsAre(1));
+  EXPECT_THAT(Neighbours({.stages = 1, .chunks = 3}, 0), testing::IsEmpty());
+}
+
 TEST(MessageQueues, NobodyStandsStillForBuffersAndAllMessagesAreCounted) {
   Random random(22);
   for (int round = 0; round < 200; ++round) {

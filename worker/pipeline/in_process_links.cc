@@ -152,7 +152,10 @@ class InProcessPipeline::Queues {
     absl::MutexLock lock(&mutex_);
     const absl::Time deadline = absl::Now() + timeout;
     for (auto& [key, queue] : queues_) {
-      while (std::get<0>(key) == from && open_ && queue.under_way() > 0) {
+      while (std::get<0>(key) == from && queue.under_way() > 0) {
+        if (!open_) {
+          return Closed(from);
+        }
         if (changed_.WaitWithDeadline(&mutex_, deadline) && queue.under_way() > 0) {
           return DeadlineExceeded("stage {} did not receive {} messages within {}",
                                   std::get<1>(key), queue.under_way(),
@@ -160,7 +163,7 @@ class InProcessPipeline::Queues {
         }
       }
     }
-    return open_ ? absl::OkStatus() : Closed(from);
+    return absl::OkStatus();  // whoever has gone since
   }
 
   void Close(int stage, const absl::Status& why) {

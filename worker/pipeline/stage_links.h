@@ -60,7 +60,7 @@ class StageLinks {
 
   // ResourceExhausted where the links have too little memory for such messages.
   virtual absl::Status BeginStep(const StepMessages& step) = 0;
-  // When all that was sent has arrived.
+  // When all that was sent has arrived; whoever is closed by then.
   virtual absl::Status EndStep(absl::Duration timeout) = 0;
 
   // Room for a message of this stage's, which is made next.

@@ -1,0 +1,43 @@
+#include "worker/pipeline/testing/transport_pipeline.h"
+
+#include <algorithm>
+
+#include "common/status.h"
+#include "plan/schedule_queues.h"
+
+namespace shoal::worker {
+
+TransportPipeline::TransportPipeline(int stages, const MakeTransport& make) {
+  for (int stage = 0; stage < stages; ++stage) {
+    transports_.push_back(make(stage));
+  }
+}
+
+absl::Status TransportPipeline::Connect(const plan::Schedule& schedule, int64_t longest_message) {
+  links_.clear();
+  const std::vector<plan::MessageQueue> queues = MessageQueues(schedule);
+  for (int stage = 0; stage < schedule.shape.stages; ++stage) {
+    TransportLinksOptions options = {
+        .stage = stage, .transport = transports_[static_cast<size_t>(stage)].get(), .poison = true};
+    for (const int peer : plan::Neighbours(schedule.shape, stage)) {
+      options.slot_bytes =
+          std::max(options.slot_bytes, LayOut(queues, peer, stage, longest_message).slot_bytes());
+      options.buffer_bytes = std::max(options.buffer_bytes,
+                                      LayOut(queues, stage, peer, longest_message).buffer_bytes());
+    }
+    SHOAL_ASSIGN_OR_RETURN(auto links, TransportLinks::Create(options));
+    links_.push_back(std::move(links));
+  }
+  for (int stage = 0; stage < schedule.shape.stages; ++stage) {
+    for (const int peer : plan::Neighbours(schedule.shape, stage)) {
+      if (peer > stage) {
+        SHOAL_ASSIGN_OR_RETURN(const std::string offer, links(stage).Offer(peer));
+        SHOAL_ASSIGN_OR_RETURN(const std::string answer, links(peer).Accept(stage, offer));
+        SHOAL_RETURN_IF_ERROR(links(stage).Complete(peer, answer));
+      }
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace shoal::worker

@@ -1,0 +1,439 @@
+#include "worker/pipeline/transport_links.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "absl/time/clock.h"
+#include "common/check.h"
+#include "common/status.h"
+
+namespace shoal::worker {
+namespace {
+
+// Longest sleep without work: Wake() ends it, so this only bounds the cost of a lost wake-up.
+constexpr absl::Duration kIdle = absl::Milliseconds(500);
+// Before what a full queue, or a peer that is not there yet, refused is tried again.
+constexpr absl::Duration kAgain = absl::Milliseconds(1);
+// For connections to end, which their transports bound themselves.
+constexpr absl::Duration kEnding = absl::Seconds(30);
+
+// Operations' ids: a message's buffer and queue, or none of them.
+constexpr uint64_t kDoorbellAlone = ~uint64_t{0};
+uint64_t IdOf(size_t buffer, bool gradients) { return buffer * 2 + (gradients ? 1 : 0); }
+
+}  // namespace
+
+// What NextPosting found, if anything.
+struct TransportLinks::Posting {
+  bool any = false;
+  transport::WriteOperation write;
+  OutgoingQueue* message = nullptr;
+  IncomingQueue* receive = nullptr;  // neither: the greeting
+};
+
+absl::StatusOr<std::unique_ptr<TransportLinks>> TransportLinks::Create(
+    const TransportLinksOptions& options) {
+  SHOAL_ASSIGN_OR_RETURN(auto queue, options.transport->CreateQueue());
+  return std::unique_ptr<TransportLinks>(new TransportLinks(options, std::move(queue)));
+}
+
+TransportLinks::TransportLinks(const TransportLinksOptions& options,
+                               std::unique_ptr<transport::EventQueue> queue)
+    : options_(options), queue_(std::move(queue)), thread_([this] { RunThread(); }) {}
+
+TransportLinks::~TransportLinks() {
+  Close(Cancelled("stage {} closes its links", options_.stage));
+  {
+    absl::MutexLock lock(&mutex_);
+    const absl::Time deadline = absl::Now() + kEnding;
+    const auto all_gone = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+      return std::ranges::all_of(peers_, [](const auto& entry) { return entry.second->gone; });
+    };
+    while (!all_gone() && !changed_.WaitWithDeadline(&mutex_, deadline)) {
+    }
+    stopping_ = true;
+  }
+  queue_->Wake();
+  thread_.join();
+  absl::MutexLock lock(&mutex_);
+  offered_.clear();  // before the queue
+  peers_.clear();
+}
+
+absl::StatusOr<std::unique_ptr<TransportLinks::Peer>> TransportLinks::NewPeer(int stage) {
+  auto peer = std::make_unique<Peer>(stage);
+  SHOAL_ASSIGN_OR_RETURN(peer->slots,
+                         options_.transport->Allocate(std::max<int64_t>(options_.slot_bytes, 1),
+                                                      transport::Access::kRemoteWrite));
+  SHOAL_ASSIGN_OR_RETURN(peer->buffers,
+                         options_.transport->Allocate(std::max<int64_t>(options_.buffer_bytes, 1),
+                                                      transport::Access::kLocal));
+  return peer;
+}
+
+transport::ConnectionOptions TransportLinks::OptionsFor(const Peer& peer) const {
+  return {.queue = queue_.get(),
+          .exposed = {peer.slots},
+          .peer = fmt::format("stage {}", peer.stage),
+          .handshake_timeout = options_.handshake_timeout};
+}
+
+absl::StatusOr<std::string> TransportLinks::Offer(int stage) {
+  SHOAL_ASSIGN_OR_RETURN(std::unique_ptr<Peer> peer, NewPeer(stage));
+  SHOAL_ASSIGN_OR_RETURN(peer->connector, options_.transport->Offer(OptionsFor(*peer)));
+  peer->greets = true;
+  std::string offer = peer->connector->offer();
+  absl::MutexLock lock(&mutex_);
+  offered_[stage] = std::move(peer);
+  return offer;
+}
+
+absl::StatusOr<std::string> TransportLinks::Accept(int stage, const std::string& offer) {
+  SHOAL_ASSIGN_OR_RETURN(std::unique_ptr<Peer> peer, NewPeer(stage));
+  SHOAL_ASSIGN_OR_RETURN(transport::Acceptance acceptance,
+                         options_.transport->Accept(offer, OptionsFor(*peer)));
+  peer->connection = std::move(acceptance.connection);
+  SHOAL_RETURN_IF_ERROR(Adopt(std::move(peer)));
+  return acceptance.answer;
+}
+
+absl::Status TransportLinks::Complete(int stage, const std::string& answer) {
+  std::unique_ptr<Peer> peer;
+  {
+    absl::MutexLock lock(&mutex_);
+    peer = std::move(offered_[stage]);
+    offered_.erase(stage);
+  }
+  if (peer == nullptr) {
+    return FailedPrecondition("stage {} answers an offer that was not made to it", stage);
+  }
+  SHOAL_ASSIGN_OR_RETURN(peer->connection, peer->connector->Complete(answer));
+  return Adopt(std::move(peer));
+}
+
+absl::Status TransportLinks::Adopt(std::unique_ptr<Peer> peer) {
+  absl::MutexLock lock(&mutex_);
+  if (!closed_.ok()) {
+    return closed_;
+  }
+  if (const int stage = peer->stage; !peers_.try_emplace(stage, std::move(peer)).second) {
+    return FailedPrecondition("stage {} is connected already", stage);
+  }
+  queue_->Wake();
+  return absl::OkStatus();
+}
+
+absl::Status TransportLinks::BeginStep(const StepMessages& step) {
+  absl::MutexLock lock(&mutex_);
+  if (!closed_.ok()) {
+    return closed_;
+  }
+  step_ = {.step = step.step,
+           .attempt = step.attempt,
+           .bytes = std::vector<int64_t>(step.bytes.begin(), step.bytes.end())};
+  const int64_t longest = step_.bytes.empty() ? 0 : std::ranges::max(step_.bytes);
+  for (const plan::MessageQueue& queue : step.queues) {
+    const int stage = queue.from == options_.stage ? queue.to : queue.from;
+    if ((queue.from == options_.stage || queue.to == options_.stage) && !peers_.contains(stage)) {
+      return FailedPrecondition("stage {} has no connection to stage {}", options_.stage, stage);
+    }
+    if (queue.slots > static_cast<int>(kMaxLinkSlots)) {
+      return InvalidArgument("stage {} would post {} receives of stage {} at once", queue.to,
+                             queue.slots, queue.from);
+    }
+  }
+  for (auto& [stage, peer] : peers_) {
+    const LinkLayout to = LayOut(step.queues, options_.stage, stage, longest);
+    const LinkLayout from = LayOut(step.queues, stage, options_.stage, longest);
+    const auto slot_bytes = static_cast<int64_t>(peer->slots->bytes().size());
+    const auto buffer_bytes = static_cast<int64_t>(peer->buffers->bytes().size());
+    if (from.slot_bytes() > slot_bytes || to.buffer_bytes() > buffer_bytes) {
+      return ResourceExhausted(
+          "the links to stage {} have {} B for messages that come and {} B for those that go, and "
+          "this step needs {} B and {} B: connect with more",
+          stage, slot_bytes, buffer_bytes, from.slot_bytes(), to.buffer_bytes());
+    }
+    for (const bool gradients : {false, true}) {
+      const size_t index = gradients ? 1 : 0;
+      peer->outgoing[index].BeginStep(step_, to.slots[index], to.buffers[index],
+                                      peer->buffers->bytes().data() + to.buffers[index].offset);
+      peer->incoming[index].BeginStep(step_, from.slots[index], peer->slots->bytes().data());
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status TransportLinks::EndStep(absl::Duration timeout) {
+  absl::MutexLock lock(&mutex_);
+  const absl::Time deadline = absl::Now() + timeout;
+  for (auto& [stage, peer] : peers_) {
+    for (const OutgoingQueue& queue : peer->outgoing) {
+      while (queue.under_way() > 0) {
+        if (!closed_.ok()) {
+          return closed_;
+        }
+        if (changed_.WaitWithDeadline(&mutex_, deadline) && queue.under_way() > 0) {
+          return DeadlineExceeded("stage {} did not receive {} messages within {}", stage,
+                                  queue.under_way(), absl::FormatDuration(timeout));
+        }
+      }
+    }
+  }
+  return absl::OkStatus();  // whoever has gone since
+}
+
+absl::StatusOr<TransportLinks::Peer*> TransportLinks::Find(const StageMessage& message) {
+  if (!closed_.ok()) {
+    return closed_;
+  }
+  const auto found = peers_.find(message.peer);
+  if (found == peers_.end()) {
+    return FailedPrecondition("stage {} has no connection to stage {}", options_.stage,
+                              message.peer);
+  }
+  return found->second.get();
+}
+
+absl::StatusOr<std::byte*> TransportLinks::MakeRoom(const StageMessage& message,
+                                                    absl::Duration timeout) {
+  absl::MutexLock lock(&mutex_);
+  const absl::Time deadline = absl::Now() + timeout;
+  while (true) {
+    SHOAL_ASSIGN_OR_RETURN(Peer * peer, Find(message));
+    OutgoingQueue& queue = peer->Outgoing(message.gradient);
+    if (const std::optional<std::byte*> room = queue.MakeRoom(message); room.has_value()) {
+      return *room;
+    }
+    if (absl::Now() >= deadline) {
+      return DeadlineExceeded("{} messages were not received within {}", queue.under_way(),
+                              absl::FormatDuration(timeout));
+    }
+    changed_.WaitWithDeadline(&mutex_, deadline);
+  }
+}
+
+absl::Status TransportLinks::Send(const StageMessage& message) {
+  {
+    absl::MutexLock lock(&mutex_);
+    SHOAL_ASSIGN_OR_RETURN(Peer * peer, Find(message));
+    SHOAL_RETURN_IF_ERROR(peer->Outgoing(message.gradient).Send(message));
+  }
+  queue_->Wake();
+  return absl::OkStatus();
+}
+
+absl::Status TransportLinks::Post(const StageMessage& message) {
+  {
+    absl::MutexLock lock(&mutex_);
+    SHOAL_ASSIGN_OR_RETURN(Peer * peer, Find(message));
+    SHOAL_RETURN_IF_ERROR(peer->Incoming(message.gradient).Post(message));
+  }
+  queue_->Wake();
+  return absl::OkStatus();
+}
+
+absl::StatusOr<const std::byte*> TransportLinks::Await(const StageMessage& message,
+                                                       absl::Duration timeout) {
+  absl::MutexLock lock(&mutex_);
+  const absl::Time deadline = absl::Now() + timeout;
+  while (true) {
+    SHOAL_ASSIGN_OR_RETURN(Peer * peer, Find(message));
+    if (const std::byte* const found = peer->Incoming(message.gradient).Find(message);
+        found != nullptr) {
+      return found;
+    }
+    if (absl::Now() >= deadline) {
+      return DeadlineExceeded("it did not come within {}", absl::FormatDuration(timeout));
+    }
+    changed_.WaitWithDeadline(&mutex_, deadline);
+  }
+}
+
+absl::Status TransportLinks::Consumed(const StageMessage& message) {
+  absl::MutexLock lock(&mutex_);
+  SHOAL_ASSIGN_OR_RETURN(Peer * peer, Find(message));
+  SHOAL_ASSIGN_OR_RETURN(const std::span<std::byte> memory,
+                         peer->Incoming(message.gradient).Consumed(message));
+  if (options_.poison) {
+    std::ranges::fill(memory, std::byte{0xFF});
+  }
+  return absl::OkStatus();
+}
+
+void TransportLinks::Close(const absl::Status& why) {
+  SHOAL_CHECK(!why.ok());
+  Fail(why);
+}
+
+void TransportLinks::Fail(const absl::Status& why) {
+  std::vector<transport::Connection*> connections;  // live as long as the links
+  {
+    absl::MutexLock lock(&mutex_);
+    if (!closed_.ok()) {
+      return;
+    }
+    closed_ = why;
+    changed_.SignalAll();
+    for (auto& [stage, peer] : peers_) {
+      connections.push_back(peer->connection.get());
+    }
+  }
+  for (transport::Connection* connection : connections) {
+    connection->Close();
+  }
+}
+
+void TransportLinks::RunThread() {
+  std::array<transport::Event, 64> events;
+  while (true) {
+    const size_t count = queue_->Poll(events);
+    for (size_t i = 0; i < count; ++i) {
+      Handle(events[i]);
+    }
+    std::vector<Peer*> peers;
+    {
+      absl::MutexLock lock(&mutex_);
+      if (stopping_) {
+        return;
+      }
+      if (closed_.ok()) {
+        for (auto& [stage, peer] : peers_) {
+          peers.push_back(peer.get());
+        }
+      }
+    }
+    bool worked = count > 0;
+    bool again = false;
+    for (Peer* peer : peers) {
+      worked = PostTo(*peer, again) || worked;
+    }
+    if (!worked) {
+      queue_->Wait(again ? kAgain : kIdle);
+    }
+  }
+}
+
+void TransportLinks::Handle(const transport::Event& event) {
+  absl::Status failure;
+  {
+    absl::MutexLock lock(&mutex_);
+    const auto found = std::ranges::find_if(peers_, [&](const auto& entry) {
+      return entry.second->connection->id() == event.connection;
+    });
+    if (found == peers_.end()) {
+      return;  // of a connection that was not adopted
+    }
+    Peer& peer = *found->second;
+    failure = Take(peer, event);
+    changed_.SignalAll();
+  }
+  if (!failure.ok()) {
+    Fail(failure);
+  }
+}
+
+absl::Status TransportLinks::Named(const Peer& peer, const absl::Status& status) {
+  return status.ok() ? status : Annotate(status, fmt::format("stage {}", peer.stage));
+}
+
+absl::Status TransportLinks::Take(Peer& peer, const transport::Event& event) {
+  using Kind = transport::Event::Kind;
+  switch (event.kind) {
+    case Kind::kClosed:
+      peer.gone = true;
+      return event.status.ok() ? Unavailable("stage {} closed the connection", peer.stage)
+                               : event.status;
+    case Kind::kWriteDone:
+      if (event.status.ok() && event.operation != kDoorbellAlone) {
+        peer.Outgoing(event.operation % 2 == 1).OnWritten(event.operation / 2);
+      }
+      return event.status;
+    case Kind::kDoorbell: {
+      const LinkDoorbell doorbell = DecodeDoorbell(event.immediate);
+      if (doorbell.kind == LinkDoorbell::Kind::kReceive) {
+        return Named(peer,
+                     peer.Outgoing(doorbell.gradients).OnReceive(doorbell.number, doorbell.slot));
+      }
+      if (doorbell.kind == LinkDoorbell::Kind::kMessage) {
+        return Named(peer,
+                     peer.Incoming(doorbell.gradients).OnMessage(doorbell.number, doorbell.slot));
+      }
+      return absl::OkStatus();
+    }
+    default:
+      return absl::OkStatus();
+  }
+}
+
+// Doorbells first: they let the peer go on.
+absl::StatusOr<TransportLinks::Posting> TransportLinks::NextPosting(Peer& peer) {
+  Posting posting;
+  posting.write.id = kDoorbellAlone;
+  posting.write.ring = true;
+  if (peer.greets) {
+    posting.any = true;
+    posting.write.immediate = Encode({.kind = LinkDoorbell::Kind::kHello});
+    return posting;
+  }
+  for (IncomingQueue& queue : peer.incoming) {
+    if (const std::optional<uint32_t> doorbell = queue.NextDoorbell(); doorbell.has_value()) {
+      posting.any = true;
+      posting.write.immediate = *doorbell;
+      posting.receive = &queue;
+      return posting;
+    }
+  }
+  for (const bool gradients : {false, true}) {
+    OutgoingQueue& queue = peer.Outgoing(gradients);
+    SHOAL_ASSIGN_OR_RETURN(const std::optional<OutgoingQueue::Write> write, queue.NextWrite());
+    if (write.has_value()) {
+      posting.any = true;
+      posting.write.id = IdOf(write->buffer, gradients);
+      posting.write.offset = write->offset;
+      posting.write.from = write->from;
+      posting.write.immediate = write->immediate;
+      posting.message = &queue;
+      return posting;
+    }
+  }
+  return posting;
+}
+
+bool TransportLinks::PostTo(Peer& peer, bool& again) {
+  bool worked = false;
+  while (true) {
+    absl::StatusOr<Posting> posting = absl::CancelledError();
+    {
+      absl::MutexLock lock(&mutex_);
+      posting = NextPosting(peer);
+    }
+    if (!posting.ok()) {
+      Fail(Named(peer, posting.status()));
+      return worked;
+    }
+    if (!posting->any) {
+      return worked;
+    }
+    const absl::Status posted = peer.connection->PostWrites({&posting->write, 1});
+    if (absl::IsResourceExhausted(posted) || absl::IsFailedPrecondition(posted)) {
+      again = true;  // a full queue, or the peer has not completed the connection
+      return worked;
+    }
+    if (!posted.ok()) {
+      Fail(posted);
+      return worked;
+    }
+    worked = true;
+    absl::MutexLock lock(&mutex_);
+    if (posting->message != nullptr) {
+      posting->message->OnPosted();
+    } else if (posting->receive != nullptr) {
+      posting->receive->OnPosted();
+    } else {
+      peer.greets = false;
+    }
+  }
+}
+
+}  // namespace shoal::worker
