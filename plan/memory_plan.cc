@@ -9,6 +9,7 @@
 #include "common/check.h"
 #include "common/status.h"
 #include "plan/activation_bytes.h"
+#include "plan/stage_scratch.h"
 #include "plan/stage_units.h"
 #include "plan/tensor_bytes.h"
 
@@ -16,11 +17,8 @@ namespace shoal::plan {
 namespace {
 
 constexpr int64_t kPage = 4096;  // alignment of what the transport exposes and of server state
-constexpr int64_t kPartitionHeader = 64;             // transport::PartitionHeader
-constexpr int64_t kPushHeader = 128;                 // transport::PushHeader
-constexpr int64_t kLogitsBytes = int64_t{32} << 20;  // most fp32 logits at a time ...
-constexpr int64_t kMinLogitRows = 64;                // ... but at least this many rows
-constexpr int64_t kMaxLogitRows = 512;
+constexpr int64_t kPartitionHeader = 64;  // transport::PartitionHeader
+constexpr int64_t kPushHeader = 128;      // transport::PushHeader
 
 int64_t Pages(int64_t bytes) { return RoundUp(bytes, kPage); }
 
@@ -47,35 +45,6 @@ int64_t BufferBytes(const std::vector<UnitSpec>& units, int64_t element, int64_t
     bytes += std::min(number, per_size) * Pages(count * element);
   }
   return bytes;
-}
-
-int64_t OtherBytes(const ModelSpec& spec, DType compute, int64_t tokens, int64_t rows) {
-  TensorBytes other(compute, rows);
-  other.Floats(1).Floats(1).Bytes(4 * tokens).Bytes(4 * tokens).Bytes(8);  // ids, positions,
-                                                                           // targets, loss
-  other.Matrix(2 * spec.intermediate)
-      .Matrix(spec.hidden)
-      .Matrix(spec.hidden);  // gradients within a block
-  other.Matrix(spec.q_size() + 2 * spec.kv_size()).Matrix(spec.hidden);
-  other.Matrix(spec.intermediate).Matrix(spec.q_size());
-  other.Matrix(spec.hidden).Matrix(spec.hidden);  // gradients between blocks
-  other.Matrix(spec.hidden)
-      .Matrix(spec.hidden)
-      .Floats(1);  // the head's input, normed, its inverse rms
-  return other.bytes();
-}
-
-int64_t LogitBytes(const ModelSpec& spec, DType compute, int64_t tokens) {
-  const int64_t fitting = kLogitsBytes / (spec.vocabulary * 4) / kMinLogitRows * kMinLogitRows;
-  const int64_t rows =
-      std::clamp(fitting, kMinLogitRows,
-                 std::min(kMaxLogitRows, RoundUp(std::max<int64_t>(tokens, 1), kMinLogitRows)));
-  TensorBytes chunk(compute, rows);
-  chunk.Matrix(spec.hidden).Matrix(spec.hidden).Floats(spec.vocabulary);
-  if (compute != DType::kF32) {
-    chunk.Matrix(spec.vocabulary);
-  }
-  return chunk.bytes();
 }
 
 std::vector<WorkerPolicy> AllowedPolicies(const Job& job) {
@@ -150,7 +119,10 @@ int FramesPerSize(const TrainOptions& train) { return static_cast<int>(train.pre
 ActivationBytes PlanActivations(const ModelSpec& spec, DType compute, int64_t tokens) {
   const int64_t rows = MicrobatchRows(tokens);
   return {.blocks = spec.layers * BlockActivationBytes(spec, compute, Recompute::kNone, rows),
-          .other = OtherBytes(spec, compute, tokens, rows),
+          .other = MicrobatchInputBytes(tokens) +
+                   ChunkScratchBytes(spec, compute, Recompute::kNone, tokens) +
+                   NormScratchBytes(spec, compute, tokens) +
+                   TensorBytes(compute, rows).Matrix(spec.hidden).bytes(),  // the head's input
           .logits = LogitBytes(spec, compute, tokens)};
 }
 

@@ -2,9 +2,11 @@
 // other.
 #include "gtest/gtest.h"
 #include "plan/memory_plan.h"
+#include "plan/stage_scratch.h"
 #include "server/store/store.h"
 #include "worker/model/chunk_memory.h"
 #include "worker/model/runner.h"
+#include "worker/model/transformer_stage.h"
 
 namespace shoal {
 namespace {
@@ -62,6 +64,45 @@ TEST(MemoryPlan, ChunksTakeWhatIsPlanned) {
       }
     }
   }
+}
+
+// What is taken is what is planned, and less where fewer tokens are targets.
+TEST(MemoryPlan, StagesTakeForThemselvesWhatIsPlanned) {
+  const plan::ModelSpec spec = *plan::NamedShape("tiny");
+  const int head = static_cast<int>(spec.layers) + 1;
+  class Nothing final : public worker::UnitSource, public worker::GradientSink {
+    absl::StatusOr<worker::WeightsView> Get(int) override { return absl::InternalError(""); }
+    void Release(int) override {}
+    absl::StatusOr<std::span<float>> Accumulator(int) override { return absl::InternalError(""); }
+    absl::Status Done(int) override { return absl::OkStatus(); }
+  } nothing;
+  const std::vector<int64_t> tokens = {100, 600, 1, 64};
+  std::vector<worker::PackedBatch> batches;
+  for (const int64_t count : tokens) {
+    const std::vector<int32_t> ids(static_cast<size_t>(count), 3);
+    batches.emplace_back().Append(ids, ids);
+  }
+  for (const plan::UnitRange& units : {plan::UnitRange{0, head}, plan::UnitRange{1, head}}) {
+    for (const plan::Recompute recompute :
+         {plan::Recompute::kNone, plan::Recompute::kLight, plan::Recompute::kFull}) {
+      for (const DType compute : {DType::kF32, DType::kBF16}) {
+        worker::TransformerStage stage(*worker::Transformer::Create(spec, {.compute = compute}),
+                                       {&units, 1}, recompute);
+        ASSERT_TRUE(stage.BeginStep(batches, 1.0, nothing, nothing).ok());
+        const int64_t planned =
+            plan::StageOwnBytes(spec, compute, recompute, units.contains(head), tokens);
+        EXPECT_EQ(stage.own_bytes(), planned);
+      }
+    }
+  }
+  worker::TransformerStage stage(*worker::Transformer::Create(spec, {}),
+                                 std::vector<plan::UnitRange>{{head, 1}}, plan::Recompute::kNone);
+  for (worker::PackedBatch& batch : batches) {
+    std::fill(batch.labels.begin() + 1, batch.labels.end(), formats::kIgnoredLabel);
+  }
+  ASSERT_TRUE(stage.BeginStep(batches, 1.0, nothing, nothing).ok());
+  EXPECT_LT(stage.own_bytes(),
+            plan::StageOwnBytes(spec, DType::kF32, plan::Recompute::kNone, true, tokens));
 }
 
 }  // namespace

@@ -1,0 +1,67 @@
+#include "plan/stage_scratch.h"
+
+#include <algorithm>
+
+#include "plan/activation_bytes.h"
+#include "plan/tensor_bytes.h"
+
+namespace shoal::plan {
+namespace {
+
+constexpr int64_t kLogitsBytes = int64_t{32} << 20;  // most fp32 logits at a time ...
+constexpr int64_t kMinLogitRows = 64;                // ... but at least this many rows
+constexpr int64_t kMaxLogitRows = 512;
+
+}  // namespace
+
+int64_t MicrobatchInputBytes(int64_t tokens) {
+  TensorBytes input(DType::kF32, MicrobatchRows(tokens));
+  input.Floats(1).Floats(1);                           // ids, positions
+  input.Bytes(4 * tokens).Bytes(4 * tokens).Bytes(8);  // rows and labels of targets, loss
+  return input.bytes();
+}
+
+int64_t ChunkScratchBytes(const ModelSpec& spec, DType compute, Recompute recompute,
+                          int64_t tokens) {
+  const int64_t rows = MicrobatchRows(tokens);
+  TensorBytes gradients(compute, rows);
+  gradients.Matrix(2 * spec.intermediate).Matrix(spec.hidden).Matrix(spec.hidden);
+  gradients.Matrix(spec.q_size() + 2 * spec.kv_size()).Matrix(spec.hidden);
+  gradients.Matrix(spec.intermediate).Matrix(spec.q_size());
+  gradients.Matrix(spec.hidden).Matrix(spec.hidden);  // between blocks
+  return gradients.bytes() + BlockActivationBytes(spec, compute, Recompute::kNone, rows) -
+         BlockActivationBytes(spec, compute, recompute, rows);
+}
+
+int64_t NormScratchBytes(const ModelSpec& spec, DType compute, int64_t tokens) {
+  return TensorBytes(compute, MicrobatchRows(tokens)).Matrix(spec.hidden).Floats(1).bytes();
+}
+
+int64_t LogitBytes(const ModelSpec& spec, DType compute, int64_t tokens) {
+  const int64_t fitting = kLogitsBytes / (spec.vocabulary * 4) / kMinLogitRows * kMinLogitRows;
+  const int64_t rows =
+      std::clamp(fitting, kMinLogitRows,
+                 std::min(kMaxLogitRows, RoundUp(std::max<int64_t>(tokens, 1), kMinLogitRows)));
+  TensorBytes chunk(compute, rows);
+  chunk.Matrix(spec.hidden).Matrix(spec.hidden).Floats(spec.vocabulary);
+  if (compute != DType::kF32) {
+    chunk.Matrix(spec.vocabulary);
+  }
+  return chunk.bytes();
+}
+
+int64_t StageOwnBytes(const ModelSpec& spec, DType compute, Recompute recompute, bool head,
+                      std::span<const int64_t> tokens) {
+  int64_t inputs = 0;
+  int64_t scratch = 0;
+  for (const int64_t count : tokens) {
+    inputs += MicrobatchInputBytes(count);
+    scratch = std::max(
+        scratch,
+        ChunkScratchBytes(spec, compute, recompute, count) +
+            (head ? NormScratchBytes(spec, compute, count) + LogitBytes(spec, compute, count) : 0));
+  }
+  return inputs + scratch;
+}
+
+}  // namespace shoal::plan

@@ -1,0 +1,34 @@
+// What the model takes of the device for itself, besides the activations and gradients of chunks
+// (plan/activation_bytes.h) and messages between them: the inputs of a step's microbatches, and
+// scratch for one call at a time. Pure formulas; tests/memory_plan_agreement_test.cc holds them
+// against what the model allocates.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "common/dtype.h"
+#include "plan/model_spec.h"
+#include "plan/recompute.h"
+
+namespace shoal::plan {
+
+// All for a microbatch of that many tokens, all of them targets, which is the most.
+
+// Token ids, positions, targets and the loss.
+int64_t MicrobatchInputBytes(int64_t tokens);
+// Gradients within one block, [T, H] twice for those between blocks, and what of a block's
+// activations is not kept.
+int64_t ChunkScratchBytes(const ModelSpec& spec, DType compute, Recompute recompute,
+                          int64_t tokens);
+// The final norm's output and its inverse rms.
+int64_t NormScratchBytes(const ModelSpec& spec, DType compute, int64_t tokens);
+// One chunk of rows at a time: fp32 logits (at most 32 MiB or 64 rows), their gradient in compute
+// type, and the rows themselves.
+int64_t LogitBytes(const ModelSpec& spec, DType compute, int64_t tokens);
+
+// Of a stage, with the head or without, in a step with microbatches of so many tokens.
+int64_t StageOwnBytes(const ModelSpec& spec, DType compute, Recompute recompute, bool head,
+                      std::span<const int64_t> tokens);
+
+}  // namespace shoal::plan
