@@ -15,6 +15,7 @@
 #include "absl/status/statusor.h"
 #include "common/dtype.h"
 #include "plan/assignment.h"
+#include "plan/pipeline_options.h"
 
 namespace shoal::plan {
 
@@ -104,11 +105,12 @@ struct ServiceOptions {
 struct ClusterOptions {
   int64_t servers =
       1;  // local.servers or, with coordinator, how many to wait for (0: those that are there)
-  int64_t workers = 1;
+  int64_t workers = 1;      // all stages of all groups
   bool local = true;        // processes are started on this machine
   std::string coordinator;  // HOST:PORT of a running one
   double lease_seconds = 10;
   double start_timeout_seconds = 60;
+  PipelineOptions pipeline;
 
   bool operator==(const ClusterOptions&) const = default;
 };

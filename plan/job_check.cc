@@ -55,11 +55,65 @@ absl::Status SettleCluster(Job& job, const JobSources& sources) {
   // Counts that were given for the other form, or the defaults, are not meant for this one.
   job.cluster.local = !use_remote && (counts == nullptr || local_wins);
   const std::string section = job.cluster.local ? "cluster.local." : "cluster.";
-  const int64_t unsaid = job.cluster.local ? 1 : 0;
-  job.cluster.servers = sources.contains(section + "servers") ? job.cluster.servers : unsaid;
-  job.cluster.workers = sources.contains(section + "workers") ? job.cluster.workers : unsaid;
+  if (!sources.contains(section + "servers")) {
+    job.cluster.servers = job.cluster.local ? 1 : 0;
+  }
+  if (!sources.contains(section + "workers")) {
+    job.cluster.workers = job.cluster.local ? job.cluster.pipeline.stages : 0;
+  }
   if (!use_remote) {
     job.cluster.coordinator.clear();
+  }
+  return absl::OkStatus();
+}
+
+// The key that makes a step run as a schedule.
+std::string EnablingKey(const PipelineOptions& pipeline) {
+  if (pipeline.stages > 1) {
+    return "stages";
+  }
+  if (pipeline.device_memory > 0) {
+    return "device_memory";
+  }
+  return pipeline.recompute.value_or(Recompute::kNone) != Recompute::kNone ? "recompute"
+                                                                           : "offload";
+}
+
+// A schedule is made for microbatches that are all known when the step begins.
+absl::Status CheckPipeline(const Job& job, const JobSources& sources,
+                           const std::string& file_name) {
+  const PipelineOptions& pipeline = job.cluster.pipeline;
+  if (job.cluster.workers % pipeline.stages != 0) {
+    const std::string workers = job.cluster.local ? "cluster.local.workers" : "cluster.workers";
+    return InvalidArgument(
+        "{}: {} ({}) is not a multiple of cluster.pipeline.stages ({}); a worker group is one "
+        "worker for each stage",
+        Place(sources, workers, "cluster.pipeline.stages", file_name), workers, job.cluster.workers,
+        pipeline.stages);
+  }
+  if (pipeline.offload.value > 0 && pipeline.chunks > 0 &&
+      pipeline.offload.value > pipeline.chunks) {
+    return InvalidArgument(
+        "{}: cluster.pipeline.offload ({}) is more than cluster.pipeline.chunks ({})",
+        Place(sources, "cluster.pipeline.offload", "cluster.pipeline.chunks", file_name),
+        pipeline.offload.value, pipeline.chunks);
+  }
+  if (!pipeline.enabled()) {
+    return absl::OkStatus();
+  }
+  const std::string key = "cluster.pipeline." + EnablingKey(pipeline);
+  const auto contradicts = [&](const std::string& other, std::string_view value) {
+    return InvalidArgument("{}: {} contradicts {} {}", Place(sources, key, other, file_name), key,
+                           other, value);
+  };
+  if (job.plan.assignment == Assignment::kDynamic) {
+    return contradicts("plan.assignment", Name(job.plan.assignment));
+  }
+  if (job.train.synchronization == Synchronization::kLayer) {
+    return contradicts("train.synchronization", Name(job.train.synchronization));
+  }
+  if (job.emulate.enabled()) {
+    return contradicts("emulate.shape", job.emulate.shape);
   }
   return absl::OkStatus();
 }
@@ -107,7 +161,7 @@ absl::Status CheckJob(Job& job, const JobSources& sources, const std::string& fi
         Place(sources, "data.max_sequence_tokens", "data.microbatch_tokens", file_name),
         job.data.max_sequence_tokens, job.data.microbatch_tokens);
   }
-  return absl::OkStatus();
+  return CheckPipeline(job, sources, file_name);
 }
 
 }  // namespace shoal::plan

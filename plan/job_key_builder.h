@@ -134,6 +134,7 @@ void AddTrainKeys(TableBuilder& table);
 void AddServiceKeys(TableBuilder& table);
 void AddRdmaKeys(TableBuilder& table);
 void AddClusterKeys(TableBuilder& table);
+void AddPipelineKeys(TableBuilder& table);
 void AddCheckpointKeys(TableBuilder& table);
 void AddEmulateKeys(TableBuilder& table);
 

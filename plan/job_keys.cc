@@ -16,6 +16,7 @@ std::vector<JobKeyBinding> BuildTable() {
   AddServiceKeys(builder);
   AddRdmaKeys(builder);
   AddClusterKeys(builder);
+  AddPipelineKeys(builder);
   AddCheckpointKeys(builder);
   AddEmulateKeys(builder);
   std::vector<JobKeyBinding> table = builder.Build();

@@ -111,7 +111,8 @@ void AddClusterKeys(TableBuilder& table) {
   AddCount(table, "cluster.local.servers", true, 1, servers,
            "Start this many servers on this machine.");
   AddCount(table, "cluster.local.workers", true, 1, workers,
-           "Start this many workers on this machine.");
+           "Start this many workers on this machine; unsaid: one for each of "
+           "`cluster.pipeline.stages`.");
   table.Add({.key = {.path = "cluster.coordinator",
                      .type = "HOST:PORT",
                      .help = "Submit to this running coordinator, instead of `cluster.local`."},
