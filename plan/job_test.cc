@@ -283,6 +283,78 @@ TEST(ParseJob, RefusesPipelinesThatCannotBe) {
   EXPECT_THAT(with("device_memory: much"), testing::HasSubstr("cluster.pipeline.device_memory"));
 }
 
+TEST(ParseJob, ReadsAPipeline) {
+  const Job job = MustParse(std::string(kMinimal) +
+                            "cluster: {local: {workers: 8}, pipeline: {stages: 4, chunks: 2, "
+                            "schedule: GIS(3), offload: half, recompute: light, "
+                            "device_memory: 2GiB, host_memory: 8GB, copy_rate: 3.1GB/s, "
+                            "duplex: true, pace: {forward_flops: 1e12}}}");
+  const PipelineOptions& pipeline = job.cluster.pipeline;
+  EXPECT_EQ(pipeline.stages, 4);
+  EXPECT_EQ(pipeline.chunks, 2);
+  EXPECT_EQ(pipeline.schedule, "GIS(3)");
+  EXPECT_EQ(pipeline.offload.value, OffloadedChunks::kHalf);
+  EXPECT_EQ(pipeline.recompute, Recompute::kLight);
+  EXPECT_EQ(pipeline.device_memory, 2 * kGiB);
+  EXPECT_EQ(pipeline.host_memory, 8'000'000'000);
+  EXPECT_EQ(pipeline.copy_rate, 3.1e9);
+  EXPECT_TRUE(pipeline.pace.duplex);
+  EXPECT_FALSE(pipeline.pace.paired);
+  EXPECT_EQ(pipeline.pace.forward_flops, 1e12);
+  EXPECT_TRUE(pipeline.enabled());
+  EXPECT_EQ(MustParse(kMinimal, {"cluster.pipeline.chunks=3", "cluster.pipeline.offload=2"})
+                .cluster.pipeline.offload.value,
+            2);
+  // One group is what is meant where no number of workers is given.
+  EXPECT_EQ(MustParse(kMinimal, {"cluster.pipeline.stages=3"}).cluster.workers, 3);
+}
+
+TEST(ParseJob, APipelineIsOffUntilSomethingAsksForIt) {
+  for (const char* off : {"stages=1", "chunks=2", "offload=auto", "offload=none", "recompute=auto",
+                          "recompute=none", "host_memory=1GiB", "schedule=PO"}) {
+    EXPECT_FALSE(
+        MustParse(kMinimal, {fmt::format("cluster.pipeline.{}", off)}).cluster.pipeline.enabled())
+        << off;
+  }
+  for (const char* on : {"stages=2", "offload=full", "offload=half", "offload=1", "recompute=full",
+                         "recompute=light", "device_memory=1MiB"}) {
+    EXPECT_TRUE(
+        MustParse(kMinimal, {fmt::format("cluster.pipeline.{}", on)}).cluster.pipeline.enabled())
+        << on;
+  }
+}
+
+TEST(ParseJob, RefusesPipelinesThatCannotBe) {
+  const auto with = [](const std::string& text, const std::string& more = "") {
+    return Refusal(fmt::format("{}{}cluster: {{pipeline: {{{}}}}}", kMinimal, more, text));
+  };
+  EXPECT_EQ(
+      Refusal(std::string(kMinimal) + "cluster:\n  local: {workers: 3}\n  pipeline: {stages: 2}\n"),
+      "job.yaml:4: cluster.local.workers (3) is not a multiple of cluster.pipeline.stages "
+      "(2); a worker group is one worker for each stage");
+  EXPECT_THAT(Refusal(std::string(kMinimal) +
+                      "cluster: {coordinator: 'a:1', workers: 3, pipeline: {stages: 2}}"),
+              testing::HasSubstr("cluster.workers (3) is not a multiple"));
+  EXPECT_EQ(with("stages: 2", "plan: {assignment: dynamic}\n"),
+            "job.yaml:4: cluster.pipeline.stages contradicts plan.assignment dynamic");
+  EXPECT_THAT(
+      with("offload: full", "train: {synchronization: layer}\n"),
+      testing::HasSubstr("cluster.pipeline.offload contradicts train.synchronization layer"));
+  EXPECT_THAT(with("device_memory: 1GiB", "emulate: {shape: 1.5b}\n"),
+              testing::HasSubstr("cluster.pipeline.device_memory contradicts emulate.shape 1.5b"));
+  EXPECT_THAT(with("recompute: light", "plan: {assignment: dynamic}\n"),
+              testing::HasSubstr("cluster.pipeline.recompute contradicts plan.assignment"));
+  EXPECT_EQ(with("chunks: 2, offload: 3"),
+            "job.yaml:3: cluster.pipeline.offload (3) is more than cluster.pipeline.chunks (2)");
+  EXPECT_THAT(with("stages: 0"), testing::HasSubstr("from 1 to 256"));
+  EXPECT_THAT(with("offload: most"),
+              testing::HasSubstr("is 'most', expected auto, none, half, full or a number"));
+  EXPECT_THAT(with("offload: [1]"), testing::HasSubstr("is a list, expected auto, none"));
+  EXPECT_THAT(with("recompute: all"), testing::HasSubstr("expected one of auto, none, light"));
+  EXPECT_THAT(with("copy_rate: 3 apples"), testing::HasSubstr("expected a rate like 3.1GB/s"));
+  EXPECT_THAT(with("device_memory: much"), testing::HasSubstr("cluster.pipeline.device_memory"));
+}
+
 TEST(Resolve, SettlesTypesOnce) {
   Job job = MustParse(kExample);
   Resolve(job, "/base", true);
