@@ -35,7 +35,9 @@ absl::StatusOr<proto::SubmitJobReply> CoordinatorCore::Submit(
         1, count > 0 ? count : static_cast<int64_t>(members_.members(role).size()));
   };
   wanted_servers_ = wanted(job.job.cluster.servers, proto::ROLE_SERVER);
-  wanted_workers_ = wanted(job.job.cluster.workers, proto::ROLE_WORKER);
+  const int64_t stages = job.job.cluster.pipeline.stages;  // of whole groups
+  wanted_workers_ =
+      std::max(stages, wanted(job.job.cluster.workers, proto::ROLE_WORKER) / stages * stages);
   job.shard_map = job.place_shards(static_cast<int>(wanted_servers_));
   members_.set_lease(absl::Seconds(job.job.cluster.lease_seconds));
   run_ = std::make_unique<JobRun>(std::move(job), std::move(newest), environment_);

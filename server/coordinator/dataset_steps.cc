@@ -30,7 +30,7 @@ absl::StatusOr<plan::StepPlan> DatasetSteps::Plan(int64_t step, const PlanInputs
     lengths.push_back({.sample = id, .tokens = file_->tokens(id), .targets = file_->targets(id)});
   }
   return plan::PlanStep(lengths,
-                        {.workers = inputs.workers,
+                        {.workers = inputs.groups,
                          .microbatch_tokens = data_.microbatch_tokens,
                          .assignment = plan::Resolved(choices_.assignment, train_.synchronization),
                          .speeds = inputs.speeds,

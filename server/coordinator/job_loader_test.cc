@@ -72,17 +72,17 @@ void ExpectCost(const LoadedJob& loaded, const PlanInputs& inputs,
 }
 
 TEST_F(JobLoaderTest, PlansAsTheJobAndTheMeasurementsSay) {
-  ExpectCost(*Load(), {.workers = 3}, plan::FlopCost(spec_));
+  ExpectCost(*Load(), {.groups = 3}, plan::FlopCost(spec_));
   const plan::CostModel fitted = {.per_microbatch = 2, .per_token = 3};
-  ExpectCost(*Load(), {.workers = 3, .cost = fitted}, fitted);
+  ExpectCost(*Load(), {.groups = 3, .cost = fitted}, fitted);
   job_.emulate.shape = "1.5b";
-  ExpectCost(*Load(), {.workers = 3}, plan::DevicePace(job_.emulate).cost());
+  ExpectCost(*Load(), {.groups = 3}, plan::DevicePace(job_.emulate).cost());
   job_.plan.cost = plan::CostSource::kTokens;
-  ExpectCost(*Load(), {.workers = 3}, plan::TokenCost());
+  ExpectCost(*Load(), {.groups = 3}, plan::TokenCost());
   job_.plan.assignment = plan::Assignment::kNative;
   job_.train.synchronization = plan::Synchronization::kLayer;
   const auto loaded = Load();
-  const auto plan = loaded->steps->Plan(1, {.workers = 3});
+  const auto plan = loaded->steps->Plan(1, {.groups = 3});
   ASSERT_OK(plan.status());
   for (const auto& worker : plan->workers) {
     EXPECT_EQ(worker.size(), 3U);  // 8 samples dealt to 3 workers, the last one padded
@@ -97,10 +97,10 @@ TEST_F(JobLoaderTest, PlansTheMinibatchesOfTheDataset) {
   EXPECT_EQ(loaded->last_step, 20);
   std::multiset<int64_t> pass;
   for (int64_t step = 1; step <= 5; ++step) {  // one data pass
-    const auto plan = loaded->steps->Plan(step, {.workers = 3});
+    const auto plan = loaded->steps->Plan(step, {.groups = 3});
     ASSERT_OK(plan.status());
     EXPECT_EQ(plan->workers.size(), 3U);
-    EXPECT_EQ(*plan, *loaded->steps->Plan(step, {.workers = 3}));
+    EXPECT_EQ(*plan, *loaded->steps->Plan(step, {.groups = 3}));
     for (const auto& worker : plan->workers) {
       for (const plan::Microbatch& microbatch : worker) {
         EXPECT_LE(microbatch.tokens, 64);

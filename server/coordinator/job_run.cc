@@ -62,10 +62,16 @@ void JobRun::Start(std::vector<Member> servers, std::vector<Member> workers) {
   for (const Member& server : servers_) {
     addresses.push_back(server.address);
   }
-  for (const Member& worker : workers_) {
-    participants_.push_back({.name = NameOf(worker), .incarnation = worker.incarnation});
+  groups_ = WorkerGroups(workers_.size(), job_.job.cluster.pipeline.stages);
+  for (size_t worker = 0; worker < workers_.size(); ++worker) {
+    participants_.push_back({.name = NameOf(workers_[worker]) + groups_.Place(worker),
+                             .incarnation = workers_[worker].incarnation});
   }
-  measurements_.emplace(job_.job, static_cast<int>(workers_.size()));
+  if (const absl::Status reachable = CheckStages(); !reachable.ok()) {
+    Fail(std::string(Message(reachable)));
+    return;
+  }
+  measurements_.emplace(job_.job, static_cast<int>(groups_.groups()));
   environment_.servers.SetServers(addresses);
   phase_ = Phase::kConfiguring;
   SetState("loading");
@@ -86,6 +92,18 @@ void JobRun::Start(std::vector<Member> servers, std::vector<Member> workers) {
         return request;
       },
       [this](const std::vector<proto::ConfigureReply>& replies) { OnConfigured(replies); });
+}
+
+// Stages reach each other at the addresses that they registered with.
+absl::Status JobRun::CheckStages() const {
+  for (size_t worker = 0; worker < workers_.size() && groups_.stages() > 1; ++worker) {
+    if (workers_[worker].address.empty()) {
+      return FailedPrecondition(
+          "{} registered without an address, at which the other stages of its group would reach it",
+          participants_[worker].name);
+    }
+  }
+  return absl::OkStatus();
 }
 
 void JobRun::OnConfigured(const std::vector<proto::ConfigureReply>& replies) {
@@ -121,24 +139,45 @@ std::optional<proto::JoinJobReply> JobRun::Join(uint64_t incarnation) const {
     address->set_incarnation(servers_[server].incarnation);
   }
   FillShardMap(job_.shard_map, *reply.mutable_shard_map());
+  if (const auto worker = WorkerOf(incarnation); worker.has_value()) {
+    FillGroup(*worker, reply);
+  }
   return reply;
 }
 
+void JobRun::FillGroup(size_t worker, proto::JoinJobReply& reply) const {
+  const size_t group = groups_.GroupOf(worker);
+  reply.set_group(static_cast<int>(group));
+  reply.set_groups(static_cast<int>(groups_.groups()));
+  reply.set_stage(static_cast<int>(groups_.StageOf(worker)));
+  for (size_t stage = 0; stage < groups_.stages(); ++stage) {
+    const Member& member = workers_[groups_.WorkerAt(group, stage)];
+    auto* address = reply.add_stages();
+    address->set_index(member.index);
+    address->set_address(member.address);
+    address->set_incarnation(member.incarnation);
+  }
+}
+
+std::optional<size_t> JobRun::WorkerOf(uint64_t incarnation) const {
+  const auto found = std::ranges::find(workers_, incarnation, &Member::incarnation);
+  return found == workers_.end() ? std::nullopt : std::optional<size_t>(found - workers_.begin());
+}
+
 bool JobRun::TakesPart(uint64_t incarnation) const {
-  const auto matches = [incarnation](const Member& member) {
-    return member.incarnation == incarnation;
-  };
-  return std::any_of(servers_.begin(), servers_.end(), matches) ||
-         std::any_of(workers_.begin(), workers_.end(), matches);
+  return WorkerOf(incarnation).has_value() ||
+         std::ranges::find(servers_, incarnation, &Member::incarnation) != servers_.end();
 }
 
 void JobRun::OnLost(const Member& member, const std::string& why) {
   if (over()) {
     return;
   }
+  const auto worker = WorkerOf(member.incarnation);
   const LossDecision decision = DecideOnLoss(
       member, why,
-      {.takes_part = TakesPart(member.incarnation),
+      {.place = worker.has_value() ? groups_.Place(*worker) : "",
+       .takes_part = TakesPart(member.incarnation),
        .step = step_,
        .checkpoint_step = newest_checkpoint_.has_value() ? newest_checkpoint_->step : -1});
   if (decision.fail) {

@@ -41,6 +41,7 @@
 #include "server/coordinator/step_measurements.h"
 #include "server/coordinator/step_result.h"
 #include "server/coordinator/step_source.h"
+#include "server/coordinator/worker_groups.h"
 
 namespace shoal::server {
 
@@ -127,7 +128,11 @@ class JobRun {
   };
 
   // job_run.cc
+  // Index in workers_; nullopt for who is none of them.
+  std::optional<size_t> WorkerOf(uint64_t incarnation) const;
   bool TakesPart(uint64_t incarnation) const;
+  absl::Status CheckStages() const;
+  void FillGroup(size_t worker, proto::JoinJobReply& reply) const;
   void OnConfigured(const std::vector<proto::ConfigureReply>& replies);
   void Finish(bool interrupted);
   void Complete();
@@ -142,6 +147,7 @@ class JobRun {
   absl::Status CheckGiven(size_t worker, const proto::FinishedReport& report) const;
 
   // job_run_step.cc
+  void MeasurePaces();
   void RequestPlan(int64_t step);
   void RequestNextPlan();
   void OnPlanned(int64_t step, absl::StatusOr<plan::StepPlan> plan);
@@ -186,6 +192,7 @@ class JobRun {
 
   std::vector<Member> servers_;
   std::vector<Member> workers_;
+  WorkerGroups groups_;                    // of workers_
   std::vector<Participant> participants_;  // workers_, as step_result.h wants them
 
   int64_t version_ = 0;   // published by the servers

@@ -30,34 +30,32 @@ absl::StatusOr<proto::DrawMicrobatchReply> JobRun::Draw(
   if (over()) {
     return reply;  // NextStep tells the worker so.
   }
-  for (size_t worker = 0; worker < workers_.size(); ++worker) {
-    if (workers_[worker].incarnation != request.incarnation()) {
-      continue;
-    }
-    if (!draws_.has_value() || phase_ != Phase::kRunning || request.step() != step_ ||
-        request.attempt() != attempt_) {
-      return Aborted("{} draws a microbatch of step {} attempt {}; {} {} attempt {}",
-                     participants_[worker].name, request.step(), request.attempt(),
-                     draws_.has_value() ? "at hand is step" : "none are drawn in step", step_,
-                     attempt_);
-    }
-    if (reports_[worker].has_value()) {
-      return reply;  // It said that it was done.
-    }
-    SHOAL_ASSIGN_OR_RETURN(
-        const plan::Microbatch* drawn,
-        draws_->Draw(static_cast<int>(worker), request.number(),
-                     absl::ToDoubleSeconds(environment_.clock.Now() - step_opened_),
-                     request.ahead_seconds()));
-    if (drawn != nullptr) {
-      reply.set_none(false);
-      reply.mutable_microbatch()->mutable_samples()->Assign(drawn->samples.begin(),
-                                                            drawn->samples.end());
-    }
-    return reply;
+  const std::optional<size_t> worker = WorkerOf(request.incarnation());
+  if (!worker.has_value()) {
+    return FailedPrecondition("incarnation {:016x} draws a microbatch of a job it has no part in",
+                              request.incarnation());
   }
-  return FailedPrecondition("incarnation {:016x} draws a microbatch of a job it has no part in",
-                            request.incarnation());
+  if (!draws_.has_value() || phase_ != Phase::kRunning || request.step() != step_ ||
+      request.attempt() != attempt_) {
+    return Aborted("{} draws a microbatch of step {} attempt {}; {} {} attempt {}",
+                   participants_[*worker].name, request.step(), request.attempt(),
+                   draws_.has_value() ? "at hand is step" : "none are drawn in step", step_,
+                   attempt_);
+  }
+  if (reports_[*worker].has_value()) {
+    return reply;  // It said that it was done.
+  }
+  SHOAL_ASSIGN_OR_RETURN(
+      const plan::Microbatch* drawn,
+      draws_->Draw(static_cast<int>(*worker), request.number(),
+                   absl::ToDoubleSeconds(environment_.clock.Now() - step_opened_),
+                   request.ahead_seconds()));
+  if (drawn != nullptr) {
+    reply.set_none(false);
+    reply.mutable_microbatch()->mutable_samples()->Assign(drawn->samples.begin(),
+                                                          drawn->samples.end());
+  }
+  return reply;
 }
 
 absl::Status JobRun::CheckGiven(size_t worker, const proto::FinishedReport& report) const {
@@ -72,7 +70,7 @@ absl::Status JobRun::CheckGiven(size_t worker, const proto::FinishedReport& repo
       given.Add(*microbatch);
     }
   } else {
-    for (const plan::Microbatch& microbatch : plan_.workers[worker]) {
+    for (const plan::Microbatch& microbatch : plan_.workers[groups_.GroupOf(worker)]) {
       given.Add(microbatch);
     }
   }

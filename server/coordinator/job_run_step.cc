@@ -52,7 +52,7 @@ void JobRun::OnPlanned(int64_t step, absl::StatusOr<plan::StepPlan> plan) {
     Fail(fmt::format("no sample of step {} has a token that loss is taken on", step));
     return;
   }
-  SHOAL_CHECK(plan->workers.size() == workers_.size());
+  SHOAL_CHECK(plan->workers.size() == groups_.groups());
   next_plan_ = *std::move(plan);
   if (phase_ == Phase::kPlanning) {
     OpenStep();
@@ -107,9 +107,9 @@ void JobRun::OpenAttempt() {
       });
   // While servers clear their accumulators.
   work_.clear();
-  for (const std::vector<plan::Microbatch>& microbatches : plan_.workers) {
+  for (size_t worker = 0; worker < workers_.size(); ++worker) {
     work_.push_back(MakeWork(step_, attempt_, job_.shard_map.generation, plan_.targets, job_.trace,
-                             microbatches));
+                             plan_.workers[groups_.GroupOf(worker)]));
   }
 }
 
@@ -137,19 +137,18 @@ std::optional<proto::NextStepReply> JobRun::Next(const proto::NextStepRequest& r
     reply.set_shut_down(true);
     return reply;
   }
-  for (size_t worker = 0; worker < workers_.size(); ++worker) {
-    if (workers_[worker].incarnation != request.incarnation()) {
-      continue;
-    }
-    if (request.has_finished()) {
-      TakeReport(worker, request.finished());
-    }
-    // Whoever has not reported the attempt gets its work, again if need be: the answer may have
-    // been lost.
-    if (phase_ == Phase::kRunning && !reports_[worker].has_value()) {
-      *reply.mutable_work() = work_[worker];
-      return reply;
-    }
+  const std::optional<size_t> worker = WorkerOf(request.incarnation());
+  if (!worker.has_value()) {
+    return std::nullopt;
+  }
+  if (request.has_finished()) {
+    TakeReport(*worker, request.finished());
+  }
+  // Whoever has not reported the attempt gets its work, again if need be: the answer may have been
+  // lost.
+  if (phase_ == Phase::kRunning && !reports_[*worker].has_value()) {
+    *reply.mutable_work() = work_[*worker];
+    return reply;
   }
   return std::nullopt;
 }
@@ -175,7 +174,6 @@ void JobRun::TakeReport(size_t worker, const proto::FinishedReport& report) {
   }
   reports_[worker] = report;
   reported_at_[worker] = environment_.clock.Now();
-  measurements_->Add(static_cast<int>(worker), report);
   for (const auto& taken : reports_) {
     if (!taken.has_value()) {
       return;
@@ -196,9 +194,20 @@ void JobRun::DropAttempt(const absl::Status& reason) {
   OpenAttempt();
 }
 
+void JobRun::MeasurePaces() {
+  std::vector<double> busy_seconds;
+  for (const auto& report : reports_) {
+    busy_seconds.push_back(report->busy_seconds());
+  }
+  for (size_t group = 0; group < groups_.groups(); ++group) {
+    measurements_->Add(static_cast<int>(group), *reports_[groups_.PaceOf(group, busy_seconds)]);
+  }
+  measurements_->Refit();
+}
+
 void JobRun::PrepareStep() {
   phase_ = Phase::kPreparing;
-  measurements_->Refit();
+  MeasurePaces();
   RequestNextPlan();
   proto::PrepareRequest request;
   request.set_step(step_);

@@ -1,4 +1,6 @@
 // What is told of a committed step: its event, metrics, timeline and where each worker's time went.
+#include <numeric>
+
 #include "server/coordinator/job_run.h"
 #include "server/coordinator/step_timing.h"
 
@@ -24,16 +26,21 @@ void JobRun::TellStep(const StepTotals& totals, double learning_rate) {
   StepTiming timing{.step = step_,
                     .seconds = seconds,
                     .synchronization = job_.job.train.synchronization,
+                    .groups = groups_,
                     .reported_at = reported_at_};
   for (auto& report : reports_) {
     timing.reports.push_back(*std::move(report));
   }
   last_steps_ = DescribeStep(timing);
-  double busy_seconds = 0;
+  std::vector<double> busy;
   for (const proto::FinishedReport& report : timing.reports) {
-    busy_seconds += report.busy_seconds();
+    busy.push_back(report.busy_seconds());
   }
-  measurements_->AddStep(plan_, busy_seconds, seconds);
+  RanStep ran{.busy_seconds = std::accumulate(busy.begin(), busy.end(), 0.0), .seconds = seconds};
+  for (size_t group = 0; group < groups_.groups(); ++group) {
+    ran.pace_seconds += busy[groups_.PaceOf(group, busy)];
+  }
+  measurements_->AddStep(plan_, ran);
   proto::JobEvent event;
   proto::StepEvent& done = *event.mutable_step();
   done.set_step(step_);
@@ -58,12 +65,8 @@ void JobRun::TellStep(const StepTotals& totals, double learning_rate) {
 }
 
 const proto::LastStep* JobRun::LastStepOf(uint64_t incarnation) const {
-  for (size_t worker = 0; worker < last_steps_.size(); ++worker) {
-    if (workers_[worker].incarnation == incarnation) {
-      return &last_steps_[worker];
-    }
-  }
-  return nullptr;
+  const std::optional<size_t> worker = WorkerOf(incarnation);
+  return worker.has_value() && *worker < last_steps_.size() ? &last_steps_[*worker] : nullptr;
 }
 
 }  // namespace shoal::server

@@ -43,12 +43,48 @@ TEST(JobRunTest, RunsToTheEndWithAnyNumberOfServersAndWorkers) {
   }
 }
 
+TEST(JobRunTest, StepsArePlannedOverGroupsAndCountOncePerGroup) {
+  for (const auto& [groups, stages] : {std::pair{1, 2}, {2, 2}, {3, 4}, {9, 3}}) {
+    FakeDisk disk;
+    SimWorld world({.servers = 2, .workers = groups * stages, .stages = stages, .steps = 6}, disk);
+    ASSERT_TRUE(world.Run());
+    EXPECT_THAT(world.Violations(), IsEmpty());
+    ASSERT_TRUE(world.done().has_value());
+    EXPECT_EQ(world.done()->step(), 6);
+    EXPECT_EQ(world.works_given(), 6 * groups * stages);
+    for (const proto::StepEvent& event : world.step_events()) {
+      EXPECT_EQ(event.tokens(), world.steps.Plan(event.step(), {.groups = groups})->tokens);
+    }
+  }
+}
+
+TEST(JobRunTest, ALostStageIsNamedWithItsPlace) {
+  FakeDisk disk;
+  SimWorld world({.workers = 6, .stages = 3, .steps = 5}, disk);
+  At(world, "work", 8, [&] { world.KillWorker(4); });
+  ASSERT_TRUE(world.Run());
+  EXPECT_THAT(world.Violations(), IsEmpty());
+  ASSERT_TRUE(world.failed().has_value());
+  EXPECT_THAT(world.failed()->message(),
+              HasSubstr("lost worker 4 (host sim, pid 204), stage 1 of group 1 in step 2"));
+}
+
+TEST(JobRunTest, AStageWithoutAnAddressIsRefusedByName) {
+  FakeDisk disk;
+  SimWorld world({.workers = 4, .stages = 2, .addresses = false}, disk);
+  ASSERT_TRUE(world.Run());
+  ASSERT_TRUE(world.failed().has_value());
+  EXPECT_THAT(world.failed()->message(),
+              HasSubstr("worker 0 (host sim, pid 200), stage 0 of group 0 registered without an "
+                        "address"));
+}
+
 TEST(JobRunTest, EveryStepIsToldWithItsNumbers) {
   FakeDisk disk;
   SimWorld world({.servers = 2, .workers = 2, .steps = 3}, disk);
   ASSERT_TRUE(world.Run());
   for (const proto::StepEvent& event : world.step_events()) {
-    const plan::StepPlan plan = *world.steps.Plan(event.step(), {.workers = 2});
+    const plan::StepPlan plan = *world.steps.Plan(event.step(), {.groups = 2});
     EXPECT_EQ(event.tokens(), plan.tokens);
     EXPECT_EQ(event.target_tokens(), plan.targets);
     EXPECT_EQ(event.learning_rate(), 1.0 / static_cast<double>(event.step()));

@@ -23,7 +23,7 @@ struct Member {
   proto::Role role = proto::ROLE_UNSPECIFIED;
   int index = 0;
   uint64_t incarnation = 0;
-  std::string address;  // servers alone
+  std::string address;  // of its service
   std::string host;
   int64_t pid = 0;
   uint64_t nonce = 0;

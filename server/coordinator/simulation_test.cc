@@ -60,12 +60,17 @@ TEST(SimulationTest, InvariantsHoldOverManySeeds) {
                           .repeated_report = 0.3,
                           .failed_report = random.Below(3) == 0 ? 0.05 : 0,
                           .slow_worker = 0.05};
+    const bool draw = options.draw;
     FakeDisk disk;
     bool finished = false;
     for (int life = 0; life < 12 && !finished; ++life) {
       options.seed = seed * 100 + static_cast<uint64_t>(life);
       options.servers = static_cast<int>(random.Between(1, 4));  // resume at any number
       options.workers = static_cast<int>(random.Between(1, 6));
+      // Groups of several stages now and then; what is drawn is for single workers.
+      options.stages = random.Below(2) == 0 ? static_cast<int>(random.Between(1, 4)) : 1;
+      options.workers *= options.stages;
+      options.draw = draw && options.stages == 1;
       options.resume = life > 0;
       const int64_t saved = disk.complete.empty() ? 0 : disk.complete.rbegin()->first;
       SimWorld world(options, disk);

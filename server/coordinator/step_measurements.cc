@@ -16,19 +16,20 @@ double Sum(const std::vector<double>& values) {
 
 }  // namespace
 
-StepMeasurements::StepMeasurements(const plan::Job& job, int workers)
+StepMeasurements::StepMeasurements(const plan::Job& job, int groups)
     : assignment_(plan::Resolved(job.plan.assignment, job.train.synchronization)),
       cost_source_(job.plan.cost),
       synchronization_(job.train.synchronization),
       plans_by_speed_(assignment_ == plan::Assignment::kSpeedWeighted ||
                       (assignment_ == plan::Assignment::kDynamic &&
                        job.service.accumulate != plan::Accumulate::kExact)),
-      workers_(workers),
-      fit_(workers) {}
+      groups_(groups),
+      stages_(static_cast<double>(job.cluster.pipeline.stages)),
+      fit_(groups) {}
 
-void StepMeasurements::Add(int worker, const proto::FinishedReport& report) {
+void StepMeasurements::Add(int group, const proto::FinishedReport& report) {
   for (const proto::MicrobatchTime& time : report.times()) {
-    fit_.Add({.worker = worker,
+    fit_.Add({.worker = group,
               .tokens = time.tokens(),
               .squared_tokens = time.squared_tokens(),
               .seconds = time.seconds()});
@@ -44,7 +45,7 @@ bool StepMeasurements::ShapePlans() const {
 }
 
 PlanInputs StepMeasurements::Inputs() const {
-  PlanInputs inputs{.workers = workers_};
+  PlanInputs inputs{.groups = groups_};
   if (plans_by_speed_) {
     inputs.speeds = KnownSpeeds();
   }
@@ -64,11 +65,14 @@ StepMeasurements::Prediction StepMeasurements::Predict(const plan::StepPlan& pla
   return {plan::Predict(plan, synchronization_, speeds), seconds_per_cost_};
 }
 
-void StepMeasurements::AddStep(const plan::StepPlan& plan, double busy_seconds, double seconds) {
+void StepMeasurements::AddStep(const plan::StepPlan& plan, const RanStep& ran) {
   ++steps_;
+  if (ran.pace_seconds > 0) {
+    stage_share_ = ran.busy_seconds / (stages_ * ran.pace_seconds);
+  }
   if (!fitted_.enough) {
     const double cost = Sum(Predict(plan).step.busy);
-    seconds_per_cost_ = cost > 0 ? busy_seconds / cost : 0;
+    seconds_per_cost_ = cost > 0 ? ran.pace_seconds / cost : 0;
   }
   const Prediction predicted = Predict(plan);
   // The first step of a run also connects and allocates; the second is the first to tell.
@@ -76,7 +80,7 @@ void StepMeasurements::AddStep(const plan::StepPlan& plan, double busy_seconds, 
     return;
   }
   const double beyond =
-      std::max(0.0, seconds - predicted.step.step_time * predicted.seconds_per_unit);
+      std::max(0.0, ran.seconds - predicted.step.step_time * predicted.seconds_per_unit);
   beyond_plan_seconds_ =
       steps_ == 2 ? beyond : beyond_plan_seconds_ + kNewestShare * (beyond - beyond_plan_seconds_);
 }
@@ -88,7 +92,7 @@ double StepMeasurements::PredictIdleShare(const plan::StepPlan& plan) const {
   }
   const double step_seconds =
       predicted.step.step_time * predicted.seconds_per_unit + beyond_plan_seconds_;
-  const double busy = Sum(predicted.step.busy) * predicted.seconds_per_unit;
+  const double busy = Sum(predicted.step.busy) * predicted.seconds_per_unit * stage_share_;
   const double capacity = step_seconds * static_cast<double>(predicted.step.busy.size());
   return capacity > 0 ? 1 - busy / capacity : 0;
 }

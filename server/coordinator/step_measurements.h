@@ -15,18 +15,26 @@
 
 namespace shoal::server {
 
+// What a committed step took.
+struct RanStep {
+  double pace_seconds =
+      0;  // computing, of the worker that each group went at the pace of, together
+  double busy_seconds = 0;  // computing, of all workers together
+  double seconds = 0;       // from handing it out
+};
+
 class StepMeasurements {
  public:
-  StepMeasurements(const plan::Job& job, int workers);
+  // Plans are over worker groups.
+  StepMeasurements(const plan::Job& job, int groups);
 
-  // One worker's report of a step.
-  void Add(int worker, const proto::FinishedReport& report);
+  // Of a step, the report of the worker that the group goes at the pace of.
+  void Add(int group, const proto::FinishedReport& report);
   // All reports of the step are in: what follows uses them.
   void Refit() { fitted_ = fit_.Fit(); }
 
-  // A step that ran this plan is committed: what its workers spent computing, all together, and how
-  // long it took from handing it out.
-  void AddStep(const plan::StepPlan& plan, double busy_seconds, double seconds);
+  // A step that ran this plan is committed.
+  void AddStep(const plan::StepPlan& plan, const RanStep& ran);
 
   // Plans of this job change with what is measured: so the next one is worth waiting for.
   bool ShapePlans() const;
@@ -54,12 +62,15 @@ class StepMeasurements {
   // In exact mode packs that are drawn do not follow measured speeds: who runs one does not matter
   // to the sum, so the result is that of the plan, whatever the run was like.
   const bool plans_by_speed_;
-  const int workers_;
+  const int groups_;
+  const double stages_;  // of a group
   plan::CostFit fit_;
   plan::FittedCosts fitted_;
   int64_t steps_ = 0;
   double beyond_plan_seconds_ = 0;  // of a step, smoothed
   double seconds_per_cost_ = 0;     // of plans' own costs, by the last step; 0 before the first
+  double stage_share_ = 1;  // what a stage computes to what its group's slowest does, by the
+                            // last step
 };
 
 }  // namespace shoal::server

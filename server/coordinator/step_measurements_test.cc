@@ -44,7 +44,7 @@ TEST(StepMeasurements, PlansGetOnlyWhatTheJobAsksFor) {
       EXPECT_THAT(measurements.Inputs().speeds, IsEmpty());
       EXPECT_FALSE(measurements.Inputs().cost.has_value());
       Measure(measurements, 30);
-      EXPECT_EQ(measurements.Inputs().workers, 2);
+      EXPECT_EQ(measurements.Inputs().groups, 2);
       EXPECT_EQ(measurements.Inputs().speeds.size(), speeds ? 2U : 0U);
       ASSERT_EQ(measurements.Inputs().cost.has_value(), fitted);
       if (speeds) {
@@ -74,20 +74,36 @@ TEST(StepMeasurements, PredictsWhatStepsTakeBeyondTheirPlans) {
     plan::Job job = JobWith(plan::Assignment::kLbMini);
     job.train.synchronization = synchronization;
     StepMeasurements measurements(job, 2);
-    measurements.AddStep(plan, 0.6, 9);  // the first: connects
+    measurements.AddStep(
+        plan, {.pace_seconds = 0.6, .busy_seconds = 0.6, .seconds = 9});  // the first: connects
     Measure(measurements, 30);
     EXPECT_NEAR(measurements.PredictIdleShare(plan), 0.25, 1e-6);
     // 0.2 s and 0.4 s of computing in a step of 0.4 s and 0.1 s besides.
-    measurements.AddStep(plan, 0.6, 0.5);
+    measurements.AddStep(plan, {.pace_seconds = 0.6, .busy_seconds = 0.6, .seconds = 0.5});
     EXPECT_NEAR(measurements.PredictIdleShare(plan), 1 - 0.6 / (2 * 0.5), 1e-6);
     // One slow step counts in part; a fast one is not below its plan.
-    measurements.AddStep(plan, 0.6, 0.6);
+    measurements.AddStep(plan, {.pace_seconds = 0.6, .busy_seconds = 0.6, .seconds = 0.6});
     EXPECT_NEAR(measurements.PredictIdleShare(plan), 1 - 0.6 / (2 * 0.53), 1e-6);
     for (int step = 0; step < 60; ++step) {
-      measurements.AddStep(plan, 0.6, 0.3);
+      measurements.AddStep(plan, {.pace_seconds = 0.6, .busy_seconds = 0.6, .seconds = 0.3});
     }
     EXPECT_NEAR(measurements.PredictIdleShare(plan), 0.25, 1e-6);
   }
+}
+
+// A group goes at the pace of its slowest stage; the others' waiting for it is idle time too.
+TEST(StepMeasurements, PredictsWhatStagesLeaveIdle) {
+  plan::StepPlan plan;
+  plan.workers = {{{.samples = {1}, .tokens = 100, .squared_tokens = 1e4, .cost = 1}},
+                  {{.samples = {2}, .tokens = 100, .squared_tokens = 1e4, .cost = 1}}};
+  plan::Job job = JobWith(plan::Assignment::kLbMini);
+  job.cluster.pipeline.stages = 2;
+  StepMeasurements measurements(job, 2);
+  for (int step = 0; step < 2; ++step) {
+    // 0.4 s on the slowest stage of each group, 0.2 s on the other, and 0.1 s to fill and drain.
+    measurements.AddStep(plan, {.pace_seconds = 0.8, .busy_seconds = 1.2, .seconds = 0.5});
+  }
+  EXPECT_NEAR(measurements.PredictIdleShare(plan), 1 - 1.2 / (4 * 0.5), 1e-9);
 }
 
 // Without enough different lengths to fit costs to, plans' own costs and the steps themselves tell.
@@ -97,8 +113,9 @@ TEST(StepMeasurements, PredictsBeforeCostsAreFitted) {
                   {{.samples = {2}, .tokens = 100, .squared_tokens = 1e4, .cost = 1e12}}};
   StepMeasurements measurements(JobWith(plan::Assignment::kLbMini), 2);
   EXPECT_NEAR(measurements.PredictIdleShare(plan), 1 - 4.0 / 6, 1e-9);
-  measurements.AddStep(plan, 0.4, 5);  // the first: connects
-  measurements.AddStep(plan, 0.4, 0.35);
+  measurements.AddStep(
+      plan, {.pace_seconds = 0.4, .busy_seconds = 0.4, .seconds = 5});  // the first: connects
+  measurements.AddStep(plan, {.pace_seconds = 0.4, .busy_seconds = 0.4, .seconds = 0.35});
   // 0.3 s on the one that has most, and 0.05 s besides.
   EXPECT_NEAR(measurements.PredictIdleShare(plan), 1 - 0.4 / (2 * 0.35), 1e-9);
 }

@@ -15,8 +15,8 @@ namespace shoal::server {
 
 // What a step is planned for, as far as it is known by then.
 struct PlanInputs {
-  int workers = 1;
-  std::vector<double> speeds;           // by worker, measured; empty: unknown
+  int groups = 1;                       // of workers
+  std::vector<double> speeds;           // by group, measured; empty: unknown
   std::optional<plan::CostModel> cost;  // fitted, instead of the job's own
 };
 

@@ -1,6 +1,7 @@
 #include "server/coordinator/step_timing.h"
 
 #include <algorithm>
+#include <numeric>
 #include <optional>
 
 #include "fmt/format.h"
@@ -49,12 +50,26 @@ std::optional<Culprit> SlowestServer(const proto::FinishedReport& report, double
   return Culprit{.name = fmt::format("server-{}", slowest - waits.begin()), .share = share};
 }
 
+// The stage of its group that it waited for longest.
+std::optional<Culprit> SlowestNeighbour(const StepTiming& timing, size_t worker, double share) {
+  const auto& waits = timing.reports[worker].neighbour_wait_seconds();
+  const auto slowest =
+      static_cast<size_t>(std::max_element(waits.begin(), waits.end()) - waits.begin());
+  if (slowest >= timing.groups.stages()) {
+    return std::nullopt;
+  }
+  return OtherWorker(timing.groups.WorkerAt(timing.groups.GroupOf(worker), slowest), worker, share);
+}
+
 std::optional<Culprit> WaitedFor(const StepTiming& timing, size_t worker,
                                  const proto::LastStep& shares) {
   const double layer_or_step = std::max(shares.layer_wait(), shares.step_wait());
   const double server = std::max(shares.get_wait(), shares.push_wait());
-  if (std::max(layer_or_step, server) < kWorthNaming) {
+  if (std::max({layer_or_step, server, shares.neighbour_wait()}) < kWorthNaming) {
     return std::nullopt;
+  }
+  if (shares.neighbour_wait() > std::max(layer_or_step, server)) {
+    return SlowestNeighbour(timing, worker, shares.neighbour_wait());
   }
   if (server > layer_or_step) {
     return SlowestServer(timing.reports[worker], server);
@@ -93,7 +108,12 @@ std::vector<proto::LastStep> DescribeStep(const StepTiming& timing) {
     last.set_get_wait(share(report.get_wait_seconds()));
     last.set_push_wait(share(report.push_wait_seconds()));
     last.set_layer_wait(share(report.layer_wait_seconds()));
-    const double rest = 1 - last.compute() - last.get_wait() - last.push_wait() - last.layer_wait();
+    const auto& neighbour_waits = report.neighbour_wait_seconds();
+    last.set_neighbour_wait(
+        share(std::accumulate(neighbour_waits.begin(), neighbour_waits.end(), 0.0)));
+    last.set_transfer_wait(share(report.transfer_wait_seconds()));
+    const double rest = 1 - last.compute() - last.get_wait() - last.push_wait() -
+                        last.layer_wait() - last.neighbour_wait() - last.transfer_wait();
     last.set_step_wait(timing.seconds > 0 ? std::max(0.0, rest) : 0.0);
     if (const auto culprit = WaitedFor(timing, worker, last); culprit.has_value()) {
       last.set_waited_for(fmt::format("{} ({:.2f} of the step)", culprit->name, culprit->share));

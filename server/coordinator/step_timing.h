@@ -8,6 +8,7 @@
 #include "absl/time/time.h"
 #include "plan/assignment.h"
 #include "proto/shoal.pb.h"
+#include "server/coordinator/worker_groups.h"
 
 namespace shoal::server {
 
@@ -16,6 +17,7 @@ struct StepTiming {
   int64_t step = 0;
   double seconds = 0;  // from handing it out to its commit
   plan::Synchronization synchronization = plan::Synchronization::kStep;
+  WorkerGroups groups;
   std::vector<proto::FinishedReport> reports;
   std::vector<absl::Time> reported_at;
 };

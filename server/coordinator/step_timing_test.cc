@@ -63,6 +63,30 @@ TEST(StepTiming, AServerIsNamedWhereItIsWaitedForMost) {
   EXPECT_EQ(DescribeStep(timing)[0].waited_for(), "");
 }
 
+TEST(StepTiming, AStageIsNamedWhereItIsWaitedForMost) {
+  StepTiming timing{
+      .step = 1,
+      .seconds = 10,
+      .groups = WorkerGroups(4, 2),
+      .reports = {Report(9, 0, 0, 0), Report(4, 0.5, 0, 0), Report(4, 0, 0, 0), Report(4, 0, 0, 0)},
+      .reported_at = std::vector<absl::Time>(4, absl::FromUnixSeconds(10))};
+  const auto waits = [&](size_t worker, double first, double second) {
+    timing.reports[worker].add_neighbour_wait_seconds(first);
+    timing.reports[worker].add_neighbour_wait_seconds(second);
+  };
+  waits(1, 5, 0);
+  waits(2, 0, 4);
+  timing.reports[3].set_transfer_wait_seconds(5);
+  const std::vector<proto::LastStep> steps = DescribeStep(timing);
+  EXPECT_EQ(steps[0].waited_for(), "");
+  EXPECT_DOUBLE_EQ(steps[1].neighbour_wait(), 0.5);
+  EXPECT_NEAR(steps[1].step_wait(), 0.05, 1e-12);
+  EXPECT_EQ(steps[1].waited_for(), "worker-0 (0.50 of the step)");
+  EXPECT_EQ(steps[2].waited_for(), "worker-3 (0.40 of the step)");
+  EXPECT_DOUBLE_EQ(steps[3].transfer_wait(), 0.5);
+  EXPECT_NEAR(steps[3].step_wait(), 0.1, 1e-12);
+}
+
 TEST(StepTiming, StaysWithinBoundsWhateverIsReported) {
   StepTiming timing{.seconds = 1, .reports = {Report(50, -3, 2, 0)}, .reported_at = {{}}};
   EXPECT_EQ(IdleShare(timing), 0);

@@ -14,7 +14,7 @@ std::vector<int64_t> FakeSteps::Samples(int64_t step) const {
 }
 
 absl::StatusOr<plan::StepPlan> FakeSteps::Plan(int64_t step, const PlanInputs& inputs) const {
-  const int workers = inputs.workers;
+  const int workers = inputs.groups;
   Random random(seed_, static_cast<uint64_t>(step));
   plan::StepPlan plan;
   plan.workers.resize(static_cast<size_t>(workers));

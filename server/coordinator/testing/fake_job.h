@@ -14,7 +14,7 @@
 namespace shoal::server::testing {
 
 // Sample ids of a step are 1000 step + k, each of id % 7 + 1 targets and 10 tokens. Spread unevenly
-// over the workers, some of whom may get nothing.
+// over the worker groups, some of which may get nothing.
 class FakeSteps final : public StepSource {
  public:
   FakeSteps(uint64_t seed, int64_t samples) : seed_(seed), samples_(samples) {}

@@ -9,6 +9,18 @@
 
 namespace shoal::server::testing {
 
+namespace {
+
+// What a stage's pushes stand for: its part of the model for these samples.
+std::vector<int64_t> OfStage(std::vector<int64_t> samples, int stage) {
+  for (int64_t& sample : samples) {
+    sample += int64_t{1'000'000'000} * stage;
+  }
+  return samples;
+}
+
+}  // namespace
+
 SimWorld::SimWorld(const SimOptions& options, FakeDisk& fake_disk)
     : loop(options.seed),
       disk(fake_disk),
@@ -50,6 +62,7 @@ void SimWorld::Submit() {
   job.job.train.steps = options_.steps;
   job.job.cluster.servers = options_.servers;
   job.job.cluster.workers = options_.workers;
+  job.job.cluster.pipeline.stages = options_.stages;
   job.job.checkpoint.every_steps = options_.checkpoint_every;
   job.job.plan.assignment = options_.draw ? plan::Assignment::kDynamic : plan::Assignment::kAuto;
   job.job.train.synchronization =
@@ -95,6 +108,9 @@ void SimWorld::RegisterWorker(int index) {
   request.set_role(proto::ROLE_WORKER);
   request.set_host("sim");
   request.set_pid(200 + index);
+  if (options_.addresses) {
+    request.set_address(fmt::format("worker:{}", index));
+  }
   request.set_version("1");
   worker.incarnation = core_->Register(request)->incarnation();
   worker.present = true;
@@ -138,6 +154,13 @@ void SimWorld::Ask(int index) {
       worker.waiting = true;
     } else if ((*reply)->ready()) {
       worker.joined = true;
+      worker.group = (*reply)->group();
+      worker.stage = (*reply)->stage();
+      const auto& stages = (*reply)->stages();
+      if (stages.size() != options_.stages ||
+          stages[worker.stage].incarnation() != worker.incarnation) {
+        servers.Violation(fmt::format("worker {} is not where its group says", index));
+      }
       loop.After(loop.ShortDelay(), [this, index] { Ask(index); });
     }
     return;
@@ -164,7 +187,19 @@ void SimWorld::Ask(int index) {
   }
 }
 
+// All workers of a group get the same, in the same order.
+void SimWorld::CheckGroup(int index, const proto::StepWork& work) {
+  const Worker& worker = workers_[static_cast<size_t>(index)];
+  const auto [first, fresh] =
+      given_.try_emplace({work.step(), work.attempt(), worker.group}, work.SerializeAsString());
+  if (!fresh && first->second != work.SerializeAsString()) {
+    servers.Violation(
+        fmt::format("worker {} got other work than its group in step {}", index, work.step()));
+  }
+}
+
 void SimWorld::Work(int index, const proto::StepWork& work) {
+  CheckGroup(index, work);
   proto::FinishedReport report;
   report.set_step(work.step());
   report.set_attempt(work.attempt());
@@ -194,7 +229,8 @@ void SimWorld::PushAndReport(int index, const proto::StepWork& work, size_t micr
   const auto& given = work.microbatches(static_cast<int>(microbatch)).samples();
   const std::vector<int64_t> samples(given.begin(), given.end());
   for (int server = 0; server < servers.count(); ++server) {
-    if (servers.Push(server, worker.incarnation, work.step(), work.attempt(), samples)) {
+    if (servers.Push(server, worker.incarnation, work.step(), work.attempt(),
+                     OfStage(samples, worker.stage))) {
       report.set_pushes(server, report.pushes(server) + 1);
     } else {
       report.set_failed(true);
@@ -202,7 +238,9 @@ void SimWorld::PushAndReport(int index, const proto::StepWork& work, size_t micr
     }
   }
   for (const int64_t sample : samples) {
-    report.set_loss_sum(report.loss_sum() + FakeSteps::Loss(sample));
+    if (worker.stage == options_.stages - 1) {
+      report.set_loss_sum(report.loss_sum() + FakeSteps::Loss(sample));
+    }
     report.set_target_tokens(report.target_tokens() + FakeSteps::Targets(sample));
     report.set_tokens(report.tokens() + 10);
   }
@@ -392,11 +430,15 @@ std::vector<std::string> SimWorld::Violations() const {
                                   loss / targets));
     }
   }
-  // Every committed step has every sample exactly once, at every server.
+  // Every committed step has every sample exactly once for each stage, at every server.
   for (int index = 0; index < servers.count(); ++index) {
     for (const auto& [step, samples] : servers.server(index).committed) {
-      const std::vector<int64_t> expected = steps.Samples(step);
-      if (samples != std::multiset<int64_t>(expected.begin(), expected.end())) {
+      std::multiset<int64_t> expected;
+      for (int stage = 0; stage < options_.stages; ++stage) {
+        const std::vector<int64_t> part = OfStage(steps.Samples(step), stage);
+        expected.insert(part.begin(), part.end());
+      }
+      if (samples != expected) {
         found.push_back(fmt::format(
             "server {} committed step {} with other samples than its minibatch", index, step));
       }

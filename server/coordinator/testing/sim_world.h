@@ -3,9 +3,11 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "common/metrics.h"
@@ -20,6 +22,8 @@ struct SimOptions {
   uint64_t seed = 1;
   int servers = 2;
   int workers = 3;
+  int stages = 1;         // of a worker group
+  bool addresses = true;  // workers register with one
   int64_t steps = 5;
   int64_t stop_after = 0;  // LoadedJob::last_step, 0: steps
   int64_t samples = 8;     // of a step
@@ -86,6 +90,8 @@ class SimWorld {
   };
   struct Worker : Process {
     bool joined = false;
+    int group = 0;
+    int stage = 0;
     bool waiting = false;  // for an answer of Join or Next
     std::optional<proto::FinishedReport> report;
   };
@@ -96,6 +102,7 @@ class SimWorld {
   void Renew(Process& process);
   void Ask(int index);
   void Work(int index, const proto::StepWork& work);
+  void CheckGroup(int index, const proto::StepWork& work);
   void PushAndReport(int index, const proto::StepWork& work, size_t microbatch,
                      proto::FinishedReport report, int64_t next_draw = 1);
   void DrawNext(int index, proto::StepWork work, int64_t number, proto::FinishedReport report);
@@ -109,6 +116,8 @@ class SimWorld {
   std::unique_ptr<CoordinatorCore> core_;
   std::vector<Process> server_processes_;
   std::vector<Worker> workers_;
+  // What the first worker of a group was given: step, attempt, group.
+  std::map<std::tuple<int64_t, int64_t, int>, std::string> given_;
   int64_t seen_changes_ = 0;
   int64_t works_given_ = 0;
   int64_t drawn_ = 0;
