@@ -1,6 +1,6 @@
 // A connection to one peer's gRPC service, made lazily and kept: the token it presents, the calls
-// in flight. Typed clients (coordinator_client.h, parameter_server_client.h) are made over it.
-// Thread-safe.
+// in flight. Typed clients (coordinator_client.h, parameter_server_client.h, stage_client.h) are
+// made over it. Thread-safe.
 //
 // Every call has a deadline, and its error names the peer and the method: "coordinator at
 // 127.0.0.1:4000: Register: ...".

@@ -14,6 +14,8 @@
 #include "proto/rpc/coordinator_service.h"
 #include "proto/rpc/parameter_server_client.h"
 #include "proto/rpc/parameter_server_service.h"
+#include "proto/rpc/stage_client.h"
+#include "proto/rpc/stage_service.h"
 
 namespace shoal::rpc {
 namespace {
@@ -285,6 +287,41 @@ TEST(ParameterServerRpcTest, AsyncCallsAnswerExactlyOnce) {
     cancelled.Notify();
   });
   ASSERT_TRUE(cancelled.WaitForNotificationWithTimeout(absl::Seconds(10)));
+}
+
+class EchoStage final : public StageHandler {
+ public:
+  absl::StatusOr<proto::ConnectStageReply> ConnectStage(
+      const proto::ConnectStageRequest& request) override {
+    if (request.to() != 1) {
+      return FailedPrecondition("this is stage 1");
+    }
+    proto::ConnectStageReply reply;
+    reply.set_answer(request.offers(0).offer());
+    return reply;
+  }
+};
+
+TEST(StageRpcTest, CallsReachTheHandlerWithTheTokenAlone) {
+  EchoStage handler;
+  const Token token = Token::Generate();
+  std::vector<std::unique_ptr<Service>> services;
+  services.push_back(MakeStageService(&handler));
+  auto server = Server::Start({.token = token}, std::move(services));
+  ASSERT_TRUE(server.ok()) << server.status();
+  const std::string target = fmt::format("127.0.0.1:{}", (*server)->port());
+  StageClient client(Channel::Create(target, token, "worker-1"));
+  proto::ConnectStageRequest request;
+  request.set_to(1);
+  request.add_offers()->set_offer("take this");
+  const auto reply = client.ConnectStage(request, {});
+  ASSERT_TRUE(reply.ok()) << reply.status();
+  EXPECT_EQ(reply->answer(), "take this");
+  request.set_to(2);
+  EXPECT_THAT(std::string(Message(client.ConnectStage(request, {}).status())),
+              HasSubstr("worker-1 at " + target + ": ConnectStage: this is stage 1"));
+  StageClient stranger(Channel::Create(target, Token::Generate(), "worker-1"));
+  EXPECT_TRUE(absl::IsUnauthenticated(stranger.ConnectStage(request, {}).status()));
 }
 
 }  // namespace

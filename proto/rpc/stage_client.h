@@ -1,0 +1,31 @@
+// Calls to a worker that is a stage of a pipeline, with deadline, token and errors that name it.
+// Thread-safe; calls block their thread.
+#pragma once
+
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "proto/rpc/channel.h"
+#include "proto/shoal.pb.h"
+
+namespace shoal::rpc {
+
+class StageClient {
+ public:
+  explicit StageClient(std::shared_ptr<Channel> channel);
+  ~StageClient();
+
+  // May wait at the other stage until that comes to the same attempt: the deadline in `options`
+  // says how long.
+  absl::StatusOr<proto::ConnectStageReply> ConnectStage(const proto::ConnectStageRequest& request,
+                                                        const CallOptions& options);
+
+  Channel& channel() { return *channel_; }
+
+ private:
+  struct Stub;
+  std::shared_ptr<Channel> channel_;
+  std::unique_ptr<Stub> stub_;
+};
+
+}  // namespace shoal::rpc

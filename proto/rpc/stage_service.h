@@ -1,0 +1,23 @@
+// What a worker that is a stage of a pipeline implements; MakeStageService puts it behind gRPC.
+#pragma once
+
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "proto/rpc/server.h"
+#include "proto/shoal.pb.h"
+
+namespace shoal::rpc {
+
+// Methods are called on gRPC's threads, many at once, and may block (a call holds a thread).
+class StageHandler {
+ public:
+  virtual ~StageHandler() = default;
+  virtual absl::StatusOr<proto::ConnectStageReply> ConnectStage(
+      const proto::ConnectStageRequest& request) = 0;
+};
+
+// `handler` must outlive the server that the service is given to.
+std::unique_ptr<Service> MakeStageService(StageHandler* handler);
+
+}  // namespace shoal::rpc
