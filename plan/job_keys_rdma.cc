@@ -48,8 +48,9 @@ void AddRdmaKeys(TableBuilder& table) {
       .Add({.key = {.path = "service.rdma.devices",
                     .type = "list of device names",
                     .help = "What verbs uses, `mlx5_0` or `mlx5_0:2` for a port, in this order; "
-                            "empty: all that are fit, nearest first. `--rdma-device` of a server "
-                            "or worker overrides it on its machine."},
+                            "empty: all that are fit, those of the process's NUMA node first, "
+                            "then faster ones. `--rdma-device` of a server or worker overrides it "
+                            "on its machine."},
             .parse = ParseDevices,
             .print = PrintDevices})
       .Integer(

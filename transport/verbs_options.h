@@ -12,7 +12,8 @@ namespace shoal::transport {
 
 struct VerbsOptions {
   // The devices to use, "mlx5_0" or "mlx5_0:2" for a port, in this order. Empty: all that are fit,
-  // nearest first.
+  // nearest to this process (or to the GPUs of TransportOptions::gpu_memory) first
+  // (verbs/device_choice.h).
   std::vector<std::string> devices;
   // Of the GID that peers address on Ethernet; -1 chooses by the rules of verbs/device_choice.h.
   int gid_index = -1;

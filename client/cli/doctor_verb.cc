@@ -152,7 +152,7 @@ nlohmann::json PortJson(const RdmaMachine& machine, const std::string& device,
           {"counters", facts.counters}};
 }
 
-nlohmann::json RdmaJson(const RdmaMachine& machine) {
+nlohmann::json RdmaJson(const RdmaMachine& machine, const RdmaNeeds& needs) {
   nlohmann::json devices = nlohmann::json::array();
   for (const transport::DeviceDescription& device : machine.census.devices) {
     nlohmann::json ports = nlohmann::json::array();
@@ -175,6 +175,7 @@ nlohmann::json RdmaJson(const RdmaMachine& machine) {
   }
   return {{"event", "rdma"},
           {"devices", devices},
+          {"process_numa_node", needs.preferences.place.numa_node},
           {"kernel_devices", machine.kernel_devices},
           {"locked_memory_bytes", machine.locked.limit_bytes},
           {"ipc_lock", machine.locked.capable},
@@ -202,8 +203,10 @@ absl::StatusOr<RdmaNeeds> NeedsOf(const DoctorOptions& options) {
     service = job.service;
   }
   const transport::VerbsOptions verbs = transport::MakeVerbsOptions(service.rdma, options.rdma);
-  needs.preferences = {
-      .devices = verbs.devices, .gid_index = verbs.gid_index, .max_rails = verbs.max_rails};
+  needs.preferences = {.devices = verbs.devices,
+                       .gid_index = verbs.gid_index,
+                       .max_rails = verbs.max_rails,
+                       .place = transport::FindServedPlace({}, options.root + transport::kSysfs)};
   return needs;
 }
 
@@ -253,7 +256,7 @@ absl::StatusOr<ExitCode> RunDoctor(const DoctorOptions& options, Streams& stream
   }
   if (options.json) {
     PrintJson(streams.out, MachineJson(machine));
-    PrintJson(streams.out, RdmaJson(rdma));
+    PrintJson(streams.out, RdmaJson(rdma, needs));
     for (const Finding& finding : findings) {
       PrintJson(streams.out, {{"event", "finding"},
                               {"feature", finding.feature},

@@ -123,7 +123,8 @@ absl::StatusOr<std::unique_ptr<Peer>> MakePerftest(const PeerOptions& /*options*
     }
   }
   const std::shared_ptr<VerbsApi> verbs = SystemVerbs();
-  SHOAL_ASSIGN_OR_RETURN(DeviceChoice choice, ChooseDevices(DescribeDevices(*verbs), {}));
+  SHOAL_ASSIGN_OR_RETURN(
+      DeviceChoice choice, ChooseDevices(DescribeDevices(*verbs), {.place = FindServedPlace({})}));
   if (choice.rails.empty()) {
     return Unavailable("perftest needs an RDMA device, and none is fit: {}",
                        choice.rejected.empty()

@@ -75,11 +75,23 @@ int CommonBridges(std::string_view a, std::string_view b) {
   return bridges;
 }
 
+// To the nearest of the GPUs served.
+int BridgesToGpus(const DeviceDescription& device, const DevicePreferences& preferences) {
+  int most = 0;
+  for (const std::string& gpu : preferences.place.pci_paths) {
+    most = std::max(most, CommonBridges(device.pci_path, gpu));
+  }
+  return most;
+}
+
+bool IsNear(const DeviceDescription& device, const DevicePreferences& preferences) {
+  return preferences.place.numa_node >= 0 && device.numa_node == preferences.place.numa_node;
+}
+
 // Smaller is taken earlier.
 auto OrderOf(const Candidate& candidate, const DevicePreferences& preferences) {
   const DeviceDescription& device = *candidate.device;
-  const bool near = preferences.numa_node >= 0 && device.numa_node == preferences.numa_node;
-  return std::make_tuple(-CommonBridges(device.pci_path, preferences.pci_path), near ? 0 : 1,
+  return std::make_tuple(-BridgesToGpus(device, preferences), IsNear(device, preferences) ? 0 : 1,
                          -candidate.port->bits_per_second, std::string_view(device.name),
                          candidate.port->port);
 }
@@ -207,11 +219,16 @@ std::string ReasonFor(const Candidate& candidate, const GidDescription& gid,
   if (preferences.gid_index >= 0) {
     reason += ", index as given";
   }
-  if (CommonBridges(device.pci_path, preferences.pci_path) > 0) {
+  if (BridgesToGpus(device, preferences) > 0) {
     reason += ", behind the same PCI switch";
   }
   if (device.numa_node >= 0) {
     reason += fmt::format(", NUMA node {}", device.numa_node);
+    if (IsNear(device, preferences)) {
+      reason += " as this process";
+    } else if (preferences.place.numa_node >= 0) {
+      reason += fmt::format(" (this process: {})", preferences.place.numa_node);
+    }
   }
   if (port.bits_per_second > 0) {
     reason += fmt::format(", {} Gbit/s", static_cast<double>(port.bits_per_second) / 1e9);

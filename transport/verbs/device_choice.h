@@ -7,9 +7,9 @@
 // travels along. On Ethernet (RoCE) only RoCE v2 GIDs count, in this order: IPv4, global IPv6,
 // unique local IPv6, then loopback (soft-RoCE on lo); link-local addresses (fe80::, 169.254/16) are
 // never taken by themselves, as they are not routed and peers cannot tell their scope. An index
-// given by the user is taken as it is, if it exists. Near devices come first: behind the same PCI
-// switch as what they serve, then of the same NUMA node, then faster links, then by name, so that
-// every process of a host comes to the same order.
+// given by the user is taken as it is, if it exists. Near devices come first: those with the most
+// PCI bridges in common with a GPU that is served, then those of the same NUMA node as what is
+// served, then faster links, then by name, so that processes of one place come to the same order.
 #pragma once
 
 #include <array>
@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "transport/verbs/machine_place.h"
 
 namespace shoal::transport {
 
@@ -46,10 +47,10 @@ struct PortDescription {
 };
 
 struct DeviceDescription {
-  std::string name;      // "mlx5_0"
-  int numa_node = -1;    // -1: unknown
-  std::string pci_path;  // see DeviceLocation
-  std::string problem;   // why it could not be opened or asked; "" if it could
+  std::string name;    // "mlx5_0"
+  int numa_node = -1;  // this and the path: see DeviceLocation (machine_place.h)
+  std::string pci_path;
+  std::string problem;  // why it could not be opened or asked; "" if it could
   std::vector<PortDescription> ports;
 
   // Limits of the device that the transport keeps to.
@@ -65,11 +66,10 @@ struct DeviceDescription {
 // What the user and the place of the process say.
 struct DevicePreferences {
   std::vector<std::string>
-      devices;           // "mlx5_0" or "mlx5_0:2"; in this order, and no others. Empty: all
-  int gid_index = -1;    // -1: by the rules
-  int numa_node = -1;    // of the memory or GPU served; -1: unknown
-  std::string pci_path;  // of the GPU served; "" for none
+      devices;         // "mlx5_0" or "mlx5_0:2"; in this order, and no others. Empty: all
+  int gid_index = -1;  // -1: by the rules
   int max_rails = 4;
+  ServedPlace place;
 };
 
 // A device's port, and the GIDs under which peers may reach it, the preferred first. On InfiniBand

@@ -241,11 +241,13 @@ TEST(ChooseDevices, TheNearestFirst) {
 
   DevicePreferences preferences;
   preferences.max_rails = 10;
-  preferences.numa_node = 1;
+  preferences.place.numa_node = 1;
   EXPECT_THAT(Taken(Choose(devices, preferences)),
               ElementsAre("node_fast:1", "node_slow:1", "bridge:1", "switch:1", "virtual:1",
                           "far_fast:1", "far_a:1", "far_b:1"));
-  preferences.pci_path = root1 + "0000:80:03.0/0000:83:00.0/0000:84:02.0/0000:87:00.0";  // of a GPU
+  preferences.place.pci_paths = {// of two GPUs, the first far from all devices
+                                 "/sys/devices/pci0000:c0/0000:c0:01.0/0000:c1:00.0",
+                                 root1 + "0000:80:03.0/0000:83:00.0/0000:84:02.0/0000:87:00.0"};
   EXPECT_THAT(Taken(Choose(devices, preferences)),
               ElementsAre("switch:1", "bridge:1", "node_fast:1", "node_slow:1", "virtual:1",
                           "far_fast:1", "far_a:1", "far_b:1"));
@@ -264,6 +266,13 @@ TEST(ChooseDevices, TheReasonIsForPeople) {
   std::vector<DeviceDescription> devices = {Device("mlx5_0", {Ethernet({V2(3, "10.0.0.7")})})};
   devices[0].numa_node = 0;
   EXPECT_EQ(Choose(devices).rails[0].reason, "RoCE v2 10.0.0.7 (index 3), NUMA node 0, 100 Gbit/s");
+  DevicePreferences preferences;
+  preferences.place.numa_node = 0;
+  EXPECT_THAT(Choose(devices, preferences).rails[0].reason,
+              HasSubstr("NUMA node 0 as this process"));
+  preferences.place.numa_node = 1;
+  EXPECT_THAT(Choose(devices, preferences).rails[0].reason,
+              HasSubstr("NUMA node 0 (this process: 1)"));
 }
 
 TEST(GidKind, AddressesAndPrefixes) {

@@ -1,26 +1,10 @@
 #include "transport/verbs/verbs_api.h"
 
 #include <algorithm>
-#include <cctype>
 #include <cerrno>
-#include <charconv>
-#include <climits>
-#include <cstdlib>
-#include <string_view>
-
-#include "common/file.h"
 
 namespace shoal::transport {
 namespace {
-
-constexpr int64_t kSmallFile = 4096;
-
-// "0000:3b:00.0": a function of a PCI device. Network devices may sit a level below it, on the
-// auxiliary bus.
-bool IsPciFunction(std::string_view step) {
-  return step.size() >= 12 && step[step.size() - 2] == '.' && step[step.size() - 5] == ':' &&
-         step[step.size() - 8] == ':' && std::isxdigit(static_cast<unsigned char>(step[0])) != 0;
-}
 
 // The list of devices for as long as it is looked at.
 class DeviceList {
@@ -74,25 +58,7 @@ class LibIbverbs final : public VerbsApi {
     return names;
   }
 
-  DeviceLocation Locate(const std::string& device) override {
-    DeviceLocation location;
-    char resolved[PATH_MAX];
-    if (realpath(("/sys/class/infiniband/" + device + "/device").c_str(), resolved) == nullptr) {
-      return location;  // soft-RoCE has none
-    }
-    std::string path = resolved;
-    while (!path.empty() && !IsPciFunction(path.substr(path.rfind('/') + 1))) {
-      path.resize(path.rfind('/'));
-    }
-    if (path.empty()) {
-      return location;
-    }
-    location.pci_path = path;
-    if (const auto text = ReadFile(path + "/numa_node", kSmallFile); text.ok()) {
-      std::from_chars(text->data(), text->data() + text->size(), location.numa_node);
-    }
-    return location;
-  }
+  DeviceLocation Locate(const std::string& device) override { return LocateRdmaDevice(device); }
 
   ibv_context* OpenDevice(const std::string& device) override {
     const DeviceList list;

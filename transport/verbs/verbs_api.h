@@ -16,14 +16,9 @@
 #include <string>
 #include <vector>
 
-namespace shoal::transport {
+#include "transport/verbs/machine_place.h"
 
-// What is known of a device beside its attributes: where it sits in the machine.
-struct DeviceLocation {
-  int numa_node = -1;    // -1: unknown
-  std::string pci_path;  // of the bridges from the root to the device, "" for a device without one
-                         // (soft-RoCE)
-};
+namespace shoal::transport {
 
 class VerbsApi {
  public:

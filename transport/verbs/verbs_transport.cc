@@ -309,12 +309,13 @@ absl::Status CheckOptions(const TransportOptions& options) {
 }
 
 absl::StatusOr<DeviceChoice> Choose(const std::vector<DeviceDescription>& described,
-                                    const VerbsOptions& verbs) {
+                                    const VerbsOptions& verbs, const ServedPlace& place) {
   SHOAL_ASSIGN_OR_RETURN(
       DeviceChoice choice,
       ChooseDevices(described, {.devices = verbs.devices,
                                 .gid_index = verbs.gid_index,
-                                .max_rails = std::min<int>(verbs.max_rails, kMaxRails)}));
+                                .max_rails = std::min<int>(verbs.max_rails, kMaxRails),
+                                .place = place}));
   if (choice.rails.empty()) {
     return choice.rejected.empty()
                ? NotFound("no RDMA device")
@@ -345,14 +346,19 @@ absl::StatusOr<QueueDepths> ChooseDepths(const std::vector<std::shared_ptr<Verbs
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Transport>> CreateVerbsTransport(const TransportOptions& options) {
-  return CreateVerbsTransport(options, SystemVerbs());
+  std::vector<std::string> gpus;
+  for (int i = 0; options.gpu_memory != nullptr && i < options.gpu_memory->gpus(); ++i) {
+    gpus.push_back(options.gpu_memory->gpu(i).pci_address);
+  }
+  return CreateVerbsTransport(options, SystemVerbs(), FindServedPlace(gpus));
 }
 
 absl::StatusOr<std::unique_ptr<Transport>> CreateVerbsTransport(const TransportOptions& options,
-                                                                std::shared_ptr<VerbsApi> api) {
+                                                                std::shared_ptr<VerbsApi> api,
+                                                                const ServedPlace& place) {
   SHOAL_RETURN_IF_ERROR(CheckOptions(options));
   const std::vector<DeviceDescription> described = DescribeDevices(*api);
-  SHOAL_ASSIGN_OR_RETURN(const DeviceChoice choice, Choose(described, options.verbs));
+  SHOAL_ASSIGN_OR_RETURN(const DeviceChoice choice, Choose(described, options.verbs, place));
   auto shared = std::make_shared<Shared>();
   shared->options = options;
   for (const Rail& rail : choice.rails) {

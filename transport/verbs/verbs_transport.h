@@ -16,6 +16,7 @@
 #include "absl/status/statusor.h"
 #include "transport/options.h"
 #include "transport/transport.h"
+#include "transport/verbs/machine_place.h"
 
 namespace shoal::transport {
 
@@ -24,8 +25,9 @@ class VerbsApi;
 // Unavailable if there is no RDMA device that is fit: the message says what there is and why it is
 // not.
 absl::StatusOr<std::unique_ptr<Transport>> CreateVerbsTransport(const TransportOptions& options);
-// Over another fabric than the machine's.
+// Over another fabric than the machine's, as from that place in it.
 absl::StatusOr<std::unique_ptr<Transport>> CreateVerbsTransport(const TransportOptions& options,
-                                                                std::shared_ptr<VerbsApi> api);
+                                                                std::shared_ptr<VerbsApi> api,
+                                                                const ServedPlace& place = {});
 
 }  // namespace shoal::transport
