@@ -371,8 +371,15 @@ void ParameterClient::Core::Cancel(const absl::Status& why) {
 }
 
 ClientStatistics ParameterClient::Core::statistics() const {
-  absl::MutexLock lock(&mutex_);
-  return statistics_;
+  ClientStatistics statistics;
+  {
+    absl::MutexLock lock(&mutex_);
+    statistics = statistics_;
+  }
+  for (size_t i = 0; i < lanes_.size(); ++i) {
+    statistics.transports[i].memory = lanes_[i].transport->statistics();
+  }
+  return statistics;
 }
 
 }  // namespace shoal::client

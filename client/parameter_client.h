@@ -83,6 +83,7 @@ struct ClientStatistics {
     int64_t push_bytes = 0;  // of gradients, sent again ones included
     int64_t connections = 0;
     int64_t rests = 0;  // times it was left out for a while, for its failures (transport_policy.h)
+    transport::TransportStatistics memory;  // the transport's own totals
   };
   std::vector<Transport> transports;
   int64_t gets = 0;

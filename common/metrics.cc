@@ -36,18 +36,25 @@ absl::Status CheckPort(int port) {
 Metrics::Metrics() : registry_(std::make_shared<prometheus::Registry>()) {}
 Metrics::~Metrics() = default;
 
-Metrics::Counter& Metrics::counter(const std::string& name, const std::string& help, const Labels& labels) {
+Metrics::Counter& Metrics::counter(const std::string& name, const std::string& help,
+                                   const Labels& labels) {
   return prometheus::BuildCounter().Name(name).Help(help).Register(*registry_).Add(labels);
 }
 
-Metrics::Gauge& Metrics::gauge(const std::string& name, const std::string& help, const Labels& labels) {
+Metrics::Gauge& Metrics::gauge(const std::string& name, const std::string& help,
+                               const Labels& labels) {
   return prometheus::BuildGauge().Name(name).Help(help).Register(*registry_).Add(labels);
 }
 
-Metrics::Histogram& Metrics::latency(const std::string& name, const std::string& help, const Labels& labels) {
-  static const prometheus::Histogram::BucketBoundaries kBuckets = {1e-5, 3e-5, 1e-4, 3e-4, 1e-3, 3e-3, 1e-2,
-                                                                   3e-2, 0.1,  0.3,  1.0,  3.0,  10.0};
-  return prometheus::BuildHistogram().Name(name).Help(help).Register(*registry_).Add(labels, kBuckets);
+Metrics::Histogram& Metrics::latency(const std::string& name, const std::string& help,
+                                     const Labels& labels) {
+  static const prometheus::Histogram::BucketBoundaries kBuckets = {
+      1e-5, 3e-5, 1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2, 0.1, 0.3, 1.0, 3.0, 10.0};
+  return prometheus::BuildHistogram()
+      .Name(name)
+      .Help(help)
+      .Register(*registry_)
+      .Add(labels, kBuckets);
 }
 
 absl::StatusOr<int> Metrics::Serve(int port) {
@@ -60,10 +67,19 @@ absl::StatusOr<int> Metrics::Serve(int port) {
     exposer_->RegisterCollectable(registry_);
     return exposer_->GetListeningPorts().front();
   } catch (const std::exception& error) {
-    return Unavailable("cannot serve metrics on port {}: {}; choose another with --metrics-port", port, error.what());
+    return Unavailable("cannot serve metrics on port {}: {}; choose another with --metrics-port",
+                       port, error.what());
   }
 }
 
-std::string Metrics::Text() const { return prometheus::TextSerializer().Serialize(registry_->Collect()); }
+std::string Metrics::Text() const {
+  return prometheus::TextSerializer().Serialize(registry_->Collect());
+}
+
+void RaiseTo(Metrics::Counter& counter, double total) {
+  if (const double now = counter.Value(); total > now) {
+    counter.Increment(total - now);
+  }
+}
 
 }  // namespace shoal

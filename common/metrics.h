@@ -1,8 +1,9 @@
-// Prometheus metrics of one process. Names and units follow docs/metrics.md: prefix shoal_, base units (seconds, bytes,
-// ratios 0 to 1), _total on counters only, few label values (never a step, tensor or sequence).
+// Prometheus metrics of one process. Names and units follow docs/metrics.md: prefix shoal_, base
+// units (seconds, bytes, ratios 0 to 1), _total on counters only, few label values (never a step,
+// tensor or sequence).
 //
-// A Metrics object is made in main and handed down by reference; families are made once at start-up and kept, so the
-// hot path is one atomic add. Thread-safe.
+// A Metrics object is made in main and handed down by reference; families are made once at start-up
+// and kept, so the hot path is one atomic add. Thread-safe.
 #pragma once
 
 #include <map>
@@ -33,7 +34,8 @@ class Metrics {
   Metrics(const Metrics&) = delete;
   Metrics& operator=(const Metrics&) = delete;
 
-  // References stay valid as long as this object; asking twice for the same name and labels gives the same one.
+  // References stay valid as long as this object; asking twice for the same name and labels gives
+  // the same one.
   Counter& counter(const std::string& name, const std::string& help, const Labels& labels = {});
   Gauge& gauge(const std::string& name, const std::string& help, const Labels& labels = {});
   // Buckets for latencies: 10 us to 10 s, log-spaced.
@@ -49,5 +51,8 @@ class Metrics {
   std::shared_ptr<prometheus::Registry> registry_;
   std::unique_ptr<prometheus::Exposer> exposer_;
 };
+
+// Brings a counter up to a total that is kept elsewhere, by one who is alone in counting there.
+void RaiseTo(Metrics::Counter& counter, double total);
 
 }  // namespace shoal

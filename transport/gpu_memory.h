@@ -71,12 +71,6 @@ class GpuMemory {
   // What has arrived from other devices is visible to that GPU when it returns. Free where nothing
   // has to be done.
   virtual absl::Status FlushRemoteWrites(int gpu) = 0;
-
-  // Host memory that the GPU copies from and to at full speed; for what cannot be registered.
-  virtual absl::StatusOr<void*> AllocatePinned(int64_t bytes) = 0;
-  virtual void FreePinned(void* memory) = 0;
-  virtual absl::Status CopyToHost(int gpu, void* to, const void* from, int64_t bytes) = 0;
-  virtual absl::Status CopyToGpu(int gpu, void* to, const void* from, int64_t bytes) = 0;
 };
 
 }  // namespace shoal::transport

@@ -234,6 +234,9 @@ absl::Status ParameterService::StartTransports(Configuration& configuration,
       }
     }
   }
+  for (const EnabledTransport& other : enabled) {
+    metrics_.FollowTransport(*other.transport);
+  }
   std::erase_if(enabled, [](const EnabledTransport& e) { return e.weights == nullptr; });
   return absl::OkStatus();
 }

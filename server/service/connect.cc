@@ -89,6 +89,7 @@ absl::StatusOr<proto::ConnectReply> ParameterService::Accept(Configuration& conf
       continue;
     }
     auto answer = AcceptOver(configuration, i, request, offer->offer());
+    metrics_.FollowTransport(*configuration.transports[i].transport);  // slots were registered
     if (answer.ok()) {
       reply.set_transport(name);
       reply.set_answer(*std::move(answer));

@@ -61,6 +61,16 @@ void ServerMetrics::CountFallback(const std::string& from, const std::string& to
       .Increment();
 }
 
+void ServerMetrics::FollowTransport(const transport::Transport& transport) {
+  for (const auto& [route, ranges] : transport.statistics().gpu_ranges) {
+    RaiseTo(
+        metrics_.counter("shoal_ps_gpu_ranges_total",
+                         "Ranges of GPU memory, by how a device reaches them; refused: not at all",
+                         {{"transport", std::string(transport.name())}, {"route", route}}),
+        static_cast<double>(ranges));
+  }
+}
+
 Metrics::Counter& ServerMetrics::received_bytes(const std::string& transport) {
   return metrics_.counter("shoal_ps_rx_bytes_total", "Gradient bytes taken",
                           {{"transport", transport}});

@@ -7,6 +7,7 @@
 #include "absl/time/time.h"
 #include "common/metrics.h"
 #include "server/store/store.h"
+#include "transport/transport.h"
 
 namespace shoal::server {
 
@@ -22,6 +23,8 @@ class ServerMetrics {
   void CountConnection(const std::string& transport);
   // `from` was preferred, `to` was taken.
   void CountFallback(const std::string& from, const std::string& to);
+  // After it may have registered memory.
+  void FollowTransport(const transport::Transport& transport);
   Metrics::Counter& received_bytes(const std::string& transport);
 
   Metrics::Gauge& queue_depth;

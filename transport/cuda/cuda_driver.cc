@@ -40,11 +40,7 @@ absl::StatusOr<CudaDriver> LoadCudaDriver(const std::string& name) {
       Find(library, SHOAL_SYMBOL(cuCtxPopCurrent), driver.pop_context) &&
       Find(library, SHOAL_SYMBOL(cuPointerGetAttribute), driver.pointer_attribute) &&
       Find(library, SHOAL_SYMBOL(cuPointerSetAttribute), driver.set_pointer_attribute) &&
-      Find(library, SHOAL_SYMBOL(cuMemGetAddressRange), driver.address_range) &&
-      Find(library, SHOAL_SYMBOL(cuMemHostAlloc), driver.host_alloc) &&
-      Find(library, SHOAL_SYMBOL(cuMemFreeHost), driver.free_host) &&
-      Find(library, SHOAL_SYMBOL(cuMemcpyDtoH), driver.copy_to_host) &&
-      Find(library, SHOAL_SYMBOL(cuMemcpyHtoD), driver.copy_to_device);
+      Find(library, SHOAL_SYMBOL(cuMemGetAddressRange), driver.address_range);
   if (!whole) {
     return FailedPrecondition("{} lacks functions of a CUDA driver: update the driver", name);
   }

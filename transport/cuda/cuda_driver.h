@@ -26,10 +26,6 @@ struct CudaDriver {
   decltype(&::cuPointerGetAttribute) pointer_attribute = nullptr;
   decltype(&::cuPointerSetAttribute) set_pointer_attribute = nullptr;
   decltype(&::cuMemGetAddressRange) address_range = nullptr;
-  decltype(&::cuMemHostAlloc) host_alloc = nullptr;
-  decltype(&::cuMemFreeHost) free_host = nullptr;
-  decltype(&::cuMemcpyDtoH) copy_to_host = nullptr;
-  decltype(&::cuMemcpyHtoD) copy_to_device = nullptr;
   decltype(&::cuMemGetHandleForAddressRange) export_range = nullptr;      // optional, 11.7
   decltype(&::cuFlushGPUDirectRDMAWrites) flush_remote_writes = nullptr;  // optional, 11.3
 };

@@ -7,7 +7,6 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
-#include "common/bytes.h"
 #include "common/check.h"
 #include "common/status.h"
 
@@ -29,10 +28,6 @@ class CudaMemory final : public GpuMemory {
   absl::StatusOr<UniqueFd> ExportDmaBuf(const void* address, int64_t bytes,
                                         DmaBufMapping mapping) override;
   absl::Status FlushRemoteWrites(int gpu) override;
-  absl::StatusOr<void*> AllocatePinned(int64_t bytes) override;
-  void FreePinned(void* memory) override;
-  absl::Status CopyToHost(int gpu, void* to, const void* from, int64_t bytes) override;
-  absl::Status CopyToGpu(int gpu, void* to, const void* from, int64_t bytes) override;
 
  private:
   struct Gpu {
@@ -236,31 +231,6 @@ absl::Status CudaMemory::FlushRemoteWrites(int gpu) {
   return Check(driver_.flush_remote_writes(CU_FLUSH_GPU_DIRECT_RDMA_WRITES_TARGET_CURRENT_CTX,
                                            CU_FLUSH_GPU_DIRECT_RDMA_WRITES_TO_OWNER),
                "cuFlushGPUDirectRDMAWrites");
-}
-
-absl::StatusOr<void*> CudaMemory::AllocatePinned(int64_t bytes) {
-  const Current current(*this, 0);
-  SHOAL_RETURN_IF_ERROR(current.status());
-  void* memory = nullptr;
-  SHOAL_RETURN_IF_ERROR(
-      Check(driver_.host_alloc(&memory, static_cast<size_t>(bytes), CU_MEMHOSTALLOC_PORTABLE),
-            fmt::format("pinned host memory of {}", FormatBytes(bytes))));
-  return memory;
-}
-
-void CudaMemory::FreePinned(void* memory) { driver_.free_host(memory); }
-
-absl::Status CudaMemory::CopyToHost(int gpu, void* to, const void* from, int64_t bytes) {
-  const Current current(*this, gpu);
-  SHOAL_RETURN_IF_ERROR(current.status());
-  return Check(driver_.copy_to_host(to, Pointer(from), static_cast<size_t>(bytes)), "cuMemcpyDtoH");
-}
-
-absl::Status CudaMemory::CopyToGpu(int gpu, void* to, const void* from, int64_t bytes) {
-  const Current current(*this, gpu);
-  SHOAL_RETURN_IF_ERROR(current.status());
-  return Check(driver_.copy_to_device(Pointer(to), from, static_cast<size_t>(bytes)),
-               "cuMemcpyHtoD");
 }
 
 }  // namespace

@@ -118,6 +118,7 @@ class FaultTransport final : public Transport {
 
   std::string_view name() const override { return inner_->name(); }
   const Capabilities& capabilities() const override { return capabilities_; }
+  TransportStatistics statistics() const override { return inner_->statistics(); }
 
   absl::StatusOr<std::unique_ptr<EventQueue>> CreateQueue() override {
     SHOAL_ASSIGN_OR_RETURN(auto queue, inner_->CreateQueue());

@@ -50,14 +50,14 @@ std::string_view Name(GpuRoute route) {
       return "dma-buf";
     case GpuRoute::kPeerMemory:
       return "peer memory";
-    case GpuRoute::kStaging:
-      return "staging";
+    case GpuRoute::kNone:
+      return "no way";
   }
   return "";
 }
 
-bool GpuRegistration::staged() const {
-  return std::ranges::all_of(pieces, [](const auto& of_device) { return of_device.empty(); });
+bool GpuRegistration::reachable() const {
+  return std::ranges::any_of(pieces, [](const auto& of_device) { return !of_device.empty(); });
 }
 
 // One range on its way, with what the driver exported of it: once for all devices.
@@ -95,8 +95,9 @@ absl::StatusOr<GpuRegistration> GpuRegistrar::Register(void* address, int64_t by
   const bool written = (access & (IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE)) != 0;
   absl::MutexLock lock(&mutex_);
   if (written && gpu.remote_writes == RemoteWrites::kCannotBeFlushed) {
-    LogWarning("{} cannot say when it sees what devices wrote: its memory is staged", gpu.name);
-    statistics_.registered[static_cast<size_t>(GpuRoute::kStaging)] +=
+    LogWarning("{} cannot say when it sees what devices wrote: its memory is not registered",
+               gpu.name);
+    statistics_.ranges[static_cast<size_t>(GpuRoute::kNone)] +=
         static_cast<int64_t>(devices_.size());
     return registration;
   }
@@ -126,16 +127,16 @@ std::vector<GpuPiece> GpuRegistrar::RegisterAt(size_t device, Range& range) {
                             Message(pieces.status()));
       return std::vector<GpuPiece>();
     }
-    ++statistics_.registered[static_cast<size_t>(route)];
+    ++statistics_.ranges[static_cast<size_t>(route)];
     return *std::move(pieces);
   };
-  if (known.has_value() && known->route != GpuRoute::kStaging) {
+  if (known.has_value() && known->route != GpuRoute::kNone) {
     if (auto pieces = attempt(known->route); !pieces.empty()) {
       return pieces;
     }
-    ++statistics_.refused;
+    ++statistics_.detours;
   }
-  if (!known.has_value() || known->route != GpuRoute::kStaging) {
+  if (!known.has_value() || known->route != GpuRoute::kNone) {
     for (const GpuRoute route : kRoutes) {
       if (known.has_value() && known->route == route) {
         continue;  // tried
@@ -152,13 +153,13 @@ std::vector<GpuPiece> GpuRegistrar::RegisterAt(size_t device, Range& range) {
         return pieces;
       }
     }
-    LogWarning("{} cannot reach {} of GPU memory, which is staged: {}", name,
+    LogWarning("{} cannot reach {} of GPU memory, which is not registered: {}", name,
                FormatBytes(range.bytes), reason);
     if (!known.has_value()) {
-      known = Finding{.device = name, .route = GpuRoute::kStaging, .reason = reason};
+      known = Finding{.device = name, .route = GpuRoute::kNone, .reason = reason};
     }
   }
-  ++statistics_.registered[static_cast<size_t>(GpuRoute::kStaging)];
+  ++statistics_.ranges[static_cast<size_t>(GpuRoute::kNone)];
   return {};
 }
 
@@ -222,7 +223,7 @@ void GpuRegistrar::Deregister(GpuRegistration& registration) {
 }
 
 absl::Status GpuRegistrar::AwaitVisible(const GpuRegistration& registration) {
-  if (registration.staged() ||
+  if (!registration.reachable() ||
       gpu_->gpu(registration.gpu).remote_writes == RemoteWrites::kVisible) {
     return absl::OkStatus();
   }

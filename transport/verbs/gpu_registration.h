@@ -5,17 +5,16 @@
 //      and take the default one.
 //   2. Peer memory: the GPU's address is registered like any other, which the module
 //      nvidia-peermem makes work.
-//   3. Staging: nothing is registered; bytes go through pinned host memory (GpuMemory::
-//      AllocatePinned, CopyToHost, CopyToGpu).
-// What works is found out with the first memory, for each RDMA device, said in the log, and then
-// kept to. Memory that cannot be registered that way all the same (of another kind, say) is tried
-// the other ways by itself.
+// Where neither works nothing is registered, and the caller is told: whoever wanted to moves the
+// bytes through pinned host memory itself. What works is found out with the first memory, for each
+// RDMA device, said in the log, and then kept to. Memory that cannot be registered that way all the
+// same (of another kind, say) is tried the other ways by itself.
 //
 // Visibility (transport/gpu_memory.h says why): a header or doorbell in host memory that names a
 // payload in GPU memory says that it has arrived, not that the GPU sees it. AwaitVisible is the
 // point to call between having validated a slot's header, or taken a read's completion, and letting
 // anything read the payload; once for any number of slots. Memory of a GPU whose writes can neither
-// be ordered nor flushed is staged, whatever could be registered.
+// be ordered nor flushed is not registered for writing, whatever could be.
 #pragma once
 
 #include <array>
@@ -34,7 +33,7 @@
 
 namespace shoal::transport {
 
-enum class GpuRoute { kDmaBufPcie, kDmaBuf, kPeerMemory, kStaging };
+enum class GpuRoute { kDmaBufPcie, kDmaBuf, kPeerMemory, kNone };
 std::string_view Name(GpuRoute route);
 
 // A range as one RDMA device knows it, cut where the device's largest region ends. Peers and the
@@ -49,7 +48,7 @@ struct GpuRegistration {
   int gpu = 0;
   // By device, in the registrar's order; empty where the device cannot reach the range.
   std::vector<std::vector<GpuPiece>> pieces;
-  bool staged() const;  // no device can
+  bool reachable() const;  // by one device at least
 };
 
 class GpuRegistrar {
@@ -62,20 +61,22 @@ class GpuRegistrar {
   // How a device reaches GPU memory, and why not by the ways before it.
   struct Finding {
     std::string device;
-    GpuRoute route = GpuRoute::kStaging;
+    GpuRoute route = GpuRoute::kNone;
     std::string reason;
   };
   struct Statistics {
-    std::array<int64_t, 4> registered{};  // ranges by route, once for each device
-    int64_t refused = 0;                  // ranges that went another way than those before
+    // Once for each device: ranges by the route that was taken; kNone are those that were refused.
+    std::array<int64_t, 4> ranges{};
+    int64_t detours = 0;  // ranges that went another way than those before
     int64_t flushes = 0;
+    int64_t by(GpuRoute route) const { return ranges[static_cast<size_t>(route)]; }
   };
 
   // All must outlive it. Every registration is given back before protection domains go.
   GpuRegistrar(VerbsApi* api, GpuMemory* gpu, std::vector<Device> devices);
 
   // `access` as of RegMr. InvalidArgument for what is not within one allocation of GPU memory; what
-  // cannot be registered is no error but staged.
+  // cannot be registered is no error but not reachable().
   absl::StatusOr<GpuRegistration> Register(void* address, int64_t bytes, int access)
       ABSL_LOCKS_EXCLUDED(mutex_);
   void Deregister(GpuRegistration& registration);

@@ -1,4 +1,4 @@
-// The choice between dma-buf, peer memory and staging, with GPU, driver and devices of the test's
+// The choice between dma-buf, peer memory and neither, with GPU, driver and devices of the test's
 // own.
 #include "transport/verbs/gpu_registration.h"
 
@@ -63,10 +63,6 @@ class FakeGpu final : public GpuMemory {
     ++flushes;
     return absl::OkStatus();
   }
-  absl::StatusOr<void*> AllocatePinned(int64_t) override { return Unimplemented("none"); }
-  void FreePinned(void*) override {}
-  absl::Status CopyToHost(int, void*, const void*, int64_t) override { return absl::OkStatus(); }
-  absl::Status CopyToGpu(int, void*, const void*, int64_t) override { return absl::OkStatus(); }
 
   struct Export {
     DmaBufMapping mapping;
@@ -181,7 +177,7 @@ class GpuRegistrationTest : public testing::Test {
   void TearDown() override { EXPECT_THAT(verbs_.live, SizeIs(0)) << "left registered"; }
 
   static int64_t Count(const GpuRegistrar& registrar, GpuRoute route) {
-    return registrar.statistics().registered[static_cast<size_t>(route)];
+    return registrar.statistics().by(route);
   }
 
   ibv_pd pds_[2] = {};
@@ -192,7 +188,7 @@ class GpuRegistrationTest : public testing::Test {
 TEST_F(GpuRegistrationTest, DmaBufOverPcieComesFirstWithOneFileForAllDevices) {
   GpuRegistrar registrar = Registrar();
   auto registration = *registrar.Register(At(100), 5000, kAccess);
-  EXPECT_FALSE(registration.staged());
+  EXPECT_TRUE(registration.reachable());
   EXPECT_THAT(registration.pieces, ElementsAre(SizeIs(1), SizeIs(1)));
   EXPECT_EQ(registration.pieces[0][0].mr->addr, At(100));
   EXPECT_EQ(registration.pieces[0][0].bytes, 5000);
@@ -232,18 +228,18 @@ TEST_F(GpuRegistrationTest, WhereNoDmaBufIsKnownPeerMemoryIsTaken) {
   registrar.Deregister(registration);
 }
 
-TEST_F(GpuRegistrationTest, WhereNothingWorksMemoryIsStagedAndNotTriedAgain) {
+TEST_F(GpuRegistrationTest, WhereNothingWorksNothingIsRegisteredOrTriedAgain) {
   verbs_.pcie_error = verbs_.plain_error = EOPNOTSUPP;
   verbs_.peer_error = EFAULT;
   GpuRegistrar registrar = Registrar();
   auto registration = *registrar.Register(At(0), kMiB, kAccess);
-  EXPECT_TRUE(registration.staged());
-  EXPECT_EQ(Count(registrar, GpuRoute::kStaging), 2);
+  EXPECT_FALSE(registration.reachable());
+  EXPECT_EQ(Count(registrar, GpuRoute::kNone), 2);
   EXPECT_THAT(registrar.findings()[0].reason, HasSubstr("nvidia-peermem"));
   const int tries = verbs_.tries;
-  EXPECT_TRUE(registrar.Register(At(0), kMiB, kAccess)->staged());
+  EXPECT_FALSE(registrar.Register(At(0), kMiB, kAccess)->reachable());
   EXPECT_EQ(verbs_.tries, tries);
-  EXPECT_EQ(Count(registrar, GpuRoute::kStaging), 4);
+  EXPECT_EQ(Count(registrar, GpuRoute::kNone), 4);
   EXPECT_TRUE(registrar.AwaitVisible(registration).ok());
   EXPECT_EQ(gpu_.flushes, 0);
 }
@@ -254,10 +250,10 @@ TEST_F(GpuRegistrationTest, EachDeviceGoesItsOwnWay) {
   verbs_.failing = &pds_[1];
   GpuRegistrar registrar = Registrar();
   auto registration = *registrar.Register(At(0), kMiB, kAccess);
-  EXPECT_FALSE(registration.staged());
+  EXPECT_TRUE(registration.reachable());
   EXPECT_THAT(registration.pieces, ElementsAre(SizeIs(1), SizeIs(0)));
   EXPECT_EQ(Count(registrar, GpuRoute::kDmaBufPcie), 1);
-  EXPECT_EQ(Count(registrar, GpuRoute::kStaging), 1);
+  EXPECT_EQ(Count(registrar, GpuRoute::kNone), 1);
   registrar.Deregister(registration);
 }
 
@@ -266,11 +262,11 @@ TEST_F(GpuRegistrationTest, MemoryThatCannotGoTheKnownWayIsTriedTheOthersByItsel
   auto first = *registrar.Register(At(0), kMiB, kAccess);
   gpu_.pcie = gpu_.plain = InvalidArgument("mapped by hand");
   auto odd = *registrar.Register(At(kMiB), kMiB, kAccess);
-  EXPECT_FALSE(odd.staged());
+  EXPECT_TRUE(odd.reachable());
   EXPECT_EQ(Count(registrar, GpuRoute::kPeerMemory), 2);
-  EXPECT_EQ(registrar.statistics().refused, 2);
+  EXPECT_EQ(registrar.statistics().detours, 2);
   verbs_.peer_error = EFAULT;
-  EXPECT_TRUE(registrar.Register(At(kMiB), kMiB, kAccess)->staged());
+  EXPECT_FALSE(registrar.Register(At(kMiB), kMiB, kAccess)->reachable());
   gpu_.pcie = absl::OkStatus();
   auto later = *registrar.Register(At(2 * kMiB), kMiB, kAccess);
   EXPECT_EQ(Count(registrar, GpuRoute::kDmaBufPcie), 4) << "what is known stays known";
@@ -309,7 +305,7 @@ TEST_F(GpuRegistrationTest, APieceThatFailsTakesTheOthersOfItsTryWithIt) {
   verbs_.fail_after = 3;
   GpuRegistrar registrar = Registrar(2 * kMiB);
   auto registration = *registrar.Register(At(0), 16 * kMiB, kAccess);
-  EXPECT_TRUE(registration.staged());
+  EXPECT_FALSE(registration.reachable());
   EXPECT_THAT(verbs_.live, SizeIs(0));
 }
 
@@ -339,10 +335,10 @@ TEST_F(GpuRegistrationTest, WritesAreFlushedWhereTheGpuDoesNotOrderThem) {
   registrar.Deregister(registration);
 }
 
-TEST_F(GpuRegistrationTest, MemoryWhoseWritesCannotBeFlushedIsStaged) {
+TEST_F(GpuRegistrationTest, MemoryWhoseWritesCannotBeFlushedIsNotRegistered) {
   gpu_.device.remote_writes = RemoteWrites::kCannotBeFlushed;
   GpuRegistrar registrar = Registrar();
-  EXPECT_TRUE(registrar.Register(At(0), kMiB, kAccess)->staged());
+  EXPECT_FALSE(registrar.Register(At(0), kMiB, kAccess)->reachable());
   EXPECT_EQ(verbs_.tries, 0);
 }
 
@@ -350,7 +346,7 @@ TEST_F(GpuRegistrationTest, AFailingPreparationHoldsNothingUp) {
   gpu_.prepare = InvalidArgument("memory mapped by hand");
   GpuRegistrar registrar = Registrar();
   auto registration = *registrar.Register(At(0), kMiB, kAccess);
-  EXPECT_FALSE(registration.staged());
+  EXPECT_TRUE(registration.reachable());
   registrar.Deregister(registration);
 }
 

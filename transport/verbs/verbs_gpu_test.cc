@@ -39,10 +39,6 @@ class WatchfulGpu final : public GpuMemory {
     ++flushes;
     return flush_status;
   }
-  absl::StatusOr<void*> AllocatePinned(int64_t) override { return Unimplemented("none"); }
-  void FreePinned(void*) override {}
-  absl::Status CopyToHost(int, void*, const void*, int64_t) override { return absl::OkStatus(); }
-  absl::Status CopyToGpu(int, void*, const void*, int64_t) override { return absl::OkStatus(); }
 
   // What the GPU sees.
   const std::vector<std::byte>& visible() const { return flushed_; }
@@ -148,6 +144,19 @@ TEST_F(VerbsGpuTest, HostMemoryAsksNothingOfTheGpu) {
                   .ok());
   ASSERT_EQ(server->Collect(1).size(), 1u);
   EXPECT_EQ(gpu->flushes, 0);
+  EXPECT_TRUE(worker->transport().statistics().gpu_ranges.empty());
+}
+
+TEST_F(VerbsGpuTest, StatisticsTellHowRangesAreReached) {
+  auto gpu = std::make_shared<WatchfulGpu>();
+  auto worker = MakeSide("10.0.0.1", gpu);
+  using testing::ElementsAre;
+  using testing::Pair;
+  auto first = worker->transport().Register(std::span(gpu->memory).first(4096), Access::kLocal);
+  auto second = worker->transport().Register(std::span(gpu->memory).last(4096), Access::kLocal);
+  ASSERT_TRUE(first.ok() && second.ok());
+  EXPECT_THAT(worker->transport().statistics().gpu_ranges, ElementsAre(Pair("peer_memory", 2)));
+  EXPECT_TRUE(MakeSide("10.0.0.2", nullptr)->transport().statistics().gpu_ranges.empty());
 }
 
 }  // namespace

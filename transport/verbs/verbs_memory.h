@@ -6,7 +6,7 @@
 // (queue_pair.h), so that a key serves nobody else and goes with the connection.
 //
 // Memory of a GPU can be registered where all devices in use reach it (gpu_registration.h). Where
-// one does not, Register says Unimplemented, and the caller stages through host memory.
+// one does not, Register says Unimplemented, and the caller copies through host memory.
 #pragma once
 
 #include <algorithm>

@@ -183,6 +183,19 @@ class VerbsTransport final : public Transport {
   std::string_view name() const override { return kName; }
   const Capabilities& capabilities() const override { return capabilities_; }
 
+  TransportStatistics statistics() const override {
+    TransportStatistics statistics;
+    if (shared_->memory->gpu_registrar != nullptr) {
+      const GpuRegistrar::Statistics gpu = shared_->memory->gpu_registrar->statistics();
+      statistics.gpu_ranges = {
+          {"dma_buf", gpu.by(GpuRoute::kDmaBufPcie) + gpu.by(GpuRoute::kDmaBuf)},
+          {"peer_memory", gpu.by(GpuRoute::kPeerMemory)},
+          {"refused", gpu.by(GpuRoute::kNone)}};
+      std::erase_if(statistics.gpu_ranges, [](const auto& route) { return route.second == 0; });
+    }
+    return statistics;
+  }
+
   absl::StatusOr<std::unique_ptr<EventQueue>> CreateQueue() override {
     SHOAL_ASSIGN_OR_RETURN(
         std::shared_ptr<VerbsQueueCore> core,

@@ -10,40 +10,25 @@ WorkerMetrics::WorkerMetrics(Metrics& metrics)
                                      "Tokens run on which loss is taken.")),
       failed_steps_(metrics.counter("shoal_worker_failed_steps_total",
                                     "Attempts at a step that this worker could not finish.")),
-      meetings_(
-          Total("shoal_client_meetings_total", "Meetings with all other workers at a layer.")),
-      reconnects_(
-          Total("shoal_client_reconnects_total", "Tries to make a broken data connection anew.")),
-      fallbacks_(Total("shoal_client_fallbacks_total",
-                       "Data connections over another than the first transport.")),
-      switches_(Total("shoal_client_transport_switches_total",
-                      "Servers that were reached over another transport than before.")),
-      rereads_(Total("shoal_client_rereads_total",
-                     "Partitions read again because another version was found.")),
-      resent_(
-          Total("shoal_client_resent_pushes_total", "Pushes sent again after a connection broke.")),
-      duplicates_(Total("shoal_client_duplicate_pushes_total",
-                        "Pushes sent again that the server had applied already.")) {
+      meetings_(metrics.counter("shoal_client_meetings_total",
+                                "Meetings with all other workers at a layer.")),
+      reconnects_(metrics.counter("shoal_client_reconnects_total",
+                                  "Tries to make a broken data connection anew.")),
+      fallbacks_(metrics.counter("shoal_client_fallbacks_total",
+                                 "Data connections over another than the first transport.")),
+      switches_(metrics.counter("shoal_client_transport_switches_total",
+                                "Servers that were reached over another transport than before.")),
+      rereads_(metrics.counter("shoal_client_rereads_total",
+                               "Partitions read again because another version was found.")),
+      resent_(metrics.counter("shoal_client_resent_pushes_total",
+                              "Pushes sent again after a connection broke.")),
+      duplicates_(metrics.counter("shoal_client_duplicate_pushes_total",
+                                  "Pushes sent again that the server had applied already.")) {
   for (size_t i = 0; i < kPhases; ++i) {
-    phases_[i] = Total("shoal_worker_phase_seconds_total", "Time of the compute thread by phase.",
-                       {{"phase", std::string(kPhaseNames[i])}});
+    phases_[i] =
+        &metrics.counter("shoal_worker_phase_seconds_total", "Time of the compute thread by phase.",
+                         {{"phase", std::string(kPhaseNames[i])}});
   }
-}
-
-WorkerMetrics::Follower WorkerMetrics::Total(const std::string& name, const std::string& help,
-                                             const Metrics::Labels& labels) {
-  return {.counter = &metrics_.counter(name, help, labels)};
-}
-
-WorkerMetrics::Follower& WorkerMetrics::ByTransport(std::map<std::string, Follower>& followers,
-                                                    const std::string& name,
-                                                    const std::string& help,
-                                                    const std::string& transport) {
-  auto [entry, fresh] = followers.try_emplace(transport);
-  if (fresh) {
-    entry->second = Total(name, help, {{"transport", transport}});
-  }
-  return entry->second;
 }
 
 void WorkerMetrics::OnMicrobatch(int64_t tokens, int64_t targets) {
@@ -54,26 +39,34 @@ void WorkerMetrics::OnMicrobatch(int64_t tokens, int64_t targets) {
 
 void WorkerMetrics::Update(const PhaseClock& phases, const client::ClientStatistics& client) {
   for (size_t i = 0; i < kPhases; ++i) {
-    phases_[i].Follow(phases.all()[i]);
+    RaiseTo(*phases_[i], phases.all()[i]);
   }
-  meetings_.Follow(static_cast<double>(client.meetings));
-  reconnects_.Follow(static_cast<double>(client.reconnects));
-  fallbacks_.Follow(static_cast<double>(client.fallbacks));
-  switches_.Follow(static_cast<double>(client.switches));
-  rereads_.Follow(static_cast<double>(client.rereads));
-  resent_.Follow(static_cast<double>(client.resent));
-  duplicates_.Follow(static_cast<double>(client.duplicates));
+  RaiseTo(meetings_, static_cast<double>(client.meetings));
+  RaiseTo(reconnects_, static_cast<double>(client.reconnects));
+  RaiseTo(fallbacks_, static_cast<double>(client.fallbacks));
+  RaiseTo(switches_, static_cast<double>(client.switches));
+  RaiseTo(rereads_, static_cast<double>(client.rereads));
+  RaiseTo(resent_, static_cast<double>(client.resent));
+  RaiseTo(duplicates_, static_cast<double>(client.duplicates));
   for (const client::ClientStatistics::Transport& transport : client.transports) {
-    ByTransport(get_bytes_, "shoal_client_get_bytes_total", "Bytes of weights read.",
-                transport.name)
-        .Follow(static_cast<double>(transport.get_bytes));
-    ByTransport(push_bytes_, "shoal_client_push_bytes_total", "Bytes of gradients written.",
-                transport.name)
-        .Follow(static_cast<double>(transport.push_bytes));
-    ByTransport(rests_, "shoal_client_transport_rests_total",
-                "Times a transport was left out for a while because it kept failing.",
-                transport.name)
-        .Follow(static_cast<double>(transport.rests));
+    UpdateTransport(transport);
+  }
+}
+
+void WorkerMetrics::UpdateTransport(const client::ClientStatistics::Transport& transport) {
+  const auto raise = [&](const std::string& name, const std::string& help, int64_t total,
+                         Metrics::Labels labels = {}) {
+    labels.emplace("transport", transport.name);
+    RaiseTo(metrics_.counter(name, help, labels), static_cast<double>(total));
+  };
+  raise("shoal_client_get_bytes_total", "Bytes of weights read.", transport.get_bytes);
+  raise("shoal_client_push_bytes_total", "Bytes of gradients written.", transport.push_bytes);
+  raise("shoal_client_transport_rests_total",
+        "Times a transport was left out for a while because it kept failing.", transport.rests);
+  for (const auto& [route, ranges] : transport.memory.gpu_ranges) {
+    raise("shoal_client_gpu_ranges_total",
+          "Ranges of GPU memory, by how a device reaches them; refused: not at all.", ranges,
+          {{"route", route}});
   }
 }
 

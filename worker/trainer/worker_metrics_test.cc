@@ -1,0 +1,35 @@
+#include "worker/trainer/worker_metrics.h"
+
+#include "common/clock.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace shoal::worker {
+namespace {
+
+using testing::HasSubstr;
+
+TEST(WorkerMetrics, FollowTheClientsTotals) {
+  Metrics metrics;
+  WorkerMetrics worker(metrics);
+  const PhaseClock phases(RealClock());
+  client::ClientStatistics client;
+  client.reconnects = 2;
+  client.transports = {{.name = "verbs", .get_bytes = 100, .push_bytes = 10, .rests = 1}};
+  client.transports[0].memory.gpu_ranges = {{"peer_memory", 4}};
+  worker.Update(phases, client);
+  client.transports[0].get_bytes = 150;
+  worker.Update(phases, client);
+  const std::string text = metrics.Text();
+  for (const char* line :
+       {"shoal_client_reconnects_total 2", "shoal_client_get_bytes_total{transport=\"verbs\"} 150",
+        "shoal_client_push_bytes_total{transport=\"verbs\"} 10",
+        "shoal_client_transport_rests_total{transport=\"verbs\"} 1",
+        "shoal_client_gpu_ranges_total{route=\"peer_memory\",transport=\"verbs\"} 4",
+        "shoal_client_fallbacks_total 0"}) {
+    EXPECT_THAT(text, HasSubstr(line));
+  }
+}
+
+}  // namespace
+}  // namespace shoal::worker
