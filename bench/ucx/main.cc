@@ -8,6 +8,8 @@
 // two ways that UCX has: one-sided (get), and by tagged messages (tag), where latency is that of an
 // empty request answered by one block. Throughput is taken with one and with four in flight. Prints
 // one line of JSON.
+#include <signal.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <ucp/api/ucp.h>
@@ -104,7 +106,11 @@ class Endpoint {
       for (int i = 0; i < kPollsPerLook; ++i) {
         ucp_worker_progress(worker_);
       }
-      if (recv(control_, &command, sizeof command, MSG_DONTWAIT) != sizeof command) {
+      const ssize_t got = recv(control_, &command, sizeof command, MSG_DONTWAIT);
+      if (got == 0) {
+        Fail("control channel", "the other process is gone");
+      }
+      if (got != sizeof command) {
         continue;
       }
       if (command.kind == Command::kEnd) {
@@ -304,8 +310,14 @@ int main(int argc, char** argv) {
   if (socketpair(AF_UNIX, SOCK_STREAM, 0, control) != 0) {
     Fail("control channel", std::strerror(errno));
   }
+  const pid_t fetcher = getpid();
   const pid_t owner = fork();
   if (owner == 0) {
+    // It polls without end for a peer that may be gone, where a signal alone reaches it.
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != fetcher) {
+      _exit(1);
+    }
     close(control[0]);
     Endpoint(control[1], bytes, memory).Serve();
     _exit(0);
