@@ -1,7 +1,7 @@
-// Where things lie in a stretch of memory: ranges of [0, capacity) taken and given back, the
-// smallest hole that is large enough first. Numbers alone, no memory: an arena hands out pointers
-// by it, and who knows beforehand what will be taken and given back in which order learns by it how
-// large the stretch has to be.
+// Where things lie in a stretch of memory: ranges of [0, capacity) taken and given back, at a place
+// of the caller's or in the smallest hole that is large enough. Numbers alone, no memory: an arena
+// hands out pointers by it, and who knows beforehand what will be taken and given back in which
+// order learns by it how large the stretch has to be.
 //
 // The hole that reaches the end of the stretch is used last, however well it fits. So places do not
 // depend on the capacity: the same calls over any two capacities that suffice give the same places,
@@ -38,21 +38,28 @@ class RangeAllocator {
   // `size` > 0. Nothing where no hole is large enough.
   std::optional<int64_t> Take(int64_t size) {
     SHOAL_CHECK(size > 0);
-    const int64_t taken = RoundUp(size, alignment_);
-    const auto hole = FindHole(taken);
+    const auto hole = FindHole(RoundUp(size, alignment_));
     if (hole == holes_.end()) {
       return std::nullopt;
     }
-    const auto [begin, length] = *hole;
-    RemoveHole(hole);
-    if (length > taken) {
-      AddHole(begin + taken, length - taken);
-    }
-    ranges_.emplace(begin, size);
-    used_ += size;
-    peak_ = std::max(peak_, used_);
-    highest_end_ = std::max(highest_end_, begin + taken);
+    const int64_t begin = hole->first;
+    TakeFrom(hole, begin, size);
     return begin;
+  }
+
+  // The same at `begin`, a multiple of the alignment. False where not all of that is free.
+  bool TakeAt(int64_t begin, int64_t size) {
+    SHOAL_CHECK(size > 0 && begin >= 0 && begin % alignment_ == 0);
+    auto hole = holes_.upper_bound(begin);
+    if (hole == holes_.begin()) {
+      return false;
+    }
+    --hole;
+    if (begin + RoundUp(size, alignment_) > hole->first + hole->second) {
+      return false;
+    }
+    TakeFrom(hole, begin, size);
+    return true;
   }
 
   // What Take gave; returns its size.
@@ -104,6 +111,22 @@ class RangeAllocator {
       }
     }
     return holes_.end();
+  }
+
+  void TakeFrom(Holes::iterator hole, int64_t begin, int64_t size) {
+    const auto [hole_begin, length] = *hole;
+    const int64_t end = begin + RoundUp(size, alignment_);
+    RemoveHole(hole);
+    if (begin > hole_begin) {
+      AddHole(hole_begin, begin - hole_begin);
+    }
+    if (hole_begin + length > end) {
+      AddHole(end, hole_begin + length - end);
+    }
+    ranges_.emplace(begin, size);
+    used_ += size;
+    peak_ = std::max(peak_, used_);
+    highest_end_ = std::max(highest_end_, end);
   }
 
   void AddHole(int64_t begin, int64_t length) {

@@ -57,6 +57,22 @@ TEST(RangeAllocator, AlignsPlacesAndCountsWhatWasAskedFor) {
   EXPECT_EQ(ranges.highest_end(), 256);
 }
 
+TEST(RangeAllocator, TakesAPlaceThatIsGiven) {
+  RangeAllocator ranges(256, 64);
+  EXPECT_TRUE(ranges.TakeAt(64, 100));
+  EXPECT_FALSE(ranges.TakeAt(0, 65));
+  EXPECT_FALSE(ranges.TakeAt(128, 1));
+  EXPECT_FALSE(ranges.TakeAt(192, 65));
+  EXPECT_TRUE(ranges.TakeAt(0, 64));
+  EXPECT_TRUE(ranges.TakeAt(192, 64));
+  EXPECT_EQ(ranges.largest_hole(), 0);
+  EXPECT_EQ(ranges.used(), 228);
+  EXPECT_EQ(ranges.Give(64), 100);
+  EXPECT_EQ(ranges.largest_hole(), 128);
+  EXPECT_EQ(*ranges.Take(128), 64);
+  EXPECT_EQ(ranges.peak(), 256);
+}
+
 // A walk over an endless stretch tells what capacity suffices, and its places are those of a walk
 // over just that.
 TEST(RangeAllocator, AWalkFitsIntoItsHighestEndAtTheSamePlaces) {

@@ -1,9 +1,11 @@
 #include "plan/stage_memory.h"
 
+#include <algorithm>
+#include <utility>
 #include <vector>
 
 #include "common/check.h"
-#include "common/range_allocator.h"
+#include "plan/memory_places.h"
 
 namespace shoal::plan {
 namespace {
@@ -94,24 +96,34 @@ StageMemory ReplayMemory(const Schedule& schedule, int stage,
                          const std::function<ChunkBytes(int chunk, int microbatch)>& bytes_of,
                          int64_t alignment) {
   const ScheduleShape& shape = schedule.shape;
-  std::vector<RangeAllocator> pools(kMemoryPools,
-                                    RangeAllocator(RangeAllocator::kEndless, alignment));
-  std::vector<int64_t> places(static_cast<size_t>(shape.chunks) * shape.microbatches * kHoldings,
-                              kNotHeld);
+  struct Pool {
+    std::vector<MemoryStay> stays;
+    int64_t used = 0;
+    int64_t peak = 0;
+  };
+  std::array<Pool, kMemoryPools> pools;
+  // By what is held: its stay, where it is held.
+  std::vector<int64_t> held(static_cast<size_t>(shape.chunks) * shape.microbatches * kHoldings,
+                            kNotHeld);
+  size_t moment = 0;
   const auto make = [&](std::span<const MemoryMove> moves) {
     for (const MemoryMove& move : moves) {
-      RangeAllocator& pool = pools[static_cast<size_t>(PoolOf(move.holding))];
-      int64_t& place =
-          places[(static_cast<size_t>(move.chunk) * shape.microbatches + move.microbatch) *
-                     kHoldings +
-                 static_cast<size_t>(move.holding)];
+      Pool& pool = pools[static_cast<size_t>(PoolOf(move.holding))];
+      int64_t& stay =
+          held[(static_cast<size_t>(move.chunk) * shape.microbatches + move.microbatch) *
+                   kHoldings +
+               static_cast<size_t>(move.holding)];
       const int64_t bytes = BytesOf(bytes_of(move.chunk, move.microbatch), move.holding);
+      ++moment;
       if (move.take && bytes > 0) {
-        SHOAL_CHECK(place == kNotHeld);
-        place = pool.Take(bytes).value();
-      } else if (!move.take && place != kNotHeld) {
-        pool.Give(place);
-        place = kNotHeld;
+        SHOAL_CHECK(stay == kNotHeld);
+        stay = static_cast<int64_t>(pool.stays.size());
+        pool.stays.push_back({.size = bytes, .from = moment});
+        pool.peak = std::max(pool.peak, pool.used += bytes);
+      } else if (!move.take && stay != kNotHeld) {
+        pool.stays[static_cast<size_t>(stay)].until = moment;
+        pool.used -= bytes;
+        stay = kNotHeld;
       }
     }
   };
@@ -122,7 +134,9 @@ StageMemory ReplayMemory(const Schedule& schedule, int stage,
   }
   StageMemory memory;
   for (size_t i = 0; i < pools.size(); ++i) {
-    memory.pools[i] = {.peak = pools[i].peak(), .capacity = pools[i].highest_end()};
+    MemoryPlaces places = PlaceStays(pools[i].stays, alignment);
+    memory.pools[i] = {
+        .peak = pools[i].peak, .capacity = places.capacity, .places = std::move(places.begins)};
   }
   return memory;
 }

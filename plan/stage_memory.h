@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <functional>
 #include <span>
+#include <vector>
 
 #include "plan/activation_bytes.h"
 #include "plan/schedule.h"
@@ -59,7 +60,10 @@ ActionMoves MovesOf(const ScheduleShape& shape, int stage, const Action& action)
 
 struct PoolNeeds {
   int64_t peak = 0;      // bytes in use at once
-  int64_t capacity = 0;  // of the stretch that they fit into as they come and go, holes included
+  int64_t capacity = 0;  // of the stretch that they lie in, holes included
+  // Where in it each piece lies, in the order in which the walk takes them; those of no bytes are
+  // not taken.
+  std::vector<int64_t> places;
 };
 
 struct StageMemory {

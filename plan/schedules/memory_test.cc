@@ -25,6 +25,8 @@ StageMemory Replayed(const Schedule& schedule, int stage, const ScheduleCosts& c
 
 TEST(StageMemory, IsWhatTheSimulationCounts) {
   Random random(21);
+  double capacities = 0;
+  double peaks = 0;
   for (int round = 0; round < 100; ++round) {
     const Schedule schedule = RandomSchedule(random);
     const ScheduleCosts costs = RandomCosts(random, schedule.shape, 0.1 + random.Uniform());
@@ -38,10 +40,14 @@ TEST(StageMemory, IsWhatTheSimulationCounts) {
       EXPECT_EQ(memory.Of(MemoryPool::kHost).peak, times->stages[stage].peak_host_bytes);
       for (const PoolNeeds& needs : memory.pools) {
         EXPECT_GE(needs.capacity, needs.peak);
-        EXPECT_LE(needs.capacity, 2 * needs.peak) << schedule.name << " stage " << stage;
+        EXPECT_LE(needs.capacity, needs.peak + needs.peak / 2) << schedule.name;
+        capacities += static_cast<double>(needs.capacity);
+        peaks += static_cast<double>(needs.peak);
       }
     }
   }
+  EXPECT_LE(capacities,
+            1.03 * peaks);  // though the longest microbatch is eleven times the shortest
 }
 
 TEST(StageMemory, OfEqualPiecesHasNoHoles) {

@@ -1,7 +1,5 @@
 #include "worker/backend/arena.h"
 
-#include <optional>
-
 #include "common/check.h"
 #include "common/status.h"
 
@@ -28,13 +26,14 @@ absl::Status Arena::Reserve(int64_t bytes) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::byte*> Arena::Take(int64_t bytes) {
-  const std::optional<int64_t> begin = ranges_.Take(bytes);
-  if (!begin.has_value()) {
-    return ResourceExhausted("{}: {} B asked for, {} of {} B in use, the largest hole has {} B",
-                             what_, bytes, used(), capacity(), ranges_.largest_hole());
+absl::StatusOr<std::byte*> Arena::Take(int64_t bytes, int64_t place) {
+  if (!ranges_.TakeAt(place, bytes)) {
+    return ResourceExhausted(
+        "{}: {} B asked for at {}, which are not free: {} of {} B in use, the largest hole has {} "
+        "B",
+        what_, bytes, place, used(), capacity(), ranges_.largest_hole());
   }
-  return buffer_.data() + *begin;
+  return buffer_.data() + place;
 }
 
 void Arena::Give(std::byte* piece) {

@@ -1,7 +1,9 @@
 // One reservation of memory, handed out in pieces: what a step takes and gives back over and over
 // (activations, their copies on the host, messages within a stage) without an allocation of the
-// device. Pieces lie where common/range_allocator.h says, so who replays a step's takes and gives
-// over numbers knows the capacity that it needs before it runs.
+// device. Who takes a piece says where it is to lie: what a step takes is known before it runs, and
+// places that are planned for all of it (plan/memory_places.h) leave fewer holes than any found on
+// the way. The arena holds them to it: no two pieces overlap, and what is in use is counted to the
+// byte.
 //
 // Poisoned, memory that is given back is filled with bytes 0xFF, which are NaN in fp32 and bf16:
 // what is used after it was given back, or before it was written, spoils every result that it
@@ -36,8 +38,9 @@ class Arena {
   // ResourceExhausted of the memory, and the arena is then empty.
   absl::Status Reserve(int64_t bytes);
 
-  // `bytes` > 0, aligned to kBufferAlignment. ResourceExhausted where no hole is large enough.
-  absl::StatusOr<std::byte*> Take(int64_t bytes);
+  // `bytes` > 0 from `place`, a multiple of kBufferAlignment. ResourceExhausted where not all of
+  // that is free.
+  absl::StatusOr<std::byte*> Take(int64_t bytes, int64_t place);
   // What Take gave. Work that still touches it is ordered before the poison's stream.
   void Give(std::byte* piece);
   // All that is in use, after a failure.

@@ -24,25 +24,25 @@ absl::Status StagePools::BeginStep(
   microbatches_ = static_cast<size_t>(schedule.shape.microbatches);
   pieces_.assign(static_cast<size_t>(schedule.shape.chunks) * microbatches_ * plan::kHoldings,
                  nullptr);
-  const plan::StageMemory needs = plan::ReplayMemory(schedule, stage_, bytes_of_, kBufferAlignment);
-  SHOAL_RETURN_IF_ERROR(CheckBudget(device_, schedule, needs,
-                                    std::array{MemoryPool::kDevice, MemoryPool::kMessages}));
-  SHOAL_RETURN_IF_ERROR(CheckBudget(host_, schedule, needs, std::array{MemoryPool::kHost}));
+  needs_ = plan::ReplayMemory(schedule, stage_, bytes_of_, kBufferAlignment);
+  taken_ = {};
+  SHOAL_RETURN_IF_ERROR(
+      CheckBudget(device_, schedule, std::array{MemoryPool::kDevice, MemoryPool::kMessages}));
+  SHOAL_RETURN_IF_ERROR(CheckBudget(host_, schedule, std::array{MemoryPool::kHost}));
   for (size_t i = 0; i < arenas_.size(); ++i) {
-    SHOAL_RETURN_IF_ERROR(arenas_[i].Reserve(needs.pools[i].capacity));
+    SHOAL_RETURN_IF_ERROR(arenas_[i].Reserve(needs_.pools[i].capacity));
   }
   return absl::OkStatus();
 }
 
 absl::Status StagePools::CheckBudget(const Memory& memory, const plan::Schedule& schedule,
-                                     const plan::StageMemory& needs,
                                      std::span<const MemoryPool> pools) const {
   int64_t needed = 0;
   int64_t at_once = 0;
   int64_t held = 0;
   for (const MemoryPool pool : pools) {
-    needed += std::max(needs.Of(pool).capacity, this->pool(pool).capacity());
-    at_once += needs.Of(pool).peak;
+    needed += std::max(needs_.Of(pool).capacity, this->pool(pool).capacity());
+    at_once += needs_.Of(pool).peak;
     held += this->pool(pool).capacity();
   }
   const int64_t left = memory.budget_bytes() - (memory.allocated_bytes() - held);
@@ -59,7 +59,8 @@ absl::Status StagePools::CheckBudget(const Memory& memory, const plan::Schedule&
 
 absl::Status StagePools::Make(std::span<const plan::MemoryMove> moves) {
   for (const plan::MemoryMove& move : moves) {
-    Arena& arena = arenas_[static_cast<size_t>(PoolOf(move.holding))];
+    const auto pool = static_cast<size_t>(PoolOf(move.holding));
+    Arena& arena = arenas_[pool];
     std::byte*& piece = pieces_[KeyOf(move.holding, move.chunk, move.microbatch)];
     if (!move.take) {
       if (piece != nullptr) {
@@ -69,7 +70,7 @@ absl::Status StagePools::Make(std::span<const plan::MemoryMove> moves) {
       continue;
     }
     if (const int64_t bytes = BytesOf(move.holding, move.chunk, move.microbatch); bytes > 0) {
-      SHOAL_ASSIGN_OR_RETURN(piece, arena.Take(bytes));
+      SHOAL_ASSIGN_OR_RETURN(piece, arena.Take(bytes, needs_.pools[pool].places[taken_[pool]++]));
     }
   }
   return absl::OkStatus();

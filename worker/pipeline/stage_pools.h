@@ -49,13 +49,14 @@ class StagePools {
            static_cast<size_t>(holding);
   }
   absl::Status CheckBudget(const Memory& memory, const plan::Schedule& schedule,
-                           const plan::StageMemory& needs,
                            std::span<const plan::MemoryPool> pools) const;
 
   const int stage_;
   Device& device_;
   Memory& host_;
-  std::array<Arena, plan::kMemoryPools> arenas_;  // by plan::MemoryPool
+  std::array<Arena, plan::kMemoryPools> arenas_;       // by plan::MemoryPool
+  plan::StageMemory needs_;                            // of the step
+  std::array<size_t, plan::kMemoryPools> taken_ = {};  // pieces of the step so far
   size_t microbatches_ = 0;
   std::function<plan::ChunkBytes(int chunk, int microbatch)> bytes_of_;
   std::vector<std::byte*> pieces_;  // by KeyOf
