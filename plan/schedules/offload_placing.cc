@@ -105,14 +105,14 @@ std::vector<PlannedCopy> OffloadPlacing::Plan(std::span<const OffloadCandidate> 
 }
 
 // How many of the candidates, the longest lived first, are offloaded. The largest number with which
-// all are moved is searched for; of the numbers tried, that which leaves least on the devices at
-// once.
+// all are moved is searched for, to a part in 32; of the numbers tried, that which leaves least on
+// the devices at once.
 size_t OffloadPlacing::CountThatFits(std::span<const OffloadCandidate> candidates) const {
   size_t best = 0;
   double least = std::numeric_limits<double>::max();
   size_t fitting = 0;
   size_t too_many = candidates.size() + 1;
-  for (size_t count = candidates.size(); fitting + 1 < too_many;
+  for (size_t count = candidates.size(); fitting + candidates.size() / 32 + 1 < too_many;
        count = fitting + (too_many - fitting) / 2) {
     const std::vector<PlannedCopy> copies = Plan(candidates.first(count));
     if (std::ranges::all_of(copies, &PlannedCopy::moved)) {

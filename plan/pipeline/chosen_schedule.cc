@@ -1,0 +1,80 @@
+#include "plan/pipeline/chosen_schedule.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "common/status.h"
+#include "plan/schedules/offload.h"
+
+namespace shoal::plan {
+
+absl::Status Validate(const ModelSpec& spec, const PipelineChoice& choice) {
+  SHOAL_RETURN_IF_ERROR(CheckChoice(choice.schedule, choice.stages, choice.chunks));
+  if (!(choice.offloaded_chunks >= 0 && choice.offloaded_chunks <= choice.chunks)) {
+    return InvalidArgument("{} of {} chunks cannot be offloaded", choice.offloaded_chunks,
+                           choice.chunks);
+  }
+  int64_t next = 0;
+  for (const UnitRange& units : choice.split) {
+    if (units.first != next || units.count < 1) {
+      return InvalidArgument("the split has units {} to {} where those from {} on are next",
+                             units.first, units.end() - 1, next);
+    }
+    next = units.end();
+  }
+  if (static_cast<int64_t>(choice.split.size()) != int64_t{choice.stages} * choice.chunks ||
+      next != spec.layers + 2) {
+    return InvalidArgument(
+        "the split has {} ranges of together {} units for {} stages of {} chunks and {} units",
+        choice.split.size(), next, choice.stages, choice.chunks, spec.layers + 2);
+  }
+  return absl::OkStatus();
+}
+
+UniformStretch StretchOf(const ScheduleShape& shape, const ScheduleCosts& costs) {
+  UniformStretch stretch{.longest_chunk = 0, .longest_pass = 0};
+  for (int chunk = 0; chunk < shape.chunks; ++chunk) {
+    double forwards = 0;
+    double backwards = 0;
+    for (int stage = 0; stage < shape.stages; ++stage) {
+      double compute = 0;
+      for (int microbatch = 0; microbatch < shape.microbatches; ++microbatch) {
+        const ChunkCost& cost = costs.Of(stage, chunk, microbatch);
+        compute += cost.Compute();
+        forwards += cost.forward;
+        backwards += cost.backward_input;
+      }
+      stretch.longest_chunk = std::max(stretch.longest_chunk, compute);
+    }
+    stretch.longest_pass = std::max({stretch.longest_pass, forwards, backwards});
+  }
+  // Nothing takes time: there is nothing to stretch for.
+  return stretch.longest_chunk > 0 ? stretch : UniformStretch{};
+}
+
+absl::StatusOr<Schedule> BuildChosenSchedule(const ModelSpec& spec, DType compute,
+                                             const PipelineChoice& choice,
+                                             std::span<const MicrobatchSize> microbatches,
+                                             const PipelinePace& pace) {
+  SHOAL_RETURN_IF_ERROR(Validate(spec, choice));
+  SHOAL_RETURN_IF_ERROR(Validate(pace));
+  if (microbatches.empty()) {
+    return InvalidArgument("a pipeline's step needs at least one microbatch");
+  }
+  const ScheduleShape shape = choice.ShapeOf(microbatches.size());
+  const ScheduleCosts costs =
+      PipelineCosts({.spec = spec, .compute = compute, .recompute = choice.recompute}, shape,
+                    choice.split, microbatches, pace);
+  Schedule schedule = BuildSchedule(choice.schedule, choice.stages, choice.chunks,
+                                    shape.microbatches, StretchOf(shape, costs));
+  if (choice.offloaded_chunks > 0 && pace.CanOffload()) {
+    SHOAL_ASSIGN_OR_RETURN(
+        OffloadPlan offloaded,
+        AddOffloads(schedule, costs, FirstChunks(shape, choice.offloaded_chunks), pace.Streams()));
+    schedule = std::move(offloaded.schedule);
+  }
+  return schedule;
+}
+
+}  // namespace shoal::plan
