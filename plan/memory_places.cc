@@ -41,12 +41,19 @@ AsTheyCome PlaceAsTheyCome(std::span<const MemoryStay> stays, int64_t alignment)
 MemoryPlaces PlaceInTurn(std::span<const MemoryStay> stays, std::span<const size_t> turn,
                          int64_t alignment) {
   MemoryPlaces places{.begins = std::vector<int64_t>(stays.size())};
-  std::vector<size_t> placed;
+  std::vector<bool> placed(stays.size());
+  size_t longest = 0;
+  for (const MemoryStay& stay : stays) {
+    longest = std::max(longest, stay.until - stay.from);
+  }
   std::vector<std::pair<int64_t, int64_t>> taken;  // begin, end
   for (const size_t stay : turn) {
     taken.clear();
-    for (const size_t other : placed) {
-      if (stays[other].from < stays[stay].until && stays[stay].from < stays[other].until) {
+    // Who began longer ago than any stays is gone.
+    const size_t earliest = stays[stay].from - std::min(longest, stays[stay].from);
+    size_t other = std::ranges::lower_bound(stays, earliest, {}, &MemoryStay::from) - stays.begin();
+    for (; other < stays.size() && stays[other].from < stays[stay].until; ++other) {
+      if (placed[other] && stays[stay].from < stays[other].until) {
         taken.emplace_back(places.begins[other],
                            places.begins[other] + RoundUp(stays[other].size, alignment));
       }
@@ -65,14 +72,14 @@ MemoryPlaces PlaceInTurn(std::span<const MemoryStay> stays, std::span<const size
     }
     places.begins[stay] = best.value_or(end);
     places.capacity = std::max(places.capacity, places.begins[stay] + size);
-    placed.push_back(stay);
+    placed[stay] = true;
   }
   return places;
 }
 
 }  // namespace
 
-MemoryPlaces PlaceStays(std::span<const MemoryStay> stays, int64_t alignment) {
+MemoryPlaces PlaceStays(std::span<const MemoryStay> stays, int64_t alignment, int64_t enough) {
   auto [best, most_at_once] = PlaceAsTheyCome(stays, alignment);
   const auto size = [&](size_t i) { return static_cast<double>(stays[i].size); };
   const auto size_and_time = [&](size_t i) {
@@ -81,7 +88,7 @@ MemoryPlaces PlaceStays(std::span<const MemoryStay> stays, int64_t alignment) {
   std::vector<size_t> turn(stays.size());
   std::iota(turn.begin(), turn.end(), 0);
   const auto consider = [&](const auto& weight) {
-    if (best.capacity > most_at_once) {
+    if (best.capacity > std::max(most_at_once, enough)) {
       std::ranges::stable_sort(turn, std::greater<>(), weight);
       if (MemoryPlaces places = PlaceInTurn(stays, turn, alignment);
           places.capacity < best.capacity) {

@@ -24,6 +24,7 @@ struct MemoryPlaces {
 // Stays in the order in which they begin. Places are multiples of `alignment`. Pieces as they come,
 // each in the smallest hole that it fits, are where nothing is lost; where holes are left that way,
 // the largest pieces choose first, or those that are largest and stay longest, if that needs less.
-MemoryPlaces PlaceStays(std::span<const MemoryStay> stays, int64_t alignment);
+// Nothing better is looked for than a stretch of `enough`.
+MemoryPlaces PlaceStays(std::span<const MemoryStay> stays, int64_t alignment, int64_t enough = 0);
 
 }  // namespace shoal::plan

@@ -94,7 +94,7 @@ ActionMoves MovesOf(const ScheduleShape& shape, int stage, const Action& action)
 
 StageMemory ReplayMemory(const Schedule& schedule, int stage,
                          const std::function<ChunkBytes(int chunk, int microbatch)>& bytes_of,
-                         int64_t alignment) {
+                         int64_t alignment, const std::array<int64_t, kMemoryPools>& enough) {
   const ScheduleShape& shape = schedule.shape;
   struct Pool {
     std::vector<MemoryStay> stays;
@@ -134,7 +134,7 @@ StageMemory ReplayMemory(const Schedule& schedule, int stage,
   }
   StageMemory memory;
   for (size_t i = 0; i < pools.size(); ++i) {
-    MemoryPlaces places = PlaceStays(pools[i].stays, alignment);
+    MemoryPlaces places = PlaceStays(pools[i].stays, alignment, enough[i]);
     memory.pools[i] = {
         .peak = pools[i].peak, .capacity = places.capacity, .places = std::move(places.begins)};
   }

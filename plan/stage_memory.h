@@ -72,9 +72,10 @@ struct StageMemory {
   const PoolNeeds& Of(MemoryPool pool) const { return pools[static_cast<size_t>(pool)]; }
 };
 
-// Of the list of `stage`, which passes CheckStages. Sizes begin at multiples of `alignment`.
+// Of the list of `stage`, which passes CheckStages. Sizes begin at multiples of `alignment`. By
+// pool, places are not looked for further where `enough` is.
 StageMemory ReplayMemory(const Schedule& schedule, int stage,
                          const std::function<ChunkBytes(int chunk, int microbatch)>& bytes_of,
-                         int64_t alignment);
+                         int64_t alignment, const std::array<int64_t, kMemoryPools>& enough = {});
 
 }  // namespace shoal::plan

@@ -1,7 +1,9 @@
 #include "plan/pipeline/evaluation.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <limits>
 #include <utility>
 
 #include "common/status.h"
@@ -117,32 +119,42 @@ Measured Evaluation::MeasuredOf(const ScheduleTimes& times, double offloaded_chu
     measured.device_bytes.push_back(times.stages[stage].peak_device_bytes);
     measured.host_bytes.push_back(times.stages[stage].peak_host_bytes);
   }
+  measured.excess = ExcessOf(request_->budgets, measured);
   return measured;
 }
 
-absl::StatusOr<Measured> Evaluation::With(double offloaded_chunks) const {
-  SHOAL_ASSIGN_OR_RETURN(const ScheduleTimes times,
-                         SimulateSchedule(ScheduleWith(offloaded_chunks), costs_,
-                                          request_->pace.Streams(), Spans::kNone));
-  return MeasuredOf(times, offloaded_chunks);
-}
-
-absl::StatusOr<Measured> Evaluation::Reserved(double offloaded_chunks) const {
+absl::StatusOr<Measured> Evaluation::With(double offloaded_chunks, Fit fit) const {
   const Schedule schedule = ScheduleWith(offloaded_chunks);
   SHOAL_ASSIGN_OR_RETURN(
       const ScheduleTimes times,
       SimulateSchedule(schedule, costs_, request_->pace.Streams(), Spans::kNone));
   Measured measured = MeasuredOf(times, offloaded_chunks);
-  for (int stage = 0; stage < schedule.shape.stages; ++stage) {
+  if (fit == Fit::kReserved && !measured.excess.has_value()) {
+    measured.excess = ReservedExcess(schedule);
+  }
+  return measured;
+}
+
+std::optional<Excess> Evaluation::ReservedExcess(const Schedule& schedule) const {
+  Measured reserved;
+  for (int stage = 0; stage < static_cast<int>(request_->budgets.size()); ++stage) {
+    const StageBudget& budget = request_->budgets[stage];
     const auto bytes_of = [&](int chunk, int microbatch) {
       const ChunkCost& cost = costs_.Of(stage, chunk, microbatch);
       return ChunkBytes{.activations = cost.activation_bytes, .gradients = cost.gradient_bytes};
     };
-    const StageMemory memory = ReplayMemory(schedule, stage, bytes_of, kPoolAlignment);
-    measured.device_bytes[stage] = memory.Of(MemoryPool::kDevice).capacity;
-    measured.host_bytes[stage] = memory.Of(MemoryPool::kHost).capacity;
+    // Where there is no budget anything is enough.
+    const auto enough = [](int64_t limit, int64_t other) {
+      return limit > 0 ? limit - other : std::numeric_limits<int64_t>::max();
+    };
+    std::array<int64_t, kMemoryPools> limits = {};
+    limits[static_cast<size_t>(MemoryPool::kDevice)] = enough(budget.device, budget.other);
+    limits[static_cast<size_t>(MemoryPool::kHost)] = enough(budget.host, 0);
+    const StageMemory memory = ReplayMemory(schedule, stage, bytes_of, kPoolAlignment, limits);
+    reserved.device_bytes.push_back(memory.Of(MemoryPool::kDevice).capacity);
+    reserved.host_bytes.push_back(memory.Of(MemoryPool::kHost).capacity);
   }
-  return measured;
+  return ExcessOf(request_->budgets, reserved);
 }
 
 }  // namespace shoal::plan

@@ -16,20 +16,23 @@
 
 namespace shoal::plan {
 
-struct Measured {
-  double offloaded_chunks = 0;
-  double seconds = 0;  // of the whole step: where it was not simulated whole, estimated
-  double bubble_share = 0;
-  std::vector<int64_t> device_bytes;  // by stage
-  std::vector<int64_t> host_bytes;
-};
-
 // Where a candidate is over its budget by most.
 struct Excess {
   int stage = 0;
   bool host = false;
   int64_t bytes = 0;
 };
+
+struct Measured {
+  double offloaded_chunks = 0;
+  double seconds = 0;  // of the whole step: where it was not simulated whole, estimated
+  double bubble_share = 0;
+  std::vector<int64_t> device_bytes;  // peaks, by stage
+  std::vector<int64_t> host_bytes;
+  std::optional<Excess> excess;
+};
+
+// By its peaks.
 std::optional<Excess> ExcessOf(std::span<const StageBudget> budgets, const Measured& measured);
 
 class Evaluation {
@@ -44,15 +47,16 @@ class Evaluation {
   // offloaded.
   double affordable_chunks() const { return affordable_; }
 
-  // Memory in peaks of what is held.
-  absl::StatusOr<Measured> With(double offloaded_chunks) const;
-  // Memory as the stages' pools reserve it, with the holes that pieces of unequal sizes leave.
-  absl::StatusOr<Measured> Reserved(double offloaded_chunks) const;
+  // Whether it fits by its peaks, or also by what the stages' pools reserve for them, with the
+  // holes that pieces of unequal sizes leave.
+  enum class Fit : uint8_t { kPeaks, kReserved };
+  absl::StatusOr<Measured> With(double offloaded_chunks, Fit fit) const;
 
  private:
   Evaluation(const PipelineRequest& request, ScheduleCosts costs, Schedule schedule)
       : request_(&request), costs_(std::move(costs)), schedule_(std::move(schedule)) {}
   Schedule ScheduleWith(double offloaded_chunks) const;
+  std::optional<Excess> ReservedExcess(const Schedule& schedule) const;
   Measured MeasuredOf(const ScheduleTimes& times, double offloaded_chunks) const;
 
   const PipelineRequest* request_;

@@ -62,12 +62,12 @@ std::string WhyItWon(const SearchResult& result, const Searched& winner) {
   }
   return fmt::format("the fastest that fits; {} would take {:.1f} % less time, but is {}",
                      NameOf(faster->choice), 100 * (1 - faster->seconds / winner.seconds),
-                     Over(*faster->excess));
+                     Over(*faster->measured.excess));
 }
 
 std::string WhyItLost(const Searched& candidate, const Searched& winner) {
   if (candidate.knowledge == Knowledge::kRefused) {
-    return Over(*candidate.excess);
+    return Over(*candidate.measured.excess);
   }
   const double slower = 100 * (candidate.seconds / winner.seconds - 1);
   if (candidate.knowledge == Knowledge::kSimulated) {
@@ -96,8 +96,9 @@ PipelineCandidate CandidateOf(const Searched& searched, std::string verdict) {
 // Nothing fits: what is over by least.
 absl::Status NothingFits(const PipelineRequest& request, const SearchResult& result) {
   const auto& least = *std::ranges::min_element(
-      result.candidates, {}, [](const Searched& candidate) { return candidate.excess->bytes; });
-  const Excess& excess = *least.excess;
+      result.candidates, {},
+      [](const Searched& candidate) { return candidate.measured.excess->bytes; });
+  const Excess& excess = *least.measured.excess;
   const StageBudget& budget = request.budgets[excess.stage];
   const int64_t limit = excess.host ? budget.host : budget.device;
   const std::string other =

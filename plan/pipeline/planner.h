@@ -51,7 +51,8 @@ struct PipelineCandidate {
   double step_seconds = 0;
   double bubble_share = 0;
   double copy_ratio = 0;  // k, of the stage that has most to copy
-  // By stage: peaks of activations and their gradients, and of what is offloaded.
+  // By stage: peaks of activations and their gradients, and of what is offloaded. What fits also
+  // does with the holes between pieces of unequal sizes.
   std::vector<int64_t> device_bytes;
   std::vector<int64_t> host_bytes;
   bool fits = false;

@@ -86,14 +86,15 @@ class Search {
                                 double chunks) {
     work_ += 6 * Size(choice, FirstMicrobatches(choice));
     if (!IsLong(choice)) {
-      return evaluation.Reserved(chunks);
+      return evaluation.With(chunks, Evaluation::Fit::kReserved);
     }
-    SHOAL_ASSIGN_OR_RETURN(Measured measured, evaluation.With(chunks));
+    SHOAL_ASSIGN_OR_RETURN(Measured measured, evaluation.With(chunks, Evaluation::Fit::kPeaks));
     for (std::vector<int64_t>* bytes : {&measured.device_bytes, &measured.host_bytes}) {
       for (int64_t& of_stage : *bytes) {
         of_stage = static_cast<int64_t>(static_cast<double>(of_stage) * growth_);
       }
     }
+    measured.excess = ExcessOf(request_.budgets, measured);
     return measured;
   }
 
@@ -114,11 +115,11 @@ class Search {
       return absl::OkStatus();
     }
     Note(candidate, evaluation.without_offload());
-    if (!candidate.excess.has_value()) {
+    if (!candidate.measured.excess.has_value()) {
       SHOAL_ASSIGN_OR_RETURN(const Measured measured, Look(choice, evaluation, 0));
       Note(candidate, measured);
     }
-    if (candidate.excess.has_value() && evaluation.affordable_chunks() > 0) {
+    if (candidate.measured.excess.has_value() && evaluation.affordable_chunks() > 0) {
       candidate.knowledge = Knowledge::kTimed;
     }
     return absl::OkStatus();
@@ -140,15 +141,13 @@ class Search {
     candidate.measured = measured;
     candidate.seconds = measured.seconds;
     candidate.choice.offloaded_chunks = measured.offloaded_chunks;
-    candidate.excess = ExcessOf(request_.budgets, measured);
-    candidate.knowledge = candidate.excess.has_value() ? Knowledge::kRefused
-                          : IsLong(candidate.choice)   ? Knowledge::kFitting
-                                                       : Knowledge::kSimulated;
+    candidate.knowledge = measured.excess.has_value() ? Knowledge::kRefused
+                          : IsLong(candidate.choice)  ? Knowledge::kFitting
+                                                      : Knowledge::kSimulated;
   }
 
-  bool OverDevice(const Measured& measured) const {
-    const std::optional<Excess> excess = ExcessOf(request_.budgets, measured);
-    return excess.has_value() && !excess->host;
+  static bool OverDevice(const Measured& measured) {
+    return measured.excess.has_value() && !measured.excess->host;
   }
 
   // The least offloading with which the candidate fits.
@@ -169,11 +168,10 @@ class Search {
       }
     }
     // What is held need not fall with every step.
-    if (Size(choice, request_.microbatches.size()) <= kShortStep &&
-        ExcessOf(request_.budgets, found).has_value()) {
+    if (Size(choice, request_.microbatches.size()) <= kShortStep && found.excess.has_value()) {
       for (double chunks = kStep; chunks <= choice.chunks; chunks += kStep) {
         SHOAL_ASSIGN_OR_RETURN(Measured measured, Look(choice, evaluation, chunks));
-        if (!ExcessOf(request_.budgets, measured).has_value()) {
+        if (!measured.excess.has_value()) {
           found = std::move(measured);
           break;
         }
@@ -191,20 +189,17 @@ class Search {
                            Evaluate(candidate.choice, request_.microbatches.size()));
     const double chunks = candidate.choice.offloaded_chunks;
     work_ += 6 * Size(candidate.choice, request_.microbatches.size());
-    SHOAL_ASSIGN_OR_RETURN(Measured measured, evaluation.With(chunks));
-    if (!ExcessOf(request_.budgets, measured).has_value()) {
-      SHOAL_ASSIGN_OR_RETURN(measured, evaluation.Reserved(chunks));
-    }
+    SHOAL_ASSIGN_OR_RETURN(const Measured measured,
+                           evaluation.With(chunks, Evaluation::Fit::kReserved));
     Note(candidate, measured);
-    if (!candidate.excess.has_value()) {
+    if (!candidate.measured.excess.has_value()) {
       candidate.knowledge = Knowledge::kSimulated;
       return absl::OkStatus();
     }
-    const auto stage = static_cast<size_t>(candidate.excess->stage);
-    const double grown = static_cast<double>(measured.device_bytes[stage]) /
-                         static_cast<double>(looked.device_bytes[stage]);
-    if (!candidate.excess->host && grown > 1) {
-      growth_ *= grown;
+    if (const Excess& excess = *candidate.measured.excess; !excess.host) {
+      const StageBudget& budget = request_.budgets[excess.stage];
+      growth_ *= std::max(1.0, static_cast<double>(budget.device - budget.other + excess.bytes) /
+                                   static_cast<double>(looked.device_bytes[excess.stage]));
     }
     if (request_.offload.value == OffloadedChunks::kAuto && ++candidate.tries < kTries &&
         chunks < evaluation.affordable_chunks()) {
@@ -220,7 +215,8 @@ class Search {
                       std::greater<>>
       queue_;
   int64_t work_ = 0;
-  double growth_ = 1;  // of memory from first microbatches to a whole long step
+  // Of memory, from the first microbatches' peaks to what a whole long step reserves.
+  double growth_ = 1;
 };
 
 }  // namespace

@@ -28,8 +28,7 @@ struct Searched {
   double seconds = 0;  // the step takes no less; with kSimulated this is what it takes
   double copy_ratio = 0;
   Measured measured;  // the last; without bytes where nothing was simulated
-  std::optional<Excess> excess;
-  int tries = 0;  // whole simulations that did not fit
+  int tries = 0;      // whole simulations that did not fit
 };
 
 // In the order of VariantsOf. `winner`: the place of the fastest that fits, none where nothing
