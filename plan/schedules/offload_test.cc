@@ -1,12 +1,8 @@
-// Offloads and reloads in schedules: what they save, what they cost, and the laws that they keep at
-// any shape.
+// Offloads and reloads in schedules: what they save and what they cost.
 #include "plan/schedules/offload.h"
 
 #include <algorithm>
-#include <map>
-#include <tuple>
 
-#include "common/random.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "plan/schedule_check.h"
@@ -172,122 +168,6 @@ TEST(Offload, OneDeviceAlone) {
   EXPECT_EQ(alone.before.PeakActivations(), 8);
   EXPECT_LE(alone.after.PeakActivations(), 4);
   EXPECT_EQ(alone.after.makespan, alone.before.makespan);
-}
-
-// No two overlap; begins and ends touch within rounding.
-void ExpectOneAtATime(std::vector<ActionSpan> spans) {
-  std::ranges::sort(spans, {},
-                    [](const ActionSpan& span) { return std::pair(span.begin, span.end); });
-  for (size_t i = 1; i < spans.size(); ++i) {
-    EXPECT_LE(spans[i - 1].end, spans[i].begin + 1e-9);
-  }
-}
-
-void ExpectTransferLaws(const Schedule& schedule, const ScheduleTimes& times, CopyStreams streams) {
-  for (int stage = 0; stage < schedule.shape.stages; ++stage) {
-    std::map<std::tuple<int, int>, std::map<Operation, ActionSpan>> by_activation;
-    std::vector<ActionSpan> offloads;
-    std::vector<ActionSpan> reloads;
-    for (const ActionSpan& span : times.spans[stage]) {
-      by_activation[{span.action.chunk, span.action.microbatch}][span.action.operation] = span;
-      if (span.lane == Lane::kOffload) {
-        offloads.push_back(span);
-      } else if (span.lane == Lane::kReload) {
-        reloads.push_back(span);
-      }
-    }
-    EXPECT_EQ(offloads.size(), reloads.size());
-    for (const ActionSpan& span : offloads) {
-      auto& of = by_activation[{span.action.chunk, span.action.microbatch}];
-      const Operation backward =
-          of.contains(Operation::kBackward) ? Operation::kBackward : Operation::kBackwardInput;
-      EXPECT_LE(of[Operation::kForward].end, span.begin);
-      EXPECT_LE(span.end, of[Operation::kReload].begin + 1e-9);
-      EXPECT_LE(of[Operation::kReload].end, of[backward].begin);
-    }
-    std::vector<ActionSpan> both = offloads;
-    both.insert(both.end(), reloads.begin(), reloads.end());
-    if (!streams.duplex) {
-      ExpectOneAtATime(both);
-    }
-    if (streams.paired && stage % 2 == 1) {
-      for (const ActionSpan& span : times.spans[stage - 1]) {
-        if (span.lane == Lane::kOffload) {
-          offloads.push_back(span);
-        } else if (span.lane == Lane::kReload) {
-          reloads.push_back(span);
-        }
-      }
-    }
-    ExpectOneAtATime(offloads);
-    ExpectOneAtATime(reloads);
-  }
-}
-
-Schedule RandomSchedule(Random& random) {
-  const auto stages = static_cast<int>(random.Between(1, 1 + random.Below(32)));
-  const auto chunks = static_cast<int>(random.Between(1, 8));
-  const auto microbatches = static_cast<int>(random.Between(1, 1 + random.Below(64)));
-  switch (random.Below(4)) {
-    case 0:
-      return InterleavedOneForwardOneBackward(stages, chunks, microbatches);
-    case 1:
-      return GroupedInterleaved(stages, chunks, microbatches,
-                                static_cast<int>(random.Between(SmallestGroup(stages), stages)));
-    case 2:
-      return ZeroBubbleH1(stages, microbatches);
-    default:
-      return UniformPipe(stages, chunks, microbatches);
-  }
-}
-
-TEST(Offload, TheLawsOfTransfersHoldAtAnyShapeCostsAndLengths) {
-  Random random(5);
-  for (int round = 0; round < 60; ++round) {
-    const Schedule schedule = RandomSchedule(random);
-    ScheduleCosts costs(schedule.shape, {});
-    OffloadChoice choice = FirstChunks(schedule.shape, 0);
-    const double copying = 3 * random.Uniform();
-    for (int microbatch = 0; microbatch < schedule.shape.microbatches; ++microbatch) {
-      const double length = 0.2 + random.Uniform();
-      for (int stage = 0; stage < schedule.shape.stages; ++stage) {
-        for (int chunk = 0; chunk < schedule.shape.chunks; ++chunk) {
-          const double size = length * (0.5 + random.Uniform());
-          costs.Of(stage, chunk, microbatch) = {
-              .forward = size,
-              .backward_input = 1.5 * size,
-              .backward_weights = 0.5 * size * random.Uniform(),
-              .offload = copying * length,
-              .reload = copying * length * 0.9,
-              .send_activation = 0.1 * length,
-              .send_gradient = 0.1 * length,
-              .activation_bytes = static_cast<int64_t>(1000 * length),
-              .offload_bytes = static_cast<int64_t>(900 * length)};
-          choice[stage][static_cast<size_t>(chunk) * schedule.shape.microbatches + microbatch] =
-              random.Below(4) != 0;
-        }
-      }
-    }
-    const CopyStreams streams = {.duplex = random.Below(2) == 0, .paired = random.Below(2) == 0};
-    const auto plan = AddOffloads(schedule, costs, choice, streams);
-    ASSERT_TRUE(plan.ok()) << plan.status().message();
-    const absl::Status status = CheckSchedule(plan->schedule);
-    ASSERT_TRUE(status.ok()) << status.message();
-    const auto before = SimulateSchedule(schedule, costs, streams);
-    const auto after = SimulateSchedule(plan->schedule, costs, streams);
-    ASSERT_TRUE(before.ok() && after.ok());
-    ExpectTransferLaws(plan->schedule, *after, streams);
-    EXPECT_LE(after->PeakDeviceBytes(), before->PeakDeviceBytes());
-    for (int stage = 0; stage < schedule.shape.stages; ++stage) {
-      EXPECT_LE(after->stages[stage].peak_host_bytes, before->stages[stage].peak_device_bytes);
-      EXPECT_EQ(after->stages[stage].peak_activations,
-                PeakActivations(plan->schedule.stages[stage]));
-      EXPECT_LE(after->stages[stage].peak_activations, before->stages[stage].peak_activations);
-    }
-    if (!streams.paired) {
-      EXPECT_LE(after->makespan, before->makespan * (1 + 1e-9)) << schedule.name;
-    }
-  }
 }
 
 }  // namespace

@@ -29,7 +29,8 @@ inline Schedule RandomSchedule(Random& random, ScheduleLimits limits = {}) {
   const int microbatches = up_to(limits.microbatches);
   switch (random.Below(limits.chunks >= 2 ? 10 : 7)) {
     case 0:
-      return GPipe(stages, chunks, microbatches);
+      return stages == 1 ? GradientAccumulation(chunks, microbatches)
+                         : GPipe(stages, chunks, microbatches);
     case 1:
       return OneForwardOneBackward(stages, microbatches);
     case 2:
