@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "common/bytes.h"
-#include "common/logging.h"
 #include "common/status.h"
 
 namespace shoal::client {
@@ -13,94 +11,74 @@ using transport::kPushHeaderBytes;
 
 std::string ServerName(int server) { return fmt::format("server-{}", server); }
 
-struct Handshake::Offers {
-  proto::ConnectRequest request;
-  std::vector<std::unique_ptr<transport::Connector>> connectors;  // by transport; may be null
-  std::vector<std::shared_ptr<transport::Region>> acknowledgements;
-};
+absl::StatusOr<std::unique_ptr<DataConnection>> Handshake::Connect(int server,
+                                                                   std::vector<bool> left_out,
+                                                                   absl::Duration timeout) {
+  auto connection = std::make_unique<DataConnection>();
+  std::vector<Offer> offers(transports_.size());
+  const auto offer = [&](size_t i) -> absl::StatusOr<std::string> {
+    SHOAL_ASSIGN_OR_RETURN(offers[i], OfferOver(i, server, timeout));
+    return offers[i].connector->offer();
+  };
+  proto::ConnectReply reply;
+  const auto ask = [&](const std::vector<transport::NamedOffer>& named)
+      -> absl::StatusOr<transport::TakenOffer> {
+    SHOAL_ASSIGN_OR_RETURN(reply, connector_->Connect(server, RequestWith(named), timeout));
+    return transport::TakenOffer{reply.transport(), reply.answer(), reply.reason()};
+  };
+  const auto complete = [&](size_t i, const std::string& answer) -> absl::Status {
+    SHOAL_ASSIGN_OR_RETURN(connection->connection, offers[i].connector->Complete(answer));
+    connection->acknowledgements = offers[i].acknowledgements;
+    return absl::OkStatus();
+  };
+  std::vector<std::string> names;
+  for (transport::Transport* transport : transports_) {
+    names.emplace_back(transport->name());
+  }
+  SHOAL_ASSIGN_OR_RETURN(transport::Negotiated negotiated,
+                         transport::Negotiate({.peer = ServerName(server),
+                                               .transports = std::move(names),
+                                               .left_out = std::move(left_out),
+                                               .offer = offer,
+                                               .ask = ask,
+                                               .complete = complete}));
+  connection->transport = negotiated.transport;
+  connection->not_completed = std::move(negotiated.not_completed);
+  connection->reason = std::move(negotiated.reason);
+  SHOAL_RETURN_IF_ERROR(Check(server, reply, *connection));
+  return connection;
+}
 
-absl::StatusOr<std::unique_ptr<transport::Connector>> Handshake::OfferOver(
-    size_t transport, transport::ConnectionOptions options, Offers& offers) {
+absl::StatusOr<Handshake::Offer> Handshake::OfferOver(size_t transport, int server,
+                                                      absl::Duration timeout) {
+  Offer offer;
+  transport::ConnectionOptions options = {.queue = queues_[transport],
+                                          .peer = ServerName(server),
+                                          .handshake_timeout = timeout,
+                                          .max_outstanding = options_.max_outstanding};
   if (!options_.read_only) {
     SHOAL_ASSIGN_OR_RETURN(
-        offers.acknowledgements[transport],
+        offer.acknowledgements,
         transports_[transport]->Allocate(kBufferAlignment, transport::Access::kRemoteWrite));
-    options.exposed.push_back(offers.acknowledgements[transport]);
+    options.exposed.push_back(offer.acknowledgements);
   }
-  return transports_[transport]->Offer(options);
+  SHOAL_ASSIGN_OR_RETURN(offer.connector, transports_[transport]->Offer(options));
+  return offer;
 }
 
-absl::Status Handshake::MakeOffers(int server, const std::vector<bool>& excluded,
-                                   absl::Duration timeout, Offers& offers) {
-  offers.request.set_incarnation(options_.incarnation);
-  offers.request.set_layout_version(transport::kDataLayoutVersion);
-  offers.request.set_generation(layout_->generation);
-  offers.request.set_read_only(options_.read_only);
-  offers.request.set_client(options_.client);
-  offers.connectors.resize(transports_.size());
-  offers.acknowledgements.resize(transports_.size());
-  absl::Status last = Unavailable("no transport is left to offer");
-  for (size_t i = 0; i < transports_.size(); ++i) {
-    if (excluded[i]) {
-      continue;
-    }
-    transport::ConnectionOptions options;
-    options.queue = queues_[i];
-    options.peer = ServerName(server);
-    options.handshake_timeout = timeout;
-    options.max_outstanding = options_.max_outstanding;
-    auto connector = OfferOver(i, std::move(options), offers);
-    if (!connector.ok()) {
-      LogWarning("{} cannot be offered to {}: {}", transports_[i]->name(), ServerName(server),
-                 Message(connector.status()));
-      last = connector.status();
-      continue;
-    }
-    proto::TransportOffer* offer = offers.request.add_offers();
-    offer->set_transport(std::string(transports_[i]->name()));
-    offer->set_offer((*connector)->offer());
-    offers.connectors[i] = *std::move(connector);
+proto::ConnectRequest Handshake::RequestWith(
+    const std::vector<transport::NamedOffer>& offers) const {
+  proto::ConnectRequest request;
+  request.set_incarnation(options_.incarnation);
+  request.set_layout_version(transport::kDataLayoutVersion);
+  request.set_generation(layout_->generation);
+  request.set_read_only(options_.read_only);
+  request.set_client(options_.client);
+  for (const transport::NamedOffer& offer : offers) {
+    request.add_offers()->set_transport(offer.transport);
+    request.mutable_offers()->rbegin()->set_offer(offer.offer);
   }
-  return offers.request.offers_size() == 0 ? last : absl::OkStatus();
-}
-
-absl::StatusOr<std::unique_ptr<DataConnection>> Handshake::Connect(int server,
-                                                                   std::vector<bool> excluded,
-                                                                   absl::Duration timeout) {
-  std::vector<size_t> not_completed;
-  std::string excluded_because;
-  while (true) {
-    Offers offers;
-    SHOAL_RETURN_IF_ERROR(MakeOffers(server, excluded, timeout, offers));
-    SHOAL_ASSIGN_OR_RETURN(const proto::ConnectReply reply,
-                           connector_->Connect(server, offers.request, timeout));
-    const auto taken =
-        std::find_if(transports_.begin(), transports_.end(),
-                     [&](transport::Transport* t) { return t->name() == reply.transport(); });
-    const auto index = static_cast<size_t>(taken - transports_.begin());
-    if (taken == transports_.end() || offers.connectors[index] == nullptr) {
-      return Internal("{} answered with transport '{}', which was not offered", ServerName(server),
-                      reply.transport());
-    }
-    auto completed = offers.connectors[index]->Complete(reply.answer());
-    if (!completed.ok()) {
-      excluded[index] = true;
-      not_completed.push_back(index);
-      excluded_because = fmt::format("{}: {}", reply.transport(), Message(completed.status()));
-      if (std::count(excluded.begin(), excluded.end(), false) == 0) {
-        return completed.status();  // names the peer
-      }
-      continue;
-    }
-    auto connection = std::make_unique<DataConnection>();
-    connection->connection = *std::move(completed);
-    connection->transport = index;
-    connection->acknowledgements = offers.acknowledgements[index];
-    connection->not_completed = std::move(not_completed);
-    connection->reason = excluded_because.empty() ? reply.reason() : excluded_because;
-    SHOAL_RETURN_IF_ERROR(Check(server, reply, *connection));
-    return connection;
-  }
+  return request;
 }
 
 absl::Status Handshake::Check(int server, const proto::ConnectReply& reply,

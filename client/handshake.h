@@ -15,6 +15,7 @@
 #include "client/unit_layout.h"
 #include "common/dtype.h"
 #include "transport/data_layout.h"
+#include "transport/negotiate.h"
 #include "transport/transport.h"
 
 namespace shoal::client {
@@ -70,11 +71,13 @@ class Handshake {
                                                           absl::Duration timeout);
 
  private:
-  struct Offers;
-  absl::StatusOr<std::unique_ptr<transport::Connector>> OfferOver(
-      size_t transport, transport::ConnectionOptions options, Offers& offers);
-  absl::Status MakeOffers(int server, const std::vector<bool>& excluded, absl::Duration timeout,
-                          Offers& offers);
+  // Over one transport.
+  struct Offer {
+    std::unique_ptr<transport::Connector> connector;
+    std::shared_ptr<transport::Region> acknowledgements;  // null for a read-only client
+  };
+  absl::StatusOr<Offer> OfferOver(size_t transport, int server, absl::Duration timeout);
+  proto::ConnectRequest RequestWith(const std::vector<transport::NamedOffer>& offers) const;
   absl::Status Check(int server, const proto::ConnectReply& reply,
                      DataConnection& connection) const;
   absl::Status CheckLocations(int server, const proto::ConnectReply& reply, int64_t region_bytes,

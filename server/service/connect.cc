@@ -5,6 +5,7 @@
 #include "common/logging.h"
 #include "common/status.h"
 #include "server/service/parameter_service.h"
+#include "transport/negotiate.h"
 
 namespace shoal::server {
 namespace {
@@ -13,13 +14,6 @@ namespace {
 constexpr int64_t kMaxSlots =
     transport::kBufferAlignment / static_cast<int64_t>(sizeof(transport::PushAcknowledgement));
 constexpr size_t kMaxClientName = 100;
-
-const proto::TransportOffer* FindOffer(const proto::ConnectRequest& request,
-                                       std::string_view name) {
-  const auto found = std::ranges::find_if(
-      request.offers(), [&](const auto& offer) { return offer.transport() == name; });
-  return found == request.offers().end() ? nullptr : &*found;
-}
 
 }  // namespace
 
@@ -78,37 +72,35 @@ absl::StatusOr<proto::ConnectReply> ParameterService::Accept(Configuration& conf
                                                              const proto::ConnectRequest& request) {
   // The earlier connection goes first, so that one client never holds slots twice.
   configuration.intake->Remove(request.incarnation());
+  std::vector<std::string> transports;
+  for (const EnabledTransport& enabled : configuration.transports) {
+    transports.emplace_back(enabled.transport->name());
+  }
+  std::vector<transport::NamedOffer> offers;
+  for (const proto::TransportOffer& offer : request.offers()) {
+    offers.push_back({offer.transport(), offer.offer()});
+  }
+  SHOAL_ASSIGN_OR_RETURN(
+      transport::TakenOffer taken,
+      transport::TakeOffer(transports, offers, request.client(), configuration.unavailable,
+                           [&](size_t index, const std::string& offer) {
+                             auto answer = AcceptOver(configuration, index, request, offer);
+                             // Slots were registered.
+                             metrics_.FollowTransport(*configuration.transports[index].transport);
+                             return answer;
+                           }));
   proto::ConnectReply reply;
-  std::vector<std::string> reasons = configuration.unavailable;
-  const std::vector<std::string>& preferred = configuration.job.service.transports;
-  for (size_t i = 0; i < configuration.transports.size() && reply.transport().empty(); ++i) {
-    const std::string name(configuration.transports[i].transport->name());
-    const proto::TransportOffer* offer = FindOffer(request, name);
-    if (offer == nullptr) {
-      reasons.push_back(fmt::format("{}: not offered by {}", name, request.client()));
-      continue;
-    }
-    auto answer = AcceptOver(configuration, i, request, offer->offer());
-    metrics_.FollowTransport(*configuration.transports[i].transport);  // slots were registered
-    if (answer.ok()) {
-      reply.set_transport(name);
-      reply.set_answer(*std::move(answer));
-    } else {
-      reasons.push_back(fmt::format("{}: {}", name, Message(answer.status())));
-    }
-  }
-  const std::string reason = fmt::format("{}", fmt::join(reasons, "; "));
-  if (reply.transport().empty()) {
-    return Unavailable("no transport connects {} to this server: {}", request.client(), reason);
-  }
+  reply.set_transport(taken.transport);
+  reply.set_answer(std::move(taken.answer));
+  const std::string& preferred = configuration.job.service.transports.front();
   metrics_.CountConnection(reply.transport());
-  if (reply.transport() == preferred.front()) {
+  if (reply.transport() == preferred) {
     LogInfo("{} is connected over {}", request.client(), reply.transport());
   } else {
-    reply.set_reason(reason);
-    metrics_.CountFallback(preferred.front(), reply.transport());
+    reply.set_reason(taken.reason);
+    metrics_.CountFallback(preferred, reply.transport());
     LogWarning("{} is connected over {}, not {}: {}", request.client(), reply.transport(),
-               preferred.front(), reason);
+               preferred, taken.reason);
   }
   const bool pushes = !request.read_only();
   reply.set_weights_region(0);
