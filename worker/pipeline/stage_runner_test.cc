@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <numeric>
 #include <thread>
 
 #include "common/status.h"
@@ -287,11 +288,18 @@ TEST(StageRunner, TellsWhereTheTimeWent) {
   ASSERT_TRUE(reports[0].ok() && reports[1].ok());
   const StageReport& first = *reports[0];
   EXPECT_GE(first.compute_seconds, 0.08);
+  ASSERT_EQ(first.microbatch_seconds.size(), 4U);
+  EXPECT_NEAR(
+      std::accumulate(first.microbatch_seconds.begin(), first.microbatch_seconds.end(), 0.0),
+      first.compute_seconds, 1e-9);
+  EXPECT_GE(std::ranges::min(first.microbatch_seconds), 0.02);
   EXPECT_GE(first.Of(Stall::kTransfer).seconds, first.Of(Stall::kTransfer).longest_seconds);
   EXPECT_GE(first.Of(Stall::kTransfer).longest_seconds, 0.02);
   EXPECT_THAT(first.Of(Stall::kTransfer).longest,
               testing::MatchesRegex("(offload|reload) chunk 0 microbatch [0-3]"));
   EXPECT_GE(reports[1]->Of(Stall::kNeighbour).longest_seconds, 0.01);
+  EXPECT_GE(reports[1]->neighbour_seconds[0], 0.01);
+  EXPECT_EQ(reports[1]->neighbour_seconds[1], 0);
   EXPECT_THAT(
       reports[1]->Of(Stall::kNeighbour).longest,
       testing::MatchesRegex("the activation of chunk 0 microbatch [0-3] from stage 0|its last.*"));

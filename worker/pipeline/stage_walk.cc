@@ -43,10 +43,13 @@ StageWalk::StageWalk(const StageRunnerOptions& options, const StageStep& step, S
       reload_stream_(reloads),
       cancelled_(std::move(cancelled)),
       offloads_(static_cast<size_t>(shape_.chunks) * shape_.microbatches),
-      reloads_(offloads_.size()) {}
+      reloads_(offloads_.size()),
+      neighbour_seconds_(static_cast<size_t>(shape_.stages), 0),
+      microbatch_seconds_(static_cast<size_t>(shape_.microbatches), 0) {}
 
 template <typename Wait>
-auto StageWalk::Timed(Stall stall, const Action& action, const NameOfWait& name, const Wait& wait) {
+auto StageWalk::Timed(Stall stall, int peer, const Action& action, const NameOfWait& name,
+                      const Wait& wait) {
   const bool transfer = stall == Stall::kTransfer;
   const PhaseClock::Scope waiting(*options_.phases,
                                   transfer ? Phase::kTransferWait : Phase::kNeighbourWait);
@@ -55,6 +58,9 @@ auto StageWalk::Timed(Stall stall, const Action& action, const NameOfWait& name,
   const double seconds = absl::ToDoubleSeconds(options_.clock->Now() - begin);
   StallTime& time = stalls_[static_cast<size_t>(stall)];
   time.seconds += seconds;
+  if (peer >= 0) {
+    neighbour_seconds_[static_cast<size_t>(peer)] += seconds;
+  }
   if (seconds > time.longest_seconds) {
     time.longest_seconds = seconds;
     time.longest = name();
@@ -75,7 +81,7 @@ absl::Status StageWalk::Run() {
 
 absl::Status StageWalk::AwaitSent() {
   return Timed(
-      Stall::kNeighbour, step_.schedule->stages[options_.stage].back(),
+      Stall::kNeighbour, -1, step_.schedule->stages[options_.stage].back(),
       [] { return std::string("its last messages to arrive"); },
       [&] { return step_.links->EndStep(options_.wait_timeout); });
 }
@@ -84,6 +90,10 @@ absl::Status StageWalk::At(const Action& action, const absl::Status& status) con
   return status.ok()
              ? status
              : Annotate(status, fmt::format("stage {}, {}", options_.stage, NameOf(action)));
+}
+
+double StageWalk::computed() const {
+  return options_.phases->seconds(Phase::kForward) + options_.phases->seconds(Phase::kBackward);
 }
 
 absl::Status StageWalk::Execute(const Action& action) {
@@ -114,6 +124,7 @@ absl::Status StageWalk::Compute(const Action& action) {
   const plan::ActionMoves moves = MovesOf(shape_, options_.stage, action);
   SHOAL_RETURN_IF_ERROR(pools_.Make(moves.before()));
   SHOAL_ASSIGN_OR_RETURN(std::byte* const output, Output(action));
+  const double before = computed();
   {
     const PhaseClock::Scope computing(*options_.phases, action.operation == Operation::kForward
                                                             ? Phase::kForward
@@ -122,6 +133,7 @@ absl::Status StageWalk::Compute(const Action& action) {
     SHOAL_RETURN_IF_ERROR(At(action, Call(action, input, output)));
     AddSpan(StageSpan::Kind::kCompute, action, begin);
   }
+  microbatch_seconds_[static_cast<size_t>(action.microbatch)] += computed() - before;
   if (StageMessage used; Uses(action, used)) {
     SHOAL_RETURN_IF_ERROR(At(action, step_.links->Consumed(used)));
   }
@@ -151,7 +163,7 @@ absl::StatusOr<const std::byte*> StageWalk::Input(const Action& action) {
     const auto name = [&] {
       return fmt::format("{} from stage {}", NameOf(message), message.peer);
     };
-    return Timed(Stall::kNeighbour, action, name,
+    return Timed(Stall::kNeighbour, message.peer, action, name,
                  [&] { return step_.links->Await(message, options_.wait_timeout); });
   }
   if (action.operation == Operation::kForward) {
@@ -168,7 +180,7 @@ absl::StatusOr<std::byte*> StageWalk::Output(const Action& action) {
     const auto name = [&] {
       return fmt::format("room for {} to stage {}", NameOf(message), message.peer);
     };
-    return Timed(Stall::kNeighbour, action, name,
+    return Timed(Stall::kNeighbour, message.peer, action, name,
                  [&] { return step_.links->MakeRoom(message, options_.wait_timeout); });
   }
   const int here = shape_.VirtualStageOf(options_.stage, action.chunk);
@@ -212,7 +224,7 @@ absl::Status StageWalk::AwaitCopy(const Action& action, StageSpan::Kind kind) {
       return NameOf(Action{offload ? Operation::kOffload : Operation::kReload, action.chunk,
                            action.microbatch});
     };
-    SHOAL_RETURN_IF_ERROR(Timed(Stall::kTransfer, action, name, [&]() -> absl::Status {
+    SHOAL_RETURN_IF_ERROR(Timed(Stall::kTransfer, -1, action, name, [&]() -> absl::Status {
       const absl::Time deadline = options_.clock->Now() + options_.wait_timeout;
       while (!copied->WaitDone(kLook)) {
         SHOAL_RETURN_IF_ERROR(cancelled_());
@@ -273,6 +285,8 @@ void StageWalk::AddSpan(StageSpan::Kind kind, const Action& action, absl::Time b
 
 void StageWalk::FillReport(StageReport& report) const {
   report.stalls = stalls_;
+  report.neighbour_seconds = neighbour_seconds_;
+  report.microbatch_seconds = microbatch_seconds_;
   report.spans = spans_;
   for (const std::vector<Copy>* copies : {&offloads_, &reloads_}) {
     for (const Copy& copy : *copies) {

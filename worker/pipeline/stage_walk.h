@@ -52,8 +52,11 @@ class StageWalk {
   StageMessage SentBy(const plan::Action& action) const;
   StageMessage ReceivedBy(const plan::Action& action) const;
 
+  // `peer`: the stage that is waited for; -1: none in particular.
   template <typename Wait>
-  auto Timed(Stall stall, const plan::Action& action, const NameOfWait& name, const Wait& wait);
+  auto Timed(Stall stall, int peer, const plan::Action& action, const NameOfWait& name,
+             const Wait& wait);
+  double computed() const;
   void AddSpan(StageSpan::Kind kind, const plan::Action& action, absl::Time begin);
   size_t KeyOf(const plan::Action& action) const {
     return static_cast<size_t>(action.chunk) * shape_.microbatches + action.microbatch;
@@ -70,6 +73,8 @@ class StageWalk {
   std::vector<Copy> offloads_;  // by KeyOf
   std::vector<Copy> reloads_;
   std::array<StallTime, kStalls> stalls_;
+  std::vector<double> neighbour_seconds_;   // by stage
+  std::vector<double> microbatch_seconds_;  // of compute
   std::vector<StageSpan> spans_;
 };
 

@@ -1,0 +1,115 @@
+#include "worker/trainer/group_links.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "absl/time/clock.h"
+#include "common/status.h"
+
+namespace shoal::worker {
+
+absl::Status GroupLinks::Prepare(const StepAttempt& attempt,
+                                 std::span<const plan::MessageQueue> queues) {
+  std::map<int, LinkMemory> anew;
+  for (const plan::MessageQueue& queue : queues) {
+    if (queue.from != stage_ && queue.to != stage_) {
+      continue;
+    }
+    const int peer = queue.from == stage_ ? queue.to : queue.from;
+    const LinkMemory memory = MemoryBetween(queues, stage_, peer, longest_message_);
+    const auto pair = pairs_.find(peer);
+    if (attempt.attempt > 1 || pair == pairs_.end() || !pair->second.memory.Covers(memory)) {
+      anew[peer] = memory;
+    }
+  }
+  if (anew.empty()) {
+    return absl::OkStatus();
+  }
+  std::map<int, Pair> old;  // goes without the lock: that takes until connections have ended
+  {
+    absl::MutexLock lock(&mutex_);
+    for (const auto& [peer, memory] : anew) {
+      if (const auto pair = pairs_.find(peer); pair != pairs_.end()) {
+        old.insert(pairs_.extract(pair));
+      }
+    }
+  }
+  old.clear();
+  SHOAL_ASSIGN_OR_RETURN(StageHandshake::Links links,
+                         handshake_->Connect(anew, attempt, connect_timeout_));
+  absl::MutexLock lock(&mutex_);
+  for (auto& [peer, made] : links) {
+    pairs_[peer] = {.memory = anew[peer], .links = std::move(made)};
+  }
+  return absl::OkStatus();
+}
+
+absl::Status GroupLinks::BeginStep(const StepMessages& step) {
+  for (auto& [peer, pair] : pairs_) {
+    std::vector<plan::MessageQueue> queues;
+    for (const plan::MessageQueue& queue : step.queues) {
+      if ((queue.from == peer && queue.to == stage_) ||
+          (queue.from == stage_ && queue.to == peer)) {
+        queues.push_back(queue);
+      }
+    }
+    StepMessages with_peer = step;
+    with_peer.queues = queues;
+    SHOAL_RETURN_IF_ERROR(pair.links->BeginStep(with_peer));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status GroupLinks::EndStep(absl::Duration timeout) {
+  const absl::Time deadline = absl::Now() + timeout;
+  for (auto& [peer, pair] : pairs_) {
+    SHOAL_RETURN_IF_ERROR(
+        pair.links->EndStep(std::max(deadline - absl::Now(), absl::ZeroDuration())));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<TransportLinks*> GroupLinks::LinksTo(int peer) {
+  const auto pair = pairs_.find(peer);
+  if (pair == pairs_.end()) {
+    return FailedPrecondition("stage {} has no connection to stage {}", stage_, peer);
+  }
+  return pair->second.links.get();
+}
+
+absl::StatusOr<std::byte*> GroupLinks::MakeRoom(const StageMessage& message,
+                                                absl::Duration timeout) {
+  SHOAL_ASSIGN_OR_RETURN(TransportLinks* const links, LinksTo(message.peer));
+  return links->MakeRoom(message, timeout);
+}
+
+absl::Status GroupLinks::Send(const StageMessage& message) {
+  SHOAL_ASSIGN_OR_RETURN(TransportLinks* const links, LinksTo(message.peer));
+  return links->Send(message);
+}
+
+absl::Status GroupLinks::Post(const StageMessage& message) {
+  SHOAL_ASSIGN_OR_RETURN(TransportLinks* const links, LinksTo(message.peer));
+  return links->Post(message);
+}
+
+absl::StatusOr<const std::byte*> GroupLinks::Await(const StageMessage& message,
+                                                   absl::Duration timeout) {
+  SHOAL_ASSIGN_OR_RETURN(TransportLinks* const links, LinksTo(message.peer));
+  return links->Await(message, timeout);
+}
+
+absl::Status GroupLinks::Consumed(const StageMessage& message) {
+  SHOAL_ASSIGN_OR_RETURN(TransportLinks* const links, LinksTo(message.peer));
+  return links->Consumed(message);
+}
+
+void GroupLinks::Close(const absl::Status& why) {
+  absl::MutexLock lock(&mutex_);
+  for (auto& [peer, pair] : pairs_) {
+    pair.links->Close(why);
+  }
+}
+
+}  // namespace shoal::worker

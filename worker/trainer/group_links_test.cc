@@ -1,0 +1,161 @@
+// Stages that connect with each other by themselves and then run steps of a pipeline.
+#include "worker/trainer/group_links.h"
+
+#include <thread>
+
+#include "common/random.h"
+#include "common/status.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "plan/schedules/testing.h"
+#include "transport/testing/fault_transport.h"
+#include "worker/pipeline/testing/emulated_pipeline.h"
+#include "worker/trainer/testing_group.h"
+
+namespace shoal::worker {
+namespace {
+
+using ::testing::Each;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+MATCHER(IsOk, "") { return arg.ok(); }
+
+plan::ScheduleCosts CostsOf(const plan::Schedule& schedule) {
+  return {schedule.shape, {.forward = 1, .activation_bytes = 64, .offload_bytes = 64}};
+}
+
+void ExpectRuns(EmulatedPipeline& pipeline, const plan::Schedule& schedule, TestingGroup& group) {
+  const StageReports reports = pipeline.RunStep(schedule, CostsOf(schedule), group.links());
+  for (const absl::StatusOr<StageReport>& report : reports) {
+    EXPECT_TRUE(report.ok()) << schedule.name << ": " << Describe(report.status());
+  }
+  EXPECT_EQ(pipeline.GradientsOtherThanOne(), "");
+}
+
+std::vector<plan::Schedule> Schedules() {
+  return {plan::OneForwardOneBackward(4, 6), plan::InterleavedOneForwardOneBackward(2, 3, 5),
+          plan::UniformPipe(3, 2, 6), plan::ZeroBubbleV(3, 6)};
+}
+
+TEST(GroupLinks, EveryScheduleRunsOverThem) {
+  for (const plan::Schedule& schedule : Schedules()) {
+    TestingGroup group({.stages = schedule.shape.stages});
+    EmulatedPipeline pipeline(schedule.shape, {.seconds_per_unit = 1e-5});
+    for (int64_t step = 1; step <= 3; ++step) {
+      ASSERT_THAT(group.Prepare({step, 1}, schedule), Each(IsOk()));
+      ExpectRuns(pipeline, schedule, group);
+      pipeline.NextStep();
+    }
+  }
+}
+
+TEST(GroupLinks, ConnectionsAreKeptUntilAnAttemptFailsOrMessagesNeedMore) {
+  std::atomic<int> calls = 0;
+  TestingGroup group({.stages = 3, .spoil = [&](int, const auto&) {
+                        ++calls;
+                        return absl::OkStatus();
+                      }});
+  const plan::Schedule few = plan::OneForwardOneBackward(3, 2);
+  const plan::Schedule many = plan::GPipe(3, 1, 20);
+  EmulatedPipeline pipeline(few.shape, {.seconds_per_unit = 1e-5});
+  const auto calls_of = [&](const StepAttempt& attempt, const plan::Schedule& schedule) {
+    const int before = calls;
+    EXPECT_THAT(group.Prepare(attempt, schedule), Each(IsOk()));
+    ExpectRuns(pipeline, schedule, group);
+    return calls - before;
+  };
+  EXPECT_GE(calls_of({1, 1}, few), 6);
+  EXPECT_EQ(calls_of({2, 1}, few), 0);
+  EXPECT_GE(calls_of({3, 1}, many), 6);
+  EXPECT_EQ(calls_of({4, 1}, few), 0);
+  EXPECT_EQ(calls_of({5, 1}, many), 0);
+  EXPECT_GE(calls_of({5, 2}, few), 6);
+}
+
+// Two of three share a host, say.
+TEST(GroupLinks, EachPairTakesTheFirstTransportThatConnectsIt) {
+  TestingGroup group({.stages = 3, .transports = {{"shm", "tcp"}, {"shm", "tcp"}, {"tcp"}}});
+  const plan::Schedule schedule = plan::InterleavedOneForwardOneBackward(3, 2, 4);
+  EmulatedPipeline pipeline(schedule.shape, {.seconds_per_unit = 1e-5});
+  ASSERT_THAT(group.Prepare({1, 1}, schedule), Each(IsOk()));
+  ExpectRuns(pipeline, schedule, group);
+  EXPECT_EQ(group.stage(0).handshake().fallbacks(), 1);  // to stage 2, over the wrap
+  EXPECT_EQ(group.stage(1).handshake().fallbacks(), 1);
+  EXPECT_EQ(group.stage(2).handshake().fallbacks(), 2);
+}
+
+TEST(GroupLinks, NoCommonTransportIsToldWithEveryReason) {
+  TestingGroup group({.stages = 2, .transports = {{"shm"}, {"tcp"}}, .timeout = absl::Seconds(1)});
+  const auto results = group.Prepare({1, 1}, plan::OneForwardOneBackward(2, 2));
+  EXPECT_THAT(std::string(Message(results[0])),
+              HasSubstr("no transport connects stage 0 (worker-10): tcp: not offered"));
+  EXPECT_THAT(std::string(Message(results[1])),
+              HasSubstr("stage 0 (worker-10) did not connect for step 1 attempt 1 in time"));
+}
+
+// Answers to calls that may be repeated are lost.
+TEST(GroupLinks, LostAnswersAreAskedForAgain) {
+  std::atomic<int> lost = 0;
+  TestingGroup group({.stages = 3, .spoil = [&](int, const auto& request) {
+                        const bool lose = request.offers().empty() && lost < 8 && ++lost % 2 == 1;
+                        return lose ? Unavailable("lost") : absl::OkStatus();
+                      }});
+  const plan::Schedule schedule = plan::OneForwardOneBackward(3, 4);
+  EmulatedPipeline pipeline(schedule.shape, {.seconds_per_unit = 1e-5});
+  ASSERT_THAT(group.Prepare({1, 1}, schedule), Each(IsOk()));
+  ExpectRuns(pipeline, schedule, group);
+  EXPECT_EQ(lost, 8);
+}
+
+// A connection breaks in the middle of a step: all stages fail, by name, and the next attempt has
+// new connections.
+TEST(GroupLinks, ABrokenConnectionFailsTheAttemptAndNotTheNext) {
+  transport::FaultOptions faults = {.seed = 3, .break_after_operations = 12};
+  TestingGroup group(
+      {.stages = 3, .transports = {{"tcp"}}, .wrap = [&](std::unique_ptr<transport::Transport> t) {
+         return transport::MakeFaultTransport(std::move(t), faults);
+       }});
+  const plan::Schedule longer = plan::OneForwardOneBackward(3, 24);
+  const plan::Schedule shorter = plan::OneForwardOneBackward(3, 2);
+  EmulatedPipeline pipeline(longer.shape, {.seconds_per_unit = 1e-5});
+  ASSERT_THAT(group.Prepare({1, 1}, longer), Each(IsOk()));
+  for (const auto& report : pipeline.RunStep(longer, CostsOf(longer), group.links())) {
+    EXPECT_FALSE(report.ok());
+    EXPECT_THAT(std::string(Message(report.status())), HasSubstr("stage "));
+  }
+  pipeline.GradientsOtherThanOne();
+  pipeline.NextAttempt();
+  ASSERT_THAT(group.Prepare({1, 2}, shorter), Each(IsOk()));
+  ExpectRuns(pipeline, shorter, group);
+}
+
+// One stage is at a later attempt than its neighbours wait for.
+TEST(GroupLinks, WhoWaitsForAnAttemptThatIsOverStopsWaiting) {
+  TestingGroup group({.stages = 2});
+  const plan::Schedule schedule = plan::OneForwardOneBackward(2, 2);
+  const std::vector<plan::MessageQueue> queues = plan::MessageQueues(schedule);
+  absl::Status early;
+  std::thread late([&] { early = group.stage(1).links().Prepare({1, 1}, queues); });
+  std::thread ahead([&] { EXPECT_TRUE(group.stage(0).links().Prepare({1, 2}, queues).ok()); });
+  late.join();
+  EXPECT_TRUE(absl::IsAborted(early)) << Describe(early);
+  EXPECT_TRUE(group.stage(1).links().Prepare({1, 2}, queues).ok());
+  ahead.join();
+}
+
+TEST(GroupLinks, ACancelledStageStopsConnecting) {
+  TestingGroup group({.stages = 2, .timeout = absl::Minutes(10)});
+  const std::vector<plan::MessageQueue> queues =
+      plan::MessageQueues(plan::OneForwardOneBackward(2, 2));
+  for (const int stage : {0, 1}) {
+    std::thread cancel(
+        [&] { group.stage(stage).handshake().Cancel(absl::CancelledError("leaving")); });
+    const absl::Status status = group.stage(stage).links().Prepare({1, 1}, queues);
+    EXPECT_TRUE(absl::IsCancelled(status)) << Describe(status);
+    cancel.join();
+  }
+}
+
+}  // namespace
+}  // namespace shoal::worker

@@ -1,0 +1,26 @@
+#include "worker/trainer/stage_group.h"
+
+#include "common/status.h"
+
+namespace shoal::worker {
+
+std::string StageGroup::NameOf(int stage) const {
+  return fmt::format("stage {} ({})", stage, workers[static_cast<size_t>(stage)].name);
+}
+
+absl::StatusOr<StageGroup> GroupFrom(const proto::JoinJobReply& join, uint64_t incarnation) {
+  StageGroup group{.group = join.group(), .stage = join.stage()};
+  for (const proto::WorkerAddress& worker : join.stages()) {
+    group.workers.push_back({.name = fmt::format("worker-{}", worker.index()),
+                             .address = worker.address(),
+                             .incarnation = worker.incarnation()});
+  }
+  if (join.stage() < 0 || join.stage() >= group.stages() ||
+      group.workers[static_cast<size_t>(join.stage())].incarnation != incarnation) {
+    return Internal("the coordinator makes this worker stage {} of a group of {} without it",
+                    join.stage(), group.stages());
+  }
+  return group;
+}
+
+}  // namespace shoal::worker

@@ -1,0 +1,212 @@
+#include "worker/trainer/stage_handshake.h"
+
+#include <utility>
+
+#include "absl/time/clock.h"
+#include "common/logging.h"
+#include "common/status.h"
+#include "transport/negotiate.h"
+#include "worker/pipeline/link_layout.h"
+
+namespace shoal::worker {
+namespace {
+
+// Between calls to a stage that cannot be reached yet.
+constexpr absl::Duration kRetryDelay = absl::Milliseconds(50);
+
+}  // namespace
+
+LinkMemory MemoryBetween(std::span<const plan::MessageQueue> queues, int stage, int peer,
+                         int64_t longest) {
+  const LinkLayout to = LayOut(queues, stage, peer, longest);
+  const LinkLayout from = LayOut(queues, peer, stage, longest);
+  return {.slot_bytes = from.slot_bytes(),
+          .buffer_bytes = to.buffer_bytes(),
+          .peer_slot_bytes = to.slot_bytes(),
+          .peer_buffer_bytes = from.buffer_bytes()};
+}
+
+StageHandshake::StageHandshake(Options options, StagePort* port, StageDoor* door)
+    : options_(std::move(options)), port_(port), door_(door) {
+  for (const transport::Transport* transport : options_.transports) {
+    names_.emplace_back(transport->name());
+  }
+}
+
+void StageHandshake::Cancel(const absl::Status& why) {
+  {
+    absl::MutexLock lock(&mutex_);
+    if (!cancelled_.ok()) {
+      return;
+    }
+    cancelled_ = why;
+  }
+  door_->Close(why);
+  port_->Cancel();
+}
+
+absl::Status StageHandshake::cancelled() const {
+  absl::MutexLock lock(&mutex_);
+  return cancelled_;
+}
+
+absl::StatusOr<std::unique_ptr<TransportLinks>> StageHandshake::NewLinks(
+    size_t transport, const LinkMemory& memory) const {
+  return TransportLinks::Create({.stage = options_.group.stage,
+                                 .transport = options_.transports[transport],
+                                 .slot_bytes = memory.slot_bytes,
+                                 .buffer_bytes = memory.buffer_bytes,
+                                 .handshake_timeout = options_.call_timeout});
+}
+
+void StageHandshake::Tell(int stage, const std::string& transport, const std::string& reason) {
+  if (transport == options_.preferred) {
+    LogInfo("{}: connected over {}", options_.group.NameOf(stage), transport);
+  } else {
+    LogWarning("{}: connected over {}, not {}: {}", options_.group.NameOf(stage), transport,
+               options_.preferred, reason);
+    ++fallbacks_;
+  }
+}
+
+absl::Status StageHandshake::AskUntil(int stage, const proto::ConnectStageRequest& request,
+                                      absl::Time deadline) {
+  while (true) {
+    const absl::Status answer = port_->ConnectStage(stage, request, options_.call_timeout).status();
+    SHOAL_RETURN_IF_ERROR(cancelled());
+    SHOAL_RETURN_IF_ERROR(door_->CheckExpected());
+    if (!absl::IsUnavailable(answer) && !absl::IsDeadlineExceeded(answer)) {
+      return answer;
+    }
+    if (absl::Now() >= deadline) {
+      return DeadlineExceeded("{} did not connect for step {} attempt {} in time: {}",
+                              options_.group.NameOf(stage), request.step(), request.attempt(),
+                              Message(answer));
+    }
+    absl::SleepFor(kRetryDelay);
+  }
+}
+
+absl::StatusOr<std::unique_ptr<TransportLinks>> StageHandshake::Call(int stage,
+                                                                     const LinkMemory& memory,
+                                                                     const StepAttempt& attempt,
+                                                                     absl::Time deadline) {
+  const StageGroup& group = options_.group;
+  proto::ConnectStageRequest request;
+  request.set_incarnation(group.workers[static_cast<size_t>(group.stage)].incarnation);
+  request.set_peer(group.workers[static_cast<size_t>(stage)].incarnation);
+  request.set_group(group.group);
+  request.set_stages(group.stages());
+  request.set_from(group.stage);
+  request.set_to(stage);
+  request.set_step(attempt.step);
+  request.set_attempt(attempt.attempt);
+  request.set_callee_bytes(memory.peer_slot_bytes);
+  request.set_caller_bytes(memory.slot_bytes);
+  // Offers do not keep: they are made when there is somebody to take them.
+  SHOAL_RETURN_IF_ERROR(AskUntil(stage, request, deadline));
+
+  std::vector<std::unique_ptr<TransportLinks>> links(names_.size());
+  const auto offer = [&](size_t i) -> absl::StatusOr<std::string> {
+    SHOAL_ASSIGN_OR_RETURN(links[i], NewLinks(i, memory));
+    return links[i]->Offer(stage);
+  };
+  const auto ask = [&](const std::vector<transport::NamedOffer>& offers)
+      -> absl::StatusOr<transport::TakenOffer> {
+    request.clear_offers();
+    for (const transport::NamedOffer& named : offers) {
+      proto::TransportOffer& message = *request.add_offers();
+      message.set_transport(named.transport);
+      message.set_offer(named.offer);
+    }
+    SHOAL_ASSIGN_OR_RETURN(const proto::ConnectStageReply reply,
+                           port_->ConnectStage(stage, request, options_.call_timeout));
+    return transport::TakenOffer{reply.transport(), reply.answer(), reply.reason()};
+  };
+  const auto complete = [&](size_t i, const std::string& answer) {
+    return links[i]->Complete(stage, answer);
+  };
+  SHOAL_ASSIGN_OR_RETURN(const transport::Negotiated negotiated,
+                         transport::Negotiate({.peer = group.NameOf(stage),
+                                               .transports = names_,
+                                               .left_out = std::vector<bool>(names_.size(), false),
+                                               .offer = offer,
+                                               .ask = ask,
+                                               .complete = complete}));
+  request.clear_offers();
+  request.set_confirmed(names_[negotiated.transport]);
+  SHOAL_RETURN_IF_ERROR(AskUntil(stage, request, deadline));
+  Tell(stage, names_[negotiated.transport], negotiated.reason);
+  return std::move(links[negotiated.transport]);
+}
+
+absl::StatusOr<transport::TakenOffer> StageHandshake::Accept(
+    const proto::ConnectStageRequest& request, const LinkMemory& memory) {
+  const int from = request.from();
+  if (request.callee_bytes() != memory.slot_bytes ||
+      request.caller_bytes() != memory.peer_slot_bytes) {
+    return FailedPrecondition(
+        "{} plans {} and {} bytes for messages to and from this stage, which plans {} and {}: they "
+        "have different schedules",
+        options_.group.NameOf(from), request.callee_bytes(), request.caller_bytes(),
+        memory.slot_bytes, memory.peer_slot_bytes);
+  }
+  std::vector<transport::NamedOffer> offers;
+  for (const proto::TransportOffer& offer : request.offers()) {
+    offers.push_back({offer.transport(), offer.offer()});
+  }
+  std::unique_ptr<TransportLinks> links;
+  SHOAL_ASSIGN_OR_RETURN(
+      transport::TakenOffer taken,
+      transport::TakeOffer(names_, offers, options_.group.NameOf(from), options_.unavailable,
+                           [&](size_t i, const std::string& offer) -> absl::StatusOr<std::string> {
+                             SHOAL_ASSIGN_OR_RETURN(links, NewLinks(i, memory));
+                             return links->Accept(from, offer);
+                           }));
+  absl::MutexLock lock(&mutex_);
+  accepted_[from] = {std::move(links), taken.reason};
+  return taken;
+}
+
+absl::StatusOr<StageHandshake::Links> StageHandshake::Connect(
+    const std::map<int, LinkMemory>& neighbours, const StepAttempt& attempt,
+    absl::Duration timeout) {
+  const absl::Time deadline = absl::Now() + timeout;
+  SHOAL_RETURN_IF_ERROR(cancelled());
+  door_->Expect(
+      attempt,
+      [&](const proto::ConnectStageRequest& request) -> absl::StatusOr<transport::TakenOffer> {
+        const auto neighbour = neighbours.find(request.from());
+        if (neighbour == neighbours.end()) {
+          return FailedPrecondition("{} is no neighbour in this schedule, or is connected",
+                                    options_.group.NameOf(request.from()));
+        }
+        return Accept(request, neighbour->second);
+      });
+  auto links = ConnectExpected(neighbours, attempt, deadline);
+  door_->EndExpect();
+  absl::MutexLock lock(&mutex_);
+  accepted_.clear();
+  return links;
+}
+
+absl::StatusOr<StageHandshake::Links> StageHandshake::ConnectExpected(
+    const std::map<int, LinkMemory>& neighbours, const StepAttempt& attempt, absl::Time deadline) {
+  Links links;
+  for (const auto& [stage, memory] : neighbours) {
+    if (stage > options_.group.stage) {
+      SHOAL_ASSIGN_OR_RETURN(links[stage], Call(stage, memory, attempt, deadline));
+    }
+  }
+  for (const auto& [stage, memory] : neighbours) {
+    if (stage < options_.group.stage) {
+      SHOAL_ASSIGN_OR_RETURN(const std::string transport, door_->AwaitConfirmed(stage, deadline));
+      absl::MutexLock lock(&mutex_);
+      Tell(stage, transport, accepted_[stage].reason);
+      links[stage] = std::move(accepted_[stage].links);
+    }
+  }
+  return links;
+}
+
+}  // namespace shoal::worker

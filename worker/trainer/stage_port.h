@@ -1,0 +1,26 @@
+// How a stage calls another one of its group: the seam between it and gRPC.
+#pragma once
+
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "proto/rpc/token.h"
+#include "proto/shoal.pb.h"
+#include "worker/trainer/stage_group.h"
+
+namespace shoal::worker {
+
+class StagePort {
+ public:
+  virtual ~StagePort() = default;
+  // Stage.ConnectStage at `stage` of the group; blocks for at most `timeout`.
+  virtual absl::StatusOr<proto::ConnectStageReply> ConnectStage(
+      int stage, const proto::ConnectStageRequest& request, absl::Duration timeout) = 0;
+  // Calls under way, and later ones, end with Cancelled. Any thread.
+  virtual void Cancel() = 0;
+};
+
+std::unique_ptr<StagePort> MakeGrpcStagePort(const StageGroup& group, const rpc::Token& token);
+
+}  // namespace shoal::worker

@@ -1,0 +1,69 @@
+// The stages of one group in one process, for tests: doors, handshakes and links, with calls
+// between them by function.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "transport/transport.h"
+#include "worker/trainer/group_links.h"
+#include "worker/trainer/stage_door.h"
+#include "worker/trainer/stage_handshake.h"
+
+namespace shoal::worker {
+
+// One stage with its transports, as in a process of its own.
+class TestingStage {
+ public:
+  // `others` are filled by the group. What `spoil` returns, where that is an error, is what a call
+  // ends with, after it was made.
+  using Spoil = std::function<absl::Status(int from, const proto::ConnectStageRequest& request)>;
+
+  TestingStage(StageGroup group, std::vector<std::unique_ptr<transport::Transport>> transports,
+               const std::string& preferred, std::vector<TestingStage*>& others, const Spoil& spoil,
+               absl::Duration timeout);
+
+  StageDoor& door() { return door_; }
+  StageHandshake& handshake() { return *handshake_; }
+  GroupLinks& links() { return *links_; }
+  void Open() { door_.Open(group_); }
+
+ private:
+  class Port;
+
+  const StageGroup group_;
+  const std::vector<std::unique_ptr<transport::Transport>> transports_;
+  StageDoor door_{absl::Milliseconds(100)};
+  std::unique_ptr<StagePort> port_;
+  std::unique_ptr<StageHandshake> handshake_;
+  std::unique_ptr<GroupLinks> links_;
+};
+
+class TestingGroup {
+ public:
+  struct Options {
+    int stages = 2;
+    // By stage; where there are fewer, the last stands for the rest.
+    std::vector<std::vector<std::string>> transports = {{"shm", "tcp"}};
+    std::function<std::unique_ptr<transport::Transport>(std::unique_ptr<transport::Transport>)>
+        wrap;
+    absl::Duration timeout = absl::Seconds(20);
+    TestingStage::Spoil spoil;
+  };
+  // All doors open.
+  explicit TestingGroup(const Options& options);
+
+  TestingStage& stage(int index) { return *stages_[static_cast<size_t>(index)]; }
+  // Of all stages at once.
+  std::vector<absl::Status> Prepare(const StepAttempt& attempt, const plan::Schedule& schedule);
+  std::vector<StageLinks*> links();
+
+ private:
+  std::vector<TestingStage*> pointers_;
+  std::vector<std::unique_ptr<TestingStage>> stages_;
+};
+
+}  // namespace shoal::worker
