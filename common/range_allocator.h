@@ -90,7 +90,6 @@ class RangeAllocator {
   // Sums of the sizes asked for, without what alignment adds.
   int64_t used() const { return used_; }
   int64_t peak() const { return peak_; }
-  int64_t ranges() const { return static_cast<int64_t>(ranges_.size()); }
   int64_t largest_hole() const { return by_size_.empty() ? 0 : by_size_.rbegin()->first; }
   // Of all ranges there ever were.
   int64_t highest_end() const { return highest_end_; }

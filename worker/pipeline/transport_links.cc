@@ -15,6 +15,9 @@ namespace {
 constexpr absl::Duration kIdle = absl::Milliseconds(500);
 // Before what a full queue, or a peer that is not there yet, refused is tried again.
 constexpr absl::Duration kAgain = absl::Milliseconds(1);
+// Events of connections between the moment that the peer may use them and the one that this side
+// knows them.
+constexpr size_t kMostEarly = 16384;
 // For connections to end, which their transports bound themselves.
 constexpr absl::Duration kEnding = absl::Seconds(30);
 
@@ -112,13 +115,32 @@ absl::Status TransportLinks::Complete(int stage, const std::string& answer) {
   return Adopt(std::move(peer));
 }
 
-absl::Status TransportLinks::Adopt(std::unique_ptr<Peer> peer) {
-  absl::MutexLock lock(&mutex_);
-  if (!closed_.ok()) {
-    return closed_;
+// What the peer did since its side of the connection was complete is taken now.
+absl::Status TransportLinks::Adopt(std::unique_ptr<Peer> adopted) {
+  absl::Status failure;
+  {
+    absl::MutexLock lock(&mutex_);
+    if (!closed_.ok()) {
+      return closed_;
+    }
+    const int stage = adopted->stage;
+    const auto [place, is_new] = peers_.try_emplace(stage, std::move(adopted));
+    if (!is_new) {
+      return FailedPrecondition("stage {} is connected already", stage);
+    }
+    Peer& peer = *place->second;
+    for (const transport::Event& event : early_) {
+      if (event.connection == peer.connection->id() && failure.ok()) {
+        failure = Take(peer, event);
+      }
+    }
+    std::erase_if(early_, [&](const transport::Event& event) {
+      return event.connection == peer.connection->id();
+    });
   }
-  if (const int stage = peer->stage; !peers_.try_emplace(stage, std::move(peer)).second) {
-    return FailedPrecondition("stage {} is connected already", stage);
+  if (!failure.ok()) {
+    Fail(failure);
+    return failure;
   }
   queue_->Wake();
   return absl::OkStatus();
@@ -321,12 +343,15 @@ void TransportLinks::Handle(const transport::Event& event) {
     const auto found = std::ranges::find_if(peers_, [&](const auto& entry) {
       return entry.second->connection->id() == event.connection;
     });
-    if (found == peers_.end()) {
-      return;  // of a connection that was not adopted
+    if (found != peers_.end()) {
+      failure = Take(*found->second, event);
+      changed_.SignalAll();
+    } else if (early_.size() < kMostEarly) {
+      early_.push_back(event);
+    } else {
+      failure = DataLoss("stage {}: {} events of connections that are not made", options_.stage,
+                         early_.size());
     }
-    Peer& peer = *found->second;
-    failure = Take(peer, event);
-    changed_.SignalAll();
   }
   if (!failure.ok()) {
     Fail(failure);

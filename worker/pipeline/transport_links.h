@@ -24,6 +24,7 @@
 #include <memory>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
@@ -97,7 +98,7 @@ class TransportLinks final : public StageLinks {
                  std::unique_ptr<transport::EventQueue> queue);
   absl::StatusOr<std::unique_ptr<Peer>> NewPeer(int stage);
   transport::ConnectionOptions OptionsFor(const Peer& peer) const;
-  absl::Status Adopt(std::unique_ptr<Peer> peer) ABSL_LOCKS_EXCLUDED(mutex_);
+  absl::Status Adopt(std::unique_ptr<Peer> adopted) ABSL_LOCKS_EXCLUDED(mutex_);
   // Of the step at hand; an error once closed.
   absl::StatusOr<Peer*> Find(const StageMessage& message) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
@@ -119,6 +120,7 @@ class TransportLinks final : public StageLinks {
   absl::CondVar changed_;
   std::map<int, std::unique_ptr<Peer>> peers_ ABSL_GUARDED_BY(mutex_);  // by stage, none ever goes
   std::map<int, std::unique_ptr<Peer>> offered_ ABSL_GUARDED_BY(mutex_);
+  std::vector<transport::Event> early_ ABSL_GUARDED_BY(mutex_);  // of connections not in peers_
   LinkStep step_ ABSL_GUARDED_BY(mutex_);
   absl::Status closed_ ABSL_GUARDED_BY(mutex_);
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;

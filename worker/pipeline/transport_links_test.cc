@@ -45,6 +45,54 @@ TransportPipeline::MakeTransport Maker(const Kind& kind, transport::FaultOptions
   };
 }
 
+// Tells its side of a completed connection a while after the peer can use it.
+class LateTransport final : public transport::Transport {
+ public:
+  explicit LateTransport(std::unique_ptr<transport::Transport> inner) : inner_(std::move(inner)) {}
+
+  std::string_view name() const override { return inner_->name(); }
+  const transport::Capabilities& capabilities() const override { return inner_->capabilities(); }
+  absl::StatusOr<std::unique_ptr<transport::EventQueue>> CreateQueue() override {
+    return inner_->CreateQueue();
+  }
+  absl::StatusOr<std::shared_ptr<transport::Region>> Allocate(int64_t bytes,
+                                                              transport::Access access) override {
+    return inner_->Allocate(bytes, access);
+  }
+  absl::StatusOr<std::shared_ptr<transport::Region>> Register(std::span<std::byte> memory,
+                                                              transport::Access access) override {
+    return inner_->Register(memory, access);
+  }
+  absl::StatusOr<std::unique_ptr<transport::Connector>> Offer(
+      const transport::ConnectionOptions& options) override {
+    SHOAL_ASSIGN_OR_RETURN(auto connector, inner_->Offer(options));
+    return std::make_unique<LateConnector>(std::move(connector));
+  }
+  absl::StatusOr<transport::Acceptance> Accept(
+      const std::string& offer, const transport::ConnectionOptions& options) override {
+    return inner_->Accept(offer, options);
+  }
+
+ private:
+  class LateConnector final : public transport::Connector {
+   public:
+    explicit LateConnector(std::unique_ptr<transport::Connector> inner)
+        : inner_(std::move(inner)) {}
+    const std::string& offer() const override { return inner_->offer(); }
+    absl::StatusOr<std::unique_ptr<transport::Connection>> Complete(
+        const std::string& answer) override {
+      auto connection = inner_->Complete(answer);
+      RealClock().SleepFor(absl::Milliseconds(10));
+      return connection;
+    }
+
+   private:
+    const std::unique_ptr<transport::Connector> inner_;
+  };
+
+  const std::unique_ptr<transport::Transport> inner_;
+};
+
 class TransportLinksTest : public testing::TestWithParam<Kind> {};
 
 INSTANTIATE_TEST_SUITE_P(Transports, TransportLinksTest,
@@ -88,6 +136,36 @@ TEST_P(TransportLinksTest, RunEverySchedule) {
       EXPECT_EQ(pipeline.GradientsOtherThanOne(), "") << schedule.name;
       pipeline.NextStep();
     }
+  }
+}
+
+// The accepting side is in its step while the connecting one still completes the connection.
+TEST_P(TransportLinksTest, NothingIsLostThatComesEarly) {
+  const plan::Schedule schedule = plan::OneForwardOneBackward(2, 3);
+  const plan::ScheduleCosts costs(schedule.shape, {});
+  EmulatedPipeline pipeline(schedule.shape,
+                            {.wait_timeout = absl::Seconds(10), .seconds_per_unit = 20e-6});
+  std::vector<std::unique_ptr<transport::Transport>> transports;
+  transports.push_back(std::make_unique<LateTransport>(Maker(GetParam())(0)));
+  transports.push_back(Maker(GetParam())(1));
+  for (int round = 0; round < 10; ++round) {
+    std::vector<std::unique_ptr<TransportLinks>> links;
+    for (int stage = 0; stage < 2; ++stage) {
+      links.push_back(TransportLinks::Create({.stage = stage,
+                                              .transport = transports[stage].get(),
+                                              .slot_bytes = 1 << 16,
+                                              .buffer_bytes = 1 << 16})
+                          .value());
+    }
+    const std::string answer = links[1]->Accept(0, links[0]->Offer(1).value()).value();
+    absl::StatusOr<StageReport> second = absl::UnknownError("not run");
+    std::thread early([&] { second = pipeline.RunStage(1, schedule, costs, links[1].get()); });
+    ASSERT_TRUE(links[0]->Complete(1, answer).ok());
+    const absl::StatusOr<StageReport> first = pipeline.RunStage(0, schedule, costs, links[0].get());
+    early.join();
+    EXPECT_TRUE(first.ok() && second.ok())
+        << Describe(first.status()) << ", " << Describe(second.status());
+    pipeline.NextStep();
   }
 }
 
