@@ -10,6 +10,7 @@
 // connection is made and in order, so that each end knows which comes next.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
 
@@ -33,6 +34,7 @@ struct StageMessageHeader {
 };
 inline constexpr int64_t kStageMessageHeaderBytes = 64;
 static_assert(sizeof(StageMessageHeader) == kStageMessageHeaderBytes);
+static_assert(offsetof(StageMessageHeader, hash) == 48);
 
 void Seal(StageMessageHeader& header);
 bool IsWhole(const StageMessageHeader& header);

@@ -24,7 +24,9 @@ absl::Status StagePools::BeginStep(
   microbatches_ = static_cast<size_t>(schedule.shape.microbatches);
   pieces_.assign(static_cast<size_t>(schedule.shape.chunks) * microbatches_ * plan::kHoldings,
                  nullptr);
-  needs_ = plan::ReplayMemory(schedule, stage_, bytes_of_, kBufferAlignment);
+  std::array<int64_t, plan::kMemoryPools> reserved;
+  std::ranges::transform(arenas_, reserved.begin(), &Arena::capacity);
+  needs_ = plan::ReplayMemory(schedule, stage_, bytes_of_, kBufferAlignment, reserved);
   taken_ = {};
   SHOAL_RETURN_IF_ERROR(
       CheckBudget(device_, schedule, std::array{MemoryPool::kDevice, MemoryPool::kMessages}));
