@@ -9,11 +9,11 @@ constexpr int64_t kMaxStages = 256;
 constexpr int64_t kMaxChunks = 64;
 constexpr int64_t kMaxMemory = int64_t{1} << 50;
 
-const Choices<int64_t>& OffloadNames() {
-  static const auto& names = *new Choices<int64_t>{{"auto", OffloadedChunks::kAuto},
-                                                   {"none", 0},
-                                                   {"half", OffloadedChunks::kHalf},
-                                                   {"full", OffloadedChunks::kFull}};
+const Choices<double>& OffloadNames() {
+  static const auto& names = *new Choices<double>{{"auto", OffloadedChunks::kAuto},
+                                                  {"none", 0.0},
+                                                  {"half", OffloadedChunks::kHalf},
+                                                  {"full", OffloadedChunks::kFull}};
   return names;
 }
 
@@ -22,7 +22,7 @@ absl::Status ParseOffload(const YAML::Node& node, Job& job) {
     job.cluster.pipeline.offload.value = *named;
     return absl::OkStatus();
   }
-  const auto chunks = ParseInteger(node, {0, kMaxChunks});
+  const auto chunks = ParseNumber(node, {.low = 0, .high = kMaxChunks});
   if (!chunks.ok()) {
     SHOAL_ASSIGN_OR_RETURN(const std::string text,
                            ParseScalar(node, "auto, none, half, full or a number of chunks"));
@@ -34,8 +34,8 @@ absl::Status ParseOffload(const YAML::Node& node, Job& job) {
 }
 
 std::string PrintOffload(const Job& job) {
-  const int64_t value = job.cluster.pipeline.offload.value;
-  return value > 0 ? std::to_string(value) : PrintChoice(value, OffloadNames());
+  const double value = job.cluster.pipeline.offload.value;
+  return value > 0 ? PrintNumber(value) : PrintChoice(value, OffloadNames());
 }
 
 absl::Status ParseCopyRate(const YAML::Node& node, Job& job) {

@@ -230,6 +230,9 @@ TEST(ParseJob, ReadsAPipeline) {
   EXPECT_FALSE(pipeline.pace.paired);
   EXPECT_EQ(pipeline.pace.forward_flops, 1e12);
   EXPECT_TRUE(pipeline.enabled());
+  EXPECT_EQ(MustParse(kMinimal, {"cluster.pipeline.chunks=3", "cluster.pipeline.offload=2.25"})
+                .cluster.pipeline.offload.value,
+            2.25);
   EXPECT_EQ(MustParse(kMinimal, {"cluster.pipeline.chunks=3", "cluster.pipeline.offload=2"})
                 .cluster.pipeline.offload.value,
             2);

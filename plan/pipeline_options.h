@@ -13,13 +13,13 @@
 namespace shoal::plan {
 
 // How many of each stage's chunks move their activations to host memory: kAuto, kHalf, kFull or a
-// number.
+// number, of 2.25 all microbatches of two chunks and every fourth of the third.
 struct OffloadedChunks {
-  static constexpr int64_t kAuto = -1;  // as many as the budgets ask for
-  static constexpr int64_t kHalf = -2;  // rounded up
-  static constexpr int64_t kFull = -3;
+  static constexpr double kAuto = -1;  // as many as the budgets ask for
+  static constexpr double kHalf = -2;  // rounded up
+  static constexpr double kFull = -3;
 
-  int64_t value = kAuto;
+  double value = kAuto;
 
   bool operator==(const OffloadedChunks&) const = default;
 };

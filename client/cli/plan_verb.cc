@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <memory>
+#include <optional>
 
 #include "CLI/CLI.hpp"
+#include "client/cli/pipeline_plan.h"
 #include "client/cli/preflight.h"
 #include "client/cli/simulation.h"
 #include "common/bytes.h"
@@ -29,29 +31,12 @@ struct PlannedJob {
   Simulation simulation;
   Verdict verdict;
   std::vector<plan::StepPlan> steps;
-  double microbatches_per_worker = 0;  // mean over the steps planned
+  std::optional<PlannedPipeline> pipeline;  // where steps are run as schedules
+  double microbatches_per_worker = 0;       // mean over the steps planned
 };
 
 // Of these many steps the answer is the mean.
 constexpr int64_t kVerdictSteps = 50;
-
-absl::StatusOr<std::vector<plan::StepPlan>> PlanSteps(const PlannedJob& planned, int64_t steps) {
-  const plan::Job& job = planned.job;
-  const plan::PlanOptions options{
-      .workers = static_cast<int>(job.cluster.workers),
-      .microbatch_tokens = job.data.microbatch_tokens,
-      .assignment = job.plan.assignment,
-      .equal_counts = job.train.synchronization == plan::Synchronization::kLayer};
-  const plan::CostModel cost =
-      job.plan.cost == plan::CostSource::kTokens ? plan::TokenCost() : plan::FlopCost(planned.spec);
-  std::vector<plan::StepPlan> plans;
-  for (int64_t step = 1; step <= std::min(steps, job.train.steps); ++step) {
-    SHOAL_ASSIGN_OR_RETURN(const auto samples, planned.simulation.minibatches(step));
-    SHOAL_ASSIGN_OR_RETURN(plan::StepPlan step_plan, plan::PlanStep(samples, options, cost));
-    plans.push_back(std::move(step_plan));
-  }
-  return plans;
-}
 
 absl::StatusOr<PlannedJob> MakePlan(const PlanVerbOptions& options) {
   PlannedJob planned;
@@ -72,7 +57,13 @@ absl::StatusOr<PlannedJob> MakePlan(const PlanVerbOptions& options) {
                                                              .cluster = options.cluster}));
   SHOAL_ASSIGN_OR_RETURN(planned.verdict,
                          AskWhetherOnDemandHelps(planned.simulation, kVerdictSteps));
-  SHOAL_ASSIGN_OR_RETURN(planned.steps, PlanSteps(planned, options.steps));
+  SHOAL_ASSIGN_OR_RETURN(
+      planned.steps,
+      PlanFirstSteps(planned.job, planned.spec, planned.simulation.minibatches, options.steps));
+  if (planned.job.cluster.pipeline.enabled()) {
+    SHOAL_ASSIGN_OR_RETURN(planned.pipeline,
+                           PlanJobPipeline(planned.job, planned.spec, LargestStep(planned.steps)));
+  }
   int64_t microbatches = 0;
   for (const plan::StepPlan& step : planned.steps) {
     for (const auto& worker : step.workers) {
@@ -187,7 +178,8 @@ void PrintSteps(const PlannedJob& planned, Streams& streams) {
   Table table({{"step", Table::Align::kRight},
                {"tokens", Table::Align::kRight},
                {"targets", Table::Align::kRight},
-               {"microbatches by worker"},
+               {planned.job.cluster.pipeline.stages > 1 ? "microbatches by group"
+                                                        : "microbatches by worker"},
                {"busiest over mean cost", Table::Align::kRight}});
   for (size_t i = 0; i < planned.steps.size(); ++i) {
     const plan::StepPlan& step = planned.steps[i];
@@ -267,6 +259,9 @@ void PrintJsonPlan(const PlannedJob& planned, Streams& streams) {
                           {"get_bytes_per_step", traffic.get_bytes},
                           {"push_bytes_per_step", traffic.push_bytes},
                           {"microbatches_per_worker", planned.microbatches_per_worker}});
+  if (planned.pipeline.has_value()) {
+    PrintJsonPipeline(*planned.pipeline, streams);
+  }
   PrintJson(streams.out, VerdictJson(planned.verdict));
 }
 
@@ -274,6 +269,15 @@ void PrintJsonPlan(const PlannedJob& planned, Streams& streams) {
 
 absl::StatusOr<ExitCode> RunPlan(const PlanVerbOptions& options, Streams& streams) {
   SHOAL_ASSIGN_OR_RETURN(const PlannedJob planned, MakePlan(options));
+  if (!options.draw.empty()) {
+    if (!planned.pipeline.has_value()) {
+      return InvalidArgument(
+          "--draw draws the schedule of a pipeline, and {} has none: see "
+          "cluster.pipeline in docs/job-file.md",
+          options.job_file);
+    }
+    SHOAL_RETURN_IF_ERROR(DrawPipeline(*planned.pipeline, options.draw));
+  }
   if (options.json) {
     PrintJsonPlan(planned, streams);
   } else {
@@ -281,6 +285,9 @@ absl::StatusOr<ExitCode> RunPlan(const PlanVerbOptions& options, Streams& stream
     PrintMemory(planned, streams);
     PrintSteps(planned, streams);
     streams.out << "\n";
+    if (planned.pipeline.has_value()) {
+      PrintPipeline(*planned.pipeline, streams);
+    }
     PrintTitle(planned.simulation, kVerdictSteps, streams);
     PrintVerdict(planned.verdict, streams);
   }
@@ -301,6 +308,8 @@ void AddPlan(CLI::App& app, VerbAction& action) {
   verb->add_option("--steps", options->steps, "Plan the microbatches of this many steps")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
+  verb->add_option("--draw", options->draw,
+                   "SVG file for a drawing of the pipeline's schedule, as it is reckoned to run");
   verb->add_flag("--json", options->json, "JSON lines instead of tables");
   verb->callback([options, &action] {
     action = [options](Streams& streams) { return RunPlan(*options, streams); };

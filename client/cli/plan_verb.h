@@ -15,6 +15,7 @@ struct PlanVerbOptions {
   std::vector<std::string> overrides;
   std::string cluster;  // file; empty: the job's workers as equal devices
   int64_t steps = 3;    // whose microbatches are shown; needs the data
+  std::string draw;     // SVG file; empty: none
   bool json = false;
 };
 absl::StatusOr<ExitCode> RunPlan(const PlanVerbOptions& options, Streams& streams);

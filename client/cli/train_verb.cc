@@ -71,6 +71,12 @@ class Training {
 
   absl::Status Check() {
     SHOAL_ASSIGN_OR_RETURN(job_, ReadJob(options_.job_file, options_.overrides));
+    if (job_.cluster.pipeline.enabled()) {
+      return Unimplemented(
+          "{}: cluster.pipeline is planned by `shoal plan` and not run by workers yet: train "
+          "without it",
+          options_.job_file);
+    }
     if (options_.steps > job_.train.steps) {
       return InvalidArgument(
           "--steps {} is beyond train.steps {} of {}: raise train.steps (the schedule ends there)",

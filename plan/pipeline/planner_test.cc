@@ -150,8 +150,7 @@ TEST(PlanPipeline, KeepsToWhatIsAskedFor) {
   PipelineRequest request = Request(4, 2, 12);
   for (const char* name : {"GPipe", "GIS(3)", "GIS-H", "PO", "V-Half", "interleaved"}) {
     request.schedule = *ParseScheduleName(name);
-    for (const int64_t offload :
-         {int64_t{0}, int64_t{1}, OffloadedChunks::kHalf, OffloadedChunks::kFull}) {
+    for (const double offload : {0.0, 1.0, OffloadedChunks::kHalf, OffloadedChunks::kFull}) {
       request.offload.value = offload;
       request.recompute = Recompute::kLight;
       const auto plan = PlanPipeline(request);

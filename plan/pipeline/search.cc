@@ -126,14 +126,11 @@ class Search {
   }
 
   double GivenChunks(const PipelineChoice& choice) const {
-    switch (request_.offload.value) {
-      case OffloadedChunks::kHalf:
-        return (choice.chunks + 1) / 2;
-      case OffloadedChunks::kFull:
-        return choice.chunks;
-      default:
-        return std::min<double>(static_cast<double>(request_.offload.value), choice.chunks);
+    const double value = request_.offload.value;
+    if (value == OffloadedChunks::kHalf) {
+      return (choice.chunks + 1) / 2;
     }
+    return value == OffloadedChunks::kFull ? choice.chunks : std::min<double>(value, choice.chunks);
   }
 
   // What a first look measured, and where that is over the budget.

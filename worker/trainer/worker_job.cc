@@ -65,6 +65,9 @@ WorkerJob::~WorkerJob() {
 
 absl::Status WorkerJob::Load(const proto::JoinJobReply& join) {
   SHOAL_ASSIGN_OR_RETURN(job_, plan::ParseJob(join.job_yaml(), "the coordinator's job"));
+  if (job_.cluster.pipeline.enabled()) {
+    return Unimplemented("the job has cluster.pipeline, which workers do not run yet");
+  }
   SHOAL_ASSIGN_OR_RETURN(const plan::ModelSpec spec, formats::ReadModelSpec(job_.model));
   SHOAL_ASSIGN_OR_RETURN(data_, formats::TokenFile::Open(join.token_file()));
   if (data_->vocabulary() > spec.vocabulary) {

@@ -1,0 +1,237 @@
+#include "client/cli/pipeline_plan.h"
+
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+#include "common/bytes.h"
+#include "common/file.h"
+#include "common/status.h"
+#include "nlohmann/json.hpp"
+#include "plan/cost_model.h"
+#include "plan/drawing/schedule_drawing.h"
+#include "plan/schedule_simulation.h"
+#include "worker/probe/probe.h"
+
+namespace shoal::cli {
+namespace {
+
+// More rows than a person reads are left to --json.
+constexpr size_t kRowsShown = 16;
+
+double CostOf(const std::vector<plan::Microbatch>& group) {
+  return std::accumulate(
+      group.begin(), group.end(), 0.0,
+      [](double sum, const plan::Microbatch& microbatch) { return sum + microbatch.cost; });
+}
+
+DType ComputeType(const plan::Job& job) {
+  return job.train.compute == plan::ComputeType::kBf16 ? DType::kBF16 : DType::kF32;
+}
+
+bool IsWhole(const plan::PipelinePace& pace) {
+  return pace.forward_flops > 0 && pace.backward_input_flops > 0 &&
+         pace.backward_weights_flops > 0 && pace.offload_bytes_per_second > 0 &&
+         pace.reload_bytes_per_second > 0;
+}
+
+// What the job says stays.
+absl::StatusOr<plan::PipelinePace> PaceOf(const plan::Job& job, const plan::ModelSpec& spec) {
+  const plan::PipelineOptions& options = job.cluster.pipeline;
+  SHOAL_ASSIGN_OR_RETURN(
+      plan::PipelinePace pace,
+      worker::ProbePace(spec, {.compute = ComputeType(job),
+                               .threads = static_cast<int>(job.train.threads_per_worker),
+                               .tokens = job.data.microbatch_tokens,
+                               .copy_bytes_per_second = options.copy_rate,
+                               .duplex = options.pace.duplex}));
+  for (double plan::PipelinePace::*rate :
+       {&plan::PipelinePace::forward_flops, &plan::PipelinePace::backward_input_flops,
+        &plan::PipelinePace::backward_weights_flops,
+        &plan::PipelinePace::elementwise_bytes_per_second,
+        &plan::PipelinePace::offload_bytes_per_second,
+        &plan::PipelinePace::reload_bytes_per_second}) {
+    if (options.pace.*rate > 0) {
+      pace.*rate = options.pace.*rate;
+    }
+  }
+  return pace;
+}
+
+int64_t Largest(const std::vector<int64_t>& bytes) {
+  return bytes.empty() ? 0 : *std::max_element(bytes.begin(), bytes.end());
+}
+
+std::string Chunks(double chunks) { return fmt::format("{:.4g}", chunks); }
+
+std::string BytesByStage(const std::vector<int64_t>& bytes) {
+  std::string text;
+  for (const int64_t stage : bytes) {
+    text += fmt::format("{}{}", text.empty() ? "" : ", ", FormatBytes(stage));
+  }
+  return text.empty() ? "-" : text;
+}
+
+nlohmann::json CandidateJson(const plan::PipelineCandidate& candidate, bool chosen) {
+  return {{"event", "pipeline_candidate"},
+          {"chosen", chosen},
+          {"schedule", plan::ToString(candidate.choice.schedule)},
+          {"stages", candidate.choice.stages},
+          {"chunks", candidate.choice.chunks},
+          {"offloaded_chunks", candidate.choice.offloaded_chunks},
+          {"recompute", plan::Name(candidate.choice.recompute)},
+          {"step_seconds", candidate.step_seconds},
+          {"bubble_share", candidate.bubble_share},
+          {"k", candidate.copy_ratio},
+          {"device_bytes", candidate.device_bytes},
+          {"host_bytes", candidate.host_bytes},
+          {"fits", candidate.fits},
+          {"simulated", candidate.simulated},
+          {"verdict", candidate.verdict}};
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<plan::StepPlan>> PlanFirstSteps(const plan::Job& job,
+                                                           const plan::ModelSpec& spec,
+                                                           const sim::Minibatches& minibatches,
+                                                           int64_t steps) {
+  const plan::PlanOptions options{
+      .workers = static_cast<int>(job.cluster.workers / job.cluster.pipeline.stages),
+      .microbatch_tokens = job.data.microbatch_tokens,
+      .assignment = job.plan.assignment,
+      .equal_counts = job.train.synchronization == plan::Synchronization::kLayer};
+  const plan::CostModel cost =
+      job.plan.cost == plan::CostSource::kTokens ? plan::TokenCost() : plan::FlopCost(spec);
+  std::vector<plan::StepPlan> plans;
+  for (int64_t step = 1; step <= std::min(steps, job.train.steps); ++step) {
+    SHOAL_ASSIGN_OR_RETURN(const auto samples, minibatches(step));
+    SHOAL_ASSIGN_OR_RETURN(plan::StepPlan step_plan, plan::PlanStep(samples, options, cost));
+    plans.push_back(std::move(step_plan));
+  }
+  return plans;
+}
+
+std::vector<plan::MicrobatchSize> LargestStep(std::span<const plan::StepPlan> steps) {
+  const std::vector<plan::Microbatch>* largest = nullptr;
+  for (const plan::StepPlan& step : steps) {
+    for (const auto& group : step.workers) {
+      if (largest == nullptr || CostOf(group) > CostOf(*largest)) {
+        largest = &group;
+      }
+    }
+  }
+  std::vector<plan::MicrobatchSize> sizes;
+  if (largest != nullptr) {
+    for (const plan::Microbatch& microbatch : *largest) {
+      if (!microbatch.empty()) {
+        sizes.push_back({.tokens = microbatch.tokens, .squared_tokens = microbatch.squared_tokens});
+      }
+    }
+  }
+  return sizes;
+}
+
+absl::StatusOr<PlannedPipeline> PlanJobPipeline(const plan::Job& job, const plan::ModelSpec& spec,
+                                                std::vector<plan::MicrobatchSize> microbatches) {
+  const plan::PipelineOptions& options = job.cluster.pipeline;
+  PlannedPipeline planned{.request = {.spec = spec,
+                                      .compute = ComputeType(job),
+                                      .stages = static_cast<int>(options.stages),
+                                      .chunks = static_cast<int>(options.chunks),
+                                      .microbatches = std::move(microbatches),
+                                      .pace = options.pace,
+                                      .offload = options.offload,
+                                      .recompute = options.recompute}};
+  if (!IsWhole(options.pace)) {
+    SHOAL_ASSIGN_OR_RETURN(planned.request.pace, PaceOf(job, spec));
+    planned.measured = true;
+  }
+  if (options.schedule != "auto") {
+    SHOAL_ASSIGN_OR_RETURN(planned.request.schedule, plan::ParseScheduleName(options.schedule));
+  }
+  planned.request.budgets.assign(static_cast<size_t>(options.stages),
+                                 {.device = options.device_memory, .host = options.host_memory});
+  SHOAL_ASSIGN_OR_RETURN(planned.plan, plan::PlanPipeline(planned.request));
+  return planned;
+}
+
+void PrintPipeline(const PlannedPipeline& planned, Streams& streams) {
+  const plan::PipelineRequest& request = planned.request;
+  const plan::PipelinePace& pace = request.pace;
+  const plan::PipelineCandidate& chosen = planned.plan.chosen();
+  streams.out << fmt::format(
+      "pipeline of {} stages, {} microbatches in the largest step planned\n"
+      "pace, {}: forward {:.3g}, backward {:.3g} and {:.3g} GFLOP/s; copies {}/s out, {}/s back{}; "
+      "k {:.2f}\n\n",
+      request.stages, request.microbatches.size(), planned.measured ? "measured here" : "given",
+      pace.forward_flops / 1e9, pace.backward_input_flops / 1e9, pace.backward_weights_flops / 1e9,
+      FormatBytes(static_cast<int64_t>(pace.offload_bytes_per_second)),
+      FormatBytes(static_cast<int64_t>(pace.reload_bytes_per_second)),
+      pace.duplex ? " at once" : "", chosen.copy_ratio);
+  Table table({{"schedule"},
+               {"chunks", Table::Align::kRight},
+               {"offloaded", Table::Align::kRight},
+               {"recompute"},
+               {"step s", Table::Align::kRight},
+               {"bubble", Table::Align::kRight},
+               {"device", Table::Align::kRight},
+               {"host", Table::Align::kRight},
+               {"k", Table::Align::kRight},
+               {"verdict"}});
+  const auto& candidates = planned.plan.candidates;
+  for (size_t i = 0; i < std::min(candidates.size(), kRowsShown); ++i) {
+    const plan::PipelineCandidate& candidate = candidates[i];
+    table.Add({plan::ToString(candidate.choice.schedule), std::to_string(candidate.choice.chunks),
+               Chunks(candidate.choice.offloaded_chunks),
+               std::string(plan::Name(candidate.choice.recompute)),
+               fmt::format("{:.4g}", candidate.step_seconds),
+               fmt::format("{:.1f}%", 100 * candidate.bubble_share),
+               FormatBytes(Largest(candidate.device_bytes)),
+               FormatBytes(Largest(candidate.host_bytes)),
+               fmt::format("{:.2f}", candidate.copy_ratio), candidate.verdict});
+  }
+  streams.out << table.Render(streams.out_terminal);
+  if (candidates.size() > kRowsShown) {
+    streams.out << fmt::format("and {} more that lost: --json shows them\n",
+                               candidates.size() - kRowsShown);
+  }
+  streams.out << fmt::format("peak by stage, on device: {}; on host: {}\n\n",
+                             BytesByStage(chosen.device_bytes), BytesByStage(chosen.host_bytes));
+}
+
+void PrintJsonPipeline(const PlannedPipeline& planned, Streams& streams) {
+  const plan::PipelinePace& pace = planned.request.pace;
+  PrintJson(streams.out, {{"event", "pipeline"},
+                          {"stages", planned.request.stages},
+                          {"microbatches", planned.request.microbatches.size()},
+                          {"measured", planned.measured},
+                          {"forward_flops", pace.forward_flops},
+                          {"backward_input_flops", pace.backward_input_flops},
+                          {"backward_weights_flops", pace.backward_weights_flops},
+                          {"offload_bytes_per_second", pace.offload_bytes_per_second},
+                          {"reload_bytes_per_second", pace.reload_bytes_per_second}});
+  for (const plan::PipelineCandidate& candidate : planned.plan.candidates) {
+    PrintJson(streams.out, CandidateJson(candidate, &candidate == &planned.plan.chosen()));
+  }
+}
+
+absl::Status DrawPipeline(const PlannedPipeline& planned, const std::string& file) {
+  const plan::PipelineRequest& request = planned.request;
+  const plan::PipelineChoice& choice = planned.plan.chosen().choice;
+  SHOAL_ASSIGN_OR_RETURN(const plan::Schedule schedule,
+                         plan::BuildChosenSchedule(request.spec, request.compute, choice,
+                                                   request.microbatches, request.pace));
+  const plan::ScheduleCosts costs = plan::PipelineCosts(
+      {.spec = request.spec, .compute = request.compute, .recompute = choice.recompute},
+      schedule.shape, choice.split, request.microbatches, request.pace);
+  SHOAL_ASSIGN_OR_RETURN(const plan::ScheduleTimes times,
+                         plan::SimulateSchedule(schedule, costs, request.pace.Streams()));
+  return WriteFileAtomically(
+      file, plan::DrawSchedule(
+                schedule, times,
+                {.subtitle = planned.measured ? "simulated by what was measured here" : "simulated",
+                 .time_unit = "s"}));
+}
+
+}  // namespace shoal::cli

@@ -1,0 +1,47 @@
+// The pipeline of a job, planned before it runs (cluster.pipeline): what `shoal plan` prints and
+// draws.
+#pragma once
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "client/cli/verb.h"
+#include "plan/job.h"
+#include "plan/model_spec.h"
+#include "plan/pipeline/planner.h"
+#include "plan/step_plan.h"
+#include "sim/minibatches.h"
+
+namespace shoal::cli {
+
+struct PlannedPipeline {
+  plan::PipelineRequest request;
+  plan::PipelinePlan plan;
+  bool measured = false;  // the pace, on this machine
+};
+
+// The first steps as the coordinator will plan them, without measured speeds: what each worker
+// group will run.
+absl::StatusOr<std::vector<plan::StepPlan>> PlanFirstSteps(const plan::Job& job,
+                                                           const plan::ModelSpec& spec,
+                                                           const sim::Minibatches& minibatches,
+                                                           int64_t steps);
+
+// The microbatches of the group that has most to do in any of these steps.
+std::vector<plan::MicrobatchSize> LargestStep(std::span<const plan::StepPlan> steps);
+
+// The job runs its steps as schedules. What the job leaves open of its pace is measured on this
+// machine.
+absl::StatusOr<PlannedPipeline> PlanJobPipeline(const plan::Job& job, const plan::ModelSpec& spec,
+                                                std::vector<plan::MicrobatchSize> microbatches);
+
+void PrintPipeline(const PlannedPipeline& planned, Streams& streams);
+void PrintJsonPipeline(const PlannedPipeline& planned, Streams& streams);
+
+// The chosen schedule with its transfers, simulated, as an SVG file.
+absl::Status DrawPipeline(const PlannedPipeline& planned, const std::string& file);
+
+}  // namespace shoal::cli
