@@ -1,7 +1,5 @@
 #include "plan/pipeline/chosen_schedule.h"
 
-#include <algorithm>
-#include <cmath>
 #include <utility>
 
 #include "common/status.h"
@@ -32,27 +30,6 @@ absl::Status Validate(const ModelSpec& spec, const PipelineChoice& choice) {
   return absl::OkStatus();
 }
 
-UniformStretch StretchOf(const ScheduleShape& shape, const ScheduleCosts& costs) {
-  UniformStretch stretch{.longest_chunk = 0, .longest_pass = 0};
-  for (int chunk = 0; chunk < shape.chunks; ++chunk) {
-    double forwards = 0;
-    double backwards = 0;
-    for (int stage = 0; stage < shape.stages; ++stage) {
-      double compute = 0;
-      for (int microbatch = 0; microbatch < shape.microbatches; ++microbatch) {
-        const ChunkCost& cost = costs.Of(stage, chunk, microbatch);
-        compute += cost.Compute();
-        forwards += cost.forward;
-        backwards += cost.backward_input;
-      }
-      stretch.longest_chunk = std::max(stretch.longest_chunk, compute);
-    }
-    stretch.longest_pass = std::max({stretch.longest_pass, forwards, backwards});
-  }
-  // Nothing takes time: there is nothing to stretch for.
-  return stretch.longest_chunk > 0 ? stretch : UniformStretch{};
-}
-
 absl::StatusOr<Schedule> BuildChosenSchedule(const ModelSpec& spec, DType compute,
                                              const PipelineChoice& choice,
                                              std::span<const MicrobatchSize> microbatches,
@@ -66,8 +43,8 @@ absl::StatusOr<Schedule> BuildChosenSchedule(const ModelSpec& spec, DType comput
   const ScheduleCosts costs =
       PipelineCosts({.spec = spec, .compute = compute, .recompute = choice.recompute}, shape,
                     choice.split, microbatches, pace);
-  Schedule schedule = BuildSchedule(choice.schedule, choice.stages, choice.chunks,
-                                    shape.microbatches, StretchOf(shape, costs));
+  Schedule schedule =
+      BuildSchedule(choice.schedule, choice.stages, choice.chunks, shape.microbatches, &costs);
   if (choice.offloaded_chunks > 0 && pace.CanOffload()) {
     SHOAL_ASSIGN_OR_RETURN(
         OffloadPlan offloaded,

@@ -12,7 +12,6 @@
 #include "plan/pipeline_pace.h"
 #include "plan/recompute.h"
 #include "plan/schedule.h"
-#include "plan/schedule_costs.h"
 #include "plan/schedules/choice.h"
 
 namespace shoal::plan {
@@ -39,9 +38,6 @@ struct PipelineChoice {
 // InvalidArgument where the schedule is not made for the shape, or the split is not one of the
 // model's units.
 absl::Status Validate(const ModelSpec& spec, const PipelineChoice& choice);
-
-// What a schedule's pattern is stretched for, where chunks cost differently.
-UniformStretch StretchOf(const ScheduleShape& shape, const ScheduleCosts& costs);
 
 // The schedule of a step with these microbatches, at least one, in this numbering: with messages
 // and transfers, and passing CheckSchedule. Transfers are placed by the pace; where what was chosen

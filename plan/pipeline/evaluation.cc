@@ -78,8 +78,8 @@ absl::StatusOr<Evaluation> Evaluation::Make(const PipelineRequest& request,
   ScheduleCosts costs = PipelineCosts(
       {.spec = request.spec, .compute = request.compute, .recompute = choice.recompute}, shape,
       choice.split, std::span(request.microbatches).first(microbatches), request.pace);
-  Schedule schedule = BuildSchedule(choice.schedule, choice.stages, choice.chunks,
-                                    shape.microbatches, StretchOf(shape, costs));
+  Schedule schedule =
+      BuildSchedule(choice.schedule, choice.stages, choice.chunks, shape.microbatches, &costs);
   Evaluation evaluation(request, std::move(costs), std::move(schedule));
   evaluation.rest_.resize(static_cast<size_t>(choice.stages));
   SHOAL_ASSIGN_OR_RETURN(const ScheduleTimes times,

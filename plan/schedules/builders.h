@@ -6,6 +6,7 @@
 #pragma once
 
 #include "plan/schedule.h"
+#include "plan/schedule_costs.h"
 
 namespace shoal::plan {
 
@@ -51,9 +52,9 @@ Schedule ZeroBubbleH2(int stages, int microbatches);
 Schedule GradientAccumulation(int chunks, int microbatches);
 
 // V-shaped, two chunks (Qi et al. 2024): memory of all stages alike, about 2d (ZB-V), d (V-Half)
-// and 2d / 3 (V-Min).
-Schedule ZeroBubbleV(int stages, int microbatches);
-Schedule VHalf(int stages, int microbatches);
-Schedule VMin(int stages, int microbatches);
+// and 2d / 3 (V-Min). Their order is made for `costs`; none: all passes take the same time.
+Schedule ZeroBubbleV(int stages, int microbatches, const ScheduleCosts* costs = nullptr);
+Schedule VHalf(int stages, int microbatches, const ScheduleCosts* costs = nullptr);
+Schedule VMin(int stages, int microbatches, const ScheduleCosts* costs = nullptr);
 
 }  // namespace shoal::plan

@@ -58,6 +58,27 @@ int GroupOf(const ScheduleChoice& choice, int stages) {
   return choice.group == 0 ? stages : choice.group;
 }
 
+UniformStretch StretchOf(const ScheduleShape& shape, const ScheduleCosts& costs) {
+  UniformStretch stretch{.longest_chunk = 0, .longest_pass = 0};
+  for (int chunk = 0; chunk < shape.chunks; ++chunk) {
+    double forwards = 0;
+    double backwards = 0;
+    for (int stage = 0; stage < shape.stages; ++stage) {
+      double compute = 0;
+      for (int microbatch = 0; microbatch < shape.microbatches; ++microbatch) {
+        const ChunkCost& cost = costs.Of(stage, chunk, microbatch);
+        compute += cost.Compute();
+        forwards += cost.forward;
+        backwards += cost.backward_input;
+      }
+      stretch.longest_chunk = std::max(stretch.longest_chunk, compute);
+    }
+    stretch.longest_pass = std::max({stretch.longest_pass, forwards, backwards});
+  }
+  // Nothing takes time: there is nothing to stretch for.
+  return stretch.longest_chunk > 0 ? stretch : UniformStretch{};
+}
+
 }  // namespace
 
 std::string ToString(const ScheduleChoice& choice) {
@@ -116,8 +137,9 @@ absl::Status CheckChoice(const ScheduleChoice& choice, int stages, int chunks) {
 }
 
 Schedule BuildSchedule(const ScheduleChoice& choice, int stages, int chunks, int microbatches,
-                       UniformStretch stretch) {
+                       const ScheduleCosts* costs) {
   SHOAL_CHECK(CheckChoice(choice, stages, chunks).ok());
+  const ScheduleShape shape{.stages = stages, .chunks = chunks, .microbatches = microbatches};
   switch (choice.kind) {
     case ScheduleKind::kGPipe:
       return GPipe(stages, chunks, microbatches);
@@ -129,17 +151,18 @@ Schedule BuildSchedule(const ScheduleChoice& choice, int stages, int chunks, int
     case ScheduleKind::kGroupedHalf:
       return GroupedInterleaved(stages, chunks, microbatches, GroupOf(choice, stages));
     case ScheduleKind::kUniform:
-      return UniformPipe(stages, chunks, microbatches, stretch);
+      return UniformPipe(stages, chunks, microbatches,
+                         costs == nullptr ? UniformStretch{} : StretchOf(shape, *costs));
     case ScheduleKind::kZeroBubbleH1:
       return ZeroBubbleH1(stages, microbatches);
     case ScheduleKind::kZeroBubbleH2:
       return ZeroBubbleH2(stages, microbatches);
     case ScheduleKind::kZeroBubbleV:
-      return ZeroBubbleV(stages, microbatches);
+      return ZeroBubbleV(stages, microbatches, costs);
     case ScheduleKind::kVHalf:
-      return VHalf(stages, microbatches);
+      return VHalf(stages, microbatches, costs);
     case ScheduleKind::kVMin:
-      return VMin(stages, microbatches);
+      return VMin(stages, microbatches, costs);
     case ScheduleKind::kAccumulation:
       return GradientAccumulation(chunks, microbatches);
   }

@@ -48,8 +48,9 @@ Placement PlacementOf(const ScheduleChoice& choice);
 // made for.
 absl::Status CheckChoice(const ScheduleChoice& choice, int stages, int chunks);
 
-// With messages and without transfers. The choice passes CheckChoice.
+// With messages and without transfers. The choice passes CheckChoice. Schedules whose order depends
+// on how long passes take (PO, V-shaped) are made for `costs`; none: all take the same time.
 Schedule BuildSchedule(const ScheduleChoice& choice, int stages, int chunks, int microbatches,
-                       UniformStretch stretch = {});
+                       const ScheduleCosts* costs = nullptr);
 
 }  // namespace shoal::plan

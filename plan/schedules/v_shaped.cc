@@ -87,7 +87,8 @@ std::vector<StageSlots> PatternOf(int stages, const Distances& by) {
   SHOAL_CHECK(false);
 }
 
-Schedule VShaped(std::string name, int stages, int microbatches, const Distances& by) {
+Schedule VShaped(std::string name, int stages, int microbatches, const Distances& by,
+                 const ScheduleCosts* costs) {
   const ScheduleShape shape{.stages = stages,
                             .chunks = 2,
                             .microbatches = microbatches,
@@ -111,19 +112,21 @@ Schedule VShaped(std::string name, int stages, int microbatches, const Distances
       actions.push_back(action);
     }
   }
-  return WithMessages(std::move(name), shape, FillGaps(shape, std::move(lists)));
+  const ScheduleCosts equal(shape, {});
+  return WithMessages(std::move(name), shape,
+                      FillGaps(shape, std::move(lists), costs == nullptr ? equal : *costs));
 }
 
 }  // namespace
 
-Schedule ZeroBubbleV(int stages, int microbatches) {
-  return VShaped("ZB-V", stages, microbatches, {3, 3, 3, 3});
+Schedule ZeroBubbleV(int stages, int microbatches, const ScheduleCosts* costs) {
+  return VShaped("ZB-V", stages, microbatches, {3, 3, 3, 3}, costs);
 }
-Schedule VHalf(int stages, int microbatches) {
-  return VShaped("V-Half", stages, microbatches, {1, 2, 1, 2});
+Schedule VHalf(int stages, int microbatches, const ScheduleCosts* costs) {
+  return VShaped("V-Half", stages, microbatches, {1, 2, 1, 2}, costs);
 }
-Schedule VMin(int stages, int microbatches) {
-  return VShaped("V-Min", stages, microbatches, {1, 1, 1, 1});
+Schedule VMin(int stages, int microbatches, const ScheduleCosts* costs) {
+  return VShaped("V-Min", stages, microbatches, {1, 1, 1, 1}, costs);
 }
 
 }  // namespace shoal::plan
