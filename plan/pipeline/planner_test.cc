@@ -233,16 +233,18 @@ TEST(PlanPipeline, RequestsThatMakeNoSenseAreRefused) {
   EXPECT_THAT(error(request), HasSubstr("forward FLOP/s is 0"));
 }
 
-PipelineRequest RandomRequest(Random& random) {
-  const auto stages = static_cast<int>(random.Between(1, 4));
-  const auto chunks = static_cast<int>(random.Between(0, 3));
+PipelineRequest RandomRequest(Random& random, int most_stages, int most_chunks,
+                              int most_microbatches) {
+  const auto stages = static_cast<int>(random.Between(1, most_stages));
+  const auto chunks = static_cast<int>(random.Between(0, most_chunks));
   PipelineRequest request = Request(stages, chunks, 1, 0.2 + 2 * random.Uniform());
   request.microbatches.clear();
-  for (int64_t count = random.Between(1, 8); count > 0; --count) {
+  for (int64_t count = random.Between(1, most_microbatches); count > 0; --count) {
     const int64_t lengths[] = {random.Between(1, 300), random.Between(1, 300)};
     request.microbatches.push_back(SizeOfSequences(lengths));
   }
   request.pace.duplex = random.Below(3) == 0;
+  request.pace.paired = random.Below(3) == 0;
   // Budgets that leave from nothing to everything of what the fastest takes.
   const auto plenty = PlanPipeline(request);
   EXPECT_TRUE(plenty.ok()) << Describe(plenty.status());
@@ -275,8 +277,8 @@ TEST(PlanPipeline, FindsWhatAnExhaustiveSearchFindsAndNeverGoesOverABudget) {
   Random random(29);
   int found = 0;
   int refused = 0;
-  for (int round = 0; round < 60; ++round) {
-    const PipelineRequest request = RandomRequest(random);
+  for (int round = 0; round < 50; ++round) {
+    const PipelineRequest request = RandomRequest(random, 4, 3, 8);
     const double least = LeastOfAll(request);
     const auto plan = PlanPipeline(request);
     if (!plan.ok()) {
@@ -296,6 +298,28 @@ TEST(PlanPipeline, FindsWhatAnExhaustiveSearchFindsAndNeverGoesOverABudget) {
   }
   EXPECT_GT(found, 20);
   EXPECT_GT(refused, 5);
+}
+
+TEST(PlanPipeline, NeverGoesOverABudgetAtAnyShape) {
+  Random random(37);
+  int found = 0;
+  for (int round = 0; round < 30; ++round) {
+    PipelineRequest request = RandomRequest(random, 12, 5, 60);
+    request.offload.value = random.Below(3) == 0 ? OffloadedChunks::kHalf : OffloadedChunks::kAuto;
+    const auto plan = PlanPipeline(request);
+    if (!plan.ok()) {
+      EXPECT_TRUE(absl::IsResourceExhausted(plan.status())) << Describe(plan.status());
+      continue;
+    }
+    ++found;
+    const PipelineCandidate& chosen = plan->chosen();
+    EXPECT_TRUE(chosen.fits && chosen.simulated);
+    EXPECT_TRUE(Fits(request, TakenBy(request, chosen.choice))) << round;
+    for (const PipelineCandidate& candidate : plan->candidates) {
+      EXPECT_TRUE(!candidate.fits || candidate.step_seconds >= chosen.step_seconds * 0.98);
+    }
+  }
+  EXPECT_GT(found, 15);
 }
 
 // Long steps are compared by their first microbatches; what is chosen is simulated whole.
