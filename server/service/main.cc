@@ -17,6 +17,7 @@
 #include "server/service/memory_check.h"
 #include "server/service/parameter_service.h"
 #include "transport/job_transport.h"
+#include "transport/listen_flags.h"
 #include "transport/rdma_flags.h"
 #include "transport/registry.h"
 
@@ -28,14 +29,12 @@ constexpr int kExitUsage = 2;
 
 struct Flags {
   std::string coordinator;
-  std::string listen = "127.0.0.1:0";
-  std::string advertise;
   std::string token_file;
   std::string log_level = "info";
   int metrics_port = -1;
-  int data_port = 0;
   int threads = 0;
   int64_t max_clients = 1024;
+  transport::ListenFlags listen;
   transport::RdmaFlags rdma;
 };
 
@@ -72,20 +71,14 @@ class SessionEnd {
   absl::Status status_ ABSL_GUARDED_BY(mutex_);
 };
 
-std::string HostOf(const std::string& address) { return address.substr(0, address.rfind(':')); }
-
 absl::StatusOr<TransportFactory> Transports(const Flags& flags) {
-  transport::TransportOptions options = {.listen_host = HostOf(flags.listen),
-                                         .listen_port = flags.data_port};
-  if (!flags.advertise.empty()) {
-    options.advertise_host = HostOf(flags.advertise);
-  }
+  const transport::TransportOptions options = flags.listen.MakeTransportOptions();
   // A port that was asked for is taken at once: one in use is not to come out when there is a job.
   auto tcp = std::make_shared<std::unique_ptr<transport::Transport>>();
-  if (flags.data_port != 0) {
+  if (flags.listen.data_port != 0) {
     auto created = transport::CreateTransport("tcp", options);
     if (!created.ok()) {
-      return Annotate(created.status(), fmt::format("--data-port {}", flags.data_port));
+      return Annotate(created.status(), fmt::format("--data-port {}", flags.listen.data_port));
     }
     *tcp = *std::move(created);
   }
@@ -97,14 +90,6 @@ absl::StatusOr<TransportFactory> Transports(const Flags& flags) {
         }
         return transport::CreateJobTransport(name, service, rdma, options, registered_bytes);
       };
-}
-
-// The address others use: as advertised, with the port that was found where it names none.
-std::string AdvertisedAddress(const Flags& flags, int port) {
-  const std::string& address = flags.advertise.empty() ? flags.listen : flags.advertise;
-  const size_t colon = address.rfind(':');
-  const bool has_port = colon != std::string::npos && address.substr(colon) != ":0";
-  return has_port ? address : fmt::format("{}:{}", HostOf(address), port);
 }
 
 // Sets `started` once all that the flags ask for was to be had: a failure before is the caller's.
@@ -125,9 +110,9 @@ absl::Status Serve(const Flags& flags, bool& started) {
   services.push_back(rpc::MakeParameterServerService(&service));
   SHOAL_ASSIGN_OR_RETURN(
       const std::unique_ptr<rpc::Server> server,
-      rpc::Server::Start({.listen = flags.listen, .token = token}, std::move(services)));
-  const std::string address = AdvertisedAddress(flags, server->port());
-  LogInfo("listening on {}, reached at {}", flags.listen, address);
+      rpc::Server::Start({.listen = flags.listen.listen, .token = token}, std::move(services)));
+  const std::string address = flags.listen.AdvertisedAddress(server->port());
+  LogInfo("listening on {}, reached at {}", flags.listen.listen, address);
   started = true;
 
   SessionEnd end;
@@ -162,13 +147,7 @@ int Main(int argc, char** argv) {
       "--token-file token");
   app.add_option("--coordinator", flags.coordinator, "HOST:PORT of the job's coordinator")
       ->required();
-  app.add_option("--listen", flags.listen, "HOST:PORT of the service; port 0 picks a free one")
-      ->capture_default_str();
-  app.add_option(
-      "--advertise", flags.advertise,
-      "HOST:PORT under which others reach this server; needed where --listen has a wildcard host");
-  app.add_option("--data-port", flags.data_port, "Port of the tcp transport; 0 picks a free one")
-      ->capture_default_str();
+  transport::AddListenFlags(app, flags.listen);
   transport::AddRdmaFlags(app, flags.rdma);
   app.add_option(
       "--token-file", flags.token_file,
@@ -193,12 +172,8 @@ int Main(int argc, char** argv) {
     return app.exit(error) == 0 ? 0 : kExitUsage;
   }
   InitLogging({.process = "server", .level = flags.log_level});
-  if (flags.advertise.empty() &&
-      (HostOf(flags.listen) == "0.0.0.0" || HostOf(flags.listen) == "[::]")) {
-    LogError(
-        "--listen {} takes any address; say with --advertise HOST:PORT under which one others "
-        "reach this server",
-        flags.listen);
+  if (const absl::Status valid = transport::Validate(flags.listen); !valid.ok()) {
+    LogError("{}", Message(valid));
     return kExitUsage;
   }
   // Before any thread is started, so that all inherit it.
