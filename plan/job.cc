@@ -25,6 +25,10 @@ void Resolve(Job& job, const std::string& base_directory, bool cpu_has_bf16) {
   }
 }
 
+DType ComputeDType(const Job& job) {
+  return job.train.compute == ComputeType::kBf16 ? DType::kBF16 : DType::kF32;
+}
+
 std::string ToYaml(const Job& job) {
   std::string text;
   std::vector<std::string> open;  // sections that are open, outermost first

@@ -163,6 +163,9 @@ absl::StatusOr<Job> ParseJob(std::string_view yaml, const std::string& file_name
 // wire_type auto by compute. Doing it twice changes nothing.
 void Resolve(Job& job, const std::string& base_directory, bool cpu_has_bf16);
 
+// Of a resolved job.
+DType ComputeDType(const Job& job);
+
 // The job as YAML that ParseJob reads back to the same Job.
 std::string ToYaml(const Job& job);
 

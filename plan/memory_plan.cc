@@ -29,22 +29,77 @@ int64_t StateArray(int64_t count, int64_t element) {
   return Pages(count * element) + kStagger;
 }
 
-DType ComputeDType(const Job& job) {
-  return job.train.compute == ComputeType::kBf16 ? DType::kBF16 : DType::kF32;
-}
-
-// `per_size` buffers of each distinct unit size, or as many as there are units of that size where
-// those are fewer.
-int64_t BufferBytes(const std::vector<UnitSpec>& units, int64_t element, int64_t per_size) {
+// Of units with a contribution: `per_size` buffers of each distinct size, or as many as there are
+// units of that size where those are fewer.
+int64_t BufferBytes(const std::vector<UnitSpec>& units, const std::vector<int>& contributions,
+                    int64_t element, int64_t per_size) {
   std::map<int64_t, int64_t> units_of_size;
   for (const UnitSpec& unit : units) {
-    ++units_of_size[unit.count];
+    if (contributions[static_cast<size_t>(unit.index)] > 0) {
+      ++units_of_size[unit.count];
+    }
   }
   int64_t bytes = 0;
   for (const auto& [count, number] : units_of_size) {
     bytes += std::min(number, per_size) * Pages(count * element);
   }
   return bytes;
+}
+
+// Buffers for weights and gradients.
+WorkerMemory UnitBuffers(const ModelSpec& spec, const Job& job, const WorkerPolicy& policy,
+                         const std::vector<int>& contributions) {
+  const std::vector<UnitSpec> units = BuildUnits(spec);
+  const DType compute = ComputeDType(job);
+  const auto all = static_cast<int64_t>(units.size());
+  const int64_t frames = FramesPerSize(job.train);
+  const auto buffers = [&](int64_t element, int64_t per_size) {
+    return BufferBytes(units, contributions, element, per_size);
+  };
+  WorkerMemory memory;
+  memory.weights = buffers(SizeOf(compute), policy.residency == Residency::kStep ? all : frames);
+  if (job.service.wire_type != compute) {
+    memory.wire = buffers(SizeOf(job.service.wire_type), frames);
+  }
+  memory.gradients = buffers(4, policy.push == PushPolicy::kStep ? all : kGradientBuffersPerSize);
+  return memory;
+}
+
+std::vector<int> AllContributions(const ModelSpec& spec) {
+  const UnitRange all = AllUnits(spec);
+  return StageContributions(spec, {&all, 1});
+}
+
+// Of a step that gets these units in this order.
+StepTraffic TrafficOf(const ModelSpec& spec, const Job& job, const WorkerPolicy& policy,
+                      std::span<const int> uses, const std::vector<int>& contributions,
+                      int64_t microbatches) {
+  const std::vector<UnitSpec> units = BuildUnits(spec);
+  const int64_t wire = SizeOf(job.service.wire_type);
+  StepTraffic traffic;
+  std::vector<int64_t> last_use(units.size(), -1);
+  for (int64_t position = 0; position < static_cast<int64_t>(uses.size()); ++position) {
+    const auto unit = static_cast<size_t>(uses[static_cast<size_t>(position)]);
+    const int64_t held_for =
+        policy.residency == Residency::kStep ? position + 1 : job.train.prefetch_units;
+    if (last_use[unit] < 0 || position - last_use[unit] > held_for) {
+      ++traffic.fetches;
+      traffic.get_bytes += units[unit].count * wire;
+    }
+    last_use[unit] = position;
+  }
+  const int64_t rounds = policy.push == PushPolicy::kStep ? 1 : microbatches;
+  const auto pushes_of = [&](int unit) {
+    const int64_t made = contributions[static_cast<size_t>(unit)];
+    return rounds * (PushesEachContribution(job) ? made : std::min<int64_t>(made, 1));
+  };
+  for (const UnitSpec& unit : units) {
+    traffic.push_bytes += pushes_of(unit.index) * unit.count * SizeOf(job.service.gradient_type);
+  }
+  for (const PartitionSpec& partition : BuildPartitions(units, job.service.partition_bytes)) {
+    traffic.pushes += pushes_of(partition.unit);
+  }
+  return traffic;
 }
 
 std::vector<WorkerPolicy> AllowedPolicies(const Job& job) {
@@ -69,11 +124,13 @@ std::vector<WorkerPolicy> AllowedPolicies(const Job& job) {
 }
 
 absl::Status TooLittle(const MemoryPlan& plan, int64_t machine_bytes) {
-  const WorkerMemory& worker = plan.worker;
+  const WorkerMemory& worker = *std::ranges::max_element(plan.stages, {}, &WorkerMemory::total);
   const std::pair<const char*, int64_t> parts[] = {
       {"weights at the workers", worker.weights + worker.wire},
       {"gradients at the workers", worker.gradients},
-      {"activations (lower data.microbatch_tokens)", worker.activations + worker.logits},
+      {"activations (lower data.microbatch_tokens)",
+       worker.activations + worker.logits + worker.offloaded},
+      {"messages between stages (lower data.microbatch_tokens)", worker.messages},
       {"pushes in flight (lower service.push_slots or service.partition_bytes)", worker.pushes}};
   const auto* largest =
       std::max_element(std::begin(parts), std::end(parts),
@@ -86,7 +143,8 @@ absl::Status TooLittle(const MemoryPlan& plan, int64_t machine_bytes) {
       "the job needs {} of memory here ({} for {} servers, {} for each of {} workers, most of it "
       "{}), and {} are available",
       FormatBytes(plan.total()), FormatBytes(server_bytes), plan.servers.size(),
-      FormatBytes(worker.total()), plan.workers, largest->first, FormatBytes(machine_bytes));
+      FormatBytes(worker.total()), plan.groups * static_cast<int64_t>(plan.stages.size()),
+      largest->first, FormatBytes(machine_bytes));
 }
 
 }  // namespace
@@ -128,24 +186,23 @@ ActivationBytes PlanActivations(const ModelSpec& spec, DType compute, int64_t to
 
 WorkerMemory PlanWorkerMemory(const ModelSpec& spec, const Job& job, const WorkerPolicy& policy,
                               int64_t push_bytes) {
-  const std::vector<UnitSpec> units = BuildUnits(spec);
-  const DType compute = ComputeDType(job);
-  const auto all = static_cast<int64_t>(units.size());
-  const int64_t frames = FramesPerSize(job.train);
-  WorkerMemory memory;
-  memory.weights =
-      BufferBytes(units, SizeOf(compute), policy.residency == Residency::kStep ? all : frames);
-  if (job.service.wire_type != compute) {
-    memory.wire = BufferBytes(units, SizeOf(job.service.wire_type), frames);
-  }
-  memory.gradients =
-      BufferBytes(units, 4, policy.push == PushPolicy::kStep ? all : kGradientBuffersPerSize);
+  WorkerMemory memory = UnitBuffers(spec, job, policy, AllContributions(spec));
   // Emulated devices keep none.
   const ActivationBytes activations =
       job.emulate.enabled() ? ActivationBytes()
-                            : PlanActivations(spec, compute, job.data.microbatch_tokens);
+                            : PlanActivations(spec, ComputeDType(job), job.data.microbatch_tokens);
   memory.activations = activations.blocks + activations.other;
   memory.logits = activations.logits;
+  memory.pushes = push_bytes;
+  return memory;
+}
+
+WorkerMemory PlanWorkerMemory(const ModelSpec& spec, const Job& job, const WorkerPolicy& policy,
+                              int64_t push_bytes, const StageNeeds& stage) {
+  WorkerMemory memory = UnitBuffers(spec, job, policy, StageContributions(spec, stage.chunks));
+  memory.activations = stage.activations + stage.own;
+  memory.offloaded = stage.offloaded;
+  memory.messages = stage.messages;
   memory.pushes = push_bytes;
   return memory;
 }
@@ -161,47 +218,28 @@ std::vector<int> UseOrder(const ModelSpec& spec) {
 
 StepTraffic PlanTraffic(const ModelSpec& spec, const Job& job, const WorkerPolicy& policy,
                         int64_t microbatches) {
-  StepTraffic traffic;
   if (microbatches == 0) {
-    return traffic;
+    return {};
   }
-  const std::vector<UnitSpec> units = BuildUnits(spec);
-  const int64_t wire = SizeOf(job.service.wire_type);
-  std::vector<int64_t> last_use(units.size(), -1);
   const std::vector<int> order = UseOrder(spec);
-  // The pattern of one microbatch repeats from the second on, so two are walked and the second is
-  // counted again.
-  int64_t position = 0;
-  for (int64_t round = 0; round < std::min<int64_t>(2, microbatches); ++round) {
-    const int64_t times = round == 0 ? 1 : microbatches - 1;
-    for (const int unit : order) {
-      const auto index = static_cast<size_t>(unit);
-      const int64_t held_for =
-          policy.residency == Residency::kStep ? position + 1 : job.train.prefetch_units;
-      if (last_use[index] < 0 || position - last_use[index] > held_for) {
-        traffic.fetches += times;
-        traffic.get_bytes += times * units[index].count * wire;
-      }
-      last_use[index] = position++;
-    }
+  std::vector<int> uses;
+  for (int64_t i = 0; i < microbatches; ++i) {
+    uses.insert(uses.end(), order.begin(), order.end());
   }
-  const int64_t rounds = policy.push == PushPolicy::kStep ? 1 : microbatches;
-  const UnitRange all = AllUnits(spec);
-  const std::vector<int> contributions = StageContributions(spec, {&all, 1});
-  const auto pushes_of = [&](int unit) {
-    return rounds * (PushesEachContribution(job) ? contributions[static_cast<size_t>(unit)] : 1);
-  };
-  for (const UnitSpec& unit : units) {
-    traffic.push_bytes += pushes_of(unit.index) * unit.count * SizeOf(job.service.gradient_type);
-  }
-  for (const PartitionSpec& partition : BuildPartitions(units, job.service.partition_bytes)) {
-    traffic.pushes += pushes_of(partition.unit);
-  }
-  return traffic;
+  return TrafficOf(spec, job, policy, uses, AllContributions(spec), microbatches);
+}
+
+StepTraffic PlanTraffic(const ModelSpec& spec, const Job& job, const WorkerPolicy& policy,
+                        const StageNeeds& stage) {
+  return TrafficOf(spec, job, policy, stage.uses, StageContributions(spec, stage.chunks),
+                   stage.microbatches);
 }
 
 int64_t MemoryPlan::total() const {
-  int64_t bytes = workers * worker.total();
+  int64_t bytes = 0;
+  for (const WorkerMemory& stage : stages) {
+    bytes += groups * stage.total();
+  }
   for (const ServerMemory& server : servers) {
     bytes += server.total();
   }
@@ -209,13 +247,14 @@ int64_t MemoryPlan::total() const {
 }
 
 absl::StatusOr<MemoryPlan> PlanMemory(const ModelSpec& spec, const Job& job, int servers,
-                                      int workers, const MemoryBudget& budget) {
+                                      int workers, const MemoryBudget& budget,
+                                      std::span<const StageNeeds> stages) {
   SHOAL_CHECK(servers > 0 && workers >= 0);
   const std::vector<PartitionSpec> partitions =
       BuildPartitions(BuildUnits(spec), job.service.partition_bytes);
   const ShardMap map = PlaceShards(partitions, servers, 1);
   MemoryPlan plan;
-  plan.workers = workers;
+  plan.groups = workers / std::max<int64_t>(1, static_cast<int64_t>(stages.size()));
   int64_t push_bytes = 0;
   for (int server = 0; server < servers; ++server) {
     std::vector<PartitionSpec> held;
@@ -225,23 +264,36 @@ absl::StatusOr<MemoryPlan> PlanMemory(const ModelSpec& spec, const Job& job, int
     plan.servers.push_back(PlanServerMemory(held, job.service, workers));
     push_bytes += job.service.push_slots * PushSlotBytes(held, job.service.gradient_type);
   }
+  const auto workers_with = [&](const WorkerPolicy& policy) {
+    std::vector<WorkerMemory> memory;
+    for (const StageNeeds& stage : stages) {
+      memory.push_back(PlanWorkerMemory(spec, job, policy, push_bytes, stage));
+    }
+    return memory.empty() ? std::vector{PlanWorkerMemory(spec, job, policy, push_bytes)} : memory;
+  };
+  const auto traffic_with = [&](const WorkerPolicy& policy) {
+    StepTraffic traffic;
+    for (const StageNeeds& stage : stages) {
+      traffic += PlanTraffic(spec, job, policy, stage);
+    }
+    return (stages.empty() ? PlanTraffic(spec, job, policy, budget.microbatches) : traffic).total();
+  };
   // Of those that fit, by bytes moved, then by memory; where none fits the smallest is what the
   // error names.
   std::vector<std::pair<std::pair<int64_t, int64_t>, WorkerPolicy>> fitting;
   std::vector<std::pair<int64_t, WorkerPolicy>> all;
   for (const WorkerPolicy& policy : AllowedPolicies(job)) {
-    plan.worker = PlanWorkerMemory(spec, job, policy, push_bytes);
+    plan.stages = workers_with(policy);
     const int64_t bytes = plan.total();
     all.push_back({bytes, policy});
     if (budget.machine_bytes == 0 || bytes <= budget.machine_bytes) {
-      fitting.push_back(
-          {{PlanTraffic(spec, job, policy, budget.microbatches).total(), bytes}, policy});
+      fitting.push_back({{traffic_with(policy), bytes}, policy});
     }
   }
   const auto by_key = [](const auto& a, const auto& b) { return a.first < b.first; };
   plan.policy = fitting.empty() ? std::ranges::min_element(all, by_key)->second
                                 : std::ranges::min_element(fitting, by_key)->second;
-  plan.worker = PlanWorkerMemory(spec, job, plan.policy, push_bytes);
+  plan.stages = workers_with(plan.policy);
   if (fitting.empty()) {
     return TooLittle(plan, budget.machine_bytes);
   }

@@ -14,6 +14,7 @@
 #include "absl/status/statusor.h"
 #include "common/dtype.h"
 #include "plan/job.h"
+#include "plan/layer_split.h"
 #include "plan/model_spec.h"
 #include "plan/partition.h"
 #include "plan/shard_map.h"
@@ -82,12 +83,28 @@ struct WorkerMemory {
                             // without L for the gradients of one block, and a few rows of H
   int64_t logits = 0;       // one chunk of rows: fp32 logits (at most 32 MiB or 64 rows), and their
                             // gradient in compute type
+  int64_t offloaded = 0;    // activations on the host, of a stage
+  int64_t messages = 0;     // to and from the stages beside it
   int64_t pushes = 0;       // for each server: push_slots x its push slot
   int64_t process = kWorkerProcessBytes;
 
   int64_t total() const {
-    return weights + wire + gradients + activations + logits + pushes + process;
+    return weights + wire + gradients + activations + logits + offloaded + messages + pushes +
+           process;
   }
+};
+
+// A stage of a pipeline, in a step that is as heavy as steps get: its share of the model, and what
+// its list needs (plan/pipeline/job_pipeline.h). Weights and gradients are those of its units
+// alone.
+struct StageNeeds {
+  std::vector<UnitRange> chunks;
+  int64_t microbatches = 0;
+  std::vector<int> uses;    // the units that it gets, in order
+  int64_t activations = 0;  // with their gradients and messages within the stage
+  int64_t offloaded = 0;
+  int64_t messages = 0;  // to and from the stages beside it
+  int64_t own = 0;       // inputs and scratch of the model
 };
 
 struct ActivationBytes {
@@ -101,6 +118,8 @@ ActivationBytes PlanActivations(const ModelSpec& spec, DType compute, int64_t to
 // `push_bytes`: of all servers together, the sum of push_slots x PushSlotBytes.
 WorkerMemory PlanWorkerMemory(const ModelSpec& spec, const Job& job, const WorkerPolicy& policy,
                               int64_t push_bytes);
+WorkerMemory PlanWorkerMemory(const ModelSpec& spec, const Job& job, const WorkerPolicy& policy,
+                              int64_t push_bytes, const StageNeeds& stage);
 
 // --- bytes moved ---
 
@@ -120,6 +139,13 @@ struct StepTraffic {
   int64_t pushes = 0;      // partitions pushed
 
   int64_t total() const { return get_bytes + push_bytes; }
+  StepTraffic& operator+=(const StepTraffic& other) {
+    get_bytes += other.get_bytes;
+    push_bytes += other.push_bytes;
+    fetches += other.fetches;
+    pushes += other.pushes;
+    return *this;
+  }
 };
 
 // Of one worker in one step with that many microbatches. Step residency fetches each unit once;
@@ -128,14 +154,18 @@ struct StepTraffic {
 // contribution). A worker without microbatches moves nothing.
 StepTraffic PlanTraffic(const ModelSpec& spec, const Job& job, const WorkerPolicy& policy,
                         int64_t microbatches);
+// Of a stage in its step.
+StepTraffic PlanTraffic(const ModelSpec& spec, const Job& job, const WorkerPolicy& policy,
+                        const StageNeeds& stage);
 
 // --- the whole job ---
 
 struct MemoryPlan {
   std::vector<ServerMemory> servers;
-  WorkerMemory worker;  // each of them
-  WorkerPolicy policy;
-  int64_t workers = 0;
+  // Of a worker group, by stage; without a pipeline a group is one worker.
+  std::vector<WorkerMemory> stages;
+  WorkerPolicy policy;  // of all
+  int64_t groups = 0;
 
   int64_t total() const;  // of all processes
 };
@@ -148,9 +178,10 @@ struct MemoryBudget {
 };
 
 // Of the policies that the job allows, the one that fits and moves the fewest bytes (then: needs
-// the least memory). `job` is resolved. ResourceExhausted names what is needed, what there is and
-// the largest part, where none fits.
+// the least memory). `job` is resolved; `stages` are those of a group where it has a pipeline.
+// ResourceExhausted names what is needed, what there is and the largest part, where none fits.
 absl::StatusOr<MemoryPlan> PlanMemory(const ModelSpec& spec, const Job& job, int servers,
-                                      int workers, const MemoryBudget& budget);
+                                      int workers, const MemoryBudget& budget,
+                                      std::span<const StageNeeds> stages = {});
 
 }  // namespace shoal::plan

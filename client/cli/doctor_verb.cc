@@ -196,7 +196,8 @@ absl::StatusOr<RdmaNeeds> NeedsOf(const DoctorOptions& options) {
         plan::PlanMemory(spec, job, std::max(1, static_cast<int>(job.cluster.servers)),
                          std::max(1, static_cast<int>(job.cluster.workers)), {}));
     needs.of_a_job = true;
-    needs.registered_bytes = plan.worker.weights + plan.worker.wire + plan.worker.pushes;
+    const plan::WorkerMemory& worker = plan.stages.front();
+    needs.registered_bytes = worker.weights + worker.wire + worker.pushes;
     for (const plan::ServerMemory& server : plan.servers) {
       needs.registered_bytes = std::max(needs.registered_bytes, server.weights + server.slots);
     }

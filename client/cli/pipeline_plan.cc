@@ -1,7 +1,6 @@
 #include "client/cli/pipeline_plan.h"
 
 #include <algorithm>
-#include <numeric>
 #include <utility>
 
 #include "common/bytes.h"
@@ -19,43 +18,10 @@ namespace {
 // More rows than a person reads are left to --json.
 constexpr size_t kRowsShown = 16;
 
-double CostOf(const std::vector<plan::Microbatch>& group) {
-  return std::accumulate(
-      group.begin(), group.end(), 0.0,
-      [](double sum, const plan::Microbatch& microbatch) { return sum + microbatch.cost; });
-}
-
-DType ComputeType(const plan::Job& job) {
-  return job.train.compute == plan::ComputeType::kBf16 ? DType::kBF16 : DType::kF32;
-}
-
 bool IsWhole(const plan::PipelinePace& pace) {
   return pace.forward_flops > 0 && pace.backward_input_flops > 0 &&
          pace.backward_weights_flops > 0 && pace.offload_bytes_per_second > 0 &&
          pace.reload_bytes_per_second > 0;
-}
-
-// What the job says stays.
-absl::StatusOr<plan::PipelinePace> PaceOf(const plan::Job& job, const plan::ModelSpec& spec) {
-  const plan::PipelineOptions& options = job.cluster.pipeline;
-  SHOAL_ASSIGN_OR_RETURN(
-      plan::PipelinePace pace,
-      worker::ProbePace(spec, {.compute = ComputeType(job),
-                               .threads = static_cast<int>(job.train.threads_per_worker),
-                               .tokens = job.data.microbatch_tokens,
-                               .copy_bytes_per_second = options.copy_rate,
-                               .duplex = options.pace.duplex}));
-  for (double plan::PipelinePace::*rate :
-       {&plan::PipelinePace::forward_flops, &plan::PipelinePace::backward_input_flops,
-        &plan::PipelinePace::backward_weights_flops,
-        &plan::PipelinePace::elementwise_bytes_per_second,
-        &plan::PipelinePace::offload_bytes_per_second,
-        &plan::PipelinePace::reload_bytes_per_second}) {
-    if (options.pace.*rate > 0) {
-      pace.*rate = options.pace.*rate;
-    }
-  }
-  return pace;
 }
 
 int64_t Largest(const std::vector<int64_t>& bytes) {
@@ -96,8 +62,9 @@ absl::StatusOr<std::vector<plan::StepPlan>> PlanFirstSteps(const plan::Job& job,
                                                            const plan::ModelSpec& spec,
                                                            const sim::Minibatches& minibatches,
                                                            int64_t steps) {
+  const int64_t groups = job.cluster.workers / job.cluster.pipeline.stages;
   const plan::PlanOptions options{
-      .workers = static_cast<int>(job.cluster.workers / job.cluster.pipeline.stages),
+      .workers = static_cast<int>(std::max<int64_t>(1, groups)),
       .microbatch_tokens = job.data.microbatch_tokens,
       .assignment = job.plan.assignment,
       .equal_counts = job.train.synchronization == plan::Synchronization::kLayer};
@@ -112,48 +79,50 @@ absl::StatusOr<std::vector<plan::StepPlan>> PlanFirstSteps(const plan::Job& job,
   return plans;
 }
 
-std::vector<plan::MicrobatchSize> LargestStep(std::span<const plan::StepPlan> steps) {
-  const std::vector<plan::Microbatch>* largest = nullptr;
-  for (const plan::StepPlan& step : steps) {
-    for (const auto& group : step.workers) {
-      if (largest == nullptr || CostOf(group) > CostOf(*largest)) {
-        largest = &group;
-      }
+absl::StatusOr<bool> SettlePace(plan::Job& job, const plan::ModelSpec& spec) {
+  plan::PipelineOptions& options = job.cluster.pipeline;
+  if (IsWhole(options.pace)) {
+    return false;
+  }
+  SHOAL_ASSIGN_OR_RETURN(
+      const plan::PipelinePace measured,
+      worker::ProbePace(spec, {.compute = plan::ComputeDType(job),
+                               .threads = static_cast<int>(job.train.threads_per_worker),
+                               .tokens = job.data.microbatch_tokens,
+                               .copy_bytes_per_second = options.copy_rate,
+                               .duplex = options.pace.duplex}));
+  for (double plan::PipelinePace::*rate :
+       {&plan::PipelinePace::forward_flops, &plan::PipelinePace::backward_input_flops,
+        &plan::PipelinePace::backward_weights_flops,
+        &plan::PipelinePace::elementwise_bytes_per_second,
+        &plan::PipelinePace::offload_bytes_per_second,
+        &plan::PipelinePace::reload_bytes_per_second}) {
+    if (options.pace.*rate == 0) {
+      options.pace.*rate = measured.*rate;
     }
   }
-  std::vector<plan::MicrobatchSize> sizes;
-  if (largest != nullptr) {
-    for (const plan::Microbatch& microbatch : *largest) {
-      if (!microbatch.empty()) {
-        sizes.push_back({.tokens = microbatch.tokens, .squared_tokens = microbatch.squared_tokens});
-      }
-    }
-  }
-  return sizes;
+  return true;
 }
 
-absl::StatusOr<PlannedPipeline> PlanJobPipeline(const plan::Job& job, const plan::ModelSpec& spec,
-                                                std::vector<plan::MicrobatchSize> microbatches) {
-  const plan::PipelineOptions& options = job.cluster.pipeline;
-  PlannedPipeline planned{.request = {.spec = spec,
-                                      .compute = ComputeType(job),
-                                      .stages = static_cast<int>(options.stages),
-                                      .chunks = static_cast<int>(options.chunks),
-                                      .microbatches = std::move(microbatches),
-                                      .pace = options.pace,
-                                      .offload = options.offload,
-                                      .recompute = options.recompute}};
-  if (!IsWhole(options.pace)) {
-    SHOAL_ASSIGN_OR_RETURN(planned.request.pace, PaceOf(job, spec));
-    planned.measured = true;
-  }
-  if (options.schedule != "auto") {
-    SHOAL_ASSIGN_OR_RETURN(planned.request.schedule, plan::ParseScheduleName(options.schedule));
-  }
-  planned.request.budgets.assign(static_cast<size_t>(options.stages),
-                                 {.device = options.device_memory, .host = options.host_memory});
+absl::StatusOr<PlannedPipeline> PlanJobPipeline(plan::Job& job, const plan::ModelSpec& spec,
+                                                std::span<const plan::StepPlan> steps) {
+  PlannedPipeline planned;
+  SHOAL_ASSIGN_OR_RETURN(planned.measured, SettlePace(job, spec));
+  SHOAL_ASSIGN_OR_RETURN(planned.request,
+                         plan::PipelineRequestOf(spec, job, plan::HeaviestStep(steps)));
   SHOAL_ASSIGN_OR_RETURN(planned.plan, plan::PlanPipeline(planned.request));
+  SHOAL_ASSIGN_OR_RETURN(planned.stages, plan::StageNeedsOf(spec, job, planned.plan.chosen().choice,
+                                                            planned.request.microbatches));
   return planned;
+}
+
+std::string Describe(const PlannedPipeline& planned) {
+  const plan::PipelineCandidate& chosen = planned.plan.chosen();
+  return fmt::format(
+      "pipeline: {}, {} stages of {} chunks, {} offloaded, {} recompute; bubble {:.1f}%, {}",
+      plan::ToString(chosen.choice.schedule), chosen.choice.stages, chosen.choice.chunks,
+      Chunks(chosen.choice.offloaded_chunks), plan::Name(chosen.choice.recompute),
+      100 * chosen.bubble_share, chosen.verdict);
 }
 
 void PrintPipeline(const PlannedPipeline& planned, Streams& streams) {
@@ -161,7 +130,7 @@ void PrintPipeline(const PlannedPipeline& planned, Streams& streams) {
   const plan::PipelinePace& pace = request.pace;
   const plan::PipelineCandidate& chosen = planned.plan.chosen();
   streams.out << fmt::format(
-      "pipeline of {} stages, {} microbatches in the largest step planned\n"
+      "pipeline of {} stages, {} microbatches in the heaviest step planned\n"
       "pace, {}: forward {:.3g}, backward {:.3g} and {:.3g} GFLOP/s; copies {}/s out, {}/s back{}; "
       "k {:.2f}\n\n",
       request.stages, request.microbatches.size(), planned.measured ? "measured here" : "given",

@@ -11,7 +11,7 @@
 #include "client/cli/verb.h"
 #include "plan/job.h"
 #include "plan/model_spec.h"
-#include "plan/pipeline/planner.h"
+#include "plan/pipeline/job_pipeline.h"
 #include "plan/step_plan.h"
 #include "sim/minibatches.h"
 
@@ -20,7 +20,8 @@ namespace shoal::cli {
 struct PlannedPipeline {
   plan::PipelineRequest request;
   plan::PipelinePlan plan;
-  bool measured = false;  // the pace, on this machine
+  std::vector<plan::StageNeeds> stages;  // of the chosen one
+  bool measured = false;                 // the pace, on this machine
 };
 
 // The first steps as the coordinator will plan them, without measured speeds: what each worker
@@ -30,14 +31,17 @@ absl::StatusOr<std::vector<plan::StepPlan>> PlanFirstSteps(const plan::Job& job,
                                                            const sim::Minibatches& minibatches,
                                                            int64_t steps);
 
-// The microbatches of the group that has most to do in any of these steps.
-std::vector<plan::MicrobatchSize> LargestStep(std::span<const plan::StepPlan> steps);
+// What the job leaves open of its pace is measured on this machine and written into it. Whether
+// anything was.
+absl::StatusOr<bool> SettlePace(plan::Job& job, const plan::ModelSpec& spec);
 
-// The job runs its steps as schedules. What the job leaves open of its pace is measured on this
-// machine.
-absl::StatusOr<PlannedPipeline> PlanJobPipeline(const plan::Job& job, const plan::ModelSpec& spec,
-                                                std::vector<plan::MicrobatchSize> microbatches);
+// For the heaviest of these steps, as the coordinator will. The job runs its steps as schedules;
+// its pace is settled.
+absl::StatusOr<PlannedPipeline> PlanJobPipeline(plan::Job& job, const plan::ModelSpec& spec,
+                                                std::span<const plan::StepPlan> steps);
 
+// The chosen one in a line.
+std::string Describe(const PlannedPipeline& planned);
 void PrintPipeline(const PlannedPipeline& planned, Streams& streams);
 void PrintJsonPipeline(const PlannedPipeline& planned, Streams& streams);
 

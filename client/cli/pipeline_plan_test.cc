@@ -90,14 +90,5 @@ TEST_F(PipelinePlanTest, WithoutAPipelineThereIsNothingToDraw) {
   EXPECT_THAT(outcome.err, HasSubstr("cluster.pipeline"));
 }
 
-TEST_F(PipelinePlanTest, TheLargestStepIsThatOfAnyGroup) {
-  const plan::Microbatch small{.samples = {1}, .tokens = 10, .squared_tokens = 100, .cost = 1};
-  const plan::Microbatch large{.samples = {2}, .tokens = 20, .squared_tokens = 400, .cost = 2};
-  const std::vector<plan::StepPlan> steps = {{.workers = {{small}, {small, small, small}}},
-                                             {.workers = {{large}, {}}}};
-  EXPECT_EQ(LargestStep(steps).size(), 3u);
-  EXPECT_TRUE(LargestStep({}).empty());
-}
-
 }  // namespace
 }  // namespace shoal::cli

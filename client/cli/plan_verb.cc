@@ -32,50 +32,12 @@ struct PlannedJob {
   Verdict verdict;
   std::vector<plan::StepPlan> steps;
   std::optional<PlannedPipeline> pipeline;  // where steps are run as schedules
-  double microbatches_per_worker = 0;       // mean over the steps planned
+  plan::StepTraffic traffic;                // of all workers; mean over the steps planned
+  double microbatches_per_worker = 0;       // or group; mean over the steps planned
 };
 
 // Of these many steps the answer is the mean.
 constexpr int64_t kVerdictSteps = 50;
-
-absl::StatusOr<PlannedJob> MakePlan(const PlanVerbOptions& options) {
-  PlannedJob planned;
-  SHOAL_ASSIGN_OR_RETURN(planned.job, ReadJob(options.job_file, options.overrides));
-  // With a running coordinator the counts may be left to those that are there: then one of each is
-  // shown.
-  planned.job.cluster.servers = std::max<int64_t>(1, planned.job.cluster.servers);
-  planned.job.cluster.workers = std::max<int64_t>(1, planned.job.cluster.workers);
-  SHOAL_ASSIGN_OR_RETURN(planned.spec, formats::ReadModelSpec(planned.job.model));
-  planned.units = plan::BuildUnits(planned.spec);
-  planned.partitions = plan::BuildPartitions(planned.units, planned.job.service.partition_bytes);
-  planned.shards =
-      plan::PlaceShards(planned.partitions, static_cast<int>(planned.job.cluster.servers), 1);
-  SHOAL_ASSIGN_OR_RETURN(planned.memory,
-                         CheckMemory(planned.spec, planned.job, /*available_bytes=*/0));
-  SHOAL_ASSIGN_OR_RETURN(planned.simulation, OpenSimulation({.job_file = options.job_file,
-                                                             .overrides = options.overrides,
-                                                             .cluster = options.cluster}));
-  SHOAL_ASSIGN_OR_RETURN(planned.verdict,
-                         AskWhetherOnDemandHelps(planned.simulation, kVerdictSteps));
-  SHOAL_ASSIGN_OR_RETURN(
-      planned.steps,
-      PlanFirstSteps(planned.job, planned.spec, planned.simulation.minibatches, options.steps));
-  if (planned.job.cluster.pipeline.enabled()) {
-    SHOAL_ASSIGN_OR_RETURN(planned.pipeline,
-                           PlanJobPipeline(planned.job, planned.spec, LargestStep(planned.steps)));
-  }
-  int64_t microbatches = 0;
-  for (const plan::StepPlan& step : planned.steps) {
-    for (const auto& worker : step.workers) {
-      microbatches += static_cast<int64_t>(worker.size());
-    }
-  }
-  planned.microbatches_per_worker =
-      static_cast<double>(microbatches) /
-      static_cast<double>(std::max<int64_t>(
-          1, planned.job.cluster.workers * static_cast<int64_t>(planned.steps.size())));
-  return planned;
-}
 
 std::string_view Name(plan::Residency residency) {
   return residency == plan::Residency::kStep ? "step" : "layer";
@@ -90,21 +52,85 @@ int64_t PartitionsOfUnit(const PlannedJob& planned, int unit) {
       [unit](const plan::PartitionSpec& partition) { return partition.unit == unit; });
 }
 
+// Of all workers of a group with these microbatches.
+absl::StatusOr<plan::StepTraffic> TrafficOf(const PlannedJob& planned,
+                                            const std::vector<plan::Microbatch>& microbatches) {
+  const plan::WorkerPolicy& policy = planned.memory.policy;
+  if (!planned.pipeline.has_value() || microbatches.empty()) {
+    return plan::PlanTraffic(planned.spec, planned.job, policy,
+                             static_cast<int64_t>(microbatches.size()));
+  }
+  std::vector<plan::MicrobatchSize> sizes;
+  for (const plan::Microbatch& microbatch : microbatches) {
+    sizes.push_back({.tokens = microbatch.tokens, .squared_tokens = microbatch.squared_tokens});
+  }
+  SHOAL_ASSIGN_OR_RETURN(
+      const std::vector<plan::StageNeeds> stages,
+      plan::StageNeedsOf(planned.spec, planned.job, planned.pipeline->plan.chosen().choice, sizes));
+  plan::StepTraffic sum;
+  for (const plan::StageNeeds& stage : stages) {
+    sum += plan::PlanTraffic(planned.spec, planned.job, policy, stage);
+  }
+  return sum;
+}
+
 // Bytes of all workers in the first planned steps, on average.
-plan::StepTraffic MeanTraffic(const PlannedJob& planned) {
+absl::StatusOr<plan::StepTraffic> MeanTraffic(const PlannedJob& planned) {
   plan::StepTraffic sum;
   for (const plan::StepPlan& step : planned.steps) {
-    for (const auto& worker : step.workers) {
-      const plan::StepTraffic traffic = plan::PlanTraffic(
-          planned.spec, planned.job, planned.memory.policy, static_cast<int64_t>(worker.size()));
-      sum.get_bytes += traffic.get_bytes;
-      sum.push_bytes += traffic.push_bytes;
-      sum.fetches += traffic.fetches;
-      sum.pushes += traffic.pushes;
+    for (const auto& group : step.workers) {
+      SHOAL_ASSIGN_OR_RETURN(const plan::StepTraffic traffic, TrafficOf(planned, group));
+      sum += traffic;
     }
   }
   const auto steps = static_cast<int64_t>(std::max<size_t>(1, planned.steps.size()));
-  return {sum.get_bytes / steps, sum.push_bytes / steps, sum.fetches / steps, sum.pushes / steps};
+  return plan::StepTraffic{sum.get_bytes / steps, sum.push_bytes / steps, sum.fetches / steps,
+                           sum.pushes / steps};
+}
+
+absl::StatusOr<PlannedJob> MakePlan(const PlanVerbOptions& options) {
+  PlannedJob planned;
+  SHOAL_ASSIGN_OR_RETURN(planned.job, ReadJob(options.job_file, options.overrides));
+  // With a running coordinator the counts may be left to those that are there: then one of each is
+  // shown.
+  planned.job.cluster.servers = std::max<int64_t>(1, planned.job.cluster.servers);
+  planned.job.cluster.workers =
+      std::max<int64_t>(planned.job.cluster.pipeline.stages, planned.job.cluster.workers);
+  SHOAL_ASSIGN_OR_RETURN(planned.spec, formats::ReadModelSpec(planned.job.model));
+  planned.units = plan::BuildUnits(planned.spec);
+  planned.partitions = plan::BuildPartitions(planned.units, planned.job.service.partition_bytes);
+  planned.shards =
+      plan::PlaceShards(planned.partitions, static_cast<int>(planned.job.cluster.servers), 1);
+  SHOAL_ASSIGN_OR_RETURN(planned.simulation, OpenSimulation({.job_file = options.job_file,
+                                                             .overrides = options.overrides,
+                                                             .cluster = options.cluster}));
+  SHOAL_ASSIGN_OR_RETURN(planned.verdict,
+                         AskWhetherOnDemandHelps(planned.simulation, kVerdictSteps));
+  SHOAL_ASSIGN_OR_RETURN(
+      planned.steps,
+      PlanFirstSteps(planned.job, planned.spec, planned.simulation.minibatches, options.steps));
+  std::span<const plan::StageNeeds> stages;
+  if (planned.job.cluster.pipeline.enabled()) {
+    SHOAL_ASSIGN_OR_RETURN(const auto typical,
+                           PlanFirstSteps(planned.job, planned.spec, planned.simulation.minibatches,
+                                          plan::kTypicalSteps));
+    SHOAL_ASSIGN_OR_RETURN(planned.pipeline, PlanJobPipeline(planned.job, planned.spec, typical));
+    stages = planned.pipeline->stages;
+  }
+  SHOAL_ASSIGN_OR_RETURN(planned.memory,
+                         CheckMemory(planned.spec, planned.job, /*available_bytes=*/0, stages));
+  int64_t microbatches = 0;
+  for (const plan::StepPlan& step : planned.steps) {
+    for (const auto& worker : step.workers) {
+      microbatches += static_cast<int64_t>(worker.size());
+    }
+  }
+  SHOAL_ASSIGN_OR_RETURN(planned.traffic, MeanTraffic(planned));
+  planned.microbatches_per_worker =
+      static_cast<double>(microbatches) /
+      static_cast<double>(
+          std::max<int64_t>(1, planned.memory.groups * static_cast<int64_t>(planned.steps.size())));
+  return planned;
 }
 
 void PrintUnits(const PlannedJob& planned, Streams& streams) {
@@ -148,18 +174,36 @@ void PrintMemory(const PlannedJob& planned, Streams& streams) {
                  FormatBytes(m.total())});
   }
   streams.out << servers.Render(streams.out_terminal) << "\n";
-  const plan::WorkerMemory& w = planned.memory.worker;
-  Table worker({{"each worker"},
-                {"weights", Table::Align::kRight},
-                {"gradients", Table::Align::kRight},
-                {"activations", Table::Align::kRight},
-                {"logits", Table::Align::kRight},
-                {"wire and pushes", Table::Align::kRight},
-                {"process", Table::Align::kRight},
-                {"total", Table::Align::kRight}});
-  worker.Add({std::to_string(planned.memory.workers) + " of them", FormatBytes(w.weights),
-              FormatBytes(w.gradients), FormatBytes(w.activations), FormatBytes(w.logits),
-              FormatBytes(w.wire + w.pushes), FormatBytes(w.process), FormatBytes(w.total())});
+  const bool pipeline = planned.pipeline.has_value();
+  std::vector<Table::Column> columns = {{pipeline ? "stage" : "each worker"},
+                                        {"weights", Table::Align::kRight},
+                                        {"gradients", Table::Align::kRight},
+                                        {"activations", Table::Align::kRight}};
+  if (pipeline) {
+    columns.push_back({"offloaded", Table::Align::kRight});
+    columns.push_back({"messages", Table::Align::kRight});
+  } else {
+    columns.push_back({"logits", Table::Align::kRight});
+  }
+  for (const char* column : {"wire and pushes", "process", "total"}) {
+    columns.push_back({column, Table::Align::kRight});
+  }
+  Table worker(columns);
+  for (size_t stage = 0; stage < planned.memory.stages.size(); ++stage) {
+    const plan::WorkerMemory& w = planned.memory.stages[stage];
+    std::vector<std::string> row = {
+        pipeline ? std::to_string(stage) : std::to_string(planned.memory.groups) + " of them",
+        FormatBytes(w.weights), FormatBytes(w.gradients), FormatBytes(w.activations)};
+    if (pipeline) {
+      row.push_back(FormatBytes(w.offloaded));
+      row.push_back(FormatBytes(w.messages));
+    } else {
+      row.push_back(FormatBytes(w.logits));
+    }
+    row.insert(row.end(),
+               {FormatBytes(w.wire + w.pushes), FormatBytes(w.process), FormatBytes(w.total())});
+    worker.Add(row);
+  }
   streams.out
       << worker.Render(streams.out_terminal)
       << fmt::format(
@@ -170,7 +214,7 @@ void PrintMemory(const PlannedJob& planned, Streams& streams) {
 }
 
 void PrintSteps(const PlannedJob& planned, Streams& streams) {
-  const plan::StepTraffic traffic = MeanTraffic(planned);
+  const plan::StepTraffic& traffic = planned.traffic;
   streams.out << fmt::format(
       "a step moves {} of weights in {} gets and {} of gradients in {} pushes\n\n",
       FormatBytes(traffic.get_bytes), WithThousands(traffic.fetches),
@@ -215,6 +259,25 @@ nlohmann::json ServerJson(const plan::ServerMemory& m, size_t index, size_t part
           {"total_bytes", m.total()}};
 }
 
+nlohmann::json WorkerJson(const PlannedJob& planned, size_t stage) {
+  const plan::WorkerMemory& w = planned.memory.stages[stage];
+  return {{"event", "worker"},
+          {"stage", stage},
+          {"workers", planned.memory.groups},
+          {"residency", Name(planned.memory.policy.residency)},
+          {"push", Name(planned.memory.policy.push)},
+          {"weights_bytes", w.weights},
+          {"wire_bytes", w.wire},
+          {"gradients_bytes", w.gradients},
+          {"activations_bytes", w.activations},
+          {"logits_bytes", w.logits},
+          {"offloaded_bytes", w.offloaded},
+          {"messages_bytes", w.messages},
+          {"pushes_bytes", w.pushes},
+          {"process_bytes", w.process},
+          {"total_bytes", w.total()}};
+}
+
 void PrintJsonPlan(const PlannedJob& planned, Streams& streams) {
   for (const plan::UnitSpec& unit : planned.units) {
     PrintJson(streams.out, {{"event", "unit"},
@@ -227,19 +290,9 @@ void PrintJsonPlan(const PlannedJob& planned, Streams& streams) {
               ServerJson(planned.memory.servers[i], i,
                          plan::PartitionsOf(planned.shards, static_cast<int>(i)).size()));
   }
-  const plan::WorkerMemory& w = planned.memory.worker;
-  PrintJson(streams.out, {{"event", "worker"},
-                          {"workers", planned.memory.workers},
-                          {"residency", Name(planned.memory.policy.residency)},
-                          {"push", Name(planned.memory.policy.push)},
-                          {"weights_bytes", w.weights},
-                          {"wire_bytes", w.wire},
-                          {"gradients_bytes", w.gradients},
-                          {"activations_bytes", w.activations},
-                          {"logits_bytes", w.logits},
-                          {"pushes_bytes", w.pushes},
-                          {"process_bytes", w.process},
-                          {"total_bytes", w.total()}});
+  for (size_t stage = 0; stage < planned.memory.stages.size(); ++stage) {
+    PrintJson(streams.out, WorkerJson(planned, stage));
+  }
   for (size_t i = 0; i < planned.steps.size(); ++i) {
     nlohmann::json counts = nlohmann::json::array();
     for (const auto& worker : planned.steps[i].workers) {
@@ -251,7 +304,7 @@ void PrintJsonPlan(const PlannedJob& planned, Streams& streams) {
                             {"target_tokens", planned.steps[i].targets},
                             {"microbatches", counts}});
   }
-  const plan::StepTraffic traffic = MeanTraffic(planned);
+  const plan::StepTraffic& traffic = planned.traffic;
   PrintJson(streams.out, {{"event", "plan"},
                           {"parameters", plan::ParameterCount(planned.spec)},
                           {"partitions", planned.partitions.size()},

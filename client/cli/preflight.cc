@@ -78,10 +78,11 @@ absl::Status CheckCheckpointDirectory(const std::string& directory,
 }
 
 absl::StatusOr<plan::MemoryPlan> CheckMemory(const plan::ModelSpec& spec, const plan::Job& job,
-                                             int64_t available_bytes) {
+                                             int64_t available_bytes,
+                                             std::span<const plan::StageNeeds> stages) {
   return plan::PlanMemory(spec, job, static_cast<int>(job.cluster.servers),
-                          static_cast<int>(job.cluster.workers),
-                          {.machine_bytes = available_bytes});
+                          static_cast<int>(job.cluster.workers), {.machine_bytes = available_bytes},
+                          stages);
 }
 
 }  // namespace shoal::cli

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -34,8 +35,9 @@ struct CheckpointChoice {
 absl::Status CheckCheckpointDirectory(const std::string& directory, const CheckpointChoice& choice);
 
 // The processes of a local cluster fit into `available_bytes`; ResourceExhausted says what they
-// need. The plan is returned.
+// need. The plan is returned. `stages` are those of the job's pipeline, where it has one.
 absl::StatusOr<plan::MemoryPlan> CheckMemory(const plan::ModelSpec& spec, const plan::Job& job,
-                                             int64_t available_bytes);
+                                             int64_t available_bytes,
+                                             std::span<const plan::StageNeeds> stages = {});
 
 }  // namespace shoal::cli

@@ -128,15 +128,9 @@ absl::Status OpenLengths(const SimulationSource& source, Simulation& simulation)
 
 }  // namespace
 
-absl::StatusOr<sim::Minibatches> DataMinibatches(const plan::Job& job) {
-  SHOAL_ASSIGN_OR_RETURN(const DataEncoder encoder,
-                         OpenDataEncoder(job.model, job.data.chat_template));
-  SHOAL_ASSIGN_OR_RETURN(const auto folder, TemporaryFolder::Create());
-  SHOAL_ASSIGN_OR_RETURN(const worker::PreparedData data,
-                         worker::PrepareCached(job.data.train, folder->path(), *encoder.encoder,
-                                               worker::PrepareOptionsOf(job.data)));
-  SHOAL_ASSIGN_OR_RETURN(auto opened, formats::TokenFile::Open(data.path));
-  // The map outlives the folder.
+absl::StatusOr<sim::Minibatches> TokenFileMinibatches(const plan::Job& job,
+                                                      const std::string& token_file) {
+  SHOAL_ASSIGN_OR_RETURN(auto opened, formats::TokenFile::Open(token_file));
   const std::shared_ptr<const formats::TokenFile> file = std::move(opened);
   return
       [file, count = job.train.minibatch_samples, seed = job.data.seed, shuffle = job.data.shuffle](
@@ -148,6 +142,16 @@ absl::StatusOr<sim::Minibatches> DataMinibatches(const plan::Job& job) {
         }
         return samples;
       };
+}
+
+absl::StatusOr<sim::Minibatches> DataMinibatches(const plan::Job& job) {
+  SHOAL_ASSIGN_OR_RETURN(const DataEncoder encoder,
+                         OpenDataEncoder(job.model, job.data.chat_template));
+  SHOAL_ASSIGN_OR_RETURN(const auto folder, TemporaryFolder::Create());
+  SHOAL_ASSIGN_OR_RETURN(const worker::PreparedData data,
+                         worker::PrepareCached(job.data.train, folder->path(), *encoder.encoder,
+                                               worker::PrepareOptionsOf(job.data)));
+  return TokenFileMinibatches(job, data.path);  // its map outlives the folder
 }
 
 absl::StatusOr<Simulation> OpenSimulation(const SimulationSource& source) {

@@ -19,7 +19,10 @@ class App;
 
 namespace shoal::cli {
 
-// The lengths of a job's own samples, as training would take them step by step.
+// The lengths of a prepared dataset's samples, as training would take them step by step.
+absl::StatusOr<sim::Minibatches> TokenFileMinibatches(const plan::Job& job,
+                                                      const std::string& token_file);
+// The same of a job's own samples, which are prepared for it.
 absl::StatusOr<sim::Minibatches> DataMinibatches(const plan::Job& job);
 
 struct SimulationSource {

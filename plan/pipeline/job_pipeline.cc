@@ -1,0 +1,152 @@
+#include "plan/pipeline/job_pipeline.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "common/bytes.h"
+#include "common/status.h"
+#include "plan/activation_bytes.h"
+#include "plan/schedule_queues.h"
+#include "plan/stage_memory.h"
+#include "plan/stage_scratch.h"
+#include "plan/stage_units.h"
+
+namespace shoal::plan {
+namespace {
+
+// Of messages between chunks of one stage: one that is read and one that is written.
+constexpr int64_t kMessagesWithinStage = 2;
+
+absl::StatusOr<std::optional<ScheduleChoice>> ScheduleOf(const PipelineOptions& pipeline) {
+  if (pipeline.schedule == "auto") {
+    return std::nullopt;
+  }
+  const auto choice = ParseScheduleName(pipeline.schedule);
+  if (!choice.ok()) {
+    return Annotate(choice.status(), "cluster.pipeline.schedule");
+  }
+  if (pipeline.chunks > 0) {
+    const absl::Status fits =
+        CheckChoice(*choice, static_cast<int>(pipeline.stages), static_cast<int>(pipeline.chunks));
+    if (!fits.ok()) {
+      return InvalidArgument(
+          "cluster.pipeline.schedule contradicts cluster.pipeline.stages or "
+          "cluster.pipeline.chunks: {}",
+          Message(fits));
+    }
+  }
+  return *choice;
+}
+
+// Before each message between stages, in slots and buffers (worker/pipeline/link_layout.h).
+constexpr int64_t kLinkHeader = 64;
+constexpr int64_t kAlignment = 64;  // of what pools hand out, and of messages
+
+// At both ends of the stage's queues.
+int64_t LinkBytes(std::span<const MessageQueue> queues, int stage, int64_t longest_message) {
+  int64_t messages = 0;
+  for (const MessageQueue& queue : queues) {
+    messages +=
+        (queue.to == stage ? queue.slots : 0) + (queue.from == stage ? queue.send_buffers : 0);
+  }
+  return messages * RoundUp(kLinkHeader + longest_message, kAlignment);
+}
+
+}  // namespace
+
+std::vector<MicrobatchSize> HeaviestStep(std::span<const StepPlan> steps) {
+  size_t count = 1;
+  MicrobatchSize largest;
+  for (const StepPlan& step : steps) {
+    for (const std::vector<Microbatch>& group : step.workers) {
+      count = std::max(count, group.size());
+      for (const Microbatch& microbatch : group) {
+        largest.tokens = std::max(largest.tokens, microbatch.tokens);
+        largest.squared_tokens = std::max(largest.squared_tokens, microbatch.squared_tokens);
+      }
+    }
+  }
+  return std::vector<MicrobatchSize>(count, largest);
+}
+
+absl::StatusOr<PipelineRequest> PipelineRequestOf(const ModelSpec& spec, const Job& job,
+                                                  std::vector<MicrobatchSize> microbatches) {
+  const PipelineOptions& pipeline = job.cluster.pipeline;
+  const int64_t units = spec.layers + 2;
+  if (units < pipeline.stages * std::max<int64_t>(1, pipeline.chunks)) {
+    return InvalidArgument(
+        "cluster.pipeline.stages ({}) times cluster.pipeline.chunks ({}) is more than there is to "
+        "share out: {} layers, embedding and head",
+        pipeline.stages, pipeline.chunks, spec.layers);
+  }
+  if (pipeline.pace.forward_flops <= 0) {
+    return InvalidArgument(
+        "cluster.pipeline.pace was not measured: submit the job with shoal train, which does so, "
+        "or give it");
+  }
+  SHOAL_ASSIGN_OR_RETURN(std::optional<ScheduleChoice> schedule, ScheduleOf(pipeline));
+  PipelineRequest request{.spec = spec,
+                          .compute = ComputeDType(job),
+                          .stages = static_cast<int>(pipeline.stages),
+                          .chunks = static_cast<int>(pipeline.chunks),
+                          .microbatches = std::move(microbatches),
+                          .pace = pipeline.pace,
+                          .schedule = schedule,
+                          .offload = pipeline.offload,
+                          .recompute = pipeline.recompute};
+  if (pipeline.device_memory > 0 || pipeline.host_memory > 0) {
+    const ChunkBytes bytes = PlanChunkBytes(spec, request.compute, {.first = 1, .count = 1},
+                                            Recompute::kNone, request.microbatches.front().tokens);
+    request.budgets.assign(
+        static_cast<size_t>(pipeline.stages),
+        {.device = pipeline.device_memory,
+         .host = pipeline.host_memory,
+         .other = pipeline.device_memory > 0 ? kMessagesWithinStage * bytes.message : 0});
+  }
+  return request;
+}
+
+absl::StatusOr<std::vector<StageNeeds>> StageNeedsOf(const ModelSpec& spec, const Job& job,
+                                                     const PipelineChoice& choice,
+                                                     std::span<const MicrobatchSize> microbatches) {
+  const DType compute = ComputeDType(job);
+  SHOAL_ASSIGN_OR_RETURN(
+      const Schedule schedule,
+      BuildChosenSchedule(spec, compute, choice, microbatches, job.cluster.pipeline.pace));
+  const ScheduleShape& shape = schedule.shape;
+  const std::vector<MessageQueue> queues = MessageQueues(schedule);
+  const int64_t longest_message = PlanChunkBytes(spec, compute, {.first = 1, .count = 1},
+                                                 choice.recompute, job.data.microbatch_tokens)
+                                      .message;
+  std::vector<int64_t> tokens;
+  for (const MicrobatchSize& microbatch : microbatches) {
+    tokens.push_back(microbatch.tokens);
+  }
+  std::vector<StageNeeds> stages;
+  for (int stage = 0; stage < shape.stages; ++stage) {
+    StageNeeds needs{.microbatches = shape.microbatches};
+    for (int chunk = 0; chunk < shape.chunks; ++chunk) {
+      needs.chunks.push_back(choice.split[static_cast<size_t>(shape.VirtualStageOf(stage, chunk))]);
+    }
+    const StageMemory memory = ReplayMemory(
+        schedule, stage,
+        [&](int chunk, int microbatch) {
+          return PlanChunkBytes(spec, compute, needs.chunks[static_cast<size_t>(chunk)],
+                                choice.recompute, tokens[static_cast<size_t>(microbatch)]);
+        },
+        kAlignment);
+    const bool head = std::ranges::any_of(needs.chunks, [&](const UnitRange& units) {
+      return units.contains(static_cast<int>(spec.layers) + 1);
+    });
+    needs.uses = StageUseOrder(spec, schedule.stages[static_cast<size_t>(stage)], needs.chunks);
+    needs.activations =
+        memory.Of(MemoryPool::kDevice).capacity + memory.Of(MemoryPool::kMessages).capacity;
+    needs.offloaded = memory.Of(MemoryPool::kHost).capacity;
+    needs.messages = LinkBytes(queues, stage, longest_message);
+    needs.own = StageOwnBytes(spec, compute, choice.recompute, head, tokens);
+    stages.push_back(std::move(needs));
+  }
+  return stages;
+}
+
+}  // namespace shoal::plan

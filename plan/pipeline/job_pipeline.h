@@ -1,0 +1,39 @@
+// A job's pipeline: what its keys (cluster.pipeline) ask the planner for, and by which step. Pure.
+#pragma once
+
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "common/dtype.h"
+#include "plan/job.h"
+#include "plan/memory_plan.h"
+#include "plan/model_spec.h"
+#include "plan/pipeline/planner.h"
+#include "plan/step_plan.h"
+
+namespace shoal::plan {
+
+// So many first steps tell how heavy a job's steps are.
+inline constexpr int64_t kTypicalSteps = 20;
+
+// The microbatches that a job's pipeline is planned for: as many as any group has in any of these
+// steps, each as large as the largest, so that each of the steps fits where this one does. One
+// empty microbatch where there is none at all.
+std::vector<MicrobatchSize> HeaviestStep(std::span<const StepPlan> steps);
+
+// `job` is resolved and has cluster.pipeline.enabled(). Messages within a stage count as other
+// memory of the device. InvalidArgument, in one line that names the keys, for a schedule that is
+// none or not made for these stages and chunks, more virtual stages than the model has units, and a
+// pace that was not measured.
+absl::StatusOr<PipelineRequest> PipelineRequestOf(const ModelSpec& spec, const Job& job,
+                                                  std::vector<MicrobatchSize> microbatches);
+
+// What the stages of a step with these microbatches need, by stage, where the pipeline is as
+// chosen.
+absl::StatusOr<std::vector<StageNeeds>> StageNeedsOf(const ModelSpec& spec, const Job& job,
+                                                     const PipelineChoice& choice,
+                                                     std::span<const MicrobatchSize> microbatches);
+
+}  // namespace shoal::plan

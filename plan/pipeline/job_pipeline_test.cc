@@ -1,0 +1,95 @@
+#include "plan/pipeline/job_pipeline.h"
+
+#include "common/bytes.h"
+#include "common/status.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace shoal::plan {
+namespace {
+
+using ::testing::HasSubstr;
+
+Job PipelineJob() {
+  Job job;
+  job.train.compute = ComputeType::kBf16;
+  job.cluster.pipeline.stages = 4;
+  job.cluster.pipeline.chunks = 2;
+  job.cluster.pipeline.pace = {
+      .forward_flops = 1e12, .backward_input_flops = 1e12, .backward_weights_flops = 1e12};
+  return job;
+}
+
+const std::vector<MicrobatchSize> kMicrobatches(6, {.tokens = 1000, .squared_tokens = 1e6});
+
+TEST(HeaviestStep, EachOfTheStepsFitsWhereItDoes) {
+  const auto microbatch = [](int64_t tokens, double squares) {
+    return Microbatch{.tokens = tokens, .squared_tokens = squares};
+  };
+  const std::vector<StepPlan> steps = {
+      {.workers = {{microbatch(10, 100)}, {microbatch(5, 9), microbatch(4, 16)}}},
+      {.workers = {{}, {microbatch(9, 200)}}}};
+  EXPECT_EQ(HeaviestStep(steps),
+            (std::vector<MicrobatchSize>(2, {.tokens = 10, .squared_tokens = 200})));
+  EXPECT_EQ(HeaviestStep({}), std::vector<MicrobatchSize>(1));
+}
+
+TEST(PipelineRequestOf, AsksForWhatTheKeysSay) {
+  const ModelSpec spec = *NamedShape("25m");
+  Job job = PipelineJob();
+  auto request = PipelineRequestOf(spec, job, kMicrobatches);
+  ASSERT_TRUE(request.ok()) << Describe(request.status());
+  EXPECT_EQ(request->compute, DType::kBF16);
+  EXPECT_EQ(request->stages, 4);
+  EXPECT_EQ(request->chunks, 2);
+  EXPECT_EQ(request->microbatches, kMicrobatches);
+  EXPECT_FALSE(request->schedule.has_value());
+  EXPECT_FALSE(request->recompute.has_value());
+  EXPECT_EQ(request->offload.value, OffloadedChunks::kAuto);
+  EXPECT_TRUE(request->budgets.empty());
+
+  job.cluster.pipeline.schedule = "V-Half";
+  job.cluster.pipeline.recompute = Recompute::kLight;
+  job.cluster.pipeline.offload.value = 1;
+  job.cluster.pipeline.device_memory = 10 * kMiB;
+  job.cluster.pipeline.host_memory = 20 * kMiB;
+  request = PipelineRequestOf(spec, job, kMicrobatches);
+  ASSERT_TRUE(request.ok()) << Describe(request.status());
+  EXPECT_EQ(request->schedule->kind, ScheduleKind::kVHalf);
+  EXPECT_EQ(request->recompute, Recompute::kLight);
+  EXPECT_EQ(request->offload.value, 1);
+  ASSERT_EQ(request->budgets.size(), 4U);
+  EXPECT_EQ(request->budgets[3].device, 10 * kMiB);
+  EXPECT_EQ(request->budgets[3].host, 20 * kMiB);
+  EXPECT_EQ(request->budgets[3].other, 2 * 1024 * spec.hidden * 2);
+}
+
+TEST(PipelineRequestOf, RefusesWhatCannotBeByItsKeys) {
+  const ModelSpec spec = *NamedShape("25m");
+  const auto refusal = [&](const Job& job) {
+    const absl::Status status = PipelineRequestOf(spec, job, kMicrobatches).status();
+    EXPECT_TRUE(absl::IsInvalidArgument(status));
+    return std::string(Message(status));
+  };
+  Job job = PipelineJob();
+  job.cluster.pipeline.chunks = spec.layers;
+  EXPECT_THAT(refusal(job), HasSubstr("cluster.pipeline.stages (4) times cluster.pipeline.chunks"));
+  job = PipelineJob();
+  job.cluster.pipeline.pace = {};
+  EXPECT_THAT(refusal(job), HasSubstr("cluster.pipeline.pace was not measured"));
+  for (const char* schedule : {"ZB-H1", "1F1B", "GIS(1)"}) {
+    job = PipelineJob();
+    job.cluster.pipeline.schedule = schedule;
+    EXPECT_THAT(refusal(job), HasSubstr("cluster.pipeline.schedule contradicts"));
+    EXPECT_THAT(refusal(job), HasSubstr(schedule));
+  }
+  job.cluster.pipeline.schedule = "ZB-V";
+  EXPECT_TRUE(PipelineRequestOf(spec, job, kMicrobatches).ok());
+  job.cluster.pipeline.chunks = 1;
+  EXPECT_THAT(refusal(job), HasSubstr("two chunks for each stage"));
+  job.cluster.pipeline.schedule = "2F2B";
+  EXPECT_THAT(refusal(job), HasSubstr("cluster.pipeline.schedule: "));
+}
+
+}  // namespace
+}  // namespace shoal::plan
