@@ -10,9 +10,11 @@
 #include "client/cli/job_run.h"
 #include "client/cli/launcher.h"
 #include "client/cli/machine.h"
+#include "client/cli/pipeline_plan.h"
 #include "client/cli/preflight.h"
-#include "client/cli/run_lock.h"
 #include "client/cli/run_access.h"
+#include "client/cli/run_lock.h"
+#include "client/cli/simulation.h"
 #include "client/cli/stop_signals.h"
 #include "client/cli/train_report.h"
 #include "common/status.h"
@@ -36,6 +38,7 @@ class Training {
   absl::StatusOr<ExitCode> Run() {
     SHOAL_RETURN_IF_ERROR(Check());
     SHOAL_RETURN_IF_ERROR(PrepareData());
+    SHOAL_RETURN_IF_ERROR(PlanPipeline());
     if (!options_.trace.empty()) {
       SHOAL_ASSIGN_OR_RETURN(trace_, TraceRecorder::Create(options_.trace, About()));
       report_.RecordTraces(trace_.get());
@@ -71,21 +74,17 @@ class Training {
 
   absl::Status Check() {
     SHOAL_ASSIGN_OR_RETURN(job_, ReadJob(options_.job_file, options_.overrides));
-    if (job_.cluster.pipeline.enabled()) {
-      return Unimplemented(
-          "{}: cluster.pipeline is planned by `shoal plan` and not run by workers yet: train "
-          "without it",
-          options_.job_file);
-    }
     if (options_.steps > job_.train.steps) {
       return InvalidArgument(
           "--steps {} is beyond train.steps {} of {}: raise train.steps (the schedule ends there)",
           options_.steps, job_.train.steps, options_.job_file);
     }
-    SHOAL_ASSIGN_OR_RETURN(const plan::ModelSpec spec, CheckModel(job_));
+    SHOAL_ASSIGN_OR_RETURN(spec_, CheckModel(job_));
     if (job_.cluster.local) {
       machine_ = ExamineMachine();
-      SHOAL_RETURN_IF_ERROR(CheckMemory(spec, job_, machine_.memory_available_bytes).status());
+    }
+    if (job_.cluster.local && !job_.cluster.pipeline.enabled()) {
+      SHOAL_RETURN_IF_ERROR(CheckMemory(spec_, job_, machine_.memory_available_bytes).status());
     }
     SHOAL_ASSIGN_OR_RETURN(lock_, RunLock::Take(Directory()));
     return CheckCheckpointDirectory(Directory(),
@@ -105,6 +104,25 @@ class Training {
     if (!options_.json) {
       streams_.out << job_.data.train << ": " << worker::Describe(data_.summary) << std::endl;
     }
+    return absl::OkStatus();
+  }
+
+  // Rates that the job leaves open are measured before processes take the machine, and go with the
+  // job, so that all plan by the same.
+  absl::Status PlanPipeline() {
+    if (!job_.cluster.pipeline.enabled()) {
+      return absl::OkStatus();
+    }
+    SHOAL_ASSIGN_OR_RETURN(const sim::Minibatches minibatches,
+                           TokenFileMinibatches(job_, data_.path));
+    SHOAL_ASSIGN_OR_RETURN(const std::vector<plan::StepPlan> steps,
+                           PlanFirstSteps(job_, spec_, minibatches, plan::kTypicalSteps));
+    SHOAL_ASSIGN_OR_RETURN(const PlannedPipeline planned, PlanJobPipeline(job_, spec_, steps));
+    if (job_.cluster.local) {
+      SHOAL_RETURN_IF_ERROR(
+          CheckMemory(spec_, job_, machine_.memory_available_bytes, planned.stages).status());
+    }
+    report_.OnNotice(Describe(planned));
     return absl::OkStatus();
   }
 
@@ -258,6 +276,7 @@ class Training {
   std::unique_ptr<TraceRecorder> trace_;
   std::optional<RunLock> lock_;
   plan::Job job_;
+  plan::ModelSpec spec_;
   Machine machine_;
   worker::PreparedData data_;
   std::unique_ptr<LocalCluster> cluster_;

@@ -21,8 +21,7 @@ const char* ProgramVersion();
 
 struct MemberOptions {
   proto::Role role = proto::ROLE_UNSPECIFIED;
-  std::string
-      address;  // servers: HOST:PORT under which the coordinator and workers reach this process
+  std::string address;  // HOST:PORT under which other processes reach its service
   absl::Duration patience = absl::Seconds(30);  // for a coordinator that cannot be reached yet
 };
 

@@ -89,6 +89,7 @@ proto::GetStatusReply CoordinatorCore::Status() const {
       status.set_host(member.host);
       status.set_pid(member.pid);
       status.set_seconds_since_renewal(absl::ToDoubleSeconds(now - member.renewed));
+      status.set_place(run_ == nullptr ? "" : run_->PlaceOf(member.incarnation));
       const proto::LastStep* last =
           run_ == nullptr ? nullptr : run_->LastStepOf(member.incarnation);
       if (last != nullptr) {

@@ -1,9 +1,13 @@
 #include "server/coordinator/job_loader.h"
 
+#include <algorithm>
+
+#include "common/logging.h"
 #include "common/status.h"
 #include "formats/hf_model.h"
 #include "plan/emulation.h"
 #include "plan/partition.h"
+#include "plan/pipeline/job_pipeline.h"
 #include "server/coordinator/checkpoint_folder.h"
 #include "server/coordinator/dataset_steps.h"
 
@@ -36,6 +40,38 @@ absl::StatusOr<std::unique_ptr<StepSource>> LoadSteps(const plan::Job& job,
   return std::unique_ptr<StepSource>(*std::move(steps));
 }
 
+absl::StatusOr<proto::PipelinePlan> ChoosePipeline(const plan::Job& job,
+                                                   const plan::ModelSpec& spec,
+                                                   const StepSource& steps) {
+  const int64_t groups = std::max<int64_t>(1, job.cluster.workers / job.cluster.pipeline.stages);
+  std::vector<plan::StepPlan> typical;
+  for (int64_t step = 1; step <= std::min(plan::kTypicalSteps, job.train.steps); ++step) {
+    SHOAL_ASSIGN_OR_RETURN(typical.emplace_back(),
+                           steps.Plan(step, {.groups = static_cast<int>(groups)}));
+  }
+  SHOAL_ASSIGN_OR_RETURN(const plan::PipelineRequest request,
+                         plan::PipelineRequestOf(spec, job, plan::HeaviestStep(typical)));
+  SHOAL_ASSIGN_OR_RETURN(const plan::PipelinePlan planned, plan::PlanPipeline(request));
+  const plan::PipelineChoice& choice = planned.chosen().choice;
+  LogInfo("pipeline: {} over {} stages of {} chunks, {:.3g} of them offloaded, {} recompute: {}",
+          plan::ToString(choice.schedule), choice.stages, choice.chunks, choice.offloaded_chunks,
+          plan::Name(choice.recompute), planned.chosen().verdict);
+  proto::PipelinePlan message;
+  message.set_schedule(plan::ToString(choice.schedule));
+  message.set_chunks(choice.chunks);
+  message.set_offloaded_chunks(choice.offloaded_chunks);
+  message.set_recompute(std::string(plan::Name(choice.recompute)));
+  for (const plan::UnitRange& range : choice.split) {
+    proto::UnitRange& units = *message.add_split();
+    units.set_first(range.first);
+    units.set_count(range.count);
+  }
+  message.set_microbatches(static_cast<int64_t>(request.microbatches.size()));
+  message.set_tokens(request.microbatches.front().tokens);
+  message.set_squared_tokens(request.microbatches.front().squared_tokens);
+  return message;
+}
+
 }  // namespace
 
 absl::StatusOr<LoadedJob> LoadJob(const proto::SubmitJobRequest& request) {
@@ -57,6 +93,9 @@ absl::StatusOr<LoadedJob> LoadJob(const proto::SubmitJobRequest& request) {
   SHOAL_ASSIGN_OR_RETURN(const formats::SpecialTokens special,
                          formats::ReadSpecialTokens(job.model));
   SHOAL_ASSIGN_OR_RETURN(loaded.steps, LoadSteps(job, spec, request.token_file()));
+  if (job.cluster.pipeline.enabled()) {
+    SHOAL_ASSIGN_OR_RETURN(loaded.pipeline, ChoosePipeline(job, spec, *loaded.steps));
+  }
   loaded.place_shards = [partitions = plan::BuildPartitions(
                              plan::BuildUnits(spec), job.service.partition_bytes)](int servers) {
     return plan::PlaceShards(partitions, servers, /*generation=*/1);

@@ -64,7 +64,8 @@ void JobRun::Start(std::vector<Member> servers, std::vector<Member> workers) {
   }
   groups_ = WorkerGroups(workers_.size(), job_.job.cluster.pipeline.stages);
   for (size_t worker = 0; worker < workers_.size(); ++worker) {
-    participants_.push_back({.name = NameOf(workers_[worker]) + groups_.Place(worker),
+    const std::string place = groups_.Place(worker);
+    participants_.push_back({.name = NameOf(workers_[worker]) + (place.empty() ? "" : ", " + place),
                              .incarnation = workers_[worker].incarnation});
   }
   if (const absl::Status reachable = CheckStages(); !reachable.ok()) {
@@ -150,6 +151,9 @@ void JobRun::FillGroup(size_t worker, proto::JoinJobReply& reply) const {
   reply.set_group(static_cast<int>(group));
   reply.set_groups(static_cast<int>(groups_.groups()));
   reply.set_stage(static_cast<int>(groups_.StageOf(worker)));
+  if (job_.pipeline.has_value()) {
+    *reply.mutable_pipeline() = *job_.pipeline;
+  }
   for (size_t stage = 0; stage < groups_.stages(); ++stage) {
     const Member& member = workers_[groups_.WorkerAt(group, stage)];
     auto* address = reply.add_stages();
@@ -164,6 +168,11 @@ std::optional<size_t> JobRun::WorkerOf(uint64_t incarnation) const {
   return found == workers_.end() ? std::nullopt : std::optional<size_t>(found - workers_.begin());
 }
 
+std::string JobRun::PlaceOf(uint64_t incarnation) const {
+  const std::optional<size_t> worker = WorkerOf(incarnation);
+  return worker.has_value() ? groups_.Place(*worker) : "";
+}
+
 bool JobRun::TakesPart(uint64_t incarnation) const {
   return WorkerOf(incarnation).has_value() ||
          std::ranges::find(servers_, incarnation, &Member::incarnation) != servers_.end();
@@ -173,10 +182,9 @@ void JobRun::OnLost(const Member& member, const std::string& why) {
   if (over()) {
     return;
   }
-  const auto worker = WorkerOf(member.incarnation);
   const LossDecision decision = DecideOnLoss(
       member, why,
-      {.place = worker.has_value() ? groups_.Place(*worker) : "",
+      {.place = PlaceOf(member.incarnation),
        .takes_part = TakesPart(member.incarnation),
        .step = step_,
        .checkpoint_step = newest_checkpoint_.has_value() ? newest_checkpoint_->step : -1});

@@ -54,7 +54,8 @@ struct LoadedJob {
   // For that many servers; the number is known once the job is submitted.
   std::function<plan::ShardMap(int servers)> place_shards;
   plan::ShardMap shard_map;
-  int64_t last_step = 0;  // the job is done after this one
+  std::optional<proto::PipelinePlan> pipeline;  // where a step runs as a schedule
+  int64_t last_step = 0;                        // the job is done after this one
   std::unique_ptr<StepSource> steps;
   std::unique_ptr<CheckpointFiles> checkpoints;
 };
@@ -101,6 +102,8 @@ class JobRun {
   // The next microbatch of a worker in a step where they are drawn. Aborted for another step or
   // attempt than the one that runs, InvalidArgument for a number out of turn.
   absl::StatusOr<proto::DrawMicrobatchReply> Draw(const proto::DrawMicrobatchRequest& request);
+  // Of a worker, "stage 1 of group 0"; empty without a pipeline.
+  std::string PlaceOf(uint64_t incarnation) const;
   // Where a worker's last committed step went; null: there is none.
   const proto::LastStep* LastStepOf(uint64_t incarnation) const;
 

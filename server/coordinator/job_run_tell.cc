@@ -7,7 +7,7 @@
 namespace shoal::server {
 namespace {
 
-proto::JobEvent MakeTrace(int worker, proto::FinishedReport& report) {
+proto::JobEvent MakeTrace(int worker, const std::string& place, proto::FinishedReport& report) {
   proto::JobEvent event;
   proto::TraceEvent& trace = *event.mutable_trace();
   trace.set_worker(worker);
@@ -15,6 +15,8 @@ proto::JobEvent MakeTrace(int worker, proto::FinishedReport& report) {
   trace.set_attempt(report.attempt());
   trace.mutable_spans()->Swap(report.mutable_spans());
   trace.set_dropped(report.dropped_spans());
+  trace.mutable_copies()->Swap(report.mutable_copies());
+  trace.set_place(place);
   return event;
 }
 
@@ -59,7 +61,8 @@ void JobRun::TellStep(const StepTotals& totals, double learning_rate) {
   environment_.events.Append(std::move(event));
   for (size_t worker = 0; worker < timing.reports.size(); ++worker) {
     if (timing.reports[worker].spans_size() > 0) {
-      environment_.events.Append(MakeTrace(static_cast<int>(worker), timing.reports[worker]));
+      environment_.events.Append(
+          MakeTrace(static_cast<int>(worker), groups_.Place(worker), timing.reports[worker]));
     }
   }
 }

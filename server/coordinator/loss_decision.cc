@@ -15,8 +15,8 @@ LossDecision DecideOnLoss(const Member& lost, const std::string& why, const JobS
           ? fmt::format("go on from the checkpoint of step {} with --resume", job.checkpoint_step)
           : "there is no checkpoint yet, start the job again";
   return {.fail = true,
-          .message = fmt::format("lost {}{} in step {}: {}; {}", NameOf(lost), job.place, job.step,
-                                 why, remedy)};
+          .message = fmt::format("lost {}{}{} in step {}: {}; {}", NameOf(lost),
+                                 job.place.empty() ? "" : ", ", job.place, job.step, why, remedy)};
 }
 
 }  // namespace shoal::server

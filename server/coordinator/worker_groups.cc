@@ -13,8 +13,7 @@ WorkerGroups::WorkerGroups(size_t workers, int64_t stages)
 }
 
 std::string WorkerGroups::Place(size_t worker) const {
-  return stages_ == 1 ? ""
-                      : fmt::format(", stage {} of group {}", StageOf(worker), GroupOf(worker));
+  return stages_ == 1 ? "" : fmt::format("stage {} of group {}", StageOf(worker), GroupOf(worker));
 }
 
 size_t WorkerGroups::PaceOf(size_t group, std::span<const double> busy_seconds) const {

@@ -11,7 +11,7 @@ TEST(WorkerGroups, WorkersInTurnAreAGroup) {
   EXPECT_EQ(groups.GroupOf(4), 1U);
   EXPECT_EQ(groups.StageOf(4), 1U);
   EXPECT_EQ(groups.WorkerAt(1, 1), 4U);
-  EXPECT_EQ(groups.Place(4), ", stage 1 of group 1");
+  EXPECT_EQ(groups.Place(4), "stage 1 of group 1");
   EXPECT_EQ(WorkerGroups(6, 1).Place(4), "");
   EXPECT_EQ(WorkerGroups(6, 1).groups(), 6U);
 }

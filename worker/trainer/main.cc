@@ -19,7 +19,10 @@
 #include "proto/rpc/channel.h"
 #include "proto/rpc/grpc_log.h"
 #include "proto/rpc/member_session.h"
+#include "proto/rpc/server.h"
+#include "proto/rpc/stage_service.h"
 #include "proto/rpc/token.h"
+#include "transport/listen_flags.h"
 #include "transport/rdma_flags.h"
 #include "transport/testing/fault_transport.h"
 #include "worker/trainer/trainer.h"
@@ -36,6 +39,7 @@ struct Flags {
   std::string log_level = "info";
   int metrics_port = -1;
   int threads = 0;
+  transport::ListenFlags listen;
   transport::RdmaFlags rdma;
   uint64_t fault_seed = 0;
   double fault_delay_ms = 5;
@@ -108,6 +112,15 @@ absl::Status Work(const Flags& flags, bool& started) {
     SHOAL_ASSIGN_OR_RETURN(const int port, metrics.Serve(flags.metrics_port));
     LogInfo("metrics on port {}", port);
   }
+  // Where other stages of a pipeline come in; no job, no answers.
+  StageDoor door;
+  std::vector<std::unique_ptr<rpc::Service>> services;
+  services.push_back(rpc::MakeStageService(&door));
+  SHOAL_ASSIGN_OR_RETURN(
+      const std::unique_ptr<rpc::Server> server,
+      rpc::Server::Start({.listen = flags.listen.listen, .token = token}, std::move(services)));
+  const std::string address = flags.listen.AdvertisedAddress(server->port());
+  LogInfo("listening on {}, reached at {}", flags.listen.listen, address);
   started = true;
   const auto new_channel = [&] {
     return rpc::Channel::Create(flags.coordinator, token, "coordinator");
@@ -117,12 +130,13 @@ absl::Status Work(const Flags& flags, bool& started) {
   const std::unique_ptr<CoordinatorPort> port = MakeGrpcCoordinatorPort(polls);
   Trainer trainer(port.get(), metrics);
   SignalThread signals(trainer);
-  SHOAL_ASSIGN_OR_RETURN(const std::unique_ptr<rpc::MemberSession> session,
-                         rpc::MemberSession::Join(new_channel(), {.role = proto::ROLE_WORKER},
-                                                  [&](const absl::Status& why) {
-                                                    trainer.Stop(why);
-                                                    polls->Cancel();
-                                                  }));
+  SHOAL_ASSIGN_OR_RETURN(
+      const std::unique_ptr<rpc::MemberSession> session,
+      rpc::MemberSession::Join(new_channel(), {.role = proto::ROLE_WORKER, .address = address},
+                               [&](const absl::Status& why) {
+                                 trainer.Stop(why);
+                                 polls->Cancel();
+                               }));
   signals.Registered();
   const std::string name = fmt::format("worker-{}", session->index());
   NameProcess(name);
@@ -136,11 +150,16 @@ absl::Status Work(const Flags& flags, bool& started) {
   options.connector = [&](const std::vector<std::string>& addresses) {
     return std::make_unique<client::GrpcConnector>(addresses, token);
   };
+  options.stage_door = &door;
+  options.stage_port = [&](const StageGroup& group) { return MakeGrpcStagePort(group, token); };
+  options.transports = flags.listen.MakeTransportOptions();
   options.wrap_transport = [&](std::unique_ptr<transport::Transport> transport) {
     return WithFaults(flags, static_cast<uint64_t>(session->index()), std::move(transport));
   };
   const absl::Status status = trainer.Run(options);
   session->Leave(status.ok() ? "" : std::string(Message(status)));
+  door.Close(absl::CancelledError("this worker is leaving"));
+  server->Shutdown(absl::Seconds(1));
   return status;
 }
 
@@ -159,6 +178,7 @@ int Main(int argc, char** argv) {
   app.add_option("--threads", flags.threads, "Threads that compute; 0: by the job")
       ->capture_default_str()
       ->check(CLI::NonNegativeNumber);
+  transport::AddListenFlags(app, flags.listen);
   transport::AddRdmaFlags(app, flags.rdma);
   app.add_option("--metrics-port", flags.metrics_port,
                  "Port of the Prometheus metrics; 0 picks a free one");
@@ -180,6 +200,10 @@ int Main(int argc, char** argv) {
   }
   SignalThread::Block();
   InitLogging({.process = "worker", .level = flags.log_level});
+  if (const absl::Status valid = transport::Validate(flags.listen); !valid.ok()) {
+    LogError("{}", Message(valid));
+    return kExitUsage;
+  }
   bool started = false;
   if (const absl::Status status = Work(flags, started); !status.ok()) {
     LogError("{}", Message(status));

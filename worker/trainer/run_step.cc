@@ -3,8 +3,8 @@
 
 #include "common/logging.h"
 #include "common/status.h"
-#include "worker/model/batch.h"
 #include "worker/model/runner.h"
+#include "worker/trainer/build_batch.h"
 #include "worker/trainer/worker_job.h"
 
 namespace shoal::worker {
@@ -13,26 +13,6 @@ namespace {
 // Of acknowledgements, after the last push: servers may be adding up what all workers pushed at the
 // same time.
 constexpr absl::Duration kFinishTimeout = absl::Seconds(60);
-
-// The samples in the plan's order, one sequence each.
-absl::StatusOr<PackedBatch> BuildBatch(const formats::TokenFile& file,
-                                       const proto::MicrobatchWork& work) {
-  PackedBatch batch;
-  for (const int64_t sample : work.samples()) {
-    SHOAL_ASSIGN_OR_RETURN(const formats::TokenSample views, file.Sample(sample));
-    batch.Append(views.tokens, views.labels);
-  }
-  return batch;
-}
-
-double SquaredTokens(const PackedBatch& batch) {
-  double sum = 0;
-  for (size_t i = 1; i < batch.cu_seqlens.size(); ++i) {
-    const double tokens = batch.cu_seqlens[i] - batch.cu_seqlens[i - 1];
-    sum += tokens * tokens;
-  }
-  return sum;
-}
 
 }  // namespace
 
@@ -68,7 +48,7 @@ void WorkerJob::OnUnitDone(int unit) {
   if (!drawing_) {
     return;
   }
-  const auto blocks = static_cast<double>(model_->spec().layers);
+  const auto blocks = static_cast<double>(spec_.layers);
   // A backward pass takes two thirds of the time, and ends with unit 1 (and the embedding's,
   // short).
   const double left = std::min(blocks, std::max(0.0, unit - 1.0)) / blocks * 2 / 3;
@@ -101,6 +81,16 @@ absl::Status WorkerJob::RunDrawn(double loss_scale, proto::FinishedReport& repor
   }
 }
 
+absl::Status WorkerJob::FinishPushes(proto::FinishedReport& report) {
+  phases_.AtUnit(-1);
+  SHOAL_RETURN_IF_ERROR(
+      meetings_->BeforePush());  // the last one: a collective ends for all at once
+  phases_.Enter(Phase::kPutWait);
+  SHOAL_ASSIGN_OR_RETURN(const std::vector<int64_t> pushes, client_->Finish(kFinishTimeout));
+  report.mutable_pushes()->Assign(pushes.begin(), pushes.end());
+  return absl::OkStatus();
+}
+
 absl::Status WorkerJob::RunMicrobatches(const proto::StepWork& work,
                                         proto::FinishedReport& report) {
   if (work.minibatch_targets() <= 0) {
@@ -110,15 +100,19 @@ absl::Status WorkerJob::RunMicrobatches(const proto::StepWork& work,
     return Internal(
         "the coordinator wants microbatches to be drawn; plan.assignment is not dynamic");
   }
+  const double loss_scale = 1.0 / static_cast<double>(work.minibatch_targets());
   SHOAL_RETURN_IF_ERROR(client_->BeginStep(work.step(), work.attempt(), work.generation()));
   meetings_->BeginStep();
+  if (stage_ != nullptr) {
+    SHOAL_RETURN_IF_ERROR(RunPipeline(work, loss_scale, report));
+    return FinishPushes(report);
+  }
   std::vector<int> uses;
   for (int i = 0; i < work.microbatches_size(); ++i) {
     uses.insert(uses.end(), use_order_.begin(), use_order_.end());
   }
   source_->BeginStep(uses);
   sink_->BeginStep(work.draw() ? std::nullopt : std::optional(work.microbatches_size()));
-  const double loss_scale = 1.0 / static_cast<double>(work.minibatch_targets());
   if (work.draw()) {
     drawer_->BeginStep(work.step(), work.attempt());
   }
@@ -126,13 +120,7 @@ absl::Status WorkerJob::RunMicrobatches(const proto::StepWork& work,
   if (work.draw()) {
     SHOAL_RETURN_IF_ERROR(RunDrawn(loss_scale, report));
   }
-  phases_.AtUnit(-1);
-  SHOAL_RETURN_IF_ERROR(
-      meetings_->BeforePush());  // the last one: a collective ends for all at once
-  phases_.Enter(Phase::kPutWait);
-  SHOAL_ASSIGN_OR_RETURN(const std::vector<int64_t> pushes, client_->Finish(kFinishTimeout));
-  report.mutable_pushes()->Assign(pushes.begin(), pushes.end());
-  return absl::OkStatus();
+  return FinishPushes(report);
 }
 
 void WorkerJob::FillReport(const std::array<double, kPhases>& before,
@@ -144,6 +132,7 @@ void WorkerJob::FillReport(const std::array<double, kPhases>& before,
   report.set_get_wait_seconds(spent(Phase::kGetWait));
   report.set_push_wait_seconds(spent(Phase::kPutWait));
   report.set_layer_wait_seconds(spent(Phase::kLayerWait));
+  report.set_transfer_wait_seconds(spent(Phase::kTransferWait));
   for (const PhaseClock::Span& span : phases_.spans()) {
     proto::Span& message = *report.add_spans();
     message.set_phase(static_cast<int32_t>(span.phase));
@@ -166,6 +155,9 @@ proto::FinishedReport WorkerJob::RunStep(const proto::StepWork& work) {
   const std::array<double, kPhases> before = phases_.all();
   const absl::Status status = RunMicrobatches(work, report);
   drawing_ = false;
+  if (!status.ok() && stage_ != nullptr) {
+    stage_->Abandon(status);
+  }
   phases_.AtMicrobatch(-1);
   phases_.Enter(Phase::kOptimizerWait);
   FillReport(before, report);

@@ -10,16 +10,13 @@
 #include "common/thread_pool.h"
 #include "formats/hf_model.h"
 #include "plan/partition.h"
+#include "plan/pipeline/job_pipeline.h"
 #include "plan/stage_units.h"
 #include "transport/job_transport.h"
 #include "worker/emulated/emulated_model.h"
 
 namespace shoal::worker {
 namespace {
-
-DType ComputeType(const plan::Job& job) {
-  return job.train.compute == plan::ComputeType::kBf16 ? DType::kBF16 : DType::kF32;
-}
 
 // Of the machine; 0 where it does not say.
 int64_t MachineBytes() {
@@ -54,7 +51,9 @@ absl::StatusOr<std::unique_ptr<WorkerJob>> WorkerJob::Create(const proto::JoinJo
                                                              WorkerMetrics* metrics, Clock& clock) {
   std::unique_ptr<WorkerJob> job(new WorkerJob(options, metrics, clock));
   SHOAL_RETURN_IF_ERROR(job->Load(join));
+  SHOAL_RETURN_IF_ERROR(job->PlanMemory(join));
   SHOAL_RETURN_IF_ERROR(job->OpenTransports());
+  SHOAL_RETURN_IF_ERROR(job->MakeModel(join));
   SHOAL_RETURN_IF_ERROR(job->Connect(join));
   return job;
 }
@@ -63,51 +62,56 @@ WorkerJob::~WorkerJob() {
   client_.reset();  // its threads give gradients back to the sink
 }
 
+void WorkerJob::Cancel(const absl::Status& why) {
+  client_->Cancel(why);
+  if (stage_ != nullptr) {
+    stage_->Cancel(why);
+  }
+}
+
 absl::Status WorkerJob::Load(const proto::JoinJobReply& join) {
   SHOAL_ASSIGN_OR_RETURN(job_, plan::ParseJob(join.job_yaml(), "the coordinator's job"));
-  if (job_.cluster.pipeline.enabled()) {
-    return Unimplemented("the job has cluster.pipeline, which workers do not run yet");
-  }
-  SHOAL_ASSIGN_OR_RETURN(const plan::ModelSpec spec, formats::ReadModelSpec(job_.model));
+  SHOAL_ASSIGN_OR_RETURN(spec_, formats::ReadModelSpec(job_.model));
+  units_ = plan::BuildUnits(spec_);
   SHOAL_ASSIGN_OR_RETURN(data_, formats::TokenFile::Open(join.token_file()));
-  if (data_->vocabulary() > spec.vocabulary) {
+  if (data_->vocabulary() > spec_.vocabulary) {
     return InvalidArgument("{} was made for a vocabulary of {}, the model in {} has {}",
-                           join.token_file(), data_->vocabulary(), job_.model, spec.vocabulary);
+                           join.token_file(), data_->vocabulary(), job_.model, spec_.vocabulary);
   }
+  if (job_.cluster.pipeline.enabled()) {
+    SHOAL_ASSIGN_OR_RETURN(pipeline_, PipelineFrom(join, spec_));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status WorkerJob::PlanMemory(const proto::JoinJobReply& join) {
   const plan::MemoryBudget budget = {.machine_bytes = job_.cluster.local ? MachineBytes() : 0};
-  SHOAL_ASSIGN_OR_RETURN(
-      const plan::MemoryPlan plan,
-      plan::PlanMemory(spec, job_, join.servers_size(), std::max(1, join.workers()), budget));
-  policy_ = plan.policy;
-  registered_bytes_ = plan.worker.weights + plan.worker.wire + plan.worker.pushes;
-  const int threads = Threads(job_, options_.threads);
-  if (job_.emulate.enabled()) {
-    model_ = MakeEmulatedModel(spec, job_.emulate, options_.index, clock_);
-    LogWarning("{}: emulated device of shape {}; nothing is computed", options_.name,
-               job_.emulate.shape);
-  } else {
-    SHOAL_ASSIGN_OR_RETURN(
-        auto transformer,
-        Transformer::Create(spec, {.compute = ComputeType(job_), .threads = threads}));
-    model_ = MakeTransformerModel(std::move(transformer));
+  std::vector<plan::StageNeeds> stages;
+  if (pipeline_.has_value()) {
+    SHOAL_ASSIGN_OR_RETURN(stages,
+                           plan::StageNeedsOf(spec_, job_, pipeline_->choice, pipeline_->heaviest));
   }
-  LogInfo(
-      "{}: computing in {} on {} threads; weights kept for the {}, gradients pushed per {}; "
-      "{} planned",
-      options_.name, Name(ComputeType(job_)), threads,
-      policy_.residency == plan::Residency::kStep ? "step" : "layer",
-      policy_.push == plan::PushPolicy::kStep ? "step" : "microbatch",
-      FormatBytes(plan.worker.total()));
+  SHOAL_ASSIGN_OR_RETURN(const plan::MemoryPlan plan,
+                         plan::PlanMemory(spec_, job_, join.servers_size(),
+                                          std::max(1, join.workers()), budget, stages));
+  const plan::WorkerMemory& own = plan.stages[static_cast<size_t>(join.stage())];
+  policy_ = plan.policy;
+  registered_bytes_ = own.weights + own.wire + own.messages + own.pushes;
+  LogInfo("{}: weights kept for the {}, gradients pushed per {}; {} planned", options_.name,
+          policy_.residency == plan::Residency::kStep ? "step" : "layer",
+          policy_.push == plan::PushPolicy::kStep ? "step" : "microbatch",
+          FormatBytes(own.total()));
   return absl::OkStatus();
 }
 
 absl::Status WorkerJob::OpenTransports() {
   absl::Status last;
   for (const std::string& name : job_.service.transports) {
-    auto transport =
-        transport::CreateJobTransport(name, job_.service, options_.rdma, {}, registered_bytes_);
+    auto transport = transport::CreateJobTransport(name, job_.service, options_.rdma,
+                                                   options_.transports, registered_bytes_);
     if (!transport.ok()) {
       transport::LogUnavailable(name, transport.status());
+      unavailable_.push_back(fmt::format("{}: {}", name, Message(transport.status())));
       last = transport.status();
       continue;
     }
@@ -115,6 +119,40 @@ absl::Status WorkerJob::OpenTransports() {
                                                   : *std::move(transport));
   }
   return transports_.empty() ? last : absl::OkStatus();
+}
+
+absl::Status WorkerJob::MakeModel(const proto::JoinJobReply& join) {
+  const DType compute = plan::ComputeDType(job_);
+  const int threads = Threads(job_, options_.threads);
+  if (job_.emulate.enabled()) {
+    model_ = MakeEmulatedModel(spec_, job_.emulate, options_.index, clock_);
+    LogWarning("{}: emulated device of shape {}; nothing is computed", options_.name,
+               job_.emulate.shape);
+    return absl::OkStatus();
+  }
+  LogInfo("{}: computing in {} on {} threads", options_.name, Name(compute), threads);
+  if (!pipeline_.has_value()) {
+    SHOAL_ASSIGN_OR_RETURN(auto transformer,
+                           Transformer::Create(spec_, {.compute = compute, .threads = threads}));
+    model_ = MakeTransformerModel(std::move(transformer));
+    return absl::OkStatus();
+  }
+  SHOAL_ASSIGN_OR_RETURN(const StageGroup group, GroupFrom(join, options_.incarnation));
+  StageJob::Options options{.group = group,
+                            .pipeline = *pipeline_,
+                            .threads = threads,
+                            .unavailable = unavailable_,
+                            .door = options_.stage_door,
+                            .phases = &phases_,
+                            .clock = &clock_};
+  for (const auto& transport : transports_) {
+    options.transports.push_back(transport.get());
+  }
+  if (group.stages() > 1) {
+    options.port = options_.stage_port(group);
+  }
+  SHOAL_ASSIGN_OR_RETURN(stage_, StageJob::Create(spec_, job_, std::move(options)));
+  return absl::OkStatus();
 }
 
 absl::Status WorkerJob::Connect(const proto::JoinJobReply& join) {
@@ -131,22 +169,28 @@ absl::Status WorkerJob::Connect(const proto::JoinJobReply& join) {
   for (const auto& transport : transports_) {
     transports.push_back(transport.get());
   }
-  const std::vector<plan::UnitSpec>& units = model_->units();
-  const plan::UnitRange all = plan::AllUnits(model_->spec());
-  const std::vector<int> contributions = plan::StageContributions(model_->spec(), {&all, 1});
+  const plan::UnitRange all = plan::AllUnits(spec_);
+  const std::vector<int> contributions = stage_ == nullptr
+                                             ? plan::StageContributions(spec_, {&all, 1})
+                                             : plan::StageContributions(spec_, stage_->chunks());
   const bool keep = policy_.residency == plan::Residency::kStep;
   client::ClientOptions options;
   options.incarnation = options_.incarnation;
   options.name = options_.name;
-  options.compute_type = ComputeType(job_);
+  options.compute_type = plan::ComputeDType(job_);
   options.gradient_type = job_.service.gradient_type;
+  for (const plan::UnitSpec& unit : units_) {
+    if (contributions[static_cast<size_t>(unit.index)] > 0) {
+      options.units.push_back(unit.index);
+    }
+  }
   options.keep_for_step = keep;
   options.frames_per_size = plan::FramesPerSize(job_.train);
-  options.max_gradients = static_cast<int>(units.size()) + plan::kGradientBuffersPerSize;
+  options.max_gradients = static_cast<int>(units_.size()) + plan::kGradientBuffersPerSize;
   options.seed = options_.incarnation;
   SHOAL_ASSIGN_OR_RETURN(
       client_, client::ParameterClient::Create(
-                   options, units, plan::BuildPartitions(units, job_.service.partition_bytes),
+                   options, units_, plan::BuildPartitions(units_, job_.service.partition_bytes),
                    FromProto(join.shard_map()), static_cast<int>(addresses.size()),
                    connector_.get(), transports));
   meetings_ = std::make_unique<LayerMeetings>(
@@ -155,16 +199,16 @@ absl::Status WorkerJob::Connect(const proto::JoinJobReply& join) {
       ServiceSource::Options{.compute_type = options.compute_type,
                              .keep_for_step = keep,
                              .prefetch_units = job_.train.prefetch_units,
-                             .units = static_cast<int64_t>(units.size())},
+                             .units = static_cast<int64_t>(units_.size())},
       client_.get(), meetings_.get(), &phases_);
-  use_order_ = plan::UseOrder(model_->spec());
+  use_order_ = plan::UseOrder(spec_);
   SHOAL_ASSIGN_OR_RETURN(
       sink_, ServiceSink::Create({.push_per_step = policy_.push == plan::PushPolicy::kStep,
                                   .push_each_contribution = plan::PushesEachContribution(job_),
                                   .contributions = contributions,
                                   .buffers_per_size = plan::kGradientBuffersPerSize,
                                   .on_done = [this](int unit) { OnUnitDone(unit); }},
-                                 units, client_.get(), meetings_.get(), &phases_));
+                                 units_, client_.get(), meetings_.get(), &phases_));
   if (job_.plan.assignment == plan::Assignment::kDynamic) {
     drawer_ = std::make_unique<MicrobatchDrawer>(options_.draw, options_.incarnation, clock_);
   }

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -18,12 +19,14 @@
 #include "plan/memory_plan.h"
 #include "proto/shoal.pb.h"
 #include "transport/job_transport.h"
+#include "transport/options.h"
 #include "transport/transport.h"
 #include "worker/model/microbatch_model.h"
 #include "worker/trainer/layer_meetings.h"
 #include "worker/trainer/microbatch_drawer.h"
 #include "worker/trainer/service_sink.h"
 #include "worker/trainer/service_source.h"
+#include "worker/trainer/stage_job.h"
 #include "worker/trainer/worker_metrics.h"
 
 namespace shoal::worker {
@@ -37,6 +40,11 @@ struct WorkerJobOptions {
   // Makes the way to the servers at these addresses (HOST:PORT by index).
   std::function<std::unique_ptr<client::ServerConnector>(const std::vector<std::string>&)>
       connector;
+  // Where the job has a pipeline: where other stages of the group come in, and the way to them.
+  StageDoor* stage_door = nullptr;
+  std::function<std::unique_ptr<StagePort>(const StageGroup&)> stage_port;
+  // Where connections of other stages come in, for transports that listen.
+  transport::TransportOptions transports;
   // Asks the coordinator for a microbatch to be drawn.
   MicrobatchDrawer::Draw draw;
   // What transports are put into before they are used (fault injection); may be empty.
@@ -55,7 +63,7 @@ class WorkerJob {
   // the report: failed and message.
   proto::FinishedReport RunStep(const proto::StepWork& work);
   // The step at hand fails at once, as does every later one. Any thread.
-  void Cancel(const absl::Status& why) { client_->Cancel(why); }
+  void Cancel(const absl::Status& why);
 
   PhaseClock& phases() { return phases_; }
   client::ClientStatistics client_statistics() const { return client_->statistics(); }
@@ -65,12 +73,17 @@ class WorkerJob {
   WorkerJob(const WorkerJobOptions& options, WorkerMetrics* metrics, Clock& clock)
       : options_(options), metrics_(metrics), clock_(clock), phases_(clock) {}
   absl::Status Load(const proto::JoinJobReply& join);
+  absl::Status PlanMemory(const proto::JoinJobReply& join);
   absl::Status OpenTransports();
+  absl::Status MakeModel(const proto::JoinJobReply& join);
   absl::Status Connect(const proto::JoinJobReply& join);
   absl::Status RunMicrobatches(const proto::StepWork& work, proto::FinishedReport& report);
   absl::Status RunGiven(const proto::StepWork& work, double loss_scale,
                         proto::FinishedReport& report);
   absl::Status RunDrawn(double loss_scale, proto::FinishedReport& report);
+  absl::Status RunPipeline(const proto::StepWork& work, double loss_scale,
+                           proto::FinishedReport& report);
+  absl::Status FinishPushes(proto::FinishedReport& report);
   absl::Status RunOne(const proto::MicrobatchWork& work, double loss_scale,
                       proto::FinishedReport& report);
   void OnUnitDone(int unit);
@@ -81,11 +94,17 @@ class WorkerJob {
   Clock& clock_;
   PhaseClock phases_;
   plan::Job job_;
+  plan::ModelSpec spec_;
+  std::vector<plan::UnitSpec> units_;
   plan::WorkerPolicy policy_;
-  std::unique_ptr<MicrobatchModel> model_;
   std::unique_ptr<formats::TokenFile> data_;
   int64_t registered_bytes_ = 0;  // with transports, as planned
   std::vector<std::unique_ptr<transport::Transport>> transports_;
+  std::vector<std::string> unavailable_;    // the job's others, with the reason
+  std::optional<ChosenPipeline> pipeline_;  // where the job has one
+  // Either of them: a stage of a pipeline, or the whole model.
+  std::unique_ptr<StageJob> stage_;
+  std::unique_ptr<MicrobatchModel> model_;
   std::unique_ptr<client::ServerConnector> connector_;
   std::unique_ptr<client::ParameterClient> client_;
   std::unique_ptr<LayerMeetings> meetings_;

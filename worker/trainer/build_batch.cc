@@ -1,0 +1,26 @@
+#include "worker/trainer/build_batch.h"
+
+#include "common/status.h"
+
+namespace shoal::worker {
+
+absl::StatusOr<PackedBatch> BuildBatch(const formats::TokenFile& file,
+                                       const proto::MicrobatchWork& work) {
+  PackedBatch batch;
+  for (const int64_t sample : work.samples()) {
+    SHOAL_ASSIGN_OR_RETURN(const formats::TokenSample views, file.Sample(sample));
+    batch.Append(views.tokens, views.labels);
+  }
+  return batch;
+}
+
+double SquaredTokens(const PackedBatch& batch) {
+  double sum = 0;
+  for (size_t i = 1; i < batch.cu_seqlens.size(); ++i) {
+    const double tokens = batch.cu_seqlens[i] - batch.cu_seqlens[i - 1];
+    sum += tokens * tokens;
+  }
+  return sum;
+}
+
+}  // namespace shoal::worker

@@ -1,0 +1,18 @@
+// Microbatches from the samples that the coordinator names.
+#pragma once
+
+#include "absl/status/statusor.h"
+#include "formats/token_file.h"
+#include "proto/shoal.pb.h"
+#include "worker/model/batch.h"
+
+namespace shoal::worker {
+
+// The samples in the plan's order, one sequence each.
+absl::StatusOr<PackedBatch> BuildBatch(const formats::TokenFile& file,
+                                       const proto::MicrobatchWork& work);
+
+// Summed over the sequences.
+double SquaredTokens(const PackedBatch& batch);
+
+}  // namespace shoal::worker

@@ -1,0 +1,61 @@
+// A step as a stage of a pipeline lives it: all of its microbatches as one schedule.
+#include "common/status.h"
+#include "worker/trainer/build_batch.h"
+#include "worker/trainer/worker_job.h"
+
+namespace shoal::worker {
+namespace {
+
+// Compute and waits are the phase clock's to tell.
+void AddCopies(const StageReport& ran, proto::FinishedReport& report) {
+  for (const StageSpan& span : ran.spans) {
+    if (span.kind == StageSpan::Kind::kOffload || span.kind == StageSpan::Kind::kReload) {
+      proto::CopySpan& copy = *report.add_copies();
+      copy.set_reload(span.kind == StageSpan::Kind::kReload);
+      copy.set_chunk(span.action.chunk);
+      copy.set_microbatch(span.action.microbatch);
+      copy.set_start_nanoseconds(absl::ToUnixNanos(span.begin));
+      copy.set_nanoseconds(absl::ToInt64Nanoseconds(span.length));
+    }
+  }
+}
+
+}  // namespace
+
+absl::Status WorkerJob::RunPipeline(const proto::StepWork& work, double loss_scale,
+                                    proto::FinishedReport& report) {
+  std::vector<PackedBatch> batches;
+  std::vector<plan::MicrobatchSize> sizes;
+  for (const proto::MicrobatchWork& microbatch : work.microbatches()) {
+    SHOAL_ASSIGN_OR_RETURN(batches.emplace_back(), BuildBatch(*data_, microbatch));
+    sizes.push_back(
+        {.tokens = batches.back().token_count(), .squared_tokens = SquaredTokens(batches.back())});
+  }
+  sink_->BeginStep(work.microbatches_size());
+  if (batches.empty()) {
+    source_->BeginStep({});
+    return absl::OkStatus();
+  }
+  SHOAL_RETURN_IF_ERROR(stage_->PlanStep(sizes));
+  source_->BeginStep(stage_->Uses());
+  SHOAL_ASSIGN_OR_RETURN(const StageReport ran,
+                         stage_->RunStep(work, batches, loss_scale, *source_, *sink_));
+  for (size_t i = 0; i < batches.size(); ++i) {
+    const MicrobatchResult& result = ran.microbatches[i];
+    proto::MicrobatchTime& time = *report.add_times();
+    time.set_tokens(sizes[i].tokens);
+    time.set_squared_tokens(sizes[i].squared_tokens);
+    time.set_seconds(ran.microbatch_seconds[i]);
+    report.set_loss_sum(report.loss_sum() + result.loss_sum);
+    report.set_tokens(report.tokens() + result.tokens);
+    report.set_target_tokens(report.target_tokens() + result.targets);
+    report.set_microbatches(report.microbatches() + 1);
+    metrics_->OnMicrobatch(result.tokens, result.targets);
+  }
+  report.mutable_neighbour_wait_seconds()->Assign(ran.neighbour_seconds.begin(),
+                                                  ran.neighbour_seconds.end());
+  AddCopies(ran, report);
+  return absl::OkStatus();
+}
+
+}  // namespace shoal::worker

@@ -1,0 +1,105 @@
+// A worker's part in a pipeline: its stage's model, the memory and the runner that execute the
+// stage's list, and the links to the other stages of its group. WorkerJob owns one where the job
+// has a pipeline (cluster.pipeline), with one stage too, and gives it weights and takes its
+// gradients.
+//
+// All stages find the same schedule for a step, each for itself, from what the coordinator chose
+// and the step's microbatches.
+//
+// Threads: Cancel may be called from any, everything else from the one that computes. Failure: of a
+// step, the first error, which names stage and action; whoever fails closes its links, so that the
+// other stages fail instead of waiting (Abandon, where it failed outside of RunStep). The next
+// attempt connects anew.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "common/clock.h"
+#include "common/phase_clock.h"
+#include "plan/job.h"
+#include "plan/pipeline/chosen_schedule.h"
+#include "proto/shoal.pb.h"
+#include "transport/transport.h"
+#include "worker/backend/backend.h"
+#include "worker/model/transformer_stage.h"
+#include "worker/pipeline/stage_runner.h"
+#include "worker/trainer/group_links.h"
+#include "worker/trainer/stage_door.h"
+#include "worker/trainer/stage_group.h"
+#include "worker/trainer/stage_handshake.h"
+#include "worker/trainer/stage_port.h"
+
+namespace shoal::worker {
+
+// What the coordinator chose for the job's pipeline, and what it was planned for.
+struct ChosenPipeline {
+  plan::PipelineChoice choice;
+  std::vector<plan::MicrobatchSize> heaviest;
+
+  // Units by chunk of that stage.
+  std::vector<plan::UnitRange> ChunksOf(int stage) const;
+};
+// InvalidArgument for what is not one of this model.
+absl::StatusOr<ChosenPipeline> PipelineFrom(const proto::JoinJobReply& join,
+                                            const plan::ModelSpec& spec);
+
+class StageJob {
+ public:
+  struct Options {
+    StageGroup group;
+    ChosenPipeline pipeline;
+    int threads = 1;
+    std::vector<transport::Transport*> transports;  // in order of preference
+    std::vector<std::string> unavailable;           // the job's others, with the reason
+    std::unique_ptr<StagePort> port;                // null with one stage
+    StageDoor* door = nullptr;
+    PhaseClock* phases = nullptr;
+    Clock* clock = &RealClock();
+  };
+  static absl::StatusOr<std::unique_ptr<StageJob>> Create(const plan::ModelSpec& spec,
+                                                          const plan::Job& job, Options options);
+
+  // The units of its chunks.
+  std::span<const plan::UnitRange> chunks() const { return chunks_; }
+
+  // The schedule of the next step, with these microbatches, at least one.
+  absl::Status PlanStep(std::span<const plan::MicrobatchSize> microbatches);
+  // The units that it gets, in order.
+  std::vector<int> Uses() const;
+
+  // Connects where need be, and runs it. Source and sink have begun the step.
+  absl::StatusOr<StageReport> RunStep(const proto::StepWork& work,
+                                      std::span<const PackedBatch> microbatches, double loss_scale,
+                                      UnitSource& source, GradientSink& sink);
+  // The step at hand failed.
+  void Abandon(const absl::Status& why) { links_->Close(why); }
+  // The step at hand fails at once, as does every later one.
+  void Cancel(const absl::Status& why);
+
+  // Connections to other stages over another transport than the job's first.
+  int64_t fallbacks() const { return handshake_ == nullptr ? 0 : handshake_->fallbacks(); }
+
+ private:
+  StageJob(const plan::ModelSpec& spec, const plan::Job& job, Options options);
+
+  const plan::ModelSpec spec_;
+  const DType compute_type_;
+  const plan::PipelinePace pace_;
+  const Options options_;
+  const std::vector<plan::UnitRange> chunks_;
+  std::unique_ptr<Device> device_;
+  std::unique_ptr<Memory> host_;
+  std::unique_ptr<Stream> compute_;
+  std::unique_ptr<TransformerStage> model_;
+  std::unique_ptr<StageHandshake> handshake_;  // null with one stage
+  std::unique_ptr<GroupLinks> links_;
+  std::unique_ptr<StageRunner> runner_;
+  plan::Schedule schedule_;  // of the step
+};
+
+}  // namespace shoal::worker
