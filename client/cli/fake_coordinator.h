@@ -137,6 +137,8 @@ class FakeCoordinator : public rpc::CoordinatorHandler {
     member->mutable_last_step()->set_compute(0.59);
     member->mutable_last_step()->set_step_wait(0.41);
     member->mutable_last_step()->set_waited_for("worker-0");
+    member->mutable_last_step()->set_transfer_wait(0.13);
+    member->set_place("stage 1 of group 0");
     return reply;
   }
   absl::StatusOr<proto::SubmitJobReply> SubmitJob(const proto::SubmitJobRequest&) override {

@@ -36,32 +36,53 @@ absl::StatusOr<ExitCode> ShowLocalRun(const std::string& checkpoint_directory,
 }
 
 nlohmann::json LastStepJson(const proto::LastStep& last) {
-  return {{"step", last.step()},           {"seconds", last.seconds()},
-          {"compute", last.compute()},     {"get_wait", last.get_wait()},
-          {"push_wait", last.push_wait()}, {"layer_wait", last.layer_wait()},
-          {"step_wait", last.step_wait()}, {"waited_for", last.waited_for()}};
+  return {{"step", last.step()},
+          {"seconds", last.seconds()},
+          {"compute", last.compute()},
+          {"get_wait", last.get_wait()},
+          {"push_wait", last.push_wait()},
+          {"layer_wait", last.layer_wait()},
+          {"step_wait", last.step_wait()},
+          {"neighbour_wait", last.neighbour_wait()},
+          {"transfer_wait", last.transfer_wait()},
+          {"waited_for", last.waited_for()}};
 }
 
 std::string Percent(double share) { return fmt::format("{:.1f} %", 100 * share); }
 
 // Where each worker's last step went, and for whom it waited.
 Table LastSteps(const proto::GetStatusReply& status) {
-  Table table({{"worker"},
-               {"step", Table::Align::kRight},
-               {"took", Table::Align::kRight},
-               {"compute", Table::Align::kRight},
-               {"weights", Table::Align::kRight},
-               {"pushes", Table::Align::kRight},
-               {"layers", Table::Align::kRight},
-               {"step's end", Table::Align::kRight},
-               {"waited most for"}});
+  const bool pipeline = std::ranges::any_of(status.members(), [](const auto& member) {
+    return member.last_step().neighbour_wait() > 0 || member.last_step().transfer_wait() > 0;
+  });
+  std::vector<Table::Column> columns = {{"worker"}};
+  for (const char* column : {"step", "took", "compute", "weights", "pushes", "layers"}) {
+    columns.push_back({column, Table::Align::kRight});
+  }
+  if (pipeline) {
+    columns.push_back({"stages", Table::Align::kRight});
+    columns.push_back({"copies", Table::Align::kRight});
+  }
+  columns.push_back({"step's end", Table::Align::kRight});
+  columns.push_back({"waited most for"});
+  Table table(columns);
   for (const proto::MemberStatus& member : status.members()) {
     if (member.has_last_step()) {
       const proto::LastStep& last = member.last_step();
-      table.Add({fmt::format("worker {}", member.index()), std::to_string(last.step()),
-                 FormatSeconds(last.seconds()), Percent(last.compute()), Percent(last.get_wait()),
-                 Percent(last.push_wait()), Percent(last.layer_wait()), Percent(last.step_wait()),
-                 MakePrintable(last.waited_for())});
+      std::vector<std::string> row = {fmt::format("worker {}", member.index()),
+                                      std::to_string(last.step()),
+                                      FormatSeconds(last.seconds()),
+                                      Percent(last.compute()),
+                                      Percent(last.get_wait()),
+                                      Percent(last.push_wait()),
+                                      Percent(last.layer_wait())};
+      if (pipeline) {
+        row.push_back(Percent(last.neighbour_wait()));
+        row.push_back(Percent(last.transfer_wait()));
+      }
+      row.push_back(Percent(last.step_wait()));
+      row.push_back(MakePrintable(last.waited_for()));
+      table.Add(row);
     }
   }
   return table;
@@ -82,6 +103,9 @@ absl::StatusOr<ExitCode> ShowStatus(const std::string& coordinator, const rpc::T
                          {"pid", member.pid()},
                          {"address", member.address()},
                          {"seconds_since_renewal", member.seconds_since_renewal()}});
+      if (!member.place().empty()) {
+        members.back()["place"] = member.place();
+      }
       if (member.has_last_step()) {
         members.back()["last_step"] = LastStepJson(member.last_step());
       }
@@ -101,7 +125,8 @@ absl::StatusOr<ExitCode> ShowStatus(const std::string& coordinator, const rpc::T
                {"address"},
                {"last seen", Table::Align::kRight}});
   for (const proto::MemberStatus& member : status.members()) {
-    table.Add({fmt::format("{} {}", RoleName(member.role()), member.index()),
+    table.Add({fmt::format("{} {}{}{}", RoleName(member.role()), member.index(),
+                           member.place().empty() ? "" : ", ", MakePrintable(member.place())),
                MakePrintable(member.host()), std::to_string(member.pid()),
                MakePrintable(member.address()),
                FormatSeconds(member.seconds_since_renewal()) + " ago"});

@@ -39,12 +39,16 @@ TEST_F(StatusVerbTest, ShowsStateAndMembers) {
   EXPECT_EQ(text.code, 0) << text.err;
   EXPECT_THAT(text.out, HasSubstr("training, step 3 of 10"));
   EXPECT_THAT(text.out, HasSubstr("worker 1"));
+  EXPECT_THAT(text.out, HasSubstr("worker 1, stage 1 of group 0"));
   EXPECT_THAT(text.out, HasSubstr("41.0 %"));
+  EXPECT_THAT(text.out, HasSubstr("13.0 %"));
   EXPECT_THAT(text.out, HasSubstr("worker-0"));
   const Outcome json = Status({"--token-file", token_file_, "--json"});
   const auto line = nlohmann::json::parse(json.out);
   EXPECT_EQ(line["members"][0]["host"], "reef");
   EXPECT_EQ(line["members"][0]["last_step"]["waited_for"], "worker-0");
+  EXPECT_EQ(line["members"][0]["last_step"]["transfer_wait"], 0.13);
+  EXPECT_EQ(line["members"][0]["place"], "stage 1 of group 0");
 }
 
 TEST_F(StatusVerbTest, AWrongTokenOrNoCoordinatorIsAFailureThatSaysSo) {

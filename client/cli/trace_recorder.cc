@@ -17,7 +17,8 @@ absl::StatusOr<std::unique_ptr<TraceRecorder>> TraceRecorder::Create(const std::
 void TraceRecorder::Add(const proto::TraceEvent& event) {
   const formats::TraceRow row = {.process = event.worker(), .thread = 0};
   if (named_.insert(event.worker()).second) {
-    file_->NameProcess(row.process, fmt::format("worker-{}", event.worker()));
+    file_->NameProcess(row.process, fmt::format("worker-{}{}{}", event.worker(),
+                                                event.place().empty() ? "" : ": ", event.place()));
     file_->NameThread(row, "compute");
   }
   for (const proto::Span& span : event.spans()) {
@@ -30,6 +31,18 @@ void TraceRecorder::Add(const proto::TraceEvent& event) {
                     {"attempt", event.attempt()},
                     {"microbatch", int64_t{span.microbatch()}},
                     {"unit", int64_t{span.unit()}}});
+  }
+  for (const proto::CopySpan& copy : event.copies()) {
+    const formats::TraceRow copies = {.process = event.worker(), .thread = copy.reload() ? 2 : 1};
+    const std::string_view name = copy.reload() ? "reload" : "offload";
+    if (named_copies_.insert({event.worker(), copy.reload()}).second) {
+      file_->NameThread(copies, name);
+    }
+    file_->AddSpan(copies, name, copy.start_nanoseconds(), std::max<int64_t>(0, copy.nanoseconds()),
+                   {{"step", event.step()},
+                    {"attempt", event.attempt()},
+                    {"microbatch", int64_t{copy.microbatch()}},
+                    {"chunk", int64_t{copy.chunk()}}});
   }
   dropped_ += event.dropped();
 }

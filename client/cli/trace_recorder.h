@@ -1,11 +1,13 @@
 // Writes what workers report of their steps into a timeline (formats/trace_file.h): a process for
-// each worker, a span for each stretch of a phase.
+// each worker, a span for each stretch of a phase; and in rows of their own, a span for each copy
+// of activations.
 #pragma once
 
 #include <cstdint>
 #include <memory>
 #include <set>
 #include <string>
+#include <utility>
 
 #include "absl/status/statusor.h"
 #include "formats/trace_file.h"
@@ -30,6 +32,7 @@ class TraceRecorder {
   const std::string path_;
   const std::unique_ptr<formats::TraceFile> file_;
   std::set<int> named_;
+  std::set<std::pair<int, bool>> named_copies_;  // worker, and whether reloads
   int64_t dropped_ = 0;
 };
 
