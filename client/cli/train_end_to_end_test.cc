@@ -26,6 +26,7 @@ using shoal::testing::FreshDirectory;
 using shoal::testing::ParseSteps;
 using shoal::testing::Program;
 using shoal::testing::ProgramResult;
+using shoal::testing::StepLine;
 using ::testing::HasSubstr;
 
 constexpr absl::Duration kLimit =
@@ -143,11 +144,12 @@ checkpoint: {{directory: checkpoints, every_steps: {}}}
     EXPECT_EQ(info.st_mode & 07777, 0600u);
   }
 
-  // Kills the process that runs `program_name` and checks how the run ends.
-  void ExpectLossIsNamed(const std::string& program_name, const std::string& member) const {
-    const std::unique_ptr<Program> run = StartLongRun();
+  // Kills a process that runs `program_name` and checks how the run ends.
+  void ExpectLossIsNamed(const std::string& program_name, const std::string& member,
+                         const std::vector<std::string>& more = {}, size_t workers = 2) const {
+    const std::unique_ptr<Program> run = StartLongRun(more);
     const std::set<pid_t> children = ChildrenOf(run->pid());
-    EXPECT_EQ(children.size(), 5u) << "a coordinator, two servers, two workers";
+    EXPECT_EQ(children.size(), 3 + workers) << "a coordinator, two servers, workers";
     const auto victim = std::find_if(children.begin(), children.end(), [&](pid_t pid) {
       return CommandOf(pid).ends_with("/" + program_name);
     });
@@ -238,6 +240,37 @@ TEST_F(TrainEndToEnd, AKilledWorkerIsNamed) { ExpectLossIsNamed("shoal-worker", 
 TEST_F(TrainEndToEnd, AKilledServerIsNamed) { ExpectLossIsNamed("shoal-server", "server-"); }
 TEST_F(TrainEndToEnd, AKilledCoordinatorIsNamed) {
   ExpectLossIsNamed("shoal-coordinator", "coordinator");
+}
+
+// Two groups of two stages.
+const std::vector<std::string> kPipeline = {"--set", "cluster.local.workers=4", "--set",
+                                            "cluster.pipeline.stages=2"};
+
+TEST_F(TrainEndToEnd, APipelineLearnsWhatSingleWorkersDoAndGoesOnAsOnes) {
+  const ProgramResult single = Train();
+  ASSERT_EQ(single.exit_code, 0) << single.errors;
+  const std::vector<StepLine> expected = ParseSteps(single.output);
+  std::vector<std::string> half = kPipeline;
+  half.insert(half.end(),
+              {"--overwrite", "--steps", "4", "--set", "cluster.pipeline.offload=full"});
+  const ProgramResult stages = Train(half);
+  ASSERT_EQ(stages.exit_code, 0) << stages.errors;
+  EXPECT_THAT(stages.errors, HasSubstr("pipeline: "));
+  const ProgramResult rest = Train({"--resume"});
+  ASSERT_EQ(rest.exit_code, 0) << rest.errors;
+  std::vector<StepLine> steps = ParseSteps(stages.output);
+  const std::vector<StepLine> more = ParseSteps(rest.output);
+  steps.insert(steps.end(), more.begin(), more.end());
+  ASSERT_EQ(steps.size(), expected.size());
+  for (size_t i = 0; i < steps.size(); ++i) {
+    EXPECT_NEAR(steps[i].loss, expected[i].loss, 1e-4 * expected[i].loss) << "step " << i + 1;
+    EXPECT_EQ(steps[i].tokens, expected[i].tokens);
+    EXPECT_EQ(steps[i].target_tokens, expected[i].target_tokens);
+  }
+}
+
+TEST_F(TrainEndToEnd, AKilledStageIsNamed) {
+  ExpectLossIsNamed("shoal-worker", "worker-", kPipeline, 4);
 }
 
 TEST_F(TrainEndToEnd, KillingTheCommandItselfLeavesNoProcess) {

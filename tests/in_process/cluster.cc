@@ -14,6 +14,7 @@
 #include "proto/rpc/member_session.h"
 #include "proto/rpc/parameter_server_service.h"
 #include "proto/rpc/server.h"
+#include "proto/rpc/stage_service.h"
 #include "server/coordinator/coordinator.h"
 #include "server/coordinator/grpc_server_control.h"
 #include "server/coordinator/job_loader.h"
@@ -101,13 +102,18 @@ class WorkerProcess {
       const std::string& coordinator, const rpc::Token& token,
       const transport::FaultOptions& faults) {
     auto process = std::make_unique<WorkerProcess>();
+    std::vector<std::unique_ptr<rpc::Service>> services;
+    services.push_back(rpc::MakeStageService(&process->door_));
+    SHOAL_ASSIGN_OR_RETURN(process->server_,
+                           rpc::Server::Start({.token = token}, std::move(services)));
     process->port_ =
         worker::MakeGrpcCoordinatorPort(rpc::Channel::Create(coordinator, token, "coordinator"));
     process->trainer_ = std::make_unique<worker::Trainer>(process->port_.get(), process->metrics_);
     SHOAL_ASSIGN_OR_RETURN(
         process->session_,
         rpc::MemberSession::Join(
-            rpc::Channel::Create(coordinator, token, "coordinator"), {.role = proto::ROLE_WORKER},
+            rpc::Channel::Create(coordinator, token, "coordinator"),
+            {.role = proto::ROLE_WORKER, .address = Local(process->server_->port())},
             [trainer = process->trainer_.get()](const absl::Status& why) { trainer->Stop(why); }));
     const int index = process->session_->index();
     worker::WorkerJobOptions options;
@@ -117,6 +123,10 @@ class WorkerProcess {
     options.threads = 1;
     options.connector = [token](const std::vector<std::string>& addresses) {
       return std::make_unique<client::GrpcConnector>(addresses, token);
+    };
+    options.stage_door = &process->door_;
+    options.stage_port = [token](const worker::StageGroup& group) {
+      return worker::MakeGrpcStagePort(group, token);
     };
     if (faults.seed != 0) {
       options.wrap_transport = [faults, index](std::unique_ptr<transport::Transport> inner) {
@@ -131,7 +141,10 @@ class WorkerProcess {
     });
     return process;
   }
-  ~WorkerProcess() { Join().IgnoreError(); }
+  ~WorkerProcess() {
+    Join().IgnoreError();
+    door_.Close(absl::CancelledError("the worker is leaving"));
+  }
   absl::Status Join() {
     if (thread_.joinable()) {
       thread_.join();
@@ -143,6 +156,8 @@ class WorkerProcess {
 
  private:
   Metrics metrics_;
+  worker::StageDoor door_;
+  std::unique_ptr<rpc::Server> server_;
   std::unique_ptr<worker::CoordinatorPort> port_;
   std::unique_ptr<worker::Trainer> trainer_;
   std::unique_ptr<rpc::MemberSession> session_;
@@ -197,7 +212,9 @@ absl::Status Watch(const std::string& coordinator, const rpc::Token& token, Clus
 
 absl::StatusOr<ClusterRun> Train(plan::Job job, const std::string& token_file,
                                  const ClusterOptions& options) {
-  job.cluster = {.servers = options.servers, .workers = options.workers, .local = true};
+  const plan::PipelineOptions pipeline = job.cluster.pipeline;
+  job.cluster = {
+      .servers = options.servers, .workers = options.workers, .local = true, .pipeline = pipeline};
   const rpc::Token token = rpc::Token::Generate();
   SHOAL_ASSIGN_OR_RETURN(const auto coordinator, CoordinatorProcess::Start(token));
   std::vector<std::unique_ptr<ServerProcess>> servers;

@@ -1,0 +1,161 @@
+// Worker groups of several stages train what single workers train, bit for bit in exact mode:
+// whatever the schedule, the offloading and the recomputing, with gRPC and transports between the
+// stages as in a real cluster.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <string>
+
+#include "common/bytes.h"
+#include "fmt/format.h"
+#include "formats/hf_model.h"
+#include "tests/in_process/cluster.h"
+#include "tests/in_process/reference.h"
+
+namespace shoal::testing {
+namespace {
+
+using ::testing::HasSubstr;
+
+class PipelineTest : public ::testing::Test {
+ protected:
+  PipelineTest() {
+    folder_ = std::filesystem::path(::testing::TempDir()) /
+              ::testing::UnitTest::GetInstance()->current_test_info()->name();
+    std::filesystem::remove_all(folder_);
+    std::filesystem::create_directories(folder_);
+    job_.train.steps = 3;
+    job_.train.minibatch_samples = 10;
+    job_.train.learning_rate = 1e-2;
+    job_.train.epsilon = 1e-4;
+    job_.train.compute = plan::ComputeType::kFp32;
+    job_.data.max_sequence_tokens = 128;
+    job_.data.microbatch_tokens = 128;
+    job_.service.wire_type_auto = false;
+    job_.service.partition_bytes = 16 << 10;
+    job_.service.accumulate = plan::Accumulate::kExact;
+    job_.checkpoint.directory = folder_ / "checkpoints";
+    job_.checkpoint.export_huggingface = false;
+    MakeModel(/*tied=*/true);
+  }
+  ~PipelineTest() override { std::filesystem::remove_all(folder_); }
+
+  void MakeModel(bool tied) {
+    plan::ModelSpec spec = *plan::NamedShape("tiny");
+    spec.layers = 6;
+    spec.tied_embeddings = tied;
+    job_.model = folder_ / (tied ? "tied" : "untied");
+    EXPECT_TRUE(formats::InitHfModel(job_.model, spec, /*seed=*/3, {}).ok());
+    tokens_ = folder_ / "tokens";
+    job_.data.train = tokens_;
+    EXPECT_TRUE(WriteSyntheticTokens(tokens_, spec.vocabulary, 40, 120, /*seed=*/5).ok());
+  }
+
+  // Of `groups` groups.
+  ClusterRun Run(const plan::PipelineOptions& pipeline, int groups,
+                 transport::FaultOptions faults = {.seed = 0}) {
+    std::filesystem::remove_all(job_.checkpoint.directory);
+    job_.cluster.pipeline = pipeline;
+    job_.cluster.pipeline.pace = {.forward_flops = 2e10,
+                                  .backward_input_flops = 2e10,
+                                  .backward_weights_flops = 2e10,
+                                  .offload_bytes_per_second = 2e9,
+                                  .reload_bytes_per_second = 2e9};
+    auto run = Train(
+        job_, tokens_,
+        {.servers = 2, .workers = groups * static_cast<int>(pipeline.stages), .faults = faults});
+    EXPECT_TRUE(run.ok()) << run.status();
+    if (!run.ok()) {
+      return {};
+    }
+    EXPECT_TRUE(run->end.has_done()) << run->end.DebugString();
+    EXPECT_EQ(run->steps.size(), static_cast<size_t>(job_.train.steps));
+    return *std::move(run);
+  }
+
+  static void ExpectSameBits(const ClusterRun& run, const ClusterRun& single) {
+    ASSERT_FALSE(single.checksums.empty());
+    EXPECT_EQ(run.checksums, single.checksums);
+    ASSERT_EQ(run.steps.size(), single.steps.size());
+    for (size_t i = 0; i < run.steps.size(); ++i) {
+      EXPECT_EQ(run.steps[i].loss(), single.steps[i].loss()) << "step " << i + 1;
+      EXPECT_EQ(run.steps[i].grad_norm(), single.steps[i].grad_norm()) << "step " << i + 1;
+      EXPECT_EQ(run.steps[i].tokens(), single.steps[i].tokens());
+      EXPECT_EQ(run.steps[i].target_tokens(), single.steps[i].target_tokens());
+    }
+  }
+
+  std::filesystem::path folder_;
+  std::string tokens_;
+  plan::Job job_;
+};
+
+TEST_F(PipelineTest, HasTheBitsOfSingleWorkers) {
+  struct Case {
+    std::string schedule;
+    int64_t stages = 2;
+    int64_t chunks = 1;
+    double offload = 0;
+  };
+  for (const bool tied : {true, false}) {
+    MakeModel(tied);
+    for (const int groups : {1, 2}) {
+      const ClusterRun single = Run({}, groups);
+      const std::vector<Case> cases =
+          tied && groups == 2
+              ? std::vector<Case>{{"1F1B", 2, 1},
+                                  {"interleaved", 2, 2},
+                                  {"GIS", 2, 4, plan::OffloadedChunks::kHalf},
+                                  {"PO", 2, 3, plan::OffloadedChunks::kFull},
+                                  {"ZB-H2", 2, 1},
+                                  {"ZB-V", 2, 2, 1}}
+              : std::vector<Case>{
+                    {"1F1B", 4, 1, plan::OffloadedChunks::kFull}, {"V-Half", 3, 2}, {"auto", 2, 0}};
+      for (const Case& one : cases) {
+        SCOPED_TRACE(fmt::format("{} over {} stages of {} chunks, {} groups, {}", one.schedule,
+                                 one.stages, one.chunks, groups, tied ? "tied" : "untied"));
+        ExpectSameBits(Run({.stages = one.stages,
+                            .chunks = one.chunks,
+                            .schedule = one.schedule,
+                            .offload = {one.offload}},
+                           groups),
+                       single);
+      }
+    }
+  }
+}
+
+TEST_F(PipelineTest, RecomputingAndAHostOfOneStageChangeNoBit) {
+  const ClusterRun single = Run({}, 1);
+  for (const plan::Recompute recompute : {plan::Recompute::kLight, plan::Recompute::kFull}) {
+    SCOPED_TRACE(plan::Name(recompute));
+    ExpectSameBits(
+        Run({.stages = 2, .chunks = 2, .schedule = "PO", .offload = {1}, .recompute = recompute},
+            1),
+        single);
+    ExpectSameBits(Run({.stages = 1, .chunks = 2, .offload = {1}, .recompute = recompute}, 1),
+                   single);
+  }
+  ExpectSameBits(Run({.stages = 1, .offload = {plan::OffloadedChunks::kFull}}, 1), single);
+}
+
+// Delays, reordering and lost doorbells between stages and to the servers, and connections that
+// break: of those the attempt fails and is begun anew.
+TEST_F(PipelineTest, HasTheSameBitsUnderFaults) {
+  const ClusterRun single = Run({}, 2);
+  for (uint64_t seed = 1; seed <= 4; ++seed) {
+    SCOPED_TRACE(seed);
+    job_.service.transports = seed % 2 == 0 ? std::vector<std::string>{"tcp", "shm"}
+                                            : std::vector<std::string>{"shm", "tcp"};
+    ExpectSameBits(Run({.stages = 2, .chunks = 2, .schedule = "PO", .offload = {1}}, 2,
+                       {.seed = seed,
+                        .delay_probability = 0.3,
+                        .max_delay = absl::Milliseconds(2),
+                        .reorder = true}),
+                   single);
+  }
+}
+
+}  // namespace
+}  // namespace shoal::testing
