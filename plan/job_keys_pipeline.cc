@@ -83,8 +83,8 @@ void AddPace(TableBuilder& table) {
       .Number(
           "cluster.pipeline.pace.forward_flops",
           [](Job & j) -> auto& { return j.cluster.pipeline.pace.forward_flops; }, {},
-          "FLOP/s that a stage reaches in forward. 0, here and below: measured when the job is "
-          "submitted.")
+          "FLOP/s that a stage reaches in the matrices of blocks, in forward. 0, here and below: "
+          "measured when the job is submitted.")
       .Number(
           "cluster.pipeline.pace.backward_input_flops",
           [](Job & j) -> auto& { return j.cluster.pipeline.pace.backward_input_flops; }, {},
@@ -93,6 +93,18 @@ void AddPace(TableBuilder& table) {
           "cluster.pipeline.pace.backward_weights_flops",
           [](Job & j) -> auto& { return j.cluster.pipeline.pace.backward_weights_flops; }, {},
           "In the backward for the weights.")
+      .Number(
+          "cluster.pipeline.pace.attention_forward_flops",
+          [](Job & j) -> auto& { return j.cluster.pipeline.pace.attention_forward_flops; }, {},
+          "FLOP/s in attention, in forward.")
+      .Number(
+          "cluster.pipeline.pace.attention_backward_flops",
+          [](Job & j) -> auto& { return j.cluster.pipeline.pace.attention_backward_flops; }, {},
+          "In the backward.")
+      .Number(
+          "cluster.pipeline.pace.head_flops",
+          [](Job & j) -> auto& { return j.cluster.pipeline.pace.head_flops; }, {},
+          "FLOP/s of the head's loss and gradients.")
       .Number(
           "cluster.pipeline.pace.elementwise_bytes_per_second",
           [](Job & j) -> auto& { return j.cluster.pipeline.pace.elementwise_bytes_per_second; }, {},

@@ -26,14 +26,20 @@ double LightBytes(const PipelineModel& model, double rows) {
           3.0 * static_cast<double>(model.spec.intermediate));
 }
 
+double OrElse(double rate, double other) { return rate > 0 ? rate : other; }
+
 Seconds BlockSeconds(const PipelineModel& model, const MicrobatchSize& size,
                      const PipelinePace& pace) {
   const auto rows = static_cast<double>(MicrobatchRows(size.tokens));
   const double matrices = BlockMatrixFlops(model.spec, rows);
   const double attention = BlockAttentionFlops(model.spec, size.squared_tokens);
-  Seconds seconds{.forward = (matrices + attention) / pace.forward_flops,
-                  .backward_input = (matrices + 2 * attention) / pace.backward_input_flops,
-                  .backward_weights = matrices / pace.backward_weights_flops};
+  Seconds seconds{
+      .forward = matrices / pace.forward_flops +
+                 attention / OrElse(pace.attention_forward_flops, pace.forward_flops),
+      .backward_input =
+          matrices / pace.backward_input_flops +
+          2 * attention / OrElse(pace.attention_backward_flops, pace.backward_input_flops),
+      .backward_weights = matrices / pace.backward_weights_flops};
   if (model.recompute == Recompute::kFull) {
     seconds.backward_input += seconds.forward;
   } else if (model.recompute == Recompute::kLight && pace.elementwise_bytes_per_second > 0) {
@@ -45,8 +51,9 @@ Seconds BlockSeconds(const PipelineModel& model, const MicrobatchSize& size,
 Seconds HeadSeconds(const PipelineModel& model, const MicrobatchSize& size,
                     const PipelinePace& pace) {
   const double once = HeadFlops(model.spec, static_cast<double>(MicrobatchRows(size.tokens)));
-  return {.backward_input = once / pace.forward_flops + once / pace.backward_input_flops +
-                            once / pace.backward_weights_flops};
+  return {.backward_input = once / OrElse(pace.head_flops, pace.forward_flops) +
+                            once / OrElse(pace.head_flops, pace.backward_input_flops) +
+                            once / OrElse(pace.head_flops, pace.backward_weights_flops)};
 }
 
 double Over(double bytes, double rate) { return rate > 0 ? bytes / rate : 0; }
@@ -90,6 +97,9 @@ absl::Status Validate(const PipelinePace& pace) {
     }
   }
   const std::pair<const char*, double> others[] = {
+      {"attention forward FLOP/s", pace.attention_forward_flops},
+      {"attention backward FLOP/s", pace.attention_backward_flops},
+      {"head FLOP/s", pace.head_flops},
       {"elementwise B/s", pace.elementwise_bytes_per_second},
       {"offload B/s", pace.offload_bytes_per_second},
       {"reload B/s", pace.reload_bytes_per_second},

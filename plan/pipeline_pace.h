@@ -6,7 +6,8 @@
 // the same for the matrices and twice for attention, the backward for its weights the matrices'
 // alone. The head's loss, input gradient and weight gradient all run in the backward for its input:
 // three times its matrix. The embedding takes no time. Matrices see rows, padding included;
-// attention is within each sequence, so sequences' squares add up.
+// attention is within each sequence, so sequences' squares add up. Matrices, attention and the head
+// have rates of their own: those of a small model differ severalfold.
 #pragma once
 
 #include <cstdint>
@@ -24,9 +25,12 @@
 namespace shoal::plan {
 
 struct PipelinePace {
-  double forward_flops = 0;  // per second, reached by F, B and W
+  double forward_flops = 0;  // per second, reached by the blocks' matrices in F, B and W
   double backward_input_flops = 0;
   double backward_weights_flops = 0;
+  double attention_forward_flops = 0;       // 0: as matrices
+  double attention_backward_flops = 0;      // 0: as matrices in B
+  double head_flops = 0;                    // in all that the head does; 0: as matrices
   double elementwise_bytes_per_second = 0;  // of norms and SwiGLU made again; 0: not counted
   double offload_bytes_per_second = 0;      // device to host; 0: nothing can be offloaded
   double reload_bytes_per_second = 0;       // host to device; 0: nothing can be offloaded

@@ -85,6 +85,25 @@ TEST(PipelineCosts, EachPartAtItsOwnRate) {
   EXPECT_EQ(again.forward, blocks.forward);
 }
 
+TEST(PipelineCosts, AttentionAndTheHeadMayHaveRatesOfTheirOwn) {
+  const ModelSpec spec = *NamedShape("25m");
+  const auto layers = static_cast<int>(spec.layers);
+  const std::array<UnitRange, 2> split = {{{0, 1 + layers}, {layers + 1, 1}}};
+  const std::array sizes = {SizeOfSequences(std::array<int64_t, 1>{1024})};
+  PipelinePace pace = Pace();
+  pace.attention_forward_flops = 1e11;
+  pace.attention_backward_flops = 5e10;
+  pace.head_flops = 1e10;
+  const ScheduleCosts costs =
+      PipelineCosts({.spec = spec}, {.stages = 1, .chunks = 2}, split, sizes, pace);
+  const double matrices = layers * BlockMatrixFlops(spec, 1024);
+  const double attention = layers * BlockAttentionFlops(spec, 1024.0 * 1024);
+  EXPECT_NEAR(costs.Of(0, 0, 0).forward, matrices / 1e12 + attention / 1e11, 1e-12);
+  EXPECT_NEAR(costs.Of(0, 0, 0).backward_input, matrices / 2e12 + 2 * attention / 5e10, 1e-12);
+  EXPECT_NEAR(costs.Of(0, 0, 0).backward_weights, matrices / 4e12, 1e-12);
+  EXPECT_NEAR(costs.Of(0, 1, 0).backward_input, 3 * HeadFlops(spec, 1024) / 1e10, 1e-12);
+}
+
 TEST(PipelinePace, RatesThatMakeNoSenseAreRefused) {
   EXPECT_TRUE(Validate(Pace()).ok());
   PipelinePace pace = Pace();

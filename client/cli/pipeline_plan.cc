@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <utility>
 
+#include "client/cli/launcher.h"
 #include "common/bytes.h"
 #include "common/file.h"
 #include "common/status.h"
+#include "common/thread_pool.h"
 #include "nlohmann/json.hpp"
 #include "plan/cost_model.h"
 #include "plan/drawing/schedule_drawing.h"
@@ -22,6 +24,27 @@ bool IsWhole(const plan::PipelinePace& pace) {
   return pace.forward_flops > 0 && pace.backward_input_flops > 0 &&
          pace.backward_weights_flops > 0 && pace.offload_bytes_per_second > 0 &&
          pace.reload_bytes_per_second > 0;
+}
+
+// Of attention and head, where they are known.
+std::string OtherRates(const plan::PipelinePace& pace) {
+  std::string text;
+  if (pace.attention_forward_flops > 0) {
+    text += fmt::format(", attention {:.3g} and {:.3g}", pace.attention_forward_flops / 1e9,
+                        pace.attention_backward_flops / 1e9);
+  }
+  if (pace.head_flops > 0) {
+    text += fmt::format(", head {:.3g}", pace.head_flops / 1e9);
+  }
+  return text;
+}
+
+// As it will have beside the others; 0: all cores, of a machine of its own.
+int ThreadsOfAWorker(const plan::Job& job) {
+  return job.cluster.local
+             ? ThreadsPerProcess(AvailableCores(), static_cast<int>(job.cluster.workers),
+                                 job.train.threads_per_worker)
+             : static_cast<int>(job.train.threads_per_worker);
 }
 
 int64_t Largest(const std::vector<int64_t>& bytes) {
@@ -84,16 +107,17 @@ absl::StatusOr<bool> SettlePace(plan::Job& job, const plan::ModelSpec& spec) {
   if (IsWhole(options.pace)) {
     return false;
   }
-  SHOAL_ASSIGN_OR_RETURN(
-      const plan::PipelinePace measured,
-      worker::ProbePace(spec, {.compute = plan::ComputeDType(job),
-                               .threads = static_cast<int>(job.train.threads_per_worker),
-                               .tokens = job.data.microbatch_tokens,
-                               .copy_bytes_per_second = options.copy_rate,
-                               .duplex = options.pace.duplex}));
+  SHOAL_ASSIGN_OR_RETURN(const plan::PipelinePace measured,
+                         worker::ProbePace(spec, {.compute = plan::ComputeDType(job),
+                                                  .threads = ThreadsOfAWorker(job),
+                                                  .tokens = job.data.microbatch_tokens,
+                                                  .sequence_tokens = job.data.max_sequence_tokens,
+                                                  .copy_bytes_per_second = options.copy_rate,
+                                                  .duplex = options.pace.duplex}));
   for (double plan::PipelinePace::*rate :
        {&plan::PipelinePace::forward_flops, &plan::PipelinePace::backward_input_flops,
-        &plan::PipelinePace::backward_weights_flops,
+        &plan::PipelinePace::backward_weights_flops, &plan::PipelinePace::attention_forward_flops,
+        &plan::PipelinePace::attention_backward_flops, &plan::PipelinePace::head_flops,
         &plan::PipelinePace::elementwise_bytes_per_second,
         &plan::PipelinePace::offload_bytes_per_second,
         &plan::PipelinePace::reload_bytes_per_second}) {
@@ -131,11 +155,12 @@ void PrintPipeline(const PlannedPipeline& planned, Streams& streams) {
   const plan::PipelineCandidate& chosen = planned.plan.chosen();
   streams.out << fmt::format(
       "pipeline of {} stages, {} microbatches in the heaviest step planned\n"
-      "pace, {}: forward {:.3g}, backward {:.3g} and {:.3g} GFLOP/s; copies {}/s out, {}/s back{}; "
+      "pace, {}: forward {:.3g}, backward {:.3g} and {:.3g} GFLOP/s{}; copies {}/s out, {}/s "
+      "back{}; "
       "k {:.2f}\n\n",
       request.stages, request.microbatches.size(), planned.measured ? "measured here" : "given",
       pace.forward_flops / 1e9, pace.backward_input_flops / 1e9, pace.backward_weights_flops / 1e9,
-      FormatBytes(static_cast<int64_t>(pace.offload_bytes_per_second)),
+      OtherRates(pace), FormatBytes(static_cast<int64_t>(pace.offload_bytes_per_second)),
       FormatBytes(static_cast<int64_t>(pace.reload_bytes_per_second)),
       pace.duplex ? " at once" : "", chosen.copy_ratio);
   Table table({{"schedule"},
@@ -178,6 +203,9 @@ void PrintJsonPipeline(const PlannedPipeline& planned, Streams& streams) {
                           {"forward_flops", pace.forward_flops},
                           {"backward_input_flops", pace.backward_input_flops},
                           {"backward_weights_flops", pace.backward_weights_flops},
+                          {"attention_forward_flops", pace.attention_forward_flops},
+                          {"attention_backward_flops", pace.attention_backward_flops},
+                          {"head_flops", pace.head_flops},
                           {"offload_bytes_per_second", pace.offload_bytes_per_second},
                           {"reload_bytes_per_second", pace.reload_bytes_per_second}});
   for (const plan::PipelineCandidate& candidate : planned.plan.candidates) {

@@ -21,9 +21,13 @@ namespace shoal::worker {
 namespace {
 
 constexpr double kWeightDeviation = 0.02;
-constexpr int64_t kVocabulary = 64;  // of the one that makes the block's input
+// The head's rate does not change beyond; a large embedding need not be made for it.
+constexpr int64_t kMostVocabulary = 8192;
+// As many short sequences in place of a long one: attention then is a small part.
+constexpr int64_t kShortSequences = 16;
 constexpr plan::UnitRange kEmbedding = {.first = 0, .count = 1};
 constexpr plan::UnitRange kBlock = {.first = 1, .count = 1};
+constexpr plan::UnitRange kHead = {.first = 2, .count = 1};
 
 // Seconds of `work`: the median of the rounds, after one that warms up.
 absl::StatusOr<double> Measure(int rounds, const std::function<absl::Status()>& work) {
@@ -51,18 +55,56 @@ absl::StatusOr<MemoryUnitSource> RandomWeights(const Transformer& model) {
       });
 }
 
-// By the rules of plan/pipeline_pace.h: at a FLOP a second, seconds are FLOPs.
-plan::ChunkCost FlopsOfBlock(const plan::ModelSpec& spec, const ProbeOptions& options) {
-  const plan::PipelinePace unit = {
-      .forward_flops = 1, .backward_input_flops = 1, .backward_weights_flops = 1};
-  const std::array<plan::UnitRange, 1> split = {kBlock};
-  const std::array<int64_t, 1> lengths = {options.tokens};
-  const std::array<plan::MicrobatchSize, 1> sizes = {plan::SizeOfSequences(lengths)};
-  return plan::PipelineCosts({.spec = spec, .compute = options.compute}, {}, split, sizes, unit)
-      .Of(0, 0, 0);
+// A microbatch of that many tokens in sequences of a length.
+PackedBatch BatchOf(const plan::ModelSpec& spec, int64_t tokens, int64_t length) {
+  PackedBatch batch;
+  for (int64_t begin = 0; begin < tokens; begin += length) {
+    std::vector<int32_t> sequence(static_cast<size_t>(std::min(length, tokens - begin)));
+    for (size_t i = 0; i < sequence.size(); ++i) {
+      sequence[i] = static_cast<int32_t>(i % static_cast<size_t>(spec.vocabulary));
+    }
+    batch.AppendNextToken(sequence);
+  }
+  return batch;
 }
 
-// A stage whose first chunk is the embedding, which makes an input for the second, one block.
+double SquaredTokens(const PackedBatch& batch) {
+  std::vector<int64_t> lengths;
+  for (size_t i = 1; i < batch.cu_seqlens.size(); ++i) {
+    lengths.push_back(batch.cu_seqlens[i] - batch.cu_seqlens[i - 1]);
+  }
+  return plan::SizeOfSequences(lengths).squared_tokens;
+}
+
+// What a part of the step took with long and with short sequences, which differ in attention alone.
+struct Timed {
+  double matrices = 0;  // FLOPs, in both
+  std::array<double, 2> attention = {};
+  std::array<double, 2> seconds = {};
+};
+
+struct Rates {
+  double matrices = 0;  // FLOP/s
+  double attention = 0;
+};
+
+// Where noise hides the difference, both are done at the rate of all.
+Rates RatesOf(const Timed& timed) {
+  const double together = (timed.matrices + timed.attention[0]) / timed.seconds[0];
+  const double work = timed.attention[0] - timed.attention[1];
+  const double seconds = timed.seconds[0] - timed.seconds[1];
+  if (work <= 0 || seconds <= 0) {
+    return {.matrices = together, .attention = together};
+  }
+  const double attention = work / seconds;
+  const double matrices = timed.seconds[1] - timed.attention[1] / attention;
+  if (matrices <= 0) {
+    return {.matrices = together, .attention = together};
+  }
+  return {.matrices = timed.matrices / matrices, .attention = attention};
+}
+
+// A stage of three chunks: the embedding, which makes an input, one block, and the head.
 absl::Status MeasureCompute(const plan::ModelSpec& spec, const ProbeOptions& options,
                             plan::PipelinePace& pace) {
   SHOAL_ASSIGN_OR_RETURN(
@@ -72,48 +114,71 @@ absl::Status MeasureCompute(const plan::ModelSpec& spec, const ProbeOptions& opt
   MemoryGradientSink sink(transformer->units());
   Device& device = transformer->device();
   Ops& ops = transformer->ops();
-  const std::array<plan::UnitRange, 2> chunks = {kEmbedding, kBlock};
+  const std::array<plan::UnitRange, 3> chunks = {kEmbedding, kBlock, kHead};
   TransformerStage stage(std::move(transformer), chunks, plan::Recompute::kNone);
-  std::vector<PackedBatch> batches(1);
-  std::vector<int32_t> tokens(static_cast<size_t>(options.tokens));
-  for (size_t i = 0; i < tokens.size(); ++i) {
-    tokens[i] = static_cast<int32_t>(i % kVocabulary);
-  }
-  batches.front().AppendNextToken(tokens);
+  const int64_t longest = options.sequence_tokens > 0
+                              ? std::min(options.sequence_tokens, options.tokens)
+                              : options.tokens;
+  const std::vector<PackedBatch> batches = {
+      BatchOf(spec, options.tokens, longest),
+      BatchOf(spec, options.tokens, std::max<int64_t>(1, longest / kShortSequences))};
   SHOAL_RETURN_IF_ERROR(stage.BeginStep(batches, /*loss_scale=*/1, weights, sink));
   const plan::ChunkBytes bytes = stage.BytesOf(1, 0);
+  const plan::ChunkBytes head_bytes = stage.BytesOf(2, 0);
   SHOAL_ASSIGN_OR_RETURN(const Buffer activations, device.Allocate(bytes.activations));
   SHOAL_ASSIGN_OR_RETURN(const Buffer gradients, device.Allocate(bytes.gradients));
+  SHOAL_ASSIGN_OR_RETURN(const Buffer head_activations, device.Allocate(head_bytes.activations));
   SHOAL_ASSIGN_OR_RETURN(const Buffer input, device.Allocate(bytes.message));
   SHOAL_ASSIGN_OR_RETURN(const Buffer output, device.Allocate(bytes.message));
-  SHOAL_RETURN_IF_ERROR(stage.Forward(0, 0, nullptr, nullptr, input.data()));
 
-  const plan::ChunkCost flops = FlopsOfBlock(spec, options);
-  SHOAL_ASSIGN_OR_RETURN(
-      const double forward, Measure(options.rounds, [&] {
-        SHOAL_RETURN_IF_ERROR(stage.Forward(1, 0, activations.data(), input.data(), output.data()));
-        return ops.Finish();
-      }));
-  SHOAL_ASSIGN_OR_RETURN(
-      const double backward_input, Measure(options.rounds, [&] {
-        SHOAL_RETURN_IF_ERROR(stage.BackwardInput(1, 0, activations.data(), gradients.data(),
-                                                  input.data(), output.data()));
-        return ops.Finish();
-      }));
-  SHOAL_ASSIGN_OR_RETURN(
-      const double backward_weights, Measure(options.rounds, [&] {
-        SHOAL_RETURN_IF_ERROR(stage.BackwardWeights(1, 0, activations.data(), gradients.data()));
-        return ops.Finish();
-      }));
+  const auto rows = static_cast<double>(plan::MicrobatchRows(options.tokens));
+  Timed forward{.matrices = plan::BlockMatrixFlops(spec, rows)};
+  Timed backward_input{.matrices = forward.matrices};
+  double backward_weights = 0;
+  double head = 0;
+  const auto measure = [&](const std::function<absl::Status()>& work) {
+    return Measure(options.rounds, [&] {
+      SHOAL_RETURN_IF_ERROR(work());
+      return ops.Finish();
+    });
+  };
+  for (int i = 0; i < 2; ++i) {
+    const double attention =
+        plan::BlockAttentionFlops(spec, SquaredTokens(batches[static_cast<size_t>(i)]));
+    forward.attention[static_cast<size_t>(i)] = attention;
+    backward_input.attention[static_cast<size_t>(i)] = 2 * attention;
+    SHOAL_RETURN_IF_ERROR(stage.Forward(0, i, nullptr, nullptr, input.data()));
+    SHOAL_ASSIGN_OR_RETURN(forward.seconds[static_cast<size_t>(i)], measure([&] {
+                             return stage.Forward(1, i, activations.data(), input.data(),
+                                                  output.data());
+                           }));
+    SHOAL_RETURN_IF_ERROR(stage.Forward(2, i, head_activations.data(), output.data(), nullptr));
+    SHOAL_ASSIGN_OR_RETURN(head, measure([&] {
+                             return stage.Backward(2, i, head_activations.data(), nullptr,
+                                                   output.data());
+                           }));
+    SHOAL_ASSIGN_OR_RETURN(backward_input.seconds[static_cast<size_t>(i)], measure([&] {
+                             return stage.BackwardInput(1, i, activations.data(), gradients.data(),
+                                                        output.data(), input.data());
+                           }));
+    SHOAL_ASSIGN_OR_RETURN(
+        backward_weights,
+        measure([&] { return stage.BackwardWeights(1, i, activations.data(), gradients.data()); }));
+  }
   // Norms and SwiGLU go as fast as memory: what is made again reads and writes as a copy does.
   SHOAL_ASSIGN_OR_RETURN(const double copy, Measure(options.rounds, [&] {
                            ops.stream().Copy(gradients.data(), activations.data(),
                                              std::min(bytes.activations, bytes.gradients));
                            return ops.stream().Synchronize();
                          }));
-  pace.forward_flops = flops.forward / forward;
-  pace.backward_input_flops = flops.backward_input / backward_input;
-  pace.backward_weights_flops = flops.backward_weights / backward_weights;
+  const Rates forward_rates = RatesOf(forward);
+  const Rates backward_rates = RatesOf(backward_input);
+  pace.forward_flops = forward_rates.matrices;
+  pace.attention_forward_flops = forward_rates.attention;
+  pace.backward_input_flops = backward_rates.matrices;
+  pace.attention_backward_flops = backward_rates.attention;
+  pace.backward_weights_flops = forward.matrices / backward_weights;
+  pace.head_flops = 3 * plan::HeadFlops(spec, rows) / head;
   pace.elementwise_bytes_per_second =
       2 * static_cast<double>(std::min(bytes.activations, bytes.gradients)) / copy;
   return absl::OkStatus();
@@ -153,7 +218,7 @@ absl::StatusOr<plan::PipelinePace> ProbePace(const plan::ModelSpec& spec,
   }
   plan::ModelSpec one_block = spec;
   one_block.layers = 1;
-  one_block.vocabulary = kVocabulary;
+  one_block.vocabulary = std::min(spec.vocabulary, kMostVocabulary);
   plan::PipelinePace pace;
   SHOAL_RETURN_IF_ERROR(MeasureCompute(one_block, options, pace));
   SHOAL_RETURN_IF_ERROR(MeasureCopies(spec, options, pace));

@@ -14,6 +14,9 @@ TEST(Probe, FindsRatesThatPlansCanBeMadeWith) {
     EXPECT_TRUE(plan::Validate(*pace).ok());
     EXPECT_TRUE(pace->CanOffload());
     EXPECT_GT(pace->elementwise_bytes_per_second, 0);
+    EXPECT_GT(pace->attention_forward_flops, 0);
+    EXPECT_GT(pace->attention_backward_flops, 0);
+    EXPECT_GT(pace->head_flops, 0);
     EXPECT_FALSE(pace->duplex);
   }
 }
