@@ -51,12 +51,16 @@ int64_t BlockGradientBytes(const ModelSpec& spec, DType compute, Recompute recom
   return block.bytes();
 }
 
+int64_t MessageBytes(const ModelSpec& spec, DType compute, int64_t tokens) {
+  return TensorBytes(compute, MicrobatchRows(tokens)).Matrix(spec.hidden).bytes();
+}
+
 ChunkBytes PlanChunkBytes(const ModelSpec& spec, DType compute, UnitRange units,
                           Recompute recompute, int64_t tokens) {
   const int64_t rows = MicrobatchRows(tokens);
   const auto layers = static_cast<int>(spec.layers);
   const int64_t blocks = std::min(units.end(), layers + 1) - std::max(units.first, 1);
-  const int64_t stream = TensorBytes(compute, rows).Matrix(spec.hidden).bytes();
+  const int64_t stream = MessageBytes(spec, compute, tokens);
   ChunkBytes bytes{.activations = blocks * BlockActivationBytes(spec, compute, recompute, rows),
                    .gradients = blocks * BlockGradientBytes(spec, compute, recompute, rows),
                    .message = stream};

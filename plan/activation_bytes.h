@@ -73,6 +73,9 @@ struct ChunkBytes {
   bool operator==(const ChunkBytes&) const = default;
 };
 
+// Of what goes between chunks, either way: [rows, hidden] of the compute type.
+int64_t MessageBytes(const ModelSpec& spec, DType compute, int64_t tokens);
+
 // Of a chunk that has these units, for a microbatch of that many tokens.
 ChunkBytes PlanChunkBytes(const ModelSpec& spec, DType compute, UnitRange units,
                           Recompute recompute, int64_t tokens);

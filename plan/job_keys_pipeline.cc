@@ -96,7 +96,9 @@ void AddPace(TableBuilder& table) {
       .Number(
           "cluster.pipeline.pace.attention_forward_flops",
           [](Job & j) -> auto& { return j.cluster.pipeline.pace.attention_forward_flops; }, {},
-          "FLOP/s in attention, in forward.")
+          "FLOP/s in attention, in forward. 0 with all rates of matrices and copies given, here "
+          "and "
+          "in the next two: as in matrices.")
       .Number(
           "cluster.pipeline.pace.attention_backward_flops",
           [](Job & j) -> auto& { return j.cluster.pipeline.pace.attention_backward_flops; }, {},

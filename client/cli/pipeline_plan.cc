@@ -4,10 +4,10 @@
 #include <utility>
 
 #include "client/cli/launcher.h"
+#include "client/cli/machine.h"
 #include "common/bytes.h"
 #include "common/file.h"
 #include "common/status.h"
-#include "common/thread_pool.h"
 #include "nlohmann/json.hpp"
 #include "plan/cost_model.h"
 #include "plan/drawing/schedule_drawing.h"
@@ -41,10 +41,10 @@ std::string OtherRates(const plan::PipelinePace& pace) {
 
 // As it will have beside the others; 0: all cores, of a machine of its own.
 int ThreadsOfAWorker(const plan::Job& job) {
-  return job.cluster.local
-             ? ThreadsPerProcess(AvailableCores(), static_cast<int>(job.cluster.workers),
-                                 job.train.threads_per_worker)
-             : static_cast<int>(job.train.threads_per_worker);
+  return job.cluster.local ? ThreadsPerProcess(UsableCores(ExamineMachine()),
+                                               static_cast<int>(job.cluster.workers),
+                                               job.train.threads_per_worker)
+                           : static_cast<int>(job.train.threads_per_worker);
 }
 
 int64_t Largest(const std::vector<int64_t>& bytes) {
@@ -132,8 +132,9 @@ absl::StatusOr<PlannedPipeline> PlanJobPipeline(plan::Job& job, const plan::Mode
                                                 std::span<const plan::StepPlan> steps) {
   PlannedPipeline planned;
   SHOAL_ASSIGN_OR_RETURN(planned.measured, SettlePace(job, spec));
-  SHOAL_ASSIGN_OR_RETURN(planned.request,
-                         plan::PipelineRequestOf(spec, job, plan::HeaviestStep(steps)));
+  SHOAL_ASSIGN_OR_RETURN(
+      planned.request,
+      plan::PipelineRequestOf(spec, job, plan::HeaviestStep(steps, job.data.microbatch_tokens)));
   SHOAL_ASSIGN_OR_RETURN(planned.plan, plan::PlanPipeline(planned.request));
   SHOAL_ASSIGN_OR_RETURN(planned.stages, plan::StageNeedsOf(spec, job, planned.plan.chosen().choice,
                                                             planned.request.microbatches));

@@ -15,9 +15,9 @@ absl::Status Validate(const ModelSpec& spec, const PipelineChoice& choice) {
   }
   int64_t next = 0;
   for (const UnitRange& units : choice.split) {
-    if (units.first != next || units.count < 1) {
-      return InvalidArgument("the split has units {} to {} where those from {} on are next",
-                             units.first, units.end() - 1, next);
+    if (units.first != next || units.count < 1 || units.count > spec.layers + 2) {
+      return InvalidArgument("the split has {} units from {} on where those from {} on are next",
+                             units.count, units.first, next);
     }
     next = units.end();
   }

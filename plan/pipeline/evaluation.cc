@@ -1,21 +1,18 @@
 #include "plan/pipeline/evaluation.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
-#include <limits>
 #include <utility>
 
 #include "common/status.h"
+#include "plan/activation_bytes.h"
 #include "plan/offload_ratio.h"
+#include "plan/pipeline/reserved_memory.h"
 #include "plan/pipeline/variants.h"
 #include "plan/schedules/offload.h"
-#include "plan/stage_memory.h"
 
 namespace shoal::plan {
 namespace {
-
-constexpr int64_t kPoolAlignment = 64;  // of the pieces that a stage's pools hand out
 
 // How much of the time each stage computes between its first backward and its last forward.
 std::vector<double> SteadyShares(const ScheduleTimes& times) {
@@ -138,21 +135,18 @@ absl::StatusOr<Measured> Evaluation::With(double offloaded_chunks, Fit fit) cons
 std::optional<Excess> Evaluation::ReservedExcess(const Schedule& schedule) const {
   Measured reserved;
   for (int stage = 0; stage < static_cast<int>(request_->budgets.size()); ++stage) {
-    const StageBudget& budget = request_->budgets[stage];
     const auto bytes_of = [&](int chunk, int microbatch) {
       const ChunkCost& cost = costs_.Of(stage, chunk, microbatch);
-      return ChunkBytes{.activations = cost.activation_bytes, .gradients = cost.gradient_bytes};
+      return ChunkBytes{
+          .activations = cost.activation_bytes,
+          .gradients = cost.gradient_bytes,
+          .message = MessageBytes(request_->spec, request_->compute,
+                                  request_->microbatches[static_cast<size_t>(microbatch)].tokens)};
     };
-    // Where there is no budget anything is enough.
-    const auto enough = [](int64_t limit, int64_t other) {
-      return limit > 0 ? limit - other : std::numeric_limits<int64_t>::max();
-    };
-    std::array<int64_t, kMemoryPools> limits = {};
-    limits[static_cast<size_t>(MemoryPool::kDevice)] = enough(budget.device, budget.other);
-    limits[static_cast<size_t>(MemoryPool::kHost)] = enough(budget.host, 0);
-    const StageMemory memory = ReplayMemory(schedule, stage, bytes_of, kPoolAlignment, limits);
-    reserved.device_bytes.push_back(memory.Of(MemoryPool::kDevice).capacity);
-    reserved.host_bytes.push_back(memory.Of(MemoryPool::kHost).capacity);
+    const ReservedMemory memory =
+        ReservedBy(schedule, stage, bytes_of, request_->budgets[static_cast<size_t>(stage)]);
+    reserved.device_bytes.push_back(memory.device);
+    reserved.host_bytes.push_back(memory.host);
   }
   return ExcessOf(request_->budgets, reserved);
 }

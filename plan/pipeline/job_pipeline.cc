@@ -6,6 +6,7 @@
 #include "common/bytes.h"
 #include "common/status.h"
 #include "plan/activation_bytes.h"
+#include "plan/pipeline/fitting_schedule.h"
 #include "plan/schedule_queues.h"
 #include "plan/stage_memory.h"
 #include "plan/stage_scratch.h"
@@ -13,9 +14,6 @@
 
 namespace shoal::plan {
 namespace {
-
-// Of messages between chunks of one stage: one that is read and one that is written.
-constexpr int64_t kMessagesWithinStage = 2;
 
 absl::StatusOr<std::optional<ScheduleChoice>> ScheduleOf(const PipelineOptions& pipeline) {
   if (pipeline.schedule == "auto") {
@@ -54,19 +52,23 @@ int64_t LinkBytes(std::span<const MessageQueue> queues, int stage, int64_t longe
 
 }  // namespace
 
-std::vector<MicrobatchSize> HeaviestStep(std::span<const StepPlan> steps) {
+std::vector<MicrobatchSize> HeaviestStep(std::span<const StepPlan> steps,
+                                         int64_t microbatch_tokens) {
   size_t count = 1;
-  MicrobatchSize largest;
+  MicrobatchSize largest{.tokens = microbatch_tokens};
   for (const StepPlan& step : steps) {
     for (const std::vector<Microbatch>& group : step.workers) {
       count = std::max(count, group.size());
       for (const Microbatch& microbatch : group) {
-        largest.tokens = std::max(largest.tokens, microbatch.tokens);
         largest.squared_tokens = std::max(largest.squared_tokens, microbatch.squared_tokens);
       }
     }
   }
   return std::vector<MicrobatchSize>(count, largest);
+}
+
+StageBudget BudgetOf(const PipelineOptions& pipeline) {
+  return {.device = pipeline.device_memory, .host = pipeline.host_memory};
 }
 
 absl::StatusOr<PipelineRequest> PipelineRequestOf(const ModelSpec& spec, const Job& job,
@@ -95,13 +97,7 @@ absl::StatusOr<PipelineRequest> PipelineRequestOf(const ModelSpec& spec, const J
                           .offload = pipeline.offload,
                           .recompute = pipeline.recompute};
   if (pipeline.device_memory > 0 || pipeline.host_memory > 0) {
-    const ChunkBytes bytes = PlanChunkBytes(spec, request.compute, {.first = 1, .count = 1},
-                                            Recompute::kNone, request.microbatches.front().tokens);
-    request.budgets.assign(
-        static_cast<size_t>(pipeline.stages),
-        {.device = pipeline.device_memory,
-         .host = pipeline.host_memory,
-         .other = pipeline.device_memory > 0 ? kMessagesWithinStage * bytes.message : 0});
+    request.budgets.assign(static_cast<size_t>(pipeline.stages), BudgetOf(pipeline));
   }
   return request;
 }
@@ -112,12 +108,11 @@ absl::StatusOr<std::vector<StageNeeds>> StageNeedsOf(const ModelSpec& spec, cons
   const DType compute = ComputeDType(job);
   SHOAL_ASSIGN_OR_RETURN(
       const Schedule schedule,
-      BuildChosenSchedule(spec, compute, choice, microbatches, job.cluster.pipeline.pace));
+      BuildFittingSchedule(spec, compute, choice, microbatches, job.cluster.pipeline.pace,
+                           BudgetOf(job.cluster.pipeline)));
   const ScheduleShape& shape = schedule.shape;
   const std::vector<MessageQueue> queues = MessageQueues(schedule);
-  const int64_t longest_message = PlanChunkBytes(spec, compute, {.first = 1, .count = 1},
-                                                 choice.recompute, job.data.microbatch_tokens)
-                                      .message;
+  const int64_t longest_message = MessageBytes(spec, compute, job.data.microbatch_tokens);
   std::vector<int64_t> tokens;
   for (const MicrobatchSize& microbatch : microbatches) {
     tokens.push_back(microbatch.tokens);

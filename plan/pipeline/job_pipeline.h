@@ -19,14 +19,18 @@ namespace shoal::plan {
 inline constexpr int64_t kTypicalSteps = 20;
 
 // The microbatches that a job's pipeline is planned for: as many as any group has in any of these
-// steps, each as large as the largest, so that each of the steps fits where this one does. One
-// empty microbatch where there is none at all.
-std::vector<MicrobatchSize> HeaviestStep(std::span<const StepPlan> steps);
+// steps, one at least, each of `microbatch_tokens`, which none exceeds, and with the attention of
+// the one that has most. A later step may be heavier or take more memory all the same: then more is
+// offloaded (fitting_schedule.h).
+std::vector<MicrobatchSize> HeaviestStep(std::span<const StepPlan> steps,
+                                         int64_t microbatch_tokens);
 
-// `job` is resolved and has cluster.pipeline.enabled(). Messages within a stage count as other
-// memory of the device. InvalidArgument, in one line that names the keys, for a schedule that is
-// none or not made for these stages and chunks, more virtual stages than the model has units, and a
-// pace that was not measured.
+// Of each stage.
+StageBudget BudgetOf(const PipelineOptions& pipeline);
+
+// `job` is resolved and has cluster.pipeline.enabled(). InvalidArgument, in one line that names the
+// keys, for a schedule that is none or not made for these stages and chunks, more virtual stages
+// than the model has units, and a pace that was not measured.
 absl::StatusOr<PipelineRequest> PipelineRequestOf(const ModelSpec& spec, const Job& job,
                                                   std::vector<MicrobatchSize> microbatches);
 

@@ -22,16 +22,16 @@ Job PipelineJob() {
 
 const std::vector<MicrobatchSize> kMicrobatches(6, {.tokens = 1000, .squared_tokens = 1e6});
 
-TEST(HeaviestStep, EachOfTheStepsFitsWhereItDoes) {
+TEST(HeaviestStep, HasAsManyMicrobatchesAsAnyGroupAndTheMostAttention) {
   const auto microbatch = [](int64_t tokens, double squares) {
     return Microbatch{.tokens = tokens, .squared_tokens = squares};
   };
   const std::vector<StepPlan> steps = {
       {.workers = {{microbatch(10, 100)}, {microbatch(5, 9), microbatch(4, 16)}}},
       {.workers = {{}, {microbatch(9, 200)}}}};
-  EXPECT_EQ(HeaviestStep(steps),
-            (std::vector<MicrobatchSize>(2, {.tokens = 10, .squared_tokens = 200})));
-  EXPECT_EQ(HeaviestStep({}), std::vector<MicrobatchSize>(1));
+  EXPECT_EQ(HeaviestStep(steps, 16),
+            (std::vector<MicrobatchSize>(2, {.tokens = 16, .squared_tokens = 200})));
+  EXPECT_EQ(HeaviestStep({}, 16), std::vector<MicrobatchSize>(1, {.tokens = 16}));
 }
 
 TEST(PipelineRequestOf, AsksForWhatTheKeysSay) {
@@ -61,7 +61,6 @@ TEST(PipelineRequestOf, AsksForWhatTheKeysSay) {
   ASSERT_EQ(request->budgets.size(), 4U);
   EXPECT_EQ(request->budgets[3].device, 10 * kMiB);
   EXPECT_EQ(request->budgets[3].host, 20 * kMiB);
-  EXPECT_EQ(request->budgets[3].other, 2 * 1024 * spec.hidden * 2);
 }
 
 TEST(PipelineRequestOf, RefusesWhatCannotBeByItsKeys) {

@@ -29,7 +29,7 @@ namespace shoal::plan {
 struct StageBudget {
   int64_t device = 0;
   int64_t host = 0;   // for what is offloaded
-  int64_t other = 0;  // of the device: what it needs besides activations and their gradients
+  int64_t other = 0;  // of the device: what it needs besides a step's activations and messages
 };
 
 struct PipelineRequest {

@@ -81,7 +81,8 @@ Taken TakenBy(const PipelineRequest& request, const PipelineChoice& choice) {
                                 request.microbatches[microbatch].tokens);
         },
         64);
-    taken.device.push_back(memory.Of(MemoryPool::kDevice).capacity);
+    taken.device.push_back(memory.Of(MemoryPool::kDevice).capacity +
+                           memory.Of(MemoryPool::kMessages).capacity);
     taken.host.push_back(memory.Of(MemoryPool::kHost).capacity);
     taken.device_peaks.push_back(memory.Of(MemoryPool::kDevice).peak);
     taken.host_peaks.push_back(memory.Of(MemoryPool::kHost).peak);
