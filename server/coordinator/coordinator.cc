@@ -114,7 +114,12 @@ absl::Status Coordinator::CheckOpen() const {
 
 absl::StatusOr<proto::SubmitJobReply> Coordinator::SubmitJob(
     const proto::SubmitJobRequest& request) {
-  SHOAL_ASSIGN_OR_RETURN(LoadedJob job, loader_(request));
+  int64_t workers = 0;
+  {
+    absl::MutexLock lock(&mutex_);
+    workers = core_.workers();
+  }
+  SHOAL_ASSIGN_OR_RETURN(LoadedJob job, loader_(request, workers));
   SHOAL_ASSIGN_OR_RETURN(std::optional<CompleteCheckpoint> newest, job.checkpoints->Newest());
   absl::MutexLock lock(&mutex_);
   SHOAL_RETURN_IF_ERROR(CheckOpen());

@@ -21,8 +21,10 @@
 
 namespace shoal::server {
 
-// Reads everything a job needs; runs on the submitter's call and may take seconds.
-using JobLoader = std::function<absl::StatusOr<LoadedJob>(const proto::SubmitJobRequest&)>;
+// Reads everything a job needs; runs on the submitter's call and may take seconds. `workers` are
+// there, for a job that takes as many as there are.
+using JobLoader =
+    std::function<absl::StatusOr<LoadedJob>(const proto::SubmitJobRequest&, int64_t workers)>;
 
 struct CoordinatorOptions {
   std::string version;                       // members must have the same

@@ -49,6 +49,9 @@ class CoordinatorCore {
   bool job_over() const { return run_ != nullptr && run_->over(); }
   bool has_job() const { return run_ != nullptr; }
   bool has_members() const { return members_.size() > 0; }
+  int64_t workers() const {
+    return static_cast<int64_t>(members_.members(proto::ROLE_WORKER).size());
+  }
   // Moves whenever Join or Next may answer differently than before.
   int64_t changes() const { return run_ == nullptr ? 0 : run_->changes() + 1; }
   // Null before Submit.

@@ -69,7 +69,7 @@ TEST(CoordinatorTest, ALaterLifeGivesNoIncarnationTwice) {
     ASSERT_TRUE(store.ok()) << store.status();
     auto coordinator = Coordinator::Create(
         {.version = "1"},
-        [](const proto::SubmitJobRequest&) -> absl::StatusOr<LoadedJob> {
+        [](const proto::SubmitJobRequest&, int64_t) -> absl::StatusOr<LoadedJob> {
           return Unimplemented("no jobs");
         },
         std::make_unique<NoServers>(), *std::move(store), RealClock(), metrics);
@@ -93,7 +93,7 @@ class IdleCoordinatorTest : public ::testing::Test {
   void SetUp() override {
     auto created = Coordinator::Create(
         {.version = "1", .lease = absl::Milliseconds(200)},
-        [](const proto::SubmitJobRequest&) -> absl::StatusOr<LoadedJob> {
+        [](const proto::SubmitJobRequest&, int64_t) -> absl::StatusOr<LoadedJob> {
           return InvalidArgument("job.yaml:1: no model");
         },
         std::make_unique<NoServers>(), MakeMemoryStateStore(), RealClock(), metrics_);

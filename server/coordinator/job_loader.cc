@@ -42,15 +42,19 @@ absl::StatusOr<std::unique_ptr<StepSource>> LoadSteps(const plan::Job& job,
 
 absl::StatusOr<proto::PipelinePlan> ChoosePipeline(const plan::Job& job,
                                                    const plan::ModelSpec& spec,
-                                                   const StepSource& steps) {
-  const int64_t groups = std::max<int64_t>(1, job.cluster.workers / job.cluster.pipeline.stages);
+                                                   const StepSource& steps, int64_t workers) {
+  if (job.cluster.workers > 0) {
+    workers = job.cluster.workers;
+  }
+  const int64_t groups = std::max<int64_t>(1, workers / job.cluster.pipeline.stages);
   std::vector<plan::StepPlan> typical;
   for (int64_t step = 1; step <= std::min(plan::kTypicalSteps, job.train.steps); ++step) {
     SHOAL_ASSIGN_OR_RETURN(typical.emplace_back(),
                            steps.Plan(step, {.groups = static_cast<int>(groups)}));
   }
-  SHOAL_ASSIGN_OR_RETURN(const plan::PipelineRequest request,
-                         plan::PipelineRequestOf(spec, job, plan::HeaviestStep(typical)));
+  SHOAL_ASSIGN_OR_RETURN(
+      const plan::PipelineRequest request,
+      plan::PipelineRequestOf(spec, job, plan::HeaviestStep(typical, job.data.microbatch_tokens)));
   SHOAL_ASSIGN_OR_RETURN(const plan::PipelinePlan planned, plan::PlanPipeline(request));
   const plan::PipelineChoice& choice = planned.chosen().choice;
   LogInfo("pipeline: {} over {} stages of {} chunks, {:.3g} of them offloaded, {} recompute: {}",
@@ -74,7 +78,7 @@ absl::StatusOr<proto::PipelinePlan> ChoosePipeline(const plan::Job& job,
 
 }  // namespace
 
-absl::StatusOr<LoadedJob> LoadJob(const proto::SubmitJobRequest& request) {
+absl::StatusOr<LoadedJob> LoadJob(const proto::SubmitJobRequest& request, int64_t workers) {
   LoadedJob loaded;
   loaded.job_yaml = request.job_yaml();
   loaded.token_file = request.token_file();
@@ -94,7 +98,7 @@ absl::StatusOr<LoadedJob> LoadJob(const proto::SubmitJobRequest& request) {
                          formats::ReadSpecialTokens(job.model));
   SHOAL_ASSIGN_OR_RETURN(loaded.steps, LoadSteps(job, spec, request.token_file()));
   if (job.cluster.pipeline.enabled()) {
-    SHOAL_ASSIGN_OR_RETURN(loaded.pipeline, ChoosePipeline(job, spec, *loaded.steps));
+    SHOAL_ASSIGN_OR_RETURN(loaded.pipeline, ChoosePipeline(job, spec, *loaded.steps, workers));
   }
   loaded.place_shards = [partitions = plan::BuildPartitions(
                              plan::BuildUnits(spec), job.service.partition_bytes)](int servers) {

@@ -9,6 +9,6 @@
 namespace shoal::server {
 
 // A JobLoader. InvalidArgument and NotFound name what is wrong with the job.
-absl::StatusOr<LoadedJob> LoadJob(const proto::SubmitJobRequest& request);
+absl::StatusOr<LoadedJob> LoadJob(const proto::SubmitJobRequest& request, int64_t workers);
 
 }  // namespace shoal::server

@@ -54,12 +54,13 @@ class JobLoaderTest : public ::testing::Test {
     request.set_job_yaml(plan::ToYaml(job_));
     request.set_token_file(folder_ / "tokens");
     request.set_stop_after_step(stop_after);
-    return LoadJob(request);
+    return LoadJob(request, workers_);
   }
 
   const formats::TemporaryFolder folder_;
   const plan::ModelSpec spec_ = *plan::NamedShape("tiny");
   plan::Job job_;
+  int64_t workers_ = 0;  // that are there
 };
 
 // The cost of the first microbatch of the first step, against that of its tokens by `expected`.

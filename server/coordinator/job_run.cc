@@ -13,6 +13,11 @@ namespace {
 
 constexpr absl::Duration kStallNotice = absl::Seconds(60);
 
+bool IsLoopback(const std::string& address) {
+  return address.starts_with("127.") || address.starts_with("localhost:") ||
+         address.starts_with("[::1]");
+}
+
 void FillShardMap(const plan::ShardMap& map, proto::ShardMap& message) {
   message.set_generation(map.generation);
   for (const std::vector<int>& servers : map.servers) {
@@ -102,6 +107,17 @@ absl::Status JobRun::CheckStages() const {
       return FailedPrecondition(
           "{} registered without an address, at which the other stages of its group would reach it",
           participants_[worker].name);
+    }
+    const Member& first = workers_[groups_.WorkerAt(groups_.GroupOf(worker), 0)];
+    if (first.host != workers_[worker].host) {
+      for (const Member* member : {&first, &workers_[worker]}) {
+        if (IsLoopback(member->address)) {
+          return FailedPrecondition(
+              "{} on {} registered with the address {}, at which the stages of its group on other "
+              "hosts do not reach it: start it with --listen or --advertise HOST:PORT",
+              NameOf(*member), member->host, member->address);
+        }
+      }
     }
   }
   return absl::OkStatus();

@@ -159,6 +159,10 @@ void JobRun::TakeReport(size_t worker, const proto::FinishedReport& report) {
   if (!current || reports_[worker].has_value()) {
     // Of an attempt that was dropped, or a repetition of one that was taken.
     environment_.metrics.late_reports.Increment();
+    if (report.failed()) {
+      LogDebug("{} could not finish an attempt that is over: {}", participants_[worker].name,
+              report.message());
+    }
     return;
   }
   if (report.failed()) {

@@ -79,6 +79,15 @@ TEST(JobRunTest, AStageWithoutAnAddressIsRefusedByName) {
                         "address"));
 }
 
+TEST(JobRunTest, StagesThatOtherHostsDoNotReachAreRefusedByName) {
+  FakeDisk disk;
+  SimWorld world({.workers = 4, .stages = 2, .hosts_and_loopback = true}, disk);
+  ASSERT_TRUE(world.Run());
+  ASSERT_TRUE(world.failed().has_value());
+  EXPECT_THAT(world.failed()->message(), HasSubstr("127.0.0.1:70"));
+  EXPECT_THAT(world.failed()->message(), HasSubstr("--advertise"));
+}
+
 TEST(JobRunTest, EveryStepIsToldWithItsNumbers) {
   FakeDisk disk;
   SimWorld world({.servers = 2, .workers = 2, .steps = 3}, disk);

@@ -111,6 +111,10 @@ void SimWorld::RegisterWorker(int index) {
   if (options_.addresses) {
     request.set_address(fmt::format("worker:{}", index));
   }
+  if (options_.hosts_and_loopback) {
+    request.set_host(fmt::format("sim-{}", index));
+    request.set_address("127.0.0.1:70");
+  }
   request.set_version("1");
   worker.incarnation = core_->Register(request)->incarnation();
   worker.present = true;

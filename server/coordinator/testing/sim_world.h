@@ -22,8 +22,9 @@ struct SimOptions {
   uint64_t seed = 1;
   int servers = 2;
   int workers = 3;
-  int stages = 1;         // of a worker group
-  bool addresses = true;  // workers register with one
+  int stages = 1;                   // of a worker group
+  bool addresses = true;            // workers register with one
+  bool hosts_and_loopback = false;  // each on a host of its own, with an address of that alone
   int64_t steps = 5;
   int64_t stop_after = 0;  // LoadedJob::last_step, 0: steps
   int64_t samples = 8;     // of a step
