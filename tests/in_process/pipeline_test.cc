@@ -10,6 +10,7 @@
 #include "common/bytes.h"
 #include "fmt/format.h"
 #include "formats/hf_model.h"
+#include "plan/activation_bytes.h"
 #include "tests/in_process/cluster.h"
 #include "tests/in_process/reference.h"
 
@@ -140,9 +141,8 @@ TEST_F(PipelineTest, RecomputingAndAHostOfOneStageChangeNoBit) {
   ExpectSameBits(Run({.stages = 1, .offload = {plan::OffloadedChunks::kFull}}, 1), single);
 }
 
-// Delays, reordering and lost doorbells between stages and to the servers, and connections that
-// break: of those the attempt fails and is begun anew.
-TEST_F(PipelineTest, HasTheSameBitsUnderFaults) {
+// Between stages and to the servers.
+TEST_F(PipelineTest, HasTheSameBitsUnderDelaysAndReordering) {
   const ClusterRun single = Run({}, 2);
   for (uint64_t seed = 1; seed <= 4; ++seed) {
     SCOPED_TRACE(seed);
@@ -155,6 +155,35 @@ TEST_F(PipelineTest, HasTheSameBitsUnderFaults) {
                         .reorder = true}),
                    single);
   }
+}
+
+// A connection between stages that breaks ends the attempt; the next one connects anew. Those to
+// servers come back by themselves.
+TEST_F(PipelineTest, HasTheSameBitsWhereConnectionsBreak) {
+  const ClusterRun single = Run({}, 2);
+  for (const int64_t operations : {25, 60}) {
+    SCOPED_TRACE(operations);
+    job_.service.transports = {"tcp"};
+    const ClusterRun run = Run({.stages = 2, .chunks = 2, .schedule = "PO", .offload = {1}}, 2,
+                               {.seed = 7, .break_after_operations = operations});
+    ExpectSameBits(run, single);
+  }
+}
+
+// One sample a step: one of the groups has nothing to do.
+TEST_F(PipelineTest, AGroupWithoutMicrobatchesTakesPart) {
+  job_.train.minibatch_samples = 1;
+  const ClusterRun single = Run({}, 1);
+  ExpectSameBits(Run({.stages = 2}, 2), single);
+}
+
+TEST_F(PipelineTest, HasTheSameBitsWithinABudget) {
+  const ClusterRun single = Run({}, 1);
+  const plan::ModelSpec spec = *formats::ReadModelSpec(job_.model);
+  const int64_t layer = plan::BlockActivationBytes(spec, DType::kF32, plan::Recompute::kNone,
+                                                   plan::MicrobatchRows(128));
+  ExpectSameBits(Run({.stages = 2, .chunks = 2, .schedule = "PO", .device_memory = 14 * layer}, 1),
+                 single);
 }
 
 }  // namespace

@@ -1,4 +1,5 @@
 // A step as a stage of a pipeline lives it: all of its microbatches as one schedule.
+#include "common/logging.h"
 #include "common/status.h"
 #include "worker/trainer/build_batch.h"
 #include "worker/trainer/worker_job.h"
@@ -6,9 +7,15 @@
 namespace shoal::worker {
 namespace {
 
+// As many as the phase clock keeps spans.
+constexpr int kMostCopies = PhaseClock::kMaxSpans;
+
 // Compute and waits are the phase clock's to tell.
 void AddCopies(const StageReport& ran, proto::FinishedReport& report) {
   for (const StageSpan& span : ran.spans) {
+    if (report.copies_size() == kMostCopies) {
+      return;
+    }
     if (span.kind == StageSpan::Kind::kOffload || span.kind == StageSpan::Kind::kReload) {
       proto::CopySpan& copy = *report.add_copies();
       copy.set_reload(span.kind == StageSpan::Kind::kReload);
@@ -50,11 +57,20 @@ absl::Status WorkerJob::RunPipeline(const proto::StepWork& work, double loss_sca
     report.set_tokens(report.tokens() + result.tokens);
     report.set_target_tokens(report.target_tokens() + result.targets);
     report.set_microbatches(report.microbatches() + 1);
-    metrics_->OnMicrobatch(result.tokens, result.targets);
+    if (stage_->has_head()) {  // counted once in a group
+      metrics_->OnMicrobatch(result.tokens, result.targets);
+    }
   }
   report.mutable_neighbour_wait_seconds()->Assign(ran.neighbour_seconds.begin(),
                                                   ran.neighbour_seconds.end());
   AddCopies(ran, report);
+  for (const Stall stall : {Stall::kTransfer, Stall::kNeighbour}) {
+    if (const StallTime& time = ran.Of(stall); time.longest_seconds > 0) {
+      LogDebug("step {}: {:.3f} s waiting for {}s, the longest {:.3f} s for {}", work.step(),
+               time.seconds, kStallNames[static_cast<size_t>(stall)], time.longest_seconds,
+               time.longest);
+    }
+  }
   return absl::OkStatus();
 }
 

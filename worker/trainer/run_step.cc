@@ -14,6 +14,10 @@ namespace {
 // same time.
 constexpr absl::Duration kFinishTimeout = absl::Seconds(60);
 
+// A stage that failed closes its links, and its neighbours fail of that. Why it failed is worth
+// more to know: the coordinator is told of it first.
+constexpr absl::Duration kNeighbourReportsFirst = absl::Milliseconds(300);
+
 }  // namespace
 
 absl::Status WorkerJob::RunOne(const proto::MicrobatchWork& work, double loss_scale,
@@ -157,6 +161,9 @@ proto::FinishedReport WorkerJob::RunStep(const proto::StepWork& work) {
   drawing_ = false;
   if (!status.ok() && stage_ != nullptr) {
     stage_->Abandon(status);
+    if (absl::IsUnavailable(status)) {
+      absl::SleepFor(kNeighbourReportsFirst);
+    }
   }
   phases_.AtMicrobatch(-1);
   phases_.Enter(Phase::kOptimizerWait);
@@ -170,11 +177,15 @@ proto::FinishedReport WorkerJob::RunStep(const proto::StepWork& work) {
   } else {
     LogDebug(
         "step {} attempt {}: {} microbatches, {:.3f} s busy, {:.3f} s waiting for weights, "
-        "{:.3f} s for pushes",
+        "{:.3f} s for pushes, {:.3f} s for neighbours, {:.3f} s for copies",
         work.step(), work.attempt(), report.microbatches(), report.busy_seconds(),
-        report.get_wait_seconds(), report.push_wait_seconds());
+        report.get_wait_seconds(), report.push_wait_seconds(),
+        phases_.seconds(Phase::kNeighbourWait) - before[static_cast<size_t>(Phase::kNeighbourWait)],
+        report.transfer_wait_seconds());
   }
-  metrics_->Update(phases_, client_->statistics());
+  client::ClientStatistics statistics = client_->statistics();
+  statistics.fallbacks += stage_ == nullptr ? 0 : stage_->fallbacks();
+  metrics_->Update(phases_, statistics);
   return report;
 }
 

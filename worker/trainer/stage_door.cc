@@ -13,12 +13,17 @@ void StageDoor::Open(const StageGroup& group) {
   group_ = group;
 }
 
-void StageDoor::Expect(const StepAttempt& attempt, Accept accept) {
+absl::Status StageDoor::Expect(const StepAttempt& attempt, Accept accept) {
   absl::MutexLock lock(&mutex_);
-  SHOAL_CHECK(attempt > attempt_ && !accept_);
+  SHOAL_CHECK(!accept_);
+  if (!(attempt > attempt_)) {
+    return FailedPrecondition("step {} attempt {} comes after step {} attempt {}", attempt.step,
+                              attempt.attempt, attempt_.step, attempt_.attempt);
+  }
   attempt_ = attempt;
   accept_ = std::move(accept);
   callers_.clear();
+  return absl::OkStatus();
 }
 
 absl::Status StageDoor::CheckLatest() const {

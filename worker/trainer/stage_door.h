@@ -40,8 +40,9 @@ class StageDoor final : public rpc::StageHandler {
   // Called on threads of ConnectStage, one at a time.
   using Accept = std::function<absl::StatusOr<transport::TakenOffer>(
       const proto::ConnectStageRequest& request)>;
-  // From here on calls for this attempt, later than all before it, are answered.
-  void Expect(const StepAttempt& attempt, Accept accept);
+  // From here on calls for this attempt are answered. FailedPrecondition unless it is later than
+  // all before it.
+  absl::Status Expect(const StepAttempt& attempt, Accept accept);
   // Aborted once a stage has called for a later attempt than the expected: that is over.
   absl::Status CheckExpected();
   // Waits until stage `from` has confirmed; the name of the transport. Errors as CheckExpected.

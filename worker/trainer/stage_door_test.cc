@@ -52,12 +52,13 @@ class StageDoorTest : public ::testing::Test {
     return std::string(Message(status));
   }
   void Expect(int64_t step, int64_t attempt) {
-    door_.Expect(
+    const absl::Status expected = door_.Expect(
         {step, attempt},
         [this](const proto::ConnectStageRequest& request) -> absl::StatusOr<transport::TakenOffer> {
           ++accepted_;
           return transport::TakenOffer{request.offers(0).transport(), "answer", "reason"};
         });
+    EXPECT_TRUE(expected.ok()) << expected;
   }
 
   StageGroup group_{.group = 4, .stage = 1};
@@ -132,6 +133,7 @@ TEST_F(StageDoorTest, WaitingEndsWithTheTimeWithALaterAttemptAndWithTheWorker) {
   EXPECT_THAT(std::string(Message(over)), HasSubstr("another stage is at step 2 attempt 2"));
   later.join();
   door_.EndExpect();
+  EXPECT_TRUE(absl::IsFailedPrecondition(door_.Expect({2, 1}, nullptr))) << "an attempt repeated";
   Expect(2, 2);
   EXPECT_TRUE(door_.CheckExpected().ok());
   std::thread close([&] { door_.Close(absl::CancelledError("leaving")); });

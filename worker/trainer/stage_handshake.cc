@@ -13,6 +13,7 @@ namespace {
 
 // Between calls to a stage that cannot be reached yet.
 constexpr absl::Duration kRetryDelay = absl::Milliseconds(50);
+constexpr absl::Duration kNoticeAfter = absl::Seconds(10);
 
 }  // namespace
 
@@ -71,6 +72,7 @@ void StageHandshake::Tell(int stage, const std::string& transport, const std::st
 
 absl::Status StageHandshake::AskUntil(int stage, const proto::ConnectStageRequest& request,
                                       absl::Time deadline) {
+  absl::Time notice = absl::Now() + kNoticeAfter;
   while (true) {
     const absl::Status answer = port_->ConnectStage(stage, request, options_.call_timeout).status();
     SHOAL_RETURN_IF_ERROR(cancelled());
@@ -82,6 +84,12 @@ absl::Status StageHandshake::AskUntil(int stage, const proto::ConnectStageReques
       return DeadlineExceeded("{} did not connect for step {} attempt {} in time: {}",
                               options_.group.NameOf(stage), request.step(), request.attempt(),
                               Message(answer));
+    }
+    if (absl::Now() >= notice) {
+      LogWarning("{} at {} does not answer yet, asking until {}: {}", options_.group.NameOf(stage),
+                 options_.group.workers[static_cast<size_t>(stage)].address,
+                 absl::FormatTime("%H:%M:%S", deadline, absl::LocalTimeZone()), Message(answer));
+      notice = deadline;  // once
     }
     absl::SleepFor(kRetryDelay);
   }
@@ -173,7 +181,7 @@ absl::StatusOr<StageHandshake::Links> StageHandshake::Connect(
     absl::Duration timeout) {
   const absl::Time deadline = absl::Now() + timeout;
   SHOAL_RETURN_IF_ERROR(cancelled());
-  door_->Expect(
+  SHOAL_RETURN_IF_ERROR(door_->Expect(
       attempt,
       [&](const proto::ConnectStageRequest& request) -> absl::StatusOr<transport::TakenOffer> {
         const auto neighbour = neighbours.find(request.from());
@@ -182,7 +190,7 @@ absl::StatusOr<StageHandshake::Links> StageHandshake::Connect(
                                     options_.group.NameOf(request.from()));
         }
         return Accept(request, neighbour->second);
-      });
+      }));
   auto links = ConnectExpected(neighbours, attempt, deadline);
   door_->EndExpect();
   absl::MutexLock lock(&mutex_);

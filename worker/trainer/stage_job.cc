@@ -1,11 +1,16 @@
 #include "worker/trainer/stage_job.h"
 
 #include <algorithm>
+#include <cmath>
+#include <numeric>
 #include <utility>
 
 #include "common/bytes.h"
 #include "common/logging.h"
 #include "common/status.h"
+#include "plan/activation_bytes.h"
+#include "plan/pipeline/fitting_schedule.h"
+#include "plan/pipeline/job_pipeline.h"
 #include "plan/schedule_queues.h"
 #include "plan/stage_units.h"
 #include "worker/backend/cpu/cpu_device.h"
@@ -13,10 +18,29 @@
 namespace shoal::worker {
 namespace {
 
-// For a neighbour's message, or for a neighbour to come to the same attempt: it may be in the
-// middle of a long backward. One that is gone is known long before, by its connections or its
-// lease.
-constexpr absl::Duration kNeighbourTimeout = absl::Minutes(10);
+// For a neighbour's message, or for a neighbour to come to the same attempt: the last stage waits
+// for the forwards of all before it, the first one for the whole way and back. One that is gone is
+// known long before, by its connections or its lease.
+constexpr absl::Duration kLeastNeighbourTimeout = absl::Minutes(10);
+constexpr double kStepsOfPatience = 4;
+
+absl::Duration NeighbourTimeout(const plan::ModelSpec& spec, DType compute,
+                                const ChosenPipeline& pipeline, const plan::PipelinePace& pace) {
+  const std::vector<double> costs =
+      plan::UnitCosts({.spec = spec, .compute = compute, .recompute = pipeline.choice.recompute},
+                      pipeline.heaviest, pace);
+  const double step = std::accumulate(costs.begin(), costs.end(), 0.0);
+  return std::max(kLeastNeighbourTimeout, absl::Seconds(kStepsOfPatience * step));
+}
+
+absl::StatusOr<plan::Recompute> ParseRecompute(const std::string& name) {
+  const auto found = std::ranges::find(plan::kRecomputeNames, name,
+                                       &decltype(plan::kRecomputeNames)::value_type::first);
+  if (found == plan::kRecomputeNames.end()) {
+    return InvalidArgument("the coordinator chose {} recompute", name);
+  }
+  return found->second;
+}
 
 }  // namespace
 
@@ -30,7 +54,7 @@ std::vector<plan::UnitRange> ChosenPipeline::ChunksOf(int stage) const {
 }
 
 absl::StatusOr<ChosenPipeline> PipelineFrom(const proto::JoinJobReply& join,
-                                            const plan::ModelSpec& spec) {
+                                            const plan::ModelSpec& spec, const plan::Job& job) {
   const proto::PipelinePlan& message = join.pipeline();
   ChosenPipeline pipeline;
   plan::PipelineChoice& choice = pipeline.choice;
@@ -38,13 +62,17 @@ absl::StatusOr<ChosenPipeline> PipelineFrom(const proto::JoinJobReply& join,
   choice.stages = join.stages_size();
   choice.chunks = message.chunks();
   choice.offloaded_chunks = message.offloaded_chunks();
-  const auto recompute = std::ranges::find(plan::kRecomputeNames, message.recompute(),
-                                           &decltype(plan::kRecomputeNames)::value_type::first);
-  if (recompute == plan::kRecomputeNames.end() || message.microbatches() < 1) {
-    return InvalidArgument("the coordinator planned {} microbatches with {} recompute",
-                           message.microbatches(), message.recompute());
+  SHOAL_ASSIGN_OR_RETURN(choice.recompute, ParseRecompute(message.recompute()));
+  if (choice.stages != job.cluster.pipeline.stages) {
+    return InvalidArgument("the coordinator makes a group of {} stages, the job has {}",
+                           choice.stages, job.cluster.pipeline.stages);
   }
-  choice.recompute = recompute->second;
+  if (message.microbatches() < 1 || message.microbatches() > job.train.minibatch_samples ||
+      message.tokens() < 0 || message.tokens() > job.data.microbatch_tokens ||
+      !std::isfinite(message.squared_tokens()) || message.squared_tokens() < 0) {
+    return InvalidArgument("the coordinator planned {} microbatches of {} tokens and {} squared",
+                           message.microbatches(), message.tokens(), message.squared_tokens());
+  }
   for (const proto::UnitRange& units : message.split()) {
     choice.split.push_back({.first = units.first(), .count = units.count()});
   }
@@ -59,6 +87,7 @@ StageJob::StageJob(const plan::ModelSpec& spec, const plan::Job& job, Options op
     : spec_(spec),
       compute_type_(plan::ComputeDType(job)),
       pace_(job.cluster.pipeline.pace),
+      budget_(plan::BudgetOf(job.cluster.pipeline)),
       options_(std::move(options)),
       chunks_(options_.pipeline.ChunksOf(options_.group.stage)),
       device_(MakeCpuDevice(job.cluster.pipeline.device_memory,
@@ -85,11 +114,11 @@ absl::StatusOr<std::unique_ptr<StageJob>> StageJob::Create(const plan::ModelSpec
                                 .unavailable = own.unavailable},
         own.port.get(), own.door);
   }
-  const plan::ChunkBytes longest =
-      plan::PlanChunkBytes(spec, stage->compute_type_, {.first = 1, .count = 1}, choice.recompute,
-                           job.data.microbatch_tokens);
-  stage->links_ = std::make_unique<GroupLinks>(own.group.stage, longest.message, kNeighbourTimeout,
-                                               stage->handshake_.get());
+  const absl::Duration timeout =
+      NeighbourTimeout(spec, stage->compute_type_, own.pipeline, stage->pace_);
+  stage->links_ = std::make_unique<GroupLinks>(
+      own.group.stage, plan::MessageBytes(spec, stage->compute_type_, job.data.microbatch_tokens),
+      timeout, stage->handshake_.get());
   stage->runner_ =
       std::make_unique<StageRunner>(StageRunnerOptions{.stage = own.group.stage,
                                                        .model = stage->model_.get(),
@@ -99,7 +128,7 @@ absl::StatusOr<std::unique_ptr<StageJob>> StageJob::Create(const plan::ModelSpec
                                                        .phases = own.phases,
                                                        .clock = own.clock,
                                                        .duplex = stage->pace_.duplex,
-                                                       .wait_timeout = kNeighbourTimeout});
+                                                       .wait_timeout = timeout});
   std::string units;
   for (const plan::UnitRange& chunk : stage->chunks_) {
     units += fmt::format("{}{}-{}", units.empty() ? "" : ", ", chunk.first, chunk.end() - 1);
@@ -110,10 +139,21 @@ absl::StatusOr<std::unique_ptr<StageJob>> StageJob::Create(const plan::ModelSpec
   return stage;
 }
 
+bool StageJob::has_head() const {
+  return std::ranges::any_of(chunks_, [&](const plan::UnitRange& units) {
+    return units.contains(static_cast<int>(spec_.layers) + 1);
+  });
+}
+
 absl::Status StageJob::PlanStep(std::span<const plan::MicrobatchSize> microbatches) {
+  if (!planned_.empty() && std::ranges::equal(planned_, microbatches)) {
+    return absl::OkStatus();
+  }
+  planned_.clear();
   SHOAL_ASSIGN_OR_RETURN(schedule_,
-                         plan::BuildChosenSchedule(spec_, compute_type_, options_.pipeline.choice,
-                                                   microbatches, pace_));
+                         plan::BuildFittingSchedule(spec_, compute_type_, options_.pipeline.choice,
+                                                    microbatches, pace_, budget_));
+  planned_.assign(microbatches.begin(), microbatches.end());
   return absl::OkStatus();
 }
 

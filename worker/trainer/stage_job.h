@@ -22,7 +22,7 @@
 #include "common/clock.h"
 #include "common/phase_clock.h"
 #include "plan/job.h"
-#include "plan/pipeline/chosen_schedule.h"
+#include "plan/pipeline/planner.h"
 #include "proto/shoal.pb.h"
 #include "transport/transport.h"
 #include "worker/backend/backend.h"
@@ -44,9 +44,9 @@ struct ChosenPipeline {
   // Units by chunk of that stage.
   std::vector<plan::UnitRange> ChunksOf(int stage) const;
 };
-// InvalidArgument for what is not one of this model.
+// InvalidArgument for what is not one of this model and job.
 absl::StatusOr<ChosenPipeline> PipelineFrom(const proto::JoinJobReply& join,
-                                            const plan::ModelSpec& spec);
+                                            const plan::ModelSpec& spec, const plan::Job& job);
 
 class StageJob {
  public:
@@ -67,7 +67,10 @@ class StageJob {
   // The units of its chunks.
   std::span<const plan::UnitRange> chunks() const { return chunks_; }
 
-  // The schedule of the next step, with these microbatches, at least one.
+  bool has_head() const;
+
+  // The schedule of the next step, with these microbatches, at least one. Costs nothing where they
+  // are as large as the last ones, as they are when a step is tried again.
   absl::Status PlanStep(std::span<const plan::MicrobatchSize> microbatches);
   // The units that it gets, in order.
   std::vector<int> Uses() const;
@@ -90,6 +93,7 @@ class StageJob {
   const plan::ModelSpec spec_;
   const DType compute_type_;
   const plan::PipelinePace pace_;
+  const plan::StageBudget budget_;  // of each stage
   const Options options_;
   const std::vector<plan::UnitRange> chunks_;
   std::unique_ptr<Device> device_;
@@ -99,7 +103,8 @@ class StageJob {
   std::unique_ptr<StageHandshake> handshake_;  // null with one stage
   std::unique_ptr<GroupLinks> links_;
   std::unique_ptr<StageRunner> runner_;
-  plan::Schedule schedule_;  // of the step
+  std::vector<plan::MicrobatchSize> planned_;  // the step's microbatches
+  plan::Schedule schedule_;                    // of them
 };
 
 }  // namespace shoal::worker

@@ -53,7 +53,7 @@ absl::StatusOr<std::unique_ptr<WorkerJob>> WorkerJob::Create(const proto::JoinJo
   SHOAL_RETURN_IF_ERROR(job->Load(join));
   SHOAL_RETURN_IF_ERROR(job->PlanMemory(join));
   SHOAL_RETURN_IF_ERROR(job->OpenTransports());
-  SHOAL_RETURN_IF_ERROR(job->MakeModel(join));
+  SHOAL_RETURN_IF_ERROR(job->MakeModel());
   SHOAL_RETURN_IF_ERROR(job->Connect(join));
   return job;
 }
@@ -79,7 +79,8 @@ absl::Status WorkerJob::Load(const proto::JoinJobReply& join) {
                            join.token_file(), data_->vocabulary(), job_.model, spec_.vocabulary);
   }
   if (job_.cluster.pipeline.enabled()) {
-    SHOAL_ASSIGN_OR_RETURN(pipeline_, PipelineFrom(join, spec_));
+    SHOAL_ASSIGN_OR_RETURN(group_, GroupFrom(join, options_.incarnation));
+    SHOAL_ASSIGN_OR_RETURN(pipeline_, PipelineFrom(join, spec_, job_));
   }
   return absl::OkStatus();
 }
@@ -94,7 +95,7 @@ absl::Status WorkerJob::PlanMemory(const proto::JoinJobReply& join) {
   SHOAL_ASSIGN_OR_RETURN(const plan::MemoryPlan plan,
                          plan::PlanMemory(spec_, job_, join.servers_size(),
                                           std::max(1, join.workers()), budget, stages));
-  const plan::WorkerMemory& own = plan.stages[static_cast<size_t>(join.stage())];
+  const plan::WorkerMemory& own = plan.stages[static_cast<size_t>(group_.stage)];
   policy_ = plan.policy;
   registered_bytes_ = own.weights + own.wire + own.messages + own.pushes;
   LogInfo("{}: weights kept for the {}, gradients pushed per {}; {} planned", options_.name,
@@ -121,7 +122,7 @@ absl::Status WorkerJob::OpenTransports() {
   return transports_.empty() ? last : absl::OkStatus();
 }
 
-absl::Status WorkerJob::MakeModel(const proto::JoinJobReply& join) {
+absl::Status WorkerJob::MakeModel() {
   const DType compute = plan::ComputeDType(job_);
   const int threads = Threads(job_, options_.threads);
   if (job_.emulate.enabled()) {
@@ -137,8 +138,7 @@ absl::Status WorkerJob::MakeModel(const proto::JoinJobReply& join) {
     model_ = MakeTransformerModel(std::move(transformer));
     return absl::OkStatus();
   }
-  SHOAL_ASSIGN_OR_RETURN(const StageGroup group, GroupFrom(join, options_.incarnation));
-  StageJob::Options options{.group = group,
+  StageJob::Options options{.group = group_,
                             .pipeline = *pipeline_,
                             .threads = threads,
                             .unavailable = unavailable_,
@@ -148,8 +148,8 @@ absl::Status WorkerJob::MakeModel(const proto::JoinJobReply& join) {
   for (const auto& transport : transports_) {
     options.transports.push_back(transport.get());
   }
-  if (group.stages() > 1) {
-    options.port = options_.stage_port(group);
+  if (group_.stages() > 1) {
+    options.port = options_.stage_port(group_);
   }
   SHOAL_ASSIGN_OR_RETURN(stage_, StageJob::Create(spec_, job_, std::move(options)));
   return absl::OkStatus();

@@ -75,7 +75,7 @@ class WorkerJob {
   absl::Status Load(const proto::JoinJobReply& join);
   absl::Status PlanMemory(const proto::JoinJobReply& join);
   absl::Status OpenTransports();
-  absl::Status MakeModel(const proto::JoinJobReply& join);
+  absl::Status MakeModel();
   absl::Status Connect(const proto::JoinJobReply& join);
   absl::Status RunMicrobatches(const proto::StepWork& work, proto::FinishedReport& report);
   absl::Status RunGiven(const proto::StepWork& work, double loss_scale,
@@ -101,7 +101,8 @@ class WorkerJob {
   int64_t registered_bytes_ = 0;  // with transports, as planned
   std::vector<std::unique_ptr<transport::Transport>> transports_;
   std::vector<std::string> unavailable_;    // the job's others, with the reason
-  std::optional<ChosenPipeline> pipeline_;  // where the job has one
+  StageGroup group_;                        // where the job has a pipeline
+  std::optional<ChosenPipeline> pipeline_;  // likewise
   // Either of them: a stage of a pipeline, or the whole model.
   std::unique_ptr<StageJob> stage_;
   std::unique_ptr<MicrobatchModel> model_;
