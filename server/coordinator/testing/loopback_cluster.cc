@@ -169,7 +169,7 @@ absl::Status Cluster::Start() {
       coordinator_,
       Coordinator::Create(
           {.version = rpc::ProgramVersion()},
-          [this](const proto::SubmitJobRequest&) { return MakeJob(); },
+          [this](const proto::SubmitJobRequest&, int64_t) { return MakeJob(); },
           std::make_unique<GrpcServerControl>(token_), std::move(store), RealClock(), metrics_));
   std::vector<std::unique_ptr<rpc::Service>> services;
   services.push_back(rpc::MakeCoordinatorService(coordinator_.get()));
