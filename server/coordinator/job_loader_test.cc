@@ -92,6 +92,26 @@ TEST_F(JobLoaderTest, PlansAsTheJobAndTheMeasurementsSay) {
   EXPECT_TRUE(plan->workers[2].back().empty());
 }
 
+TEST_F(JobLoaderTest, ChoosesAPipelineForTheWorkersThatTakePart) {
+  EXPECT_FALSE(Load()->pipeline.has_value());
+  job_.cluster.workers = 0;
+  job_.cluster.pipeline.stages = 2;
+  EXPECT_THAT(Describe(Load().status()), testing::HasSubstr("cluster.pipeline.pace"));
+  job_.cluster.pipeline.pace = {
+      .forward_flops = 1e9, .backward_input_flops = 1e9, .backward_weights_flops = 1e9};
+  workers_ = 2;
+  const auto one_group = Load();
+  ASSERT_OK(one_group.status());
+  EXPECT_EQ(one_group->pipeline->split_size(), 2 * one_group->pipeline->chunks());
+  EXPECT_EQ(one_group->pipeline->tokens(), job_.data.microbatch_tokens);
+  workers_ = 9;  // four groups, and one that is left over
+  const auto four_groups = Load();
+  ASSERT_OK(four_groups.status());
+  EXPECT_LT(four_groups->pipeline->microbatches(), one_group->pipeline->microbatches());
+  job_.cluster.workers = 2;  // asked for
+  EXPECT_EQ(Load()->pipeline->microbatches(), one_group->pipeline->microbatches());
+}
+
 TEST_F(JobLoaderTest, PlansTheMinibatchesOfTheDataset) {
   const auto loaded = Load();
   ASSERT_OK(loaded.status());
