@@ -94,6 +94,8 @@ TEST_F(JobLoaderTest, PlansAsTheJobAndTheMeasurementsSay) {
 
 TEST_F(JobLoaderTest, ChoosesAPipelineForTheWorkersThatTakePart) {
   EXPECT_FALSE(Load()->pipeline.has_value());
+  job_.cluster.local = false;
+  job_.cluster.coordinator = "reef:4000";
   job_.cluster.workers = 0;
   job_.cluster.pipeline.stages = 2;
   EXPECT_THAT(Describe(Load().status()), testing::HasSubstr("cluster.pipeline.pace"));
