@@ -143,8 +143,8 @@ void AddPipelineKeys(TableBuilder& table) {
           {0, kMaxChunks}, "Runs of layers that each stage holds; 0: chosen.")
       .Add(
           {.key = {.path = "cluster.pipeline.schedule",
-                   .type = "auto, or one of GPipe, 1F1B, interleaved, GIS(g), PO, ZB-H1, ZB-H2, "
-                           "ZB-V, V-Half, V-Min",
+                   .type = "auto, or one of GPipe, 1F1B, interleaved, GIS, GIS-H, GIS(g), PO, "
+                           "ZB-H1, ZB-H2, ZB-V, V-Half, V-Min",
                    .help = "In which order stages run their microbatches; auto: the fastest that "
                            "fits into memory."},
            .parse = [](const YAML::Node& node,

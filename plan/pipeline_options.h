@@ -26,7 +26,7 @@ struct OffloadedChunks {
 
 struct PipelineOptions {
   int64_t stages = 1;
-  int64_t chunks = 1;             // of each stage; 0: chosen
+  int64_t chunks = 0;             // of each stage; 0: chosen
   std::string schedule = "auto";  // or a name, as plan/schedules/ knows them
   OffloadedChunks offload;
   std::optional<Recompute> recompute;  // none: chosen

@@ -59,12 +59,14 @@ absl::Status OpenModel(const SimulationSource& source, Simulation& simulation) {
   return absl::OkStatus();
 }
 
-// One device for each of the job's workers.
+// One device for each of the job's workers, or worker groups: the stages of a group share the work
+// of its microbatches.
 plan::ClusterSpec ClusterOf(const plan::Job& job) {
   plan::ClusterSpec cluster;
-  const int64_t workers = std::max<int64_t>(1, job.cluster.workers);
+  const int64_t workers = std::max<int64_t>(1, job.cluster.workers / job.cluster.pipeline.stages);
   if (!job.emulate.enabled()) {
     cluster.devices = {{.count = workers}};
+    cluster.devices[0].flops *= static_cast<double>(job.cluster.pipeline.stages);
     return cluster;
   }
   cluster.devices.clear();
@@ -86,7 +88,9 @@ absl::Status OpenCluster(const SimulationSource& source, Simulation& simulation)
   simulation.options.cluster = ClusterOf(job);
   simulation.notes.push_back(fmt::format(
       "without --cluster, {} are taken for devices{}, and transfers to take no time",
-      job.emulate.enabled() ? "the job's emulated workers" : "the job's workers",
+      job.emulate.enabled()             ? "the job's emulated workers"
+      : job.cluster.pipeline.stages > 1 ? "the job's worker groups"
+                                        : "the job's workers",
       job.emulate.enabled()
           ? ""
           : fmt::format(" of {:g} FLOP/s each", simulation.options.cluster.devices[0].flops)));

@@ -49,10 +49,14 @@ std::string Over(const Excess& excess) {
                      excess.stage, FormatBytes(excess.bytes));
 }
 
+// Of the time.
+constexpr double kWorthSaying = 0.0005;
+
 std::string WhyItWon(const SearchResult& result, const Searched& winner) {
   const Searched* faster = nullptr;  // the fastest of those that do not fit
   for (const Searched& candidate : result.candidates) {
-    if (candidate.knowledge == Knowledge::kRefused && candidate.seconds < winner.seconds &&
+    if (candidate.knowledge == Knowledge::kRefused &&
+        candidate.seconds < (1 - kWorthSaying) * winner.seconds &&
         (faster == nullptr || candidate.seconds < faster->seconds)) {
       faster = &candidate;
     }

@@ -1,4 +1,4 @@
-// What `shoal plan` says a server takes is what a server takes.
+// What `shoal plan` says servers and the stages of a pipeline take is what they take.
 #include <algorithm>
 #include <map>
 #include <sstream>
@@ -35,29 +35,29 @@ std::string RandomTokens(int samples, int tokens) {
   return lines;
 }
 
-// Of each server, in no order that means anything.
-std::vector<int64_t> PlannedServers(const std::string& job) {
+// Of each server, or stage of a pipeline ("worker"), in no order that means anything.
+std::vector<int64_t> Planned(const std::string& job, const std::string& event_name) {
   const ProgramResult plan = Shoal({"plan", job, "--json"});
   EXPECT_EQ(plan.exit_code, 0) << plan.errors;
   std::vector<int64_t> bytes;
   std::istringstream lines(plan.output);
   for (std::string line; std::getline(lines, line);) {
     const auto event = nlohmann::json::parse(line);
-    if (event.at("event") == "server") {
+    if (event.at("event") == event_name) {
       bytes.push_back(event.at("total_bytes"));
     }
   }
   return bytes;
 }
 
-// Trains, and watches the servers until they are gone.
-std::vector<int64_t> MeasuredServers(const std::string& job) {
+// Trains, and watches the processes of that program until they are gone.
+std::vector<int64_t> Measured(const std::string& job, const std::string& program) {
   Program train({BinDirectory() + "/shoal", "train", job, "--json"});
   std::map<pid_t, int64_t> peaks;
   const absl::Time deadline = absl::Now() + absl::Seconds(40);
   while (train.Running() && absl::Now() < deadline) {
-    for (const pid_t server : ChildrenOf(train.pid(), "shoal-server")) {
-      peaks[server] = std::max(peaks[server], PeakResidentBytes(server));
+    for (const pid_t process : ChildrenOf(train.pid(), program)) {
+      peaks[process] = std::max(peaks[process], PeakResidentBytes(process));
     }
     absl::SleepFor(absl::Milliseconds(20));
   }
@@ -95,8 +95,8 @@ checkpoint: {{directory: {0}-{2}, every_steps: 2, export_huggingface: false}}
 )",
                                                      servers, workers, transport))
                     .ok());
-    std::vector<int64_t> planned = PlannedServers(job);
-    std::vector<int64_t> measured = MeasuredServers(job);
+    std::vector<int64_t> planned = Planned(job, "server");
+    std::vector<int64_t> measured = Measured(job, "shoal-server");
     ASSERT_EQ(planned.size(), static_cast<size_t>(servers));
     ASSERT_EQ(measured.size(), planned.size());
     std::ranges::sort(planned);
@@ -105,6 +105,46 @@ checkpoint: {{directory: {0}-{2}, every_steps: 2, export_huggingface: false}}
       EXPECT_NEAR(static_cast<double>(measured[i]), static_cast<double>(planned[i]),
                   0.1 * static_cast<double>(planned[i]));
       std::printf("%d servers over %s: %.1f MiB planned, %.1f MiB measured\n", servers, transport,
+                  static_cast<double>(planned[i]) / 1048576,
+                  static_cast<double>(measured[i]) / 1048576);
+    }
+  }
+}
+
+// Stages whose activations weigh as much as the parameters. Most take less, for not all that may be
+// sent at once is; none takes much more.
+TEST(Memory, StagesTakeAboutWhatIsPlanned) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "sanitizers take memory of their own";
+#endif
+  const std::string folder = FreshDirectory("stage_memory");
+  ASSERT_TRUE(WriteFileAtomically(folder + "/train.jsonl", RandomTokens(16, 512)).ok());
+  const ProgramResult init = Shoal({"model", "init", "--shape", "6m", "--vocabulary",
+                                    std::to_string(kVocabulary), "--output", folder + "/model"});
+  ASSERT_EQ(init.exit_code, 0) << init.errors;
+  for (const char* pipeline : {"{stages: 2, chunks: 1, schedule: 1F1B, offload: none}",
+                               "{stages: 2, chunks: 2, schedule: PO, offload: 1}"}) {
+    SCOPED_TRACE(pipeline);
+    const std::string job = folder + "/job.yaml";
+    ASSERT_TRUE(WriteFileAtomically(job, fmt::format(R"(
+model: model
+data: {{train: train.jsonl, max_sequence_tokens: 512, microbatch_tokens: 512}}
+train: {{steps: 2, minibatch_samples: 8, compute: fp32}}
+cluster: {{local: {{servers: 1, workers: 2}}, pipeline: {}}}
+checkpoint: {{directory: {}, export_huggingface: false}}
+)",
+                                                     pipeline, FreshDirectory("stages")))
+                    .ok());
+    std::vector<int64_t> planned = Planned(job, "worker");
+    std::vector<int64_t> measured = Measured(job, "shoal-worker");
+    ASSERT_EQ(planned.size(), 2U);
+    ASSERT_EQ(measured.size(), 2U);
+    std::ranges::sort(planned);
+    std::ranges::sort(measured);
+    for (size_t i = 0; i < planned.size(); ++i) {
+      EXPECT_LE(measured[i], planned[i] + planned[i] / 10);
+      EXPECT_GE(measured[i], planned[i] / 2);
+      std::printf("%s: %.1f MiB planned, %.1f MiB measured\n", pipeline,
                   static_cast<double>(planned[i]) / 1048576,
                   static_cast<double>(measured[i]) / 1048576);
     }
