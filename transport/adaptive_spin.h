@@ -1,5 +1,6 @@
-// How long to look for something before sleeping: twice what recent waits took, up to a limit; next
-// to nothing while waits are long, since looking does not help then. One thread at a time.
+// How long to look for something before sleeping: twice what the longest of recent waits took, up
+// to a limit; next to nothing while waits are longer than that, since looking does not help then.
+// One thread at a time.
 #pragma once
 
 #include <algorithm>
@@ -20,13 +21,15 @@ class AdaptiveSpin {
   absl::Duration budget() const { return budget_; }
   // A wait ended with an event after `took`. Longer than the limit: looking would not have helped.
   void Found(absl::Duration took) {
-    budget_ = took > most_ ? most_ / kLeast : std::clamp(2 * took, most_ / kLeast, most_);
+    budget_ = took > most_ ? most_ / kLeast
+                           : std::max(budget_ * kKept, std::clamp(2 * took, most_ / kLeast, most_));
   }
   // A wait ended without.
   void FoundNothing() { budget_ = most_ / kLeast; }
 
  private:
   static constexpr int kLeast = 16;
+  static constexpr double kKept = 0.9;  // short waits between longer ones do not shrink it at once
   const absl::Duration most_;
   absl::Duration budget_;
 };

@@ -23,7 +23,8 @@ struct TransportOptions {
   absl::Duration keep_alive = absl::Seconds(10);
 
   // tcp: threads that move bytes; connections are spread over them. One saturates a
-  // memory-bandwidth-bound loopback and links up to about 40 Gbit/s.
+  // memory-bandwidth-bound loopback and links up to about 40 Gbit/s. Where there is one, who waits
+  // on a queue again and again does its work (tcp/tcp_sockets.h).
   int io_threads = 1;
 
   // tcp: SO_SNDBUF and SO_RCVBUF. 0 takes 1 MiB where the peer is on this host, which stays in the

@@ -40,6 +40,8 @@ Sleeper::Sleeper(uint32_t* flag, UniqueFd event_fd, absl::Duration spin)
       event_fd_(std::move(event_fd)),
       spin_(kSpinRange * spin) {}
 
+absl::Time Sleeper::Now() { return RealClock().Now(); }
+
 void Sleeper::Yield() { sched_yield(); }
 
 void Sleeper::Announce() {
@@ -53,17 +55,12 @@ void Sleeper::Withdraw() {
   [[maybe_unused]] const ssize_t drained = read(event_fd_.get(), &count, sizeof count);
 }
 
-void Sleeper::Sleep(const Deadline& deadline) {
-  pollfd poll_fd = {.fd = event_fd_.get(), .events = POLLIN, .revents = 0};
-  const timespec left = absl::ToTimespec(std::max(deadline.Left(), absl::ZeroDuration()));
-  ppoll(&poll_fd, 1, &left, nullptr);  // EINTR: the caller looks and sleeps again
+void Sleeper::Sleep(absl::Duration time, int other_fd) {
+  // A negative descriptor is left out.
+  pollfd poll_fds[] = {{.fd = event_fd_.get(), .events = POLLIN, .revents = 0},
+                       {.fd = other_fd, .events = POLLIN, .revents = 0}};
+  const timespec left = absl::ToTimespec(time);
+  ppoll(poll_fds, 2, &left, nullptr);  // EINTR: the caller looks and sleeps again
 }
-
-Sleeper::Deadline::Deadline(absl::Duration from_now)
-    : start_(RealClock().Now()), at_(start_ + from_now) {}
-
-absl::Duration Sleeper::Deadline::Left() const { return at_ - RealClock().Now(); }
-
-absl::Duration Sleeper::Deadline::Elapsed() const { return RealClock().Now() - start_; }
 
 }  // namespace shoal::transport

@@ -29,54 +29,54 @@ class Sleeper {
   void Notify() { NotifySleeper(flag_, event_fd_.get()); }
   int event_fd() const { return event_fd_.get(); }
 
-  // Returns true as soon as has_work() does, false when the time is up. One thread at a time.
-  template <typename HasWork>
-  bool Wait(absl::Duration timeout, const HasWork& has_work) {
-    if (has_work()) {
-      return true;
+  // What a look for work saw.
+  enum class Seen { kNothing, kProgress, kWork };
+
+  // Returns true as soon as look() sees work, false when the time is up. A look that saw progress
+  // makes it look on as if the wait began anew. A descriptor `other_fd` (-1: none) that becomes
+  // readable ends a sleep as well, to look again. One thread at a time.
+  template <typename Look>
+  bool Wait(absl::Duration timeout, const Look& look, int other_fd = -1) {
+    Seen seen = look();
+    if (seen == Seen::kWork || timeout <= absl::ZeroDuration()) {
+      return seen == Seen::kWork;
     }
-    if (timeout <= absl::ZeroDuration()) {
-      return false;
-    }
-    const Deadline deadline(timeout);
-    bool found = false;
-    for (const Deadline looking(std::min(spin_.budget(), timeout)); !found && !looking.Passed();) {
-      Yield();
-      found = has_work();
-    }
-    while (!found) {
-      Announce();
-      found = has_work() || (Sleep(deadline), has_work());
-      Withdraw();
-      if (deadline.Passed()) {
-        break;
+    absl::Time now = Now();
+    const absl::Time deadline = now + timeout;
+    absl::Time idle_since = now;
+    while (seen != Seen::kWork && now < deadline) {
+      if (seen == Seen::kProgress) {
+        spin_.Found(now - idle_since);
+        idle_since = now;
+        seen = look();
+      } else if (now - idle_since < spin_.budget()) {
+        Yield();
+        seen = look();
+      } else {
+        Announce();
+        seen = look();
+        if (seen == Seen::kNothing) {
+          Sleep(deadline - now, other_fd);
+          seen = look();
+        }
+        Withdraw();
       }
+      now = Now();
     }
-    if (found) {
-      spin_.Found(deadline.Elapsed());
+    if (seen == Seen::kWork) {
+      spin_.Found(now - idle_since);
     } else {
       spin_.FoundNothing();
     }
-    return found;
+    return seen == Seen::kWork;
   }
 
  private:
-  class Deadline {
-   public:
-    explicit Deadline(absl::Duration from_now);
-    bool Passed() const { return Left() <= absl::ZeroDuration(); }
-    absl::Duration Left() const;
-    absl::Duration Elapsed() const;  // since it was made
-
-   private:
-    const absl::Time start_;
-    const absl::Time at_;
-  };
-
   Sleeper(uint32_t* flag, UniqueFd event_fd, absl::Duration spin);
+  static absl::Time Now();
   static void Yield();
   void Announce();
-  void Sleep(const Deadline& deadline);
+  void Sleep(absl::Duration time, int other_fd);
   void Withdraw();
 
   uint32_t own_flag_ = 0;

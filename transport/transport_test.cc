@@ -1,6 +1,7 @@
 // What all transports share: the registry, handshake bytes, the region table, the event buffer and
 // sleeping.
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <thread>
@@ -117,6 +118,7 @@ TEST(EventBufferTest, RoomComesBackWhenCompletionsArePolled) {
 }
 
 TEST(SleeperTest, NoNotificationIsLost) {
+  using Seen = Sleeper::Seen;
   auto sleeper = Sleeper::Create(nullptr, absl::ZeroDuration());
   ASSERT_TRUE(sleeper.ok());
   constexpr int kItems = 20000;
@@ -132,12 +134,37 @@ TEST(SleeperTest, NoNotificationIsLost) {
   });
   int consumed = 0;
   while (consumed < kItems) {
-    ASSERT_TRUE((*sleeper)->Wait(absl::Seconds(20), [&] { return produced.load() > consumed; }))
-        << consumed;
+    ASSERT_TRUE((*sleeper)->Wait(absl::Seconds(20), [&] {
+      return produced.load() > consumed ? Seen::kWork : Seen::kNothing;
+    })) << consumed;
     consumed = produced.load();
   }
   producer.join();
-  EXPECT_FALSE((*sleeper)->Wait(absl::Milliseconds(5), [] { return false; }));
+  EXPECT_FALSE((*sleeper)->Wait(absl::Milliseconds(5), [] { return Seen::kNothing; }));
+}
+
+TEST(SleeperTest, ProgressAndAnotherDescriptorKeepItLooking) {
+  auto sleeper = Sleeper::Create(nullptr, absl::ZeroDuration());
+  ASSERT_TRUE(sleeper.ok());
+  int looks = 0;
+  EXPECT_TRUE((*sleeper)->Wait(absl::Seconds(20), [&] {
+    return ++looks < 100 ? Sleeper::Seen::kProgress : Sleeper::Seen::kWork;
+  }));
+  EXPECT_EQ(looks, 100);
+  int ends[2];
+  ASSERT_EQ(pipe(ends), 0);
+  std::atomic<bool> written{false};
+  std::thread writer([&] {
+    absl::SleepFor(absl::Milliseconds(5));
+    written.store(true);
+    EXPECT_EQ(write(ends[1], "x", 1), 1);  // and no Notify
+  });
+  EXPECT_TRUE((*sleeper)->Wait(
+      absl::Seconds(20),
+      [&] { return written.load() ? Sleeper::Seen::kWork : Sleeper::Seen::kNothing; }, ends[0]));
+  writer.join();
+  close(ends[0]);
+  close(ends[1]);
 }
 
 }  // namespace

@@ -59,7 +59,8 @@ bool ShmQueue::HasWork() {
 }
 
 bool ShmQueue::Wait(absl::Duration timeout) {
-  return wake_->sleeper->Wait(timeout, [this] { return HasWork(); });
+  return wake_->sleeper->Wait(
+      timeout, [this] { return HasWork() ? Sleeper::Seen::kWork : Sleeper::Seen::kNothing; });
 }
 
 void ShmQueue::Wake() {

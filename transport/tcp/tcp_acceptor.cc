@@ -31,8 +31,7 @@ int Watch(int epoll, int socket, uint64_t token) {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<TcpAcceptor>> TcpAcceptor::Start(
-    const TransportOptions& options, std::vector<TcpIoThread*> io_threads) {
+absl::StatusOr<std::unique_ptr<TcpAcceptor>> TcpAcceptor::Start(const TransportOptions& options) {
   SHOAL_ASSIGN_OR_RETURN(TcpListener listener, ListenTcp(options.listen_host, options.listen_port,
                                                          options.socket_buffer_bytes));
   UniqueFd epoll(epoll_create1(EPOLL_CLOEXEC));
@@ -42,16 +41,15 @@ absl::StatusOr<std::unique_ptr<TcpAcceptor>> TcpAcceptor::Start(
       Watch(epoll.get(), wake.get(), kWakeToken) != 0) {
     return ErrnoToStatus(errno, "starting the tcp transport");
   }
-  std::unique_ptr<TcpAcceptor> acceptor(new TcpAcceptor(
-      options, std::move(io_threads), std::move(listener), std::move(epoll), std::move(wake)));
+  std::unique_ptr<TcpAcceptor> acceptor(
+      new TcpAcceptor(options, std::move(listener), std::move(epoll), std::move(wake)));
   acceptor->thread_ = std::thread([raw = acceptor.get()] { raw->Run(); });
   return acceptor;
 }
 
-TcpAcceptor::TcpAcceptor(const TransportOptions& options, std::vector<TcpIoThread*> io_threads,
-                         TcpListener listener, UniqueFd epoll, UniqueFd wake)
+TcpAcceptor::TcpAcceptor(const TransportOptions& options, TcpListener listener, UniqueFd epoll,
+                         UniqueFd wake)
     : options_(options),
-      io_threads_(std::move(io_threads)),
       listener_(std::move(listener)),
       epoll_(std::move(epoll)),
       wake_(std::move(wake)) {}
@@ -68,11 +66,6 @@ TcpAcceptor::~TcpAcceptor() {
 void TcpAcceptor::WakeThread() {
   const uint64_t one = 1;
   [[maybe_unused]] const ssize_t written = write(wake_.get(), &one, sizeof one);
-}
-
-TcpIoThread* TcpAcceptor::NextIoThread() {
-  absl::MutexLock lock(&mutex_);
-  return io_threads_[next_io_thread_++ % io_threads_.size()];
 }
 
 std::string TcpAcceptor::Expect(std::shared_ptr<TcpConnectionState> connection,
@@ -223,7 +216,7 @@ absl::Status TcpAcceptor::Answer(Dial dial) {
   const TcpFrame frame = {.type = TcpFrameType::kWelcome, .length = payload_of_welcome.size()};
   const std::string welcome =
       std::string(reinterpret_cast<const char*>(&frame), sizeof frame) + payload_of_welcome;
-  if (!connection->Open(std::move(dial.socket), std::move(hello.peer), NextIoThread(), welcome)) {
+  if (!connection->Open(std::move(dial.socket), std::move(hello.peer), welcome)) {
     connection->Close(Unavailable("{}: the connection could not be opened", connection->peer()));
     return Unavailable("the connection was closed before the handshake was complete");
   }

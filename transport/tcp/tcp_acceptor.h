@@ -1,6 +1,6 @@
 // The listening port of a tcp transport and the thread that answers dials. A dial has a deadline
 // and takes nothing but a little memory until it has shown the secret of an expected connection;
-// then its socket goes to an I/O thread.
+// then its socket goes to those of its queue.
 #pragma once
 
 #include <array>
@@ -36,13 +36,10 @@ absl::StatusOr<TcpPeer> DecodeTcpWelcome(std::string_view peer, std::string_view
 
 class TcpAcceptor {
  public:
-  // The I/O threads must outlive it; connections are given to them in turn.
-  static absl::StatusOr<std::unique_ptr<TcpAcceptor>> Start(const TransportOptions& options,
-                                                            std::vector<TcpIoThread*> io_threads);
+  static absl::StatusOr<std::unique_ptr<TcpAcceptor>> Start(const TransportOptions& options);
   ~TcpAcceptor();
 
   int port() const { return listener_.port; }
-  TcpIoThread* NextIoThread();
 
   // Expects a peer to dial for `connection` with the secret that this returns; closes the
   // connection when it does not in time.
@@ -57,8 +54,7 @@ class TcpAcceptor {
     size_t wanted = sizeof(TcpFrame);
   };
 
-  TcpAcceptor(const TransportOptions& options, std::vector<TcpIoThread*> io_threads,
-              TcpListener listener, UniqueFd epoll, UniqueFd wake);
+  TcpAcceptor(const TransportOptions& options, TcpListener listener, UniqueFd epoll, UniqueFd wake);
   void Run();
   absl::Duration Expire() ABSL_LOCKS_EXCLUDED(mutex_);
   void TakeDials();
@@ -69,7 +65,6 @@ class TcpAcceptor {
   void WakeThread();
 
   const TransportOptions options_;
-  const std::vector<TcpIoThread*> io_threads_;
   const TcpListener listener_;
   const UniqueFd epoll_;
   const UniqueFd wake_;
@@ -84,7 +79,6 @@ class TcpAcceptor {
 
   absl::Mutex mutex_;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
-  size_t next_io_thread_ ABSL_GUARDED_BY(mutex_) = 0;
 
   std::thread thread_;
 };

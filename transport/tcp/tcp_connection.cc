@@ -7,6 +7,7 @@
 
 #include "common/check.h"
 #include "common/status.h"
+#include "transport/tcp/tcp_io_thread.h"
 
 namespace shoal::transport {
 namespace {
@@ -21,11 +22,11 @@ TcpConnectionState::TcpConnectionState(const ConnectionOptions& options,
     : id_(NextConnectionId()),
       options_(options),
       queue_(static_cast<TcpQueue*>(options.queue)->inner()),
+      sockets_(queue_->NextSockets()),
       table_(std::move(table)),
       outstanding_(options.max_outstanding) {}
 
-bool TcpConnectionState::Open(UniqueFd socket, TcpPeer peer, TcpIoThread* io,
-                              const std::string& welcome) {
+bool TcpConnectionState::Open(UniqueFd socket, TcpPeer peer, const std::string& welcome) {
   absl::MutexLock lock(&mutex_);
   const int fd = socket.get();
   // The welcome fits the empty buffer of a new socket.
@@ -36,9 +37,8 @@ bool TcpConnectionState::Open(UniqueFd socket, TcpPeer peer, TcpIoThread* io,
   }
   socket_ = std::move(socket);
   peer_ = std::move(peer);
-  io_ = io;
   phase_ = Phase::kOpen;
-  return io_->Add(id_, fd, shared_from_this());
+  return sockets_->Add(id_, fd, shared_from_this());
 }
 
 std::vector<int64_t> TcpConnectionState::remote_region_sizes() const {
@@ -128,7 +128,7 @@ absl::Status TcpConnectionState::PostWrites(std::span<const WriteOperation> oper
 void TcpConnectionState::AwaitWritable(bool wanted) {
   if (awaiting_writable_ != wanted) {
     awaiting_writable_ = wanted;
-    io_->AwaitWritable(id_, socket_.get(), wanted);
+    sockets_->AwaitWritable(id_, socket_.get(), wanted);
   }
 }
 
@@ -253,7 +253,7 @@ void TcpConnectionState::Close(const absl::Status& why) {
       const TcpFrame goodbye = {.type = TcpFrameType::kGoodbye};
       (void)send(socket_.get(), &goodbye, sizeof goodbye, MSG_NOSIGNAL | MSG_DONTWAIT);
     }
-    io_->Remove(id_, socket_.get());
+    sockets_->Remove(id_, socket_.get());
     shutdown(socket_.get(), SHUT_RDWR);
     socket_.Reset();
   }

@@ -1,10 +1,10 @@
 // One end of a tcp connection.
 //
-// Who sends: whoever has something to send and finds nobody sending: a posting thread at first, its
-// I/O thread when the socket is full, or when it is receiving just then and a request is to be
-// sent. Who receives: the I/O thread. Both let go of mutex_ around system calls and say so in
-// sending_ and receiving_, for which Close waits: after it nobody touches regions or memory of
-// operations any more.
+// Who sends: whoever has something to send and finds nobody sending: a posting thread at first, who
+// moves the bytes of its sockets when the socket is full, or when it is being received from just
+// then and a request is to be sent. Who receives: who moves (tcp_sockets.h). Both let go of mutex_
+// around system calls and say so in sending_ and receiving_, for which Close waits: after it nobody
+// touches regions or memory of operations any more.
 #pragma once
 
 #include <cstdint>
@@ -21,9 +21,9 @@
 #include "transport/handshake.h"
 #include "transport/region_table.h"
 #include "transport/tcp/tcp_inbox.h"
-#include "transport/tcp/tcp_io_thread.h"
 #include "transport/tcp/tcp_outbox.h"
 #include "transport/tcp/tcp_queue.h"
+#include "transport/tcp/tcp_sockets.h"
 #include "transport/transport.h"
 
 namespace shoal::transport {
@@ -47,8 +47,7 @@ class TcpConnectionState final : public PollListener,
   // The handshake is done, once `welcome` (a frame, or nothing on the connecting side) is sent
   // ahead of all else. False, with nothing sent, if the connection was closed meanwhile or the
   // socket fails.
-  bool Open(UniqueFd socket, TcpPeer peer, TcpIoThread* io, const std::string& welcome)
-      ABSL_LOCKS_EXCLUDED(mutex_);
+  bool Open(UniqueFd socket, TcpPeer peer, const std::string& welcome) ABSL_LOCKS_EXCLUDED(mutex_);
   absl::Status PostReads(std::span<const ReadOperation> operations) ABSL_LOCKS_EXCLUDED(mutex_);
   absl::Status PostWrites(std::span<const WriteOperation> operations) ABSL_LOCKS_EXCLUDED(mutex_);
   std::vector<int64_t> remote_region_sizes() const ABSL_LOCKS_EXCLUDED(mutex_);
@@ -56,7 +55,7 @@ class TcpConnectionState final : public PollListener,
   // Ends the connection, whoever asks first; returns when it is ended. `why` goes into kClosed.
   void Close(const absl::Status& why) ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // For the I/O thread.
+  // For who moves; Tick for the I/O thread.
   void Receive() ABSL_LOCKS_EXCLUDED(mutex_);
   void Send() ABSL_LOCKS_EXCLUDED(mutex_);
   void Tick() ABSL_LOCKS_EXCLUDED(mutex_);
@@ -90,13 +89,13 @@ class TcpConnectionState final : public PollListener,
   const uint64_t id_;
   const ConnectionOptions options_;
   const std::shared_ptr<TcpQueue::Inner> queue_;
+  const std::shared_ptr<TcpSockets> sockets_;
   const std::shared_ptr<const RegionTable> table_;
   OutstandingOperations outstanding_;
 
   mutable absl::Mutex mutex_;
   Phase phase_ ABSL_GUARDED_BY(mutex_) = Phase::kHandshake;
   UniqueFd socket_ ABSL_GUARDED_BY(mutex_);
-  TcpIoThread* io_ ABSL_GUARDED_BY(mutex_) = nullptr;
   TcpPeer peer_ ABSL_GUARDED_BY(mutex_);
   bool sending_ ABSL_GUARDED_BY(mutex_) = false;
   bool receiving_ ABSL_GUARDED_BY(mutex_) = false;

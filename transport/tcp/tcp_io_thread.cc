@@ -1,5 +1,6 @@
 #include "transport/tcp/tcp_io_thread.h"
 
+#include <poll.h>
 #include <sched.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
@@ -7,7 +8,6 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <vector>
 
 #include "common/clock.h"
 #include "common/status.h"
@@ -16,13 +16,11 @@
 namespace shoal::transport {
 namespace {
 
-constexpr uint64_t kWakeToken = 0;  // connection ids are never 0
-
-int Control(int epoll, int operation, int socket, uint64_t id, uint32_t interest) {
+int Control(int epoll, int operation, int fd, uint32_t interest) {
   epoll_event event = {};
   event.events = interest;
-  event.data.u64 = id;
-  return epoll_ctl(epoll, operation, socket, &event);
+  event.data.fd = fd;
+  return epoll_ctl(epoll, operation, fd, &event);
 }
 
 }  // namespace
@@ -32,7 +30,7 @@ absl::StatusOr<std::unique_ptr<TcpIoThread>> TcpIoThread::Start(absl::Duration k
   UniqueFd epoll(epoll_create1(EPOLL_CLOEXEC));
   UniqueFd wake(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!epoll.valid() || !wake.valid() ||
-      Control(epoll.get(), EPOLL_CTL_ADD, wake.get(), kWakeToken, EPOLLIN) != 0) {
+      Control(epoll.get(), EPOLL_CTL_ADD, wake.get(), EPOLLIN) != 0) {
     return ErrnoToStatus(errno, "starting a tcp I/O thread");
   }
   std::unique_ptr<TcpIoThread> io(
@@ -53,68 +51,104 @@ TcpIoThread::~TcpIoThread() {
     absl::MutexLock lock(&mutex_);
     stopping_ = true;
   }
-  const uint64_t one = 1;
-  [[maybe_unused]] const ssize_t written = write(wake_.get(), &one, sizeof one);
+  Wake();
   thread_.join();
 }
 
-bool TcpIoThread::Add(uint64_t id, int socket, std::shared_ptr<TcpConnectionState> connection) {
-  {
-    absl::MutexLock lock(&mutex_);
-    connections_[id] = std::move(connection);
-  }
-  return Control(epoll_.get(), EPOLL_CTL_ADD, socket, id, EPOLLIN) == 0;
-}
-
-void TcpIoThread::Remove(uint64_t id, int socket) {
-  Control(epoll_.get(), EPOLL_CTL_DEL, socket, id, 0);
+bool TcpIoThread::stopping() const {
   absl::MutexLock lock(&mutex_);
-  connections_.erase(id);
+  return stopping_;
 }
 
-void TcpIoThread::AwaitWritable(uint64_t id, int socket, bool wanted) {
-  Control(epoll_.get(), EPOLL_CTL_MOD, socket, id, wanted ? EPOLLIN | EPOLLOUT : EPOLLIN);
+void TcpIoThread::Wake() {
+  const uint64_t one = 1;
+  [[maybe_unused]] const ssize_t written = write(wake_.get(), &one, sizeof one);
 }
 
-bool TcpIoThread::Serve(const epoll_event& event) {
-  std::shared_ptr<TcpConnectionState> connection;
+absl::Status TcpIoThread::LookAfter(std::shared_ptr<TcpSockets> sockets) {
+  const int fd = sockets->fd();
   {
     absl::MutexLock lock(&mutex_);
-    if (stopping_) {
-      return true;
-    }
-    auto it = connections_.find(event.data.u64);
-    if (it == connections_.end()) {
-      return false;  // the wake-up, or closed since
-    }
-    connection = it->second;
+    sockets_[fd] = std::move(sockets);
   }
-  if ((event.events & ~EPOLLOUT) != 0) {
-    connection->Receive();
+  if (Control(epoll_.get(), EPOLL_CTL_ADD, fd, EPOLLIN) != 0) {
+    const int error = errno;
+    absl::MutexLock lock(&mutex_);
+    sockets_.erase(fd);
+    return ErrnoToStatus(error, "a tcp event queue");
   }
-  connection->Send();  // also what was left to it while it received
-  return false;
+  return absl::OkStatus();
+}
+
+void TcpIoThread::Forget(const TcpSockets& sockets) {
+  Control(epoll_.get(), EPOLL_CTL_DEL, sockets.fd(), 0);
+  absl::MutexLock lock(&mutex_);
+  sockets_.erase(sockets.fd());
+}
+
+void TcpIoThread::Watch(const TcpSockets& sockets, bool wanted) {
+  Control(epoll_.get(), EPOLL_CTL_MOD, sockets.fd(), wanted ? EPOLLIN : 0u);
+}
+
+std::vector<std::shared_ptr<TcpSockets>> TcpIoThread::All() const {
+  absl::MutexLock lock(&mutex_);
+  std::vector<std::shared_ptr<TcpSockets>> all;
+  for (const auto& [fd, sockets] : sockets_) {
+    all.push_back(sockets);
+  }
+  return all;
+}
+
+void TcpIoThread::Serve(const epoll_event& event) {
+  if (event.data.fd == wake_.get()) {
+    uint64_t count = 0;
+    [[maybe_unused]] const ssize_t drained = read(wake_.get(), &count, sizeof count);
+    return;
+  }
+  std::shared_ptr<TcpSockets> sockets;
+  {
+    absl::MutexLock lock(&mutex_);
+    const auto found = sockets_.find(event.data.fd);
+    if (found == sockets_.end()) {
+      return;
+    }
+    sockets = found->second;
+  }
+  sockets->MoveUnlessLent();
+}
+
+int TcpIoThread::Await(absl::Duration timeout, std::array<epoll_event, 16>& events) {
+  // epoll_wait counts milliseconds.
+  const int milliseconds = static_cast<int>(absl::ToInt64Milliseconds(timeout));
+  if (milliseconds == 0 && timeout > absl::ZeroDuration()) {
+    pollfd poll_fd = {.fd = epoll_.get(), .events = POLLIN, .revents = 0};
+    const timespec time = absl::ToTimespec(timeout);
+    if (ppoll(&poll_fd, 1, &time, nullptr) <= 0) {
+      return 0;
+    }
+  }
+  return epoll_wait(epoll_.get(), events.data(), events.size(), milliseconds);
 }
 
 void TcpIoThread::Run() {
-  std::array<epoll_event, 64> events;
+  std::array<epoll_event, 16> events;
   absl::Time now = RealClock().Now();
   absl::Time next_tick = now + tick_;
   absl::Time idle_since = now;
-  for (;;) {
+  while (!stopping()) {
+    const absl::Duration look = TakeBack(now);
     const bool spinning = now - idle_since < spin_.budget();
-    const int64_t left_ms = spinning ? 0 : absl::ToInt64Milliseconds(next_tick - now) + 1;
-    const int count = epoll_wait(epoll_.get(), events.data(), events.size(),
-                                 static_cast<int>(std::clamp<int64_t>(left_ms, 0, 60000)));
+    const int count = Await(spinning ? absl::ZeroDuration()
+                                     : std::clamp(std::min(look, next_tick - now),
+                                                  absl::ZeroDuration(), absl::Minutes(1)),
+                            events);
     if (count > 0) {
       spin_.Found(RealClock().Now() - idle_since);
     } else if (spinning) {
       sched_yield();
     }
     for (int i = 0; i < count; ++i) {
-      if (Serve(events[i])) {
-        return;
-      }
+      Serve(events[static_cast<size_t>(i)]);
     }
     now = RealClock().Now();
     if (count > 0) {
@@ -127,16 +161,19 @@ void TcpIoThread::Run() {
   }
 }
 
-void TcpIoThread::Tick() {
-  std::vector<std::shared_ptr<TcpConnectionState>> connections;
-  {
-    absl::MutexLock lock(&mutex_);
-    for (const auto& [id, connection] : connections_) {
-      connections.push_back(connection);
-    }
+absl::Duration TcpIoThread::TakeBack(absl::Time now) {
+  absl::Duration next = absl::InfiniteDuration();
+  for (const auto& sockets : All()) {
+    next = std::min(next, sockets->TakeBack(now).value_or(absl::InfiniteDuration()));
   }
-  for (const auto& connection : connections) {
-    connection->Tick();
+  return next;
+}
+
+void TcpIoThread::Tick() {
+  for (const auto& sockets : All()) {
+    for (const auto& connection : sockets->connections()) {
+      connection->Tick();
+    }
   }
 }
 

@@ -1,24 +1,25 @@
-// A thread that moves the bytes of its connections, each in turn, and asks silent peers whether
-// they live.
+// A thread that moves the bytes of connections, each in turn, unless who waits for them does
+// (tcp_sockets.h), and asks silent peers whether they live.
 #pragma once
 
 #include <sys/epoll.h>
 
-#include <cstdint>
+#include <array>
 #include <map>
 #include <memory>
 #include <thread>
+#include <vector>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "common/file.h"
 #include "transport/adaptive_spin.h"
+#include "transport/tcp/tcp_sockets.h"
 
 namespace shoal::transport {
-
-class TcpConnectionState;
 
 // A peer is asked after one tick of silence, and taken for dead when all but one of these were
 // silent.
@@ -32,26 +33,34 @@ class TcpIoThread {
                                                             absl::Duration spin);
   ~TcpIoThread();
 
-  // By connection id. Add starts with interest in arriving bytes alone.
-  bool Add(uint64_t id, int socket, std::shared_ptr<TcpConnectionState> connection);
-  void Remove(uint64_t id, int socket);
-  void AwaitWritable(uint64_t id, int socket, bool wanted);
+  // The sockets of one more queue, until Forget, after which their queue and this thread may go.
+  absl::Status LookAfter(std::shared_ptr<TcpSockets> sockets) ABSL_LOCKS_EXCLUDED(mutex_);
+  void Forget(const TcpSockets& sockets) ABSL_LOCKS_EXCLUDED(mutex_);
+  // Whether it is to hear of what is ready there.
+  void Watch(const TcpSockets& sockets, bool wanted);
+  // Ends its sleep, so that it looks when sockets are to be taken back.
+  void Wake();
 
  private:
   TcpIoThread(UniqueFd epoll, UniqueFd wake, absl::Duration keep_alive, absl::Duration spin);
   void Run();
-  // True when the thread is to end.
-  bool Serve(const epoll_event& event) ABSL_LOCKS_EXCLUDED(mutex_);
+  bool stopping() const ABSL_LOCKS_EXCLUDED(mutex_);
+  // What is ready, after waiting for it up to `timeout`.
+  int Await(absl::Duration timeout, std::array<epoll_event, 16>& events);
+  void Serve(const epoll_event& event) ABSL_LOCKS_EXCLUDED(mutex_);
+  // When the next of them has to be looked at.
+  absl::Duration TakeBack(absl::Time now) ABSL_LOCKS_EXCLUDED(mutex_);
   void Tick() ABSL_LOCKS_EXCLUDED(mutex_);
+  std::vector<std::shared_ptr<TcpSockets>> All() const ABSL_LOCKS_EXCLUDED(mutex_);
 
   const UniqueFd epoll_;
   const UniqueFd wake_;
   const absl::Duration tick_;
   AdaptiveSpin spin_;  // the thread's own
 
-  absl::Mutex mutex_;
+  mutable absl::Mutex mutex_;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
-  std::map<uint64_t, std::shared_ptr<TcpConnectionState>> connections_ ABSL_GUARDED_BY(mutex_);
+  std::map<int, std::shared_ptr<TcpSockets>> sockets_ ABSL_GUARDED_BY(mutex_);  // by fd
 
   std::thread thread_;
 };

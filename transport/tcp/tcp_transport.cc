@@ -7,6 +7,7 @@
 #include "transport/expected_handshakes.h"
 #include "transport/state_connection.h"
 #include "transport/tcp/tcp_acceptor.h"
+#include "transport/tcp/tcp_io_thread.h"
 
 namespace shoal::transport {
 namespace {
@@ -82,7 +83,7 @@ class TcpConnector final : public Connector {
     }
     SHOAL_ASSIGN_OR_RETURN(TcpPeer peer, DecodeTcpWelcome(options_.peer, answer));
     auto state = std::make_shared<TcpConnectionState>(options_, table_);
-    if (!state->Open(std::move(socket), std::move(peer), acceptor_->NextIoThread(), "")) {
+    if (!state->Open(std::move(socket), std::move(peer), "")) {
       return Internal("cannot watch the socket");
     }
     return MakeConnection(std::move(state), acceptor_);
@@ -107,7 +108,11 @@ class TcpTransport final : public Transport {
   const Capabilities& capabilities() const override { return capabilities_; }
 
   absl::StatusOr<std::unique_ptr<EventQueue>> CreateQueue() override {
-    return TcpQueue::Create(options_.spin);
+    std::vector<TcpIoThread*> io_threads;
+    for (const auto& io : io_threads_) {
+      io_threads.push_back(io.get());
+    }
+    return TcpQueue::Create(std::move(io_threads), options_.spin);
   }
 
   absl::StatusOr<std::shared_ptr<Region>> Allocate(int64_t bytes, Access access) override {
@@ -155,8 +160,7 @@ class TcpTransport final : public Transport {
                                       .exposes_any_memory = true,
                                       .max_operation_bytes = kMaxPayloadBytes};
   const std::vector<std::unique_ptr<TcpIoThread>> io_threads_;
-  const std::unique_ptr<TcpAcceptor>
-      acceptor_;  // ends before the I/O threads it hands connections to
+  const std::unique_ptr<TcpAcceptor> acceptor_;
 };
 
 absl::Status CheckOptions(const TransportOptions& options) {
@@ -182,13 +186,11 @@ absl::Status CheckOptions(const TransportOptions& options) {
 absl::StatusOr<std::unique_ptr<Transport>> CreateTcpTransport(const TransportOptions& options) {
   SHOAL_RETURN_IF_ERROR(CheckOptions(options));
   std::vector<std::unique_ptr<TcpIoThread>> io_threads;
-  std::vector<TcpIoThread*> raw;
   for (int i = 0; i < options.io_threads; ++i) {
     SHOAL_ASSIGN_OR_RETURN(auto io, TcpIoThread::Start(options.keep_alive, options.spin));
-    raw.push_back(io.get());
     io_threads.push_back(std::move(io));
   }
-  SHOAL_ASSIGN_OR_RETURN(auto acceptor, TcpAcceptor::Start(options, std::move(raw)));
+  SHOAL_ASSIGN_OR_RETURN(auto acceptor, TcpAcceptor::Start(options));
   return std::make_unique<TcpTransport>(options, std::move(io_threads), std::move(acceptor));
 }
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <thread>
 
 #include "absl/time/clock.h"
 #include "common/bytes.h"
@@ -281,6 +282,67 @@ TEST(TcpTransportTest, ABigReadDoesNotStarveOtherConnections) {
     overtook = events[0].operation == 2;
   }
   EXPECT_TRUE(overtook) << "a small read waits for a big one of another connection";
+}
+
+// Waits that follow each other quickly make a waiter that moves bytes itself (tcp_sockets.h).
+class BorrowingWaiterTest : public testing::Test {
+ protected:
+  void Borrow() {
+    for (int i = 0; i < 100; ++i) {
+      ASSERT_TRUE(ReadNow(a_, *pair_.connector,
+                          {.id = 1, .region = 0, .offset = 0, .into = local_->bytes().first(64)})
+                      .ok());
+    }
+  }
+
+  Side a_{Make()};
+  Side b_{Make()};
+  std::shared_ptr<Region> remote_ = b_.Allocate(8 * kMiB, Access::kRemoteRead);
+  std::shared_ptr<Region> local_ = a_.Allocate(8 * kMiB, Access::kRemoteRead);
+  Pair pair_ = Connect(a_, a_.Options({local_}), b_, b_.Options({remote_}));
+};
+
+TEST_F(BorrowingWaiterTest, WhatItLeavesIsMovedWithoutIt) {
+  Borrow();
+  const ReadOperation read = {.id = 2, .region = 0, .offset = 0, .into = local_->bytes()};
+  ASSERT_TRUE(pair_.connector->PostReads({&read, 1}).ok());
+  Event event;
+  const absl::Time deadline = Soon();
+  while (a_.queue().Poll({&event, 1}) == 0) {  // nobody waits
+    ASSERT_LT(absl::Now(), deadline);
+    absl::SleepFor(absl::Milliseconds(1));
+  }
+  EXPECT_EQ(event.operation, 2u);
+  EXPECT_TRUE(event.status.ok());
+  Borrow();
+}
+
+TEST_F(BorrowingWaiterTest, ServesItsPeerWhileItWaits) {
+  Borrow();
+  std::thread waiter([&] { EXPECT_TRUE(a_.queue().Wait(absl::Seconds(20))); });
+  auto there = b_.Allocate(8 * kMiB, Access::kLocal);
+  for (uint64_t id = 1; id <= 5; ++id) {
+    EXPECT_TRUE(
+        ReadNow(b_, *pair_.acceptor, {.id = id, .region = 0, .offset = 0, .into = there->bytes()})
+            .ok());
+  }
+  a_.queue().Wake();
+  waiter.join();
+}
+
+TEST_F(BorrowingWaiterTest, HearsWhatHappensElsewhere) {
+  for (int round = 0; round < 20; ++round) {
+    Borrow();
+    std::thread waiter([&] { EXPECT_TRUE(a_.queue().Wait(absl::Seconds(20))); });
+    absl::SleepFor(absl::Microseconds(200 * round));
+    a_.queue().Wake();
+    waiter.join();
+  }
+  Borrow();
+  std::thread waiter([&] { EXPECT_TRUE(a_.queue().Wait(absl::Seconds(20))); });
+  pair_.connector->Close();  // by another thread than the one that waits
+  waiter.join();
+  EXPECT_EQ(a_.CollectUntilClosed(pair_.connector->id()).size(), 1u);
 }
 
 TEST(TcpTransportTest, SenselessOptionsAreRefused) {
