@@ -32,7 +32,7 @@ TEST_P(ConformanceTest, PostsTakeAllOrNoneAndRoomComesBackWithPolling) {
   std::vector<ReadOperation> reads(
       5, {.id = 1, .region = 0, .offset = 0, .into = local->bytes().first(16)});
   std::vector<WriteOperation> writes(
-      5, {.id = 2, .region = 0, .offset = 0, .from = local->bytes().first(16)});
+      5, {.id = 2, .region = 0, .offset = 0, .from = local->bytes().subspan(64, 16)});
   EXPECT_TRUE(pair.connector->PostReads(reads).ok());
   EXPECT_TRUE(absl::IsResourceExhausted(pair.connector->PostReads(reads)));
   EXPECT_TRUE(pair.connector->PostReads(std::span(reads).first(3)).ok()) << "the limit itself fits";
