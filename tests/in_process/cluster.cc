@@ -1,5 +1,6 @@
 #include "tests/in_process/cluster.h"
 
+#include <filesystem>
 #include <thread>
 
 #include "client/grpc_connector.h"
@@ -7,6 +8,7 @@
 #include "common/metrics.h"
 #include "common/status.h"
 #include "formats/hf_model.h"
+#include "gtest/gtest.h"
 #include "plan/partition.h"
 #include "plan/shard_map.h"
 #include "proto/rpc/channel.h"
@@ -252,6 +254,19 @@ absl::StatusOr<ClusterRun> Train(plan::Job job, const std::string& token_file,
   }
   SHOAL_ASSIGN_OR_RETURN(run.weights, ReadWeights(job, addresses, token));
   return run;
+}
+
+ClusterRun TrainToEnd(const plan::Job& job, const std::string& token_file,
+                      const ClusterOptions& options) {
+  std::filesystem::remove_all(job.checkpoint.directory);
+  auto run = Train(job, token_file, options);
+  EXPECT_TRUE(run.ok()) << run.status();
+  if (!run.ok()) {
+    return {};
+  }
+  EXPECT_TRUE(run->end.has_done()) << run->end.DebugString();
+  EXPECT_EQ(run->steps.size(), static_cast<size_t>(job.train.steps));
+  return *std::move(run);
 }
 
 }  // namespace shoal::testing

@@ -34,4 +34,9 @@ struct ClusterRun {
 absl::StatusOr<ClusterRun> Train(plan::Job job, const std::string& token_file,
                                  const ClusterOptions& options);
 
+// The same from an empty checkpoint directory; a run that does not come to its end, with every step
+// told, fails the test.
+ClusterRun TrainToEnd(const plan::Job& job, const std::string& token_file,
+                      const ClusterOptions& options);
+
 }  // namespace shoal::testing

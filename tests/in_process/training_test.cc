@@ -47,17 +47,7 @@ class TrainingTest : public ::testing::Test {
   }
   ~TrainingTest() override { std::filesystem::remove_all(folder_); }
 
-  ClusterRun Run(const ClusterOptions& options) {
-    std::filesystem::remove_all(job_.checkpoint.directory);
-    auto run = Train(job_, tokens_, options);
-    EXPECT_TRUE(run.ok()) << run.status();
-    if (!run.ok()) {
-      return {};
-    }
-    EXPECT_TRUE(run->end.has_done()) << run->end.DebugString();
-    EXPECT_EQ(run->steps.size(), static_cast<size_t>(job_.train.steps));
-    return *std::move(run);
-  }
+  ClusterRun Run(const ClusterOptions& options) { return TrainToEnd(job_, tokens_, options); }
 
   static void ExpectSame(const ClusterRun& run, const ReferenceRun& reference) {
     ASSERT_EQ(run.steps.size(), reference.losses.size());
