@@ -5,7 +5,7 @@
 #      QEMU or no kernel for it);
 #   3. AddressSanitizer and UndefinedBehaviorSanitizer over the unit and integration tests;
 #   4. the fuzz targets, a few seconds each.
-# Ends with CTest's summaries; the exit code is 0 only when none failed. About 25 minutes on 2 cores from nothing, a few
+# Ends with CTest's summaries; the exit code is 0 only when none failed. About 50 minutes on 2 cores from nothing, 20
 # with a warm compiler cache. ThreadSanitizer is a command of its own, scripts/tsan.sh.
 #
 #   SHOAL_TEST_DATA    folder with the real test data; without it, tests that need it are reported as skipped
