@@ -9,9 +9,9 @@
 namespace shoal::plan {
 namespace {
 
-bool Fits(const ModelSpec& spec, DType compute, const PipelineChoice& choice,
-          std::span<const MicrobatchSize> microbatches, const Schedule& schedule,
-          const StageBudget& budget) {
+bool FitsDevices(const ModelSpec& spec, DType compute, const PipelineChoice& choice,
+                 std::span<const MicrobatchSize> microbatches, const Schedule& schedule,
+                 const StageBudget& budget) {
   for (int stage = 0; stage < schedule.shape.stages; ++stage) {
     const auto bytes_of = [&](int chunk, int microbatch) {
       return PlanChunkBytes(
@@ -19,7 +19,7 @@ bool Fits(const ModelSpec& spec, DType compute, const PipelineChoice& choice,
           choice.split[static_cast<size_t>(schedule.shape.VirtualStageOf(stage, chunk))],
           choice.recompute, microbatches[static_cast<size_t>(microbatch)].tokens);
     };
-    if (!ReservedBy(schedule, stage, bytes_of, budget).Fits(budget)) {
+    if (!ReservedBy(schedule, stage, bytes_of, budget).FitsDevice(budget)) {
       return false;
     }
   }
@@ -34,13 +34,10 @@ absl::StatusOr<Schedule> BuildFittingSchedule(const ModelSpec& spec, DType compu
                                               const PipelinePace& pace, const StageBudget& budget) {
   SHOAL_ASSIGN_OR_RETURN(Schedule schedule,
                          BuildChosenSchedule(spec, compute, choice, microbatches, pace));
-  if (budget.device == 0 && budget.host == 0) {
-    return schedule;
-  }
   PipelineChoice more = choice;
   for (const double share : {0.5, 1.0}) {
-    if (!pace.CanOffload() || more.offloaded_chunks == more.chunks ||
-        Fits(spec, compute, more, microbatches, schedule, budget)) {
+    if (budget.device == 0 || !pace.CanOffload() || more.offloaded_chunks == more.chunks ||
+        FitsDevices(spec, compute, more, microbatches, schedule, budget)) {
       break;
     }
     more.offloaded_chunks =

@@ -12,9 +12,10 @@
 
 namespace shoal::plan {
 
-// As BuildChosenSchedule, of a pipeline each of whose stages has this budget. Where a stage would
-// need more, half of the other chunks are offloaded too, and then all; if that is still too much it
-// is returned all the same, for the runtime to refuse with its figures.
+// As BuildChosenSchedule, of a pipeline each of whose stages has this budget. Where a device would
+// need more, half of the other chunks are offloaded too, and then all; if that is still too much,
+// for the device or for the host, it is returned all the same, for the runtime to refuse with its
+// figures.
 absl::StatusOr<Schedule> BuildFittingSchedule(const ModelSpec& spec, DType compute,
                                               const PipelineChoice& choice,
                                               std::span<const MicrobatchSize> microbatches,

@@ -74,6 +74,14 @@ TEST_F(FittingSchedule, OffloadsMoreWhereAStepNeedsMore) {
   EXPECT_EQ(Most(Build({.device = 1})).device, with_all);
 }
 
+// To offload more would only make it worse.
+TEST_F(FittingSchedule, OffloadsNoMoreWhereTheHostIsShort) {
+  choice_.offloaded_chunks = 1;
+  const Schedule schedule = Build({});
+  ASSERT_GT(Most(schedule).host, 0);
+  EXPECT_EQ(Build({.device = Most(schedule).device, .host = 1}).stages, schedule.stages);
+}
+
 TEST_F(FittingSchedule, CannotOffloadWithoutCopies) {
   const Schedule schedule = Build({});
   pace_.offload_bytes_per_second = pace_.reload_bytes_per_second = 0;

@@ -30,7 +30,7 @@ ReservedMemory ReservedBy(const Schedule& schedule, int stage,
   const int64_t messages = memory.Of(MemoryPool::kMessages).capacity;
   ReservedMemory reserved{.device = memory.Of(MemoryPool::kDevice).capacity + messages,
                           .host = memory.Of(MemoryPool::kHost).capacity};
-  if (!reserved.Fits(budget) && messages > 0) {
+  if (!reserved.FitsDevice(budget) && messages > 0) {
     memory = reserve(messages);
     reserved.device = memory.Of(MemoryPool::kDevice).capacity + messages;
   }

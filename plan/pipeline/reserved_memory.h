@@ -14,9 +14,8 @@ struct ReservedMemory {
   int64_t device = 0;  // activations, their gradients, and messages within the stage
   int64_t host = 0;
 
-  bool Fits(const StageBudget& budget) const {
-    return (budget.device == 0 || device <= budget.device - budget.other) &&
-           (budget.host == 0 || host <= budget.host);
+  bool FitsDevice(const StageBudget& budget) const {
+    return budget.device == 0 || device <= budget.device - budget.other;
   }
 };
 
