@@ -40,6 +40,8 @@ class TransformerStage final : public StageModel {
                         const std::byte* d_output, std::byte* d_input) override;
   MicrobatchResult result(int microbatch) const override;
 
+  bool has_head() const;
+
   // Taken from the device: inputs and scratch.
   int64_t own_bytes() const { return inputs_memory_.bytes() + scratch_memory_.bytes(); }
 
@@ -48,7 +50,6 @@ class TransformerStage final : public StageModel {
   const MicrobatchInput& InputOf(int microbatch) const {
     return inputs_[static_cast<size_t>(microbatch)];
   }
-  bool has_head() const;
   ChunkScratch CarveScratch(Carver& carver, const MicrobatchInput& microbatch) const;
   absl::Status TakeMemory();
   ChunkCall CallOf(int microbatch) const;

@@ -13,6 +13,7 @@
 #include "plan/activation_bytes.h"
 #include "plan/schedule_costs.h"
 #include "worker/backend/cpu/cpu_device.h"
+#include "worker/model/batch_size.h"
 #include "worker/model/memory_unit_access.h"
 #include "worker/model/transformer.h"
 #include "worker/model/transformer_stage.h"
@@ -66,14 +67,6 @@ PackedBatch BatchOf(const plan::ModelSpec& spec, int64_t tokens, int64_t length)
     batch.AppendNextToken(sequence);
   }
   return batch;
-}
-
-double SquaredTokens(const PackedBatch& batch) {
-  std::vector<int64_t> lengths;
-  for (size_t i = 1; i < batch.cu_seqlens.size(); ++i) {
-    lengths.push_back(batch.cu_seqlens[i] - batch.cu_seqlens[i - 1]);
-  }
-  return plan::SizeOfSequences(lengths).squared_tokens;
 }
 
 // What a part of the step took with long and with short sequences, which differ in attention alone.
@@ -143,8 +136,8 @@ absl::Status MeasureCompute(const plan::ModelSpec& spec, const ProbeOptions& opt
     });
   };
   for (int i = 0; i < 2; ++i) {
-    const double attention =
-        plan::BlockAttentionFlops(spec, SquaredTokens(batches[static_cast<size_t>(i)]));
+    const double attention = plan::BlockAttentionFlops(
+        spec, SizeOfBatch(batches[static_cast<size_t>(i)]).squared_tokens);
     forward.attention[static_cast<size_t>(i)] = attention;
     backward_input.attention[static_cast<size_t>(i)] = 2 * attention;
     SHOAL_RETURN_IF_ERROR(stage.Forward(0, i, nullptr, nullptr, input.data()));

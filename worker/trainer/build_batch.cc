@@ -14,13 +14,4 @@ absl::StatusOr<PackedBatch> BuildBatch(const formats::TokenFile& file,
   return batch;
 }
 
-double SquaredTokens(const PackedBatch& batch) {
-  double sum = 0;
-  for (size_t i = 1; i < batch.cu_seqlens.size(); ++i) {
-    const double tokens = batch.cu_seqlens[i] - batch.cu_seqlens[i - 1];
-    sum += tokens * tokens;
-  }
-  return sum;
-}
-
 }  // namespace shoal::worker

@@ -12,7 +12,4 @@ namespace shoal::worker {
 absl::StatusOr<PackedBatch> BuildBatch(const formats::TokenFile& file,
                                        const proto::MicrobatchWork& work);
 
-// Summed over the sequences.
-double SquaredTokens(const PackedBatch& batch);
-
 }  // namespace shoal::worker

@@ -1,7 +1,9 @@
 // A step as a stage of a pipeline lives it: all of its microbatches as one schedule.
 #include "common/logging.h"
 #include "common/status.h"
+#include "worker/model/batch_size.h"
 #include "worker/trainer/build_batch.h"
+#include "worker/trainer/report_microbatch.h"
 #include "worker/trainer/worker_job.h"
 
 namespace shoal::worker {
@@ -35,8 +37,7 @@ absl::Status WorkerJob::RunPipeline(const proto::StepWork& work, double loss_sca
   std::vector<plan::MicrobatchSize> sizes;
   for (const proto::MicrobatchWork& microbatch : work.microbatches()) {
     SHOAL_ASSIGN_OR_RETURN(batches.emplace_back(), BuildBatch(*data_, microbatch));
-    sizes.push_back(
-        {.tokens = batches.back().token_count(), .squared_tokens = SquaredTokens(batches.back())});
+    sizes.push_back(SizeOfBatch(batches.back()));
   }
   sink_->BeginStep(work.microbatches_size());
   if (batches.empty()) {
@@ -49,14 +50,7 @@ absl::Status WorkerJob::RunPipeline(const proto::StepWork& work, double loss_sca
                          stage_->RunStep(work, batches, loss_scale, *source_, *sink_));
   for (size_t i = 0; i < batches.size(); ++i) {
     const MicrobatchResult& result = ran.microbatches[i];
-    proto::MicrobatchTime& time = *report.add_times();
-    time.set_tokens(sizes[i].tokens);
-    time.set_squared_tokens(sizes[i].squared_tokens);
-    time.set_seconds(ran.microbatch_seconds[i]);
-    report.set_loss_sum(report.loss_sum() + result.loss_sum);
-    report.set_tokens(report.tokens() + result.tokens);
-    report.set_target_tokens(report.target_tokens() + result.targets);
-    report.set_microbatches(report.microbatches() + 1);
+    ReportMicrobatch(sizes[i], result, ran.microbatch_seconds[i], report);
     if (stage_->has_head()) {  // counted once in a group
       metrics_->OnMicrobatch(result.tokens, result.targets);
     }

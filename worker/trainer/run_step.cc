@@ -3,8 +3,10 @@
 
 #include "common/logging.h"
 #include "common/status.h"
+#include "worker/model/batch_size.h"
 #include "worker/model/runner.h"
 #include "worker/trainer/build_batch.h"
+#include "worker/trainer/report_microbatch.h"
 #include "worker/trainer/worker_job.h"
 
 namespace shoal::worker {
@@ -32,16 +34,9 @@ absl::Status WorkerJob::RunOne(const proto::MicrobatchWork& work, double loss_sc
   SHOAL_ASSIGN_OR_RETURN(const MicrobatchResult result,
                          model_->Run(batch, loss_scale, *source_, *sink_));
   phases_.Enter(Phase::kData);
-  if (batch.token_count() > 0) {
-    proto::MicrobatchTime& time = *report.add_times();
-    time.set_tokens(batch.token_count());
-    time.set_squared_tokens(SquaredTokens(batch));
-    time.set_seconds(phases_.seconds(Phase::kForward) + phases_.seconds(Phase::kBackward) - before);
-  }
-  report.set_loss_sum(report.loss_sum() + result.loss_sum);
-  report.set_tokens(report.tokens() + result.tokens);
-  report.set_target_tokens(report.target_tokens() + result.targets);
-  report.set_microbatches(report.microbatches() + 1);
+  ReportMicrobatch(SizeOfBatch(batch), result,
+                   phases_.seconds(Phase::kForward) + phases_.seconds(Phase::kBackward) - before,
+                   report);
   metrics_->OnMicrobatch(result.tokens, result.targets);
   return absl::OkStatus();
 }

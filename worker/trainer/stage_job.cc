@@ -139,12 +139,6 @@ absl::StatusOr<std::unique_ptr<StageJob>> StageJob::Create(const plan::ModelSpec
   return stage;
 }
 
-bool StageJob::has_head() const {
-  return std::ranges::any_of(chunks_, [&](const plan::UnitRange& units) {
-    return units.contains(static_cast<int>(spec_.layers) + 1);
-  });
-}
-
 absl::Status StageJob::PlanStep(std::span<const plan::MicrobatchSize> microbatches) {
   if (!planned_.empty() && std::ranges::equal(planned_, microbatches)) {
     return absl::OkStatus();

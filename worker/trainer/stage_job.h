@@ -67,7 +67,7 @@ class StageJob {
   // The units of its chunks.
   std::span<const plan::UnitRange> chunks() const { return chunks_; }
 
-  bool has_head() const;
+  bool has_head() const { return model_->has_head(); }
 
   // The schedule of the next step, with these microbatches, at least one. Costs nothing where they
   // are as large as the last ones, as they are when a step is tried again.
