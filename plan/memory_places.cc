@@ -80,7 +80,9 @@ MemoryPlaces PlaceInTurn(std::span<const MemoryStay> stays, std::span<const size
 }  // namespace
 
 MemoryPlaces PlaceStays(std::span<const MemoryStay> stays, int64_t alignment, int64_t enough) {
-  auto [best, most_at_once] = PlaceAsTheyCome(stays, alignment);
+  AsTheyCome as_they_come = PlaceAsTheyCome(stays, alignment);
+  MemoryPlaces best = std::move(as_they_come.places);
+  const int64_t most_at_once = as_they_come.most_at_once;
   const auto size = [&](size_t i) { return static_cast<double>(stays[i].size); };
   const auto size_and_time = [&](size_t i) {
     return size(i) * static_cast<double>(stays[i].until - stays[i].from);
