@@ -39,15 +39,16 @@ endif()
 # All fuzz targets, which is all that scripts/test.sh builds of the fuzz preset.
 add_custom_target(fuzzers)
 
-# shoal_library(NAME SOURCES ... DEPENDS ...)
+# shoal_library(NAME SOURCES ... DEPENDS ... [CHECKED_WITH ...])
+# CHECKED_WITH: what the link check adds of that which the library leaves to programs to choose (a runtime or its emulation).
 function(shoal_library name)
-  cmake_parse_arguments(ARG "" "" "SOURCES;DEPENDS" ${ARGN})
+  cmake_parse_arguments(ARG "" "" "SOURCES;DEPENDS;CHECKED_WITH" ${ARGN})
   add_library(${name} STATIC ${ARG_SOURCES})
   target_link_libraries(${name} PUBLIC shoal_flags ${ARG_DEPENDS})
   if(NOT SHOAL_SANITIZE AND NOT SHOAL_FUZZ)
     add_library(${name}_link_check MODULE ${PROJECT_SOURCE_DIR}/cmake/link_check.cc)
     target_link_libraries(${name}_link_check PRIVATE
-      -Wl,--whole-archive $<TARGET_FILE:${name}> -Wl,--no-whole-archive -Wl,--no-undefined ${ARG_DEPENDS} shoal_flags)
+      -Wl,--whole-archive $<TARGET_FILE:${name}> -Wl,--no-whole-archive -Wl,--no-undefined ${ARG_DEPENDS} ${ARG_CHECKED_WITH} shoal_flags)
     add_dependencies(${name}_link_check ${name})
     set_target_properties(${name}_link_check PROPERTIES LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/link_check)
   endif()

@@ -1,0 +1,66 @@
+# CUDA, where the toolkit is: SHOAL_CUDA says whether. Programs link the runtime statically and find the driver and the
+# large libraries (cuBLASLt, cuDNN, NCCL) when they run, so that one build starts on machines without any of them.
+#
+# shoal_cuda_kernels(NAME SOURCES x.cu ...): kernels, compiled by nvcc into NAME for GPUs, and by the host's compiler into
+# NAME_emulated, which runs them on the CPU (worker/backend/cuda/kernel.h). Whoever links one of the two links the runtime
+# that goes with it: shoal_cuda_runtime or shoal_worker_backend_cuda_emulation.
+option(SHOAL_WITH_CUDA "Build CUDA workers where the CUDA toolkit is found" ON)
+set(SHOAL_CUDA_ARCHITECTURES "80-real;90" CACHE STRING "GPU architectures to compile kernels for, as CMake names them")
+set(SHOAL_CUDA FALSE)
+
+if(SHOAL_WITH_CUDA)
+  include(CheckLanguage)
+  set(CMAKE_CUDA_ARCHITECTURES ${SHOAL_CUDA_ARCHITECTURES})
+  find_program(SHOAL_NVCC nvcc HINTS ENV CUDA_PATH ENV CUDA_HOME PATHS /usr/local/cuda PATH_SUFFIXES bin)
+  if(SHOAL_NVCC)
+    set(CMAKE_CUDA_COMPILER ${SHOAL_NVCC})
+    check_language(CUDA)
+  endif()
+  if(SHOAL_NVCC AND CMAKE_CUDA_COMPILER)
+    enable_language(CUDA)
+    find_package(CUDAToolkit QUIET)
+    if(CUDAToolkit_FOUND AND CUDAToolkit_VERSION VERSION_GREATER_EQUAL 12.8 AND TARGET CUDA::cudart_static)
+      set(SHOAL_CUDA TRUE)
+    else()
+      message(STATUS "CUDA toolkit ${CUDAToolkit_VERSION} is older than 12.8 or has no static runtime: without CUDA workers")
+    endif()
+  else()
+    message(STATUS "No CUDA toolkit (nvcc): without CUDA workers")
+  endif()
+endif()
+
+if(SHOAL_CUDA)
+  # CMake 3.25 does not know that nvcc takes C++20.
+  set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION "-std=c++20")
+  set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION "-std=c++20")
+  set(CMAKE_CUDA_STANDARD 20)
+  set(CMAKE_CUDA_STANDARD_REQUIRED ON)
+  if(SHOAL_CCACHE)
+    set(CMAKE_CUDA_COMPILER_LAUNCHER ${SHOAL_CCACHE})
+  endif()
+  # The toolkit's headers, as a system's: what host code needs to call the runtime.
+  add_library(shoal_cuda_toolkit INTERFACE)
+  target_include_directories(shoal_cuda_toolkit SYSTEM INTERFACE ${CUDAToolkit_INCLUDE_DIRS})
+  add_library(shoal_cuda_runtime INTERFACE)
+  target_link_libraries(shoal_cuda_runtime INTERFACE CUDA::cudart_static)
+endif()
+
+function(shoal_cuda_kernels name)
+  cmake_parse_arguments(ARG "" "" "SOURCES" ${ARGN})
+  add_library(${name} STATIC ${ARG_SOURCES})
+  target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR})
+  target_link_libraries(${name} PUBLIC shoal_cuda_toolkit)
+  set_target_properties(${name} PROPERTIES CUDA_RUNTIME_LIBRARY Static CUDA_SEPARABLE_COMPILATION OFF)
+  target_compile_options(${name} PRIVATE
+    "$<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-Wall,-Wextra,-Werror;-Werror=all-warnings;--expt-relaxed-constexpr>")
+
+  set(wrappers)
+  foreach(source ${ARG_SOURCES})
+    file(RELATIVE_PATH path ${PROJECT_SOURCE_DIR} ${CMAKE_CURRENT_SOURCE_DIR}/${source})
+    set(wrapper ${CMAKE_CURRENT_BINARY_DIR}/emulated/${source}.cc)
+    file(CONFIGURE OUTPUT ${wrapper} CONTENT "#include \"${path}\"\n")
+    list(APPEND wrappers ${wrapper})
+  endforeach()
+  add_library(${name}_emulated STATIC ${wrappers})
+  target_link_libraries(${name}_emulated PUBLIC shoal_flags shoal_worker_backend_cuda_emulation)
+endfunction()

@@ -1,0 +1,28 @@
+// What launch functions of kernels take: plain views of device memory, for host code that knows
+// worker/ops/tensor.h and device code that does not.
+#pragma once
+
+#include <cstdint>
+
+namespace shoal::worker::cuda {
+
+enum class Element : uint8_t { kF32, kBf16 };
+
+// Row-major; `stride` in elements.
+struct View {
+  void* data = nullptr;
+  Element element = Element::kF32;
+  int64_t rows = 0;
+  int64_t columns = 0;
+  int64_t stride = 0;
+};
+
+struct ConstView {
+  const void* data = nullptr;
+  Element element = Element::kF32;
+  int64_t rows = 0;
+  int64_t columns = 0;
+  int64_t stride = 0;
+};
+
+}  // namespace shoal::worker::cuda
