@@ -44,6 +44,13 @@ SHOAL_DEVICE void AtomicAdd(float* to, float value) { atomicAdd(to, value); }
 
 SHOAL_DEVICE float Exp(float x) { return expf(x); }
 SHOAL_DEVICE float Exp2(float x) { return exp2f(x); }
+// 2^x in one instruction: within two units in the last place, zero where it is less than the
+// smallest normal number (also for x of minus infinity).
+SHOAL_DEVICE float Exp2Approximate(float x) {
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;\n" : "=f"(y) : "f"(x));
+  return y;
+}
 SHOAL_DEVICE float Log(float x) { return logf(x); }
 SHOAL_DEVICE float InverseSquareRoot(float x) { return 1.0f / sqrtf(x); }
 SHOAL_DEVICE uint32_t BitsOf(float x) { return __float_as_uint(x); }
