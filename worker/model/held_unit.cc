@@ -51,7 +51,7 @@ absl::StatusOr<float*> AccumulatorOf(const Transformer& model, GradientSink& sin
 }
 
 absl::Status ContributionDone(Transformer& model, GradientSink& sink, int unit) {
-  SHOAL_RETURN_IF_ERROR(model.ops().Finish());
+  SHOAL_RETURN_IF_ERROR(model.ops().Check());
   return sink.Done(unit);
 }
 

@@ -1,5 +1,5 @@
 // A unit of the model while it is worked on: its weights, held by scope, and where its gradient
-// goes. What the model asks of source and sink is checked and waited for here.
+// goes. What the model asks of source and sink is checked here.
 #pragma once
 
 #include <cstdint>
@@ -36,7 +36,7 @@ class HeldUnit {
 // The unit's accumulator, of the right size.
 absl::StatusOr<float*> AccumulatorOf(const Transformer& model, GradientSink& sink, int unit);
 
-// A contribution is complete once the device has done all work on it.
+// All work on the contribution is on the compute stream.
 absl::Status ContributionDone(Transformer& model, GradientSink& sink, int unit);
 
 }  // namespace shoal::worker

@@ -1,6 +1,15 @@
 // Where the model's runner gets weights from and puts gradients: the seam between the mathematics
 // and the service. The trainer implements it over the client library (fetch on demand, push
 // behind); tests, `shoal generate` and `shoal eval` implement it over weights in memory.
+//
+// Weights and accumulators are memory of the model's device. All that touches them is work on the
+// model's one compute stream, which on a GPU runs later than the calls here: a call says what has
+// been PUT on that stream, not what is done. So a source or sink over such a device knows the
+// stream, and orders by its events what it does with the memory itself: it lets the stream wait for
+// what it copies to the device, and waits for the stream before it reuses memory or reads a
+// gradient. On the CPU what is put is done, and there is nothing to order. Work that fails on the
+// device is known by the stream's events, the microbatch's loss at the latest; the attempt is then
+// to be dropped whole, with what was pushed of it.
 #pragma once
 
 #include <cstdint>
@@ -24,10 +33,12 @@ struct WeightsView {
 class UnitSource {
  public:
   virtual ~UnitSource() = default;
-  // Blocks until the unit's weights of this step's version are there. Valid until Release(unit).
-  // Calls nest: each Get needs one Release, and a unit may be held more than once (the tied
-  // embedding is, at the head).
+  // Blocks until the unit's weights of this step's version are there, or will be for what is put on
+  // the compute stream from now on. Valid until Release(unit). Calls nest: each Get needs one
+  // Release, and a unit may be held more than once (the tied embedding is, at the head).
   virtual absl::StatusOr<WeightsView> Get(int unit) = 0;
+  // The last use is on the compute stream. The weights must stay until the work that is on it now
+  // is done.
   virtual void Release(int unit) = 0;
 };
 
@@ -39,10 +50,12 @@ class GradientSink {
  public:
   virtual ~GradientSink() = default;
   // The fp32 buffer into which a contribution to the unit's gradient is to be ADDED (the caller
-  // must accumulate, never overwrite); the sink hands it out zeroed the first time. It keeps its
-  // place until Done(unit).
+  // must accumulate, never overwrite) by work on the compute stream; the sink hands it out zeroed
+  // the first time, before that work. It keeps its place until Done(unit). The host must not touch
+  // it where the device's memory is out of its reach.
   virtual absl::StatusOr<std::span<float>> Accumulator(int unit) = 0;
-  // The contribution is in the accumulator.
+  // All work of the contribution is on the compute stream: it is in the accumulator once what is on
+  // the stream now is done.
   virtual absl::Status Done(int unit) = 0;
 };
 

@@ -13,9 +13,11 @@
 //
 // Work runs in order on the one stream the table was made for. Operators return nothing: shapes are
 // checked (a wrong one is a programmer's error), and what the machine refuses (memory, a kernel) is
-// kept and returned by Finish, as on a GPU. Deterministic: the same input gives the same bits in
-// every run with the same number of threads; an input-gradient call plus a weight-gradient call
-// give the bits of the two together, in either order. Threads: one caller at a time.
+// kept and returned by Check and Finish. On a GPU an operator returns when its work is on the
+// stream: device memory that it was given is in use until that is done, spans of the host no longer
+// than the call. Deterministic: the same input gives the same bits in every run with the same
+// number of threads; an input-gradient call plus a weight-gradient call give the bits of the two
+// together, in either order. Threads: one caller at a time.
 #pragma once
 
 #include <cstdint>
@@ -53,8 +55,10 @@ class Ops {
  public:
   virtual ~Ops() = default;
   virtual Stream& stream() = 0;
-  // Waits for all work and returns the first failure since the last call.
+  // Waits for all work and returns the first failure since the last call of this or Check.
   virtual absl::Status Finish() = 0;
+  // The same of what is known to have failed by now, without waiting.
+  virtual absl::Status Check() = 0;
 
   virtual void Matmul(const MatmulArgs& args) = 0;
 
@@ -93,7 +97,8 @@ class Ops {
 
   // Causal attention within each sequence [cu_seqlens[s], cu_seqlens[s+1]) and never across; scale
   // 1/sqrt(D). qkv[T, Q + 2 KV] -> out[T, Q] and log_sum_exp[heads, T] (of scaled scores). Rows
-  // after the last sequence are zero. cu_seqlens is host memory.
+  // after the last sequence are zero. cu_seqlens is host memory, read before the call
+  // returns.
   virtual void AttentionForward(ConstMatrix qkv, const AttentionShape& shape,
                                 std::span<const int32_t> cu_seqlens, Matrix out,
                                 float* log_sum_exp) = 0;

@@ -38,6 +38,7 @@ class CpuOps : public Ops {
 
   Stream& stream() override { return *stream_; }
   absl::Status Finish() override { return gemm_.TakeStatus(); }
+  absl::Status Check() override { return Finish(); }
 
   void Matmul(const MatmulArgs& args) override { cpu::Matmul(context_, args); }
 
