@@ -61,6 +61,33 @@ SHOAL_DEVICE uint32_t PackBf16(float low, float high) {
   return *reinterpret_cast<const uint32_t*>(&pair);
 }
 
+// 4, 2 or 1 words at once, aligned to their size. (A struct that is assigned is loaded at once, but
+// stored word by word.)
+template <int kWords>
+SHOAL_DEVICE void LoadWords(uint32_t (&to)[kWords], const void* from) {
+  static_assert(kWords == 1 || kWords == 2 || kWords == 4);
+  if constexpr (kWords == 4) {
+    const uint4 words = *static_cast<const uint4*>(from);
+    to[0] = words.x, to[1] = words.y, to[2] = words.z, to[3] = words.w;
+  } else if constexpr (kWords == 2) {
+    const uint2 words = *static_cast<const uint2*>(from);
+    to[0] = words.x, to[1] = words.y;
+  } else {
+    to[0] = *static_cast<const uint32_t*>(from);
+  }
+}
+template <int kWords>
+SHOAL_DEVICE void StoreWords(const uint32_t (&from)[kWords], void* to) {
+  static_assert(kWords == 1 || kWords == 2 || kWords == 4);
+  if constexpr (kWords == 4) {
+    *static_cast<uint4*>(to) = make_uint4(from[0], from[1], from[2], from[3]);
+  } else if constexpr (kWords == 2) {
+    *static_cast<uint2*>(to) = make_uint2(from[0], from[1]);
+  } else {
+    *static_cast<uint32_t*>(to) = from[0];
+  }
+}
+
 // The block's dynamic shared memory, aligned to 128 bytes; its size is the launch's.
 SHOAL_DEVICE char* DynamicShared() {
   extern __shared__ __align__(128) char shoal_dynamic_shared[];
