@@ -61,8 +61,8 @@ SHOAL_DEVICE uint32_t PackBf16(float low, float high) {
   return *reinterpret_cast<const uint32_t*>(&pair);
 }
 
-// 4, 2 or 1 words at once, aligned to their size. (A struct that is assigned is loaded at once, but
-// stored word by word.)
+// 4, 2 or 1 words of global memory at once, aligned to their size. (Stores are intrinsics because
+// the compiler takes plain ones of a struct or a uint4 apart.)
 template <int kWords>
 SHOAL_DEVICE void LoadWords(uint32_t (&to)[kWords], const void* from) {
   static_assert(kWords == 1 || kWords == 2 || kWords == 4);
@@ -80,9 +80,9 @@ template <int kWords>
 SHOAL_DEVICE void StoreWords(const uint32_t (&from)[kWords], void* to) {
   static_assert(kWords == 1 || kWords == 2 || kWords == 4);
   if constexpr (kWords == 4) {
-    *static_cast<uint4*>(to) = make_uint4(from[0], from[1], from[2], from[3]);
+    __stwb(static_cast<uint4*>(to), make_uint4(from[0], from[1], from[2], from[3]));
   } else if constexpr (kWords == 2) {
-    *static_cast<uint2*>(to) = make_uint2(from[0], from[1]);
+    __stwb(static_cast<uint2*>(to), make_uint2(from[0], from[1]));
   } else {
     *static_cast<uint32_t*>(to) = from[0];
   }
