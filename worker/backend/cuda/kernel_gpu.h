@@ -51,6 +51,8 @@ SHOAL_DEVICE float Exp2Approximate(float x) {
   asm("ex2.approx.ftz.f32 %0, %1;\n" : "=f"(y) : "f"(x));
   return y;
 }
+// Within two units in the last place; zero where |b| exceeds 2^126.
+SHOAL_DEVICE float DivideApproximate(float a, float b) { return __fdividef(a, b); }
 SHOAL_DEVICE float Log(float x) { return logf(x); }
 SHOAL_DEVICE float InverseSquareRoot(float x) { return 1.0f / sqrtf(x); }
 SHOAL_DEVICE uint32_t BitsOf(float x) { return __float_as_uint(x); }
