@@ -11,13 +11,21 @@
 
 namespace shoal::plan {
 
-void Resolve(Job& job, const std::string& base_directory, bool cpu_has_bf16) {
+void Resolve(Job& job, const std::string& base_directory, const MachineOffer& machine) {
   for (std::string* path : {&job.model, &job.data.train, &job.checkpoint.directory}) {
     // An absolute path replaces the base.
     *path = (std::filesystem::path(base_directory) / *path).lexically_normal().string();
   }
+  DeviceKind device = job.train.device;
+  if (device == DeviceKind::kAuto) {
+    device = machine.gpus > 0 && !job.emulate.enabled() ? DeviceKind::kCuda : DeviceKind::kCpu;
+  }
+  if (job.cluster.local || job.emulate.enabled()) {
+    job.train.device = device;
+  }
   if (job.train.compute == ComputeType::kAuto) {
-    job.train.compute = cpu_has_bf16 ? ComputeType::kBf16 : ComputeType::kFp32;
+    const bool bf16 = device == DeviceKind::kCuda || machine.cpu_has_bf16;
+    job.train.compute = bf16 ? ComputeType::kBf16 : ComputeType::kFp32;
   }
   if (job.service.wire_type_auto) {
     job.service.wire_type = job.train.compute == ComputeType::kBf16 ? DType::kBF16 : DType::kF32;

@@ -15,6 +15,7 @@
 #include "absl/status/statusor.h"
 #include "common/dtype.h"
 #include "plan/assignment.h"
+#include "plan/device_kind.h"
 #include "plan/pipeline_options.h"
 
 namespace shoal::plan {
@@ -54,6 +55,7 @@ struct PlanChoices {
 struct TrainOptions {
   int64_t steps = 100;
   int64_t minibatch_samples = 32;
+  DeviceKind device = DeviceKind::kAuto;
   ComputeType compute = ComputeType::kAuto;
   Synchronization synchronization = Synchronization::kStep;
   double learning_rate = 1e-4;
@@ -158,10 +160,18 @@ absl::StatusOr<Job> ParseJob(std::string_view yaml, const std::string& file_name
                              const std::vector<std::string>& overrides = {},
                              const std::string& override_directory = "");
 
+// What the machine that a job is resolved on offers.
+struct MachineOffer {
+  bool cpu_has_bf16 = false;
+  int gpus = 0;  // that workers can compute on; all of them have bf16
+};
+
 // Makes relative paths (model, data.train, checkpoint.directory) absolute: they are relative to
-// `base_directory`, the job file's folder. Resolves compute auto by what the CPU offers, and
+// `base_directory`, the job file's folder. Resolves device auto of a job whose workers run on this
+// machine; of others each worker takes it for itself (and emulated ones compute on none). Resolves
+// compute auto by what the device offers (by this machine's, where the workers choose theirs), and
 // wire_type auto by compute. Doing it twice changes nothing.
-void Resolve(Job& job, const std::string& base_directory, bool cpu_has_bf16);
+void Resolve(Job& job, const std::string& base_directory, const MachineOffer& machine);
 
 // Of a resolved job.
 DType ComputeDType(const Job& job);

@@ -154,6 +154,11 @@ absl::Status CheckJob(Job& job, const JobSources& sources, const std::string& fi
         "depends on what it ran; leave train.push to auto or say microbatch",
         Place(sources, "train.push", "service.accumulate", file_name));
   }
+  if (train.device == DeviceKind::kCuda && job.emulate.enabled()) {
+    return InvalidArgument(
+        "{}: train.device cuda contradicts emulate.shape {}, where nothing is computed",
+        Place(sources, "train.device", "emulate.shape", file_name), job.emulate.shape);
+  }
   if (job.data.max_sequence_tokens > job.data.microbatch_tokens) {
     return InvalidArgument(
         "{}: data.max_sequence_tokens ({}) is more than data.microbatch_tokens ({}), so the "

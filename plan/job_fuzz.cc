@@ -20,7 +20,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     if (!reread.ok() || !(*reread == *job)) {
       std::abort();
     }
-    shoal::plan::Resolve(*job, "/folder", /*cpu_has_bf16=*/true);
+    shoal::plan::Resolve(*job, "/folder", {.cpu_has_bf16 = true, .gpus = 1});
   }
   return 0;
 }

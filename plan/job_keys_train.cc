@@ -138,12 +138,18 @@ void AddTrainKeys(TableBuilder& table) {
       .Integer(
           "train.minibatch_samples", [](Job & j) -> auto& { return j.train.minibatch_samples; },
           {1, 10'000'000}, "Samples of one optimizer step, over all workers.")
+      .Choice<DeviceKind>(
+          "train.device", [](Job & j) -> auto& { return j.train.device; },
+          ChoicesOf(kDeviceKindNames),
+          "What workers compute on; auto: a GPU where the worker's machine has one that can be "
+          "used, else the CPU.")
       .Choice<ComputeType>(
           "train.compute", [](Job & j) -> auto& { return j.train.compute; },
           {{"auto", ComputeType::kAuto},
            {"fp32", ComputeType::kFp32},
            {"bf16", ComputeType::kBf16}},
-          "Element type of the matrix products; auto: bf16 where the machine has it.")
+          "Element type of the matrix products; auto: bf16 on GPUs, and on CPUs "
+          "that have it.")
       .Choice<Synchronization>(
           "train.synchronization", [](Job & j) -> auto& { return j.train.synchronization; },
           ChoicesOf(kSynchronizationNames),

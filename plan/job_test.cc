@@ -90,7 +90,7 @@ TEST(ParseJob, AnOverrideChoosesBetweenKeysThatExcludeEachOther) {
 TEST(ParseJob, PathsOfOverridesAreRelativeToTheirOwnFolder) {
   auto job = ParseJob(kMinimal, "job.yaml", {"data.train=other.jsonl"}, "/here");
   ASSERT_TRUE(job.ok());
-  Resolve(*job, "/there/sub", false);
+  Resolve(*job, "/there/sub", {});
   EXPECT_EQ(job->data.train, "/here/other.jsonl");
   EXPECT_EQ(job->model, "/there/sub/m");
   EXPECT_EQ(job->checkpoint.directory, "/there/sub/checkpoints");
@@ -209,6 +209,8 @@ TEST(ParseJob, RefusesContradictions) {
               testing::HasSubstr("go with cluster.coordinator"));
   EXPECT_THAT(with("train: {push: step}\nservice: {accumulate: exact}"),
               testing::HasSubstr("train.push step contradicts service.accumulate exact"));
+  EXPECT_THAT(with("train: {device: cuda}\nemulate: {shape: 1.5b}\n"),
+              testing::HasSubstr("train.device cuda contradicts emulate.shape 1.5b"));
 }
 
 TEST(ParseJob, ReadsAPipeline) {
@@ -288,17 +290,40 @@ TEST(ParseJob, RefusesPipelinesThatCannotBe) {
 
 TEST(Resolve, SettlesTypesOnce) {
   Job job = MustParse(kExample);
-  Resolve(job, "/base", true);
+  Resolve(job, "/base", {.cpu_has_bf16 = true});
   EXPECT_EQ(job.train.compute, ComputeType::kBf16);
   EXPECT_EQ(job.service.wire_type, DType::kBF16);
   EXPECT_EQ(job.model, "/base/path/to/hf/folder");
   const Job once = job;
-  Resolve(job, "/base", false);
+  Resolve(job, "/base", {.gpus = 1});
   EXPECT_EQ(job, once);
   Job plain = MustParse(kExample, {"service.wire_type=bf16"});
-  Resolve(plain, "/base", false);
+  Resolve(plain, "/base", {});
   EXPECT_EQ(plain.train.compute, ComputeType::kFp32);
   EXPECT_EQ(plain.service.wire_type, DType::kBF16);
+}
+
+TEST(Resolve, TakesAGpuWhereThisMachineRunsTheWorkersAndHasOne) {
+  const auto resolved = [](const std::vector<std::string>& overrides, const MachineOffer& machine) {
+    Job job = MustParse(kMinimal, overrides);
+    Resolve(job, "/base", machine);
+    return std::pair(job.train.device, job.train.compute);
+  };
+  const MachineOffer gpu = {.gpus = 2};
+  const auto cuda = std::pair(DeviceKind::kCuda, ComputeType::kBf16);
+  const auto cpu = std::pair(DeviceKind::kCpu, ComputeType::kFp32);
+  EXPECT_EQ(resolved({}, gpu), cuda);
+  EXPECT_EQ(resolved({}, {}), cpu);
+  EXPECT_EQ(resolved({"train.device=cpu"}, gpu), cpu);
+  EXPECT_EQ(resolved({"train.device=cuda"}, {}), cuda);
+  EXPECT_EQ(resolved({"train.device=cuda", "train.compute=fp32"}, gpu),
+            std::pair(DeviceKind::kCuda, ComputeType::kFp32));
+  EXPECT_EQ(resolved({"emulate.shape=tiny"}, gpu), cpu);
+  // Elsewhere each worker takes what it has.
+  const std::string there = "cluster.coordinator=head:4000";
+  EXPECT_EQ(resolved({there}, gpu), std::pair(DeviceKind::kAuto, ComputeType::kBf16));
+  EXPECT_EQ(resolved({there}, {}), std::pair(DeviceKind::kAuto, ComputeType::kFp32));
+  EXPECT_EQ(resolved({there, "train.device=cuda"}, {}), cuda);
 }
 
 std::string RandomText(Random& random) {

@@ -11,7 +11,7 @@ namespace {
 Job ResolvedJob(ComputeType compute = ComputeType::kFp32) {
   Job job;
   job.train.compute = compute;
-  Resolve(job, "/", false);
+  Resolve(job, "/", {});
   return job;
 }
 

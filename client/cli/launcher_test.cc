@@ -7,6 +7,7 @@
 #include <filesystem>
 
 #include "common/file.h"
+#include "fmt/format.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -102,6 +103,22 @@ TEST_F(LauncherTest, TheTokenTravelsInTheEnvironmentAlone) {
   const auto command_line = ReadFile(proc);
   EXPECT_TRUE(!command_line.ok() || command_line->find(secret) == std::string::npos);
   EXPECT_EQ(getenv("SHOAL_TOKEN"), nullptr);
+}
+
+TEST_F(LauncherTest, WorkersTakeGpusInTurn) {
+  Program("shoal-worker", "#!/bin/sh\necho $@ end\nexec sleep 60\n");
+  LocalClusterOptions options = Options();
+  options.gpus = 2;
+  auto cluster = LocalCluster::Start(options);
+  ASSERT_TRUE(cluster.ok()) << cluster.status();
+  for (int worker = 0; worker < 3; ++worker) {
+    std::string log;
+    for (int i = 0; i < 500 && log.empty(); ++i) {
+      log = TailOf(fmt::format("{}/logs/worker-{}.log", folder_, worker), 1);
+      RealClock().SleepFor(absl::Milliseconds(10));
+    }
+    EXPECT_THAT(log, HasSubstr(fmt::format("--device cuda:{} end", worker % 2)));
+  }
 }
 
 TEST_F(LauncherTest, ALostProcessIsNamed) {

@@ -35,17 +35,18 @@ absl::Status RemoveEarlierRun(const std::string& directory) {
 
 absl::StatusOr<plan::Job> ReadJob(const std::string& job_file,
                                   const std::vector<std::string>& overrides) {
-  return ReadJob(job_file, overrides, worker::CpuHasFastBf16());
+  return ReadJob(job_file, overrides, {.cpu_has_bf16 = worker::CpuHasFastBf16()});
 }
 
 absl::StatusOr<plan::Job> ReadJob(const std::string& job_file,
-                                  const std::vector<std::string>& overrides, bool bf16) {
+                                  const std::vector<std::string>& overrides,
+                                  const plan::MachineOffer& machine) {
   SHOAL_ASSIGN_OR_RETURN(const std::string yaml, ReadFile(job_file, kMaximumJobFile));
   std::error_code error;
   SHOAL_ASSIGN_OR_RETURN(
       plan::Job job, plan::ParseJob(yaml, job_file, overrides, fs::current_path(error).string()));
   const std::string folder = fs::absolute(job_file, error).parent_path().string();
-  plan::Resolve(job, folder, bf16);
+  plan::Resolve(job, folder, machine);
   return job;
 }
 

@@ -16,12 +16,13 @@
 
 namespace shoal::cli {
 
-// The job file read, overridden and resolved against its folder and this machine's CPU.
+// The job file read, overridden and resolved against its folder and this machine.
 absl::StatusOr<plan::Job> ReadJob(const std::string& job_file,
                                   const std::vector<std::string>& overrides);
-// The same for devices that compute in bf16, or do not.
+// The same against another machine.
 absl::StatusOr<plan::Job> ReadJob(const std::string& job_file,
-                                  const std::vector<std::string>& overrides, bool bf16);
+                                  const std::vector<std::string>& overrides,
+                                  const plan::MachineOffer& machine);
 
 // Every weight file is there and whole, shapes are right.
 absl::StatusOr<plan::ModelSpec> CheckModel(const plan::Job& job);

@@ -165,7 +165,7 @@ absl::StatusOr<Simulation> OpenSimulation(const SimulationSource& source) {
   }
   Simulation simulation;
   plan::Job& job = simulation.options.job;
-  SHOAL_ASSIGN_OR_RETURN(job, ReadJob(source.job_file, source.overrides, /*bf16=*/true));
+  SHOAL_ASSIGN_OR_RETURN(job, ReadJob(source.job_file, source.overrides, {.cpu_has_bf16 = true}));
   if (!source.data.empty()) {
     std::error_code error;
     job.data.train = std::filesystem::absolute(source.data, error).string();

@@ -25,6 +25,7 @@
 #include "transport/listen_flags.h"
 #include "transport/rdma_flags.h"
 #include "transport/testing/fault_transport.h"
+#include "worker/trainer/device_flag.h"
 #include "worker/trainer/trainer.h"
 
 namespace shoal::worker {
@@ -39,6 +40,7 @@ struct Flags {
   std::string log_level = "info";
   int metrics_port = -1;
   int threads = 0;
+  std::string device;
   transport::ListenFlags listen;
   transport::RdmaFlags rdma;
   uint64_t fault_seed = 0;
@@ -107,6 +109,7 @@ std::unique_ptr<transport::Transport> WithFaults(const Flags& flags, uint64_t wo
 absl::Status Work(const Flags& flags, bool& started) {
   rpc::RouteGrpcLogs();
   SHOAL_ASSIGN_OR_RETURN(const rpc::Token token, rpc::LoadToken(flags.token_file));
+  SHOAL_ASSIGN_OR_RETURN(const DeviceFlag device, ParseDeviceFlag(flags.device));
   Metrics metrics;
   if (flags.metrics_port >= 0) {
     SHOAL_ASSIGN_OR_RETURN(const int port, metrics.Serve(flags.metrics_port));
@@ -146,6 +149,7 @@ absl::Status Work(const Flags& flags, bool& started) {
   options.index = session->index();
   options.incarnation = session->incarnation();
   options.threads = flags.threads;
+  options.device = device;
   options.rdma = flags.rdma;
   options.connector = [&](const std::vector<std::string>& addresses) {
     return std::make_unique<client::GrpcConnector>(addresses, token);
@@ -178,6 +182,9 @@ int Main(int argc, char** argv) {
   app.add_option("--threads", flags.threads, "Threads that compute; 0: by the job")
       ->capture_default_str()
       ->check(CLI::NonNegativeNumber);
+  app.add_option("--device", flags.device,
+                 "What to compute on: cpu, cuda or cuda:N (the GPU's number, from 0); without it, "
+                 "by the job (train.device)");
   transport::AddListenFlags(app, flags.listen);
   transport::AddRdmaFlags(app, flags.rdma);
   app.add_option("--metrics-port", flags.metrics_port,

@@ -22,6 +22,7 @@
 #include "transport/options.h"
 #include "transport/transport.h"
 #include "worker/model/microbatch_model.h"
+#include "worker/trainer/device_flag.h"
 #include "worker/trainer/layer_meetings.h"
 #include "worker/trainer/microbatch_drawer.h"
 #include "worker/trainer/service_sink.h"
@@ -36,6 +37,7 @@ struct WorkerJobOptions {
   int index = 0;
   uint64_t incarnation = 0;
   int threads = 0;  // 0: by the job
+  DeviceFlag device;
   transport::RdmaFlags rdma;
   // Makes the way to the servers at these addresses (HOST:PORT by index).
   std::function<std::unique_ptr<client::ServerConnector>(const std::vector<std::string>&)>

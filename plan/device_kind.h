@@ -1,0 +1,25 @@
+// What a worker computes on: train.device of the job file, and the flag of shoal-worker that
+// overrides it.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <string_view>
+#include <utility>
+
+namespace shoal::plan {
+
+enum class DeviceKind {
+  kAuto,  // a GPU where the worker's machine has one that can be used, else the CPU
+  kCpu,
+  kCuda,
+};
+
+inline constexpr std::array<std::pair<std::string_view, DeviceKind>, 3> kDeviceKindNames = {
+    {{"auto", DeviceKind::kAuto}, {"cpu", DeviceKind::kCpu}, {"cuda", DeviceKind::kCuda}}};
+
+constexpr std::string_view Name(DeviceKind kind) {
+  return kDeviceKindNames[static_cast<size_t>(kind)].first;
+}
+
+}  // namespace shoal::plan
