@@ -1,0 +1,132 @@
+#include "worker/backend/cuda/emulation/address_space.h"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "common/bytes.h"
+#include "common/check.h"
+
+namespace shoal::worker::cuda::emulation {
+namespace {
+
+constexpr int64_t kPageBytes = 4096;
+// More than this of new memory is not filled: it would be made real.
+constexpr int64_t kPoisonBytes = int64_t{16} << 20;
+
+}  // namespace
+
+AddressSpace::~AddressSpace() {
+  for (const auto& [data, range] : ranges_) {
+    if (range.mapping != nullptr) {
+      munmap(range.mapping, static_cast<size_t>(range.mapped_bytes));
+    }
+  }
+}
+
+std::byte* AddressSpace::Allocate(Place place, int device, int64_t bytes, unsigned flags) {
+  const int64_t inner = RoundUp(bytes, kAlignment);
+  const int64_t pages = RoundUp(inner, kPageBytes);
+  void* mapping = mmap(nullptr, static_cast<size_t>(pages + kPageBytes), PROT_READ | PROT_WRITE,
+                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (mapping == MAP_FAILED) {
+    return nullptr;
+  }
+  auto* begin = static_cast<std::byte*>(mapping);
+  SHOAL_CHECK(mprotect(begin + pages, kPageBytes, PROT_NONE) == 0);
+  std::byte* data = begin + (pages - inner);
+  std::memset(data, 0xFF, static_cast<size_t>(std::min(bytes, kPoisonBytes)));
+  const Range range{.place = place,
+                    .device = device,
+                    .bytes = bytes,
+                    .mapping = mapping,
+                    .mapped_bytes = pages + kPageBytes,
+                    .flags = flags};
+  ranges_.emplace(data, range);
+  Protect(range);
+  return data;
+}
+
+void AddressSpace::Register(void* data, int64_t bytes, unsigned flags) {
+  ranges_.emplace(static_cast<std::byte*>(data),
+                  Range{.place = Place::kPinned, .bytes = bytes, .flags = flags});
+}
+
+bool AddressSpace::Free(void* data, Place place) {
+  const auto found = ranges_.find(static_cast<std::byte*>(data));
+  if (found == ranges_.end() || found->second.place != place || found->second.mapping == nullptr) {
+    return false;
+  }
+  munmap(found->second.mapping, static_cast<size_t>(found->second.mapped_bytes));
+  ranges_.erase(found);
+  return true;
+}
+
+bool AddressSpace::Unregister(void* data) {
+  const auto found = ranges_.find(static_cast<std::byte*>(data));
+  if (found == ranges_.end() || found->second.mapping != nullptr) {
+    return false;
+  }
+  ranges_.erase(found);
+  return true;
+}
+
+const AddressSpace::Range* AddressSpace::Find(const void* data, int64_t bytes, bool& torn) const {
+  torn = false;
+  auto* begin = static_cast<std::byte*>(const_cast<void*>(data));
+  auto after = ranges_.upper_bound(begin);
+  const bool next_overlaps = after != ranges_.end() && after->first < begin + bytes;
+  if (after == ranges_.begin()) {
+    torn = next_overlaps;
+    return nullptr;
+  }
+  const auto& [first, range] = *--after;
+  if (begin >= first + range.bytes) {
+    torn = next_overlaps;
+    return nullptr;
+  }
+  torn = begin + bytes > first + range.bytes;
+  return &range;
+}
+
+void AddressSpace::Open(int device) {
+  if (device == open_) {
+    return;
+  }
+  open_ = device;
+  for (const auto& [data, range] : ranges_) {
+    Protect(range);
+  }
+}
+
+void AddressSpace::Protect(const Range& range) const {
+  if (range.place != Place::kDevice) {
+    return;
+  }
+  const bool open = open_ == kAll || open_ == range.device;
+  SHOAL_CHECK(mprotect(range.mapping, static_cast<size_t>(range.mapped_bytes - kPageBytes),
+                       open ? PROT_READ | PROT_WRITE : PROT_NONE) == 0);
+}
+
+int64_t AddressSpace::allocated_bytes(int device) const {
+  int64_t sum = 0;
+  for (const auto& [data, range] : ranges_) {
+    if (range.place == Place::kDevice && range.device == device) {
+      sum += RoundUp(range.bytes, kAlignment);
+    }
+  }
+  return sum;
+}
+
+int64_t AddressSpace::host_bytes() const {
+  int64_t sum = 0;
+  for (const auto& [data, range] : ranges_) {
+    if (range.place == Place::kPinned) {
+      sum += range.bytes;
+    }
+  }
+  return sum;
+}
+
+}  // namespace shoal::worker::cuda::emulation

@@ -1,0 +1,472 @@
+#include "worker/backend/cuda/emulation/block.h"
+
+#include <sys/mman.h>
+
+#include <array>
+#include <bit>
+#include <cstddef>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "common/bytes.h"
+#include "common/check.h"
+#include "fmt/format.h"
+#include "worker/backend/cuda/emulation/fiber.h"
+
+namespace shoal::worker::cuda::emulation {
+
+BlockState running_block;
+int running_thread = 0;
+
+namespace {
+
+constexpr int kWarp = 32;
+constexpr int kMaxThreads = 1024;
+constexpr int kMaxWarps = kMaxThreads / kWarp;
+constexpr uint32_t kAll = 0xFFFFFFFFu;
+constexpr int kNone = -1;
+// What lies in memory that nobody has written: NaN in fp32 and bf16.
+constexpr int kPoison = 0xFF;
+
+// What a lane brings to its warp's work, and where it wants the result.
+struct Operands {
+  uint32_t value = 0;
+  int from_lane = 0;
+  const void* row = nullptr;
+  uint32_t* to = nullptr;
+  float* d = nullptr;
+  const uint32_t* a = nullptr;
+  const uint32_t* b = nullptr;
+};
+
+struct Warp {
+  uint32_t runnable = kAll;  // begun or not; neither waiting nor done
+  uint32_t done = 0;
+  uint32_t arrived = 0;  // at `kind`
+  Together kind = Together::kSyncWarp;
+  std::source_location where;
+  std::array<Operands, kWarp> lanes;
+};
+
+struct Copy {
+  void* to;
+  const void* from;
+  bool valid;
+};
+
+struct Copies {
+  std::vector<Copy> copies;
+  std::vector<size_t> groups;  // ends, in `copies`
+};
+
+// The mapping ends where the block's memory does: what runs over it crashes.
+class SharedMemory {
+ public:
+  SharedMemory() {
+    void* mapping = mmap(nullptr, kBytes + kGuardBytes, PROT_READ | PROT_WRITE,
+                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    SHOAL_CHECK(mapping != MAP_FAILED);
+    end_ = static_cast<char*>(mapping) + kBytes;
+    SHOAL_CHECK(mprotect(end_, kGuardBytes, PROT_NONE) == 0);
+  }
+  char* Of(int64_t bytes) {
+    SHOAL_CHECK(bytes <= kBytes);
+    return end_ - RoundUp(bytes, kAlignment);
+  }
+
+ private:
+  static constexpr int64_t kBytes = 256 << 10;
+  static constexpr int64_t kGuardBytes = 64 << 10;
+  static constexpr int64_t kAlignment = 128;
+  char* end_ = nullptr;
+};
+
+void FiberMain();
+
+// Everything that outlives a block.
+struct Processor {
+  FiberPool pool{&FiberMain};
+  SharedMemory shared;
+  std::array<Warp, kMaxWarps> warps;
+  std::array<Fiber*, kMaxThreads> fibers{};
+  std::array<Copies, kMaxThreads> copies;
+  int warp_count = 0;
+  bool ascending = true;
+  int at_barrier = 0;
+  std::source_location barrier;
+  Fiber* main = nullptr;
+  const std::function<void()>* thread = nullptr;
+};
+
+Processor& TheProcessor() {
+  static auto* processor = new Processor;
+  return *processor;
+}
+
+const char* NameOf(Together kind) {
+  switch (kind) {
+    case Together::kSyncBlock:
+      return "SyncBlock";
+    case Together::kSyncWarp:
+      return "SyncWarp";
+    case Together::kShuffle:
+      return "Shuffle";
+    case Together::kLoadMatrix:
+      return "LoadMatrix";
+    case Together::kMultiplyAdd:
+      return "MultiplyAdd";
+  }
+  return "";
+}
+
+std::string ThreadName(int thread) {
+  const Extent& block = running_block.block;
+  return fmt::format("block ({}, {}, {}) thread {} (warp {} lane {})", block.x, block.y, block.z,
+                     thread, thread / kWarp, thread % kWarp);
+}
+
+std::string Place(Together kind, const std::source_location& where) {
+  return fmt::format("{} at {}:{}", NameOf(kind), where.file_name(), where.line());
+}
+
+[[noreturn]] void Fail(const std::source_location& where, const std::string& what) {
+  internal::CheckFailed(where.file_name(), static_cast<int>(where.line()), what.c_str());
+}
+
+// Nobody can run and some are not done: who is waited for, and where they are instead.
+[[noreturn]] void FailStuck(const Processor& processor) {
+  const auto whereabouts = [&processor](int thread) -> std::string {
+    const Warp& warp = processor.warps[static_cast<size_t>(thread / kWarp)];
+    const uint32_t bit = 1u << (thread % kWarp);
+    if ((warp.done & bit) != 0) {
+      return "has returned";
+    }
+    return "stands at " + ((warp.arrived & bit) != 0
+                               ? Place(warp.kind, warp.where)
+                               : Place(Together::kSyncBlock, processor.barrier));
+  };
+  for (int w = 0; w < processor.warp_count; ++w) {
+    const Warp& warp = processor.warps[static_cast<size_t>(w)];
+    if (warp.arrived != 0) {
+      const int missing = w * kWarp + std::countr_zero(~warp.arrived);
+      Fail(warp.where, fmt::format("{} {} while its warp waits for it at {}", ThreadName(missing),
+                                   whereabouts(missing), Place(warp.kind, warp.where)));
+    }
+  }
+  for (int w = 0; w < processor.warp_count; ++w) {
+    if (const uint32_t done = processor.warps[static_cast<size_t>(w)].done; done != 0) {
+      const int missing = w * kWarp + std::countr_zero(done);
+      Fail(processor.barrier,
+           fmt::format("{} {} while its block waits for it at {}", ThreadName(missing),
+                       whereabouts(missing), Place(Together::kSyncBlock, processor.barrier)));
+    }
+  }
+  SHOAL_CHECK(false);
+  __builtin_unreachable();
+}
+
+// The next thread to run after `running_thread`: of its warp if there is one. kNone: all are done.
+int Pick(const Processor& processor) {
+  const int lane = running_thread % kWarp;
+  int w = running_thread / kWarp;
+  const Warp& warp = processor.warps[static_cast<size_t>(w)];
+  if (warp.runnable != 0) {
+    const int next = processor.ascending
+                         ? lane + 1 + std::countr_zero(std::rotr(warp.runnable, lane + 1))
+                         : lane - 1 - std::countl_zero(std::rotl(warp.runnable, kWarp - lane));
+    return w * kWarp + (next & (kWarp - 1));
+  }
+  bool all_done = warp.done == kAll;
+  for (int i = 1; i < processor.warp_count; ++i) {
+    w += processor.ascending ? 1 : -1;
+    w = w == processor.warp_count ? 0 : w < 0 ? processor.warp_count - 1 : w;
+    const Warp& other = processor.warps[static_cast<size_t>(w)];
+    if (other.runnable != 0) {
+      return w * kWarp + (processor.ascending ? std::countr_zero(other.runnable)
+                                              : kWarp - 1 - std::countl_zero(other.runnable));
+    }
+    all_done = all_done && other.done == kAll;
+  }
+  if (!all_done) {
+    FailStuck(processor);
+  }
+  return kNone;
+}
+
+Fiber& FiberFor(Processor& processor, int thread) {
+  Fiber*& fiber = processor.fibers[static_cast<size_t>(thread)];
+  if (fiber == nullptr) {
+    fiber = &processor.pool.Take();
+  }
+  return *fiber;
+}
+
+// A fiber runs threads until the next one that can run has begun on another.
+void FiberMain() {
+  Fiber::Arrived();
+  Processor& processor = TheProcessor();
+  while (true) {
+    int thread = running_thread;
+    Fiber* self = processor.fibers[static_cast<size_t>(thread)];
+    while (true) {
+      (*processor.thread)();
+      Warp& warp = processor.warps[static_cast<size_t>(thread / kWarp)];
+      warp.runnable &= ~(1u << (thread % kWarp));
+      warp.done |= 1u << (thread % kWarp);
+      thread = Pick(processor);
+      if (thread == kNone || processor.fibers[static_cast<size_t>(thread)] != nullptr) {
+        break;
+      }
+      processor.fibers[static_cast<size_t>(thread)] = self;
+      running_thread = thread;
+    }
+    processor.pool.Give(*self);
+    if (thread == kNone) {
+      self->SwitchTo(*processor.main);
+    } else {
+      running_thread = thread;
+      self->SwitchTo(*processor.fibers[static_cast<size_t>(thread)]);
+    }
+  }
+}
+
+// Back when something has made the running thread runnable again.
+void LetOthersRun(Processor& processor) {
+  const int self = running_thread;
+  const int next = Pick(processor);
+  SHOAL_CHECK(next != kNone);
+  running_thread = next;
+  processor.fibers[static_cast<size_t>(self)]->SwitchTo(FiberFor(processor, next));
+}
+
+void FinishShuffle(Warp& warp) {
+  for (Operands& lane : warp.lanes) {
+    *lane.to = warp.lanes[static_cast<size_t>(lane.from_lane & (kWarp - 1))].value;
+  }
+}
+
+void FinishLoadMatrix(Warp& warp, bool transposed) {
+  for (size_t l = 0; l < kWarp; ++l) {
+    for (size_t i = 0; i < 4; ++i) {
+      const size_t r = l / 4;
+      const size_t c = 2 * (l % 4);
+      const auto element = [&](size_t row, size_t column) {
+        uint16_t bits = 0;
+        std::memcpy(&bits, static_cast<const char*>(warp.lanes[8 * i + row].row) + 2 * column, 2);
+        return static_cast<uint32_t>(bits);
+      };
+      warp.lanes[l].to[i] = transposed ? element(c, r) | element(c + 1, r) << 16
+                                       : element(r, c) | element(r, c + 1) << 16;
+    }
+  }
+}
+
+float Low(uint32_t pair) { return std::bit_cast<float>(pair << 16); }
+float High(uint32_t pair) { return std::bit_cast<float>(pair & 0xFFFF0000u); }
+
+void FinishMultiplyAdd(Warp& warp) {
+  std::array<std::array<float, 16>, 16> a;
+  std::array<std::array<float, 8>, 16> b;
+  std::array<std::array<float, 8>, 16> d;
+  for (size_t l = 0; l < kWarp; ++l) {
+    const Operands& lane = warp.lanes[l];
+    const size_t g = l / 4;
+    const size_t c = 2 * (l % 4);
+    for (size_t i = 0; i < 4; ++i) {
+      const size_t row = g + 8 * (i % 2);
+      const size_t column = c + 8 * (i / 2);
+      a[row][column] = Low(lane.a[i]);
+      a[row][column + 1] = High(lane.a[i]);
+      d[g + 8 * (i / 2)][c + i % 2] = lane.d[i];
+    }
+    for (size_t i = 0; i < 2; ++i) {
+      b[c + 8 * i][g] = Low(lane.b[i]);
+      b[c + 8 * i + 1][g] = High(lane.b[i]);
+    }
+  }
+  for (size_t row = 0; row < 16; ++row) {
+    for (size_t k = 0; k < 16; ++k) {
+      for (size_t column = 0; column < 8; ++column) {
+        d[row][column] += a[row][k] * b[k][column];
+      }
+    }
+  }
+  for (size_t l = 0; l < kWarp; ++l) {
+    for (size_t i = 0; i < 4; ++i) {
+      warp.lanes[l].d[i] = d[l / 4 + 8 * (i / 2)][2 * (l % 4) + i % 2];
+    }
+  }
+}
+
+Operands& RunningOperands() {
+  return TheProcessor()
+      .warps[static_cast<size_t>(running_thread / kWarp)]
+      .lanes[static_cast<size_t>(running_thread % kWarp)];
+}
+
+// The running thread's part in `kind`; the last of the warp runs `finish`.
+template <typename Finish>
+void TogetherInWarp(Together kind, const std::source_location& where, Finish finish) {
+  Processor& processor = TheProcessor();
+  Warp& warp = processor.warps[static_cast<size_t>(running_thread / kWarp)];
+  const uint32_t bit = 1u << (running_thread % kWarp);
+  if (warp.arrived == 0) {
+    warp.kind = kind;
+    warp.where = where;
+  } else if (warp.kind != kind || warp.where.line() != where.line()) {
+    Fail(where,
+         fmt::format("{} comes to {} while its warp waits for it at {}", ThreadName(running_thread),
+                     Place(kind, where), Place(warp.kind, warp.where)));
+  }
+  warp.arrived |= bit;
+  warp.runnable &= ~bit;
+  if (warp.arrived != kAll) {
+    LetOthersRun(processor);
+    return;
+  }
+  finish(warp);
+  warp.arrived = 0;
+  warp.runnable = kAll;
+}
+
+}  // namespace
+
+void RunBlocks(Extent grid, int threads, int64_t shared_bytes, uint64_t order,
+               const std::function<void()>& thread) {
+  SHOAL_CHECK(threads > 0 && threads <= kMaxThreads && threads % kWarp == 0);
+  Processor& processor = TheProcessor();
+  Fiber main;
+  processor.main = &main;
+  processor.thread = &thread;
+  processor.warp_count = threads / kWarp;
+  running_block.grid = grid;
+  running_block.threads = threads;
+  running_block.dynamic_shared = processor.shared.Of(shared_bytes);
+  const int64_t blocks = grid.x * grid.y * grid.z;
+  for (int64_t i = 0; i < blocks; ++i) {
+    const int64_t block = (order & 1) != 0 ? blocks - 1 - i : i;
+    running_block.block = {
+        .x = block % grid.x, .y = block / grid.x % grid.y, .z = block / grid.x / grid.y};
+    processor.ascending = ((order >> 1 ^ static_cast<uint64_t>(i)) & 1) == 0;
+    processor.at_barrier = 0;
+    for (int w = 0; w < processor.warp_count; ++w) {
+      Warp& warp = processor.warps[static_cast<size_t>(w)];
+      warp.runnable = kAll;
+      warp.done = 0;
+      warp.arrived = 0;
+    }
+    for (size_t t = 0; t < static_cast<size_t>(threads); ++t) {
+      processor.fibers[t] = nullptr;
+      processor.copies[t].copies.clear();
+      processor.copies[t].groups.clear();
+    }
+    std::memset(running_block.dynamic_shared, kPoison, static_cast<size_t>(shared_bytes));
+    const auto first_warp =
+        static_cast<int>((order >> 2) % static_cast<uint64_t>(processor.warp_count));
+    running_thread = first_warp * kWarp + (processor.ascending ? 0 : kWarp - 1);
+    main.SwitchTo(FiberFor(processor, running_thread));
+  }
+  processor.main = nullptr;
+  processor.thread = nullptr;
+}
+
+void WaitForBlock(std::source_location where) {
+  Processor& processor = TheProcessor();
+  if (processor.at_barrier == 0) {
+    processor.barrier = where;
+  } else if (processor.barrier.line() != where.line()) {
+    Fail(where, fmt::format("{} comes to {} while its block waits for it at {}",
+                            ThreadName(running_thread), Place(Together::kSyncBlock, where),
+                            Place(Together::kSyncBlock, processor.barrier)));
+  }
+  ++processor.at_barrier;
+  processor.warps[static_cast<size_t>(running_thread / kWarp)].runnable &=
+      ~(1u << (running_thread % kWarp));
+  if (processor.at_barrier != running_block.threads) {
+    LetOthersRun(processor);
+    return;
+  }
+  processor.at_barrier = 0;
+  for (int w = 0; w < processor.warp_count; ++w) {
+    processor.warps[static_cast<size_t>(w)].runnable = kAll;
+  }
+}
+
+void WaitForWarp(std::source_location where) {
+  TogetherInWarp(Together::kSyncWarp, where, [](Warp&) {});
+}
+
+uint32_t ExchangeInWarp(uint32_t value, int from_lane, std::source_location where) {
+  uint32_t result = 0;
+  Operands& operands = RunningOperands();
+  operands.value = value;
+  operands.from_lane = from_lane;
+  operands.to = &result;
+  TogetherInWarp(Together::kShuffle, where, FinishShuffle);
+  return result;
+}
+
+void LoadMatrixInWarp(uint32_t (&to)[4], const void* row, bool transposed,
+                      std::source_location where) {
+  if (reinterpret_cast<uintptr_t>(row) % 16 != 0) {
+    Fail(where, fmt::format("{}: LoadMatrix of a row that is not aligned to 16 bytes",
+                            ThreadName(running_thread)));
+  }
+  Operands& operands = RunningOperands();
+  operands.row = row;
+  operands.to = to;
+  TogetherInWarp(Together::kLoadMatrix, where,
+                 [transposed](Warp& warp) { FinishLoadMatrix(warp, transposed); });
+}
+
+void MultiplyAddInWarp(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2],
+                       std::source_location where) {
+  Operands& operands = RunningOperands();
+  operands.d = d;
+  operands.a = a;
+  operands.b = b;
+  TogetherInWarp(Together::kMultiplyAdd, where, FinishMultiplyAdd);
+}
+
+void BeginCopy(void* to, const void* from, bool valid) {
+  const bool aligned = reinterpret_cast<uintptr_t>(to) % 16 == 0 &&
+                       (!valid || reinterpret_cast<uintptr_t>(from) % 16 == 0);
+  if (!aligned) {
+    Fail(std::source_location::current(),
+         fmt::format("{}: CopyAsync16 of what is not aligned to 16 bytes",
+                     ThreadName(running_thread)));
+  }
+  std::memset(to, kPoison, 16);
+  TheProcessor().copies[static_cast<size_t>(running_thread)].copies.push_back({to, from, valid});
+}
+
+void CommitCopyGroup() {
+  Copies& copies = TheProcessor().copies[static_cast<size_t>(running_thread)];
+  copies.groups.push_back(copies.copies.size());
+}
+
+void WaitForCopyGroups(int newest_left) {
+  Copies& copies = TheProcessor().copies[static_cast<size_t>(running_thread)];
+  const auto left = static_cast<size_t>(newest_left);
+  if (copies.groups.size() <= left) {
+    return;
+  }
+  const size_t groups = copies.groups.size() - left;
+  const size_t end = copies.groups[groups - 1];
+  for (size_t i = 0; i < end; ++i) {
+    const Copy& copy = copies.copies[i];
+    if (copy.valid) {
+      std::memcpy(copy.to, copy.from, 16);
+    } else {
+      std::memset(copy.to, 0, 16);
+    }
+  }
+  copies.copies.erase(copies.copies.begin(), copies.copies.begin() + static_cast<int64_t>(end));
+  copies.groups.erase(copies.groups.begin(), copies.groups.begin() + static_cast<int64_t>(groups));
+  for (size_t& group : copies.groups) {
+    group -= end;
+  }
+}
+
+}  // namespace shoal::worker::cuda::emulation
