@@ -409,10 +409,7 @@ uint32_t ExchangeInWarp(uint32_t value, int from_lane, std::source_location wher
 
 void LoadMatrixInWarp(uint32_t (&to)[4], const void* row, bool transposed,
                       std::source_location where) {
-  if (reinterpret_cast<uintptr_t>(row) % 16 != 0) {
-    Fail(where, fmt::format("{}: LoadMatrix of a row that is not aligned to 16 bytes",
-                            ThreadName(running_thread)));
-  }
+  CheckAligned(row, 16, where);
   Operands& operands = RunningOperands();
   operands.row = row;
   operands.to = to;
@@ -429,14 +426,14 @@ void MultiplyAddInWarp(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b
   TogetherInWarp(Together::kMultiplyAdd, where, FinishMultiplyAdd);
 }
 
-void BeginCopy(void* to, const void* from, bool valid) {
-  const bool aligned = reinterpret_cast<uintptr_t>(to) % 16 == 0 &&
-                       (!valid || reinterpret_cast<uintptr_t>(from) % 16 == 0);
-  if (!aligned) {
-    Fail(std::source_location::current(),
-         fmt::format("{}: CopyAsync16 of what is not aligned to 16 bytes",
-                     ThreadName(running_thread)));
-  }
+void FailAlignment(size_t bytes, std::source_location where) {
+  Fail(where, fmt::format("{}: {} bytes at once from where they are not aligned",
+                          ThreadName(running_thread), bytes));
+}
+
+void BeginCopy(void* to, const void* from, bool valid, std::source_location where) {
+  CheckAligned(to, 16, where);
+  CheckAligned(valid ? from : nullptr, 16, where);
   std::memset(to, kPoison, 16);
   TheProcessor().copies[static_cast<size_t>(running_thread)].copies.push_back({to, from, valid});
 }

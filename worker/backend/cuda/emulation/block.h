@@ -10,6 +10,7 @@
 // under the runtime's lock; so all state is global, and plain.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <source_location>
@@ -46,8 +47,16 @@ void LoadMatrixInWarp(uint32_t (&to)[4], const void* row, bool transposed,
 void MultiplyAddInWarp(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2],
                        std::source_location where);
 
+// What a GPU takes only from multiples of its size.
+[[noreturn]] void FailAlignment(size_t bytes, std::source_location where);
+inline void CheckAligned(const void* data, size_t bytes, const std::source_location& where) {
+  if (reinterpret_cast<uintptr_t>(data) % bytes != 0) [[unlikely]] {
+    FailAlignment(bytes, where);
+  }
+}
+
 // The running thread's asynchronous copies. Until it waits for one, its destination holds 0xFF.
-void BeginCopy(void* to, const void* from, bool valid);
+void BeginCopy(void* to, const void* from, bool valid, std::source_location where);
 void CommitCopyGroup();
 void WaitForCopyGroups(int newest_left);
 

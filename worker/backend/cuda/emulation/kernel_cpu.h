@@ -8,7 +8,9 @@
 #include <bit>
 #include <cmath>
 #include <cstdint>
+#include <cstring>
 #include <functional>
+#include <limits>
 #include <source_location>
 #include <tuple>
 
@@ -56,6 +58,13 @@ inline void AtomicAdd(float* to, float value) { *to += value; }
 
 inline float Exp(float x) { return std::exp(x); }
 inline float Exp2(float x) { return std::exp2(x); }
+inline float Exp2Approximate(float x) {
+  const float y = std::exp2(x);
+  return y < std::numeric_limits<float>::min() ? 0.0f : y;
+}
+inline float DivideApproximate(float a, float b) {
+  return std::abs(b) > 0x1p126f ? std::copysign(0.0f, a * b) : a / b;
+}
 inline float Log(float x) { return std::log(x); }
 inline float InverseSquareRoot(float x) { return 1.0f / std::sqrt(x); }
 inline uint32_t BitsOf(float x) { return std::bit_cast<uint32_t>(x); }
@@ -67,10 +76,26 @@ inline uint32_t PackBf16(float low, float high) {
   return bits(low) | bits(high) << 16;
 }
 
+template <int kWords>
+void LoadWords(uint32_t (&to)[kWords], const void* from,
+               std::source_location where = std::source_location::current()) {
+  static_assert(kWords == 1 || kWords == 2 || kWords == 4);
+  emulation::CheckAligned(from, sizeof(to), where);
+  std::memcpy(to, from, sizeof(to));
+}
+template <int kWords>
+void StoreWords(const uint32_t (&from)[kWords], void* to,
+                std::source_location where = std::source_location::current()) {
+  static_assert(kWords == 1 || kWords == 2 || kWords == 4);
+  emulation::CheckAligned(to, sizeof(from), where);
+  std::memcpy(to, from, sizeof(from));
+}
+
 inline char* DynamicShared() { return emulation::running_block.dynamic_shared; }
 
-inline void CopyAsync16(void* shared, const void* from, bool valid) {
-  emulation::BeginCopy(shared, from, valid);
+inline void CopyAsync16(void* shared, const void* from, bool valid,
+                        std::source_location where = std::source_location::current()) {
+  emulation::BeginCopy(shared, from, valid, where);
 }
 inline void CommitCopies() { emulation::CommitCopyGroup(); }
 template <int N>
