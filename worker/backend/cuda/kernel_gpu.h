@@ -18,13 +18,10 @@ using Bf16 = __nv_bfloat16;
 inline constexpr int kWarp = 32;
 inline constexpr unsigned kAllLanes = 0xFFFFFFFFu;
 
-SHOAL_DEVICE int ThreadIndex() {
-  __builtin_assume(threadIdx.x < 1024);  // so that quotients by powers of two are shifts
-  return static_cast<int>(threadIdx.x);
-}
+SHOAL_DEVICE int ThreadIndex() { return static_cast<int>(threadIdx.x); }
 SHOAL_DEVICE int BlockThreads() { return static_cast<int>(blockDim.x); }
-SHOAL_DEVICE int LaneIndex() { return static_cast<int>(threadIdx.x % kWarp); }
-SHOAL_DEVICE int WarpIndex() { return static_cast<int>(threadIdx.x / kWarp); }
+SHOAL_DEVICE int LaneIndex() { return static_cast<int>(threadIdx.x) % kWarp; }
+SHOAL_DEVICE int WarpIndex() { return static_cast<int>(threadIdx.x) / kWarp; }
 SHOAL_DEVICE int BlockX() { return static_cast<int>(blockIdx.x); }
 SHOAL_DEVICE int BlockY() { return static_cast<int>(blockIdx.y); }
 SHOAL_DEVICE int BlockZ() { return static_cast<int>(blockIdx.z); }

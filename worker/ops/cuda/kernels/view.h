@@ -9,20 +9,23 @@ namespace shoal::worker::cuda {
 enum class Element : uint8_t { kF32, kBf16 };
 
 // Row-major; `stride` in elements.
-struct View {
-  void* data = nullptr;
-  Element element = Element::kF32;
-  int64_t rows = 0;
-  int64_t columns = 0;
-  int64_t stride = 0;
-};
-
 struct ConstView {
   const void* data = nullptr;
   Element element = Element::kF32;
   int64_t rows = 0;
   int64_t columns = 0;
   int64_t stride = 0;
+};
+
+struct View {
+  void* data = nullptr;
+  Element element = Element::kF32;
+  int64_t rows = 0;
+  int64_t columns = 0;
+  int64_t stride = 0;
+
+  // A View may be read wherever a ConstView is asked for.
+  operator ConstView() const { return {data, element, rows, columns, stride}; }  // NOLINT
 };
 
 }  // namespace shoal::worker::cuda

@@ -1,0 +1,29 @@
+// Softmax and cross entropy of rows of logits. Contracts are in worker/ops/ops.h; shapes are
+// checked by the caller, none is empty.
+//
+// Rows are long and few, so each is cut into parts with a block each (TileLongRows): maxima and
+// sums of the parts, then, with these put together, the gradient. Logits are read once for the loss
+// and once more for the gradient, then from the second-level cache where the chunk of rows fits it.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include "worker/ops/cuda/kernels/view.h"
+
+namespace shoal::worker::cuda {
+
+struct CrossEntropyArgs {
+  ConstView logits;                 // [R, V], fp32; d_logits may be the same memory
+  const int32_t* labels = nullptr;  // [count]
+  int64_t count = 0;                // > 0
+  float scale = 1;
+  View d_logits;  // [R, V], or no data: loss alone
+  double* loss_sum = nullptr;
+};
+
+// Bytes of scratch for `count` rows of this many columns.
+int64_t CrossEntropyScratch(int64_t count, int64_t columns);
+
+cudaError_t SoftmaxCrossEntropy(cudaStream_t stream, const CrossEntropyArgs& args, void* scratch);
+
+}  // namespace shoal::worker::cuda

@@ -1,0 +1,20 @@
+// Sums, biases, conversions and zeros. Contracts are in worker/ops/ops.h; shapes are checked by the
+// caller, none is empty.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include "worker/ops/cuda/kernels/view.h"
+
+namespace shoal::worker::cuda {
+
+// out = a + b. Reads two matrices and writes one.
+cudaError_t Add(cudaStream_t stream, const ConstView& a, const ConstView& b, const View& out);
+// y[t, :] += bias, of y's type. Reads and writes one matrix.
+cudaError_t AddBias(cudaStream_t stream, const void* bias, const View& y);
+// Element by element to the type of `out`. Reads one matrix and writes one.
+cudaError_t Convert(cudaStream_t stream, const ConstView& in, const View& out);
+// Writes one matrix.
+cudaError_t Zero(cudaStream_t stream, const View& out);
+
+}  // namespace shoal::worker::cuda

@@ -1,0 +1,19 @@
+// The gradient of the embedding. Its contract is in worker/ops/ops.h; shapes are checked by the
+// caller, none is empty. (The look-up itself is GatherRows.)
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include "worker/ops/cuda/kernels/view.h"
+
+namespace shoal::worker::cuda {
+
+// Bytes of scratch for `count` tokens.
+int64_t EmbeddingBackwardScratch(int64_t count);
+
+// d_table[tokens[i], :] ADDED d_out[i, :], in order of i. Reads the first `count` rows of d_out,
+// and reads and writes the rows of d_table that occur. `scratch` is aligned to 16.
+cudaError_t EmbeddingBackward(cudaStream_t stream, const int32_t* tokens, int64_t count,
+                              const ConstView& d_out, const View& d_table, void* scratch);
+
+}  // namespace shoal::worker::cuda

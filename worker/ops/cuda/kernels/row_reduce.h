@@ -1,0 +1,38 @@
+// Sums over the row that a group of warps of one block works on. For kernels alone.
+#pragma once
+
+#include "worker/ops/cuda/kernels/elements.h"
+
+namespace shoal::worker::cuda {
+
+// A block's rows, `warps` warps each: which row of the block a thread is in, and where.
+struct RowGroup {
+  int row;
+  int thread;   // of the group's
+  int threads;  // of the group
+};
+SHOAL_DEVICE RowGroup GroupOf(int warps) {
+  const int threads = warps * kWarp;
+  return {.row = ThreadIndex() / threads, .thread = ThreadIndex() % threads, .threads = threads};
+}
+
+// The sum of `value` over the group's threads: lanes as WarpSum has them, then warps in order. All
+// threads of the block come here; `shared` is used for this call alone.
+SHOAL_DEVICE float GroupSum(float value, const RowGroup& group, float (&shared)[kBlockWarps]) {
+  const float sum = WarpSum(value);
+  if (group.threads == kWarp) {
+    return sum;
+  }
+  if (LaneIndex() == 0) {
+    shared[WarpIndex()] = sum;
+  }
+  SyncBlock();
+  const int warps = group.threads / kWarp;
+  float total = 0;
+  for (int i = 0; i < warps; ++i) {
+    total += shared[group.row * warps + i];
+  }
+  return total;
+}
+
+}  // namespace shoal::worker::cuda

@@ -1,0 +1,19 @@
+// Whole rows by index: look-up in the embedding, gathering and scattering. Contracts are in
+// worker/ops/ops.h; shapes are checked by the caller, none is empty. Each reads and writes the rows
+// it copies once.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include "worker/ops/cuda/kernels/view.h"
+
+namespace shoal::worker::cuda {
+
+// out[i, :] = in[rows[i], :] for i < count, zero in rows of `out` after that.
+cudaError_t GatherRows(cudaStream_t stream, const ConstView& in, const int32_t* rows, int64_t count,
+                       const View& out);
+// out[rows[i], :] = in[i, :] for i < count.
+cudaError_t ScatterRows(cudaStream_t stream, const ConstView& in, const int32_t* rows,
+                        int64_t count, const View& out);
+
+}  // namespace shoal::worker::cuda

@@ -1,0 +1,125 @@
+#include "worker/ops/cuda/kernels/dispatch.h"
+#include "worker/ops/cuda/kernels/elements.h"
+#include "worker/ops/cuda/kernels/swiglu.h"
+
+namespace shoal::worker::cuda {
+namespace {
+
+// Rows whose chunks a thread has in flight, two or three chunks of each.
+constexpr int kRows = 2;
+
+SHOAL_DEVICE float Sigmoid(float x) {
+  constexpr float kLog2E = 1.44269504088896341f;
+  return DivideApproximate(1.0f, 1.0f + Exp2Approximate(-x * kLog2E));
+}
+
+template <typename T, int kCount>
+SHOAL_KERNEL SHOAL_LAUNCH_BOUNDS(kBlockThreads, 4)
+    ForwardKernel(ConstView gate_up, View out, Tiling tiling) {
+  const TilePosition at = PositionIn<kRows>(tiling);
+  const int64_t column = at.chunk * kCount;
+  if (column >= out.columns) {
+    return;
+  }
+  Packed<T, kCount> gates[kRows];
+  Packed<T, kCount> ups[kRows];
+#pragma unroll
+  for (int i = 0; i < kRows; ++i) {
+    const int64_t row = at.row + i * at.row_step;
+    if (row < out.rows) {
+      const int64_t from = row * gate_up.stride + column;
+      gates[i] = LoadPacked<T, kCount>(gate_up.data, from);
+      ups[i] = LoadPacked<T, kCount>(gate_up.data, from + out.columns);
+    }
+  }
+#pragma unroll
+  for (int i = 0; i < kRows; ++i) {
+    const int64_t row = at.row + i * at.row_step;
+    if (row < out.rows) {
+      float gate[kCount];
+      float up[kCount];
+      Unpack(gates[i], gate);
+      Unpack(ups[i], up);
+#pragma unroll
+      for (int j = 0; j < kCount; ++j) {
+        up[j] *= gate[j] * Sigmoid(gate[j]);
+      }
+      StoreFloats<T>(up, out.data, row * out.stride + column);
+    }
+  }
+}
+
+// silu'(g) = s + g s (1 - s) with s = sigmoid(g).
+template <typename T, int kCount>
+SHOAL_KERNEL SHOAL_LAUNCH_BOUNDS(kBlockThreads, 4)
+    BackwardKernel(ConstView d_out, ConstView gate_up, View d_gate_up, Tiling tiling) {
+  const TilePosition at = PositionIn<kRows>(tiling);
+  const int64_t column = at.chunk * kCount;
+  if (column >= d_out.columns) {
+    return;
+  }
+  Packed<T, kCount> gradients[kRows];
+  Packed<T, kCount> gates[kRows];
+  Packed<T, kCount> ups[kRows];
+#pragma unroll
+  for (int i = 0; i < kRows; ++i) {
+    const int64_t row = at.row + i * at.row_step;
+    if (row < d_out.rows) {
+      const int64_t from = row * gate_up.stride + column;
+      gradients[i] = LoadPacked<T, kCount>(d_out.data, row * d_out.stride + column);
+      gates[i] = LoadPacked<T, kCount>(gate_up.data, from);
+      ups[i] = LoadPacked<T, kCount>(gate_up.data, from + d_out.columns);
+    }
+  }
+#pragma unroll
+  for (int i = 0; i < kRows; ++i) {
+    const int64_t row = at.row + i * at.row_step;
+    if (row < d_out.rows) {
+      float d[kCount];
+      float gate[kCount];
+      float up[kCount];
+      Unpack(gradients[i], d);
+      Unpack(gates[i], gate);
+      Unpack(ups[i], up);
+#pragma unroll
+      for (int j = 0; j < kCount; ++j) {
+        const float s = Sigmoid(gate[j]);
+        const float silu = gate[j] * s;
+        gate[j] = d[j] * up[j] * (s + silu * (1.0f - s));
+        up[j] = d[j] * silu;
+      }
+      const int64_t to = row * d_gate_up.stride + column;
+      StoreFloats<T>(gate, d_gate_up.data, to);
+      StoreFloats<T>(up, d_gate_up.data, to + d_out.columns);
+    }
+  }
+}
+
+}  // namespace
+
+cudaError_t SwiGluForward(cudaStream_t stream, const ConstView& gate_up, const View& out) {
+  return WithElement(out.element, [&]<typename T>() {
+    return WithCount<kWide<T>>(
+        [&](auto count) {
+          const Tiling tiling = TileMatrix(out.rows, out.columns / count, kRows);
+          return Launch(stream, {.x = tiling.blocks()}, kBlockThreads, 0, ForwardKernel<T, count>,
+                        gate_up, out, tiling);
+        },
+        gate_up, ConstView(out));
+  });
+}
+
+cudaError_t SwiGluBackward(cudaStream_t stream, const ConstView& d_out, const ConstView& gate_up,
+                           const View& d_gate_up) {
+  return WithElement(d_out.element, [&]<typename T>() {
+    return WithCount<kWide<T>>(
+        [&](auto count) {
+          const Tiling tiling = TileMatrix(d_out.rows, d_out.columns / count, kRows);
+          return Launch(stream, {.x = tiling.blocks()}, kBlockThreads, 0, BackwardKernel<T, count>,
+                        d_out, gate_up, d_gate_up, tiling);
+        },
+        d_out, gate_up, ConstView(d_gate_up));
+  });
+}
+
+}  // namespace shoal::worker::cuda
