@@ -111,6 +111,7 @@ class EmulatedStage final : public StageModel {
     return absl::OkStatus();
   }
 
+  absl::Status EndStep() override { return absl::OkStatus(); }
   MicrobatchResult result(int microbatch) const override { return At(microbatch).result; }
 
  private:

@@ -33,10 +33,10 @@ TEST_P(BlockTest, WeightGradientsMayComeLate) {
   const PackedBatch batch = RandomBatch(spec, {20, 13, 31}, 2);
   std::vector<std::vector<std::byte>> results;
   for (const bool late : {false, true}) {
-    Workspace workspace(model->device());
+    Workspace workspace(model->device(), model->ops().stream());
     MicrobatchInput microbatch = *MicrobatchInput::Create(batch, spec.vocabulary);
     const int64_t rows = microbatch.rows();
-    model->rotary().Reserve(microbatch.longest());
+    ASSERT_TRUE(model->rotary().Reserve(microbatch.longest(), model->ops().stream()).ok());
     const TwoBlocks two = *workspace.Fill([&](Carver& carver) {
       microbatch.Carve(carver);
       TwoBlocks t;

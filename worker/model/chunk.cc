@@ -69,7 +69,7 @@ absl::Status Chunk::Backward(const ChunkCall& call, std::byte* activations,
     SHOAL_RETURN_IF_ERROR(ContributionDone(model_, call.sink, unit));
     given = d_in;
   }
-  return has_embedding() ? BackwardEmbedding(call, given) : model_.ops().Finish();
+  return has_embedding() ? BackwardEmbedding(call, given) : model_.ops().Check();
 }
 
 absl::Status Chunk::BackwardInput(const ChunkCall& call, std::byte* activations,
@@ -92,7 +92,7 @@ absl::Status Chunk::BackwardInput(const ChunkCall& call, std::byte* activations,
     const auto [saved, made] = memory.SplitBackward(unit, activations, gradients, call.scratch);
     SHOAL_RETURN_IF_ERROR(BackwardBlockInput(call, unit, saved, made, input_gradient(unit)));
   }
-  return model_.ops().Finish();
+  return model_.ops().Check();
 }
 
 absl::Status Chunk::BackwardWeights(const ChunkCall& call, std::byte* activations,

@@ -20,7 +20,7 @@ absl::Status ForwardUnits(Transformer& model, const MicrobatchInput& microbatch,
                    activations(unit), out);
     }
   }
-  return model.ops().Finish();
+  return model.ops().Check();
 }
 
 }  // namespace shoal::worker

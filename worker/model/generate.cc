@@ -124,7 +124,7 @@ class Generator {
                 .b = matrix.matrix(model_.head_matrix_offset(), spec_.vocabulary, spec_.hidden),
                 .c = memory_.logits,
                 .transpose_b = true});
-    SHOAL_RETURN_IF_ERROR(ops.Finish());
+    SHOAL_RETURN_IF_ERROR(ops.Check());
     std::vector<float> logits(static_cast<size_t>(spec_.vocabulary));
     ops.stream().Copy(logits.data(), memory_.logits.data, spec_.vocabulary * 4);
     SHOAL_RETURN_IF_ERROR(ops.stream().Synchronize());
@@ -184,7 +184,7 @@ absl::StatusOr<std::vector<int32_t>> Generate(Transformer& model, UnitSource& so
   const auto prompt_size = static_cast<int64_t>(prompt.size());
   const int64_t new_tokens = std::min(options.max_new_tokens, spec.max_positions - prompt_size);
   const int64_t capacity = prompt_size + new_tokens;
-  model.rotary().Reserve(capacity);
+  SHOAL_RETURN_IF_ERROR(model.rotary().Reserve(capacity, model.ops().stream()));
   SHOAL_ASSIGN_OR_RETURN(const GenerateMemory memory, model.workspace().Fill([&](Carver& carver) {
     return GenerateMemory::Carve(carver, spec, model.compute(), capacity, prompt_size);
   }));

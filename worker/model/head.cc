@@ -51,7 +51,7 @@ absl::Status HeadLoss(Transformer& model, const MicrobatchInput& microbatch, Uni
   ForwardNorm(model, head, last, scratch);
   LinearCrossEntropy(model.ops(), scratch.normed, head.matrix(), microbatch.targets(), 0.0f,
                      scratch.chunk, Matrix(), nullptr, microbatch.loss_sum());
-  return model.ops().Finish();
+  return model.ops().Check();
 }
 
 absl::Status HeadBackward(Transformer& model, const MicrobatchInput& microbatch, double loss_scale,
@@ -77,6 +77,7 @@ absl::StatusOr<double> ReadLoss(Transformer& model, const MicrobatchInput& micro
   double loss = 0;
   model.ops().stream().Copy(&loss, microbatch.loss_sum(), sizeof(loss));
   SHOAL_RETURN_IF_ERROR(model.ops().stream().Synchronize());
+  SHOAL_RETURN_IF_ERROR(model.ops().Check());
   return loss;
 }
 

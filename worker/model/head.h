@@ -52,7 +52,7 @@ absl::Status HeadBackward(Transformer& model, const MicrobatchInput& microbatch,
                           UnitSource& source, GradientSink& sink, ConstMatrix last,
                           const HeadScratch& scratch, Matrix d_normed, Matrix d_last);
 
-// What HeadLoss and HeadBackward summed.
+// What HeadLoss and HeadBackward summed. Waits for all work on the compute stream.
 absl::StatusOr<double> ReadLoss(Transformer& model, const MicrobatchInput& microbatch);
 
 }  // namespace shoal::worker

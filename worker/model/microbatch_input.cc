@@ -26,6 +26,12 @@ absl::StatusOr<MicrobatchInput> MicrobatchInput::Create(const PackedBatch& batch
   return input;
 }
 
+MicrobatchInput::~MicrobatchInput() {
+  if (loaded_ != nullptr) {
+    loaded_->Wait().IgnoreError();
+  }
+}
+
 MicrobatchInput::Memory MicrobatchInput::Memory::Carve(Carver& carver, int64_t rows,
                                                        int64_t targets) {
   Memory m;
@@ -45,13 +51,14 @@ void MicrobatchInput::CarveLargest(Carver& carver, int64_t tokens) {
   Memory::Carve(carver, plan::MicrobatchRows(tokens), tokens);
 }
 
-void MicrobatchInput::Load(Stream& stream) const {
+void MicrobatchInput::Load(Stream& stream) {
   constexpr int64_t kBytes = sizeof(int32_t);
   stream.Copy(memory_.tokens, host_tokens_.data(), tokens() * kBytes);
   stream.Copy(memory_.positions, host_positions_.data(), rows() * kBytes);
   stream.Copy(memory_.target_rows, host_target_rows_.data(), target_count() * kBytes);
   stream.Copy(memory_.target_labels, host_target_labels_.data(), target_count() * kBytes);
   stream.Zero(memory_.loss_sum, sizeof(double));
+  loaded_ = stream.Record();
 }
 
 SequenceContext MicrobatchInput::sequences(const RotaryTable& rotary) const {

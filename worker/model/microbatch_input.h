@@ -2,10 +2,12 @@
 // place where its loss is summed.
 //
 // Made of a PackedBatch, then carved, then loaded; it keeps nothing of the batch but what it
-// copied. Carving may be repeated (a Workspace does), loading comes after the last one.
+// copied. Carving may be repeated (a Workspace does), loading comes after the last one. When it
+// goes it waits for the copies of its loading, which read memory of its own.
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -22,6 +24,8 @@ class MicrobatchInput {
  public:
   // InvalidArgument for a batch that Validate refuses.
   static absl::StatusOr<MicrobatchInput> Create(const PackedBatch& batch, int64_t vocabulary);
+  ~MicrobatchInput();
+  MicrobatchInput(MicrobatchInput&&) = default;
 
   int64_t tokens() const { return static_cast<int64_t>(host_tokens_.size()); }
   int64_t rows() const { return static_cast<int64_t>(host_positions_.size()); }  // padding included
@@ -31,9 +35,8 @@ class MicrobatchInput {
   void Carve(Carver& carver);
   // What a microbatch of that many tokens takes, all of them targets.
   static void CarveLargest(Carver& carver, int64_t tokens);
-  // Copies to the device and sets the loss to zero. The caller synchronizes the stream before this
-  // microbatch goes.
-  void Load(Stream& stream) const;
+  // Puts on the stream that computes: the copies to the device, and that the loss is zero.
+  void Load(Stream& stream);
 
   const int32_t* token_ids() const { return memory_.tokens; }  // [rows], device; padding undefined
   // Refers to this and to the tables, which Reserve may move.
@@ -51,6 +54,8 @@ class MicrobatchInput {
     static Memory Carve(Carver& carver, int64_t rows, int64_t targets);
   };
 
+  MicrobatchInput() = default;
+
   std::vector<int32_t> host_tokens_;
   std::vector<int32_t> host_positions_;  // [T]
   std::vector<int32_t> host_target_rows_;
@@ -58,6 +63,7 @@ class MicrobatchInput {
   std::vector<int32_t> cu_seqlens_;
   int32_t longest_ = 0;
   Memory memory_;
+  std::unique_ptr<Event> loaded_;
 };
 
 }  // namespace shoal::worker

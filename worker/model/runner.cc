@@ -48,17 +48,16 @@ struct EvaluationMemory {
   }
 };
 
-// Takes the memory of a microbatch, and copies it to the device.
+// Takes the memory of a microbatch, and has it copied to the device.
 template <typename Memory>
 absl::StatusOr<Memory> Prepare(Transformer& model, MicrobatchInput& microbatch) {
-  model.rotary().Reserve(microbatch.longest());
+  SHOAL_RETURN_IF_ERROR(model.rotary().Reserve(microbatch.longest(), model.ops().stream()));
   SHOAL_ASSIGN_OR_RETURN(const Memory memory, model.workspace().Fill([&](Carver& carver) {
     microbatch.Carve(carver);
     return Memory::Carve(carver, model.spec(), model.compute(), microbatch.rows(),
                          microbatch.target_count());
   }));
   microbatch.Load(model.ops().stream());
-  SHOAL_RETURN_IF_ERROR(model.ops().stream().Synchronize());
   return memory;
 }
 
@@ -135,7 +134,7 @@ absl::StatusOr<std::vector<float>> ComputeLogits(Transformer& model, const Packe
                         .b = head.matrix(),
                         .c = row,
                         .transpose_b = true});
-    SHOAL_RETURN_IF_ERROR(model.ops().Finish());
+    SHOAL_RETURN_IF_ERROR(model.ops().Check());
     logits.resize(logits.size() + static_cast<size_t>(row.columns));
     model.ops().stream().Copy(logits.data() + logits.size() - row.columns, row.data,
                               row.columns * 4);

@@ -30,7 +30,7 @@ absl::StatusOr<MicrobatchResult> RunMicrobatch(Transformer& model, const PackedB
                                                GradientSink& sink);
 
 // Bytes that RunMicrobatch takes for a microbatch of that many tokens, all of which have a target:
-// what planning counts for a worker, besides weights and gradients.
+// what planning counts for a worker, besides weights, gradients and the model's rotary tables.
 int64_t MicrobatchBytes(const plan::ModelSpec& spec, DType compute, int64_t tokens);
 
 // Forward and loss alone.

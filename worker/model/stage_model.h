@@ -17,8 +17,11 @@
 // gradients of the head are made in one go. With tied embeddings the head's gradient of the
 // embedding's matrix and the embedding's own are two contributions to unit 0, each with its Done.
 //
-// Calls return when their work is done. One thread. Failures of source and sink are passed on with
-// nothing held; the step is then to be dropped whole.
+// Calls return when their work is on the model's one compute stream, which the caller knows, and
+// EndStep when it is done: memory that a call was given is in use until the stream has come to its
+// end. On the CPU, and on emulated devices, it is done when the call returns. One thread. Failures
+// of source and sink are passed on with nothing held; the step is then to be dropped whole, and
+// memory given away once the stream is done with what it has.
 #pragma once
 
 #include <cstddef>
@@ -59,8 +62,10 @@ class StageModel {
   virtual absl::Status Backward(int chunk, int microbatch, std::byte* activations,
                                 const std::byte* d_output, std::byte* d_input) = 0;
 
-  // Of a microbatch whose backward has run: the loss where the stage has the head (else 0), counts
-  // everywhere.
+  // Waits for all work of the step's calls. What failed of it.
+  virtual absl::Status EndStep() = 0;
+  // After EndStep, of a microbatch whose backward has run: the loss where the stage has the head
+  // (else 0), counts everywhere.
   virtual MicrobatchResult result(int microbatch) const = 0;
 };
 

@@ -1,33 +1,38 @@
 #include "worker/model/transformer.h"
 
+#include <utility>
+
 #include "common/status.h"
-#include "worker/backend/cpu/cpu_device.h"
-#include "worker/ops/cpu/cpu_ops.h"
 #include "worker/ops/cpu/gemm.h"
 
 namespace shoal::worker {
 
-absl::StatusOr<std::unique_ptr<Transformer>> Transformer::Create(
-    const plan::ModelSpec& spec, const TransformerOptions& options) {
+absl::StatusOr<std::unique_ptr<Transformer>> Transformer::Create(const plan::ModelSpec& spec,
+                                                                 DType compute, Machine machine) {
   SHOAL_RETURN_IF_ERROR(plan::Validate(spec));
   SHOAL_RETURN_IF_ERROR(ValidateLayout(spec));
-  if (options.compute != DType::kF32 && options.compute != DType::kBF16) {
-    return InvalidArgument("compute type {}: must be fp32 or bf16", Name(options.compute));
+  if (compute != DType::kF32 && compute != DType::kBF16) {
+    return InvalidArgument("compute type {}: must be fp32 or bf16", Name(compute));
   }
-  return std::unique_ptr<Transformer>(new Transformer(spec, options));
+  return std::unique_ptr<Transformer>(new Transformer(spec, compute, std::move(machine)));
 }
 
-Transformer::Transformer(const plan::ModelSpec& spec, const TransformerOptions& options)
+absl::StatusOr<std::unique_ptr<Transformer>> Transformer::Create(
+    const plan::ModelSpec& spec, const TransformerOptions& options) {
+  return Create(spec, options.compute,
+                MakeCpuMachine(options.threads, options.memory_budget_bytes));
+}
+
+Transformer::Transformer(const plan::ModelSpec& spec, DType compute, Machine machine)
     : spec_(spec),
-      compute_(options.compute),
+      compute_(compute),
       units_(plan::BuildUnits(spec)),
       layout_(MakeBlockLayout(spec)),
-      device_(MakeCpuDevice(options.memory_budget_bytes)),
-      ops_(MakeCpuOps(*device_, options.threads)),
-      rotary_(spec),
-      workspace_(*device_) {}
+      machine_(std::move(machine)),
+      rotary_(spec, *machine_.device),
+      workspace_(*machine_.device, machine_.ops->stream()) {}
 
-Transformer::~Transformer() = default;
+Transformer::~Transformer() { machine_.ops->stream().Synchronize().IgnoreError(); }
 
 bool CpuHasFastBf16() { return cpu::HasNativeBf16(); }
 

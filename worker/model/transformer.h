@@ -3,7 +3,8 @@
 // through a UnitSource, use by use.
 //
 // One Transformer serves one caller at a time (its activations are those of the microbatch at
-// hand).
+// hand). On a device that computes asynchronously what it is asked for is done when the compute
+// stream, ops().stream(), has come to it; calls that return a result of it wait for that.
 #pragma once
 
 #include <cstdint>
@@ -18,32 +19,36 @@
 #include "worker/backend/backend.h"
 #include "worker/model/block.h"
 #include "worker/model/workspace.h"
+#include "worker/ops/machine.h"
 #include "worker/ops/ops.h"
 #include "worker/ops/rotary_table.h"
 
 namespace shoal::worker {
 
+// On the CPU.
 struct TransformerOptions {
-  DType compute = DType::kF32;  // kF32 or kBF16: the type of weights (as the UnitSource gives them)
-                                // and activations
-  int threads = 0;              // 0: one per available core
+  DType compute = DType::kF32;
+  int threads = 0;                  // 0: one per available core
   int64_t memory_budget_bytes = 0;  // for activations; 0: no limit
 };
 
 class Transformer {
  public:
-  // On the CPU. InvalidArgument for a shape that plan::Validate refuses or a compute type that is
-  // none.
+  // `compute` is the type of weights (as the UnitSource gives them) and activations: kF32 or kBF16.
+  // InvalidArgument for another one, and for a shape that plan::Validate refuses.
+  static absl::StatusOr<std::unique_ptr<Transformer>> Create(const plan::ModelSpec& spec,
+                                                             DType compute, Machine machine);
   static absl::StatusOr<std::unique_ptr<Transformer>> Create(const plan::ModelSpec& spec,
                                                              const TransformerOptions& options);
+  // Waits for what is on the compute stream.
   ~Transformer();
 
   const plan::ModelSpec& spec() const { return spec_; }
   DType compute() const { return compute_; }
   const std::vector<plan::UnitSpec>& units() const { return units_; }
   const BlockLayout& layout() const { return layout_; }
-  Device& device() { return *device_; }
-  Ops& ops() { return *ops_; }
+  Device& device() { return *machine_.device; }
+  Ops& ops() { return *machine_.ops; }
   RotaryTable& rotary() { return rotary_; }
   Workspace& workspace() { return workspace_; }
 
@@ -56,14 +61,13 @@ class Transformer {
   }
 
  private:
-  Transformer(const plan::ModelSpec& spec, const TransformerOptions& options);
+  Transformer(const plan::ModelSpec& spec, DType compute, Machine machine);
 
   const plan::ModelSpec spec_;
   const DType compute_;
   const std::vector<plan::UnitSpec> units_;
   const BlockLayout layout_;
-  std::unique_ptr<Device> device_;
-  std::unique_ptr<Ops> ops_;
+  Machine machine_;
   RotaryTable rotary_;
   Workspace workspace_;
 };

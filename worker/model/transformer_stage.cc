@@ -12,12 +12,14 @@ TransformerStage::TransformerStage(std::unique_ptr<Transformer> model,
                                    plan::Recompute recompute)
     : model_(std::move(model)),
       recompute_(recompute),
-      inputs_memory_(model_->device()),
-      scratch_memory_(model_->device()) {
+      inputs_memory_(model_->device(), model_->ops().stream()),
+      scratch_memory_(model_->device(), model_->ops().stream()) {
   for (const plan::UnitRange& units : chunks) {
     chunks_.emplace_back(*model_, units, recompute);
   }
 }
+
+TransformerStage::~TransformerStage() { model_->ops().stream().Synchronize().IgnoreError(); }
 
 absl::Status TransformerStage::BeginStep(std::span<const PackedBatch> microbatches,
                                          double loss_scale, UnitSource& source,
@@ -28,18 +30,18 @@ absl::Status TransformerStage::BeginStep(std::span<const PackedBatch> microbatch
     if (!input.ok()) {
       return Annotate(input.status(), fmt::format("microbatch {} of the step", i));
     }
-    model_->rotary().Reserve(input->longest());
+    SHOAL_RETURN_IF_ERROR(model_->rotary().Reserve(input->longest(), model_->ops().stream()));
     inputs_.push_back(*std::move(input));
   }
   SHOAL_RETURN_IF_ERROR(TakeMemory());
-  for (const MicrobatchInput& input : inputs_) {
+  for (MicrobatchInput& input : inputs_) {
     input.Load(model_->ops().stream());
   }
   losses_.assign(inputs_.size(), 0.0);
   loss_scale_ = loss_scale;
   source_ = &source;
   sink_ = &sink;
-  return model_->ops().stream().Synchronize();
+  return absl::OkStatus();
 }
 
 absl::Status TransformerStage::TakeMemory() {
@@ -91,9 +93,8 @@ absl::Status TransformerStage::Forward(int chunk, int microbatch, std::byte* act
 absl::Status TransformerStage::BackwardInput(int chunk, int microbatch, std::byte* activations,
                                              std::byte* gradients, const std::byte* d_output,
                                              std::byte* d_input) {
-  SHOAL_RETURN_IF_ERROR(
-      ChunkAt(chunk).BackwardInput(CallOf(microbatch), activations, gradients, d_output, d_input));
-  return KeepLoss(chunk, microbatch);
+  return ChunkAt(chunk).BackwardInput(CallOf(microbatch), activations, gradients, d_output,
+                                      d_input);
 }
 
 absl::Status TransformerStage::BackwardWeights(int chunk, int microbatch, std::byte* activations,
@@ -103,18 +104,17 @@ absl::Status TransformerStage::BackwardWeights(int chunk, int microbatch, std::b
 
 absl::Status TransformerStage::Backward(int chunk, int microbatch, std::byte* activations,
                                         const std::byte* d_output, std::byte* d_input) {
-  SHOAL_RETURN_IF_ERROR(
-      ChunkAt(chunk).Backward(CallOf(microbatch), activations, d_output, d_input));
-  return KeepLoss(chunk, microbatch);
+  return ChunkAt(chunk).Backward(CallOf(microbatch), activations, d_output, d_input);
 }
 
-absl::Status TransformerStage::KeepLoss(int chunk, int microbatch) {
-  if (!ChunkAt(chunk).has_head()) {
-    return absl::OkStatus();
+absl::Status TransformerStage::EndStep() {
+  if (has_head()) {
+    for (size_t i = 0; i < inputs_.size(); ++i) {
+      model_->ops().stream().Copy(&losses_[i], inputs_[i].loss_sum(), sizeof(losses_[i]));
+    }
   }
-  SHOAL_ASSIGN_OR_RETURN(losses_[static_cast<size_t>(microbatch)],
-                         ReadLoss(*model_, InputOf(microbatch)));
-  return absl::OkStatus();
+  SHOAL_RETURN_IF_ERROR(model_->ops().stream().Synchronize());
+  return model_->ops().Check();
 }
 
 MicrobatchResult TransformerStage::result(int microbatch) const {

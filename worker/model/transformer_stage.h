@@ -23,6 +23,8 @@ class TransformerStage final : public StageModel {
   // `chunks` by number: the units of the stage's virtual stages.
   TransformerStage(std::unique_ptr<Transformer> model, std::span<const plan::UnitRange> chunks,
                    plan::Recompute recompute);
+  // Waits for what is on the compute stream.
+  ~TransformerStage() override;
 
   const plan::ModelSpec& spec() const override { return model_->spec(); }
   const std::vector<plan::UnitSpec>& units() const override { return model_->units(); }
@@ -38,6 +40,7 @@ class TransformerStage final : public StageModel {
                                std::byte* gradients) override;
   absl::Status Backward(int chunk, int microbatch, std::byte* activations,
                         const std::byte* d_output, std::byte* d_input) override;
+  absl::Status EndStep() override;
   MicrobatchResult result(int microbatch) const override;
 
   bool has_head() const;
@@ -53,8 +56,6 @@ class TransformerStage final : public StageModel {
   ChunkScratch CarveScratch(Carver& carver, const MicrobatchInput& microbatch) const;
   absl::Status TakeMemory();
   ChunkCall CallOf(int microbatch) const;
-  // After the backward of a chunk with the head.
-  absl::Status KeepLoss(int chunk, int microbatch);
 
   const std::unique_ptr<Transformer> model_;
   const plan::Recompute recompute_;

@@ -166,6 +166,9 @@ class ChunkedStep {
       }
       EXPECT_FALSE(sink.filling());
     }
+    for (auto& stage : stages_) {
+      EXPECT_THAT(stage->EndStep(), IsOk());
+    }
     StepOutcome outcome{.contributions = sink.contributions()};
     for (size_t m = 0; m < batches.size(); ++m) {
       const MicrobatchResult result = StageOf(Last()).result(static_cast<int>(m));

@@ -10,7 +10,10 @@ absl::Status Workspace::Reserve(int64_t bytes) {
   if (bytes <= buffer_.bytes()) {
     return absl::OkStatus();
   }
-  buffer_.Reset();  // before the new one, so that both are never held
+  if (buffer_.bytes() > 0) {
+    SHOAL_RETURN_IF_ERROR(stream_.Synchronize());
+    buffer_.Reset();  // before the new one, so that both are never held
+  }
   SHOAL_ASSIGN_OR_RETURN(buffer_, device_.Allocate(bytes));
   return absl::OkStatus();
 }

@@ -1,5 +1,7 @@
 // Memory for one microbatch's activations: one buffer of the device, carved front to back, and kept
 // for the next microbatch. It grows when a larger microbatch comes and never otherwise.
+//
+// What uses it is work on one stream; the next microbatch may be put there before the last is done.
 #pragma once
 
 #include <cstdint>
@@ -39,7 +41,8 @@ class Carver {
 
 class Workspace {
  public:
-  explicit Workspace(Device& device) : device_(device) {}
+  // `stream` is the one that uses it.
+  Workspace(Device& device, Stream& stream) : device_(device), stream_(stream) {}
 
   // Calls carve(Carver&) to measure, makes sure of the memory, and returns what carve(Carver&)
   // makes of it. What earlier calls returned is void from then on.
@@ -59,6 +62,7 @@ class Workspace {
   absl::Status Reserve(int64_t bytes);
 
   Device& device_;
+  Stream& stream_;
   Buffer buffer_;
 };
 

@@ -8,7 +8,8 @@ namespace {
 
 TEST(Workspace, GrowsOnlyForMore) {
   const std::unique_ptr<Device> device = MakeCpuDevice(10000);
-  Workspace workspace(*device);
+  const std::unique_ptr<Stream> stream = device->NewStream();
+  Workspace workspace(*device, *stream);
   const auto carve = [](int64_t rows) {
     return [rows](Carver& carver) {
       carver.TakeArray<float>(3);

@@ -1,7 +1,12 @@
 #include "worker/ops/rotary_table.h"
 
+#include <algorithm>
 #include <cmath>
 #include <numbers>
+#include <utility>
+
+#include "common/bytes.h"
+#include "common/status.h"
 
 namespace shoal::worker {
 
@@ -29,21 +34,39 @@ std::vector<double> RotaryFrequencies(const plan::ModelSpec& spec) {
   return frequencies;
 }
 
-RotaryTable::RotaryTable(const plan::ModelSpec& spec) : frequencies_(RotaryFrequencies(spec)) {}
+RotaryTable::RotaryTable(const plan::ModelSpec& spec, Device& device)
+    : frequencies_(RotaryFrequencies(spec)), device_(device) {}
 
-void RotaryTable::Reserve(int64_t positions) {
+absl::Status RotaryTable::Reserve(int64_t positions, Stream& stream) {
   if (positions <= positions_) {
-    return;
+    return absl::OkStatus();
   }
-  cosines_.reserve(static_cast<size_t>(positions) * frequencies_.size());
-  sines_.reserve(static_cast<size_t>(positions) * frequencies_.size());
-  for (; positions_ < positions; ++positions_) {
+  const int64_t capacity = std::max(positions, 2 * positions_);
+  std::vector<float> cosines;
+  std::vector<float> sines;
+  for (int64_t position = positions_; position < capacity; ++position) {
     for (const double frequency : frequencies_) {
-      const double angle = static_cast<double>(positions_) * frequency;
-      cosines_.push_back(static_cast<float>(std::cos(angle)));
-      sines_.push_back(static_cast<float>(std::sin(angle)));
+      const double angle = static_cast<double>(position) * frequency;
+      cosines.push_back(static_cast<float>(std::cos(angle)));
+      sines.push_back(static_cast<float>(std::sin(angle)));
     }
   }
+  const auto bytes_of = [this](int64_t rows) {
+    return rows * static_cast<int64_t>(frequencies_.size() * sizeof(float));
+  };
+  const int64_t sines_at = RoundUp(bytes_of(capacity), kBufferAlignment);
+  SHOAL_ASSIGN_OR_RETURN(Buffer grown, device_.Allocate(sines_at + bytes_of(capacity)));
+  const int64_t had = bytes_of(positions_);
+  const int64_t added = bytes_of(capacity - positions_);
+  stream.Copy(grown.data(), tables_.data(), had);
+  stream.Copy(grown.data() + had, cosines.data(), added);
+  stream.Copy(grown.data() + sines_at, tables_.data() + sines_at_, had);
+  stream.Copy(grown.data() + sines_at + had, sines.data(), added);
+  SHOAL_RETURN_IF_ERROR(stream.Synchronize());
+  tables_ = std::move(grown);
+  sines_at_ = sines_at;
+  positions_ = capacity;
+  return absl::OkStatus();
 }
 
 }  // namespace shoal::worker

@@ -1,12 +1,14 @@
-// Cosines and sines of rotary embedding, by position and frequency: computed on the host in double,
-// once, and grown as longer sequences come. Pairs are (j, j + head_dim / 2), as in Hugging Face's
-// Llama and Qwen2.
+// Cosines and sines of rotary embedding, by position and frequency, in device memory: computed on
+// the host in double, once, and grown as longer sequences come. Pairs are (j, j + head_dim / 2), as
+// in Hugging Face's Llama and Qwen2.
 #pragma once
 
 #include <cstdint>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "plan/model_spec.h"
+#include "worker/backend/backend.h"
 
 namespace shoal::worker {
 
@@ -16,19 +18,23 @@ std::vector<double> RotaryFrequencies(const plan::ModelSpec& spec);
 
 class RotaryTable {
  public:
-  explicit RotaryTable(const plan::ModelSpec& spec);
+  RotaryTable(const plan::ModelSpec& spec, Device& device);
 
-  // Makes sure that positions [0, positions) are there; pointers taken before are void if the table
-  // grows.
-  void Reserve(int64_t positions);
-  const float* cosines() const { return cosines_.data(); }  // [positions, head_dim / 2]
-  const float* sines() const { return sines_.data(); }
+  // Makes sure that positions [0, positions) are there for work put on `stream` from now on.
+  // Pointers taken before are void if the table grows; then the stream is waited for, which is the
+  // one on which the table is used. ResourceExhausted of the device; the table is as it was then.
+  absl::Status Reserve(int64_t positions, Stream& stream);
+  // [positions, head_dim / 2], device
+  const float* cosines() const { return reinterpret_cast<const float*>(tables_.data()); }
+  const float* sines() const { return reinterpret_cast<const float*>(tables_.data() + sines_at_); }
+  int64_t bytes() const { return tables_.bytes(); }  // of the device
 
  private:
   const std::vector<double> frequencies_;
+  Device& device_;
   int64_t positions_ = 0;
-  std::vector<float> cosines_;
-  std::vector<float> sines_;
+  int64_t sines_at_ = 0;  // bytes
+  Buffer tables_;
 };
 
 }  // namespace shoal::worker

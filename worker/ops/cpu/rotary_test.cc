@@ -24,8 +24,8 @@ plan::ModelSpec Spec() {
 TEST(Rotary, TurnsHalvesOfEachHead) {
   Random random(7);
   CpuFixture cpu;
-  RotaryTable table(Spec());
-  table.Reserve(100);
+  RotaryTable table(Spec(), *cpu.device);
+  ASSERT_TRUE(table.Reserve(100, cpu.ops->stream()).ok());
   Tensor x = Tensor::Normal(DType::kF32, 3, 24, random);
   const Doubles before = x.doubles();
   const int32_t positions[] = {0, 5, 99};
@@ -51,8 +51,8 @@ TEST(Rotary, BackwardIsTheInverse) {
   for (const DType dtype : {DType::kF32, DType::kBF16}) {
     Random random(8);
     CpuFixture cpu;
-    RotaryTable table(Spec());
-    table.Reserve(64);
+    RotaryTable table(Spec(), *cpu.device);
+    ASSERT_TRUE(table.Reserve(64, cpu.ops->stream()).ok());
     Tensor x = Tensor::Normal(dtype, 64, 32, random);
     const Doubles before = x.doubles();
     std::vector<int32_t> positions(64);
@@ -63,6 +63,30 @@ TEST(Rotary, BackwardIsTheInverse) {
     cpu.ops->RotaryBackward(x.view(), 4, 8, positions.data(), table.cosines(), table.sines());
     oracle::ExpectClose(x.doubles(), before, oracle::Tolerance(dtype), "rotated there and back");
   }
+}
+
+TEST(RotaryTable, GrownIsAsMadeAtOnce) {
+  CpuFixture cpu;
+  RotaryTable grown(Spec(), *cpu.device);
+  for (const int64_t positions : {3, 4, 50, 20, 64}) {
+    ASSERT_TRUE(grown.Reserve(positions, cpu.ops->stream()).ok());
+  }
+  RotaryTable at_once(Spec(), *cpu.device);
+  ASSERT_TRUE(at_once.Reserve(64, cpu.ops->stream()).ok());
+  const size_t count = 64 * 4;
+  EXPECT_TRUE(std::equal(grown.cosines(), grown.cosines() + count, at_once.cosines()));
+  EXPECT_TRUE(std::equal(grown.sines(), grown.sines() + count, at_once.sines()));
+}
+
+TEST(RotaryTable, KeepsWhatItHasWhereTheDeviceIsFull) {
+  const std::unique_ptr<Device> device = MakeCpuDevice(1000);
+  const std::unique_ptr<Stream> stream = device->NewStream();
+  RotaryTable table(Spec(), *device);
+  ASSERT_TRUE(table.Reserve(8, *stream).ok());
+  EXPECT_TRUE(absl::IsResourceExhausted(table.Reserve(100, *stream)));
+  EXPECT_EQ(table.cosines()[0], 1.0F);
+  EXPECT_EQ(table.sines()[0], 0.0F);
+  EXPECT_TRUE(table.Reserve(8, *stream).ok());
 }
 
 TEST(RotaryFrequencies, Llama3ScalesSlowOnesAlone) {
