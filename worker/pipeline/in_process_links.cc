@@ -231,14 +231,15 @@ class InProcessPipeline::Links final : public StageLinks {
   absl::StatusOr<std::byte*> MakeRoom(const StageMessage& message,
                                       absl::Duration timeout) override {
     return queues_.MakeRoom(stage_, message, bytes_[static_cast<size_t>(message.microbatch)],
-                            specs_[{stage_, message.peer, message.gradient}].send_buffers, timeout);
+                            specs_.at({stage_, message.peer, message.gradient}).send_buffers,
+                            timeout);
   }
   absl::Status Send(const StageMessage& message) override {
     return queues_.Send(stage_, message, NameIn(message));
   }
   absl::Status Post(const StageMessage& message) override {
     return queues_.Post(stage_, message, NameIn(message),
-                        specs_[{message.peer, stage_, message.gradient}].slots);
+                        specs_.at({message.peer, stage_, message.gradient}).slots);
   }
   absl::StatusOr<const std::byte*> Await(const StageMessage& message,
                                          absl::Duration timeout) override {

@@ -14,7 +14,8 @@
 // to EndStep: it ends with Close, and links that were closed stay so: whoever made them makes new
 // ones for the next attempt.
 //
-// Threads: calls come from one thread, but for Close, which may come from any and ends what waits.
+// Threads: calls come from one thread, but Send, Post and Consumed may come from another than the
+// rest, in the order that the step gives them, and Close from any; it ends what waits.
 // Ownership: memory that MakeRoom and Await give is the links', until Send and Consumed.
 // Failure: a wait that takes longer than its timeout is DeadlineExceeded, a neighbour that is lost
 // is Unavailable and named, a message that is not the one expected DataLoss; after Close all calls

@@ -42,8 +42,9 @@ struct StageSpan {
 
 struct StageReport {
   std::vector<MicrobatchResult> microbatches;  // as StageModel::result
-  double compute_seconds = 0;                  // forward and backward, without waits for weights
-  std::vector<double> microbatch_seconds;      // of them, by microbatch
+  // Forward and backward; without waits for weights, but on a device that computes asynchronously.
+  double compute_seconds = 0;
+  std::vector<double> microbatch_seconds;  // of them, by microbatch
   std::array<StallTime, kStalls> stalls;
   std::vector<double> neighbour_seconds;  // of waiting for messages, by stage that they are from
   // The most in use at once, to the byte.

@@ -22,7 +22,10 @@ StageRunner::StageRunner(const StageRunnerOptions& options)
       offloads_(options.device->NewStream(StreamKind::kCopy)),
       own_reloads_(options.duplex ? options.device->NewStream(StreamKind::kCopy) : nullptr),
       pools_(options.stage, *options.device, *options.host,
-             options.poison ? options.compute : nullptr) {}
+             options.poison ? options.compute : nullptr),
+      device_links_(options.device->asynchronous()
+                        ? std::make_unique<DeviceLinks>(*options.device, *options.compute)
+                        : nullptr) {}
 
 StageRunner::~StageRunner() = default;
 
@@ -42,7 +45,7 @@ absl::StatusOr<StageReport> StageRunner::RunStep(const StageStep& step) {
   return report;
 }
 
-absl::StatusOr<StageReport> StageRunner::Run(const StageStep& step) {
+absl::StatusOr<StageReport> StageRunner::Run(StageStep step) {
   SHOAL_RETURN_IF_ERROR(cancelled());
   const PhaseClock::Scope preparing(*options_.phases, Phase::kData);
   SHOAL_RETURN_IF_ERROR(Check(step));
@@ -53,6 +56,10 @@ absl::StatusOr<StageReport> StageRunner::Run(const StageStep& step) {
   SHOAL_ASSIGN_OR_RETURN(const std::vector<int64_t> message_bytes, MessageBytes(schedule.shape));
   SHOAL_RETURN_IF_ERROR(pools_.BeginStep(
       schedule, [&model](int chunk, int microbatch) { return model.BytesOf(chunk, microbatch); }));
+  if (step.links != nullptr && device_links_ != nullptr) {
+    device_links_->Attach(*step.links);
+    step.links = device_links_.get();
+  }
   if (step.links != nullptr) {
     SHOAL_RETURN_IF_ERROR(step.links->BeginStep({.step = step.step,
                                                  .attempt = step.attempt,
@@ -60,7 +67,6 @@ absl::StatusOr<StageReport> StageRunner::Run(const StageStep& step) {
                                                  .bytes = message_bytes}));
   }
   const auto seconds = [&](Phase phase) { return options_.phases->seconds(phase); };
-  const double computed = seconds(Phase::kForward) + seconds(Phase::kBackward);
   const double waited_for_weights = seconds(Phase::kGetWait);
   Stream& reloads = own_reloads_ != nullptr ? *own_reloads_ : *offloads_;
   StageWalk walk(options_, step, pools_, *offloads_, reloads, [this] { return cancelled(); });
@@ -70,15 +76,18 @@ absl::StatusOr<StageReport> StageRunner::Run(const StageStep& step) {
   }
   options_.phases->AtMicrobatch(-1);
   if (!status.ok()) {
-    // Copies under way end before their memory is anybody else's; what they say adds nothing.
+    // What is under way ends before its memory is anybody else's; what it says adds nothing.
+    if (device_links_ != nullptr && step.links != nullptr) {
+      device_links_->Abandon(status);
+    }
     offloads_->Synchronize().IgnoreError();
     reloads.Synchronize().IgnoreError();
+    options_.compute->Synchronize().IgnoreError();
     pools_.GiveAll();
     return status;
   }
   StageReport report;
   walk.FillReport(report);
-  report.compute_seconds = seconds(Phase::kForward) + seconds(Phase::kBackward) - computed;
   report.stalls[static_cast<size_t>(Stall::kWeights)].seconds =
       seconds(Phase::kGetWait) - waited_for_weights;
   for (int microbatch = 0; microbatch < schedule.shape.microbatches; ++microbatch) {

@@ -2,14 +2,17 @@
 // on any backend and over any links.
 //
 // The calling thread walks the list and computes. Copies run on copy streams beside it, messages on
-// the links; the walk waits where the rules of plan/schedule.h say and nowhere else. Before
+// the links; the walk waits where the rules of plan/schedule.h say and nowhere else. On a device
+// that computes asynchronously the thread puts work on the compute stream ahead of time, and it is
+// that stream that waits for copies (and, by device_links.h, for messages to be on the device); the
+// thread waits for messages to come, and at the end until all is done. Before
 // anything runs the schedule is checked (so it comes to its end if neighbours execute it too) and
 // the list's memory is replayed (so it fits, and nothing is allocated while it runs).
 //
 // Who owns a worker's job makes one runner for it and calls RunStep from the thread that computes;
 // all stages call it with the same schedule. Each wait has a deadline and says for what it waited.
-// What the walk waits for is a phase of the owner's clock (kTransferWait, kNeighbourWait; a source
-// that waits for weights enters kGetWait itself), and so are forward and backward.
+// What the thread waits for is a phase of the owner's clock (kTransferWait, kNeighbourWait; a
+// source that waits for weights enters kGetWait itself), and so are forward and backward.
 //
 // Failure: the step's first error, which names stage and action; the links are then closed, so that
 // neighbours fail too instead of waiting, and all memory of the step is given back. The next
@@ -34,6 +37,7 @@
 #include "plan/schedule_queues.h"
 #include "worker/backend/backend.h"
 #include "worker/model/stage_model.h"
+#include "worker/pipeline/device_links.h"
 #include "worker/pipeline/stage_links.h"
 #include "worker/pipeline/stage_pools.h"
 #include "worker/pipeline/stage_report.h"
@@ -86,7 +90,7 @@ class StageRunner {
     std::vector<plan::MessageQueue> queues;
   };
 
-  absl::StatusOr<StageReport> Run(const StageStep& step);
+  absl::StatusOr<StageReport> Run(StageStep step);
   absl::Status Check(const StageStep& step);
   absl::StatusOr<std::vector<int64_t>> MessageBytes(const plan::ScheduleShape& shape) const;
   absl::Status cancelled() const ABSL_LOCKS_EXCLUDED(mutex_);
@@ -95,6 +99,7 @@ class StageRunner {
   const std::unique_ptr<Stream> offloads_;
   const std::unique_ptr<Stream> own_reloads_;  // duplex
   StagePools pools_;
+  const std::unique_ptr<DeviceLinks> device_links_;  // where the device is asynchronous
   std::optional<Checked> checked_;
 
   mutable absl::Mutex mutex_;

@@ -1,6 +1,6 @@
 #include "worker/pipeline/stage_walk.h"
 
-#include <algorithm>
+#include <type_traits>
 #include <utility>
 
 #include "common/status.h"
@@ -20,17 +20,6 @@ bool IsGradient(Operation operation) {
   return operation == Operation::kSendGradient || operation == Operation::kReceiveGradient;
 }
 
-// An error says for what was waited.
-template <typename Name>
-absl::Status Named(const absl::Status& status, int stage, const Name& name) {
-  return status.ok() ? status
-                     : Annotate(status, fmt::format("stage {} waits for {}", stage, name()));
-}
-template <typename T, typename Name>
-absl::StatusOr<T> Named(absl::StatusOr<T> result, int stage, const Name& name) {
-  return result.ok() ? result : Named(result.status(), stage, name);
-}
-
 }  // namespace
 
 StageWalk::StageWalk(const StageRunnerOptions& options, const StageStep& step, StagePools& pools,
@@ -44,30 +33,24 @@ StageWalk::StageWalk(const StageRunnerOptions& options, const StageStep& step, S
       cancelled_(std::move(cancelled)),
       offloads_(static_cast<size_t>(shape_.chunks) * shape_.microbatches),
       reloads_(offloads_.size()),
-      neighbour_seconds_(static_cast<size_t>(shape_.stages), 0),
-      microbatch_seconds_(static_cast<size_t>(shape_.microbatches), 0) {}
+      timing_(options.device->asynchronous() ? options.compute : nullptr, *options.clock,
+              *options.phases, shape_) {}
 
 template <typename Wait>
-auto StageWalk::Timed(Stall stall, int peer, const Action& action, const NameOfWait& name,
-                      const Wait& wait) {
-  const bool transfer = stall == Stall::kTransfer;
-  const PhaseClock::Scope waiting(*options_.phases,
-                                  transfer ? Phase::kTransferWait : Phase::kNeighbourWait);
-  const absl::Time begin = options_.clock->Now();
-  auto result = wait();
-  const double seconds = absl::ToDoubleSeconds(options_.clock->Now() - begin);
-  StallTime& time = stalls_[static_cast<size_t>(stall)];
-  time.seconds += seconds;
-  if (peer >= 0) {
-    neighbour_seconds_[static_cast<size_t>(peer)] += seconds;
+auto StageWalk::Waiting(const Awaited& awaited, const Wait& wait) {
+  auto result = timing_.Waiting(awaited, wait);
+  const absl::Status status = [&] {
+    if constexpr (std::is_same_v<decltype(result), absl::Status>) {
+      return result;
+    } else {
+      return result.status();
+    }
+  }();
+  if (!status.ok()) {
+    result =
+        Annotate(status, fmt::format("stage {} waits for {}", options_.stage, NameOf(awaited)));
   }
-  if (seconds > time.longest_seconds) {
-    time.longest_seconds = seconds;
-    time.longest = name();
-  }
-  AddSpan(transfer ? StageSpan::Kind::kTransferWait : StageSpan::Kind::kNeighbourWait, action,
-          begin);
-  return Named(std::move(result), options_.stage, name);
+  return result;
 }
 
 absl::Status StageWalk::Run() {
@@ -76,13 +59,12 @@ absl::Status StageWalk::Run() {
     options_.phases->AtMicrobatch(action.microbatch);
     SHOAL_RETURN_IF_ERROR(Execute(action));
   }
-  return absl::OkStatus();
+  return AwaitDevice();
 }
 
 absl::Status StageWalk::AwaitSent() {
-  return Timed(
-      Stall::kNeighbour, -1, step_.schedule->stages[options_.stage].back(),
-      [] { return std::string("its last messages to arrive"); },
+  return Waiting(
+      {.what = Awaited::What::kArrival, .action = step_.schedule->stages[options_.stage].back()},
       [&] { return step_.links->EndStep(options_.wait_timeout); });
 }
 
@@ -90,10 +72,6 @@ absl::Status StageWalk::At(const Action& action, const absl::Status& status) con
   return status.ok()
              ? status
              : Annotate(status, fmt::format("stage {}, {}", options_.stage, NameOf(action)));
-}
-
-double StageWalk::computed() const {
-  return options_.phases->seconds(Phase::kForward) + options_.phases->seconds(Phase::kBackward);
 }
 
 absl::Status StageWalk::Execute(const Action& action) {
@@ -109,7 +87,7 @@ absl::Status StageWalk::Execute(const Action& action) {
   const plan::ActionMoves moves = MovesOf(shape_, options_.stage, action);
   SHOAL_RETURN_IF_ERROR(pools_.Make(moves.before()));
   if (action.operation == Operation::kRelease) {
-    SHOAL_RETURN_IF_ERROR(AwaitCopy(action, StageSpan::Kind::kOffload));
+    SHOAL_RETURN_IF_ERROR(AwaitCopy(action, Awaited::What::kOffload));
   } else if (action.operation != Operation::kPrepare) {
     SHOAL_RETURN_IF_ERROR(StartCopy(action));
   }
@@ -119,21 +97,13 @@ absl::Status StageWalk::Execute(const Action& action) {
 absl::Status StageWalk::Compute(const Action& action) {
   SHOAL_ASSIGN_OR_RETURN(const std::byte* const input, Input(action));
   if (IsBackwardForInput(action.operation)) {
-    SHOAL_RETURN_IF_ERROR(AwaitCopy(action, StageSpan::Kind::kReload));
+    SHOAL_RETURN_IF_ERROR(AwaitCopy(action, Awaited::What::kReload));
   }
   const plan::ActionMoves moves = MovesOf(shape_, options_.stage, action);
   SHOAL_RETURN_IF_ERROR(pools_.Make(moves.before()));
   SHOAL_ASSIGN_OR_RETURN(std::byte* const output, Output(action));
-  const double before = computed();
-  {
-    const PhaseClock::Scope computing(*options_.phases, action.operation == Operation::kForward
-                                                            ? Phase::kForward
-                                                            : Phase::kBackward);
-    const absl::Time begin = options_.clock->Now();
-    SHOAL_RETURN_IF_ERROR(At(action, Call(action, input, output)));
-    AddSpan(StageSpan::Kind::kCompute, action, begin);
-  }
-  microbatch_seconds_[static_cast<size_t>(action.microbatch)] += computed() - before;
+  SHOAL_RETURN_IF_ERROR(
+      At(action, timing_.Computing(action, [&] { return Call(action, input, output); })));
   if (StageMessage used; Uses(action, used)) {
     SHOAL_RETURN_IF_ERROR(At(action, step_.links->Consumed(used)));
   }
@@ -160,11 +130,8 @@ absl::Status StageWalk::Call(const Action& action, const std::byte* input, std::
 // Null where there is none.
 absl::StatusOr<const std::byte*> StageWalk::Input(const Action& action) {
   if (StageMessage message; Uses(action, message)) {
-    const auto name = [&] {
-      return fmt::format("{} from stage {}", NameOf(message), message.peer);
-    };
-    return Timed(Stall::kNeighbour, message.peer, action, name,
-                 [&] { return step_.links->Await(message, options_.wait_timeout); });
+    return Waiting({.what = Awaited::What::kMessage, .action = action, .message = message},
+                   [&] { return step_.links->Await(message, options_.wait_timeout); });
   }
   if (action.operation == Operation::kForward) {
     return pools_.Of(Holding::kInput, action.chunk, action.microbatch);
@@ -177,11 +144,8 @@ absl::StatusOr<const std::byte*> StageWalk::Input(const Action& action) {
 // Null where there is none. Within the stage the next user's memory is written.
 absl::StatusOr<std::byte*> StageWalk::Output(const Action& action) {
   if (StageMessage message; Makes(action, message)) {
-    const auto name = [&] {
-      return fmt::format("room for {} to stage {}", NameOf(message), message.peer);
-    };
-    return Timed(Stall::kNeighbour, message.peer, action, name,
-                 [&] { return step_.links->MakeRoom(message, options_.wait_timeout); });
+    return Waiting({.what = Awaited::What::kRoom, .action = action, .message = message},
+                   [&] { return step_.links->MakeRoom(message, options_.wait_timeout); });
   }
   const int here = shape_.VirtualStageOf(options_.stage, action.chunk);
   if (action.operation == Operation::kForward && here + 1 < shape_.VirtualStages()) {
@@ -213,30 +177,51 @@ absl::Status StageWalk::StartCopy(const Action& action) {
   return absl::OkStatus();
 }
 
-absl::Status StageWalk::AwaitCopy(const Action& action, StageSpan::Kind kind) {
-  const bool offload = kind == StageSpan::Kind::kOffload;
-  Event* const copied = (offload ? offloads_ : reloads_)[KeyOf(action)].end.get();
+absl::Status StageWalk::AwaitCopy(const Action& action, Awaited::What copy) {
+  Event* const copied =
+      (copy == Awaited::What::kOffload ? offloads_ : reloads_)[KeyOf(action)].end.get();
   if (copied == nullptr) {
     return absl::OkStatus();
   }
-  if (!copied->WaitDone(absl::ZeroDuration())) {
-    const auto name = [&] {
-      return NameOf(Action{offload ? Operation::kOffload : Operation::kReload, action.chunk,
-                           action.microbatch});
-    };
-    SHOAL_RETURN_IF_ERROR(Timed(Stall::kTransfer, -1, action, name, [&]() -> absl::Status {
-      const absl::Time deadline = options_.clock->Now() + options_.wait_timeout;
-      while (!copied->WaitDone(kLook)) {
-        SHOAL_RETURN_IF_ERROR(cancelled_());
-        if (options_.clock->Now() >= deadline) {
-          return DeadlineExceeded("the copy did not end within {}",
-                                  absl::FormatDuration(options_.wait_timeout));
+  if (copied->WaitDone(absl::ZeroDuration())) {
+    return At(action, copied->Wait());
+  }
+  const Awaited awaited = {.what = copy, .action = action};
+  if (options_.device->asynchronous()) {
+    return Waiting(awaited, [&] {
+      options_.compute->WaitFor(*copied);
+      return absl::OkStatus();
+    });
+  }
+  SHOAL_RETURN_IF_ERROR(Waiting(awaited, [&] { return AwaitEvent(*copied, "the copy"); }));
+  return At(action, copied->Wait());
+}
+
+absl::Status StageWalk::AwaitEvent(Event& event, std::string_view what) const {
+  const absl::Time deadline = options_.clock->Now() + options_.wait_timeout;
+  while (!event.WaitDone(kLook)) {
+    SHOAL_RETURN_IF_ERROR(cancelled_());
+    if (options_.clock->Now() >= deadline) {
+      return DeadlineExceeded("{} did not end within {}", what,
+                              absl::FormatDuration(options_.wait_timeout));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status StageWalk::AwaitDevice() {
+  const PhaseClock::Scope computing(*options_.phases, Phase::kBackward);
+  if (options_.device->asynchronous()) {
+    SHOAL_RETURN_IF_ERROR(AwaitEvent(*options_.compute->Record(), "what was put on the device"));
+    for (const std::vector<Copy>* copies : {&offloads_, &reloads_}) {
+      for (const Copy& copy : *copies) {
+        if (copy.end != nullptr) {
+          SHOAL_RETURN_IF_ERROR(At(copy.action, copy.end->Wait()));
         }
       }
-      return absl::OkStatus();
-    }));
+    }
   }
-  return At(action, copied->Wait());
+  return options_.model->EndStep();
 }
 
 bool StageWalk::Uses(const Action& action, StageMessage& message) const {
@@ -277,17 +262,8 @@ StageMessage StageWalk::ReceivedBy(const Action& action) const {
           action.microbatch};
 }
 
-void StageWalk::AddSpan(StageSpan::Kind kind, const Action& action, absl::Time begin) {
-  if (step_.record_spans) {
-    spans_.push_back({kind, action, begin, options_.clock->Now() - begin});
-  }
-}
-
 void StageWalk::FillReport(StageReport& report) const {
-  report.stalls = stalls_;
-  report.neighbour_seconds = neighbour_seconds_;
-  report.microbatch_seconds = microbatch_seconds_;
-  report.spans = spans_;
+  timing_.Fill(report, step_.record_spans);
   for (const std::vector<Copy>* copies : {&offloads_, &reloads_}) {
     for (const Copy& copy : *copies) {
       if (copy.begin != nullptr) {

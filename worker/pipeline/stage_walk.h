@@ -4,11 +4,12 @@
 
 #include <functional>
 #include <memory>
-#include <string>
+#include <string_view>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "worker/pipeline/stage_runner.h"
+#include "worker/pipeline/stage_timing.h"
 
 namespace shoal::worker {
 
@@ -18,15 +19,14 @@ class StageWalk {
   StageWalk(const StageRunnerOptions& options, const StageStep& step, StagePools& pools,
             Stream& offloads, Stream& reloads, std::function<absl::Status()> cancelled);
 
+  // Through the list, and until the device has done it.
   absl::Status Run();
   // Behind it: until all messages have arrived.
   absl::Status AwaitSent();
-  // Stalls and spans, of the walk so far.
+  // Times and spans, after Run.
   void FillReport(StageReport& report) const;
 
  private:
-  // Names what is waited for, once it is worth a name.
-  using NameOfWait = std::function<std::string()>;
   struct Copy {
     StageSpan::Kind kind = StageSpan::Kind::kOffload;
     plan::Action action;
@@ -42,8 +42,13 @@ class StageWalk {
   absl::StatusOr<const std::byte*> Input(const plan::Action& action);
   absl::StatusOr<std::byte*> Output(const plan::Action& action);
   absl::Status StartCopy(const plan::Action& action);
-  // Of the action's (chunk, microbatch), where such a copy was started.
-  absl::Status AwaitCopy(const plan::Action& action, StageSpan::Kind kind);
+  // Of the action's (chunk, microbatch), where such a copy was started: what comes next, here or on
+  // the compute stream, comes after it.
+  absl::Status AwaitCopy(const plan::Action& action, Awaited::What copy);
+  // Until all that was put on the device is done.
+  absl::Status AwaitDevice();
+  // The step is not cancelled meanwhile, and it takes no longer than a wait may.
+  absl::Status AwaitEvent(Event& event, std::string_view what) const;
 
   // What a compute action uses of, and makes for, another virtual stage: its message, if that is on
   // another stage.
@@ -52,12 +57,9 @@ class StageWalk {
   StageMessage SentBy(const plan::Action& action) const;
   StageMessage ReceivedBy(const plan::Action& action) const;
 
-  // `peer`: the stage that is waited for; -1: none in particular.
+  // An error says for what was waited.
   template <typename Wait>
-  auto Timed(Stall stall, int peer, const plan::Action& action, const NameOfWait& name,
-             const Wait& wait);
-  double computed() const;
-  void AddSpan(StageSpan::Kind kind, const plan::Action& action, absl::Time begin);
+  auto Waiting(const Awaited& awaited, const Wait& wait);
   size_t KeyOf(const plan::Action& action) const {
     return static_cast<size_t>(action.chunk) * shape_.microbatches + action.microbatch;
   }
@@ -72,10 +74,7 @@ class StageWalk {
 
   std::vector<Copy> offloads_;  // by KeyOf
   std::vector<Copy> reloads_;
-  std::array<StallTime, kStalls> stalls_;
-  std::vector<double> neighbour_seconds_;   // by stage
-  std::vector<double> microbatch_seconds_;  // of compute
-  std::vector<StageSpan> spans_;
+  StageTiming timing_;
 };
 
 }  // namespace shoal::worker

@@ -1,0 +1,107 @@
+// Where the time of a stage's step goes: what it computes and what it waits for, stretch by
+// stretch. Included by worker/pipeline alone.
+//
+// Where the device computes in the calling thread a stretch is what passes on the clock. Where it
+// computes asynchronously it is what passes on the compute stream, between an event ahead of it and
+// one behind: a wait then is what keeps the stream from going on when it has nothing else to do,
+// whatever the host did meanwhile. Phases are the host's in either case.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "common/clock.h"
+#include "common/phase_clock.h"
+#include "plan/schedule.h"
+#include "worker/backend/backend.h"
+#include "worker/pipeline/stage_links.h"
+#include "worker/pipeline/stage_report.h"
+
+namespace shoal::worker {
+
+// Something that the compute waits for.
+struct Awaited {
+  enum class What : uint8_t {
+    kOffload,
+    kReload,
+    kMessage,  // that is used next
+    kRoom,     // for one that is made next
+    kArrival,  // of all messages, at the end
+  };
+  What what = What::kArrival;
+  plan::Action action;   // that the wait is ahead of
+  StageMessage message;  // kMessage and kRoom
+
+  bool IsTransfer() const { return what == What::kOffload || what == What::kReload; }
+};
+// "the reload of chunk 0 microbatch 3", "room for ..."
+std::string NameOf(const Awaited& awaited);
+
+class StageTiming {
+ public:
+  // `compute`: the stream on which time is taken; null: on the clock.
+  StageTiming(Stream* compute, Clock& clock, PhaseClock& phases, const plan::ScheduleShape& shape)
+      : compute_(compute),
+        clock_(clock),
+        phases_(phases),
+        shape_(shape),
+        microbatch_seconds_(static_cast<size_t>(shape.microbatches), 0) {}
+
+  // What `wait` returns. Stretches do not nest.
+  template <typename Wait>
+  auto Waiting(const Awaited& awaited, const Wait& wait) {
+    const bool transfer = awaited.IsTransfer();
+    const PhaseClock::Scope waiting(phases_,
+                                    transfer ? Phase::kTransferWait : Phase::kNeighbourWait);
+    Begin(transfer ? StageSpan::Kind::kTransferWait : StageSpan::Kind::kNeighbourWait, awaited);
+    auto result = wait();
+    End();
+    return result;
+  }
+  template <typename Work>
+  auto Computing(const plan::Action& action, const Work& work) {
+    const double before = Computed();
+    auto result = [&] {
+      const PhaseClock::Scope computing(phases_, action.operation == plan::Operation::kForward
+                                                     ? Phase::kForward
+                                                     : Phase::kBackward);
+      Begin(StageSpan::Kind::kCompute, {.action = action});
+      auto done = work();
+      End();
+      return done;
+    }();
+    microbatch_seconds_[static_cast<size_t>(action.microbatch)] += Computed() - before;
+    return result;
+  }
+
+  // Everything but copies, once all of it is done on the compute stream. `spans`: those too.
+  void Fill(StageReport& report, bool spans) const;
+
+ private:
+  struct Stretch {
+    StageSpan::Kind kind = StageSpan::Kind::kCompute;
+    Awaited of;
+    absl::Time begin;
+    absl::Time end;
+    std::unique_ptr<Event> begun;  // on a stream
+    std::unique_ptr<Event> ended;
+  };
+  void Begin(StageSpan::Kind kind, const Awaited& of);
+  void End();
+  // Without waits for weights, which are phases of their own.
+  double Computed() const {
+    return phases_.seconds(Phase::kForward) + phases_.seconds(Phase::kBackward);
+  }
+
+  Stream* const compute_;
+  Clock& clock_;
+  PhaseClock& phases_;
+  const plan::ScheduleShape& shape_;
+  std::vector<Stretch> stretches_;
+  std::vector<double> microbatch_seconds_;  // by the phases
+};
+
+}  // namespace shoal::worker
