@@ -18,6 +18,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 
 #include "absl/status/status.h"
@@ -71,6 +72,16 @@ class GpuMemory {
   // What has arrived from other devices is visible to that GPU when it returns. Free where nothing
   // has to be done.
   virtual absl::Status FlushRemoteWrites(int gpu) = 0;
+
+  // Copies between memory of a GPU and memory of this process, in any direction, by the GPU's copy
+  // engines; returns when it is done. Copies of several threads run beside each other.
+  virtual absl::Status Copy(void* to, const void* from, int64_t bytes) = 0;
+  // Lets copies go straight into and out of memory of this process, at the bus's full rate; without
+  // it they go through a buffer of the driver's. `writable`: whether this process may write it.
+  // Unimplemented where the machine cannot; a copy works all the same.
+  virtual absl::Status Pin(std::span<const std::byte> memory, bool writable) = 0;
+  // Of what Pin took, before that memory goes.
+  virtual void Unpin(std::span<const std::byte> memory) = 0;
 };
 
 }  // namespace shoal::transport

@@ -39,7 +39,8 @@ struct TransportOptions {
 
   VerbsOptions verbs;
 
-  // verbs: lets memory of a GPU be registered. Null where there is none (transport/gpu_memory.h).
+  // shm and verbs: lets memory of a GPU be registered, to be read into and written from without a
+  // copy in between. Null where there is none (transport/gpu_memory.h).
   std::shared_ptr<GpuMemory> gpu_memory;
 };
 

@@ -16,50 +16,70 @@ uintptr_t Address(std::span<const std::byte> memory) {
 
 }  // namespace
 
-void RegionTable::Add(std::span<const std::byte> memory) {
+absl::StatusOr<Residence> ResidenceOf(GpuMemory* gpu, std::span<const std::byte> memory) {
+  if (gpu == nullptr || memory.empty()) {
+    return Residence::kHost;
+  }
+  SHOAL_ASSIGN_OR_RETURN(const auto allocation, gpu->Find(memory.data()));
+  return allocation.has_value() ? Residence::kGpu : Residence::kHost;
+}
+
+void RegionTable::Add(std::span<const std::byte> memory, Residence residence) {
   absl::MutexLock lock(&mutex_);
-  sizes_.emplace(Address(memory), memory.size());
+  known_.emplace(Address(memory), Known{.size = memory.size(), .residence = residence});
 }
 
 void RegionTable::Remove(std::span<const std::byte> memory) {
   absl::MutexLock lock(&mutex_);
-  auto [it, end] = sizes_.equal_range(Address(memory));
-  while (it != end && it->second != memory.size()) {
+  auto [it, end] = known_.equal_range(Address(memory));
+  while (it != end && it->second.size != memory.size()) {
     ++it;
   }
   SHOAL_CHECK(it != end);
-  sizes_.erase(it);
+  known_.erase(it);
 }
 
 bool RegionTable::Contains(std::span<const std::byte> memory) const {
   if (memory.empty()) {
     return true;
   }
-  const uintptr_t begin = Address(memory);
   absl::ReaderMutexLock lock(&mutex_);
+  return Find(memory) != nullptr;
+}
+
+Residence RegionTable::ResidenceOf(std::span<const std::byte> memory) const {
+  absl::ReaderMutexLock lock(&mutex_);
+  const Known* const known = Find(memory);
+  SHOAL_CHECK(known != nullptr);
+  return known->residence;
+}
+
+const RegionTable::Known* RegionTable::Find(std::span<const std::byte> memory) const {
+  const uintptr_t begin = Address(memory);
   // The nearest region below is the one, unless registrations overlap.
-  for (auto it = sizes_.upper_bound(begin); it != sizes_.begin();) {
+  for (auto it = known_.upper_bound(begin); it != known_.begin();) {
     --it;
     const uintptr_t into = begin - it->first;
-    if (into <= it->second && memory.size() <= it->second - into) {
-      return true;
+    if (into <= it->second.size && memory.size() <= it->second.size - into) {
+      return &it->second;
     }
   }
-  return false;
+  return nullptr;
 }
 
 absl::StatusOr<std::shared_ptr<Region>> RegisteredRegion::Register(
-    std::shared_ptr<RegionTable> table, std::span<std::byte> memory, Access access) {
+    std::shared_ptr<RegionTable> table, std::span<std::byte> memory, Access access,
+    Residence residence) {
   if (memory.empty()) {
     return InvalidArgument("cannot register empty memory");
   }
-  return std::make_shared<RegisteredRegion>(std::move(table), memory, access);
+  return std::make_shared<RegisteredRegion>(std::move(table), memory, access, residence);
 }
 
 RegisteredRegion::RegisteredRegion(std::shared_ptr<RegionTable> table, std::span<std::byte> memory,
-                                   Access access)
+                                   Access access, Residence residence)
     : table_(std::move(table)), memory_(memory), access_(access) {
-  table_->Add(memory_);
+  table_->Add(memory_, residence);
 }
 
 RegisteredRegion::~RegisteredRegion() { table_->Remove(memory_); }

@@ -40,7 +40,13 @@ absl::StatusOr<CudaDriver> LoadCudaDriver(const std::string& name) {
       Find(library, SHOAL_SYMBOL(cuCtxPopCurrent), driver.pop_context) &&
       Find(library, SHOAL_SYMBOL(cuPointerGetAttribute), driver.pointer_attribute) &&
       Find(library, SHOAL_SYMBOL(cuPointerSetAttribute), driver.set_pointer_attribute) &&
-      Find(library, SHOAL_SYMBOL(cuMemGetAddressRange), driver.address_range);
+      Find(library, SHOAL_SYMBOL(cuMemGetAddressRange), driver.address_range) &&
+      Find(library, SHOAL_SYMBOL(cuStreamCreate), driver.create_stream) &&
+      Find(library, SHOAL_SYMBOL(cuStreamDestroy), driver.destroy_stream) &&
+      Find(library, SHOAL_SYMBOL(cuStreamSynchronize), driver.await_stream) &&
+      Find(library, SHOAL_SYMBOL(cuMemcpyAsync), driver.copy) &&
+      Find(library, SHOAL_SYMBOL(cuMemHostRegister), driver.pin) &&
+      Find(library, SHOAL_SYMBOL(cuMemHostUnregister), driver.unpin);
   if (!whole) {
     return FailedPrecondition("{} lacks functions of a CUDA driver: update the driver", name);
   }

@@ -26,6 +26,12 @@ struct CudaDriver {
   decltype(&::cuPointerGetAttribute) pointer_attribute = nullptr;
   decltype(&::cuPointerSetAttribute) set_pointer_attribute = nullptr;
   decltype(&::cuMemGetAddressRange) address_range = nullptr;
+  decltype(&::cuStreamCreate) create_stream = nullptr;
+  decltype(&::cuStreamDestroy) destroy_stream = nullptr;
+  decltype(&::cuStreamSynchronize) await_stream = nullptr;
+  decltype(&::cuMemcpyAsync) copy = nullptr;
+  decltype(&::cuMemHostRegister) pin = nullptr;
+  decltype(&::cuMemHostUnregister) unpin = nullptr;
   decltype(&::cuMemGetHandleForAddressRange) export_range = nullptr;      // optional, 11.7
   decltype(&::cuFlushGPUDirectRDMAWrites) flush_remote_writes = nullptr;  // optional, 11.3
 };

@@ -28,12 +28,16 @@ class CudaMemory final : public GpuMemory {
   absl::StatusOr<UniqueFd> ExportDmaBuf(const void* address, int64_t bytes,
                                         DmaBufMapping mapping) override;
   absl::Status FlushRemoteWrites(int gpu) override;
+  absl::Status Copy(void* to, const void* from, int64_t bytes) override;
+  absl::Status Pin(std::span<const std::byte> memory, bool writable) override;
+  void Unpin(std::span<const std::byte> memory) override;
 
  private:
   struct Gpu {
     CUdevice device = 0;
     GpuDevice description;
-    CUcontext context = nullptr;  // guarded by mutex_ until it is set
+    CUcontext context = nullptr;         // guarded by mutex_ until it is set
+    std::vector<CUstream> idle_streams;  // guarded by mutex_; as many as copies ran side by side
   };
 
   // Makes a GPU's context this thread's until it goes.
@@ -67,6 +71,9 @@ class CudaMemory final : public GpuMemory {
   int Attribute(CUdevice device, CUdevice_attribute attribute) const;
   absl::StatusOr<Gpu> Describe(int index) const;
   absl::StatusOr<CUcontext> Context(int index) ABSL_LOCKS_EXCLUDED(mutex_);
+  // A stream of that GPU, whose context is current, for one copy.
+  absl::StatusOr<CUstream> TakeStream(int index) ABSL_LOCKS_EXCLUDED(mutex_);
+  void GiveStream(int index, CUstream stream) ABSL_LOCKS_EXCLUDED(mutex_);
 
   const CudaDriver driver_;
   std::vector<Gpu> gpus_;
@@ -75,9 +82,17 @@ class CudaMemory final : public GpuMemory {
 
 CudaMemory::~CudaMemory() {
   for (const Gpu& gpu : gpus_) {
-    if (gpu.context != nullptr) {
-      driver_.release_context(gpu.device);
+    if (gpu.context == nullptr) {
+      continue;
     }
+    if (driver_.push_context(gpu.context) == CUDA_SUCCESS) {
+      for (CUstream stream : gpu.idle_streams) {
+        driver_.destroy_stream(stream);
+      }
+      CUcontext popped = nullptr;
+      driver_.pop_context(&popped);
+    }
+    driver_.release_context(gpu.device);
   }
 }
 
@@ -231,6 +246,64 @@ absl::Status CudaMemory::FlushRemoteWrites(int gpu) {
   return Check(driver_.flush_remote_writes(CU_FLUSH_GPU_DIRECT_RDMA_WRITES_TARGET_CURRENT_CTX,
                                            CU_FLUSH_GPU_DIRECT_RDMA_WRITES_TO_OWNER),
                "cuFlushGPUDirectRDMAWrites");
+}
+
+absl::StatusOr<CUstream> CudaMemory::TakeStream(int index) {
+  {
+    absl::MutexLock lock(&mutex_);
+    std::vector<CUstream>& idle = gpus_[static_cast<size_t>(index)].idle_streams;
+    if (!idle.empty()) {
+      CUstream stream = idle.back();
+      idle.pop_back();
+      return stream;
+    }
+  }
+  CUstream stream = nullptr;
+  SHOAL_RETURN_IF_ERROR(
+      Check(driver_.create_stream(&stream, CU_STREAM_NON_BLOCKING), "cuStreamCreate"));
+  return stream;
+}
+
+void CudaMemory::GiveStream(int index, CUstream stream) {
+  absl::MutexLock lock(&mutex_);
+  gpus_[static_cast<size_t>(index)].idle_streams.push_back(stream);
+}
+
+absl::Status CudaMemory::Copy(void* to, const void* from, int64_t bytes) {
+  SHOAL_ASSIGN_OR_RETURN(std::optional<GpuAllocation> on_gpu, Find(to));
+  if (!on_gpu.has_value()) {
+    SHOAL_ASSIGN_OR_RETURN(on_gpu, Find(from));
+  }
+  if (!on_gpu.has_value()) {
+    return InvalidArgument("neither {} nor {} is GPU memory", to, from);
+  }
+  const Current current(*this, on_gpu->gpu);
+  SHOAL_RETURN_IF_ERROR(current.status());
+  SHOAL_ASSIGN_OR_RETURN(CUstream stream, TakeStream(on_gpu->gpu));
+  absl::Status status =
+      Check(driver_.copy(Pointer(to), Pointer(from), static_cast<size_t>(bytes), stream),
+            "cuMemcpyAsync");
+  if (status.ok()) {
+    status = Check(driver_.await_stream(stream), "cuStreamSynchronize");
+  }
+  GiveStream(on_gpu->gpu, stream);
+  return status;
+}
+
+absl::Status CudaMemory::Pin(std::span<const std::byte> memory, bool writable) {
+  const Current current(*this, 0);
+  SHOAL_RETURN_IF_ERROR(current.status());
+  const unsigned int flags =
+      CU_MEMHOSTREGISTER_PORTABLE | (writable ? 0U : CU_MEMHOSTREGISTER_READ_ONLY);
+  return Check(driver_.pin(const_cast<std::byte*>(memory.data()), memory.size(), flags),
+               "cuMemHostRegister");
+}
+
+void CudaMemory::Unpin(std::span<const std::byte> memory) {
+  const Current current(*this, 0);
+  if (current.status().ok()) {
+    driver_.unpin(const_cast<std::byte*>(memory.data()));
+  }
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <array>
 #include <cstring>
 #include <vector>
 
@@ -33,6 +34,10 @@ struct Fake {
   int flushes = 0;
   bool synchronous_copies = false;
   std::vector<unsigned long long> export_flags;
+  int streams = 0;
+  CUresult copied = CUDA_SUCCESS;
+  std::vector<unsigned int> pin_flags;
+  int pinned = 0;
 };
 Fake fake;
 
@@ -131,6 +136,29 @@ CudaDriver FakeDriver() {
     fake.flushes += scope == CU_FLUSH_GPU_DIRECT_RDMA_WRITES_TO_OWNER ? 1 : 0;
     return CUDA_SUCCESS;
   };
+  driver.create_stream = [](CUstream* stream, unsigned int) {
+    *stream = reinterpret_cast<CUstream>(&fake);
+    ++fake.streams;
+    return CUDA_SUCCESS;
+  };
+  driver.destroy_stream = [](CUstream) {
+    --fake.streams;
+    return CUDA_SUCCESS;
+  };
+  driver.await_stream = [](CUstream) { return fake.copied; };
+  driver.copy = [](CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream) {
+    std::memcpy(reinterpret_cast<void*>(to), reinterpret_cast<const void*>(from), bytes);
+    return CUDA_SUCCESS;
+  };
+  driver.pin = [](void*, size_t, unsigned int flags) {
+    fake.pin_flags.push_back(flags);
+    ++fake.pinned;
+    return CUDA_SUCCESS;
+  };
+  driver.unpin = [](void*) {
+    --fake.pinned;
+    return CUDA_SUCCESS;
+  };
   return driver;
 }
 
@@ -142,6 +170,7 @@ class CudaMemoryTest : public testing::Test {
   void TearDown() override {
     EXPECT_EQ(fake.contexts_pushed, 0);
     EXPECT_EQ(fake.contexts_held, 0);
+    EXPECT_EQ(fake.streams, 0);
   }
 };
 
@@ -227,6 +256,36 @@ TEST_F(CudaMemoryTest, FlushesWhereTheGpuNeedsIt) {
   fake.ordering = CU_GPU_DIRECT_RDMA_WRITES_ORDERING_OWNER;
   EXPECT_TRUE((*OpenCudaMemory(FakeDriver()))->FlushRemoteWrites(0).ok());
   EXPECT_EQ(fake.flushes, 1);
+}
+
+TEST_F(CudaMemoryTest, CopiesOverAStreamThatIsUsedAgain) {
+  const auto memory = *OpenCudaMemory(FakeDriver());
+  std::array<int, 4> from = {1, 2, 3, 4};
+  std::array<int, 4> to = {};
+  for (int i = 0; i < 3; ++i) {
+    to = {};
+    ASSERT_TRUE(memory->Copy(to.data(), from.data(), sizeof(from)).ok());
+    EXPECT_EQ(to, from);
+  }
+  EXPECT_EQ(fake.streams, 1);
+  fake.copied = CUDA_ERROR_ILLEGAL_ADDRESS;
+  const absl::Status failed = memory->Copy(to.data(), from.data(), sizeof(from));
+  EXPECT_THAT(std::string(Message(failed)), HasSubstr("cuStreamSynchronize"));
+  fake.type = CU_MEMORYTYPE_HOST;
+  EXPECT_TRUE(absl::IsInvalidArgument(memory->Copy(to.data(), from.data(), sizeof(from))));
+}
+
+TEST_F(CudaMemoryTest, PinsMemoryThatItMayNotWriteForReading) {
+  const auto memory = *OpenCudaMemory(FakeDriver());
+  std::array<std::byte, 64> bytes = {};
+  EXPECT_TRUE(memory->Pin(bytes, /*writable=*/true).ok());
+  EXPECT_TRUE(memory->Pin(bytes, /*writable=*/false).ok());
+  EXPECT_THAT(fake.pin_flags,
+              testing::ElementsAre(CU_MEMHOSTREGISTER_PORTABLE,
+                                   CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_READ_ONLY));
+  memory->Unpin(bytes);
+  memory->Unpin(bytes);
+  EXPECT_EQ(fake.pinned, 0);
 }
 
 TEST(CudaMemoryOnThisMachine, KnowsItsOwnMemoryFromTheHosts) {

@@ -25,11 +25,13 @@ namespace shoal::transport {
 
 class ShmConnectionState {
  public:
-  // Puts itself on the queue: from here on a kClosed event will come. `control` is mapped memory of
-  // a ShmControl.
+  // Puts itself on the queue: from here on a kClosed event will come. `gpu` copies where memory of
+  // a GPU is named, and may be null. `control` is mapped memory of a ShmControl.
   static std::shared_ptr<ShmConnectionState> Create(const ConnectionOptions& options,
                                                     std::shared_ptr<const RegionTable> table,
+                                                    std::shared_ptr<GpuMemory> gpu,
                                                     SharedMemory control, bool is_connector);
+  ~ShmConnectionState();
 
   uint64_t id() const { return id_; }
   const std::string& peer() const { return options_.peer; }
@@ -54,11 +56,20 @@ class ShmConnectionState {
   Event ClosedEvent();
 
  private:
+  // How a piece is copied.
+  enum class Way : uint8_t { kThroughCaches, kPastCaches, kByGpu };
+
   ShmConnectionState(const ConnectionOptions& options, std::shared_ptr<const RegionTable> table,
-                     SharedMemory control, bool is_connector);
+                     std::shared_ptr<GpuMemory> gpu, SharedMemory control, bool is_connector);
   absl::Status CheckUsable() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(post_mutex_);
-  absl::Status Copy(std::byte* to, const std::byte* from, size_t size, bool stream)
+  // Of a piece between `own` memory and one of the peer's regions.
+  Way WayOf(std::span<const std::byte> own, int region, bool past_caches)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(post_mutex_);
+  absl::Status Copy(std::byte* to, const std::byte* from, size_t size, Way way)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(post_mutex_);
+  // Once for each of the peer's regions that a GPU copies to or from.
+  void Pin(int region) ABSL_EXCLUSIVE_LOCKS_REQUIRED(post_mutex_);
+  void ForgetPeerMemory() ABSL_EXCLUSIVE_LOCKS_REQUIRED(post_mutex_);
   void PushCompletion(std::vector<PendingEvent>& done, Event::Kind kind, uint64_t operation,
                       absl::Status status);
   void NotifyPeer() ABSL_EXCLUSIVE_LOCKS_REQUIRED(post_mutex_);
@@ -68,6 +79,7 @@ class ShmConnectionState {
   ShmQueue* const queue_;
   const std::shared_ptr<const ShmQueueWake> queue_wake_;
   const std::shared_ptr<const RegionTable> table_;
+  const std::shared_ptr<GpuMemory> gpu_;
   const SharedMemory control_;
   const std::shared_ptr<OutstandingOperations> outstanding_;
 
@@ -75,6 +87,8 @@ class ShmConnectionState {
   Gate peer_gate_ ABSL_GUARDED_BY(post_mutex_);
   DoorbellSender doorbell_sender_ ABSL_GUARDED_BY(post_mutex_);
   std::optional<PeerMemory> peer_memory_ ABSL_GUARDED_BY(post_mutex_);
+  enum class Pinning : uint8_t { kNotTried, kPinned, kRefused };
+  std::vector<Pinning> pinnings_ ABSL_GUARDED_BY(post_mutex_);  // by region of the peer
 
   // Touched under the queue's mutex alone.
   DoorbellReceiver doorbell_receiver_;

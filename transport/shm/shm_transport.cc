@@ -48,8 +48,12 @@ absl::StatusOr<ShmMessage> AwaitMessage(int socket, absl::Duration timeout, std:
 class ShmConnector final : public Connector {
  public:
   ShmConnector(const ConnectionOptions& options, std::shared_ptr<const RegionTable> table,
-               ShmService* service, std::string offer)
-      : options_(options), table_(std::move(table)), service_(service), offer_(std::move(offer)) {}
+               std::shared_ptr<GpuMemory> gpu, ShmService* service, std::string offer)
+      : options_(options),
+        table_(std::move(table)),
+        gpu_(std::move(gpu)),
+        service_(service),
+        offer_(std::move(offer)) {}
 
   const std::string& offer() const override { return offer_; }
 
@@ -104,8 +108,8 @@ class ShmConnector final : public Connector {
     SHOAL_ASSIGN_OR_RETURN(PeerMemory memory,
                            MapPeerMemory(options_.peer, std::move(regions),
                                          std::span<UniqueFd>(message.fds).subspan(1)));
-    auto state =
-        ShmConnectionState::Create(options_, table_, std::move(control), /*is_connector=*/true);
+    auto state = ShmConnectionState::Create(options_, table_, gpu_, std::move(control),
+                                            /*is_connector=*/true);
     state->Open(std::move(memory));
     service_->Watch(state, std::move(socket));
     return MakeConnection(std::move(state), service_);
@@ -113,6 +117,7 @@ class ShmConnector final : public Connector {
 
   const ConnectionOptions options_;
   const std::shared_ptr<const RegionTable> table_;
+  const std::shared_ptr<GpuMemory> gpu_;
   ShmService* const service_;
   const std::string offer_;
   bool used_ = false;
@@ -121,7 +126,7 @@ class ShmConnector final : public Connector {
 class ShmTransport final : public Transport {
  public:
   ShmTransport(std::unique_ptr<ShmService> service, const TransportOptions& options)
-      : service_(std::move(service)), spin_(options.spin) {}
+      : service_(std::move(service)), spin_(options.spin), gpu_(options.gpu_memory) {}
 
   std::string_view name() const override { return kName; }
   const Capabilities& capabilities() const override { return capabilities_; }
@@ -147,14 +152,15 @@ class ShmTransport final : public Transport {
           "shm can expose only memory it allocated; allocate it here and register it with the "
           "other transports");
     }
-    return RegisteredRegion::Register(table_, memory, access);
+    SHOAL_ASSIGN_OR_RETURN(const Residence residence, ResidenceOf(gpu_.get(), memory));
+    return RegisteredRegion::Register(table_, memory, access, residence);
   }
 
   absl::StatusOr<std::unique_ptr<Connector>> Offer(const ConnectionOptions& options) override {
     SHOAL_RETURN_IF_ERROR(Check(options));
     ByteWriter writer;
     writer.String(HostIdentity());
-    return std::make_unique<ShmConnector>(options, table_, service_.get(),
+    return std::make_unique<ShmConnector>(options, table_, gpu_, service_.get(),
                                           SealOffer(kName, writer.bytes()));
   }
 
@@ -173,8 +179,8 @@ class ShmTransport final : public Transport {
     }
     SHOAL_ASSIGN_OR_RETURN(SharedMemory control,
                            SharedMemory::Create(sizeof(ShmControl), /*peers_read_only=*/false));
-    auto state =
-        ShmConnectionState::Create(options, table_, std::move(control), /*is_connector=*/false);
+    auto state = ShmConnectionState::Create(options, table_, gpu_, std::move(control),
+                                            /*is_connector=*/false);
     ByteWriter writer;
     writer.String(HostIdentity());
     writer.String(service_->listen_name());
@@ -191,6 +197,7 @@ class ShmTransport final : public Transport {
 
   const std::unique_ptr<ShmService> service_;
   const absl::Duration spin_;
+  const std::shared_ptr<GpuMemory> gpu_;  // null: none
   const std::shared_ptr<RegionTable> table_ = std::make_shared<RegionTable>();
   const Capabilities capabilities_ = {.one_sided_reads = true,
                                       .same_host_only = true,

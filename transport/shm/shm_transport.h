@@ -6,6 +6,9 @@
 // rings in shared memory beside an eventfd (shm_control.h); the kept-open socket tells at once when
 // a peer dies (shm_service.h).
 //
+// Memory of a GPU (TransportOptions::gpu_memory) may be registered: what is read into it or written
+// from it goes between it and the peer's region by the GPU's copy engines, with nothing in between.
+//
 // Trust: the other process runs as the same user, checked by the kernel, and knows a single-use
 // secret. Its memory is hostile all the same: no value in it can make this process touch memory out
 // of bounds or hang. What a peer cannot be kept from is holding on to a mapping: "no access after

@@ -124,6 +124,11 @@ class TcpTransport final : public Transport {
 
   absl::StatusOr<std::shared_ptr<Region>> Register(std::span<std::byte> memory,
                                                    Access access) override {
+    SHOAL_ASSIGN_OR_RETURN(const Residence residence,
+                           ResidenceOf(options_.gpu_memory.get(), memory));
+    if (residence == Residence::kGpu) {
+      return Unimplemented("tcp does not reach memory of a GPU; give it memory of the host");
+    }
     return RegisteredRegion::Register(table_, memory, access);
   }
 

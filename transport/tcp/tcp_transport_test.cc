@@ -13,6 +13,7 @@
 #include "transport/tcp/tcp_acceptor.h"
 #include "transport/tcp/tcp_socket.h"
 #include "transport/testing/conformance.h"
+#include "transport/testing/guarded_gpu.h"
 
 namespace shoal::transport {
 namespace {
@@ -241,6 +242,14 @@ TEST(TcpTransportTest, SilentAndMalformedDialsHoldNobodyUp) {
   }
   auto connection = (*connector)->Complete(acceptance->answer);
   EXPECT_TRUE(connection.ok()) << Describe(connection.status());
+}
+
+TEST(TcpTransportTest, MemoryOfAGpuIsRefused) {
+  const auto gpu = std::make_shared<GuardedGpu>(4096);
+  const auto transport = *CreateTcpTransport({.gpu_memory = gpu});
+  EXPECT_TRUE(absl::IsUnimplemented(transport->Register(gpu->memory(), Access::kLocal).status()));
+  std::vector<std::byte> host(4096);
+  EXPECT_TRUE(transport->Register(host, Access::kLocal).ok());
 }
 
 TEST(TcpTransportTest, APeerThatFallsSilentIsDetected) {

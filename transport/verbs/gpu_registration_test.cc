@@ -63,6 +63,11 @@ class FakeGpu final : public GpuMemory {
     ++flushes;
     return absl::OkStatus();
   }
+  absl::Status Copy(void*, const void*, int64_t) override {
+    return Unimplemented("devices read and write this memory themselves");
+  }
+  absl::Status Pin(std::span<const std::byte>, bool) override { return Unimplemented("no need"); }
+  void Unpin(std::span<const std::byte>) override {}
 
   struct Export {
     DmaBufMapping mapping;

@@ -39,6 +39,11 @@ class WatchfulGpu final : public GpuMemory {
     ++flushes;
     return flush_status;
   }
+  absl::Status Copy(void*, const void*, int64_t) override {
+    return Unimplemented("devices read and write this memory themselves");
+  }
+  absl::Status Pin(std::span<const std::byte>, bool) override { return Unimplemented("no need"); }
+  void Unpin(std::span<const std::byte>) override {}
 
   // What the GPU sees.
   const std::vector<std::byte>& visible() const { return flushed_; }
