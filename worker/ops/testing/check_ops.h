@@ -1,0 +1,25 @@
+// Every operator of a table against the CPU's on fresh random inputs: for tests over an emulated
+// GPU and for the program that checks a real one.
+//
+// fp32 and bf16; sizes that kernels like and sizes that they do not (odd, strided, not aligned,
+// with padding rows, longer than fits registers); outputs in the place of inputs where ops.h allows
+// it.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "worker/ops/testing/op_checker.h"
+
+namespace shoal::worker {
+
+enum class CheckScale : uint8_t {
+  kSmall,  // a second or two for an emulated GPU
+  kLarge,  // shapes of training: seconds for a GPU, and for the oracle on several cores
+};
+
+// `under_test` computes on `device`. The same seed gives the same inputs.
+std::vector<OpCheck> CheckOps(Device& device, Ops& under_test, Ops& oracle, uint64_t seed,
+                              CheckScale scale);
+
+}  // namespace shoal::worker
