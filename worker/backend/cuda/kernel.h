@@ -8,9 +8,9 @@
 //
 // Rules that make the second possible. All threads of a block (of a warp, for what a warp does
 // together) come to the same SyncBlock, Shuffle, LoadMatrix or MultiplyAdd, none left out and none
-// having returned. Shared memory is declared with SHOAL_SHARED or taken from DynamicShared(). Kernel
-// arguments are plain values. Launch functions return the runtime's error and check nothing else:
-// the operators above them know the shapes.
+// having returned. Shared memory is declared with SHOAL_SHARED or taken from DynamicShared().
+// Kernel arguments are plain values. Launch functions return the runtime's error and check nothing
+// else: the operators above them know the shapes.
 #pragma once
 
 #ifdef __CUDACC__

@@ -97,9 +97,9 @@ SHOAL_DEVICE char* DynamicShared() {
 }
 
 // 16 bytes from global to shared memory, both aligned to that, beside what the thread does; zeros
-// where not `valid` (and `from` is then not read). A thread's copies since its last CommitCopies are
-// one group; WaitCopies<N> waits until all but its N newest groups are done. Other threads' copies
-// are seen after a SyncBlock.
+// where not `valid` (and `from` is then not read). A thread's copies since its last CommitCopies
+// are one group; WaitCopies<N> waits until all but its N newest groups are done. Other threads'
+// copies are seen after a SyncBlock.
 SHOAL_DEVICE void CopyAsync16(void* shared, const void* from, bool valid) {
   const auto to = static_cast<uint32_t>(__cvta_generic_to_shared(shared));
   const int bytes = valid ? 16 : 0;
@@ -113,8 +113,8 @@ SHOAL_DEVICE void WaitCopies() {
 }
 
 // Four 8x8 matrices of bf16 from shared memory: lane l gives the address of row l % 8 of matrix
-// l / 8 (16 bytes, aligned); register i of lane l then holds elements (l / 4, 2 (l % 4)) and the one
-// after it of matrix i. Transposed, element (r, c) is read where (c, r) lies.
+// l / 8 (16 bytes, aligned); register i of lane l then holds elements (l / 4, 2 (l % 4)) and the
+// one after it of matrix i. Transposed, element (r, c) is read where (c, r) lies.
 SHOAL_DEVICE void LoadMatrix(uint32_t (&to)[4], const void* row) {
   const auto from = static_cast<uint32_t>(__cvta_generic_to_shared(row));
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];\n"
@@ -154,10 +154,9 @@ cudaError_t Launch(cudaStream_t stream, Grid grid, int threads, int64_t shared_b
                    void (*kernel)(Parameters...), Arguments... arguments) {
   constexpr int64_t kWithoutAsking = 48 * 1024;
   if (shared_bytes > kWithoutAsking) {
-    const cudaError_t error =
-        cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
-                             cudaFuncAttributeMaxDynamicSharedMemorySize,
-                             static_cast<int>(shared_bytes));
+    const cudaError_t error = cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
+                                                   cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                                   static_cast<int>(shared_bytes));
     if (error != cudaSuccess) {
       return error;
     }

@@ -1,9 +1,10 @@
 #include "worker/backend/cuda/emulation/address_space.h"
 
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <algorithm>
-#include <cstring>
+#include <vector>
 
 #include "common/bytes.h"
 #include "common/check.h"
@@ -12,8 +13,31 @@ namespace shoal::worker::cuda::emulation {
 namespace {
 
 constexpr int64_t kPageBytes = 4096;
-// More than this of new memory is not filled: it would be made real.
+// A file of 0xFF. New memory is mapped to it, piece by piece, and becomes real where it is written.
 constexpr int64_t kPoisonBytes = int64_t{16} << 20;
+
+int PoisonFile() {
+  static const int file = [] {
+    const int memory_file = memfd_create("poison", MFD_CLOEXEC);
+    SHOAL_CHECK(memory_file >= 0);
+    const std::vector<std::byte> poison(kPoisonBytes, std::byte{0xFF});
+    SHOAL_CHECK(write(memory_file, poison.data(), poison.size()) == kPoisonBytes);
+    return memory_file;
+  }();
+  return file;
+}
+
+// [begin, begin + bytes), whole pages, of memory that is mapped.
+bool MapPoison(std::byte* begin, int64_t bytes) {
+  for (int64_t done = 0; done < bytes; done += kPoisonBytes) {
+    if (mmap(begin + done, static_cast<size_t>(std::min(kPoisonBytes, bytes - done)),
+             PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_FIXED | MAP_NORESERVE, PoisonFile(),
+             0) == MAP_FAILED) {
+      return false;
+    }
+  }
+  return true;
+}
 
 }  // namespace
 
@@ -28,15 +52,17 @@ AddressSpace::~AddressSpace() {
 std::byte* AddressSpace::Allocate(Place place, int device, int64_t bytes, unsigned flags) {
   const int64_t inner = RoundUp(bytes, kAlignment);
   const int64_t pages = RoundUp(inner, kPageBytes);
-  void* mapping = mmap(nullptr, static_cast<size_t>(pages + kPageBytes), PROT_READ | PROT_WRITE,
+  void* mapping = mmap(nullptr, static_cast<size_t>(pages + kPageBytes), PROT_NONE,
                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (mapping == MAP_FAILED) {
     return nullptr;
   }
   auto* begin = static_cast<std::byte*>(mapping);
-  SHOAL_CHECK(mprotect(begin + pages, kPageBytes, PROT_NONE) == 0);
+  if (!MapPoison(begin, pages)) {
+    munmap(mapping, static_cast<size_t>(pages + kPageBytes));
+    return nullptr;
+  }
   std::byte* data = begin + (pages - inner);
-  std::memset(data, 0xFF, static_cast<size_t>(std::min(bytes, kPoisonBytes)));
   const Range range{.place = place,
                     .device = device,
                     .bytes = bytes,

@@ -1,0 +1,133 @@
+#include "worker/backend/cuda/cuda_device.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "common/bytes.h"
+#include "common/check.h"
+#include "common/status.h"
+#include "worker/backend/cuda/caching_pool.h"
+#include "worker/backend/cuda/cuda_context.h"
+#include "worker/backend/cuda/cuda_stream.h"
+
+namespace shoal::worker {
+namespace {
+
+using cuda::CachingPool;
+using cuda::CudaContext;
+using cuda::CudaStream;
+
+// Left to the driver, to kernels (which it loads when they first run) and to libraries: this much
+// and this share.
+constexpr int64_t kLeftBytes = 512 * kMiB;
+constexpr int64_t kLeftShare = 50;
+
+// `Base` is Memory or Device.
+template <typename Base>
+class CudaMemory : public Base {
+ public:
+  template <typename... Arguments>
+  explicit CudaMemory(Arguments&&... arguments) : pool_(std::forward<Arguments>(arguments)...) {}
+
+  std::string_view name() const override { return pool_.name(); }
+  absl::StatusOr<Buffer> Allocate(int64_t bytes) override {
+    SHOAL_ASSIGN_OR_RETURN(std::byte * data, pool_.Take(bytes));
+    return Buffer(this, data, bytes);
+  }
+  int64_t budget_bytes() const override { return pool_.budget_bytes(); }
+  int64_t allocated_bytes() const override { return pool_.allocated_bytes(); }
+  int64_t peak_bytes() const override { return pool_.peak_bytes(); }
+
+ private:
+  void Free(std::byte* data, int64_t bytes) override { pool_.Give(data, bytes); }
+
+  CachingPool pool_;
+};
+
+class CudaHostMemory final : public CudaMemory<Memory> {
+ public:
+  CudaHostMemory(CudaContext& context, int64_t budget_bytes)
+      : CudaMemory(context, CachingPool::Kind::kPinnedHost, "host",
+                   "raise its budget or offload less", budget_bytes) {}
+};
+
+// First base of the device: its memory goes before it does.
+struct ContextOwner {
+  explicit ContextOwner(std::unique_ptr<CudaContext> owned) : context(std::move(owned)) {}
+  std::unique_ptr<CudaContext> context;
+};
+
+class CudaDevice final : private ContextOwner, public CudaMemory<Device> {
+ public:
+  CudaDevice(std::unique_ptr<CudaContext> owned, int64_t budget_bytes)
+      : ContextOwner(std::move(owned)),
+        CudaMemory(*context, CachingPool::Kind::kDevice,
+                   fmt::format("cuda:{}", context->gpu().index),
+                   "raise the budget or lower microbatch_tokens", budget_bytes) {}
+
+  std::unique_ptr<Stream> NewStream(StreamKind kind) override {
+    return std::make_unique<CudaStream>(*context, kind);
+  }
+  std::unique_ptr<Memory> NewHostMemory(int64_t budget_bytes) override {
+    return std::make_unique<CudaHostMemory>(*context, budget_bytes);
+  }
+
+  const CudaContext& the_context() const { return *context; }
+};
+
+absl::StatusOr<int64_t> BudgetOf(const CudaContext& context, int64_t asked) {
+  size_t free = 0;
+  size_t total = 0;
+  SHOAL_RETURN_IF_ERROR(
+      context.Check(cudaMemGetInfo(&free, &total), "asking for what memory is free"));
+  const auto available = static_cast<int64_t>(free);
+  if (asked > 0) {
+    if (asked > available) {
+      return ResourceExhausted(
+          "cuda:{}: a budget of {} B, but {} of {} B are free; lower it, or end what else uses "
+          "the GPU",
+          context.gpu().index, asked, available, total);
+    }
+    return asked;
+  }
+  const int64_t left = std::max(kLeftBytes, available / kLeftShare);
+  const int64_t budget = (available - left) / CachingPool::kGranule * CachingPool::kGranule;
+  if (budget <= 0) {
+    return ResourceExhausted(
+        "cuda:{}: {} of {} B are free, too little to start; end what else "
+        "uses the GPU",
+        context.gpu().index, available, total);
+  }
+  return budget;
+}
+
+const CudaDevice& Downcast(const Device& device) {
+  const auto* cuda_device = dynamic_cast<const CudaDevice*>(&device);
+  SHOAL_CHECK(cuda_device != nullptr);
+  return *cuda_device;
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Device>> MakeCudaDevice(const CudaDeviceOptions& options,
+                                                       Clock& clock) {
+  SHOAL_ASSIGN_OR_RETURN(std::unique_ptr<CudaContext> context,
+                         CudaContext::Create(options.gpu, clock));
+  SHOAL_ASSIGN_OR_RETURN(const int64_t budget, BudgetOf(*context, options.budget_bytes));
+  return std::make_unique<CudaDevice>(std::move(context), budget);
+}
+
+cudaStream_t NativeStream(Stream& stream) {
+  auto* cuda_stream = dynamic_cast<CudaStream*>(&stream);
+  SHOAL_CHECK(cuda_stream != nullptr);
+  return cuda_stream->handle();
+}
+
+const GpuDescription& GpuOf(const Device& device) { return Downcast(device).the_context().gpu(); }
+
+absl::Status MakeCurrent(const Device& device) {
+  return Downcast(device).the_context().MakeCurrent();
+}
+
+}  // namespace shoal::worker

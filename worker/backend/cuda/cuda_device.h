@@ -1,0 +1,52 @@
+// A GPU as a device (backend.h), by the CUDA runtime. Programs choose the runtime by what they
+// link: CUDA's own, or its emulation (emulation/emulated_gpu.h) in tests.
+//
+// Memory comes in large reservations that are kept: in steady state nothing is asked of the driver.
+// What is freed can be freed while work that was put on the device's streams still uses it; it is
+// given out again once that work is done. (Work put on streams after the free must not use it.)
+// Memory of the host is pinned, and kept the same way.
+//
+// Copies between the GPU and pinned memory run beside everything else. Those with other memory of
+// the host are staged by the driver: such a copy from the host reads it during the call, and one to
+// the host blocks the caller until it is done. Fill takes memory of the GPU and pinned memory
+// alone.
+//
+// Event::at() is by the GPU's clock, mapped to the host's: durations between events of the device
+// are right to a few microseconds, and the time itself to a few tens. A wait for an event sleeps.
+//
+// Threads: as backend.h says; any thread may use the device, which makes the GPU current there. Of
+// all streams of a device only the first error of each is kept; where the GPU itself has failed
+// (IsLasting), everything after that fails too, and says so.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "common/clock.h"
+#include "worker/backend/backend.h"
+#include "worker/backend/cuda/gpus.h"
+
+namespace shoal::worker {
+
+struct CudaDeviceOptions {
+  int gpu = 0;
+  // 0: all that is free when the device is made, but for what the driver and the libraries take.
+  int64_t budget_bytes = 0;
+};
+
+// NotFound without a driver or this GPU; FailedPrecondition where it is not one of ours;
+// ResourceExhausted where less than the budget is free.
+absl::StatusOr<std::unique_ptr<Device>> MakeCudaDevice(const CudaDeviceOptions& options,
+                                                       Clock& clock = RealClock());
+
+// For operators, of what MakeCudaDevice has made.
+// The runtime's handle of a stream, which stays the Stream's.
+cudaStream_t NativeStream(Stream& stream);
+const GpuDescription& GpuOf(const Device& device);
+// Makes the device's GPU the calling thread's, as launches want it.
+absl::Status MakeCurrent(const Device& device);
+
+}  // namespace shoal::worker

@@ -1,0 +1,141 @@
+// What a CUDA device says where something is missing or fails, by an emulated runtime that does.
+#include <cstring>
+
+#include "common/status.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "worker/backend/cuda/cuda_device.h"
+#include "worker/backend/cuda/emulation/emulated_gpu.h"
+
+namespace shoal::worker::cuda {
+namespace {
+
+using testing::HasSubstr;
+
+std::string TextOf(const absl::Status& status) { return std::string(status.message()); }
+
+TEST(CudaFailure, SaysThatThereIsNoDriver) {
+  SetEmulatedGpus({.driver = false});
+  const absl::Status status = MakeCudaDevice({}).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
+  EXPECT_THAT(TextOf(status), testing::StartsWith("no NVIDIA driver: "));
+  EXPECT_EQ(DescribeGpus().status(), status);
+}
+
+TEST(CudaFailure, SaysThatThereIsNoGpu) {
+  SetEmulatedGpus({.count = 0});
+  const absl::Status status = MakeCudaDevice({}).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
+  EXPECT_THAT(TextOf(status), testing::StartsWith("no NVIDIA GPU: "));
+  SetEmulatedGpus({.count = 2});
+  EXPECT_EQ(TextOf(MakeCudaDevice({.gpu = 2}).status()),
+            "cuda:2: there is no such GPU, this process sees 2; see CUDA_VISIBLE_DEVICES");
+  const absl::StatusOr<std::unique_ptr<Device>> second = MakeCudaDevice({.gpu = 1});
+  ASSERT_TRUE(second.ok());
+  EXPECT_EQ((*second)->name(), "cuda:1");
+}
+
+TEST(CudaFailure, RefusesAGpuThatIsTooOld) {
+  SetEmulatedGpus({.capability = 75});
+  const absl::Status status = MakeCudaDevice({}).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(TextOf(status), HasSubstr("compute capability 7.5, but 8.0 is needed"));
+  EXPECT_TRUE(DescribeGpus().ok());
+}
+
+TEST(CudaFailure, RefusesABudgetThatIsNotFree) {
+  SetEmulatedGpus({.memory_bytes = int64_t{1} << 30});
+  EXPECT_EQ(TextOf(MakeCudaDevice({.budget_bytes = int64_t{2} << 30}).status()),
+            "cuda:0: a budget of 2147483648 B, but 1073741824 of 1073741824 B are free; lower it, "
+            "or end what else uses the GPU");
+  SetEmulatedGpus({.memory_bytes = int64_t{100} << 20});
+  EXPECT_EQ(MakeCudaDevice({}).status().code(), absl::StatusCode::kResourceExhausted);
+}
+
+TEST(CudaFailure, AFailedCopyIsToldByEverythingAfterIt) {
+  SetEmulatedGpus({});
+  const std::unique_ptr<Device> device = *MakeCudaDevice({});
+  const std::unique_ptr<Stream> stream = device->NewStream();
+  const std::unique_ptr<Stream> other = device->NewStream(StreamKind::kCopy);
+  {
+    const Buffer there = *device->Allocate(1000);
+    stream->Zero(there.data(), 1000);
+    const std::unique_ptr<Event> before = stream->Record();
+    ASSERT_TRUE(before->Wait().ok());
+    FailWork(1, cudaErrorIllegalAddress);
+    stream->Zero(there.data(), 1000);
+    const std::unique_ptr<Event> after = stream->Record();
+    EXPECT_TRUE(after->WaitDone(absl::Seconds(10)));
+    const absl::Status status = after->Wait();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInternal);
+    EXPECT_THAT(TextOf(status), HasSubstr("cudaErrorIllegalAddress"));
+    EXPECT_THAT(TextOf(status), HasSubstr("restart it"));
+    EXPECT_FALSE(stream->Synchronize().ok());
+    EXPECT_FALSE(other->Synchronize().ok());
+    EXPECT_FALSE(device->Allocate(100).ok());
+    (void)after->at();
+  }
+  EXPECT_EQ(device->allocated_bytes(), 0);
+}
+
+// A little of everything; its first error.
+absl::Status UseEverything() {
+  SHOAL_ASSIGN_OR_RETURN(const std::unique_ptr<Device> device, MakeCudaDevice({}));
+  const std::unique_ptr<Memory> host = device->NewHostMemory(0);
+  const std::unique_ptr<Stream> compute = device->NewStream();
+  const std::unique_ptr<Stream> copies = device->NewStream(StreamKind::kCopy);
+  SHOAL_ASSIGN_OR_RETURN(Buffer there, device->Allocate(1000));
+  SHOAL_ASSIGN_OR_RETURN(const Buffer large, device->Allocate(int64_t{30} << 20));
+  SHOAL_ASSIGN_OR_RETURN(const Buffer here, host->Allocate(1000));
+  std::memset(here.data(), 5, 1000);
+  copies->Copy(there.data(), here.data(), 1000);
+  compute->WaitFor(*copies->Record());
+  compute->Copy(large.data(), there.data(), 1000);
+  compute->Fill(there.data(), std::byte{6}, 1000);
+  there.Reset();
+  copies->WaitFor(*compute->Record());
+  copies->Copy(here.data(), large.data(), 1000);
+  SHOAL_RETURN_IF_ERROR(copies->Synchronize());
+  SHOAL_RETURN_IF_ERROR(compute->Synchronize());
+  return here.data()[999] == std::byte{5} ? absl::OkStatus() : Internal("wrong data");
+}
+
+// Whatever call fails, the caller hears of it or all went well without it; nothing is left behind.
+TEST(CudaFailure, EveryCallMayFail) {
+  int64_t told = 0;
+  for (const char* function :
+       {"cudaGetDeviceCount", "cudaGetDeviceProperties", "cudaDeviceGetPCIBusId", "cudaSetDevice",
+        "cudaMemGetInfo", "cudaMalloc", "cudaHostAlloc", "cudaDeviceGetStreamPriorityRange",
+        "cudaStreamCreateWithPriority", "cudaStreamCreateWithFlags", "cudaEventCreateWithFlags",
+        "cudaEventRecord", "cudaEventQuery", "cudaEventSynchronize", "cudaStreamWaitEvent",
+        "cudaMemcpyAsync", "cudaMemsetAsync", "cudaStreamSynchronize"}) {
+    for (int64_t number = 1; number <= 12; ++number) {
+      SetEmulatedGpus({.seed = static_cast<uint64_t>(number)});
+      FailCall(function, number, cudaErrorMemoryAllocation);
+      const absl::Status status = UseEverything();
+      told += status.ok() ? 0 : 1;
+      EXPECT_NE(status.message(), "wrong data") << function << " " << number;
+      const EmulatedCounters counters = Counters();
+      EXPECT_EQ(counters.allocated_bytes, 0) << function << " " << number;
+      EXPECT_EQ(counters.host_bytes, 0) << function << " " << number;
+      EXPECT_EQ(counters.streams, 0) << function << " " << number;
+      EXPECT_EQ(counters.events, 0) << function << " " << number;
+      EXPECT_EQ(cudaGetLastError(), cudaSuccess) << function << " " << number;
+    }
+  }
+  EXPECT_GT(told, 30);
+}
+
+TEST(CudaFailure, AnyWorkMayFail) {
+  for (int64_t number = 1; number <= 5; ++number) {
+    for (uint64_t seed = 1; seed <= 10; ++seed) {
+      SetEmulatedGpus({.seed = seed});
+      FailWork(number, cudaErrorECCUncorrectable);
+      const absl::Status status = UseEverything();
+      EXPECT_EQ(status.ok(), number > 4) << number << " " << seed << " " << status;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace shoal::worker::cuda
