@@ -54,6 +54,8 @@ SHOAL_DEVICE float Exp2Approximate(float x) {
 // Within two units in the last place; zero where |b| exceeds 2^126.
 SHOAL_DEVICE float DivideApproximate(float a, float b) { return __fdividef(a, b); }
 SHOAL_DEVICE float Log(float x) { return logf(x); }
+// Rounded to nearest, as IEEE 754 has it.
+SHOAL_DEVICE float SquareRoot(float x) { return __fsqrt_rn(x); }
 SHOAL_DEVICE float InverseSquareRoot(float x) { return 1.0f / sqrtf(x); }
 SHOAL_DEVICE uint32_t BitsOf(float x) { return __float_as_uint(x); }
 SHOAL_DEVICE float FloatOf(uint32_t bits) { return __uint_as_float(bits); }
