@@ -154,7 +154,8 @@ struct Grid {
 template <typename... Parameters, typename... Arguments>
 cudaError_t Launch(cudaStream_t stream, Grid grid, int threads, int64_t shared_bytes,
                    void (*kernel)(Parameters...), Arguments... arguments) {
-  constexpr int64_t kWithoutAsking = 48 * 1024;
+  // A block has 48 KiB without asking, the kernel's SHOAL_SHARED among them.
+  constexpr int64_t kWithoutAsking = 16 * 1024;
   if (shared_bytes > kWithoutAsking) {
     const cudaError_t error = cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
                                                    cudaFuncAttributeMaxDynamicSharedMemorySize,
