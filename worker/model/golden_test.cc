@@ -11,6 +11,7 @@
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
 #include "worker/model/generate.h"
+#include "worker/model/golden_steps.h"
 #include "worker/model/memory_unit_access.h"
 #include "worker/model/runner.h"
 
@@ -18,48 +19,6 @@ namespace shoal::worker {
 namespace {
 
 using Json = nlohmann::json;
-
-// AdamW as the golden file states it: decoupled decay on tensors of rank 2, clipping by the global
-// norm.
-class ReferenceAdamW {
- public:
-  ReferenceAdamW(const Json& options, const std::vector<plan::UnitSpec>& units)
-      : options_(options), units_(units) {
-    for (const plan::UnitSpec& unit : units) {
-      moments_.emplace_back(static_cast<size_t>(unit.count));
-    }
-  }
-
-  void Step(MemoryUnitSource& weights, const MemoryGradientSink& gradients, double norm) {
-    ++step_;
-    const double clip = std::min(1.0, options_["clip_norm"].get<double>() / (norm + 1e-6));
-    const double beta1 = options_["beta1"], beta2 = options_["beta2"], rate = options_["lr"];
-    for (const plan::UnitSpec& unit : units_) {
-      const std::span<float> values = weights.weights(unit.index);
-      for (const plan::TensorSpec& tensor : unit.tensors) {
-        const double decay = tensor.decays() ? options_["weight_decay"].get<double>() : 0.0;
-        for (int64_t i = tensor.offset; i < tensor.offset + tensor.count(); ++i) {
-          const auto at = static_cast<size_t>(i);
-          const double gradient = gradients.gradient(unit.index)[at] * clip;
-          auto& [m, v] = moments_[static_cast<size_t>(unit.index)][at];
-          m = beta1 * m + (1 - beta1) * gradient;
-          v = beta2 * v + (1 - beta2) * gradient * gradient;
-          const double m_hat = m / (1 - std::pow(beta1, step_));
-          const double v_hat = v / (1 - std::pow(beta2, step_));
-          const double value = values[at] * (1 - rate * decay);
-          values[at] = static_cast<float>(
-              value - rate * m_hat / (std::sqrt(v_hat) + options_["eps"].get<double>()));
-        }
-      }
-    }
-  }
-
- private:
-  const Json options_;
-  const std::vector<plan::UnitSpec> units_;
-  std::vector<std::vector<std::pair<double, double>>> moments_;
-  int step_ = 0;
-};
 
 class Golden : public testing::Test {
  protected:
@@ -84,50 +43,15 @@ class Golden : public testing::Test {
                                    });
   }
 
-  static std::vector<PackedBatch> Rows(const Json& golden) {
-    std::vector<PackedBatch> batches;
-    for (size_t row = 0; row < golden["rows"].size(); ++row) {
-      const std::vector<int32_t> tokens = golden["rows"][row];
-      PackedBatch& batch = batches.emplace_back();
-      size_t begin = 0;
-      for (const size_t length : golden["sequence_lengths"][row].get<std::vector<size_t>>()) {
-        batch.AppendNextToken(std::span(tokens).subspan(begin, length));
-        begin += length;
-      }
-    }
-    return batches;
-  }
-
-  Json ReadGolden() const {
-    std::ifstream file(folder_ + "/golden/stories260k_steps.json");
-    return Json::parse(file);
-  }
+  Json ReadGolden() const { return *ReadGoldenSteps(folder_); }
 
   std::string folder_;
   std::unique_ptr<formats::HfModel> hf_;
 };
 
-struct Norms {
-  double l2 = 0;
-  double sum = 0;
-};
-
-std::map<std::string, Norms> NormsByTensor(const std::vector<plan::UnitSpec>& units,
+std::map<std::string, TensorNorms> NormsOf(const std::vector<plan::UnitSpec>& units,
                                            const MemoryGradientSink& sink) {
-  std::map<std::string, Norms> norms;
-  for (const plan::UnitSpec& unit : units) {
-    for (const plan::TensorSpec& tensor : unit.tensors) {
-      double squares = 0;
-      Norms& result = norms[tensor.name];
-      for (int64_t i = tensor.offset; i < tensor.offset + tensor.count(); ++i) {
-        const double value = sink.gradient(unit.index)[static_cast<size_t>(i)];
-        squares += value * value;
-        result.sum += value;
-      }
-      result.l2 = std::sqrt(squares);
-    }
-  }
-  return norms;
+  return NormsByTensor(units, [&](int unit) { return sink.gradient(unit); });
 }
 
 void ExpectLogits(Transformer& model, MemoryUnitSource& source, const PackedBatch& batch,
@@ -149,7 +73,7 @@ TEST_F(Golden, ThreeStepsAgreeWithTheReference) {
   MemoryUnitSource source = MakeSource(*model);
   MemoryGradientSink sink(model->units());
   ReferenceAdamW optimizer(golden["adamw"], model->units());
-  const std::vector<PackedBatch> batches = Rows(golden);
+  const std::vector<PackedBatch> batches = GoldenMicrobatches(golden);
   for (const Json& step : golden["steps"]) {
     const bool in_full = step.contains("grads");  // logits and tensors are given for the first step
     if (in_full) {
@@ -168,9 +92,8 @@ TEST_F(Golden, ThreeStepsAgreeWithTheReference) {
     EXPECT_EQ(counted, targets);
     const double expected_loss = step["loss"];
     EXPECT_NEAR(loss / targets / expected_loss, 1.0, 1e-5);
-    double squares = 0;
-    for (const auto& [name, norms] : NormsByTensor(model->units(), sink)) {
-      squares += norms.l2 * norms.l2;
+    const auto norms_by_tensor = NormsOf(model->units(), sink);
+    for (const auto& [name, norms] : norms_by_tensor) {
       if (in_full) {
         const Json& expected = step["grads"][name];
         const double l2 = expected["l2"];
@@ -178,9 +101,10 @@ TEST_F(Golden, ThreeStepsAgreeWithTheReference) {
         EXPECT_NEAR(norms.sum, expected["sum"].get<double>(), 1e-3 * l2) << name;
       }
     }
-    const double norm = std::sqrt(squares);
+    const double norm = NormOf(norms_by_tensor);
     EXPECT_NEAR(norm / step["grad_norm"].get<double>(), 1.0, 1e-4);
-    optimizer.Step(source, sink, norm);
+    optimizer.Step([&](int unit) { return source.weights(unit); },
+                   [&](int unit) { return sink.gradient(unit); }, norm);
     double parameters = 0;
     for (const plan::UnitSpec& unit : model->units()) {
       for (const float value : source.weights(unit.index)) {
@@ -199,11 +123,11 @@ TEST_F(Golden, Bf16IsClose) {
   const Json& step = golden["steps"][0];
   const double targets = step["targets"];
   double loss = 0;
-  for (const PackedBatch& batch : Rows(golden)) {
+  for (const PackedBatch& batch : GoldenMicrobatches(golden)) {
     loss += RunMicrobatch(*model, batch, 1.0 / targets, source, sink)->loss_sum;
   }
   EXPECT_NEAR(loss / targets / step["loss"].get<double>(), 1.0, 0.01);
-  for (const auto& [name, norms] : NormsByTensor(model->units(), sink)) {
+  for (const auto& [name, norms] : NormsOf(model->units(), sink)) {
     EXPECT_NEAR(norms.l2 / step["grads"][name]["l2"].get<double>(), 1.0, 0.1) << name;
   }
 }
