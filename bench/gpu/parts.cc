@@ -1,0 +1,84 @@
+#include "bench/gpu/parts.h"
+
+#include "absl/time/clock.h"
+#include "common/status.h"
+#include "fmt/format.h"
+
+namespace shoal::bench {
+namespace {
+
+constexpr Part kParts[] = {
+    {"machine", "copies and matrix products: the ceilings that the others are held against",
+     RunMachinePart},
+    {"ops", "every operator against the CPU's on random input", RunOpsPart},
+    {"golden", "training steps of a real model against a float64 reference", RunGoldenPart},
+    {"kernels", "each operator's time against its floor", RunKernelsPart},
+    {"train", "tokens/s and utilisation with everything resident", RunTrainPart},
+};
+
+PartState StateOf(const absl::Status& status) {
+  if (status.ok()) {
+    return PartState::kDone;
+  }
+  return absl::IsFailedPrecondition(status) ? PartState::kSkipped : PartState::kFailed;
+}
+
+}  // namespace
+
+PartSizes SmallSizes() {
+  PartSizes sizes;
+  sizes.copy_bytes = 1 << 16;
+  sizes.bus_bytes = 1 << 16;
+  sizes.matrix = 64;
+  sizes.kernel_shape = "tiny";
+  sizes.kernel_rows = 64;
+  sizes.op_checks = worker::CheckScale::kSmall;
+  sizes.train = {{"tiny", 64}, {"tiny", 128}};
+  sizes.train_steps = 2;
+  sizes.batch_seconds = 0;
+  return sizes;
+}
+
+PartRun::PartRun(const PartOptions& options, PartReport& report)
+    : options_(options), report_(report), begin_(absl::Now()) {}
+
+bool PartRun::HasTimeFor(absl::Duration duration) const {
+  return absl::Now() - begin_ + duration <= options_.budget;
+}
+
+double PartRun::seconds() const { return absl::ToDoubleSeconds(absl::Now() - begin_); }
+
+std::span<const Part> Parts() { return kParts; }
+
+absl::StatusOr<std::vector<Part>> ChosenParts(std::string_view only) {
+  std::vector<Part> chosen;
+  std::vector<std::string_view> names;
+  for (const Part& part : kParts) {
+    names.push_back(part.name);
+    if (only.empty() || only == part.name) {
+      chosen.push_back(part);
+    }
+  }
+  if (chosen.empty()) {
+    return InvalidArgument("no part is called {}: there are {}", only, fmt::join(names, ", "));
+  }
+  return chosen;
+}
+
+std::vector<PartReport> RunParts(const std::vector<Part>& parts, const PartOptions& options) {
+  std::vector<PartReport> reports;
+  for (const Part& part : parts) {
+    fmt::print(stderr, "== {}: {}\n", part.name, part.what);
+    PartReport& report = reports.emplace_back(options.output, std::string(part.name));
+    PartRun run(options, report);
+    const absl::Status status = part.run(run);
+    report.Finish(StateOf(status), std::string(Message(status)), run.seconds());
+    if (!status.ok()) {
+      fmt::print(stderr, "{} {}: {}\n", part.name,
+                 report.state() == PartState::kSkipped ? "skipped" : "FAILED", report.why());
+    }
+  }
+  return reports;
+}
+
+}  // namespace shoal::bench
