@@ -54,12 +54,14 @@ function(shoal_library name)
   endif()
 endfunction()
 
-# shoal_program(NAME SOURCES ... DEPENDS ...): one of the programs, placed in <build>/bin.
+# shoal_program(NAME SOURCES ... DEPENDS ...): one of the programs, placed in <build>/bin. Libraries in ../lib come before the
+# system's, those that libraries need themselves among them (so RPATH, not RUNPATH): what scripts/bundle.sh makes stands on that.
 function(shoal_program name)
   cmake_parse_arguments(ARG "" "" "SOURCES;DEPENDS" ${ARGN})
   add_executable(${name} ${ARG_SOURCES})
   target_link_libraries(${name} PRIVATE shoal_flags ${ARG_DEPENDS})
-  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/bin)
+  target_link_options(${name} PRIVATE LINKER:--disable-new-dtags)
+  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/bin BUILD_RPATH "$ORIGIN/../lib")
 endfunction()
 
 # shoal_test(NAME SOURCES ... DEPENDS ... [LABELS ...] [TIMEOUT seconds] [PROCESSORS n]): one GoogleTest program = one CTest test.

@@ -4,7 +4,8 @@
 #include <utility>
 
 #include "common/check.h"
-#include "worker/backend/cuda/emulation/fault.h"
+#include "worker/backend/cuda/emulation/block.h"
+#include "worker/backend/cuda/emulation/launch.h"
 
 namespace shoal::worker::cuda::emulation {
 namespace {
@@ -56,7 +57,6 @@ void Machine::FailWork(int64_t number, cudaError_t error) {
 }
 
 cudaError_t Machine::Begin(std::string_view function) {
-  DescribeFaults();
   if (!gpus.driver) {
     return cudaErrorInsufficientDriver;
   }

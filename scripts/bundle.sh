@@ -1,0 +1,158 @@
+#!/usr/bin/env bash
+# Makes a folder of the programs and every library they need, which can be copied to another x86-64 Linux (with this machine's glibc or a
+# newer one) and run from wherever it lies there: container images and machines with a GPU get Shoal this way.
+#
+#   scripts/bundle.sh [--output FOLDER] [--data FOLDER] [--xz] [--with-cuda-libraries] [--build FOLDER] [--no-build]
+#
+#     --output              the folder to make; one that is there is made anew (default: build/bundle)
+#     --data                the folder of real test data (default: $SHOAL_TEST_DATA); its golden steps go with the bundle
+#     --xz                  also FOLDER.tar.xz
+#     --with-cuda-libraries cuBLASLt, cuDNN and NCCL as well: a gigabyte. Without them the programs use those they find when they run
+#     --build               the build folder (default: build/release)
+#     --no-build            take the programs as they are there
+#
+# In it: bin (programs), lib (libraries; programs look there first, whatever LD_LIBRARY_PATH says), share (manifest.tsv: what is in it, of
+# which version and size; licenses; gpu-check.sh and what it needs). Of glibc and of the NVIDIA driver nothing is in it: those belong to
+# the machine.
+set -euo pipefail
+root=$(cd "$(dirname "$0")/.." && pwd)
+output=$root/build/bundle
+build_folder=$root/build/release
+data=${SHOAL_TEST_DATA:-}
+xz='' cuda_libraries='' build=yes
+while [ $# -gt 0 ]; do
+  case $1 in
+    --output) output=$2; shift ;;
+    --data) data=$2; shift ;;
+    --build) build_folder=$2; shift ;;
+    --xz) xz=yes ;;
+    --with-cuda-libraries) cuda_libraries=yes ;;
+    --no-build) build='' ;;
+    *) sed -n '/^#   scripts/,/^$/s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
+  esac
+  shift
+done
+fail() { echo "bundle: $*" >&2; exit 1; }
+mkdir -p "$(dirname "$output")"
+output=$(cd "$(dirname "$output")" && pwd)/$(basename "$output")
+if [ -e "$output" ] && [ ! -e "$output/share/manifest.tsv" ]; then
+  fail "$output is there and is no bundle: name another folder"
+fi
+
+programs=(shoal shoal-coordinator shoal-server shoal-worker)
+if [ -n "$build" ]; then
+  "$root/scripts/install-dependencies.sh"
+  cd "$root"
+  export CCACHE_NOHASHDIR=1 CCACHE_BASEDIR=$root
+  cmake --preset release >/dev/null
+  # Not a target where there is no CUDA toolkit.
+  if cmake --build --preset release --target help | grep -q '^gpu_check:'; then
+    programs+=(gpu_check)
+  fi
+  cmake --build --preset release -j "$(nproc)" --target "${programs[@]}"
+elif [ -x "$build_folder/bin/gpu_check" ]; then
+  programs+=(gpu_check)
+fi
+
+rm -rf "$output"
+mkdir -p "$output"/{bin,lib,share/licenses}
+for program in "${programs[@]}"; do
+  [ -x "$build_folder/bin/$program" ] || fail "$build_folder/bin/$program is not there: run without --no-build"
+  readelf -d "$build_folder/bin/$program" | grep -qF '[$ORIGIN/../lib]' || fail "$program does not look for libraries in ../lib"
+  strip -o "$output/bin/$program" "$build_folder/bin/$program"
+done
+
+# What belongs to the machine: glibc, the loader, the driver.
+of_the_machine='^(linux-vdso|ld-linux-x86-64|libc|libm|libmvec|libpthread|libdl|librt|libresolv|libutil|libanl|libcuda|libnvidia-[a-z-]*)\.so'
+# libraries FILES...: "name path" of all they need, of the libraries they need, and so on
+libraries() {
+  local resolved
+  resolved=$(env -u LD_LIBRARY_PATH ldd "$@")
+  if grep -F 'not found' <<<"$resolved"; then
+    fail "libraries are missing"
+  fi
+  awk '$2 == "=>" {print $1, $3}' <<<"$resolved" | sort -u | grep -vE "$of_the_machine"
+}
+
+declare -A origin_of  # by name in lib: the file that it was
+add_library() {  # name path
+  install -m 755 "$(readlink -f "$2")" "$output/lib/$1"
+  strip --strip-unneeded "$output/lib/$1"
+  # A library with a path of its own would look there and nowhere else.
+  if readelf -d "$output/lib/$1" | grep -qE '\((RPATH|RUNPATH)\)'; then
+    fail "$2 has a library path of its own"
+  fi
+  origin_of[$1]=$(readlink -f "$2")
+}
+while read -r name path; do
+  add_library "$name" "$path"
+done < <(libraries "${programs[@]/#/$output/bin/}")
+
+# They are opened by name when programs run, and find each other through the program's ../lib.
+if [ -n "$cuda_libraries" ]; then
+  nvcc=$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)
+  folders=("$(dirname "$(dirname "$(readlink -f "$nvcc")")")"/{lib,lib64,targets/x86_64-linux/lib} /usr/lib/x86_64-linux-gnu)
+  for pattern in 'libcublas.so.*' 'libcublasLt.so.*' 'libcudnn*.so.*' 'libnccl.so.*' 'libnvrtc.so.*'; do
+    found=''
+    for folder in "${folders[@]}"; do
+      for path in "$folder"/$pattern; do
+        # Named by the major version alone, as programs ask for them.
+        [[ -e $path && $(basename "$path") =~ \.so\.[0-9]+$ ]] || continue
+        install -m 755 "$(readlink -f "$path")" "$output/lib/$(basename "$path")"
+        found=yes
+      done
+      [ -z "$found" ] || break
+    done
+    [ -n "$found" ] || echo "bundle: no $pattern in ${folders[*]}: left out" >&2
+  done
+fi
+
+install -m 755 "$root/scripts/gpu-check.sh" "$output/share/gpu-check.sh"
+install -m 755 "$root/scripts/torch_baseline.py" "$output/share/torch_baseline.py"
+if [ -n "$data" ]; then
+  mkdir -p "$output/share/data"
+  cp -r "$data/golden" "$data/stories260k" "$output/share/data/"
+  chmod -R u+w "$output/share/data"
+fi
+
+# From the bundle and the machine, and from nowhere else.
+for program in "$output"/bin/*; do
+  while read -r name path; do
+    [ "$(readlink -f "$path")" = "$output/lib/$name" ] || fail "$(basename "$program") takes $name from $path"
+  done < <(libraries "$program")
+done
+
+# By file without /usr, which dpkg knows some files with and others without.
+declare -A package_of
+while read -r package path; do
+  package_of[${path#/usr}]=${package%%:*}
+done < <(dpkg-query -S "${origin_of[@]}" "${origin_of[@]#/usr}" 2>/dev/null || true)
+
+# tab-separated: file, bytes, package, version
+{
+  printf 'file\tbytes\tpackage\tversion\n'
+  version=$("$output/bin/shoal" --version | awk '{print $2}')
+  for file in "$output"/bin/* "$output"/lib/*; do
+    name=$(basename "$file")
+    origin=${origin_of[$name]:-none}
+    package=${package_of[${origin#/usr}]:-}
+    library_version=''
+    if [ -n "$package" ]; then
+      library_version=$(dpkg-query -W -f '${Version}\n' "$package" | head -1)
+      cp -Ln "/usr/share/doc/$package/copyright" "$output/share/licenses/$package" 2>/dev/null || true
+    elif [ "$(basename "$(dirname "$file")")" = bin ]; then
+      package=shoal library_version=$version
+    else
+      package=CUDA
+    fi
+    printf '%s\t%s\t%s\t%s\n' "${file#"$output/"}" "$(stat -c %s "$file")" "$package" "$library_version"
+  done
+} >"$output/share/manifest.tsv"
+
+glibc=$(objdump -T "$output"/bin/* "$output"/lib/* 2>/dev/null | grep -oE 'GLIBC_[0-9.]+' | sort -uV | tail -1)
+mib() { awk -v b="$1" 'BEGIN {printf "%.1f MiB", b / 1048576}'; }
+echo "$output: $(mib "$(du -sb "$output" | cut -f1)"), $(find "$output/lib" -type f | wc -l) libraries; needs ${glibc/_/ } or newer"
+if [ -n "$xz" ]; then
+  tar -C "$(dirname "$output")" --owner=0 --group=0 -cf - "$(basename "$output")" | xz -T0 -6 >"$output.tar.xz"
+  echo "$output.tar.xz: $(mib "$(stat -c %s "$output.tar.xz")")"
+fi
