@@ -6,9 +6,11 @@
 #include "CLI/CLI.hpp"
 #include "client/cli/launcher.h"
 #include "common/bytes.h"
+#include "common/file.h"
 #include "common/status.h"
 #include "server/store/bench.h"
 #include "transport/bench.h"
+#include "transport/drawing/bench_drawing.h"
 #include "transport/peers/compare.h"
 
 namespace shoal::cli {
@@ -68,6 +70,9 @@ absl::StatusOr<ExitCode> RunComparison(const BenchTransportOptions& options, Str
                               : transport::FormatComparisonRow(point));
       }));
   TellLeftOut(report.left_out, streams);
+  if (!options.svg.empty()) {
+    SHOAL_RETURN_IF_ERROR(WriteFileAtomically(options.svg, transport::DrawComparison(report)));
+  }
   return ExitCode::kDone;
 }
 
@@ -91,6 +96,9 @@ absl::StatusOr<ExitCode> RunBenchTransport(const BenchTransportOptions& options,
                               : transport::FormatBenchRow(point));
       }));
   TellLeftOut(report.left_out, streams);
+  if (!options.svg.empty()) {
+    SHOAL_RETURN_IF_ERROR(WriteFileAtomically(options.svg, transport::DrawBench(report)));
+  }
   return ExitCode::kDone;
 }
 
@@ -140,6 +148,8 @@ void AddBench(CLI::App& app, VerbAction& action) {
       ->add_option("--memory", transport->memory, "Bytes walked through; more than the caches hold")
       ->capture_default_str();
   transport_verb->add_flag("--json", transport->json, "JSON lines instead of a table");
+  transport_verb->add_option("--svg", transport->svg,
+                             "SVG file for a drawing of bandwidth and latency by size");
   transport_verb->callback([transport, &action] {
     action = [transport](Streams& streams) { return RunBenchTransport(*transport, streams); };
   });

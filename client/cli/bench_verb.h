@@ -18,6 +18,7 @@ struct BenchTransportOptions {
   double seconds = 0.05;  // of a run
   std::string memory = "1GiB";
   bool json = false;
+  std::string svg;  // a file for a picture; empty: none
 };
 // The table or the JSON lines come as they are measured; what is left out is told on `err`.
 absl::StatusOr<ExitCode> RunBenchTransport(const BenchTransportOptions& options, Streams& streams);

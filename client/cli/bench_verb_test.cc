@@ -3,6 +3,7 @@
 #include <set>
 
 #include "client/cli/verb_testing.h"
+#include "common/file.h"
 
 namespace shoal::cli {
 namespace {
@@ -35,6 +36,25 @@ TEST(BenchVerb, TransportMeasuresWhatWasAskedFor) {
   const std::set<std::pair<std::string, int64_t>> wanted = {
       {"get", 4096}, {"get", 65536}, {"push", 4096}, {"push", 65536}};
   EXPECT_EQ(measured, wanted);
+}
+
+TEST(BenchVerb, TransportDrawsWhatItMeasured) {
+  const std::string path = testing::TempDir() + "/bench_verb_test.svg";
+  const Outcome outcome =
+      Transport({"--transports", "shm", "--sizes", "4KiB,64KiB", "--clients", "1", "--svg", path});
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  const auto svg = ReadFile(path);
+  ASSERT_TRUE(svg.ok()) << svg.status();
+  EXPECT_THAT(*svg, HasSubstr("push: bandwidth"));
+  EXPECT_THAT(*svg, HasSubstr(">memcpy, the limit of shm<"));
+}
+
+TEST(BenchVerb, FiguresAreToldThoughThePictureCannotBeWritten) {
+  const Outcome outcome = Transport(
+      {"--transports", "shm", "--sizes", "4KiB", "--clients", "1", "--svg", "/nowhere/at/all.svg"});
+  EXPECT_NE(outcome.code, 0);
+  EXPECT_THAT(outcome.err, HasSubstr("/nowhere/at/all.svg"));
+  EXPECT_THAT(outcome.out, HasSubstr("4.0 KiB"));
 }
 
 TEST(BenchVerb, StoreMeasuresEachKernelAgainstTheTriad) {

@@ -27,13 +27,16 @@ struct Frame {
   size_t places = 1;
   double low = 0;
   double high = 1;
+  bool powers_of_ten = false;
 
   Point At(size_t place, double value) const {
     const double step = width / static_cast<double>(places);
     return {corner.x + step * (static_cast<double>(place) + 0.5), Height(value)};
   }
   double Height(double value) const {
-    return corner.y + height * (1 - (value - low) / (high - low));
+    const double share = powers_of_ten ? std::log10(value / low) / std::log10(high / low)
+                                       : (value - low) / (high - low);
+    return corner.y + height * (1 - share);
   }
 };
 
@@ -79,16 +82,18 @@ void DrawAxes(const LinePanel& panel, const std::vector<double>& ticks, const Fr
 void DrawPanel(const std::vector<Series>& series, const LinePanel& panel, Point corner, Svg& svg) {
   std::vector<double> values = Values(panel);
   if (values.empty()) {
-    values.push_back(0);
+    values.push_back(panel.powers_of_ten ? 1 : 0);
   }
   const auto [lowest, highest] = std::minmax_element(values.begin(), values.end());
-  const std::vector<double> ticks = TicksFor(*lowest, *highest);
+  const std::vector<double> ticks =
+      panel.powers_of_ten ? PowersOfTenFor(*lowest, *highest) : TicksFor(*lowest, *highest);
   const Frame frame{.corner = {corner.x + kLeft, corner.y + kAbove},
                     .width = kPanelWidth - kLeft - kRight,
                     .height = kPanelHeight - kAbove - kBelow,
                     .places = std::max<size_t>(1, panel.x_places.size()),
                     .low = ticks.front(),
-                    .high = ticks.back()};
+                    .high = ticks.back(),
+                    .powers_of_ten = panel.powers_of_ten};
   DrawAxes(panel, ticks, frame, svg);
   if (std::isfinite(panel.reference)) {
     const double y = frame.Height(panel.reference);
@@ -150,6 +155,17 @@ std::vector<double> TicksFor(double low, double high) {
   std::vector<double> ticks;
   for (double i = first; i <= last; ++i) {
     ticks.push_back(i * step);
+  }
+  return ticks;
+}
+
+std::vector<double> PowersOfTenFor(double low, double high) {
+  SHOAL_CHECK(low > 0);
+  const double first = std::floor(std::log10(low) + 1e-9);
+  const double last = std::max(first + 1, std::ceil(std::log10(high) - 1e-9));
+  std::vector<double> ticks;
+  for (double i = first; i <= last; ++i) {
+    ticks.push_back(std::pow(10, i));
   }
   return ticks;
 }

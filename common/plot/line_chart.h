@@ -29,10 +29,15 @@ struct LinePanel {
   std::vector<std::vector<double>> rings;
   double reference = kMissing;  // a horizontal line
   bool from_zero = false;       // the y axis begins at 0
+  // The y axis goes by powers of ten; values and the reference are positive, and from_zero is not
+  // for it.
+  bool powers_of_ten = false;
 };
 
 // Steps of 1, 2 or 5 times a power of ten that cover the values, five or so of them.
 std::vector<double> TicksFor(double low, double high);
+// Powers of ten that cover the values, two at least.
+std::vector<double> PowersOfTenFor(double low, double high);
 
 // `ring_legend` says what rings are, where there are any.
 std::string RenderLineChart(const std::string& title, const std::vector<Series>& series,

@@ -4,6 +4,7 @@
 #include "common/plot/line_chart.h"
 #include "common/plot/scatter.h"
 #include "common/plot/svg.h"
+#include "fmt/format.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -42,6 +43,24 @@ TEST(Ticks, AreRoundAndCoverTheValues) {
     EXPECT_GE(ticks.size(), 2u);
     EXPECT_LE(ticks.size(), 9u);
     EXPECT_TRUE(std::is_sorted(ticks.begin(), ticks.end()));
+  }
+}
+
+TEST(Ticks, PowersOfTenCoverTheValues) {
+  using ::testing::DoubleEq;
+  EXPECT_THAT(PowersOfTenFor(30, 15000), ElementsAre(DoubleEq(10), DoubleEq(100), DoubleEq(1000),
+                                                     DoubleEq(10000), DoubleEq(100000)));
+  EXPECT_THAT(PowersOfTenFor(0.1, 1), ElementsAre(DoubleEq(0.1), DoubleEq(1)));
+  EXPECT_THAT(PowersOfTenFor(10, 10), ElementsAre(DoubleEq(10), DoubleEq(100)));
+}
+
+TEST(LineChart, PowersOfTenAreEvenlySpaced) {
+  const std::string text = RenderLineChart(
+      "Title", {{"only", "#112233"}},
+      {{.x_places = {"1", "2", "3"}, .lines = {{1, 10, 100}}, .powers_of_ten = true}}, "");
+  // The frame is 330 - 34 - 52 = 244 pixels high, from 44 + 34 downwards.
+  for (const char* y : {"322", "200", "78"}) {
+    EXPECT_THAT(text, HasSubstr(fmt::format("cy=\"{}", y)));
   }
 }
 

@@ -54,6 +54,8 @@ SHOAL_DEVICE float Exp2Approximate(float x) {
 // Within two units in the last place; zero where |b| exceeds 2^126.
 SHOAL_DEVICE float DivideApproximate(float a, float b) { return __fdividef(a, b); }
 SHOAL_DEVICE float Log(float x) { return logf(x); }
+// Rounded to nearest, as IEEE 754 has it.
+SHOAL_DEVICE float SquareRoot(float x) { return __fsqrt_rn(x); }
 SHOAL_DEVICE float InverseSquareRoot(float x) { return 1.0f / sqrtf(x); }
 SHOAL_DEVICE uint32_t BitsOf(float x) { return __float_as_uint(x); }
 SHOAL_DEVICE float FloatOf(uint32_t bits) { return __uint_as_float(bits); }
@@ -152,7 +154,8 @@ struct Grid {
 template <typename... Parameters, typename... Arguments>
 cudaError_t Launch(cudaStream_t stream, Grid grid, int threads, int64_t shared_bytes,
                    void (*kernel)(Parameters...), Arguments... arguments) {
-  constexpr int64_t kWithoutAsking = 48 * 1024;
+  // A block has 48 KiB without asking, the kernel's SHOAL_SHARED among them.
+  constexpr int64_t kWithoutAsking = 16 * 1024;
   if (shared_bytes > kWithoutAsking) {
     const cudaError_t error = cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
                                                    cudaFuncAttributeMaxDynamicSharedMemorySize,

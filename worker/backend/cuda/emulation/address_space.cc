@@ -8,6 +8,7 @@
 
 #include "common/bytes.h"
 #include "common/check.h"
+#include "fmt/format.h"
 
 namespace shoal::worker::cuda::emulation {
 namespace {
@@ -133,6 +134,25 @@ void AddressSpace::Protect(const Range& range) const {
   const bool open = open_ == kAll || open_ == range.device;
   SHOAL_CHECK(mprotect(range.mapping, static_cast<size_t>(range.mapped_bytes - kPageBytes),
                        open ? PROT_READ | PROT_WRITE : PROT_NONE) == 0);
+}
+
+std::string AddressSpace::Describe(const void* address) const {
+  const auto* byte = static_cast<const std::byte*>(address);
+  for (const auto& [data, range] : ranges_) {
+    const auto* begin = static_cast<const std::byte*>(range.mapping);
+    if (begin == nullptr || byte < begin || byte >= begin + range.mapped_bytes) {
+      continue;
+    }
+    const char* whose = range.place == Place::kDevice ? "a GPU" : "the host, pinned";
+    const int64_t offset = byte - data;
+    if (offset >= range.bytes) {
+      return fmt::format("{} B behind the {} B at {} of {}", offset - range.bytes, range.bytes,
+                         fmt::ptr(data), whose);
+    }
+    return fmt::format("{} B into the {} B at {} of {}", offset, range.bytes, fmt::ptr(data),
+                       whose);
+  }
+  return "not memory that the runtime has given out";
 }
 
 int64_t AddressSpace::allocated_bytes(int device) const {

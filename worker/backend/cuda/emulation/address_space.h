@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <string>
 
 namespace shoal::worker::cuda::emulation {
 
@@ -41,6 +42,9 @@ class AddressSpace {
   static constexpr int kAll = -1;
   static constexpr int kNone = -2;
   void Open(int device);
+
+  // Where an address lies that nobody may touch: "12 B behind the 400 B at 0x.. of a GPU".
+  std::string Describe(const void* address) const;
 
   int64_t allocated_bytes(int device) const;
   int64_t host_bytes() const;

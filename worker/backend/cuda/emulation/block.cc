@@ -371,6 +371,10 @@ void RunBlocks(Extent grid, int threads, int64_t shared_bytes, uint64_t order,
   processor.thread = nullptr;
 }
 
+std::string RunningThreadName() {
+  return TheProcessor().thread == nullptr ? "" : ThreadName(running_thread);
+}
+
 void WaitForBlock(std::source_location where) {
   Processor& processor = TheProcessor();
   if (processor.at_barrier == 0) {

@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <functional>
 #include <source_location>
+#include <string>
 
 namespace shoal::worker::cuda::emulation {
 
@@ -36,6 +37,9 @@ extern int running_thread;  // of the block
 // Runs `thread` for every thread of every block; `order` is a random number.
 void RunBlocks(Extent grid, int threads, int64_t shared_bytes, uint64_t order,
                const std::function<void()>& thread);
+
+// "block (x, y, z) thread t (warp w lane l)" of what runs; empty where nothing does.
+std::string RunningThreadName();
 
 // What a thread does with others. `where` is the kernel's line.
 enum class Together : uint8_t { kSyncBlock, kSyncWarp, kShuffle, kLoadMatrix, kMultiplyAdd };

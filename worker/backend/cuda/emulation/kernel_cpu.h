@@ -66,6 +66,7 @@ inline float DivideApproximate(float a, float b) {
   return std::abs(b) > 0x1p126f ? std::copysign(0.0f, a * b) : a / b;
 }
 inline float Log(float x) { return std::log(x); }
+inline float SquareRoot(float x) { return std::sqrt(x); }
 inline float InverseSquareRoot(float x) { return 1.0f / std::sqrt(x); }
 inline uint32_t BitsOf(float x) { return std::bit_cast<uint32_t>(x); }
 inline float FloatOf(uint32_t bits) { return std::bit_cast<float>(bits); }

@@ -4,8 +4,7 @@
 #include <utility>
 
 #include "common/check.h"
-#include "worker/backend/cuda/emulation/block.h"
-#include "worker/backend/cuda/emulation/launch.h"
+#include "worker/backend/cuda/emulation/fault.h"
 
 namespace shoal::worker::cuda::emulation {
 namespace {
@@ -57,6 +56,7 @@ void Machine::FailWork(int64_t number, cudaError_t error) {
 }
 
 cudaError_t Machine::Begin(std::string_view function) {
+  DescribeFaults();
   if (!gpus.driver) {
     return cudaErrorInsufficientDriver;
   }

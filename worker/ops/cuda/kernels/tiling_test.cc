@@ -1,5 +1,5 @@
-// Launch configurations: every element is covered once, nothing is empty, and the shapes that matter
-// fill a large GPU.
+// Launch configurations: every element is covered once, nothing is empty, and the shapes that
+// matter fill a large GPU.
 #include "worker/ops/cuda/kernels/tiling.h"
 
 #include <algorithm>

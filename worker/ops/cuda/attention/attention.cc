@@ -1,0 +1,177 @@
+#include "worker/ops/cuda/attention/attention.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "common/bytes.h"
+#include "common/check.h"
+#include "common/status.h"
+#include "worker/backend/cuda/cuda_device.h"
+#include "worker/backend/cuda/cuda_status.h"
+#include "worker/ops/cuda/attention/alignment.h"
+#include "worker/ops/cuda/attention/backward.h"
+#include "worker/ops/cuda/attention/forward.h"
+#include "worker/ops/cuda/attention/plain.h"
+#include "worker/ops/cuda/attention/statistics.h"
+#include "worker/ops/cuda/views.h"
+
+namespace shoal::worker::cuda {
+namespace {
+
+constexpr int64_t kScratchUnit = int64_t{1} << 20;
+
+AttentionProblem ProblemOf(const AttentionShape& shape, int64_t tokens) {
+  SHOAL_CHECK(shape.kv_heads > 0 && shape.heads % shape.kv_heads == 0 && shape.head_dim > 0);
+  const auto group = static_cast<int32_t>(shape.heads / shape.kv_heads);
+  // What rows are counted in, and GroupDivider's range.
+  SHOAL_CHECK(tokens * group * group < int64_t{1} << 31);
+  return {.tokens = tokens,
+          .kv_heads = static_cast<int32_t>(shape.kv_heads),
+          .head_dim = static_cast<int32_t>(shape.head_dim),
+          .group = GroupDivider::Of(group),
+          .scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(shape.head_dim)))};
+}
+
+// Sequences lie side by side from the first row on; the tokens they have.
+int64_t UsedTokens(std::span<const int32_t> cu_seqlens, int64_t tokens) {
+  SHOAL_CHECK(!cu_seqlens.empty() && cu_seqlens.front() == 0 && cu_seqlens.back() <= tokens);
+  SHOAL_CHECK(std::is_sorted(cu_seqlens.begin(), cu_seqlens.end()));
+  return cu_seqlens.back();
+}
+
+bool RunsOnTensorCores(const ConstMatrix& matrix, const AttentionShape& shape) {
+  return matrix.dtype == DType::kBF16 && AttentionTilesFor(shape.head_dim).width > 0 &&
+         RowsAreAligned(matrix.data, matrix.stride, ToElement(matrix.dtype), shape.head_dim);
+}
+
+cudaError_t ZeroUnused(cudaStream_t stream, const Matrix& matrix, int64_t used) {
+  return used == matrix.rows ? cudaSuccess : ZeroRowsFrom(stream, ToView(matrix), used);
+}
+
+}  // namespace
+
+Attention::Attention(Device& device, Stream& stream)
+    : device_(device), stream_(NativeStream(stream)), lists_(device, stream) {}
+
+absl::Status Attention::Forward(ConstMatrix qkv, const AttentionShape& shape,
+                                std::span<const int32_t> cu_seqlens, Matrix out,
+                                float* log_sum_exp) {
+  SHOAL_CHECK(qkv.columns == shape.qkv_size() && out.columns == shape.q_size());
+  SHOAL_CHECK(qkv.dtype == out.dtype && qkv.rows == out.rows);
+  const AttentionProblem whole = ProblemOf(shape, qkv.rows);
+  const int64_t used = UsedTokens(cu_seqlens, qkv.rows);
+  SHOAL_RETURN_IF_ERROR(ToStatus(ZeroUnused(stream_, out, used), "zeroing attention's padding"));
+  if (used == 0) {
+    return absl::OkStatus();
+  }
+  const bool tensor_cores = RunsOnTensorCores(qkv, shape) && RunsOnTensorCores(out, shape);
+  const int size = tensor_cores ? AttentionTilesFor(shape.head_dim).forward_rows : kPlainTile;
+  SHOAL_ASSIGN_OR_RETURN(const AttentionProblem problem,
+                         WithTiles(whole, TileCut::Of::kRows, size, cu_seqlens));
+  return ToStatus(
+      tensor_cores ? AttentionForward(stream_, {.problem = problem,
+                                                .qkv = qkv.data,
+                                                .qkv_stride = qkv.stride,
+                                                .out = out.data,
+                                                .out_stride = out.stride,
+                                                .log_sum_exp = log_sum_exp})
+                   : PlainAttentionForward(stream_, problem, ToView(qkv), ToView(out), log_sum_exp),
+      "attention's forward pass");
+}
+
+absl::Status Attention::Backward(ConstMatrix d_out, ConstMatrix qkv, ConstMatrix out,
+                                 const float* log_sum_exp, const AttentionShape& shape,
+                                 std::span<const int32_t> cu_seqlens, Matrix d_qkv) {
+  SHOAL_CHECK(qkv.columns == shape.qkv_size() && SameShape(qkv, d_qkv) && SameShape(d_out, out));
+  SHOAL_CHECK(out.columns == shape.q_size() && out.rows == qkv.rows && out.dtype == qkv.dtype);
+  const AttentionProblem whole = ProblemOf(shape, qkv.rows);
+  const int64_t used = UsedTokens(cu_seqlens, qkv.rows);
+  SHOAL_RETURN_IF_ERROR(ToStatus(ZeroUnused(stream_, d_qkv, used), "zeroing attention's padding"));
+  if (used == 0) {
+    return absl::OkStatus();
+  }
+  SHOAL_ASSIGN_OR_RETURN(std::byte* const scratch,
+                         Scratch(whole.tokens * shape.heads * sizeof(RowStatistics)));
+  auto* const statistics = reinterpret_cast<RowStatistics*>(scratch);
+  SHOAL_RETURN_IF_ERROR(ToStatus(AttentionStatistics(stream_, {.problem = whole,
+                                                               .used_tokens = used,
+                                                               .d_out = ToView(d_out),
+                                                               .out = ToView(out),
+                                                               .log_sum_exp = log_sum_exp,
+                                                               .statistics = statistics}),
+                                 "attention's statistics"));
+  const bool tensor_cores = RunsOnTensorCores(qkv, shape) && RunsOnTensorCores(d_out, shape) &&
+                            RunsOnTensorCores(d_qkv, shape);
+  const AttentionTiles tiles = AttentionTilesFor(shape.head_dim);
+  SHOAL_ASSIGN_OR_RETURN(const AttentionProblem keys,
+                         WithTiles(whole, TileCut::Of::kKeys,
+                                   tensor_cores ? tiles.d_key_keys : kPlainTile, cu_seqlens));
+  SHOAL_ASSIGN_OR_RETURN(const AttentionProblem rows,
+                         WithTiles(whole, TileCut::Of::kRows,
+                                   tensor_cores ? tiles.d_query_rows : kPlainTile, cu_seqlens));
+  const char* const what = "attention's backward pass";
+  if (!tensor_cores) {
+    PlainBackwardArgs args{.problem = keys,
+                           .d_out = ToView(d_out),
+                           .qkv = ToView(qkv),
+                           .statistics = statistics,
+                           .d_qkv = ToView(d_qkv)};
+    SHOAL_RETURN_IF_ERROR(ToStatus(PlainAttentionKeyGradients(stream_, args), what));
+    args.problem = rows;
+    return ToStatus(PlainAttentionQueryGradients(stream_, args), what);
+  }
+  AttentionBackwardArgs args{.problem = keys,
+                             .d_out = d_out.data,
+                             .d_out_stride = d_out.stride,
+                             .qkv = qkv.data,
+                             .qkv_stride = qkv.stride,
+                             .statistics = statistics,
+                             .d_qkv = d_qkv.data,
+                             .d_qkv_stride = d_qkv.stride};
+  SHOAL_RETURN_IF_ERROR(ToStatus(AttentionKeyGradients(stream_, args), what));
+  args.problem = rows;
+  return ToStatus(AttentionQueryGradients(stream_, args), what);
+}
+
+absl::Status Attention::Decode(ConstMatrix q, ConstMatrix keys, ConstMatrix values,
+                               const AttentionShape& shape, Matrix out) {
+  SHOAL_CHECK(q.rows == 1 && q.columns == shape.q_size() && SameShape(q, out));
+  SHOAL_CHECK(keys.rows > 0 && keys.columns == shape.kv_size() && SameShape(keys, values));
+  SHOAL_CHECK(q.dtype == keys.dtype);
+  AttentionDecodeArgs args{.problem = ProblemOf(shape, keys.rows),
+                           .q = ToView(q),
+                           .keys = ToView(keys),
+                           .values = ToView(values),
+                           .out = ToView(out),
+                           .splits = DecodeSplits(keys.rows)};
+  SHOAL_ASSIGN_OR_RETURN(
+      std::byte* const scratch,
+      Scratch(DecodePartialFloats(shape.heads, shape.head_dim, args.splits) * sizeof(float)));
+  args.partials = reinterpret_cast<float*>(scratch);
+  return ToStatus(AttentionDecode(stream_, args), "attention of a new token");
+}
+
+absl::StatusOr<AttentionProblem> Attention::WithTiles(AttentionProblem problem, TileCut::Of of,
+                                                      int32_t size,
+                                                      std::span<const int32_t> cu_seqlens) {
+  SHOAL_ASSIGN_OR_RETURN(
+      const WorkLists::List list,
+      lists_.Get({.of = of, .size = size, .group = problem.group.size}, cu_seqlens));
+  problem.tiles = list.tiles;
+  problem.tile_count = list.count;
+  return problem;
+}
+
+absl::StatusOr<std::byte*> Attention::Scratch(int64_t bytes) {
+  if (bytes > scratch_.bytes()) {
+    scratch_.Reset();
+    SHOAL_ASSIGN_OR_RETURN(scratch_, device_.Allocate(RoundUp(bytes, kScratchUnit)));
+  }
+  return scratch_.data();
+}
+
+absl::Status Attention::ToStatus(cudaError_t error, const char* what) const {
+  return cuda::ToStatus(error, GpuOf(device_).index, what);
+}
+
+}  // namespace shoal::worker::cuda

@@ -1,0 +1,52 @@
+// Attention on a GPU: chooses the kernels, makes their lists of work, and has their scratch memory.
+// Contracts are in worker/ops/ops.h.
+//
+// bf16 with head sizes that are a multiple of 8 up to 256, and rows aligned to 16 bytes, runs on
+// tensor cores; everything else on the plain kernels. Deterministic; sequences do not see each
+// other, whatever they hold. Device memory: 8 bytes a row and head for the backward pass, kept; the
+// lists, a few KiB each.
+//
+// Threads: one at a time. The caller has made the device's GPU current. Shapes are checked; what
+// the machine refuses is returned, and then nothing of the result is certain.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+#include <span>
+
+#include "absl/status/status.h"
+#include "worker/backend/backend.h"
+#include "worker/ops/cuda/attention/shape.h"
+#include "worker/ops/cuda/attention/work_list.h"
+#include "worker/ops/ops.h"
+
+namespace shoal::worker::cuda {
+
+class Attention {
+ public:
+  // Both outlive this; the stream is one of the device, which MakeCudaDevice has made.
+  Attention(Device& device, Stream& stream);
+
+  absl::Status Forward(ConstMatrix qkv, const AttentionShape& shape,
+                       std::span<const int32_t> cu_seqlens, Matrix out, float* log_sum_exp);
+  absl::Status Backward(ConstMatrix d_out, ConstMatrix qkv, ConstMatrix out,
+                        const float* log_sum_exp, const AttentionShape& shape,
+                        std::span<const int32_t> cu_seqlens, Matrix d_qkv);
+  absl::Status Decode(ConstMatrix q, ConstMatrix keys, ConstMatrix values,
+                      const AttentionShape& shape, Matrix out);
+
+ private:
+  // The problem with the tiles that `of` and `size` cut.
+  absl::StatusOr<AttentionProblem> WithTiles(AttentionProblem problem, TileCut::Of of, int32_t size,
+                                             std::span<const int32_t> cu_seqlens);
+  absl::StatusOr<std::byte*> Scratch(int64_t bytes);
+  absl::Status ToStatus(cudaError_t error, const char* what) const;
+
+  Device& device_;
+  const cudaStream_t stream_;
+  WorkLists lists_;
+  Buffer scratch_;
+};
+
+}  // namespace shoal::worker::cuda

@@ -1,0 +1,258 @@
+// Attention on a GPU, emulated and real, against the oracle in double precision and the CPU's
+// gradients in fp32.
+#include "worker/ops/cuda/attention/attention.h"
+
+#include <cmath>
+#include <limits>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "worker/backend/cuda/cuda_device.h"
+#include "worker/backend/cuda/testing/gpu.h"
+#include "worker/ops/testing/oracle.h"
+
+namespace shoal::worker::cuda {
+namespace {
+
+using oracle::Doubles;
+using oracle::Tensor;
+
+struct Case {
+  DType dtype;
+  AttentionShape shape;
+  std::vector<int32_t> cu_seqlens;
+  int64_t rows;              // padding included
+  int64_t more_columns = 0;  // that the matrices have beside those of attention
+};
+
+struct Result {
+  Tensor out;
+  Tensor d_qkv;
+  std::vector<float> log_sum_exp;
+};
+
+// A GPU with what a test has put there; matrices may be columns of wider ones.
+class Gpu {
+ public:
+  explicit Gpu(uint64_t seed = 1) {
+    usable_ = PrepareGpu(seed);
+    if (usable_) {
+      device_ = *MakeCudaDevice({});
+      stream_ = device_->NewStream();
+      attention_ = std::make_unique<Attention>(*device_, *stream_);
+    }
+  }
+  bool usable() const { return usable_; }
+  Attention& attention() { return *attention_; }
+
+  Matrix Put(Tensor& values, int64_t more_columns = 0) {
+    const Matrix from = values.view();
+    const Matrix to = Poisoned(from.dtype, from.rows, from.columns, more_columns);
+    for (int64_t row = 0; row < from.rows; ++row) {
+      stream_->Copy(Row(to, row), Row(from, row), from.columns * SizeOf(from.dtype));
+    }
+    return to;
+  }
+  // Not a number everywhere.
+  Matrix Poisoned(DType dtype, int64_t rows, int64_t columns, int64_t more_columns = 0) {
+    const int64_t stride = columns + more_columns;
+    buffers_.push_back(*device_->Allocate(rows * stride * SizeOf(dtype)));
+    stream_->Fill(buffers_.back().data(), std::byte{0xFF}, buffers_.back().bytes());
+    return {buffers_.back().data(), dtype, rows, columns, stride};
+  }
+  Tensor Take(const Matrix& from) {
+    Tensor values(from.dtype, from.rows, from.columns);
+    const Matrix to = values.view();
+    for (int64_t row = 0; row < from.rows; ++row) {
+      stream_->Copy(Row(to, row), Row(from, row), from.columns * SizeOf(from.dtype));
+    }
+    EXPECT_TRUE(stream_->Synchronize().ok());
+    return values;
+  }
+
+ private:
+  static std::byte* Row(const Matrix& matrix, int64_t row) {
+    return static_cast<std::byte*>(matrix.data) + row * matrix.stride * SizeOf(matrix.dtype);
+  }
+
+  bool usable_;
+  std::unique_ptr<Device> device_;
+  std::unique_ptr<Stream> stream_;
+  std::unique_ptr<Attention> attention_;
+  std::vector<Buffer> buffers_;
+};
+
+Result Attend(Gpu& gpu, const Case& c, Tensor& qkv, Tensor& d_out) {
+  const Matrix device_qkv = gpu.Put(qkv, c.more_columns);
+  const Matrix device_d_out = gpu.Put(d_out, c.more_columns);
+  const Matrix out = gpu.Poisoned(c.dtype, c.rows, c.shape.q_size(), c.more_columns);
+  const Matrix d_qkv = gpu.Poisoned(c.dtype, c.rows, c.shape.qkv_size(), c.more_columns);
+  const Matrix lse = gpu.Poisoned(DType::kF32, c.shape.heads, c.rows);
+  auto* log_sum_exp = static_cast<float*>(lse.data);
+  EXPECT_TRUE(gpu.attention().Forward(device_qkv, c.shape, c.cu_seqlens, out, log_sum_exp).ok());
+  EXPECT_TRUE(
+      gpu.attention()
+          .Backward(device_d_out, device_qkv, out, log_sum_exp, c.shape, c.cu_seqlens, d_qkv)
+          .ok());
+  Tensor sums = gpu.Take(lse);
+  return {gpu.Take(out), gpu.Take(d_qkv), {sums.f32(), sums.f32() + c.rows * c.shape.heads}};
+}
+
+// The CPU's, in fp32, of the same values.
+Result Expected(const Case& c, const Tensor& qkv, const Tensor& d_out) {
+  const auto in_f32 = [&c](const Tensor& from, int64_t columns) {
+    Tensor to(DType::kF32, c.rows, columns);
+    const Doubles values = from.doubles();
+    for (size_t i = 0; i < values.size(); ++i) {
+      to.Set(static_cast<int64_t>(i), values[i]);
+    }
+    return to;
+  };
+  oracle::CpuFixture cpu;
+  Tensor qkv_f32 = in_f32(qkv, c.shape.qkv_size());
+  Tensor d_out_f32 = in_f32(d_out, c.shape.q_size());
+  Result result{Tensor(DType::kF32, c.rows, c.shape.q_size()),
+                Tensor(DType::kF32, c.rows, c.shape.qkv_size()),
+                std::vector<float>(static_cast<size_t>(c.rows * c.shape.heads))};
+  cpu.ops->AttentionForward(qkv_f32.view(), c.shape, c.cu_seqlens, result.out.view(),
+                            result.log_sum_exp.data());
+  cpu.ops->AttentionBackward(d_out_f32.view(), qkv_f32.view(), result.out.view(),
+                             result.log_sum_exp.data(), c.shape, c.cu_seqlens, result.d_qkv.view());
+  EXPECT_TRUE(cpu.ops->Finish().ok());
+  return result;
+}
+
+class CudaAttention : public testing::TestWithParam<DType> {
+ protected:
+  void SetUp() override { UseGpu(1); }
+  // A new one; what the last had is gone.
+  void UseGpu(uint64_t seed) {
+    gpu_.reset();
+    gpu_ = std::make_unique<Gpu>(seed);
+    if (!gpu_->usable()) {
+      GTEST_SKIP() << "no GPU that can be used";
+    }
+  }
+
+  void Check(const Case& c) {
+    SCOPED_TRACE("head_dim " + std::to_string(c.shape.head_dim) + ", heads " +
+                 std::to_string(c.shape.heads) + ":" + std::to_string(c.shape.kv_heads) +
+                 ", rows " + std::to_string(c.rows));
+    Random random(static_cast<uint64_t>(c.rows));
+    Tensor qkv = Tensor::Normal(c.dtype, c.rows, c.shape.qkv_size(), random);
+    Tensor d_out = Tensor::Normal(c.dtype, c.rows, c.shape.q_size(), random);
+    const Result result = Attend(*gpu_, c, qkv, d_out);
+    const Result expected = Expected(c, qkv, d_out);
+    const double tolerance = oracle::Tolerance(c.dtype);
+    oracle::ExpectClose(result.out.doubles(),
+                        oracle::Attention(qkv.doubles(), c.shape, c.cu_seqlens), tolerance, "out");
+    oracle::ExpectClose(result.d_qkv.doubles(), expected.d_qkv.doubles(), tolerance, "d_qkv");
+    for (int64_t head = 0; head < c.shape.heads; ++head) {
+      for (int64_t token = 0; token < c.cu_seqlens.back(); ++token) {
+        const auto i = static_cast<size_t>(head * c.rows + token);
+        ASSERT_NEAR(result.log_sum_exp[i], expected.log_sum_exp[i], 1e-5) << head << " " << token;
+      }
+    }
+  }
+
+  std::unique_ptr<Gpu> gpu_;
+};
+INSTANTIATE_TEST_SUITE_P(Types, CudaAttention, testing::Values(DType::kF32, DType::kBF16));
+
+TEST_P(CudaAttention, AgreesForSmallHeads) {
+  Check({GetParam(), {4, 2, 8}, {0, 5, 6, 30}, 64});
+  Check({GetParam(), {2, 2, 32}, {0, 63, 64, 129, 130}, 130});
+  Check({GetParam(), {6, 2, 16}, {0, 1, 2, 60, 60, 64}, 64});
+}
+
+TEST_P(CudaAttention, AgreesWhereTilesEnd) {
+  Check({GetParam(), {4, 1, 64}, {0, 31, 63, 96}, 100});
+  Check({GetParam(), {1, 1, 64}, {0, 127, 255, 384}, 384});
+}
+
+TEST_P(CudaAttention, AgreesForWideHeads) {
+  Check({GetParam(), {8, 1, 128}, {0, 17, 18, 50}, 64});
+  Check({GetParam(), {2, 2, 128}, {0, 65, 192}, 200});
+  Check({GetParam(), {4, 2, 80}, {0, 33, 100}, 100});
+  Check({GetParam(), {2, 1, 256}, {0, 40, 70}, 70});
+}
+
+// Heads that tensor cores do not take, and rows that are not aligned to 16 bytes.
+TEST_P(CudaAttention, AgreesForOddShapes) {
+  Check({GetParam(), {3, 1, 5}, {0, 40, 70}, 72});
+  Check({GetParam(), {2, 1, 8}, {0, 40, 70}, 72, 3});
+  Check({GetParam(), {2, 1, 8}, {0, 40, 70}, 72, 8});
+}
+
+TEST_P(CudaAttention, PaddingAloneIsZero) {
+  const Case c{GetParam(), {2, 1, 8}, {0}, 5};
+  Random random(1);
+  Tensor qkv = Tensor::Normal(c.dtype, c.rows, c.shape.qkv_size(), random);
+  Tensor d_out = Tensor::Normal(c.dtype, c.rows, c.shape.q_size(), random);
+  const Result result = Attend(*gpu_, c, qkv, d_out);
+  EXPECT_EQ(result.out.doubles(), Doubles(5 * 16, 0.0));
+  EXPECT_EQ(result.d_qkv.doubles(), Doubles(5 * 32, 0.0));
+}
+
+// What other sequences and padding hold changes no bit, though it be not a number; nor does the
+// order of work.
+TEST_P(CudaAttention, NeverReadsAcrossSequences) {
+  for (const int64_t head_dim : {8, 64}) {
+    const Case c{GetParam(), {4, 2, head_dim}, {0, 20, 45, 75}, 80};
+    Random random(12);
+    Tensor qkv = Tensor::Normal(c.dtype, c.rows, c.shape.qkv_size(), random);
+    Tensor d_out = Tensor::Normal(c.dtype, c.rows, c.shape.q_size(), random);
+    const Result clean = Attend(*gpu_, c, qkv, d_out);
+    const auto is_poisoned = [](int64_t row) { return (row >= 20 && row < 45) || row >= 75; };
+    for (int64_t row = 0; row < c.rows; ++row) {
+      for (int64_t j = 0; is_poisoned(row) && j < c.shape.qkv_size(); ++j) {
+        qkv.Set(row * c.shape.qkv_size() + j, std::numeric_limits<double>::quiet_NaN());
+      }
+    }
+    UseGpu(2);
+    const Result poisoned = Attend(*gpu_, c, qkv, d_out);
+    const auto expect_same = [&](const Tensor& a, const Tensor& b, int64_t columns) {
+      const Doubles x = a.doubles();
+      const Doubles y = b.doubles();
+      for (int64_t i = 0; i < c.rows * columns; ++i) {
+        const int64_t row = i / columns;
+        const auto at = static_cast<size_t>(i);
+        if (row >= 75) {
+          ASSERT_EQ(y[at], 0.0) << row;
+        } else if (is_poisoned(row)) {
+          ASSERT_TRUE(std::isnan(y[at])) << row;
+        } else {
+          ASSERT_EQ(x[at], y[at]) << row;
+        }
+      }
+    };
+    expect_same(clean.out, poisoned.out, c.shape.q_size());
+    expect_same(clean.d_qkv, poisoned.d_qkv, c.shape.qkv_size());
+  }
+}
+
+TEST_P(CudaAttention, DecodeIsTheLastRow) {
+  for (const int64_t length : {1, 50, 700}) {
+    const AttentionShape shape{6, 2, 24};
+    const Case c{GetParam(), shape, {0, static_cast<int32_t>(length)}, length};
+    Random random(14);
+    Tensor qkv = Tensor::Normal(c.dtype, c.rows, shape.qkv_size(), random);
+    const Doubles expected = oracle::Attention(qkv.doubles(), shape, c.cu_seqlens);
+    const ConstMatrix all = gpu_->Put(qkv);
+    const Matrix out = gpu_->Poisoned(c.dtype, 1, shape.q_size());
+    ASSERT_TRUE(gpu_->attention()
+                    .Decode(all.Rows(length - 1, 1).Columns(0, shape.q_size()),
+                            all.Columns(shape.q_size(), shape.kv_size()),
+                            all.Columns(shape.q_size() + shape.kv_size(), shape.kv_size()), shape,
+                            out)
+                    .ok());
+    oracle::ExpectClose(gpu_->Take(out).doubles(),
+                        Doubles(expected.end() - shape.q_size(), expected.end()),
+                        oracle::Tolerance(c.dtype), "decode");
+  }
+}
+
+}  // namespace
+}  // namespace shoal::worker::cuda

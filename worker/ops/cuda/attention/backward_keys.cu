@@ -1,0 +1,279 @@
+// Attention backward, bf16, on tensor cores: d_keys and d_values.
+//
+// A block takes a tile of keys of one kv head and goes over the rows that see them, of all heads of
+// the group, a tile at a time: with P^T = 2^(K Q^T - log_sum_exp) and dS^T = P^T (V dO^T - delta),
+// d_values += P^T dO and d_keys += dS^T Q. Keys are the rows of all four products, so P and dS go
+// from one product to the next in registers. The next tile of Q and dO is copied into the other
+// half of shared memory meanwhile: one SyncBlock a tile. Rows beyond the sequence are zeros with
+// an infinite log_sum_exp: they add nothing.
+//
+// What it takes of an H200 at head_dim 128: 8 D operations for each visible score. A warp holds 16
+// keys: K and V, d_keys and d_values are 192 registers a thread. Each 512 bytes read of shared
+// memory serve 2 products of 16 x 8 x 16: 2048 operations a cycle, so shared memory limits it to
+// half of wgmma's rate, just below what mma.sync has (60 %).
+#include "worker/ops/cuda/attention/backward.h"
+#include "worker/ops/cuda/attention/tile_words.h"
+
+namespace shoal::worker::cuda {
+namespace {
+
+template <int kWidth>
+struct KeySizes {
+  static constexpr AttentionTiles kTiles = AttentionTilesFor(kWidth);
+  static constexpr int kKeys = kTiles.d_key_keys;
+  static constexpr int kRows = kTiles.d_key_rows;
+  static constexpr int kStrips = kKeys / kAttentionWarps / 16;  // of 16 keys, of a warp
+  // Columns of the gradients that a block sums; wider ones are shared out to blocks along y.
+  static constexpr int kColumns = kWidth < 128 ? kWidth : 128;
+  // Wide keys and values are read again for each tile of rows.
+  static constexpr bool kHeld = kWidth <= 128;
+  static constexpr int kStatisticsBytes = kRows * static_cast<int>(sizeof(RowStatistics));
+  static constexpr int kSharedBytes =
+      2 * TileBytes(kKeys, kWidth) + 4 * TileBytes(kRows, kWidth) + 2 * kStatisticsBytes;
+};
+
+// A warp's keys.
+template <int kWidth>
+struct KeyGradients {
+  using Sizes = KeySizes<kWidth>;
+  static constexpr int kStrips = Sizes::kStrips;
+  static constexpr int kSteps = kWidth / 16;
+
+  uint32_t keys[Sizes::kHeld ? kSteps : 1][kStrips][4];
+  uint32_t values[Sizes::kHeld ? kSteps : 1][kStrips][4];
+  float d_keys[kStrips][Sizes::kColumns / 8][4];
+  float d_values[kStrips][Sizes::kColumns / 8][4];
+
+  SHOAL_DEVICE void Load(const Bf16* key_lane, const Bf16* value_lane, int m, int step, int held) {
+    const int offset = m * 16 * TilePitch(kWidth) + step * 16;
+    LoadMatrix(keys[held][m], key_lane + offset);
+    LoadMatrix(values[held][m], value_lane + offset);
+  }
+
+  // K Q^T and V dO^T for 16 keys and 16 rows.
+  SHOAL_DEVICE void Scores(int m, const Bf16* key_lane, const Bf16* value_lane,
+                           const Bf16* query_lane, const Bf16* d_out_lane, float (&scores)[2][4],
+                           float (&d_probabilities)[2][4]) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      scores[0][i] = scores[1][i] = 0;
+      d_probabilities[0][i] = d_probabilities[1][i] = 0;
+    }
+#pragma unroll
+    for (int step = 0; step < kSteps; ++step) {
+      const int held = Sizes::kHeld ? step : 0;
+      if constexpr (!Sizes::kHeld) {
+        Load(key_lane, value_lane, m, step, held);
+      }
+      uint32_t queries[4];
+      uint32_t d_out[4];
+      LoadMatrix(queries, query_lane + step * 16);
+      LoadMatrix(d_out, d_out_lane + step * 16);
+      MultiplyAddPair(scores[0], scores[1], keys[held][m], queries);
+      MultiplyAddPair(d_probabilities[0], d_probabilities[1], values[held][m], d_out);
+    }
+  }
+
+  SHOAL_DEVICE void Add(const Bf16* query_lane, const Bf16* d_out_lane,
+                        const uint32_t (&probabilities)[kStrips][4],
+                        const uint32_t (&d_scores)[kStrips][4]) {
+#pragma unroll
+    for (int n = 0; n < Sizes::kColumns / 8; n += 2) {
+      uint32_t d_out[4];
+      uint32_t queries[4];
+      LoadMatrixTransposed(d_out, d_out_lane + n * 8);
+      LoadMatrixTransposed(queries, query_lane + n * 8);
+#pragma unroll
+      for (int m = 0; m < kStrips; ++m) {
+        MultiplyAddPair(d_values[m][n], d_values[m][n + 1], probabilities[m], d_out);
+        MultiplyAddPair(d_keys[m][n], d_keys[m][n + 1], d_scores[m], queries);
+      }
+    }
+  }
+};
+
+// Of 16 keys, the lane's first being `lane_key`, and 16 rows from `first_row` of the sequence on:
+// scores and d_probabilities to P^T and dS^T as left operands. Rows are columns here. `hidden`:
+// some keys are not seen by some rows.
+SHOAL_DEVICE void KeySoftmax(float scale, bool hidden, int group, int lane_key, int first_row,
+                             const RowStatistics* statistics, const float (&scores)[2][4],
+                             const float (&d_probabilities)[2][4], uint32_t (&probabilities)[4],
+                             uint32_t (&d_scores)[4]) {
+#pragma unroll
+  for (int n = 0; n < 2; ++n) {
+    const int column = n * 8 + LaneIndex() % 4 * 2;
+    const RowStatistics left = statistics[column];
+    const RowStatistics right = statistics[column + 1];
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      float p_left = Exp2Approximate(scores[n][2 * half] * scale - left.log2_sum_exp);
+      float p_right = Exp2Approximate(scores[n][2 * half + 1] * scale - right.log2_sum_exp);
+      if (hidden) {
+        const int before = (lane_key + half * 8) * group - first_row - column;
+        p_left = before > 0 ? 0.0f : p_left;
+        p_right = before > 1 ? 0.0f : p_right;
+      }
+      const int to = n * 2 + half;
+      probabilities[to] = PackBf16(p_left, p_right);
+      d_scores[to] = PackBf16(p_left * (d_probabilities[n][2 * half] - left.delta),
+                              p_right * (d_probabilities[n][2 * half + 1] - right.delta));
+    }
+  }
+}
+
+template <int kWidth>
+SHOAL_KERNEL SHOAL_LAUNCH_BOUNDS(kAttentionThreads, 2)
+    AttentionKeyGradientsKernel(const AttentionBackwardArgs args) {
+  using Sizes = KeySizes<kWidth>;
+  constexpr int kPitch = TilePitch(kWidth);
+  constexpr int kRows = Sizes::kRows;
+  constexpr int kWarpKeys = Sizes::kStrips * 16;
+  const AttentionProblem& problem = args.problem;
+  const HeadOfSequence head = HeadOfBlock(problem);
+  const int group = problem.group.size;
+  const int rows = head.rows(problem);
+  const int first_key = head.tile.first;
+  const int start_row = first_key * group;  // the first that sees the first key
+  const int row_tiles = (rows - start_row + kRows - 1) / kRows;
+
+  Bf16* const key_tile = reinterpret_cast<Bf16*>(DynamicShared());
+  Bf16* const value_tile = key_tile + Sizes::kKeys * kPitch;
+  Bf16* const query_tile = value_tile + Sizes::kKeys * kPitch;
+  Bf16* const d_out_tile = query_tile + 2 * kRows * kPitch;
+  auto* const statistics = reinterpret_cast<RowStatistics*>(d_out_tile + 2 * kRows * kPitch);
+  const auto* qkv = static_cast<const Bf16*>(args.qkv);
+  const auto* d_out = static_cast<const Bf16*>(args.d_out);
+  const auto copy_rows = [&](int tile) {
+    const int half = tile % 2 * kRows * kPitch;
+    ForTileUnits<kRows, kWidth>(
+        start_row + tile * kRows, rows, problem.head_dim,
+        [&](int to, int row, int column, bool valid) {
+          CopyAsync16(query_tile + half + to,
+                      qkv + head.RowOffset(problem, args.qkv_stride, row) + column, valid);
+          CopyAsync16(d_out_tile + half + to,
+                      d_out + head.RowOffset(problem, args.d_out_stride, row) + column, valid);
+        });
+    CommitCopies();
+  };
+  // A thread's row of a tile, which waits in registers until the tile's half is free.
+  const auto load_statistics = [&](int tile) -> RowStatistics {
+    const int row = start_row + tile * kRows + ThreadIndex();
+    if (ThreadIndex() < kRows && row < rows) {
+      return args.statistics[head.StatisticsOffset(problem, row)];
+    }
+    return {INFINITY, 0.0f};
+  };
+  const auto store_statistics = [&](int tile, RowStatistics own) {
+    if (ThreadIndex() < kRows) {
+      statistics[tile % 2 * kRows + ThreadIndex()] = own;
+    }
+  };
+  ForTileUnits<Sizes::kKeys, kWidth>(
+      first_key, head.tile.length, problem.head_dim, [&](int to, int key, int column, bool valid) {
+        const Bf16* from = qkv + head.KeyOffset(problem, args.qkv_stride, key) + column;
+        CopyAsync16(key_tile + to, from, valid);
+        CopyAsync16(value_tile + to, from + problem.kv_heads * problem.head_dim, valid);
+      });
+  copy_rows(0);
+  store_statistics(0, load_statistics(0));
+
+  const int warp_key = WarpIndex() * kWarpKeys;  // within the tile
+  const int part = BlockY() * Sizes::kColumns;   // columns of the gradients
+  const Bf16* const key_lane = RowsFirst<kWidth>(key_tile + warp_key * kPitch);
+  const Bf16* const value_lane = RowsFirst<kWidth>(value_tile + warp_key * kPitch);
+  const float scale = problem.scale * kLog2OfE;
+  KeyGradients<kWidth> own = {};
+  if constexpr (Sizes::kHeld) {
+    WaitCopies<0>();
+    SyncBlock();
+#pragma unroll
+    for (int step = 0; step < kWidth / 16; ++step) {
+#pragma unroll
+      for (int m = 0; m < Sizes::kStrips; ++m) {
+        own.Load(key_lane, value_lane, m, step, step);
+      }
+    }
+  }
+  for (int tile = 0; tile < row_tiles; ++tile) {
+    WaitCopies<0>();
+    SyncBlock();
+    RowStatistics next = {};
+    if (tile + 1 < row_tiles) {
+      copy_rows(tile + 1);
+      next = load_statistics(tile + 1);
+    }
+#pragma unroll 1
+    for (int strip = 0; strip < kRows; strip += 16) {
+      const int in_tiles = (tile % 2 * kRows + strip) * kPitch;
+      const int first_row = start_row + tile * kRows + strip;
+      const int own_key = first_key + warp_key;
+      if (first_row + 15 >= own_key * group) {
+        uint32_t probabilities[Sizes::kStrips][4];
+        uint32_t d_scores[Sizes::kStrips][4];
+        const bool hidden = first_row < (own_key + kWarpKeys - 1) * group;
+#pragma unroll
+        for (int m = 0; m < Sizes::kStrips; ++m) {
+          float scores[2][4];
+          float d_probabilities[2][4];
+          own.Scores(m, key_lane, value_lane, ColumnsFirst<kWidth>(query_tile + in_tiles),
+                     ColumnsFirst<kWidth>(d_out_tile + in_tiles), scores, d_probabilities);
+          KeySoftmax(scale, hidden, group, own_key + m * 16 + LaneIndex() / 4, first_row,
+                     statistics + tile % 2 * kRows + strip, scores, d_probabilities,
+                     probabilities[m], d_scores[m]);
+        }
+        own.Add(RowsFirst<kWidth>(query_tile + in_tiles) + part,
+                RowsFirst<kWidth>(d_out_tile + in_tiles) + part, probabilities, d_scores);
+      }
+    }
+    store_statistics(tile + 1, next);
+  }
+
+  // Through the warp's own rows of the tiles of keys and values, which nobody else reads.
+  float scales[Sizes::kStrips][2];
+  float ones[Sizes::kStrips][2];
+#pragma unroll
+  for (int m = 0; m < Sizes::kStrips; ++m) {
+    scales[m][0] = scales[m][1] = problem.scale;
+    ones[m][0] = ones[m][1] = 1.0f;
+  }
+  Bf16* const own_keys = key_tile + warp_key * kPitch;
+  Bf16* const own_values = value_tile + warp_key * kPitch;
+  SyncWarp();
+  StoreResults<kWidth>(own_keys, part, own.d_keys, scales);
+  StoreResults<kWidth>(own_values, part, own.d_values, ones);
+  SyncWarp();
+  auto* d_qkv = static_cast<Bf16*>(args.d_qkv);
+  const int end_column = Smaller(problem.head_dim, part + Sizes::kColumns);
+  CopyOut<kWarpKeys, kWidth>(
+      own_keys, first_key + warp_key, head.tile.length, part, end_column,
+      [&](int i) { return d_qkv + head.KeyOffset(problem, args.d_qkv_stride, i); });
+  CopyOut<kWarpKeys, kWidth>(
+      own_values, first_key + warp_key, head.tile.length, part, end_column,
+      [&](int i) { return d_qkv + head.ValueOffset(problem, args.d_qkv_stride, i); });
+}
+
+template <int kWidth>
+cudaError_t LaunchKeyGradients(cudaStream_t stream, const AttentionBackwardArgs& args) {
+  using Sizes = KeySizes<kWidth>;
+  return Launch(stream, {.x = args.problem.blocks(), .y = kWidth / Sizes::kColumns},
+                kAttentionThreads, Sizes::kSharedBytes, AttentionKeyGradientsKernel<kWidth>, args);
+}
+
+}  // namespace
+
+cudaError_t AttentionKeyGradients(cudaStream_t stream, const AttentionBackwardArgs& args) {
+  switch (AttentionTilesFor(args.problem.head_dim).width) {
+    case 32:
+      return LaunchKeyGradients<32>(stream, args);
+    case 64:
+      return LaunchKeyGradients<64>(stream, args);
+    case 96:
+      return LaunchKeyGradients<96>(stream, args);
+    case 128:
+      return LaunchKeyGradients<128>(stream, args);
+    default:
+      return LaunchKeyGradients<256>(stream, args);
+  }
+}
+
+}  // namespace shoal::worker::cuda

@@ -1,0 +1,254 @@
+// Attention backward, bf16, on tensor cores: d_queries.
+//
+// A block takes a tile of rows and goes over the keys that they see, a tile at a time: with
+// P = 2^(Q K^T - log_sum_exp) and dS = P (dO V^T - delta), d_queries += dS K. Shaped as the forward
+// pass: rows are the rows of all three products, the next tile of K and V is copied meanwhile.
+//
+// What it takes of an H200 at head_dim 128: 6 D operations for each visible score. A warp holds 16
+// rows (Q and dO in registers), so each 512 bytes read of shared memory serve 2 products of 16 x 8
+// x 16: shared memory limits it to 2048 operations a cycle, half of wgmma's rate. At 64, 32 rows:
+// mma.sync limits.
+#include "worker/ops/cuda/attention/backward.h"
+#include "worker/ops/cuda/attention/tile_words.h"
+
+namespace shoal::worker::cuda {
+namespace {
+
+template <int kWidth>
+struct QuerySizes {
+  static constexpr AttentionTiles kTiles = AttentionTilesFor(kWidth);
+  static constexpr int kRows = kTiles.d_query_rows;
+  static constexpr int kKeys = kTiles.d_query_keys;
+  static constexpr int kStrips = kRows / kAttentionWarps / 16;  // of 16 rows, of a warp
+  // Wide rows are read again for each tile of keys.
+  static constexpr bool kHeld = kWidth <= 128;
+  static constexpr int kSharedBytes = 2 * TileBytes(kRows, kWidth) + 4 * TileBytes(kKeys, kWidth);
+};
+
+// A warp's rows.
+template <int kWidth>
+struct QueryGradients {
+  using Sizes = QuerySizes<kWidth>;
+  static constexpr int kStrips = Sizes::kStrips;
+  static constexpr int kSteps = kWidth / 16;
+
+  uint32_t queries[Sizes::kHeld ? kSteps : 1][kStrips][4];
+  uint32_t d_out[Sizes::kHeld ? kSteps : 1][kStrips][4];
+  float d_queries[kStrips][kWidth / 8][4];
+  RowStatistics statistics[kStrips][2];
+
+  SHOAL_DEVICE void Load(const Bf16* query_lane, const Bf16* d_out_lane, int step, int held) {
+#pragma unroll
+    for (int m = 0; m < kStrips; ++m) {
+      const int offset = m * 16 * TilePitch(kWidth) + step * 16;
+      LoadMatrix(queries[held][m], query_lane + offset);
+      LoadMatrix(d_out[held][m], d_out_lane + offset);
+    }
+  }
+
+  // Q K^T and dO V^T for 16 keys.
+  SHOAL_DEVICE void Scores(const Bf16* query_lane, const Bf16* d_out_lane, const Bf16* key_lane,
+                           const Bf16* value_lane, float (&scores)[kStrips][2][4],
+                           float (&d_probabilities)[kStrips][2][4]) {
+#pragma unroll
+    for (int m = 0; m < kStrips; ++m) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        scores[m][0][i] = scores[m][1][i] = 0;
+        d_probabilities[m][0][i] = d_probabilities[m][1][i] = 0;
+      }
+    }
+#pragma unroll
+    for (int step = 0; step < kSteps; ++step) {
+      const int held = Sizes::kHeld ? step : 0;
+      if constexpr (!Sizes::kHeld) {
+        Load(query_lane, d_out_lane, step, held);
+      }
+      uint32_t keys[4];
+      uint32_t values[4];
+      LoadMatrix(keys, key_lane + step * 16);
+      LoadMatrix(values, value_lane + step * 16);
+#pragma unroll
+      for (int m = 0; m < kStrips; ++m) {
+        MultiplyAddPair(scores[m][0], scores[m][1], queries[held][m], keys);
+        MultiplyAddPair(d_probabilities[m][0], d_probabilities[m][1], d_out[held][m], values);
+      }
+    }
+  }
+
+  // dS as left operands, of 16 keys from `first_key` on. `hidden`: some are not seen by some rows.
+  SHOAL_DEVICE void Softmax(float scale, bool hidden, GroupDivider group, int warp_row,
+                            int first_key, const float (&scores)[kStrips][2][4],
+                            const float (&d_probabilities)[kStrips][2][4],
+                            uint32_t (&d_scores)[kStrips][4]) {
+    const int lane = LaneIndex();
+#pragma unroll
+    for (int m = 0; m < kStrips; ++m) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const RowStatistics& of_row = statistics[m][half];
+        float p[4];
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          p[i] = Exp2Approximate(scores[m][i / 2][2 * half + i % 2] * scale - of_row.log2_sum_exp);
+        }
+        if (hidden) {
+          const int last = group.Quotient(warp_row + m * 16 + half * 8 + lane / 4) - first_key -
+                           lane % 4 * 2;  // key that the row sees, from the lane's first
+#pragma unroll
+          for (int i = 0; i < 4; ++i) {
+            p[i] = i / 2 * 8 + i % 2 > last ? 0.0f : p[i];
+          }
+        }
+#pragma unroll
+        for (int n = 0; n < 2; ++n) {
+          d_scores[m][n * 2 + half] =
+              PackBf16(p[2 * n] * (d_probabilities[m][n][2 * half] - of_row.delta),
+                       p[2 * n + 1] * (d_probabilities[m][n][2 * half + 1] - of_row.delta));
+        }
+      }
+    }
+  }
+
+  SHOAL_DEVICE void Add(const Bf16* key_lane, const uint32_t (&d_scores)[kStrips][4]) {
+#pragma unroll
+    for (int n = 0; n < kWidth / 8; n += 2) {
+      uint32_t keys[4];
+      LoadMatrixTransposed(keys, key_lane + n * 8);
+#pragma unroll
+      for (int m = 0; m < kStrips; ++m) {
+        MultiplyAddPair(d_queries[m][n], d_queries[m][n + 1], d_scores[m], keys);
+      }
+    }
+  }
+};
+
+template <int kWidth>
+SHOAL_KERNEL SHOAL_LAUNCH_BOUNDS(kAttentionThreads, 2)
+    AttentionQueryGradientsKernel(const AttentionBackwardArgs args) {
+  using Sizes = QuerySizes<kWidth>;
+  constexpr int kPitch = TilePitch(kWidth);
+  constexpr int kKeys = Sizes::kKeys;
+  constexpr int kWarpRows = Sizes::kStrips * 16;
+  const AttentionProblem& problem = args.problem;
+  const HeadOfSequence head = HeadOfBlock(problem);
+  const int rows = head.rows(problem);
+  const int first_row = head.tile.first;
+  const int end_row = Smaller(rows, first_row + Sizes::kRows);
+  const int key_tiles = problem.group.Quotient(end_row - 1) / kKeys + 1;
+
+  Bf16* const query_tile = reinterpret_cast<Bf16*>(DynamicShared());
+  Bf16* const d_out_tile = query_tile + Sizes::kRows * kPitch;
+  Bf16* const key_tile = d_out_tile + Sizes::kRows * kPitch;
+  Bf16* const value_tile = key_tile + 2 * kKeys * kPitch;
+  const auto* qkv = static_cast<const Bf16*>(args.qkv);
+  const auto* d_out = static_cast<const Bf16*>(args.d_out);
+  const Bf16* const keys = qkv + head.KeyOffset(problem, args.qkv_stride, 0);
+  const auto copy_keys = [&](int tile) {
+    const int half = tile % 2 * kKeys * kPitch;
+    ForTileUnits<kKeys, kWidth>(tile * kKeys, head.tile.length, problem.head_dim,
+                                [&](int to, int key, int column, bool valid) {
+                                  const Bf16* from = keys + key * args.qkv_stride + column;
+                                  CopyAsync16(key_tile + half + to, from, valid);
+                                  CopyAsync16(value_tile + half + to,
+                                              from + problem.kv_heads * problem.head_dim, valid);
+                                });
+    CommitCopies();
+  };
+  ForTileUnits<Sizes::kRows, kWidth>(
+      first_row, rows, problem.head_dim, [&](int to, int row, int column, bool valid) {
+        CopyAsync16(query_tile + to, qkv + head.RowOffset(problem, args.qkv_stride, row) + column,
+                    valid);
+        CopyAsync16(d_out_tile + to,
+                    d_out + head.RowOffset(problem, args.d_out_stride, row) + column, valid);
+      });
+  copy_keys(0);
+
+  const int warp_row = first_row + WarpIndex() * kWarpRows;
+  const int warp_first_query = problem.group.Quotient(warp_row);
+  const int warp_last_query = problem.group.Quotient(warp_row + kWarpRows - 1);
+  Bf16* const own_queries = query_tile + WarpIndex() * kWarpRows * kPitch;
+  const Bf16* const query_lane = RowsFirst<kWidth>(own_queries);
+  const Bf16* const d_out_lane = query_lane + (d_out_tile - query_tile);
+  QueryGradients<kWidth> own = {};
+#pragma unroll
+  for (int m = 0; m < Sizes::kStrips; ++m) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int row = warp_row + m * 16 + half * 8 + LaneIndex() / 4;
+      own.statistics[m][half] = row < rows ? args.statistics[head.StatisticsOffset(problem, row)]
+                                           : RowStatistics{INFINITY, 0.0f};
+    }
+  }
+  if constexpr (Sizes::kHeld) {
+    WaitCopies<0>();
+    SyncBlock();
+#pragma unroll
+    for (int step = 0; step < kWidth / 16; ++step) {
+      own.Load(query_lane, d_out_lane, step, step);
+    }
+  }
+
+  const float scale = problem.scale * kLog2OfE;
+  for (int tile = 0; tile < key_tiles; ++tile) {
+    WaitCopies<0>();
+    SyncBlock();
+    if (tile + 1 < key_tiles) {
+      copy_keys(tile + 1);
+    }
+#pragma unroll 1
+    for (int strip = 0; strip < kKeys; strip += 16) {
+      const int first_key = tile * kKeys + strip;
+      if (warp_row < rows && first_key <= warp_last_query) {
+        const int in_tiles = (tile % 2 * kKeys + strip) * kPitch;
+        float scores[Sizes::kStrips][2][4];
+        float d_probabilities[Sizes::kStrips][2][4];
+        own.Scores(query_lane, d_out_lane, ColumnsFirst<kWidth>(key_tile + in_tiles),
+                   ColumnsFirst<kWidth>(value_tile + in_tiles), scores, d_probabilities);
+        uint32_t d_scores[Sizes::kStrips][4];
+        own.Softmax(scale, first_key + 15 > warp_first_query, problem.group, warp_row, first_key,
+                    scores, d_probabilities, d_scores);
+        own.Add(RowsFirst<kWidth>(key_tile + in_tiles), d_scores);
+      }
+    }
+  }
+
+  // Through the warp's own rows of the queries' tile, which nobody else reads.
+  float scales[Sizes::kStrips][2];
+#pragma unroll
+  for (int m = 0; m < Sizes::kStrips; ++m) {
+    scales[m][0] = scales[m][1] = problem.scale;
+  }
+  SyncWarp();
+  StoreResults<kWidth>(own_queries, 0, own.d_queries, scales);
+  SyncWarp();
+  auto* d_qkv = static_cast<Bf16*>(args.d_qkv);
+  CopyOut<kWarpRows, kWidth>(own_queries, warp_row, rows, 0, problem.head_dim, [&](int i) {
+    return d_qkv + head.RowOffset(problem, args.d_qkv_stride, i);
+  });
+}
+
+template <int kWidth>
+cudaError_t LaunchQueryGradients(cudaStream_t stream, const AttentionBackwardArgs& args) {
+  return Launch(stream, {.x = args.problem.blocks()}, kAttentionThreads,
+                QuerySizes<kWidth>::kSharedBytes, AttentionQueryGradientsKernel<kWidth>, args);
+}
+
+}  // namespace
+
+cudaError_t AttentionQueryGradients(cudaStream_t stream, const AttentionBackwardArgs& args) {
+  switch (AttentionTilesFor(args.problem.head_dim).width) {
+    case 32:
+      return LaunchQueryGradients<32>(stream, args);
+    case 64:
+      return LaunchQueryGradients<64>(stream, args);
+    case 96:
+      return LaunchQueryGradients<96>(stream, args);
+    case 128:
+      return LaunchQueryGradients<128>(stream, args);
+    default:
+      return LaunchQueryGradients<256>(stream, args);
+  }
+}
+
+}  // namespace shoal::worker::cuda

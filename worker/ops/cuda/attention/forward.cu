@@ -1,0 +1,305 @@
+// Attention forward, bf16, on tensor cores.
+//
+// A block takes a tile of rows and goes over the keys that they see, a tile at a time, from the
+// first: scores = Q K^T in registers, the running maximum and sum of each row, O = O * correction +
+// P V. The next tile of K and V is copied into the other half of shared memory meanwhile: one
+// SyncBlock a tile. Only tiles on the diagonal are masked; the first key is seen by every row, so
+// no maximum stays at minus infinity.
+//
+// What it takes of an H200 at head_dim 128: 4 D operations for each visible score, 2 exponentials'
+// worth of other work beside. Products: mma.sync reaches about 60 % of wgmma's rate, 2450 of 4096
+// operations a cycle and multiprocessor, so 4.8 scores a cycle; exponentials (16 a cycle) and other
+// instructions (about 12 a score, 128 a cycle) fit beside them if blocks overlap: two a
+// multiprocessor. Shared memory: a warp of 32 rows reads 3 KiB for 32 x 64 x 16 products, 24 of
+// 128 bytes' cycles against 27 of the products: close. So about 400 Tflop/s at best, bound by
+// mma.sync, for long sequences; L2 gives 19 bytes a cycle, just below what it has.
+#include "worker/ops/cuda/attention/forward.h"
+#include "worker/ops/cuda/attention/tile_words.h"
+
+namespace shoal::worker::cuda {
+namespace {
+
+template <int kWidth>
+struct ForwardSizes {
+  static constexpr AttentionTiles kTiles = AttentionTilesFor(kWidth);
+  static constexpr int kRows = kTiles.forward_rows;
+  static constexpr int kKeys = kTiles.forward_keys;
+  static constexpr int kStrips = kRows / kAttentionWarps / 16;  // of 16 rows, of a warp
+  // Wide queries are read again for each tile of keys: they and the sums would not fit.
+  static constexpr bool kQueriesHeld = kWidth <= 64;
+  static constexpr int kSharedBytes = TileBytes(kRows, kWidth) + 4 * TileBytes(kKeys, kWidth);
+};
+
+// A warp's rows: scores of one tile of keys, and what is carried from tile to tile.
+template <int kWidth>
+struct ForwardRows {
+  using Sizes = ForwardSizes<kWidth>;
+  static constexpr int kStrips = Sizes::kStrips;
+  static constexpr int kKeyTiles = Sizes::kKeys / 8;
+
+  uint32_t queries[Sizes::kQueriesHeld ? kWidth / 16 : 1][kStrips][4];
+  float out[kStrips][kWidth / 8][4];
+  float maximum[kStrips][2];  // of unscaled scores
+  float sum[kStrips][2];      // of the lane's own columns
+
+  SHOAL_DEVICE void LoadQueries(const Bf16* from, int column_step, int held) {
+#pragma unroll
+    for (int m = 0; m < kStrips; ++m) {
+      LoadMatrix(queries[held][m], from + m * 16 * TilePitch(kWidth) + column_step * 16);
+    }
+  }
+
+  SHOAL_DEVICE void Scores(const Bf16* query_lane, const Bf16* key_lane,
+                           float (&scores)[kStrips][kKeyTiles][4]) {
+#pragma unroll
+    for (int m = 0; m < kStrips; ++m) {
+#pragma unroll
+      for (int n = 0; n < kKeyTiles; ++n) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          scores[m][n][i] = 0;
+        }
+      }
+    }
+#pragma unroll
+    for (int k = 0; k < kWidth / 16; ++k) {
+      const int held = Sizes::kQueriesHeld ? k : 0;
+      if constexpr (!Sizes::kQueriesHeld) {
+        LoadQueries(query_lane, k, held);
+      }
+#pragma unroll
+      for (int n = 0; n < kKeyTiles; n += 2) {
+        uint32_t keys[4];
+        LoadMatrix(keys, key_lane + n * 8 * TilePitch(kWidth) + k * 16);
+#pragma unroll
+        for (int m = 0; m < kStrips; ++m) {
+          MultiplyAddPair(scores[m][n], scores[m][n + 1], queries[held][m], keys);
+        }
+      }
+    }
+  }
+
+  // Queries are worked out here, not held: most tiles are not masked.
+  SHOAL_DEVICE void Mask(int warp_row, GroupDivider group, int first_key,
+                         float (&scores)[kStrips][kKeyTiles][4]) {
+    const int lane_key = first_key + LaneIndex() % 4 * 2;
+#pragma unroll
+    for (int m = 0; m < kStrips; ++m) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const int last = group.Quotient(warp_row + m * 16 + half * 8 + LaneIndex() / 4) - lane_key;
+#pragma unroll
+        for (int n = 0; n < kKeyTiles; ++n) {
+          if (n * 8 > last) {
+            scores[m][n][2 * half] = -INFINITY;
+          }
+          if (n * 8 + 1 > last) {
+            scores[m][n][2 * half + 1] = -INFINITY;
+          }
+        }
+      }
+    }
+  }
+
+  // Probabilities up to the row's final maximum and sum, as left operands of the next product.
+  SHOAL_DEVICE void Softmax(float scale, const float (&scores)[kStrips][kKeyTiles][4],
+                            uint32_t (&probabilities)[kStrips][kKeyTiles / 2][4]) {
+#pragma unroll
+    for (int m = 0; m < kStrips; ++m) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        float largest = maximum[m][half];
+#pragma unroll
+        for (int n = 0; n < kKeyTiles; ++n) {
+          largest = fmaxf(largest, fmaxf(scores[m][n][2 * half], scores[m][n][2 * half + 1]));
+        }
+        largest = RowMax(largest);
+        const float correction = Exp2Approximate((maximum[m][half] - largest) * scale);
+        const float shift = largest * scale;
+        float total = 0;
+#pragma unroll
+        for (int n = 0; n < kKeyTiles; ++n) {
+          const float left = Exp2Approximate(scores[m][n][2 * half] * scale - shift);
+          const float right = Exp2Approximate(scores[m][n][2 * half + 1] * scale - shift);
+          total += left + right;
+          probabilities[m][n / 2][n % 2 * 2 + half] = PackBf16(left, right);
+        }
+        maximum[m][half] = largest;
+        sum[m][half] = sum[m][half] * correction + total;
+#pragma unroll
+        for (int n = 0; n < kWidth / 8; ++n) {
+          out[m][n][2 * half] *= correction;
+          out[m][n][2 * half + 1] *= correction;
+        }
+      }
+    }
+  }
+
+  SHOAL_DEVICE void AddValues(const Bf16* value_lane,
+                              const uint32_t (&probabilities)[kStrips][kKeyTiles / 2][4]) {
+#pragma unroll
+    for (int k = 0; k < kKeyTiles / 2; ++k) {
+#pragma unroll
+      for (int n = 0; n < kWidth / 8; n += 2) {
+        uint32_t values[4];
+        LoadMatrixTransposed(values, value_lane + k * 16 * TilePitch(kWidth) + n * 8);
+#pragma unroll
+        for (int m = 0; m < kStrips; ++m) {
+          MultiplyAddPair(out[m][n], out[m][n + 1], probabilities[m][k], values);
+        }
+      }
+    }
+  }
+};
+
+// What a warp's rows have come to, through its own rows of the queries' tile, which nobody else
+// reads. All of this is found again rather than held during the loop, which has no register left.
+template <int kWidth>
+SHOAL_DEVICE void StoreForward(const AttentionForwardArgs& args, Bf16* query_tile,
+                               const ForwardRows<kWidth>& own) {
+  constexpr int kStrips = ForwardSizes<kWidth>::kStrips;
+  const int warp_row = WarpIndex() * kStrips * 16;
+  float sums[kStrips][2];
+  float factors[kStrips][2];
+#pragma unroll
+  for (int m = 0; m < kStrips; ++m) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      sums[m][half] = RowSum(own.sum[m][half]);
+      factors[m][half] = DivideApproximate(1.0f, sums[m][half]);
+    }
+  }
+  Bf16* const own_rows = query_tile + warp_row * TilePitch(kWidth);
+  SyncWarp();
+  StoreResults<kWidth>(own_rows, 0, own.out, factors);
+  SyncWarp();
+
+  const AttentionProblem& problem = args.problem;
+  const HeadOfSequence head = HeadOfBlock(problem);
+  const int rows = head.rows(problem);
+  const int first_row = head.tile.first + warp_row;
+  auto* out = static_cast<Bf16*>(args.out);
+  CopyOut<kStrips * 16, kWidth>(own_rows, first_row, rows, 0, problem.head_dim, [&](int i) {
+    return out + head.RowOffset(problem, args.out_stride, i);
+  });
+#pragma unroll
+  for (int m = 0; m < kStrips; ++m) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int row = first_row + m * 16 + half * 8 + LaneIndex() / 4;
+      if (LaneIndex() % 4 == 0 && row < rows) {
+        const int query = problem.group.Quotient(row);
+        const int64_t of_head =
+            head.kv_head * problem.group.size + row - query * problem.group.size;
+        args.log_sum_exp[of_head * problem.tokens + head.tile.begin + query] =
+            own.maximum[m][half] * problem.scale + Log(sums[m][half]);
+      }
+    }
+  }
+}
+
+template <int kWidth>
+SHOAL_KERNEL SHOAL_LAUNCH_BOUNDS(kAttentionThreads, 2)
+    AttentionForwardKernel(const AttentionForwardArgs args) {
+  using Sizes = ForwardSizes<kWidth>;
+  constexpr int kPitch = TilePitch(kWidth);
+  constexpr int kKeys = Sizes::kKeys;
+  constexpr int kWarpRows = Sizes::kStrips * 16;
+  const AttentionProblem& problem = args.problem;
+  const HeadOfSequence head = HeadOfBlock(problem);
+  const int rows = head.rows(problem);
+  const int first_row = head.tile.first;
+  const int end_row = Smaller(rows, first_row + Sizes::kRows);
+  const int key_tiles = problem.group.Quotient(end_row - 1) / kKeys + 1;
+
+  Bf16* const query_tile = reinterpret_cast<Bf16*>(DynamicShared());
+  Bf16* const key_tile = query_tile + Sizes::kRows * kPitch;
+  Bf16* const value_tile = key_tile + 2 * kKeys * kPitch;
+  const auto* qkv = static_cast<const Bf16*>(args.qkv);
+  const Bf16* const keys = qkv + head.KeyOffset(problem, args.qkv_stride, 0);
+  const auto copy_keys = [&](int tile) {
+    const int half = tile % 2 * kKeys * kPitch;
+    ForTileUnits<kKeys, kWidth>(tile * kKeys, head.tile.length, problem.head_dim,
+                                [&](int to, int key, int column, bool valid) {
+                                  const Bf16* from = keys + key * args.qkv_stride + column;
+                                  CopyAsync16(key_tile + half + to, from, valid);
+                                  CopyAsync16(value_tile + half + to,
+                                              from + problem.kv_heads * problem.head_dim, valid);
+                                });
+    CommitCopies();
+  };
+  ForTileUnits<Sizes::kRows, kWidth>(
+      first_row, rows, problem.head_dim, [&](int to, int row, int column, bool valid) {
+        CopyAsync16(query_tile + to, qkv + head.RowOffset(problem, args.qkv_stride, row) + column,
+                    valid);
+      });
+  copy_keys(0);
+
+  const int warp_row = WarpIndex() * kWarpRows;  // within the tile
+  const int warp_first_query = problem.group.Quotient(first_row + warp_row);
+  const int warp_last_query = problem.group.Quotient(first_row + warp_row + kWarpRows - 1);
+  const bool warp_has_rows = first_row + warp_row < rows;
+  const Bf16* const query_lane = RowsFirst<kWidth>(query_tile + warp_row * kPitch);
+  ForwardRows<kWidth> own = {};
+#pragma unroll
+  for (int m = 0; m < Sizes::kStrips; ++m) {
+    own.maximum[m][0] = -INFINITY;
+    own.maximum[m][1] = -INFINITY;
+  }
+  if constexpr (Sizes::kQueriesHeld) {
+    WaitCopies<0>();
+    SyncBlock();
+#pragma unroll
+    for (int k = 0; k < kWidth / 16; ++k) {
+      own.LoadQueries(query_lane, k, k);
+    }
+  }
+
+  const float scale = problem.scale * kLog2OfE;
+  for (int tile = 0; tile < key_tiles; ++tile) {
+    WaitCopies<0>();
+    SyncBlock();
+    if (tile + 1 < key_tiles) {
+      copy_keys(tile + 1);
+    }
+    const int first_key = tile * kKeys;
+    if (warp_has_rows && first_key <= warp_last_query) {
+      const int half = tile % 2 * kKeys * kPitch;
+      float scores[Sizes::kStrips][kKeys / 8][4];
+      own.Scores(query_lane, ColumnsFirst<kWidth>(key_tile + half), scores);
+      if (first_key + kKeys - 1 > warp_first_query) {
+        own.Mask(first_row + warp_row, problem.group, first_key, scores);
+      }
+      uint32_t probabilities[Sizes::kStrips][kKeys / 16][4];
+      own.Softmax(scale, scores, probabilities);
+      own.AddValues(RowsFirst<kWidth>(value_tile + half), probabilities);
+    }
+  }
+
+  StoreForward(args, query_tile, own);
+}
+
+template <int kWidth>
+cudaError_t LaunchForward(cudaStream_t stream, const AttentionForwardArgs& args) {
+  return Launch(stream, {.x = args.problem.blocks()}, kAttentionThreads,
+                ForwardSizes<kWidth>::kSharedBytes, AttentionForwardKernel<kWidth>, args);
+}
+
+}  // namespace
+
+cudaError_t AttentionForward(cudaStream_t stream, const AttentionForwardArgs& args) {
+  switch (AttentionTilesFor(args.problem.head_dim).width) {
+    case 32:
+      return LaunchForward<32>(stream, args);
+    case 64:
+      return LaunchForward<64>(stream, args);
+    case 96:
+      return LaunchForward<96>(stream, args);
+    case 128:
+      return LaunchForward<128>(stream, args);
+    default:
+      return LaunchForward<256>(stream, args);
+  }
+}
+
+}  // namespace shoal::worker::cuda

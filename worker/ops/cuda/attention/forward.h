@@ -1,0 +1,24 @@
+// Launches of attention's forward pass; ops.h has the contract. `out` rows of no sequence are left.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include "worker/ops/cuda/attention/shape.h"
+
+namespace shoal::worker::cuda {
+
+// bf16; strides in elements. log_sum_exp[heads, tokens].
+struct AttentionForwardArgs {
+  AttentionProblem problem;
+  const void* qkv = nullptr;
+  int64_t qkv_stride = 0;
+  void* out = nullptr;
+  int64_t out_stride = 0;
+  float* log_sum_exp = nullptr;
+};
+
+// On tensor cores: AttentionTilesFor(head_dim).width > 0, all rows start at multiples of 16 bytes,
+// and `tiles` are of `forward_rows` rows.
+cudaError_t AttentionForward(cudaStream_t stream, const AttentionForwardArgs& args);
+
+}  // namespace shoal::worker::cuda

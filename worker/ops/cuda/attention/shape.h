@@ -1,0 +1,60 @@
+// What every attention kernel is told of its problem, and where in the packed matrices a row or a
+// key lies.
+#pragma once
+
+#include <cstdint>
+
+#include "worker/ops/cuda/attention/tiles.h"
+
+namespace shoal::worker::cuda {
+
+// `tiles` is in device memory; each is done for every kv head, the heads of one tile by
+// neighbouring blocks. `scale` is 1 / sqrt(head_dim).
+struct AttentionProblem {
+  const AttentionTile* tiles = nullptr;
+  int64_t tile_count = 0;
+  int64_t tokens = 0;  // rows of the matrices, padding included
+  int32_t kv_heads = 1;
+  int32_t head_dim = 0;
+  GroupDivider group;
+  float scale = 1;
+
+  constexpr int64_t blocks() const { return tile_count * kv_heads; }
+  constexpr int32_t heads() const { return kv_heads * group.size; }
+};
+
+// log_sum_exp times log2(e), so that 2^(score - it) is the probability, and the row's
+// sum(d_out * out). Of all rows: those of kv head h at [h * tokens * group, ...), token by token.
+struct alignas(8) RowStatistics {
+  float log2_sum_exp;
+  float delta;
+};
+
+// The rows and keys of one sequence and one kv head within matrices whose columns start with the
+// heads of the queries (qkv, out and their gradients).
+struct HeadOfSequence {
+  AttentionTile tile;
+  int32_t kv_head = 0;
+
+  constexpr int32_t rows(const AttentionProblem& p) const { return tile.length * p.group.size; }
+  // Element where row i, or the key or value of token i, starts.
+  constexpr int64_t RowOffset(const AttentionProblem& p, int64_t stride, int32_t i) const {
+    const int32_t token = p.group.Quotient(i);
+    const int32_t head = kv_head * p.group.size + i - token * p.group.size;
+    return (static_cast<int64_t>(tile.begin) + token) * stride +
+           static_cast<int64_t>(head) * p.head_dim;
+  }
+  constexpr int64_t KeyOffset(const AttentionProblem& p, int64_t stride, int32_t i) const {
+    return (static_cast<int64_t>(tile.begin) + i) * stride +
+           static_cast<int64_t>(p.heads() + kv_head) * p.head_dim;
+  }
+  constexpr int64_t ValueOffset(const AttentionProblem& p, int64_t stride, int32_t i) const {
+    return KeyOffset(p, stride, i) + static_cast<int64_t>(p.kv_heads) * p.head_dim;
+  }
+  // Of row i among RowStatistics.
+  constexpr int64_t StatisticsOffset(const AttentionProblem& p, int32_t i) const {
+    return (static_cast<int64_t>(kv_head) * p.tokens + tile.begin) * p.group.size + i;
+  }
+};
+
+}  // namespace shoal::worker::cuda

@@ -1,0 +1,128 @@
+// What the attention kernels on tensor cores share: tiles of bf16 rows in shared memory, the
+// fragments that warps read of them, and sums over the lanes that hold one row.
+//
+// A tile's rows are 16 bytes longer than their elements: an odd number of 16-byte units, so that
+// the eight rows of an 8x8 matrix lie in different banks, and all offsets within a tile but the
+// lane's own are constants.
+#pragma once
+
+#include <cmath>
+
+#include "worker/backend/cuda/kernel.h"
+#include "worker/ops/cuda/attention/shape.h"
+
+namespace shoal::worker::cuda {
+
+inline constexpr float kLog2OfE = 1.4426950408889634f;
+inline constexpr float kLogOf2 = 0.6931471805599453f;
+
+SHOAL_DEVICE int Smaller(int a, int b) { return a < b ? a : b; }
+
+SHOAL_DEVICE HeadOfSequence HeadOfBlock(const AttentionProblem& problem) {
+  const int tile = BlockX() / problem.kv_heads;
+  return {problem.tiles[tile], BlockX() - tile * problem.kv_heads};
+}
+
+// Elements from one row of a tile to the next, and the bytes of a tile.
+constexpr int TilePitch(int width) { return width + 8; }
+constexpr int TileBytes(int rows, int width) { return rows * TilePitch(width) * 2; }
+
+// Where a lane reads fragments of a tile whose rows are the left operand's rows, or (transposed)
+// the right operand's: rows down first, then columns.
+template <int kWidth>
+SHOAL_DEVICE const Bf16* RowsFirst(const Bf16* tile) {
+  const int lane = LaneIndex();
+  return tile + lane % 16 * TilePitch(kWidth) + lane / 16 * 8;
+}
+// The same where the tile's rows are the right operand's columns: columns first, then rows.
+template <int kWidth>
+SHOAL_DEVICE const Bf16* ColumnsFirst(const Bf16* tile) {
+  const int lane = LaneIndex();
+  return tile + (lane / 16 * 8 + lane % 8) * TilePitch(kWidth) + lane / 8 % 2 * 8;
+}
+
+// Two neighbouring [16, 8] sums += a b, where b is what one LoadMatrix gives: [16, 16].
+SHOAL_DEVICE void MultiplyAddPair(float (&left)[4], float (&right)[4], const uint32_t (&a)[4],
+                                  const uint32_t (&b)[4]) {
+  const uint32_t b_left[2] = {b[0], b[1]};
+  const uint32_t b_right[2] = {b[2], b[3]};
+  MultiplyAdd(left, a, b_left);
+  MultiplyAdd(right, a, b_right);
+}
+
+// Two neighbouring [16, 8] results as the left operand [16, 16] of the next product.
+SHOAL_DEVICE void PackPair(const float (&left)[4], const float (&right)[4], uint32_t (&a)[4]) {
+  a[0] = PackBf16(left[0], left[1]);
+  a[1] = PackBf16(left[2], left[3]);
+  a[2] = PackBf16(right[0], right[1]);
+  a[3] = PackBf16(right[2], right[3]);
+}
+
+// Over the four lanes that hold one row of a result.
+SHOAL_DEVICE float RowSum(float value) {
+  value += ShuffleXor(value, 1);
+  return value + ShuffleXor(value, 2);
+}
+SHOAL_DEVICE float RowMax(float value) {
+  value = fmaxf(value, ShuffleXor(value, 1));
+  return fmaxf(value, ShuffleXor(value, 2));
+}
+
+// Starts copying rows [first, first + kRows) of a sequence into tiles: copy(tile's element, row,
+// column, whether to read) for each 16 bytes of `columns` elements. Tiles get zeros beyond the
+// columns and for rows from `end` on, which are not read.
+template <int kRows, int kWidth, typename Copy>
+SHOAL_DEVICE void ForTileUnits(int first, int end, int columns, const Copy& copy) {
+  constexpr int kUnits = kWidth / 8;
+  static_assert(kRows * kUnits % kAttentionThreads == 0);
+#pragma unroll 1
+  for (int i = 0; i < kRows * kUnits / kAttentionThreads; ++i) {
+    const int unit = i * kAttentionThreads + ThreadIndex();
+    const int row = unit / kUnits;
+    const int column = unit % kUnits * 8;
+    copy(row * TilePitch(kWidth) + column, first + row, column,
+         first + row < end && column < columns);
+  }
+}
+
+// Writes a warp's [16 kStrips, 8 kTiles] results, row by row multiplied with `factors`, to its own
+// rows of a tile, from column `first_column` on, as bf16.
+template <int kWidth, int kStrips, int kTiles>
+SHOAL_DEVICE void StoreResults(Bf16* rows, int first_column,
+                               const float (&results)[kStrips][kTiles][4],
+                               const float (&factors)[kStrips][2]) {
+  const int lane = LaneIndex();
+#pragma unroll
+  for (int m = 0; m < kStrips; ++m) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int row = m * 16 + half * 8 + lane / 4;
+      Bf16* to = rows + row * TilePitch(kWidth) + first_column + lane % 4 * 2;
+#pragma unroll
+      for (int n = 0; n < kTiles; ++n) {
+        *reinterpret_cast<uint32_t*>(to + n * 8) =
+            PackBf16(results[m][n][2 * half] * factors[m][half],
+                     results[m][n][2 * half + 1] * factors[m][half]);
+      }
+    }
+  }
+}
+
+// Copies columns [first_column, end_column) of a warp's kRows rows of a tile, which are rows
+// `first`, `first` + 1, ... of the sequence, to target(row); rows from `end` on are left out.
+template <int kRows, int kWidth, typename Target>
+SHOAL_DEVICE void CopyOut(const Bf16* rows, int first, int end, int first_column, int end_column,
+                          const Target& target) {
+  const int units = (end_column - first_column) / 8;
+  for (int unit = LaneIndex(); unit < kRows * units; unit += kWarp) {
+    const int row = unit / units;
+    const int column = first_column + unit % units * 8;
+    if (first + row < end) {
+      uint32_t words[4];
+      LoadWords(words, rows + row * TilePitch(kWidth) + column);
+      StoreWords(words, target(first + row) + column);
+    }
+  }
+}
+
+}  // namespace shoal::worker::cuda

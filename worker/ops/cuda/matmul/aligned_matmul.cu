@@ -1,0 +1,36 @@
+#include "worker/ops/cuda/matmul/tensor_core_kernel.h"
+
+namespace shoal::worker::cuda {
+namespace {
+
+template <class Tile>
+cudaError_t LaunchTile(cudaStream_t stream, const MatmulLaunch& launch) {
+  constexpr int kThreads = Tile::kThreads;
+  using AInner = InnerMajor<Tile::kRows, kThreads>;
+  using AOuter = OuterMajor<Tile::kRows, kThreads>;
+  using BInner = InnerMajor<Tile::kColumns, kThreads>;
+  using BOuter = OuterMajor<Tile::kColumns, kThreads>;
+  if (launch.transpose_a) {
+    return LaunchTensorCores<Tile, AOuter, BOuter>(stream, launch);
+  }
+  if (launch.transpose_b) {
+    return LaunchTensorCores<Tile, AInner, BInner>(stream, launch);
+  }
+  return LaunchTensorCores<Tile, AInner, BOuter>(stream, launch);
+}
+
+}  // namespace
+
+cudaError_t AlignedMatmul(cudaStream_t stream, const MatmulLaunch& launch) {
+  switch (launch.tile) {
+    case MatmulTile::k64x64:
+      return LaunchTile<Tile64x64>(stream, launch);
+    case MatmulTile::k128x128:
+      return LaunchTile<Tile128x128>(stream, launch);
+    case MatmulTile::k128x256:
+      return LaunchTile<Tile128x256>(stream, launch);
+  }
+  return cudaErrorInvalidValue;
+}
+
+}  // namespace shoal::worker::cuda

@@ -1,0 +1,49 @@
+// Matrix products by kernels of our own: what serves where cuBLASLt is not found or refuses a
+// shape. See matmul.h for who chooses among them.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+
+#include "worker/ops/cuda/kernels/view.h"
+
+namespace shoal::worker::cuda {
+
+// What a block of a tensor core kernel computes of C: rows x columns.
+enum class MatmulTile : uint8_t { k64x64, k128x128, k128x256 };
+
+// C[m, n] = op(A)[m, k] op(B)[k, n], or ADDED to C (fp32 C alone). Sizes are below 2^31 and
+// positive.
+struct MatmulLaunch {
+  ConstView a;
+  ConstView b;
+  View c;
+  bool transpose_a = false;
+  bool transpose_b = false;
+  bool accumulate = false;
+  MatmulTile tile = MatmulTile::k64x64;
+  // Above 1, split i sums over k in [i, i + 1) x k_per_split (a multiple of 64; no split is empty)
+  // into partials[i][m][n], each split starting at a multiple of 4 floats after the last, and
+  // SumPartials makes C of them.
+  int splits = 1;
+  int64_t k_per_split = 0;
+  float* partials = nullptr;
+
+  int64_t m() const { return c.rows; }
+  int64_t n() const { return c.columns; }
+  int64_t k() const { return transpose_a ? a.rows : a.columns; }
+  int64_t partial_stride() const { return (m() * n() + 3) / 4 * 4; }
+};
+
+// bf16 A and B whose rows start at multiples of 16 bytes and whose stored rows are multiples of 8
+// elements; not both transposed. Any tile, any number of splits.
+cudaError_t AlignedMatmul(cudaStream_t stream, const MatmulLaunch& launch);
+// bf16 A and B of any stride and alignment, 64x64 tiles, any number of splits.
+cudaError_t UnalignedMatmul(cudaStream_t stream, const MatmulLaunch& launch);
+// fp32 throughout, without tensor cores or splits.
+cudaError_t PlainMatmul(cudaStream_t stream, const MatmulLaunch& launch);
+// C = the sum of the partials in order, or ADDED to C.
+cudaError_t SumPartials(cudaStream_t stream, const MatmulLaunch& launch);
+
+}  // namespace shoal::worker::cuda
