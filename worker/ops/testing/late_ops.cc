@@ -1,0 +1,129 @@
+// Each operator is put on the stream with its arguments, and runs there as the CPU's.
+#include <memory>
+#include <vector>
+
+#include "worker/backend/cpu/cpu_device.h"
+#include "worker/ops/cpu/cpu_ops.h"
+#include "worker/ops/testing/late_device.h"
+
+namespace shoal::worker {
+namespace {
+
+class LateOps final : public Ops {
+ public:
+  explicit LateOps(Device& device) : stream_(device.NewStream(StreamKind::kCompute)) {}
+
+  Stream& stream() override { return *stream_; }
+  absl::Status Finish() override {
+    if (absl::Status status = stream_->Synchronize(); !status.ok()) {
+      return status;
+    }
+    return Check();
+  }
+  absl::Status Check() override { return cpu_->Check(); }
+
+  void Matmul(const MatmulArgs& args) override {
+    Put([=, this] { cpu_->Matmul(args); });
+  }
+  void EmbeddingForward(const int32_t* tokens, int64_t token_count, ConstMatrix table,
+                        Matrix out) override {
+    Put([=, this] { cpu_->EmbeddingForward(tokens, token_count, table, out); });
+  }
+  void EmbeddingBackward(const int32_t* tokens, int64_t token_count, ConstMatrix d_out,
+                         Matrix d_table) override {
+    Put([=, this] { cpu_->EmbeddingBackward(tokens, token_count, d_out, d_table); });
+  }
+  void RmsNormForward(ConstMatrix x, ConstVector weight, double epsilon, Matrix y,
+                      float* inverse_rms) override {
+    Put([=, this] { cpu_->RmsNormForward(x, weight, epsilon, y, inverse_rms); });
+  }
+  void AddRmsNormForward(ConstMatrix x, ConstMatrix delta, ConstVector weight, double epsilon,
+                         Matrix sum, Matrix y, float* inverse_rms) override {
+    Put([=, this] { cpu_->AddRmsNormForward(x, delta, weight, epsilon, sum, y, inverse_rms); });
+  }
+  void RmsNormBackwardInput(ConstMatrix d_y, ConstMatrix x, ConstVector weight,
+                            const float* inverse_rms, ConstMatrix residual, Matrix d_x) override {
+    Put([=, this] { cpu_->RmsNormBackwardInput(d_y, x, weight, inverse_rms, residual, d_x); });
+  }
+  void RmsNormBackwardWeight(ConstMatrix d_y, ConstMatrix x, const float* inverse_rms,
+                             float* d_weight) override {
+    Put([=, this] { cpu_->RmsNormBackwardWeight(d_y, x, inverse_rms, d_weight); });
+  }
+  void RotaryForward(Matrix x, int64_t rotated_heads, int64_t head_dim, const int32_t* positions,
+                     const float* cosines, const float* sines) override {
+    Put([=, this] { cpu_->RotaryForward(x, rotated_heads, head_dim, positions, cosines, sines); });
+  }
+  void RotaryBackward(Matrix d_x, int64_t rotated_heads, int64_t head_dim, const int32_t* positions,
+                      const float* cosines, const float* sines) override {
+    Put([=, this] {
+      cpu_->RotaryBackward(d_x, rotated_heads, head_dim, positions, cosines, sines);
+    });
+  }
+  void AttentionForward(ConstMatrix qkv, const AttentionShape& shape,
+                        std::span<const int32_t> cu_seqlens, Matrix out,
+                        float* log_sum_exp) override {
+    Put([=, this, sequences = std::vector<int32_t>(cu_seqlens.begin(), cu_seqlens.end())] {
+      cpu_->AttentionForward(qkv, shape, sequences, out, log_sum_exp);
+    });
+  }
+  void AttentionBackward(ConstMatrix d_out, ConstMatrix qkv, ConstMatrix out,
+                         const float* log_sum_exp, const AttentionShape& shape,
+                         std::span<const int32_t> cu_seqlens, Matrix d_qkv) override {
+    Put([=, this, sequences = std::vector<int32_t>(cu_seqlens.begin(), cu_seqlens.end())] {
+      cpu_->AttentionBackward(d_out, qkv, out, log_sum_exp, shape, sequences, d_qkv);
+    });
+  }
+  void AttentionDecode(ConstMatrix q, ConstMatrix keys, ConstMatrix values,
+                       const AttentionShape& shape, Matrix out) override {
+    Put([=, this] { cpu_->AttentionDecode(q, keys, values, shape, out); });
+  }
+  void SwiGluForward(ConstMatrix gate_up, Matrix out) override {
+    Put([=, this] { cpu_->SwiGluForward(gate_up, out); });
+  }
+  void SwiGluBackward(ConstMatrix d_out, ConstMatrix gate_up, Matrix d_gate_up) override {
+    Put([=, this] { cpu_->SwiGluBackward(d_out, gate_up, d_gate_up); });
+  }
+  void Add(ConstMatrix a, ConstMatrix b, Matrix out) override {
+    Put([=, this] { cpu_->Add(a, b, out); });
+  }
+  void AddBias(ConstVector bias, Matrix y) override {
+    Put([=, this] { cpu_->AddBias(bias, y); });
+  }
+  void BiasBackward(ConstMatrix d_y, float* d_bias) override {
+    Put([=, this] { cpu_->BiasBackward(d_y, d_bias); });
+  }
+  void GatherRows(ConstMatrix in, const int32_t* rows, int64_t count, Matrix out) override {
+    Put([=, this] { cpu_->GatherRows(in, rows, count, out); });
+  }
+  void ScatterRows(ConstMatrix in, const int32_t* rows, int64_t count, Matrix out) override {
+    Put([=, this] { cpu_->ScatterRows(in, rows, count, out); });
+  }
+  void SoftmaxCrossEntropy(Matrix logits, const int32_t* labels, int64_t count, float scale,
+                           Matrix d_logits, double* loss_sum) override {
+    Put([=, this] { cpu_->SoftmaxCrossEntropy(logits, labels, count, scale, d_logits, loss_sum); });
+  }
+  void Convert(ConstMatrix in, Matrix out) override {
+    Put([=, this] { cpu_->Convert(in, out); });
+  }
+  void Zero(Matrix out) override {
+    Put([=, this] { cpu_->Zero(out); });
+  }
+
+ private:
+  void Put(std::function<void()> work) { LateDevice::Put(*stream_, std::move(work)); }
+
+  const std::unique_ptr<Device> cpu_device_ = MakeCpuDevice();
+  const std::unique_ptr<Ops> cpu_ = MakeCpuOps(*cpu_device_, /*threads=*/1);
+  const std::unique_ptr<Stream> stream_;
+};
+
+}  // namespace
+
+Machine MakeLateMachine(uint64_t seed) {
+  Machine machine;
+  machine.device = std::make_unique<LateDevice>(seed);
+  machine.ops = std::make_unique<LateOps>(*machine.device);
+  return machine;
+}
+
+}  // namespace shoal::worker
