@@ -74,6 +74,9 @@ absl::StatusOr<StageReport> StageRunner::Run(StageStep step) {
   if (status.ok() && step.links != nullptr) {
     status = walk.AwaitSent();
   }
+  if (status.ok()) {
+    status = walk.AwaitDevice();
+  }
   options_.phases->AtMicrobatch(-1);
   if (!status.ok()) {
     // What is under way ends before its memory is anybody else's; what it says adds nothing.

@@ -19,11 +19,12 @@ class StageWalk {
   StageWalk(const StageRunnerOptions& options, const StageStep& step, StagePools& pools,
             Stream& offloads, Stream& reloads, std::function<absl::Status()> cancelled);
 
-  // Through the list, and until the device has done it.
   absl::Status Run();
   // Behind it: until all messages have arrived.
   absl::Status AwaitSent();
-  // Times and spans, after Run.
+  // At last: until all that was put on the device is done.
+  absl::Status AwaitDevice();
+  // Times and spans of all that.
   void FillReport(StageReport& report) const;
 
  private:
@@ -45,8 +46,6 @@ class StageWalk {
   // Of the action's (chunk, microbatch), where such a copy was started: what comes next, here or on
   // the compute stream, comes after it.
   absl::Status AwaitCopy(const plan::Action& action, Awaited::What copy);
-  // Until all that was put on the device is done.
-  absl::Status AwaitDevice();
   // The step is not cancelled meanwhile, and it takes no longer than a wait may.
   absl::Status AwaitEvent(Event& event, std::string_view what) const;
 

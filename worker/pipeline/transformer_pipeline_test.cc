@@ -1,6 +1,7 @@
 // The transformer in a pipeline: losses and gradients have the bits of one worker that runs the
 // microbatches one after the other, for every schedule, offload and recompute, whatever comes late,
-// with memory that is given back filled with NaN.
+// with memory that is given back filled with NaN, on the CPU and on a device whose compute comes
+// late too.
 #include <cmath>
 #include <thread>
 
@@ -12,7 +13,10 @@
 #include "worker/backend/cpu/cpu_device.h"
 #include "worker/model/runner.h"
 #include "worker/model/testing.h"
+#include "worker/model/testing_passing.h"
 #include "worker/model/transformer_stage.h"
+#include "worker/ops/cpu/cpu_ops.h"
+#include "worker/ops/testing/late_device.h"
 #include "worker/pipeline/in_process_links.h"
 #include "worker/pipeline/stage_runner.h"
 #include "worker/pipeline/testing/emulated_pipeline.h"
@@ -20,36 +24,10 @@
 namespace shoal::worker {
 namespace {
 
+using testing_model::PassingGradientSink;
+using testing_model::PassingUnitSource;
+
 constexpr double kLossScale = 0.0625;
-
-// As servers add contributions up in exact mode: each by itself in fixed point, so that their order
-// leaves no trace.
-class FixedPointSink final : public GradientSink {
- public:
-  explicit FixedPointSink(const std::vector<plan::UnitSpec>& units) {
-    for (const plan::UnitSpec& unit : units) {
-      sums.emplace_back(static_cast<size_t>(unit.count));
-      filling_.emplace_back(static_cast<size_t>(unit.count));
-    }
-  }
-  absl::StatusOr<std::span<float>> Accumulator(int unit) override {
-    return std::span<float>(filling_[static_cast<size_t>(unit)]);
-  }
-  absl::Status Done(int unit) override {
-    std::vector<float>& filled = filling_[static_cast<size_t>(unit)];
-    for (size_t i = 0; i < filled.size(); ++i) {
-      EXPECT_TRUE(std::isfinite(filled[i]));
-      sums[static_cast<size_t>(unit)][i] += std::llround(std::ldexp(filled[i], 44));
-      filled[i] = 0;
-    }
-    return absl::OkStatus();
-  }
-
-  std::vector<std::vector<int64_t>> sums;  // by unit
-
- private:
-  std::vector<std::vector<float>> filling_;
-};
 
 struct Outcome {
   std::vector<double> losses;
@@ -67,6 +45,22 @@ struct Setting {
   MemoryUnitSource Weights() const { return testing_model::RandomWeights(units, compute, 3); }
 };
 
+// By unit, as servers add contributions up in exact mode: each by itself in fixed point, so that
+// their order leaves no trace.
+std::vector<std::vector<int64_t>> Sums(const Setting& setting, PassingGradientSink& sink) {
+  std::vector<std::vector<int64_t>> sums;
+  for (const plan::UnitSpec& unit : setting.units) {
+    sums.emplace_back(static_cast<size_t>(unit.count));
+  }
+  for (const auto& [unit, values] : sink.contributions()) {
+    for (size_t i = 0; i < values.size(); ++i) {
+      EXPECT_TRUE(std::isfinite(values[i]));
+      sums[static_cast<size_t>(unit)][i] += std::llround(std::ldexp(values[i], 44));
+    }
+  }
+  return sums;
+}
+
 Setting MakeSetting(bool full, DType compute, int microbatches) {
   Setting setting{.spec = full ? testing_model::FullSpec() : testing_model::SmallSpec(true),
                   .compute = compute};
@@ -82,51 +76,63 @@ Setting MakeSetting(bool full, DType compute, int microbatches) {
 
 Outcome RunAlone(const Setting& setting) {
   const auto model = *Transformer::Create(setting.spec, {.compute = setting.compute, .threads = 1});
-  MemoryUnitSource weights = setting.Weights();
-  FixedPointSink sink(setting.units);
+  PassingUnitSource weights(setting.Weights(), model->device(), model->ops().stream());
+  PassingGradientSink sink(setting.units, model->device(), model->ops().stream());
   Outcome outcome;
   for (const PackedBatch& batch : setting.batches) {
     outcome.losses.push_back(RunMicrobatch(*model, batch, kLossScale, weights, sink)->loss_sum);
   }
-  outcome.gradients = sink.sums;
+  outcome.gradients = Sums(setting, sink);
   return outcome;
+}
+
+// What a stage computes on: in the calling thread, with copies that come late, or all of it late.
+enum class Computes { kAtOnce, kLate };
+
+Machine MakeMachine(Computes computes, uint64_t seed) {
+  if (computes == Computes::kLate) {
+    return MakeLateMachine(seed);
+  }
+  Machine machine;
+  machine.device = MakeCpuDevice(0, {.longest_delay = absl::Microseconds(200), .seed = seed});
+  machine.ops = MakeCpuOps(*machine.device, /*threads=*/1);
+  return machine;
 }
 
 // A stage and all that it has to itself.
 struct Stage {
   Stage(const Setting& setting, int index, const plan::Schedule& schedule,
-        std::span<const plan::UnitRange> split, plan::Recompute recompute, uint64_t seed,
+        std::span<const plan::UnitRange> split, plan::Recompute recompute, Machine machine,
         bool duplex)
-      : device(MakeCpuDevice(0, {.longest_delay = absl::Microseconds(200), .seed = seed})),
-        host(device->NewHostMemory(0)),
-        compute(device->NewStream(StreamKind::kCompute)),
-        phases(RealClock()),
-        weights(setting.Weights()),
-        sink(setting.units) {
+      : device(*machine.device),
+        compute(machine.ops->stream()),
+        host(device.NewHostMemory(0)),
+        phases(RealClock()) {
     std::vector<plan::UnitRange> chunks;
     for (int chunk = 0; chunk < schedule.shape.chunks; ++chunk) {
       chunks.push_back(split[static_cast<size_t>(schedule.shape.VirtualStageOf(index, chunk))]);
     }
     model = std::make_unique<TransformerStage>(
-        *Transformer::Create(setting.spec, {.compute = setting.compute, .threads = 1}), chunks,
-        recompute);
+        *Transformer::Create(setting.spec, setting.compute, std::move(machine)), chunks, recompute);
+    weights = std::make_unique<PassingUnitSource>(setting.Weights(), device, compute);
+    sink = std::make_unique<PassingGradientSink>(setting.units, device, compute);
     runner = std::make_unique<StageRunner>(StageRunnerOptions{.stage = index,
                                                               .model = model.get(),
-                                                              .device = device.get(),
-                                                              .compute = compute.get(),
+                                                              .device = &device,
+                                                              .compute = &compute,
                                                               .host = host.get(),
                                                               .phases = &phases,
                                                               .duplex = duplex,
                                                               .poison = true});
   }
 
-  std::unique_ptr<Device> device;
-  std::unique_ptr<Memory> host;
-  std::unique_ptr<Stream> compute;
-  PhaseClock phases;
-  MemoryUnitSource weights;
-  FixedPointSink sink;
+  Device& device;  // of the model, which goes last
+  Stream& compute;
   std::unique_ptr<TransformerStage> model;
+  std::unique_ptr<Memory> host;
+  PhaseClock phases;
+  std::unique_ptr<PassingUnitSource> weights;
+  std::unique_ptr<PassingGradientSink> sink;
   std::unique_ptr<StageRunner> runner;
 };
 
@@ -149,7 +155,7 @@ plan::ScheduleCosts CostsOf(const Setting& setting, const plan::ScheduleShape& s
 }
 
 Outcome RunPipeline(const Setting& setting, const plan::Schedule& schedule,
-                    plan::Recompute recompute, bool offload, Random& random) {
+                    plan::Recompute recompute, bool offload, Computes computes, Random& random) {
   const plan::ScheduleShape& shape = schedule.shape;
   const auto split = *plan::SplitLayers(std::vector<double>(setting.units.size(), 1), shape.stages,
                                         shape.chunks, shape.placement);
@@ -163,7 +169,8 @@ Outcome RunPipeline(const Setting& setting, const plan::Schedule& schedule,
   std::vector<std::unique_ptr<Stage>> stages;
   for (int stage = 0; stage < shape.stages; ++stage) {
     stages.push_back(std::make_unique<Stage>(setting, stage, schedule, split, recompute,
-                                             random.Next(), random.Below(2) == 0));
+                                             MakeMachine(computes, random.Next()),
+                                             random.Below(2) == 0));
   }
   StageReports reports(stages.size(), absl::UnknownError("not run"));
   std::vector<std::thread> threads;
@@ -173,8 +180,8 @@ Outcome RunPipeline(const Setting& setting, const plan::Schedule& schedule,
       reports[i] = stage.runner->RunStep({.schedule = &offloaded.schedule,
                                           .microbatches = setting.batches,
                                           .loss_scale = kLossScale,
-                                          .source = &stage.weights,
-                                          .sink = &stage.sink,
+                                          .source = stage.weights.get(),
+                                          .sink = stage.sink.get(),
                                           .links = &links.links(static_cast<int>(i))});
     });
   }
@@ -193,13 +200,12 @@ Outcome RunPipeline(const Setting& setting, const plan::Schedule& schedule,
     for (size_t m = 0; m < outcome.losses.size(); ++m) {
       outcome.losses[m] += reports[i]->microbatches[m].loss_sum;  // 0 but on the last
     }
-    if (i == 0) {
-      outcome.gradients = stages[i]->sink.sums;
-      continue;
-    }
-    for (size_t unit = 0; unit < outcome.gradients.size(); ++unit) {
-      for (size_t k = 0; k < outcome.gradients[unit].size(); ++k) {
-        outcome.gradients[unit][k] += stages[i]->sink.sums[unit][k];
+    const auto sums = Sums(setting, *stages[i]->sink);
+    outcome.gradients.resize(sums.size());
+    for (size_t unit = 0; unit < sums.size(); ++unit) {
+      outcome.gradients[unit].resize(sums[unit].size());
+      for (size_t k = 0; k < sums[unit].size(); ++k) {
+        outcome.gradients[unit][k] += sums[unit][k];
       }
     }
   }
@@ -235,8 +241,11 @@ TEST_P(TransformerPipelineTest, HasTheBitsOfOneWorker) {
   EXPECT_GT(alone.losses[0], 0);
   for (const plan::Schedule& schedule : Schedules(5)) {
     for (const bool offload : {false, true}) {
-      EXPECT_TRUE(RunPipeline(setting, schedule, GetParam(), offload, random) == alone)
-          << schedule.name << (offload ? " with offload" : "");
+      for (const Computes computes : {Computes::kAtOnce, Computes::kLate}) {
+        EXPECT_TRUE(RunPipeline(setting, schedule, GetParam(), offload, computes, random) == alone)
+            << schedule.name << (offload ? " with offload" : "")
+            << (computes == Computes::kLate ? ", late" : "");
+      }
     }
   }
 }
@@ -247,7 +256,10 @@ TEST_P(TransformerPipelineTest, InBf16WithEveryPartOfTheModelToo) {
   const Outcome alone = RunAlone(setting);
   for (const plan::Schedule& schedule :
        {plan::UniformPipe(2, 4, 4), plan::VHalf(3, 4), plan::GPipe(1, 3, 4)}) {
-    EXPECT_TRUE(RunPipeline(setting, schedule, GetParam(), true, random) == alone) << schedule.name;
+    for (const Computes computes : {Computes::kAtOnce, Computes::kLate}) {
+      EXPECT_TRUE(RunPipeline(setting, schedule, GetParam(), true, computes, random) == alone)
+          << schedule.name << (computes == Computes::kLate ? ", late" : "");
+    }
   }
 }
 
