@@ -107,7 +107,7 @@ class Device : public Memory {
  public:
   // Whether its compute streams run beside the calling thread and its memory is out of the host's
   // reach, as a GPU's. Where not, what is put on a compute stream is done when the call returns.
-  virtual bool asynchronous() const { return false; }
+  virtual bool asynchronous() const = 0;
   virtual std::unique_ptr<Stream> NewStream(StreamKind kind = StreamKind::kCompute) = 0;
   // Memory of the host that copy streams of this device reach at full speed (pinned, where that
   // makes a difference), with a budget of its own; 0 for none.

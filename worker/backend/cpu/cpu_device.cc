@@ -56,6 +56,7 @@ class CpuDevice final : public CpuMemory<Device> {
         copies_(copies),
         clock_(clock) {}
 
+  bool asynchronous() const override { return false; }
   std::unique_ptr<Stream> NewStream(StreamKind kind) override {
     if (kind == StreamKind::kCompute) {
       return std::make_unique<CpuComputeStream>(clock_);

@@ -66,6 +66,7 @@ class CudaDevice final : private ContextOwner, public CudaMemory<Device> {
                    fmt::format("cuda:{}", context->gpu().index),
                    "raise the budget or lower microbatch_tokens", budget_bytes) {}
 
+  bool asynchronous() const override { return true; }
   std::unique_ptr<Stream> NewStream(StreamKind kind) override {
     return std::make_unique<CudaStream>(*context, kind);
   }
