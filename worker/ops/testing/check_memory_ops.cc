@@ -1,0 +1,174 @@
+// Operators that move memory.
+#include <algorithm>
+#include <numeric>
+
+#include "worker/ops/testing/op_checks.h"
+
+namespace shoal::worker {
+
+void Checks::Norms(const Size& size) {
+  constexpr double kEpsilon = 1e-5;
+  CheckedArray x = Normal(size);
+  CheckedArray delta = Normal(size);
+  CheckedArray weight = checker_.Normal(dtype_, 1, size.columns);
+  CheckedArray y = Output(size);
+  CheckedArray sum = Output(size);
+  CheckedArray d_x = Output(size);
+  CheckedArray inverse_rms = checker_.Output(DType::kF32, 1, size.rows);
+  const double bound = Bound(dtype_);
+  checker_.Check(Name("RmsNormForward", size), bound, {&y, &inverse_rms}, [&](Ops& ops, OpSide s) {
+    ops.RmsNormForward(x.matrix(s), weight.vector(s), kEpsilon, y.matrix(s),
+                       inverse_rms.data<float>(s));
+  });
+  const auto add = [&](std::string_view what, CheckedArray& to) {
+    checker_.Check(Name(what, size), bound, {&to, &y, &inverse_rms}, [&](Ops& ops, OpSide s) {
+      ops.AddRmsNormForward(x.matrix(s), delta.matrix(s), weight.vector(s), kEpsilon, to.matrix(s),
+                            y.matrix(s), inverse_rms.data<float>(s));
+    });
+  };
+  add("AddRmsNormForward", sum);
+  add("AddRmsNormForward, sum = delta", delta);
+  add("AddRmsNormForward, sum = x", x);
+  CheckedArray d_y = Normal(size);
+  CheckedArray residual = Normal(size);
+  const auto backward = [&](std::string_view what, CheckedArray* added, CheckedArray& to) {
+    checker_.Check(Name(what, size), bound, {&to}, [&](Ops& ops, OpSide s) {
+      ops.RmsNormBackwardInput(d_y.matrix(s), x.matrix(s), weight.vector(s),
+                               inverse_rms.data<float>(s),
+                               added == nullptr ? ConstMatrix() : added->matrix(s), to.matrix(s));
+    });
+  };
+  backward("RmsNormBackwardInput", nullptr, d_x);
+  backward("RmsNormBackwardInput, residual", &residual, d_x);
+  backward("RmsNormBackwardInput, d_x = residual", &residual, residual);
+  backward("RmsNormBackwardInput, d_x = d_y", &residual, d_y);
+}
+
+void Checks::ColumnSums(const Size& size) {
+  CheckedArray d_y = Normal(size);
+  CheckedArray x = Normal(size);
+  CheckedArray inverse_rms = checker_.Normal(DType::kF32, 1, size.rows);
+  CheckedArray sums = checker_.Normal(DType::kF32, 1, size.columns);
+  checker_.Check(Name("BiasBackward", size), kF32Bound, {&sums},
+                 [&](Ops& ops, OpSide s) { ops.BiasBackward(d_y.matrix(s), sums.data<float>(s)); });
+  checker_.Check(Name("RmsNormBackwardWeight", size), kF32Bound, {&sums}, [&](Ops& ops, OpSide s) {
+    ops.RmsNormBackwardWeight(d_y.matrix(s), x.matrix(s), inverse_rms.data<float>(s),
+                              sums.data<float>(s));
+  });
+}
+
+void Checks::Elementwise(const Size& size) {
+  CheckedArray a = Normal(size);
+  CheckedArray b = Normal(size);
+  CheckedArray out = Output(size);
+  CheckedArray bias = checker_.Normal(dtype_, 1, size.columns);
+  const auto add = [&](std::string_view what, CheckedArray& to) {
+    checker_.Check(Name(what, size), kSameBits, {&to},
+                   [&](Ops& ops, OpSide s) { ops.Add(a.matrix(s), b.matrix(s), to.matrix(s)); });
+  };
+  add("Add", out);
+  add("Add, out = a", a);
+  checker_.Check(Name("AddBias", size), kSameBits, {&b},
+                 [&](Ops& ops, OpSide s) { ops.AddBias(bias.vector(s), b.matrix(s)); });
+  for (const DType to : {DType::kF32, DType::kBF16}) {
+    CheckedArray converted = checker_.Output(to, size.rows, size.columns, size.layout);
+    checker_.Check(Name(to == DType::kF32 ? "Convert to fp32" : "Convert to bf16", size), kSameBits,
+                   {&converted},
+                   [&](Ops& ops, OpSide s) { ops.Convert(a.matrix(s), converted.matrix(s)); });
+  }
+  checker_.Check(Name("Zero", size), kSameBits, {&out},
+                 [&](Ops& ops, OpSide s) { ops.Zero(out.matrix(s)); });
+}
+
+void Checks::SwiGlu(const Size& size) {
+  const Size twice = {size.rows, 2 * size.columns, size.layout};
+  CheckedArray gate_up = Normal(twice, 3.0);
+  CheckedArray d_out = Normal(size);
+  CheckedArray out = Output(size);
+  CheckedArray d_gate_up = Output(twice);
+  checker_.Check(Name("SwiGluForward", size), Bound(dtype_), {&out},
+                 [&](Ops& ops, OpSide s) { ops.SwiGluForward(gate_up.matrix(s), out.matrix(s)); });
+  checker_.Check(Name("SwiGluBackward", size), Bound(dtype_), {&d_gate_up},
+                 [&](Ops& ops, OpSide s) {
+                   ops.SwiGluBackward(d_out.matrix(s), gate_up.matrix(s), d_gate_up.matrix(s));
+                 });
+}
+
+void Checks::Rows(const Size& size, int64_t vocabulary) {
+  const int64_t count = size.rows - size.rows / 8;  // the rest is padding
+  CheckedArray table = Normal({vocabulary, size.columns, size.layout});
+  CheckedArray out = Output(size);
+  // Half of the tokens are one id, as in text some are.
+  std::vector<int32_t> ids = Below(count, vocabulary);
+  for (size_t i = 0; i < ids.size(); i += 2) {
+    ids[i] = static_cast<int32_t>(vocabulary / 2);
+  }
+  CheckedArray tokens = checker_.Integers(ids);
+  checker_.Check(Name("EmbeddingForward", size), kSameBits, {&out}, [&](Ops& ops, OpSide s) {
+    ops.EmbeddingForward(tokens.data<int32_t>(s), count, table.matrix(s), out.matrix(s));
+  });
+  CheckedArray d_table = checker_.Normal(DType::kF32, vocabulary, size.columns, 1, size.layout);
+  checker_.Check(Name("EmbeddingBackward", size), kSameBits, {&d_table}, [&](Ops& ops, OpSide s) {
+    ops.EmbeddingBackward(tokens.data<int32_t>(s), count, out.matrix(s), d_table.matrix(s));
+  });
+
+  std::vector<int32_t> chosen(static_cast<size_t>(vocabulary));
+  std::iota(chosen.begin(), chosen.end(), 0);
+  checker_.random().Shuffle(chosen);
+  const int64_t distinct = std::min(count, vocabulary);
+  chosen.resize(static_cast<size_t>(distinct));
+  CheckedArray rows = checker_.Integers(chosen);
+  checker_.Check(Name("GatherRows", size), kSameBits, {&out}, [&](Ops& ops, OpSide s) {
+    ops.GatherRows(table.matrix(s), rows.data<int32_t>(s), distinct, out.matrix(s));
+  });
+  CheckedArray scattered = Normal({vocabulary, size.columns, size.layout});
+  checker_.Check(Name("ScatterRows", size), kSameBits, {&scattered}, [&](Ops& ops, OpSide s) {
+    ops.ScatterRows(out.matrix(s), rows.data<int32_t>(s), distinct, scattered.matrix(s));
+  });
+}
+
+void Checks::Rotary(int64_t tokens, int64_t heads, int64_t head_dim, ArrayLayout layout) {
+  constexpr int64_t kPositions = 100;
+  const int64_t columns = (heads + 1) * head_dim;  // the last head is not turned
+  CheckedArray x = Normal({tokens, columns, layout});
+  CheckedArray positions = checker_.Integers(Below(tokens, kPositions));
+  CheckedArray cosines = checker_.Normal(DType::kF32, kPositions, head_dim / 2);
+  CheckedArray sines = checker_.Normal(DType::kF32, kPositions, head_dim / 2);
+  for (const bool backward : {false, true}) {
+    const std::string name =
+        Name(backward ? "RotaryBackward" : "RotaryForward", {tokens, columns, layout});
+    checker_.Check(name, Bound(dtype_), {&x}, [&](Ops& ops, OpSide s) {
+      const auto* at = positions.data<int32_t>(s);
+      if (backward) {
+        ops.RotaryBackward(x.matrix(s), heads, head_dim, at, cosines.data<float>(s),
+                           sines.data<float>(s));
+      } else {
+        ops.RotaryForward(x.matrix(s), heads, head_dim, at, cosines.data<float>(s),
+                          sines.data<float>(s));
+      }
+    });
+  }
+}
+
+void Checks::CrossEntropy(const Size& size) {
+  const int64_t count = size.rows - size.rows / 8;
+  CheckedArray logits = checker_.Normal(DType::kF32, size.rows, size.columns, 4.0, size.layout);
+  CheckedArray labels = checker_.Integers(Below(count, size.columns));
+  CheckedArray d_logits = Output(size);
+  CheckedArray loss = checker_.Double(100);
+  const auto run = [&](Ops& ops, OpSide s, CheckedArray* gradient) {
+    ops.SoftmaxCrossEntropy(logits.matrix(s), labels.data<int32_t>(s), count, 0.25f,
+                            gradient == nullptr ? Matrix() : gradient->matrix(s),
+                            loss.data<double>(s));
+  };
+  checker_.Check(Name("SoftmaxCrossEntropy", size), Bound(dtype_), {&d_logits},
+                 [&](Ops& ops, OpSide s) { run(ops, s, &d_logits); }, {&logits, &loss});
+  checker_.Check(Name("SoftmaxCrossEntropy, the loss", size), kF32Bound, {&loss},
+                 [&](Ops& ops, OpSide s) { run(ops, s, nullptr); }, {&logits});
+  if (dtype_ == DType::kF32) {
+    checker_.Check(Name("SoftmaxCrossEntropy, d_logits = logits", size), kF32Bound, {&logits},
+                   [&](Ops& ops, OpSide s) { run(ops, s, &logits); }, {&loss});
+  }
+}
+
+}  // namespace shoal::worker

@@ -1,0 +1,72 @@
+// What check_ops.cc is made of: each operator, or a few that belong together, at one size and type.
+// Included by the files of these checks alone.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "fmt/format.h"
+#include "worker/ops/testing/op_checker.h"
+
+namespace shoal::worker {
+
+// Both sides compute in fp32 from the same inputs, so fp32 results differ by rounding and the order
+// of sums, and bf16 results by a unit in the last place where that tips a rounding.
+inline constexpr double kF32Bound = 3e-5;
+inline constexpr double kBF16Bound = 0.8e-2;
+// Attention multiplies probabilities that were rounded to bf16.
+inline constexpr double kAttentionBF16Bound = 3e-2;
+// The same operations in the same order.
+inline constexpr double kSameBits = 0;
+
+inline double Bound(DType dtype) { return dtype == DType::kF32 ? kF32Bound : kBF16Bound; }
+
+struct Size {
+  int64_t rows;
+  int64_t columns;
+  ArrayLayout layout;
+};
+
+class Checks {
+ public:
+  Checks(OpChecker& checker, DType dtype) : checker_(checker), dtype_(dtype) {}
+
+  void Norms(const Size& size);
+  void ColumnSums(const Size& size);
+  void Elementwise(const Size& size);
+  void SwiGlu(const Size& size);
+  void Rows(const Size& size, int64_t vocabulary);
+  void Rotary(int64_t tokens, int64_t heads, int64_t head_dim, ArrayLayout layout);
+  void CrossEntropy(const Size& size);
+  void Matmul(int64_t m, int64_t n, int64_t k, ArrayLayout layout);
+  void Attention(const std::vector<int32_t>& lengths, int64_t padding, const AttentionShape& shape);
+  void Decode(int64_t length, const AttentionShape& shape);
+
+ private:
+  std::string Name(std::string_view op, int64_t rows, int64_t columns) const {
+    return fmt::format("{} {} {}x{}", op, dtype_ == DType::kF32 ? "fp32" : "bf16", rows, columns);
+  }
+  std::string Name(std::string_view op, const Size& size) const {
+    return Name(op, size.rows, size.columns) + (size.layout.offset > 0 ? " apart" : "");
+  }
+  CheckedArray Normal(const Size& size, double deviation = 1) {
+    return checker_.Normal(dtype_, size.rows, size.columns, deviation, size.layout);
+  }
+  CheckedArray Output(const Size& size) {
+    return checker_.Output(dtype_, size.rows, size.columns, size.layout);
+  }
+  std::vector<int32_t> Below(int64_t count, int64_t bound) {
+    std::vector<int32_t> values(static_cast<size_t>(count));
+    for (int32_t& value : values) {
+      value = static_cast<int32_t>(checker_.random().Below(static_cast<uint64_t>(bound)));
+    }
+    return values;
+  }
+
+  OpChecker& checker_;
+  const DType dtype_;
+};
+
+}  // namespace shoal::worker
