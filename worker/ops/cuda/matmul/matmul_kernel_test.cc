@@ -1,8 +1,8 @@
-// Our own kernels against the oracle, on the emulated GPU.
+// Our own kernels against the oracle: on the emulated GPU, and on a real one where there is one.
 #include "worker/ops/cuda/matmul/matmul_kernel.h"
 
 #include "gtest/gtest.h"
-#include "worker/backend/cuda/emulation/emulated_gpu.h"
+#include "worker/backend/cuda/testing/gpu.h"
 #include "worker/ops/cuda/matmul/matmul_testing.h"
 
 namespace shoal::worker::cuda {
@@ -16,7 +16,9 @@ ConstView ViewOf(const ConstMatrix& m) {
 class MatmulKernelTest : public testing::Test {
  protected:
   void SetUp() override {
-    SetEmulatedGpus({});
+    if (!PrepareGpu(1)) {
+      GTEST_SKIP() << "no GPU that can be used";
+    }
     ASSERT_EQ(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), cudaSuccess);
   }
 
@@ -109,7 +111,7 @@ TEST_F(MatmulKernelTest, SameInputSameBits) {
   const MatmulCase c = {.m = 136, .n = 72, .k = 640, .transpose_a = true};
   random_ = Random(5);
   const auto first = Check(c, AlignedMatmul, MatmulTile::k64x64, 128);
-  SetEmulatedGpus({.seed = 99});  // blocks in another order
+  ASSERT_TRUE(PrepareGpu(99));  // blocks in another order
   ASSERT_EQ(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), cudaSuccess);
   random_ = Random(5);
   EXPECT_EQ(Check(c, AlignedMatmul, MatmulTile::k64x64, 128), first);

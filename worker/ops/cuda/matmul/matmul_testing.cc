@@ -148,7 +148,8 @@ std::vector<std::byte> ExpectProduct(const MatmulCase& c, Random& random, cudaSt
            .accumulate = c.accumulate});
   EXPECT_EQ(cudaStreamSynchronize(stream), cudaSuccess);
   out.Download();
-  oracle::ExpectClose(out.Values(), expected, c.output == DType::kF32 ? 2e-5 : 1e-2, "C");
+  // Tensor cores cut their sums off where others round.
+  oracle::ExpectClose(out.Values(), expected, c.output == DType::kF32 ? 1e-4 : 1e-2, "C");
   EXPECT_TRUE(out.IsOtherwiseNan());
   return {out.host_bytes(), out.host_bytes() + out.bytes()};
 }

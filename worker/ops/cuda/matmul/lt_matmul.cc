@@ -1,0 +1,269 @@
+#include "worker/ops/cuda/matmul/lt_matmul.h"
+
+#include <algorithm>
+#include <array>
+#include <optional>
+#include <string_view>
+#include <utility>
+
+#include "common/check.h"
+#include "common/logging.h"
+#include "common/status.h"
+#include "worker/backend/cuda/cuda_status.h"
+
+namespace shoal::worker::cuda {
+namespace {
+
+constexpr int kTunedOffers = 8;
+constexpr int kTimedRuns = 3;
+// Choices of tuning that are remembered; shapes after that are not tuned.
+constexpr size_t kMaxTuned = 4096;
+
+cudaDataType_t TypeOf(DType dtype) { return dtype == DType::kF32 ? CUDA_R_32F : CUDA_R_16BF; }
+
+// What allocations promise is the most that is claimed, so that the algorithm does not depend on
+// where a matrix happens to lie.
+int64_t AlignmentOf(const void* data) {
+  const auto address = reinterpret_cast<uintptr_t>(data);
+  return std::min(static_cast<int64_t>(address & -address), kBufferAlignment);
+}
+
+LtShape ShapeOf(const MatmulArgs& args) {
+  return {.m = args.c.rows,
+          .n = args.c.columns,
+          .k = args.transpose_a ? args.a.rows : args.a.columns,
+          .a_stride = args.a.stride,
+          .b_stride = args.b.stride,
+          .c_stride = args.c.stride,
+          .input = args.a.dtype,
+          .output = args.c.dtype,
+          .transpose_a = args.transpose_a,
+          .transpose_b = args.transpose_b,
+          .accumulate = args.accumulate,
+          .a_alignment = AlignmentOf(args.a.data),
+          .b_alignment = AlignmentOf(args.b.data),
+          .c_alignment = AlignmentOf(args.c.data)};
+}
+
+absl::Status Check(const CublasLt& lt, cublasStatus_t status, std::string_view what) {
+  if (status == CUBLAS_STATUS_SUCCESS) {
+    return absl::OkStatus();
+  }
+  return Internal("{}: {}", what, lt.status_name(status));
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<LtMatmuls>> LtMatmuls::Create(const CublasLt& lt,
+                                                             const LtOptions& options) {
+  SHOAL_CHECK(reinterpret_cast<uintptr_t>(options.workspace) % 256 == 0);
+  cublasLtHandle_t handle = nullptr;
+  SHOAL_RETURN_IF_ERROR(Check(lt, lt.create(&handle), "starting cuBLASLt"));
+  return std::unique_ptr<LtMatmuls>(new LtMatmuls(lt, options, handle));
+}
+
+LtMatmuls::LtMatmuls(const CublasLt& lt, const LtOptions& options, cublasLtHandle_t handle)
+    : lt_(lt), options_(options), handle_(handle) {}
+
+LtMatmuls::~LtMatmuls() {
+  plans_.clear();
+  (void)lt_.destroy(handle_);
+}
+
+absl::Status LtMatmuls::Run(const MatmulArgs& args) {
+  const LtShape shape = ShapeOf(args);
+  Entry& entry = Find(shape, args);
+  if (!entry.plan.refused.ok()) {
+    return entry.plan.refused;
+  }
+  const absl::Status status = Check(lt_, Launch(args, entry.plan, args.c.data), "running");
+  if (!status.ok()) {
+    entry.plan = {.refused = Refuse(shape, status)};
+  }
+  return entry.plan.refused;
+}
+
+LtMatmuls::Entry& LtMatmuls::Find(const LtShape& shape, const MatmulArgs& args) {
+  const auto found = plans_.find(shape);
+  if (found != plans_.end()) {
+    by_use_.splice(by_use_.begin(), by_use_, found->second.use);
+    return found->second;
+  }
+  if (static_cast<int64_t>(plans_.size()) >= options_.table_shapes) {
+    plans_.erase(by_use_.back());
+    by_use_.pop_back();
+  }
+  by_use_.push_front(shape);
+  Entry& entry = plans_[shape];
+  entry.use = by_use_.begin();
+  const absl::Status status = MakePlan(shape, args, entry.plan);
+  if (!status.ok()) {
+    entry.plan = {.refused = Refuse(shape, status)};
+  }
+  return entry;
+}
+
+absl::Status LtMatmuls::MakePlan(const LtShape& shape, const MatmulArgs& args, Plan& plan) {
+  SHOAL_RETURN_IF_ERROR(Describe(shape, plan));
+  SHOAL_ASSIGN_OR_RETURN(const std::vector<cublasLtMatmulAlgo_t> offers, Offers(shape, plan));
+  size_t choice = 0;
+  if (const auto tuned = tuned_.find(shape); tuned != tuned_.end()) {
+    choice = std::min(tuned->second, offers.size() - 1);
+  } else if (options_.tune && offers.size() > 1 && tuned_.size() < kMaxTuned) {
+    choice = Fastest(shape, args, plan, offers);
+    tuned_[shape] = choice;
+  }
+  plan.algorithm = offers[choice];
+  return absl::OkStatus();
+}
+
+absl::Status LtMatmuls::Describe(const LtShape& shape, Plan& plan) const {
+  const bool fast = options_.tf32 && shape.input == DType::kF32;
+  cublasLtMatmulDesc_t description = nullptr;
+  SHOAL_RETURN_IF_ERROR(
+      Check(lt_,
+            lt_.create_description(
+                &description, fast ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F, CUDA_R_32F),
+            "describing the product"));
+  plan.description = {description, lt_.destroy_description};
+  const auto set = [&](cublasLtMatmulDescAttributes_t attribute, bool transposed) {
+    const int32_t operation = transposed ? CUBLAS_OP_T : CUBLAS_OP_N;
+    return Check(lt_, lt_.set_description(description, attribute, &operation, sizeof(operation)),
+                 "describing a transposition");
+  };
+  // Its A is our B: see the header.
+  SHOAL_RETURN_IF_ERROR(set(CUBLASLT_MATMUL_DESC_TRANSA, shape.transpose_b));
+  SHOAL_RETURN_IF_ERROR(set(CUBLASLT_MATMUL_DESC_TRANSB, shape.transpose_a));
+  const auto layout = [&](bool transposed, int64_t rows, int64_t columns, int64_t stride) {
+    return NewLayout(shape.input, transposed ? columns : rows, transposed ? rows : columns, stride);
+  };
+  SHOAL_ASSIGN_OR_RETURN(plan.a, layout(shape.transpose_a, shape.m, shape.k, shape.a_stride));
+  SHOAL_ASSIGN_OR_RETURN(plan.b, layout(shape.transpose_b, shape.k, shape.n, shape.b_stride));
+  SHOAL_ASSIGN_OR_RETURN(plan.c, NewLayout(shape.output, shape.m, shape.n, shape.c_stride));
+  return absl::OkStatus();
+}
+
+absl::StatusOr<LtMatmuls::Owned<cublasLtMatrixLayout_t>> LtMatmuls::NewLayout(
+    DType dtype, int64_t rows, int64_t columns, int64_t stride) const {
+  cublasLtMatrixLayout_t layout = nullptr;
+  SHOAL_RETURN_IF_ERROR(
+      Check(lt_,
+            lt_.create_layout(&layout, TypeOf(dtype), static_cast<uint64_t>(columns),
+                              static_cast<uint64_t>(rows), stride),
+            "describing a matrix"));
+  return Owned<cublasLtMatrixLayout_t>(layout, lt_.destroy_layout);
+}
+
+absl::StatusOr<std::vector<cublasLtMatmulAlgo_t>> LtMatmuls::Offers(const LtShape& shape,
+                                                                    const Plan& plan) {
+  cublasLtMatmulPreference_t preference = nullptr;
+  SHOAL_RETURN_IF_ERROR(Check(lt_, lt_.create_preference(&preference), "making preferences"));
+  const Owned<cublasLtMatmulPreference_t> owned(preference, lt_.destroy_preference);
+  const auto set = [&](cublasLtMatmulPreferenceAttributes_t attribute, auto value) {
+    return Check(lt_, lt_.set_preference(preference, attribute, &value, sizeof(value)),
+                 "setting preferences");
+  };
+  SHOAL_RETURN_IF_ERROR(set(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
+                            static_cast<uint64_t>(options_.workspace_bytes)));
+  SHOAL_RETURN_IF_ERROR(set(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
+                            static_cast<uint32_t>(CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE)));
+  const std::pair<cublasLtMatmulPreferenceAttributes_t, int64_t> alignments[] = {
+      {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, shape.b_alignment},
+      {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, shape.a_alignment},
+      {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, shape.c_alignment},
+      {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, shape.c_alignment}};
+  for (const auto& [attribute, alignment] : alignments) {
+    SHOAL_RETURN_IF_ERROR(set(attribute, static_cast<uint32_t>(alignment)));
+  }
+  std::array<cublasLtMatmulHeuristicResult_t, kTunedOffers> results = {};
+  int count = 0;
+  ++heuristics_;
+  SHOAL_RETURN_IF_ERROR(
+      Check(lt_,
+            lt_.heuristic(handle_, plan.description.get(), plan.b.get(), plan.a.get(), plan.c.get(),
+                          plan.c.get(), preference, kTunedOffers, results.data(), &count),
+            "choosing an algorithm"));
+  std::vector<cublasLtMatmulAlgo_t> offers;
+  for (size_t i = 0; i < static_cast<size_t>(count); ++i) {
+    if (results[i].state == CUBLAS_STATUS_SUCCESS &&
+        results[i].workspaceSize <= static_cast<size_t>(options_.workspace_bytes)) {
+      offers.push_back(results[i].algo);
+    }
+  }
+  if (offers.empty()) {
+    return Internal("choosing an algorithm: it has none");
+  }
+  return offers;
+}
+
+size_t LtMatmuls::Fastest(const LtShape& shape, const MatmulArgs& args, Plan& plan,
+                          const std::vector<cublasLtMatmulAlgo_t>& offers) {
+  // C must be added to once alone.
+  void* result = args.c.data;
+  absl::StatusOr<Buffer> thrown_away;
+  if (shape.accumulate) {
+    thrown_away = options_.memory->Allocate(shape.m * shape.c_stride * SizeOf(shape.output));
+    if (!thrown_away.ok()) {
+      return 0;
+    }
+    result = thrown_away->data();
+  }
+  size_t fastest = 0;
+  std::optional<float> least;
+  for (size_t i = 0; i < offers.size(); ++i) {
+    plan.algorithm = offers[i];
+    const absl::StatusOr<float> time = Milliseconds(args, plan, result);
+    if (time.ok() && (!least.has_value() || *time < *least)) {
+      least = *time;
+      fastest = i;
+    }
+  }
+  return fastest;
+}
+
+absl::StatusOr<float> LtMatmuls::Milliseconds(const MatmulArgs& args, const Plan& plan,
+                                              void* result) {
+  const auto check = [&](cudaError_t error) {
+    return ToStatus(error, options_.gpu, "timing a matrix product");
+  };
+  using Event = std::unique_ptr<CUevent_st, cudaError_t (*)(cudaEvent_t)>;
+  std::vector<Event> events;
+  // The first run, before the first event, loads the kernel.
+  for (int run = 0; run <= kTimedRuns; ++run) {
+    SHOAL_RETURN_IF_ERROR(Check(lt_, Launch(args, plan, result), "timing"));
+    cudaEvent_t event = nullptr;
+    SHOAL_RETURN_IF_ERROR(check(cudaEventCreateWithFlags(&event, cudaEventDefault)));
+    events.emplace_back(event, cudaEventDestroy);
+    SHOAL_RETURN_IF_ERROR(check(cudaEventRecord(event, options_.stream)));
+  }
+  SHOAL_RETURN_IF_ERROR(check(cudaEventSynchronize(events.back().get())));
+  float least = 0;
+  for (size_t i = 0; i < kTimedRuns; ++i) {
+    float time = 0;
+    SHOAL_RETURN_IF_ERROR(check(cudaEventElapsedTime(&time, events[i].get(), events[i + 1].get())));
+    least = i == 0 ? time : std::min(least, time);
+  }
+  return least;
+}
+
+cublasStatus_t LtMatmuls::Launch(const MatmulArgs& args, const Plan& plan, void* result) {
+  const float alpha = 1.0f;
+  const float beta = args.accumulate ? 1.0f : 0.0f;
+  return lt_.matmul(handle_, plan.description.get(), &alpha, args.b.data, plan.b.get(), args.a.data,
+                    plan.a.get(), &beta, args.c.data, plan.c.get(), result, plan.c.get(),
+                    &plan.algorithm, options_.workspace,
+                    static_cast<size_t>(options_.workspace_bytes), options_.stream);
+}
+
+absl::Status LtMatmuls::Refuse(const LtShape& shape, const absl::Status& why) {
+  ++refused_;
+  const absl::Status status =
+      Annotate(why, fmt::format("cuBLASLt, C[{}, {}] of {}{} over k = {}{}{}", shape.m, shape.n,
+                                Name(shape.input), shape.accumulate ? " added" : "", shape.k,
+                                shape.transpose_a ? ", A transposed" : "",
+                                shape.transpose_b ? ", B transposed" : ""));
+  LogWarning("{}; such products run by kernels of our own, more slowly", Message(status));
+  return status;
+}
+
+}  // namespace shoal::worker::cuda

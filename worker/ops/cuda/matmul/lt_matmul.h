@@ -1,0 +1,122 @@
+// Matrix products by cuBLASLt. Used by matmul.h alone, which does by our own kernels what this
+// refuses.
+//
+// cuBLASLt is column-major: to it our row-major C[m, n] = op(A) op(B) is C^T[n, m] = op(B)^T
+// op(A)^T, so B goes first, A second, and strides are leading dimensions.
+//
+// What it makes of a shape (types, transpositions, strides and alignments among it) is kept in a
+// table, the least recently used go: its heuristic is asked once a shape, for algorithms that sum
+// the parts of a split k in fp32 in the workspace. All of its algorithms give the same bits each
+// time on one kind of GPU (none uses float atomics), but the other ways of summing parts round them
+// to bf16 in between. The workspace is this object's own, so it does not depend on other streams.
+//
+// With `tune` the first few algorithms that the heuristic offers for a shape are each run a few
+// times and the fastest is kept for the life of this object, even where the table has forgotten the
+// shape; which one that is may differ from process to process.
+//
+// Failure: a shape that cuBLASLt refuses, when planned or run, is logged and counted once, and its
+// error returned for as long as the table holds it. Threads: one caller at a time.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <compare>
+#include <cstdint>
+#include <list>
+#include <map>
+#include <memory>
+#include <type_traits>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "worker/backend/backend.h"
+#include "worker/ops/cuda/matmul/cublas_lt.h"
+#include "worker/ops/ops.h"
+
+namespace shoal::worker::cuda {
+
+struct LtOptions {
+  cudaStream_t stream = nullptr;
+  int gpu = 0;
+  Memory* memory = nullptr;   // of the GPU, for results that tuning throws away
+  void* workspace = nullptr;  // aligned to 256 bytes, the stream's
+  int64_t workspace_bytes = 0;
+  bool tf32 = false;
+  bool tune = false;
+  int64_t table_shapes = 1024;
+};
+
+struct LtShape {
+  int64_t m = 0;
+  int64_t n = 0;
+  int64_t k = 0;
+  int64_t a_stride = 0;
+  int64_t b_stride = 0;
+  int64_t c_stride = 0;
+  DType input = DType::kF32;
+  DType output = DType::kF32;
+  bool transpose_a = false;
+  bool transpose_b = false;
+  bool accumulate = false;
+  // Of the first elements, in bytes.
+  int64_t a_alignment = 0;
+  int64_t b_alignment = 0;
+  int64_t c_alignment = 0;
+
+  auto operator<=>(const LtShape&) const = default;
+};
+
+class LtMatmuls {
+ public:
+  static absl::StatusOr<std::unique_ptr<LtMatmuls>> Create(const CublasLt& lt,
+                                                           const LtOptions& options);
+  ~LtMatmuls();
+
+  // Puts the product on the stream. All sizes are positive.
+  absl::Status Run(const MatmulArgs& args);
+
+  int64_t heuristics() const { return heuristics_; }  // asked so far
+  int64_t refused() const { return refused_; }        // shapes so far
+
+ private:
+  template <typename Handle>
+  using Owned = std::unique_ptr<std::remove_pointer_t<Handle>, cublasStatus_t (*)(Handle)>;
+  struct Plan {
+    absl::Status refused;
+    Owned<cublasLtMatmulDesc_t> description{nullptr, nullptr};
+    Owned<cublasLtMatrixLayout_t> a{nullptr, nullptr};
+    Owned<cublasLtMatrixLayout_t> b{nullptr, nullptr};
+    Owned<cublasLtMatrixLayout_t> c{nullptr, nullptr};
+    cublasLtMatmulAlgo_t algorithm = {};
+  };
+  struct Entry {
+    Plan plan;
+    std::list<LtShape>::iterator use;
+  };
+
+  LtMatmuls(const CublasLt& lt, const LtOptions& options, cublasLtHandle_t handle);
+  Entry& Find(const LtShape& shape, const MatmulArgs& args);
+  absl::Status MakePlan(const LtShape& shape, const MatmulArgs& args, Plan& plan);
+  absl::Status Describe(const LtShape& shape, Plan& plan) const;
+  absl::StatusOr<Owned<cublasLtMatrixLayout_t>> NewLayout(DType dtype, int64_t rows,
+                                                          int64_t columns, int64_t stride) const;
+  absl::StatusOr<std::vector<cublasLtMatmulAlgo_t>> Offers(const LtShape& shape, const Plan& plan);
+  size_t Fastest(const LtShape& shape, const MatmulArgs& args, Plan& plan,
+                 const std::vector<cublasLtMatmulAlgo_t>& offers);
+  absl::StatusOr<float> Milliseconds(const MatmulArgs& args, const Plan& plan, void* result);
+  // `result` takes the place of C as what is written.
+  cublasStatus_t Launch(const MatmulArgs& args, const Plan& plan, void* result);
+  absl::Status Refuse(const LtShape& shape, const absl::Status& why);
+
+  const CublasLt lt_;
+  const LtOptions options_;
+  const cublasLtHandle_t handle_;
+  std::list<LtShape> by_use_;  // most recent first
+  std::map<LtShape, Entry> plans_;
+  std::map<LtShape, size_t> tuned_;  // which of the heuristic's offers
+  int64_t heuristics_ = 0;
+  int64_t refused_ = 0;
+};
+
+}  // namespace shoal::worker::cuda

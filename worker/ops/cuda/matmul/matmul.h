@@ -1,0 +1,68 @@
+// Matrix products on a GPU: by cuBLASLt (lt_matmul.h) where that was found, and by kernels of our
+// own (matmul_kernel.h) where it was not or refuses a shape.
+//
+// Used by the operators on GPUs, on whose one stream all of it runs, in order. Owns its scratch
+// memory, which both kinds use; must not outlive the device and the stream. Failure: only where our
+// own kernel cannot be launched either, which is a GPU's or driver's failure; what runs and fails
+// later is the stream's. Deterministic: the same input gives the same bits on the same kind of GPU,
+// wherever the matrices lie, as long as the same kind of product serves; tuning may choose other
+// algorithms in another process. Threads: one caller at a time, the device being current.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+#include <memory>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "worker/backend/backend.h"
+#include "worker/ops/cuda/matmul/cublas_lt.h"
+#include "worker/ops/cuda/matmul/lt_matmul.h"
+#include "worker/ops/cuda/matmul/matmul_plan.h"
+#include "worker/ops/ops.h"
+
+namespace shoal::worker::cuda {
+
+struct MatmulsOptions {
+  int64_t scratch_bytes = 32 << 20;  // what cuBLASLt wants on the largest GPUs
+  bool tf32 = false;                 // fp32 products by cuBLASLt on tensor cores, to 10 bits
+  bool tune = false;                 // measure cuBLASLt's algorithms on a shape's first use
+  int64_t table_shapes = 1024;
+};
+
+struct MatmulCounts {
+  int64_t by_cublas_lt = 0;
+  int64_t by_own_kernels = 0;
+  int64_t heuristics = 0;      // asked of cuBLASLt: one a shape
+  int64_t refused_shapes = 0;  // by cuBLASLt
+};
+
+class Matmuls {
+ public:
+  // `device` and `stream` are those of MakeCudaDevice. `lt`: null where there is no cuBLASLt; one
+  // that does not start is logged and done without. ResourceExhausted without scratch memory.
+  static absl::StatusOr<std::unique_ptr<Matmuls>> Create(Device& device, Stream& stream,
+                                                         const CublasLt* lt,
+                                                         const MatmulsOptions& options = {});
+
+  // Puts the product on the stream. Shapes that do not fit are a programmer's error.
+  absl::Status Run(const MatmulArgs& args);
+
+  MatmulCounts counts() const;
+
+ private:
+  Matmuls(int gpu, cudaStream_t stream, const MatmulGpu& limits, Buffer scratch);
+  absl::Status RunOwn(const MatmulArgs& args);
+
+  const int gpu_;
+  const cudaStream_t stream_;
+  const MatmulGpu limits_;
+  const Buffer scratch_;
+  void* const workspace_;
+  std::unique_ptr<LtMatmuls> lt_;
+  int64_t by_cublas_lt_ = 0;
+  int64_t by_own_kernels_ = 0;
+};
+
+}  // namespace shoal::worker::cuda

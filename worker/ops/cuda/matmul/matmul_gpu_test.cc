@@ -1,0 +1,62 @@
+// Both ways a product runs, on the machine's own GPU; nothing where there is none. Where cuBLASLt
+// is not found, that half is skipped.
+#include "gtest/gtest.h"
+#include "worker/backend/cuda/cuda_device.h"
+#include "worker/backend/cuda/testing/gpu.h"
+#include "worker/ops/cuda/matmul/matmul.h"
+#include "worker/ops/cuda/matmul/matmul_testing.h"
+
+namespace shoal::worker::cuda {
+namespace {
+
+void Check(const CublasLt* lt, const MatmulsOptions& options) {
+  absl::StatusOr<std::unique_ptr<Device>> device = MakeCudaDevice({.budget_bytes = 1 << 30});
+  ASSERT_TRUE(device.ok()) << device.status();
+  const std::unique_ptr<Stream> stream = (*device)->NewStream();
+  auto matmuls = Matmuls::Create(**device, *stream, lt, options);
+  ASSERT_TRUE(matmuls.ok()) << matmuls.status();
+  Random random(23);
+  const auto check = [&](const MatmulCase& c) {
+    const auto product = [&](const MatmulArgs& args) {
+      const absl::Status status = (*matmuls)->Run(args);
+      ASSERT_TRUE(status.ok()) << status;
+    };
+    random = Random(static_cast<uint64_t>(c.m * 1000003 + c.n * 1009 + c.k));
+    const auto first = ExpectProduct(c, random, NativeStream(*stream), product);
+    random = Random(static_cast<uint64_t>(c.m * 1000003 + c.n * 1009 + c.k));
+    EXPECT_EQ(ExpectProduct(c, random, NativeStream(*stream), product), first) << c.ToString();
+  };
+  for (int round = 0; round < 60; ++round) {
+    check(RandomCase(random, 400, round % 3 != 0));
+  }
+  check({.m = 1000, .n = 768, .k = 768, .transpose_b = true, .output = DType::kBF16});
+  check({.m = 1000, .n = 512, .k = 520, .output = DType::kBF16});
+  check({.m = 256, .n = 128, .k = 5000, .transpose_a = true, .accumulate = true});
+  check({.m = 64, .n = 50257, .k = 64, .transpose_b = true});  // rows that are not aligned
+  const MatmulCounts counts = (*matmuls)->counts();
+  EXPECT_EQ(lt == nullptr ? counts.by_cublas_lt : counts.by_own_kernels, 0)
+      << counts.refused_shapes << " shapes refused";
+}
+
+class MatmulsOnGpu : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (!PrepareGpu(1)) {
+      GTEST_SKIP() << "no GPU that can be used";
+    }
+  }
+};
+
+TEST_F(MatmulsOnGpu, OwnKernelsAgreeWithTheOracle) { Check(nullptr, {}); }
+
+TEST_F(MatmulsOnGpu, CublasLtAgreesWithTheOracle) {
+  const auto lt = LoadCublasLt();
+  if (!lt.ok()) {
+    GTEST_SKIP() << lt.status();
+  }
+  Check(&*lt, {});
+  Check(&*lt, {.tune = true});
+}
+
+}  // namespace
+}  // namespace shoal::worker::cuda

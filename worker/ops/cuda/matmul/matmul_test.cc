@@ -1,0 +1,269 @@
+// Which product runs where, over a cuBLASLt that is a fake, on the emulated GPU.
+#include "worker/ops/cuda/matmul/matmul.h"
+
+#include "common/status.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "worker/backend/cuda/cuda_device.h"
+#include "worker/backend/cuda/emulation/emulated_gpu.h"
+#include "worker/ops/cuda/matmul/fake_cublas_lt.h"
+#include "worker/ops/cuda/matmul/matmul_testing.h"
+
+namespace shoal::worker::cuda {
+namespace {
+
+constexpr int64_t kScratch = 1 << 20;
+
+class MatmulsTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    SetEmulatedGpus({});
+    lt_ = ResetFake();
+    MakeDevice(64 << 20);
+  }
+  void TearDown() override {
+    matmuls_.reset();
+    EXPECT_EQ(Fake().objects, 0);
+  }
+
+  void MakeDevice(int64_t budget_bytes) {
+    stream_.reset();
+    absl::StatusOr<std::unique_ptr<Device>> device = MakeCudaDevice({.budget_bytes = budget_bytes});
+    ASSERT_TRUE(device.ok()) << device.status();
+    device_ = *std::move(device);
+    stream_ = device_->NewStream();
+  }
+  void Make(const CublasLt* lt, MatmulsOptions options = {}) {
+    options.scratch_bytes = kScratch;
+    auto matmuls = Matmuls::Create(*device_, *stream_, lt, options);
+    ASSERT_TRUE(matmuls.ok()) << matmuls.status();
+    matmuls_ = *std::move(matmuls);
+  }
+  std::vector<std::byte> Check(const MatmulCase& c) {
+    return ExpectProduct(c, random_, NativeStream(*stream_), [&](const MatmulArgs& args) {
+      const absl::Status status = matmuls_->Run(args);
+      ASSERT_TRUE(status.ok()) << status;
+    });
+  }
+
+  Random random_{17};
+  CublasLt lt_;
+  std::unique_ptr<Device> device_;
+  std::unique_ptr<Stream> stream_;
+  std::unique_ptr<Matmuls> matmuls_;
+};
+
+TEST_F(MatmulsTest, TellsCublasLtEveryLayoutRight) {
+  Make(&lt_);
+  for (int bits = 0; bits < 16; ++bits) {
+    MatmulCase c = {.m = 13, .n = 21, .k = 34, .a_gap = 3, .b_gap = 2, .c_gap = 1, .offset = 1};
+    c.transpose_a = (bits & 1) != 0;
+    c.transpose_b = (bits & 2) != 0;
+    c.accumulate = (bits & 4) != 0;
+    c.input = (bits & 8) != 0 ? DType::kF32 : DType::kBF16;
+    Check(c);
+    c.a_gap = c.b_gap = c.c_gap = c.offset = 0;
+    c.output = c.accumulate ? DType::kF32 : c.input;
+    Check(c);
+  }
+  EXPECT_EQ(matmuls_->counts().by_cublas_lt, 32);
+  EXPECT_EQ(matmuls_->counts().by_own_kernels, 0);
+  EXPECT_EQ(Fake().last_compute_type, CUBLAS_COMPUTE_32F);
+}
+
+TEST_F(MatmulsTest, AnyShapeByEitherWay) {
+  for (const CublasLt* lt :
+       {static_cast<const CublasLt*>(&lt_), static_cast<const CublasLt*>(nullptr)}) {
+    Make(lt);
+    for (int round = 0; round < 30; ++round) {
+      Check(RandomCase(random_, 100, round % 2 == 0));
+    }
+    EXPECT_EQ(lt == nullptr ? matmuls_->counts().by_own_kernels : matmuls_->counts().by_cublas_lt,
+              30);
+  }
+}
+
+TEST_F(MatmulsTest, AsksTheHeuristicOnceAShape) {
+  Make(&lt_);
+  const MatmulCase one = {.m = 16, .n = 24, .k = 32};
+  MatmulCase other = one;
+  other.accumulate = true;
+  for (int round = 0; round < 3; ++round) {
+    Check(one);
+    Check(other);
+  }
+  EXPECT_EQ(matmuls_->counts().heuristics, 2);
+  EXPECT_EQ(Fake().heuristics, 2);
+  EXPECT_EQ(Fake().products, 6);
+  EXPECT_EQ(Fake().last_offer, 0);  // the first that it does not say no to itself
+}
+
+TEST_F(MatmulsTest, AShapeThatLiesElsewhereIsAsAligned) {
+  Make(&lt_);
+  Buffer holder = *device_->Allocate(4096);
+  for (const int64_t offset : {0, 64, 192, 1024}) {
+    const ConstMatrix a = ConstMatrix::Dense(holder.data() + offset, DType::kF32, 4, 4);
+    const Matrix c = Matrix::Dense(holder.data() + 2048 + offset, DType::kF32, 4, 4);
+    ASSERT_TRUE(matmuls_->Run({.a = a, .b = a, .c = c}).ok());
+  }
+  EXPECT_EQ(Fake().heuristics, 1);
+  const ConstMatrix off = ConstMatrix::Dense(holder.data() + 4, DType::kF32, 4, 4);
+  const Matrix c = Matrix::Dense(holder.data() + 2048, DType::kF32, 4, 4);
+  ASSERT_TRUE(matmuls_->Run({.a = off, .b = off, .c = c}).ok());
+  EXPECT_EQ(Fake().heuristics, 2);
+  ASSERT_TRUE(stream_->Synchronize().ok());
+}
+
+TEST_F(MatmulsTest, TheTableStaysBoundedAndGoesOnWorking) {
+  Make(&lt_, {.table_shapes = 4});
+  for (int round = 0; round < 2; ++round) {
+    for (int64_t m = 1; m <= 8; ++m) {
+      Check({.m = m, .n = 8, .k = 8});
+    }
+  }
+  EXPECT_EQ(matmuls_->counts().heuristics, 16);  // forgotten and asked again
+  EXPECT_EQ(Fake().objects, 1 + 4 * 4);          // the handle; a description and three layouts
+  Check({.m = 5, .n = 8, .k = 8});               // among the last four
+  EXPECT_EQ(matmuls_->counts().heuristics, 16);
+}
+
+TEST_F(MatmulsTest, Fp32IsFp32UnlessAskedOtherwise) {
+  Make(&lt_, {.tf32 = true});
+  Check({.m = 8, .n = 8, .k = 8, .input = DType::kF32});
+  EXPECT_EQ(Fake().last_compute_type, CUBLAS_COMPUTE_32F_FAST_TF32);
+  Check({.m = 8, .n = 8, .k = 8, .input = DType::kBF16});
+  EXPECT_EQ(Fake().last_compute_type, CUBLAS_COMPUTE_32F);
+}
+
+TEST_F(MatmulsTest, TuningKeepsTheFastestAndAddsToCOnce) {
+  Fake().fast_offer = 1;
+  Make(&lt_, {.tune = true, .table_shapes = 1});
+  const MatmulCase added = {.m = 16, .n = 24, .k = 32, .accumulate = true, .c_gap = 4};
+  const MatmulCase plain = {.m = 16, .n = 24, .k = 32, .output = DType::kBF16};
+  const int64_t before = device_->allocated_bytes();
+  Check(added);
+  EXPECT_EQ(Fake().last_offer, 1);
+  EXPECT_EQ(Fake().products, 3 * 4 + 1);
+  EXPECT_EQ(device_->allocated_bytes(), before);
+  Check(plain);
+  EXPECT_EQ(Fake().last_offer, 1);
+  EXPECT_EQ(Fake().products, 2 * (3 * 4 + 1));
+  // The table has forgotten it; the choice stays, whatever would be faster now.
+  Fake().fast_offer = 0;
+  Check(added);
+  EXPECT_EQ(Fake().last_offer, 1);
+  EXPECT_EQ(Fake().products, 2 * (3 * 4 + 1) + 1);
+}
+
+TEST_F(MatmulsTest, WithoutRoomToTuneTheFirstOfferServes) {
+  Fake().fast_offer = 1;
+  MakeDevice(kScratch + 256);
+  Make(&lt_, {.tune = true});
+  Check({.m = 16, .n = 24, .k = 32, .accumulate = true});
+  EXPECT_EQ(Fake().last_offer, 0);
+  EXPECT_EQ(Fake().products, 1);
+}
+
+TEST_F(MatmulsTest, WhatTheHeuristicRefusesRunsByOwnKernels) {
+  Make(&lt_);
+  const MatmulCase c = {.m = 16, .n = 24, .k = 32};
+  Fake().heuristic_status = CUBLAS_STATUS_NOT_SUPPORTED;
+  Check(c);
+  Fake().heuristic_status = CUBLAS_STATUS_SUCCESS;
+  Check(c);  // not asked again
+  Fake().offers = 0;
+  Check({.m = 17, .n = 24, .k = 32});
+  EXPECT_EQ(Fake().heuristics, 2);
+  EXPECT_EQ(Fake().products, 0);
+  EXPECT_EQ(matmuls_->counts().refused_shapes, 2);
+  EXPECT_EQ(matmuls_->counts().by_own_kernels, 3);
+}
+
+TEST_F(MatmulsTest, WhatFailsWhenRunRunsByOwnKernelsFromThenOn) {
+  Make(&lt_);
+  const MatmulCase c = {.m = 16, .n = 24, .k = 32, .accumulate = true};
+  Check(c);
+  Fake().matmul_status = CUBLAS_STATUS_NOT_SUPPORTED;
+  Check(c);
+  Fake().matmul_status = CUBLAS_STATUS_SUCCESS;
+  Check(c);
+  EXPECT_EQ(Fake().products, 1);
+  EXPECT_EQ(matmuls_->counts().refused_shapes, 1);
+  EXPECT_EQ(matmuls_->counts().by_own_kernels, 2);
+}
+
+TEST_F(MatmulsTest, ALibraryThatDoesNotStartIsDoneWithout) {
+  Fake().create_status = CUBLAS_STATUS_NOT_INITIALIZED;
+  Make(&lt_);
+  Check({.m = 16, .n = 24, .k = 32});
+  EXPECT_EQ(matmuls_->counts().by_own_kernels, 1);
+}
+
+TEST_F(MatmulsTest, RefusalsAreOneLineThatNamesTheProduct) {
+  Buffer workspace = *device_->Allocate(kScratch + 256);
+  auto lt = LtMatmuls::Create(
+      lt_, {.stream = NativeStream(*stream_),
+            .memory = device_.get(),
+            .workspace = reinterpret_cast<void*>(
+                (reinterpret_cast<uintptr_t>(workspace.data()) + 255) / 256 * 256),
+            .workspace_bytes = kScratch});
+  ASSERT_TRUE(lt.ok());
+  Fake().heuristic_status = CUBLAS_STATUS_NOT_SUPPORTED;
+  const Matrix a = Matrix::Dense(workspace.data(), DType::kBF16, 32, 16);
+  const Matrix b = Matrix::Dense(workspace.data(), DType::kBF16, 32, 24);
+  const Matrix c = Matrix::Dense(workspace.data(), DType::kF32, 16, 24);
+  const absl::Status status =
+      (*lt)->Run({.a = a, .b = b, .c = c, .transpose_a = true, .accumulate = true});
+  EXPECT_EQ(status.code(), absl::StatusCode::kInternal);
+  EXPECT_EQ(Message(status),
+            "cuBLASLt, C[16, 24] of BF16 added over k = 32, A transposed: choosing an algorithm: "
+            "CUBLAS_STATUS_NOT_SUPPORTED");
+  lt->reset();
+}
+
+TEST_F(MatmulsTest, SplitsOfKShareTheScratchMemory) {
+  Make(nullptr);
+  MatmulCase c = {.m = 64, .n = 64, .k = 64 * 40, .transpose_a = true, .accumulate = true};
+  const int64_t before = Counters().launches;
+  Check(c);
+  EXPECT_EQ(Counters().launches - before, 2);  // the product in parts, and their sum
+  c.accumulate = false;
+  c.output = DType::kBF16;
+  EXPECT_EQ(Check(c).size(), 64u * 64 * 2);
+}
+
+TEST_F(MatmulsTest, EmptyProductsDoNothing) {
+  Make(&lt_);
+  float* nothing = nullptr;
+  const auto matrix = [&](int64_t rows, int64_t columns) {
+    return Matrix::Dense(nothing, DType::kF32, rows, columns);
+  };
+  EXPECT_TRUE(matmuls_->Run({.a = matrix(0, 4), .b = matrix(4, 3), .c = matrix(0, 3)}).ok());
+  EXPECT_TRUE(
+      matmuls_->Run({.a = matrix(2, 0), .b = matrix(0, 3), .c = matrix(2, 3), .accumulate = true})
+          .ok());
+  EXPECT_EQ(Fake().heuristics, 0);
+}
+
+TEST_F(MatmulsTest, ALaunchThatFailsIsTold) {
+  Make(nullptr);
+  const Buffer holder = *device_->Allocate(4096);
+  const Matrix a = Matrix::Dense(holder.data(), DType::kBF16, 16, 16);
+  FailCall("cudaLaunchKernel", 1, cudaErrorInvalidConfiguration);
+  const absl::Status status = matmuls_->Run({.a = a, .b = a, .c = a});
+  EXPECT_FALSE(status.ok());
+  EXPECT_THAT(std::string(Message(status)),
+              testing::HasSubstr("a matrix product of [16, 16] over k = 16"));
+}
+
+TEST_F(MatmulsTest, ShapesThatDoNotFitAreAProgrammersError) {
+  Make(&lt_);
+  const Matrix a = Matrix::Dense(nullptr, DType::kBF16, 16, 16);
+  const Matrix b = Matrix::Dense(nullptr, DType::kBF16, 8, 16);
+  EXPECT_DEATH((void)matmuls_->Run({.a = a, .b = b, .c = a}), "broken invariant");
+  EXPECT_DEATH((void)matmuls_->Run({.a = a, .b = a, .c = a, .accumulate = true}),
+               "broken invariant");
+}
+
+}  // namespace
+}  // namespace shoal::worker::cuda
