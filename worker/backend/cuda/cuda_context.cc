@@ -91,15 +91,17 @@ absl::StatusOr<cudaEvent_t> CudaContext::NewEvent() const {
 }
 
 absl::StatusOr<cudaEvent_t> CudaContext::TakeEvent() {
-  {
-    absl::MutexLock lock(&mutex_);
-    if (!free_events_.empty()) {
-      cudaEvent_t event = free_events_.back();
-      free_events_.pop_back();
-      return event;
-    }
+  absl::MutexLock lock(&mutex_);
+  return TakeEventLocked();
+}
+
+absl::StatusOr<cudaEvent_t> CudaContext::TakeEventLocked() {
+  if (free_events_.empty()) {
+    return NewEvent();
   }
-  return NewEvent();
+  cudaEvent_t event = free_events_.back();
+  free_events_.pop_back();
+  return event;
 }
 
 void CudaContext::GiveEvent(cudaEvent_t event) {
@@ -116,23 +118,21 @@ CudaContext::Fence CudaContext::PutFence() {
   if (!MakeCurrent().ok()) {
     return fence;
   }
-  std::vector<cudaStream_t> streams;
-  {
-    absl::MutexLock lock(&mutex_);
-    streams.assign(streams_.begin(), streams_.end());
-  }
-  for (cudaStream_t stream : streams) {
-    const absl::StatusOr<cudaEvent_t> event = TakeEvent();
+  // Under the lock, so that no stream goes meanwhile.
+  absl::MutexLock lock(&mutex_);
+  for (cudaStream_t stream : streams_) {
+    const absl::StatusOr<cudaEvent_t> event = TakeEventLocked();
     if (!event.ok()) {
       (void)cudaStreamSynchronize(stream);
       continue;
     }
     if (cudaEventRecord(*event, stream) == cudaSuccess) {
       fence.push_back(*event);
-    } else {
-      (void)cudaGetLastError();
-      GiveEvent(*event);
+      continue;
     }
+    (void)cudaGetLastError();
+    free_events_.push_back(*event);
+    (void)cudaStreamSynchronize(stream);
   }
   return fence;
 }

@@ -55,6 +55,7 @@ class CudaContext {
   CudaContext(GpuDescription gpu, Clock& clock) : gpu_(std::move(gpu)), clock_(clock) {}
   absl::Status NoteTime() ABSL_EXCLUSIVE_LOCKS_REQUIRED(clock_mutex_);
   absl::StatusOr<cudaEvent_t> NewEvent() const;
+  absl::StatusOr<cudaEvent_t> TakeEventLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const GpuDescription gpu_;
   Clock& clock_;

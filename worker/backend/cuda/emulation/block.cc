@@ -70,6 +70,10 @@ class SharedMemory {
     end_ = static_cast<char*>(mapping) + kBytes;
     SHOAL_CHECK(mprotect(end_, kGuardBytes, PROT_NONE) == 0);
   }
+  int64_t BytesBehind(const void* address) const {
+    const int64_t offset = static_cast<const char*>(address) - end_;
+    return offset < kGuardBytes ? offset : -1;
+  }
   char* Of(int64_t bytes) {
     SHOAL_CHECK(bytes <= kBytes);
     return end_ - RoundUp(bytes, kAlignment);
@@ -373,6 +377,10 @@ void RunBlocks(Extent grid, int threads, int64_t shared_bytes, uint64_t order,
 
 std::string RunningThreadName() {
   return TheProcessor().thread == nullptr ? "" : ThreadName(running_thread);
+}
+
+int64_t BytesBehindShared(const void* address) {
+  return TheProcessor().shared.BytesBehind(address);
 }
 
 void WaitForBlock(std::source_location where) {

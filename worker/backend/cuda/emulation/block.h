@@ -40,6 +40,8 @@ void RunBlocks(Extent grid, int threads, int64_t shared_bytes, uint64_t order,
 
 // "block (x, y, z) thread t (warp w lane l)" of what runs; empty where nothing does.
 std::string RunningThreadName();
+// Bytes behind the running block's dynamic shared memory; negative elsewhere.
+int64_t BytesBehindShared(const void* address);
 
 // What a thread does with others. `where` is the kernel's line.
 enum class Together : uint8_t { kSyncBlock, kSyncWarp, kShuffle, kLoadMatrix, kMultiplyAdd };

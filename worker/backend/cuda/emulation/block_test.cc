@@ -1,6 +1,8 @@
 #include "worker/backend/cuda/emulation/block.h"
 
+#include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <vector>
 
 #include "gmock/gmock.h"
@@ -28,6 +30,26 @@ TEST_P(BlockTest, ACopyThatIsNotWaitedForHasNotArrived) {
   }
 }
 
+TEST(Barriers, ThatAreMissingShowUnderSomeSeeds) {
+  std::vector<int> values(128);
+  std::iota(values.begin(), values.end(), 0);
+  for (const int shift : {1, 31, 32, 64, 96, 127}) {
+    std::vector<int> expected = values;
+    std::rotate(expected.begin(), expected.begin() + shift, expected.end());
+    int wrong = 0;
+    for (uint64_t seed = 1; seed <= 20; ++seed) {
+      SetEmulatedGpus({.seed = seed});
+      const OnDevice<int> from(values);
+      const OnDevice<int> to(std::vector<int>(128, -1));
+      ASSERT_EQ(sample::Rotate(nullptr, to.data(), from.data(), shift, true), cudaSuccess);
+      ASSERT_EQ(to.Read(), expected);
+      ASSERT_EQ(sample::Rotate(nullptr, to.data(), from.data(), shift, false), cudaSuccess);
+      wrong += to.Read() == expected ? 0 : 1;
+    }
+    EXPECT_GT(wrong, 0) << shift;
+  }
+}
+
 TEST_P(BlockTest, SharedMemoryIsPoisonedForEachBlock) {
   const OnDevice<float> to({-1, -1, 0});
   ASSERT_EQ(sample::LookAtShared(nullptr, to.data()), cudaSuccess);
@@ -50,7 +72,12 @@ TEST_P(BlockTest, SaysWhoIsMissing) {
   EXPECT_DEATH(run(sample::Wrong::kDifferentPlaces),
                "comes to SyncBlock at .*sample.cu:[0-9]+ "
                "while its block waits for it at SyncBlock");
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
   EXPECT_DEATH(run(sample::Wrong::kOutOfShared), "");
+#else
+  EXPECT_DEATH(run(sample::Wrong::kOutOfShared),
+               "thread [0-9]+ .* touched 0x.*, 0 B behind the block's dynamic shared memory");
+#endif
 }
 
 }  // namespace

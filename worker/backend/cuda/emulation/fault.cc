@@ -25,9 +25,13 @@ constexpr size_t kStackBytes = 64 << 10;
 // taken, which the thread may hold.
 void Describe(int, siginfo_t* info, void*) ABSL_NO_THREAD_SAFETY_ANALYSIS {
   const std::string thread = RunningThreadName();
+  const int64_t behind = BytesBehindShared(info->si_addr);
+  const std::string place =
+      behind >= 0 ? fmt::format("{} B behind the block's dynamic shared memory", behind)
+                  : Machine::The().memory->Describe(info->si_addr);
   const std::string text =
       fmt::format("cuda emulation: {} touched {}, {}\n", thread.empty() ? "the host" : thread,
-                  fmt::ptr(info->si_addr), Machine::The().memory->Describe(info->si_addr));
+                  fmt::ptr(info->si_addr), place);
   (void)!write(STDERR_FILENO, text.data(), text.size());
   signal(SIGSEGV, SIG_DFL);  // and the fault happens again
 }

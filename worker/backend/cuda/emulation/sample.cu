@@ -78,6 +78,16 @@ SHOAL_KERNEL ProductKernel(float* d, const Bf16* a, const Bf16* b, bool waits) {
   d[(row + 8) * 8 + column + 1] = sums[3];
 }
 
+SHOAL_KERNEL RotateKernel(int* to, const int* from, int shift, bool waits) {
+  auto* shared = reinterpret_cast<int*>(DynamicShared());
+  const int i = ThreadIndex();
+  shared[i] = from[i];
+  if (waits) {
+    SyncBlock();
+  }
+  to[i] = shared[(i + shift) % kThreads];
+}
+
 SHOAL_KERNEL WrongKernel(Wrong wrong, float* out) {
   if (wrong == Wrong::kEarlyReturn && LaneIndex() == 3) {
     return;
@@ -129,6 +139,10 @@ cudaError_t ShuffleLanes(cudaStream_t stream, int* to, const int* from, int mask
 cudaError_t Product(cudaStream_t stream, float* d, const void* a, const void* b, bool waits) {
   return Launch(stream, {}, kWarp, (16 * 16 + 16 * 8) * 2, ProductKernel, d,
                 static_cast<const Bf16*>(a), static_cast<const Bf16*>(b), waits);
+}
+
+cudaError_t Rotate(cudaStream_t stream, int* to, const int* from, int shift, bool waits) {
+  return Launch(stream, {}, kThreads, kThreads * sizeof(int), RotateKernel, to, from, shift, waits);
 }
 
 cudaError_t RunWrong(cudaStream_t stream, Wrong wrong, float* out) {

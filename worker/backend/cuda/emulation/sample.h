@@ -22,6 +22,10 @@ cudaError_t ShuffleLanes(cudaStream_t stream, int* to, const int* from, int mask
 // and LoadMatrixTransposed (b). `waits`: false leaves out the wait for the copies.
 cudaError_t Product(cudaStream_t stream, float* d, const void* a, const void* b, bool waits);
 
+// to[i] = from[(i + shift) % 128], through shared memory. `waits`: false leaves out the block's
+// barrier between.
+cudaError_t Rotate(cudaStream_t stream, int* to, const int* from, int shift, bool waits);
+
 // What is wrong with threads, for what the emulation says of it.
 enum class Wrong : uint8_t {
   kEarlyReturn,       // lane 3 returns before its warp shuffles
