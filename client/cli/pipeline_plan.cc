@@ -107,13 +107,14 @@ absl::StatusOr<bool> SettlePace(plan::Job& job, const plan::ModelSpec& spec) {
   if (IsWhole(options.pace)) {
     return false;
   }
-  SHOAL_ASSIGN_OR_RETURN(const plan::PipelinePace measured,
-                         worker::ProbePace(spec, {.compute = plan::ComputeDType(job),
-                                                  .threads = ThreadsOfAWorker(job),
-                                                  .tokens = job.data.microbatch_tokens,
-                                                  .sequence_tokens = job.data.max_sequence_tokens,
-                                                  .copy_bytes_per_second = options.copy_rate,
-                                                  .duplex = options.pace.duplex}));
+  SHOAL_ASSIGN_OR_RETURN(
+      const plan::PipelinePace measured,
+      worker::ProbePace(spec, {.probe = {.compute = plan::ComputeDType(job),
+                                         .tokens = job.data.microbatch_tokens,
+                                         .sequence_tokens = job.data.max_sequence_tokens,
+                                         .duplex = options.pace.duplex},
+                               .threads = ThreadsOfAWorker(job),
+                               .copy_bytes_per_second = options.copy_rate}));
   for (double plan::PipelinePace::*rate :
        {&plan::PipelinePace::forward_flops, &plan::PipelinePace::backward_input_flops,
         &plan::PipelinePace::backward_weights_flops, &plan::PipelinePace::attention_forward_flops,

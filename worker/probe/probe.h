@@ -2,10 +2,11 @@
 //
 // Measured by running: one block of the model on random values, its forward and both parts of its
 // backward, with sequences as long as they get and with short ones, which tells attention from
-// matrices; the head; and copies of a block's activations to host memory and back. Medians of a few
-// rounds after a first one that does not count. `shoal plan` and `shoal train` ask when a job
-// leaves its pace open. Takes a second or so for a block of some millions of parameters, and memory
-// for one block's activations twice over.
+// matrices; the head; and copies of a block's activations to host memory and back, one way at a
+// time, both ways at once, and beside the compute. Time is taken on the device's streams, medians
+// of a few rounds after a first one that does not count. `shoal plan` and `shoal train` ask when a
+// job leaves its pace open. Takes a second or so on a CPU for a block of some millions of
+// parameters, and memory for the block, its gradients, and its activations a few times over.
 #pragma once
 
 #include <cstdint>
@@ -14,23 +15,40 @@
 #include "common/dtype.h"
 #include "plan/model_spec.h"
 #include "plan/pipeline_pace.h"
+#include "worker/ops/machine.h"
 
 namespace shoal::worker {
 
 struct ProbeOptions {
   DType compute = DType::kF32;
-  int threads = 0;              // 0: one per available core
   int64_t tokens = 2048;        // of a microbatch
   int64_t sequence_tokens = 0;  // of the longest sequence; 0: the microbatch is one
   int rounds = 5;
-  // The bus that the CPU's copies emulate (CpuCopyOptions), and whether offloads and reloads are to
-  // run beside each other on it.
-  double copy_bytes_per_second = 0;
+  // Whether offloads and reloads are to run beside each other: the pace then has the rates that
+  // they reach so.
   bool duplex = false;
 };
 
-// On the CPU. Rates of messages between stages are left at 0: not counted.
+struct ProbeResult {
+  // Rates of messages between stages are left at 0: not counted.
+  plan::PipelinePace pace;
+  // Bytes a second each way while both run.
+  double duplex_offload_bytes_per_second = 0;
+  double duplex_reload_bytes_per_second = 0;
+  // How many times longer a block's forward takes while copies run both ways.
+  double forward_beside_copies = 0;
+};
+
+absl::StatusOr<ProbeResult> Probe(const plan::ModelSpec& spec, const ProbeOptions& options,
+                                  Machine machine);
+
+struct CpuProbeOptions {
+  ProbeOptions probe;
+  int threads = 0;  // 0: one per available core
+  // The bus that the CPU's copies emulate (CpuCopyOptions).
+  double copy_bytes_per_second = 0;
+};
 absl::StatusOr<plan::PipelinePace> ProbePace(const plan::ModelSpec& spec,
-                                             const ProbeOptions& options);
+                                             const CpuProbeOptions& options);
 
 }  // namespace shoal::worker

@@ -2,14 +2,15 @@
 
 #include "gtest/gtest.h"
 #include "worker/model/testing.h"
+#include "worker/ops/testing/late_device.h"
 
 namespace shoal::worker {
 namespace {
 
 TEST(Probe, FindsRatesThatPlansCanBeMadeWith) {
   for (const DType compute : {DType::kF32, DType::kBF16}) {
-    const auto pace =
-        ProbePace(testing_model::FullSpec(), {.compute = compute, .tokens = 128, .rounds = 2});
+    const auto pace = ProbePace(testing_model::FullSpec(),
+                                {.probe = {.compute = compute, .tokens = 128, .rounds = 2}});
     ASSERT_TRUE(pace.ok()) << pace.status();
     EXPECT_TRUE(plan::Validate(*pace).ok());
     EXPECT_TRUE(pace->CanOffload());
@@ -23,16 +24,32 @@ TEST(Probe, FindsRatesThatPlansCanBeMadeWith) {
 
 // A bus of a set rate is never found to be faster.
 TEST(Probe, SeesTheBusThatCopiesEmulate) {
-  const auto pace = ProbePace(testing_model::SmallSpec(),
-                              {.tokens = 256, .rounds = 3, .copy_bytes_per_second = 50e6});
+  const auto pace = ProbePace(testing_model::SmallSpec(), {.probe = {.tokens = 256, .rounds = 3},
+                                                           .copy_bytes_per_second = 50e6});
   ASSERT_TRUE(pace.ok()) << pace.status();
   EXPECT_LE(pace->offload_bytes_per_second, 50e6);
   EXPECT_LE(pace->reload_bytes_per_second, 50e6);
 }
 
+// On a device that computes asynchronously time is taken by its events alone.
+TEST(Probe, MeasuresAnyMachine) {
+  for (const bool duplex : {false, true}) {
+    const auto result =
+        Probe(testing_model::SmallSpec(), {.tokens = 128, .rounds = 2, .duplex = duplex},
+              MakeLateMachine(/*seed=*/1));
+    ASSERT_TRUE(result.ok()) << result.status();
+    EXPECT_TRUE(plan::Validate(result->pace).ok());
+    EXPECT_EQ(result->pace.duplex, duplex);
+    EXPECT_EQ(duplex,
+              result->pace.offload_bytes_per_second == result->duplex_offload_bytes_per_second);
+    EXPECT_GT(result->duplex_reload_bytes_per_second, 0);
+    EXPECT_GT(result->forward_beside_copies, 0);
+  }
+}
+
 TEST(Probe, RefusesNothingToMeasure) {
-  EXPECT_FALSE(ProbePace(testing_model::SmallSpec(), {.tokens = 0}).ok());
-  EXPECT_FALSE(ProbePace(testing_model::SmallSpec(), {.rounds = 0}).ok());
+  EXPECT_FALSE(ProbePace(testing_model::SmallSpec(), {.probe = {.tokens = 0}}).ok());
+  EXPECT_FALSE(ProbePace(testing_model::SmallSpec(), {.probe = {.rounds = 0}}).ok());
 }
 
 }  // namespace
