@@ -10,18 +10,13 @@
 #include "worker/backend/cuda/cuda_device.h"
 #include "worker/backend/cuda/cuda_status.h"
 #include "worker/ops/cuda/matmul/matmul_kernel.h"
+#include "worker/ops/cuda/views.h"
 
 namespace shoal::worker::cuda {
 namespace {
 
 // What cuBLASLt wants of a workspace; more than allocations promise.
 constexpr int64_t kWorkspaceAlignment = 256;
-
-Element ElementOf(DType dtype) { return dtype == DType::kF32 ? Element::kF32 : Element::kBf16; }
-
-ConstView ViewOf(const ConstMatrix& m) {
-  return {m.data, ElementOf(m.dtype), m.rows, m.columns, m.stride};
-}
 
 // Whether rows can be read 16 bytes at a time.
 bool IsAligned(const ConstMatrix& m) {
@@ -101,8 +96,8 @@ absl::Status Matmuls::Run(const MatmulArgs& args) {
 }
 
 absl::Status Matmuls::RunOwn(const MatmulArgs& args) {
-  MatmulLaunch launch = {.a = ViewOf(args.a), .b = ViewOf(args.b)};
-  launch.c = {args.c.data, ElementOf(args.c.dtype), args.c.rows, args.c.columns, args.c.stride};
+  MatmulLaunch launch = {.a = ToView(args.a), .b = ToView(args.b)};
+  launch.c = ToView(args.c);
   launch.transpose_a = args.transpose_a;
   launch.transpose_b = args.transpose_b;
   launch.accumulate = args.accumulate;

@@ -4,14 +4,10 @@
 #include "gtest/gtest.h"
 #include "worker/backend/cuda/testing/gpu.h"
 #include "worker/ops/cuda/matmul/matmul_testing.h"
+#include "worker/ops/cuda/views.h"
 
 namespace shoal::worker::cuda {
 namespace {
-
-ConstView ViewOf(const ConstMatrix& m) {
-  return {m.data, m.dtype == DType::kF32 ? Element::kF32 : Element::kBf16, m.rows, m.columns,
-          m.stride};
-}
 
 class MatmulKernelTest : public testing::Test {
  protected:
@@ -26,9 +22,8 @@ class MatmulKernelTest : public testing::Test {
   std::vector<std::byte> Check(const MatmulCase& c, LaunchFunction function,
                                MatmulTile tile = MatmulTile::k64x64, int64_t k_per_split = 0) {
     return ExpectProduct(c, random_, stream_, [&](const MatmulArgs& args) {
-      MatmulLaunch launch = {.a = ViewOf(args.a), .b = ViewOf(args.b)};
-      const ConstView view = ViewOf(args.c);
-      launch.c = {args.c.data, view.element, view.rows, view.columns, view.stride};
+      MatmulLaunch launch = {.a = ToView(args.a), .b = ToView(args.b)};
+      launch.c = ToView(args.c);
       launch.transpose_a = args.transpose_a;
       launch.transpose_b = args.transpose_b;
       launch.accumulate = args.accumulate;

@@ -1,0 +1,160 @@
+// cuda_matmul_bench [tokens]: the products of models' layers on the machine's GPU, by cuBLASLt, by
+// the fastest of its algorithms, and by kernels of our own. Exit code 3 where there is no GPU.
+#include <cuda_runtime_api.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "common/bf16.h"
+#include "common/random.h"
+#include "common/status.h"
+#include "worker/backend/cuda/cuda_device.h"
+#include "worker/backend/cuda/cuda_status.h"
+#include "worker/ops/cuda/matmul/matmul.h"
+
+namespace shoal::worker::cuda {
+namespace {
+
+struct Weight {
+  const char* name;
+  int64_t out;
+  int64_t in;
+};
+constexpr Weight kWeights[] = {
+    {"124M qkv", 2304, 768},  {"124M up", 3072, 768},         {"124M head", 50257, 768},
+    {"1.3B qkv", 6144, 2048}, {"1.3B gate, up", 11008, 2048}, {"1.3B down", 2048, 5504},
+    {"7B qkv", 12288, 4096},  {"7B gate, up", 22016, 4096},   {"7B down", 4096, 11008},
+};
+
+struct Product {
+  std::string name;
+  MatmulArgs args;
+  double operations;
+};
+
+// Random values: products of zeros draw less power, and run faster than any real one.
+absl::StatusOr<Buffer> RandomBf16(Device& device, Stream& stream, int64_t count) {
+  SHOAL_ASSIGN_OR_RETURN(Buffer buffer, device.Allocate(count * SizeOf(DType::kBF16)));
+  std::vector<BFloat16> values(static_cast<size_t>(count));
+  Random random(static_cast<uint64_t>(count));
+  for (BFloat16& value : values) {
+    value = BFloat16(static_cast<float>(random.Uniform() - 0.5));
+  }
+  stream.Copy(buffer.data(), values.data(), buffer.bytes());
+  SHOAL_RETURN_IF_ERROR(stream.Synchronize());
+  return buffer;
+}
+
+std::vector<Product> ProductsOf(const Weight& weight, int64_t tokens, const Buffer& x,
+                                const Buffer& y, const Buffer& w, const Buffer& d_w) {
+  const Matrix in = Matrix::Dense(x.data(), DType::kBF16, tokens, weight.in);
+  const Matrix out = Matrix::Dense(y.data(), DType::kBF16, tokens, weight.out);
+  const Matrix matrix = Matrix::Dense(w.data(), DType::kBF16, weight.out, weight.in);
+  const Matrix d_matrix = Matrix::Dense(d_w.data(), DType::kF32, weight.out, weight.in);
+  const double operations = 2.0 * static_cast<double>(tokens * weight.in * weight.out);
+  const std::string name = weight.name;
+  // The weight's gradient first: the other two write over what it reads.
+  return {{name + ", dW",
+           {.a = out, .b = in, .c = d_matrix, .transpose_a = true, .accumulate = true},
+           operations},
+          {name + ", y", {.a = in, .b = matrix, .c = out, .transpose_b = true}, operations},
+          {name + ", dx", {.a = out, .b = matrix, .c = in}, operations}};
+}
+
+// The best mean of a few batches.
+absl::StatusOr<double> SecondsOf(Matmuls& matmuls, cudaStream_t stream, const MatmulArgs& args) {
+  constexpr int kBatches = 5;
+  constexpr int kRuns = 10;
+  using Event = std::unique_ptr<CUevent_st, cudaError_t (*)(cudaEvent_t)>;
+  std::vector<Event> events;
+  for (int batch = 0; batch <= kBatches; ++batch) {
+    for (int run = 0; run < kRuns; ++run) {
+      SHOAL_RETURN_IF_ERROR(matmuls.Run(args));
+    }
+    cudaEvent_t event = nullptr;
+    SHOAL_RETURN_IF_ERROR(ToStatus(cudaEventCreate(&event), 0, "making an event"));
+    events.emplace_back(event, cudaEventDestroy);
+    SHOAL_RETURN_IF_ERROR(ToStatus(cudaEventRecord(event, stream), 0, "recording an event"));
+  }
+  SHOAL_RETURN_IF_ERROR(ToStatus(cudaStreamSynchronize(stream), 0, "waiting"));
+  std::optional<float> least;
+  for (size_t batch = 0; batch < kBatches; ++batch) {
+    float milliseconds = 0;
+    SHOAL_RETURN_IF_ERROR(
+        ToStatus(cudaEventElapsedTime(&milliseconds, events[batch].get(), events[batch + 1].get()),
+                 0, "reading events"));
+    least = std::min(least.value_or(milliseconds), milliseconds);
+  }
+  return *least / 1e3 / kRuns;
+}
+
+absl::Status RunBench(int64_t tokens) {
+  SHOAL_ASSIGN_OR_RETURN(const std::unique_ptr<Device> device, MakeCudaDevice({}));
+  const std::unique_ptr<Stream> stream = device->NewStream();
+  const absl::StatusOr<CublasLt> lt = LoadCublasLt();
+  if (!lt.ok()) {
+    std::printf("%s\n", Describe(lt.status()).c_str());
+  }
+  struct Way {
+    const char* name;
+    std::unique_ptr<Matmuls> matmuls;
+  };
+  std::vector<Way> ways;
+  const auto add = [&](const char* name, const CublasLt* library, bool tune) -> absl::Status {
+    SHOAL_ASSIGN_OR_RETURN(std::unique_ptr<Matmuls> matmuls,
+                           Matmuls::Create(*device, *stream, library, {.tune = tune}));
+    ways.push_back({name, std::move(matmuls)});
+    return absl::OkStatus();
+  };
+  SHOAL_RETURN_IF_ERROR(add("own", nullptr, false));
+  if (lt.ok()) {
+    SHOAL_RETURN_IF_ERROR(add("cuBLASLt", &*lt, false));
+    SHOAL_RETURN_IF_ERROR(add("tuned", &*lt, true));
+  }
+  std::printf("%s, %lld tokens, bf16; TFLOP/s\n%-22s", GpuOf(*device).name.c_str(),
+              static_cast<long long>(tokens), "product");
+  for (const Way& way : ways) {
+    std::printf("%10s", way.name);
+  }
+  std::printf("\n");
+  for (const Weight& weight : kWeights) {
+    SHOAL_ASSIGN_OR_RETURN(const Buffer x, RandomBf16(*device, *stream, tokens * weight.in));
+    SHOAL_ASSIGN_OR_RETURN(const Buffer y, RandomBf16(*device, *stream, tokens * weight.out));
+    SHOAL_ASSIGN_OR_RETURN(const Buffer w, RandomBf16(*device, *stream, weight.out * weight.in));
+    SHOAL_ASSIGN_OR_RETURN(const Buffer d_w,
+                           device->Allocate(weight.out * weight.in * SizeOf(DType::kF32)));
+    stream->Zero(d_w.data(), d_w.bytes());
+    for (const Product& product : ProductsOf(weight, tokens, x, y, w, d_w)) {
+      std::printf("%-22s", product.name.c_str());
+      for (const Way& way : ways) {
+        SHOAL_ASSIGN_OR_RETURN(const double seconds,
+                               SecondsOf(*way.matmuls, NativeStream(*stream), product.args));
+        std::printf("%10.0f", product.operations / seconds / 1e12);
+      }
+      std::printf("\n");
+      std::fflush(stdout);
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+}  // namespace shoal::worker::cuda
+
+int main(int argc, char** argv) {
+  const int64_t tokens = argc > 1 ? std::atoll(argv[1]) : 4096;
+  if (tokens < 1 || tokens > 1 << 20) {
+    std::fprintf(stderr, "usage: cuda_matmul_bench [tokens, up to 1048576]\n");
+    return 2;
+  }
+  const absl::Status status = shoal::worker::cuda::RunBench(tokens);
+  if (!status.ok()) {
+    std::fprintf(stderr, "%s\n", shoal::Describe(status).c_str());
+    return status.code() == absl::StatusCode::kNotFound ? 3 : 1;
+  }
+  return 0;
+}
