@@ -7,12 +7,13 @@
 #include <cstddef>
 #include <cstring>
 #include <string>
-#include <vector>
 
 #include "common/bytes.h"
 #include "common/check.h"
 #include "fmt/format.h"
+#include "worker/backend/cuda/emulation/async_copies.h"
 #include "worker/backend/cuda/emulation/fiber.h"
+#include "worker/backend/cuda/emulation/warp_work.h"
 
 namespace shoal::worker::cuda::emulation {
 
@@ -21,7 +22,6 @@ int running_thread = 0;
 
 namespace {
 
-constexpr int kWarp = 32;
 constexpr int kMaxThreads = 1024;
 constexpr int kMaxWarps = kMaxThreads / kWarp;
 constexpr uint32_t kAll = 0xFFFFFFFFu;
@@ -29,35 +29,13 @@ constexpr int kNone = -1;
 // What lies in memory that nobody has written: NaN in fp32 and bf16.
 constexpr int kPoison = 0xFF;
 
-// What a lane brings to its warp's work, and where it wants the result.
-struct Operands {
-  uint32_t value = 0;
-  int from_lane = 0;
-  const void* row = nullptr;
-  uint32_t* to = nullptr;
-  float* d = nullptr;
-  const uint32_t* a = nullptr;
-  const uint32_t* b = nullptr;
-};
-
 struct Warp {
   uint32_t runnable = kAll;  // begun or not; neither waiting nor done
   uint32_t done = 0;
   uint32_t arrived = 0;  // at `kind`
   Together kind = Together::kSyncWarp;
-  std::source_location where;
-  std::array<Operands, kWarp> lanes;
-};
-
-struct Copy {
-  void* to;
-  const void* from;
-  bool valid;
-};
-
-struct Copies {
-  std::vector<Copy> copies;
-  std::vector<size_t> groups;  // ends, in `copies`
+  Where where;
+  Lanes lanes;
 };
 
 // The mapping ends where the block's memory does: what runs over it crashes.
@@ -94,11 +72,11 @@ struct Processor {
   SharedMemory shared;
   std::array<Warp, kMaxWarps> warps;
   std::array<Fiber*, kMaxThreads> fibers{};
-  std::array<Copies, kMaxThreads> copies;
+  std::array<AsyncCopies, kMaxThreads> copies;
   int warp_count = 0;
   bool ascending = true;
   int at_barrier = 0;
-  std::source_location barrier;
+  Where barrier;
   Fiber* main = nullptr;
   const std::function<void()>* thread = nullptr;
 };
@@ -130,12 +108,12 @@ std::string ThreadName(int thread) {
                      thread, thread / kWarp, thread % kWarp);
 }
 
-std::string Place(Together kind, const std::source_location& where) {
-  return fmt::format("{} at {}:{}", NameOf(kind), where.file_name(), where.line());
+std::string Place(Together kind, Where where) {
+  return fmt::format("{} at {}:{}", NameOf(kind), where.file, where.line);
 }
 
-[[noreturn]] void Fail(const std::source_location& where, const std::string& what) {
-  internal::CheckFailed(where.file_name(), static_cast<int>(where.line()), what.c_str());
+[[noreturn]] void Fail(Where where, const std::string& what) {
+  internal::CheckFailed(where.file, where.line, what.c_str());
 }
 
 // Nobody can run and some are not done: who is waited for, and where they are instead.
@@ -244,65 +222,6 @@ void LetOthersRun(Processor& processor) {
   processor.fibers[static_cast<size_t>(self)]->SwitchTo(FiberFor(processor, next));
 }
 
-void FinishShuffle(Warp& warp) {
-  for (Operands& lane : warp.lanes) {
-    *lane.to = warp.lanes[static_cast<size_t>(lane.from_lane & (kWarp - 1))].value;
-  }
-}
-
-void FinishLoadMatrix(Warp& warp, bool transposed) {
-  for (size_t l = 0; l < kWarp; ++l) {
-    for (size_t i = 0; i < 4; ++i) {
-      const size_t r = l / 4;
-      const size_t c = 2 * (l % 4);
-      const auto element = [&](size_t row, size_t column) {
-        uint16_t bits = 0;
-        std::memcpy(&bits, static_cast<const char*>(warp.lanes[8 * i + row].row) + 2 * column, 2);
-        return static_cast<uint32_t>(bits);
-      };
-      warp.lanes[l].to[i] = transposed ? element(c, r) | element(c + 1, r) << 16
-                                       : element(r, c) | element(r, c + 1) << 16;
-    }
-  }
-}
-
-float Low(uint32_t pair) { return std::bit_cast<float>(pair << 16); }
-float High(uint32_t pair) { return std::bit_cast<float>(pair & 0xFFFF0000u); }
-
-void FinishMultiplyAdd(Warp& warp) {
-  std::array<std::array<float, 16>, 16> a;
-  std::array<std::array<float, 8>, 16> b;
-  std::array<std::array<float, 8>, 16> d;
-  for (size_t l = 0; l < kWarp; ++l) {
-    const Operands& lane = warp.lanes[l];
-    const size_t g = l / 4;
-    const size_t c = 2 * (l % 4);
-    for (size_t i = 0; i < 4; ++i) {
-      const size_t row = g + 8 * (i % 2);
-      const size_t column = c + 8 * (i / 2);
-      a[row][column] = Low(lane.a[i]);
-      a[row][column + 1] = High(lane.a[i]);
-      d[g + 8 * (i / 2)][c + i % 2] = lane.d[i];
-    }
-    for (size_t i = 0; i < 2; ++i) {
-      b[c + 8 * i][g] = Low(lane.b[i]);
-      b[c + 8 * i + 1][g] = High(lane.b[i]);
-    }
-  }
-  for (size_t row = 0; row < 16; ++row) {
-    for (size_t k = 0; k < 16; ++k) {
-      for (size_t column = 0; column < 8; ++column) {
-        d[row][column] += a[row][k] * b[k][column];
-      }
-    }
-  }
-  for (size_t l = 0; l < kWarp; ++l) {
-    for (size_t i = 0; i < 4; ++i) {
-      warp.lanes[l].d[i] = d[l / 4 + 8 * (i / 2)][2 * (l % 4) + i % 2];
-    }
-  }
-}
-
 Operands& RunningOperands() {
   return TheProcessor()
       .warps[static_cast<size_t>(running_thread / kWarp)]
@@ -311,14 +230,14 @@ Operands& RunningOperands() {
 
 // The running thread's part in `kind`; the last of the warp runs `finish`.
 template <typename Finish>
-void TogetherInWarp(Together kind, const std::source_location& where, Finish finish) {
+void TogetherInWarp(Together kind, Where where, Finish finish) {
   Processor& processor = TheProcessor();
   Warp& warp = processor.warps[static_cast<size_t>(running_thread / kWarp)];
   const uint32_t bit = 1u << (running_thread % kWarp);
   if (warp.arrived == 0) {
     warp.kind = kind;
     warp.where = where;
-  } else if (warp.kind != kind || warp.where.line() != where.line()) {
+  } else if (warp.kind != kind || warp.where.line != where.line) {
     Fail(where,
          fmt::format("{} comes to {} while its warp waits for it at {}", ThreadName(running_thread),
                      Place(kind, where), Place(warp.kind, warp.where)));
@@ -329,7 +248,7 @@ void TogetherInWarp(Together kind, const std::source_location& where, Finish fin
     LetOthersRun(processor);
     return;
   }
-  finish(warp);
+  finish(warp.lanes);
   warp.arrived = 0;
   warp.runnable = kAll;
 }
@@ -362,8 +281,7 @@ void RunBlocks(Extent grid, int threads, int64_t shared_bytes, uint64_t order,
     }
     for (size_t t = 0; t < static_cast<size_t>(threads); ++t) {
       processor.fibers[t] = nullptr;
-      processor.copies[t].copies.clear();
-      processor.copies[t].groups.clear();
+      processor.copies[t].Clear();
     }
     std::memset(running_block.dynamic_shared, kPoison, static_cast<size_t>(shared_bytes));
     const auto first_warp =
@@ -383,11 +301,11 @@ int64_t BytesBehindShared(const void* address) {
   return TheProcessor().shared.BytesBehind(address);
 }
 
-void WaitForBlock(std::source_location where) {
+void WaitForBlock(Where where) {
   Processor& processor = TheProcessor();
   if (processor.at_barrier == 0) {
     processor.barrier = where;
-  } else if (processor.barrier.line() != where.line()) {
+  } else if (processor.barrier.line != where.line) {
     Fail(where, fmt::format("{} comes to {} while its block waits for it at {}",
                             ThreadName(running_thread), Place(Together::kSyncBlock, where),
                             Place(Together::kSyncBlock, processor.barrier)));
@@ -405,11 +323,11 @@ void WaitForBlock(std::source_location where) {
   }
 }
 
-void WaitForWarp(std::source_location where) {
-  TogetherInWarp(Together::kSyncWarp, where, [](Warp&) {});
+void WaitForWarp(Where where) {
+  TogetherInWarp(Together::kSyncWarp, where, [](Lanes&) {});
 }
 
-uint32_t ExchangeInWarp(uint32_t value, int from_lane, std::source_location where) {
+uint32_t ExchangeInWarp(uint32_t value, int from_lane, Where where) {
   uint32_t result = 0;
   Operands& operands = RunningOperands();
   operands.value = value;
@@ -419,18 +337,16 @@ uint32_t ExchangeInWarp(uint32_t value, int from_lane, std::source_location wher
   return result;
 }
 
-void LoadMatrixInWarp(uint32_t (&to)[4], const void* row, bool transposed,
-                      std::source_location where) {
+void LoadMatrixInWarp(uint32_t (&to)[4], const void* row, bool transposed, Where where) {
   CheckAligned(row, 16, where);
   Operands& operands = RunningOperands();
   operands.row = row;
   operands.to = to;
   TogetherInWarp(Together::kLoadMatrix, where,
-                 [transposed](Warp& warp) { FinishLoadMatrix(warp, transposed); });
+                 [transposed](Lanes& lanes) { FinishLoadMatrix(lanes, transposed); });
 }
 
-void MultiplyAddInWarp(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2],
-                       std::source_location where) {
+void MultiplyAddInWarp(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2], Where where) {
   Operands& operands = RunningOperands();
   operands.d = d;
   operands.a = a;
@@ -438,44 +354,21 @@ void MultiplyAddInWarp(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b
   TogetherInWarp(Together::kMultiplyAdd, where, FinishMultiplyAdd);
 }
 
-void FailAlignment(size_t bytes, std::source_location where) {
+void FailAlignment(size_t bytes, Where where) {
   Fail(where, fmt::format("{}: {} bytes at once from where they are not aligned",
                           ThreadName(running_thread), bytes));
 }
 
-void BeginCopy(void* to, const void* from, bool valid, std::source_location where) {
+void BeginCopy(void* to, const void* from, bool valid, Where where) {
   CheckAligned(to, 16, where);
   CheckAligned(valid ? from : nullptr, 16, where);
-  std::memset(to, kPoison, 16);
-  TheProcessor().copies[static_cast<size_t>(running_thread)].copies.push_back({to, from, valid});
+  TheProcessor().copies[static_cast<size_t>(running_thread)].Begin(to, from, valid);
 }
 
-void CommitCopyGroup() {
-  Copies& copies = TheProcessor().copies[static_cast<size_t>(running_thread)];
-  copies.groups.push_back(copies.copies.size());
-}
+void CommitCopyGroup() { TheProcessor().copies[static_cast<size_t>(running_thread)].Commit(); }
 
 void WaitForCopyGroups(int newest_left) {
-  Copies& copies = TheProcessor().copies[static_cast<size_t>(running_thread)];
-  const auto left = static_cast<size_t>(newest_left);
-  if (copies.groups.size() <= left) {
-    return;
-  }
-  const size_t groups = copies.groups.size() - left;
-  const size_t end = copies.groups[groups - 1];
-  for (size_t i = 0; i < end; ++i) {
-    const Copy& copy = copies.copies[i];
-    if (copy.valid) {
-      std::memcpy(copy.to, copy.from, 16);
-    } else {
-      std::memset(copy.to, 0, 16);
-    }
-  }
-  copies.copies.erase(copies.copies.begin(), copies.copies.begin() + static_cast<int64_t>(end));
-  copies.groups.erase(copies.groups.begin(), copies.groups.begin() + static_cast<int64_t>(groups));
-  for (size_t& group : copies.groups) {
-    group -= end;
-  }
+  TheProcessor().copies[static_cast<size_t>(running_thread)].Wait(newest_left);
 }
 
 }  // namespace shoal::worker::cuda::emulation

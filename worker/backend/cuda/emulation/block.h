@@ -13,7 +13,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
-#include <source_location>
 #include <string>
 
 namespace shoal::worker::cuda::emulation {
@@ -43,26 +42,34 @@ std::string RunningThreadName();
 // Bytes behind the running block's dynamic shared memory; negative elsewhere.
 int64_t BytesBehindShared(const void* address);
 
+// A line of a kernel: as a default argument, the caller's. (std::source_location, which clang does
+// not have everywhere.)
+struct Where {
+  const char* file = "";
+  int line = 0;
+  static constexpr Where Current(const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
+    return {.file = file, .line = line};
+  }
+};
+
 // What a thread does with others. `where` is the kernel's line.
 enum class Together : uint8_t { kSyncBlock, kSyncWarp, kShuffle, kLoadMatrix, kMultiplyAdd };
-void WaitForBlock(std::source_location where);
-void WaitForWarp(std::source_location where);
-uint32_t ExchangeInWarp(uint32_t value, int from_lane, std::source_location where);
-void LoadMatrixInWarp(uint32_t (&to)[4], const void* row, bool transposed,
-                      std::source_location where);
-void MultiplyAddInWarp(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2],
-                       std::source_location where);
+void WaitForBlock(Where where);
+void WaitForWarp(Where where);
+uint32_t ExchangeInWarp(uint32_t value, int from_lane, Where where);
+void LoadMatrixInWarp(uint32_t (&to)[4], const void* row, bool transposed, Where where);
+void MultiplyAddInWarp(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2], Where where);
 
 // What a GPU takes only from multiples of its size.
-[[noreturn]] void FailAlignment(size_t bytes, std::source_location where);
-inline void CheckAligned(const void* data, size_t bytes, const std::source_location& where) {
+[[noreturn]] void FailAlignment(size_t bytes, Where where);
+inline void CheckAligned(const void* data, size_t bytes, Where where) {
   if (reinterpret_cast<uintptr_t>(data) % bytes != 0) [[unlikely]] {
     FailAlignment(bytes, where);
   }
 }
 
 // The running thread's asynchronous copies. Until it waits for one, its destination holds 0xFF.
-void BeginCopy(void* to, const void* from, bool valid, std::source_location where);
+void BeginCopy(void* to, const void* from, bool valid, Where where);
 void CommitCopyGroup();
 void WaitForCopyGroups(int newest_left);
 

@@ -71,7 +71,7 @@ TEST_P(BlockTest, SaysWhoIsMissing) {
                "thread 32 \\(warp 1 lane 0\\) has returned while its block waits");
   EXPECT_DEATH(run(sample::Wrong::kDifferentPlaces),
                "comes to SyncBlock at .*sample.cu:[0-9]+ "
-               "while its block waits for it at SyncBlock");
+               "while its block waits for it at SyncBlock at .*sample.cu:[0-9]+");
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
   EXPECT_DEATH(run(sample::Wrong::kOutOfShared), "");
 #else

@@ -28,10 +28,10 @@ class Fiber {
  private:
   void* stack_pointer_ = nullptr;
   // What sanitizers are told of the stack.
-  const void* bottom_ = nullptr;
-  size_t bytes_ = 0;
-  void* sanitizer_ = nullptr;
-  bool owns_sanitizer_ = false;
+  [[maybe_unused]] const void* bottom_ = nullptr;
+  [[maybe_unused]] size_t bytes_ = 0;
+  [[maybe_unused]] void* sanitizer_ = nullptr;
+  [[maybe_unused]] bool owns_sanitizer_ = false;
   std::unique_ptr<std::byte[]> context_;  // where there is no switch of our own
 };
 

@@ -11,7 +11,6 @@
 #include <cstring>
 #include <functional>
 #include <limits>
-#include <source_location>
 #include <tuple>
 
 #include "worker/backend/cuda/emulation/block.h"
@@ -39,19 +38,19 @@ inline int BlockZ() { return static_cast<int>(emulation::running_block.block.z);
 inline int GridX() { return static_cast<int>(emulation::running_block.grid.x); }
 inline int GridY() { return static_cast<int>(emulation::running_block.grid.y); }
 
-inline void SyncBlock(std::source_location where = std::source_location::current()) {
+inline void SyncBlock(emulation::Where where = emulation::Where::Current()) {
   emulation::WaitForBlock(where);
 }
-inline void SyncWarp(std::source_location where = std::source_location::current()) {
+inline void SyncWarp(emulation::Where where = emulation::Where::Current()) {
   emulation::WaitForWarp(where);
 }
 template <typename T>
-T ShuffleXor(T value, int mask, std::source_location where = std::source_location::current()) {
+T ShuffleXor(T value, int mask, emulation::Where where = emulation::Where::Current()) {
   return std::bit_cast<T>(
       emulation::ExchangeInWarp(std::bit_cast<uint32_t>(value), LaneIndex() ^ mask, where));
 }
 template <typename T>
-T Shuffle(T value, int lane, std::source_location where = std::source_location::current()) {
+T Shuffle(T value, int lane, emulation::Where where = emulation::Where::Current()) {
   return std::bit_cast<T>(emulation::ExchangeInWarp(std::bit_cast<uint32_t>(value), lane, where));
 }
 inline void AtomicAdd(float* to, float value) { *to += value; }
@@ -79,14 +78,14 @@ inline uint32_t PackBf16(float low, float high) {
 
 template <int kWords>
 void LoadWords(uint32_t (&to)[kWords], const void* from,
-               std::source_location where = std::source_location::current()) {
+               emulation::Where where = emulation::Where::Current()) {
   static_assert(kWords == 1 || kWords == 2 || kWords == 4);
   emulation::CheckAligned(from, sizeof(to), where);
   std::memcpy(to, from, sizeof(to));
 }
 template <int kWords>
 void StoreWords(const uint32_t (&from)[kWords], void* to,
-                std::source_location where = std::source_location::current()) {
+                emulation::Where where = emulation::Where::Current()) {
   static_assert(kWords == 1 || kWords == 2 || kWords == 4);
   emulation::CheckAligned(to, sizeof(from), where);
   std::memcpy(to, from, sizeof(from));
@@ -95,7 +94,7 @@ void StoreWords(const uint32_t (&from)[kWords], void* to,
 inline char* DynamicShared() { return emulation::running_block.dynamic_shared; }
 
 inline void CopyAsync16(void* shared, const void* from, bool valid,
-                        std::source_location where = std::source_location::current()) {
+                        emulation::Where where = emulation::Where::Current()) {
   emulation::BeginCopy(shared, from, valid, where);
 }
 inline void CommitCopies() { emulation::CommitCopyGroup(); }
@@ -105,15 +104,15 @@ void WaitCopies() {
 }
 
 inline void LoadMatrix(uint32_t (&to)[4], const void* row,
-                       std::source_location where = std::source_location::current()) {
+                       emulation::Where where = emulation::Where::Current()) {
   emulation::LoadMatrixInWarp(to, row, false, where);
 }
 inline void LoadMatrixTransposed(uint32_t (&to)[4], const void* row,
-                                 std::source_location where = std::source_location::current()) {
+                                 emulation::Where where = emulation::Where::Current()) {
   emulation::LoadMatrixInWarp(to, row, true, where);
 }
 inline void MultiplyAdd(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2],
-                        std::source_location where = std::source_location::current()) {
+                        emulation::Where where = emulation::Where::Current()) {
   emulation::MultiplyAddInWarp(d, a, b, where);
 }
 
