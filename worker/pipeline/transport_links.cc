@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "absl/time/clock.h"
+#include "common/bytes.h"
 #include "common/check.h"
 #include "common/status.h"
 
@@ -20,6 +21,8 @@ constexpr absl::Duration kAgain = absl::Milliseconds(1);
 constexpr size_t kMostEarly = 16384;
 // For connections to end, which their transports bound themselves.
 constexpr absl::Duration kEnding = absl::Seconds(30);
+// As regions that transports allocate are aligned.
+constexpr int64_t kPageBytes = 4096;
 
 // Operations' ids: a message's buffer and queue, or none of them.
 constexpr uint64_t kDoorbellAlone = ~uint64_t{0};
@@ -66,13 +69,27 @@ TransportLinks::~TransportLinks() {
 
 absl::StatusOr<std::unique_ptr<TransportLinks::Peer>> TransportLinks::NewPeer(int stage) {
   auto peer = std::make_unique<Peer>(stage);
-  SHOAL_ASSIGN_OR_RETURN(peer->slots,
-                         options_.transport->Allocate(std::max<int64_t>(options_.slot_bytes, 1),
-                                                      transport::Access::kRemoteWrite));
-  SHOAL_ASSIGN_OR_RETURN(peer->buffers,
-                         options_.transport->Allocate(std::max<int64_t>(options_.buffer_bytes, 1),
-                                                      transport::Access::kLocal));
+  SHOAL_ASSIGN_OR_RETURN(
+      peer->slots,
+      NewRegion(options_.slot_bytes, transport::Access::kRemoteWrite, peer->slot_memory));
+  SHOAL_ASSIGN_OR_RETURN(peer->buffers, NewRegion(options_.buffer_bytes, transport::Access::kLocal,
+                                                  peer->buffer_memory));
   return peer;
+}
+
+absl::StatusOr<std::shared_ptr<transport::Region>> TransportLinks::NewRegion(
+    int64_t bytes, transport::Access access, Buffer& memory) const {
+  bytes = std::max<int64_t>(bytes, 1);
+  if (options_.memory == nullptr || (access != transport::Access::kLocal &&
+                                     !options_.transport->capabilities().exposes_any_memory)) {
+    return options_.transport->Allocate(bytes, access);
+  }
+  bytes = RoundUp(bytes, kPageBytes);
+  SHOAL_ASSIGN_OR_RETURN(memory, options_.memory->Allocate(bytes + kPageBytes));
+  const auto address = reinterpret_cast<int64_t>(memory.data());
+  const std::span<std::byte> pages(memory.data() + (RoundUp(address, kPageBytes) - address),
+                                   static_cast<size_t>(bytes));
+  return options_.transport->Register(pages, access);
 }
 
 transport::ConnectionOptions TransportLinks::OptionsFor(const Peer& peer) const {

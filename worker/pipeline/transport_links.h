@@ -32,6 +32,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "transport/transport.h"
+#include "worker/backend/backend.h"
 #include "worker/pipeline/link_queues.h"
 #include "worker/pipeline/stage_links.h"
 
@@ -44,6 +45,9 @@ struct TransportLinksOptions {
   // says how much a schedule's queues take with messages of a length.
   int64_t slot_bytes = 0;
   int64_t buffer_bytes = 0;
+  // Of the host, where messages are to lie as far as the transport can use memory that it did not
+  // allocate: for a device whose copies reach that memory at full speed. Null: the transport's own.
+  Memory* memory = nullptr;
   absl::Duration handshake_timeout = absl::Seconds(10);
   // Slots whose message has been used are filled with NaN.
   bool poison = false;
@@ -78,6 +82,8 @@ class TransportLinks final : public StageLinks {
     explicit Peer(int stage) : stage(stage) {}
 
     const int stage;
+    Buffer slot_memory;  // of TransportLinksOptions::memory; outlives the regions
+    Buffer buffer_memory;
     std::shared_ptr<transport::Region> slots;    // exposed to the peer
     std::shared_ptr<transport::Region> buffers;  // of messages to it
     std::unique_ptr<transport::Connector> connector;
@@ -97,6 +103,9 @@ class TransportLinks final : public StageLinks {
   TransportLinks(const TransportLinksOptions& options,
                  std::unique_ptr<transport::EventQueue> queue);
   absl::StatusOr<std::unique_ptr<Peer>> NewPeer(int stage);
+  absl::StatusOr<std::shared_ptr<transport::Region>> NewRegion(int64_t bytes,
+                                                               transport::Access access,
+                                                               Buffer& memory) const;
   transport::ConnectionOptions OptionsFor(const Peer& peer) const;
   absl::Status Adopt(std::unique_ptr<Peer> adopted) ABSL_LOCKS_EXCLUDED(mutex_);
   // Of the step at hand; an error once closed.

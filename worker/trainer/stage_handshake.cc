@@ -57,6 +57,7 @@ absl::StatusOr<std::unique_ptr<TransportLinks>> StageHandshake::NewLinks(
                                  .transport = options_.transports[transport],
                                  .slot_bytes = memory.slot_bytes,
                                  .buffer_bytes = memory.buffer_bytes,
+                                 .memory = options_.memory,
                                  .handshake_timeout = options_.call_timeout});
 }
 

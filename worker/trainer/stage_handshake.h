@@ -52,6 +52,7 @@ class StageHandshake {
     std::vector<transport::Transport*> transports;  // in order of preference
     std::string preferred;                          // of the job, whether it is there or not
     std::vector<std::string> unavailable;  // transports that are not there, with the reason
+    Memory* memory = nullptr;              // for messages, as TransportLinksOptions
     // Of one call. A neighbour that has not come to the attempt is called again until the time is
     // up.
     absl::Duration call_timeout = absl::Seconds(10);

@@ -17,8 +17,10 @@ absl::Status TransportPipeline::Connect(const plan::Schedule& schedule, int64_t 
   links_.clear();
   const std::vector<plan::MessageQueue> queues = MessageQueues(schedule);
   for (int stage = 0; stage < schedule.shape.stages; ++stage) {
-    TransportLinksOptions options = {
-        .stage = stage, .transport = transports_[static_cast<size_t>(stage)].get(), .poison = true};
+    TransportLinksOptions options = {.stage = stage,
+                                     .transport = transports_[static_cast<size_t>(stage)].get(),
+                                     .memory = stage % 2 == 1 ? memory_.get() : nullptr,
+                                     .poison = true};
     for (const int peer : plan::Neighbours(schedule.shape, stage)) {
       options.slot_bytes =
           std::max(options.slot_bytes, LayOut(queues, peer, stage, longest_message).slot_bytes());

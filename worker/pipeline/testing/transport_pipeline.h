@@ -1,5 +1,6 @@
 // Links over transports between stages of one process, each with a transport of its own as in a
-// process of its own.
+// process of its own. Messages of odd stages lie in memory of a device's choice, those of even ones
+// in the transport's.
 #pragma once
 
 #include <functional>
@@ -9,6 +10,7 @@
 #include "absl/status/status.h"
 #include "plan/schedule.h"
 #include "transport/transport.h"
+#include "worker/backend/cpu/cpu_device.h"
 #include "worker/pipeline/transport_links.h"
 
 namespace shoal::worker {
@@ -27,6 +29,8 @@ class TransportPipeline {
   transport::Transport& transport(int stage) { return *transports_[static_cast<size_t>(stage)]; }
 
  private:
+  const std::unique_ptr<Device> device_ = MakeCpuDevice();
+  const std::unique_ptr<Memory> memory_ = device_->NewHostMemory(0);
   std::vector<std::unique_ptr<transport::Transport>> transports_;
   std::vector<std::unique_ptr<TransportLinks>> links_;
 };
