@@ -243,6 +243,31 @@ TEST(Parts, TrainLeavesOutWhatThereIsNoTimeFor) {
   EXPECT_EQ(report.tables().front().rows[1].back(), "no time was left");
 }
 
+TEST(Parts, OffloadIsMeasured) {
+  const PartReport report = RunOne("offload", OnTheCpu());
+  ASSERT_EQ(report.state(), PartState::kDone) << report.why();
+  ASSERT_EQ(report.tables().size(), 2u);
+  const std::vector<std::string>& row = report.tables()[0].rows.at(1);
+  EXPECT_EQ(row[0], "256");
+  EXPECT_GT(std::stod(row[1]), 0) << "nothing was offloaded";
+  EXPECT_GT(std::stod(row[2]), 0);
+}
+
+// Where the device has little memory and the host much, offload makes sequences longer.
+TEST(Parts, OffloadMakesSequencesLonger) {
+  PartOptions options = OnTheCpu();
+  options.sizes.offload_tokens = {};
+  options.sizes.longest_tokens = 2048;
+  options.make_machine = [](int64_t) -> absl::StatusOr<worker::Machine> {
+    return worker::MakeCpuMachine(2, 5 << 20);
+  };
+  const PartReport report = RunOne("offload", options);
+  ASSERT_EQ(report.state(), PartState::kDone) << report.why();
+  const auto& rows = report.tables()[1].rows;
+  ASSERT_EQ(rows.size(), 3u);
+  EXPECT_GT(std::stoi(rows[2][1]), std::stoi(rows[1][1]));
+}
+
 TEST(Parts, AMachineThatCannotBeMadeFailsThem) {
   PartOptions options = OnTheCpu();
   options.data = "anywhere";

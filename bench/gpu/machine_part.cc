@@ -3,6 +3,7 @@
 #include <memory>
 
 #include "absl/time/clock.h"
+#include "bench/gpu/bus.h"
 #include "bench/gpu/ceilings.h"
 #include "bench/gpu/device_data.h"
 #include "bench/gpu/parts.h"
@@ -13,86 +14,24 @@
 namespace shoal::bench {
 namespace {
 
-using worker::Buffer;
 using worker::Machine;
-using worker::Stream;
-using worker::StreamKind;
-
-// Copies between pinned host memory and the device, a stream and two buffers for each direction.
-class Bus {
- public:
-  static absl::StatusOr<std::unique_ptr<Bus>> Make(Machine& machine, int64_t bytes) {
-    std::unique_ptr<Bus> bus(new Bus(machine, bytes));
-    for (Direction* direction : {&bus->up_, &bus->down_}) {
-      SHOAL_ASSIGN_OR_RETURN(direction->host, bus->host_memory_->Allocate(bytes));
-      SHOAL_ASSIGN_OR_RETURN(direction->device, machine.device->Allocate(bytes));
-      direction->stream = machine.device->NewStream(StreamKind::kCopy);
-      // Pages are touched and random before anything counts.
-      SHOAL_RETURN_IF_ERROR(
-          FillNormal(*direction->stream, direction->device.data(), DType::kF32, bytes / 4, 1.0, 1));
-      SHOAL_RETURN_IF_ERROR(
-          CopyNow(*direction->stream, direction->host.data(), direction->device.data(), bytes));
-    }
-    return bus;
-  }
-
-  void PutUp() { up_.stream->Copy(up_.device.data(), up_.host.data(), bytes_); }
-  void PutDown() { down_.stream->Copy(down_.host.data(), down_.device.data(), bytes_); }
-  absl::Status Wait() {
-    SHOAL_RETURN_IF_ERROR(up_.stream->Synchronize());
-    return down_.stream->Synchronize();
-  }
-  int64_t bytes() const { return bytes_; }
-
- private:
-  struct Direction {
-    Buffer host;
-    Buffer device;
-    std::unique_ptr<Stream> stream;
-  };
-  Bus(Machine& machine, int64_t bytes)
-      : bytes_(bytes), host_memory_(machine.device->NewHostMemory(0)) {}
-
-  const int64_t bytes_;
-  const std::unique_ptr<worker::Memory> host_memory_;
-  Direction up_, down_;
-};
 
 constexpr int kRounds = 5;
 
-// Median seconds of `put` and the wait for it.
-absl::StatusOr<double> BusSeconds(Bus& bus, const std::function<void()>& put) {
-  std::vector<double> seconds;
-  for (int round = 0; round <= kRounds; ++round) {
-    const absl::Time begin = absl::Now();
-    put();
-    SHOAL_RETURN_IF_ERROR(bus.Wait());
-    if (round > 0) {
-      seconds.push_back(absl::ToDoubleSeconds(absl::Now() - begin));
-    }
-  }
-  return Median(std::move(seconds));
-}
-
 absl::Status AddBus(PartRun& run, Bus& bus) {
-  const auto bytes = static_cast<double>(bus.bytes());
-  SHOAL_ASSIGN_OR_RETURN(const double up, BusSeconds(bus, [&] { bus.PutUp(); }));
-  SHOAL_ASSIGN_OR_RETURN(const double down, BusSeconds(bus, [&] { bus.PutDown(); }));
-  SHOAL_ASSIGN_OR_RETURN(const double both, BusSeconds(bus, [&] {
-                           bus.PutUp();
-                           bus.PutDown();
-                         }));
+  SHOAL_ASSIGN_OR_RETURN(const BusRates rates, MeasureBus(bus));
+  const double in_turn = 2 / (1 / rates.to_device + 1 / rates.to_host);
   PartReport& report = run.report();
   report.AddTable("Copies to and from pinned host memory",
                   fmt::format("{} MiB each way.", bus.bytes() >> 20),
                   {"copies", "GB/s", "of one after the other"});
-  report.AddRow({"to the device", fmt::format("{:.1f}", bytes / up / 1e9), "-"});
-  report.AddRow({"to the host", fmt::format("{:.1f}", bytes / down / 1e9), "-"});
-  report.AddRow({"both at once, together", fmt::format("{:.1f}", 2 * bytes / both / 1e9),
-                 fmt::format("{:.2f}", (up + down) / both)});
-  report.SetValue("to_device_bytes_per_second", bytes / up);
-  report.SetValue("to_host_bytes_per_second", bytes / down);
-  report.SetValue("duplex_bytes_per_second", 2 * bytes / both);
+  report.AddRow({"to the device", fmt::format("{:.1f}", rates.to_device / 1e9), "-"});
+  report.AddRow({"to the host", fmt::format("{:.1f}", rates.to_host / 1e9), "-"});
+  report.AddRow({"both at once, together", fmt::format("{:.1f}", rates.duplex / 1e9),
+                 fmt::format("{:.2f}", rates.duplex / in_turn)});
+  report.SetValue("to_device_bytes_per_second", rates.to_device);
+  report.SetValue("to_host_bytes_per_second", rates.to_host);
+  report.SetValue("duplex_bytes_per_second", rates.duplex);
   return absl::OkStatus();
 }
 

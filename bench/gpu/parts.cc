@@ -14,6 +14,7 @@ constexpr Part kParts[] = {
     {"golden", "training steps of a real model against a float64 reference", RunGoldenPart},
     {"kernels", "each operator's time against its floor", RunKernelsPart},
     {"train", "tokens/s and utilisation with everything resident", RunTrainPart},
+    {"offload", "activations moved to the host: cost, k, and the longest sequence", RunOffloadPart},
 };
 
 PartState StateOf(const absl::Status& status) {
@@ -36,6 +37,13 @@ PartSizes SmallSizes() {
   sizes.train = {{"tiny", 64}, {"tiny", 128}};
   sizes.train_steps = 2;
   sizes.batch_seconds = 0;
+  sizes.offload_layers = 2;
+  sizes.offload_chunks = 4;
+  sizes.offload_tokens = {256};
+  sizes.longest_chunks = 4;
+  sizes.longest_tokens = 256;
+  sizes.longest_step = 64;
+  sizes.longest_host_bytes = 1 << 24;
   return sizes;
 }
 

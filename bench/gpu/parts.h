@@ -43,6 +43,14 @@ struct PartSizes {
                                   {"1.3b", 65536}, {"7b", 32768},   {"7b", 65536}};
   int train_steps = 7;
   double batch_seconds = 0.005;  // of calls that are timed together
+  // Offload, with `kernel_shape`.
+  int64_t offload_layers = 4;
+  int offload_chunks = 6;
+  std::vector<int64_t> offload_tokens = {16384, 65536};
+  int longest_chunks = 15;
+  int64_t longest_tokens = 131072;
+  int64_t longest_step = 8192;
+  int64_t longest_host_bytes = int64_t{64} << 30;
 };
 PartSizes SmallSizes();  // that the CPU runs within a second or so
 
@@ -98,5 +106,6 @@ absl::Status RunOpsPart(PartRun& run);
 absl::Status RunGoldenPart(PartRun& run);
 absl::Status RunKernelsPart(PartRun& run);
 absl::Status RunTrainPart(PartRun& run);
+absl::Status RunOffloadPart(PartRun& run);
 
 }  // namespace shoal::bench

@@ -1,11 +1,11 @@
 // Forward and backward of a microbatch with weights and gradients resident: what a worker computes
 // when nothing makes it wait.
 #include "absl/time/clock.h"
+#include "bench/gpu/batches.h"
 #include "bench/gpu/parts.h"
 #include "bench/gpu/resident_units.h"
 #include "bench/gpu/timing.h"
 #include "bench/gpu/utilisation.h"
-#include "common/random.h"
 #include "common/status.h"
 #include "fmt/format.h"
 #include "worker/model/runner.h"
@@ -23,17 +23,6 @@ struct Trained {
   double loss = 0;  // a target's, of the last one
   int64_t peak_bytes = 0;
 };
-
-worker::PackedBatch OneSequence(const plan::ModelSpec& spec, int64_t tokens, uint64_t seed) {
-  Random random(seed);
-  std::vector<int32_t> ids(static_cast<size_t>(tokens));
-  for (int32_t& id : ids) {
-    id = static_cast<int32_t>(random.Below(static_cast<uint64_t>(spec.vocabulary)));
-  }
-  worker::PackedBatch batch;
-  batch.AppendNextToken(ids);
-  return batch;
-}
 
 absl::StatusOr<Trained> Train(PartRun& run, const plan::ModelSpec& spec, int64_t tokens) {
   SHOAL_ASSIGN_OR_RETURN(worker::Machine machine, run.options().make_machine(0));
