@@ -18,6 +18,7 @@ void CheckSmall(Checks& checks) {
     checks.Elementwise(size);
     checks.SwiGlu(size);
   }
+  checks.Norms({9, 1032, {}});
   checks.Norms({5, 2568, {}});  // several warps a row
   checks.Norms({2, 8200, {}});  // too long for registers
   checks.ColumnSums({300, 40, {}});
@@ -27,6 +28,7 @@ void CheckSmall(Checks& checks) {
   checks.Rotary(5, 3, 6, kApart);
   checks.CrossEntropy({10, 101, kApart});
   checks.CrossEntropy({9, 9000, {}});  // several blocks a row
+  checks.CrossEntropy({3, 9001, {}});
   checks.Matmul(70, 45, 33, kApart);
   checks.Matmul(72, 136, 64, {});
   checks.Attention({5, 33, 1}, 6, {.heads = 4, .kv_heads = 2, .head_dim = 16});

@@ -9,7 +9,6 @@ constexpr int kDigitBits = 9;
 constexpr int kDigits = 1 << kDigitBits;
 // Tokens of one block, one a thread; each looks at all of them, in shared memory.
 constexpr int kTile = kDigits;
-constexpr int kScanThreads = 256;
 
 struct Pass {
   const int32_t* ids;
@@ -23,20 +22,30 @@ SHOAL_DEVICE int DigitOf(int32_t id, int shift) {
   return static_cast<int>(static_cast<uint32_t>(id) >> shift) & (kDigits - 1);
 }
 
-// The sum of the values of the threads before this one. All threads of the block come here, at most
-// kThreads of them.
-template <int kThreads>
-SHOAL_DEVICE int SumBefore(int value, int (&shared)[kThreads]) {
-  const int thread = ThreadIndex();
-  shared[thread] = value;
-  SyncBlock();
-  for (int distance = 1; distance < kThreads; distance *= 2) {
-    const int before = thread >= distance ? shared[thread - distance] : 0;
-    SyncBlock();
-    shared[thread] += before;
-    SyncBlock();
+// The sum of the values of the lanes up to this one.
+SHOAL_DEVICE int SumUpTo(int value) {
+  const int lane = LaneIndex();
+#pragma unroll
+  for (int distance = 1; distance < kWarp; distance *= 2) {
+    const int before = Shuffle(value, lane >= distance ? lane - distance : lane);
+    value += lane >= distance ? before : 0;
   }
-  return shared[thread] - value;
+  return value;
+}
+
+// The sum of the values of the block's threads before this one. All threads of the block come here;
+// `shared` is used for this call alone.
+SHOAL_DEVICE int SumBefore(int value, int (&shared)[kTile / kWarp]) {
+  const int up_to = SumUpTo(value);
+  if (LaneIndex() == kWarp - 1) {
+    shared[WarpIndex()] = up_to;
+  }
+  SyncBlock();
+  int before = up_to - value;
+  for (int warp = 0; warp < WarpIndex(); ++warp) {
+    before += shared[warp];
+  }
+  return before;
 }
 
 // counts[digit, tile]: how often the digit is in the tile.
@@ -53,26 +62,23 @@ SHOAL_KERNEL SHOAL_LAUNCH_BOUNDS(kTile, 2) CountKernel(Pass pass, int32_t* count
   counts[ThreadIndex() * pass.tiles + BlockX()] = count;
 }
 
-// A block a digit: counts of tiles to sums over the tiles before; totals[digit] over all.
-SHOAL_KERNEL SHOAL_LAUNCH_BOUNDS(kScanThreads, 4)
+// A warp a digit: counts of tiles to sums over the tiles before; totals[digit] over all.
+SHOAL_KERNEL SHOAL_LAUNCH_BOUNDS(kBlockThreads, 4)
     ScanKernel(int64_t tiles, int32_t* counts, int32_t* totals) {
-  SHOAL_SHARED int shared[kScanThreads];
-  const int64_t per_thread = (tiles + kScanThreads - 1) / kScanThreads;
-  const int64_t first = ThreadIndex() * per_thread;
-  const int64_t last = first + per_thread < tiles ? first + per_thread : tiles;
-  int32_t* row = counts + BlockX() * tiles;
-  int sum = 0;
-  for (int64_t tile = first; tile < last; ++tile) {
-    sum += row[tile];
+  const int digit = BlockX() * kBlockWarps + WarpIndex();
+  int32_t* row = counts + digit * tiles;
+  int before = 0;
+  for (int64_t start = 0; start < tiles; start += kWarp) {
+    const int64_t tile = start + LaneIndex();
+    const int count = tile < tiles ? row[tile] : 0;
+    const int up_to = SumUpTo(count);
+    if (tile < tiles) {
+      row[tile] = before + up_to - count;
+    }
+    before += Shuffle(up_to, kWarp - 1);
   }
-  int before = SumBefore(sum, shared);
-  for (int64_t tile = first; tile < last; ++tile) {
-    const int count = row[tile];
-    row[tile] = before;
-    before += count;
-  }
-  if (ThreadIndex() == kScanThreads - 1) {
-    totals[BlockX()] = before;
+  if (LaneIndex() == 0) {
+    totals[digit] = before;
   }
 }
 
@@ -83,13 +89,14 @@ SHOAL_KERNEL SHOAL_LAUNCH_BOUNDS(kTile, 2)
                 int32_t* positions) {
   SHOAL_SHARED int digits[kTile];
   SHOAL_SHARED int starts[kDigits];
+  SHOAL_SHARED int of_warps[kTile / kWarp];
   const int thread = ThreadIndex();
   const int64_t at = int64_t{BlockX()} * kTile + thread;
   const bool valid = at < pass.count;
   const int32_t id = valid ? pass.ids[at] : 0;
   const int digit = valid ? DigitOf(id, pass.shift) : -1;
   digits[thread] = digit;
-  const int smaller = SumBefore(totals[thread], starts);
+  const int smaller = SumBefore(totals[thread], of_warps);
   starts[thread] = smaller + counts[thread * pass.tiles + BlockX()];
   SyncBlock();
   int earlier = 0;
@@ -124,7 +131,8 @@ cudaError_t SortTokens(cudaStream_t stream, const int32_t* tokens, int64_t count
     int32_t* const positions = ids + count;
     cudaError_t error = Launch(stream, {.x = tiles}, kTile, 0, CountKernel, pass, counts);
     if (error == cudaSuccess) {
-      error = Launch(stream, {.x = kDigits}, kScanThreads, 0, ScanKernel, tiles, counts, totals);
+      error = Launch(stream, {.x = kDigits / kBlockWarps}, kBlockThreads, 0, ScanKernel, tiles,
+                     counts, totals);
     }
     if (error == cudaSuccess) {
       error = Launch(stream, {.x = tiles}, kTile, 0, PlaceKernel, pass,
