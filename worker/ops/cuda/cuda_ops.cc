@@ -1,0 +1,298 @@
+#include "worker/ops/cuda/cuda_ops.h"
+
+#include <string_view>
+#include <utility>
+
+#include "common/check.h"
+#include "common/logging.h"
+#include "common/status.h"
+#include "worker/backend/cuda/cuda_device.h"
+#include "worker/ops/cuda/attention/attention.h"
+#include "worker/ops/cuda/kernels/column_sum.h"
+#include "worker/ops/cuda/kernels/cross_entropy.h"
+#include "worker/ops/cuda/kernels/elementwise.h"
+#include "worker/ops/cuda/kernels/embedding_backward.h"
+#include "worker/ops/cuda/kernels/rms_norm.h"
+#include "worker/ops/cuda/kernels/rotary.h"
+#include "worker/ops/cuda/kernels/rows.h"
+#include "worker/ops/cuda/kernels/swiglu.h"
+#include "worker/ops/cuda/matmul/matmul.h"
+#include "worker/ops/cuda/op_context.h"
+#include "worker/ops/cuda/views.h"
+
+namespace shoal::worker {
+namespace cuda {
+namespace {
+
+// Each operator checks shapes as the CPU's does, leaves alone what is empty, and launches.
+class CudaOps : public Ops {
+ public:
+  // `matmuls` are on the stream.
+  CudaOps(Device& device, std::unique_ptr<Stream> stream, std::unique_ptr<Matmuls> matmuls)
+      : stream_(std::move(stream)),
+        context_(device, *stream_),
+        matmuls_(std::move(matmuls)),
+        attention_(device, *stream_) {}
+
+  Stream& stream() override { return *stream_; }
+  absl::Status Finish() override {
+    context_.Keep("the compute stream", stream_->Synchronize());
+    return context_.Take();
+  }
+  absl::Status Check() override {
+    const cudaError_t error = cudaStreamQuery(context_.stream());
+    context_.Keep("the compute stream", error == cudaErrorNotReady ? cudaSuccess : error);
+    return context_.Take();
+  }
+
+  void Matmul(const MatmulArgs& args) override {
+    if (Begins("Matmul", args.c)) {
+      Keep(matmuls_->Run(args));
+    }
+  }
+
+  void EmbeddingForward(const int32_t* tokens, int64_t token_count, ConstMatrix table,
+                        Matrix out) override {
+    SHOAL_CHECK(token_count <= out.rows && table.columns == out.columns &&
+                table.dtype == out.dtype);
+    if (Begins("EmbeddingForward", out)) {
+      Keep(cuda::GatherRows(context_.stream(), ToView(table), tokens, token_count, ToView(out)));
+    }
+  }
+  void EmbeddingBackward(const int32_t* tokens, int64_t token_count, ConstMatrix d_out,
+                         Matrix d_table) override {
+    SHOAL_CHECK(token_count <= d_out.rows && d_table.columns == d_out.columns &&
+                d_table.dtype == DType::kF32);
+    if (!Begins("EmbeddingBackward", d_out.Rows(0, token_count))) {
+      return;
+    }
+    if (void* scratch = Scratch(EmbeddingBackwardScratch(token_count))) {
+      Keep(cuda::EmbeddingBackward(context_.stream(), tokens, token_count, ToView(d_out),
+                                   ToView(d_table), scratch));
+    }
+  }
+
+  void RmsNormForward(ConstMatrix x, ConstVector weight, double epsilon, Matrix y,
+                      float* inverse_rms) override {
+    SHOAL_CHECK(SameShape(x, y) && weight.count == x.columns && weight.dtype == x.dtype);
+    if (Begins("RmsNormForward", x)) {
+      Keep(cuda::RmsNormForward(context_.stream(), {.x = ToView(x),
+                                                    .weight = weight.data,
+                                                    .epsilon = static_cast<float>(epsilon),
+                                                    .y = ToView(y),
+                                                    .inverse_rms = inverse_rms}));
+    }
+  }
+  void AddRmsNormForward(ConstMatrix x, ConstMatrix delta, ConstVector weight, double epsilon,
+                         Matrix sum, Matrix y, float* inverse_rms) override {
+    SHOAL_CHECK(SameShape(x, delta) && SameShape(x, sum) && SameShape(x, y));
+    SHOAL_CHECK(weight.count == x.columns && weight.dtype == x.dtype);
+    if (Begins("AddRmsNormForward", x)) {
+      Keep(cuda::RmsNormForward(context_.stream(), {.x = ToView(x),
+                                                    .delta = delta.data,
+                                                    .delta_stride = delta.stride,
+                                                    .weight = weight.data,
+                                                    .epsilon = static_cast<float>(epsilon),
+                                                    .sum = sum.data,
+                                                    .sum_stride = sum.stride,
+                                                    .y = ToView(y),
+                                                    .inverse_rms = inverse_rms}));
+    }
+  }
+  void RmsNormBackwardInput(ConstMatrix d_y, ConstMatrix x, ConstVector weight,
+                            const float* inverse_rms, ConstMatrix residual, Matrix d_x) override {
+    SHOAL_CHECK(SameShape(d_y, x) && SameShape(x, d_x) && weight.count == x.columns &&
+                weight.dtype == x.dtype);
+    SHOAL_CHECK(residual.data == nullptr || SameShape(residual, x));
+    if (Begins("RmsNormBackwardInput", x)) {
+      Keep(cuda::RmsNormBackwardInput(context_.stream(), {.d_y = ToView(d_y),
+                                                          .x = ToView(x),
+                                                          .weight = weight.data,
+                                                          .inverse_rms = inverse_rms,
+                                                          .residual = residual.data,
+                                                          .residual_stride = residual.stride,
+                                                          .d_x = ToView(d_x)}));
+    }
+  }
+  void RmsNormBackwardWeight(ConstMatrix d_y, ConstMatrix x, const float* inverse_rms,
+                             float* d_weight) override {
+    SHOAL_CHECK(SameShape(d_y, x));
+    if (!Begins("RmsNormBackwardWeight", x)) {
+      return;
+    }
+    if (void* partials = Scratch(PartialBytes(x))) {
+      Keep(cuda::RmsNormBackwardWeight(context_.stream(), ToView(d_y), ToView(x), inverse_rms,
+                                       d_weight, static_cast<float*>(partials)));
+    }
+  }
+
+  void RotaryForward(Matrix x, int64_t rotated_heads, int64_t head_dim, const int32_t* positions,
+                     const float* cosines, const float* sines) override {
+    Rotate("RotaryForward", {ToView(x), rotated_heads, head_dim, positions, cosines, sines, false});
+  }
+  void RotaryBackward(Matrix d_x, int64_t rotated_heads, int64_t head_dim, const int32_t* positions,
+                      const float* cosines, const float* sines) override {
+    Rotate("RotaryBackward",
+           {ToView(d_x), rotated_heads, head_dim, positions, cosines, sines, true});
+  }
+
+  void AttentionForward(ConstMatrix qkv, const AttentionShape& shape,
+                        std::span<const int32_t> cu_seqlens, Matrix out,
+                        float* log_sum_exp) override {
+    if (Begins("AttentionForward", qkv)) {
+      Keep(attention_.Forward(qkv, shape, cu_seqlens, out, log_sum_exp));
+    }
+  }
+  void AttentionBackward(ConstMatrix d_out, ConstMatrix qkv, ConstMatrix out,
+                         const float* log_sum_exp, const AttentionShape& shape,
+                         std::span<const int32_t> cu_seqlens, Matrix d_qkv) override {
+    if (Begins("AttentionBackward", qkv)) {
+      Keep(attention_.Backward(d_out, qkv, out, log_sum_exp, shape, cu_seqlens, d_qkv));
+    }
+  }
+  void AttentionDecode(ConstMatrix q, ConstMatrix keys, ConstMatrix values,
+                       const AttentionShape& shape, Matrix out) override {
+    if (Begins("AttentionDecode", q)) {
+      Keep(attention_.Decode(q, keys, values, shape, out));
+    }
+  }
+
+  void SwiGluForward(ConstMatrix gate_up, Matrix out) override {
+    SHOAL_CHECK(gate_up.columns == 2 * out.columns && gate_up.rows == out.rows &&
+                gate_up.dtype == out.dtype);
+    if (Begins("SwiGluForward", out)) {
+      Keep(cuda::SwiGluForward(context_.stream(), ToView(gate_up), ToView(out)));
+    }
+  }
+  void SwiGluBackward(ConstMatrix d_out, ConstMatrix gate_up, Matrix d_gate_up) override {
+    SHOAL_CHECK(gate_up.columns == 2 * d_out.columns && gate_up.rows == d_out.rows &&
+                gate_up.dtype == d_out.dtype);
+    SHOAL_CHECK(SameShape(gate_up, d_gate_up));
+    if (Begins("SwiGluBackward", d_out)) {
+      Keep(cuda::SwiGluBackward(context_.stream(), ToView(d_out), ToView(gate_up),
+                                ToView(d_gate_up)));
+    }
+  }
+
+  void Add(ConstMatrix a, ConstMatrix b, Matrix out) override {
+    SHOAL_CHECK(SameShape(a, b) && SameShape(a, out));
+    if (Begins("Add", out)) {
+      Keep(cuda::Add(context_.stream(), ToView(a), ToView(b), ToView(out)));
+    }
+  }
+  void AddBias(ConstVector bias, Matrix y) override {
+    SHOAL_CHECK(bias.count == y.columns && bias.dtype == y.dtype);
+    if (Begins("AddBias", y)) {
+      Keep(cuda::AddBias(context_.stream(), bias.data, ToView(y)));
+    }
+  }
+  void BiasBackward(ConstMatrix d_y, float* d_bias) override {
+    if (!Begins("BiasBackward", d_y)) {
+      return;
+    }
+    if (void* partials = Scratch(PartialBytes(d_y))) {
+      Keep(cuda::BiasBackward(context_.stream(), ToView(d_y), d_bias,
+                              static_cast<float*>(partials)));
+    }
+  }
+
+  void GatherRows(ConstMatrix in, const int32_t* rows, int64_t count, Matrix out) override {
+    SHOAL_CHECK(count <= out.rows && in.columns == out.columns && in.dtype == out.dtype);
+    if (Begins("GatherRows", out)) {
+      Keep(cuda::GatherRows(context_.stream(), ToView(in), rows, count, ToView(out)));
+    }
+  }
+  void ScatterRows(ConstMatrix in, const int32_t* rows, int64_t count, Matrix out) override {
+    SHOAL_CHECK(count <= in.rows && in.columns == out.columns && in.dtype == out.dtype);
+    if (Begins("ScatterRows", in.Rows(0, count))) {
+      Keep(cuda::ScatterRows(context_.stream(), ToView(in), rows, count, ToView(out)));
+    }
+  }
+
+  void SoftmaxCrossEntropy(Matrix logits, const int32_t* labels, int64_t count, float scale,
+                           Matrix d_logits, double* loss_sum) override {
+    SHOAL_CHECK(logits.dtype == DType::kF32 && count <= logits.rows);
+    SHOAL_CHECK(d_logits.data == nullptr ||
+                (d_logits.rows == logits.rows && d_logits.columns == logits.columns));
+    if (count == 0) {
+      if (d_logits.data != nullptr) {
+        Zero(d_logits);
+      }
+      return;
+    }
+    if (!Begins("SoftmaxCrossEntropy", logits)) {
+      return;
+    }
+    if (void* scratch = Scratch(CrossEntropyScratch(count, logits.columns))) {
+      Keep(cuda::SoftmaxCrossEntropy(context_.stream(),
+                                     {.logits = ToView(ConstMatrix(logits)),
+                                      .labels = labels,
+                                      .count = count,
+                                      .scale = scale,
+                                      .d_logits = ToView(d_logits),
+                                      .loss_sum = loss_sum},
+                                     scratch));
+    }
+  }
+
+  void Convert(ConstMatrix in, Matrix out) override {
+    SHOAL_CHECK(in.rows == out.rows && in.columns == out.columns);
+    if (Begins("Convert", out)) {
+      Keep(cuda::Convert(context_.stream(), ToView(in), ToView(out)));
+    }
+  }
+  void Zero(Matrix out) override {
+    if (Begins("Zero", out)) {
+      Keep(cuda::Zero(context_.stream(), ToView(out)));
+    }
+  }
+
+ private:
+  // Whether there is work and a GPU for it.
+  bool Begins(std::string_view what, const ConstMatrix& work) {
+    what_ = what;
+    return !IsEmpty(work) && context_.Begin(what);
+  }
+  void Keep(cudaError_t error) { context_.Keep(what_, error); }
+  void Keep(const absl::Status& status) { context_.Keep(what_, status); }
+  void* Scratch(int64_t bytes) { return context_.Scratch(what_, bytes); }
+
+  static int64_t PartialBytes(const ConstMatrix& m) {
+    return ColumnSumPartials(ToElement(m.dtype), m.rows, m.columns) *
+           static_cast<int64_t>(sizeof(float));
+  }
+  void Rotate(std::string_view what, const RotaryArgs& args) {
+    SHOAL_CHECK(args.head_dim % 2 == 0 && args.heads * args.head_dim <= args.x.columns);
+    what_ = what;
+    if (args.x.rows > 0 && args.heads * args.head_dim > 0 && context_.Begin(what)) {
+      Keep(Rotary(context_.stream(), args));
+    }
+  }
+
+  const std::unique_ptr<Stream> stream_;
+  OpContext context_;
+  const std::unique_ptr<Matmuls> matmuls_;
+  Attention attention_;
+  std::string_view what_;  // the operator at work
+};
+
+}  // namespace
+}  // namespace cuda
+
+absl::StatusOr<std::unique_ptr<Ops>> MakeCudaOps(Device& device, const CudaOpsOptions& options) {
+  absl::StatusOr<cuda::CublasLt> lt = Unavailable("not asked for");
+  if (options.cublas_lt) {
+    lt = cuda::LoadCublasLt();
+    if (!lt.ok()) {
+      LogInfo("{}: matrix products run on kernels of our own", Message(lt.status()));
+    }
+  }
+  SHOAL_RETURN_IF_ERROR(MakeCurrent(device));
+  std::unique_ptr<Stream> stream = device.NewStream();
+  SHOAL_ASSIGN_OR_RETURN(std::unique_ptr<cuda::Matmuls> matmuls,
+                         cuda::Matmuls::Create(device, *stream, lt.ok() ? &*lt : nullptr,
+                                               {.tf32 = options.tf32, .tune = options.tune}));
+  return std::make_unique<cuda::CudaOps>(device, std::move(stream), std::move(matmuls));
+}
+
+}  // namespace shoal::worker

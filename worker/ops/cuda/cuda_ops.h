@@ -1,0 +1,26 @@
+// The operator table on a GPU: our kernels for all that moves memory, and for products and
+// attention what matmul/ and attention/ choose.
+//
+// Operators put their work on the table's stream and return. Scratch memory of a few MiB is the
+// table's own, from the device, and grows to what the largest shapes want.
+#pragma once
+
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "worker/ops/ops.h"
+
+namespace shoal::worker {
+
+struct CudaOpsOptions {
+  bool cublas_lt = true;  // matrix products by cuBLASLt where it is found
+  bool tf32 = false;      // fp32 products by cuBLASLt on tensor cores, to 10 bits
+  bool tune = false;      // measure cuBLASLt's algorithms on a shape's first use
+};
+
+// `device` is one that MakeCudaDevice has made; it outlives the table. Fails where the device does,
+// or has no scratch memory left.
+absl::StatusOr<std::unique_ptr<Ops>> MakeCudaOps(Device& device,
+                                                 const CudaOpsOptions& options = {});
+
+}  // namespace shoal::worker

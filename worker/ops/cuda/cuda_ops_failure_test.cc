@@ -1,0 +1,89 @@
+// What the table does when the machine refuses, and when there is nothing to do: over the emulated
+// runtime alone.
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "worker/backend/cuda/cuda_device.h"
+#include "worker/backend/cuda/emulation/emulated_gpu.h"
+#include "worker/ops/cuda/cuda_ops.h"
+
+namespace shoal::worker {
+namespace {
+
+using testing::HasSubstr;
+
+constexpr int64_t kMiB = int64_t{1} << 20;
+
+class CudaOpsFailureTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    cuda::SetEmulatedGpus({});
+    device_ = MakeCudaDevice({.budget_bytes = 64 * kMiB}).value();
+    ops_ = MakeCudaOps(*device_, {.cublas_lt = false}).value();
+    buffer_ = device_->Allocate(kMiB).value();
+  }
+  Matrix Dense(int64_t rows, int64_t columns) {
+    return Matrix::Dense(buffer_.data(), DType::kF32, rows, columns);
+  }
+  float* floats() { return reinterpret_cast<float*>(buffer_.data()); }
+  int32_t* integers() { return reinterpret_cast<int32_t*>(buffer_.data()); }
+
+  std::unique_ptr<Device> device_;
+  std::unique_ptr<Ops> ops_;
+  Buffer buffer_;
+};
+
+TEST_F(CudaOpsFailureTest, WhatIsEmptyIsNotLaunched) {
+  const int64_t before = cuda::Counters().launches;
+  ops_->Zero(Dense(0, 8));
+  ops_->Add(Dense(0, 8), Dense(0, 8), Dense(0, 8));
+  ops_->BiasBackward(Dense(0, 8), floats());
+  ops_->EmbeddingBackward(integers(), 0, Dense(4, 8), Dense(4, 8));
+  ops_->ScatterRows(Dense(4, 8), integers(), 0, Dense(4, 8));
+  ops_->SoftmaxCrossEntropy(Dense(4, 8), integers(), 0, 1.0f, Matrix(),
+                            reinterpret_cast<double*>(buffer_.data()));
+  ops_->RotaryForward(Dense(4, 8), 0, 4, integers(), floats(), floats());
+  EXPECT_TRUE(ops_->Finish().ok());
+  EXPECT_EQ(cuda::Counters().launches, before);
+}
+
+TEST_F(CudaOpsFailureTest, AnOperatorWithoutScratchMemoryIsNamedAndTheNextOneWorks) {
+  ASSERT_TRUE(ops_->Finish().ok());
+  {
+    // All that is left.
+    std::vector<Buffer> taken;
+    for (int64_t bytes = 64 * kMiB; bytes >= kMiB / 16;) {
+      absl::StatusOr<Buffer> more = device_->Allocate(bytes);
+      if (more.ok()) {
+        taken.push_back(*std::move(more));
+      } else {
+        bytes /= 2;
+      }
+    }
+    ops_->BiasBackward(Dense(64, 8), floats());
+    const absl::Status status = ops_->Check();
+    EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+    EXPECT_THAT(std::string(status.message()), HasSubstr("BiasBackward"));
+    EXPECT_TRUE(ops_->Finish().ok());
+  }
+  ops_->BiasBackward(Dense(64, 8), floats());
+  EXPECT_TRUE(ops_->Finish().ok());
+}
+
+TEST_F(CudaOpsFailureTest, AFailedLaunchIsKeptForFinish) {
+  ops_->Zero(Dense(4, 8));
+  cuda::FailWork(1, cudaErrorIllegalAddress);
+  EXPECT_FALSE(ops_->Finish().ok());
+}
+
+TEST_F(CudaOpsFailureTest, CheckDoesNotWait) {
+  ops_->Zero(Dense(4, 8));
+  EXPECT_TRUE(ops_->Check().ok());
+  EXPECT_TRUE(ops_->Finish().ok());
+}
+
+TEST_F(CudaOpsFailureTest, AWrongShapeEndsTheProcess) {
+  EXPECT_DEATH(ops_->Add(Dense(4, 8), Dense(4, 7), Dense(4, 8)), "SameShape");
+}
+
+}  // namespace
+}  // namespace shoal::worker

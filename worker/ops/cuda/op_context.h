@@ -1,0 +1,44 @@
+// What the operators of a GPU work with: the stream, scratch memory, and the place where failures
+// are kept. Used by the operator table and the parts it is made of, from one thread at a time.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+#include <string_view>
+
+#include "absl/status/status.h"
+#include "worker/backend/backend.h"
+
+namespace shoal::worker::cuda {
+
+class OpContext {
+ public:
+  // Both outlive the context; the stream is one of the device, which MakeCudaDevice has made.
+  OpContext(Device& device, Stream& stream);
+
+  Device& device() { return device_; }
+  cudaStream_t stream() const { return native_; }
+
+  // Makes the device's GPU the calling thread's, as launches want it. Called once an operator, by
+  // the table; false: that failed, which is kept.
+  bool Begin(std::string_view what);
+
+  // `bytes` > 0 of device memory for the operator that asks, aligned to kBufferAlignment: contents
+  // are undefined, and the next operator to ask has the same memory, in the stream's order. Null
+  // where there is none, which is kept as the failure of `what`.
+  void* Scratch(std::string_view what, int64_t bytes);
+
+  // Keeps the first failure since the last Take. `what` names the operator.
+  void Keep(std::string_view what, cudaError_t error);
+  void Keep(std::string_view what, const absl::Status& status);
+  absl::Status Take();
+
+ private:
+  Device& device_;
+  const cudaStream_t native_;
+  Buffer scratch_;
+  absl::Status failure_;
+};
+
+}  // namespace shoal::worker::cuda
