@@ -24,8 +24,8 @@ absl::StatusOr<UniqueFd> DialTcp(const std::string& host, int port, int socket_b
                                  absl::Time deadline);
 
 // For a connected socket: no delay for small frames; the kernel gives up on unacknowledged data,
-// and probes an idle peer, within `keep_alive`; buffers of a size that suits a peer on this host,
-// unless `socket_buffer_bytes` was given before.
+// and probes an idle peer, within `keep_alive`. For a peer on this host: no pacing, and buffers of
+// a size that suits, unless `socket_buffer_bytes` was given before.
 absl::Status TuneTcp(int socket, absl::Duration keep_alive, int socket_buffer_bytes);
 
 // All bytes, or an error by the deadline. For the handshake alone.

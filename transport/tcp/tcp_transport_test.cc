@@ -1,5 +1,7 @@
 #include "transport/tcp/tcp_transport.h"
 
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -32,6 +34,16 @@ INSTANTIATE_TEST_SUITE_P(Tcp, ConformanceTest,
                          NameOf);
 
 absl::Time Soon() { return absl::Now() + absl::Seconds(5); }
+
+TEST(TcpSocketTest, APeerOnThisHostIsNotPaced) {
+  const TcpListener listener = *ListenTcp("127.0.0.1", 0, 0);
+  const UniqueFd dialled = *DialTcp("127.0.0.1", listener.port, 0, Soon());
+  ASSERT_TRUE(TuneTcp(dialled.get(), absl::Seconds(5), 0).ok());
+  char name[16] = {};
+  socklen_t length = sizeof name - 1;
+  ASSERT_EQ(getsockopt(dialled.get(), IPPROTO_TCP, TCP_CONGESTION, name, &length), 0);
+  EXPECT_STREQ(name, "reno");
+}
 
 struct Address {
   std::string host;
