@@ -21,8 +21,8 @@ SHOAL_KERNEL SHOAL_LAUNCH_BOUNDS(kBlockThreads, 4)
   const int64_t columns = args.x.columns;
   const bool valid = row < args.x.rows;
 
-  Packed<T, kCount> chunks[kChunks];
-  Packed<T, kCount> deltas[kChunks];
+  Packed<T, kCount> chunks[kChunks] = {};
+  Packed<T, kCount> deltas[kChunks] = {};
 #pragma unroll
   for (int i = 0; i < kChunks; ++i) {
     const int64_t column = int64_t{group.thread + i * group.threads} * kCount;
@@ -57,7 +57,7 @@ SHOAL_KERNEL SHOAL_LAUNCH_BOUNDS(kBlockThreads, 4)
       }
     }
   }
-  Packed<T, kCount> weights[kChunks];
+  Packed<T, kCount> weights[kChunks] = {};
 #pragma unroll
   for (int i = 0; i < kChunks; ++i) {
     const int64_t column = int64_t{group.thread + i * group.threads} * kCount;
@@ -133,9 +133,9 @@ SHOAL_KERNEL SHOAL_LAUNCH_BOUNDS(kBlockThreads, 2)
   const int64_t columns = args.x.columns;
   const bool valid = row < args.x.rows;
 
-  Packed<T, kCount> gradients[kChunks];
-  Packed<T, kCount> chunks[kChunks];
-  Packed<T, kCount> weights[kChunks];
+  Packed<T, kCount> gradients[kChunks] = {};
+  Packed<T, kCount> chunks[kChunks] = {};
+  Packed<T, kCount> weights[kChunks] = {};
   Packed<T, kCount> residuals[kChunks] = {};
 #pragma unroll
   for (int i = 0; i < kChunks; ++i) {
