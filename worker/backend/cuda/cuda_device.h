@@ -43,7 +43,8 @@ absl::StatusOr<std::unique_ptr<Device>> MakeCudaDevice(const CudaDeviceOptions& 
                                                        Clock& clock = RealClock());
 
 // For operators, of what MakeCudaDevice has made.
-// The runtime's handle of a stream, which stays the Stream's.
+// The runtime's handle of a stream, which stays the Stream's; null where the stream could not be
+// made, which its Synchronize tells.
 cudaStream_t NativeStream(Stream& stream);
 const GpuDescription& GpuOf(const Device& device);
 // Makes the device's GPU the calling thread's, as launches want it.

@@ -200,20 +200,5 @@ TEST_P(CudaDevice, IsDescribed) {
   EXPECT_THAT(std::string(none.status().message()), HasSubstr("cuda:1000"));
 }
 
-TEST_P(CudaDevice, SaysWhatItCannotFill) {
-  const std::unique_ptr<Device> device = MakeDevice();
-  const std::unique_ptr<Stream> stream = device->NewStream();
-  std::vector<std::byte> pageable(100);
-  stream->Zero(pageable.data(), 100);
-  const absl::Status status = stream->Synchronize();
-  EXPECT_THAT(std::string(status.message()), HasSubstr("cuda:0: filling 100 B at 0x"));
-  // And with it all that is behind it.
-  EXPECT_EQ(stream->Record()->Wait(), status);
-  const std::unique_ptr<Stream> other = device->NewStream();
-  EXPECT_TRUE(other->Synchronize().ok());
-  other->WaitFor(*stream->Record());
-  EXPECT_EQ(other->Synchronize(), status);
-}
-
 }  // namespace
 }  // namespace shoal::worker

@@ -1,5 +1,6 @@
 // What a CUDA device says where something is missing or fails, by an emulated runtime that does.
 #include <cstring>
+#include <vector>
 
 #include "common/status.h"
 #include "gmock/gmock.h"
@@ -76,6 +77,23 @@ TEST(CudaFailure, AFailedCopyIsToldByEverythingAfterIt) {
     (void)after->at();
   }
   EXPECT_EQ(device->allocated_bytes(), 0);
+}
+
+// (A GPU that reaches all memory of the host fills it.)
+TEST(CudaFailure, SaysWhatItCannotFill) {
+  SetEmulatedGpus({});
+  const std::unique_ptr<Device> device = *MakeCudaDevice({});
+  const std::unique_ptr<Stream> stream = device->NewStream();
+  std::vector<std::byte> pageable(100);
+  stream->Zero(pageable.data(), 100);
+  const absl::Status status = stream->Synchronize();
+  EXPECT_THAT(std::string(status.message()), HasSubstr("cuda:0: filling 100 B at 0x"));
+  // And with it all that is behind it.
+  EXPECT_EQ(stream->Record()->Wait(), status);
+  const std::unique_ptr<Stream> other = device->NewStream();
+  EXPECT_TRUE(other->Synchronize().ok());
+  other->WaitFor(*stream->Record());
+  EXPECT_EQ(other->Synchronize(), status);
 }
 
 // A little of everything; its first error.
