@@ -41,6 +41,9 @@ class CudaOps : public Ops {
   }
   absl::Status Check() override {
     const cudaError_t error = cudaStreamQuery(context_.stream());
+    if (error != cudaSuccess) {
+      (void)cudaGetLastError();  // which the next launch would take for its own
+    }
     context_.Keep("the compute stream", error == cudaErrorNotReady ? cudaSuccess : error);
     return context_.Take();
   }

@@ -46,6 +46,15 @@ TEST_F(CudaOpsFailureTest, WhatIsEmptyIsNotLaunched) {
   EXPECT_EQ(cuda::Counters().launches, before);
 }
 
+// What the runtime says of a stream that is not done is no failure of what comes next.
+TEST_F(CudaOpsFailureTest, LookingForFailuresNeitherWaitsNorMakesOne) {
+  ops_->Zero(Dense(4, 8));
+  EXPECT_TRUE(ops_->Check().ok());
+  ops_->Zero(Dense(4, 8));
+  EXPECT_TRUE(ops_->Check().ok());
+  EXPECT_TRUE(ops_->Finish().ok());
+}
+
 TEST_F(CudaOpsFailureTest, AnOperatorWithoutScratchMemoryIsNamedAndTheNextOneWorks) {
   ASSERT_TRUE(ops_->Finish().ok());
   {

@@ -1,0 +1,118 @@
+// The transformer on a GPU, by one worker and in pipelines: near the CPU, and to the same bits in
+// every order of streams, schedule, offload and recompute. The GPU is emulated, or the machine's
+// own, by what the test is linked to.
+#include <cmath>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "plan/schedules/builders.h"
+#include "worker/backend/cuda/cuda_device.h"
+#include "worker/backend/cuda/testing/gpu.h"
+#include "worker/model/testing.h"
+#include "worker/ops/cuda/cuda_ops.h"
+#include "worker/pipeline/testing/transformer_pipeline.h"
+
+namespace shoal::worker {
+namespace {
+
+constexpr uint64_t kSeed = 21;
+
+StepSetting MakeSetting(DType compute, int layers, int microbatches) {
+  StepSetting setting{.compute = compute};
+  plan::ModelSpec& spec = setting.spec;
+  spec.vocabulary = 128;
+  spec.hidden = 64;
+  spec.intermediate = 96;
+  spec.layers = layers;
+  spec.heads = 4;
+  spec.kv_heads = 2;
+  spec.head_dim = 16;
+  spec.max_positions = 64;
+  spec.tied_embeddings = true;
+  spec.attention_bias = true;
+  Random random(61);
+  for (int i = 0; i < microbatches; ++i) {
+    setting.batches.push_back(testing_model::RandomBatch(
+        spec, {random.Between(5, 40), random.Between(5, 24)}, random.Next(), true));
+  }
+  return setting;
+}
+
+Machine CudaMachine() {
+  Machine machine;
+  machine.device = MakeCudaDevice({.budget_bytes = int64_t{256} << 20}).value();
+  machine.ops = MakeCudaOps(*machine.device, {.cublas_lt = false}).value();
+  return machine;
+}
+
+// By the length of the difference to that of `expected`.
+double RelativeError(const std::vector<int64_t>& values, const std::vector<int64_t>& expected) {
+  double difference = 0;
+  double length = 0;
+  for (size_t i = 0; i < values.size(); ++i) {
+    const double a = std::ldexp(static_cast<double>(values[i]), -kGradientBits);
+    const double b = std::ldexp(static_cast<double>(expected[i]), -kGradientBits);
+    difference += (a - b) * (a - b);
+    length += b * b;
+  }
+  return std::sqrt(difference / length);
+}
+
+class CudaPipelineTest : public testing::TestWithParam<DType> {
+ protected:
+  void SetUp() override {
+    if (!cuda::PrepareGpu(kSeed)) {
+      GTEST_SKIP() << "no GPU";
+    }
+  }
+};
+
+INSTANTIATE_TEST_SUITE_P(Types, CudaPipelineTest, testing::Values(DType::kF32, DType::kBF16));
+
+TEST_P(CudaPipelineTest, OneWorkerIsNearTheCpuAndHasTheSameBitsInEveryOrder) {
+  const StepSetting setting = MakeSetting(GetParam(), /*layers=*/2, /*microbatches=*/2);
+  const double bound = GetParam() == DType::kF32 ? 1e-4 : 0.04;
+  const StepOutcome cpu = RunAlone(setting, MakeCpuMachine(/*threads=*/1)).value();
+  const StepOutcome gpu = RunAlone(setting, CudaMachine()).value();
+  EXPECT_TRUE(gpu.finite);
+  for (size_t m = 0; m < cpu.losses.size(); ++m) {
+    EXPECT_NEAR(gpu.losses[m], cpu.losses[m], bound * cpu.losses[m]);
+  }
+  for (size_t unit = 0; unit < cpu.gradients.size(); ++unit) {
+    EXPECT_LT(RelativeError(gpu.gradients[unit], cpu.gradients[unit]), bound) << "unit " << unit;
+  }
+  for (uint64_t seed = kSeed + 1; seed < kSeed + 4; ++seed) {
+    ASSERT_TRUE(cuda::PrepareGpu(seed));
+    EXPECT_TRUE(RunAlone(setting, CudaMachine()).value() == gpu);
+  }
+}
+
+TEST_P(CudaPipelineTest, PipelinesHaveTheBitsOfOneWorker) {
+  const StepSetting setting = MakeSetting(GetParam(), /*layers=*/2, /*microbatches=*/3);
+  const StepOutcome alone = RunAlone(setting, CudaMachine()).value();
+  Random random(62);
+  struct Variant {
+    plan::Schedule schedule;
+    plan::Recompute recompute = plan::Recompute::kNone;
+    bool offload = false;
+  };
+  for (const Variant& variant :
+       {Variant{plan::OneForwardOneBackward(2, 3), plan::Recompute::kLight, false},
+        Variant{plan::OneForwardOneBackward(2, 3), plan::Recompute::kFull, true},
+        Variant{plan::UniformPipe(2, 2, 3), plan::Recompute::kLight, true},
+        Variant{plan::ZeroBubbleH1(2, 3), plan::Recompute::kNone, true}}) {
+    SCOPED_TRACE(variant.schedule.name);
+    ASSERT_TRUE(cuda::PrepareGpu(random.Next()));
+    const auto ran = RunPipeline(
+        setting, variant.schedule, variant.recompute, variant.offload,
+        [](int) { return CudaMachine(); }, random);
+    ASSERT_TRUE(ran.ok()) << ran.status();
+    EXPECT_TRUE(ran->step == alone);
+    for (const StageReport& report : ran->reports) {
+      EXPECT_GT(report.compute_seconds, 0);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace shoal::worker

@@ -1,0 +1,173 @@
+#include "worker/pipeline/testing/transformer_pipeline.h"
+
+#include <cmath>
+#include <memory>
+#include <thread>
+#include <utility>
+
+#include "common/status.h"
+#include "plan/layer_split.h"
+#include "plan/schedules/testing.h"
+#include "worker/model/runner.h"
+#include "worker/model/testing.h"
+#include "worker/model/testing_passing.h"
+#include "worker/model/transformer_stage.h"
+#include "worker/pipeline/in_process_links.h"
+#include "worker/pipeline/stage_runner.h"
+
+namespace shoal::worker {
+namespace {
+
+using testing_model::PassingGradientSink;
+using testing_model::PassingUnitSource;
+
+constexpr double kLossScale = 0.0625;
+
+MemoryUnitSource WeightsOf(const StepSetting& setting) {
+  return testing_model::RandomWeights(plan::BuildUnits(setting.spec), setting.compute, 3);
+}
+
+void AddContributions(PassingGradientSink& sink, StepOutcome& outcome) {
+  for (const auto& [unit, values] : sink.contributions()) {
+    std::vector<int64_t>& sums = outcome.gradients[static_cast<size_t>(unit)];
+    for (size_t i = 0; i < values.size(); ++i) {
+      outcome.finite = outcome.finite && std::isfinite(values[i]);
+      sums[i] += std::llround(std::ldexp(values[i], kGradientBits));
+    }
+  }
+}
+
+StepOutcome NothingYet(const StepSetting& setting) {
+  StepOutcome outcome;
+  outcome.losses.resize(setting.batches.size());
+  for (const plan::UnitSpec& unit : plan::BuildUnits(setting.spec)) {
+    outcome.gradients.emplace_back(static_cast<size_t>(unit.count));
+  }
+  return outcome;
+}
+
+// A stage and all that it has to itself.
+struct Stage {
+  Stage(const StepSetting& setting, int index, const plan::Schedule& schedule,
+        std::span<const plan::UnitRange> split, plan::Recompute recompute, Machine machine,
+        bool duplex)
+      : device(*machine.device),
+        compute(machine.ops->stream()),
+        host(device.NewHostMemory(0)),
+        phases(RealClock()) {
+    std::vector<plan::UnitRange> chunks;
+    for (int chunk = 0; chunk < schedule.shape.chunks; ++chunk) {
+      chunks.push_back(split[static_cast<size_t>(schedule.shape.VirtualStageOf(index, chunk))]);
+    }
+    model = std::make_unique<TransformerStage>(
+        *Transformer::Create(setting.spec, setting.compute, std::move(machine)), chunks, recompute);
+    weights = std::make_unique<PassingUnitSource>(WeightsOf(setting), device, compute);
+    sink = std::make_unique<PassingGradientSink>(model->units(), device, compute);
+    runner = std::make_unique<StageRunner>(StageRunnerOptions{.stage = index,
+                                                              .model = model.get(),
+                                                              .device = &device,
+                                                              .compute = &compute,
+                                                              .host = host.get(),
+                                                              .phases = &phases,
+                                                              .duplex = duplex,
+                                                              .poison = true});
+  }
+
+  Device& device;  // of the model, which goes last
+  Stream& compute;
+  std::unique_ptr<TransformerStage> model;
+  std::unique_ptr<Memory> host;
+  PhaseClock phases;
+  std::unique_ptr<PassingUnitSource> weights;
+  std::unique_ptr<PassingGradientSink> sink;
+  std::unique_ptr<StageRunner> runner;
+};
+
+// Bytes as the stages' models have them, for the placing of offloads and for what is measured.
+plan::ScheduleCosts CostsOf(const StepSetting& setting, const plan::ScheduleShape& shape,
+                            std::span<const plan::UnitRange> split, plan::Recompute recompute) {
+  plan::ScheduleCosts costs(shape, {.offload = 0.5, .reload = 0.5});
+  for (int virtual_stage = 0; virtual_stage < shape.VirtualStages(); ++virtual_stage) {
+    const auto [stage, chunk] = shape.At(virtual_stage);
+    for (int microbatch = 0; microbatch < shape.microbatches; ++microbatch) {
+      const plan::ChunkBytes bytes = plan::PlanChunkBytes(
+          setting.spec, setting.compute, split[static_cast<size_t>(virtual_stage)], recompute,
+          setting.batches[static_cast<size_t>(microbatch)].token_count());
+      plan::ChunkCost& cost = costs.Of(stage, chunk, microbatch);
+      cost.activation_bytes = cost.offload_bytes = bytes.activations;
+      cost.gradient_bytes = bytes.gradients;
+    }
+  }
+  return costs;
+}
+
+}  // namespace
+
+absl::StatusOr<StepOutcome> RunAlone(const StepSetting& setting, Machine machine) {
+  SHOAL_ASSIGN_OR_RETURN(const std::unique_ptr<Transformer> model,
+                         Transformer::Create(setting.spec, setting.compute, std::move(machine)));
+  PassingUnitSource weights(WeightsOf(setting), model->device(), model->ops().stream());
+  PassingGradientSink sink(model->units(), model->device(), model->ops().stream());
+  StepOutcome outcome = NothingYet(setting);
+  for (size_t m = 0; m < setting.batches.size(); ++m) {
+    SHOAL_ASSIGN_OR_RETURN(const MicrobatchResult ran,
+                           RunMicrobatch(*model, setting.batches[m], kLossScale, weights, sink));
+    outcome.losses[m] = ran.loss_sum;
+  }
+  AddContributions(sink, outcome);
+  return outcome;
+}
+
+absl::StatusOr<PipelineOutcome> RunPipeline(const StepSetting& setting,
+                                            const plan::Schedule& schedule,
+                                            plan::Recompute recompute, bool offload,
+                                            const MakeMachine& make_machine, Random& random) {
+  const plan::ScheduleShape& shape = schedule.shape;
+  SHOAL_ASSIGN_OR_RETURN(
+      const auto split,
+      plan::SplitLayers(std::vector<double>(static_cast<size_t>(setting.spec.layers) + 2, 1),
+                        shape.stages, shape.chunks, shape.placement));
+  const plan::ScheduleCosts costs = CostsOf(setting, shape, split, recompute);
+  SHOAL_ASSIGN_OR_RETURN(const auto offloaded,
+                         plan::AddOffloads(schedule, costs,
+                                           offload ? plan::RandomChoice(random, shape, costs)
+                                                   : plan::FirstChunks(shape, 0)));
+  PipelineOutcome outcome{.step = NothingYet(setting)};
+  SHOAL_ASSIGN_OR_RETURN(outcome.planned, plan::SimulateSchedule(offloaded.schedule, costs));
+  InProcessPipeline links(shape.stages,
+                          {.longest_delay = absl::Microseconds(200), .seed = random.Next()});
+  std::vector<std::unique_ptr<Stage>> stages;
+  for (int stage = 0; stage < shape.stages; ++stage) {
+    stages.push_back(std::make_unique<Stage>(setting, stage, schedule, split, recompute,
+                                             make_machine(stage), random.Below(2) == 0));
+  }
+  std::vector<absl::StatusOr<StageReport>> reports(stages.size(), absl::UnknownError("not run"));
+  std::vector<std::thread> threads;
+  for (size_t i = 0; i < stages.size(); ++i) {
+    threads.emplace_back([&, i] {
+      Stage& stage = *stages[i];
+      reports[i] = stage.runner->RunStep({.schedule = &offloaded.schedule,
+                                          .microbatches = setting.batches,
+                                          .loss_scale = kLossScale,
+                                          .source = stage.weights.get(),
+                                          .sink = stage.sink.get(),
+                                          .links = &links.links(static_cast<int>(i)),
+                                          .record_spans = true});
+    });
+  }
+  for (std::thread& thread : threads) {
+    thread.join();
+  }
+  for (size_t i = 0; i < stages.size(); ++i) {
+    SHOAL_RETURN_IF_ERROR(reports[i].status());
+    const StageReport& report = *reports[i];
+    for (size_t m = 0; m < setting.batches.size(); ++m) {
+      outcome.step.losses[m] += report.microbatches[m].loss_sum;  // 0 but on the last
+    }
+    AddContributions(*stages[i]->sink, outcome.step);
+    outcome.reports.push_back(report);
+  }
+  return outcome;
+}
+
+}  // namespace shoal::worker

@@ -1,0 +1,58 @@
+// A step of a small transformer for tests: by one worker, and in a pipeline whose stages are
+// threads of this process, each on a machine of its own. Weights and gradients pass through the
+// devices' memory (model/testing_passing.h), memory that is given back is filled with NaN, copies
+// and messages come late.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "common/random.h"
+#include "plan/model_spec.h"
+#include "plan/recompute.h"
+#include "plan/schedule.h"
+#include "plan/schedule_simulation.h"
+#include "worker/model/batch.h"
+#include "worker/ops/machine.h"
+#include "worker/pipeline/stage_report.h"
+
+namespace shoal::worker {
+
+struct StepSetting {
+  plan::ModelSpec spec;
+  DType compute = DType::kF32;
+  std::vector<PackedBatch> batches;  // about half of the targets masked
+};
+
+// As servers add contributions up in exact mode: each by itself in fixed point, so that their order
+// leaves no trace.
+inline constexpr int kGradientBits = 44;  // behind the point
+
+struct StepOutcome {
+  std::vector<double> losses;
+  std::vector<std::vector<int64_t>> gradients;  // by unit
+  bool finite = true;
+
+  bool operator==(const StepOutcome&) const = default;
+};
+
+absl::StatusOr<StepOutcome> RunAlone(const StepSetting& setting, Machine machine);
+
+using MakeMachine = std::function<Machine(int stage)>;
+
+struct PipelineOutcome {
+  StepOutcome step;
+  plan::ScheduleTimes planned;
+  std::vector<StageReport> reports;  // by stage
+};
+
+// With `offload`, of chunks chosen at random. The error of the first stage that failed.
+absl::StatusOr<PipelineOutcome> RunPipeline(const StepSetting& setting,
+                                            const plan::Schedule& schedule,
+                                            plan::Recompute recompute, bool offload,
+                                            const MakeMachine& make_machine, Random& random);
+
+}  // namespace shoal::worker
