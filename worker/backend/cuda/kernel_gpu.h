@@ -108,6 +108,13 @@ SHOAL_DEVICE void CopyAsync16(void* shared, const void* from, bool valid) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;\n" ::"r"(to), "l"(from), "r"(bytes)
                : "memory");
 }
+// The same with 8 bytes, aligned to 8.
+SHOAL_DEVICE void CopyAsync8(void* shared, const void* from, bool valid) {
+  const auto to = static_cast<uint32_t>(__cvta_generic_to_shared(shared));
+  const int bytes = valid ? 8 : 0;
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 8, %2;\n" ::"r"(to), "l"(from), "r"(bytes)
+               : "memory");
+}
 SHOAL_DEVICE void CommitCopies() { asm volatile("cp.async.commit_group;\n" ::: "memory"); }
 template <int N>
 SHOAL_DEVICE void WaitCopies() {

@@ -11,16 +11,14 @@ namespace shoal::worker::cuda::emulation {
 
 class AsyncCopies {
  public:
-  static constexpr size_t kBytes = 16;
-
   void Clear() {
     copies_.clear();
     groups_.clear();
   }
 
-  void Begin(void* to, const void* from, bool valid) {
-    std::memset(to, 0xFF, kBytes);
-    copies_.push_back({to, from, valid});
+  void Begin(void* to, const void* from, size_t bytes, bool valid) {
+    std::memset(to, 0xFF, bytes);
+    copies_.push_back({to, from, bytes, valid});
   }
 
   void Commit() { groups_.push_back(copies_.size()); }
@@ -36,9 +34,9 @@ class AsyncCopies {
     for (size_t i = 0; i < end; ++i) {
       const Copy& copy = copies_[i];
       if (copy.valid) {
-        std::memcpy(copy.to, copy.from, kBytes);
+        std::memcpy(copy.to, copy.from, copy.bytes);
       } else {
-        std::memset(copy.to, 0, kBytes);
+        std::memset(copy.to, 0, copy.bytes);
       }
     }
     copies_.erase(copies_.begin(), copies_.begin() + static_cast<int64_t>(end));
@@ -52,6 +50,7 @@ class AsyncCopies {
   struct Copy {
     void* to;
     const void* from;
+    size_t bytes;
     bool valid;
   };
 

@@ -359,10 +359,10 @@ void FailAlignment(size_t bytes, Where where) {
                           ThreadName(running_thread), bytes));
 }
 
-void BeginCopy(void* to, const void* from, bool valid, Where where) {
-  CheckAligned(to, 16, where);
-  CheckAligned(valid ? from : nullptr, 16, where);
-  TheProcessor().copies[static_cast<size_t>(running_thread)].Begin(to, from, valid);
+void BeginCopy(void* to, const void* from, size_t bytes, bool valid, Where where) {
+  CheckAligned(to, bytes, where);
+  CheckAligned(valid ? from : nullptr, bytes, where);
+  TheProcessor().copies[static_cast<size_t>(running_thread)].Begin(to, from, bytes, valid);
 }
 
 void CommitCopyGroup() { TheProcessor().copies[static_cast<size_t>(running_thread)].Commit(); }

@@ -69,7 +69,7 @@ inline void CheckAligned(const void* data, size_t bytes, Where where) {
 }
 
 // The running thread's asynchronous copies. Until it waits for one, its destination holds 0xFF.
-void BeginCopy(void* to, const void* from, bool valid, Where where);
+void BeginCopy(void* to, const void* from, size_t bytes, bool valid, Where where);
 void CommitCopyGroup();
 void WaitForCopyGroups(int newest_left);
 

@@ -95,7 +95,11 @@ inline char* DynamicShared() { return emulation::running_block.dynamic_shared; }
 
 inline void CopyAsync16(void* shared, const void* from, bool valid,
                         emulation::Where where = emulation::Where::Current()) {
-  emulation::BeginCopy(shared, from, valid, where);
+  emulation::BeginCopy(shared, from, 16, valid, where);
+}
+inline void CopyAsync8(void* shared, const void* from, bool valid,
+                       emulation::Where where = emulation::Where::Current()) {
+  emulation::BeginCopy(shared, from, 8, valid, where);
 }
 inline void CommitCopies() { emulation::CommitCopyGroup(); }
 template <int N>
