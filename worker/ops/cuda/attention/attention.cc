@@ -24,8 +24,8 @@ AttentionProblem ProblemOf(const AttentionShape& shape, int64_t tokens) {
   SHOAL_CHECK(shape.kv_heads > 0 && shape.heads % shape.kv_heads == 0 && shape.head_dim > 0);
   const auto group = static_cast<int32_t>(shape.heads / shape.kv_heads);
   // What rows are counted in, and GroupDivider's range.
-  SHOAL_CHECK(tokens * group * group < int64_t{1} << 31);
-  return {.tokens = tokens,
+  SHOAL_CHECK(tokens * group * std::max<int64_t>(group, shape.kv_heads) < int64_t{1} << 31);
+  return {.tokens = static_cast<int32_t>(tokens),
           .kv_heads = static_cast<int32_t>(shape.kv_heads),
           .head_dim = static_cast<int32_t>(shape.head_dim),
           .group = GroupDivider::Of(group),
@@ -91,7 +91,7 @@ absl::Status Attention::Backward(ConstMatrix d_out, ConstMatrix qkv, ConstMatrix
     return absl::OkStatus();
   }
   SHOAL_ASSIGN_OR_RETURN(std::byte* const scratch,
-                         Scratch(whole.tokens * shape.heads * sizeof(RowStatistics)));
+                         Scratch(qkv.rows * shape.heads * sizeof(RowStatistics)));
   auto* const statistics = reinterpret_cast<RowStatistics*>(scratch);
   SHOAL_RETURN_IF_ERROR(ToStatus(AttentionStatistics(stream_, {.problem = whole,
                                                                .used_tokens = used,

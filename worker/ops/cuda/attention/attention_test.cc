@@ -165,6 +165,7 @@ TEST_P(CudaAttention, AgreesForSmallHeads) {
   Check({GetParam(), {4, 2, 8}, {0, 5, 6, 30}, 64});
   Check({GetParam(), {2, 2, 32}, {0, 63, 64, 129, 130}, 130});
   Check({GetParam(), {6, 2, 16}, {0, 1, 2, 60, 60, 64}, 64});
+  Check({GetParam(), {16, 1, 8}, {0, 70}, 72});
 }
 
 TEST_P(CudaAttention, AgreesWhereTilesEnd) {

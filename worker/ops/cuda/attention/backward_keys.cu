@@ -4,8 +4,8 @@
 // the group, a tile at a time: with P^T = 2^(K Q^T - log_sum_exp) and dS^T = P^T (V dO^T - delta),
 // d_values += P^T dO and d_keys += dS^T Q. Keys are the rows of all four products, so P and dS go
 // from one product to the next in registers. The next tile of Q and dO is copied into the other
-// half of shared memory meanwhile: one SyncBlock a tile. Rows beyond the sequence are zeros with
-// an infinite log_sum_exp: they add nothing.
+// half of shared memory meanwhile: one SyncBlock a tile. Rows beyond the sequence are zeros, so
+// they add nothing, whatever their P.
 //
 // What it takes of an H200 at head_dim 128: 8 D operations for each visible score. A warp holds 16
 // keys: K and V, d_keys and d_values are 192 registers a thread. Each 512 bytes read of shared
@@ -25,8 +25,9 @@ struct KeySizes {
   static constexpr int kStrips = kKeys / kAttentionWarps / 16;  // of 16 keys, of a warp
   // Columns of the gradients that a block sums; wider ones are shared out to blocks along y.
   static constexpr int kColumns = kWidth < 128 ? kWidth : 128;
-  // Wide keys and values are read again for each tile of rows.
-  static constexpr bool kHeld = kWidth <= 128;
+  // What a warp's registers do not hold of its keys and values is read again for each 16 rows.
+  static constexpr bool kKeysHeld = kWidth <= 128;
+  static constexpr bool kValuesHeld = kWidth <= 128 && (kStrips == 1 || kWidth <= 32);
   static constexpr int kStatisticsBytes = kRows * static_cast<int>(sizeof(RowStatistics));
   static constexpr int kSharedBytes =
       2 * TileBytes(kKeys, kWidth) + 4 * TileBytes(kRows, kWidth) + 2 * kStatisticsBytes;
@@ -39,38 +40,49 @@ struct KeyGradients {
   static constexpr int kStrips = Sizes::kStrips;
   static constexpr int kSteps = kWidth / 16;
 
-  uint32_t keys[Sizes::kHeld ? kSteps : 1][kStrips][4];
-  uint32_t values[Sizes::kHeld ? kSteps : 1][kStrips][4];
+  uint32_t keys[Sizes::kKeysHeld ? kSteps : 1][kStrips][4];
+  uint32_t values[Sizes::kValuesHeld ? kSteps : 1][kStrips][4];
   float d_keys[kStrips][Sizes::kColumns / 8][4];
   float d_values[kStrips][Sizes::kColumns / 8][4];
 
-  SHOAL_DEVICE void Load(const Bf16* key_lane, const Bf16* value_lane, int m, int step, int held) {
-    const int offset = m * 16 * TilePitch(kWidth) + step * 16;
-    LoadMatrix(keys[held][m], key_lane + offset);
-    LoadMatrix(values[held][m], value_lane + offset);
+  SHOAL_DEVICE static void Load(const Bf16* lane, int step, uint32_t (&to)[kStrips][4]) {
+#pragma unroll
+    for (int m = 0; m < kStrips; ++m) {
+      LoadMatrix(to[m], lane + m * 16 * TilePitch(kWidth) + step * 16);
+    }
   }
 
-  // K Q^T and V dO^T for 16 keys and 16 rows.
-  SHOAL_DEVICE void Scores(int m, const Bf16* key_lane, const Bf16* value_lane,
-                           const Bf16* query_lane, const Bf16* d_out_lane, float (&scores)[2][4],
-                           float (&d_probabilities)[2][4]) {
+  // K Q^T and V dO^T for 16 rows.
+  SHOAL_DEVICE void Scores(const Bf16* key_lane, const Bf16* value_lane, const Bf16* query_lane,
+                           const Bf16* d_out_lane, float (&scores)[kStrips][2][4],
+                           float (&d_probabilities)[kStrips][2][4]) {
 #pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      scores[0][i] = scores[1][i] = 0;
-      d_probabilities[0][i] = d_probabilities[1][i] = 0;
+    for (int m = 0; m < kStrips; ++m) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        scores[m][0][i] = scores[m][1][i] = 0;
+        d_probabilities[m][0][i] = d_probabilities[m][1][i] = 0;
+      }
     }
 #pragma unroll
     for (int step = 0; step < kSteps; ++step) {
-      const int held = Sizes::kHeld ? step : 0;
-      if constexpr (!Sizes::kHeld) {
-        Load(key_lane, value_lane, m, step, held);
+      uint32_t(&key)[kStrips][4] = keys[Sizes::kKeysHeld ? step : 0];
+      uint32_t(&value)[kStrips][4] = values[Sizes::kValuesHeld ? step : 0];
+      if constexpr (!Sizes::kKeysHeld) {
+        Load(key_lane, step, key);
+      }
+      if constexpr (!Sizes::kValuesHeld) {
+        Load(value_lane, step, value);
       }
       uint32_t queries[4];
       uint32_t d_out[4];
       LoadMatrix(queries, query_lane + step * 16);
       LoadMatrix(d_out, d_out_lane + step * 16);
-      MultiplyAddPair(scores[0], scores[1], keys[held][m], queries);
-      MultiplyAddPair(d_probabilities[0], d_probabilities[1], values[held][m], d_out);
+#pragma unroll
+      for (int m = 0; m < kStrips; ++m) {
+        MultiplyAddPair(scores[m][0], scores[m][1], key[m], queries);
+        MultiplyAddPair(d_probabilities[m][0], d_probabilities[m][1], value[m], d_out);
+      }
     }
   }
 
@@ -153,20 +165,12 @@ SHOAL_KERNEL SHOAL_LAUNCH_BOUNDS(kAttentionThreads, 2)
           CopyAsync16(d_out_tile + half + to,
                       d_out + head.RowOffset(problem, args.d_out_stride, row) + column, valid);
         });
-    CommitCopies();
-  };
-  // A thread's row of a tile, which waits in registers until the tile's half is free.
-  const auto load_statistics = [&](int tile) -> RowStatistics {
-    const int row = start_row + tile * kRows + ThreadIndex();
-    if (ThreadIndex() < kRows && row < rows) {
-      return args.statistics[head.StatisticsOffset(problem, row)];
-    }
-    return {INFINITY, 0.0f};
-  };
-  const auto store_statistics = [&](int tile, RowStatistics own) {
     if (ThreadIndex() < kRows) {
-      statistics[tile % 2 * kRows + ThreadIndex()] = own;
+      const int row = start_row + tile * kRows + ThreadIndex();
+      CopyAsync8(statistics + tile % 2 * kRows + ThreadIndex(),
+                 args.statistics + head.StatisticsOffset(problem, row), row < rows);
     }
+    CommitCopies();
   };
   ForTileUnits<Sizes::kKeys, kWidth>(
       first_key, head.tile.length, problem.head_dim, [&](int to, int key, int column, bool valid) {
@@ -175,32 +179,30 @@ SHOAL_KERNEL SHOAL_LAUNCH_BOUNDS(kAttentionThreads, 2)
         CopyAsync16(value_tile + to, from + problem.kv_heads * problem.head_dim, valid);
       });
   copy_rows(0);
-  store_statistics(0, load_statistics(0));
 
   const int warp_key = WarpIndex() * kWarpKeys;  // within the tile
-  const int part = BlockY() * Sizes::kColumns;   // columns of the gradients
+  // Columns of the gradients that are this block's.
+  const int part = Sizes::kColumns < kWidth ? BlockY() * Sizes::kColumns : 0;
   const Bf16* const key_lane = RowsFirst<kWidth>(key_tile + warp_key * kPitch);
   const Bf16* const value_lane = RowsFirst<kWidth>(value_tile + warp_key * kPitch);
   const float scale = problem.scale * kLog2OfE;
   KeyGradients<kWidth> own = {};
-  if constexpr (Sizes::kHeld) {
+  if constexpr (Sizes::kKeysHeld) {
     WaitCopies<0>();
     SyncBlock();
 #pragma unroll
     for (int step = 0; step < kWidth / 16; ++step) {
-#pragma unroll
-      for (int m = 0; m < Sizes::kStrips; ++m) {
-        own.Load(key_lane, value_lane, m, step, step);
+      own.Load(key_lane, step, own.keys[step]);
+      if constexpr (Sizes::kValuesHeld) {
+        own.Load(value_lane, step, own.values[step]);
       }
     }
   }
   for (int tile = 0; tile < row_tiles; ++tile) {
     WaitCopies<0>();
     SyncBlock();
-    RowStatistics next = {};
     if (tile + 1 < row_tiles) {
       copy_rows(tile + 1);
-      next = load_statistics(tile + 1);
     }
 #pragma unroll 1
     for (int strip = 0; strip < kRows; strip += 16) {
@@ -211,24 +213,22 @@ SHOAL_KERNEL SHOAL_LAUNCH_BOUNDS(kAttentionThreads, 2)
         uint32_t probabilities[Sizes::kStrips][4];
         uint32_t d_scores[Sizes::kStrips][4];
         const bool hidden = first_row < (own_key + kWarpKeys - 1) * group;
+        float scores[Sizes::kStrips][2][4];
+        float d_probabilities[Sizes::kStrips][2][4];
+        own.Scores(key_lane, value_lane, ColumnsFirst<kWidth>(query_tile + in_tiles),
+                   ColumnsFirst<kWidth>(d_out_tile + in_tiles), scores, d_probabilities);
 #pragma unroll
         for (int m = 0; m < Sizes::kStrips; ++m) {
-          float scores[2][4];
-          float d_probabilities[2][4];
-          own.Scores(m, key_lane, value_lane, ColumnsFirst<kWidth>(query_tile + in_tiles),
-                     ColumnsFirst<kWidth>(d_out_tile + in_tiles), scores, d_probabilities);
           KeySoftmax(scale, hidden, group, own_key + m * 16 + LaneIndex() / 4, first_row,
-                     statistics + tile % 2 * kRows + strip, scores, d_probabilities,
+                     statistics + tile % 2 * kRows + strip, scores[m], d_probabilities[m],
                      probabilities[m], d_scores[m]);
         }
         own.Add(RowsFirst<kWidth>(query_tile + in_tiles) + part,
                 RowsFirst<kWidth>(d_out_tile + in_tiles) + part, probabilities, d_scores);
       }
     }
-    store_statistics(tile + 1, next);
   }
 
-  // Through the warp's own rows of the tiles of keys and values, which nobody else reads.
   float scales[Sizes::kStrips][2];
   float ones[Sizes::kStrips][2];
 #pragma unroll
@@ -236,20 +236,11 @@ SHOAL_KERNEL SHOAL_LAUNCH_BOUNDS(kAttentionThreads, 2)
     scales[m][0] = scales[m][1] = problem.scale;
     ones[m][0] = ones[m][1] = 1.0f;
   }
-  Bf16* const own_keys = key_tile + warp_key * kPitch;
-  Bf16* const own_values = value_tile + warp_key * kPitch;
-  SyncWarp();
-  StoreResults<kWidth>(own_keys, part, own.d_keys, scales);
-  StoreResults<kWidth>(own_values, part, own.d_values, ones);
-  SyncWarp();
-  auto* d_qkv = static_cast<Bf16*>(args.d_qkv);
-  const int end_column = Smaller(problem.head_dim, part + Sizes::kColumns);
-  CopyOut<kWarpKeys, kWidth>(
-      own_keys, first_key + warp_key, head.tile.length, part, end_column,
-      [&](int i) { return d_qkv + head.KeyOffset(problem, args.d_qkv_stride, i); });
-  CopyOut<kWarpKeys, kWidth>(
-      own_values, first_key + warp_key, head.tile.length, part, end_column,
-      [&](int i) { return d_qkv + head.ValueOffset(problem, args.d_qkv_stride, i); });
+  auto* d_qkv = static_cast<Bf16*>(args.d_qkv) + part;
+  StoreRows(own.d_keys, scales, first_key + warp_key, head.tile.length, problem.head_dim - part,
+            [&](int i) { return d_qkv + head.KeyOffset(problem, args.d_qkv_stride, i); });
+  StoreRows(own.d_values, ones, first_key + warp_key, head.tile.length, problem.head_dim - part,
+            [&](int i) { return d_qkv + head.ValueOffset(problem, args.d_qkv_stride, i); });
 }
 
 template <int kWidth>

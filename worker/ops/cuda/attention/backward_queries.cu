@@ -213,19 +213,14 @@ SHOAL_KERNEL SHOAL_LAUNCH_BOUNDS(kAttentionThreads, 2)
     }
   }
 
-  // Through the warp's own rows of the queries' tile, which nobody else reads.
   float scales[Sizes::kStrips][2];
 #pragma unroll
   for (int m = 0; m < Sizes::kStrips; ++m) {
     scales[m][0] = scales[m][1] = problem.scale;
   }
-  SyncWarp();
-  StoreResults<kWidth>(own_queries, 0, own.d_queries, scales);
-  SyncWarp();
   auto* d_qkv = static_cast<Bf16*>(args.d_qkv);
-  CopyOut<kWarpRows, kWidth>(own_queries, warp_row, rows, 0, problem.head_dim, [&](int i) {
-    return d_qkv + head.RowOffset(problem, args.d_qkv_stride, i);
-  });
+  StoreRows(own.d_queries, scales, warp_row, rows, problem.head_dim,
+            [&](int i) { return d_qkv + head.RowOffset(problem, args.d_qkv_stride, i); });
 }
 
 template <int kWidth>

@@ -6,13 +6,13 @@
 // SyncBlock a tile. Only tiles on the diagonal are masked; the first key is seen by every row, so
 // no maximum stays at minus infinity.
 //
-// What it takes of an H200 at head_dim 128: 4 D operations for each visible score, 2 exponentials'
-// worth of other work beside. Products: mma.sync reaches about 60 % of wgmma's rate, 2450 of 4096
-// operations a cycle and multiprocessor, so 4.8 scores a cycle; exponentials (16 a cycle) and other
-// instructions (about 12 a score, 128 a cycle) fit beside them if blocks overlap: two a
-// multiprocessor. Shared memory: a warp of 32 rows reads 3 KiB for 32 x 64 x 16 products, 24 of
-// 128 bytes' cycles against 27 of the products: close. So about 400 Tflop/s at best, bound by
-// mma.sync, for long sequences; L2 gives 19 bytes a cycle, just below what it has.
+// What it takes of an H200 at head_dim 128: 4 D operations for each visible score. Products:
+// mma.sync reaches about 60 % of wgmma's rate, 2450 of 4096 operations a cycle and multiprocessor,
+// so 4.8 scores a cycle. Exponentials (16 a cycle) and other instructions (about 15 a score of 128
+// a cycle) fit beside them where one block's overlap the other's products: two a multiprocessor.
+// Shared memory: for 32 keys a warp of 32 rows reads 24 KiB, 192 cycles of 128 bytes against 213 of
+// the products. So at best about 400 Tflop/s for long sequences, bound by mma.sync and nearly by
+// shared memory; from L2 come 19 bytes a cycle, just below what it has.
 #include "worker/ops/cuda/attention/forward.h"
 #include "worker/ops/cuda/attention/tile_words.h"
 
@@ -152,50 +152,33 @@ struct ForwardRows {
   }
 };
 
-// What a warp's rows have come to, through its own rows of the queries' tile, which nobody else
-// reads. All of this is found again rather than held during the loop, which has no register left.
+// What a warp's rows, from `first_row` on, have come to.
 template <int kWidth>
-SHOAL_DEVICE void StoreForward(const AttentionForwardArgs& args, Bf16* query_tile,
-                               const ForwardRows<kWidth>& own) {
+SHOAL_DEVICE void StoreForward(const AttentionForwardArgs& args, const HeadOfSequence& head,
+                               int first_row, const ForwardRows<kWidth>& own) {
   constexpr int kStrips = ForwardSizes<kWidth>::kStrips;
-  const int warp_row = WarpIndex() * kStrips * 16;
-  float sums[kStrips][2];
+  const AttentionProblem& problem = args.problem;
+  const int rows = head.rows(problem);
   float factors[kStrips][2];
 #pragma unroll
   for (int m = 0; m < kStrips; ++m) {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      sums[m][half] = RowSum(own.sum[m][half]);
-      factors[m][half] = DivideApproximate(1.0f, sums[m][half]);
-    }
-  }
-  Bf16* const own_rows = query_tile + warp_row * TilePitch(kWidth);
-  SyncWarp();
-  StoreResults<kWidth>(own_rows, 0, own.out, factors);
-  SyncWarp();
-
-  const AttentionProblem& problem = args.problem;
-  const HeadOfSequence head = HeadOfBlock(problem);
-  const int rows = head.rows(problem);
-  const int first_row = head.tile.first + warp_row;
-  auto* out = static_cast<Bf16*>(args.out);
-  CopyOut<kStrips * 16, kWidth>(own_rows, first_row, rows, 0, problem.head_dim, [&](int i) {
-    return out + head.RowOffset(problem, args.out_stride, i);
-  });
-#pragma unroll
-  for (int m = 0; m < kStrips; ++m) {
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
+      const float sum = RowSum(own.sum[m][half]);
+      factors[m][half] = DivideApproximate(1.0f, sum);
       const int row = first_row + m * 16 + half * 8 + LaneIndex() / 4;
       if (LaneIndex() % 4 == 0 && row < rows) {
         const int query = problem.group.Quotient(row);
         const int64_t of_head =
             head.kv_head * problem.group.size + row - query * problem.group.size;
         args.log_sum_exp[of_head * problem.tokens + head.tile.begin + query] =
-            own.maximum[m][half] * problem.scale + Log(sums[m][half]);
+            own.maximum[m][half] * problem.scale + Log(sum);
       }
     }
   }
+  auto* out = static_cast<Bf16*>(args.out);
+  StoreRows(own.out, factors, first_row, rows, problem.head_dim,
+            [&](int i) { return out + head.RowOffset(problem, args.out_stride, i); });
 }
 
 template <int kWidth>
@@ -236,9 +219,11 @@ SHOAL_KERNEL SHOAL_LAUNCH_BOUNDS(kAttentionThreads, 2)
   copy_keys(0);
 
   const int warp_row = WarpIndex() * kWarpRows;  // within the tile
-  const int warp_first_query = problem.group.Quotient(first_row + warp_row);
-  const int warp_last_query = problem.group.Quotient(first_row + warp_row + kWarpRows - 1);
-  const bool warp_has_rows = first_row + warp_row < rows;
+  const int warp_end = Smaller(rows, first_row + warp_row + kWarpRows);
+  // How many tiles the warp's rows see, and from which on not all of a tile.
+  const int own_tiles =
+      first_row + warp_row < rows ? problem.group.Quotient(warp_end - 1) / kKeys + 1 : 0;
+  const int masked_tile = (problem.group.Quotient(first_row + warp_row) + 1) / kKeys;
   const Bf16* const query_lane = RowsFirst<kWidth>(query_tile + warp_row * kPitch);
   ForwardRows<kWidth> own = {};
 #pragma unroll
@@ -262,13 +247,12 @@ SHOAL_KERNEL SHOAL_LAUNCH_BOUNDS(kAttentionThreads, 2)
     if (tile + 1 < key_tiles) {
       copy_keys(tile + 1);
     }
-    const int first_key = tile * kKeys;
-    if (warp_has_rows && first_key <= warp_last_query) {
+    if (tile < own_tiles) {
       const int half = tile % 2 * kKeys * kPitch;
       float scores[Sizes::kStrips][kKeys / 8][4];
       own.Scores(query_lane, ColumnsFirst<kWidth>(key_tile + half), scores);
-      if (first_key + kKeys - 1 > warp_first_query) {
-        own.Mask(first_row + warp_row, problem.group, first_key, scores);
+      if (tile >= masked_tile) {
+        own.Mask(first_row + warp_row, problem.group, tile * kKeys, scores);
       }
       uint32_t probabilities[Sizes::kStrips][kKeys / 16][4];
       own.Softmax(scale, scores, probabilities);
@@ -276,7 +260,7 @@ SHOAL_KERNEL SHOAL_LAUNCH_BOUNDS(kAttentionThreads, 2)
     }
   }
 
-  StoreForward(args, query_tile, own);
+  StoreForward(args, head, first_row + warp_row, own);
 }
 
 template <int kWidth>

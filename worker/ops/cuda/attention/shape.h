@@ -13,7 +13,7 @@ namespace shoal::worker::cuda {
 struct AttentionProblem {
   const AttentionTile* tiles = nullptr;
   int64_t tile_count = 0;
-  int64_t tokens = 0;  // rows of the matrices, padding included
+  int32_t tokens = 0;  // rows of the matrices, padding included
   int32_t kv_heads = 1;
   int32_t head_dim = 0;
   GroupDivider group;
@@ -52,8 +52,8 @@ struct HeadOfSequence {
     return KeyOffset(p, stride, i) + static_cast<int64_t>(p.kv_heads) * p.head_dim;
   }
   // Of row i among RowStatistics.
-  constexpr int64_t StatisticsOffset(const AttentionProblem& p, int32_t i) const {
-    return (static_cast<int64_t>(kv_head) * p.tokens + tile.begin) * p.group.size + i;
+  constexpr int32_t StatisticsOffset(const AttentionProblem& p, int32_t i) const {
+    return (kv_head * p.tokens + tile.begin) * p.group.size + i;
   }
 };
 

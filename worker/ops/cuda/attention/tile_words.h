@@ -85,42 +85,54 @@ SHOAL_DEVICE void ForTileUnits(int first, int end, int columns, const Copy& copy
   }
 }
 
-// Writes a warp's [16 kStrips, 8 kTiles] results, row by row multiplied with `factors`, to its own
-// rows of a tile, from column `first_column` on, as bf16.
-template <int kWidth, int kStrips, int kTiles>
-SHOAL_DEVICE void StoreResults(Bf16* rows, int first_column,
-                               const float (&results)[kStrips][kTiles][4],
-                               const float (&factors)[kStrips][2]) {
-  const int lane = LaneIndex();
+// Of the four lanes of a row, lane t has two columns of each of four tiles; after this all eight of
+// tile t.
+SHOAL_DEVICE void TransposeInRow(uint32_t (&words)[4]) {
+  const bool odd = LaneIndex() % 2 != 0;
+  const bool high = LaneIndex() % 4 >= 2;
+#pragma unroll
+  for (int i = 0; i < 4; i += 2) {
+    const uint32_t got = ShuffleXor(odd ? words[i] : words[i + 1], 1);
+    words[i] = odd ? got : words[i];
+    words[i + 1] = odd ? words[i + 1] : got;
+  }
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    const uint32_t got = ShuffleXor(high ? words[i] : words[i + 2], 2);
+    words[i] = high ? got : words[i];
+    words[i + 2] = high ? words[i + 2] : got;
+  }
+}
+
+// Writes a warp's [16 kStrips, 8 kTiles] results as bf16, row by row multiplied with `factors`:
+// rows `first`, `first` + 1, ... to target(row), 16 bytes at once; rows from `end` on and columns
+// from `columns` on are left out. Straight from registers: stores to shared memory in these kernels
+// make ptxas spill in their loops.
+template <int kStrips, int kTiles, typename Target>
+SHOAL_DEVICE void StoreRows(const float (&results)[kStrips][kTiles][4],
+                            const float (&factors)[kStrips][2], int first, int end, int columns,
+                            const Target& target) {
+  static_assert(kTiles % 4 == 0);
 #pragma unroll
   for (int m = 0; m < kStrips; ++m) {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      const int row = m * 16 + half * 8 + lane / 4;
-      Bf16* to = rows + row * TilePitch(kWidth) + first_column + lane % 4 * 2;
+      const int row = first + m * 16 + half * 8 + LaneIndex() / 4;
+      const int column = LaneIndex() % 4 * 8;
+      Bf16* const to = target(row) + column;
 #pragma unroll
-      for (int n = 0; n < kTiles; ++n) {
-        *reinterpret_cast<uint32_t*>(to + n * 8) =
-            PackBf16(results[m][n][2 * half] * factors[m][half],
-                     results[m][n][2 * half + 1] * factors[m][half]);
+      for (int n = 0; n < kTiles; n += 4) {
+        uint32_t words[4];
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          words[i] = PackBf16(results[m][n + i][2 * half] * factors[m][half],
+                              results[m][n + i][2 * half + 1] * factors[m][half]);
+        }
+        TransposeInRow(words);
+        if (row < end && n * 8 + column < columns) {
+          StoreWords(words, to + n * 8);
+        }
       }
-    }
-  }
-}
-
-// Copies columns [first_column, end_column) of a warp's kRows rows of a tile, which are rows
-// `first`, `first` + 1, ... of the sequence, to target(row); rows from `end` on are left out.
-template <int kRows, int kWidth, typename Target>
-SHOAL_DEVICE void CopyOut(const Bf16* rows, int first, int end, int first_column, int end_column,
-                          const Target& target) {
-  const int units = (end_column - first_column) / 8;
-  for (int unit = LaneIndex(); unit < kRows * units; unit += kWarp) {
-    const int row = unit / units;
-    const int column = first_column + unit % units * 8;
-    if (first + row < end) {
-      uint32_t words[4];
-      LoadWords(words, rows + row * TilePitch(kWidth) + column);
-      StoreWords(words, target(first + row) + column);
     }
   }
 }
