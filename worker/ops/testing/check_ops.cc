@@ -23,7 +23,8 @@ void CheckSmall(Checks& checks) {
   checks.Norms({2, 8200, {}});  // too long for registers
   checks.ColumnSums({300, 40, {}});
   checks.Rows({130, 75, kApart}, 40);
-  checks.Rows({1200, 8, {}}, 3000);  // several tiles of tokens and two digits of ids
+  checks.Rows({70, 600, {}}, 50);
+  checks.Rows({1200, 8, {}}, 3000);
   checks.Rotary(9, 5, 16, {});
   checks.Rotary(5, 3, 6, kApart);
   checks.CrossEntropy({10, 101, kApart});

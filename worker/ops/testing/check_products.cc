@@ -7,8 +7,10 @@
 namespace shoal::worker {
 
 void Checks::Matmul(int64_t m, int64_t n, int64_t k, ArrayLayout layout) {
-  for (const auto& [transpose_a, transpose_b] :
+  for (const std::pair<bool, bool>& transposed :
        {std::pair(false, false), std::pair(false, true), std::pair(true, false)}) {
+    const bool transpose_a = transposed.first;
+    const bool transpose_b = transposed.second;
     CheckedArray a = Normal({transpose_a ? k : m, transpose_a ? m : k, layout});
     CheckedArray b = Normal({transpose_b ? n : k, transpose_b ? k : n, layout});
     const std::string name = fmt::format(

@@ -6,9 +6,10 @@
 namespace shoal::worker::cuda {
 namespace {
 
-// Columns that a lane adds up, and rows of one id whose chunks it has in flight.
+// Columns of a chunk, chunks that a lane adds up, and rows of one id whose chunks it has in flight.
 constexpr int kColumns = 4;
-constexpr int kRows = 8;
+constexpr int kChunks = 2;
+constexpr int kRows = 4;
 
 SHOAL_DEVICE int WarpCount(bool mine) {
   int count = mine ? 1 : 0;
@@ -19,8 +20,8 @@ SHOAL_DEVICE int WarpCount(bool mine) {
   return count;
 }
 
-// A warp for each place in the sorted order and each 32 chunks of columns. The first place of an id
-// does the work for all of them, the others return.
+// A warp for each place in the sorted order and each 32 x kChunks chunks of columns. The first
+// place of an id does the work for all of them, the others return.
 template <typename T, int kCount>
 SHOAL_KERNEL SHOAL_LAUNCH_BOUNDS(kBlockThreads, 3)
     AddRowsKernel(SortedTokens tokens, int64_t count, ConstView d_out, View d_table,
@@ -38,32 +39,44 @@ SHOAL_KERNEL SHOAL_LAUNCH_BOUNDS(kBlockThreads, 3)
   if (id == id_before) {
     return;
   }
-  const int64_t column = int64_t{warp % column_blocks * kWarp + LaneIndex()} * kCount;
-  const bool has_columns = column < d_out.columns;
-  float sums[kCount] = {};
-  if (has_columns) {
-    LoadFloats<float>(d_table.data, id * d_table.stride + column, sums);
+  // The lane's chunks: neighbouring lanes have neighbouring ones.
+  int64_t columns[kChunks];
+  float sums[kChunks][kCount] = {};
+#pragma unroll
+  for (int chunk = 0; chunk < kChunks; ++chunk) {
+    columns[chunk] =
+        (int64_t{warp % column_blocks} * kChunks * kWarp + chunk * kWarp + LaneIndex()) * kCount;
+    if (columns[chunk] < d_out.columns) {
+      LoadFloats<float>(d_table.data, id * d_table.stride + columns[chunk], sums[chunk]);
+    }
   }
   for (;;) {
     // Equal ids are neighbours, so those of this one are the first lanes'.
     const int rows = WarpCount(id_here == id);
     for (int first = 0; first < rows; first += kRows) {
-      Packed<T, kCount> chunks[kRows];
+      Packed<T, kCount> added[kRows][kChunks];
 #pragma unroll
       for (int i = 0; i < kRows; ++i) {
         const int64_t row = Shuffle(position, (first + i) % kWarp);
-        if (has_columns && first + i < rows) {
-          chunks[i] = LoadPacked<T, kCount>(d_out.data, row * d_out.stride + column);
+#pragma unroll
+        for (int chunk = 0; chunk < kChunks; ++chunk) {
+          if (first + i < rows && columns[chunk] < d_out.columns) {
+            added[i][chunk] =
+                LoadPacked<T, kCount>(d_out.data, row * d_out.stride + columns[chunk]);
+          }
         }
       }
 #pragma unroll
       for (int i = 0; i < kRows; ++i) {
-        if (has_columns && first + i < rows) {
-          float added[kCount];
-          Unpack(chunks[i], added);
 #pragma unroll
-          for (int j = 0; j < kCount; ++j) {
-            sums[j] += added[j];
+        for (int chunk = 0; chunk < kChunks; ++chunk) {
+          if (first + i < rows && columns[chunk] < d_out.columns) {
+            float values[kCount];
+            Unpack(added[i][chunk], values);
+#pragma unroll
+            for (int j = 0; j < kCount; ++j) {
+              sums[chunk][j] += values[j];
+            }
           }
         }
       }
@@ -75,8 +88,11 @@ SHOAL_KERNEL SHOAL_LAUNCH_BOUNDS(kBlockThreads, 3)
     id_here = at < count ? tokens.ids[at] : -1;
     position = at < count ? tokens.positions[at] : 0;
   }
-  if (has_columns) {
-    StoreFloats<float>(sums, d_table.data, id * d_table.stride + column);
+#pragma unroll
+  for (int chunk = 0; chunk < kChunks; ++chunk) {
+    if (columns[chunk] < d_out.columns) {
+      StoreFloats<float>(sums[chunk], d_table.data, id * d_table.stride + columns[chunk]);
+    }
   }
 }
 
@@ -94,7 +110,7 @@ cudaError_t EmbeddingBackward(cudaStream_t stream, const int32_t* tokens, int64_
   return WithElement(d_out.element, [&]<typename T>() {
     return WithCount<kColumns>(
         [&](auto columns) {
-          const int64_t column_blocks = DivideUp(d_out.columns, kWarp * columns);
+          const int64_t column_blocks = DivideUp(d_out.columns, kWarp * kChunks * columns);
           const int64_t warps = count * column_blocks;
           if (warps > INT32_MAX) {
             return cudaErrorInvalidConfiguration;
