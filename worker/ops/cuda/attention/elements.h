@@ -34,6 +34,7 @@ SHOAL_DEVICE float DotElements(const T* a, const T* b) {
 template <typename T, int kElements>
 SHOAL_DEVICE float Dot(const T* a, const T* b, int count) {
   float sum = 0;
+#pragma unroll 2
   for (int i = 0; i < count; i += kElements) {
     sum += DotElements<T, kElements>(a + i, b + i);
   }
