@@ -6,13 +6,6 @@
 #include "plan/tensor_bytes.h"
 
 namespace shoal::plan {
-namespace {
-
-constexpr int64_t kLogitsBytes = int64_t{32} << 20;  // most fp32 logits at a time ...
-constexpr int64_t kMinLogitRows = 64;                // ... but at least this many rows
-constexpr int64_t kMaxLogitRows = 512;
-
-}  // namespace
 
 int64_t MicrobatchInputBytes(int64_t tokens) {
   TensorBytes input(DType::kF32, MicrobatchRows(tokens));
@@ -37,11 +30,9 @@ int64_t NormScratchBytes(const ModelSpec& spec, DType compute, int64_t tokens) {
   return TensorBytes(compute, MicrobatchRows(tokens)).Matrix(spec.hidden).Floats(1).bytes();
 }
 
-int64_t LogitBytes(const ModelSpec& spec, DType compute, int64_t tokens) {
-  const int64_t fitting = kLogitsBytes / (spec.vocabulary * 4) / kMinLogitRows * kMinLogitRows;
-  const int64_t rows =
-      std::clamp(fitting, kMinLogitRows,
-                 std::min(kMaxLogitRows, RoundUp(std::max<int64_t>(tokens, 1), kMinLogitRows)));
+int64_t LogitBytes(const ModelSpec& spec, DType compute, int64_t tokens,
+                   const LossChunk& loss_chunk) {
+  const int64_t rows = loss_chunk.Rows(spec.vocabulary, tokens);
   TensorBytes chunk(compute, rows);
   chunk.Matrix(spec.hidden).Matrix(spec.hidden).Floats(spec.vocabulary);
   if (compute != DType::kF32) {
@@ -51,15 +42,15 @@ int64_t LogitBytes(const ModelSpec& spec, DType compute, int64_t tokens) {
 }
 
 int64_t StageOwnBytes(const ModelSpec& spec, DType compute, Recompute recompute, bool head,
-                      std::span<const int64_t> tokens) {
+                      std::span<const int64_t> tokens, const LossChunk& loss_chunk) {
   int64_t inputs = 0;
   int64_t scratch = 0;
   for (const int64_t count : tokens) {
     inputs += MicrobatchInputBytes(count);
-    scratch = std::max(
-        scratch,
-        ChunkScratchBytes(spec, compute, recompute, count) +
-            (head ? NormScratchBytes(spec, compute, count) + LogitBytes(spec, compute, count) : 0));
+    scratch = std::max(scratch, ChunkScratchBytes(spec, compute, recompute, count) +
+                                    (head ? NormScratchBytes(spec, compute, count) +
+                                                LogitBytes(spec, compute, count, loss_chunk)
+                                          : 0));
   }
   return inputs + scratch;
 }

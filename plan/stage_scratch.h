@@ -8,6 +8,7 @@
 #include <span>
 
 #include "common/dtype.h"
+#include "plan/loss_chunk.h"
 #include "plan/model_spec.h"
 #include "plan/recompute.h"
 
@@ -23,12 +24,13 @@ int64_t ChunkScratchBytes(const ModelSpec& spec, DType compute, Recompute recomp
                           int64_t tokens);
 // The final norm's output and its inverse rms.
 int64_t NormScratchBytes(const ModelSpec& spec, DType compute, int64_t tokens);
-// One chunk of rows at a time: fp32 logits (at most 32 MiB or 64 rows), their gradient in compute
-// type, and the rows themselves.
-int64_t LogitBytes(const ModelSpec& spec, DType compute, int64_t tokens);
+// One chunk of rows at a time: fp32 logits, their gradient in compute type, and the rows
+// themselves.
+int64_t LogitBytes(const ModelSpec& spec, DType compute, int64_t tokens,
+                   const LossChunk& loss_chunk = kCpuLossChunk);
 
 // Of a stage, with the head or without, in a step with microbatches of so many tokens.
 int64_t StageOwnBytes(const ModelSpec& spec, DType compute, Recompute recompute, bool head,
-                      std::span<const int64_t> tokens);
+                      std::span<const int64_t> tokens, const LossChunk& loss_chunk = kCpuLossChunk);
 
 }  // namespace shoal::plan

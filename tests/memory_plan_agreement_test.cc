@@ -38,6 +38,10 @@ TEST(MemoryPlan, WorkersAllocateWhatIsPlanned) {
         EXPECT_EQ(planned.blocks + planned.other + planned.logits,
                   worker::MicrobatchBytes(spec, compute, tokens))
             << shape << " " << tokens;
+        EXPECT_EQ(planned.blocks + planned.other +
+                      plan::LogitBytes(spec, compute, tokens, plan::kGpuLossChunk),
+                  worker::MicrobatchBytes(spec, compute, tokens, plan::kGpuLossChunk))
+            << shape << " " << tokens << " on a GPU";
       }
     }
   }

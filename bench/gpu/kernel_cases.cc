@@ -8,6 +8,7 @@
 #include "common/random.h"
 #include "common/status.h"
 #include "fmt/format.h"
+#include "plan/loss_chunk.h"
 #include "worker/loss/linear_cross_entropy.h"
 
 namespace shoal::bench {
@@ -242,7 +243,7 @@ absl::StatusOr<std::vector<KernelCase>> MakeEndCases(Ops& ops, DeviceData& data,
   auto* const loss_sum = static_cast<double*>(loss);
   const float scale = 1.0F / static_cast<float>(rows);
 
-  const int64_t chunk = worker::CrossEntropyChunkRows(vocabulary, rows);
+  const int64_t chunk = plan::kGpuLossChunk.Rows(vocabulary, rows);
   worker::CrossEntropyBuffers buffers;
   SHOAL_ASSIGN_OR_RETURN(buffers.x, data.Normal(kType, chunk, hidden));
   SHOAL_ASSIGN_OR_RETURN(buffers.d_x, data.Normal(kType, chunk, hidden));

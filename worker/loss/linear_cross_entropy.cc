@@ -4,22 +4,9 @@
 
 #include "common/bytes.h"
 #include "common/check.h"
+#include "plan/loss_chunk.h"
 
 namespace shoal::worker {
-namespace {
-
-constexpr int64_t kRowUnit = 64;
-constexpr int64_t kMaxRows = 512;
-constexpr int64_t kMaxLogitsBytes = int64_t{32} << 20;
-
-}  // namespace
-
-int64_t CrossEntropyChunkRows(int64_t vocabulary, int64_t rows) {
-  const int64_t fitting = kMaxLogitsBytes / (vocabulary * 4) / kRowUnit * kRowUnit;
-  return std::clamp(fitting, kRowUnit,
-                    std::min(kMaxRows, RoundUp(std::max<int64_t>(rows, 1), kRowUnit)));
-}
-
 void LinearCrossEntropy(Ops& ops, ConstMatrix x, ConstMatrix weight, const Targets& targets,
                         float scale, const CrossEntropyBuffers& buffers, Matrix d_x,
                         float* d_weight, double* loss_sum) {
@@ -34,7 +21,7 @@ void LinearCrossEntropy(Ops& ops, ConstMatrix x, ConstMatrix weight, const Targe
   }
   for (int64_t begin = 0; begin < targets.count(); begin += chunk_rows) {
     const int64_t count = std::min(chunk_rows, targets.count() - begin);
-    const int64_t rows = RoundUp(count, kRowUnit);
+    const int64_t rows = RoundUp(count, plan::LossChunk::kRowUnit);
     const int64_t first = targets.host_rows[static_cast<size_t>(begin)];
     const int64_t last = targets.host_rows[static_cast<size_t>(begin + count - 1)];
     // A chunk without gaps is a piece of X as it is.

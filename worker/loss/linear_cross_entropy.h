@@ -18,11 +18,7 @@ struct Targets {
   int64_t count() const { return static_cast<int64_t>(host_rows.size()); }
 };
 
-// Rows of a chunk: a multiple of 64, at most 512, and such that the chunk's logits stay within
-// about 32 MiB.
-int64_t CrossEntropyChunkRows(int64_t vocabulary, int64_t rows);
-
-// Scratch for chunks of R rows (CrossEntropyChunkRows).
+// Scratch for chunks of R rows (plan::LossChunk).
 struct CrossEntropyBuffers {
   Matrix x;         // [R, H], compute type
   Matrix d_x;       // [R, H], compute type

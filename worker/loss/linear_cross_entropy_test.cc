@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "gtest/gtest.h"
+#include "plan/loss_chunk.h"
 #include "worker/ops/testing/oracle.h"
 
 namespace shoal::worker {
@@ -88,11 +89,14 @@ TEST(LinearCrossEntropy, ChunksGiveWhatAllLogitsAtOnceGive) {
   }
 }
 
-TEST(CrossEntropyChunkRows, BoundsTheLogits) {
-  EXPECT_EQ(CrossEntropyChunkRows(4096, 100000), 512);
-  EXPECT_EQ(CrossEntropyChunkRows(4096, 70), 128);
-  EXPECT_EQ(CrossEntropyChunkRows(4096, 0), 64);
-  EXPECT_EQ(CrossEntropyChunkRows(152064, 100000), 64);
+TEST(LossChunk, BoundsTheLogits) {
+  EXPECT_EQ(plan::kCpuLossChunk.Rows(4096, 100000), 512);
+  EXPECT_EQ(plan::kCpuLossChunk.Rows(4096, 70), 128);
+  EXPECT_EQ(plan::kCpuLossChunk.Rows(4096, 0), 64);
+  EXPECT_EQ(plan::kCpuLossChunk.Rows(152064, 100000), 64);
+  EXPECT_EQ(plan::kGpuLossChunk.Rows(4096, 100000), 2048);
+  EXPECT_EQ(plan::kGpuLossChunk.Rows(4096, 70), 128);
+  EXPECT_EQ(plan::kGpuLossChunk.Rows(152064, 100000), 832);
 }
 
 }  // namespace

@@ -6,7 +6,7 @@ namespace shoal::worker {
 
 ChunkScratch ChunkScratch::Carve(Carver& carver, const plan::ModelSpec& spec, DType compute,
                                  plan::Recompute recompute, int64_t rows, int64_t targets,
-                                 bool head_too) {
+                                 const plan::LossChunk* head) {
   ChunkScratch s;
   const ChunkMemory block(spec, compute, {1, 1}, recompute, rows);
   const auto [activations, gradients] = block.ScratchBytes();
@@ -15,8 +15,8 @@ ChunkScratch ChunkScratch::Carve(Carver& carver, const plan::ModelSpec& spec, DT
   for (Matrix& d_hidden : s.d_hidden) {
     d_hidden = carver.TakeMatrix(compute, rows, spec.hidden);
   }
-  if (head_too) {
-    s.head = HeadScratch::Carve(carver, spec, compute, rows, targets);
+  if (head != nullptr) {
+    s.head = HeadScratch::Carve(carver, spec, compute, rows, targets, *head);
   }
   return s;
 }

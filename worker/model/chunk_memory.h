@@ -24,9 +24,10 @@ struct ChunkScratch {
   Matrix d_hidden[2];                // [T, H]: gradients between blocks, by turns
   HeadScratch head;                  // where one of the chunks has the head
 
+  // `head`: null where no chunk has the head.
   static ChunkScratch Carve(Carver& carver, const plan::ModelSpec& spec, DType compute,
                             plan::Recompute recompute, int64_t rows, int64_t targets,
-                            bool head_too);
+                            const plan::LossChunk* head);
 };
 
 class ChunkMemory {

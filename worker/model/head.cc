@@ -25,11 +25,11 @@ ConstMatrix HeldHead::matrix() const {
 }
 
 HeadScratch HeadScratch::Carve(Carver& carver, const plan::ModelSpec& spec, DType compute,
-                               int64_t rows, int64_t targets) {
+                               int64_t rows, int64_t targets, const plan::LossChunk& loss_chunk) {
   HeadScratch s;
   s.normed = carver.TakeMatrix(compute, rows, spec.hidden);
   s.inverse_rms = carver.TakeArray<float>(rows);
-  const int64_t chunk_rows = CrossEntropyChunkRows(spec.vocabulary, targets);
+  const int64_t chunk_rows = loss_chunk.Rows(spec.vocabulary, targets);
   s.chunk.x = carver.TakeMatrix(compute, chunk_rows, spec.hidden);
   s.chunk.d_x = carver.TakeMatrix(compute, chunk_rows, spec.hidden);
   s.chunk.logits = carver.TakeMatrix(DType::kF32, chunk_rows, spec.vocabulary);

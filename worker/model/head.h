@@ -7,6 +7,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "plan/loss_chunk.h"
 #include "worker/loss/linear_cross_entropy.h"
 #include "worker/model/held_unit.h"
 #include "worker/model/microbatch_input.h"
@@ -35,7 +36,7 @@ struct HeadScratch {
 
   // Of T rows, N of them targets.
   static HeadScratch Carve(Carver& carver, const plan::ModelSpec& spec, DType compute, int64_t rows,
-                           int64_t targets);
+                           int64_t targets, const plan::LossChunk& loss_chunk);
 };
 
 // last[T, H], the last block's output -> scratch.normed.

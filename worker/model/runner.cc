@@ -15,12 +15,12 @@ struct TrainingMemory {
   ChunkScratch scratch;
 
   static TrainingMemory Carve(Carver& carver, const plan::ModelSpec& spec, DType compute,
-                              int64_t rows, int64_t targets) {
+                              int64_t rows, int64_t targets, const plan::LossChunk& loss_chunk) {
     constexpr plan::Recompute kRecompute = plan::Recompute::kNone;
     const ChunkMemory chunk(spec, compute, plan::AllUnits(spec), kRecompute, rows);
     TrainingMemory m;
     m.activations = carver.Take(chunk.bytes().activations);
-    m.scratch = ChunkScratch::Carve(carver, spec, compute, kRecompute, rows, targets, true);
+    m.scratch = ChunkScratch::Carve(carver, spec, compute, kRecompute, rows, targets, &loss_chunk);
     return m;
   }
 };
@@ -33,12 +33,12 @@ struct EvaluationMemory {
   HeadScratch head;
 
   static EvaluationMemory Carve(Carver& carver, const plan::ModelSpec& spec, DType compute,
-                                int64_t rows, int64_t targets) {
+                                int64_t rows, int64_t targets, const plan::LossChunk& loss_chunk) {
     EvaluationMemory m;
     m.block = BlockActivations::Carve(carver, spec, compute, rows);
     m.other_input = carver.TakeMatrix(compute, rows, spec.hidden);
     m.last = carver.TakeMatrix(compute, rows, spec.hidden);
-    m.head = HeadScratch::Carve(carver, spec, compute, rows, targets);
+    m.head = HeadScratch::Carve(carver, spec, compute, rows, targets, loss_chunk);
     return m;
   }
   BlockActivations Of(int unit) const {
@@ -55,7 +55,7 @@ absl::StatusOr<Memory> Prepare(Transformer& model, MicrobatchInput& microbatch) 
   SHOAL_ASSIGN_OR_RETURN(const Memory memory, model.workspace().Fill([&](Carver& carver) {
     microbatch.Carve(carver);
     return Memory::Carve(carver, model.spec(), model.compute(), microbatch.rows(),
-                         microbatch.target_count());
+                         microbatch.target_count(), model.loss_chunk());
   }));
   microbatch.Load(model.ops().stream());
   return memory;
@@ -93,10 +93,11 @@ absl::StatusOr<MicrobatchResult> RunMicrobatch(Transformer& model, const PackedB
   return ResultOf(model, microbatch);
 }
 
-int64_t MicrobatchBytes(const plan::ModelSpec& spec, DType compute, int64_t tokens) {
+int64_t MicrobatchBytes(const plan::ModelSpec& spec, DType compute, int64_t tokens,
+                        const plan::LossChunk& loss_chunk) {
   Carver measure(nullptr);
   MicrobatchInput::CarveLargest(measure, tokens);
-  TrainingMemory::Carve(measure, spec, compute, plan::MicrobatchRows(tokens), tokens);
+  TrainingMemory::Carve(measure, spec, compute, plan::MicrobatchRows(tokens), tokens, loss_chunk);
   return measure.bytes();
 }
 

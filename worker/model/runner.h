@@ -31,7 +31,8 @@ absl::StatusOr<MicrobatchResult> RunMicrobatch(Transformer& model, const PackedB
 
 // Bytes that RunMicrobatch takes for a microbatch of that many tokens, all of which have a target:
 // what planning counts for a worker, besides weights, gradients and the model's rotary tables.
-int64_t MicrobatchBytes(const plan::ModelSpec& spec, DType compute, int64_t tokens);
+int64_t MicrobatchBytes(const plan::ModelSpec& spec, DType compute, int64_t tokens,
+                        const plan::LossChunk& loss_chunk = plan::kCpuLossChunk);
 
 // Forward and loss alone.
 absl::StatusOr<MicrobatchResult> EvaluateLoss(Transformer& model, const PackedBatch& batch,

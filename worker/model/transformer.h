@@ -15,6 +15,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "common/dtype.h"
+#include "plan/loss_chunk.h"
 #include "plan/model_spec.h"
 #include "worker/backend/backend.h"
 #include "worker/model/block.h"
@@ -47,6 +48,10 @@ class Transformer {
   DType compute() const { return compute_; }
   const std::vector<plan::UnitSpec>& units() const { return units_; }
   const BlockLayout& layout() const { return layout_; }
+  // Of the head's loss, on this device.
+  const plan::LossChunk& loss_chunk() const {
+    return machine_.device->asynchronous() ? plan::kGpuLossChunk : plan::kCpuLossChunk;
+  }
   Device& device() { return *machine_.device; }
   Ops& ops() { return *machine_.ops; }
   RotaryTable& rotary() { return rotary_; }

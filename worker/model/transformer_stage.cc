@@ -65,7 +65,8 @@ absl::Status TransformerStage::TakeMemory() {
 ChunkScratch TransformerStage::CarveScratch(Carver& carver,
                                             const MicrobatchInput& microbatch) const {
   return ChunkScratch::Carve(carver, spec(), model_->compute(), recompute_, microbatch.rows(),
-                             microbatch.target_count(), has_head());
+                             microbatch.target_count(),
+                             has_head() ? &model_->loss_chunk() : nullptr);
 }
 
 bool TransformerStage::has_head() const {

@@ -1,0 +1,32 @@
+// How many rows the head computes its loss for at a time, so that logits are never all in memory.
+// Each chunk reads the head's matrix and, in training, reads and writes its gradient; a CPU keeps
+// up with that, while a GPU would be busy with nothing else, and takes larger ones. Pure.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "common/bytes.h"
+
+namespace shoal::plan {
+
+struct LossChunk {
+  static constexpr int64_t kRowUnit = 64;
+
+  int64_t most_rows = 0;
+  int64_t most_logits_bytes = 0;  // fp32; kRowUnit rows are taken whatever they need
+
+  // A multiple of kRowUnit, no more than it takes for so many targets.
+  int64_t Rows(int64_t vocabulary, int64_t targets) const {
+    const int64_t fitting = most_logits_bytes / (vocabulary * 4) / kRowUnit * kRowUnit;
+    return std::clamp(fitting, kRowUnit,
+                      std::min(most_rows, RoundUp(std::max<int64_t>(targets, 1), kRowUnit)));
+  }
+};
+
+inline constexpr LossChunk kCpuLossChunk = {.most_rows = 512,
+                                            .most_logits_bytes = int64_t{32} << 20};
+inline constexpr LossChunk kGpuLossChunk = {.most_rows = 2048,
+                                            .most_logits_bytes = int64_t{512} << 20};
+
+}  // namespace shoal::plan
