@@ -21,27 +21,28 @@ void Checks::Norms(const Size& size) {
                        inverse_rms.data<float>(s));
   });
   const auto add = [&](std::string_view what, CheckedArray& to) {
-    checker_.Check(Name(what, size), bound, {&to, &y, &inverse_rms}, [&](Ops& ops, OpSide s) {
-      ops.AddRmsNormForward(x.matrix(s), delta.matrix(s), weight.vector(s), kEpsilon, to.matrix(s),
-                            y.matrix(s), inverse_rms.data<float>(s));
-    });
+    checker_.Check(Name("AddRmsNormForward", size, what), bound, {&to, &y, &inverse_rms},
+                   [&](Ops& ops, OpSide s) {
+                     ops.AddRmsNormForward(x.matrix(s), delta.matrix(s), weight.vector(s), kEpsilon,
+                                           to.matrix(s), y.matrix(s), inverse_rms.data<float>(s));
+                   });
   };
-  add("AddRmsNormForward", sum);
-  add("AddRmsNormForward, sum = delta", delta);
-  add("AddRmsNormForward, sum = x", x);
+  add("", sum);
+  add("sum = delta", delta);
+  add("sum = x", x);
   CheckedArray d_y = Normal(size);
   CheckedArray residual = Normal(size);
   const auto backward = [&](std::string_view what, CheckedArray* added, CheckedArray& to) {
-    checker_.Check(Name(what, size), bound, {&to}, [&](Ops& ops, OpSide s) {
+    checker_.Check(Name("RmsNormBackwardInput", size, what), bound, {&to}, [&](Ops& ops, OpSide s) {
       ops.RmsNormBackwardInput(d_y.matrix(s), x.matrix(s), weight.vector(s),
                                inverse_rms.data<float>(s),
                                added == nullptr ? ConstMatrix() : added->matrix(s), to.matrix(s));
     });
   };
-  backward("RmsNormBackwardInput", nullptr, d_x);
-  backward("RmsNormBackwardInput, residual", &residual, d_x);
-  backward("RmsNormBackwardInput, d_x = residual", &residual, residual);
-  backward("RmsNormBackwardInput, d_x = d_y", &residual, d_y);
+  backward("", nullptr, d_x);
+  backward("residual", &residual, d_x);
+  backward("d_x = residual", &residual, residual);
+  backward("d_x = d_y", &residual, d_y);
 }
 
 void Checks::ColumnSums(const Size& size) {
@@ -63,16 +64,16 @@ void Checks::Elementwise(const Size& size) {
   CheckedArray out = Output(size);
   CheckedArray bias = checker_.Normal(dtype_, 1, size.columns);
   const auto add = [&](std::string_view what, CheckedArray& to) {
-    checker_.Check(Name(what, size), kSameBits, {&to},
+    checker_.Check(Name("Add", size, what), kSameBits, {&to},
                    [&](Ops& ops, OpSide s) { ops.Add(a.matrix(s), b.matrix(s), to.matrix(s)); });
   };
-  add("Add", out);
-  add("Add, out = a", a);
+  add("", out);
+  add("out = a", a);
   checker_.Check(Name("AddBias", size), kSameBits, {&b},
                  [&](Ops& ops, OpSide s) { ops.AddBias(bias.vector(s), b.matrix(s)); });
   for (const DType to : {DType::kF32, DType::kBF16}) {
     CheckedArray converted = checker_.Output(to, size.rows, size.columns, size.layout);
-    checker_.Check(Name(to == DType::kF32 ? "Convert to fp32" : "Convert to bf16", size), kSameBits,
+    checker_.Check(Name("Convert", size, to == DType::kF32 ? "to fp32" : "to bf16"), kSameBits,
                    {&converted},
                    [&](Ops& ops, OpSide s) { ops.Convert(a.matrix(s), converted.matrix(s)); });
   }
@@ -163,10 +164,10 @@ void Checks::CrossEntropy(const Size& size) {
   };
   checker_.Check(Name("SoftmaxCrossEntropy", size), Bound(dtype_), {&d_logits},
                  [&](Ops& ops, OpSide s) { run(ops, s, &d_logits); }, {&logits, &loss});
-  checker_.Check(Name("SoftmaxCrossEntropy, the loss", size), kF32Bound, {&loss},
+  checker_.Check(Name("SoftmaxCrossEntropy", size, "the loss"), kF32Bound, {&loss},
                  [&](Ops& ops, OpSide s) { run(ops, s, nullptr); }, {&logits});
   if (dtype_ == DType::kF32) {
-    checker_.Check(Name("SoftmaxCrossEntropy, d_logits = logits", size), kF32Bound, {&logits},
+    checker_.Check(Name("SoftmaxCrossEntropy", size, "d_logits = logits"), kF32Bound, {&logits},
                    [&](Ops& ops, OpSide s) { run(ops, s, &logits); }, {&loss});
   }
 }

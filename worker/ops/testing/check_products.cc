@@ -14,8 +14,8 @@ void Checks::Matmul(int64_t m, int64_t n, int64_t k, ArrayLayout layout) {
     CheckedArray a = Normal({transpose_a ? k : m, transpose_a ? m : k, layout});
     CheckedArray b = Normal({transpose_b ? n : k, transpose_b ? k : n, layout});
     const std::string name = fmt::format(
-        "Matmul{}{} {} {}x{}x{}{}", transpose_a ? " At" : "", transpose_b ? " Bt" : "",
-        dtype_ == DType::kF32 ? "fp32" : "bf16", m, n, k, layout.offset > 0 ? " apart" : "");
+        "Matmul {} {}x{}x{}{}{}{}", dtype_ == DType::kF32 ? "fp32" : "bf16", m, n, k,
+        transpose_a ? " At" : "", transpose_b ? " Bt" : "", layout.offset > 0 ? " apart" : "");
     const auto check = [&](std::string_view what, double bound, CheckedArray& c, bool accumulate) {
       checker_.Check(fmt::format("{}{}", name, what), bound, {&c}, [&](Ops& ops, OpSide s) {
         ops.Matmul({.a = a.matrix(s),

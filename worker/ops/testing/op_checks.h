@@ -51,6 +51,10 @@ class Checks {
   std::string Name(std::string_view op, const Size& size) const {
     return Name(op, size.rows, size.columns) + (size.layout.offset > 0 ? " apart" : "");
   }
+  // With what is special about the check.
+  std::string Name(std::string_view op, const Size& size, std::string_view special) const {
+    return fmt::format("{}{}{}", Name(op, size), special.empty() ? "" : ", ", special);
+  }
   CheckedArray Normal(const Size& size, double deviation = 1) {
     return checker_.Normal(dtype_, size.rows, size.columns, deviation, size.layout);
   }

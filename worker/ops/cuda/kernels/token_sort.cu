@@ -111,6 +111,39 @@ SHOAL_KERNEL SHOAL_LAUNCH_BOUNDS(kTile, 2)
   }
 }
 
+// Tokens whose places a warp finds, so that it reads all tokens once for several.
+constexpr int kTokensPerWarp = 4;
+
+// A token's place is the number of tokens that come before it.
+SHOAL_KERNEL SHOAL_LAUNCH_BOUNDS(kBlockThreads, 4)
+    RankKernel(const int32_t* tokens, int count, int32_t* ids, int32_t* positions) {
+  const int first = (BlockX() * kBlockWarps + WarpIndex()) * kTokensPerWarp;
+  int32_t mine[kTokensPerWarp];
+  int before[kTokensPerWarp] = {};
+#pragma unroll
+  for (int i = 0; i < kTokensPerWarp; ++i) {
+    mine[i] = first + i < count ? tokens[first + i] : 0;
+  }
+#pragma unroll 4
+  for (int at = LaneIndex(); at < count; at += kWarp) {
+    const int32_t token = tokens[at];
+#pragma unroll
+    for (int i = 0; i < kTokensPerWarp; ++i) {
+      // Among equal ones the earlier comes first.
+      const int32_t bound = mine[i] + (at < first + i ? 1 : 0);
+      before[i] += token < bound ? 1 : 0;
+    }
+  }
+#pragma unroll
+  for (int i = 0; i < kTokensPerWarp; ++i) {
+    const int place = Shuffle(SumUpTo(before[i]), kWarp - 1);
+    if (LaneIndex() == 0 && first + i < count) {
+      ids[place] = mine[i];
+      positions[place] = first + i;
+    }
+  }
+}
+
 int64_t Tiles(int64_t count) { return DivideUp(count, kTile); }
 
 }  // namespace
@@ -123,6 +156,11 @@ cudaError_t SortTokens(cudaStream_t stream, const int32_t* tokens, int64_t count
                        int64_t vocabulary, void* scratch, SortedTokens* sorted) {
   const int64_t tiles = Tiles(count);
   auto* const pairs = static_cast<int32_t*>(scratch);
+  if (count <= kTokensToCount) {
+    *sorted = {pairs, pairs + count};
+    return Launch(stream, {.x = DivideUp(count, kBlockWarps * kTokensPerWarp)}, kBlockThreads, 0,
+                  RankKernel, tokens, static_cast<int>(count), pairs, pairs + count);
+  }
   int32_t* const counts = pairs + 4 * count;
   int32_t* const totals = counts + kDigits * tiles;
   Pass pass = {.ids = tokens, .positions = nullptr, .count = count, .shift = 0, .tiles = tiles};

@@ -55,10 +55,18 @@ class TokenSort : public testing::Test {
   Random random_{17};
 };
 
+TEST_F(TokenSort, CountsFewTokens) {
+  for (const int64_t vocabulary : {1, 3, 50257}) {
+    for (const size_t count : {1, 31, 32, 33, 1500}) {
+      ExpectSorted(Tokens(count, vocabulary), vocabulary);
+    }
+  }
+}
+
 TEST_F(TokenSort, IsStableForOneToThreeDigits) {
   for (const int64_t vocabulary : {1, 512, 513, 262144, 262145}) {
-    for (const size_t count : {1, 512, 513, 1500}) {
-      std::vector<int32_t> tokens = Tokens(count, vocabulary);
+    for (const int64_t count : {kTokensToCount + 1, kTokensToCount + 512}) {
+      std::vector<int32_t> tokens = Tokens(static_cast<size_t>(count), vocabulary);
       tokens.back() = static_cast<int32_t>(vocabulary - 1);
       ExpectSorted(tokens, vocabulary);
     }
@@ -68,7 +76,7 @@ TEST_F(TokenSort, IsStableForOneToThreeDigits) {
 TEST_F(TokenSort, TakesMoreTilesThanAWarpHasLanes) { ExpectSorted(Tokens(40001, 700), 700); }
 
 TEST_F(TokenSort, TakesTokensThatAreAllTheSame) {
-  ExpectSorted(std::vector<int32_t>(2000, 31999), 32000);
+  ExpectSorted(std::vector<int32_t>(kTokensToCount + 700, 31999), 32000);
 }
 
 }  // namespace
