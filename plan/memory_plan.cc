@@ -46,6 +46,8 @@ int64_t BufferBytes(const std::vector<UnitSpec>& units, const std::vector<int>& 
   return bytes;
 }
 
+bool OnGpu(const Job& job) { return job.train.device == DeviceKind::kCuda; }
+
 // Buffers for weights and gradients.
 WorkerMemory UnitBuffers(const ModelSpec& spec, const Job& job, const WorkerPolicy& policy,
                          const std::vector<int>& contributions) {
@@ -57,11 +59,21 @@ WorkerMemory UnitBuffers(const ModelSpec& spec, const Job& job, const WorkerPoli
     return BufferBytes(units, contributions, element, per_size);
   };
   WorkerMemory memory;
-  memory.weights = buffers(SizeOf(compute), policy.residency == Residency::kStep ? all : frames);
+  const int64_t weights =
+      buffers(SizeOf(compute), policy.residency == Residency::kStep ? all : frames);
+  const int64_t gradients =
+      buffers(4, policy.push == PushPolicy::kStep ? all : kGradientBuffersPerSize);
+  if (OnGpu(job)) {
+    memory.gpu = {.weights = weights, .gradients = gradients, .workspace = kGpuWorkspaceBytes};
+    memory.weights = buffers(SizeOf(compute), frames);
+    memory.gradients = buffers(4, kGradientBuffersPerSize);
+  } else {
+    memory.weights = weights;
+    memory.gradients = gradients;
+  }
   if (job.service.wire_type != compute) {
     memory.wire = buffers(SizeOf(job.service.wire_type), frames);
   }
-  memory.gradients = buffers(4, policy.push == PushPolicy::kStep ? all : kGradientBuffersPerSize);
   return memory;
 }
 
@@ -147,6 +159,30 @@ absl::Status TooLittle(const MemoryPlan& plan, int64_t machine_bytes) {
       largest->first, FormatBytes(machine_bytes));
 }
 
+absl::Status TooLittleGpu(const MemoryPlan& plan, int64_t gpu_bytes) {
+  const GpuMemory& gpu = std::ranges::max_element(plan.stages, {}, [](const WorkerMemory& worker) {
+                           return worker.gpu.total();
+                         })->gpu;
+  return ResourceExhausted(
+      "a worker needs {} of its GPU's memory ({} for weights, {} for gradients, {} for "
+      "activations and logits, {} for workspaces), and {} are free there; {}",
+      FormatBytes(gpu.total()), FormatBytes(gpu.weights), FormatBytes(gpu.gradients),
+      FormatBytes(gpu.activations + gpu.logits), FormatBytes(gpu.workspace), FormatBytes(gpu_bytes),
+      gpu.activations + gpu.logits > gpu.weights + gpu.gradients
+          ? "lower data.microbatch_tokens, or say cluster.pipeline.device_memory, which offloads "
+            "and recomputes"
+          : "say train.residency layer and train.push microbatch, lower train.prefetch_units, or "
+            "split the model over cluster.pipeline.stages");
+}
+
+int64_t LargestOnGpu(const MemoryPlan& plan) {
+  int64_t largest = 0;
+  for (const WorkerMemory& worker : plan.stages) {
+    largest = std::max(largest, worker.gpu.total());
+  }
+  return largest;
+}
+
 }  // namespace
 
 int64_t PushSlotBytes(std::span<const PartitionSpec> held, DType gradient_type) {
@@ -191,8 +227,9 @@ WorkerMemory PlanWorkerMemory(const ModelSpec& spec, const Job& job, const Worke
   const ActivationBytes activations =
       job.emulate.enabled() ? ActivationBytes()
                             : PlanActivations(spec, ComputeDType(job), job.data.microbatch_tokens);
-  memory.activations = activations.blocks + activations.other;
-  memory.logits = activations.logits;
+  int64_t& on_device = OnGpu(job) ? memory.gpu.activations : memory.activations;
+  on_device = activations.blocks + activations.other;
+  (OnGpu(job) ? memory.gpu.logits : memory.logits) = activations.logits;
   memory.pushes = push_bytes;
   return memory;
 }
@@ -200,7 +237,7 @@ WorkerMemory PlanWorkerMemory(const ModelSpec& spec, const Job& job, const Worke
 WorkerMemory PlanWorkerMemory(const ModelSpec& spec, const Job& job, const WorkerPolicy& policy,
                               int64_t push_bytes, const StageNeeds& stage) {
   WorkerMemory memory = UnitBuffers(spec, job, policy, StageContributions(spec, stage.chunks));
-  memory.activations = stage.activations + stage.own;
+  (OnGpu(job) ? memory.gpu.activations : memory.activations) = stage.activations + stage.own;
   memory.offloaded = stage.offloaded;
   memory.messages = stage.messages;
   memory.pushes = push_bytes;
@@ -281,13 +318,15 @@ absl::StatusOr<MemoryPlan> PlanMemory(const ModelSpec& spec, const Job& job, int
   // Of those that fit, by bytes moved, then by memory; where none fits the smallest is what the
   // error names.
   std::vector<std::pair<std::pair<int64_t, int64_t>, WorkerPolicy>> fitting;
-  std::vector<std::pair<int64_t, WorkerPolicy>> all;
+  std::vector<std::pair<std::pair<int64_t, int64_t>, WorkerPolicy>> all;
   for (const WorkerPolicy& policy : AllowedPolicies(job)) {
     plan.stages = workers_with(policy);
     const int64_t bytes = plan.total();
-    all.push_back({bytes, policy});
-    if (budget.machine_bytes == 0 || bytes <= budget.machine_bytes) {
-      fitting.push_back({{traffic_with(policy), bytes}, policy});
+    const int64_t gpu_bytes = LargestOnGpu(plan);
+    all.push_back({{gpu_bytes, bytes}, policy});
+    if ((budget.machine_bytes == 0 || bytes <= budget.machine_bytes) &&
+        (budget.gpu_bytes == 0 || gpu_bytes <= budget.gpu_bytes)) {
+      fitting.push_back({{traffic_with(policy), bytes + gpu_bytes}, policy});
     }
   }
   const auto by_key = [](const auto& a, const auto& b) { return a.first < b.first; };
@@ -295,7 +334,9 @@ absl::StatusOr<MemoryPlan> PlanMemory(const ModelSpec& spec, const Job& job, int
                                 : std::ranges::min_element(fitting, by_key)->second;
   plan.stages = workers_with(plan.policy);
   if (fitting.empty()) {
-    return TooLittle(plan, budget.machine_bytes);
+    return budget.gpu_bytes > 0 && LargestOnGpu(plan) > budget.gpu_bytes
+               ? TooLittleGpu(plan, budget.gpu_bytes)
+               : TooLittle(plan, budget.machine_bytes);
   }
   return plan;
 }

@@ -29,6 +29,9 @@ inline constexpr int64_t kServerProcessBytes = int64_t{20} << 20;
 // heap. Measured between 50 and 70 MiB, more with more threads. Operands packed for AMX (bf16; up
 // to 16 MiB a thread for large weights) are not in it.
 inline constexpr int64_t kWorkerProcessBytes = int64_t{64} << 20;
+// What operators on a GPU keep of its memory for themselves: workspaces of matrix products and
+// attention. (What the driver and the libraries take is not there to be given out.)
+inline constexpr int64_t kGpuWorkspaceBytes = int64_t{128} << 20;
 
 // --- servers ---
 
@@ -69,9 +72,22 @@ int FramesPerSize(const TrainOptions& train);
 // for gradients pushed after each microbatch: one being filled and two that wait for credits.
 inline constexpr int kGradientBuffersPerSize = 3;
 
+// Of a worker's GPU, in its own memory.
+struct GpuMemory {
+  int64_t weights = 0;      // as WorkerMemory's where there is none
+  int64_t gradients = 0;    // likewise
+  int64_t activations = 0;  // likewise
+  int64_t logits = 0;       // likewise
+  int64_t workspace = 0;
+
+  int64_t total() const { return weights + gradients + activations + logits + workspace; }
+};
+
 // With P the model's elements (padding included), c and w the compute and the wire type's bytes, T
 // the rows of the largest microbatch (rounded up to 64), H hidden, Q = heads x head_dim, K =
 // kv_heads x head_dim, I intermediate, L layers:
+// On a GPU these are in its memory instead (`gpu`), and the host has FramesPerSize buffers for
+// weights and kGradientBuffersPerSize for gradients of each unit size, pinned, on their way.
 struct WorkerMemory {
   int64_t weights =
       0;  // step residency: c P; layer: FramesPerSize buffers of c x each unit size; pages
@@ -87,7 +103,9 @@ struct WorkerMemory {
   int64_t messages = 0;     // to and from the stages beside it
   int64_t pushes = 0;       // for each server: push_slots x its push slot
   int64_t process = kWorkerProcessBytes;
+  GpuMemory gpu;  // where it computes on one
 
+  // Of the host.
   int64_t total() const {
     return weights + wire + gradients + activations + logits + offloaded + messages + pushes +
            process;
@@ -167,12 +185,14 @@ struct MemoryPlan {
   WorkerPolicy policy;  // of all
   int64_t groups = 0;
 
-  int64_t total() const;  // of all processes
+  int64_t total() const;  // of all processes, on their hosts
 };
 
 struct MemoryBudget {
   // What the machine has to give to all local processes; 0: not known, everything fits.
   int64_t machine_bytes = 0;
+  // What a worker's GPU has to give to it; 0: not known, everything fits.
+  int64_t gpu_bytes = 0;
   // Of an average worker and step, for the choice of the policy.
   int64_t microbatches = 4;
 };
@@ -180,6 +200,7 @@ struct MemoryBudget {
 // Of the policies that the job allows, the one that fits and moves the fewest bytes (then: needs
 // the least memory). `job` is resolved; `stages` are those of a group where it has a pipeline.
 // ResourceExhausted names what is needed, what there is and the largest part, where none fits.
+// Where workers compute (train.device) is known, or taken for the CPU.
 absl::StatusOr<MemoryPlan> PlanMemory(const ModelSpec& spec, const Job& job, int servers,
                                       int workers, const MemoryBudget& budget,
                                       std::span<const StageNeeds> stages = {});

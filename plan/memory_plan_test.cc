@@ -197,5 +197,45 @@ TEST(PlanMemory, KeepsToWhatTheJobSays) {
   EXPECT_FALSE(PlanMemory(*NamedShape("25m"), job, 3, 1, {.machine_bytes = 100 * kMiB}).ok());
 }
 
+TEST(PlanMemory, PutsIntoAGpuWhatIsComputedWith) {
+  const ModelSpec spec = *NamedShape("25m");
+  Job job = ResolvedJob();
+  job.train.residency = Residency::kStep;
+  job.train.push = PushPolicy::kStep;
+  const WorkerMemory cpu = PlanMemory(spec, job, 1, 1, {})->stages[0];
+  EXPECT_EQ(cpu.gpu.total(), 0);
+  job.train.device = DeviceKind::kCuda;
+  const WorkerMemory worker = PlanMemory(spec, job, 1, 1, {})->stages[0];
+  EXPECT_EQ(worker.gpu.weights, cpu.weights);
+  EXPECT_EQ(worker.gpu.gradients, cpu.gradients);
+  EXPECT_EQ(worker.gpu.activations, cpu.activations);
+  EXPECT_EQ(worker.gpu.logits, cpu.logits);
+  EXPECT_EQ(worker.activations + worker.logits, 0);
+  // On the host, what is on its way.
+  job.train.device = DeviceKind::kCpu;
+  job.train.residency = Residency::kLayer;
+  job.train.push = PushPolicy::kMicrobatch;
+  const WorkerMemory few = PlanMemory(spec, job, 1, 1, {})->stages[0];
+  EXPECT_EQ(worker.weights, few.weights);
+  EXPECT_EQ(worker.gradients, few.gradients);
+}
+
+TEST(PlanMemory, ChoosesWhatFitsIntoTheGpu) {
+  const ModelSpec spec = *NamedShape("25m");
+  Job job = ResolvedJob();
+  job.train.device = DeviceKind::kCuda;
+  const MemoryPlan roomy = *PlanMemory(spec, job, 1, 1, {.gpu_bytes = 100 * kGiB});
+  EXPECT_EQ(roomy.policy, (WorkerPolicy{.residency = Residency::kStep, .push = PushPolicy::kStep}));
+  const int64_t most = roomy.stages[0].gpu.total();
+  const MemoryPlan tight = *PlanMemory(spec, job, 1, 1, {.gpu_bytes = most - 1});
+  EXPECT_NE(tight.policy, roomy.policy);
+  EXPECT_LT(tight.stages[0].gpu.total(), most);
+  const absl::Status none = PlanMemory(spec, job, 1, 1, {.gpu_bytes = 200 * kMiB}).status();
+  EXPECT_EQ(none.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(std::string(none.message()), testing::HasSubstr("of its GPU's memory"));
+  EXPECT_THAT(std::string(none.message()), testing::HasSubstr("200"));
+  EXPECT_THAT(std::string(none.message()), testing::HasSubstr("lower data.microbatch_tokens"));
+}
+
 }  // namespace
 }  // namespace shoal::plan
