@@ -85,11 +85,13 @@ absl::Status ParameterClient::Core::Start() {
   const int all = static_cast<int>(layout_.units.size());
   const int view_frames = options_.keep_for_step ? all : options_.frames_per_size;
   const std::vector<int64_t> counts = CountsOf(layout_, options_.units);
-  SHOAL_ASSIGN_OR_RETURN(
-      view_frames_, FramePool::Create(counts, options_.compute_type, view_frames, transports_));
+  SHOAL_ASSIGN_OR_RETURN(view_frames_,
+                         FramePool::Create(FrameSizes(counts, options_.compute_type, view_frames),
+                                           transports_, options_.view_memory));
   if (convert) {
     SHOAL_ASSIGN_OR_RETURN(
-        wire_frames_, FramePool::Create(counts, wire_type_, options_.frames_per_size, transports_));
+        wire_frames_,
+        FramePool::Create(FrameSizes(counts, wire_type_, options_.frames_per_size), transports_));
   }
   SHOAL_ASSIGN_OR_RETURN(
       headers_, RegisteredMemory::Create(static_cast<int64_t>(layout_.partitions.size() *

@@ -9,19 +9,17 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "client/frame_sizes.h"
 #include "client/registered_memory.h"
-#include "common/dtype.h"
 
 namespace shoal::client {
 
 class FramePool {
  public:
-  // `counts`: elements by unit; a unit with 0 gets no frame and is never asked for. `per_size`
-  // frames for each distinct size, or as many as there are units of that size where those are
-  // fewer.
-  static absl::StatusOr<FramePool> Create(std::span<const int64_t> counts, DType dtype,
-                                          int per_size,
-                                          std::span<transport::Transport* const> transports);
+  // `allocate` as RegisteredMemory::Create has it.
+  static absl::StatusOr<FramePool> Create(FrameSizes sizes,
+                                          std::span<transport::Transport* const> transports,
+                                          const HostAllocator& allocate = nullptr);
 
   // nullptr: none is free.
   std::byte* Acquire(int unit);
@@ -30,15 +28,8 @@ class FramePool {
   int64_t bytes() const { return static_cast<int64_t>(memory_->bytes().size()); }
 
  private:
-  static constexpr size_t kNoSize = ~size_t{0};
-  struct Size {
-    int64_t count = 0;
-    int frames = 0;
-    std::vector<std::byte*> free;
-  };
-  Size& SizeOfUnit(int unit);
-  std::vector<Size> sizes_;
-  std::vector<size_t> size_of_unit_;  // kNoSize: it has none
+  FrameSizes sizes_;
+  std::vector<std::vector<std::byte*>> free_;  // by size
   std::unique_ptr<RegisteredMemory> memory_;
 };
 

@@ -35,6 +35,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "client/push_table.h"
+#include "client/registered_memory.h"
 #include "client/server_connector.h"
 #include "client/transport_policy.h"
 #include "common/clock.h"
@@ -59,7 +60,8 @@ struct ClientOptions {
   bool keep_for_step = false;  // residency: false, fetched per use (layer); true, kept for the step
   int frames_per_size =
       4;  // layer residency: buffers per distinct unit size; units held + prefetched
-  int max_gradients = 8;  // gradients that wait for credits at a time
+  HostAllocator view_memory;  // of the buffers that Get gives; empty: this process's own memory
+  int max_gradients = 8;      // gradients that wait for credits at a time
 
   absl::Duration get_timeout = absl::Seconds(10);
   absl::Duration push_timeout = absl::Seconds(30);

@@ -4,8 +4,12 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdint>
+#include <cstring>
+#include <utility>
 
 #include "common/bytes.h"
+#include "common/check.h"
 #include "common/status.h"
 #include "fmt/format.h"
 
@@ -13,22 +17,35 @@ namespace shoal::client {
 namespace {
 
 constexpr char kRefusedBy[] = "shoal/refused-by";
+constexpr int64_t kPage = 4096;
+
+absl::StatusOr<std::shared_ptr<std::byte>> MapMemory(int64_t bytes) {
+  const auto size = static_cast<size_t>(bytes);
+  void* data = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (data == MAP_FAILED) {
+    return ErrnoToStatus(errno, fmt::format("cannot take {} for weights and gradients in flight",
+                                            FormatBytes(bytes)));
+  }
+  // Without huge pages a copy at memory speed spends a good part of its time on page faults.
+  ::madvise(data, size, MADV_HUGEPAGE);
+  return std::shared_ptr<std::byte>(static_cast<std::byte*>(data),
+                                    [size](std::byte* memory) { ::munmap(memory, size); });
+}
 
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<RegisteredMemory>> RegisteredMemory::Create(
-    int64_t bytes, std::span<transport::Transport* const> transports) {
-  constexpr int64_t kPage = 4096;
-  const auto size = static_cast<size_t>(RoundUp(std::max<int64_t>(bytes, 1), kPage));
-  void* data = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (data == MAP_FAILED) {
-    return ErrnoToStatus(errno, fmt::format("cannot take {} for weights and gradients in flight",
-                                            FormatBytes(static_cast<int64_t>(size))));
+    int64_t bytes, std::span<transport::Transport* const> transports,
+    const HostAllocator& allocate) {
+  const int64_t size = RoundUp(std::max<int64_t>(bytes, 1), kPage);
+  SHOAL_ASSIGN_OR_RETURN(std::shared_ptr<std::byte> data,
+                         allocate ? allocate(size) : MapMemory(size));
+  SHOAL_CHECK(reinterpret_cast<uintptr_t>(data.get()) % kPage == 0);
+  if (allocate) {
+    std::memset(data.get(), 0, static_cast<size_t>(size));
   }
-  // Without huge pages a copy at memory speed spends a good part of its time on page faults.
-  ::madvise(data, size, MADV_HUGEPAGE);
   std::unique_ptr<RegisteredMemory> memory(
-      new RegisteredMemory(static_cast<std::byte*>(data), size));
+      new RegisteredMemory(std::move(data), static_cast<size_t>(size)));
   for (transport::Transport* transport : transports) {
     auto region = transport->Register(memory->bytes(), transport::Access::kLocal);
     if (!region.ok()) {
@@ -45,11 +62,6 @@ absl::StatusOr<std::unique_ptr<RegisteredMemory>> RegisteredMemory::Create(
 std::string RefusedBy(const absl::Status& error) {
   const auto name = error.GetPayload(kRefusedBy);
   return name.has_value() ? std::string(*name) : "";
-}
-
-RegisteredMemory::~RegisteredMemory() {
-  regions_.clear();
-  ::munmap(data_, size_);
 }
 
 }  // namespace shoal::client

@@ -3,9 +3,11 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -13,22 +15,30 @@
 
 namespace shoal::client {
 
+// Gives that many bytes of the host's memory, page-aligned, for as long as the pointer is there:
+// where others than the transports have wishes as to its kind (a GPU copies from pinned memory
+// alone at full speed).
+using HostAllocator = std::function<absl::StatusOr<std::shared_ptr<std::byte>>(int64_t bytes)>;
+
 class RegisteredMemory {
  public:
-  // Zeroed, page-aligned. Pages are taken when they are first touched.
+  // Zeroed, page-aligned. Without `allocate` it is this process's own, whose pages are taken when
+  // they are first touched.
   static absl::StatusOr<std::unique_ptr<RegisteredMemory>> Create(
-      int64_t bytes, std::span<transport::Transport* const> transports);
-  ~RegisteredMemory();
+      int64_t bytes, std::span<transport::Transport* const> transports,
+      const HostAllocator& allocate = nullptr);
   RegisteredMemory(const RegisteredMemory&) = delete;
   RegisteredMemory& operator=(const RegisteredMemory&) = delete;
 
-  std::span<std::byte> bytes() { return {data_, size_}; }
+  std::span<std::byte> bytes() { return {data_.get(), size_}; }
 
  private:
-  RegisteredMemory(std::byte* data, size_t size) : data_(data), size_(size) {}
+  RegisteredMemory(std::shared_ptr<std::byte> data, size_t size)
+      : data_(std::move(data)), size_(size) {}
 
-  std::byte* data_;
-  size_t size_;
+  const std::shared_ptr<std::byte> data_;
+  const size_t size_;
+  // They go before the memory.
   std::vector<std::shared_ptr<transport::Region>> regions_;
 };
 

@@ -100,9 +100,10 @@ class ServerProcess {
 
 class WorkerProcess {
  public:
-  static absl::StatusOr<std::unique_ptr<WorkerProcess>> Start(
-      const std::string& coordinator, const rpc::Token& token,
-      const transport::FaultOptions& faults) {
+  static absl::StatusOr<std::unique_ptr<WorkerProcess>> Start(const std::string& coordinator,
+                                                              const rpc::Token& token,
+                                                              const ClusterOptions& cluster) {
+    const transport::FaultOptions& faults = cluster.faults;
     auto process = std::make_unique<WorkerProcess>();
     std::vector<std::unique_ptr<rpc::Service>> services;
     services.push_back(rpc::MakeStageService(&process->door_));
@@ -130,6 +131,11 @@ class WorkerProcess {
     options.stage_port = [token](const worker::StageGroup& group) {
       return worker::MakeGrpcStagePort(group, token);
     };
+    if (cluster.open_machine) {
+      options.open_machine = [open = cluster.open_machine, index](const worker::MachineRequest&) {
+        return open(index);
+      };
+    }
     if (faults.seed != 0) {
       options.wrap_transport = [faults, index](std::unique_ptr<transport::Transport> inner) {
         transport::FaultOptions own = faults;
@@ -229,7 +235,7 @@ absl::StatusOr<ClusterRun> Train(plan::Job job, const std::string& token_file,
   std::vector<std::unique_ptr<WorkerProcess>> workers;
   for (int i = 0; i < options.workers; ++i) {
     SHOAL_ASSIGN_OR_RETURN(auto worker,
-                           WorkerProcess::Start(coordinator->address(), token, options.faults));
+                           WorkerProcess::Start(coordinator->address(), token, options));
     workers.push_back(std::move(worker));
   }
   rpc::CoordinatorClient client(rpc::Channel::Create(coordinator->address(), token, "coordinator"));

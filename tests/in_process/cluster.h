@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -10,6 +11,7 @@
 #include "plan/job.h"
 #include "proto/shoal.pb.h"
 #include "transport/testing/fault_transport.h"
+#include "worker/machine/open_machine.h"
 
 namespace shoal::testing {
 
@@ -19,6 +21,8 @@ struct ClusterOptions {
   bool trace = false;
   // Seed 0: none. Each worker gets faults of its own.
   transport::FaultOptions faults = {.seed = 0};
+  // What a worker (by number) computes on; empty: the CPU.
+  std::function<absl::StatusOr<worker::OpenedMachine>(int worker)> open_machine;
 };
 
 struct ClusterRun {

@@ -25,6 +25,7 @@
 #include "transport/listen_flags.h"
 #include "transport/rdma_flags.h"
 #include "transport/testing/fault_transport.h"
+#include "worker/machine/open_machine.h"
 #include "worker/trainer/device_flag.h"
 #include "worker/trainer/trainer.h"
 
@@ -150,6 +151,7 @@ absl::Status Work(const Flags& flags, bool& started) {
   options.incarnation = session->incarnation();
   options.threads = flags.threads;
   options.device = device;
+  options.open_machine = OpenMachine;
   options.rdma = flags.rdma;
   options.connector = [&](const std::vector<std::string>& addresses) {
     return std::make_unique<client::GrpcConnector>(addresses, token);

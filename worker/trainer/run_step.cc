@@ -82,6 +82,7 @@ absl::Status WorkerJob::RunDrawn(double loss_scale, proto::FinishedReport& repor
 
 absl::Status WorkerJob::FinishPushes(proto::FinishedReport& report) {
   phases_.AtUnit(-1);
+  SHOAL_RETURN_IF_ERROR(sink_->Flush());
   SHOAL_RETURN_IF_ERROR(
       meetings_->BeforePush());  // the last one: a collective ends for all at once
   phases_.Enter(Phase::kPutWait);
@@ -152,13 +153,16 @@ proto::FinishedReport WorkerJob::RunStep(const proto::StepWork& work) {
   phases_.Record(work.trace());  // with the wait that ends here
   phases_.Enter(Phase::kData);
   const std::array<double, kPhases> before = phases_.all();
-  const absl::Status status = RunMicrobatches(work, report);
-  drawing_ = false;
+  absl::Status status = RunMicrobatches(work, report);
   if (!status.ok() && stage_ != nullptr) {
     stage_->Abandon(status);
-    if (absl::IsUnavailable(status)) {
-      absl::SleepFor(kNeighbourReportsFirst);
-    }
+  }
+  for (const absl::Status& ended : {source_->EndStep(), sink_->EndStep()}) {
+    status = status.ok() ? ended : status;
+  }
+  drawing_ = false;
+  if (absl::IsUnavailable(status) && stage_ != nullptr) {
+    absl::SleepFor(kNeighbourReportsFirst);
   }
   phases_.AtMicrobatch(-1);
   phases_.Enter(Phase::kOptimizerWait);

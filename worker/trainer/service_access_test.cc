@@ -12,6 +12,7 @@
 #include "transport/data_layout.h"
 #include "worker/trainer/service_sink.h"
 #include "worker/trainer/service_source.h"
+#include "worker/trainer/testing_fetches.h"
 
 namespace shoal::worker {
 namespace {
@@ -55,19 +56,19 @@ INSTANTIATE_TEST_SUITE_P(Policies, Sink,
 // unit's pushes are as many as the policy says, however far other units are.
 TEST_P(Sink, TakesContributionsInAnyOrder) {
   const auto client = *rig_.NewClient();
-  ServiceSink::Options options{.push_per_step = GetParam().push_per_step,
-                               .push_each_contribution = GetParam().push_each_contribution,
-                               .contributions = {2, 1, 1, 1}};
+  ServiceSink::Options options{.rule = {.push_per_step = GetParam().push_per_step,
+                                        .push_each_contribution = GetParam().push_each_contribution,
+                                        .contributions = {2, 1, 1, 1}}};
   std::vector<int> microbatches_done(4, 0);
-  options.on_done = [&](int unit) { ++microbatches_done[static_cast<size_t>(unit)]; };
+  options.rule.on_done = [&](int unit) { ++microbatches_done[static_cast<size_t>(unit)]; };
   const auto sink =
       *ServiceSink::Create(options, rig_.unit_specs, client.get(), &meetings_, &phases_);
   for (uint64_t seed = 1; seed <= 4; ++seed) {
     SCOPED_TRACE(seed);
     std::vector<int> order;  // units
     for (int unit = 0; unit < 4; ++unit) {
-      order.insert(order.end(), options.contributions[static_cast<size_t>(unit)] * kMicrobatches,
-                   unit);
+      order.insert(order.end(),
+                   options.rule.contributions[static_cast<size_t>(unit)] * kMicrobatches, unit);
     }
     Random random(seed);
     for (size_t i = order.size(); i > 1; --i) {
@@ -92,10 +93,10 @@ TEST_P(Sink, TakesContributionsInAnyOrder) {
       ASSERT_TRUE(sink->Done(unit).ok());
       int64_t pushes = 0;
       for (size_t u = 0; u < 4; ++u) {
-        const int contributions = options.contributions[u];
-        const int times = options.push_per_step ? done[u] / (kMicrobatches * contributions)
-                          : options.push_each_contribution ? done[u]
-                                                           : done[u] / contributions;
+        const int contributions = options.rule.contributions[u];
+        const int times = options.rule.push_per_step ? done[u] / (kMicrobatches * contributions)
+                          : options.rule.push_each_contribution ? done[u]
+                                                                : done[u] / contributions;
         pushes += times * PartitionsOf(static_cast<int>(u));
         EXPECT_EQ(microbatches_done[u], done[u] / contributions);
       }
@@ -110,8 +111,9 @@ TEST_P(Sink, TakesContributionsInAnyOrder) {
 
 TEST_F(ServiceAccess, SinkForgetsAnAttemptThatFailed) {
   const auto client = *rig_.NewClient();
-  const auto sink = *ServiceSink::Create({.push_per_step = true, .contributions = {1, 1, 1, 1}},
-                                         rig_.unit_specs, client.get(), &meetings_, &phases_);
+  const auto sink =
+      *ServiceSink::Create({.rule = {.push_per_step = true, .contributions = {1, 1, 1, 1}}},
+                           rig_.unit_specs, client.get(), &meetings_, &phases_);
   BeginStep(*client);
   sink->BeginStep(2);
   const std::span<float> dropped = *sink->Accumulator(1);
@@ -131,8 +133,9 @@ TEST_F(ServiceAccess, SinkForgetsAnAttemptThatFailed) {
 
 TEST_F(ServiceAccess, SinkHasBuffersForItsOwnUnitsAlone) {
   const auto client = *rig_.NewClient();
-  const auto sink = *ServiceSink::Create({.push_per_step = true, .contributions = {1, 0, 1, 0}},
-                                         rig_.unit_specs, client.get(), &meetings_, &phases_);
+  const auto sink =
+      *ServiceSink::Create({.rule = {.push_per_step = true, .contributions = {1, 0, 1, 0}}},
+                           rig_.unit_specs, client.get(), &meetings_, &phases_);
   const auto frame = [&](int unit) {
     return RoundUp(rig_.unit_specs[static_cast<size_t>(unit)].count * 4,
                    transport::kBufferAlignment);
@@ -140,31 +143,14 @@ TEST_F(ServiceAccess, SinkHasBuffersForItsOwnUnitsAlone) {
   EXPECT_EQ(sink->buffer_bytes(), frame(0) + frame(2));
 }
 
-// Fetches follow from the order of a step alone: those of a cache that takes each use when
-// `prefetch` uses before are asked for, and keeps it until it is over (or for the step).
-int64_t FetchesOf(const std::vector<int>& uses, int64_t prefetch, bool keep) {
-  int64_t fetches = 0;
-  std::vector<int> held(4, 0);
-  std::vector<bool> ever(4, false);
-  size_t taken = 0;
-  for (size_t use = 0; use < uses.size(); ++use) {
-    for (; taken < uses.size() && taken <= use + static_cast<size_t>(prefetch); ++taken) {
-      const auto unit = static_cast<size_t>(uses[taken]);
-      fetches += held[unit]++ == 0 && !(keep && ever[unit]) ? 1 : 0;
-      ever[unit] = true;
-    }
-    --held[static_cast<size_t>(uses[use])];
-  }
-  return fetches;
-}
-
 TEST_F(ServiceAccess, SourceFetchesAlongAnyOrder) {
   Random random(3);
   for (const bool keep : {false, true}) {
     for (const int prefetch : {0, 1, 3, 8}) {
       const auto client = *rig_.NewClient({.keep_for_step = keep, .frames_per_size = prefetch + 2});
-      ServiceSource source({.keep_for_step = keep, .prefetch_units = prefetch, .units = 4},
-                           client.get(), &meetings_, &phases_);
+      ServiceSource source(
+          {.uses = {.keep_for_step = keep, .prefetch_units = prefetch, .units = 4}}, client.get(),
+          &meetings_, &phases_);
       for (const size_t length : {0, 1, 7, 40}) {
         SCOPED_TRACE(testing::Message()
                      << length << " uses, prefetch " << prefetch << ", keep " << keep);
@@ -191,7 +177,8 @@ TEST_F(ServiceAccess, SourceFetchesAlongAnyOrder) {
 // A microbatch that is drawn in the middle of a step: what it uses is prefetched from there on.
 TEST_F(ServiceAccess, SourceGoesOnWithUsesThatAreAdded) {
   const auto client = *rig_.NewClient();
-  ServiceSource source({.prefetch_units = 2, .units = 4}, client.get(), &meetings_, &phases_);
+  ServiceSource source({.uses = {.prefetch_units = 2, .units = 4}}, client.get(), &meetings_,
+                       &phases_);
   const std::vector<int> order = plan::UseOrder(*plan::NamedShape("tiny"));
   BeginStep(*client);
   source.BeginStep(order);

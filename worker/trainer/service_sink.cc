@@ -11,23 +11,18 @@ absl::StatusOr<std::unique_ptr<ServiceSink>> ServiceSink::Create(
     const Options& options, const std::vector<plan::UnitSpec>& units,
     client::ParameterClient* client, LayerMeetings* meetings, PhaseClock* phases) {
   std::unique_ptr<ServiceSink> sink(new ServiceSink(options, units, client, meetings, phases));
-  SHOAL_CHECK(options.contributions.size() == units.size());
-  std::vector<int64_t> counts;
-  for (size_t unit = 0; unit < units.size(); ++unit) {
-    counts.push_back(options.contributions[unit] > 0 ? units[unit].count : 0);
-  }
   const int per_size =
-      options.push_per_step ? static_cast<int>(units.size()) : options.buffers_per_size;
+      options.rule.push_per_step ? static_cast<int>(units.size()) : options.buffers_per_size;
   absl::MutexLock lock(&sink->mutex_);
-  SHOAL_ASSIGN_OR_RETURN(sink->buffers_,
-                         client::FramePool::Create(counts, DType::kF32, per_size, {}));
+  SHOAL_ASSIGN_OR_RETURN(
+      sink->buffers_,
+      client::FramePool::Create({sink->rule_.Counts(units), DType::kF32, per_size}, {}));
   sink->buffer_bytes_ = sink->buffers_.bytes();
   return sink;
 }
 
 void ServiceSink::BeginStep(std::optional<int64_t> microbatches) {
-  microbatches_ = microbatches;
-  std::ranges::fill(done_, 0);
+  rule_.BeginStep(microbatches);
   absl::MutexLock lock(&mutex_);
   for (size_t unit = 0; unit < filling_.size(); ++unit) {
     if (filling_[unit] != nullptr) {  // of an attempt that failed
@@ -73,16 +68,7 @@ absl::StatusOr<std::span<float>> ServiceSink::Accumulator(int unit) {
 }
 
 absl::Status ServiceSink::Done(int unit) {
-  const int contributions = options_.contributions[static_cast<size_t>(unit)];
-  const int64_t done = ++done_[static_cast<size_t>(unit)];
-  const bool complete = done % contributions == 0;
-  if (complete && options_.on_done) {
-    options_.on_done(unit);
-  }
-  const bool push = options_.push_per_step
-                        ? microbatches_.has_value() && done == *microbatches_ * contributions
-                        : complete || options_.push_each_contribution;
-  return push ? Push(unit) : absl::OkStatus();
+  return rule_.Done(unit) ? Push(unit) : absl::OkStatus();
 }
 
 absl::Status ServiceSink::PushRest() {

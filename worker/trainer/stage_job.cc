@@ -89,29 +89,39 @@ StageJob::StageJob(const plan::ModelSpec& spec, const plan::Job& job, Options op
       pace_(job.cluster.pipeline.pace),
       budget_(plan::BudgetOf(job.cluster.pipeline)),
       options_(std::move(options)),
-      chunks_(options_.pipeline.ChunksOf(options_.group.stage)),
-      device_(MakeCpuDevice(job.cluster.pipeline.device_memory,
-                            {.bytes_per_second = job.cluster.pipeline.copy_rate}, *options_.clock)),
-      host_(device_->NewHostMemory(job.cluster.pipeline.host_memory)),
-      compute_(device_->NewStream(StreamKind::kCompute)) {}
+      chunks_(options_.pipeline.ChunksOf(options_.group.stage)) {}
 
 absl::StatusOr<std::unique_ptr<StageJob>> StageJob::Create(const plan::ModelSpec& spec,
-                                                           const plan::Job& job, Options options) {
+                                                           const plan::Job& job, Machine machine,
+                                                           Options options) {
   std::unique_ptr<StageJob> stage(new StageJob(spec, job, std::move(options)));
   const Options& own = stage->options_;
   const plan::PipelineChoice& choice = own.pipeline.choice;
-  SHOAL_ASSIGN_OR_RETURN(
-      auto transformer,
-      Transformer::Create(spec, {.compute = stage->compute_type_, .threads = own.threads}));
+  SHOAL_ASSIGN_OR_RETURN(auto transformer,
+                         Transformer::Create(spec, stage->compute_type_, std::move(machine)));
+  stage->device_ = &transformer->device();
+  stage->compute_ = &transformer->ops().stream();
   stage->model_ =
       std::make_unique<TransformerStage>(std::move(transformer), stage->chunks_, choice.recompute);
+  const plan::PipelineOptions& pipeline = job.cluster.pipeline;
+  if (!stage->device_->asynchronous()) {
+    stage->bus_ =
+        MakeCpuDevice(pipeline.device_memory, {.bytes_per_second = pipeline.copy_rate}, *own.clock);
+    stage->bus_compute_ = stage->bus_->NewStream(StreamKind::kCompute);
+  }
+  Device* const activations = stage->bus_ != nullptr ? stage->bus_.get() : stage->device_;
+  stage->host_ = activations->NewHostMemory(pipeline.host_memory);
   if (own.group.stages() > 1) {
+    if (stage->device_->asynchronous()) {
+      stage->messages_ = stage->device_->NewHostMemory(0);
+    }
     own.door->Open(own.group);
     stage->handshake_ = std::make_unique<StageHandshake>(
         StageHandshake::Options{.group = own.group,
                                 .transports = own.transports,
                                 .preferred = job.service.transports.front(),
-                                .unavailable = own.unavailable},
+                                .unavailable = own.unavailable,
+                                .memory = stage->messages_.get()},
         own.port.get(), own.door);
   }
   const absl::Duration timeout =
@@ -119,16 +129,16 @@ absl::StatusOr<std::unique_ptr<StageJob>> StageJob::Create(const plan::ModelSpec
   stage->links_ = std::make_unique<GroupLinks>(
       own.group.stage, plan::MessageBytes(spec, stage->compute_type_, job.data.microbatch_tokens),
       timeout, stage->handshake_.get());
-  stage->runner_ =
-      std::make_unique<StageRunner>(StageRunnerOptions{.stage = own.group.stage,
-                                                       .model = stage->model_.get(),
-                                                       .device = stage->device_.get(),
-                                                       .compute = stage->compute_.get(),
-                                                       .host = stage->host_.get(),
-                                                       .phases = own.phases,
-                                                       .clock = own.clock,
-                                                       .duplex = stage->pace_.duplex,
-                                                       .wait_timeout = timeout});
+  stage->runner_ = std::make_unique<StageRunner>(StageRunnerOptions{
+      .stage = own.group.stage,
+      .model = stage->model_.get(),
+      .device = activations,
+      .compute = stage->bus_ != nullptr ? stage->bus_compute_.get() : stage->compute_,
+      .host = stage->host_.get(),
+      .phases = own.phases,
+      .clock = own.clock,
+      .duplex = stage->pace_.duplex,
+      .wait_timeout = timeout});
   std::string units;
   for (const plan::UnitRange& chunk : stage->chunks_) {
     units += fmt::format("{}{}-{}", units.empty() ? "" : ", ", chunk.first, chunk.end() - 1);

@@ -27,6 +27,7 @@
 #include "transport/transport.h"
 #include "worker/backend/backend.h"
 #include "worker/model/transformer_stage.h"
+#include "worker/ops/machine.h"
 #include "worker/pipeline/stage_runner.h"
 #include "worker/trainer/group_links.h"
 #include "worker/trainer/stage_door.h"
@@ -53,7 +54,6 @@ class StageJob {
   struct Options {
     StageGroup group;
     ChosenPipeline pipeline;
-    int threads = 1;
     std::vector<transport::Transport*> transports;  // in order of preference
     std::vector<std::string> unavailable;           // the job's others, with the reason
     std::unique_ptr<StagePort> port;                // null with one stage
@@ -62,7 +62,12 @@ class StageJob {
     Clock* clock = &RealClock();
   };
   static absl::StatusOr<std::unique_ptr<StageJob>> Create(const plan::ModelSpec& spec,
-                                                          const plan::Job& job, Options options);
+                                                          const plan::Job& job, Machine machine,
+                                                          Options options);
+
+  // Where the model computes.
+  Device* device() const { return device_; }
+  Stream* compute() const { return compute_; }
 
   // The units of its chunks.
   std::span<const plan::UnitRange> chunks() const { return chunks_; }
@@ -96,10 +101,14 @@ class StageJob {
   const plan::StageBudget budget_;  // of each stage
   const Options options_;
   const std::vector<plan::UnitRange> chunks_;
-  std::unique_ptr<Device> device_;
-  std::unique_ptr<Memory> host_;
-  std::unique_ptr<Stream> compute_;
   std::unique_ptr<TransformerStage> model_;
+  Device* device_ = nullptr;   // the model's
+  Stream* compute_ = nullptr;  // likewise
+  // On the CPU: copies at the job's rate, memory within its budget.
+  std::unique_ptr<Device> bus_;
+  std::unique_ptr<Stream> bus_compute_;
+  std::unique_ptr<Memory> host_;
+  std::unique_ptr<Memory> messages_;  // to and from other stages; null: the transports' own
   std::unique_ptr<StageHandshake> handshake_;  // null with one stage
   std::unique_ptr<GroupLinks> links_;
   std::unique_ptr<StageRunner> runner_;

@@ -14,6 +14,11 @@
 #include "plan/stage_units.h"
 #include "transport/job_transport.h"
 #include "worker/emulated/emulated_model.h"
+#include "worker/trainer/device_sink.h"
+#include "worker/trainer/device_source.h"
+#include "worker/trainer/pinned_memory.h"
+#include "worker/trainer/service_sink.h"
+#include "worker/trainer/service_source.h"
 
 namespace shoal::worker {
 namespace {
@@ -51,6 +56,7 @@ absl::StatusOr<std::unique_ptr<WorkerJob>> WorkerJob::Create(const proto::JoinJo
                                                              WorkerMetrics* metrics, Clock& clock) {
   std::unique_ptr<WorkerJob> job(new WorkerJob(options, metrics, clock));
   SHOAL_RETURN_IF_ERROR(job->Load(join));
+  SHOAL_RETURN_IF_ERROR(job->TakeMachine());
   SHOAL_RETURN_IF_ERROR(job->PlanMemory(join));
   SHOAL_RETURN_IF_ERROR(job->OpenTransports());
   SHOAL_RETURN_IF_ERROR(job->MakeModel());
@@ -59,11 +65,17 @@ absl::StatusOr<std::unique_ptr<WorkerJob>> WorkerJob::Create(const proto::JoinJo
 }
 
 WorkerJob::~WorkerJob() {
+  source_.reset();
+  if (sink_ != nullptr) {
+    sink_->EndStep().IgnoreError();  // it calls the client no more
+  }
   client_.reset();  // its threads give gradients back to the sink
 }
 
 void WorkerJob::Cancel(const absl::Status& why) {
   client_->Cancel(why);
+  source_->Cancel(why);
+  sink_->Cancel(why);
   if (stage_ != nullptr) {
     stage_->Cancel(why);
   }
@@ -85,8 +97,46 @@ absl::Status WorkerJob::Load(const proto::JoinJobReply& join) {
   return absl::OkStatus();
 }
 
+// From here on the job says what this worker computes on.
+absl::Status WorkerJob::TakeMachine() {
+  const bool named = options_.device.kind != plan::DeviceKind::kAuto;
+  const MachineRequest request = {.kind = named ? options_.device.kind : job_.train.device,
+                                  .gpu = options_.device.gpu,
+                                  .threads = Threads(job_, options_.threads)};
+  if (job_.emulate.enabled()) {
+    job_.train.device = plan::DeviceKind::kCpu;
+    return absl::OkStatus();
+  }
+  if (options_.open_machine) {
+    SHOAL_ASSIGN_OR_RETURN(machine_, options_.open_machine(request));
+  } else {
+    machine_.machine = MakeCpuMachine(request.threads);
+  }
+  const Device& device = *machine_.machine.device;
+  job_.train.device = device.asynchronous() ? plan::DeviceKind::kCuda : plan::DeviceKind::kCpu;
+  if (device.asynchronous()) {
+    LogInfo("{}: computing in {} on {}", options_.name, Name(plan::ComputeDType(job_)),
+            device.name());
+  } else {
+    LogInfo("{}: computing in {} on {} threads", options_.name, Name(plan::ComputeDType(job_)),
+            request.threads);
+  }
+  return absl::OkStatus();
+}
+
+// Of the GPU, where there is one: local workers that share it share its memory.
+int64_t WorkerJob::GpuBytes() const {
+  if (job_.train.device != plan::DeviceKind::kCuda) {
+    return 0;
+  }
+  const int64_t gpus = std::max(1, machine_.gpus);
+  const int64_t sharing = job_.cluster.local ? (job_.cluster.workers + gpus - 1) / gpus : 1;
+  return machine_.machine.device->budget_bytes() / std::max<int64_t>(1, sharing);
+}
+
 absl::Status WorkerJob::PlanMemory(const proto::JoinJobReply& join) {
-  const plan::MemoryBudget budget = {.machine_bytes = job_.cluster.local ? MachineBytes() : 0};
+  const plan::MemoryBudget budget = {.machine_bytes = job_.cluster.local ? MachineBytes() : 0,
+                                     .gpu_bytes = GpuBytes()};
   std::vector<plan::StageNeeds> stages;
   if (pipeline_.has_value()) {
     SHOAL_ASSIGN_OR_RETURN(stages,
@@ -98,10 +148,12 @@ absl::Status WorkerJob::PlanMemory(const proto::JoinJobReply& join) {
   const plan::WorkerMemory& own = plan.stages[static_cast<size_t>(group_.stage)];
   policy_ = plan.policy;
   registered_bytes_ = own.weights + own.wire + own.messages + own.pushes;
-  LogInfo("{}: weights kept for the {}, gradients pushed per {}; {} planned", options_.name,
+  LogInfo("{}: weights kept for the {}, gradients pushed per {}; {} planned{}", options_.name,
           policy_.residency == plan::Residency::kStep ? "step" : "layer",
-          policy_.push == plan::PushPolicy::kStep ? "step" : "microbatch",
-          FormatBytes(own.total()));
+          policy_.push == plan::PushPolicy::kStep ? "step" : "microbatch", FormatBytes(own.total()),
+          own.gpu.total() == 0
+              ? ""
+              : fmt::format(" on the host, {} on the GPU", FormatBytes(own.gpu.total())));
   return absl::OkStatus();
 }
 
@@ -123,24 +175,23 @@ absl::Status WorkerJob::OpenTransports() {
 }
 
 absl::Status WorkerJob::MakeModel() {
-  const DType compute = plan::ComputeDType(job_);
-  const int threads = Threads(job_, options_.threads);
   if (job_.emulate.enabled()) {
     model_ = MakeEmulatedModel(spec_, job_.emulate, options_.index, clock_);
     LogWarning("{}: emulated device of shape {}; nothing is computed", options_.name,
                job_.emulate.shape);
     return absl::OkStatus();
   }
-  LogInfo("{}: computing in {} on {} threads", options_.name, Name(compute), threads);
+  const bool copies = machine_.machine.device->asynchronous();
   if (!pipeline_.has_value()) {
-    SHOAL_ASSIGN_OR_RETURN(auto transformer,
-                           Transformer::Create(spec_, {.compute = compute, .threads = threads}));
+    SHOAL_ASSIGN_OR_RETURN(auto transformer, Transformer::Create(spec_, plan::ComputeDType(job_),
+                                                                 std::move(machine_.machine)));
+    device_ = copies ? &transformer->device() : nullptr;
+    compute_ = copies ? &transformer->ops().stream() : nullptr;
     model_ = MakeTransformerModel(std::move(transformer));
     return absl::OkStatus();
   }
   StageJob::Options options{.group = group_,
                             .pipeline = *pipeline_,
-                            .threads = threads,
                             .unavailable = unavailable_,
                             .door = options_.stage_door,
                             .phases = &phases_,
@@ -151,7 +202,10 @@ absl::Status WorkerJob::MakeModel() {
   if (group_.stages() > 1) {
     options.port = options_.stage_port(group_);
   }
-  SHOAL_ASSIGN_OR_RETURN(stage_, StageJob::Create(spec_, job_, std::move(options)));
+  SHOAL_ASSIGN_OR_RETURN(
+      stage_, StageJob::Create(spec_, job_, std::move(machine_.machine), std::move(options)));
+  device_ = copies ? stage_->device() : nullptr;
+  compute_ = copies ? stage_->compute() : nullptr;
   return absl::OkStatus();
 }
 
@@ -170,21 +224,20 @@ absl::Status WorkerJob::Connect(const proto::JoinJobReply& join) {
     transports.push_back(transport.get());
   }
   const plan::UnitRange all = plan::AllUnits(spec_);
-  const std::vector<int> contributions = stage_ == nullptr
-                                             ? plan::StageContributions(spec_, {&all, 1})
-                                             : plan::StageContributions(spec_, stage_->chunks());
-  const bool keep = policy_.residency == plan::Residency::kStep;
+  contributions_ = stage_ == nullptr ? plan::StageContributions(spec_, {&all, 1})
+                                     : plan::StageContributions(spec_, stage_->chunks());
   client::ClientOptions options;
   options.incarnation = options_.incarnation;
   options.name = options_.name;
   options.compute_type = plan::ComputeDType(job_);
   options.gradient_type = job_.service.gradient_type;
-  for (const plan::UnitSpec& unit : units_) {
-    if (contributions[static_cast<size_t>(unit.index)] > 0) {
-      options.units.push_back(unit.index);
-    }
+  options.units = OwnUnits();
+  options.keep_for_step = policy_.residency == plan::Residency::kStep;
+  if (device_ != nullptr) {
+    options.keep_for_step = false;  // the device does
+    pinned_ = device_->NewHostMemory(0);
+    options.view_memory = AllocatorOf(pinned_.get());
   }
-  options.keep_for_step = keep;
   options.frames_per_size = plan::FramesPerSize(job_.train);
   options.max_gradients = static_cast<int>(units_.size()) + plan::kGradientBuffersPerSize;
   options.seed = options_.incarnation;
@@ -195,23 +248,54 @@ absl::Status WorkerJob::Connect(const proto::JoinJobReply& join) {
                    connector_.get(), transports));
   meetings_ = std::make_unique<LayerMeetings>(
       job_.train.synchronization == plan::Synchronization::kLayer, client_.get(), &phases_);
-  source_ = std::make_unique<ServiceSource>(
-      ServiceSource::Options{.compute_type = options.compute_type,
-                             .keep_for_step = keep,
-                             .prefetch_units = job_.train.prefetch_units,
-                             .units = static_cast<int64_t>(units_.size())},
-      client_.get(), meetings_.get(), &phases_);
   use_order_ = plan::UseOrder(spec_);
-  SHOAL_ASSIGN_OR_RETURN(
-      sink_, ServiceSink::Create({.push_per_step = policy_.push == plan::PushPolicy::kStep,
-                                  .push_each_contribution = plan::PushesEachContribution(job_),
-                                  .contributions = contributions,
-                                  .buffers_per_size = plan::kGradientBuffersPerSize,
-                                  .on_done = [this](int unit) { OnUnitDone(unit); }},
-                                 units_, client_.get(), meetings_.get(), &phases_));
+  SHOAL_RETURN_IF_ERROR(MakeSourceAndSink());
   if (job_.plan.assignment == plan::Assignment::kDynamic) {
     drawer_ = std::make_unique<MicrobatchDrawer>(options_.draw, options_.incarnation, clock_);
   }
+  return absl::OkStatus();
+}
+
+std::vector<int> WorkerJob::OwnUnits() const {
+  std::vector<int> own;
+  for (const plan::UnitSpec& unit : units_) {
+    if (contributions_[static_cast<size_t>(unit.index)] > 0) {
+      own.push_back(unit.index);
+    }
+  }
+  return own;
+}
+
+absl::Status WorkerJob::MakeSourceAndSink() {
+  const DType compute = plan::ComputeDType(job_);
+  const StepUses::Options uses = {.keep_for_step = policy_.residency == plan::Residency::kStep,
+                                  .prefetch_units = job_.train.prefetch_units,
+                                  .units = static_cast<int64_t>(units_.size())};
+  const PushRule::Options rule = {.push_per_step = policy_.push == plan::PushPolicy::kStep,
+                                  .push_each_contribution = plan::PushesEachContribution(job_),
+                                  .contributions = contributions_,
+                                  .on_done = [this](int unit) { OnUnitDone(unit); }};
+  if (device_ == nullptr) {
+    source_ = std::make_unique<ServiceSource>(
+        ServiceSource::Options{.compute_type = compute, .uses = uses}, client_.get(),
+        meetings_.get(), &phases_);
+    SHOAL_ASSIGN_OR_RETURN(
+        sink_,
+        ServiceSink::Create({.rule = rule, .buffers_per_size = plan::kGradientBuffersPerSize},
+                            units_, client_.get(), meetings_.get(), &phases_));
+    return absl::OkStatus();
+  }
+  SHOAL_ASSIGN_OR_RETURN(
+      source_,
+      DeviceSource::Create({.compute_type = compute,
+                            .uses = uses,
+                            .units = OwnUnits(),
+                            .frames_per_size = plan::FramesPerSize(job_.train)},
+                           units_, device_, compute_, client_.get(), meetings_.get(), &phases_));
+  SHOAL_ASSIGN_OR_RETURN(
+      sink_, DeviceSink::Create({.rule = rule, .buffers_per_size = plan::kGradientBuffersPerSize},
+                                units_, device_, compute_, pinned_.get(), client_.get(),
+                                meetings_.get(), &phases_));
   return absl::OkStatus();
 }
 

@@ -21,13 +21,13 @@
 #include "transport/job_transport.h"
 #include "transport/options.h"
 #include "transport/transport.h"
+#include "worker/machine/open_machine.h"
 #include "worker/model/microbatch_model.h"
 #include "worker/trainer/device_flag.h"
 #include "worker/trainer/layer_meetings.h"
 #include "worker/trainer/microbatch_drawer.h"
-#include "worker/trainer/service_sink.h"
-#include "worker/trainer/service_source.h"
 #include "worker/trainer/stage_job.h"
+#include "worker/trainer/step_access.h"
 #include "worker/trainer/worker_metrics.h"
 
 namespace shoal::worker {
@@ -37,7 +37,10 @@ struct WorkerJobOptions {
   int index = 0;
   uint64_t incarnation = 0;
   int threads = 0;  // 0: by the job
+  // What is computed on, where the flag says more than the job; and the way to it, by default to
+  // the CPU.
   DeviceFlag device;
+  std::function<absl::StatusOr<OpenedMachine>(const MachineRequest&)> open_machine;
   transport::RdmaFlags rdma;
   // Makes the way to the servers at these addresses (HOST:PORT by index).
   std::function<std::unique_ptr<client::ServerConnector>(const std::vector<std::string>&)>
@@ -75,10 +78,14 @@ class WorkerJob {
   WorkerJob(const WorkerJobOptions& options, WorkerMetrics* metrics, Clock& clock)
       : options_(options), metrics_(metrics), clock_(clock), phases_(clock) {}
   absl::Status Load(const proto::JoinJobReply& join);
+  absl::Status TakeMachine();
+  int64_t GpuBytes() const;
   absl::Status PlanMemory(const proto::JoinJobReply& join);
   absl::Status OpenTransports();
   absl::Status MakeModel();
   absl::Status Connect(const proto::JoinJobReply& join);
+  std::vector<int> OwnUnits() const;
+  absl::Status MakeSourceAndSink();
   absl::Status RunMicrobatches(const proto::StepWork& work, proto::FinishedReport& report);
   absl::Status RunGiven(const proto::StepWork& work, double loss_scale,
                         proto::FinishedReport& report);
@@ -105,15 +112,21 @@ class WorkerJob {
   std::vector<std::string> unavailable_;    // the job's others, with the reason
   StageGroup group_;                        // where the job has a pipeline
   std::optional<ChosenPipeline> pipeline_;  // likewise
+  OpenedMachine machine_;                   // until the model has it
   // Either of them: a stage of a pipeline, or the whole model.
   std::unique_ptr<StageJob> stage_;
   std::unique_ptr<MicrobatchModel> model_;
+  // The model's, where the client's buffers are out of its reach; else null.
+  Device* device_ = nullptr;
+  Stream* compute_ = nullptr;
+  std::unique_ptr<Memory> pinned_;  // of the device
   std::unique_ptr<client::ServerConnector> connector_;
   std::unique_ptr<client::ParameterClient> client_;
   std::unique_ptr<LayerMeetings> meetings_;
-  std::vector<int> use_order_;  // of one microbatch
-  std::unique_ptr<ServiceSource> source_;
-  std::unique_ptr<ServiceSink> sink_;
+  std::vector<int> use_order_;      // of one microbatch
+  std::vector<int> contributions_;  // by unit, of one microbatch
+  std::unique_ptr<StepSource> source_;
+  std::unique_ptr<StepSink> sink_;
   std::unique_ptr<MicrobatchDrawer> drawer_;  // where microbatches are drawn
   bool drawing_ = false;                      // in the step at hand
   absl::Time microbatch_started_;

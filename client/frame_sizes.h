@@ -1,0 +1,37 @@
+// How many buffers for whole units there are, and of which size: so many of each distinct unit
+// size, or as many as there are units of that size where those are fewer.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "common/dtype.h"
+
+namespace shoal::client {
+
+class FrameSizes {
+ public:
+  struct Size {
+    int64_t bytes = 0;  // of each; a multiple of transport::kBufferAlignment
+    int frames = 0;
+  };
+
+  FrameSizes() = default;  // none
+  // `counts`: elements by unit; a unit with 0 has none. `per_size` > 0.
+  FrameSizes(std::span<const int64_t> counts, DType dtype, int per_size);
+
+  const std::vector<Size>& sizes() const { return sizes_; }
+  bool has(int unit) const { return of_unit_[static_cast<size_t>(unit)] != kNone; }
+  // The unit's place in sizes(); it has one.
+  size_t of(int unit) const;
+  int64_t total_bytes() const;
+
+ private:
+  static constexpr size_t kNone = ~size_t{0};
+  std::vector<Size> sizes_;
+  std::vector<size_t> of_unit_;
+};
+
+}  // namespace shoal::client

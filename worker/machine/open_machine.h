@@ -1,0 +1,38 @@
+// What a worker computes on: the CPU, or one of this machine's GPUs where the build has CUDA. One
+// program starts everywhere; what is missing is told when it is asked for.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "plan/device_kind.h"
+#include "worker/backend/cuda/gpus.h"
+#include "worker/ops/machine.h"
+
+namespace shoal::worker {
+
+struct MachineRequest {
+  plan::DeviceKind kind = plan::DeviceKind::kAuto;
+  int gpu = 0;      // as this process counts them; with kCuda
+  int threads = 0;  // of the CPU; 0: one for each available core
+};
+
+struct OpenedMachine {
+  Machine machine;
+  int gpus = 0;  // that this process could have opened, where it is one
+};
+
+// All GPUs that this process sees, as DescribeGpus. Unimplemented in a build without CUDA.
+absl::StatusOr<GpuDescriptions> FindGpus();
+// Why we cannot compute on one of them, or OK.
+absl::Status CheckUsable(const GpuDescription& gpu);
+// Of those, the numbers of the ones that we can compute on.
+std::vector<int> UsableGpus();
+
+// kAuto: the first GPU that we can compute on, else the CPU. Errors say why a GPU that was asked
+// for is not to be had.
+absl::StatusOr<OpenedMachine> OpenMachine(const MachineRequest& request);
+
+}  // namespace shoal::worker

@@ -1,0 +1,47 @@
+#include "worker/machine/open_machine.h"
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "worker/backend/cuda/emulation/emulated_gpu.h"
+
+namespace shoal::worker {
+namespace {
+
+using cuda::SetEmulatedGpus;
+using plan::DeviceKind;
+
+TEST(OpenMachine, TakesAGpuWhereThereIsOne) {
+  SetEmulatedGpus({.count = 2});
+  EXPECT_EQ(UsableGpus(), (std::vector<int>{0, 1}));
+  const absl::StatusOr<OpenedMachine> opened = OpenMachine({});
+  ASSERT_TRUE(opened.ok()) << opened.status();
+  EXPECT_TRUE(opened->machine.device->asynchronous());
+  EXPECT_EQ(opened->gpus, 2);
+  const absl::StatusOr<OpenedMachine> second = OpenMachine({.kind = DeviceKind::kCuda, .gpu = 1});
+  ASSERT_TRUE(second.ok()) << second.status();
+  EXPECT_EQ(second->machine.device->name(), "cuda:1");
+}
+
+TEST(OpenMachine, TakesTheCpuWhereThereIsNone) {
+  for (const cuda::EmulatedGpus& none :
+       {cuda::EmulatedGpus{.count = 0}, {.driver = false}, {.capability = 60}}) {
+    SetEmulatedGpus(none);
+    const absl::StatusOr<OpenedMachine> opened = OpenMachine({.threads = 1});
+    ASSERT_TRUE(opened.ok()) << opened.status();
+    EXPECT_FALSE(opened->machine.device->asynchronous());
+    EXPECT_FALSE(OpenMachine({.kind = DeviceKind::kCuda}).ok());
+  }
+}
+
+TEST(OpenMachine, TakesTheCpuWhereItIsToldTo) {
+  SetEmulatedGpus({});
+  const absl::StatusOr<OpenedMachine> opened =
+      OpenMachine({.kind = DeviceKind::kCpu, .threads = 1});
+  ASSERT_TRUE(opened.ok()) << opened.status();
+  EXPECT_FALSE(opened->machine.device->asynchronous());
+  EXPECT_EQ(OpenMachine({.kind = DeviceKind::kCuda, .gpu = 7}).status().code(),
+            absl::StatusCode::kNotFound);
+}
+
+}  // namespace
+}  // namespace shoal::worker

@@ -1,0 +1,20 @@
+#include "common/status.h"
+#include "worker/machine/open_gpu.h"
+#include "worker/machine/open_machine.h"
+
+namespace shoal::worker {
+namespace {
+
+absl::Status WithoutCuda() {
+  return Unimplemented(
+      "this build is without CUDA: build it where the CUDA toolkit (nvcc, 12.8 or newer) is, or "
+      "say train.device cpu");
+}
+
+}  // namespace
+
+absl::StatusOr<GpuDescriptions> FindGpus() { return WithoutCuda(); }
+absl::Status CheckUsable(const GpuDescription& /*gpu*/) { return WithoutCuda(); }
+absl::StatusOr<Machine> OpenGpu(int /*gpu*/) { return WithoutCuda(); }
+
+}  // namespace shoal::worker

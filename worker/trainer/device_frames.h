@@ -1,0 +1,42 @@
+// Buffers for whole units in a device's memory, in one size per distinct unit size. One may be
+// given back before work that is on a stream has finished with it: it then carries the event after
+// which it may be filled again, and whoever takes it makes their own stream wait for that. Those
+// given back first are taken first, so that there is least to wait for. Externally locked;
+// allocates only when created.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "client/frame_sizes.h"
+#include "worker/backend/backend.h"
+
+namespace shoal::worker {
+
+struct DeviceFrame {
+  std::byte* data = nullptr;
+  std::shared_ptr<const Event> free_after;  // null: nothing has used it
+};
+
+class DeviceFrames {
+ public:
+  DeviceFrames() = default;
+  static absl::StatusOr<DeviceFrames> Create(client::FrameSizes sizes, Memory& memory);
+
+  // None: all of the unit's size are in use.
+  std::optional<DeviceFrame> Acquire(int unit);
+  void Release(int unit, DeviceFrame frame);
+  int64_t bytes() const { return buffer_.bytes(); }
+
+ private:
+  client::FrameSizes sizes_;
+  std::vector<std::deque<DeviceFrame>> free_;  // by size
+  Buffer buffer_;
+};
+
+}  // namespace shoal::worker

@@ -1,0 +1,25 @@
+// The devices that tests of source and sink run on: each test program links one list of them.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "worker/backend/backend.h"
+
+namespace shoal::worker {
+
+struct DeviceCase {
+  std::string name;
+  bool fails = true;  // whether it can be made to
+  // Streams run late, by the seed; the copy of number `fail_at_copy` (from 1) of a stream (or of
+  // all) fails, 0: none.
+  std::function<std::unique_ptr<Device>(uint64_t seed, int64_t fail_at_copy, int64_t budget_bytes)>
+      make;
+};
+
+std::vector<DeviceCase> DeviceCases();
+
+}  // namespace shoal::worker

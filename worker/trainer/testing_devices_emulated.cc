@@ -1,0 +1,21 @@
+#include "worker/backend/cuda/cuda_device.h"
+#include "worker/backend/cuda/emulation/emulated_gpu.h"
+#include "worker/trainer/testing_devices.h"
+
+namespace shoal::worker {
+
+std::vector<DeviceCase> DeviceCases() {
+  return {{.name = "EmulatedGpu",
+           .make = [](uint64_t seed, int64_t fail_at_copy,
+                      int64_t budget_bytes) -> std::unique_ptr<Device> {
+             if (budget_bytes == 0) {  // else it is one beside another
+               cuda::SetEmulatedGpus({.seed = seed});
+             }
+             if (fail_at_copy > 0) {
+               cuda::FailWork(fail_at_copy, cudaErrorIllegalAddress);
+             }
+             return *MakeCudaDevice({.budget_bytes = budget_bytes});
+           }}};
+}
+
+}  // namespace shoal::worker
