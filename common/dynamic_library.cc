@@ -1,6 +1,7 @@
 #include "common/dynamic_library.h"
 
 #include <dlfcn.h>
+#include <link.h>
 
 #include <cstdlib>
 #include <filesystem>
@@ -36,7 +37,8 @@ std::vector<std::string> LibraryFolders(const char* environment_variable) {
   return folders;
 }
 
-absl::StatusOr<void*> OpenLibrary(const std::vector<std::string>& names, const std::vector<std::string>& folders) {
+absl::StatusOr<void*> OpenLibrary(const std::vector<std::string>& names,
+                                  const std::vector<std::string>& folders) {
   std::vector<std::string> reasons;
   for (const std::string& name : names) {
     std::string why;
@@ -57,6 +59,11 @@ absl::StatusOr<void*> OpenLibrary(const std::vector<std::string>& names, const s
     reasons.push_back(std::move(why));
   }
   return NotFound("{}", absl::StrJoin(reasons, "; "));
+}
+
+std::string PathOf(void* library) {
+  link_map* map = nullptr;
+  return ::dlinfo(library, RTLD_DI_LINKMAP, &map) == 0 && map != nullptr ? map->l_name : "";
 }
 
 void* FindSymbol(void* library, const char* symbol) { return ::dlsym(library, symbol); }

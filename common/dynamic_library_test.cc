@@ -18,6 +18,7 @@ TEST(OpenLibrary, TakesTheFirstThatLoadsByItsPlainName) {
   double (*cosine)(double) = nullptr;
   ASSERT_TRUE(FindFunction(*library, "cos", cosine));
   EXPECT_EQ(cosine(0.0), 1.0);
+  EXPECT_THAT(PathOf(*library), testing::EndsWith("/libm.so.6"));
   EXPECT_FALSE(FindFunction(*library, "shoal_no_such_function", cosine));
   EXPECT_EQ(cosine, nullptr);
 }
@@ -26,7 +27,8 @@ TEST(OpenLibrary, SaysWhyEachNameDidNotLoad) {
   const std::string folder = testing::TempDir() + "/dynamic_library_test";
   ASSERT_TRUE(CreateDirectories(folder).ok());
   ASSERT_TRUE(WriteFileAtomically(folder + "/libshoal-broken.so.1", "not a library").ok());
-  const auto library = OpenLibrary({"libshoal-broken.so.1", "libshoal-no-such.so.1"}, {"/no/such/folder", folder});
+  const auto library =
+      OpenLibrary({"libshoal-broken.so.1", "libshoal-no-such.so.1"}, {"/no/such/folder", folder});
   ASSERT_EQ(library.status().code(), absl::StatusCode::kNotFound);
   const std::string message(Message(library.status()));
   // The file that is there is named, not the plain name that was not found.

@@ -5,6 +5,8 @@
 #include <memory>
 
 #include "CLI/CLI.hpp"
+#include "client/cli/gpu_findings.h"
+#include "client/cli/gpu_machine.h"
 #include "client/cli/preflight.h"
 #include "client/cli/rdma_findings.h"
 #include "common/bytes.h"
@@ -87,21 +89,6 @@ Finding JudgePorts(const Machine& m) {
     finding.health = Health::kMissing;
     finding.advice = "bring the loopback interface up (ip link set lo up)";
   }
-  return finding;
-}
-
-Finding JudgeGpu(const Machine& m) {
-  Finding finding{.feature = "GPUs"};
-  if (m.gpus.empty()) {
-    finding.health = Health::kMissing;
-    finding.detail = "none";
-    finding.advice = "training runs on the CPU";
-    return finding;
-  }
-  finding.detail = fmt::format("{} x {}, driver {}", m.gpus.size(), m.gpus.front(),
-                               m.nvidia_driver.empty() ? "unknown" : m.nvidia_driver);
-  finding.health = Health::kLimited;
-  finding.advice = "this build trains on the CPU; GPUs are shown for information";
   return finding;
 }
 
@@ -239,8 +226,8 @@ void PrintFindings(const Machine& machine, const std::vector<Finding>& findings,
 }  // namespace
 
 std::vector<Finding> Judge(const Machine& machine) {
-  return {JudgeCpu(machine),   JudgeBf16(machine), JudgeMemory(machine),
-          JudgePorts(machine), JudgeShm(machine),  JudgeGpu(machine)};
+  return {JudgeCpu(machine), JudgeBf16(machine), JudgeMemory(machine), JudgePorts(machine),
+          JudgeShm(machine)};
 }
 
 absl::StatusOr<ExitCode> RunDoctor(const DoctorOptions& options, Streams& streams) {
@@ -249,7 +236,10 @@ absl::StatusOr<ExitCode> RunDoctor(const DoctorOptions& options, Streams& stream
   RdmaMachine rdma = ExamineRdma(options.root, transport::TakeRdmaCensus());
   rdma.gpus = !machine.gpus.empty();
   rdma.kernel = machine.kernel;
+  GpuMachine gpus = ExamineGpus();
+  gpus.devices = !machine.gpus.empty();
   std::vector<Finding> findings = Judge(machine);
+  std::ranges::move(JudgeGpus(gpus), std::back_inserter(findings));
   std::ranges::move(JudgeRdma(rdma, needs), std::back_inserter(findings));
   bool usable = true;
   for (const Finding& finding : findings) {
@@ -257,6 +247,7 @@ absl::StatusOr<ExitCode> RunDoctor(const DoctorOptions& options, Streams& stream
   }
   if (options.json) {
     PrintJson(streams.out, MachineJson(machine));
+    PrintJson(streams.out, GpusJson(gpus));
     PrintJson(streams.out, RdmaJson(rdma, needs));
     for (const Finding& finding : findings) {
       PrintJson(streams.out, {{"event", "finding"},

@@ -12,7 +12,7 @@
 
 namespace shoal::cli {
 
-// All but RDMA, which rdma_findings.h judges.
+// All but GPUs and RDMA, which gpu_findings.h and rdma_findings.h judge.
 std::vector<Finding> Judge(const Machine& machine);
 
 struct DoctorOptions {

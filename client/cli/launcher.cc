@@ -60,8 +60,9 @@ absl::StatusOr<std::unique_ptr<LocalCluster>> LocalCluster::Start(
   for (int i = 0; i < options.workers; ++i) {
     std::vector<std::string> arguments = {"--coordinator", cluster->address_, "--threads",
                                           std::to_string(options.threads_per_worker)};
-    if (options.gpus > 0) {
-      arguments.insert(arguments.end(), {"--device", fmt::format("cuda:{}", i % options.gpus)});
+    if (!options.gpus.empty()) {
+      const int gpu = options.gpus[static_cast<size_t>(i) % options.gpus.size()];
+      arguments.insert(arguments.end(), {"--device", fmt::format("cuda:{}", gpu)});
     }
     if (options.fault_seed != 0) {
       arguments.insert(arguments.end(), {"--fault-seed", std::to_string(options.fault_seed)});

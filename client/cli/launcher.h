@@ -27,7 +27,7 @@ struct LocalClusterOptions {
   int workers = 1;
   int threads_per_server = 1;
   int threads_per_worker = 1;
-  int gpus = 0;  // that workers share, in turn; 0: they compute on the CPU
+  std::vector<int> gpus;  // their numbers: workers share them, in turn; none: as the job says
   // Tests: not 0 makes the workers' transports misbehave, each from a seed of its own.
   uint64_t fault_seed = 0;
   absl::Duration start_timeout = absl::Seconds(60);

@@ -108,7 +108,7 @@ TEST_F(LauncherTest, TheTokenTravelsInTheEnvironmentAlone) {
 TEST_F(LauncherTest, WorkersTakeGpusInTurn) {
   Program("shoal-worker", "#!/bin/sh\necho $@ end\nexec sleep 60\n");
   LocalClusterOptions options = Options();
-  options.gpus = 2;
+  options.gpus = {1, 3};
   auto cluster = LocalCluster::Start(options);
   ASSERT_TRUE(cluster.ok()) << cluster.status();
   for (int worker = 0; worker < 3; ++worker) {
@@ -117,7 +117,7 @@ TEST_F(LauncherTest, WorkersTakeGpusInTurn) {
       log = TailOf(fmt::format("{}/logs/worker-{}.log", folder_, worker), 1);
       RealClock().SleepFor(absl::Milliseconds(10));
     }
-    EXPECT_THAT(log, HasSubstr(fmt::format("--device cuda:{} end", worker % 2)));
+    EXPECT_THAT(log, HasSubstr(fmt::format("--device cuda:{} end", worker % 2 == 0 ? 1 : 3)));
   }
 }
 

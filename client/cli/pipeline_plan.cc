@@ -12,6 +12,7 @@
 #include "plan/cost_model.h"
 #include "plan/drawing/schedule_drawing.h"
 #include "plan/schedule_simulation.h"
+#include "worker/machine/open_machine.h"
 #include "worker/probe/probe.h"
 
 namespace shoal::cli {
@@ -45,6 +46,30 @@ int ThreadsOfAWorker(const plan::Job& job) {
                                                static_cast<int>(job.cluster.workers),
                                                job.train.threads_per_worker)
                            : static_cast<int>(job.train.threads_per_worker);
+}
+
+// Of what the job's workers compute on, as this machine has it.
+absl::StatusOr<plan::PipelinePace> MeasurePace(const plan::Job& job, const plan::ModelSpec& spec) {
+  const plan::PipelineOptions& options = job.cluster.pipeline;
+  const worker::ProbeOptions probe = {.compute = plan::ComputeDType(job),
+                                      .tokens = job.data.microbatch_tokens,
+                                      .sequence_tokens = job.data.max_sequence_tokens,
+                                      .duplex = options.pace.duplex};
+  if (job.train.device != plan::DeviceKind::kCuda) {
+    return worker::ProbePace(spec, {.probe = probe,
+                                    .threads = ThreadsOfAWorker(job),
+                                    .copy_bytes_per_second = options.copy_rate});
+  }
+  const std::vector<int> gpus = worker::UsableGpus();
+  absl::StatusOr<worker::OpenedMachine> opened = worker::OpenMachine(
+      {.kind = plan::DeviceKind::kCuda, .gpu = gpus.empty() ? 0 : gpus.front()});
+  if (!opened.ok()) {
+    return Annotate(opened.status(),
+                    "cluster.pipeline.pace is not given, and to measure it takes a GPU here");
+  }
+  SHOAL_ASSIGN_OR_RETURN(const worker::ProbeResult measured,
+                         worker::Probe(spec, probe, std::move(opened->machine)));
+  return measured.pace;
 }
 
 int64_t Largest(const std::vector<int64_t>& bytes) {
@@ -107,14 +132,7 @@ absl::StatusOr<bool> SettlePace(plan::Job& job, const plan::ModelSpec& spec) {
   if (IsWhole(options.pace)) {
     return false;
   }
-  SHOAL_ASSIGN_OR_RETURN(
-      const plan::PipelinePace measured,
-      worker::ProbePace(spec, {.probe = {.compute = plan::ComputeDType(job),
-                                         .tokens = job.data.microbatch_tokens,
-                                         .sequence_tokens = job.data.max_sequence_tokens,
-                                         .duplex = options.pace.duplex},
-                               .threads = ThreadsOfAWorker(job),
-                               .copy_bytes_per_second = options.copy_rate}));
+  SHOAL_ASSIGN_OR_RETURN(const plan::PipelinePace measured, MeasurePace(job, spec));
   for (double plan::PipelinePace::*rate :
        {&plan::PipelinePace::forward_flops, &plan::PipelinePace::backward_input_flops,
         &plan::PipelinePace::backward_weights_flops, &plan::PipelinePace::attention_forward_flops,

@@ -155,6 +155,29 @@ void PrintUnits(const PlannedJob& planned, Streams& streams) {
   streams.out << table.Render(streams.out_terminal) << "\n";
 }
 
+// Where workers compute on one.
+void PrintGpuMemory(const PlannedJob& planned, Streams& streams) {
+  if (planned.job.train.device != plan::DeviceKind::kCuda) {
+    return;
+  }
+  Table gpus({{planned.pipeline.has_value() ? "GPU of stage" : "GPU of each worker"},
+              {"weights", Table::Align::kRight},
+              {"gradients", Table::Align::kRight},
+              {"activations", Table::Align::kRight},
+              {"logits", Table::Align::kRight},
+              {"workspaces", Table::Align::kRight},
+              {"total", Table::Align::kRight}});
+  for (size_t stage = 0; stage < planned.memory.stages.size(); ++stage) {
+    const plan::GpuMemory& gpu = planned.memory.stages[stage].gpu;
+    gpus.Add({planned.pipeline.has_value() ? std::to_string(stage) : "", FormatBytes(gpu.weights),
+              FormatBytes(gpu.gradients), FormatBytes(gpu.activations), FormatBytes(gpu.logits),
+              FormatBytes(gpu.workspace), FormatBytes(gpu.total())});
+  }
+  streams.out << "\n"
+              << gpus.Render(streams.out_terminal)
+              << "(the table above is of the host: what is on its way there is pinned)\n";
+}
+
 void PrintMemory(const PlannedJob& planned, Streams& streams) {
   Table servers({{"server"},
                  {"partitions", Table::Align::kRight},
@@ -204,13 +227,13 @@ void PrintMemory(const PlannedJob& planned, Streams& streams) {
                {FormatBytes(w.wire + w.pushes), FormatBytes(w.process), FormatBytes(w.total())});
     worker.Add(row);
   }
-  streams.out
-      << worker.Render(streams.out_terminal)
-      << fmt::format(
-             "all processes: {}; weights are kept for the {}, gradients pushed once per {}\n\n",
-             FormatBytes(planned.memory.total()),
-             planned.memory.policy.residency == plan::Residency::kStep ? "step" : "use of a layer",
-             Name(planned.memory.policy.push));
+  streams.out << worker.Render(streams.out_terminal);
+  PrintGpuMemory(planned, streams);
+  streams.out << fmt::format(
+      "all processes: {}; weights are kept for the {}, gradients pushed once per {}\n\n",
+      FormatBytes(planned.memory.total()),
+      planned.memory.policy.residency == plan::Residency::kStep ? "step" : "use of a layer",
+      Name(planned.memory.policy.push));
 }
 
 void PrintSteps(const PlannedJob& planned, Streams& streams) {
@@ -275,7 +298,14 @@ nlohmann::json WorkerJson(const PlannedJob& planned, size_t stage) {
           {"messages_bytes", w.messages},
           {"pushes_bytes", w.pushes},
           {"process_bytes", w.process},
-          {"total_bytes", w.total()}};
+          {"total_bytes", w.total()},
+          {"gpu",
+           {{"weights_bytes", w.gpu.weights},
+            {"gradients_bytes", w.gpu.gradients},
+            {"activations_bytes", w.gpu.activations},
+            {"logits_bytes", w.gpu.logits},
+            {"workspace_bytes", w.gpu.workspace},
+            {"total_bytes", w.gpu.total()}}}};
 }
 
 void PrintJsonPlan(const PlannedJob& planned, Streams& streams) {

@@ -7,6 +7,7 @@
 #include "common/status.h"
 #include "formats/hf_model.h"
 #include "server/checkpoint/checkpoint.h"
+#include "worker/machine/open_machine.h"
 #include "worker/model/transformer.h"
 
 namespace shoal::cli {
@@ -31,22 +32,36 @@ absl::Status RemoveEarlierRun(const std::string& directory) {
   return absl::OkStatus();
 }
 
+absl::StatusOr<plan::Job> ParseJobFile(const std::string& job_file,
+                                       const std::vector<std::string>& overrides) {
+  SHOAL_ASSIGN_OR_RETURN(const std::string yaml, ReadFile(job_file, kMaximumJobFile));
+  std::error_code error;
+  return plan::ParseJob(yaml, job_file, overrides, fs::current_path(error).string());
+}
+
+void ResolveJob(plan::Job& job, const std::string& job_file, const plan::MachineOffer& machine) {
+  std::error_code error;
+  plan::Resolve(job, fs::absolute(job_file, error).parent_path().string(), machine);
+}
+
 }  // namespace
 
 absl::StatusOr<plan::Job> ReadJob(const std::string& job_file,
                                   const std::vector<std::string>& overrides) {
-  return ReadJob(job_file, overrides, {.cpu_has_bf16 = worker::CpuHasFastBf16()});
+  SHOAL_ASSIGN_OR_RETURN(plan::Job job, ParseJobFile(job_file, overrides));
+  plan::MachineOffer machine = {.cpu_has_bf16 = worker::CpuHasFastBf16()};
+  if (job.train.device == plan::DeviceKind::kAuto) {  // to ask a driver takes a while
+    machine.gpus = static_cast<int>(worker::UsableGpus().size());
+  }
+  ResolveJob(job, job_file, machine);
+  return job;
 }
 
 absl::StatusOr<plan::Job> ReadJob(const std::string& job_file,
                                   const std::vector<std::string>& overrides,
                                   const plan::MachineOffer& machine) {
-  SHOAL_ASSIGN_OR_RETURN(const std::string yaml, ReadFile(job_file, kMaximumJobFile));
-  std::error_code error;
-  SHOAL_ASSIGN_OR_RETURN(
-      plan::Job job, plan::ParseJob(yaml, job_file, overrides, fs::current_path(error).string()));
-  const std::string folder = fs::absolute(job_file, error).parent_path().string();
-  plan::Resolve(job, folder, machine);
+  SHOAL_ASSIGN_OR_RETURN(plan::Job job, ParseJobFile(job_file, overrides));
+  ResolveJob(job, job_file, machine);
   return job;
 }
 
@@ -76,6 +91,21 @@ absl::Status CheckCheckpointDirectory(const std::string& directory,
     SHOAL_RETURN_IF_ERROR(server::Checkpoint::Open(newest->path).status());
   }
   return CreateDirectories(directory);
+}
+
+absl::StatusOr<std::vector<int>> CheckGpus(const plan::Job& job) {
+  if (!job.cluster.local || job.train.device != plan::DeviceKind::kCuda) {
+    return std::vector<int>();
+  }
+  SHOAL_ASSIGN_OR_RETURN(const worker::GpuDescriptions found, worker::FindGpus());
+  std::vector<int> gpus = worker::UsableGpus();
+  if (gpus.empty()) {
+    return FailedPrecondition(
+        "train.device cuda: none of this machine's {} GPUs can be computed on; `shoal doctor` says "
+        "why",
+        found.gpus.size());
+  }
+  return gpus;
 }
 
 absl::StatusOr<plan::MemoryPlan> CheckMemory(const plan::ModelSpec& spec, const plan::Job& job,

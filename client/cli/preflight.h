@@ -35,6 +35,10 @@ struct CheckpointChoice {
 // `overwrite`, removes what an earlier run left. Makes the directory.
 absl::Status CheckCheckpointDirectory(const std::string& directory, const CheckpointChoice& choice);
 
+// The GPUs that a local job's workers share, by number; none where they compute on the CPU, or
+// elsewhere. An error says why there is no GPU for a job that wants one.
+absl::StatusOr<std::vector<int>> CheckGpus(const plan::Job& job);
+
 // The processes of a local cluster fit into `available_bytes`; ResourceExhausted says what they
 // need. The plan is returned. `stages` are those of the job's pipeline, where it has one.
 absl::StatusOr<plan::MemoryPlan> CheckMemory(const plan::ModelSpec& spec, const plan::Job& job,

@@ -80,6 +80,7 @@ class Training {
           options_.steps, job_.train.steps, options_.job_file);
     }
     SHOAL_ASSIGN_OR_RETURN(spec_, CheckModel(job_));
+    SHOAL_ASSIGN_OR_RETURN(gpus_, CheckGpus(job_));
     if (job_.cluster.local) {
       machine_ = ExamineMachine();
     }
@@ -131,6 +132,7 @@ class Training {
                                 .work_folder = LogFolder(),
                                 .servers = static_cast<int>(job_.cluster.servers),
                                 .workers = static_cast<int>(job_.cluster.workers),
+                                .gpus = gpus_,
                                 .fault_seed = options_.fault_seed,
                                 .start_timeout = absl::Seconds(job_.cluster.start_timeout_seconds)};
     if (cluster.program_folder.empty()) {
@@ -278,6 +280,7 @@ class Training {
   plan::Job job_;
   plan::ModelSpec spec_;
   Machine machine_;
+  std::vector<int> gpus_;  // of the local workers
   worker::PreparedData data_;
   std::unique_ptr<LocalCluster> cluster_;
   rpc::Token token_;

@@ -1,0 +1,97 @@
+#include "client/cli/gpu_findings.h"
+
+#include "common/status.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace shoal::cli {
+namespace {
+
+using ::testing::HasSubstr;
+
+GpuMachine GoodMachine() {
+  GpuMachine machine{.driver_version = 13010, .runtime_version = 13000};
+  machine.gpus.push_back(
+      {.gpu = {.index = 0,
+               .name = "NVIDIA Test",
+               .memory_bytes = int64_t{80} << 30,
+               .capability = 90,
+               .pci_address = "0000:41:00.0"},
+       .rates = worker::CopyRates{.to_device = 50e9, .to_host = 52e9, .both = 95e9}});
+  machine.libraries = {{.name = "cuBLASLt", .path = "/lib/libcublasLt.so.13"}};
+  return machine;
+}
+
+const Finding& Find(const std::vector<Finding>& findings, const std::string& feature) {
+  for (const Finding& finding : findings) {
+    if (finding.feature == feature) {
+      return finding;
+    }
+  }
+  ADD_FAILURE() << "no finding " << feature;
+  return findings.front();
+}
+
+TEST(GpuFindings, AGoodMachineNeedsNothing) {
+  const auto findings = JudgeGpus(GoodMachine());
+  EXPECT_EQ(findings.size(), 4u);
+  for (const Finding& finding : findings) {
+    EXPECT_EQ(finding.health, Health::kOk) << finding.feature;
+    EXPECT_EQ(finding.advice, "") << finding.feature;
+  }
+  EXPECT_THAT(Find(findings, "GPUs").detail, HasSubstr("train.device auto takes cuda:0"));
+  EXPECT_THAT(Find(findings, "GPUs").detail, HasSubstr("driver for CUDA 13.1"));
+  EXPECT_THAT(Find(findings, "GPU 0").detail, HasSubstr("NVIDIA Test, 80"));
+  EXPECT_THAT(Find(findings, "copies of GPU 0").detail, HasSubstr("50.0 GB/s to it"));
+}
+
+TEST(GpuFindings, WithoutADriverThereIsOneLine) {
+  const GpuMachine machine{.found = absl::NotFoundError("no driver of NVIDIA")};
+  const auto findings = JudgeGpus(machine);
+  ASSERT_EQ(findings.size(), 1u);
+  EXPECT_EQ(findings[0].detail, "no driver of NVIDIA");
+  EXPECT_EQ(findings[0].advice, "training runs on the CPU");
+  EXPECT_FALSE(findings[0].required);
+}
+
+TEST(GpuFindings, GpusThatTheKernelAloneSeesAreTold) {
+  const GpuMachine machine{.found = absl::NotFoundError("no driver"), .devices = true};
+  EXPECT_THAT(JudgeGpus(machine)[0].advice, HasSubstr("libcuda.so.1"));
+}
+
+TEST(GpuFindings, EveryShortcomingIsNamedWithAdvice) {
+  GpuMachine machine = GoodMachine();
+  machine.driver_version = 12080;
+  machine.gpus[0].rates = worker::CopyRates{.to_device = 3e9, .to_host = 50e9, .both = 53e9};
+  machine.gpus.push_back({.gpu = {.index = 1, .name = "NVIDIA Old", .capability = 61},
+                          .usable = absl::FailedPreconditionError("too old")});
+  machine.gpus.push_back(
+      {.gpu = {.index = 2, .name = "NVIDIA Half", .capability = 90},
+       .rates = worker::CopyRates{.to_device = 25e9, .to_host = 25e9, .both = 26e9}});
+  machine.gpus.push_back({.gpu = {.index = 3, .name = "NVIDIA Full", .capability = 90},
+                          .rates_problem = "no memory is free"});
+  machine.libraries[0] = {.name = "cuBLASLt", .problem = "not found"};
+  const auto findings = JudgeGpus(machine);
+  EXPECT_THAT(Find(findings, "GPUs").advice, HasSubstr("update the driver"));
+  EXPECT_THAT(Find(findings, "copies of GPU 0").advice, HasSubstr("cross this bus"));
+  EXPECT_EQ(Find(findings, "GPU 1").advice, "too old");
+  EXPECT_THAT(Find(findings, "copies of GPU 2").advice, HasSubstr("do not overlap"));
+  EXPECT_THAT(Find(findings, "copies of GPU 3").detail, HasSubstr("no memory is free"));
+  EXPECT_THAT(Find(findings, "cuBLASLt").advice, HasSubstr("SHOAL_CUDA_LIBRARIES"));
+}
+
+TEST(GpuFindings, WhereNoneIsFitTheCpuIsTaken) {
+  GpuMachine machine = GoodMachine();
+  machine.gpus[0].usable = absl::FailedPreconditionError("too old");
+  EXPECT_THAT(Find(JudgeGpus(machine), "GPUs").advice, HasSubstr("takes the CPU"));
+}
+
+TEST(GpuFindings, JsonHasTheFacts) {
+  const nlohmann::json json = GpusJson(GoodMachine());
+  EXPECT_EQ(json["gpus"][0]["capability"], 90);
+  EXPECT_EQ(json["gpus"][0]["copies"]["to_host_bytes_per_second"], 52e9);
+  EXPECT_EQ(json["libraries"][0]["path"], "/lib/libcublasLt.so.13");
+}
+
+}  // namespace
+}  // namespace shoal::cli
