@@ -39,9 +39,9 @@ PartSizes SmallSizes() {
   sizes.batch_seconds = 0;
   sizes.offload_layers = 2;
   sizes.offload_chunks = 4;
-  sizes.offload_tokens = {256};
+  sizes.offload_tokens = {64};
   sizes.longest_chunks = 4;
-  sizes.longest_tokens = 256;
+  sizes.longest_tokens = 128;
   sizes.longest_step = 64;
   sizes.longest_host_bytes = 1 << 24;
   return sizes;

@@ -1,0 +1,126 @@
+// scripts/gpu-check.sh and the program that it runs: over the emulated GPU, with parts that hang or
+// crash, and on a machine without a driver.
+#include <sys/stat.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "common/file.h"
+#include "fmt/format.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "nlohmann/json.hpp"
+#include "tests/support/program.h"
+
+namespace shoal::testing {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::HasSubstr;
+
+constexpr absl::Duration kLimit = absl::Seconds(150);
+constexpr const char* kScript = SHOAL_SOURCE_DIRECTORY "/scripts/gpu-check.sh";
+
+std::string EmulatedProgram() {
+  return (fs::path(BinDirectory()).parent_path() / "tests" / "gpu_check_emulated").string();
+}
+
+class GpuCheck : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    folder_ = FreshDirectory("gpu-check");
+    fs::create_directories(folder_ + "/bundle/bin");
+    fs::create_directories(folder_ + "/bundle/share");
+    if (!TestData().empty()) {
+      fs::create_directory_symlink(TestData(), folder_ + "/bundle/share/data");
+    }
+  }
+  void TearDown() override { fs::remove_all(folder_); }
+
+  // What the bundle has for bin/gpu_check: the emulated one, after these lines of shell.
+  void WriteProgram(const std::string& before) const {
+    const std::string path = folder_ + "/bundle/bin/gpu_check";
+    std::ofstream(path) << "#!/bin/sh\n" << before << "\nexec " << EmulatedProgram() << " \"$@\"\n";
+    chmod(path.c_str(), 0755);
+  }
+  ProgramResult RunScript(std::vector<std::string> more = {}) const {
+    std::vector<std::string> command = {
+        "/bin/bash", kScript,          "--bundle", folder_ + "/bundle",
+        "--output",  folder_ + "/out", "--small"};
+    command.insert(command.end(), more.begin(), more.end());
+    return Program(command).Wait(kLimit);
+  }
+  // The file of that kind in the output, empty where there is none.
+  std::string Written(const std::string& extension) const {
+    for (const auto& entry : fs::directory_iterator(folder_ + "/out")) {
+      if (entry.path().extension() == extension) {
+        return *ReadFile(entry.path().string());
+      }
+    }
+    return "";
+  }
+
+  std::string folder_;
+};
+
+TEST_F(GpuCheck, RunsEveryPartOverTheEmulatedGpu) {
+  WriteProgram("");
+  const ProgramResult run = RunScript();
+  EXPECT_EQ(run.exit_code, 0) << run.output << Written(".log");
+  const auto json = nlohmann::json::parse(Written(".json"), nullptr, false);
+  ASSERT_TRUE(json.is_object());
+  EXPECT_GE(json["parts"].size(), 6u);
+  for (const auto& part : json["parts"]) {
+    const bool needs_data = part["part"] == "golden" && TestData().empty();
+    EXPECT_EQ(part["state"], needs_data ? "skipped" : "done") << part["part"] << part["why"];
+  }
+  EXPECT_THAT(Written(".md"), HasSubstr("# A worker on a GPU"));
+  EXPECT_THAT(run.output, HasSubstr("0 parts failed"));
+}
+
+TEST_F(GpuCheck, APartThatHangsOrCrashesLosesNoOther) {
+  WriteProgram(
+      "case \"$*\" in *'--only ops'*) kill -SEGV $$ ;; *'--only golden'*|*'--only train'*) exec "
+      "sleep 1000 ;; esac");
+  const ProgramResult run = RunScript({"--seconds", "20"});
+  EXPECT_EQ(run.exit_code, 1) << run.output;
+  const std::string report = Written(".md");
+  EXPECT_THAT(report, HasSubstr("| machine | done |"));
+  EXPECT_THAT(report, HasSubstr("| ops | FAILED |"));
+  EXPECT_THAT(report, HasSubstr("| golden | FAILED |"));
+  EXPECT_THAT(report, HasSubstr("## Ceilings"));
+}
+
+TEST_F(GpuCheck, SaysWhereThereIsNoGpu) {
+  const ProgramResult run =
+      Program({BinDirectory() + "/gpu_check", "--only", "machine"}).Wait(kLimit);
+  if (run.exit_code == 0) {
+    GTEST_SKIP() << "there is a GPU";
+  }
+  EXPECT_EQ(run.exit_code, 3) << run.errors;
+  EXPECT_THAT(run.errors, HasSubstr("no GPU"));
+  fs::copy_file(BinDirectory() + "/gpu_check", folder_ + "/bundle/bin/gpu_check");
+  const ProgramResult script = RunScript();
+  EXPECT_EQ(script.exit_code, 3) << script.output;
+  EXPECT_THAT(script.errors, HasSubstr("no GPU"));
+  EXPECT_THAT(Written(".md"), "");
+}
+
+TEST_F(GpuCheck, ShapesAreForAnyMachine) {
+  const ProgramResult run =
+      Program({BinDirectory() + "/gpu_check", "--shapes", folder_ + "/shapes.json"}).Wait(kLimit);
+  EXPECT_EQ(run.exit_code, 0) << run.errors;
+  const auto shapes = nlohmann::json::parse(*ReadFile(folder_ + "/shapes.json"), nullptr, false);
+  EXPECT_EQ(shapes["7b"]["hidden"], 3584);
+}
+
+TEST_F(GpuCheck, RefusesWhatItDoesNotKnow) {
+  WriteProgram("");
+  EXPECT_EQ(RunScript({"--fast"}).exit_code, 2);
+  const ProgramResult part = Program({EmulatedProgram(), "--only", "trane"}).Wait(kLimit);
+  EXPECT_EQ(part.exit_code, 1);
+  EXPECT_THAT(part.errors, HasSubstr("machine, ops, golden"));
+}
+
+}  // namespace
+}  // namespace shoal::testing

@@ -1,0 +1,43 @@
+#include "bench/gpu/gpu_machine.h"
+
+#include "common/status.h"
+#include "fmt/format.h"
+#include "worker/backend/cuda/cuda_device.h"
+#include "worker/backend/cuda/gpus.h"
+#include "worker/ops/cuda/cuda_ops.h"
+
+namespace shoal::bench {
+namespace {
+
+std::string CudaVersion(int version) {
+  return fmt::format("{}.{}", version / 1000, version % 1000 / 10);
+}
+
+std::string Mib(int64_t bytes) { return fmt::format("{} MiB", bytes >> 20); }
+
+}  // namespace
+
+absl::StatusOr<std::vector<std::pair<std::string, std::string>>> DescribeGpuMachine() {
+  SHOAL_ASSIGN_OR_RETURN(const worker::GpuDescriptions found, worker::DescribeGpus());
+  const worker::GpuDescription& gpu = found.gpus.front();
+  SHOAL_RETURN_IF_ERROR(worker::CheckSupported(gpu));
+  return std::vector<std::pair<std::string, std::string>>{
+      {"GPU", gpu.name},
+      {"memory", Mib(gpu.memory_bytes)},
+      {"compute capability", fmt::format("{}.{}", gpu.capability / 10, gpu.capability % 10)},
+      {"multiprocessors", fmt::format("{}", gpu.multiprocessors)},
+      {"L2 cache", Mib(gpu.l2_bytes)},
+      {"PCI link", gpu.pci_link.empty() ? "not told" : gpu.pci_link},
+      {"CUDA that the driver knows", CudaVersion(found.driver_version)},
+      {"CUDA runtime", CudaVersion(found.runtime_version)},
+  };
+}
+
+absl::StatusOr<worker::Machine> MakeGpuMachine(int64_t budget_bytes) {
+  worker::Machine machine;
+  SHOAL_ASSIGN_OR_RETURN(machine.device, worker::MakeCudaDevice({.budget_bytes = budget_bytes}));
+  SHOAL_ASSIGN_OR_RETURN(machine.ops, worker::MakeCudaOps(*machine.device));
+  return machine;
+}
+
+}  // namespace shoal::bench

@@ -1,0 +1,20 @@
+// The first GPU that this process sees, as parts run on it and as the report describes it.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "worker/ops/machine.h"
+
+namespace shoal::bench {
+
+// "what", "value". NotFound without a driver or a GPU, with the reason.
+absl::StatusOr<std::vector<std::pair<std::string, std::string>>> DescribeGpuMachine();
+
+// `budget_bytes` 0: all that is free.
+absl::StatusOr<worker::Machine> MakeGpuMachine(int64_t budget_bytes);
+
+}  // namespace shoal::bench

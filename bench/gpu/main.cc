@@ -1,0 +1,137 @@
+// What GPU workers compute and how fast, on this machine's GPU:
+//
+//   gpu_check --data FOLDER --output bench/results            all parts, and the report
+//   gpu_check --only train --budget-seconds 100 --parts P     one part, kept in P
+//   gpu_check --report-of P --output bench/results            the report of what is in P
+//   gpu_check --shapes shapes.json                            the shapes, for torch_baseline.py
+//
+// scripts/gpu-check.sh does the second for each part and then the third, so that none can take the
+// others' results along. Exit codes: 0, 1 where a part failed, 3 where there is no GPU.
+#include <algorithm>
+
+#include "CLI/CLI.hpp"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "bench/gpu/gpu_machine.h"
+#include "bench/gpu/gpu_report.h"
+#include "bench/gpu/parts.h"
+#include "bench/gpu/shapes_json.h"
+#include "common/file.h"
+#include "common/status.h"
+#include "fmt/format.h"
+
+namespace shoal::bench {
+namespace {
+
+constexpr int kFailed = 1;
+constexpr int kNoGpu = 3;
+
+struct Options {
+  std::string only;
+  std::string parts;
+  std::string report_of;
+  std::string output;
+  std::string data;
+  std::string shapes;
+  std::vector<std::string> notes;
+  double budget_seconds = 0;
+  uint64_t seed = 0;
+  bool small = false;
+};
+
+std::string PartNames() {
+  std::vector<std::string_view> names;
+  for (const Part& part : Parts()) {
+    names.push_back(part.name);
+  }
+  return fmt::format("{}", fmt::join(names, ", "));
+}
+
+int Fail(const absl::Status& status) {
+  fmt::print(stderr, "gpu_check: {}\n", Message(status));
+  return kFailed;
+}
+
+int WriteReport(const Options& options) {
+  fmt::print("{}", ShortTable(LoadParts(options.report_of), LoadTorch(options.report_of)));
+  const absl::StatusOr<WrittenReport> written =
+      WriteGpuReport(options.report_of, options.output, options.notes);
+  if (!written.ok()) {
+    return Fail(written.status());
+  }
+  fmt::print("{}: {} parts failed, {} bars missed\n", written->path, written->failed_parts,
+             written->missed_bars);
+  return written->failed_parts == 0 ? 0 : kFailed;
+}
+
+int RunChosen(const Options& options) {
+  const absl::StatusOr<std::vector<Part>> parts = ChosenParts(options.only);
+  if (!parts.ok()) {
+    return Fail(parts.status());
+  }
+  PartOptions part_options;
+  auto machine = DescribeGpuMachine();
+  if (!machine.ok()) {
+    fmt::print(stderr, "gpu_check: no GPU: {}\n", Message(machine.status()));
+    return kNoGpu;
+  }
+  part_options.machine = *std::move(machine);
+  part_options.machine.emplace_back("seed of random data", fmt::format("{}", options.seed));
+  part_options.make_machine = MakeGpuMachine;
+  part_options.sizes = options.small ? SmallSizes() : PartSizes();
+  part_options.data = options.data;
+  part_options.output = options.parts;
+  part_options.seed = options.seed;
+  if (options.budget_seconds > 0) {
+    part_options.budget = absl::Seconds(options.budget_seconds);
+  }
+  bool failed = false;
+  for (const PartReport& report : RunParts(*parts, part_options)) {
+    failed = failed || report.state() == PartState::kFailed || !report.saved().ok();
+  }
+  return failed ? kFailed : 0;
+}
+
+int Main(int argc, char** argv) {
+  Options options;
+  CLI::App app("What GPU workers compute and how fast, as a dated report");
+  app.add_option("--only", options.only, "One part: " + PartNames());
+  app.add_option("--parts", options.parts, "Folder where parts keep what they find");
+  app.add_option("--report-of", options.report_of, "Write the report of that folder's parts");
+  app.add_option("--output", options.output, "Folder for the report");
+  app.add_option("--data", options.data, "Folder of test data (golden, stories260k)");
+  app.add_option("--shapes", options.shapes, "Write the models' shapes to this JSON file");
+  app.add_option("--note", options.notes, "A paragraph of the report's introduction; repeatable");
+  app.add_option("--budget-seconds", options.budget_seconds,
+                 "Of each part: what it does not come to is left out");
+  app.add_option("--seed", options.seed, "Of random data; 0: a new one in each run");
+  app.add_flag("--small", options.small, "Sizes that try the program, not the GPU");
+  CLI11_PARSE(app, argc, argv);
+  if (options.seed == 0) {
+    options.seed = static_cast<uint64_t>(absl::ToUnixMicros(absl::Now()));
+  }
+  if (!options.shapes.empty()) {
+    const absl::Status written = WriteFileAtomically(options.shapes, ShapesJson().dump(1) + "\n");
+    return written.ok() ? 0 : Fail(written);
+  }
+  if (!options.report_of.empty()) {
+    return WriteReport(options);
+  }
+  if (options.output.empty()) {
+    return RunChosen(options);
+  }
+  if (options.parts.empty()) {
+    options.parts = options.output + "/gpu-parts";
+  }
+  const int ran = RunChosen(options);
+  if (ran == kNoGpu) {
+    return ran;
+  }
+  options.report_of = options.parts;
+  return std::max(WriteReport(options), ran);
+}
+
+}  // namespace
+}  // namespace shoal::bench
+
+int main(int argc, char** argv) { return shoal::bench::Main(argc, argv); }
