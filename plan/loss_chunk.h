@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "common/bytes.h"
+#include "plan/device_kind.h"
 
 namespace shoal::plan {
 
@@ -28,5 +29,10 @@ inline constexpr LossChunk kCpuLossChunk = {.most_rows = 512,
                                             .most_logits_bytes = int64_t{32} << 20};
 inline constexpr LossChunk kGpuLossChunk = {.most_rows = 2048,
                                             .most_logits_bytes = int64_t{512} << 20};
+
+// Of a resolved job's device.
+constexpr const LossChunk& LossChunkOf(DeviceKind device) {
+  return device == DeviceKind::kCuda ? kGpuLossChunk : kCpuLossChunk;
+}
 
 }  // namespace shoal::plan

@@ -210,14 +210,15 @@ ServerMemory PlanServerMemory(std::span<const PartitionSpec> held, const Service
 
 int FramesPerSize(const TrainOptions& train) { return static_cast<int>(train.prefetch_units) + 2; }
 
-ActivationBytes PlanActivations(const ModelSpec& spec, DType compute, int64_t tokens) {
+ActivationBytes PlanActivations(const ModelSpec& spec, DType compute, int64_t tokens,
+                                const LossChunk& loss_chunk) {
   const int64_t rows = MicrobatchRows(tokens);
   return {.blocks = spec.layers * BlockActivationBytes(spec, compute, Recompute::kNone, rows),
           .other = MicrobatchInputBytes(tokens) +
                    ChunkScratchBytes(spec, compute, Recompute::kNone, tokens) +
                    NormScratchBytes(spec, compute, tokens) +
                    TensorBytes(compute, rows).Matrix(spec.hidden).bytes(),  // the head's input
-          .logits = LogitBytes(spec, compute, tokens)};
+          .logits = LogitBytes(spec, compute, tokens, loss_chunk)};
 }
 
 WorkerMemory PlanWorkerMemory(const ModelSpec& spec, const Job& job, const WorkerPolicy& policy,
@@ -226,7 +227,8 @@ WorkerMemory PlanWorkerMemory(const ModelSpec& spec, const Job& job, const Worke
   // Emulated devices keep none.
   const ActivationBytes activations =
       job.emulate.enabled() ? ActivationBytes()
-                            : PlanActivations(spec, ComputeDType(job), job.data.microbatch_tokens);
+                            : PlanActivations(spec, ComputeDType(job), job.data.microbatch_tokens,
+                                              LossChunkOf(job.train.device));
   int64_t& on_device = OnGpu(job) ? memory.gpu.activations : memory.activations;
   on_device = activations.blocks + activations.other;
   (OnGpu(job) ? memory.gpu.logits : memory.logits) = activations.logits;

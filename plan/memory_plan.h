@@ -15,6 +15,7 @@
 #include "common/dtype.h"
 #include "plan/job.h"
 #include "plan/layer_split.h"
+#include "plan/loss_chunk.h"
 #include "plan/model_spec.h"
 #include "plan/partition.h"
 #include "plan/shard_map.h"
@@ -77,7 +78,7 @@ struct GpuMemory {
   int64_t weights = 0;      // as WorkerMemory's where there is none
   int64_t gradients = 0;    // likewise
   int64_t activations = 0;  // likewise
-  int64_t logits = 0;       // likewise
+  int64_t logits = 0;       // likewise, of larger chunks
   int64_t workspace = 0;
 
   int64_t total() const { return weights + gradients + activations + logits + workspace; }
@@ -97,7 +98,7 @@ struct WorkerMemory {
                           // of each unit size
   int64_t activations = 0;  // L x (c T (4 H + 2 Q + 2 K + 3 I) + 4 T (2 + heads)), the same once
                             // without L for the gradients of one block, and a few rows of H
-  int64_t logits = 0;       // one chunk of rows: fp32 logits (at most 32 MiB or 64 rows), and their
+  int64_t logits = 0;       // one chunk of rows (plan/loss_chunk.h): fp32 logits, and their
                             // gradient in compute type
   int64_t offloaded = 0;    // activations on the host, of a stage
   int64_t messages = 0;     // to and from the stages beside it
@@ -131,7 +132,8 @@ struct ActivationBytes {
   int64_t logits = 0;
 };
 // Of a microbatch of that many tokens (all of them targets, which is the most).
-ActivationBytes PlanActivations(const ModelSpec& spec, DType compute, int64_t tokens);
+ActivationBytes PlanActivations(const ModelSpec& spec, DType compute, int64_t tokens,
+                                const LossChunk& loss_chunk = kCpuLossChunk);
 
 // `push_bytes`: of all servers together, the sum of push_slots x PushSlotBytes.
 WorkerMemory PlanWorkerMemory(const ModelSpec& spec, const Job& job, const WorkerPolicy& policy,

@@ -4,6 +4,7 @@
 #include "common/status.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "plan/stage_scratch.h"
 
 namespace shoal::plan {
 namespace {
@@ -209,7 +210,9 @@ TEST(PlanMemory, PutsIntoAGpuWhatIsComputedWith) {
   EXPECT_EQ(worker.gpu.weights, cpu.weights);
   EXPECT_EQ(worker.gpu.gradients, cpu.gradients);
   EXPECT_EQ(worker.gpu.activations, cpu.activations);
-  EXPECT_EQ(worker.gpu.logits, cpu.logits);
+  EXPECT_EQ(worker.gpu.logits,
+            LogitBytes(spec, ComputeDType(job), job.data.microbatch_tokens, kGpuLossChunk));
+  EXPECT_GT(worker.gpu.logits, cpu.logits);
   EXPECT_EQ(worker.activations + worker.logits, 0);
   // On the host, what is on its way.
   job.train.device = DeviceKind::kCpu;

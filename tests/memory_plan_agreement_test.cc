@@ -38,8 +38,9 @@ TEST(MemoryPlan, WorkersAllocateWhatIsPlanned) {
         EXPECT_EQ(planned.blocks + planned.other + planned.logits,
                   worker::MicrobatchBytes(spec, compute, tokens))
             << shape << " " << tokens;
-        EXPECT_EQ(planned.blocks + planned.other +
-                      plan::LogitBytes(spec, compute, tokens, plan::kGpuLossChunk),
+        const plan::ActivationBytes on_gpu =
+            plan::PlanActivations(spec, compute, tokens, plan::kGpuLossChunk);
+        EXPECT_EQ(on_gpu.blocks + on_gpu.other + on_gpu.logits,
                   worker::MicrobatchBytes(spec, compute, tokens, plan::kGpuLossChunk))
             << shape << " " << tokens << " on a GPU";
       }

@@ -138,7 +138,8 @@ absl::StatusOr<std::vector<StageNeeds>> StageNeedsOf(const ModelSpec& spec, cons
         memory.Of(MemoryPool::kDevice).capacity + memory.Of(MemoryPool::kMessages).capacity;
     needs.offloaded = memory.Of(MemoryPool::kHost).capacity;
     needs.messages = LinkBytes(queues, stage, longest_message);
-    needs.own = StageOwnBytes(spec, compute, choice.recompute, head, tokens);
+    needs.own =
+        StageOwnBytes(spec, compute, choice.recompute, head, tokens, LossChunkOf(job.train.device));
     stages.push_back(std::move(needs));
   }
   return stages;
