@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Everything that needs a GPU, on a machine with one, from a bundle (scripts/bundle.sh): no network, no compiler, under nine minutes. Operators
-# against the CPU's, golden training steps, training beside PyTorch where python3 has it, kernels against their floors, activation offload; writes
-# a dated report and prints a short table last.
+# against the CPU's, golden training steps, training beside PyTorch where python3 has it, kernels against their floors, activation offload, a step
+# through servers; writes a dated report and prints a short table last.
 #
 #   share/gpu-check.sh [--output FOLDER] [--seconds N] [--only PART] [--no-torch] [--small]
 #
@@ -92,13 +92,13 @@ part() {
 }
 
 part machine 40
-part ops 90
+part ops 60
 part golden 30
 part train 110
 if [ -n "$torch" ] && [ -z "$only" ] && [ ${#small[@]} -eq 0 ]; then
   # The same cases in the same order; what is short of time is left out on both sides.
-  limit=$((begin + total - $(date +%s) - 160))
-  [ "$limit" -le 150 ] || limit=150
+  limit=$((begin + total - $(date +%s) - 220))
+  [ "$limit" -le 120 ] || limit=120
   if [ "$limit" -gt 20 ] && "$program" --shapes "$parts/shapes.json" 2>>"$log"; then
     timeout --kill-after=5 "$limit" python3 "$here/torch_baseline.py" --shapes "$parts/shapes.json" --output "$parts/torch.json" \
       --cases 124m:4096,1.3b:4096,7b:4096,1.3b:32768,7b:16384,124m:16384,1.3b:16384,124m:65536 \
@@ -107,7 +107,8 @@ if [ -n "$torch" ] && [ -z "$only" ] && [ ${#small[@]} -eq 0 ]; then
   fi
 fi
 part kernels 60
-part offload 100
+part offload 80
+part service 110
 
 say ""
 "$program" --report-of "$parts" --output "$output" "${notes[@]}" 2>>"$log" | tee -a "$log"

@@ -8,6 +8,7 @@
 // scripts/gpu-check.sh does the second for each part and then the third, so that none can take the
 // others' results along. Exit codes: 0, 1 where a part failed, 3 where there is no GPU.
 #include <algorithm>
+#include <filesystem>
 
 #include "CLI/CLI.hpp"
 #include "absl/time/clock.h"
@@ -82,6 +83,7 @@ int RunChosen(const Options& options) {
   part_options.data = options.data;
   part_options.output = options.parts;
   part_options.seed = options.seed;
+  part_options.programs = std::filesystem::read_symlink("/proc/self/exe").parent_path().string();
   if (options.budget_seconds > 0) {
     part_options.budget = absl::Seconds(options.budget_seconds);
   }

@@ -15,6 +15,7 @@ constexpr Part kParts[] = {
     {"kernels", "each operator's time against its floor", RunKernelsPart},
     {"train", "tokens/s and utilisation with everything resident", RunTrainPart},
     {"offload", "activations moved to the host: cost, k, and the longest sequence", RunOffloadPart},
+    {"service", "a step through servers on this host", RunServicePart},
 };
 
 PartState StateOf(const absl::Status& status) {
@@ -44,6 +45,8 @@ PartSizes SmallSizes() {
   sizes.longest_tokens = 128;
   sizes.longest_step = 64;
   sizes.longest_host_bytes = 1 << 24;
+  sizes.service = {"tiny", 64};
+  sizes.service_steps = 2;
   return sizes;
 }
 

@@ -17,6 +17,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "bench/gpu/part_report.h"
+#include "plan/device_kind.h"
 #include "worker/ops/machine.h"
 #include "worker/ops/testing/check_ops.h"
 
@@ -51,6 +52,9 @@ struct PartSizes {
   int64_t longest_tokens = 131072;
   int64_t longest_step = 8192;
   int64_t longest_host_bytes = int64_t{64} << 30;
+  // Through servers: a microbatch, of which a step has eight.
+  TrainCase service = {"1.3b", 4096};
+  int service_steps = 5;
 };
 PartSizes SmallSizes();  // that the CPU runs within a second or so
 
@@ -64,6 +68,9 @@ struct PartOptions {
   std::string output;  // folder of the parts' JSON files; empty: none
   absl::Duration budget = absl::InfiniteDuration();  // of each part
   uint64_t seed = 1;
+  // What workers that are processes compute on, and the folder of `shoal`; empty: none.
+  plan::DeviceKind device = plan::DeviceKind::kCuda;
+  std::string programs;
 };
 
 // What a part runs with.
@@ -107,5 +114,6 @@ absl::Status RunGoldenPart(PartRun& run);
 absl::Status RunKernelsPart(PartRun& run);
 absl::Status RunTrainPart(PartRun& run);
 absl::Status RunOffloadPart(PartRun& run);
+absl::Status RunServicePart(PartRun& run);
 
 }  // namespace shoal::bench

@@ -1,10 +1,7 @@
 // Forward and backward of a microbatch with weights and gradients resident: what a worker computes
 // when nothing makes it wait.
-#include "absl/time/clock.h"
-#include "bench/gpu/batches.h"
 #include "bench/gpu/parts.h"
-#include "bench/gpu/resident_units.h"
-#include "bench/gpu/timing.h"
+#include "bench/gpu/resident_training.h"
 #include "bench/gpu/utilisation.h"
 #include "common/status.h"
 #include "fmt/format.h"
@@ -13,51 +10,8 @@
 namespace shoal::bench {
 namespace {
 
-constexpr int kWarmUp = 2;
 // Of a case, when there is nothing yet to judge by.
 constexpr absl::Duration kExpected = absl::Seconds(5);
-
-struct Trained {
-  double seconds = 0;  // of a microbatch
-  int steps = 0;
-  double loss = 0;  // a target's, of the last one
-  int64_t peak_bytes = 0;
-};
-
-absl::StatusOr<Trained> Train(PartRun& run, const plan::ModelSpec& spec, int64_t tokens) {
-  SHOAL_ASSIGN_OR_RETURN(worker::Machine machine, run.options().make_machine(0));
-  SHOAL_ASSIGN_OR_RETURN(const std::unique_ptr<worker::Transformer> model,
-                         worker::Transformer::Create(spec, DType::kBF16, std::move(machine)));
-  SHOAL_ASSIGN_OR_RETURN(const std::unique_ptr<ResidentWeights> weights,
-                         ResidentWeights::Create(*model));
-  SHOAL_ASSIGN_OR_RETURN(const std::unique_ptr<ResidentGradients> gradients,
-                         ResidentGradients::Create(*model));
-  SHOAL_RETURN_IF_ERROR(weights->SetRandom(run.options().seed));
-  const worker::PackedBatch batch = OneSequence(spec, tokens, run.options().seed);
-  const double scale = 1.0 / static_cast<double>(batch.target_count());
-  Trained trained;
-  std::vector<double> seconds;
-  for (int step = 0; step < kWarmUp + run.sizes().train_steps; ++step) {
-    const absl::Time begin = absl::Now();
-    SHOAL_ASSIGN_OR_RETURN(const worker::MicrobatchResult result,
-                           RunMicrobatch(*model, batch, scale, *weights, *gradients));
-    SHOAL_RETURN_IF_ERROR(model->ops().Finish());
-    trained.loss = result.loss_sum / static_cast<double>(result.targets);
-    if (step >= kWarmUp) {
-      seconds.push_back(absl::ToDoubleSeconds(absl::Now() - begin));
-    }
-    if (!std::isfinite(trained.loss)) {
-      return Internal("the loss of random weights is {}", trained.loss);
-    }
-    if (!seconds.empty() && !run.HasTimeFor(absl::Now() - begin)) {
-      break;
-    }
-  }
-  trained.seconds = Median(seconds);
-  trained.steps = static_cast<int>(seconds.size());
-  trained.peak_bytes = model->device().peak_bytes();
-  return trained;
-}
 
 // Weights, gradients and a microbatch's memory.
 int64_t NeededBytes(const plan::ModelSpec& spec, int64_t tokens) {
@@ -128,7 +82,7 @@ absl::Status RunTrainPart(PartRun& run) {
       report.AddRow(row);
       continue;
     }
-    const absl::StatusOr<Trained> trained = Train(run, *spec, c.tokens);
+    const absl::StatusOr<ResidentTraining> trained = TrainResident(run, *spec, c.tokens);
     if (!trained.ok()) {
       const bool too_large = absl::IsResourceExhausted(trained.status());
       row.back() = too_large ? "does not fit" : std::string(Message(trained.status()));
