@@ -41,6 +41,9 @@ class Placed {
   }
   void Upload() {
     SHOAL_CHECK(cudaMemcpy(device_, host_.data(), bytes(), cudaMemcpyHostToDevice) == cudaSuccess);
+    // From pageable memory it returns when the last bytes are staged, and the test's stream does
+    // not wait for them.
+    SHOAL_CHECK(cudaDeviceSynchronize() == cudaSuccess);
   }
   void Download() {
     SHOAL_CHECK(cudaMemcpy(host_.data(), device_, bytes(), cudaMemcpyDeviceToHost) == cudaSuccess);

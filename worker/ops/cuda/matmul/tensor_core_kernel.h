@@ -63,7 +63,20 @@ SHOAL_DEVICE TilePlace PlaceOfBlock(const MatmulProblem& problem) {
   return {(band * kBand + in_band % rows) * Tile::kRows, in_band / rows * Tile::kColumns};
 }
 
-// The first `columns` (at most both) of two neighbouring elements.
+// The first `columns` (at most both) of two neighbouring elements of an fp32 C.
+SHOAL_DEVICE void LoadPair(const MatmulProblem& problem, int64_t offset, int columns,
+                           float (&to)[2]) {
+  const float* c = static_cast<const float*>(problem.c) + offset;
+  if (problem.c_in_pairs && columns > 1) {
+    uint32_t words[2];
+    LoadWords(words, c);
+    to[0] = FloatOf(words[0]);
+    to[1] = FloatOf(words[1]);
+    return;
+  }
+  to[0] = c[0];
+  to[1] = columns > 1 ? c[1] : 0.0f;
+}
 SHOAL_DEVICE void StorePair(const MatmulProblem& problem, int64_t offset, int columns, float low,
                             float high) {
   const bool at_once = problem.c_in_pairs && columns > 1;
@@ -81,16 +94,12 @@ SHOAL_DEVICE void StorePair(const MatmulProblem& problem, int64_t offset, int co
   }
   float* c = static_cast<float*>(problem.c) + offset;
   if (at_once) {
-    uint32_t words[2] = {};
-    if (problem.accumulate) {
-      LoadWords(words, c);
-    }
-    StoreWords<2>({BitsOf(FloatOf(words[0]) + low), BitsOf(FloatOf(words[1]) + high)}, c);
+    StoreWords<2>({BitsOf(low), BitsOf(high)}, c);
     return;
   }
-  c[0] = problem.accumulate ? c[0] + low : low;
+  c[0] = low;
   if (columns > 1) {
-    c[1] = problem.accumulate ? c[1] + high : high;
+    c[1] = high;
   }
 }
 
@@ -138,13 +147,25 @@ class WarpProduct {
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
         const int row = place.row + row_ + 16 * i + 8 * half + LaneIndex() / 4;
-        const int64_t start = split + row * problem.c_stride;
+        const int first = place.column + column_ + LaneIndex() % 4 * 2;
+        const int64_t start = split + row * problem.c_stride + first;
+        const int columns = row < problem.m ? problem.n - first : 0;
+        // What a row is added to is all on its way before the first of it is stored: a load behind
+        // a store is not moved before it, and each would wait for memory.
+        float sums[kAlong][2] = {};
+        if (problem.accumulate) {
+#pragma unroll
+          for (int j = 0; j < kAlong; ++j) {
+            if (8 * j < columns) {
+              LoadPair(problem, start + 8 * j, columns - 8 * j, sums[j]);
+            }
+          }
+        }
 #pragma unroll
         for (int j = 0; j < kAlong; ++j) {
-          const int column = place.column + column_ + 8 * j + LaneIndex() % 4 * 2;
-          if (row < problem.m && column < problem.n) {
-            StorePair(problem, start + column, problem.n - column, sum_[i][j][2 * half],
-                      sum_[i][j][2 * half + 1]);
+          if (8 * j < columns) {
+            StorePair(problem, start + 8 * j, columns - 8 * j, sums[j][0] + sum_[i][j][2 * half],
+                      sums[j][1] + sum_[i][j][2 * half + 1]);
           }
         }
       }
