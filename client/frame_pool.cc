@@ -8,7 +8,7 @@ namespace shoal::client {
 
 absl::StatusOr<FramePool> FramePool::Create(FrameSizes sizes,
                                             std::span<transport::Transport* const> transports,
-                                            const HostAllocator& allocate) {
+                                            const BufferAllocator& allocate) {
   FramePool pool;
   SHOAL_ASSIGN_OR_RETURN(pool.memory_,
                          RegisteredMemory::Create(sizes.total_bytes(), transports, allocate));

@@ -19,7 +19,7 @@ class FramePool {
   // `allocate` as RegisteredMemory::Create has it.
   static absl::StatusOr<FramePool> Create(FrameSizes sizes,
                                           std::span<transport::Transport* const> transports,
-                                          const HostAllocator& allocate = nullptr);
+                                          const BufferAllocator& allocate = nullptr);
 
   // nullptr: none is free.
   std::byte* Acquire(int unit);

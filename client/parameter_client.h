@@ -60,8 +60,10 @@ struct ClientOptions {
   bool keep_for_step = false;  // residency: false, fetched per use (layer); true, kept for the step
   int frames_per_size =
       4;  // layer residency: buffers per distinct unit size; units held + prefetched
-  HostAllocator view_memory;  // of the buffers that Get gives; empty: this process's own memory
-  int max_gradients = 8;      // gradients that wait for credits at a time
+  // Of the buffers that Get gives; empty: this process's own memory. Memory that the host does not
+  // touch (a GPU's) serves where weights travel in the compute type, over transports that reach it.
+  BufferAllocator view_memory;
+  int max_gradients = 8;  // gradients that wait for credits at a time
 
   absl::Duration get_timeout = absl::Seconds(10);
   absl::Duration push_timeout = absl::Seconds(30);

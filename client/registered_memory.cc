@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdint>
-#include <cstring>
 #include <utility>
 
 #include "common/bytes.h"
@@ -36,14 +35,11 @@ absl::StatusOr<std::shared_ptr<std::byte>> MapMemory(int64_t bytes) {
 
 absl::StatusOr<std::unique_ptr<RegisteredMemory>> RegisteredMemory::Create(
     int64_t bytes, std::span<transport::Transport* const> transports,
-    const HostAllocator& allocate) {
+    const BufferAllocator& allocate) {
   const int64_t size = RoundUp(std::max<int64_t>(bytes, 1), kPage);
   SHOAL_ASSIGN_OR_RETURN(std::shared_ptr<std::byte> data,
                          allocate ? allocate(size) : MapMemory(size));
   SHOAL_CHECK(reinterpret_cast<uintptr_t>(data.get()) % kPage == 0);
-  if (allocate) {
-    std::memset(data.get(), 0, static_cast<size_t>(size));
-  }
   std::unique_ptr<RegisteredMemory> memory(
       new RegisteredMemory(std::move(data), static_cast<size_t>(size)));
   for (transport::Transport* transport : transports) {

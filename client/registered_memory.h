@@ -15,10 +15,10 @@
 
 namespace shoal::client {
 
-// Gives that many bytes of the host's memory, page-aligned, for as long as the pointer is there:
-// where others than the transports have wishes as to its kind (a GPU copies from pinned memory
-// alone at full speed).
-using HostAllocator = std::function<absl::StatusOr<std::shared_ptr<std::byte>>(int64_t bytes)>;
+// Gives that many zeroed bytes, page-aligned, for as long as the pointer is there: where others than
+// the transports have wishes as to their kind (a GPU copies from pinned memory alone at full speed,
+// or transports reach its own memory).
+using BufferAllocator = std::function<absl::StatusOr<std::shared_ptr<std::byte>>(int64_t bytes)>;
 
 class RegisteredMemory {
  public:
@@ -26,7 +26,7 @@ class RegisteredMemory {
   // they are first touched.
   static absl::StatusOr<std::unique_ptr<RegisteredMemory>> Create(
       int64_t bytes, std::span<transport::Transport* const> transports,
-      const HostAllocator& allocate = nullptr);
+      const BufferAllocator& allocate = nullptr);
   RegisteredMemory(const RegisteredMemory&) = delete;
   RegisteredMemory& operator=(const RegisteredMemory&) = delete;
 

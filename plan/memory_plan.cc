@@ -64,8 +64,10 @@ WorkerMemory UnitBuffers(const ModelSpec& spec, const Job& job, const WorkerPoli
   const int64_t gradients =
       buffers(4, policy.push == PushPolicy::kStep ? all : kGradientBuffersPerSize);
   if (OnGpu(job)) {
-    memory.gpu = {.weights = weights, .gradients = gradients, .workspace = kGpuWorkspaceBytes};
     memory.weights = buffers(SizeOf(compute), frames);
+    memory.gpu = {.weights = weights + memory.weights,
+                  .gradients = gradients,
+                  .workspace = kGpuWorkspaceBytes};
     memory.gradients = buffers(4, kGradientBuffersPerSize);
   } else {
     memory.weights = weights;

@@ -75,8 +75,10 @@ inline constexpr int kGradientBuffersPerSize = 3;
 
 // Of a worker's GPU, in its own memory.
 struct GpuMemory {
-  int64_t weights = 0;      // as WorkerMemory's where there is none
-  int64_t gradients = 0;    // likewise
+  // As WorkerMemory's where there is none, and the buffers of those on their way: transports that
+  // reach the GPU fetch into its memory, not into the host's.
+  int64_t weights = 0;
+  int64_t gradients = 0;    // as WorkerMemory's
   int64_t activations = 0;  // likewise
   int64_t logits = 0;       // likewise, of larger chunks
   int64_t workspace = 0;

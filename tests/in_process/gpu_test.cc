@@ -1,18 +1,58 @@
 // Workers on emulated GPUs, with the kernels that GPUs run: they train what workers on the CPU
 // train, to the rounding of another order of sums.
+#include <cuda_runtime_api.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <filesystem>
+#include <memory>
+#include <optional>
+#include <span>
 #include <string>
 
+#include "common/status.h"
 #include "formats/hf_model.h"
 #include "tests/in_process/cluster.h"
 #include "tests/in_process/reference.h"
+#include "transport/gpu_memory.h"
 #include "worker/backend/cuda/emulation/emulated_gpu.h"
 
 namespace shoal::testing {
 namespace {
+
+// What transports reach emulated GPUs by. Counts copies.
+class EmulatedReach final : public transport::GpuMemory {
+ public:
+  int gpus() const override { return 1; }
+  const transport::GpuDevice& gpu(int) const override { return device_; }
+  absl::StatusOr<std::optional<transport::GpuAllocation>> Find(const void* address) override {
+    cudaPointerAttributes attributes = {};
+    if (cudaPointerGetAttributes(&attributes, address) != cudaSuccess ||
+        attributes.type != cudaMemoryTypeDevice) {
+      return std::nullopt;
+    }
+    return transport::GpuAllocation{};
+  }
+  absl::Status Prepare(const void*) override { return absl::OkStatus(); }
+  absl::StatusOr<UniqueFd> ExportDmaBuf(const void*, int64_t, transport::DmaBufMapping) override {
+    return Unimplemented("no dma-buf here");
+  }
+  absl::Status FlushRemoteWrites(int) override { return absl::OkStatus(); }
+  absl::Status Copy(void* to, const void* from, int64_t bytes) override {
+    ++copies;
+    return cudaMemcpy(to, from, static_cast<size_t>(bytes), cudaMemcpyDefault) == cudaSuccess
+               ? absl::OkStatus()
+               : Internal("cudaMemcpy failed");
+  }
+  absl::Status Pin(std::span<const std::byte>, bool) override { return absl::OkStatus(); }
+  void Unpin(std::span<const std::byte>) override {}
+
+  std::atomic<int64_t> copies{0};
+
+ private:
+  transport::GpuDevice device_;
+};
 
 class GpuTest : public ::testing::Test {
  protected:
@@ -43,12 +83,18 @@ class GpuTest : public ::testing::Test {
 
   ClusterRun OnTheCpu() { return TrainToEnd(job_, tokens_, {}); }
   // A GPU for each worker.
-  ClusterRun OnGpus(int workers, uint64_t seed) {
+  ClusterRun OnGpus(int workers, uint64_t seed,
+                    const std::shared_ptr<EmulatedReach>& reach = nullptr) {
     worker::cuda::SetEmulatedGpus({.count = workers, .seed = seed});
-    return TrainToEnd(job_, tokens_, {.workers = workers, .open_machine = [](int worker) {
-                                        return worker::OpenMachine(
-                                            {.kind = plan::DeviceKind::kCuda, .gpu = worker});
-                                      }});
+    const auto open = [reach](int worker) {
+      absl::StatusOr<worker::OpenedMachine> machine =
+          worker::OpenMachine({.kind = plan::DeviceKind::kCuda, .gpu = worker});
+      if (machine.ok()) {
+        machine->reach = reach;
+      }
+      return machine;
+    };
+    return TrainToEnd(job_, tokens_, {.workers = workers, .open_machine = open});
   }
   static void ExpectNear(const ClusterRun& run, const ClusterRun& cpu, double tolerance) {
     ASSERT_EQ(run.steps.size(), cpu.steps.size());
@@ -71,6 +117,25 @@ TEST_F(GpuTest, TrainsWhatTheCpuTrains) {
   ExpectNear(gpu, cpu, 1e-4);
   // In every order of its streams the same bits.
   EXPECT_EQ(OnGpus(1, 2).checksums, gpu.checksums);
+}
+
+TEST_F(GpuTest, FetchedStraightIntoItsMemory) {
+  job_.service.transports = {"shm", "tcp"};  // of which one does not reach it
+  const ClusterRun copied = OnGpus(1, 1);
+  for (const plan::Residency residency : {plan::Residency::kLayer, plan::Residency::kStep}) {
+    job_.train.residency = residency;
+    const auto reach = std::make_shared<EmulatedReach>();
+    EXPECT_EQ(OnGpus(1, 2, reach).checksums, copied.checksums);
+    EXPECT_GT(reach->copies, 0);
+  }
+  job_.service.transports = {"tcp"};
+  const auto reach = std::make_shared<EmulatedReach>();
+  EXPECT_EQ(OnGpus(1, 2, reach).checksums, copied.checksums);
+  EXPECT_EQ(reach->copies, 0) << "tcp brings them to the host, from which the GPU copies";
+  job_.service.transports = {"shm", "tcp"};
+  job_.service.wire_type = DType::kBF16;
+  ExpectNear(OnGpus(1, 2, reach), OnTheCpu(), 1e-2);
+  EXPECT_EQ(reach->copies, 0) << "the host converts them on the way";
 }
 
 TEST_F(GpuTest, InBf16BesideEachOther) {

@@ -17,7 +17,7 @@ CUdeviceptr Pointer(const void* address) { return reinterpret_cast<CUdeviceptr>(
 
 class CudaMemory final : public GpuMemory {
  public:
-  explicit CudaMemory(const CudaDriver& driver) : driver_(driver) {}
+  CudaMemory(const CudaDriver& driver, int home) : driver_(driver), home_(home) {}
   ~CudaMemory() override;
   absl::Status Open();
 
@@ -76,6 +76,7 @@ class CudaMemory final : public GpuMemory {
   void GiveStream(int index, CUstream stream) ABSL_LOCKS_EXCLUDED(mutex_);
 
   const CudaDriver driver_;
+  const int home_;
   std::vector<Gpu> gpus_;
   absl::Mutex mutex_;
 };
@@ -155,7 +156,10 @@ absl::Status CudaMemory::Open() {
     SHOAL_ASSIGN_OR_RETURN(Gpu gpu, Describe(i));
     gpus_.push_back(std::move(gpu));
   }
-  return gpus_.empty() ? NotFound("the CUDA driver finds no GPU") : absl::OkStatus();
+  if (home_ >= gpus()) {
+    return NotFound("the CUDA driver finds {} GPUs, so none of number {}", gpus(), home_);
+  }
+  return absl::OkStatus();
 }
 
 absl::StatusOr<CUcontext> CudaMemory::Context(int index) {
@@ -291,7 +295,7 @@ absl::Status CudaMemory::Copy(void* to, const void* from, int64_t bytes) {
 }
 
 absl::Status CudaMemory::Pin(std::span<const std::byte> memory, bool writable) {
-  const Current current(*this, 0);
+  const Current current(*this, home_);
   SHOAL_RETURN_IF_ERROR(current.status());
   const unsigned int flags =
       CU_MEMHOSTREGISTER_PORTABLE | (writable ? 0U : CU_MEMHOSTREGISTER_READ_ONLY);
@@ -300,7 +304,7 @@ absl::Status CudaMemory::Pin(std::span<const std::byte> memory, bool writable) {
 }
 
 void CudaMemory::Unpin(std::span<const std::byte> memory) {
-  const Current current(*this, 0);
+  const Current current(*this, home_);
   if (current.status().ok()) {
     driver_.unpin(const_cast<std::byte*>(memory.data()));
   }
@@ -308,13 +312,13 @@ void CudaMemory::Unpin(std::span<const std::byte> memory) {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<GpuMemory>> OpenCudaMemory() {
+absl::StatusOr<std::unique_ptr<GpuMemory>> OpenCudaMemory(int home) {
   SHOAL_ASSIGN_OR_RETURN(const CudaDriver driver, LoadCudaDriver());
-  return OpenCudaMemory(driver);
+  return OpenCudaMemory(driver, home);
 }
 
-absl::StatusOr<std::unique_ptr<GpuMemory>> OpenCudaMemory(const CudaDriver& driver) {
-  auto memory = std::make_unique<CudaMemory>(driver);
+absl::StatusOr<std::unique_ptr<GpuMemory>> OpenCudaMemory(const CudaDriver& driver, int home) {
+  auto memory = std::make_unique<CudaMemory>(driver, home);
   SHOAL_RETURN_IF_ERROR(memory->Open());
   return memory;
 }

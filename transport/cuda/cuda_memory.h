@@ -10,9 +10,10 @@
 
 namespace shoal::transport {
 
-// NotFound where there is no driver or no GPU.
-absl::StatusOr<std::unique_ptr<GpuMemory>> OpenCudaMemory();
+// `home`: the GPU that this process uses, whose context pins memory of the host. NotFound where
+// there is no driver or no such GPU.
+absl::StatusOr<std::unique_ptr<GpuMemory>> OpenCudaMemory(int home = 0);
 // The same over given functions.
-absl::StatusOr<std::unique_ptr<GpuMemory>> OpenCudaMemory(const CudaDriver& driver);
+absl::StatusOr<std::unique_ptr<GpuMemory>> OpenCudaMemory(const CudaDriver& driver, int home = 0);
 
 }  // namespace shoal::transport

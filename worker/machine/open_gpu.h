@@ -2,10 +2,11 @@
 #pragma once
 
 #include "absl/status/statusor.h"
-#include "worker/ops/machine.h"
+#include "worker/machine/open_machine.h"
 
 namespace shoal::worker {
 
-absl::StatusOr<Machine> OpenGpu(int gpu);
+// The machine, and what transports reach its memory by.
+absl::StatusOr<OpenedMachine> OpenGpu(int gpu);
 
 }  // namespace shoal::worker

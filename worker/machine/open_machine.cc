@@ -20,14 +20,13 @@ std::vector<int> UsableGpus() {
 absl::StatusOr<OpenedMachine> OpenMachine(const MachineRequest& request) {
   const std::vector<int> gpus =
       request.kind == plan::DeviceKind::kCpu ? std::vector<int>() : UsableGpus();
-  OpenedMachine opened{.gpus = static_cast<int>(gpus.size())};
-  if (request.kind == plan::DeviceKind::kCuda) {
-    SHOAL_ASSIGN_OR_RETURN(opened.machine, OpenGpu(request.gpu));
-  } else if (!gpus.empty()) {
-    SHOAL_ASSIGN_OR_RETURN(opened.machine, OpenGpu(gpus.front()));
-  } else {
-    opened.machine = MakeCpuMachine(request.threads);
+  if (request.kind != plan::DeviceKind::kCuda && gpus.empty()) {
+    return OpenedMachine{.machine = MakeCpuMachine(request.threads)};
   }
+  SHOAL_ASSIGN_OR_RETURN(
+      OpenedMachine opened,
+      OpenGpu(request.kind == plan::DeviceKind::kCuda ? request.gpu : gpus.front()));
+  opened.gpus = static_cast<int>(gpus.size());
   return opened;
 }
 

@@ -3,11 +3,13 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "plan/device_kind.h"
+#include "transport/gpu_memory.h"
 #include "worker/backend/cuda/gpus.h"
 #include "worker/ops/machine.h"
 
@@ -22,6 +24,8 @@ struct MachineRequest {
 struct OpenedMachine {
   Machine machine;
   int gpus = 0;  // that this process could have opened, where it is one
+  // By which transports reach the memory of a GPU; null: they do not.
+  std::shared_ptr<transport::GpuMemory> reach;
 };
 
 // All GPUs that this process sees, as DescribeGpus. Unimplemented in a build without CUDA.

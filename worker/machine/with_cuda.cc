@@ -1,4 +1,6 @@
+#include "common/logging.h"
 #include "common/status.h"
+#include "transport/cuda/cuda_memory.h"
 #include "worker/backend/cuda/cuda_device.h"
 #include "worker/machine/open_gpu.h"
 #include "worker/machine/open_machine.h"
@@ -10,11 +12,17 @@ absl::StatusOr<GpuDescriptions> FindGpus() { return DescribeGpus(); }
 
 absl::Status CheckUsable(const GpuDescription& gpu) { return CheckSupported(gpu); }
 
-absl::StatusOr<Machine> OpenGpu(int gpu) {
-  Machine machine;
-  SHOAL_ASSIGN_OR_RETURN(machine.device, MakeCudaDevice({.gpu = gpu}));
-  SHOAL_ASSIGN_OR_RETURN(machine.ops, MakeCudaOps(*machine.device));
-  return machine;
+absl::StatusOr<OpenedMachine> OpenGpu(int gpu) {
+  OpenedMachine opened;
+  SHOAL_ASSIGN_OR_RETURN(opened.machine.device, MakeCudaDevice({.gpu = gpu}));
+  SHOAL_ASSIGN_OR_RETURN(opened.machine.ops, MakeCudaOps(*opened.machine.device));
+  absl::StatusOr<std::unique_ptr<transport::GpuMemory>> reach = transport::OpenCudaMemory(gpu);
+  if (reach.ok()) {
+    opened.reach = *std::move(reach);
+  } else {
+    LogWarning("transports do not reach the memory of cuda:{}: {}", gpu, Message(reach.status()));
+  }
+  return opened;
 }
 
 }  // namespace shoal::worker

@@ -15,6 +15,6 @@ absl::Status WithoutCuda() {
 
 absl::StatusOr<GpuDescriptions> FindGpus() { return WithoutCuda(); }
 absl::Status CheckUsable(const GpuDescription& /*gpu*/) { return WithoutCuda(); }
-absl::StatusOr<Machine> OpenGpu(int /*gpu*/) { return WithoutCuda(); }
+absl::StatusOr<OpenedMachine> OpenGpu(int /*gpu*/) { return WithoutCuda(); }
 
 }  // namespace shoal::worker

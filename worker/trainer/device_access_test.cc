@@ -10,7 +10,7 @@
 #include "plan/memory_plan.h"
 #include "worker/trainer/device_sink.h"
 #include "worker/trainer/device_source.h"
-#include "worker/trainer/pinned_memory.h"
+#include "worker/trainer/client_memory.h"
 #include "worker/trainer/testing_devices.h"
 #include "worker/trainer/testing_fetches.h"
 
@@ -47,7 +47,7 @@ class DeviceAccess : public testing::TestWithParam<DeviceCase> {
   void TearDown() override { Leave(); }
   void MakeSource(bool keep, int prefetch) {
     client_ =
-        *rig_.NewClient({.frames_per_size = prefetch + 2, .view_memory = AllocatorOf(host_.get())});
+        *rig_.NewClient({.frames_per_size = prefetch + 2, .view_memory = PinnedAllocator(host_.get())});
     source_ = *DeviceSource::Create(
         {.uses = {.keep_for_step = keep, .prefetch_units = prefetch, .units = kUnits},
          .units = {0, 1, 2, 3},

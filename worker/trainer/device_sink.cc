@@ -5,7 +5,7 @@
 #include "common/check.h"
 #include "common/clock.h"
 #include "common/status.h"
-#include "worker/trainer/pinned_memory.h"
+#include "worker/trainer/client_memory.h"
 
 namespace shoal::worker {
 namespace {
@@ -32,7 +32,7 @@ absl::StatusOr<std::unique_ptr<DeviceSink>> DeviceSink::Create(
     SHOAL_ASSIGN_OR_RETURN(
         sink->host_buffers_,
         client::FramePool::Create(client::FrameSizes(counts, DType::kF32, options.buffers_per_size),
-                                  {}, AllocatorOf(host)));
+                                  {}, PinnedAllocator(host)));
     sink->buffer_bytes_ = sink->accumulators_.bytes();
     sink->host_buffer_bytes_ = sink->host_buffers_.bytes();
   }

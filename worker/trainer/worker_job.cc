@@ -14,9 +14,9 @@
 #include "plan/stage_units.h"
 #include "transport/job_transport.h"
 #include "worker/emulated/emulated_model.h"
+#include "worker/trainer/client_memory.h"
 #include "worker/trainer/device_sink.h"
 #include "worker/trainer/device_source.h"
-#include "worker/trainer/pinned_memory.h"
 #include "worker/trainer/service_sink.h"
 #include "worker/trainer/service_source.h"
 
@@ -159,9 +159,11 @@ absl::Status WorkerJob::PlanMemory(const proto::JoinJobReply& join) {
 
 absl::Status WorkerJob::OpenTransports() {
   absl::Status last;
+  transport::TransportOptions options = options_.transports;
+  options.gpu_memory = machine_.reach;
   for (const std::string& name : job_.service.transports) {
-    auto transport = transport::CreateJobTransport(name, job_.service, options_.rdma,
-                                                   options_.transports, registered_bytes_);
+    auto transport = transport::CreateJobTransport(name, job_.service, options_.rdma, options,
+                                                   registered_bytes_);
     if (!transport.ok()) {
       transport::LogUnavailable(name, transport.status());
       unavailable_.push_back(fmt::format("{}: {}", name, Message(transport.status())));
@@ -236,7 +238,9 @@ absl::Status WorkerJob::Connect(const proto::JoinJobReply& join) {
   if (device_ != nullptr) {
     options.keep_for_step = false;  // the device does
     pinned_ = device_->NewHostMemory(0);
-    options.view_memory = AllocatorOf(pinned_.get());
+    SHOAL_ASSIGN_OR_RETURN(const Landing landing, Land(transports));
+    options.view_memory = landing.view_memory;
+    transports = landing.transports;
   }
   options.frames_per_size = plan::FramesPerSize(job_.train);
   options.max_gradients = static_cast<int>(units_.size()) + plan::kGradientBuffersPerSize;
@@ -254,6 +258,22 @@ absl::Status WorkerJob::Connect(const proto::JoinJobReply& join) {
     drawer_ = std::make_unique<MicrobatchDrawer>(options_.draw, options_.incarnation, clock_);
   }
   return absl::OkStatus();
+}
+
+absl::StatusOr<Landing> WorkerJob::Land(const std::vector<transport::Transport*>& transports) {
+  SHOAL_ASSIGN_OR_RETURN(
+      Landing landing,
+      ChooseLanding({.device = device_,
+                     .pinned = pinned_.get(),
+                     .transports_reach = machine_.reach != nullptr,
+                     .same_type = job_.service.wire_type == plan::ComputeDType(job_),
+                     .local = job_.cluster.local},
+                    transports));
+  LogInfo("{}: weights are fetched into {}{}{}", options_.name,
+          landing.on_device ? fmt::format("the memory of {}", device_->name())
+                            : fmt::format("pinned memory, from which {} copies", device_->name()),
+          landing.why.empty() ? "" : ": ", landing.why);
+  return landing;
 }
 
 std::vector<int> WorkerJob::OwnUnits() const {

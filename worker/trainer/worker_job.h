@@ -24,6 +24,7 @@
 #include "worker/machine/open_machine.h"
 #include "worker/model/microbatch_model.h"
 #include "worker/trainer/device_flag.h"
+#include "worker/trainer/landing.h"
 #include "worker/trainer/layer_meetings.h"
 #include "worker/trainer/microbatch_drawer.h"
 #include "worker/trainer/stage_job.h"
@@ -85,6 +86,8 @@ class WorkerJob {
   absl::Status MakeModel();
   absl::Status Connect(const proto::JoinJobReply& join);
   std::vector<int> OwnUnits() const;
+  // Where what is fetched for the device lands, and over which of the transports.
+  absl::StatusOr<Landing> Land(const std::vector<transport::Transport*>& transports);
   absl::Status MakeSourceAndSink();
   absl::Status RunMicrobatches(const proto::StepWork& work, proto::FinishedReport& report);
   absl::Status RunGiven(const proto::StepWork& work, double loss_scale,

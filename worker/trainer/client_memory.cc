@@ -1,0 +1,44 @@
+#include "worker/trainer/client_memory.h"
+
+#include <cstring>
+#include <memory>
+#include <utility>
+
+#include "common/bytes.h"
+#include "common/status.h"
+#include "transport/data_layout.h"
+
+namespace shoal::worker {
+namespace {
+
+// Aligned as transports want it.
+absl::StatusOr<std::shared_ptr<std::byte>> Allocate(Memory& memory, int64_t bytes) {
+  constexpr int64_t kAlignment = transport::kBufferAlignment;
+  SHOAL_ASSIGN_OR_RETURN(Buffer buffer, memory.Allocate(bytes + kAlignment));
+  const auto owner = std::make_shared<Buffer>(std::move(buffer));
+  const auto address = reinterpret_cast<int64_t>(owner->data());
+  return std::shared_ptr<std::byte>(owner,
+                                    owner->data() + (RoundUp(address, kAlignment) - address));
+}
+
+}  // namespace
+
+client::BufferAllocator PinnedAllocator(Memory* host) {
+  return [host](int64_t bytes) -> absl::StatusOr<std::shared_ptr<std::byte>> {
+    SHOAL_ASSIGN_OR_RETURN(std::shared_ptr<std::byte> data, Allocate(*host, bytes));
+    std::memset(data.get(), 0, static_cast<size_t>(bytes));
+    return data;
+  };
+}
+
+client::BufferAllocator DeviceAllocator(Device* device) {
+  return [device](int64_t bytes) -> absl::StatusOr<std::shared_ptr<std::byte>> {
+    SHOAL_ASSIGN_OR_RETURN(std::shared_ptr<std::byte> data, Allocate(*device, bytes));
+    const std::unique_ptr<Stream> stream = device->NewStream(StreamKind::kCopy);
+    stream->Zero(data.get(), bytes);
+    SHOAL_RETURN_IF_ERROR(stream->Synchronize());
+    return data;
+  };
+}
+
+}  // namespace shoal::worker
