@@ -14,12 +14,16 @@ namespace shoal::plan {
 struct LossChunk {
   static constexpr int64_t kRowUnit = 64;
 
+  // From one row of logits to the next: rows of an odd vocabulary would start where a GPU's tensor
+  // cores cannot read them at once, and their products take several times as long.
+  static constexpr int64_t Stride(int64_t vocabulary) { return RoundUp(vocabulary, 64); }
+
   int64_t most_rows = 0;
   int64_t most_logits_bytes = 0;  // fp32; kRowUnit rows are taken whatever they need
 
   // A multiple of kRowUnit, no more than it takes for so many targets.
   int64_t Rows(int64_t vocabulary, int64_t targets) const {
-    const int64_t fitting = most_logits_bytes / (vocabulary * 4) / kRowUnit * kRowUnit;
+    const int64_t fitting = most_logits_bytes / (Stride(vocabulary) * 4) / kRowUnit * kRowUnit;
     return std::clamp(fitting, kRowUnit,
                       std::min(most_rows, RoundUp(std::max<int64_t>(targets, 1), kRowUnit)));
   }

@@ -34,9 +34,10 @@ int64_t LogitBytes(const ModelSpec& spec, DType compute, int64_t tokens,
                    const LossChunk& loss_chunk) {
   const int64_t rows = loss_chunk.Rows(spec.vocabulary, tokens);
   TensorBytes chunk(compute, rows);
-  chunk.Matrix(spec.hidden).Matrix(spec.hidden).Floats(spec.vocabulary);
+  const int64_t stride = LossChunk::Stride(spec.vocabulary);
+  chunk.Matrix(spec.hidden).Matrix(spec.hidden).Floats(stride);
   if (compute != DType::kF32) {
-    chunk.Matrix(spec.vocabulary);
+    chunk.Matrix(stride);
   }
   return chunk.bytes();
 }

@@ -32,10 +32,12 @@ HeadScratch HeadScratch::Carve(Carver& carver, const plan::ModelSpec& spec, DTyp
   const int64_t chunk_rows = loss_chunk.Rows(spec.vocabulary, targets);
   s.chunk.x = carver.TakeMatrix(compute, chunk_rows, spec.hidden);
   s.chunk.d_x = carver.TakeMatrix(compute, chunk_rows, spec.hidden);
-  s.chunk.logits = carver.TakeMatrix(DType::kF32, chunk_rows, spec.vocabulary);
-  s.chunk.d_logits = compute == DType::kF32
-                         ? s.chunk.logits
-                         : carver.TakeMatrix(compute, chunk_rows, spec.vocabulary);
+  const int64_t stride = plan::LossChunk::Stride(spec.vocabulary);
+  const auto take_logits = [&](DType dtype) {
+    return carver.TakeMatrix(dtype, chunk_rows, stride).Columns(0, spec.vocabulary);
+  };
+  s.chunk.logits = take_logits(DType::kF32);
+  s.chunk.d_logits = compute == DType::kF32 ? s.chunk.logits : take_logits(compute);
   return s;
 }
 
