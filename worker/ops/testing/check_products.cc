@@ -55,7 +55,10 @@ void Checks::Attention(const std::vector<int32_t>& lengths, int64_t padding,
   });
   CheckedArray d_out = Normal({tokens, shape.q_size(), {}});
   CheckedArray d_qkv = Output({tokens, shape.qkv_size(), {}});
-  checker_.Check(name("AttentionBackward"), bound, {&d_qkv}, [&](Ops& ops, OpSide s) {
+  const double gradient_bound = dtype_ == DType::kBF16 && tokens > kLongAttentionTokens
+                                    ? kLongAttentionGradientBF16Bound
+                                    : bound;
+  checker_.Check(name("AttentionBackward"), gradient_bound, {&d_qkv}, [&](Ops& ops, OpSide s) {
     ops.AttentionBackward(d_out.matrix(s), qkv.matrix(s), out.matrix(s), log_sum_exp.data<float>(s),
                           shape, cu_seqlens, d_qkv.matrix(s));
   });

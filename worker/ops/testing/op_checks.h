@@ -18,6 +18,11 @@ inline constexpr double kF32Bound = 3e-5;
 inline constexpr double kBF16Bound = 0.8e-2;
 // Attention multiplies probabilities that were rounded to bf16.
 inline constexpr double kAttentionBF16Bound = 3e-2;
+// The largest error among the millions of gradients of long sequences: both sides are off by up to
+// half of this against doubles (0.06), and by 0.003 typically. The first tokens' gradients are
+// sums of large terms, of which small elements keep the roundings.
+inline constexpr double kLongAttentionGradientBF16Bound = 0.15;
+inline constexpr int64_t kLongAttentionTokens = 256;
 // The same operations in the same order.
 inline constexpr double kSameBits = 0;
 
