@@ -1,5 +1,6 @@
 // What a CUDA device says where something is missing or fails, by an emulated runtime that does.
 #include <cstring>
+#include <thread>
 #include <vector>
 
 #include "common/status.h"
@@ -34,6 +35,26 @@ TEST(CudaFailure, SaysThatThereIsNoGpu) {
   const absl::StatusOr<std::unique_ptr<Device>> second = MakeCudaDevice({.gpu = 1});
   ASSERT_TRUE(second.ok());
   EXPECT_EQ((*second)->name(), "cuda:1");
+}
+
+// A thread is on the first GPU until it says otherwise, and the runtime sets that up for it.
+TEST(CudaFailure, AThreadThatOnlyWaitsIsOnTheDevicesGpu) {
+  SetEmulatedGpus({.count = 2});
+  const std::unique_ptr<Device> second = *MakeCudaDevice({.gpu = 1});
+  const std::unique_ptr<Stream> stream = second->NewStream();
+  for (const bool looks : {true, false}) {
+    const std::unique_ptr<Event> event = stream->Record();
+    int gpu = -1;
+    std::thread([&] {
+      if (looks) {
+        EXPECT_TRUE(event->WaitDone(absl::Seconds(10)));
+      } else {
+        EXPECT_TRUE(event->Wait().ok());
+      }
+      EXPECT_EQ(cudaGetDevice(&gpu), cudaSuccess);
+    }).join();
+    EXPECT_EQ(gpu, 1);
+  }
 }
 
 TEST(CudaFailure, RefusesAGpuThatIsTooOld) {

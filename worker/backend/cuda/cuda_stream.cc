@@ -22,7 +22,9 @@ CudaEvent::~CudaEvent() {
 }
 
 bool CudaEvent::WaitDone(absl::Duration timeout) {
-  if (event_ == nullptr) {
+  // Also where nothing but waiting is done in this thread: else the runtime sets up the first GPU
+  // for it, whichever is ours. One that cannot be had any more has nothing to wait for.
+  if (event_ == nullptr || !context_.MakeCurrent().ok()) {
     return true;
   }
   absl::Time deadline;
@@ -50,6 +52,7 @@ bool CudaEvent::WaitDone(absl::Duration timeout) {
 
 absl::Status CudaEvent::Wait() {
   if (event_ != nullptr) {
+    SHOAL_RETURN_IF_ERROR(context_.MakeCurrent());
     absl::Status status =
         context_.Check(cudaEventSynchronize(event_), "waiting for what is before an event");
     if (status_.ok()) {
