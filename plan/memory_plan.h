@@ -125,7 +125,7 @@ struct StageNeeds {
   int64_t activations = 0;  // with their gradients and messages within the stage
   int64_t offloaded = 0;
   int64_t messages = 0;  // to and from the stages beside it
-  int64_t own = 0;       // inputs and scratch of the model
+  int64_t own = 0;       // inputs and scratch of the model; on a GPU, messages on their way too
 };
 
 struct ActivationBytes {

@@ -26,6 +26,10 @@ struct MessageQueue {
 // Where the schedule makes progress with it, no queue has more send buffers than this.
 inline constexpr int kUsualSendBuffers = 8;
 
+// Of a stage whose messages lie in memory of the host, out of its device's reach: messages that it
+// has on the device at once, each way, so that one is copied while another is made or used.
+inline constexpr int kDeviceMessages = 2;
+
 // In order of (from, to, gradients). Takes a schedule that passes CheckSchedule. Senders that wait
 // for a free buffer before they begin the action whose result it is for still all come to the end.
 std::vector<MessageQueue> MessageQueues(const Schedule& schedule);

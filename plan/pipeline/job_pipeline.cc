@@ -140,6 +140,9 @@ absl::StatusOr<std::vector<StageNeeds>> StageNeedsOf(const ModelSpec& spec, cons
     needs.messages = LinkBytes(queues, stage, longest_message);
     needs.own =
         StageOwnBytes(spec, compute, choice.recompute, head, tokens, LossChunkOf(job.train.device));
+    if (job.train.device == DeviceKind::kCuda && shape.stages > 1) {
+      needs.own += 2 * kDeviceMessages * longest_message;
+    }
     stages.push_back(std::move(needs));
   }
   return stages;

@@ -4,6 +4,7 @@
 #include "common/status.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "plan/activation_bytes.h"
 
 namespace shoal::plan {
 namespace {
@@ -88,6 +89,23 @@ TEST(PipelineRequestOf, RefusesWhatCannotBeByItsKeys) {
   EXPECT_THAT(refusal(job), HasSubstr("two chunks for each stage"));
   job.cluster.pipeline.schedule = "2F2B";
   EXPECT_THAT(refusal(job), HasSubstr("cluster.pipeline.schedule: "));
+}
+
+TEST(StageNeedsOf, CountsMessagesOnTheirWayAmongAGpusMemory) {
+  const ModelSpec spec = *NamedShape("25m");
+  Job job = PipelineJob();
+  job.data.microbatch_tokens = 1000;
+  const auto plan = PlanPipeline(*PipelineRequestOf(spec, job, kMicrobatches));
+  ASSERT_TRUE(plan.ok()) << Describe(plan.status());
+  const auto own_of_stage = [&](DeviceKind device, size_t stage) {
+    job.train.device = device;
+    const auto needs = StageNeedsOf(spec, job, plan->chosen().choice, kMicrobatches);
+    EXPECT_TRUE(needs.ok()) << Describe(needs.status());
+    return (*needs)[stage].own;
+  };
+  // Of a stage in the middle, which has no head.
+  EXPECT_EQ(own_of_stage(DeviceKind::kCuda, 1),
+            own_of_stage(DeviceKind::kCpu, 1) + 4 * MessageBytes(spec, DType::kBF16, 1000));
 }
 
 }  // namespace

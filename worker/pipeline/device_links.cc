@@ -10,8 +10,6 @@
 namespace shoal::worker {
 namespace {
 
-// Enough that one message is copied while another is made or used.
-constexpr size_t kPlaces = 2;
 // Between two looks at whether the step has failed.
 constexpr absl::Duration kLook = absl::Milliseconds(20);
 
@@ -69,7 +67,7 @@ absl::Status DeviceLinks::BeginStep(const StepMessages& step) {
     place_bytes_ = longest;
   }
   for (std::deque<Place>* spare : {&spare_outgoing_, &spare_incoming_}) {
-    while (!step.queues.empty() && spare->size() < kPlaces) {
+    while (!step.queues.empty() && spare->size() < plan::kDeviceMessages) {
       SHOAL_ASSIGN_OR_RETURN(Buffer memory, device_.Allocate(place_bytes_));
       spare->push_back({.memory = std::move(memory)});
     }
