@@ -6,6 +6,7 @@
 
 #include "common/random.h"
 #include "common/status.h"
+#include "common/thread_pool.h"
 #include "formats/hf_model.h"
 
 namespace shoal::formats {
@@ -17,6 +18,7 @@ using plan::UnitSpec;
 constexpr double kStandardDeviation = 0.02;
 // Values are drawn in blocks with a generator each, so that any range can be had on its own.
 constexpr int64_t kBlock = 1024;
+constexpr int64_t kGrain = 64 * kBlock;  // that one thread draws at a time
 
 // Elements [begin, end) of the tensor into `out`.
 void FillNormal(const TensorSpec& tensor, double deviation, uint64_t seed, int64_t begin,
@@ -78,7 +80,23 @@ absl::Status InitHfModel(const std::string& folder, const plan::ModelSpec& spec,
   if (absl::Status status = plan::Validate(spec); !status.ok()) {
     return Annotate(status, folder);
   }
-  return WriteHfModel(folder, spec, InitialWeights(spec, seed), options);
+  // Drawing takes far longer than writing.
+  ThreadPool pool(0);
+  const UnitReader draw = InitialWeights(spec, seed);
+  const auto draw_at_once = [&](int unit, int64_t offset, std::span<float> out) -> absl::Status {
+    const auto count = static_cast<int64_t>(out.size());
+    std::vector<absl::Status> drawn(static_cast<size_t>((count + kGrain - 1) / kGrain));
+    pool.ParallelFor(count, kGrain, [&](int64_t begin, int64_t end) {
+      drawn[static_cast<size_t>(begin / kGrain)] =
+          draw(unit, offset + begin,
+               out.subspan(static_cast<size_t>(begin), static_cast<size_t>(end - begin)));
+    });
+    for (absl::Status& status : drawn) {
+      SHOAL_RETURN_IF_ERROR(status);
+    }
+    return absl::OkStatus();
+  };
+  return WriteHfModel(folder, spec, draw_at_once, options);
 }
 
 }  // namespace shoal::formats

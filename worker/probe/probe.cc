@@ -26,6 +26,9 @@ namespace shoal::worker {
 namespace {
 
 constexpr double kWeightDeviation = 0.02;
+// Weights repeat after so many, at a distance that is no power of two: to draw each of a large
+// block's would take longer than to measure it.
+constexpr size_t kDifferentWeights = 250007;
 // The head's rate does not change beyond; a large embedding need not be made for it.
 constexpr int64_t kMostVocabulary = 8192;
 // As many short sequences in place of a long one: attention then is a small part.
@@ -76,8 +79,9 @@ absl::StatusOr<MemoryUnitSource> RandomWeights(const Transformer& model) {
   return MemoryUnitSource::Load(
       model.units(), model.compute(), [](int unit, int64_t offset, std::span<float> out) {
         Random random(static_cast<uint64_t>(unit), static_cast<uint64_t>(offset));
-        for (float& element : out) {
-          element = static_cast<float>(kWeightDeviation * random.Normal());
+        for (size_t i = 0; i < out.size(); ++i) {
+          out[i] = i < kDifferentWeights ? static_cast<float>(kWeightDeviation * random.Normal())
+                                         : out[i - kDifferentWeights];
         }
         return absl::OkStatus();
       });
