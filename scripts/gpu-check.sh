@@ -40,6 +40,8 @@ mkdir -p "$output" && output=$(cd "$output" && pwd) || exit 2
 parts=$(mktemp -d)
 trap 'rm -rf "$parts"' EXIT
 log=$output/gpu-check.log
+data=()  # golden steps, where the bundle was made with them
+[ ! -d "$bundle/share/data" ] || data=(--data "$bundle/share/data")
 : >"$log"
 begin=$(date +%s)
 say() { echo "$*" | tee -a "$log"; }
@@ -80,7 +82,7 @@ part() {
   fi
   [ "$limit" -le "$left" ] || limit=$left
   # It stops by itself before it is stopped.
-  timeout --kill-after=5 "$limit" "$program" --only "$name" --parts "$parts" --data "$bundle/share/data" \
+  timeout --kill-after=5 "$limit" "$program" --only "$name" --parts "$parts" "${data[@]}" \
     --budget-seconds $((limit * 8 / 10)) "${small[@]}" >>"$log" 2>&1
   status=$?
   case $status in
@@ -107,9 +109,10 @@ if [ -n "$torch" ] && [ -z "$only" ] && [ ${#small[@]} -eq 0 ]; then
   fi
 fi
 part kernels 60
-part offload 80
 part service 110
+# The last one has what is left.
+part offload 300
 
 say ""
-"$program" --report-of "$parts" --output "$output" "${notes[@]}" 2>>"$log" | tee -a "$log"
+"$program" --report-of "$parts" ${only:+--only "$only"} --output "$output" "${notes[@]}" 2>>"$log" | tee -a "$log"
 [ "${PIPESTATUS[0]}" -eq 0 ] && [ "$failed" -eq 0 ]

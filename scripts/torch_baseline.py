@@ -12,6 +12,7 @@ Writes its results after each case, so that what ends it early loses no more tha
 """
 
 import argparse
+import gc
 import json
 import statistics
 import sys
@@ -192,6 +193,7 @@ def run_case(shape, tokens, device, options):
         return {"error": f"{type(error).__name__}: {lines[0] if lines else ''}"[:300]}
     finally:
         torch._dynamo.reset()
+        gc.collect()  # Or what one case keeps in a cycle is missing to the next.
         if device == "cuda":
             torch.cuda.empty_cache()
 

@@ -17,6 +17,7 @@ namespace {
 
 namespace fs = std::filesystem;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 constexpr absl::Duration kLimit = absl::Seconds(150);
 constexpr const char* kScript = SHOAL_SOURCE_DIRECTORY "/scripts/gpu-check.sh";
@@ -91,6 +92,15 @@ TEST_F(GpuCheck, APartThatHangsOrCrashesLosesNoOther) {
   EXPECT_THAT(report, HasSubstr("| ops | FAILED |"));
   EXPECT_THAT(report, HasSubstr("| golden | FAILED |"));
   EXPECT_THAT(report, HasSubstr("## Ceilings"));
+}
+
+TEST_F(GpuCheck, OnePartIsEnoughAndNeedsNoData) {
+  WriteProgram("");
+  fs::remove(folder_ + "/bundle/share/data");
+  const ProgramResult run = RunScript({"--only", "golden"});
+  EXPECT_EQ(run.exit_code, 0) << run.output << Written(".log");
+  EXPECT_THAT(Written(".md"), HasSubstr("| golden | skipped |"));
+  EXPECT_THAT(Written(".md"), Not(HasSubstr("| ops |")));
 }
 
 TEST_F(GpuCheck, SaysWhereThereIsNoGpu) {

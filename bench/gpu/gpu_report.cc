@@ -81,9 +81,9 @@ std::string Rate(const std::optional<double>& value) {
 
 }  // namespace
 
-std::vector<PartReport> LoadParts(const std::string& folder) {
+std::vector<PartReport> LoadParts(const std::string& folder, std::span<const Part> chosen) {
   std::vector<PartReport> parts;
-  for (const Part& part : Parts()) {
+  for (const Part& part : chosen) {
     const std::string name(part.name);
     absl::StatusOr<PartReport> loaded = PartReport::Load(folder, name);
     if (!loaded.ok()) {
@@ -156,8 +156,9 @@ void AddTorch(const std::vector<PartReport>& parts, const json& torch, Report& r
 }
 
 absl::StatusOr<WrittenReport> WriteGpuReport(const std::string& folder, const std::string& output,
-                                             const std::vector<std::string>& notes) {
-  const std::vector<PartReport> parts = LoadParts(folder);
+                                             const std::vector<std::string>& notes,
+                                             std::span<const Part> chosen) {
+  const std::vector<PartReport> parts = LoadParts(folder, chosen);
   const json torch = LoadTorch(folder);
   const std::string name = absl::FormatTime("%Y-%m-%d", absl::Now(), absl::UTCTimeZone()) + "-gpu";
   Report report(name);

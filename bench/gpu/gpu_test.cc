@@ -24,6 +24,7 @@ namespace fs = std::filesystem;
 using nlohmann::json;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 std::string NewFolder() {
   const std::string folder =
@@ -269,6 +270,15 @@ TEST(Parts, OffloadMakesSequencesLonger) {
   EXPECT_GT(std::stoi(rows[2][1]), std::stoi(rows[1][1]));
 }
 
+TEST(Parts, OffloadLeavesOutWhatThereIsNoTimeFor) {
+  PartOptions options = OnTheCpu();
+  options.budget = absl::ZeroDuration();
+  const PartReport report = RunOne("offload", options);
+  ASSERT_EQ(report.state(), PartState::kDone) << report.why();
+  EXPECT_EQ(report.tables()[0].rows.at(1).at(1), "no time was left");
+  EXPECT_THAT(report.tables()[1].rows.at(2).at(0), HasSubstr("as far as there was time"));
+}
+
 TEST(Parts, AMachineThatCannotBeMadeFailsThem) {
   PartOptions options = OnTheCpu();
   options.data = "anywhere";
@@ -420,6 +430,13 @@ TEST_F(GpuReport, SaysWhyPyTorchWasSkipped) {
   EXPECT_THAT(Written(), HasSubstr("Not measured: No module named 'torch'."));
   ASSERT_TRUE(WriteFileAtomically(folder_ + "/torch.json", "{").ok());
   EXPECT_THAT(Written(), HasSubstr("torch.json is no JSON object"));
+}
+
+TEST_F(GpuReport, OfOnePartMissesNoOther) {
+  const auto written = WriteGpuReport(folder_, folder_ + "/out", {}, *ChosenParts("train"));
+  ASSERT_TRUE(written.ok());
+  EXPECT_EQ(written->failed_parts, 0);
+  EXPECT_THAT(*ReadFile(written->path), Not(HasSubstr("Table of ops")));
 }
 
 TEST_F(GpuReport, TheJsonBesideItHasEverything) {

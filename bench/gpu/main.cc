@@ -54,9 +54,13 @@ int Fail(const absl::Status& status) {
 }
 
 int WriteReport(const Options& options) {
-  fmt::print("{}", ShortTable(LoadParts(options.report_of), LoadTorch(options.report_of)));
+  const absl::StatusOr<std::vector<Part>> parts = ChosenParts(options.only);
+  if (!parts.ok()) {
+    return Fail(parts.status());
+  }
+  fmt::print("{}", ShortTable(LoadParts(options.report_of, *parts), LoadTorch(options.report_of)));
   const absl::StatusOr<WrittenReport> written =
-      WriteGpuReport(options.report_of, options.output, options.notes);
+      WriteGpuReport(options.report_of, options.output, options.notes, *parts);
   if (!written.ok()) {
     return Fail(written.status());
   }

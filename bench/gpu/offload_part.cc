@@ -1,6 +1,8 @@
 // Activation offload by the pipeline's runtime on one device: what it costs beside the same
 // schedule without, its k as predicted and as measured, and how long sequences get with and
 // without.
+#include <unistd.h>
+
 #include <algorithm>
 #include <cmath>
 
@@ -8,10 +10,10 @@
 #include "bench/gpu/batches.h"
 #include "bench/gpu/parts.h"
 #include "bench/gpu/resident_units.h"
-#include "bench/gpu/timing.h"
 #include "common/phase_clock.h"
 #include "common/status.h"
 #include "fmt/format.h"
+#include "plan/activation_bytes.h"
 #include "plan/offload_ratio.h"
 #include "plan/pipeline/chosen_schedule.h"
 #include "worker/model/batch_size.h"
@@ -27,6 +29,12 @@ constexpr double kMostK = 0.8;        // up to which a full offload is to cost
 constexpr double kMostCost = 0.02;    // no more than this
 constexpr double kPrediction = 0.10;  // of the measured k
 constexpr int kSteps = 3;
+// For the device to come to the end of a step: the longest sequences take most of a minute.
+constexpr absl::Duration kStepTimeout = absl::Minutes(10);
+// Of a first case and a first attempt, when there is nothing yet to judge by, and how much longer
+// than that reckoned from an earlier one they may take.
+constexpr absl::Duration kExpected = absl::Seconds(20);
+constexpr double kMargin = 1.3;
 // The head of a few layers would outweigh them.
 constexpr int64_t kMostVocabulary = 8192;
 
@@ -38,11 +46,49 @@ std::vector<plan::MicrobatchSize> SizesOf(const std::vector<worker::PackedBatch>
   return sizes;
 }
 
+// Pinned memory of the host in one piece, for one user at a time. It is taken once for all models:
+// to pin tens of gigabytes takes as long as all of their steps.
+class HostPiece final : public worker::Memory {
+ public:
+  static absl::StatusOr<std::unique_ptr<HostPiece>> Make(PartRun& run) {
+    std::unique_ptr<HostPiece> piece(new HostPiece());
+    SHOAL_ASSIGN_OR_RETURN(piece->machine_, run.options().make_machine(0));
+    piece->memory_ = piece->machine_.device->NewHostMemory(0);
+    // What is pinned is missing to all else.
+    const int64_t machine = int64_t{::sysconf(_SC_PHYS_PAGES)} * ::sysconf(_SC_PAGESIZE);
+    SHOAL_ASSIGN_OR_RETURN(piece->buffer_, piece->memory_->Allocate(std::min(
+                                               run.sizes().offload_host_bytes, machine / 2)));
+    return piece;
+  }
+
+  std::string_view name() const override { return memory_->name(); }
+  absl::StatusOr<worker::Buffer> Allocate(int64_t bytes) override {
+    if (taken_ > 0 || bytes > buffer_.bytes()) {
+      return ResourceExhausted("pinned memory: {} B asked for, {} of {} B in use", bytes, taken_,
+                               buffer_.bytes());
+    }
+    taken_ = bytes;
+    return worker::Buffer(this, buffer_.data(), bytes);
+  }
+  int64_t budget_bytes() const override { return buffer_.bytes(); }
+  int64_t allocated_bytes() const override { return taken_; }
+  int64_t peak_bytes() const override { return buffer_.bytes(); }
+
+ private:
+  HostPiece() = default;
+  void Free(std::byte*, int64_t) override { taken_ = 0; }
+
+  worker::Machine machine_;
+  std::unique_ptr<worker::Memory> memory_;
+  worker::Buffer buffer_;
+  int64_t taken_ = 0;
+};
+
 // One stage that has all of a model, with weights and gradients resident.
 class WholeModel {
  public:
   static absl::StatusOr<std::unique_ptr<WholeModel>> Make(PartRun& run, const plan::ModelSpec& spec,
-                                                          int chunks, int64_t host_bytes) {
+                                                          int chunks, worker::Memory& host) {
     std::unique_ptr<WholeModel> whole(new WholeModel(spec));
     SHOAL_ASSIGN_OR_RETURN(
         whole->choice_.split,
@@ -53,7 +99,6 @@ class WholeModel {
     SHOAL_ASSIGN_OR_RETURN(std::unique_ptr<worker::Transformer> model,
                            worker::Transformer::Create(spec, DType::kBF16, std::move(machine)));
     whole->model_ = model.get();
-    whole->host_ = model->device().NewHostMemory(host_bytes);
     whole->stage_ = std::make_unique<worker::TransformerStage>(std::move(model),
                                                                whole->choice_.split, kRecompute);
     SHOAL_ASSIGN_OR_RETURN(whole->weights_, ResidentWeights::Create(*whole->model_));
@@ -63,8 +108,9 @@ class WholeModel {
         worker::StageRunnerOptions{.model = whole->stage_.get(),
                                    .device = &whole->model_->device(),
                                    .compute = &whole->model_->ops().stream(),
-                                   .host = whole->host_.get(),
-                                   .phases = &whole->phases_});
+                                   .host = &host,
+                                   .phases = &whole->phases_,
+                                   .wait_timeout = kStepTimeout});
     return whole;
   }
 
@@ -125,9 +171,10 @@ class WholeModel {
                             schedule_.shape, choice_.split, SizesOf(batches), pace));
   }
 
-  absl::Status MakeSchedule(const std::vector<worker::PackedBatch>& batches, bool offload,
+  // Of as many of the first chunks as `host_bytes` take.
+  absl::Status MakeSchedule(const std::vector<worker::PackedBatch>& batches, int64_t host_bytes,
                             const plan::PipelinePace& pace) {
-    choice_.offloaded_chunks = offload ? choice_.chunks : 0;
+    choice_.offloaded_chunks = Offloaded(batches, host_bytes);
     SHOAL_ASSIGN_OR_RETURN(
         schedule_, plan::BuildChosenSchedule(spec_, DType::kBF16, choice_, SizesOf(batches), pace));
     return absl::OkStatus();
@@ -137,6 +184,21 @@ class WholeModel {
   explicit WholeModel(const plan::ModelSpec& spec) : spec_(spec), phases_(RealClock()) {
     choice_.schedule = {.kind = plan::ScheduleKind::kAccumulation};
     choice_.recompute = kRecompute;
+  }
+  int Offloaded(const std::vector<worker::PackedBatch>& batches, int64_t host_bytes) const {
+    int chunks = 0;
+    for (; chunks < choice_.chunks; ++chunks) {
+      for (const plan::MicrobatchSize& size : SizesOf(batches)) {
+        host_bytes -=
+            plan::PlanChunkBytes(spec_, DType::kBF16, choice_.split[static_cast<size_t>(chunks)],
+                                 kRecompute, size.tokens)
+                .activations;
+      }
+      if (host_bytes < 0) {
+        break;
+      }
+    }
+    return chunks;
   }
   double BytesOf(int chunk, int microbatch) const {
     return static_cast<double>(stage_->BytesOf(chunk, microbatch).activations);
@@ -148,7 +210,6 @@ class WholeModel {
   PhaseClock phases_;
   worker::Transformer* model_ = nullptr;
   std::unique_ptr<worker::TransformerStage> stage_;
-  std::unique_ptr<worker::Memory> host_;
   std::unique_ptr<ResidentWeights> weights_;
   std::unique_ptr<ResidentGradients> gradients_;
   std::unique_ptr<worker::StageRunner> runner_;
@@ -182,19 +243,20 @@ std::string Gib(int64_t bytes) {
   return fmt::format("{:.1f} GiB", static_cast<double>(bytes) / (1 << 30));
 }
 
-absl::Status AddCost(PartRun& run, const plan::ModelSpec& spec, int64_t tokens) {
+absl::Status AddCost(PartRun& run, const plan::ModelSpec& spec, int64_t tokens,
+                     worker::Memory& host) {
   SHOAL_ASSIGN_OR_RETURN(worker::Machine machine, run.options().make_machine(0));
   SHOAL_ASSIGN_OR_RETURN(
       const worker::ProbeResult probe,
       worker::Probe(spec, {.compute = DType::kBF16, .tokens = tokens}, std::move(machine)));
   SHOAL_ASSIGN_OR_RETURN(const std::unique_ptr<WholeModel> model,
-                         WholeModel::Make(run, spec, run.sizes().offload_chunks, 0));
+                         WholeModel::Make(run, spec, run.sizes().offload_chunks, host));
   const std::vector<worker::PackedBatch> batches = {
       OneSequence(spec, tokens, run.options().seed),
       OneSequence(spec, tokens, run.options().seed + 1)};
-  SHOAL_RETURN_IF_ERROR(model->MakeSchedule(batches, false, probe.pace));
+  SHOAL_RETURN_IF_ERROR(model->MakeSchedule(batches, 0, probe.pace));
   SHOAL_ASSIGN_OR_RETURN(const WholeModel::Step without, MedianStep(*model, batches));
-  SHOAL_RETURN_IF_ERROR(model->MakeSchedule(batches, true, probe.pace));
+  SHOAL_RETURN_IF_ERROR(model->MakeSchedule(batches, host.budget_bytes(), probe.pace));
   SHOAL_ASSIGN_OR_RETURN(const WholeModel::Step with, MedianStep(*model, batches));
 
   const double predicted = model->PredictedRatio(batches, probe.pace);
@@ -222,25 +284,35 @@ absl::Status AddCost(PartRun& run, const plan::ModelSpec& spec, int64_t tokens) 
 // One step of a model that is made for it: what an attempt that fails leaves takes no memory from
 // the next one.
 absl::StatusOr<WholeModel::Step> TryLength(PartRun& run, const plan::ModelSpec& spec, bool offload,
-                                           int64_t tokens) {
-  SHOAL_ASSIGN_OR_RETURN(
-      const std::unique_ptr<WholeModel> model,
-      WholeModel::Make(run, spec, run.sizes().longest_chunks, run.sizes().longest_host_bytes));
+                                           int64_t tokens, worker::Memory& host) {
+  SHOAL_ASSIGN_OR_RETURN(const std::unique_ptr<WholeModel> model,
+                         WholeModel::Make(run, spec, run.sizes().longest_chunks, host));
   const std::vector<worker::PackedBatch> batches = {OneSequence(spec, tokens, run.options().seed)};
-  SHOAL_RETURN_IF_ERROR(model->MakeSchedule(batches, offload, PaceOfAnyOffload()));
+  SHOAL_RETURN_IF_ERROR(
+      model->MakeSchedule(batches, offload ? host.budget_bytes() : 0, PaceOfAnyOffload()));
   return model->Run(batches);
 }
 
 // The longest sequence that a step runs with, by halving.
-absl::Status AddLongest(PartRun& run, const plan::ModelSpec& spec, bool offload) {
+absl::Status AddLongest(PartRun& run, const plan::ModelSpec& spec, bool offload,
+                        worker::Memory& host) {
   const int64_t step = run.sizes().longest_step;
   std::vector<std::string> row = {offload ? "with offload" : "without", "none", "-", "-", "-"};
   int64_t fits = 0, too_long = run.sizes().longest_tokens / step + 1;
+  absl::Duration expected = kExpected;
   while (too_long - fits > 1) {
     const int64_t tried = (fits + too_long) / 2;
-    const absl::StatusOr<WholeModel::Step> ran = TryLength(run, spec, offload, tried * step);
+    // Attention takes the square.
+    const double longer = fits > 0 ? static_cast<double>(tried) / static_cast<double>(fits) : 1;
+    if (!run.HasTimeFor(expected * kMargin * longer * longer)) {
+      row.front() += ", as far as there was time";
+      break;
+    }
+    const absl::Time begin = absl::Now();
+    const absl::StatusOr<WholeModel::Step> ran = TryLength(run, spec, offload, tried * step, host);
     if (ran.ok()) {
       fits = tried;
+      expected = absl::Now() - begin;
       row = {row.front(), fmt::format("{}", tried * step), fmt::format("{:.2f}", ran->seconds),
              Gib(ran->report.peak_device_bytes), Gib(ran->report.peak_host_bytes)};
     } else if (absl::IsResourceExhausted(ran.status())) {
@@ -263,19 +335,30 @@ absl::Status RunOffloadPart(PartRun& run) {
   plan::ModelSpec layers = *spec;
   layers.layers = std::min<int64_t>(layers.layers, run.sizes().offload_layers);
   layers.vocabulary = std::min(layers.vocabulary, kMostVocabulary);
+  SHOAL_ASSIGN_OR_RETURN(const std::unique_ptr<HostPiece> host, HostPiece::Make(run));
   run.report().AddTable(
       "Activation offload",
       fmt::format(
           "Shape {} with {} layers and a vocabulary of {}, two microbatches of one "
           "sequence each, light recompute, "
-          "all {} chunks offloaded beside the same schedule without. k: seconds of copies "
+          "all {} chunks offloaded (as far as {} take them) beside the same schedule without. k: "
+          "seconds of copies "
           "out and back, were all copied, over seconds of compute; predicted by the planner "
           "from what the probe measures.",
-          run.sizes().kernel_shape, layers.layers, layers.vocabulary, run.sizes().offload_chunks),
+          run.sizes().kernel_shape, layers.layers, layers.vocabulary, run.sizes().offload_chunks,
+          Gib(host->budget_bytes())),
       {"tokens", "k, predicted", "k, measured", "without, ms", "with, ms", "longer by",
        "on the device, without", "with", "on the host"});
+  absl::Duration of_token = absl::ZeroDuration();
   for (const int64_t tokens : run.sizes().offload_tokens) {
-    SHOAL_RETURN_IF_ERROR(AddCost(run, layers, tokens));
+    if (!run.HasTimeFor(std::max(kExpected, of_token * tokens * kMargin))) {
+      run.report().AddRow(
+          {fmt::format("{}", tokens), "no time was left", "-", "-", "-", "-", "-", "-", "-"});
+      continue;
+    }
+    const absl::Time begin = absl::Now();
+    SHOAL_RETURN_IF_ERROR(AddCost(run, layers, tokens, *host));
+    of_token = (absl::Now() - begin) / tokens;
   }
   run.report().AddTable(
       "The longest sequence",
@@ -284,10 +367,10 @@ absl::Status RunOffloadPart(PartRun& run) {
           "and gradients in fp32 resident, no optimizer state; in steps of {} tokens up to "
           "{}, with up to {} for what is offloaded.",
           run.sizes().kernel_shape, run.sizes().longest_step, run.sizes().longest_tokens,
-          Gib(run.sizes().longest_host_bytes)),
+          Gib(host->budget_bytes())),
       {"", "tokens", "seconds", "activations on the device", "on the host"});
-  SHOAL_RETURN_IF_ERROR(AddLongest(run, *spec, false));
-  return AddLongest(run, *spec, true);
+  SHOAL_RETURN_IF_ERROR(AddLongest(run, *spec, false, *host));
+  return AddLongest(run, *spec, true, *host);
 }
 
 }  // namespace shoal::bench

@@ -44,7 +44,7 @@ PartSizes SmallSizes() {
   sizes.longest_chunks = 4;
   sizes.longest_tokens = 128;
   sizes.longest_step = 64;
-  sizes.longest_host_bytes = 1 << 24;
+  sizes.offload_host_bytes = 1 << 24;
   sizes.service = {"tiny", 64};
   sizes.service_steps = 2;
   return sizes;

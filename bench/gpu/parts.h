@@ -51,7 +51,7 @@ struct PartSizes {
   int longest_chunks = 15;
   int64_t longest_tokens = 131072;
   int64_t longest_step = 8192;
-  int64_t longest_host_bytes = int64_t{64} << 30;
+  int64_t offload_host_bytes = int64_t{56} << 30;  // pinned, for what is offloaded
   // Through servers: a microbatch, of which a step has eight.
   TrainCase service = {"1.3b", 4096};
   int service_steps = 5;

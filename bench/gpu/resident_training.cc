@@ -1,6 +1,8 @@
 #include "bench/gpu/resident_training.h"
 
+#include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -39,16 +41,17 @@ absl::StatusOr<ResidentTraining> TrainResident(PartRun& run, const plan::ModelSp
                            RunMicrobatch(*model, batch, scale, *weights, *gradients));
     SHOAL_RETURN_IF_ERROR(model->ops().Finish());
     trained.loss = result.loss_sum / static_cast<double>(result.targets);
-    if (step >= kWarmUp) {
-      seconds.push_back(absl::ToDoubleSeconds(absl::Now() - begin));
-    }
+    seconds.push_back(absl::ToDoubleSeconds(absl::Now() - begin));
     if (!std::isfinite(trained.loss)) {
       return Internal("the loss of random weights is {}", trained.loss);
     }
-    if (!seconds.empty() && !run.HasTimeFor(absl::Now() - begin)) {
+    if (step > 0 && !run.HasTimeFor(absl::Now() - begin)) {
       break;
     }
   }
+  // Where time was short, what warms up counts but for the first.
+  seconds.erase(seconds.begin(),
+                seconds.begin() + std::min<std::ptrdiff_t>(kWarmUp, std::ssize(seconds) - 1));
   trained.seconds = Median(seconds);
   trained.steps = static_cast<int>(seconds.size());
   trained.peak_bytes = model->device().peak_bytes();

@@ -23,11 +23,22 @@ constexpr int64_t kWarmUp = 2;
 constexpr double kMostLonger = 0.05;
 constexpr absl::Duration kLimit = absl::Minutes(3);  // of each command
 
+// A model and, at the end, a checkpoint of it, which is not what is measured: in memory where there
+// is room.
+fs::path PlaceFor(const plan::ModelSpec& spec) {
+  constexpr uintmax_t kBytesOfParameter = 2 + 16;
+  const fs::path memory = "/dev/shm";
+  std::error_code error;
+  const fs::space_info space = fs::space(memory, error);
+  const auto needed = static_cast<uintmax_t>(plan::ParameterCount(spec)) * kBytesOfParameter;
+  return !error && space.available > 2 * needed ? memory : fs::temp_directory_path();
+}
+
 // Removed with all it holds.
 class WorkFolder {
  public:
-  WorkFolder()
-      : path_(fs::temp_directory_path().string() + fmt::format("/shoal-gpu-check-{}", getpid())) {}
+  explicit WorkFolder(const fs::path& place)
+      : path_((place / fmt::format("shoal-gpu-check-{}", getpid())).string()) {}
   ~WorkFolder() {
     std::error_code ignored;
     fs::remove_all(path_, ignored);
@@ -79,7 +90,7 @@ absl::Status RunServicePart(PartRun& run) {
     return InvalidArgument("no shape is called {}", c.shape);
   }
   const int64_t steps = kWarmUp + run.sizes().service_steps;
-  const WorkFolder folder;
+  const WorkFolder folder(PlaceFor(*spec));
   SHOAL_RETURN_IF_ERROR(CreateDirectories(folder.path()));
   const TrainRunner runner(program, folder.path());
   SHOAL_RETURN_IF_ERROR(runner

@@ -13,6 +13,9 @@ namespace {
 
 constexpr int kBatches = 7;
 constexpr int64_t kMostCalls = 1000;  // of a batch
+// So many batches' time: what runs first loads kernels, and a GPU that was idle takes a while to
+// come up to its clock.
+constexpr double kWarmUpBatches = 20;
 
 }  // namespace
 
@@ -34,7 +37,10 @@ absl::StatusOr<double> MedianSeconds(worker::Ops& ops, double batch_seconds,
     SHOAL_RETURN_IF_ERROR(ops.Finish());
     return absl::ToDoubleSeconds(absl::Now() - begin);
   };
-  SHOAL_RETURN_IF_ERROR(batch(2).status());
+  const absl::Time begin = absl::Now();
+  do {
+    SHOAL_RETURN_IF_ERROR(batch(2).status());
+  } while (absl::Now() - begin < absl::Seconds(kWarmUpBatches * batch_seconds));
   SHOAL_ASSIGN_OR_RETURN(const double two, batch(2));
   const double wanted = std::ceil(batch_seconds / std::max(two / 2, 1e-7));
   const auto calls = static_cast<int64_t>(std::clamp(wanted, 1.0, double{kMostCalls}));

@@ -1,17 +1,21 @@
 // Forward and backward of a microbatch with weights and gradients resident: what a worker computes
 // when nothing makes it wait.
+#include <algorithm>
+
 #include "bench/gpu/parts.h"
 #include "bench/gpu/resident_training.h"
 #include "bench/gpu/utilisation.h"
 #include "common/status.h"
 #include "fmt/format.h"
+#include "plan/loss_chunk.h"
 #include "worker/model/runner.h"
 
 namespace shoal::bench {
 namespace {
 
-// Of a case, when there is nothing yet to judge by.
-constexpr absl::Duration kExpected = absl::Seconds(5);
+// Of a case besides its steps, of which it makes this many at least.
+constexpr absl::Duration kOfCase = absl::Seconds(5);
+constexpr double kLeastSteps = 3;
 
 // Weights, gradients and a microbatch's memory.
 int64_t NeededBytes(const plan::ModelSpec& spec, int64_t tokens) {
@@ -20,7 +24,7 @@ int64_t NeededBytes(const plan::ModelSpec& spec, int64_t tokens) {
     elements += unit.count;
   }
   return elements * (SizeOf(DType::kBF16) + SizeOf(DType::kF32)) +
-         worker::MicrobatchBytes(spec, DType::kBF16, tokens);
+         worker::MicrobatchBytes(spec, DType::kBF16, tokens, plan::kGpuLossChunk);
 }
 
 std::string Gib(int64_t bytes) {
@@ -62,6 +66,7 @@ absl::Status RunTrainPart(PartRun& run) {
                    "memory, peak", "note"});
   nlohmann::json cases = nlohmann::json::array();
   std::vector<std::string> failed;
+  double slowest = 0;  // seconds of a FLOP, of the cases so far
   for (const TrainCase& c : run.sizes().train) {
     const std::optional<plan::ModelSpec> spec = plan::NamedShape(c.shape);
     if (!spec) {
@@ -77,7 +82,8 @@ absl::Status RunTrainPart(PartRun& run) {
         "-",
         Gib(NeededBytes(*spec, c.tokens)),
         ""};
-    if (!run.HasTimeFor(kExpected)) {
+    const double flops = TrainingFlops(*spec, c.tokens);
+    if (!run.HasTimeFor(kOfCase + absl::Seconds(kLeastSteps * slowest * flops))) {
       row.back() = "no time was left";
       report.AddRow(row);
       continue;
@@ -92,6 +98,7 @@ absl::Status RunTrainPart(PartRun& run) {
       }
       continue;
     }
+    slowest = std::max(slowest, trained->seconds / flops);
     const double rate = static_cast<double>(c.tokens) / trained->seconds;
     const double utilisation = Utilisation(*spec, c.tokens, trained->seconds);
     row[3] = fmt::format("{}", trained->steps);
