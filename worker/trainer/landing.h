@@ -1,6 +1,6 @@
 // Where weights land that the client fetches for a device: in the device's own memory where the
-// transports reach it (transport/gpu_memory.h), so that nothing lies in between; else in pinned
-// memory of the host, from which the device copies.
+// transports reach it (transport/gpu_memory.h), so that no memory of the host lies in between;
+// else in pinned memory of the host, from which the device copies.
 //
 // Reaching it needs weights that travel in the type they are computed in (the client converts on
 // the host), and transports that take the device's memory. All of them have to, for a server may be
