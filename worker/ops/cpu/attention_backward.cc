@@ -122,6 +122,9 @@ class Backward {
 
  private:
   void RunHead(BackwardBlocks<T>& blocks, SequenceRange sequence, int64_t kv_head) {
+    if (sequence.length() == 0) {
+      return;  // blocks may have no memory yet
+    }
     const AttentionShape& shape = blocking_.shape;
     const int64_t width = shape.head_dim;
     const int64_t padded = RoundUp(sequence.length(), kKeyUnit);

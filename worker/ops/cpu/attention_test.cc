@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <limits>
+#include <thread>
 
 #include "gtest/gtest.h"
 #include "worker/ops/testing/oracle.h"
@@ -115,6 +116,20 @@ TEST_P(Attention, NeverReadsAcrossSequences) {
   }
   EXPECT_EQ(out.back(), 0.0);
   EXPECT_EQ(d_qkv.back(), 0.0);
+}
+
+// On a thread that has attended to nothing before, so that it has no memory for keys yet.
+TEST_P(Attention, TakesEmptySequences) {
+  const Case c{GetParam(), {2, 1, 8}, {0, 0, 0, 3, 3}, 4};
+  std::thread([&] {
+    Random random(15);
+    Tensor qkv = Tensor::Normal(c.dtype, c.rows, c.shape.qkv_size(), random);
+    Tensor d_out = Tensor::Normal(c.dtype, c.rows, c.shape.q_size(), random);
+    const Result with = Attend(c, qkv, d_out, 1);
+    const Result without = Attend({c.dtype, c.shape, {0, 3}, c.rows}, qkv, d_out, 1);
+    EXPECT_TRUE(with.out.SameBits(without.out));
+    EXPECT_TRUE(with.d_qkv.SameBits(without.d_qkv));
+  }).join();
 }
 
 TEST_P(Attention, DoesNotDependOnThreads) {

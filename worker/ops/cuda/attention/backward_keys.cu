@@ -253,18 +253,8 @@ cudaError_t LaunchKeyGradients(cudaStream_t stream, const AttentionBackwardArgs&
 }  // namespace
 
 cudaError_t AttentionKeyGradients(cudaStream_t stream, const AttentionBackwardArgs& args) {
-  switch (AttentionTilesFor(args.problem.head_dim).width) {
-    case 32:
-      return LaunchKeyGradients<32>(stream, args);
-    case 64:
-      return LaunchKeyGradients<64>(stream, args);
-    case 96:
-      return LaunchKeyGradients<96>(stream, args);
-    case 128:
-      return LaunchKeyGradients<128>(stream, args);
-    default:
-      return LaunchKeyGradients<256>(stream, args);
-  }
+  return WithWidth(args.problem.head_dim,
+                   [&]<int kWidth>() { return LaunchKeyGradients<kWidth>(stream, args); });
 }
 
 }  // namespace shoal::worker::cuda

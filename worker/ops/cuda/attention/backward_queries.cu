@@ -232,18 +232,8 @@ cudaError_t LaunchQueryGradients(cudaStream_t stream, const AttentionBackwardArg
 }  // namespace
 
 cudaError_t AttentionQueryGradients(cudaStream_t stream, const AttentionBackwardArgs& args) {
-  switch (AttentionTilesFor(args.problem.head_dim).width) {
-    case 32:
-      return LaunchQueryGradients<32>(stream, args);
-    case 64:
-      return LaunchQueryGradients<64>(stream, args);
-    case 96:
-      return LaunchQueryGradients<96>(stream, args);
-    case 128:
-      return LaunchQueryGradients<128>(stream, args);
-    default:
-      return LaunchQueryGradients<256>(stream, args);
-  }
+  return WithWidth(args.problem.head_dim,
+                   [&]<int kWidth>() { return LaunchQueryGradients<kWidth>(stream, args); });
 }
 
 }  // namespace shoal::worker::cuda

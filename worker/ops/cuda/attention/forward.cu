@@ -272,18 +272,8 @@ cudaError_t LaunchForward(cudaStream_t stream, const AttentionForwardArgs& args)
 }  // namespace
 
 cudaError_t AttentionForward(cudaStream_t stream, const AttentionForwardArgs& args) {
-  switch (AttentionTilesFor(args.problem.head_dim).width) {
-    case 32:
-      return LaunchForward<32>(stream, args);
-    case 64:
-      return LaunchForward<64>(stream, args);
-    case 96:
-      return LaunchForward<96>(stream, args);
-    case 128:
-      return LaunchForward<128>(stream, args);
-    default:
-      return LaunchForward<256>(stream, args);
-  }
+  return WithWidth(args.problem.head_dim,
+                   [&]<int kWidth>() { return LaunchForward<kWidth>(stream, args); });
 }
 
 }  // namespace shoal::worker::cuda

@@ -137,4 +137,22 @@ SHOAL_DEVICE void StoreRows(const float (&results)[kStrips][kTiles][4],
   }
 }
 
+// function.operator()<width>() with the width of the kernels that heads of that size take. Host
+// code.
+template <typename Function>
+cudaError_t WithWidth(int64_t head_dim, const Function& function) {
+  switch (AttentionTilesFor(head_dim).width) {
+    case 32:
+      return function.template operator()<32>();
+    case 64:
+      return function.template operator()<64>();
+    case 96:
+      return function.template operator()<96>();
+    case 128:
+      return function.template operator()<128>();
+    default:
+      return function.template operator()<256>();
+  }
+}
+
 }  // namespace shoal::worker::cuda
