@@ -225,7 +225,6 @@ std::optional<PushTable::Posting> PushTable::NextToPost(int index,
                        .partition = next->partition,
                        .dtype = static_cast<uint32_t>(options_.gradient_type),
                        .count = spec.count,
-                       .payload_hash = 0,
                        .push_id = next->push_id,
                        .header_hash = 0,
                        .reserved = {}};

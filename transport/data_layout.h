@@ -23,7 +23,7 @@
 
 namespace shoal::transport {
 
-inline constexpr uint32_t kDataLayoutVersion = 1;
+inline constexpr uint32_t kDataLayoutVersion = 2;
 inline constexpr int64_t kBufferAlignment = 4096;
 
 // Before each partition's buffers. A reader reads the data, then the header, and takes the data for version v only if
@@ -48,14 +48,13 @@ struct PushHeader {
   int32_t partition;
   uint32_t dtype;            // shoal::DType of the payload: kF32 or kBF16
   int64_t count;             // elements: the whole partition
-  uint64_t payload_hash;     // XXH3-64 of the payload where integrity checks are on, else 0
   uint64_t push_id;          // unique per client connection, never 0; what the acknowledgement repeats
   uint64_t header_hash;      // XXH3-64 of the kPushHeaderHashedBytes before it; a header with another value is not taken
-  uint64_t reserved[5];
+  uint64_t reserved[6];
 };
 inline constexpr int64_t kPushHeaderBytes = 128;
 static_assert(sizeof(PushHeader) == kPushHeaderBytes);
-inline constexpr int64_t kPushHeaderHashedBytes = 80;
+inline constexpr int64_t kPushHeaderHashedBytes = 72;
 static_assert(offsetof(PushHeader, header_hash) == kPushHeaderHashedBytes);
 
 // One per slot in the client's acknowledgement region. Written whole by the server, in one write.

@@ -5,7 +5,6 @@
 #include "common/check.h"
 #include "common/logging.h"
 #include "common/status.h"
-#include "xxhash.h"
 
 namespace shoal::server {
 
@@ -217,9 +216,6 @@ PushVerdict ParameterService::JudgePush(const ClientIdentity& client,
     return partition->CountIfApplied(client.incarnation, header.sequence)
                ? PushVerdict{.applied_before = true}
                : PushVerdict{.code = StatusCode::kFailedPrecondition};
-  }
-  if (header.payload_hash != 0 && XXH3_64bits(payload.data(), bytes) != header.payload_hash) {
-    return {.code = StatusCode::kDataLoss};
   }
   const Partition::PushOutcome outcome = partition->ApplyPush(
       client.incarnation, header.sequence, active_->job.service.gradient_type, payload.data());

@@ -219,23 +219,11 @@ TEST_F(ParameterServiceTest, RefusesPushesByNameAndStaysUnchanged) {
   EXPECT_EQ(code([](auto& h) { h.count -= 16; }), StatusCode::kInvalidArgument);
   EXPECT_EQ(code([](auto& h) { h.count = int64_t{1} << 60; }), StatusCode::kInvalidArgument);
   EXPECT_EQ(code([](auto& h) { h.sequence = 0; }), StatusCode::kInvalidArgument);
-  EXPECT_EQ(code([](auto& h) { h.payload_hash = 12345; }), StatusCode::kDataLoss);
   const auto gradients = cluster.Prepare(1, 2);
   ASSERT_OK(gradients.status());
   for (const proto::PartitionGradient& gradient : *gradients) {
     EXPECT_EQ(gradient.sum_of_squares(), 0);
   }
-}
-
-TEST_F(ParameterServiceTest, ChecksPayloadHashes) {
-  TestingCluster cluster(folder_, 1, plan::Accumulate::kFloat);
-  ASSERT_OK(cluster.Configure());
-  ASSERT_OK(cluster.BeginAttempt(1, 1));
-  TestingClient client = Client(cluster, 0, 3);
-  ASSERT_OK(client.Connect());
-  TestingClient::Push push = MakePush(cluster, 3, 0);
-  push.with_payload_hash = true;
-  EXPECT_EQ(client.SendAndWait(push), (TestingClient::Answer{}));
 }
 
 TEST_F(ParameterServiceTest, AFencedClientIsOut) {

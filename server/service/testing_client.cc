@@ -7,7 +7,6 @@
 #include "common/check.h"
 #include "common/status.h"
 #include "transport/push_header.h"
-#include "xxhash.h"
 
 namespace shoal::server {
 namespace {
@@ -74,9 +73,6 @@ transport::PushHeader TestingClient::Header(const Push& push) {
   header.dtype = static_cast<uint32_t>(DType::kF32);
   header.count = static_cast<int64_t>(push.gradient.size());
   header.push_id = next_push_id_++;
-  if (push.with_payload_hash) {
-    header.payload_hash = XXH3_64bits(push.gradient.data(), push.gradient.size() * sizeof(float));
-  }
   transport::SealPushHeader(header);
   return header;
 }

@@ -26,7 +26,6 @@ class TestingClient {
     int64_t sequence = 1;
     std::vector<float> gradient;
     bool ring = true;
-    bool with_payload_hash = false;
   };
   struct Answer {
     absl::StatusCode code = absl::StatusCode::kOk;
