@@ -194,6 +194,7 @@ void CoordinatorCore::Tick() {
         .Increment();
     LogWarning("{} is lost: {}", NameOf(member), why);
     if (run_ != nullptr && !run_->waiting()) {
+      run_->Fence(member);
       run_->OnLost(member, why);
     }
   }

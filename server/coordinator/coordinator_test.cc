@@ -28,6 +28,7 @@ class NoServers final : public ServerControl {
   void Commit(int, const proto::CommitRequest&, Done<proto::CommitReply>) override {}
   void WriteCheckpoint(int, const proto::WriteCheckpointRequest&,
                        Done<proto::WriteCheckpointReply>) override {}
+  void FenceClient(int, const proto::FenceClientRequest&, Done<proto::FenceClientReply>) override {}
 };
 
 TEST(LoopbackTest, RunsAJobToItsEnd) {

@@ -79,4 +79,10 @@ void GrpcServerControl::WriteCheckpoint(int server, const proto::WriteCheckpoint
        std::move(done));
 }
 
+void GrpcServerControl::FenceClient(int server, const proto::FenceClientRequest& request,
+                                    Done<proto::FenceClientReply> done) {
+  Call(server, &rpc::ParameterServerClient::FenceClientAsync, request, kStepDeadline,
+       std::move(done));
+}
+
 }  // namespace shoal::server

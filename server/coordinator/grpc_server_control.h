@@ -27,6 +27,8 @@ class GrpcServerControl final : public ServerControl {
               Done<proto::CommitReply> done) override;
   void WriteCheckpoint(int server, const proto::WriteCheckpointRequest& request,
                        Done<proto::WriteCheckpointReply> done) override;
+  void FenceClient(int server, const proto::FenceClientRequest& request,
+                   Done<proto::FenceClientReply> done) override;
 
  private:
   template <typename Request, typename Reply>

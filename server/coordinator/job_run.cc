@@ -67,6 +67,7 @@ void JobRun::Start(std::vector<Member> servers, std::vector<Member> workers) {
   for (const Member& server : servers_) {
     addresses.push_back(server.address);
   }
+  environment_.servers.SetServers(addresses);
   groups_ = WorkerGroups(workers_.size(), job_.job.cluster.pipeline.stages);
   for (size_t worker = 0; worker < workers_.size(); ++worker) {
     const std::string place = groups_.Place(worker);
@@ -78,7 +79,6 @@ void JobRun::Start(std::vector<Member> servers, std::vector<Member> workers) {
     return;
   }
   measurements_.emplace(job_.job, static_cast<int>(groups_.groups()));
-  environment_.servers.SetServers(addresses);
   phase_ = Phase::kConfiguring;
   SetState("loading");
   if (version_ < job_.last_step) {
@@ -192,6 +192,24 @@ std::string JobRun::PlaceOf(uint64_t incarnation) const {
 bool JobRun::TakesPart(uint64_t incarnation) const {
   return WorkerOf(incarnation).has_value() ||
          std::ranges::find(servers_, incarnation, &Member::incarnation) != servers_.end();
+}
+
+void JobRun::Fence(const Member& worker) {
+  if (!WorkerOf(worker.incarnation).has_value()) {
+    return;  // It was never let in, or is a server.
+  }
+  proto::FenceClientRequest request;
+  request.set_incarnation(worker.incarnation);
+  for (size_t server = 0; server < servers_.size(); ++server) {
+    environment_.servers.FenceClient(
+        static_cast<int>(server), request,
+        [worker = NameOf(worker), server = NameOf(servers_[server])](const auto& reply) {
+          if (!reply.ok() && !absl::IsCancelled(reply.status())) {
+            LogWarning("{} does not know that the lease of {} is over: {}", server, worker,
+                       Message(reply.status()));
+          }
+        });
+  }
 }
 
 void JobRun::OnLost(const Member& member, const std::string& why) {

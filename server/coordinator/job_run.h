@@ -85,6 +85,9 @@ class JobRun {
   void WaitFor(int64_t servers, int64_t workers);
   // All members are there. They are the job's from now on; indices are 0, 1, ... in each list.
   void Start(std::vector<Member> servers, std::vector<Member> workers);
+  // A worker's lease is over: servers close its connections and take nothing from it any more,
+  // since it may still run and not know.
+  void Fence(const Member& worker);
   // A member's lease is over, or it left before the job was over.
   void OnLost(const Member& member, const std::string& why);
   // Ends the job after the last commit, with a checkpoint to resume from.

@@ -11,6 +11,7 @@ namespace shoal::server {
 namespace {
 
 using testing::FakeDisk;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using testing::Lie;
@@ -335,6 +336,9 @@ TEST_P(LossTest, ALostWorkerEndsTheJobByNameWithinTheLease) {
   EXPECT_THAT(world.failed()->message(), HasSubstr("pid 202"));
   EXPECT_THAT(world.failed()->message(), HasSubstr("lease of 10 s is over"));
   EXPECT_LE(world.over_at, killed + absl::Seconds(10));
+  for (int server = 0; server < world.servers.count(); ++server) {
+    EXPECT_THAT(world.servers.server(server).fenced, ElementsAre(world.worker_incarnation(2)));
+  }
 }
 
 TEST_P(LossTest, AStopEndsWithTheLastCommitSaved) {

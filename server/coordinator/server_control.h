@@ -36,6 +36,8 @@ class ServerControl {
                       Done<proto::CommitReply> done) = 0;
   virtual void WriteCheckpoint(int server, const proto::WriteCheckpointRequest& request,
                                Done<proto::WriteCheckpointReply> done) = 0;
+  virtual void FenceClient(int server, const proto::FenceClientRequest& request,
+                           Done<proto::FenceClientReply> done) = 0;
 };
 
 }  // namespace shoal::server

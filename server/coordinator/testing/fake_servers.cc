@@ -164,10 +164,20 @@ void FakeServers::WriteCheckpoint(int index, const proto::WriteCheckpointRequest
                                       std::move(done), act);
 }
 
+void FakeServers::FenceClient(int index, const proto::FenceClientRequest& request,
+                              Done<proto::FenceClientReply> done) {
+  const auto act = [this, index, request]() -> absl::StatusOr<proto::FenceClientReply> {
+    server(index).fenced.insert(request.incarnation());
+    return proto::FenceClientReply();
+  };
+  Answer<proto::FenceClientReply>(index, "fence", absl::ZeroDuration(), std::move(done), act);
+}
+
 bool FakeServers::Push(int index, uint64_t incarnation, int64_t step, int64_t attempt,
                        const std::vector<int64_t>& samples) {
   FakeServer& self = server(index);
-  if (!self.alive || self.sealed || step != self.step || attempt != self.attempt) {
+  if (!self.alive || self.sealed || self.fenced.contains(incarnation) || step != self.step ||
+      attempt != self.attempt) {
     return false;
   }
   ++self.pushes[incarnation];

@@ -27,10 +27,11 @@ struct FakeServer {
   std::multiset<int64_t> samples;                       // that the pushes of this attempt stand for
   std::map<int64_t, std::multiset<int64_t>> committed;  // step -> samples
   std::set<int64_t> pinned;                             // versions
+  std::set<uint64_t> fenced;                            // incarnations
 };
 
 // Where something may be made to happen: "configure", "begin", "prepare", "commit", "committed",
-// "pin", "write" (on arrival at a server), "work" (a worker got some), "plan".
+// "pin", "write", "fence" (on arrival at a server), "work" (a worker got some), "plan".
 using Hook = std::function<void(const std::string& point, int index)>;
 
 class FakeServers final : public ServerControl {
@@ -48,8 +49,10 @@ class FakeServers final : public ServerControl {
               Done<proto::CommitReply> done) override;
   void WriteCheckpoint(int server, const proto::WriteCheckpointRequest& request,
                        Done<proto::WriteCheckpointReply> done) override;
+  void FenceClient(int server, const proto::FenceClientRequest& request,
+                   Done<proto::FenceClientReply> done) override;
 
-  // From a worker. False: refused (another attempt, sealed, or the server is dead).
+  // From a worker. False: refused (another attempt, sealed, fenced, or the server is dead).
   bool Push(int server, uint64_t incarnation, int64_t step, int64_t attempt,
             const std::vector<int64_t>& samples);
 
