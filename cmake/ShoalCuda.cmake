@@ -2,9 +2,9 @@
 # large libraries (cuBLASLt, cuDNN, NCCL) when they run, so that one build starts on machines without any of them.
 #
 # shoal_cuda_kernels(NAME SOURCES x.cu ...): kernels, compiled by nvcc into NAME for GPUs, and by the host's compiler into
-# NAME_emulated, which runs them on the CPU (worker/backend/cuda/kernel.h). Whoever links one of the two links the runtime
-# that goes with it: shoal_cuda_runtime or shoal_worker_backend_cuda_emulation.
-option(SHOAL_WITH_CUDA "Build CUDA workers where the CUDA toolkit is found" ON)
+# NAME_emulated, which runs them on the CPU (gpu/kernel.h). Whoever links one of the two links the runtime that goes with it:
+# shoal_cuda_runtime or shoal_gpu_emulation.
+option(SHOAL_WITH_CUDA "Build for CUDA where the CUDA toolkit is found" ON)
 set(SHOAL_CUDA_ARCHITECTURES "80-real;90" CACHE STRING "GPU architectures to compile kernels for, as CMake names them")
 set(SHOAL_CUDA FALSE)
 
@@ -22,10 +22,10 @@ if(SHOAL_WITH_CUDA)
     if(CUDAToolkit_FOUND AND CUDAToolkit_VERSION VERSION_GREATER_EQUAL 12.8 AND TARGET CUDA::cudart_static)
       set(SHOAL_CUDA TRUE)
     else()
-      message(STATUS "CUDA toolkit ${CUDAToolkit_VERSION} is older than 12.8 or has no static runtime: without CUDA workers")
+      message(STATUS "CUDA toolkit ${CUDAToolkit_VERSION} is older than 12.8 or has no static runtime: without CUDA")
     endif()
   else()
-    message(STATUS "No CUDA toolkit (nvcc): without CUDA workers")
+    message(STATUS "No CUDA toolkit (nvcc): without CUDA")
   endif()
 endif()
 
@@ -62,5 +62,5 @@ function(shoal_cuda_kernels name)
     list(APPEND wrappers ${wrapper})
   endforeach()
   add_library(${name}_emulated STATIC ${wrappers})
-  target_link_libraries(${name}_emulated PUBLIC shoal_flags shoal_worker_backend_cuda_emulation)
+  target_link_libraries(${name}_emulated PUBLIC shoal_flags shoal_gpu_emulation)
 endfunction()

@@ -2,8 +2,8 @@
 
 #include "common/status.h"
 #include "fmt/format.h"
+#include "gpu/gpus.h"
 #include "worker/backend/cuda/cuda_device.h"
-#include "worker/backend/cuda/gpus.h"
 #include "worker/ops/cuda/cuda_ops.h"
 
 namespace shoal::bench {
@@ -18,9 +18,9 @@ std::string Mib(int64_t bytes) { return fmt::format("{} MiB", bytes >> 20); }
 }  // namespace
 
 absl::StatusOr<std::vector<std::pair<std::string, std::string>>> DescribeGpuMachine() {
-  SHOAL_ASSIGN_OR_RETURN(const worker::GpuDescriptions found, worker::DescribeGpus());
-  const worker::GpuDescription& gpu = found.gpus.front();
-  SHOAL_RETURN_IF_ERROR(worker::CheckSupported(gpu));
+  SHOAL_ASSIGN_OR_RETURN(const gpu::GpuDescriptions found, gpu::DescribeGpus());
+  const gpu::GpuDescription& gpu = found.gpus.front();
+  SHOAL_RETURN_IF_ERROR(gpu::CheckSupported(gpu));
   return std::vector<std::pair<std::string, std::string>>{
       {"GPU", gpu.name},
       {"memory", Mib(gpu.memory_bytes)},

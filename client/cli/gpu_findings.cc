@@ -56,7 +56,7 @@ Finding JudgeDriver(const GpuMachine& machine) {
 }
 
 Finding JudgeGpu(const FoundGpu& found) {
-  const worker::GpuDescription& gpu = found.gpu;
+  const gpu::GpuDescription& gpu = found.gpu;
   Finding finding{.feature = fmt::format("GPU {}", gpu.index)};
   finding.detail =
       fmt::format("{}, {}, capability {}.{}, at {}", gpu.name, FormatBytes(gpu.memory_bytes),

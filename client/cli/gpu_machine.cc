@@ -22,7 +22,7 @@ FoundLibrary Look(const std::string& name, const std::vector<std::string>& files
   return found;
 }
 
-FoundGpu Measure(const worker::GpuDescription& gpu) {
+FoundGpu Measure(const gpu::GpuDescription& gpu) {
   FoundGpu found{.gpu = gpu, .usable = worker::CheckUsable(gpu)};
   if (!found.usable.ok()) {
     return found;
@@ -45,14 +45,14 @@ FoundGpu Measure(const worker::GpuDescription& gpu) {
 
 GpuMachine ExamineGpus() {
   GpuMachine machine;
-  const absl::StatusOr<worker::GpuDescriptions> found = worker::FindGpus();
+  const absl::StatusOr<gpu::GpuDescriptions> found = worker::FindGpus();
   machine.found = found.status();
   if (!found.ok()) {
     return machine;
   }
   machine.driver_version = found->driver_version;
   machine.runtime_version = found->runtime_version;
-  for (const worker::GpuDescription& gpu : found->gpus) {
+  for (const gpu::GpuDescription& gpu : found->gpus) {
     machine.gpus.push_back(Measure(gpu));
   }
   machine.libraries = {Look("cuBLASLt", {"libcublasLt.so.13", "libcublasLt.so.12"}),

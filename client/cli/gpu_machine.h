@@ -8,13 +8,13 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "worker/backend/cuda/gpus.h"
+#include "gpu/gpus.h"
 #include "worker/machine/copy_rates.h"
 
 namespace shoal::cli {
 
 struct FoundGpu {
-  worker::GpuDescription gpu;
+  gpu::GpuDescription gpu;
   absl::Status usable;                     // why we cannot compute on it
   std::optional<worker::CopyRates> rates;  // where it is usable and lets itself be measured
   std::string rates_problem;               // why there are none

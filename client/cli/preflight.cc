@@ -97,7 +97,7 @@ absl::StatusOr<std::vector<int>> CheckGpus(const plan::Job& job) {
   if (!job.cluster.local || job.train.device != plan::DeviceKind::kCuda) {
     return std::vector<int>();
   }
-  SHOAL_ASSIGN_OR_RETURN(const worker::GpuDescriptions found, worker::FindGpus());
+  SHOAL_ASSIGN_OR_RETURN(const gpu::GpuDescriptions found, worker::FindGpus());
   std::vector<int> gpus = worker::UsableGpus();
   if (gpus.empty()) {
     return FailedPrecondition(

@@ -13,10 +13,10 @@
 
 #include "common/status.h"
 #include "formats/hf_model.h"
+#include "gpu/emulation/emulated_gpu.h"
 #include "tests/in_process/cluster.h"
 #include "tests/in_process/reference.h"
 #include "transport/gpu_memory.h"
-#include "worker/backend/cuda/emulation/emulated_gpu.h"
 
 namespace shoal::testing {
 namespace {
@@ -85,7 +85,7 @@ class GpuTest : public ::testing::Test {
   // A GPU for each worker.
   ClusterRun OnGpus(int workers, uint64_t seed,
                     const std::shared_ptr<EmulatedReach>& reach = nullptr) {
-    worker::cuda::SetEmulatedGpus({.count = workers, .seed = seed});
+    gpu::SetEmulatedGpus({.count = workers, .seed = seed});
     const auto open = [reach](int worker) {
       absl::StatusOr<worker::OpenedMachine> machine =
           worker::OpenMachine({.kind = plan::DeviceKind::kCuda, .gpu = worker});

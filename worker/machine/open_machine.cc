@@ -7,8 +7,8 @@ namespace shoal::worker {
 
 std::vector<int> UsableGpus() {
   std::vector<int> usable;
-  if (const absl::StatusOr<GpuDescriptions> found = FindGpus(); found.ok()) {
-    for (const GpuDescription& gpu : found->gpus) {
+  if (const absl::StatusOr<gpu::GpuDescriptions> found = FindGpus(); found.ok()) {
+    for (const gpu::GpuDescription& gpu : found->gpus) {
       if (CheckUsable(gpu).ok()) {
         usable.push_back(gpu.index);
       }

@@ -8,9 +8,9 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "gpu/gpus.h"
 #include "plan/device_kind.h"
 #include "transport/gpu_memory.h"
-#include "worker/backend/cuda/gpus.h"
 #include "worker/ops/machine.h"
 
 namespace shoal::worker {
@@ -29,9 +29,9 @@ struct OpenedMachine {
 };
 
 // All GPUs that this process sees, as DescribeGpus. Unimplemented in a build without CUDA.
-absl::StatusOr<GpuDescriptions> FindGpus();
+absl::StatusOr<gpu::GpuDescriptions> FindGpus();
 // Why we cannot compute on one of them, or OK.
-absl::Status CheckUsable(const GpuDescription& gpu);
+absl::Status CheckUsable(const gpu::GpuDescription& gpu);
 // Of those, the numbers of the ones that we can compute on.
 std::vector<int> UsableGpus();
 

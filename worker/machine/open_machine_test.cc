@@ -1,13 +1,13 @@
 #include "worker/machine/open_machine.h"
 
 #include "gmock/gmock.h"
+#include "gpu/emulation/emulated_gpu.h"
 #include "gtest/gtest.h"
-#include "worker/backend/cuda/emulation/emulated_gpu.h"
 
 namespace shoal::worker {
 namespace {
 
-using cuda::SetEmulatedGpus;
+using gpu::SetEmulatedGpus;
 using plan::DeviceKind;
 
 TEST(OpenMachine, TakesAGpuWhereThereIsOne) {
@@ -23,8 +23,8 @@ TEST(OpenMachine, TakesAGpuWhereThereIsOne) {
 }
 
 TEST(OpenMachine, TakesTheCpuWhereThereIsNone) {
-  for (const cuda::EmulatedGpus& none :
-       {cuda::EmulatedGpus{.count = 0}, {.driver = false}, {.capability = 60}}) {
+  for (const gpu::EmulatedGpus& none :
+       {gpu::EmulatedGpus{.count = 0}, {.driver = false}, {.capability = 60}}) {
     SetEmulatedGpus(none);
     const absl::StatusOr<OpenedMachine> opened = OpenMachine({.threads = 1});
     ASSERT_TRUE(opened.ok()) << opened.status();

@@ -8,9 +8,9 @@
 
 namespace shoal::worker {
 
-absl::StatusOr<GpuDescriptions> FindGpus() { return DescribeGpus(); }
+absl::StatusOr<gpu::GpuDescriptions> FindGpus() { return gpu::DescribeGpus(); }
 
-absl::Status CheckUsable(const GpuDescription& gpu) { return CheckSupported(gpu); }
+absl::Status CheckUsable(const gpu::GpuDescription& gpu) { return gpu::CheckSupported(gpu); }
 
 absl::StatusOr<OpenedMachine> OpenGpu(int gpu) {
   OpenedMachine opened;

@@ -13,8 +13,8 @@ absl::Status WithoutCuda() {
 
 }  // namespace
 
-absl::StatusOr<GpuDescriptions> FindGpus() { return WithoutCuda(); }
-absl::Status CheckUsable(const GpuDescription& /*gpu*/) { return WithoutCuda(); }
+absl::StatusOr<gpu::GpuDescriptions> FindGpus() { return WithoutCuda(); }
+absl::Status CheckUsable(const gpu::GpuDescription& /*gpu*/) { return WithoutCuda(); }
 absl::StatusOr<OpenedMachine> OpenGpu(int /*gpu*/) { return WithoutCuda(); }
 
 }  // namespace shoal::worker

@@ -4,10 +4,10 @@
 #include <cmath>
 #include <vector>
 
+#include "gpu/testing/gpu.h"
 #include "gtest/gtest.h"
 #include "plan/schedules/builders.h"
 #include "worker/backend/cuda/cuda_device.h"
-#include "worker/backend/cuda/testing/gpu.h"
 #include "worker/model/testing.h"
 #include "worker/ops/cuda/cuda_ops.h"
 #include "worker/pipeline/testing/transformer_pipeline.h"
@@ -61,7 +61,7 @@ double RelativeError(const std::vector<int64_t>& values, const std::vector<int64
 class CudaPipelineTest : public testing::TestWithParam<DType> {
  protected:
   void SetUp() override {
-    if (!cuda::PrepareGpu(kSeed)) {
+    if (!gpu::PrepareGpu(kSeed)) {
       GTEST_SKIP() << "no GPU";
     }
   }
@@ -82,7 +82,7 @@ TEST_P(CudaPipelineTest, OneWorkerIsNearTheCpuAndHasTheSameBitsInEveryOrder) {
     EXPECT_LT(RelativeError(gpu.gradients[unit], cpu.gradients[unit]), bound) << "unit " << unit;
   }
   for (uint64_t seed = kSeed + 1; seed < kSeed + 4; ++seed) {
-    ASSERT_TRUE(cuda::PrepareGpu(seed));
+    ASSERT_TRUE(gpu::PrepareGpu(seed));
     EXPECT_TRUE(RunAlone(setting, CudaMachine()).value() == gpu);
   }
 }
@@ -102,7 +102,7 @@ TEST_P(CudaPipelineTest, PipelinesHaveTheBitsOfOneWorker) {
         Variant{plan::UniformPipe(2, 2, 3), plan::Recompute::kLight, true},
         Variant{plan::ZeroBubbleH1(2, 3), plan::Recompute::kNone, true}}) {
     SCOPED_TRACE(variant.schedule.name);
-    ASSERT_TRUE(cuda::PrepareGpu(random.Next()));
+    ASSERT_TRUE(gpu::PrepareGpu(random.Next()));
     const auto ran = RunPipeline(
         setting, variant.schedule, variant.recompute, variant.offload,
         [](int) { return CudaMachine(); }, random);

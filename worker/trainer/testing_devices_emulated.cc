@@ -1,5 +1,5 @@
+#include "gpu/emulation/emulated_gpu.h"
 #include "worker/backend/cuda/cuda_device.h"
-#include "worker/backend/cuda/emulation/emulated_gpu.h"
 #include "worker/trainer/testing_devices.h"
 
 namespace shoal::worker {
@@ -9,10 +9,10 @@ std::vector<DeviceCase> DeviceCases() {
            .make = [](uint64_t seed, int64_t fail_at_copy,
                       int64_t budget_bytes) -> std::unique_ptr<Device> {
              if (budget_bytes == 0) {  // else it is one beside another
-               cuda::SetEmulatedGpus({.seed = seed});
+               gpu::SetEmulatedGpus({.seed = seed});
              }
              if (fail_at_copy > 0) {
-               cuda::FailWork(fail_at_copy, cudaErrorIllegalAddress);
+               gpu::FailWork(fail_at_copy, cudaErrorIllegalAddress);
              }
              return *MakeCudaDevice({.budget_bytes = budget_bytes});
            }}};

@@ -7,15 +7,15 @@
 #include "common/bytes.h"
 #include "common/check.h"
 #include "common/status.h"
-#include "worker/backend/cuda/caching_pool.h"
-#include "worker/backend/cuda/cuda_context.h"
+#include "gpu/caching_pool.h"
+#include "gpu/cuda_context.h"
 #include "worker/backend/cuda/cuda_stream.h"
 
 namespace shoal::worker {
 namespace {
 
-using cuda::CachingPool;
-using cuda::CudaContext;
+using gpu::CachingPool;
+using gpu::CudaContext;
 using cuda::CudaStream;
 
 // Left to the driver, to kernels (which it loads when they first run) and to libraries: this much
@@ -125,7 +125,7 @@ cudaStream_t NativeStream(Stream& stream) {
   return cuda_stream->handle();
 }
 
-const GpuDescription& GpuOf(const Device& device) { return Downcast(device).the_context().gpu(); }
+const gpu::GpuDescription& GpuOf(const Device& device) { return Downcast(device).the_context().gpu(); }
 
 absl::Status MakeCurrent(const Device& device) {
   return Downcast(device).the_context().MakeCurrent();

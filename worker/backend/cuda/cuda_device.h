@@ -1,5 +1,5 @@
 // A GPU as a device (backend.h), by the CUDA runtime. Programs choose the runtime by what they
-// link: CUDA's own, or its emulation (emulation/emulated_gpu.h) in tests.
+// link: CUDA's own, or its emulation (gpu/emulation/emulated_gpu.h) in tests.
 //
 // Memory comes in large reservations that are kept: in steady state nothing is asked of the driver.
 // What is freed can be freed while work that was put on the device's streams still uses it; it is
@@ -26,8 +26,9 @@
 
 #include "absl/status/statusor.h"
 #include "common/clock.h"
+#include "gpu/gpus.h"
 #include "worker/backend/backend.h"
-#include "worker/backend/cuda/gpus.h"
+#include "worker/backend/cuda/gpu_names.h"
 
 namespace shoal::worker {
 
@@ -46,7 +47,7 @@ absl::StatusOr<std::unique_ptr<Device>> MakeCudaDevice(const CudaDeviceOptions& 
 // The runtime's handle of a stream, which stays the Stream's; null where the stream could not be
 // made, which its Synchronize tells.
 cudaStream_t NativeStream(Stream& stream);
-const GpuDescription& GpuOf(const Device& device);
+const gpu::GpuDescription& GpuOf(const Device& device);
 // Makes the device's GPU the calling thread's, as launches want it.
 absl::Status MakeCurrent(const Device& device);
 

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "gmock/gmock.h"
+#include "gpu/testing/gpu.h"
 #include "gtest/gtest.h"
-#include "worker/backend/cuda/testing/gpu.h"
 
 namespace shoal::worker {
 namespace {
@@ -24,7 +24,7 @@ std::unique_ptr<Device> MakeDevice(int64_t budget_bytes = 0) {
 class CudaDevice : public testing::TestWithParam<uint64_t> {
  protected:
   void SetUp() override {
-    if (!cuda::PrepareGpu(GetParam())) {
+    if (!gpu::PrepareGpu(GetParam())) {
       GTEST_SKIP() << "no GPU that can be used";
     }
   }
@@ -184,18 +184,18 @@ TEST_P(CudaDevice, LooksAtEventsWithoutWaiting) {
 
 TEST_P(CudaDevice, IsDescribed) {
   const std::unique_ptr<Device> device = MakeDevice();
-  const GpuDescription& gpu = GpuOf(*device);
+  const gpu::GpuDescription& gpu = GpuOf(*device);
   EXPECT_EQ(device->name(), "cuda:0");
   EXPECT_FALSE(gpu.name.empty());
   EXPECT_GE(gpu.capability, 80);
   EXPECT_GT(gpu.multiprocessors, 0);
   EXPECT_GE(gpu.shared_bytes, 48 << 10);
   EXPECT_THAT(gpu.pci_address, testing::ContainsRegex("^[0-9a-fA-F]{4}:[0-9a-fA-F]{2}:"));
-  const absl::StatusOr<GpuDescriptions> all = DescribeGpus();
+  const absl::StatusOr<gpu::GpuDescriptions> all = gpu::DescribeGpus();
   ASSERT_TRUE(all.ok());
   EXPECT_EQ(all->gpus[0].name, gpu.name);
   EXPECT_EQ(all->runtime_version, CUDART_VERSION);
-  const absl::StatusOr<GpuDescription> none = DescribeGpu(1000);
+  const absl::StatusOr<gpu::GpuDescription> none = gpu::DescribeGpu(1000);
   EXPECT_EQ(none.status().code(), absl::StatusCode::kNotFound);
   EXPECT_THAT(std::string(none.status().message()), HasSubstr("cuda:1000"));
 }

@@ -4,7 +4,8 @@
 #include <utility>
 
 #include "common/status.h"
-#include "worker/backend/cuda/cuda_status.h"
+#include "gpu/cuda_status.h"
+#include "worker/backend/cuda/gpu_names.h"
 
 namespace shoal::worker::cuda {
 namespace {

@@ -1,9 +1,9 @@
 // What the table does when the machine refuses, and when there is nothing to do: over the emulated
 // runtime alone.
 #include "gmock/gmock.h"
+#include "gpu/emulation/emulated_gpu.h"
 #include "gtest/gtest.h"
 #include "worker/backend/cuda/cuda_device.h"
-#include "worker/backend/cuda/emulation/emulated_gpu.h"
 #include "worker/ops/cuda/cuda_ops.h"
 
 namespace shoal::worker {
@@ -16,7 +16,7 @@ constexpr int64_t kMiB = int64_t{1} << 20;
 class CudaOpsFailureTest : public testing::Test {
  protected:
   void SetUp() override {
-    cuda::SetEmulatedGpus({});
+    gpu::SetEmulatedGpus({});
     device_ = MakeCudaDevice({.budget_bytes = 64 * kMiB}).value();
     ops_ = MakeCudaOps(*device_, {.cublas_lt = false}).value();
     buffer_ = device_->Allocate(kMiB).value();
@@ -33,7 +33,7 @@ class CudaOpsFailureTest : public testing::Test {
 };
 
 TEST_F(CudaOpsFailureTest, WhatIsEmptyIsNotLaunched) {
-  const int64_t before = cuda::Counters().launches;
+  const int64_t before = gpu::Counters().launches;
   ops_->Zero(Dense(0, 8));
   ops_->Add(Dense(0, 8), Dense(0, 8), Dense(0, 8));
   ops_->BiasBackward(Dense(0, 8), floats());
@@ -43,7 +43,7 @@ TEST_F(CudaOpsFailureTest, WhatIsEmptyIsNotLaunched) {
                             reinterpret_cast<double*>(buffer_.data()));
   ops_->RotaryForward(Dense(4, 8), 0, 4, integers(), floats(), floats());
   EXPECT_TRUE(ops_->Finish().ok());
-  EXPECT_EQ(cuda::Counters().launches, before);
+  EXPECT_EQ(gpu::Counters().launches, before);
 }
 
 // What the runtime says of a stream that is not done is no failure of what comes next.
@@ -80,7 +80,7 @@ TEST_F(CudaOpsFailureTest, AnOperatorWithoutScratchMemoryIsNamedAndTheNextOneWor
 
 TEST_F(CudaOpsFailureTest, AFailedLaunchIsKeptForFinish) {
   ops_->Zero(Dense(4, 8));
-  cuda::FailWork(1, cudaErrorIllegalAddress);
+  gpu::FailWork(1, cudaErrorIllegalAddress);
   EXPECT_FALSE(ops_->Finish().ok());
 }
 

@@ -1,9 +1,9 @@
 // The table of the machine's GPU as programs have it, with cuBLASLt where that is found, against
 // the CPU's at shapes of training.
+#include "gpu/testing/gpu.h"
 #include "gtest/gtest.h"
 #include "worker/backend/cpu/cpu_device.h"
 #include "worker/backend/cuda/cuda_device.h"
-#include "worker/backend/cuda/testing/gpu.h"
 #include "worker/ops/cpu/cpu_ops.h"
 #include "worker/ops/cuda/cuda_ops.h"
 #include "worker/ops/testing/check_ops.h"
@@ -12,7 +12,7 @@ namespace shoal::worker {
 namespace {
 
 TEST(CudaOpsOnTheMachine, EveryOperatorAgreesWithTheCpuAtShapesOfTraining) {
-  if (!cuda::PrepareGpu(0)) {
+  if (!gpu::PrepareGpu(0)) {
     GTEST_SKIP() << "no GPU";
   }
   const std::unique_ptr<Device> device = MakeCudaDevice({.budget_bytes = int64_t{4} << 30}).value();

@@ -1,10 +1,10 @@
 // The table of a GPU against the CPU's, operator by operator.
 #include "worker/ops/cuda/cuda_ops.h"
 
+#include "gpu/testing/gpu.h"
 #include "gtest/gtest.h"
 #include "worker/backend/cpu/cpu_device.h"
 #include "worker/backend/cuda/cuda_device.h"
-#include "worker/backend/cuda/testing/gpu.h"
 #include "worker/ops/cpu/cpu_ops.h"
 #include "worker/ops/testing/check_ops.h"
 
@@ -14,7 +14,7 @@ namespace {
 class CudaOpsTest : public testing::TestWithParam<uint64_t> {
  protected:
   void SetUp() override {
-    if (!cuda::PrepareGpu(GetParam())) {
+    if (!gpu::PrepareGpu(GetParam())) {
       GTEST_SKIP() << "no GPU";
     }
     device_ = MakeCudaDevice({.budget_bytes = int64_t{256} << 20}).value();

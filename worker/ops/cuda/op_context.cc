@@ -5,8 +5,9 @@
 
 #include "common/bytes.h"
 #include "common/status.h"
+#include "gpu/cuda_status.h"
 #include "worker/backend/cuda/cuda_device.h"
-#include "worker/backend/cuda/cuda_status.h"
+#include "worker/backend/cuda/gpu_names.h"
 
 namespace shoal::worker::cuda {
 namespace {

@@ -6,8 +6,9 @@
 #include "common/bytes.h"
 #include "common/check.h"
 #include "common/status.h"
+#include "gpu/cuda_status.h"
 #include "worker/backend/cuda/cuda_device.h"
-#include "worker/backend/cuda/cuda_status.h"
+#include "worker/backend/cuda/gpu_names.h"
 #include "worker/ops/cuda/attention/alignment.h"
 #include "worker/ops/cuda/attention/backward.h"
 #include "worker/ops/cuda/attention/forward.h"
@@ -171,7 +172,7 @@ absl::StatusOr<std::byte*> Attention::Scratch(int64_t bytes) {
 }
 
 absl::Status Attention::ToStatus(cudaError_t error, const char* what) const {
-  return cuda::ToStatus(error, GpuOf(device_).index, what);
+  return gpu::ToStatus(error, GpuOf(device_).index, what);
 }
 
 }  // namespace shoal::worker::cuda

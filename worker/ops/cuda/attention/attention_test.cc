@@ -8,9 +8,10 @@
 #include <string>
 #include <vector>
 
+#include "gpu/testing/gpu.h"
 #include "gtest/gtest.h"
 #include "worker/backend/cuda/cuda_device.h"
-#include "worker/backend/cuda/testing/gpu.h"
+#include "worker/backend/cuda/gpu_names.h"
 #include "worker/ops/testing/oracle.h"
 
 namespace shoal::worker::cuda {

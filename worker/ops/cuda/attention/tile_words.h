@@ -8,7 +8,8 @@
 
 #include <cmath>
 
-#include "worker/backend/cuda/kernel.h"
+#include "gpu/kernel.h"
+#include "worker/backend/cuda/gpu_names.h"
 #include "worker/ops/cuda/attention/shape.h"
 
 namespace shoal::worker::cuda {

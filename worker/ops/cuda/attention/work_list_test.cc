@@ -5,9 +5,10 @@
 #include <utility>
 
 #include "gmock/gmock.h"
+#include "gpu/emulation/emulated_gpu.h"
 #include "gtest/gtest.h"
 #include "worker/backend/cuda/cuda_device.h"
-#include "worker/backend/cuda/emulation/emulated_gpu.h"
+#include "worker/backend/cuda/gpu_names.h"
 
 namespace shoal::worker::cuda {
 namespace {

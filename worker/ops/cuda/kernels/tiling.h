@@ -1,7 +1,6 @@
 // How blocks of threads cover matrices: pure functions of the shape, so that the order of every sum
 // is a function of the shape too and tests can look at launches without a GPU.
 //
-// Sizes are chosen for GPUs with about 130 multiprocessors of up to 2048 threads each (H100, H200).
 // A chunk is what a thread loads at once: 16 bytes where rows and strides allow it, one element
 // elsewhere.
 #pragma once
@@ -9,14 +8,10 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "gpu/blocks.h"
+#include "worker/backend/cuda/gpu_names.h"
+
 namespace shoal::worker::cuda {
-
-inline constexpr int kBlockThreads = 256;
-inline constexpr int kBlockWarps = kBlockThreads / 32;
-// Blocks that fill such a GPU a few times over.
-inline constexpr int64_t kManyBlocks = 1056;
-
-constexpr int64_t DivideUp(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 // Elementwise work: a block covers 2^lanes_log2 chunks of each of kBlockThreads >> lanes_log2 rows
 // at a time, and each thread takes the same chunk of `rows_per_thread` rows, all loaded before the

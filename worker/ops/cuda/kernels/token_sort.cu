@@ -1,4 +1,5 @@
-#include "worker/backend/cuda/kernel.h"
+#include "gpu/kernel.h"
+#include "worker/backend/cuda/gpu_names.h"
 #include "worker/ops/cuda/kernels/tiling.h"
 #include "worker/ops/cuda/kernels/token_sort.h"
 

@@ -5,9 +5,10 @@
 #include <vector>
 
 #include "common/random.h"
+#include "gpu/testing/gpu.h"
+#include "gpu/testing/on_device.h"
 #include "gtest/gtest.h"
-#include "worker/backend/cuda/testing/gpu.h"
-#include "worker/backend/cuda/testing/on_device.h"
+#include "worker/backend/cuda/gpu_names.h"
 
 namespace shoal::worker::cuda {
 namespace {

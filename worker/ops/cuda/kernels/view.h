@@ -4,9 +4,10 @@
 
 #include <cstdint>
 
-namespace shoal::worker::cuda {
+#include "gpu/element.h"
+#include "worker/backend/cuda/gpu_names.h"
 
-enum class Element : uint8_t { kF32, kBf16 };
+namespace shoal::worker::cuda {
 
 // Row-major; `stride` in elements.
 struct ConstView {

@@ -8,7 +8,8 @@
 #include <type_traits>
 #include <vector>
 
-#include "worker/backend/cuda/kernel.h"
+#include "gpu/kernel.h"
+#include "worker/backend/cuda/gpu_names.h"
 
 namespace shoal::worker::cuda {
 namespace {

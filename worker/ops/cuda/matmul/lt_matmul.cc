@@ -9,7 +9,8 @@
 #include "common/check.h"
 #include "common/logging.h"
 #include "common/status.h"
-#include "worker/backend/cuda/cuda_status.h"
+#include "gpu/cuda_status.h"
+#include "worker/backend/cuda/gpu_names.h"
 
 namespace shoal::worker::cuda {
 namespace {

@@ -7,8 +7,9 @@
 #include "common/check.h"
 #include "common/logging.h"
 #include "common/status.h"
+#include "gpu/cuda_status.h"
 #include "worker/backend/cuda/cuda_device.h"
-#include "worker/backend/cuda/cuda_status.h"
+#include "worker/backend/cuda/gpu_names.h"
 #include "worker/ops/cuda/matmul/matmul_kernel.h"
 #include "worker/ops/cuda/views.h"
 

@@ -12,8 +12,9 @@
 #include "common/bf16.h"
 #include "common/random.h"
 #include "common/status.h"
+#include "gpu/cuda_status.h"
 #include "worker/backend/cuda/cuda_device.h"
-#include "worker/backend/cuda/cuda_status.h"
+#include "worker/backend/cuda/gpu_names.h"
 #include "worker/ops/cuda/matmul/matmul.h"
 
 namespace shoal::worker::cuda {

@@ -1,8 +1,9 @@
 // Both ways a product runs, on the machine's own GPU; nothing where there is none. Where cuBLASLt
 // is not found, that half is skipped.
+#include "gpu/testing/gpu.h"
 #include "gtest/gtest.h"
 #include "worker/backend/cuda/cuda_device.h"
-#include "worker/backend/cuda/testing/gpu.h"
+#include "worker/backend/cuda/gpu_names.h"
 #include "worker/ops/cuda/matmul/matmul.h"
 #include "worker/ops/cuda/matmul/matmul_testing.h"
 

@@ -3,9 +3,10 @@
 
 #include "common/status.h"
 #include "gmock/gmock.h"
+#include "gpu/emulation/emulated_gpu.h"
 #include "gtest/gtest.h"
 #include "worker/backend/cuda/cuda_device.h"
-#include "worker/backend/cuda/emulation/emulated_gpu.h"
+#include "worker/backend/cuda/gpu_names.h"
 #include "worker/ops/cuda/matmul/fake_cublas_lt.h"
 #include "worker/ops/cuda/matmul/matmul_testing.h"
 

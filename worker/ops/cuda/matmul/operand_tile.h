@@ -12,7 +12,8 @@
 // other along the inner dimension. What is outside the operand becomes zero.
 #pragma once
 
-#include "worker/backend/cuda/kernel.h"
+#include "gpu/kernel.h"
+#include "worker/backend/cuda/gpu_names.h"
 
 namespace shoal::worker::cuda {
 

@@ -1,6 +1,7 @@
 // What splits of k have left behind becomes C: each element is the sum of its partials in order, so
 // the bits depend on the number of splits and on nothing else.
-#include "worker/backend/cuda/kernel.h"
+#include "gpu/kernel.h"
+#include "worker/backend/cuda/gpu_names.h"
 #include "worker/ops/cuda/matmul/matmul_kernel.h"
 
 namespace shoal::worker::cuda {

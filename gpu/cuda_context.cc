@@ -1,0 +1,192 @@
+#include "gpu/cuda_context.h"
+
+#include <utility>
+
+#include "common/check.h"
+#include "common/status.h"
+#include "gpu/cuda_status.h"
+
+namespace shoal::gpu {
+namespace {
+
+// The time since the base comes in milliseconds of type float: up to here to 2 microseconds.
+constexpr float kMostMilliseconds = 16384;
+// Those beyond it are given back to the driver.
+constexpr size_t kMostFreeEvents = 4096;
+// Longer than any work that is put on a stream takes.
+constexpr absl::Duration kFenceTimeout = absl::Minutes(5);
+constexpr absl::Duration kFenceLook = absl::Microseconds(50);
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<CudaContext>> CudaContext::Create(int gpu, Clock& clock) {
+  SHOAL_ASSIGN_OR_RETURN(GpuDescription description, DescribeGpu(gpu));
+  SHOAL_RETURN_IF_ERROR(CheckSupported(description));
+  std::unique_ptr<CudaContext> context(new CudaContext(std::move(description), clock));
+  SHOAL_RETURN_IF_ERROR(context->MakeCurrent());
+  absl::MutexLock lock(&context->clock_mutex_);
+  SHOAL_RETURN_IF_ERROR(
+      context->Check(cudaStreamCreateWithFlags(&context->clock_stream_, cudaStreamNonBlocking),
+                     "making a stream"));
+  SHOAL_ASSIGN_OR_RETURN(context->base_event_, context->NewEvent());
+  SHOAL_RETURN_IF_ERROR(context->NoteTime());
+  return context;
+}
+
+CudaContext::~CudaContext() {
+  (void)MakeCurrent();
+  {
+    absl::MutexLock lock(&clock_mutex_);
+    if (base_event_ != nullptr) {
+      (void)cudaEventDestroy(base_event_);
+    }
+    if (clock_stream_ != nullptr) {
+      (void)cudaStreamDestroy(clock_stream_);
+    }
+  }
+  absl::MutexLock lock(&mutex_);
+  SHOAL_CHECK(streams_.empty());
+  for (cudaEvent_t event : free_events_) {
+    (void)cudaEventDestroy(event);
+  }
+  (void)cudaGetLastError();
+}
+
+absl::Status CudaContext::MakeCurrent() const {
+  return Check(cudaSetDevice(gpu_.index), "making it current");
+}
+
+absl::Status CudaContext::Check(cudaError_t error, std::string_view what) const {
+  return ToStatus(error, gpu_.index, what);
+}
+
+absl::StatusOr<cudaStream_t> CudaContext::NewStream(bool copies) {
+  SHOAL_RETURN_IF_ERROR(MakeCurrent());
+  int least = 0;
+  int greatest = 0;
+  SHOAL_RETURN_IF_ERROR(Check(cudaDeviceGetStreamPriorityRange(&least, &greatest),
+                              "asking for priorities of streams"));
+  cudaStream_t stream = nullptr;
+  SHOAL_RETURN_IF_ERROR(
+      Check(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, copies ? greatest : least),
+            "making a stream"));
+  absl::MutexLock lock(&mutex_);
+  streams_.insert(stream);
+  return stream;
+}
+
+void CudaContext::DestroyStream(cudaStream_t stream) {
+  (void)MakeCurrent();
+  absl::MutexLock lock(&mutex_);
+  streams_.erase(stream);
+  (void)cudaStreamDestroy(stream);
+  (void)cudaGetLastError();
+}
+
+absl::StatusOr<cudaEvent_t> CudaContext::NewEvent() const {
+  cudaEvent_t event = nullptr;
+  SHOAL_RETURN_IF_ERROR(
+      Check(cudaEventCreateWithFlags(&event, cudaEventBlockingSync), "making an event"));
+  return event;
+}
+
+absl::StatusOr<cudaEvent_t> CudaContext::TakeEvent() {
+  absl::MutexLock lock(&mutex_);
+  return TakeEventLocked();
+}
+
+absl::StatusOr<cudaEvent_t> CudaContext::TakeEventLocked() {
+  if (free_events_.empty()) {
+    return NewEvent();
+  }
+  cudaEvent_t event = free_events_.back();
+  free_events_.pop_back();
+  return event;
+}
+
+void CudaContext::GiveEvent(cudaEvent_t event) {
+  absl::MutexLock lock(&mutex_);
+  if (free_events_.size() < kMostFreeEvents) {
+    free_events_.push_back(event);
+    return;
+  }
+  (void)cudaEventDestroy(event);
+}
+
+CudaContext::Fence CudaContext::PutFence() {
+  Fence fence;
+  if (!MakeCurrent().ok()) {
+    return fence;
+  }
+  // Under the lock, so that no stream goes meanwhile.
+  absl::MutexLock lock(&mutex_);
+  for (cudaStream_t stream : streams_) {
+    const absl::StatusOr<cudaEvent_t> event = TakeEventLocked();
+    if (!event.ok()) {
+      (void)cudaStreamSynchronize(stream);
+      continue;
+    }
+    if (cudaEventRecord(*event, stream) == cudaSuccess) {
+      fence.push_back(*event);
+      continue;
+    }
+    (void)cudaGetLastError();
+    free_events_.push_back(*event);
+    (void)cudaStreamSynchronize(stream);
+  }
+  return fence;
+}
+
+bool CudaContext::IsDone(Fence& fence) {
+  while (!fence.empty()) {
+    const cudaError_t error = cudaEventQuery(fence.back());
+    if (error != cudaSuccess) {
+      (void)cudaGetLastError();
+    }
+    if (error == cudaErrorNotReady) {
+      return false;
+    }
+    GiveEvent(fence.back());
+    fence.pop_back();
+  }
+  return true;
+}
+
+absl::Status CudaContext::Wait(Fence& fence) {
+  const absl::Time deadline = clock_.Now() + kFenceTimeout;
+  while (!IsDone(fence)) {
+    if (clock_.Now() >= deadline) {
+      return DeadlineExceeded("cuda:{}: work that uses freed memory was not done within {}",
+                              gpu_.index, absl::FormatDuration(kFenceTimeout));
+    }
+    clock_.SleepFor(kFenceLook);
+  }
+  return absl::OkStatus();
+}
+
+absl::Time CudaContext::TimeOf(cudaEvent_t event) {
+  if (!MakeCurrent().ok()) {
+    return clock_.Now();
+  }
+  absl::MutexLock lock(&clock_mutex_);
+  float milliseconds = 0;
+  cudaError_t error = cudaEventElapsedTime(&milliseconds, base_event_, event);
+  if (error == cudaSuccess && milliseconds > kMostMilliseconds && NoteTime().ok()) {
+    error = cudaEventElapsedTime(&milliseconds, base_event_, event);
+  }
+  if (error != cudaSuccess) {
+    (void)cudaGetLastError();
+    return clock_.Now();
+  }
+  return base_time_ + absl::Milliseconds(static_cast<double>(milliseconds));
+}
+
+absl::Status CudaContext::NoteTime() {
+  const absl::Time before = clock_.Now();
+  SHOAL_RETURN_IF_ERROR(Check(cudaEventRecord(base_event_, clock_stream_), "recording an event"));
+  SHOAL_RETURN_IF_ERROR(Check(cudaStreamSynchronize(clock_stream_), "waiting for an event"));
+  base_time_ = before + (clock_.Now() - before) / 2;
+  return absl::OkStatus();
+}
+
+}  // namespace shoal::gpu

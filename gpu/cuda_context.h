@@ -1,0 +1,73 @@
+// What the parts of a CUDA device share: its GPU, events to use again, its streams, and how its
+// time maps to the host's. Threads: any.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <memory>
+#include <set>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "common/clock.h"
+#include "gpu/gpus.h"
+
+namespace shoal::gpu {
+
+class CudaContext {
+ public:
+  // Everything that was on the device's streams at some time.
+  using Fence = std::vector<cudaEvent_t>;
+
+  static absl::StatusOr<std::unique_ptr<CudaContext>> Create(int gpu, Clock& clock);
+  // All streams are gone.
+  ~CudaContext();
+
+  const GpuDescription& gpu() const { return gpu_; }
+  Clock& clock() const { return clock_; }
+
+  // Makes the GPU the calling thread's.
+  absl::Status MakeCurrent() const;
+  // ToStatus of this GPU.
+  absl::Status Check(cudaError_t error, std::string_view what) const;
+
+  absl::StatusOr<cudaStream_t> NewStream(bool copies);
+  void DestroyStream(cudaStream_t stream);
+
+  // Events that tell the time and that a waiting thread sleeps for.
+  absl::StatusOr<cudaEvent_t> TakeEvent() ABSL_LOCKS_EXCLUDED(mutex_);
+  void GiveEvent(cudaEvent_t event) ABSL_LOCKS_EXCLUDED(mutex_);
+
+  // A GPU that fails has nothing to wait for: its fences are done.
+  Fence PutFence() ABSL_LOCKS_EXCLUDED(mutex_);
+  // Whether it is done; it is empty then.
+  bool IsDone(Fence& fence);
+  absl::Status Wait(Fence& fence);
+
+  // When an event of TakeEvent was done, which it is.
+  absl::Time TimeOf(cudaEvent_t event) ABSL_LOCKS_EXCLUDED(clock_mutex_);
+
+ private:
+  CudaContext(GpuDescription gpu, Clock& clock) : gpu_(std::move(gpu)), clock_(clock) {}
+  absl::Status NoteTime() ABSL_EXCLUSIVE_LOCKS_REQUIRED(clock_mutex_);
+  absl::StatusOr<cudaEvent_t> NewEvent() const;
+  absl::StatusOr<cudaEvent_t> TakeEventLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  const GpuDescription gpu_;
+  Clock& clock_;
+
+  absl::Mutex mutex_;
+  std::set<cudaStream_t> streams_ ABSL_GUARDED_BY(mutex_);
+  std::vector<cudaEvent_t> free_events_ ABSL_GUARDED_BY(mutex_);
+
+  absl::Mutex clock_mutex_;
+  cudaStream_t clock_stream_ ABSL_GUARDED_BY(clock_mutex_) = nullptr;
+  cudaEvent_t base_event_ ABSL_GUARDED_BY(clock_mutex_) = nullptr;
+  absl::Time base_time_ ABSL_GUARDED_BY(clock_mutex_);
+};
+
+}  // namespace shoal::gpu

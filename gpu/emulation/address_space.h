@@ -1,0 +1,59 @@
+// What memory the emulated runtime has given out, and who can reach it now. Included by the
+// emulation alone, which calls it under its lock.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <string>
+
+namespace shoal::gpu::emulation {
+
+enum class Place : uint8_t { kPageable, kPinned, kDevice };
+
+class AddressSpace {
+ public:
+  struct Range {
+    Place place = Place::kPageable;
+    int device = 0;
+    int64_t bytes = 0;
+    void* mapping = nullptr;  // null: memory of somebody else's, registered
+    int64_t mapped_bytes = 0;
+    unsigned flags = 0;
+  };
+
+  static constexpr int64_t kAlignment = 512;
+
+  ~AddressSpace();
+
+  // Ends where a page begins that nobody may touch; full of 0xFF. Null where the machine has no
+  // more.
+  std::byte* Allocate(Place place, int device, int64_t bytes, unsigned flags);
+  void Register(void* data, int64_t bytes, unsigned flags);
+  // False where there is no such range.
+  bool Free(void* data, Place place);
+  bool Unregister(void* data);
+
+  // The range that holds [data, data + bytes); null for pageable memory. `torn` where just a part
+  // of it lies in a range.
+  const Range* Find(const void* data, int64_t bytes, bool& torn) const;
+
+  // The memory of this GPU can be reached from now on and no other's. kAll, kNone: as they say.
+  static constexpr int kAll = -1;
+  static constexpr int kNone = -2;
+  void Open(int device);
+
+  // Where an address lies that nobody may touch: "12 B behind the 400 B at 0x.. of a GPU".
+  std::string Describe(const void* address) const;
+
+  int64_t allocated_bytes(int device) const;
+  int64_t host_bytes() const;
+
+ private:
+  void Protect(const Range& range) const;
+
+  std::map<std::byte*, Range> ranges_;
+  int open_ = kNone;
+};
+
+}  // namespace shoal::gpu::emulation

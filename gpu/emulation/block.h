@@ -1,0 +1,76 @@
+// How a block of threads runs on the CPU. Each thread runs until it has to wait for others of its
+// warp or block, then the next one does; so threads that never wait run one after the other without
+// a switch of stacks. What a warp does together is done by the last of its threads to come to it.
+//
+// The order of warps, of lanes and of blocks differs from launch to launch: results that hang on it
+// are wrong at some time. A thread that others wait for and that has returned or stands elsewhere
+// ends the process with a line that says which and where.
+//
+// Used by kernel_cpu.h (threads) and by the emulated runtime (launches). One launch runs at a time,
+// under the runtime's lock; so all state is global, and plain.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <string>
+
+namespace shoal::gpu::emulation {
+
+struct Extent {
+  int64_t x = 1;
+  int64_t y = 1;
+  int64_t z = 1;
+};
+
+// The launch and block that run.
+struct BlockState {
+  Extent grid;
+  Extent block;
+  int threads = 0;
+  char* dynamic_shared = nullptr;
+};
+extern BlockState running_block;
+extern int running_thread;  // of the block
+
+// Runs `thread` for every thread of every block; `order` is a random number.
+void RunBlocks(Extent grid, int threads, int64_t shared_bytes, uint64_t order,
+               const std::function<void()>& thread);
+
+// "block (x, y, z) thread t (warp w lane l)" of what runs; empty where nothing does.
+std::string RunningThreadName();
+// Bytes behind the running block's dynamic shared memory; negative elsewhere.
+int64_t BytesBehindShared(const void* address);
+
+// A line of a kernel: as a default argument, the caller's. (std::source_location, which clang does
+// not have everywhere.)
+struct Where {
+  const char* file = "";
+  int line = 0;
+  static constexpr Where Current(const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
+    return {.file = file, .line = line};
+  }
+};
+
+// What a thread does with others. `where` is the kernel's line.
+enum class Together : uint8_t { kSyncBlock, kSyncWarp, kShuffle, kLoadMatrix, kMultiplyAdd };
+void WaitForBlock(Where where);
+void WaitForWarp(Where where);
+uint32_t ExchangeInWarp(uint32_t value, int from_lane, Where where);
+void LoadMatrixInWarp(uint32_t (&to)[4], const void* row, bool transposed, Where where);
+void MultiplyAddInWarp(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2], Where where);
+
+// What a GPU takes only from multiples of its size.
+[[noreturn]] void FailAlignment(size_t bytes, Where where);
+inline void CheckAligned(const void* data, size_t bytes, Where where) {
+  if (reinterpret_cast<uintptr_t>(data) % bytes != 0) [[unlikely]] {
+    FailAlignment(bytes, where);
+  }
+}
+
+// The running thread's asynchronous copies. Until it waits for one, its destination holds 0xFF.
+void BeginCopy(void* to, const void* from, size_t bytes, bool valid, Where where);
+void CommitCopyGroup();
+void WaitForCopyGroups(int newest_left);
+
+}  // namespace shoal::gpu::emulation

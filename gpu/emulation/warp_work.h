@@ -1,0 +1,29 @@
+// What the lanes of a warp compute together, once all of them have come with their operands.
+// Included by the emulation alone.
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+namespace shoal::gpu::emulation {
+
+inline constexpr int kWarp = 32;
+
+// What a lane brings, and where it wants the result: on its stack.
+struct Operands {
+  uint32_t value = 0;
+  int from_lane = 0;
+  const void* row = nullptr;
+  uint32_t* to = nullptr;
+  float* d = nullptr;
+  const uint32_t* a = nullptr;
+  const uint32_t* b = nullptr;
+};
+using Lanes = std::array<Operands, kWarp>;
+
+void FinishShuffle(Lanes& lanes);
+void FinishLoadMatrix(Lanes& lanes, bool transposed);
+// Adds up in the order of k.
+void FinishMultiplyAdd(Lanes& lanes);
+
+}  // namespace shoal::gpu::emulation

@@ -1,0 +1,12 @@
+// The GPU of a test that runs on both kinds: the emulated one, where the test is linked to the
+// emulation, and the machine's own, where there is one and the test is linked to CUDA's runtime.
+#pragma once
+
+#include <cstdint>
+
+namespace shoal::gpu {
+
+// Whether there is a GPU. An emulated one is new, with work in the seed's order.
+bool PrepareGpu(uint64_t seed);
+
+}  // namespace shoal::gpu
