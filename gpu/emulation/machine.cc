@@ -12,6 +12,8 @@ namespace {
 // Who puts more on a stream waits, as with a driver.
 constexpr size_t kMaxQueue = 1024;
 constexpr uint64_t kMostWorkOfAQuery = 4;
+// Between two looks at what other threads have put on streams.
+constexpr absl::Duration kOutsideLook = absl::Microseconds(200);
 
 }  // namespace
 
@@ -39,6 +41,7 @@ void Machine::Set(const EmulatedGpus& new_gpus) {
   sticky_.assign(static_cast<size_t>(gpus.count), cudaSuccess);
   call_failures_.clear();
   work_failure_ = {};
+  outside_points_ = 0;
   for (int device = 0; device < gpus.count; ++device) {
     streams_.push_back(std::make_unique<CUstream_st>(CUstream_st{.device = device}));
     null_streams_.push_back(streams_.back().get());
@@ -106,7 +109,7 @@ void Machine::Destroy(CUstream_st& stream) {
 
 std::shared_ptr<Point> Machine::Put(CUstream_st& stream, std::function<void()> run) {
   while (stream.queue.size() >= kMaxQueue) {
-    SHOAL_CHECK(RunOne());
+    RunOneOrWait();
   }
   memory->Open(AddressSpace::kNone);
   Work work{.run = std::move(run), .point = std::make_shared<Point>()};
@@ -129,12 +132,41 @@ void Machine::PutWait(CUstream_st& stream, std::shared_ptr<Point> point) {
   stream.queue.back().after.push_back(std::move(point));
 }
 
+std::shared_ptr<Point> Machine::NewOutsidePoint() {
+  ++outside_points_;
+  return std::make_shared<Point>();
+}
+
+void Machine::FinishOutsidePoint(Point& point) {
+  if (!point.done) {
+    point.done = true;
+    point.at = std::chrono::steady_clock::now();
+    --outside_points_;
+  }
+}
+
+// On a GPU that has failed nothing waits any more.
+bool Machine::IsReady(const CUstream_st& stream) {
+  return !stream.queue.empty() &&
+         (sticky_[static_cast<size_t>(stream.device)] != cudaSuccess ||
+          std::ranges::all_of(stream.queue.front().after,
+                              [](const auto& point) { return point->done; }));
+}
+
+void Machine::RunOneOrWait() {
+  if (RunOne()) {
+    return;
+  }
+  // An event can be waited for only once it is recorded, so without those something can always run.
+  SHOAL_CHECK(outside_points_ > 0);
+  bool never = false;
+  mutex.AwaitWithTimeout(absl::Condition(&never), kOutsideLook);
+}
+
 bool Machine::RunOne() {
   std::vector<CUstream_st*> ready;
   for (const auto& stream : streams_) {
-    if (!stream->queue.empty() &&
-        std::ranges::all_of(stream->queue.front().after,
-                            [](const auto& point) { return point->done; })) {
+    if (IsReady(*stream)) {
       ready.push_back(stream.get());
     }
   }
@@ -158,8 +190,7 @@ bool Machine::RunOne() {
 template <typename Done>
 cudaError_t Machine::RunWhileNot(Done done) {
   while (!done()) {
-    // An event can be waited for only once it is recorded, so something can always run.
-    SHOAL_CHECK(RunOne());
+    RunOneOrWait();
   }
   memory->Open(AddressSpace::kNone);
   return sticky();

@@ -91,6 +91,12 @@ class Machine {
   void Act(int device, const std::function<void()>& action) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
   uint64_t RandomNumber() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) { return random_->Next(); }
 
+  // Work that waits for what other threads have yet to put on streams (a collective's, for the
+  // other ranks): a point that is no work's own. As long as there are such points, a thread that
+  // finds nothing to run waits.
+  std::shared_ptr<Point> NewOutsidePoint() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
+  void FinishOutsidePoint(Point& point) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
+
   EmulatedGpus gpus ABSL_GUARDED_BY(mutex);
   EmulatedCounters counters ABSL_GUARDED_BY(mutex);
   std::optional<AddressSpace> memory ABSL_GUARDED_BY(mutex);
@@ -105,6 +111,8 @@ class Machine {
   Machine();
 
   bool RunOne() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
+  void RunOneOrWait() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
+  bool IsReady(const CUstream_st& stream) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
   template <typename Done>
   cudaError_t RunWhileNot(Done done) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
 
@@ -114,6 +122,7 @@ class Machine {
   std::vector<cudaError_t> sticky_ ABSL_GUARDED_BY(mutex);
   std::map<std::string, Failure, std::less<>> call_failures_ ABSL_GUARDED_BY(mutex);
   Failure work_failure_ ABSL_GUARDED_BY(mutex);
+  int outside_points_ ABSL_GUARDED_BY(mutex) = 0;  // not done
 };
 
 // The calling thread's.

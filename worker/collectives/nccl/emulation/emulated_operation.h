@@ -1,0 +1,36 @@
+// One collective or message of the emulated NCCL: what the ranks put into it, and what it does when
+// all have come. Included by the emulation alone; all under the emulated machine's lock.
+#pragma once
+
+#include <nccl.h>
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "gpu/emulation/machine.h"
+
+namespace shoal::worker::emulation {
+
+enum class Kind : uint8_t { kAllGather, kReduceScatter, kMessage };
+
+struct Part {
+  bool started = false;
+  const void* from = nullptr;
+  void* to = nullptr;
+  std::shared_ptr<gpu::emulation::Point> done;  // null: this rank has not called yet
+};
+
+struct Operation {
+  Kind kind = Kind::kAllGather;
+  ncclDataType_t type = ncclFloat32;
+  size_t count = 0;
+  bool matches = true;      // else it never happens
+  std::vector<Part> parts;  // by rank; of a message: sender, receiver
+
+  bool complete() const;
+  // Moves the data. The GPUs' memory is open.
+  void Run() const;
+};
+
+}  // namespace shoal::worker::emulation

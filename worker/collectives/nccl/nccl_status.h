@@ -1,0 +1,21 @@
+// NCCL's results as statuses: one line that says what was done, NCCL's name of the error and what
+// it tells about it.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "absl/status/status.h"
+#include "worker/collectives/nccl/nccl_api.h"
+
+namespace shoal::worker {
+
+// ncclInProgress is not for this. `communicator` may be null. Errors of other ranks and of the
+// network are Unavailable; a call or a set of ranks that NCCL does not take is FailedPrecondition.
+absl::Status ToStatus(const Nccl& nccl, ncclResult_t result, ncclComm_t communicator,
+                      std::string_view what);
+
+// "2.28.9"
+std::string NcclVersionName(int version);
+
+}  // namespace shoal::worker
