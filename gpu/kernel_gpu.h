@@ -39,6 +39,8 @@ template <typename T>
 SHOAL_DEVICE T Shuffle(T value, int lane) {
   return __shfl_sync(kAllLanes, value, lane);
 }
+// Whether `value` is true in any lane; the same in all of them.
+SHOAL_DEVICE bool AnyLane(bool value) { return __any_sync(kAllLanes, value) != 0; }
 // The order of additions is the hardware's: not for results that must not depend on it.
 SHOAL_DEVICE void AtomicAdd(float* to, float value) { atomicAdd(to, value); }
 

@@ -53,6 +53,13 @@ template <typename T>
 T Shuffle(T value, int lane, emulation::Where where = emulation::Where::Current()) {
   return std::bit_cast<T>(emulation::ExchangeInWarp(std::bit_cast<uint32_t>(value), lane, where));
 }
+inline bool AnyLane(bool value, emulation::Where where = emulation::Where::Current()) {
+  int any = value ? 1 : 0;
+  for (int distance = kWarp / 2; distance > 0; distance /= 2) {
+    any |= ShuffleXor(any, distance, where);
+  }
+  return any != 0;
+}
 inline void AtomicAdd(float* to, float value) { *to += value; }
 
 inline float Exp(float x) { return std::exp(x); }
