@@ -4,8 +4,8 @@
 
 namespace shoal::gpu {
 
-bool PrepareGpu(uint64_t seed) {
-  SetEmulatedGpus({.seed = seed});
+bool PrepareGpu(uint64_t seed, int64_t shared_bytes) {
+  SetEmulatedGpus({.seed = seed, .shared_bytes = shared_bytes});
   return true;
 }
 

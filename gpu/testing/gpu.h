@@ -6,7 +6,8 @@
 
 namespace shoal::gpu {
 
-// Whether there is a GPU. An emulated one is new, with work in the seed's order.
-bool PrepareGpu(uint64_t seed);
+// Whether there is a GPU. An emulated one is new, with work in the seed's order and this much
+// shared memory for a block at most.
+bool PrepareGpu(uint64_t seed, int64_t shared_bytes = 227 << 10);
 
 }  // namespace shoal::gpu

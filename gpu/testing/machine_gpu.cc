@@ -3,7 +3,7 @@
 
 namespace shoal::gpu {
 
-bool PrepareGpu(uint64_t) {
+bool PrepareGpu(uint64_t, int64_t) {
   const absl::StatusOr<GpuDescription> gpu = DescribeGpu(0);
   return gpu.ok() && CheckSupported(*gpu).ok();
 }

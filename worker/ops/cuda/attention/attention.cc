@@ -40,8 +40,9 @@ int64_t UsedTokens(std::span<const int32_t> cu_seqlens, int64_t tokens) {
   return cu_seqlens.back();
 }
 
-bool RunsOnTensorCores(const ConstMatrix& matrix, const AttentionShape& shape) {
-  return matrix.dtype == DType::kBF16 && AttentionTilesFor(shape.head_dim).width > 0 &&
+// What tensor cores are told to read or write.
+bool IsForTensorCores(const ConstMatrix& matrix, const AttentionShape& shape) {
+  return matrix.dtype == DType::kBF16 &&
          RowsAreAligned(matrix.data, matrix.stride, ToElement(matrix.dtype), shape.head_dim);
 }
 
@@ -65,12 +66,16 @@ absl::Status Attention::Forward(ConstMatrix qkv, const AttentionShape& shape,
   if (used == 0) {
     return absl::OkStatus();
   }
-  const bool tensor_cores = RunsOnTensorCores(qkv, shape) && RunsOnTensorCores(out, shape);
-  const int size = tensor_cores ? AttentionTilesFor(shape.head_dim).forward_rows : kPlainTile;
+  const int64_t shared_bytes = GpuOf(device_).shared_bytes;
+  const AttentionTiles tiles = AttentionTilesFor(shape.head_dim, shared_bytes);
+  const bool tensor_cores = tiles.width > 0 && tiles.forward_bytes() <= shared_bytes &&
+                            IsForTensorCores(qkv, shape) && IsForTensorCores(out, shape);
   SHOAL_ASSIGN_OR_RETURN(const AttentionProblem problem,
-                         WithTiles(whole, TileCut::Of::kRows, size, cu_seqlens));
+                         WithTiles(whole, TileCut::Of::kRows,
+                                   tensor_cores ? tiles.forward_rows : kPlainTile, cu_seqlens));
   return ToStatus(
       tensor_cores ? AttentionForward(stream_, {.problem = problem,
+                                                .tiles = tiles,
                                                 .qkv = qkv.data,
                                                 .qkv_stride = qkv.stride,
                                                 .out = out.data,
@@ -101,9 +106,11 @@ absl::Status Attention::Backward(ConstMatrix d_out, ConstMatrix qkv, ConstMatrix
                                                                .log_sum_exp = log_sum_exp,
                                                                .statistics = statistics}),
                                  "attention's statistics"));
-  const bool tensor_cores = RunsOnTensorCores(qkv, shape) && RunsOnTensorCores(d_out, shape) &&
-                            RunsOnTensorCores(d_qkv, shape);
-  const AttentionTiles tiles = AttentionTilesFor(shape.head_dim);
+  const int64_t shared_bytes = GpuOf(device_).shared_bytes;
+  const AttentionTiles tiles = AttentionTilesFor(shape.head_dim, shared_bytes);
+  const bool tensor_cores = tiles.width > 0 && tiles.backward_bytes() <= shared_bytes &&
+                            IsForTensorCores(qkv, shape) && IsForTensorCores(d_out, shape) &&
+                            IsForTensorCores(d_qkv, shape);
   SHOAL_ASSIGN_OR_RETURN(const AttentionProblem keys,
                          WithTiles(whole, TileCut::Of::kKeys,
                                    tensor_cores ? tiles.d_key_keys : kPlainTile, cu_seqlens));
@@ -121,17 +128,17 @@ absl::Status Attention::Backward(ConstMatrix d_out, ConstMatrix qkv, ConstMatrix
     args.problem = rows;
     return ToStatus(PlainAttentionQueryGradients(stream_, args), what);
   }
-  AttentionBackwardArgs args{.problem = keys,
-                             .d_out = d_out.data,
-                             .d_out_stride = d_out.stride,
-                             .qkv = qkv.data,
-                             .qkv_stride = qkv.stride,
-                             .statistics = statistics,
-                             .d_qkv = d_qkv.data,
-                             .d_qkv_stride = d_qkv.stride};
-  SHOAL_RETURN_IF_ERROR(ToStatus(AttentionKeyGradients(stream_, args), what));
-  args.problem = rows;
-  return ToStatus(AttentionQueryGradients(stream_, args), what);
+  return ToStatus(AttentionBackward(stream_, {.keys = keys,
+                                              .rows = rows,
+                                              .tiles = tiles,
+                                              .d_out = d_out.data,
+                                              .d_out_stride = d_out.stride,
+                                              .qkv = qkv.data,
+                                              .qkv_stride = qkv.stride,
+                                              .statistics = statistics,
+                                              .d_qkv = d_qkv.data,
+                                              .d_qkv_stride = d_qkv.stride}),
+                  what);
 }
 
 absl::Status Attention::Decode(ConstMatrix q, ConstMatrix keys, ConstMatrix values,

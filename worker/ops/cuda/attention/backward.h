@@ -1,5 +1,5 @@
 // Launches of attention's backward pass; ops.h has the contract. The statistics of the rows come
-// first, then the gradients of keys and values and those of queries, in any order, which together
+// first, then in one launch the gradients of keys and values and those of queries, which together
 // write all of d_qkv's rows that belong to a sequence.
 //
 // Without atomics, so that the same input gives the same bits: d_keys and d_values are summed by
@@ -15,7 +15,9 @@ namespace shoal::worker::cuda {
 
 // bf16; strides in elements.
 struct AttentionBackwardArgs {
-  AttentionProblem problem;
+  AttentionProblem keys;  // with tiles of `d_key_keys` keys
+  AttentionProblem rows;  // the same with tiles of `d_query_rows` rows
+  AttentionTiles tiles;
   const void* d_out = nullptr;
   int64_t d_out_stride = 0;
   const void* qkv = nullptr;
@@ -25,9 +27,8 @@ struct AttentionBackwardArgs {
   int64_t d_qkv_stride = 0;
 };
 
-// On tensor cores: AttentionTilesFor(head_dim).width > 0, all rows start at multiples of 16 bytes;
-// tiles of `d_key_keys` keys and of `d_query_rows` rows.
-cudaError_t AttentionKeyGradients(cudaStream_t stream, const AttentionBackwardArgs& args);
-cudaError_t AttentionQueryGradients(cudaStream_t stream, const AttentionBackwardArgs& args);
+// On tensor cores: `tiles` are large or small ones of head_dim and within what a block may have,
+// all rows start at multiples of 16 bytes.
+cudaError_t AttentionBackward(cudaStream_t stream, const AttentionBackwardArgs& args);
 
 }  // namespace shoal::worker::cuda

@@ -1,46 +1,43 @@
 // Attention forward, bf16, on tensor cores.
 //
 // A block takes a tile of rows and goes over the keys that they see, a tile at a time, from the
-// first: scores = Q K^T in registers, the running maximum and sum of each row, O = O * correction +
-// P V. The next tile of K and V is copied into the other half of shared memory meanwhile: one
-// SyncBlock a tile. Only tiles on the diagonal are masked; the first key is seen by every row, so
-// no maximum stays at minus infinity.
+// first: scores = Q K^T in registers, the running reference and sum of each row, O += P V,
+// corrected where the reference was raised. The next tile of K and V is copied into the other half
+// of shared memory meanwhile: one SyncBlock a tile. Only tiles on the diagonal are masked; the
+// first key is seen by every row, so no maximum stays at minus infinity.
 //
 // What it takes of an H200 at head_dim 128: 4 D operations for each visible score. Products:
 // mma.sync reaches about 60 % of wgmma's rate, 2450 of 4096 operations a cycle and multiprocessor,
-// so 4.8 scores a cycle. Exponentials (16 a cycle) and other instructions (about 15 a score of 128
+// so 4.8 scores a cycle. Exponentials (16 a cycle) and other instructions (about 10 a score of 128
 // a cycle) fit beside them where one block's overlap the other's products: two a multiprocessor.
-// Shared memory: for 32 keys a warp of 32 rows reads 24 KiB, 192 cycles of 128 bytes against 213 of
-// the products. So at best about 400 Tflop/s for long sequences, bound by mma.sync and nearly by
-// shared memory; from L2 come 19 bytes a cycle, just below what it has.
+// Shared memory: for 64 keys a warp of 32 rows reads 40 KiB, 320 cycles of 128 bytes against 427 of
+// the products. So at best about 400 Tflop/s for long sequences, bound by mma.sync; from L2 come 19
+// bytes a cycle, just below what it has.
 #include "worker/ops/cuda/attention/forward.h"
 #include "worker/ops/cuda/attention/tile_words.h"
 
 namespace shoal::worker::cuda {
 namespace {
 
-template <int kWidth>
+template <int kWidth, int kKeys>
 struct ForwardSizes {
-  static constexpr AttentionTiles kTiles = AttentionTilesFor(kWidth);
-  static constexpr int kRows = kTiles.forward_rows;
-  static constexpr int kKeys = kTiles.forward_keys;
+  static constexpr int kRows = LargeAttentionTiles(kWidth).forward_rows;
   static constexpr int kStrips = kRows / kAttentionWarps / 16;  // of 16 rows, of a warp
   // Wide queries are read again for each tile of keys: they and the sums would not fit.
   static constexpr bool kQueriesHeld = kWidth <= 64;
-  static constexpr int kSharedBytes = TileBytes(kRows, kWidth) + 4 * TileBytes(kKeys, kWidth);
 };
 
 // A warp's rows: scores of one tile of keys, and what is carried from tile to tile.
-template <int kWidth>
+template <int kWidth, int kKeys>
 struct ForwardRows {
-  using Sizes = ForwardSizes<kWidth>;
+  using Sizes = ForwardSizes<kWidth, kKeys>;
   static constexpr int kStrips = Sizes::kStrips;
-  static constexpr int kKeyTiles = Sizes::kKeys / 8;
+  static constexpr int kKeyTiles = kKeys / 8;
 
   uint32_t queries[Sizes::kQueriesHeld ? kWidth / 16 : 1][kStrips][4];
   float out[kStrips][kWidth / 8][4];
-  float maximum[kStrips][2];  // of unscaled scores
-  float sum[kStrips][2];      // of the lane's own columns
+  float reference[kStrips][2];  // what the row's unscaled scores are taken less
+  float sum[kStrips][2];        // of the lane's own columns
 
   SHOAL_DEVICE void LoadQueries(const Bf16* from, int column_step, int held) {
 #pragma unroll
@@ -101,21 +98,57 @@ struct ForwardRows {
     }
   }
 
-  // Probabilities up to the row's final maximum and sum, as left operands of the next product.
+  // Powers of two are of scores less a reference that the row has had for a while, so that what is
+  // summed seldom has to be corrected: it follows the row's maximum only when that has come to
+  // exceed it by this much, 2^8 where the sums have 24 bits and probabilities 8 of any size.
+  static constexpr float kMostAbove = 8;
+
+  // Raises references that were exceeded by more, and corrects what was summed with them. All rows
+  // of the warp at once: each tile of keys asks one question.
+  SHOAL_DEVICE void RaiseReferences(float scale, const float (&scores)[kStrips][kKeyTiles][4]) {
+    float largest[kStrips][2];
+    bool exceeded = false;
+#pragma unroll
+    for (int m = 0; m < kStrips; ++m) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        largest[m][half] = reference[m][half];
+#pragma unroll
+        for (int n = 0; n < kKeyTiles; ++n) {
+          largest[m][half] =
+              fmaxf(largest[m][half], fmaxf(scores[m][n][2 * half], scores[m][n][2 * half + 1]));
+        }
+        exceeded |= (largest[m][half] - reference[m][half]) * scale > kMostAbove;
+      }
+    }
+    if (!AnyLane(exceeded)) {
+      return;
+    }
+#pragma unroll
+    for (int m = 0; m < kStrips; ++m) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const float raised = RowMax(largest[m][half]);
+        const float correction = Exp2Approximate((reference[m][half] - raised) * scale);
+        reference[m][half] = raised;
+        sum[m][half] *= correction;
+#pragma unroll
+        for (int n = 0; n < kWidth / 8; ++n) {
+          out[m][n][2 * half] *= correction;
+          out[m][n][2 * half + 1] *= correction;
+        }
+      }
+    }
+  }
+
+  // Probabilities up to the row's final reference and sum, as left operands of the next product.
   SHOAL_DEVICE void Softmax(float scale, const float (&scores)[kStrips][kKeyTiles][4],
                             uint32_t (&probabilities)[kStrips][kKeyTiles / 2][4]) {
 #pragma unroll
     for (int m = 0; m < kStrips; ++m) {
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
-        float largest = maximum[m][half];
-#pragma unroll
-        for (int n = 0; n < kKeyTiles; ++n) {
-          largest = fmaxf(largest, fmaxf(scores[m][n][2 * half], scores[m][n][2 * half + 1]));
-        }
-        largest = RowMax(largest);
-        const float correction = Exp2Approximate((maximum[m][half] - largest) * scale);
-        const float shift = largest * scale;
+        const float shift = reference[m][half] * scale;
         float total = 0;
 #pragma unroll
         for (int n = 0; n < kKeyTiles; ++n) {
@@ -124,13 +157,7 @@ struct ForwardRows {
           total += left + right;
           probabilities[m][n / 2][n % 2 * 2 + half] = PackBf16(left, right);
         }
-        maximum[m][half] = largest;
-        sum[m][half] = sum[m][half] * correction + total;
-#pragma unroll
-        for (int n = 0; n < kWidth / 8; ++n) {
-          out[m][n][2 * half] *= correction;
-          out[m][n][2 * half + 1] *= correction;
-        }
+        sum[m][half] += total;
       }
     }
   }
@@ -153,10 +180,10 @@ struct ForwardRows {
 };
 
 // What a warp's rows, from `first_row` on, have come to.
-template <int kWidth>
+template <int kWidth, int kKeys>
 SHOAL_DEVICE void StoreForward(const AttentionForwardArgs& args, const HeadOfSequence& head,
-                               int first_row, const ForwardRows<kWidth>& own) {
-  constexpr int kStrips = ForwardSizes<kWidth>::kStrips;
+                               int first_row, const ForwardRows<kWidth, kKeys>& own) {
+  constexpr int kStrips = ForwardSizes<kWidth, kKeys>::kStrips;
   const AttentionProblem& problem = args.problem;
   const int rows = head.rows(problem);
   float factors[kStrips][2];
@@ -172,7 +199,7 @@ SHOAL_DEVICE void StoreForward(const AttentionForwardArgs& args, const HeadOfSeq
         const int64_t of_head =
             head.kv_head * problem.group.size + row - query * problem.group.size;
         args.log_sum_exp[of_head * problem.tokens + head.tile.begin + query] =
-            own.maximum[m][half] * problem.scale + Log(sum);
+            own.reference[m][half] * problem.scale + Log(sum);
       }
     }
   }
@@ -181,15 +208,14 @@ SHOAL_DEVICE void StoreForward(const AttentionForwardArgs& args, const HeadOfSeq
             [&](int i) { return out + head.RowOffset(problem, args.out_stride, i); });
 }
 
-template <int kWidth>
+template <int kWidth, int kKeys>
 SHOAL_KERNEL SHOAL_LAUNCH_BOUNDS(kAttentionThreads, 2)
     AttentionForwardKernel(const AttentionForwardArgs args) {
-  using Sizes = ForwardSizes<kWidth>;
+  using Sizes = ForwardSizes<kWidth, kKeys>;
   constexpr int kPitch = TilePitch(kWidth);
-  constexpr int kKeys = Sizes::kKeys;
   constexpr int kWarpRows = Sizes::kStrips * 16;
   const AttentionProblem& problem = args.problem;
-  const HeadOfSequence head = HeadOfBlock(problem);
+  const HeadOfSequence head = HeadOfBlock(problem, BlockX());
   const int rows = head.rows(problem);
   const int first_row = head.tile.first;
   const int end_row = Smaller(rows, first_row + Sizes::kRows);
@@ -202,20 +228,12 @@ SHOAL_KERNEL SHOAL_LAUNCH_BOUNDS(kAttentionThreads, 2)
   const Bf16* const keys = qkv + head.KeyOffset(problem, args.qkv_stride, 0);
   const auto copy_keys = [&](int tile) {
     const int half = tile % 2 * kKeys * kPitch;
-    ForTileUnits<kKeys, kWidth>(tile * kKeys, head.tile.length, problem.head_dim,
-                                [&](int to, int key, int column, bool valid) {
-                                  const Bf16* from = keys + key * args.qkv_stride + column;
-                                  CopyAsync16(key_tile + half + to, from, valid);
-                                  CopyAsync16(value_tile + half + to,
-                                              from + problem.kv_heads * problem.head_dim, valid);
-                                });
+    CopyKeys<kKeys, kWidth>(keys, args.qkv_stride, problem.kv_heads * problem.head_dim,
+                            tile * kKeys, head.tile.length, problem.head_dim, key_tile + half,
+                            value_tile + half);
     CommitCopies();
   };
-  ForTileUnits<Sizes::kRows, kWidth>(
-      first_row, rows, problem.head_dim, [&](int to, int row, int column, bool valid) {
-        CopyAsync16(query_tile + to, qkv + head.RowOffset(problem, args.qkv_stride, row) + column,
-                    valid);
-      });
+  CopyRows<Sizes::kRows, kWidth, 1>(problem, head, first_row, {{qkv, args.qkv_stride, query_tile}});
   copy_keys(0);
 
   const int warp_row = WarpIndex() * kWarpRows;  // within the tile
@@ -225,11 +243,11 @@ SHOAL_KERNEL SHOAL_LAUNCH_BOUNDS(kAttentionThreads, 2)
       first_row + warp_row < rows ? problem.group.Quotient(warp_end - 1) / kKeys + 1 : 0;
   const int masked_tile = (problem.group.Quotient(first_row + warp_row) + 1) / kKeys;
   const Bf16* const query_lane = RowsFirst<kWidth>(query_tile + warp_row * kPitch);
-  ForwardRows<kWidth> own = {};
+  ForwardRows<kWidth, kKeys> own = {};
 #pragma unroll
   for (int m = 0; m < Sizes::kStrips; ++m) {
-    own.maximum[m][0] = -INFINITY;
-    own.maximum[m][1] = -INFINITY;
+    own.reference[m][0] = -INFINITY;
+    own.reference[m][1] = -INFINITY;
   }
   if constexpr (Sizes::kQueriesHeld) {
     WaitCopies<0>();
@@ -255,6 +273,7 @@ SHOAL_KERNEL SHOAL_LAUNCH_BOUNDS(kAttentionThreads, 2)
         own.Mask(first_row + warp_row, problem.group, tile * kKeys, scores);
       }
       uint32_t probabilities[Sizes::kStrips][kKeys / 16][4];
+      own.RaiseReferences(scale, scores);
       own.Softmax(scale, scores, probabilities);
       own.AddValues(RowsFirst<kWidth>(value_tile + half), probabilities);
     }
@@ -263,17 +282,21 @@ SHOAL_KERNEL SHOAL_LAUNCH_BOUNDS(kAttentionThreads, 2)
   StoreForward(args, head, first_row + warp_row, own);
 }
 
-template <int kWidth>
+template <int kWidth, int kKeys>
 cudaError_t LaunchForward(cudaStream_t stream, const AttentionForwardArgs& args) {
-  return Launch(stream, {.x = args.problem.blocks()}, kAttentionThreads,
-                ForwardSizes<kWidth>::kSharedBytes, AttentionForwardKernel<kWidth>, args);
+  return Launch(stream, {.x = args.problem.blocks()}, kAttentionThreads, args.tiles.forward_bytes(),
+                AttentionForwardKernel<kWidth, kKeys>, args);
 }
 
 }  // namespace
 
 cudaError_t AttentionForward(cudaStream_t stream, const AttentionForwardArgs& args) {
-  return WithWidth(args.problem.head_dim,
-                   [&]<int kWidth>() { return LaunchForward<kWidth>(stream, args); });
+  return WithWidth(args.tiles.width, [&]<int kWidth>() {
+    constexpr int kMost = LargeAttentionTiles(kWidth).forward_keys;
+    constexpr int kLeast = SmallAttentionTiles(kWidth).forward_keys;
+    return args.tiles.forward_keys == kMost ? LaunchForward<kWidth, kMost>(stream, args)
+                                            : LaunchForward<kWidth, kLeast>(stream, args);
+  });
 }
 
 }  // namespace shoal::worker::cuda

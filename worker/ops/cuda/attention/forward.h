@@ -10,6 +10,7 @@ namespace shoal::worker::cuda {
 // bf16; strides in elements. log_sum_exp[heads, tokens].
 struct AttentionForwardArgs {
   AttentionProblem problem;
+  AttentionTiles tiles;
   const void* qkv = nullptr;
   int64_t qkv_stride = 0;
   void* out = nullptr;
@@ -17,8 +18,8 @@ struct AttentionForwardArgs {
   float* log_sum_exp = nullptr;
 };
 
-// On tensor cores: AttentionTilesFor(head_dim).width > 0, all rows start at multiples of 16 bytes,
-// and `tiles` are of `forward_rows` rows.
+// On tensor cores: `tiles` are large or small ones of head_dim and within what a block may have,
+// all rows start at multiples of 16 bytes, and the problem's tiles are of `forward_rows` rows.
 cudaError_t AttentionForward(cudaStream_t stream, const AttentionForwardArgs& args);
 
 }  // namespace shoal::worker::cuda

@@ -29,7 +29,7 @@ template <typename T, int kElements>
 SHOAL_KERNEL SHOAL_LAUNCH_BOUNDS(kThreads, 4)
     PlainForwardKernel(const AttentionProblem problem, In<T> qkv, T* out, int64_t out_stride,
                        float* log_sum_exp) {
-  const HeadOfSequence head = HeadOfBlock(problem);
+  const HeadOfSequence head = HeadOfBlock(problem, BlockX());
   float* const sums = WarpSums(problem.head_dim, 1);
   for (int i = 0; i < kRowsOfWarp; ++i) {
     const int row = head.tile.first + WarpIndex() * kRowsOfWarp + i;
@@ -79,7 +79,7 @@ struct Backward {
 template <typename T, int kElements>
 SHOAL_KERNEL SHOAL_LAUNCH_BOUNDS(kThreads, 4) PlainQueryGradientsKernel(const Backward<T> args) {
   const AttentionProblem& problem = args.problem;
-  const HeadOfSequence head = HeadOfBlock(problem);
+  const HeadOfSequence head = HeadOfBlock(problem, BlockX());
   float* const sums = WarpSums(problem.head_dim, 1);
   const auto key_of = [&](int key) {
     return args.qkv.data + head.KeyOffset(problem, args.qkv.stride, key);
@@ -113,7 +113,7 @@ SHOAL_KERNEL SHOAL_LAUNCH_BOUNDS(kThreads, 4) PlainQueryGradientsKernel(const Ba
 template <typename T, int kElements>
 SHOAL_KERNEL SHOAL_LAUNCH_BOUNDS(kThreads, 4) PlainKeyGradientsKernel(const Backward<T> args) {
   const AttentionProblem& problem = args.problem;
-  const HeadOfSequence head = HeadOfBlock(problem);
+  const HeadOfSequence head = HeadOfBlock(problem, BlockX());
   float* const d_key = WarpSums(problem.head_dim, 2);
   float* const d_value = d_key + problem.head_dim;
   const auto query_of = [&](int row) {

@@ -19,14 +19,10 @@ inline constexpr float kLogOf2 = 0.6931471805599453f;
 
 SHOAL_DEVICE int Smaller(int a, int b) { return a < b ? a : b; }
 
-SHOAL_DEVICE HeadOfSequence HeadOfBlock(const AttentionProblem& problem) {
-  const int tile = BlockX() / problem.kv_heads;
-  return {problem.tiles[tile], BlockX() - tile * problem.kv_heads};
+SHOAL_DEVICE HeadOfSequence HeadOfBlock(const AttentionProblem& problem, int block) {
+  const int tile = block / problem.kv_heads;
+  return {problem.tiles[tile], block - tile * problem.kv_heads};
 }
-
-// Elements from one row of a tile to the next, and the bytes of a tile.
-constexpr int TilePitch(int width) { return width + 8; }
-constexpr int TileBytes(int rows, int width) { return rows * TilePitch(width) * 2; }
 
 // Where a lane reads fragments of a tile whose rows are the left operand's rows, or (transposed)
 // the right operand's: rows down first, then columns.
@@ -69,20 +65,112 @@ SHOAL_DEVICE float RowMax(float value) {
   return fmaxf(value, ShuffleXor(value, 2));
 }
 
-// Starts copying rows [first, first + kRows) of a sequence into tiles: copy(tile's element, row,
-// column, whether to read) for each 16 bytes of `columns` elements. Tiles get zeros beyond the
-// columns and for rows from `end` on, which are not read.
-template <int kRows, int kWidth, typename Copy>
-SHOAL_DEVICE void ForTileUnits(int first, int end, int columns, const Copy& copy) {
-  constexpr int kUnits = kWidth / 8;
-  static_assert(kRows * kUnits % kAttentionThreads == 0);
+// How a block's threads share out rows of kWidth elements to copy: kLanes of them take a row, each
+// every kLanes-th 16 bytes, and rows go to a thread kStep apart. So a thread's addresses in a tile
+// are its first one and constants, and those in global memory grow by one stride.
+template <int kWidth>
+struct CopyLanes {
+  static constexpr int kUnits = kWidth / 8;
+  static constexpr int kLanes = kUnits & -kUnits;
+  static constexpr int kStep = kAttentionThreads / kLanes;
+
+  int row;
+  int column;
+  int in_tile;
+
+  SHOAL_DEVICE CopyLanes()
+      : row(ThreadIndex() / kLanes),
+        column(ThreadIndex() % kLanes * 8),
+        in_tile(row * TilePitch(kWidth) + column) {}
+
+  // copy(element of a row, of a tile, whether it is one of `columns`) for each 16 bytes of a row
+  // that are this thread's; `row_of_tile` is a constant.
+  template <typename Copy>
+  SHOAL_DEVICE void ForUnits(int row_of_tile, int columns, const Copy& copy) const {
+#pragma unroll
+    for (int unit = 0; unit < kUnits; unit += kLanes) {
+      const int at = unit * 8;
+      copy(at, in_tile + row_of_tile * TilePitch(kWidth) + at, column + at < columns);
+    }
+  }
+};
+
+// Starts copying keys, or values, [first, first + kKeys) of a sequence with `length`; what lies
+// `apart` goes to a second tile. Tiles get zeros for keys from `length` on, which are not read, and
+// beyond the columns of a head.
+template <int kKeys, int kWidth>
+SHOAL_DEVICE void CopyKeys(const Bf16* keys, int64_t stride, int64_t apart, int first, int length,
+                           int columns, Bf16* key_tile, Bf16* value_tile) {
+  const CopyLanes<kWidth> lanes;
+  static_assert(kKeys % lanes.kStep == 0);
+  const Bf16* from = keys + (first + lanes.row) * stride + lanes.column;
+  const int left = length - first - lanes.row;
+#pragma unroll
+  for (int row = 0; row < kKeys; row += lanes.kStep) {
+    lanes.ForUnits(row, columns, [&](int at, int to, bool valid) {
+      CopyAsync16(key_tile + to, from + at, valid && row < left);
+      CopyAsync16(value_tile + to, from + apart + at, valid && row < left);
+    });
+    from += lanes.kStep * stride;
+  }
+}
+
+// A matrix whose rows are copied, from its first element on, and where to.
+struct RowSource {
+  const Bf16* matrix;
+  int64_t stride;
+  Bf16* tile;
+};
+
+// The same for rows [first, first + kRows) of a sequence and kv head, of several matrices at once.
+template <int kRows, int kWidth, int kSources>
+SHOAL_DEVICE void CopyRows(const AttentionProblem& problem, const HeadOfSequence& head, int first,
+                           const RowSource (&sources)[kSources]) {
+  const CopyLanes<kWidth> lanes;
+  static_assert(kRows % lanes.kStep == 0);
+  const int group = problem.group.size;
+  const int columns = problem.head_dim;
+  const int start = first + lanes.row;
+  const Bf16* from[kSources];
+#pragma unroll
+  for (int i = 0; i < kSources; ++i) {
+    from[i] = sources[i].matrix + head.RowOffset(problem, sources[i].stride, start) + lanes.column;
+  }
+  const int left = head.rows(problem) - start;
+  const auto copy_row = [&](int row) {
+    lanes.ForUnits(row, columns, [&](int at, int to, bool valid) {
+#pragma unroll
+      for (int i = 0; i < kSources; ++i) {
+        CopyAsync16(sources[i].tile + to, from[i] + at, valid && row < left);
+      }
+    });
+  };
+  // A step is so many tokens and heads on; from beyond the group's last head, one more token.
+  const int tokens = problem.group.Quotient(lanes.kStep);
+  const int heads = lanes.kStep - tokens * group;
+  if (heads == 0) {
+#pragma unroll
+    for (int row = 0; row < kRows; row += lanes.kStep) {
+      copy_row(row);
+#pragma unroll
+      for (int i = 0; i < kSources; ++i) {
+        from[i] += tokens * sources[i].stride;
+      }
+    }
+    return;
+  }
+  int head_of_group = start - problem.group.Quotient(start) * group;
 #pragma unroll 1
-  for (int i = 0; i < kRows * kUnits / kAttentionThreads; ++i) {
-    const int unit = i * kAttentionThreads + ThreadIndex();
-    const int row = unit / kUnits;
-    const int column = unit % kUnits * 8;
-    copy(row * TilePitch(kWidth) + column, first + row, column,
-         first + row < end && column < columns);
+  for (int row = 0; row < kRows; row += lanes.kStep) {
+    copy_row(row);
+    head_of_group += heads;
+    const bool beyond = head_of_group >= group;
+    head_of_group -= beyond ? group : 0;
+#pragma unroll
+    for (int i = 0; i < kSources; ++i) {
+      from[i] += (tokens + (beyond ? 1 : 0)) * sources[i].stride +
+                 (heads - (beyond ? group : 0)) * columns;
+    }
   }
 }
 
@@ -138,11 +226,10 @@ SHOAL_DEVICE void StoreRows(const float (&results)[kStrips][kTiles][4],
   }
 }
 
-// function.operator()<width>() with the width of the kernels that heads of that size take. Host
-// code.
+// function.operator()<width>() with the width of those tiles. Host code.
 template <typename Function>
-cudaError_t WithWidth(int64_t head_dim, const Function& function) {
-  switch (AttentionTilesFor(head_dim).width) {
+cudaError_t WithWidth(int width, const Function& function) {
+  switch (width) {
     case 32:
       return function.template operator()<32>();
     case 64:

@@ -38,37 +38,76 @@ struct AttentionTile {
 inline constexpr int kAttentionThreads = 128;
 inline constexpr int kAttentionWarps = 4;
 
+// Elements from one row of a tile in shared memory to the next, and the bytes of a tile's rows.
+constexpr int TilePitch(int width) { return width + 8; }
+constexpr int TileBytes(int rows, int width) { return rows * TilePitch(width) * 2; }
+
 // The tiles of the kernels on tensor cores for heads of up to `width` elements.
 struct AttentionTiles {
   int width = 0;  // 0: no such kernel, the plain ones serve
 
-  int forward_rows = 0;  // rows of a block
-  int forward_keys = 0;  // keys at a time
-  int d_query_rows = 0;  // rows of a block
-  int d_query_keys = 0;  // keys at a time
-  int d_key_keys = 0;    // keys of a block
-  int d_key_rows = 0;    // rows at a time
+  int forward_rows = 0;   // rows of a block
+  int forward_keys = 0;   // keys at a time
+  int d_query_rows = 0;   // rows of a block, in the backward pass
+  int d_key_keys = 0;     // keys of a block
+  int backward_step = 0;  // keys, or rows, that a block of the backward pass takes at a time
+
+  // Shared memory of a block.
+  constexpr int forward_bytes() const { return TileBytes(forward_rows + 4 * forward_keys, width); }
+  constexpr int backward_bytes() const {
+    constexpr int kStatistics = 8;
+    const int of_block = d_key_keys > d_query_rows ? d_key_keys : d_query_rows;
+    return TileBytes(2 * of_block + 4 * backward_step, width) + 2 * backward_step * kStatistics;
+  }
 };
 
 // Of the kernels there are, the narrowest that `head_dim` fits in; it has to be a multiple of 8
-// (16 bytes).
-constexpr AttentionTiles AttentionTilesFor(int64_t head_dim) {
+// (16 bytes). Larger tiles take fewer instructions for each score.
+constexpr AttentionTiles LargeAttentionTiles(int64_t head_dim) {
   if (head_dim <= 0 || head_dim % 8 != 0 || head_dim > 256) {
     return {};
   }
   if (head_dim <= 32) {
-    return {32, 128, 64, 128, 64, 128, 64};
+    return {32, 128, 64, 128, 128, 64};
   }
   if (head_dim <= 64) {
-    return {64, 128, 64, 128, 64, 128, 64};
+    return {64, 128, 64, 128, 128, 64};
   }
   if (head_dim <= 96) {
-    return {96, 128, 64, 64, 64, 64, 64};
+    return {96, 128, 64, 64, 64, 64};
   }
   if (head_dim <= 128) {
-    return {128, 128, 32, 64, 64, 64, 64};  // 64 keys at a time would spill a dozen registers
+    return {128, 128, 64, 64, 64, 64};
   }
-  return {256, 64, 32, 64, 32, 64, 32};
+  return {256, 64, 32, 64, 64, 32};
+}
+
+// Those with the least shared memory.
+constexpr AttentionTiles SmallAttentionTiles(int64_t head_dim) {
+  AttentionTiles tiles = LargeAttentionTiles(head_dim);
+  if (tiles.width == 128) {
+    tiles.forward_keys = tiles.backward_step = 32;
+  }
+  return tiles;
+}
+
+// For a GPU whose blocks have up to `shared_bytes` of shared memory: the large ones where a
+// multiprocessor holds two such blocks, one of which computes where the other waits. What is
+// larger than shared_bytes even so does not run there.
+constexpr AttentionTiles AttentionTilesFor(int64_t head_dim, int64_t shared_bytes) {
+  constexpr int64_t kOfEachBlock = 1024;  // the system's, which shared_bytes leaves out
+  const auto two_fit = [&](int64_t bytes) {
+    return 2 * (bytes + kOfEachBlock) <= shared_bytes + kOfEachBlock;
+  };
+  AttentionTiles tiles = LargeAttentionTiles(head_dim);
+  const AttentionTiles small = SmallAttentionTiles(head_dim);
+  if (!two_fit(tiles.forward_bytes())) {
+    tiles.forward_keys = small.forward_keys;
+  }
+  if (!two_fit(tiles.backward_bytes())) {
+    tiles.backward_step = small.backward_step;
+  }
+  return tiles;
 }
 
 // The plain kernels: a warp a row (a key), four rows a warp.

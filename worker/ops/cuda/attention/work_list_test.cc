@@ -27,14 +27,35 @@ TEST(GroupDivider, DividesAsDivisionDoes) {
   }
 }
 
+constexpr int64_t kHopper = 227 << 10;
+constexpr int64_t kAmpere = 163 << 10;
+constexpr int64_t kAda = 99 << 10;
+
 TEST(AttentionTilesFor, TakesTheNarrowestKernelThatFits) {
   for (const auto& [head_dim, width] : std::map<int64_t, int>{
            {8, 32}, {32, 32}, {40, 64}, {64, 64}, {80, 96}, {128, 128}, {136, 256}, {256, 256}}) {
-    EXPECT_EQ(AttentionTilesFor(head_dim).width, width) << head_dim;
+    EXPECT_EQ(AttentionTilesFor(head_dim, kHopper).width, width) << head_dim;
   }
   for (const int64_t head_dim : {0, 4, 5, 12, 100, 264}) {
-    EXPECT_EQ(AttentionTilesFor(head_dim).width, 0) << head_dim;
+    EXPECT_EQ(AttentionTilesFor(head_dim, kHopper).width, 0) << head_dim;
   }
+}
+
+TEST(AttentionTilesFor, TwoBlocksShareAMultiprocessorWhereTilesAllowIt) {
+  for (const int64_t head_dim : {32, 64, 96, 128}) {
+    for (const int64_t shared : {kHopper, kAmpere}) {
+      const AttentionTiles tiles = AttentionTilesFor(head_dim, shared);
+      EXPECT_LE(2 * (tiles.forward_bytes() + 1024), shared + 1024) << head_dim;
+      EXPECT_LE(2 * (tiles.backward_bytes() + 1024), shared + 1024) << head_dim;
+    }
+    const AttentionTiles tiles = AttentionTilesFor(head_dim, kAda);
+    EXPECT_LE(tiles.forward_bytes(), kAda) << head_dim;
+    EXPECT_LE(tiles.backward_bytes(), kAda) << head_dim;
+  }
+  EXPECT_EQ(AttentionTilesFor(128, kHopper).backward_step, 64);
+  EXPECT_EQ(AttentionTilesFor(128, kAmpere).backward_step, 32);
+  EXPECT_LE(AttentionTilesFor(256, kHopper).backward_bytes(), kHopper);
+  EXPECT_GT(AttentionTilesFor(256, kAda).backward_bytes(), kAda);
 }
 
 TEST(ListTiles, LongestFirst) {

@@ -1,4 +1,4 @@
-// Attention backward, bf16, on tensor cores: d_queries.
+// Attention backward, bf16, on tensor cores: d_queries. Included by backward.cu alone.
 //
 // A block takes a tile of rows and goes over the keys that they see, a tile at a time: with
 // P = 2^(Q K^T - log_sum_exp) and dS = P (dO V^T - delta), d_queries += dS K. Shaped as the forward
@@ -8,21 +8,19 @@
 // rows (Q and dO in registers), so each 512 bytes read of shared memory serve 2 products of 16 x 8
 // x 16: shared memory limits it to 2048 operations a cycle, half of wgmma's rate. At 64, 32 rows:
 // mma.sync limits.
+#pragma once
+
 #include "worker/ops/cuda/attention/backward.h"
 #include "worker/ops/cuda/attention/tile_words.h"
 
 namespace shoal::worker::cuda {
-namespace {
 
 template <int kWidth>
 struct QuerySizes {
-  static constexpr AttentionTiles kTiles = AttentionTilesFor(kWidth);
-  static constexpr int kRows = kTiles.d_query_rows;
-  static constexpr int kKeys = kTiles.d_query_keys;
+  static constexpr int kRows = LargeAttentionTiles(kWidth).d_query_rows;
   static constexpr int kStrips = kRows / kAttentionWarps / 16;  // of 16 rows, of a warp
   // Wide rows are read again for each tile of keys.
   static constexpr bool kHeld = kWidth <= 128;
-  static constexpr int kSharedBytes = 2 * TileBytes(kRows, kWidth) + 4 * TileBytes(kKeys, kWidth);
 };
 
 // A warp's rows.
@@ -123,15 +121,14 @@ struct QueryGradients {
   }
 };
 
-template <int kWidth>
-SHOAL_KERNEL SHOAL_LAUNCH_BOUNDS(kAttentionThreads, 2)
-    AttentionQueryGradientsKernel(const AttentionBackwardArgs args) {
+// What block `block` of rows.blocks() does, kKeys keys at a time.
+template <int kWidth, int kKeys>
+SHOAL_DEVICE void QueryGradientsOfBlock(const AttentionBackwardArgs& args, int block) {
   using Sizes = QuerySizes<kWidth>;
   constexpr int kPitch = TilePitch(kWidth);
-  constexpr int kKeys = Sizes::kKeys;
   constexpr int kWarpRows = Sizes::kStrips * 16;
-  const AttentionProblem& problem = args.problem;
-  const HeadOfSequence head = HeadOfBlock(problem);
+  const AttentionProblem& problem = args.rows;
+  const HeadOfSequence head = HeadOfBlock(problem, block);
   const int rows = head.rows(problem);
   const int first_row = head.tile.first;
   const int end_row = Smaller(rows, first_row + Sizes::kRows);
@@ -146,22 +143,14 @@ SHOAL_KERNEL SHOAL_LAUNCH_BOUNDS(kAttentionThreads, 2)
   const Bf16* const keys = qkv + head.KeyOffset(problem, args.qkv_stride, 0);
   const auto copy_keys = [&](int tile) {
     const int half = tile % 2 * kKeys * kPitch;
-    ForTileUnits<kKeys, kWidth>(tile * kKeys, head.tile.length, problem.head_dim,
-                                [&](int to, int key, int column, bool valid) {
-                                  const Bf16* from = keys + key * args.qkv_stride + column;
-                                  CopyAsync16(key_tile + half + to, from, valid);
-                                  CopyAsync16(value_tile + half + to,
-                                              from + problem.kv_heads * problem.head_dim, valid);
-                                });
+    CopyKeys<kKeys, kWidth>(keys, args.qkv_stride, problem.kv_heads * problem.head_dim,
+                            tile * kKeys, head.tile.length, problem.head_dim, key_tile + half,
+                            value_tile + half);
     CommitCopies();
   };
-  ForTileUnits<Sizes::kRows, kWidth>(
-      first_row, rows, problem.head_dim, [&](int to, int row, int column, bool valid) {
-        CopyAsync16(query_tile + to, qkv + head.RowOffset(problem, args.qkv_stride, row) + column,
-                    valid);
-        CopyAsync16(d_out_tile + to,
-                    d_out + head.RowOffset(problem, args.d_out_stride, row) + column, valid);
-      });
+  CopyRows<Sizes::kRows, kWidth, 2>(
+      problem, head, first_row,
+      {{qkv, args.qkv_stride, query_tile}, {d_out, args.d_out_stride, d_out_tile}});
   copy_keys(0);
 
   const int warp_row = first_row + WarpIndex() * kWarpRows;
@@ -221,19 +210,6 @@ SHOAL_KERNEL SHOAL_LAUNCH_BOUNDS(kAttentionThreads, 2)
   auto* d_qkv = static_cast<Bf16*>(args.d_qkv);
   StoreRows(own.d_queries, scales, warp_row, rows, problem.head_dim,
             [&](int i) { return d_qkv + head.RowOffset(problem, args.d_qkv_stride, i); });
-}
-
-template <int kWidth>
-cudaError_t LaunchQueryGradients(cudaStream_t stream, const AttentionBackwardArgs& args) {
-  return Launch(stream, {.x = args.problem.blocks()}, kAttentionThreads,
-                QuerySizes<kWidth>::kSharedBytes, AttentionQueryGradientsKernel<kWidth>, args);
-}
-
-}  // namespace
-
-cudaError_t AttentionQueryGradients(cudaStream_t stream, const AttentionBackwardArgs& args) {
-  return WithWidth(args.problem.head_dim,
-                   [&]<int kWidth>() { return LaunchQueryGradients<kWidth>(stream, args); });
 }
 
 }  // namespace shoal::worker::cuda

@@ -1,4 +1,4 @@
-// Attention backward, bf16, on tensor cores: d_keys and d_values.
+// Attention backward, bf16, on tensor cores: d_keys and d_values. Included by backward.cu alone.
 //
 // A block takes a tile of keys of one kv head and goes over the rows that see them, of all heads of
 // the group, a tile at a time: with P^T = 2^(K Q^T - log_sum_exp) and dS^T = P^T (V dO^T - delta),
@@ -11,26 +11,23 @@
 // keys: K and V, d_keys and d_values are 192 registers a thread. Each 512 bytes read of shared
 // memory serve 2 products of 16 x 8 x 16: 2048 operations a cycle, so shared memory limits it to
 // half of wgmma's rate, just below what mma.sync has (60 %).
+#pragma once
+
 #include "worker/ops/cuda/attention/backward.h"
 #include "worker/ops/cuda/attention/tile_words.h"
 
 namespace shoal::worker::cuda {
-namespace {
 
 template <int kWidth>
 struct KeySizes {
-  static constexpr AttentionTiles kTiles = AttentionTilesFor(kWidth);
-  static constexpr int kKeys = kTiles.d_key_keys;
-  static constexpr int kRows = kTiles.d_key_rows;
+  static constexpr int kKeys = LargeAttentionTiles(kWidth).d_key_keys;
   static constexpr int kStrips = kKeys / kAttentionWarps / 16;  // of 16 keys, of a warp
-  // Columns of the gradients that a block sums; wider ones are shared out to blocks along y.
+  // Columns of the gradients that a block sums; wider ones are shared out to kParts blocks.
   static constexpr int kColumns = kWidth < 128 ? kWidth : 128;
+  static constexpr int kParts = kWidth / kColumns;
   // What a warp's registers do not hold of its keys and values is read again for each 16 rows.
   static constexpr bool kKeysHeld = kWidth <= 128;
   static constexpr bool kValuesHeld = kWidth <= 128 && (kStrips == 1 || kWidth <= 32);
-  static constexpr int kStatisticsBytes = kRows * static_cast<int>(sizeof(RowStatistics));
-  static constexpr int kSharedBytes =
-      2 * TileBytes(kKeys, kWidth) + 4 * TileBytes(kRows, kWidth) + 2 * kStatisticsBytes;
 };
 
 // A warp's keys.
@@ -133,15 +130,14 @@ SHOAL_DEVICE void KeySoftmax(float scale, bool hidden, int group, int lane_key, 
   }
 }
 
-template <int kWidth>
-SHOAL_KERNEL SHOAL_LAUNCH_BOUNDS(kAttentionThreads, 2)
-    AttentionKeyGradientsKernel(const AttentionBackwardArgs args) {
+// What block `block` of keys.blocks() x kParts does, kRows rows at a time.
+template <int kWidth, int kRows>
+SHOAL_DEVICE void KeyGradientsOfBlock(const AttentionBackwardArgs& args, int block) {
   using Sizes = KeySizes<kWidth>;
   constexpr int kPitch = TilePitch(kWidth);
-  constexpr int kRows = Sizes::kRows;
   constexpr int kWarpKeys = Sizes::kStrips * 16;
-  const AttentionProblem& problem = args.problem;
-  const HeadOfSequence head = HeadOfBlock(problem);
+  const AttentionProblem& problem = args.keys;
+  const HeadOfSequence head = HeadOfBlock(problem, block / Sizes::kParts);
   const int group = problem.group.size;
   const int rows = head.rows(problem);
   const int first_key = head.tile.first;
@@ -157,14 +153,9 @@ SHOAL_KERNEL SHOAL_LAUNCH_BOUNDS(kAttentionThreads, 2)
   const auto* d_out = static_cast<const Bf16*>(args.d_out);
   const auto copy_rows = [&](int tile) {
     const int half = tile % 2 * kRows * kPitch;
-    ForTileUnits<kRows, kWidth>(
-        start_row + tile * kRows, rows, problem.head_dim,
-        [&](int to, int row, int column, bool valid) {
-          CopyAsync16(query_tile + half + to,
-                      qkv + head.RowOffset(problem, args.qkv_stride, row) + column, valid);
-          CopyAsync16(d_out_tile + half + to,
-                      d_out + head.RowOffset(problem, args.d_out_stride, row) + column, valid);
-        });
+    CopyRows<kRows, kWidth, 2>(
+        problem, head, start_row + tile * kRows,
+        {{qkv, args.qkv_stride, query_tile + half}, {d_out, args.d_out_stride, d_out_tile + half}});
     if (ThreadIndex() < kRows) {
       const int row = start_row + tile * kRows + ThreadIndex();
       CopyAsync8(statistics + tile % 2 * kRows + ThreadIndex(),
@@ -172,17 +163,14 @@ SHOAL_KERNEL SHOAL_LAUNCH_BOUNDS(kAttentionThreads, 2)
     }
     CommitCopies();
   };
-  ForTileUnits<Sizes::kKeys, kWidth>(
-      first_key, head.tile.length, problem.head_dim, [&](int to, int key, int column, bool valid) {
-        const Bf16* from = qkv + head.KeyOffset(problem, args.qkv_stride, key) + column;
-        CopyAsync16(key_tile + to, from, valid);
-        CopyAsync16(value_tile + to, from + problem.kv_heads * problem.head_dim, valid);
-      });
+  CopyKeys<Sizes::kKeys, kWidth>(qkv + head.KeyOffset(problem, args.qkv_stride, 0), args.qkv_stride,
+                                 problem.kv_heads * problem.head_dim, first_key, head.tile.length,
+                                 problem.head_dim, key_tile, value_tile);
   copy_rows(0);
 
   const int warp_key = WarpIndex() * kWarpKeys;  // within the tile
   // Columns of the gradients that are this block's.
-  const int part = Sizes::kColumns < kWidth ? BlockY() * Sizes::kColumns : 0;
+  const int part = block % Sizes::kParts * Sizes::kColumns;
   const Bf16* const key_lane = RowsFirst<kWidth>(key_tile + warp_key * kPitch);
   const Bf16* const value_lane = RowsFirst<kWidth>(value_tile + warp_key * kPitch);
   const float scale = problem.scale * kLog2OfE;
@@ -241,20 +229,6 @@ SHOAL_KERNEL SHOAL_LAUNCH_BOUNDS(kAttentionThreads, 2)
             [&](int i) { return d_qkv + head.KeyOffset(problem, args.d_qkv_stride, i); });
   StoreRows(own.d_values, ones, first_key + warp_key, head.tile.length, problem.head_dim - part,
             [&](int i) { return d_qkv + head.ValueOffset(problem, args.d_qkv_stride, i); });
-}
-
-template <int kWidth>
-cudaError_t LaunchKeyGradients(cudaStream_t stream, const AttentionBackwardArgs& args) {
-  using Sizes = KeySizes<kWidth>;
-  return Launch(stream, {.x = args.problem.blocks(), .y = kWidth / Sizes::kColumns},
-                kAttentionThreads, Sizes::kSharedBytes, AttentionKeyGradientsKernel<kWidth>, args);
-}
-
-}  // namespace
-
-cudaError_t AttentionKeyGradients(cudaStream_t stream, const AttentionBackwardArgs& args) {
-  return WithWidth(args.problem.head_dim,
-                   [&]<int kWidth>() { return LaunchKeyGradients<kWidth>(stream, args); });
 }
 
 }  // namespace shoal::worker::cuda
