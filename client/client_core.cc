@@ -109,6 +109,7 @@ absl::Status ParameterClient::Core::Start() {
                 layout_.partitions.size()));
   pushes_ = std::make_unique<PushTable>(PushTable::Options{.incarnation = options_.incarnation,
                                                            .gradient_type = options_.gradient_type,
+                                                           .in_place = options_.push_in_place,
                                                            .max_gradients = options_.max_gradients},
                                         &layout_);
   statistics_.transports.resize(transports_.size());
@@ -270,8 +271,7 @@ void ParameterClient::Core::Release(int unit) {
   fetches_->DropUse(unit);
 }
 
-absl::Status ParameterClient::Core::Enqueue(int unit, std::span<const float> gradient,
-                                            GradientReturn* done) {
+absl::Status ParameterClient::Core::Enqueue(int unit, const void* gradient, GradientReturn* done) {
   SHOAL_CHECK(!options_.read_only);
   absl::MutexLock lock(&mutex_);
   const BlockedTimer timer(clock_, &statistics_.push_wait_seconds);
@@ -294,7 +294,7 @@ absl::Status ParameterClient::Core::Enqueue(int unit, std::span<const float> gra
   return absl::OkStatus();
 }
 
-absl::Status ParameterClient::Core::AwaitTaken(int unit, const float* gradient) {
+absl::Status ParameterClient::Core::AwaitTaken(int unit, const void* gradient) {
   absl::MutexLock lock(&mutex_);
   const BlockedTimer timer(clock_, &statistics_.push_wait_seconds);
   const auto taken = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {

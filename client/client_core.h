@@ -48,16 +48,18 @@ class ParameterClient::Core {
   bool Prefetch(int unit) ABSL_LOCKS_EXCLUDED(mutex_);
   absl::StatusOr<View> Get(int unit) ABSL_LOCKS_EXCLUDED(mutex_);
   void Release(int unit) ABSL_LOCKS_EXCLUDED(mutex_);
-  absl::Status Enqueue(int unit, std::span<const float> gradient, GradientReturn* done)
+  // `gradient` as PushTable has it.
+  absl::Status Enqueue(int unit, const void* gradient, GradientReturn* done)
       ABSL_LOCKS_EXCLUDED(mutex_);
   // Until that gradient's memory is not needed any more.
-  absl::Status AwaitTaken(int unit, const float* gradient) ABSL_LOCKS_EXCLUDED(mutex_);
+  absl::Status AwaitTaken(int unit, const void* gradient) ABSL_LOCKS_EXCLUDED(mutex_);
   absl::StatusOr<std::vector<int64_t>> Finish(absl::Duration timeout) ABSL_LOCKS_EXCLUDED(mutex_);
   int64_t Come() ABSL_LOCKS_EXCLUDED(mutex_);
   absl::Status Await(int64_t number) ABSL_LOCKS_EXCLUDED(mutex_);
   void Cancel(const absl::Status& why) ABSL_LOCKS_EXCLUDED(mutex_);
   ClientStatistics statistics() const ABSL_LOCKS_EXCLUDED(mutex_);
 
+  const ClientOptions& options() const { return options_; }
   const Layout& layout() const { return layout_; }
   DType wire_type() const { return wire_type_; }
   int64_t published() const { return published_; }

@@ -63,7 +63,18 @@ absl::Status ParameterClient::Push(int unit, std::span<const float> gradient) {
 
 absl::Status ParameterClient::PushAsync(int unit, std::span<const float> gradient,
                                         GradientReturn* done) {
-  return core_->Enqueue(unit, gradient, done);
+  SHOAL_CHECK(!core_->options().push_in_place);
+  SHOAL_CHECK(static_cast<int64_t>(gradient.size()) == core_->layout().unit(unit).count);
+  return core_->Enqueue(unit, gradient.data(), done);
+}
+
+absl::Status ParameterClient::PushInPlace(int unit, std::span<const std::byte> gradient,
+                                          GradientReturn* done) {
+  const ClientOptions& options = core_->options();
+  SHOAL_CHECK(options.push_in_place);
+  SHOAL_CHECK(static_cast<int64_t>(gradient.size()) ==
+              core_->layout().unit(unit).count * SizeOf(options.gradient_type));
+  return core_->Enqueue(unit, gradient.data(), done);
 }
 
 int64_t ParameterClient::Come() { return core_->Come(); }

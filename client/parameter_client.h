@@ -63,7 +63,10 @@ struct ClientOptions {
   // Of the buffers that Get gives; empty: this process's own memory. Memory that the host does not
   // touch (a GPU's) serves where weights travel in the compute type, over transports that reach it.
   BufferAllocator view_memory;
-  int max_gradients = 8;  // gradients that wait for credits at a time
+  // Gradients are pushed from where they lie (PushInPlace), in memory that all of the transports
+  // know, a GPU's too, and in gradient_type; else they are copied first.
+  bool push_in_place = false;
+  int max_gradients = 8;  // that wait for credits (in place: for acknowledgements) at a time
 
   absl::Duration get_timeout = absl::Seconds(10);
   absl::Duration push_timeout = absl::Seconds(30);
@@ -149,6 +152,11 @@ class ParameterClient {
   // The same, returning at once: `gradient` must stay until done->Returned. Blocks only while
   // max_gradients are waiting. After an error Returned is not called for it.
   absl::Status PushAsync(int unit, std::span<const float> gradient, GradientReturn* done);
+  // As PushAsync, with options.push_in_place: `gradient` is of the gradient type and in memory that
+  // the transports know (client/registered_memory.h). It is read, by them or by their devices,
+  // until done->Returned, which comes when servers have acknowledged all of it, or when it was
+  // dropped.
+  absl::Status PushInPlace(int unit, std::span<const std::byte> gradient, GradientReturn* done);
   // Meetings, for workers that wait for each other at layers (server/service/meeting.h). Come says
   // that this worker is at the attempt's next meeting and returns that one's number, from 1; it
   // does not wait. Await returns when all workers have come to meeting `number`; Aborted when the

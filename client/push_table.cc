@@ -40,9 +40,11 @@ absl::Status PushTable::Grant(int index, const DataConnection& connection,
   Server& server = at(index);
   const auto slots = static_cast<size_t>(connection.slots);
   if (server.memory == nullptr) {
-    server.parcel_bytes = RoundUp(
-        kPushHeaderBytes + layout_->largest_partition(index) * SizeOf(options_.gradient_type),
-        transport::kBufferAlignment);
+    const int64_t payload =
+        options_.in_place ? 0 : layout_->largest_partition(index) * SizeOf(options_.gradient_type);
+    server.parcel_bytes = options_.in_place
+                              ? kPushHeaderBytes
+                              : RoundUp(kPushHeaderBytes + payload, transport::kBufferAlignment);
     SHOAL_ASSIGN_OR_RETURN(server.memory, RegisteredMemory::Create(
                                               server.parcel_bytes * connection.slots, transports));
     server.parcels.resize(slots);
@@ -75,19 +77,18 @@ void PushTable::Begin(int64_t step, int64_t attempt) {
   }
 }
 
-bool PushTable::Enqueue(int unit, std::span<const float> gradient, GradientReturn* done) {
+bool PushTable::Enqueue(int unit, const void* gradient, GradientReturn* done) {
   const auto free = std::find_if(gradients_.begin(), gradients_.end(),
                                  [](const Gradient& g) { return !g.active && g.returned; });
   if (free == gradients_.end()) {
     return false;
   }
   const UnitLayout& layout = layout_->unit(unit);
-  SHOAL_CHECK(static_cast<int64_t>(gradient.size()) == layout.count);
   *free = {.active = true,
            .returned = false,
            .unit = unit,
            .remaining = static_cast<int>(layout.partitions.size()),
-           .data = gradient,
+           .data = static_cast<const std::byte*>(gradient),
            .done = done};
   const int index = static_cast<int>(free - gradients_.begin());
   for (const int partition : layout.partitions) {
@@ -109,19 +110,17 @@ PushTable::Pending PushTable::TakePending(Server& server) {
   return pending;
 }
 
-std::optional<PushTable::Filling> PushTable::NextToFill(int index) {
-  Server& server = at(index);
+PushTable::Parcel* PushTable::TakeParcel(Server& server, Parcel::State state) {
   if (!waiting(server)) {
-    return std::nullopt;
+    return nullptr;
   }
   const auto free = std::find_if(server.parcels.begin(), server.parcels.end(),
                                  [](const Parcel& p) { return p.state == Parcel::State::kFree; });
   if (free == server.parcels.end()) {
-    return std::nullopt;
+    return nullptr;
   }
   const Pending pending = TakePending(server);
-  const plan::PartitionSpec& spec = layout_->partition(pending.partition);
-  *free = {.state = Parcel::State::kFilling,
+  *free = {.state = state,
            .memory = free->memory,
            .partition = pending.partition,
            .gradient = pending.gradient,
@@ -129,12 +128,24 @@ std::optional<PushTable::Filling> PushTable::NextToFill(int index) {
            .step = step_,
            .attempt = attempt_,
            .epoch = epoch_};
+  ++gradients_[static_cast<size_t>(pending.gradient)].reading;
+  return &*free;
+}
+
+std::optional<PushTable::Filling> PushTable::NextToFill(int index) {
+  Server& server = at(index);
+  const Parcel* const parcel =
+      options_.in_place ? nullptr : TakeParcel(server, Parcel::State::kFilling);
+  if (parcel == nullptr) {
+    return std::nullopt;
+  }
+  const plan::PartitionSpec& spec = layout_->partition(parcel->partition);
+  const auto* const gradient =
+      reinterpret_cast<const float*>(gradients_[static_cast<size_t>(parcel->gradient)].data);
   ++filling_;
-  ++gradients_[static_cast<size_t>(pending.gradient)].filling;
-  return Filling{.parcel = static_cast<int>(free - server.parcels.begin()),
-                 .from = gradients_[static_cast<size_t>(pending.gradient)].data.subspan(
-                     static_cast<size_t>(spec.offset), static_cast<size_t>(spec.count)),
-                 .payload = free->memory + kPushHeaderBytes};
+  return Filling{.parcel = static_cast<int>(parcel - server.parcels.data()),
+                 .from = {gradient + spec.offset, static_cast<size_t>(spec.count)},
+                 .payload = parcel->memory + kPushHeaderBytes};
 }
 
 void PushTable::Filled(int index, int parcel_index) {
@@ -145,10 +156,14 @@ void PushTable::Filled(int index, int parcel_index) {
   if (parcel.epoch != epoch_) {
     Free(server, parcel);
   }
-  Gradient& gradient = gradients_[static_cast<size_t>(parcel.gradient)];
-  --gradient.filling;
+  DoneWith(parcel.gradient);
+}
+
+void PushTable::DoneWith(int index) {
+  Gradient& gradient = gradients_[static_cast<size_t>(index)];
+  --gradient.reading;
   if (--gradient.remaining == 0) {
-    Finished(parcel.gradient);
+    Finished(index);
   }
 }
 
@@ -157,18 +172,18 @@ void PushTable::Finished(int index) {
   returns_.push_back(index);
 }
 
-// What is not being read is over; the reader of the rest finishes it (Filled).
+// What is not being read is over; who is done with the rest finishes it.
 void PushTable::GiveUp(int index) {
   Gradient& gradient = gradients_[static_cast<size_t>(index)];
-  gradient.remaining = gradient.filling;
+  gradient.remaining = gradient.reading;
   if (gradient.active && gradient.remaining == 0) {
     Finished(index);
   }
 }
 
-void PushTable::Withdraw(const float* data) {
+void PushTable::Withdraw(const void* data) {
   for (size_t i = 0; i < gradients_.size(); ++i) {
-    if (!gradients_[i].active || gradients_[i].data.data() != data) {
+    if (!gradients_[i].active || gradients_[i].data != data) {
       continue;
     }
     for (Server& server : servers_) {
@@ -195,6 +210,8 @@ std::optional<PushTable::Return> PushTable::TakeReturn() {
 std::optional<PushTable::Posting> PushTable::NextToPost(int index,
                                                         const DataConnection& connection) {
   Server& server = at(index);
+  while (options_.in_place && TakeParcel(server, Parcel::State::kReady) != nullptr) {
+  }
   const auto slot = std::find(server.slot_owner.begin(), server.slot_owner.end(), -1);
   if (slot == server.slot_owner.end()) {
     return std::nullopt;
@@ -230,29 +247,32 @@ std::optional<PushTable::Posting> PushTable::NextToPost(int index,
                        .reserved = {}};
   transport::SealPushHeader(header);
   std::memcpy(next->memory, &header, sizeof(header));
-  const int64_t bytes = spec.count * SizeOf(options_.gradient_type);
+  const int64_t element = SizeOf(options_.gradient_type);
+  const int64_t bytes = spec.count * element;
+  const std::byte* const payload =
+      options_.in_place
+          ? gradients_[static_cast<size_t>(next->gradient)].data + spec.offset * element
+          : next->memory + kPushHeaderBytes;
   const int64_t offset = next->slot * connection.slot_bytes;
   const auto id = static_cast<uint64_t>(*slot) * 2;
-  return Posting{
-      .parcel = *slot,
-      .bytes = bytes,
-      .writes = {{{.id = id,
-                   .region = connection.slots_region,
-                   .offset = offset + kPushHeaderBytes,
-                   .from = {next->memory + kPushHeaderBytes, static_cast<size_t>(bytes)}},
-                  {.id = id + 1,
-                   .region = connection.slots_region,
-                   .offset = offset,
-                   .from = {next->memory, static_cast<size_t>(kPushHeaderBytes)},
-                   .ring = true,
-                   .immediate = static_cast<uint32_t>(next->slot)}}}};
+  return Posting{.parcel = *slot,
+                 .bytes = bytes,
+                 .writes = {{{.id = id,
+                              .region = connection.slots_region,
+                              .offset = offset + kPushHeaderBytes,
+                              .from = {payload, static_cast<size_t>(bytes)}},
+                             {.id = id + 1,
+                              .region = connection.slots_region,
+                              .offset = offset,
+                              .from = {next->memory, static_cast<size_t>(kPushHeaderBytes)},
+                              .ring = true,
+                              .immediate = static_cast<uint32_t>(next->slot)}}}};
 }
 
 void PushTable::Unpost(int index, int parcel_index) {
   Server& server = at(index);
   Parcel& parcel = server.parcels[static_cast<size_t>(parcel_index)];
-  server.slot_owner[static_cast<size_t>(parcel.slot)] = -1;
-  parcel.slot = -1;
+  LeaveSlot(server, parcel);
   parcel.state = Parcel::State::kReady;
 }
 
@@ -310,12 +330,19 @@ PushTable::Outcome PushTable::Acknowledge(Server& server, Parcel& parcel,
   return outcome;
 }
 
-void PushTable::Free(Server& server, Parcel& parcel) {
+void PushTable::LeaveSlot(Server& server, Parcel& parcel) {
   if (parcel.slot >= 0) {
     server.slot_owner[static_cast<size_t>(parcel.slot)] = -1;
   }
   parcel.slot = -1;
+}
+
+void PushTable::Free(Server& server, Parcel& parcel) {
+  LeaveSlot(server, parcel);
   parcel.state = Parcel::State::kFree;
+  if (options_.in_place) {
+    DoneWith(parcel.gradient);
+  }
 }
 
 int PushTable::Requeue(int index) {
@@ -325,18 +352,20 @@ int PushTable::Requeue(int index) {
     if (parcel.state != Parcel::State::kPosted) {
       continue;
     }
-    Free(server, parcel);
     if (parcel.epoch == epoch_) {
+      LeaveSlot(server, parcel);
       parcel.state = Parcel::State::kReady;
       ++requeued;
+    } else {
+      Free(server, parcel);
     }
   }
   return requeued;
 }
 
-bool PushTable::waits(const float* gradient) const {
+bool PushTable::waits(const void* gradient) const {
   return std::any_of(gradients_.begin(), gradients_.end(),
-                     [&](const Gradient& g) { return g.active && g.data.data() == gradient; });
+                     [&](const Gradient& g) { return g.active && g.data == gradient; });
 }
 
 int64_t PushTable::outstanding(int index) const {

@@ -8,7 +8,12 @@
 // parcel. After a reconnect parcels that were not acknowledged go out again with the same sequence
 // and a new push id: the server counts them once.
 //
+// In place, a parcel is a header alone and its payload goes out from where the gradient lies, which
+// is free again when the last of its partitions is acknowledged; one that was posted in an attempt
+// before may take until then as well, or until its connection is gone.
+//
 // States of a parcel: free -> filling -> ready -> posted -> free, and posted -> ready on reconnect.
+// In place nothing is filled.
 #pragma once
 
 #include <array>
@@ -29,12 +34,13 @@
 
 namespace shoal::client {
 
-// Told when a gradient given to PushAsync is not needed any more (it lies in parcels, or the push
-// was dropped). Called without locks held, from an I/O thread or from within BeginStep.
+// Told when a gradient given to PushAsync or PushInPlace is not needed any more (it lies in
+// parcels, or is acknowledged, or the push was dropped). Called without locks held, from an I/O
+// thread or from within BeginStep.
 class GradientReturn {
  public:
   virtual ~GradientReturn() = default;
-  virtual void Returned(int unit, std::span<const float> gradient) = 0;
+  virtual void Returned(int unit, const void* gradient) = 0;
 };
 
 class PushTable {
@@ -42,7 +48,8 @@ class PushTable {
   struct Options {
     uint64_t incarnation = 0;
     DType gradient_type = DType::kF32;
-    int max_gradients = 8;  // that wait for credits at a time
+    bool in_place = false;  // gradients are of that type, in memory that the transports know
+    int max_gradients = 8;  // at a time, that are not given back
   };
 
   PushTable(const Options& options, const Layout* layout);
@@ -55,9 +62,10 @@ class PushTable {
   // see TakeReturn), what was posted is let go of when its slot is acknowledged.
   void Begin(int64_t step, int64_t attempt);
   // False: max_gradients are waiting already.
-  bool Enqueue(int unit, std::span<const float> gradient, GradientReturn* done);
+  // `gradient`: the unit's elements, fp32 or in place of the gradient type.
+  bool Enqueue(int unit, const void* gradient, GradientReturn* done);
   // Takes back what has not been put into parcels of that gradient; it is returned soon.
-  void Withdraw(const float* gradient);
+  void Withdraw(const void* gradient);
 
   // --- for the server's I/O thread ---
   struct Filling {
@@ -71,7 +79,7 @@ class PushTable {
   struct Return {
     GradientReturn* done = nullptr;
     int unit = 0;
-    std::span<const float> gradient;
+    const void* gradient = nullptr;
   };
   // A gradient to give back to its owner, if one is due.
   std::optional<Return> TakeReturn();
@@ -101,8 +109,8 @@ class PushTable {
 
   // --- for waiters ---
   bool all_filled() const { return filling_ == 0; }
-  bool waits(const float* gradient) const;  // not all of it lies in parcels yet
-  int64_t outstanding(int server) const;    // of this attempt, waiting ones included
+  bool waits(const void* gradient) const;  // its owner does not have it back yet
+  int64_t outstanding(int server) const;   // of this attempt, waiting ones included
   int64_t outstanding() const;
   int64_t acknowledged(int server) const { return at(server).acknowledged; }
   int64_t in_flight(int server) const;  // slots in use
@@ -114,9 +122,9 @@ class PushTable {
   struct Parcel {
     enum class State { kFree, kFilling, kReady, kPosted };
     State state = State::kFree;
-    std::byte* memory = nullptr;  // a PushHeader, then the payload
+    std::byte* memory = nullptr;  // a PushHeader, then (not in place) the payload
     int partition = 0;
-    int gradient = -1;  // index into gradients_ while filling
+    int gradient = -1;  // index into gradients_: whose memory it is filled or posted from
     int64_t sequence = 0;
     int64_t step = 0;
     int64_t attempt = 0;
@@ -144,9 +152,9 @@ class PushTable {
     bool active = false;
     bool returned = true;
     int unit = 0;
-    int remaining = 0;  // partitions that do not lie in parcels yet
-    int filling = 0;    // of those, being read by an I/O thread
-    std::span<const float> data;
+    int remaining = 0;  // partitions that still need its memory
+    int reading = 0;    // of those, in a parcel: being filled by an I/O thread, or in place
+    const std::byte* data = nullptr;
     GradientReturn* done = nullptr;
   };
 
@@ -157,7 +165,12 @@ class PushTable {
   void GiveUp(int gradient);
   static bool waiting(const Server& server) { return server.first < server.pending.size(); }
   static Pending TakePending(Server& server);
+  // The next of what waits, into a free parcel; null where there is none of either.
+  Parcel* TakeParcel(Server& server, Parcel::State state);
+  void LeaveSlot(Server& server, Parcel& parcel);
   void Free(Server& server, Parcel& parcel);
+  // A parcel needs the gradient's memory no more.
+  void DoneWith(int gradient);
 
   const Options options_;
   const Layout* const layout_;

@@ -63,7 +63,7 @@ TEST_P(PushTest, SumsExactlyInBothGradientTypes) {
 
 class CountingReturn : public GradientReturn {
  public:
-  void Returned(int /*unit*/, std::span<const float> /*gradient*/) override {
+  void Returned(int /*unit*/, const void* /*gradient*/) override {
     absl::MutexLock lock(&mutex_);
     ++count_;
   }

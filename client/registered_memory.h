@@ -15,14 +15,14 @@
 
 namespace shoal::client {
 
-// Gives that many zeroed bytes, page-aligned, for as long as the pointer is there: where others than
-// the transports have wishes as to their kind (a GPU copies from pinned memory alone at full speed,
-// or transports reach its own memory).
+// Gives that many bytes, page-aligned, for as long as the pointer is there: where others
+// than the transports have wishes as to their kind (a GPU copies from pinned memory alone at full
+// speed, or transports reach its own memory).
 using BufferAllocator = std::function<absl::StatusOr<std::shared_ptr<std::byte>>(int64_t bytes)>;
 
 class RegisteredMemory {
  public:
-  // Zeroed, page-aligned. Without `allocate` it is this process's own, whose pages are taken when
+  // Page-aligned. Without `allocate` it is this process's own, zeroed, whose pages are taken when
   // they are first touched.
   static absl::StatusOr<std::unique_ptr<RegisteredMemory>> Create(
       int64_t bytes, std::span<transport::Transport* const> transports,

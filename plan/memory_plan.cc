@@ -65,9 +65,7 @@ WorkerMemory UnitBuffers(const ModelSpec& spec, const Job& job, const WorkerPoli
       buffers(4, policy.push == PushPolicy::kStep ? all : kGradientBuffersPerSize);
   if (OnGpu(job)) {
     memory.weights = buffers(SizeOf(compute), frames);
-    memory.gpu = {.weights = weights + memory.weights,
-                  .gradients = gradients,
-                  .workspace = kGpuWorkspaceBytes};
+    memory.gpu = {.weights = weights, .gradients = gradients, .workspace = kGpuWorkspaceBytes};
     memory.gradients = buffers(4, kGradientBuffersPerSize);
   } else {
     memory.weights = weights;

@@ -75,10 +75,8 @@ inline constexpr int kGradientBuffersPerSize = 3;
 
 // Of a worker's GPU, in its own memory.
 struct GpuMemory {
-  // As WorkerMemory's where there is none, and the buffers of those on their way: transports that
-  // reach the GPU fetch into its memory, not into the host's.
-  int64_t weights = 0;
-  int64_t gradients = 0;    // as WorkerMemory's
+  int64_t weights = 0;      // as WorkerMemory's where there is none
+  int64_t gradients = 0;    // likewise
   int64_t activations = 0;  // likewise
   int64_t logits = 0;       // likewise, of larger chunks
   int64_t workspace = 0;
@@ -90,7 +88,8 @@ struct GpuMemory {
 // the rows of the largest microbatch (rounded up to 64), H hidden, Q = heads x head_dim, K =
 // kv_heads x head_dim, I intermediate, L layers:
 // On a GPU these are in its memory instead (`gpu`), and the host has FramesPerSize buffers for
-// weights and kGradientBuffersPerSize for gradients of each unit size, pinned, on their way.
+// weights and kGradientBuffersPerSize for gradients of each unit size, pinned, on their way; it
+// needs none where transports reach the GPU's memory.
 struct WorkerMemory {
   int64_t weights =
       0;  // step residency: c P; layer: FramesPerSize buffers of c x each unit size; pages

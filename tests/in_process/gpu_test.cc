@@ -1,14 +1,10 @@
 // Workers on emulated GPUs, with the kernels that GPUs run: they train what workers on the CPU
 // train, to the rounding of another order of sums.
-#include <cuda_runtime_api.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <atomic>
 #include <filesystem>
 #include <memory>
-#include <optional>
-#include <span>
 #include <string>
 
 #include "common/status.h"
@@ -16,43 +12,10 @@
 #include "gpu/emulation/emulated_gpu.h"
 #include "tests/in_process/cluster.h"
 #include "tests/in_process/reference.h"
-#include "transport/gpu_memory.h"
+#include "transport/cuda/testing/emulated_gpu_memory.h"
 
 namespace shoal::testing {
 namespace {
-
-// What transports reach emulated GPUs by. Counts copies.
-class EmulatedReach final : public transport::GpuMemory {
- public:
-  int gpus() const override { return 1; }
-  const transport::GpuDevice& gpu(int) const override { return device_; }
-  absl::StatusOr<std::optional<transport::GpuAllocation>> Find(const void* address) override {
-    cudaPointerAttributes attributes = {};
-    if (cudaPointerGetAttributes(&attributes, address) != cudaSuccess ||
-        attributes.type != cudaMemoryTypeDevice) {
-      return std::nullopt;
-    }
-    return transport::GpuAllocation{};
-  }
-  absl::Status Prepare(const void*) override { return absl::OkStatus(); }
-  absl::StatusOr<UniqueFd> ExportDmaBuf(const void*, int64_t, transport::DmaBufMapping) override {
-    return Unimplemented("no dma-buf here");
-  }
-  absl::Status FlushRemoteWrites(int) override { return absl::OkStatus(); }
-  absl::Status Copy(void* to, const void* from, int64_t bytes) override {
-    ++copies;
-    return cudaMemcpy(to, from, static_cast<size_t>(bytes), cudaMemcpyDefault) == cudaSuccess
-               ? absl::OkStatus()
-               : Internal("cudaMemcpy failed");
-  }
-  absl::Status Pin(std::span<const std::byte>, bool) override { return absl::OkStatus(); }
-  void Unpin(std::span<const std::byte>) override {}
-
-  std::atomic<int64_t> copies{0};
-
- private:
-  transport::GpuDevice device_;
-};
 
 class GpuTest : public ::testing::Test {
  protected:
@@ -84,7 +47,7 @@ class GpuTest : public ::testing::Test {
   ClusterRun OnTheCpu() { return TrainToEnd(job_, tokens_, {}); }
   // A GPU for each worker.
   ClusterRun OnGpus(int workers, uint64_t seed,
-                    const std::shared_ptr<EmulatedReach>& reach = nullptr) {
+                    const std::shared_ptr<transport::EmulatedGpuMemory>& reach = nullptr) {
     gpu::SetEmulatedGpus({.count = workers, .seed = seed});
     const auto open = [reach](int worker) {
       absl::StatusOr<worker::OpenedMachine> machine =
@@ -119,23 +82,52 @@ TEST_F(GpuTest, TrainsWhatTheCpuTrains) {
   EXPECT_EQ(OnGpus(1, 2).checksums, gpu.checksums);
 }
 
-TEST_F(GpuTest, FetchedStraightIntoItsMemory) {
+// Bytes that moved between transports and a GPU.
+double Moved(const ClusterRun& run, std::string_view direction, std::string_view way) {
+  const std::string name = fmt::format(
+      "shoal_worker_device_bytes_total{{direction=\"{}\",way=\"{}\"}} ", direction, way);
+  const size_t at = run.worker_metrics.find(name);
+  return at == std::string::npos ? 0 : std::stod(run.worker_metrics.substr(at + name.size()));
+}
+
+TEST_F(GpuTest, StraightIntoItsMemoryAndOutOfIt) {
   job_.service.transports = {"shm", "tcp"};  // of which one does not reach it
   const ClusterRun copied = OnGpus(1, 1);
+  EXPECT_GT(Moved(copied, "get", "pinned"), 0);
+  EXPECT_GT(Moved(copied, "push", "pinned"), 0);
+  EXPECT_EQ(Moved(copied, "get", "direct") + Moved(copied, "push", "direct"), 0);
   for (const plan::Residency residency : {plan::Residency::kLayer, plan::Residency::kStep}) {
-    job_.train.residency = residency;
-    const auto reach = std::make_shared<EmulatedReach>();
-    EXPECT_EQ(OnGpus(1, 2, reach).checksums, copied.checksums);
-    EXPECT_GT(reach->copies, 0);
+    for (const plan::PushPolicy push : {plan::PushPolicy::kMicrobatch, plan::PushPolicy::kStep}) {
+      job_.train.residency = residency;
+      job_.train.push = push;
+      const ClusterRun through = OnGpus(1, 1);
+      const auto reach = std::make_shared<transport::EmulatedGpuMemory>();
+      const ClusterRun direct = OnGpus(1, 2, reach);
+      EXPECT_EQ(direct.checksums, through.checksums);
+      EXPECT_GT(reach->copies, 0);
+      for (const std::string_view direction : {"get", "push"}) {
+        EXPECT_EQ(Moved(direct, direction, "direct"), Moved(through, direction, "pinned"));
+        EXPECT_EQ(Moved(direct, direction, "pinned"), 0);
+      }
+    }
   }
+}
+
+TEST_F(GpuTest, ThroughTheHostWhereTransportsDoNotReachIt) {
+  const ClusterRun copied = OnGpus(1, 1);
   job_.service.transports = {"tcp"};
-  const auto reach = std::make_shared<EmulatedReach>();
+  const auto reach = std::make_shared<transport::EmulatedGpuMemory>();
   EXPECT_EQ(OnGpus(1, 2, reach).checksums, copied.checksums);
   EXPECT_EQ(reach->copies, 0) << "tcp brings them to the host, from which the GPU copies";
   job_.service.transports = {"shm", "tcp"};
   job_.service.wire_type = DType::kBF16;
+  job_.service.gradient_type = DType::kBF16;
   ExpectNear(OnGpus(1, 2, reach), OnTheCpu(), 1e-2);
   EXPECT_EQ(reach->copies, 0) << "the host converts them on the way";
+  job_.service.gradient_type = DType::kF32;
+  const ClusterRun half = OnGpus(1, 2, reach);
+  EXPECT_GT(Moved(half, "get", "pinned"), 0);
+  EXPECT_GT(Moved(half, "push", "direct"), 0);
 }
 
 TEST_F(GpuTest, InBf16BesideEachOther) {

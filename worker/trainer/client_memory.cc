@@ -1,6 +1,5 @@
 #include "worker/trainer/client_memory.h"
 
-#include <cstring>
 #include <memory>
 #include <utility>
 
@@ -24,21 +23,11 @@ absl::StatusOr<std::shared_ptr<std::byte>> Allocate(Memory& memory, int64_t byte
 }  // namespace
 
 client::BufferAllocator PinnedAllocator(Memory* host) {
-  return [host](int64_t bytes) -> absl::StatusOr<std::shared_ptr<std::byte>> {
-    SHOAL_ASSIGN_OR_RETURN(std::shared_ptr<std::byte> data, Allocate(*host, bytes));
-    std::memset(data.get(), 0, static_cast<size_t>(bytes));
-    return data;
-  };
+  return [host](int64_t bytes) { return Allocate(*host, bytes); };
 }
 
 client::BufferAllocator DeviceAllocator(Device* device) {
-  return [device](int64_t bytes) -> absl::StatusOr<std::shared_ptr<std::byte>> {
-    SHOAL_ASSIGN_OR_RETURN(std::shared_ptr<std::byte> data, Allocate(*device, bytes));
-    const std::unique_ptr<Stream> stream = device->NewStream(StreamKind::kCopy);
-    stream->Zero(data.get(), bytes);
-    SHOAL_RETURN_IF_ERROR(stream->Synchronize());
-    return data;
-  };
+  return [device](int64_t bytes) { return Allocate(*device, bytes); };
 }
 
 }  // namespace shoal::worker

@@ -1,5 +1,6 @@
 // Source and sink between a device's memory and the service: the same weights, gradients, fetches
-// and pushes as on the host, whatever comes late, fails or is given up.
+// and pushes as on the host, whatever comes late, fails or is given up; through pinned memory, and
+// directly into and out of the device's.
 #include <numeric>
 #include <thread>
 
@@ -8,9 +9,10 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "plan/memory_plan.h"
+#include "transport/registry.h"
+#include "worker/trainer/client_memory.h"
 #include "worker/trainer/device_sink.h"
 #include "worker/trainer/device_source.h"
-#include "worker/trainer/client_memory.h"
 #include "worker/trainer/testing_devices.h"
 #include "worker/trainer/testing_fetches.h"
 
@@ -25,13 +27,35 @@ constexpr int kUnits = 4;
 constexpr int kMicrobatches = 3;
 const std::vector<int> kContributions = {2, 1, 1, 1};
 
-class DeviceAccess : public testing::TestWithParam<DeviceCase> {
+struct AccessCase {
+  DeviceCase device;
+  bool direct = false;
+};
+
+std::vector<AccessCase> AccessCases() {
+  std::vector<AccessCase> cases;
+  for (const DeviceCase& device : DeviceCases()) {
+    cases.push_back({.device = device, .direct = false});
+    if (device.reached) {
+      cases.push_back({.device = device, .direct = true});
+    }
+  }
+  return cases;
+}
+
+std::unique_ptr<transport::Transport> MakeShm(const DeviceCase& device) {
+  transport::TransportOptions options;
+  options.gpu_memory = device.reach;
+  return *transport::CreateTransport("shm", options);
+}
+
+class DeviceAccess : public testing::TestWithParam<AccessCase> {
  protected:
   void MakeDevice(uint64_t seed, int64_t fail_at_copy = 0) {
     Leave();
     host_.reset();
     compute_.reset();
-    device_ = GetParam().make(seed, fail_at_copy, 0);
+    device_ = GetParam().device.make(seed, fail_at_copy, 0);
     compute_ = device_->NewStream();
     host_ = device_->NewHostMemory(0);
   }
@@ -46,16 +70,23 @@ class DeviceAccess : public testing::TestWithParam<DeviceCase> {
   }
   void TearDown() override { Leave(); }
   void MakeSource(bool keep, int prefetch) {
-    client_ =
-        *rig_.NewClient({.frames_per_size = prefetch + 2, .view_memory = PinnedAllocator(host_.get())});
+    const bool landed = GetParam().direct;
+    client_ = *rig_.NewClient(
+        {.keep_for_step = keep && landed,
+         .frames_per_size = prefetch + 2,
+         .view_memory = landed ? DeviceAllocator(device_.get()) : PinnedAllocator(host_.get())});
     source_ = *DeviceSource::Create(
         {.uses = {.keep_for_step = keep, .prefetch_units = prefetch, .units = kUnits},
          .units = {0, 1, 2, 3},
-         .frames_per_size = prefetch + 2},
+         .frames_per_size = prefetch + 2,
+         .landed = landed},
         rig_.unit_specs, device_.get(), compute_.get(), client_.get(), &meetings_, &phases_);
   }
   void MakeSink(DeviceSink::Options options) {
-    client_ = *rig_.NewClient();
+    client_ = *rig_.NewClient({.push_in_place = GetParam().direct});
+    if (GetParam().direct) {
+      options.in_place = {rig_.client_transport.get()};
+    }
     options.rule.contributions = kContributions;
     sink_ = *DeviceSink::Create(options, rig_.unit_specs, device_.get(), compute_.get(),
                                 host_.get(), client_.get(), &meetings_, &phases_);
@@ -125,7 +156,7 @@ class DeviceAccess : public testing::TestWithParam<DeviceCase> {
     return sink_->Flush();
   }
 
-  ClientRig rig_{{}};
+  ClientRig rig_{{}, MakeShm(GetParam().device)};
   PhaseClock phases_{RealClock()};
   LayerMeetings meetings_{false, nullptr, &phases_};
   int64_t step_ = 0;
@@ -138,8 +169,10 @@ class DeviceAccess : public testing::TestWithParam<DeviceCase> {
   std::unique_ptr<DeviceSink> sink_;
 };
 
-INSTANTIATE_TEST_SUITE_P(Devices, DeviceAccess, testing::ValuesIn(DeviceCases()),
-                         [](const auto& info) { return info.param.name; });
+INSTANTIATE_TEST_SUITE_P(Devices, DeviceAccess, testing::ValuesIn(AccessCases()),
+                         [](const auto& info) {
+                           return info.param.device.name + (info.param.direct ? "Direct" : "");
+                         });
 
 TEST_P(DeviceAccess, SourceFetchesAlongAnyOrder) {
   Random random(3);
@@ -165,6 +198,8 @@ TEST_P(DeviceAccess, SourceFetchesAlongAnyOrder) {
         ASSERT_TRUE(compute_->Synchronize().ok());
         ASSERT_TRUE(source_->EndStep().ok());
         EXPECT_EQ(client_->statistics().fetches - before, FetchesOf(uses, prefetch, keep));
+        EXPECT_EQ(source_->buffer_bytes() == 0, GetParam().direct)
+            << "the model computes in the client's buffers";
         for (size_t i = 0; i < length; ++i) {
           for (const int64_t at : {int64_t{0}, CountOf(uses[i]) / 2, CountOf(uses[i]) - 1}) {
             ASSERT_EQ(seen[i][static_cast<size_t>(at)],
@@ -252,8 +287,8 @@ TEST_P(DeviceAccess, SourceEndsAStepInTheMiddle) {
 }
 
 TEST_P(DeviceAccess, SourceTellsOfACopyThatFails) {
-  if (!GetParam().fails) {
-    GTEST_SKIP() << "it does not fail";
+  if (!GetParam().device.fails || GetParam().direct) {
+    GTEST_SKIP() << "it does not fail, or there is no copy of the device's";
   }
   for (const int64_t copy : {1, 2, 5}) {
     MakeDevice(12, copy);
@@ -313,7 +348,7 @@ TEST_P(DeviceAccess, NothingWaitsOnceCancelled) {
 TEST_P(DeviceAccess, MemoryThatDoesNotSufficeIsSaid) {
   MakeDevice(15);
   client_ = *rig_.NewClient();
-  const std::unique_ptr<Device> small = GetParam().make(1, 0, 1000);
+  const std::unique_ptr<Device> small = GetParam().device.make(1, 0, 1000);
   const auto source =
       DeviceSource::Create({.uses = {.units = kUnits}, .units = {0, 1, 2, 3}}, rig_.unit_specs,
                            small.get(), compute_.get(), client_.get(), &meetings_, &phases_);
@@ -391,8 +426,8 @@ TEST_P(DeviceAccess, SinkForgetsAnAttemptThatFailed) {
 }
 
 TEST_P(DeviceAccess, SinkTellsOfACopyThatFails) {
-  if (!GetParam().fails) {
-    GTEST_SKIP() << "it does not fail";
+  if (!GetParam().device.fails || GetParam().direct) {
+    GTEST_SKIP() << "it does not fail, or there is no copy of the device's";
   }
   for (const int64_t copy : {1, 3}) {
     MakeDevice(23, copy);
@@ -403,6 +438,33 @@ TEST_P(DeviceAccess, SinkTellsOfACopyThatFails) {
     EXPECT_FALSE(RunSink(1, expected).ok()) << "copy " << copy;
     sink_->EndStep().IgnoreError();
   }
+}
+
+// The device's buffers are at servers that never answer: whoever waits for one is told why.
+TEST_P(DeviceAccess, SinkTellsOfServersThatAreLost) {
+  MakeDevice(25);
+  MakeSink({.timeout = absl::Milliseconds(100)});
+  BeginStep();
+  for (int server = 0; server < rig_.options.servers; ++server) {
+    rig_.server(server).HoldAcknowledgements(true);
+  }
+  sink_->BeginStep(1000);
+  std::thread breaking([&] {
+    while (client_->statistics().pushes < 2) {
+      RealClock().SleepFor(absl::Milliseconds(1));
+    }
+    for (int server = 0; server < rig_.options.servers; ++server) {
+      rig_.server(server).RefuseConnections(absl::PermissionDeniedError("gone fishing"));
+      rig_.server(server).BreakConnections();
+    }
+  });
+  absl::Status status;
+  for (int i = 0; i < 1000 && status.ok(); ++i) {
+    status = Contribute(1, std::vector<float>(static_cast<size_t>(CountOf(1)), 1.0F));
+  }
+  breaking.join();
+  EXPECT_THAT(std::string(status.message()), HasSubstr("gone fishing"));
+  EXPECT_TRUE(sink_->EndStep().ok());
 }
 
 // Servers that take nothing: buffers run out, and whoever waits for one can be told to leave.

@@ -3,15 +3,20 @@
 #include <utility>
 
 #include "common/status.h"
+#include "worker/trainer/client_memory.h"
 
 namespace shoal::worker {
 
-absl::StatusOr<DeviceFrames> DeviceFrames::Create(client::FrameSizes sizes, Memory& memory) {
+absl::StatusOr<DeviceFrames> DeviceFrames::Create(
+    client::FrameSizes sizes, Device& device, std::span<transport::Transport* const> transports) {
   DeviceFrames frames;
+  std::byte* next = nullptr;
   if (sizes.total_bytes() > 0) {
-    SHOAL_ASSIGN_OR_RETURN(frames.buffer_, memory.Allocate(sizes.total_bytes()));
+    SHOAL_ASSIGN_OR_RETURN(frames.memory_,
+                           client::RegisteredMemory::Create(sizes.total_bytes(), transports,
+                                                            DeviceAllocator(&device)));
+    next = frames.memory_->bytes().data();
   }
-  std::byte* next = frames.buffer_.data();
   for (const client::FrameSizes::Size& size : sizes.sizes()) {
     std::deque<DeviceFrame>& free = frames.free_.emplace_back();
     for (int i = 0; i < size.frames; ++i) {

@@ -3,6 +3,8 @@
 // which it may be filled again, and whoever takes it makes their own stream wait for that. Those
 // given back first are taken first, so that there is least to wait for. Externally locked;
 // allocates only when created.
+//
+// Where they are given transports, these write out of the buffers.
 #pragma once
 
 #include <cstddef>
@@ -10,10 +12,13 @@
 #include <deque>
 #include <memory>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "client/frame_sizes.h"
+#include "client/registered_memory.h"
+#include "transport/transport.h"
 #include "worker/backend/backend.h"
 
 namespace shoal::worker {
@@ -26,17 +31,19 @@ struct DeviceFrame {
 class DeviceFrames {
  public:
   DeviceFrames() = default;
-  static absl::StatusOr<DeviceFrames> Create(client::FrameSizes sizes, Memory& memory);
+  static absl::StatusOr<DeviceFrames> Create(
+      client::FrameSizes sizes, Device& device,
+      std::span<transport::Transport* const> transports = {});
 
   // None: all of the unit's size are in use.
   std::optional<DeviceFrame> Acquire(int unit);
   void Release(int unit, DeviceFrame frame);
-  int64_t bytes() const { return buffer_.bytes(); }
+  int64_t bytes() const { return sizes_.total_bytes(); }
 
  private:
   client::FrameSizes sizes_;
-  std::vector<std::deque<DeviceFrame>> free_;  // by size
-  Buffer buffer_;
+  std::vector<std::deque<DeviceFrame>> free_;         // by size
+  std::unique_ptr<client::RegisteredMemory> memory_;  // null: there are none
 };
 
 }  // namespace shoal::worker

@@ -10,7 +10,7 @@
 namespace shoal::worker {
 namespace {
 
-// Between two looks at what has come meanwhile, while a copy is under way.
+// Between two looks at what has come meanwhile, while a gradient is not ready to be pushed.
 constexpr absl::Duration kLook = absl::Milliseconds(1);
 
 }  // namespace
@@ -26,15 +26,16 @@ absl::StatusOr<std::unique_ptr<DeviceSink>> DeviceSink::Create(
       options.rule.push_per_step ? static_cast<int>(units.size()) : options.buffers_per_size;
   {
     absl::MutexLock lock(&sink->mutex_);
-    SHOAL_ASSIGN_OR_RETURN(
-        sink->accumulators_,
-        DeviceFrames::Create(client::FrameSizes(counts, DType::kF32, per_size), *device));
-    SHOAL_ASSIGN_OR_RETURN(
-        sink->host_buffers_,
-        client::FramePool::Create(client::FrameSizes(counts, DType::kF32, options.buffers_per_size),
-                                  {}, PinnedAllocator(host)));
+    SHOAL_ASSIGN_OR_RETURN(sink->accumulators_,
+                           DeviceFrames::Create(client::FrameSizes(counts, DType::kF32, per_size),
+                                                *device, options.in_place));
     sink->buffer_bytes_ = sink->accumulators_.bytes();
-    sink->host_buffer_bytes_ = sink->host_buffers_.bytes();
+    if (!sink->in_place()) {
+      const client::FrameSizes sizes(counts, DType::kF32, options.buffers_per_size);
+      SHOAL_ASSIGN_OR_RETURN(sink->host_buffers_,
+                             client::FramePool::Create(sizes, {}, PinnedAllocator(host)));
+      sink->host_buffer_bytes_ = sink->host_buffers_.bytes();
+    }
   }
   sink->thread_ = std::thread([&sink = *sink] { sink.Run(); });
   return sink;
@@ -120,7 +121,14 @@ absl::StatusOr<DeviceFrame> DeviceSink::AwaitAccumulator(int unit) {
     }
     return frame.has_value() || !error_.ok();
   };
-  mutex_.AwaitWithTimeout(absl::Condition(&there), options_.device_timeout);
+  const absl::Time deadline = RealClock().Now() + options_.device_timeout;
+  // In place buffers come back from the servers, of which nobody else here may hear now.
+  const absl::Duration look = in_place() ? options_.timeout : options_.device_timeout;
+  while (!mutex_.AwaitWithTimeout(absl::Condition(&there), look) && RealClock().Now() < deadline) {
+    if (const absl::Status why = WhyNotDrained(); !absl::IsDeadlineExceeded(why)) {
+      SHOAL_RETURN_IF_ERROR(why);
+    }
+  }
   if (frame.has_value()) {
     return *std::move(frame);
   }
@@ -176,9 +184,17 @@ absl::Status DeviceSink::Flush() {
   return absl::OkStatus();
 }
 
-void DeviceSink::Returned(int unit, std::span<const float> gradient) {
+void DeviceSink::Returned(int unit, const void* gradient) {
   absl::MutexLock lock(&mutex_);
-  host_buffers_.Release(unit, reinterpret_cast<std::byte*>(const_cast<float*>(gradient.data())));
+  Free(unit, static_cast<std::byte*>(const_cast<void*>(gradient)), nullptr);
+}
+
+void DeviceSink::Free(int unit, std::byte* data, std::shared_ptr<const Event> free_after) {
+  if (in_place()) {
+    accumulators_.Release(unit, {.data = data, .free_after = std::move(free_after)});
+  } else {
+    host_buffers_.Release(unit, data);
+  }
 }
 
 void DeviceSink::Run() {
@@ -205,16 +221,31 @@ void DeviceSink::Run() {
 }
 
 absl::Status DeviceSink::CarryOn() {
-  SHOAL_RETURN_IF_ERROR(StartCopies());
-  const Copy& oldest = copies_.front();
-  if (oldest.done->WaitDone(kLook)) {
-    return PushOldestCopy();
+  if (in_place()) {
+    TakeInPlace();
+  } else {
+    SHOAL_RETURN_IF_ERROR(StartCopies());
+  }
+  const Leaving& oldest = leaving_.front();
+  if (oldest.ready->WaitDone(kLook)) {
+    return PushOldest();
   }
   return RealClock().Now() - oldest_since_ < options_.device_timeout
              ? absl::OkStatus()
-             : DeadlineExceeded("gradient of {}: the copy from the device is not done within {}",
-                                spec(oldest.unit).name,
+             : DeadlineExceeded("gradient of {}: it is not {} within {}", spec(oldest.unit).name,
+                                in_place() ? "complete" : "copied from the device",
                                 absl::FormatDuration(options_.device_timeout));
+}
+
+void DeviceSink::TakeInPlace() {
+  absl::MutexLock lock(&mutex_);
+  if (leaving_.empty()) {
+    oldest_since_ = RealClock().Now();
+  }
+  for (const Outgoing& next : outgoing_) {
+    leaving_.push_back({.unit = next.unit, .data = next.data, .ready = next.complete});
+  }
+  outgoing_.clear();
 }
 
 // As many as the host has buffers for; at least one is under way afterwards.
@@ -231,21 +262,21 @@ absl::Status DeviceSink::StartCopies() {
       buffer = host_buffers_.Acquire(next.unit);
     }
     if (buffer == nullptr) {
-      if (!copies_.empty()) {
+      if (!leaving_.empty()) {
         return absl::OkStatus();
       }
       SHOAL_ASSIGN_OR_RETURN(buffer, AwaitHostBuffer(next.unit));
     }
     outward_->WaitFor(*next.complete);
     outward_->Copy(buffer, next.data, BytesOf(next.unit));
-    const std::shared_ptr<Event> done = outward_->Record();
-    if (copies_.empty()) {
+    const std::shared_ptr<Event> copied = outward_->Record();
+    if (leaving_.empty()) {
       oldest_since_ = RealClock().Now();
     }
-    copies_.push_back({.unit = next.unit, .data = buffer, .done = done});
+    leaving_.push_back({.unit = next.unit, .data = buffer, .ready = copied});
     absl::MutexLock lock(&mutex_);
     outgoing_.pop_front();
-    accumulators_.Release(next.unit, {.data = next.data, .free_after = done});
+    accumulators_.Release(next.unit, {.data = next.data, .free_after = copied});
   }
 }
 
@@ -264,44 +295,46 @@ absl::StatusOr<std::byte*> DeviceSink::AwaitHostBuffer(int unit) {
   if (in_time) {
     return Cancelled("gradient of {}: the step ended", spec(unit).name);
   }
-  // Why pushes do not drain is known to the client.
-  SHOAL_RETURN_IF_ERROR(client_->Finish(absl::ZeroDuration()).status());
+  SHOAL_RETURN_IF_ERROR(WhyNotDrained());
   return DeadlineExceeded("gradient of {}: no buffer came back within {}", spec(unit).name,
                           absl::FormatDuration(options_.timeout));
 }
 
-absl::Status DeviceSink::PushOldestCopy() {
-  const Copy copy = copies_.front();
-  copies_.pop_front();
+absl::Status DeviceSink::PushOldest() {
+  const Leaving next = leaving_.front();
+  leaving_.pop_front();
   oldest_since_ = RealClock().Now();
-  absl::Status status = Annotate(copy.done->Wait(), "gradient of " + spec(copy.unit).name);
+  absl::Status status = Annotate(next.ready->Wait(), "gradient of " + spec(next.unit).name);
   if (status.ok()) {
-    status = client_->PushAsync(
-        copy.unit,
-        {reinterpret_cast<const float*>(copy.data), static_cast<size_t>(spec(copy.unit).count)},
-        this);
+    status = in_place() ? client_->PushInPlace(
+                              next.unit, {next.data, static_cast<size_t>(BytesOf(next.unit))}, this)
+                        : client_->PushAsync(next.unit,
+                                             {reinterpret_cast<const float*>(next.data),
+                                              static_cast<size_t>(spec(next.unit).count)},
+                                             this);
   }
   absl::MutexLock lock(&mutex_);
   --pending_;
   if (!status.ok()) {
-    host_buffers_.Release(copy.unit, copy.data);
+    Free(next.unit, next.data, next.ready);
   }
   return status;
 }
 
 void DeviceSink::Close() {
   absl::Status late;
-  for (const Copy& copy : copies_) {
-    if (late.ok() && !copy.done->WaitDone(options_.device_timeout)) {
-      late = DeadlineExceeded("gradient of {}: the copy from the device is not done within {}",
-                              spec(copy.unit).name, absl::FormatDuration(options_.device_timeout));
+  for (const Leaving& gradient : leaving_) {
+    if (late.ok() && !gradient.ready->WaitDone(options_.device_timeout)) {
+      late = DeadlineExceeded("gradient of {}: it is not {} within {}", spec(gradient.unit).name,
+                              in_place() ? "complete" : "copied from the device",
+                              absl::FormatDuration(options_.device_timeout));
     }
   }
   absl::MutexLock lock(&mutex_);
-  for (const Copy& copy : copies_) {
-    host_buffers_.Release(copy.unit, copy.data);
+  for (const Leaving& gradient : leaving_) {
+    Free(gradient.unit, gradient.data, gradient.ready);
   }
-  copies_.clear();
+  leaving_.clear();
   for (const Outgoing& gradient : outgoing_) {
     accumulators_.Release(gradient.unit, {.data = gradient.data, .free_after = gradient.complete});
   }

@@ -1,13 +1,17 @@
-// The model's gradients to the service, from a device whose memory the client does not reach:
-// GradientSink over ParameterClient, with a copy to the host in between.
+// The model's gradients to the service, from a device whose memory the host does not touch:
+// GradientSink over ParameterClient.
 //
 // Gradients are added up in fp32 in the device's memory, in a few buffers of each size or (push per
 // step) one for each unit. When one is to go out (worker/trainer/push_rule.h), Done marks the place
-// on the compute stream and returns. A thread of its own puts the copy to a buffer of the host on a
-// stream of its own, behind that place; the buffer on the device may be zeroed and filled again
-// behind the copy, by the streams' order alone. When the copy is done it is pushed, and the host's
-// buffer comes back when the client has taken it over. So where servers are slow, first the host's
-// buffers run out, then the device's, and then Accumulator waits.
+// on the compute stream and returns. A thread of its own does the rest, in one of two ways.
+//
+// In place, where transports write out of the device's memory: it waits until the compute stream is
+// at that place and pushes the buffer itself, which comes back when servers have acknowledged it.
+// Else through the host: it puts the copy to a buffer of the host on a stream of its own, behind
+// that place; the buffer on the device may be zeroed and filled again behind the copy, by the
+// streams' order alone. When the copy is done it is pushed, and the host's buffer comes back when
+// the client has taken it over. So where servers are slow, first the host's buffers run out, then
+// the device's (in place these alone), and then Accumulator waits.
 //
 // Threads: as StepSink says; buffers come back on the client's I/O threads. Failure: what goes
 // wrong with a copy or a push is returned by the next call, until the step ends. A copy that does
@@ -43,12 +47,14 @@ class DeviceSink final : public StepSink, private client::GradientReturn {
   struct Options {
     PushRule::Options rule;
     int buffers_per_size = 3;  // on the host, and with push per microbatch on the device
+    // The client's, where it pushes in place; it pushes fp32 then. Empty: it does not.
+    std::vector<transport::Transport*> in_place;
     absl::Duration timeout = absl::Seconds(30);  // for servers to take gradients
     // For the device to get on: a copy may wait for all that was put on the compute stream.
     absl::Duration device_timeout = absl::Minutes(10);
   };
   // `compute` is the stream of the model's work, `host` memory that the device's copies reach at
-  // full speed.
+  // full speed, and where there is none in place.
   static absl::StatusOr<std::unique_ptr<DeviceSink>> Create(
       const Options& options, const std::vector<plan::UnitSpec>& units, Device* device,
       Stream* compute, Memory* host, client::ParameterClient* client, LayerMeetings* meetings,
@@ -71,18 +77,18 @@ class DeviceSink final : public StepSink, private client::GradientReturn {
   struct Outgoing {
     int unit = 0;
     std::byte* data = nullptr;  // on the device
-    std::shared_ptr<const Event> complete;
+    std::shared_ptr<Event> complete;
   };
-  struct Copy {
+  struct Leaving {
     int unit = 0;
-    std::byte* data = nullptr;  // on the host
-    std::shared_ptr<Event> done;
+    std::byte* data = nullptr;  // to be pushed: on the host, or in place
+    std::shared_ptr<Event> ready;
   };
 
   DeviceSink(const Options& options, const std::vector<plan::UnitSpec>& units, Device* device,
              Stream* compute, client::ParameterClient* client, LayerMeetings* meetings,
              PhaseClock* phases);
-  void Returned(int unit, std::span<const float> gradient) override ABSL_LOCKS_EXCLUDED(mutex_);
+  void Returned(int unit, const void* gradient) override ABSL_LOCKS_EXCLUDED(mutex_);
 
   // The compute thread's.
   absl::StatusOr<DeviceFrame> AwaitAccumulator(int unit) ABSL_LOCKS_EXCLUDED(mutex_);
@@ -92,9 +98,17 @@ class DeviceSink final : public StepSink, private client::GradientReturn {
   void Run() ABSL_LOCKS_EXCLUDED(mutex_);
   absl::Status CarryOn() ABSL_LOCKS_EXCLUDED(mutex_);
   absl::Status StartCopies() ABSL_LOCKS_EXCLUDED(mutex_);
+  void TakeInPlace() ABSL_LOCKS_EXCLUDED(mutex_);
   absl::StatusOr<std::byte*> AwaitHostBuffer(int unit) ABSL_LOCKS_EXCLUDED(mutex_);
-  absl::Status PushOldestCopy() ABSL_LOCKS_EXCLUDED(mutex_);
+  absl::Status PushOldest() ABSL_LOCKS_EXCLUDED(mutex_);
   void Close() ABSL_LOCKS_EXCLUDED(mutex_);
+
+  // What was to be pushed, or was, is not any more; in place it can be filled after that event.
+  void Free(int unit, std::byte* data, std::shared_ptr<const Event> free_after)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Why pushes do not drain, if the client knows; DeadlineExceeded if it just waits too.
+  absl::Status WhyNotDrained() { return client_->Finish(absl::ZeroDuration()).status(); }
+  bool in_place() const { return !options_.in_place.empty(); }
 
   const plan::UnitSpec& spec(int unit) const { return specs_[static_cast<size_t>(unit)]; }
   int64_t BytesOf(int unit) const { return spec(unit).count * 4; }
@@ -112,14 +126,14 @@ class DeviceSink final : public StepSink, private client::GradientReturn {
 
   // The carrying thread's.
   const std::unique_ptr<Stream> outward_;
-  std::deque<Copy> copies_;
+  std::deque<Leaving> leaving_;
   absl::Time oldest_since_;  // when the first of them became that
 
   absl::Mutex mutex_;
   DeviceFrames accumulators_ ABSL_GUARDED_BY(mutex_);
-  client::FramePool host_buffers_ ABSL_GUARDED_BY(mutex_);
+  client::FramePool host_buffers_ ABSL_GUARDED_BY(mutex_);  // none in place
   std::deque<Outgoing> outgoing_ ABSL_GUARDED_BY(mutex_);
-  int64_t pending_ ABSL_GUARDED_BY(mutex_) = 0;   // outgoing, or copied and not pushed
+  int64_t pending_ ABSL_GUARDED_BY(mutex_) = 0;   // outgoing, or leaving and not pushed
   absl::Status error_ ABSL_GUARDED_BY(mutex_);    // of the step
   absl::Status lasting_ ABSL_GUARDED_BY(mutex_);  // of all from now on
   bool closing_ ABSL_GUARDED_BY(mutex_) = false;  // the step is to end

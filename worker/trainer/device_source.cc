@@ -12,7 +12,7 @@ absl::StatusOr<std::unique_ptr<DeviceSource>> DeviceSource::Create(
     const Options& options, const std::vector<plan::UnitSpec>& units, Device* device,
     Stream* compute, client::ParameterClient* client, LayerMeetings* meetings, PhaseClock* phases) {
   std::vector<int64_t> counts(units.size(), 0);
-  for (const int unit : options.units) {
+  for (const int unit : options.landed ? std::vector<int>() : options.units) {
     counts[static_cast<size_t>(unit)] = units[static_cast<size_t>(unit)].count;
   }
   const int per_size =
@@ -64,17 +64,12 @@ void DeviceSource::BeginStep(std::span<const int> uses) {
 }
 
 absl::Status DeviceSource::EndStep() {
+  const std::shared_ptr<Event> now = compute_->Record();
   absl::MutexLock lock(&mutex_);
+  ending_ = now;
   closing_ = true;
   const auto closed = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return !closing_; };
   mutex_.Await(absl::Condition(&closed));  // bounded: each wait of the other thread is
-  const std::shared_ptr<const Event> now = compute_->Record();
-  for (size_t unit = 0; unit < units_.size(); ++unit) {
-    if (units_[unit].data != nullptr) {
-      frames_.Release(static_cast<int>(unit), {.data = units_[unit].data, .free_after = now});
-    }
-    units_[unit] = {};
-  }
   return lasting_;
 }
 
@@ -125,7 +120,9 @@ absl::StatusOr<WeightsView> DeviceSource::Get(int unit) {
     data = at(unit).data;
     copied = at(unit).copied;
   }
-  compute_->WaitFor(*copied);
+  if (copied != nullptr) {
+    compute_->WaitFor(*copied);
+  }
   return WeightsView{.data = data,
                      .dtype = options_.compute_type,
                      .count = specs_[static_cast<size_t>(unit)].count};
@@ -136,9 +133,18 @@ void DeviceSource::Release(int unit) {
   Unit& held = at(unit);
   SHOAL_CHECK(held.uses > 0 && held.data != nullptr);
   if (--held.uses == 0 && !options_.uses.keep_for_step) {
-    frames_.Release(unit, {.data = held.data, .free_after = compute_->Record()});
-    held = {};
+    LetGo(unit, compute_->Record());
   }
+}
+
+void DeviceSource::LetGo(int unit, std::shared_ptr<Event> after) {
+  Unit& held = at(unit);
+  if (options_.landed) {
+    readers_.push_back({.unit = unit, .done = std::move(after)});
+  } else {
+    frames_.Release(unit, {.data = held.data, .free_after = std::move(after)});
+  }
+  held = {};
 }
 
 void DeviceSource::Run() {
@@ -181,35 +187,49 @@ absl::Status DeviceSource::CarryNext() {
     getting_ = false;
   }
   SHOAL_RETURN_IF_ERROR(view.status());
-  absl::StatusOr<DeviceFrame> frame = AwaitFrame(fetch.unit);
-  if (!frame.ok()) {
+  if (options_.landed) {
+    Land(fetch.unit, *view);
+    return absl::OkStatus();
+  }
+  const absl::Status started = StartCopy(fetch.unit, *view);
+  if (!started.ok()) {
     client_->Release(fetch.unit);
-    return frame.status();
   }
-  if (frame->free_after != nullptr) {
-    inward_->WaitFor(*frame->free_after);
+  return started;
+}
+
+void DeviceSource::Land(int unit, const client::ParameterClient::View& view) {
+  absl::MutexLock lock(&mutex_);
+  at(unit).data = static_cast<std::byte*>(const_cast<void*>(view.data));
+}
+
+absl::Status DeviceSource::StartCopy(int unit, const client::ParameterClient::View& view) {
+  SHOAL_ASSIGN_OR_RETURN(const DeviceFrame frame, AwaitFrame(unit));
+  if (frame.free_after != nullptr) {
+    inward_->WaitFor(*frame.free_after);
   }
-  inward_->Copy(frame->data, view->data, view->count * SizeOf(options_.compute_type));
+  inward_->Copy(frame.data, view.data, view.count * SizeOf(options_.compute_type));
   const std::shared_ptr<Event> copied = inward_->Record();
   absl::MutexLock lock(&mutex_);
-  copies_.push_back({.unit = fetch.unit, .done = copied});
-  at(fetch.unit).data = frame->data;
-  at(fetch.unit).copied = copied;
+  readers_.push_back({.unit = unit, .done = copied});
+  at(unit).data = frame.data;
+  at(unit).copied = copied;
   return absl::OkStatus();
 }
 
-// The client has a buffer for the next fetch: those of copies under way may be all there are.
+// The client has a buffer for the next fetch: those that are still read may be all there are. Where
+// none is read it has one, for a step holds and fetches no more at a time than there are.
 absl::Status DeviceSource::MakeRoom() {
-  FinishCopies();
+  FinishReaders();
   while (true) {
     {
       absl::MutexLock lock(&mutex_);
       Prefetch();
-      if (fetches_.front().prefetched || copies_.empty()) {
+      if (fetches_.front().prefetched || readers_.empty()) {
         return absl::OkStatus();
       }
     }
-    SHOAL_RETURN_IF_ERROR(AwaitOldestCopy());
+    SHOAL_RETURN_IF_ERROR(AwaitOldestReader());
   }
 }
 
@@ -227,7 +247,7 @@ void DeviceSource::Prefetch() {
 }
 
 bool DeviceSource::IsLeavingClient(int unit) const {
-  return std::ranges::find(copies_, unit, &Copy::unit) != copies_.end();
+  return std::ranges::find(readers_, unit, &Reader::unit) != readers_.end();
 }
 
 absl::StatusOr<DeviceFrame> DeviceSource::AwaitFrame(int unit) {
@@ -251,37 +271,38 @@ absl::StatusOr<DeviceFrame> DeviceSource::AwaitFrame(int unit) {
                            NameOf(unit), absl::FormatDuration(options_.timeout));
 }
 
-absl::Status DeviceSource::AwaitOldestCopy() {
-  Copy copy;
+absl::Status DeviceSource::AwaitOldestReader() {
+  Reader reader;
   {
     absl::MutexLock lock(&mutex_);
-    copy = copies_.front();
+    reader = readers_.front();
   }
-  if (!copy.done->WaitDone(options_.timeout)) {
-    return DeadlineExceeded("get {}: the copy to the device is not done within {}",
-                            NameOf(copy.unit), absl::FormatDuration(options_.timeout));
+  if (!reader.done->WaitDone(options_.timeout)) {
+    return DeadlineExceeded("get {}: the {} the device is not done within {}", NameOf(reader.unit),
+                            options_.landed ? "use by" : "copy to",
+                            absl::FormatDuration(options_.timeout));
   }
-  absl::Status status = Annotate(copy.done->Wait(), "get " + NameOf(copy.unit));
-  client_->Release(copy.unit);
+  absl::Status status = Annotate(reader.done->Wait(), "get " + NameOf(reader.unit));
+  client_->Release(reader.unit);
   absl::MutexLock lock(&mutex_);
-  copies_.pop_front();
+  readers_.pop_front();
   return status;
 }
 
-void DeviceSource::FinishCopies() {
+void DeviceSource::FinishReaders() {
   while (true) {
-    Copy copy;
+    Reader reader;
     {
       absl::MutexLock lock(&mutex_);
-      if (copies_.empty()) {
+      if (readers_.empty()) {
         return;
       }
-      copy = copies_.front();
+      reader = readers_.front();
     }
-    if (!copy.done->WaitDone(absl::ZeroDuration())) {
+    if (!reader.done->WaitDone(absl::ZeroDuration())) {
       return;
     }
-    if (const absl::Status status = AwaitOldestCopy(); !status.ok()) {
+    if (const absl::Status status = AwaitOldestReader(); !status.ok()) {
       absl::MutexLock lock(&mutex_);
       error_ = error_.ok() ? status : error_;
     }
@@ -290,25 +311,31 @@ void DeviceSource::FinishCopies() {
 
 void DeviceSource::Close() {
   std::deque<Fetch> dropped;
-  bool copying = false;
+  bool reading = false;
   {
     absl::MutexLock lock(&mutex_);
     dropped.swap(fetches_);
-    copying = !copies_.empty();
+    for (size_t unit = 0; unit < units_.size(); ++unit) {
+      if (units_[unit].data != nullptr) {  // kept for the step, or of an attempt that failed
+        LetGo(static_cast<int>(unit), ending_);
+      }
+      units_[unit] = {};
+    }
+    reading = !readers_.empty();
   }
   for (const Fetch& fetch : dropped) {
     if (fetch.prefetched) {
       client_->Release(fetch.unit);
     }
   }
-  while (copying) {
-    const absl::Status status = AwaitOldestCopy();
+  while (reading) {
+    const absl::Status status = AwaitOldestReader();
     absl::MutexLock lock(&mutex_);
     if (absl::IsDeadlineExceeded(status)) {
       lasting_ = lasting_.ok() ? status : lasting_;
-      copies_.clear();  // the client's buffers stay taken
+      readers_.clear();  // the client's buffers stay taken
     }
-    copying = !copies_.empty();
+    reading = !readers_.empty();
   }
   absl::MutexLock lock(&mutex_);
   closing_ = false;

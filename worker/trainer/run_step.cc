@@ -185,6 +185,9 @@ proto::FinishedReport WorkerJob::RunStep(const proto::StepWork& work) {
   client::ClientStatistics statistics = client_->statistics();
   statistics.fallbacks += stage_ == nullptr ? 0 : stage_->fallbacks();
   metrics_->Update(phases_, statistics);
+  if (device_ != nullptr) {
+    metrics_->UpdateDevice(statistics, ways_.get, ways_.push);
+  }
   return report;
 }
 

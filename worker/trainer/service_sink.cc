@@ -92,9 +92,9 @@ absl::Status ServiceSink::Push(int unit) {
   return absl::OkStatus();
 }
 
-void ServiceSink::Returned(int unit, std::span<const float> gradient) {
+void ServiceSink::Returned(int unit, const void* gradient) {
   absl::MutexLock lock(&mutex_);
-  buffers_.Release(unit, reinterpret_cast<std::byte*>(const_cast<float*>(gradient.data())));
+  buffers_.Release(unit, static_cast<std::byte*>(const_cast<void*>(gradient)));
 }
 
 }  // namespace shoal::worker

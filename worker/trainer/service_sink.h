@@ -64,7 +64,7 @@ class ServiceSink final : public StepSink, private client::GradientReturn {
         phases_(phases),
         rule_(options.rule),
         filling_(units.size()) {}
-  void Returned(int unit, std::span<const float> gradient) override;
+  void Returned(int unit, const void* gradient) override;
   float* AwaitBuffer(int unit);
   absl::Status Push(int unit);
 

@@ -18,7 +18,8 @@ std::vector<DeviceCase> DeviceCases() {
            .make = [](uint64_t seed, int64_t, int64_t budget_bytes) -> std::unique_ptr<Device> {
              return budget_bytes == 0 ? std::make_unique<LateDevice>(seed)
                                       : std::make_unique<LateDevice>(seed, budget_bytes);
-           }}};
+           },
+           .reached = false}};
 }
 
 }  // namespace shoal::worker

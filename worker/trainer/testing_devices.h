@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "transport/gpu_memory.h"
 #include "worker/backend/backend.h"
 
 namespace shoal::worker {
@@ -18,6 +19,9 @@ struct DeviceCase {
   // all) fails, 0: none.
   std::function<std::unique_ptr<Device>(uint64_t seed, int64_t fail_at_copy, int64_t budget_bytes)>
       make;
+  bool reached = true;  // by transports
+  // By which they do; null: its memory is the host's.
+  std::shared_ptr<transport::GpuMemory> reach;
 };
 
 std::vector<DeviceCase> DeviceCases();

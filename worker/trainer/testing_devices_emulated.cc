@@ -1,4 +1,5 @@
 #include "gpu/emulation/emulated_gpu.h"
+#include "transport/cuda/testing/emulated_gpu_memory.h"
 #include "worker/backend/cuda/cuda_device.h"
 #include "worker/trainer/testing_devices.h"
 
@@ -15,7 +16,8 @@ std::vector<DeviceCase> DeviceCases() {
                gpu::FailWork(fail_at_copy, cudaErrorIllegalAddress);
              }
              return *MakeCudaDevice({.budget_bytes = budget_bytes});
-           }}};
+           },
+           .reach = std::make_shared<transport::EmulatedGpuMemory>()}};
 }
 
 }  // namespace shoal::worker

@@ -236,11 +236,12 @@ absl::Status WorkerJob::Connect(const proto::JoinJobReply& join) {
   options.units = OwnUnits();
   options.keep_for_step = policy_.residency == plan::Residency::kStep;
   if (device_ != nullptr) {
-    options.keep_for_step = false;  // the device does
     pinned_ = device_->NewHostMemory(0);
-    SHOAL_ASSIGN_OR_RETURN(const Landing landing, Land(transports));
-    options.view_memory = landing.view_memory;
-    transports = landing.transports;
+    SHOAL_RETURN_IF_ERROR(ChooseWays(transports));
+    options.keep_for_step = options.keep_for_step && ways_.get;  // else the device does
+    options.view_memory = ways_.view_memory;
+    options.push_in_place = ways_.push;
+    transports = ways_.transports;
   }
   options.frames_per_size = plan::FramesPerSize(job_.train);
   options.max_gradients = static_cast<int>(units_.size()) + plan::kGradientBuffersPerSize;
@@ -260,20 +261,20 @@ absl::Status WorkerJob::Connect(const proto::JoinJobReply& join) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<Landing> WorkerJob::Land(const std::vector<transport::Transport*>& transports) {
-  SHOAL_ASSIGN_OR_RETURN(
-      Landing landing,
-      ChooseLanding({.device = device_,
-                     .pinned = pinned_.get(),
-                     .transports_reach = machine_.reach != nullptr,
-                     .same_type = job_.service.wire_type == plan::ComputeDType(job_),
-                     .local = job_.cluster.local},
-                    transports));
-  LogInfo("{}: weights are fetched into {}{}{}", options_.name,
-          landing.on_device ? fmt::format("the memory of {}", device_->name())
-                            : fmt::format("pinned memory, from which {} copies", device_->name()),
-          landing.why.empty() ? "" : ": ", landing.why);
-  return landing;
+absl::Status WorkerJob::ChooseWays(const std::vector<transport::Transport*>& transports) {
+  SHOAL_ASSIGN_OR_RETURN(ways_, ChooseDirectWays({.device = device_,
+                                                  .pinned = pinned_.get(),
+                                                  .transports_reach = machine_.reach != nullptr,
+                                                  .compute_type = plan::ComputeDType(job_),
+                                                  .wire_type = job_.service.wire_type,
+                                                  .gradient_type = job_.service.gradient_type,
+                                                  .local = job_.cluster.local},
+                                                 transports));
+  const auto way = [](bool direct) { return direct ? "directly" : "through pinned memory"; };
+  LogInfo("{}: weights get into the memory of {} {}, gradients out of it {}{}{}", options_.name,
+          device_->name(), way(ways_.get), way(ways_.push), ways_.why.empty() ? "" : ": ",
+          ways_.why);
+  return absl::OkStatus();
 }
 
 std::vector<int> WorkerJob::OwnUnits() const {
@@ -310,12 +311,16 @@ absl::Status WorkerJob::MakeSourceAndSink() {
       DeviceSource::Create({.compute_type = compute,
                             .uses = uses,
                             .units = OwnUnits(),
-                            .frames_per_size = plan::FramesPerSize(job_.train)},
+                            .frames_per_size = plan::FramesPerSize(job_.train),
+                            .landed = ways_.get},
                            units_, device_, compute_, client_.get(), meetings_.get(), &phases_));
   SHOAL_ASSIGN_OR_RETURN(
-      sink_, DeviceSink::Create({.rule = rule, .buffers_per_size = plan::kGradientBuffersPerSize},
-                                units_, device_, compute_, pinned_.get(), client_.get(),
-                                meetings_.get(), &phases_));
+      sink_,
+      DeviceSink::Create(
+          {.rule = rule,
+           .buffers_per_size = plan::kGradientBuffersPerSize,
+           .in_place = ways_.push ? ways_.transports : std::vector<transport::Transport*>()},
+          units_, device_, compute_, pinned_.get(), client_.get(), meetings_.get(), &phases_));
   return absl::OkStatus();
 }
 

@@ -24,7 +24,7 @@
 #include "worker/machine/open_machine.h"
 #include "worker/model/microbatch_model.h"
 #include "worker/trainer/device_flag.h"
-#include "worker/trainer/landing.h"
+#include "worker/trainer/direct_ways.h"
 #include "worker/trainer/layer_meetings.h"
 #include "worker/trainer/microbatch_drawer.h"
 #include "worker/trainer/stage_job.h"
@@ -86,8 +86,7 @@ class WorkerJob {
   absl::Status MakeModel();
   absl::Status Connect(const proto::JoinJobReply& join);
   std::vector<int> OwnUnits() const;
-  // Where what is fetched for the device lands, and over which of the transports.
-  absl::StatusOr<Landing> Land(const std::vector<transport::Transport*>& transports);
+  absl::Status ChooseWays(const std::vector<transport::Transport*>& transports);
   absl::Status MakeSourceAndSink();
   absl::Status RunMicrobatches(const proto::StepWork& work, proto::FinishedReport& report);
   absl::Status RunGiven(const proto::StepWork& work, double loss_scale,
@@ -123,6 +122,7 @@ class WorkerJob {
   Device* device_ = nullptr;
   Stream* compute_ = nullptr;
   std::unique_ptr<Memory> pinned_;  // of the device
+  DirectWays ways_;                 // to and from it
   std::unique_ptr<client::ServerConnector> connector_;
   std::unique_ptr<client::ParameterClient> client_;
   std::unique_ptr<LayerMeetings> meetings_;

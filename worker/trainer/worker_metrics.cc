@@ -53,6 +53,26 @@ void WorkerMetrics::Update(const PhaseClock& phases, const client::ClientStatist
   }
 }
 
+void WorkerMetrics::UpdateDevice(const client::ClientStatistics& client, bool direct_get,
+                                 bool direct_push) {
+  const auto raise = [&](std::string direction, bool direct, int64_t bytes) {
+    RaiseTo(metrics_.counter(
+                "shoal_worker_device_bytes_total",
+                "Bytes between transports and the memory of the worker's GPU: "
+                "directly, or through pinned memory of the host.",
+                {{"direction", std::move(direction)}, {"way", direct ? "direct" : "pinned"}}),
+            static_cast<double>(bytes));
+  };
+  int64_t get_bytes = 0;
+  int64_t push_bytes = 0;
+  for (const client::ClientStatistics::Transport& transport : client.transports) {
+    get_bytes += transport.get_bytes;
+    push_bytes += transport.push_bytes;
+  }
+  raise("get", direct_get, get_bytes);
+  raise("push", direct_push, push_bytes);
+}
+
 void WorkerMetrics::UpdateTransport(const client::ClientStatistics::Transport& transport) {
   const auto raise = [&](const std::string& name, const std::string& help, int64_t total,
                          Metrics::Labels labels = {}) {

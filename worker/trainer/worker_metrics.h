@@ -17,6 +17,9 @@ class WorkerMetrics {
   void OnStepFailed() { failed_steps_.Increment(); }
   // Brings counters up to these totals.
   void Update(const PhaseClock& phases, const client::ClientStatistics& client);
+  // Where weights go into the memory of a device and gradients come out of it: directly, or through
+  // the host.
+  void UpdateDevice(const client::ClientStatistics& client, bool direct_get, bool direct_push);
 
  private:
   void UpdateTransport(const client::ClientStatistics::Transport& transport);
