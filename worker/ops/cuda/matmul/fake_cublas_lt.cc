@@ -221,6 +221,7 @@ cublasStatus_t Matmul(cublasLtHandle_t, cublasLtMatmulDesc_t description, const 
                       const cublasLtMatmulAlgo_t* chosen, void* workspace, size_t workspace_bytes,
                       cudaStream_t stream) {
   if (fake.matmul_status != CUBLAS_STATUS_SUCCESS) {
+    (void)cudaSetDevice(-1);  // the runtime remembers that, as it does a launch that failed
     return fake.matmul_status;
   }
   Algorithm algorithm;

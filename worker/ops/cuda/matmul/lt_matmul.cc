@@ -50,6 +50,8 @@ absl::Status Check(const CublasLt& lt, cublasStatus_t status, std::string_view w
   if (status == CUBLAS_STATUS_SUCCESS) {
     return absl::OkStatus();
   }
+  // What it may have left of an error would be taken for that of the next launch.
+  (void)cudaGetLastError();
   return Internal("{}: {}", what, lt.status_name(status));
 }
 
