@@ -208,8 +208,8 @@ TEST_P(CudaAttention, AgreesWhereScoresGrow) {
 // Groups of heads that rows are copied in steps of, larger than these, and neither.
 TEST_P(CudaAttention, AgreesForEveryGroup) {
   for (const int64_t group : {2, 3, 5, 7, 12}) {
-    Check({GetParam(), {2 * group, 2, 64}, {0, 9, 30}, 30});
-    Check({GetParam(), {group, 1, 96}, {0, 9, 30}, 30});
+    Check({GetParam(), {2 * group, 2, 64}, {0, 5, 20}, 20});
+    Check({GetParam(), {group, 1, 96}, {0, 5, 20}, 20});
     Check({GetParam(), {group, 1, 256}, {0, 20}, 20});
   }
 }
@@ -224,7 +224,6 @@ TEST_P(CudaAttention, AgreesForWideHeads) {
 // Where large tiles leave no room for a second block, and where none is small enough.
 TEST_P(CudaAttention, AgreesWithLittleSharedMemory) {
   UseGpu(1, kAdaShared);
-  Check({GetParam(), {2, 1, 64}, {0, 70}, 72});
   Check({GetParam(), {4, 2, 96}, {0, 33, 100}, 100});
   Check({GetParam(), {8, 1, 128}, {0, 17, 18, 50}, 64});
   Check({GetParam(), {2, 2, 128}, {0, 65, 192}, 200});

@@ -9,20 +9,26 @@ namespace {
 
 constexpr int kThreads = 256;
 
-// `lanes`, a power of two, share a head.
+// 2^lanes_log2 lanes share a head.
 template <typename T, int kElements>
 SHOAL_KERNEL SHOAL_LAUNCH_BOUNDS(kThreads, 4)
-    AttentionStatisticsKernel(const AttentionStatisticsArgs args, int lanes) {
+    AttentionStatisticsKernel(const AttentionStatisticsArgs args, int lanes_log2) {
   const AttentionProblem& problem = args.problem;
-  const int64_t index =
-      (static_cast<int64_t>(BlockX()) * kThreads + ThreadIndex()) / lanes;  // of a head of a token
-  const bool valid = index < args.used_tokens * problem.heads();
-  const int64_t token = valid ? index / problem.heads() : 0;
-  const int head = valid ? static_cast<int>(index - token * problem.heads()) : 0;
+  const int lanes = 1 << lanes_log2;
+  const auto heads = static_cast<uint32_t>(problem.heads());
+  // Of a head of a token: fewer than 2^31.
+  const uint32_t index = static_cast<uint32_t>(BlockX()) * (kThreads >> lanes_log2) +
+                         (static_cast<uint32_t>(ThreadIndex()) >> lanes_log2);
+  const bool valid = index < static_cast<uint32_t>(args.used_tokens) * heads;
+  const uint32_t token = valid ? index / heads : 0;
+  const int head = valid ? static_cast<int>(index - token * heads) : 0;
+  const int lane = LaneIndex() & (lanes - 1);
+  const bool writes = valid && lane == 0;
+  const float log_sum_exp =
+      writes ? args.log_sum_exp[static_cast<int64_t>(head) * problem.tokens + token] : 0.0f;
   const int64_t column = static_cast<int64_t>(head) * problem.head_dim;
   const T* d_out = static_cast<const T*>(args.d_out.data) + token * args.d_out.stride + column;
   const T* out = static_cast<const T*>(args.out.data) + token * args.out.stride + column;
-  const int lane = LaneIndex() % lanes;
   float sum = 0;
   for (int i = lane * kElements; i < problem.head_dim; i += lanes * kElements) {
     sum += DotElements<T, kElements>(d_out + i, out + i);
@@ -30,11 +36,11 @@ SHOAL_KERNEL SHOAL_LAUNCH_BOUNDS(kThreads, 4)
   for (int distance = lanes / 2; distance > 0; distance /= 2) {
     sum += ShuffleXor(sum, distance);
   }
-  if (valid && lane == 0) {
-    const int kv_head = head / problem.group.size;
+  if (writes) {
+    const int kv_head = problem.group.Quotient(head);
     const HeadOfSequence sequence{{.begin = static_cast<int32_t>(token)}, kv_head};
     args.statistics[sequence.StatisticsOffset(problem, head - kv_head * problem.group.size)] = {
-        args.log_sum_exp[head * problem.tokens + token] * kLog2OfE, sum};
+        log_sum_exp * kLog2OfE, sum};
   }
 }
 
@@ -49,13 +55,13 @@ SHOAL_KERNEL SHOAL_LAUNCH_BOUNDS(kThreads, 4)
 
 template <typename T, int kElements>
 cudaError_t LaunchStatistics(cudaStream_t stream, const AttentionStatisticsArgs& args) {
-  int lanes = 1;
-  while (lanes < kWarp && lanes * kElements < args.problem.head_dim) {
-    lanes *= 2;
+  int lanes_log2 = 0;
+  while (1 << lanes_log2 < kWarp && kElements << lanes_log2 < args.problem.head_dim) {
+    ++lanes_log2;
   }
-  const int64_t threads = args.used_tokens * args.problem.heads() * lanes;
+  const int64_t threads = args.used_tokens * args.problem.heads() << lanes_log2;
   return Launch(stream, {.x = (threads + kThreads - 1) / kThreads}, kThreads, 0,
-                AttentionStatisticsKernel<T, kElements>, args, lanes);
+                AttentionStatisticsKernel<T, kElements>, args, lanes_log2);
 }
 
 template <typename T>
