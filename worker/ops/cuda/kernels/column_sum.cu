@@ -77,8 +77,11 @@ SHOAL_KERNEL SHOAL_LAUNCH_BOUNDS(kBlockThreads, 3)
 SHOAL_KERNEL SHOAL_LAUNCH_BOUNDS(kBlockThreads, 4)
     AddPartialsKernel(const float* partials, int64_t slabs, int64_t columns, float* sums) {
   SHOAL_SHARED float shared[kBlockWarps][kWarp];
-  constexpr int kSlabs = 4;
+  constexpr int kSlabs = 8;
   const int64_t column = int64_t{BlockX()} * kWarp + LaneIndex();
+  // What is added to is on its way before anything else.
+  const bool adds = WarpIndex() == 0 && column < columns;
+  const float before = adds ? sums[column] : 0.0f;
   float sum = 0;
   if (column < columns) {
     for (int64_t start = WarpIndex(); start < slabs; start += kSlabs * kBlockWarps) {
@@ -98,12 +101,12 @@ SHOAL_KERNEL SHOAL_LAUNCH_BOUNDS(kBlockThreads, 4)
   }
   shared[WarpIndex()][LaneIndex()] = sum;
   SyncBlock();
-  if (WarpIndex() == 0 && column < columns) {
+  if (adds) {
     float total = 0;
     for (int warp = 0; warp < kBlockWarps; ++warp) {
       total += shared[warp][LaneIndex()];
     }
-    sums[column] += total;
+    sums[column] = before + total;
   }
 }
 

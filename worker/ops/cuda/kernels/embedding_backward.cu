@@ -6,10 +6,13 @@
 namespace shoal::worker::cuda {
 namespace {
 
-// Columns of a chunk, chunks that a lane adds up, and rows of one id whose chunks it has in flight.
+// Columns of a chunk, chunks that a lane adds up, and rows of one id whose chunks it has in flight:
+// more where the id occurs often, because then its warps run longest and wait for nothing else.
 constexpr int kColumns = 4;
 constexpr int kChunks = 2;
 constexpr int kRows = 4;
+template <typename T>
+constexpr int kManyRows = 16 / static_cast<int>(sizeof(T));
 
 SHOAL_DEVICE int WarpCount(bool mine) {
   int count = mine ? 1 : 0;
@@ -18,6 +21,38 @@ SHOAL_DEVICE int WarpCount(bool mine) {
     count += ShuffleXor(count, distance);
   }
   return count;
+}
+
+// sums += the lane's chunks of the `rows` rows from lane `first`'s position on, at most
+// kRowsAtOnce: all on their way before the first is added, and added in order. `columns` are where
+// chunks start.
+template <typename T, int kCount, int kRowsAtOnce>
+SHOAL_DEVICE void AddRows(const ConstView& d_out, int32_t position, int first, int rows,
+                          const int64_t (&columns)[kChunks], float (&sums)[kChunks][kCount]) {
+  Packed<T, kCount> added[kRowsAtOnce][kChunks];
+#pragma unroll
+  for (int i = 0; i < kRowsAtOnce; ++i) {
+    // Past the last row, the first again.
+    const int64_t start = Shuffle(position, first + (i < rows ? i : 0)) * d_out.stride;
+#pragma unroll
+    for (int chunk = 0; chunk < kChunks; ++chunk) {
+      added[i][chunk] = LoadPacked<T, kCount>(d_out.data, start + columns[chunk]);
+    }
+  }
+#pragma unroll
+  for (int i = 0; i < kRowsAtOnce; ++i) {
+    if (i < rows) {
+#pragma unroll
+      for (int chunk = 0; chunk < kChunks; ++chunk) {
+        float values[kCount];
+        Unpack(added[i][chunk], values);
+#pragma unroll
+        for (int j = 0; j < kCount; ++j) {
+          sums[chunk][j] += values[j];
+        }
+      }
+    }
+  }
 }
 
 // A warp for each place in the sorted order and each 32 x kChunks chunks of columns. The first
@@ -39,47 +74,32 @@ SHOAL_KERNEL SHOAL_LAUNCH_BOUNDS(kBlockThreads, 3)
   if (id == id_before) {
     return;
   }
-  // The lane's chunks: neighbouring lanes have neighbouring ones.
+  // The lane's chunks: neighbouring lanes have neighbouring ones. For those beyond the columns the
+  // row's first is read, and nothing stored.
   int64_t columns[kChunks];
+  bool has[kChunks];
   float sums[kChunks][kCount] = {};
 #pragma unroll
   for (int chunk = 0; chunk < kChunks; ++chunk) {
-    columns[chunk] =
+    const int64_t column =
         (int64_t{warp % column_blocks} * kChunks * kWarp + chunk * kWarp + LaneIndex()) * kCount;
-    if (columns[chunk] < d_out.columns) {
+    has[chunk] = column < d_out.columns;
+    columns[chunk] = has[chunk] ? column : 0;
+    if (has[chunk]) {
       LoadFloats<float>(d_table.data, id * d_table.stride + columns[chunk], sums[chunk]);
     }
   }
   for (;;) {
     // Equal ids are neighbours, so those of this one are the first lanes'.
     const int rows = WarpCount(id_here == id);
-    for (int first = 0; first < rows; first += kRows) {
-      Packed<T, kCount> added[kRows][kChunks];
-#pragma unroll
-      for (int i = 0; i < kRows; ++i) {
-        const int64_t row = Shuffle(position, (first + i) % kWarp);
-#pragma unroll
-        for (int chunk = 0; chunk < kChunks; ++chunk) {
-          if (first + i < rows && columns[chunk] < d_out.columns) {
-            added[i][chunk] =
-                LoadPacked<T, kCount>(d_out.data, row * d_out.stride + columns[chunk]);
-          }
-        }
-      }
-#pragma unroll
-      for (int i = 0; i < kRows; ++i) {
-#pragma unroll
-        for (int chunk = 0; chunk < kChunks; ++chunk) {
-          if (first + i < rows && columns[chunk] < d_out.columns) {
-            float values[kCount];
-            Unpack(added[i][chunk], values);
-#pragma unroll
-            for (int j = 0; j < kCount; ++j) {
-              sums[chunk][j] += values[j];
-            }
-          }
-        }
-      }
+    int first = 0;
+#pragma unroll 1
+    for (; first + kManyRows<T> <= rows; first += kManyRows<T>) {
+      AddRows<T, kCount, kManyRows<T>>(d_out, position, first, kManyRows<T>, columns, sums);
+    }
+#pragma unroll 1
+    for (; first < rows; first += kRows) {
+      AddRows<T, kCount, kRows>(d_out, position, first, rows - first, columns, sums);
     }
     if (rows < kWarp) {
       break;
@@ -90,7 +110,7 @@ SHOAL_KERNEL SHOAL_LAUNCH_BOUNDS(kBlockThreads, 3)
   }
 #pragma unroll
   for (int chunk = 0; chunk < kChunks; ++chunk) {
-    if (columns[chunk] < d_out.columns) {
+    if (has[chunk]) {
       StoreFloats<float>(sums[chunk], d_table.data, id * d_table.stride + columns[chunk]);
     }
   }

@@ -65,7 +65,8 @@ constexpr ColumnSumTiling TileColumnSum(int64_t rows, int64_t chunks) {
   constexpr int64_t kLeastRows = 4 * kBlockWarps;  // each warp has a few rows in flight
   ColumnSumTiling tiling;
   tiling.column_blocks = DivideUp(chunks, 32);
-  const int64_t wanted = DivideUp(kManyBlocks / 2, std::max<int64_t>(tiling.column_blocks, 1));
+  // No more blocks than run at a time: a few in a second round would take as long as the first.
+  const int64_t wanted = kManyBlocks / 2 / std::max<int64_t>(tiling.column_blocks, 1);
   const int64_t slabs =
       std::clamp<int64_t>(wanted, 1, std::max<int64_t>(DivideUp(rows, kLeastRows), 1));
   tiling.rows_per_slab = std::max<int64_t>(DivideUp(rows, slabs), 1);

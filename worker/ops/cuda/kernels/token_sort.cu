@@ -125,14 +125,31 @@ SHOAL_KERNEL SHOAL_LAUNCH_BOUNDS(kBlockThreads, 4)
   for (int i = 0; i < kTokensPerWarp; ++i) {
     mine[i] = first + i < count ? tokens[first + i] : 0;
   }
-#pragma unroll 4
-  for (int at = LaneIndex(); at < count; at += kWarp) {
+  int at = LaneIndex();
+  // Among equal ones the earlier comes first: those before all of the warp's, its own, and those
+  // after.
+#pragma unroll 8
+  for (; at < first; at += kWarp) {
     const int32_t token = tokens[at];
 #pragma unroll
     for (int i = 0; i < kTokensPerWarp; ++i) {
-      // Among equal ones the earlier comes first.
-      const int32_t bound = mine[i] + (at < first + i ? 1 : 0);
-      before[i] += token < bound ? 1 : 0;
+      before[i] += token <= mine[i] ? 1 : 0;
+    }
+  }
+  if (at < first + kTokensPerWarp && at < count) {
+    const int32_t token = tokens[at];
+#pragma unroll
+    for (int i = 0; i < kTokensPerWarp; ++i) {
+      before[i] += token < mine[i] + (at < first + i ? 1 : 0) ? 1 : 0;
+    }
+    at += kWarp;
+  }
+#pragma unroll 8
+  for (; at < count; at += kWarp) {
+    const int32_t token = tokens[at];
+#pragma unroll
+    for (int i = 0; i < kTokensPerWarp; ++i) {
+      before[i] += token < mine[i] ? 1 : 0;
     }
   }
 #pragma unroll
