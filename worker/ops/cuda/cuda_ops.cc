@@ -233,7 +233,8 @@ class CudaOps : public Ops {
                                       .count = count,
                                       .scale = scale,
                                       .d_logits = ToView(d_logits),
-                                      .loss_sum = loss_sum},
+                                      .loss_sum = loss_sum,
+                                      .shared_bytes = GpuOf(context_.device()).shared_bytes},
                                      scratch));
     }
   }

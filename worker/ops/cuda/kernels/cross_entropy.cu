@@ -1,97 +1,67 @@
-#include <cfloat>
-
 #include "worker/ops/cuda/kernels/cross_entropy.h"
 #include "worker/ops/cuda/kernels/dispatch.h"
-#include "worker/ops/cuda/kernels/elements.h"
+#include "worker/ops/cuda/kernels/exponentials.h"
 
 namespace shoal::worker::cuda {
 namespace {
-
-constexpr float kLog2E = 1.44269504088896341f;
-constexpr float kMinusInfinity = -__builtin_inff();
-// Chunks of a row that a thread has in flight.
-constexpr int kChunks = 4;
-
-// The largest of some logits, not less than the lowest number, and the sum of exp(logit - largest).
-// What is not finite makes the sum NaN.
-struct Exponentials {
-  float largest;
-  float sum;
-};
-SHOAL_DEVICE float ExpOf(float difference) { return Exp2Approximate(difference * kLog2E); }
-SHOAL_DEVICE Exponentials Join(const Exponentials& a, const Exponentials& b) {
-  const float largest = a.largest > b.largest ? a.largest : b.largest;
-  return {largest, a.sum * ExpOf(a.largest - largest) + b.sum * ExpOf(b.largest - largest)};
-}
-// Of all parts of a row, in order.
-SHOAL_DEVICE Exponentials JoinParts(const Exponentials* parts, int64_t count) {
-  Exponentials all = parts[0];
-  for (int64_t i = 1; i < count; ++i) {
-    all = Join(all, parts[i]);
-  }
-  return all;
-}
 
 struct Scratch {
   Exponentials* parts;  // [count, parts]
   float* chosen;        // [count]: the logits of the labels
 };
 
-// A block a part of a row.
+SHOAL_DEVICE const float* LogitsOf(const CrossEntropyArgs& args, int64_t row) {
+  return static_cast<const float*>(args.logits.data) + row * args.logits.stride;
+}
+template <typename T>
+SHOAL_DEVICE T* GradientsOf(const CrossEntropyArgs& args, int64_t row) {
+  return static_cast<T*>(args.d_logits.data) + row * args.d_logits.stride;
+}
+
+// A block's part of a row.
+struct PartOfRow {
+  int64_t row;
+  int64_t part;
+  int64_t begin;
+  int64_t end;
+};
+SHOAL_DEVICE PartOfRow PartOf(const CrossEntropyArgs& args, const LongRowTiling& tiling,
+                              int64_t block) {
+  const int64_t row = block / tiling.parts;
+  const int64_t part = block - row * tiling.parts;
+  const int64_t begin = part * tiling.part_columns;
+  const int64_t end = begin + tiling.part_columns;
+  return {row, part, begin, end < args.logits.columns ? end : args.logits.columns};
+}
+
 template <int kCount>
 SHOAL_KERNEL SHOAL_LAUNCH_BOUNDS(kBlockThreads, 4)
     PartKernel(CrossEntropyArgs args, LongRowTiling tiling, Scratch scratch) {
-  SHOAL_SHARED Exponentials shared[kBlockWarps];
-  const int64_t parts = tiling.parts;
-  const int64_t row = BlockX() / parts;
-  const int64_t part = BlockX() % parts;
-  const int64_t begin = part * tiling.part_columns;
-  const int64_t end = begin + tiling.part_columns < args.logits.columns
-                          ? begin + tiling.part_columns
-                          : args.logits.columns;
-  const int64_t start = row * args.logits.stride;
-  Exponentials mine = {-FLT_MAX, 0};
+  SHOAL_SHARED float largest[kBlockWarps];
+  SHOAL_SHARED float sums[kBlockWarps];
+  const auto [row, part, begin, end] = PartOf(args, tiling, BlockX());
+  const float* logits = LogitsOf(args, row);
+  Exponentials mine;
   constexpr int kStep = kBlockThreads * kCount;
   for (int64_t column = begin + ThreadIndex() * kCount; column < end; column += kChunks * kStep) {
     float x[kChunks][kCount];
-#pragma unroll
-    for (int i = 0; i < kChunks; ++i) {
-      if (column + i * kStep < end) {
-        LoadFloats<float>(args.logits.data, start + column + i * kStep, x[i]);
-      } else {
-#pragma unroll
-        for (int j = 0; j < kCount; ++j) {
-          x[i][j] = kMinusInfinity;
-        }
-      }
-    }
-    float largest = mine.largest;
-#pragma unroll
-    for (int i = 0; i < kChunks; ++i) {
-#pragma unroll
-      for (int j = 0; j < kCount; ++j) {
-        largest = x[i][j] > largest ? x[i][j] : largest;
-      }
-    }
-    mine = {largest, mine.sum * ExpOf(mine.largest - largest)};
-#pragma unroll
-    for (int i = 0; i < kChunks; ++i) {
-#pragma unroll
-      for (int j = 0; j < kCount; ++j) {
-        mine.sum += ExpOf(x[i][j] - largest);
-      }
-    }
+    LoadLogits<kStep>(logits, column, end, x);
+    AddLogits(x, mine);
   }
-  const float largest = WarpMax(mine.largest);
-  const float sum = WarpSum(mine.sum * ExpOf(mine.largest - largest));
+  const Exponentials of_warp = JoinLanes(mine);
   if (LaneIndex() == 0) {
-    shared[WarpIndex()] = {largest, sum};
+    largest[WarpIndex()] = of_warp.largest;
+    sums[WarpIndex()] = of_warp.sum;
   }
   SyncBlock();
   if (ThreadIndex() == 0) {
-    scratch.parts[row * parts + part] = JoinParts(shared, kBlockWarps);
+    Exponentials all = of_warp;
+    for (int warp = 1; warp < kBlockWarps; ++warp) {
+      all = Join(all, {largest[warp], sums[warp]});
+    }
+    scratch.parts[row * tiling.parts + part] = all;
     if (part == 0) {
-      scratch.chosen[row] = static_cast<const float*>(args.logits.data)[start + args.labels[row]];
+      scratch.chosen[row] = logits[args.labels[row]];
     }
   }
 }
@@ -119,48 +89,145 @@ SHOAL_KERNEL SHOAL_LAUNCH_BOUNDS(kBlockThreads, 1)
   }
 }
 
-// A block a part of a row, of the rows after `count` too.
+// Of the rows after `count` too. Rows from the last on: what PartKernel read last may be in the
+// second-level cache still.
 template <typename T, int kCount>
 SHOAL_KERNEL SHOAL_LAUNCH_BOUNDS(kBlockThreads, 4)
     GradientKernel(CrossEntropyArgs args, LongRowTiling tiling, Scratch scratch) {
-  const int64_t parts = tiling.parts;
-  const int64_t row = BlockX() / parts;
-  const int64_t begin = BlockX() % parts * tiling.part_columns;
-  const int64_t end = begin + tiling.part_columns < args.logits.columns
-                          ? begin + tiling.part_columns
-                          : args.logits.columns;
+  const int64_t last = args.logits.rows * tiling.parts - 1;
+  const auto [row, part, begin, end] = PartOf(args, tiling, last - BlockX());
   const bool counts = row < args.count;
-  Exponentials all = {0, 1};
-  int64_t label = -1;
+  const float* logits = LogitsOf(args, row);
+  T* gradients = GradientsOf<T>(args, row);
+  RowGradient of_row;
   if (counts) {
-    all = JoinParts(scratch.parts + row * parts, parts);
-    label = args.labels[row];
+    const Exponentials all = JoinParts(scratch.parts + row * tiling.parts, tiling.parts);
+    of_row = {all.largest, 1.0f / all.sum, args.scale, args.labels[row]};
   }
-  const float inverse = 1.0f / all.sum;
   constexpr int kStep = kBlockThreads * kCount;
   for (int64_t column = begin + ThreadIndex() * kCount; column < end; column += kChunks * kStep) {
     float x[kChunks][kCount] = {};
-#pragma unroll
-    for (int i = 0; i < kChunks; ++i) {
-      if (counts && column + i * kStep < end) {
-        LoadFloats<float>(args.logits.data, row * args.logits.stride + column + i * kStep, x[i]);
-      }
+    if (counts) {
+      LoadLogits<kStep>(logits, column, end, x);
     }
 #pragma unroll
     for (int i = 0; i < kChunks; ++i) {
       const int64_t at = column + i * kStep;
-      if (at < end) {
-        if (counts) {
-#pragma unroll
-          for (int j = 0; j < kCount; ++j) {
-            const float probability = ExpOf(x[i][j] - all.largest) * inverse;
-            x[i][j] = (at + j == label ? probability - 1.0f : probability) * args.scale;
-          }
-        }
-        StoreFloats<T>(x[i], args.d_logits.data, row * args.d_logits.stride + at);
+      if (counts) {
+        of_row.Apply(at, x[i]);
       }
+      StoreGradients(x[i], gradients, at, end, true);
     }
   }
+}
+
+// Rows that shared memory holds have a block each, which reads them once.
+constexpr int kRowThreads = 1024;
+constexpr int kRowCount = kWide<float>;
+// Of shared memory, beside the row.
+constexpr int64_t kRowOverhead = 1024;
+static_assert(kRowThreads == kWarp * kWarp);
+
+// With gradients, or for the loss alone: the same order of sums. `whole`: gradients of a chunk may
+// be stored at once.
+template <typename T, bool kGradient>
+SHOAL_KERNEL SHOAL_LAUNCH_BOUNDS(kRowThreads, 1)
+    RowKernel(CrossEntropyArgs args, Scratch scratch, bool whole) {
+  SHOAL_SHARED float largest[kWarp];
+  SHOAL_SHARED float sums[kWarp];
+  constexpr int kStep = kRowThreads * kRowCount;
+  const int64_t row = BlockX();
+  const int64_t end = args.logits.columns;
+  const int64_t first = ThreadIndex() * kRowCount;
+  T* gradients = kGradient ? GradientsOf<T>(args, row) : nullptr;
+  if (row >= args.count) {
+    for (int64_t column = first; column < end; column += kStep) {
+      StoreGradients<T, kRowCount>({}, gradients, column, end, whole);
+    }
+    return;
+  }
+  const float* logits = LogitsOf(args, row);
+  const int64_t label = args.labels[row];
+  // Before any thread may write gradients over it.
+  const float chosen = logits[label];
+  auto* const kept = reinterpret_cast<Bits128*>(DynamicShared());
+  Exponentials mine;
+  for (int64_t column = first; column < end; column += kChunks * kStep) {
+    float x[kChunks][kRowCount];
+    LoadLogits<kStep>(logits, column, end, x);
+    if constexpr (kGradient) {
+#pragma unroll
+      for (int i = 0; i < kChunks; ++i) {
+        if (column + i * kStep < end) {
+          kept[(column + i * kStep) / kRowCount] = {BitsOf(x[i][0]), BitsOf(x[i][1]),
+                                                    BitsOf(x[i][2]), BitsOf(x[i][3])};
+        }
+      }
+    }
+    AddLogits(x, mine);
+  }
+  const Exponentials of_warp = JoinLanes(mine);
+  if (LaneIndex() == 0) {
+    largest[WarpIndex()] = of_warp.largest;
+    sums[WarpIndex()] = of_warp.sum;
+  }
+  SyncBlock();
+  const Exponentials all = JoinLanes({largest[LaneIndex()], sums[LaneIndex()]});
+  if (ThreadIndex() == 0) {
+    scratch.parts[row] = all;
+    scratch.chosen[row] = chosen;
+  }
+  if constexpr (kGradient) {
+    const RowGradient of_row = {all.largest, 1.0f / all.sum, args.scale, label};
+#pragma unroll 4
+    for (int64_t column = first; column < end; column += kStep) {
+      const Bits128 bits = kept[column / kRowCount];
+      float x[kRowCount] = {FloatOf(bits.word[0]), FloatOf(bits.word[1]), FloatOf(bits.word[2]),
+                            FloatOf(bits.word[3])};
+      of_row.Apply(column, x);
+      StoreGradients(x, gradients, column, end, whole);
+    }
+  }
+}
+
+// Whether chunks of `count` elements of all rows start at multiples of their size; the last chunk
+// of a row may have fewer.
+bool Chunked(const ConstView& view, int64_t count) {
+  return view.stride % count == 0 && Takes(view.data, count * SizeOf(view.element));
+}
+
+// Few rows leave most multiprocessors idle if each has one block, short ones most threads.
+bool HasBlockPerRow(const CrossEntropyArgs& args) {
+  constexpr int64_t kLeastRows = kManyBlocks / 8;
+  return args.count >= kLeastRows && args.logits.columns >= kRowThreads * kRowCount &&
+         args.logits.columns * SizeOf(Element::kF32) + kRowOverhead <= args.shared_bytes &&
+         Chunked(args.logits, kRowCount);
+}
+
+cudaError_t ByRows(cudaStream_t stream, const CrossEntropyArgs& args, const Scratch& scratch) {
+  if (args.d_logits.data == nullptr) {
+    return Launch(stream, {.x = args.count}, kRowThreads, 0, RowKernel<float, false>, args, scratch,
+                  false);
+  }
+  return WithElement(args.d_logits.element, [&]<typename T>() {
+    return Launch(stream, {.x = args.logits.rows}, kRowThreads,
+                  DivideUp(args.logits.columns, kRowCount) * static_cast<int64_t>(sizeof(Bits128)),
+                  RowKernel<T, true>, args, scratch, Chunked(args.d_logits, kRowCount));
+  });
+}
+
+cudaError_t PartGradients(cudaStream_t stream, const CrossEntropyArgs& args,
+                          const LongRowTiling& tiling, const Scratch& scratch) {
+  constexpr int kCount = kWide<float>;
+  return WithElement(args.d_logits.element, [&]<typename T>() {
+    const auto launch = [&](auto kernel) {
+      return Launch(stream, {.x = args.logits.rows * tiling.parts}, kBlockThreads, 0, kernel, args,
+                    tiling, scratch);
+    };
+    return Chunked(args.logits, kCount) && Chunked(args.d_logits, kCount)
+               ? launch(GradientKernel<T, kCount>)
+               : launch(GradientKernel<T, 1>);
+  });
 }
 
 }  // namespace
@@ -172,30 +239,28 @@ int64_t CrossEntropyScratch(int64_t count, int64_t columns) {
 }
 
 cudaError_t SoftmaxCrossEntropy(cudaStream_t stream, const CrossEntropyArgs& args, void* scratch) {
-  const LongRowTiling tiling = TileLongRows(args.count, args.logits.columns);
+  const bool by_rows = HasBlockPerRow(args);
+  const LongRowTiling tiling = by_rows ? LongRowTiling{1, args.logits.columns}
+                                       : TileLongRows(args.count, args.logits.columns);
   auto* const parts = static_cast<Exponentials*>(scratch);
   const Scratch pieces = {parts, reinterpret_cast<float*>(parts + args.count * tiling.parts)};
   // How rows are read decides in which order their sums are: the same with a gradient or without.
   constexpr int kCount = kWide<float>;
-  const auto read = [&](auto count) {
-    return Launch(stream, {.x = args.count * tiling.parts}, kBlockThreads, 0, PartKernel<count>,
-                  args, tiling, pieces);
-  };
-  cudaError_t error = WithCount<kCount>(read, args.logits);
+  cudaError_t error = cudaSuccess;
+  if (by_rows) {
+    error = ByRows(stream, args, pieces);
+  } else {
+    error = Launch(stream, {.x = args.count * tiling.parts}, kBlockThreads, 0,
+                   Chunked(args.logits, kCount) ? PartKernel<kCount> : PartKernel<1>, args, tiling,
+                   pieces);
+  }
   if (error == cudaSuccess) {
     error = Launch(stream, {}, kBlockThreads, 0, LossKernel, args, tiling, pieces);
   }
-  if (error != cudaSuccess || args.d_logits.data == nullptr) {
+  if (error != cudaSuccess || by_rows || args.d_logits.data == nullptr) {
     return error;
   }
-  return WithElement(args.d_logits.element, [&]<typename T>() {
-    return WithCount<kCount>(
-        [&](auto count) {
-          return Launch(stream, {.x = args.logits.rows * tiling.parts}, kBlockThreads, 0,
-                        GradientKernel<T, count>, args, tiling, pieces);
-        },
-        args.logits, ConstView(args.d_logits));
-  });
+  return PartGradients(stream, args, tiling, pieces);
 }
 
 }  // namespace shoal::worker::cuda

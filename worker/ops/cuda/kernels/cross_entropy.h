@@ -1,9 +1,10 @@
 // Softmax and cross entropy of rows of logits. Contracts are in worker/ops/ops.h; shapes are
 // checked by the caller, none is empty.
 //
-// Rows are long and few, so each is cut into parts with a block each (TileLongRows): maxima and
-// sums of the parts, then, with these put together, the gradient. Logits are read once for the loss
-// and once more for the gradient, then from the second-level cache where the chunk of rows fits it.
+// A row that a block's shared memory holds (some 57,000 logits of an H100) has a block, which reads
+// it once. Longer rows, and few, are cut into parts with a block each (TileLongRows): maxima and
+// sums of the parts, then, with these put together, the gradient, for which logits are read once
+// more, from the second-level cache as far as they fit it.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -19,6 +20,7 @@ struct CrossEntropyArgs {
   float scale = 1;
   View d_logits;  // [R, V], or no data: loss alone
   double* loss_sum = nullptr;
+  int64_t shared_bytes = 0;  // that a block may have
 };
 
 // Bytes of scratch for `count` rows of this many columns.

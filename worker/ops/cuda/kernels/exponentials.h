@@ -1,0 +1,114 @@
+// What softmax over long rows is made of, in device code: logits of a row as chunks of neighbours,
+// sums of their exponentials, and their gradients. For cross_entropy.cu alone.
+#pragma once
+
+#include <cfloat>
+
+#include "worker/ops/cuda/kernels/elements.h"
+
+namespace shoal::worker::cuda {
+
+inline constexpr float kLog2E = 1.44269504088896341f;
+inline constexpr float kMinusInfinity = -__builtin_inff();
+
+// The largest of some logits, not less than the lowest number, and the sum of exp(logit - largest).
+// What is not finite makes the sum NaN.
+struct Exponentials {
+  float largest = -FLT_MAX;
+  float sum = 0;
+};
+SHOAL_DEVICE float ExpOf(float difference) { return Exp2Approximate(difference * kLog2E); }
+SHOAL_DEVICE Exponentials Join(const Exponentials& a, const Exponentials& b) {
+  const float largest = a.largest > b.largest ? a.largest : b.largest;
+  return {largest, a.sum * ExpOf(a.largest - largest) + b.sum * ExpOf(b.largest - largest)};
+}
+// Of all lanes, in one order whatever the values.
+SHOAL_DEVICE Exponentials JoinLanes(const Exponentials& mine) {
+  const float largest = WarpMax(mine.largest);
+  return {largest, WarpSum(mine.sum * ExpOf(mine.largest - largest))};
+}
+// Of all parts of a row, in order.
+SHOAL_DEVICE Exponentials JoinParts(const Exponentials* parts, int64_t count) {
+  Exponentials all = parts[0];
+  for (int64_t i = 1; i < count; ++i) {
+    all = Join(all, parts[i]);
+  }
+  return all;
+}
+
+// Chunks of a row that a thread has in flight.
+inline constexpr int kChunks = 4;
+
+// A thread's chunks from `column` on, kStep apart, of the columns before `end`. Chunks start at
+// multiples of their size; what the last one has beyond `end` is minus infinity.
+template <int kStep, int kCount>
+SHOAL_DEVICE void LoadLogits(const float* row, int64_t column, int64_t end,
+                             float (&x)[kChunks][kCount]) {
+#pragma unroll
+  for (int i = 0; i < kChunks; ++i) {
+    const int64_t at = column + i * kStep;
+    if (at + kCount <= end) {
+      LoadFloats<float>(row, at, x[i]);
+    } else {
+#pragma unroll
+      for (int j = 0; j < kCount; ++j) {
+        x[i][j] = at + j < end ? row[at + j] : kMinusInfinity;
+      }
+    }
+  }
+}
+
+template <int kCount>
+SHOAL_DEVICE void AddLogits(const float (&x)[kChunks][kCount], Exponentials& mine) {
+  float largest = mine.largest;
+#pragma unroll
+  for (int i = 0; i < kChunks; ++i) {
+#pragma unroll
+    for (int j = 0; j < kCount; ++j) {
+      largest = x[i][j] > largest ? x[i][j] : largest;
+    }
+  }
+  mine = {largest, mine.sum * ExpOf(mine.largest - largest)};
+#pragma unroll
+  for (int i = 0; i < kChunks; ++i) {
+#pragma unroll
+    for (int j = 0; j < kCount; ++j) {
+      mine.sum += ExpOf(x[i][j] - largest);
+    }
+  }
+}
+
+// What turns the logits of a row into gradients.
+struct RowGradient {
+  float largest = 0;
+  float inverse_sum = 1;
+  float scale = 1;
+  int64_t label = -1;
+
+  template <int kCount>
+  SHOAL_DEVICE void Apply(int64_t column, float (&x)[kCount]) const {
+#pragma unroll
+    for (int j = 0; j < kCount; ++j) {
+      const float probability = ExpOf(x[j] - largest) * inverse_sum;
+      x[j] = (column + j == label ? probability - 1.0f : probability) * scale;
+    }
+  }
+};
+
+// The chunk at `column`, up to `end`; at once where `whole` and all of it is before that.
+template <typename T, int kCount>
+SHOAL_DEVICE void StoreGradients(const float (&x)[kCount], T* row, int64_t column, int64_t end,
+                                 bool whole) {
+  if (whole && column + kCount <= end) {
+    StoreFloats<T>(x, row, column);
+    return;
+  }
+#pragma unroll
+  for (int j = 0; j < kCount; ++j) {
+    if (column + j < end) {
+      row[column + j] = FromFloat<T>(x[j]);
+    }
+  }
+}
+
+}  // namespace shoal::worker::cuda
