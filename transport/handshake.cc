@@ -47,19 +47,6 @@ absl::StatusOr<std::string> Open(uint32_t magic, std::string_view what, std::str
   return body;
 }
 
-absl::Status CheckRange(std::string_view peer, std::span<const RemoteRegion> regions, int region,
-                        int64_t offset, size_t size) {
-  if (region < 0 || static_cast<size_t>(region) >= regions.size()) {
-    return OutOfRange("{}: no region {}; it exposes {}", peer, region, regions.size());
-  }
-  const int64_t bytes = regions[region].bytes;
-  if (offset < 0 || offset > bytes || size > static_cast<uint64_t>(bytes - offset)) {
-    return OutOfRange("{}: {} bytes at {} are outside region {} of {} bytes", peer, size, offset,
-                      region, bytes);
-  }
-  return absl::OkStatus();
-}
-
 }  // namespace
 
 std::string SealOffer(std::string_view transport, std::string_view body) {
@@ -140,39 +127,21 @@ absl::Status CheckConnectionOptions(const ConnectionOptions& options) {
   return absl::OkStatus();
 }
 
-absl::Status CheckReads(std::string_view peer, std::span<const RemoteRegion> regions,
-                        std::span<const ReadOperation> operations, KnowsMemory known) {
-  for (const ReadOperation& operation : operations) {
-    if (operation.into.empty()) {
-      continue;
-    }
-    SHOAL_RETURN_IF_ERROR(
-        CheckRange(peer, regions, operation.region, operation.offset, operation.into.size()));
-    if (!known(operation.into)) {
-      return InvalidArgument("{}: the destination of a read is not in a region of this transport",
-                             peer);
-    }
+absl::Status NotWithin(const std::string& peer, std::span<const RemoteRegion> regions, int region,
+                       int64_t offset, size_t size) {
+  if (region < 0 || static_cast<size_t>(region) >= regions.size()) {
+    return OutOfRange("{}: no region {}; it exposes {}", peer, region, regions.size());
   }
-  return absl::OkStatus();
+  return OutOfRange("{}: {} bytes at {} are outside region {} of {} bytes", peer, size, offset,
+                    region, regions[static_cast<size_t>(region)].bytes);
 }
 
-absl::Status CheckWrites(std::string_view peer, std::span<const RemoteRegion> regions,
-                         std::span<const WriteOperation> operations, KnowsMemory known) {
-  for (const WriteOperation& operation : operations) {
-    if (operation.from.empty()) {
-      continue;
-    }
-    SHOAL_RETURN_IF_ERROR(
-        CheckRange(peer, regions, operation.region, operation.offset, operation.from.size()));
-    if (!regions[operation.region].writable) {
-      return PermissionDenied("{}: region {} may only be read", peer, operation.region);
-    }
-    if (!known(operation.from)) {
-      return InvalidArgument("{}: the source of a write is not in a region of this transport",
-                             peer);
-    }
-  }
-  return absl::OkStatus();
+absl::Status NotWritable(const std::string& peer, int region) {
+  return PermissionDenied("{}: region {} may only be read", peer, region);
+}
+
+absl::Status NotOfThisTransport(const std::string& peer, std::string_view what) {
+  return InvalidArgument("{}: {} is not in a region of this transport", peer, what);
 }
 
 int64_t CountRings(std::span<const WriteOperation> operations) {

@@ -8,7 +8,6 @@
 #include <string_view>
 #include <vector>
 
-#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "transport/byte_codec.h"
@@ -56,11 +55,13 @@ absl::Status CheckConnectionOptions(const ConnectionOptions& options);
 // What every transport checks before it takes a post: bounds and access of each operation on the
 // peer's regions, and that its memory here is `known`: lies in a region of the transport. Empty
 // operations touch nothing and need neither.
-using KnowsMemory = absl::FunctionRef<bool(std::span<const std::byte>)>;
-absl::Status CheckReads(std::string_view peer, std::span<const RemoteRegion> regions,
-                        std::span<const ReadOperation> operations, KnowsMemory known);
-absl::Status CheckWrites(std::string_view peer, std::span<const RemoteRegion> regions,
-                         std::span<const WriteOperation> operations, KnowsMemory known);
+// Templates, since a small operation takes little more than its checks.
+template <typename KnowsMemory>
+absl::Status CheckReads(const std::string& peer, std::span<const RemoteRegion> regions,
+                        std::span<const ReadOperation> operations, const KnowsMemory& known);
+template <typename KnowsMemory>
+absl::Status CheckWrites(const std::string& peer, std::span<const RemoteRegion> regions,
+                         std::span<const WriteOperation> operations, const KnowsMemory& known);
 // How many of them ring.
 int64_t CountRings(std::span<const WriteOperation> operations);
 
@@ -70,5 +71,58 @@ absl::Status DecodeRefusal(std::string_view body);
 
 // Equal, in a time that does not depend on where they differ.
 bool SameSecret(std::string_view a, std::string_view b);
+
+// What follows is for CheckReads and CheckWrites.
+inline bool IsWithin(std::span<const RemoteRegion> regions, int region, int64_t offset,
+                     size_t size) {
+  if (static_cast<size_t>(region) >= regions.size()) {
+    return false;
+  }
+  const int64_t bytes = regions[static_cast<size_t>(region)].bytes;
+  return offset >= 0 && offset <= bytes && size <= static_cast<uint64_t>(bytes - offset);
+}
+absl::Status NotWithin(const std::string& peer, std::span<const RemoteRegion> regions, int region,
+                       int64_t offset, size_t size);
+absl::Status NotWritable(const std::string& peer, int region);
+absl::Status NotOfThisTransport(const std::string& peer, std::string_view what);
+
+template <typename KnowsMemory>
+absl::Status CheckReads(const std::string& peer, std::span<const RemoteRegion> regions,
+                        std::span<const ReadOperation> operations, const KnowsMemory& known) {
+  for (const ReadOperation& operation : operations) {
+    if (operation.into.empty()) {
+      continue;
+    }
+    if (!IsWithin(regions, operation.region, operation.offset, operation.into.size()))
+        [[unlikely]] {
+      return NotWithin(peer, regions, operation.region, operation.offset, operation.into.size());
+    }
+    if (!known(operation.into)) [[unlikely]] {
+      return NotOfThisTransport(peer, "the destination of a read");
+    }
+  }
+  return absl::OkStatus();
+}
+
+template <typename KnowsMemory>
+absl::Status CheckWrites(const std::string& peer, std::span<const RemoteRegion> regions,
+                         std::span<const WriteOperation> operations, const KnowsMemory& known) {
+  for (const WriteOperation& operation : operations) {
+    const int region = operation.region;
+    if (operation.from.empty()) {
+      continue;
+    }
+    if (!IsWithin(regions, region, operation.offset, operation.from.size())) [[unlikely]] {
+      return NotWithin(peer, regions, region, operation.offset, operation.from.size());
+    }
+    if (!regions[static_cast<size_t>(region)].writable) [[unlikely]] {
+      return NotWritable(peer, region);
+    }
+    if (!known(operation.from)) [[unlikely]] {
+      return NotOfThisTransport(peer, "the source of a write");
+    }
+  }
+  return absl::OkStatus();
+}
 
 }  // namespace shoal::transport
