@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 
 #include "common/bytes.h"
 #include "common/status.h"
@@ -36,11 +37,21 @@ ibv_wr_opcode OpcodeOf(Work::Kind kind) {
 }  // namespace
 
 SendQueue::SendQueue(QueuePair* pair, int depth, int signal_interval)
-    : pair_(pair), signal_interval_(signal_interval), ring_(static_cast<size_t>(depth)) {}
+    : pair_(pair),
+      signal_interval_(signal_interval),
+      depth_(static_cast<size_t>(depth)),
+      mask_(std::bit_ceil(depth_) - 1),
+      ring_(mask_ + 1) {}
 
-void SendQueue::Fill(const Work& work, ibv_send_wr& request, ibv_sge& piece) const {
+// Sets what a request of its kind is made of, and of the rest what providers look at all the same:
+// the whole is large.
+inline void SendQueue::Fill(const Work& work, ibv_send_wr& request, ibv_sge& piece) const {
   request.opcode = OpcodeOf(work.kind);
-  if (work.kind == Work::Kind::kBind) {
+  request.send_flags = 0;
+  request.sg_list = nullptr;
+  request.num_sge = 0;
+  request.imm_data = htonl(work.immediate);
+  if (work.kind == Work::Kind::kBind) [[unlikely]] {
     request.bind_mw.mw = work.window;
     request.bind_mw.rkey = ibv_inc_rkey(work.window->rkey);
     request.bind_mw.bind_info = {
@@ -58,15 +69,14 @@ void SendQueue::Fill(const Work& work, ibv_send_wr& request, ibv_sge& piece) con
     request.num_sge = 1;
     if (work.kind != Work::Kind::kRead && work.may_be_inline &&
         work.length <= static_cast<uint32_t>(pair_->inline_bytes())) {
-      request.send_flags |= IBV_SEND_INLINE;
+      request.send_flags = IBV_SEND_INLINE;
     }
   }
-  request.imm_data = htonl(work.immediate);
   request.wr.rdma.remote_addr = work.remote;
   request.wr.rdma.rkey = work.remote_key;
 }
 
-bool SendQueue::WantsCompletion(const Work& work, bool last) {
+inline bool SendQueue::WantsCompletion(const Work& work, bool last) {
   if (last || ++unsignaled_ >= signal_interval_ || (work.ends_operation && work.length >= kLarge)) {
     unsignaled_ = 0;
     return true;
@@ -74,22 +84,27 @@ bool SendQueue::WantsCompletion(const Work& work, bool last) {
   return false;
 }
 
+void SendQueue::StageWaiting() {
+  while (!waiting_.empty() && HasRoom()) {
+    At(posted_ + staged_++) = waiting_.front();
+    waiting_.pop_front();
+  }
+}
+
 absl::Status SendQueue::Post() {
   std::array<ibv_send_wr, kChain> requests;
   std::array<ibv_sge, kChain> pieces;
   while (true) {
-    while (!waiting_.empty() && in_flight() + staged_ < ring_.size()) {
-      ring_[(posted_ + staged_++) % ring_.size()] = waiting_.front();
-      waiting_.pop_front();
+    if (!waiting_.empty()) {
+      StageWaiting();
     }
     if (staged_ == 0) {
       return absl::OkStatus();
     }
     const size_t count = std::min<size_t>(staged_, kChain);
     for (size_t i = 0; i < count; ++i) {
-      const Work& work = ring_[(posted_ + i) % ring_.size()];
+      const Work& work = At(posted_ + i);
       const bool last = i + 1 == count;
-      requests[i] = {};
       requests[i].wr_id = posted_ + i;
       requests[i].next = last ? nullptr : &requests[i + 1];
       Fill(work, requests[i], pieces[i]);
@@ -101,7 +116,7 @@ absl::Status SendQueue::Post() {
     staged_ -= count;
     ibv_send_wr* bad = nullptr;
     const int error = pair_->api().PostSend(pair_->qp(), requests.data(), &bad);
-    if (error != 0) {
+    if (error != 0) [[unlikely]] {
       return ErrnoToStatus(error, fmt::format("{}: posting work", pair_->device().name()));
     }
   }

@@ -52,13 +52,13 @@ class SendQueue {
  public:
   SendQueue(QueuePair* pair, int depth, int signal_interval);
 
-  void Add(const Work& work) {
-    if (waiting_.empty() && in_flight() + staged_ < ring_.size()) {
-      ring_[(posted_ + staged_++) % ring_.size()] = work;
-    } else {
-      waiting_.push_back(work);
-    }
+  // The next request, to be filled in before anything else is added.
+  Work& Add() {
+    Work& work = waiting_.empty() && HasRoom() ? At(posted_ + staged_++) : waiting_.emplace_back();
+    work = {};
+    return work;
   }
+  void Add(const Work& work) { Add() = work; }
   // Posts what fits. After an error, some of it may be on its way; the queue pair is to be ended.
   absl::Status Post();
   // Something is to be posted, and there may be room for it.
@@ -74,7 +74,7 @@ class SendQueue {
       return false;
     }
     while (completed_ <= request) {
-      ended(ring_[completed_++ % ring_.size()]);
+      ended(At(completed_++));
     }
     return true;
   }
@@ -84,7 +84,7 @@ class SendQueue {
   template <typename Ended>
   void CompleteBefore(uint64_t request, const Ended& ended) {
     while (!failed_ && request < posted_ && completed_ < request) {
-      ended(ring_[completed_++ % ring_.size()]);
+      ended(At(completed_++));
     }
     failed_ = true;
   }
@@ -93,7 +93,7 @@ class SendQueue {
   void TakeAll(const Taken& taken) {
     posted_ += std::exchange(staged_, 0);
     while (completed_ < posted_) {
-      taken(ring_[completed_++ % ring_.size()]);
+      taken(At(completed_++));
     }
     for (const Work& work : waiting_) {
       taken(work);
@@ -103,12 +103,17 @@ class SendQueue {
 
  private:
   static constexpr size_t kChain = 32;
+  bool HasRoom() const { return in_flight() + staged_ < depth_; }
+  Work& At(uint64_t request) { return ring_[request & mask_]; }
+  void StageWaiting();
   void Fill(const Work& work, ibv_send_wr& request, ibv_sge& piece) const;
   bool WantsCompletion(const Work& work, bool last);
 
   QueuePair* const pair_;
   const int signal_interval_;
-  std::vector<Work> ring_;  // request n lies at n % size: posted ones, and after them the staged
+  const size_t depth_;
+  const uint64_t mask_;     // the ring's size is a power of two, so that no division finds a place
+  std::vector<Work> ring_;  // request n lies at n & mask_: posted ones, and after them the staged
   uint64_t posted_ = 0;     // counts requests; the id of the next
   uint64_t completed_ = 0;
   uint64_t staged_ = 0;  // will be posted next

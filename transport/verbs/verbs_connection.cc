@@ -19,6 +19,7 @@ VerbsConnectionState::VerbsConnectionState(const ConnectionOptions& options,
       options_(options),
       verbs_(verbs),
       terms_(terms),
+      credit_step_(static_cast<uint64_t>(std::max<int64_t>(1, terms.doorbells_here / 4))),
       queue_(std::move(queue)),
       outstanding_(options.max_outstanding),
       table_(std::move(table)),
@@ -32,6 +33,7 @@ absl::Status VerbsConnectionState::Start(std::vector<std::unique_ptr<ConnectionR
   absl::MutexLock lock(&mutex_);
   doorbells_there_ = doorbells_there;
   rails_ = std::move(rails);
+  largest_piece_ = LargestPiece();
   for (const auto& region : options_.exposed) {
     NoteGpu(static_cast<const VerbsRegion&>(*region).registration());
   }
@@ -61,14 +63,11 @@ std::vector<int64_t> VerbsConnectionState::remote_region_sizes() const {
   return sizes;
 }
 
-absl::Status VerbsConnectionState::CheckUsable() const {
+absl::Status VerbsConnectionState::WhyUnusable() const {
   if (closing_ || ended() || !failed_.ok()) {
     return Unavailable("{}: the connection is closed", peer());
   }
-  if (!open()) {
-    return FailedPrecondition("{}: the peer has not completed the handshake yet", peer());
-  }
-  return absl::OkStatus();
+  return FailedPrecondition("{}: the peer has not completed the handshake yet", peer());
 }
 
 void VerbsConnectionState::Fail(const absl::Status& status) {
@@ -83,24 +82,17 @@ bool VerbsConnectionState::HasWaiting() const {
       rails_, [](const auto& rail) { return rail != nullptr && rail->sends().pending(); });
 }
 
-void VerbsConnectionState::PostWaiting() {
-  // The first rail comes last: it takes over what a rail that is given up held.
-  for (size_t index = rails_.size(); index-- > 0;) {
-    if (rails_[index] == nullptr || !rails_[index]->sends().pending()) {
-      continue;
-    }
-    const absl::Status posted = rails_[index]->sends().Post();
-    if (posted.ok()) {
-      if (rails_[index]->sends().pending()) {
-        queue_->AskForHelp();
-      }
-      continue;
-    }
+void VerbsConnectionState::PostOn(size_t index) {
+  SendQueue& sends = rails_[index]->sends();
+  const absl::Status posted = sends.Post();
+  if (!posted.ok()) [[unlikely]] {
     if (index == 0) {
       Fail(Annotate(posted, peer()));
     } else {
       GiveUpRail(index, posted);
     }
+  } else if (sends.pending()) {
+    queue_->AskForHelp();
   }
 }
 
@@ -122,28 +114,21 @@ bool VerbsConnectionState::AwaitGpus() {
   return true;
 }
 
-void VerbsConnectionState::Delivered(Event::Kind kind) {
-  if (kind == Event::Kind::kDoorbell) {
-    doorbells_polled_.fetch_add(1, std::memory_order_relaxed);
-  } else if (kind != Event::Kind::kClosed) {
-    outstanding_.Polled(kind);
-  }
-}
-
 void VerbsConnectionState::GiveCredit() {
   if (doorbells_polled_.load(std::memory_order_relaxed) == 0) {
     return;
   }
   absl::MutexLock lock(&mutex_);
-  GiveCreditLocked();
+  if (CreditIsDue()) {
+    GiveCreditLocked();
+  }
 }
 
 void VerbsConnectionState::GiveCreditLocked() {
-  const uint64_t polled = doorbells_polled_.load(std::memory_order_relaxed);
-  const auto due = static_cast<uint64_t>(std::max<int64_t>(1, terms_.doorbells_here / 4));
-  if (!open() || closing_ || polled - credit_given_ < due) {
+  if (!open() || closing_) {
     return;
   }
+  const uint64_t polled = doorbells_polled_.load(std::memory_order_relaxed);
   // Where one is under way, the next one says it all.
   if (rails_[0]->Send(ConnectionRail::Slot::kCredit, EncodeCredit(polled)).ok()) {
     credit_given_ = polled;

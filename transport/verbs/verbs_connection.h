@@ -80,7 +80,13 @@ class VerbsConnectionState : public std::enable_shared_from_this<VerbsConnection
   // Work that did not fit a send queue.
   bool HasWaiting() const ABSL_LOCKS_EXCLUDED(mutex_);
   // An event was handed to who polls.
-  void Delivered(Event::Kind kind);
+  void Delivered(Event::Kind kind) {
+    if (kind == Event::Kind::kDoorbell) {
+      doorbells_polled_.fetch_add(1, std::memory_order_relaxed);
+    } else if (kind != Event::Kind::kClosed) {
+      outstanding_.Polled(kind);
+    }
+  }
   // Tells the peer that doorbells were polled, if that is due.
   void GiveCredit() ABSL_LOCKS_EXCLUDED(mutex_);
 
@@ -94,30 +100,44 @@ class VerbsConnectionState : public std::enable_shared_from_this<VerbsConnection
     uint64_t id = 0;
     Event::Kind kind = Event::Kind::kReadDone;
     uint32_t pieces = 0;  // that have not ended
-    bool failed = false;
   };
 
-  absl::Status CheckUsable() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status CheckUsable() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return open() && !closing_ && failed_.ok() ? absl::OkStatus() : WhyUnusable();
+  }
+  absl::Status WhyUnusable() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   uint32_t NewOperation(uint64_t id, Event::Kind kind) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void AddRead(const ReadOperation& operation) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void AddWrite(const WriteOperation& operation) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Cuts memory at the borders of chunks on either side and at the largest piece.
-  template <typename Piece>
-  void Cut(const Registration& local, const std::byte* begin, size_t size, int region,
-           int64_t offset, const Piece& piece) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  int64_t LargestPiece() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Empty reads need no device.
+  void CompleteEmpty(std::span<const ReadOperation> operations) ABSL_LOCKS_EXCLUDED(mutex_);
+  // Bytes of the next piece: up to the border of a chunk on either side, and no more than the
+  // largest.
+  size_t PieceBytes(std::span<const std::byte> memory, const Registration& local, int region,
+                    int64_t offset) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  size_t LargestPiece() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Fills in keys and the remote address, which differ from rail to rail.
   void Address(Work& work, const ConnectionRail& rail, const Registration& local) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool HasRoomFor(int64_t rings) const ABSL_LOCKS_EXCLUDED(mutex_);
-  size_t RailForPiece(bool spread) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  size_t NextRail() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Posts what waits on all rails. A failure ends the connection at the next look (failed_).
-  void PostWaiting() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void PostWaiting() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    // The first rail comes last: it takes over what a rail that is given up held.
+    for (size_t index = rails_.size(); index-- > 0;) {
+      if (rails_[index] != nullptr && rails_[index]->sends().pending()) {
+        PostOn(index);
+      }
+    }
+  }
+  void PostOn(size_t index) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Fail(const absl::Status& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   // What completions mean.
   bool DriveRail(size_t index, EventSink& sink) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void TakeCompletion(size_t index, const ibv_wc& completion, EventSink& sink)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void TakeError(size_t index, const ibv_wc& completion, EventSink& sink)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void TakeReceive(size_t index, const ibv_wc& completion, EventSink& sink)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -136,6 +156,9 @@ class VerbsConnectionState : public std::enable_shared_from_this<VerbsConnection
   // What has arrived is in place for GPUs too, before anybody hears of it. False if that fails.
   bool AwaitGpus() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void GiveUpRail(size_t index, const absl::Status& why) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  bool CreditIsDue() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return doorbells_polled_.load(std::memory_order_relaxed) - credit_given_ >= credit_step_;
+  }
   void GiveCreditLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void EndLocked(const absl::Status& why, EventSink& sink) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool SayGoodbye() ABSL_LOCKS_EXCLUDED(mutex_);
@@ -145,6 +168,7 @@ class VerbsConnectionState : public std::enable_shared_from_this<VerbsConnection
   const ConnectionOptions options_;
   const VerbsOptions verbs_;
   const Terms terms_;
+  const uint64_t credit_step_;  // credit is given for so many doorbells at once
   const std::shared_ptr<VerbsQueueCore> queue_;
   OutstandingOperations outstanding_;
   const std::shared_ptr<const RegistrationTable> table_;
@@ -156,6 +180,7 @@ class VerbsConnectionState : public std::enable_shared_from_this<VerbsConnection
   RegistrationCache cache_ ABSL_GUARDED_BY(mutex_);
   std::vector<std::unique_ptr<ConnectionRail>> rails_ ABSL_GUARDED_BY(mutex_);  // null: given up
   std::vector<RemoteRegion> remote_regions_ ABSL_GUARDED_BY(mutex_);
+  size_t largest_piece_ ABSL_GUARDED_BY(mutex_) = 0;
   size_t next_rail_ ABSL_GUARDED_BY(mutex_) = 0;
   std::vector<Outstanding> operations_ ABSL_GUARDED_BY(mutex_);
   std::vector<uint32_t> free_operations_ ABSL_GUARDED_BY(mutex_);

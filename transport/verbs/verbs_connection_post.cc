@@ -13,7 +13,7 @@ constexpr int64_t kLargestPiece = 1 * kGiB;  // no device takes more in one work
 
 }  // namespace
 
-uint32_t VerbsConnectionState::NewOperation(uint64_t id, Event::Kind kind) {
+inline uint32_t VerbsConnectionState::NewOperation(uint64_t id, Event::Kind kind) {
   if (free_operations_.empty()) {
     free_operations_.push_back(static_cast<uint32_t>(operations_.size()));
     operations_.emplace_back();
@@ -25,7 +25,7 @@ uint32_t VerbsConnectionState::NewOperation(uint64_t id, Event::Kind kind) {
 }
 
 // Of the port with the smallest largest message: a piece may move to another rail.
-int64_t VerbsConnectionState::LargestPiece() const {
+size_t VerbsConnectionState::LargestPiece() const {
   int64_t largest = kLargestPiece;
   if (verbs_.piece_bytes > 0) {
     largest = std::min(largest, verbs_.piece_bytes);
@@ -35,44 +35,35 @@ int64_t VerbsConnectionState::LargestPiece() const {
       largest = std::min(largest, rail->local().rail.port.max_message_bytes);
     }
   }
-  return largest;
+  return static_cast<size_t>(largest);
 }
 
-template <typename Piece>
-void VerbsConnectionState::Cut(const Registration& local, const std::byte* begin, size_t size,
-                               int region, int64_t offset, const Piece& piece) const {
-  const auto largest = static_cast<size_t>(LargestPiece());
+inline size_t VerbsConnectionState::PieceBytes(std::span<const std::byte> memory,
+                                               const Registration& local, int region,
+                                               int64_t offset) const {
   const auto remote_chunk =
       static_cast<size_t>(rails_[0]->remote.chunks[static_cast<size_t>(region)].bytes);
-  for (size_t done = 0; done < size;) {
-    const auto at = static_cast<size_t>(offset) + done;
-    const auto into = static_cast<size_t>(begin + done - local.memory().data());
-    const size_t length = std::min({size - done, largest, remote_chunk - at % remote_chunk,
-                                    local.chunk_bytes() - into % local.chunk_bytes()});
-    piece(const_cast<std::byte*>(begin) + done, static_cast<uint32_t>(length),
-          static_cast<int64_t>(at), done + length == size);
-    done += length;
-  }
+  return std::min({memory.size(), largest_piece_,
+                   remote_chunk - FindChunk(static_cast<size_t>(offset), remote_chunk).within,
+                   local.chunk_bytes() - local.Find(memory.data()).within});
 }
 
-void VerbsConnectionState::Address(Work& work, const ConnectionRail& rail,
-                                   const Registration& local) const {
-  work.local_key = local.mr(rail.local().device, local.ChunkOf(work.local))->lkey;
+inline void VerbsConnectionState::Address(Work& work, const ConnectionRail& rail,
+                                          const Registration& local) const {
+  work.local_key = local.mr(rail.local().device, local.Find(work.local).chunk)->lkey;
   const RemoteMemory::Chunks& chunks = rail.remote.chunks[work.remote_region];
-  const auto chunk = static_cast<size_t>(work.remote_offset / chunks.bytes);
-  work.remote =
-      chunks.chunks[chunk].address + static_cast<uint64_t>(work.remote_offset % chunks.bytes);
-  work.remote_key = chunks.chunks[chunk].key;
+  const ChunkPlace place =
+      FindChunk(static_cast<size_t>(work.remote_offset), static_cast<size_t>(chunks.bytes));
+  work.remote = chunks.chunks[place.chunk].address + place.within;
+  work.remote_key = chunks.chunks[place.chunk].key;
 }
 
 // Pieces of a large read go round the rails; everything else takes the first.
-size_t VerbsConnectionState::RailForPiece(bool spread) {
-  if (spread) {
-    for (size_t i = 0; i < rails_.size(); ++i) {
-      next_rail_ = (next_rail_ + 1) % rails_.size();
-      if (rails_[next_rail_] != nullptr && rails_[next_rail_]->ready) {
-        return next_rail_;
-      }
+size_t VerbsConnectionState::NextRail() {
+  for (size_t i = 0; i < rails_.size(); ++i) {
+    next_rail_ = (next_rail_ + 1) % rails_.size();
+    if (rails_[next_rail_] != nullptr && rails_[next_rail_]->ready) {
+      return next_rail_;
     }
   }
   return 0;
@@ -81,24 +72,28 @@ size_t VerbsConnectionState::RailForPiece(bool spread) {
 void VerbsConnectionState::AddRead(const ReadOperation& operation) {
   const uint32_t index = NewOperation(operation.id, Event::Kind::kReadDone);
   const Registration& local = *cache_.Find(operation.into);
-  NoteGpu(local);
+  if (local.gpu() != nullptr) {
+    NoteGpu(local);
+  }
   const bool spread =
       rails_.size() > 1 && operation.into.size() >= static_cast<size_t>(verbs_.spread_bytes);
-  Cut(local, operation.into.data(), operation.into.size(), operation.region, operation.offset,
-      [&](std::byte* memory, uint32_t length, int64_t offset, bool last) {
-        mutex_.AssertHeld();
-        Work work = {.kind = Work::Kind::kRead,
-                     .ends_operation = last,
-                     .operation = index,
-                     .length = length,
-                     .local = memory,
-                     .remote_region = static_cast<uint32_t>(operation.region),
-                     .remote_offset = offset};
-        ConnectionRail& rail = *rails_[RailForPiece(spread)];
-        Address(work, rail, local);
-        ++operations_[index].pieces;
-        rail.sends().Add(work);
-      });
+  int64_t offset = operation.offset;
+  for (std::span<std::byte> left = operation.into; !left.empty();) {
+    const size_t length = PieceBytes(left, local, operation.region, offset);
+    ConnectionRail& rail = *rails_[spread ? NextRail() : 0];
+    Work& work = rail.sends().Add();
+    work.kind = Work::Kind::kRead;
+    work.ends_operation = length == left.size();
+    work.operation = index;
+    work.length = static_cast<uint32_t>(length);
+    work.local = left.data();
+    work.remote_region = static_cast<uint32_t>(operation.region);
+    work.remote_offset = offset;
+    Address(work, rail, local);
+    ++operations_[index].pieces;
+    left = left.subspan(length);
+    offset += static_cast<int64_t>(length);
+  }
 }
 
 void VerbsConnectionState::AddWrite(const WriteOperation& operation) {
@@ -114,51 +109,63 @@ void VerbsConnectionState::AddWrite(const WriteOperation& operation) {
     return;
   }
   const Registration& local = *cache_.Find(operation.from);
-  Cut(local, operation.from.data(), operation.from.size(), operation.region, operation.offset,
-      [&](std::byte* memory, uint32_t length, int64_t offset, bool last) {
-        mutex_.AssertHeld();
-        const bool ring = last && operation.ring;
-        Work work = {.kind = ring ? Work::Kind::kWriteAndRing : Work::Kind::kWrite,
-                     .ends_operation = last,
-                     .may_be_inline = local.gpu() == nullptr,
-                     .operation = index,
-                     .immediate = operation.immediate,
-                     .length = length,
-                     .local = memory,
-                     .remote_region = static_cast<uint32_t>(operation.region),
-                     .remote_offset = offset};
-        Address(work, rail, local);
-        ++operations_[index].pieces;
-        rail.sends().Add(work);
-      });
+  int64_t offset = operation.offset;
+  for (std::span<const std::byte> left = operation.from; !left.empty();) {
+    const size_t length = PieceBytes(left, local, operation.region, offset);
+    const bool last = length == left.size();
+    Work& work = rail.sends().Add();
+    work.kind = last && operation.ring ? Work::Kind::kWriteAndRing : Work::Kind::kWrite;
+    work.ends_operation = last;
+    work.may_be_inline = local.gpu() == nullptr;
+    work.operation = index;
+    work.immediate = operation.immediate;
+    work.length = static_cast<uint32_t>(length);
+    work.local = const_cast<std::byte*>(left.data());
+    work.remote_region = static_cast<uint32_t>(operation.region);
+    work.remote_offset = offset;
+    Address(work, rail, local);
+    ++operations_[index].pieces;
+    left = left.subspan(length);
+    offset += static_cast<int64_t>(length);
+  }
 }
 
 absl::Status VerbsConnectionState::PostReads(std::span<const ReadOperation> operations) {
-  std::vector<Event> empty;
+  bool any_empty = false;
   {
     absl::MutexLock lock(&mutex_);
     SHOAL_RETURN_IF_ERROR(CheckUsable());
-    SHOAL_RETURN_IF_ERROR(CheckReads(peer(), remote_regions_, operations, [this](auto memory) {
-      mutex_.AssertHeld();
+    const auto known = [this](auto memory) ABSL_NO_THREAD_SAFETY_ANALYSIS {
       return cache_.Find(memory) != nullptr;
-    }));
+    };
+    SHOAL_RETURN_IF_ERROR(CheckReads(peer(), remote_regions_, operations, known));
     if (!outstanding_.TakeReads(operations.size())) {
       return ResourceExhausted("{}: more than {} reads outstanding", peer(), outstanding_.limit());
     }
     for (const ReadOperation& operation : operations) {
       if (operation.into.empty()) {
-        empty.push_back(
-            {.kind = Event::Kind::kReadDone, .connection = id_, .operation = operation.id});
+        any_empty = true;
       } else {
         AddRead(operation);
       }
     }
     PostWaiting();
   }
-  if (!empty.empty()) {
-    queue_->Keep(*this, empty);
+  if (any_empty) {
+    CompleteEmpty(operations);
   }
   return absl::OkStatus();
+}
+
+void VerbsConnectionState::CompleteEmpty(std::span<const ReadOperation> operations) {
+  std::vector<Event> events;
+  for (const ReadOperation& operation : operations) {
+    if (operation.into.empty()) {
+      events.push_back(
+          {.kind = Event::Kind::kReadDone, .connection = id_, .operation = operation.id});
+    }
+  }
+  queue_->Keep(*this, events);
 }
 
 absl::Status VerbsConnectionState::PostWrites(std::span<const WriteOperation> operations) {
@@ -168,10 +175,9 @@ absl::Status VerbsConnectionState::PostWrites(std::span<const WriteOperation> op
   }
   absl::MutexLock lock(&mutex_);
   SHOAL_RETURN_IF_ERROR(CheckUsable());
-  SHOAL_RETURN_IF_ERROR(CheckWrites(peer(), remote_regions_, operations, [this](auto memory) {
-    mutex_.AssertHeld();
-    return cache_.Find(memory) != nullptr;
-  }));
+  const auto known = [this](auto memory)
+                         ABSL_NO_THREAD_SAFETY_ANALYSIS { return cache_.Find(memory) != nullptr; };
+  SHOAL_RETURN_IF_ERROR(CheckWrites(peer(), remote_regions_, operations, known));
   const auto waiting = static_cast<int64_t>(rung_ - polled_there_);
   if (rings > 0 && waiting + rings > doorbells_there_) {
     return ResourceExhausted("{}: {} doorbells wait there already", peer(), waiting);

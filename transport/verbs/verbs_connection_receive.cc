@@ -32,28 +32,69 @@ absl::Status CompletionError(const std::string& peer, const ibv_wc& completion) 
 
 }  // namespace
 
-void VerbsConnectionState::Progress(EventSink& sink) {
-  absl::MutexLock lock(&mutex_);
-  if (ended()) {
+void VerbsConnectionState::EndOperation(const Work& work, const absl::Status& status,
+                                        EventSink& sink) {
+  if (work.operation == Work::kNoOperation) {
     return;
   }
-  bool freed = false;
-  for (size_t index = 0; index < rails_.size() && !sink.full(); ++index) {
-    if (rails_[index] != nullptr) {
-      freed = DriveRail(index, sink) || freed;
-    }
+  // Only the end of the connection fails pieces: an operation's last one among them.
+  Outstanding& operation = operations_[work.operation];
+  if (--operation.pieces > 0) {
+    return;
   }
-  if (freed) {
-    PostWaiting();
-    GiveCreditLocked();
+  free_operations_.push_back(work.operation);
+  sink.Push(*this, {.kind = operation.kind,
+                    .connection = id_,
+                    .operation = operation.id,
+                    .immediate = 0,
+                    .status = status});
+}
+
+inline void VerbsConnectionState::EndWork(ConnectionRail& rail, const Work& work, EventSink& sink) {
+  if (work.kind == Work::Kind::kMessage) {
+    rail.SlotIsFree(work);
   }
-  if (!failed_.ok() || goodbye_heard_) {
-    EndLocked(failed_.ok() ? absl::OkStatus() : failed_, sink);
+  EndOperation(work, absl::OkStatus(), sink);
+}
+
+inline void VerbsConnectionState::TakeCompletion(size_t index, const ibv_wc& completion,
+                                                 EventSink& sink) {
+  if (completion.status != IBV_WC_SUCCESS) [[unlikely]] {
+    TakeError(index, completion, sink);
+    return;
+  }
+  ConnectionRail& rail = *rails_[index];
+  rail.heard = true;
+  rail.silent_ticks = 0;
+  if ((completion.wr_id & ReceiveQueue::kReceive) != 0) {
+    TakeReceive(index, completion, sink);
+    return;
+  }
+  const auto end = [&](const Work& work)
+                       ABSL_NO_THREAD_SAFETY_ANALYSIS { EndWork(rail, work, sink); };
+  if (!rail.sends().Complete(completion.wr_id, end)) [[unlikely]] {
+    Fail(Internal("{}: a completion of work that was never posted", peer()));
+  }
+}
+
+void VerbsConnectionState::TakeError(size_t index, const ibv_wc& completion, EventSink& sink) {
+  ConnectionRail& rail = *rails_[index];
+  if ((completion.wr_id & ReceiveQueue::kReceive) == 0) {
+    rail.sends().CompleteBefore(completion.wr_id,
+                                [&](const Work& work)
+                                    ABSL_NO_THREAD_SAFETY_ANALYSIS { EndWork(rail, work, sink); });
+  }
+  // Flushes follow from another error, which says more; it may come after them.
+  const absl::Status error = CompletionError(peer(), completion);
+  if (index > 0) {
+    GiveUpRail(index, error);
+  } else {
+    Fail(error);
   }
 }
 
 // True if anything completed.
-bool VerbsConnectionState::DriveRail(size_t index, EventSink& sink) {
+inline bool VerbsConnectionState::DriveRail(size_t index, EventSink& sink) {
   std::array<ibv_wc, kBatch> completions;
   bool any = false;
   while (!sink.full() && rails_[index] != nullptr) {
@@ -63,7 +104,7 @@ bool VerbsConnectionState::DriveRail(size_t index, EventSink& sink) {
       Fail(Unavailable("{}: cannot read the completion queue of {}", peer(), pair.device().name()));
       return any;
     }
-    if (count > 0 && !AwaitGpus()) {
+    if (count > 0 && !gpu_targets_.empty() && !AwaitGpus()) {
       return any;
     }
     for (int i = 0; i < count && rails_[index] != nullptr; ++i) {
@@ -77,13 +118,35 @@ bool VerbsConnectionState::DriveRail(size_t index, EventSink& sink) {
   return any;
 }
 
+void VerbsConnectionState::Progress(EventSink& sink) {
+  absl::MutexLock lock(&mutex_);
+  if (ended()) {
+    return;
+  }
+  bool freed = false;
+  for (size_t index = 0; index < rails_.size() && !sink.full(); ++index) {
+    if (rails_[index] != nullptr) {
+      freed = DriveRail(index, sink) || freed;
+    }
+  }
+  if (freed) {
+    PostWaiting();
+    if (CreditIsDue()) {
+      GiveCreditLocked();
+    }
+  }
+  if (!failed_.ok() || goodbye_heard_) {
+    EndLocked(failed_.ok() ? absl::OkStatus() : failed_, sink);
+  }
+}
+
 // At the end of a connection: what did complete, and a goodbye that explains why the rest will not.
 void VerbsConnectionState::DrainRail(size_t index, EventSink& sink) {
   std::array<ibv_wc, kBatch> completions;
   QueuePair& pair = rails_[index]->pair();
   for (int count = kBatch; count == kBatch;) {
     count = pair.api().PollCq(pair.cq(), kBatch, completions.data());
-    if (count > 0 && !AwaitGpus()) {
+    if (count > 0 && !gpu_targets_.empty() && !AwaitGpus()) {
       return;
     }
     for (int i = 0; i < count; ++i) {
@@ -93,60 +156,6 @@ void VerbsConnectionState::DrainRail(size_t index, EventSink& sink) {
       }
     }
   }
-}
-
-void VerbsConnectionState::TakeCompletion(size_t index, const ibv_wc& completion, EventSink& sink) {
-  ConnectionRail& rail = *rails_[index];
-  const bool received = (completion.wr_id & ReceiveQueue::kReceive) != 0;
-  const auto end = [&](const Work& work) {
-    mutex_.AssertHeld();
-    EndWork(rail, work, sink);
-  };
-  if (completion.status != IBV_WC_SUCCESS) {
-    if (!received) {
-      rail.sends().CompleteBefore(completion.wr_id, end);
-    }
-    // Flushes follow from another error, which says more; it may come after them.
-    const absl::Status error = CompletionError(peer(), completion);
-    if (index > 0) {
-      GiveUpRail(index, error);
-    } else {
-      Fail(error);
-    }
-    return;
-  }
-  rail.heard = true;
-  rail.silent_ticks = 0;
-  if (received) {
-    TakeReceive(index, completion, sink);
-  } else if (!rail.sends().Complete(completion.wr_id, end)) {
-    Fail(Internal("{}: a completion of work that was never posted", peer()));
-  }
-}
-
-void VerbsConnectionState::EndWork(ConnectionRail& rail, const Work& work, EventSink& sink) {
-  if (work.kind == Work::Kind::kMessage) {
-    rail.SlotIsFree(work);
-  }
-  EndOperation(work, absl::OkStatus(), sink);
-}
-
-void VerbsConnectionState::EndOperation(const Work& work, const absl::Status& status,
-                                        EventSink& sink) {
-  if (work.operation == Work::kNoOperation) {
-    return;
-  }
-  Outstanding& operation = operations_[work.operation];
-  operation.failed = operation.failed || !status.ok();
-  if (--operation.pieces > 0) {
-    return;
-  }
-  sink.Push(*this, {.kind = operation.kind,
-                    .connection = id_,
-                    .operation = operation.id,
-                    .immediate = 0,
-                    .status = operation.failed ? status : absl::OkStatus()});
-  free_operations_.push_back(work.operation);
 }
 
 void VerbsConnectionState::TakeReceive(size_t index, const ibv_wc& completion, EventSink& sink) {

@@ -135,25 +135,15 @@ const Registration* RegistrationTable::Find(std::span<const std::byte> memory) c
   // The nearest region below is the one, unless registrations overlap.
   for (auto it = registrations_.upper_bound(begin); it != registrations_.begin();) {
     --it;
-    const size_t size = it->second->memory().size();
-    const uintptr_t into = begin - it->first;
-    if (into <= size && memory.size() <= size - into) {
+    if (it->second->Holds(memory)) {
       return it->second;
     }
   }
   return nullptr;
 }
 
-const Registration* RegistrationCache::Find(std::span<const std::byte> memory) {
-  const uint64_t removals = table_->removals();
-  if (last_ != nullptr && removals == removals_) {
-    const std::span<std::byte> last = last_->memory();
-    const uintptr_t into = Address(memory.data()) - Address(last.data());
-    if (into <= last.size() && memory.size() <= last.size() - into) {
-      return last_;
-    }
-  }
-  removals_ = removals;
+const Registration* RegistrationCache::FindAnew(std::span<const std::byte> memory) {
+  removals_ = table_->removals();
   last_ = table_->Find(memory);
   return last_;
 }

@@ -38,6 +38,19 @@ struct MemoryDevices {
 // Bytes of the largest chunk that all of them can register.
 size_t LargestChunk(std::span<const std::shared_ptr<VerbsDevice>> devices, size_t bytes);
 
+// Where in memory that is cut into chunks. Mostly all of it is one, and a comparison tells: a
+// division costs more than the rest of a small operation.
+struct ChunkPlace {
+  size_t chunk = 0;
+  size_t within = 0;
+};
+inline ChunkPlace FindChunk(size_t offset, size_t chunk_bytes) {
+  if (offset < chunk_bytes) [[likely]] {
+    return {0, offset};
+  }
+  return {offset / chunk_bytes, offset % chunk_bytes};
+}
+
 // The memory of one region, as devices know it.
 class Registration {
  public:
@@ -53,8 +66,14 @@ class Registration {
     const size_t begin = chunk * chunk_bytes_;
     return memory_.subspan(begin, std::min(chunk_bytes_, memory_.size() - begin));
   }
-  size_t ChunkOf(const std::byte* address) const {
-    return static_cast<size_t>(address - memory_.data()) / chunk_bytes_;
+  ChunkPlace Find(const std::byte* address) const {
+    return FindChunk(static_cast<size_t>(address - memory_.data()), chunk_bytes_);
+  }
+  // `memory` must not be empty.
+  bool Holds(std::span<const std::byte> memory) const {
+    const size_t into =
+        reinterpret_cast<uintptr_t>(memory.data()) - reinterpret_cast<uintptr_t>(memory_.data());
+    return into <= memory_.size() && memory.size() <= memory_.size() - into;
   }
   ibv_mr* mr(size_t device, size_t chunk) const { return regions_[device][chunk]; }
   // Null for host memory.
@@ -96,9 +115,16 @@ class RegistrationTable {
 class RegistrationCache {
  public:
   explicit RegistrationCache(const RegistrationTable* table) : table_(table) {}
-  const Registration* Find(std::span<const std::byte> memory);
+  const Registration* Find(std::span<const std::byte> memory) {
+    if (table_->removals() == removals_ && last_ != nullptr && last_->Holds(memory)) [[likely]] {
+      return last_;
+    }
+    return FindAnew(memory);
+  }
 
  private:
+  const Registration* FindAnew(std::span<const std::byte> memory);
+
   const RegistrationTable* const table_;
   const Registration* last_ = nullptr;
   uint64_t removals_ = 0;

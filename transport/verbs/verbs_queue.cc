@@ -21,14 +21,18 @@ constexpr int kLooksBeforeClock = 32;
 
 }  // namespace
 
-void EventSink::Push(VerbsConnectionState& connection, Event event) {
+void EventSink::Push(VerbsConnectionState& connection, Event&& event) {
   ++pushed_;
-  if (direct_ < events_.size() && kept_->empty()) {
+  if (direct_ < events_.size() && kept_->empty()) [[likely]] {
     connection.Delivered(event.kind);
     events_[direct_++] = std::move(event);
   } else {
-    kept_->push_back({std::move(event), connection.shared_from_this()});
+    Keep(connection, std::move(event));
   }
+}
+
+void EventSink::Keep(VerbsConnectionState& connection, Event&& event) {
+  kept_->push_back({std::move(event), connection.shared_from_this()});
 }
 
 absl::StatusOr<std::shared_ptr<Nudge>> Nudge::Create() {
@@ -78,16 +82,15 @@ size_t VerbsQueueCore::TakeKept(std::span<Event> events) {
   return count;
 }
 
-void VerbsQueueCore::DriveAll(EventSink& sink) {
+inline void VerbsQueueCore::DriveAll(EventSink& sink) {
   const size_t count = connections_.size();
   bool ended = false;
-  size_t driven = 0;
-  for (; driven < count && !sink.full(); ++driven) {
-    VerbsConnectionState& connection = *connections_[(first_ + driven) % count];
+  for (size_t driven = 0; driven < count && !sink.full(); ++driven) {
+    VerbsConnectionState& connection = *connections_[first_];
+    first_ = first_ + 1 < count ? first_ + 1 : 0;
     connection.Progress(sink);
     ended = ended || connection.ended();
   }
-  first_ = count == 0 ? 0 : (first_ + driven) % count;
   if (ended) {
     DropEnded();
   }

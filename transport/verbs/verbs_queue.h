@@ -56,9 +56,11 @@ class EventSink {
   // Nothing more should be fetched. What was fetched may still be pushed.
   bool full() const { return pushed_ >= limit_; }
   size_t direct() const { return direct_; }
-  void Push(VerbsConnectionState& connection, Event event);
+  void Push(VerbsConnectionState& connection, Event&& event);
 
  private:
+  void Keep(VerbsConnectionState& connection, Event&& event);
+
   const std::span<Event> events_;
   const size_t limit_;
   std::deque<Kept>* const kept_;
@@ -127,7 +129,7 @@ class VerbsQueueCore {
   mutable absl::Mutex mutex_;
   AdaptiveSpin spin_ ABSL_GUARDED_BY(mutex_);
   std::vector<std::shared_ptr<VerbsConnectionState>> connections_ ABSL_GUARDED_BY(mutex_);
-  size_t first_ ABSL_GUARDED_BY(mutex_) = 0;  // whom the next poll drives first
+  size_t first_ ABSL_GUARDED_BY(mutex_) = 0;  // whom the next poll drives first; 0 without any
   std::deque<EventSink::Kept> kept_ ABSL_GUARDED_BY(mutex_);
   bool abandoned_ ABSL_GUARDED_BY(mutex_) = false;
   bool polled_ ABSL_GUARDED_BY(mutex_) = false;  // since the last tick

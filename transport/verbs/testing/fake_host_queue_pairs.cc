@@ -220,6 +220,10 @@ int FakeHost::PostOne(FakeQp& qp, const ibv_send_wr& request) {
       static_cast<uint32_t>(request.num_sge) > qp.capacity.max_send_sge) {
     return EINVAL;
   }
+  // Soft-RoCE's provider looks at what means nothing here.
+  if (request.opcode == IBV_WR_BIND_MW && (request.num_sge != 0 || request.imm_data != 0)) {
+    return EINVAL;
+  }
   if (qp.sends_in_use >= qp.capacity.max_send_wr) {
     return ENOMEM;
   }
