@@ -14,9 +14,10 @@ namespace {
 constexpr int64_t kBytesInFlight = 8 * kMiB;
 constexpr int64_t kMostInFlight = 64;
 constexpr size_t kMostLatencySamples = 2000;
-// Blocks are timed together where they take less than this together.
-constexpr int kMostInTurn = 16;
-constexpr double kShortLatencySeconds = 2e-3;
+// Each block is timed by itself, as other systems' programs do. Where it takes less than this, so
+// many are timed together.
+constexpr double kShortLatencySeconds = 10e-6;
+constexpr int kInTurn = 16;
 
 double CpuSeconds() {
   rusage usage = {};
@@ -59,7 +60,7 @@ absl::StatusOr<double> MedianLatency(Load& load, absl::Duration time) {
     SHOAL_RETURN_IF_ERROR(load.MoveInTurn(blocks));
     const absl::Time now = RealClock().Now();
     samples.push_back(absl::ToDoubleSeconds(now - start) / blocks);
-    blocks = samples.back() * kMostInTurn < kShortLatencySeconds ? kMostInTurn : 1;
+    blocks = samples.back() < kShortLatencySeconds ? kInTurn : 1;
     start = now;
   }
   return Median(std::move(samples));
