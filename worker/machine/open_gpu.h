@@ -7,6 +7,6 @@
 namespace shoal::worker {
 
 // The machine, and what transports reach its memory by.
-absl::StatusOr<OpenedMachine> OpenGpu(int gpu);
+absl::StatusOr<OpenedMachine> OpenGpu(int gpu, bool deterministic);
 
 }  // namespace shoal::worker

@@ -25,7 +25,8 @@ absl::StatusOr<OpenedMachine> OpenMachine(const MachineRequest& request) {
   }
   SHOAL_ASSIGN_OR_RETURN(
       OpenedMachine opened,
-      OpenGpu(request.kind == plan::DeviceKind::kCuda ? request.gpu : gpus.front()));
+      OpenGpu(request.kind == plan::DeviceKind::kCuda ? request.gpu : gpus.front(),
+              request.deterministic));
   opened.gpus = static_cast<int>(gpus.size());
   return opened;
 }

@@ -19,6 +19,9 @@ struct MachineRequest {
   plan::DeviceKind kind = plan::DeviceKind::kAuto;
   int gpu = 0;      // as this process counts them; with kCuda
   int threads = 0;  // of the CPU; 0: one for each available core
+  // The same input gives the same bits. Where it need not, a GPU may add in any order if that is
+  // faster.
+  bool deterministic = false;
 };
 
 struct OpenedMachine {

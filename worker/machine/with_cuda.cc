@@ -12,10 +12,11 @@ absl::StatusOr<gpu::GpuDescriptions> FindGpus() { return gpu::DescribeGpus(); }
 
 absl::Status CheckUsable(const gpu::GpuDescription& gpu) { return gpu::CheckSupported(gpu); }
 
-absl::StatusOr<OpenedMachine> OpenGpu(int gpu) {
+absl::StatusOr<OpenedMachine> OpenGpu(int gpu, bool deterministic) {
   OpenedMachine opened;
   SHOAL_ASSIGN_OR_RETURN(opened.machine.device, MakeCudaDevice({.gpu = gpu}));
-  SHOAL_ASSIGN_OR_RETURN(opened.machine.ops, MakeCudaOps(*opened.machine.device));
+  SHOAL_ASSIGN_OR_RETURN(opened.machine.ops,
+                         MakeCudaOps(*opened.machine.device, {.deterministic = deterministic}));
   absl::StatusOr<std::unique_ptr<transport::GpuMemory>> reach = transport::OpenCudaMemory(gpu);
   if (reach.ok()) {
     opened.reach = *std::move(reach);

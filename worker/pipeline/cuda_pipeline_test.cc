@@ -41,7 +41,7 @@ StepSetting MakeSetting(DType compute, int layers, int microbatches) {
 Machine CudaMachine() {
   Machine machine;
   machine.device = MakeCudaDevice({.budget_bytes = int64_t{256} << 20}).value();
-  machine.ops = MakeCudaOps(*machine.device, {.cublas_lt = false}).value();
+  machine.ops = MakeCudaOps(*machine.device, {.cublas_lt = false, .cudnn = false}).value();
   return machine;
 }
 

@@ -100,9 +100,11 @@ absl::Status WorkerJob::Load(const proto::JoinJobReply& join) {
 // From here on the job says what this worker computes on.
 absl::Status WorkerJob::TakeMachine() {
   const bool named = options_.device.kind != plan::DeviceKind::kAuto;
-  const MachineRequest request = {.kind = named ? options_.device.kind : job_.train.device,
-                                  .gpu = options_.device.gpu,
-                                  .threads = Threads(job_, options_.threads)};
+  const MachineRequest request = {
+      .kind = named ? options_.device.kind : job_.train.device,
+      .gpu = options_.device.gpu,
+      .threads = Threads(job_, options_.threads),
+      .deterministic = job_.service.accumulate == plan::Accumulate::kExact};
   if (job_.emulate.enabled()) {
     job_.train.device = plan::DeviceKind::kCpu;
     return absl::OkStatus();

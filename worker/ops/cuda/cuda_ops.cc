@@ -28,11 +28,12 @@ namespace {
 class CudaOps : public Ops {
  public:
   // `matmuls` are on the stream.
-  CudaOps(Device& device, std::unique_ptr<Stream> stream, std::unique_ptr<Matmuls> matmuls)
+  CudaOps(Device& device, std::unique_ptr<Stream> stream, std::unique_ptr<Matmuls> matmuls,
+          AttentionOptions attention)
       : stream_(std::move(stream)),
         context_(device, *stream_),
         matmuls_(std::move(matmuls)),
-        attention_(device, *stream_) {}
+        attention_(device, *stream_, std::move(attention)) {}
 
   Stream& stream() override { return *stream_; }
   absl::Status Finish() override {
@@ -296,7 +297,18 @@ absl::StatusOr<std::unique_ptr<Ops>> MakeCudaOps(Device& device, const CudaOpsOp
   SHOAL_ASSIGN_OR_RETURN(std::unique_ptr<cuda::Matmuls> matmuls,
                          cuda::Matmuls::Create(device, *stream, lt.ok() ? &*lt : nullptr,
                                                {.tf32 = options.tf32, .tune = options.tune}));
-  return std::make_unique<cuda::CudaOps>(device, std::move(stream), std::move(matmuls));
+  cuda::AttentionOptions attention{.fused = nullptr, .deterministic = options.deterministic};
+  if (options.cudnn) {
+    absl::StatusOr<std::unique_ptr<cuda::FusedAttention>> fused =
+        cuda::MakeCudnnAttention(device, *stream);
+    if (fused.ok()) {
+      attention.fused = *std::move(fused);
+    } else {
+      LogInfo("{}: attention runs on kernels of our own", Message(fused.status()));
+    }
+  }
+  return std::make_unique<cuda::CudaOps>(device, std::move(stream), std::move(matmuls),
+                                         std::move(attention));
 }
 
 }  // namespace shoal::worker

@@ -13,9 +13,12 @@
 namespace shoal::worker {
 
 struct CudaOpsOptions {
-  bool cublas_lt = true;  // matrix products by cuBLASLt where it is found
-  bool tf32 = false;      // fp32 products by cuBLASLt on tensor cores, to 10 bits
-  bool tune = false;      // measure cuBLASLt's algorithms on a shape's first use
+  bool cublas_lt = true;      // matrix products by cuBLASLt where it is found
+  bool tf32 = false;          // fp32 products by cuBLASLt on tensor cores, to 10 bits
+  bool tune = false;          // measure cuBLASLt's algorithms on a shape's first use
+  bool cudnn = true;          // attention by cuDNN where it is found and serves
+  bool deterministic = true;  // the same input gives the same bits; not so, attention's backward
+                              // pass may add in any order, which cuDNN's does
 };
 
 // `device` is one that MakeCudaDevice has made; it outlives the table. Fails where the device does,

@@ -18,7 +18,7 @@ class CudaOpsFailureTest : public testing::Test {
   void SetUp() override {
     gpu::SetEmulatedGpus({});
     device_ = MakeCudaDevice({.budget_bytes = 64 * kMiB}).value();
-    ops_ = MakeCudaOps(*device_, {.cublas_lt = false}).value();
+    ops_ = MakeCudaOps(*device_, {.cublas_lt = false, .cudnn = false}).value();
     buffer_ = device_->Allocate(kMiB).value();
   }
   Matrix Dense(int64_t rows, int64_t columns) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "common/bytes.h"
 #include "common/check.h"
@@ -52,8 +53,12 @@ cudaError_t ZeroUnused(cudaStream_t stream, const Matrix& matrix, int64_t used) 
 
 }  // namespace
 
-Attention::Attention(Device& device, Stream& stream)
-    : device_(device), stream_(NativeStream(stream)), lists_(device, stream) {}
+Attention::Attention(Device& device, Stream& stream, AttentionOptions options)
+    : device_(device),
+      stream_(NativeStream(stream)),
+      deterministic_(options.deterministic),
+      fused_(std::move(options.fused)),
+      lists_(device, stream) {}
 
 absl::Status Attention::Forward(ConstMatrix qkv, const AttentionShape& shape,
                                 std::span<const int32_t> cu_seqlens, Matrix out,
@@ -64,6 +69,10 @@ absl::Status Attention::Forward(ConstMatrix qkv, const AttentionShape& shape,
   const int64_t used = UsedTokens(cu_seqlens, qkv.rows);
   SHOAL_RETURN_IF_ERROR(ToStatus(ZeroUnused(stream_, out, used), "zeroing attention's padding"));
   if (used == 0) {
+    return absl::OkStatus();
+  }
+  if (fused_ != nullptr && IsForTensorCores(qkv, shape) && IsForTensorCores(out, shape) &&
+      fused_->Forward(qkv, shape, cu_seqlens, out, log_sum_exp)) {
     return absl::OkStatus();
   }
   const int64_t shared_bytes = GpuOf(device_).shared_bytes;
@@ -94,6 +103,12 @@ absl::Status Attention::Backward(ConstMatrix d_out, ConstMatrix qkv, ConstMatrix
   const int64_t used = UsedTokens(cu_seqlens, qkv.rows);
   SHOAL_RETURN_IF_ERROR(ToStatus(ZeroUnused(stream_, d_qkv, used), "zeroing attention's padding"));
   if (used == 0) {
+    return absl::OkStatus();
+  }
+  if (fused_ != nullptr && !deterministic_ && IsForTensorCores(qkv, shape) &&
+      IsForTensorCores(out, shape) && IsForTensorCores(d_out, shape) &&
+      IsForTensorCores(d_qkv, shape) &&
+      fused_->Backward(d_out, qkv, out, log_sum_exp, shape, cu_seqlens, d_qkv)) {
     return absl::OkStatus();
   }
   SHOAL_ASSIGN_OR_RETURN(std::byte* const scratch,

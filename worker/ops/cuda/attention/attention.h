@@ -1,6 +1,9 @@
 // Attention on a GPU: chooses the kernels, makes their lists of work, and has their scratch memory.
 // Contracts are in worker/ops/ops.h.
 //
+// bf16 goes to cuDNN's fused engines where they serve (cudnn/cudnn_attention.h; its backward pass
+// only where the order of sums may differ from run to run), and to kernels of ours otherwise:
+//
 // bf16 with head sizes that are a multiple of 8 up to 256, and rows aligned to 16 bytes, runs on
 // tensor cores; everything else on the plain kernels. Deterministic; sequences do not see each
 // other, whatever they hold. Device memory: 8 bytes a row and head for the backward pass, kept; the
@@ -13,20 +16,27 @@
 #include <cuda_runtime_api.h>
 
 #include <cstdint>
+#include <memory>
 #include <span>
 
 #include "absl/status/status.h"
 #include "worker/backend/backend.h"
+#include "worker/ops/cuda/attention/fused_attention.h"
 #include "worker/ops/cuda/attention/shape.h"
 #include "worker/ops/cuda/attention/work_list.h"
 #include "worker/ops/ops.h"
 
 namespace shoal::worker::cuda {
 
+struct AttentionOptions {
+  std::unique_ptr<FusedAttention> fused;  // null: without; on the same stream
+  bool deterministic = true;              // the same input gives the same bits
+};
+
 class Attention {
  public:
-  // Both outlive this; the stream is one of the device, which MakeCudaDevice has made.
-  Attention(Device& device, Stream& stream);
+  // Device and stream outlive this; the stream is one of the device, which MakeCudaDevice has made.
+  Attention(Device& device, Stream& stream, AttentionOptions options = {});
 
   absl::Status Forward(ConstMatrix qkv, const AttentionShape& shape,
                        std::span<const int32_t> cu_seqlens, Matrix out, float* log_sum_exp);
@@ -35,6 +45,9 @@ class Attention {
                         std::span<const int32_t> cu_seqlens, Matrix d_qkv);
   absl::Status Decode(ConstMatrix q, ConstMatrix keys, ConstMatrix values,
                       const AttentionShape& shape, Matrix out);
+
+  // Passes that went to the fused kernels.
+  int64_t fused() const { return fused_ == nullptr ? 0 : fused_->served(); }
 
  private:
   // The problem with the tiles that `of` and `size` cut.
@@ -45,6 +58,8 @@ class Attention {
 
   Device& device_;
   const cudaStream_t stream_;
+  const bool deterministic_;
+  const std::unique_ptr<FusedAttention> fused_;  // may be null
   WorkLists lists_;
   Buffer scratch_;
 };

@@ -13,6 +13,7 @@
 #include "gtest/gtest.h"
 #include "worker/backend/cuda/cuda_device.h"
 #include "worker/backend/cuda/gpu_names.h"
+#include "worker/ops/cuda/attention/fused_testing.h"
 #include "worker/ops/testing/oracle.h"
 
 namespace shoal::worker::cuda {
@@ -38,11 +39,19 @@ struct Result {
 // A GPU with what a test has put there; matrices may be columns of wider ones.
 class Gpu {
  public:
-  explicit Gpu(bool usable) : usable_(usable) {
+  Gpu(bool usable, bool with_fused) : usable_(usable) {
     if (usable_) {
       device_ = *MakeCudaDevice({});
       stream_ = device_->NewStream();
-      attention_ = std::make_unique<Attention>(*device_, *stream_);
+      AttentionOptions options;
+      if (with_fused) {
+        absl::StatusOr<std::unique_ptr<FusedAttention>> fused =
+            FusedAttentionForTest(*device_, *stream_);
+        if (fused.ok()) {
+          options = {.fused = *std::move(fused), .deterministic = false};
+        }
+      }
+      attention_ = std::make_unique<Attention>(*device_, *stream_, std::move(options));
     }
   }
   bool usable() const { return usable_; }
@@ -125,7 +134,12 @@ Result Expected(const Case& c, const Tensor& qkv, const Tensor& d_out) {
   return result;
 }
 
-class CudaAttention : public testing::TestWithParam<DType> {
+struct Kind {
+  DType dtype;
+  bool with_fused = false;
+};
+
+class CudaAttention : public testing::TestWithParam<Kind> {
  protected:
   static constexpr int64_t kHopperShared = 227 << 10;
   static constexpr int64_t kAdaShared = 99 << 10;
@@ -134,7 +148,7 @@ class CudaAttention : public testing::TestWithParam<DType> {
   // A new one; what the last had is gone.
   void UseGpu(uint64_t seed, int64_t shared_bytes = kHopperShared) {
     gpu_.reset();
-    gpu_ = std::make_unique<Gpu>(PrepareGpu(seed, shared_bytes));
+    gpu_ = std::make_unique<Gpu>(PrepareGpu(seed, shared_bytes), GetParam().with_fused);
     if (!gpu_->usable()) {
       GTEST_SKIP() << "no GPU that can be used";
     }
@@ -150,8 +164,9 @@ class CudaAttention : public testing::TestWithParam<DType> {
     const Result result = Attend(*gpu_, c, qkv, d_out);
     const Result expected = Expected(c, qkv, d_out);
     ExpectForward(c, qkv, result, expected);
+    // Fused kernels round more on their way.
     oracle::ExpectClose(result.d_qkv.doubles(), expected.d_qkv.doubles(),
-                        oracle::Tolerance(c.dtype), "d_qkv");
+                        (GetParam().with_fused ? 2 : 1) * oracle::Tolerance(c.dtype), "d_qkv");
   }
   static void ExpectForward(const Case& c, const Tensor& qkv, const Result& result,
                             const Result& expected) {
@@ -172,25 +187,27 @@ class CudaAttention : public testing::TestWithParam<DType> {
 
   std::unique_ptr<Gpu> gpu_;
 };
-INSTANTIATE_TEST_SUITE_P(Types, CudaAttention, testing::Values(DType::kF32, DType::kBF16));
+INSTANTIATE_TEST_SUITE_P(Types, CudaAttention,
+                         testing::Values(Kind{DType::kF32}, Kind{DType::kBF16},
+                                         Kind{DType::kBF16, true}));
 
 TEST_P(CudaAttention, AgreesForSmallHeads) {
-  Check({GetParam(), {4, 2, 8}, {0, 5, 6, 30}, 64});
-  Check({GetParam(), {2, 2, 32}, {0, 63, 64, 129, 130}, 130});
-  Check({GetParam(), {6, 2, 16}, {0, 1, 2, 60, 60, 64}, 64});
-  Check({GetParam(), {16, 1, 8}, {0, 70}, 72});
+  Check({GetParam().dtype, {4, 2, 8}, {0, 5, 6, 30}, 64});
+  Check({GetParam().dtype, {2, 2, 32}, {0, 63, 64, 129, 130}, 130});
+  Check({GetParam().dtype, {6, 2, 16}, {0, 1, 2, 60, 60, 64}, 64});
+  Check({GetParam().dtype, {16, 1, 8}, {0, 70}, 72});
 }
 
 TEST_P(CudaAttention, AgreesWhereTilesEnd) {
-  Check({GetParam(), {4, 1, 64}, {0, 31, 63, 96}, 100});
-  Check({GetParam(), {1, 1, 64}, {0, 127, 255, 384}, 384});
+  Check({GetParam().dtype, {4, 1, 64}, {0, 31, 63, 96}, 100});
+  Check({GetParam().dtype, {1, 1, 64}, {0, 127, 255, 384}, 384});
 }
 
 // Maxima of rows that rise by much, and by little, from one tile of keys to the next. (Such scores'
 // gradients lose too much in bf16 to be compared.)
 TEST_P(CudaAttention, AgreesWhereScoresGrow) {
   for (const int64_t head_dim : {64, 128}) {
-    const Case c{GetParam(), {2, 1, head_dim}, {0, 40, 200}, 200};
+    const Case c{GetParam().dtype, {2, 1, head_dim}, {0, 40, 200}, 200};
     Random random(15);
     Tensor qkv = Tensor::Normal(c.dtype, c.rows, c.shape.qkv_size(), random);
     const Doubles values = qkv.doubles();
@@ -208,39 +225,39 @@ TEST_P(CudaAttention, AgreesWhereScoresGrow) {
 // Groups of heads that rows are copied in steps of, larger than these, and neither.
 TEST_P(CudaAttention, AgreesForEveryGroup) {
   for (const int64_t group : {2, 3, 5, 7, 12}) {
-    Check({GetParam(), {2 * group, 2, 64}, {0, 5, 20}, 20});
-    Check({GetParam(), {group, 1, 96}, {0, 5, 20}, 20});
-    Check({GetParam(), {group, 1, 256}, {0, 20}, 20});
+    Check({GetParam().dtype, {2 * group, 2, 64}, {0, 5, 20}, 20});
+    Check({GetParam().dtype, {group, 1, 96}, {0, 5, 20}, 20});
+    Check({GetParam().dtype, {group, 1, 256}, {0, 20}, 20});
   }
 }
 
 TEST_P(CudaAttention, AgreesForWideHeads) {
-  Check({GetParam(), {8, 1, 128}, {0, 17, 18, 50}, 64});
-  Check({GetParam(), {2, 2, 128}, {0, 65, 192}, 200});
-  Check({GetParam(), {4, 2, 80}, {0, 33, 100}, 100});
-  Check({GetParam(), {2, 1, 256}, {0, 40, 70}, 70});
+  Check({GetParam().dtype, {8, 1, 128}, {0, 17, 18, 50}, 64});
+  Check({GetParam().dtype, {2, 2, 128}, {0, 65, 192}, 200});
+  Check({GetParam().dtype, {4, 2, 80}, {0, 33, 100}, 100});
+  Check({GetParam().dtype, {2, 1, 256}, {0, 40, 70}, 70});
 }
 
 // Where large tiles leave no room for a second block, and where none is small enough.
 TEST_P(CudaAttention, AgreesWithLittleSharedMemory) {
   UseGpu(1, kAdaShared);
-  Check({GetParam(), {4, 2, 96}, {0, 33, 100}, 100});
-  Check({GetParam(), {8, 1, 128}, {0, 17, 18, 50}, 64});
-  Check({GetParam(), {2, 2, 128}, {0, 65, 192}, 200});
-  Check({GetParam(), {2, 1, 256}, {0, 40, 70}, 70});
+  Check({GetParam().dtype, {4, 2, 96}, {0, 33, 100}, 100});
+  Check({GetParam().dtype, {8, 1, 128}, {0, 17, 18, 50}, 64});
+  Check({GetParam().dtype, {2, 2, 128}, {0, 65, 192}, 200});
+  Check({GetParam().dtype, {2, 1, 256}, {0, 40, 70}, 70});
   UseGpu(1, 48 << 10);
-  Check({GetParam(), {2, 1, 64}, {0, 70}, 72});
+  Check({GetParam().dtype, {2, 1, 64}, {0, 70}, 72});
 }
 
 // Heads that tensor cores do not take, and rows that are not aligned to 16 bytes.
 TEST_P(CudaAttention, AgreesForOddShapes) {
-  Check({GetParam(), {3, 1, 5}, {0, 40, 70}, 72});
-  Check({GetParam(), {2, 1, 8}, {0, 40, 70}, 72, 3});
-  Check({GetParam(), {2, 1, 8}, {0, 40, 70}, 72, 8});
+  Check({GetParam().dtype, {3, 1, 5}, {0, 40, 70}, 72});
+  Check({GetParam().dtype, {2, 1, 8}, {0, 40, 70}, 72, 3});
+  Check({GetParam().dtype, {2, 1, 8}, {0, 40, 70}, 72, 8});
 }
 
 TEST_P(CudaAttention, PaddingAloneIsZero) {
-  const Case c{GetParam(), {2, 1, 8}, {0}, 5};
+  const Case c{GetParam().dtype, {2, 1, 8}, {0}, 5};
   Random random(1);
   Tensor qkv = Tensor::Normal(c.dtype, c.rows, c.shape.qkv_size(), random);
   Tensor d_out = Tensor::Normal(c.dtype, c.rows, c.shape.q_size(), random);
@@ -253,7 +270,7 @@ TEST_P(CudaAttention, PaddingAloneIsZero) {
 // order of work.
 TEST_P(CudaAttention, NeverReadsAcrossSequences) {
   for (const int64_t head_dim : {8, 64}) {
-    const Case c{GetParam(), {4, 2, head_dim}, {0, 20, 45, 75}, 80};
+    const Case c{GetParam().dtype, {4, 2, head_dim}, {0, 20, 45, 75}, 80};
     Random random(12);
     Tensor qkv = Tensor::Normal(c.dtype, c.rows, c.shape.qkv_size(), random);
     Tensor d_out = Tensor::Normal(c.dtype, c.rows, c.shape.q_size(), random);
@@ -289,7 +306,7 @@ TEST_P(CudaAttention, NeverReadsAcrossSequences) {
 TEST_P(CudaAttention, DecodeIsTheLastRow) {
   for (const int64_t length : {1, 50, 700}) {
     const AttentionShape shape{6, 2, 24};
-    const Case c{GetParam(), shape, {0, static_cast<int32_t>(length)}, length};
+    const Case c{GetParam().dtype, shape, {0, static_cast<int32_t>(length)}, length};
     Random random(14);
     Tensor qkv = Tensor::Normal(c.dtype, c.rows, shape.qkv_size(), random);
     const Doubles expected = oracle::Attention(qkv.doubles(), shape, c.cu_seqlens);

@@ -1,0 +1,42 @@
+// The functions of cuDNN's graph interface that fused attention needs, found at run time: nothing
+// links against it, and where it is not there our own kernels serve.
+#pragma once
+
+#include <cudnn_graph.h>
+
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+namespace shoal::worker::cuda {
+
+// Names and types are the library's own.
+struct Cudnn {
+  decltype(&::cudnnGetVersion) version = nullptr;
+  decltype(&::cudnnGetErrorString) error_string = nullptr;
+  decltype(&::cudnnGetLastErrorString) last_error_string = nullptr;
+  decltype(&::cudnnCreate) create = nullptr;
+  decltype(&::cudnnDestroy) destroy = nullptr;
+  decltype(&::cudnnSetStream) set_stream = nullptr;
+  decltype(&::cudnnBackendCreateDescriptor) create_descriptor = nullptr;
+  decltype(&::cudnnBackendDestroyDescriptor) destroy_descriptor = nullptr;
+  decltype(&::cudnnBackendSetAttribute) set_attribute = nullptr;
+  decltype(&::cudnnBackendGetAttribute) get_attribute = nullptr;
+  decltype(&::cudnnBackendFinalize) finalize = nullptr;
+  decltype(&::cudnnBackendExecute) execute = nullptr;
+};
+
+// libcudnn.so.9, which stays loaded: where the loader finds it, in the folders of the environment
+// variable SHOAL_CUDA_LIBRARIES, or in ../lib beside the program. With it the compiler that it
+// compiles its kernels with (libnvrtc), which it would look for in the loader's places alone.
+// NotFound where there is none, or one older than kOldestCudnn.
+absl::StatusOr<Cudnn> LoadCudnn();
+absl::StatusOr<Cudnn> LoadCudnn(const std::vector<std::string>& names,
+                                const std::vector<std::string>& folders);
+
+// The first that masks with -infinity and takes sequences of different lengths packed as ours are,
+// statistics included.
+inline constexpr size_t kOldestCudnn = 91000;
+
+}  // namespace shoal::worker::cuda

@@ -1,0 +1,79 @@
+// Attention by cuDNN's fused engines, which know the newest GPUs' instructions: for bf16 on GPUs of
+// compute capability 9.0 and 10.x. Whoever asks falls back on our own kernels where this says that
+// it does not serve (attention.h).
+//
+// Plans are made for batches of up to so many sequences of up to so many tokens, both powers of
+// two, the first time they are met; that compiles kernels, which takes seconds, and is logged. What
+// cannot be planned or run is logged once and not tried again. The forward pass is deterministic;
+// the backward pass adds up the gradients of the queries in any order, so it serves only where that
+// is allowed.
+//
+// Memory of the device, while a pass runs: forward 4 bytes a token and head; backward 8 bytes more,
+// 6 an element of the queries' gradient, 2 of the keys' and values', where heads share keys 4 more
+// an element of the queries', and the plan's own. Where there is not so much, it does not serve.
+//
+// Threads: one at a time. The caller has made the device's GPU current.
+#pragma once
+
+#include <cstdint>
+#include <list>
+#include <memory>
+#include <optional>
+#include <span>
+
+#include "absl/status/statusor.h"
+#include "worker/backend/backend.h"
+#include "worker/ops/cuda/attention/cudnn/attention_graph.h"
+#include "worker/ops/cuda/attention/cudnn/sequence_lists.h"
+#include "worker/ops/cuda/attention/fused_attention.h"
+
+namespace shoal::worker::cuda {
+
+class CudnnAttention final : public FusedAttention {
+ public:
+  // `cudnn` is copied; device and stream outlive this. Fails where the GPU is none that it serves,
+  // or the library cannot start.
+  static absl::StatusOr<std::unique_ptr<CudnnAttention>> Create(const Cudnn& cudnn, Device& device,
+                                                                Stream& stream);
+  ~CudnnAttention() override;
+
+  bool Forward(ConstMatrix qkv, const AttentionShape& shape, std::span<const int32_t> cu_seqlens,
+               Matrix out, float* log_sum_exp) override;
+  bool Backward(ConstMatrix d_out, ConstMatrix qkv, ConstMatrix out, const float* log_sum_exp,
+                const AttentionShape& shape, std::span<const int32_t> cu_seqlens,
+                Matrix d_qkv) override;
+  int64_t served() const override { return served_; }
+
+ private:
+  static constexpr size_t kMostPlans = 32;
+
+  // For one pass of one kind of batch; without a plan where there can be none.
+  struct Planned {
+    AttentionBounds bounds;
+    std::optional<CudnnPlan> plan;
+  };
+  struct Pass;
+
+  CudnnAttention(const Cudnn& cudnn, Device& device, Stream& stream, cudnnHandle_t handle);
+  // Null where there can be none.
+  Planned* PlanFor(const AttentionBounds& bounds);
+  absl::Status Run(Planned& planned, const Pass& pass);
+  absl::Status RunForward(Planned& planned, ConstMatrix qkv, const AttentionShape& shape,
+                          std::span<const int32_t> cu_seqlens, Matrix out, float* log_sum_exp);
+  absl::Status RunBackward(Planned& planned, ConstMatrix d_out, ConstMatrix qkv, ConstMatrix out,
+                           const float* log_sum_exp, const AttentionShape& shape,
+                           std::span<const int32_t> cu_seqlens, Matrix d_qkv);
+  // Whether it served; if not, says why and does not plan that again.
+  bool Served(Planned& planned, const absl::Status& status);
+  absl::Status ToStatus(cudaError_t error, const char* what) const;
+
+  const Cudnn cudnn_;
+  Device& device_;
+  Stream& stream_;
+  const cudnnHandle_t handle_;
+  SequenceListCache lists_;
+  std::list<Planned> plans_;  // the latest used first
+  int64_t served_ = 0;
+};
+
+}  // namespace shoal::worker::cuda

@@ -1,0 +1,127 @@
+// When cuDNN's engines serve, and what happens when they do not, over the fake; that they are told
+// the right things is in attention_test.
+#include "worker/ops/cuda/attention/cudnn/cudnn_attention.h"
+
+#include <memory>
+#include <vector>
+
+#include "gpu/emulation/emulated_gpu.h"
+#include "gtest/gtest.h"
+#include "worker/backend/cuda/cuda_device.h"
+#include "worker/ops/cuda/attention/attention.h"
+#include "worker/ops/cuda/attention/cudnn/fake_cudnn.h"
+
+namespace shoal::worker::cuda {
+namespace {
+
+constexpr AttentionShape kShape = {4, 2, 16};
+
+class CudnnAttentionTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    cudnn_ = ResetFakeCudnn();
+    Start({});
+  }
+  void TearDown() override {
+    attention_.reset();
+    EXPECT_EQ(Fake().objects, 0);
+  }
+  void Start(const gpu::EmulatedGpus& gpus, bool deterministic = false) {
+    attention_.reset();
+    buffers_.clear();
+    stream_.reset();
+    device_.reset();
+    gpu::SetEmulatedGpus(gpus);
+    device_ = *MakeCudaDevice({});
+    stream_ = device_->NewStream();
+    AttentionOptions options{.fused = nullptr, .deterministic = deterministic};
+    absl::StatusOr<std::unique_ptr<CudnnAttention>> fused =
+        CudnnAttention::Create(cudnn_, *device_, *stream_);
+    if (fused.ok()) {
+      options.fused = *std::move(fused);
+    }
+    attention_ = std::make_unique<Attention>(*device_, *stream_, std::move(options));
+  }
+
+  Matrix Zeros(DType dtype, int64_t rows, int64_t columns) {
+    buffers_.push_back(*device_->Allocate(rows * columns * SizeOf(dtype)));
+    stream_->Zero(buffers_.back().data(), buffers_.back().bytes());
+    return {buffers_.back().data(), dtype, rows, columns, columns};
+  }
+  // One forward and one backward pass over sequences of these lengths.
+  void Attend(const std::vector<int32_t>& cu_seqlens, int64_t rows) {
+    const Matrix qkv = Zeros(DType::kBF16, rows, kShape.qkv_size());
+    const Matrix out = Zeros(DType::kBF16, rows, kShape.q_size());
+    const Matrix d_qkv = Zeros(DType::kBF16, rows, kShape.qkv_size());
+    const Matrix sums = Zeros(DType::kF32, kShape.heads, rows);
+    auto* const log_sum_exp = static_cast<float*>(sums.data);
+    ASSERT_TRUE(attention_->Forward(qkv, kShape, cu_seqlens, out, log_sum_exp).ok());
+    ASSERT_TRUE(attention_->Backward(out, qkv, out, log_sum_exp, kShape, cu_seqlens, d_qkv).ok());
+    ASSERT_TRUE(stream_->Synchronize().ok());
+  }
+
+  Cudnn cudnn_;
+  std::unique_ptr<Device> device_;
+  std::unique_ptr<Stream> stream_;
+  std::unique_ptr<Attention> attention_;
+  std::vector<Buffer> buffers_;
+};
+
+TEST_F(CudnnAttentionTest, PlansOnceForBatchesUpToPowersOfTwo) {
+  Attend({0, 5, 9, 30}, 32);
+  EXPECT_EQ(Fake().plans, 2);
+  Attend({0, 1, 2, 3, 40}, 40);  // four sequences, as before rounded up, and of fewer than 128
+  EXPECT_EQ(Fake().plans, 2);
+  Attend({0, 1, 2, 3, 4, 40}, 40);
+  EXPECT_EQ(Fake().plans, 4);
+  Attend({0, 129}, 130);
+  EXPECT_EQ(Fake().plans, 6);
+  EXPECT_EQ(attention_->fused(), 8);
+}
+
+TEST_F(CudnnAttentionTest, AddsUpInOneOrderWhereThatIsAskedFor) {
+  Start({}, true);
+  Attend({0, 5, 9}, 16);
+  EXPECT_EQ(attention_->fused(), 1);  // forward alone
+}
+
+TEST_F(CudnnAttentionTest, LeavesGpusItDoesNotKnow) {
+  gpu::EmulatedGpus gpus;
+  gpus.capability = 80;
+  Start(gpus);
+  Attend({0, 5, 9}, 16);
+  EXPECT_EQ(Fake().plans, 0);
+}
+
+TEST_F(CudnnAttentionTest, WhatCannotBePlannedIsNotTriedAgain) {
+  Fake().plan_status = CUDNN_STATUS_NOT_SUPPORTED;
+  Attend({0, 5, 9}, 16);
+  Fake().plan_status = CUDNN_STATUS_SUCCESS;
+  Attend({0, 5, 9}, 16);
+  EXPECT_EQ(Fake().plans, 0);
+  EXPECT_EQ(attention_->fused(), 0);
+}
+
+TEST_F(CudnnAttentionTest, WhatCannotBeRunIsNotTriedAgain) {
+  Fake().execute_status = CUDNN_STATUS_EXECUTION_FAILED;
+  Attend({0, 5, 9}, 16);
+  Fake().execute_status = CUDNN_STATUS_SUCCESS;
+  Attend({0, 5, 9}, 16);
+  EXPECT_EQ(Fake().runs, 0);
+}
+
+TEST_F(CudnnAttentionTest, DoesWithoutWhereItCannotStart) {
+  Fake().create_status = CUDNN_STATUS_NOT_INITIALIZED;
+  Start({});
+  Attend({0, 5, 9}, 16);
+  EXPECT_EQ(attention_->fused(), 0);
+}
+
+TEST_F(CudnnAttentionTest, DoesWithoutWhereMemoryIsShort) {
+  Fake().workspace_bytes = int64_t{1} << 50;
+  Attend({0, 5, 9}, 16);
+  EXPECT_EQ(Fake().runs, 0);
+}
+
+}  // namespace
+}  // namespace shoal::worker::cuda

@@ -1,0 +1,36 @@
+// Between the layouts that cuDNN's engines want and ours.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+
+namespace shoal::worker::cuda {
+
+// by_head[head * tokens + token] of the first `used` of `tokens` from by_token[token * heads +
+// head], and back.
+struct RowNumbers {
+  float* by_token = nullptr;
+  float* by_head = nullptr;
+  int64_t used = 0;
+  int64_t tokens = 0;
+  int64_t heads = 0;
+};
+cudaError_t ToByHead(cudaStream_t stream, const RowNumbers& numbers);
+cudaError_t ToByToken(cudaStream_t stream, const RowNumbers& numbers);
+
+// Row i of `to` becomes row i of the queries, keys and values, side by side. bf16; the three
+// are dense, `width` and `kv_width` (elements) multiples of 8 and all addresses of 16 bytes.
+struct JoinedRows {
+  const void* queries = nullptr;
+  const void* keys = nullptr;
+  const void* values = nullptr;
+  int64_t width = 0;
+  int64_t kv_width = 0;
+  int64_t rows = 0;
+  void* to = nullptr;
+  int64_t to_stride = 0;  // elements, a multiple of 8
+};
+cudaError_t JoinRows(cudaStream_t stream, const JoinedRows& rows);
+
+}  // namespace shoal::worker::cuda

@@ -1,0 +1,72 @@
+#include "worker/ops/cuda/attention/cudnn/sequence_lists.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "common/bytes.h"
+#include "common/check.h"
+#include "common/status.h"
+
+namespace shoal::worker::cuda {
+namespace {
+
+// Entries of one list, so that the next one starts at a multiple of 16 bytes.
+int64_t EntriesOf(int64_t sequences) { return RoundUp(sequences + 1, 4); }
+
+SequenceLists ListsIn(std::byte* memory, int64_t sequences) {
+  auto* const first = reinterpret_cast<int32_t*>(memory);
+  SequenceLists lists{.counts = first};
+  for (size_t i = 0; i < kOffsetLists; ++i) {
+    lists.offsets[i] = first + static_cast<int64_t>(i + 1) * EntriesOf(sequences);
+  }
+  return lists;
+}
+
+void Fill(const SequenceLists& lists, int64_t sequences, const TokenWidths& widths,
+          std::span<const int32_t> cu_seqlens) {
+  const auto own = static_cast<int64_t>(cu_seqlens.size()) - 1;
+  for (int64_t s = 0; s <= sequences; ++s) {
+    const int32_t begin = cu_seqlens[static_cast<size_t>(std::min(s, own))];
+    if (s < sequences) {
+      lists.counts[s] = s < own ? cu_seqlens[static_cast<size_t>(s) + 1] - begin : 0;
+    }
+    for (size_t i = 0; i < kOffsetLists; ++i) {
+      lists.offsets[i][s] = static_cast<int32_t>(begin * widths[i]);
+    }
+  }
+}
+
+}  // namespace
+
+SequenceListCache::SequenceListCache(Device& device, Stream& stream)
+    : device_(device), stream_(stream), host_memory_(device.NewHostMemory(0)) {}
+
+absl::StatusOr<SequenceLists> SequenceListCache::Get(int64_t sequences, const TokenWidths& widths,
+                                                     std::span<const int32_t> cu_seqlens) {
+  SHOAL_CHECK(cu_seqlens.size() > 1 && static_cast<int64_t>(cu_seqlens.size()) - 1 <= sequences);
+  const auto found = std::ranges::find_if(kept_, [&](const Kept& kept) {
+    return kept.sequences == sequences && kept.widths == widths &&
+           std::ranges::equal(kept.cu_seqlens, cu_seqlens);
+  });
+  if (found != kept_.end()) {
+    kept_.splice(kept_.begin(), kept_, found);
+  } else {
+    const auto bytes =
+        static_cast<int64_t>((kOffsetLists + 1) * sizeof(int32_t)) * EntriesOf(sequences);
+    SHOAL_ASSIGN_OR_RETURN(const Buffer staging, host_memory_->Allocate(bytes));
+    Kept made{.sequences = sequences,
+              .widths = widths,
+              .cu_seqlens = {cu_seqlens.begin(), cu_seqlens.end()},
+              .lists = Buffer()};
+    SHOAL_ASSIGN_OR_RETURN(made.lists, device_.Allocate(bytes));
+    Fill(ListsIn(staging.data(), sequences), sequences, widths, cu_seqlens);
+    stream_.Copy(made.lists.data(), staging.data(), bytes);
+    kept_.push_front(std::move(made));
+    if (kept_.size() > kMost) {
+      kept_.pop_back();
+    }
+  }
+  return ListsIn(kept_.front().lists.data(), sequences);
+}
+
+}  // namespace shoal::worker::cuda

@@ -1,0 +1,37 @@
+// Attention by somebody else's fused kernels, for batches that those take. Attention (attention.h)
+// asks it first and does by itself what it declines.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "absl/status/statusor.h"
+#include "worker/backend/backend.h"
+#include "worker/ops/ops.h"
+
+namespace shoal::worker::cuda {
+
+class FusedAttention {
+ public:
+  virtual ~FusedAttention() = default;
+
+  // As Attention's, for bf16 matrices whose rows are aligned to 16 bytes and sequences that have
+  // tokens at all. False: it does not serve here, and what it was to write is as uncertain as
+  // before.
+  virtual bool Forward(ConstMatrix qkv, const AttentionShape& shape,
+                       std::span<const int32_t> cu_seqlens, Matrix out, float* log_sum_exp) = 0;
+  // May add in any order: the same input need not give the same bits.
+  virtual bool Backward(ConstMatrix d_out, ConstMatrix qkv, ConstMatrix out,
+                        const float* log_sum_exp, const AttentionShape& shape,
+                        std::span<const int32_t> cu_seqlens, Matrix d_qkv) = 0;
+  // Passes that were served.
+  virtual int64_t served() const = 0;
+};
+
+// cuDNN's (cudnn/cudnn_attention.h). NotFound where the library is not there, Unimplemented where
+// the GPU is none that it serves, or the build is without cuDNN's headers. Device and stream
+// outlive it.
+absl::StatusOr<std::unique_ptr<FusedAttention>> MakeCudnnAttention(Device& device, Stream& stream);
+
+}  // namespace shoal::worker::cuda

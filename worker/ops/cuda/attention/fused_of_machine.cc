@@ -1,0 +1,10 @@
+#include "worker/ops/cuda/attention/fused_testing.h"
+
+namespace shoal::worker::cuda {
+
+absl::StatusOr<std::unique_ptr<FusedAttention>> FusedAttentionForTest(Device& device,
+                                                                      Stream& stream) {
+  return MakeCudnnAttention(device, stream);
+}
+
+}  // namespace shoal::worker::cuda
