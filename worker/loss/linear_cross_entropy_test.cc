@@ -96,7 +96,8 @@ TEST(LossChunk, BoundsTheLogits) {
   EXPECT_EQ(plan::kCpuLossChunk.Rows(152064, 100000), 64);
   EXPECT_EQ(plan::kGpuLossChunk.Rows(4096, 100000), 2048);
   EXPECT_EQ(plan::kGpuLossChunk.Rows(4096, 70), 128);
-  EXPECT_EQ(plan::kGpuLossChunk.Rows(152064, 100000), 832);
+  EXPECT_EQ(plan::kGpuLossChunk.Rows(152064, 100000), 2048);
+  EXPECT_EQ(plan::kGpuLossChunk.Rows(262144, 100000), 1280);
 }
 
 }  // namespace
