@@ -57,6 +57,7 @@ Attention::Attention(Device& device, Stream& stream, AttentionOptions options)
     : device_(device),
       stream_(NativeStream(stream)),
       deterministic_(options.deterministic),
+      shared_bytes_(options.shared_bytes > 0 ? options.shared_bytes : GpuOf(device).shared_bytes),
       fused_(std::move(options.fused)),
       lists_(device, stream) {}
 
@@ -75,9 +76,8 @@ absl::Status Attention::Forward(ConstMatrix qkv, const AttentionShape& shape,
       fused_->Forward(qkv, shape, cu_seqlens, out, log_sum_exp)) {
     return absl::OkStatus();
   }
-  const int64_t shared_bytes = GpuOf(device_).shared_bytes;
-  const AttentionTiles tiles = AttentionTilesFor(shape.head_dim, shared_bytes);
-  const bool tensor_cores = tiles.width > 0 && tiles.forward_bytes() <= shared_bytes &&
+  const AttentionTiles tiles = AttentionTilesFor(shape.head_dim, shared_bytes_);
+  const bool tensor_cores = tiles.width > 0 && tiles.forward_bytes() <= shared_bytes_ &&
                             IsForTensorCores(qkv, shape) && IsForTensorCores(out, shape);
   SHOAL_ASSIGN_OR_RETURN(const AttentionProblem problem,
                          WithTiles(whole, TileCut::Of::kRows,
@@ -121,9 +121,8 @@ absl::Status Attention::Backward(ConstMatrix d_out, ConstMatrix qkv, ConstMatrix
                                                                .log_sum_exp = log_sum_exp,
                                                                .statistics = statistics}),
                                  "attention's statistics"));
-  const int64_t shared_bytes = GpuOf(device_).shared_bytes;
-  const AttentionTiles tiles = AttentionTilesFor(shape.head_dim, shared_bytes);
-  const bool tensor_cores = tiles.width > 0 && tiles.backward_bytes() <= shared_bytes &&
+  const AttentionTiles tiles = AttentionTilesFor(shape.head_dim, shared_bytes_);
+  const bool tensor_cores = tiles.width > 0 && tiles.backward_bytes() <= shared_bytes_ &&
                             IsForTensorCores(qkv, shape) && IsForTensorCores(d_out, shape) &&
                             IsForTensorCores(d_qkv, shape);
   SHOAL_ASSIGN_OR_RETURN(const AttentionProblem keys,

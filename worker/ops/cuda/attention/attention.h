@@ -31,6 +31,7 @@ namespace shoal::worker::cuda {
 struct AttentionOptions {
   std::unique_ptr<FusedAttention> fused;  // null: without; on the same stream
   bool deterministic = true;              // the same input gives the same bits
+  int64_t shared_bytes = 0;               // of a block, at most; 0: what the GPU has
 };
 
 class Attention {
@@ -59,6 +60,7 @@ class Attention {
   Device& device_;
   const cudaStream_t stream_;
   const bool deterministic_;
+  const int64_t shared_bytes_;
   const std::unique_ptr<FusedAttention> fused_;  // may be null
   WorkLists lists_;
   Buffer scratch_;

@@ -1,20 +1,14 @@
 // cuda_matmul_bench [tokens]: the products of models' layers on the machine's GPU, by cuBLASLt, by
 // the fastest of its algorithms, and by kernels of our own. Exit code 3 where there is no GPU.
-#include <cuda_runtime_api.h>
-
-#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
-#include <optional>
+#include <memory>
 #include <string>
 #include <vector>
 
-#include "common/bf16.h"
-#include "common/random.h"
 #include "common/status.h"
-#include "gpu/cuda_status.h"
 #include "worker/backend/cuda/cuda_device.h"
-#include "worker/backend/cuda/gpu_names.h"
+#include "worker/ops/cuda/bench_words.h"
 #include "worker/ops/cuda/matmul/matmul.h"
 
 namespace shoal::worker::cuda {
@@ -38,19 +32,6 @@ struct Product {
   double operations;
 };
 
-// Random values: products of zeros draw less power, and run faster than any real one.
-absl::StatusOr<Buffer> RandomBf16(Device& device, Stream& stream, int64_t count) {
-  SHOAL_ASSIGN_OR_RETURN(Buffer buffer, device.Allocate(count * SizeOf(DType::kBF16)));
-  std::vector<BFloat16> values(static_cast<size_t>(count));
-  Random random(static_cast<uint64_t>(count));
-  for (BFloat16& value : values) {
-    value = BFloat16(static_cast<float>(random.Uniform() - 0.5));
-  }
-  stream.Copy(buffer.data(), values.data(), buffer.bytes());
-  SHOAL_RETURN_IF_ERROR(stream.Synchronize());
-  return buffer;
-}
-
 std::vector<Product> ProductsOf(const Weight& weight, int64_t tokens, const Buffer& x,
                                 const Buffer& y, const Buffer& w, const Buffer& d_w) {
   const Matrix in = Matrix::Dense(x.data(), DType::kBF16, tokens, weight.in);
@@ -65,33 +46,6 @@ std::vector<Product> ProductsOf(const Weight& weight, int64_t tokens, const Buff
            operations},
           {name + ", y", {.a = in, .b = matrix, .c = out, .transpose_b = true}, operations},
           {name + ", dx", {.a = out, .b = matrix, .c = in}, operations}};
-}
-
-// The best mean of a few batches.
-absl::StatusOr<double> SecondsOf(Matmuls& matmuls, cudaStream_t stream, const MatmulArgs& args) {
-  constexpr int kBatches = 5;
-  constexpr int kRuns = 10;
-  using Event = std::unique_ptr<CUevent_st, cudaError_t (*)(cudaEvent_t)>;
-  std::vector<Event> events;
-  for (int batch = 0; batch <= kBatches; ++batch) {
-    for (int run = 0; run < kRuns; ++run) {
-      SHOAL_RETURN_IF_ERROR(matmuls.Run(args));
-    }
-    cudaEvent_t event = nullptr;
-    SHOAL_RETURN_IF_ERROR(ToStatus(cudaEventCreate(&event), 0, "making an event"));
-    events.emplace_back(event, cudaEventDestroy);
-    SHOAL_RETURN_IF_ERROR(ToStatus(cudaEventRecord(event, stream), 0, "recording an event"));
-  }
-  SHOAL_RETURN_IF_ERROR(ToStatus(cudaStreamSynchronize(stream), 0, "waiting"));
-  std::optional<float> least;
-  for (size_t batch = 0; batch < kBatches; ++batch) {
-    float milliseconds = 0;
-    SHOAL_RETURN_IF_ERROR(
-        ToStatus(cudaEventElapsedTime(&milliseconds, events[batch].get(), events[batch + 1].get()),
-                 0, "reading events"));
-    least = std::min(least.value_or(milliseconds), milliseconds);
-  }
-  return *least / 1e3 / kRuns;
 }
 
 absl::Status RunBench(int64_t tokens) {
@@ -133,8 +87,9 @@ absl::Status RunBench(int64_t tokens) {
     for (const Product& product : ProductsOf(weight, tokens, x, y, w, d_w)) {
       std::printf("%-22s", product.name.c_str());
       for (const Way& way : ways) {
-        SHOAL_ASSIGN_OR_RETURN(const double seconds,
-                               SecondsOf(*way.matmuls, NativeStream(*stream), product.args));
+        SHOAL_ASSIGN_OR_RETURN(const double seconds, SecondsOf(NativeStream(*stream), [&] {
+                                 return way.matmuls->Run(product.args);
+                               }));
         std::printf("%10.0f", product.operations / seconds / 1e12);
       }
       std::printf("\n");

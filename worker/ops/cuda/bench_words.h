@@ -1,0 +1,63 @@
+// What the benches of operators on the machine's GPU share: random values in its memory, and times.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <algorithm>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "common/bf16.h"
+#include "common/dtype.h"
+#include "common/random.h"
+#include "common/status.h"
+#include "gpu/cuda_status.h"
+#include "worker/backend/backend.h"
+#include "worker/backend/cuda/gpu_names.h"
+
+namespace shoal::worker::cuda {
+
+// Random values: products of zeros draw less power, and run faster than any real one.
+inline absl::StatusOr<Buffer> RandomBf16(Device& device, Stream& stream, int64_t count) {
+  SHOAL_ASSIGN_OR_RETURN(Buffer buffer, device.Allocate(count * SizeOf(DType::kBF16)));
+  std::vector<BFloat16> values(static_cast<size_t>(count));
+  Random random(static_cast<uint64_t>(count));
+  for (BFloat16& value : values) {
+    value = BFloat16(static_cast<float>(random.Uniform() - 0.5));
+  }
+  stream.Copy(buffer.data(), values.data(), buffer.bytes());
+  SHOAL_RETURN_IF_ERROR(stream.Synchronize());
+  return buffer;
+}
+
+// Of what `run` puts on the stream: the best mean of a few batches.
+template <typename Run>
+absl::StatusOr<double> SecondsOf(cudaStream_t stream, const Run& run) {
+  constexpr int kBatches = 5;
+  constexpr int kRuns = 10;
+  using Event = std::unique_ptr<CUevent_st, cudaError_t (*)(cudaEvent_t)>;
+  std::vector<Event> events;
+  for (int batch = 0; batch <= kBatches; ++batch) {
+    for (int i = 0; i < kRuns; ++i) {
+      SHOAL_RETURN_IF_ERROR(run());
+    }
+    cudaEvent_t event = nullptr;
+    SHOAL_RETURN_IF_ERROR(ToStatus(cudaEventCreate(&event), 0, "making an event"));
+    events.emplace_back(event, cudaEventDestroy);
+    SHOAL_RETURN_IF_ERROR(ToStatus(cudaEventRecord(event, stream), 0, "recording an event"));
+  }
+  SHOAL_RETURN_IF_ERROR(ToStatus(cudaStreamSynchronize(stream), 0, "waiting"));
+  std::optional<float> least;
+  for (size_t batch = 0; batch < kBatches; ++batch) {
+    float milliseconds = 0;
+    SHOAL_RETURN_IF_ERROR(
+        ToStatus(cudaEventElapsedTime(&milliseconds, events[batch].get(), events[batch + 1].get()),
+                 0, "reading events"));
+    least = std::min(least.value_or(milliseconds), milliseconds);
+  }
+  return *least / 1e3 / kRuns;
+}
+
+}  // namespace shoal::worker::cuda
