@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "common/check.h"
+#include "common/logging.h"
 #include "common/status.h"
 #include "gpu/cuda_status.h"
 
@@ -169,16 +170,34 @@ absl::Time CudaContext::TimeOf(cudaEvent_t event) {
     return clock_.Now();
   }
   absl::MutexLock lock(&clock_mutex_);
-  float milliseconds = 0;
-  cudaError_t error = cudaEventElapsedTime(&milliseconds, base_event_, event);
-  if (error == cudaSuccess && milliseconds > kMostMilliseconds && NoteTime().ok()) {
-    error = cudaEventElapsedTime(&milliseconds, base_event_, event);
+  absl::StatusOr<float> since = SinceBase(event);
+  if (since.ok() && *since > kMostMilliseconds && NoteTime().ok()) {
+    since = SinceBase(event);
   }
-  if (error != cudaSuccess) {
-    (void)cudaGetLastError();
+  if (!since.ok()) {
+    if (!clock_failed_) {
+      clock_failed_ = true;
+      LogWarning("times of the GPU are taken from the host: {}", Message(since.status()));
+    }
     return clock_.Now();
   }
-  return base_time_ + absl::Milliseconds(static_cast<double>(milliseconds));
+  return base_time_ + absl::Milliseconds(static_cast<double>(*since));
+}
+
+absl::StatusOr<float> CudaContext::SinceBase(cudaEvent_t event) const {
+  float milliseconds = 0;
+  const cudaError_t error = cudaEventElapsedTime(&milliseconds, base_event_, event);
+  if (error == cudaSuccess && milliseconds >= 0) {
+    return milliseconds;
+  }
+  (void)cudaGetLastError();
+  // The base may have been noted anew since then; nothing says that a time may be negative.
+  SHOAL_RETURN_IF_ERROR(
+      Check(cudaEventElapsedTime(&milliseconds, event, base_event_), "asking when an event was"));
+  if (milliseconds < 0) {
+    return Internal("cuda:{}: each of two events was before the other", gpu_.index);
+  }
+  return -milliseconds;
 }
 
 absl::Status CudaContext::NoteTime() {

@@ -54,6 +54,9 @@ class CudaContext {
  private:
   CudaContext(GpuDescription gpu, Clock& clock) : gpu_(std::move(gpu)), clock_(clock) {}
   absl::Status NoteTime() ABSL_EXCLUSIVE_LOCKS_REQUIRED(clock_mutex_);
+  // Milliseconds; below zero where it was before the base.
+  absl::StatusOr<float> SinceBase(cudaEvent_t event) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(clock_mutex_);
   absl::StatusOr<cudaEvent_t> NewEvent() const;
   absl::StatusOr<cudaEvent_t> TakeEventLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
@@ -68,6 +71,7 @@ class CudaContext {
   cudaStream_t clock_stream_ ABSL_GUARDED_BY(clock_mutex_) = nullptr;
   cudaEvent_t base_event_ ABSL_GUARDED_BY(clock_mutex_) = nullptr;
   absl::Time base_time_ ABSL_GUARDED_BY(clock_mutex_);
+  bool clock_failed_ ABSL_GUARDED_BY(clock_mutex_) = false;  // and it was told
 };
 
 }  // namespace shoal::gpu

@@ -350,6 +350,9 @@ cudaError_t CUDARTAPI cudaEventElapsedTime(float* milliseconds, cudaEvent_t star
     return Noted(cudaErrorNotReady);
   }
   const std::chrono::duration<float, std::milli> elapsed = end->point->at - start->point->at;
+  if (elapsed.count() < 0) {  // which no document says anything of
+    return Noted(cudaErrorInvalidValue);
+  }
   *milliseconds = elapsed.count();
   return cudaSuccess;
 }

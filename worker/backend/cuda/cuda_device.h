@@ -7,8 +7,10 @@
 // Memory of the host is pinned, and kept the same way.
 //
 // Copies between the GPU and pinned memory run beside everything else. Those with other memory of
-// the host are staged by the driver: such a copy from the host reads it during the call, and one to
-// the host blocks the caller until it is done. Fill takes memory of the GPU and pinned memory
+// the host are staged by the driver and may keep the caller waiting for all that is on the stream:
+// one to the host until it is done, one from the host perhaps until what is before it is. Nothing
+// more is promised of them: that memory stays as it is until an event after the copy, as ever, and
+// they are for what is small or at a beginning. Fill takes memory of the GPU and pinned memory
 // alone.
 //
 // Event::at() is by the GPU's clock, mapped to the host's: durations between events of the device

@@ -6,7 +6,9 @@
 #include <cstring>
 #include <vector>
 
+#include "common/clock.h"
 #include "gmock/gmock.h"
+#include "gpu/cuda_context.h"
 #include "gpu/testing/gpu.h"
 #include "gtest/gtest.h"
 
@@ -167,6 +169,21 @@ TEST_P(CudaDevice, EventsTellWhen) {
   EXPECT_LE(begin->at(), end->at());
   EXPECT_GE(begin->at(), before - kTolerance);
   EXPECT_LE(end->at(), after + kTolerance);
+}
+
+// As after the device has noted the time anew.
+TEST_P(CudaDevice, EventsBeforeTheClocksBaseTellWhenToo) {
+  ManualClock clock;
+  const auto earlier = *gpu::CudaContext::Create(0, clock);
+  const cudaEvent_t event = *earlier->TakeEvent();
+  const cudaStream_t stream = *earlier->NewStream(/*copies=*/false);
+  ASSERT_EQ(cudaEventRecord(event, stream), cudaSuccess);
+  ASSERT_EQ(cudaEventSynchronize(event), cudaSuccess);
+  const auto later = *gpu::CudaContext::Create(0, clock);
+  EXPECT_LT(later->TimeOf(event), clock.Now());
+  EXPECT_GT(earlier->TimeOf(event), clock.Now());
+  earlier->DestroyStream(stream);
+  earlier->GiveEvent(event);
 }
 
 TEST_P(CudaDevice, LooksAtEventsWithoutWaiting) {

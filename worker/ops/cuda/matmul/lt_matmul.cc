@@ -15,6 +15,8 @@
 namespace shoal::worker::cuda {
 namespace {
 
+// Of a shape that is refused for what may pass.
+constexpr int kTries = 3;
 constexpr int kTunedOffers = 8;
 constexpr int kTimedRuns = 3;
 // Choices of tuning that are remembered; shapes after that are not tuned.
@@ -52,7 +54,11 @@ absl::Status Check(const CublasLt& lt, cublasStatus_t status, std::string_view w
   }
   // What it may have left of an error would be taken for that of the next launch.
   (void)cudaGetLastError();
-  return Internal("{}: {}", what, lt.status_name(status));
+  // Lack of memory, or trouble within the library, of the driver's or of a moment.
+  const bool may_pass =
+      status == CUBLAS_STATUS_ALLOC_FAILED || status == CUBLAS_STATUS_INTERNAL_ERROR;
+  return may_pass ? Unavailable("{}: {}", what, lt.status_name(status))
+                  : Internal("{}: {}", what, lt.status_name(status));
 }
 
 }  // namespace
@@ -75,18 +81,26 @@ LtMatmuls::~LtMatmuls() {
 
 absl::Status LtMatmuls::Run(const MatmulArgs& args) {
   const LtShape shape = ShapeOf(args);
-  Entry& entry = Find(shape, args);
+  Entry& entry = Find(shape);
+  const bool may_pass = absl::IsUnavailable(entry.plan.refused) && entry.tries < kTries;
+  if (entry.tries == 0 || may_pass) {
+    ++entry.tries;
+    entry.plan = {};
+    if (const absl::Status planned = MakePlan(shape, args, entry.plan); !planned.ok()) {
+      Refuse(shape, entry, planned);
+    }
+  }
   if (!entry.plan.refused.ok()) {
     return entry.plan.refused;
   }
   const absl::Status status = Check(lt_, Launch(args, entry.plan, args.c.data), "running");
   if (!status.ok()) {
-    entry.plan = {.refused = Refuse(shape, status)};
+    Refuse(shape, entry, status);
   }
   return entry.plan.refused;
 }
 
-LtMatmuls::Entry& LtMatmuls::Find(const LtShape& shape, const MatmulArgs& args) {
+LtMatmuls::Entry& LtMatmuls::Find(const LtShape& shape) {
   const auto found = plans_.find(shape);
   if (found != plans_.end()) {
     by_use_.splice(by_use_.begin(), by_use_, found->second.use);
@@ -99,10 +113,6 @@ LtMatmuls::Entry& LtMatmuls::Find(const LtShape& shape, const MatmulArgs& args) 
   by_use_.push_front(shape);
   Entry& entry = plans_[shape];
   entry.use = by_use_.begin();
-  const absl::Status status = MakePlan(shape, args, entry.plan);
-  if (!status.ok()) {
-    entry.plan = {.refused = Refuse(shape, status)};
-  }
   return entry;
 }
 
@@ -258,15 +268,18 @@ cublasStatus_t LtMatmuls::Launch(const MatmulArgs& args, const Plan& plan, void*
                     static_cast<size_t>(options_.workspace_bytes), options_.stream);
 }
 
-absl::Status LtMatmuls::Refuse(const LtShape& shape, const absl::Status& why) {
-  ++refused_;
-  const absl::Status status =
+void LtMatmuls::Refuse(const LtShape& shape, Entry& entry, const absl::Status& why) {
+  entry.plan = {};
+  entry.plan.refused =
       Annotate(why, fmt::format("cuBLASLt, C[{}, {}] of {}{} over k = {}{}{}", shape.m, shape.n,
                                 Name(shape.input), shape.accumulate ? " added" : "", shape.k,
                                 shape.transpose_a ? ", A transposed" : "",
                                 shape.transpose_b ? ", B transposed" : ""));
-  LogWarning("{}; such products run by kernels of our own, more slowly", Message(status));
-  return status;
+  if (entry.tries == 1) {
+    ++refused_;
+    LogWarning("{}; such products run by kernels of our own, more slowly",
+               Message(entry.plan.refused));
+  }
 }
 
 }  // namespace shoal::worker::cuda

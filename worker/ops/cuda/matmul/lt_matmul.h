@@ -15,7 +15,9 @@
 // shape; which one that is may differ from process to process.
 //
 // Failure: a shape that cuBLASLt refuses, when planned or run, is logged and counted once, and its
-// error returned for as long as the table holds it. Threads: one caller at a time.
+// error returned for as long as the table holds it; where memory was short or the library failed
+// within, which may pass, it is tried anew when the shape comes again, three times in all. Threads:
+// one caller at a time.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -92,11 +94,12 @@ class LtMatmuls {
   };
   struct Entry {
     Plan plan;
+    int tries = 0;
     std::list<LtShape>::iterator use;
   };
 
   LtMatmuls(const CublasLt& lt, const LtOptions& options, cublasLtHandle_t handle);
-  Entry& Find(const LtShape& shape, const MatmulArgs& args);
+  Entry& Find(const LtShape& shape);
   absl::Status MakePlan(const LtShape& shape, const MatmulArgs& args, Plan& plan);
   absl::Status Describe(const LtShape& shape, Plan& plan) const;
   absl::StatusOr<Owned<cublasLtMatrixLayout_t>> NewLayout(DType dtype, int64_t rows,
@@ -107,7 +110,7 @@ class LtMatmuls {
   absl::StatusOr<float> Milliseconds(const MatmulArgs& args, const Plan& plan, void* result);
   // `result` takes the place of C as what is written.
   cublasStatus_t Launch(const MatmulArgs& args, const Plan& plan, void* result);
-  absl::Status Refuse(const LtShape& shape, const absl::Status& why);
+  void Refuse(const LtShape& shape, Entry& entry, const absl::Status& why);
 
   const CublasLt lt_;
   const LtOptions options_;

@@ -193,6 +193,26 @@ TEST_F(MatmulsTest, WhatFailsWhenRunRunsByOwnKernelsFromThenOn) {
   EXPECT_EQ(matmuls_->counts().by_own_kernels, 2);
 }
 
+TEST_F(MatmulsTest, WhatMayPassIsTriedAgainAFewTimes) {
+  Make(&lt_);
+  const MatmulCase passes = {.m = 16, .n = 24, .k = 32};
+  Fake().matmul_status = CUBLAS_STATUS_ALLOC_FAILED;
+  Check(passes);
+  Check(passes);
+  Fake().matmul_status = CUBLAS_STATUS_SUCCESS;
+  Check(passes);
+  Check(passes);
+  EXPECT_EQ(matmuls_->counts().by_cublas_lt, 2);
+  const MatmulCase stays = {.m = 17, .n = 24, .k = 32};
+  Fake().heuristic_status = CUBLAS_STATUS_INTERNAL_ERROR;
+  const int64_t before = Fake().heuristics;
+  for (int i = 0; i < 6; ++i) {
+    Check(stays);
+  }
+  EXPECT_EQ(Fake().heuristics - before, 3);
+  EXPECT_EQ(matmuls_->counts().refused_shapes, 2);
+}
+
 TEST_F(MatmulsTest, ALibraryThatDoesNotStartIsDoneWithout) {
   Fake().create_status = CUBLAS_STATUS_NOT_INITIALIZED;
   Make(&lt_);
