@@ -47,6 +47,13 @@ struct GpuAllocation {
   int64_t bytes = 0;
 };
 
+// One of several that are done together.
+struct GpuCopy {
+  void* to = nullptr;
+  const void* from = nullptr;
+  int64_t bytes = 0;
+};
+
 // How an export is reached by other devices: where there are several ways, over the PCIe window; or
 // as the driver chooses. Some machines know but one of the two.
 enum class DmaBufMapping { kPcie, kDefault };
@@ -73,11 +80,16 @@ class GpuMemory {
   // has to be done.
   virtual absl::Status FlushRemoteWrites(int gpu) = 0;
 
-  // Copies between memory of a GPU and memory of this process, in any direction, by the GPU's copy
-  // engines; returns when it is done. Copies of several threads run beside each other.
-  virtual absl::Status Copy(void* to, const void* from, int64_t bytes) = 0;
+  // Copies between memory of a GPU, the same in all of them, and memory of this process, in any
+  // direction, by the GPU's copy engines; returns when all are done. That wait and finding the GPU
+  // cost tens of microseconds, once for a call. None may cross the end of a range that was pinned.
+  // Calls of several threads run beside each other.
+  virtual absl::Status Copy(std::span<const GpuCopy> copies) = 0;
+  // Whether Pin takes memory that this process may only read. Most GPUs on a PCIe bus do not.
+  virtual bool PinsReadOnly() const = 0;
   // Lets copies go straight into and out of memory of this process, at the bus's full rate; without
-  // it they go through a buffer of the driver's. `writable`: whether this process may write it.
+  // it they go through a buffer of the driver's at a fraction of it, and keep the caller waiting.
+  // `writable`: whether this process may write it. Takes the time of a copy of that memory.
   // Unimplemented where the machine cannot; a copy works all the same.
   virtual absl::Status Pin(std::span<const std::byte> memory, bool writable) = 0;
   // Of what Pin took, before that memory goes.

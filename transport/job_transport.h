@@ -18,6 +18,10 @@ namespace shoal::transport {
 
 VerbsOptions MakeVerbsOptions(const plan::RdmaOptions& job, const RdmaFlags& flags);
 
+// TransportOptions::gpu_job: the job says that its workers compute on GPUs. (Where it leaves that
+// to each of them, it does not.)
+inline bool IsGpuJob(const plan::Job& job) { return job.train.device == plan::DeviceKind::kCuda; }
+
 // A transport that was asked for and cannot be had is the caller's to do without: LogUnavailable
 // and take the next. `registered_bytes`: what the process will register at least; ResourceExhausted
 // where verbs could not lock that much. `options` hold what is not of the job.

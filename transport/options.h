@@ -42,6 +42,11 @@ struct TransportOptions {
   // shm and verbs: lets memory of a GPU be registered, to be read into and written from without a
   // copy in between. Null where there is none (transport/gpu_memory.h).
   std::shared_ptr<GpuMemory> gpu_memory;
+
+  // shm: of a job whose workers compute on GPUs. Most GPUs copy at full rate out of memory alone
+  // that their process maps for writing, so what peers may read is not sealed against that
+  // (shm/shm_region.h says what then keeps them from writing it). Both ends are told the same.
+  bool gpu_job = false;
 };
 
 }  // namespace shoal::transport

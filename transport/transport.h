@@ -79,6 +79,9 @@ struct Capabilities {
       false;  // Register may expose memory that this transport did not allocate
   int64_t max_operation_bytes =
       0;  // larger ones are split by the transport itself; this is where a split happens
+  // Why reads into memory of a GPU take longer than by way of pinned memory of the host. Empty:
+  // they do not, or that memory is not taken at all.
+  std::string slow_gpu_reads;
 };
 
 struct Event {

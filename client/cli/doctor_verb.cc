@@ -58,9 +58,15 @@ Finding JudgeBf16(const Machine& m) {
 
 Finding JudgeMemory(const Machine& m) {
   Finding finding{.feature = "memory", .required = true};
-  finding.detail = fmt::format("{} available of {}", FormatBytes(m.memory_available_bytes),
-                               FormatBytes(m.memory_bytes));
-  if (m.memory_available_bytes < kComfortableMemory) {
+  if (!m.memory.ok()) {
+    finding.health = Health::kMissing;
+    finding.detail = Message(m.memory.status());
+    finding.advice = "no job that runs on this machine starts before that is mended";
+    return finding;
+  }
+  finding.detail = fmt::format("{} available of {}", FormatBytes(m.memory->available),
+                               FormatBytes(m.memory->total));
+  if (m.memory->available < kComfortableMemory) {
     finding.health = Health::kLimited;
     finding.advice =
         "`shoal plan JOB.yaml` says what a job needs; free some memory for more than small models";
@@ -106,8 +112,8 @@ nlohmann::json MachineJson(const Machine& m) {
             {"avx512", m.avx512},
             {"avx512_bf16", m.avx512_bf16},
             {"amx_bf16", m.amx_bf16}}},
-          {"memory_bytes", m.memory_bytes},
-          {"memory_available_bytes", m.memory_available_bytes},
+          {"memory_bytes", m.memory.ok() ? m.memory->total : 0},
+          {"memory_available_bytes", m.memory.ok() ? m.memory->available : 0},
           {"shm_bytes", m.shm_bytes},
           {"shm_free_bytes", m.shm_free_bytes},
           {"memfd", m.memfd},

@@ -7,6 +7,7 @@
 
 #include "common/bytes.h"
 #include "common/file.h"
+#include "common/status.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
@@ -20,7 +21,7 @@ Machine GoodMachine() {
   Machine machine;
   machine.cores_online = machine.cores_available = 4;
   machine.avx2 = machine.fma = machine.avx512 = machine.avx512_bf16 = true;
-  machine.memory_bytes = machine.memory_available_bytes = 16 * kGiB;
+  machine.memory = HostMemory{.total = 16 * kGiB, .available = 16 * kGiB};
   machine.memfd = machine.loopback_port = true;
   return machine;
 }
@@ -44,11 +45,19 @@ TEST(Doctor, AGoodMachineMissesNothingRequired) {
   }
 }
 
+TEST(Doctor, MemoryThatCannotBeToldIsNamed) {
+  Machine machine = GoodMachine();
+  machine.memory = InvalidArgument("SHOAL_HOST_MEMORY='lots'");
+  const auto findings = Judge(machine);
+  EXPECT_EQ(Find(findings, "memory").health, Health::kMissing);
+  EXPECT_THAT(Find(findings, "memory").detail, testing::HasSubstr("SHOAL_HOST_MEMORY"));
+}
+
 TEST(Doctor, EveryShortcomingIsNamedWithAdvice) {
   Machine machine = GoodMachine();
   machine.avx2 = false;
   machine.avx512_bf16 = false;
-  machine.memory_available_bytes = kGiB;
+  machine.memory->available = kGiB;
   machine.memfd = false;
   machine.loopback_port = false;
   const auto findings = Judge(machine);
@@ -102,8 +111,8 @@ TEST_F(FakeRoot, ReadsWhatTheKernelSays) {
   EXPECT_TRUE(machine.avx512);
   EXPECT_TRUE(machine.cpu_has_bf16());
   EXPECT_FALSE(machine.avx512_bf16);
-  EXPECT_EQ(machine.memory_bytes, kGiB) << "the cgroup's limit counts";
-  EXPECT_EQ(machine.memory_available_bytes, kGiB / 2);
+  EXPECT_EQ(machine.memory->total, kGiB) << "the cgroup's limit counts";
+  EXPECT_EQ(machine.memory->available, kGiB / 2);
   EXPECT_DOUBLE_EQ(machine.cgroup_cores, 1.5);
   ASSERT_EQ(machine.gpus.size(), 1u);
   EXPECT_EQ(machine.gpus[0], "NVIDIA Test");

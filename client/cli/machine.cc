@@ -17,6 +17,7 @@
 #include <sstream>
 
 #include "common/file.h"
+#include "common/host_memory.h"
 #include "common/status.h"
 #include "common/thread_pool.h"
 
@@ -59,10 +60,6 @@ std::string ValueOf(const std::string& text, const std::string& key) {
   return "";
 }
 
-int64_t KibibytesOf(const std::string& text, const std::string& key) {
-  return std::strtoll(ValueOf(text, key).c_str(), nullptr, 10) * 1024;
-}
-
 void ExamineCpu(const std::string& root, Machine& machine) {
   const std::string text = WholeFile(root + "/proc/cpuinfo");
   machine.cpu_model = ValueOf(text, "model name");
@@ -88,18 +85,7 @@ void ExamineCpu(const std::string& root, Machine& machine) {
 }
 
 void ExamineMemory(const std::string& root, Machine& machine) {
-  const std::string text = WholeFile(root + "/proc/meminfo");
-  machine.memory_bytes = KibibytesOf(text, "MemTotal");
-  machine.memory_available_bytes = KibibytesOf(text, "MemAvailable");
-  const int64_t limit =
-      std::strtoll(FirstLine(root + "/sys/fs/cgroup/memory.max").c_str(), nullptr, 10);
-  if (limit > 0) {  // "max" reads as 0
-    const int64_t used =
-        std::strtoll(FirstLine(root + "/sys/fs/cgroup/memory.current").c_str(), nullptr, 10);
-    machine.memory_bytes = std::min(machine.memory_bytes, limit);
-    machine.memory_available_bytes =
-        std::min(machine.memory_available_bytes, std::max<int64_t>(0, limit - used));
-  }
+  machine.memory = ReadHostMemory(root);
   struct statvfs shm {};
   if (statvfs((root + "/dev/shm").c_str(), &shm) == 0) {
     machine.shm_bytes = static_cast<int64_t>(shm.f_blocks * shm.f_frsize);

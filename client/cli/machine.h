@@ -6,6 +6,9 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/statusor.h"
+#include "common/host_memory.h"
+
 namespace shoal::cli {
 
 struct Machine {
@@ -20,9 +23,8 @@ struct Machine {
   bool avx512 = false;  // F, BW, VL and DQ together
   bool avx512_bf16 = false;
   bool amx_bf16 = false;
-  int64_t memory_bytes = 0;
-  int64_t memory_available_bytes = 0;  // the cgroup's limit taken into account
-  int64_t shm_bytes = 0;               // size of /dev/shm; 0: none
+  absl::StatusOr<HostMemory> memory = HostMemory();
+  int64_t shm_bytes = 0;  // size of /dev/shm; 0: none
   int64_t shm_free_bytes = 0;
   bool memfd = false;          // memfd_create with sealing
   bool loopback_port = false;  // a TCP port on 127.0.0.1 can be bound

@@ -83,9 +83,10 @@ class Training {
     SHOAL_ASSIGN_OR_RETURN(gpus_, CheckGpus(job_));
     if (job_.cluster.local) {
       machine_ = ExamineMachine();
+      SHOAL_RETURN_IF_ERROR(machine_.memory.status());
     }
     if (job_.cluster.local && !job_.cluster.pipeline.enabled()) {
-      SHOAL_RETURN_IF_ERROR(CheckMemory(spec_, job_, machine_.memory_available_bytes).status());
+      SHOAL_RETURN_IF_ERROR(CheckMemory(spec_, job_, machine_.memory->available).status());
     }
     SHOAL_ASSIGN_OR_RETURN(lock_, RunLock::Take(Directory()));
     return CheckCheckpointDirectory(Directory(),
@@ -121,7 +122,7 @@ class Training {
     SHOAL_ASSIGN_OR_RETURN(const PlannedPipeline planned, PlanJobPipeline(job_, spec_, steps));
     if (job_.cluster.local) {
       SHOAL_RETURN_IF_ERROR(
-          CheckMemory(spec_, job_, machine_.memory_available_bytes, planned.stages).status());
+          CheckMemory(spec_, job_, machine_.memory->available, planned.stages).status());
     }
     report_.OnNotice(Describe(planned));
     return absl::OkStatus();

@@ -180,6 +180,9 @@ ParameterService::BuildConfiguration(const proto::ConfigureRequest& request) {
 
 absl::Status ParameterService::CheckMemory(const StoreBytes& bytes) const {
   const absl::StatusOr<int64_t> available = options_.available_memory();
+  if (absl::IsInvalidArgument(available.status())) {
+    return available.status();  // what this process was told
+  }
   if (!available.ok()) {
     LogWarning("cannot tell how much memory this machine has: {}", Message(available.status()));
     return absl::OkStatus();
@@ -199,7 +202,7 @@ absl::Status ParameterService::StartTransports(Configuration& configuration,
                                                int64_t weights_bytes) {
   std::vector<EnabledTransport>& enabled = configuration.transports;
   for (const std::string& name : configuration.job.service.transports) {
-    auto transport = options_.create_transport(name, configuration.job.service, weights_bytes);
+    auto transport = options_.create_transport(name, configuration.job, weights_bytes);
     if (transport.ok()) {
       enabled.push_back({.transport = *std::move(transport), .weights = nullptr});
     } else {

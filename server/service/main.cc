@@ -7,6 +7,7 @@
 
 #include "CLI/CLI.hpp"
 #include "absl/synchronization/mutex.h"
+#include "common/host_memory.h"
 #include "common/lock_order.h"
 #include "common/logging.h"
 #include "common/metrics.h"
@@ -14,7 +15,6 @@
 #include "proto/rpc/member_session.h"
 #include "proto/rpc/parameter_server_service.h"
 #include "proto/rpc/server.h"
-#include "server/service/memory_check.h"
 #include "server/service/parameter_service.h"
 #include "transport/job_transport.h"
 #include "transport/listen_flags.h"
@@ -82,14 +82,15 @@ absl::StatusOr<TransportFactory> Transports(const Flags& flags) {
     }
     *tcp = *std::move(created);
   }
-  return
-      [options, tcp, rdma = flags.rdma](
-          const std::string& name, const plan::ServiceOptions& service, int64_t registered_bytes) {
-        if (*tcp != nullptr && name == (*tcp)->name()) {
-          return absl::StatusOr<std::unique_ptr<transport::Transport>>(std::move(*tcp));
-        }
-        return transport::CreateJobTransport(name, service, rdma, options, registered_bytes);
-      };
+  return [options, tcp, rdma = flags.rdma](const std::string& name, const plan::Job& job,
+                                           int64_t registered_bytes) {
+    if (*tcp != nullptr && name == (*tcp)->name()) {
+      return absl::StatusOr<std::unique_ptr<transport::Transport>>(std::move(*tcp));
+    }
+    transport::TransportOptions for_job = options;
+    for_job.gpu_job = transport::IsGpuJob(job);
+    return transport::CreateJobTransport(name, job.service, rdma, for_job, registered_bytes);
+  };
 }
 
 // Sets `started` once all that the flags ask for was to be had: a failure before is the caller's.

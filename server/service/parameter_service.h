@@ -39,10 +39,9 @@
 
 namespace shoal::server {
 
-// A transport by name, with what the job says of transports and the memory that will be registered
-// at least.
+// A transport by name, for that job, with the memory that will be registered at least.
 using TransportFactory = std::function<absl::StatusOr<std::unique_ptr<transport::Transport>>(
-    const std::string& name, const plan::ServiceOptions& service, int64_t registered_bytes)>;
+    const std::string& name, const plan::Job& job, int64_t registered_bytes)>;
 
 struct ParameterServiceOptions {
   TransportFactory create_transport;

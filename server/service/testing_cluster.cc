@@ -3,10 +3,10 @@
 #include <filesystem>
 
 #include "common/check.h"
+#include "common/host_memory.h"
 #include "common/random.h"
 #include "common/status.h"
 #include "formats/hf_model.h"
-#include "server/service/memory_check.h"
 #include "transport/registry.h"
 
 namespace shoal::server {

@@ -5,6 +5,7 @@
 
 #include "client/grpc_connector.h"
 #include "client/parameter_client.h"
+#include "common/host_memory.h"
 #include "common/metrics.h"
 #include "common/status.h"
 #include "formats/hf_model.h"
@@ -20,9 +21,8 @@
 #include "server/coordinator/coordinator.h"
 #include "server/coordinator/grpc_server_control.h"
 #include "server/coordinator/job_loader.h"
-#include "server/service/memory_check.h"
 #include "server/service/parameter_service.h"
-#include "transport/registry.h"
+#include "transport/job_transport.h"
 #include "worker/trainer/trainer.h"
 
 namespace shoal::testing {
@@ -64,10 +64,13 @@ class ServerProcess {
     auto process = std::make_unique<ServerProcess>();
     process->service_ = std::make_unique<server::ParameterService>(
         server::ParameterServiceOptions{
-            .create_transport = [](const std::string& name, const auto&,
-                                   int64_t) { return transport::CreateTransport(name); },
+            .create_transport =
+                [](const std::string& name, const plan::Job& job, int64_t bytes) {
+                  return transport::CreateJobTransport(
+                      name, job.service, {}, {.gpu_job = transport::IsGpuJob(job)}, bytes);
+                },
             .threads = 1,
-            .available_memory = server::AvailableMemory},
+            .available_memory = AvailableMemory},
         &process->metrics_);
     std::vector<std::unique_ptr<rpc::Service>> services;
     services.push_back(rpc::MakeParameterServerService(process->service_.get()));

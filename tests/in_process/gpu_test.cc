@@ -92,6 +92,7 @@ double Moved(const ClusterRun& run, std::string_view direction, std::string_view
 
 TEST_F(GpuTest, StraightIntoItsMemoryAndOutOfIt) {
   job_.service.transports = {"shm", "tcp"};  // of which one does not reach it
+  job_.train.device = plan::DeviceKind::kCuda;
   const ClusterRun copied = OnGpus(1, 1);
   EXPECT_GT(Moved(copied, "get", "pinned"), 0);
   EXPECT_GT(Moved(copied, "push", "pinned"), 0);
@@ -101,15 +102,31 @@ TEST_F(GpuTest, StraightIntoItsMemoryAndOutOfIt) {
       job_.train.residency = residency;
       job_.train.push = push;
       const ClusterRun through = OnGpus(1, 1);
-      const auto reach = std::make_shared<transport::EmulatedGpuMemory>();
+      const bool pins_read_only = push == plan::PushPolicy::kStep;
+      const auto reach = std::make_shared<transport::EmulatedGpuMemory>(pins_read_only);
       const ClusterRun direct = OnGpus(1, 2, reach);
       EXPECT_EQ(direct.checksums, through.checksums);
       EXPECT_GT(reach->copies, 0);
+      EXPECT_EQ(reach->pageable, 0) << "all of it at the bus's full rate";
       for (const std::string_view direction : {"get", "push"}) {
         EXPECT_EQ(Moved(direct, direction, "direct"), Moved(through, direction, "pinned"));
         EXPECT_EQ(Moved(direct, direction, "pinned"), 0);
       }
     }
+  }
+}
+
+// Weights that nobody may write are not copied in the driver's slow way.
+TEST_F(GpuTest, SealedWeightsComeThroughPinnedMemory) {
+  job_.service.transports = {"shm", "tcp"};
+  const ClusterRun copied = OnGpus(1, 1);
+  for (const bool pins_read_only : {false, true}) {
+    const auto reach = std::make_shared<transport::EmulatedGpuMemory>(pins_read_only);
+    const ClusterRun run = OnGpus(1, 2, reach);
+    EXPECT_EQ(run.checksums, copied.checksums);
+    EXPECT_EQ(reach->pageable, 0);
+    EXPECT_EQ(Moved(run, "get", "direct") > 0, pins_read_only);
+    EXPECT_GT(Moved(run, "push", "direct"), 0) << "slots are for writing";
   }
 }
 

@@ -28,7 +28,8 @@ class CudaMemory final : public GpuMemory {
   absl::StatusOr<UniqueFd> ExportDmaBuf(const void* address, int64_t bytes,
                                         DmaBufMapping mapping) override;
   absl::Status FlushRemoteWrites(int gpu) override;
-  absl::Status Copy(void* to, const void* from, int64_t bytes) override;
+  absl::Status Copy(std::span<const GpuCopy> copies) override;
+  bool PinsReadOnly() const override { return pins_read_only_; }
   absl::Status Pin(std::span<const std::byte> memory, bool writable) override;
   void Unpin(std::span<const std::byte> memory) override;
 
@@ -78,6 +79,7 @@ class CudaMemory final : public GpuMemory {
   const CudaDriver driver_;
   const int home_;
   std::vector<Gpu> gpus_;
+  bool pins_read_only_ = false;  // of the GPU that is home
   absl::Mutex mutex_;
 };
 
@@ -159,7 +161,9 @@ absl::Status CudaMemory::Open() {
   if (home_ >= gpus()) {
     return NotFound("the CUDA driver finds {} GPUs, so none of number {}", gpus(), home_);
   }
-  return absl::OkStatus();
+  pins_read_only_ = Attribute(gpus_[static_cast<size_t>(home_)].device,
+                              CU_DEVICE_ATTRIBUTE_READ_ONLY_HOST_REGISTER_SUPPORTED) != 0;
+  return Context(home_).status();
 }
 
 absl::StatusOr<CUcontext> CudaMemory::Context(int index) {
@@ -176,10 +180,12 @@ absl::StatusOr<CUcontext> CudaMemory::Context(int index) {
 }
 
 absl::StatusOr<std::optional<GpuAllocation>> CudaMemory::Find(const void* address) {
+  const Current home(*this, home_);  // threads of transports have none of their own
+  SHOAL_RETURN_IF_ERROR(home.status());
   unsigned int type = 0;
   const CUresult known =
       driver_.pointer_attribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, Pointer(address));
-  if (known == CUDA_ERROR_INVALID_VALUE ||
+  if (known == CUDA_ERROR_INVALID_VALUE || known == CUDA_ERROR_INVALID_CONTEXT ||
       (known == CUDA_SUCCESS && type != CU_MEMORYTYPE_DEVICE)) {
     return std::nullopt;  // nothing that the driver gave out, or pinned host memory
   }
@@ -209,6 +215,8 @@ absl::StatusOr<std::optional<GpuAllocation>> CudaMemory::Find(const void* addres
 }
 
 absl::Status CudaMemory::Prepare(const void* address) {
+  const Current home(*this, home_);
+  SHOAL_RETURN_IF_ERROR(home.status());
   unsigned int on = 1;
   return Check(
       driver_.set_pointer_attribute(&on, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, Pointer(address)),
@@ -273,28 +281,40 @@ void CudaMemory::GiveStream(int index, CUstream stream) {
   gpus_[static_cast<size_t>(index)].idle_streams.push_back(stream);
 }
 
-absl::Status CudaMemory::Copy(void* to, const void* from, int64_t bytes) {
-  SHOAL_ASSIGN_OR_RETURN(std::optional<GpuAllocation> on_gpu, Find(to));
+absl::Status CudaMemory::Copy(std::span<const GpuCopy> copies) {
+  if (copies.empty()) {
+    return absl::OkStatus();
+  }
+  const GpuCopy& first = copies.front();
+  SHOAL_ASSIGN_OR_RETURN(std::optional<GpuAllocation> on_gpu, Find(first.to));
   if (!on_gpu.has_value()) {
-    SHOAL_ASSIGN_OR_RETURN(on_gpu, Find(from));
+    SHOAL_ASSIGN_OR_RETURN(on_gpu, Find(first.from));
   }
   if (!on_gpu.has_value()) {
-    return InvalidArgument("neither {} nor {} is GPU memory", to, from);
+    return InvalidArgument("neither {} nor {} is GPU memory", first.to, first.from);
   }
   const Current current(*this, on_gpu->gpu);
   SHOAL_RETURN_IF_ERROR(current.status());
   SHOAL_ASSIGN_OR_RETURN(CUstream stream, TakeStream(on_gpu->gpu));
-  absl::Status status =
-      Check(driver_.copy(Pointer(to), Pointer(from), static_cast<size_t>(bytes), stream),
-            "cuMemcpyAsync");
-  if (status.ok()) {
-    status = Check(driver_.await_stream(stream), "cuStreamSynchronize");
+  absl::Status status;
+  for (const GpuCopy& copy : copies) {
+    status = Check(
+        driver_.copy(Pointer(copy.to), Pointer(copy.from), static_cast<size_t>(copy.bytes), stream),
+        "cuMemcpyAsync");
+    if (!status.ok()) {
+      break;
+    }
   }
+  // Also of those before one that failed: nobody may touch that memory while they run.
+  const absl::Status done = Check(driver_.await_stream(stream), "cuStreamSynchronize");
   GiveStream(on_gpu->gpu, stream);
-  return status;
+  return status.ok() ? done : status;
 }
 
 absl::Status CudaMemory::Pin(std::span<const std::byte> memory, bool writable) {
+  if (!writable && !pins_read_only_) {
+    return Unimplemented("this GPU cannot pin memory that the process may only read");
+  }
   const Current current(*this, home_);
   SHOAL_RETURN_IF_ERROR(current.status());
   const unsigned int flags =

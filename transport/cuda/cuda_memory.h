@@ -1,5 +1,6 @@
 // GpuMemory over the CUDA driver. A GPU's primary context, which the CUDA runtime uses too, is
-// taken when the GPU is first used and kept until destruction.
+// taken when the GPU is first used (that of the home GPU at once) and kept until destruction; each
+// call makes it the calling thread's while it runs.
 #pragma once
 
 #include <memory>

@@ -2,15 +2,19 @@
 #include "transport/cuda/cuda_memory.h"
 
 #include <fcntl.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include <array>
 #include <cstring>
+#include <optional>
+#include <thread>
 #include <vector>
 
 #include "common/status.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "transport/testing/host_pins.h"
 
 namespace shoal::transport {
 namespace {
@@ -30,18 +34,26 @@ struct Fake {
   CUresult pointer = CUDA_SUCCESS;
 
   int contexts_held = 0;
-  int contexts_pushed = 0;
+  bool pins_read_only = false;
   int flushes = 0;
   bool synchronous_copies = false;
   std::vector<unsigned long long> export_flags;
   int streams = 0;
+  int waits = 0;
   CUresult copied = CUDA_SUCCESS;
   std::vector<unsigned int> pin_flags;
-  int pinned = 0;
+  std::optional<HostPins> pins;
 };
 Fake fake;
 
+// Of this thread; the driver refuses calls of one that has no context.
+thread_local int contexts_pushed = 0;
+CUresult InContext() { return contexts_pushed > 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT; }
+
 CUresult PointerAttribute(void* data, CUpointer_attribute attribute, CUdeviceptr) {
+  if (contexts_pushed == 0) {
+    return CUDA_ERROR_INVALID_CONTEXT;
+  }
   if (fake.pointer != CUDA_SUCCESS) {
     return fake.pointer;
   }
@@ -63,9 +75,28 @@ CUresult Attribute(int* value, CUdevice_attribute attribute, CUdevice) {
     case CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED:
       *value = fake.dma_buf ? 1 : 0;
       return CUDA_SUCCESS;
+    case CU_DEVICE_ATTRIBUTE_READ_ONLY_HOST_REGISTER_SUPPORTED:
+      *value = fake.pins_read_only ? 1 : 0;
+      return CUDA_SUCCESS;
     default:
       return CUDA_ERROR_INVALID_VALUE;
   }
+}
+
+CUresult Pin(void* memory, size_t bytes, unsigned int flags) {
+  if (contexts_pushed == 0) {
+    return CUDA_ERROR_INVALID_CONTEXT;
+  }
+  fake.pin_flags.push_back(flags);
+  if (!fake.pins.has_value()) {
+    fake.pins.emplace(fake.pins_read_only);
+  }
+  const absl::Status status = fake.pins->Pin({static_cast<std::byte*>(memory), bytes},
+                                             (flags & CU_MEMHOSTREGISTER_READ_ONLY) == 0);
+  return status.ok()                       ? CUDA_SUCCESS
+         : absl::IsUnimplemented(status)   ? CUDA_ERROR_NOT_SUPPORTED
+         : absl::IsInvalidArgument(status) ? CUDA_ERROR_INVALID_VALUE
+                                           : CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
 }
 
 CUresult Export(void* handle, CUdeviceptr, size_t, CUmemRangeHandleType, unsigned long long flags) {
@@ -112,23 +143,23 @@ CudaDriver FakeDriver() {
     return CUDA_SUCCESS;
   };
   driver.push_context = [](CUcontext) {
-    ++fake.contexts_pushed;
+    ++contexts_pushed;
     return CUDA_SUCCESS;
   };
   driver.pop_context = [](CUcontext*) {
-    --fake.contexts_pushed;
+    --contexts_pushed;
     return CUDA_SUCCESS;
   };
   driver.pointer_attribute = PointerAttribute;
   driver.set_pointer_attribute = [](const void* value, CUpointer_attribute attribute, CUdeviceptr) {
     fake.synchronous_copies = attribute == CU_POINTER_ATTRIBUTE_SYNC_MEMOPS &&
                               *static_cast<const unsigned int*>(value) == 1;
-    return CUDA_SUCCESS;
+    return InContext();
   };
   driver.address_range = [](CUdeviceptr* begin, size_t* bytes, CUdeviceptr) {
     *begin = 0x10000;
     *bytes = 0x8000;
-    return CUDA_SUCCESS;
+    return InContext();
   };
   driver.export_range = Export;
   driver.flush_remote_writes = [](CUflushGPUDirectRDMAWritesTarget,
@@ -139,25 +170,25 @@ CudaDriver FakeDriver() {
   driver.create_stream = [](CUstream* stream, unsigned int) {
     *stream = reinterpret_cast<CUstream>(&fake);
     ++fake.streams;
-    return CUDA_SUCCESS;
+    return InContext();
   };
   driver.destroy_stream = [](CUstream) {
     --fake.streams;
     return CUDA_SUCCESS;
   };
-  driver.await_stream = [](CUstream) { return fake.copied; };
+  driver.await_stream = [](CUstream) {
+    ++fake.waits;
+    return fake.copied;
+  };
   driver.copy = [](CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream) {
     std::memcpy(reinterpret_cast<void*>(to), reinterpret_cast<const void*>(from), bytes);
-    return CUDA_SUCCESS;
+    return InContext();
   };
-  driver.pin = [](void*, size_t, unsigned int flags) {
-    fake.pin_flags.push_back(flags);
-    ++fake.pinned;
-    return CUDA_SUCCESS;
-  };
-  driver.unpin = [](void*) {
-    --fake.pinned;
-    return CUDA_SUCCESS;
+  driver.pin = Pin;
+  driver.unpin = [](void* memory) {
+    return fake.pins->Unpin(static_cast<std::byte*>(memory))
+               ? CUDA_SUCCESS
+               : CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
   };
   return driver;
 }
@@ -168,7 +199,7 @@ class CudaMemoryTest : public testing::Test {
  protected:
   void SetUp() override { fake = {}; }
   void TearDown() override {
-    EXPECT_EQ(fake.contexts_pushed, 0);
+    EXPECT_EQ(contexts_pushed, 0);
     EXPECT_EQ(fake.contexts_held, 0);
     EXPECT_EQ(fake.streams, 0);
   }
@@ -229,6 +260,8 @@ TEST_F(CudaMemoryTest, TellsGpuMemoryFromHostMemory) {
   EXPECT_EQ(*memory->Find(kAddress), std::nullopt);
   fake.pointer = CUDA_ERROR_INVALID_VALUE;
   EXPECT_EQ(*memory->Find(kAddress), std::nullopt) << "nothing that CUDA knows";
+  fake.pointer = CUDA_ERROR_INVALID_CONTEXT;
+  EXPECT_EQ(*memory->Find(kAddress), std::nullopt);
   fake.pointer = CUDA_ERROR_DEINITIALIZED;
   EXPECT_FALSE(memory->Find(kAddress).ok());
 }
@@ -264,28 +297,59 @@ TEST_F(CudaMemoryTest, CopiesOverAStreamThatIsUsedAgain) {
   std::array<int, 4> to = {};
   for (int i = 0; i < 3; ++i) {
     to = {};
-    ASSERT_TRUE(memory->Copy(to.data(), from.data(), sizeof(from)).ok());
+    const GpuCopy halves[] = {{&to[0], &from[0], 8}, {&to[2], &from[2], 8}};
+    ASSERT_TRUE(memory->Copy(halves).ok());
     EXPECT_EQ(to, from);
   }
   EXPECT_EQ(fake.streams, 1);
+  EXPECT_EQ(fake.waits, 3) << "once for each call";
+  EXPECT_TRUE(memory->Copy({}).ok());
+  const GpuCopy whole = {to.data(), from.data(), sizeof(from)};
   fake.copied = CUDA_ERROR_ILLEGAL_ADDRESS;
-  const absl::Status failed = memory->Copy(to.data(), from.data(), sizeof(from));
+  const absl::Status failed = memory->Copy({&whole, 1});
   EXPECT_THAT(std::string(Message(failed)), HasSubstr("cuStreamSynchronize"));
   fake.type = CU_MEMORYTYPE_HOST;
-  EXPECT_TRUE(absl::IsInvalidArgument(memory->Copy(to.data(), from.data(), sizeof(from))));
+  EXPECT_TRUE(absl::IsInvalidArgument(memory->Copy({&whole, 1})));
 }
 
-TEST_F(CudaMemoryTest, PinsMemoryThatItMayNotWriteForReading) {
-  const auto memory = *OpenCudaMemory(FakeDriver());
+TEST_F(CudaMemoryTest, PinsMemoryThatItMayNotWriteWhereTheGpuCan) {
+  constexpr size_t kBytes = 4096;
+  void* const mapped = ::mmap(nullptr, kBytes, PROT_READ, MAP_SHARED | MAP_ANONYMOUS, /*fd=*/-1, 0);
+  ASSERT_NE(mapped, MAP_FAILED);
+  const std::span<const std::byte> read_only(static_cast<const std::byte*>(mapped), kBytes);
   std::array<std::byte, 64> bytes = {};
-  EXPECT_TRUE(memory->Pin(bytes, /*writable=*/true).ok());
-  EXPECT_TRUE(memory->Pin(bytes, /*writable=*/false).ok());
-  EXPECT_THAT(fake.pin_flags,
-              testing::ElementsAre(CU_MEMHOSTREGISTER_PORTABLE,
-                                   CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_READ_ONLY));
-  memory->Unpin(bytes);
-  memory->Unpin(bytes);
-  EXPECT_EQ(fake.pinned, 0);
+  for (const bool can : {false, true}) {
+    fake.pins_read_only = can;
+    fake.pins.reset();
+    fake.pin_flags.clear();
+    const auto memory = *OpenCudaMemory(FakeDriver());
+    EXPECT_EQ(memory->PinsReadOnly(), can);
+    EXPECT_TRUE(memory->Pin(bytes, /*writable=*/true).ok());
+    EXPECT_TRUE(absl::IsInvalidArgument(memory->Pin(read_only, /*writable=*/true)));
+    EXPECT_EQ(memory->Pin(read_only, /*writable=*/false).code(),
+              can ? absl::StatusCode::kOk : absl::StatusCode::kUnimplemented);
+    EXPECT_EQ(fake.pin_flags.size(), can ? 3u : 2u) << "what it cannot is not asked for";
+    EXPECT_EQ(fake.pin_flags[0], CU_MEMHOSTREGISTER_PORTABLE);
+    EXPECT_EQ(fake.pin_flags.back() & CU_MEMHOSTREGISTER_READ_ONLY,
+              can ? CU_MEMHOSTREGISTER_READ_ONLY : 0);
+    memory->Unpin(bytes);
+    if (can) {
+      memory->Unpin(read_only);
+    }
+    EXPECT_EQ(fake.pins->count(), 0u);
+  }
+  ::munmap(mapped, kBytes);
+}
+
+// Transports call from threads of their own.
+TEST_F(CudaMemoryTest, ThreadsWithoutAContextMayCall) {
+  const auto memory = *OpenCudaMemory(FakeDriver());
+  std::thread([&] {
+    EXPECT_EQ(contexts_pushed, 0);
+    EXPECT_TRUE((*memory->Find(kAddress)).has_value());
+    EXPECT_TRUE(memory->Prepare(kAddress).ok());
+    EXPECT_EQ(contexts_pushed, 0);
+  }).join();
 }
 
 TEST(CudaMemoryOnThisMachine, KnowsItsOwnMemoryFromTheHosts) {

@@ -14,8 +14,11 @@ namespace {
 // A post looks at the gate between chunks, so that Close never waits for longer than one takes:
 // about a millisecond.
 constexpr size_t kChunkBytes = 4 * kMiB;
-// By a GPU, whose copies each cost some ten microseconds besides: a third of a millisecond.
-constexpr size_t kGpuChunkBytes = 16 * kMiB;
+// By a GPU, where waiting for a batch costs some ten microseconds besides: one to two milliseconds.
+constexpr size_t kGpuBatchBytes = 64 * kMiB;
+// What is pinned at once, which takes about a tenth of a second: a whole model's weights take many,
+// longer than a get may, and Close waits for one.
+constexpr size_t kPinnedPieceBytes = 256 * kMiB;
 
 // Completions and doorbells of a batch are announced together, but not held back for longer than
 // this many bytes take.
@@ -28,6 +31,11 @@ size_t TotalBytes(std::span<const Operation> operations, Bytes Operation::*bytes
     total += (operation.*bytes).size();
   }
   return total;
+}
+
+std::span<std::byte> PieceOf(std::span<std::byte> memory, size_t piece) {
+  const size_t begin = piece * kPinnedPieceBytes;
+  return memory.subspan(begin, std::min(kPinnedPieceBytes, memory.size() - begin));
 }
 
 ShmControl* Control(const SharedMemory& memory) {
@@ -76,7 +84,10 @@ bool ShmConnectionState::Open(PeerMemory peer) {
   if (closing_.load()) {
     return false;
   }
-  pinnings_.assign(peer.regions.size(), Pinning::kNotTried);
+  for (const SharedMemory& region : peer.regions) {
+    const size_t pieces = (region.size() + kPinnedPieceBytes - 1) / kPinnedPieceBytes;
+    pinnings_.push_back({.pieces = std::vector<bool>(pieces)});
+  }
   peer_memory_ = std::move(peer);
   return true;
 }
@@ -102,43 +113,50 @@ absl::Status ShmConnectionState::CheckUsable() const {
   return absl::OkStatus();
 }
 
+std::span<std::byte> ShmConnectionState::GpuSide(int region) const {
+  const size_t index = static_cast<size_t>(region);
+  const SharedMemory& source = peer_memory_->gpu_sources[index];
+  const SharedMemory& memory = source.size() > 0 ? source : peer_memory_->regions[index];
+  return {memory.data(), memory.size()};
+}
+
 void ShmConnectionState::ForgetPeerMemory() {
   for (size_t region = 0; region < pinnings_.size(); ++region) {
-    if (pinnings_[region] == Pinning::kPinned) {
-      const SharedMemory& memory = peer_memory_->regions[region];
-      gpu_->Unpin({memory.data(), memory.size()});
+    const std::vector<bool>& pieces = pinnings_[region].pieces;
+    for (size_t piece = 0; piece < pieces.size(); ++piece) {
+      if (pieces[piece]) {
+        gpu_->Unpin(PieceOf(GpuSide(static_cast<int>(region)), piece));
+      }
     }
   }
   pinnings_.clear();
   peer_memory_.reset();
 }
 
-void ShmConnectionState::Pin(int region) {
-  Pinning& pinning = pinnings_[static_cast<size_t>(region)];
-  if (pinning != Pinning::kNotTried) {
+void ShmConnectionState::PinPiece(int region, size_t piece) {
+  const size_t index = static_cast<size_t>(region);
+  Pinning& pinning = pinnings_[index];
+  if (pinning.pieces[piece] || pinning.refused) {
     return;
   }
-  const SharedMemory& memory = peer_memory_->regions[static_cast<size_t>(region)];
-  const absl::Status status =
-      gpu_->Pin({memory.data(), memory.size()},
-                /*writable=*/peer_memory_->table[static_cast<size_t>(region)].writable);
-  pinning = status.ok() ? Pinning::kPinned : Pinning::kRefused;
+  const std::span<std::byte> memory = GpuSide(region);
+  const bool writable =
+      peer_memory_->table[index].writable || peer_memory_->gpu_sources[index].size() > 0;
+  const absl::Status status = gpu_->Pin(PieceOf(memory, piece), writable);
+  pinning.pieces[piece] = status.ok();
+  pinning.refused = !status.ok();
   if (!status.ok()) {
     LogWarning("{}: {} of its memory cannot be pinned, so the GPU copies it more slowly: {}",
                peer(), FormatBytes(static_cast<int64_t>(memory.size())), Message(status));
   }
 }
 
-ShmConnectionState::Way ShmConnectionState::WayOf(std::span<const std::byte> own, int region,
-                                                  bool past_caches) {
-  if (gpu_ != nullptr && !own.empty() && table_->ResidenceOf(own) == Residence::kGpu) {
-    Pin(region);
-    return Way::kByGpu;
-  }
-  return past_caches ? Way::kPastCaches : Way::kThroughCaches;
+bool ShmConnectionState::OnGpu(std::span<const std::byte> own) const {
+  return gpu_ != nullptr && !own.empty() && table_->ResidenceOf(own) == Residence::kGpu;
 }
 
-absl::Status ShmConnectionState::Copy(std::byte* to, const std::byte* from, size_t size, Way way) {
+absl::Status ShmConnectionState::Copy(std::byte* to, const std::byte* from, size_t size,
+                                      bool past_caches) {
   for (size_t done = 0; done < size;) {
     if (closing_.load(std::memory_order_relaxed)) {
       return Cancelled("{}: the connection was closed", peer());
@@ -146,24 +164,61 @@ absl::Status ShmConnectionState::Copy(std::byte* to, const std::byte* from, size
     if (!peer_gate_.Enter()) {
       return Unavailable("{}: the peer closed the connection", peer());
     }
-    const size_t chunk = std::min(way == Way::kByGpu ? kGpuChunkBytes : kChunkBytes, size - done);
-    absl::Status status;
-    switch (way) {
-      case Way::kThroughCaches:
-        std::memcpy(to + done, from + done, chunk);
-        break;
-      case Way::kPastCaches:
-        StreamingCopy(to + done, from + done, chunk);
-        break;
-      case Way::kByGpu:
-        status = gpu_->Copy(to + done, from + done, static_cast<int64_t>(chunk));
-        break;
+    const size_t chunk = std::min(kChunkBytes, size - done);
+    if (past_caches) {
+      StreamingCopy(to + done, from + done, chunk);
+    } else {
+      std::memcpy(to + done, from + done, chunk);
     }
     peer_gate_.Leave();
-    SHOAL_RETURN_IF_ERROR(status);
     done += chunk;
   }
   return absl::OkStatus();
+}
+
+absl::Status ShmConnectionState::RunGpuBatch(std::vector<GpuCopy>& batch) {
+  if (closing_.load(std::memory_order_relaxed)) {
+    return Cancelled("{}: the connection was closed", peer());
+  }
+  if (!peer_gate_.Enter()) {
+    return Unavailable("{}: the peer closed the connection", peer());
+  }
+  absl::Status status = gpu_->Copy(batch);
+  peer_gate_.Leave();
+  batch.clear();
+  return status;
+}
+
+absl::Status ShmConnectionState::CopyByGpu(std::span<const GpuTransfer> transfers,
+                                           Direction direction) {
+  std::vector<GpuCopy> batch;
+  size_t batch_bytes = 0;
+  for (const GpuTransfer& transfer : transfers) {
+    const std::span<std::byte> memory = GpuSide(transfer.region);
+    for (size_t done = 0; done < transfer.bytes;) {
+      if (closing_.load(std::memory_order_relaxed)) {
+        return Cancelled("{}: the connection was closed", peer());
+      }
+      const size_t at = static_cast<size_t>(transfer.offset) + done;
+      const size_t piece = at / kPinnedPieceBytes;
+      PinPiece(transfer.region, piece);
+      const size_t bytes = std::min({transfer.bytes - done, kGpuBatchBytes - batch_bytes,
+                                     (piece + 1) * kPinnedPieceBytes - at});
+      std::byte* const own = transfer.own + done;
+      std::byte* const theirs = memory.data() + at;
+      const bool from_peer = direction == Direction::kFromPeer;
+      batch.push_back({.to = from_peer ? own : theirs,
+                       .from = from_peer ? theirs : own,
+                       .bytes = static_cast<int64_t>(bytes)});
+      done += bytes;
+      batch_bytes += bytes;
+      if (batch_bytes == kGpuBatchBytes) {
+        SHOAL_RETURN_IF_ERROR(RunGpuBatch(batch));
+        batch_bytes = 0;
+      }
+    }
+  }
+  return batch.empty() ? absl::OkStatus() : RunGpuBatch(batch);
 }
 
 void ShmConnectionState::PushCompletion(std::vector<PendingEvent>& done, Event::Kind kind,
@@ -174,6 +229,29 @@ void ShmConnectionState::PushCompletion(std::vector<PendingEvent>& done, Event::
                  .immediate = 0,
                  .status = std::move(status)};
   done.push_back({std::move(event), outstanding_});
+}
+
+size_t ShmConnectionState::ReadByGpu(std::span<const ReadOperation> operations) {
+  std::vector<GpuTransfer> transfers;
+  size_t bytes = 0;
+  for (const ReadOperation& operation : operations) {
+    if (bytes >= kGpuBatchBytes || !OnGpu(operation.into)) {
+      break;
+    }
+    transfers.push_back({.own = operation.into.data(),
+                         .region = operation.region,
+                         .offset = operation.offset,
+                         .bytes = operation.into.size()});
+    bytes += operation.into.size();
+  }
+  const absl::Status status = CopyByGpu(transfers, Direction::kFromPeer);
+  std::vector<PendingEvent> done;
+  done.reserve(transfers.size());
+  for (const ReadOperation& operation : operations.first(transfers.size())) {
+    PushCompletion(done, Event::Kind::kReadDone, operation.id, status);
+  }
+  queue_->Push(done);
+  return transfers.size();
 }
 
 absl::Status ShmConnectionState::PostReads(std::span<const ReadOperation> operations) {
@@ -188,12 +266,16 @@ absl::Status ShmConnectionState::PostReads(std::span<const ReadOperation> operat
   std::vector<PendingEvent> done;
   done.reserve(operations.size());
   size_t unannounced = 0;
-  for (const ReadOperation& operation : operations) {
+  for (size_t i = 0; i < operations.size(); ++i) {
+    const ReadOperation& operation = operations[i];
+    if (OnGpu(operation.into)) {
+      i += ReadByGpu(operations.subspan(i)) - 1;
+      continue;
+    }
     absl::Status status = absl::OkStatus();
     if (!operation.into.empty()) {
       const std::byte* from = peer_memory_->regions[operation.region].data() + operation.offset;
-      status = Copy(operation.into.data(), from, operation.into.size(),
-                    WayOf(operation.into, operation.region, stream));
+      status = Copy(operation.into.data(), from, operation.into.size(), stream);
     }
     PushCompletion(done, Event::Kind::kReadDone, operation.id, std::move(status));
     unannounced += operation.into.size();
@@ -230,9 +312,16 @@ absl::Status ShmConnectionState::PostWrites(std::span<const WriteOperation> oper
   absl::Status status = absl::OkStatus();
   for (const WriteOperation& operation : operations) {
     if (status.ok() && !operation.from.empty()) {
-      std::byte* to = peer_memory_->regions[operation.region].data() + operation.offset;
-      status = Copy(to, operation.from.data(), operation.from.size(),
-                    WayOf(operation.from, operation.region, stream));
+      if (OnGpu(operation.from)) {
+        const GpuTransfer transfer = {.own = const_cast<std::byte*>(operation.from.data()),
+                                      .region = operation.region,
+                                      .offset = operation.offset,
+                                      .bytes = operation.from.size()};
+        status = CopyByGpu({&transfer, 1}, Direction::kToPeer);
+      } else {
+        std::byte* to = peer_memory_->regions[operation.region].data() + operation.offset;
+        status = Copy(to, operation.from.data(), operation.from.size(), stream);
+      }
     }
     if (status.ok() && operation.ring) {
       doorbell_sender_.Ring(operation.immediate);

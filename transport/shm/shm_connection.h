@@ -23,6 +23,10 @@
 
 namespace shoal::transport {
 
+// Whether a GPU copies at full rate out of a peer's memory that may be read alone only where that
+// is mapped for writing. `gpu` may be null.
+inline bool NeedsGpuSources(const GpuMemory* gpu) { return gpu != nullptr && !gpu->PinsReadOnly(); }
+
 class ShmConnectionState {
  public:
   // Puts itself on the queue: from here on a kClosed event will come. `gpu` copies where memory of
@@ -38,6 +42,7 @@ class ShmConnectionState {
   const std::vector<std::shared_ptr<Region>>& exposed() const { return options_.exposed; }
   const ShmQueueWake& queue_wake() const { return *queue_wake_; }
   const SharedMemory& control() const { return control_; }
+  bool needs_gpu_sources() const { return NeedsGpuSources(gpu_.get()); }
 
   // The handshake is done. False if the connection was closed meanwhile.
   bool Open(PeerMemory peer);
@@ -56,19 +61,33 @@ class ShmConnectionState {
   Event ClosedEvent();
 
  private:
-  // How a piece is copied.
-  enum class Way : uint8_t { kThroughCaches, kPastCaches, kByGpu };
+  // A copy by a GPU between memory of this side and a region of the peer.
+  struct GpuTransfer {
+    std::byte* own = nullptr;
+    int region = 0;
+    int64_t offset = 0;
+    size_t bytes = 0;
+  };
+  enum class Direction : uint8_t { kFromPeer, kToPeer };
 
   ShmConnectionState(const ConnectionOptions& options, std::shared_ptr<const RegionTable> table,
                      std::shared_ptr<GpuMemory> gpu, SharedMemory control, bool is_connector);
   absl::Status CheckUsable() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(post_mutex_);
-  // Of a piece between `own` memory and one of the peer's regions.
-  Way WayOf(std::span<const std::byte> own, int region, bool past_caches)
+  // Whether `own` memory is a GPU's.
+  bool OnGpu(std::span<const std::byte> own) const;
+  absl::Status Copy(std::byte* to, const std::byte* from, size_t size, bool past_caches)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(post_mutex_);
-  absl::Status Copy(std::byte* to, const std::byte* from, size_t size, Way way)
+  // Enters the gate once for each batch of at most kGpuBatchBytes.
+  absl::Status CopyByGpu(std::span<const GpuTransfer> transfers, Direction direction)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(post_mutex_);
-  // Once for each of the peer's regions that a GPU copies to or from.
-  void Pin(int region) ABSL_EXCLUSIVE_LOCKS_REQUIRED(post_mutex_);
+  absl::Status RunGpuBatch(std::vector<GpuCopy>& batch) ABSL_EXCLUSIVE_LOCKS_REQUIRED(post_mutex_);
+  // What a GPU copies to or from.
+  std::span<std::byte> GpuSide(int region) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(post_mutex_);
+  // Once for each piece of the peer's regions that a GPU copies to or from.
+  void PinPiece(int region, size_t piece) ABSL_EXCLUSIVE_LOCKS_REQUIRED(post_mutex_);
+  // Of the operations at the front those into memory of a GPU, together. How many.
+  size_t ReadByGpu(std::span<const ReadOperation> operations)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(post_mutex_);
   void ForgetPeerMemory() ABSL_EXCLUSIVE_LOCKS_REQUIRED(post_mutex_);
   void PushCompletion(std::vector<PendingEvent>& done, Event::Kind kind, uint64_t operation,
                       absl::Status status);
@@ -87,7 +106,10 @@ class ShmConnectionState {
   Gate peer_gate_ ABSL_GUARDED_BY(post_mutex_);
   DoorbellSender doorbell_sender_ ABSL_GUARDED_BY(post_mutex_);
   std::optional<PeerMemory> peer_memory_ ABSL_GUARDED_BY(post_mutex_);
-  enum class Pinning : uint8_t { kNotTried, kPinned, kRefused };
+  struct Pinning {
+    std::vector<bool> pieces;  // those that are pinned
+    bool refused = false;      // no more are tried
+  };
   std::vector<Pinning> pinnings_ ABSL_GUARDED_BY(post_mutex_);  // by region of the peer
 
   // Touched under the queue's mutex alone.

@@ -148,7 +148,7 @@ absl::StatusOr<ShmHello> DecodeShmHello(std::string_view body) {
 }
 
 absl::StatusOr<PeerMemory> MapPeerMemory(std::string_view peer, std::vector<RemoteRegion> table,
-                                         std::span<UniqueFd> fds) {
+                                         std::span<UniqueFd> fds, bool gpu_sources) {
   if (fds.size() != table.size() + 2 || !IsEventFd(fds[1].get())) {
     return InvalidArgument("{}: its handshake lacks file descriptors", peer);
   }
@@ -161,7 +161,17 @@ absl::StatusOr<PeerMemory> MapPeerMemory(std::string_view peer, std::vector<Remo
   memory.queue_page = *std::move(page);
   memory.event_fd = std::move(fds[1]);
   for (size_t i = 0; i < table.size(); ++i) {
-    auto region = SharedMemory::Map(std::move(fds[i + 2]), table[i].bytes, table[i].writable);
+    UniqueFd& fd = fds[i + 2];
+    SharedMemory& source = memory.gpu_sources.emplace_back();
+    if (gpu_sources && !table[i].writable && !SharedMemory::SealedAgainstWriting(fd.get())) {
+      auto mapped = SharedMemory::Map(UniqueFd(fcntl(fd.get(), F_DUPFD_CLOEXEC, 0)), table[i].bytes,
+                                      /*writable=*/true);
+      if (!mapped.ok()) {
+        return Annotate(mapped.status(), peer);
+      }
+      source = *std::move(mapped);
+    }
+    auto region = SharedMemory::Map(std::move(fd), table[i].bytes, table[i].writable);
     if (!region.ok()) {
       return Annotate(region.status(), peer);
     }

@@ -54,14 +54,17 @@ absl::StatusOr<ShmHello> DecodeShmHello(std::string_view body);
 struct PeerMemory {
   std::vector<RemoteRegion> table;
   std::vector<SharedMemory> regions;
+  // By region: what a GPU copies from instead, as the peer allows it (shm_region.h); else empty.
+  std::vector<SharedMemory> gpu_sources;
   SharedMemory queue_page;  // first word: the flag of the peer's Sleeper; mapped read-only
   UniqueFd event_fd;
 };
 inline constexpr int64_t kQueuePageBytes = 4096;
 
-// fds are [queue page, eventfd, regions...].
+// fds are [queue page, eventfd, regions...]. With `gpu_sources`, those are mapped where the peer
+// allows it.
 absl::StatusOr<PeerMemory> MapPeerMemory(std::string_view peer, std::vector<RemoteRegion> table,
-                                         std::span<UniqueFd> fds);
+                                         std::span<UniqueFd> fds, bool gpu_sources);
 
 // Equal for two processes that can reach each other's abstract sockets: the boot of the kernel and
 // the network namespace.

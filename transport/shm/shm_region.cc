@@ -60,6 +60,11 @@ absl::StatusOr<SharedMemory> SharedMemory::Map(UniqueFd fd, int64_t bytes, bool 
   return SharedMemory(UniqueFd(), static_cast<std::byte*>(data), size);
 }
 
+bool SharedMemory::SealedAgainstWriting(int fd) {
+  const int seals = fcntl(fd, F_GET_SEALS);
+  return seals < 0 || (seals & (F_SEAL_WRITE | F_SEAL_FUTURE_WRITE)) != 0;
+}
+
 SharedMemory::SharedMemory(SharedMemory&& other) noexcept
     : fd_(std::move(other.fd_)),
       data_(std::exchange(other.data_, nullptr)),

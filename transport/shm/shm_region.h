@@ -1,6 +1,13 @@
 // Memory that processes of one machine share: memfds, so that nothing has a name and nothing is
 // left behind by a process that is killed. Sealed against shrinking (a peer that truncated one
 // would kill its users with SIGBUS) and growing.
+//
+// What peers may read alone is sealed against their writing too, by the kernel, except in a job
+// whose workers compute on GPUs (TransportOptions::gpu_job): there a client whose GPU cannot pin
+// memory that is mapped for reading maps it a second time, for writing, and gives that mapping to
+// the GPU as the source of its copies and to nothing else. The client's own code reads through the
+// first one, which is for reading, and posts of writes are refused as ever; but a client of this
+// user and host that set out to write weights could.
 #pragma once
 
 #include <cstddef>
@@ -18,12 +25,14 @@ namespace shoal::transport {
 // A mapping of a memfd.
 class SharedMemory {
  public:
-  // New zeroed memory, writable here. With peers_read_only, a peer that is given fd() can map it
-  // for reading alone.
+  // New zeroed memory, writable here. With peers_read_only, the kernel lets a peer that is given
+  // fd() map it for reading alone.
   static absl::StatusOr<SharedMemory> Create(int64_t bytes, bool peers_read_only);
   // Maps what a peer sent after checking that it is memory sealed against shrinking, of at least
   // `bytes`.
   static absl::StatusOr<SharedMemory> Map(UniqueFd fd, int64_t bytes, bool writable);
+  // Whether what a peer sent can be mapped for reading alone.
+  static bool SealedAgainstWriting(int fd);
 
   SharedMemory() = default;
   ~SharedMemory() { Unmap(); }

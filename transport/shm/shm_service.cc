@@ -215,8 +215,8 @@ absl::Status ShmService::Answer(UniqueFd socket, ShmMessage message) {
   SHOAL_ASSIGN_OR_RETURN(ShmHello hello, DecodeShmHello(message.body));
   SHOAL_ASSIGN_OR_RETURN(const std::shared_ptr<ShmConnectionState> connection,
                          expected_.Take(hello.acceptance, hello.secret));
-  absl::StatusOr<PeerMemory> peer =
-      MapPeerMemory(connection->peer(), std::move(hello.regions), message.fds);
+  absl::StatusOr<PeerMemory> peer = MapPeerMemory(connection->peer(), std::move(hello.regions),
+                                                  message.fds, connection->needs_gpu_sources());
   if (!peer.ok()) {
     connection->Close(peer.status(), absl::ZeroDuration());
     return peer.status();

@@ -105,9 +105,10 @@ class ShmConnector final : public Connector {
     SHOAL_ASSIGN_OR_RETURN(
         SharedMemory control,
         SharedMemory::Map(std::move(message.fds[0]), sizeof(ShmControl), /*writable=*/true));
-    SHOAL_ASSIGN_OR_RETURN(PeerMemory memory,
-                           MapPeerMemory(options_.peer, std::move(regions),
-                                         std::span<UniqueFd>(message.fds).subspan(1)));
+    SHOAL_ASSIGN_OR_RETURN(
+        PeerMemory memory,
+        MapPeerMemory(options_.peer, std::move(regions),
+                      std::span<UniqueFd>(message.fds).subspan(1), NeedsGpuSources(gpu_.get())));
     auto state = ShmConnectionState::Create(options_, table_, gpu_, std::move(control),
                                             /*is_connector=*/true);
     state->Open(std::move(memory));
@@ -126,7 +127,20 @@ class ShmConnector final : public Connector {
 class ShmTransport final : public Transport {
  public:
   ShmTransport(std::unique_ptr<ShmService> service, const TransportOptions& options)
-      : service_(std::move(service)), spin_(options.spin), gpu_(options.gpu_memory) {}
+      : service_(std::move(service)),
+        spin_(options.spin),
+        gpu_(options.gpu_memory),
+        gpu_job_(options.gpu_job),
+        capabilities_{
+            .one_sided_reads = true,
+            .same_host_only = true,
+            .inline_reads = true,
+            .max_operation_bytes = 4 * kMiB,
+            .slow_gpu_reads = NeedsGpuSources(gpu_.get()) && !gpu_job_
+                                  ? "this GPU copies slowly out of memory that its process may "
+                                    "only read, and servers let it only where the job says "
+                                    "train.device: cuda"
+                                  : ""} {}
 
   std::string_view name() const override { return kName; }
   const Capabilities& capabilities() const override { return capabilities_; }
@@ -141,7 +155,8 @@ class ShmTransport final : public Transport {
     }
     SHOAL_ASSIGN_OR_RETURN(
         SharedMemory memory,
-        SharedMemory::Create(bytes, /*peers_read_only=*/access == Access::kRemoteRead));
+        SharedMemory::Create(bytes,
+                             /*peers_read_only=*/access == Access::kRemoteRead && !gpu_job_));
     return std::make_shared<ShmRegion>(table_, std::move(memory), access);
   }
 
@@ -198,11 +213,9 @@ class ShmTransport final : public Transport {
   const std::unique_ptr<ShmService> service_;
   const absl::Duration spin_;
   const std::shared_ptr<GpuMemory> gpu_;  // null: none
+  const bool gpu_job_;
   const std::shared_ptr<RegionTable> table_ = std::make_shared<RegionTable>();
-  const Capabilities capabilities_ = {.one_sided_reads = true,
-                                      .same_host_only = true,
-                                      .inline_reads = true,
-                                      .max_operation_bytes = 4 * kMiB};
+  const Capabilities capabilities_;
 };
 
 }  // namespace

@@ -8,6 +8,7 @@
 //
 // Memory of a GPU (TransportOptions::gpu_memory) may be registered: what is read into it or written
 // from it goes between it and the peer's region by the GPU's copy engines, with nothing in between.
+// The peer's memory is pinned for that in pieces, as they are first copied.
 //
 // Trust: the other process runs as the same user, checked by the kernel, and knows a single-use
 // secret. Its memory is hostile all the same: no value in it can make this process touch memory out

@@ -8,7 +8,6 @@
 #include <algorithm>
 #include <cstring>
 #include <optional>
-#include <set>
 #include <span>
 #include <string>
 
@@ -17,13 +16,15 @@
 #include "common/check.h"
 #include "common/status.h"
 #include "transport/gpu_memory.h"
+#include "transport/testing/host_pins.h"
 
 namespace shoal::transport {
 
 // Thread-safe.
 class GuardedGpu final : public GpuMemory {
  public:
-  explicit GuardedGpu(int64_t bytes) : size_(static_cast<size_t>(bytes)) {
+  explicit GuardedGpu(int64_t bytes, bool pins_read_only = false)
+      : size_(static_cast<size_t>(bytes)), pins_(pins_read_only) {
     const int fd = ::memfd_create("guarded GPU", MFD_CLOEXEC);
     SHOAL_CHECK(fd >= 0 && ::ftruncate(fd, bytes) == 0);
     guarded_ = Map(fd, PROT_NONE);
@@ -59,27 +60,34 @@ class GuardedGpu final : public GpuMemory {
   }
   absl::Status FlushRemoteWrites(int) override { return absl::OkStatus(); }
 
-  absl::Status Copy(void* to, const void* from, int64_t bytes) override {
-    if (!Has(to) && !Has(from)) {
-      return InvalidArgument("neither {} nor {} is GPU memory", to, from);
+  absl::Status Copy(std::span<const GpuCopy> copies) override {
+    for (const GpuCopy& copy : copies) {
+      const auto bytes = static_cast<size_t>(copy.bytes);
+      if (!Has(copy.to) && !Has(copy.from)) {
+        return InvalidArgument("neither {} nor {} is GPU memory", copy.to, copy.from);
+      }
+      {
+        absl::MutexLock lock(&mutex_);
+        ++copies_;
+        SHOAL_RETURN_IF_ERROR(copy_status_);
+        SHOAL_RETURN_IF_ERROR(pins_.CheckCopy({static_cast<const std::byte*>(copy.to), bytes}));
+        SHOAL_RETURN_IF_ERROR(pins_.CheckCopy({static_cast<const std::byte*>(copy.from), bytes}));
+      }
+      std::memcpy(const_cast<std::byte*>(Bytes(copy.to)), Bytes(copy.from), bytes);
     }
-    {
-      absl::MutexLock lock(&mutex_);
-      ++copies_;
-      SHOAL_RETURN_IF_ERROR(copy_status_);
-    }
-    std::memcpy(const_cast<std::byte*>(Bytes(to)), Bytes(from), static_cast<size_t>(bytes));
+    absl::MutexLock lock(&mutex_);
+    ++batches_;
     return absl::OkStatus();
   }
-  absl::Status Pin(std::span<const std::byte> memory, bool) override {
+  bool PinsReadOnly() const override { return pins_.pins_read_only(); }
+  absl::Status Pin(std::span<const std::byte> memory, bool writable) override {
     absl::MutexLock lock(&mutex_);
     SHOAL_RETURN_IF_ERROR(pin_status_);
-    SHOAL_CHECK(pinned_.insert(memory.data()).second);
-    return absl::OkStatus();
+    return pins_.Pin(memory, writable);
   }
   void Unpin(std::span<const std::byte> memory) override {
     absl::MutexLock lock(&mutex_);
-    SHOAL_CHECK(pinned_.erase(memory.data()) == 1);
+    SHOAL_CHECK(pins_.Unpin(memory.data()));
   }
 
   void FailCopies(absl::Status status) {
@@ -94,9 +102,14 @@ class GuardedGpu final : public GpuMemory {
     absl::MutexLock lock(&mutex_);
     return copies_;
   }
+  // Calls of Copy that went well.
+  int64_t batches() const {
+    absl::MutexLock lock(&mutex_);
+    return batches_;
+  }
   size_t pinned() const {
     absl::MutexLock lock(&mutex_);
-    return pinned_.size();
+    return pins_.count();
   }
 
  private:
@@ -115,6 +128,7 @@ class GuardedGpu final : public GpuMemory {
   }
 
   const size_t size_;
+  HostPins pins_;  // guarded by mutex_ but for what it was made with
   std::byte* guarded_ = nullptr;
   std::byte* bytes_ = nullptr;
   GpuDevice device_;
@@ -123,7 +137,7 @@ class GuardedGpu final : public GpuMemory {
   absl::Status copy_status_ ABSL_GUARDED_BY(mutex_);
   absl::Status pin_status_ ABSL_GUARDED_BY(mutex_);
   int64_t copies_ ABSL_GUARDED_BY(mutex_) = 0;
-  std::set<const std::byte*> pinned_ ABSL_GUARDED_BY(mutex_);
+  int64_t batches_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace shoal::transport

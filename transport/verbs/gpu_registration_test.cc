@@ -63,9 +63,10 @@ class FakeGpu final : public GpuMemory {
     ++flushes;
     return absl::OkStatus();
   }
-  absl::Status Copy(void*, const void*, int64_t) override {
+  absl::Status Copy(std::span<const GpuCopy>) override {
     return Unimplemented("devices read and write this memory themselves");
   }
+  bool PinsReadOnly() const override { return false; }
   absl::Status Pin(std::span<const std::byte>, bool) override { return Unimplemented("no need"); }
   void Unpin(std::span<const std::byte>) override {}
 

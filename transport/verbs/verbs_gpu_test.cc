@@ -39,9 +39,10 @@ class WatchfulGpu final : public GpuMemory {
     ++flushes;
     return flush_status;
   }
-  absl::Status Copy(void*, const void*, int64_t) override {
+  absl::Status Copy(std::span<const GpuCopy>) override {
     return Unimplemented("devices read and write this memory themselves");
   }
+  bool PinsReadOnly() const override { return false; }
   absl::Status Pin(std::span<const std::byte>, bool) override { return Unimplemented("no need"); }
   void Unpin(std::span<const std::byte>) override {}
 

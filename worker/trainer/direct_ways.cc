@@ -21,6 +21,18 @@ void Append(std::string& list, std::string_view text) {
   list += text;
 }
 
+// Whether weights come into the device's memory no more slowly than through the host's.
+bool ReadsAtFullRate(const std::vector<transport::Transport*>& transports, std::string& why) {
+  bool full = true;
+  for (const transport::Transport* transport : transports) {
+    if (const std::string& slow = transport->capabilities().slow_gpu_reads; !slow.empty()) {
+      Append(why, fmt::format("{}: {}", transport->name(), slow));
+      full = false;
+    }
+  }
+  return full;
+}
+
 }  // namespace
 
 absl::StatusOr<DirectWays> ChooseDirectWays(const DirectWaysRequest& request,
@@ -30,15 +42,15 @@ absl::StatusOr<DirectWays> ChooseDirectWays(const DirectWaysRequest& request,
     ways.why = "nothing tells transports how to reach the device's memory";
     return ways;
   }
-  const bool get = request.wire_type == request.compute_type;
+  const bool same_type = request.wire_type == request.compute_type;
   const bool push = request.gradient_type == DType::kF32;
-  if (!get) {
+  if (!same_type) {
     Append(ways.why, "weights are converted on the way (service.wire_type)");
   }
   if (!push) {
     Append(ways.why, "gradients are converted on the way (service.gradient_type)");
   }
-  if (!get && !push) {
+  if (!same_type && !push) {
     return ways;
   }
   SHOAL_ASSIGN_OR_RETURN(const Buffer sample,
@@ -52,6 +64,10 @@ absl::StatusOr<DirectWays> ChooseDirectWays(const DirectWaysRequest& request,
     }
   }
   if (reaching.size() != transports.size() && (!request.local || reaching.empty())) {
+    return ways;
+  }
+  const bool get = same_type && ReadsAtFullRate(reaching, ways.why);
+  if (!get && !push) {
     return ways;
   }
   ways.transports = std::move(reaching);

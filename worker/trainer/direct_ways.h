@@ -3,7 +3,8 @@
 // the host lies in between; else through pinned memory of the host.
 //
 // Directly they move as they lie on the device: weights in the type that is computed with,
-// gradients in fp32 (the client converts on the host). And all transports have to reach the device,
+// gradients in fp32 (the client converts on the host). Weights do so where that is no slower than
+// through the host (Capabilities::slow_gpu_reads). And all transports have to reach the device,
 // for a server may be reached over any; but where all servers are on this host, those that do not
 // are left out.
 #pragma once

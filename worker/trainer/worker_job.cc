@@ -1,10 +1,9 @@
 #include "worker/trainer/worker_job.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 
 #include "common/bytes.h"
+#include "common/host_memory.h"
 #include "common/logging.h"
 #include "common/status.h"
 #include "common/thread_pool.h"
@@ -22,13 +21,6 @@
 
 namespace shoal::worker {
 namespace {
-
-// Of the machine; 0 where it does not say.
-int64_t MachineBytes() {
-  const int64_t pages = ::sysconf(_SC_PHYS_PAGES);
-  const int64_t page = ::sysconf(_SC_PAGESIZE);
-  return pages > 0 && page > 0 ? pages * page : 0;
-}
 
 int Threads(const plan::Job& job, int flag) {
   if (flag > 0) {
@@ -83,6 +75,7 @@ void WorkerJob::Cancel(const absl::Status& why) {
 
 absl::Status WorkerJob::Load(const proto::JoinJobReply& join) {
   SHOAL_ASSIGN_OR_RETURN(job_, plan::ParseJob(join.job_yaml(), "the coordinator's job"));
+  gpu_job_ = transport::IsGpuJob(job_);
   SHOAL_ASSIGN_OR_RETURN(spec_, formats::ReadModelSpec(job_.model));
   units_ = plan::BuildUnits(spec_);
   SHOAL_ASSIGN_OR_RETURN(data_, formats::TokenFile::Open(join.token_file()));
@@ -137,8 +130,11 @@ int64_t WorkerJob::GpuBytes() const {
 }
 
 absl::Status WorkerJob::PlanMemory(const proto::JoinJobReply& join) {
-  const plan::MemoryBudget budget = {.machine_bytes = job_.cluster.local ? MachineBytes() : 0,
-                                     .gpu_bytes = GpuBytes()};
+  plan::MemoryBudget budget = {.gpu_bytes = GpuBytes()};
+  if (job_.cluster.local) {
+    SHOAL_ASSIGN_OR_RETURN(const HostMemory memory, ReadHostMemory());
+    budget.machine_bytes = memory.total;
+  }
   std::vector<plan::StageNeeds> stages;
   if (pipeline_.has_value()) {
     SHOAL_ASSIGN_OR_RETURN(stages,
@@ -163,6 +159,7 @@ absl::Status WorkerJob::OpenTransports() {
   absl::Status last;
   transport::TransportOptions options = options_.transports;
   options.gpu_memory = machine_.reach;
+  options.gpu_job = gpu_job_;
   for (const std::string& name : job_.service.transports) {
     auto transport = transport::CreateJobTransport(name, job_.service, options_.rdma, options,
                                                    registered_bytes_);

@@ -104,7 +104,8 @@ class WorkerJob {
   WorkerMetrics* const metrics_;
   Clock& clock_;
   PhaseClock phases_;
-  plan::Job job_;
+  plan::Job job_;         // with what this worker computes on
+  bool gpu_job_ = false;  // as servers read it
   plan::ModelSpec spec_;
   std::vector<plan::UnitSpec> units_;
   plan::WorkerPolicy policy_;
