@@ -23,6 +23,7 @@
 #include "server/coordinator/job_loader.h"
 #include "server/service/parameter_service.h"
 #include "transport/job_transport.h"
+#include "transport/registry.h"
 #include "worker/trainer/trainer.h"
 
 namespace shoal::testing {

@@ -335,6 +335,9 @@ void DeviceSink::Close() {
     Free(gradient.unit, gradient.data, gradient.ready);
   }
   leaving_.clear();
+  if (late.ok()) {  // what failed was told; the next attempt starts anew
+    outward_->Synchronize().IgnoreError();
+  }
   for (const Outgoing& gradient : outgoing_) {
     accumulators_.Release(gradient.unit, {.data = gradient.data, .free_after = gradient.complete});
   }

@@ -338,6 +338,9 @@ void DeviceSource::Close() {
     reading = !readers_.empty();
   }
   absl::MutexLock lock(&mutex_);
+  if (lasting_.ok()) {  // what failed was told; the next attempt starts anew
+    inward_->Synchronize().IgnoreError();
+  }
   closing_ = false;
 }
 

@@ -157,6 +157,9 @@ proto::FinishedReport WorkerJob::RunStep(const proto::StepWork& work) {
   if (!status.ok() && stage_ != nullptr) {
     stage_->Abandon(status);
   }
+  if (!status.ok() && compute_ != nullptr) {
+    compute_->Synchronize().IgnoreError();  // the next attempt starts anew
+  }
   for (const absl::Status& ended : {source_->EndStep(), sink_->EndStep()}) {
     status = status.ok() ? ended : status;
   }

@@ -17,8 +17,9 @@
 // are right to a few microseconds, and the time itself to a few tens. A wait for an event sleeps.
 //
 // Threads: as backend.h says; any thread may use the device, which makes the GPU current there. Of
-// all streams of a device only the first error of each is kept; where the GPU itself has failed
-// (IsLasting), everything after that fails too, and says so.
+// all streams of a device only the first error of each is kept, and nothing more is put on that
+// stream until its Synchronize has told of it (what was refused may be had later, memory above
+// all); where the GPU itself has failed (IsLasting), everything after that fails too, and says so.
 #pragma once
 
 #include <cuda_runtime_api.h>

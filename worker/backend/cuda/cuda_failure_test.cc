@@ -1,4 +1,5 @@
 // What a CUDA device says where something is missing or fails, by an emulated runtime that does.
+#include <array>
 #include <cstring>
 #include <thread>
 #include <vector>
@@ -93,7 +94,9 @@ TEST(CudaFailure, AFailedCopyIsToldByEverythingAfterIt) {
     EXPECT_EQ(status.code(), absl::StatusCode::kInternal);
     EXPECT_THAT(TextOf(status), HasSubstr("cudaErrorIllegalAddress"));
     EXPECT_THAT(TextOf(status), HasSubstr("restart it"));
-    EXPECT_FALSE(stream->Synchronize().ok());
+    for (int i = 0; i < 3; ++i) {
+      EXPECT_FALSE(stream->Synchronize().ok()) << "a GPU that has failed stays so";
+    }
     EXPECT_FALSE(other->Synchronize().ok());
     EXPECT_FALSE(device->Allocate(100).ok());
     (void)after->at();
@@ -108,14 +111,33 @@ TEST(CudaFailure, SaysWhatItCannotFill) {
   const std::unique_ptr<Stream> stream = device->NewStream();
   std::vector<std::byte> pageable(100);
   stream->Zero(pageable.data(), 100);
-  const absl::Status status = stream->Synchronize();
-  EXPECT_THAT(std::string(status.message()), HasSubstr("cuda:0: filling 100 B at 0x"));
   // And with it all that is behind it.
-  EXPECT_EQ(stream->Record()->Wait(), status);
+  const absl::Status status = stream->Record()->Wait();
+  EXPECT_THAT(std::string(status.message()), HasSubstr("cuda:0: filling 100 B at 0x"));
   const std::unique_ptr<Stream> other = device->NewStream();
   EXPECT_TRUE(other->Synchronize().ok());
   other->WaitFor(*stream->Record());
   EXPECT_EQ(other->Synchronize(), status);
+  EXPECT_EQ(stream->Synchronize(), status);
+}
+
+TEST(CudaFailure, AStreamIsOfUseAgainOnceItsErrorWasTold) {
+  SetEmulatedGpus({});
+  const std::unique_ptr<Device> device = *MakeCudaDevice({});
+  const std::unique_ptr<Stream> stream = device->NewStream();
+  const Buffer there = *device->Allocate(100);
+  std::array<char, 100> back = {};
+  stream->Zero(there.data(), 100);
+  FailCall("cudaMemsetAsync", 1, cudaErrorMemoryAllocation);
+  stream->Fill(there.data(), std::byte{1}, 100);
+  stream->Fill(there.data(), std::byte{2}, 100);
+  stream->Copy(back.data(), there.data(), 100);
+  EXPECT_EQ(stream->Synchronize().code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(back[0], 0) << "nothing was put behind what was refused";
+  stream->Fill(there.data(), std::byte{3}, 100);
+  stream->Copy(back.data(), there.data(), 100);
+  EXPECT_TRUE(stream->Synchronize().ok());
+  EXPECT_EQ(back[99], 3);
 }
 
 // A little of everything; its first error.

@@ -153,13 +153,11 @@ absl::Status CudaStream::Synchronize() {
   if (static_cast<const CudaEvent&>(*event).handle() == nullptr) {
     (void)cudaStreamSynchronize(stream_);
     (void)cudaGetLastError();
-    return error_;
+  } else if (absl::Status status = event->Wait(); error_.ok()) {
+    error_ = std::move(status);
   }
-  absl::Status status = event->Wait();
-  if (error_.ok()) {
-    error_ = status;
-  }
-  return error_;
+  // It was told, and a GPU that has failed says so again at the next call.
+  return std::exchange(error_, absl::OkStatus());
 }
 
 }  // namespace shoal::worker::cuda
