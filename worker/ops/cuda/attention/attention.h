@@ -5,7 +5,9 @@
 // only where the order of sums may differ from run to run), and to kernels of ours otherwise:
 //
 // bf16 with head sizes that are a multiple of 8 up to 256, and rows aligned to 16 bytes, runs on
-// tensor cores; everything else on the plain kernels. Deterministic; sequences do not see each
+// tensor cores, in tiles as large as the GPU's shared memory makes them pay; everything else, and
+// gradients of heads above 128 where a block has less than 133 KiB, on the plain kernels.
+// Deterministic; sequences do not see each
 // other, whatever they hold. Device memory: 8 bytes a row and head for the backward pass, kept; the
 // lists, a few KiB each.
 //

@@ -8,7 +8,7 @@
 //
 // What it takes of an H200 at head_dim 128: 4 D operations for each visible score. Products:
 // mma.sync reaches about 60 % of wgmma's rate, 2450 of 4096 operations a cycle and multiprocessor,
-// so 4.8 scores a cycle. Exponentials (16 a cycle) and other instructions (about 10 a score of 128
+// so 4.8 scores a cycle. Exponentials (16 a cycle) and other instructions (about 8 a score of 128
 // a cycle) fit beside them where one block's overlap the other's products: two a multiprocessor.
 // Shared memory: for 64 keys a warp of 32 rows reads 40 KiB, 320 cycles of 128 bytes against 427 of
 // the products. So at best about 400 Tflop/s for long sequences, bound by mma.sync; from L2 come 19

@@ -95,8 +95,8 @@ struct CopyLanes {
   }
 };
 
-// Starts copying keys, or values, [first, first + kKeys) of a sequence with `length`; what lies
-// `apart` goes to a second tile. Tiles get zeros for keys from `length` on, which are not read, and
+// Starts copying keys [first, first + kKeys) of a sequence of `length`, and their values, which lie
+// so far `apart` from them. Tiles get zeros for keys from `length` on, which are not read, and
 // beyond the columns of a head.
 template <int kKeys, int kWidth>
 SHOAL_DEVICE void CopyKeys(const Bf16* keys, int64_t stride, int64_t apart, int first, int length,
