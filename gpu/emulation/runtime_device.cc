@@ -2,6 +2,7 @@
 #include <cstring>
 
 #include "common/bytes.h"
+#include "common/memory_map.h"
 #include "fmt/format.h"
 #include "gpu/emulation/machine.h"
 
@@ -181,6 +182,9 @@ cudaError_t CUDARTAPI cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribut
       return cudaSuccess;
     case cudaDevAttrMaxThreadsPerMultiProcessor:
       *value = 2048;
+      return cudaSuccess;
+    case cudaDevAttrHostRegisterReadOnlySupported:
+      *value = 0;
       return cudaSuccess;
     case cudaDevAttrWarpSize:
       *value = 32;
@@ -375,6 +379,13 @@ cudaError_t CUDARTAPI cudaHostRegister(void* data, size_t bytes, unsigned flags)
   absl::MutexLock lock(&machine.mutex);
   if (const cudaError_t error = machine.Begin("cudaHostRegister"); error != cudaSuccess) {
     return Noted(error);
+  }
+  // As GPUs on a PCIe bus have it: what may be read alone is pinned neither as such nor otherwise.
+  if ((flags & cudaHostRegisterReadOnly) != 0) {
+    return Noted(cudaErrorNotSupported);
+  }
+  if (!shoal::MappedForWriting({static_cast<const std::byte*>(data), bytes})) {
+    return Noted(cudaErrorInvalidValue);
   }
   bool torn = false;
   if (machine.memory->Find(data, static_cast<int64_t>(bytes), torn) != nullptr || torn) {

@@ -1,4 +1,6 @@
 // The emulated runtime: what it forgives and what not.
+#include <sys/mman.h>
+
 #include <cstring>
 #include <string>
 #include <thread>
@@ -227,6 +229,23 @@ TEST_F(RuntimeTest, WithoutADriverOrAGpu) {
   EXPECT_EQ(count, 0);
   SetEmulatedGpus({.count = 0});
   EXPECT_EQ(cudaGetDeviceCount(&count), cudaErrorNoDevice);
+  (void)cudaGetLastError();
+}
+
+TEST_F(RuntimeTest, PinsWhatMayBeWrittenAlone) {
+  constexpr size_t kBytes = 4096;
+  for (const int protection : {PROT_READ, PROT_READ | PROT_WRITE}) {
+    void* const memory =
+        ::mmap(nullptr, kBytes, protection, MAP_SHARED | MAP_ANONYMOUS, /*fd=*/-1, 0);
+    ASSERT_NE(memory, MAP_FAILED);
+    EXPECT_EQ(cudaHostRegister(memory, kBytes, cudaHostRegisterReadOnly), cudaErrorNotSupported);
+    const bool writable = protection != PROT_READ;
+    EXPECT_EQ(cudaHostRegister(memory, kBytes, cudaHostRegisterPortable),
+              writable ? cudaSuccess : cudaErrorInvalidValue);
+    EXPECT_EQ(cudaHostUnregister(memory),
+              writable ? cudaSuccess : cudaErrorHostMemoryNotRegistered);
+    ::munmap(memory, kBytes);
+  }
   (void)cudaGetLastError();
 }
 

@@ -202,6 +202,9 @@ int64_t ExactBlocks(int64_t count) { return DivideUp(count, kChunks * kBlockThre
 
 cudaError_t AddExactGradient(cudaStream_t stream, const void* gradient, Element element,
                              int64_t* accumulator, int64_t* refused, int64_t count) {
+  if (count == 0) {  // a grid has blocks
+    return cudaSuccess;
+  }
   return WithElement(element, [&]<typename T>() {
     return Launch(stream, {.x = ExactBlocks(count)}, kBlockThreads, 0, AddExactKernel<T>, gradient,
                   accumulator, refused, count);
@@ -210,12 +213,18 @@ cudaError_t AddExactGradient(cudaStream_t stream, const void* gradient, Element 
 
 cudaError_t ExactToFloat(cudaStream_t stream, const int64_t* accumulator, float* value,
                          int64_t count) {
+  if (count == 0) {
+    return cudaSuccess;
+  }
   return Launch(stream, {.x = ExactBlocks(count)}, kBlockThreads, 0, ExactToFloatKernel,
                 accumulator, value, count);
 }
 
 cudaError_t GradientStatistics(cudaStream_t stream, const float* gradient, ChunkStatistics* chunks,
                                int64_t count) {
+  if (count == 0) {
+    return cudaSuccess;
+  }
   const int64_t blocks = DivideUp(DivideUp(count, kStatisticsChunk), kChunksPerBlock);
   return Launch(stream, {.x = blocks}, kBlockThreads, 0, StatisticsKernel, gradient, chunks, count);
 }

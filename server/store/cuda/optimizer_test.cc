@@ -182,6 +182,14 @@ TEST_F(OptimizerTest, ExactSumsGiveTheBitsOfTheServersAndCountWhatTheyRefuse) {
   }
 }
 
+// A grid without blocks is an error on GPUs.
+TEST_F(OptimizerTest, NothingIsDoneWithNoElements) {
+  EXPECT_EQ(SetGradient(nullptr, nullptr, Element::kF32, nullptr, 0), cudaSuccess);
+  EXPECT_EQ(AddExactGradient(nullptr, nullptr, Element::kF32, nullptr, nullptr, 0), cudaSuccess);
+  EXPECT_EQ(ExactToFloat(nullptr, nullptr, nullptr, 0), cudaSuccess);
+  EXPECT_EQ(GradientStatistics(nullptr, nullptr, nullptr, 0), cudaSuccess);
+}
+
 TEST_F(OptimizerTest, StatisticsOfChunksGiveTheBitsOfTheServers) {
   static_assert(kStatisticsChunk == server::kReductionChunk);
   for (const bool finite : {true, false}) {
