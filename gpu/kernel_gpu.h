@@ -110,7 +110,13 @@ SHOAL_DEVICE void CopyAsync16(void* shared, const void* from, bool valid) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;\n" ::"r"(to), "l"(from), "r"(bytes)
                : "memory");
 }
-// The same with 8 bytes, aligned to 8.
+// The first `bytes` of them, and zeros for the others.
+SHOAL_DEVICE void CopyAsyncUpTo16(void* shared, const void* from, int bytes) {
+  const auto to = static_cast<uint32_t>(__cvta_generic_to_shared(shared));
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;\n" ::"r"(to), "l"(from), "r"(bytes)
+               : "memory");
+}
+// The same as the first with 8 bytes, aligned to 8.
 SHOAL_DEVICE void CopyAsync8(void* shared, const void* from, bool valid) {
   const auto to = static_cast<uint32_t>(__cvta_generic_to_shared(shared));
   const int bytes = valid ? 8 : 0;

@@ -16,9 +16,9 @@ class AsyncCopies {
     groups_.clear();
   }
 
-  void Begin(void* to, const void* from, size_t bytes, bool valid) {
+  void Begin(void* to, const void* from, size_t bytes, size_t read) {
     std::memset(to, 0xFF, bytes);
-    copies_.push_back({to, from, bytes, valid});
+    copies_.push_back({to, from, bytes, read});
   }
 
   void Commit() { groups_.push_back(copies_.size()); }
@@ -33,10 +33,9 @@ class AsyncCopies {
     const size_t end = groups_[static_cast<size_t>(groups - 1)];
     for (size_t i = 0; i < end; ++i) {
       const Copy& copy = copies_[i];
-      if (copy.valid) {
-        std::memcpy(copy.to, copy.from, copy.bytes);
-      } else {
-        std::memset(copy.to, 0, copy.bytes);
+      std::memset(copy.to, 0, copy.bytes);
+      if (copy.read > 0) {
+        std::memcpy(copy.to, copy.from, copy.read);
       }
     }
     copies_.erase(copies_.begin(), copies_.begin() + static_cast<int64_t>(end));
@@ -51,7 +50,7 @@ class AsyncCopies {
     void* to;
     const void* from;
     size_t bytes;
-    bool valid;
+    size_t read;
   };
 
   std::vector<Copy> copies_;

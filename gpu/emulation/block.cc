@@ -359,10 +359,10 @@ void FailAlignment(size_t bytes, Where where) {
                           ThreadName(running_thread), bytes));
 }
 
-void BeginCopy(void* to, const void* from, size_t bytes, bool valid, Where where) {
+void BeginCopy(void* to, const void* from, size_t bytes, size_t read, Where where) {
   CheckAligned(to, bytes, where);
-  CheckAligned(valid ? from : nullptr, bytes, where);
-  TheProcessor().copies[static_cast<size_t>(running_thread)].Begin(to, from, bytes, valid);
+  CheckAligned(read > 0 ? from : nullptr, bytes, where);
+  TheProcessor().copies[static_cast<size_t>(running_thread)].Begin(to, from, bytes, read);
 }
 
 void CommitCopyGroup() { TheProcessor().copies[static_cast<size_t>(running_thread)].Commit(); }

@@ -68,8 +68,9 @@ inline void CheckAligned(const void* data, size_t bytes, Where where) {
   }
 }
 
-// The running thread's asynchronous copies. Until it waits for one, its destination holds 0xFF.
-void BeginCopy(void* to, const void* from, size_t bytes, bool valid, Where where);
+// The running thread's asynchronous copies, of `bytes`, of which those from `read` on become zero.
+// Until it waits for one, its destination holds 0xFF.
+void BeginCopy(void* to, const void* from, size_t bytes, size_t read, Where where);
 void CommitCopyGroup();
 void WaitForCopyGroups(int newest_left);
 

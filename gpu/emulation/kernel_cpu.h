@@ -102,11 +102,15 @@ inline char* DynamicShared() { return emulation::running_block.dynamic_shared; }
 
 inline void CopyAsync16(void* shared, const void* from, bool valid,
                         emulation::Where where = emulation::Where::Current()) {
-  emulation::BeginCopy(shared, from, 16, valid, where);
+  emulation::BeginCopy(shared, from, 16, valid ? 16 : 0, where);
+}
+inline void CopyAsyncUpTo16(void* shared, const void* from, int bytes,
+                            emulation::Where where = emulation::Where::Current()) {
+  emulation::BeginCopy(shared, from, 16, static_cast<size_t>(bytes), where);
 }
 inline void CopyAsync8(void* shared, const void* from, bool valid,
                        emulation::Where where = emulation::Where::Current()) {
-  emulation::BeginCopy(shared, from, 8, valid, where);
+  emulation::BeginCopy(shared, from, 8, valid ? 8 : 0, where);
 }
 inline void CommitCopies() { emulation::CommitCopyGroup(); }
 template <int N>
