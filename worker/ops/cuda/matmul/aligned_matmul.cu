@@ -6,15 +6,19 @@ namespace {
 template <class Tile>
 cudaError_t LaunchTile(cudaStream_t stream, const MatmulLaunch& launch) {
   constexpr int kThreads = Tile::kThreads;
-  using AInner = InnerMajor<Tile::kRows, kThreads>;
+  using AInner = InnerMajor<Tile::kRows, kThreads, false>;
+  using ACut = InnerMajor<Tile::kRows, kThreads, true>;
   using AOuter = OuterMajor<Tile::kRows, kThreads>;
-  using BInner = InnerMajor<Tile::kColumns, kThreads>;
+  using BInner = InnerMajor<Tile::kColumns, kThreads, false>;
   using BOuter = OuterMajor<Tile::kColumns, kThreads>;
   if (launch.transpose_a) {
     return LaunchTensorCores<Tile, AOuter, BOuter>(stream, launch);
   }
   if (launch.transpose_b) {
     return LaunchTensorCores<Tile, AInner, BInner>(stream, launch);
+  }
+  if (launch.k() % kChunkElements != 0) {
+    return LaunchTensorCores<Tile, ACut, BOuter>(stream, launch);
   }
   return LaunchTensorCores<Tile, AInner, BOuter>(stream, launch);
 }

@@ -19,11 +19,18 @@ namespace {
 // What cuBLASLt wants of a workspace; more than allocations promise.
 constexpr int64_t kWorkspaceAlignment = 256;
 
-// Whether rows can be read 16 bytes at a time.
-bool IsAligned(const ConstMatrix& m) {
-  constexpr int64_t kElements = 8;
+// Whether AlignedMatmul takes them: rows can be read 16 bytes at a time. (That reads up to the next
+// multiple of 16, which the stride, being one, leaves room for.)
+constexpr int64_t kAtOnce = 8;
+bool HasAlignedRows(const ConstMatrix& m) {
   return m.dtype == DType::kBF16 && reinterpret_cast<uintptr_t>(m.data) % 16 == 0 &&
-         m.stride % kElements == 0 && m.columns % kElements == 0;
+         m.stride % kAtOnce == 0;
+}
+bool IsAligned(const MatmulArgs& args) {
+  if (!HasAlignedRows(args.a) || !HasAlignedRows(args.b)) {
+    return false;
+  }
+  return args.transpose_b ? !args.transpose_a && args.a.columns % kAtOnce == 0 : true;
 }
 
 void CheckShape(const MatmulArgs& args) {
@@ -111,8 +118,7 @@ absl::Status Matmuls::RunOwn(const MatmulArgs& args) {
   if (args.a.dtype == DType::kF32) {
     return check(PlainMatmul(stream_, launch));
   }
-  const bool aligned =
-      IsAligned(args.a) && IsAligned(args.b) && !(args.transpose_a && args.transpose_b);
+  const bool aligned = IsAligned(args);
   const MatmulPlan plan = PlanMatmul(launch.m(), launch.n(), launch.k(), aligned, limits_);
   launch.tile = plan.tile;
   launch.splits = plan.splits;

@@ -36,8 +36,9 @@ struct MatmulLaunch {
   int64_t partial_stride() const { return (m() * n() + 3) / 4 * 4; }
 };
 
-// bf16 A and B whose rows start at multiples of 16 bytes and whose stored rows are multiples of 8
-// elements; not both transposed. Any tile, any number of splits.
+// bf16 A and B whose stored rows start at multiples of 16 bytes; not both transposed, and where B
+// is, k is a multiple of 8. What lies between the end of a row and the next multiple of 8 elements
+// is read, and may be anything. Any tile, any number of splits.
 cudaError_t AlignedMatmul(cudaStream_t stream, const MatmulLaunch& launch);
 // bf16 A and B of any stride and alignment, 64x64 tiles, any number of splits.
 cudaError_t UnalignedMatmul(cudaStream_t stream, const MatmulLaunch& launch);

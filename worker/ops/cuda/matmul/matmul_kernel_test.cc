@@ -1,6 +1,7 @@
 // Our own kernels against the oracle: on the emulated GPU, and on a real one where there is one.
 #include "worker/ops/cuda/matmul/matmul_kernel.h"
 
+#include "common/bytes.h"
 #include "gpu/testing/gpu.h"
 #include "gtest/gtest.h"
 #include "worker/backend/cuda/gpu_names.h"
@@ -66,6 +67,16 @@ TEST_F(MatmulKernelTest, LargeTilesOfAnySize) {
   }
 }
 
+// Logits' gradients times the head's matrix: rows of an odd vocabulary, padded.
+TEST_F(MatmulKernelTest, InnerDimensionsThatAreNoMultipleOfEight) {
+  for (const int64_t k : {1, 7, 63, 65, 257, 321}) {
+    const int64_t gap = RoundUp(k, 8) - k;
+    for (const MatmulTile tile : {MatmulTile::k64x64, MatmulTile::k128x128, MatmulTile::k128x256}) {
+      Check({.m = 70, .n = 136, .k = k, .a_gap = gap}, AlignedMatmul, tile, k > 256 ? 128 : 0);
+    }
+  }
+}
+
 TEST_F(MatmulKernelTest, ManyTilesInBands) {
   Check({.m = 64 * 9 + 3, .n = 64 * 3, .k = 24, .transpose_b = true}, AlignedMatmul);
 }
@@ -80,6 +91,8 @@ TEST_F(MatmulKernelTest, SplitsAddUpInEveryType) {
   for (int round = 0; round < 30; ++round) {
     MatmulCase c = RandomCase(random_, 100, true);
     c.k = random_.Between(9, 60) * 8;
+    c.a_gap = c.transpose_a ? c.a_gap : 8;
+    c.b_gap = c.transpose_b ? 16 : c.b_gap;
     Check(c, AlignedMatmul, round % 2 == 0 ? MatmulTile::k64x64 : MatmulTile::k128x128,
           random_.Between(1, 3) * 64);
   }

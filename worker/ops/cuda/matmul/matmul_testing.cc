@@ -4,6 +4,7 @@
 #include <limits>
 #include <vector>
 
+#include "common/bytes.h"
 #include "common/check.h"
 #include "fmt/format.h"
 #include "gtest/gtest.h"
@@ -101,19 +102,23 @@ std::string MatmulCase::ToString() const {
 MatmulCase RandomCase(Random& random, int64_t most, bool aligned) {
   const int64_t unit = aligned ? 8 : 1;
   MatmulCase c;
-  const auto size = [&] { return random.Between(1, most / unit) * unit; };
-  const auto gap = [&] { return random.Between(0, 2) * unit; };
   c.transpose_a = random.Below(2) == 1;
   c.transpose_b = random.Below(2) == 1 && !(aligned && c.transpose_a);
   c.accumulate = random.Below(2) == 1;
   c.input = aligned || random.Below(2) == 1 ? DType::kBF16 : DType::kF32;
   c.output = c.accumulate || random.Below(2) == 1 ? DType::kF32 : c.input;
-  // Of stored rows alone is the length a multiple of the unit.
-  c.m = c.transpose_a ? size() : random.Between(1, most);
-  c.n = c.transpose_b ? random.Between(1, most) : size();
-  c.k = !c.transpose_a || c.transpose_b ? size() : random.Between(1, most);
-  c.a_gap = gap();
-  c.b_gap = gap();
+  c.m = random.Between(1, most);
+  c.n = random.Between(1, most);
+  c.k = random.Between(1, most);
+  if (aligned && (c.transpose_b || random.Below(2) == 1)) {
+    c.k = RoundUp(c.k, unit);
+  }
+  // From the end of a stored row to the next.
+  const auto gap = [&](int64_t length) {
+    return RoundUp(length, unit) - length + random.Between(0, 2) * unit;
+  };
+  c.a_gap = gap(c.transpose_a ? c.m : c.k);
+  c.b_gap = gap(c.transpose_b ? c.k : c.n);
   c.c_gap = random.Between(0, 9);
   c.offset = random.Between(0, 2) * unit;
   return c;

@@ -9,7 +9,9 @@
 // dY^T X), and Unaligned, which takes any strides element by element and stores like InnerMajor.
 //
 // Each is made once a block by every thread, which then copies its share of one tile after the
-// other along the inner dimension. What is outside the operand becomes zero.
+// other along the inner dimension. What is outside the operand becomes zero, but for what lies
+// between an outer-major operand's columns and the next multiple of 8: that reaches rows and
+// columns of C alone that are not there.
 #pragma once
 
 #include "gpu/kernel.h"
@@ -42,15 +44,22 @@ class ChunkCopier {
         from_(corner + row_ * row_stride + column_),
         step_(kRowsAtOnce * row_stride) {}
 
-  // rows, columns: how many of the tile are inside the operand; columns a multiple of 8.
+  // rows, columns: how many of the tile are inside the operand. kCut: the last chunk of a row is
+  // cut off where the columns end; else all of it is copied.
+  template <bool kCut>
   SHOAL_DEVICE void Copy(char* tile, int rows, int columns) const {
     const int chunk = column_ / kChunkElements;
     char* to = tile + (row_ * kRowChunks + (chunk ^ (row_ & 7))) * kChunkBytes;
-    const bool column_inside = column_ < columns;
+    const int inside = columns - column_;
+    const int bytes = inside <= 0 ? 0 : inside < kChunkElements ? inside * 2 : kChunkBytes;
 #pragma unroll
     for (int i = 0; i < kRows / kRowsAtOnce; ++i) {
-      CopyAsync16(to + i * kThreads * kChunkBytes, from_ + i * step_,
-                  column_inside && row_ + i * kRowsAtOnce < rows);
+      const bool row_inside = row_ + i * kRowsAtOnce < rows;
+      if constexpr (kCut) {
+        CopyAsyncUpTo16(to + i * kThreads * kChunkBytes, from_ + i * step_, row_inside ? bytes : 0);
+      } else {
+        CopyAsync16(to + i * kThreads * kChunkBytes, from_ + i * step_, inside > 0 && row_inside);
+      }
     }
   }
   SHOAL_DEVICE void AdvanceColumns() { from_ += kColumns; }
@@ -99,8 +108,9 @@ struct OuterMajorFragments {
   }
 };
 
-// `outer` and `inner`: the first tile's corner; `outers`: the operand's outer size.
-template <int kOuter, int kThreads>
+// `outer` and `inner`: the first tile's corner; `outers`: the operand's outer size. kCut: the inner
+// dimension need not be a multiple of 8.
+template <int kOuter, int kThreads, bool kCut>
 class InnerMajor : public InnerMajorFragments<kOuter> {
  public:
   SHOAL_DEVICE InnerMajor(const Operand& operand, int outer, int inner, int outers)
@@ -108,7 +118,7 @@ class InnerMajor : public InnerMajorFragments<kOuter> {
         outers_(outers - outer) {}
   // The next tile, of which `inners` are inside the operand.
   SHOAL_DEVICE void CopyNext(char* tile, int inners) {
-    copier_.Copy(tile, outers_, inners);
+    copier_.template Copy<kCut>(tile, outers_, inners);
     copier_.AdvanceColumns();
   }
 
@@ -124,7 +134,7 @@ class OuterMajor : public OuterMajorFragments<kOuter> {
       : copier_(operand.data + inner * operand.inner_stride + outer, operand.inner_stride),
         outers_(outers - outer) {}
   SHOAL_DEVICE void CopyNext(char* tile, int inners) {
-    copier_.Copy(tile, inners, outers_);
+    copier_.template Copy<false>(tile, inners, outers_);
     copier_.AdvanceRows();
   }
 
