@@ -3,6 +3,7 @@
 #include <sys/resource.h>
 
 #include <algorithm>
+#include <chrono>
 
 #include "common/bytes.h"
 #include "common/clock.h"
@@ -26,6 +27,11 @@ double CpuSeconds() {
     return static_cast<double>(time.tv_sec) + 1e-6 * static_cast<double>(time.tv_usec);
   };
   return seconds(usage.ru_utime) + seconds(usage.ru_stime);
+}
+
+// RealClock's arithmetic would be a part of what is measured.
+double SteadySeconds() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
 }  // namespace
@@ -53,13 +59,14 @@ absl::Status MeasureOnce(Load& load, absl::Duration time, Speed& speed) {
 }
 
 absl::StatusOr<double> MedianLatency(Load& load, absl::Duration time) {
-  absl::Time start = RealClock().Now();
-  const absl::Time end = start + time;
   std::vector<double> samples;
+  samples.reserve(kMostLatencySamples);
+  double start = SteadySeconds();
+  const double end = start + absl::ToDoubleSeconds(time);
   for (int blocks = 1; start < end && samples.size() < kMostLatencySamples;) {
     SHOAL_RETURN_IF_ERROR(load.MoveInTurn(blocks));
-    const absl::Time now = RealClock().Now();
-    samples.push_back(absl::ToDoubleSeconds(now - start) / blocks);
+    const double now = SteadySeconds();
+    samples.push_back((now - start) / blocks);
     blocks = samples.back() < kShortLatencySeconds ? kInTurn : 1;
     start = now;
   }
