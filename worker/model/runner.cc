@@ -15,12 +15,12 @@ struct TrainingMemory {
   ChunkScratch scratch;
 
   static TrainingMemory Carve(Carver& carver, const plan::ModelSpec& spec, DType compute,
-                              int64_t rows, int64_t targets, const plan::LossChunk& loss_chunk) {
-    constexpr plan::Recompute kRecompute = plan::Recompute::kNone;
-    const ChunkMemory chunk(spec, compute, plan::AllUnits(spec), kRecompute, rows);
+                              int64_t rows, int64_t targets, const plan::LossChunk& loss_chunk,
+                              plan::Recompute recompute) {
+    const ChunkMemory chunk(spec, compute, plan::AllUnits(spec), recompute, rows);
     TrainingMemory m;
     m.activations = carver.Take(chunk.bytes().activations);
-    m.scratch = ChunkScratch::Carve(carver, spec, compute, kRecompute, rows, targets, &loss_chunk);
+    m.scratch = ChunkScratch::Carve(carver, spec, compute, recompute, rows, targets, &loss_chunk);
     return m;
   }
 };
@@ -49,13 +49,13 @@ struct EvaluationMemory {
 };
 
 // Takes the memory of a microbatch, and has it copied to the device.
-template <typename Memory>
-absl::StatusOr<Memory> Prepare(Transformer& model, MicrobatchInput& microbatch) {
+template <typename Memory, typename... More>
+absl::StatusOr<Memory> Prepare(Transformer& model, MicrobatchInput& microbatch, More... more) {
   SHOAL_RETURN_IF_ERROR(model.rotary().Reserve(microbatch.longest(), model.ops().stream()));
   SHOAL_ASSIGN_OR_RETURN(const Memory memory, model.workspace().Fill([&](Carver& carver) {
     microbatch.Carve(carver);
     return Memory::Carve(carver, model.spec(), model.compute(), microbatch.rows(),
-                         microbatch.target_count(), model.loss_chunk());
+                         microbatch.target_count(), model.loss_chunk(), more...);
   }));
   microbatch.Load(model.ops().stream());
   return memory;
@@ -78,11 +78,12 @@ absl::Status ForwardForEvaluation(Transformer& model, const MicrobatchInput& mic
 
 absl::StatusOr<MicrobatchResult> RunMicrobatch(Transformer& model, const PackedBatch& batch,
                                                double loss_scale, UnitSource& source,
-                                               GradientSink& sink) {
+                                               GradientSink& sink, plan::Recompute recompute) {
   SHOAL_ASSIGN_OR_RETURN(MicrobatchInput microbatch,
                          MicrobatchInput::Create(batch, model.spec().vocabulary));
-  SHOAL_ASSIGN_OR_RETURN(const TrainingMemory memory, Prepare<TrainingMemory>(model, microbatch));
-  const Chunk all(model, plan::AllUnits(model.spec()), plan::Recompute::kNone);
+  SHOAL_ASSIGN_OR_RETURN(const TrainingMemory memory,
+                         Prepare<TrainingMemory>(model, microbatch, recompute));
+  const Chunk all(model, plan::AllUnits(model.spec()), recompute);
   const ChunkCall call{.microbatch = microbatch,
                        .loss_scale = loss_scale,
                        .scratch = memory.scratch,
@@ -94,10 +95,11 @@ absl::StatusOr<MicrobatchResult> RunMicrobatch(Transformer& model, const PackedB
 }
 
 int64_t MicrobatchBytes(const plan::ModelSpec& spec, DType compute, int64_t tokens,
-                        const plan::LossChunk& loss_chunk) {
+                        const plan::LossChunk& loss_chunk, plan::Recompute recompute) {
   Carver measure(nullptr);
   MicrobatchInput::CarveLargest(measure, tokens);
-  TrainingMemory::Carve(measure, spec, compute, plan::MicrobatchRows(tokens), tokens, loss_chunk);
+  TrainingMemory::Carve(measure, spec, compute, plan::MicrobatchRows(tokens), tokens, loss_chunk,
+                        recompute);
   return measure.bytes();
 }
 

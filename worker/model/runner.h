@@ -19,20 +19,24 @@
 #include "absl/status/statusor.h"
 #include "common/dtype.h"
 #include "plan/model_spec.h"
+#include "plan/recompute.h"
 #include "worker/model/batch.h"
 #include "worker/model/transformer.h"
 #include "worker/model/unit_access.h"
 
 namespace shoal::worker {
 
+// `recompute` changes what is kept for the backward, and no bit of the results.
 absl::StatusOr<MicrobatchResult> RunMicrobatch(Transformer& model, const PackedBatch& batch,
                                                double loss_scale, UnitSource& source,
-                                               GradientSink& sink);
+                                               GradientSink& sink,
+                                               plan::Recompute recompute = plan::Recompute::kNone);
 
 // Bytes that RunMicrobatch takes for a microbatch of that many tokens, all of which have a target:
 // what planning counts for a worker, besides weights, gradients and the model's rotary tables.
 int64_t MicrobatchBytes(const plan::ModelSpec& spec, DType compute, int64_t tokens,
-                        const plan::LossChunk& loss_chunk = plan::kCpuLossChunk);
+                        const plan::LossChunk& loss_chunk = plan::kCpuLossChunk,
+                        plan::Recompute recompute = plan::Recompute::kNone);
 
 // Forward and loss alone.
 absl::StatusOr<MicrobatchResult> EvaluateLoss(Transformer& model, const PackedBatch& batch,

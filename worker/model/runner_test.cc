@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <limits>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -202,6 +203,30 @@ TEST(RunMicrobatch, MemoryIsWhatPlanningCountsAndDoesNotGrow) {
     ASSERT_TRUE(RunMicrobatch(*model, RandomBatch(spec, {length}, 18), 1.0, weights, sink).ok());
     EXPECT_LE(model->device().allocated_bytes() - model->rotary().bytes(),
               MicrobatchBytes(spec, DType::kF32, 200));
+  }
+}
+
+TEST(RunMicrobatch, RecomputeTakesLessMemoryAndChangesNoBit) {
+  const plan::ModelSpec spec = SmallSpec();
+  const PackedBatch batch = RandomBatch(spec, {130, 70}, 21);
+  std::vector<float> expected;
+  int64_t more = std::numeric_limits<int64_t>::max();
+  for (const auto& [name, recompute] : plan::kRecomputeNames) {
+    const auto model = MakeModel(spec, DType::kBF16);
+    MemoryUnitSource weights = RandomWeights(model->units(), DType::kBF16, 22);
+    MemoryGradientSink sink(model->units());
+    ASSERT_TRUE(RunMicrobatch(*model, batch, 1.0, weights, sink, recompute).ok()) << name;
+    std::vector<float> all;
+    for (const plan::UnitSpec& unit : model->units()) {
+      all.insert(all.end(), sink.gradient(unit.index).begin(), sink.gradient(unit.index).end());
+    }
+    expected = expected.empty() ? all : expected;
+    EXPECT_EQ(std::memcmp(all.data(), expected.data(), all.size() * sizeof(float)), 0) << name;
+    const int64_t planned =
+        MicrobatchBytes(spec, DType::kBF16, batch.token_count(), plan::kCpuLossChunk, recompute);
+    EXPECT_LE(model->device().allocated_bytes() - model->rotary().bytes(), planned) << name;
+    EXPECT_LT(planned, more) << name;
+    more = planned;
   }
 }
 
