@@ -1,5 +1,8 @@
 #include "worker/ops/testing/check_ops.h"
 
+#include <algorithm>
+#include <iterator>
+
 #include "worker/ops/testing/op_checks.h"
 
 namespace shoal::worker {
@@ -10,70 +13,116 @@ constexpr ArrayLayout kApart = {.padding = 6, .offset = 3};
 // Columns of a wider matrix, aligned.
 constexpr ArrayLayout kWithin = {.padding = 32, .offset = 16};
 
-void CheckSmall(Checks& checks) {
-  for (const Size& size :
-       {Size{19, 75, kApart}, Size{37, 72, {}}, Size{5, 136, kWithin}, Size{3, 1, {}}}) {
-    checks.Norms(size);
-    checks.ColumnSums(size);
-    checks.Elementwise(size);
-    checks.SwiGlu(size);
-  }
-  checks.Norms({9, 1032, {}});
-  checks.Norms({5, 2568, {}});  // several warps a row
-  checks.Norms({2, 8200, {}});  // too long for registers
-  checks.ColumnSums({300, 40, {}});
-  checks.Rows({130, 75, kApart}, 40);
-  checks.Rows({70, 600, {}}, 50);
-  checks.Rows({1200, 8, {}}, 3000);
-  checks.Rotary(9, 5, 16, {});
-  checks.Rotary(5, 3, 6, kApart);
-  checks.CrossEntropy({10, 101, kApart});
-  checks.CrossEntropy({9, 9000, {}});  // several blocks a row
-  checks.CrossEntropy({3, 9001, {}});
-  checks.Matmul(70, 45, 33, kApart);
-  checks.Matmul(72, 136, 64, {});
-  checks.Attention({5, 33, 1}, 6, {.heads = 4, .kv_heads = 2, .head_dim = 16});
-  checks.Attention({70}, 0, {.heads = 2, .kv_heads = 2, .head_dim = 10});
-  checks.Decode(37, {.heads = 4, .kv_heads = 2, .head_dim = 16});
+// Operators that are done together, at all their sizes.
+using Group = std::function<void(Checks&)>;
+
+std::vector<Group> SmallGroups() {
+  return {[](Checks& checks) {
+    for (const Size& size :
+         {Size{19, 75, kApart}, Size{37, 72, {}}, Size{5, 136, kWithin}, Size{3, 1, {}}}) {
+      checks.Norms(size);
+      checks.ColumnSums(size);
+      checks.Elementwise(size);
+      checks.SwiGlu(size);
+    }
+    checks.Norms({9, 1032, {}});
+    checks.Norms({5, 2568, {}});  // several warps a row
+    checks.Norms({2, 8200, {}});  // too long for registers
+    checks.ColumnSums({300, 40, {}});
+    checks.Rows({130, 75, kApart}, 40);
+    checks.Rows({70, 600, {}}, 50);
+    checks.Rows({1200, 8, {}}, 3000);
+    checks.Rotary(9, 5, 16, {});
+    checks.Rotary(5, 3, 6, kApart);
+    checks.CrossEntropy({10, 101, kApart});
+    checks.CrossEntropy({9, 9000, {}});  // several blocks a row
+    checks.CrossEntropy({3, 9001, {}});
+    checks.Matmul(70, 45, 33, kApart);
+    checks.Matmul(72, 136, 64, {});
+    checks.Attention({5, 33, 1}, 6, {.heads = 4, .kv_heads = 2, .head_dim = 16});
+    checks.Attention({70}, 0, {.heads = 2, .kv_heads = 2, .head_dim = 10});
+    checks.Decode(37, {.heads = 4, .kv_heads = 2, .head_dim = 16});
+  }};
 }
 
-void CheckLarge(Checks& checks) {
-  for (const Size& size :
-       {Size{1021, 2048, {}}, Size{517, 1027, kApart}, Size{768, 4096, kWithin}}) {
-    checks.Norms(size);
-    checks.ColumnSums(size);
-    checks.Elementwise(size);
-    checks.SwiGlu(size);
-  }
-  checks.Norms({77, 8192, {}});
-  checks.Norms({33, 20000, {}});
-  checks.ColumnSums({8192, 768, {}});
-  checks.Rows({4096, 1024, {}}, 50257);
-  checks.Rows({2000, 515, kApart}, 1000);
-  checks.Rotary(1000, 40, 128, {});
-  checks.Rotary(300, 12, 64, kWithin);
-  checks.CrossEntropy({128, 50257, {}});
-  checks.CrossEntropy({64, 128256, {}});
-  checks.Matmul(512, 1024, 768, {});
-  checks.Matmul(509, 331, 257, kApart);
-  checks.Matmul(2048, 2048, 2048, kWithin);
-  for (const int64_t head_dim : {64, 128}) {
-    checks.Attention({700, 1, 257, 1024}, 66, {.heads = 8, .kv_heads = 2, .head_dim = head_dim});
-  }
-  checks.Attention({300, 212}, 0, {.heads = 6, .kv_heads = 6, .head_dim = 80});
-  checks.Decode(3000, {.heads = 32, .kv_heads = 8, .head_dim = 128});
+std::vector<Group> LargeGroups() {
+  static constexpr Size kSizes[] = {{1021, 2048, {}}, {517, 1027, kApart}, {768, 4096, kWithin}};
+  return {
+      [](Checks& checks) {
+        for (const Size& size : kSizes) {
+          checks.Norms(size);
+        }
+        checks.Norms({77, 8192, {}});
+        checks.Norms({33, 20000, {}});
+      },
+      [](Checks& checks) {
+        for (const Size& size : kSizes) {
+          checks.ColumnSums(size);
+        }
+        checks.ColumnSums({8192, 768, {}});
+      },
+      [](Checks& checks) {
+        for (const Size& size : kSizes) {
+          checks.Elementwise(size);
+          checks.SwiGlu(size);
+        }
+      },
+      [](Checks& checks) {
+        checks.Rows({4096, 1024, {}}, 8192);
+        checks.Rows({2000, 515, kApart}, 1000);
+        checks.Rotary(1000, 40, 128, {});
+        checks.Rotary(300, 12, 64, kWithin);
+      },
+      [](Checks& checks) {
+        checks.CrossEntropy({128, 50257, {}});
+        checks.CrossEntropy({64, 128256, {}});
+      },
+      [](Checks& checks) {
+        checks.Matmul(512, 1024, 768, {});
+        checks.Matmul(509, 331, 257, kApart);
+        checks.Matmul(2048, 2048, 2048, kWithin);
+      },
+      [](Checks& checks) {
+        for (const int64_t head_dim : {64, 128}) {
+          checks.Attention({700, 1, 257, 1024}, 66,
+                           {.heads = 8, .kv_heads = 2, .head_dim = head_dim});
+        }
+        checks.Attention({300, 212}, 0, {.heads = 6, .kv_heads = 6, .head_dim = 80});
+        checks.Decode(3000, {.heads = 32, .kv_heads = 8, .head_dim = 128});
+      },
+      [](Checks& checks) {
+        if (checks.dtype() == DType::kBF16) {
+          checks.Attention({16384}, 0, {.heads = 1, .kv_heads = 1, .head_dim = 64});
+        }
+      },
+  };
 }
 
 }  // namespace
 
+void CheckOps(Device& device, Ops& under_test, Ops& oracle, uint64_t seed, CheckScale scale,
+              const std::function<bool(std::vector<OpCheck>)>& found) {
+  OpChecker checker(device, under_test, oracle, seed);
+  const std::vector<Group> groups = scale == CheckScale::kSmall ? SmallGroups() : LargeGroups();
+  for (const Group& group : groups) {
+    for (const DType dtype : {DType::kF32, DType::kBF16}) {
+      Checks checks(checker, dtype);
+      group(checks);
+      if (!found(checker.TakeResults())) {
+        return;
+      }
+    }
+  }
+}
+
 std::vector<OpCheck> CheckOps(Device& device, Ops& under_test, Ops& oracle, uint64_t seed,
                               CheckScale scale) {
-  OpChecker checker(device, under_test, oracle, seed);
-  for (const DType dtype : {DType::kF32, DType::kBF16}) {
-    Checks checks(checker, dtype);
-    scale == CheckScale::kSmall ? CheckSmall(checks) : CheckLarge(checks);
-  }
-  return checker.TakeResults();
+  std::vector<OpCheck> all;
+  CheckOps(device, under_test, oracle, seed, scale, [&](std::vector<OpCheck> checks) {
+    std::move(checks.begin(), checks.end(), std::back_inserter(all));
+    return true;
+  });
+  return all;
 }
 
 }  // namespace shoal::worker

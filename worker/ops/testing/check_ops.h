@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "worker/ops/testing/op_checker.h"
@@ -18,7 +19,10 @@ enum class CheckScale : uint8_t {
   kLarge,  // shapes of training: seconds for a GPU, and for the oracle on several cores
 };
 
-// `under_test` computes on `device`. The same seed gives the same inputs.
+// `under_test` computes on `device`. The same seed gives the same inputs. `found` gets the checks
+// of a few operators of one type as soon as they are done, and says whether to go on.
+void CheckOps(Device& device, Ops& under_test, Ops& oracle, uint64_t seed, CheckScale scale,
+              const std::function<bool(std::vector<OpCheck>)>& found);
 std::vector<OpCheck> CheckOps(Device& device, Ops& under_test, Ops& oracle, uint64_t seed,
                               CheckScale scale);
 

@@ -44,7 +44,10 @@ void Checks::Attention(const std::vector<int32_t>& lengths, int64_t padding,
   CheckedArray qkv = Normal({tokens, shape.qkv_size(), {}});
   CheckedArray out = Output({tokens, shape.q_size(), {}});
   CheckedArray log_sum_exp = checker_.Output(DType::kF32, shape.heads, tokens);
-  const double bound = dtype_ == DType::kF32 ? kF32Bound : kAttentionBF16Bound;
+  const bool longest = tokens >= kLongestAttentionTokens;
+  const double bound = longest                 ? kLongestAttentionBound
+                       : dtype_ == DType::kF32 ? kF32Bound
+                                               : kAttentionBF16Bound;
   const auto name = [&](std::string_view op) {
     return fmt::format("{} {} {} tokens, {}/{}x{}", op, dtype_ == DType::kF32 ? "fp32" : "bf16",
                        tokens, shape.heads, shape.kv_heads, shape.head_dim);
@@ -55,7 +58,7 @@ void Checks::Attention(const std::vector<int32_t>& lengths, int64_t padding,
   });
   CheckedArray d_out = Normal({tokens, shape.q_size(), {}});
   CheckedArray d_qkv = Output({tokens, shape.qkv_size(), {}});
-  const double gradient_bound = dtype_ == DType::kBF16 && tokens > kLongAttentionTokens
+  const double gradient_bound = dtype_ == DType::kBF16 && tokens > kLongAttentionTokens && !longest
                                     ? kLongAttentionGradientBF16Bound
                                     : bound;
   checker_.Check(name("AttentionBackward"), gradient_bound, {&d_qkv}, [&](Ops& ops, OpSide s) {

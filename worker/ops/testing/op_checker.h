@@ -101,6 +101,8 @@ class OpChecker {
   std::vector<OpCheck> TakeResults();
 
  private:
+  // A normal value; those drawn first come again and again, at a distance that is a prime.
+  double NextNormal();
   CheckedArray Make(ArrayType type, int64_t rows, int64_t columns, ArrayLayout layout);
   void Upload(const CheckedArray& array, const std::vector<std::byte>& bytes);
   std::vector<std::byte> Download(const CheckedArray& array);
@@ -110,6 +112,8 @@ class OpChecker {
   Ops& under_test_;
   Ops& oracle_;
   Random random_;
+  std::vector<double> normals_;
+  size_t next_normal_ = 0;
   std::vector<OpCheck> results_;
   std::string no_memory_;  // why an array has none on the device
 };

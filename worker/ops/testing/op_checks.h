@@ -23,6 +23,10 @@ inline constexpr double kAttentionBF16Bound = 3e-2;
 // sums of large terms, of which small elements keep the roundings.
 inline constexpr double kLongAttentionGradientBF16Bound = 0.15;
 inline constexpr int64_t kLongAttentionTokens = 256;
+// Of still longer ones the typical value is as small as roundings of the first tokens' values: what
+// is seen there is what is wrong grossly.
+inline constexpr double kLongestAttentionBound = 0.5;
+inline constexpr int64_t kLongestAttentionTokens = 8192;
 // The same operations in the same order.
 inline constexpr double kSameBits = 0;
 
@@ -37,6 +41,7 @@ struct Size {
 class Checks {
  public:
   Checks(OpChecker& checker, DType dtype) : checker_(checker), dtype_(dtype) {}
+  DType dtype() const { return dtype_; }
 
   void Norms(const Size& size);
   void ColumnSums(const Size& size);
