@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <sstream>
 
+#include "absl/time/clock.h"
 #include "client/cli/process_group.h"
 #include "common/file.h"
 #include "common/status.h"
@@ -14,10 +15,41 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr int kTailLines = 12;
+constexpr absl::Duration kPoll = absl::Milliseconds(20);
+constexpr absl::Duration kStatusLimit = absl::Seconds(10);
+// Of a killed process, until its memory is given back.
+constexpr absl::Duration kEndLimit = absl::Seconds(10);
+
+// Messages for people are between the events. Empty where there is none.
+nlohmann::json EventIn(const std::string& output, std::string_view name) {
+  std::istringstream lines(output);
+  for (std::string line; std::getline(lines, line);) {
+    nlohmann::json event = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
+    if (event.is_object() && event.value("event", "") == name) {
+      return event;
+    }
+  }
+  return nlohmann::json::object();
+}
+
+// A zombie has none either.
+bool HasProgram(int64_t pid) {
+  std::error_code error;
+  return !fs::read_symlink(fmt::format("/proc/{}/exe", pid), error).empty();
+}
+
+void AwaitEnd(const nlohmann::json& status) {
+  const absl::Time deadline = absl::Now() + kEndLimit;
+  for (const nlohmann::json& member : status.value("members", nlohmann::json::array())) {
+    while (HasProgram(member.value("pid", int64_t{0})) && absl::Now() < deadline) {
+      absl::SleepFor(kPoll);
+    }
+  }
+}
 
 }  // namespace
 
-absl::StatusOr<std::vector<MeasuredStep>> ParseSteps(const std::string& output, int64_t steps) {
+absl::StatusOr<std::vector<MeasuredStep>> ParseStepsSoFar(const std::string& output) {
   std::vector<MeasuredStep> measured;
   std::istringstream lines(output);
   for (std::string line; std::getline(lines, line);) {
@@ -30,12 +62,18 @@ absl::StatusOr<std::vector<MeasuredStep>> ParseSteps(const std::string& output, 
                         .seconds = event.value("step_seconds", 0.0),
                         .idle_share = event.value("idle_share", 0.0),
                         .predicted_idle_share = event.value("predicted_idle_share", 0.0),
-                        .grad_norm = event.value("grad_norm", 0.0)});
+                        .grad_norm = event.value("grad_norm", 0.0),
+                        .loss = event.value("loss", 0.0)});
     if (measured.back().step != static_cast<int64_t>(measured.size())) {
       return DataLoss("step {} was reported after {} others", measured.back().step,
                       measured.size() - 1);
     }
   }
+  return measured;
+}
+
+absl::StatusOr<std::vector<MeasuredStep>> ParseSteps(const std::string& output, int64_t steps) {
+  SHOAL_ASSIGN_OR_RETURN(std::vector<MeasuredStep> measured, ParseStepsSoFar(output));
   if (static_cast<int64_t>(measured.size()) != steps) {
     return DataLoss("{} of {} steps were reported", measured.size(), steps);
   }
@@ -73,6 +111,43 @@ absl::StatusOr<std::vector<MeasuredStep>> TrainRunner::Train(plan::Job job,
   SHOAL_ASSIGN_OR_RETURN(const std::string output, Run({"train", job_file, "--json"}, limit));
   fs::remove_all(job.checkpoint.directory, ignored);
   return ParseSteps(output, job.train.steps);
+}
+
+absl::StatusOr<ObservedRun> TrainRunner::Observe(plan::Job job, int64_t steps,
+                                                 absl::Duration limit) const {
+  job.checkpoint.directory = folder_ + "/checkpoints";
+  job.checkpoint.export_huggingface = false;
+  const std::string job_file = folder_ + "/job.yaml", log = folder_ + "/output.log";
+  std::error_code ignored;
+  fs::remove_all(job.checkpoint.directory, ignored);
+  fs::remove(log, ignored);
+  SHOAL_RETURN_IF_ERROR(WriteFileAtomically(job_file, plan::ToYaml(job)));
+  cli::ProcessGroup group;
+  SHOAL_RETURN_IF_ERROR(group.Start(
+      {.name = "shoal", .arguments = {program_, "train", job_file, "--json"}, .log_file = log}));
+  const absl::Time deadline = absl::Now() + limit;
+  ObservedRun run;
+  while (static_cast<int64_t>(run.steps.size()) < steps) {
+    if (absl::Now() > deadline) {
+      return DeadlineExceeded("{} of {} steps were done within {:.0f} s:\n{}", run.steps.size(),
+                              steps, absl::ToDoubleSeconds(limit), cli::TailOf(log, kTailLines));
+    }
+    const std::vector<cli::ChildEnd> ends = group.WaitForAll(kPoll);
+    SHOAL_ASSIGN_OR_RETURN(run.steps, ParseStepsSoFar(ReadFile(log).value_or("")));
+    if (!ends.empty() && static_cast<int64_t>(run.steps.size()) < steps) {
+      return Unavailable("{}:\n{}", cli::Describe(ends.front()), cli::TailOf(log, kTailLines));
+    }
+  }
+  // Into a folder of its own: the log of the run goes on.
+  const std::string status_folder = folder_ + "/status";
+  SHOAL_RETURN_IF_ERROR(CreateDirectories(status_folder));
+  const absl::StatusOr<std::string> status =
+      TrainRunner(program_, status_folder)
+          .Run({"status", "--run", job.checkpoint.directory, "--json"}, kStatusLimit);
+  run.status = EventIn(status.value_or(""), "status");
+  group.Kill();
+  AwaitEnd(run.status);
+  return run;
 }
 
 }  // namespace shoal::bench

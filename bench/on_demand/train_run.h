@@ -8,6 +8,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "nlohmann/json.hpp"
 #include "plan/job.h"
 
 namespace shoal::bench {
@@ -18,6 +19,13 @@ struct MeasuredStep {
   double idle_share = 0;
   double predicted_idle_share = 0;  // by the planner, before the step
   double grad_norm = 0;
+  double loss = 0;
+};
+
+// The first steps of a job that was then ended.
+struct ObservedRun {
+  std::vector<MeasuredStep> steps;
+  nlohmann::json status;  // of `shoal status`, when the last of them was done
 };
 
 class TrainRunner {
@@ -34,12 +42,19 @@ class TrainRunner {
   // Trains to the job's end, in order of the steps. The job's checkpoint directory is set and
   // removed here. DataLoss where steps are missing.
   absl::StatusOr<std::vector<MeasuredStep>> Train(plan::Job job, absl::Duration limit) const;
+  // Trains until `steps` are done and kills it all: no checkpoint is written, and none of the
+  // processes is left. Their logs are in log_folder() until the next run. Unavailable, with the
+  // last lines of the output, where it ends by itself; DeadlineExceeded after `limit`.
+  absl::StatusOr<ObservedRun> Observe(plan::Job job, int64_t steps, absl::Duration limit) const;
+  std::string log_folder() const { return folder_ + "/checkpoints/logs"; }
 
  private:
   const std::string program_;
   const std::string folder_;
 };
 
+// The steps in what `shoal train --json` has printed so far. DataLoss where they are not 1, 2, ...
+absl::StatusOr<std::vector<MeasuredStep>> ParseStepsSoFar(const std::string& output);
 // The steps in what `shoal train --json` printed. DataLoss where they are not 1 to `steps`.
 absl::StatusOr<std::vector<MeasuredStep>> ParseSteps(const std::string& output, int64_t steps);
 

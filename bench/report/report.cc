@@ -36,11 +36,19 @@ void Report::Chart(const std::string& name, const std::string& what, std::string
 
 void Report::Bar(const std::string& what, const std::string& bar, const std::string& found,
                  bool met) {
+  AddBarRow({what, bar, found, met ? "met" : "**missed**"});
+  missed_ += met ? 0 : 1;
+}
+
+void Report::NotMeasured(const std::string& what, const std::string& bar, const std::string& why) {
+  AddBarRow({what, bar, why, "**not measured**"});
+}
+
+void Report::AddBarRow(const std::vector<std::string>& row) {
   if (bars_.empty()) {
     bars_.push_back({"what", "bar", "found", ""});
   }
-  bars_.push_back({what, bar, found, met ? "met" : "**missed**"});
-  missed_ += met ? 0 : 1;
+  bars_.push_back(row);
 }
 
 std::string Report::Markdown(const std::string& title, const std::string& introduction) const {

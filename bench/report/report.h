@@ -21,6 +21,9 @@ class Report {
   // `met` decides; both are said at the top.
   void Bar(const std::string& what, const std::string& bar, const std::string& found, bool met);
 
+  // A bar that there is no figure for: `why`. It counts as neither.
+  void NotMeasured(const std::string& what, const std::string& bar, const std::string& why);
+
   int missed() const { return missed_; }
   // `title` and `introduction`, the bars, then everything in order.
   std::string Markdown(const std::string& title, const std::string& introduction) const;
@@ -29,6 +32,8 @@ class Report {
                      const std::string& title, const std::string& introduction) const;
 
  private:
+  void AddBarRow(const std::vector<std::string>& row);
+
   const std::string charts_;
   std::string body_;
   std::vector<std::vector<std::string>> bars_;
