@@ -6,7 +6,7 @@
 #
 #     --output              the folder to make; one that is there is made anew (default: build/bundle)
 #     --data                the folder of real test data (default: $SHOAL_TEST_DATA); its golden steps go with the bundle
-#     --xz                  also FOLDER.tar.xz
+#     --xz                  also FOLDER.tar.xz; `python3 -m tarfile -e FOLDER.tar.xz` unpacks it where there is no xz
 #     --with-cuda-libraries cuBLASLt, cuDNN and NCCL as well: a gigabyte. Without them the programs use those they find when they run
 #     --build               the build folder (default: build/release)
 #     --no-build            take the programs as they are there
@@ -113,6 +113,8 @@ if [ -n "$data" ]; then
   mkdir -p "$output/share/data"
   cp -r "$data/golden" "$data/stories260k" "$output/share/data/"
   chmod -R u+w "$output/share/data"
+else
+  echo "bundle: without test data (--data, SHOAL_TEST_DATA): gpu-check.sh will leave out golden steps and training through servers" >&2
 fi
 
 # From the bundle and the machine, and from nowhere else.
@@ -153,6 +155,7 @@ glibc=$(objdump -T "$output"/bin/* "$output"/lib/* 2>/dev/null | grep -oE 'GLIBC
 mib() { awk -v b="$1" 'BEGIN {printf "%.1f MiB", b / 1048576}'; }
 echo "$output: $(mib "$(du -sb "$output" | cut -f1)"), $(find "$output/lib" -type f | wc -l) libraries; needs ${glibc/_/ } or newer"
 if [ -n "$xz" ]; then
+  name=$(basename "$output")
   tar -C "$(dirname "$output")" --owner=0 --group=0 -cf - "$(basename "$output")" | xz -T0 -6 >"$output.tar.xz"
-  echo "$output.tar.xz: $(mib "$(stat -c %s "$output.tar.xz")")"
+  echo "$output.tar.xz: $(mib "$(stat -c %s "$output.tar.xz")"); unpack it with: tar xf $name.tar.xz, or without xz: python3 -m tarfile -e $name.tar.xz"
 fi
