@@ -1,49 +1,54 @@
 #!/usr/bin/env bash
 # Everything that needs a GPU, on a machine with one, from a bundle (scripts/bundle.sh): no network, no compiler, under nine minutes. Operators
-# against the CPU's, golden training steps, training beside PyTorch where python3 has it, kernels against their floors, activation offload, a step
-# through servers; writes a dated report and prints a short table last.
+# against the CPU's, golden training steps, training through servers, training beside PyTorch where python3 has it, kernels against their floors,
+# activation offload, a step through servers; writes a dated report and prints a short table last.
 #
 #   share/gpu-check.sh [--output FOLDER] [--seconds N] [--only PART] [--no-torch] [--small]
 #
-#     --output   where DATE-gpu.md, DATE-gpu.json and gpu-check.log go (default: gpu-check)
-#     --seconds  of all of it, about (default: 500)
-#     --only     one part
-#     --small    sizes that try the programs, not the GPU
-#     --bundle   the bundle (default: the folder above this script's)
+#     --output       where DATE-gpu.md, DATE-gpu.json and the logs go (default: gpu-check)
+#     --seconds      of all of it, about (default: 525)
+#     --only         one part, as DATE-gpu-PART
+#     --small        sizes that try the programs, not the GPU
+#     --torch-device cuda or cpu: where PyTorch runs (default: cuda)
+#     --bundle       the bundle (default: the folder above this script's)
 #
 # Each part is a process with a time limit, and what it found by then counts: a part that hangs or crashes takes none of the others along. Exit
 # code: 0; 1 where a part failed, 2 for wrong arguments, 3 where there is no GPU. Bars that are missed do not fail it, the report says them.
 #
 # cuBLASLt, cuDNN and NCCL are looked for in SHOAL_CUDA_LIBRARIES, in python3's nvidia packages and where the system has them; without them
-# Shoal's own kernels are checked.
+# Shoal's own kernels are checked. Where the machine shows less memory than it gives, SHOAL_HOST_MEMORY says how much it has (128GiB).
 set -uo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 bundle=$(dirname "$here")
 output=gpu-check
-total=500
-only='' torch=yes small=()
+total=525
+only='' torch=yes torch_device=cuda small=()
 while [ $# -gt 0 ]; do
   case $1 in
     --output) output=$2; shift ;;
     --seconds) total=$2; shift ;;
     --only) only=$2; shift ;;
     --bundle) bundle=$(cd "$2" && pwd); shift ;;
+    --torch-device) torch_device=$2; shift ;;
     --no-torch) torch='' ;;
     --small) small=(--small) ;;
     *) sed -n '/^#   share/,/^$/s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
   esac
   shift
 done
+[ -z "$only" ] || torch=''
 program=$bundle/bin/gpu_check
 [ -x "$program" ] || { echo "gpu-check: $program is not there: make a bundle where the CUDA toolkit is" >&2; exit 2; }
 mkdir -p "$output" && output=$(cd "$output" && pwd) || exit 2
 parts=$(mktemp -d)
-trap 'rm -rf "$parts"' EXIT
-log=$output/gpu-check.log
-data=()  # golden steps, where the bundle was made with them
+background=()  # processes that are ended with this one
+trap 'for pid in "${background[@]}"; do kill "$pid" 2>/dev/null; done; rm -rf "$parts"' EXIT
+log=$output/gpu-check${only:+-$only}.log
+data=()  # golden steps and a small model, where the bundle was made with them
 [ ! -d "$bundle/share/data" ] || data=(--data "$bundle/share/data")
 : >"$log"
 begin=$(date +%s)
+passed() { echo $(($(date +%s) - begin)); }
 say() { echo "$*" | tee -a "$log"; }
 
 # Folders of the libraries that programs open by name.
@@ -59,60 +64,132 @@ PYTHON
 }
 libraries=$(cuda_folders | paste -sd: -)
 export SHOAL_CUDA_LIBRARIES=${SHOAL_CUDA_LIBRARIES:+$SHOAL_CUDA_LIBRARIES:}$libraries
-# Libraries that those open in turn (cuDNN's parts, NVRTC) are found by the loader alone.
-export LD_LIBRARY_PATH=${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}$libraries
 
-gpu=$(timeout 20 nvidia-smi --query-gpu=name,driver_version,memory.total,clocks.sm,clocks.max.sm,clocks.mem,power.limit --format=csv,noheader 2>/dev/null | head -1)
+smi() { timeout 20 nvidia-smi --query-gpu="$1" --format=csv,noheader "${@:2}" 2>/dev/null; }
+gpu=$(smi name,driver_version,memory.total,clocks.sm,clocks.max.sm,clocks.mem,power.limit | head -1)
+memory=$(awk '/^Mem(Total|Available)/ {printf "%s %.1f GiB, ", $1, $2 / 1048576}' /proc/meminfo)
 notes=(
-  --note "Made by \`gpu-check.sh\` on $(nproc) cores of $(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -1), Linux $(uname -r)."
+  --note "Made by \`gpu-check.sh\` of $("$bundle/bin/shoal" --version 2>/dev/null || echo shoal), $(date -u +'%Y-%m-%d %H:%M') UTC, on $(nproc) cores of $(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -1), ${memory}Linux $(uname -r)."
   --note "nvidia-smi (name, driver, memory, clock of multiprocessors, its maximum, of memory, power limit): ${gpu:-not there}."
   --note "Libraries in: ${SHOAL_CUDA_LIBRARIES:-none}."
 )
 
+# The GPU under load: a sample every two seconds; of each part the one that drew the most power is told.
+state_fields=clocks.sm,clocks.mem,temperature.gpu,power.draw,memory.used,utilization.gpu,clocks_event_reasons.active
+samples=$parts/samples
+: >"$samples"
+if [ -n "$gpu" ]; then
+  nvidia-smi --query-gpu="$state_fields" --format=csv,noheader,nounits -l 2 >"$samples" 2>/dev/null &
+  background+=($!)
+fi
+# note_state PART LINE: what was sampled from that line on
+note_state() {
+  local most
+  most=$(tail -n +"$2" "$samples" | awk -F, 'NF == 7 && $4 + 0 >= power {power = $4 + 0; line = $0} END {print line}')
+  [ -n "$most" ] || return 0
+  [ -s "$parts/gpu-states.csv" ] || echo "part, multiprocessors' MHz, memory's MHz, degrees C, W, MiB, busy %, reasons for lower clocks" >"$parts/gpu-states.csv"
+  echo "$1, $most" >>"$parts/gpu-states.csv"
+}
+
 # part NAME SECONDS: what it found is in $parts/NAME.json
 failed=0
 part() {
-  local name=$1 limit=$2 left status
+  local name=$1 limit=$2 left status line
   [ -z "$only" ] || [ "$only" = "$name" ] || return 0
-  left=$((begin + total - $(date +%s)))
+  left=$((total - $(passed)))
   if [ "$left" -lt 10 ]; then
     say "$name: no time was left"
     failed=1
     return 0
   fi
   [ "$limit" -le "$left" ] || limit=$left
+  line=$(($(wc -l <"$samples") + 1))
   # It stops by itself before it is stopped.
   timeout --kill-after=5 "$limit" "$program" --only "$name" --parts "$parts" "${data[@]}" \
-    --budget-seconds $((limit * 8 / 10)) "${small[@]}" >>"$log" 2>&1
+    --budget-seconds "$(awk -v s="$limit" 'BEGIN {print s * 0.93}')" "${small[@]}" >>"$log" 2>&1
   status=$?
+  note_state "$name" "$line"
   case $status in
-    0) say "$name: done after $(($(date +%s) - begin)) s" ;;
+    0) say "$name: done after $(passed) s" ;;
     3) tail -1 "$log" >&2; exit 3 ;;
     124 | 137) say "$name: ended after its $limit s"; failed=1 ;;
     *) say "$name: failed with exit code $status"; failed=1 ;;
   esac
 }
 
-part machine 40
-part ops 60
-part golden 30
-part train 110
-if [ -n "$torch" ] && [ -z "$only" ] && [ ${#small[@]} -eq 0 ]; then
-  # The same cases in the same order; what is short of time is left out on both sides.
-  limit=$((begin + total - $(date +%s) - 220))
-  [ "$limit" -le 120 ] || limit=120
-  if [ "$limit" -gt 20 ] && "$program" --shapes "$parts/shapes.json" 2>>"$log"; then
-    timeout --kill-after=5 "$limit" python3 "$here/torch_baseline.py" --shapes "$parts/shapes.json" --output "$parts/torch.json" \
-      --cases 124m:4096,1.3b:4096,7b:4096,1.3b:32768,7b:16384,124m:16384,1.3b:16384,124m:65536 \
-      --budget-seconds $((limit - 30)) >>"$log" 2>&1
-    say "torch: done after $(($(date +%s) - begin)) s"
+baseline=(python3 "$here/torch_baseline.py" --shapes "$parts/shapes.json" --device "$torch_device")
+# PyTorch compiles for most of a minute what it then measures in seconds: several processes do so beside the parts that time nothing, into a
+# cache that the measuring one finds.
+compilers=()
+start_compilers() {
+  local shard shards=4
+  [ ${#small[@]} -eq 0 ] || shards=1
+  export TORCHINDUCTOR_CACHE_DIR=$parts/torch-cache TORCHINDUCTOR_FX_GRAPH_CACHE=1 TORCHINDUCTOR_AUTOGRAD_CACHE=1
+  for ((shard = 0; shard < shards; ++shard)); do
+    "${baseline[@]}" --prepare --shard "$shard/$shards" --budget-seconds 130 >>"$log" 2>&1 &
+    compilers+=($!)
+    background+=($!)
+  done
+}
+# wait_compilers SECONDS: until so long after the begin
+wait_compilers() {
+  local pid
+  for pid in "${compilers[@]}"; do
+    while kill -0 "$pid" 2>/dev/null && [ "$(passed)" -lt "$1" ]; do sleep 0.2; done
+    kill "$pid" 2>/dev/null && say "torch: compiling was ended after $(passed) s"
+    wait "$pid" 2>/dev/null
+  done
+}
+# run_torch SECONDS
+run_torch() {
+  local limit=$1 status line why=''
+  line=$(($(wc -l <"$samples") + 1))
+  if [ "$limit" -lt 20 ]; then
+    why="no time was left"
+  else
+    timeout --kill-after=5 "$limit" "${baseline[@]}" --output "$parts/torch.json" \
+      --budget-seconds $((limit - 12)) "${torch_sizes[@]}" >>"$log" 2>&1
+    status=$?
+    case $status in
+      0) ;;
+      124 | 137) why="ended after its $limit s" ;;
+      *) why="exit code $status: $(tail -1 "$log" | cut -c 1-200)" ;;
+    esac
   fi
+  note_state torch "$line"
+  if [ -n "$why" ]; then
+    echo "$why" >"$parts/torch-end.txt"
+    say "torch: $why"
+  else
+    say "torch: done after $(passed) s"
+  fi
+}
+torch_sizes=()
+[ ${#small[@]} -eq 0 ] || torch_sizes=(--warm-seconds 0 --case-seconds 0 --steps 2)
+
+part machine 60
+if [ -n "$torch" ]; then
+  "$program" --shapes "$parts/shapes.json" "${small[@]}" >>"$log" 2>&1 || torch=''
 fi
-part kernels 60
-part service 110
+[ -z "$torch" ] || start_compilers
+part ops 100
+part golden 60
+part served 60
+wait_compilers 160
+part train 120
+part kernels 50
+part service 90
+if [ -n "$torch" ]; then
+  # Offload's share is left.
+  limit=$((total - $(passed) - 110))
+  run_torch $((limit > 150 ? 150 : limit))
+fi
 # The last one has what is left.
 part offload 300
 
 say ""
-"$program" --report-of "$parts" ${only:+--only "$only"} --output "$output" "${notes[@]}" 2>>"$log" | tee -a "$log"
+for file in "$parts"/*.log; do
+  [ ! -e "$file" ] || cp "$file" "$output/"
+done
+"$program" --report-of "$parts" "${small[@]}" ${only:+--only "$only"} --output "$output" "${notes[@]}" 2>>"$log" | tee -a "$log"
 [ "${PIPESTATUS[0]}" -eq 0 ] && [ "$failed" -eq 0 ]

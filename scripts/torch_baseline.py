@@ -1,14 +1,16 @@
 #!/usr/bin/env python3
-"""Training tokens/s of PyTorch on the shapes that gpu_check trains: what Shoal's own are held against.
+"""Training tokens/s of PyTorch on the cases that gpu_check trains: what Shoal's own are held against.
 
 A plain Llama/Qwen2 module: RMSNorm, rotary embedding, SwiGLU, grouped-query attention by SDPA's flash attention, all in bf16, blocks and loss
-through torch.compile, AdamW fused. A step is one sequence that fills the microbatch, forward, backward and the optimizer; medians of several.
+through torch.compile, AdamW fused. A step is one microbatch, forward, backward and the optimizer; medians of several.
 
   gpu_check --shapes shapes.json
-  torch_baseline.py --shapes shapes.json --cases 124m:4096,7b:4096 --budget-seconds 150 --output torch.json
+  torch_baseline.py --shapes shapes.json --prepare                       compiles what the next one runs, into PyTorch's cache of the machine
+  torch_baseline.py --shapes shapes.json --budget-seconds 150 --output torch.json
 
-Writes its results after each case, so that what ends it early loses no more than the case at hand. Where there is no torch, or no GPU (and no
---device cpu), it says so in a line, writes {"skipped": why} and succeeds.
+Cases are measured in the order of the file. Writes its results after each case, so that what ends it early loses no more than the case at hand.
+A case that does not compile is measured without; one that does not fit is measured with recompute of whole blocks (checkpoints); both say so.
+Where there is no torch, or no GPU (and no --device cpu), it says so in a line, writes {"skipped": why} and succeeds.
 """
 
 import argparse
@@ -27,21 +29,23 @@ def write(path, report):
         file.write("\n")
 
 
-def rotary_tables(shape, tokens, device):
+def rotary_tables(shape, length, device):
     half = shape["head_dim"] // 2
     frequencies = shape["rope_theta"] ** (-torch.arange(half, dtype=torch.float64) / half)
-    angles = torch.arange(tokens, dtype=torch.float64)[:, None] * frequencies[None, :]
+    angles = torch.arange(length, dtype=torch.float64)[:, None] * frequencies[None, :]
     return angles.cos().float().to(device), angles.sin().float().to(device)
 
 
-def rotate(x, cosines, sines):  # x: [heads, tokens, head_dim]
+def rotate(x, cosines, sines):  # x: [sequences, heads, length, head_dim]
     first, second = x.float().chunk(2, dim=-1)
     return torch.cat((first * cosines - second * sines, second * cosines + first * sines), dim=-1).to(x.dtype)
 
 
-def make_model(shape, device, compiled):
+def make_model(case, device, compiled):
     nn, functional = torch.nn, torch.nn.functional
+    shape = case["shape"]
     heads, kv_heads, head_dim, hidden = (shape[key] for key in ("heads", "kv_heads", "head_dim", "hidden"))
+    again = case["recompute"] == "full"
 
     def linear(columns, rows, bias=False):
         return nn.Linear(columns, rows, bias=bias, device=device, dtype=torch.bfloat16)
@@ -63,15 +67,13 @@ def make_model(shape, device, compiled):
             self.gate_up = linear(hidden, 2 * shape["intermediate"])
             self.down = linear(shape["intermediate"], hidden)
 
-        def forward(self, x, cosines, sines):  # x: [tokens, hidden]
-            tokens = x.shape[0]
-            qkv = self.qkv(self.input_norm(x)).view(tokens, heads + 2 * kv_heads, head_dim).transpose(0, 1)
-            q, k, v = qkv.split((heads, kv_heads, kv_heads))
+        def forward(self, x, cosines, sines):  # x: [sequences, length, hidden]
+            sequences, length, _ = x.shape
+            qkv = self.qkv(self.input_norm(x)).view(sequences, length, heads + 2 * kv_heads, head_dim).transpose(1, 2)
+            q, k, v = qkv.split((heads, kv_heads, kv_heads), dim=1)
             q, k = rotate(q, cosines, sines), rotate(k, cosines, sines)
-            attended = functional.scaled_dot_product_attention(
-                q[None], k[None], v[None], is_causal=True, enable_gqa=heads != kv_heads
-            )[0]
-            x = x + self.output(attended.transpose(0, 1).reshape(tokens, heads * head_dim))
+            attended = functional.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=heads != kv_heads)
+            x = x + self.output(attended.transpose(1, 2).reshape(sequences, length, heads * head_dim))
             gate, up = self.gate_up(self.attention_norm(x)).chunk(2, dim=-1)
             return x + self.down(functional.silu(gate) * up)
 
@@ -88,18 +90,20 @@ def make_model(shape, device, compiled):
             self.block_forward = torch.compile(Block.forward, dynamic=False) if compiled else Block.forward
             self.chunk_loss = torch.compile(chunk_loss, dynamic=False) if compiled else chunk_loss
 
-        def forward(self, tokens, labels, cosines, sines):
+        def forward(self, tokens, labels, cosines, sines):  # tokens, labels: [sequences, length]
             x = self.embedding(tokens)
             for block in self.blocks:
-                x = self.block_forward(block, x, cosines, sines)
-            x = self.norm(x)
+                if again:
+                    x = torch.utils.checkpoint.checkpoint(self.block_forward, block, x, cosines, sines, use_reentrant=False)
+                else:
+                    x = self.block_forward(block, x, cosines, sines)
+            x, labels = self.norm(x).view(-1, hidden), labels.reshape(-1)
             # All logits at once would take most of the memory for long sequences: then they are made again in the backward.
             rows = max(1024, LOGITS_AT_ONCE // shape["vocabulary"])
-            again = x.shape[0] > rows
             loss = 0
             for begin in range(0, x.shape[0], rows):
                 arguments = (x[begin : begin + rows], self.head.weight, labels[begin : begin + rows])
-                if again:
+                if x.shape[0] > rows:
                     loss = loss + torch.utils.checkpoint.checkpoint(self.chunk_loss, *arguments, use_reentrant=False)
                 else:
                     loss = loss + self.chunk_loss(*arguments)
@@ -136,85 +140,197 @@ class Clock:
         return begin.elapsed_time(end) / 1000
 
 
-def measure(shape, tokens, device, options):
-    """One case: medians over steps, of the whole step and of its forward and backward."""
-    torch.manual_seed(1)
-    begin = time.monotonic()
-    model = make_model(shape, device, options.compile)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-5, betas=(0.9, 0.95), weight_decay=0.1, fused=True)
-    ids = torch.randint(0, shape["vocabulary"], (tokens + 1,), device=device)
-    cosines, sines = rotary_tables(shape, tokens, device)
-    clock = Clock(device)
-    steps, passes, first_seconds = [], [], 0.0
-    while len(steps) < options.warmup + options.steps:
-        start = clock.mark()
-        loss = model(ids[:-1], ids[1:], cosines, sines)
+class Trained:
+    """A model with its optimizer and data."""
+
+    def __init__(self, case, device, compiled):
+        torch.manual_seed(1)
+        shape, tokens, sequences = case["shape"], case["tokens"], case["sequences"]
+        self.model = make_model(case, device, compiled)
+        self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-5, betas=(0.9, 0.95), weight_decay=0.1, fused=True)
+        ids = torch.randint(0, shape["vocabulary"], (sequences, tokens // sequences + 1), device=device)
+        self.inputs = (ids[:, :-1], ids[:, 1:], *rotary_tables(shape, tokens // sequences, device))
+        self.clock = Clock(device)
+
+    def step(self):
+        """Loss, seconds of it all, seconds of forward and backward."""
+        start = self.clock.mark()
+        loss = self.model(*self.inputs)
         loss.backward()
-        passed = clock.mark()
-        optimizer.step()
-        optimizer.zero_grad(set_to_none=True)
-        end = clock.mark()
-        steps.append(clock.between(start, end))
-        passes.append(clock.between(start, passed))
-        if len(steps) == 1:
-            first_seconds = time.monotonic() - begin
+        passed = self.clock.mark()
+        self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
+        end = self.clock.mark()
+        return loss, self.clock.between(start, end), self.clock.between(start, passed)
+
+
+def measure(case, options, compiled):
+    """One case: medians over steps, of the whole step and of its forward and backward."""
+    begin = time.monotonic()
+    trained = Trained(case, options.device, compiled)
+    trained.step()
+    first_seconds = time.monotonic() - begin
+    steps, passes = [], []
+    warm = time.monotonic()
+    while True:
+        trained.step()
+        if time.monotonic() - warm >= options.warm_seconds:
+            break
+    begin = time.monotonic()
+    while len(steps) < options.steps:
+        loss, whole, passed = trained.step()
+        steps.append(whole)
+        passes.append(passed)
         # A case that is slow is measured less often, but at least twice.
-        if len(steps) >= options.warmup + 2 and time.monotonic() - begin > first_seconds + options.case_seconds:
+        if len(steps) >= 2 and time.monotonic() - begin >= options.case_seconds:
             break
     if not torch.isfinite(loss):
         raise RuntimeError("the loss is not finite")
-    step = statistics.median(steps[options.warmup :])
-    forward_backward = statistics.median(passes[options.warmup :])
+    step, forward_backward = statistics.median(steps), statistics.median(passes)
     result = {
-        "parameters": sum(parameter.numel() for parameter in model.parameters()),
-        "steps": len(steps) - options.warmup,
+        "parameters": sum(parameter.numel() for parameter in trained.model.parameters()),
+        "compiled": compiled,
+        "recompute": case["recompute"],
+        "steps": len(steps),
+        "loss": loss.item(),
         "first_step_seconds": first_seconds,
         "step_seconds": step,
         "forward_backward_seconds": forward_backward,
-        "tokens_per_second": tokens / step,
-        "tokens_per_second_without_optimizer": tokens / forward_backward,
+        "tokens_per_second": case["tokens"] / step,
+        "tokens_per_second_without_optimizer": case["tokens"] / forward_backward,
     }
-    if device == "cuda":
+    if options.device == "cuda":
         result["peak_bytes"] = torch.cuda.max_memory_allocated()
     return result
 
 
-def run_case(shape, tokens, device, options):
+def describe(error):
+    lines = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[0] if lines else ''}"[:300]
+
+
+def clean(device):
+    torch._dynamo.reset()
+    gc.collect()  # Or what one case keeps in a cycle is missing to the next.
+    if device == "cuda":
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats()
+
+
+def flash_alone(device):
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
-    backends = [SDPBackend.FLASH_ATTENTION] if device == "cuda" else [SDPBackend.FLASH_ATTENTION, SDPBackend.MATH]
+    return sdpa_kernel([SDPBackend.FLASH_ATTENTION] if device == "cuda" else [SDPBackend.FLASH_ATTENTION, SDPBackend.MATH])
+
+
+def run_case(case, options):
+    """What was measured, or {"error": why}; other ways are tried where the case's own fails."""
+    compiled, notes = options.compile, []
+    while True:
+        try:
+            with flash_alone(options.device):
+                result = measure(case, options, compiled)
+            return result | ({"note": "; ".join(notes)} if notes else {})
+        except Exception as error:  # Whatever one case fails of, the others are measured.
+            failure, reason = None, describe(error)
+            if isinstance(error, torch.cuda.OutOfMemoryError):
+                if case["recompute"] != "full":
+                    failure = "does not fit without recompute: measured with recompute of whole blocks"
+            elif compiled:
+                failure = f"not compiled ({reason})"
+        clean(options.device)
+        if failure is None:
+            return {"error": "; ".join(notes + [reason])}
+        notes.append(failure)
+        if failure.startswith("not compiled"):
+            compiled = False
+        else:
+            case = case | {"recompute": "full"}
+
+
+def prepare(cases, options):
+    """Compiles each case over one block, so that the cache has it for a model of any depth."""
+    begin = time.monotonic()
+    for case in cases:
+        if time.monotonic() - begin > options.budget_seconds:
+            print(f"torch: no time was left to compile {case['case']}", flush=True)
+            return
+        started = time.monotonic()
+        try:
+            with flash_alone(options.device):
+                Trained(case | {"shape": case["shape"] | {"layers": 1}}, options.device, True).step()
+            print(f"torch: compiled {case['case']} in {time.monotonic() - started:.0f} s", flush=True)
+        except Exception as error:  # It is measured all the same, and says what it fails of.
+            print(f"torch: {case['case']} was not compiled: {describe(error)}", flush=True)
+        clean(options.device)
+
+
+def time_attention(case, backend, device):
+    """Seconds of SDPA's forward and backward by one backend, medians."""
+    from torch.nn.attention import sdpa_kernel
+
+    length = case["tokens"] // case["sequences"]
+    clock = Clock(device)
+
+    def heads(count):
+        return torch.randn(case["sequences"], count, length, case["head_dim"], device=device, dtype=torch.bfloat16, requires_grad=True)
+
+    q, k, v = heads(case["heads"]), heads(case["kv_heads"]), heads(case["kv_heads"])
+    d_out = torch.randn_like(q)
+    forwards, backwards = [], []
+    begin = time.monotonic()
+    with sdpa_kernel([backend]):
+        while len(forwards) < 4 or (len(forwards) < 30 and time.monotonic() - begin < 0.3):
+            start = clock.mark()
+            out = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=case["heads"] != case["kv_heads"])
+            middle = clock.mark()
+            torch.autograd.grad(out, (q, k, v), d_out)
+            end = clock.mark()
+            forwards.append(clock.between(start, middle))
+            backwards.append(clock.between(middle, end))
+    warm = len(forwards) // 3
+    return {"forward_seconds": statistics.median(forwards[warm:]), "backward_seconds": statistics.median(backwards[warm:])}
+
+
+def run_attention(cases, device):
+    from torch.nn.attention import SDPBackend
+
+    backends = {"flash": SDPBackend.FLASH_ATTENTION}
     if device == "cuda":
-        torch.cuda.reset_peak_memory_stats()
-    try:
-        with sdpa_kernel(backends):
-            return measure(shape, tokens, device, options)
-    except Exception as error:  # Whatever one case fails of, the others are measured.
-        lines = str(error).strip().splitlines()
-        return {"error": f"{type(error).__name__}: {lines[0] if lines else ''}"[:300]}
-    finally:
-        torch._dynamo.reset()
-        gc.collect()  # Or what one case keeps in a cycle is missing to the next.
-        if device == "cuda":
-            torch.cuda.empty_cache()
+        backends["cuDNN"] = SDPBackend.CUDNN_ATTENTION
+    for case in cases:
+        for name, backend in backends.items():
+            result = {"case": case["case"], "backend": name}
+            try:
+                result |= time_attention(case, backend, device)
+            except Exception as error:  # A backend may refuse a shape.
+                result["error"] = describe(error)
+            yield result
+        clean(device)
 
 
 def parse_arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--shapes", required=True, help="what gpu_check --shapes wrote")
-    parser.add_argument("--cases", required=True, help="SHAPE:TOKENS, comma separated, in the order they are measured")
-    parser.add_argument("--output", required=True, help="JSON file")
+    parser.add_argument("--output", help="JSON file")
+    parser.add_argument("--prepare", action="store_true", help="compile and measure nothing")
+    parser.add_argument("--shard", default="0/1", help="of the cases to compile: I/N, every Nth from the Ith on")
     parser.add_argument("--budget-seconds", type=float, default=150, help="no case is begun after that")
-    parser.add_argument("--case-seconds", type=float, default=4, help="of a case's steps after its first")
-    parser.add_argument("--steps", type=int, default=7)
-    parser.add_argument("--warmup", type=int, default=2)
+    parser.add_argument("--warm-seconds", type=float, default=1, help="of a case's steps that do not count")
+    parser.add_argument("--case-seconds", type=float, default=3, help="of a case's steps that count; two at least")
+    parser.add_argument("--steps", type=int, default=50, help="that count, at most")
     parser.add_argument("--device", default="cuda", choices=("cuda", "cpu"))
     parser.add_argument("--no-compile", dest="compile", action="store_false")
-    return parser.parse_args()
+    options = parser.parse_args()
+    if not options.prepare and options.output is None:
+        parser.error("--output is missing")
+    return options
 
 
 def skip(options, why):
     print(f"torch baseline skipped: {why}", flush=True)
-    write(options.output, {"skipped": why})
+    if options.output is not None:
+        write(options.output, {"skipped": why})
     return 0
 
 
@@ -224,27 +340,40 @@ def main():
     begin = time.monotonic()
     try:
         import torch as imported
+        import torch._dynamo
         import torch.utils.checkpoint
     except ImportError as error:
         return skip(options, str(error))
     torch = imported
     if options.device == "cuda" and not torch.cuda.is_available():
         return skip(options, f"torch {torch.__version__} sees no GPU")
+    print(f"torch {torch.__version__} was imported in {time.monotonic() - begin:.0f} s", flush=True)
     with open(options.shapes, encoding="utf-8") as file:
         shapes = json.load(file)
+    if options.prepare:
+        first, step = (int(number) for number in options.shard.split("/"))
+        prepare(shapes["cases"][first::step], options)
+        return 0
     name = torch.cuda.get_device_name() if options.device == "cuda" else "cpu"
-    report = {"torch": torch.__version__, "device": name, "attention": "SDPA, flash", "compiled": options.compile, "cases": []}
-    for case in options.cases.split(","):
-        shape, tokens = case.split(":")
-        result = {"shape": shape, "tokens": int(tokens)}
-        if time.monotonic() - begin > options.budget_seconds:
+    report = {"torch": torch.__version__, "device": name, "attention": "SDPA, flash", "compiled": options.compile, "cases": [], "attention_cases": []}
+    write(options.output, report)
+    for result in run_attention(shapes["attention"], options.device):
+        report["attention_cases"].append(result)
+    write(options.output, report)
+    longest = 0  # seconds that a case took
+    for case in shapes["cases"]:
+        result = {"case": case["case"]}
+        started = time.monotonic()
+        if started - begin + longest / 2 > options.budget_seconds:
             result["error"] = "no time was left"
         else:
-            result |= run_case(shapes[shape], int(tokens), options.device, options)
+            result |= run_case(case, options)
+            clean(options.device)
+            longest = max(longest, time.monotonic() - started)
         report["cases"].append(result)
         write(options.output, report)
         found = result.get("error") or f"{result['tokens_per_second']:.0f} tokens/s, first step after {result['first_step_seconds']:.0f} s"
-        print(f"torch {shape} {tokens}: {found}", flush=True)
+        print(f"torch {case['case']}: {found}, {time.monotonic() - started:.0f} s", flush=True)
     return 0
 
 

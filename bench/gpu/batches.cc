@@ -6,14 +6,17 @@
 
 namespace shoal::bench {
 
-worker::PackedBatch OneSequence(const plan::ModelSpec& spec, int64_t tokens, uint64_t seed) {
+worker::PackedBatch RandomSequences(const plan::ModelSpec& spec, int64_t tokens, int64_t sequences,
+                                    uint64_t seed) {
   Random random(seed);
-  std::vector<int32_t> ids(static_cast<size_t>(tokens));
-  for (int32_t& id : ids) {
-    id = static_cast<int32_t>(random.Below(static_cast<uint64_t>(spec.vocabulary)));
-  }
   worker::PackedBatch batch;
-  batch.AppendNextToken(ids);
+  for (int64_t s = 0; s < sequences; ++s) {
+    std::vector<int32_t> ids(static_cast<size_t>(tokens / sequences));
+    for (int32_t& id : ids) {
+      id = static_cast<int32_t>(random.Below(static_cast<uint64_t>(spec.vocabulary)));
+    }
+    batch.AppendNextToken(ids);
+  }
   return batch;
 }
 

@@ -8,7 +8,11 @@
 
 namespace shoal::bench {
 
-// One sequence, every successor a target.
-worker::PackedBatch OneSequence(const plan::ModelSpec& spec, int64_t tokens, uint64_t seed);
+// Sequences of equal length, `tokens` together, every successor a target.
+worker::PackedBatch RandomSequences(const plan::ModelSpec& spec, int64_t tokens, int64_t sequences,
+                                    uint64_t seed);
+inline worker::PackedBatch OneSequence(const plan::ModelSpec& spec, int64_t tokens, uint64_t seed) {
+  return RandomSequences(spec, tokens, 1, seed);
+}
 
 }  // namespace shoal::bench

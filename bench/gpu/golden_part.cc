@@ -3,6 +3,7 @@
 #include <cmath>
 #include <fstream>
 
+#include "bench/gpu/bars.h"
 #include "bench/gpu/parts.h"
 #include "bench/gpu/resident_units.h"
 #include "common/status.h"
@@ -152,8 +153,7 @@ absl::Status RunGoldenPart(PartRun& run) {
       {"type", "step", "loss", "its error", "norm's", "worst tensor's", "parameters'", ""});
   SHOAL_ASSIGN_OR_RETURN(const bool fp32, AddType(run, DType::kF32, kFp32, 3));
   SHOAL_ASSIGN_OR_RETURN(const bool bf16, AddType(run, DType::kBF16, kBf16, 1));
-  run.report().AddBar({"golden training steps", "within their bounds",
-                       fp32 && bf16 ? "all" : "not all", fp32 && bf16});
+  run.report().AddBar(GoldenBar().Found(fp32 && bf16 ? "all" : "not all", fp32 && bf16));
   return fp32 && bf16 ? absl::OkStatus()
                       : Internal("training steps differ from the reference's: see the table");
 }

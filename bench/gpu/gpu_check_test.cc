@@ -44,10 +44,14 @@ class GpuCheck : public ::testing::Test {
     std::ofstream(path) << "#!/bin/sh\n" << before << "\nexec " << EmulatedProgram() << " \"$@\"\n";
     chmod(path.c_str(), 0755);
   }
+  // With what folder_ has of programs before the machine's own.
   ProgramResult RunScript(std::vector<std::string> more = {}) const {
     std::vector<std::string> command = {
-        "/bin/bash", kScript,          "--bundle", folder_ + "/bundle",
-        "--output",  folder_ + "/out", "--small"};
+        "/usr/bin/env", "PATH=" + folder_ + "/path:/usr/local/bin:/usr/bin:/bin",
+        "/bin/bash",    kScript,
+        "--bundle",     folder_ + "/bundle",
+        "--output",     folder_ + "/out",
+        "--small"};
     command.insert(command.end(), more.begin(), more.end());
     return Program(command).Wait(kLimit);
   }
@@ -73,12 +77,36 @@ TEST_F(GpuCheck, RunsEveryPartOverTheEmulatedGpu) {
   EXPECT_GE(json["parts"].size(), 6u);
   for (const auto& part : json["parts"]) {
     // Processes of workers have no emulated GPU.
-    const bool skipped =
-        part["part"] == "service" || (part["part"] == "golden" && TestData().empty());
+    const bool skipped = part["part"] == "service" || part["part"] == "served" ||
+                         (part["part"] == "golden" && TestData().empty());
     EXPECT_EQ(part["state"], skipped ? "skipped" : "done") << part["part"] << part["why"];
   }
   EXPECT_THAT(Written(".md"), HasSubstr("# A worker on a GPU"));
   EXPECT_THAT(run.output, HasSubstr("0 parts failed"));
+}
+
+TEST_F(GpuCheck, SaysHowPyTorchEndedAndWhatTheGpuDid) {
+  fs::create_directories(folder_ + "/path");
+  const auto write = [&](const std::string& name, const std::string& text) {
+    const std::string path = folder_ + "/path/" + name;
+    std::ofstream(path) << "#!/bin/sh\n" << text;
+    chmod(path.c_str(), 0755);
+  };
+  write("python3",
+        "case \"$*\" in *--prepare*) echo prepared ;; *torch_baseline*) echo boom >&2; exit 7 ;; "
+        "esac\n");
+  // Two samples: the one that drew more power is told.
+  write("nvidia-smi",
+        "case \"$*\" in *-l*) echo '1500, 2600, 50, 300.5, 10, 20, none'; echo '1980, 3201, 60, "
+        "650.5, 10, 99, none'; sleep 100 ;; *) echo 'A GPU, 580' ;; esac\n");
+  WriteProgram("case \"$*\" in *--only*) sleep 0.3; exit 0 ;; esac");
+  const ProgramResult run = RunScript();
+  EXPECT_EQ(run.exit_code, 1) << run.output;  // parts that left nothing
+  EXPECT_THAT(run.output, HasSubstr("torch: exit code 7: boom"));
+  EXPECT_THAT(Written(".md"), HasSubstr("Not measured: exit code 7: boom."));
+  EXPECT_THAT(Written(".md"), HasSubstr("nvidia-smi (name, driver"));
+  EXPECT_THAT(Written(".md"), HasSubstr("| machine | 1980 | 3201 | 60 | 650.5 |"));
+  EXPECT_THAT(Written(".log"), HasSubstr("prepared"));
 }
 
 TEST_F(GpuCheck, APartThatHangsOrCrashesLosesNoOther) {
@@ -101,6 +129,7 @@ TEST_F(GpuCheck, OnePartIsEnoughAndNeedsNoData) {
   EXPECT_EQ(run.exit_code, 0) << run.output << Written(".log");
   EXPECT_THAT(Written(".md"), HasSubstr("| golden | skipped |"));
   EXPECT_THAT(Written(".md"), Not(HasSubstr("| ops |")));
+  EXPECT_THAT(run.output, HasSubstr("-gpu-golden.md"));
 }
 
 TEST_F(GpuCheck, SaysWhereThereIsNoGpu) {
@@ -123,7 +152,8 @@ TEST_F(GpuCheck, ShapesAreForAnyMachine) {
       Program({BinDirectory() + "/gpu_check", "--shapes", folder_ + "/shapes.json"}).Wait(kLimit);
   EXPECT_EQ(run.exit_code, 0) << run.errors;
   const auto shapes = nlohmann::json::parse(*ReadFile(folder_ + "/shapes.json"), nullptr, false);
-  EXPECT_EQ(shapes["7b"]["hidden"], 3584);
+  EXPECT_EQ(shapes["cases"][2]["case"], "7b, 4096 tokens");
+  EXPECT_EQ(shapes["cases"][2]["shape"]["hidden"], 3584);
 }
 
 TEST_F(GpuCheck, RefusesWhatItDoesNotKnow) {

@@ -1,5 +1,6 @@
 #include "bench/gpu/gpu_machine.h"
 
+#include "common/dynamic_library.h"
 #include "common/status.h"
 #include "fmt/format.h"
 #include "gpu/gpus.h"
@@ -11,6 +12,18 @@ namespace {
 
 std::string CudaVersion(int version) {
   return fmt::format("{}.{}", version / 1000, version % 1000 / 10);
+}
+
+// What the loader finds of a library that programs open by name.
+std::string LibraryAt(const std::vector<std::string>& names, const char* version_function) {
+  const absl::StatusOr<void*> library = OpenLibrary(names, LibraryFolders("SHOAL_CUDA_LIBRARIES"));
+  if (!library.ok()) {
+    return "not found";
+  }
+  size_t (*version)() = nullptr;
+  return FindFunction(*library, version_function, version)
+             ? fmt::format("{} at {}", version(), PathOf(*library))
+             : PathOf(*library);
 }
 
 std::string Mib(int64_t bytes) { return fmt::format("{} MiB", bytes >> 20); }
@@ -30,6 +43,8 @@ absl::StatusOr<std::vector<std::pair<std::string, std::string>>> DescribeGpuMach
       {"PCI link", gpu.pci_link.empty() ? "not told" : gpu.pci_link},
       {"CUDA that the driver knows", CudaVersion(found.driver_version)},
       {"CUDA runtime", CudaVersion(found.runtime_version)},
+      {"cuBLASLt", LibraryAt({"libcublasLt.so.13", "libcublasLt.so.12"}, "cublasLtGetVersion")},
+      {"cuDNN", LibraryAt({"libcudnn.so.9"}, "cudnnGetVersion")},
   };
 }
 

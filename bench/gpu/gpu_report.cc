@@ -1,11 +1,12 @@
 #include "bench/gpu/gpu_report.h"
 
 #include <algorithm>
-#include <optional>
 
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
-#include "bench/gpu/parts.h"
+#include "bench/gpu/peer.h"
 #include "common/file.h"
 #include "common/status.h"
 #include "fmt/format.h"
@@ -14,9 +15,6 @@ namespace shoal::bench {
 namespace {
 
 using nlohmann::json;
-
-// Of PyTorch's tokens/s.
-constexpr double kWanted = 1.1;
 
 std::string_view StateName(const PartReport& part) {
   switch (part.state()) {
@@ -34,52 +32,6 @@ std::string_view StateName(const PartReport& part) {
 bool Failed(const PartReport& part) {
   return part.state() == PartState::kFailed || part.state() == PartState::kUnfinished;
 }
-
-// Shoal's and PyTorch's figures of one case; either may be missing.
-struct Compared {
-  std::string shape;
-  int64_t tokens = 0;
-  std::optional<double> ours;
-  std::optional<double> without_optimizer;
-  std::optional<double> whole_step;
-  std::string note;
-
-  double ratio() const { return *ours / *without_optimizer; }
-  bool both() const { return ours && without_optimizer; }
-};
-
-std::vector<Compared> Compare(const std::vector<PartReport>& parts, const json& torch) {
-  std::vector<Compared> all;
-  for (const json& c : torch.value("cases", json::array())) {
-    Compared& compared = all.emplace_back();
-    compared.shape = c.value("shape", "");
-    compared.tokens = c.value("tokens", int64_t{0});
-    compared.note = c.value("error", "");
-    if (c.contains("tokens_per_second")) {
-      compared.whole_step = c["tokens_per_second"].get<double>();
-      compared.without_optimizer = c["tokens_per_second_without_optimizer"].get<double>();
-    }
-  }
-  const auto train = std::find_if(parts.begin(), parts.end(),
-                                  [](const PartReport& part) { return part.name() == "train"; });
-  if (train == parts.end()) {
-    return all;
-  }
-  for (const json& c : train->values().value("cases", json::array())) {
-    for (Compared& compared : all) {
-      if (compared.shape == c["shape"] && compared.tokens == c["tokens"]) {
-        compared.ours = c["tokens_per_second"].get<double>();
-      }
-    }
-  }
-  return all;
-}
-
-std::string Rate(const std::optional<double>& value) {
-  return value ? fmt::format("{:.0f}", *value) : "-";
-}
-
-}  // namespace
 
 std::vector<PartReport> LoadParts(const std::string& folder, std::span<const Part> chosen) {
   std::vector<PartReport> parts;
@@ -101,11 +53,87 @@ std::vector<PartReport> LoadParts(const std::string& folder, std::span<const Par
 
 json LoadTorch(const std::string& folder) {
   const absl::StatusOr<std::string> text = ReadFile(folder + "/torch.json");
+  const absl::StatusOr<std::string> end = ReadFile(folder + "/torch-end.txt");
+  const std::string ended =
+      end.ok() ? std::string(absl::StripAsciiWhitespace(*end)) : std::string();
   if (!text.ok()) {
-    return {{"skipped", "it was not run"}};
+    return {{"skipped", ended.empty() ? "it was not run" : ended}};
   }
   json torch = json::parse(*text, nullptr, false);
-  return torch.is_object() ? torch : json{{"skipped", "torch.json is no JSON object"}};
+  if (!torch.is_object()) {
+    return {{"skipped", "torch.json is no JSON object"}};
+  }
+  if (!ended.empty()) {
+    torch["ended"] = ended;
+  }
+  return torch;
+}
+
+std::vector<std::vector<std::string>> LoadStates(const std::string& folder) {
+  std::vector<std::vector<std::string>> rows;
+  const absl::StatusOr<std::string> text = ReadFile(folder + "/gpu-states.csv");
+  if (!text.ok()) {
+    return rows;
+  }
+  for (const std::string& line :
+       std::vector<std::string>(absl::StrSplit(*text, '\n', absl::SkipEmpty()))) {
+    std::vector<std::string> row = absl::StrSplit(line, ',');
+    for (std::string& cell : row) {
+      absl::StripAsciiWhitespace(&cell);
+    }
+    if (!rows.empty()) {
+      row.resize(rows.front().size());
+    }
+    rows.push_back(std::move(row));
+  }
+  return rows;
+}
+
+// Of one that is wanted and that its part did not find.
+std::string WhyNotMeasured(const PartReport& part) {
+  return part.state() == PartState::kDone
+             ? "the part left it out: see its table"
+             : fmt::format("{} {}: {}", part.name(), StateName(part), part.why());
+}
+
+std::vector<PartBar> BarsOf(const std::vector<PartReport>& parts, const json& torch,
+                            const PartSizes& sizes) {
+  std::vector<PartBar> bars;
+  std::vector<std::string> wanted;
+  for (const WantedBar& bar : WantedBars(sizes)) {
+    const auto part = std::find_if(parts.begin(), parts.end(),
+                                   [&](const auto& p) { return p.name() == bar.part; });
+    if (part == parts.end()) {
+      continue;
+    }
+    wanted.push_back(bar.what);
+    const auto found = std::find_if(part->bars().begin(), part->bars().end(),
+                                    [&](const PartBar& b) { return b.what == bar.what; });
+    bars.push_back(found == part->bars().end() ? bar.NotMeasured(WhyNotMeasured(*part)) : *found);
+  }
+  if (parts.size() == Parts().size()) {
+    for (const TrainCase& c : sizes.train) {
+      bars.push_back(PeerBarOf(c.Name(), parts, torch));
+    }
+  }
+  for (const PartReport& part : parts) {
+    for (const PartBar& bar : part.bars()) {
+      if (std::find(wanted.begin(), wanted.end(), bar.what) == wanted.end()) {
+        bars.push_back(bar);
+      }
+    }
+  }
+  return bars;
+}
+
+void AddBars(const std::vector<PartBar>& bars, Report& report) {
+  for (const PartBar& bar : bars) {
+    if (bar.measured) {
+      report.Bar(bar.what, bar.bar, bar.found, bar.met);
+    } else {
+      report.NotMeasured(bar.what, bar.bar, bar.found);
+    }
+  }
 }
 
 void AddParts(const std::vector<PartReport>& parts, Report& report) {
@@ -113,9 +141,6 @@ void AddParts(const std::vector<PartReport>& parts, Report& report) {
   for (const PartReport& part : parts) {
     states.push_back({part.name(), std::string(StateName(part)),
                       fmt::format("{:.0f}", part.seconds()), part.why()});
-    for (const PartBar& bar : part.bars()) {
-      report.Bar(bar.what, bar.bar, bar.found, bar.met);
-    }
   }
   report.Heading("Parts");
   report.Table(states);
@@ -130,47 +155,48 @@ void AddParts(const std::vector<PartReport>& parts, Report& report) {
   }
 }
 
-void AddTorch(const std::vector<PartReport>& parts, const json& torch, Report& report) {
-  report.Heading("Beside PyTorch");
-  if (torch.contains("skipped")) {
-    report.Paragraph("Not measured: " + torch["skipped"].get<std::string>() + ".");
-    return;
-  }
-  report.Paragraph(fmt::format(
-      "`torch_baseline.py`, torch {} on {}: bf16, {}, {}, gradients in bf16, fused AdamW. "
-      "The ratio is of forward and backward, without the optimizer on either side.",
-      torch.value("torch", "?"), torch.value("device", "?"), torch.value("attention", "?"),
-      torch.value("compiled", false) ? "torch.compile" : "not compiled"));
-  std::vector<std::vector<std::string>> rows = {{"shape", "tokens", "Shoal, tokens/s",
-                                                 "PyTorch, tokens/s", "with its optimizer",
-                                                 "Shoal / PyTorch", "note"}};
-  for (const Compared& c : Compare(parts, torch)) {
-    rows.push_back({c.shape, fmt::format("{}", c.tokens), Rate(c.ours), Rate(c.without_optimizer),
-                    Rate(c.whole_step), c.both() ? Ratio(c.ratio()) : "-", c.note});
-    if (c.both()) {
-      report.Bar(fmt::format("{} at {} tokens beside PyTorch", c.shape, c.tokens),
-                 fmt::format("at least {:.1f}", kWanted), Ratio(c.ratio()), c.ratio() >= kWanted);
-    }
-  }
-  report.Table(rows);
+}  // namespace
+
+GpuFindings LoadFindings(const std::string& folder, const PartSizes& sizes,
+                         std::span<const Part> chosen) {
+  GpuFindings findings;
+  findings.parts = LoadParts(folder, chosen);
+  findings.torch = LoadTorch(folder);
+  findings.gpu_states = LoadStates(folder);
+  findings.bars = BarsOf(findings.parts, findings.torch, sizes);
+  return findings;
 }
 
-absl::StatusOr<WrittenReport> WriteGpuReport(const std::string& folder, const std::string& output,
-                                             const std::vector<std::string>& notes,
-                                             std::span<const Part> chosen) {
-  const std::vector<PartReport> parts = LoadParts(folder, chosen);
-  const json torch = LoadTorch(folder);
-  const std::string name = absl::FormatTime("%Y-%m-%d", absl::Now(), absl::UTCTimeZone()) + "-gpu";
+absl::StatusOr<WrittenReport> WriteGpuReport(const GpuFindings& findings, const std::string& output,
+                                             const std::vector<std::string>& notes) {
+  const std::vector<PartReport>& parts = findings.parts;
+  std::string name = absl::FormatTime("%Y-%m-%d", absl::Now(), absl::UTCTimeZone()) + "-gpu";
+  if (parts.size() == 1) {
+    name += "-" + parts.front().name();
+  }
   Report report(name);
+  AddBars(findings.bars, report);
   AddParts(parts, report);
-  AddTorch(parts, torch, report);
+  if (parts.size() > 1) {
+    AddPeer(parts, findings.torch, report);
+  }
+  if (!findings.gpu_states.empty()) {
+    report.Heading("The GPU's state at the end of each part");
+    report.Table(findings.gpu_states);
+  }
   SHOAL_RETURN_IF_ERROR(CreateDirectories(output));
   WrittenReport written{.path = fmt::format("{}/{}.md", output, name),
                         .missed_bars = report.missed()};
-  json all = {{"notes", notes}, {"torch", torch}, {"parts", json::array()}};
+  json all = {{"notes", notes},
+              {"torch", findings.torch},
+              {"gpu_states", findings.gpu_states},
+              {"parts", json::array()}};
   for (const PartReport& part : parts) {
     all["parts"].push_back(part.ToJson());
     written.failed_parts += Failed(part) ? 1 : 0;
+  }
+  for (const PartBar& bar : findings.bars) {
+    written.bars_not_measured += bar.measured ? 0 : 1;
   }
   SHOAL_RETURN_IF_ERROR(WriteFileAtomically(
       written.path,
@@ -180,27 +206,17 @@ absl::StatusOr<WrittenReport> WriteGpuReport(const std::string& folder, const st
   return written;
 }
 
-std::string ShortTable(const std::vector<PartReport>& parts, const json& torch) {
+std::string ShortTable(const GpuFindings& findings) {
   std::string text;
-  for (const PartReport& part : parts) {
+  for (const PartReport& part : findings.parts) {
     text += fmt::format("{:8} {:8} {:4.0f} s  {}\n", part.name(), StateName(part), part.seconds(),
                         part.why());
   }
-  for (const PartReport& part : parts) {
-    for (const PartBar& bar : part.bars()) {
-      text += fmt::format("{:6} {}: {} ({})\n", bar.met ? "met" : "MISSED", bar.what, bar.found,
-                          bar.bar);
-    }
+  if (findings.torch.contains("ended")) {
+    text += fmt::format("torch: {}\n", findings.torch["ended"].get<std::string>());
   }
-  if (torch.contains("skipped")) {
-    return text + fmt::format("torch skipped: {}\n", torch["skipped"].get<std::string>());
-  }
-  for (const Compared& c : Compare(parts, torch)) {
-    if (c.both()) {
-      text += fmt::format("{:6} {} at {} tokens: {:.2f} of PyTorch ({:.1f})\n",
-                          c.ratio() >= kWanted ? "met" : "MISSED", c.shape, c.tokens, c.ratio(),
-                          kWanted);
-    }
+  for (const PartBar& bar : findings.bars) {
+    text += fmt::format("{:12} {}: {} ({})\n", bar.state(), bar.what, bar.found, bar.bar);
   }
   return text;
 }

@@ -1,5 +1,9 @@
-// The dated report of a GPU check: what all parts found, beside PyTorch's figures where there are
-// any.
+// The dated report of a GPU check: every bar, what all parts found, beside PyTorch's figures where
+// there are any.
+//
+// It is made of files in one folder: NAME.json of each part (part_report.h), torch.json by
+// scripts/torch_baseline.py, and of scripts/gpu-check.sh torch-end.txt, how that ended where it did
+// not succeed, and gpu-states.csv, a table with its heading.
 #pragma once
 
 #include <span>
@@ -7,35 +11,37 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "bench/gpu/bars.h"
 #include "bench/gpu/part_report.h"
 #include "bench/gpu/parts.h"
 #include "bench/report/report.h"
 
 namespace shoal::bench {
 
-// The reports of these parts that were kept in the folder; one that left none counts as failed, and
-// so does one that did not come to its end.
-std::vector<PartReport> LoadParts(const std::string& folder, std::span<const Part> parts = Parts());
-
-// What scripts/torch_baseline.py wrote; {"skipped": why} where it did not run.
-nlohmann::json LoadTorch(const std::string& folder);
-
-// Everything in order. Bars of the comparison with PyTorch are among those of `report`.
-void AddParts(const std::vector<PartReport>& parts, Report& report);
-void AddTorch(const std::vector<PartReport>& parts, const nlohmann::json& torch, Report& report);
+struct GpuFindings {
+  std::vector<PartReport> parts;
+  nlohmann::json torch;  // {"skipped": why} where it did not run
+  std::vector<std::vector<std::string>> gpu_states;
+  // Every wanted bar of these parts (with all of them PyTorch's too), then what else parts found.
+  std::vector<PartBar> bars;
+};
+// Of these parts in the folder; one that left nothing counts as failed, and so does one that did
+// not come to its end.
+GpuFindings LoadFindings(const std::string& folder, const PartSizes& sizes,
+                         std::span<const Part> parts = Parts());
 
 struct WrittenReport {
   std::string path;  // of the Markdown; the JSON lies beside it
   int failed_parts = 0;
   int missed_bars = 0;
+  int bars_not_measured = 0;
 };
-// DATE-gpu.md and DATE-gpu.json in `output`, of these parts in `folder`. `notes` are paragraphs of
-// the introduction.
-absl::StatusOr<WrittenReport> WriteGpuReport(const std::string& folder, const std::string& output,
-                                             const std::vector<std::string>& notes,
-                                             std::span<const Part> parts = Parts());
+// DATE-gpu.md and DATE-gpu.json in `output`, or DATE-gpu-PART of one part alone. `notes` are
+// paragraphs of the introduction.
+absl::StatusOr<WrittenReport> WriteGpuReport(const GpuFindings& findings, const std::string& output,
+                                             const std::vector<std::string>& notes);
 
 // What is printed last: a line for each part and each bar.
-std::string ShortTable(const std::vector<PartReport>& parts, const nlohmann::json& torch);
+std::string ShortTable(const GpuFindings& findings);
 
 }  // namespace shoal::bench

@@ -2,14 +2,19 @@
 #include <cmath>
 #include <cstdlib>
 #include <filesystem>
+#include <map>
 
+#include "bench/gpu/bars.h"
+#include "bench/gpu/cpu_flat_kernels.h"
 #include "bench/gpu/floors.h"
 #include "bench/gpu/gpu_report.h"
 #include "bench/gpu/op_checks.h"
 #include "bench/gpu/parts.h"
+#include "bench/gpu/resident_training.h"
 #include "bench/gpu/shapes_json.h"
 #include "bench/gpu/timing.h"
 #include "bench/gpu/utilisation.h"
+#include "bench/gpu/whole_model.h"
 #include "common/file.h"
 #include "common/random.h"
 #include "common/status.h"
@@ -38,6 +43,7 @@ PartOptions OnTheCpu() {
   options.make_machine = [](int64_t budget) -> absl::StatusOr<worker::Machine> {
     return worker::MakeCpuMachine(2, budget);
   };
+  options.flat = &CpuFlatKernels();
   options.machine = {{"device", "the processor"}};
   options.sizes = SmallSizes();
   return options;
@@ -65,16 +71,58 @@ TEST(Utilisation, CountsMatricesThreeTimesAndAttentionAsHalf) {
   const double matrices = 2.0 * 10 * (3 * block + 1000 * 64);
   const double attention = 3 * (4.0 * 10 * 10 * 64) / 2;
   EXPECT_DOUBLE_EQ(TrainingFlops(spec, 10), 3 * (matrices + attention));
-  EXPECT_DOUBLE_EQ(Utilisation(spec, 10, 2.0), 3 * (matrices + attention) / 2 / 989e12);
+  EXPECT_DOUBLE_EQ(TrainingFlops(spec, 20, 2), 6 * (matrices + attention));
+  EXPECT_DOUBLE_EQ(Utilisation(989e12, 2.0), 0.5);
 }
 
 TEST(Utilisation, ShapesHaveTheParametersThatTheirNamesSay) {
-  const json shapes = ShapesJson();
-  EXPECT_NEAR(shapes["124m"]["parameters"].get<double>(), 124e6, 2e6);
-  EXPECT_NEAR(shapes["1.3b"]["parameters"].get<double>(), 1.3e9, 0.1e9);
-  EXPECT_NEAR(shapes["7b"]["parameters"].get<double>(), 7.6e9, 0.1e9);
+  const json shapes = ShapesJson(PartSizes());
+  EXPECT_EQ(shapes["cases"].size(), PartSizes().train.size());
+  EXPECT_GE(shapes["attention"].size(), 4u);
+  const std::map<std::string, double> parameters = {
+      {"124m, 4096 tokens", 124e6}, {"1.3b, 4096 tokens", 1.35e9}, {"7b, 4096 tokens", 7.6e9}};
+  size_t found = 0;
+  for (const json& c : shapes["cases"]) {
+    if (const auto wanted = parameters.find(c["case"]); wanted != parameters.end()) {
+      EXPECT_NEAR(c["shape"]["parameters"].get<double>(), wanted->second, 0.05 * wanted->second);
+      ++found;
+    }
+  }
+  EXPECT_EQ(found, parameters.size());
+}
+
+TEST(Bars, EachFloorIsThatOfACase) {
+  for (const TrainFloor& floor : kTrainFloors) {
+    EXPECT_TRUE(std::ranges::any_of(PartSizes().train, [&](const TrainCase& c) {
+      return c.Name() == floor.name;
+    })) << floor.name;
+  }
+}
+
+TEST(PlanTraining, TakesWhatTheMemoryHasRoomFor) {
+  const TrainCase c{"7b", 4096};
+  const plan::ModelSpec spec = *c.Spec();
+  const TrainPlan whole = *PlanTraining(c, spec, true, 0);
+  EXPECT_EQ(whole.recompute, plan::Recompute::kNone);
+  EXPECT_FALSE(whole.shared_state);
+  // An H200's memory has no room for 12 bytes a parameter beside the rest.
+  const TrainPlan shared = *PlanTraining(c, spec, true, int64_t{139} << 30);
+  EXPECT_EQ(shared.recompute, plan::Recompute::kNone);
+  EXPECT_TRUE(shared.shared_state);
+  EXPECT_LT(shared.bytes, whole.bytes);
+  const TrainCase longer{"7b", 65536};
+  const TrainPlan again = *PlanTraining(longer, spec, true, int64_t{139} << 30);
+  EXPECT_EQ(again.recompute, plan::Recompute::kFull);
+  const auto none = PlanTraining(longer, spec, true, int64_t{20} << 30);
+  EXPECT_TRUE(absl::IsResourceExhausted(none.status()));
+  EXPECT_THAT(std::string(none.status().message()), HasSubstr("does not fit: needs"));
+}
+
+TEST(PlanTraining, EveryCaseFitsAnH200) {
   for (const TrainCase& c : PartSizes().train) {
-    EXPECT_TRUE(shapes.contains(c.shape)) << c.shape;
+    const auto plan = PlanTraining(c, *c.Spec(), true, int64_t{138} << 30);
+    ASSERT_TRUE(plan.ok()) << c.Name() << ": " << plan.status().message();
+    EXPECT_EQ(plan->recompute, c.recompute) << c.Name();
   }
 }
 
@@ -202,10 +250,14 @@ TEST(Parts, KernelsHaveEveryOperatorOfTheModel) {
                            "EmbeddingBackward",
                            "SoftmaxCrossEntropy",
                            "Convert",
-                           "Zero"}) {
+                           "Zero",
+                           "AdamW",
+                           "accumulate, fp32 exact",
+                           "gradient statistics"}) {
     EXPECT_THAT(names, HasSubstr(name));
   }
   EXPECT_EQ(report.bars().size(), 1u);
+  EXPECT_EQ(report.values()["attention"].size(), 4u);
 }
 
 TEST(Parts, TrainGivesEachCaseItsRate) {
@@ -216,8 +268,9 @@ TEST(Parts, TrainGivesEachCaseItsRate) {
   for (const json& c : cases) {
     // Random weights know nothing: the loss is that of a uniform guess.
     EXPECT_NEAR(c["loss"].get<double>(), std::log(512.0), 0.1);
-    EXPECT_NEAR(c["tokens_per_second"].get<double>() * c["seconds"].get<double>(),
+    EXPECT_NEAR(c["tokens_per_second"].get<double>() * c["step_seconds"].get<double>(),
                 c["tokens"].get<double>(), 1e-6);
+    EXPECT_GT(c["step_seconds"], c["microbatch_seconds"]);
     EXPECT_GT(c["utilisation"].get<double>(), 0);
   }
 }
@@ -232,8 +285,18 @@ TEST(Parts, TrainGoesOnWhereACaseDoesNotFit) {
   EXPECT_EQ(report.state(), PartState::kDone) << report.why();
   const auto& rows = report.tables().front().rows;
   ASSERT_EQ(rows.size(), 3u);
-  EXPECT_EQ(rows[1].back(), "does not fit");
+  EXPECT_THAT(rows[1].back(), HasSubstr("does not fit: needs"));
   EXPECT_EQ(rows[2].back(), "");
+  EXPECT_EQ(report.values()["cases"][0]["left_out"], rows[1].back());
+}
+
+TEST(Parts, TrainWithoutAnOptimizerSaysSo) {
+  PartOptions options = OnTheCpu();
+  options.flat = nullptr;
+  const PartReport report = RunOne("train", options);
+  ASSERT_EQ(report.state(), PartState::kDone) << report.why();
+  EXPECT_EQ(report.tables().front().rows[1].back(), "without the optimizer");
+  EXPECT_EQ(report.values()["cases"][0]["tokens_per_second"], 0);
 }
 
 TEST(Parts, TrainLeavesOutWhatThereIsNoTimeFor) {
@@ -247,12 +310,25 @@ TEST(Parts, TrainLeavesOutWhatThereIsNoTimeFor) {
 TEST(Parts, OffloadIsMeasured) {
   const PartReport report = RunOne("offload", OnTheCpu());
   ASSERT_EQ(report.state(), PartState::kDone) << report.why();
-  ASSERT_EQ(report.tables().size(), 2u);
-  const std::vector<std::string>& row = report.tables()[0].rows.at(1);
+  ASSERT_EQ(report.tables().size(), 3u);
+  const std::vector<std::string>& row = report.tables()[1].rows.at(1);
   EXPECT_EQ(row[0], "64");
   EXPECT_GT(std::stod(row[3]), 0);
   EXPECT_GT(std::stod(row[4]), 0);
-  EXPECT_EQ(report.tables()[1].rows.at(2).at(1), "128");
+  EXPECT_THAT(row[6], HasSubstr("of 8 chunks"));
+  EXPECT_EQ(row[12], "yes");
+  EXPECT_EQ(report.tables()[2].rows.at(2).at(1), "128");
+}
+
+// As where pinning all that is asked for fails.
+TEST(HostPiece, TakesAsMuchAsThereIs) {
+  PartOptions options = OnTheCpu();
+  PartReport report("", "offload");
+  PartRun run(options, report);
+  EXPECT_EQ((*HostPiece::Make(run, 1 << 20))->budget_bytes(), 1 << 20);
+  EXPECT_EQ((*HostPiece::Make(run, 0))->budget_bytes(), 0);
+  const int64_t too_much = int64_t{1} << 60;
+  EXPECT_FALSE(HostPiece::Make(run, too_much).ok());
 }
 
 // Where the device has little memory and the host much, offload makes sequences longer.
@@ -265,7 +341,7 @@ TEST(Parts, OffloadMakesSequencesLonger) {
   };
   const PartReport report = RunOne("offload", options);
   ASSERT_EQ(report.state(), PartState::kDone) << report.why();
-  const auto& rows = report.tables()[1].rows;
+  const auto& rows = report.tables()[2].rows;
   ASSERT_EQ(rows.size(), 3u);
   EXPECT_GT(std::stoi(rows[2][1]), std::stoi(rows[1][1]));
 }
@@ -275,8 +351,8 @@ TEST(Parts, OffloadLeavesOutWhatThereIsNoTimeFor) {
   options.budget = absl::ZeroDuration();
   const PartReport report = RunOne("offload", options);
   ASSERT_EQ(report.state(), PartState::kDone) << report.why();
-  EXPECT_EQ(report.tables()[0].rows.at(1).at(1), "no time was left");
-  EXPECT_THAT(report.tables()[1].rows.at(2).at(0), HasSubstr("as far as there was time"));
+  EXPECT_EQ(report.tables()[1].rows.at(1).at(1), "no time was left");
+  EXPECT_THAT(report.tables()[2].rows.at(2).at(0), HasSubstr("as far as there was time"));
 }
 
 TEST(Parts, AMachineThatCannotBeMadeFailsThem) {
@@ -300,13 +376,13 @@ TEST(Parts, OpsAreThoseOfTheCpu) {
 TEST(Parts, OpsThatAreWrongAreNamed) {
   PartReport report("", "ops");
   report.AddTable("", "", {"operator", "checks", "worst", "error", "bound", ""});
-  EXPECT_EQ(AddOpChecks({{"Add bf16 3x4", 1e-3, 1e-2, ""},
-                         {"Add bf16 5x6", 2e-2, 1e-2, ""},
-                         {"Add bf16 7x8", 1e-4, 1e-2, "two runs differ"},
-                         {"Add fp32 3x4", 1e-7, 1e-6, ""},
-                         {"Add fp32 5x6", 5e-7, 1e-6, ""}},
-                        report),
-            2);
+  const std::vector<worker::OpCheck> checks = {{"Add bf16 3x4", 1e-3, 1e-2, ""},
+                                               {"Add bf16 5x6", 2e-2, 1e-2, ""},
+                                               {"Add bf16 7x8", 1e-4, 1e-2, "two runs differ"},
+                                               {"Add fp32 3x4", 1e-7, 1e-6, ""},
+                                               {"Add fp32 5x6", 5e-7, 1e-6, ""}};
+  AddOpRows(checks, report);
+  EXPECT_EQ(AddOpsEnd(checks, "no time was left", report), 2);
   ASSERT_EQ(report.tables().size(), 2u);
   EXPECT_THAT(report.tables()[0].rows[1],
               ElementsAre("Add bf16", "3", "Add bf16 5x6", "2.0e-02", "1.0e-02", "**wrong**"));
@@ -315,6 +391,58 @@ TEST(Parts, OpsThatAreWrongAreNamed) {
   EXPECT_THAT(report.tables()[1].rows[2],
               ElementsAre("Add bf16 7x8", "1.0e-04", "1.0e-02", "two runs differ"));
   EXPECT_FALSE(report.bars().front().met);
+}
+
+TEST(Parts, OpsThatTheTimeDidNotSufficeForAreNoBarMet) {
+  PartOptions options = OnTheCpu();
+  options.budget = absl::ZeroDuration();
+  const PartReport report = RunOne("ops", options);
+  EXPECT_EQ(report.state(), PartState::kDone) << report.why();
+  EXPECT_FALSE(report.bars().front().measured);
+  EXPECT_THAT(report.bars().front().found, HasSubstr("no time was left"));
+}
+
+// A kernel that is off by a bit.
+class Inexact final : public FlatKernels {
+ public:
+  absl::Status AdamW(worker::Stream& stream, const server::AdamWScalars& scalars,
+                     const AdamWArrays& arrays) const override {
+    server::AdamWScalars other = scalars;
+    other.step_size = std::nextafter(other.step_size, 1.0F);
+    return CpuFlatKernels().AdamW(stream, other, arrays);
+  }
+  absl::Status Add(worker::Stream& stream, const void* gradient, DType type, float* accumulator,
+                   int64_t count) const override {
+    return CpuFlatKernels().Add(stream, gradient, type, accumulator, count - 1);
+  }
+  int64_t RefusedCounts(int64_t) const override { return 3; }
+  absl::Status AddExact(worker::Stream& stream, const void* gradient, DType type,
+                        int64_t* accumulator, int64_t* refused, int64_t count) const override {
+    refused[2] = 1;
+    return CpuFlatKernels().AddExact(stream, gradient, type, accumulator, refused, count);
+  }
+  absl::Status ExactToFloat(worker::Stream& stream, const int64_t* accumulator, float* value,
+                            int64_t count) const override {
+    return CpuFlatKernels().ExactToFloat(stream, accumulator, value, count);
+  }
+  absl::Status Statistics(worker::Stream&, const float*, server::GradientStatistics*,
+                          int64_t) const override {
+    return Internal("it does not start");
+  }
+};
+
+TEST(FlatChecks, SeeABit) {
+  worker::Machine machine = worker::MakeCpuMachine(1);
+  const auto right =
+      CheckFlatKernels(*machine.device, machine.ops->stream(), CpuFlatKernels(), 3, 9001);
+  EXPECT_EQ(right.size(), 7u);
+  for (const worker::OpCheck& check : right) {
+    EXPECT_TRUE(check.passed()) << check.name << ": " << check.wrong;
+  }
+  for (const worker::OpCheck& check :
+       CheckFlatKernels(*machine.device, machine.ops->stream(), Inexact(), 3, 9001)) {
+    EXPECT_FALSE(check.passed()) << check.name;
+  }
 }
 
 TEST(Parts, GoldenIsSkippedWithoutData) {
@@ -365,8 +493,11 @@ class GpuReport : public ::testing::Test {
       report.AddTable(fmt::format("Table of {}", part.name), "", {"a"});
       report.AddRow({"1"});
       if (part.name == "train") {
-        report.SetValue("cases", {{{"shape", "124m"}, {"tokens", 4096}, {"tokens_per_second", 30}},
-                                  {{"shape", "7b"}, {"tokens", 4096}, {"tokens_per_second", 9}}});
+        report.SetValue("cases", {{{"case", "124m, 4096 tokens"}, {"tokens_per_second", 30}},
+                                  {{"case", "7b, 4096 tokens"}, {"tokens_per_second", 9}},
+                                  {{"case", "7b, 16384 tokens"}, {"left_out", "does not fit"}}});
+        report.AddBar(BarOf(kTrainFloors[0]).Found("1", false));
+        report.AddBar({"something else", "any", "1", true});
       }
       if (part.name != "machine") {  // as if it had been killed
         report.Finish(PartState::kDone, "", 1);
@@ -379,13 +510,15 @@ class GpuReport : public ::testing::Test {
     ASSERT_TRUE(WriteFileAtomically(folder_ + "/torch.json", torch.dump()).ok());
   }
   std::string Written() {
-    const auto written = WriteGpuReport(folder_, folder_ + "/out", {"A note."});
+    findings_ = LoadFindings(folder_, PartSizes());
+    const auto written = WriteGpuReport(findings_, folder_ + "/out", {"A note."});
     EXPECT_TRUE(written.ok()) << written.status().message();
     EXPECT_EQ(written->failed_parts, 2);
     missed_ = written->missed_bars;
     return *ReadFile(written->path);
   }
 
+  GpuFindings findings_;
   std::string folder_;
   int missed_ = 0;
 };
@@ -400,42 +533,68 @@ TEST_F(GpuReport, SaysWhichPartsFailedAndWhatTheOthersFound) {
   EXPECT_THAT(text, HasSubstr("Not measured: it was not run."));
 }
 
+TEST_F(GpuReport, HasEveryBar) {
+  const std::string text = Written();
+  EXPECT_THAT(text,
+              HasSubstr("| 124m, 16 x 1024 tokens | at least 460000 tokens/s | 1 | **missed** |"));
+  EXPECT_THAT(text,
+              HasSubstr("| 7b, 4096 tokens | utilisation at least 0.50 | the part left it out: "
+                        "see its table | **not measured** |"));
+  EXPECT_THAT(text, HasSubstr("| memory-bound kernels, the slowest | at least 0.8 of the copy "
+                              "bandwidth | kernels FAILED: "));
+  EXPECT_THAT(text, HasSubstr("| something else | any | 1 | met |"));
+  EXPECT_THAT(text, HasSubstr("| 7b, 16384 tokens, beside PyTorch | at least 1.1 of its tokens/s | "
+                              "Shoal: does not fit | **not measured** |"));
+  EXPECT_EQ(findings_.bars.size(), WantedBars(PartSizes()).size() + PartSizes().train.size() + 1);
+}
+
 TEST_F(GpuReport, HoldsTheSameCasesAgainstPyTorch) {
   WriteTorch({{"torch", "2.11"},
               {"device", "a GPU"},
               {"attention", "SDPA, flash"},
               {"compiled", true},
               {"cases",
-               {{{"shape", "124m"},
-                 {"tokens", 4096},
+               {{{"case", "124m, 4096 tokens"},
                  {"tokens_per_second", 15.0},
                  {"tokens_per_second_without_optimizer", 20.0}},
-                {{"shape", "7b"},
-                 {"tokens", 4096},
-                 {"tokens_per_second", 8.0},
-                 {"tokens_per_second_without_optimizer", 10.0}},
-                {{"shape", "1.3b"}, {"tokens", 4096}, {"error", "OutOfMemoryError"}}}}});
+                {{"case", "7b, 4096 tokens"},
+                 {"tokens_per_second", 10.0},
+                 {"tokens_per_second_without_optimizer", 12.0}},
+                {{"case", "1.3b, 4096 tokens"}, {"error", "OutOfMemoryError"}}}}});
   const std::string text = Written();
-  EXPECT_THAT(text, HasSubstr("| 124m | 4096 | 30 | 20 | 15 | 1.50 |  |"));
-  EXPECT_THAT(text, HasSubstr("| 7b | 4096 | 9 | 10 | 8 | 0.90 |  |"));
-  EXPECT_THAT(text, HasSubstr("| 1.3b | 4096 | - | - | - | - | OutOfMemoryError |"));
-  EXPECT_EQ(missed_, 1);
-  const std::string table = ShortTable(LoadParts(folder_), LoadTorch(folder_));
-  EXPECT_THAT(table, HasSubstr("met    124m at 4096 tokens: 1.50 of PyTorch"));
-  EXPECT_THAT(table, HasSubstr("MISSED 7b at 4096 tokens: 0.90 of PyTorch"));
+  EXPECT_THAT(text, HasSubstr("| 124m, 4096 tokens | 30 | 15 | 2.00 | - | 20 | - | - |  |"));
+  EXPECT_THAT(text,
+              HasSubstr("| 1.3b, 4096 tokens | - | - | - | - | - | - | - | OutOfMemoryError |"));
+  EXPECT_EQ(missed_, 2);
+  const std::string table = ShortTable(findings_);
+  EXPECT_THAT(table, HasSubstr("met          124m, 4096 tokens, beside PyTorch: 2.00"));
+  EXPECT_THAT(table, HasSubstr("MISSED       7b, 4096 tokens, beside PyTorch: 0.90"));
 }
 
-TEST_F(GpuReport, SaysWhyPyTorchWasSkipped) {
+TEST_F(GpuReport, SaysWhyPyTorchWasSkippedOrEnded) {
   WriteTorch({{"skipped", "No module named 'torch'"}});
   EXPECT_THAT(Written(), HasSubstr("Not measured: No module named 'torch'."));
   ASSERT_TRUE(WriteFileAtomically(folder_ + "/torch.json", "{").ok());
   EXPECT_THAT(Written(), HasSubstr("torch.json is no JSON object"));
+  WriteTorch({{"torch", "2.11"}, {"cases", json::array()}});
+  ASSERT_TRUE(WriteFileAtomically(folder_ + "/torch-end.txt", "exit code 1: no\n").ok());
+  EXPECT_THAT(Written(), HasSubstr("It did not come to its end: exit code 1: no."));
+  EXPECT_THAT(ShortTable(findings_),
+              HasSubstr("7b, 4096 tokens, beside PyTorch: PyTorch: exit code 1"));
 }
 
-TEST_F(GpuReport, OfOnePartMissesNoOther) {
-  const auto written = WriteGpuReport(folder_, folder_ + "/out", {}, *ChosenParts("train"));
+TEST_F(GpuReport, ShowsTheGpusStates) {
+  ASSERT_TRUE(WriteFileAtomically(folder_ + "/gpu-states.csv", "part, MHz\ntrain, 1980\n").ok());
+  EXPECT_THAT(Written(), HasSubstr("| part | MHz |\n|---|---|\n| train | 1980 |"));
+}
+
+TEST_F(GpuReport, OfOnePartMissesNoOtherAndHasANameOfItsOwn) {
+  const auto written = WriteGpuReport(LoadFindings(folder_, PartSizes(), *ChosenParts("train")),
+                                      folder_ + "/out", {});
   ASSERT_TRUE(written.ok());
   EXPECT_EQ(written->failed_parts, 0);
+  EXPECT_THAT(written->path, HasSubstr("-gpu-train.md"));
+  EXPECT_EQ(written->bars_not_measured, 3);  // the other floors
   EXPECT_THAT(*ReadFile(written->path), Not(HasSubstr("Table of ops")));
 }
 

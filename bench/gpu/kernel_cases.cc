@@ -4,6 +4,7 @@
 #include <bit>
 #include <cmath>
 #include <numeric>
+#include <optional>
 
 #include "common/random.h"
 #include "common/status.h"
@@ -114,33 +115,48 @@ absl::StatusOr<std::vector<KernelCase>> MakeMatrixCases(Ops& ops, DeviceData& da
   return cases;
 }
 
+std::string AttentionSize::Name() const {
+  return fmt::format("{} x {} tokens, {} / {} heads of {}", sequences, tokens / sequences,
+                     shape.heads, shape.kv_heads, shape.head_dim);
+}
+
+std::vector<AttentionSize> AttentionSizes(const PartSizes& sizes) {
+  const std::optional<plan::ModelSpec> spec = plan::NamedShape(sizes.kernel_shape);
+  const std::optional<plan::ModelSpec> small = plan::NamedShape(sizes.small_head_shape);
+  if (!spec || !small) {
+    return {};
+  }
+  const int64_t rows = sizes.kernel_rows;
+  return {{ShapeOf(*spec), rows, 1},
+          {ShapeOf(*spec), rows, 8},
+          {ShapeOf(*spec), 4 * rows, 1},
+          {ShapeOf(*small), 2 * rows, 16}};
+}
+
 absl::StatusOr<std::vector<KernelCase>> MakeAttentionCases(Ops& ops, DeviceData& data,
-                                                           const plan::ModelSpec& spec,
-                                                           int64_t rows) {
-  const AttentionShape shape = ShapeOf(spec);
+                                                           const AttentionSize& size) {
+  const AttentionShape& shape = size.shape;
+  const int64_t rows = size.tokens;
   SHOAL_ASSIGN_OR_RETURN(const Matrix qkv, data.Normal(kType, rows, shape.qkv_size()));
   SHOAL_ASSIGN_OR_RETURN(const Matrix d_qkv, data.Normal(kType, rows, shape.qkv_size()));
   SHOAL_ASSIGN_OR_RETURN(const Matrix out, data.Normal(kType, rows, shape.q_size()));
   SHOAL_ASSIGN_OR_RETURN(const Matrix d_out, data.Normal(kType, rows, shape.q_size()));
   SHOAL_ASSIGN_OR_RETURN(float* const log_sum_exp, Floats(data, rows * shape.heads));
-  std::vector<KernelCase> cases;
-  for (const int64_t sequences : {int64_t{1}, int64_t{8}}) {
-    const std::vector<int32_t> begins = EqualSequences(rows, sequences);
-    const double length = static_cast<double>(rows) / static_cast<double>(sequences);
-    const double squared = static_cast<double>(sequences) * length * length;
-    const std::string size = fmt::format("{} x {:.0f} tokens, {} / {} heads of {}", sequences,
-                                         length, shape.heads, shape.kv_heads, shape.head_dim);
-    cases.push_back({"AttentionForward", size, AttentionForwardCost(shape, rows, squared),
-                     [&ops, qkv, shape, begins, out, log_sum_exp](int64_t) {
-                       ops.AttentionForward(qkv, shape, begins, out, log_sum_exp);
-                     }});
-    // After the forward of the same sequences, whose results it reads.
-    cases.push_back({"AttentionBackward", size, AttentionBackwardCost(shape, rows, squared),
-                     [&ops, d_out, qkv, out, log_sum_exp, shape, begins, d_qkv](int64_t) {
-                       ops.AttentionBackward(d_out, qkv, out, log_sum_exp, shape, begins, d_qkv);
-                     }});
-  }
-  return cases;
+  const std::vector<int32_t> begins = EqualSequences(rows, size.sequences);
+  const double length = static_cast<double>(rows) / static_cast<double>(size.sequences);
+  const double squared = static_cast<double>(size.sequences) * length * length;
+  // Backward after the forward of the same sequences, whose results it reads.
+  return std::vector<KernelCase>{
+      {"AttentionForward", size.Name(), AttentionForwardCost(shape, rows, squared),
+       [&ops, qkv, shape, begins, out, log_sum_exp](int64_t) {
+         ops.AttentionForward(qkv, shape, begins, out, log_sum_exp);
+       },
+       size.Name()},
+      {"AttentionBackward", size.Name(), AttentionBackwardCost(shape, rows, squared),
+       [&ops, d_out, qkv, out, log_sum_exp, shape, begins, d_qkv](int64_t) {
+         ops.AttentionBackward(d_out, qkv, out, log_sum_exp, shape, begins, d_qkv);
+       },
+       size.Name()}};
 }
 
 absl::StatusOr<std::vector<KernelCase>> MakeBlockCases(Ops& ops, DeviceData& data,
@@ -279,6 +295,48 @@ absl::StatusOr<std::vector<KernelCase>> MakeEndCases(Ops& ops, DeviceData& data,
        [=, &ops](int64_t) { ops.Convert(d_table, table); }},
       {"Zero, fp32", Size(vocabulary, hidden), BytesCost(vocabulary * hidden * 4),
        [=, &ops](int64_t) { ops.Zero(d_table); }},
+  };
+}
+
+absl::StatusOr<std::vector<KernelCase>> MakeFlatCases(const FlatKernels& flat, Ops& ops,
+                                                      DeviceData& data, int64_t count,
+                                                      absl::Status& failed) {
+  SHOAL_ASSIGN_OR_RETURN(float* const gradient, Floats(data, count));
+  SHOAL_ASSIGN_OR_RETURN(float* const master, Floats(data, count, 0.02));
+  SHOAL_ASSIGN_OR_RETURN(void* const m, data.Zeros(count * 4));
+  SHOAL_ASSIGN_OR_RETURN(void* const v, data.Zeros(count * 4));
+  SHOAL_ASSIGN_OR_RETURN(const Matrix weights, data.Normal(kType, 1, count, 0.02));
+  SHOAL_ASSIGN_OR_RETURN(void* const exact, data.Zeros(count * 8));
+  SHOAL_ASSIGN_OR_RETURN(void* const refused, data.Zeros(flat.RefusedCounts(count) * 8));
+  const int64_t chunks = (count + server::kReductionChunk - 1) / server::kReductionChunk;
+  SHOAL_ASSIGN_OR_RETURN(
+      void* const statistics,
+      data.Zeros(chunks * static_cast<int64_t>(sizeof(server::GradientStatistics))));
+  const server::AdamWScalars scalars = server::MakeAdamWScalars({}, 3, 1e-5, 1.0);
+  const AdamWArrays adamw = {
+      gradient, master, static_cast<float*>(m), static_cast<float*>(v), weights.data, kType, count};
+  auto* const sums = static_cast<int64_t*>(exact);
+  const auto keep = [&failed](const absl::Status& status) { failed.Update(status); };
+  const std::string size = fmt::format("{}", count);
+  return std::vector<KernelCase>{
+      {"AdamW", size, BytesCost(adamw.bytes()),
+       [=, &flat, &ops](int64_t) { keep(flat.AdamW(ops.stream(), scalars, adamw)); }},
+      {"accumulate, bf16 to fp32", size, BytesCost(count * (2 + 8)),
+       [=, &flat, &ops](int64_t) {
+         keep(flat.Add(ops.stream(), weights.data, kType, master, count));
+       }},
+      {"accumulate, fp32 exact", size, BytesCost(count * (4 + 16)),
+       [=, &flat, &ops](int64_t) {
+         keep(flat.AddExact(ops.stream(), gradient, DType::kF32, sums,
+                            static_cast<int64_t*>(refused), count));
+       }},
+      {"exact sum to fp32", size, BytesCost(count * (8 + 4)),
+       [=, &flat, &ops](int64_t) { keep(flat.ExactToFloat(ops.stream(), sums, master, count)); }},
+      {"gradient statistics", size, BytesCost(count * 4),
+       [=, &flat, &ops](int64_t) {
+         keep(flat.Statistics(ops.stream(), gradient,
+                              static_cast<server::GradientStatistics*>(statistics), count));
+       }},
   };
 }
 

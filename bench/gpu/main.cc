@@ -3,7 +3,7 @@
 //   gpu_check --data FOLDER --output bench/results            all parts, and the report
 //   gpu_check --only train --budget-seconds 100 --parts P     one part, kept in P
 //   gpu_check --report-of P --output bench/results            the report of what is in P
-//   gpu_check --shapes shapes.json                            the shapes, for torch_baseline.py
+//   gpu_check --shapes shapes.json                            the cases, for torch_baseline.py
 //
 // scripts/gpu-check.sh does the second for each part and then the third, so that none can take the
 // others' results along. Exit codes: 0, 1 where a part failed, 3 where there is no GPU.
@@ -13,6 +13,7 @@
 #include "CLI/CLI.hpp"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "bench/gpu/gpu_flat_kernels.h"
 #include "bench/gpu/gpu_machine.h"
 #include "bench/gpu/gpu_report.h"
 #include "bench/gpu/parts.h"
@@ -53,19 +54,22 @@ int Fail(const absl::Status& status) {
   return kFailed;
 }
 
+PartSizes SizesOf(const Options& options) { return options.small ? SmallSizes() : PartSizes(); }
+
 int WriteReport(const Options& options) {
   const absl::StatusOr<std::vector<Part>> parts = ChosenParts(options.only);
   if (!parts.ok()) {
     return Fail(parts.status());
   }
-  fmt::print("{}", ShortTable(LoadParts(options.report_of, *parts), LoadTorch(options.report_of)));
+  const GpuFindings findings = LoadFindings(options.report_of, SizesOf(options), *parts);
+  fmt::print("{}", ShortTable(findings));
   const absl::StatusOr<WrittenReport> written =
-      WriteGpuReport(options.report_of, options.output, options.notes, *parts);
+      WriteGpuReport(findings, options.output, options.notes);
   if (!written.ok()) {
     return Fail(written.status());
   }
-  fmt::print("{}: {} parts failed, {} bars missed\n", written->path, written->failed_parts,
-             written->missed_bars);
+  fmt::print("{}: {} parts failed, {} bars missed, {} not measured\n", written->path,
+             written->failed_parts, written->missed_bars, written->bars_not_measured);
   return written->failed_parts == 0 ? 0 : kFailed;
 }
 
@@ -83,7 +87,8 @@ int RunChosen(const Options& options) {
   part_options.machine = *std::move(machine);
   part_options.machine.emplace_back("seed of random data", fmt::format("{}", options.seed));
   part_options.make_machine = MakeGpuMachine;
-  part_options.sizes = options.small ? SmallSizes() : PartSizes();
+  part_options.flat = &GpuFlatKernels();
+  part_options.sizes = SizesOf(options);
   part_options.data = options.data;
   part_options.output = options.parts;
   part_options.seed = options.seed;
@@ -106,7 +111,7 @@ int Main(int argc, char** argv) {
   app.add_option("--report-of", options.report_of, "Write the report of that folder's parts");
   app.add_option("--output", options.output, "Folder for the report");
   app.add_option("--data", options.data, "Folder of test data (golden, stories260k)");
-  app.add_option("--shapes", options.shapes, "Write the models' shapes to this JSON file");
+  app.add_option("--shapes", options.shapes, "Write the cases of training to this JSON file");
   app.add_option("--note", options.notes, "A paragraph of the report's introduction; repeatable");
   app.add_option("--budget-seconds", options.budget_seconds,
                  "Of each part: what it does not come to is left out");
@@ -117,7 +122,8 @@ int Main(int argc, char** argv) {
     options.seed = static_cast<uint64_t>(absl::ToUnixMicros(absl::Now()));
   }
   if (!options.shapes.empty()) {
-    const absl::Status written = WriteFileAtomically(options.shapes, ShapesJson().dump(1) + "\n");
+    const absl::Status written =
+        WriteFileAtomically(options.shapes, ShapesJson(SizesOf(options)).dump(1) + "\n");
     return written.ok() ? 0 : Fail(written);
   }
   if (!options.report_of.empty()) {

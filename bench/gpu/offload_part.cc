@@ -1,220 +1,33 @@
 // Activation offload by the pipeline's runtime on one device: what it costs beside the same
-// schedule without, its k as predicted and as measured, and how long sequences get with and
-// without.
-#include <unistd.h>
-
+// schedule without, its k as planned and as measured, whether it changes a bit, and how long
+// sequences get with and without.
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 
 #include "absl/time/clock.h"
+#include "bench/gpu/bars.h"
 #include "bench/gpu/batches.h"
 #include "bench/gpu/parts.h"
-#include "bench/gpu/resident_units.h"
-#include "common/phase_clock.h"
+#include "bench/gpu/whole_model.h"
+#include "common/host_memory.h"
 #include "common/status.h"
 #include "fmt/format.h"
-#include "plan/activation_bytes.h"
-#include "plan/offload_ratio.h"
-#include "plan/pipeline/chosen_schedule.h"
-#include "worker/model/batch_size.h"
-#include "worker/model/transformer_stage.h"
-#include "worker/pipeline/stage_runner.h"
 #include "worker/probe/probe.h"
 
 namespace shoal::bench {
 namespace {
 
-constexpr plan::Recompute kRecompute = plan::Recompute::kLight;
-constexpr double kMostK = 0.8;        // up to which a full offload is to cost
-constexpr double kMostCost = 0.02;    // no more than this
-constexpr double kPrediction = 0.10;  // of the measured k
-constexpr int kSteps = 3;
-// For the device to come to the end of a step: the longest sequences take most of a minute.
-constexpr absl::Duration kStepTimeout = absl::Minutes(10);
+constexpr size_t kSteps = 3;       // that count
+constexpr size_t kLeastSteps = 2;  // of long ones
+constexpr absl::Duration kLongSteps = absl::Seconds(6);
 // Of a first case and a first attempt, when there is nothing yet to judge by, and how much longer
 // than that reckoned from an earlier one they may take.
 constexpr absl::Duration kExpected = absl::Seconds(20);
 constexpr double kMargin = 1.3;
 // The head of a few layers would outweigh them.
 constexpr int64_t kMostVocabulary = 8192;
-
-std::vector<plan::MicrobatchSize> SizesOf(const std::vector<worker::PackedBatch>& batches) {
-  std::vector<plan::MicrobatchSize> sizes;
-  for (const worker::PackedBatch& batch : batches) {
-    sizes.push_back(worker::SizeOfBatch(batch));
-  }
-  return sizes;
-}
-
-// Pinned memory of the host in one piece, for one user at a time. It is taken once for all models:
-// to pin tens of gigabytes takes as long as all of their steps.
-class HostPiece final : public worker::Memory {
- public:
-  static absl::StatusOr<std::unique_ptr<HostPiece>> Make(PartRun& run) {
-    std::unique_ptr<HostPiece> piece(new HostPiece());
-    SHOAL_ASSIGN_OR_RETURN(piece->machine_, run.options().make_machine(0));
-    piece->memory_ = piece->machine_.device->NewHostMemory(0);
-    // What is pinned is missing to all else.
-    const int64_t machine = int64_t{::sysconf(_SC_PHYS_PAGES)} * ::sysconf(_SC_PAGESIZE);
-    SHOAL_ASSIGN_OR_RETURN(piece->buffer_, piece->memory_->Allocate(std::min(
-                                               run.sizes().offload_host_bytes, machine / 2)));
-    return piece;
-  }
-
-  std::string_view name() const override { return memory_->name(); }
-  absl::StatusOr<worker::Buffer> Allocate(int64_t bytes) override {
-    if (taken_ > 0 || bytes > buffer_.bytes()) {
-      return ResourceExhausted("pinned memory: {} B asked for, {} of {} B in use", bytes, taken_,
-                               buffer_.bytes());
-    }
-    taken_ = bytes;
-    return worker::Buffer(this, buffer_.data(), bytes);
-  }
-  int64_t budget_bytes() const override { return buffer_.bytes(); }
-  int64_t allocated_bytes() const override { return taken_; }
-  int64_t peak_bytes() const override { return buffer_.bytes(); }
-
- private:
-  HostPiece() = default;
-  void Free(std::byte*, int64_t) override { taken_ = 0; }
-
-  worker::Machine machine_;
-  std::unique_ptr<worker::Memory> memory_;
-  worker::Buffer buffer_;
-  int64_t taken_ = 0;
-};
-
-// One stage that has all of a model, with weights and gradients resident.
-class WholeModel {
- public:
-  static absl::StatusOr<std::unique_ptr<WholeModel>> Make(PartRun& run, const plan::ModelSpec& spec,
-                                                          int chunks, worker::Memory& host) {
-    std::unique_ptr<WholeModel> whole(new WholeModel(spec));
-    SHOAL_ASSIGN_OR_RETURN(
-        whole->choice_.split,
-        plan::SplitLayers(std::vector<double>(static_cast<size_t>(spec.layers) + 2, 1.0), 1, chunks,
-                          plan::PlacementOf(whole->choice_.schedule)));
-    whole->choice_.chunks = chunks;
-    SHOAL_ASSIGN_OR_RETURN(worker::Machine machine, run.options().make_machine(0));
-    SHOAL_ASSIGN_OR_RETURN(std::unique_ptr<worker::Transformer> model,
-                           worker::Transformer::Create(spec, DType::kBF16, std::move(machine)));
-    whole->model_ = model.get();
-    whole->stage_ = std::make_unique<worker::TransformerStage>(std::move(model),
-                                                               whole->choice_.split, kRecompute);
-    SHOAL_ASSIGN_OR_RETURN(whole->weights_, ResidentWeights::Create(*whole->model_));
-    SHOAL_ASSIGN_OR_RETURN(whole->gradients_, ResidentGradients::Create(*whole->model_));
-    SHOAL_RETURN_IF_ERROR(whole->weights_->SetRandom(run.options().seed));
-    whole->runner_ = std::make_unique<worker::StageRunner>(
-        worker::StageRunnerOptions{.model = whole->stage_.get(),
-                                   .device = &whole->model_->device(),
-                                   .compute = &whole->model_->ops().stream(),
-                                   .host = &host,
-                                   .phases = &whole->phases_,
-                                   .wait_timeout = kStepTimeout});
-    return whole;
-  }
-
-  struct Step {
-    double seconds = 0;
-    worker::StageReport report;
-  };
-  // Of the schedule that was made last.
-  absl::StatusOr<Step> Run(const std::vector<worker::PackedBatch>& batches) {
-    const absl::Time begin = absl::Now();
-    Step step;
-    SHOAL_ASSIGN_OR_RETURN(
-        step.report,
-        runner_->RunStep({.step = ++steps_,
-                          .schedule = &schedule_,
-                          .microbatches = batches,
-                          .loss_scale = 1.0 / static_cast<double>(batches[0].target_count()),
-                          .source = weights_.get(),
-                          .sink = gradients_.get(),
-                          .record_spans = true}));
-    SHOAL_RETURN_IF_ERROR(model_->ops().Finish());
-    step.seconds = absl::ToDoubleSeconds(absl::Now() - begin);
-    for (const worker::MicrobatchResult& result : step.report.microbatches) {
-      if (!std::isfinite(result.loss_sum)) {
-        return Internal("the loss of random weights is {}", result.loss_sum);
-      }
-    }
-    return step;
-  }
-
-  // Of a step that has just run: seconds of all copies, were everything offloaded at the rate at
-  // which some of it was.
-  double CopySeconds(const worker::StageReport& report) const {
-    double seconds = 0, moved = 0, all = 0;
-    for (const worker::StageSpan& span : report.spans) {
-      if (span.kind == worker::StageSpan::Kind::kOffload ||
-          span.kind == worker::StageSpan::Kind::kReload) {
-        seconds += absl::ToDoubleSeconds(span.length);
-      }
-      if (span.kind == worker::StageSpan::Kind::kOffload) {
-        moved += BytesOf(span.action.chunk, span.action.microbatch);
-      }
-    }
-    for (int chunk = 0; chunk < choice_.chunks; ++chunk) {
-      for (int microbatch = 0; microbatch < schedule_.shape.microbatches; ++microbatch) {
-        all += BytesOf(chunk, microbatch);
-      }
-    }
-    return moved > 0 ? seconds * all / moved : 0;
-  }
-
-  // The planner's k for the schedule that was made last.
-  double PredictedRatio(const std::vector<worker::PackedBatch>& batches,
-                        const plan::PipelinePace& pace) const {
-    return plan::OffloadRatio(
-        schedule_.shape,
-        plan::PipelineCosts({.spec = spec_, .compute = DType::kBF16, .recompute = kRecompute},
-                            schedule_.shape, choice_.split, SizesOf(batches), pace));
-  }
-
-  // Of as many of the first chunks as `host_bytes` take.
-  absl::Status MakeSchedule(const std::vector<worker::PackedBatch>& batches, int64_t host_bytes,
-                            const plan::PipelinePace& pace) {
-    choice_.offloaded_chunks = Offloaded(batches, host_bytes);
-    SHOAL_ASSIGN_OR_RETURN(
-        schedule_, plan::BuildChosenSchedule(spec_, DType::kBF16, choice_, SizesOf(batches), pace));
-    return absl::OkStatus();
-  }
-
- private:
-  explicit WholeModel(const plan::ModelSpec& spec) : spec_(spec), phases_(RealClock()) {
-    choice_.schedule = {.kind = plan::ScheduleKind::kAccumulation};
-    choice_.recompute = kRecompute;
-  }
-  int Offloaded(const std::vector<worker::PackedBatch>& batches, int64_t host_bytes) const {
-    int chunks = 0;
-    for (; chunks < choice_.chunks; ++chunks) {
-      for (const plan::MicrobatchSize& size : SizesOf(batches)) {
-        host_bytes -=
-            plan::PlanChunkBytes(spec_, DType::kBF16, choice_.split[static_cast<size_t>(chunks)],
-                                 kRecompute, size.tokens)
-                .activations;
-      }
-      if (host_bytes < 0) {
-        break;
-      }
-    }
-    return chunks;
-  }
-  double BytesOf(int chunk, int microbatch) const {
-    return static_cast<double>(stage_->BytesOf(chunk, microbatch).activations);
-  }
-
-  const plan::ModelSpec spec_;
-  plan::PipelineChoice choice_;
-  plan::Schedule schedule_;
-  PhaseClock phases_;
-  worker::Transformer* model_ = nullptr;
-  std::unique_ptr<worker::TransformerStage> stage_;
-  std::unique_ptr<ResidentWeights> weights_;
-  std::unique_ptr<ResidentGradients> gradients_;
-  std::unique_ptr<worker::StageRunner> runner_;
-  int64_t steps_ = 0;
-};
+constexpr int kComparedUnit = 1;  // the first block
 
 // Lets everything be offloaded, however long the compute then waits.
 plan::PipelinePace PaceOfAnyOffload() {
@@ -225,152 +38,267 @@ plan::PipelinePace PaceOfAnyOffload() {
           .reload_bytes_per_second = 1e15};
 }
 
-absl::StatusOr<WholeModel::Step> MedianStep(WholeModel& model,
-                                            const std::vector<worker::PackedBatch>& batches) {
-  std::vector<WholeModel::Step> steps;
-  for (int i = 0; i <= kSteps; ++i) {
-    SHOAL_ASSIGN_OR_RETURN(WholeModel::Step step, model.Run(batches));
-    if (i > 0) {
-      steps.push_back(std::move(step));
-    }
-  }
-  std::sort(steps.begin(), steps.end(),
-            [](const auto& a, const auto& b) { return a.seconds < b.seconds; });
-  return std::move(steps[steps.size() / 2]);
-}
-
 std::string Gib(int64_t bytes) {
   return fmt::format("{:.1f} GiB", static_cast<double>(bytes) / (1 << 30));
 }
 
-absl::Status AddCost(PartRun& run, const plan::ModelSpec& spec, int64_t tokens,
-                     worker::Memory& host) {
-  SHOAL_ASSIGN_OR_RETURN(worker::Machine machine, run.options().make_machine(0));
+// What a schedule does and what comes of it.
+struct Ran {
+  WholeModel::Step step;  // the median one
+  std::vector<float> gradient;
+};
+
+absl::StatusOr<Ran> RunSteps(WholeModel& model, const std::vector<worker::PackedBatch>& batches) {
+  std::vector<WholeModel::Step> steps;
+  const absl::Time begin = absl::Now();
+  SHOAL_RETURN_IF_ERROR(model.Run(batches).status());
+  while (steps.size() < kSteps) {
+    SHOAL_ASSIGN_OR_RETURN(WholeModel::Step step, model.Run(batches));
+    steps.push_back(std::move(step));
+    if (steps.size() >= kLeastSteps && absl::Now() - begin > kLongSteps) {
+      break;
+    }
+  }
+  std::sort(steps.begin(), steps.end(),
+            [](const auto& a, const auto& b) { return a.seconds < b.seconds; });
+  Ran ran;
+  ran.step = std::move(steps[steps.size() / 2]);
+  SHOAL_ASSIGN_OR_RETURN(ran.gradient, model.Gradient(kComparedUnit));
+  return ran;
+}
+
+bool SameBits(const Ran& a, const Ran& b) {
+  return std::memcmp(&a.step.loss, &b.step.loss, sizeof(double)) == 0 &&
+         a.gradient.size() == b.gradient.size() &&
+         std::memcmp(a.gradient.data(), b.gradient.data(), a.gradient.size() * sizeof(float)) == 0;
+}
+
+class OffloadPart {
+ public:
+  OffloadPart(PartRun& run, const plan::ModelSpec& spec) : run_(run), whole_(spec), layers_(spec) {
+    layers_.layers = std::min<int64_t>(layers_.layers, run.sizes().offload_layers);
+    layers_.vocabulary = std::min(layers_.vocabulary, kMostVocabulary);
+  }
+
+  absl::Status Run() {
+    AddTables();
+    // What needs no pinned memory first: to take tens of gigabytes of it is what may fail.
+    SHOAL_ASSIGN_OR_RETURN(const std::unique_ptr<HostPiece> none, HostPiece::Make(run_, 0));
+    SHOAL_RETURN_IF_ERROR(AddLongest("without", *none));
+    SHOAL_RETURN_IF_ERROR(TakeHostMemory());
+    const std::vector<int64_t>& lengths = run_.sizes().offload_tokens;
+    if (!lengths.empty()) {
+      SHOAL_RETURN_IF_ERROR(AddCost(lengths.front()));
+    }
+    SHOAL_RETURN_IF_ERROR(AddLongest("with offload", *host_));
+    for (size_t i = 1; i < lengths.size(); ++i) {
+      SHOAL_RETURN_IF_ERROR(AddCost(lengths[i]));
+    }
+    return AddBars();
+  }
+
+ private:
+  void AddTables() {
+    PartReport& report = run_.report();
+    pinned_table_ =
+        report.AddTable("Pinned memory of the host", "", {"asked for", "had", "seconds"});
+    cost_table_ = report.AddTable(
+        "Activation offload",
+        fmt::format("Shape {} with {} layers and a vocabulary of {}, two microbatches of one "
+                    "sequence each, light recompute, as many of {} chunks offloaded as the pinned "
+                    "memory takes, beside the same schedule without. The last block and the head "
+                    "of the last microbatch stay: their backward follows at once. k: seconds of "
+                    "copies out and back, were all copied, over seconds of compute; planned from "
+                    "what the probe measures.",
+                    run_.sizes().kernel_shape, layers_.layers, layers_.vocabulary,
+                    run_.sizes().offload_chunks),
+        {"tokens", "k, planned", "k, measured", "without, ms", "with, ms", "longer by", "moved",
+         "device's peak without", "with", "planned", "host's peak", "planned", "same bits"});
+    longest_table_ = report.AddTable(
+        "The longest sequence",
+        fmt::format("Shape {} whole, one microbatch of one sequence, light recompute, weights in "
+                    "bf16 and gradients in fp32 resident, no optimizer state; in steps of {} "
+                    "tokens up to {}.",
+                    run_.sizes().kernel_shape, run_.sizes().longest_step,
+                    run_.sizes().longest_tokens),
+        {"", "tokens", "seconds", "activations on the device", "on the host", "moved"});
+  }
+
+  absl::Status TakeHostMemory() {
+    // What is pinned is missing to all else.
+    SHOAL_ASSIGN_OR_RETURN(const HostMemory machine, ReadHostMemory());
+    const int64_t most = std::min(machine.total / 2, machine.available / 4 * 3);
+    const absl::Time begin = absl::Now();
+    SHOAL_ASSIGN_OR_RETURN(host_,
+                           HostPiece::Make(run_, std::min(run_.sizes().offload_host_bytes, most)));
+    run_.report().AddRowTo(pinned_table_,
+                           {Gib(run_.sizes().offload_host_bytes), Gib(host_->budget_bytes()),
+                            fmt::format("{:.1f}", absl::ToDoubleSeconds(absl::Now() - begin))});
+    return absl::OkStatus();
+  }
+
+  absl::Status AddCost(int64_t tokens);
+  absl::Status AddLongest(const std::string& name, worker::Memory& host);
+  absl::StatusOr<WholeModel::Step> TryLength(int64_t tokens, worker::Memory& host,
+                                             std::string& moved);
+  absl::Status AddBars();
+
+  PartRun& run_;
+  const plan::ModelSpec whole_;
+  plan::ModelSpec layers_;
+  std::unique_ptr<HostPiece> host_;
+  size_t pinned_table_ = 0, cost_table_ = 0, longest_table_ = 0;
+  absl::Duration of_token_ = absl::ZeroDuration();
+  struct Cost {
+    int64_t tokens = 0;
+    double ratio = 0;
+    double longer = 0;
+    std::string moved;
+    bool same_bits = false;
+  };
+  std::vector<Cost> measured_;
+};
+
+absl::Status OffloadPart::AddCost(int64_t tokens) {
+  std::vector<std::string> row(13, "-");
+  row[0] = fmt::format("{}", tokens);
+  if (!run_.HasTimeFor(std::max(kExpected, of_token_ * tokens * kMargin))) {
+    row[1] = "no time was left";
+    run_.report().AddRowTo(cost_table_, row);
+    run_.report().AddBar(OffloadRatioBar(tokens).NotMeasured("no time was left"));
+    return absl::OkStatus();
+  }
+  const absl::Time begin = absl::Now();
+  SHOAL_ASSIGN_OR_RETURN(worker::Machine machine, run_.options().make_machine(0));
   SHOAL_ASSIGN_OR_RETURN(
       const worker::ProbeResult probe,
-      worker::Probe(spec, {.compute = DType::kBF16, .tokens = tokens}, std::move(machine)));
+      worker::Probe(layers_, {.compute = DType::kBF16, .tokens = tokens}, std::move(machine)));
   SHOAL_ASSIGN_OR_RETURN(const std::unique_ptr<WholeModel> model,
-                         WholeModel::Make(run, spec, run.sizes().offload_chunks, host));
+                         WholeModel::Make(run_, layers_, run_.sizes().offload_chunks, *host_));
   const std::vector<worker::PackedBatch> batches = {
-      OneSequence(spec, tokens, run.options().seed),
-      OneSequence(spec, tokens, run.options().seed + 1)};
+      OneSequence(layers_, tokens, run_.options().seed),
+      OneSequence(layers_, tokens, run_.options().seed + 1)};
   SHOAL_RETURN_IF_ERROR(model->MakeSchedule(batches, 0, probe.pace));
-  SHOAL_ASSIGN_OR_RETURN(const WholeModel::Step without, MedianStep(*model, batches));
-  SHOAL_RETURN_IF_ERROR(model->MakeSchedule(batches, host.budget_bytes(), probe.pace));
-  SHOAL_ASSIGN_OR_RETURN(const WholeModel::Step with, MedianStep(*model, batches));
+  SHOAL_ASSIGN_OR_RETURN(const Ran without, RunSteps(*model, batches));
+  SHOAL_RETURN_IF_ERROR(model->MakeSchedule(batches, host_->budget_bytes(), probe.pace));
+  SHOAL_ASSIGN_OR_RETURN(const Ran with, RunSteps(*model, batches));
+  SHOAL_ASSIGN_OR_RETURN(const WholeModel::Planned planned, model->PlannedOf(batches, probe.pace));
+  of_token_ = (absl::Now() - begin) / tokens;
 
-  const double predicted = model->PredictedRatio(batches, probe.pace);
-  const double measured = model->CopySeconds(with.report) / without.report.compute_seconds;
-  const double cost = with.seconds / without.seconds - 1;
-  run.report().AddRow(
-      {fmt::format("{}", tokens), fmt::format("{:.3f}", predicted), fmt::format("{:.3f}", measured),
-       fmt::format("{:.1f}", 1e3 * without.seconds), fmt::format("{:.1f}", 1e3 * with.seconds),
-       fmt::format("{:+.1f}%", 100 * cost), Gib(without.report.peak_device_bytes),
-       Gib(with.report.peak_device_bytes), Gib(with.report.peak_host_bytes)});
-  if (measured > 0) {
-    run.report().AddBar({fmt::format("k at {} tokens, predicted and measured", tokens),
-                         fmt::format("within {:.0f}%", 100 * kPrediction),
-                         fmt::format("{:+.1f}%", 100 * (predicted / measured - 1)),
-                         std::abs(predicted / measured - 1) <= kPrediction});
-  }
-  if (measured > 0 && measured <= kMostK) {
-    run.report().AddBar({fmt::format("full offload at {} tokens, k {:.2f}", tokens, measured),
-                         fmt::format("at most {:.0f}% longer", 100 * kMostCost),
-                         fmt::format("{:+.1f}%", 100 * cost), cost <= kMostCost});
+  const double compute = without.step.report.compute_seconds;
+  const Cost cost{.tokens = tokens,
+                  .ratio = model->CopySeconds(with.step.report) / compute,
+                  .longer = with.step.seconds / without.step.seconds - 1,
+                  .moved = model->Moved(with.step.report),
+                  .same_bits = SameBits(with, without)};
+  row = {row[0],
+         fmt::format("{:.3f}", planned.ratio),
+         fmt::format("{:.3f}", cost.ratio),
+         fmt::format("{:.1f}", 1e3 * without.step.seconds),
+         fmt::format("{:.1f}", 1e3 * with.step.seconds),
+         fmt::format("{:+.1f}%", 100 * cost.longer),
+         cost.moved,
+         Gib(without.step.report.peak_device_bytes),
+         Gib(with.step.report.peak_device_bytes),
+         Gib(planned.device_bytes),
+         Gib(with.step.report.peak_host_bytes),
+         Gib(planned.host_bytes),
+         cost.same_bits ? "yes" : "**no**"};
+  run_.report().AddRowTo(cost_table_, row);
+  measured_.push_back(cost);
+  if (cost.ratio > 0) {
+    const double off = planned.ratio / cost.ratio - 1;
+    run_.report().AddBar(OffloadRatioBar(tokens).Found(
+        fmt::format("{:.3f}, {:.3f}: {:+.1f}%", planned.ratio, cost.ratio, 100 * off),
+        std::abs(off) <= kRatioPrediction));
+  } else {
+    run_.report().AddBar(OffloadRatioBar(tokens).NotMeasured("nothing was offloaded"));
   }
   return absl::OkStatus();
 }
 
 // One step of a model that is made for it: what an attempt that fails leaves takes no memory from
 // the next one.
-absl::StatusOr<WholeModel::Step> TryLength(PartRun& run, const plan::ModelSpec& spec, bool offload,
-                                           int64_t tokens, worker::Memory& host) {
+absl::StatusOr<WholeModel::Step> OffloadPart::TryLength(int64_t tokens, worker::Memory& host,
+                                                        std::string& moved) {
   SHOAL_ASSIGN_OR_RETURN(const std::unique_ptr<WholeModel> model,
-                         WholeModel::Make(run, spec, run.sizes().longest_chunks, host));
-  const std::vector<worker::PackedBatch> batches = {OneSequence(spec, tokens, run.options().seed)};
-  SHOAL_RETURN_IF_ERROR(
-      model->MakeSchedule(batches, offload ? host.budget_bytes() : 0, PaceOfAnyOffload()));
-  return model->Run(batches);
+                         WholeModel::Make(run_, whole_, run_.sizes().longest_chunks, host));
+  const std::vector<worker::PackedBatch> batches = {
+      OneSequence(whole_, tokens, run_.options().seed)};
+  SHOAL_RETURN_IF_ERROR(model->MakeSchedule(batches, host.budget_bytes(), PaceOfAnyOffload()));
+  SHOAL_ASSIGN_OR_RETURN(WholeModel::Step step, model->Run(batches));
+  moved = model->Moved(step.report);
+  return step;
 }
 
 // The longest sequence that a step runs with, by halving.
-absl::Status AddLongest(PartRun& run, const plan::ModelSpec& spec, bool offload,
-                        worker::Memory& host) {
-  const int64_t step = run.sizes().longest_step;
-  std::vector<std::string> row = {offload ? "with offload" : "without", "none", "-", "-", "-"};
-  int64_t fits = 0, too_long = run.sizes().longest_tokens / step + 1;
+absl::Status OffloadPart::AddLongest(const std::string& name, worker::Memory& host) {
+  const int64_t step = run_.sizes().longest_step;
+  std::vector<std::string> row = {name, "none", "-", "-", "-", "-"};
+  int64_t fits = 0, too_long = run_.sizes().longest_tokens / step + 1;
   absl::Duration expected = kExpected;
   while (too_long - fits > 1) {
     const int64_t tried = (fits + too_long) / 2;
     // Attention takes the square.
     const double longer = fits > 0 ? static_cast<double>(tried) / static_cast<double>(fits) : 1;
-    if (!run.HasTimeFor(expected * kMargin * longer * longer)) {
+    if (!run_.HasTimeFor(expected * kMargin * longer * longer)) {
       row.front() += ", as far as there was time";
       break;
     }
     const absl::Time begin = absl::Now();
-    const absl::StatusOr<WholeModel::Step> ran = TryLength(run, spec, offload, tried * step, host);
+    std::string moved;
+    const absl::StatusOr<WholeModel::Step> ran = TryLength(tried * step, host, moved);
+    fmt::print(stderr, "offload: {}: {} tokens {}\n", name, tried * step,
+               ran.ok() ? "fit" : Message(ran.status()));
     if (ran.ok()) {
       fits = tried;
       expected = absl::Now() - begin;
-      row = {row.front(), fmt::format("{}", tried * step), fmt::format("{:.2f}", ran->seconds),
-             Gib(ran->report.peak_device_bytes), Gib(ran->report.peak_host_bytes)};
+      row = {row.front(),
+             fmt::format("{}", tried * step),
+             fmt::format("{:.2f}", ran->seconds),
+             Gib(ran->report.peak_device_bytes),
+             Gib(ran->report.peak_host_bytes),
+             moved};
     } else if (absl::IsResourceExhausted(ran.status())) {
       too_long = tried;
     } else {
       return ran.status();
     }
   }
-  run.report().AddRow(row);
+  run_.report().AddRowTo(longest_table_, row);
   return absl::OkStatus();
+}
+
+absl::Status OffloadPart::AddBars() {
+  if (measured_.empty()) {
+    return absl::OkStatus();
+  }
+  std::vector<std::string> costs, ratios;
+  bool cheap = true, same = true;
+  for (const Cost& cost : measured_) {
+    ratios.push_back(fmt::format("{:.2f} at {} tokens", cost.ratio, cost.tokens));
+    same = same && cost.same_bits;
+    if (cost.ratio > 0 && cost.ratio <= kMostK) {
+      costs.push_back(fmt::format("{:+.1f}% at {} tokens, k {:.2f}, {}", 100 * cost.longer,
+                                  cost.tokens, cost.ratio, cost.moved));
+      cheap = cheap && cost.longer <= kMostOffloadCost;
+    }
+  }
+  run_.report().AddBar(
+      costs.empty() ? OffloadCostBar().NotMeasured(fmt::format("k was {}", fmt::join(ratios, ", ")))
+                    : OffloadCostBar().Found(fmt::format("{}", fmt::join(costs, "; ")), cheap));
+  run_.report().AddBar(OffloadBitsBar().Found(same ? "yes" : "no", same));
+  return same ? absl::OkStatus() : Internal("offload changes losses or gradients: see the table");
 }
 
 }  // namespace
 
 absl::Status RunOffloadPart(PartRun& run) {
-  std::optional<plan::ModelSpec> spec = plan::NamedShape(run.sizes().kernel_shape);
+  const std::optional<plan::ModelSpec> spec = plan::NamedShape(run.sizes().kernel_shape);
   if (!spec) {
     return InvalidArgument("no shape is called {}", run.sizes().kernel_shape);
   }
-  plan::ModelSpec layers = *spec;
-  layers.layers = std::min<int64_t>(layers.layers, run.sizes().offload_layers);
-  layers.vocabulary = std::min(layers.vocabulary, kMostVocabulary);
-  SHOAL_ASSIGN_OR_RETURN(const std::unique_ptr<HostPiece> host, HostPiece::Make(run));
-  run.report().AddTable(
-      "Activation offload",
-      fmt::format(
-          "Shape {} with {} layers and a vocabulary of {}, two microbatches of one "
-          "sequence each, light recompute, "
-          "all {} chunks offloaded (as far as {} take them) beside the same schedule without. k: "
-          "seconds of copies "
-          "out and back, were all copied, over seconds of compute; predicted by the planner "
-          "from what the probe measures.",
-          run.sizes().kernel_shape, layers.layers, layers.vocabulary, run.sizes().offload_chunks,
-          Gib(host->budget_bytes())),
-      {"tokens", "k, predicted", "k, measured", "without, ms", "with, ms", "longer by",
-       "on the device, without", "with", "on the host"});
-  absl::Duration of_token = absl::ZeroDuration();
-  for (const int64_t tokens : run.sizes().offload_tokens) {
-    if (!run.HasTimeFor(std::max(kExpected, of_token * tokens * kMargin))) {
-      run.report().AddRow(
-          {fmt::format("{}", tokens), "no time was left", "-", "-", "-", "-", "-", "-", "-"});
-      continue;
-    }
-    const absl::Time begin = absl::Now();
-    SHOAL_RETURN_IF_ERROR(AddCost(run, layers, tokens, *host));
-    of_token = (absl::Now() - begin) / tokens;
-  }
-  run.report().AddTable(
-      "The longest sequence",
-      fmt::format(
-          "Shape {} whole, one microbatch of one sequence, light recompute, weights in bf16 "
-          "and gradients in fp32 resident, no optimizer state; in steps of {} tokens up to "
-          "{}, with up to {} for what is offloaded.",
-          run.sizes().kernel_shape, run.sizes().longest_step, run.sizes().longest_tokens,
-          Gib(host->budget_bytes())),
-      {"", "tokens", "seconds", "activations on the device", "on the host"});
-  SHOAL_RETURN_IF_ERROR(AddLongest(run, *spec, false, *host));
-  return AddLongest(run, *spec, true, *host);
+  return OffloadPart(run, *spec).Run();
 }
 
 }  // namespace shoal::bench

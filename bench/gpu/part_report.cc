@@ -19,22 +19,27 @@ std::string PathOf(const std::string& folder, const std::string& name) {
 
 }  // namespace
 
-void PartReport::AddTable(const std::string& title, const std::string& text,
-                          const std::vector<std::string>& heading) {
+size_t PartReport::AddTable(const std::string& title, const std::string& text,
+                            const std::vector<std::string>& heading) {
   tables_.push_back({title, text, {heading}});
+  return tables_.size() - 1;
 }
 
 void PartReport::AddRow(const std::vector<std::string>& row) {
-  SHOAL_CHECK(!tables_.empty() && row.size() == tables_.back().rows.front().size());
-  tables_.back().rows.push_back(row);
+  SHOAL_CHECK(!tables_.empty());
+  AddRowTo(tables_.size() - 1, row);
+}
+
+void PartReport::AddRowTo(size_t table, const std::vector<std::string>& row) {
+  SHOAL_CHECK(table < tables_.size() && row.size() == tables_[table].rows.front().size());
+  tables_[table].rows.push_back(row);
   fmt::print(stderr, "{}: {}\n", name_, fmt::join(row, " | "));
   Save();
 }
 
 void PartReport::AddBar(const PartBar& bar) {
   bars_.push_back(bar);
-  fmt::print(stderr, "{}: {}: {}, {}: {}\n", name_, bar.what, bar.bar, bar.found,
-             bar.met ? "met" : "MISSED");
+  fmt::print(stderr, "{}: {}: {}, {}: {}\n", name_, bar.what, bar.bar, bar.found, bar.state());
   Save();
 }
 
@@ -72,8 +77,11 @@ nlohmann::json PartReport::ToJson() const {
     json["tables"].push_back({{"title", table.title}, {"text", table.text}, {"rows", table.rows}});
   }
   for (const PartBar& bar : bars_) {
-    json["bars"].push_back(
-        {{"what", bar.what}, {"bar", bar.bar}, {"found", bar.found}, {"met", bar.met}});
+    json["bars"].push_back({{"what", bar.what},
+                            {"bar", bar.bar},
+                            {"found", bar.found},
+                            {"met", bar.met},
+                            {"measured", bar.measured}});
   }
   return json;
 }
@@ -97,7 +105,8 @@ absl::StatusOr<PartReport> PartReport::Load(const std::string& folder, const std
       report.tables_.push_back({table.at("title"), table.at("text"), table.at("rows")});
     }
     for (const nlohmann::json& bar : json.at("bars")) {
-      report.bars_.push_back({bar.at("what"), bar.at("bar"), bar.at("found"), bar.at("met")});
+      report.bars_.push_back(
+          {bar.at("what"), bar.at("bar"), bar.at("found"), bar.at("met"), bar.at("measured")});
     }
   } catch (const nlohmann::json::exception& error) {
     return InvalidArgument("{}: {}", path, error.what());

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -30,8 +31,11 @@ struct PartTable {
 struct PartBar {
   std::string what;
   std::string bar;
-  std::string found;
+  std::string found;  // why not, where it was not measured
   bool met = false;
+  bool measured = true;
+
+  std::string_view state() const { return !measured ? "NOT MEASURED" : met ? "met" : "MISSED"; }
 };
 
 class PartReport {
@@ -50,11 +54,12 @@ class PartReport {
   // Figures that other parts of the report are reckoned with.
   const nlohmann::json& values() const { return values_; }
 
-  // A new last table; AddRow adds to it.
-  void AddTable(const std::string& title, const std::string& text,
-                const std::vector<std::string>& heading);
+  // A new last table, to which AddRow adds, and its number.
+  size_t AddTable(const std::string& title, const std::string& text,
+                  const std::vector<std::string>& heading);
   // A row is also a line of progress on stderr.
   void AddRow(const std::vector<std::string>& row);
+  void AddRowTo(size_t table, const std::vector<std::string>& row);
   void AddBar(const PartBar& bar);
   void SetValue(const std::string& key, nlohmann::json value);
   void Finish(PartState state, const std::string& why, double seconds);

@@ -1,5 +1,8 @@
 #include "bench/gpu/parts.h"
 
+#include <algorithm>
+#include <optional>
+
 #include "absl/time/clock.h"
 #include "common/status.h"
 #include "fmt/format.h"
@@ -12,6 +15,7 @@ constexpr Part kParts[] = {
      RunMachinePart},
     {"ops", "every operator against the CPU's on random input", RunOpsPart},
     {"golden", "training steps of a real model against a float64 reference", RunGoldenPart},
+    {"served", "training of a small model through servers against the CPU's losses", RunServedPart},
     {"kernels", "each operator's time against its floor", RunKernelsPart},
     {"train", "tokens/s and utilisation with everything resident", RunTrainPart},
     {"offload", "activations moved to the host: cost, k, and the longest sequence", RunOffloadPart},
@@ -32,11 +36,13 @@ PartSizes SmallSizes() {
   sizes.copy_bytes = 1 << 16;
   sizes.bus_bytes = 1 << 16;
   sizes.matrix = 64;
-  sizes.kernel_shape = "tiny";
+  sizes.kernel_shape = sizes.small_head_shape = "tiny";
   sizes.kernel_rows = 64;
   sizes.op_checks = worker::CheckScale::kSmall;
-  sizes.train = {{"tiny", 64}, {"tiny", 128}};
+  sizes.flat_checks = 9001;
+  sizes.train = {{"tiny", 64, 4}, {"tiny", 128, 1, 1, plan::Recompute::kFull}};
   sizes.train_steps = 2;
+  sizes.train_warm_seconds = 0;
   sizes.batch_seconds = 0;
   sizes.offload_layers = 2;
   sizes.offload_chunks = 4;
@@ -48,6 +54,26 @@ PartSizes SmallSizes() {
   sizes.service = {"tiny", 64};
   sizes.service_steps = 2;
   return sizes;
+}
+
+std::string TrainCase::Name() const {
+  std::string name = shape;
+  if (layers > 0) {
+    name += fmt::format(", {} layers", layers);
+  }
+  return sequences == 1 ? fmt::format("{}, {} tokens", name, tokens)
+                        : fmt::format("{}, {} x {} tokens", name, sequences, tokens / sequences);
+}
+
+absl::StatusOr<plan::ModelSpec> TrainCase::Spec() const {
+  std::optional<plan::ModelSpec> spec = plan::NamedShape(shape);
+  if (!spec) {
+    return NotFound("no shape is called {}", shape);
+  }
+  if (layers > 0) {
+    spec->layers = std::min(spec->layers, layers);
+  }
+  return *spec;
 }
 
 PartRun::PartRun(const PartOptions& options, PartReport& report)

@@ -16,17 +16,29 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "bench/gpu/flat_kernels.h"
 #include "bench/gpu/part_report.h"
 #include "plan/device_kind.h"
+#include "plan/model_spec.h"
+#include "plan/recompute.h"
 #include "worker/ops/machine.h"
 #include "worker/ops/testing/check_ops.h"
 
 namespace shoal::bench {
 
-// A microbatch of one sequence that fills it.
+// A microbatch of sequences of equal length.
 struct TrainCase {
-  std::string shape;  // plan::NamedShape
-  int64_t tokens = 0;
+  std::string shape;   // plan::NamedShape
+  int64_t tokens = 0;  // of the microbatch
+  int64_t sequences = 1;
+  int64_t layers = 0;  // of the shape's, the first ones alone; 0: all
+  // At least that much: what does not fit with it is tried with more.
+  plan::Recompute recompute = plan::Recompute::kNone;
+
+  // "124m, 16 x 1024 tokens", "7b, 7 layers, 32768 tokens".
+  std::string Name() const;
+  // NotFound where no shape has that name.
+  absl::StatusOr<plan::ModelSpec> Spec() const;
 };
 
 // How large what is measured is.
@@ -36,14 +48,29 @@ struct PartSizes {
   int64_t matrix = 8192;                  // rows and columns of a matrix product
   std::string kernel_shape = "7b";
   int64_t kernel_rows = 8192;
+  std::string small_head_shape = "124m";  // of heads of 64
   worker::CheckScale op_checks = worker::CheckScale::kLarge;
-  // In order of importance: where time ends, the rest is left out.
-  std::vector<TrainCase> train = {{"124m", 4096},  {"1.3b", 4096},  {"7b", 4096},
-                                  {"1.3b", 32768}, {"7b", 16384},   {"124m", 16384},
-                                  {"1.3b", 16384}, {"124m", 65536}, {"124m", 32768},
-                                  {"1.3b", 65536}, {"7b", 32768},   {"7b", 65536}};
-  int train_steps = 7;
-  double batch_seconds = 0.005;  // of calls that are timed together
+  int64_t flat_checks = 1234567;  // elements
+  // In order of importance: where time ends, the rest is left out. Two have a quarter of the
+  // layers: whole models of that shape have no room for the microbatch but with recompute, and
+  // their steps take most of a minute.
+  std::vector<TrainCase> train = {{"124m", 16384, 16},
+                                  {"1.3b", 4096},
+                                  {"7b", 4096},
+                                  {"1.3b", 32768},
+                                  {"124m", 4096},
+                                  {"7b", 16384},
+                                  {"1.3b", 16384},
+                                  {"124m", 16384},
+                                  {"124m", 32768},
+                                  {"124m", 65536},
+                                  {"7b", 32768, 1, 7, plan::Recompute::kFull},
+                                  {"1.3b", 65536},
+                                  {"7b", 65536, 1, 7, plan::Recompute::kFull}};
+  int train_steps = 50;           // that count, at most
+  double train_warm_seconds = 1;  // before them, and at least one step
+  double train_case_seconds = 3;  // after so long two steps are enough
+  double batch_seconds = 0.02;    // of calls that are timed together
   // Offload, with `kernel_shape`.
   int64_t offload_layers = 4;
   int offload_chunks = 6;
@@ -51,16 +78,18 @@ struct PartSizes {
   int longest_chunks = 15;
   int64_t longest_tokens = 131072;
   int64_t longest_step = 8192;
-  int64_t offload_host_bytes = int64_t{56} << 30;  // pinned, for what is offloaded
+  int64_t offload_host_bytes = int64_t{56} << 30;  // pinned; at most half of what there is
   // Through servers: a microbatch, of which a step has eight.
   TrainCase service = {"1.3b", 4096};
-  int service_steps = 5;
+  int service_steps = 4;
 };
 PartSizes SmallSizes();  // that the CPU runs within a second or so
 
 struct PartOptions {
   // `budget_bytes` of the device's memory, 0: all of it.
   std::function<absl::StatusOr<worker::Machine>(int64_t budget_bytes)> make_machine;
+  // The optimizer's on that machine; null: none.
+  const FlatKernels* flat = nullptr;
   // Of the machine, for the report: "what", "value".
   std::vector<std::pair<std::string, std::string>> machine;
   PartSizes sizes;
@@ -111,6 +140,7 @@ std::vector<PartReport> RunParts(const std::vector<Part>& parts, const PartOptio
 absl::Status RunMachinePart(PartRun& run);
 absl::Status RunOpsPart(PartRun& run);
 absl::Status RunGoldenPart(PartRun& run);
+absl::Status RunServedPart(PartRun& run);
 absl::Status RunKernelsPart(PartRun& run);
 absl::Status RunTrainPart(PartRun& run);
 absl::Status RunOffloadPart(PartRun& run);

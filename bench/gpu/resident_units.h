@@ -21,6 +21,8 @@ class ResidentWeights final : public worker::UnitSource {
   // A unit's flat vector, converted to the compute type.
   absl::Status Set(int unit, std::span<const float> values);
 
+  void* data(int unit) { return units_[static_cast<size_t>(unit)].data(); }
+
   absl::StatusOr<worker::WeightsView> Get(int unit) override;
   void Release(int) override {}
 

@@ -1,14 +1,13 @@
 // What fetching weights from servers and pushing gradients to them adds to a step: real processes
-// on this host, beside the same microbatches with everything resident.
-#include <unistd.h>
+// on this host, beside the same microbatches and the same optimizer with everything resident.
+#include <algorithm>
 
-#include <filesystem>
-
-#include "bench/gpu/batches.h"
+#include "absl/time/clock.h"
+#include "bench/gpu/bars.h"
 #include "bench/gpu/parts.h"
 #include "bench/gpu/resident_training.h"
+#include "bench/gpu/served_run.h"
 #include "bench/gpu/timing.h"
-#include "bench/on_demand/train_run.h"
 #include "common/file.h"
 #include "common/status.h"
 #include "fmt/format.h"
@@ -16,120 +15,113 @@
 namespace shoal::bench {
 namespace {
 
-namespace fs = std::filesystem;
-
 constexpr int64_t kMicrobatches = 8;  // of a step
 constexpr int64_t kWarmUp = 2;
-constexpr double kMostLonger = 0.05;
-constexpr absl::Duration kLimit = absl::Minutes(3);  // of each command
+constexpr int64_t kModelBytes = 2;  // of a parameter on disk
 
-// A model and, at the end, a checkpoint of it, which is not what is measured: in memory where there
-// is room.
-fs::path PlaceFor(const plan::ModelSpec& spec) {
-  constexpr uintmax_t kBytesOfParameter = 2 + 16;
-  const fs::path memory = "/dev/shm";
-  std::error_code error;
-  const fs::space_info space = fs::space(memory, error);
-  const auto needed = static_cast<uintmax_t>(plan::ParameterCount(spec)) * kBytesOfParameter;
-  return !error && space.available > 2 * needed ? memory : fs::temp_directory_path();
+// Of all of the part; without an end where the part has none.
+absl::StatusOr<absl::Duration> TimeLeft(const PartRun& run) {
+  constexpr absl::Duration kMost = absl::Minutes(5);
+  const absl::Duration left = std::min(run.options().budget - absl::Seconds(run.seconds()), kMost);
+  if (left < absl::Seconds(1)) {
+    return DeadlineExceeded("no time was left");
+  }
+  return left;
 }
 
-// Removed with all it holds.
-class WorkFolder {
- public:
-  explicit WorkFolder(const fs::path& place)
-      : path_((place / fmt::format("shoal-gpu-check-{}", getpid())).string()) {}
-  ~WorkFolder() {
-    std::error_code ignored;
-    fs::remove_all(path_, ignored);
+double MedianOfSteps(const std::vector<MeasuredStep>& steps, double MeasuredStep::*of) {
+  std::vector<double> values;
+  for (auto step = steps.begin() + kWarmUp; step != steps.end(); ++step) {
+    values.push_back((*step).*of);
   }
-  WorkFolder(const WorkFolder&) = delete;
-  WorkFolder& operator=(const WorkFolder&) = delete;
-  const std::string& path() const { return path_; }
+  return Median(std::move(values));
+}
+
+// Of the worker's last step; 0 where `shoal status` did not tell.
+double ShareOf(const nlohmann::json& status, const char* what) {
+  for (const nlohmann::json& member : status.value("members", nlohmann::json::array())) {
+    if (member.contains("last_step")) {
+      return member["last_step"].value(what, 0.0);
+    }
+  }
+  return 0;
+}
+
+class ServiceTable {
+ public:
+  explicit ServiceTable(PartRun& run) : run_(run) {}
+
+  absl::Status AddResident(const TrainCase& c) {
+    SHOAL_ASSIGN_OR_RETURN(const ResidentTraining trained, TrainResident(run_, c));
+    const double passes = static_cast<double>(kMicrobatches) * trained.microbatch_seconds;
+    resident_ = passes + trained.optimizer_seconds;
+    run_.report().AddRow(
+        {"resident", fmt::format("{:.1f}", 1e3 * resident_), "-", "-", "-", "-",
+         fmt::format("{} x {:.2f} ms and AdamW's {:.2f} ms", kMicrobatches,
+                     1e3 * trained.microbatch_seconds, 1e3 * trained.optimizer_seconds)});
+    return absl::OkStatus();
+  }
+
+  // How much longer than a resident step.
+  double AddServed(const std::string& name, const ObservedRun& ran, const std::string& landing) {
+    const double seconds = MedianOfSteps(ran.steps, &MeasuredStep::seconds);
+    const double longer = seconds / resident_ - 1;
+    const auto share = [](double value) { return fmt::format("{:.1f}%", 100 * value); };
+    run_.report().AddRow(
+        {name, fmt::format("{:.1f}", 1e3 * seconds), fmt::format("{:+.1f}%", 100 * longer),
+         share(MedianOfSteps(ran.steps, &MeasuredStep::idle_share)),
+         share(ShareOf(ran.status, "get_wait")), share(ShareOf(ran.status, "push_wait")), landing});
+    return longer;
+  }
 
  private:
-  const std::string path_;
+  PartRun& run_;
+  double resident_ = 0;
 };
-
-absl::Status WriteSamples(const std::string& path, const plan::ModelSpec& spec, const TrainCase& c,
-                          int64_t samples, uint64_t seed) {
-  std::string lines;
-  for (int64_t i = 0; i < samples; ++i) {
-    const worker::PackedBatch batch = OneSequence(spec, c.tokens, seed + static_cast<uint64_t>(i));
-    lines += nlohmann::json{{"input_ids", batch.tokens}, {"labels", batch.tokens}}.dump() + "\n";
-  }
-  return WriteFileAtomically(path, lines);
-}
-
-plan::Job JobOf(const std::string& folder, const TrainCase& c, int64_t steps,
-                plan::DeviceKind device) {
-  plan::Job job;
-  job.model = folder + "/model";
-  job.data.train = folder + "/train.jsonl";
-  job.data.max_sequence_tokens = c.tokens;
-  job.data.microbatch_tokens = c.tokens;
-  job.train.steps = steps;
-  job.train.minibatch_samples = kMicrobatches;
-  job.train.compute = plan::ComputeType::kBf16;
-  job.train.device = device;
-  job.cluster.servers = 1;
-  job.cluster.workers = 1;
-  return job;
-}
 
 }  // namespace
 
 absl::Status RunServicePart(PartRun& run) {
-  const std::string program = run.options().programs + "/shoal";
-  if (run.options().programs.empty() || !fs::exists(program)) {
-    return FailedPrecondition("{} is not there", program);
-  }
+  SHOAL_ASSIGN_OR_RETURN(const std::string program, ShoalProgram(run.options()));
   const TrainCase& c = run.sizes().service;
-  const std::optional<plan::ModelSpec> spec = plan::NamedShape(c.shape);
-  if (!spec) {
-    return InvalidArgument("no shape is called {}", c.shape);
-  }
-  const int64_t steps = kWarmUp + run.sizes().service_steps;
-  const WorkFolder folder(PlaceFor(*spec));
-  SHOAL_RETURN_IF_ERROR(CreateDirectories(folder.path()));
-  const TrainRunner runner(program, folder.path());
-  SHOAL_RETURN_IF_ERROR(runner
-                            .Run({"model", "init", "--shape", c.shape, "--dtype", "bf16",
-                                  "--output", folder.path() + "/model"},
-                                 kLimit)
-                            .status());
-  SHOAL_RETURN_IF_ERROR(WriteSamples(folder.path() + "/train.jsonl", *spec, c,
-                                     steps * kMicrobatches, run.options().seed));
-  // One after the other: the worker has the GPU to itself.
-  double resident = 0;
-  {
-    SHOAL_ASSIGN_OR_RETURN(const ResidentTraining trained, TrainResident(run, *spec, c.tokens));
-    resident = static_cast<double>(kMicrobatches) * trained.seconds;
-  }
-  SHOAL_ASSIGN_OR_RETURN(
-      const std::vector<MeasuredStep> measured,
-      runner.Train(JobOf(folder.path(), c, steps, run.options().device), kLimit));
-  std::vector<double> seconds;
-  for (auto step = measured.begin() + kWarmUp; step != measured.end(); ++step) {
-    seconds.push_back(step->seconds);
-  }
-  const double with_servers = Median(std::move(seconds));
-  const double longer = with_servers / resident - 1;
+  SHOAL_ASSIGN_OR_RETURN(const plan::ModelSpec spec, c.Spec());
   run.report().AddTable(
       "A step through servers",
-      fmt::format(
-          "Shape {}, {} microbatches of {} tokens a step, one server and one worker as "
-          "processes on this host, the server's memory and its AdamW on the host; beside {} "
-          "times a microbatch with weights and gradients resident, without the optimizer. "
-          "Medians.",
-          c.shape, kMicrobatches, c.tokens, kMicrobatches),
-      {"resident, ms", "with servers, ms", "longer by"});
-  run.report().AddRow({fmt::format("{:.1f}", 1e3 * resident),
-                       fmt::format("{:.1f}", 1e3 * with_servers),
-                       fmt::format("{:+.1f}%", 100 * longer)});
-  run.report().AddBar({"a step through servers beside a resident one",
-                       fmt::format("at most {:.0f}% longer", 100 * kMostLonger),
-                       fmt::format("{:+.1f}%", 100 * longer), longer <= kMostLonger});
+      fmt::format("{}, {} microbatches a step; one server and one worker as processes on this "
+                  "host, beside as many microbatches and one step of AdamW with everything "
+                  "resident. Medians of {} steps after {}; idle is what the worker did not compute "
+                  "of a step, waits are shares of the last step.",
+                  c.Name(), kMicrobatches, run.sizes().service_steps, kWarmUp),
+      {"what", "step, ms", "longer by", "idle", "waited for weights", "for pushes", ""});
+  ServiceTable table(run);
+  // One after the other: the worker has the GPU to itself.
+  SHOAL_RETURN_IF_ERROR(table.AddResident(c));
+
+  const WorkFolder folder(plan::ParameterCount(spec) * kModelBytes);
+  SHOAL_RETURN_IF_ERROR(CreateDirectories(folder.path()));
+  const TrainRunner runner(program, folder.path());
+  const std::string model = folder.path() + "/model", samples = folder.path() + "/train.jsonl";
+  SHOAL_ASSIGN_OR_RETURN(absl::Duration left, TimeLeft(run));
+  SHOAL_RETURN_IF_ERROR(
+      runner.Run({"model", "init", "--shape", c.shape, "--dtype", "bf16", "--output", model}, left)
+          .status());
+  SHOAL_RETURN_IF_ERROR(WriteSamples(samples, spec, std::vector<int64_t>(kMicrobatches, c.tokens),
+                                     run.options().seed));
+  const int64_t steps = kWarmUp + run.sizes().service_steps;
+  plan::Job job = JobOfOneWorker(model, samples, c.tokens, run.options().device);
+  job.train.minibatch_samples = kMicrobatches;
+  job.train.compute = plan::ComputeType::kBf16;
+  SHOAL_ASSIGN_OR_RETURN(left, TimeLeft(run));
+  const absl::StatusOr<ObservedRun> ran = runner.Observe(job, steps, left);
+  KeepLogs(run.options(), runner, "service");
+  const std::string landing = LineOfLog(runner, "worker-0", "weights are fetched");
+  if (!ran.ok()) {
+    run.report().AddBar(ServiceBar().NotMeasured(std::string(Message(ran.status()))));
+    return ran.status();
+  }
+  const double longer = table.AddServed("servers' memory on the host", *ran, landing);
+  run.report().AddBar(
+      ServiceBar().Found(fmt::format("{:+.1f}%", 100 * longer), longer <= kMostLongerByServers));
   return absl::OkStatus();
 }
 

@@ -1,11 +1,13 @@
-// The shapes as JSON, for the PyTorch peer: both sides train the same.
+// The shapes and the cases of training as JSON, for the PyTorch peer: both sides train the same.
 #pragma once
 
+#include "bench/gpu/parts.h"
 #include "nlohmann/json.hpp"
 
 namespace shoal::bench {
 
-// By name, all of plan::NamedShapes().
-nlohmann::json ShapesJson();
+// {"cases": those of training in their order, each with its shape; "attention": the shapes at which
+// attention's kernels are timed}.
+nlohmann::json ShapesJson(const PartSizes& sizes);
 
 }  // namespace shoal::bench

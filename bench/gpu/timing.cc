@@ -15,7 +15,7 @@ constexpr int kBatches = 7;
 constexpr int64_t kMostCalls = 1000;  // of a batch
 // So many batches' time: what runs first loads kernels, and a GPU that was idle takes a while to
 // come up to its clock.
-constexpr double kWarmUpBatches = 20;
+constexpr double kWarmUpBatches = 10;
 
 }  // namespace
 

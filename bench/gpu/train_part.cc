@@ -1,117 +1,134 @@
-// Forward and backward of a microbatch with weights and gradients resident: what a worker computes
-// when nothing makes it wait.
+// Training steps with weights, gradients and the optimizer's state resident: what a worker and its
+// servers compute when nothing makes them wait.
 #include <algorithm>
 
+#include "bench/gpu/bars.h"
 #include "bench/gpu/parts.h"
+#include "bench/gpu/resident_optimizer.h"
 #include "bench/gpu/resident_training.h"
 #include "bench/gpu/utilisation.h"
 #include "common/status.h"
 #include "fmt/format.h"
-#include "plan/loss_chunk.h"
-#include "worker/model/runner.h"
 
 namespace shoal::bench {
 namespace {
 
-// Of a case besides its steps, of which it makes this many at least.
-constexpr absl::Duration kOfCase = absl::Seconds(5);
-constexpr double kLeastSteps = 3;
-
-// Weights, gradients and a microbatch's memory.
-int64_t NeededBytes(const plan::ModelSpec& spec, int64_t tokens) {
-  int64_t elements = 0;
-  for (const plan::UnitSpec& unit : plan::BuildUnits(spec)) {
-    elements += unit.count;
-  }
-  return elements * (SizeOf(DType::kBF16) + SizeOf(DType::kF32)) +
-         worker::MicrobatchBytes(spec, DType::kBF16, tokens, plan::kGpuLossChunk);
-}
+// Of a case besides its steps.
+constexpr double kSecondsOfCase = 3;
+// A whole step in seconds before there is one to judge by, and how much longer than that reckoned
+// from earlier ones it may be.
+constexpr double kFirstStep = 0.5;
+constexpr double kMargin = 1.5;
 
 std::string Gib(int64_t bytes) {
   return fmt::format("{:.1f} GiB", static_cast<double>(bytes) / (1 << 30));
 }
 
-// What is asked for on an H200.
+std::string Ms(double seconds) { return fmt::format("{:.2f}", 1e3 * seconds); }
+
+std::string NoteOf(const TrainCase& c, const ResidentTraining& trained) {
+  std::vector<std::string> notes;
+  if (trained.plan.recompute > c.recompute) {
+    notes.push_back(fmt::format("does not fit with recompute {}", plan::Name(c.recompute)));
+  }
+  if (trained.plan.shared_state) {
+    notes.emplace_back("units of one size share AdamW's state: all of it does not fit");
+  }
+  if (trained.step_seconds == 0) {
+    notes.emplace_back("without the optimizer");
+  }
+  return fmt::format("{}", fmt::join(notes, "; "));
+}
+
 void AddBars(PartReport& report, const TrainCase& c, double tokens_per_second, double utilisation) {
-  struct Floor {
-    const char* shape;
-    int64_t tokens;
-    double tokens_per_second;
-  };
-  constexpr Floor kFloors[] = {{"124m", 4096, 460e3}, {"1.3b", 4096, 40e3}, {"1.3b", 32768, 12e3}};
-  const std::string what = fmt::format("{} at {} tokens", c.shape, c.tokens);
-  for (const Floor& floor : kFloors) {
-    if (c.shape == floor.shape && c.tokens == floor.tokens) {
-      report.AddBar({what, fmt::format("at least {:.0f} tokens/s", floor.tokens_per_second),
-                     fmt::format("{:.0f}", tokens_per_second),
-                     tokens_per_second >= floor.tokens_per_second});
+  for (const TrainFloor& floor : kTrainFloors) {
+    if (c.Name() != floor.name) {
+      continue;
     }
+    const bool by_rate = floor.tokens_per_second > 0;
+    report.AddBar(BarOf(floor).Found(
+        by_rate ? fmt::format("{:.0f}", tokens_per_second) : fmt::format("{:.3f}", utilisation),
+        by_rate ? tokens_per_second >= floor.tokens_per_second : utilisation >= floor.utilisation));
   }
-  if (c.shape == "7b" && c.tokens == 4096) {
-    report.AddBar({what, "utilisation at least 0.50", fmt::format("{:.2f}", utilisation),
-                   utilisation >= 0.5});
-  }
+}
+
+// Seconds of the longest that a case may take.
+double Expected(const PartSizes& sizes, double step) {
+  const double steps = std::min(sizes.train_steps * step, sizes.train_case_seconds);
+  return kSecondsOfCase + std::max(sizes.train_warm_seconds, step) + std::max(2 * step, steps);
 }
 
 }  // namespace
 
 absl::Status RunTrainPart(PartRun& run) {
   PartReport& report = run.report();
-  report.AddTable("Training with everything resident",
-                  "One sequence that fills the microbatch, random weights in bf16, gradients added "
-                  "up in fp32, forward and backward without the optimizer; nothing is computed "
-                  "again. Medians. " +
-                      UtilisationFormula(),
-                  {"shape", "parameters", "tokens", "steps", "ms", "tokens/s", "utilisation",
-                   "memory, peak", "note"});
+  report.AddTable(
+      "Training with everything resident",
+      fmt::format(
+          "Random weights in bf16, gradients added up in fp32, AdamW with fp32 master weights and "
+          "moments ({} bytes a parameter) in the same memory. A step is one microbatch forward "
+          "and backward, AdamW over all parameters and the clearing of gradients; tokens/s, "
+          "utilisation and bars are of whole steps. Medians of steps after at least {} s that "
+          "do not count. {}",
+          kOptimizerBytes, run.sizes().train_warm_seconds, UtilisationFormula()),
+      {"case", "parameters", "recompute", "steps", "forward and backward, ms", "AdamW, ms",
+       "step, ms", "tokens/s", "utilisation", "the same without AdamW", "memory, peak", "note"});
   nlohmann::json cases = nlohmann::json::array();
   std::vector<std::string> failed;
   double slowest = 0;  // seconds of a FLOP, of the cases so far
   for (const TrainCase& c : run.sizes().train) {
-    const std::optional<plan::ModelSpec> spec = plan::NamedShape(c.shape);
-    if (!spec) {
-      return InvalidArgument("no shape is called {}", c.shape);
-    }
-    std::vector<std::string> row = {
-        c.shape,
-        fmt::format("{:.3g}", static_cast<double>(plan::ParameterCount(*spec))),
-        fmt::format("{}", c.tokens),
-        "-",
-        "-",
-        "-",
-        "-",
-        Gib(NeededBytes(*spec, c.tokens)),
-        ""};
-    const double flops = TrainingFlops(*spec, c.tokens);
-    if (!run.HasTimeFor(kOfCase + absl::Seconds(kLeastSteps * slowest * flops))) {
-      row.back() = "no time was left";
+    SHOAL_ASSIGN_OR_RETURN(const plan::ModelSpec spec, c.Spec());
+    std::vector<std::string> row(12, "-");
+    row[0] = c.Name();
+    row[1] = fmt::format("{:.3g}", static_cast<double>(plan::ParameterCount(spec)));
+    const double flops = TrainingFlops(spec, c.tokens, c.sequences);
+    const double step = slowest > 0 ? kMargin * slowest * flops : kFirstStep;
+    const auto leave_out = [&](const std::string& why) {
+      row.back() = why;
       report.AddRow(row);
+      cases.push_back({{"case", c.Name()}, {"left_out", why}});
+      report.SetValue("cases", cases);
+    };
+    if (!run.HasTimeFor(absl::Seconds(Expected(run.sizes(), step)))) {
+      leave_out("no time was left");
       continue;
     }
-    const absl::StatusOr<ResidentTraining> trained = TrainResident(run, *spec, c.tokens);
+    const absl::StatusOr<ResidentTraining> trained = TrainResident(run, c);
     if (!trained.ok()) {
-      const bool too_large = absl::IsResourceExhausted(trained.status());
-      row.back() = too_large ? "does not fit" : std::string(Message(trained.status()));
-      report.AddRow(row);
-      if (!too_large) {
-        failed.push_back(fmt::format("{} at {} tokens: {}", c.shape, c.tokens, row.back()));
+      leave_out(std::string(Message(trained.status())));
+      if (!absl::IsResourceExhausted(trained.status())) {
+        failed.push_back(fmt::format("{}: {}", c.Name(), row.back()));
       }
       continue;
     }
-    slowest = std::max(slowest, trained->seconds / flops);
-    const double rate = static_cast<double>(c.tokens) / trained->seconds;
-    const double utilisation = Utilisation(*spec, c.tokens, trained->seconds);
+    const bool whole = trained->step_seconds > 0;
+    const double seconds = whole ? trained->step_seconds : trained->microbatch_seconds;
+    slowest = std::max(slowest, seconds / flops);
+    const auto tokens = static_cast<double>(c.tokens);
+    const double utilisation = Utilisation(flops, seconds);
+    row[2] = plan::Name(trained->plan.recompute);
     row[3] = fmt::format("{}", trained->steps);
-    row[4] = fmt::format("{:.2f}", 1e3 * trained->seconds);
-    row[5] = fmt::format("{:.0f}", rate);
-    row[6] = fmt::format("{:.3f}", utilisation);
-    row[7] = Gib(trained->peak_bytes);
+    row[4] = Ms(trained->microbatch_seconds);
+    row[5] = whole ? Ms(trained->optimizer_seconds) : "-";
+    row[6] = whole ? Ms(trained->step_seconds) : "-";
+    row[7] = fmt::format("{:.0f}", tokens / seconds);
+    row[8] = fmt::format("{:.3f}", utilisation);
+    row[9] = fmt::format("{:.0f}, {:.3f}", tokens / trained->microbatch_seconds,
+                         Utilisation(flops, trained->microbatch_seconds));
+    row[10] = Gib(trained->peak_bytes);
+    row[11] = NoteOf(c, *trained);
     report.AddRow(row);
-    AddBars(report, c, rate, utilisation);
-    cases.push_back({{"shape", c.shape},
+    if (whole) {
+      AddBars(report, c, tokens / seconds, utilisation);
+    }
+    cases.push_back({{"case", c.Name()},
+                     {"shape", c.shape},
                      {"tokens", c.tokens},
-                     {"seconds", trained->seconds},
-                     {"tokens_per_second", rate},
+                     {"recompute", plan::Name(trained->plan.recompute)},
+                     {"microbatch_seconds", trained->microbatch_seconds},
+                     {"step_seconds", trained->step_seconds},
+                     {"tokens_per_second", whole ? tokens / seconds : 0.0},
+                     {"tokens_per_second_without_optimizer", tokens / trained->microbatch_seconds},
                      {"utilisation", utilisation},
                      {"peak_bytes", trained->peak_bytes},
                      {"loss", trained->loss}});

@@ -12,10 +12,11 @@ namespace shoal::bench {
 // device, so that it is comparable.
 inline constexpr double kPeakFlops = 989e12;
 
-// Forward and backward of one sequence: three times the forward. Causal attention counts as half,
-// what is computed again not at all, and of embeddings the head's product alone.
-double TrainingFlops(const plan::ModelSpec& spec, int64_t tokens);
-double Utilisation(const plan::ModelSpec& spec, int64_t tokens, double seconds);
+// Forward and backward of `tokens` in sequences of equal length: three times the forward. Causal
+// attention counts as half, what is computed again not at all, and of embeddings the head's product
+// alone.
+double TrainingFlops(const plan::ModelSpec& spec, int64_t tokens, int64_t sequences = 1);
+double Utilisation(double flops, double seconds);
 // The formula in words, for the report.
 std::string UtilisationFormula();
 
