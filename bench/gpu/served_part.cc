@@ -21,7 +21,7 @@ constexpr absl::Duration kLimit = absl::Seconds(60);  // of each run
 
 // Relative, of any step's loss.
 double BoundOf(plan::ComputeType compute) {
-  return compute == plan::ComputeType::kFp32 ? 1e-4 : 2e-2;
+  return compute == plan::ComputeType::kFp32 ? 3e-4 : 2e-2;
 }
 
 std::string LossesOf(const std::vector<MeasuredStep>& steps) {
