@@ -1,5 +1,6 @@
 #include "gpu/cuda_context.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "common/check.h"
@@ -17,6 +18,9 @@ constexpr size_t kMostFreeEvents = 4096;
 // Longer than any work that is put on a stream takes.
 constexpr absl::Duration kFenceTimeout = absl::Minutes(5);
 constexpr absl::Duration kFenceLook = absl::Microseconds(50);
+// Between two looks at an event: the first, and the longest, to which the pause doubles.
+constexpr absl::Duration kFirstPause = absl::Microseconds(5);
+constexpr absl::Duration kLongestPause = absl::Microseconds(200);
 
 }  // namespace
 
@@ -112,6 +116,34 @@ void CudaContext::GiveEvent(cudaEvent_t event) {
     return;
   }
   (void)cudaEventDestroy(event);
+}
+
+absl::Status CudaContext::Await(cudaEvent_t event, std::string_view what) {
+  SHOAL_RETURN_IF_ERROR(MakeCurrent());
+  const absl::Time deadline = clock_.Now() + kFenceTimeout;
+  for (absl::Duration pause = kFirstPause;; pause = std::min(2 * pause, kLongestPause)) {
+    const cudaError_t error = cudaEventQuery(event);
+    if (error != cudaErrorNotReady) {
+      return Check(error, what);
+    }
+    (void)cudaGetLastError();  // which the next launch would take for its own
+    if (clock_.Now() >= deadline) {
+      return DeadlineExceeded("cuda:{}: {}: not done within {}", gpu_.index, what,
+                              absl::FormatDuration(kFenceTimeout));
+    }
+    clock_.SleepFor(pause);
+  }
+}
+
+absl::Status CudaContext::Synchronize(cudaStream_t stream, std::string_view what) {
+  SHOAL_RETURN_IF_ERROR(MakeCurrent());
+  SHOAL_ASSIGN_OR_RETURN(cudaEvent_t const event, TakeEvent());
+  absl::Status status = Check(cudaEventRecord(event, stream), what);
+  if (status.ok()) {
+    status = Await(event, what);
+  }
+  GiveEvent(event);
+  return status;
 }
 
 CudaContext::Fence CudaContext::PutFence() {

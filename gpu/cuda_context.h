@@ -6,6 +6,7 @@
 
 #include <memory>
 #include <set>
+#include <string_view>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -41,6 +42,11 @@ class CudaContext {
   // Events that tell the time and that a waiting thread sleeps for.
   absl::StatusOr<cudaEvent_t> TakeEvent() ABSL_LOCKS_EXCLUDED(mutex_);
   void GiveEvent(cudaEvent_t event) ABSL_LOCKS_EXCLUDED(mutex_);
+
+  // Until all that is on the stream now, or was before the event was recorded, is done: sleeps.
+  // `what` it is that does not end, for DeadlineExceeded.
+  absl::Status Await(cudaEvent_t event, std::string_view what);
+  absl::Status Synchronize(cudaStream_t stream, std::string_view what);
 
   // A GPU that fails has nothing to wait for: its fences are done.
   Fence PutFence() ABSL_LOCKS_EXCLUDED(mutex_);

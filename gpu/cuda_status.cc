@@ -18,7 +18,7 @@ absl::Status DriverStatus() {
   if (cudaDriverGetVersion(&driver) != cudaSuccess || driver == 0) {
     return NotFound(
         "no NVIDIA driver: libcuda.so.1 is not there or finds none loaded; install the driver, or "
-        "train on the CPU (train.device: cpu)");
+        "do without GPUs (train.device: cpu, service.memory: host)");
   }
   (void)cudaRuntimeGetVersion(&runtime);
   return FailedPrecondition(
@@ -57,8 +57,8 @@ absl::Status ToStatus(cudaError_t error, int gpu, std::string_view what) {
   }
   if (error == cudaErrorNoDevice) {
     return NotFound(
-        "no NVIDIA GPU: the driver knows of none, or CUDA_VISIBLE_DEVICES hides all; train on the "
-        "CPU (train.device: cpu)");
+        "no NVIDIA GPU: the driver knows of none, or CUDA_VISIBLE_DEVICES hides all; do "
+        "without GPUs (train.device: cpu, service.memory: host)");
   }
   const std::string text =
       fmt::format("{}: {}: {} ({})", gpu < 0 ? "cuda" : fmt::format("cuda:{}", gpu), what,

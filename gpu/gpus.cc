@@ -92,7 +92,7 @@ absl::Status CheckSupported(const GpuDescription& gpu) {
   if (gpu.capability < kLeastCapability) {
     return FailedPrecondition(
         "cuda:{} ({}): compute capability {}.{}, but {}.{} is needed (Ampere or later); use "
-        "another GPU, or train on the CPU (train.device: cpu)",
+        "another GPU, or none (train.device: cpu, service.memory: host)",
         gpu.index, gpu.name, gpu.capability / 10, gpu.capability % 10, kLeastCapability / 10,
         kLeastCapability % 10);
   }

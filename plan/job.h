@@ -89,11 +89,15 @@ struct RdmaOptions {
   bool operator==(const RdmaOptions&) const = default;
 };
 
+// Where servers keep master weights, moments and sums of gradients: service.memory.
+enum class PartitionMemory { kHost, kCuda };
+
 struct ServiceOptions {
   DType wire_type = DType::kF32;  // resolved; key wire_type: auto|bf16|fp32 (auto follows compute)
   bool wire_type_auto = true;
   DType gradient_type = DType::kF32;  // how gradients travel: fp32 (default) or bf16
   Accumulate accumulate = Accumulate::kFloat;
+  PartitionMemory memory = PartitionMemory::kHost;
   int64_t partition_bytes = 4 << 20;  // counted in fp32
   int64_t push_slots = 4;             // credits of one client at one server
   // In order of preference. One that a machine does not have is done without.

@@ -83,6 +83,11 @@ void AddServiceKeys(TableBuilder& table) {
           {{"float", Accumulate::kFloat}, {"exact", Accumulate::kExact}},
           "How servers add gradients; exact: in 64-bit fixed point, so that the sum does not "
           "depend on the order of arrival.")
+      .Choice<PartitionMemory>(
+          "service.memory", [](Job & j) -> auto& { return j.service.memory; },
+          {{"host", PartitionMemory::kHost}, {"cuda", PartitionMemory::kCuda}},
+          "Where servers keep master weights, moments and gradients, and compute on them; cuda: in "
+          "the memory of a GPU.")
       .Add({.key = {.path = "service.partition_bytes",
                     .type = "bytes from 1KiB to 1GiB",
                     .help = "Largest partition, counted in fp32."},

@@ -416,6 +416,7 @@ Job RandomJob(Random& random) {
   job.service.accumulate = job.train.push == PushPolicy::kStep
                                ? Accumulate::kFloat
                                : static_cast<Accumulate>(random.Below(2));
+  job.service.memory = static_cast<PartitionMemory>(random.Below(2));
   job.service.partition_bytes = random.Between(kKiB, kGiB);
   job.service.push_slots = random.Between(1, 1024);
   job.service.transports = random.Below(2) == 0 ? std::vector<std::string>{"tcp"}

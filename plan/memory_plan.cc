@@ -29,6 +29,14 @@ int64_t StateArray(int64_t count, int64_t element) {
   return Pages(count * element) + kStagger;
 }
 
+int64_t LargestCount(std::span<const PartitionSpec> held) {
+  int64_t largest = 0;
+  for (const PartitionSpec& partition : held) {
+    largest = std::max(largest, partition.count);
+  }
+  return largest;
+}
+
 // Of units with a contribution: `per_size` buffers of each distinct size, or as many as there are
 // units of that size where those are fewer.
 int64_t BufferBytes(const std::vector<UnitSpec>& units, const std::vector<int>& contributions,
@@ -186,23 +194,42 @@ int64_t LargestOnGpu(const MemoryPlan& plan) {
 }  // namespace
 
 int64_t PushSlotBytes(std::span<const PartitionSpec> held, DType gradient_type) {
-  int64_t largest = 0;
+  return Pages(kPushHeader + LargestCount(held) * SizeOf(gradient_type));
+}
+
+ServerGpuMemory PlanServerGpuMemory(std::span<const PartitionSpec> held, Accumulate accumulate) {
+  constexpr int64_t kStatisticsChunk = 8192;
+  constexpr int64_t kExactBlock = 1024;
+  const bool exact = accumulate == Accumulate::kExact;
+  ServerGpuMemory memory;
   for (const PartitionSpec& partition : held) {
-    largest = std::max(largest, partition.count);
+    memory.master += StateArray(partition.count, 4);
+    memory.moments += 2 * StateArray(partition.count, 4);
+    memory.gradients += StateArray(partition.count, exact ? 8 : 4);
+    memory.workspace += RoundUp(partition.count, kStatisticsChunk) / kStatisticsChunk * 16 +
+                        (exact ? RoundUp(partition.count, kExactBlock) / kExactBlock * 8 : 0);
   }
-  return Pages(kPushHeader + largest * SizeOf(gradient_type));
+  memory.workspace += kServerGpuStreams * (exact ? 8 : 4) * LargestCount(held);
+  return memory;
 }
 
 ServerMemory PlanServerMemory(std::span<const PartitionSpec> held, const ServiceOptions& service,
                               int64_t clients) {
   ServerMemory memory;
   memory.weights = Pages(static_cast<int64_t>(held.size()) * kPartitionHeader);
-  const int64_t sum_element = service.accumulate == Accumulate::kExact ? 8 : 4;
   for (const PartitionSpec& partition : held) {
     memory.weights += 2 * Pages(partition.count * SizeOf(service.wire_type));
-    memory.master += StateArray(partition.count, 4);
-    memory.moments += 2 * StateArray(partition.count, 4);
-    memory.gradients += StateArray(partition.count, sum_element);
+  }
+  const ServerGpuMemory state = PlanServerGpuMemory(held, service.accumulate);
+  if (service.memory == PartitionMemory::kCuda) {
+    const int64_t largest = LargestCount(held);
+    memory.gpu = state;
+    memory.copies =
+        4 * (kServerGpuStreams * std::min(largest, kServerStagingElements) + 3 * largest);
+  } else {
+    memory.master = state.master;
+    memory.moments = state.moments;
+    memory.gradients = state.gradients;
   }
   memory.slots = clients * service.push_slots * PushSlotBytes(held, service.gradient_type);
   return memory;

@@ -36,8 +36,26 @@ inline constexpr int64_t kGpuWorkspaceBytes = int64_t{128} << 20;
 
 // --- servers ---
 
+// Streams over which a server with service.memory cuda spreads its work, and elements that each
+// loads and reads at a time.
+inline constexpr int kServerGpuStreams = 4;
+inline constexpr int64_t kServerStagingElements = int64_t{1} << 20;
+
 // Over the partitions that a server holds, with n their elements; "pages" means rounded up to 4096
 // bytes each:
+
+// With service.memory cuda, in the GPU's memory.
+struct ServerGpuMemory {
+  int64_t master = 0;     // as ServerMemory's
+  int64_t moments = 0;    // likewise
+  int64_t gradients = 0;  // likewise
+  // 4 B elements of the largest partition for each stream, twice in exact mode; 16 B for every 8192
+  // elements of a partition, and in exact mode 8 B for every 1024.
+  int64_t workspace = 0;
+
+  int64_t total() const { return master + moments + gradients + workspace; }
+};
+
 struct ServerMemory {
   int64_t weights =
       0;  // both versions in the wire type, pages, and 64 B of header for each partition
@@ -46,10 +64,19 @@ struct ServerMemory {
   int64_t gradients = 0;  // the accumulator: 4 n, or 8 n in exact mode, pages
   int64_t slots =
       0;  // clients x push_slots x pages(largest partition x gradient type + 128 B of header)
+  // With service.memory cuda the three before slots are 0, and there is what is on its way between
+  // the GPU and files: staging of each stream, and a partition that is being written.
+  int64_t copies = 0;
   int64_t process = kServerProcessBytes;
+  ServerGpuMemory gpu;
 
-  int64_t total() const { return weights + master + moments + gradients + slots + process; }
+  // Of the host.
+  int64_t total() const {
+    return weights + master + moments + gradients + slots + copies + process;
+  }
 };
+
+ServerGpuMemory PlanServerGpuMemory(std::span<const PartitionSpec> held, Accumulate accumulate);
 
 // One partition's slot: what a push of the largest of `held` takes, header included.
 int64_t PushSlotBytes(std::span<const PartitionSpec> held, DType gradient_type);

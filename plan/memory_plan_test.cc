@@ -45,6 +45,26 @@ TEST(PlanServerMemory, AddsUpToTheStatedBytesPerParameter) {
   EXPECT_EQ(PushSlotBytes({}, DType::kF32), 4096);
 }
 
+TEST(PlanServerMemory, InAGpuTheHostKeepsWhatClientsSee) {
+  const auto partitions = BuildPartitions(BuildUnits(*NamedShape("25m")), 4 * kMiB);
+  ServiceOptions service;
+  const ServerMemory host = PlanServerMemory(partitions, service, 3);
+  EXPECT_EQ(host.gpu.total(), 0);
+  EXPECT_EQ(host.copies, 0);
+  service.memory = PartitionMemory::kCuda;
+  const ServerMemory cuda = PlanServerMemory(partitions, service, 3);
+  EXPECT_EQ(cuda.weights, host.weights);
+  EXPECT_EQ(cuda.slots, host.slots);
+  EXPECT_EQ(cuda.master + cuda.moments + cuda.gradients, 0);
+  EXPECT_EQ(cuda.gpu.master, host.master);
+  EXPECT_EQ(cuda.gpu.moments, host.moments);
+  EXPECT_EQ(cuda.gpu.gradients, host.gradients);
+  // A partition for each stream, and little else.
+  EXPECT_GE(cuda.gpu.workspace, kServerGpuStreams * 4 * kMiB);
+  EXPECT_LT(cuda.gpu.workspace, kServerGpuStreams * 4 * kMiB + kMiB);
+  EXPECT_LE(cuda.copies, (kServerGpuStreams + 3) * 4 * kMiB);
+}
+
 TEST(PlanActivations, GrowWithTokensAndLayersAndHalveInBf16) {
   const ModelSpec spec = *NamedShape("25m");
   const ActivationBytes one = PlanActivations(spec, DType::kF32, 1024);

@@ -178,6 +178,25 @@ void PrintGpuMemory(const PlannedJob& planned, Streams& streams) {
               << "(the table above is of the host: what is on its way there is pinned)\n";
 }
 
+// With service.memory cuda.
+void PrintServerGpuMemory(const PlannedJob& planned, Streams& streams) {
+  if (planned.job.service.memory != plan::PartitionMemory::kCuda) {
+    return;
+  }
+  Table gpus({{"GPU of server"},
+              {"master", Table::Align::kRight},
+              {"moments", Table::Align::kRight},
+              {"gradients", Table::Align::kRight},
+              {"workspace", Table::Align::kRight},
+              {"total", Table::Align::kRight}});
+  for (size_t i = 0; i < planned.memory.servers.size(); ++i) {
+    const plan::ServerGpuMemory& gpu = planned.memory.servers[i].gpu;
+    gpus.Add({std::to_string(i), FormatBytes(gpu.master), FormatBytes(gpu.moments),
+              FormatBytes(gpu.gradients), FormatBytes(gpu.workspace), FormatBytes(gpu.total())});
+  }
+  streams.out << gpus.Render(streams.out_terminal) << "\n";
+}
+
 void PrintMemory(const PlannedJob& planned, Streams& streams) {
   Table servers({{"server"},
                  {"partitions", Table::Align::kRight},
@@ -186,6 +205,7 @@ void PrintMemory(const PlannedJob& planned, Streams& streams) {
                  {"moments", Table::Align::kRight},
                  {"gradients", Table::Align::kRight},
                  {"push slots", Table::Align::kRight},
+                 {"copies", Table::Align::kRight},
                  {"process", Table::Align::kRight},
                  {"total", Table::Align::kRight}});
   for (size_t i = 0; i < planned.memory.servers.size(); ++i) {
@@ -193,10 +213,11 @@ void PrintMemory(const PlannedJob& planned, Streams& streams) {
     servers.Add({std::to_string(i),
                  std::to_string(plan::PartitionsOf(planned.shards, static_cast<int>(i)).size()),
                  FormatBytes(m.weights), FormatBytes(m.master), FormatBytes(m.moments),
-                 FormatBytes(m.gradients), FormatBytes(m.slots), FormatBytes(m.process),
-                 FormatBytes(m.total())});
+                 FormatBytes(m.gradients), FormatBytes(m.slots), FormatBytes(m.copies),
+                 FormatBytes(m.process), FormatBytes(m.total())});
   }
   streams.out << servers.Render(streams.out_terminal) << "\n";
+  PrintServerGpuMemory(planned, streams);
   const bool pipeline = planned.pipeline.has_value();
   std::vector<Table::Column> columns = {{pipeline ? "stage" : "each worker"},
                                         {"weights", Table::Align::kRight},
@@ -278,8 +299,15 @@ nlohmann::json ServerJson(const plan::ServerMemory& m, size_t index, size_t part
           {"moments_bytes", m.moments},
           {"gradients_bytes", m.gradients},
           {"slots_bytes", m.slots},
+          {"copies_bytes", m.copies},
           {"process_bytes", m.process},
-          {"total_bytes", m.total()}};
+          {"total_bytes", m.total()},
+          {"gpu",
+           {{"master_bytes", m.gpu.master},
+            {"moments_bytes", m.gpu.moments},
+            {"gradients_bytes", m.gpu.gradients},
+            {"workspace_bytes", m.gpu.workspace},
+            {"total_bytes", m.gpu.total()}}}};
 }
 
 nlohmann::json WorkerJson(const PlannedJob& planned, size_t stage) {

@@ -94,18 +94,19 @@ absl::Status CheckCheckpointDirectory(const std::string& directory,
 }
 
 absl::StatusOr<std::vector<int>> CheckGpus(const plan::Job& job) {
-  if (!job.cluster.local || job.train.device != plan::DeviceKind::kCuda) {
+  const bool of_workers = job.train.device == plan::DeviceKind::kCuda;
+  const bool of_servers = job.service.memory == plan::PartitionMemory::kCuda;
+  if (!job.cluster.local || (!of_workers && !of_servers)) {
     return std::vector<int>();
   }
   SHOAL_ASSIGN_OR_RETURN(const gpu::GpuDescriptions found, worker::FindGpus());
-  std::vector<int> gpus = worker::UsableGpus();
+  const std::vector<int> gpus = worker::UsableGpus();
   if (gpus.empty()) {
     return FailedPrecondition(
-        "train.device cuda: none of this machine's {} GPUs can be computed on; `shoal doctor` says "
-        "why",
-        found.gpus.size());
+        "{} cuda: none of this machine's {} GPUs can be computed on; `shoal doctor` says why",
+        of_workers ? "train.device" : "service.memory", found.gpus.size());
   }
-  return gpus;
+  return of_workers ? gpus : std::vector<int>();
 }
 
 absl::StatusOr<plan::MemoryPlan> CheckMemory(const plan::ModelSpec& spec, const plan::Job& job,

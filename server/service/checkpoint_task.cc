@@ -1,5 +1,6 @@
 #include "server/service/checkpoint_task.h"
 
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -45,11 +46,15 @@ absl::StatusOr<ShardEntry> CheckpointTask::Write() {
   }
   SHOAL_ASSIGN_OR_RETURN(const std::unique_ptr<ShardWriter> writer,
                          ShardWriter::Create(directory_, server_, version_, specs));
+  std::vector<float> scratch[kSections];  // where the host does not reach the state itself
   for (size_t p = 0; p < specs.size(); ++p) {
-    const Partition::Memory& memory = store_->partitions()[p]->memory();
-    const auto count = static_cast<size_t>(specs[p].count);
-    SHOAL_RETURN_IF_ERROR(
-        writer->Add({memory.master, count}, {memory.m, count}, {memory.v, count}));
+    std::span<const float> arrays[kSections];
+    for (int section = 0; section < kSections; ++section) {
+      SHOAL_ASSIGN_OR_RETURN(
+          arrays[section],
+          store_->state().Read(p, static_cast<StateArray>(section), scratch[section]));
+    }
+    SHOAL_RETURN_IF_ERROR(writer->Add(arrays[0], arrays[1], arrays[2]));
     absl::MutexLock lock(&mutex_);
     written_ = p + 1;
     if (cancelled_) {

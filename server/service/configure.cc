@@ -148,14 +148,15 @@ ParameterService::BuildConfiguration(const proto::ConfigureRequest& request) {
 
   const StoreOptions store_options = StoreOptionsOf(job);
   const StoreBytes bytes = CountStoreBytes(held, store_options);
-  SHOAL_RETURN_IF_ERROR(CheckMemory(bytes));
+  SHOAL_ASSIGN_OR_RETURN(const StateFactory make_state, ChooseMemory(*configuration));
+  SHOAL_RETURN_IF_ERROR(CheckMemory(bytes, job.service.memory));
   SHOAL_RETURN_IF_ERROR(StartTransports(*configuration, bytes.weights));
   const int threads = ThreadsFor(job, request.servers(), options_.threads);
   configuration->pool = std::make_unique<ThreadPool>(threads);
   SHOAL_ASSIGN_OR_RETURN(
       configuration->store,
       Store::Create(units, held, store_options, configuration->transports[0].weights->bytes(),
-                    configuration->pool.get()));
+                    configuration->pool.get(), make_state));
   SHOAL_RETURN_IF_ERROR(configuration->store->Load(source.version, source.state));
   configuration->slot_bytes = SlotBytes(held, job.service.gradient_type);
 
@@ -178,7 +179,23 @@ ParameterService::BuildConfiguration(const proto::ConfigureRequest& request) {
   return configuration;
 }
 
-absl::Status ParameterService::CheckMemory(const StoreBytes& bytes) const {
+absl::StatusOr<StateFactory> ParameterService::ChooseMemory(
+    const Configuration& configuration) const {
+  if (configuration.job.service.memory == plan::PartitionMemory::kHost) {
+    return HostState::Create;
+  }
+  if (options_.make_gpu_state == nullptr) {
+    return Unimplemented("service.memory cuda: this server keeps nothing in GPUs");
+  }
+  return [this, server = configuration.request.server_index()](const StateLayout& layout,
+                                                               ThreadPool* pool) {
+    auto state = options_.make_gpu_state(server, layout, pool);
+    return state.ok() ? std::move(state) : Annotate(state.status(), "service.memory cuda");
+  };
+}
+
+absl::Status ParameterService::CheckMemory(const StoreBytes& bytes,
+                                           plan::PartitionMemory memory) const {
   const absl::StatusOr<int64_t> available = options_.available_memory();
   if (absl::IsInvalidArgument(available.status())) {
     return available.status();  // what this process was told
@@ -187,15 +204,24 @@ absl::Status ParameterService::CheckMemory(const StoreBytes& bytes) const {
     LogWarning("cannot tell how much memory this machine has: {}", Message(available.status()));
     return absl::OkStatus();
   }
-  if (bytes.total() > *available) {
-    return ResourceExhausted(
-        "this server needs {} (weights {}, master {}, moments {}, gradients {}) and the machine "
-        "has {} available; use more "
-        "servers on other machines, a smaller model, or service.wire_type bf16",
-        FormatBytes(bytes.total()), FormatBytes(bytes.weights), FormatBytes(bytes.master),
-        FormatBytes(bytes.moments), FormatBytes(bytes.gradients), FormatBytes(*available));
+  // A GPU's memory is checked when it is taken.
+  const bool on_gpu = memory == plan::PartitionMemory::kCuda;
+  const int64_t needed = on_gpu ? bytes.weights : bytes.total();
+  if (needed <= *available) {
+    return absl::OkStatus();
   }
-  return absl::OkStatus();
+  if (on_gpu) {
+    return ResourceExhausted(
+        "this server needs {} for the weights that clients read and the machine has {} available; "
+        "use more servers on other machines, a smaller model, or service.wire_type bf16",
+        FormatBytes(needed), FormatBytes(*available));
+  }
+  return ResourceExhausted(
+      "this server needs {} (weights {}, master {}, moments {}, gradients {}) and the machine "
+      "has {} available; use more "
+      "servers on other machines, a smaller model, or service.wire_type bf16",
+      FormatBytes(needed), FormatBytes(bytes.weights), FormatBytes(bytes.master),
+      FormatBytes(bytes.moments), FormatBytes(bytes.gradients), FormatBytes(*available));
 }
 
 absl::Status ParameterService::StartTransports(Configuration& configuration,

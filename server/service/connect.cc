@@ -15,6 +15,12 @@ constexpr int64_t kMaxSlots =
     transport::kBufferAlignment / static_cast<int64_t>(sizeof(transport::PushAcknowledgement));
 constexpr size_t kMaxClientName = 100;
 
+// Slots, and what makes copies out of them fast.
+struct PinnedSlots {
+  std::shared_ptr<transport::Region> region;
+  std::unique_ptr<PartitionState::Pinned> pinned;
+};
+
 }  // namespace
 
 absl::StatusOr<proto::ConnectReply> ParameterService::Connect(
@@ -139,6 +145,9 @@ absl::StatusOr<std::string> ParameterService::AcceptOver(Configuration& configur
     // What is granted is there: a machine with too little memory shows it now, and no push waits
     // for pages.
     std::ranges::fill(slots->bytes(), std::byte{0});
+    const auto pinned = std::make_shared<PinnedSlots>(
+        PinnedSlots{slots, configuration.store->state().Pin(slots->bytes())});
+    slots = {pinned, pinned->region.get()};
     SHOAL_ASSIGN_OR_RETURN(
         staging, transport.Allocate(
                      options.slots * static_cast<int64_t>(sizeof(transport::PushAcknowledgement)),

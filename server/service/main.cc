@@ -15,6 +15,7 @@
 #include "proto/rpc/member_session.h"
 #include "proto/rpc/parameter_server_service.h"
 #include "proto/rpc/server.h"
+#include "server/service/gpu_memory.h"
 #include "server/service/parameter_service.h"
 #include "transport/job_transport.h"
 #include "transport/listen_flags.h"
@@ -33,6 +34,7 @@ struct Flags {
   std::string log_level = "info";
   int metrics_port = -1;
   int threads = 0;
+  int gpu = -1;
   int64_t max_clients = 1024;
   transport::ListenFlags listen;
   transport::RdmaFlags rdma;
@@ -103,6 +105,7 @@ absl::Status Serve(const Flags& flags, bool& started) {
   }
   SHOAL_ASSIGN_OR_RETURN(TransportFactory transports, Transports(flags));
   ParameterService service({.create_transport = std::move(transports),
+                            .make_gpu_state = MakeGpuStates(flags.gpu),
                             .threads = flags.threads,
                             .max_clients = flags.max_clients,
                             .available_memory = AvailableMemory},
@@ -161,6 +164,11 @@ int Main(int argc, char** argv) {
                  "Threads that accumulate and update; 0: as the job says")
       ->capture_default_str()
       ->check(CLI::Range(0, 1024));
+  app.add_option("--gpu", flags.gpu,
+                 "GPU that partitions lie in with service.memory cuda; -1: servers take turns over "
+                 "those that this process sees")
+      ->capture_default_str()
+      ->check(CLI::Range(-1, 1023));
   app.add_option("--max-clients", flags.max_clients, "Connections at once")
       ->capture_default_str()
       ->check(CLI::PositiveNumber);

@@ -51,6 +51,7 @@ absl::StatusOr<proto::BeginAttemptReply> ParameterService::BeginAttempt(
             const Decision decision,
             state_.BeginAttempt(request.step(), request.attempt(), request.generation()));
         if (decision == Decision::kExecute) {
+          SHOAL_RETURN_IF_ERROR(active_->store->failure());
           active_->store->Clear();
           state_.Opened(request.step(), request.attempt());
           active_->intake->BeginMeetings(request.step(), request.attempt(),
@@ -77,7 +78,14 @@ absl::StatusOr<proto::PrepareReply> ParameterService::Prepare(
     }
     Store& store = *configuration_->store;
     prepared_.Clear();
-    for (const PartitionStatistics& statistics : store.Seal()) {
+    auto sealed = store.Seal();
+    if (!sealed.ok()) {
+      // No later Prepare of this attempt may be answered as the first was.
+      absl::MutexLock state(&state_mutex_);
+      state_.SealingFailed();
+      return Annotate(sealed.status(), fmt::format("step {}: adding gradients", request.step()));
+    }
+    for (const PartitionStatistics& statistics : *sealed) {
       proto::PartitionGradient& partition = *prepared_.add_partitions();
       partition.set_partition(statistics.partition);
       partition.set_sum_of_squares(statistics.gradient.sum_of_squares);
@@ -109,7 +117,9 @@ absl::StatusOr<proto::CommitReply> ParameterService::Commit(const proto::CommitR
       }
       state_.Committing();
     }
-    CommitAroundCheckpoint(request);
+    if (const absl::Status committed = CommitAroundCheckpoint(request); !committed.ok()) {
+      return Annotate(committed, fmt::format("step {}: updating weights", request.step()));
+    }
     absl::MutexLock state(&state_mutex_);
     state_.Committed();
     metrics_.version.Set(static_cast<double>(request.step()));
@@ -128,7 +138,9 @@ absl::StatusOr<proto::GetChecksumsReply> ParameterService::GetChecksums(
         }
         proto::GetChecksumsReply reply;
         reply.set_version(configuration_->store->version());
-        for (const PartitionChecksum& checksum : configuration_->store->Checksums()) {
+        SHOAL_ASSIGN_OR_RETURN(const std::vector<PartitionChecksum> checksums,
+                               configuration_->store->Checksums());
+        for (const PartitionChecksum& checksum : checksums) {
           proto::PartitionChecksum& partition = *reply.add_partitions();
           partition.set_partition(checksum.partition);
           partition.set_hash(checksum.hash);

@@ -7,7 +7,8 @@
 // and applied under a shared lock on the state, which Prepare, BeginAttempt and FenceClient take
 // exclusively to change it, so that none is half applied when they answer.
 //
-// Failure: a refused call changes nothing. Configure that fails leaves the server unconfigured.
+// Failure: a refused call changes nothing. Configure that fails leaves the server unconfigured. A
+// GPU that fails in Prepare or Commit leaves a server that answers no later command but that.
 // After a crash the server is simply gone: all that must last is in checkpoints and with the
 // coordinator.
 #pragma once
@@ -30,6 +31,7 @@
 #include "plan/shard_map.h"
 #include "proto/rpc/parameter_server_service.h"
 #include "server/service/checkpoint_task.h"
+#include "server/service/gpu_memory.h"
 #include "server/service/push_intake.h"
 #include "server/service/server_metrics.h"
 #include "server/service/sparse_log.h"
@@ -45,6 +47,7 @@ using TransportFactory = std::function<absl::StatusOr<std::unique_ptr<transport:
 
 struct ParameterServiceOptions {
   TransportFactory create_transport;
+  GpuStateFactory make_gpu_state;  // with service.memory cuda; empty: such a job is refused
   Clock* clock = &RealClock();
   // 0: service.threads_per_server of the job, and where that is 0 too, the machine's cores divided
   // by its servers.
@@ -103,14 +106,15 @@ class ParameterService final : public rpc::ParameterServerHandler {
 
   absl::StatusOr<std::shared_ptr<CheckpointTask>> PinCheckpoint(
       const proto::WriteCheckpointRequest& request) ABSL_EXCLUSIVE_LOCKS_REQUIRED(commands_mutex_);
-  void CommitAroundCheckpoint(const proto::CommitRequest& request)
+  absl::Status CommitAroundCheckpoint(const proto::CommitRequest& request)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(commands_mutex_);
   absl::StatusOr<proto::ConfigureReply> ConfigureLocked(const proto::ConfigureRequest& request)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(commands_mutex_);
   absl::StatusOr<std::unique_ptr<Configuration>> BuildConfiguration(
       const proto::ConfigureRequest& request);
   absl::Status StartTransports(Configuration& configuration, int64_t weights_bytes);
-  absl::Status CheckMemory(const StoreBytes& bytes) const;
+  absl::StatusOr<StateFactory> ChooseMemory(const Configuration& configuration) const;
+  absl::Status CheckMemory(const StoreBytes& bytes, plan::PartitionMemory memory) const;
   absl::StatusOr<proto::ConnectReply> Accept(Configuration& configuration,
                                              const proto::ConnectRequest& request);
   absl::StatusOr<std::string> AcceptOver(Configuration& configuration, size_t transport,

@@ -126,6 +126,7 @@ TEST_F(ParameterServiceTest, TooLittleMemoryIsSaidBeforeAllocating) {
          ADD_FAILURE() << "allocated";
          return Internal("not to be called");
        },
+       .make_gpu_state = TestingCluster::gpu_states,
        .available_memory = [] { return absl::StatusOr<int64_t>(1000); }},
       &metrics);
   const absl::Status status = service.Configure(cluster.ConfigureRequest(0)).status();

@@ -16,6 +16,8 @@ std::string StepState::Describe() const {
       return fmt::format("step {} attempt {} is open", step_, attempt_);
     case Phase::kSealed:
       return fmt::format("step {} attempt {} is sealed", step_, attempt_);
+    case Phase::kFailed:
+      return fmt::format("step {} attempt {} failed when it was sealed", step_, attempt_);
     case Phase::kCommitting:
       return fmt::format("step {} attempt {} is being committed", step_, attempt_);
   }

@@ -16,7 +16,8 @@
 
 namespace shoal::server {
 
-enum class Phase { kUnconfigured, kLoading, kReady, kOpen, kSealed, kCommitting };
+// kFailed: what was pushed in the attempt cannot be had; it is over.
+enum class Phase { kUnconfigured, kLoading, kReady, kOpen, kSealed, kFailed, kCommitting };
 
 // What to do with a command that fits.
 enum class Decision { kExecute, kRepeat };
@@ -40,6 +41,7 @@ class StepState {
   void Opened(int64_t step, int64_t attempt);
   absl::StatusOr<Decision> Prepare(int64_t step, int64_t attempt) const;
   void Sealed() { phase_ = Phase::kSealed; }
+  void SealingFailed() { phase_ = Phase::kFailed; }
   absl::StatusOr<Decision> Commit(int64_t step, int64_t attempt) const;
   void Committing() { phase_ = Phase::kCommitting; }
   void Committed();

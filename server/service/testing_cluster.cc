@@ -25,6 +25,8 @@ TestingCluster::TestingCluster(const std::string& folder, int servers, plan::Acc
   job_.service.transports = {over.name};
   job_.service.wire_type_auto = false;
   job_.service.threads_per_server = 2;
+  job_.service.memory =
+      gpu_states == nullptr ? plan::PartitionMemory::kHost : plan::PartitionMemory::kCuda;
   partitions_ = plan::BuildPartitions(plan::BuildUnits(spec_), partition_bytes);
   shard_map_ = plan::PlaceShards(partitions_, servers, /*generation=*/1);
   client_transport_ = *transport::CreateTransport(over.name);
@@ -38,6 +40,7 @@ TestingCluster::TestingCluster(const std::string& folder, int servers, plan::Acc
               SHOAL_ASSIGN_OR_RETURN(auto made, transport::CreateTransport(name));
               return wrap ? wrap(std::move(made)) : std::move(made);
             },
+            .make_gpu_state = gpu_states,
             .look_over_interval = absl::Milliseconds(5),
             .available_memory = AvailableMemory},
         &server->metrics);

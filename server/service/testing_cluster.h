@@ -30,6 +30,9 @@ struct TestingTransport {
 
 class TestingCluster {
  public:
+  // Where given, clusters made from then on keep their partitions there.
+  inline static GpuStateFactory gpu_states;
+
   // `folder` holds the model, which is made here if it is not there yet.
   TestingCluster(const std::string& folder, int servers, plan::Accumulate accumulate,
                  int64_t partition_bytes = 1 << 14, const TestingTransport& over = {});

@@ -37,6 +37,7 @@ absl::StatusOr<std::shared_ptr<CheckpointTask>> ParameterService::PinCheckpoint(
                               stopped_ ? "is going" : "is not configured");
   }
   const Store& store = *configuration_->store;
+  SHOAL_RETURN_IF_ERROR(store.failure());
   std::shared_ptr<CheckpointTask>& task = configuration_->checkpoint;
   const bool same = task != nullptr && task->version() == request.version() &&
                     task->directory() == request.directory();
@@ -58,23 +59,23 @@ absl::StatusOr<std::shared_ptr<CheckpointTask>> ParameterService::PinCheckpoint(
   return task;
 }
 
-void ParameterService::CommitAroundCheckpoint(const proto::CommitRequest& request) {
+absl::Status ParameterService::CommitAroundCheckpoint(const proto::CommitRequest& request) {
   Store& store = *configuration_->store;
   const std::shared_ptr<CheckpointTask> task = configuration_->checkpoint;
   if (task == nullptr || task->AllWritten()) {
-    store.Commit(request.step(), request.learning_rate(), request.clip_coefficient());
-    return;
+    return store.Commit(request.step(), request.learning_rate(), request.clip_coefficient());
   }
   absl::Duration waited;
-  store.Commit(request.step(), request.learning_rate(), request.clip_coefficient(),
-               [&](size_t partition) {
-                 const absl::Time start = options_.clock->Now();
-                 task->WaitUntilWritten(partition);
-                 waited += options_.clock->Now() - start;
-               });
+  SHOAL_RETURN_IF_ERROR(store.Commit(request.step(), request.learning_rate(),
+                                     request.clip_coefficient(), [&](size_t partition) {
+                                       const absl::Time start = options_.clock->Now();
+                                       task->WaitUntilWritten(partition);
+                                       waited += options_.clock->Now() - start;
+                                     }));
   metrics_.checkpoint_commit_wait_seconds.Increment(absl::ToDoubleSeconds(waited));
   LogInfo("step {}: commit waited {} for the checkpoint of step {} to be written", request.step(),
           absl::FormatDuration(waited), task->version());
+  return absl::OkStatus();
 }
 
 void ParameterService::Stop() {

@@ -1,10 +1,7 @@
 #include "server/store/partition.h"
 
 #include <atomic>
-#include <cstring>
 #include <utility>
-
-#include "common/check.h"
 
 namespace shoal::server {
 namespace {
@@ -17,10 +14,9 @@ void Publish(uint64_t& word, uint64_t value) {
 
 }  // namespace
 
-Partition::Partition(const plan::PartitionSpec& spec, std::vector<plan::DecayRange> decay,
-                     const WeightsPlace& place, const Memory& memory)
-    : spec_(spec), decay_(std::move(decay)), place_(place), memory_(memory) {
-  SHOAL_CHECK((memory.sum == nullptr) != (memory.exact_sum == nullptr));
+Partition::Partition(const plan::PartitionSpec& spec, const WeightsPlace& place,
+                     const Memory& memory, PartitionState& state, size_t index)
+    : spec_(spec), place_(place), memory_(memory), state_(state), index_(index) {
   Publish(memory_.header->version[0], kNoVersion);
   Publish(memory_.header->version[1], kNoVersion);
 }
@@ -28,6 +24,9 @@ Partition::Partition(const plan::PartitionSpec& spec, std::vector<plan::DecayRan
 Partition::PushOutcome Partition::ApplyPush(uint64_t incarnation, int64_t sequence, DType dtype,
                                             const std::byte* payload) {
   absl::MutexLock lock(&mutex_);
+  if (!failure_.ok()) {
+    return {.code = failure_.code()};
+  }
   Sender& sender = senders_[incarnation];
   switch (sender.sequences.Insert(sequence)) {
     case SequenceSet::Outcome::kSeen:
@@ -38,8 +37,8 @@ Partition::PushOutcome Partition::ApplyPush(uint64_t incarnation, int64_t sequen
     case SequenceSet::Outcome::kNew:
       break;
   }
-  Accumulate(dtype, payload);
-  return {};
+  failure_ = state_.Add(index_, dtype, payload, std::exchange(empty_, false));
+  return {.code = failure_.code()};
 }
 
 bool Partition::CountIfApplied(uint64_t incarnation, int64_t sequence) {
@@ -52,51 +51,16 @@ bool Partition::CountIfApplied(uint64_t incarnation, int64_t sequence) {
   return true;
 }
 
-void Partition::Accumulate(DType dtype, const std::byte* payload) {
-  const AccumulateKernels& kernels = GetAccumulateKernels();
-  const bool first = std::exchange(empty_, false);
-  const auto* f32 = reinterpret_cast<const float*>(payload);
-  const auto* bf16 = reinterpret_cast<const BFloat16*>(payload);
-  const bool wide = dtype == DType::kF32;
-  if (memory_.exact_sum != nullptr) {
-    if (first) {
-      std::memset(memory_.exact_sum, 0, static_cast<size_t>(spec_.count) * sizeof(int64_t));
-    }
-    refused_elements_ += wide ? kernels.add_exact_f32(f32, memory_.exact_sum, spec_.count)
-                              : kernels.add_exact_bf16(bf16, memory_.exact_sum, spec_.count);
-  } else if (first) {
-    wide ? kernels.set_f32(f32, memory_.sum, spec_.count)
-         : kernels.set_bf16(bf16, memory_.sum, spec_.count);
-  } else {
-    wide ? kernels.add_f32(f32, memory_.sum, spec_.count)
-         : kernels.add_bf16(bf16, memory_.sum, spec_.count);
-  }
-}
-
 void Partition::Clear() {
   absl::MutexLock lock(&mutex_);
   empty_ = true;
-  refused_elements_ = 0;
+  failure_ = absl::OkStatus();
   senders_.clear();
 }
 
-bool Partition::Seal() {
+absl::Status Partition::Seal() {
   absl::MutexLock lock(&mutex_);
-  if (!empty_) {
-    return true;
-  }
-  const auto count = static_cast<size_t>(spec_.count);
-  if (memory_.exact_sum != nullptr) {
-    std::memset(memory_.exact_sum, 0, count * sizeof(int64_t));
-  } else {
-    std::memset(memory_.sum, 0, count * sizeof(float));
-  }
-  return false;
-}
-
-int64_t Partition::refused_elements() const {
-  absl::MutexLock lock(&mutex_);
-  return refused_elements_;
+  return empty_ ? state_.Clear(index_) : failure_;
 }
 
 void Partition::AddCounts(absl::flat_hash_map<uint64_t, PushCount>& counts) const {
@@ -106,14 +70,6 @@ void Partition::AddCounts(absl::flat_hash_map<uint64_t, PushCount>& counts) cons
     count.pushes += sender.sequences.count();
     count.duplicates += sender.duplicates;
   }
-}
-
-const float* Partition::Gradient(int64_t begin, int64_t end, float* scratch) const {
-  if (memory_.exact_sum == nullptr) {
-    return memory_.sum + begin;
-  }
-  GetAccumulateKernels().exact_to_float(memory_.exact_sum + begin, scratch, end - begin);
-  return scratch;
 }
 
 void Partition::BeginWrite(int64_t version) {

@@ -1,6 +1,6 @@
-// One partition's state on a server: the two published weight buffers (inside the region that
-// clients read), the fp32 master weights, AdamW's moments, and the gradient accumulator of the open
-// attempt with the record of which pushes it holds.
+// One partition on a server: the two published weight buffers (inside the region that clients
+// read), and the record of which pushes the sum of the open attempt holds. Weights, moments and the
+// sum itself are PartitionState's.
 //
 // Threads: ApplyPush may come from any thread; pushes to one partition serialise on its mutex.
 // Everything else is called by the store while no push can come (its owner has sealed the attempt).
@@ -16,9 +16,8 @@
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
 #include "common/dtype.h"
-#include "plan/job.h"
 #include "plan/partition.h"
-#include "server/store/accumulate.h"
+#include "server/store/partition_state.h"
 #include "server/store/sequence_set.h"
 #include "transport/data_layout.h"
 
@@ -44,45 +43,32 @@ class Partition {
   struct Memory {
     transport::PartitionHeader* header = nullptr;
     std::byte* wire[2] = {nullptr, nullptr};
-    float* master = nullptr;
-    float* m = nullptr;
-    float* v = nullptr;
-    float* sum = nullptr;          // float mode
-    int64_t* exact_sum = nullptr;  // exact mode
   };
 
-  Partition(const plan::PartitionSpec& spec, std::vector<plan::DecayRange> decay,
-            const WeightsPlace& place, const Memory& memory);
+  // `state` has it at `index`, and outlives it.
+  Partition(const plan::PartitionSpec& spec, const WeightsPlace& place, const Memory& memory,
+            PartitionState& state, size_t index);
 
   const plan::PartitionSpec& spec() const { return spec_; }
-  const std::vector<plan::DecayRange>& decay() const { return decay_; }
   const WeightsPlace& place() const { return place_; }
   const Memory& memory() const { return memory_; }
-  std::span<const float> master() const {
-    return {memory_.master, static_cast<size_t>(spec_.count)};
-  }
 
   struct PushOutcome {
     absl::StatusCode code = absl::StatusCode::kOk;
     bool applied_before = false;
   };
-  // Adds a gradient of spec().count elements once per (incarnation, sequence) and attempt.
+  // Adds a gradient of spec().count elements once per (incarnation, sequence) and attempt. Where
+  // the state fails, the attempt is lost: this push and all after it are refused until Clear.
   PushOutcome ApplyPush(uint64_t incarnation, int64_t sequence, DType dtype,
-                        const std::byte* payload);
+                        const std::byte* payload) ABSL_LOCKS_EXCLUDED(mutex_);
   // Whether that push is in the accumulator. Counts a duplicate if so.
   bool CountIfApplied(uint64_t incarnation, int64_t sequence);
 
-  // Forgets the accumulator and the record of pushes.
+  // Forgets the sum and the record of pushes.
   void Clear();
-  // Makes the accumulator whole: zero where nothing was pushed. False in that case.
-  bool Seal();
-  // Exact mode: elements that were not added since Clear (NaN, infinite, out of range).
-  int64_t refused_elements() const;
+  // Makes the sum whole: zero where nothing was pushed. Or why a push could not be added.
+  absl::Status Seal();
   void AddCounts(absl::flat_hash_map<uint64_t, PushCount>& counts) const;
-
-  // Elements [begin, end) of the sealed gradient: the accumulator itself, or converted into
-  // `scratch`.
-  const float* Gradient(int64_t begin, int64_t end, float* scratch) const;
 
   // The sequence protocol of transport/data_layout.h for the buffer of `version`.
   void BeginWrite(int64_t version);
@@ -94,17 +80,16 @@ class Partition {
     int64_t duplicates = 0;
   };
 
-  void Accumulate(DType dtype, const std::byte* payload) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-
   const plan::PartitionSpec spec_;
-  const std::vector<plan::DecayRange> decay_;
   const WeightsPlace place_;
   const Memory memory_;
+  PartitionState& state_;
+  const size_t index_;
 
   mutable absl::Mutex mutex_;
   bool empty_ ABSL_GUARDED_BY(mutex_) =
       true;  // nothing pushed: what the accumulator holds is of an older attempt
-  int64_t refused_elements_ ABSL_GUARDED_BY(mutex_) = 0;
+  absl::Status failure_ ABSL_GUARDED_BY(mutex_);  // of the state, since Clear
   absl::flat_hash_map<uint64_t, Sender> senders_ ABSL_GUARDED_BY(mutex_);
 };
 

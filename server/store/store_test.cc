@@ -1,3 +1,4 @@
+// The store over whichever state this program is linked to (testing_state.h).
 #include "server/store/store.h"
 
 #include <atomic>
@@ -9,9 +10,20 @@
 #include "common/random.h"
 #include "gtest/gtest.h"
 #include "plan/model_spec.h"
+#include "server/store/page_buffer.h"
+#include "server/store/testing_state.h"
 
 namespace shoal::server {
 namespace {
+
+class StoreTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (!PrepareState(/*seed=*/5)) {
+      GTEST_SKIP() << "no GPU";
+    }
+  }
+};
 
 plan::ModelSpec TinySpec() {
   plan::ModelSpec spec = *plan::NamedShape("tiny");
@@ -37,7 +49,7 @@ struct Fixture {
     units = plan::BuildUnits(TinySpec());
     partitions = plan::BuildPartitions(units, partition_bytes);
     weights = *PageBuffer::Allocate(CountStoreBytes(partitions, options).weights);
-    store = *Store::Create(units, partitions, options, weights.bytes(), &pool);
+    store = *Store::Create(units, partitions, options, weights.bytes(), &pool, TestedState());
     EXPECT_TRUE(store->Load(0, {.master = ReadInitial}).ok());
   }
   ThreadPool pool;
@@ -54,6 +66,13 @@ std::vector<float> PushPayload(uint64_t worker, int64_t sequence, const plan::Pa
     value = static_cast<float>(random.Normal() * 0.01);
   }
   return payload;
+}
+
+std::vector<float> Master(const Store& store, size_t partition) {
+  std::vector<float> scratch;
+  const std::span<const float> master =
+      *store.state().Read(partition, StateArray::kMaster, scratch);
+  return {master.begin(), master.end()};
 }
 
 struct Push {
@@ -81,13 +100,15 @@ void Apply(Store& store, const Push& push) {
                       reinterpret_cast<const std::byte*>(payload.data()));
 }
 
-TEST(Store, LoadPublishesVersionInItsBuffer) {
+TEST_F(StoreTest, LoadPublishesVersionInItsBuffer) {
   for (const int64_t version : {0, 7}) {
     for (const DType wire : {DType::kF32, DType::kBF16}) {
       Fixture f({.wire_type = wire}, 2);
       ASSERT_TRUE(f.store->Load(version, {.master = ReadInitial}).ok());
       EXPECT_EQ(f.store->version(), version);
-      for (const auto& partition : f.store->partitions()) {
+      for (size_t p = 0; p < f.partitions.size(); ++p) {
+        const Partition* const partition = f.store->partitions()[p].get();
+        const std::vector<float> master = Master(*f.store, p);
         const plan::PartitionSpec& spec = partition->spec();
         const auto parity = static_cast<size_t>(version % 2);
         EXPECT_EQ(partition->memory().header->version[parity], static_cast<uint64_t>(version));
@@ -95,7 +116,7 @@ TEST(Store, LoadPublishesVersionInItsBuffer) {
         EXPECT_EQ(partition->place().buffers[parity] % transport::kBufferAlignment, 0);
         for (int64_t i = 0; i < spec.count; i += 37) {
           const float expected = InitialWeight(spec.unit, spec.offset + i);
-          EXPECT_EQ(partition->master()[static_cast<size_t>(i)], expected);
+          EXPECT_EQ(master[static_cast<size_t>(i)], expected);
           const std::byte* buffer = f.weights.bytes().data() + partition->place().buffers[parity];
           const float published =
               wire == DType::kF32
@@ -109,7 +130,7 @@ TEST(Store, LoadPublishesVersionInItsBuffer) {
   }
 }
 
-TEST(Store, LoadNamesWhatFails) {
+TEST_F(StoreTest, LoadNamesWhatFails) {
   Fixture f({}, 2);
   const auto fail = [](int, int64_t, std::span<float>) {
     return absl::DataLossError("model.safetensors: torn");
@@ -119,7 +140,7 @@ TEST(Store, LoadNamesWhatFails) {
 
 // Several steps, and in every one the same pushes in another order, with another number of threads
 // and with duplicates: exact mode must end with the same bits.
-TEST(Store, ExactModeDoesNotDependOnOrderThreadsOrDuplicates) {
+TEST_F(StoreTest, ExactModeDoesNotDependOnOrderThreadsOrDuplicates) {
   std::vector<PartitionChecksum> first;
   for (const int threads : {1, 2, 3}) {
     Fixture f({.accumulate = plan::Accumulate::kExact}, threads);
@@ -153,10 +174,10 @@ TEST(Store, ExactModeDoesNotDependOnOrderThreadsOrDuplicates) {
       }
       EXPECT_EQ(taken, static_cast<int64_t>(distinct));
       EXPECT_EQ(duplicates, static_cast<int64_t>(pushes.size() - distinct));
-      f.store->Seal();
-      f.store->Commit(step, 1e-3, 0.5);
+      ASSERT_TRUE(f.store->Seal().ok());
+      ASSERT_TRUE(f.store->Commit(step, 1e-3, 0.5).ok());
     }
-    const std::vector<PartitionChecksum> checksums = f.store->Checksums();
+    const std::vector<PartitionChecksum> checksums = *f.store->Checksums();
     if (first.empty()) {
       first = checksums;
     }
@@ -168,7 +189,7 @@ TEST(Store, ExactModeDoesNotDependOnOrderThreadsOrDuplicates) {
 }
 
 // Against a double-precision AdamW over the whole model, both modes, both ways of counting servers.
-TEST(Store, StepsFollowTheReference) {
+TEST_F(StoreTest, StepsFollowTheReference) {
   for (const plan::Accumulate accumulate : {plan::Accumulate::kFloat, plan::Accumulate::kExact}) {
     Fixture f({.accumulate = accumulate}, 2);
     const AdamWOptions& adamw = f.store->options().adamw;
@@ -186,7 +207,7 @@ TEST(Store, StepsFollowTheReference) {
       for (const Push& push : AllPushes(f.partitions.size(), 2, 2)) {
         Apply(*f.store, push);
       }
-      const std::vector<PartitionStatistics> statistics = f.store->Seal();
+      const std::vector<PartitionStatistics> statistics = *f.store->Seal();
       for (size_t i = 0; i < f.partitions.size(); ++i) {
         const plan::PartitionSpec& spec = f.partitions[i];
         std::vector<double> gradient(static_cast<size_t>(spec.count));
@@ -199,7 +220,8 @@ TEST(Store, StepsFollowTheReference) {
           }
         }
         double sum_of_squares = 0;
-        const std::vector<plan::DecayRange>& decay = f.store->partitions()[i]->decay();
+        const std::vector<plan::DecayRange> decay =
+            plan::DecayRanges(f.units[static_cast<size_t>(spec.unit)], spec);
         for (size_t e = 0; e < gradient.size(); ++e) {
           sum_of_squares += gradient[e] * gradient[e];
           const double g = gradient[e] * 0.5;
@@ -218,10 +240,10 @@ TEST(Store, StepsFollowTheReference) {
         EXPECT_EQ(statistics[i].gradient.non_finite, 0);
         EXPECT_NEAR(statistics[i].gradient.sum_of_squares, sum_of_squares, 1e-5 * sum_of_squares);
       }
-      f.store->Commit(step, 1e-2, 0.5);
+      ASSERT_TRUE(f.store->Commit(step, 1e-2, 0.5).ok());
     }
     for (size_t i = 0; i < f.partitions.size(); ++i) {
-      const std::span<const float> master = f.store->partitions()[i]->master();
+      const std::vector<float> master = Master(*f.store, i);
       const auto* wire = reinterpret_cast<const float*>(f.store->partitions()[i]->memory().wire[1]);
       for (size_t e = 0; e < master.size(); ++e) {
         ASSERT_NEAR(static_cast<double>(master[e]), p[i][e], 3e-5);
@@ -231,7 +253,7 @@ TEST(Store, StepsFollowTheReference) {
   }
 }
 
-TEST(Store, GradientNormDoesNotDependOnThreadsOrServers) {
+TEST_F(StoreTest, GradientNormDoesNotDependOnThreadsOrServers) {
   double whole = 0;
   std::vector<double> by_partition;
   for (const int threads : {1, 3}) {
@@ -240,7 +262,8 @@ TEST(Store, GradientNormDoesNotDependOnThreadsOrServers) {
       Apply(*f.store, push);
     }
     double sum = 0;
-    for (const PartitionStatistics& statistics : f.store->Seal()) {
+    const auto sealed = *f.store->Seal();
+    for (const PartitionStatistics& statistics : sealed) {
       sum += statistics.gradient.sum_of_squares;
     }
     EXPECT_TRUE(whole == 0 || whole == sum);
@@ -253,7 +276,7 @@ TEST(Store, GradientNormDoesNotDependOnThreadsOrServers) {
     half.push_back(f.partitions[i]);
   }
   const PageBuffer weights = *PageBuffer::Allocate(CountStoreBytes(half, {}).weights);
-  const auto store = *Store::Create(f.units, half, {}, weights.bytes(), &f.pool);
+  const auto store = *Store::Create(f.units, half, {}, weights.bytes(), &f.pool, TestedState());
   ASSERT_TRUE(store->Load(0, {.master = ReadInitial}).ok());
   for (const Push& push : AllPushes(half.size(), 1, 2)) {
     Apply(*store, push);
@@ -261,32 +284,32 @@ TEST(Store, GradientNormDoesNotDependOnThreadsOrServers) {
   for (const Push& push : AllPushes(f.partitions.size(), 1, 2)) {
     Apply(*f.store, push);
   }
-  const auto whole_statistics = f.store->Seal();
-  const auto half_statistics = store->Seal();
+  const auto whole_statistics = *f.store->Seal();
+  const auto half_statistics = *store->Seal();
   for (size_t i = 0; i < half.size(); ++i) {
     EXPECT_EQ(half_statistics[i].gradient.sum_of_squares,
               whole_statistics[2 * i].gradient.sum_of_squares);
   }
 }
 
-TEST(Store, CountsNonFiniteInBothModes) {
+TEST_F(StoreTest, CountsNonFiniteInBothModes) {
   for (const plan::Accumulate accumulate : {plan::Accumulate::kFloat, plan::Accumulate::kExact}) {
     Fixture f({.accumulate = accumulate}, 1);
     std::vector<float> payload(static_cast<size_t>(f.partitions[1].count), 1.0f);
     payload[3] = std::nanf("");
     f.store->partitions()[1]->ApplyPush(1, 1, DType::kF32,
                                         reinterpret_cast<const std::byte*>(payload.data()));
-    const auto statistics = f.store->Seal();
+    const auto statistics = *f.store->Seal();
     EXPECT_EQ(statistics[0].gradient.non_finite, 0);
     EXPECT_EQ(statistics[1].gradient.non_finite, 1);
     f.store->Clear();
-    EXPECT_EQ(f.store->Seal()[1].gradient.non_finite, 0);
+    EXPECT_EQ((*f.store->Seal())[1].gradient.non_finite, 0);
   }
 }
 
 // What was pushed in an attempt that was dropped leaves no trace, also in partitions that get
 // nothing the next time.
-TEST(Store, DroppedAttemptLeavesNoTrace) {
+TEST_F(StoreTest, DroppedAttemptLeavesNoTrace) {
   for (const plan::Accumulate accumulate : {plan::Accumulate::kFloat, plan::Accumulate::kExact}) {
     Fixture clean({.accumulate = accumulate}, 2);
     Fixture dropped({.accumulate = accumulate}, 2);
@@ -300,18 +323,18 @@ TEST(Store, DroppedAttemptLeavesNoTrace) {
           Apply(*f->store, push);
         }
       }
-      f->store->Seal();
-      f->store->Commit(1, 1e-3, 1.0);
+      ASSERT_TRUE(f->store->Seal().ok());
+      ASSERT_TRUE(f->store->Commit(1, 1e-3, 1.0).ok());
     }
-    const auto a = clean.store->Checksums();
-    const auto b = dropped.store->Checksums();
+    const auto a = *clean.store->Checksums();
+    const auto b = *dropped.store->Checksums();
     for (size_t i = 0; i < a.size(); ++i) {
       EXPECT_EQ(a[i].hash, b[i].hash);
     }
   }
 }
 
-TEST(Store, ApplyingBFloat16EqualsApplyingItsFloats) {
+TEST_F(StoreTest, ApplyingBFloat16EqualsApplyingItsFloats) {
   Fixture f({}, 1);
   Fixture g({}, 1);
   const plan::PartitionSpec& spec = f.partitions[0];
@@ -324,12 +347,13 @@ TEST(Store, ApplyingBFloat16EqualsApplyingItsFloats) {
                                       reinterpret_cast<const std::byte*>(narrow.data()));
   g.store->partitions()[0]->ApplyPush(1, 1, DType::kF32,
                                       reinterpret_cast<const std::byte*>(widened.data()));
-  EXPECT_EQ(f.store->Seal()[0].gradient.sum_of_squares, g.store->Seal()[0].gradient.sum_of_squares);
+  EXPECT_EQ((*f.store->Seal())[0].gradient.sum_of_squares,
+            (*g.store->Seal())[0].gradient.sum_of_squares);
 }
 
 // A reader that follows the sequence protocol while versions are published never takes a torn
 // buffer.
-TEST(Store, ReadersRecogniseTornBuffers) {
+TEST_F(StoreTest, ReadersRecogniseTornBuffers) {
   Fixture f({}, 1);
   Partition& partition = *f.store->partitions()[0];
   const Partition::Memory& memory = partition.memory();

@@ -60,8 +60,9 @@ class CoordinatorProcess {
 
 class ServerProcess {
  public:
-  static absl::StatusOr<std::unique_ptr<ServerProcess>> Start(const std::string& coordinator,
-                                                              const rpc::Token& token) {
+  static absl::StatusOr<std::unique_ptr<ServerProcess>> Start(
+      const std::string& coordinator, const rpc::Token& token,
+      const server::GpuStateFactory& make_gpu_state) {
     auto process = std::make_unique<ServerProcess>();
     process->service_ = std::make_unique<server::ParameterService>(
         server::ParameterServiceOptions{
@@ -70,6 +71,7 @@ class ServerProcess {
                   return transport::CreateJobTransport(
                       name, job.service, {}, {.gpu_job = transport::IsGpuJob(job)}, bytes);
                 },
+            .make_gpu_state = make_gpu_state,
             .threads = 1,
             .available_memory = AvailableMemory},
         &process->metrics_);
@@ -232,7 +234,8 @@ absl::StatusOr<ClusterRun> Train(plan::Job job, const std::string& token_file,
   std::vector<std::unique_ptr<ServerProcess>> servers;
   std::vector<std::string> addresses(static_cast<size_t>(options.servers));
   for (int i = 0; i < options.servers; ++i) {
-    SHOAL_ASSIGN_OR_RETURN(auto server, ServerProcess::Start(coordinator->address(), token));
+    SHOAL_ASSIGN_OR_RETURN(
+        auto server, ServerProcess::Start(coordinator->address(), token, options.make_gpu_state));
     addresses[static_cast<size_t>(server->index())] = server->address();
     servers.push_back(std::move(server));
   }

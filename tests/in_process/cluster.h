@@ -10,6 +10,7 @@
 #include "absl/status/statusor.h"
 #include "plan/job.h"
 #include "proto/shoal.pb.h"
+#include "server/service/gpu_memory.h"
 #include "transport/testing/fault_transport.h"
 #include "worker/machine/open_machine.h"
 
@@ -23,6 +24,8 @@ struct ClusterOptions {
   transport::FaultOptions faults = {.seed = 0};
   // What a worker (by number) computes on; empty: the CPU.
   std::function<absl::StatusOr<worker::OpenedMachine>(int worker)> open_machine;
+  // With service.memory cuda.
+  server::GpuStateFactory make_gpu_state;
 };
 
 struct ClusterRun {

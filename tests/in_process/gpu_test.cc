@@ -57,7 +57,9 @@ class GpuTest : public ::testing::Test {
       }
       return machine;
     };
-    return TrainToEnd(job_, tokens_, {.workers = workers, .open_machine = open});
+    return TrainToEnd(
+        job_, tokens_,
+        {.workers = workers, .open_machine = open, .make_gpu_state = server::MakeGpuStates(-1)});
   }
   static void ExpectNear(const ClusterRun& run, const ClusterRun& cpu, double tolerance) {
     ASSERT_EQ(run.steps.size(), cpu.steps.size());
@@ -145,6 +147,34 @@ TEST_F(GpuTest, ThroughTheHostWhereTransportsDoNotReachIt) {
   const ClusterRun half = OnGpus(1, 2, reach);
   EXPECT_GT(Moved(half, "get", "pinned"), 0);
   EXPECT_GT(Moved(half, "push", "direct"), 0);
+}
+
+// Servers that keep their partitions in GPUs train the bits of those on the host, in float mode
+// with one worker, whose pushes come in one order, and in exact mode with any.
+TEST_F(GpuTest, ServersInGpusTrainTheSameBits) {
+  for (const plan::Accumulate accumulate : {plan::Accumulate::kFloat, plan::Accumulate::kExact}) {
+    const int workers = accumulate == plan::Accumulate::kExact ? 2 : 1;
+    job_.service.accumulate = accumulate;
+    job_.train.push = accumulate == plan::Accumulate::kExact ? plan::PushPolicy::kMicrobatch
+                                                             : plan::PushPolicy::kStep;
+    job_.service.memory = plan::PartitionMemory::kHost;
+    const ClusterRun host = TrainToEnd(job_, tokens_, {.servers = 2, .workers = workers});
+    job_.service.memory = plan::PartitionMemory::kCuda;
+    gpu::SetEmulatedGpus({.count = 2, .seed = 6});
+    const ClusterRun gpu =
+        TrainToEnd(job_, tokens_,
+                   {.servers = 2, .workers = workers, .make_gpu_state = server::MakeGpuStates(-1)});
+    EXPECT_EQ(gpu.checksums, host.checksums);
+    EXPECT_EQ(gpu.weights, host.weights);
+    EXPECT_GT(gpu::Counters().launches, 0);
+  }
+}
+
+// Worker and server on one GPU.
+TEST_F(GpuTest, SharedByWorkerAndServer) {
+  const ClusterRun apart = OnGpus(1, 1);
+  job_.service.memory = plan::PartitionMemory::kCuda;
+  EXPECT_EQ(OnGpus(1, 4).checksums, apart.checksums);
 }
 
 TEST_F(GpuTest, InBf16BesideEachOther) {

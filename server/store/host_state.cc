@@ -1,0 +1,215 @@
+#include "server/store/host_state.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "common/bf16.h"
+#include "common/status.h"
+
+namespace shoal::server {
+namespace {
+
+// Elements one thread updates at a time: state of one chunk (28 B an element) stays within a
+// second-level cache.
+constexpr int64_t kUpdateChunk = 16384;
+// Elements of a sealed exact gradient converted to float at a time, on the stack.
+constexpr int64_t kScratch = 2048;
+constexpr int64_t kMasterStart = kStateStagger;
+constexpr int64_t kMomentsStart = 4 * kStateStagger;
+constexpr int64_t kGradientsStart = 8 * kStateStagger;
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<PartitionState>> HostState::Create(const StateLayout& layout,
+                                                                  ThreadPool* pool) {
+  std::unique_ptr<HostState> state(new HostState(layout, pool));
+  SHOAL_RETURN_IF_ERROR(state->Allocate());
+  state->BuildChunks();
+  return state;
+}
+
+absl::Status HostState::Allocate() {
+  int64_t state = 0;
+  int64_t sum = 0;
+  for (const plan::PartitionSpec& spec : layout_.partitions) {
+    state += StateArrayBytes(spec.count, sizeof(float));
+    sum += StateArrayBytes(spec.count, layout_.options.sum_element());
+  }
+  SHOAL_ASSIGN_OR_RETURN(master_, PageBuffer::Allocate(state + kStatePage));
+  SHOAL_ASSIGN_OR_RETURN(moments_, PageBuffer::Allocate(2 * state + kStatePage));
+  SHOAL_ASSIGN_OR_RETURN(gradients_, PageBuffer::Allocate(sum + kStatePage));
+  state = 0;
+  sum = 0;
+  const bool exact = layout_.options.exact();
+  for (const plan::PartitionSpec& spec : layout_.partitions) {
+    const int64_t bytes = StateArrayBytes(spec.count, sizeof(float));
+    arrays_.push_back(
+        {.count = spec.count,
+         .master = master_.as<float>(kMasterStart + state),
+         .m = moments_.as<float>(kMomentsStart + 2 * state),
+         .v = moments_.as<float>(kMomentsStart + 2 * state + bytes),
+         .sum = exact ? nullptr : gradients_.as<float>(kGradientsStart + sum),
+         .exact_sum = exact ? gradients_.as<int64_t>(kGradientsStart + sum) : nullptr});
+    state += bytes;
+    sum += StateArrayBytes(spec.count, layout_.options.sum_element());
+  }
+  return absl::OkStatus();
+}
+
+void HostState::BuildChunks() {
+  for (size_t p = 0; p < arrays_.size(); ++p) {
+    const int64_t count = arrays_[p].count;
+    for (int64_t begin = 0; begin < count; begin += kReductionChunk) {
+      reduction_chunks_.push_back({p, begin, std::min(begin + kReductionChunk, count), false});
+    }
+    first_update_chunk_.push_back(update_chunks_.size());
+    // Chunk borders every kUpdateChunk and wherever decay begins or ends.
+    const auto add = [&](int64_t begin, int64_t end, bool decays) {
+      for (; begin < end; begin += kUpdateChunk) {
+        update_chunks_.push_back({p, begin, std::min(begin + kUpdateChunk, end), decays});
+      }
+    };
+    int64_t done = 0;
+    for (const plan::DecayRange& range : layout_.decay[p]) {
+      add(done, range.begin, false);
+      add(range.begin, range.end, true);
+      done = range.end;
+    }
+    add(done, count, false);
+  }
+  first_update_chunk_.push_back(update_chunks_.size());
+}
+
+absl::Status HostState::Load(size_t partition, const StoreSource& source, std::byte* wire) {
+  const plan::PartitionSpec& spec = layout_.partitions[partition];
+  const Arrays& arrays = arrays_[partition];
+  const auto count = static_cast<size_t>(spec.count);
+  SHOAL_RETURN_IF_ERROR(source.master(spec.unit, spec.offset, {arrays.master, count}));
+  for (const auto& [reader, array] :
+       {std::pair{&source.m, arrays.m}, std::pair{&source.v, arrays.v}}) {
+    if (*reader) {
+      SHOAL_RETURN_IF_ERROR((*reader)(spec.unit, spec.offset, {array, count}));
+    } else {
+      std::memset(array, 0, count * sizeof(float));
+    }
+  }
+  if (layout_.options.wire_type == DType::kBF16) {
+    Convert(std::span<const float>(arrays.master, count), reinterpret_cast<BFloat16*>(wire));
+  } else {
+    std::memcpy(wire, arrays.master, count * sizeof(float));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status HostState::Add(size_t partition, DType dtype, const std::byte* payload, bool first) {
+  const AccumulateKernels& kernels = GetAccumulateKernels();
+  Arrays& arrays = arrays_[partition];
+  const auto* f32 = reinterpret_cast<const float*>(payload);
+  const auto* bf16 = reinterpret_cast<const BFloat16*>(payload);
+  const bool wide = dtype == DType::kF32;
+  if (arrays.exact_sum != nullptr) {
+    if (first) {
+      SHOAL_RETURN_IF_ERROR(Clear(partition));
+    }
+    arrays.refused += wide ? kernels.add_exact_f32(f32, arrays.exact_sum, arrays.count)
+                           : kernels.add_exact_bf16(bf16, arrays.exact_sum, arrays.count);
+  } else if (first) {
+    wide ? kernels.set_f32(f32, arrays.sum, arrays.count)
+         : kernels.set_bf16(bf16, arrays.sum, arrays.count);
+  } else {
+    wide ? kernels.add_f32(f32, arrays.sum, arrays.count)
+         : kernels.add_bf16(bf16, arrays.sum, arrays.count);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status HostState::Clear(size_t partition) {
+  Arrays& arrays = arrays_[partition];
+  const auto count = static_cast<size_t>(arrays.count);
+  arrays.refused = 0;
+  if (arrays.exact_sum != nullptr) {
+    std::memset(arrays.exact_sum, 0, count * sizeof(int64_t));
+  } else {
+    std::memset(arrays.sum, 0, count * sizeof(float));
+  }
+  return absl::OkStatus();
+}
+
+const float* HostState::Gradient(const Arrays& arrays, int64_t begin, int64_t end, float* scratch) {
+  if (arrays.exact_sum == nullptr) {
+    return arrays.sum + begin;
+  }
+  GetAccumulateKernels().exact_to_float(arrays.exact_sum + begin, scratch, end - begin);
+  return scratch;
+}
+
+absl::StatusOr<std::vector<GradientStatistics>> HostState::Statistics() {
+  std::vector<GradientStatistics> chunks(reduction_chunks_.size());
+  pool_->ParallelFor(static_cast<int64_t>(chunks.size()), 4, [&](int64_t begin, int64_t end) {
+    alignas(64) float scratch[kReductionChunk];
+    for (int64_t i = begin; i < end; ++i) {
+      const Chunk& chunk = reduction_chunks_[static_cast<size_t>(i)];
+      const float* gradient = Gradient(arrays_[chunk.partition], chunk.begin, chunk.end, scratch);
+      chunks[static_cast<size_t>(i)] =
+          GetAccumulateKernels().statistics(gradient, chunk.end - chunk.begin);
+    }
+  });
+  std::vector<GradientStatistics> statistics(arrays_.size());
+  for (size_t p = 0; p < arrays_.size(); ++p) {
+    statistics[p].non_finite = arrays_[p].refused;
+  }
+  for (size_t i = 0; i < chunks.size(); ++i) {
+    GradientStatistics& sum = statistics[reduction_chunks_[i].partition];
+    sum.sum_of_squares += chunks[i].sum_of_squares;
+    sum.non_finite += chunks[i].non_finite;
+  }
+  return statistics;
+}
+
+void HostState::UpdateChunk(const Chunk& chunk, const AdamWScalars& scalars,
+                            std::byte* wire) const {
+  const Arrays& arrays = arrays_[chunk.partition];
+  const AdamWKernels& kernels = GetAdamWKernels();
+  // A float gradient is used in place; an exact one goes through scratch memory piece by piece.
+  const int64_t piece = arrays.exact_sum == nullptr ? chunk.end - chunk.begin : kScratch;
+  alignas(64) float scratch[kScratch];
+  for (int64_t begin = chunk.begin; begin < chunk.end; begin += piece) {
+    const int64_t end = std::min(begin + piece, chunk.end);
+    const float* gradient = Gradient(arrays, begin, end, scratch);
+    float* const p = arrays.master + begin;
+    float* const m = arrays.m + begin;
+    float* const v = arrays.v + begin;
+    if (layout_.options.wire_type == DType::kBF16) {
+      kernels.bf16(scalars, gradient, p, m, v, reinterpret_cast<BFloat16*>(wire) + begin,
+                   end - begin);
+    } else {
+      kernels.f32(scalars, gradient, p, m, v, reinterpret_cast<float*>(wire) + begin, end - begin);
+    }
+  }
+}
+
+absl::Status HostState::Update(size_t first, size_t last, const AdamWScalars& scalars,
+                               std::span<std::byte* const> wires) {
+  const AdamWScalars without_decay = WithoutDecay(scalars);
+  const size_t from = first_update_chunk_[first];
+  const size_t to = first_update_chunk_[last];
+  pool_->ParallelFor(static_cast<int64_t>(to - from), 1, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      const Chunk& chunk = update_chunks_[from + static_cast<size_t>(i)];
+      UpdateChunk(chunk, chunk.decays ? scalars : without_decay, wires[chunk.partition - first]);
+    }
+  });
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::span<const float>> HostState::Read(size_t partition, StateArray array,
+                                                       std::vector<float>& /*scratch*/) const {
+  const Arrays& arrays = arrays_[partition];
+  const float* const data = array == StateArray::kMaster        ? arrays.master
+                            : array == StateArray::kFirstMoment ? arrays.m
+                                                                : arrays.v;
+  return std::span<const float>(data, static_cast<size_t>(arrays.count));
+}
+
+}  // namespace shoal::server

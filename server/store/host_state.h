@@ -1,0 +1,69 @@
+// The state of partitions in memory of the host, all of it touched by Load, so that a machine with
+// too little says so before training starts. Work is spread over a pool in fixed chunks, so results
+// do not depend on how many threads there are. See partition_state.h.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "common/thread_pool.h"
+#include "server/store/page_buffer.h"
+#include "server/store/partition_state.h"
+
+namespace shoal::server {
+
+class HostState final : public PartitionState {
+ public:
+  // `pool` outlives it.
+  static absl::StatusOr<std::unique_ptr<PartitionState>> Create(const StateLayout& layout,
+                                                                ThreadPool* pool);
+
+  absl::Status Load(size_t partition, const StoreSource& source, std::byte* wire) override;
+  absl::Status Add(size_t partition, DType dtype, const std::byte* payload, bool first) override;
+  absl::Status Clear(size_t partition) override;
+  absl::StatusOr<std::vector<GradientStatistics>> Statistics() override;
+  absl::Status Update(size_t first, size_t last, const AdamWScalars& scalars,
+                      std::span<std::byte* const> wires) override;
+  absl::Status Finish() override { return absl::OkStatus(); }
+  absl::StatusOr<std::span<const float>> Read(size_t partition, StateArray array,
+                                              std::vector<float>& scratch) const override;
+  std::unique_ptr<Pinned> Pin(std::span<std::byte>) override { return nullptr; }
+
+ private:
+  struct Arrays {
+    int64_t count = 0;
+    float* master = nullptr;
+    float* m = nullptr;
+    float* v = nullptr;
+    float* sum = nullptr;          // float mode
+    int64_t* exact_sum = nullptr;  // exact mode
+    int64_t refused = 0;           // by the exact sum, since the first push
+  };
+  // A run of elements of one partition to which the same decay applies.
+  struct Chunk {
+    size_t partition = 0;
+    int64_t begin = 0;
+    int64_t end = 0;
+    bool decays = false;
+  };
+
+  HostState(const StateLayout& layout, ThreadPool* pool) : layout_(layout), pool_(pool) {}
+  absl::Status Allocate();
+  void BuildChunks();
+  // Elements [begin, end) of the sum: in place, or converted into `scratch`.
+  static const float* Gradient(const Arrays& arrays, int64_t begin, int64_t end, float* scratch);
+  void UpdateChunk(const Chunk& chunk, const AdamWScalars& scalars, std::byte* wire) const;
+
+  const StateLayout layout_;
+  ThreadPool* const pool_;
+  PageBuffer master_, moments_, gradients_;
+  std::vector<Arrays> arrays_;              // by partition
+  std::vector<Chunk> update_chunks_;        // by partition
+  std::vector<size_t> first_update_chunk_;  // by partition, and the end
+  std::vector<Chunk> reduction_chunks_;     // by partition; `decays` means nothing here
+};
+
+}  // namespace shoal::server
