@@ -344,6 +344,13 @@ int64_t ParameterClient::Core::Come() {
   return meetings_.come;
 }
 
+absl::Status ParameterClient::Core::CheckAttempt() const {
+  absl::MutexLock lock(&mutex_);
+  SHOAL_RETURN_IF_ERROR(Failure());
+  return meetings_.ended ? Aborted("the attempt ended while this worker was in it")
+                         : absl::OkStatus();
+}
+
 absl::Status ParameterClient::Core::Await(int64_t number) {
   absl::MutexLock lock(&mutex_);
   const BlockedTimer timer(clock_, &statistics_.meeting_wait_seconds);

@@ -55,6 +55,7 @@ class ParameterClient::Core {
   absl::Status AwaitTaken(int unit, const void* gradient) ABSL_LOCKS_EXCLUDED(mutex_);
   absl::StatusOr<std::vector<int64_t>> Finish(absl::Duration timeout) ABSL_LOCKS_EXCLUDED(mutex_);
   int64_t Come() ABSL_LOCKS_EXCLUDED(mutex_);
+  absl::Status CheckAttempt() const ABSL_LOCKS_EXCLUDED(mutex_);
   absl::Status Await(int64_t number) ABSL_LOCKS_EXCLUDED(mutex_);
   void Cancel(const absl::Status& why) ABSL_LOCKS_EXCLUDED(mutex_);
   ClientStatistics statistics() const ABSL_LOCKS_EXCLUDED(mutex_);

@@ -1,6 +1,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstring>
 #include <string>
 #include <thread>
 
@@ -260,6 +261,39 @@ TEST(CreateTest, NamesTheServerThatCannotBeReached) {
   auto client = rig.NewClient({.connect_timeout = absl::Seconds(1)});
   EXPECT_EQ(client.status().code(), absl::StatusCode::kUnavailable);
   EXPECT_THAT(std::string(Message(client.status())), HasSubstr("connect to server-2"));
+}
+
+// A client that is part of each unit: what it gets is those partitions alone.
+TEST_P(GetTest, OfARangeIsItsPartitionsAlone) {
+  ClientRig rig(Options());
+  std::vector<plan::ElementRange> ranges;
+  int64_t elements = 0;
+  for (const plan::UnitSpec& unit : rig.unit_specs) {
+    const plan::ElementRange third = plan::ShardOf(unit.count, 1, 3);
+    ranges.push_back(plan::WholePartitions(rig.partitions, unit.index, third));
+    elements += ranges.back().count;
+  }
+  ASSERT_LT(elements, rig.elements());
+  ClientRig whole_rig(Options());
+  auto all = *whole_rig.NewClient({.keep_for_step = true});
+  auto part = *rig.NewClient({.ranges = ranges, .keep_for_step = true});
+  for (ClientRig* each : {&rig, &whole_rig}) {
+    each->Publish(0);
+  }
+  ASSERT_TRUE(all->BeginStep(1, 1, 5).ok());
+  ASSERT_TRUE(part->BeginStep(1, 1, 5).ok());
+  for (const plan::UnitSpec& unit : rig.unit_specs) {
+    const plan::ElementRange range = ranges[static_cast<size_t>(unit.index)];
+    if (range.count == 0) {
+      continue;
+    }
+    const auto got = part->Get(unit.index);
+    ASSERT_TRUE(got.ok()) << got.status();
+    ASSERT_EQ(got->count, range.count);
+    const auto* whole = static_cast<const float*>(all->Get(unit.index)->data);
+    EXPECT_EQ(std::memcmp(got->data, whole + range.first, static_cast<size_t>(range.count) * 4), 0);
+  }
+  EXPECT_EQ(part->statistics().transports[0].get_bytes, elements * 4);
 }
 
 INSTANTIATE_TEST_SUITE_P(Transports, GetTest, ::testing::ValuesIn(TransportsHere()),

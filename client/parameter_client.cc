@@ -18,7 +18,8 @@ absl::StatusOr<std::unique_ptr<ParameterClient>> ParameterClient::Create(
   if (transports.empty()) {
     return InvalidArgument("no transport is enabled; service.transports needs at least one");
   }
-  SHOAL_ASSIGN_OR_RETURN(Layout layout, MakeLayout(units, partitions, map, servers));
+  SHOAL_ASSIGN_OR_RETURN(Layout layout,
+                         MakeLayout(units, partitions, map, servers, options.ranges));
   std::vector<transport::Transport*> usable = transports;
   while (true) {
     auto core = std::make_unique<Core>(options, layout, connector, usable, clock);
@@ -79,6 +80,7 @@ absl::Status ParameterClient::PushInPlace(int unit, std::span<const std::byte> g
 
 int64_t ParameterClient::Come() { return core_->Come(); }
 absl::Status ParameterClient::Await(int64_t number) { return core_->Await(number); }
+absl::Status ParameterClient::CheckAttempt() const { return core_->CheckAttempt(); }
 
 absl::StatusOr<std::vector<int64_t>> ParameterClient::Finish(absl::Duration timeout) {
   return core_->Finish(timeout);

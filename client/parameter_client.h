@@ -43,6 +43,7 @@
 #include "plan/model_spec.h"
 #include "plan/partition.h"
 #include "plan/shard_map.h"
+#include "plan/unit_shards.h"
 #include "transport/transport.h"
 
 namespace shoal::client {
@@ -57,6 +58,10 @@ struct ClientOptions {
   // The units that are got: a stage of a pipeline has some of the model's. Empty: all. There are
   // buffers for these alone.
   std::vector<int> units;
+  // By unit, what of it this client gets and pushes, in whole partitions (plan::WholePartitions):
+  // views and gradients are of that range then. Empty: all of each unit. One with an empty range is
+  // not got or pushed.
+  std::vector<plan::ElementRange> ranges;
   bool keep_for_step = false;  // residency: false, fetched per use (layer); true, kept for the step
   int frames_per_size =
       4;  // layer residency: buffers per distinct unit size; units held + prefetched
@@ -163,6 +168,10 @@ class ParameterClient {
   // attempt ended instead, DeadlineExceeded after meeting_timeout.
   int64_t Come();
   absl::Status Await(int64_t number);
+  // Why the attempt cannot go on, as far as it is known here: Aborted when the coordinator has
+  // begun another one (which it tells the workers that meet at layers, whether they come to
+  // meetings or not), or what every call would return. Does not wait.
+  absl::Status CheckAttempt() const;
 
   // Waits until all pushes of this attempt are acknowledged; how many were, by server.
   absl::StatusOr<std::vector<int64_t>> Finish(absl::Duration timeout);

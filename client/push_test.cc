@@ -1,6 +1,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <numeric>
 #include <string>
 #include <thread>
 
@@ -247,6 +249,40 @@ TEST_P(PushTest, ANewAttemptDropsWhatWaits) {
   std::vector<int64_t> expected;
   Add(gradients[2], expected);
   EXPECT_EQ(rig.Sum(2), expected);
+}
+
+// Clients that are each a part of every unit deliver all of it together: where a partition is of
+// two, each says zero for what is the other's.
+TEST_P(PushTest, RangesOfSeveralClientsAddUp) {
+  ClientRig rig(Options());
+  rig.OpenAttempt(1, 1);
+  int64_t pushes = 0;
+  for (int rank = 0; rank < 3; ++rank) {
+    const plan::WorkerShards shards = plan::ShardUnits(rig.unit_specs, rig.partitions, rank, 3);
+    auto client =
+        *rig.NewClient({.incarnation = 70 + static_cast<uint64_t>(rank), .ranges = shards.whole()});
+    ASSERT_TRUE(client->BeginStep(1, 1, 5).ok());
+    for (const plan::UnitSpec& unit : rig.unit_specs) {
+      const plan::WorkerShards::Unit& shard = shards.of(unit.index);
+      if (shard.own.count == 0) {
+        continue;
+      }
+      const std::vector<float> all = IntegerGradient(unit, 1);
+      std::vector<float> part(static_cast<size_t>(shard.whole.count), 0);
+      std::copy_n(all.begin() + shard.own.first, shard.own.count,
+                  part.begin() + (shard.own.first - shard.whole.first));
+      ASSERT_TRUE(client->Push(unit.index, part).ok());
+    }
+    const auto counts = client->Finish(absl::Seconds(10));
+    ASSERT_TRUE(counts.ok()) << counts.status();
+    pushes = std::accumulate(counts->begin(), counts->end(), pushes);
+  }
+  EXPECT_GE(pushes, static_cast<int64_t>(rig.partitions.size()));
+  for (const plan::UnitSpec& unit : rig.unit_specs) {
+    std::vector<int64_t> expected;
+    Add(IntegerGradient(unit, 1), expected);
+    EXPECT_EQ(rig.Sum(unit.index), expected);
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Transports, PushTest, ::testing::ValuesIn(TransportsHere()),

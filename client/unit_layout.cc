@@ -27,17 +27,22 @@ int64_t Layout::largest_partition(int of_server) const {
 
 absl::StatusOr<Layout> MakeLayout(const std::vector<plan::UnitSpec>& units,
                                   const std::vector<plan::PartitionSpec>& partitions,
-                                  const plan::ShardMap& map, int servers) {
+                                  const plan::ShardMap& map, int servers,
+                                  std::span<const plan::ElementRange> ranges) {
   if (map.servers.size() != partitions.size()) {
     return InvalidArgument(
         "the shard map has {} partitions, the job {}; do all processes run the same job?",
         map.servers.size(), partitions.size());
   }
   Layout layout{.partitions = partitions, .servers = servers, .generation = map.generation};
-  for (const plan::UnitSpec& unit : units) {
-    layout.units.push_back({.name = unit.name, .count = unit.count});
+  SHOAL_CHECK(ranges.empty() || ranges.size() == units.size());
+  const auto range_of = [&](size_t unit) {
+    return ranges.empty() ? plan::ElementRange{.count = units[unit].count} : ranges[unit];
+  };
+  for (size_t unit = 0; unit < units.size(); ++unit) {
+    layout.units.push_back({.name = units[unit].name, .count = range_of(unit).count});
   }
-  for (const plan::PartitionSpec& partition : partitions) {
+  for (plan::PartitionSpec& partition : layout.partitions) {
     const std::vector<int>& holders = map.servers[static_cast<size_t>(partition.id)];
     if (holders.empty() || holders.front() < 0 || holders.front() >= servers) {
       return InvalidArgument("the shard map puts partition {} on no server of the {} there are",
@@ -46,7 +51,17 @@ absl::StatusOr<Layout> MakeLayout(const std::vector<plan::UnitSpec>& units,
     const int server = holders.front();
     layout.server.push_back(server);
     SHOAL_CHECK(partition.unit >= 0 && static_cast<size_t>(partition.unit) < layout.units.size());
+    const plan::ElementRange range = range_of(static_cast<size_t>(partition.unit));
     UnitLayout& unit = layout.units[static_cast<size_t>(partition.unit)];
+    const int64_t end = partition.offset + partition.count;
+    if (range.count == 0 || partition.offset >= range.end() || end <= range.first) {
+      continue;
+    }
+    if (partition.offset < range.first || end > range.end()) {
+      return InvalidArgument("elements {} to {} of {} cut partition {}", range.first, range.end(),
+                             unit.name, partition.id);
+    }
+    partition.offset -= range.first;
     unit.partitions.push_back(partition.id);
     auto piece = std::find_if(unit.pieces.begin(), unit.pieces.end(),
                               [&](const UnitPiece& p) { return p.server == server; });

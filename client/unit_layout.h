@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -9,6 +10,7 @@
 #include "plan/model_spec.h"
 #include "plan/partition.h"
 #include "plan/shard_map.h"
+#include "plan/unit_shards.h"
 
 namespace shoal::client {
 
@@ -20,15 +22,15 @@ struct UnitPiece {
 
 struct UnitLayout {
   std::string name;             // "block.3"
-  int64_t count = 0;            // elements
+  int64_t count = 0;            // elements, of its range
   std::vector<int> partitions;  // ascending, which is the order in the vector
   std::vector<UnitPiece> pieces;
 };
 
 struct Layout {
   std::vector<UnitLayout> units;
-  std::vector<plan::PartitionSpec> partitions;
-  std::vector<int> server;  // primary, by partition
+  std::vector<plan::PartitionSpec> partitions;  // with offsets in the unit's range
+  std::vector<int> server;                      // primary, by partition
   int servers = 0;
   int64_t generation = 0;
 
@@ -39,10 +41,15 @@ struct Layout {
   int64_t largest_partition(int of_server) const;  // elements; 0 if it has none
 };
 
+// `ranges`: by unit, the range of whole partitions (plan::WholePartitions) that stands for the
+// unit, from which its elements are then counted; empty: all of each.
+//
 // InvalidArgument where the shard map came from another set of partitions or names a server that is
-// not there: map and addresses come from the coordinator, units and partitions from the job.
+// not there (map and addresses come from the coordinator, units and partitions from the job), or
+// where a range cuts a partition.
 absl::StatusOr<Layout> MakeLayout(const std::vector<plan::UnitSpec>& units,
                                   const std::vector<plan::PartitionSpec>& partitions,
-                                  const plan::ShardMap& map, int servers);
+                                  const plan::ShardMap& map, int servers,
+                                  std::span<const plan::ElementRange> ranges = {});
 
 }  // namespace shoal::client

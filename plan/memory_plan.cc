@@ -12,6 +12,7 @@
 #include "plan/stage_scratch.h"
 #include "plan/stage_units.h"
 #include "plan/tensor_bytes.h"
+#include "plan/unit_shards.h"
 
 namespace shoal::plan {
 namespace {
@@ -83,6 +84,21 @@ WorkerMemory UnitBuffers(const ModelSpec& spec, const Job& job, const WorkerPoli
     memory.wire = buffers(SizeOf(job.service.wire_type), frames);
   }
   return memory;
+}
+
+// What a worker has of all units' shards where it exchanges with others: the shards on the GPU, and
+// on the host, the partitions that hold them. Not more than a partition at each end.
+void AddShards(const ModelSpec& spec, const Job& job, int workers, WorkerMemory& memory) {
+  const int64_t partition = job.service.partition_bytes / 4;
+  const int64_t compute = SizeOf(ComputeDType(job));
+  for (const UnitSpec& unit : BuildUnits(spec)) {
+    const int64_t shard = ShardElements(unit.count, workers);
+    const int64_t whole = std::min(unit.count, shard + 2 * partition);
+    memory.gpu.weights += compute * (shard + whole);
+    memory.gpu.gradients += 4 * shard;
+    memory.weights += Pages(compute * whole);
+    memory.gradients += Pages(4 * whole);
+  }
 }
 
 std::vector<int> AllContributions(const ModelSpec& spec) {
@@ -273,6 +289,12 @@ WorkerMemory PlanWorkerMemory(const ModelSpec& spec, const Job& job, const Worke
   return memory;
 }
 
+bool MayExchange(const Job& job) {
+  return job.train.synchronization == Synchronization::kLayer &&
+         job.train.device != DeviceKind::kCpu && !PushesEachContribution(job) &&
+         !job.emulate.enabled() && !job.cluster.pipeline.enabled();
+}
+
 bool PushesEachContribution(const Job& job) { return job.service.accumulate == Accumulate::kExact; }
 
 std::vector<int> UseOrder(const ModelSpec& spec) {
@@ -335,7 +357,13 @@ absl::StatusOr<MemoryPlan> PlanMemory(const ModelSpec& spec, const Job& job, int
     for (const StageNeeds& stage : stages) {
       memory.push_back(PlanWorkerMemory(spec, job, policy, push_bytes, stage));
     }
-    return memory.empty() ? std::vector{PlanWorkerMemory(spec, job, policy, push_bytes)} : memory;
+    if (memory.empty()) {
+      memory.push_back(PlanWorkerMemory(spec, job, policy, push_bytes));
+      if (OnGpu(job) && MayExchange(job) && workers > 1) {
+        AddShards(spec, job, workers, memory.front());
+      }
+    }
+    return memory;
   };
   const auto traffic_with = [&](const WorkerPolicy& policy) {
     StepTraffic traffic;

@@ -102,7 +102,9 @@ inline constexpr int kGradientBuffersPerSize = 3;
 
 // Of a worker's GPU, in its own memory.
 struct GpuMemory {
-  int64_t weights = 0;      // as WorkerMemory's where there is none
+  // As WorkerMemory's where there is none. Where workers may exchange weights and gradients, also
+  // the worker's shards of all, and of weights where they land.
+  int64_t weights = 0;
   int64_t gradients = 0;    // likewise
   int64_t activations = 0;  // likewise
   int64_t logits = 0;       // likewise, of larger chunks
@@ -175,6 +177,12 @@ WorkerMemory PlanWorkerMemory(const ModelSpec& spec, const Job& job, const Worke
 // (plan/stage_units.h) is a push of its own, so that the sum does not depend on who ran what, nor
 // on how layers are split over stages. Push per microbatch alone.
 bool PushesEachContribution(const Job& job);
+
+// With layer synchronization, workers with a GPU each may exchange weights and gradients among
+// themselves, as collective sharded training does, and each moves just its own shards
+// (plan/unit_shards.h) to and from the servers, once a step. Whether the job allows it: in exact
+// mode sums are the servers' alone.
+bool MayExchange(const Job& job);
 
 // The units in the order in which one microbatch uses them: embedding, blocks, head (and with tied
 // embeddings the embedding again), blocks in reverse. The embedding's backward needs no weights.

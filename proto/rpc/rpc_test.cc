@@ -300,6 +300,11 @@ class EchoStage final : public StageHandler {
     reply.set_answer(request.offers(0).offer());
     return reply;
   }
+  absl::StatusOr<proto::MeetPeersReply> MeetPeers(const proto::MeetPeersRequest& request) override {
+    proto::MeetPeersReply reply;
+    reply.set_id(request.gpu());
+    return reply;
+  }
 };
 
 TEST(StageRpcTest, CallsReachTheHandlerWithTheTokenAlone) {
@@ -317,6 +322,11 @@ TEST(StageRpcTest, CallsReachTheHandlerWithTheTokenAlone) {
   const auto reply = client.ConnectStage(request, {});
   ASSERT_TRUE(reply.ok()) << reply.status();
   EXPECT_EQ(reply->answer(), "take this");
+  proto::MeetPeersRequest meet;
+  meet.set_gpu("this one");
+  const auto met = client.MeetPeers(meet, {});
+  ASSERT_TRUE(met.ok()) << met.status();
+  EXPECT_EQ(met->id(), "this one");
   request.set_to(2);
   EXPECT_THAT(std::string(Message(client.ConnectStage(request, {}).status())),
               HasSubstr("worker-1 at " + target + ": ConnectStage: this is stage 1"));

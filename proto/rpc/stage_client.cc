@@ -24,4 +24,12 @@ absl::StatusOr<proto::ConnectStageReply> StageClient::ConnectStage(
   return reply;
 }
 
+absl::StatusOr<proto::MeetPeersReply> StageClient::MeetPeers(const proto::MeetPeersRequest& request,
+                                                             const CallOptions& options) {
+  proto::MeetPeersReply reply;
+  SHOAL_RETURN_IF_ERROR(internal::BlockingCall(*channel_, stub_->grpc, &Grpc::MeetPeers,
+                                               "MeetPeers", request, reply, options));
+  return reply;
+}
+
 }  // namespace shoal::rpc

@@ -1,4 +1,4 @@
-// Calls to a worker that is a stage of a pipeline, with deadline, token and errors that name it.
+// Calls from a worker to another one, with deadline, token and errors that name it.
 // Thread-safe; calls block their thread.
 #pragma once
 
@@ -19,6 +19,9 @@ class StageClient {
   // says how long.
   absl::StatusOr<proto::ConnectStageReply> ConnectStage(const proto::ConnectStageRequest& request,
                                                         const CallOptions& options);
+  // Likewise, until all others have called.
+  absl::StatusOr<proto::MeetPeersReply> MeetPeers(const proto::MeetPeersRequest& request,
+                                                  const CallOptions& options);
 
   Channel& channel() { return *channel_; }
 

@@ -17,6 +17,11 @@ class Adapter final : public proto::Stage::Service, public Service {
                            *reply);
   }
 
+  grpc::Status MeetPeers(grpc::ServerContext* context, const proto::MeetPeersRequest* request,
+                         proto::MeetPeersReply* reply) override {
+    return internal::Serve(*this, *context, handler_, &StageHandler::MeetPeers, *request, *reply);
+  }
+
  private:
   StageHandler& handler_;
 };

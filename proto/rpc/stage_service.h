@@ -1,4 +1,5 @@
-// What a worker that is a stage of a pipeline implements; MakeStageService puts it behind gRPC.
+// What a worker implements that other workers call (stages of a pipeline, peers that exchange among
+// themselves); MakeStageService puts it behind gRPC.
 #pragma once
 
 #include <memory>
@@ -15,6 +16,8 @@ class StageHandler {
   virtual ~StageHandler() = default;
   virtual absl::StatusOr<proto::ConnectStageReply> ConnectStage(
       const proto::ConnectStageRequest& request) = 0;
+  virtual absl::StatusOr<proto::MeetPeersReply> MeetPeers(
+      const proto::MeetPeersRequest& request) = 0;
 };
 
 // `handler` must outlive the server that the service is given to.

@@ -5,6 +5,7 @@
 #include "common/check.h"
 #include "common/logging.h"
 #include "common/status.h"
+#include "plan/memory_plan.h"
 #include "server/coordinator/job_run_calls.h"
 #include "server/coordinator/loss_decision.h"
 
@@ -100,6 +101,31 @@ void JobRun::Start(std::vector<Member> servers, std::vector<Member> workers) {
       [this](const std::vector<proto::ConfigureReply>& replies) { OnConfigured(replies); });
 }
 
+// Workers that may exchange weights and gradients among themselves reach the first of them at the
+// address that it registered with.
+void JobRun::FillPeers(proto::JoinJobReply& reply) const {
+  if (!plan::MayExchange(job_.job) || workers_.size() < 2) {
+    return;
+  }
+  const Member& first = workers_.front();
+  const bool one_host =
+      std::ranges::all_of(workers_, [&](const Member& other) { return other.host == first.host; });
+  if (first.address.empty() || (!one_host && IsLoopback(first.address))) {
+    reply.set_without_peers(
+        fmt::format("{} on {} registered {}, at which workers on other hosts do not reach it: "
+                    "start it with --listen or --advertise HOST:PORT",
+                    NameOf(first), first.host,
+                    first.address.empty() ? "without an address" : "with " + first.address));
+    return;
+  }
+  for (const Member& member : workers_) {
+    auto* peer = reply.add_peers();
+    peer->set_index(member.index);
+    peer->set_address(member.address);
+    peer->set_incarnation(member.incarnation);
+  }
+}
+
 // Stages reach each other at the addresses that they registered with.
 absl::Status JobRun::CheckStages() const {
   for (size_t worker = 0; worker < workers_.size() && groups_.stages() > 1; ++worker) {
@@ -158,6 +184,7 @@ std::optional<proto::JoinJobReply> JobRun::Join(uint64_t incarnation) const {
   FillShardMap(job_.shard_map, *reply.mutable_shard_map());
   if (const auto worker = WorkerOf(incarnation); worker.has_value()) {
     FillGroup(*worker, reply);
+    FillPeers(reply);
   }
   return reply;
 }

@@ -139,6 +139,7 @@ class JobRun {
   bool TakesPart(uint64_t incarnation) const;
   absl::Status CheckStages() const;
   void FillGroup(size_t worker, proto::JoinJobReply& reply) const;
+  void FillPeers(proto::JoinJobReply& reply) const;
   void OnConfigured(const std::vector<proto::ConfigureReply>& replies);
   void Finish(bool interrupted);
   void Complete();

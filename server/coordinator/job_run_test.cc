@@ -89,6 +89,23 @@ TEST(JobRunTest, StagesThatOtherHostsDoNotReachAreRefusedByName) {
   EXPECT_THAT(world.failed()->message(), HasSubstr("--advertise"));
 }
 
+TEST(JobRunTest, WorkersThatMayExchangeLearnOfEachOtherWhereTheyCanReachEachOther) {
+  for (const bool addresses : {false, true}) {
+    for (const bool hosts_and_loopback : {false, true}) {
+      FakeDisk disk;
+      SimWorld world({.workers = 3,
+                      .addresses = addresses,
+                      .hosts_and_loopback = hosts_and_loopback,
+                      .steps = 2,
+                      .layer = true},
+                     disk);
+      ASSERT_TRUE(world.Run());
+      EXPECT_THAT(world.Violations(), IsEmpty());
+      EXPECT_TRUE(world.done().has_value());
+    }
+  }
+}
+
 TEST(JobRunTest, EveryStepIsToldWithItsNumbers) {
   FakeDisk disk;
   SimWorld world({.servers = 2, .workers = 2, .steps = 3}, disk);

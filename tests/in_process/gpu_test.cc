@@ -3,78 +3,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <filesystem>
 #include <memory>
-#include <string>
 
-#include "common/status.h"
-#include "formats/hf_model.h"
-#include "gpu/emulation/emulated_gpu.h"
-#include "tests/in_process/cluster.h"
-#include "tests/in_process/reference.h"
-#include "transport/cuda/testing/emulated_gpu_memory.h"
+#include "tests/in_process/gpu_training.h"
 
 namespace shoal::testing {
 namespace {
 
-class GpuTest : public ::testing::Test {
- protected:
-  GpuTest() {
-    folder_ = std::filesystem::path(::testing::TempDir()) /
-              ::testing::UnitTest::GetInstance()->current_test_info()->name();
-    std::filesystem::remove_all(folder_);
-    std::filesystem::create_directories(folder_);
-    const plan::ModelSpec spec = *plan::NamedShape("tiny");
-    job_.model = folder_ / "model";
-    EXPECT_TRUE(formats::InitHfModel(job_.model, spec, /*seed=*/3, {}).ok());
-    tokens_ = folder_ / "tokens";
-    EXPECT_TRUE(WriteSyntheticTokens(tokens_, spec.vocabulary, 12, 60, /*seed=*/5).ok());
-    job_.data.train = tokens_;
-    job_.data.max_sequence_tokens = 64;
-    job_.data.microbatch_tokens = 64;
-    job_.train.steps = 2;
-    job_.train.minibatch_samples = 4;
-    job_.train.learning_rate = 1e-2;
-    job_.train.epsilon = 1e-4;
-    job_.train.compute = plan::ComputeType::kFp32;
-    job_.service.wire_type_auto = false;
-    job_.service.partition_bytes = 16 << 10;
-    job_.checkpoint.directory = folder_ / "checkpoints";
-    job_.checkpoint.export_huggingface = false;
-  }
-  ~GpuTest() override { std::filesystem::remove_all(folder_); }
-
-  ClusterRun OnTheCpu() { return TrainToEnd(job_, tokens_, {}); }
-  // A GPU for each worker.
-  ClusterRun OnGpus(int workers, uint64_t seed,
-                    const std::shared_ptr<transport::EmulatedGpuMemory>& reach = nullptr) {
-    gpu::SetEmulatedGpus({.count = workers, .seed = seed});
-    const auto open = [reach](int worker) {
-      absl::StatusOr<worker::OpenedMachine> machine =
-          worker::OpenMachine({.kind = plan::DeviceKind::kCuda, .gpu = worker});
-      if (machine.ok()) {
-        machine->reach = reach;
-      }
-      return machine;
-    };
-    return TrainToEnd(
-        job_, tokens_,
-        {.workers = workers, .open_machine = open, .make_gpu_state = server::MakeGpuStates(-1)});
-  }
-  static void ExpectNear(const ClusterRun& run, const ClusterRun& cpu, double tolerance) {
-    ASSERT_EQ(run.steps.size(), cpu.steps.size());
-    for (size_t i = 0; i < run.steps.size(); ++i) {
-      EXPECT_NEAR(run.steps[i].loss(), cpu.steps[i].loss(), tolerance * cpu.steps[i].loss());
-      EXPECT_NEAR(run.steps[i].grad_norm(), cpu.steps[i].grad_norm(),
-                  10 * tolerance * cpu.steps[i].grad_norm());
-      EXPECT_EQ(run.steps[i].target_tokens(), cpu.steps[i].target_tokens());
-    }
-  }
-
-  std::filesystem::path folder_;
-  std::string tokens_;
-  plan::Job job_;
-};
+using GpuTest = GpuTraining;
 
 TEST_F(GpuTest, TrainsWhatTheCpuTrains) {
   const ClusterRun cpu = OnTheCpu();

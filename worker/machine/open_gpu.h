@@ -9,4 +9,7 @@ namespace shoal::worker {
 // The machine, and what transports reach its memory by.
 absl::StatusOr<OpenedMachine> OpenGpu(int gpu, bool deterministic);
 
+// OpenedMachine::open_collectives, by with_nccl.cc or without_nccl.cc.
+CollectivesOpener FindCollectives();
+
 }  // namespace shoal::worker

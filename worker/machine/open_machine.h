@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -11,6 +12,7 @@
 #include "gpu/gpus.h"
 #include "plan/device_kind.h"
 #include "transport/gpu_memory.h"
+#include "worker/collectives/collectives.h"
 #include "worker/ops/machine.h"
 
 namespace shoal::worker {
@@ -24,11 +26,17 @@ struct MachineRequest {
   bool deterministic = false;
 };
 
+using CollectivesOpener =
+    std::function<absl::StatusOr<std::unique_ptr<Collectives>>(const Device& device)>;
+
 struct OpenedMachine {
   Machine machine;
   int gpus = 0;  // that this process could have opened, where it is one
   // By which transports reach the memory of a GPU; null: they do not.
   std::shared_ptr<transport::GpuMemory> reach;
+  // By which its GPU exchanges with those of other workers; looks for the library when it is
+  // called. Empty: the build is without.
+  CollectivesOpener open_collectives;
 };
 
 // All GPUs that this process sees, as DescribeGpus. Unimplemented in a build without CUDA.

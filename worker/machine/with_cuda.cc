@@ -17,6 +17,7 @@ absl::StatusOr<OpenedMachine> OpenGpu(int gpu, bool deterministic) {
   SHOAL_ASSIGN_OR_RETURN(opened.machine.device, MakeCudaDevice({.gpu = gpu}));
   SHOAL_ASSIGN_OR_RETURN(opened.machine.ops,
                          MakeCudaOps(*opened.machine.device, {.deterministic = deterministic}));
+  opened.open_collectives = FindCollectives();
   absl::StatusOr<std::unique_ptr<transport::GpuMemory>> reach = transport::OpenCudaMemory(gpu);
   if (reach.ok()) {
     opened.reach = *std::move(reach);

@@ -103,6 +103,12 @@ absl::Status WorkerJob::RunMicrobatches(const proto::StepWork& work,
   const double loss_scale = 1.0 / static_cast<double>(work.minibatch_targets());
   SHOAL_RETURN_IF_ERROR(client_->BeginStep(work.step(), work.attempt(), work.generation()));
   meetings_->BeginStep();
+  if (exchanges()) {
+    phases_.Enter(Phase::kLayerWait);
+    SHOAL_RETURN_IF_ERROR(
+        exchange_->BeginAttempt({work.step(), work.attempt()}, work.generation()));
+    phases_.Enter(Phase::kData);
+  }
   if (stage_ != nullptr) {
     SHOAL_RETURN_IF_ERROR(RunPipeline(work, loss_scale, report));
     return FinishPushes(report);
@@ -157,6 +163,9 @@ proto::FinishedReport WorkerJob::RunStep(const proto::StepWork& work) {
   if (!status.ok() && stage_ != nullptr) {
     stage_->Abandon(status);
   }
+  if (exchanges()) {
+    exchange_->EndAttempt(status);  // first: the device may be waiting for other workers
+  }
   if (!status.ok() && compute_ != nullptr) {
     compute_->Synchronize().IgnoreError();  // the next attempt starts anew
   }
@@ -190,6 +199,9 @@ proto::FinishedReport WorkerJob::RunStep(const proto::StepWork& work) {
   metrics_->Update(phases_, statistics);
   if (device_ != nullptr) {
     metrics_->UpdateDevice(statistics, ways_.get, ways_.push);
+  }
+  if (exchanges()) {
+    metrics_->UpdateExchange(exchange_->statistics());
   }
   return report;
 }

@@ -61,6 +61,7 @@ void StageDoor::EndExpect() {
 }
 
 void StageDoor::Close(const absl::Status& why) {
+  peers_.Close(why);
   absl::MutexLock lock(&mutex_);
   if (closed_.ok()) {
     closed_ = why;

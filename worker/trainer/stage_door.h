@@ -1,4 +1,5 @@
-// Where other stages of the group come in: the worker's Stage service. Calls arrive on gRPC's
+// Where other workers come in: the worker's Stage service. (Peers of the whole job have a door of
+// their own behind it, peer_door.h.) Calls of other stages of the group arrive on gRPC's
 // threads at any time, also before the worker has a job, and are kept waiting (for a while: the
 // caller tries again) until this worker is at the attempt that they are for.
 //
@@ -20,6 +21,7 @@
 #include "absl/time/time.h"
 #include "proto/rpc/stage_service.h"
 #include "transport/negotiate.h"
+#include "worker/trainer/peer_door.h"
 #include "worker/trainer/stage_group.h"
 
 namespace shoal::worker {
@@ -32,6 +34,10 @@ class StageDoor final : public rpc::StageHandler {
   // Unavailable: call again. FailedPrecondition and PermissionDenied are for good.
   absl::StatusOr<proto::ConnectStageReply> ConnectStage(
       const proto::ConnectStageRequest& request) override;
+  absl::StatusOr<proto::MeetPeersReply> MeetPeers(const proto::MeetPeersRequest& request) override {
+    return peers_.MeetPeers(request);
+  }
+  PeerDoor& peers() { return peers_; }
 
   // The worker has a job, in which it is a stage of this group. Once.
   void Open(const StageGroup& group);
@@ -66,6 +72,7 @@ class StageDoor final : public rpc::StageHandler {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const absl::Duration patience_;
+  PeerDoor peers_{patience_};
   absl::Mutex mutex_;
   std::optional<StageGroup> group_ ABSL_GUARDED_BY(mutex_);
   absl::Status closed_ ABSL_GUARDED_BY(mutex_);

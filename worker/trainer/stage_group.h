@@ -1,4 +1,5 @@
-// Who the stages of a worker's group are, from the coordinator's answer to JoinJob.
+// Who the stages of a worker's group are, or the job's workers, from the coordinator's answer to
+// JoinJob.
 #pragma once
 
 #include <compare>
@@ -26,6 +27,9 @@ struct StageGroup {
   // "stage 1 (worker-3)"
   std::string NameOf(int stage) const;
 };
+
+// All workers of the job as one group, this one at its rank among them.
+absl::StatusOr<StageGroup> PeersFrom(const proto::JoinJobReply& join, uint64_t incarnation);
 
 // Internal for an answer that does not name this incarnation where it should.
 absl::StatusOr<StageGroup> GroupFrom(const proto::JoinJobReply& join, uint64_t incarnation);

@@ -23,6 +23,13 @@ class GrpcStagePort final : public StagePort {
     return stages_[static_cast<size_t>(stage)]->ConnectStage(request, {.deadline = timeout});
   }
 
+  absl::StatusOr<proto::MeetPeersReply> MeetPeers(int worker,
+                                                  const proto::MeetPeersRequest& request,
+                                                  absl::Duration timeout) override {
+    SHOAL_CHECK(worker >= 0 && static_cast<size_t>(worker) < stages_.size());
+    return stages_[static_cast<size_t>(worker)]->MeetPeers(request, {.deadline = timeout});
+  }
+
   void Cancel() override {
     for (const auto& stage : stages_) {
       stage->channel().Cancel();

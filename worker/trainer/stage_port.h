@@ -1,4 +1,5 @@
-// How a stage calls another one of its group: the seam between it and gRPC.
+// How a worker calls another one of its group (stages of a pipeline, or all workers of a job that
+// are peers): the seam between it and gRPC.
 #pragma once
 
 #include <memory>
@@ -17,6 +18,10 @@ class StagePort {
   // Stage.ConnectStage at `stage` of the group; blocks for at most `timeout`.
   virtual absl::StatusOr<proto::ConnectStageReply> ConnectStage(
       int stage, const proto::ConnectStageRequest& request, absl::Duration timeout) = 0;
+  // Stage.MeetPeers at that worker of the group; likewise.
+  virtual absl::StatusOr<proto::MeetPeersReply> MeetPeers(int worker,
+                                                          const proto::MeetPeersRequest& request,
+                                                          absl::Duration timeout) = 0;
   // Calls under way, and later ones, end with Cancelled. Any thread.
   virtual void Cancel() = 0;
 };

@@ -39,6 +39,11 @@ class TestingStage::Port final : public StagePort {
     }
     return reply;
   }
+  absl::StatusOr<proto::MeetPeersReply> MeetPeers(int worker,
+                                                  const proto::MeetPeersRequest& request,
+                                                  absl::Duration) override {
+    return stages_[static_cast<size_t>(worker)]->door().MeetPeers(request);
+  }
   void Cancel() override { cancelled_ = true; }
 
  private:

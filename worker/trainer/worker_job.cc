@@ -14,6 +14,8 @@
 #include "transport/job_transport.h"
 #include "worker/emulated/emulated_model.h"
 #include "worker/trainer/client_memory.h"
+#include "worker/trainer/collective_sink.h"
+#include "worker/trainer/collective_source.h"
 #include "worker/trainer/device_sink.h"
 #include "worker/trainer/device_source.h"
 #include "worker/trainer/service_sink.h"
@@ -52,11 +54,15 @@ absl::StatusOr<std::unique_ptr<WorkerJob>> WorkerJob::Create(const proto::JoinJo
   SHOAL_RETURN_IF_ERROR(job->PlanMemory(join));
   SHOAL_RETURN_IF_ERROR(job->OpenTransports());
   SHOAL_RETURN_IF_ERROR(job->MakeModel());
+  SHOAL_RETURN_IF_ERROR(job->MeetPeers(join));
   SHOAL_RETURN_IF_ERROR(job->Connect(join));
   return job;
 }
 
 WorkerJob::~WorkerJob() {
+  if (exchange_ != nullptr) {  // what others do not come to must not be waited for
+    exchange_->Disconnect();
+  }
   source_.reset();
   if (sink_ != nullptr) {
     sink_->EndStep().IgnoreError();  // it calls the client no more
@@ -68,6 +74,9 @@ void WorkerJob::Cancel(const absl::Status& why) {
   client_->Cancel(why);
   source_->Cancel(why);
   sink_->Cancel(why);
+  if (exchange_ != nullptr) {
+    exchange_->Cancel(why);
+  }
   if (stage_ != nullptr) {
     stage_->Cancel(why);
   }
@@ -78,6 +87,7 @@ absl::Status WorkerJob::Load(const proto::JoinJobReply& join) {
   gpu_job_ = transport::IsGpuJob(job_);
   SHOAL_ASSIGN_OR_RETURN(spec_, formats::ReadModelSpec(job_.model));
   units_ = plan::BuildUnits(spec_);
+  may_exchange_ = plan::MayExchange(job_);
   SHOAL_ASSIGN_OR_RETURN(data_, formats::TokenFile::Open(join.token_file()));
   if (data_->vocabulary() > spec_.vocabulary) {
     return InvalidArgument("{} was made for a vocabulary of {}, the model in {} has {}",
@@ -210,6 +220,41 @@ absl::Status WorkerJob::MakeModel() {
   return absl::OkStatus();
 }
 
+absl::Status WorkerJob::MeetPeers(const proto::JoinJobReply& join) {
+  if (!may_exchange_ || join.workers() < 2) {
+    return absl::OkStatus();
+  }
+  std::string why = join.without_peers();
+  if (join.peers_size() > 0) {
+    SHOAL_ASSIGN_OR_RETURN(StageGroup peers, PeersFrom(join, options_.incarnation));
+    LayerExchange::Options options{
+        .peers = peers,
+        .port = options_.stage_port(peers),
+        .door = &options_.stage_door->peers(),
+        .collectives = absl::UnavailableError("it computes on the CPU"),
+        .device = device_,
+        .generation = join.shard_map().generation(),
+        .check = [this] { return client_->CheckAttempt(); },
+    };
+    if (device_ != nullptr) {
+      options.collectives = machine_.open_collectives
+                                ? machine_.open_collectives(*device_)
+                                : absl::UnavailableError("this build is without NCCL's nccl.h");
+    }
+    SHOAL_ASSIGN_OR_RETURN(exchange_, LayerExchange::Create(std::move(options)));
+    why = exchange_->why_not();
+  }
+  if (exchanges()) {
+    LogInfo("{}: layers are gathered and summed among {} workers by {}", options_.name,
+            exchange_->ranks(), exchange_->library());
+  } else if (device_ != nullptr) {
+    LogWarning("{}: workers meet at layers over the servers, with gets and pushes: {}",
+               options_.name, why);
+    metrics_->OnNoExchange();
+  }
+  return absl::OkStatus();
+}
+
 absl::Status WorkerJob::Connect(const proto::JoinJobReply& join) {
   std::vector<std::string> addresses;
   for (const proto::ServerAddress& server : join.servers()) {
@@ -234,10 +279,17 @@ absl::Status WorkerJob::Connect(const proto::JoinJobReply& join) {
   options.gradient_type = job_.service.gradient_type;
   options.units = OwnUnits();
   options.keep_for_step = policy_.residency == plan::Residency::kStep;
+  const std::vector<plan::PartitionSpec> partitions =
+      plan::BuildPartitions(units_, job_.service.partition_bytes);
+  if (exchanges()) {
+    shards_ = plan::ShardUnits(units_, partitions, exchange_->rank(), exchange_->ranks());
+    options.ranges = shards_.whole();
+    std::erase_if(options.units, [&](int unit) { return shards_.of(unit).own.count == 0; });
+  }
   if (device_ != nullptr) {
     pinned_ = device_->NewHostMemory(0);
     SHOAL_RETURN_IF_ERROR(ChooseWays(transports));
-    options.keep_for_step = options.keep_for_step && ways_.get;  // else the device does
+    options.keep_for_step = exchanges() || (options.keep_for_step && ways_.get);  // else the device
     options.view_memory = ways_.view_memory;
     options.push_in_place = ways_.push;
     transports = ways_.transports;
@@ -245,13 +297,13 @@ absl::Status WorkerJob::Connect(const proto::JoinJobReply& join) {
   options.frames_per_size = plan::FramesPerSize(job_.train);
   options.max_gradients = static_cast<int>(units_.size()) + plan::kGradientBuffersPerSize;
   options.seed = options_.incarnation;
-  SHOAL_ASSIGN_OR_RETURN(
-      client_, client::ParameterClient::Create(
-                   options, units_, plan::BuildPartitions(units_, job_.service.partition_bytes),
-                   FromProto(join.shard_map()), static_cast<int>(addresses.size()),
-                   connector_.get(), transports));
+  SHOAL_ASSIGN_OR_RETURN(client_,
+                         client::ParameterClient::Create(
+                             options, units_, partitions, FromProto(join.shard_map()),
+                             static_cast<int>(addresses.size()), connector_.get(), transports));
   meetings_ = std::make_unique<LayerMeetings>(
-      job_.train.synchronization == plan::Synchronization::kLayer, client_.get(), &phases_);
+      job_.train.synchronization == plan::Synchronization::kLayer && !exchanges(), client_.get(),
+      &phases_);
   use_order_ = plan::UseOrder(spec_);
   SHOAL_RETURN_IF_ERROR(MakeSourceAndSink());
   if (job_.plan.assignment == plan::Assignment::kDynamic) {
@@ -269,6 +321,8 @@ absl::Status WorkerJob::ChooseWays(const std::vector<transport::Transport*>& tra
                                                   .gradient_type = job_.service.gradient_type,
                                                   .local = job_.cluster.local},
                                                  transports));
+  ways_.push =
+      ways_.push && !exchanges();  // a shard's gradient goes in whole partitions of the host
   const auto way = [](bool direct) { return direct ? "directly" : "through pinned memory"; };
   LogInfo("{}: weights get into the memory of {} {}, gradients out of it {}{}{}", options_.name,
           device_->name(), way(ways_.get), way(ways_.push), ways_.why.empty() ? "" : ": ",
@@ -295,6 +349,20 @@ absl::Status WorkerJob::MakeSourceAndSink() {
                                   .push_each_contribution = plan::PushesEachContribution(job_),
                                   .contributions = contributions_,
                                   .on_done = [this](int unit) { OnUnitDone(unit); }};
+  if (exchanges()) {
+    SHOAL_ASSIGN_OR_RETURN(
+        source_, CollectiveSource::Create({.compute_type = compute,
+                                           .uses = uses,
+                                           .frames_per_size = plan::FramesPerSize(job_.train)},
+                                          units_, shards_, device_, compute_, client_.get(),
+                                          exchange_.get(), meetings_.get(), &phases_));
+    SHOAL_ASSIGN_OR_RETURN(
+        sink_,
+        CollectiveSink::Create({.rule = rule, .buffers_per_size = plan::kGradientBuffersPerSize},
+                               units_, shards_, device_, compute_, pinned_.get(), client_.get(),
+                               exchange_.get(), &phases_));
+    return absl::OkStatus();
+  }
   if (device_ == nullptr) {
     source_ = std::make_unique<ServiceSource>(
         ServiceSource::Options{.compute_type = compute, .uses = uses}, client_.get(),

@@ -25,6 +25,7 @@
 #include "worker/model/microbatch_model.h"
 #include "worker/trainer/device_flag.h"
 #include "worker/trainer/direct_ways.h"
+#include "worker/trainer/layer_exchange.h"
 #include "worker/trainer/layer_meetings.h"
 #include "worker/trainer/microbatch_drawer.h"
 #include "worker/trainer/stage_job.h"
@@ -46,7 +47,8 @@ struct WorkerJobOptions {
   // Makes the way to the servers at these addresses (HOST:PORT by index).
   std::function<std::unique_ptr<client::ServerConnector>(const std::vector<std::string>&)>
       connector;
-  // Where the job has a pipeline: where other stages of the group come in, and the way to them.
+  // Where other workers come in (stages of its group where the job has a pipeline, or peers that
+  // exchange among themselves), and the way to them.
   StageDoor* stage_door = nullptr;
   std::function<std::unique_ptr<StagePort>(const StageGroup&)> stage_port;
   // Where connections of other stages come in, for transports that listen.
@@ -84,6 +86,9 @@ class WorkerJob {
   absl::Status PlanMemory(const proto::JoinJobReply& join);
   absl::Status OpenTransports();
   absl::Status MakeModel();
+  // Settles with the job's other workers whether they exchange among themselves, where they may.
+  absl::Status MeetPeers(const proto::JoinJobReply& join);
+  bool exchanges() const { return exchange_ != nullptr && exchange_->on(); }
   absl::Status Connect(const proto::JoinJobReply& join);
   std::vector<int> OwnUnits() const;
   absl::Status ChooseWays(const std::vector<transport::Transport*>& transports);
@@ -116,14 +121,17 @@ class WorkerJob {
   StageGroup group_;                        // where the job has a pipeline
   std::optional<ChosenPipeline> pipeline_;  // likewise
   OpenedMachine machine_;                   // until the model has it
+  bool may_exchange_ = false;               // as the job says, whatever this worker computes on
   // Either of them: a stage of a pipeline, or the whole model.
   std::unique_ptr<StageJob> stage_;
   std::unique_ptr<MicrobatchModel> model_;
   // The model's, where the client's buffers are out of its reach; else null.
   Device* device_ = nullptr;
   Stream* compute_ = nullptr;
-  std::unique_ptr<Memory> pinned_;  // of the device
-  DirectWays ways_;                 // to and from it
+  std::unique_ptr<Memory> pinned_;           // of the device
+  DirectWays ways_;                          // to and from it
+  std::unique_ptr<LayerExchange> exchange_;  // where workers may have one, on or not
+  plan::WorkerShards shards_;                // where it is on
   std::unique_ptr<client::ServerConnector> connector_;
   std::unique_ptr<client::ParameterClient> client_;
   std::unique_ptr<LayerMeetings> meetings_;

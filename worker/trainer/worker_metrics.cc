@@ -10,6 +10,9 @@ WorkerMetrics::WorkerMetrics(Metrics& metrics)
                                      "Tokens run on which loss is taken.")),
       failed_steps_(metrics.counter("shoal_worker_failed_steps_total",
                                     "Attempts at a step that this worker could not finish.")),
+      exchange_fallbacks_(metrics.counter("shoal_worker_exchange_fallbacks_total",
+                                          "Jobs in which layers of workers on GPUs met over the "
+                                          "servers, for want of collectives.")),
       meetings_(metrics.counter("shoal_client_meetings_total",
                                 "Meetings with all other workers at a layer.")),
       reconnects_(metrics.counter("shoal_client_reconnects_total",
@@ -71,6 +74,21 @@ void WorkerMetrics::UpdateDevice(const client::ClientStatistics& client, bool di
   }
   raise("get", direct_get, get_bytes);
   raise("push", direct_push, push_bytes);
+}
+
+void WorkerMetrics::UpdateExchange(const LayerExchange::Statistics& exchange) {
+  const auto raise = [&](const std::string& operation, int64_t calls, int64_t bytes) {
+    RaiseTo(metrics_.counter("shoal_worker_collectives_total",
+                             "Collectives with all other workers at a layer.",
+                             {{"operation", operation}}),
+            static_cast<double>(calls));
+    RaiseTo(metrics_.counter("shoal_worker_collective_bytes_total",
+                             "Bytes from other workers (all-gather) or to them (reduce-scatter).",
+                             {{"operation", operation}}),
+            static_cast<double>(bytes));
+  };
+  raise("all_gather", exchange.all_gathers, exchange.gathered_bytes);
+  raise("reduce_scatter", exchange.reduce_scatters, exchange.reduced_bytes);
 }
 
 void WorkerMetrics::UpdateTransport(const client::ClientStatistics::Transport& transport) {

@@ -6,6 +6,7 @@
 #include "client/parameter_client.h"
 #include "common/metrics.h"
 #include "common/phase_clock.h"
+#include "worker/trainer/layer_exchange.h"
 
 namespace shoal::worker {
 
@@ -15,11 +16,14 @@ class WorkerMetrics {
 
   void OnMicrobatch(int64_t tokens, int64_t targets);
   void OnStepFailed() { failed_steps_.Increment(); }
+  // Workers on GPUs that would exchange among themselves, and cannot.
+  void OnNoExchange() { exchange_fallbacks_.Increment(); }
   // Brings counters up to these totals.
   void Update(const PhaseClock& phases, const client::ClientStatistics& client);
   // Where weights go into the memory of a device and gradients come out of it: directly, or through
   // the host.
   void UpdateDevice(const client::ClientStatistics& client, bool direct_get, bool direct_push);
+  void UpdateExchange(const LayerExchange::Statistics& exchange);
 
  private:
   void UpdateTransport(const client::ClientStatistics::Transport& transport);
@@ -30,6 +34,7 @@ class WorkerMetrics {
   Metrics::Counter& target_tokens_;
   Metrics::Counter& failed_steps_;
   std::array<Metrics::Counter*, kPhases> phases_;
+  Metrics::Counter& exchange_fallbacks_;
   Metrics::Counter& meetings_;
   Metrics::Counter& reconnects_;
   Metrics::Counter& fallbacks_;

@@ -31,5 +31,23 @@ TEST(WorkerMetrics, FollowTheClientsTotals) {
   }
 }
 
+TEST(WorkerMetrics, FollowTheExchangesTotals) {
+  Metrics metrics;
+  WorkerMetrics worker(metrics);
+  worker.OnNoExchange();
+  worker.UpdateExchange({.all_gathers = 3, .reduce_scatters = 2, .gathered_bytes = 96});
+  worker.UpdateExchange(
+      {.all_gathers = 4, .reduce_scatters = 2, .gathered_bytes = 128, .reduced_bytes = 64});
+  const std::string text = metrics.Text();
+  for (const char* line :
+       {"shoal_worker_exchange_fallbacks_total 1",
+        "shoal_worker_collectives_total{operation=\"all_gather\"} 4",
+        "shoal_worker_collectives_total{operation=\"reduce_scatter\"} 2",
+        "shoal_worker_collective_bytes_total{operation=\"all_gather\"} 128",
+        "shoal_worker_collective_bytes_total{operation=\"reduce_scatter\"} 64"}) {
+    EXPECT_THAT(text, HasSubstr(line));
+  }
+}
+
 }  // namespace
 }  // namespace shoal::worker

@@ -165,6 +165,7 @@ void SimWorld::Ask(int index) {
           stages[worker.stage].incarnation() != worker.incarnation) {
         servers.Violation(fmt::format("worker {} is not where its group says", index));
       }
+      CheckPeers(index, **reply);
       loop.After(loop.ShortDelay(), [this, index] { Ask(index); });
     }
     return;
@@ -188,6 +189,17 @@ void SimWorld::Ask(int index) {
     ++works_given_;
     servers.hook("work", index);
     Work(index, (*reply)->work());
+  }
+}
+
+// Those that may exchange among themselves learn of each other, or why they cannot.
+void SimWorld::CheckPeers(int index, const proto::JoinJobReply& reply) {
+  const bool wanted = options_.layer && options_.workers > 1;
+  const bool reachable = options_.addresses && !options_.hosts_and_loopback;
+  if (reply.peers_size() != (wanted && reachable ? options_.workers : 0) ||
+      reply.without_peers().empty() != (!wanted || reachable)) {
+    servers.Violation(fmt::format("worker {} was told of {} peers, and: {}", index,
+                                  reply.peers_size(), reply.without_peers()));
   }
 }
 

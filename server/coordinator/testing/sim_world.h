@@ -103,6 +103,7 @@ class SimWorld {
   void Renew(Process& process);
   void Ask(int index);
   void Work(int index, const proto::StepWork& work);
+  void CheckPeers(int index, const proto::JoinJobReply& reply);
   void CheckGroup(int index, const proto::StepWork& work);
   void PushAndReport(int index, const proto::StepWork& work, size_t microbatch,
                      proto::FinishedReport report, int64_t next_draw = 1);

@@ -86,6 +86,7 @@ absl::Status NcclCommunicator::Fail(const absl::Status& why) {
     error_ = Annotate(why, options_.name);
   }
   if (communicator_ != nullptr) {
+    MakeCurrent(device_).IgnoreError();  // of a thread that may have had none
     nccl_.abort(std::exchange(communicator_, nullptr));
   }
   return error_;
