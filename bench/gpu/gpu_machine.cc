@@ -1,8 +1,11 @@
 #include "bench/gpu/gpu_machine.h"
 
+#include <cuda_runtime_api.h>
+
 #include "common/dynamic_library.h"
 #include "common/status.h"
 #include "fmt/format.h"
+#include "gpu/cuda_status.h"
 #include "gpu/gpus.h"
 #include "worker/backend/cuda/cuda_device.h"
 #include "worker/ops/cuda/cuda_ops.h"
@@ -47,6 +50,8 @@ absl::StatusOr<std::vector<std::pair<std::string, std::string>>> DescribeGpuMach
       {"cuDNN", LibraryAt({"libcudnn.so.9"}, "cudnnGetVersion")},
   };
 }
+
+bool GpuIsLost() { return gpu::IsLasting(cudaDeviceSynchronize()); }
 
 absl::StatusOr<worker::Machine> MakeGpuMachine(int64_t budget_bytes) {
   worker::Machine machine;

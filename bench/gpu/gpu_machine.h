@@ -14,6 +14,9 @@ namespace shoal::bench {
 // "what", "value". NotFound without a driver or a GPU, with the reason.
 absl::StatusOr<std::vector<std::pair<std::string, std::string>>> DescribeGpuMachine();
 
+// Whether the GPU is of no more use to this process: after an illegal access, above all.
+bool GpuIsLost();
+
 // `budget_bytes` 0: all that is free.
 absl::StatusOr<worker::Machine> MakeGpuMachine(int64_t budget_bytes);
 

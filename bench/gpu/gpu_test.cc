@@ -367,6 +367,41 @@ TEST(Parts, AMachineThatCannotBeMadeFailsThem) {
   }
 }
 
+// What a new process does after one whose GPU was lost within a case.
+TEST(Parts, TrainGoesOnAfterACaseThatLostTheDevice) {
+  PartOptions options = OnTheCpu();
+  options.output = NewFolder();
+  options.make_machine = [](int64_t) -> absl::StatusOr<worker::Machine> {
+    return Internal("an illegal access");
+  };
+  options.is_lost = [] { return true; };
+  const PartReport first = RunOne("train", options);
+  EXPECT_EQ(GoesOnFrom(first), 1);
+  EXPECT_EQ(first.tables().front().rows.size(), 2u) << "no case is tried after it";
+  options.make_machine = OnTheCpu().make_machine;
+  options.is_lost = [] { return false; };
+  options.from = 1;
+  const PartReport second = RunOne("train", options);
+  EXPECT_EQ(GoesOnFrom(second), 0);
+  ASSERT_EQ(second.tables().size(), 1u);
+  EXPECT_EQ(second.tables().front().rows.size(), 1 + options.sizes.train.size());
+  EXPECT_EQ(second.values().at("cases").size(), options.sizes.train.size());
+  EXPECT_EQ(second.state(), PartState::kFailed);
+  EXPECT_THAT(second.why(), HasSubstr("an illegal access"));
+}
+
+TEST(Parts, KernelsGoOnAfterACaseThatLostTheDevice) {
+  PartOptions options = OnTheCpu();
+  options.output = NewFolder();
+  const PartReport whole = RunOne("kernels", options);
+  ASSERT_EQ(whole.state(), PartState::kDone) << whole.why();
+  options.from = 1;
+  const PartReport again = RunOne("kernels", options);
+  EXPECT_EQ(again.state(), PartState::kDone) << again.why();
+  EXPECT_GT(again.tables().front().rows.size(), whole.tables().front().rows.size());
+  EXPECT_GT(again.values().at("ratios").size(), whole.values().at("ratios").size());
+}
+
 TEST(Parts, OpsAreThoseOfTheCpu) {
   const PartReport report = RunOne("ops", OnTheCpu());
   EXPECT_EQ(report.state(), PartState::kDone) << report.why();

@@ -21,10 +21,47 @@ struct Found {
 class KernelTable {
  public:
   KernelTable(PartRun& run, worker::Machine& machine, const Ceilings& ceilings)
-      : run_(run), machine_(machine), ceilings_(ceilings) {}
+      : run_(run), machine_(machine), ceilings_(ceilings) {
+    const nlohmann::json& values = run.report().values();
+    attention_ = values.value("attention", attention_);
+    for (const auto& [name, ratio] : values.value("ratios", Ratios())) {
+      Note(name, ratio);
+    }
+  }
 
-  // What `make` makes, whose data goes before the next.
-  absl::Status Add(const std::function<CasesOr(worker::Ops&, DeviceData&)>& make) {
+  using MakeCases = std::function<CasesOr(worker::Ops&, DeviceData&)>;
+  // What `make` makes, whose data goes before the next; nothing where an earlier process has done
+  // so. Aborted where the device is lost.
+  absl::Status Add(const MakeCases& make) {
+    const int64_t index = next_++;
+    if (index < run_.options().from) {
+      return absl::OkStatus();
+    }
+    const absl::Status status = AddCases(make);
+    if (status.ok()) {
+      return status;
+    }
+    run_.Failed(std::string(Message(status)));
+    return run_.IsLostAt(index) ? absl::AbortedError("the device is lost") : status;
+  }
+
+  void AddBar() {
+    std::sort(slow_.begin(), slow_.end(),
+              [](const Found& a, const Found& b) { return a.ratio < b.ratio; });
+    std::vector<std::string> under;
+    for (const Found& found : slow_) {
+      under.push_back(fmt::format("{} {:.2f}", found.name, found.ratio));
+    }
+    run_.report().AddBar(
+        KernelsBar().Found(slow_.empty() ? fmt::format("{:.2f} ({})", worst_.ratio, worst_.name)
+                                         : fmt::format("{}", fmt::join(under, "; ")),
+                           slow_.empty()));
+  }
+
+ private:
+  using Ratios = std::vector<std::pair<std::string, double>>;
+
+  absl::Status AddCases(const MakeCases& make) {
     DeviceData data(*machine_.device, machine_.ops->stream(), run_.options().seed);
     SHOAL_ASSIGN_OR_RETURN(const std::vector<KernelCase> cases, make(*machine_.ops, data));
     nlohmann::json pair;
@@ -42,20 +79,6 @@ class KernelTable {
     return absl::OkStatus();
   }
 
-  void AddBar() {
-    std::sort(slow_.begin(), slow_.end(),
-              [](const Found& a, const Found& b) { return a.ratio < b.ratio; });
-    std::vector<std::string> under;
-    for (const Found& found : slow_) {
-      under.push_back(fmt::format("{} {:.2f}", found.name, found.ratio));
-    }
-    run_.report().AddBar(
-        KernelsBar().Found(slow_.empty() ? fmt::format("{:.2f} ({})", worst_.ratio, worst_.name)
-                                         : fmt::format("{}", fmt::join(under, "; ")),
-                           slow_.empty()));
-  }
-
- private:
   absl::StatusOr<double> AddCase(const KernelCase& c) {
     SHOAL_ASSIGN_OR_RETURN(const double seconds,
                            MedianSeconds(*machine_.ops, run_.sizes().batch_seconds, c.call));
@@ -65,18 +88,25 @@ class KernelTable {
                           fmt::format("{:.2f}", 1e6 * floor.seconds),
                           fmt::format("{:.2f}", 1e6 * seconds), fmt::format("{:.2f}", ratio)});
     if (floor.memory_bound) {
-      worst_ = worst_.name.empty() || ratio < worst_.ratio ? Found{c.name, ratio} : worst_;
-      if (ratio < kLeastOfFloor) {
-        slow_.push_back({c.name, ratio});
-      }
+      Note(c.name, ratio);
+      run_.report().SetValue("ratios", ratios_);
     }
     return seconds;
+  }
+  void Note(const std::string& name, double ratio) {
+    ratios_.emplace_back(name, ratio);
+    worst_ = worst_.name.empty() || ratio < worst_.ratio ? Found{name, ratio} : worst_;
+    if (ratio < kLeastOfFloor) {
+      slow_.push_back({name, ratio});
+    }
   }
 
   PartRun& run_;
   worker::Machine& machine_;
   const Ceilings ceilings_;
   nlohmann::json attention_ = nlohmann::json::array();
+  int64_t next_ = 0;
+  Ratios ratios_;  // of what is memory-bound
   Found worst_;
   std::vector<Found> slow_;  // memory-bound and under the bar
 };
@@ -118,7 +148,7 @@ absl::Status RunKernelsPart(PartRun& run) {
     SHOAL_RETURN_IF_ERROR(failed);
   }
   table.AddBar();
-  return absl::OkStatus();
+  return run.Outcome();
 }
 
 }  // namespace shoal::bench

@@ -7,6 +7,8 @@
 //
 // scripts/gpu-check.sh does the second for each part and then the third, so that none can take the
 // others' results along. Exit codes: 0, 1 where a part failed, 3 where there is no GPU.
+#include <unistd.h>
+
 #include <algorithm>
 #include <filesystem>
 
@@ -21,6 +23,7 @@
 #include "common/file.h"
 #include "common/status.h"
 #include "fmt/format.h"
+#include "gpu/first_calls.h"
 
 namespace shoal::bench {
 namespace {
@@ -37,6 +40,7 @@ struct Options {
   std::string shapes;
   std::vector<std::string> notes;
   double budget_seconds = 0;
+  int64_t from = 0;
   uint64_t seed = 0;
   bool small = false;
 };
@@ -73,6 +77,36 @@ int WriteReport(const Options& options) {
   return written->failed_parts == 0 ? 0 : kFailed;
 }
 
+// A process whose GPU is lost goes on as a new one. Returns where that cannot be.
+void GoOnAnew(const Options& options, const PartReport& report, double seconds_gone) {
+  std::vector<std::string> arguments = {"gpu_check",
+                                        "--only",
+                                        report.name(),
+                                        "--parts",
+                                        options.parts,
+                                        "--seed",
+                                        fmt::format("{}", options.seed),
+                                        "--from",
+                                        fmt::format("{}", GoesOnFrom(report))};
+  if (!options.data.empty()) {
+    arguments.insert(arguments.end(), {"--data", options.data});
+  }
+  if (options.budget_seconds > 0) {
+    const double left = std::max(1.0, options.budget_seconds - seconds_gone);
+    arguments.insert(arguments.end(), {"--budget-seconds", fmt::format("{:.1f}", left)});
+  }
+  if (options.small) {
+    arguments.emplace_back("--small");
+  }
+  std::vector<char*> pointers;
+  for (std::string& argument : arguments) {
+    pointers.push_back(argument.data());
+  }
+  pointers.push_back(nullptr);
+  fmt::print(stderr, "{}: the GPU is lost to this process: a new one goes on\n", report.name());
+  ::execv("/proc/self/exe", pointers.data());
+}
+
 int RunChosen(const Options& options) {
   const absl::StatusOr<std::vector<Part>> parts = ChosenParts(options.only);
   if (!parts.ok()) {
@@ -86,7 +120,15 @@ int RunChosen(const Options& options) {
   }
   part_options.machine = *std::move(machine);
   part_options.machine.emplace_back("seed of random data", fmt::format("{}", options.seed));
+  if (parts->front().name == "machine") {
+    for (const gpu::FirstCall& call : gpu::TryFirstCalls()) {
+      part_options.machine.emplace_back(call.what,
+                                        fmt::format("{} ({})", call.found, call.meaning));
+    }
+  }
   part_options.make_machine = MakeGpuMachine;
+  part_options.is_lost = GpuIsLost;
+  part_options.from = options.from;
   part_options.flat = &GpuFlatKernels();
   part_options.sizes = SizesOf(options);
   part_options.data = options.data;
@@ -97,7 +139,12 @@ int RunChosen(const Options& options) {
     part_options.budget = absl::Seconds(options.budget_seconds);
   }
   bool failed = false;
+  const absl::Time begin = absl::Now();
   for (const PartReport& report : RunParts(*parts, part_options)) {
+    if (parts->size() == 1 && GoesOnFrom(report) > 0 && report.saved().ok() &&
+        !options.parts.empty() && options.output.empty()) {
+      GoOnAnew(options, report, absl::ToDoubleSeconds(absl::Now() - begin));
+    }
     failed = failed || report.state() == PartState::kFailed || !report.saved().ok();
   }
   return failed ? kFailed : 0;
@@ -115,6 +162,8 @@ int Main(int argc, char** argv) {
   app.add_option("--note", options.notes, "A paragraph of the report's introduction; repeatable");
   app.add_option("--budget-seconds", options.budget_seconds,
                  "Of each part: what it does not come to is left out");
+  app.add_option("--from", options.from,
+                 "Go on with train or kernels at this case, with what --parts has of those before");
   app.add_option("--seed", options.seed, "Of random data; 0: a new one in each run");
   app.add_flag("--small", options.small, "Sizes that try the program, not the GPU");
   CLI11_PARSE(app, argc, argv);

@@ -21,8 +21,19 @@ std::string PathOf(const std::string& folder, const std::string& name) {
 
 size_t PartReport::AddTable(const std::string& title, const std::string& text,
                             const std::vector<std::string>& heading) {
+  const auto made = std::ranges::find(tables_, title, &PartTable::title);
+  if (goes_on_ && made != tables_.end()) {
+    return static_cast<size_t>(made - tables_.begin());
+  }
   tables_.push_back({title, text, {heading}});
   return tables_.size() - 1;
+}
+
+absl::StatusOr<PartReport> PartReport::GoOn(const std::string& folder, const std::string& name) {
+  SHOAL_ASSIGN_OR_RETURN(PartReport report, Load(folder, name));
+  report.folder_ = folder;
+  report.goes_on_ = true;
+  return report;
 }
 
 void PartReport::AddRow(const std::vector<std::string>& row) {

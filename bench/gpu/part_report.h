@@ -44,6 +44,8 @@ class PartReport {
   PartReport(std::string folder, std::string name)
       : folder_(std::move(folder)), name_(std::move(name)) {}
   static absl::StatusOr<PartReport> Load(const std::string& folder, const std::string& name);
+  // The same, to be gone on with: tables that it has are not added anew.
+  static absl::StatusOr<PartReport> GoOn(const std::string& folder, const std::string& name);
 
   const std::string& name() const { return name_; }
   PartState state() const { return state_; }
@@ -54,7 +56,8 @@ class PartReport {
   // Figures that other parts of the report are reckoned with.
   const nlohmann::json& values() const { return values_; }
 
-  // A new last table, to which AddRow adds, and its number.
+  // A new last table, to which AddRow adds, and its number. One of that title that an earlier
+  // process has made is taken.
   size_t AddTable(const std::string& title, const std::string& text,
                   const std::vector<std::string>& heading);
   // A row is also a line of progress on stderr.
@@ -71,8 +74,9 @@ class PartReport {
  private:
   void Save();
 
-  const std::string folder_;
-  const std::string name_;
+  std::string folder_;
+  std::string name_;
+  bool goes_on_ = false;
   PartState state_ = PartState::kUnfinished;
   std::string why_;
   double seconds_ = 0;

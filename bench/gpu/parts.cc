@@ -22,6 +22,22 @@ constexpr Part kParts[] = {
     {"service", "a step through servers on this host", RunServicePart},
 };
 
+// Values of a part's report.
+constexpr char kGoOnFrom[] = "go_on_from";
+constexpr char kFailedCases[] = "failed_cases";
+
+// That of an earlier process, where this one goes on with it.
+PartReport ReportFor(std::string_view name, const PartOptions& options) {
+  if (options.from > 0) {
+    if (absl::StatusOr<PartReport> begun = PartReport::GoOn(options.output, std::string(name));
+        begun.ok()) {
+      begun->SetValue(kGoOnFrom, 0);
+      return *std::move(begun);
+    }
+  }
+  return PartReport(options.output, std::string(name));
+}
+
 PartState StateOf(const absl::Status& status) {
   if (status.ok()) {
     return PartState::kDone;
@@ -83,6 +99,29 @@ bool PartRun::HasTimeFor(absl::Duration duration) const {
   return absl::Now() - begin_ + duration <= options_.budget;
 }
 
+bool PartRun::IsLostAt(int64_t index) {
+  if (!options_.is_lost || !options_.is_lost()) {
+    return false;
+  }
+  report_.SetValue(kGoOnFrom, index + 1);
+  return true;
+}
+
+void PartRun::Failed(const std::string& what) {
+  nlohmann::json all = report_.values().value(kFailedCases, nlohmann::json::array());
+  all.push_back(what);
+  report_.SetValue(kFailedCases, std::move(all));
+}
+
+absl::Status PartRun::Outcome() const {
+  const auto all = report_.values().value(kFailedCases, std::vector<std::string>());
+  return all.empty() ? absl::OkStatus() : Internal("{}", fmt::join(all, "; "));
+}
+
+int64_t GoesOnFrom(const PartReport& report) {
+  return report.values().value(kGoOnFrom, int64_t{0});
+}
+
 double PartRun::seconds() const { return absl::ToDoubleSeconds(absl::Now() - begin_); }
 
 std::span<const Part> Parts() { return kParts; }
@@ -106,10 +145,11 @@ std::vector<PartReport> RunParts(const std::vector<Part>& parts, const PartOptio
   std::vector<PartReport> reports;
   for (const Part& part : parts) {
     fmt::print(stderr, "== {}: {}\n", part.name, part.what);
-    PartReport& report = reports.emplace_back(options.output, std::string(part.name));
+    PartReport& report = reports.emplace_back(ReportFor(part.name, options));
+    const double before = report.seconds();
     PartRun run(options, report);
     const absl::Status status = part.run(run);
-    report.Finish(StateOf(status), std::string(Message(status)), run.seconds());
+    report.Finish(StateOf(status), std::string(Message(status)), before + run.seconds());
     if (!status.ok()) {
       fmt::print(stderr, "{} {}: {}\n", part.name,
                  report.state() == PartState::kSkipped ? "skipped" : "FAILED", report.why());

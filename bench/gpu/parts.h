@@ -100,6 +100,12 @@ struct PartOptions {
   // What workers that are processes compute on, and the folder of `shoal`; empty: none.
   plan::DeviceKind device = plan::DeviceKind::kCuda;
   std::string programs;
+  // Whether the device is of no more use to this process, as a GPU is after an illegal access;
+  // null: it always is.
+  std::function<bool()> is_lost;
+  // The first case of `train` or `kernels`; what an earlier process has found of those before it is
+  // read from `output` and gone on with.
+  int64_t from = 0;
 };
 
 // What a part runs with.
@@ -113,6 +119,13 @@ class PartRun {
   // Whether there is time for what takes about so long.
   bool HasTimeFor(absl::Duration duration) const;
   double seconds() const;
+
+  // Of a case that failed: where the device is lost, the part ends and says where a new process is
+  // to go on, which is true.
+  bool IsLostAt(int64_t index);
+  // What is wrong with cases so far, those of an earlier process among them, as the part's status.
+  void Failed(const std::string& what);
+  absl::Status Outcome() const;
 
  private:
   const PartOptions& options_;
@@ -132,6 +145,9 @@ std::span<const Part> Parts();
 
 // The parts of that name, all for an empty one; InvalidArgument, naming all, for one that is none.
 absl::StatusOr<std::vector<Part>> ChosenParts(std::string_view only);
+
+// Where a new process goes on with a part whose device was lost (PartOptions::from); 0: nowhere.
+int64_t GoesOnFrom(const PartReport& report);
 
 // Runs them and returns their reports.
 std::vector<PartReport> RunParts(const std::vector<Part>& parts, const PartOptions& options);

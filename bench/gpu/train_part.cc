@@ -73,10 +73,11 @@ absl::Status RunTrainPart(PartRun& run) {
           kOptimizerBytes, run.sizes().train_warm_seconds, UtilisationFormula()),
       {"case", "parameters", "recompute", "steps", "forward and backward, ms", "AdamW, ms",
        "step, ms", "tokens/s", "utilisation", "the same without AdamW", "memory, peak", "note"});
-  nlohmann::json cases = nlohmann::json::array();
-  std::vector<std::string> failed;
+  nlohmann::json cases = report.values().value("cases", nlohmann::json::array());
   double slowest = 0;  // seconds of a FLOP, of the cases so far
-  for (const TrainCase& c : run.sizes().train) {
+  const std::vector<TrainCase>& all = run.sizes().train;
+  for (size_t i = static_cast<size_t>(run.options().from); i < all.size(); ++i) {
+    const TrainCase& c = all[i];
     SHOAL_ASSIGN_OR_RETURN(const plan::ModelSpec spec, c.Spec());
     std::vector<std::string> row(12, "-");
     row[0] = c.Name();
@@ -97,7 +98,10 @@ absl::Status RunTrainPart(PartRun& run) {
     if (!trained.ok()) {
       leave_out(std::string(Message(trained.status())));
       if (!absl::IsResourceExhausted(trained.status())) {
-        failed.push_back(fmt::format("{}: {}", c.Name(), row.back()));
+        run.Failed(fmt::format("{}: {}", c.Name(), row.back()));
+      }
+      if (run.IsLostAt(static_cast<int64_t>(i))) {
+        break;
       }
       continue;
     }
@@ -134,7 +138,7 @@ absl::Status RunTrainPart(PartRun& run) {
                      {"loss", trained->loss}});
     report.SetValue("cases", cases);
   }
-  return failed.empty() ? absl::OkStatus() : Internal("{}", fmt::join(failed, "; "));
+  return run.Outcome();
 }
 
 }  // namespace shoal::bench
