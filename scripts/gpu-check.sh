@@ -65,12 +65,25 @@ PYTHON
 libraries=$(cuda_folders | paste -sd: -)
 export SHOAL_CUDA_LIBRARIES=${SHOAL_CUDA_LIBRARIES:+$SHOAL_CUDA_LIBRARIES:}$libraries
 
+# A driver without persistence mode forgets its GPUs when no process has them, and the next waits seconds for them: this one keeps the first.
+[ ! -e /dev/nvidia0 ] || exec 9<>/dev/nvidia0 || true
+
+# A machine that is given memory as it is used shows too little of it now; its control group may know how much there can be.
+if [ -z "${SHOAL_HOST_MEMORY:-}" ]; then
+  most=$(cat /sys/fs/cgroup/memory.max /sys/fs/cgroup/memory/memory.limit_in_bytes 2>/dev/null | head -1)
+  shown=$(awk '/^MemTotal/ {printf "%.0f", $2 * 1024}' /proc/meminfo)
+  # "max" and what stands for it are no numbers of a machine's.
+  if [[ $most =~ ^[0-9]{1,15}$ ]] && [ "$most" -gt "$shown" ]; then
+    export SHOAL_HOST_MEMORY=$most
+  fi
+fi
+
 smi() { timeout 20 nvidia-smi --query-gpu="$1" --format=csv,noheader "${@:2}" 2>/dev/null; }
-gpu=$(smi name,driver_version,memory.total,clocks.sm,clocks.max.sm,clocks.mem,power.limit | head -1)
+gpu=$(smi name,driver_version,memory.total,clocks.sm,clocks.max.sm,clocks.mem,power.limit,persistence_mode | head -1)
 memory=$(awk '/^Mem(Total|Available)/ {printf "%s %.1f GiB, ", $1, $2 / 1048576}' /proc/meminfo)
 notes=(
   --note "Made by \`gpu-check.sh\` of $("$bundle/bin/shoal" --version 2>/dev/null || echo shoal), $(date -u +'%Y-%m-%d %H:%M') UTC, on $(nproc) cores of $(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -1), ${memory}Linux $(uname -r)."
-  --note "nvidia-smi (name, driver, memory, clock of multiprocessors, its maximum, of memory, power limit): ${gpu:-not there}."
+  --note "nvidia-smi (name, driver, memory, clock of multiprocessors, its maximum, of memory, power limit, persistence mode): ${gpu:-not there}."
   --note "Libraries in: ${SHOAL_CUDA_LIBRARIES:-none}."
 )
 
@@ -184,7 +197,11 @@ if [ -n "$torch" ]; then
   limit=$((total - $(passed) - 110))
   run_torch $((limit > 150 ? 150 : limit))
 fi
-# The last one has what is left.
+# The last one has what is left. It takes what memory is free, also what a process that is ending has not yet given back.
+patience=$(($(passed) + 10))
+while timeout 5 nvidia-smi --query-compute-apps=pid --format=csv,noheader 2>/dev/null | grep -q '^[0-9]' && [ "$(passed)" -lt "$patience" ]; do
+  sleep 0.5
+done
 part offload 300
 
 say ""
