@@ -13,8 +13,13 @@
 // reached past PCIe (NVLink-C2C) the driver reports that no flush is needed, which holds within one
 // path alone: there, all of a region goes over the one mapping that it was registered with, and its
 // header must lie in the same region.
+//
+// Shares. A process may let others of its host open a range of its GPU's memory, in which their
+// GPUs' copies then read and write. Whoever shares keeps the memory until all have closed it: what
+// is freed before is undefined where it is open.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -54,6 +59,22 @@ struct GpuCopy {
   int64_t bytes = 0;
 };
 
+// A range of a GPU's memory by which another process of this host opens it.
+struct GpuShare {
+  std::array<char, 16> gpu = {};         // the UUID of the one that it lies on
+  std::array<char, 64> allocation = {};  // the driver's name for what the range is part of
+  int64_t offset = 0;                    // of the range therein
+  int64_t bytes = 0;
+};
+
+struct OpenedShare {
+  std::span<std::byte> memory;      // the range, as this process addresses it
+  std::byte* allocation = nullptr;  // what was opened
+};
+
+// "GPU-01234567-89ab-cdef-0123-456789abcdef", as tools call it.
+std::string GpuName(const std::array<char, 16>& uuid);
+
 // How an export is reached by other devices: where there are several ways, over the PCIe window; or
 // as the driver chooses. Some machines know but one of the two.
 enum class DmaBufMapping { kPcie, kDefault };
@@ -76,14 +97,21 @@ class GpuMemory {
   // driver or the mapping does not have it.
   virtual absl::StatusOr<UniqueFd> ExportDmaBuf(const void* address, int64_t bytes,
                                                 DmaBufMapping mapping) = 0;
+  // A range within one allocation. Unimplemented where it cannot be shared.
+  virtual absl::StatusOr<GpuShare> Share(std::span<const std::byte> memory) = 0;
+  // A range that another process shares, until it is closed. Nothing in it is trusted.
+  // FailedPrecondition where it lies on a GPU that this process does not see, NotFound where it is
+  // not there (any more), InvalidArgument where it is not within its allocation.
+  virtual absl::StatusOr<OpenedShare> Open(const GpuShare& share) = 0;
+  virtual void Close(const OpenedShare& opened) = 0;
   // What has arrived from other devices is visible to that GPU when it returns. Free where nothing
   // has to be done.
   virtual absl::Status FlushRemoteWrites(int gpu) = 0;
 
-  // Copies between memory of a GPU, the same in all of them, and memory of this process, in any
-  // direction, by the GPU's copy engines; returns when all are done. That wait and finding the GPU
-  // cost tens of microseconds, once for a call. None may cross the end of a range that was pinned.
-  // Calls of several threads run beside each other.
+  // Copies between memory of a GPU, the same in all of them, and memory of this process or of a GPU
+  // that it sees, in any direction, by the GPU's copy engines; returns when all are done. That wait
+  // and finding the GPU cost tens of microseconds, once for a call. None may cross the end of a
+  // range that was pinned. Calls of several threads run beside each other.
   virtual absl::Status Copy(std::span<const GpuCopy> copies) = 0;
   // Whether Pin takes memory that this process may only read. Most GPUs on a PCIe bus do not.
   virtual bool PinsReadOnly() const = 0;

@@ -16,7 +16,7 @@
 namespace shoal::transport {
 
 // Raised whenever the bytes of a handshake or of a data connection change meaning.
-inline constexpr uint32_t kTransportProtocolVersion = 1;
+inline constexpr uint32_t kTransportProtocolVersion = 2;
 
 // Regions that one side of a connection may expose: what fits a handshake message and its file
 // descriptors.

@@ -77,6 +77,9 @@ struct Capabilities {
   bool inline_reads = false;  // PostReads copies before it returns (completion events still come)
   bool exposes_any_memory =
       false;  // Register may expose memory that this transport did not allocate
+  // Register may expose memory of a GPU that the transport was given the way to. A peer that does
+  // not reach it is told in the handshake.
+  bool exposes_gpu_memory = false;
   int64_t max_operation_bytes =
       0;  // larger ones are split by the transport itself; this is where a split happens
   // Why reads into memory of a GPU take longer than by way of pinned memory of the host. Empty:

@@ -69,7 +69,8 @@ std::byte* AddressSpace::Allocate(Place place, int device, int64_t bytes, unsign
                     .bytes = bytes,
                     .mapping = mapping,
                     .mapped_bytes = pages + kPageBytes,
-                    .flags = flags};
+                    .flags = flags,
+                    .number = next_number_++};
   ranges_.emplace(data, range);
   Protect(range);
   return data;
@@ -82,7 +83,8 @@ void AddressSpace::Register(void* data, int64_t bytes, unsigned flags) {
 
 bool AddressSpace::Free(void* data, Place place) {
   const auto found = ranges_.find(static_cast<std::byte*>(data));
-  if (found == ranges_.end() || found->second.place != place || found->second.mapping == nullptr) {
+  if (found == ranges_.end() || found->second.place != place || found->second.mapping == nullptr ||
+      found->second.opened > 0) {
     return false;
   }
   munmap(found->second.mapping, static_cast<size_t>(found->second.mapped_bytes));
@@ -99,7 +101,27 @@ bool AddressSpace::Unregister(void* data) {
   return true;
 }
 
-const AddressSpace::Range* AddressSpace::Find(const void* data, int64_t bytes, bool& torn) const {
+std::byte* AddressSpace::OpenHandle(uint64_t number) {
+  for (auto& [data, range] : ranges_) {
+    if (range.place == Place::kDevice && range.number == number) {
+      ++range.opened;
+      return data;
+    }
+  }
+  return nullptr;
+}
+
+bool AddressSpace::CloseHandle(void* data) {
+  const auto found = ranges_.find(static_cast<std::byte*>(data));
+  if (found == ranges_.end() || found->second.opened == 0) {
+    return false;
+  }
+  --found->second.opened;
+  return true;
+}
+
+const AddressSpace::Range* AddressSpace::Find(const void* data, int64_t bytes, bool& torn,
+                                              std::byte** begin_of) const {
   torn = false;
   auto* begin = static_cast<std::byte*>(const_cast<void*>(data));
   auto after = ranges_.upper_bound(begin);
@@ -114,6 +136,9 @@ const AddressSpace::Range* AddressSpace::Find(const void* data, int64_t bytes, b
     return nullptr;
   }
   torn = begin + bytes > first + range.bytes;
+  if (begin_of != nullptr) {
+    *begin_of = first;
+  }
   return &range;
 }
 

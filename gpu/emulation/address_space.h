@@ -20,6 +20,8 @@ class AddressSpace {
     void* mapping = nullptr;  // null: memory of somebody else's, registered
     int64_t mapped_bytes = 0;
     unsigned flags = 0;
+    uint64_t number = 0;  // no other allocation has it
+    int opened = 0;       // by handles, and not closed
   };
 
   static constexpr int64_t kAlignment = 512;
@@ -30,13 +32,19 @@ class AddressSpace {
   // more.
   std::byte* Allocate(Place place, int device, int64_t bytes, unsigned flags);
   void Register(void* data, int64_t bytes, unsigned flags);
-  // False where there is no such range.
+  // False where there is no such range, or it is open by a handle.
   bool Free(void* data, Place place);
   bool Unregister(void* data);
+  // Of GPU memory that was given out under this number: where it begins, or null.
+  std::byte* OpenHandle(uint64_t number);
+  // False where it is not open.
+  bool CloseHandle(void* data);
 
   // The range that holds [data, data + bytes); null for pageable memory. `torn` where just a part
-  // of it lies in a range.
-  const Range* Find(const void* data, int64_t bytes, bool& torn) const;
+  // of it lies in a range. Where `begin_of` is
+  // given, the range begins there.
+  const Range* Find(const void* data, int64_t bytes, bool& torn,
+                    std::byte** begin_of = nullptr) const;
 
   // The memory of this GPU can be reached from now on and no other's. kAll, kNone: as they say.
   static constexpr int kAll = -1;
@@ -53,6 +61,7 @@ class AddressSpace {
   void Protect(const Range& range) const;
 
   std::map<std::byte*, Range> ranges_;
+  uint64_t next_number_ = 1;
   int open_ = kNone;
 };
 

@@ -10,6 +10,9 @@
 // copy to pageable memory is done when the call returns, as CUDA has it. A failed kernel or copy
 // makes every later call fail.
 //
+// Memory that is shared by a handle can be opened by the process that shares it alone, and cannot
+// be freed while it is open.
+//
 // What it does not do: time, weak memory order, several launches at once, access between GPUs,
 // graphs, textures, managed memory.
 //
@@ -18,7 +21,9 @@
 
 #include <cuda_runtime_api.h>
 
+#include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string_view>
 
 namespace shoal::gpu {
@@ -66,5 +71,16 @@ struct EmulatedCounters {
   int64_t bytes_on_host = 0;
 };
 EmulatedCounters Counters();
+
+// Of memory of a GPU: the allocation that the address lies in. The driver tells that; the runtime
+// does not.
+struct EmulatedAllocation {
+  int device = 0;
+  std::byte* begin = nullptr;
+  int64_t bytes = 0;
+
+  bool operator==(const EmulatedAllocation&) const = default;
+};
+std::optional<EmulatedAllocation> FindAllocation(const void* address);
 
 }  // namespace shoal::gpu

@@ -149,6 +149,8 @@ cudaError_t CUDARTAPI cudaGetDeviceProperties(cudaDeviceProp* properties, int de
   properties->asyncEngineCount = 2;
   properties->l2CacheSize = 50 << 20;
   properties->pciBusID = kPciBusOfFirst + device;
+  std::memcpy(properties->uuid.bytes, "emulated GPU", 12);
+  properties->uuid.bytes[15] = static_cast<char>(device);
   return cudaSuccess;
 }
 
@@ -263,6 +265,7 @@ cudaError_t CUDARTAPI cudaPeekAtLastError() { return LastError(); }
   X(cudaErrorLaunchTimeout, "the launch timed out and was terminated")                             \
   X(cudaErrorLaunchOutOfResources, "too many resources requested for launch")                      \
   X(cudaErrorECCUncorrectable, "uncorrectable ECC error encountered")                              \
+  X(cudaErrorMapBufferObjectFailed, "mapping of buffer object failed")                             \
   X(cudaErrorHostMemoryAlreadyRegistered,                                                          \
     "part or all of the requested memory range is already mapped")                                 \
   X(cudaErrorHostMemoryNotRegistered, "pointer does not correspond to a registered memory region") \

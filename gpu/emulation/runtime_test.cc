@@ -1,5 +1,7 @@
 // The emulated runtime: what it forgives and what not.
 #include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <cstring>
 #include <string>
@@ -278,6 +280,50 @@ TEST_F(RuntimeTest, TellsTheTimeBetweenEvents) {
   EXPECT_GT(milliseconds, 0);
   EXPECT_EQ(cudaEventElapsedTime(&milliseconds, begin, NewEvent()), cudaErrorInvalidResourceHandle);
   (void)cudaGetLastError();
+}
+
+TEST_F(RuntimeTest, SharesMemoryByHandlesWithinTheProcess) {
+  float* there = Floats(100);
+  cudaIpcMemHandle_t handle = {};
+  ASSERT_EQ(cudaIpcGetMemHandle(&handle, there + 10), cudaSuccess);
+  void* opened = nullptr;
+  for (int i = 0; i < 2; ++i) {
+    ASSERT_EQ(cudaIpcOpenMemHandle(&opened, handle, cudaIpcMemLazyEnablePeerAccess), cudaSuccess);
+    EXPECT_EQ(opened, there) << "where the allocation begins";
+  }
+  EXPECT_EQ(FindAllocation(there + 99)->begin, static_cast<void*>(there));
+  EXPECT_EQ(FindAllocation(there + 99)->bytes, 400);
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_EQ(cudaFree(there), cudaErrorInvalidValue) << "it is open";
+    EXPECT_EQ(cudaIpcCloseMemHandle(opened), cudaSuccess);
+  }
+  EXPECT_EQ(cudaIpcCloseMemHandle(opened), cudaErrorInvalidValue);
+  EXPECT_EQ(cudaFree(there), cudaSuccess);
+  EXPECT_EQ(cudaIpcOpenMemHandle(&opened, handle, cudaIpcMemLazyEnablePeerAccess),
+            cudaErrorInvalidResourceHandle)
+      << "it is gone";
+  float here = 0;
+  EXPECT_EQ(cudaIpcGetMemHandle(&handle, &here), cudaErrorInvalidValue);
+  EXPECT_EQ(FindAllocation(&here), std::nullopt);
+  EXPECT_EQ(cudaIpcOpenMemHandle(&opened, handle, 0), cudaErrorInvalidValue) << "without the flag";
+  (void)cudaGetLastError();
+}
+
+TEST_F(RuntimeTest, AnotherProcesssHandleIsNotMapped) {
+  float* there = Floats(1);
+  cudaIpcMemHandle_t handle = {};
+  ASSERT_EQ(cudaIpcGetMemHandle(&handle, there), cudaSuccess);
+  const pid_t child = fork();
+  if (child == 0) {
+    void* opened = nullptr;
+    _exit(cudaIpcOpenMemHandle(&opened, handle, cudaIpcMemLazyEnablePeerAccess) ==
+                  cudaErrorMapBufferObjectFailed
+              ? 0
+              : 1);
+  }
+  int status = -1;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
 }
 
 TEST_F(RuntimeTest, Counts) {

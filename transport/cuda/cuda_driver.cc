@@ -50,6 +50,10 @@ absl::StatusOr<CudaDriver> LoadCudaDriver(const std::string& name) {
   if (!whole) {
     return FailedPrecondition("{} lacks functions of a CUDA driver: update the driver", name);
   }
+  Find(library, SHOAL_SYMBOL(cuDeviceGetUuid), driver.uuid);
+  Find(library, SHOAL_SYMBOL(cuIpcGetMemHandle), driver.share);
+  Find(library, SHOAL_SYMBOL(cuIpcOpenMemHandle), driver.open_share);
+  Find(library, SHOAL_SYMBOL(cuIpcCloseMemHandle), driver.close_share);
   Find(library, SHOAL_SYMBOL(cuMemGetHandleForAddressRange), driver.export_range);
   Find(library, SHOAL_SYMBOL(cuFlushGPUDirectRDMAWrites), driver.flush_remote_writes);
   return driver;

@@ -32,6 +32,11 @@ struct CudaDriver {
   decltype(&::cuMemcpyAsync) copy = nullptr;
   decltype(&::cuMemHostRegister) pin = nullptr;
   decltype(&::cuMemHostUnregister) unpin = nullptr;
+  // Optional; together.
+  decltype(&::cuDeviceGetUuid) uuid = nullptr;
+  decltype(&::cuIpcGetMemHandle) share = nullptr;
+  decltype(&::cuIpcOpenMemHandle) open_share = nullptr;
+  decltype(&::cuIpcCloseMemHandle) close_share = nullptr;
   decltype(&::cuMemGetHandleForAddressRange) export_range = nullptr;      // optional, 11.7
   decltype(&::cuFlushGPUDirectRDMAWrites) flush_remote_writes = nullptr;  // optional, 11.3
 };

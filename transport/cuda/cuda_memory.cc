@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <utility>
 #include <vector>
 
@@ -27,6 +28,9 @@ class CudaMemory final : public GpuMemory {
   absl::Status Prepare(const void* address) override;
   absl::StatusOr<UniqueFd> ExportDmaBuf(const void* address, int64_t bytes,
                                         DmaBufMapping mapping) override;
+  absl::StatusOr<GpuShare> Share(std::span<const std::byte> memory) override;
+  absl::StatusOr<OpenedShare> Open(const GpuShare& share) override;
+  void Close(const OpenedShare& opened) override;
   absl::Status FlushRemoteWrites(int gpu) override;
   absl::Status Copy(std::span<const GpuCopy> copies) override;
   bool PinsReadOnly() const override { return pins_read_only_; }
@@ -37,6 +41,7 @@ class CudaMemory final : public GpuMemory {
   struct Gpu {
     CUdevice device = 0;
     GpuDevice description;
+    std::array<char, 16> uuid = {};      // zero where it is not told
     CUcontext context = nullptr;         // guarded by mutex_ until it is set
     std::vector<CUstream> idle_streams;  // guarded by mutex_; as many as copies ran side by side
   };
@@ -71,6 +76,8 @@ class CudaMemory final : public GpuMemory {
   absl::Status Check(CUresult result, std::string_view what) const;
   int Attribute(CUdevice device, CUdevice_attribute attribute) const;
   absl::StatusOr<Gpu> Describe(int index) const;
+  // The GPU that the address lies on, or nullopt.
+  absl::StatusOr<std::optional<int>> WhereIs(const void* address);
   absl::StatusOr<CUcontext> Context(int index) ABSL_LOCKS_EXCLUDED(mutex_);
   // A stream of that GPU, whose context is current, for one copy.
   absl::StatusOr<CUstream> TakeStream(int index) ABSL_LOCKS_EXCLUDED(mutex_);
@@ -133,6 +140,10 @@ absl::StatusOr<CudaMemory::Gpu> CudaMemory::Describe(int index) const {
   if (driver_.pci_address(text, sizeof(text) - 1, gpu.device) == CUDA_SUCCESS) {
     gpu.description.pci_address = text;
   }
+  if (CUuuid uuid = {};
+      driver_.uuid != nullptr && driver_.uuid(&uuid, gpu.device) == CUDA_SUCCESS) {
+    std::ranges::copy(uuid.bytes, gpu.uuid.begin());
+  }
   gpu.description.dma_buf = driver_.export_range != nullptr &&
                             Attribute(gpu.device, CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED) != 0;
   const int ordering = Attribute(gpu.device, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WRITES_ORDERING);
@@ -179,7 +190,7 @@ absl::StatusOr<CUcontext> CudaMemory::Context(int index) {
   return gpu.context;
 }
 
-absl::StatusOr<std::optional<GpuAllocation>> CudaMemory::Find(const void* address) {
+absl::StatusOr<std::optional<int>> CudaMemory::WhereIs(const void* address) {
   const Current home(*this, home_);  // threads of transports have none of their own
   SHOAL_RETURN_IF_ERROR(home.status());
   unsigned int type = 0;
@@ -204,14 +215,23 @@ absl::StatusOr<std::optional<GpuAllocation>> CudaMemory::Find(const void* addres
   if (ordinal < 0 || ordinal >= gpus()) {
     return Internal("{} lies on GPU {} of {}", address, ordinal, gpus());
   }
-  const Current current(*this, ordinal);
+  return ordinal;
+}
+
+absl::StatusOr<std::optional<GpuAllocation>> CudaMemory::Find(const void* address) {
+  SHOAL_ASSIGN_OR_RETURN(const std::optional<int> ordinal, WhereIs(address));
+  if (!ordinal.has_value()) {
+    return std::nullopt;
+  }
+  const Current current(*this, *ordinal);
   SHOAL_RETURN_IF_ERROR(current.status());
   CUdeviceptr begin = 0;
   size_t bytes = 0;
   SHOAL_RETURN_IF_ERROR(
       Check(driver_.address_range(&begin, &bytes, Pointer(address)), "cuMemGetAddressRange"));
-  return GpuAllocation{
-      .gpu = ordinal, .begin = static_cast<uintptr_t>(begin), .bytes = static_cast<int64_t>(bytes)};
+  return GpuAllocation{.gpu = *ordinal,
+                       .begin = static_cast<uintptr_t>(begin),
+                       .bytes = static_cast<int64_t>(bytes)};
 }
 
 absl::Status CudaMemory::Prepare(const void* address) {
@@ -242,6 +262,72 @@ absl::StatusOr<UniqueFd> CudaMemory::ExportDmaBuf(const void* address, int64_t b
                                  CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD, flags),
             "cuMemGetHandleForAddressRange"));
   return UniqueFd(fd);
+}
+
+absl::StatusOr<GpuShare> CudaMemory::Share(std::span<const std::byte> memory) {
+  SHOAL_ASSIGN_OR_RETURN(const auto allocation, Find(memory.data()));
+  if (!allocation.has_value()) {
+    return InvalidArgument("{} is not GPU memory", fmt::ptr(memory.data()));
+  }
+  const int64_t offset =
+      static_cast<int64_t>(reinterpret_cast<uintptr_t>(memory.data()) - allocation->begin);
+  if (static_cast<int64_t>(memory.size()) > allocation->bytes - offset) {
+    return InvalidArgument("{} bytes at {} reach beyond their allocation", memory.size(),
+                           fmt::ptr(memory.data()));
+  }
+  const Gpu& gpu = At(allocation->gpu);
+  if (driver_.share == nullptr || gpu.uuid == std::array<char, 16>{}) {
+    return Unimplemented("the CUDA driver shares no memory between processes");
+  }
+  const Current current(*this, allocation->gpu);
+  SHOAL_RETURN_IF_ERROR(current.status());
+  GpuShare share{.gpu = gpu.uuid, .offset = offset, .bytes = static_cast<int64_t>(memory.size())};
+  CUipcMemHandle handle = {};
+  SHOAL_RETURN_IF_ERROR(Check(driver_.share(&handle, static_cast<CUdeviceptr>(allocation->begin)),
+                              "cuIpcGetMemHandle"));
+  static_assert(sizeof(handle.reserved) == sizeof(share.allocation));
+  std::ranges::copy(handle.reserved, share.allocation.begin());
+  return share;
+}
+
+absl::StatusOr<OpenedShare> CudaMemory::Open(const GpuShare& share) {
+  const bool seen = std::ranges::find(gpus_, share.gpu, &Gpu::uuid) != gpus_.end();
+  if (!seen || share.gpu == std::array<char, 16>{} || driver_.open_share == nullptr) {
+    return FailedPrecondition("memory of {}, which this process does not see", GpuName(share.gpu));
+  }
+  // In the context that this process's copies run in, also of another GPU's memory.
+  const Current current(*this, home_);
+  SHOAL_RETURN_IF_ERROR(current.status());
+  CUipcMemHandle handle = {};
+  std::ranges::copy(share.allocation, handle.reserved);
+  CUdeviceptr opened = 0;
+  const CUresult result = driver_.open_share(&opened, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
+  if (result != CUDA_SUCCESS) {
+    return NotFound("memory of {} cannot be opened: {}", GpuName(share.gpu),
+                    Message(Check(result, "cuIpcOpenMemHandle")));
+  }
+  CUdeviceptr begin = 0;
+  size_t bytes = 0;
+  const absl::Status known =
+      Check(driver_.address_range(&begin, &bytes, opened), "cuMemGetAddressRange");
+  const auto size = static_cast<int64_t>(bytes);
+  if (!known.ok() || share.offset < 0 || share.bytes <= 0 || share.offset > size ||
+      share.bytes > size - share.offset) {
+    driver_.close_share(opened);
+    SHOAL_RETURN_IF_ERROR(known);
+    return InvalidArgument("{} bytes at {} of an allocation of {}", share.bytes, share.offset,
+                           size);
+  }
+  auto* const allocation = reinterpret_cast<std::byte*>(opened);
+  return OpenedShare{.memory = {allocation + share.offset, static_cast<size_t>(share.bytes)},
+                     .allocation = allocation};
+}
+
+void CudaMemory::Close(const OpenedShare& opened) {
+  const Current current(*this, home_);
+  if (current.status().ok()) {
+    driver_.close_share(Pointer(opened.allocation));
+  }
 }
 
 absl::Status CudaMemory::FlushRemoteWrites(int gpu) {
@@ -286,16 +372,16 @@ absl::Status CudaMemory::Copy(std::span<const GpuCopy> copies) {
     return absl::OkStatus();
   }
   const GpuCopy& first = copies.front();
-  SHOAL_ASSIGN_OR_RETURN(std::optional<GpuAllocation> on_gpu, Find(first.to));
-  if (!on_gpu.has_value()) {
-    SHOAL_ASSIGN_OR_RETURN(on_gpu, Find(first.from));
-  }
-  if (!on_gpu.has_value()) {
+  SHOAL_ASSIGN_OR_RETURN(const std::optional<int> target, WhereIs(first.to));
+  SHOAL_ASSIGN_OR_RETURN(const std::optional<int> source, WhereIs(first.from));
+  if (!target.has_value() && !source.has_value()) {
     return InvalidArgument("neither {} nor {} is GPU memory", first.to, first.from);
   }
-  const Current current(*this, on_gpu->gpu);
+  // Between two GPUs this process's own copies: a context on the other takes memory there.
+  const int gpu = source == home_ ? home_ : target.value_or(source.value_or(home_));
+  const Current current(*this, gpu);
   SHOAL_RETURN_IF_ERROR(current.status());
-  SHOAL_ASSIGN_OR_RETURN(CUstream stream, TakeStream(on_gpu->gpu));
+  SHOAL_ASSIGN_OR_RETURN(CUstream stream, TakeStream(gpu));
   absl::Status status;
   for (const GpuCopy& copy : copies) {
     status = Check(
@@ -307,7 +393,7 @@ absl::Status CudaMemory::Copy(std::span<const GpuCopy> copies) {
   }
   // Also of those before one that failed: nobody may touch that memory while they run.
   const absl::Status done = Check(driver_.await_stream(stream), "cuStreamSynchronize");
-  GiveStream(on_gpu->gpu, stream);
+  GiveStream(gpu, stream);
   return status.ok() ? done : status;
 }
 

@@ -5,10 +5,12 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cstring>
 #include <optional>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "common/status.h"
@@ -41,6 +43,9 @@ struct Fake {
   int streams = 0;
   int waits = 0;
   CUresult copied = CUDA_SUCCESS;
+  CUresult opened = CUDA_SUCCESS;
+  int shares_open = 0;
+  int on_gpu = 0;  // where all GPU memory lies
   std::vector<unsigned int> pin_flags;
   std::optional<HostPins> pins;
 };
@@ -57,9 +62,10 @@ CUresult PointerAttribute(void* data, CUpointer_attribute attribute, CUdeviceptr
   if (fake.pointer != CUDA_SUCCESS) {
     return fake.pointer;
   }
-  const unsigned int value = attribute == CU_POINTER_ATTRIBUTE_MEMORY_TYPE  ? fake.type
-                             : attribute == CU_POINTER_ATTRIBUTE_IS_MANAGED ? fake.managed
-                                                                            : 0;
+  const unsigned int value = attribute == CU_POINTER_ATTRIBUTE_MEMORY_TYPE ? fake.type
+                             : attribute == CU_POINTER_ATTRIBUTE_IS_MANAGED
+                                 ? fake.managed
+                                 : static_cast<unsigned int>(fake.on_gpu);
   std::memcpy(data, &value, sizeof(value));
   return CUDA_SUCCESS;
 }
@@ -161,6 +167,24 @@ CudaDriver FakeDriver() {
     *bytes = 0x8000;
     return InContext();
   };
+  driver.uuid = [](CUuuid* uuid, CUdevice device) {
+    std::fill_n(uuid->bytes, sizeof(uuid->bytes), static_cast<char>(0xA0 + device));
+    return CUDA_SUCCESS;
+  };
+  driver.share = [](CUipcMemHandle* handle, CUdeviceptr begin) {
+    std::memcpy(handle->reserved, &begin, sizeof(begin));
+    return CUDA_SUCCESS;
+  };
+  driver.open_share = [](CUdeviceptr* opened, CUipcMemHandle handle, unsigned int flags) {
+    std::memcpy(opened, handle.reserved, sizeof(*opened));
+    const bool peers = (flags & CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS) != 0;
+    fake.shares_open += fake.opened == CUDA_SUCCESS ? 1 : 0;
+    return peers ? fake.opened : CUDA_ERROR_INVALID_VALUE;
+  };
+  driver.close_share = [](CUdeviceptr) {
+    --fake.shares_open;
+    return CUDA_SUCCESS;
+  };
   driver.export_range = Export;
   driver.flush_remote_writes = [](CUflushGPUDirectRDMAWritesTarget,
                                   CUflushGPUDirectRDMAWritesScope scope) {
@@ -202,6 +226,7 @@ class CudaMemoryTest : public testing::Test {
     EXPECT_EQ(contexts_pushed, 0);
     EXPECT_EQ(fake.contexts_held, 0);
     EXPECT_EQ(fake.streams, 0);
+    EXPECT_EQ(fake.shares_open, 0);
   }
 };
 
@@ -289,6 +314,56 @@ TEST_F(CudaMemoryTest, FlushesWhereTheGpuNeedsIt) {
   fake.ordering = CU_GPU_DIRECT_RDMA_WRITES_ORDERING_OWNER;
   EXPECT_TRUE((*OpenCudaMemory(FakeDriver()))->FlushRemoteWrites(0).ok());
   EXPECT_EQ(fake.flushes, 1);
+}
+
+std::span<const std::byte> Range(uintptr_t begin, size_t size) {
+  return {reinterpret_cast<const std::byte*>(begin), size};
+}
+
+TEST_F(CudaMemoryTest, SharesARangeOfAnAllocationThatOthersOpen) {
+  fake.count = 2;
+  fake.on_gpu = 1;
+  const auto owner = *OpenCudaMemory(FakeDriver());
+  const GpuShare share = *owner->Share(Range(0x11000, 0x2000));
+  EXPECT_EQ(share.offset, 0x1000);
+  EXPECT_EQ(share.bytes, 0x2000);
+  EXPECT_EQ(GpuName(share.gpu), "GPU-a1a1a1a1-a1a1-a1a1-a1a1-a1a1a1a1a1a1");
+  EXPECT_TRUE(absl::IsInvalidArgument(owner->Share(Range(0x11000, 0x8000)).status()));
+
+  const auto other = *OpenCudaMemory(FakeDriver());
+  const OpenedShare opened = *other->Open(share);
+  EXPECT_EQ(opened.memory.data(), Range(0x11000, 1).data());
+  EXPECT_EQ(opened.memory.size(), 0x2000u);
+  EXPECT_EQ(opened.allocation, Range(0x10000, 1).data());
+  other->Close(opened);
+}
+
+TEST_F(CudaMemoryTest, TrustsNothingInAShare) {
+  const auto memory = *OpenCudaMemory(FakeDriver());
+  const GpuShare good = *memory->Share(Range(0x10000, 0x8000));
+  for (const auto& [offset, bytes] : std::vector<std::pair<int64_t, int64_t>>{
+           {1, 0x8000}, {-1, 1}, {0, 0}, {0, -1}, {0x8001, 1}, {0x7FFFFFFFFFFFFFFF, 2}}) {
+    GpuShare share = good;
+    share.offset = offset;
+    share.bytes = bytes;
+    EXPECT_TRUE(absl::IsInvalidArgument(memory->Open(share).status())) << offset << " " << bytes;
+  }
+  GpuShare elsewhere = good;
+  elsewhere.gpu.fill('e');
+  const absl::Status unseen = memory->Open(elsewhere).status();
+  EXPECT_TRUE(absl::IsFailedPrecondition(unseen));
+  EXPECT_THAT(std::string(Message(unseen)), HasSubstr("GPU-65656565-6565-"));
+  elsewhere.gpu = {};
+  EXPECT_TRUE(absl::IsFailedPrecondition(memory->Open(elsewhere).status()));
+  fake.opened = CUDA_ERROR_INVALID_HANDLE;
+  EXPECT_TRUE(absl::IsNotFound(memory->Open(good).status()));
+}
+
+TEST_F(CudaMemoryTest, WithoutUuidsNothingIsShared) {
+  CudaDriver driver = FakeDriver();
+  driver.uuid = nullptr;
+  const auto memory = *OpenCudaMemory(driver);
+  EXPECT_TRUE(absl::IsUnimplemented(memory->Share(Range(0x10000, 64)).status()));
 }
 
 TEST_F(CudaMemoryTest, CopiesOverAStreamThatIsUsedAgain) {

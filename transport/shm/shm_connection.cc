@@ -84,8 +84,8 @@ bool ShmConnectionState::Open(PeerMemory peer) {
   if (closing_.load()) {
     return false;
   }
-  for (const SharedMemory& region : peer.regions) {
-    const size_t pieces = (region.size() + kPinnedPieceBytes - 1) / kPinnedPieceBytes;
+  for (const PeerRegion& region : peer.regions) {
+    const size_t pieces = (region.bytes().size() + kPinnedPieceBytes - 1) / kPinnedPieceBytes;
     pinnings_.push_back({.pieces = std::vector<bool>(pieces)});
   }
   peer_memory_ = std::move(peer);
@@ -116,8 +116,8 @@ absl::Status ShmConnectionState::CheckUsable() const {
 std::span<std::byte> ShmConnectionState::GpuSide(int region) const {
   const size_t index = static_cast<size_t>(region);
   const SharedMemory& source = peer_memory_->gpu_sources[index];
-  const SharedMemory& memory = source.size() > 0 ? source : peer_memory_->regions[index];
-  return {memory.data(), memory.size()};
+  return source.size() > 0 ? std::span(source.data(), source.size())
+                           : peer_memory_->regions[index].bytes();
 }
 
 void ShmConnectionState::ForgetPeerMemory() {
@@ -136,7 +136,7 @@ void ShmConnectionState::ForgetPeerMemory() {
 void ShmConnectionState::PinPiece(int region, size_t piece) {
   const size_t index = static_cast<size_t>(region);
   Pinning& pinning = pinnings_[index];
-  if (pinning.pieces[piece] || pinning.refused) {
+  if (peer_memory_->regions[index].on_gpu() || pinning.pieces[piece] || pinning.refused) {
     return;
   }
   const std::span<std::byte> memory = GpuSide(region);
@@ -151,8 +151,12 @@ void ShmConnectionState::PinPiece(int region, size_t piece) {
   }
 }
 
-bool ShmConnectionState::OnGpu(std::span<const std::byte> own) const {
-  return gpu_ != nullptr && !own.empty() && table_->ResidenceOf(own) == Residence::kGpu;
+bool ShmConnectionState::ByGpu(std::span<const std::byte> own, int region) const {
+  if (gpu_ == nullptr || own.empty()) {
+    return false;
+  }
+  return peer_memory_->regions[static_cast<size_t>(region)].on_gpu() ||
+         table_->ResidenceOf(own) == Residence::kGpu;
 }
 
 absl::Status ShmConnectionState::Copy(std::byte* to, const std::byte* from, size_t size,
@@ -235,7 +239,7 @@ size_t ShmConnectionState::ReadByGpu(std::span<const ReadOperation> operations) 
   std::vector<GpuTransfer> transfers;
   size_t bytes = 0;
   for (const ReadOperation& operation : operations) {
-    if (bytes >= kGpuBatchBytes || !OnGpu(operation.into)) {
+    if (bytes >= kGpuBatchBytes || !ByGpu(operation.into, operation.region)) {
       break;
     }
     transfers.push_back({.own = operation.into.data(),
@@ -268,13 +272,14 @@ absl::Status ShmConnectionState::PostReads(std::span<const ReadOperation> operat
   size_t unannounced = 0;
   for (size_t i = 0; i < operations.size(); ++i) {
     const ReadOperation& operation = operations[i];
-    if (OnGpu(operation.into)) {
+    if (ByGpu(operation.into, operation.region)) {
       i += ReadByGpu(operations.subspan(i)) - 1;
       continue;
     }
     absl::Status status = absl::OkStatus();
     if (!operation.into.empty()) {
-      const std::byte* from = peer_memory_->regions[operation.region].data() + operation.offset;
+      const std::byte* from =
+          peer_memory_->regions[operation.region].bytes().data() + operation.offset;
       status = Copy(operation.into.data(), from, operation.into.size(), stream);
     }
     PushCompletion(done, Event::Kind::kReadDone, operation.id, std::move(status));
@@ -312,14 +317,14 @@ absl::Status ShmConnectionState::PostWrites(std::span<const WriteOperation> oper
   absl::Status status = absl::OkStatus();
   for (const WriteOperation& operation : operations) {
     if (status.ok() && !operation.from.empty()) {
-      if (OnGpu(operation.from)) {
+      if (ByGpu(operation.from, operation.region)) {
         const GpuTransfer transfer = {.own = const_cast<std::byte*>(operation.from.data()),
                                       .region = operation.region,
                                       .offset = operation.offset,
                                       .bytes = operation.from.size()};
         status = CopyByGpu({&transfer, 1}, Direction::kToPeer);
       } else {
-        std::byte* to = peer_memory_->regions[operation.region].data() + operation.offset;
+        std::byte* to = peer_memory_->regions[operation.region].bytes().data() + operation.offset;
         status = Copy(to, operation.from.data(), operation.from.size(), stream);
       }
     }

@@ -23,10 +23,6 @@
 
 namespace shoal::transport {
 
-// Whether a GPU copies at full rate out of a peer's memory that may be read alone only where that
-// is mapped for writing. `gpu` may be null.
-inline bool NeedsGpuSources(const GpuMemory* gpu) { return gpu != nullptr && !gpu->PinsReadOnly(); }
-
 class ShmConnectionState {
  public:
   // Puts itself on the queue: from here on a kClosed event will come. `gpu` copies where memory of
@@ -42,7 +38,7 @@ class ShmConnectionState {
   const std::vector<std::shared_ptr<Region>>& exposed() const { return options_.exposed; }
   const ShmQueueWake& queue_wake() const { return *queue_wake_; }
   const SharedMemory& control() const { return control_; }
-  bool needs_gpu_sources() const { return NeedsGpuSources(gpu_.get()); }
+  const std::shared_ptr<GpuMemory>& gpu() const { return gpu_; }
 
   // The handshake is done. False if the connection was closed meanwhile.
   bool Open(PeerMemory peer);
@@ -73,8 +69,9 @@ class ShmConnectionState {
   ShmConnectionState(const ConnectionOptions& options, std::shared_ptr<const RegionTable> table,
                      std::shared_ptr<GpuMemory> gpu, SharedMemory control, bool is_connector);
   absl::Status CheckUsable() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(post_mutex_);
-  // Whether `own` memory is a GPU's.
-  bool OnGpu(std::span<const std::byte> own) const;
+  // Whether a GPU copies between `own` memory and that region of the peer: one of them is a GPU's.
+  bool ByGpu(std::span<const std::byte> own, int region) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(post_mutex_);
   absl::Status Copy(std::byte* to, const std::byte* from, size_t size, bool past_caches)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(post_mutex_);
   // Enters the gate once for each batch of at most kGpuBatchBytes.
@@ -83,9 +80,9 @@ class ShmConnectionState {
   absl::Status RunGpuBatch(std::vector<GpuCopy>& batch) ABSL_EXCLUSIVE_LOCKS_REQUIRED(post_mutex_);
   // What a GPU copies to or from.
   std::span<std::byte> GpuSide(int region) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(post_mutex_);
-  // Once for each piece of the peer's regions that a GPU copies to or from.
+  // Once for each piece of the peer's memory of the host that a GPU copies to or from.
   void PinPiece(int region, size_t piece) ABSL_EXCLUSIVE_LOCKS_REQUIRED(post_mutex_);
-  // Of the operations at the front those into memory of a GPU, together. How many.
+  // Of the operations at the front those that a GPU copies, together. How many.
   size_t ReadByGpu(std::span<const ReadOperation> operations)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(post_mutex_);
   void ForgetPeerMemory() ABSL_EXCLUSIVE_LOCKS_REQUIRED(post_mutex_);

@@ -6,6 +6,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <climits>
@@ -130,7 +131,7 @@ std::string EncodeShmHello(const ShmHello& hello) {
   writer.U32(kTransportProtocolVersion);
   writer.U64(hello.acceptance);
   writer.String(hello.secret);
-  WriteRegions(hello.regions, writer);
+  WriteOffers(hello.regions, writer);
   return writer.bytes();
 }
 
@@ -140,16 +141,126 @@ absl::StatusOr<ShmHello> DecodeShmHello(std::string_view body) {
   ShmHello hello;
   hello.acceptance = reader.U64();
   hello.secret = reader.String();
-  SHOAL_ASSIGN_OR_RETURN(hello.regions, ReadRegions("a dialling process", reader));
+  SHOAL_ASSIGN_OR_RETURN(hello.regions, ReadOffers("a dialling process", reader));
   if (!reader.complete() || version != kTransportProtocolVersion) {
     return InvalidArgument("malformed greeting on a local socket");
   }
   return hello;
 }
 
-absl::StatusOr<PeerMemory> MapPeerMemory(std::string_view peer, std::vector<RemoteRegion> table,
-                                         std::span<UniqueFd> fds, bool gpu_sources) {
-  if (fds.size() != table.size() + 2 || !IsEventFd(fds[1].get())) {
+std::vector<ShmRegionOffer> OfferRegions(const std::vector<std::shared_ptr<Region>>& exposed) {
+  const std::vector<RemoteRegion> regions = DescribeRegions(exposed);
+  std::vector<ShmRegionOffer> offers;
+  for (size_t i = 0; i < exposed.size(); ++i) {
+    offers.push_back(
+        {.region = regions[i], .share = static_cast<const ShmRegion&>(*exposed[i]).share()});
+  }
+  return offers;
+}
+
+void AppendFds(const std::vector<std::shared_ptr<Region>>& exposed, std::vector<int>& fds) {
+  for (const auto& region : exposed) {
+    const auto& own = static_cast<const ShmRegion&>(*region);
+    if (!own.share().has_value()) {
+      fds.push_back(own.fd());
+    }
+  }
+}
+
+void WriteOffers(std::span<const ShmRegionOffer> offers, ByteWriter& writer) {
+  std::vector<RemoteRegion> regions;
+  for (const ShmRegionOffer& offer : offers) {
+    regions.push_back(offer.region);
+  }
+  WriteRegions(regions, writer);
+  for (const ShmRegionOffer& offer : offers) {
+    writer.U32(offer.share.has_value() ? 1 : 0);
+    if (offer.share.has_value()) {
+      writer.String({offer.share->gpu.data(), offer.share->gpu.size()});
+      writer.String({offer.share->allocation.data(), offer.share->allocation.size()});
+      writer.I64(offer.share->offset);
+    }
+  }
+}
+
+absl::StatusOr<std::vector<ShmRegionOffer>> ReadOffers(std::string_view peer, ByteReader& reader) {
+  SHOAL_ASSIGN_OR_RETURN(const std::vector<RemoteRegion> regions, ReadRegions(peer, reader));
+  std::vector<ShmRegionOffer> offers;
+  for (const RemoteRegion& region : regions) {
+    ShmRegionOffer& offer = offers.emplace_back(ShmRegionOffer{.region = region});
+    const uint32_t on_gpu = reader.U32();
+    if (on_gpu == 1) {
+      GpuShare& share = offer.share.emplace();
+      const std::string gpu = reader.String();
+      const std::string allocation = reader.String();
+      share.offset = reader.I64();
+      share.bytes = region.bytes;
+      if (gpu.size() != share.gpu.size() || allocation.size() != share.allocation.size()) {
+        return InvalidArgument("{}: malformed exposed region", peer);
+      }
+      std::ranges::copy(gpu, share.gpu.begin());
+      std::ranges::copy(allocation, share.allocation.begin());
+    }
+    if (!reader.ok() || on_gpu > 1) {
+      return InvalidArgument("{}: malformed exposed region", peer);
+    }
+  }
+  return offers;
+}
+
+namespace {
+
+absl::StatusOr<PeerRegion> OpenRegion(const GpuShare& share,
+                                      const std::shared_ptr<GpuMemory>& gpu) {
+  if (gpu == nullptr) {
+    return FailedPrecondition("it exposes memory of {}, and this process uses no GPU; use tcp",
+                              GpuName(share.gpu));
+  }
+  SHOAL_ASSIGN_OR_RETURN(const OpenedShare opened, gpu->Open(share));
+  return PeerRegion(gpu, opened);
+}
+
+absl::StatusOr<PeerRegion> MapRegion(const RemoteRegion& region, UniqueFd fd) {
+  SHOAL_ASSIGN_OR_RETURN(SharedMemory memory,
+                         SharedMemory::Map(std::move(fd), region.bytes, region.writable));
+  return PeerRegion(std::move(memory));
+}
+
+// Empty where a GPU copies from the region itself.
+absl::StatusOr<SharedMemory> MapGpuSource(const RemoteRegion& region, int fd,
+                                          const GpuMemory* gpu) {
+  if (gpu == nullptr || gpu->PinsReadOnly() || region.writable ||
+      SharedMemory::SealedAgainstWriting(fd)) {
+    return SharedMemory();
+  }
+  return SharedMemory::Map(UniqueFd(fcntl(fd, F_DUPFD_CLOEXEC, 0)), region.bytes,
+                           /*writable=*/true);
+}
+
+absl::Status AddRegion(const ShmRegionOffer& offer, UniqueFd* fd,
+                       const std::shared_ptr<GpuMemory>& gpu, PeerMemory& memory) {
+  SharedMemory& source = memory.gpu_sources.emplace_back();
+  memory.table.push_back(offer.region);
+  if (offer.share.has_value()) {
+    SHOAL_ASSIGN_OR_RETURN(PeerRegion region, OpenRegion(*offer.share, gpu));
+    memory.regions.push_back(std::move(region));
+    return absl::OkStatus();
+  }
+  SHOAL_ASSIGN_OR_RETURN(source, MapGpuSource(offer.region, fd->get(), gpu.get()));
+  SHOAL_ASSIGN_OR_RETURN(PeerRegion region, MapRegion(offer.region, std::move(*fd)));
+  memory.regions.push_back(std::move(region));
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<PeerMemory> MapPeerMemory(std::string_view peer,
+                                         std::span<const ShmRegionOffer> offers,
+                                         std::span<UniqueFd> fds,
+                                         const std::shared_ptr<GpuMemory>& gpu) {
+  const auto shared = static_cast<size_t>(std::ranges::count_if(
+      offers, [](const ShmRegionOffer& offer) { return !offer.share.has_value(); }));
+  if (fds.size() != shared + 2 || !IsEventFd(fds[1].get())) {
     return InvalidArgument("{}: its handshake lacks file descriptors", peer);
   }
   PeerMemory memory;
@@ -160,24 +271,11 @@ absl::StatusOr<PeerMemory> MapPeerMemory(std::string_view peer, std::vector<Remo
   }
   memory.queue_page = *std::move(page);
   memory.event_fd = std::move(fds[1]);
-  for (size_t i = 0; i < table.size(); ++i) {
-    UniqueFd& fd = fds[i + 2];
-    SharedMemory& source = memory.gpu_sources.emplace_back();
-    if (gpu_sources && !table[i].writable && !SharedMemory::SealedAgainstWriting(fd.get())) {
-      auto mapped = SharedMemory::Map(UniqueFd(fcntl(fd.get(), F_DUPFD_CLOEXEC, 0)), table[i].bytes,
-                                      /*writable=*/true);
-      if (!mapped.ok()) {
-        return Annotate(mapped.status(), peer);
-      }
-      source = *std::move(mapped);
-    }
-    auto region = SharedMemory::Map(std::move(fd), table[i].bytes, table[i].writable);
-    if (!region.ok()) {
-      return Annotate(region.status(), peer);
-    }
-    memory.regions.push_back(*std::move(region));
+  size_t next = 2;
+  for (const ShmRegionOffer& offer : offers) {
+    UniqueFd* const fd = offer.share.has_value() ? nullptr : &fds[next++];
+    SHOAL_RETURN_IF_ERROR(Annotate(AddRegion(offer, fd, gpu, memory), peer));
   }
-  memory.table = std::move(table);
   return memory;
 }
 

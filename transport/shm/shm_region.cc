@@ -88,10 +88,25 @@ void SharedMemory::Unmap() {
 }
 
 ShmRegion::ShmRegion(std::shared_ptr<RegionTable> table, SharedMemory memory, Access access)
-    : table_(std::move(table)), memory_(std::move(memory)), access_(access) {
-  table_->Add(bytes());
+    : table_(std::move(table)),
+      memory_(std::move(memory)),
+      bytes_(memory_.data(), memory_.size()),
+      access_(access) {
+  table_->Add(bytes_);
 }
 
-ShmRegion::~ShmRegion() { table_->Remove(bytes()); }
+ShmRegion::ShmRegion(std::shared_ptr<RegionTable> table, std::span<std::byte> memory,
+                     const GpuShare& share, Access access)
+    : table_(std::move(table)), share_(share), bytes_(memory), access_(access) {
+  table_->Add(bytes_, Residence::kGpu);
+}
+
+ShmRegion::~ShmRegion() { table_->Remove(bytes_); }
+
+PeerRegion::~PeerRegion() {
+  if (gpu_ != nullptr) {  // not moved from
+    gpu_->Close(opened_);
+  }
+}
 
 }  // namespace shoal::transport

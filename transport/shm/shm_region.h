@@ -13,10 +13,13 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
+#include <utility>
 
 #include "absl/status/statusor.h"
 #include "common/file.h"
+#include "transport/gpu_memory.h"
 #include "transport/region_table.h"
 #include "transport/transport.h"
 
@@ -53,20 +56,49 @@ class SharedMemory {
   size_t size_ = 0;
 };
 
-// A region that can be exposed to peers.
+// A region that can be exposed to peers: shared memory, or memory of a GPU that is the caller's and
+// that peers open (transport/gpu_memory.h).
 class ShmRegion final : public Region {
  public:
   ShmRegion(std::shared_ptr<RegionTable> table, SharedMemory memory, Access access);
+  ShmRegion(std::shared_ptr<RegionTable> table, std::span<std::byte> memory, const GpuShare& share,
+            Access access);
   ~ShmRegion() override;
-  std::span<std::byte> bytes() override { return {memory_.data(), memory_.size()}; }
+  std::span<std::byte> bytes() override { return bytes_; }
   Access access() const override { return access_; }
+  // Of shared memory.
   int fd() const { return memory_.fd(); }
+  // Of a GPU's.
+  const std::optional<GpuShare>& share() const { return share_; }
   const RegionTable* table() const { return table_.get(); }
 
  private:
   const std::shared_ptr<RegionTable> table_;
   const SharedMemory memory_;
+  const std::optional<GpuShare> share_;
+  const std::span<std::byte> bytes_;
   const Access access_;
+};
+
+// A region of a peer's, as this process reaches it. Move-only.
+class PeerRegion {
+ public:
+  explicit PeerRegion(SharedMemory host) : host_(std::move(host)) {}
+  PeerRegion(std::shared_ptr<GpuMemory> gpu, const OpenedShare& opened)
+      : gpu_(std::move(gpu)), opened_(opened) {}
+  PeerRegion(PeerRegion&&) noexcept = default;
+  PeerRegion& operator=(PeerRegion&&) = delete;
+  ~PeerRegion();
+
+  bool on_gpu() const { return gpu_ != nullptr; }
+  std::span<std::byte> bytes() const {
+    return on_gpu() ? opened_.memory : std::span(host_.data(), host_.size());
+  }
+
+ private:
+  SharedMemory host_;
+  std::shared_ptr<GpuMemory> gpu_;  // null: shared memory
+  OpenedShare opened_;
 };
 
 }  // namespace shoal::transport

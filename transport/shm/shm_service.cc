@@ -215,19 +215,17 @@ absl::Status ShmService::Answer(UniqueFd socket, ShmMessage message) {
   SHOAL_ASSIGN_OR_RETURN(ShmHello hello, DecodeShmHello(message.body));
   SHOAL_ASSIGN_OR_RETURN(const std::shared_ptr<ShmConnectionState> connection,
                          expected_.Take(hello.acceptance, hello.secret));
-  absl::StatusOr<PeerMemory> peer = MapPeerMemory(connection->peer(), std::move(hello.regions),
-                                                  message.fds, connection->needs_gpu_sources());
+  absl::StatusOr<PeerMemory> peer =
+      MapPeerMemory(connection->peer(), hello.regions, message.fds, connection->gpu());
   if (!peer.ok()) {
     connection->Close(peer.status(), absl::ZeroDuration());
     return peer.status();
   }
   ByteWriter welcome;
-  WriteRegions(DescribeRegions(connection->exposed()), welcome);
+  WriteOffers(OfferRegions(connection->exposed()), welcome);
   const ShmQueueWake& wake = connection->queue_wake();
   std::vector<int> fds = {connection->control().fd(), wake.page.fd(), wake.sleeper->event_fd()};
-  for (const auto& region : connection->exposed()) {
-    fds.push_back(static_cast<ShmRegion*>(region.get())->fd());
-  }
+  AppendFds(connection->exposed(), fds);
   if (!connection->Open(*std::move(peer))) {
     return Unavailable("the connection was closed before the handshake was complete");
   }

@@ -75,7 +75,7 @@ class ShmConnector final : public Connector {
     if (host != HostIdentity()) {
       return FailedPrecondition("{}: it runs on another host; use tcp", options_.peer);
     }
-    hello.regions = DescribeRegions(options_.exposed);
+    hello.regions = OfferRegions(options_.exposed);
     auto connection = Greet(name, hello);
     return connection.ok() ? std::move(connection) : Annotate(connection.status(), options_.peer);
   }
@@ -87,9 +87,7 @@ class ShmConnector final : public Connector {
     SHOAL_RETURN_IF_ERROR(CheckSameUser(socket.get()));
     const ShmQueueWake& wake = *static_cast<ShmQueue*>(options_.queue)->wake();
     std::vector<int> fds = {wake.page.fd(), wake.sleeper->event_fd()};
-    for (const auto& region : options_.exposed) {
-      fds.push_back(static_cast<ShmRegion*>(region.get())->fd());
-    }
+    AppendFds(options_.exposed, fds);
     SHOAL_RETURN_IF_ERROR(
         SendShmMessage(socket.get(), ShmMessageType::kHello, EncodeShmHello(hello), fds));
     SHOAL_ASSIGN_OR_RETURN(ShmMessage message,
@@ -101,14 +99,14 @@ class ShmConnector final : public Connector {
       return Unavailable("the peer ended the handshake");
     }
     ByteReader reader(message.body);
-    SHOAL_ASSIGN_OR_RETURN(auto regions, ReadRegions(options_.peer, reader));
+    SHOAL_ASSIGN_OR_RETURN(const std::vector<ShmRegionOffer> offers,
+                           ReadOffers(options_.peer, reader));
     SHOAL_ASSIGN_OR_RETURN(
         SharedMemory control,
         SharedMemory::Map(std::move(message.fds[0]), sizeof(ShmControl), /*writable=*/true));
     SHOAL_ASSIGN_OR_RETURN(
         PeerMemory memory,
-        MapPeerMemory(options_.peer, std::move(regions),
-                      std::span<UniqueFd>(message.fds).subspan(1), NeedsGpuSources(gpu_.get())));
+        MapPeerMemory(options_.peer, offers, std::span<UniqueFd>(message.fds).subspan(1), gpu_));
     auto state = ShmConnectionState::Create(options_, table_, gpu_, std::move(control),
                                             /*is_connector=*/true);
     state->Open(std::move(memory));
@@ -135,8 +133,9 @@ class ShmTransport final : public Transport {
             .one_sided_reads = true,
             .same_host_only = true,
             .inline_reads = true,
+            .exposes_gpu_memory = gpu_ != nullptr,
             .max_operation_bytes = 4 * kMiB,
-            .slow_gpu_reads = NeedsGpuSources(gpu_.get()) && !gpu_job_
+            .slow_gpu_reads = gpu_ != nullptr && !gpu_->PinsReadOnly() && !gpu_job_
                                   ? "this GPU copies slowly out of memory that its process may "
                                     "only read, and servers let it only where the job says "
                                     "train.device: cuda"
@@ -162,12 +161,16 @@ class ShmTransport final : public Transport {
 
   absl::StatusOr<std::shared_ptr<Region>> Register(std::span<std::byte> memory,
                                                    Access access) override {
+    SHOAL_ASSIGN_OR_RETURN(const Residence residence, ResidenceOf(gpu_.get(), memory));
+    if (access != Access::kLocal && residence == Residence::kGpu) {
+      SHOAL_ASSIGN_OR_RETURN(const GpuShare share, gpu_->Share(memory));
+      return std::make_shared<ShmRegion>(table_, memory, share, access);
+    }
     if (access != Access::kLocal) {
       return Unimplemented(
           "shm can expose only memory it allocated; allocate it here and register it with the "
           "other transports");
     }
-    SHOAL_ASSIGN_OR_RETURN(const Residence residence, ResidenceOf(gpu_.get(), memory));
     return RegisteredRegion::Register(table_, memory, access, residence);
   }
 

@@ -8,7 +8,10 @@
 //
 // Memory of a GPU (TransportOptions::gpu_memory) may be registered: what is read into it or written
 // from it goes between it and the peer's region by the GPU's copy engines, with nothing in between.
-// The peer's memory is pinned for that in pieces, as they are first copied.
+// The peer's memory is pinned for that in pieces, as they are first copied. Memory of a GPU may be
+// exposed too: peers open it in their process, and their copies go to and from it. A peer without
+// that GPU, because it uses none or is in a container without it, gets FailedPrecondition from its
+// handshake, so that it takes another transport.
 //
 // Trust: the other process runs as the same user, checked by the kernel, and knows a single-use
 // secret. Its memory is hostile all the same: no value in it can make this process touch memory out

@@ -58,6 +58,11 @@ class GuardedGpu final : public GpuMemory {
   absl::StatusOr<UniqueFd> ExportDmaBuf(const void*, int64_t, DmaBufMapping) override {
     return Unimplemented("no dma-buf here");
   }
+  absl::StatusOr<GpuShare> Share(std::span<const std::byte>) override {
+    return Unimplemented("not shared");
+  }
+  absl::StatusOr<OpenedShare> Open(const GpuShare&) override { return Unimplemented("not shared"); }
+  void Close(const OpenedShare&) override {}
   absl::Status FlushRemoteWrites(int) override { return absl::OkStatus(); }
 
   absl::Status Copy(std::span<const GpuCopy> copies) override {

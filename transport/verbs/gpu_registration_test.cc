@@ -59,6 +59,11 @@ class FakeGpu final : public GpuMemory {
     fds[fd.get()] = {mapping, reinterpret_cast<uintptr_t>(address), bytes};
     return fd;
   }
+  absl::StatusOr<GpuShare> Share(std::span<const std::byte>) override {
+    return Unimplemented("not shared");
+  }
+  absl::StatusOr<OpenedShare> Open(const GpuShare&) override { return Unimplemented("not shared"); }
+  void Close(const OpenedShare&) override {}
   absl::Status FlushRemoteWrites(int) override {
     ++flushes;
     return absl::OkStatus();

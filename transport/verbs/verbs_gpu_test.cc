@@ -34,6 +34,11 @@ class WatchfulGpu final : public GpuMemory {
   absl::StatusOr<UniqueFd> ExportDmaBuf(const void*, int64_t, DmaBufMapping) override {
     return Unimplemented("no dma-buf here");
   }
+  absl::StatusOr<GpuShare> Share(std::span<const std::byte>) override {
+    return Unimplemented("not shared");
+  }
+  absl::StatusOr<OpenedShare> Open(const GpuShare&) override { return Unimplemented("not shared"); }
+  void Close(const OpenedShare&) override {}
   absl::Status FlushRemoteWrites(int) override {
     flushed_ = memory;
     ++flushes;

@@ -177,6 +177,7 @@ class VerbsTransport final : public Transport {
                        .same_host_only = false,
                        .inline_reads = false,
                        .exposes_any_memory = true,
+                       .exposes_gpu_memory = shared_->memory->gpu_registrar != nullptr,
                        .max_operation_bytes = shared_->options.verbs.piece_bytes}),
         service_(std::move(service)) {}
 

@@ -5,14 +5,19 @@
 
 #include <cuda_runtime_api.h>
 
+#include <algorithm>
+#include <array>
 #include <atomic>
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <utility>
+#include <vector>
 
 #include "absl/synchronization/mutex.h"
 #include "common/check.h"
 #include "common/status.h"
+#include "gpu/emulation/emulated_gpu.h"
 #include "transport/gpu_memory.h"
 #include "transport/testing/host_pins.h"
 
@@ -20,30 +25,77 @@ namespace shoal::transport {
 
 class EmulatedGpuMemory final : public GpuMemory {
  public:
-  explicit EmulatedGpuMemory(bool pins_read_only = false) : pins_(pins_read_only) {}
+  // `seen`: the GPUs that a process with this would see, by number.
+  explicit EmulatedGpuMemory(bool pins_read_only = false, std::vector<int> seen = {0})
+      : seen_(std::move(seen)), pins_(pins_read_only) {}
 
-  int gpus() const override { return 1; }
+  int gpus() const override { return static_cast<int>(seen_.size()); }
   const GpuDevice& gpu(int) const override { return device_; }
   absl::StatusOr<std::optional<GpuAllocation>> Find(const void* address) override {
-    cudaPointerAttributes attributes = {};
-    if (cudaPointerGetAttributes(&attributes, address) != cudaSuccess ||
-        attributes.type != cudaMemoryTypeDevice) {
+    const auto found = gpu::FindAllocation(address);
+    if (!found.has_value()) {
       return std::nullopt;
     }
-    return GpuAllocation{};
+    return GpuAllocation{.gpu = found->device,
+                         .begin = reinterpret_cast<uintptr_t>(found->begin),
+                         .bytes = found->bytes};
   }
   absl::Status Prepare(const void*) override { return absl::OkStatus(); }
   absl::StatusOr<UniqueFd> ExportDmaBuf(const void*, int64_t, DmaBufMapping) override {
     return Unimplemented("no dma-buf here");
   }
+  absl::StatusOr<GpuShare> Share(std::span<const std::byte> memory) override {
+    const auto found = gpu::FindAllocation(memory.data());
+    cudaIpcMemHandle_t handle = {};
+    if (!found.has_value() || cudaIpcGetMemHandle(&handle, found->begin) != cudaSuccess) {
+      return InvalidArgument("not GPU memory");
+    }
+    GpuShare share{.gpu = Uuid(found->device),
+                   .offset = memory.data() - found->begin,
+                   .bytes = static_cast<int64_t>(memory.size())};
+    std::ranges::copy(handle.reserved, share.allocation.begin());
+    return share;
+  }
+  absl::StatusOr<OpenedShare> Open(const GpuShare& share) override {
+    if (std::ranges::find(seen_, share.gpu, [](int gpu) { return Uuid(gpu); }) == seen_.end()) {
+      return FailedPrecondition("memory of {}, which this process does not see",
+                                GpuName(share.gpu));
+    }
+    cudaIpcMemHandle_t handle = {};
+    std::ranges::copy(share.allocation, handle.reserved);
+    void* opened = nullptr;
+    if (const cudaError_t error =
+            cudaIpcOpenMemHandle(&opened, handle, cudaIpcMemLazyEnablePeerAccess);
+        error != cudaSuccess) {
+      cudaGetLastError();
+      return NotFound("memory of {} cannot be opened: {}", GpuName(share.gpu),
+                      cudaGetErrorName(error));
+    }
+    const int64_t bytes = gpu::FindAllocation(opened)->bytes;
+    auto* const begin = static_cast<std::byte*>(opened);
+    if (share.offset < 0 || share.offset > bytes || share.bytes > bytes - share.offset) {
+      cudaIpcCloseMemHandle(opened);
+      return InvalidArgument("{} bytes at {} of an allocation of {}", share.bytes, share.offset,
+                             bytes);
+    }
+    ++open_shares;
+    return OpenedShare{.memory = {begin + share.offset, static_cast<size_t>(share.bytes)},
+                       .allocation = begin};
+  }
+  void Close(const OpenedShare& opened) override {
+    SHOAL_CHECK(cudaIpcCloseMemHandle(opened.allocation) == cudaSuccess);
+    --open_shares;
+  }
+
   absl::Status FlushRemoteWrites(int) override { return absl::OkStatus(); }
   absl::Status Copy(std::span<const GpuCopy> together) override {
     for (const GpuCopy& copy : together) {
       ++copies;
       const auto bytes = static_cast<size_t>(copy.bytes);
       SHOAL_ASSIGN_OR_RETURN(const auto to_gpu, Find(copy.to));
+      SHOAL_ASSIGN_OR_RETURN(const auto from_gpu, Find(copy.from));
       const void* const on_host = to_gpu.has_value() ? copy.from : copy.to;
-      {
+      if (!to_gpu.has_value() || !from_gpu.has_value()) {
         absl::MutexLock lock(&mutex_);
         const std::span<const std::byte> host(static_cast<const std::byte*>(on_host), bytes);
         SHOAL_RETURN_IF_ERROR(pins_.CheckCopy(host));
@@ -67,8 +119,18 @@ class EmulatedGpuMemory final : public GpuMemory {
 
   std::atomic<int64_t> copies{0};
   std::atomic<int64_t> pageable{0};
+  std::atomic<int64_t> open_shares{0};
 
  private:
+  static std::array<char, 16> Uuid(int gpu) {
+    cudaDeviceProp properties = {};
+    SHOAL_CHECK(cudaGetDeviceProperties(&properties, gpu) == cudaSuccess);
+    std::array<char, 16> uuid = {};
+    std::ranges::copy(properties.uuid.bytes, uuid.begin());
+    return uuid;
+  }
+
+  const std::vector<int> seen_;
   GpuDevice device_;
   absl::Mutex mutex_;
   HostPins pins_;  // guarded by mutex_ but for what it was made with
