@@ -164,7 +164,7 @@ struct Acceptance {
 // Totals since a transport was made, for metrics.
 struct TransportStatistics {
   // Ranges of GPU memory that were to be registered, once for each device, by how it reaches them:
-  // "dma_buf", "peer_memory", or "refused" where they are not registered. Empty without any.
+  // "dma_buf", "peer_memory", "staged" (by way of the host), or "refused". Empty without any.
   std::map<std::string, int64_t> gpu_ranges;
 };
 

@@ -18,13 +18,20 @@ constexpr size_t kTurnBytes = 1 * kMiB;
 }  // namespace
 
 TcpConnectionState::TcpConnectionState(const ConnectionOptions& options,
-                                       std::shared_ptr<const RegionTable> table)
+                                       std::shared_ptr<const RegionTable> table,
+                                       const std::shared_ptr<GpuMemory>& gpu)
     : id_(NextConnectionId()),
       options_(options),
       queue_(static_cast<TcpQueue*>(options.queue)->inner()),
       sockets_(queue_->NextSockets()),
       table_(std::move(table)),
-      outstanding_(options.max_outstanding) {}
+      outstanding_(options.max_outstanding),
+      sent_staging_(gpu, TcpBatch::kMostPayloadBytes),
+      received_staging_(gpu, kMaxPayloadBytes) {
+  for (const auto& region : options_.exposed) {
+    exposed_on_gpu_.push_back(table_->ResidenceOf(region->bytes()) == Residence::kGpu);
+  }
+}
 
 bool TcpConnectionState::Open(UniqueFd socket, TcpPeer peer, const std::string& welcome) {
   absl::MutexLock lock(&mutex_);
@@ -140,9 +147,14 @@ void TcpConnectionState::Send() {
   }
   sending_ = true;
   bool more = false;
+  absl::Status failed;
   for (size_t used = 0; phase_ == Phase::kOpen && !send_broken_;) {
-    if (batch_.empty() && !outbox_.Fill(batch_)) {
-      break;
+    if (batch_.empty()) {
+      const absl::StatusOr<bool> filled = outbox_.Fill(batch_, sent_staging_);
+      failed = filled.status();
+      if (!failed.ok() || !*filled) {
+        break;
+      }
     }
     if (more = used >= kTurnBytes; more) {
       break;
@@ -171,6 +183,9 @@ void TcpConnectionState::Send() {
   }
   sending_ = false;
   mutex_.Unlock();
+  if (!failed.ok()) {
+    Close(Annotate(failed, peer()));
+  }
 }
 
 void TcpConnectionState::Receive() {

@@ -24,6 +24,7 @@
 #include "transport/tcp/tcp_outbox.h"
 #include "transport/tcp/tcp_queue.h"
 #include "transport/tcp/tcp_sockets.h"
+#include "transport/tcp/tcp_staging.h"
 #include "transport/transport.h"
 
 namespace shoal::transport {
@@ -38,7 +39,9 @@ class TcpConnectionState final : public PollListener,
                                  private TcpInbox::Handler,
                                  public std::enable_shared_from_this<TcpConnectionState> {
  public:
-  TcpConnectionState(const ConnectionOptions& options, std::shared_ptr<const RegionTable> table);
+  // `gpu` copies where a GPU's memory is exposed, and may be null.
+  TcpConnectionState(const ConnectionOptions& options, std::shared_ptr<const RegionTable> table,
+                     const std::shared_ptr<GpuMemory>& gpu);
 
   uint64_t id() const { return id_; }
   const std::string& peer() const { return options_.peer; }
@@ -91,6 +94,7 @@ class TcpConnectionState final : public PollListener,
   const std::shared_ptr<TcpQueue::Inner> queue_;
   const std::shared_ptr<TcpSockets> sockets_;
   const std::shared_ptr<const RegionTable> table_;
+  std::vector<bool> exposed_on_gpu_;  // by region; constant
   OutstandingOperations outstanding_;
 
   mutable absl::Mutex mutex_;
@@ -114,10 +118,14 @@ class TcpConnectionState final : public PollListener,
   int silent_ticks_ ABSL_GUARDED_BY(mutex_) = 0;
   bool heard_ ABSL_GUARDED_BY(mutex_) = false;
 
-  TcpBatch batch_;  // belongs to whoever set sending_
+  // Belong to whoever set sending_.
+  TcpBatch batch_;
+  TcpStaging sent_staging_;
 
   // Belong to whoever set receiving_.
   TcpInbox inbox_;
+  TcpStaging received_staging_;
+  std::span<const std::byte> staged_payload_;  // of the frame at hand; empty: it is in place
   uint64_t reads_received_ = 0;
   uint64_t writes_received_ = 0;
   uint64_t doorbells_received_ = 0;

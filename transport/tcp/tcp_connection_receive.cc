@@ -87,10 +87,22 @@ absl::StatusOr<std::span<std::byte>> TcpConnectionState::BeginWrite(const TcpFra
     return OutOfRange("a write of {} bytes at {} outside region {} of {} bytes", frame.length,
                       frame.offset, frame.region, bytes.size());
   }
+  if (exposed_on_gpu_[frame.region]) {
+    received_staging_.Reset();
+    SHOAL_ASSIGN_OR_RETURN(const std::span<std::byte> staged, received_staging_.Take(frame.length));
+    staged_payload_ = staged;
+    return staged;
+  }
   return bytes.subspan(frame.offset, frame.length);
 }
 
 absl::Status TcpConnectionState::EndWrite(const TcpFrame& frame) {
+  if (!staged_payload_.empty()) {
+    std::byte* const to = options_.exposed[frame.region]->bytes().data() + frame.offset;
+    const absl::Status copied = received_staging_.CopyOut(staged_payload_, to);
+    staged_payload_ = {};
+    SHOAL_RETURN_IF_ERROR(copied);
+  }
   if ((frame.flags & kLastOfWrite) == 0) {
     return absl::OkStatus();
   }
@@ -125,7 +137,8 @@ absl::Status TcpConnectionState::TakeRead(const TcpFrame& frame) {
   if (outbox_.replies() >= static_cast<uint64_t>(peer_.max_outstanding)) {
     return ResourceExhausted("more than {} reads outstanding", peer_.max_outstanding);
   }
-  outbox_.AddReply(frame.sequence, bytes.subspan(frame.offset, frame.length));
+  outbox_.AddReply(frame.sequence, bytes.subspan(frame.offset, frame.length),
+                   exposed_on_gpu_[frame.region]);
   return absl::OkStatus();
 }
 

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "common/check.h"
+#include "common/status.h"
 
 namespace shoal::transport {
 
@@ -78,28 +79,33 @@ void TcpOutbox::AddWrite(uint64_t sequence, int region, int64_t offset,
   writes_.push_back({frame, from});
 }
 
-void TcpOutbox::AddReply(uint64_t read_sequence, std::span<const std::byte> from) {
-  replies_.push_back({{.type = TcpFrameType::kData, .sequence = read_sequence}, from});
+void TcpOutbox::AddReply(uint64_t read_sequence, std::span<const std::byte> from, bool on_gpu) {
+  replies_.push_back({{.type = TcpFrameType::kData, .sequence = read_sequence}, from, on_gpu});
 }
 
-void TcpOutbox::AddChunk(std::deque<Chunked>& from, TcpBatch& batch) {
+absl::Status TcpOutbox::AddChunk(std::deque<Chunked>& from, TcpBatch& batch, TcpStaging& staging) {
   Chunked& next = from.front();
-  const std::span<const std::byte> chunk =
+  std::span<const std::byte> chunk =
       next.left.first(std::min<size_t>(next.left.size(), kMaxPayloadBytes));
+  if (next.on_gpu) {
+    SHOAL_ASSIGN_OR_RETURN(chunk, staging.TakeCopy(chunk));
+  }
   TcpFrame frame = next.frame;
   frame.length = chunk.size();
   next.left = next.left.subspan(chunk.size());
   if (next.left.empty()) {
     batch.Add(frame, chunk);
     from.pop_front();
-    return;
+    return absl::OkStatus();
   }
   frame.flags = 0;
   batch.Add(frame, chunk);
   next.frame.offset += chunk.size();
+  return absl::OkStatus();
 }
 
-bool TcpOutbox::Fill(TcpBatch& batch) {
+absl::StatusOr<bool> TcpOutbox::Fill(TcpBatch& batch, TcpStaging& staging) {
+  staging.Reset();
   if (acknowledge_) {
     batch.Add(
         {.type = TcpFrameType::kAck, .sequence = writes_received_, .offset = doorbells_taken_}, {});
@@ -119,7 +125,7 @@ bool TcpOutbox::Fill(TcpBatch& batch) {
   }
   while (!batch.full() && (!writes_.empty() || !replies_.empty())) {
     const bool reply = writes_.empty() || (reply_next_ && !replies_.empty());
-    AddChunk(reply ? replies_ : writes_, batch);
+    SHOAL_RETURN_IF_ERROR(AddChunk(reply ? replies_ : writes_, batch, staging));
     reply_next_ = !reply;
   }
   return !batch.empty();

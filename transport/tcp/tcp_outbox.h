@@ -13,15 +13,20 @@
 #include <deque>
 #include <span>
 
+#include "absl/status/statusor.h"
 #include "transport/tcp/tcp_frame.h"
+#include "transport/tcp/tcp_staging.h"
 
 namespace shoal::transport {
 
-// Frames gathered for one system call. Payloads point into regions, nothing is copied.
+// Frames gathered for one system call. Payloads point into regions, nothing is copied but what lies
+// in a GPU's memory.
 class TcpBatch {
  public:
   bool empty() const { return first_ == count_; }
   bool full() const { return count_ == kFrames || bytes_ >= kMaxPayloadBytes; }
+  // Of all payloads of a batch.
+  static constexpr size_t kMostPayloadBytes = 2 * kMaxPayloadBytes;
   // Part of a frame is out: nothing else may be sent before its rest.
   bool mid_frame() const { return sent_of_first_ > 0; }
   // The highest write whose last byte is out.
@@ -53,7 +58,7 @@ class TcpOutbox {
   void AddRead(uint64_t sequence, int region, int64_t offset, size_t size);
   void AddWrite(uint64_t sequence, int region, int64_t offset, std::span<const std::byte> from,
                 bool ring, uint32_t immediate);
-  void AddReply(uint64_t read_sequence, std::span<const std::byte> from);
+  void AddReply(uint64_t read_sequence, std::span<const std::byte> from, bool on_gpu);
   // What an acknowledgement tells, and that one is due.
   void SetReceived(uint64_t writes) { writes_received_ = writes; }
   void SetTaken(uint64_t doorbells) { doorbells_taken_ = doorbells; }
@@ -63,15 +68,17 @@ class TcpOutbox {
   size_t replies() const { return replies_.size(); }
 
   // Moves what comes next into the batch: small frames first, then data of writes and of replies in
-  // turn. False if there is nothing.
-  bool Fill(TcpBatch& batch);
+  // turn; what lies in a GPU's memory by way of `staging`, which holds it until the next call.
+  // False if there is nothing. An error is the GPU's.
+  absl::StatusOr<bool> Fill(TcpBatch& batch, TcpStaging& staging);
 
  private:
   struct Chunked {
     TcpFrame frame;  // of the whole; chunks differ in offset and length
     std::span<const std::byte> left;
+    bool on_gpu = false;
   };
-  void AddChunk(std::deque<Chunked>& from, TcpBatch& batch);
+  absl::Status AddChunk(std::deque<Chunked>& from, TcpBatch& batch, TcpStaging& staging);
 
   std::deque<TcpFrame> requests_;
   std::deque<Chunked> writes_;

@@ -1,8 +1,11 @@
 #include "transport/tcp/tcp_transport.h"
 
 #include <algorithm>
+#include <atomic>
 
+#include "common/bytes.h"
 #include "common/clock.h"
+#include "common/logging.h"
 #include "common/status.h"
 #include "transport/expected_handshakes.h"
 #include "transport/state_connection.h"
@@ -85,7 +88,8 @@ class TcpConnector final : public Connector {
       return DecodeRefusal(answer);
     }
     SHOAL_ASSIGN_OR_RETURN(TcpPeer peer, DecodeTcpWelcome(options_.peer, answer));
-    auto state = std::make_shared<TcpConnectionState>(options_, table_);
+    auto state =
+        std::make_shared<TcpConnectionState>(options_, table_, transport_options_.gpu_memory);
     if (!state->Open(std::move(socket), std::move(peer), "")) {
       return Internal("cannot watch the socket");
     }
@@ -105,10 +109,23 @@ class TcpTransport final : public Transport {
   TcpTransport(const TransportOptions& options,
                std::vector<std::unique_ptr<TcpIoThread>> io_threads,
                std::unique_ptr<TcpAcceptor> acceptor)
-      : options_(options), io_threads_(std::move(io_threads)), acceptor_(std::move(acceptor)) {}
+      : options_(options),
+        capabilities_({.one_sided_reads = false,
+                       .same_host_only = false,
+                       .inline_reads = false,
+                       .exposes_any_memory = true,
+                       .exposes_gpu_memory = options.gpu_memory != nullptr,
+                       .max_operation_bytes = kMaxPayloadBytes}),
+        io_threads_(std::move(io_threads)),
+        acceptor_(std::move(acceptor)) {}
 
   std::string_view name() const override { return kName; }
   const Capabilities& capabilities() const override { return capabilities_; }
+  TransportStatistics statistics() const override {
+    const int64_t staged = staged_ranges_.load(std::memory_order_relaxed);
+    return staged == 0 ? TransportStatistics()
+                       : TransportStatistics{.gpu_ranges = {{"staged", staged}}};
+  }
 
   absl::StatusOr<std::unique_ptr<EventQueue>> CreateQueue() override {
     std::vector<TcpIoThread*> io_threads;
@@ -126,10 +143,15 @@ class TcpTransport final : public Transport {
                                                    Access access) override {
     SHOAL_ASSIGN_OR_RETURN(const Residence residence,
                            ResidenceOf(options_.gpu_memory.get(), memory));
-    if (residence == Residence::kGpu) {
+    if (residence == Residence::kGpu && access == Access::kLocal) {
       return Unimplemented("tcp does not reach memory of a GPU; give it memory of the host");
     }
-    return RegisteredRegion::Register(table_, memory, access);
+    if (residence == Residence::kGpu) {
+      staged_ranges_.fetch_add(1, std::memory_order_relaxed);
+      LogInfo("tcp: {} of a GPU's memory pass through memory of the host on their way to peers",
+              FormatBytes(static_cast<int64_t>(memory.size())));
+    }
+    return RegisteredRegion::Register(table_, memory, access, residence);
   }
 
   absl::StatusOr<std::unique_ptr<Connector>> Offer(const ConnectionOptions& options) override {
@@ -145,7 +167,7 @@ class TcpTransport final : public Transport {
     if (!body.empty()) {
       return InvalidArgument("{}: malformed transport offer", options.peer);
     }
-    auto state = std::make_shared<TcpConnectionState>(options, table_);
+    auto state = std::make_shared<TcpConnectionState>(options, table_, options_.gpu_memory);
     ByteWriter writer;
     writer.String(options_.advertise_host.empty() ? options_.listen_host : options_.advertise_host);
     writer.U32(static_cast<uint32_t>(acceptor_->port()));
@@ -162,11 +184,8 @@ class TcpTransport final : public Transport {
 
   const TransportOptions options_;
   const std::shared_ptr<RegionTable> table_ = std::make_shared<RegionTable>();
-  const Capabilities capabilities_ = {.one_sided_reads = false,
-                                      .same_host_only = false,
-                                      .inline_reads = false,
-                                      .exposes_any_memory = true,
-                                      .max_operation_bytes = kMaxPayloadBytes};
+  std::atomic<int64_t> staged_ranges_{0};
+  const Capabilities capabilities_;
   const std::vector<std::unique_ptr<TcpIoThread>> io_threads_;
   const std::unique_ptr<TcpAcceptor> acceptor_;
 };

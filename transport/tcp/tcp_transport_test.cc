@@ -397,5 +397,78 @@ TEST(TcpTransportTest, ADialToNobodyFailsWithTheAddress) {
       testing::AllOf(testing::HasSubstr("server-2"), testing::HasSubstr(std::to_string(port))));
 }
 
+// Both sides name memory of the host; what one of them exposes is a GPU's, which the processor
+// cannot touch.
+class TcpGpuTest : public testing::Test {
+ protected:
+  static std::unique_ptr<Side> MakeSide(std::shared_ptr<GpuMemory> gpu) {
+    return std::make_unique<Side>(*CreateTcpTransport({.gpu_memory = std::move(gpu)}));
+  }
+
+  const std::shared_ptr<GuardedGpu> gpu_ = std::make_shared<GuardedGpu>(8 * kMiB);
+  const std::unique_ptr<Side> server_ = MakeSide(gpu_);
+  const std::unique_ptr<Side> worker_ = MakeSide(nullptr);
+  Random random_{TestSeed()};
+};
+
+TEST_F(TcpGpuTest, WhatIsExposedPassesThroughTheHost) {
+  EXPECT_TRUE(server_->transport().capabilities().exposes_gpu_memory);
+  EXPECT_FALSE(worker_->transport().capabilities().exposes_gpu_memory);
+  FillRandom(gpu_->contents(), random_);
+  const auto exposed = *server_->transport().Register(gpu_->memory(), Access::kRemoteWrite);
+  const auto frame = worker_->Allocate(8 * kMiB, Access::kLocal);
+  Pair pair = Connect(*worker_, worker_->Options(), *server_, server_->Options({exposed}));
+  for (int i = 0; i < 12; ++i) {
+    const size_t size = 1 + random_.Below(i % 3 == 0 ? 5 * kMiB : 5000);
+    const size_t offset = random_.Below(8 * kMiB - size + 1);
+    const std::span<std::byte> own =
+        frame->bytes().subspan(random_.Below(8 * kMiB - size + 1), size);
+    if (i % 2 == 0) {
+      ASSERT_TRUE(
+          ReadNow(*worker_, *pair.connector,
+                  {.id = 1, .region = 0, .offset = static_cast<int64_t>(offset), .into = own})
+              .ok());
+    } else {
+      FillRandom(own, random_);
+      ASSERT_TRUE(WriteNow(*worker_, *pair.connector,
+                           {.id = 1,
+                            .region = 0,
+                            .offset = static_cast<int64_t>(offset),
+                            .from = own,
+                            .ring = true,
+                            .immediate = 5})
+                      .ok());
+      ASSERT_EQ(server_->Collect(1).size(), 1u);  // its data is in place
+    }
+    ASSERT_TRUE(std::ranges::equal(own, gpu_->contents().subspan(offset, size)));
+  }
+  EXPECT_EQ(server_->transport().statistics().gpu_ranges.at("staged"), 1);
+  EXPECT_TRUE(worker_->transport().statistics().gpu_ranges.empty());
+}
+
+TEST_F(TcpGpuTest, ACopyThatFailsEndsTheConnection) {
+  const auto exposed = *server_->transport().Register(gpu_->memory(), Access::kRemoteWrite);
+  const auto frame = worker_->Allocate(4096, Access::kLocal);
+  gpu_->FailCopies(Internal("the GPU fell off the bus"));
+  for (const bool read : {true, false}) {
+    Pair pair = Connect(*worker_, worker_->Options(), *server_, server_->Options({exposed}));
+    if (read) {
+      const ReadOperation operation = {.id = 1, .region = 0, .offset = 0, .into = frame->bytes()};
+      ASSERT_TRUE(pair.connector->PostReads({&operation, 1}).ok());
+    } else {
+      const WriteOperation operation = {
+          .id = 1, .region = 0, .offset = 0, .from = frame->bytes(), .ring = true};
+      ASSERT_TRUE(pair.connector->PostWrites({&operation, 1}).ok());
+    }
+    const std::vector<Event> ended = server_->CollectUntilClosed(pair.acceptor->id());
+    ASSERT_EQ(ended.size(), 1u) << "no doorbell";
+    EXPECT_THAT(std::string(Message(ended[0].status)),
+                testing::HasSubstr("the GPU fell off the bus"));
+    const std::vector<Event> told = worker_->CollectUntilClosed(pair.connector->id());
+    ASSERT_EQ(told.size(), 2u);
+    EXPECT_FALSE(told[0].status.ok());
+  }
+}
+
 }  // namespace
 }  // namespace shoal::transport
