@@ -3,7 +3,8 @@
 // How: one listening port per transport; the acceptor's thread answers dials (tcp_acceptor.h); I/O
 // threads serve the peers' reads straight from exposed regions and receive straight into them
 // (tcp_connection.h), so the peer's application takes no part in a read; a thread that waits on a
-// queue does their work meanwhile (tcp_sockets.h); frames are described in tcp_frame.h.
+// queue does their work meanwhile (tcp_sockets.h); frames are described in tcp_frame.h. Exposed
+// memory of a GPU passes through pinned memory of the host (tcp_staging.h).
 //
 // Trust: a dial must show the single-use secret that the gRPC handshake handed out. Every frame is
 // checked before memory is touched; a bad one ends its connection, with a message that names the
