@@ -29,6 +29,11 @@ WantedBar ServiceBar() {
   return {"service", "a step through servers beside a resident one",
           fmt::format("at most {:.0f}% longer", 100 * kMostLongerByServers)};
 }
+WantedBar ServiceOnGpuBar() {
+  WantedBar bar = ServiceBar();
+  bar.what += ", service.memory: cuda";
+  return bar;
+}
 WantedBar OffloadRatioBar(int64_t tokens) {
   return {"offload", fmt::format("k at {} tokens, planned beside measured", tokens),
           fmt::format("within {:.0f}%", 100 * kRatioPrediction)};
@@ -48,6 +53,7 @@ std::vector<WantedBar> WantedBars(const PartSizes& sizes) {
   }
   bars.push_back(KernelsBar());
   bars.push_back(ServiceBar());
+  bars.push_back(ServiceOnGpuBar());
   for (const int64_t tokens : sizes.offload_tokens) {
     bars.push_back(OffloadRatioBar(tokens));
   }

@@ -46,6 +46,7 @@ WantedBar GoldenBar();
 WantedBar ServedLossBar();
 WantedBar KernelsBar();
 WantedBar ServiceBar();
+WantedBar ServiceOnGpuBar();
 WantedBar OffloadRatioBar(int64_t tokens);
 WantedBar OffloadCostBar();
 WantedBar OffloadBitsBar();

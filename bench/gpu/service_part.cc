@@ -79,6 +79,28 @@ class ServiceTable {
   double resident_ = 0;
 };
 
+// A row and a bar of the job as it is.
+absl::Status AddServed(PartRun& run, ServiceTable& table, const TrainRunner& runner,
+                       const plan::Job& job, int64_t steps, const WantedBar& bar) {
+  const bool on_gpu = job.service.memory == plan::PartitionMemory::kCuda;
+  const absl::StatusOr<absl::Duration> left = TimeLeft(run);
+  absl::StatusOr<ObservedRun> ran = left.status();
+  if (left.ok()) {
+    ran = runner.Observe(job, steps, *left);
+    KeepLogs(run.options(), runner, on_gpu ? "service-gpu" : "service");
+  }
+  if (!ran.ok()) {
+    run.report().AddBar(bar.NotMeasured(std::string(Message(ran.status()))));
+    return ran.status();
+  }
+  const double longer =
+      table.AddServed(on_gpu ? "servers' memory on the GPU" : "servers' memory on the host", *ran,
+                      LineOfLog(runner, "worker-0", "weights are fetched"));
+  run.report().AddBar(
+      bar.Found(fmt::format("{:+.1f}%", 100 * longer), longer <= kMostLongerByServers));
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::Status RunServicePart(PartRun& run) {
@@ -111,18 +133,12 @@ absl::Status RunServicePart(PartRun& run) {
   plan::Job job = JobOfOneWorker(model, samples, c.tokens, run.options().device);
   job.train.minibatch_samples = kMicrobatches;
   job.train.compute = plan::ComputeType::kBf16;
-  SHOAL_ASSIGN_OR_RETURN(left, TimeLeft(run));
-  const absl::StatusOr<ObservedRun> ran = runner.Observe(job, steps, left);
-  KeepLogs(run.options(), runner, "service");
-  const std::string landing = LineOfLog(runner, "worker-0", "weights are fetched");
-  if (!ran.ok()) {
-    run.report().AddBar(ServiceBar().NotMeasured(std::string(Message(ran.status()))));
-    return ran.status();
+  absl::Status status = AddServed(run, table, runner, job, steps, ServiceBar());
+  if (run.options().device == plan::DeviceKind::kCuda) {
+    job.service.memory = plan::PartitionMemory::kCuda;
+    status.Update(AddServed(run, table, runner, job, steps, ServiceOnGpuBar()));
   }
-  const double longer = table.AddServed("servers' memory on the host", *ran, landing);
-  run.report().AddBar(
-      ServiceBar().Found(fmt::format("{:+.1f}%", 100 * longer), longer <= kMostLongerByServers));
-  return absl::OkStatus();
+  return status;
 }
 
 }  // namespace shoal::bench
