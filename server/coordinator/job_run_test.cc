@@ -11,21 +11,11 @@ namespace shoal::server {
 namespace {
 
 using testing::FakeDisk;
-using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using testing::Lie;
 using testing::SimOptions;
 using testing::SimWorld;
-
-// Runs `action` at the `nth` time that `point` is reached.
-void At(SimWorld& world, const std::string& point, int nth, std::function<void()> action) {
-  world.servers.hook = [=, count = 0](const std::string& reached, int) mutable {
-    if (reached == point && ++count == nth) {
-      action();
-    }
-  };
-}
 
 TEST(JobRunTest, RunsToTheEndWithAnyNumberOfServersAndWorkers) {
   for (const auto& [servers, workers] : {std::pair{1, 1}, {1, 4}, {2, 3}, {3, 2}, {4, 9}}) {
@@ -62,7 +52,7 @@ TEST(JobRunTest, StepsArePlannedOverGroupsAndCountOncePerGroup) {
 TEST(JobRunTest, ALostStageIsNamedWithItsPlace) {
   FakeDisk disk;
   SimWorld world({.workers = 6, .stages = 3, .steps = 5}, disk);
-  At(world, "work", 8, [&] { world.KillWorker(4); });
+  world.At("work", 8, [&] { world.KillWorker(4); });
   ASSERT_TRUE(world.Run());
   EXPECT_THAT(world.Violations(), IsEmpty());
   ASSERT_TRUE(world.failed().has_value());
@@ -249,7 +239,7 @@ TEST(JobRunTest, DrawsOfAnotherAttemptAreRefusedByName) {
   FakeDisk disk;
   SimWorld world({.workers = 1, .steps = 2, .samples = 12, .draw = true}, disk);
   int refused = 0;
-  At(world, "work", 2, [&] {
+  world.At("work", 2, [&] {
     proto::DrawMicrobatchRequest request;
     EXPECT_TRUE(absl::IsNotFound(world.core().Draw(request).status())) << "no member";
     request.set_incarnation(world.worker_incarnation(0));
@@ -286,7 +276,7 @@ TEST(JobRunTest, TellsWhereTheTimeWent) {
   FakeDisk disk;
   SimWorld world({.workers = 3, .steps = 4, .samples = 30, .trace = true}, disk);
   bool looked = false;
-  At(world, "pin", 1, [&] {  // of the checkpoint of step 2
+  world.At("pin", 1, [&] {  // of the checkpoint of step 2
     const proto::GetStatusReply status = world.core().Status();
     for (const proto::MemberStatus& member : status.members()) {
       ASSERT_EQ(member.has_last_step(), member.role() == proto::ROLE_WORKER);
@@ -316,97 +306,6 @@ TEST(JobRunTest, TellsWhereTheTimeWent) {
   }
   EXPECT_GE(traces, 4);
 }
-
-// Points of a step where something can be lost; each is tried at its first and at a later occasion.
-class LossTest : public ::testing::TestWithParam<std::tuple<std::string, int>> {};
-
-TEST_P(LossTest, ALostServerEndsTheJobByNameWithinTheLease) {
-  const auto& [point, nth] = GetParam();
-  FakeDisk disk;
-  SimWorld world({.steps = 6}, disk);
-  absl::Time killed;
-  At(world, point, nth, [&] {
-    killed = world.loop.clock().Now();
-    world.KillServer(1);
-  });
-  ASSERT_TRUE(world.Run());
-  EXPECT_THAT(world.Violations(), IsEmpty());
-  ASSERT_TRUE(world.failed().has_value());
-  EXPECT_THAT(world.failed()->message(), HasSubstr("lost server 1 (host sim, pid 101)"));
-  EXPECT_FALSE(world.failed()->non_finite());
-  EXPECT_LE(world.over_at, killed + absl::Seconds(10));
-}
-
-TEST_P(LossTest, ALostWorkerEndsTheJobByNameWithinTheLease) {
-  const auto& [point, nth] = GetParam();
-  FakeDisk disk;
-  SimWorld world({.steps = 6}, disk);
-  absl::Time killed;
-  At(world, point, nth, [&] {
-    killed = world.loop.clock().Now();
-    world.KillWorker(2);
-  });
-  ASSERT_TRUE(world.Run());
-  EXPECT_THAT(world.Violations(), IsEmpty());
-  ASSERT_TRUE(world.failed().has_value());
-  EXPECT_THAT(world.failed()->message(), HasSubstr("lost worker"));
-  EXPECT_THAT(world.failed()->message(), HasSubstr("pid 202"));
-  EXPECT_THAT(world.failed()->message(), HasSubstr("lease of 10 s is over"));
-  EXPECT_LE(world.over_at, killed + absl::Seconds(10));
-  for (int server = 0; server < world.servers.count(); ++server) {
-    EXPECT_THAT(world.servers.server(server).fenced, ElementsAre(world.worker_incarnation(2)));
-  }
-}
-
-TEST_P(LossTest, AStopEndsWithTheLastCommitSaved) {
-  const auto& [point, nth] = GetParam();
-  FakeDisk disk;
-  SimWorld world({.steps = 6}, disk);
-  At(world, point, nth, [&] { world.loop.After(absl::ZeroDuration(), [&] { world.Stop(); }); });
-  ASSERT_TRUE(world.Run());
-  EXPECT_THAT(world.Violations(), IsEmpty());
-  ASSERT_TRUE(world.done().has_value());
-  EXPECT_TRUE(world.done()->interrupted());
-  EXPECT_LT(world.done()->step(), 6);
-  EXPECT_EQ(world.done()->step(),
-            world.servers.server(0).configured ? world.servers.server(0).version : 0);
-  if (world.done()->step() > 0) {
-    EXPECT_EQ(world.done()->checkpoint(), fmt::format("step-{}", world.done()->step()));
-  }
-}
-
-TEST_P(LossTest, ALossIsResumedFromTheNewestCheckpoint) {
-  const auto& [point, nth] = GetParam();
-  FakeDisk disk;
-  {
-    SimWorld world({.steps = 6}, disk);
-    At(world, point, nth, [&] { world.KillServer(0); });
-    ASSERT_TRUE(world.Run());
-    ASSERT_TRUE(world.failed().has_value());
-  }
-  const int64_t saved = disk.complete.empty() ? 0 : disk.complete.rbegin()->first;
-  SimWorld again({.workers = 2, .steps = 6, .resume = true}, disk);
-  ASSERT_TRUE(again.Run());
-  EXPECT_THAT(again.Violations(), IsEmpty());
-  ASSERT_TRUE(again.done().has_value());
-  EXPECT_EQ(again.done()->step(), 6);
-  ASSERT_EQ(again.step_events().size(), static_cast<size_t>(6 - saved));
-  EXPECT_EQ(again.step_events().front().step(), saved + 1);
-}
-
-std::string PointName(const ::testing::TestParamInfo<std::tuple<std::string, int>>& info) {
-  return std::get<0>(info.param) + std::to_string(std::get<1>(info.param));
-}
-
-INSTANTIATE_TEST_SUITE_P(Loading, LossTest,
-                         ::testing::Combine(::testing::Values("configure"),
-                                            ::testing::Values(1, 2)),
-                         PointName);
-INSTANTIATE_TEST_SUITE_P(Training, LossTest,
-                         ::testing::Combine(::testing::Values("begin", "work", "prepare", "commit",
-                                                              "committed", "pin", "write", "plan"),
-                                            ::testing::Values(1, 2, 4)),
-                         PointName);
 
 TEST(JobRunTest, MembersThatDoNotComeAreNamed) {
   FakeDisk disk;

@@ -397,6 +397,14 @@ bool SimWorld::Run() {
   return false;
 }
 
+void SimWorld::At(const std::string& point, int nth, std::function<void()> action) {
+  servers.hook = [=, count = 0](const std::string& reached, int) mutable {
+    if (reached == point && ++count == nth) {
+      action();
+    }
+  };
+}
+
 void SimWorld::KillServer(int index) {
   servers.server(index).alive = false;
   server_processes_[static_cast<size_t>(index)].alive = false;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -53,6 +54,8 @@ class SimWorld {
   // many events).
   bool Run();
 
+  // Runs `action` at the `nth` time that a point (fake_servers.h) is reached.
+  void At(const std::string& point, int nth, std::function<void()> action);
   void KillServer(int index);
   void KillWorker(int index);
   void Stop() { static_cast<void>(core_->Stop("test")); }
