@@ -4,73 +4,36 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
-#include <filesystem>
-#include <string>
 
-#include "fmt/format.h"
-#include "formats/hf_model.h"
-#include "tests/in_process/cluster.h"
-#include "tests/in_process/reference.h"
+#include "tests/in_process/tiny_job.h"
 #include "worker/ops/testing/late_device.h"
 
 namespace shoal::testing {
 namespace {
 
-class DeviceTest : public ::testing::Test {
+class DeviceTest : public TinyJobTest {
  protected:
   DeviceTest() {
-    folder_ = std::filesystem::path(::testing::TempDir()) /
-              ::testing::UnitTest::GetInstance()->current_test_info()->name();
-    std::filesystem::remove_all(folder_);
-    std::filesystem::create_directories(folder_);
     plan::ModelSpec spec = *plan::NamedShape("tiny");
     spec.layers = 4;
-    job_.model = folder_ / "model";
-    EXPECT_TRUE(formats::InitHfModel(job_.model, spec, /*seed=*/3, {}).ok());
-    tokens_ = folder_ / "tokens";
-    EXPECT_TRUE(WriteSyntheticTokens(tokens_, spec.vocabulary, 40, 120, /*seed=*/5).ok());
-    job_.data.train = tokens_;
-    job_.data.max_sequence_tokens = 128;
-    job_.data.microbatch_tokens = 128;
+    MakeModel(spec);
     job_.train.steps = 3;
     job_.train.minibatch_samples = 10;
-    job_.train.learning_rate = 1e-2;
-    job_.train.epsilon = 1e-4;
-    job_.train.compute = plan::ComputeType::kFp32;
-    job_.service.wire_type_auto = false;
-    job_.service.partition_bytes = 16 << 10;
-    job_.checkpoint.directory = folder_ / "checkpoints";
-    job_.checkpoint.export_huggingface = false;
   }
-  ~DeviceTest() override { std::filesystem::remove_all(folder_); }
 
   // `devices`: of the workers, the first ones have such a device.
   ClusterRun Run(int workers, int devices, const transport::FaultOptions& faults = {.seed = 0}) {
-    return TrainToEnd(job_, tokens_,
-                      {.servers = 2,
-                       .workers = workers,
-                       .faults = faults,
-                       .open_machine = [this, workers, devices](int worker) {
-                         const uint64_t seed = ++seed_ * 10 + static_cast<uint64_t>(worker);
-                         return worker::OpenedMachine{.machine = worker < devices
-                                                                     ? worker::MakeLateMachine(seed)
-                                                                     : worker::MakeCpuMachine(1),
-                                                      .gpus = workers};
-                       }});
-  }
-  static void ExpectSameBits(const ClusterRun& run, const ClusterRun& cpu) {
-    ASSERT_FALSE(cpu.checksums.empty());
-    EXPECT_EQ(run.checksums, cpu.checksums);
-    ASSERT_EQ(run.steps.size(), cpu.steps.size());
-    for (size_t i = 0; i < run.steps.size(); ++i) {
-      EXPECT_EQ(run.steps[i].loss(), cpu.steps[i].loss()) << "step " << i + 1;
-      EXPECT_EQ(run.steps[i].target_tokens(), cpu.steps[i].target_tokens());
-    }
+    return TinyJobTest::Run({.servers = 2,
+                             .workers = workers,
+                             .faults = faults,
+                             .open_machine = [this, devices](int worker) {
+                               const uint64_t seed = ++seed_ * 10 + static_cast<uint64_t>(worker);
+                               return worker::OpenedMachine{
+                                   .machine = worker < devices ? worker::MakeLateMachine(seed)
+                                                               : worker::MakeCpuMachine(1)};
+                             }});
   }
 
-  std::filesystem::path folder_;
-  std::string tokens_;
-  plan::Job job_;
   std::atomic<uint64_t> seed_ = 0;
 };
 

@@ -4,53 +4,33 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <filesystem>
 #include <string>
 
 #include "common/bytes.h"
 #include "fmt/format.h"
 #include "formats/hf_model.h"
 #include "plan/activation_bytes.h"
-#include "tests/in_process/cluster.h"
-#include "tests/in_process/reference.h"
+#include "tests/in_process/tiny_job.h"
 
 namespace shoal::testing {
 namespace {
 
 using ::testing::HasSubstr;
 
-class PipelineTest : public ::testing::Test {
+class PipelineTest : public TinyJobTest {
  protected:
   PipelineTest() {
-    folder_ = std::filesystem::path(::testing::TempDir()) /
-              ::testing::UnitTest::GetInstance()->current_test_info()->name();
-    std::filesystem::remove_all(folder_);
-    std::filesystem::create_directories(folder_);
     job_.train.steps = 3;
     job_.train.minibatch_samples = 10;
-    job_.train.learning_rate = 1e-2;
-    job_.train.epsilon = 1e-4;
-    job_.train.compute = plan::ComputeType::kFp32;
-    job_.data.max_sequence_tokens = 128;
-    job_.data.microbatch_tokens = 128;
-    job_.service.wire_type_auto = false;
-    job_.service.partition_bytes = 16 << 10;
     job_.service.accumulate = plan::Accumulate::kExact;
-    job_.checkpoint.directory = folder_ / "checkpoints";
-    job_.checkpoint.export_huggingface = false;
-    MakeModel(/*tied=*/true);
+    MakeSixLayers(/*tied=*/true);
   }
-  ~PipelineTest() override { std::filesystem::remove_all(folder_); }
 
-  void MakeModel(bool tied) {
+  void MakeSixLayers(bool tied) {
     plan::ModelSpec spec = *plan::NamedShape("tiny");
     spec.layers = 6;
     spec.tied_embeddings = tied;
-    job_.model = folder_ / (tied ? "tied" : "untied");
-    EXPECT_TRUE(formats::InitHfModel(job_.model, spec, /*seed=*/3, {}).ok());
-    tokens_ = folder_ / "tokens";
-    job_.data.train = tokens_;
-    EXPECT_TRUE(WriteSyntheticTokens(tokens_, spec.vocabulary, 40, 120, /*seed=*/5).ok());
+    MakeModel(spec);
   }
 
   // Of `groups` groups.
@@ -62,26 +42,9 @@ class PipelineTest : public ::testing::Test {
                                   .backward_weights_flops = 2e10,
                                   .offload_bytes_per_second = 2e9,
                                   .reload_bytes_per_second = 2e9};
-    return TrainToEnd(
-        job_, tokens_,
+    return TinyJobTest::Run(
         {.servers = 2, .workers = groups * static_cast<int>(pipeline.stages), .faults = faults});
   }
-
-  static void ExpectSameBits(const ClusterRun& run, const ClusterRun& single) {
-    ASSERT_FALSE(single.checksums.empty());
-    EXPECT_EQ(run.checksums, single.checksums);
-    ASSERT_EQ(run.steps.size(), single.steps.size());
-    for (size_t i = 0; i < run.steps.size(); ++i) {
-      EXPECT_EQ(run.steps[i].loss(), single.steps[i].loss()) << "step " << i + 1;
-      EXPECT_EQ(run.steps[i].grad_norm(), single.steps[i].grad_norm()) << "step " << i + 1;
-      EXPECT_EQ(run.steps[i].tokens(), single.steps[i].tokens());
-      EXPECT_EQ(run.steps[i].target_tokens(), single.steps[i].target_tokens());
-    }
-  }
-
-  std::filesystem::path folder_;
-  std::string tokens_;
-  plan::Job job_;
 };
 
 TEST_F(PipelineTest, HasTheBitsOfSingleWorkers) {
@@ -92,7 +55,7 @@ TEST_F(PipelineTest, HasTheBitsOfSingleWorkers) {
     double offload = 0;
   };
   for (const bool tied : {true, false}) {
-    MakeModel(tied);
+    MakeSixLayers(tied);
     for (const int groups : {1, 2}) {
       const ClusterRun single = Run({}, groups);
       const std::vector<Case> cases =

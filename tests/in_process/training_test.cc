@@ -3,51 +3,23 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <filesystem>
 #include <string>
 
 #include "fmt/format.h"
-#include "formats/hf_model.h"
-#include "tests/in_process/cluster.h"
 #include "tests/in_process/reference.h"
+#include "tests/in_process/tiny_job.h"
 
 namespace shoal::testing {
 namespace {
 
 using ::testing::HasSubstr;
 
-constexpr int64_t kSteps = 4;
-
-class TrainingTest : public ::testing::Test {
+class TrainingTest : public TinyJobTest {
  protected:
   TrainingTest() {
-    folder_ = std::filesystem::path(::testing::TempDir()) /
-              ::testing::UnitTest::GetInstance()->current_test_info()->name();
-    std::filesystem::remove_all(folder_);
-    std::filesystem::create_directories(folder_);
-    const plan::ModelSpec spec = *plan::NamedShape("tiny");
-    const std::string model = folder_ / "model";
-    EXPECT_TRUE(formats::InitHfModel(model, spec, /*seed=*/3, {}).ok());
-    tokens_ = folder_ / "tokens";
-    EXPECT_TRUE(WriteSyntheticTokens(tokens_, spec.vocabulary, 40, 120, /*seed=*/5).ok());
-    job_.model = model;
-    job_.data.train = tokens_;
-    job_.data.max_sequence_tokens = 128;
-    job_.data.microbatch_tokens = 128;
-    job_.train.steps = kSteps;
+    job_.train.steps = 4;
     job_.train.minibatch_samples = 12;
-    job_.train.learning_rate = 1e-2;
-    // Where a gradient is all rounding its sign is chance, and without this so would the update be.
-    job_.train.epsilon = 1e-4;
-    job_.train.compute = plan::ComputeType::kFp32;
-    job_.service.wire_type_auto = false;
-    job_.service.partition_bytes = 16 << 10;
-    job_.checkpoint.directory = folder_ / "checkpoints";
-    job_.checkpoint.export_huggingface = false;
   }
-  ~TrainingTest() override { std::filesystem::remove_all(folder_); }
-
-  ClusterRun Run(const ClusterOptions& options) { return TrainToEnd(job_, tokens_, options); }
 
   static void ExpectSame(const ClusterRun& run, const ReferenceRun& reference) {
     ASSERT_EQ(run.steps.size(), reference.losses.size());
@@ -65,10 +37,6 @@ class TrainingTest : public ::testing::Test {
       }
     }
   }
-
-  std::filesystem::path folder_;
-  std::string tokens_;
-  plan::Job job_;
 };
 
 TEST_F(TrainingTest, EqualsAPlainLoopAtAnyShape) {
