@@ -31,6 +31,11 @@ absl::StatusOr<std::string> ProgramFolder() {
   return self.parent_path().string();
 }
 
+int WorkersOnGpu(int64_t workers, size_t gpus, size_t position) {
+  const auto all = static_cast<size_t>(workers);
+  return static_cast<int>(all / gpus + (position < all % gpus ? 1 : 0));
+}
+
 int ThreadsPerProcess(int cores, int64_t processes, int64_t wanted) {
   if (wanted > 0) {
     return static_cast<int>(wanted);
@@ -61,8 +66,11 @@ absl::StatusOr<std::unique_ptr<LocalCluster>> LocalCluster::Start(
     std::vector<std::string> arguments = {"--coordinator", cluster->address_, "--threads",
                                           std::to_string(options.threads_per_worker)};
     if (!options.gpus.empty()) {
-      const int gpu = options.gpus[static_cast<size_t>(i) % options.gpus.size()];
-      arguments.insert(arguments.end(), {"--device", fmt::format("cuda:{}", gpu)});
+      const size_t position = static_cast<size_t>(i) % options.gpus.size();
+      arguments.insert(
+          arguments.end(),
+          {"--device", fmt::format("cuda:{}", options.gpus[position]), "--gpu-workers",
+           std::to_string(WorkersOnGpu(options.workers, options.gpus.size(), position))});
     }
     if (options.fault_seed != 0) {
       arguments.insert(arguments.end(), {"--fault-seed", std::to_string(options.fault_seed)});

@@ -117,7 +117,8 @@ TEST_F(LauncherTest, WorkersTakeGpusInTurn) {
       log = TailOf(fmt::format("{}/logs/worker-{}.log", folder_, worker), 1);
       RealClock().SleepFor(absl::Milliseconds(10));
     }
-    EXPECT_THAT(log, HasSubstr(fmt::format("--device cuda:{} end", worker % 2 == 0 ? 1 : 3)));
+    EXPECT_THAT(log, HasSubstr(worker % 2 == 0 ? "--device cuda:1 --gpu-workers 2 end"
+                                               : "--device cuda:3 --gpu-workers 1 end"));
   }
 }
 

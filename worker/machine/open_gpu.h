@@ -6,8 +6,8 @@
 
 namespace shoal::worker {
 
-// The machine, and what transports reach its memory by.
-absl::StatusOr<OpenedMachine> OpenGpu(int gpu, bool deterministic);
+// That of request.gpu, and what transports reach its memory by.
+absl::StatusOr<OpenedMachine> OpenGpu(const MachineRequest& request);
 
 // OpenedMachine::open_collectives, by with_nccl.cc or without_nccl.cc.
 CollectivesOpener FindCollectives();

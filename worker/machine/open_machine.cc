@@ -23,12 +23,11 @@ absl::StatusOr<OpenedMachine> OpenMachine(const MachineRequest& request) {
   if (request.kind != plan::DeviceKind::kCuda && gpus.empty()) {
     return OpenedMachine{.machine = MakeCpuMachine(request.threads)};
   }
-  SHOAL_ASSIGN_OR_RETURN(
-      OpenedMachine opened,
-      OpenGpu(request.kind == plan::DeviceKind::kCuda ? request.gpu : gpus.front(),
-              request.deterministic));
-  opened.gpus = static_cast<int>(gpus.size());
-  return opened;
+  MachineRequest on_gpu = request;
+  if (request.kind != plan::DeviceKind::kCuda) {
+    on_gpu.gpu = gpus.front();
+  }
+  return OpenGpu(on_gpu);
 }
 
 }  // namespace shoal::worker

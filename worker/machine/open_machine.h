@@ -20,6 +20,7 @@ namespace shoal::worker {
 struct MachineRequest {
   plan::DeviceKind kind = plan::DeviceKind::kAuto;
   int gpu = 0;      // as this process counts them; with kCuda
+  int sharing = 1;  // workers that share the GPU, each as much of its memory
   int threads = 0;  // of the CPU; 0: one for each available core
   // The same input gives the same bits. Where it need not, a GPU may add in any order if that is
   // faster.
@@ -31,7 +32,6 @@ using CollectivesOpener =
 
 struct OpenedMachine {
   Machine machine;
-  int gpus = 0;  // that this process could have opened, where it is one
   // By which transports reach the memory of a GPU; null: they do not.
   std::shared_ptr<transport::GpuMemory> reach;
   // By which its GPU exchanges with those of other workers; looks for the library when it is

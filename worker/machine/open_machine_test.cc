@@ -16,10 +16,12 @@ TEST(OpenMachine, TakesAGpuWhereThereIsOne) {
   const absl::StatusOr<OpenedMachine> opened = OpenMachine({});
   ASSERT_TRUE(opened.ok()) << opened.status();
   EXPECT_TRUE(opened->machine.device->asynchronous());
-  EXPECT_EQ(opened->gpus, 2);
   const absl::StatusOr<OpenedMachine> second = OpenMachine({.kind = DeviceKind::kCuda, .gpu = 1});
   ASSERT_TRUE(second.ok()) << second.status();
   EXPECT_EQ(second->machine.device->name(), "cuda:1");
+  const absl::StatusOr<OpenedMachine> half = OpenMachine({.sharing = 2});
+  ASSERT_TRUE(half.ok()) << half.status();
+  EXPECT_LE(half->machine.device->budget_bytes(), opened->machine.device->budget_bytes() / 2);
 }
 
 TEST(OpenMachine, TakesTheCpuWhereThereIsNone) {

@@ -12,17 +12,20 @@ absl::StatusOr<gpu::GpuDescriptions> FindGpus() { return gpu::DescribeGpus(); }
 
 absl::Status CheckUsable(const gpu::GpuDescription& gpu) { return gpu::CheckSupported(gpu); }
 
-absl::StatusOr<OpenedMachine> OpenGpu(int gpu, bool deterministic) {
+absl::StatusOr<OpenedMachine> OpenGpu(const MachineRequest& request) {
   OpenedMachine opened;
-  SHOAL_ASSIGN_OR_RETURN(opened.machine.device, MakeCudaDevice({.gpu = gpu}));
-  SHOAL_ASSIGN_OR_RETURN(opened.machine.ops,
-                         MakeCudaOps(*opened.machine.device, {.deterministic = deterministic}));
+  SHOAL_ASSIGN_OR_RETURN(opened.machine.device,
+                         MakeCudaDevice({.gpu = request.gpu, .sharing = request.sharing}));
+  SHOAL_ASSIGN_OR_RETURN(opened.machine.ops, MakeCudaOps(*opened.machine.device,
+                                                         {.deterministic = request.deterministic}));
   opened.open_collectives = FindCollectives();
-  absl::StatusOr<std::unique_ptr<transport::GpuMemory>> reach = transport::OpenCudaMemory(gpu);
+  absl::StatusOr<std::unique_ptr<transport::GpuMemory>> reach =
+      transport::OpenCudaMemory(request.gpu);
   if (reach.ok()) {
     opened.reach = *std::move(reach);
   } else {
-    LogWarning("transports do not reach the memory of cuda:{}: {}", gpu, Message(reach.status()));
+    LogWarning("transports do not reach the memory of cuda:{}: {}", request.gpu,
+               Message(reach.status()));
   }
   return opened;
 }

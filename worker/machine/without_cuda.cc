@@ -15,6 +15,6 @@ absl::Status WithoutCuda() {
 
 absl::StatusOr<gpu::GpuDescriptions> FindGpus() { return WithoutCuda(); }
 absl::Status CheckUsable(const gpu::GpuDescription& /*gpu*/) { return WithoutCuda(); }
-absl::StatusOr<OpenedMachine> OpenGpu(int /*gpu*/, bool /*deterministic*/) { return WithoutCuda(); }
+absl::StatusOr<OpenedMachine> OpenGpu(const MachineRequest& /*request*/) { return WithoutCuda(); }
 
 }  // namespace shoal::worker

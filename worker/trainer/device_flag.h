@@ -11,6 +11,7 @@ namespace shoal::worker {
 struct DeviceFlag {
   plan::DeviceKind kind = plan::DeviceKind::kAuto;  // by the job
   int gpu = 0;                                      // with kCuda, as this process counts them
+  int sharing = 1;                                  // workers that share that GPU
 
   bool operator==(const DeviceFlag&) const = default;
 };

@@ -42,6 +42,7 @@ struct Flags {
   int metrics_port = -1;
   int threads = 0;
   std::string device;
+  int gpu_workers = 1;
   transport::ListenFlags listen;
   transport::RdmaFlags rdma;
   uint64_t fault_seed = 0;
@@ -110,7 +111,8 @@ std::unique_ptr<transport::Transport> WithFaults(const Flags& flags, uint64_t wo
 absl::Status Work(const Flags& flags, bool& started) {
   rpc::RouteGrpcLogs();
   SHOAL_ASSIGN_OR_RETURN(const rpc::Token token, rpc::LoadToken(flags.token_file));
-  SHOAL_ASSIGN_OR_RETURN(const DeviceFlag device, ParseDeviceFlag(flags.device));
+  SHOAL_ASSIGN_OR_RETURN(DeviceFlag device, ParseDeviceFlag(flags.device));
+  device.sharing = flags.gpu_workers;
   Metrics metrics;
   if (flags.metrics_port >= 0) {
     SHOAL_ASSIGN_OR_RETURN(const int port, metrics.Serve(flags.metrics_port));
@@ -187,6 +189,10 @@ int Main(int argc, char** argv) {
   app.add_option("--device", flags.device,
                  "What to compute on: cpu, cuda or cuda:N (the GPU's number, from 0); without it, "
                  "by the job (train.device)");
+  app.add_option("--gpu-workers", flags.gpu_workers,
+                 "Workers that share its GPU: each has as much of its memory")
+      ->capture_default_str()
+      ->check(CLI::PositiveNumber);
   transport::AddListenFlags(app, flags.listen);
   transport::AddRdmaFlags(app, flags.rdma);
   app.add_option("--metrics-port", flags.metrics_port,

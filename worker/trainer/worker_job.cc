@@ -106,6 +106,7 @@ absl::Status WorkerJob::TakeMachine() {
   const MachineRequest request = {
       .kind = named ? options_.device.kind : job_.train.device,
       .gpu = options_.device.gpu,
+      .sharing = options_.device.sharing,
       .threads = Threads(job_, options_.threads),
       .deterministic = job_.service.accumulate == plan::Accumulate::kExact};
   if (job_.emulate.enabled()) {
@@ -129,18 +130,11 @@ absl::Status WorkerJob::TakeMachine() {
   return absl::OkStatus();
 }
 
-// Of the GPU, where there is one: local workers that share it share its memory.
-int64_t WorkerJob::GpuBytes() const {
-  if (job_.train.device != plan::DeviceKind::kCuda) {
-    return 0;
-  }
-  const int64_t gpus = std::max(1, machine_.gpus);
-  const int64_t sharing = job_.cluster.local ? (job_.cluster.workers + gpus - 1) / gpus : 1;
-  return machine_.machine.device->budget_bytes() / std::max<int64_t>(1, sharing);
-}
-
 absl::Status WorkerJob::PlanMemory(const proto::JoinJobReply& join) {
-  plan::MemoryBudget budget = {.gpu_bytes = GpuBytes()};
+  plan::MemoryBudget budget;
+  if (job_.train.device == plan::DeviceKind::kCuda) {
+    budget.gpu_bytes = machine_.machine.device->budget_bytes();
+  }
   if (job_.cluster.local) {
     SHOAL_ASSIGN_OR_RETURN(const HostMemory memory, ReadHostMemory());
     budget.machine_bytes = memory.total;

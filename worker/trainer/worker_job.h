@@ -82,7 +82,6 @@ class WorkerJob {
       : options_(options), metrics_(metrics), clock_(clock), phases_(clock) {}
   absl::Status Load(const proto::JoinJobReply& join);
   absl::Status TakeMachine();
-  int64_t GpuBytes() const;
   absl::Status PlanMemory(const proto::JoinJobReply& join);
   absl::Status OpenTransports();
   absl::Status MakeModel();

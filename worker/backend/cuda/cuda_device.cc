@@ -77,28 +77,30 @@ class CudaDevice final : private ContextOwner, public CudaMemory<Device> {
   const CudaContext& the_context() const { return *context; }
 };
 
-absl::StatusOr<int64_t> BudgetOf(const CudaContext& context, int64_t asked) {
+absl::StatusOr<int64_t> BudgetOf(const CudaContext& context, const CudaDeviceOptions& options) {
   size_t free = 0;
   size_t total = 0;
   SHOAL_RETURN_IF_ERROR(
       context.Check(cudaMemGetInfo(&free, &total), "asking for what memory is free"));
-  const auto available = static_cast<int64_t>(free);
+  const int64_t asked = options.budget_bytes;
   if (asked > 0) {
-    if (asked > available) {
+    if (asked > static_cast<int64_t>(free)) {
       return ResourceExhausted(
           "cuda:{}: a budget of {} B, but {} of {} B are free; lower it, or end what else uses "
           "the GPU",
-          context.gpu().index, asked, available, total);
+          context.gpu().index, asked, free, total);
     }
     return asked;
   }
+  const auto available =
+      static_cast<int64_t>(std::min(free, total / static_cast<size_t>(options.sharing)));
   const int64_t left = std::max(kLeftBytes, available / kLeftShare);
   const int64_t budget = (available - left) / CachingPool::kGranule * CachingPool::kGranule;
   if (budget <= 0) {
     return ResourceExhausted(
-        "cuda:{}: {} of {} B are free, too little to start; end what else "
-        "uses the GPU",
-        context.gpu().index, available, total);
+        "cuda:{}: {} of {} B are free and {} processes share them, too little to start; end what "
+        "else uses the GPU",
+        context.gpu().index, free, total, options.sharing);
   }
   return budget;
 }
@@ -115,7 +117,7 @@ absl::StatusOr<std::unique_ptr<Device>> MakeCudaDevice(const CudaDeviceOptions& 
                                                        Clock& clock) {
   SHOAL_ASSIGN_OR_RETURN(std::unique_ptr<CudaContext> context,
                          CudaContext::Create(options.gpu, clock));
-  SHOAL_ASSIGN_OR_RETURN(const int64_t budget, BudgetOf(*context, options.budget_bytes));
+  SHOAL_ASSIGN_OR_RETURN(const int64_t budget, BudgetOf(*context, options));
   return std::make_unique<CudaDevice>(std::move(context), budget);
 }
 

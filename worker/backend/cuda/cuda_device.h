@@ -37,8 +37,12 @@ namespace shoal::worker {
 
 struct CudaDeviceOptions {
   int gpu = 0;
-  // 0: all that is free when the device is made, but for what the driver and the libraries take.
+  // 0: what is free when the device is made, but no more than this process's share of the GPU; and
+  // but for what the driver and the libraries take.
   int64_t budget_bytes = 0;
+  // Processes that share the GPU, each as much of it. The share is of all its memory, so that it
+  // does not depend on what the others have taken already.
+  int sharing = 1;
 };
 
 // NotFound without a driver or this GPU; FailedPrecondition where it is not one of ours;

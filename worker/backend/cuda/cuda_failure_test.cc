@@ -76,6 +76,21 @@ TEST(CudaFailure, RefusesABudgetThatIsNotFree) {
   EXPECT_EQ(MakeCudaDevice({}).status().code(), absl::StatusCode::kResourceExhausted);
 }
 
+TEST(CudaFailure, WhoSharesAGpuHasTheSameOfItWhoeverComesFirst) {
+  SetEmulatedGpus({.memory_bytes = int64_t{8} << 30});
+  const std::unique_ptr<Device> first = *MakeCudaDevice({.sharing = 2});
+  const Buffer taken = *first->Allocate(first->budget_bytes());
+  const std::unique_ptr<Device> second = *MakeCudaDevice({.sharing = 2});
+  EXPECT_EQ(first->budget_bytes(), second->budget_bytes());
+  EXPECT_GT(first->budget_bytes(), int64_t{3} << 30);
+  EXPECT_TRUE(second->Allocate(second->budget_bytes()).ok());
+  // Of what others have left, where that is less.
+  EXPECT_LT((*MakeCudaDevice({}))->budget_bytes(), first->budget_bytes());
+  const absl::Status status = MakeCudaDevice({.sharing = 20}).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(TextOf(status), HasSubstr("20 processes share them"));
+}
+
 TEST(CudaFailure, AFailedCopyIsToldByEverythingAfterIt) {
   SetEmulatedGpus({});
   const std::unique_ptr<Device> device = *MakeCudaDevice({});
