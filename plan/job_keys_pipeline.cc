@@ -168,7 +168,8 @@ void AddPipelineKeys(TableBuilder& table) {
       .Add(Memory(
           "cluster.pipeline.device_memory",
           [](Job & j) -> auto& { return j.cluster.pipeline.device_memory; },
-          "What a stage's activations may take of its device's memory; 0: what there is."))
+          "What a stage's activations may take of its device's memory; 0: what there is (of a GPU, "
+          "what the job's other needs leave; on a CPU, no bound)."))
       .Add(Memory(
           "cluster.pipeline.host_memory",
           [](Job & j) -> auto& { return j.cluster.pipeline.host_memory; },

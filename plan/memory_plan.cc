@@ -138,27 +138,6 @@ StepTraffic TrafficOf(const ModelSpec& spec, const Job& job, const WorkerPolicy&
   return traffic;
 }
 
-std::vector<WorkerPolicy> AllowedPolicies(const Job& job) {
-  const TrainOptions& train = job.train;
-  // The baseline that layer synchronisation stands for keeps nothing, unless it is told to.
-  const bool baseline = train.synchronization == Synchronization::kLayer;
-  const Residency wanted_residency =
-      baseline && train.residency == Residency::kAuto ? Residency::kLayer : train.residency;
-  const bool sums_nothing = baseline || PushesEachContribution(job);
-  const PushPolicy wanted_push =
-      sums_nothing && train.push == PushPolicy::kAuto ? PushPolicy::kMicrobatch : train.push;
-  std::vector<WorkerPolicy> policies;
-  for (const Residency residency : {Residency::kStep, Residency::kLayer}) {
-    for (const PushPolicy push : {PushPolicy::kStep, PushPolicy::kMicrobatch}) {
-      if ((wanted_residency == Residency::kAuto || wanted_residency == residency) &&
-          (wanted_push == PushPolicy::kAuto || wanted_push == push)) {
-        policies.push_back({residency, push});
-      }
-    }
-  }
-  return policies;
-}
-
 absl::Status TooLittle(const MemoryPlan& plan, int64_t machine_bytes) {
   const WorkerMemory& worker = *std::ranges::max_element(plan.stages, {}, &WorkerMemory::total);
   const std::pair<const char*, int64_t> parts[] = {
@@ -208,6 +187,27 @@ int64_t LargestOnGpu(const MemoryPlan& plan) {
 }
 
 }  // namespace
+
+std::vector<WorkerPolicy> AllowedPolicies(const Job& job) {
+  const TrainOptions& train = job.train;
+  // The baseline that layer synchronisation stands for keeps nothing, unless it is told to.
+  const bool baseline = train.synchronization == Synchronization::kLayer;
+  const Residency wanted_residency =
+      baseline && train.residency == Residency::kAuto ? Residency::kLayer : train.residency;
+  const bool sums_nothing = baseline || PushesEachContribution(job);
+  const PushPolicy wanted_push =
+      sums_nothing && train.push == PushPolicy::kAuto ? PushPolicy::kMicrobatch : train.push;
+  std::vector<WorkerPolicy> policies;
+  for (const Residency residency : {Residency::kStep, Residency::kLayer}) {
+    for (const PushPolicy push : {PushPolicy::kStep, PushPolicy::kMicrobatch}) {
+      if ((wanted_residency == Residency::kAuto || wanted_residency == residency) &&
+          (wanted_push == PushPolicy::kAuto || wanted_push == push)) {
+        policies.push_back({residency, push});
+      }
+    }
+  }
+  return policies;
+}
 
 int64_t PushSlotBytes(std::span<const PartitionSpec> held, DType gradient_type) {
   return Pages(kPushHeader + LargestCount(held) * SizeOf(gradient_type));

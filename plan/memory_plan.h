@@ -93,6 +93,9 @@ struct WorkerPolicy {
   bool operator==(const WorkerPolicy&) const = default;
 };
 
+// Those that the job leaves open to choose from, one at least.
+std::vector<WorkerPolicy> AllowedPolicies(const Job& job);
+
 // Buffers of each distinct unit size (or as many as there are units of that size, where those are
 // fewer): for weights with layer residency: those prefetched, and two that are held (the head and a
 // tied embedding);

@@ -3,12 +3,15 @@
 #include <algorithm>
 #include <iterator>
 #include <memory>
+#include <utility>
 
 #include "CLI/CLI.hpp"
 #include "client/cli/gpu_findings.h"
 #include "client/cli/gpu_machine.h"
+#include "client/cli/pipeline_plan.h"
 #include "client/cli/preflight.h"
 #include "client/cli/rdma_findings.h"
+#include "client/cli/simulation.h"
 #include "common/bytes.h"
 #include "common/status.h"
 #include "fmt/format.h"
@@ -170,6 +173,7 @@ nlohmann::json RdmaJson(const RdmaMachine& machine, const RdmaNeeds& needs) {
           {"devices", devices},
           {"process_numa_node", needs.preferences.place.numa_node},
           {"kernel_devices", machine.kernel_devices},
+          {"registered_bytes", needs.registered_bytes},
           {"locked_memory_bytes", machine.locked.limit_bytes},
           {"ipc_lock", machine.locked.capable},
           {"ipc_lock_given", machine.locked.capability_in_reach},
@@ -182,15 +186,24 @@ absl::StatusOr<RdmaNeeds> NeedsOf(const DoctorOptions& options) {
   RdmaNeeds needs;
   plan::ServiceOptions service;
   if (!options.job_file.empty()) {
-    SHOAL_ASSIGN_OR_RETURN(const plan::Job job, ReadJob(options.job_file, {}));
+    SHOAL_ASSIGN_OR_RETURN(plan::Job job, ReadJob(options.job_file, {}));
     SHOAL_ASSIGN_OR_RETURN(const plan::ModelSpec spec, CheckModel(job));
-    SHOAL_ASSIGN_OR_RETURN(
-        const plan::MemoryPlan plan,
-        plan::PlanMemory(spec, job, std::max(1, static_cast<int>(job.cluster.servers)),
-                         std::max(1, static_cast<int>(job.cluster.workers)), {}));
+    job.cluster.servers = std::max<int64_t>(1, job.cluster.servers);
+    job.cluster.workers = std::max(job.cluster.pipeline.stages, job.cluster.workers);
+    std::vector<plan::StageNeeds> stages;
+    if (job.cluster.pipeline.enabled()) {
+      SHOAL_ASSIGN_OR_RETURN(const sim::Minibatches minibatches, DataMinibatches(job));
+      SHOAL_ASSIGN_OR_RETURN(PlannedPipeline planned, PlanJobPipeline(job, spec, minibatches));
+      stages = std::move(planned.stages);
+    }
+    SHOAL_ASSIGN_OR_RETURN(const plan::MemoryPlan plan,
+                           CheckMemory(spec, job, /*available_bytes=*/0, stages));
     needs.of_a_job = true;
-    const plan::WorkerMemory& worker = plan.stages.front();
-    needs.registered_bytes = worker.weights + worker.wire + worker.pushes;
+    needs.registered_bytes = 0;
+    for (const plan::WorkerMemory& worker : plan.stages) {
+      needs.registered_bytes = std::max(
+          needs.registered_bytes, worker.weights + worker.wire + worker.messages + worker.pushes);
+    }
     for (const plan::ServerMemory& server : plan.servers) {
       needs.registered_bytes = std::max(needs.registered_bytes, server.weights + server.slots);
     }

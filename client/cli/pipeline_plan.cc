@@ -72,6 +72,34 @@ absl::StatusOr<plan::PipelinePace> MeasurePace(const plan::Job& job, const plan:
   return measured.pace;
 }
 
+// Of the GPU that each stage computes on, as this machine has it; 0: it has none, or stages compute
+// on the CPU.
+absl::StatusOr<int64_t> GpuBytesOfAWorker(const plan::Job& job) {
+  if (job.train.device != plan::DeviceKind::kCuda) {
+    return 0;
+  }
+  const std::vector<int> gpus = worker::UsableGpus();
+  if (gpus.empty()) {
+    return 0;
+  }
+  SHOAL_ASSIGN_OR_RETURN(
+      const worker::OpenedMachine opened,
+      worker::OpenMachine(
+          {.kind = plan::DeviceKind::kCuda,
+           .gpu = gpus.front(),
+           .sharing = job.cluster.local ? WorkersOnGpu(job.cluster.workers, gpus.size(), 0) : 1}));
+  return opened.machine.device->budget_bytes();
+}
+
+absl::Status PlanWithin(PlannedPipeline& planned, const plan::Job& job, const plan::ModelSpec& spec,
+                        const std::vector<plan::MicrobatchSize>& microbatches) {
+  SHOAL_ASSIGN_OR_RETURN(planned.request, plan::PipelineRequestOf(spec, job, microbatches));
+  SHOAL_ASSIGN_OR_RETURN(planned.plan, plan::PlanPipeline(planned.request));
+  SHOAL_ASSIGN_OR_RETURN(planned.stages, plan::StageNeedsOf(spec, job, planned.plan.chosen().choice,
+                                                            planned.request.microbatches));
+  return absl::OkStatus();
+}
+
 int64_t Largest(const std::vector<int64_t>& bytes) {
   return bytes.empty() ? 0 : *std::max_element(bytes.begin(), bytes.end());
 }
@@ -148,15 +176,24 @@ absl::StatusOr<bool> SettlePace(plan::Job& job, const plan::ModelSpec& spec) {
 }
 
 absl::StatusOr<PlannedPipeline> PlanJobPipeline(plan::Job& job, const plan::ModelSpec& spec,
-                                                std::span<const plan::StepPlan> steps) {
+                                                const sim::Minibatches& minibatches) {
+  SHOAL_ASSIGN_OR_RETURN(const std::vector<plan::StepPlan> steps,
+                         PlanFirstSteps(job, spec, minibatches, plan::kTypicalSteps));
+  const std::vector<plan::MicrobatchSize> heaviest =
+      plan::HeaviestStep(steps, job.data.microbatch_tokens);
   PlannedPipeline planned;
   SHOAL_ASSIGN_OR_RETURN(planned.measured, SettlePace(job, spec));
-  SHOAL_ASSIGN_OR_RETURN(
-      planned.request,
-      plan::PipelineRequestOf(spec, job, plan::HeaviestStep(steps, job.data.microbatch_tokens)));
-  SHOAL_ASSIGN_OR_RETURN(planned.plan, plan::PlanPipeline(planned.request));
-  SHOAL_ASSIGN_OR_RETURN(planned.stages, plan::StageNeedsOf(spec, job, planned.plan.chosen().choice,
-                                                            planned.request.microbatches));
+  SHOAL_RETURN_IF_ERROR(PlanWithin(planned, job, spec, heaviest));
+  int64_t& device_memory = job.cluster.pipeline.device_memory;
+  if (device_memory > 0) {
+    return planned;
+  }
+  SHOAL_ASSIGN_OR_RETURN(const int64_t gpu_bytes, GpuBytesOfAWorker(job));
+  if (gpu_bytes > 0) {
+    SHOAL_ASSIGN_OR_RETURN(device_memory,
+                           plan::DeviceMemoryOn(spec, job, gpu_bytes, planned.stages));
+    SHOAL_RETURN_IF_ERROR(PlanWithin(planned, job, spec, heaviest));
+  }
   return planned;
 }
 
@@ -167,6 +204,18 @@ std::string Describe(const PlannedPipeline& planned) {
       plan::ToString(chosen.choice.schedule), chosen.choice.stages, chosen.choice.chunks,
       Chunks(chosen.choice.offloaded_chunks), plan::Name(chosen.choice.recompute),
       100 * chosen.bubble_share, chosen.verdict);
+}
+
+std::string WarningOf(const PlannedPipeline& planned) {
+  const plan::PipelineCandidate& chosen = planned.plan.chosen();
+  const double offload = planned.request.offload.value;
+  if (offload == plan::OffloadedChunks::kAuto || offload == 0 || Largest(chosen.host_bytes) > 0) {
+    return "";
+  }
+  return fmt::format(
+      "cluster.pipeline.offload moves nothing here: of {} stages with {} chunks each, all "
+      "activations are needed again too soon to leave; three chunks or more have some that are not",
+      chosen.choice.stages, chosen.choice.chunks);
 }
 
 void PrintPipeline(const PlannedPipeline& planned, Streams& streams) {
@@ -183,6 +232,10 @@ void PrintPipeline(const PlannedPipeline& planned, Streams& streams) {
       OtherRates(pace), FormatBytes(static_cast<int64_t>(pace.offload_bytes_per_second)),
       FormatBytes(static_cast<int64_t>(pace.reload_bytes_per_second)),
       pace.duplex ? " at once" : "", chosen.copy_ratio);
+  if (!request.budgets.empty() && request.budgets.front().device > 0) {
+    streams.out << fmt::format("activations of a stage may take {} of its device\n\n",
+                               FormatBytes(request.budgets.front().device));
+  }
   Table table({{"schedule"},
                {"chunks", Table::Align::kRight},
                {"offloaded", Table::Align::kRight},

@@ -35,13 +35,16 @@ absl::StatusOr<std::vector<plan::StepPlan>> PlanFirstSteps(const plan::Job& job,
 // anything was.
 absl::StatusOr<bool> SettlePace(plan::Job& job, const plan::ModelSpec& spec);
 
-// For the heaviest of these steps, as the coordinator will. The job runs its steps as schedules;
-// its pace is settled.
+// For the heaviest of the first steps, as the coordinator will. The job runs its steps as
+// schedules; its pace is settled, and so is what its stages may take of their GPUs: what there is,
+// as this machine has it.
 absl::StatusOr<PlannedPipeline> PlanJobPipeline(plan::Job& job, const plan::ModelSpec& spec,
-                                                std::span<const plan::StepPlan> steps);
+                                                const sim::Minibatches& minibatches);
 
 // The chosen one in a line.
 std::string Describe(const PlannedPipeline& planned);
+// A line where the job will not do what it seems to ask for; else empty.
+std::string WarningOf(const PlannedPipeline& planned);
 void PrintPipeline(const PlannedPipeline& planned, Streams& streams);
 void PrintJsonPipeline(const PlannedPipeline& planned, Streams& streams);
 

@@ -13,18 +13,22 @@ class PipelinePlanTest : public TinyModelTest {
  protected:
   void SetUp() override {
     TinyModelTest::SetUp();
-    job_ = Write("job.yaml",
-                 "model: model\n"
-                 "data: {train: train.jsonl, template: chatml, max_sequence_tokens: 512, "
-                 "microbatch_tokens: 512, oversize: skip}\n"
-                 "train: {steps: 5, minibatch_samples: 16, compute: fp32}\n"
-                 "cluster:\n"
-                 "  local: {servers: 1, workers: 4}\n"
-                 "  pipeline:\n"
-                 "    stages: 2\n"
-                 "    pace: {forward_flops: 1e9, backward_input_flops: 1e9, "
-                 "backward_weights_flops: 1e9, offload_bytes_per_second: 1e9, "
-                 "reload_bytes_per_second: 1e9}\n");
+    job_ = Write("job.yaml", Job("2"));
+  }
+  static std::string Job(const std::string& stages) {
+    return "model: model\n"
+           "data: {train: train.jsonl, template: chatml, max_sequence_tokens: 512, "
+           "microbatch_tokens: 512, oversize: skip}\n"
+           "train: {steps: 5, minibatch_samples: 16, compute: fp32}\n"
+           "cluster:\n"
+           "  local: {servers: 1, workers: 4}\n"
+           "  pipeline:\n"
+           "    stages: " +
+           stages +
+           "\n"
+           "    pace: {forward_flops: 1e9, backward_input_flops: 1e9, "
+           "backward_weights_flops: 1e9, offload_bytes_per_second: 1e9, "
+           "reload_bytes_per_second: 1e9}\n";
   }
   Outcome Plan(std::vector<std::string> more = {}) const {
     more.insert(more.begin(), {"plan", job_});
@@ -71,6 +75,40 @@ TEST_F(PipelinePlanTest, ABudgetThatNothingFitsIsRefusedInOneLine) {
   EXPECT_NE(outcome.code, 0);
   EXPECT_THAT(outcome.err, HasSubstr("stage"));
   EXPECT_EQ(std::count(outcome.err.begin(), outcome.err.end(), '\n'), 1);
+}
+
+TEST_F(PipelinePlanTest, OffloadThatMovesNothingIsToldInALine) {
+  const auto with = [&](const std::string& chunks, const std::string& offload) {
+    const Outcome outcome =
+        Plan({"--set", "cluster.pipeline.stages=1", "--set", "cluster.pipeline.chunks=" + chunks,
+              "--set", "cluster.pipeline.offload=" + offload, "--set",
+              "cluster.pipeline.recompute=light"});
+    EXPECT_EQ(outcome.code, 0) << outcome.err;
+    return outcome.err;
+  };
+  EXPECT_THAT(with("2", "full"), HasSubstr("warning: cluster.pipeline.offload moves nothing"));
+  EXPECT_EQ(with("4", "full"), "");
+  EXPECT_EQ(with("2", "none"), "");
+}
+
+TEST_F(PipelinePlanTest, ABudgetIsShown) {
+  EXPECT_THAT(Plan({"--set", "cluster.pipeline.device_memory=100MiB"}).out,
+              HasSubstr("activations of a stage may take 100.0 MiB of its device"));
+}
+
+// What its stages register, messages between them too: not what a worker of the whole model would.
+TEST_F(PipelinePlanTest, DoctorReckonsWithTheStages) {
+  const auto limit_of = [&](const std::string& stages) {
+    const Outcome outcome = Shoal({"doctor", "--json", Write("stages.yaml", Job(stages))});
+    for (const json& line : JsonLines(outcome.out)) {
+      if (line["event"] == "rdma") {
+        return line["registered_bytes"].get<int64_t>();
+      }
+    }
+    return int64_t{0};
+  };
+  EXPECT_GT(limit_of("1"), 0);
+  EXPECT_NE(limit_of("1"), limit_of("2"));
 }
 
 TEST_F(PipelinePlanTest, TheChosenScheduleIsDrawn) {

@@ -117,14 +117,16 @@ class Training {
     }
     SHOAL_ASSIGN_OR_RETURN(const sim::Minibatches minibatches,
                            TokenFileMinibatches(job_, data_.path));
-    SHOAL_ASSIGN_OR_RETURN(const std::vector<plan::StepPlan> steps,
-                           PlanFirstSteps(job_, spec_, minibatches, plan::kTypicalSteps));
-    SHOAL_ASSIGN_OR_RETURN(const PlannedPipeline planned, PlanJobPipeline(job_, spec_, steps));
+    SHOAL_ASSIGN_OR_RETURN(const PlannedPipeline planned,
+                           PlanJobPipeline(job_, spec_, minibatches));
     if (job_.cluster.local) {
       SHOAL_RETURN_IF_ERROR(
           CheckMemory(spec_, job_, machine_.memory->available, planned.stages).status());
     }
     report_.OnNotice(Describe(planned));
+    if (const std::string warning = WarningOf(planned); !warning.empty()) {
+      report_.OnNotice("warning: " + warning);
+    }
     return absl::OkStatus();
   }
 

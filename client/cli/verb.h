@@ -23,7 +23,7 @@ class App;
 
 namespace shoal::cli {
 
-// The exit codes of issue and docs: 0 only if what was asked for was reached.
+// Exit codes (docs/failure-and-recovery.md): 0 only if what was asked for was reached.
 enum class ExitCode : int {
   kDone = 0,
   kFailure = 1,       // something went wrong while running

@@ -1,9 +1,11 @@
 #include "plan/pipeline/job_pipeline.h"
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "common/bytes.h"
+#include "common/check.h"
 #include "common/status.h"
 #include "plan/activation_bytes.h"
 #include "plan/pipeline/fitting_schedule.h"
@@ -146,6 +148,27 @@ absl::StatusOr<std::vector<StageNeeds>> StageNeedsOf(const ModelSpec& spec, cons
     stages.push_back(std::move(needs));
   }
   return stages;
+}
+
+absl::StatusOr<int64_t> DeviceMemoryOn(const ModelSpec& spec, const Job& job, int64_t gpu_bytes,
+                                       std::span<const StageNeeds> stages) {
+  SHOAL_CHECK(!stages.empty());
+  int64_t least = std::numeric_limits<int64_t>::max();
+  for (const WorkerPolicy& policy : AllowedPolicies(job)) {
+    int64_t most_of_a_stage = 0;
+    for (const StageNeeds& stage : stages) {
+      const GpuMemory gpu = PlanWorkerMemory(spec, job, policy, /*push_bytes=*/0, stage).gpu;
+      most_of_a_stage = std::max(most_of_a_stage, gpu.total() - stage.activations);
+    }
+    least = std::min(least, most_of_a_stage);
+  }
+  if (least >= gpu_bytes) {
+    return ResourceExhausted(
+        "a stage needs {} of its GPU's memory beside activations, and has {}: use more stages, or "
+        "fewer workers on each GPU",
+        FormatBytes(least), FormatBytes(gpu_bytes));
+  }
+  return gpu_bytes - least;
 }
 
 }  // namespace shoal::plan

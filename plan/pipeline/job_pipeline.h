@@ -40,4 +40,12 @@ absl::StatusOr<std::vector<StageNeeds>> StageNeedsOf(const ModelSpec& spec, cons
                                                      const PipelineChoice& choice,
                                                      std::span<const MicrobatchSize> microbatches);
 
+// What is left of a GPU of `gpu_bytes` for a stage's activations and messages
+// (cluster.pipeline.device_memory), beside weights and gradients, as few of them as the job lets be
+// kept, and what the model needs for itself: of the stage that has least. `stages` are those of any
+// choice, whose other needs are much the same. ResourceExhausted, with the figures, where nothing
+// is left.
+absl::StatusOr<int64_t> DeviceMemoryOn(const ModelSpec& spec, const Job& job, int64_t gpu_bytes,
+                                       std::span<const StageNeeds> stages);
+
 }  // namespace shoal::plan

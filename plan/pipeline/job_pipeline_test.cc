@@ -108,5 +108,44 @@ TEST(StageNeedsOf, CountsMessagesOnTheirWayAmongAGpusMemory) {
             own_of_stage(DeviceKind::kCpu, 1) + 4 * MessageBytes(spec, DType::kBF16, 1000));
 }
 
+// Of what DeviceMemoryOn leaves, what is planned fits a GPU that it would not fit without.
+TEST(DeviceMemoryOn, LeavesAGpuRoomForAllElse) {
+  const ModelSpec spec = *NamedShape("25m");
+  Job job = PipelineJob();
+  job.cluster.pipeline.pace.offload_bytes_per_second = 1e9;
+  job.cluster.pipeline.pace.reload_bytes_per_second = 1e9;
+  job.train.device = DeviceKind::kCuda;
+  job.train.residency = Residency::kStep;
+  job.train.push = PushPolicy::kStep;
+  job.data.microbatch_tokens = 8192;
+  const std::vector<MicrobatchSize> microbatches(6, {.tokens = 8192, .squared_tokens = 6.4e7});
+  const auto planned = [&](int64_t gpu_bytes) -> absl::StatusOr<MemoryPlan> {
+    SHOAL_ASSIGN_OR_RETURN(const PipelineRequest request,
+                           PipelineRequestOf(spec, job, microbatches));
+    SHOAL_ASSIGN_OR_RETURN(const PipelinePlan plan, PlanPipeline(request));
+    SHOAL_ASSIGN_OR_RETURN(const auto stages,
+                           StageNeedsOf(spec, job, plan.chosen().choice, microbatches));
+    if (job.cluster.pipeline.device_memory == 0) {
+      SHOAL_ASSIGN_OR_RETURN(job.cluster.pipeline.device_memory,
+                             DeviceMemoryOn(spec, job, gpu_bytes, stages));
+    }
+    return PlanMemory(spec, job, /*servers=*/1, /*workers=*/4, {.gpu_bytes = gpu_bytes}, stages);
+  };
+  const auto free = planned(100 * kGiB);
+  ASSERT_TRUE(free.ok()) << Describe(free.status());
+  int64_t most = 0;
+  for (const WorkerMemory& stage : free->stages) {
+    most = std::max(most, stage.gpu.total());
+  }
+  job.cluster.pipeline.device_memory = 0;
+  const int64_t less = most * 8 / 10;
+  EXPECT_TRUE(absl::IsResourceExhausted(planned(kMiB).status()));
+  ASSERT_EQ(job.cluster.pipeline.device_memory, 0);
+  ASSERT_TRUE(absl::IsResourceExhausted(planned(less).status())) << "planned without a budget";
+  ASSERT_GT(job.cluster.pipeline.device_memory, 0);
+  const auto fits = planned(less);
+  EXPECT_TRUE(fits.ok()) << Describe(fits.status());
+}
+
 }  // namespace
 }  // namespace shoal::plan
