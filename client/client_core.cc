@@ -113,6 +113,7 @@ absl::Status ParameterClient::Core::Start() {
                                                            .max_gradients = options_.max_gradients},
                                         &layout_);
   statistics_.transports.resize(transports_.size());
+  statistics_.connections.resize(links_.size());
   for (size_t i = 0; i < transports_.size(); ++i) {
     statistics_.transports[i].name = std::string(transports_[i]->name());
   }

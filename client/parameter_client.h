@@ -97,7 +97,12 @@ struct ClientStatistics {
     int64_t rests = 0;  // times it was left out for a while, for its failures (transport_policy.h)
     transport::TransportStatistics memory;  // the transport's own totals
   };
+  struct Connection {
+    std::string transport;
+    std::string reason;  // why not the first transport; empty if it is
+  };
   std::vector<Transport> transports;
+  std::vector<Connection> connections;  // by server: the newest
   int64_t gets = 0;
   int64_t meetings = 0;  // come to
   int64_t fetches = 0;   // units fetched: gets less those served by what was there

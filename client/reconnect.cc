@@ -75,6 +75,8 @@ absl::Status ParameterClient::Core::Adopt(int server, const std::vector<bool>& l
     LogWarning("{}: connected over {}, not {}: {}", ServerName(server), lane.transport->name(),
                transports_[0]->name(), connection->reason);
   }
+  statistics_.connections[static_cast<size_t>(server)] = {
+      .transport = std::string(lane.transport->name()), .reason = connection->reason};
   Link& adopted = link(server);
   for (const size_t rests :
        adopted.policy.OnConnected(index, left_out, connection->not_completed, clock_.Now())) {

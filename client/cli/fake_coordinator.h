@@ -139,6 +139,12 @@ class FakeCoordinator : public rpc::CoordinatorHandler {
     member->mutable_last_step()->set_waited_for("worker-0");
     member->mutable_last_step()->set_transfer_wait(0.13);
     member->set_place("stage 1 of group 0");
+    for (const char* peer : {"server-0", "server-1", "server-2"}) {
+      proto::DataConnection& connection = *member->mutable_last_step()->add_connections();
+      connection.set_peer(peer);
+      connection.set_transport(peer == std::string("server-2") ? "tcp" : "shm");
+      connection.set_reason(peer == std::string("server-2") ? "shm: on another host" : "");
+    }
     return reply;
   }
   absl::StatusOr<proto::SubmitJobReply> SubmitJob(const proto::SubmitJobRequest&) override {

@@ -57,14 +57,16 @@ absl::StatusOr<std::unique_ptr<LocalCluster>> LocalCluster::Start(
   SHOAL_ASSIGN_OR_RETURN(cluster->access_, RunAccess::Publish(options.work_folder,
                                                               cluster->address_, cluster->token_));
   for (int i = 0; i < options.servers; ++i) {
-    SHOAL_RETURN_IF_ERROR(cluster->StartProgram(fmt::format("server-{}", i), "shoal-server",
-                                                {"--coordinator", cluster->address_, "--threads",
-                                                 std::to_string(options.threads_per_server)},
-                                                options.threads_per_server));
+    SHOAL_RETURN_IF_ERROR(
+        cluster->StartProgram(fmt::format("server-{}", i), "shoal-server",
+                              {"--coordinator", cluster->address_, "--index", std::to_string(i),
+                               "--threads", std::to_string(options.threads_per_server)},
+                              options.threads_per_server));
   }
   for (int i = 0; i < options.workers; ++i) {
-    std::vector<std::string> arguments = {"--coordinator", cluster->address_, "--threads",
-                                          std::to_string(options.threads_per_worker)};
+    std::vector<std::string> arguments = {
+        "--coordinator",   cluster->address_, "--index",
+        std::to_string(i), "--threads",       std::to_string(options.threads_per_worker)};
     if (!options.gpus.empty()) {
       const size_t position = static_cast<size_t>(i) % options.gpus.size();
       arguments.insert(

@@ -1,7 +1,10 @@
 #include "client/cli/status_verb.h"
 
 #include <algorithm>
+#include <map>
 #include <memory>
+#include <string>
+#include <utility>
 
 #include "CLI/CLI.hpp"
 #include "client/cli/preflight.h"
@@ -50,6 +53,38 @@ nlohmann::json LastStepJson(const proto::LastStep& last) {
 
 std::string Percent(double share) { return fmt::format("{:.1f} %", 100 * share); }
 
+// As its log and the lines of other members call it.
+std::string NameOf(const proto::MemberStatus& member) {
+  return fmt::format("{}-{}", RoleName(member.role()), member.index());
+}
+
+nlohmann::json ConnectionsJson(const proto::LastStep& last) {
+  nlohmann::json connections = nlohmann::json::array();
+  for (const proto::DataConnection& connection : last.connections()) {
+    connections.push_back({{"peer", connection.peer()},
+                           {"transport", connection.transport()},
+                           {"reason", connection.reason()}});
+  }
+  return connections;
+}
+
+// Which transport each worker's connections took: a row for those alike.
+Table Connections(const proto::GetStatusReply& status) {
+  Table table({{"worker"}, {"over"}, {"connected to"}, {"not over the job's first because"}});
+  for (const proto::MemberStatus& member : status.members()) {
+    std::map<std::pair<std::string, std::string>, std::string> peers;  // by transport and reason
+    for (const proto::DataConnection& connection : member.last_step().connections()) {
+      std::string& names = peers[{connection.transport(), connection.reason()}];
+      names += (names.empty() ? "" : ", ") + connection.peer();
+    }
+    for (const auto& [how, names] : peers) {
+      table.Add({NameOf(member), MakePrintable(how.first), MakePrintable(names),
+                 MakePrintable(how.second)});
+    }
+  }
+  return table;
+}
+
 // Where each worker's last step went, and for whom it waited.
 Table LastSteps(const proto::GetStatusReply& status) {
   const bool pipeline = std::ranges::any_of(status.members(), [](const auto& member) {
@@ -69,7 +104,7 @@ Table LastSteps(const proto::GetStatusReply& status) {
   for (const proto::MemberStatus& member : status.members()) {
     if (member.has_last_step()) {
       const proto::LastStep& last = member.last_step();
-      std::vector<std::string> row = {fmt::format("worker {}", member.index()),
+      std::vector<std::string> row = {NameOf(member),
                                       std::to_string(last.step()),
                                       FormatSeconds(last.seconds()),
                                       Percent(last.compute()),
@@ -108,6 +143,7 @@ absl::StatusOr<ExitCode> ShowStatus(const std::string& coordinator, const rpc::T
       }
       if (member.has_last_step()) {
         members.back()["last_step"] = LastStepJson(member.last_step());
+        members.back()["connections"] = ConnectionsJson(member.last_step());
       }
     }
     PrintJson(streams.out, {{"event", "status"},
@@ -125,8 +161,8 @@ absl::StatusOr<ExitCode> ShowStatus(const std::string& coordinator, const rpc::T
                {"address"},
                {"last seen", Table::Align::kRight}});
   for (const proto::MemberStatus& member : status.members()) {
-    table.Add({fmt::format("{} {}{}{}", RoleName(member.role()), member.index(),
-                           member.place().empty() ? "" : ", ", MakePrintable(member.place())),
+    table.Add({fmt::format("{}{}{}", NameOf(member), member.place().empty() ? "" : ", ",
+                           MakePrintable(member.place())),
                MakePrintable(member.host()), std::to_string(member.pid()),
                MakePrintable(member.address()),
                FormatSeconds(member.seconds_since_renewal()) + " ago"});
@@ -137,7 +173,8 @@ absl::StatusOr<ExitCode> ShowStatus(const std::string& coordinator, const rpc::T
   if (std::ranges::any_of(status.members(),
                           [](const auto& member) { return member.has_last_step(); })) {
     streams.out << "\nlast step, as shares of its time:\n"
-                << LastSteps(status).Render(streams.out_terminal);
+                << LastSteps(status).Render(streams.out_terminal) << "\nconnections:\n"
+                << Connections(status).Render(streams.out_terminal);
   }
   return ExitCode::kDone;
 }

@@ -15,6 +15,7 @@
 namespace shoal::cli {
 namespace {
 
+using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
@@ -38,8 +39,9 @@ TEST_F(StatusVerbTest, ShowsStateAndMembers) {
   const Outcome text = Status({"--token-file", token_file_});
   EXPECT_EQ(text.code, 0) << text.err;
   EXPECT_THAT(text.out, HasSubstr("training, step 3 of 10"));
-  EXPECT_THAT(text.out, HasSubstr("worker 1"));
-  EXPECT_THAT(text.out, HasSubstr("worker 1, stage 1 of group 0"));
+  EXPECT_THAT(text.out, HasSubstr("worker-1, stage 1 of group 0"));
+  EXPECT_THAT(text.out, ContainsRegex("worker-1 +shm +server-0, server-1\n"));
+  EXPECT_THAT(text.out, ContainsRegex("worker-1 +tcp +server-2 +shm: on another host"));
   EXPECT_THAT(text.out, HasSubstr("41.0 %"));
   EXPECT_THAT(text.out, HasSubstr("13.0 %"));
   EXPECT_THAT(text.out, HasSubstr("worker-0"));
@@ -49,6 +51,8 @@ TEST_F(StatusVerbTest, ShowsStateAndMembers) {
   EXPECT_EQ(line["members"][0]["last_step"]["waited_for"], "worker-0");
   EXPECT_EQ(line["members"][0]["last_step"]["transfer_wait"], 0.13);
   EXPECT_EQ(line["members"][0]["place"], "stage 1 of group 0");
+  EXPECT_EQ(line["members"][0]["connections"].size(), 3u);
+  EXPECT_EQ(line["members"][0]["connections"][2]["transport"], "tcp");
 }
 
 TEST_F(StatusVerbTest, AWrongTokenOrNoCoordinatorIsAFailureThatSaysSo) {

@@ -138,7 +138,18 @@ checkpoint: {{directory: checkpoints, every_steps: {}}}
   void ExpectStatusOfRunningJob() const {
     const ProgramResult status = Shoal({"status", job_file(), "--json"});
     EXPECT_EQ(status.exit_code, 0) << status.errors;
-    EXPECT_EQ(nlohmann::json::parse(status.output, nullptr, false)["members"].size(), 4u);
+    const auto members = nlohmann::json::parse(status.output, nullptr, false)["members"];
+    EXPECT_EQ(members.size(), 4u);
+    for (const auto& member : members) {  // whose log has the name that status says
+      const std::string name =
+          fmt::format("{}-{}", member["role"].get<std::string>(), member["index"].get<int>());
+      const auto log = ReadFile(fmt::format("{}/checkpoints/logs/{}.log", folder_, name));
+      EXPECT_THAT(log.value_or(""), HasSubstr(name + ": registered with the coordinator"));
+      if (member["role"] == "worker") {
+        EXPECT_EQ(member["connections"].at(0)["peer"], "server-0");
+        EXPECT_EQ(member["connections"].at(0)["transport"], "shm");
+      }
+    }
     struct stat info {};
     EXPECT_EQ(stat(token_file().c_str(), &info), 0);
     EXPECT_EQ(info.st_mode & 07777, 0600u);

@@ -30,6 +30,9 @@ absl::StatusOr<std::unique_ptr<MemberSession>> MemberSession::Join(
   request.set_host(HostName());
   request.set_pid(getpid());
   request.set_version(ProgramVersion());
+  if (options.index >= 0) {
+    request.set_index(options.index);
+  }
   request.set_nonce(std::stoull(SecureToken().substr(0, 16), nullptr, 16));
   CoordinatorClient client(coordinator);
   SHOAL_ASSIGN_OR_RETURN(

@@ -22,6 +22,7 @@ const char* ProgramVersion();
 struct MemberOptions {
   proto::Role role = proto::ROLE_UNSPECIFIED;
   std::string address;  // HOST:PORT under which other processes reach its service
+  int index = -1;       // that it is to have; -1: the lowest that is free
   absl::Duration patience = absl::Seconds(30);  // for a coordinator that cannot be reached yet
 };
 

@@ -7,7 +7,7 @@
 namespace shoal::server {
 namespace {
 
-constexpr size_t kMaxMembers = 4096;
+constexpr int kMaxMembers = 4096;
 constexpr size_t kMaxNameBytes = 256;
 
 absl::Status Check(const proto::RegisterRequest& request, const std::string& version) {
@@ -22,6 +22,9 @@ absl::Status Check(const proto::RegisterRequest& request, const std::string& ver
   }
   if (request.role() == proto::ROLE_SERVER && request.address().empty()) {
     return InvalidArgument("a server must register with the address of its service");
+  }
+  if (request.has_index() && (request.index() < 0 || request.index() >= kMaxMembers)) {
+    return InvalidArgument("index {} is not one from 0 to {}", request.index(), kMaxMembers - 1);
   }
   if (request.address().size() > kMaxNameBytes || request.host().size() > kMaxNameBytes) {
     return InvalidArgument("address or host is longer than {} bytes", kMaxNameBytes);
@@ -65,11 +68,12 @@ absl::StatusOr<Member> Membership::Register(const proto::RegisterRequest& reques
       }
     }
   }
-  if (members_.size() >= kMaxMembers) {
+  if (members_.size() >= static_cast<size_t>(kMaxMembers)) {
     return ResourceExhausted("there are {} members already, no more are taken", members_.size());
   }
+  SHOAL_ASSIGN_OR_RETURN(const int index, IndexFor(request));
   const Member member = {.role = request.role(),
-                         .index = FreeIndex(request.role()),
+                         .index = index,
                          .incarnation = NewIncarnation(),
                          .address = request.address(),
                          .host = request.host(),
@@ -141,6 +145,19 @@ absl::Time Membership::NextExpiry() const {
     next = std::min(next, member.renewed + member.lease);
   }
   return next;
+}
+
+absl::StatusOr<int> Membership::IndexFor(const proto::RegisterRequest& request) const {
+  if (!request.has_index()) {
+    return FreeIndex(request.role());
+  }
+  for (const auto& [incarnation, member] : members_) {
+    if (member.role == request.role() && member.index == request.index()) {
+      return FailedPrecondition("{} is there already; start this one with another --index",
+                                NameOf(member));
+    }
+  }
+  return request.index();
 }
 
 int Membership::FreeIndex(proto::Role role) const {

@@ -52,7 +52,7 @@ class Membership {
   explicit Membership(const MembershipOptions& options);
 
   // FailedPrecondition for another version, InvalidArgument for a bad request, ResourceExhausted
-  // for too many.
+  // for too many. FailedPrecondition, too, for an index that another has.
   absl::StatusOr<Member> Register(const proto::RegisterRequest& request, absl::Time now);
   // NotFound if the incarnation is not (or no longer) a member's.
   absl::Status Renew(uint64_t incarnation, absl::Time now);
@@ -72,6 +72,7 @@ class Membership {
   void set_lease(absl::Duration lease) { options_.lease = lease; }
 
  private:
+  absl::StatusOr<int> IndexFor(const proto::RegisterRequest& request) const;
   int FreeIndex(proto::Role role) const;
   uint64_t NewIncarnation();
 

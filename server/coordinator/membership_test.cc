@@ -48,6 +48,23 @@ TEST_F(MembershipTest, IndicesCountWithinTheRoleAndAreReusedAfterLeaving) {
   EXPECT_NE(successor.incarnation, second.incarnation);
 }
 
+TEST_F(MembershipTest, WhoAsksForAnIndexHasItOrIsRefusedByName) {
+  proto::RegisterRequest request = Request(proto::ROLE_WORKER, 7);
+  request.set_index(1);
+  EXPECT_EQ(members_.Register(request, clock_.Now())->index, 1);
+  EXPECT_EQ(Add(proto::ROLE_WORKER, 8).index, 0);
+  EXPECT_EQ(Add(proto::ROLE_WORKER, 9).index, 2);
+  const absl::Status taken = members_.Register(request, clock_.Now()).status();
+  EXPECT_EQ(taken.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(Message(taken)), HasSubstr("worker 1 ("));
+  request.set_role(proto::ROLE_SERVER);
+  request.set_address("reef:1");
+  EXPECT_EQ(members_.Register(request, clock_.Now())->index, 1) << "of another role";
+  request.set_index(4096);
+  EXPECT_EQ(members_.Register(request, clock_.Now()).status().code(),
+            absl::StatusCode::kInvalidArgument);
+}
+
 TEST_F(MembershipTest, IncarnationsAreNeverReusedAlsoAcrossLives) {
   std::set<uint64_t> seen;
   int64_t issued = 0;

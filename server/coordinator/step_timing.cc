@@ -114,6 +114,7 @@ std::vector<proto::LastStep> DescribeStep(const StepTiming& timing) {
     last.set_transfer_wait(share(report.transfer_wait_seconds()));
     const double rest = 1 - last.compute() - last.get_wait() - last.push_wait() -
                         last.layer_wait() - last.neighbour_wait() - last.transfer_wait();
+    *last.mutable_connections() = report.connections();
     last.set_step_wait(timing.seconds > 0 ? std::max(0.0, rest) : 0.0);
     if (const auto culprit = WaitedFor(timing, worker, last); culprit.has_value()) {
       last.set_waited_for(fmt::format("{} ({:.2f} of the step)", culprit->name, culprit->share));

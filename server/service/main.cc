@@ -32,6 +32,7 @@ struct Flags {
   std::string coordinator;
   std::string token_file;
   std::string log_level = "info";
+  int index = -1;
   int metrics_port = -1;
   int threads = 0;
   int gpu = -1;
@@ -120,11 +121,11 @@ absl::Status Serve(const Flags& flags, bool& started) {
   started = true;
 
   SessionEnd end;
-  SHOAL_ASSIGN_OR_RETURN(
-      const std::unique_ptr<rpc::MemberSession> session,
-      rpc::MemberSession::Join(rpc::Channel::Create(flags.coordinator, token, "coordinator"),
-                               {.role = proto::ROLE_SERVER, .address = address},
-                               [&end](const absl::Status& status) { end.Set(status); }));
+  SHOAL_ASSIGN_OR_RETURN(const std::unique_ptr<rpc::MemberSession> session,
+                         rpc::MemberSession::Join(
+                             rpc::Channel::Create(flags.coordinator, token, "coordinator"),
+                             {.role = proto::ROLE_SERVER, .address = address, .index = flags.index},
+                             [&end](const absl::Status& status) { end.Set(status); }));
   NameProcess(fmt::format("server-{}", session->index()));
   LogInfo("registered with the coordinator at {}", flags.coordinator);
 
@@ -158,6 +159,11 @@ int Main(int argc, char** argv) {
       std::string(
           "File with the token that all calls carry; without it, the environment variable ") +
           rpc::kTokenVariable);
+  app.add_option(
+         "--index", flags.index,
+         "Its number among the job's servers, which names it in logs and `shoal status`; without "
+         "it, the lowest that is free")
+      ->check(CLI::NonNegativeNumber);
   app.add_option("--metrics-port", flags.metrics_port,
                  "Port of the Prometheus metrics; 0 picks a free one");
   app.add_option("--threads", flags.threads,

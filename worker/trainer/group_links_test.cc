@@ -81,6 +81,10 @@ TEST(GroupLinks, EachPairTakesTheFirstTransportThatConnectsIt) {
   ASSERT_THAT(group.Prepare({1, 1}, schedule), Each(IsOk()));
   ExpectRuns(pipeline, schedule, group);
   EXPECT_EQ(group.stage(0).handshake().fallbacks(), 1);  // to stage 2, over the wrap
+  for (const auto& [stage, connection] : group.stage(0).handshake().connections()) {
+    EXPECT_EQ(connection.transport(), stage == 2 ? "tcp" : "shm");
+  }
+  EXPECT_EQ(group.stage(0).handshake().connections().size(), 2U);
   EXPECT_EQ(group.stage(1).handshake().fallbacks(), 1);
   EXPECT_EQ(group.stage(2).handshake().fallbacks(), 2);
 }

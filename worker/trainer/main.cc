@@ -39,6 +39,7 @@ struct Flags {
   std::string coordinator;
   std::string token_file;
   std::string log_level = "info";
+  int index = -1;
   int metrics_port = -1;
   int threads = 0;
   std::string device;
@@ -138,11 +139,12 @@ absl::Status Work(const Flags& flags, bool& started) {
   SignalThread signals(trainer);
   SHOAL_ASSIGN_OR_RETURN(
       const std::unique_ptr<rpc::MemberSession> session,
-      rpc::MemberSession::Join(new_channel(), {.role = proto::ROLE_WORKER, .address = address},
-                               [&](const absl::Status& why) {
-                                 trainer.Stop(why);
-                                 polls->Cancel();
-                               }));
+      rpc::MemberSession::Join(
+          new_channel(), {.role = proto::ROLE_WORKER, .address = address, .index = flags.index},
+          [&](const absl::Status& why) {
+            trainer.Stop(why);
+            polls->Cancel();
+          }));
   signals.Registered();
   const std::string name = fmt::format("worker-{}", session->index());
   NameProcess(name);
@@ -183,6 +185,10 @@ int Main(int argc, char** argv) {
       std::string(
           "File with the token that all calls carry; without it, the environment variable ") +
           rpc::kTokenVariable);
+  app.add_option("--index", flags.index,
+                 "Its number among the job's workers, which names it in logs and `shoal status`; "
+                 "without it, the lowest that is free")
+      ->check(CLI::NonNegativeNumber);
   app.add_option("--threads", flags.threads, "Threads that compute; 0: by the job")
       ->capture_default_str()
       ->check(CLI::NonNegativeNumber);

@@ -3,6 +3,7 @@
 
 #include "common/logging.h"
 #include "common/status.h"
+#include "fmt/ranges.h"
 #include "worker/model/batch_size.h"
 #include "worker/model/runner.h"
 #include "worker/trainer/build_batch.h"
@@ -148,6 +149,29 @@ void WorkerJob::FillReport(const std::array<double, kPhases>& before,
     message.set_nanoseconds(absl::ToInt64Nanoseconds(span.duration));
   }
   report.set_dropped_spans(phases_.dropped_spans());
+  AddConnections(report);
+}
+
+void WorkerJob::AddConnections(proto::FinishedReport& report) const {
+  const std::vector<client::ClientStatistics::Connection> connections =
+      client_->statistics().connections;
+  for (size_t server = 0; server < connections.size(); ++server) {
+    proto::DataConnection& message = *report.add_connections();
+    message.set_peer(fmt::format("server-{}", server));
+    message.set_transport(connections[server].transport);
+    if (connections[server].transport != job_.service.transports.front()) {
+      std::vector<std::string> reasons = unavailable_;  // transports that were not offered
+      if (!connections[server].reason.empty()) {
+        reasons.push_back(connections[server].reason);
+      }
+      message.set_reason(fmt::format("{}", fmt::join(reasons, "; ")));
+    }
+  }
+  if (stage_ != nullptr) {
+    for (const auto& [stage, connection] : stage_->connections()) {
+      *report.add_connections() = connection;
+    }
+  }
 }
 
 proto::FinishedReport WorkerJob::RunStep(const proto::StepWork& work) {

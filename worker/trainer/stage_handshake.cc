@@ -62,7 +62,12 @@ absl::StatusOr<std::unique_ptr<TransportLinks>> StageHandshake::NewLinks(
 }
 
 void StageHandshake::Tell(int stage, const std::string& transport, const std::string& reason) {
-  if (transport == options_.preferred) {
+  const bool preferred = transport == options_.preferred;
+  proto::DataConnection& connection = connections_[stage];
+  connection.set_peer(options_.group.NameOf(stage));
+  connection.set_transport(transport);
+  connection.set_reason(preferred ? "" : reason);
+  if (preferred) {
     LogInfo("{}: connected over {}", options_.group.NameOf(stage), transport);
   } else {
     LogWarning("{}: connected over {}, not {}: {}", options_.group.NameOf(stage), transport,

@@ -70,6 +70,8 @@ class StageHandshake {
 
   // Connections over another transport than the job's first.
   int64_t fallbacks() const { return fallbacks_; }
+  // The newest with each stage. On the thread that calls Connect.
+  const std::map<int, proto::DataConnection>& connections() const { return connections_; }
 
  private:
   absl::StatusOr<Links> ConnectExpected(const std::map<int, LinkMemory>& neighbours,
@@ -91,6 +93,7 @@ class StageHandshake {
   StagePort* const port_;
   StageDoor* const door_;
   std::atomic<int64_t> fallbacks_ = 0;
+  std::map<int, proto::DataConnection> connections_;
 
   struct Accepted {
     std::unique_ptr<TransportLinks> links;

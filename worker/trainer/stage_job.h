@@ -91,6 +91,11 @@ class StageJob {
 
   // Connections to other stages over another transport than the job's first.
   int64_t fallbacks() const { return handshake_ == nullptr ? 0 : handshake_->fallbacks(); }
+  // By stage; on the thread that runs steps.
+  std::map<int, proto::DataConnection> connections() const {
+    return handshake_ == nullptr ? std::map<int, proto::DataConnection>()
+                                 : handshake_->connections();
+  }
 
  private:
   StageJob(const plan::ModelSpec& spec, const plan::Job& job, Options options);

@@ -102,6 +102,7 @@ class WorkerJob {
   absl::Status RunOne(const proto::MicrobatchWork& work, double loss_scale,
                       proto::FinishedReport& report);
   void OnUnitDone(int unit);
+  void AddConnections(proto::FinishedReport& report) const;
   void FillReport(const std::array<double, kPhases>& before, proto::FinishedReport& report) const;
 
   const WorkerJobOptions options_;
