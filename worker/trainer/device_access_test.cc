@@ -49,6 +49,18 @@ std::unique_ptr<transport::Transport> MakeShm(const DeviceCase& device) {
   return *transport::CreateTransport("shm", options);
 }
 
+// What the device computes with, in memory of the host that it copies to late.
+class Seen {
+ public:
+  Seen() = default;
+  explicit Seen(Buffer buffer) : buffer_(std::move(buffer)) {}
+  float* data() const { return reinterpret_cast<float*>(buffer_.data()); }
+  float operator[](size_t at) const { return data()[at]; }
+
+ private:
+  Buffer buffer_;
+};
+
 class DeviceAccess : public testing::TestWithParam<AccessCase> {
  protected:
   void MakeDevice(uint64_t seed, int64_t fail_at_copy = 0) {
@@ -101,12 +113,12 @@ class DeviceAccess : public testing::TestWithParam<AccessCase> {
   int64_t CountOf(int unit) const { return rig_.unit_specs[static_cast<size_t>(unit)].count; }
 
   // Takes the use of a unit; what the device computes with is in `seen` when its stream is done.
-  absl::Status Use(int unit, std::vector<float>& seen) {
+  absl::Status Use(int unit, Seen& seen) {
     const absl::StatusOr<WeightsView> view = source_->Get(unit);
     if (!view.ok()) {
       return view.status();
     }
-    seen.resize(static_cast<size_t>(view->count));
+    seen = Seen(*host_->Allocate(view->count * 4));
     compute_->Copy(seen.data(), view->data, view->count * 4);
     source_->Release(unit);
     return absl::OkStatus();
@@ -190,7 +202,7 @@ TEST_P(DeviceAccess, SourceFetchesAlongAnyOrder) {
         BeginStep();
         const int64_t before = client_->statistics().fetches;
         source_->BeginStep(uses);
-        std::vector<std::vector<float>> seen(length);
+        std::vector<Seen> seen(length);
         for (size_t i = 0; i < length; ++i) {
           const absl::Status used = Use(uses[i], seen[i]);
           ASSERT_TRUE(used.ok()) << used;
@@ -218,7 +230,7 @@ TEST_P(DeviceAccess, SourceGoesOnWithUsesThatAreAdded) {
   const std::vector<int> order = plan::UseOrder(*plan::NamedShape("tiny"));
   BeginStep();
   source_->BeginStep(order);
-  std::deque<std::vector<float>> seen;
+  std::deque<Seen> seen;
   for (int microbatch = 0; microbatch < 3; ++microbatch) {
     for (const int unit : order) {
       ASSERT_TRUE(Use(unit, seen.emplace_back()).ok());
@@ -264,7 +276,7 @@ TEST_P(DeviceAccess, SourceEndsAStepInTheMiddle) {
     MakeDevice(11);
     MakeSource(keep, /*prefetch=*/2);
     for (size_t length = 0; length < uses.size(); ++length) {
-      std::deque<std::vector<float>> seen;
+      std::deque<Seen> seen;
       BeginStep();
       source_->BeginStep(uses);
       for (size_t i = 0; i < length; ++i) {
@@ -277,7 +289,7 @@ TEST_P(DeviceAccess, SourceEndsAStepInTheMiddle) {
     BeginStep();
     source_->BeginStep(uses);
     for (const int unit : uses) {
-      std::vector<float> seen;
+      Seen seen;
       ASSERT_TRUE(Use(unit, seen).ok());
       ASSERT_TRUE(compute_->Synchronize().ok());
       EXPECT_EQ(seen[1], client::FakeServer::Weight(step_ - 1, unit, 1));
@@ -297,7 +309,7 @@ TEST_P(DeviceAccess, SourceTellsOfACopyThatFails) {
     const std::vector<int> uses = {0, 1, 2, 3, 2, 1, 0, 1, 2, 3};
     source_->BeginStep(uses);
     absl::Status status;
-    std::deque<std::vector<float>> seen;
+    std::deque<Seen> seen;
     for (size_t i = 0; i < uses.size() && status.ok(); ++i) {
       status = Use(uses[i], seen.emplace_back());
     }
@@ -318,7 +330,7 @@ TEST_P(DeviceAccess, SourceTellsOfAClientThatFails) {
   rig_.server(0).BreakConnections();
   source_->BeginStep(std::vector<int>{0, 1, 2, 3, 0, 1});
   absl::Status status;
-  std::deque<std::vector<float>> seen;
+  std::deque<Seen> seen;
   for (const int unit : {0, 1, 2, 3, 0, 1}) {
     if (status.ok()) {
       status = Use(unit, seen.emplace_back());
