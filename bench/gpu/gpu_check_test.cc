@@ -95,10 +95,11 @@ TEST_F(GpuCheck, SaysHowPyTorchEndedAndWhatTheGpuDid) {
   write("python3",
         "case \"$*\" in *--prepare*) echo prepared ;; *torch_baseline*) echo boom >&2; exit 7 ;; "
         "esac\n");
-  // Two samples: the one that drew more power is told.
-  write("nvidia-smi",
-        "case \"$*\" in *-l*) echo '1500, 2600, 50, 300.5, 10, 20, none'; echo '1980, 3201, 60, "
-        "650.5, 10, 99, none'; sleep 100 ;; *) echo 'A GPU, 580' ;; esac\n");
+  // Of two kinds of samples the one that drew more power is told.
+  write(
+      "nvidia-smi",
+      "case \"$*\" in *-l*) while sleep 0.05; do echo '1500, 2600, 50, 300.5, 10, 20, none'; echo "
+      "'1980, 3201, 60, 650.5, 10, 99, none'; done ;; *) echo 'A GPU, 580' ;; esac\n");
   WriteProgram("case \"$*\" in *--only*) sleep 0.3; exit 0 ;; esac");
   const ProgramResult run = RunScript();
   EXPECT_EQ(run.exit_code, 1) << run.output;  // parts that left nothing
