@@ -84,9 +84,9 @@ absl::Status AddServed(PartRun& run, ServiceTable& table, const TrainRunner& run
                        const plan::Job& job, int64_t steps, const WantedBar& bar) {
   const bool on_gpu = job.service.memory == plan::PartitionMemory::kCuda;
   const absl::StatusOr<absl::Duration> left = TimeLeft(run);
-  absl::StatusOr<ObservedRun> ran = left.status();
+  absl::StatusOr<ObservedRun> ran =
+      left.ok() ? runner.Observe(job, steps, *left) : absl::StatusOr<ObservedRun>(left.status());
   if (left.ok()) {
-    ran = runner.Observe(job, steps, *left);
     KeepLogs(run.options(), runner, on_gpu ? "service-gpu" : "service");
   }
   if (!ran.ok()) {
