@@ -1,4 +1,4 @@
-// How `shoal train` shows a run: JSON lines on stdout (the exact fields that docs/job-file.md
+// How `shoal train` shows a run: JSON lines on stdout (the exact fields that docs/metrics.md
 // lists), or for a person a progress bar on stderr where that is a terminal and plain lines on
 // stdout where it is not.
 #pragma once
