@@ -1,14 +1,15 @@
 // Attention on a GPU: chooses the kernels, makes their lists of work, and has their scratch memory.
 // Contracts are in worker/ops/ops.h.
 //
-// bf16 goes to cuDNN's fused engines where they serve (cudnn/cudnn_attention.h; its backward pass
-// only where the order of sums may differ from run to run), and to kernels of ours otherwise:
+// bf16 goes to cuDNN's fused engines where they serve (cudnn/cudnn_attention.h), and to kernels of
+// ours otherwise. Of ours, bf16 with head sizes that are a multiple of 8 up to 256, and rows
+// aligned to 16 bytes, runs on tensor cores, in tiles as large as the GPU's shared memory makes
+// them pay; everything else, and gradients of heads above 128 where a block has less than 133 KiB,
+// on the plain kernels.
 //
-// bf16 with head sizes that are a multiple of 8 up to 256, and rows aligned to 16 bytes, runs on
-// tensor cores, in tiles as large as the GPU's shared memory makes them pay; everything else, and
-// gradients of heads above 128 where a block has less than 133 KiB, on the plain kernels.
-// Deterministic; sequences do not see each
-// other, whatever they hold. Device memory: 8 bytes a row and head for the backward pass, kept; the
+// Our kernels are deterministic: the same input gives the same bits. cuDNN's backward pass adds in
+// any order, so it is used only where options.deterministic is false. Sequences do not see each
+// other, whatever they hold. Device memory: 8 bytes a row and head for our backward pass, kept; the
 // lists, a few KiB each.
 //
 // Threads: one at a time. The caller has made the device's GPU current. Shapes are checked; what
