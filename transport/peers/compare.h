@@ -1,4 +1,5 @@
-// Ours beside peers (peer.h): the same sizes on the same machine, runs in alternation, medians.
+// Ours beside peers (peer.h): the same sizes on the same machine, runs in alternation, medians. A
+// ratio is the median of the runs' own: a machine that is faster for a while is so for both.
 // Gets are compared with what a peer has for them; where a peer covers pushes, pushes too.
 #pragma once
 
@@ -30,10 +31,8 @@ struct ComparedPoint {
   std::string peer;
   PeerFigures theirs;
 
-  // Above 1: ours is faster.
-  double bandwidth_ratio() const { return ours.bytes_per_second / theirs.bytes_per_second; }
-  // Below 1: ours is faster.
-  double latency_ratio() const { return ours.latency_seconds / theirs.latency_seconds; }
+  double bandwidth_ratio = 0;  // above 1: ours is faster
+  double latency_ratio = 0;    // below 1: ours is faster
 };
 
 struct ComparisonReport {

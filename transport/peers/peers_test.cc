@@ -122,8 +122,8 @@ TEST(CompareTest, RatiosAreOursToTheirs) {
   for (const ComparedPoint& point : report->points) {
     EXPECT_EQ(point.transport, "shm");
     EXPECT_EQ(point.operation, "get");
-    EXPECT_NEAR(point.bandwidth_ratio(), 2, 1e-9);
-    EXPECT_LT(point.latency_ratio(), 1);
+    EXPECT_NEAR(point.bandwidth_ratio, 2, 1e-9);
+    EXPECT_LT(point.latency_ratio, 1);
     EXPECT_THAT(FormatComparisonRow(point), HasSubstr("2.00"));
     EXPECT_EQ(nlohmann::json::parse(FormatComparisonJson(point))["peer"], "slow");
   }
