@@ -1,5 +1,7 @@
 // Source and sink between a model and the service, in whatever order a schedule comes to units and
 // microbatches.
+#include <algorithm>
+#include <functional>
 #include <numeric>
 
 #include "client/testing/client_rig.h"
@@ -12,13 +14,13 @@
 #include "transport/data_layout.h"
 #include "worker/trainer/service_sink.h"
 #include "worker/trainer/service_source.h"
+#include "worker/trainer/testing_contributions.h"
 #include "worker/trainer/testing_fetches.h"
 
 namespace shoal::worker {
 namespace {
 
 using client::ClientRig;
-using client::IntegerGradient;
 
 class ServiceAccess : public testing::Test {
  protected:
@@ -65,32 +67,21 @@ TEST_P(Sink, TakesContributionsInAnyOrder) {
       *ServiceSink::Create(options, rig_.unit_specs, client.get(), &meetings_, &phases_);
   for (uint64_t seed = 1; seed <= 4; ++seed) {
     SCOPED_TRACE(seed);
-    std::vector<int> order;  // units
-    for (int unit = 0; unit < 4; ++unit) {
-      order.insert(order.end(),
-                   options.rule.contributions[static_cast<size_t>(unit)] * kMicrobatches, unit);
-    }
-    Random random(seed);
-    for (size_t i = order.size(); i > 1; --i) {
-      std::swap(order[i - 1], order[random.Below(i)]);
-    }
     std::ranges::fill(microbatches_done, 0);
     BeginStep(*client);
     sink->BeginStep(kMicrobatches);
     const int64_t pushed_before = client->statistics().pushes;
     std::vector<int> done(4, 0);
-    std::vector<std::vector<int64_t>> expected(4);
-    for (const int unit : order) {
-      const auto at = static_cast<size_t>(unit);
-      const std::vector<float> gradient = IntegerGradient(rig_.unit_specs[at], ++done[at]);
-      const auto accumulator = sink->Accumulator(unit);
+    GradientSums expected(4);
+    for (const Contribution& contribution :
+         RandomContributions(rig_.unit_specs, options.rule.contributions, kMicrobatches, seed)) {
+      AddUp(contribution, expected);
+      const auto accumulator = sink->Accumulator(contribution.unit);
       ASSERT_TRUE(accumulator.ok()) << accumulator.status();
-      expected[at].resize(gradient.size(), 0);
-      for (size_t i = 0; i < gradient.size(); ++i) {
-        (*accumulator)[i] += gradient[i];
-        expected[at][i] += static_cast<int64_t>(gradient[i]);
-      }
-      ASSERT_TRUE(sink->Done(unit).ok());
+      std::ranges::transform(*accumulator, contribution.gradient, accumulator->begin(),
+                             std::plus<float>());
+      ASSERT_TRUE(sink->Done(contribution.unit).ok());
+      ++done[static_cast<size_t>(contribution.unit)];
       int64_t pushes = 0;
       for (size_t u = 0; u < 4; ++u) {
         const int contributions = options.rule.contributions[u];
