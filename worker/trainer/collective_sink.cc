@@ -6,6 +6,7 @@
 
 #include "common/check.h"
 #include "common/status.h"
+#include "worker/trainer/finish_copies.h"
 
 namespace shoal::worker {
 
@@ -69,17 +70,12 @@ void CollectiveSink::BeginStep(std::optional<int64_t> microbatches) {
   rule_.BeginStep(microbatches);
 }
 
-absl::Status CollectiveSink::Lasting() {
-  absl::MutexLock lock(&mutex_);
-  return lasting_;
-}
-
 absl::StatusOr<std::span<float>> CollectiveSink::Accumulator(int index) {
   phases_->AtUnit(index);
   if (phases_->phase() == Phase::kForward) {
     phases_->Enter(Phase::kBackward);  // the first gradient is asked for when backward begins
   }
-  SHOAL_RETURN_IF_ERROR(Lasting());
+  SHOAL_RETURN_IF_ERROR(lasting_.Get());
   Unit& unit = at(index);
   if (unit.filling == nullptr) {
     const std::optional<DeviceFrame> frame = accumulators_.Acquire(index);
@@ -102,7 +98,7 @@ absl::StatusOr<std::span<float>> CollectiveSink::Accumulator(int index) {
 }
 
 absl::Status CollectiveSink::Done(int unit) {
-  SHOAL_RETURN_IF_ERROR(Lasting());
+  SHOAL_RETURN_IF_ERROR(lasting_.Get());
   return rule_.Done(unit) ? Push(unit) : absl::OkStatus();
 }
 
@@ -159,7 +155,7 @@ absl::Status CollectiveSink::PushShard(int index, Event& copied) {
     }
     SHOAL_RETURN_IF_ERROR(Annotate(copied.Wait(), "gradient of " + NameOf(index)));
   }
-  SHOAL_RETURN_IF_ERROR(Lasting());
+  SHOAL_RETURN_IF_ERROR(lasting_.Get());
   SHOAL_RETURN_IF_ERROR(exchange_->status());
   const PhaseClock::Scope wait(*phases_, Phase::kPutWait);
   // The client reads it until its next BeginStep at most.
@@ -179,21 +175,8 @@ absl::Status CollectiveSink::EndStep() {
                             {.data = std::exchange(unit.filling, nullptr), .free_after = now});
     }
   }
-  const bool copied = outward_->Record()->WaitDone(options_.timeout);
-  if (copied) {
-    outward_->Synchronize().IgnoreError();  // what failed was told; the next attempt starts anew
-  }
-  absl::MutexLock lock(&mutex_);
-  if (lasting_.ok() && !copied) {
-    lasting_ = DeadlineExceeded("gradients: a copy from the device is not done within {}",
-                                absl::FormatDuration(options_.timeout));
-  }
-  return lasting_;
-}
-
-void CollectiveSink::Cancel(const absl::Status& why) {
-  absl::MutexLock lock(&mutex_);
-  lasting_ = lasting_.ok() ? why : lasting_;
+  return lasting_.Update(
+      FinishCopies(*outward_, options_.timeout, "copies of gradients from the device"));
 }
 
 }  // namespace shoal::worker

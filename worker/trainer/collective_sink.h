@@ -22,14 +22,13 @@
 #include <span>
 #include <vector>
 
-#include "absl/base/thread_annotations.h"
-#include "absl/synchronization/mutex.h"
 #include "client/parameter_client.h"
 #include "common/phase_clock.h"
 #include "plan/model_spec.h"
 #include "plan/unit_shards.h"
 #include "worker/backend/backend.h"
 #include "worker/trainer/device_frames.h"
+#include "worker/trainer/lasting_status.h"
 #include "worker/trainer/layer_exchange.h"
 #include "worker/trainer/push_rule.h"
 #include "worker/trainer/step_access.h"
@@ -54,8 +53,8 @@ class CollectiveSink final : public StepSink {
   void BeginStep(std::optional<int64_t> microbatches) override;
   absl::Status PushRest() override;
   absl::Status Flush() override;
-  absl::Status EndStep() override ABSL_LOCKS_EXCLUDED(mutex_);
-  void Cancel(const absl::Status& why) override ABSL_LOCKS_EXCLUDED(mutex_);
+  absl::Status EndStep() override;
+  void Cancel(const absl::Status& why) override { lasting_.Update(why).IgnoreError(); }
 
   absl::StatusOr<std::span<float>> Accumulator(int unit) override;
   absl::Status Done(int unit) override;
@@ -75,7 +74,6 @@ class CollectiveSink final : public StepSink {
   absl::Status MakeBuffers(Device& device, Memory& host);
   absl::Status Push(int unit);
   absl::Status PushShard(int unit, Event& copied);
-  absl::Status Lasting() ABSL_LOCKS_EXCLUDED(mutex_);
   Unit& at(int unit) { return units_[static_cast<size_t>(unit)]; }
   const std::string& NameOf(int unit) const { return specs_[static_cast<size_t>(unit)].name; }
   int64_t ShardBytes(int unit) const { return shards_.of(unit).elements * 4; }
@@ -93,9 +91,7 @@ class CollectiveSink final : public StepSink {
   Buffer host_memory_;
   DeviceFrames accumulators_;
   std::vector<Unit> units_;
-
-  absl::Mutex mutex_;
-  absl::Status lasting_ ABSL_GUARDED_BY(mutex_);  // of all from now on
+  LastingStatus lasting_;  // of all from now on
 };
 
 }  // namespace shoal::worker

@@ -4,6 +4,7 @@
 
 #include "common/check.h"
 #include "common/status.h"
+#include "worker/trainer/finish_copies.h"
 
 namespace shoal::worker {
 
@@ -59,10 +60,7 @@ absl::Status CollectiveSource::MakeBuffers(Device& device) {
 }
 
 void CollectiveSource::BeginStep(std::span<const int> uses) {
-  {
-    absl::MutexLock lock(&mutex_);
-    error_ = lasting_;
-  }
+  error_ = lasting_.Get();
   for (const int unit : uses) {
     if (!at(unit).prefetched && shards_.of(unit).own.count > 0) {
       at(unit).prefetched = client_->Prefetch(unit);
@@ -142,11 +140,8 @@ absl::StatusOr<WeightsView> CollectiveSource::Get(int unit) {
   if (error_.ok()) {
     error_ = StartDue();
   }
-  {
-    absl::MutexLock lock(&mutex_);
-    error_ = error_.ok() ? lasting_ : error_;
-  }
-  error_ = error_.ok() ? exchange_->status() : error_;
+  error_.Update(lasting_.Get());
+  error_.Update(exchange_->status());
   SHOAL_RETURN_IF_ERROR(error_);
   if (started_ < uses_.next()) {
     return ResourceExhausted("get {}: all buffers of its size on the device are in use",
@@ -182,21 +177,8 @@ absl::Status CollectiveSource::EndStep() {
     unit = {.shard = unit.shard};
   }
   // The client may reuse what is copied from here on.
-  const bool copied = inward_->Record()->WaitDone(options_.timeout);
-  if (copied) {
-    inward_->Synchronize().IgnoreError();  // what failed was told; the next attempt starts anew
-  }
-  absl::MutexLock lock(&mutex_);
-  if (lasting_.ok() && !copied) {
-    lasting_ = DeadlineExceeded("weights: a copy to the device is not done within {}",
-                                absl::FormatDuration(options_.timeout));
-  }
-  return lasting_;
-}
-
-void CollectiveSource::Cancel(const absl::Status& why) {
-  absl::MutexLock lock(&mutex_);
-  lasting_ = lasting_.ok() ? why : lasting_;
+  return lasting_.Update(
+      FinishCopies(*inward_, options_.timeout, "copies of weights to the device"));
 }
 
 }  // namespace shoal::worker

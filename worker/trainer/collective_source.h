@@ -17,14 +17,13 @@
 #include <span>
 #include <vector>
 
-#include "absl/base/thread_annotations.h"
-#include "absl/synchronization/mutex.h"
 #include "client/parameter_client.h"
 #include "common/phase_clock.h"
 #include "plan/model_spec.h"
 #include "plan/unit_shards.h"
 #include "worker/backend/backend.h"
 #include "worker/trainer/device_frames.h"
+#include "worker/trainer/lasting_status.h"
 #include "worker/trainer/layer_exchange.h"
 #include "worker/trainer/layer_meetings.h"
 #include "worker/trainer/step_access.h"
@@ -50,8 +49,8 @@ class CollectiveSource final : public StepSource {
 
   void BeginStep(std::span<const int> uses) override;
   void AddUses(std::span<const int> uses) override { uses_.AddUses(uses); }
-  absl::Status EndStep() override ABSL_LOCKS_EXCLUDED(mutex_);
-  void Cancel(const absl::Status& why) override ABSL_LOCKS_EXCLUDED(mutex_);
+  absl::Status EndStep() override;
+  void Cancel(const absl::Status& why) override { lasting_.Update(why).IgnoreError(); }
 
   absl::StatusOr<WeightsView> Get(int unit) override;
   void Release(int unit) override;
@@ -94,10 +93,8 @@ class CollectiveSource final : public StepSource {
   Buffer shard_memory_;
   DeviceFrames frames_;
   std::vector<Unit> units_;
-  absl::Status error_;  // of the step
-
-  absl::Mutex mutex_;
-  absl::Status lasting_ ABSL_GUARDED_BY(mutex_);  // of all from now on
+  absl::Status error_;     // of the step
+  LastingStatus lasting_;  // of all from now on
 };
 
 }  // namespace shoal::worker

@@ -1,7 +1,8 @@
 // What a worker's step asks of the source of its weights and of the sink of its gradients, besides
-// what the model does (worker/model/unit_access.h). There are two pairs over the service: the
-// host's (ServiceSource, ServiceSink), whose memory the model computes in itself, and a device's
-// (DeviceSource, DeviceSink), which copies.
+// what the model does (worker/model/unit_access.h). There are three pairs over the service: the
+// host's (ServiceSource, ServiceSink), whose memory the model computes in itself, a device's
+// (DeviceSource, DeviceSink), which copies, and one (CollectiveSource, CollectiveSink) where
+// workers each have a shard from the service and exchange the rest among themselves.
 //
 // A step is BeginStep, the model's calls, and EndStep, whether it went well or not; the client's
 // BeginStep comes before. All from the compute thread, Cancel from any.
