@@ -3,14 +3,30 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "absl/time/clock.h"
+#include <atomic>
+
 #include "client/testing/client_rig.h"
+#include "common/clock.h"
 #include "common/status.h"
 #include "transport/registry.h"
 #include "transport/testing/fault_transport.h"
 
 namespace shoal::client {
 namespace {
+
+constexpr absl::Duration kRest = absl::Minutes(5);
+
+// The machine's clock, and what a test has put it forward by: a rest is over when the test says so,
+// however slow the machine is.
+class SkippingClock final : public Clock {
+ public:
+  absl::Time Now() const override { return RealClock().Now() + kRest * skipped_rests_.load(); }
+  void SleepFor(absl::Duration duration) override { RealClock().SleepFor(duration); }
+  void SkipRest() { ++skipped_rests_; }
+
+ private:
+  std::atomic<int> skipped_rests_ = 0;
+};
 
 // The same servers over shm and over tcp; shm is taken where it is offered.
 class TwoRigs : public ServerConnector {
@@ -27,13 +43,14 @@ class TwoRigs : public ServerConnector {
     return tcp_.connector->Connect(server, request, timeout);
   }
 
-  std::unique_ptr<ParameterClient> NewClient(transport::Transport* shm, transport::Transport* tcp) {
-    return *ParameterClient::Create(
-        {.incarnation = 77,
-         .max_reconnects = 100,
-         .reconnect_delay = absl::Milliseconds(1),
-         .transport_policy = {.breaks = 3, .first_rest = absl::Milliseconds(300)}},
-        shm_.unit_specs, shm_.partitions, shm_.map, shm_.options.servers, this, {shm, tcp});
+  std::unique_ptr<ParameterClient> NewClient(transport::Transport* shm, transport::Transport* tcp,
+                                             Clock& clock = RealClock()) {
+    return *ParameterClient::Create({.incarnation = 77,
+                                     .max_reconnects = 100,
+                                     .reconnect_delay = absl::Milliseconds(1),
+                                     .transport_policy = {.breaks = 3, .first_rest = kRest}},
+                                    shm_.unit_specs, shm_.partitions, shm_.map,
+                                    shm_.options.servers, this, {shm, tcp}, clock);
   }
 
   // Reads every unit of version `version` and checks it.
@@ -61,7 +78,8 @@ TEST(TransportSwitch, BreakingConnectionsGiveWayAndAreTriedAgain) {
   const auto shm = transport::MakeFaultTransport(*transport::CreateTransport("shm"),
                                                  {.seed = 3, .break_after_operations = 2});
   const auto tcp = *transport::CreateTransport("tcp");
-  const auto client = rigs.NewClient(shm.get(), tcp.get());
+  SkippingClock clock;
+  const auto client = rigs.NewClient(shm.get(), tcp.get(), clock);
   rigs.ReadAll(*client, 0);
   ClientStatistics statistics = client->statistics();
   ASSERT_EQ(statistics.transports[0].name, "shm");
@@ -74,7 +92,7 @@ TEST(TransportSwitch, BreakingConnectionsGiveWayAndAreTriedAgain) {
   EXPECT_EQ(client->statistics().transports[0].connections, 9) << "it rests";
 
   // Once the rest is over a step tries shm again, finds it no better, and is done over tcp.
-  absl::SleepFor(absl::Milliseconds(350));
+  clock.SkipRest();
   rigs.ReadAll(*client, 2);
   statistics = client->statistics();
   EXPECT_EQ(statistics.transports[0].connections, 18);
