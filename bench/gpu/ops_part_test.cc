@@ -1,0 +1,96 @@
+// The part that checks operators, and the checks of the kernels that servers have.
+#include <cmath>
+
+#include "bench/gpu/cpu_flat_kernels.h"
+#include "bench/gpu/op_checks.h"
+#include "bench/gpu/testing_parts.h"
+#include "common/status.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace shoal::bench {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+TEST(Parts, OpsAreThoseOfTheCpu) {
+  const PartReport report = RunOne("ops", OnTheCpu());
+  EXPECT_EQ(report.state(), PartState::kDone) << report.why();
+  EXPECT_GT(report.tables().front().rows.size(), 30u);
+}
+
+TEST(Parts, OpsThatAreWrongAreNamed) {
+  PartReport report("", "ops");
+  report.AddTable("", "", {"operator", "checks", "worst", "error", "bound", ""});
+  const std::vector<worker::OpCheck> checks = {{"Add bf16 3x4", 1e-3, 1e-2, ""},
+                                               {"Add bf16 5x6", 2e-2, 1e-2, ""},
+                                               {"Add bf16 7x8", 1e-4, 1e-2, "two runs differ"},
+                                               {"Add fp32 3x4", 1e-7, 1e-6, ""},
+                                               {"Add fp32 5x6", 5e-7, 1e-6, ""}};
+  AddOpRows(checks, report);
+  EXPECT_EQ(AddOpsEnd(checks, "no time was left", report), 2);
+  ASSERT_EQ(report.tables().size(), 2u);
+  EXPECT_THAT(report.tables()[0].rows[1],
+              ElementsAre("Add bf16", "3", "Add bf16 5x6", "2.0e-02", "1.0e-02", "**wrong**"));
+  EXPECT_THAT(report.tables()[0].rows[2],
+              ElementsAre("Add fp32", "2", "Add fp32 5x6", "5.0e-07", "1.0e-06", "right"));
+  EXPECT_THAT(report.tables()[1].rows[2],
+              ElementsAre("Add bf16 7x8", "1.0e-04", "1.0e-02", "two runs differ"));
+  EXPECT_FALSE(report.bars().front().met);
+}
+
+TEST(Parts, OpsThatTheTimeDidNotSufficeForAreNoBarMet) {
+  PartOptions options = OnTheCpu();
+  options.budget = absl::ZeroDuration();
+  const PartReport report = RunOne("ops", options);
+  EXPECT_EQ(report.state(), PartState::kDone) << report.why();
+  EXPECT_FALSE(report.bars().front().measured);
+  EXPECT_THAT(report.bars().front().found, HasSubstr("no time was left"));
+}
+
+// A kernel that is off by a bit.
+class Inexact final : public FlatKernels {
+ public:
+  absl::Status AdamW(worker::Stream& stream, const server::AdamWScalars& scalars,
+                     const AdamWArrays& arrays) const override {
+    server::AdamWScalars other = scalars;
+    other.step_size = std::nextafter(other.step_size, 1.0F);
+    return CpuFlatKernels().AdamW(stream, other, arrays);
+  }
+  absl::Status Add(worker::Stream& stream, const void* gradient, DType type, float* accumulator,
+                   int64_t count) const override {
+    return CpuFlatKernels().Add(stream, gradient, type, accumulator, count - 1);
+  }
+  int64_t RefusedCounts(int64_t) const override { return 3; }
+  absl::Status AddExact(worker::Stream& stream, const void* gradient, DType type,
+                        int64_t* accumulator, int64_t* refused, int64_t count) const override {
+    refused[2] = 1;
+    return CpuFlatKernels().AddExact(stream, gradient, type, accumulator, refused, count);
+  }
+  absl::Status ExactToFloat(worker::Stream& stream, const int64_t* accumulator, float* value,
+                            int64_t count) const override {
+    return CpuFlatKernels().ExactToFloat(stream, accumulator, value, count);
+  }
+  absl::Status Statistics(worker::Stream&, const float*, server::GradientStatistics*,
+                          int64_t) const override {
+    return Internal("it does not start");
+  }
+};
+
+TEST(FlatChecks, SeeABit) {
+  worker::Machine machine = worker::MakeCpuMachine(1);
+  const auto right =
+      CheckFlatKernels(*machine.device, machine.ops->stream(), CpuFlatKernels(), 3, 9001);
+  EXPECT_EQ(right.size(), 7u);
+  for (const worker::OpCheck& check : right) {
+    EXPECT_TRUE(check.passed()) << check.name << ": " << check.wrong;
+  }
+  for (const worker::OpCheck& check :
+       CheckFlatKernels(*machine.device, machine.ops->stream(), Inexact(), 3, 9001)) {
+    EXPECT_FALSE(check.passed()) << check.name;
+  }
+}
+
+}  // namespace
+}  // namespace shoal::bench
