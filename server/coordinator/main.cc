@@ -1,12 +1,9 @@
 // shoal-coordinator: one per job. It waits for servers and workers, runs the job that is submitted,
 // and ends on SIGTERM (after a checkpoint) or, with --exit-when-done, when the job is over.
-#include <pthread.h>
 #include <unistd.h>
 
-#include <csignal>
-#include <cstdio>
+#include <optional>
 #include <string>
-#include <thread>
 
 #include "CLI/CLI.hpp"
 #include "common/clock.h"
@@ -14,8 +11,10 @@
 #include "common/lock_order.h"
 #include "common/logging.h"
 #include "common/metrics.h"
+#include "common/signal_thread.h"
 #include "common/status.h"
 #include "proto/rpc/member_session.h"
+#include "proto/rpc/program_flags.h"
 #include "proto/rpc/server.h"
 #include "server/coordinator/coordinator.h"
 #include "server/coordinator/grpc_server_control.h"
@@ -24,72 +23,19 @@
 namespace shoal::server {
 namespace {
 
-constexpr int kExitFailure = 1;
-constexpr int kExitUsage = 2;
-
 struct Flags {
+  rpc::ProgramFlags program;
   std::string listen = "127.0.0.1:0";
   std::string port_file;
   std::string state;
-  std::string token_file;
-  std::string log_level = "info";
-  int metrics_port = -1;
   double lease_seconds = 10;
   bool exit_when_done = false;
 };
 
-// Takes SIGTERM and SIGINT on a thread of its own: the first ends the job with a checkpoint, the
-// second the process at once.
-class SignalThread {
- public:
-  // Before any other thread is started, so that all inherit the mask.
-  static void Block() { pthread_sigmask(SIG_BLOCK, &Signals(), nullptr); }
-
-  explicit SignalThread(Coordinator& coordinator)
-      : thread_([&coordinator] { Loop(coordinator); }) {}
-  ~SignalThread() {
-    pthread_kill(thread_.native_handle(), SIGUSR1);
-    thread_.join();
-  }
-
- private:
-  static const sigset_t& Signals() {
-    static const sigset_t signals = [] {
-      sigset_t set;
-      sigemptyset(&set);
-      for (const int signal : {SIGTERM, SIGINT, SIGUSR1}) {
-        sigaddset(&set, signal);
-      }
-      return set;
-    }();
-    return signals;
-  }
-
-  static void Loop(Coordinator& coordinator) {
-    for (bool first = true;; first = false) {
-      int signal = 0;
-      sigwait(&Signals(), &signal);
-      if (signal == SIGUSR1) {
-        return;
-      }
-      if (!first) {
-        LogWarning("second signal: ending without waiting for the job");
-        _exit(kExitFailure);
-      }
-      coordinator.Interrupt(signal == SIGTERM ? "SIGTERM" : "SIGINT");
-    }
-  }
-
-  std::thread thread_;
-};
-
 absl::Status Serve(const Flags& flags) {
-  SHOAL_ASSIGN_OR_RETURN(const rpc::Token token, rpc::LoadToken(flags.token_file));
+  SHOAL_ASSIGN_OR_RETURN(const rpc::Token token, rpc::LoadToken(flags.program.token_file));
   Metrics metrics;
-  if (flags.metrics_port >= 0) {
-    SHOAL_ASSIGN_OR_RETURN(const int port, metrics.Serve(flags.metrics_port));
-    LogInfo("metrics on port {}", port);
-  }
+  SHOAL_RETURN_IF_ERROR(rpc::ServeMetrics(flags.program, metrics));
   std::unique_ptr<StateStore> store = MakeMemoryStateStore();
   if (!flags.state.empty()) {
     SHOAL_ASSIGN_OR_RETURN(store, OpenSqliteStateStore(flags.state));
@@ -110,7 +56,14 @@ absl::Status Serve(const Flags& flags) {
         WriteFileAtomically(flags.port_file, fmt::format("{}\n", server->port())));
   }
   {
-    const SignalThread signals(*coordinator);
+    // The first ends the job with a checkpoint, the second the process at once.
+    const SignalThread signals([&coordinator](const std::string& signal, bool first) {
+      if (!first) {
+        LogWarning("second signal: ending without waiting for the job");
+        _exit(rpc::kExitFailure);
+      }
+      coordinator->Interrupt(signal);
+    });
     coordinator->WaitUntilDone(/*job_is_enough=*/flags.exit_when_done);
   }
   server->SetServing(false);
@@ -132,34 +85,23 @@ int Main(int argc, char** argv) {
                  "File to write the port to, once the service answers");
   app.add_option("--state", flags.state,
                  "File for the durable record of the job; without it there is none");
-  app.add_option(
-      "--token-file", flags.token_file,
-      std::string(
-          "File with the token that all calls carry; without it, the environment variable ") +
-          rpc::kTokenVariable);
-  app.add_option("--metrics-port", flags.metrics_port,
-                 "Port of the Prometheus metrics; 0 picks a free one");
   app.add_option("--lease-seconds", flags.lease_seconds,
                  "Lease of members until a job says its own")
       ->capture_default_str()
       ->check(CLI::PositiveNumber);
-  app.add_option("--log-level", flags.log_level, "trace, debug, info, warn, error or off")
-      ->capture_default_str();
   app.add_flag("--exit-when-done", flags.exit_when_done,
                "End when the job is over and its members have left");
-  app.set_version_flag("--version", std::string("shoal-coordinator ") + rpc::ProgramVersion());
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : kExitUsage;
+  rpc::AddProgramFlags(app, "shoal-coordinator", flags.program);
+  if (const std::optional<int> over = rpc::ParseCommandLine(app, argc, argv); over.has_value()) {
+    return *over;
   }
-  InitLogging({.process = "coordinator", .level = flags.log_level});
+  InitLogging({.process = "coordinator", .level = flags.program.log_level});
   SignalThread::Block();
   const absl::Status status = Serve(flags);
   if (!status.ok()) {
     LogError("{}", Message(status));
-    return kExitUsage;  // all that can fail here is how it was started: addresses, ports, files,
-                        // token
+    return rpc::kExitUsage;  // all that can fail here is how it was started: addresses, ports,
+                             // files, token
   }
   return 0;
 }

@@ -1,8 +1,6 @@
 // shoal-server: holds partitions of one job's model. It registers with the coordinator, does what
 // it is told, and ends when the job is over, when its lease is lost, or on SIGTERM.
-#include <unistd.h>
-
-#include <csignal>
+#include <optional>
 #include <string>
 
 #include "CLI/CLI.hpp"
@@ -11,9 +9,11 @@
 #include "common/lock_order.h"
 #include "common/logging.h"
 #include "common/metrics.h"
+#include "common/signal_thread.h"
 #include "common/status.h"
 #include "proto/rpc/member_session.h"
 #include "proto/rpc/parameter_server_service.h"
+#include "proto/rpc/program_flags.h"
 #include "proto/rpc/server.h"
 #include "server/service/gpu_memory.h"
 #include "server/service/parameter_service.h"
@@ -25,15 +25,9 @@
 namespace shoal::server {
 namespace {
 
-constexpr int kExitFailure = 1;
-constexpr int kExitUsage = 2;
-
 struct Flags {
-  std::string coordinator;
-  std::string token_file;
-  std::string log_level = "info";
-  int index = -1;
-  int metrics_port = -1;
+  rpc::ProgramFlags program;
+  rpc::MemberFlags member;
   int threads = 0;
   int gpu = -1;
   int64_t max_clients = 1024;
@@ -41,37 +35,36 @@ struct Flags {
   transport::RdmaFlags rdma;
 };
 
-// The signals that main waits for; SIGUSR1 is this process telling itself that the session is over.
-const sigset_t& Signals() {
-  static const sigset_t signals = [] {
-    sigset_t set;
-    sigemptyset(&set);
-    for (const int signal : {SIGTERM, SIGINT, SIGUSR1}) {
-      sigaddset(&set, signal);
-    }
-    return set;
-  }();
-  return signals;
-}
-
-// How the membership ended, told by the session's thread.
-class SessionEnd {
+// What ends the process: the membership's end, told by the session's thread, or a signal.
+class End {
  public:
-  void Set(const absl::Status& status) {
-    {
-      absl::MutexLock lock(&mutex_);
-      status_ = status;
-    }
-    kill(getpid(), SIGUSR1);
-  }
-  absl::Status Get() const {
+  void Membership(const absl::Status& how) {
     absl::MutexLock lock(&mutex_);
-    return status_;
+    membership_ = how;
+    over_ = true;
+  }
+  void Signal(const std::string& name) {
+    absl::MutexLock lock(&mutex_);
+    signal_ = name;
+    over_ = true;
+  }
+  // The signal's name; empty: it was the membership.
+  std::string Await() {
+    absl::MutexLock lock(&mutex_);
+    mutex_.Await(absl::Condition(&over_));  // the lease is a deadline
+    return signal_;
+  }
+  // How it ended; OK while it has not.
+  absl::Status membership() const {
+    absl::MutexLock lock(&mutex_);
+    return membership_;
   }
 
  private:
   mutable absl::Mutex mutex_;
-  absl::Status status_ ABSL_GUARDED_BY(mutex_);
+  bool over_ ABSL_GUARDED_BY(mutex_) = false;
+  std::string signal_ ABSL_GUARDED_BY(mutex_);
+  absl::Status membership_ ABSL_GUARDED_BY(mutex_);
 };
 
 absl::StatusOr<TransportFactory> Transports(const Flags& flags) {
@@ -98,12 +91,9 @@ absl::StatusOr<TransportFactory> Transports(const Flags& flags) {
 
 // Sets `started` once all that the flags ask for was to be had: a failure before is the caller's.
 absl::Status Serve(const Flags& flags, bool& started) {
-  SHOAL_ASSIGN_OR_RETURN(const rpc::Token token, rpc::LoadToken(flags.token_file));
+  SHOAL_ASSIGN_OR_RETURN(const rpc::Token token, rpc::LoadToken(flags.program.token_file));
   Metrics metrics;
-  if (flags.metrics_port >= 0) {
-    SHOAL_ASSIGN_OR_RETURN(const int port, metrics.Serve(flags.metrics_port));
-    LogInfo("metrics on port {}", port);
-  }
+  SHOAL_RETURN_IF_ERROR(rpc::ServeMetrics(flags.program, metrics));
   SHOAL_ASSIGN_OR_RETURN(TransportFactory transports, Transports(flags));
   ParameterService service({.create_transport = std::move(transports),
                             .make_gpu_state = MakeGpuStates(flags.gpu),
@@ -120,25 +110,29 @@ absl::Status Serve(const Flags& flags, bool& started) {
   LogInfo("listening on {}, reached at {}", flags.listen.listen, address);
   started = true;
 
-  SessionEnd end;
-  SHOAL_ASSIGN_OR_RETURN(const std::unique_ptr<rpc::MemberSession> session,
-                         rpc::MemberSession::Join(
-                             rpc::Channel::Create(flags.coordinator, token, "coordinator"),
-                             {.role = proto::ROLE_SERVER, .address = address, .index = flags.index},
-                             [&end](const absl::Status& status) { end.Set(status); }));
+  End end;
+  SHOAL_ASSIGN_OR_RETURN(
+      const std::unique_ptr<rpc::MemberSession> session,
+      rpc::MemberSession::Join(
+          rpc::Channel::Create(flags.member.coordinator, token, "coordinator"),
+          {.role = proto::ROLE_SERVER, .address = address, .index = flags.member.index},
+          [&end](const absl::Status& status) { end.Membership(status); }));
   NameProcess(fmt::format("server-{}", session->index()));
-  LogInfo("registered with the coordinator at {}", flags.coordinator);
+  LogInfo("registered with the coordinator at {}", flags.member.coordinator);
 
-  int signal = 0;
-  sigwait(&Signals(), &signal);
-  if (signal != SIGUSR1) {
-    LogInfo("{}: leaving", signal == SIGTERM ? "SIGTERM" : "SIGINT");
-    session->Leave(signal == SIGTERM ? "SIGTERM" : "SIGINT");
+  std::string signal;
+  {
+    const SignalThread signals([&end](const std::string& name, bool) { end.Signal(name); });
+    signal = end.Await();
+  }
+  if (!signal.empty()) {
+    LogInfo("{}: leaving", signal);
+    session->Leave(signal);
   }
   server->SetServing(false);
   service.Stop();
   server->Shutdown(absl::Seconds(1));
-  SHOAL_RETURN_IF_ERROR(end.Get());
+  SHOAL_RETURN_IF_ERROR(end.membership());
   LogInfo("ended");
   return absl::OkStatus();
 }
@@ -150,22 +144,9 @@ int Main(int argc, char** argv) {
       "A parameter server of a Shoal job. Example:\n"
       "  shoal-server --coordinator 10.0.0.1:4000 --listen 0.0.0.0:4001 --advertise 10.0.0.2:4001 "
       "--token-file token");
-  app.add_option("--coordinator", flags.coordinator, "HOST:PORT of the job's coordinator")
-      ->required();
+  rpc::AddMemberFlags(app, "servers", flags.member);
   transport::AddListenFlags(app, flags.listen);
   transport::AddRdmaFlags(app, flags.rdma);
-  app.add_option(
-      "--token-file", flags.token_file,
-      std::string(
-          "File with the token that all calls carry; without it, the environment variable ") +
-          rpc::kTokenVariable);
-  app.add_option(
-         "--index", flags.index,
-         "Its number among the job's servers, which names it in logs and `shoal status`; without "
-         "it, the lowest that is free")
-      ->check(CLI::NonNegativeNumber);
-  app.add_option("--metrics-port", flags.metrics_port,
-                 "Port of the Prometheus metrics; 0 picks a free one");
   app.add_option("--threads", flags.threads,
                  "Threads that accumulate and update; 0: as the job says")
       ->capture_default_str()
@@ -178,26 +159,21 @@ int Main(int argc, char** argv) {
   app.add_option("--max-clients", flags.max_clients, "Connections at once")
       ->capture_default_str()
       ->check(CLI::PositiveNumber);
-  app.add_option("--log-level", flags.log_level, "trace, debug, info, warn, error or off")
-      ->capture_default_str();
-  app.set_version_flag("--version", std::string("shoal-server ") + rpc::ProgramVersion());
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : kExitUsage;
+  rpc::AddProgramFlags(app, "shoal-server", flags.program);
+  if (const std::optional<int> over = rpc::ParseCommandLine(app, argc, argv); over.has_value()) {
+    return *over;
   }
-  InitLogging({.process = "server", .level = flags.log_level});
+  InitLogging({.process = "server", .level = flags.program.log_level});
   if (const absl::Status valid = transport::Validate(flags.listen); !valid.ok()) {
     LogError("{}", Message(valid));
-    return kExitUsage;
+    return rpc::kExitUsage;
   }
-  // Before any thread is started, so that all inherit it.
-  pthread_sigmask(SIG_BLOCK, &Signals(), nullptr);
+  SignalThread::Block();
   bool started = false;
   const absl::Status status = Serve(flags, started);
   if (!status.ok()) {
     LogError("{}", Message(status));
-    return started ? kExitFailure : kExitUsage;
+    return started ? rpc::kExitFailure : rpc::kExitUsage;
   }
   return 0;
 }

@@ -1,13 +1,10 @@
 // shoal-worker: runs the microbatches that the coordinator hands out, with weights from the servers
 // and gradients to them, until the job is over.
-#include <pthread.h>
 #include <unistd.h>
 
 #include <atomic>
-#include <csignal>
-#include <cstdio>
+#include <optional>
 #include <string>
-#include <thread>
 
 #include "CLI/CLI.hpp"
 #include "client/grpc_connector.h"
@@ -15,10 +12,12 @@
 #include "common/lock_order.h"
 #include "common/logging.h"
 #include "common/metrics.h"
+#include "common/signal_thread.h"
 #include "common/status.h"
 #include "proto/rpc/channel.h"
 #include "proto/rpc/grpc_log.h"
 #include "proto/rpc/member_session.h"
+#include "proto/rpc/program_flags.h"
 #include "proto/rpc/server.h"
 #include "proto/rpc/stage_service.h"
 #include "proto/rpc/token.h"
@@ -32,15 +31,9 @@
 namespace shoal::worker {
 namespace {
 
-constexpr int kExitFailure = 1;
-constexpr int kExitUsage = 2;
-
 struct Flags {
-  std::string coordinator;
-  std::string token_file;
-  std::string log_level = "info";
-  int index = -1;
-  int metrics_port = -1;
+  rpc::ProgramFlags program;
+  rpc::MemberFlags member;
   int threads = 0;
   std::string device;
   int gpu_workers = 1;
@@ -50,47 +43,6 @@ struct Flags {
   double fault_delay_ms = 5;
   double fault_drop_doorbells = 0;
   int64_t fault_break_after = 0;
-};
-
-// Takes SIGTERM and SIGINT on a thread of its own: the first makes the worker leave the job, the
-// second, or one that comes before there is anything to leave, ends the process at once.
-class SignalThread {
- public:
-  // Before any other thread is started, so that all inherit the mask.
-  static void Block() { pthread_sigmask(SIG_BLOCK, &Signals(), nullptr); }
-
-  explicit SignalThread(Trainer& trainer) : thread_([this, &trainer] { Loop(trainer); }) {}
-  void Registered() { registered_ = true; }
-  ~SignalThread() {
-    pthread_kill(thread_.native_handle(), SIGUSR1);
-    thread_.join();
-  }
-
- private:
-  static const sigset_t& Signals() {
-    static const sigset_t signals = [] {
-      sigset_t set;
-      sigemptyset(&set);
-      for (const int signal : {SIGTERM, SIGINT, SIGUSR1}) {
-        sigaddset(&set, signal);
-      }
-      return set;
-    }();
-    return signals;
-  }
-
-  void Loop(Trainer& trainer) {
-    int signal = 0;
-    for (bool first = true; sigwait(&Signals(), &signal) == 0 && signal != SIGUSR1; first = false) {
-      if (!first || !registered_) {
-        _exit(kExitFailure);
-      }
-      trainer.Stop(Cancelled("{}", signal == SIGTERM ? "SIGTERM" : "SIGINT"));
-    }
-  }
-
-  std::atomic<bool> registered_ = false;
-  std::thread thread_;
 };
 
 // Each transport gets delays of its own, the same for the same seed.
@@ -111,14 +63,11 @@ std::unique_ptr<transport::Transport> WithFaults(const Flags& flags, uint64_t wo
 // Sets `started` once all that the flags ask for was to be had: a failure before is the caller's.
 absl::Status Work(const Flags& flags, bool& started) {
   rpc::RouteGrpcLogs();
-  SHOAL_ASSIGN_OR_RETURN(const rpc::Token token, rpc::LoadToken(flags.token_file));
+  SHOAL_ASSIGN_OR_RETURN(const rpc::Token token, rpc::LoadToken(flags.program.token_file));
   SHOAL_ASSIGN_OR_RETURN(DeviceFlag device, ParseDeviceFlag(flags.device));
   device.sharing = flags.gpu_workers;
   Metrics metrics;
-  if (flags.metrics_port >= 0) {
-    SHOAL_ASSIGN_OR_RETURN(const int port, metrics.Serve(flags.metrics_port));
-    LogInfo("metrics on port {}", port);
-  }
+  SHOAL_RETURN_IF_ERROR(rpc::ServeMetrics(flags.program, metrics));
   // Where other stages of a pipeline come in; no job, no answers.
   StageDoor door;
   std::vector<std::unique_ptr<rpc::Service>> services;
@@ -130,25 +79,34 @@ absl::Status Work(const Flags& flags, bool& started) {
   LogInfo("listening on {}, reached at {}", flags.listen.listen, address);
   started = true;
   const auto new_channel = [&] {
-    return rpc::Channel::Create(flags.coordinator, token, "coordinator");
+    return rpc::Channel::Create(flags.member.coordinator, token, "coordinator");
   };
   // Long polls have a channel of their own, which a Stop may cut off.
   const std::shared_ptr<rpc::Channel> polls = new_channel();
   const std::unique_ptr<CoordinatorPort> port = MakeGrpcCoordinatorPort(polls);
   Trainer trainer(port.get(), metrics);
-  SignalThread signals(trainer);
+  // The first makes the worker leave the job; the second, or one that comes before there is
+  // anything to leave, ends the process at once.
+  std::atomic<bool> registered = false;
+  const SignalThread signals([&](const std::string& signal, bool first) {
+    if (!first || !registered) {
+      _exit(rpc::kExitFailure);
+    }
+    trainer.Stop(Cancelled("{}", signal));
+  });
   SHOAL_ASSIGN_OR_RETURN(
       const std::unique_ptr<rpc::MemberSession> session,
       rpc::MemberSession::Join(
-          new_channel(), {.role = proto::ROLE_WORKER, .address = address, .index = flags.index},
+          new_channel(),
+          {.role = proto::ROLE_WORKER, .address = address, .index = flags.member.index},
           [&](const absl::Status& why) {
             trainer.Stop(why);
             polls->Cancel();
           }));
-  signals.Registered();
+  registered = true;
   const std::string name = fmt::format("worker-{}", session->index());
   NameProcess(name);
-  LogInfo("registered with the coordinator at {}", flags.coordinator);
+  LogInfo("registered with the coordinator at {}", flags.member.coordinator);
   WorkerJobOptions options;
   options.name = name;
   options.index = session->index();
@@ -179,16 +137,7 @@ int Main(int argc, char** argv) {
   CLI::App app(
       "A worker of a Shoal job. Example:\n"
       "  shoal-worker --coordinator head:4000 --token-file token");
-  app.add_option("--coordinator", flags.coordinator, "HOST:PORT of the coordinator")->required();
-  app.add_option(
-      "--token-file", flags.token_file,
-      std::string(
-          "File with the token that all calls carry; without it, the environment variable ") +
-          rpc::kTokenVariable);
-  app.add_option("--index", flags.index,
-                 "Its number among the job's workers, which names it in logs and `shoal status`; "
-                 "without it, the lowest that is free")
-      ->check(CLI::NonNegativeNumber);
+  rpc::AddMemberFlags(app, "workers", flags.member);
   app.add_option("--threads", flags.threads, "Threads that compute; 0: by the job")
       ->capture_default_str()
       ->check(CLI::NonNegativeNumber);
@@ -201,10 +150,7 @@ int Main(int argc, char** argv) {
       ->check(CLI::PositiveNumber);
   transport::AddListenFlags(app, flags.listen);
   transport::AddRdmaFlags(app, flags.rdma);
-  app.add_option("--metrics-port", flags.metrics_port,
-                 "Port of the Prometheus metrics; 0 picks a free one");
-  app.add_option("--log-level", flags.log_level, "trace, debug, info, warn, error or off")
-      ->capture_default_str();
+  rpc::AddProgramFlags(app, "shoal-worker", flags.program);
   // For tests of whole runs: an empty group is not shown in the help.
   app.add_option("--fault-seed", flags.fault_seed,
                  "Delays in the transport from this seed; 0: none")
@@ -213,22 +159,19 @@ int Main(int argc, char** argv) {
   app.add_option("--fault-drop-doorbells", flags.fault_drop_doorbells, "Probability")->group("");
   app.add_option("--fault-break-after", flags.fault_break_after, "Operations per connection")
       ->group("");
-  app.set_version_flag("--version", std::string("shoal-worker ") + rpc::ProgramVersion());
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : kExitUsage;
+  if (const std::optional<int> over = rpc::ParseCommandLine(app, argc, argv); over.has_value()) {
+    return *over;
   }
   SignalThread::Block();
-  InitLogging({.process = "worker", .level = flags.log_level});
+  InitLogging({.process = "worker", .level = flags.program.log_level});
   if (const absl::Status valid = transport::Validate(flags.listen); !valid.ok()) {
     LogError("{}", Message(valid));
-    return kExitUsage;
+    return rpc::kExitUsage;
   }
   bool started = false;
   if (const absl::Status status = Work(flags, started); !status.ok()) {
     LogError("{}", Message(status));
-    return started ? kExitFailure : kExitUsage;
+    return started ? rpc::kExitFailure : rpc::kExitUsage;
   }
   return 0;
 }

@@ -1,0 +1,45 @@
+#include "common/signal_thread.h"
+
+#include <pthread.h>
+
+#include <csignal>
+#include <utility>
+
+namespace shoal {
+namespace {
+
+// By which the thread is told to end.
+constexpr int kEnd = SIGUSR1;
+
+const sigset_t& Signals() {
+  static const sigset_t signals = [] {
+    sigset_t set;
+    sigemptyset(&set);
+    for (const int signal : {SIGTERM, SIGINT, kEnd}) {
+      sigaddset(&set, signal);
+    }
+    return set;
+  }();
+  return signals;
+}
+
+void Run(const SignalThread::OnSignal& on_signal) {
+  int signal = 0;
+  for (bool first = true; sigwait(&Signals(), &signal) == 0 && signal != kEnd; first = false) {
+    on_signal(signal == SIGTERM ? "SIGTERM" : "SIGINT", first);
+  }
+}
+
+}  // namespace
+
+void SignalThread::Block() { pthread_sigmask(SIG_BLOCK, &Signals(), nullptr); }
+
+SignalThread::SignalThread(OnSignal on_signal)
+    : thread_([on_signal = std::move(on_signal)] { Run(on_signal); }) {}
+
+SignalThread::~SignalThread() {
+  pthread_kill(thread_.native_handle(), kEnd);
+  thread_.join();
+}
+
+}  // namespace shoal
