@@ -1,13 +1,18 @@
-// What the benches of operators on the machine's GPU share: random values in its memory, and times.
+// What the benches of operators on the machine's GPU share: random values in its memory, times, and
+// main.
 #pragma once
 
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
 #include <memory>
 #include <optional>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "common/bf16.h"
 #include "common/dtype.h"
@@ -58,6 +63,23 @@ absl::StatusOr<double> SecondsOf(cudaStream_t stream, const Run& run) {
     least = std::min(least.value_or(milliseconds), milliseconds);
   }
   return *least / 1e3 / kRuns;
+}
+
+// Main of `name [tokens]`: runs it and returns the exit code, 3 where there is no GPU.
+inline int BenchMain(int argc, char** argv, const char* name, int64_t most_tokens,
+                     absl::Status (*run)(int64_t tokens)) {
+  const int64_t tokens = argc > 1 ? std::atoll(argv[1]) : 4096;
+  if (tokens < 1 || tokens > most_tokens) {
+    std::fprintf(stderr, "usage: %s [tokens, up to %lld]\n", name,
+                 static_cast<long long>(most_tokens));
+    return 2;
+  }
+  const absl::Status status = run(tokens);
+  if (!status.ok()) {
+    std::fprintf(stderr, "%s\n", Describe(status).c_str());
+    return status.code() == absl::StatusCode::kNotFound ? 3 : 1;
+  }
+  return 0;
 }
 
 }  // namespace shoal::worker::cuda

@@ -2,7 +2,6 @@
 // sequence, by kernels of our own with large tiles and with small ones, and by cuDNN. Exit code 3
 // where there is no GPU.
 #include <cstdio>
-#include <cstdlib>
 #include <memory>
 #include <span>
 #include <utility>
@@ -100,15 +99,6 @@ absl::Status RunBench(int64_t tokens) {
 }  // namespace shoal::worker::cuda
 
 int main(int argc, char** argv) {
-  const int64_t tokens = argc > 1 ? std::atoll(argv[1]) : 4096;
-  if (tokens < 1 || tokens > 1 << 18) {
-    std::fprintf(stderr, "usage: cuda_attention_bench [tokens, up to 262144]\n");
-    return 2;
-  }
-  const absl::Status status = shoal::worker::cuda::RunBench(tokens);
-  if (!status.ok()) {
-    std::fprintf(stderr, "%s\n", shoal::Describe(status).c_str());
-    return status.code() == absl::StatusCode::kNotFound ? 3 : 1;
-  }
-  return 0;
+  return shoal::worker::cuda::BenchMain(argc, argv, "cuda_attention_bench", 1 << 18,
+                                        shoal::worker::cuda::RunBench);
 }

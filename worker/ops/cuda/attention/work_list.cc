@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <utility>
 
 #include "common/status.h"
 
@@ -37,36 +36,22 @@ std::vector<AttentionTile> ListTiles(const TileCut& cut, std::span<const int32_t
   return tiles;
 }
 
-WorkLists::WorkLists(Device& device, Stream& stream)
-    : device_(device), stream_(stream), host_memory_(device.NewHostMemory(0)) {}
-
 absl::StatusOr<WorkLists::List> WorkLists::Get(const TileCut& cut,
                                                std::span<const int32_t> cu_seqlens) {
-  const auto found = std::find_if(kept_.begin(), kept_.end(), [&](const Kept& kept) {
-    return kept.cut == cut && std::equal(kept.cu_seqlens.begin(), kept.cu_seqlens.end(),
-                                         cu_seqlens.begin(), cu_seqlens.end());
+  const KeptUploads<Entry>::Kept* list = lists_.Find([&](const Entry& entry) {
+    return entry.cut == cut && std::ranges::equal(entry.cu_seqlens, cu_seqlens);
   });
-  if (found != kept_.end()) {
-    kept_.splice(kept_.begin(), kept_, found);
-  } else {
+  if (list == nullptr) {
     const std::vector<AttentionTile> tiles = ListTiles(cut, cu_seqlens);
-    Kept made{.cut = cut,
-              .cu_seqlens = {cu_seqlens.begin(), cu_seqlens.end()},
-              .count = static_cast<int64_t>(tiles.size())};
-    if (!tiles.empty()) {
-      const auto bytes = static_cast<int64_t>(tiles.size() * sizeof(AttentionTile));
-      SHOAL_ASSIGN_OR_RETURN(const Buffer staging, host_memory_->Allocate(bytes));
-      SHOAL_ASSIGN_OR_RETURN(made.tiles, device_.Allocate(bytes));
-      std::memcpy(staging.data(), tiles.data(), static_cast<size_t>(bytes));
-      stream_.Copy(made.tiles.data(), staging.data(), bytes);
-    }
-    kept_.push_front(std::move(made));
-    if (kept_.size() > kMost) {
-      kept_.pop_back();
-    }
+    const size_t bytes = tiles.size() * sizeof(AttentionTile);
+    SHOAL_ASSIGN_OR_RETURN(list, lists_.Keep({.cut = cut,
+                                              .cu_seqlens = {cu_seqlens.begin(), cu_seqlens.end()},
+                                              .count = static_cast<int64_t>(tiles.size())},
+                                             static_cast<int64_t>(bytes), [&](std::byte* to) {
+                                               std::memcpy(to, tiles.data(), bytes);
+                                             }));
   }
-  const Kept& first = kept_.front();
-  return List{reinterpret_cast<const AttentionTile*>(first.tiles.data()), first.count};
+  return List{reinterpret_cast<const AttentionTile*>(list->table.data()), list->entry.count};
 }
 
 }  // namespace shoal::worker::cuda

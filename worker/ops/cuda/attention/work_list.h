@@ -3,21 +3,17 @@
 // Sequences differ in length and a tile's work in how many keys its rows see, so tiles are listed
 // longest first: the GPU starts blocks in order, and what is left at the end is short.
 //
-// WorkLists: the same microbatch asks for the same list in every layer, so the last kMost lists are
-// kept, found by what they were made from. A list is staged in pinned memory and copied on the
-// stream; both device and host give memory that is dropped out again only after the work that was
-// put so far, so nothing here waits. Threads: one at a time. Failure: what the device's memory
-// says.
+// WorkLists keeps the last kMost lists (kept_uploads.h). Threads: one at a time. Failure: what the
+// device's memory says.
 #pragma once
 
 #include <cstdint>
-#include <list>
-#include <memory>
 #include <span>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "worker/backend/backend.h"
+#include "worker/ops/cuda/attention/kept_uploads.h"
 #include "worker/ops/cuda/attention/tiles.h"
 
 namespace shoal::worker::cuda {
@@ -44,23 +40,19 @@ class WorkLists {
   };
 
   // Both outlive this; what uses the lists is put on this stream.
-  WorkLists(Device& device, Stream& stream);
+  WorkLists(Device& device, Stream& stream) : lists_(device, stream, kMost) {}
 
   // Good for work that is put on the stream before the next call.
   absl::StatusOr<List> Get(const TileCut& cut, std::span<const int32_t> cu_seqlens);
 
  private:
-  struct Kept {
+  struct Entry {
     TileCut cut;
     std::vector<int32_t> cu_seqlens;
     int64_t count = 0;
-    Buffer tiles;
   };
 
-  Device& device_;
-  Stream& stream_;
-  const std::unique_ptr<Memory> host_memory_;
-  std::list<Kept> kept_;  // the latest used first
+  KeptUploads<Entry> lists_;
 };
 
 }  // namespace shoal::worker::cuda

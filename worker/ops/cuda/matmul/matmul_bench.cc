@@ -1,7 +1,6 @@
 // cuda_matmul_bench [tokens]: the products of models' layers on the machine's GPU, by cuBLASLt, by
 // the fastest of its algorithms, and by kernels of our own. Exit code 3 where there is no GPU.
 #include <cstdio>
-#include <cstdlib>
 #include <memory>
 #include <string>
 #include <vector>
@@ -103,15 +102,6 @@ absl::Status RunBench(int64_t tokens) {
 }  // namespace shoal::worker::cuda
 
 int main(int argc, char** argv) {
-  const int64_t tokens = argc > 1 ? std::atoll(argv[1]) : 4096;
-  if (tokens < 1 || tokens > 1 << 20) {
-    std::fprintf(stderr, "usage: cuda_matmul_bench [tokens, up to 1048576]\n");
-    return 2;
-  }
-  const absl::Status status = shoal::worker::cuda::RunBench(tokens);
-  if (!status.ok()) {
-    std::fprintf(stderr, "%s\n", shoal::Describe(status).c_str());
-    return status.code() == absl::StatusCode::kNotFound ? 3 : 1;
-  }
-  return 0;
+  return shoal::worker::cuda::BenchMain(argc, argv, "cuda_matmul_bench", 1 << 20,
+                                        shoal::worker::cuda::RunBench);
 }

@@ -1,7 +1,6 @@
 #include "worker/ops/cuda/attention/cudnn/sequence_lists.h"
 
 #include <algorithm>
-#include <utility>
 
 #include "common/bytes.h"
 #include "common/check.h"
@@ -38,35 +37,25 @@ void Fill(const SequenceLists& lists, int64_t sequences, const TokenWidths& widt
 
 }  // namespace
 
-SequenceListCache::SequenceListCache(Device& device, Stream& stream)
-    : device_(device), stream_(stream), host_memory_(device.NewHostMemory(0)) {}
-
 absl::StatusOr<SequenceLists> SequenceListCache::Get(int64_t sequences, const TokenWidths& widths,
                                                      std::span<const int32_t> cu_seqlens) {
   SHOAL_CHECK(cu_seqlens.size() > 1 && static_cast<int64_t>(cu_seqlens.size()) - 1 <= sequences);
-  const auto found = std::ranges::find_if(kept_, [&](const Kept& kept) {
-    return kept.sequences == sequences && kept.widths == widths &&
-           std::ranges::equal(kept.cu_seqlens, cu_seqlens);
+  const KeptUploads<Entry>::Kept* lists = lists_.Find([&](const Entry& entry) {
+    return entry.sequences == sequences && entry.widths == widths &&
+           std::ranges::equal(entry.cu_seqlens, cu_seqlens);
   });
-  if (found != kept_.end()) {
-    kept_.splice(kept_.begin(), kept_, found);
-  } else {
+  if (lists == nullptr) {
     const auto bytes =
         static_cast<int64_t>((kOffsetLists + 1) * sizeof(int32_t)) * EntriesOf(sequences);
-    SHOAL_ASSIGN_OR_RETURN(const Buffer staging, host_memory_->Allocate(bytes));
-    Kept made{.sequences = sequences,
-              .widths = widths,
-              .cu_seqlens = {cu_seqlens.begin(), cu_seqlens.end()},
-              .lists = Buffer()};
-    SHOAL_ASSIGN_OR_RETURN(made.lists, device_.Allocate(bytes));
-    Fill(ListsIn(staging.data(), sequences), sequences, widths, cu_seqlens);
-    stream_.Copy(made.lists.data(), staging.data(), bytes);
-    kept_.push_front(std::move(made));
-    if (kept_.size() > kMost) {
-      kept_.pop_back();
-    }
+    SHOAL_ASSIGN_OR_RETURN(
+        lists, lists_.Keep({.sequences = sequences,
+                            .widths = widths,
+                            .cu_seqlens = {cu_seqlens.begin(), cu_seqlens.end()}},
+                           bytes, [&](std::byte* to) {
+                             Fill(ListsIn(to, sequences), sequences, widths, cu_seqlens);
+                           }));
   }
-  return ListsIn(kept_.front().lists.data(), sequences);
+  return ListsIn(lists->table.data(), sequences);
 }
 
 }  // namespace shoal::worker::cuda

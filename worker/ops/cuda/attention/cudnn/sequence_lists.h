@@ -1,21 +1,18 @@
 // Where a batch's sequences lie, as cuDNN's graphs are told: how many tokens each has, and where
 // it starts in each kind of tensor, in device memory.
 //
-// The same microbatch asks for the same lists in every layer, so the last kMost are kept. They are
-// staged in pinned memory and copied on the stream; memory that is dropped out is given again only
-// after the work that was put so far, so nothing here waits. Threads: one at a time. Failure: what
-// the device's memory says.
+// The last kMost are kept (../kept_uploads.h). Threads: one at a time. Failure: what the device's
+// memory says.
 #pragma once
 
 #include <array>
 #include <cstdint>
-#include <list>
-#include <memory>
 #include <span>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "worker/backend/backend.h"
+#include "worker/ops/cuda/attention/kept_uploads.h"
 
 namespace shoal::worker::cuda {
 
@@ -35,7 +32,7 @@ class SequenceListCache {
   static constexpr size_t kMost = 32;
 
   // Both outlive this; what uses the lists is put on this stream.
-  SequenceListCache(Device& device, Stream& stream);
+  SequenceListCache(Device& device, Stream& stream) : lists_(device, stream, kMost) {}
 
   // cu_seqlens: at least one sequence, at most `sequences`; its end times each width fits int32.
   // Good for work that is put on the stream before the next call.
@@ -43,17 +40,13 @@ class SequenceListCache {
                                     std::span<const int32_t> cu_seqlens);
 
  private:
-  struct Kept {
+  struct Entry {
     int64_t sequences = 0;
     TokenWidths widths = {};
     std::vector<int32_t> cu_seqlens;
-    Buffer lists;
   };
 
-  Device& device_;
-  Stream& stream_;
-  const std::unique_ptr<Memory> host_memory_;
-  std::list<Kept> kept_;  // the latest used first
+  KeptUploads<Entry> lists_;
 };
 
 }  // namespace shoal::worker::cuda

@@ -1,0 +1,72 @@
+// Tables that kernels read, in device memory, kept from layer to layer: the same microbatch asks
+// for the same tables in every layer.
+//
+// The last `most` tables are kept, each beside what it was made from (an Entry), by which it is
+// found again. A table is staged in pinned memory and copied on the stream; both device and host
+// give memory that is dropped out again only after the work that was put so far, so nothing here
+// waits. Threads: one at a time. Failure: what the device's memory says.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <list>
+#include <memory>
+#include <utility>
+
+#include "absl/status/statusor.h"
+#include "common/status.h"
+#include "worker/backend/backend.h"
+
+namespace shoal::worker::cuda {
+
+template <typename Entry>
+class KeptUploads {
+ public:
+  struct Kept {
+    Entry entry;
+    Buffer table;
+  };
+
+  // Device and stream outlive this; what uses the tables is put on this stream.
+  KeptUploads(Device& device, Stream& stream, size_t most)
+      : device_(device), stream_(stream), most_(most), host_memory_(device.NewHostMemory(0)) {}
+
+  // The one whose entry is wanted; null where none is kept. Good until the next Keep, and its
+  // table for work that is put on the stream before that.
+  template <typename IsWanted>
+  const Kept* Find(const IsWanted& is_wanted) {
+    const auto found = std::ranges::find_if(kept_, is_wanted, &Kept::entry);
+    if (found == kept_.end()) {
+      return nullptr;
+    }
+    kept_.splice(kept_.begin(), kept_, found);
+    return &kept_.front();
+  }
+
+  // Uploads the `bytes` that `fill` writes; none of 0 bytes. Good as Find's.
+  template <typename Fill>
+  absl::StatusOr<const Kept*> Keep(Entry entry, int64_t bytes, const Fill& fill) {
+    Kept made{.entry = std::move(entry), .table = Buffer()};
+    if (bytes > 0) {
+      SHOAL_ASSIGN_OR_RETURN(const Buffer staging, host_memory_->Allocate(bytes));
+      SHOAL_ASSIGN_OR_RETURN(made.table, device_.Allocate(bytes));
+      fill(staging.data());
+      stream_.Copy(made.table.data(), staging.data(), bytes);
+    }
+    kept_.push_front(std::move(made));
+    if (kept_.size() > most_) {
+      kept_.pop_back();
+    }
+    return &kept_.front();
+  }
+
+ private:
+  Device& device_;
+  Stream& stream_;
+  const size_t most_;
+  const std::unique_ptr<Memory> host_memory_;
+  std::list<Kept> kept_;  // the latest used first
+};
+
+}  // namespace shoal::worker::cuda
