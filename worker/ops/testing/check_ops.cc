@@ -70,12 +70,15 @@ std::vector<Group> LargeGroups() {
       [](Checks& checks) {
         checks.Rows({4096, 1024, {}}, 8192);
         checks.Rows({2000, 515, kApart}, 1000);
+        checks.Rows({20000, 64, {}}, 50304);  // more tokens than are sorted by counting
         checks.Rotary(1000, 40, 128, {});
         checks.Rotary(300, 12, 64, kWithin);
       },
       [](Checks& checks) {
         checks.CrossEntropy({128, 50257, {}});
         checks.CrossEntropy({64, 128256, {}});
+        checks.CrossEntropy({200, 50304, {}});  // as many as have a block a row
+        checks.CrossEntropy({160, 32000, {}});
       },
       [](Checks& checks) {
         checks.Matmul(512, 1024, 768, {});

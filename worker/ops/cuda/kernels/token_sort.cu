@@ -129,7 +129,7 @@ SHOAL_KERNEL SHOAL_LAUNCH_BOUNDS(kBlockThreads, 4)
   // Among equal ones the earlier comes first: those before all of the warp's, its own, and those
   // after.
 #pragma unroll 8
-  for (; at < first; at += kWarp) {
+  for (; at < first && at < count; at += kWarp) {
     const int32_t token = tokens[at];
 #pragma unroll
     for (int i = 0; i < kTokensPerWarp; ++i) {

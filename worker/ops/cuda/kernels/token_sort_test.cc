@@ -64,6 +64,20 @@ TEST_F(TokenSort, CountsFewTokens) {
   }
 }
 
+// The last warps of a block have no tokens of their own.
+TEST_F(TokenSort, ReadsNothingBehindTheTokens) {
+  constexpr size_t kCount = 1477, kBefore = 59;  // together a whole piece, behind which is nothing
+  const std::vector<int32_t> tokens = Tokens(kBefore + kCount, 300);
+  const OnDevice<int32_t> on_device(tokens);
+  const OnDevice<std::byte> scratch(std::vector<std::byte>(TokenSortScratch(kCount)));
+  SortedTokens sorted;
+  ASSERT_EQ(SortTokens(nullptr, on_device.data() + kBefore, kCount, 300, scratch.data(), &sorted),
+            cudaSuccess);
+  std::vector<int32_t> ids(tokens.begin() + kBefore, tokens.end());
+  std::sort(ids.begin(), ids.end());
+  EXPECT_EQ(Read(sorted.ids, kCount), ids);
+}
+
 TEST_F(TokenSort, IsStableForOneToThreeDigits) {
   for (const int64_t vocabulary : {1, 512, 513, 262144, 262145}) {
     for (const int64_t count : {kTokensToCount + 1, kTokensToCount + 512}) {
