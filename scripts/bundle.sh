@@ -45,9 +45,12 @@ if [ -n "$build" ]; then
   cd "$root"
   export CCACHE_NOHASHDIR=1 CCACHE_BASEDIR=$root
   cmake --preset release >/dev/null
-  # Not a target where there is no CUDA toolkit.
-  if cmake --build --preset release --target help | grep -q '^gpu_check:'; then
+  # Not a target where there is no CUDA toolkit. (All of the list before the search: one that ends early would fail the pipe.)
+  targets=$(cmake --build --preset release --target help)
+  if grep -q '^gpu_check:' <<<"$targets"; then
     programs+=(gpu_check)
+  else
+    echo "bundle: no CUDA toolkit was found: the bundle is without gpu_check" >&2
   fi
   cmake --build --preset release -j "$(nproc)" --target "${programs[@]}"
 elif [ -x "$build_folder/bin/gpu_check" ]; then

@@ -1,12 +1,14 @@
 #!/usr/bin/env bash
-# Everything that needs a GPU, on a machine with one, from a bundle (scripts/bundle.sh): no network, no compiler, under nine minutes. Operators
+# Everything that needs a GPU, on a machine with one, from a bundle (scripts/bundle.sh): no network, no compiler, under ten minutes. Operators
 # against the CPU's, golden training steps, training through servers, training beside PyTorch where python3 has it, kernels against their floors,
 # activation offload, a step through servers; writes a dated report and prints a short table last.
 #
-#   share/gpu-check.sh [--output FOLDER] [--seconds N] [--only PART] [--no-torch] [--small]
+#   share/gpu-check.sh [--output FOLDER] [--archive FILE] [--seconds N] [--only PART] [--no-torch] [--small]
 #
 #     --output       where DATE-gpu.md, DATE-gpu.json and the logs go (default: gpu-check)
-#     --seconds      of all of it, about (default: 525)
+#     --archive      FILE.tar.gz of that folder, made anew after each part with what parts have found so far: it is there even where all of this
+#                    is killed; not in that folder (default: none)
+#     --seconds      of all of it, about (default: 570)
 #     --only         one part, as DATE-gpu-PART
 #     --small        sizes that try the programs, not the GPU
 #     --torch-device cuda or cpu: where PyTorch runs (default: cuda)
@@ -16,16 +18,18 @@
 # code: 0; 1 where a part failed, 2 for wrong arguments, 3 where there is no GPU. Bars that are missed do not fail it, the report says them.
 #
 # cuBLASLt, cuDNN and NCCL are looked for in SHOAL_CUDA_LIBRARIES, in python3's nvidia packages and where the system has them; without them
-# Shoal's own kernels are checked. Where the machine shows less memory than it gives, SHOAL_HOST_MEMORY says how much it has (128GiB).
+# Shoal's own kernels are checked. Where the machine shows less memory than it has, SHOAL_HOST_MEMORY says how much that is (128GiB).
 set -uo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 bundle=$(dirname "$here")
 output=gpu-check
-total=525
+archive=''
+total=570
 only='' torch=yes torch_device=cuda small=()
 while [ $# -gt 0 ]; do
   case $1 in
     --output) output=$2; shift ;;
+    --archive) archive=$2; shift ;;
     --seconds) total=$2; shift ;;
     --only) only=$2; shift ;;
     --bundle) bundle=$(cd "$2" && pwd); shift ;;
@@ -40,9 +44,15 @@ done
 program=$bundle/bin/gpu_check
 [ -x "$program" ] || { echo "gpu-check: $program is not there: make a bundle where the CUDA toolkit is" >&2; exit 2; }
 mkdir -p "$output" && output=$(cd "$output" && pwd) || exit 2
-parts=$(mktemp -d)
+if [ -n "$archive" ]; then
+  mkdir -p "$(dirname "$archive")" && archive=$(cd "$(dirname "$archive")" && pwd)/$(basename "$archive") || exit 2
+  [[ $archive != "$output"/* ]] || { echo "gpu-check: --archive is in the folder that it is to hold, $output" >&2; exit 2; }
+fi
+work=$(mktemp -d)
+parts=$work/parts
+mkdir "$parts"
 background=()  # processes that are ended with this one
-trap 'for pid in "${background[@]}"; do kill "$pid" 2>/dev/null; done; rm -rf "$parts"' EXIT
+trap 'for pid in "${background[@]}"; do kill "$pid" 2>/dev/null; done; rm -rf "$work"' EXIT
 log=$output/gpu-check${only:+-$only}.log
 data=()  # golden steps and a small model, where the bundle was made with them
 [ ! -d "$bundle/share/data" ] || data=(--data "$bundle/share/data")
@@ -50,6 +60,14 @@ data=()  # golden steps and a small model, where the bundle was made with them
 begin=$(date +%s)
 passed() { echo $(($(date +%s) - begin)); }
 say() { echo "$*" | tee -a "$log"; }
+
+# What there is by now, as the archive: the output's folder, and parts as they are.
+keep_archive() {
+  [ -n "$archive" ] || return 0
+  tar -czf "$archive.new" -C "$(dirname "$output")" "$(basename "$output")" -C "$work" parts 2>>"$log"
+  # 1: a log grew meanwhile.
+  if [ $? -le 1 ]; then mv "$archive.new" "$archive"; else say "$archive could not be made"; fi
+}
 
 # Folders of the libraries that programs open by name.
 cuda_folders() {
@@ -68,13 +86,26 @@ export SHOAL_CUDA_LIBRARIES=${SHOAL_CUDA_LIBRARIES:+$SHOAL_CUDA_LIBRARIES:}$libr
 # A driver without persistence mode forgets its GPUs when no process has them, and the next waits seconds for them: this one keeps the first.
 [ ! -e /dev/nvidia0 ] || exec 9<>/dev/nvidia0 || true
 
-# A machine that is given memory as it is used shows too little of it now; its control group may know how much there can be.
-if [ -z "${SHOAL_HOST_MEMORY:-}" ]; then
-  most=$(cat /sys/fs/cgroup/memory.max /sys/fs/cgroup/memory/memory.limit_in_bytes 2>/dev/null | head -1)
+# A machine that is given memory as it is used may show too little of it now. How much there can be is then the limit of its control group, or
+# the pages that its kernel found when it started.
+mib() { awk -v b="$1" 'BEGIN {printf "%.0f MiB", b / 1048576}'; }
+hint=''
+if [ -n "${SHOAL_HOST_MEMORY:-}" ]; then
+  host_memory="$SHOAL_HOST_MEMORY, as SHOAL_HOST_MEMORY says"
+else
   shown=$(awk '/^MemTotal/ {printf "%.0f", $2 * 1024}' /proc/meminfo)
-  # "max" and what stands for it are no numbers of a machine's.
-  if [[ $most =~ ^[0-9]{1,15}$ ]] && [ "$most" -gt "$shown" ]; then
-    export SHOAL_HOST_MEMORY=$most
+  limit=$(cat /sys/fs/cgroup/memory.max /sys/fs/cgroup/memory/memory.limit_in_bytes 2>/dev/null | head -1)
+  pages=$(awk -v page="$(getconf PAGESIZE)" '$1 == "present" {n += $2} END {printf "%.0f", n * page}' /proc/zoneinfo 2>/dev/null)
+  # "max" and what stands for it are no numbers of a machine's. A few hundredths of the pages are the kernel's own.
+  if [[ $limit =~ ^[0-9]{1,15}$ ]] && [ "$limit" -gt "$shown" ]; then
+    export SHOAL_HOST_MEMORY=$limit
+    host_memory="$(mib "$limit"), the limit of the control group"
+  elif [[ $pages =~ ^[0-9]{1,15}$ ]] && [ "$pages" -gt $((shown + shown / 8)) ]; then
+    export SHOAL_HOST_MEMORY=$pages
+    host_memory="$(mib "$pages"), the pages that the kernel found when it started"
+  else
+    host_memory="$(mib "$shown"), as the kernel shows"
+    [ "$shown" -ge $((64 << 30)) ] || hint="hint: parts planned with $host_memory; where the machine has more, SHOAL_HOST_MEMORY=128GiB says so"
   fi
 fi
 
@@ -84,6 +115,7 @@ memory=$(awk '/^Mem(Total|Available)/ {printf "%s %.1f GiB, ", $1, $2 / 1048576}
 notes=(
   --note "Made by \`gpu-check.sh\` of $("$bundle/bin/shoal" --version 2>/dev/null || echo shoal), $(date -u +'%Y-%m-%d %H:%M') UTC, on $(nproc) cores of $(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -1), ${memory}Linux $(uname -r)."
   --note "nvidia-smi (name, driver, memory, clock of multiprocessors, its maximum, of memory, power limit, persistence mode): ${gpu:-not there}."
+  --note "Memory of the host that parts plan with: $host_memory."
   --note "Libraries in: ${SHOAL_CUDA_LIBRARIES:-none}."
 )
 
@@ -128,6 +160,7 @@ part() {
     124 | 137) say "$name: ended after its $limit s"; failed=1 ;;
     *) say "$name: failed with exit code $status"; failed=1 ;;
   esac
+  keep_archive
 }
 
 baseline=(python3 "$here/torch_baseline.py" --shapes "$parts/shapes.json" --device "$torch_device")
@@ -137,7 +170,9 @@ compilers=()
 start_compilers() {
   local shard shards=4
   [ ${#small[@]} -eq 0 ] || shards=1
-  export TORCHINDUCTOR_CACHE_DIR=$parts/torch-cache TORCHINDUCTOR_FX_GRAPH_CACHE=1 TORCHINDUCTOR_AUTOGRAD_CACHE=1
+  export TORCHINDUCTOR_CACHE_DIR=$work/torch-cache TORCHINDUCTOR_FX_GRAPH_CACHE=1 TORCHINDUCTOR_AUTOGRAD_CACHE=1
+  # Each would else take all cores, which the oracle and the workers beside them compute on.
+  export TORCHINDUCTOR_COMPILE_THREADS=3
   for ((shard = 0; shard < shards; ++shard)); do
     "${baseline[@]}" --prepare --shard "$shard/$shards" --budget-seconds 130 >>"$log" 2>&1 &
     compilers+=($!)
@@ -176,6 +211,7 @@ run_torch() {
   else
     say "torch: done after $(passed) s"
   fi
+  keep_archive
 }
 torch_sizes=()
 [ ${#small[@]} -eq 0 ] || torch_sizes=(--warm-seconds 0 --case-seconds 0 --steps 2)
@@ -187,14 +223,14 @@ fi
 [ -z "$torch" ] || start_compilers
 part ops 100
 part golden 60
-part served 60
+part served 90
 wait_compilers 160
 part train 120
-part kernels 50
+part kernels 60
 part service 90
 if [ -n "$torch" ]; then
   # Offload's share is left.
-  limit=$((total - $(passed) - 110))
+  limit=$((total - $(passed) - 90))
   run_torch $((limit > 150 ? 150 : limit))
 fi
 # The last one has what is left. It takes what memory is free, also what a process that is ending has not yet given back.
@@ -204,9 +240,11 @@ while timeout 5 nvidia-smi --query-compute-apps=pid --format=csv,noheader 2>/dev
 done
 part offload 300
 
-say ""
+say "$hint"
 for file in "$parts"/*.log; do
   [ ! -e "$file" ] || cp "$file" "$output/"
 done
 "$program" --report-of "$parts" "${small[@]}" ${only:+--only "$only"} --output "$output" "${notes[@]}" 2>>"$log" | tee -a "$log"
-[ "${PIPESTATUS[0]}" -eq 0 ] && [ "$failed" -eq 0 ]
+[ "${PIPESTATUS[0]}" -eq 0 ] || failed=1
+keep_archive
+[ "$failed" -eq 0 ]
