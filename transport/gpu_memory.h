@@ -16,7 +16,9 @@
 //
 // Shares. A process may let others of its host open a range of its GPU's memory, in which their
 // GPUs' copies then read and write. Whoever shares keeps the memory until all have closed it: what
-// is freed before is undefined where it is open.
+// is freed before is undefined where it is open. Others reach all of the allocation that the range
+// is part of, and may write it: it holds nothing that they may not. (Small allocations share
+// a driver's page of 2 MiB.)
 #pragma once
 
 #include <array>
@@ -41,8 +43,9 @@ enum class RemoteWrites {
 
 struct GpuDevice {
   std::string name;
-  std::string pci_address;  // "0000:1b:00.0"
-  bool dma_buf = false;     // says that its memory can be exported
+  std::string pci_address;         // "0000:1b:00.0"
+  std::array<char, 16> uuid = {};  // zeros: not told
+  bool dma_buf = false;            // says that its memory can be exported
   RemoteWrites remote_writes = RemoteWrites::kCannotBeFlushed;
 };
 

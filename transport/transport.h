@@ -80,6 +80,9 @@ struct Capabilities {
   // Register may expose memory of a GPU that the transport was given the way to. A peer that does
   // not reach it is told in the handshake.
   bool exposes_gpu_memory = false;
+  // The GPUs (GpuName) whose memory this side opens where a peer exposes it, so that copies go from
+  // GPU to GPU. Peers that do not name that GPU cannot be connected to with such a region exposed.
+  std::vector<std::string> opens_gpus;
   int64_t max_operation_bytes =
       0;  // larger ones are split by the transport itself; this is where a split happens
   // Why reads into memory of a GPU take longer than by way of pinned memory of the host. Empty:

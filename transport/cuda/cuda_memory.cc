@@ -41,7 +41,6 @@ class CudaMemory final : public GpuMemory {
   struct Gpu {
     CUdevice device = 0;
     GpuDevice description;
-    std::array<char, 16> uuid = {};      // zero where it is not told
     CUcontext context = nullptr;         // guarded by mutex_ until it is set
     std::vector<CUstream> idle_streams;  // guarded by mutex_; as many as copies ran side by side
   };
@@ -142,7 +141,7 @@ absl::StatusOr<CudaMemory::Gpu> CudaMemory::Describe(int index) const {
   }
   if (CUuuid uuid = {};
       driver_.uuid != nullptr && driver_.uuid(&uuid, gpu.device) == CUDA_SUCCESS) {
-    std::ranges::copy(uuid.bytes, gpu.uuid.begin());
+    std::ranges::copy(uuid.bytes, gpu.description.uuid.begin());
   }
   gpu.description.dma_buf = driver_.export_range != nullptr &&
                             Attribute(gpu.device, CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED) != 0;
@@ -276,12 +275,13 @@ absl::StatusOr<GpuShare> CudaMemory::Share(std::span<const std::byte> memory) {
                            fmt::ptr(memory.data()));
   }
   const Gpu& gpu = At(allocation->gpu);
-  if (driver_.share == nullptr || gpu.uuid == std::array<char, 16>{}) {
+  if (driver_.share == nullptr || gpu.description.uuid == std::array<char, 16>{}) {
     return Unimplemented("the CUDA driver shares no memory between processes");
   }
   const Current current(*this, allocation->gpu);
   SHOAL_RETURN_IF_ERROR(current.status());
-  GpuShare share{.gpu = gpu.uuid, .offset = offset, .bytes = static_cast<int64_t>(memory.size())};
+  GpuShare share{
+      .gpu = gpu.description.uuid, .offset = offset, .bytes = static_cast<int64_t>(memory.size())};
   CUipcMemHandle handle = {};
   SHOAL_RETURN_IF_ERROR(Check(driver_.share(&handle, static_cast<CUdeviceptr>(allocation->begin)),
                               "cuIpcGetMemHandle"));
@@ -291,7 +291,8 @@ absl::StatusOr<GpuShare> CudaMemory::Share(std::span<const std::byte> memory) {
 }
 
 absl::StatusOr<OpenedShare> CudaMemory::Open(const GpuShare& share) {
-  const bool seen = std::ranges::find(gpus_, share.gpu, &Gpu::uuid) != gpus_.end();
+  const bool seen =
+      std::ranges::any_of(gpus_, [&](const Gpu& gpu) { return gpu.description.uuid == share.gpu; });
   if (!seen || share.gpu == std::array<char, 16>{} || driver_.open_share == nullptr) {
     return FailedPrecondition("memory of {}, which this process does not see", GpuName(share.gpu));
   }

@@ -79,6 +79,12 @@ ShmConnectionState::~ShmConnectionState() {
   ForgetPeerMemory();
 }
 
+bool ShmConnectionState::exposes_gpu_memory() const {
+  return std::ranges::any_of(options_.exposed, [](const std::shared_ptr<Region>& region) {
+    return static_cast<const ShmRegion&>(*region).share().has_value();
+  });
+}
+
 bool ShmConnectionState::Open(PeerMemory peer) {
   absl::MutexLock lock(&post_mutex_);
   if (closing_.load()) {

@@ -24,6 +24,8 @@ constexpr uint64_t kWakeToken = 1;
 // turned away.
 constexpr absl::Duration kDialTimeout = absl::Seconds(5);
 constexpr size_t kMaxDials = 128;
+// How long a transport that goes waits for peers to close what they have open of a GPU's memory.
+constexpr absl::Duration kPartingPatience = absl::Seconds(1);
 
 }  // namespace
 
@@ -50,6 +52,14 @@ ShmService::ShmService(ShmListener listener, UniqueFd epoll, UniqueFd wake)
 ShmService::~ShmService() {
   {
     absl::MutexLock lock(&mutex_);
+    const auto none_open = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+      return std::ranges::none_of(watched_, [](const auto& watched) {
+        return watched.second.connection->exposes_gpu_memory();
+      });
+    };
+    if (!mutex_.AwaitWithTimeout(absl::Condition(&none_open), kPartingPatience)) {
+      LogWarning("shm: a peer still has memory of a GPU open that goes now");
+    }
     stopping_ = true;
   }
   WakeThread();
@@ -100,7 +110,9 @@ void ShmService::Leave(uint64_t connection) {
     if (it->second.connection->id() == connection) {
       // A peer whose socket is full is not listening; it will see the end without the goodbye.
       (void)SendShmMessage(it->second.socket.get(), ShmMessageType::kGoodbye, "");
-      watched_.erase(it);
+      if (!it->second.connection->exposes_gpu_memory()) {
+        watched_.erase(it);
+      }
       return;
     }
   }

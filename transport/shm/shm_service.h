@@ -32,7 +32,9 @@ class ShmService {
   std::string Expect(std::shared_ptr<ShmConnectionState> connection, absl::Duration timeout);
   // Watches the socket of a connection that is open.
   void Watch(std::shared_ptr<ShmConnectionState> connection, UniqueFd socket);
-  // Says goodbye to the peer and forgets the connection, whatever its state. Idempotent.
+  // Says goodbye to the peer and forgets the connection, whatever its state. Idempotent. Regions in
+  // a GPU's memory that the peer may still have open stay until its socket is closed: it closes
+  // them first.
   void Leave(uint64_t connection);
 
  private:

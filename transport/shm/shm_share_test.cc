@@ -3,9 +3,12 @@
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
+#include <atomic>
 #include <memory>
+#include <string>
 #include <vector>
 
+#include "absl/time/clock.h"
 #include "common/bytes.h"
 #include "common/random.h"
 #include "common/status.h"
@@ -200,6 +203,60 @@ TEST_F(ShmShareTest, ItIsOpenForAsLongAsItIsConnected) {
     }
     EXPECT_EQ(worker_gpu_->open_shares, 0);
   }
+}
+
+// Whoever closes, and without anybody waiting for it: memory goes when nobody has it open any more.
+TEST_F(ShmShareTest, ItStaysUntilThePeerHasClosedIt) {
+  const DeviceBytes memory(4096);
+  const auto server = MakeSide(server_gpu_);
+  const auto worker = MakeSide(worker_gpu_);
+  for (int i = 0; i < 30; ++i) {
+    const auto open_at_the_end = std::make_shared<std::atomic<int64_t>>(-1);
+    auto weights = *server->transport().Register(memory.span(), Access::kRemoteRead);
+    std::shared_ptr<Region> exposed(weights.get(),
+                                    [gpu = worker_gpu_, open_at_the_end, weights](Region*) {
+                                      *open_at_the_end = gpu->open_shares.load();
+                                    });
+    const std::weak_ptr<Region> watched = exposed;
+    ConnectionOptions options = server->Options({exposed});
+    Pair pair = Connect(*worker, worker->Options(), *server, options);
+    EXPECT_EQ(worker_gpu_->open_shares, 1);
+    options.exposed.clear();
+    exposed.reset();
+    pair.acceptor->Close();
+    server->CollectUntilClosed(pair.acceptor->id());
+    pair.acceptor.reset();
+    for (int tries = 0; tries < 5000 && !watched.expired(); ++tries) {
+      absl::SleepFor(absl::Milliseconds(1));
+    }
+    EXPECT_TRUE(watched.expired());
+    EXPECT_EQ(*open_at_the_end, 0);
+  }
+}
+
+// As when a server ends while its clients are connected.
+TEST_F(ShmShareTest, ATransportThatGoesWaitsForItsPeersToCloseIt) {
+  const DeviceBytes memory(4096);
+  for (int i = 0; i < 30; ++i) {
+    auto server = MakeSide(server_gpu_);
+    const auto worker = MakeSide(worker_gpu_);
+    auto weights = *server->transport().Register(memory.span(), Access::kRemoteRead);
+    Pair pair = Connect(*worker, worker->Options(), *server, server->Options({weights}));
+    weights.reset();
+    pair.acceptor.reset();
+    server.reset();
+    EXPECT_EQ(worker_gpu_->open_shares, 0);
+  }
+}
+
+TEST_F(ShmShareTest, ItIsSaidWhoseMemoryIsOpened) {
+  const auto both = MakeSide(
+      std::make_shared<EmulatedGpuMemory>(/*pins_read_only=*/false, std::vector<int>{1, 0}));
+  const std::vector<std::string> names = both->transport().capabilities().opens_gpus;
+  const auto with = MakeSide(server_gpu_);
+  ASSERT_EQ(names.size(), 2u);
+  EXPECT_EQ(with->transport().capabilities().opens_gpus, std::vector<std::string>{names[1]});
+  EXPECT_TRUE(MakeSide(nullptr)->transport().capabilities().opens_gpus.empty());
 }
 
 TEST_F(ShmShareTest, APeerThatDoesNotReachItIsToldAndTakesAnotherTransport) {

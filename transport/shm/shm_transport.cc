@@ -2,6 +2,7 @@
 
 #include <poll.h>
 
+#include <array>
 #include <cerrno>
 
 #include "common/bytes.h"
@@ -122,6 +123,16 @@ class ShmConnector final : public Connector {
   bool used_ = false;
 };
 
+std::vector<std::string> NamesOf(const GpuMemory* gpu) {
+  std::vector<std::string> names;
+  for (int i = 0; gpu != nullptr && i < gpu->gpus(); ++i) {
+    if (const std::array<char, 16>& uuid = gpu->gpu(i).uuid; uuid != std::array<char, 16>{}) {
+      names.push_back(GpuName(uuid));
+    }
+  }
+  return names;
+}
+
 class ShmTransport final : public Transport {
  public:
   ShmTransport(std::unique_ptr<ShmService> service, const TransportOptions& options)
@@ -134,6 +145,7 @@ class ShmTransport final : public Transport {
             .same_host_only = true,
             .inline_reads = true,
             .exposes_gpu_memory = gpu_ != nullptr,
+            .opens_gpus = NamesOf(gpu_.get()),
             .max_operation_bytes = 4 * kMiB,
             .slow_gpu_reads = gpu_ != nullptr && !gpu_->PinsReadOnly() && !gpu_job_
                                   ? "this GPU copies slowly out of memory that its process may "

@@ -27,10 +27,14 @@ class EmulatedGpuMemory final : public GpuMemory {
  public:
   // `seen`: the GPUs that a process with this would see, by number.
   explicit EmulatedGpuMemory(bool pins_read_only = false, std::vector<int> seen = {0})
-      : seen_(std::move(seen)), pins_(pins_read_only) {}
+      : seen_(std::move(seen)), devices_(seen_.size()), pins_(pins_read_only) {
+    for (size_t i = 0; i < seen_.size(); ++i) {
+      devices_[i].uuid = Uuid(seen_[i]);
+    }
+  }
 
   int gpus() const override { return static_cast<int>(seen_.size()); }
-  const GpuDevice& gpu(int) const override { return device_; }
+  const GpuDevice& gpu(int index) const override { return devices_[static_cast<size_t>(index)]; }
   absl::StatusOr<std::optional<GpuAllocation>> Find(const void* address) override {
     const auto found = gpu::FindAllocation(address);
     if (!found.has_value()) {
@@ -122,16 +126,19 @@ class EmulatedGpuMemory final : public GpuMemory {
   std::atomic<int64_t> open_shares{0};
 
  private:
+  // Zeros where it is not there.
   static std::array<char, 16> Uuid(int gpu) {
     cudaDeviceProp properties = {};
-    SHOAL_CHECK(cudaGetDeviceProperties(&properties, gpu) == cudaSuccess);
     std::array<char, 16> uuid = {};
-    std::ranges::copy(properties.uuid.bytes, uuid.begin());
+    if (cudaGetDeviceProperties(&properties, gpu) == cudaSuccess) {
+      std::ranges::copy(properties.uuid.bytes, uuid.begin());
+    }
+    cudaGetLastError();
     return uuid;
   }
 
   const std::vector<int> seen_;
-  GpuDevice device_;
+  std::vector<GpuDevice> devices_;  // by place in seen_
   absl::Mutex mutex_;
   HostPins pins_;  // guarded by mutex_ but for what it was made with
 };
