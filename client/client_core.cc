@@ -60,7 +60,9 @@ ParameterClient::Core::Core(const ClientOptions& options, Layout layout, ServerC
                                         .client = options.name,
                                         .read_only = options.read_only,
                                         .gradient_type = options.gradient_type,
-                                        .max_outstanding = MaxOutstanding(layout_)};
+                                        .max_outstanding = MaxOutstanding(layout_),
+                                        .weights_in_gpu = options.weights_in_gpu,
+                                        .payloads_in_gpu = options.payloads_in_gpu};
   handshake_ = std::make_unique<Handshake>(handshake, &layout_, connector, transports);
 }
 

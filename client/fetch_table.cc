@@ -136,7 +136,7 @@ transport::ReadOperation FetchTable::HeaderRead(int id, const DataConnection& co
   ++partition.outstanding;
   ++fetch(layout_->partition(id).unit).outstanding;
   return {.id = OperationId(id, true),
-          .region = connection.weights_region,
+          .region = connection.headers_region,
           .offset = connection.locations[static_cast<size_t>(id)].header,
           .into = std::as_writable_bytes(headers_.subspan(static_cast<size_t>(id), 1))};
 }

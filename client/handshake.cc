@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "common/logging.h"
 #include "common/status.h"
 
 namespace shoal::client {
@@ -23,13 +24,28 @@ absl::StatusOr<std::unique_ptr<DataConnection>> Handshake::Connect(int server,
   proto::ConnectReply reply;
   const auto ask = [&](const std::vector<transport::NamedOffer>& named)
       -> absl::StatusOr<transport::TakenOffer> {
-    SHOAL_ASSIGN_OR_RETURN(reply, connector_->Connect(server, RequestWith(named), timeout));
+    SHOAL_ASSIGN_OR_RETURN(reply, connector_->Connect(server, RequestWith(server, named), timeout));
     return transport::TakenOffer{reply.transport(), reply.answer(), reply.reason()};
   };
-  const auto complete = [&](size_t i, const std::string& answer) -> absl::Status {
+  const auto complete_one = [&](size_t i, const std::string& answer) -> absl::Status {
     SHOAL_ASSIGN_OR_RETURN(connection->connection, offers[i].connector->Complete(answer));
     connection->acknowledgements = offers[i].acknowledgements;
     return absl::OkStatus();
+  };
+  const auto complete = [&](size_t i, const std::string& answer) -> absl::Status {
+    const absl::Status completed = complete_one(i, answer);
+    if (completed.ok() || reply.gpu().empty()) {
+      return completed;
+    }
+    // It is seen here and yet cannot be opened: containers apart, GPUs that do not reach each
+    // other.
+    LogWarning("{}: its memory in {} is done without: {}", ServerName(server), reply.gpu(),
+               Message(completed));
+    out_of_reach_[static_cast<size_t>(server)] = true;
+    transport::NamedOffer again{.transport = std::string(transports_[i]->name())};
+    SHOAL_ASSIGN_OR_RETURN(again.offer, offer(i));
+    SHOAL_ASSIGN_OR_RETURN(const transport::TakenOffer taken, ask({again}));
+    return complete_one(i, taken.answer);
   };
   std::vector<std::string> names;
   for (transport::Transport* transport : transports_) {
@@ -67,7 +83,7 @@ absl::StatusOr<Handshake::Offer> Handshake::OfferOver(size_t transport, int serv
 }
 
 proto::ConnectRequest Handshake::RequestWith(
-    const std::vector<transport::NamedOffer>& offers) const {
+    int server, const std::vector<transport::NamedOffer>& offers) const {
   proto::ConnectRequest request;
   request.set_incarnation(options_.incarnation);
   request.set_layout_version(transport::kDataLayoutVersion);
@@ -78,6 +94,15 @@ proto::ConnectRequest Handshake::RequestWith(
     request.add_offers()->set_transport(offer.transport);
     request.mutable_offers()->rbegin()->set_offer(offer.offer);
   }
+  if (out_of_reach_[static_cast<size_t>(server)]) {
+    return request;
+  }
+  for (const transport::Transport* transport : transports_) {
+    const std::vector<std::string>& gpus = transport->capabilities().opens_gpus;
+    request.mutable_gpus()->Add(gpus.begin(), gpus.end());
+  }
+  request.set_weights_in_gpu(options_.weights_in_gpu);
+  request.set_payloads_in_gpu(options_.payloads_in_gpu);
   return request;
 }
 
@@ -98,12 +123,15 @@ absl::Status Handshake::Check(int server, const proto::ConnectReply& reply,
   connection.wire_type = static_cast<DType>(reply.wire_type());
   connection.published = reply.version();
   connection.weights_region = reply.weights_region();
-  SHOAL_RETURN_IF_ERROR(
-      CheckLocations(server, reply, region_bytes(reply.weights_region()), connection));
+  connection.headers_region = reply.headers_region();
+  connection.gpu = reply.gpu();
+  SHOAL_RETURN_IF_ERROR(CheckLocations(server, reply, region_bytes(reply.headers_region()),
+                                       region_bytes(reply.weights_region()), connection));
   if (options_.read_only) {
     return absl::OkStatus();
   }
   connection.slots_region = reply.slots_region();
+  connection.payloads_region = reply.payloads_region();
   connection.slots = std::min(reply.slots(), kMaxSlots);
   connection.slot_bytes = reply.slot_bytes();
   const int64_t needed =
@@ -113,7 +141,8 @@ absl::Status Handshake::Check(int server, const proto::ConnectReply& reply,
         "{} granted {} slots of {} bytes; {} bytes are needed for its largest partition", name,
         reply.slots(), reply.slot_bytes(), needed);
   }
-  const int64_t slots_region_bytes = region_bytes(reply.slots_region());
+  const int64_t slots_region_bytes =
+      std::min(region_bytes(reply.slots_region()), region_bytes(reply.payloads_region()));
   if (slots_region_bytes < 0 || connection.slot_bytes > slots_region_bytes / connection.slots) {
     return Internal("{} granted {} slots of {} bytes in a region of {}", name, reply.slots(),
                     reply.slot_bytes(), slots_region_bytes);
@@ -122,12 +151,13 @@ absl::Status Handshake::Check(int server, const proto::ConnectReply& reply,
 }
 
 absl::Status Handshake::CheckLocations(int server, const proto::ConnectReply& reply,
-                                       int64_t region_bytes, DataConnection& connection) const {
+                                       int64_t headers_bytes, int64_t weights_bytes,
+                                       DataConnection& connection) const {
   const std::string name = ServerName(server);
   const auto partitions = static_cast<int64_t>(layout_->partitions.size());
   std::vector<bool> seen(layout_->partitions.size(), false);
   connection.locations.resize(layout_->partitions.size());
-  const auto inside = [&](int64_t offset, int64_t bytes, int64_t alignment) {
+  const auto inside = [](int64_t offset, int64_t bytes, int64_t region_bytes, int64_t alignment) {
     return offset >= 0 && offset % alignment == 0 && bytes <= region_bytes &&
            offset <= region_bytes - bytes;
   };
@@ -138,11 +168,11 @@ absl::Status Handshake::CheckLocations(int server, const proto::ConnectReply& re
     }
     const int64_t bytes =
         layout_->partition(location.partition()).count * SizeOf(connection.wire_type);
-    if (!inside(location.header(), sizeof(transport::PartitionHeader), 64) ||
-        !inside(location.even(), bytes, kBufferAlignment) ||
-        !inside(location.odd(), bytes, kBufferAlignment)) {
+    if (!inside(location.header(), sizeof(transport::PartitionHeader), headers_bytes, 64) ||
+        !inside(location.even(), bytes, weights_bytes, kBufferAlignment) ||
+        !inside(location.odd(), bytes, weights_bytes, kBufferAlignment)) {
       return Internal("{} puts partition {} outside of its weights region of {} bytes", name,
-                      location.partition(), region_bytes);
+                      location.partition(), weights_bytes);
     }
     seen[static_cast<size_t>(location.partition())] = true;
     connection.locations[static_cast<size_t>(location.partition())] = {

@@ -31,7 +31,10 @@ struct DataConnection {
   std::string reason;                 // why not the first one offered; empty if it is
   std::vector<size_t> not_completed;  // transports that the server took and this side could not
   int weights_region = 0;
+  int headers_region = 0;
   int slots_region = -1;
+  int payloads_region = -1;
+  std::string gpu;  // of the server, where weights or payloads lie in it; empty: all is on the host
   int64_t slots = 0;  // credits; 0 for a read-only client
   int64_t slot_bytes = 0;
   DType wire_type = DType::kF32;
@@ -39,6 +42,9 @@ struct DataConnection {
   int64_t published = 0;            // version, when the connection was made
   std::shared_ptr<transport::Region> acknowledgements;  // a PushAcknowledgement per slot
   std::unique_ptr<transport::Connection> connection;    // last: goes first
+
+  bool weights_in_gpu() const { return weights_region != headers_region; }
+  bool payloads_in_gpu() const { return payloads_region != slots_region; }
 };
 
 // Most credits that are made use of: acknowledgements of one server fill a page.
@@ -53,6 +59,9 @@ class Handshake {
     bool read_only = false;
     DType gradient_type = DType::kF32;
     int64_t max_outstanding = 1024;  // operations of each kind
+    // Wanted in memory of the servers' GPUs, where it can be had and opened.
+    bool weights_in_gpu = false;
+    bool payloads_in_gpu = false;
   };
 
   Handshake(const Options& options, const Layout* layout, ServerConnector* connector,
@@ -60,13 +69,15 @@ class Handshake {
       : options_(options),
         layout_(layout),
         connector_(connector),
-        transports_(std::move(transports)) {}
+        transports_(std::move(transports)),
+        out_of_reach_(static_cast<size_t>(layout->servers), false) {}
 
   // One per transport, in their order; where events of the connections will arrive.
   void set_queues(std::vector<transport::EventQueue*> queues) { queues_ = std::move(queues); }
 
   // One try, within `timeout`, offering all transports but those `left_out`. Where the one that the
-  // server took cannot be completed, asks again without it. Errors name the server.
+  // server took cannot be completed, asks again without it; but first for the same one without
+  // memory of the server's GPU, where that is what cannot be opened. Errors name the server.
   absl::StatusOr<std::unique_ptr<DataConnection>> Connect(int server, std::vector<bool> left_out,
                                                           absl::Duration timeout);
 
@@ -77,17 +88,19 @@ class Handshake {
     std::shared_ptr<transport::Region> acknowledgements;  // null for a read-only client
   };
   absl::StatusOr<Offer> OfferOver(size_t transport, int server, absl::Duration timeout);
-  proto::ConnectRequest RequestWith(const std::vector<transport::NamedOffer>& offers) const;
+  proto::ConnectRequest RequestWith(int server,
+                                    const std::vector<transport::NamedOffer>& offers) const;
   absl::Status Check(int server, const proto::ConnectReply& reply,
                      DataConnection& connection) const;
-  absl::Status CheckLocations(int server, const proto::ConnectReply& reply, int64_t region_bytes,
-                              DataConnection& connection) const;
+  absl::Status CheckLocations(int server, const proto::ConnectReply& reply, int64_t headers_bytes,
+                              int64_t weights_bytes, DataConnection& connection) const;
 
   const Options options_;
   const Layout* const layout_;
   ServerConnector* const connector_;
   const std::vector<transport::Transport*> transports_;
   std::vector<transport::EventQueue*> queues_;
+  std::vector<bool> out_of_reach_;  // by server: memory of its GPU could not be opened
 };
 
 std::string ServerName(int server);  // "server-1"

@@ -83,7 +83,9 @@ void ParameterClient::Core::Handle(Lane& lane, const transport::Event& event) {
     if (event.kind == Kind::kReadDone) {
       const FetchTable::Outcome outcome =
           fetches_->OnRead(event.operation, event.status, clock_.Now());
-      statistics_.transports[from.connection->transport].get_bytes += outcome.bytes;
+      ClientStatistics::Transport& over = statistics_.transports[from.connection->transport];
+      over.get_bytes += outcome.bytes;
+      over.gpu_get_bytes += from.connection->weights_in_gpu() ? outcome.bytes : 0;
       statistics_.rereads += outcome.reread ? 1 : 0;
       from.failures = event.status.ok() ? 0 : from.failures;
       convert = outcome.convert;
@@ -210,7 +212,9 @@ bool ParameterClient::Core::PostPush(int server, DataConnection& connection, abs
     {
       absl::MutexLock lock(&mutex_);
       if (posted.ok()) {
-        statistics_.transports[connection.transport].push_bytes += posting->bytes;
+        ClientStatistics::Transport& over = statistics_.transports[connection.transport];
+        over.push_bytes += posting->bytes;
+        over.gpu_push_bytes += connection.payloads_in_gpu() ? posting->bytes : 0;
       } else {
         pushes_->Unpost(server, posting->parcel);
       }

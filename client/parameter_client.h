@@ -71,6 +71,10 @@ struct ClientOptions {
   // Gradients are pushed from where they lie (PushInPlace), in memory that all of the transports
   // know, a GPU's too, and in gradient_type; else they are copied first.
   bool push_in_place = false;
+  // Where a server on this host keeps weights, or takes gradients, in memory of a GPU, they are
+  // read and written there: for view_memory, or gradients pushed in place, of a GPU.
+  bool weights_in_gpu = false;
+  bool payloads_in_gpu = false;
   int max_gradients = 8;  // that wait for credits (in place: for acknowledgements) at a time
 
   absl::Duration get_timeout = absl::Seconds(10);
@@ -91,8 +95,10 @@ struct ClientOptions {
 struct ClientStatistics {
   struct Transport {
     std::string name;
-    int64_t get_bytes = 0;   // of weights, read again ones included
-    int64_t push_bytes = 0;  // of gradients, sent again ones included
+    int64_t get_bytes = 0;       // of weights, read again ones included
+    int64_t push_bytes = 0;      // of gradients, sent again ones included
+    int64_t gpu_get_bytes = 0;   // of those, out of memory of servers' GPUs
+    int64_t gpu_push_bytes = 0;  // into it
     int64_t connections = 0;
     int64_t rests = 0;  // times it was left out for a while, for its failures (transport_policy.h)
     transport::TransportStatistics memory;  // the transport's own totals
@@ -100,6 +106,8 @@ struct ClientStatistics {
   struct Connection {
     std::string transport;
     std::string reason;  // why not the first transport; empty if it is
+    bool weights_in_gpu = false;
+    bool payloads_in_gpu = false;
   };
   std::vector<Transport> transports;
   std::vector<Connection> connections;  // by server: the newest

@@ -69,14 +69,18 @@ absl::Status ParameterClient::Core::Adopt(int server, const std::vector<bool>& l
   const uint64_t id = connection->connection->id();
   ++statistics_.transports[index].connections;
   if (index == 0) {
-    LogInfo("{}: connected over {}", ServerName(server), lane.transport->name());
+    LogInfo("{}: connected over {}{}", ServerName(server), lane.transport->name(),
+            connection->gpu.empty() ? "" : ", reaching its memory in " + connection->gpu);
   } else {
     ++statistics_.fallbacks;
     LogWarning("{}: connected over {}, not {}: {}", ServerName(server), lane.transport->name(),
                transports_[0]->name(), connection->reason);
   }
   statistics_.connections[static_cast<size_t>(server)] = {
-      .transport = std::string(lane.transport->name()), .reason = connection->reason};
+      .transport = std::string(lane.transport->name()),
+      .reason = connection->reason,
+      .weights_in_gpu = connection->weights_in_gpu(),
+      .payloads_in_gpu = connection->payloads_in_gpu()};
   Link& adopted = link(server);
   for (const size_t rests :
        adopted.policy.OnConnected(index, left_out, connection->not_completed, clock_.Now())) {

@@ -38,6 +38,15 @@ int64_t LargestCount(std::span<const PartitionSpec> held) {
   return largest;
 }
 
+// The region of weights that clients read.
+int64_t WeightsBytes(std::span<const PartitionSpec> held, DType wire) {
+  int64_t bytes = Pages(static_cast<int64_t>(std::max<size_t>(1, held.size())) * kPartitionHeader);
+  for (const PartitionSpec& partition : held) {
+    bytes += 2 * Pages(partition.count * SizeOf(wire));
+  }
+  return bytes;
+}
+
 // Of units with a contribution: `per_size` buffers of each distinct size, or as many as there are
 // units of that size where those are fewer.
 int64_t BufferBytes(const std::vector<UnitSpec>& units, const std::vector<int>& contributions,
@@ -213,11 +222,28 @@ int64_t PushSlotBytes(std::span<const PartitionSpec> held, DType gradient_type) 
   return Pages(kPushHeader + LargestCount(held) * SizeOf(gradient_type));
 }
 
-ServerGpuMemory PlanServerGpuMemory(std::span<const PartitionSpec> held, Accumulate accumulate) {
+ReachedInGpu PlanReachedInGpu(const Job& job) {
+  const ServiceOptions& service = job.service;
+  if (service.memory != PartitionMemory::kCuda || !OnGpu(job) ||
+      std::ranges::find(service.transports, "shm") == service.transports.end()) {
+    return {};
+  }
+  return {.weights = service.wire_type == ComputeDType(job),
+          .slots = job.cluster.local && service.gradient_type == DType::kF32};
+}
+
+int64_t SharedGpuBytes(int64_t bytes) {
+  constexpr int64_t kDriverPage = int64_t{2} << 20;
+  return RoundUp(bytes, kDriverPage);
+}
+
+ServerGpuMemory PlanServerGpuMemory(std::span<const PartitionSpec> held, Accumulate accumulate,
+                                    std::optional<DType> shared_wire) {
   constexpr int64_t kStatisticsChunk = 8192;
   constexpr int64_t kExactBlock = 1024;
   const bool exact = accumulate == Accumulate::kExact;
   ServerGpuMemory memory;
+  memory.weights = shared_wire.has_value() ? SharedGpuBytes(WeightsBytes(held, *shared_wire)) : 0;
   for (const PartitionSpec& partition : held) {
     memory.master += StateArray(partition.count, 4);
     memory.moments += 2 * StateArray(partition.count, 4);
@@ -230,24 +256,25 @@ ServerGpuMemory PlanServerGpuMemory(std::span<const PartitionSpec> held, Accumul
 }
 
 ServerMemory PlanServerMemory(std::span<const PartitionSpec> held, const ServiceOptions& service,
-                              int64_t clients) {
+                              int64_t clients, const ReachedInGpu& reached) {
   ServerMemory memory;
-  memory.weights = Pages(static_cast<int64_t>(held.size()) * kPartitionHeader);
-  for (const PartitionSpec& partition : held) {
-    memory.weights += 2 * Pages(partition.count * SizeOf(service.wire_type));
-  }
-  const ServerGpuMemory state = PlanServerGpuMemory(held, service.accumulate);
+  memory.weights = WeightsBytes(held, service.wire_type);
+  const ServerGpuMemory state =
+      PlanServerGpuMemory(held, service.accumulate,
+                          reached.weights ? std::optional<DType>(service.wire_type) : std::nullopt);
   if (service.memory == PartitionMemory::kCuda) {
     const int64_t largest = LargestCount(held);
+    const int64_t staged = std::min(largest, kServerStagingElements);
     memory.gpu = state;
-    memory.copies =
-        4 * (kServerGpuStreams * std::min(largest, kServerStagingElements) + 3 * largest);
+    memory.copies = 4 * ((reached.weights ? 2 : 1) * kServerGpuStreams * staged + 3 * largest);
   } else {
     memory.master = state.master;
     memory.moments = state.moments;
     memory.gradients = state.gradients;
   }
-  memory.slots = clients * service.push_slots * PushSlotBytes(held, service.gradient_type);
+  const int64_t slots = service.push_slots * PushSlotBytes(held, service.gradient_type);
+  memory.slots = clients * (reached.slots ? service.push_slots * kPage : slots);
+  memory.gpu.slots = reached.slots ? clients * SharedGpuBytes(slots) : 0;
   return memory;
 }
 
@@ -343,15 +370,21 @@ absl::StatusOr<MemoryPlan> PlanMemory(const ModelSpec& spec, const Job& job, int
   const ShardMap map = PlaceShards(partitions, servers, 1);
   MemoryPlan plan;
   plan.groups = workers / std::max<int64_t>(1, static_cast<int64_t>(stages.size()));
+  const ReachedInGpu reached = PlanReachedInGpu(job);
   int64_t push_bytes = 0;
+  int64_t slots_in_gpu = 0;  // of a worker
   for (int server = 0; server < servers; ++server) {
     std::vector<PartitionSpec> held;
     for (const int id : PartitionsOf(map, server)) {
       held.push_back(partitions[static_cast<size_t>(id)]);
     }
-    plan.servers.push_back(PlanServerMemory(held, job.service, workers));
-    push_bytes += job.service.push_slots * PushSlotBytes(held, job.service.gradient_type);
+    plan.servers.push_back(PlanServerMemory(held, job.service, workers, reached));
+    const int64_t slots = job.service.push_slots * PushSlotBytes(held, job.service.gradient_type);
+    push_bytes += slots;
+    slots_in_gpu += reached.slots ? SharedGpuBytes(slots) : 0;
   }
+  const int64_t gpu_budget =
+      budget.gpu_bytes == 0 ? 0 : std::max<int64_t>(1, budget.gpu_bytes - slots_in_gpu);
   const auto workers_with = [&](const WorkerPolicy& policy) {
     std::vector<WorkerMemory> memory;
     for (const StageNeeds& stage : stages) {
@@ -382,7 +415,7 @@ absl::StatusOr<MemoryPlan> PlanMemory(const ModelSpec& spec, const Job& job, int
     const int64_t gpu_bytes = LargestOnGpu(plan);
     all.push_back({{gpu_bytes, bytes}, policy});
     if ((budget.machine_bytes == 0 || bytes <= budget.machine_bytes) &&
-        (budget.gpu_bytes == 0 || gpu_bytes <= budget.gpu_bytes)) {
+        (gpu_budget == 0 || gpu_bytes <= gpu_budget)) {
       fitting.push_back({{traffic_with(policy), bytes + gpu_bytes}, policy});
     }
   }
@@ -391,8 +424,8 @@ absl::StatusOr<MemoryPlan> PlanMemory(const ModelSpec& spec, const Job& job, int
                                 : std::ranges::min_element(fitting, by_key)->second;
   plan.stages = workers_with(plan.policy);
   if (fitting.empty()) {
-    return budget.gpu_bytes > 0 && LargestOnGpu(plan) > budget.gpu_bytes
-               ? TooLittleGpu(plan, budget.gpu_bytes)
+    return gpu_budget > 0 && LargestOnGpu(plan) > gpu_budget
+               ? TooLittleGpu(plan, gpu_budget)
                : TooLittle(plan, budget.machine_bytes);
   }
   return plan;

@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -44,26 +45,44 @@ inline constexpr int64_t kServerStagingElements = int64_t{1} << 20;
 // Over the partitions that a server holds, with n their elements; "pages" means rounded up to 4096
 // bytes each:
 
+// What clients reach in a server's GPU: whose copies then go from GPU to GPU. The rest they reach
+// on the host.
+struct ReachedInGpu {
+  bool weights = false;
+  bool slots = false;  // what is pushed; headers are on the host
+};
+// With service.memory cuda and shm, where workers compute on GPUs: what needs no conversion on the
+// way, and slots where all workers are on the servers' host.
+ReachedInGpu PlanReachedInGpu(const Job& job);
+
+// What is shared with other processes of the host takes whole 2 MiB of a GPU (the driver's pages,
+// which no two of them share).
+int64_t SharedGpuBytes(int64_t bytes);
+
 // With service.memory cuda, in the GPU's memory.
 struct ServerGpuMemory {
+  int64_t weights = 0;    // where clients reach them there: as ServerMemory's
   int64_t master = 0;     // as ServerMemory's
   int64_t moments = 0;    // likewise
   int64_t gradients = 0;  // likewise
   // 4 B elements of the largest partition for each stream, twice in exact mode; 16 B for every 8192
   // elements of a partition, and in exact mode 8 B for every 1024.
   int64_t workspace = 0;
+  int64_t slots = 0;  // where clients reach them there
 
-  int64_t total() const { return master + moments + gradients + workspace; }
+  int64_t total() const { return weights + master + moments + gradients + workspace + slots; }
 };
 
 struct ServerMemory {
-  int64_t weights =
-      0;  // both versions in the wire type, pages, and 64 B of header for each partition
+  // Both versions in the wire type, pages, and 64 B of header for each partition. Where clients
+  // reach them in a GPU they are taken when one comes that does not.
+  int64_t weights = 0;
   int64_t master = 0;     // 4 n, pages
   int64_t moments = 0;    // 2 x 4 n, pages
   int64_t gradients = 0;  // the accumulator: 4 n, or 8 n in exact mode, pages
-  int64_t slots =
-      0;  // clients x push_slots x pages(largest partition x gradient type + 128 B of header)
+  // clients x push_slots x pages(largest partition x gradient type + 128 B of header); a page of
+  // each where the rest lies in a GPU.
+  int64_t slots = 0;
   // With service.memory cuda the three before slots are 0, and there is what is on its way between
   // the GPU and files: staging of each stream, and a partition that is being written.
   int64_t copies = 0;
@@ -76,13 +95,15 @@ struct ServerMemory {
   }
 };
 
-ServerGpuMemory PlanServerGpuMemory(std::span<const PartitionSpec> held, Accumulate accumulate);
+// Without slots. `shared_wire`: the wire type where weights are reached there.
+ServerGpuMemory PlanServerGpuMemory(std::span<const PartitionSpec> held, Accumulate accumulate,
+                                    std::optional<DType> shared_wire = std::nullopt);
 
 // One partition's slot: what a push of the largest of `held` takes, header included.
 int64_t PushSlotBytes(std::span<const PartitionSpec> held, DType gradient_type);
 
 ServerMemory PlanServerMemory(std::span<const PartitionSpec> held, const ServiceOptions& service,
-                              int64_t clients);
+                              int64_t clients, const ReachedInGpu& reached = {});
 
 // --- workers ---
 
@@ -232,7 +253,8 @@ struct MemoryPlan {
 struct MemoryBudget {
   // What the machine has to give to all local processes; 0: not known, everything fits.
   int64_t machine_bytes = 0;
-  // What a worker's GPU has to give to it; 0: not known, everything fits.
+  // What a worker's GPU has to give to it, and to its slots where servers have those in a GPU,
+  // which may be the same; 0: not known, everything fits.
   int64_t gpu_bytes = 0;
   // Of an average worker and step, for the choice of the policy.
   int64_t microbatches = 4;

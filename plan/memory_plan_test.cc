@@ -1,5 +1,7 @@
 #include "plan/memory_plan.h"
 
+#include <utility>
+
 #include "common/bytes.h"
 #include "common/status.h"
 #include "gmock/gmock.h"
@@ -63,6 +65,49 @@ TEST(PlanServerMemory, InAGpuTheHostKeepsWhatClientsSee) {
   EXPECT_GE(cuda.gpu.workspace, kServerGpuStreams * 4 * kMiB);
   EXPECT_LT(cuda.gpu.workspace, kServerGpuStreams * 4 * kMiB + kMiB);
   EXPECT_LE(cuda.copies, (kServerGpuStreams + 3) * 4 * kMiB);
+}
+
+TEST(PlanServerMemory, CountsWhatClientsReachInAGpu) {
+  Job job;
+  job.service.transports = {"shm", "tcp"};
+  job.service.memory = PartitionMemory::kCuda;
+  job.service.wire_type = DType::kBF16;
+  job.train.compute = ComputeType::kBf16;
+  job.train.device = DeviceKind::kCuda;
+  job.cluster.local = true;
+  const auto reached = [&job] {
+    const ReachedInGpu found = PlanReachedInGpu(job);
+    return std::pair(found.weights, found.slots);
+  };
+  EXPECT_EQ(reached(), std::pair(true, true));
+  job.cluster.local = false;  // others push from afar
+  EXPECT_EQ(reached(), std::pair(true, false));
+  job.cluster.local = true;
+  job.service.wire_type = DType::kF32;  // converted on the host
+  EXPECT_EQ(reached(), std::pair(false, true));
+  job.service.gradient_type = DType::kBF16;
+  EXPECT_EQ(reached(), std::pair(false, false));
+  job.service.wire_type = DType::kBF16;
+  job.service.gradient_type = DType::kF32;
+  Job other = job;
+  other.service.transports = {"tcp"};
+  EXPECT_FALSE(PlanReachedInGpu(other).weights || PlanReachedInGpu(other).slots);
+  other = job;
+  other.train.device = DeviceKind::kCpu;
+  EXPECT_FALSE(PlanReachedInGpu(other).weights || PlanReachedInGpu(other).slots);
+  other = job;
+  other.service.memory = PartitionMemory::kHost;
+  EXPECT_FALSE(PlanReachedInGpu(other).weights || PlanReachedInGpu(other).slots);
+  const auto partitions = BuildPartitions(BuildUnits(*NamedShape("25m")), 4 * kMiB);
+  const ServerMemory host = PlanServerMemory(partitions, job.service, 3);
+  const ServerMemory gpu = PlanServerMemory(partitions, job.service, 3, PlanReachedInGpu(job));
+  EXPECT_EQ(host.gpu.weights + host.gpu.slots, 0);
+  EXPECT_EQ(gpu.gpu.weights, SharedGpuBytes(host.weights));
+  EXPECT_EQ(gpu.gpu.slots, 3 * SharedGpuBytes(host.slots / 3));
+  EXPECT_EQ(gpu.weights, host.weights) << "for who does not reach them";
+  EXPECT_EQ(gpu.slots, 3 * job.service.push_slots * 4096);
+  EXPECT_EQ(SharedGpuBytes(1), 2 * kMiB);
+  EXPECT_EQ(SharedGpuBytes(2 * kMiB), 2 * kMiB);
 }
 
 TEST(PlanActivations, GrowWithTokensAndLayersAndHalveInBf16) {
@@ -253,6 +298,16 @@ TEST(PlanMemory, ChoosesWhatFitsIntoTheGpu) {
   const MemoryPlan tight = *PlanMemory(spec, job, 1, 1, {.gpu_bytes = most - 1});
   EXPECT_NE(tight.policy, roomy.policy);
   EXPECT_LT(tight.stages[0].gpu.total(), most);
+  // A server that may be on the same GPU, where this worker's slots are then.
+  Job shared = job;
+  shared.service.memory = PartitionMemory::kCuda;
+  shared.service.transports = {"shm"};
+  shared.cluster.local = true;
+  const auto held = BuildPartitions(BuildUnits(spec), job.service.partition_bytes);
+  const int64_t slots =
+      SharedGpuBytes(job.service.push_slots * PushSlotBytes(held, job.service.gradient_type));
+  EXPECT_EQ(PlanMemory(spec, shared, 1, 1, {.gpu_bytes = most + slots})->policy, roomy.policy);
+  EXPECT_NE(PlanMemory(spec, shared, 1, 1, {.gpu_bytes = most + slots - 1})->policy, roomy.policy);
   const absl::Status none = PlanMemory(spec, job, 1, 1, {.gpu_bytes = 200 * kMiB}).status();
   EXPECT_EQ(none.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_THAT(std::string(none.message()), testing::HasSubstr("of its GPU's memory"));

@@ -4,6 +4,10 @@
 // Server's weights region (kRemoteRead), for each partition: a PartitionHeader, then the even and the odd buffer, each
 // count x size of the wire type, each aligned to kBufferAlignment. Version v lies in buffer v % 2. ConnectReply says where.
 // Server's slots region (kRemoteWrite), one per client: `slots` slots of slot_bytes: a PushHeader and the payload.
+// Either may be two regions of one layout: one in memory of a GPU with the buffers, or the payloads, and one on the host with
+// the headers, which processors look at. What lies in the other place is not used in either. Headers say the same then: the
+// server makes a version's header whole when the GPU is done with the buffer, and the client posts a header when its copy of
+// the payload is done.
 // Client's acknowledgement region (kRemoteWrite): one PushAcknowledgement per slot.
 //
 // Push: the client takes a free slot (a credit), posts the payload and after it the header, whose write rings the doorbell with the
@@ -23,7 +27,7 @@
 
 namespace shoal::transport {
 
-inline constexpr uint32_t kDataLayoutVersion = 2;
+inline constexpr uint32_t kDataLayoutVersion = 3;
 inline constexpr int64_t kBufferAlignment = 4096;
 
 // Before each partition's buffers. A reader reads the data, then the header, and takes the data for version v only if

@@ -11,6 +11,7 @@
 #include "nlohmann/json.hpp"
 #include "plan/cost_model.h"
 #include "plan/drawing/schedule_drawing.h"
+#include "plan/memory_plan.h"
 #include "plan/schedule_simulation.h"
 #include "worker/machine/open_machine.h"
 #include "worker/probe/probe.h"
@@ -72,9 +73,22 @@ absl::StatusOr<plan::PipelinePace> MeasurePace(const plan::Job& job, const plan:
   return measured.pace;
 }
 
+// What local servers that share the first of so many GPUs take of it.
+absl::StatusOr<int64_t> ServersOnFirstGpu(const plan::Job& job, const plan::ModelSpec& spec,
+                                          size_t gpus) {
+  SHOAL_ASSIGN_OR_RETURN(const plan::MemoryPlan memory,
+                         plan::PlanMemory(spec, job, static_cast<int>(job.cluster.servers),
+                                          static_cast<int>(job.cluster.workers), {}));
+  int64_t bytes = 0;
+  for (size_t server = 0; server < memory.servers.size(); server += gpus) {
+    bytes += memory.servers[server].gpu.total();
+  }
+  return bytes;
+}
+
 // Of the GPU that each stage computes on, as this machine has it; 0: it has none, or stages compute
 // on the CPU.
-absl::StatusOr<int64_t> GpuBytesOfAWorker(const plan::Job& job) {
+absl::StatusOr<int64_t> GpuBytesOfAWorker(const plan::Job& job, const plan::ModelSpec& spec) {
   if (job.train.device != plan::DeviceKind::kCuda) {
     return 0;
   }
@@ -82,13 +96,23 @@ absl::StatusOr<int64_t> GpuBytesOfAWorker(const plan::Job& job) {
   if (gpus.empty()) {
     return 0;
   }
+  const int sharing = job.cluster.local ? WorkersOnGpu(job.cluster.workers, gpus.size(), 0) : 1;
   SHOAL_ASSIGN_OR_RETURN(
       const worker::OpenedMachine opened,
       worker::OpenMachine(
-          {.kind = plan::DeviceKind::kCuda,
-           .gpu = gpus.front(),
-           .sharing = job.cluster.local ? WorkersOnGpu(job.cluster.workers, gpus.size(), 0) : 1}));
-  return opened.machine.device->budget_bytes();
+          {.kind = plan::DeviceKind::kCuda, .gpu = gpus.front(), .sharing = sharing}));
+  const int64_t budget = opened.machine.device->budget_bytes();
+  if (!job.cluster.local) {
+    return budget;
+  }
+  SHOAL_ASSIGN_OR_RETURN(const int64_t servers, ServersOnFirstGpu(job, spec, gpus.size()));
+  if (servers / sharing >= budget) {
+    return ResourceExhausted(
+        "the job's servers take {} of a GPU that has {} for each of {} workers on it; say "
+        "service.memory: host, or use more GPUs",
+        FormatBytes(servers), FormatBytes(budget), sharing);
+  }
+  return budget - servers / sharing;
 }
 
 absl::Status PlanWithin(PlannedPipeline& planned, const plan::Job& job, const plan::ModelSpec& spec,
@@ -188,7 +212,7 @@ absl::StatusOr<PlannedPipeline> PlanJobPipeline(plan::Job& job, const plan::Mode
   if (device_memory > 0) {
     return planned;
   }
-  SHOAL_ASSIGN_OR_RETURN(const int64_t gpu_bytes, GpuBytesOfAWorker(job));
+  SHOAL_ASSIGN_OR_RETURN(const int64_t gpu_bytes, GpuBytesOfAWorker(job, spec));
   if (gpu_bytes > 0) {
     SHOAL_ASSIGN_OR_RETURN(device_memory,
                            plan::DeviceMemoryOn(spec, job, gpu_bytes, planned.stages));

@@ -76,15 +76,18 @@ void PrintServerGpuMemory(const PlannedJob& planned, Streams& streams) {
     return;
   }
   Table gpus({{"GPU of server"},
+              {"weights", Table::Align::kRight},
               {"master", Table::Align::kRight},
               {"moments", Table::Align::kRight},
               {"gradients", Table::Align::kRight},
               {"workspace", Table::Align::kRight},
+              {"push slots", Table::Align::kRight},
               {"total", Table::Align::kRight}});
   for (size_t i = 0; i < planned.memory.servers.size(); ++i) {
     const plan::ServerGpuMemory& gpu = planned.memory.servers[i].gpu;
-    gpus.Add({std::to_string(i), FormatBytes(gpu.master), FormatBytes(gpu.moments),
-              FormatBytes(gpu.gradients), FormatBytes(gpu.workspace), FormatBytes(gpu.total())});
+    gpus.Add({std::to_string(i), FormatBytes(gpu.weights), FormatBytes(gpu.master),
+              FormatBytes(gpu.moments), FormatBytes(gpu.gradients), FormatBytes(gpu.workspace),
+              FormatBytes(gpu.slots), FormatBytes(gpu.total())});
   }
   streams.out << gpus.Render(streams.out_terminal) << "\n";
 }
@@ -195,10 +198,12 @@ nlohmann::json ServerJson(const plan::ServerMemory& m, size_t index, size_t part
           {"process_bytes", m.process},
           {"total_bytes", m.total()},
           {"gpu",
-           {{"master_bytes", m.gpu.master},
+           {{"weights_bytes", m.gpu.weights},
+            {"master_bytes", m.gpu.master},
             {"moments_bytes", m.gpu.moments},
             {"gradients_bytes", m.gpu.gradients},
             {"workspace_bytes", m.gpu.workspace},
+            {"slots_bytes", m.gpu.slots},
             {"total_bytes", m.gpu.total()}}}};
 }
 

@@ -127,6 +127,7 @@ absl::StatusOr<proto::ConnectReply> FakeServer::Connect(const proto::ConnectRequ
     reply.set_answer(acceptance.answer);
     reply.set_weights_region(0);
     reply.set_slots_region(request.read_only() ? -1 : 1);
+    reply.set_payloads_region(reply.slots_region());
     reply.set_slots(request.read_only() ? 0 : options_.slots);
     reply.set_slot_bytes(slot_bytes_);
     reply.set_wire_type(static_cast<uint32_t>(options_.wire_type));

@@ -18,21 +18,20 @@ constexpr uint64_t kRingOperation = ~uint64_t{0};
 }  // namespace
 
 ClientConnection::ClientConnection(const Options& options,
-                                   std::unique_ptr<transport::Connection> connection,
-                                   std::shared_ptr<transport::Region> slots,
+                                   std::unique_ptr<transport::Connection> connection, Slots slots,
                                    std::shared_ptr<transport::Region> staging,
                                    ServerMetrics* metrics)
     : options_(options),
       connection_(std::move(connection)),
       id_(connection_->id()),
-      slots_region_(std::move(slots)),
+      memory_(std::move(slots)),
       staging_(std::move(staging)),
       metrics_(metrics),
       received_bytes_(metrics->received_bytes(options.transport)),
       slots_(static_cast<size_t>(options.slots)) {}
 
 transport::PushHeader ClientConnection::CopyHeader(int64_t slot) const {
-  return transport::CopyShared<transport::PushHeader>(slots_region_->bytes().data() +
+  return transport::CopyShared<transport::PushHeader>(memory_.headers->bytes().data() +
                                                       slot * options_.slot_bytes);
 }
 
@@ -67,9 +66,11 @@ void ClientConnection::TakePush(int64_t slot, const PushHandler& handler) {
     }
     state.being_taken = true;
   }
-  const std::span<const std::byte> payload = slots_region_->bytes().subspan(
-      static_cast<size_t>(slot * options_.slot_bytes + transport::kPushHeaderBytes),
-      static_cast<size_t>(options_.slot_bytes - transport::kPushHeaderBytes));
+  const PushPayload payload = {
+      .bytes = memory_.payloads->bytes().subspan(
+          static_cast<size_t>(slot * options_.slot_bytes + transport::kPushHeaderBytes),
+          static_cast<size_t>(options_.slot_bytes - transport::kPushHeaderBytes)),
+      .place = memory_.place};
   const PushVerdict verdict = handler(options_.client, header, payload);
   if (verdict.code == absl::StatusCode::kOk) {
     received_bytes_.Increment(

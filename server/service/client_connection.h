@@ -21,6 +21,7 @@
 #include "absl/synchronization/mutex.h"
 #include "server/service/server_metrics.h"
 #include "server/service/sparse_log.h"
+#include "server/store/partition_state.h"
 #include "transport/data_layout.h"
 #include "transport/transport.h"
 
@@ -36,10 +37,15 @@ struct PushVerdict {
   bool applied_before = false;
 };
 
-// Decides about a push whose header is whole, and applies it. `payload` is what lies behind the
-// header in the slot.
+// What may lie behind a header in its slot.
+struct PushPayload {
+  std::span<const std::byte> bytes;
+  PayloadPlace place = PayloadPlace::kHost;
+};
+
+// Decides about a push whose header is whole, and applies it.
 using PushHandler = std::function<PushVerdict(const ClientIdentity&, const transport::PushHeader&,
-                                              std::span<const std::byte> payload)>;
+                                              const PushPayload& payload)>;
 
 class ClientConnection {
  public:
@@ -49,11 +55,17 @@ class ClientConnection {
     int64_t slots = 0;  // 0: read-only
     int64_t slot_bytes = 0;
   };
-  // `slots` is exposed to the peer; `staging` is local memory of the same transport, one
-  // acknowledgement for each slot. Both are null for read-only clients.
+  // Exposed to the peer: the headers of slots and their payloads, in one region or in two of one
+  // layout (transport/data_layout.h).
+  struct Slots {
+    std::shared_ptr<transport::Region> headers;
+    std::shared_ptr<transport::Region> payloads;
+    PayloadPlace place = PayloadPlace::kHost;  // of payloads
+  };
+  // `staging` is local memory of the same transport, one acknowledgement for each slot. All is null
+  // for read-only clients.
   ClientConnection(const Options& options, std::unique_ptr<transport::Connection> connection,
-                   std::shared_ptr<transport::Region> slots,
-                   std::shared_ptr<transport::Region> staging, ServerMetrics* metrics);
+                   Slots slots, std::shared_ptr<transport::Region> staging, ServerMetrics* metrics);
 
   uint64_t id() const { return id_; }
   const ClientIdentity& client() const { return options_.client; }
@@ -96,7 +108,7 @@ class ClientConnection {
   const Options options_;
   const std::unique_ptr<transport::Connection> connection_;
   const uint64_t id_;
-  const std::shared_ptr<transport::Region> slots_region_;
+  const Slots memory_;
   const std::shared_ptr<transport::Region> staging_;
   ServerMetrics* const metrics_;
   Metrics::Counter& received_bytes_;

@@ -7,6 +7,7 @@
 #include "common/logging.h"
 #include "common/status.h"
 #include "formats/hf_model.h"
+#include "plan/memory_plan.h"
 #include "server/checkpoint/checkpoint.h"
 #include "server/service/parameter_service.h"
 #include "transport/job_transport.h"
@@ -146,18 +147,25 @@ ParameterService::BuildConfiguration(const proto::ConfigureRequest& request) {
     held.push_back(partitions[static_cast<size_t>(id)]);
   }
 
-  const StoreOptions store_options = StoreOptionsOf(job);
+  StoreOptions store_options = StoreOptionsOf(job);
   const StoreBytes bytes = CountStoreBytes(held, store_options);
-  SHOAL_ASSIGN_OR_RETURN(const StateFactory make_state, ChooseMemory(*configuration));
+  SHOAL_RETURN_IF_ERROR(OpenGpu(*configuration));
   SHOAL_RETURN_IF_ERROR(CheckMemory(bytes, job.service.memory));
   SHOAL_RETURN_IF_ERROR(StartTransports(*configuration, bytes.weights));
+  store_options.shared_weights =
+      plan::PlanReachedInGpu(job).weights && IsReachedInGpu(*configuration);
   const int threads = ThreadsFor(job, request.servers(), options_.threads);
   configuration->pool = std::make_unique<ThreadPool>(threads);
   SHOAL_ASSIGN_OR_RETURN(
       configuration->store,
       Store::Create(units, held, store_options, configuration->transports[0].weights->bytes(),
-                    configuration->pool.get(), make_state));
+                    configuration->pool.get(), configuration->gpu.make_state));
   SHOAL_RETURN_IF_ERROR(configuration->store->Load(source.version, source.state));
+  ExposeGpuWeights(*configuration);
+  if (!job.cluster.local) {
+    // Others will ask for them, and filling the host's takes longer than a connection may.
+    SHOAL_RETURN_IF_ERROR(configuration->store->KeepHostWeights());
+  }
   configuration->slot_bytes = SlotBytes(held, job.service.gradient_type);
 
   std::vector<std::unique_ptr<transport::EventQueue>> queues;
@@ -167,7 +175,7 @@ ParameterService::BuildConfiguration(const proto::ConfigureRequest& request) {
   configuration->intake = std::make_unique<PushIntake>(
       PushIntake::Options{.threads = threads, .look_over_interval = options_.look_over_interval},
       [this](const ClientIdentity& client, const transport::PushHeader& header,
-             std::span<const std::byte> payload) { return TakePush(client, header, payload); },
+             const PushPayload& payload) { return TakePush(client, header, payload); },
       &metrics_, std::move(queues));
   configuration->reply.set_version(configuration->store->version());
   configuration->reply.set_resident_bytes(bytes.total());
@@ -177,21 +185,6 @@ ParameterService::BuildConfiguration(const proto::ConfigureRequest& request) {
           request.server_index(), request.servers(), held.size(), partitions.size(),
           configuration->store->version(), FormatBytes(bytes.total()), threads);
   return configuration;
-}
-
-absl::StatusOr<StateFactory> ParameterService::ChooseMemory(
-    const Configuration& configuration) const {
-  if (configuration.job.service.memory == plan::PartitionMemory::kHost) {
-    return HostState::Create;
-  }
-  if (options_.make_gpu_state == nullptr) {
-    return Unimplemented("service.memory cuda: this server keeps nothing in GPUs");
-  }
-  return [this, server = configuration.request.server_index()](const StateLayout& layout,
-                                                               ThreadPool* pool) {
-    auto state = options_.make_gpu_state(server, layout, pool);
-    return state.ok() ? std::move(state) : Annotate(state.status(), "service.memory cuda");
-  };
 }
 
 absl::Status ParameterService::CheckMemory(const StoreBytes& bytes,
@@ -228,9 +221,10 @@ absl::Status ParameterService::StartTransports(Configuration& configuration,
                                                int64_t weights_bytes) {
   std::vector<EnabledTransport>& enabled = configuration.transports;
   for (const std::string& name : configuration.job.service.transports) {
-    auto transport = options_.create_transport(name, configuration.job, weights_bytes);
+    auto transport =
+        options_.create_transport(name, configuration.job, weights_bytes, configuration.gpu.reach);
     if (transport.ok()) {
-      enabled.push_back({.transport = *std::move(transport), .weights = nullptr});
+      enabled.push_back({.transport = *std::move(transport)});
     } else {
       configuration.unavailable.push_back(fmt::format("{}: {}", name, Message(transport.status())));
       transport::LogUnavailable(name, transport.status());

@@ -5,6 +5,7 @@
 #include "common/logging.h"
 #include "common/status.h"
 #include "server/service/parameter_service.h"
+#include "server/service/shared_region.h"
 #include "transport/negotiate.h"
 
 namespace shoal::server {
@@ -20,6 +21,28 @@ struct PinnedSlots {
   std::shared_ptr<transport::Region> region;
   std::unique_ptr<PartitionState::Pinned> pinned;
 };
+
+// Slots on the host, payloads included.
+absl::StatusOr<std::shared_ptr<transport::Region>> AllocateSlots(transport::Transport& transport,
+                                                                 PartitionState& state,
+                                                                 int64_t bytes) {
+  SHOAL_ASSIGN_OR_RETURN(const std::shared_ptr<transport::Region> slots,
+                         transport.Allocate(bytes, transport::Access::kRemoteWrite));
+  // What is granted is there: a machine with too little memory shows it now, and no push waits for
+  // pages.
+  std::ranges::fill(slots->bytes(), std::byte{0});
+  const auto pinned = std::make_shared<PinnedSlots>(PinnedSlots{slots, state.Pin(slots->bytes())});
+  return std::shared_ptr<transport::Region>(pinned, pinned->region.get());
+}
+
+// Payloads in the server's GPU: an allocation for one client alone, who may write all of it.
+absl::StatusOr<std::shared_ptr<transport::Region>> AllocatePayloads(transport::Transport& transport,
+                                                                    PartitionState& state,
+                                                                    int64_t bytes) {
+  SHOAL_ASSIGN_OR_RETURN(std::shared_ptr<std::byte> memory, state.AllocateShared(bytes));
+  return ExposeShared(transport, std::move(memory), static_cast<size_t>(bytes),
+                      transport::Access::kRemoteWrite);
+}
 
 }  // namespace
 
@@ -86,11 +109,13 @@ absl::StatusOr<proto::ConnectReply> ParameterService::Accept(Configuration& conf
   for (const proto::TransportOffer& offer : request.offers()) {
     offers.push_back({offer.transport(), offer.offer()});
   }
+  GrantedRegions granted;
   SHOAL_ASSIGN_OR_RETURN(
       transport::TakenOffer taken,
       transport::TakeOffer(transports, offers, request.client(), configuration.unavailable,
                            [&](size_t index, const std::string& offer) {
-                             auto answer = AcceptOver(configuration, index, request, offer);
+                             auto answer =
+                                 AcceptOver(configuration, index, request, offer, granted);
                              // Slots were registered.
                              metrics_.FollowTransport(*configuration.transports[index].transport);
                              return answer;
@@ -109,8 +134,11 @@ absl::StatusOr<proto::ConnectReply> ParameterService::Accept(Configuration& conf
                preferred, taken.reason);
   }
   const bool pushes = !request.read_only();
-  reply.set_weights_region(0);
-  reply.set_slots_region(pushes ? 1 : -1);
+  reply.set_weights_region(granted.weights);
+  reply.set_headers_region(granted.headers);
+  reply.set_slots_region(granted.slots);
+  reply.set_payloads_region(granted.payloads);
+  reply.set_gpu(granted.in_gpu() ? configuration.gpu_name : "");
   reply.set_slots(pushes ? std::min(configuration.job.service.push_slots, kMaxSlots) : 0);
   reply.set_slot_bytes(pushes ? configuration.slot_bytes : 0);
   reply.set_wire_type(static_cast<uint32_t>(configuration.job.service.wire_type));
@@ -124,35 +152,74 @@ absl::StatusOr<proto::ConnectReply> ParameterService::Accept(Configuration& conf
   return reply;
 }
 
+absl::StatusOr<ClientConnection::Slots> ParameterService::MakeSlots(Configuration& configuration,
+                                                                    transport::Transport& transport,
+                                                                    const std::string& client,
+                                                                    int64_t bytes, bool in_gpu) {
+  PartitionState& state = configuration.store->state();
+  ClientConnection::Slots slots;
+  if (in_gpu) {
+    auto payloads = AllocatePayloads(transport, state, bytes);
+    if (payloads.ok()) {
+      // Of the host's region headers alone are touched.
+      SHOAL_ASSIGN_OR_RETURN(slots.headers,
+                             transport.Allocate(bytes, transport::Access::kRemoteWrite));
+      slots.payloads = *std::move(payloads);
+      slots.place = PayloadPlace::kShared;
+      return slots;
+    }
+    LogWarning("{} pushes over the host, not into {}: {}", client, configuration.gpu_name,
+               Message(payloads.status()));
+  }
+  SHOAL_ASSIGN_OR_RETURN(slots.headers, AllocateSlots(transport, state, bytes));
+  slots.payloads = slots.headers;
+  return slots;
+}
+
 absl::StatusOr<std::string> ParameterService::AcceptOver(Configuration& configuration, size_t index,
                                                          const proto::ConnectRequest& request,
-                                                         const std::string& offer) {
+                                                         const std::string& offer,
+                                                         GrantedRegions& granted) {
   EnabledTransport& enabled = configuration.transports[index];
   transport::Transport& transport = *enabled.transport;
-  ClientConnection::Options options = {
-      .client = {.incarnation = request.incarnation(), .name = request.client()},
-      .transport = std::string(transport.name())};
+  const std::string& gpu = configuration.gpu_name;
+  const bool reaches_gpu =
+      ReachesGpu(transport, gpu) && std::ranges::find(request.gpus(), gpu) != request.gpus().end();
+  if ((request.weights_in_gpu() || request.payloads_in_gpu()) && ReachesGpu(transport, gpu) &&
+      !reaches_gpu) {
+    LogWarning("{} reads weights and pushes over the host: it does not see {}", request.client(),
+               gpu);
+  }
+  granted = {};
   transport::ConnectionOptions connection = {.queue = configuration.intake->queue(index),
                                              .exposed = {enabled.weights},
                                              .peer = request.client()};
-  std::shared_ptr<transport::Region> slots;
+  const auto expose = [&](std::shared_ptr<transport::Region> region) {
+    connection.exposed.push_back(std::move(region));
+    return static_cast<int>(connection.exposed.size()) - 1;
+  };
+  if (reaches_gpu && request.weights_in_gpu() && enabled.gpu_weights != nullptr) {
+    granted.weights = expose(enabled.gpu_weights);
+  } else {
+    SHOAL_RETURN_IF_ERROR(configuration.store->KeepHostWeights());
+  }
+  ClientConnection::Options options = {
+      .client = {.incarnation = request.incarnation(), .name = request.client()},
+      .transport = std::string(transport.name())};
+  ClientConnection::Slots slots;
   std::shared_ptr<transport::Region> staging;
   if (!request.read_only()) {
     options.slots = std::min(configuration.job.service.push_slots, kMaxSlots);
     options.slot_bytes = configuration.slot_bytes;
-    SHOAL_ASSIGN_OR_RETURN(slots, transport.Allocate(options.slots * options.slot_bytes,
-                                                     transport::Access::kRemoteWrite));
-    // What is granted is there: a machine with too little memory shows it now, and no push waits
-    // for pages.
-    std::ranges::fill(slots->bytes(), std::byte{0});
-    const auto pinned = std::make_shared<PinnedSlots>(
-        PinnedSlots{slots, configuration.store->state().Pin(slots->bytes())});
-    slots = {pinned, pinned->region.get()};
+    SHOAL_ASSIGN_OR_RETURN(slots, MakeSlots(configuration, transport, request.client(),
+                                            options.slots * options.slot_bytes,
+                                            reaches_gpu && request.payloads_in_gpu()));
     SHOAL_ASSIGN_OR_RETURN(
         staging, transport.Allocate(
                      options.slots * static_cast<int64_t>(sizeof(transport::PushAcknowledgement)),
                      transport::Access::kLocal));
-    connection.exposed.push_back(slots);
+    granted.slots = expose(slots.headers);
+    granted.payloads = slots.payloads == slots.headers ? granted.slots : expose(slots.payloads);
   }
   SHOAL_ASSIGN_OR_RETURN(transport::Acceptance acceptance, transport.Accept(offer, connection));
   configuration.intake->Add(std::make_shared<ClientConnection>(

@@ -1,5 +1,5 @@
-// Partitions in a GPU's memory (service.memory: cuda) for servers of this process: with_cuda.cc and
-// without_cuda.cc are the two builds' ways. One program starts everywhere; CUDA is not touched
+// The GPU that partitions lie in (service.memory: cuda) for servers of this process: with_cuda.cc
+// and without_cuda.cc are the two builds' ways. One program starts everywhere; CUDA is not touched
 // before a job asks for it.
 #pragma once
 
@@ -7,17 +7,23 @@
 #include <memory>
 
 #include "absl/status/statusor.h"
-#include "common/thread_pool.h"
 #include "server/store/partition_state.h"
+#include "transport/gpu_memory.h"
 
 namespace shoal::server {
 
-// The state of partitions in memory of a GPU, for the server of that number.
-using GpuStateFactory = std::function<absl::StatusOr<std::unique_ptr<PartitionState>>(
-    int server, const StateLayout& layout, ThreadPool* pool)>;
+struct ServerGpu {
+  StateFactory make_state;
+  // By which clients on this host are let into its memory; null: they are not.
+  std::shared_ptr<transport::GpuMemory> reach;
+  int index = 0;  // of the GPU in `reach`
+};
+
+// For the server of that number. `reached`: whether clients are to be let into its memory.
+using GpuOpener = std::function<absl::StatusOr<ServerGpu>(int server, bool reached)>;
 
 // `gpu` as this process counts them; below zero: servers take turns over those that can be used.
-// Without CUDA in the build, what is made fails and says so.
-GpuStateFactory MakeGpuStates(int gpu);
+// Without CUDA in the build, opening fails and says so.
+GpuOpener MakeGpuOpener(int gpu);
 
 }  // namespace shoal::server

@@ -5,13 +5,18 @@
 #include <cuda_runtime_api.h>
 
 #include <filesystem>
+#include <memory>
+#include <vector>
 
+#include "absl/time/clock.h"
 #include "common/random.h"
 #include "common/status.h"
 #include "gmock/gmock.h"
 #include "gpu/emulation/emulated_gpu.h"
 #include "gtest/gtest.h"
+#include "plan/memory_plan.h"
 #include "server/service/testing_cluster.h"
+#include "transport/cuda/testing/emulated_gpu_memory.h"
 
 namespace shoal::server {
 namespace {
@@ -22,7 +27,7 @@ class InGpus : public testing::Environment {
  public:
   void SetUp() override {
     gpu::SetEmulatedGpus({.count = 2});
-    TestingCluster::gpu_states = MakeGpuStates(-1);
+    TestingCluster::gpus = MakeGpuOpener(-1);
   }
 };
 const testing::Environment* const kInGpus = testing::AddGlobalTestEnvironment(new InGpus);
@@ -31,7 +36,7 @@ class GpuMemoryTest : public testing::Test {
  protected:
   GpuMemoryTest() : folder_(testing::TempDir() + "gpu-memory-" + SecureToken()) {}
   ~GpuMemoryTest() override {
-    TestingCluster::gpu_states = MakeGpuStates(-1);
+    TestingCluster::gpus = MakeGpuOpener(-1);
     std::filesystem::remove_all(folder_);
   }
   static std::string Text(const absl::Status& status) { return std::string(status.message()); }
@@ -42,7 +47,7 @@ TEST_F(GpuMemoryTest, TrainsWhatTheHostTrainsAndPinsWhatItCopies) {
   std::vector<uint64_t> checksums[2];
   for (const bool on_gpu : {false, true}) {
     gpu::SetEmulatedGpus({.count = 2, .seed = 4});
-    TestingCluster::gpu_states = on_gpu ? MakeGpuStates(-1) : nullptr;
+    TestingCluster::gpus = on_gpu ? MakeGpuOpener(-1) : nullptr;
     TestingCluster cluster(folder_, 2, plan::Accumulate::kFloat);
     ASSERT_TRUE(cluster.Configure().ok());
     // The weights of both servers, and what they stage by.
@@ -75,13 +80,173 @@ TEST_F(GpuMemoryTest, TrainsWhatTheHostTrainsAndPinsWhatItCopies) {
   EXPECT_EQ(gpu::Counters().host_allocations, gpu::Counters().host_frees);
 }
 
+// Clients that reach the server's GPU beside one that does not.
+class InGpuClientsTest : public GpuMemoryTest {
+ protected:
+  InGpuClientsTest() {
+    gpu::SetEmulatedGpus({.count = 2, .seed = 7});
+    server_way_ = std::make_shared<transport::EmulatedGpuMemory>(false, std::vector<int>{0, 1});
+    client_way_ = std::make_shared<transport::EmulatedGpuMemory>(false, std::vector<int>{0});
+    TestingCluster::gpus = [way = server_way_](int server, bool reached) {
+      auto opened = MakeGpuOpener(server % 2)(server, /*reached=*/false);
+      if (opened.ok() && reached) {
+        opened->reach = way;
+        opened->index = server % 2;
+      }
+      return opened;
+    };
+  }
+  // Over which all of `worker`'s pushes of a step go.
+  static void PushAll(TestingCluster& cluster, int server, TestingClient& client, uint64_t worker,
+                      int64_t step) {
+    for (const int partition : plan::PartitionsOf(cluster.shard_map(), server)) {
+      for (int64_t sequence = 1; sequence <= 2; ++sequence) {
+        const auto answer =
+            client.SendAndWait({.partition = partition,
+                                .step = step,
+                                .sequence = sequence,
+                                .gradient = cluster.Gradient(worker, step, sequence, partition)});
+        ASSERT_TRUE(answer.has_value() && answer->code == absl::StatusCode::kOk);
+      }
+    }
+  }
+  static int64_t BytesOf(const TestingCluster& cluster, int partition) {
+    return 4 * cluster.partitions()[static_cast<size_t>(partition)].count;
+  }
+  std::shared_ptr<transport::EmulatedGpuMemory> server_way_;
+  std::shared_ptr<transport::EmulatedGpuMemory> client_way_;
+};
+
+TEST_F(InGpuClientsTest, ReadAndPushThereWhatOthersDoOnTheHost) {
+  std::vector<uint64_t> checksums[2];
+  for (const bool in_gpu : {false, true}) {
+    TestingCluster cluster(folder_, 1, plan::Accumulate::kExact, 1 << 14,
+                           {.client_gpus = client_way_});
+    ASSERT_TRUE(cluster.Configure().ok());
+    TestingClient gpu(&cluster.service(0), &cluster.client_transport(), 1, 1);
+    TestingClient cpu(&cluster.service(0), &cluster.client_transport(), 2, 1);
+    ASSERT_TRUE(gpu.Connect(/*read_only=*/false, in_gpu).ok());
+    EXPECT_EQ(gpu.granted().gpu().empty(), !in_gpu);
+    EXPECT_EQ(gpu.granted().weights_region() != gpu.granted().headers_region(), in_gpu);
+    EXPECT_EQ(gpu.granted().payloads_region() != gpu.granted().slots_region(), in_gpu);
+    for (int64_t step = 1; step <= 3; ++step) {
+      if (step == 2) {
+        ASSERT_TRUE(cpu.Connect().ok());
+        EXPECT_TRUE(cpu.granted().gpu().empty());
+      }
+      ASSERT_TRUE(cluster.BeginAttempt(step, 1).ok());
+      PushAll(cluster, 0, gpu, 1, step);
+      if (step >= 2) {
+        PushAll(cluster, 0, cpu, 2, step);
+      }
+      ASSERT_TRUE(cluster.Prepare(step, 1).ok());
+      const int64_t to_host = gpu::Counters().bytes_to_host;
+      ASSERT_TRUE(cluster.Commit(step, 1).ok());
+      EXPECT_EQ(gpu::Counters().bytes_to_host == to_host, in_gpu && step == 1)
+          << "the host has weights while somebody reads them there";
+      for (const int64_t version : {step, step - 1}) {
+        for (const plan::PartitionSpec& partition : cluster.partitions()) {
+          const auto there = gpu.Read(partition.id, version, BytesOf(cluster, partition.id));
+          ASSERT_TRUE(there.ok()) << there.status();
+          if (step >= 2) {
+            EXPECT_EQ(*there, *cpu.Read(partition.id, version, BytesOf(cluster, partition.id)));
+          }
+        }
+      }
+      EXPECT_TRUE(absl::IsAborted(gpu.Read(0, step + 1, BytesOf(cluster, 0)).status()));
+      if (step >= 2) {
+        EXPECT_TRUE(absl::IsAborted(gpu.Read(0, step - 2, BytesOf(cluster, 0)).status()));
+      }
+    }
+    checksums[in_gpu] = cluster.Checksums();
+  }
+  EXPECT_EQ(checksums[0], checksums[1]);
+  EXPECT_EQ(client_way_->open_shares, 0);
+}
+
+TEST_F(InGpuClientsTest, OneThatDoesNotSeeTheGpuIsServedFromTheHost) {
+  TestingCluster cluster(folder_, 2, plan::Accumulate::kFloat, 1 << 14,
+                         {.client_gpus = client_way_});
+  ASSERT_TRUE(cluster.Configure().ok());
+  for (const int server : {0, 1}) {
+    TestingClient client(&cluster.service(server), &cluster.client_transport(), 1, 1);
+    ASSERT_TRUE(client.Connect(/*read_only=*/false, /*in_gpu=*/true).ok());
+    EXPECT_EQ(client.granted().gpu().empty(), server == 1) << "it sees the first GPU alone";
+    const int partition = plan::PartitionsOf(cluster.shard_map(), server).front();
+    EXPECT_TRUE(client.Read(partition, 0, BytesOf(cluster, partition)).ok());
+  }
+}
+
+TEST_F(InGpuClientsTest, ThoseThatAreGoneGiveTheirSlotsBackAndPushNoMore) {
+  TestingCluster cluster(folder_, 1, plan::Accumulate::kFloat, 1 << 14,
+                         {.client_gpus = client_way_});
+  ASSERT_TRUE(cluster.Configure().ok());
+  ASSERT_TRUE(cluster.BeginAttempt(1, 1).ok());
+  const int64_t before = gpu::Counters().allocated_bytes;
+  {
+    TestingClient client(&cluster.service(0), &cluster.client_transport(), 1, 1);
+    ASSERT_TRUE(client.Connect(/*read_only=*/false, /*in_gpu=*/true).ok());
+    const int64_t slots = client.granted().slots() * client.granted().slot_bytes();
+    EXPECT_EQ(gpu::Counters().allocated_bytes - before, plan::SharedGpuBytes(slots));
+    PushAll(cluster, 0, client, 1, 1);
+    proto::FenceClientRequest fence;
+    fence.set_incarnation(1);
+    ASSERT_TRUE(cluster.service(0).FenceClient(fence).ok());
+    client.Send(0, {.partition = 0, .sequence = 3, .gradient = cluster.Gradient(1, 1, 3, 0)});
+    EXPECT_FALSE(client.Connect(/*read_only=*/false, /*in_gpu=*/true).ok());
+  }
+  for (int tries = 0; tries < 5000 && gpu::Counters().allocated_bytes != before; ++tries) {
+    absl::SleepFor(absl::Milliseconds(1));
+  }
+  EXPECT_EQ(gpu::Counters().allocated_bytes, before);
+  EXPECT_EQ(client_way_->open_shares, 0);
+  const auto prepared = cluster.service(0).Prepare([] {
+    proto::PrepareRequest request;
+    request.set_step(1);
+    request.set_attempt(1);
+    return request;
+  }());
+  ASSERT_TRUE(prepared.ok()) << prepared.status();
+  ASSERT_EQ(prepared->clients_size(), 1);
+  EXPECT_EQ(prepared->clients(0).pushes(), 2 * static_cast<int64_t>(cluster.partitions().size()));
+}
+
+TEST_F(InGpuClientsTest, WithoutRoomForSlotsPushesGoOverTheHost) {
+  TestingCluster cluster(folder_, 1, plan::Accumulate::kFloat, 1 << 14,
+                         {.client_gpus = client_way_});
+  ASSERT_TRUE(cluster.Configure().ok());
+  ASSERT_TRUE(cluster.BeginAttempt(1, 1).ok());
+  gpu::FailCall("cudaMalloc", 1, cudaErrorMemoryAllocation);
+  TestingClient client(&cluster.service(0), &cluster.client_transport(), 1, 1);
+  ASSERT_TRUE(client.Connect(/*read_only=*/false, /*in_gpu=*/true).ok());
+  EXPECT_EQ(client.granted().payloads_region(), client.granted().slots_region());
+  EXPECT_NE(client.granted().weights_region(), client.granted().headers_region());
+  PushAll(cluster, 0, client, 1, 1);
+}
+
+TEST_F(InGpuClientsTest, AGpuThatFailsTakesNoPushFromItsMemory) {
+  TestingCluster cluster(folder_, 1, plan::Accumulate::kFloat, 1 << 14,
+                         {.client_gpus = client_way_});
+  ASSERT_TRUE(cluster.Configure().ok());
+  ASSERT_TRUE(cluster.BeginAttempt(1, 1).ok());
+  TestingClient client(&cluster.service(0), &cluster.client_transport(), 1, 1);
+  ASSERT_TRUE(client.Connect(/*read_only=*/false, /*in_gpu=*/true).ok());
+  gpu::FailCall("cudaEventRecord", 1, cudaErrorInvalidValue);
+  const auto answer =
+      client.SendAndWait({.partition = 0, .sequence = 1, .gradient = cluster.Gradient(1, 1, 1, 0)});
+  ASSERT_TRUE(answer.has_value());
+  EXPECT_EQ(answer->code, absl::StatusCode::kInternal);
+  EXPECT_THAT(Text(cluster.Prepare(1, 1).status()),
+              testing::StartsWith("step 1: adding gradients: cuda:0: adding a push: "));
+}
+
 TEST_F(GpuMemoryTest, SaysWhyThereIsNone) {
-  TestingCluster::gpu_states = MakeGpuStates(7);
+  TestingCluster::gpus = MakeGpuOpener(7);
   EXPECT_EQ(Text(TestingCluster(folder_, 1, plan::Accumulate::kFloat).Configure()),
             "service.memory cuda: cuda:7: there is no such GPU, this process sees 2; see "
             "CUDA_VISIBLE_DEVICES");
   gpu::SetEmulatedGpus({.driver = false});
-  TestingCluster::gpu_states = MakeGpuStates(-1);
+  TestingCluster::gpus = MakeGpuOpener(-1);
   EXPECT_THAT(Text(TestingCluster(folder_, 1, plan::Accumulate::kFloat).Configure()),
               testing::StartsWith("service.memory cuda: no NVIDIA driver: "));
   gpu::SetEmulatedGpus({.capability = 70});

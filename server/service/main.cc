@@ -79,12 +79,14 @@ absl::StatusOr<TransportFactory> Transports(const Flags& flags) {
     *tcp = *std::move(created);
   }
   return [options, tcp, rdma = flags.rdma](const std::string& name, const plan::Job& job,
-                                           int64_t registered_bytes) {
+                                           int64_t registered_bytes,
+                                           std::shared_ptr<transport::GpuMemory> gpu_memory) {
     if (*tcp != nullptr && name == (*tcp)->name()) {
       return absl::StatusOr<std::unique_ptr<transport::Transport>>(std::move(*tcp));
     }
     transport::TransportOptions for_job = options;
     for_job.gpu_job = transport::IsGpuJob(job);
+    for_job.gpu_memory = std::move(gpu_memory);
     return transport::CreateJobTransport(name, job.service, rdma, for_job, registered_bytes);
   };
 }
@@ -96,7 +98,7 @@ absl::Status Serve(const Flags& flags, bool& started) {
   SHOAL_RETURN_IF_ERROR(rpc::ServeMetrics(flags.program, metrics));
   SHOAL_ASSIGN_OR_RETURN(TransportFactory transports, Transports(flags));
   ParameterService service({.create_transport = std::move(transports),
-                            .make_gpu_state = MakeGpuStates(flags.gpu),
+                            .open_gpu = MakeGpuOpener(flags.gpu),
                             .threads = flags.threads,
                             .max_clients = flags.max_clients,
                             .available_memory = AvailableMemory},

@@ -171,7 +171,7 @@ absl::StatusOr<proto::FenceClientReply> ParameterService::FenceClient(
 
 PushVerdict ParameterService::TakePush(const ClientIdentity& client,
                                        const transport::PushHeader& header,
-                                       std::span<const std::byte> payload) {
+                                       const PushPayload& payload) {
   const absl::Time start = options_.clock->Now();
   PushVerdict verdict;
   {
@@ -198,7 +198,7 @@ PushVerdict ParameterService::TakePush(const ClientIdentity& client,
 
 PushVerdict ParameterService::JudgePush(const ClientIdentity& client,
                                         const transport::PushHeader& header,
-                                        std::span<const std::byte> payload) {
+                                        const PushPayload& payload) {
   using absl::StatusCode;
   if (header.incarnation != client.incarnation || fenced_.contains(client.incarnation)) {
     return {.code = StatusCode::kPermissionDenied};
@@ -217,7 +217,7 @@ PushVerdict ParameterService::JudgePush(const ClientIdentity& client,
   }
   const auto bytes =
       static_cast<size_t>(partition->spec().count * SizeOf(active_->job.service.gradient_type));
-  if (header.count != partition->spec().count || bytes > payload.size()) {
+  if (header.count != partition->spec().count || bytes > payload.bytes.size()) {
     return {.code = StatusCode::kInvalidArgument};
   }
   if (!state_.IsCurrentAttempt(header.step, header.attempt)) {
@@ -229,8 +229,9 @@ PushVerdict ParameterService::JudgePush(const ClientIdentity& client,
                ? PushVerdict{.applied_before = true}
                : PushVerdict{.code = StatusCode::kFailedPrecondition};
   }
-  const Partition::PushOutcome outcome = partition->ApplyPush(
-      client.incarnation, header.sequence, active_->job.service.gradient_type, payload.data());
+  const Partition::PushOutcome outcome =
+      partition->ApplyPush(client.incarnation, header.sequence, active_->job.service.gradient_type,
+                           payload.bytes.data(), payload.place);
   return {.code = outcome.code, .applied_before = outcome.applied_before};
 }
 

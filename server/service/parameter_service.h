@@ -41,13 +41,15 @@
 
 namespace shoal::server {
 
-// A transport by name, for that job, with the memory that will be registered at least.
+// A transport by name, for that job, with the memory that will be registered at least, and the way
+// to that of the server's GPU; null: there is none.
 using TransportFactory = std::function<absl::StatusOr<std::unique_ptr<transport::Transport>>(
-    const std::string& name, const plan::Job& job, int64_t registered_bytes)>;
+    const std::string& name, const plan::Job& job, int64_t registered_bytes,
+    std::shared_ptr<transport::GpuMemory> gpu_memory)>;
 
 struct ParameterServiceOptions {
   TransportFactory create_transport;
-  GpuStateFactory make_gpu_state;  // with service.memory cuda; empty: such a job is refused
+  GpuOpener open_gpu;  // with service.memory cuda; empty: such a job is refused
   Clock* clock = &RealClock();
   // 0: service.threads_per_server of the job, and where that is 0 too, the machine's cores divided
   // by its servers.
@@ -83,10 +85,20 @@ class ParameterService final : public rpc::ParameterServerHandler {
   absl::StatusOr<proto::ConnectReply> Connect(const proto::ConnectRequest& request) override;
 
  private:
-  // A transport the job enables, and the weights as its clients read them.
+  // A transport the job enables, and the weights as its clients read them: on the host, and where
+  // they reach the server's GPU (else null), there.
   struct EnabledTransport {
     std::unique_ptr<transport::Transport> transport;
     std::shared_ptr<transport::Region> weights;
+    std::shared_ptr<transport::Region> gpu_weights;
+  };
+  // What a client is granted of the server's memory: the regions exposed to it, by index.
+  struct GrantedRegions {
+    int weights = 0;
+    int headers = 0;
+    int slots = -1;
+    int payloads = -1;
+    bool in_gpu() const { return weights != headers || payloads != slots; }
   };
   // All that Configure makes, in the order in which it must be destroyed from the end.
   struct Configuration {
@@ -95,6 +107,8 @@ class ParameterService final : public rpc::ParameterServerHandler {
     plan::Job job;
     plan::ShardMap shard_map;
     int64_t slot_bytes = 0;
+    ServerGpu gpu;         // with service.memory cuda
+    std::string gpu_name;  // among those of all machines; empty: clients do not reach it
     std::vector<std::string>
         unavailable;  // transports of the job that could not be started, with the reason
     std::vector<EnabledTransport> transports;
@@ -113,19 +127,24 @@ class ParameterService final : public rpc::ParameterServerHandler {
   absl::StatusOr<std::unique_ptr<Configuration>> BuildConfiguration(
       const proto::ConfigureRequest& request);
   absl::Status StartTransports(Configuration& configuration, int64_t weights_bytes);
-  absl::StatusOr<StateFactory> ChooseMemory(const Configuration& configuration) const;
+  absl::Status OpenGpu(Configuration& configuration) const;
+  static bool IsReachedInGpu(const Configuration& configuration);
+  static void ExposeGpuWeights(Configuration& configuration);
   absl::Status CheckMemory(const StoreBytes& bytes, plan::PartitionMemory memory) const;
   absl::StatusOr<proto::ConnectReply> Accept(Configuration& configuration,
                                              const proto::ConnectRequest& request);
   absl::StatusOr<std::string> AcceptOver(Configuration& configuration, size_t transport,
                                          const proto::ConnectRequest& request,
-                                         const std::string& offer);
+                                         const std::string& offer, GrantedRegions& granted);
+  static absl::StatusOr<ClientConnection::Slots> MakeSlots(Configuration& configuration,
+                                                           transport::Transport& transport,
+                                                           const std::string& client, int64_t bytes,
+                                                           bool in_gpu);
   absl::Status CheckConnect(const proto::ConnectRequest& request);
   PushVerdict TakePush(const ClientIdentity& client, const transport::PushHeader& header,
-                       std::span<const std::byte> payload);
+                       const PushPayload& payload);
   PushVerdict JudgePush(const ClientIdentity& client, const transport::PushHeader& header,
-                        std::span<const std::byte> payload)
-      ABSL_SHARED_LOCKS_REQUIRED(state_mutex_);
+                        const PushPayload& payload) ABSL_SHARED_LOCKS_REQUIRED(state_mutex_);
 
   // Runs a call's body, counts and times it, and logs a refusal.
   template <typename Reply, typename Body>

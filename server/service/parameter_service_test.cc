@@ -121,12 +121,12 @@ TEST_F(ParameterServiceTest, TooLittleMemoryIsSaidBeforeAllocating) {
   TestingCluster cluster(folder_, 1, plan::Accumulate::kFloat);
   Metrics metrics;
   ParameterService service(
-      {.create_transport = [](const std::string&, const auto&,
-                              int64_t) -> absl::StatusOr<std::unique_ptr<transport::Transport>> {
+      {.create_transport = [](const std::string&, const auto&, int64_t, const auto&)
+           -> absl::StatusOr<std::unique_ptr<transport::Transport>> {
          ADD_FAILURE() << "allocated";
          return Internal("not to be called");
        },
-       .make_gpu_state = TestingCluster::gpu_states,
+       .open_gpu = TestingCluster::gpus,
        .available_memory = [] { return absl::StatusOr<int64_t>(1000); }},
       &metrics);
   const absl::Status status = service.Configure(cluster.ConfigureRequest(0)).status();

@@ -31,7 +31,7 @@ TestingClient::~TestingClient() {
   }
 }
 
-absl::Status TestingClient::Connect(bool read_only) {
+absl::Status TestingClient::Connect(bool read_only, bool in_gpu) {
   connection_.reset();
   Pump();
   closed_ = false;
@@ -46,6 +46,12 @@ absl::Status TestingClient::Connect(bool read_only) {
   request.set_generation(generation_);
   request.set_read_only(read_only);
   request.set_client(fmt::format("worker-{}", incarnation_));
+  if (in_gpu) {
+    const std::vector<std::string>& gpus = transport_->capabilities().opens_gpus;
+    request.mutable_gpus()->Add(gpus.begin(), gpus.end());
+    request.set_weights_in_gpu(true);
+    request.set_payloads_in_gpu(true);
+  }
   proto::TransportOffer& offer = *request.add_offers();
   offer.set_transport(std::string(transport_->name()));
   offer.set_offer(connector->offer());
@@ -87,7 +93,7 @@ void TestingClient::Write(int64_t slot, const transport::PushHeader& header,
               source + sizeof(header));
   const transport::WriteOperation writes[] = {
       {.id = next_operation_++,
-       .region = granted_.slots_region(),
+       .region = granted_.payloads_region(),
        .offset = offset + static_cast<int64_t>(sizeof(header)),
        .from = {source + sizeof(header), payload}},
       {.id = next_operation_++,
@@ -166,11 +172,9 @@ absl::StatusOr<std::vector<std::byte>> TestingClient::Read(int partition, int64_
                                                            int64_t bytes) {
   const proto::PartitionLocation& location = locations_.at(partition);
   SHOAL_CHECK(bytes + 64 <= kReadBuffer);
-  const auto read = [&](int64_t offset, std::span<std::byte> into) {
-    const transport::ReadOperation operation = {.id = next_operation_++,
-                                                .region = granted_.weights_region(),
-                                                .offset = offset,
-                                                .into = into};
+  const auto read = [&](int region, int64_t offset, std::span<std::byte> into) {
+    const transport::ReadOperation operation = {
+        .id = next_operation_++, .region = region, .offset = offset, .into = into};
     const absl::Status status = connection_->PostReads({&operation, 1});
     if (status.ok()) {
       under_way_.insert(operation.id);
@@ -179,8 +183,10 @@ absl::StatusOr<std::vector<std::byte>> TestingClient::Read(int partition, int64_
     return status;
   };
   const std::span<std::byte> data = destination_->bytes().subspan(64, static_cast<size_t>(bytes));
-  SHOAL_RETURN_IF_ERROR(read(version % 2 == 0 ? location.even() : location.odd(), data));
-  SHOAL_RETURN_IF_ERROR(read(location.header(), destination_->bytes().subspan(0, 64)));
+  SHOAL_RETURN_IF_ERROR(
+      read(granted_.weights_region(), version % 2 == 0 ? location.even() : location.odd(), data));
+  SHOAL_RETURN_IF_ERROR(
+      read(granted_.headers_region(), location.header(), destination_->bytes().subspan(0, 64)));
   transport::PartitionHeader header;
   std::memcpy(&header, destination_->bytes().data(), sizeof(header));
   if (header.version[version % 2] != static_cast<uint64_t>(version) ||

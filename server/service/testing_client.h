@@ -37,8 +37,9 @@ class TestingClient {
                 int64_t generation);
   ~TestingClient();
 
-  // Makes a connection; an older one is dropped. `read_only` asks for no slots.
-  absl::Status Connect(bool read_only = false);
+  // Makes a connection; an older one is dropped. `read_only` asks for no slots, `in_gpu` for
+  // weights and slots in the server's GPU, where the transport opens its memory.
+  absl::Status Connect(bool read_only = false, bool in_gpu = false);
   const proto::ConnectReply& granted() const { return granted_; }
   bool closed() const { return closed_; }
 

@@ -26,21 +26,27 @@ TestingCluster::TestingCluster(const std::string& folder, int servers, plan::Acc
   job_.service.wire_type_auto = false;
   job_.service.threads_per_server = 2;
   job_.service.memory =
-      gpu_states == nullptr ? plan::PartitionMemory::kHost : plan::PartitionMemory::kCuda;
+      gpus == nullptr ? plan::PartitionMemory::kHost : plan::PartitionMemory::kCuda;
   partitions_ = plan::BuildPartitions(plan::BuildUnits(spec_), partition_bytes);
   shard_map_ = plan::PlaceShards(partitions_, servers, /*generation=*/1);
-  client_transport_ = *transport::CreateTransport(over.name);
+  client_transport_ = *transport::CreateTransport(over.name, {.gpu_memory = over.client_gpus});
+  if (over.client_gpus != nullptr) {
+    job_.train.device = plan::DeviceKind::kCuda;
+    job_.train.compute = plan::ComputeType::kFp32;
+    job_.cluster.local = true;
+  }
   for (int i = 0; i < servers; ++i) {
     auto server = std::make_unique<TestingServer>();
     server->service = std::make_unique<ParameterService>(
         ParameterServiceOptions{
             .create_transport = [wrap = over.wrap_server](const std::string& name, const auto&,
-                                                          int64_t)
+                                                          int64_t, auto gpu_memory)
                 -> absl::StatusOr<std::unique_ptr<transport::Transport>> {
-              SHOAL_ASSIGN_OR_RETURN(auto made, transport::CreateTransport(name));
+              SHOAL_ASSIGN_OR_RETURN(auto made,
+                                     transport::CreateTransport(name, {.gpu_memory = gpu_memory}));
               return wrap ? wrap(std::move(made)) : std::move(made);
             },
-            .make_gpu_state = gpu_states,
+            .open_gpu = gpus,
             .look_over_interval = absl::Milliseconds(5),
             .available_memory = AvailableMemory},
         &server->metrics);

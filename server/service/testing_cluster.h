@@ -23,6 +23,8 @@ struct TestingServer {
 
 struct TestingTransport {
   std::string name = "shm";
+  // Of a client: the way to GPUs.
+  std::shared_ptr<transport::GpuMemory> client_gpus;
   // Around each server's, to inject faults; none: as it is.
   std::function<std::unique_ptr<transport::Transport>(std::unique_ptr<transport::Transport>)>
       wrap_server;
@@ -31,7 +33,7 @@ struct TestingTransport {
 class TestingCluster {
  public:
   // Where given, clusters made from then on keep their partitions there.
-  inline static GpuStateFactory gpu_states;
+  inline static GpuOpener gpus;
 
   // `folder` holds the model, which is made here if it is not there yet.
   TestingCluster(const std::string& folder, int servers, plan::Accumulate accumulate,

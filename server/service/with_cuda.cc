@@ -1,9 +1,12 @@
+#include <utility>
 #include <vector>
 
+#include "common/logging.h"
 #include "common/status.h"
 #include "gpu/gpus.h"
 #include "server/service/gpu_memory.h"
 #include "server/store/cuda/cuda_state.h"
+#include "transport/cuda/cuda_memory.h"
 
 namespace shoal::server {
 namespace {
@@ -24,14 +27,26 @@ absl::StatusOr<int> ChooseGpu(int server) {
 
 }  // namespace
 
-GpuStateFactory MakeGpuStates(int gpu) {
-  return [gpu](int server, const StateLayout& layout,
-               ThreadPool*) -> absl::StatusOr<std::unique_ptr<PartitionState>> {
+GpuOpener MakeGpuOpener(int gpu) {
+  return [gpu](int server, bool reached) -> absl::StatusOr<ServerGpu> {
     int chosen = gpu;
     if (chosen < 0) {
       SHOAL_ASSIGN_OR_RETURN(chosen, ChooseGpu(server));
     }
-    return MakeCudaState(chosen, layout);
+    ServerGpu opened{.make_state = [chosen](const StateLayout& layout, ThreadPool*) {
+      return MakeCudaState(chosen, layout);
+    }};
+    if (reached) {
+      auto reach = transport::OpenCudaMemory(chosen);
+      if (reach.ok()) {
+        opened.reach = *std::move(reach);
+        opened.index = chosen;
+      } else {
+        LogWarning("clients do not reach the memory of cuda:{}: {}", chosen,
+                   Message(reach.status()));
+      }
+    }
+    return opened;
   };
 }
 

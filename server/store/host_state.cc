@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "common/bf16.h"
+#include "common/check.h"
 #include "common/status.h"
 
 namespace shoal::server {
@@ -81,7 +82,16 @@ void HostState::BuildChunks() {
   first_update_chunk_.push_back(update_chunks_.size());
 }
 
-absl::Status HostState::Load(size_t partition, const StoreSource& source, std::byte* wire) {
+absl::StatusOr<std::shared_ptr<std::byte>> HostState::AllocateShared(int64_t /*bytes*/) {
+  return Unimplemented("partitions lie in memory of the host");
+}
+
+absl::Status HostState::CopyToHost(size_t /*partition*/, const WeightsBuffers& /*weights*/) {
+  return Unimplemented("partitions lie in memory of the host");
+}
+
+absl::Status HostState::Load(size_t partition, const StoreSource& source,
+                             const WeightsBuffers& weights) {
   const plan::PartitionSpec& spec = layout_.partitions[partition];
   const Arrays& arrays = arrays_[partition];
   const auto count = static_cast<size_t>(spec.count);
@@ -95,14 +105,17 @@ absl::Status HostState::Load(size_t partition, const StoreSource& source, std::b
     }
   }
   if (layout_.options.wire_type == DType::kBF16) {
-    Convert(std::span<const float>(arrays.master, count), reinterpret_cast<BFloat16*>(wire));
+    Convert(std::span<const float>(arrays.master, count),
+            reinterpret_cast<BFloat16*>(weights.host));
   } else {
-    std::memcpy(wire, arrays.master, count * sizeof(float));
+    std::memcpy(weights.host, arrays.master, count * sizeof(float));
   }
   return absl::OkStatus();
 }
 
-absl::Status HostState::Add(size_t partition, DType dtype, const std::byte* payload, bool first) {
+absl::Status HostState::Add(size_t partition, DType dtype, const std::byte* payload,
+                            PayloadPlace place, bool first) {
+  SHOAL_CHECK(place == PayloadPlace::kHost);
   const AccumulateKernels& kernels = GetAccumulateKernels();
   Arrays& arrays = arrays_[partition];
   const auto* f32 = reinterpret_cast<const float*>(payload);
@@ -190,14 +203,15 @@ void HostState::UpdateChunk(const Chunk& chunk, const AdamWScalars& scalars,
 }
 
 absl::Status HostState::Update(size_t first, size_t last, const AdamWScalars& scalars,
-                               std::span<std::byte* const> wires) {
+                               std::span<const WeightsBuffers> weights) {
   const AdamWScalars without_decay = WithoutDecay(scalars);
   const size_t from = first_update_chunk_[first];
   const size_t to = first_update_chunk_[last];
   pool_->ParallelFor(static_cast<int64_t>(to - from), 1, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       const Chunk& chunk = update_chunks_[from + static_cast<size_t>(i)];
-      UpdateChunk(chunk, chunk.decays ? scalars : without_decay, wires[chunk.partition - first]);
+      UpdateChunk(chunk, chunk.decays ? scalars : without_decay,
+                  weights[chunk.partition - first].host);
     }
   });
   return absl::OkStatus();

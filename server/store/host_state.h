@@ -21,13 +21,17 @@ class HostState final : public PartitionState {
   static absl::StatusOr<std::unique_ptr<PartitionState>> Create(const StateLayout& layout,
                                                                 ThreadPool* pool);
 
-  absl::Status Load(size_t partition, const StoreSource& source, std::byte* wire) override;
-  absl::Status Add(size_t partition, DType dtype, const std::byte* payload, bool first) override;
+  absl::StatusOr<std::shared_ptr<std::byte>> AllocateShared(int64_t bytes) override;
+  absl::Status Load(size_t partition, const StoreSource& source,
+                    const WeightsBuffers& weights) override;
+  absl::Status Add(size_t partition, DType dtype, const std::byte* payload, PayloadPlace place,
+                   bool first) override;
   absl::Status Clear(size_t partition) override;
   absl::StatusOr<std::vector<GradientStatistics>> Statistics() override;
   absl::Status Update(size_t first, size_t last, const AdamWScalars& scalars,
-                      std::span<std::byte* const> wires) override;
+                      std::span<const WeightsBuffers> weights) override;
   absl::Status Finish() override { return absl::OkStatus(); }
+  absl::Status CopyToHost(size_t partition, const WeightsBuffers& weights) override;
   absl::StatusOr<std::span<const float>> Read(size_t partition, StateArray array,
                                               std::vector<float>& scratch) const override;
   std::unique_ptr<Pinned> Pin(std::span<std::byte>) override { return nullptr; }

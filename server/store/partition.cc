@@ -22,7 +22,7 @@ Partition::Partition(const plan::PartitionSpec& spec, const WeightsPlace& place,
 }
 
 Partition::PushOutcome Partition::ApplyPush(uint64_t incarnation, int64_t sequence, DType dtype,
-                                            const std::byte* payload) {
+                                            const std::byte* payload, PayloadPlace place) {
   absl::MutexLock lock(&mutex_);
   if (!failure_.ok()) {
     return {.code = failure_.code()};
@@ -37,7 +37,7 @@ Partition::PushOutcome Partition::ApplyPush(uint64_t incarnation, int64_t sequen
     case SequenceSet::Outcome::kNew:
       break;
   }
-  failure_ = state_.Add(index_, dtype, payload, std::exchange(empty_, false));
+  failure_ = state_.Add(index_, dtype, payload, place, std::exchange(empty_, false));
   return {.code = failure_.code()};
 }
 

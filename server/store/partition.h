@@ -1,6 +1,6 @@
-// One partition on a server: the two published weight buffers (inside the region that clients
-// read), and the record of which pushes the sum of the open attempt holds. Weights, moments and the
-// sum itself are PartitionState's.
+// One partition on a server: the two published weight buffers (inside the regions that
+// clients read), and the record of which pushes the sum of the open attempt holds. Weights, moments
+// and the sum itself are PartitionState's.
 //
 // Threads: ApplyPush may come from any thread; pushes to one partition serialise on its mutex.
 // Everything else is called by the store while no push can come (its owner has sealed the attempt).
@@ -42,7 +42,7 @@ class Partition {
  public:
   struct Memory {
     transport::PartitionHeader* header = nullptr;
-    std::byte* wire[2] = {nullptr, nullptr};
+    WeightsBuffers wire[2];
   };
 
   // `state` has it at `index`, and outlives it.
@@ -60,7 +60,8 @@ class Partition {
   // Adds a gradient of spec().count elements once per (incarnation, sequence) and attempt. Where
   // the state fails, the attempt is lost: this push and all after it are refused until Clear.
   PushOutcome ApplyPush(uint64_t incarnation, int64_t sequence, DType dtype,
-                        const std::byte* payload) ABSL_LOCKS_EXCLUDED(mutex_);
+                        const std::byte* payload, PayloadPlace place = PayloadPlace::kHost)
+      ABSL_LOCKS_EXCLUDED(mutex_);
   // Whether that push is in the accumulator. Counts a duplicate if so.
   bool CountIfApplied(uint64_t incarnation, int64_t sequence);
 

@@ -34,6 +34,8 @@ struct StoreOptions {
   DType wire_type = DType::kF32;
   plan::Accumulate accumulate = plan::Accumulate::kFloat;
   AdamWOptions adamw;
+  // Published weights lie in memory of AllocateShared, for clients that reach it there (store.h).
+  bool shared_weights = false;
 
   bool exact() const { return accumulate == plan::Accumulate::kExact; }
   // Bytes of an element's sum.
@@ -68,6 +70,15 @@ inline int64_t StateArrayBytes(int64_t count, int64_t element) {
   return RoundUp(count * element, kStatePage) + kStateStagger;
 }
 
+// Where a pushed gradient lies: in memory of the host, or of AllocateShared.
+enum class PayloadPlace : uint8_t { kHost, kShared };
+
+// Where weights of a partition are published: on the host, in memory of AllocateShared, or both.
+struct WeightsBuffers {
+  std::byte* host = nullptr;
+  std::byte* shared = nullptr;
+};
+
 class PartitionState {
  public:
   // Host memory that the state's copies reach at full speed as long as this is kept.
@@ -78,23 +89,33 @@ class PartitionState {
 
   virtual ~PartitionState() = default;
 
-  // Fills master and moments, and writes the weights to `wire` in the wire type.
-  virtual absl::Status Load(size_t partition, const StoreSource& source, std::byte* wire) = 0;
+  // Memory beside the state where that is not the host's: zeroed, an allocation of its own that
+  // other processes may be let into (transport/gpu_memory.h), and that may outlive the state.
+  // Unimplemented where the state lies on the host. Comes beside everything.
+  virtual absl::StatusOr<std::shared_ptr<std::byte>> AllocateShared(int64_t bytes) = 0;
+
+  // Fills master and moments, and writes the weights to `weights` in the wire type.
+  virtual absl::Status Load(size_t partition, const StoreSource& source,
+                            const WeightsBuffers& weights) = 0;
 
   // sum = 0 + payload where it is the `first`, else sum += payload. What is not finite or out of
   // range of an exact sum is counted. The payload is not looked at any more once this returns; the
   // sum is there for all calls after it.
-  virtual absl::Status Add(size_t partition, DType dtype, const std::byte* payload, bool first) = 0;
+  virtual absl::Status Add(size_t partition, DType dtype, const std::byte* payload,
+                           PayloadPlace place, bool first) = 0;
   // sum = 0.
   virtual absl::Status Clear(size_t partition) = 0;
   // Of the sums, by partition; non_finite counts what Add refused too.
   virtual absl::StatusOr<std::vector<GradientStatistics>> Statistics() = 0;
 
-  // AdamW with the sums on partitions [first, last); the new weights come to wires[i - first]. All
-  // is done once Finish returns.
+  // AdamW with the sums on partitions [first, last); the new weights come to weights[i - first].
+  // All is done, and whoever reads the weights finds them, once Finish returns.
   virtual absl::Status Update(size_t first, size_t last, const AdamWScalars& scalars,
-                              std::span<std::byte* const> wires) = 0;
+                              std::span<const WeightsBuffers> weights) = 0;
   virtual absl::Status Finish() = 0;
+  // weights.host = weights.shared, of a whole partition, after all that was put before it. May come
+  // beside Add; not beside Update and Finish.
+  virtual absl::Status CopyToHost(size_t partition, const WeightsBuffers& weights) = 0;
 
   // A whole array: in place where the host reaches it, else copied into `scratch`.
   virtual absl::StatusOr<std::span<const float>> Read(size_t partition, StateArray array,

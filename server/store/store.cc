@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "absl/synchronization/mutex.h"
 #include "common/bytes.h"
@@ -47,12 +48,27 @@ absl::StatusOr<std::unique_ptr<Store>> Store::Create(std::span<const plan::UnitS
   }
   std::unique_ptr<Store> store(new Store(options, pool));
   SHOAL_ASSIGN_OR_RETURN(store->state_, make_state(layout, pool));
-  store->pinned_weights_ = store->state_->Pin(weights);
-  store->AddPartitions(held, weights);
+  store->host_weights_ = weights;
+  if (options.shared_weights) {
+    SHOAL_ASSIGN_OR_RETURN(store->shared_weights_,
+                           store->state_->AllocateShared(CountStoreBytes(held, options).weights));
+  }
+  store->AddPartitions(held);
+  if (!options.shared_weights) {
+    absl::MutexLock lock(&store->weights_mutex_);
+    store->pinned_weights_ = store->state_->Pin(weights);
+    store->keeps_host_weights_ = true;
+  }
   return store;
 }
 
-void Store::AddPartitions(std::span<const plan::PartitionSpec> held, std::span<std::byte> weights) {
+void Store::AddPartitions(std::span<const plan::PartitionSpec> held) {
+  std::byte* const host = host_weights_.data();
+  std::byte* const shared = shared_weights_.get();
+  const auto at = [&](int64_t offset) {
+    return WeightsBuffers{.host = host + offset,
+                          .shared = shared == nullptr ? nullptr : shared + offset};
+  };
   int64_t wire = HeadersBytes(held.size());
   for (const plan::PartitionSpec& spec : held) {
     SHOAL_CHECK(partitions_.empty() || partitions_.back()->spec().id < spec.id);
@@ -63,8 +79,8 @@ void Store::AddPartitions(std::span<const plan::PartitionSpec> held, std::span<s
         .header = static_cast<int64_t>(index * sizeof(transport::PartitionHeader)),
         .buffers = {wire, wire + wire_bytes}};
     const Partition::Memory memory = {
-        .header = reinterpret_cast<transport::PartitionHeader*>(weights.data() + place.header),
-        .wire = {weights.data() + place.buffers[0], weights.data() + place.buffers[1]}};
+        .header = reinterpret_cast<transport::PartitionHeader*>(host + place.header),
+        .wire = {at(place.buffers[0]), at(place.buffers[1])}};
     index_[spec.id] = index;
     partitions_.push_back(std::make_unique<Partition>(spec, place, memory, *state_, index));
     wire += 2 * wire_bytes;
@@ -101,13 +117,18 @@ absl::Status Store::Load(int64_t version, const StoreSource& source) {
 
 absl::Status Store::LoadPartition(size_t index, int64_t version, const StoreSource& source) {
   Partition& partition = *partitions_[index];
-  const Partition::Memory& memory = partition.memory();
   partition.Clear();
   SHOAL_RETURN_IF_ERROR(partition.Seal());  // Touches the sum's pages.
-  std::memset(memory.wire[(version + 1) % 2], 0,
-              static_cast<size_t>(partition.spec().count * SizeOf(options_.wire_type)));
+  const auto [weights, other] = [&] {
+    absl::MutexLock lock(&weights_mutex_);
+    return std::pair(BuffersOf(index, version), BuffersOf(index, version + 1));
+  }();
+  if (other.host != nullptr) {
+    std::memset(other.host, 0,
+                static_cast<size_t>(partition.spec().count * SizeOf(options_.wire_type)));
+  }
   partition.BeginWrite(version);
-  SHOAL_RETURN_IF_ERROR(state_->Load(index, source, memory.wire[version % 2]));
+  SHOAL_RETURN_IF_ERROR(state_->Load(index, source, weights));
   partition.EndWrite(version);
   return absl::OkStatus();
 }
@@ -138,20 +159,51 @@ absl::flat_hash_map<uint64_t, PushCount> Store::PushCounts() const {
   return counts;
 }
 
+WeightsBuffers Store::BuffersOf(size_t partition, int64_t version) const {
+  WeightsBuffers buffers = partitions_[partition]->memory().wire[version % 2];
+  if (!keeps_host_weights_) {
+    buffers.host = nullptr;
+  }
+  return buffers;
+}
+
+absl::Status Store::KeepHostWeights() {
+  absl::MutexLock lock(&weights_mutex_);
+  if (keeps_host_weights_) {
+    return absl::OkStatus();
+  }
+  pinned_weights_ = state_->Pin(host_weights_);
+  // Both versions: what a Commit under way has put is copied after it, what it has not will come.
+  for (size_t p = 0; p < partitions_.size(); ++p) {
+    for (const WeightsBuffers& weights : partitions_[p]->memory().wire) {
+      SHOAL_RETURN_IF_ERROR(state_->CopyToHost(p, weights));
+    }
+  }
+  keeps_host_weights_ = true;
+  return absl::OkStatus();
+}
+
+absl::Status Store::UpdateRange(size_t first, size_t last, int64_t step,
+                                const AdamWScalars& scalars) {
+  absl::MutexLock lock(&weights_mutex_);
+  std::vector<WeightsBuffers> weights;
+  for (size_t p = first; p < last; ++p) {
+    weights.push_back(BuffersOf(p, step));
+  }
+  return state_->Update(first, last, scalars, weights);
+}
+
 absl::Status Store::Update(int64_t step, const AdamWScalars& scalars,
                            const std::function<void(size_t)>& ready) {
-  std::vector<std::byte*> wires;
-  for (const auto& partition : partitions_) {
-    wires.push_back(partition->memory().wire[step % 2]);
-  }
   if (ready) {
     for (size_t p = 0; p < partitions_.size(); ++p) {
       ready(p);
-      SHOAL_RETURN_IF_ERROR(state_->Update(p, p + 1, scalars, {&wires[p], 1}));
+      SHOAL_RETURN_IF_ERROR(UpdateRange(p, p + 1, step, scalars));
     }
   } else {
-    SHOAL_RETURN_IF_ERROR(state_->Update(0, partitions_.size(), scalars, wires));
+    SHOAL_RETURN_IF_ERROR(UpdateRange(0, partitions_.size(), step, scalars));
   }
+  absl::MutexLock lock(&weights_mutex_);
   return state_->Finish();
 }
 

@@ -10,6 +10,11 @@
 // allocated here, in memory of the host or of a GPU (partition_state.h). Nothing grows afterwards
 // but the record of pushes, which Clear empties.
 //
+// Shared weights (StoreOptions::shared_weights) are published in memory of the GPU, in a region of
+// the same layout beside the one of the host, for clients that reach it there; headers are the
+// host's. The host's buffers are filled from when KeepHostWeights is called first, and left alone
+// before.
+//
 // Failure: of the state alone (a GPU's). A Seal that fails loses the attempt; a Commit that fails
 // leaves nothing that could be used (failure()): buffers of the version stay marked as being
 // written.
@@ -21,9 +26,11 @@
 #include <span>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
 #include "common/thread_pool.h"
 #include "server/store/host_state.h"
 #include "server/store/partition.h"
@@ -70,6 +77,11 @@ class Store {
   PartitionState& state() { return *state_; }
   const PartitionState& state() const { return *state_; }
   int64_t version() const { return version_; }
+  // The region of shared weights: null without.
+  const std::shared_ptr<std::byte>& shared_weights() const { return shared_weights_; }
+  // From now on published weights are on the host too, those of now included. Comes beside
+  // everything.
+  absl::Status KeepHostWeights() ABSL_LOCKS_EXCLUDED(weights_mutex_);
   // Not OK once a Commit has failed: what is held then is neither version.
   const absl::Status& failure() const { return failure_; }
 
@@ -89,19 +101,28 @@ class Store {
 
  private:
   Store(const StoreOptions& options, ThreadPool* pool) : options_(options), pool_(pool) {}
-  void AddPartitions(std::span<const plan::PartitionSpec> held, std::span<std::byte> weights);
+  void AddPartitions(std::span<const plan::PartitionSpec> held);
   // Work on each partition, in threads; the first failure of any.
   absl::Status ForEachPartition(const std::function<absl::Status(size_t)>& work) const;
   absl::Status LoadPartition(size_t index, int64_t version, const StoreSource& source);
   absl::Status Update(int64_t step, const AdamWScalars& scalars,
-                      const std::function<void(size_t)>& ready);
+                      const std::function<void(size_t)>& ready) ABSL_LOCKS_EXCLUDED(weights_mutex_);
+  absl::Status UpdateRange(size_t first, size_t last, int64_t step, const AdamWScalars& scalars)
+      ABSL_LOCKS_EXCLUDED(weights_mutex_);
+  // Of those of a partition the ones to be written.
+  WeightsBuffers BuffersOf(size_t partition, int64_t version) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(weights_mutex_);
 
   const StoreOptions options_;
   ThreadPool* const pool_;
   int64_t version_ = -1;
   absl::Status failure_;
   std::unique_ptr<PartitionState> state_;
-  std::unique_ptr<PartitionState::Pinned> pinned_weights_;
+  std::shared_ptr<std::byte> shared_weights_;
+  std::span<std::byte> host_weights_;
+  absl::Mutex weights_mutex_;  // what is put into published weights in one go
+  bool keeps_host_weights_ ABSL_GUARDED_BY(weights_mutex_) = false;
+  std::unique_ptr<PartitionState::Pinned> pinned_weights_ ABSL_GUARDED_BY(weights_mutex_);
   std::vector<std::unique_ptr<Partition>> partitions_;
   absl::flat_hash_map<int, size_t> index_;  // by partition id
 };

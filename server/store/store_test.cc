@@ -244,7 +244,8 @@ TEST_F(StoreTest, StepsFollowTheReference) {
     }
     for (size_t i = 0; i < f.partitions.size(); ++i) {
       const std::vector<float> master = Master(*f.store, i);
-      const auto* wire = reinterpret_cast<const float*>(f.store->partitions()[i]->memory().wire[1]);
+      const auto* wire =
+          reinterpret_cast<const float*>(f.store->partitions()[i]->memory().wire[1].host);
       for (size_t e = 0; e < master.size(); ++e) {
         ASSERT_NEAR(static_cast<double>(master[e]), p[i][e], 3e-5);
         ASSERT_EQ(master[e], wire[e]);

@@ -60,18 +60,20 @@ class CoordinatorProcess {
 
 class ServerProcess {
  public:
-  static absl::StatusOr<std::unique_ptr<ServerProcess>> Start(
-      const std::string& coordinator, const rpc::Token& token,
-      const server::GpuStateFactory& make_gpu_state) {
+  static absl::StatusOr<std::unique_ptr<ServerProcess>> Start(const std::string& coordinator,
+                                                              const rpc::Token& token,
+                                                              const server::GpuOpener& open_gpu) {
     auto process = std::make_unique<ServerProcess>();
     process->service_ = std::make_unique<server::ParameterService>(
         server::ParameterServiceOptions{
             .create_transport =
-                [](const std::string& name, const plan::Job& job, int64_t bytes) {
+                [](const std::string& name, const plan::Job& job, int64_t bytes, auto gpu_memory) {
                   return transport::CreateJobTransport(
-                      name, job.service, {}, {.gpu_job = transport::IsGpuJob(job)}, bytes);
+                      name, job.service, {},
+                      {.gpu_memory = std::move(gpu_memory), .gpu_job = transport::IsGpuJob(job)},
+                      bytes);
                 },
-            .make_gpu_state = make_gpu_state,
+            .open_gpu = open_gpu,
             .threads = 1,
             .available_memory = AvailableMemory},
         &process->metrics_);
@@ -234,8 +236,8 @@ absl::StatusOr<ClusterRun> Train(plan::Job job, const std::string& token_file,
   std::vector<std::unique_ptr<ServerProcess>> servers;
   std::vector<std::string> addresses(static_cast<size_t>(options.servers));
   for (int i = 0; i < options.servers; ++i) {
-    SHOAL_ASSIGN_OR_RETURN(
-        auto server, ServerProcess::Start(coordinator->address(), token, options.make_gpu_state));
+    SHOAL_ASSIGN_OR_RETURN(auto server,
+                           ServerProcess::Start(coordinator->address(), token, options.open_gpu));
     addresses[static_cast<size_t>(server->index())] = server->address();
     servers.push_back(std::move(server));
   }

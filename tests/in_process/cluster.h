@@ -25,7 +25,7 @@ struct ClusterOptions {
   // What a worker (by number) computes on; empty: the CPU.
   std::function<absl::StatusOr<worker::OpenedMachine>(int worker)> open_machine;
   // With service.memory cuda.
-  server::GpuStateFactory make_gpu_state;
+  server::GpuOpener open_gpu;
 };
 
 struct ClusterRun {

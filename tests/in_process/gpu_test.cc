@@ -97,13 +97,62 @@ TEST_F(GpuTest, ServersInGpusTrainTheSameBits) {
     const ClusterRun host = TrainToEnd(job_, tokens_, {.servers = 2, .workers = workers});
     job_.service.memory = plan::PartitionMemory::kCuda;
     gpu::SetEmulatedGpus({.count = 2, .seed = 6});
-    const ClusterRun gpu =
-        TrainToEnd(job_, tokens_,
-                   {.servers = 2, .workers = workers, .make_gpu_state = server::MakeGpuStates(-1)});
+    const ClusterRun gpu = TrainToEnd(
+        job_, tokens_, {.servers = 2, .workers = workers, .open_gpu = server::MakeGpuOpener(-1)});
     EXPECT_EQ(gpu.checksums, host.checksums);
     EXPECT_EQ(gpu.weights, host.weights);
     EXPECT_GT(gpu::Counters().launches, 0);
   }
+}
+
+// Weights and gradients from GPU to GPU, with nothing on the host but headers: the same bits.
+TEST_F(GpuTest, FromTheServersGpuAndIntoIt) {
+  job_.service.transports = {"shm", "tcp"};  // of which one does not reach it
+  job_.train.device = plan::DeviceKind::kCuda;
+  for (const bool bf16 : {false, true}) {
+    job_.train.compute = bf16 ? plan::ComputeType::kBf16 : plan::ComputeType::kFp32;
+    job_.service.wire_type = bf16 ? DType::kBF16 : DType::kF32;
+    for (const plan::Residency residency : {plan::Residency::kLayer, plan::Residency::kStep}) {
+      job_.train.residency = residency;
+      job_.train.push = residency == plan::Residency::kStep ? plan::PushPolicy::kStep
+                                                            : plan::PushPolicy::kMicrobatch;
+      job_.service.memory = plan::PartitionMemory::kHost;
+      const ClusterRun direct = OnGpus(1, 1, Way({0}));
+      job_.service.memory = plan::PartitionMemory::kCuda;
+      server_way_ = Way({0});
+      const ClusterRun inside = OnGpus(1, 2, Way({0}));
+      EXPECT_EQ(inside.checksums, direct.checksums);
+      EXPECT_EQ(inside.weights, direct.weights) << "read by one that does not reach the GPU";
+      for (const std::string_view direction : {"get", "push"}) {
+        EXPECT_GT(Moved(inside, direction, "gpu"), 0);
+        EXPECT_EQ(Moved(inside, direction, "gpu"), Moved(direct, direction, "direct"));
+        EXPECT_EQ(Moved(inside, direction, "direct") + Moved(inside, direction, "pinned"), 0);
+      }
+      EXPECT_EQ(server_way_->copies, 0) << "clients copy";
+      server_way_ = nullptr;
+    }
+  }
+}
+
+// Of two workers, with a GPU each, one does not see the server's; then none can open its memory.
+TEST_F(GpuTest, OverTheHostWhereTheServersGpuIsNotReached) {
+  job_.service.transports = {"shm", "tcp"};
+  job_.train.device = plan::DeviceKind::kCuda;
+  job_.service.accumulate = plan::Accumulate::kExact;
+  job_.service.memory = plan::PartitionMemory::kCuda;
+  const ClusterRun apart = OnGpus(2, 1);
+  server_way_ = Way({0});
+  const ClusterRun none = OnGpus(2, 2, Way({1}));
+  EXPECT_EQ(none.checksums, apart.checksums);
+  EXPECT_EQ(Moved(none, "get", "gpu") + Moved(none, "push", "gpu"), 0);
+  EXPECT_GT(Moved(none, "get", "direct"), 0);
+  before_run_ = [] { gpu::FailCall("cudaIpcOpenMemHandle", 1, cudaErrorPeerAccessUnsupported); };
+  const ClusterRun refused = OnGpus(1, 2, Way({0}));
+  const std::vector<uint64_t> alone = refused.checksums;
+  EXPECT_EQ(Moved(refused, "get", "gpu") + Moved(refused, "push", "gpu"), 0);
+  EXPECT_GT(Moved(refused, "get", "direct"), 0) << "shm all the same";
+  before_run_ = nullptr;
+  EXPECT_EQ(OnGpus(1, 2, Way({0})).checksums, alone);
 }
 
 // Worker and server on one GPU.

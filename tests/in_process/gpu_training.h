@@ -4,8 +4,11 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "common/status.h"
 #include "formats/hf_model.h"
@@ -49,6 +52,9 @@ class GpuTraining : public ::testing::Test {
                     const std::shared_ptr<transport::EmulatedGpuMemory>& reach = nullptr,
                     bool shared = false) {
     gpu::SetEmulatedGpus({.count = workers, .seed = seed});
+    if (before_run_) {
+      before_run_();
+    }
     const auto open = [reach, shared](int worker) {
       absl::StatusOr<worker::OpenedMachine> machine =
           worker::OpenMachine({.kind = plan::DeviceKind::kCuda, .gpu = shared ? 0 : worker});
@@ -57,9 +63,20 @@ class GpuTraining : public ::testing::Test {
       }
       return machine;
     };
-    return TrainToEnd(
-        job_, tokens_,
-        {.workers = workers, .open_machine = open, .make_gpu_state = server::MakeGpuStates(-1)});
+    const auto open_server = [way = server_way_](int server, bool) {
+      auto opened = server::MakeGpuOpener(-1)(server, /*reached=*/false);
+      if (opened.ok()) {
+        opened->reach = way;
+      }
+      return opened;
+    };
+    return TrainToEnd(job_, tokens_,
+                      {.workers = workers, .open_machine = open, .open_gpu = open_server});
+  }
+  // To those GPUs, of two at most.
+  static std::shared_ptr<transport::EmulatedGpuMemory> Way(std::vector<int> gpus) {
+    gpu::SetEmulatedGpus({.count = 2});
+    return std::make_shared<transport::EmulatedGpuMemory>(false, std::move(gpus));
   }
   static void ExpectNear(const ClusterRun& run, const ClusterRun& cpu, double tolerance) {
     ASSERT_EQ(run.steps.size(), cpu.steps.size());
@@ -71,6 +88,9 @@ class GpuTraining : public ::testing::Test {
     }
   }
 
+  // By which clients reach the server's GPU, the first; null: they do not.
+  std::shared_ptr<transport::EmulatedGpuMemory> server_way_;
+  std::function<void()> before_run_;
   std::filesystem::path folder_;
   std::string tokens_;
   plan::Job job_;

@@ -286,6 +286,8 @@ absl::Status WorkerJob::Connect(const proto::JoinJobReply& join) {
     options.keep_for_step = exchanges() || (options.keep_for_step && ways_.get);  // else the device
     options.view_memory = ways_.view_memory;
     options.push_in_place = ways_.push;
+    options.weights_in_gpu = ways_.get;
+    options.payloads_in_gpu = ways_.push;
     transports = ways_.transports;
   }
   options.frames_per_size = plan::FramesPerSize(job_.train);
@@ -295,6 +297,7 @@ absl::Status WorkerJob::Connect(const proto::JoinJobReply& join) {
                          client::ParameterClient::Create(
                              options, units_, partitions, FromProto(join.shard_map()),
                              static_cast<int>(addresses.size()), connector_.get(), transports));
+  LogServersInGpus();
   meetings_ = std::make_unique<LayerMeetings>(
       job_.train.synchronization == plan::Synchronization::kLayer && !exchanges(), client_.get(),
       &phases_);
@@ -322,6 +325,20 @@ absl::Status WorkerJob::ChooseWays(const std::vector<transport::Transport*>& tra
           device_->name(), way(ways_.get), way(ways_.push), ways_.why.empty() ? "" : ": ",
           ways_.why);
   return absl::OkStatus();
+}
+
+void WorkerJob::LogServersInGpus() const {
+  const std::vector<client::ClientStatistics::Connection> servers =
+      client_->statistics().connections;
+  const auto count = [&](bool client::ClientStatistics::Connection::*in_gpu) {
+    return std::ranges::count(servers, true, in_gpu);
+  };
+  const auto weights = count(&client::ClientStatistics::Connection::weights_in_gpu);
+  const auto payloads = count(&client::ClientStatistics::Connection::payloads_in_gpu);
+  if (weights + payloads > 0) {
+    LogInfo("{}: from GPU to GPU: weights of {} and gradients to {} of {} servers", options_.name,
+            weights, payloads, servers.size());
+  }
 }
 
 std::vector<int> WorkerJob::OwnUnits() const {

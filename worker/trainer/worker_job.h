@@ -91,6 +91,7 @@ class WorkerJob {
   absl::Status Connect(const proto::JoinJobReply& join);
   std::vector<int> OwnUnits() const;
   absl::Status ChooseWays(const std::vector<transport::Transport*>& transports);
+  void LogServersInGpus() const;
   absl::Status MakeSourceAndSink();
   absl::Status RunMicrobatches(const proto::StepWork& work, proto::FinishedReport& report);
   absl::Status RunGiven(const proto::StepWork& work, double loss_scale,

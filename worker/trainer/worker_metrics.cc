@@ -58,22 +58,24 @@ void WorkerMetrics::Update(const PhaseClock& phases, const client::ClientStatist
 
 void WorkerMetrics::UpdateDevice(const client::ClientStatistics& client, bool direct_get,
                                  bool direct_push) {
-  const auto raise = [&](std::string direction, bool direct, int64_t bytes) {
-    RaiseTo(metrics_.counter(
-                "shoal_worker_device_bytes_total",
-                "Bytes between transports and the memory of the worker's GPU: "
-                "directly, or through pinned memory of the host.",
-                {{"direction", std::move(direction)}, {"way", direct ? "direct" : "pinned"}}),
+  const auto raise = [&](std::string direction, std::string way, int64_t bytes) {
+    RaiseTo(metrics_.counter("shoal_worker_device_bytes_total",
+                             "Bytes between servers and the memory of the worker's GPU: from GPU "
+                             "to GPU, directly, or through pinned memory of the host.",
+                             {{"direction", std::move(direction)}, {"way", std::move(way)}}),
             static_cast<double>(bytes));
   };
-  int64_t get_bytes = 0;
-  int64_t push_bytes = 0;
+  client::ClientStatistics::Transport all;
   for (const client::ClientStatistics::Transport& transport : client.transports) {
-    get_bytes += transport.get_bytes;
-    push_bytes += transport.push_bytes;
+    all.get_bytes += transport.get_bytes;
+    all.push_bytes += transport.push_bytes;
+    all.gpu_get_bytes += transport.gpu_get_bytes;
+    all.gpu_push_bytes += transport.gpu_push_bytes;
   }
-  raise("get", direct_get, get_bytes);
-  raise("push", direct_push, push_bytes);
+  raise("get", "gpu", all.gpu_get_bytes);
+  raise("get", direct_get ? "direct" : "pinned", all.get_bytes - all.gpu_get_bytes);
+  raise("push", "gpu", all.gpu_push_bytes);
+  raise("push", direct_push ? "direct" : "pinned", all.push_bytes - all.gpu_push_bytes);
 }
 
 void WorkerMetrics::UpdateExchange(const LayerExchange::Statistics& exchange) {

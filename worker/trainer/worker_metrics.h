@@ -20,8 +20,8 @@ class WorkerMetrics {
   void OnNoExchange() { exchange_fallbacks_.Increment(); }
   // Brings counters up to these totals.
   void Update(const PhaseClock& phases, const client::ClientStatistics& client);
-  // Where weights go into the memory of a device and gradients come out of it: directly, or through
-  // the host.
+  // Where weights go into the memory of a device and gradients come out of it: from and to a GPU of
+  // the servers', else directly, or through the host.
   void UpdateDevice(const client::ClientStatistics& client, bool direct_get, bool direct_push);
   void UpdateExchange(const LayerExchange::Statistics& exchange);
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <optional>
 #include <utility>
 
 #include "absl/synchronization/mutex.h"
@@ -54,21 +55,31 @@ class PinnedMemory final : public PartitionState::Pinned {
   gpu::PinnedRange range_;
 };
 
+// Of AllocateShared: the context stays for as long as somebody has it.
+struct SharedMemory {
+  std::shared_ptr<CudaContext> context;
+  GpuBuffer buffer;
+};
+
 class CudaState final : public PartitionState {
  public:
-  CudaState(std::unique_ptr<CudaContext> context, const StateLayout& layout)
+  CudaState(std::shared_ptr<CudaContext> context, const StateLayout& layout)
       : context_(std::move(context)), layout_(layout) {}
   ~CudaState() override;
   // Memory and streams.
   absl::Status Prepare();
 
-  absl::Status Load(size_t partition, const StoreSource& source, std::byte* wire) override;
-  absl::Status Add(size_t partition, DType dtype, const std::byte* payload, bool first) override;
+  absl::StatusOr<std::shared_ptr<std::byte>> AllocateShared(int64_t bytes) override;
+  absl::Status Load(size_t partition, const StoreSource& source,
+                    const WeightsBuffers& weights) override;
+  absl::Status Add(size_t partition, DType dtype, const std::byte* payload, PayloadPlace place,
+                   bool first) override;
   absl::Status Clear(size_t partition) override;
   absl::StatusOr<std::vector<GradientStatistics>> Statistics() override;
   absl::Status Update(size_t first, size_t last, const AdamWScalars& scalars,
-                      std::span<std::byte* const> wires) override;
+                      std::span<const WeightsBuffers> weights) override;
   absl::Status Finish() override;
+  absl::Status CopyToHost(size_t partition, const WeightsBuffers& weights) override;
   absl::StatusOr<std::span<const float>> Read(size_t partition, StateArray array,
                                               std::vector<float>& scratch) const override;
   std::unique_ptr<Pinned> Pin(std::span<std::byte> memory) override;
@@ -87,26 +98,34 @@ class CudaState final : public PartitionState {
     cudaStream_t stream = nullptr;
     GpuBuffer elements;  // a partition's: a payload, or new weights in the wire type
     GpuBuffer gradient;  // exact mode: a partition's sum as floats
-    GpuBuffer staging;
+    GpuBuffer staging;   // staging_elements_ floats; with shared weights as much again
   };
 
   Lane& LaneOf(size_t partition) const { return lanes_[partition % lanes_.size()]; }
   absl::Status CheckFree(const plan::ServerGpuMemory& needed) const;
   // The rest is called with the lane's mutex held and the GPU current.
   absl::Status PutZeros(const Arrays& arrays, cudaStream_t stream);
-  absl::Status PutAddition(const Arrays& arrays, const Lane& lane, DType dtype, bool first);
+  // Of a payload on the GPU.
+  absl::Status PutAddition(const Arrays& arrays, const Lane& lane, DType dtype, const void* payload,
+                           bool first);
   absl::Status PutUpdate(size_t partition, const Lane& lane, const AdamWScalars& scalars,
-                         std::byte* wire);
+                         const WeightsBuffers& weights);
+  absl::Status PutCopyToHost(const Arrays& arrays, const Lane& lane, std::byte* host,
+                             const void* from);
   // The sum as floats, once what is put on the stream is done.
   absl::StatusOr<const float*> PutGradient(const Arrays& arrays, const Lane& lane);
   absl::Status LoadArray(const plan::PartitionSpec& spec, const RangeReader& reader, float* array,
-                         const Lane& lane, std::byte* wire);
+                         const Lane& lane, const WeightsBuffers& weights);
+  // Elements [begin, begin + piece.size()) in the wire type, which is float on the host.
+  absl::Status PutPublished(std::span<const float> piece, int64_t begin, const Lane& lane,
+                            const WeightsBuffers& weights);
 
-  const std::unique_ptr<CudaContext> context_;
+  const std::shared_ptr<CudaContext> context_;
   const StateLayout layout_;
   GpuBuffer master_, moments_, gradients_, refused_, chunks_;
   int64_t refused_count_ = 0;
   int64_t chunk_count_ = 0;
+  int64_t staging_elements_ = 0;
   std::vector<Arrays> arrays_;  // by partition
   mutable std::array<Lane, plan::kServerGpuStreams> lanes_;
 };
@@ -129,12 +148,13 @@ absl::Status CudaState::CheckFree(const plan::ServerGpuMemory& needed) const {
       context_->Check(cudaMemGetInfo(&free, &total), "asking for what memory is free"));
   if (needed.total() > static_cast<int64_t>(free)) {
     return ResourceExhausted(
-        "cuda:{}: this server needs {} of its memory (master {}, moments {}, gradients {}, "
-        "workspace {}), and {} of {} are free; use more servers on other GPUs, a smaller model, or "
-        "service.memory: host",
-        context_->gpu().index, FormatBytes(needed.total()), FormatBytes(needed.master),
-        FormatBytes(needed.moments), FormatBytes(needed.gradients), FormatBytes(needed.workspace),
-        FormatBytes(static_cast<int64_t>(free)), FormatBytes(static_cast<int64_t>(total)));
+        "cuda:{}: this server needs {} of its memory (weights {}, master {}, moments {}, gradients "
+        "{}, workspace {}), and {} of {} are free; use more servers on other GPUs, a smaller "
+        "model, or service.memory: host",
+        context_->gpu().index, FormatBytes(needed.total()), FormatBytes(needed.weights),
+        FormatBytes(needed.master), FormatBytes(needed.moments), FormatBytes(needed.gradients),
+        FormatBytes(needed.workspace), FormatBytes(static_cast<int64_t>(free)),
+        FormatBytes(static_cast<int64_t>(total)));
   }
   return absl::OkStatus();
 }
@@ -142,8 +162,9 @@ absl::Status CudaState::CheckFree(const plan::ServerGpuMemory& needed) const {
 absl::Status CudaState::Prepare() {
   constexpr auto kDevice = GpuBuffer::Kind::kDevice;
   const bool exact = layout_.options.exact();
-  const plan::ServerGpuMemory needed =
-      plan::PlanServerGpuMemory(layout_.partitions, layout_.options.accumulate);
+  const plan::ServerGpuMemory needed = plan::PlanServerGpuMemory(
+      layout_.partitions, layout_.options.accumulate,
+      layout_.options.shared_weights ? layout_.options.wire_type : std::optional<DType>());
   SHOAL_RETURN_IF_ERROR(CheckFree(needed));
   SHOAL_ASSIGN_OR_RETURN(master_, GpuBuffer::Allocate(*context_, kDevice, needed.master));
   SHOAL_ASSIGN_OR_RETURN(moments_, GpuBuffer::Allocate(*context_, kDevice, needed.moments));
@@ -158,6 +179,7 @@ absl::Status CudaState::Prepare() {
   SHOAL_ASSIGN_OR_RETURN(
       chunks_, GpuBuffer::Allocate(*context_, kDevice,
                                    chunk_count_ * int64_t{sizeof(cuda::ChunkStatistics)}));
+  staging_elements_ = std::min(largest, kStagingElements);
   int64_t state = 0;
   int64_t sum = 0;
   int64_t refused = 0;
@@ -182,15 +204,55 @@ absl::Status CudaState::Prepare() {
     SHOAL_ASSIGN_OR_RETURN(lane.elements, GpuBuffer::Allocate(*context_, kDevice, 4 * largest));
     SHOAL_ASSIGN_OR_RETURN(lane.gradient,
                            GpuBuffer::Allocate(*context_, kDevice, exact ? 4 * largest : 0));
-    SHOAL_ASSIGN_OR_RETURN(lane.staging,
-                           GpuBuffer::Allocate(*context_, GpuBuffer::Kind::kPinnedHost,
-                                               4 * std::min(largest, kStagingElements)));
+    SHOAL_ASSIGN_OR_RETURN(
+        lane.staging,
+        GpuBuffer::Allocate(*context_, GpuBuffer::Kind::kPinnedHost,
+                            (layout_.options.shared_weights ? 8 : 4) * staging_elements_));
   }
   return absl::OkStatus();
 }
 
+absl::StatusOr<std::shared_ptr<std::byte>> CudaState::AllocateShared(int64_t bytes) {
+  constexpr const char* kWhat = "clearing shared memory";
+  const int64_t whole = plan::SharedGpuBytes(bytes);  // all of it can be read by who opens it
+  SHOAL_ASSIGN_OR_RETURN(GpuBuffer buffer,
+                         GpuBuffer::Allocate(*context_, GpuBuffer::Kind::kDevice, whole));
+  auto memory = std::make_shared<SharedMemory>();
+  memory->context = context_;
+  memory->buffer = std::move(buffer);
+  auto* const data = memory->buffer.as<std::byte>();
+  Lane& lane = lanes_[0];
+  absl::MutexLock lock(&lane.mutex);
+  SHOAL_RETURN_IF_ERROR(context_->MakeCurrent());
+  SHOAL_RETURN_IF_ERROR(
+      context_->Check(cudaMemsetAsync(data, 0, static_cast<size_t>(whole), lane.stream), kWhat));
+  SHOAL_RETURN_IF_ERROR(context_->Synchronize(lane.stream, kWhat));
+  return std::shared_ptr<std::byte>(std::move(memory), data);
+}
+
+absl::Status CudaState::PutPublished(std::span<const float> piece, int64_t begin, const Lane& lane,
+                                     const WeightsBuffers& weights) {
+  const bool bf16 = layout_.options.wire_type == DType::kBF16;
+  const int64_t element = SizeOf(layout_.options.wire_type);
+  std::byte* const wire = weights.host != nullptr
+                              ? weights.host + begin * element
+                              : lane.staging.as<std::byte>(4 * staging_elements_);
+  if (bf16) {
+    Convert(piece, reinterpret_cast<BFloat16*>(wire));
+  } else {
+    std::memcpy(wire, piece.data(), piece.size_bytes());
+  }
+  if (weights.shared == nullptr) {
+    return absl::OkStatus();
+  }
+  return context_->Check(
+      cudaMemcpyAsync(weights.shared + begin * element, wire, piece.size() * Bytes(1, element),
+                      cudaMemcpyHostToDevice, lane.stream),
+      "publishing a partition");
+}
+
 absl::Status CudaState::LoadArray(const plan::PartitionSpec& spec, const RangeReader& reader,
-                                  float* array, const Lane& lane, std::byte* wire) {
+                                  float* array, const Lane& lane, const WeightsBuffers& weights) {
   if (!reader) {
     return context_->Check(cudaMemsetAsync(array, 0, Bytes(spec.count, 4), lane.stream),
                            "filling moments");
@@ -200,10 +262,8 @@ absl::Status CudaState::LoadArray(const plan::PartitionSpec& spec, const RangeRe
     const int64_t count = std::min(kStagingElements, spec.count - begin);
     const std::span<float> piece(staging, static_cast<size_t>(count));
     SHOAL_RETURN_IF_ERROR(reader(spec.unit, spec.offset + begin, piece));
-    if (wire != nullptr && layout_.options.wire_type == DType::kBF16) {
-      Convert(std::span<const float>(piece), reinterpret_cast<BFloat16*>(wire) + begin);
-    } else if (wire != nullptr) {
-      std::memcpy(wire + 4 * begin, staging, piece.size_bytes());
+    if (weights.host != nullptr || weights.shared != nullptr) {
+      SHOAL_RETURN_IF_ERROR(PutPublished(piece, begin, lane, weights));
     }
     SHOAL_RETURN_IF_ERROR(
         context_->Check(cudaMemcpyAsync(array + begin, staging, piece.size_bytes(),
@@ -214,15 +274,16 @@ absl::Status CudaState::LoadArray(const plan::PartitionSpec& spec, const RangeRe
   return absl::OkStatus();
 }
 
-absl::Status CudaState::Load(size_t partition, const StoreSource& source, std::byte* wire) {
+absl::Status CudaState::Load(size_t partition, const StoreSource& source,
+                             const WeightsBuffers& weights) {
   const plan::PartitionSpec& spec = layout_.partitions[partition];
   const Arrays& arrays = arrays_[partition];
   Lane& lane = LaneOf(partition);
   absl::MutexLock lock(&lane.mutex);
   SHOAL_RETURN_IF_ERROR(context_->MakeCurrent());
-  SHOAL_RETURN_IF_ERROR(LoadArray(spec, source.master, arrays.state[0], lane, wire));
-  SHOAL_RETURN_IF_ERROR(LoadArray(spec, source.m, arrays.state[1], lane, nullptr));
-  return LoadArray(spec, source.v, arrays.state[2], lane, nullptr);
+  SHOAL_RETURN_IF_ERROR(LoadArray(spec, source.master, arrays.state[0], lane, weights));
+  SHOAL_RETURN_IF_ERROR(LoadArray(spec, source.m, arrays.state[1], lane, {}));
+  return LoadArray(spec, source.v, arrays.state[2], lane, {});
 }
 
 absl::Status CudaState::PutZeros(const Arrays& arrays, cudaStream_t stream) {
@@ -238,8 +299,7 @@ absl::Status CudaState::PutZeros(const Arrays& arrays, cudaStream_t stream) {
 }
 
 absl::Status CudaState::PutAddition(const Arrays& arrays, const Lane& lane, DType dtype,
-                                    bool first) {
-  const void* const payload = lane.elements.as<void>();
+                                    const void* payload, bool first) {
   const gpu::Element element = ElementOf(dtype);
   if (arrays.exact_sum != nullptr) {
     if (first) {
@@ -254,28 +314,36 @@ absl::Status CudaState::PutAddition(const Arrays& arrays, const Lane& lane, DTyp
                          "adding a push");
 }
 
-absl::Status CudaState::Add(size_t partition, DType dtype, const std::byte* payload, bool first) {
+absl::Status CudaState::Add(size_t partition, DType dtype, const std::byte* payload,
+                            PayloadPlace place, bool first) {
+  const bool on_host = place == PayloadPlace::kHost;
+  const char* const what = on_host ? "copying a push" : "adding a push";
   const Arrays& arrays = arrays_[partition];
   Lane& lane = LaneOf(partition);
   SHOAL_RETURN_IF_ERROR(context_->MakeCurrent());
-  SHOAL_ASSIGN_OR_RETURN(cudaEvent_t const copied, context_->TakeEvent());
+  SHOAL_ASSIGN_OR_RETURN(cudaEvent_t const taken, context_->TakeEvent());
   const absl::Status put = [&]() -> absl::Status {
     absl::MutexLock lock(&lane.mutex);
-    SHOAL_RETURN_IF_ERROR(context_->Check(
-        cudaMemcpyAsync(lane.elements.as<void>(), payload, Bytes(arrays.count, SizeOf(dtype)),
-                        cudaMemcpyHostToDevice, lane.stream),
-        "copying a push"));
-    const absl::Status recorded =
-        context_->Check(cudaEventRecord(copied, lane.stream), "copying a push");
+    // What reads the payload: a copy from the host, or else the addition itself.
+    if (on_host) {
+      SHOAL_RETURN_IF_ERROR(context_->Check(
+          cudaMemcpyAsync(lane.elements.as<void>(), payload, Bytes(arrays.count, SizeOf(dtype)),
+                          cudaMemcpyHostToDevice, lane.stream),
+          what));
+    } else {
+      SHOAL_RETURN_IF_ERROR(PutAddition(arrays, lane, dtype, payload, first));
+    }
+    const absl::Status recorded = context_->Check(cudaEventRecord(taken, lane.stream), what);
     if (!recorded.ok()) {
       (void)cudaStreamSynchronize(lane.stream);  // which may read the payload until then
       return recorded;
     }
-    return PutAddition(arrays, lane, dtype, first);
+    return on_host ? PutAddition(arrays, lane, dtype, lane.elements.as<void>(), first)
+                   : absl::OkStatus();
   }();
   // Where nothing was recorded there is nothing to wait for.
-  const absl::Status done = context_->Await(copied, "copying a push");
-  context_->GiveEvent(copied);
+  const absl::Status done = context_->Await(taken, what);
+  context_->GiveEvent(taken);
   return put.ok() ? done : put;
 }
 
@@ -337,23 +405,33 @@ absl::StatusOr<std::vector<GradientStatistics>> CudaState::Statistics() {
   return statistics;
 }
 
+absl::Status CudaState::PutCopyToHost(const Arrays& arrays, const Lane& lane, std::byte* host,
+                                      const void* from) {
+  return context_->Check(
+      cudaMemcpyAsync(host, from, Bytes(arrays.count, SizeOf(layout_.options.wire_type)),
+                      cudaMemcpyDeviceToHost, lane.stream),
+      "copying new weights");
+}
+
 absl::Status CudaState::PutUpdate(size_t partition, const Lane& lane, const AdamWScalars& scalars,
-                                  std::byte* wire) {
+                                  const WeightsBuffers& weights) {
   constexpr const char* kWhat = "updating weights";
   const Arrays& arrays = arrays_[partition];
   const int64_t wire_element = SizeOf(layout_.options.wire_type);
+  std::byte* const wire =
+      weights.shared != nullptr ? weights.shared : lane.elements.as<std::byte>();
   SHOAL_ASSIGN_OR_RETURN(const float* gradient, PutGradient(arrays, lane));
   const auto update = [&](int64_t begin, int64_t end, const AdamWScalars& with) {
-    return begin == end ? cudaSuccess
-                        : cuda::AdamW(lane.stream,
-                                      {.scalars = KernelScalars(with),
-                                       .gradient = gradient + begin,
-                                       .master = arrays.state[0] + begin,
-                                       .m = arrays.state[1] + begin,
-                                       .v = arrays.state[2] + begin,
-                                       .wire = lane.elements.as<std::byte>(begin * wire_element),
-                                       .wire_element = ElementOf(layout_.options.wire_type),
-                                       .count = end - begin});
+    return begin == end
+               ? cudaSuccess
+               : cuda::AdamW(lane.stream, {.scalars = KernelScalars(with),
+                                           .gradient = gradient + begin,
+                                           .master = arrays.state[0] + begin,
+                                           .m = arrays.state[1] + begin,
+                                           .v = arrays.state[2] + begin,
+                                           .wire = wire + begin * wire_element,
+                                           .wire_element = ElementOf(layout_.options.wire_type),
+                                           .count = end - begin});
   };
   const AdamWScalars without_decay = WithoutDecay(scalars);
   int64_t done = 0;
@@ -363,19 +441,17 @@ absl::Status CudaState::PutUpdate(size_t partition, const Lane& lane, const Adam
     done = range.end;
   }
   SHOAL_RETURN_IF_ERROR(context_->Check(update(done, arrays.count, without_decay), kWhat));
-  return context_->Check(
-      cudaMemcpyAsync(wire, lane.elements.as<void>(), Bytes(arrays.count, wire_element),
-                      cudaMemcpyDeviceToHost, lane.stream),
-      "copying new weights");
+  return weights.host == nullptr ? absl::OkStatus()
+                                 : PutCopyToHost(arrays, lane, weights.host, wire);
 }
 
 absl::Status CudaState::Update(size_t first, size_t last, const AdamWScalars& scalars,
-                               std::span<std::byte* const> wires) {
+                               std::span<const WeightsBuffers> weights) {
   SHOAL_RETURN_IF_ERROR(context_->MakeCurrent());
   for (size_t p = first; p < last; ++p) {
     Lane& lane = LaneOf(p);
     absl::MutexLock lock(&lane.mutex);
-    SHOAL_RETURN_IF_ERROR(PutUpdate(p, lane, scalars, wires[p - first]));
+    SHOAL_RETURN_IF_ERROR(PutUpdate(p, lane, scalars, weights[p - first]));
   }
   return absl::OkStatus();
 }
@@ -385,6 +461,16 @@ absl::Status CudaState::Finish() {
     SHOAL_RETURN_IF_ERROR(context_->Synchronize(lane.stream, "work on partitions"));
   }
   return absl::OkStatus();
+}
+
+absl::Status CudaState::CopyToHost(size_t partition, const WeightsBuffers& weights) {
+  Lane& lane = LaneOf(partition);
+  SHOAL_RETURN_IF_ERROR(context_->MakeCurrent());
+  {
+    absl::MutexLock lock(&lane.mutex);
+    SHOAL_RETURN_IF_ERROR(PutCopyToHost(arrays_[partition], lane, weights.host, weights.shared));
+  }
+  return context_->Synchronize(lane.stream, "copying weights to the host");
 }
 
 absl::StatusOr<std::span<const float>> CudaState::Read(size_t partition, StateArray array,
@@ -422,7 +508,7 @@ std::unique_ptr<PartitionState::Pinned> CudaState::Pin(std::span<std::byte> memo
 
 absl::StatusOr<std::unique_ptr<PartitionState>> MakeCudaState(int gpu, const StateLayout& layout,
                                                               Clock& clock) {
-  SHOAL_ASSIGN_OR_RETURN(std::unique_ptr<CudaContext> context, CudaContext::Create(gpu, clock));
+  SHOAL_ASSIGN_OR_RETURN(std::shared_ptr<CudaContext> context, CudaContext::Create(gpu, clock));
   auto state = std::make_unique<CudaState>(std::move(context), layout);
   SHOAL_RETURN_IF_ERROR(state->Prepare());
   return state;

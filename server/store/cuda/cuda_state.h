@@ -3,10 +3,11 @@
 //
 // Partitions take turns over a few streams (plan::kServerGpuStreams), so that the copies of one run
 // beside the kernels of another, and all work on one partition is in order. Each stream has room on
-// the GPU for one partition's elements: pushed gradients come there before they are added, new
-// weights lie there before they are copied to the weights region. An Add returns once its payload
-// is copied; that it is added is known when Statistics returns. What is loaded and read goes
-// through a piece of pinned memory of each stream.
+// the GPU for one partition's elements: gradients pushed over the host come there before they are
+// added, new weights lie there before they are copied to the host. In shared memory gradients are
+// added where they lie, and new weights are written where they are read. An Add returns once its
+// payload is copied, or where that is shared, added; that the sum is whole is known when Statistics
+// returns. What is loaded and read goes through a piece of pinned memory of each stream.
 //
 // The library leaves the kernels and the runtime open: programs link shoal_server_gpu_memory.
 #pragma once

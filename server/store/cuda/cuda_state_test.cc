@@ -4,8 +4,12 @@
 
 #include <cuda_runtime_api.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <functional>
+#include <memory>
+#include <optional>
 #include <vector>
 
 #include "common/random.h"
@@ -136,13 +140,119 @@ TEST(CudaState, GivesTheBitsOfTheHost) {
   }
 }
 
+// Memory of the emulated GPU, which the processor cannot touch.
+std::vector<std::byte> Fetch(const std::byte* from, size_t bytes) {
+  std::vector<std::byte> fetched(bytes);
+  EXPECT_EQ(cudaMemcpy(fetched.data(), from, bytes, cudaMemcpyDeviceToHost), cudaSuccess);
+  return fetched;
+}
+
+// A push of ones times `value` from shared memory, which is written again at once.
+void PushShared(Store& store, size_t index, int64_t sequence, float value) {
+  Partition& partition = *store.partitions()[index];
+  std::vector<float> gradient(static_cast<size_t>(partition.spec().count), value);
+  const auto bytes = static_cast<int64_t>(gradient.size() * sizeof(float));
+  const std::shared_ptr<std::byte> slot = *store.state().AllocateShared(bytes);
+  const auto fill = [&] {
+    return cudaMemcpy(slot.get(), gradient.data(), static_cast<size_t>(bytes), cudaMemcpyDefault);
+  };
+  ASSERT_EQ(fill(), cudaSuccess);
+  EXPECT_EQ(partition.ApplyPush(1, sequence, DType::kF32, slot.get(), PayloadPlace::kShared).code,
+            absl::StatusCode::kOk);
+  gradient.assign(gradient.size(), 55);
+  ASSERT_EQ(fill(), cudaSuccess);
+}
+
+void PushOnHost(Store& store, size_t index, int64_t sequence, float value) {
+  Partition& partition = *store.partitions()[index];
+  const std::vector<float> gradient(static_cast<size_t>(partition.spec().count), value);
+  EXPECT_EQ(
+      partition
+          .ApplyPush(1, sequence, DType::kF32, reinterpret_cast<const std::byte*>(gradient.data()))
+          .code,
+      absl::StatusCode::kOk);
+}
+
+// Weights that clients read on the GPU, and gradients that they push into it: the bits of the host.
+// The host's copy is left alone until it is asked for, in the middle of a commit too.
+TEST(CudaState, SharedMemoryGivesTheBitsOfTheHost) {
+  for (const uint64_t seed : {1, 2, 3, 4}) {
+    gpu::SetEmulatedGpus({.seed = seed});
+    StoreOptions options = {
+        .wire_type = seed % 2 == 0 ? DType::kBF16 : DType::kF32,
+        .accumulate = seed > 2 ? plan::Accumulate::kExact : plan::Accumulate::kFloat};
+    Held host(options, HostState::Create);
+    options.shared_weights = true;
+    Held gpu(options, OnGpu());
+    ASSERT_TRUE(gpu.made.ok()) << gpu.made.status();
+    const size_t size = gpu.weights.bytes().size();
+    const std::byte* const shared = gpu.store->shared_weights().get();
+    ASSERT_NE(shared, nullptr);
+    const auto first_buffer =
+        static_cast<size_t>(gpu.store->partitions().front()->place().buffers[0]);
+    const auto expect_shared = [&] {
+      const std::vector<std::byte> there = Fetch(shared, size);
+      EXPECT_EQ(std::memcmp(there.data() + first_buffer, host.weights.bytes().data() + first_buffer,
+                            size - first_buffer),
+                0);
+      EXPECT_EQ(std::memcmp(gpu.weights.bytes().data(), host.weights.bytes().data(), first_buffer),
+                0)
+          << "headers";
+    };
+    for (Held* held : {&host, &gpu}) {
+      ASSERT_TRUE(held->store->Load(4, {.master = ReadInitial, .m = ReadInitial}).ok());
+    }
+    expect_shared();
+    for (int64_t step = 5; step <= 8; ++step) {
+      for (Held* held : {&host, &gpu}) {
+        Store& store = *held->store;
+        store.Clear();
+        for (size_t p = 0; p < store.partitions().size(); ++p) {
+          const float value = static_cast<float>(step) * 0.01F;
+          held == &gpu ? PushShared(store, p, 1, value) : PushOnHost(store, p, 1, value);
+          PushOnHost(store, p, 2, -3 * value);  // of a client on the CPU
+        }
+        ASSERT_TRUE(store.Seal().ok());
+        // From the middle of the third on.
+        const std::function<void(size_t)> ready = [&](size_t p) {
+          if (held == &gpu && step == 7 && p == 2) {
+            EXPECT_TRUE(gpu.store->KeepHostWeights().ok());
+          }
+        };
+        ASSERT_TRUE(store.Commit(step, 1e-2, 0.7, ready).ok());
+      }
+      expect_shared();
+      const bool same = std::ranges::equal(gpu.weights.bytes(), host.weights.bytes());
+      EXPECT_EQ(same, step >= 7) << "step " << step;
+    }
+    ExpectSame(*gpu.store, *host.store);
+  }
+}
+
+// Peers may have it open for longer than there is a server.
+TEST(CudaState, SharedMemoryOutlivesTheState) {
+  gpu::SetEmulatedGpus({});
+  std::shared_ptr<std::byte> memory;
+  {
+    Held gpu({}, OnGpu());
+    memory = *gpu.store->state().AllocateShared(5000);
+  }
+  EXPECT_EQ(gpu::Counters().allocated_bytes, plan::SharedGpuBytes(5000));
+  EXPECT_EQ(Fetch(memory.get(), 5000), std::vector<std::byte>(5000));
+  memory.reset();
+  EXPECT_EQ(gpu::Counters().allocated_bytes, 0);
+}
+
 TEST(CudaState, TakesWhatIsPlannedAndGivesItBack) {
   gpu::SetEmulatedGpus({});
   for (const plan::Accumulate accumulate : {plan::Accumulate::kFloat, plan::Accumulate::kExact}) {
-    {
-      Held gpu({.accumulate = accumulate}, OnGpu());
+    for (const bool shared : {false, true}) {
+      Held gpu({.accumulate = accumulate, .shared_weights = shared}, OnGpu());
       ASSERT_TRUE(gpu.made.ok());
-      const int64_t planned = plan::PlanServerGpuMemory(gpu.partitions, accumulate).total();
+      const int64_t planned =
+          plan::PlanServerGpuMemory(gpu.partitions, accumulate,
+                                    shared ? std::optional(DType::kF32) : std::nullopt)
+              .total();
       EXPECT_GE(gpu::Counters().allocated_bytes, planned);
       // Each allocation is whole 256 bytes.
       EXPECT_LE(gpu::Counters().allocated_bytes, planned + 256 * gpu::Counters().allocations);

@@ -1,0 +1,66 @@
+// ParameterService's GPU: the one that partitions lie in, and what clients reach of its memory.
+#include <algorithm>
+#include <utility>
+
+#include "common/logging.h"
+#include "common/status.h"
+#include "plan/memory_plan.h"
+#include "server/service/parameter_service.h"
+#include "server/service/shared_region.h"
+
+namespace shoal::server {
+
+absl::Status ParameterService::OpenGpu(Configuration& configuration) const {
+  ServerGpu& gpu = configuration.gpu;
+  if (configuration.job.service.memory == plan::PartitionMemory::kHost) {
+    gpu.make_state = HostState::Create;
+    return absl::OkStatus();
+  }
+  if (options_.open_gpu == nullptr) {
+    return Unimplemented("service.memory cuda: this server keeps nothing in GPUs");
+  }
+  const plan::ReachedInGpu reached = plan::PlanReachedInGpu(configuration.job);
+  auto opened =
+      options_.open_gpu(configuration.request.server_index(), reached.weights || reached.slots);
+  if (!opened.ok()) {
+    return Annotate(opened.status(), "service.memory cuda");
+  }
+  gpu = *std::move(opened);
+  gpu.make_state = [make = std::move(gpu.make_state)](const StateLayout& layout, ThreadPool* pool) {
+    auto state = make(layout, pool);
+    return state.ok() ? std::move(state) : Annotate(state.status(), "service.memory cuda");
+  };
+  if (gpu.reach != nullptr) {
+    configuration.gpu_name = transport::GpuName(gpu.reach->gpu(gpu.index).uuid);
+  }
+  return absl::OkStatus();
+}
+
+bool ParameterService::IsReachedInGpu(const Configuration& configuration) {
+  return std::ranges::any_of(configuration.transports, [&](const EnabledTransport& enabled) {
+    return ReachesGpu(*enabled.transport, configuration.gpu_name);
+  });
+}
+
+// One that cannot expose them goes on with those of the host.
+void ParameterService::ExposeGpuWeights(Configuration& configuration) {
+  const std::shared_ptr<std::byte>& shared = configuration.store->shared_weights();
+  if (shared == nullptr) {
+    return;
+  }
+  for (EnabledTransport& enabled : configuration.transports) {
+    if (!ReachesGpu(*enabled.transport, configuration.gpu_name)) {
+      continue;
+    }
+    auto exposed = ExposeShared(*enabled.transport, shared, enabled.weights->bytes().size(),
+                                transport::Access::kRemoteRead);
+    if (exposed.ok()) {
+      enabled.gpu_weights = *std::move(exposed);
+    } else {
+      LogWarning("clients read weights on the host, {} does not expose those in {}: {}",
+                 enabled.transport->name(), configuration.gpu_name, Message(exposed.status()));
+    }
+  }
+}
+
+}  // namespace shoal::server
