@@ -143,7 +143,7 @@ std::vector<int> Neighbours(const ScheduleShape& shape, int stage) {
   return {neighbours.begin(), neighbours.end()};
 }
 
-std::vector<MessageQueue> MessageQueues(const Schedule& schedule) {
+std::vector<MessageQueue> MessageQueues(const Schedule& schedule, int send_buffers) {
   const ScheduleShape& shape = schedule.shape;
   std::vector<MessageQueue> queues(static_cast<size_t>(shape.stages) * shape.stages * 2);
   for (int from = 0; from < shape.stages; ++from) {
@@ -167,7 +167,6 @@ std::vector<MessageQueue> MessageQueues(const Schedule& schedule) {
     }
   }
   std::erase_if(queues, [](const MessageQueue& queue) { return queue.messages == 0; });
-  int send_buffers = kUsualSendBuffers;
   while (!ProgressesWith(schedule, send_buffers)) {
     send_buffers *= 2;  // as many as there are messages always suffice
   }

@@ -26,13 +26,16 @@ struct MessageQueue {
 // Where the schedule makes progress with it, no queue has more send buffers than this.
 inline constexpr int kUsualSendBuffers = 8;
 
-// Of a stage whose messages lie in memory of the host, out of its device's reach: messages that it
-// has on the device at once, each way, so that one is copied while another is made or used.
+// Messages that a stage has on its device at once, so that one is on its way while another is made
+// or used. Where messages lie in memory of the host, out of the device's reach: each way. Where
+// they go from device to device: in send buffers of each queue, for the device has less memory.
 inline constexpr int kDeviceMessages = 2;
 
 // In order of (from, to, gradients). Takes a schedule that passes CheckSchedule. Senders that wait
-// for a free buffer before they begin the action whose result it is for still all come to the end.
-std::vector<MessageQueue> MessageQueues(const Schedule& schedule);
+// for a free buffer before they begin the action whose result it is for still all come to the end:
+// a schedule that would not with `send_buffers` of them for each queue gets more.
+std::vector<MessageQueue> MessageQueues(const Schedule& schedule,
+                                        int send_buffers = kUsualSendBuffers);
 
 // The stages that exchange messages with `stage`, in order.
 std::vector<int> Neighbours(const ScheduleShape& shape, int stage);

@@ -93,6 +93,7 @@ TEST(MessageQueues, OfAPipelineOfTwo) {
   EXPECT_EQ(queues[3].messages, 8);
   EXPECT_EQ(queues[0].send_buffers, 8);
   EXPECT_EQ(queues[1].send_buffers, 4);
+  EXPECT_EQ(MessageQueues(schedule, kDeviceMessages)[0].send_buffers, 2);
   EXPECT_EQ(MessageQueues(GPipe(1, 2, 3)).size(), 0u);
 }
 
@@ -110,18 +111,20 @@ TEST(MessageQueues, NobodyStandsStillForBuffersAndAllMessagesAreCounted) {
   for (int round = 0; round < 200; ++round) {
     const Schedule schedule = RandomSchedule(random);
     ASSERT_TRUE(CheckSchedule(schedule).ok());
-    int64_t messages = 0;
-    int send_buffers = 1;
-    for (const MessageQueue& queue : MessageQueues(schedule)) {
-      messages += queue.messages;
-      EXPECT_GE(queue.slots, 1);
-      EXPECT_LE(queue.slots, queue.messages);
-      EXPECT_GE(queue.send_buffers, std::min(queue.messages, kUsualSendBuffers));
-      send_buffers = std::max(send_buffers, queue.send_buffers);
+    for (const int wanted : {kUsualSendBuffers, kDeviceMessages}) {
+      int64_t messages = 0;
+      int send_buffers = 1;
+      for (const MessageQueue& queue : MessageQueues(schedule, wanted)) {
+        messages += queue.messages;
+        EXPECT_GE(queue.slots, 1);
+        EXPECT_LE(queue.slots, queue.messages);
+        EXPECT_GE(queue.send_buffers, std::min(queue.messages, wanted));
+        send_buffers = std::max(send_buffers, queue.send_buffers);
+      }
+      EXPECT_EQ(messages, CountSends(schedule));
+      EXPECT_TRUE(ProgressesWith(schedule, send_buffers)) << schedule.name;
+      EXPECT_FALSE(messages > 0 && ProgressesWith(schedule, 0));
     }
-    EXPECT_EQ(messages, CountSends(schedule));
-    EXPECT_TRUE(ProgressesWith(schedule, send_buffers)) << schedule.name;
-    EXPECT_FALSE(messages > 0 && ProgressesWith(schedule, 0));
   }
 }
 

@@ -35,6 +35,9 @@ struct CommunicatorOptions {
   int ranks = 1;
   absl::Duration connect_timeout = absl::Minutes(1);  // for all ranks to come
   absl::Duration timeout = absl::Minutes(10);         // of a call, once those before it are done
+  // Of the device that a call may take at most, in thread blocks; 0: as the library likes. For
+  // ranks with several communicators, whose calls must all have room beside each other.
+  int most_blocks = 0;
   // Asked every few milliseconds while something is under way; not OK: the communicator fails with
   // that. Any thread; must not call the communicator. May be empty.
   std::function<absl::Status()> check;

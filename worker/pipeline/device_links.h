@@ -8,10 +8,9 @@
 // then: a thread tells them, in the order of the calls here. Device memory is two messages each
 // way, more where the stage makes several before it sends one.
 //
-// Attach says around which links; then as StageLinks says. A stage's runner owns one. The links it
-// is attached to see Send, Post and Consumed from one thread and the other calls from another; they
-// must stay until EndStep has returned or, after a failure, Abandon. Pageable host memory is copied
-// to and from too, but not beside the compute.
+// Else as AttachedLinks and StageLinks say. The links it is attached to see Send, Post and Consumed
+// from one thread and the other calls from another. Pageable host memory is copied to and from too,
+// but not beside the compute.
 #pragma once
 
 #include <deque>
@@ -26,20 +25,18 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "worker/backend/backend.h"
-#include "worker/pipeline/stage_links.h"
+#include "worker/pipeline/attached_links.h"
 
 namespace shoal::worker {
 
-class DeviceLinks final : public StageLinks {
+class DeviceLinks final : public AttachedLinks {
  public:
   // Messages are made and used on `compute`.
   DeviceLinks(Device& device, Stream& compute);
   ~DeviceLinks() override;
 
-  // For the step that begins next.
-  void Attach(StageLinks& host);
-  // Returns when nothing touches messages any more, but for work of the compute stream.
-  void Abandon(const absl::Status& why) ABSL_LOCKS_EXCLUDED(mutex_);
+  void Attach(StageLinks& host) override;
+  void Abandon(const absl::Status& why) override ABSL_LOCKS_EXCLUDED(mutex_);
 
   absl::Status BeginStep(const StepMessages& step) override;
   absl::Status EndStep(absl::Duration timeout) override ABSL_LOCKS_EXCLUDED(mutex_);

@@ -1,6 +1,7 @@
 // How messages go between the stages of a pipeline: the seam between the runtime, which executes a
 // stage's list, and what carries activations and gradients to its neighbours. In one process
-// (in_process_links.h) or over the transports (transport_links.h).
+// (in_process_links.h) or over the transports (transport_links.h), and from a device's memory
+// (attached_links.h).
 //
 // The messages of a step go through queues, one for each pair of stages, direction and kind
 // (plan/schedule_queues.h). The receiver posts its receives in the order in which the messages of
@@ -15,7 +16,9 @@
 // ones for the next attempt.
 //
 // Threads: calls come from one thread, but Send, Post and Consumed may come from another than the
-// rest, in the order that the step gives them, and Close from any; it ends what waits.
+// rest, in the order that the step gives them, and Close from any; it ends what waits. To links of
+// memory of the host (all but attached_links.h) calls about different queues may come from
+// different threads.
 // Ownership: memory that MakeRoom and Await give is the links', until Send and Consumed.
 // Failure: a wait that takes longer than its timeout is DeadlineExceeded, a neighbour that is lost
 // is Unavailable and named, a message that is not the one expected DataLoss; after Close all calls

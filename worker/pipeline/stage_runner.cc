@@ -6,6 +6,8 @@
 #include "common/check.h"
 #include "common/status.h"
 #include "plan/schedule_check.h"
+#include "worker/pipeline/communicator_links.h"
+#include "worker/pipeline/device_links.h"
 #include "worker/pipeline/stage_walk.h"
 
 namespace shoal::worker {
@@ -23,11 +25,36 @@ StageRunner::StageRunner(const StageRunnerOptions& options)
       own_reloads_(options.duplex ? options.device->NewStream(StreamKind::kCopy) : nullptr),
       pools_(options.stage, *options.device, *options.host,
              options.poison ? options.compute : nullptr),
-      device_links_(options.device->asynchronous()
-                        ? std::make_unique<DeviceLinks>(*options.device, *options.compute)
-                        : nullptr) {}
+      device_links_(MakeDeviceLinks()) {}
 
-StageRunner::~StageRunner() = default;
+StageRunner::~StageRunner() { Disconnect(); }
+
+std::unique_ptr<AttachedLinks> StageRunner::MakeDeviceLinks() {
+  if (!options_.device->asynchronous()) {
+    return nullptr;
+  }
+  if (options_.collectives == nullptr) {
+    return std::make_unique<DeviceLinks>(*options_.device, *options_.compute);
+  }
+  const auto check = [this] {
+    absl::Status status = cancelled();
+    return status.ok() && options_.check ? options_.check() : status;
+  };
+  return std::make_unique<CommunicatorLinks>(
+      CommunicatorLinks::Options{.stage = options_.stage,
+                                 .device = options_.device,
+                                 .compute = options_.compute,
+                                 .collectives = options_.collectives,
+                                 .timeout = options_.wait_timeout,
+                                 .check = check,
+                                 .poison = options_.poison});
+}
+
+void StageRunner::Disconnect() {
+  if (device_links_ != nullptr) {
+    device_links_->Disconnect();
+  }
+}
 
 absl::StatusOr<StageReport> StageRunner::RunStep(const StageStep& step) {
   {
@@ -108,7 +135,7 @@ absl::Status StageRunner::Check(const StageStep& step) {
   if (!checked_.has_value() || !Same(checked_->schedule, schedule)) {
     checked_.reset();
     SHOAL_RETURN_IF_ERROR(CheckSchedule(schedule));
-    checked_ = Checked{.schedule = schedule, .queues = MessageQueues(schedule)};
+    checked_ = Checked{.schedule = schedule, .queues = Queues(schedule)};
   }
   if (options_.stage >= schedule.shape.stages) {
     return InvalidArgument("{}: of {} stages there is no stage {}", schedule.name,
@@ -123,6 +150,16 @@ absl::Status StageRunner::Check(const StageStep& step) {
                            options_.stage);
   }
   return absl::OkStatus();
+}
+
+std::vector<plan::MessageQueue> StageRunner::Queues(const plan::Schedule& schedule) const {
+  return MessageQueues(
+      schedule, options_.collectives == nullptr ? plan::kUsualSendBuffers : plan::kDeviceMessages);
+}
+
+std::vector<plan::MessageQueue> StageRunner::LinkQueues(const plan::Schedule& schedule) const {
+  std::vector<plan::MessageQueue> queues = Queues(schedule);
+  return options_.collectives == nullptr ? queues : WordQueues(queues);
 }
 
 absl::StatusOr<std::vector<int64_t>> StageRunner::MessageBytes(

@@ -4,10 +4,10 @@
 // The calling thread walks the list and computes. Copies run on copy streams beside it, messages on
 // the links; the walk waits where the rules of plan/schedule.h say and nowhere else. On a device
 // that computes asynchronously the thread puts work on the compute stream ahead of time, and it is
-// that stream that waits for copies (and, by device_links.h, for messages to be on the device); the
-// thread waits for messages to come, and at the end until all is done. Before
-// anything runs the schedule is checked (so it comes to its end if neighbours execute it too) and
-// the list's memory is replayed (so it fits, and nothing is allocated while it runs).
+// that stream that waits for copies (and, by attached_links.h, for messages to be on the device);
+// the thread waits for messages to come, and at the end until all is done. Before anything runs the
+// schedule is checked (so it comes to its end if neighbours execute it too) and the list's memory
+// is replayed (so it fits, and nothing is allocated while it runs).
 //
 // Who owns a worker's job makes one runner for it and calls RunStep from the thread that computes;
 // all stages call it with the same schedule. Each wait has a deadline and says for what it waited.
@@ -22,6 +22,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -36,8 +37,9 @@
 #include "plan/schedule.h"
 #include "plan/schedule_queues.h"
 #include "worker/backend/backend.h"
+#include "worker/collectives/collectives.h"
 #include "worker/model/stage_model.h"
-#include "worker/pipeline/device_links.h"
+#include "worker/pipeline/attached_links.h"
 #include "worker/pipeline/stage_links.h"
 #include "worker/pipeline/stage_pools.h"
 #include "worker/pipeline/stage_report.h"
@@ -58,6 +60,11 @@ struct StageRunnerOptions {
   bool poison = false;
   // Of each wait. A neighbour may be in the middle of a long backward.
   absl::Duration wait_timeout = absl::Seconds(60);
+  // Of all stages: messages go from device to device by these, and a step's links carry just words
+  // about them (communicator_links.h). Null: the links carry messages.
+  Collectives* collectives = nullptr;
+  // Whether the step at hand goes on, for those; any thread. May be empty.
+  std::function<absl::Status()> check = nullptr;
 };
 
 struct StageStep {
@@ -80,6 +87,11 @@ class StageRunner {
   absl::StatusOr<StageReport> RunStep(const StageStep& step);
   // The step at hand fails at once, as does every later one.
   void Cancel(const absl::Status& why) ABSL_LOCKS_EXCLUDED(mutex_);
+  // There is no step any more: lets go of the neighbours.
+  void Disconnect();
+
+  // What a step's links are to carry: its messages, or words about them.
+  std::vector<plan::MessageQueue> LinkQueues(const plan::Schedule& schedule) const;
 
   const StagePools& pools() const { return pools_; }
 
@@ -92,6 +104,8 @@ class StageRunner {
 
   absl::StatusOr<StageReport> Run(StageStep step);
   absl::Status Check(const StageStep& step);
+  std::vector<plan::MessageQueue> Queues(const plan::Schedule& schedule) const;
+  std::unique_ptr<AttachedLinks> MakeDeviceLinks();
   absl::StatusOr<std::vector<int64_t>> MessageBytes(const plan::ScheduleShape& shape) const;
   absl::Status cancelled() const ABSL_LOCKS_EXCLUDED(mutex_);
 
@@ -99,7 +113,7 @@ class StageRunner {
   const std::unique_ptr<Stream> offloads_;
   const std::unique_ptr<Stream> own_reloads_;  // duplex
   StagePools pools_;
-  const std::unique_ptr<DeviceLinks> device_links_;  // where the device is asynchronous
+  const std::unique_ptr<AttachedLinks> device_links_;  // where the device is asynchronous
   std::optional<Checked> checked_;
 
   mutable absl::Mutex mutex_;

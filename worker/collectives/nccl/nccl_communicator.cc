@@ -57,6 +57,11 @@ absl::Status NcclCommunicator::Connect() {
   std::memcpy(id.internal, options_.id.data(), sizeof(id.internal));
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
   config.blocking = 0;
+#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 17, 0)
+  if (options_.most_blocks > 0) {
+    config.maxCTAs = options_.most_blocks;
+  }
+#endif
   absl::MutexLock lock(&mutex_);
   const ncclResult_t result =
       nccl_.init_rank_config(&communicator_, options_.ranks, id, options_.rank, &config);

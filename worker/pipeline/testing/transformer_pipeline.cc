@@ -50,9 +50,10 @@ StepOutcome NothingYet(const StepSetting& setting) {
 struct Stage {
   Stage(const StepSetting& setting, int index, const plan::Schedule& schedule,
         std::span<const plan::UnitRange> split, plan::Recompute recompute, Machine machine,
-        bool duplex)
+        bool duplex, const MakeCollectives& make_collectives)
       : device(*machine.device),
         compute(machine.ops->stream()),
+        collectives(make_collectives ? make_collectives(device) : nullptr),
         host(device.NewHostMemory(0)),
         phases(RealClock()) {
     std::vector<plan::UnitRange> chunks;
@@ -70,12 +71,14 @@ struct Stage {
                                                               .host = host.get(),
                                                               .phases = &phases,
                                                               .duplex = duplex,
-                                                              .poison = true});
+                                                              .poison = true,
+                                                              .collectives = collectives.get()});
   }
 
   Device& device;  // of the model, which goes last
   Stream& compute;
   std::unique_ptr<TransformerStage> model;
+  std::unique_ptr<Collectives> collectives;
   std::unique_ptr<Memory> host;
   PhaseClock phases;
   std::unique_ptr<PassingUnitSource> weights;
@@ -121,7 +124,8 @@ absl::StatusOr<StepOutcome> RunAlone(const StepSetting& setting, Machine machine
 absl::StatusOr<PipelineOutcome> RunPipeline(const StepSetting& setting,
                                             const plan::Schedule& schedule,
                                             plan::Recompute recompute, bool offload,
-                                            const MakeMachine& make_machine, Random& random) {
+                                            const MakeMachine& make_machine, Random& random,
+                                            const MakeCollectives& make_collectives) {
   const plan::ScheduleShape& shape = schedule.shape;
   SHOAL_ASSIGN_OR_RETURN(
       const auto split,
@@ -139,7 +143,8 @@ absl::StatusOr<PipelineOutcome> RunPipeline(const StepSetting& setting,
   std::vector<std::unique_ptr<Stage>> stages;
   for (int stage = 0; stage < shape.stages; ++stage) {
     stages.push_back(std::make_unique<Stage>(setting, stage, schedule, split, recompute,
-                                             make_machine(stage), random.Below(2) == 0));
+                                             make_machine(stage), random.Below(2) == 0,
+                                             make_collectives));
   }
   std::vector<absl::StatusOr<StageReport>> reports(stages.size(), absl::UnknownError("not run"));
   std::vector<std::thread> threads;

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -15,6 +16,7 @@
 #include "plan/recompute.h"
 #include "plan/schedule.h"
 #include "plan/schedule_simulation.h"
+#include "worker/collectives/collectives.h"
 #include "worker/model/batch.h"
 #include "worker/ops/machine.h"
 #include "worker/pipeline/stage_report.h"
@@ -42,6 +44,8 @@ struct StepOutcome {
 absl::StatusOr<StepOutcome> RunAlone(const StepSetting& setting, Machine machine);
 
 using MakeMachine = std::function<Machine(int stage)>;
+// By which messages go from device to device; empty: over the links.
+using MakeCollectives = std::function<std::unique_ptr<Collectives>(const Device& device)>;
 
 struct PipelineOutcome {
   StepOutcome step;
@@ -53,6 +57,7 @@ struct PipelineOutcome {
 absl::StatusOr<PipelineOutcome> RunPipeline(const StepSetting& setting,
                                             const plan::Schedule& schedule,
                                             plan::Recompute recompute, bool offload,
-                                            const MakeMachine& make_machine, Random& random);
+                                            const MakeMachine& make_machine, Random& random,
+                                            const MakeCollectives& make_collectives = nullptr);
 
 }  // namespace shoal::worker

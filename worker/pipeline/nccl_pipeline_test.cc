@@ -1,0 +1,105 @@
+// The transformer in pipelines whose stages have an emulated GPU each, with messages from GPU to
+// GPU by the emulated NCCL: the bits of one worker, and of a pipeline whose messages go over the
+// host, for every schedule, with offload and without.
+#include <memory>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "gpu/emulation/emulated_gpu.h"
+#include "gtest/gtest.h"
+#include "plan/schedule_queues.h"
+#include "plan/schedules/builders.h"
+#include "worker/backend/cuda/cuda_device.h"
+#include "worker/collectives/nccl/emulation/emulated_nccl.h"
+#include "worker/collectives/nccl/nccl_collectives.h"
+#include "worker/model/testing.h"
+#include "worker/ops/cuda/cuda_ops.h"
+#include "worker/pipeline/testing/transformer_pipeline.h"
+
+namespace shoal::worker {
+namespace {
+
+StepSetting MakeSetting(int microbatches) {
+  StepSetting setting{.compute = DType::kF32};
+  plan::ModelSpec& spec = setting.spec;
+  spec.vocabulary = 32;
+  spec.hidden = 32;
+  spec.intermediate = 32;
+  spec.layers = 6;
+  spec.heads = 2;
+  spec.kv_heads = 1;
+  spec.head_dim = 16;
+  spec.max_positions = 32;
+  spec.tied_embeddings = true;
+  Random random(71);
+  for (int i = 0; i < microbatches; ++i) {
+    setting.batches.push_back(
+        testing_model::RandomBatch(spec, {random.Between(3, 9)}, random.Next(), true));
+  }
+  return setting;
+}
+
+Machine CudaMachine(int gpu) {
+  Machine machine;
+  machine.device = MakeCudaDevice({.gpu = gpu, .budget_bytes = int64_t{64} << 20}).value();
+  machine.ops = MakeCudaOps(*machine.device, {.cublas_lt = false, .cudnn = false}).value();
+  return machine;
+}
+
+void SetUpGpus(uint64_t seed, int gpus) {
+  gpu::SetEmulatedGpus({.count = gpus, .seed = seed});
+  SetEmulatedNccl({});
+}
+
+// Pairs of stages that exchange anything.
+int64_t CountPairs(const plan::ScheduleShape& shape) {
+  int64_t ends = 0;
+  for (int stage = 0; stage < shape.stages; ++stage) {
+    ends += static_cast<int64_t>(plan::Neighbours(shape, stage).size());
+  }
+  return ends / 2;
+}
+
+void ExpectBits(const StepSetting& setting, const plan::Schedule& schedule, bool offload,
+                const StepOutcome& alone, Random& random) {
+  SCOPED_TRACE(absl::StrCat(schedule.name, " of ", schedule.shape.stages, " stages",
+                            offload ? " with offload" : ""));
+  SetUpGpus(random.Next(), schedule.shape.stages);
+  const auto ran =
+      RunPipeline(setting, schedule, plan::Recompute::kNone, offload, CudaMachine, random,
+                  [](const Device& device) { return OpenNccl(device).value(); });
+  ASSERT_TRUE(ran.ok()) << ran.status();
+  EXPECT_TRUE(ran->step == alone);
+  EXPECT_EQ(CountNccl().messages,
+            plan::CountSends(schedule) + 2 * CountPairs(schedule.shape));  // two to connect
+  EXPECT_EQ(CountNccl().aborted, 0);
+  EXPECT_EQ(CountNccl().communicators, 0) << "left behind";
+}
+
+TEST(NcclPipeline, EveryScheduleHasTheBitsOfOneWorkerAndOfLinksOverTheHost) {
+  constexpr int kMicrobatches = 4;
+  const StepSetting setting = MakeSetting(kMicrobatches);
+  SetUpGpus(1, 2);
+  const StepOutcome alone = RunAlone(setting, CudaMachine(0)).value();
+  EXPECT_TRUE(alone.finite);
+  Random random(72);
+  const auto host = RunPipeline(setting, plan::OneForwardOneBackward(2, kMicrobatches),
+                                plan::Recompute::kNone, false, CudaMachine, random);
+  ASSERT_TRUE(host.ok()) << host.status();
+  EXPECT_TRUE(host->step == alone);
+  for (const plan::Schedule& schedule :
+       {plan::GPipe(3, 1, kMicrobatches), plan::OneForwardOneBackward(4, kMicrobatches),
+        plan::InterleavedOneForwardOneBackward(2, 3, kMicrobatches),
+        plan::GroupedInterleaved(3, 2, kMicrobatches, 3),
+        plan::GroupedInterleaved(4, 2, kMicrobatches, 2), plan::UniformPipe(2, 4, kMicrobatches),
+        plan::UniformPipe(3, 2, kMicrobatches), plan::ZeroBubbleH1(3, kMicrobatches),
+        plan::ZeroBubbleH2(4, kMicrobatches), plan::ZeroBubbleV(3, kMicrobatches),
+        plan::VHalf(4, kMicrobatches), plan::VMin(3, kMicrobatches)}) {
+    for (const bool offload : {false, true}) {
+      ExpectBits(setting, schedule, offload, alone, random);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace shoal::worker
