@@ -322,6 +322,11 @@ bool MayExchange(const Job& job) {
          !job.emulate.enabled() && !job.cluster.pipeline.enabled();
 }
 
+bool StagesMayExchange(const Job& job) {
+  return job.cluster.pipeline.stages > 1 && job.train.device != DeviceKind::kCpu &&
+         !job.emulate.enabled();
+}
+
 bool PushesEachContribution(const Job& job) { return job.service.accumulate == Accumulate::kExact; }
 
 std::vector<int> UseOrder(const ModelSpec& spec) {

@@ -207,6 +207,8 @@ bool PushesEachContribution(const Job& job);
 // (plan/unit_shards.h) to and from the servers, once a step. Whether the job allows it: in exact
 // mode sums are the servers' alone.
 bool MayExchange(const Job& job);
+// Stages of a pipeline with a GPU each may send each other activations and gradients likewise.
+bool StagesMayExchange(const Job& job);
 
 // The units in the order in which one microbatch uses them: embedding, blocks, head (and with tied
 // embeddings the embedding again), blocks in reverse. The embedding's backward needs no weights.

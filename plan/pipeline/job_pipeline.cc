@@ -42,14 +42,21 @@ absl::StatusOr<std::optional<ScheduleChoice>> ScheduleOf(const PipelineOptions& 
 constexpr int64_t kLinkHeader = 64;
 constexpr int64_t kAlignment = 64;  // of what pools hand out, and of messages
 
-// At both ends of the stage's queues.
-int64_t LinkBytes(std::span<const MessageQueue> queues, int stage, int64_t longest_message) {
+// That there is room for, at the stage's ends of the queues.
+int64_t LinkMessages(std::span<const MessageQueue> queues, int stage) {
   int64_t messages = 0;
   for (const MessageQueue& queue : queues) {
     messages +=
         (queue.to == stage ? queue.slots : 0) + (queue.from == stage ? queue.send_buffers : 0);
   }
-  return messages * RoundUp(kLinkHeader + longest_message, kAlignment);
+  return messages;
+}
+
+// On the stage's GPU: those that are copied from and to the host, or all, if they go from GPU to
+// GPU, as is settled when the job begins.
+int64_t MessagesOnGpu(const Schedule& schedule, int stage) {
+  return std::max<int64_t>(2 * kDeviceMessages,
+                           LinkMessages(MessageQueues(schedule, kDeviceMessages), stage));
 }
 
 }  // namespace
@@ -139,11 +146,12 @@ absl::StatusOr<std::vector<StageNeeds>> StageNeedsOf(const ModelSpec& spec, cons
     needs.activations =
         memory.Of(MemoryPool::kDevice).capacity + memory.Of(MemoryPool::kMessages).capacity;
     needs.offloaded = memory.Of(MemoryPool::kHost).capacity;
-    needs.messages = LinkBytes(queues, stage, longest_message);
+    needs.messages =
+        LinkMessages(queues, stage) * RoundUp(kLinkHeader + longest_message, kAlignment);
     needs.own =
         StageOwnBytes(spec, compute, choice.recompute, head, tokens, LossChunkOf(job.train.device));
     if (job.train.device == DeviceKind::kCuda && shape.stages > 1) {
-      needs.own += 2 * kDeviceMessages * longest_message;
+      needs.own += MessagesOnGpu(schedule, stage) * longest_message;
     }
     stages.push_back(std::move(needs));
   }

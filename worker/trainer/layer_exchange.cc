@@ -2,29 +2,26 @@
 
 #include <utility>
 
-#include "absl/time/clock.h"
 #include "common/status.h"
 
 namespace shoal::worker {
-namespace {
-
-// Between calls to a peer that does not answer yet.
-constexpr absl::Duration kRetryDelay = absl::Milliseconds(50);
-// Of why a worker cannot take part.
-constexpr size_t kLongestText = 1000;
-
-}  // namespace
 
 LayerExchange::LayerExchange(Options options)
     : peers_(std::move(options.peers)),
       port_(std::move(options.port)),
       door_(options.door),
       collectives_(options.collectives.ok() ? *std::move(options.collectives) : nullptr),
-      unavailable_(collectives_ != nullptr ? "" : Message(options.collectives.status())),
       check_(std::move(options.check)),
       peer_timeout_(options.peer_timeout),
-      call_timeout_(options.call_timeout),
-      timeout_(options.timeout) {
+      timeout_(options.timeout),
+      meeting_({.peers = peers_,
+                .port = port_.get(),
+                .door = door_,
+                .collectives = collectives_.get(),
+                .unavailable = std::string(
+                    collectives_ != nullptr ? "" : Message(options.collectives.status())),
+                .timeout = options.peer_timeout,
+                .call_timeout = options.call_timeout}) {
   if (options.device != nullptr) {
     stream_ = options.device->NewStream();
   }
@@ -51,53 +48,12 @@ absl::StatusOr<std::unique_ptr<LayerExchange>> LayerExchange::Create(Options opt
     });
   }
   SHOAL_ASSIGN_OR_RETURN(proto::MeetPeersReply reply,
-                         exchange->Meet({}, generation, [] { return absl::OkStatus(); }));
+                         exchange->meeting_.Meet({}, generation, [] { return absl::OkStatus(); }));
   if (reply.id().empty()) {
     exchange->why_not_ = reply.reason().empty() ? "no reason was given" : reply.reason();
   }
   exchange->first_id_ = std::move(*reply.mutable_id());
   return exchange;
-}
-
-proto::MeetPeersRequest LayerExchange::RequestFor(const StepAttempt& attempt,
-                                                  int64_t generation) const {
-  proto::MeetPeersRequest request;
-  request.set_incarnation(peers_.workers[static_cast<size_t>(rank())].incarnation);
-  request.set_peer(peers_.workers[0].incarnation);
-  request.set_rank(rank());
-  request.set_peers(ranks());
-  request.set_step(attempt.step);
-  request.set_attempt(attempt.attempt);
-  request.set_generation(generation);
-  if (collectives_ != nullptr) {
-    request.set_gpu(collectives_->gpu());
-    request.set_version(collectives_->version());
-  }
-  request.set_unavailable(unavailable_.substr(0, kLongestText));
-  return request;
-}
-
-absl::StatusOr<proto::MeetPeersReply> LayerExchange::Meet(
-    const StepAttempt& attempt, int64_t generation, const std::function<absl::Status()>& check) {
-  const proto::MeetPeersRequest request = RequestFor(attempt, generation);
-  const absl::Time deadline = absl::Now() + peer_timeout_;
-  while (true) {
-    absl::StatusOr<proto::MeetPeersReply> reply =
-        rank() == 0 ? door_->MeetPeers(request) : port_->MeetPeers(0, request, call_timeout_);
-    {
-      absl::MutexLock lock(&mutex_);
-      SHOAL_RETURN_IF_ERROR(cancelled_);
-    }
-    if (!absl::IsUnavailable(reply.status()) && !absl::IsDeadlineExceeded(reply.status())) {
-      return reply;
-    }
-    SHOAL_RETURN_IF_ERROR(check());
-    if (absl::Now() >= deadline) {
-      return DeadlineExceeded("not all {} workers met within {}: {}", ranks(),
-                              absl::FormatDuration(peer_timeout_), Message(reply.status()));
-    }
-    absl::SleepFor(kRetryDelay);
-  }
 }
 
 absl::Status LayerExchange::BeginAttempt(const StepAttempt& attempt, int64_t generation) {
@@ -106,7 +62,7 @@ absl::Status LayerExchange::BeginAttempt(const StepAttempt& attempt, int64_t gen
   }
   std::string id = std::exchange(first_id_, "");
   if (attempt.attempt > 1) {
-    SHOAL_ASSIGN_OR_RETURN(proto::MeetPeersReply reply, Meet(attempt, generation, check_));
+    SHOAL_ASSIGN_OR_RETURN(proto::MeetPeersReply reply, meeting_.Meet(attempt, generation, check_));
     if (reply.id().empty()) {
       return FailedPrecondition("workers cannot exchange any more: {}", reply.reason());
     }
@@ -195,6 +151,7 @@ void LayerExchange::Cancel(const absl::Status& why) {
       communicator_->Abort(cancelled_);
     }
   }
+  meeting_.Cancel(why);
   door_->Close(why);
   port_->Cancel();
 }

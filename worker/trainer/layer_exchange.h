@@ -26,6 +26,7 @@
 #include "worker/backend/backend.h"
 #include "worker/collectives/collectives.h"
 #include "worker/trainer/peer_door.h"
+#include "worker/trainer/peer_meeting.h"
 #include "worker/trainer/stage_group.h"
 #include "worker/trainer/stage_port.h"
 
@@ -84,9 +85,6 @@ class LayerExchange {
 
  private:
   explicit LayerExchange(Options options);
-  proto::MeetPeersRequest RequestFor(const StepAttempt& attempt, int64_t generation) const;
-  absl::StatusOr<proto::MeetPeersReply> Meet(const StepAttempt& attempt, int64_t generation,
-                                             const std::function<absl::Status()>& check);
   absl::Status Connect(const StepAttempt& attempt, const std::string& id);
   absl::StatusOr<Communicator*> Usable() ABSL_LOCKS_EXCLUDED(mutex_);
 
@@ -94,11 +92,10 @@ class LayerExchange {
   const std::unique_ptr<StagePort> port_;
   PeerDoor* const door_;
   const std::unique_ptr<Collectives> collectives_;
-  const std::string unavailable_;
   const std::function<absl::Status()> check_;
   const absl::Duration peer_timeout_;
-  const absl::Duration call_timeout_;
   const absl::Duration timeout_;
+  PeerMeeting meeting_;
   std::unique_ptr<Stream> stream_;
   std::string why_not_;
   std::string first_id_;  // settled, and not used yet

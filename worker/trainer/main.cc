@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <cstdlib>
 #include <optional>
 #include <string>
 
@@ -131,8 +132,13 @@ absl::Status Work(const Flags& flags, bool& started) {
   return status;
 }
 
+// Where a process has more streams than queues of the hardware, some share one, and what waits in
+// it holds up the rest: NCCL's among them, which wait for other workers. Who has set it knows why.
+void AskForAllHardwareQueues() { ::setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", /*overwrite=*/0); }
+
 int Main(int argc, char** argv) {
   StopCheckingLockOrder();
+  AskForAllHardwareQueues();  // before CUDA starts, and any thread
   Flags flags;
   CLI::App app(
       "A worker of a Shoal job. Example:\n"

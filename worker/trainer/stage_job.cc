@@ -11,9 +11,10 @@
 #include "plan/activation_bytes.h"
 #include "plan/pipeline/fitting_schedule.h"
 #include "plan/pipeline/job_pipeline.h"
-#include "plan/schedule_queues.h"
 #include "plan/stage_units.h"
 #include "worker/backend/cpu/cpu_device.h"
+#include "worker/pipeline/link_words.h"
+#include "worker/trainer/peer_meeting.h"
 
 namespace shoal::worker {
 namespace {
@@ -23,6 +24,9 @@ namespace {
 // known long before, by its connections or its lease.
 constexpr absl::Duration kLeastNeighbourTimeout = absl::Minutes(10);
 constexpr double kStepsOfPatience = 4;
+
+// The answer to all stages where they exchange by collectives.
+constexpr std::string_view kSettled = "all can";
 
 absl::Duration NeighbourTimeout(const plan::ModelSpec& spec, DType compute,
                                 const ChosenPipeline& pipeline, const plan::PipelinePace& pace) {
@@ -111,24 +115,12 @@ absl::StatusOr<std::unique_ptr<StageJob>> StageJob::Create(const plan::ModelSpec
   }
   Device* const activations = stage->bus_ != nullptr ? stage->bus_.get() : stage->device_;
   stage->host_ = activations->NewHostMemory(pipeline.host_memory);
-  if (own.group.stages() > 1) {
-    if (stage->device_->asynchronous()) {
-      stage->messages_ = stage->device_->NewHostMemory(0);
-    }
-    own.door->Open(own.group);
-    stage->handshake_ = std::make_unique<StageHandshake>(
-        StageHandshake::Options{.group = own.group,
-                                .transports = own.transports,
-                                .preferred = job.service.transports.front(),
-                                .unavailable = own.unavailable,
-                                .memory = stage->messages_.get()},
-        own.port.get(), own.door);
-  }
   const absl::Duration timeout =
       NeighbourTimeout(spec, stage->compute_type_, own.pipeline, stage->pace_);
-  stage->links_ = std::make_unique<GroupLinks>(
-      own.group.stage, plan::MessageBytes(spec, stage->compute_type_, job.data.microbatch_tokens),
-      timeout, stage->handshake_.get());
+  if (own.group.stages() > 1 && own.may_exchange) {
+    SHOAL_RETURN_IF_ERROR(stage->MeetStages());
+  }
+  stage->MakeLinks(job, timeout);
   stage->runner_ = std::make_unique<StageRunner>(StageRunnerOptions{
       .stage = own.group.stage,
       .model = stage->model_.get(),
@@ -138,7 +130,9 @@ absl::StatusOr<std::unique_ptr<StageJob>> StageJob::Create(const plan::ModelSpec
       .phases = own.phases,
       .clock = own.clock,
       .duplex = stage->pace_.duplex,
-      .wait_timeout = timeout});
+      .wait_timeout = timeout,
+      .collectives = stage->collectives_.get(),
+      .check = own.check});
   std::string units;
   for (const plan::UnitRange& chunk : stage->chunks_) {
     units += fmt::format("{}{}-{}", units.empty() ? "" : ", ", chunk.first, chunk.end() - 1);
@@ -147,6 +141,65 @@ absl::StatusOr<std::unique_ptr<StageJob>> StageJob::Create(const plan::ModelSpec
           own.group.stage, own.group.stages(), own.group.group, units,
           plan::ToString(choice.schedule), choice.offloaded_chunks, plan::Name(choice.recompute));
   return stage;
+}
+
+absl::Status StageJob::MeetStages() {
+  auto collectives =
+      OpenCollectives(device_->asynchronous() ? device_ : nullptr, options_.open_collectives);
+  PeerDoor& door = options_.door->peers();
+  if (options_.group.stage == 0) {
+    // All that is settled is whether: neighbours make communicators of their own.
+    door.Open(options_.group, [] { return std::string(kSettled); });
+  }
+  PeerMeeting meeting({.peers = options_.group,
+                       .port = options_.port.get(),
+                       .door = &door,
+                       .collectives = collectives.ok() ? collectives->get() : nullptr,
+                       .unavailable = std::string(Message(collectives.status()))});
+  SHOAL_ASSIGN_OR_RETURN(const proto::MeetPeersReply reply,
+                         meeting.Meet({}, /*generation=*/0, [] { return absl::OkStatus(); }));
+  if (reply.id() == kSettled) {
+    collectives_ = *std::move(collectives);
+  } else {
+    why_not_ = reply.reason().empty() ? "no reason was given" : reply.reason();
+  }
+  return absl::OkStatus();
+}
+
+void StageJob::MakeLinks(const plan::Job& job, absl::Duration timeout) {
+  const Options& own = options_;
+  int64_t longest_message = plan::MessageBytes(spec_, compute_type_, job.data.microbatch_tokens);
+  if (own.group.stages() > 1) {
+    if (collectives_ != nullptr) {
+      longest_message = kLongestWordBytes;
+    } else if (device_->asynchronous()) {
+      messages_ = device_->NewHostMemory(0);
+    }
+    own.door->Open(own.group);
+    handshake_ = std::make_unique<StageHandshake>(
+        StageHandshake::Options{.group = own.group,
+                                .transports = own.transports,
+                                .preferred = job.service.transports.front(),
+                                .unavailable = own.unavailable,
+                                .memory = messages_.get()},
+        own.port.get(), own.door);
+  }
+  links_ =
+      std::make_unique<GroupLinks>(own.group.stage, longest_message, timeout, handshake_.get());
+}
+
+std::map<int, proto::DataConnection> StageJob::connections() const {
+  std::map<int, proto::DataConnection> connections;
+  if (handshake_ != nullptr) {
+    connections = handshake_->connections();
+  }
+  if (collectives_ != nullptr) {  // the transport's is for words alone
+    for (auto& [stage, connection] : connections) {
+      connection.set_transport(std::string(library()));
+      connection.clear_reason();
+    }
+  }
+  return connections;
 }
 
 absl::Status StageJob::PlanStep(std::span<const plan::MicrobatchSize> microbatches) {
@@ -173,7 +226,7 @@ absl::StatusOr<StageReport> StageJob::RunStep(const proto::StepWork& work,
   if (handshake_ != nullptr) {
     const PhaseClock::Scope waiting(*options_.phases, Phase::kNeighbourWait);
     SHOAL_RETURN_IF_ERROR(
-        links_->Prepare({work.step(), work.attempt()}, plan::MessageQueues(schedule_)));
+        links_->Prepare({work.step(), work.attempt()}, runner_->LinkQueues(schedule_)));
   }
   return runner_->RunStep({.step = work.step(),
                            .attempt = work.attempt(),

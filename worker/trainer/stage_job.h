@@ -3,6 +3,10 @@
 // has a pipeline (cluster.pipeline), with one stage too, and gives it weights and takes its
 // gradients.
 //
+// Where stages have a GPU each and NCCL, their messages go from GPU to GPU, and the links carry
+// just words about them (worker/pipeline/communicator_links.h); otherwise the links carry the
+// messages. Which of the two is settled when the job begins, and holds for all of a group.
+//
 // All stages find the same schedule for a step, each for itself, from what the coordinator chose
 // and the step's microbatches.
 //
@@ -12,9 +16,12 @@
 // attempt connects anew.
 #pragma once
 
+#include <functional>
+#include <map>
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -26,6 +33,8 @@
 #include "proto/shoal.pb.h"
 #include "transport/transport.h"
 #include "worker/backend/backend.h"
+#include "worker/collectives/collectives.h"
+#include "worker/machine/open_machine.h"
 #include "worker/model/transformer_stage.h"
 #include "worker/ops/machine.h"
 #include "worker/pipeline/stage_runner.h"
@@ -58,6 +67,11 @@ class StageJob {
     std::vector<std::string> unavailable;           // the job's others, with the reason
     std::unique_ptr<StagePort> port;                // null with one stage
     StageDoor* door = nullptr;
+    // Of the job, whatever this worker computes on: whether stages that have a GPU each exchange by
+    // collectives. All of a group have to agree, which is settled in Create.
+    bool may_exchange = false;
+    CollectivesOpener open_collectives;   // may be empty
+    std::function<absl::Status()> check;  // whether the attempt at hand goes on, for those
     PhaseClock* phases = nullptr;
     Clock* clock = &RealClock();
   };
@@ -89,16 +103,25 @@ class StageJob {
   // The step at hand fails at once, as does every later one.
   void Cancel(const absl::Status& why);
 
+  // By what messages go from GPU to GPU; empty: they go over the transports.
+  std::string_view library() const {
+    return collectives_ == nullptr ? std::string_view() : collectives_->name();
+  }
+  const std::string& why_not() const { return why_not_; }  // where they might have
+
+  // There is no step any more: lets go of the other stages.
+  void Disconnect() { runner_->Disconnect(); }
+
   // Connections to other stages over another transport than the job's first.
   int64_t fallbacks() const { return handshake_ == nullptr ? 0 : handshake_->fallbacks(); }
   // By stage; on the thread that runs steps.
-  std::map<int, proto::DataConnection> connections() const {
-    return handshake_ == nullptr ? std::map<int, proto::DataConnection>()
-                                 : handshake_->connections();
-  }
+  std::map<int, proto::DataConnection> connections() const;
 
  private:
   StageJob(const plan::ModelSpec& spec, const plan::Job& job, Options options);
+  // Settles with the other stages whether they exchange by collectives.
+  absl::Status MeetStages();
+  void MakeLinks(const plan::Job& job, absl::Duration timeout);
 
   const plan::ModelSpec spec_;
   const DType compute_type_;
@@ -113,7 +136,9 @@ class StageJob {
   std::unique_ptr<Device> bus_;
   std::unique_ptr<Stream> bus_compute_;
   std::unique_ptr<Memory> host_;
-  std::unique_ptr<Memory> messages_;  // to and from other stages; null: the transports' own
+  std::unique_ptr<Collectives> collectives_;  // null: messages go over the transports,
+  std::string why_not_;                       // for that reason, or there are none
+  std::unique_ptr<Memory> messages_;          // to and from other stages; null: the transports' own
   std::unique_ptr<StageHandshake> handshake_;  // null with one stage
   std::unique_ptr<GroupLinks> links_;
   std::unique_ptr<StageRunner> runner_;

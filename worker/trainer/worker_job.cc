@@ -18,6 +18,7 @@
 #include "worker/trainer/collective_source.h"
 #include "worker/trainer/device_sink.h"
 #include "worker/trainer/device_source.h"
+#include "worker/trainer/peer_meeting.h"
 #include "worker/trainer/service_sink.h"
 #include "worker/trainer/service_source.h"
 
@@ -63,6 +64,9 @@ WorkerJob::~WorkerJob() {
   if (exchange_ != nullptr) {  // what others do not come to must not be waited for
     exchange_->Disconnect();
   }
+  if (stage_ != nullptr) {
+    stage_->Disconnect();
+  }
   source_.reset();
   if (sink_ != nullptr) {
     sink_->EndStep().IgnoreError();  // it calls the client no more
@@ -88,6 +92,7 @@ absl::Status WorkerJob::Load(const proto::JoinJobReply& join) {
   SHOAL_ASSIGN_OR_RETURN(spec_, formats::ReadModelSpec(job_.model));
   units_ = plan::BuildUnits(spec_);
   may_exchange_ = plan::MayExchange(job_);
+  stages_may_exchange_ = plan::StagesMayExchange(job_);
   SHOAL_ASSIGN_OR_RETURN(data_, formats::TokenFile::Open(join.token_file()));
   if (data_->vocabulary() > spec_.vocabulary) {
     return InvalidArgument("{} was made for a vocabulary of {}, the model in {} has {}",
@@ -199,6 +204,9 @@ absl::Status WorkerJob::MakeModel() {
                             .pipeline = *pipeline_,
                             .unavailable = unavailable_,
                             .door = options_.stage_door,
+                            .may_exchange = stages_may_exchange_,
+                            .open_collectives = machine_.open_collectives,
+                            .check = [this] { return client_->CheckAttempt(); },
                             .phases = &phases_,
                             .clock = &clock_};
   for (const auto& transport : transports_) {
@@ -211,6 +219,14 @@ absl::Status WorkerJob::MakeModel() {
       stage_, StageJob::Create(spec_, job_, std::move(machine_.machine), std::move(options)));
   device_ = copies ? stage_->device() : nullptr;
   compute_ = copies ? stage_->compute() : nullptr;
+  if (!stage_->library().empty()) {
+    LogInfo("{}: messages between stages go from GPU to GPU by {}", options_.name,
+            stage_->library());
+  } else if (device_ != nullptr && group_.stages() > 1) {
+    LogWarning("{}: messages between stages go through memory of the host, over transports: {}",
+               options_.name, stage_->why_not());
+    metrics_->OnNoExchange();
+  }
   return absl::OkStatus();
 }
 
@@ -225,16 +241,11 @@ absl::Status WorkerJob::MeetPeers(const proto::JoinJobReply& join) {
         .peers = peers,
         .port = options_.stage_port(peers),
         .door = &options_.stage_door->peers(),
-        .collectives = absl::UnavailableError("it computes on the CPU"),
+        .collectives = OpenCollectives(device_, machine_.open_collectives),
         .device = device_,
         .generation = join.shard_map().generation(),
         .check = [this] { return client_->CheckAttempt(); },
     };
-    if (device_ != nullptr) {
-      options.collectives = machine_.open_collectives
-                                ? machine_.open_collectives(*device_)
-                                : absl::UnavailableError("this build is without NCCL's nccl.h");
-    }
     SHOAL_ASSIGN_OR_RETURN(exchange_, LayerExchange::Create(std::move(options)));
     why = exchange_->why_not();
   }

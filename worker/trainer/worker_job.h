@@ -123,6 +123,7 @@ class WorkerJob {
   std::optional<ChosenPipeline> pipeline_;  // likewise
   OpenedMachine machine_;                   // until the model has it
   bool may_exchange_ = false;               // as the job says, whatever this worker computes on
+  bool stages_may_exchange_ = false;        // likewise
   // Either of them: a stage of a pipeline, or the whole model.
   std::unique_ptr<StageJob> stage_;
   std::unique_ptr<MicrobatchModel> model_;

@@ -11,8 +11,8 @@ WorkerMetrics::WorkerMetrics(Metrics& metrics)
       failed_steps_(metrics.counter("shoal_worker_failed_steps_total",
                                     "Attempts at a step that this worker could not finish.")),
       exchange_fallbacks_(metrics.counter("shoal_worker_exchange_fallbacks_total",
-                                          "Jobs in which layers of workers on GPUs met over the "
-                                          "servers, for want of collectives.")),
+                                          "Jobs in which workers on GPUs met over the servers, or "
+                                          "stages over transports, for want of collectives.")),
       meetings_(metrics.counter("shoal_client_meetings_total",
                                 "Meetings with all other workers at a layer.")),
       reconnects_(metrics.counter("shoal_client_reconnects_total",

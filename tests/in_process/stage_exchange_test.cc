@@ -1,0 +1,111 @@
+// Stages of a pipeline on emulated GPUs that send their messages from GPU to GPU, by the emulated
+// NCCL: they train the bits of those whose messages go over the transports, through the host.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "tests/in_process/gpu_training.h"
+#include "worker/collectives/nccl/emulation/emulated_nccl.h"
+
+namespace shoal::testing {
+namespace {
+
+using ::testing::HasSubstr;
+using worker::CountNccl;
+using worker::SetEmulatedNccl;
+
+class StageExchangeTest : public GpuTraining {
+ protected:
+  StageExchangeTest() {
+    SetEmulatedNccl({});
+    job_.service.accumulate = plan::Accumulate::kExact;
+    // Several microbatches a step.
+    EXPECT_TRUE(
+        WriteSyntheticTokens(tokens_, plan::NamedShape("tiny")->vocabulary, 40, 60, /*seed=*/5)
+            .ok());
+    job_.train.minibatch_samples = 20;
+    SetPipeline("1F1B", 1, 0);
+  }
+  void SetPipeline(const std::string& schedule, int64_t chunks, double offload) {
+    job_.cluster.pipeline = {.stages = 2,
+                             .chunks = chunks,
+                             .schedule = schedule,
+                             .offload = {offload},
+                             .pace = {.forward_flops = 2e10,
+                                      .backward_input_flops = 2e10,
+                                      .backward_weights_flops = 2e10,
+                                      .offload_bytes_per_second = 2e9,
+                                      .reload_bytes_per_second = 2e9}};
+  }
+  ClusterRun OverTransports() {
+    SetEmulatedNccl({.there = false});
+    const ClusterRun run = OnGpus(2, 1);
+    ExpectFallbacks(run, 1);
+    SetEmulatedNccl({});
+    return run;
+  }
+  static void ExpectFallbacks(const ClusterRun& run, int count) {
+    EXPECT_THAT(run.worker_metrics,
+                HasSubstr(fmt::format("shoal_worker_exchange_fallbacks_total {}", count)));
+  }
+  static void ExpectByNccl(const ClusterRun& run) {
+    ExpectFallbacks(run, 0);
+    EXPECT_GT(CountNccl().messages, 0);
+    EXPECT_EQ(CountNccl().communicators, 0) << "left behind";
+  }
+};
+
+TEST_F(StageExchangeTest, TrainsTheBitsOfStagesOverTransports) {
+  const ClusterRun over = OverTransports();
+  uint64_t seed = 2;
+  for (const auto& [schedule, chunks] :
+       {std::pair("1F1B", 1), std::pair("interleaved", 2), std::pair("ZB-V", 2)}) {
+    for (const double offload : {0.0, plan::OffloadedChunks::kFull}) {
+      SCOPED_TRACE(fmt::format("{} with {}", schedule, offload));
+      SetPipeline(schedule, chunks, offload);
+      SetEmulatedNccl({});
+      const ClusterRun run = OnGpus(2, seed++);
+      EXPECT_EQ(run.checksums, over.checksums);
+      ExpectByNccl(run);
+      EXPECT_EQ(CountNccl().aborted, 0);
+    }
+  }
+}
+
+TEST_F(StageExchangeTest, AFailedAttemptIsRunAgainOverNewCommunicators) {
+  const ClusterRun over = OverTransports();
+  worker::FailCollective(13, ncclRemoteError);
+  const ClusterRun again = OnGpus(2, 1);
+  EXPECT_EQ(again.checksums, over.checksums);
+  ExpectByNccl(again);
+  EXPECT_GT(CountNccl().aborted, 0);
+}
+
+// As the other stage notices one that dies.
+TEST_F(StageExchangeTest, SoIsOneWhoseStagesLoseEachOther) {
+  job_.train.steps = 4;  // of which each takes fewer operations than a connection has
+  const ClusterRun over = OverTransports();
+  job_.service.transports = {"tcp"};
+  gpu::SetEmulatedGpus({.count = 2, .seed = 3});
+  const auto open = [](int worker) {
+    return worker::OpenMachine({.kind = plan::DeviceKind::kCuda, .gpu = worker});
+  };
+  const ClusterRun again = TrainToEnd(
+      job_, tokens_,
+      {.workers = 2, .faults = {.seed = 7, .break_after_operations = 40}, .open_machine = open});
+  EXPECT_EQ(again.checksums, over.checksums);
+  ExpectByNccl(again);
+  EXPECT_GT(CountNccl().aborted, 0);
+}
+
+TEST_F(StageExchangeTest, StagesThatShareAGpuGoOverTransports) {
+  const ClusterRun over = OverTransports();
+  const ClusterRun shared = OnGpus(2, 1, nullptr, /*shared=*/true);
+  EXPECT_EQ(shared.checksums, over.checksums);
+  EXPECT_EQ(CountNccl().messages, 0);
+  ExpectFallbacks(shared, 1);
+}
+
+}  // namespace
+}  // namespace shoal::testing

@@ -1,0 +1,72 @@
+#include "worker/trainer/peer_meeting.h"
+
+#include "absl/time/clock.h"
+#include "common/status.h"
+
+namespace shoal::worker {
+namespace {
+
+// Between calls to a peer that does not answer yet.
+constexpr absl::Duration kRetryDelay = absl::Milliseconds(50);
+// Of why a worker cannot take part.
+constexpr size_t kLongestText = 1000;
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Collectives>> OpenCollectives(const Device* gpu,
+                                                             const CollectivesOpener& open) {
+  if (gpu == nullptr) {
+    return absl::UnavailableError("it computes on the CPU");
+  }
+  return open ? open(*gpu) : absl::UnavailableError("this build is without NCCL's nccl.h");
+}
+
+proto::MeetPeersRequest PeerMeeting::RequestFor(const StepAttempt& attempt,
+                                                int64_t generation) const {
+  const StageGroup& peers = options_.peers;
+  proto::MeetPeersRequest request;
+  request.set_incarnation(peers.workers[static_cast<size_t>(rank())].incarnation);
+  request.set_peer(peers.workers[0].incarnation);
+  request.set_rank(rank());
+  request.set_peers(ranks());
+  request.set_step(attempt.step);
+  request.set_attempt(attempt.attempt);
+  request.set_generation(generation);
+  if (options_.collectives != nullptr) {
+    request.set_gpu(options_.collectives->gpu());
+    request.set_version(options_.collectives->version());
+  }
+  request.set_unavailable(options_.unavailable.substr(0, kLongestText));
+  return request;
+}
+
+absl::StatusOr<proto::MeetPeersReply> PeerMeeting::Meet(
+    const StepAttempt& attempt, int64_t generation, const std::function<absl::Status()>& check) {
+  const proto::MeetPeersRequest request = RequestFor(attempt, generation);
+  const absl::Time deadline = absl::Now() + options_.timeout;
+  while (true) {
+    absl::StatusOr<proto::MeetPeersReply> reply =
+        rank() == 0 ? options_.door->MeetPeers(request)
+                    : options_.port->MeetPeers(0, request, options_.call_timeout);
+    {
+      absl::MutexLock lock(&mutex_);
+      SHOAL_RETURN_IF_ERROR(cancelled_);
+    }
+    if (!absl::IsUnavailable(reply.status()) && !absl::IsDeadlineExceeded(reply.status())) {
+      return reply;
+    }
+    SHOAL_RETURN_IF_ERROR(check());
+    if (absl::Now() >= deadline) {
+      return DeadlineExceeded("not all {} workers met within {}: {}", ranks(),
+                              absl::FormatDuration(options_.timeout), Message(reply.status()));
+    }
+    absl::SleepFor(kRetryDelay);
+  }
+}
+
+void PeerMeeting::Cancel(const absl::Status& why) {
+  absl::MutexLock lock(&mutex_);
+  cancelled_ = cancelled_.ok() ? why : cancelled_;
+}
+
+}  // namespace shoal::worker
