@@ -18,6 +18,13 @@ Floor FloorOf(const Cost& cost, const Ceilings& ceilings) {
 
 Cost BytesCost(int64_t bytes) { return {.bytes = static_cast<double>(bytes)}; }
 
+bool IsReadTwice(int64_t columns) { return columns * kFloat > kMostSharedBytes; }
+
+Cost CrossEntropyCost(int64_t rows, int64_t columns) {
+  const int64_t reads = IsReadTwice(columns) ? 2 : 1;
+  return BytesCost(rows * columns * (reads * kFloat + kElement));
+}
+
 Cost ElementwiseCost(int64_t elements, int64_t read, int64_t written) {
   return BytesCost(elements * kElement * (read + written));
 }

@@ -280,7 +280,9 @@ absl::StatusOr<std::vector<KernelCase>> MakeEndCases(Ops& ops, DeviceData& data,
        [=, &ops](int64_t n) { ops.EmbeddingForward(tokens, rows, table, At(x, n)); }},
       {"EmbeddingBackward", Size(rows, hidden), BytesCost(rows * hidden * (2 + 8)),
        [=, &ops](int64_t n) { ops.EmbeddingBackward(tokens, rows, At(x, n), d_table); }},
-      {"SoftmaxCrossEntropy", Size(chunk, vocabulary), BytesCost(chunk * vocabulary * (4 + 2)),
+      {"SoftmaxCrossEntropy",
+       Size(chunk, vocabulary) + (IsReadTwice(vocabulary) ? ", logits read twice" : ""),
+       CrossEntropyCost(chunk, vocabulary),
        [=, &ops](int64_t) {
          ops.SoftmaxCrossEntropy(buffers.logits, labels, chunk, scale, buffers.d_logits, loss_sum);
        }},

@@ -13,6 +13,9 @@ namespace {
 
 using CasesOr = absl::StatusOr<std::vector<KernelCase>>;
 
+// Of the cases of one call of KernelTable::Add, before any were measured.
+constexpr absl::Duration kOfCases = absl::Seconds(2);
+
 struct Found {
   std::string name;
   double ratio = 0;
@@ -31,14 +34,20 @@ class KernelTable {
 
   using MakeCases = std::function<CasesOr(worker::Ops&, DeviceData&)>;
   // What `make` makes, whose data goes before the next; nothing where an earlier process has done
-  // so. Aborted where the device is lost.
+  // so, or no time is left. Aborted where the device is lost.
   absl::Status Add(const MakeCases& make) {
     const int64_t index = next_++;
     if (index < run_.options().from) {
       return absl::OkStatus();
     }
+    if (!run_.HasTimeFor(longest_)) {
+      ++left_out_;
+      return absl::OkStatus();
+    }
+    const double begin = run_.seconds();
     const absl::Status status = AddCases(make);
     if (status.ok()) {
+      longest_ = std::max(longest_, absl::Seconds(run_.seconds() - begin));
       return status;
     }
     run_.Failed(std::string(Message(status)));
@@ -48,14 +57,19 @@ class KernelTable {
   void AddBar() {
     std::sort(slow_.begin(), slow_.end(),
               [](const Found& a, const Found& b) { return a.ratio < b.ratio; });
-    std::vector<std::string> under;
-    for (const Found& found : slow_) {
-      under.push_back(fmt::format("{} {:.2f}", found.name, found.ratio));
+    std::vector<std::string> found;
+    for (const Found& slow : slow_) {
+      found.push_back(fmt::format("{} {:.2f}", slow.name, slow.ratio));
     }
-    run_.report().AddBar(
-        KernelsBar().Found(slow_.empty() ? fmt::format("{:.2f} ({})", worst_.ratio, worst_.name)
-                                         : fmt::format("{}", fmt::join(under, "; ")),
-                           slow_.empty()));
+    if (slow_.empty() && !worst_.name.empty()) {
+      found.push_back(fmt::format("{:.2f} ({})", worst_.ratio, worst_.name));
+    }
+    if (left_out_ > 0) {
+      found.push_back(fmt::format("no time was left for {} groups of operators", left_out_));
+    }
+    const std::string all = fmt::format("{}", fmt::join(found, "; "));
+    run_.report().AddBar(left_out_ > 0 && slow_.empty() ? KernelsBar().NotMeasured(all)
+                                                        : KernelsBar().Found(all, slow_.empty()));
   }
 
  private:
@@ -106,6 +120,8 @@ class KernelTable {
   const Ceilings ceilings_;
   nlohmann::json attention_ = nlohmann::json::array();
   int64_t next_ = 0;
+  int64_t left_out_ = 0;  // of calls of Add
+  absl::Duration longest_ = kOfCases;
   Ratios ratios_;  // of what is memory-bound
   Found worst_;
   std::vector<Found> slow_;  // memory-bound and under the bar

@@ -17,7 +17,7 @@ namespace {
 constexpr int64_t kSteps = 6;
 constexpr int64_t kMicrobatchTokens = 256;
 constexpr double kLearningRate = 1e-3;
-constexpr absl::Duration kLimit = absl::Seconds(60);  // of each run
+constexpr absl::Duration kLimit = absl::Seconds(60);  // of each run, at most
 
 // Relative, of any step's loss.
 double BoundOf(plan::ComputeType compute) {
@@ -58,7 +58,11 @@ absl::Status RunServedPart(PartRun& run) {
     job.train.minibatch_samples = 8;
     job.train.compute = compute;
     job.train.learning_rate = kLearningRate;
-    auto ran = runner.Observe(job, kSteps, kLimit);
+    const absl::StatusOr<absl::Duration> left = TimeLeft(run, kLimit);
+    if (!left.ok()) {
+      return absl::StatusOr<ObservedRun>(left.status());
+    }
+    auto ran = runner.Observe(job, kSteps, *left);
     KeepLogs(run.options(), runner,
              fmt::format("served-{}-{}", device == plan::DeviceKind::kCpu ? "cpu" : "gpu",
                          compute == plan::ComputeType::kFp32 ? "fp32" : "bf16"));

@@ -3,6 +3,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <charconv>
 #include <filesystem>
 #include <sstream>
@@ -52,6 +53,14 @@ WorkFolder::WorkFolder(int64_t bytes)
 WorkFolder::~WorkFolder() {
   std::error_code ignored;
   fs::remove_all(path_, ignored);
+}
+
+absl::StatusOr<absl::Duration> TimeLeft(const PartRun& run, absl::Duration most) {
+  const absl::Duration left = std::min(run.options().budget - absl::Seconds(run.seconds()), most);
+  if (left < absl::Seconds(1)) {
+    return DeadlineExceeded("no time was left");
+  }
+  return left;
 }
 
 absl::StatusOr<std::string> ShoalProgram(const PartOptions& options) {

@@ -26,6 +26,9 @@ class WorkFolder {
   const std::string path_;
 };
 
+// Of all of the part, at most `most`. DeadlineExceeded where no time is left.
+absl::StatusOr<absl::Duration> TimeLeft(const PartRun& run, absl::Duration most);
+
 // The path of `shoal`; FailedPrecondition where it is not there.
 absl::StatusOr<std::string> ShoalProgram(const PartOptions& options);
 

@@ -17,17 +17,8 @@ namespace {
 
 constexpr int64_t kMicrobatches = 8;  // of a step
 constexpr int64_t kWarmUp = 2;
-constexpr int64_t kModelBytes = 2;  // of a parameter on disk
-
-// Of all of the part; without an end where the part has none.
-absl::StatusOr<absl::Duration> TimeLeft(const PartRun& run) {
-  constexpr absl::Duration kMost = absl::Minutes(5);
-  const absl::Duration left = std::min(run.options().budget - absl::Seconds(run.seconds()), kMost);
-  if (left < absl::Seconds(1)) {
-    return DeadlineExceeded("no time was left");
-  }
-  return left;
-}
+constexpr int64_t kModelBytes = 2;                   // of a parameter on disk
+constexpr absl::Duration kLimit = absl::Minutes(5);  // of each process
 
 double MedianOfSteps(const std::vector<MeasuredStep>& steps, double MeasuredStep::*of) {
   std::vector<double> values;
@@ -83,7 +74,7 @@ class ServiceTable {
 absl::Status AddServed(PartRun& run, ServiceTable& table, const TrainRunner& runner,
                        const plan::Job& job, int64_t steps, const WantedBar& bar) {
   const bool on_gpu = job.service.memory == plan::PartitionMemory::kCuda;
-  const absl::StatusOr<absl::Duration> left = TimeLeft(run);
+  const absl::StatusOr<absl::Duration> left = TimeLeft(run, kLimit);
   absl::StatusOr<ObservedRun> ran =
       left.ok() ? runner.Observe(job, steps, *left) : absl::StatusOr<ObservedRun>(left.status());
   if (left.ok()) {
@@ -125,7 +116,7 @@ absl::Status RunServicePart(PartRun& run) {
   SHOAL_RETURN_IF_ERROR(CreateDirectories(folder.path()));
   const TrainRunner runner(program, folder.path());
   const std::string model = folder.path() + "/model", samples = folder.path() + "/train.jsonl";
-  SHOAL_ASSIGN_OR_RETURN(absl::Duration left, TimeLeft(run));
+  SHOAL_ASSIGN_OR_RETURN(absl::Duration left, TimeLeft(run, kLimit));
   SHOAL_RETURN_IF_ERROR(
       runner.Run({"model", "init", "--shape", c.shape, "--dtype", "bf16", "--output", model}, left)
           .status());
