@@ -1,10 +1,12 @@
 // scripts/gpu-check.sh and the program that it runs: over the emulated GPU, with parts that hang or
 // crash, and on a machine without a driver.
+#include <signal.h>
 #include <sys/stat.h>
 
 #include <filesystem>
 #include <fstream>
 
+#include "absl/time/clock.h"
 #include "common/file.h"
 #include "fmt/format.h"
 #include "gmock/gmock.h"
@@ -16,6 +18,7 @@ namespace shoal::testing {
 namespace {
 
 namespace fs = std::filesystem;
+using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
@@ -45,7 +48,7 @@ class GpuCheck : public ::testing::Test {
     chmod(path.c_str(), 0755);
   }
   // With what folder_ has of programs before the machine's own.
-  ProgramResult RunScript(std::vector<std::string> more = {}) const {
+  std::vector<std::string> Command(const std::vector<std::string>& more) const {
     std::vector<std::string> command = {
         "/usr/bin/env", "PATH=" + folder_ + "/path:/usr/local/bin:/usr/bin:/bin",
         "/bin/bash",    kScript,
@@ -53,7 +56,14 @@ class GpuCheck : public ::testing::Test {
         "--output",     folder_ + "/out",
         "--small"};
     command.insert(command.end(), more.begin(), more.end());
-    return Program(command).Wait(kLimit);
+    return command;
+  }
+  ProgramResult RunScript(const std::vector<std::string>& more = {}) const {
+    return Program(Command(more)).Wait(kLimit);
+  }
+  // What names the archive has, a line each; empty where it is not there.
+  static std::string NamesIn(const std::string& archive) {
+    return Program({"/usr/bin/env", "tar", "-tzf", archive}).Wait(kLimit).output;
   }
   // The file of that kind in the output, empty where there is none.
   std::string Written(const std::string& extension) const {
@@ -131,6 +141,43 @@ TEST_F(GpuCheck, OnePartIsEnoughAndNeedsNoData) {
   EXPECT_THAT(Written(".md"), HasSubstr("| golden | skipped |"));
   EXPECT_THAT(Written(".md"), Not(HasSubstr("| ops |")));
   EXPECT_THAT(run.output, HasSubstr("-gpu-golden.md"));
+}
+
+TEST_F(GpuCheck, LeavesOneArchiveOfAll) {
+  WriteProgram("");
+  const std::string archive = folder_ + "/far/all.tar.gz";
+  const ProgramResult run = RunScript({"--only", "golden", "--archive", archive});
+  EXPECT_EQ(run.exit_code, 0) << run.output << run.errors;
+  const std::string names = NamesIn(archive);
+  EXPECT_THAT(names, HasSubstr("-gpu-golden.md\n"));
+  EXPECT_THAT(names, HasSubstr("out/gpu-check-golden.log\n"));
+  EXPECT_THAT(names, HasSubstr("parts/golden.json\n"));
+  EXPECT_EQ(RunScript({"--archive", folder_ + "/out/all.tar.gz"}).exit_code, 2)
+      << "would hold itself";
+}
+
+TEST_F(GpuCheck, TheArchiveIsThereWhereTheCheckIsKilled) {
+  WriteProgram("case \"$*\" in *'--only ops'*) exec sleep 60 ;; esac");
+  const std::string archive = folder_ + "/all.tar.gz";
+  const Program check(Command({"--no-torch", "--archive", archive}));
+  for (const absl::Time end = absl::Now() + kLimit; absl::Now() < end && !fs::exists(archive);) {
+    absl::SleepFor(absl::Milliseconds(50));
+  }
+  check.Signal(SIGKILL);
+  EXPECT_THAT(NamesIn(archive), HasSubstr("parts/machine.json\n"));
+}
+
+TEST_F(GpuCheck, SaysHowMuchMemoryPartsPlanWith) {
+  WriteProgram("");
+  EXPECT_EQ(RunScript({"--only", "machine"}).exit_code, 0);
+  EXPECT_THAT(Written(".md"),
+              ContainsRegex("Memory of the host that parts plan with: [0-9]+ MiB, "));
+  std::vector<std::string> command = Command({"--only", "machine"});
+  command.insert(command.begin() + 1, "SHOAL_HOST_MEMORY=5GiB");
+  const ProgramResult run = Program(command).Wait(kLimit);
+  EXPECT_EQ(run.exit_code, 0) << run.errors;
+  EXPECT_THAT(Written(".md"), HasSubstr("plan with: 5GiB, as SHOAL_HOST_MEMORY says."));
+  EXPECT_THAT(run.output, Not(HasSubstr("hint"))) << "somebody has said it";
 }
 
 TEST_F(GpuCheck, SaysWhereThereIsNoGpu) {
