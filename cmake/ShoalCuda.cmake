@@ -83,4 +83,6 @@ function(shoal_cuda_kernels name)
   endforeach()
   add_library(${name}_emulated STATIC ${wrappers})
   target_link_libraries(${name}_emulated PUBLIC shoal_flags shoal_gpu_emulation)
+  # An index that overflows ends the test. GPUs would go on with what is left of it.
+  target_compile_options(${name}_emulated PRIVATE -fsanitize=signed-integer-overflow -fsanitize-undefined-trap-on-error)
 endfunction()

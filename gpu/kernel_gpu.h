@@ -6,6 +6,8 @@
 
 #include <cstdint>
 
+#include "gpu/launch_limits.h"
+
 #define SHOAL_DEVICE __device__ __forceinline__
 #define SHOAL_KERNEL __global__ void
 // Threads of a block at most, and blocks that a multiprocessor is to hold at least.
@@ -169,12 +171,11 @@ struct Grid {
 template <typename... Parameters, typename... Arguments>
 cudaError_t Launch(cudaStream_t stream, Grid grid, int threads, int64_t shared_bytes,
                    void (*kernel)(Parameters...), Arguments... arguments) {
-  // A block has 48 KiB without asking, the kernel's SHOAL_SHARED among them.
-  constexpr int64_t kWithoutAsking = 16 * 1024;
-  if (shared_bytes > kWithoutAsking) {
-    const cudaError_t error = cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
-                                                   cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                                   static_cast<int>(shared_bytes));
+  if (!IsGrid(grid.x, grid.y, grid.z)) {
+    return cudaErrorInvalidConfiguration;
+  }
+  if (MustAskForShared(shared_bytes)) {
+    const cudaError_t error = AskForShared(reinterpret_cast<const void*>(kernel), shared_bytes);
     if (error != cudaSuccess) {
       return error;
     }

@@ -50,7 +50,8 @@ AddressSpace::~AddressSpace() {
   }
 }
 
-std::byte* AddressSpace::Allocate(Place place, int device, int64_t bytes, unsigned flags) {
+std::byte* AddressSpace::Allocate(Place place, int device, int64_t bytes, unsigned flags,
+                                  bool backed) {
   const int64_t inner = RoundUp(bytes, kAlignment);
   const int64_t pages = RoundUp(inner, kPageBytes);
   void* mapping = mmap(nullptr, static_cast<size_t>(pages + kPageBytes), PROT_NONE,
@@ -59,7 +60,7 @@ std::byte* AddressSpace::Allocate(Place place, int device, int64_t bytes, unsign
     return nullptr;
   }
   auto* begin = static_cast<std::byte*>(mapping);
-  if (!MapPoison(begin, pages)) {
+  if (backed && !MapPoison(begin, pages)) {
     munmap(mapping, static_cast<size_t>(pages + kPageBytes));
     return nullptr;
   }
@@ -79,6 +80,11 @@ std::byte* AddressSpace::Allocate(Place place, int device, int64_t bytes, unsign
 void AddressSpace::Register(void* data, int64_t bytes, unsigned flags) {
   ranges_.emplace(static_cast<std::byte*>(data),
                   Range{.place = Place::kPinned, .bytes = bytes, .flags = flags});
+}
+
+const AddressSpace::Range* AddressSpace::FindBegin(const void* data) const {
+  const auto found = ranges_.find(static_cast<std::byte*>(const_cast<void*>(data)));
+  return found == ranges_.end() ? nullptr : &found->second;
 }
 
 bool AddressSpace::Free(void* data, Place place) {

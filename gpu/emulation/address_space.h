@@ -28,10 +28,12 @@ class AddressSpace {
 
   ~AddressSpace();
 
-  // Ends where a page begins that nobody may touch; full of 0xFF. Null where the machine has no
-  // more.
-  std::byte* Allocate(Place place, int device, int64_t bytes, unsigned flags);
+  // Ends where a page begins that nobody may touch; full of 0xFF, or where not `backed`, addresses
+  // that nobody may touch either. Null where the machine has no more.
+  std::byte* Allocate(Place place, int device, int64_t bytes, unsigned flags, bool backed = true);
   void Register(void* data, int64_t bytes, unsigned flags);
+  // The range that begins there; null where none does.
+  const Range* FindBegin(const void* data) const;
   // False where there is no such range, or it is open by a handle.
   bool Free(void* data, Place place);
   bool Unregister(void* data);

@@ -14,6 +14,7 @@
 #include "gpu/emulation/async_copies.h"
 #include "gpu/emulation/fiber.h"
 #include "gpu/emulation/warp_work.h"
+#include "gpu/launch_limits.h"
 
 namespace shoal::gpu::emulation {
 
@@ -22,7 +23,7 @@ int running_thread = 0;
 
 namespace {
 
-constexpr int kMaxThreads = 1024;
+constexpr int kMaxThreads = kMaxBlockThreads;
 constexpr int kMaxWarps = kMaxThreads / kWarp;
 constexpr uint32_t kAll = 0xFFFFFFFFu;
 constexpr int kNone = -1;
@@ -256,7 +257,7 @@ void TogetherInWarp(Together kind, Where where, Finish finish) {
 }  // namespace
 
 void RunBlocks(Extent grid, int threads, int64_t shared_bytes, uint64_t order,
-               const std::function<void()>& thread) {
+               const std::function<void()>& thread, bool ends_alone) {
   SHOAL_CHECK(threads > 0 && threads <= kMaxThreads && threads % kWarp == 0);
   Processor& processor = TheProcessor();
   Fiber main;
@@ -267,7 +268,8 @@ void RunBlocks(Extent grid, int threads, int64_t shared_bytes, uint64_t order,
   running_block.threads = threads;
   running_block.dynamic_shared = processor.shared.Of(shared_bytes);
   const int64_t blocks = grid.x * grid.y * grid.z;
-  for (int64_t i = 0; i < blocks; ++i) {
+  const int64_t step = ends_alone && blocks > 1 ? blocks - 1 : 1;
+  for (int64_t i = 0; i < blocks; i += step) {
     const int64_t block = (order & 1) != 0 ? blocks - 1 - i : i;
     running_block.block = {
         .x = block % grid.x, .y = block / grid.x % grid.y, .z = block / grid.x / grid.y};

@@ -33,9 +33,10 @@ struct BlockState {
 extern BlockState running_block;
 extern int running_thread;  // of the block
 
-// Runs `thread` for every thread of every block; `order` is a random number.
+// Runs `thread` for every thread of every block, or of the first and the last alone; `order` is a
+// random number.
 void RunBlocks(Extent grid, int threads, int64_t shared_bytes, uint64_t order,
-               const std::function<void()>& thread);
+               const std::function<void()>& thread, bool ends_alone = false);
 
 // "block (x, y, z) thread t (warp w lane l)" of what runs; empty where nothing does.
 std::string RunningThreadName();

@@ -74,7 +74,9 @@ TEST_P(BlockTest, SaysWhoIsMissing) {
                "while its block waits for it at SyncBlock at .*sample.cu:[0-9]+");
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
   EXPECT_DEATH(run(sample::Wrong::kOutOfShared), "");
+  EXPECT_DEATH(run(sample::Wrong::kOverflow), "");
 #else
+  EXPECT_DEATH(run(sample::Wrong::kOverflow), "thread [0-9]+ .* overflowed an integer");
   EXPECT_DEATH(run(sample::Wrong::kOutOfShared),
                "thread [0-9]+ .* touched 0x.*, 0 B behind the block's dynamic shared memory");
 #endif

@@ -8,7 +8,12 @@
 // of the host's reach, ends at pages that none may touch, and is full of 0xFF when new. A copy from
 // pinned memory reads it when it runs, one from pageable memory when it is put on the stream, and a
 // copy to pageable memory is done when the call returns, as CUDA has it. A failed kernel or copy
-// makes every later call fail.
+// makes every later call fail. Launches that hardware refuses (launch_limits.h) are refused, events
+// belong to the GPU that was current when they were made, and kernels that overflow an int end the
+// process.
+//
+// Stricter than CUDA, because it is never meant: to wait for an event that was never recorded, and
+// to give back pinned memory that a copy is still to use, end the process with a line that says so.
 //
 // Memory that is shared by a handle can be opened by the process that shares it alone, and cannot
 // be freed while it is open.
@@ -28,6 +33,13 @@
 
 namespace shoal::gpu {
 
+// What is done of work that was put on streams. All of it is checked when it is put there.
+enum class Runs : uint8_t {
+  kAll,
+  kEnds,  // of a launch its first and its last block
+  kNone,  // and memory of GPUs is addresses alone: more than the machine has
+};
+
 struct EmulatedGpus {
   int count = 1;                            // 0: the driver knows of none
   bool driver = true;                       // false: none is installed
@@ -36,6 +48,7 @@ struct EmulatedGpus {
   int multiprocessors = 4;
   int64_t shared_bytes = 227 << 10;  // a block's at most
   int capability = 90;               // 10 major + minor
+  Runs runs = Runs::kAll;
 };
 
 // Takes all GPUs away and gives these: streams, events and memory there were are void, counters and
@@ -59,7 +72,9 @@ struct EmulatedCounters {
   int64_t host_bytes = 0;
   int64_t streams = 0;  // now
   int64_t events = 0;
-  int64_t launches = 0;  // put on streams
+  int64_t launches = 0;          // put on streams
+  int64_t shared_questions = 0;  // cudaFuncSetAttribute
+  int64_t pageable_copies = 0;   // put on streams without waiting, from or to pageable memory
   int64_t fills = 0;
   int64_t copies_to_device = 0;
   int64_t copies_to_host = 0;

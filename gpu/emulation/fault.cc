@@ -23,8 +23,16 @@ constexpr size_t kStackBytes = 64 << 10;
 
 // The process is about to end, so what it calls need not be safe in handlers; nor is the lock
 // taken, which the thread may hold.
-void Describe(int, siginfo_t* info, void*) ABSL_NO_THREAD_SAFETY_ANALYSIS {
+void Describe(int number, siginfo_t* info, void*) ABSL_NO_THREAD_SAFETY_ANALYSIS {
   const std::string thread = RunningThreadName();
+  if (number == SIGILL) {  // what the compiler puts where arithmetic of kernels overflows
+    const std::string text =
+        fmt::format("cuda emulation: {} overflowed an integer, or ran what is no instruction\n",
+                    thread.empty() ? "the host" : thread);
+    (void)!write(STDERR_FILENO, text.data(), text.size());
+    signal(SIGILL, SIG_DFL);
+    return;
+  }
   const int64_t behind = BytesBehindShared(info->si_addr);
   const std::string place =
       behind >= 0 ? fmt::format("{} B behind the block's dynamic shared memory", behind)
@@ -53,6 +61,7 @@ void DescribeFaults() {
   action.sa_sigaction = Describe;
   action.sa_flags = SA_SIGINFO | SA_ONSTACK;
   sigaction(SIGSEGV, &action, nullptr);
+  sigaction(SIGILL, &action, nullptr);
 }
 
 }  // namespace shoal::gpu::emulation

@@ -15,6 +15,7 @@
 
 #include "gpu/emulation/block.h"
 #include "gpu/emulation/launch.h"
+#include "gpu/launch_limits.h"
 
 #define SHOAL_DEVICE inline
 #define SHOAL_KERNEL void
@@ -136,8 +137,14 @@ using Grid = emulation::Extent;
 template <typename... Parameters, typename... Arguments>
 cudaError_t Launch(cudaStream_t stream, Grid grid, int threads, int64_t shared_bytes,
                    void (*kernel)(Parameters...), Arguments... arguments) {
+  const void* const function = reinterpret_cast<const void*>(kernel);
+  if (MustAskForShared(shared_bytes)) {
+    if (const cudaError_t error = AskForShared(function, shared_bytes); error != cudaSuccess) {
+      return error;
+    }
+  }
   std::tuple<Parameters...> values{static_cast<Parameters>(arguments)...};
-  emulation::PutLaunch(stream, grid, threads, shared_bytes,
+  emulation::PutLaunch(stream, grid, threads, shared_bytes, function,
                        [kernel, values] { std::apply(kernel, values); });
   return cudaGetLastError();
 }

@@ -10,9 +10,9 @@
 
 namespace shoal::gpu::emulation {
 
-// `thread` runs once for each thread when the stream comes to it. What the runtime would refuse is
-// the calling thread's last error, as after a launch.
+// `thread` runs once for each thread when the stream comes to it; `kernel` is what attributes are
+// of. What the runtime would refuse is the calling thread's last error, as after a launch.
 void PutLaunch(cudaStream_t stream, Extent grid, int threads, int64_t shared_bytes,
-               std::function<void()> thread);
+               const void* kernel, std::function<void()> thread);
 
 }  // namespace shoal::gpu::emulation

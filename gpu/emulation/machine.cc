@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "common/check.h"
+#include "fmt/format.h"
 #include "gpu/emulation/fault.h"
 
 namespace shoal::gpu::emulation {
@@ -107,12 +108,13 @@ void Machine::Destroy(CUstream_st& stream) {
   }
 }
 
-std::shared_ptr<Point> Machine::Put(CUstream_st& stream, std::function<void()> run) {
+std::shared_ptr<Point> Machine::Put(CUstream_st& stream, std::function<void()> run,
+                                    HostRange host) {
   while (stream.queue.size() >= kMaxQueue) {
     RunOneOrWait();
   }
   memory->Open(AddressSpace::kNone);
-  Work work{.run = std::move(run), .point = std::make_shared<Point>()};
+  Work work{.run = std::move(run), .host = host, .point = std::make_shared<Point>()};
   CUstream_st* null_stream = null_streams_[static_cast<size_t>(stream.device)];
   if (&stream == null_stream) {
     for (const auto& other : streams_) {
@@ -125,6 +127,24 @@ std::shared_ptr<Point> Machine::Put(CUstream_st& stream, std::function<void()> r
   }
   stream.queue.push_back(std::move(work));
   return stream.queue.back().point;
+}
+
+void Machine::CheckUnused(HostRange host) {
+  for (const auto& stream : streams_) {
+    if (sticky_[static_cast<size_t>(stream->device)] != cudaSuccess) {
+      continue;  // nothing of it runs any more
+    }
+    for (const Work& work : stream->queue) {
+      if (work.host.begin < host.begin + host.bytes &&
+          host.begin < work.host.begin + work.host.bytes) {
+        internal::CheckFailed(
+            __FILE__, __LINE__,
+            fmt::format("pinned memory at {} is given back, and a copy of {} B is still to use it",
+                        fmt::ptr(host.begin), work.host.bytes)
+                .c_str());
+      }
+    }
+  }
 }
 
 void Machine::PutWait(CUstream_st& stream, std::shared_ptr<Point> point) {
@@ -231,7 +251,9 @@ void Machine::Act(int device, const std::function<void()>& action) {
     error = work_failure_.error;
     return;
   }
-  action();
+  if (gpus.runs != Runs::kNone) {
+    action();
+  }
 }
 
 int& CurrentDevice() {

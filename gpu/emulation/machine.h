@@ -15,6 +15,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -25,6 +26,11 @@
 
 namespace shoal::gpu::emulation {
 
+struct HostRange {
+  const std::byte* begin = nullptr;
+  int64_t bytes = 0;
+};
+
 // A place in a stream's order.
 struct Point {
   bool done = false;
@@ -33,6 +39,7 @@ struct Point {
 
 struct Work {
   std::function<void()> run;  // none for what just marks or waits
+  HostRange host;             // that it uses
   std::vector<std::shared_ptr<Point>> after;
   std::shared_ptr<Point> point;
 };
@@ -47,6 +54,7 @@ struct CUstream_st {
   std::deque<shoal::gpu::emulation::Work> queue;
 };
 struct CUevent_st {
+  int device = 0;
   bool timed = false;
   std::shared_ptr<shoal::gpu::emulation::Point> point;  // null: never recorded
 };
@@ -74,8 +82,10 @@ class Machine {
   CUstream_st* Find(cudaStream_t handle) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
   void Destroy(CUstream_st& stream) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
 
-  std::shared_ptr<Point> Put(CUstream_st& stream, std::function<void()> run)
+  std::shared_ptr<Point> Put(CUstream_st& stream, std::function<void()> run, HostRange host = {})
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
+  // Ends the process where work that is not done uses memory of the host that is being given back.
+  void CheckUnused(HostRange host) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
   void PutWait(CUstream_st& stream, std::shared_ptr<Point> point)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
 
@@ -101,6 +111,9 @@ class Machine {
   EmulatedCounters counters ABSL_GUARDED_BY(mutex);
   std::optional<AddressSpace> memory ABSL_GUARDED_BY(mutex);
   std::set<CUevent_st*> events ABSL_GUARDED_BY(mutex);
+  // Dynamic shared memory that a kernel was allowed on a GPU: for the life of the process, as it is
+  // of a kernel that is loaded.
+  std::map<std::pair<int, const void*>, int64_t> allowed_shared ABSL_GUARDED_BY(mutex);
 
  private:
   struct Failure {

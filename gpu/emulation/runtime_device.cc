@@ -66,6 +66,13 @@ bool IsSticky(cudaError_t error) {
   return error != cudaSuccess && machine.sticky() == error;
 }
 
+void CheckGivenBack(Machine& machine, const void* data)
+    ABSL_EXCLUSIVE_LOCKS_REQUIRED(machine.mutex) {
+  if (const AddressSpace::Range* const range = machine.memory->FindBegin(data); range != nullptr) {
+    machine.CheckUnused({.begin = static_cast<const std::byte*>(data), .bytes = range->bytes});
+  }
+}
+
 cudaError_t AllocateHost(void** data, size_t bytes, unsigned flags) {
   Machine& machine = Machine::The();
   absl::MutexLock lock(&machine.mutex);
@@ -315,7 +322,8 @@ cudaError_t CUDARTAPI cudaMalloc(void** data, size_t bytes) {
   if (static_cast<int64_t>(bytes) > left) {
     return Noted(cudaErrorMemoryAllocation);
   }
-  *data = machine.memory->Allocate(Place::kDevice, device, static_cast<int64_t>(bytes), 0);
+  *data = machine.memory->Allocate(Place::kDevice, device, static_cast<int64_t>(bytes), 0,
+                                   machine.gpus.runs != shoal::gpu::Runs::kNone);
   if (*data == nullptr) {
     return Noted(cudaErrorMemoryAllocation);
   }
@@ -332,8 +340,9 @@ cudaError_t CUDARTAPI cudaFree(void* data) {
   if (data == nullptr) {
     return cudaSuccess;
   }
-  // As the runtime does, which waits for all of the GPU's work.
-  machine.RunDevice(CurrentDevice());
+  // As the runtime does, which waits for all work of the GPU whose memory it is.
+  const AddressSpace::Range* const range = machine.memory->FindBegin(data);
+  machine.RunDevice(range == nullptr ? CurrentDevice() : range->device);
   if (!machine.memory->Free(data, Place::kDevice)) {
     return Noted(cudaErrorInvalidValue);
   }
@@ -369,7 +378,7 @@ cudaError_t CUDARTAPI cudaFreeHost(void* data) {
   if (data == nullptr) {
     return cudaSuccess;
   }
-  machine.RunDevice(CurrentDevice());
+  CheckGivenBack(machine, data);
   if (!machine.memory->Free(data, Place::kPinned)) {
     return Noted(cudaErrorInvalidValue);
   }
@@ -405,7 +414,7 @@ cudaError_t CUDARTAPI cudaHostUnregister(void* data) {
   if (const cudaError_t error = machine.Begin("cudaHostUnregister"); error != cudaSuccess) {
     return Noted(error);
   }
-  machine.RunDevice(CurrentDevice());
+  CheckGivenBack(machine, data);
   if (!machine.memory->Unregister(data)) {
     return Noted(cudaErrorHostMemoryNotRegistered);
   }

@@ -4,16 +4,15 @@
 #include <utility>
 #include <vector>
 
+#include "common/check.h"
 #include "gpu/emulation/block.h"
 #include "gpu/emulation/launch.h"
 #include "gpu/emulation/machine.h"
+#include "gpu/launch_limits.h"
 
 namespace shoal::gpu::emulation {
 namespace {
 
-constexpr int64_t kMaxGridX = 0x7FFFFFFF;
-constexpr int64_t kMaxGridYz = 65535;
-constexpr int64_t kMaxThreads = 1024;
 constexpr int64_t kLeastPriority = 0;
 constexpr int64_t kGreatestPriority = -5;
 
@@ -27,6 +26,9 @@ struct Ends {
 // False where the runtime would refuse the copy.
 bool FindEnds(Machine& machine, const void* to, const void* from, int64_t bytes,
               cudaMemcpyKind kind, Ends& ends) ABSL_EXCLUSIVE_LOCKS_REQUIRED(machine.mutex) {
+  if (to == nullptr || from == nullptr || bytes < 0) {
+    return false;
+  }
   bool torn_to = false;
   bool torn_from = false;
   const AddressSpace::Range* to_range = machine.memory->Find(to, bytes, torn_to);
@@ -93,7 +95,15 @@ cudaError_t PutCopy(Machine& machine, CUstream_st& stream, void* to, const void*
       std::memmove(to, staged != nullptr ? staged->data() : from, bytes);
     });
   };
-  const std::shared_ptr<Point> point = machine.Put(stream, copy);
+  // What is staged, or done on return, is the caller's own again.
+  const bool uses_to = ends.to == Place::kPinned;
+  const bool uses_from = ends.from == Place::kPinned;
+  const auto* const host = static_cast<const std::byte*>(uses_from ? from : to);
+  const HostRange range = {.begin = host, .bytes = static_cast<int64_t>(bytes)};
+  const bool pageable = ends.to == Place::kPageable || ends.from == Place::kPageable;
+  machine.counters.pageable_copies += pageable && !wait ? 1 : 0;
+  const std::shared_ptr<Point> point =
+      machine.Put(stream, copy, uses_to || uses_from ? range : HostRange());
   const bool done_on_return = wait ||
                               (ends.to == Place::kPageable && ends.from == Place::kDevice) ||
                               (ends.to != Place::kDevice && ends.from != Place::kDevice);
@@ -105,8 +115,10 @@ cudaError_t PutFill(Machine& machine, CUstream_st& stream, void* to, int value, 
   if (bytes == 0) {
     return cudaSuccess;
   }
+  const auto length = static_cast<int64_t>(bytes);
   bool torn = false;
-  const AddressSpace::Range* range = machine.memory->Find(to, static_cast<int64_t>(bytes), torn);
+  const AddressSpace::Range* range =
+      to == nullptr || length < 0 ? nullptr : machine.memory->Find(to, length, torn);
   if (range == nullptr || torn) {
     return cudaErrorInvalidValue;
   }
@@ -126,7 +138,7 @@ cudaError_t PutFill(Machine& machine, CUstream_st& stream, void* to, int value, 
 }  // namespace
 
 void PutLaunch(cudaStream_t handle, Extent grid, int threads, int64_t shared_bytes,
-               std::function<void()> thread) {
+               const void* kernel, std::function<void()> thread) {
   Machine& machine = Machine::The();
   absl::MutexLock lock(&machine.mutex);
   if (const cudaError_t error = machine.Begin("cudaLaunchKernel"); error != cudaSuccess) {
@@ -138,12 +150,15 @@ void PutLaunch(cudaStream_t handle, Extent grid, int threads, int64_t shared_byt
     Noted(cudaErrorInvalidResourceHandle);
     return;
   }
-  if (grid.x < 1 || grid.x > kMaxGridX || grid.y < 1 || grid.y > kMaxGridYz || grid.z < 1 ||
-      grid.z > kMaxGridYz || threads < 1 || threads > kMaxThreads) {
+  if (!IsGrid(grid.x, grid.y, grid.z) || threads < 1 || threads > kMaxBlockThreads) {
     Noted(cudaErrorInvalidConfiguration);
     return;
   }
-  if (shared_bytes < 0 || shared_bytes > machine.gpus.shared_bytes) {
+  const auto allowed = machine.allowed_shared.find({stream->device, kernel});
+  const bool needs_more =
+      MustAskForShared(shared_bytes) &&
+      (allowed == machine.allowed_shared.end() || allowed->second < shared_bytes);
+  if (shared_bytes < 0 || shared_bytes > machine.gpus.shared_bytes || needs_more) {
     Noted(cudaErrorInvalidValue);
     return;
   }
@@ -154,7 +169,7 @@ void PutLaunch(cudaStream_t handle, Extent grid, int threads, int64_t shared_byt
     m.mutex.AssertHeld();
     m.Act(device, [&]() ABSL_NO_THREAD_SAFETY_ANALYSIS {
       m.memory->Open(device);
-      RunBlocks(grid, threads, shared_bytes, m.RandomNumber(), thread);
+      RunBlocks(grid, threads, shared_bytes, m.RandomNumber(), thread, m.gpus.runs == Runs::kEnds);
     });
   });
 }
@@ -164,8 +179,21 @@ void PutLaunch(cudaStream_t handle, Extent grid, int threads, int64_t shared_byt
 using shoal::gpu::emulation::CurrentDevice;
 using shoal::gpu::emulation::Machine;
 using shoal::gpu::emulation::Noted;
+using shoal::gpu::emulation::Point;
 using shoal::gpu::emulation::PutCopy;
 using shoal::gpu::emulation::PutFill;
+
+namespace {
+
+// To CUDA what was never recorded is done. Nobody means to wait for that.
+std::shared_ptr<Point> RecordedPoint(const CUevent_st& event) {
+  if (event.point == nullptr) {
+    shoal::internal::CheckFailed(__FILE__, __LINE__, "waits for an event that was never recorded");
+  }
+  return event.point;
+}
+
+}  // namespace
 
 extern "C" {
 
@@ -257,9 +285,7 @@ cudaError_t CUDARTAPI cudaStreamWaitEvent(cudaStream_t handle, cudaEvent_t event
   if (stream == nullptr || !machine.events.contains(event)) {
     return Noted(cudaErrorInvalidResourceHandle);
   }
-  if (event->point != nullptr) {
-    machine.PutWait(*stream, event->point);
-  }
+  machine.PutWait(*stream, RecordedPoint(*event));
   return cudaSuccess;
 }
 
@@ -269,7 +295,8 @@ cudaError_t CUDARTAPI cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flag
   if (const cudaError_t error = machine.Begin("cudaEventCreateWithFlags"); error != cudaSuccess) {
     return Noted(error);
   }
-  *event = new CUevent_st{.timed = (flags & cudaEventDisableTiming) == 0};
+  *event =
+      new CUevent_st{.device = CurrentDevice(), .timed = (flags & cudaEventDisableTiming) == 0};
   machine.events.insert(*event);
   return cudaSuccess;
 }
@@ -285,7 +312,7 @@ cudaError_t CUDARTAPI cudaEventRecord(cudaEvent_t event, cudaStream_t handle) {
     return Noted(error);
   }
   CUstream_st* stream = machine.Find(handle);
-  if (stream == nullptr || !machine.events.contains(event)) {
+  if (stream == nullptr || !machine.events.contains(event) || event->device != stream->device) {
     return Noted(cudaErrorInvalidResourceHandle);
   }
   event->point = machine.Put(*stream, nullptr);
@@ -301,11 +328,12 @@ cudaError_t CUDARTAPI cudaEventQuery(cudaEvent_t event) {
   if (!machine.events.contains(event)) {
     return Noted(cudaErrorInvalidResourceHandle);
   }
+  const std::shared_ptr<Point> point = RecordedPoint(*event);
   machine.RunSome();
   if (const cudaError_t error = machine.sticky(); error != cudaSuccess) {
     return Noted(error);
   }
-  return Noted(event->point == nullptr || event->point->done ? cudaSuccess : cudaErrorNotReady);
+  return Noted(point->done ? cudaSuccess : cudaErrorNotReady);
 }
 
 cudaError_t CUDARTAPI cudaEventSynchronize(cudaEvent_t event) {
@@ -317,8 +345,8 @@ cudaError_t CUDARTAPI cudaEventSynchronize(cudaEvent_t event) {
   if (!machine.events.contains(event)) {
     return Noted(cudaErrorInvalidResourceHandle);
   }
-  const auto point = event->point;
-  return Noted(point == nullptr ? cudaSuccess : machine.RunUntil(*point));
+  const std::shared_ptr<Point> point = RecordedPoint(*event);
+  return Noted(machine.RunUntil(*point));
 }
 
 cudaError_t CUDARTAPI cudaEventDestroy(cudaEvent_t event) {
@@ -342,7 +370,8 @@ cudaError_t CUDARTAPI cudaEventElapsedTime(float* milliseconds, cudaEvent_t star
     return Noted(error);
   }
   for (cudaEvent_t event : {start, end}) {
-    if (!machine.events.contains(event) || !event->timed || event->point == nullptr) {
+    if (!machine.events.contains(event) || !event->timed || event->point == nullptr ||
+        event->device != start->device) {
       return Noted(cudaErrorInvalidResourceHandle);
     }
   }
@@ -399,15 +428,20 @@ cudaError_t CUDARTAPI cudaMemset(void* to, int value, size_t bytes) {
   return Noted(PutFill(machine, *machine.Find(nullptr), to, value, bytes));
 }
 
-cudaError_t CUDARTAPI cudaFuncSetAttribute(const void*, cudaFuncAttribute attribute, int value) {
+cudaError_t CUDARTAPI cudaFuncSetAttribute(const void* kernel, cudaFuncAttribute attribute,
+                                           int value) {
   Machine& machine = Machine::The();
   absl::MutexLock lock(&machine.mutex);
   if (const cudaError_t error = machine.Begin("cudaFuncSetAttribute"); error != cudaSuccess) {
     return Noted(error);
   }
-  const bool too_much = attribute == cudaFuncAttributeMaxDynamicSharedMemorySize &&
-                        (value < 0 || value > machine.gpus.shared_bytes);
-  return Noted(too_much ? cudaErrorInvalidValue : cudaSuccess);
+  ++machine.counters.shared_questions;
+  if (kernel == nullptr || attribute != cudaFuncAttributeMaxDynamicSharedMemorySize || value < 0 ||
+      value > machine.gpus.shared_bytes) {
+    return Noted(cudaErrorInvalidValue);
+  }
+  machine.allowed_shared[{CurrentDevice(), kernel}] = value;
+  return cudaSuccess;
 }
 
 }  // extern "C"

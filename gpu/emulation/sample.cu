@@ -98,6 +98,9 @@ SHOAL_KERNEL WrongKernel(Wrong wrong, float* out) {
   if (wrong == Wrong::kOutOfShared) {
     DynamicShared()[128 * BlockThreads() / kThreads] = 1;
   }
+  if (wrong == Wrong::kOverflow) {
+    out[0] = static_cast<float>(ThreadIndex() * (INT32_MAX / 2));
+  }
   if (wrong == Wrong::kDifferentPlaces && WarpIndex() == 1) {
     SyncBlock();
   } else {
@@ -118,6 +121,15 @@ SHOAL_KERNEL LookKernel(float* to) {
   }
   SyncWarp();
   AtomicAdd(to + 2, 1.0f);
+}
+
+SHOAL_KERNEL TouchSharedKernel(uint32_t* to, int64_t bytes) {
+  auto* const last = reinterpret_cast<uint32_t*>(DynamicShared() + bytes) - 1;
+  if (ThreadIndex() == 0) {
+    *last = static_cast<uint32_t>(bytes);
+  }
+  SyncBlock();
+  to[ThreadIndex()] = *last;
 }
 
 }  // namespace
@@ -151,6 +163,10 @@ cudaError_t RunWrong(cudaStream_t stream, Wrong wrong, float* out) {
 
 cudaError_t LookAtShared(cudaStream_t stream, float* to) {
   return Launch(stream, {.x = 2}, kWarp, 64, LookKernel, to);
+}
+
+cudaError_t TouchShared(cudaStream_t stream, uint32_t* to, int64_t bytes) {
+  return Launch(stream, {}, kWarp, bytes, TouchSharedKernel, to, bytes);
 }
 
 }  // namespace shoal::gpu::sample

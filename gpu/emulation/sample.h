@@ -32,11 +32,15 @@ enum class Wrong : uint8_t {
   kDifferentPlaces,   // a warp is at SyncBlock, another elsewhere at one
   kOutOfShared,       // one byte behind the dynamic shared memory
   kReturnsFromBlock,  // warp 1 returns before the block's barrier
+  kOverflow,          // an int is more than it can be
 };
 cudaError_t RunWrong(cudaStream_t stream, Wrong wrong, float* out);
 
 // to[i] of the block's dynamic shared memory as it finds it, and of 16 bytes that a copy, not
 // valid, has written; to[2] is added to by every thread of two blocks.
 cudaError_t LookAtShared(cudaStream_t stream, float* to);
+
+// A block with so many bytes of dynamic shared memory, whose last word becomes `to`.
+cudaError_t TouchShared(cudaStream_t stream, uint32_t* to, int64_t bytes);
 
 }  // namespace shoal::gpu::sample

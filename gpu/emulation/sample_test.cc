@@ -114,5 +114,15 @@ TEST_P(SampleTest, CopiesLoadsAndMultiplies) {
   EXPECT_THAT(d.Read(), testing::Pointwise(testing::DoubleNear(1e-4), operands.product));
 }
 
+TEST_P(SampleTest, BlocksHaveTheSharedMemoryThatTheyAskFor) {
+  const OnDevice<uint32_t> to(std::vector<uint32_t>(32, 0));
+  for (const int64_t bytes : {1024, 40 << 10, 48 << 10, 99 << 10, 64 << 10}) {
+    ASSERT_EQ(sample::TouchShared(nullptr, to.data(), bytes), cudaSuccess);
+    EXPECT_THAT(to.Read(), testing::Each(static_cast<uint32_t>(bytes)));
+  }
+  EXPECT_EQ(sample::TouchShared(nullptr, to.data(), 1 << 20), cudaErrorInvalidValue);
+  EXPECT_EQ(cudaGetLastError(), cudaSuccess) << "it was told";
+}
+
 }  // namespace
 }  // namespace shoal::gpu
