@@ -9,6 +9,7 @@
 #include "common/check.h"
 #include "common/status.h"
 #include "plan/activation_bytes.h"
+#include "plan/attention_scratch.h"
 #include "plan/stage_scratch.h"
 #include "plan/stage_units.h"
 #include "plan/tensor_bytes.h"
@@ -83,7 +84,12 @@ WorkerMemory UnitBuffers(const ModelSpec& spec, const Job& job, const WorkerPoli
       buffers(4, policy.push == PushPolicy::kStep ? all : kGradientBuffersPerSize);
   if (OnGpu(job)) {
     memory.weights = buffers(SizeOf(compute), frames);
-    memory.gpu = {.weights = weights, .gradients = gradients, .workspace = kGpuWorkspaceBytes};
+    memory.gpu = {
+        .weights = weights,
+        .gradients = gradients,
+        .workspace =
+            kGpuWorkspaceBytes +
+            (MayFuseAttention(job) ? FusedAttentionBytes(spec, job.data.microbatch_tokens) : 0)};
     memory.gradients = buffers(4, kGradientBuffersPerSize);
   } else {
     memory.weights = weights;

@@ -31,8 +31,8 @@ inline constexpr int64_t kServerProcessBytes = int64_t{20} << 20;
 // heap. Measured between 50 and 70 MiB, more with more threads. Operands packed for AMX (bf16; up
 // to 16 MiB a thread for large weights) are not in it.
 inline constexpr int64_t kWorkerProcessBytes = int64_t{64} << 20;
-// What operators on a GPU keep of its memory for themselves: workspaces of matrix products and
-// attention. (What the driver and the libraries take is not there to be given out.)
+// What operators on a GPU keep of its memory for themselves: workspaces of matrix products and our
+// own attention's. (What the driver and the libraries take is not there to be given out.)
 inline constexpr int64_t kGpuWorkspaceBytes = int64_t{128} << 20;
 
 // --- servers ---
@@ -132,6 +132,7 @@ struct GpuMemory {
   int64_t gradients = 0;    // likewise
   int64_t activations = 0;  // likewise
   int64_t logits = 0;       // likewise, of larger chunks
+  // kGpuWorkspaceBytes, and what cuDNN's attention may take (plan/attention_scratch.h).
   int64_t workspace = 0;
 
   int64_t total() const { return weights + gradients + activations + logits + workspace; }

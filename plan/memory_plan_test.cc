@@ -6,6 +6,7 @@
 #include "common/status.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "plan/attention_scratch.h"
 #include "plan/stage_scratch.h"
 
 namespace shoal::plan {
@@ -286,6 +287,30 @@ TEST(PlanMemory, PutsIntoAGpuWhatIsComputedWith) {
   const WorkerMemory few = PlanMemory(spec, job, 1, 1, {})->stages[0];
   EXPECT_EQ(worker.weights, few.weights);
   EXPECT_EQ(worker.gradients, few.gradients);
+}
+
+TEST(PlanMemory, CountsWhatCudnnsAttentionMayTake) {
+  const ModelSpec spec = *NamedShape("7b");
+  ASSERT_NE(spec.heads, spec.kv_heads);
+  Job job = ResolvedJob(ComputeType::kBf16);
+  job.train.device = DeviceKind::kCuda;
+  job.data.microbatch_tokens = 65536;
+  const auto workspace = [&] { return PlanMemory(spec, job, 1, 1, {})->stages[0].gpu.workspace; };
+  const int64_t fused = FusedAttentionBytes(spec, 65536);
+  EXPECT_EQ(workspace(), kGpuWorkspaceBytes + fused);
+  const auto queries = static_cast<double>(65536 * spec.q_size());
+  EXPECT_NEAR(static_cast<double>(fused) / queries, 10.7, 0.2);
+  job.service.accumulate = Accumulate::kExact;
+  EXPECT_EQ(workspace(), kGpuWorkspaceBytes);
+  job.service.accumulate = Accumulate::kFloat;
+  job.train.compute = ComputeType::kFp32;
+  EXPECT_EQ(workspace(), kGpuWorkspaceBytes);
+  // Where each head has its own keys: 4 + 2 B of queries, 2 B each of keys and values.
+  const ModelSpec small = *NamedShape("124m");
+  ASSERT_EQ(small.heads, small.kv_heads);
+  EXPECT_NEAR(static_cast<double>(FusedAttentionBytes(small, 65536)) /
+                  static_cast<double>(65536 * small.q_size()),
+              10.1, 0.2);
 }
 
 TEST(PlanMemory, ChoosesWhatFitsIntoTheGpu) {

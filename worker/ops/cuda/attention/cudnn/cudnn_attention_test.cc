@@ -7,6 +7,7 @@
 
 #include "gpu/emulation/emulated_gpu.h"
 #include "gtest/gtest.h"
+#include "plan/attention_scratch.h"
 #include "worker/backend/cuda/cuda_device.h"
 #include "worker/ops/cuda/attention/attention.h"
 #include "worker/ops/cuda/attention/cudnn/fake_cudnn.h"
@@ -83,6 +84,29 @@ TEST_F(CudnnAttentionTest, AddsUpInOneOrderWhereThatIsAskedFor) {
   Start({}, true);
   Attend({0, 5, 9}, 16);
   EXPECT_EQ(attention_->fused(), 1);  // forward alone
+}
+
+// What plans count for the backward pass is what it takes, but for the library's own workspace.
+TEST_F(CudnnAttentionTest, TakesTheMemoryThatIsPlanned) {
+  Fake().workspace_bytes = 0;
+  plan::ModelSpec spec;
+  spec.heads = kShape.heads;
+  spec.kv_heads = kShape.kv_heads;
+  spec.head_dim = kShape.head_dim;
+  constexpr int32_t kTokens = 4096;
+  Attend({0, 5}, kTokens);  // what is kept from pass to pass
+  const int64_t kept = device_->peak_bytes() - device_->allocated_bytes();
+  const int64_t planned = plan::FusedAttentionBytes(spec, kTokens);
+  std::vector<int32_t> begins;
+  for (int32_t begin = 0; begin <= kTokens; begin += kTokens / 16) {
+    begins.push_back(begin);
+  }
+  Attend(begins, kTokens);
+  EXPECT_EQ(attention_->fused(), 4);
+  const int64_t taken = device_->peak_bytes() - device_->allocated_bytes();
+  EXPECT_GT(taken, kept);
+  EXPECT_LE(taken, planned);
+  EXPECT_GT(taken, planned * 95 / 100);
 }
 
 TEST_F(CudnnAttentionTest, LeavesGpusItDoesNotKnow) {
