@@ -2,6 +2,10 @@
 
 #include <cuda_runtime_api.h>
 
+#include <utility>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
 #include "common/dynamic_library.h"
 #include "common/status.h"
 #include "fmt/format.h"
@@ -29,6 +33,32 @@ std::string LibraryAt(const std::vector<std::string>& names, const char* version
              : PathOf(*library);
 }
 
+// Of all machines of the process: a part makes its own, and they go with what runs on them.
+struct RefusedProducts {
+  absl::Mutex mutex;
+  std::map<std::string, int64_t> counts ABSL_GUARDED_BY(mutex);
+
+  static RefusedProducts& The() {
+    static auto* const products = new RefusedProducts;
+    return *products;
+  }
+};
+
+void NoteRefused(std::string_view product) {
+  RefusedProducts& refused = RefusedProducts::The();
+  absl::MutexLock lock(&refused.mutex);
+  ++refused.counts[std::string(product)];
+}
+
+absl::StatusOr<worker::Machine> MakeMachine(int64_t budget_bytes, bool deterministic) {
+  worker::Machine machine;
+  SHOAL_ASSIGN_OR_RETURN(machine.device, worker::MakeCudaDevice({.budget_bytes = budget_bytes}));
+  SHOAL_ASSIGN_OR_RETURN(machine.ops,
+                         worker::MakeCudaOps(*machine.device, {.deterministic = deterministic,
+                                                               .refused_product = NoteRefused}));
+  return machine;
+}
+
 std::string Mib(int64_t bytes) { return fmt::format("{} MiB", bytes >> 20); }
 
 }  // namespace
@@ -53,11 +83,18 @@ absl::StatusOr<std::vector<std::pair<std::string, std::string>>> DescribeGpuMach
 
 bool GpuIsLost() { return gpu::IsLasting(cudaDeviceSynchronize()); }
 
+std::map<std::string, int64_t> TakeRefusedProducts() {
+  RefusedProducts& refused = RefusedProducts::The();
+  absl::MutexLock lock(&refused.mutex);
+  return std::exchange(refused.counts, {});
+}
+
 absl::StatusOr<worker::Machine> MakeGpuMachine(int64_t budget_bytes) {
-  worker::Machine machine;
-  SHOAL_ASSIGN_OR_RETURN(machine.device, worker::MakeCudaDevice({.budget_bytes = budget_bytes}));
-  SHOAL_ASSIGN_OR_RETURN(machine.ops, worker::MakeCudaOps(*machine.device));
-  return machine;
+  return MakeMachine(budget_bytes, /*deterministic=*/true);
+}
+
+absl::StatusOr<worker::Machine> MakeAnyOrderGpuMachine() {
+  return MakeMachine(/*budget_bytes=*/0, /*deterministic=*/false);
 }
 
 }  // namespace shoal::bench

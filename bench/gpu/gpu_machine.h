@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <utility>
 #include <vector>
@@ -17,7 +18,12 @@ absl::StatusOr<std::vector<std::pair<std::string, std::string>>> DescribeGpuMach
 // Whether the GPU is of no more use to this process: after an illegal access, above all.
 bool GpuIsLost();
 
+// Matrix products that cuBLASLt has refused on all machines since the last call, by shape and why.
+std::map<std::string, int64_t> TakeRefusedProducts();
+
 // `budget_bytes` 0: all that is free.
 absl::StatusOr<worker::Machine> MakeGpuMachine(int64_t budget_bytes);
+// Whose attention may add in any order, which cuDNN's backward pass does.
+absl::StatusOr<worker::Machine> MakeAnyOrderGpuMachine();
 
 }  // namespace shoal::bench

@@ -1,6 +1,7 @@
 #include "bench/gpu/gpu_report.h"
 
 #include <algorithm>
+#include <map>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_split.h"
@@ -155,6 +156,29 @@ void AddParts(const std::vector<PartReport>& parts, Report& report) {
   }
 }
 
+// How many there were in all parts, and a row each.
+void AddRefusedProducts(const std::vector<PartReport>& parts, Report& report) {
+  std::vector<std::vector<std::string>> rows = {{"part", "product, and why", "times"}};
+  bool asked = false;
+  for (const PartReport& part : parts) {
+    const auto refused = RefusedProductsOf(part);
+    asked = asked || refused.has_value();
+    for (const auto& [product, count] : refused.value_or(std::map<std::string, int64_t>())) {
+      rows.push_back({part.name(), product, fmt::format("{}", count)});
+    }
+  }
+  if (!asked) {
+    return;
+  }
+  report.Heading("Matrix products that cuBLASLt refused");
+  report.Paragraph(
+      fmt::format("Shapes in all parts: {}. Kernels of our own make such products, more slowly.",
+                  rows.size() - 1));
+  if (rows.size() > 1) {
+    report.Table(rows);
+  }
+}
+
 }  // namespace
 
 GpuFindings LoadFindings(const std::string& folder, const PartSizes& sizes,
@@ -177,6 +201,7 @@ absl::StatusOr<WrittenReport> WriteGpuReport(const GpuFindings& findings, const 
   Report report(name);
   AddBars(findings.bars, report);
   AddParts(parts, report);
+  AddRefusedProducts(parts, report);
   if (parts.size() > 1) {
     AddPeer(parts, findings.torch, report);
   }

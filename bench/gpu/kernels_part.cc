@@ -134,7 +134,7 @@ absl::Status RunKernelsPart(PartRun& run) {
   if (!spec) {
     return InvalidArgument("no shape is called {}", run.sizes().kernel_shape);
   }
-  SHOAL_ASSIGN_OR_RETURN(worker::Machine machine, run.options().make_machine(0));
+  SHOAL_ASSIGN_OR_RETURN(worker::Machine machine, run.MakeTrainingMachine());
   SHOAL_ASSIGN_OR_RETURN(const Ceilings ceilings,
                          MeasureCeilings(machine, run.sizes(), run.options().seed));
   const int64_t rows = run.sizes().kernel_rows;
@@ -142,7 +142,8 @@ absl::Status RunKernelsPart(PartRun& run) {
       "Kernels against their floors",
       fmt::format("Shape {}, {} rows, bf16, random data, medians. The floor is bytes (each input "
                   "read once, each output written once) over the copy bandwidth of {:.0f} GB/s, or "
-                  "operations over the matrix rate of {:.0f} TFLOP/s, whichever is longer.",
+                  "operations over the matrix rate of {:.0f} TFLOP/s, whichever is longer. "
+                  "Attention may add in any order, as in jobs unless they say otherwise.",
                   run.sizes().kernel_shape, rows, ceilings.copy_bytes_per_second / 1e9,
                   ceilings.matrix_flops_per_second / 1e12),
       {"operator", "size", "bound by", "floor, us", "measured, us", "floor / measured"});

@@ -127,7 +127,9 @@ int RunChosen(const Options& options) {
     }
   }
   part_options.make_machine = MakeGpuMachine;
+  part_options.make_any_order_machine = MakeAnyOrderGpuMachine;
   part_options.is_lost = GpuIsLost;
+  part_options.take_refused_products = TakeRefusedProducts;
   part_options.from = options.from;
   part_options.flat = &GpuFlatKernels();
   part_options.sizes = SizesOf(options);
@@ -162,8 +164,9 @@ int Main(int argc, char** argv) {
   app.add_option("--note", options.notes, "A paragraph of the report's introduction; repeatable");
   app.add_option("--budget-seconds", options.budget_seconds,
                  "Of each part: what it does not come to is left out");
-  app.add_option("--from", options.from,
-                 "Go on with train or kernels at this case, with what --parts has of those before");
+  app.add_option(
+      "--from", options.from,
+      "Go on with train, kernels or ops at this case, with what --parts has of those before");
   app.add_option("--seed", options.seed, "Of random data; 0: a new one in each run");
   app.add_flag("--small", options.small, "Sizes that try the program, not the GPU");
   CLI11_PARSE(app, argc, argv);

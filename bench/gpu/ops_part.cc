@@ -1,6 +1,5 @@
 // Every operator against the CPU's on fresh random inputs (worker/ops/testing/check_ops.h).
 #include <algorithm>
-#include <iterator>
 #include <map>
 
 #include "absl/strings/str_split.h"
@@ -16,6 +15,11 @@ namespace {
 // Of the checks that come next.
 constexpr absl::Duration kOfGroup = absl::Seconds(2);
 
+// Values of the report: how many checks there were, and rows of those that failed.
+constexpr char kChecks[] = "checks";
+constexpr char kWrongChecks[] = "wrong_checks";
+using Rows = std::vector<std::vector<std::string>>;
+
 struct Group {
   int checks = 0;
   const worker::OpCheck* worst = nullptr;  // by its share of the bound
@@ -25,6 +29,16 @@ struct Group {
 std::string GroupOf(const worker::OpCheck& check) {
   const std::vector<std::string> words = absl::StrSplit(check.name, ' ');
   return words.size() < 2 ? check.name : words[0] + " " + words[1];
+}
+
+std::vector<worker::OpCheck> AnyOrderChecks(const worker::Machine& machine, worker::Ops& oracle,
+                                            PartRun& run) {
+  std::vector<worker::OpCheck> checks = worker::CheckAttentionInAnyOrder(
+      *machine.device, *machine.ops, oracle, run.options().seed, run.sizes().op_checks);
+  for (worker::OpCheck& check : checks) {
+    check.name.insert(check.name.find(' '), "InAnyOrder");
+  }
+  return checks;
 }
 
 bool IsWorse(const worker::OpCheck& a, const worker::OpCheck& b) {
@@ -51,27 +65,31 @@ void AddOpRows(const std::vector<worker::OpCheck>& checks, PartReport& report) {
                    fmt::format("{:.1e}", group.worst->bound),
                    group.worst->passed() ? "right" : "**wrong**"});
   }
-}
-
-int AddOpsEnd(const std::vector<worker::OpCheck>& checks, const std::string& left_out,
-              PartReport& report) {
-  const auto failed = static_cast<int>(
-      std::ranges::count_if(checks, [](const worker::OpCheck& c) { return !c.passed(); }));
-  const std::string found =
-      fmt::format("{} of {}", checks.size() - static_cast<size_t>(failed), checks.size());
-  report.AddBar(failed == 0 && !left_out.empty()
-                    ? OpsBar().NotMeasured(fmt::format("{}, and then {}", found, left_out))
-                    : OpsBar().Found(found, failed == 0));
-  if (failed > 0) {
-    report.AddTable("Operators that are wrong", "", {"check", "error", "bound", "what"});
-    for (const worker::OpCheck& check : checks) {
-      if (!check.passed()) {
-        report.AddRow({check.name, fmt::format("{:.1e}", check.error),
+  auto wrong = report.values().value(kWrongChecks, Rows());
+  for (const worker::OpCheck& check : checks) {
+    if (!check.passed()) {
+      wrong.push_back({check.name, fmt::format("{:.1e}", check.error),
                        fmt::format("{:.1e}", check.bound), check.wrong});
-      }
     }
   }
-  return failed;
+  report.SetValue(kWrongChecks, std::move(wrong));
+  report.SetValue(kChecks, report.values().value(kChecks, size_t{0}) + checks.size());
+}
+
+int AddOpsEnd(const std::string& left_out, PartReport& report) {
+  const auto all = report.values().value(kChecks, size_t{0});
+  const auto wrong = report.values().value(kWrongChecks, Rows());
+  const std::string found = fmt::format("{} of {}", all - wrong.size(), all);
+  report.AddBar(wrong.empty() && !left_out.empty()
+                    ? OpsBar().NotMeasured(fmt::format("{}, and then {}", found, left_out))
+                    : OpsBar().Found(found, wrong.empty()));
+  if (!wrong.empty()) {
+    report.AddTable("Operators that are wrong", "", {"check", "error", "bound", "what"});
+    for (const std::vector<std::string>& row : wrong) {
+      report.AddRow(row);
+    }
+  }
+  return static_cast<int>(wrong.size());
 }
 
 absl::Status RunOpsPart(PartRun& run) {
@@ -80,28 +98,44 @@ absl::Status RunOpsPart(PartRun& run) {
   run.report().AddTable(
       "Operators against the CPU's",
       fmt::format("Random inputs of seed {}; outputs poisoned with NaN before each call; each runs "
-                  "twice and must give the same bits. Errors are relative to the larger of the "
+                  "twice and must give the same bits, but where it may add in any order. Errors "
+                  "are relative to the larger of the "
                   "expected value and the root mean square of all; the servers' kernels are to "
                   "give the CPU's bits.",
                   run.options().seed),
       {"operator", "checks", "worst", "error", "bound", ""});
-  std::vector<worker::OpCheck> all;
+  // The servers' kernels are the first group, attention in any order is the second.
+  int64_t next = run.options().from;
+  bool lost = false;
   std::string left_out;
-  const auto found = [&](std::vector<worker::OpCheck> checks) {
+  const auto found = [&](const std::vector<worker::OpCheck>& checks) {
     AddOpRows(checks, run.report());
-    std::ranges::move(checks, std::back_inserter(all));
-    if (!run.HasTimeFor(kOfGroup)) {
+    lost = !std::ranges::all_of(checks, &worker::OpCheck::passed) && run.IsLostAt(next);
+    ++next;
+    if (!lost && !run.HasTimeFor(kOfGroup)) {
       left_out = "no time was left";
     }
-    return left_out.empty();
+    return !lost && left_out.empty();
   };
-  if (const FlatKernels* const flat = run.options().flat; flat != nullptr) {
-    found(CheckFlatKernels(*machine.device, machine.ops->stream(), *flat, run.options().seed,
-                           run.sizes().flat_checks));
+  bool goes_on = true;
+  if (const FlatKernels* const flat = run.options().flat; next == 0 && flat != nullptr) {
+    goes_on = found(CheckFlatKernels(*machine.device, machine.ops->stream(), *flat,
+                                     run.options().seed, run.sizes().flat_checks));
   }
-  CheckOps(*machine.device, *machine.ops, *oracle.ops, run.options().seed, run.sizes().op_checks,
-           found);
-  const int failed = AddOpsEnd(all, left_out, run.report());
+  next = std::max<int64_t>(next, 1);
+  if (goes_on && next == 1 && run.options().make_any_order_machine) {
+    SHOAL_ASSIGN_OR_RETURN(const worker::Machine any_order, run.MakeTrainingMachine());
+    goes_on = found(AnyOrderChecks(any_order, *oracle.ops, run));
+  }
+  if (goes_on) {
+    next = std::max<int64_t>(next, 2);
+    CheckOps(*machine.device, *machine.ops, *oracle.ops, run.options().seed, run.sizes().op_checks,
+             found, next - 2);
+  }
+  if (lost) {
+    return absl::AbortedError("the device is lost");
+  }
+  const int failed = AddOpsEnd(left_out, run.report());
   return failed == 0 ? absl::OkStatus() : Internal("{} checks of operators failed", failed);
 }
 

@@ -1,9 +1,13 @@
 // The part that checks operators, and the checks of the kernels that servers have.
 #include <cmath>
+#include <map>
+#include <string>
 
 #include "bench/gpu/cpu_flat_kernels.h"
+#include "bench/gpu/gpu_report.h"
 #include "bench/gpu/op_checks.h"
 #include "bench/gpu/testing_parts.h"
+#include "common/file.h"
 #include "common/status.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -29,7 +33,7 @@ TEST(Parts, OpsThatAreWrongAreNamed) {
                                                {"Add fp32 3x4", 1e-7, 1e-6, ""},
                                                {"Add fp32 5x6", 5e-7, 1e-6, ""}};
   AddOpRows(checks, report);
-  EXPECT_EQ(AddOpsEnd(checks, "no time was left", report), 2);
+  EXPECT_EQ(AddOpsEnd("no time was left", report), 2);
   ASSERT_EQ(report.tables().size(), 2u);
   EXPECT_THAT(report.tables()[0].rows[1],
               ElementsAre("Add bf16", "3", "Add bf16 5x6", "2.0e-02", "1.0e-02", "**wrong**"));
@@ -77,6 +81,52 @@ class Inexact final : public FlatKernels {
     return Internal("it does not start");
   }
 };
+
+TEST(Parts, OpsGoOnAfterACheckThatLostTheDevice) {
+  PartOptions options = OnTheCpu();
+  const PartReport whole = RunOne("ops", options);
+  ASSERT_EQ(whole.state(), PartState::kDone) << whole.why();
+  options.output = NewFolder();
+  const Inexact inexact;
+  options.flat = &inexact;
+  options.is_lost = [] { return true; };
+  const PartReport first = RunOne("ops", options);
+  EXPECT_EQ(first.state(), PartState::kFailed);
+  EXPECT_EQ(GoesOnFrom(first), 1);
+  EXPECT_LT(first.tables().front().rows.size(), 10u) << "nothing is checked after it";
+  EXPECT_TRUE(first.bars().empty());
+  options.from = 1;
+  const PartReport second = RunOne("ops", options);
+  EXPECT_EQ(GoesOnFrom(second), 0);
+  EXPECT_EQ(second.state(), PartState::kFailed);
+  ASSERT_EQ(second.bars().size(), 1u);
+  EXPECT_FALSE(second.bars().front().met);
+  EXPECT_EQ(second.tables().front().rows.size(), whole.tables().front().rows.size());
+  EXPECT_EQ(second.values().at("checks"), whole.values().at("checks"));
+  ASSERT_EQ(second.tables().size(), 2u) << "what was wrong before is told";
+  EXPECT_THAT(second.why(), HasSubstr("checks of operators failed"));
+}
+
+// What an earlier process of the part was told of is added to.
+TEST(Parts, ProductsThatWereRefusedAreKept) {
+  PartOptions options = OnTheCpu();
+  EXPECT_FALSE(RefusedProductsOf(RunOne("ops", options)).has_value());
+  options.output = NewFolder();
+  options.take_refused_products = [] {
+    return std::map<std::string, int64_t>{{"C[3, 5] of bf16", 7}};
+  };
+  EXPECT_EQ(RefusedProductsOf(RunOne("ops", options))->at("C[3, 5] of bf16"), 7);
+  options.from = 1;
+  const PartReport second = RunOne("ops", options);
+  EXPECT_EQ(RefusedProductsOf(second)->at("C[3, 5] of bf16"), 14);
+  const auto written = WriteGpuReport(
+      LoadFindings(options.output, PartSizes(), *ChosenParts("ops")), options.output, {});
+  ASSERT_TRUE(written.ok());
+  const std::string text = *ReadFile(written->path);
+  EXPECT_THAT(text, HasSubstr("## Matrix products that cuBLASLt refused"));
+  EXPECT_THAT(text, HasSubstr("Shapes in all parts: 1."));
+  EXPECT_THAT(text, HasSubstr("| ops | C[3, 5] of bf16 | 14 |"));
+}
 
 TEST(FlatChecks, SeeABit) {
   worker::Machine machine = worker::MakeCpuMachine(1);

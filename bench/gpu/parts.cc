@@ -25,6 +25,7 @@ constexpr Part kParts[] = {
 // Values of a part's report.
 constexpr char kGoOnFrom[] = "go_on_from";
 constexpr char kFailedCases[] = "failed_cases";
+constexpr char kRefusedProducts[] = "refused_products";
 
 // That of an earlier process, where this one goes on with it.
 PartReport ReportFor(std::string_view name, const PartOptions& options) {
@@ -36,6 +37,17 @@ PartReport ReportFor(std::string_view name, const PartOptions& options) {
     }
   }
   return PartReport(options.output, std::string(name));
+}
+
+void KeepRefusedProducts(const PartOptions& options, PartReport& report) {
+  if (!options.take_refused_products) {
+    return;
+  }
+  auto all = RefusedProductsOf(report).value_or(std::map<std::string, int64_t>());
+  for (const auto& [product, count] : options.take_refused_products()) {
+    all[product] += count;
+  }
+  report.SetValue(kRefusedProducts, all);
 }
 
 PartState StateOf(const absl::Status& status) {
@@ -118,8 +130,21 @@ absl::Status PartRun::Outcome() const {
   return all.empty() ? absl::OkStatus() : Internal("{}", fmt::join(all, "; "));
 }
 
+std::optional<std::map<std::string, int64_t>> RefusedProductsOf(const PartReport& report) {
+  const auto found = report.values().find(kRefusedProducts);
+  if (found == report.values().end()) {
+    return std::nullopt;
+  }
+  return found->get<std::map<std::string, int64_t>>();
+}
+
 int64_t GoesOnFrom(const PartReport& report) {
   return report.values().value(kGoOnFrom, int64_t{0});
+}
+
+absl::StatusOr<worker::Machine> PartRun::MakeTrainingMachine() const {
+  return options_.make_any_order_machine ? options_.make_any_order_machine()
+                                         : options_.make_machine(0);
 }
 
 double PartRun::seconds() const { return absl::ToDoubleSeconds(absl::Now() - begin_); }
@@ -149,6 +174,7 @@ std::vector<PartReport> RunParts(const std::vector<Part>& parts, const PartOptio
     const double before = report.seconds();
     PartRun run(options, report);
     const absl::Status status = part.run(run);
+    KeepRefusedProducts(options, report);
     report.Finish(StateOf(status), std::string(Message(status)), before + run.seconds());
     if (!status.ok()) {
       fmt::print(stderr, "{} {}: {}\n", part.name,

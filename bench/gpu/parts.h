@@ -7,6 +7,8 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -88,6 +90,9 @@ PartSizes SmallSizes();  // that the CPU runs within a second or so
 struct PartOptions {
   // `budget_bytes` of the device's memory, 0: all of it.
   std::function<absl::StatusOr<worker::Machine>(int64_t budget_bytes)> make_machine;
+  // The same, where sums may be in any order if that is faster, as jobs have it unless they say
+  // otherwise; null: there is no other.
+  std::function<absl::StatusOr<worker::Machine>()> make_any_order_machine;
   // The optimizer's on that machine; null: none.
   const FlatKernels* flat = nullptr;
   // Of the machine, for the report: "what", "value".
@@ -103,8 +108,11 @@ struct PartOptions {
   // Whether the device is of no more use to this process, as a GPU is after an illegal access;
   // null: it always is.
   std::function<bool()> is_lost;
-  // The first case of `train` or `kernels`; what an earlier process has found of those before it is
-  // read from `output` and gone on with.
+  // Matrix products that the library refused since the last call, so that kernels of our own made
+  // them, by shape and why; null: there is no library.
+  std::function<std::map<std::string, int64_t>()> take_refused_products;
+  // The first case of `train`, `kernels` or `ops`; what an earlier process has found of those
+  // before it is read from `output` and gone on with.
   int64_t from = 0;
 };
 
@@ -119,6 +127,8 @@ class PartRun {
   // Whether there is time for what takes about so long.
   bool HasTimeFor(absl::Duration duration) const;
   double seconds() const;
+  // What training is measured on: make_any_order_machine's.
+  absl::StatusOr<worker::Machine> MakeTrainingMachine() const;
 
   // Of a case that failed: where the device is lost, the part ends and says where a new process is
   // to go on, which is true.
@@ -145,6 +155,9 @@ std::span<const Part> Parts();
 
 // The parts of that name, all for an empty one; InvalidArgument, naming all, for one that is none.
 absl::StatusOr<std::vector<Part>> ChosenParts(std::string_view only);
+
+// What PartOptions::take_refused_products told while the part ran; one that was never asked: none.
+std::optional<std::map<std::string, int64_t>> RefusedProductsOf(const PartReport& report);
 
 // Where a new process goes on with a part whose device was lost (PartOptions::from); 0: nowhere.
 int64_t GoesOnFrom(const PartReport& report);

@@ -12,6 +12,7 @@
 #include "bench/gpu/resident_units.h"
 #include "bench/gpu/timing.h"
 #include "common/status.h"
+#include "plan/attention_scratch.h"
 #include "plan/loss_chunk.h"
 #include "worker/model/runner.h"
 
@@ -19,7 +20,7 @@ namespace shoal::bench {
 namespace {
 
 constexpr int kLeastSteps = 2;  // that count
-// Of the budget: what reservations lose, and the rotary tables.
+// Of the budget, beside what attention takes: what reservations lose, and the rotary tables.
 constexpr int64_t kSpareBytes = int64_t{1} << 30;
 
 std::string Gib(int64_t bytes) {
@@ -40,7 +41,7 @@ class Trained {
   static absl::StatusOr<std::unique_ptr<Trained>> Make(PartRun& run, const TrainCase& c) {
     std::unique_ptr<Trained> trained(new Trained());
     SHOAL_ASSIGN_OR_RETURN(const plan::ModelSpec spec, c.Spec());
-    SHOAL_ASSIGN_OR_RETURN(worker::Machine machine, run.options().make_machine(0));
+    SHOAL_ASSIGN_OR_RETURN(worker::Machine machine, run.MakeTrainingMachine());
     const FlatKernels* const flat = run.options().flat;
     SHOAL_ASSIGN_OR_RETURN(trained->plan_,
                            PlanTraining(c, spec, flat != nullptr, machine.device->budget_bytes()));
@@ -118,8 +119,8 @@ absl::StatusOr<TrainPlan> PlanTraining(const TrainCase& c, const plan::ModelSpec
       const TrainPlan plan{recompute, optimizer && shared, resident + state + microbatch};
       wanted = wanted == 0 ? plan.bytes : wanted;
       // Where little is given nothing is spared: the allocation itself decides.
-      if (budget_bytes == 0 ||
-          plan.bytes + std::min(kSpareBytes, budget_bytes / 16) <= budget_bytes) {
+      const int64_t spare = kSpareBytes + plan::FusedAttentionBytes(spec, c.tokens);
+      if (budget_bytes == 0 || plan.bytes + std::min(spare, budget_bytes / 16) <= budget_bytes) {
         return plan;
       }
     }

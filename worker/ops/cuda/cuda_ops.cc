@@ -294,9 +294,11 @@ absl::StatusOr<std::unique_ptr<Ops>> MakeCudaOps(Device& device, const CudaOpsOp
   }
   SHOAL_RETURN_IF_ERROR(MakeCurrent(device));
   std::unique_ptr<Stream> stream = device.NewStream();
-  SHOAL_ASSIGN_OR_RETURN(std::unique_ptr<cuda::Matmuls> matmuls,
-                         cuda::Matmuls::Create(device, *stream, lt.ok() ? &*lt : nullptr,
-                                               {.tf32 = options.tf32, .tune = options.tune}));
+  SHOAL_ASSIGN_OR_RETURN(
+      std::unique_ptr<cuda::Matmuls> matmuls,
+      cuda::Matmuls::Create(
+          device, *stream, lt.ok() ? &*lt : nullptr,
+          {.tf32 = options.tf32, .tune = options.tune, .refused = options.refused_product}));
   cuda::AttentionOptions attention{.fused = nullptr, .deterministic = options.deterministic};
   if (options.cudnn) {
     absl::StatusOr<std::unique_ptr<cuda::FusedAttention>> fused =

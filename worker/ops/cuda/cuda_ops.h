@@ -5,7 +5,9 @@
 // table's own, from the device, and grows to what the largest shapes want.
 #pragma once
 
+#include <functional>
 #include <memory>
+#include <string_view>
 
 #include "absl/status/statusor.h"
 #include "worker/ops/ops.h"
@@ -19,6 +21,9 @@ struct CudaOpsOptions {
   bool cudnn = true;          // attention by cuDNN where it is found and serves
   bool deterministic = true;  // the same input gives the same bits; not so, attention's backward
                               // pass may add in any order, which cuDNN's does
+  // Told of each matrix product that cuBLASLt refuses and our own kernels make instead: its shape
+  // and why. The log has each shape once.
+  std::function<void(std::string_view product)> refused_product = {};
 };
 
 // `device` is one that MakeCudaDevice has made; it outlives the table. Fails where the device does,

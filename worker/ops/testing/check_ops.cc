@@ -13,6 +13,9 @@ constexpr ArrayLayout kApart = {.padding = 6, .offset = 3};
 // Columns of a wider matrix, aligned.
 constexpr ArrayLayout kWithin = {.padding = 32, .offset = 16};
 
+// Between the seeds of groups, so that runs of neighbouring seeds have no group in common.
+constexpr uint64_t kBetweenSeeds = uint64_t{1} << 32;
+
 // Operators that are done together, at all their sizes.
 using Group = std::function<void(Checks&)>;
 
@@ -104,11 +107,17 @@ std::vector<Group> LargeGroups() {
 }  // namespace
 
 void CheckOps(Device& device, Ops& under_test, Ops& oracle, uint64_t seed, CheckScale scale,
-              const std::function<bool(std::vector<OpCheck>)>& found) {
-  OpChecker checker(device, under_test, oracle, seed);
+              const std::function<bool(std::vector<OpCheck>)>& found, int64_t from) {
   const std::vector<Group> groups = scale == CheckScale::kSmall ? SmallGroups() : LargeGroups();
+  int64_t next = 0;
   for (const Group& group : groups) {
     for (const DType dtype : {DType::kF32, DType::kBF16}) {
+      const int64_t number = next++;
+      if (number < from) {
+        continue;
+      }
+      OpChecker checker(device, under_test, oracle,
+                        seed + kBetweenSeeds * static_cast<uint64_t>(number));
       Checks checks(checker, dtype);
       group(checks);
       if (!found(checker.TakeResults())) {
@@ -126,6 +135,22 @@ std::vector<OpCheck> CheckOps(Device& device, Ops& under_test, Ops& oracle, uint
     return true;
   });
   return all;
+}
+
+std::vector<OpCheck> CheckAttentionInAnyOrder(Device& device, Ops& under_test, Ops& oracle,
+                                              uint64_t seed, CheckScale scale) {
+  OpChecker checker(device, under_test, oracle, seed, /*same_bits=*/false);
+  Checks checks(checker, DType::kBF16);
+  if (scale == CheckScale::kSmall) {
+    checks.Attention({5, 33, 1}, 6, {.heads = 4, .kv_heads = 2, .head_dim = 16});
+    return checker.TakeResults();
+  }
+  for (const int64_t head_dim : {64, 128}) {
+    checks.Attention({700, 1, 257, 1024}, 66, {.heads = 8, .kv_heads = 2, .head_dim = head_dim});
+    checks.Attention({300, 212}, 0, {.heads = 6, .kv_heads = 6, .head_dim = head_dim});
+  }
+  checks.Attention({16384}, 0, {.heads = 1, .kv_heads = 1, .head_dim = 64});
+  return checker.TakeResults();
 }
 
 }  // namespace shoal::worker

@@ -20,10 +20,15 @@ enum class CheckScale : uint8_t {
 };
 
 // `under_test` computes on `device`. The same seed gives the same inputs. `found` gets the checks
-// of a few operators of one type as soon as they are done, and says whether to go on.
+// of a few operators of one type as soon as they are done, and says whether to go on. The first
+// `from` of such groups are left out; the others' inputs are the same.
 void CheckOps(Device& device, Ops& under_test, Ops& oracle, uint64_t seed, CheckScale scale,
-              const std::function<bool(std::vector<OpCheck>)>& found);
+              const std::function<bool(std::vector<OpCheck>)>& found, int64_t from = 0);
 std::vector<OpCheck> CheckOps(Device& device, Ops& under_test, Ops& oracle, uint64_t seed,
                               CheckScale scale);
+
+// Attention in bf16 by a table that may add in any order, and so need not give the same bits twice.
+std::vector<OpCheck> CheckAttentionInAnyOrder(Device& device, Ops& under_test, Ops& oracle,
+                                              uint64_t seed, CheckScale scale);
 
 }  // namespace shoal::worker

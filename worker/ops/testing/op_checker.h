@@ -4,8 +4,8 @@
 //
 // Outputs start as NaN, so what is left unwritten shows; elements between the rows of a matrix and
 // beyond its ends must stay as they are. The operator under test runs twice and has to give the
-// same bits. Afterwards both sides hold the oracle's results, so errors do not add up over
-// operators.
+// same bits, if its table promises that. Afterwards both sides hold the oracle's results, so errors
+// do not add up over operators.
 //
 // Threads: one. Ownership: arrays belong to their caller and go before the checker's device.
 #pragma once
@@ -78,8 +78,9 @@ class CheckedArray {
 
 class OpChecker {
  public:
-  // All outlive the checker; `under_test` computes on `device`.
-  OpChecker(Device& device, Ops& under_test, Ops& oracle, uint64_t seed);
+  // All outlive the checker; `under_test` computes on `device`. `same_bits`: two runs have to give
+  // them.
+  OpChecker(Device& device, Ops& under_test, Ops& oracle, uint64_t seed, bool same_bits = true);
 
   Random& random() { return random_; }
   CheckedArray Normal(DType dtype, int64_t rows, int64_t columns, double deviation = 1,
@@ -112,6 +113,7 @@ class OpChecker {
   Ops& under_test_;
   Ops& oracle_;
   Random random_;
+  const bool same_bits_;
   std::vector<double> normals_;
   size_t next_normal_ = 0;
   std::vector<OpCheck> results_;

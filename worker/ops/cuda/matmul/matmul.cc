@@ -60,7 +60,7 @@ absl::StatusOr<std::unique_ptr<Matmuls>> Matmuls::Create(Device& device, Stream&
                             .shared_bytes = gpu.shared_bytes,
                             .scratch_bytes = options.scratch_bytes};
   std::unique_ptr<Matmuls> matmuls(
-      new Matmuls(gpu.index, NativeStream(stream), limits, std::move(scratch)));
+      new Matmuls(gpu.index, NativeStream(stream), limits, std::move(scratch), options.refused));
   if (lt == nullptr) {
     return matmuls;
   }
@@ -81,13 +81,15 @@ absl::StatusOr<std::unique_ptr<Matmuls>> Matmuls::Create(Device& device, Stream&
   return matmuls;
 }
 
-Matmuls::Matmuls(int gpu, cudaStream_t stream, const MatmulGpu& limits, Buffer scratch)
+Matmuls::Matmuls(int gpu, cudaStream_t stream, const MatmulGpu& limits, Buffer scratch,
+                 std::function<void(std::string_view)> refused)
     : gpu_(gpu),
       stream_(stream),
       limits_(limits),
       scratch_(std::move(scratch)),
       workspace_(reinterpret_cast<void*>(
-          RoundUp(reinterpret_cast<intptr_t>(scratch_.data()), kWorkspaceAlignment))) {}
+          RoundUp(reinterpret_cast<intptr_t>(scratch_.data()), kWorkspaceAlignment))),
+      refused_(std::move(refused)) {}
 
 absl::Status Matmuls::Run(const MatmulArgs& args) {
   CheckShape(args);
@@ -95,9 +97,15 @@ absl::Status Matmuls::Run(const MatmulArgs& args) {
       (args.transpose_a ? args.a.rows : args.a.columns) == 0) {
     return absl::OkStatus();
   }
-  if (lt_ != nullptr && lt_->Run(args).ok()) {
-    ++by_cublas_lt_;
-    return absl::OkStatus();
+  if (lt_ != nullptr) {
+    const absl::Status status = lt_->Run(args);
+    if (status.ok()) {
+      ++by_cublas_lt_;
+      return status;
+    }
+    if (refused_) {
+      refused_(Message(status));
+    }
   }
   ++by_own_kernels_;
   return RunOwn(args);

@@ -12,7 +12,9 @@
 #include <cuda_runtime_api.h>
 
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <string_view>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -29,6 +31,7 @@ struct MatmulsOptions {
   bool tf32 = false;                 // fp32 products by cuBLASLt on tensor cores, to 10 bits
   bool tune = false;                 // measure cuBLASLt's algorithms on a shape's first use
   int64_t table_shapes = 1024;
+  std::function<void(std::string_view product)> refused = {};  // told of each that cuBLASLt refuses
 };
 
 struct MatmulCounts {
@@ -52,7 +55,8 @@ class Matmuls {
   MatmulCounts counts() const;
 
  private:
-  Matmuls(int gpu, cudaStream_t stream, const MatmulGpu& limits, Buffer scratch);
+  Matmuls(int gpu, cudaStream_t stream, const MatmulGpu& limits, Buffer scratch,
+          std::function<void(std::string_view)> refused);
   absl::Status RunOwn(const MatmulArgs& args);
 
   const int gpu_;
@@ -60,6 +64,7 @@ class Matmuls {
   const MatmulGpu limits_;
   const Buffer scratch_;
   void* const workspace_;
+  const std::function<void(std::string_view)> refused_;  // may be empty
   std::unique_ptr<LtMatmuls> lt_;
   int64_t by_cublas_lt_ = 0;
   int64_t by_own_kernels_ = 0;

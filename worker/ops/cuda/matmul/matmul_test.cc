@@ -1,6 +1,10 @@
 // Which product runs where, over a cuBLASLt that is a fake, on the emulated GPU.
 #include "worker/ops/cuda/matmul/matmul.h"
 
+#include <string>
+#include <string_view>
+#include <vector>
+
 #include "common/status.h"
 #include "gmock/gmock.h"
 #include "gpu/emulation/emulated_gpu.h"
@@ -166,7 +170,8 @@ TEST_F(MatmulsTest, WithoutRoomToTuneTheFirstOfferServes) {
 }
 
 TEST_F(MatmulsTest, WhatTheHeuristicRefusesRunsByOwnKernels) {
-  Make(&lt_);
+  std::vector<std::string> refused;
+  Make(&lt_, {.refused = [&](std::string_view product) { refused.emplace_back(product); }});
   const MatmulCase c = {.m = 16, .n = 24, .k = 32};
   Fake().heuristic_status = CUBLAS_STATUS_NOT_SUPPORTED;
   Check(c);
@@ -178,6 +183,10 @@ TEST_F(MatmulsTest, WhatTheHeuristicRefusesRunsByOwnKernels) {
   EXPECT_EQ(Fake().products, 0);
   EXPECT_EQ(matmuls_->counts().refused_shapes, 2);
   EXPECT_EQ(matmuls_->counts().by_own_kernels, 3);
+  ASSERT_EQ(refused.size(), 3u) << "each product";
+  EXPECT_THAT(refused[0], testing::HasSubstr("C[16, 24] of bf16 over k = 32"));
+  EXPECT_EQ(refused[1], refused[0]);
+  EXPECT_THAT(refused[2], testing::HasSubstr("C[17, 24]"));
 }
 
 TEST_F(MatmulsTest, WhatFailsWhenRunRunsByOwnKernelsFromThenOn) {
