@@ -4,6 +4,16 @@
 #include "common/status.h"
 
 namespace shoal::gpu {
+namespace {
+
+// Until no copy uses pinned memory any more, as copies before one that failed may: no document says
+// that the runtime waits for them where it is given back.
+void AwaitCopies(CudaContext& context) {
+  CudaContext::Fence fence = context.PutFence();
+  (void)context.Wait(fence);
+}
+
+}  // namespace
 
 absl::StatusOr<GpuBuffer> GpuBuffer::Allocate(CudaContext& context, Kind kind, int64_t bytes) {
   GpuBuffer buffer;
@@ -29,7 +39,12 @@ GpuBuffer::~GpuBuffer() {
     return;
   }
   (void)context_->MakeCurrent();
-  (void)(kind_ == Kind::kDevice ? cudaFree(data_) : cudaFreeHost(data_));
+  if (kind_ == Kind::kDevice) {
+    (void)cudaFree(data_);
+  } else {
+    AwaitCopies(*context_);
+    (void)cudaFreeHost(data_);
+  }
   (void)cudaGetLastError();
 }
 
@@ -53,6 +68,7 @@ PinnedRange::~PinnedRange() {
     return;
   }
   (void)context_->MakeCurrent();
+  AwaitCopies(*context_);
   (void)cudaHostUnregister(data_);
   (void)cudaGetLastError();
 }

@@ -1,6 +1,7 @@
 // Memory straight from the driver, for what is taken once and kept: of a GPU, pinned memory of the
 // host, and memory of others that is pinned as long as it is needed. Pieces that come and go are
-// CachingPool's. Must not outlive the context; all work that uses it is done before it goes.
+// CachingPool's. Must not outlive the context. Nothing new is put on streams that uses it when it
+// goes; what the context's streams have yet to do is waited for.
 #pragma once
 
 #include <cstddef>
@@ -36,7 +37,6 @@ class GpuBuffer {
   std::byte* data_ = nullptr;
 };
 
-// Whoever destroys it, no copy from or to the memory is under way any more.
 class PinnedRange {
  public:
   // Fails where the memory cannot be pinned (locked memory, an odd kind).

@@ -217,13 +217,11 @@ class LargeIndices : public testing::Test {
     EXPECT_TRUE(stream().Synchronize().ok());
     return std::bit_cast<float>(element == 2 ? bits << 16 : bits);
   }
-  void ExpectCorners(const Matrix& matrix, double value) {
-    for (const int64_t row : {int64_t{0}, matrix.rows - 1}) {
-      for (const int64_t column : {int64_t{0}, matrix.columns - 1}) {
-        EXPECT_NEAR(At(matrix, row, column), value, std::abs(value) / 50 + 1e-6)
-            << row << " " << column;
-      }
-    }
+  // What the first and the last block have written.
+  void ExpectEnds(const Matrix& matrix, double value) {
+    const double near = std::abs(value) / 50 + 1e-5;
+    EXPECT_NEAR(At(matrix, 0, 0), value, near);
+    EXPECT_NEAR(At(matrix, matrix.rows - 1, matrix.columns - 1), value, near);
   }
 
   Machine machine_;
@@ -235,14 +233,14 @@ TEST_F(LargeIndices, OfElementwiseOperators) {
   const Matrix b = MakeFull(DType::kBF16, kRows, kWide);
   const Matrix out = Make(DType::kBF16, kRows, kWide);
   ops().Add(a, b, out);
-  ExpectCorners(out, 2 * kHalfValue);
+  ExpectEnds(out, 2 * kHalfValue);
   ops().AddBias({MakeFull(DType::kBF16, 1, kWide).data, DType::kBF16, kWide}, out);
-  ExpectCorners(out, 3 * kHalfValue);
+  ExpectEnds(out, 3 * kHalfValue);
   const Matrix wider = Make(DType::kF32, kRows, kWide);
   ops().Convert(a, wider);
-  ExpectCorners(wider, kHalfValue);
+  ExpectEnds(wider, kHalfValue);
   ops().Zero(wider);
-  ExpectCorners(wider, 0);
+  ExpectEnds(wider, 0);
 }
 
 TEST_F(LargeIndices, OfSwiGlu) {
@@ -250,7 +248,7 @@ TEST_F(LargeIndices, OfSwiGlu) {
   const Matrix out = Make(DType::kBF16, kRows, kWide / 2);
   ops().SwiGluForward(gate_up, out);
   const double s = 1 / (1 + std::exp(-static_cast<double>(kHalfValue)));
-  ExpectCorners(out, kHalfValue * kHalfValue * s);
+  ExpectEnds(out, kHalfValue * kHalfValue * s);
   const Matrix d_gate_up = Make(DType::kBF16, kRows, kWide);
   ops().SwiGluBackward(MakeFull(DType::kBF16, kRows, kWide / 2), gate_up, d_gate_up);
   EXPECT_NEAR(At(d_gate_up, kRows - 1, kWide - 1), kHalfValue * kHalfValue * s, 0.01);
@@ -264,9 +262,9 @@ TEST_F(LargeIndices, OfNorms) {
   const Matrix weight = MakeFull(DType::kBF16, 1, kHidden);
   auto* const inverse_rms = static_cast<float*>(Make(DType::kF32, 1, kManyRows).data);
   ops().RmsNormForward(x, {weight.data, DType::kBF16, kHidden}, 1e-6, y, inverse_rms);
-  ExpectCorners(y, kHalfValue);
+  ExpectEnds(y, kHalfValue);
   ops().RmsNormBackwardInput(x, x, {weight.data, DType::kBF16, kHidden}, inverse_rms, {}, y);
-  ExpectCorners(y, 0);
+  ExpectEnds(y, 0);
 }
 
 TEST_F(LargeIndices, OfRowsThatAreGatheredAndScattered) {
@@ -278,10 +276,10 @@ TEST_F(LargeIndices, OfRowsThatAreGatheredAndScattered) {
   const Matrix in = MakeFull(DType::kBF16, kRows, kWide);
   const Matrix out = Make(DType::kBF16, kRows, kWide);
   ops().GatherRows(in, rows, kRows, out);
-  ExpectCorners(out, kHalfValue);
+  ExpectEnds(out, kHalfValue);
   ops().Zero(out);
   ops().ScatterRows(in, rows, kRows, out);
-  ExpectCorners(out, kHalfValue);
+  ExpectEnds(out, kHalfValue);
 }
 
 TEST_F(LargeIndices, OfSumsOverColumns) {
@@ -299,7 +297,7 @@ TEST_F(LargeIndices, OfProducts) {
   const Matrix b = MakeFull(DType::kBF16, kWide, kInner);
   const Matrix c = Make(DType::kBF16, kRows, kWide);
   ops().Matmul({.a = a, .b = b, .c = c, .transpose_b = true});
-  ExpectCorners(c, kInner * kHalfValue * kHalfValue);
+  ExpectEnds(c, kInner * kHalfValue * kHalfValue);
   // The gradient of the last few rows of weights: all rows of the wide matrix are gone through.
   const ConstMatrix last = {static_cast<const uint16_t*>(c.data) + kWide - kInner, DType::kBF16,
                             kRows, kInner, kWide};

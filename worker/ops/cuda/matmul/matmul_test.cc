@@ -184,7 +184,7 @@ TEST_F(MatmulsTest, WhatTheHeuristicRefusesRunsByOwnKernels) {
   EXPECT_EQ(matmuls_->counts().refused_shapes, 2);
   EXPECT_EQ(matmuls_->counts().by_own_kernels, 3);
   ASSERT_EQ(refused.size(), 3u) << "each product";
-  EXPECT_THAT(refused[0], testing::HasSubstr("C[16, 24] of bf16 over k = 32"));
+  EXPECT_THAT(refused[0], testing::HasSubstr("C[16, 24] of BF16 over k = 32"));
   EXPECT_EQ(refused[1], refused[0]);
   EXPECT_THAT(refused[2], testing::HasSubstr("C[17, 24]"));
 }
