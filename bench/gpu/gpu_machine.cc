@@ -33,29 +33,37 @@ std::string LibraryAt(const std::vector<std::string>& names, const char* version
              : PathOf(*library);
 }
 
-// Of all machines of the process: a part makes its own, and they go with what runs on them.
-struct RefusedProducts {
+// What all machines of the process tell: a part makes its own, and they go with what runs on them.
+struct Told {
   absl::Mutex mutex;
-  std::map<std::string, int64_t> counts ABSL_GUARDED_BY(mutex);
+  std::map<std::string, int64_t> refused ABSL_GUARDED_BY(mutex);  // products
+  int64_t by_cudnn ABSL_GUARDED_BY(mutex) = 0;                    // backward passes of attention
+  int64_t by_own_kernels ABSL_GUARDED_BY(mutex) = 0;
 
-  static RefusedProducts& The() {
-    static auto* const products = new RefusedProducts;
-    return *products;
+  static Told& The() {
+    static auto* const told = new Told;
+    return *told;
   }
 };
 
 void NoteRefused(std::string_view product) {
-  RefusedProducts& refused = RefusedProducts::The();
-  absl::MutexLock lock(&refused.mutex);
-  ++refused.counts[std::string(product)];
+  Told& told = Told::The();
+  absl::MutexLock lock(&told.mutex);
+  ++told.refused[std::string(product)];
 }
 
-absl::StatusOr<worker::Machine> MakeMachine(int64_t budget_bytes, bool deterministic) {
+void NoteBackward(bool cudnn) {
+  Told& told = Told::The();
+  absl::MutexLock lock(&told.mutex);
+  ++(cudnn ? told.by_cudnn : told.by_own_kernels);
+}
+
+absl::StatusOr<worker::Machine> MakeMachine(int64_t budget_bytes, worker::CudaOpsOptions options) {
+  options.refused_product = NoteRefused;
+  options.attention_backward = NoteBackward;
   worker::Machine machine;
   SHOAL_ASSIGN_OR_RETURN(machine.device, worker::MakeCudaDevice({.budget_bytes = budget_bytes}));
-  SHOAL_ASSIGN_OR_RETURN(machine.ops,
-                         worker::MakeCudaOps(*machine.device, {.deterministic = deterministic,
-                                                               .refused_product = NoteRefused}));
+  SHOAL_ASSIGN_OR_RETURN(machine.ops, worker::MakeCudaOps(*machine.device, options));
   return machine;
 }
 
@@ -83,18 +91,33 @@ absl::StatusOr<std::vector<std::pair<std::string, std::string>>> DescribeGpuMach
 
 bool GpuIsLost() { return gpu::IsLasting(cudaDeviceSynchronize()); }
 
+std::string TakeAttentionBackward() {
+  Told& told = Told::The();
+  absl::MutexLock lock(&told.mutex);
+  const int64_t cudnn = std::exchange(told.by_cudnn, 0);
+  const int64_t own = std::exchange(told.by_own_kernels, 0);
+  if (cudnn > 0 && own > 0) {
+    return fmt::format("cuDNN ({} passes) and our own kernels ({})", cudnn, own);
+  }
+  return cudnn > 0 ? "cuDNN" : own > 0 ? "our own kernels" : "";
+}
+
 std::map<std::string, int64_t> TakeRefusedProducts() {
-  RefusedProducts& refused = RefusedProducts::The();
-  absl::MutexLock lock(&refused.mutex);
-  return std::exchange(refused.counts, {});
+  Told& told = Told::The();
+  absl::MutexLock lock(&told.mutex);
+  return std::exchange(told.refused, {});
 }
 
 absl::StatusOr<worker::Machine> MakeGpuMachine(int64_t budget_bytes) {
-  return MakeMachine(budget_bytes, /*deterministic=*/true);
+  return MakeMachine(budget_bytes, {.deterministic = true});
 }
 
 absl::StatusOr<worker::Machine> MakeAnyOrderGpuMachine() {
-  return MakeMachine(/*budget_bytes=*/0, /*deterministic=*/false);
+  return MakeMachine(/*budget_bytes=*/0, {.deterministic = false});
+}
+
+absl::StatusOr<worker::Machine> MakeOwnKernelsGpuMachine() {
+  return MakeMachine(/*budget_bytes=*/0, {.cublas_lt = false, .cudnn = false});
 }
 
 }  // namespace shoal::bench

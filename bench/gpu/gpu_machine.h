@@ -18,6 +18,10 @@ absl::StatusOr<std::vector<std::pair<std::string, std::string>>> DescribeGpuMach
 // Whether the GPU is of no more use to this process: after an illegal access, above all.
 bool GpuIsLost();
 
+// By whose kernels attention's backward passes ran on all machines since the last call: "cuDNN",
+// "our own kernels", or both with how often; empty where there were none.
+std::string TakeAttentionBackward();
+
 // Matrix products that cuBLASLt has refused on all machines since the last call, by shape and why.
 std::map<std::string, int64_t> TakeRefusedProducts();
 
@@ -25,5 +29,7 @@ std::map<std::string, int64_t> TakeRefusedProducts();
 absl::StatusOr<worker::Machine> MakeGpuMachine(int64_t budget_bytes);
 // Whose attention may add in any order, which cuDNN's backward pass does.
 absl::StatusOr<worker::Machine> MakeAnyOrderGpuMachine();
+// Without cuBLASLt and cuDNN.
+absl::StatusOr<worker::Machine> MakeOwnKernelsGpuMachine();
 
 }  // namespace shoal::bench

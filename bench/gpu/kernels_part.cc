@@ -23,8 +23,7 @@ struct Found {
 
 class KernelTable {
  public:
-  KernelTable(PartRun& run, worker::Machine& machine, const Ceilings& ceilings)
-      : run_(run), machine_(machine), ceilings_(ceilings) {
+  KernelTable(PartRun& run, const Ceilings& ceilings) : run_(run), ceilings_(ceilings) {
     const nlohmann::json& values = run.report().values();
     attention_ = values.value("attention", attention_);
     for (const auto& [name, ratio] : values.value("ratios", Ratios())) {
@@ -33,19 +32,20 @@ class KernelTable {
   }
 
   using MakeCases = std::function<CasesOr(worker::Ops&, DeviceData&)>;
-  // What `make` makes, whose data goes before the next; nothing where an earlier process has done
-  // so, or no time is left. Aborted where the device is lost.
-  absl::Status Add(const MakeCases& make) {
+  // What `make` makes, whose data goes before the next, on that machine; nothing where an earlier
+  // process has done so, or no time is left. Aborted where the device is lost. `of_bar`: the bar is
+  // not measured without them.
+  absl::Status Add(worker::Machine& machine, const MakeCases& make, bool of_bar = true) {
     const int64_t index = next_++;
     if (index < run_.options().from) {
       return absl::OkStatus();
     }
     if (!run_.HasTimeFor(longest_)) {
-      ++left_out_;
+      left_out_ += of_bar ? 1 : 0;
       return absl::OkStatus();
     }
     const double begin = run_.seconds();
-    const absl::Status status = AddCases(make);
+    const absl::Status status = AddCases(machine, make);
     if (status.ok()) {
       longest_ = std::max(longest_, absl::Seconds(run_.seconds() - begin));
       return status;
@@ -75,15 +75,17 @@ class KernelTable {
  private:
   using Ratios = std::vector<std::pair<std::string, double>>;
 
-  absl::Status AddCases(const MakeCases& make) {
-    DeviceData data(*machine_.device, machine_.ops->stream(), run_.options().seed);
-    SHOAL_ASSIGN_OR_RETURN(const std::vector<KernelCase> cases, make(*machine_.ops, data));
+  absl::Status AddCases(worker::Machine& machine, const MakeCases& make) {
+    DeviceData data(*machine.device, machine.ops->stream(), run_.options().seed);
+    SHOAL_ASSIGN_OR_RETURN(const std::vector<KernelCase> cases, make(*machine.ops, data));
     nlohmann::json pair;
     for (const KernelCase& c : cases) {
-      SHOAL_ASSIGN_OR_RETURN(const double seconds, AddCase(c));
+      std::string by;
+      SHOAL_ASSIGN_OR_RETURN(const double seconds, AddCase(*machine.ops, c, by));
       if (!c.attention.empty()) {
         pair["case"] = c.attention;
         pair[c.name == "AttentionForward" ? "forward_seconds" : "backward_seconds"] = seconds;
+        pair["backward_by"] = by;
       }
     }
     if (!pair.empty()) {
@@ -93,12 +95,16 @@ class KernelTable {
     return absl::OkStatus();
   }
 
-  absl::StatusOr<double> AddCase(const KernelCase& c) {
+  // `by`: whose kernels attention's backward pass ran by, empty for other operators.
+  absl::StatusOr<double> AddCase(worker::Ops& ops, const KernelCase& c, std::string& by) {
+    (void)run_.TakeAttentionBackward();  // of cases before
     SHOAL_ASSIGN_OR_RETURN(const double seconds,
-                           MedianSeconds(*machine_.ops, run_.sizes().batch_seconds, c.call));
+                           MedianSeconds(ops, run_.sizes().batch_seconds, c.call));
+    by = run_.TakeAttentionBackward();
     const Floor floor = FloorOf(c.cost, ceilings_);
     const double ratio = floor.seconds / seconds;
-    run_.report().AddRow({c.name, c.shape, floor.memory_bound ? "memory" : "matrix",
+    run_.report().AddRow({c.name, by.empty() ? c.shape : c.shape + ", by " + by,
+                          floor.memory_bound ? "memory" : "matrix",
                           fmt::format("{:.2f}", 1e6 * floor.seconds),
                           fmt::format("{:.2f}", 1e6 * seconds), fmt::format("{:.2f}", ratio)});
     if (floor.memory_bound) {
@@ -116,16 +122,35 @@ class KernelTable {
   }
 
   PartRun& run_;
-  worker::Machine& machine_;
   const Ceilings ceilings_;
   nlohmann::json attention_ = nlohmann::json::array();
   int64_t next_ = 0;
-  int64_t left_out_ = 0;  // of calls of Add
+  int64_t left_out_ = 0;  // of calls of Add, of those of the bar
   absl::Duration longest_ = kOfCases;
   Ratios ratios_;  // of what is memory-bound
   Found worst_;
   std::vector<Found> slow_;  // memory-bound and under the bar
 };
+
+// What serves where libraries do not, or one order of sums is asked for.
+absl::Status AddOwnAttention(PartRun& run, KernelTable& table) {
+  if (!run.options().make_own_kernels_machine) {
+    return absl::OkStatus();
+  }
+  SHOAL_ASSIGN_OR_RETURN(worker::Machine machine, run.options().make_own_kernels_machine());
+  for (const AttentionSize& size : AttentionSizes(run.sizes())) {
+    const auto make = [&](worker::Ops& ops, DeviceData& data) -> CasesOr {
+      SHOAL_ASSIGN_OR_RETURN(std::vector<KernelCase> cases, MakeAttentionCases(ops, data, size));
+      for (KernelCase& c : cases) {
+        c.name += ", our own kernels";
+        c.attention.clear();  // PyTorch's are held against what jobs run
+      }
+      return cases;
+    };
+    SHOAL_RETURN_IF_ERROR(table.Add(machine, make, /*of_bar=*/false));
+  }
+  return absl::OkStatus();
+}
 
 }  // namespace
 
@@ -147,23 +172,25 @@ absl::Status RunKernelsPart(PartRun& run) {
                   run.sizes().kernel_shape, rows, ceilings.copy_bytes_per_second / 1e9,
                   ceilings.matrix_flops_per_second / 1e12),
       {"operator", "size", "bound by", "floor, us", "measured, us", "floor / measured"});
-  KernelTable table(run, machine, ceilings);
+  KernelTable table(run, ceilings);
   for (const AttentionSize& size : AttentionSizes(run.sizes())) {
-    SHOAL_RETURN_IF_ERROR(table.Add(
-        [&](worker::Ops& ops, DeviceData& data) { return MakeAttentionCases(ops, data, size); }));
+    SHOAL_RETURN_IF_ERROR(table.Add(machine, [&](worker::Ops& ops, DeviceData& data) {
+      return MakeAttentionCases(ops, data, size);
+    }));
   }
   for (auto* const make : {MakeMatrixCases, MakeBlockCases, MakeEndCases}) {
     SHOAL_RETURN_IF_ERROR(table.Add(
-        [&](worker::Ops& ops, DeviceData& data) { return make(ops, data, *spec, rows); }));
+        machine, [&](worker::Ops& ops, DeviceData& data) { return make(ops, data, *spec, rows); }));
   }
   if (const FlatKernels* const flat = run.options().flat; flat != nullptr) {
     absl::Status failed;
     const int64_t count = spec->hidden * spec->intermediate;
-    SHOAL_RETURN_IF_ERROR(table.Add([&](worker::Ops& ops, DeviceData& data) {
+    SHOAL_RETURN_IF_ERROR(table.Add(machine, [&](worker::Ops& ops, DeviceData& data) {
       return MakeFlatCases(*flat, ops, data, count, failed);
     }));
     SHOAL_RETURN_IF_ERROR(failed);
   }
+  SHOAL_RETURN_IF_ERROR(AddOwnAttention(run, table));
   table.AddBar();
   return run.Outcome();
 }

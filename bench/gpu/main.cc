@@ -129,7 +129,9 @@ int RunChosen(const Options& options) {
   part_options.make_machine = MakeGpuMachine;
   part_options.make_any_order_machine = MakeAnyOrderGpuMachine;
   part_options.is_lost = GpuIsLost;
+  part_options.make_own_kernels_machine = MakeOwnKernelsGpuMachine;
   part_options.take_refused_products = TakeRefusedProducts;
+  part_options.take_attention_backward = TakeAttentionBackward;
   part_options.from = options.from;
   part_options.flat = &GpuFlatKernels();
   part_options.sizes = SizesOf(options);

@@ -31,12 +31,10 @@ std::string GroupOf(const worker::OpCheck& check) {
   return words.size() < 2 ? check.name : words[0] + " " + words[1];
 }
 
-std::vector<worker::OpCheck> AnyOrderChecks(const worker::Machine& machine, worker::Ops& oracle,
-                                            PartRun& run) {
-  std::vector<worker::OpCheck> checks = worker::CheckAttentionInAnyOrder(
-      *machine.device, *machine.ops, oracle, run.options().seed, run.sizes().op_checks);
+// Whose names say how the operators ran.
+std::vector<worker::OpCheck> Named(std::vector<worker::OpCheck> checks, const char* how) {
   for (worker::OpCheck& check : checks) {
-    check.name.insert(check.name.find(' '), "InAnyOrder");
+    check.name.insert(check.name.find(' '), how);
   }
   return checks;
 }
@@ -104,7 +102,8 @@ absl::Status RunOpsPart(PartRun& run) {
                   "give the CPU's bits.",
                   run.options().seed),
       {"operator", "checks", "worst", "error", "bound", ""});
-  // The servers' kernels are the first group, attention in any order is the second.
+  // The servers' kernels are the first group, attention in any order is the second, kernels that
+  // take the place of libraries' are the third.
   int64_t next = run.options().from;
   bool lost = false;
   std::string left_out;
@@ -125,12 +124,22 @@ absl::Status RunOpsPart(PartRun& run) {
   next = std::max<int64_t>(next, 1);
   if (goes_on && next == 1 && run.options().make_any_order_machine) {
     SHOAL_ASSIGN_OR_RETURN(const worker::Machine any_order, run.MakeTrainingMachine());
-    goes_on = found(AnyOrderChecks(any_order, *oracle.ops, run));
+    goes_on =
+        found(Named(worker::CheckAttentionInAnyOrder(*any_order.device, *any_order.ops, *oracle.ops,
+                                                     run.options().seed, run.sizes().op_checks),
+                    "InAnyOrder"));
+  }
+  next = std::max<int64_t>(next, 2);
+  if (goes_on && next == 2 && run.options().make_own_kernels_machine) {
+    SHOAL_ASSIGN_OR_RETURN(const worker::Machine own, run.options().make_own_kernels_machine());
+    goes_on = found(Named(worker::CheckProducts(*own.device, *own.ops, *oracle.ops,
+                                                run.options().seed, run.sizes().op_checks),
+                          "ByOwnKernels"));
   }
   if (goes_on) {
-    next = std::max<int64_t>(next, 2);
+    next = std::max<int64_t>(next, 3);
     CheckOps(*machine.device, *machine.ops, *oracle.ops, run.options().seed, run.sizes().op_checks,
-             found, next - 2);
+             found, next - 3);
   }
   if (lost) {
     return absl::AbortedError("the device is lost");

@@ -147,6 +147,10 @@ absl::StatusOr<worker::Machine> PartRun::MakeTrainingMachine() const {
                                          : options_.make_machine(0);
 }
 
+std::string PartRun::TakeAttentionBackward() const {
+  return options_.take_attention_backward ? options_.take_attention_backward() : "";
+}
+
 double PartRun::seconds() const { return absl::ToDoubleSeconds(absl::Now() - begin_); }
 
 std::span<const Part> Parts() { return kParts; }

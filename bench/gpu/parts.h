@@ -93,6 +93,8 @@ struct PartOptions {
   // The same, where sums may be in any order if that is faster, as jobs have it unless they say
   // otherwise; null: there is no other.
   std::function<absl::StatusOr<worker::Machine>()> make_any_order_machine;
+  // The same without libraries, whose work kernels of our own then do; null: there are none.
+  std::function<absl::StatusOr<worker::Machine>()> make_own_kernels_machine;
   // The optimizer's on that machine; null: none.
   const FlatKernels* flat = nullptr;
   // Of the machine, for the report: "what", "value".
@@ -111,6 +113,8 @@ struct PartOptions {
   // Matrix products that the library refused since the last call, so that kernels of our own made
   // them, by shape and why; null: there is no library.
   std::function<std::map<std::string, int64_t>()> take_refused_products;
+  // By whose kernels attention's backward passes ran since the last call; null: nobody knows.
+  std::function<std::string()> take_attention_backward;
   // The first case of `train`, `kernels` or `ops`; what an earlier process has found of those
   // before it is read from `output` and gone on with.
   int64_t from = 0;
@@ -129,6 +133,8 @@ class PartRun {
   double seconds() const;
   // What training is measured on: make_any_order_machine's.
   absl::StatusOr<worker::Machine> MakeTrainingMachine() const;
+  // PartOptions::take_attention_backward, empty where nobody knows.
+  std::string TakeAttentionBackward() const;
 
   // Of a case that failed: where the device is lost, the part ends and says where a new process is
   // to go on, which is true.

@@ -76,8 +76,9 @@ void AddAttention(const std::vector<PartReport>& parts, const json& torch, Repor
   report.Paragraph("Forward and backward in milliseconds, bf16, the same sequences; not compiled.");
   std::vector<std::vector<std::string>> rows = {{"case", "kernel", "forward, ms", "backward, ms"}};
   for (const json& size : ours) {
-    rows.push_back({size.value("case", ""), "Shoal", Ms(size, "forward_seconds"),
-                    Ms(size, "backward_seconds")});
+    const std::string by = size.value("backward_by", "");
+    rows.push_back({size.value("case", ""), by.empty() ? "Shoal" : "Shoal, backward by " + by,
+                    Ms(size, "forward_seconds"), Ms(size, "backward_seconds")});
     for (const json& theirs : torch["attention_cases"]) {
       if (theirs.value("case", "") == size.value("case", "")) {
         rows.push_back({"", "SDPA, " + theirs.value("backend", "?"), Ms(theirs, "forward_seconds"),

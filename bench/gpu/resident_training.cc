@@ -132,6 +132,7 @@ absl::StatusOr<TrainPlan> PlanTraining(const TrainCase& c, const plan::ModelSpec
 absl::StatusOr<ResidentTraining> TrainResident(PartRun& run, const TrainCase& c) {
   SHOAL_ASSIGN_OR_RETURN(const std::unique_ptr<Trained> trained, Trained::Make(run, c));
   const PartSizes& sizes = run.sizes();
+  (void)run.TakeAttentionBackward();  // of what ran before
   absl::Time begin = absl::Now();
   // What runs first loads kernels, and a GPU that was idle takes a while to come up to its clock.
   do {
@@ -160,6 +161,7 @@ absl::StatusOr<ResidentTraining> TrainResident(PartRun& run, const TrainCase& c)
     result.step_seconds = Median(std::move(steps));
   }
   result.peak_bytes = trained->peak_bytes();
+  result.attention_backward = run.TakeAttentionBackward();
   return result;
 }
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 #include "absl/status/statusor.h"
 #include "bench/gpu/parts.h"
@@ -32,6 +33,7 @@ struct ResidentTraining {
   int steps = 0;    // that counted
   double loss = 0;  // a target's, of the last one
   int64_t peak_bytes = 0;
+  std::string attention_backward;  // by whose kernels; empty where nobody knows
 };
 
 // Random weights in bf16, gradients and state in fp32. ResourceExhausted where it does not fit.

@@ -48,8 +48,11 @@ class ServiceTable {
     resident_ = passes + trained.optimizer_seconds;
     run_.report().AddRow(
         {"resident", fmt::format("{:.1f}", 1e3 * resident_), "-", "-", "-", "-",
-         fmt::format("{} x {:.2f} ms and AdamW's {:.2f} ms", kMicrobatches,
-                     1e3 * trained.microbatch_seconds, 1e3 * trained.optimizer_seconds)});
+         fmt::format("{} x {:.2f} ms and AdamW's {:.2f} ms{}", kMicrobatches,
+                     1e3 * trained.microbatch_seconds, 1e3 * trained.optimizer_seconds,
+                     trained.attention_backward.empty()
+                         ? ""
+                         : "; attention backward by " + trained.attention_backward)});
     return absl::OkStatus();
   }
 

@@ -34,6 +34,9 @@ std::string NoteOf(const TrainCase& c, const ResidentTraining& trained) {
   if (trained.plan.shared_state) {
     notes.emplace_back("units of one size share AdamW's state: all of it does not fit");
   }
+  if (!trained.attention_backward.empty()) {
+    notes.push_back("attention backward by " + trained.attention_backward);
+  }
   if (trained.step_seconds == 0) {
     notes.emplace_back("without the optimizer");
   }
@@ -135,6 +138,7 @@ absl::Status RunTrainPart(PartRun& run) {
                      {"tokens_per_second_without_optimizer", tokens / trained->microbatch_seconds},
                      {"utilisation", utilisation},
                      {"peak_bytes", trained->peak_bytes},
+                     {"attention_backward", trained->attention_backward},
                      {"loss", trained->loss}});
     report.SetValue("cases", cases);
   }

@@ -299,7 +299,9 @@ absl::StatusOr<std::unique_ptr<Ops>> MakeCudaOps(Device& device, const CudaOpsOp
       cuda::Matmuls::Create(
           device, *stream, lt.ok() ? &*lt : nullptr,
           {.tf32 = options.tf32, .tune = options.tune, .refused = options.refused_product}));
-  cuda::AttentionOptions attention{.fused = nullptr, .deterministic = options.deterministic};
+  cuda::AttentionOptions attention{.fused = nullptr,
+                                   .deterministic = options.deterministic,
+                                   .backward_pass = options.attention_backward};
   if (options.cudnn) {
     absl::StatusOr<std::unique_ptr<cuda::FusedAttention>> fused =
         cuda::MakeCudnnAttention(device, *stream);

@@ -24,6 +24,8 @@ struct CudaOpsOptions {
   // Told of each matrix product that cuBLASLt refuses and our own kernels make instead: its shape
   // and why. The log has each shape once.
   std::function<void(std::string_view product)> refused_product = {};
+  // Told of each backward pass of attention whether cuDNN serves it or our own kernels do.
+  std::function<void(bool cudnn)> attention_backward = {};
 };
 
 // `device` is one that MakeCudaDevice has made; it outlives the table. Fails where the device does,

@@ -19,6 +19,31 @@ constexpr uint64_t kBetweenSeeds = uint64_t{1} << 32;
 // Operators that are done together, at all their sizes.
 using Group = std::function<void(Checks&)>;
 
+void SmallProducts(Checks& checks) {
+  checks.Matmul(70, 45, 33, kApart);
+  checks.Matmul(72, 136, 64, {});
+}
+
+void SmallAttention(Checks& checks) {
+  checks.Attention({5, 33, 1}, 6, {.heads = 4, .kv_heads = 2, .head_dim = 16});
+  checks.Attention({70}, 0, {.heads = 2, .kv_heads = 2, .head_dim = 10});
+  checks.Decode(37, {.heads = 4, .kv_heads = 2, .head_dim = 16});
+}
+
+void LargeProducts(Checks& checks) {
+  checks.Matmul(512, 1024, 768, {});
+  checks.Matmul(509, 331, 257, kApart);
+  checks.Matmul(2048, 2048, 2048, kWithin);
+}
+
+void LargeAttention(Checks& checks) {
+  for (const int64_t head_dim : {64, 128}) {
+    checks.Attention({700, 1, 257, 1024}, 66, {.heads = 8, .kv_heads = 2, .head_dim = head_dim});
+  }
+  checks.Attention({300, 212}, 0, {.heads = 6, .kv_heads = 6, .head_dim = 80});
+  checks.Decode(3000, {.heads = 32, .kv_heads = 8, .head_dim = 128});
+}
+
 std::vector<Group> SmallGroups() {
   return {[](Checks& checks) {
     for (const Size& size :
@@ -40,11 +65,8 @@ std::vector<Group> SmallGroups() {
     checks.CrossEntropy({10, 101, kApart});
     checks.CrossEntropy({9, 9000, {}});  // several blocks a row
     checks.CrossEntropy({3, 9001, {}});
-    checks.Matmul(70, 45, 33, kApart);
-    checks.Matmul(72, 136, 64, {});
-    checks.Attention({5, 33, 1}, 6, {.heads = 4, .kv_heads = 2, .head_dim = 16});
-    checks.Attention({70}, 0, {.heads = 2, .kv_heads = 2, .head_dim = 10});
-    checks.Decode(37, {.heads = 4, .kv_heads = 2, .head_dim = 16});
+    SmallProducts(checks);
+    SmallAttention(checks);
   }};
 }
 
@@ -83,19 +105,8 @@ std::vector<Group> LargeGroups() {
         checks.CrossEntropy({200, 50304, {}});  // as many as have a block a row
         checks.CrossEntropy({160, 32000, {}});
       },
-      [](Checks& checks) {
-        checks.Matmul(512, 1024, 768, {});
-        checks.Matmul(509, 331, 257, kApart);
-        checks.Matmul(2048, 2048, 2048, kWithin);
-      },
-      [](Checks& checks) {
-        for (const int64_t head_dim : {64, 128}) {
-          checks.Attention({700, 1, 257, 1024}, 66,
-                           {.heads = 8, .kv_heads = 2, .head_dim = head_dim});
-        }
-        checks.Attention({300, 212}, 0, {.heads = 6, .kv_heads = 6, .head_dim = 80});
-        checks.Decode(3000, {.heads = 32, .kv_heads = 8, .head_dim = 128});
-      },
+      LargeProducts,
+      LargeAttention,
       [](Checks& checks) {
         if (checks.dtype() == DType::kBF16) {
           checks.Attention({16384}, 0, {.heads = 1, .kv_heads = 1, .head_dim = 64});
@@ -135,6 +146,17 @@ std::vector<OpCheck> CheckOps(Device& device, Ops& under_test, Ops& oracle, uint
     return true;
   });
   return all;
+}
+
+std::vector<OpCheck> CheckProducts(Device& device, Ops& under_test, Ops& oracle, uint64_t seed,
+                                   CheckScale scale) {
+  OpChecker checker(device, under_test, oracle, seed);
+  for (const DType dtype : {DType::kF32, DType::kBF16}) {
+    Checks checks(checker, dtype);
+    (scale == CheckScale::kSmall ? SmallProducts : LargeProducts)(checks);
+    (scale == CheckScale::kSmall ? SmallAttention : LargeAttention)(checks);
+  }
+  return checker.TakeResults();
 }
 
 std::vector<OpCheck> CheckAttentionInAnyOrder(Device& device, Ops& under_test, Ops& oracle,

@@ -27,6 +27,11 @@ void CheckOps(Device& device, Ops& under_test, Ops& oracle, uint64_t seed, Check
 std::vector<OpCheck> CheckOps(Device& device, Ops& under_test, Ops& oracle, uint64_t seed,
                               CheckScale scale);
 
+// What libraries may do, matrix products and attention, alone: for a table that is told to do
+// without them.
+std::vector<OpCheck> CheckProducts(Device& device, Ops& under_test, Ops& oracle, uint64_t seed,
+                                   CheckScale scale);
+
 // Attention in bf16 by a table that may add in any order, and so need not give the same bits twice.
 std::vector<OpCheck> CheckAttentionInAnyOrder(Device& device, Ops& under_test, Ops& oracle,
                                               uint64_t seed, CheckScale scale);

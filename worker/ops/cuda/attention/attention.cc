@@ -59,6 +59,7 @@ Attention::Attention(Device& device, Stream& stream, AttentionOptions options)
       deterministic_(options.deterministic),
       shared_bytes_(options.shared_bytes > 0 ? options.shared_bytes : GpuOf(device).shared_bytes),
       fused_(std::move(options.fused)),
+      backward_pass_(std::move(options.backward_pass)),
       lists_(device, stream) {}
 
 absl::Status Attention::Forward(ConstMatrix qkv, const AttentionShape& shape,
@@ -109,8 +110,10 @@ absl::Status Attention::Backward(ConstMatrix d_out, ConstMatrix qkv, ConstMatrix
       IsForTensorCores(out, shape) && IsForTensorCores(d_out, shape) &&
       IsForTensorCores(d_qkv, shape) &&
       fused_->Backward(d_out, qkv, out, log_sum_exp, shape, cu_seqlens, d_qkv)) {
+    TellOfBackward(true);
     return absl::OkStatus();
   }
+  TellOfBackward(false);
   SHOAL_ASSIGN_OR_RETURN(std::byte* const scratch,
                          Scratch(qkv.rows * shape.heads * sizeof(RowStatistics)));
   auto* const statistics = reinterpret_cast<RowStatistics*>(scratch);
@@ -190,6 +193,12 @@ absl::StatusOr<std::byte*> Attention::Scratch(int64_t bytes) {
     SHOAL_ASSIGN_OR_RETURN(scratch_, device_.Allocate(RoundUp(bytes, kScratchUnit)));
   }
   return scratch_.data();
+}
+
+void Attention::TellOfBackward(bool fused) const {
+  if (backward_pass_) {
+    backward_pass_(fused);
+  }
 }
 
 absl::Status Attention::ToStatus(cudaError_t error, const char* what) const {

@@ -19,6 +19,7 @@
 #include <cuda_runtime_api.h>
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 
@@ -35,6 +36,8 @@ struct AttentionOptions {
   std::unique_ptr<FusedAttention> fused;  // null: without; on the same stream
   bool deterministic = true;              // the same input gives the same bits
   int64_t shared_bytes = 0;               // of a block, at most; 0: what the GPU has
+  // Told of each backward pass whether the fused kernels serve it; may be null.
+  std::function<void(bool fused)> backward_pass = {};
 };
 
 class Attention {
@@ -58,6 +61,7 @@ class Attention {
   absl::StatusOr<AttentionProblem> WithTiles(AttentionProblem problem, TileCut::Of of, int32_t size,
                                              std::span<const int32_t> cu_seqlens);
   absl::StatusOr<std::byte*> Scratch(int64_t bytes);
+  void TellOfBackward(bool fused) const;
   absl::Status ToStatus(cudaError_t error, const char* what) const;
 
   Device& device_;
@@ -65,6 +69,7 @@ class Attention {
   const bool deterministic_;
   const int64_t shared_bytes_;
   const std::unique_ptr<FusedAttention> fused_;  // may be null
+  const std::function<void(bool fused)> backward_pass_;
   WorkLists lists_;
   Buffer scratch_;
 };

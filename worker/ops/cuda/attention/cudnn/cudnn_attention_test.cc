@@ -35,7 +35,9 @@ class CudnnAttentionTest : public testing::Test {
     gpu::SetEmulatedGpus(gpus);
     device_ = *MakeCudaDevice({});
     stream_ = device_->NewStream();
-    AttentionOptions options{.fused = nullptr, .deterministic = deterministic};
+    AttentionOptions options{.fused = nullptr,
+                             .deterministic = deterministic,
+                             .backward_pass = [this](bool fused) { backward_.push_back(fused); }};
     absl::StatusOr<std::unique_ptr<CudnnAttention>> fused =
         CudnnAttention::Create(cudnn_, *device_, *stream_);
     if (fused.ok()) {
@@ -66,6 +68,7 @@ class CudnnAttentionTest : public testing::Test {
   std::unique_ptr<Stream> stream_;
   std::unique_ptr<Attention> attention_;
   std::vector<Buffer> buffers_;
+  std::vector<bool> backward_;  // of each pass whether it was fused
 };
 
 TEST_F(CudnnAttentionTest, PlansOnceForBatchesUpToPowersOfTwo) {
@@ -78,12 +81,14 @@ TEST_F(CudnnAttentionTest, PlansOnceForBatchesUpToPowersOfTwo) {
   Attend({0, 129}, 130);
   EXPECT_EQ(Fake().plans, 6);
   EXPECT_EQ(attention_->fused(), 8);
+  EXPECT_EQ(backward_, std::vector<bool>(4, true));
 }
 
 TEST_F(CudnnAttentionTest, AddsUpInOneOrderWhereThatIsAskedFor) {
   Start({}, true);
   Attend({0, 5, 9}, 16);
   EXPECT_EQ(attention_->fused(), 1);  // forward alone
+  EXPECT_EQ(backward_, std::vector<bool>{false});
 }
 
 // What plans count for the backward pass is what it takes, but for the library's own workspace.
