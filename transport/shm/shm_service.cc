@@ -53,7 +53,7 @@ ShmService::~ShmService() {
   {
     absl::MutexLock lock(&mutex_);
     const auto none_open = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-      return std::ranges::none_of(watched_, [](const auto& watched) {
+      return !answering_ && std::ranges::none_of(watched_, [](const auto& watched) {
         return watched.second.connection->exposes_gpu_memory();
       });
     };
@@ -207,6 +207,7 @@ void ShmService::AnswerDial(uint64_t token) {
     }
     socket = std::move(it->second.socket);
     dials_.erase(it);
+    answering_ = true;
   }
   // The socket will be watched under a new token, or closed.
   epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, socket.get(), nullptr);
@@ -218,6 +219,8 @@ void ShmService::AnswerDial(uint64_t token) {
     refusals_.Refused(status);
     (void)SendShmMessage(fd, ShmMessageType::kRefusal, EncodeRefusal(status));
   }
+  absl::MutexLock lock(&mutex_);
+  answering_ = false;
 }
 
 absl::Status ShmService::Answer(UniqueFd socket, ShmMessage message) {

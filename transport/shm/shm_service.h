@@ -63,7 +63,8 @@ class ShmService {
 
   absl::Mutex mutex_;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
-  uint64_t next_token_ ABSL_GUARDED_BY(mutex_) = 2;              // 0 is the listener, 1 the wake-up
+  bool answering_ ABSL_GUARDED_BY(mutex_) = false;   // a dial, whose connection is watched after it
+  uint64_t next_token_ ABSL_GUARDED_BY(mutex_) = 2;  // 0 is the listener, 1 the wake-up
   std::map<uint64_t, Dial> dials_ ABSL_GUARDED_BY(mutex_);       // by token
   std::map<uint64_t, Watched> watched_ ABSL_GUARDED_BY(mutex_);  // by token
 

@@ -234,6 +234,21 @@ TEST_F(ShmShareTest, ItStaysUntilThePeerHasClosedIt) {
   }
 }
 
+// As when a server ends while its clients are connected.
+TEST_F(ShmShareTest, ATransportThatGoesWaitsForItsPeersToCloseIt) {
+  const DeviceBytes memory(4096);
+  for (int i = 0; i < 30; ++i) {
+    auto server = MakeSide(server_gpu_);
+    const auto worker = MakeSide(worker_gpu_);
+    auto weights = *server->transport().Register(memory.span(), Access::kRemoteRead);
+    Pair pair = Connect(*worker, worker->Options(), *server, server->Options({weights}));
+    weights.reset();
+    pair.acceptor.reset();
+    server.reset();
+    EXPECT_EQ(worker_gpu_->open_shares, 0);
+  }
+}
+
 TEST_F(ShmShareTest, ItIsSaidWhoseMemoryIsOpened) {
   const auto both = MakeSide(
       std::make_shared<EmulatedGpuMemory>(/*pins_read_only=*/false, std::vector<int>{1, 0}));
