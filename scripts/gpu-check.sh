@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Everything that needs a GPU, on a machine with one, from a bundle (scripts/bundle.sh): no network, no compiler, under ten minutes. Operators
+# Everything that needs a GPU, on a machine with one, from a bundle (scripts/bundle.sh): no network, no compiler, under nine minutes. Operators
 # against the CPU's, golden training steps, training through servers, training beside PyTorch where python3 has it, kernels against their floors,
 # activation offload, a step through servers; writes a dated report and prints a short table last.
 #
@@ -8,7 +8,7 @@
 #     --output       where DATE-gpu.md, DATE-gpu.json and the logs go (default: gpu-check)
 #     --archive      FILE.tar.gz of that folder, made anew after each part with what parts have found so far: it is there even where all of this
 #                    is killed; not in that folder (default: none)
-#     --seconds      of all of it, about (default: 570)
+#     --seconds      of all of it, about (default: 525)
 #     --only         one part, as DATE-gpu-PART
 #     --small        sizes that try the programs, not the GPU
 #     --torch-device cuda or cpu: where PyTorch runs (default: cuda)
@@ -24,7 +24,7 @@ here=$(cd "$(dirname "$0")" && pwd)
 bundle=$(dirname "$here")
 output=gpu-check
 archive=''
-total=570
+total=525
 only='' torch=yes torch_device=cuda small=()
 while [ $# -gt 0 ]; do
   case $1 in
