@@ -34,7 +34,9 @@ absl::StatusOr<std::unique_ptr<DataConnection>> Handshake::Connect(int server,
   };
   const auto complete = [&](size_t i, const std::string& answer) -> absl::Status {
     const absl::Status completed = complete_one(i, answer);
-    if (completed.ok() || reply.gpu().empty()) {
+    // Who was late, or gone, is asked again as before: that says nothing of the GPU.
+    if (completed.ok() || reply.gpu().empty() || absl::IsUnavailable(completed) ||
+        absl::IsDeadlineExceeded(completed)) {
       return completed;
     }
     // It is seen here and yet cannot be opened: containers apart, GPUs that do not reach each

@@ -185,11 +185,6 @@ absl::StatusOr<std::string> ParameterService::AcceptOver(Configuration& configur
   const std::string& gpu = configuration.gpu_name;
   const bool reaches_gpu =
       ReachesGpu(transport, gpu) && std::ranges::find(request.gpus(), gpu) != request.gpus().end();
-  if ((request.weights_in_gpu() || request.payloads_in_gpu()) && ReachesGpu(transport, gpu) &&
-      !reaches_gpu) {
-    LogWarning("{} reads weights and pushes over the host: it does not see {}", request.client(),
-               gpu);
-  }
   granted = {};
   transport::ConnectionOptions connection = {.queue = configuration.intake->queue(index),
                                              .exposed = {enabled.weights},
@@ -222,6 +217,11 @@ absl::StatusOr<std::string> ParameterService::AcceptOver(Configuration& configur
     granted.payloads = slots.payloads == slots.headers ? granted.slots : expose(slots.payloads);
   }
   SHOAL_ASSIGN_OR_RETURN(transport::Acceptance acceptance, transport.Accept(offer, connection));
+  if ((request.weights_in_gpu() || request.payloads_in_gpu()) && ReachesGpu(transport, gpu) &&
+      !reaches_gpu) {
+    LogWarning("{} reads weights and pushes over the host: it does not see {}", request.client(),
+               gpu);
+  }
   configuration.intake->Add(std::make_shared<ClientConnection>(
       options, std::move(acceptance.connection), std::move(slots), std::move(staging), &metrics_));
   return std::move(acceptance.answer);

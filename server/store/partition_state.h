@@ -122,7 +122,7 @@ class PartitionState {
                                                       std::vector<float>& scratch) const = 0;
 
   // For memory that payloads come from or weights go to. Null where it makes no difference or
-  // cannot be had. Goes before the state and before the memory.
+  // cannot be had. Goes before the memory, and may outlive the state.
   virtual std::unique_ptr<Pinned> Pin(std::span<std::byte> memory) = 0;
 };
 

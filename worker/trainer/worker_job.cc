@@ -299,6 +299,10 @@ absl::Status WorkerJob::Connect(const proto::JoinJobReply& join) {
     options.push_in_place = ways_.push;
     options.weights_in_gpu = ways_.get;
     options.payloads_in_gpu = ways_.push;
+    // A server that keeps weights in its GPU makes a copy on the host first for whoever cannot open
+    // them there: gigabytes, while the connection waits.
+    options.connect_timeout = std::max(options.connect_timeout,
+                                       absl::Seconds(job_.cluster.start_timeout_seconds));
     transports = ways_.transports;
   }
   options.frames_per_size = plan::FramesPerSize(job_.train);

@@ -47,12 +47,15 @@ cuda::AdamWScalars KernelScalars(const AdamWScalars& scalars) {
           .decay_factor = scalars.decay_factor};
 }
 
+// A connection may keep its slots longer than the server keeps its state.
 class PinnedMemory final : public PartitionState::Pinned {
  public:
-  explicit PinnedMemory(gpu::PinnedRange range) : range_(std::move(range)) {}
+  PinnedMemory(std::shared_ptr<CudaContext> context, gpu::PinnedRange range)
+      : context_(std::move(context)), range_(std::move(range)) {}
 
  private:
-  gpu::PinnedRange range_;
+  const std::shared_ptr<CudaContext> context_;
+  gpu::PinnedRange range_;  // goes first
 };
 
 // Of AllocateShared: the context stays for as long as somebody has it.
@@ -501,7 +504,7 @@ std::unique_ptr<PartitionState::Pinned> CudaState::Pin(std::span<std::byte> memo
                Message(pinned.status()));
     return nullptr;
   }
-  return std::make_unique<PinnedMemory>(*std::move(pinned));
+  return std::make_unique<PinnedMemory>(context_, *std::move(pinned));
 }
 
 }  // namespace

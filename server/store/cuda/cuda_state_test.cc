@@ -243,6 +243,21 @@ TEST(CudaState, SharedMemoryOutlivesTheState) {
   EXPECT_EQ(gpu::Counters().allocated_bytes, 0);
 }
 
+// A connection whose peer has something open keeps all that it exposes, pinned slots too.
+TEST(CudaState, PinnedMemoryOutlivesTheState) {
+  gpu::SetEmulatedGpus({});
+  const PageBuffer slots = *PageBuffer::Allocate(8192);
+  std::unique_ptr<PartitionState::Pinned> pinned;
+  {
+    Held gpu({}, OnGpu());
+    pinned = gpu.store->state().Pin(slots.bytes());
+  }
+  ASSERT_NE(pinned, nullptr);
+  EXPECT_EQ(gpu::Counters().host_allocations, gpu::Counters().host_frees + 1);
+  pinned.reset();
+  EXPECT_EQ(gpu::Counters().host_allocations, gpu::Counters().host_frees);
+}
+
 TEST(CudaState, TakesWhatIsPlannedAndGivesItBack) {
   gpu::SetEmulatedGpus({});
   for (const plan::Accumulate accumulate : {plan::Accumulate::kFloat, plan::Accumulate::kExact}) {
