@@ -2,6 +2,7 @@
 
 #include <pthread.h>
 
+#include <atomic>
 #include <csignal>
 #include <utility>
 
@@ -23,10 +24,13 @@ const sigset_t& Signals() {
   return signals;
 }
 
-void Run(const SignalThread::OnSignal& on_signal) {
+void Run(const SignalThread::OnSignal& on_signal, const std::atomic<bool>& ending) {
   int signal = 0;
-  for (bool first = true; sigwait(&Signals(), &signal) == 0 && signal != kEnd; first = false) {
-    on_signal(signal == SIGTERM ? "SIGTERM" : "SIGINT", first);
+  for (bool first = true; sigwait(&Signals(), &signal) == 0 && !ending.load();) {
+    if (signal != kEnd) {  // which others may send too
+      on_signal(signal == SIGTERM ? "SIGTERM" : "SIGINT", first);
+      first = false;
+    }
   }
 }
 
@@ -35,9 +39,10 @@ void Run(const SignalThread::OnSignal& on_signal) {
 void SignalThread::Block() { pthread_sigmask(SIG_BLOCK, &Signals(), nullptr); }
 
 SignalThread::SignalThread(OnSignal on_signal)
-    : thread_([on_signal = std::move(on_signal)] { Run(on_signal); }) {}
+    : thread_([this, on_signal = std::move(on_signal)] { Run(on_signal, ending_); }) {}
 
 SignalThread::~SignalThread() {
+  ending_.store(true);
   pthread_kill(thread_.native_handle(), kEnd);
   thread_.join();
 }

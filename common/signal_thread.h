@@ -2,6 +2,7 @@
 // wait, as a signal handler may not.
 #pragma once
 
+#include <atomic>
 #include <functional>
 #include <string>
 #include <thread>
@@ -23,6 +24,7 @@ class SignalThread {
   SignalThread& operator=(const SignalThread&) = delete;
 
  private:
+  std::atomic<bool> ending_{false};
   std::thread thread_;
 };
 

@@ -46,6 +46,7 @@ TEST(SignalThread, TellsOfEachAndWhichWasTheFirst) {
   Seen seen;
   const SignalThread thread([&](const std::string& name, bool first) { seen.Add(name, first); });
   EXPECT_THAT(seen.Await(1), ElementsAre(Pair("SIGTERM", true)));
+  kill(getpid(), SIGUSR1);  // nothing to anybody
   kill(getpid(), SIGINT);
   EXPECT_THAT(seen.Await(2), ElementsAre(Pair("SIGTERM", true), Pair("SIGINT", false)));
 }

@@ -1,6 +1,7 @@
 #include "worker/pipeline/communicator_links.h"
 
 #include <algorithm>
+#include <iterator>
 #include <span>
 #include <utility>
 
@@ -52,9 +53,7 @@ absl::Status CommunicatorLinks::Begin(const StepMessages& step) {
     host = host_;
   }
   if (step.attempt > 1) {  // neighbours may have left those of the attempt before: no farewell
-    for (auto& [peer, pair] : pairs_) {
-      pair->communicators.Abort(Aborted("step {} attempt {} begins", step.step, step.attempt));
-    }
+    AbortPairs(Aborted("step {} attempt {} begins", step.step, step.attempt));
     pairs_.clear();
   }
   SHOAL_RETURN_IF_ERROR(TakePlaces(step));
@@ -76,8 +75,8 @@ absl::Status CommunicatorLinks::Begin(const StepMessages& step) {
                                                               .peer = peer,
                                                               .device = options_.device,
                                                               .collectives = options_.collectives,
-                                                              .timeout = options_.timeout,
-                                                              .check = options_.check});
+                                                              .timeout = options_.timeout},
+                                    this);
     }
     SHOAL_RETURN_IF_ERROR(Connect(*pair, *host, words));
   }
@@ -125,7 +124,30 @@ absl::Status CommunicatorLinks::Connect(Pair& pair, StageLinks& host,
   } else {
     SHOAL_ASSIGN_OR_RETURN(ids, HearIds(pair));
   }
-  return pair.communicators.Connect(ids);
+  const auto connecting = [&](bool now) {
+    absl::MutexLock lock(&pair.connecting_mutex);
+    pair.connecting = now;
+  };
+  connecting(true);
+  const absl::Status connected = pair.communicators.Connect(ids);
+  connecting(false);
+  return connected;
+}
+
+absl::Status CommunicatorLinks::CheckPair(Pair& pair) const {
+  if (options_.check != nullptr) {
+    SHOAL_RETURN_IF_ERROR(options_.check());
+  }
+  absl::MutexLock lock(&pair.connecting_mutex);
+  return pair.connecting ? pair.words.CheckOpen() : absl::OkStatus();
+}
+
+void CommunicatorLinks::AbortPairs(const absl::Status& why) {
+  std::vector<std::shared_ptr<Communicator>> communicators;
+  for (const auto& [peer, pair] : pairs_) {
+    std::ranges::move(pair->communicators.communicators(), std::back_inserter(communicators));
+  }
+  AbortAtOnce(communicators, why);
 }
 
 absl::StatusOr<LinkIds> CommunicatorLinks::HearIds(Pair& pair) const {
@@ -190,12 +212,11 @@ void CommunicatorLinks::Fail(const absl::Status& why) {
     failure_ = why;
     host = host_;
   }
-  for (auto& [peer, pair] : pairs_) {
-    pair->communicators.Abort(why);
-  }
+  // First neighbours are told: they abort theirs, which ours may wait for.
   if (host != nullptr) {
     host->Close(why);
   }
+  AbortPairs(why);
 }
 
 void CommunicatorLinks::Abandon(const absl::Status& why) {

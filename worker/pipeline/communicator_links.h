@@ -126,11 +126,17 @@ class CommunicatorLinks final : public AttachedLinks {
     std::unique_ptr<Event> after;  // null: at once
   };
   struct Pair {
-    Pair(int stage, int peer, const CommunicatorPair::Options& options)
-        : communicators(options), words(stage, peer) {}
+    Pair(int stage, int peer, CommunicatorPair::Options options, const CommunicatorLinks* links)
+        : communicators([&] {
+            options.check = [this, links] { return links->CheckPair(*this); };
+            return options;
+          }()),
+          words(stage, peer) {}
 
     CommunicatorPair communicators;
     LinkWords words;
+    absl::Mutex connecting_mutex;
+    bool connecting ABSL_GUARDED_BY(connecting_mutex) = false;  // no words are heard
     // Held around a call and the word that says so, which both are in one order.
     absl::Mutex starting;
   };
@@ -139,6 +145,10 @@ class CommunicatorLinks final : public AttachedLinks {
   absl::Status TakePlaces(const StepMessages& step) ABSL_LOCKS_EXCLUDED(mutex_);
   absl::Status Connect(Pair& pair, StageLinks& host, std::span<const plan::MessageQueue> words);
   absl::StatusOr<LinkIds> HearIds(Pair& pair) const;
+  // Whether the attempt, and while the pair connects its neighbour, go on.
+  absl::Status CheckPair(Pair& pair) const;
+  // Of all pairs.
+  void AbortPairs(const absl::Status& why);
   void StopThreads() ABSL_LOCKS_EXCLUDED(mutex_);
 
   void AwaitReady() ABSL_LOCKS_EXCLUDED(mutex_);

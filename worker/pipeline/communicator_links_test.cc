@@ -383,6 +383,26 @@ TEST_F(CommunicatorLinksTest, AStageThatIsLostFailsTheOthersAndNotTheNextAttempt
   }
 }
 
+TEST_F(CommunicatorLinksTest, WhoConnectsHearsThatANeighbourIsLost) {
+  MakeStages(1, 2);
+  Stage& stage = *stages_[0];
+  stage.links.Attach(host_->links(0));
+  std::thread neighbour([&] {
+    absl::SleepFor(absl::Milliseconds(50));
+    host_->links(1).Close(Unavailable("it is lost"));
+  });
+  const std::vector<plan::MessageQueue> queues = AllQueues(2, kMessages);
+  const std::vector<int64_t> bytes(kMessages, kBytes);
+  const absl::Time begun = absl::Now();
+  const absl::Status status =
+      stage.links.BeginStep({.step = 1, .attempt = 1, .queues = queues, .bytes = bytes});
+  EXPECT_LT(absl::Now() - begun, kLong / 2);
+  EXPECT_TRUE(absl::IsUnavailable(status)) << status;
+  EXPECT_THAT(std::string(Message(status)), HasSubstr("it is lost"));
+  EXPECT_EQ(CountNccl().communicators, 0) << "left behind";
+  neighbour.join();
+}
+
 TEST_F(CommunicatorLinksTest, AnErrorOfNcclFailsAllAndNotTheNextAttempt) {
   const auto run = [&](Stage& stage) { return ExchangeAll(stage, 3, kNothing); };
   FailCollective(40, ncclRemoteError);

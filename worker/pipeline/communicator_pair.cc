@@ -1,6 +1,7 @@
 #include "worker/pipeline/communicator_pair.h"
 
 #include <algorithm>
+#include <thread>
 #include <utility>
 
 #include "absl/time/clock.h"
@@ -52,7 +53,7 @@ absl::Status CommunicatorPair::Join(const LinkIds& ids) {
   const auto [low, high] = std::minmax(options_.stage, options_.peer);
   for (size_t i = 0; i < ways_.size(); ++i) {
     SHOAL_ASSIGN_OR_RETURN(
-        std::unique_ptr<Communicator> communicator,
+        std::shared_ptr<Communicator> communicator,
         options_.collectives->Join(
             {.name = fmt::format("{} from stage {} to stage {}", options_.collectives->name(),
                                  i == 0 ? low : high, i == 0 ? high : low),
@@ -83,7 +84,7 @@ absl::Status CommunicatorPair::Try() {
   };
   const absl::Status status = both();
   if (!status.ok()) {  // before the memory goes
-    Abort(status);
+    AbortAtOnce(communicators(), status);
     Synchronize();
   }
   return status;
@@ -92,7 +93,7 @@ absl::Status CommunicatorPair::Try() {
 void CommunicatorPair::Disconnect() {
   connected_ = false;
   for (Way& way : ways_) {
-    std::unique_ptr<Communicator> left;  // goes without the lock: that may take a while
+    std::shared_ptr<Communicator> left;  // goes without the lock: that may take a while
     absl::MutexLock lock(&mutex_);
     left = std::move(way.communicator);
   }
@@ -127,13 +128,15 @@ absl::Status CommunicatorPair::AwaitDone(absl::Time deadline) {
   return status();  // work of a communicator that has failed is done too
 }
 
-void CommunicatorPair::Abort(const absl::Status& why) {
+std::vector<std::shared_ptr<Communicator>> CommunicatorPair::communicators() const {
+  std::vector<std::shared_ptr<Communicator>> communicators;
   absl::MutexLock lock(&mutex_);
-  for (Way& way : ways_) {
+  for (const Way& way : ways_) {
     if (way.communicator != nullptr) {
-      way.communicator->Abort(why);
+      communicators.push_back(way.communicator);
     }
   }
+  return communicators;
 }
 
 absl::Status CommunicatorPair::status() const {
@@ -149,6 +152,17 @@ absl::Status CommunicatorPair::status() const {
 void CommunicatorPair::Synchronize() {
   for (Way& way : ways_) {
     way.stream->Synchronize().IgnoreError();
+  }
+}
+
+void AbortAtOnce(const std::vector<std::shared_ptr<Communicator>>& communicators,
+                 const absl::Status& why) {
+  std::vector<std::thread> threads;
+  for (const auto& communicator : communicators) {
+    threads.emplace_back([&communicator, &why] { communicator->Abort(why); });
+  }
+  for (std::thread& thread : threads) {
+    thread.join();
   }
 }
 

@@ -4,8 +4,9 @@
 // Connect makes both, and sends a few bytes over each: the first call of a communicator connects
 // the two GPUs and waits for the other rank to do the same, which no later one may.
 //
-// Threads: one at a time for the calls, Abort and status from any. Failure: a communicator that
-// has failed (worker/collectives/collectives.h) stays so; Disconnect and Connect make new ones.
+// Threads: one at a time for the calls, communicators and status from any. Failure: a communicator
+// that has failed (worker/collectives/collectives.h) stays so; Disconnect and Connect make new
+// ones.
 #pragma once
 
 #include <array>
@@ -13,6 +14,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
@@ -50,16 +52,17 @@ class CommunicatorPair {
   // Until all of them are done: OK where they are, and went well.
   absl::Status AwaitDone(absl::Time deadline);
 
-  void Abort(const absl::Status& why) ABSL_LOCKS_EXCLUDED(mutex_);
+  // Those that are connected, to be aborted.
+  std::vector<std::shared_ptr<Communicator>> communicators() const ABSL_LOCKS_EXCLUDED(mutex_);
   absl::Status status() const ABSL_LOCKS_EXCLUDED(mutex_);
-  // Until nothing of them is on the device any more, however it went; after Abort.
+  // Until nothing of them is on the device any more, however it went; after AbortAtOnce.
   void Synchronize();
 
  private:
   // From the lower stage to the higher one, and back.
   struct Way {
     std::unique_ptr<Stream> stream;
-    std::unique_ptr<Communicator> communicator;  // goes first
+    std::shared_ptr<Communicator> communicator;  // goes first; who aborts it has it too
   };
 
   bool lower() const { return options_.stage < options_.peer; }
@@ -72,9 +75,15 @@ class CommunicatorPair {
   const Options options_;
   bool connected_ = false;
   mutable absl::Mutex mutex_;
-  // Communicators are changed by who connects alone, under the lock, which Abort takes to read
+  // Communicators are changed by who connects alone, under the lock, which others take to read
   // them.
   std::array<Way, 2> ways_;
 };
+
+// All of a stage's are aborted at the same time: what an abort gives back may wait for everything
+// on the GPU, and so for the halves of calls that other communicators have there, until those are
+// aborted too.
+void AbortAtOnce(const std::vector<std::shared_ptr<Communicator>>& communicators,
+                 const absl::Status& why);
 
 }  // namespace shoal::worker

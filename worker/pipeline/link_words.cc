@@ -103,6 +103,14 @@ absl::StatusOr<LinkIds> LinkWords::HearIds(absl::Duration timeout) {
   return ids;
 }
 
+absl::Status LinkWords::CheckOpen() const {
+  if (messages_ == 0) {
+    return absl::OkStatus();
+  }
+  const absl::Status status = links_->Await(Numbered(1), absl::ZeroDuration()).status();
+  return absl::IsDeadlineExceeded(status) ? absl::OkStatus() : status;
+}
+
 absl::Status LinkWords::Say(const LinkWord& word) { return SayBytes(++said_, &word, sizeof(word)); }
 
 absl::StatusOr<LinkWord> LinkWords::Hear(absl::Duration timeout) {

@@ -62,6 +62,9 @@ class LinkWords {
 
   absl::Status SayIds(const LinkIds& ids);
   absl::StatusOr<LinkIds> HearIds(absl::Duration timeout);
+  // Before a word of the step has been heard: what has closed the links, if anything. From any
+  // thread.
+  absl::Status CheckOpen() const;
   absl::Status Say(const LinkWord& word);
   // The next one. DeadlineExceeded: it has not come.
   absl::StatusOr<LinkWord> Hear(absl::Duration timeout);

@@ -3,12 +3,14 @@
 // library fails, and done after that.
 #include "worker/trainer/collective_sink.h"
 
+#include <array>
 #include <deque>
 #include <memory>
 #include <optional>
 #include <utility>
 #include <vector>
 
+#include "absl/synchronization/notification.h"
 #include "common/status.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -177,6 +179,7 @@ TEST_F(CollectiveSinkTest, AWorkerThatDoesNotComeIsTold) {
   CollectiveSink::Options options = SinkBy({});
   options.timeout = absl::Milliseconds(50);
   Make(options, 24);
+  std::array<absl::Notification, 3> told;  // whoever fails ends what others wait for
   const auto statuses =
       exchange_->RunAttempt({1, 1}, [&](ExchangingWorker& worker) -> absl::Status {
         if (worker.rank == 1) {
@@ -195,6 +198,9 @@ TEST_F(CollectiveSinkTest, AWorkerThatDoesNotComeIsTold) {
         EXPECT_THAT(std::string(Message(still)),
                     HasSubstr("copies of gradients from the device: not done within 50ms"));
         EXPECT_EQ(worker.sink->Accumulator(2).status(), still);
+        told[static_cast<size_t>(worker.rank)].Notify();
+        told[static_cast<size_t>(2 - worker.rank)].WaitForNotificationWithTimeout(
+            absl::Seconds(10));
         return late;
       });
   for (const int rank : {0, 2}) {

@@ -90,11 +90,14 @@ absl::Status NcclCommunicator::Fail(const absl::Status& why) {
   if (error_.ok()) {
     error_ = Annotate(why, options_.name);
   }
-  if (communicator_ != nullptr) {
+  const absl::Status error = error_;
+  if (const ncclComm_t failed = std::exchange(communicator_, nullptr); failed != nullptr) {
+    mutex_.Unlock();
     MakeCurrent(device_).IgnoreError();  // of a thread that may have had none
-    nccl_.abort(std::exchange(communicator_, nullptr));
+    nccl_.abort(failed);
+    mutex_.Lock();
   }
-  return error_;
+  return error;
 }
 
 absl::Status NcclCommunicator::Settle(ncclResult_t result, std::string_view what,

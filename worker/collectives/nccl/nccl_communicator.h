@@ -57,7 +57,8 @@ class NcclCommunicator final : public Communicator {
   // Until NCCL's last call is through; its error makes the communicator fail.
   absl::Status Settle(ncclResult_t result, std::string_view what, absl::Duration timeout)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Returns the error that it now has.
+  // Returns the error that it now has. Lets go of the lock while NCCL aborts, which may wait for
+  // what is on the GPU: others must hear of the failure before that.
   absl::Status Fail(const absl::Status& why) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status CheckPeer(int peer, std::string_view what) const;
 
