@@ -5,6 +5,7 @@
 
 #include <string>
 
+#include "absl/time/clock.h"
 #include "tests/in_process/gpu_training.h"
 #include "worker/collectives/nccl/emulation/emulated_nccl.h"
 
@@ -97,6 +98,21 @@ TEST_F(StageExchangeTest, SoIsOneWhoseStagesLoseEachOther) {
   EXPECT_EQ(again.checksums, over.checksums);
   ExpectByNccl(again);
   EXPECT_GT(CountNccl().aborted, 0);
+}
+
+// The other stage waits for it, with no job yet that could be cancelled.
+TEST_F(StageExchangeTest, AStageThatDoesNotComeEndsTheJobSoon) {
+  gpu::SetEmulatedGpus({.count = 2});
+  const auto open = [](int worker) -> absl::StatusOr<worker::OpenedMachine> {
+    if (worker == 1) {
+      return absl::UnavailableError("its GPU is gone");
+    }
+    return worker::OpenMachine({.kind = plan::DeviceKind::kCuda, .gpu = worker});
+  };
+  const absl::Time begun = absl::Now();
+  const auto run = Train(job_, tokens_, {.workers = 2, .open_machine = open});
+  EXPECT_LT(absl::Now() - begun, absl::Seconds(60));
+  EXPECT_THAT(run.status().ToString(), HasSubstr("its GPU is gone"));
 }
 
 TEST_F(StageExchangeTest, StagesThatShareAGpuGoOverTransports) {

@@ -20,6 +20,7 @@ LayerExchange::LayerExchange(Options options)
                 .collectives = collectives_.get(),
                 .unavailable = std::string(
                     collectives_ != nullptr ? "" : Message(options.collectives.status())),
+                .cancellation = options.cancellation,
                 .timeout = options.peer_timeout,
                 .call_timeout = options.call_timeout}) {
   if (options.device != nullptr) {
@@ -144,16 +145,11 @@ void LayerExchange::EndAttempt(const absl::Status& how) {
 }
 
 void LayerExchange::Cancel(const absl::Status& why) {
-  {
-    absl::MutexLock lock(&mutex_);
-    cancelled_ = cancelled_.ok() ? why : cancelled_;
-    if (communicator_ != nullptr) {
-      communicator_->Abort(cancelled_);
-    }
+  absl::MutexLock lock(&mutex_);
+  cancelled_ = cancelled_.ok() ? why : cancelled_;
+  if (communicator_ != nullptr) {
+    communicator_->Abort(cancelled_);
   }
-  meeting_.Cancel(why);
-  door_->Close(why);
-  port_->Cancel();
 }
 
 }  // namespace shoal::worker

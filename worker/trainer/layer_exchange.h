@@ -25,6 +25,7 @@
 #include "absl/time/time.h"
 #include "worker/backend/backend.h"
 #include "worker/collectives/collectives.h"
+#include "worker/trainer/cancellation.h"
 #include "worker/trainer/peer_door.h"
 #include "worker/trainer/peer_meeting.h"
 #include "worker/trainer/stage_group.h"
@@ -42,6 +43,7 @@ class LayerExchange {
     absl::StatusOr<std::unique_ptr<Collectives>> collectives;
     Device* device = nullptr;  // where there is one
     int64_t generation = 0;
+    Cancellation* cancellation = nullptr;  // of this worker, for who waits for peers
     // Whether the attempt at hand goes on, as CommunicatorOptions::check. Not called by Create.
     std::function<absl::Status()> check;
     absl::Duration peer_timeout = absl::Minutes(2);   // for all of them to come

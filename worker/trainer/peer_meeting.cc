@@ -44,14 +44,15 @@ absl::StatusOr<proto::MeetPeersReply> PeerMeeting::Meet(
     const StepAttempt& attempt, int64_t generation, const std::function<absl::Status()>& check) {
   const proto::MeetPeersRequest request = RequestFor(attempt, generation);
   const absl::Time deadline = absl::Now() + options_.timeout;
+  const Cancellation::Listener ends(options_.cancellation, [this](const absl::Status& why) {
+    options_.door->Close(why);
+    options_.port->Cancel();
+  });
   while (true) {
     absl::StatusOr<proto::MeetPeersReply> reply =
         rank() == 0 ? options_.door->MeetPeers(request)
                     : options_.port->MeetPeers(0, request, options_.call_timeout);
-    {
-      absl::MutexLock lock(&mutex_);
-      SHOAL_RETURN_IF_ERROR(cancelled_);
-    }
+    SHOAL_RETURN_IF_ERROR(options_.cancellation->status());
     if (!absl::IsUnavailable(reply.status()) && !absl::IsDeadlineExceeded(reply.status())) {
       return reply;
     }
@@ -62,11 +63,6 @@ absl::StatusOr<proto::MeetPeersReply> PeerMeeting::Meet(
     }
     absl::SleepFor(kRetryDelay);
   }
-}
-
-void PeerMeeting::Cancel(const absl::Status& why) {
-  absl::MutexLock lock(&mutex_);
-  cancelled_ = cancelled_.ok() ? why : cancelled_;
 }
 
 }  // namespace shoal::worker

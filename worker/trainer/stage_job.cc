@@ -118,7 +118,7 @@ absl::StatusOr<std::unique_ptr<StageJob>> StageJob::Create(const plan::ModelSpec
   const absl::Duration timeout =
       NeighbourTimeout(spec, stage->compute_type_, own.pipeline, stage->pace_);
   if (own.group.stages() > 1 && own.may_exchange) {
-    SHOAL_RETURN_IF_ERROR(stage->MeetStages());
+    SHOAL_RETURN_IF_ERROR(stage->MeetStages(timeout));
   }
   stage->MakeLinks(job, timeout);
   stage->runner_ = std::make_unique<StageRunner>(StageRunnerOptions{
@@ -143,7 +143,7 @@ absl::StatusOr<std::unique_ptr<StageJob>> StageJob::Create(const plan::ModelSpec
   return stage;
 }
 
-absl::Status StageJob::MeetStages() {
+absl::Status StageJob::MeetStages(absl::Duration timeout) {
   auto collectives =
       OpenCollectives(device_->asynchronous() ? device_ : nullptr, options_.open_collectives);
   PeerDoor& door = options_.door->peers();
@@ -155,7 +155,9 @@ absl::Status StageJob::MeetStages() {
                        .port = options_.port.get(),
                        .door = &door,
                        .collectives = collectives.ok() ? collectives->get() : nullptr,
-                       .unavailable = std::string(Message(collectives.status()))});
+                       .unavailable = std::string(Message(collectives.status())),
+                       .cancellation = options_.cancellation,
+                       .timeout = timeout});
   SHOAL_ASSIGN_OR_RETURN(const proto::MeetPeersReply reply,
                          meeting.Meet({}, /*generation=*/0, [] { return absl::OkStatus(); }));
   if (reply.id() == kSettled) {

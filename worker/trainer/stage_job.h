@@ -38,6 +38,7 @@
 #include "worker/model/transformer_stage.h"
 #include "worker/ops/machine.h"
 #include "worker/pipeline/stage_runner.h"
+#include "worker/trainer/cancellation.h"
 #include "worker/trainer/group_links.h"
 #include "worker/trainer/stage_door.h"
 #include "worker/trainer/stage_group.h"
@@ -70,11 +71,13 @@ class StageJob {
     // Of the job, whatever this worker computes on: whether stages that have a GPU each exchange by
     // collectives. All of a group have to agree, which is settled in Create.
     bool may_exchange = false;
-    CollectivesOpener open_collectives;   // may be empty
-    std::function<absl::Status()> check;  // whether the attempt at hand goes on, for those
+    CollectivesOpener open_collectives;    // may be empty
+    std::function<absl::Status()> check;   // whether the attempt at hand goes on, for those
+    Cancellation* cancellation = nullptr;  // of this worker, for Create
     PhaseClock* phases = nullptr;
     Clock* clock = &RealClock();
   };
+  // Waits for the other stages where they may exchange.
   static absl::StatusOr<std::unique_ptr<StageJob>> Create(const plan::ModelSpec& spec,
                                                           const plan::Job& job, Machine machine,
                                                           Options options);
@@ -120,7 +123,7 @@ class StageJob {
  private:
   StageJob(const plan::ModelSpec& spec, const plan::Job& job, Options options);
   // Settles with the other stages whether they exchange by collectives.
-  absl::Status MeetStages();
+  absl::Status MeetStages(absl::Duration timeout);
   void MakeLinks(const plan::Job& job, absl::Duration timeout);
 
   const plan::ModelSpec spec_;

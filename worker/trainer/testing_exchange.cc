@@ -82,6 +82,7 @@ absl::Status TestingExchange::Start(ExchangingWorker& worker) {
                              .collectives = OpenNccl(*worker.device),
                              .device = worker.device.get(),
                              .generation = rig_.options.generation,
+                             .cancellation = &worker.cancellation,
                              .check = [this] {
                                return dropped_ ? Aborted("the attempt was dropped")
                                                : absl::OkStatus();

@@ -30,6 +30,7 @@ MATCHER_P(HasCode, code, "") { return arg.code() == code; }
 struct ExchangingWorker {
   int rank = 0;
   PeerDoor door{absl::Milliseconds(100)};
+  Cancellation cancellation;
   PhaseClock phases{RealClock()};
   LayerMeetings meetings{false, nullptr, &phases};
   plan::WorkerShards shards;

@@ -25,15 +25,15 @@ bool Trainer::stopped() const {
 }
 
 void Trainer::Stop(const absl::Status& why) {
-  absl::MutexLock lock(&mutex_);
-  if (stopped_) {
-    return;
+  {
+    absl::MutexLock lock(&mutex_);
+    if (stopped_) {
+      return;
+    }
+    stopped_ = true;
+    why_ = why;
   }
-  stopped_ = true;
-  why_ = why;
-  if (job_ != nullptr) {
-    job_->Cancel(why.ok() ? absl::CancelledError("the worker is leaving") : why);
-  }
+  cancellation_.Cancel(why.ok() ? absl::CancelledError("the worker is leaving") : why);
 }
 
 absl::StatusOr<proto::JoinJobReply> Trainer::Join(uint64_t incarnation) {
@@ -81,26 +81,24 @@ absl::Status Trainer::Loop(WorkerJob& job, uint64_t incarnation) {
   return absl::OkStatus();
 }
 
-absl::Status Trainer::Run(const WorkerJobOptions& options) {
+absl::Status Trainer::RunJob(const WorkerJobOptions& options) {
   SHOAL_ASSIGN_OR_RETURN(const proto::JoinJobReply join, Join(options.incarnation));
-  absl::Status status;
-  if (!join.shut_down()) {
-    WorkerJobOptions drawing = options;
-    drawing.draw = [this](const proto::DrawMicrobatchRequest& request) {
-      return coordinator_->DrawMicrobatch(request);
-    };
-    SHOAL_ASSIGN_OR_RETURN(const auto job, WorkerJob::Create(join, drawing, &metrics_, clock_));
-    {
-      absl::MutexLock lock(&mutex_);
-      job_ = job.get();
-      if (stopped_) {
-        job->Cancel(absl::CancelledError("the worker is leaving"));
-      }
-    }
-    status = Loop(*job, options.incarnation);
-    absl::MutexLock lock(&mutex_);
-    job_ = nullptr;
+  if (join.shut_down()) {
+    return absl::OkStatus();
   }
+  WorkerJobOptions own = options;
+  own.draw = [this](const proto::DrawMicrobatchRequest& request) {
+    return coordinator_->DrawMicrobatch(request);
+  };
+  own.cancellation = &cancellation_;
+  SHOAL_ASSIGN_OR_RETURN(const auto job, WorkerJob::Create(join, own, &metrics_, clock_));
+  const Cancellation::Listener ends(&cancellation_,
+                                    [&job](const absl::Status& why) { job->Cancel(why); });
+  return Loop(*job, options.incarnation);
+}
+
+absl::Status Trainer::Run(const WorkerJobOptions& options) {
+  const absl::Status status = RunJob(options);
   absl::MutexLock lock(&mutex_);
   return stopped_ ? why_ : status;
 }

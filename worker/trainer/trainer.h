@@ -12,6 +12,7 @@
 #include "absl/synchronization/mutex.h"
 #include "common/clock.h"
 #include "common/metrics.h"
+#include "worker/trainer/cancellation.h"
 #include "worker/trainer/coordinator_port.h"
 #include "worker/trainer/worker_job.h"
 
@@ -26,11 +27,13 @@ class Trainer {
   // status that Stop was given.
   absl::Status Run(const WorkerJobOptions& options);
 
-  // Ends Run soon, also in the middle of a step. The first call counts.
+  // Ends Run soon, also in the middle of a step or while peers are waited for. The first call
+  // counts.
   void Stop(const absl::Status& why);
 
  private:
   absl::StatusOr<proto::JoinJobReply> Join(uint64_t incarnation);
+  absl::Status RunJob(const WorkerJobOptions& options);
   absl::Status Loop(WorkerJob& job, uint64_t incarnation);
   bool stopped() const;
 
@@ -41,7 +44,7 @@ class Trainer {
   mutable absl::Mutex mutex_;
   bool stopped_ ABSL_GUARDED_BY(mutex_) = false;
   absl::Status why_ ABSL_GUARDED_BY(mutex_);
-  WorkerJob* job_ ABSL_GUARDED_BY(mutex_) = nullptr;  // while there is one
+  Cancellation cancellation_;  // of the job, where it is stopped
 };
 
 }  // namespace shoal::worker

@@ -207,6 +207,7 @@ absl::Status WorkerJob::MakeModel() {
                             .may_exchange = stages_may_exchange_,
                             .open_collectives = machine_.open_collectives,
                             .check = [this] { return client_->CheckAttempt(); },
+                            .cancellation = options_.cancellation,
                             .phases = &phases_,
                             .clock = &clock_};
   for (const auto& transport : transports_) {
@@ -244,6 +245,7 @@ absl::Status WorkerJob::MeetPeers(const proto::JoinJobReply& join) {
         .collectives = OpenCollectives(device_, machine_.open_collectives),
         .device = device_,
         .generation = join.shard_map().generation(),
+        .cancellation = options_.cancellation,
         .check = [this] { return client_->CheckAttempt(); },
     };
     SHOAL_ASSIGN_OR_RETURN(exchange_, LayerExchange::Create(std::move(options)));
@@ -301,8 +303,8 @@ absl::Status WorkerJob::Connect(const proto::JoinJobReply& join) {
     options.payloads_in_gpu = ways_.push;
     // A server that keeps weights in its GPU makes a copy on the host first for whoever cannot open
     // them there: gigabytes, while the connection waits.
-    options.connect_timeout = std::max(options.connect_timeout,
-                                       absl::Seconds(job_.cluster.start_timeout_seconds));
+    options.connect_timeout =
+        std::max(options.connect_timeout, absl::Seconds(job_.cluster.start_timeout_seconds));
     transports = ways_.transports;
   }
   options.frames_per_size = plan::FramesPerSize(job_.train);

@@ -23,6 +23,7 @@
 #include "transport/transport.h"
 #include "worker/machine/open_machine.h"
 #include "worker/model/microbatch_model.h"
+#include "worker/trainer/cancellation.h"
 #include "worker/trainer/device_flag.h"
 #include "worker/trainer/direct_ways.h"
 #include "worker/trainer/layer_exchange.h"
@@ -55,6 +56,8 @@ struct WorkerJobOptions {
   transport::TransportOptions transports;
   // Asks the coordinator for a microbatch to be drawn.
   MicrobatchDrawer::Draw draw;
+  // Told when this worker is to end, for what is waited for before there is a job to be cancelled.
+  Cancellation* cancellation = nullptr;
   // What transports are put into before they are used (fault injection); may be empty.
   std::function<std::unique_ptr<transport::Transport>(std::unique_ptr<transport::Transport>)>
       wrap_transport;
