@@ -67,13 +67,19 @@ absl::StatusOr<std::unique_ptr<DataConnection>> Handshake::Connect(int server,
   return connection;
 }
 
+bool Handshake::WantsGpuMemory(int server) const {
+  return (options_.weights_in_gpu || options_.payloads_in_gpu) &&
+         !out_of_reach_[static_cast<size_t>(server)];
+}
+
 absl::StatusOr<Handshake::Offer> Handshake::OfferOver(size_t transport, int server,
                                                       absl::Duration timeout) {
   Offer offer;
   transport::ConnectionOptions options = {.queue = queues_[transport],
                                           .peer = ServerName(server),
                                           .handshake_timeout = timeout,
-                                          .max_outstanding = options_.max_outstanding};
+                                          .max_outstanding = options_.max_outstanding,
+                                          .opens_gpu_memory = WantsGpuMemory(server)};
   if (!options_.read_only) {
     SHOAL_ASSIGN_OR_RETURN(
         offer.acknowledgements,
@@ -96,7 +102,7 @@ proto::ConnectRequest Handshake::RequestWith(
     request.add_offers()->set_transport(offer.transport);
     request.mutable_offers()->rbegin()->set_offer(offer.offer);
   }
-  if (out_of_reach_[static_cast<size_t>(server)]) {
+  if (!WantsGpuMemory(server)) {
     return request;
   }
   for (const transport::Transport* transport : transports_) {

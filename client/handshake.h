@@ -87,6 +87,7 @@ class Handshake {
     std::unique_ptr<transport::Connector> connector;
     std::shared_ptr<transport::Region> acknowledgements;  // null for a read-only client
   };
+  bool WantsGpuMemory(int server) const;
   absl::StatusOr<Offer> OfferOver(size_t transport, int server, absl::Duration timeout);
   proto::ConnectRequest RequestWith(int server,
                                     const std::vector<transport::NamedOffer>& offers) const;

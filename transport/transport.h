@@ -148,6 +148,9 @@ struct ConnectionOptions {
   std::string peer;  // a name for messages, e.g. "server-1"
   absl::Duration handshake_timeout = absl::Seconds(10);
   int64_t max_outstanding = 1024;  // operations of each kind
+  // Opens memory of GPUs that the peer exposes (capabilities().opens_gpus). Without it a peer that
+  // exposes some is refused: to open it hands what the peer says to this process's driver.
+  bool opens_gpu_memory = false;
 };
 
 // The connecting side between its offer and the answer.

@@ -37,6 +37,7 @@ class ShmConnectionState {
   const std::string& peer() const { return options_.peer; }
   const std::vector<std::shared_ptr<Region>>& exposed() const { return options_.exposed; }
   bool exposes_gpu_memory() const;
+  bool opens_gpu_memory() const { return options_.opens_gpu_memory; }
   const ShmQueueWake& queue_wake() const { return *queue_wake_; }
   const SharedMemory& control() const { return control_; }
   const std::shared_ptr<GpuMemory>& gpu() const { return gpu_; }

@@ -257,9 +257,13 @@ absl::Status AddRegion(const ShmRegionOffer& offer, UniqueFd* fd,
 absl::StatusOr<PeerMemory> MapPeerMemory(std::string_view peer,
                                          std::span<const ShmRegionOffer> offers,
                                          std::span<UniqueFd> fds,
-                                         const std::shared_ptr<GpuMemory>& gpu) {
+                                         const std::shared_ptr<GpuMemory>& gpu,
+                                         bool opens_gpu_memory) {
   const auto shared = static_cast<size_t>(std::ranges::count_if(
       offers, [](const ShmRegionOffer& offer) { return !offer.share.has_value(); }));
+  if (shared < offers.size() && !opens_gpu_memory) {
+    return PermissionDenied("{}: it exposes memory of a GPU, and this side opens none", peer);
+  }
   if (fds.size() != shared + 2 || !IsEventFd(fds[1].get())) {
     return InvalidArgument("{}: its handshake lacks file descriptors", peer);
   }

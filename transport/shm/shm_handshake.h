@@ -78,11 +78,13 @@ struct PeerMemory {
 inline constexpr int64_t kQueuePageBytes = 4096;
 
 // fds are [queue page, eventfd, regions...]. `gpu` copies here, and may be null: then it is
-// FailedPrecondition where there are regions in a GPU's memory, as where it does not reach them.
+// FailedPrecondition where there are regions in a GPU's memory, as where it does not reach them;
+// PermissionDenied without `opens_gpu_memory`.
 absl::StatusOr<PeerMemory> MapPeerMemory(std::string_view peer,
                                          std::span<const ShmRegionOffer> offers,
                                          std::span<UniqueFd> fds,
-                                         const std::shared_ptr<GpuMemory>& gpu);
+                                         const std::shared_ptr<GpuMemory>& gpu,
+                                         bool opens_gpu_memory);
 
 // Equal for two processes that can reach each other's abstract sockets: the boot of the kernel and
 // the network namespace.

@@ -231,7 +231,8 @@ absl::Status ShmService::Answer(UniqueFd socket, ShmMessage message) {
   SHOAL_ASSIGN_OR_RETURN(const std::shared_ptr<ShmConnectionState> connection,
                          expected_.Take(hello.acceptance, hello.secret));
   absl::StatusOr<PeerMemory> peer =
-      MapPeerMemory(connection->peer(), hello.regions, message.fds, connection->gpu());
+      MapPeerMemory(connection->peer(), hello.regions, message.fds, connection->gpu(),
+                    connection->opens_gpu_memory());
   if (!peer.ok()) {
     connection->Close(peer.status(), absl::ZeroDuration());
     return peer.status();

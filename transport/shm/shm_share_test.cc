@@ -80,9 +80,14 @@ class ShmShareTest : public testing::Test {
     FillRandom(bytes, random_);
     return bytes;
   }
+  static ConnectionOptions Opening(Side& side, std::string peer = "peer") {
+    ConnectionOptions options = side.Options({}, std::move(peer));
+    options.opens_gpu_memory = true;
+    return options;
+  }
   // What the connecting side is told when it cannot complete the handshake.
   static absl::Status Refused(Side& worker, Side& server, const ConnectionOptions& exposing) {
-    auto connector = *worker.transport().Offer(worker.Options({}, "server-1"));
+    auto connector = *worker.transport().Offer(Opening(worker, "server-1"));
     const auto accepted = server.transport().Accept(connector->offer(), exposing);
     EXPECT_TRUE(accepted.ok()) << accepted.status();
     const absl::Status status = connector->Complete(accepted->answer).status();
@@ -116,8 +121,7 @@ TEST_F(ShmShareTest, OperationsAtRandomOffsetsMatchTheOracle) {
   const auto after = server->Allocate(4096, Access::kRemoteRead);
   const auto frame = *worker->transport().Register(own_memory.span(), Access::kLocal);
   const auto host_frame = worker->Allocate(kBytes, Access::kLocal);
-  Pair pair =
-      Connect(*worker, worker->Options(), *server, server->Options({before, on_gpu, after}));
+  Pair pair = Connect(*worker, Opening(*worker), *server, server->Options({before, on_gpu, after}));
   EXPECT_EQ(pair.connector->remote_region_sizes(), (std::vector<int64_t>{kBytes, kBytes, 4096}));
   EXPECT_EQ(worker_gpu_->open_shares, 1);
 
@@ -178,7 +182,7 @@ TEST_F(ShmShareTest, BoundsAndRightsHold) {
   const auto worker = MakeSide(worker_gpu_);
   const auto weights = *server->transport().Register(memory.span(), Access::kRemoteRead);
   const auto own = worker->Allocate(8192, Access::kLocal);
-  Pair pair = Connect(*worker, worker->Options(), *server, server->Options({weights}));
+  Pair pair = Connect(*worker, Opening(*worker), *server, server->Options({weights}));
   const WriteOperation write = {.id = 1, .region = 0, .offset = 0, .from = own->bytes().first(64)};
   EXPECT_EQ(pair.connector->PostWrites({&write, 1}).code(), absl::StatusCode::kPermissionDenied);
   const ReadOperation read = {.id = 1, .region = 0, .offset = 4000, .into = own->bytes().first(97)};
@@ -192,7 +196,7 @@ TEST_F(ShmShareTest, ItIsOpenForAsLongAsItIsConnected) {
   const auto worker = MakeSide(worker_gpu_);
   auto weights = *server->transport().Register(memory.span(), Access::kRemoteRead);
   for (int i = 0; i < 2; ++i) {
-    Pair pair = Connect(*worker, worker->Options(), *server, server->Options({weights}));
+    Pair pair = Connect(*worker, Opening(*worker), *server, server->Options({weights}));
     EXPECT_EQ(worker_gpu_->open_shares, 1);
     EXPECT_EQ(memory.Free(), cudaErrorInvalidValue) << "the emulation keeps what is open";
     if (i == 0) {
@@ -219,7 +223,7 @@ TEST_F(ShmShareTest, ItStaysUntilThePeerHasClosedIt) {
                                     });
     const std::weak_ptr<Region> watched = exposed;
     ConnectionOptions options = server->Options({exposed});
-    Pair pair = Connect(*worker, worker->Options(), *server, options);
+    Pair pair = Connect(*worker, Opening(*worker), *server, options);
     EXPECT_EQ(worker_gpu_->open_shares, 1);
     options.exposed.clear();
     exposed.reset();
@@ -241,7 +245,7 @@ TEST_F(ShmShareTest, ATransportThatGoesWaitsForItsPeersToCloseIt) {
     auto server = MakeSide(server_gpu_);
     const auto worker = MakeSide(worker_gpu_);
     auto weights = *server->transport().Register(memory.span(), Access::kRemoteRead);
-    Pair pair = Connect(*worker, worker->Options(), *server, server->Options({weights}));
+    Pair pair = Connect(*worker, Opening(*worker), *server, server->Options({weights}));
     weights.reset();
     pair.acceptor.reset();
     server.reset();
@@ -276,7 +280,36 @@ TEST_F(ShmShareTest, APeerThatDoesNotReachItIsToldAndTakesAnotherTransport) {
   // A peer that sees both reaches it, whichever it computes on.
   const auto both = MakeSide(
       std::make_shared<EmulatedGpuMemory>(/*pins_read_only=*/false, std::vector<int>{1, 0}));
-  Connect(*both, both->Options(), *server, server->Options({weights}));
+  Connect(*both, Opening(*both), *server, server->Options({weights}));
+}
+
+// As servers do, which have no use for it.
+TEST_F(ShmShareTest, ASideThatOpensNoneRefusesAPeerThatExposesSome) {
+  const DeviceBytes memory(4096);
+  const auto server = MakeSide(server_gpu_);
+  const auto worker = MakeSide(worker_gpu_);
+  const auto exposed = *worker->transport().Register(memory.span(), Access::kRemoteWrite);
+  for (const bool opens : {false, true}) {
+    auto connector = *worker->transport().Offer(worker->Options({exposed}));
+    ConnectionOptions accepting = server->Options();
+    accepting.opens_gpu_memory = opens;
+    const auto accepted = *server->transport().Accept(connector->offer(), accepting);
+    const auto connection = connector->Complete(accepted.answer);
+    EXPECT_EQ(server_gpu_->open_shares, opens ? 1 : 0);
+    if (!opens) {
+      EXPECT_EQ(connection.status().code(), absl::StatusCode::kPermissionDenied);
+      EXPECT_THAT(std::string(Message(connection.status())), HasSubstr("this side opens none"));
+      const std::vector<Event> told = server->CollectUntilClosed(accepted.connection->id());
+      EXPECT_EQ(told.back().status.code(), absl::StatusCode::kPermissionDenied);
+    }
+  }
+  // The connecting side alike.
+  const auto weights = *server->transport().Register(memory.span(), Access::kRemoteRead);
+  auto connector = *worker->transport().Offer(worker->Options());
+  const auto accepted = *server->transport().Accept(connector->offer(), server->Options({weights}));
+  EXPECT_EQ(connector->Complete(accepted.answer).status().code(),
+            absl::StatusCode::kPermissionDenied);
+  EXPECT_EQ(worker_gpu_->open_shares, 0);
 }
 
 TEST_F(ShmShareTest, AStaleHandleIsRefused) {

@@ -107,7 +107,8 @@ class ShmConnector final : public Connector {
         SharedMemory::Map(std::move(message.fds[0]), sizeof(ShmControl), /*writable=*/true));
     SHOAL_ASSIGN_OR_RETURN(
         PeerMemory memory,
-        MapPeerMemory(options_.peer, offers, std::span<UniqueFd>(message.fds).subspan(1), gpu_));
+        MapPeerMemory(options_.peer, offers, std::span<UniqueFd>(message.fds).subspan(1), gpu_,
+                      options_.opens_gpu_memory));
     auto state = ShmConnectionState::Create(options_, table_, gpu_, std::move(control),
                                             /*is_connector=*/true);
     state->Open(std::move(memory));
