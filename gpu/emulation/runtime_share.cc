@@ -47,8 +47,7 @@ cudaError_t CUDARTAPI cudaIpcGetMemHandle(cudaIpcMemHandle_t* handle, void* data
   if (const cudaError_t error = machine.Begin("cudaIpcGetMemHandle"); error != cudaSuccess) {
     return Noted(error);
   }
-  bool torn = false;
-  const AddressSpace::Range* const range = machine.memory->Find(data, 1, torn);
+  const AddressSpace::Range* const range = machine.memory->FindBegin(data);
   if (range == nullptr || range->place != Place::kDevice) {
     return Noted(cudaErrorInvalidValue);
   }

@@ -285,7 +285,8 @@ TEST_F(RuntimeTest, TellsTheTimeBetweenEvents) {
 TEST_F(RuntimeTest, SharesMemoryByHandlesWithinTheProcess) {
   float* there = Floats(100);
   cudaIpcMemHandle_t handle = {};
-  ASSERT_EQ(cudaIpcGetMemHandle(&handle, there + 10), cudaSuccess);
+  EXPECT_EQ(cudaIpcGetMemHandle(&handle, there + 10), cudaErrorInvalidValue) << "within it";
+  ASSERT_EQ(cudaIpcGetMemHandle(&handle, there), cudaSuccess);
   void* opened = nullptr;
   for (int i = 0; i < 2; ++i) {
     ASSERT_EQ(cudaIpcOpenMemHandle(&opened, handle, cudaIpcMemLazyEnablePeerAccess), cudaSuccess);
