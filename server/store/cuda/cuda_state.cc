@@ -2,39 +2,35 @@
 
 #include <cuda_runtime_api.h>
 
-#include <algorithm>
 #include <array>
-#include <cstring>
-#include <optional>
+#include <memory>
+#include <span>
 #include <utility>
+#include <vector>
 
 #include "absl/synchronization/mutex.h"
-#include "common/bf16.h"
-#include "common/logging.h"
 #include "common/status.h"
 #include "gpu/cuda_context.h"
-#include "gpu/gpu_buffer.h"
 #include "plan/memory_plan.h"
 #include "server/store/cuda/accumulate.h"
 #include "server/store/cuda/adamw.h"
+#include "server/store/cuda/gpu_arrays.h"
+#include "server/store/cuda/lane.h"
+#include "server/store/cuda/lane_transfers.h"
+#include "server/store/cuda/lent_memory.h"
 
 namespace shoal::server {
 namespace {
 
 using gpu::CudaContext;
-using gpu::GpuBuffer;
-
-constexpr int64_t kStagingElements = plan::kServerStagingElements;
+using Arrays = cuda::PartitionArrays;
+using cuda::Lane;
 
 gpu::Element ElementOf(DType type) {
   return type == DType::kBF16 ? gpu::Element::kBf16 : gpu::Element::kF32;
 }
 
 size_t Bytes(int64_t count, int64_t element) { return static_cast<size_t>(count * element); }
-
-int64_t StatisticsChunks(int64_t count) {
-  return (count + cuda::kStatisticsChunk - 1) / cuda::kStatisticsChunk;
-}
 
 cuda::AdamWScalars KernelScalars(const AdamWScalars& scalars) {
   return {.clip = scalars.clip,
@@ -46,23 +42,6 @@ cuda::AdamWScalars KernelScalars(const AdamWScalars& scalars) {
           .step_size = scalars.step_size,
           .decay_factor = scalars.decay_factor};
 }
-
-// A connection may keep its slots longer than the server keeps its state.
-class PinnedMemory final : public PartitionState::Pinned {
- public:
-  PinnedMemory(std::shared_ptr<CudaContext> context, gpu::PinnedRange range)
-      : context_(std::move(context)), range_(std::move(range)) {}
-
- private:
-  const std::shared_ptr<CudaContext> context_;
-  gpu::PinnedRange range_;  // goes first
-};
-
-// Of AllocateShared: the context stays for as long as somebody has it.
-struct SharedMemory {
-  std::shared_ptr<CudaContext> context;
-  GpuBuffer buffer;
-};
 
 class CudaState final : public PartitionState {
  public:
@@ -88,24 +67,7 @@ class CudaState final : public PartitionState {
   std::unique_ptr<Pinned> Pin(std::span<std::byte> memory) override;
 
  private:
-  struct Arrays {
-    int64_t count = 0;
-    std::array<float*, 3> state = {};  // by StateArray
-    float* sum = nullptr;              // float mode
-    int64_t* exact_sum = nullptr;      // exact mode
-    int64_t* refused = nullptr;        // exact mode: cuda::ExactBlocks(count) of them
-    cuda::ChunkStatistics* chunks = nullptr;
-  };
-  struct Lane {
-    absl::Mutex mutex;  // what is put on the stream in one go, and the staging memory
-    cudaStream_t stream = nullptr;
-    GpuBuffer elements;  // a partition's: a payload, or new weights in the wire type
-    GpuBuffer gradient;  // exact mode: a partition's sum as floats
-    GpuBuffer staging;   // staging_elements_ floats; with shared weights as much again
-  };
-
   Lane& LaneOf(size_t partition) const { return lanes_[partition % lanes_.size()]; }
-  absl::Status CheckFree(const plan::ServerGpuMemory& needed) const;
   // The rest is called with the lane's mutex held and the GPU current.
   absl::Status PutZeros(const Arrays& arrays, cudaStream_t stream);
   // Of a payload on the GPU.
@@ -117,176 +79,54 @@ class CudaState final : public PartitionState {
                              const void* from);
   // The sum as floats, once what is put on the stream is done.
   absl::StatusOr<const float*> PutGradient(const Arrays& arrays, const Lane& lane);
-  absl::Status LoadArray(const plan::PartitionSpec& spec, const RangeReader& reader, float* array,
-                         const Lane& lane, const WeightsBuffers& weights);
-  // Elements [begin, begin + piece.size()) in the wire type, which is float on the host.
-  absl::Status PutPublished(std::span<const float> piece, int64_t begin, const Lane& lane,
-                            const WeightsBuffers& weights);
 
   const std::shared_ptr<CudaContext> context_;
   const StateLayout layout_;
-  GpuBuffer master_, moments_, gradients_, refused_, chunks_;
-  int64_t refused_count_ = 0;
-  int64_t chunk_count_ = 0;
-  int64_t staging_elements_ = 0;
-  std::vector<Arrays> arrays_;  // by partition
+  cuda::GpuArrays arrays_;
   mutable std::array<Lane, plan::kServerGpuStreams> lanes_;
 };
 
 CudaState::~CudaState() {
   for (Lane& lane : lanes_) {
-    if (lane.stream != nullptr) {
-      (void)context_->MakeCurrent();
-      (void)cudaStreamSynchronize(lane.stream);
-      context_->DestroyStream(lane.stream);
-    }
+    lane.Close(*context_);
   }
-}
-
-absl::Status CudaState::CheckFree(const plan::ServerGpuMemory& needed) const {
-  SHOAL_RETURN_IF_ERROR(context_->MakeCurrent());
-  size_t free = 0;
-  size_t total = 0;
-  SHOAL_RETURN_IF_ERROR(
-      context_->Check(cudaMemGetInfo(&free, &total), "asking for what memory is free"));
-  if (needed.total() > static_cast<int64_t>(free)) {
-    return ResourceExhausted(
-        "cuda:{}: this server needs {} of its memory (weights {}, master {}, moments {}, gradients "
-        "{}, workspace {}), and {} of {} are free; use more servers on other GPUs, a smaller "
-        "model, or service.memory: host",
-        context_->gpu().index, FormatBytes(needed.total()), FormatBytes(needed.weights),
-        FormatBytes(needed.master), FormatBytes(needed.moments), FormatBytes(needed.gradients),
-        FormatBytes(needed.workspace), FormatBytes(static_cast<int64_t>(free)),
-        FormatBytes(static_cast<int64_t>(total)));
-  }
-  return absl::OkStatus();
 }
 
 absl::Status CudaState::Prepare() {
-  constexpr auto kDevice = GpuBuffer::Kind::kDevice;
-  const bool exact = layout_.options.exact();
-  const plan::ServerGpuMemory needed = plan::PlanServerGpuMemory(
-      layout_.partitions, layout_.options.accumulate,
-      layout_.options.shared_weights ? layout_.options.wire_type : std::optional<DType>());
-  SHOAL_RETURN_IF_ERROR(CheckFree(needed));
-  SHOAL_ASSIGN_OR_RETURN(master_, GpuBuffer::Allocate(*context_, kDevice, needed.master));
-  SHOAL_ASSIGN_OR_RETURN(moments_, GpuBuffer::Allocate(*context_, kDevice, needed.moments));
-  SHOAL_ASSIGN_OR_RETURN(gradients_, GpuBuffer::Allocate(*context_, kDevice, needed.gradients));
-  int64_t largest = 0;
-  for (const plan::PartitionSpec& spec : layout_.partitions) {
-    largest = std::max(largest, spec.count);
-    refused_count_ += exact ? cuda::ExactBlocks(spec.count) : 0;
-    chunk_count_ += StatisticsChunks(spec.count);
-  }
-  SHOAL_ASSIGN_OR_RETURN(refused_, GpuBuffer::Allocate(*context_, kDevice, refused_count_ * 8));
-  SHOAL_ASSIGN_OR_RETURN(
-      chunks_, GpuBuffer::Allocate(*context_, kDevice,
-                                   chunk_count_ * int64_t{sizeof(cuda::ChunkStatistics)}));
-  staging_elements_ = std::min(largest, kStagingElements);
-  int64_t state = 0;
-  int64_t sum = 0;
-  int64_t refused = 0;
-  int64_t chunk = 0;
-  for (const plan::PartitionSpec& spec : layout_.partitions) {
-    const int64_t bytes = StateArrayBytes(spec.count, sizeof(float));
-    arrays_.push_back({.count = spec.count,
-                       .state = {master_.as<float>(state), moments_.as<float>(2 * state),
-                                 moments_.as<float>(2 * state + bytes)},
-                       .sum = exact ? nullptr : gradients_.as<float>(sum),
-                       .exact_sum = exact ? gradients_.as<int64_t>(sum) : nullptr,
-                       .refused = exact ? refused_.as<int64_t>() + refused : nullptr,
-                       .chunks = chunks_.as<cuda::ChunkStatistics>() + chunk});
-    state += bytes;
-    sum += StateArrayBytes(spec.count, layout_.options.sum_element());
-    refused += exact ? cuda::ExactBlocks(spec.count) : 0;
-    chunk += StatisticsChunks(spec.count);
-  }
+  SHOAL_RETURN_IF_ERROR(arrays_.Allocate(*context_, layout_));
   for (Lane& lane : lanes_) {
-    // Of high priority: pushes wait for the copies, a step for the rest.
-    SHOAL_ASSIGN_OR_RETURN(lane.stream, context_->NewStream(/*copies=*/true));
-    SHOAL_ASSIGN_OR_RETURN(lane.elements, GpuBuffer::Allocate(*context_, kDevice, 4 * largest));
-    SHOAL_ASSIGN_OR_RETURN(lane.gradient,
-                           GpuBuffer::Allocate(*context_, kDevice, exact ? 4 * largest : 0));
-    SHOAL_ASSIGN_OR_RETURN(
-        lane.staging,
-        GpuBuffer::Allocate(*context_, GpuBuffer::Kind::kPinnedHost,
-                            (layout_.options.shared_weights ? 8 : 4) * staging_elements_));
+    SHOAL_RETURN_IF_ERROR(lane.Open(*context_, layout_));
   }
   return absl::OkStatus();
 }
 
 absl::StatusOr<std::shared_ptr<std::byte>> CudaState::AllocateShared(int64_t bytes) {
-  constexpr const char* kWhat = "clearing shared memory";
-  const int64_t whole = plan::SharedGpuBytes(bytes);  // all of it can be read by who opens it
-  SHOAL_ASSIGN_OR_RETURN(GpuBuffer buffer,
-                         GpuBuffer::Allocate(*context_, GpuBuffer::Kind::kDevice, whole));
-  auto memory = std::make_shared<SharedMemory>();
-  memory->context = context_;
-  memory->buffer = std::move(buffer);
-  auto* const data = memory->buffer.as<std::byte>();
-  Lane& lane = lanes_[0];
-  absl::MutexLock lock(&lane.mutex);
-  SHOAL_RETURN_IF_ERROR(context_->MakeCurrent());
-  SHOAL_RETURN_IF_ERROR(
-      context_->Check(cudaMemsetAsync(data, 0, static_cast<size_t>(whole), lane.stream), kWhat));
-  SHOAL_RETURN_IF_ERROR(context_->Synchronize(lane.stream, kWhat));
-  return std::shared_ptr<std::byte>(std::move(memory), data);
+  return cuda::AllocateShared(context_, lanes_[0], bytes);
 }
 
-absl::Status CudaState::PutPublished(std::span<const float> piece, int64_t begin, const Lane& lane,
-                                     const WeightsBuffers& weights) {
-  const bool bf16 = layout_.options.wire_type == DType::kBF16;
-  const int64_t element = SizeOf(layout_.options.wire_type);
-  std::byte* const wire = weights.host != nullptr
-                              ? weights.host + begin * element
-                              : lane.staging.as<std::byte>(4 * staging_elements_);
-  if (bf16) {
-    Convert(piece, reinterpret_cast<BFloat16*>(wire));
-  } else {
-    std::memcpy(wire, piece.data(), piece.size_bytes());
-  }
-  if (weights.shared == nullptr) {
-    return absl::OkStatus();
-  }
-  return context_->Check(
-      cudaMemcpyAsync(weights.shared + begin * element, wire, piece.size() * Bytes(1, element),
-                      cudaMemcpyHostToDevice, lane.stream),
-      "publishing a partition");
-}
-
-absl::Status CudaState::LoadArray(const plan::PartitionSpec& spec, const RangeReader& reader,
-                                  float* array, const Lane& lane, const WeightsBuffers& weights) {
-  if (!reader) {
-    return context_->Check(cudaMemsetAsync(array, 0, Bytes(spec.count, 4), lane.stream),
-                           "filling moments");
-  }
-  float* const staging = lane.staging.as<float>();
-  for (int64_t begin = 0; begin < spec.count; begin += kStagingElements) {
-    const int64_t count = std::min(kStagingElements, spec.count - begin);
-    const std::span<float> piece(staging, static_cast<size_t>(count));
-    SHOAL_RETURN_IF_ERROR(reader(spec.unit, spec.offset + begin, piece));
-    if (weights.host != nullptr || weights.shared != nullptr) {
-      SHOAL_RETURN_IF_ERROR(PutPublished(piece, begin, lane, weights));
-    }
-    SHOAL_RETURN_IF_ERROR(
-        context_->Check(cudaMemcpyAsync(array + begin, staging, piece.size_bytes(),
-                                        cudaMemcpyHostToDevice, lane.stream),
-                        "loading a partition"));
-    SHOAL_RETURN_IF_ERROR(context_->Synchronize(lane.stream, "loading a partition"));
-  }
-  return absl::OkStatus();
+std::unique_ptr<PartitionState::Pinned> CudaState::Pin(std::span<std::byte> memory) {
+  return cuda::Pin(context_, memory);
 }
 
 absl::Status CudaState::Load(size_t partition, const StoreSource& source,
                              const WeightsBuffers& weights) {
-  const plan::PartitionSpec& spec = layout_.partitions[partition];
-  const Arrays& arrays = arrays_[partition];
   Lane& lane = LaneOf(partition);
   absl::MutexLock lock(&lane.mutex);
   SHOAL_RETURN_IF_ERROR(context_->MakeCurrent());
-  SHOAL_RETURN_IF_ERROR(LoadArray(spec, source.master, arrays.state[0], lane, weights));
-  SHOAL_RETURN_IF_ERROR(LoadArray(spec, source.m, arrays.state[1], lane, {}));
-  return LoadArray(spec, source.v, arrays.state[2], lane, {});
+  return cuda::LoadPartition(*context_, lane, layout_.partitions[partition], arrays_[partition],
+                             source, layout_.options.wire_type, weights);
+}
+
+absl::StatusOr<std::span<const float>> CudaState::Read(size_t partition, StateArray array,
+                                                       std::vector<float>& scratch) const {
+  const Arrays& arrays = arrays_[partition];
+  scratch.resize(static_cast<size_t>(arrays.count));
+  Lane& lane = LaneOf(partition);
+  absl::MutexLock lock(&lane.mutex);
+  SHOAL_RETURN_IF_ERROR(context_->MakeCurrent());
+  SHOAL_RETURN_IF_ERROR(
+      cuda::ReadArray(*context_, lane, arrays.state[static_cast<size_t>(array)], scratch));
+  return std::span<const float>(scratch);
 }
 
 absl::Status CudaState::PutZeros(const Arrays& arrays, cudaStream_t stream) {
@@ -379,14 +219,14 @@ absl::StatusOr<std::vector<GradientStatistics>> CudaState::Statistics() {
         kWhat));
   }
   SHOAL_RETURN_IF_ERROR(Finish());
-  std::vector<cuda::ChunkStatistics> chunks(static_cast<size_t>(chunk_count_));
-  std::vector<int64_t> refused(static_cast<size_t>(refused_count_));
+  std::vector<cuda::ChunkStatistics> chunks(arrays_.chunks().size());
+  std::vector<int64_t> refused(arrays_.refused().size());
   SHOAL_RETURN_IF_ERROR(context_->Check(
-      cudaMemcpyAsync(chunks.data(), chunks_.as<void>(), chunks.size() * sizeof(chunks[0]),
+      cudaMemcpyAsync(chunks.data(), arrays_.chunks().data(), chunks.size() * sizeof(chunks[0]),
                       cudaMemcpyDeviceToHost, lanes_[0].stream),
       kWhat));
   SHOAL_RETURN_IF_ERROR(context_->Check(
-      cudaMemcpyAsync(refused.data(), refused_.as<void>(), refused.size() * sizeof(refused[0]),
+      cudaMemcpyAsync(refused.data(), arrays_.refused().data(), refused.size() * sizeof(refused[0]),
                       cudaMemcpyDeviceToHost, lanes_[0].stream),
       kWhat));
   SHOAL_RETURN_IF_ERROR(context_->Synchronize(lanes_[0].stream, kWhat));
@@ -400,7 +240,7 @@ absl::StatusOr<std::vector<GradientStatistics>> CudaState::Statistics() {
         statistics[p].non_finite += *block++;
       }
     }
-    for (int64_t i = StatisticsChunks(arrays_[p].count); i > 0; --i, ++chunk) {
+    for (int64_t i = cuda::StatisticsChunks(arrays_[p].count); i > 0; --i, ++chunk) {
       statistics[p].sum_of_squares += chunk->sum_of_squares;
       statistics[p].non_finite += chunk->non_finite;
     }
@@ -474,37 +314,6 @@ absl::Status CudaState::CopyToHost(size_t partition, const WeightsBuffers& weigh
     SHOAL_RETURN_IF_ERROR(PutCopyToHost(arrays_[partition], lane, weights.host, weights.shared));
   }
   return context_->Synchronize(lane.stream, "copying weights to the host");
-}
-
-absl::StatusOr<std::span<const float>> CudaState::Read(size_t partition, StateArray array,
-                                                       std::vector<float>& scratch) const {
-  constexpr const char* kWhat = "reading a partition";
-  const Arrays& arrays = arrays_[partition];
-  const float* const from = arrays.state[static_cast<size_t>(array)];
-  scratch.resize(static_cast<size_t>(arrays.count));
-  Lane& lane = LaneOf(partition);
-  absl::MutexLock lock(&lane.mutex);
-  SHOAL_RETURN_IF_ERROR(context_->MakeCurrent());
-  for (int64_t begin = 0; begin < arrays.count; begin += kStagingElements) {
-    const size_t bytes = Bytes(std::min(kStagingElements, arrays.count - begin), 4);
-    SHOAL_RETURN_IF_ERROR(
-        context_->Check(cudaMemcpyAsync(lane.staging.as<void>(), from + begin, bytes,
-                                        cudaMemcpyDeviceToHost, lane.stream),
-                        kWhat));
-    SHOAL_RETURN_IF_ERROR(context_->Synchronize(lane.stream, kWhat));
-    std::memcpy(scratch.data() + begin, lane.staging.as<void>(), bytes);
-  }
-  return std::span<const float>(scratch);
-}
-
-std::unique_ptr<PartitionState::Pinned> CudaState::Pin(std::span<std::byte> memory) {
-  absl::StatusOr<gpu::PinnedRange> pinned = gpu::PinnedRange::Pin(*context_, memory);
-  if (!pinned.ok()) {
-    LogWarning("copies from and to the host are slower than they could be: {}",
-               Message(pinned.status()));
-    return nullptr;
-  }
-  return std::make_unique<PinnedMemory>(context_, *std::move(pinned));
 }
 
 }  // namespace

@@ -1,0 +1,39 @@
+#include "server/store/cuda/lane.h"
+
+#include <algorithm>
+
+#include "common/status.h"
+#include "plan/memory_plan.h"
+
+namespace shoal::server::cuda {
+
+absl::Status Lane::Open(gpu::CudaContext& context, const StateLayout& layout) {
+  using gpu::GpuBuffer;
+  constexpr int64_t kFloat = sizeof(float);
+  int64_t largest = 0;
+  for (const plan::PartitionSpec& spec : layout.partitions) {
+    largest = std::max(largest, spec.count);
+  }
+  staging_elements = std::min(largest, plan::kServerStagingElements);
+  const int64_t staged = (layout.options.shared_weights ? 2 : 1) * staging_elements;
+  // Of high priority: pushes wait for the copies, a step for the rest.
+  SHOAL_ASSIGN_OR_RETURN(stream, context.NewStream(/*copies=*/true));
+  SHOAL_ASSIGN_OR_RETURN(elements,
+                         GpuBuffer::Allocate(context, GpuBuffer::Kind::kDevice, kFloat * largest));
+  SHOAL_ASSIGN_OR_RETURN(gradient,
+                         GpuBuffer::Allocate(context, GpuBuffer::Kind::kDevice,
+                                             layout.options.exact() ? kFloat * largest : 0));
+  SHOAL_ASSIGN_OR_RETURN(
+      staging, GpuBuffer::Allocate(context, GpuBuffer::Kind::kPinnedHost, kFloat * staged));
+  return absl::OkStatus();
+}
+
+void Lane::Close(gpu::CudaContext& context) {
+  if (stream != nullptr) {
+    (void)context.MakeCurrent();
+    (void)cudaStreamSynchronize(stream);
+    context.DestroyStream(stream);
+  }
+}
+
+}  // namespace shoal::server::cuda
