@@ -172,7 +172,9 @@ absl::Status Store::KeepHostWeights() {
   if (keeps_host_weights_) {
     return absl::OkStatus();
   }
-  pinned_weights_ = state_->Pin(host_weights_);
+  if (pinned_weights_ == nullptr) {  // not of an earlier try
+    pinned_weights_ = state_->Pin(host_weights_);
+  }
   // Both versions: what a Commit under way has put is copied after it, what it has not will come.
   for (size_t p = 0; p < partitions_.size(); ++p) {
     for (const WeightsBuffers& weights : partitions_[p]->memory().wire) {

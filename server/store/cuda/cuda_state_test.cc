@@ -229,6 +229,21 @@ TEST(CudaState, SharedMemoryGivesTheBitsOfTheHost) {
   }
 }
 
+TEST(CudaState, WeightsThatCouldNotBeCopiedToTheHostAreWhenAskedForAgain) {
+  gpu::SetEmulatedGpus({});
+  Held gpu({.shared_weights = true}, OnGpu());
+  ASSERT_TRUE(gpu.store->Load(4, {.master = ReadInitial}).ok());
+  const int64_t pinned = gpu::Counters().host_allocations - gpu::Counters().host_frees;
+  gpu::FailCall("cudaMemcpyAsync", 2, cudaErrorInvalidValue);
+  EXPECT_FALSE(gpu.store->KeepHostWeights().ok());
+  ASSERT_TRUE(gpu.store->KeepHostWeights().ok());
+  EXPECT_EQ(gpu::Counters().host_allocations - gpu::Counters().host_frees, pinned + 1);
+  const auto first = static_cast<size_t>(gpu.store->partitions().front()->place().buffers[0]);
+  const std::span<const std::byte> weights = std::as_const(gpu.weights).bytes().subspan(first);
+  EXPECT_TRUE(std::ranges::equal(weights,
+                                 Fetch(gpu.store->shared_weights().get() + first, weights.size())));
+}
+
 // Peers may have it open for longer than there is a server.
 TEST(CudaState, SharedMemoryOutlivesTheState) {
   gpu::SetEmulatedGpus({});
