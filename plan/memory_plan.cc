@@ -235,7 +235,8 @@ ReachedInGpu PlanReachedInGpu(const Job& job) {
     return {};
   }
   return {.weights = service.wire_type == ComputeDType(job),
-          .slots = job.cluster.local && service.gradient_type == DType::kF32};
+          .slots = service.gradient_type == DType::kF32,
+          .by_all = job.cluster.local};
 }
 
 int64_t SharedGpuBytes(int64_t bytes) {
@@ -279,7 +280,7 @@ ServerMemory PlanServerMemory(std::span<const PartitionSpec> held, const Service
     memory.gradients = state.gradients;
   }
   const int64_t slots = service.push_slots * PushSlotBytes(held, service.gradient_type);
-  memory.slots = clients * (reached.slots ? service.push_slots * kPage : slots);
+  memory.slots = clients * (reached.slots && reached.by_all ? service.push_slots * kPage : slots);
   memory.gpu.slots = reached.slots ? clients * SharedGpuBytes(slots) : 0;
   return memory;
 }

@@ -45,14 +45,15 @@ inline constexpr int64_t kServerStagingElements = int64_t{1} << 20;
 // Over the partitions that a server holds, with n their elements; "pages" means rounded up to 4096
 // bytes each:
 
-// What clients reach in a server's GPU: whose copies then go from GPU to GPU. The rest they reach
-// on the host.
+// What a server grants in its GPU to workers on its host, whose copies then go from GPU to GPU. The
+// rest, and all others, they reach on the host.
 struct ReachedInGpu {
   bool weights = false;
-  bool slots = false;  // what is pushed; headers are on the host
+  bool slots = false;   // what is pushed; headers are on the host
+  bool by_all = false;  // no worker is on another host
 };
 // With service.memory cuda and shm, where workers compute on GPUs: what needs no conversion on the
-// way, and slots where all workers are on the servers' host.
+// way. What servers grant follows from this too.
 ReachedInGpu PlanReachedInGpu(const Job& job);
 
 // What is shared with other processes of the host takes whole 2 MiB of a GPU (the driver's pages,
@@ -68,7 +69,7 @@ struct ServerGpuMemory {
   // 4 B elements of the largest partition for each stream, twice in exact mode; 16 B for every 8192
   // elements of a partition, and in exact mode 8 B for every 1024.
   int64_t workspace = 0;
-  int64_t slots = 0;  // where clients reach them there
+  int64_t slots = 0;  // where clients reach them there: of each in whole 2 MiB
 
   int64_t total() const { return weights + master + moments + gradients + workspace + slots; }
 };
@@ -81,7 +82,8 @@ struct ServerMemory {
   int64_t moments = 0;    // 2 x 4 n, pages
   int64_t gradients = 0;  // the accumulator: 4 n, or 8 n in exact mode, pages
   // clients x push_slots x pages(largest partition x gradient type + 128 B of header); a page of
-  // each where the rest lies in a GPU.
+  // each where the rest lies in a GPU. Where some clients may be on another host and others on
+  // this, all are counted in both places: each is the most that there may be.
   int64_t slots = 0;
   // With service.memory cuda the three before slots are 0, and there is what is on its way between
   // the GPU and files: staging of each stream, and a partition that is being written.

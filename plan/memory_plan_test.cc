@@ -81,8 +81,10 @@ TEST(PlanServerMemory, CountsWhatClientsReachInAGpu) {
     return std::pair(found.weights, found.slots);
   };
   EXPECT_EQ(reached(), std::pair(true, true));
-  job.cluster.local = false;  // others push from afar
-  EXPECT_EQ(reached(), std::pair(true, false));
+  EXPECT_TRUE(PlanReachedInGpu(job).by_all);
+  job.cluster.local = false;  // some may be elsewhere
+  EXPECT_EQ(reached(), std::pair(true, true));
+  EXPECT_FALSE(PlanReachedInGpu(job).by_all);
   job.cluster.local = true;
   job.service.wire_type = DType::kF32;  // converted on the host
   EXPECT_EQ(reached(), std::pair(false, true));
@@ -107,6 +109,10 @@ TEST(PlanServerMemory, CountsWhatClientsReachInAGpu) {
   EXPECT_EQ(gpu.gpu.slots, 3 * SharedGpuBytes(host.slots / 3));
   EXPECT_EQ(gpu.weights, host.weights) << "for who does not reach them";
   EXPECT_EQ(gpu.slots, 3 * job.service.push_slots * 4096);
+  job.cluster.local = false;
+  const ServerMemory apart = PlanServerMemory(partitions, job.service, 3, PlanReachedInGpu(job));
+  EXPECT_EQ(apart.slots, host.slots) << "all may be on another host";
+  EXPECT_EQ(apart.gpu.slots, gpu.gpu.slots) << "all may be on this";
   EXPECT_EQ(SharedGpuBytes(1), 2 * kMiB);
   EXPECT_EQ(SharedGpuBytes(2 * kMiB), 2 * kMiB);
 }

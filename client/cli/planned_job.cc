@@ -89,7 +89,14 @@ void PrintServerGpuMemory(const PlannedJob& planned, Streams& streams) {
               FormatBytes(gpu.moments), FormatBytes(gpu.gradients), FormatBytes(gpu.workspace),
               FormatBytes(gpu.slots), FormatBytes(gpu.total())});
   }
-  streams.out << gpus.Render(streams.out_terminal) << "\n";
+  streams.out << gpus.Render(streams.out_terminal);
+  const plan::ReachedInGpu reached = plan::PlanReachedInGpu(planned.job);
+  if (reached.slots && !reached.by_all) {
+    streams.out
+        << "(a worker's push slots are in the GPU of servers on its host, and on the host of "
+           "others: both tables count all workers')\n";
+  }
+  streams.out << "\n";
 }
 
 void PrintMemory(const PlannedJob& planned, Streams& streams) {

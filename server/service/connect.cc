@@ -4,6 +4,7 @@
 
 #include "common/logging.h"
 #include "common/status.h"
+#include "plan/memory_plan.h"
 #include "server/service/parameter_service.h"
 #include "server/service/shared_region.h"
 #include "transport/negotiate.h"
@@ -38,10 +39,19 @@ absl::StatusOr<std::shared_ptr<transport::Region>> AllocateSlots(transport::Tran
 // Payloads in the server's GPU: an allocation for one client alone, who may write all of it.
 absl::StatusOr<std::shared_ptr<transport::Region>> AllocatePayloads(transport::Transport& transport,
                                                                     PartitionState& state,
+                                                                    PayloadsInGpu& kept,
+                                                                    uint64_t incarnation,
                                                                     int64_t bytes) {
+  if (!kept.MayHaveMore(incarnation)) {
+    return ResourceExhausted("it has not closed those of {} earlier connections",
+                             PayloadsInGpu::kMost);
+  }
   SHOAL_ASSIGN_OR_RETURN(std::shared_ptr<std::byte> memory, state.AllocateShared(bytes));
-  return ExposeShared(transport, std::move(memory), static_cast<size_t>(bytes),
-                      transport::Access::kRemoteWrite);
+  SHOAL_ASSIGN_OR_RETURN(std::shared_ptr<transport::Region> region,
+                         ExposeShared(transport, std::move(memory), static_cast<size_t>(bytes),
+                                      transport::Access::kRemoteWrite));
+  kept.Add(incarnation, region);
+  return region;
 }
 
 }  // namespace
@@ -154,12 +164,13 @@ absl::StatusOr<proto::ConnectReply> ParameterService::Accept(Configuration& conf
 
 absl::StatusOr<ClientConnection::Slots> ParameterService::MakeSlots(Configuration& configuration,
                                                                     transport::Transport& transport,
-                                                                    const std::string& client,
+                                                                    const ClientIdentity& client,
                                                                     int64_t bytes, bool in_gpu) {
   PartitionState& state = configuration.store->state();
   ClientConnection::Slots slots;
   if (in_gpu) {
-    auto payloads = AllocatePayloads(transport, state, bytes);
+    auto payloads = AllocatePayloads(transport, state, configuration.payloads_in_gpu,
+                                     client.incarnation, bytes);
     if (payloads.ok()) {
       // Of the host's region headers alone are touched.
       SHOAL_ASSIGN_OR_RETURN(slots.headers,
@@ -168,7 +179,7 @@ absl::StatusOr<ClientConnection::Slots> ParameterService::MakeSlots(Configuratio
       slots.place = PayloadPlace::kShared;
       return slots;
     }
-    LogWarning("{} pushes over the host, not into {}: {}", client, configuration.gpu_name,
+    LogWarning("{} pushes over the host, not into {}: {}", client.name, configuration.gpu_name,
                Message(payloads.status()));
   }
   SHOAL_ASSIGN_OR_RETURN(slots.headers, AllocateSlots(transport, state, bytes));
@@ -183,6 +194,7 @@ absl::StatusOr<std::string> ParameterService::AcceptOver(Configuration& configur
   EnabledTransport& enabled = configuration.transports[index];
   transport::Transport& transport = *enabled.transport;
   const std::string& gpu = configuration.gpu_name;
+  const plan::ReachedInGpu reached = plan::PlanReachedInGpu(configuration.job);
   const bool reaches_gpu =
       ReachesGpu(transport, gpu) && std::ranges::find(request.gpus(), gpu) != request.gpus().end();
   granted = {};
@@ -206,9 +218,10 @@ absl::StatusOr<std::string> ParameterService::AcceptOver(Configuration& configur
   if (!request.read_only()) {
     options.slots = std::min(configuration.job.service.push_slots, kMaxSlots);
     options.slot_bytes = configuration.slot_bytes;
-    SHOAL_ASSIGN_OR_RETURN(slots, MakeSlots(configuration, transport, request.client(),
-                                            options.slots * options.slot_bytes,
-                                            reaches_gpu && request.payloads_in_gpu()));
+    SHOAL_ASSIGN_OR_RETURN(
+        slots,
+        MakeSlots(configuration, transport, options.client, options.slots * options.slot_bytes,
+                  reaches_gpu && reached.slots && request.payloads_in_gpu()));
     SHOAL_ASSIGN_OR_RETURN(
         staging, transport.Allocate(
                      options.slots * static_cast<int64_t>(sizeof(transport::PushAcknowledgement)),

@@ -224,6 +224,36 @@ TEST_F(InGpuClientsTest, WithoutRoomForSlotsPushesGoOverTheHost) {
   PushAll(cluster, 0, client, 1, 1);
 }
 
+// Nor does one that hangs, or means to, keep more and more of the GPU.
+TEST_F(InGpuClientsTest, OneThatDoesNotCloseEarlierSlotsPushesOverTheHost) {
+  TestingCluster cluster(folder_, 1, plan::Accumulate::kFloat, 1 << 14,
+                         {.client_gpus = client_way_});
+  ASSERT_TRUE(cluster.Configure().ok());
+  ASSERT_TRUE(cluster.BeginAttempt(1, 1).ok());
+  const int64_t before = gpu::Counters().allocated_bytes;
+  std::vector<std::unique_ptr<TestingClient>> clients;
+  const auto in_gpu = [&](uint64_t incarnation) {
+    clients.push_back(std::make_unique<TestingClient>(&cluster.service(0),
+                                                      &cluster.client_transport(), incarnation, 1));
+    const absl::Status connected = clients.back()->Connect(/*read_only=*/false, /*in_gpu=*/true);
+    EXPECT_TRUE(connected.ok()) << connected;
+    const proto::ConnectReply& granted = clients.back()->granted();
+    return granted.payloads_region() != granted.slots_region();
+  };
+  client_way_->closes = false;
+  EXPECT_TRUE(in_gpu(1));
+  EXPECT_TRUE(in_gpu(1)) << "the first may be on its way to be closed";
+  EXPECT_FALSE(in_gpu(1));
+  PushAll(cluster, 0, *clients.back(), 1, 1);
+  EXPECT_TRUE(in_gpu(2)) << "another";
+  client_way_->closes = true;
+  clients.clear();
+  for (int tries = 0; tries < 5000 && gpu::Counters().allocated_bytes != before; ++tries) {
+    absl::SleepFor(absl::Milliseconds(1));
+  }
+  EXPECT_TRUE(in_gpu(1)) << "all are closed";
+}
+
 TEST_F(InGpuClientsTest, AGpuThatFailsTakesNoPushFromItsMemory) {
   TestingCluster cluster(folder_, 1, plan::Accumulate::kFloat, 1 << 14,
                          {.client_gpus = client_way_});

@@ -32,6 +32,7 @@
 #include "proto/rpc/parameter_server_service.h"
 #include "server/service/checkpoint_task.h"
 #include "server/service/gpu_memory.h"
+#include "server/service/payloads_in_gpu.h"
 #include "server/service/push_intake.h"
 #include "server/service/server_metrics.h"
 #include "server/service/sparse_log.h"
@@ -109,6 +110,7 @@ class ParameterService final : public rpc::ParameterServerHandler {
     int64_t slot_bytes = 0;
     ServerGpu gpu;         // with service.memory cuda
     std::string gpu_name;  // among those of all machines; empty: clients do not reach it
+    PayloadsInGpu payloads_in_gpu;
     std::vector<std::string>
         unavailable;  // transports of the job that could not be started, with the reason
     std::vector<EnabledTransport> transports;
@@ -138,8 +140,8 @@ class ParameterService final : public rpc::ParameterServerHandler {
                                          const std::string& offer, GrantedRegions& granted);
   static absl::StatusOr<ClientConnection::Slots> MakeSlots(Configuration& configuration,
                                                            transport::Transport& transport,
-                                                           const std::string& client, int64_t bytes,
-                                                           bool in_gpu);
+                                                           const ClientIdentity& client,
+                                                           int64_t bytes, bool in_gpu);
   absl::Status CheckConnect(const proto::ConnectRequest& request);
   PushVerdict TakePush(const ClientIdentity& client, const transport::PushHeader& header,
                        const PushPayload& payload);

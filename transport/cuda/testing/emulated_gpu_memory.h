@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "absl/synchronization/mutex.h"
+#include "absl/time/clock.h"
 #include "common/check.h"
 #include "common/status.h"
 #include "gpu/emulation/emulated_gpu.h"
@@ -87,6 +88,9 @@ class EmulatedGpuMemory final : public GpuMemory {
                        .allocation = begin};
   }
   void Close(const OpenedShare& opened) override {
+    while (!closes) {
+      absl::SleepFor(absl::Milliseconds(1));
+    }
     SHOAL_CHECK(cudaIpcCloseMemHandle(opened.allocation) == cudaSuccess);
     --open_shares;
   }
@@ -124,6 +128,7 @@ class EmulatedGpuMemory final : public GpuMemory {
   std::atomic<int64_t> copies{0};
   std::atomic<int64_t> pageable{0};
   std::atomic<int64_t> open_shares{0};
+  std::atomic<bool> closes{true};  // false: as in a process that hangs
 
  private:
   // Zeros where it is not there.
