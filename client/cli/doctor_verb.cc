@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <iterator>
 #include <memory>
+#include <optional>
 #include <utility>
 
 #include "CLI/CLI.hpp"
@@ -181,33 +182,59 @@ nlohmann::json RdmaJson(const RdmaMachine& machine, const RdmaNeeds& needs) {
           {"packet_filter", machine.packet_filter}};
 }
 
+struct JobNeeds {
+  plan::Job job;
+  plan::MemoryPlan memory;
+};
+
+// Nullopt without a job.
+absl::StatusOr<std::optional<JobNeeds>> NeedsOf(const DoctorOptions& options) {
+  if (options.job_file.empty()) {
+    return std::nullopt;
+  }
+  SHOAL_ASSIGN_OR_RETURN(plan::Job job, ReadJob(options.job_file, {}));
+  SHOAL_ASSIGN_OR_RETURN(const plan::ModelSpec spec, CheckModel(job));
+  job.cluster.servers = std::max<int64_t>(1, job.cluster.servers);
+  job.cluster.workers = std::max(job.cluster.pipeline.stages, job.cluster.workers);
+  std::vector<plan::StageNeeds> stages;
+  if (job.cluster.pipeline.enabled()) {
+    SHOAL_ASSIGN_OR_RETURN(const sim::Minibatches minibatches, DataMinibatches(job));
+    SHOAL_ASSIGN_OR_RETURN(PlannedPipeline planned, PlanJobPipeline(job, spec, minibatches));
+    stages = std::move(planned.stages);
+  }
+  SHOAL_ASSIGN_OR_RETURN(plan::MemoryPlan plan,
+                         CheckMemory(spec, job, /*available_bytes=*/0, stages));
+  return JobNeeds{.job = std::move(job), .memory = std::move(plan)};
+}
+
+GpuNeeds GpuNeedsOf(const std::optional<JobNeeds>& job) {
+  GpuNeeds needs;
+  if (!job.has_value() || job->job.service.memory != plan::PartitionMemory::kCuda) {
+    return needs;
+  }
+  for (const plan::ServerMemory& server : job->memory.servers) {
+    needs.servers.push_back(server.gpu.total());
+  }
+  needs.local = job->job.cluster.local;
+  needs.workers = job->job.train.device == plan::DeviceKind::kCuda ? job->job.cluster.workers : 0;
+  return needs;
+}
+
 // What the job would register in its largest process, and which devices it names.
-absl::StatusOr<RdmaNeeds> NeedsOf(const DoctorOptions& options) {
+RdmaNeeds RdmaNeedsOf(const std::optional<JobNeeds>& job, const DoctorOptions& options) {
   RdmaNeeds needs;
   plan::ServiceOptions service;
-  if (!options.job_file.empty()) {
-    SHOAL_ASSIGN_OR_RETURN(plan::Job job, ReadJob(options.job_file, {}));
-    SHOAL_ASSIGN_OR_RETURN(const plan::ModelSpec spec, CheckModel(job));
-    job.cluster.servers = std::max<int64_t>(1, job.cluster.servers);
-    job.cluster.workers = std::max(job.cluster.pipeline.stages, job.cluster.workers);
-    std::vector<plan::StageNeeds> stages;
-    if (job.cluster.pipeline.enabled()) {
-      SHOAL_ASSIGN_OR_RETURN(const sim::Minibatches minibatches, DataMinibatches(job));
-      SHOAL_ASSIGN_OR_RETURN(PlannedPipeline planned, PlanJobPipeline(job, spec, minibatches));
-      stages = std::move(planned.stages);
-    }
-    SHOAL_ASSIGN_OR_RETURN(const plan::MemoryPlan plan,
-                           CheckMemory(spec, job, /*available_bytes=*/0, stages));
+  if (job.has_value()) {
     needs.of_a_job = true;
     needs.registered_bytes = 0;
-    for (const plan::WorkerMemory& worker : plan.stages) {
+    for (const plan::WorkerMemory& worker : job->memory.stages) {
       needs.registered_bytes = std::max(
           needs.registered_bytes, worker.weights + worker.wire + worker.messages + worker.pushes);
     }
-    for (const plan::ServerMemory& server : plan.servers) {
+    for (const plan::ServerMemory& server : job->memory.servers) {
       needs.registered_bytes = std::max(needs.registered_bytes, server.weights + server.slots);
     }
-    service = job.service;
+    service = job->job.service;
   }
   const transport::VerbsOptions verbs = transport::MakeVerbsOptions(service.rdma, options.rdma);
   needs.preferences = {.devices = verbs.devices,
@@ -250,7 +277,9 @@ std::vector<Finding> Judge(const Machine& machine) {
 }
 
 absl::StatusOr<ExitCode> RunDoctor(const DoctorOptions& options, Streams& streams) {
-  SHOAL_ASSIGN_OR_RETURN(const RdmaNeeds needs, NeedsOf(options));
+  SHOAL_ASSIGN_OR_RETURN(const std::optional<JobNeeds> job, NeedsOf(options));
+  const RdmaNeeds needs = RdmaNeedsOf(job, options);
+  const GpuNeeds gpu_needs = GpuNeedsOf(job);
   const Machine machine = ExamineMachine(options.root);
   RdmaMachine rdma = ExamineRdma(options.root, transport::TakeRdmaCensus());
   rdma.gpus = !machine.gpus.empty();
@@ -258,7 +287,7 @@ absl::StatusOr<ExitCode> RunDoctor(const DoctorOptions& options, Streams& stream
   GpuMachine gpus = ExamineGpus();
   gpus.devices = !machine.gpus.empty();
   std::vector<Finding> findings = Judge(machine);
-  std::ranges::move(JudgeGpus(gpus), std::back_inserter(findings));
+  std::ranges::move(JudgeGpus(gpus, gpu_needs), std::back_inserter(findings));
   std::ranges::move(JudgeRdma(rdma, needs), std::back_inserter(findings));
   bool usable = true;
   for (const Finding& finding : findings) {
@@ -266,7 +295,7 @@ absl::StatusOr<ExitCode> RunDoctor(const DoctorOptions& options, Streams& stream
   }
   if (options.json) {
     PrintJson(streams.out, MachineJson(machine));
-    PrintJson(streams.out, GpusJson(gpus));
+    PrintJson(streams.out, GpusJson(gpus, gpu_needs));
     PrintJson(streams.out, RdmaJson(rdma, needs));
     for (const Finding& finding : findings) {
       PrintJson(streams.out, {{"event", "finding"},
@@ -289,7 +318,8 @@ void AddDoctor(CLI::App& app, VerbAction& action) {
               "shoal doctor\n"
               "  shoal doctor job.yaml --rdma-device mlx5_0");
   verb->add_option("job", options->job_file,
-                   "Job file: judges RDMA by what its processes register and the devices it names");
+                   "Job file: judges RDMA by what its processes register and the devices it names, "
+                   "and GPUs by what its servers take of them");
   transport::AddRdmaFlags(*verb, options->rdma);
   verb->add_flag("--json", options->json, "JSON lines instead of a table");
   verb->callback([options, &action] {

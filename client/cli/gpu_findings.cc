@@ -1,8 +1,10 @@
 #include "client/cli/gpu_findings.h"
 
 #include <algorithm>
+#include <iterator>
 #include <string>
 
+#include "client/cli/launcher.h"
 #include "common/bytes.h"
 #include "common/status.h"
 #include "fmt/format.h"
@@ -112,9 +114,86 @@ Finding JudgeLibrary(const FoundLibrary& library) {
   return finding;
 }
 
+constexpr const char* kTooLittleForServers =
+    "use more GPUs, servers on other machines or a smaller model, or say service.memory: host";
+
+// Of local servers those on the GPU at this place among the usable ones.
+Finding JudgeServersOn(const FoundGpu& found, size_t place, size_t usable, const GpuNeeds& needs) {
+  Finding finding{.feature = fmt::format("servers on GPU {}", found.gpu.index), .required = true};
+  int64_t bytes = 0;
+  std::vector<size_t> servers;
+  for (size_t server = place; server < needs.servers.size(); server += usable) {
+    bytes += needs.servers[server];
+    servers.push_back(server);
+  }
+  finding.detail = fmt::format("{} {} {} of its memory", servers.size() == 1 ? "server" : "servers",
+                               fmt::join(servers, ", "),
+                               (servers.size() == 1 ? "takes " : "take ") + FormatBytes(bytes));
+  if (found.budget_bytes == 0) {
+    finding.health = Health::kLimited;
+    finding.advice = "what is free there cannot be told; look at what else uses it (nvidia-smi)";
+    return finding;
+  }
+  finding.detail += fmt::format("; {} are free for a job", FormatBytes(found.budget_bytes));
+  if (bytes > found.budget_bytes) {
+    finding.health = Health::kMissing;
+    finding.advice = kTooLittleForServers;
+  } else if (const int workers = WorkersOnGpu(needs.workers, usable, place); workers > 0) {
+    finding.detail +=
+        fmt::format(", which leaves {} to {} {}", FormatBytes(found.budget_bytes - bytes), workers,
+                    workers == 1 ? "worker" : "workers");
+  }
+  return finding;
+}
+
+// Which machine's GPUs they will be on is not known.
+Finding JudgeServersApart(const std::vector<const FoundGpu*>& usable, const GpuNeeds& needs) {
+  Finding finding{.feature = "GPUs of servers"};
+  const int64_t bytes = std::ranges::max(needs.servers);
+  int64_t most = 0;
+  for (const FoundGpu* found : usable) {
+    most = std::max(most, found->budget_bytes);
+  }
+  finding.detail = fmt::format("a server takes up to {} of its GPU; here {} are free for a job",
+                               FormatBytes(bytes), FormatBytes(most));
+  if (bytes > most) {
+    finding.health = Health::kLimited;
+    finding.advice =
+        std::string("no server fits on a GPU of this machine: ") + kTooLittleForServers;
+  }
+  return finding;
+}
+
+std::vector<Finding> JudgeServers(const GpuMachine& machine, const GpuNeeds& needs) {
+  std::vector<const FoundGpu*> usable;
+  for (const FoundGpu& found : machine.gpus) {
+    if (found.usable.ok()) {
+      usable.push_back(&found);
+    }
+  }
+  if (needs.servers.empty()) {
+    return {};
+  }
+  if (!needs.local) {
+    return {JudgeServersApart(usable, needs)};
+  }
+  if (usable.empty()) {
+    return {{.feature = "servers on GPUs",
+             .health = Health::kMissing,
+             .required = true,
+             .detail = "the job says service.memory: cuda, and no GPU here can be used",
+             .advice = kTooLittleForServers}};
+  }
+  std::vector<Finding> findings;
+  for (size_t place = 0; place < std::min(usable.size(), needs.servers.size()); ++place) {
+    findings.push_back(JudgeServersOn(*usable[place], place, usable.size(), needs));
+  }
+  return findings;
+}
+
 }  // namespace
 
-std::vector<Finding> JudgeGpus(const GpuMachine& machine) {
+std::vector<Finding> JudgeGpus(const GpuMachine& machine, const GpuNeeds& needs) {
   std::vector<Finding> findings = {JudgeDriver(machine)};
   for (const FoundGpu& gpu : machine.gpus) {
     findings.push_back(JudgeGpu(gpu));
@@ -122,19 +201,21 @@ std::vector<Finding> JudgeGpus(const GpuMachine& machine) {
       findings.push_back(JudgeCopies(gpu));
     }
   }
+  std::ranges::move(JudgeServers(machine, needs), std::back_inserter(findings));
   for (const FoundLibrary& library : machine.libraries) {
     findings.push_back(JudgeLibrary(library));
   }
   return findings;
 }
 
-nlohmann::json GpusJson(const GpuMachine& machine) {
+nlohmann::json GpusJson(const GpuMachine& machine, const GpuNeeds& needs) {
   nlohmann::json gpus = nlohmann::json::array();
   for (const FoundGpu& found : machine.gpus) {
     gpus.push_back(
         {{"index", found.gpu.index},
          {"name", found.gpu.name},
          {"memory_bytes", found.gpu.memory_bytes},
+         {"budget_bytes", found.budget_bytes},
          {"capability", found.gpu.capability},
          {"multiprocessors", found.gpu.multiprocessors},
          {"pci_address", found.gpu.pci_address},
@@ -159,6 +240,7 @@ nlohmann::json GpusJson(const GpuMachine& machine) {
           {"driver_version", machine.driver_version},
           {"runtime_version", machine.runtime_version},
           {"gpus", gpus},
+          {"servers_bytes", needs.servers},
           {"libraries", libraries}};
 }
 

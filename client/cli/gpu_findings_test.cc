@@ -86,11 +86,57 @@ TEST(GpuFindings, WhereNoneIsFitTheCpuIsTaken) {
   EXPECT_THAT(Find(JudgeGpus(machine), "GPUs").advice, HasSubstr("takes the CPU"));
 }
 
+TEST(GpuFindings, LocalServersAreCountedOnTheGpusThatTheyTakeTurnsOver) {
+  GpuMachine machine = GoodMachine();
+  machine.gpus[0].budget_bytes = int64_t{70} << 30;
+  machine.gpus.push_back({.gpu = {.index = 1, .name = "NVIDIA Old", .capability = 61},
+                          .usable = absl::FailedPreconditionError("too old")});
+  machine.gpus.push_back({.gpu = {.index = 2, .name = "NVIDIA Test", .capability = 90},
+                          .budget_bytes = int64_t{20} << 30,
+                          .rates = machine.gpus[0].rates});
+  const GpuNeeds needs{.servers = {int64_t{10} << 30, int64_t{21} << 30, int64_t{30} << 30},
+                       .local = true,
+                       .workers = 3};
+  const auto findings = JudgeGpus(machine, needs);
+  const Finding& first = Find(findings, "servers on GPU 0");
+  EXPECT_EQ(first.health, Health::kOk);
+  EXPECT_EQ(first.detail,
+            "servers 0, 2 take 40.0 GiB of its memory; 70.0 GiB are free for a job, which leaves "
+            "30.0 GiB to 2 workers");
+  const Finding& second = Find(findings, "servers on GPU 2");
+  EXPECT_EQ(second.health, Health::kMissing);
+  EXPECT_TRUE(second.required);
+  EXPECT_THAT(second.detail, HasSubstr("server 1 takes 21.0 GiB of its memory; 20.0 GiB are free"));
+  EXPECT_THAT(second.advice, HasSubstr("service.memory: host"));
+  machine.gpus[2].budget_bytes = 0;
+  EXPECT_THAT(Find(JudgeGpus(machine, needs), "servers on GPU 2").advice,
+              HasSubstr("cannot be told"));
+  EXPECT_EQ(Find(JudgeGpus(GpuMachine{.found = absl::NotFoundError("no driver")}, needs),
+                 "servers on GPUs")
+                .health,
+            Health::kMissing);
+}
+
+TEST(GpuFindings, OfServersElsewhereItIsSaidWhatTheLargestTakes) {
+  GpuMachine machine = GoodMachine();
+  machine.gpus[0].budget_bytes = int64_t{70} << 30;
+  GpuNeeds needs{.servers = {int64_t{10} << 30, int64_t{60} << 30}};
+  const Finding fits = Find(JudgeGpus(machine, needs), "GPUs of servers");
+  EXPECT_EQ(fits.health, Health::kOk);
+  EXPECT_EQ(fits.detail,
+            "a server takes up to 60.0 GiB of its GPU; here 70.0 GiB are free for a job");
+  needs.servers[0] = int64_t{71} << 30;
+  const Finding large = Find(JudgeGpus(machine, needs), "GPUs of servers");
+  EXPECT_EQ(large.health, Health::kLimited);
+  EXPECT_FALSE(large.required) << "they may be on other machines";
+}
+
 TEST(GpuFindings, JsonHasTheFacts) {
   const nlohmann::json json = GpusJson(GoodMachine());
   EXPECT_EQ(json["gpus"][0]["capability"], 90);
   EXPECT_EQ(json["gpus"][0]["copies"]["to_host_bytes_per_second"], 52e9);
   EXPECT_EQ(json["libraries"][0]["path"], "/lib/libcublasLt.so.13");
+  EXPECT_EQ(GpusJson(GoodMachine(), {.servers = {7, 8}})["servers_bytes"][1], 8);
 }
 
 }  // namespace

@@ -31,6 +31,7 @@ FoundGpu Measure(const gpu::GpuDescription& gpu) {
     SHOAL_ASSIGN_OR_RETURN(
         const worker::OpenedMachine opened,
         worker::OpenMachine({.kind = plan::DeviceKind::kCuda, .gpu = gpu.index}));
+    found.budget_bytes = opened.machine.device->budget_bytes();
     return worker::MeasureCopyRates(*opened.machine.device);
   }();
   if (measured.ok()) {

@@ -3,6 +3,7 @@
 // gpu_findings.h judges it.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
@@ -16,6 +17,7 @@ namespace shoal::cli {
 struct FoundGpu {
   gpu::GpuDescription gpu;
   absl::Status usable;                     // why we cannot compute on it
+  int64_t budget_bytes = 0;                // what is free there for a job; 0: not told
   std::optional<worker::CopyRates> rates;  // where it is usable and lets itself be measured
   std::string rates_problem;               // why there are none
 };
