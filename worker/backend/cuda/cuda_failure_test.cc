@@ -155,6 +155,26 @@ TEST(CudaFailure, AStreamIsOfUseAgainOnceItsErrorWasTold) {
   EXPECT_EQ(back[99], 3);
 }
 
+TEST(CudaFailure, WhatIsBeforeAFailureIsWaitedForAllTheSame) {
+  SetEmulatedGpus({});
+  const std::unique_ptr<Device> device = *MakeCudaDevice({});
+  const std::unique_ptr<Memory> host = device->NewHostMemory(0);
+  const std::unique_ptr<Stream> stream = device->NewStream();
+  const Buffer there = *device->Allocate(100);
+  const Buffer back = *host->Allocate(100);
+  std::memset(back.data(), 7, 100);
+  stream->Zero(there.data(), 100);
+  stream->Copy(back.data(), there.data(), 100);
+  FailCall("cudaMemsetAsync", 1, cudaErrorMemoryAllocation);
+  stream->Fill(there.data(), std::byte{1}, 100);
+  const std::unique_ptr<Event> event = stream->Record();
+  EXPECT_TRUE(event->WaitDone(absl::Seconds(10)));
+  EXPECT_EQ(back.data()[99], std::byte{0}) << "said to be done while it was under way";
+  EXPECT_EQ(event->Wait().code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(stream->Synchronize().code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_TRUE(stream->Synchronize().ok());
+}
+
 // A little of everything; its first error.
 absl::Status UseEverything() {
   SHOAL_ASSIGN_OR_RETURN(const std::unique_ptr<Device> device, MakeCudaDevice({}));

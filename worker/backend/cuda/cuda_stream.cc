@@ -118,11 +118,14 @@ void CudaStream::Fill(void* to, std::byte value, int64_t bytes) {
   }
 }
 
+// Also on a stream that has failed: what was put on it before may be under way.
 std::unique_ptr<Event> CudaStream::Record() {
   cudaEvent_t recorded = nullptr;
-  if (Ready()) {
+  const absl::Status current = context_.MakeCurrent();
+  error_.Update(current);
+  if (stream_ != nullptr && current.ok()) {
     if (absl::StatusOr<cudaEvent_t> event = context_.TakeEvent(); !event.ok()) {
-      error_ = std::move(event).status();
+      error_.Update(std::move(event).status());
     } else if (const cudaError_t error = cudaEventRecord(*event, stream_); error == cudaSuccess) {
       recorded = *event;
     } else {

@@ -49,7 +49,7 @@ class CudaStream final : public Stream {
   cudaStream_t handle() const { return stream_; }
 
  private:
-  // Nothing more is put on a stream that has failed until Synchronize has told of it.
+  // Nothing but events is put on a stream that has failed until Synchronize has told of it.
   bool Ready();
   void Note(cudaError_t error, std::string_view what);
 
