@@ -141,7 +141,19 @@ absl::Status CollectiveSink::Flush() {
   for (const auto& [unit, copied] : copies) {
     SHOAL_RETURN_IF_ERROR(PushShard(unit, *copied));
   }
-  // Also where this worker has no shard: others' sums are not whole where it has failed.
+  return AwaitSums();
+}
+
+// Also of units of which this worker has no shard: where one fails here, others' are not whole.
+absl::Status CollectiveSink::AwaitSums() {
+  const PhaseClock::Scope wait(*phases_, Phase::kLayerWait);
+  const std::unique_ptr<Event> summed = exchange_->stream().Record();
+  if (!summed->WaitDone(options_.timeout)) {
+    return DeadlineExceeded("gradients: not all summed over all workers within {}",
+                            absl::FormatDuration(options_.timeout));
+  }
+  SHOAL_RETURN_IF_ERROR(Annotate(summed->Wait(), "summing gradients over all workers"));
+  SHOAL_RETURN_IF_ERROR(lasting_.Get());
   return exchange_->status();
 }
 

@@ -74,6 +74,7 @@ class CollectiveSink final : public StepSink {
   absl::Status MakeBuffers(Device& device, Memory& host);
   absl::Status Push(int unit);
   absl::Status PushShard(int unit, Event& copied);
+  absl::Status AwaitSums();
   Unit& at(int unit) { return units_[static_cast<size_t>(unit)]; }
   const std::string& NameOf(int unit) const { return specs_[static_cast<size_t>(unit)].name; }
   int64_t ShardBytes(int unit) const { return shards_.of(unit).elements * 4; }

@@ -173,6 +173,27 @@ TEST_F(CollectiveSinkTest, ACommunicatorThatFailsEndsTheAttemptOfAll) {
   }
 }
 
+// Of the last unit, the smallest, the first worker has all.
+TEST_F(CollectiveSinkTest, WhoHasNoShardHearsThatASumHasFailed) {
+  Make(SinkBy({}), 25);
+  constexpr int kLast = kUnits - 1;
+  ASSERT_EQ(exchange_->worker(1).shards.of(kLast).own.count, 0);
+  ASSERT_EQ(exchange_->worker(2).shards.of(kLast).own.count, 0);
+  FailCollective(1, ncclRemoteError);
+  exchange_->RunAttempt({1, 1}, [&](ExchangingWorker& worker) -> absl::Status {
+    worker.sink->BeginStep(1);
+    std::deque<std::vector<float>> kept;
+    SHOAL_ASSIGN_OR_RETURN(const std::span<float> accumulator, worker.sink->Accumulator(kLast));
+    const std::vector<float> ones(accumulator.size(), 1.0F);
+    SHOAL_RETURN_IF_ERROR(AddOnDevice(accumulator, ones, *worker.compute, kept));
+    SHOAL_RETURN_IF_ERROR(worker.sink->Done(kLast));
+    SHOAL_RETURN_IF_ERROR(worker.compute->Synchronize());
+    const absl::Status flushed = worker.sink->Flush();
+    EXPECT_FALSE(flushed.ok()) << "worker " << worker.rank;
+    return flushed;
+  });
+}
+
 // A worker that does not come costs the others their timeout; what is still to be copied then is
 // the last of it.
 TEST_F(CollectiveSinkTest, AWorkerThatDoesNotComeIsTold) {
