@@ -14,12 +14,6 @@ namespace {
 // Between two looks at whether the step goes on.
 constexpr absl::Duration kLook = absl::Milliseconds(20);
 
-// Whether nothing was heard in that time. Links that were closed because some time was up say so
-// without waiting.
-bool IsSilence(const absl::Status& status, absl::Time asked) {
-  return absl::IsDeadlineExceeded(status) && absl::Now() - asked >= kLook / 2;
-}
-
 }  // namespace
 
 CommunicatorLinks::CommunicatorLinks(Options options) : options_(std::move(options)) {}
@@ -54,7 +48,7 @@ absl::Status CommunicatorLinks::Begin(const StepMessages& step) {
   }
   if (step.attempt > 1) {  // neighbours may have left those of the attempt before: no farewell
     AbortPairs(Aborted("step {} attempt {} begins", step.step, step.attempt));
-    pairs_.clear();
+    DropPairs();
   }
   SHOAL_RETURN_IF_ERROR(TakePlaces(step));
   const std::vector<plan::MessageQueue> words = WordQueues(step.queues);
@@ -67,19 +61,7 @@ absl::Status CommunicatorLinks::Begin(const StepMessages& step) {
       peers.push_back(queue.to);
     }
   }
-  for (const int peer : peers) {
-    std::unique_ptr<Pair>& pair = pairs_[peer];
-    if (pair == nullptr) {
-      pair = std::make_unique<Pair>(options_.stage, peer,
-                                    CommunicatorPair::Options{.stage = options_.stage,
-                                                              .peer = peer,
-                                                              .device = options_.device,
-                                                              .collectives = options_.collectives,
-                                                              .timeout = options_.timeout},
-                                    this);
-    }
-    SHOAL_RETURN_IF_ERROR(Connect(*pair, *host, words));
-  }
+  SHOAL_RETURN_IF_ERROR(Connect(peers, *host, words));
   threads_.emplace_back([this] { AwaitReady(); });
   for (const int peer : peers) {
     threads_.emplace_back([this, &pair = *pairs_[peer], peer] { HearWords(pair, peer); });
@@ -110,59 +92,40 @@ absl::Status CommunicatorLinks::TakePlaces(const StepMessages& step) {
   return absl::OkStatus();
 }
 
-absl::Status CommunicatorLinks::Connect(Pair& pair, StageLinks& host,
+absl::Status CommunicatorLinks::Connect(std::span<const int> peers, StageLinks& host,
                                         std::span<const plan::MessageQueue> words) {
-  const bool anew = !pair.communicators.connected();
-  SHOAL_RETURN_IF_ERROR(pair.words.BeginStep(host, words, anew));
-  if (!anew) {
-    return absl::OkStatus();
+  for (const int peer : peers) {
+    if (!pairs_.contains(peer)) {
+      auto made = std::make_unique<LinkedPair>(
+          CommunicatorPair::Options{.stage = options_.stage,
+                                    .peer = peer,
+                                    .device = options_.device,
+                                    .collectives = options_.collectives,
+                                    .timeout = options_.timeout,
+                                    .check = options_.check});
+      absl::MutexLock lock(&mutex_);
+      pairs_[peer] = std::move(made);
+    }
+    SHOAL_RETURN_IF_ERROR(pairs_.at(peer)->BeginStep(host, words));
   }
-  LinkIds ids;
-  if (pair.words.lower()) {
-    SHOAL_ASSIGN_OR_RETURN(ids, pair.communicators.NewIds());
-    SHOAL_RETURN_IF_ERROR(pair.words.SayIds(ids));
-  } else {
-    SHOAL_ASSIGN_OR_RETURN(ids, HearIds(pair));
-  }
-  const auto connecting = [&](bool now) {
-    absl::MutexLock lock(&pair.connecting_mutex);
-    pair.connecting = now;
-  };
-  connecting(true);
-  const absl::Status connected = pair.communicators.Connect(ids);
-  connecting(false);
-  return connected;
-}
-
-absl::Status CommunicatorLinks::CheckPair(Pair& pair) const {
-  if (options_.check != nullptr) {
-    SHOAL_RETURN_IF_ERROR(options_.check());
-  }
-  absl::MutexLock lock(&pair.connecting_mutex);
-  return pair.connecting ? pair.words.CheckOpen() : absl::OkStatus();
+  return absl::OkStatus();
 }
 
 void CommunicatorLinks::AbortPairs(const absl::Status& why) {
   std::vector<std::shared_ptr<Communicator>> communicators;
-  for (const auto& [peer, pair] : pairs_) {
-    std::ranges::move(pair->communicators.communicators(), std::back_inserter(communicators));
+  {
+    absl::MutexLock lock(&mutex_);
+    for (const auto& [peer, pair] : pairs_) {
+      std::ranges::move(pair->communicators().communicators(), std::back_inserter(communicators));
+    }
   }
   AbortAtOnce(communicators, why);
 }
 
-absl::StatusOr<LinkIds> CommunicatorLinks::HearIds(Pair& pair) const {
-  const absl::Time deadline = absl::Now() + options_.timeout;
-  while (true) {
-    const absl::Time asked = absl::Now();
-    absl::StatusOr<LinkIds> ids = pair.words.HearIds(kLook);
-    if (ids.ok()) {
-      return ids;
-    }
-    if (!IsSilence(ids.status(), asked) || asked >= deadline) {
-      return Annotate(ids.status(), "the ids of communicators");
-    }
-    SHOAL_RETURN_IF_ERROR(check());
-  }
+void CommunicatorLinks::DropPairs() {
+  std::map<int, std::unique_ptr<LinkedPair>> dropped;  // go without the lock: that takes a while
+  absl::MutexLock lock(&mutex_);
+  dropped.swap(pairs_);
 }
 
 absl::Status CommunicatorLinks::EndStep(absl::Duration timeout) {
@@ -183,7 +146,7 @@ absl::Status CommunicatorLinks::EndStep(absl::Duration timeout) {
   StopThreads();  // they have heard all that is said in a step
   SHOAL_RETURN_IF_ERROR(failure());
   for (auto& [peer, pair] : pairs_) {
-    SHOAL_RETURN_IF_ERROR(pair->communicators.AwaitDone(deadline));
+    SHOAL_RETURN_IF_ERROR(pair->communicators().AwaitDone(deadline));
   }
   SHOAL_RETURN_IF_ERROR(host->EndStep(std::max(deadline - absl::Now(), absl::ZeroDuration())));
   absl::MutexLock lock(&mutex_);
@@ -223,9 +186,9 @@ void CommunicatorLinks::Abandon(const absl::Status& why) {
   Fail(why);
   StopThreads();
   for (auto& [peer, pair] : pairs_) {
-    pair->communicators.Synchronize();
+    pair->communicators().Synchronize();
   }
-  pairs_.clear();
+  DropPairs();
   absl::MutexLock lock(&mutex_);
   pending_.clear();
   ends_.clear();
@@ -363,158 +326,7 @@ absl::Status CommunicatorLinks::AwaitDone(Event& transfer, int peer, absl::Time 
     }
   }
   SHOAL_RETURN_IF_ERROR(transfer.Wait());
-  return pairs_.at(peer)->communicators.status();
-}
-
-void CommunicatorLinks::AwaitReady() {
-  const auto has_work = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    return stopping_ || !failure_.ok() || !pending_.empty();
-  };
-  while (true) {
-    Pending pending;
-    {
-      absl::MutexLock lock(&mutex_);
-      mutex_.Await(absl::Condition(&has_work));
-      if (!failure_.ok() || pending_.empty()) {
-        return;
-      }
-      pending = std::move(pending_.front());
-      pending_.pop_front();
-    }
-    if (const absl::Status status = MakeReady(std::move(pending)); !status.ok()) {
-      Fail(status);
-    }
-  }
-}
-
-absl::Status CommunicatorLinks::MakeReady(Pending pending) {
-  if (pending.after != nullptr) {
-    while (!pending.after->WaitDone(kLook)) {
-      SHOAL_RETURN_IF_ERROR(failure());
-      SHOAL_RETURN_IF_ERROR(check());
-    }
-    SHOAL_RETURN_IF_ERROR(pending.after->Wait());
-  }
-  Pair& pair = *pairs_.at(pending.key.peer);
-  const LinkWord word = WordOf(pending.key, pending.transfer.message);
-  const auto ready = [&] {
-    absl::MutexLock lock(&mutex_);
-    ends_[pending.key].ready.push_back(std::move(pending.transfer));
-  };
-  if (pair.words.lower()) {
-    absl::MutexLock starting(&pair.starting);
-    ready();
-    return StartMatched(pair, pending.key);
-  }
-  ready();  // first: the answer may come at once
-  return pair.words.Say(word);
-}
-
-void CommunicatorLinks::HearWords(Pair& pair, int peer) {
-  for (int heard = 0; heard < pair.words.messages(); ++heard) {
-    const absl::StatusOr<LinkWord> word = HearWord(pair);
-    const absl::Status status = word.ok() ? TakeWord(pair, peer, *word) : word.status();
-    if (!status.ok()) {
-      Fail(status);
-      return;
-    }
-  }
-}
-
-absl::StatusOr<LinkWord> CommunicatorLinks::HearWord(Pair& pair) {
-  while (true) {
-    const absl::Time asked = absl::Now();
-    absl::StatusOr<LinkWord> word = pair.words.Hear(kLook);
-    if (!IsSilence(word.status(), asked)) {
-      return word;
-    }
-    SHOAL_RETURN_IF_ERROR(check());
-    SHOAL_RETURN_IF_ERROR(pair.communicators.status());
-    absl::MutexLock lock(&mutex_);
-    SHOAL_RETURN_IF_ERROR(failure_);
-    if (stopping_) {
-      return Internal("stage {} ended its step before all its messages", options_.stage);
-    }
-  }
-}
-
-absl::Status CommunicatorLinks::TakeWord(Pair& pair, int peer, const LinkWord& word) {
-  const EndKey key = {peer, word.gradient != 0, word.from == options_.stage};
-  absl::MutexLock starting(&pair.starting);
-  Transfer transfer;
-  {
-    absl::MutexLock lock(&mutex_);
-    SHOAL_ASSIGN_OR_RETURN(End * end, Find(key));
-    if (pair.words.lower()) {
-      end->heard.push_back(word);
-    } else if (end->ready.empty()) {
-      return DataLoss("stage {} began with a message that this stage is not ready for", peer);
-    } else {
-      transfer = std::move(end->ready.front());
-      end->ready.pop_front();
-    }
-  }
-  if (pair.words.lower()) {
-    return StartMatched(pair, key);
-  }
-  SHOAL_RETURN_IF_ERROR(CheckWord(key, transfer.message, word));
-  return Start(pair, key, std::move(transfer));
-}
-
-absl::Status CommunicatorLinks::StartMatched(Pair& pair, const EndKey& key) {
-  while (true) {
-    Transfer transfer;
-    LinkWord word;
-    {
-      absl::MutexLock lock(&mutex_);
-      SHOAL_ASSIGN_OR_RETURN(End * end, Find(key));
-      if (end->ready.empty() || end->heard.empty()) {
-        return absl::OkStatus();
-      }
-      transfer = std::move(end->ready.front());
-      end->ready.pop_front();
-      word = end->heard.front();
-      end->heard.pop_front();
-    }
-    SHOAL_RETURN_IF_ERROR(CheckWord(key, transfer.message, word));
-    SHOAL_RETURN_IF_ERROR(Start(pair, key, std::move(transfer)));
-    SHOAL_RETURN_IF_ERROR(pair.words.Say(word));
-  }
-}
-
-absl::Status CommunicatorLinks::Start(Pair& pair, const EndKey& key, Transfer transfer) {
-  const StageMessage& message = transfer.message;
-  Place& place = transfer.place;
-  SHOAL_ASSIGN_OR_RETURN(
-      place.done,
-      key.outgoing
-          ? pair.communicators.Send(place.memory.data(), BytesOf(message), NameOf(message))
-          : pair.communicators.Receive(place.memory.data(), BytesOf(message), NameOf(message)));
-  absl::MutexLock lock(&mutex_);
-  SHOAL_ASSIGN_OR_RETURN(End * end, Find(key));
-  --unstarted_;
-  if (key.outgoing) {
-    end->spare.push_back(std::move(place));
-  } else {
-    end->coming.insert_or_assign(message, std::move(place));
-  }
-  return absl::OkStatus();
-}
-
-LinkWord CommunicatorLinks::WordOf(const EndKey& key, const StageMessage& message) const {
-  return {.from = key.outgoing ? options_.stage : key.peer,
-          .gradient = message.gradient ? 1 : 0,
-          .chunk = message.chunk,
-          .microbatch = message.microbatch};
-}
-
-absl::Status CommunicatorLinks::CheckWord(const EndKey& key, const StageMessage& message,
-                                          const LinkWord& word) const {
-  if (word != WordOf(key, message)) {
-    return DataLoss("stage {} speaks of chunk {} microbatch {} where {} is next", key.peer,
-                    word.chunk, word.microbatch, NameOf(message));
-  }
-  return absl::OkStatus();
+  return pairs_.at(peer)->communicators().status();
 }
 
 }  // namespace shoal::worker

@@ -55,8 +55,8 @@
 #include "worker/backend/backend.h"
 #include "worker/collectives/collectives.h"
 #include "worker/pipeline/attached_links.h"
-#include "worker/pipeline/communicator_pair.h"
 #include "worker/pipeline/link_words.h"
+#include "worker/pipeline/linked_pair.h"
 
 namespace shoal::worker {
 
@@ -79,7 +79,7 @@ class CommunicatorLinks final : public AttachedLinks {
 
   void Attach(StageLinks& host) override ABSL_LOCKS_EXCLUDED(mutex_);
   void Abandon(const absl::Status& why) override ABSL_LOCKS_EXCLUDED(mutex_);
-  void Disconnect() override { pairs_.clear(); }
+  void Disconnect() override ABSL_LOCKS_EXCLUDED(mutex_) { DropPairs(); }
 
   absl::Status BeginStep(const StepMessages& step) override ABSL_LOCKS_EXCLUDED(mutex_);
   absl::Status EndStep(absl::Duration timeout) override ABSL_LOCKS_EXCLUDED(mutex_);
@@ -125,41 +125,26 @@ class CommunicatorLinks final : public AttachedLinks {
     Transfer transfer;
     std::unique_ptr<Event> after;  // null: at once
   };
-  struct Pair {
-    Pair(int stage, int peer, CommunicatorPair::Options options, const CommunicatorLinks* links)
-        : communicators([&] {
-            options.check = [this, links] { return links->CheckPair(*this); };
-            return options;
-          }()),
-          words(stage, peer) {}
-
-    CommunicatorPair communicators;
-    LinkWords words;
-    absl::Mutex connecting_mutex;
-    bool connecting ABSL_GUARDED_BY(connecting_mutex) = false;  // no words are heard
-    // Held around a call and the word that says so, which both are in one order.
-    absl::Mutex starting;
-  };
-
   absl::Status Begin(const StepMessages& step) ABSL_LOCKS_EXCLUDED(mutex_);
   absl::Status TakePlaces(const StepMessages& step) ABSL_LOCKS_EXCLUDED(mutex_);
-  absl::Status Connect(Pair& pair, StageLinks& host, std::span<const plan::MessageQueue> words);
-  absl::StatusOr<LinkIds> HearIds(Pair& pair) const;
-  // Whether the attempt, and while the pair connects its neighbour, go on.
-  absl::Status CheckPair(Pair& pair) const;
-  // Of all pairs.
-  void AbortPairs(const absl::Status& why);
+  // With these neighbours, in order.
+  absl::Status Connect(std::span<const int> peers, StageLinks& host,
+                       std::span<const plan::MessageQueue> words) ABSL_LOCKS_EXCLUDED(mutex_);
+  void AbortPairs(const absl::Status& why) ABSL_LOCKS_EXCLUDED(mutex_);
+  void DropPairs() ABSL_LOCKS_EXCLUDED(mutex_);
   void StopThreads() ABSL_LOCKS_EXCLUDED(mutex_);
 
+  // The threads of a step (communicator_calls.cc).
   void AwaitReady() ABSL_LOCKS_EXCLUDED(mutex_);
   absl::Status MakeReady(Pending pending) ABSL_LOCKS_EXCLUDED(mutex_);
-  void HearWords(Pair& pair, int peer) ABSL_LOCKS_EXCLUDED(mutex_);
-  absl::StatusOr<LinkWord> HearWord(Pair& pair) ABSL_LOCKS_EXCLUDED(mutex_);
-  absl::Status TakeWord(Pair& pair, int peer, const LinkWord& word) ABSL_LOCKS_EXCLUDED(mutex_);
+  void HearWords(LinkedPair& pair, int peer) ABSL_LOCKS_EXCLUDED(mutex_);
+  absl::StatusOr<LinkWord> HearWord(LinkedPair& pair) ABSL_LOCKS_EXCLUDED(mutex_);
+  absl::Status TakeWord(LinkedPair& pair, int peer, const LinkWord& word)
+      ABSL_LOCKS_EXCLUDED(mutex_);
   // At the lower stage: all that both sides are ready for.
-  absl::Status StartMatched(Pair& pair, const EndKey& key)
+  absl::Status StartMatched(LinkedPair& pair, const EndKey& key)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(pair.starting) ABSL_LOCKS_EXCLUDED(mutex_);
-  absl::Status Start(Pair& pair, const EndKey& key, Transfer transfer)
+  absl::Status Start(LinkedPair& pair, const EndKey& key, Transfer transfer)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(pair.starting) ABSL_LOCKS_EXCLUDED(mutex_);
 
   // On the compute thread.
@@ -177,9 +162,9 @@ class CommunicatorLinks final : public AttachedLinks {
   void Fail(const absl::Status& why) ABSL_LOCKS_EXCLUDED(mutex_);
 
   const Options options_;
-  // Changed between steps alone.
-  std::map<int, std::unique_ptr<Pair>> pairs_;  // by neighbour
-  std::vector<int64_t> bytes_;                  // of a message, by microbatch
+  // Changed between steps alone, and pairs under the lock: who aborts them may come at any time.
+  std::map<int, std::unique_ptr<LinkedPair>> pairs_;  // by neighbour
+  std::vector<int64_t> bytes_;                        // of a message, by microbatch
   int64_t place_bytes_ = 0;
   std::vector<std::thread> threads_;  // of the step
 

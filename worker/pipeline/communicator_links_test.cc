@@ -25,6 +25,7 @@
 #include "worker/collectives/nccl/emulation/emulated_nccl.h"
 #include "worker/collectives/nccl/nccl_collectives.h"
 #include "worker/pipeline/in_process_links.h"
+#include "worker/pipeline/testing/one_call_at_a_time.h"
 
 namespace shoal::worker {
 namespace {
@@ -78,69 +79,6 @@ std::vector<plan::MessageQueue> AllQueues(int stages, int messages) {
   }
   return queues;
 }
-
-// A driver that waits for the whole GPU keeps all calls of the process waiting meanwhile.
-class OneCallAtATime final : public Communicator {
- public:
-  OneCallAtATime(std::unique_ptr<Communicator> communicator, absl::Mutex* driver)
-      : communicator_(std::move(communicator)), driver_(driver) {}
-
-  int rank() const override { return communicator_->rank(); }
-  int ranks() const override { return communicator_->ranks(); }
-  absl::Status AllGather(const void*, void*, int64_t, DType, Stream&, std::string_view) override {
-    return absl::UnimplementedError("not among stages");
-  }
-  absl::Status ReduceScatter(const void*, void*, int64_t, DType, Stream&,
-                             std::string_view) override {
-    return absl::UnimplementedError("not among stages");
-  }
-  absl::Status Send(const void* from, int64_t bytes, int peer, Stream& stream,
-                    std::string_view what) override {
-    // The first call makes the connection, before any message.
-    return first_ ? Connected(communicator_->Send(from, bytes, peer, stream, what)) : [&] {
-      absl::MutexLock lock(driver_);
-      return communicator_->Send(from, bytes, peer, stream, what);
-    }();
-  }
-  absl::Status Receive(void* to, int64_t bytes, int peer, Stream& stream,
-                       std::string_view what) override {
-    return first_ ? Connected(communicator_->Receive(to, bytes, peer, stream, what)) : [&] {
-      absl::MutexLock lock(driver_);
-      return communicator_->Receive(to, bytes, peer, stream, what);
-    }();
-  }
-  void Abort(const absl::Status& why) override { communicator_->Abort(why); }
-  absl::Status status() const override { return communicator_->status(); }
-
- private:
-  absl::Status Connected(absl::Status status) {
-    first_ = false;
-    return status;
-  }
-
-  const std::unique_ptr<Communicator> communicator_;
-  absl::Mutex* const driver_;
-  bool first_ = true;
-};
-
-class OneCallAtATimeCollectives final : public Collectives {
- public:
-  OneCallAtATimeCollectives(std::unique_ptr<Collectives> collectives, absl::Mutex* driver)
-      : collectives_(std::move(collectives)), driver_(driver) {}
-
-  std::string_view name() const override { return collectives_->name(); }
-  int version() const override { return collectives_->version(); }
-  const std::string& gpu() const override { return collectives_->gpu(); }
-  absl::StatusOr<std::string> NewId() override { return collectives_->NewId(); }
-  absl::StatusOr<std::unique_ptr<Communicator>> Join(const CommunicatorOptions& options) override {
-    SHOAL_ASSIGN_OR_RETURN(auto communicator, collectives_->Join(options));
-    return std::make_unique<OneCallAtATime>(std::move(communicator), driver_);
-  }
-
- private:
-  const std::unique_ptr<Collectives> collectives_;
-  absl::Mutex* const driver_;
-};
 
 // A stage on a GPU of its own, as in a process of its own.
 struct Stage {
@@ -463,21 +401,6 @@ TEST_F(CommunicatorLinksTest, MoreReceivesThanSlotsAreRefused) {
     return absl::OkStatus();
   });
   EXPECT_TRUE(std::ranges::any_of(statuses, absl::IsInternal));
-}
-
-TEST(LinkWords, HaveRoomForAsManyAsThereArePlacesForMessages) {
-  const std::vector<plan::MessageQueue> queues = {
-      {.from = 0, .to = 1, .messages = 40, .slots = 3, .send_buffers = 2},
-      {.from = 1, .to = 0, .gradients = true, .messages = 40, .slots = 4, .send_buffers = 2},
-      {.from = 2, .to = 1, .messages = 1, .slots = 1, .send_buffers = 1}};
-  const std::vector<plan::MessageQueue> words = WordQueues(queues);
-  ASSERT_EQ(words.size(), 4U);
-  EXPECT_EQ(words[0], (plan::MessageQueue{
-                          .from = 0, .to = 1, .messages = 81, .slots = 12, .send_buffers = 12}));
-  EXPECT_EQ(words[3],
-            (plan::MessageQueue{.from = 2, .to = 1, .messages = 2, .slots = 2, .send_buffers = 2}));
-  EXPECT_EQ(WordBytes(words).size(), 81U);
-  EXPECT_EQ(WordBytes(words)[0], kLongestWordBytes);
 }
 
 }  // namespace

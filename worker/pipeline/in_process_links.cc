@@ -116,6 +116,9 @@ class InProcessPipeline::Queues {
     Queue& queue = queues_[{message.peer, to, message.gradient}];
     const absl::Time deadline = absl::Now() + timeout;
     while (open_) {
+      if (const auto here = queue.in_use.find(message); here != queue.in_use.end()) {
+        return here->second.data();
+      }
       const auto found = std::ranges::find(queue.arrived, name, &Queue::Arrived::name);
       const bool arrived = found != queue.arrived.end();
       if (arrived && found->at <= absl::Now()) {

@@ -5,6 +5,7 @@
 #include <map>
 #include <utility>
 
+#include "absl/time/clock.h"
 #include "common/status.h"
 
 namespace shoal::worker {
@@ -12,6 +13,14 @@ namespace {
 
 // For room, of which there always is enough.
 constexpr absl::Duration kRoomTimeout = absl::Seconds(10);
+// Between two looks at whether it goes on.
+constexpr absl::Duration kLook = absl::Milliseconds(20);
+
+// Whether nothing was said in that time. Links that were closed because some time was up say so
+// without waiting.
+bool IsSilence(const absl::Status& status, absl::Time asked) {
+  return absl::IsDeadlineExceeded(status) && absl::Now() - asked >= kLook / 2;
+}
 
 }  // namespace
 
@@ -74,11 +83,20 @@ absl::Status LinkWords::SayBytes(int number, const void* bytes, size_t count) {
   return links_->Send(Numbered(number));
 }
 
-absl::Status LinkWords::HearBytes(int number, void* bytes, size_t count, absl::Duration timeout) {
-  SHOAL_ASSIGN_OR_RETURN(const std::byte* const said, links_->Await(Numbered(number), timeout));
-  std::memcpy(bytes, said, count);
-  SHOAL_RETURN_IF_ERROR(links_->Consumed(Numbered(number)));
-  return posted_ < messages_ ? links_->Post(Numbered(++posted_)) : absl::OkStatus();
+absl::Status LinkWords::HearBytes(int number, void* bytes, size_t count, const GoesOn& goes_on) {
+  while (true) {
+    const absl::Time asked = absl::Now();
+    const absl::StatusOr<const std::byte*> said = links_->Await(Numbered(number), kLook);
+    if (said.ok()) {
+      std::memcpy(bytes, *said, count);
+      SHOAL_RETURN_IF_ERROR(links_->Consumed(Numbered(number)));
+      return posted_ < messages_ ? links_->Post(Numbered(++posted_)) : absl::OkStatus();
+    }
+    if (!IsSilence(said.status(), asked)) {
+      return said.status();
+    }
+    SHOAL_RETURN_IF_ERROR(goes_on());
+  }
 }
 
 absl::Status LinkWords::SayIds(const LinkIds& ids) {
@@ -93,9 +111,9 @@ absl::Status LinkWords::SayIds(const LinkIds& ids) {
   return SayBytes(0, bytes.data(), bytes.size());
 }
 
-absl::StatusOr<LinkIds> LinkWords::HearIds(absl::Duration timeout) {
+absl::StatusOr<LinkIds> LinkWords::HearIds(const GoesOn& goes_on) {
   std::array<char, kLongestWordBytes> bytes = {};
-  SHOAL_RETURN_IF_ERROR(HearBytes(0, bytes.data(), bytes.size(), timeout));
+  SHOAL_RETURN_IF_ERROR(HearBytes(0, bytes.data(), bytes.size(), goes_on));
   LinkIds ids;
   for (size_t i = 0; i < ids.size(); ++i) {
     ids[i].assign(bytes.data() + i * kLinkIdBytes, kLinkIdBytes);
@@ -113,9 +131,9 @@ absl::Status LinkWords::CheckOpen() const {
 
 absl::Status LinkWords::Say(const LinkWord& word) { return SayBytes(++said_, &word, sizeof(word)); }
 
-absl::StatusOr<LinkWord> LinkWords::Hear(absl::Duration timeout) {
+absl::StatusOr<LinkWord> LinkWords::Hear(const GoesOn& goes_on) {
   LinkWord word;
-  SHOAL_RETURN_IF_ERROR(HearBytes(heard_ + 1, &word, sizeof(word), timeout));
+  SHOAL_RETURN_IF_ERROR(HearBytes(heard_ + 1, &word, sizeof(word), goes_on));
   ++heard_;
   return word;
 }

@@ -8,20 +8,21 @@
 // Of words under way there are never more than messages have places at the two ends, so there is
 // room for each at once.
 //
-// Threads: one at a time says, one at a time hears. The links must outlive it. Failure: as the
+// Threads: one at a time says, one at a time hears. The links must outlive it. Who hears waits for
+// as long as `goes_on`, asked every few milliseconds, is OK. Failure: what that says, or as the
 // links'.
 #pragma once
 
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/time/time.h"
 #include "plan/schedule_queues.h"
 #include "worker/pipeline/stage_links.h"
 
@@ -61,19 +62,20 @@ class LinkWords {
   int messages() const { return messages_; }  // of the step, as many are heard
 
   absl::Status SayIds(const LinkIds& ids);
-  absl::StatusOr<LinkIds> HearIds(absl::Duration timeout);
+  using GoesOn = std::function<absl::Status()>;
+  absl::StatusOr<LinkIds> HearIds(const GoesOn& goes_on);
   // Before a word of the step has been heard: what has closed the links, if anything. From any
   // thread.
   absl::Status CheckOpen() const;
   absl::Status Say(const LinkWord& word);
-  // The next one. DeadlineExceeded: it has not come.
-  absl::StatusOr<LinkWord> Hear(absl::Duration timeout);
+  // The next one.
+  absl::StatusOr<LinkWord> Hear(const GoesOn& goes_on);
 
  private:
   StageMessage Numbered(int number) const { return {.peer = peer_, .microbatch = number}; }
   absl::Status SayBytes(int number, const void* bytes, size_t count);
   // What is said with that number is copied to `bytes`; the next receive is posted in its place.
-  absl::Status HearBytes(int number, void* bytes, size_t count, absl::Duration timeout);
+  absl::Status HearBytes(int number, void* bytes, size_t count, const GoesOn& goes_on);
 
   const int stage_;
   const int peer_;

@@ -11,9 +11,9 @@
 // behind.
 //
 // Of each step: BeginStep; for each message to send MakeRoom, then Send; for each to receive Post,
-// then Await, then Consumed; EndStep when all of them are through. A step that fails does not come
-// to EndStep: it ends with Close, and links that were closed stay so: whoever made them makes new
-// ones for the next attempt.
+// then Await (again, if need be), then Consumed; EndStep when all of them are through. A step that
+// fails does not come to EndStep: it ends with Close, and links that were closed stay so: whoever
+// made them makes new ones for the next attempt.
 //
 // Threads: calls come from one thread, but Send, Post and Consumed may come from another than the
 // rest, in the order that the step gives them, and Close from any; it ends what waits. To links of
