@@ -12,7 +12,9 @@
 namespace shoal::testing {
 namespace {
 
+using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
+using ::testing::Not;
 using worker::CountNccl;
 using worker::SetEmulatedNccl;
 
@@ -43,6 +45,7 @@ class StageExchangeTest : public GpuTraining {
     SetEmulatedNccl({.there = false});
     const ClusterRun run = OnGpus(2, 1);
     ExpectFallbacks(run, 1);
+    ExpectBytesBy("shm", run);
     SetEmulatedNccl({});
     return run;
   }
@@ -50,8 +53,21 @@ class StageExchangeTest : public GpuTraining {
     EXPECT_THAT(run.worker_metrics,
                 HasSubstr(fmt::format("shoal_worker_exchange_fallbacks_total {}", count)));
   }
+  // The first stage's, both ways, and by no other.
+  static void ExpectBytesBy(const std::string& way, const ClusterRun& run) {
+    for (const std::string direction : {"send", "receive"}) {
+      EXPECT_THAT(run.worker_metrics,
+                  ContainsRegex(fmt::format("shoal_worker_stage_bytes_total.direction=.{}.,"
+                                            "way=.{}.. [1-9]",
+                                            direction, way)));
+    }
+    EXPECT_THAT(run.worker_metrics,
+                Not(ContainsRegex(fmt::format("shoal_worker_stage_bytes_total.*way=.{}",
+                                              way == "nccl" ? "shm" : "nccl"))));
+  }
   static void ExpectByNccl(const ClusterRun& run) {
     ExpectFallbacks(run, 0);
+    ExpectBytesBy("nccl", run);
     EXPECT_GT(CountNccl().messages, 0);
     EXPECT_EQ(CountNccl().communicators, 0) << "left behind";
   }

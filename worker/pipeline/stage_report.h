@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstdint>
+#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -51,6 +52,14 @@ struct StageReport {
   int64_t peak_device_bytes = 0;
   int64_t peak_host_bytes = 0;
   int64_t peak_message_bytes = 0;  // between chunks of the stage
+  // Of messages, by the stage that they went to or came from.
+  struct Traffic {
+    int64_t sent_bytes = 0;
+    int64_t received_bytes = 0;
+
+    bool operator==(const Traffic&) const = default;
+  };
+  std::map<int, Traffic> traffic;
   // Compute and waits in the order of the list, then the copies; where the step asked for them.
   std::vector<StageSpan> spans;
 

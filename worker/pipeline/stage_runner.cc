@@ -96,7 +96,8 @@ absl::StatusOr<StageReport> StageRunner::Run(StageStep step) {
   const auto seconds = [&](Phase phase) { return options_.phases->seconds(phase); };
   const double waited_for_weights = seconds(Phase::kGetWait);
   Stream& reloads = own_reloads_ != nullptr ? *own_reloads_ : *offloads_;
-  StageWalk walk(options_, step, pools_, *offloads_, reloads, [this] { return cancelled(); });
+  StageWalk walk(options_, step, message_bytes, pools_, *offloads_, reloads,
+                 [this] { return cancelled(); });
   absl::Status status = walk.Run();
   if (status.ok() && step.links != nullptr) {
     status = walk.AwaitSent();

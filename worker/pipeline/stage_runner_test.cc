@@ -50,6 +50,26 @@ void ExpectAllGivenBack(EmulatedPipeline& pipeline) {
   }
 }
 
+// Each stage counts the messages that its list sends, and what it had of others as they do.
+void ExpectTraffic(const EmulatedPipeline& pipeline, const plan::Schedule& schedule,
+                   const StageReports& reports) {
+  for (size_t stage = 0; stage < reports.size(); ++stage) {
+    int64_t sent = 0;
+    for (const auto& [peer, traffic] : reports[stage]->traffic) {
+      sent += traffic.sent_bytes;
+      const auto& of_peer = reports[static_cast<size_t>(peer)]->traffic;
+      const auto back = of_peer.find(static_cast<int>(stage));
+      ASSERT_NE(back, of_peer.end());
+      EXPECT_EQ(back->second.received_bytes, traffic.sent_bytes) << stage << " to " << peer;
+    }
+    int64_t expected = 0;
+    for (const plan::Action& action : schedule.stages[stage]) {
+      expected += IsSend(action.operation) ? pipeline.MessageBytes(action.microbatch) : 0;
+    }
+    EXPECT_EQ(sent, expected) << "stage " << stage;
+  }
+}
+
 void ExpectAsSimulated(EmulatedPipeline& pipeline, const Planned& planned,
                        const StageReports& reports) {
   for (int stage = 0; stage < pipeline.stages(); ++stage) {
@@ -65,6 +85,7 @@ void ExpectAsSimulated(EmulatedPipeline& pipeline, const Planned& planned,
     }
   }
   EXPECT_EQ(pipeline.GradientsOtherThanOne(), "") << planned.schedule.name;
+  ExpectTraffic(pipeline, planned.schedule, reports);
   ExpectAllGivenBack(pipeline);
 }
 

@@ -22,11 +22,13 @@ bool IsGradient(Operation operation) {
 
 }  // namespace
 
-StageWalk::StageWalk(const StageRunnerOptions& options, const StageStep& step, StagePools& pools,
-                     Stream& offloads, Stream& reloads, std::function<absl::Status()> cancelled)
+StageWalk::StageWalk(const StageRunnerOptions& options, const StageStep& step,
+                     std::span<const int64_t> message_bytes, StagePools& pools, Stream& offloads,
+                     Stream& reloads, std::function<absl::Status()> cancelled)
     : options_(options),
       step_(step),
       shape_(step.schedule->shape),
+      message_bytes_(message_bytes),
       pools_(pools),
       offload_stream_(offloads),
       reload_stream_(reloads),
@@ -79,7 +81,7 @@ absl::Status StageWalk::Execute(const Action& action) {
     return Compute(action);
   }
   if (IsSend(action.operation)) {
-    return At(action, step_.links->Send(SentBy(action)));
+    return Send(action);
   }
   if (IsReceive(action.operation)) {
     return At(action, step_.links->Post(ReceivedBy(action)));
@@ -94,6 +96,13 @@ absl::Status StageWalk::Execute(const Action& action) {
   return pools_.Make(moves.after());
 }
 
+absl::Status StageWalk::Send(const Action& action) {
+  const StageMessage message = SentBy(action);
+  SHOAL_RETURN_IF_ERROR(At(action, step_.links->Send(message)));
+  traffic_[message.peer].sent_bytes += message_bytes_[static_cast<size_t>(action.microbatch)];
+  return absl::OkStatus();
+}
+
 absl::Status StageWalk::Compute(const Action& action) {
   SHOAL_ASSIGN_OR_RETURN(const std::byte* const input, Input(action));
   if (IsBackwardForInput(action.operation)) {
@@ -106,6 +115,7 @@ absl::Status StageWalk::Compute(const Action& action) {
       At(action, timing_.Computing(action, [&] { return Call(action, input, output); })));
   if (StageMessage used; Uses(action, used)) {
     SHOAL_RETURN_IF_ERROR(At(action, step_.links->Consumed(used)));
+    traffic_[used.peer].received_bytes += message_bytes_[static_cast<size_t>(used.microbatch)];
   }
   return pools_.Make(moves.after());
 }
@@ -263,6 +273,7 @@ StageMessage StageWalk::ReceivedBy(const Action& action) const {
 }
 
 void StageWalk::FillReport(StageReport& report) const {
+  report.traffic = traffic_;
   timing_.Fill(report, step_.record_spans);
   for (const std::vector<Copy>* copies : {&offloads_, &reloads_}) {
     for (const Copy& copy : *copies) {

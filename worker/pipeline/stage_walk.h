@@ -2,8 +2,11 @@
 // checked and the pools are reserved. Included by worker/pipeline alone.
 #pragma once
 
+#include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
+#include <span>
 #include <string_view>
 #include <vector>
 
@@ -15,16 +18,17 @@ namespace shoal::worker {
 
 class StageWalk {
  public:
-  // `cancelled` tells whether the walk is to end, and why.
-  StageWalk(const StageRunnerOptions& options, const StageStep& step, StagePools& pools,
-            Stream& offloads, Stream& reloads, std::function<absl::Status()> cancelled);
+  // `message_bytes`: of each, by microbatch. `cancelled` tells whether the walk is to end, and why.
+  StageWalk(const StageRunnerOptions& options, const StageStep& step,
+            std::span<const int64_t> message_bytes, StagePools& pools, Stream& offloads,
+            Stream& reloads, std::function<absl::Status()> cancelled);
 
   absl::Status Run();
   // Behind it: until all messages have arrived.
   absl::Status AwaitSent();
   // At last: until all that was put on the device is done.
   absl::Status AwaitDevice();
-  // Times and spans of all that.
+  // Messages, times and spans of all that.
   void FillReport(StageReport& report) const;
 
  private:
@@ -38,6 +42,7 @@ class StageWalk {
   // An error says where it happened.
   absl::Status At(const plan::Action& action, const absl::Status& status) const;
   absl::Status Execute(const plan::Action& action);
+  absl::Status Send(const plan::Action& action);
   absl::Status Compute(const plan::Action& action);
   absl::Status Call(const plan::Action& action, const std::byte* input, std::byte* output);
   absl::StatusOr<const std::byte*> Input(const plan::Action& action);
@@ -66,6 +71,7 @@ class StageWalk {
   const StageRunnerOptions& options_;
   const StageStep& step_;
   const plan::ScheduleShape& shape_;
+  const std::span<const int64_t> message_bytes_;
   StagePools& pools_;
   Stream& offload_stream_;
   Stream& reload_stream_;
@@ -73,6 +79,7 @@ class StageWalk {
 
   std::vector<Copy> offloads_;  // by KeyOf
   std::vector<Copy> reloads_;
+  std::map<int, StageReport::Traffic> traffic_;
   StageTiming timing_;
 };
 

@@ -1,4 +1,7 @@
 // A step as a stage of a pipeline lives it: all of its microbatches as one schedule.
+#include <map>
+
+#include "common/check.h"
 #include "common/logging.h"
 #include "common/status.h"
 #include "worker/model/batch_size.h"
@@ -54,6 +57,13 @@ absl::Status WorkerJob::RunPipeline(const proto::StepWork& work, double loss_sca
     if (stage_->has_head()) {  // counted once in a group
       metrics_->OnMicrobatch(result.tokens, result.targets);
     }
+  }
+  const std::map<int, proto::DataConnection> connections = stage_->connections();
+  for (const auto& [stage, traffic] : ran.traffic) {
+    const auto connection = connections.find(stage);
+    SHOAL_CHECK(connection != connections.end());
+    metrics_->OnStageMessages(connection->second.transport(), traffic.sent_bytes,
+                              traffic.received_bytes);
   }
   report.mutable_neighbour_wait_seconds()->Assign(ran.neighbour_seconds.begin(),
                                                   ran.neighbour_seconds.end());

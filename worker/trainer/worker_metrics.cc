@@ -1,5 +1,9 @@
 #include "worker/trainer/worker_metrics.h"
 
+#include <string>
+
+#include "absl/strings/ascii.h"
+
 namespace shoal::worker {
 
 WorkerMetrics::WorkerMetrics(Metrics& metrics)
@@ -38,6 +42,21 @@ void WorkerMetrics::OnMicrobatch(int64_t tokens, int64_t targets) {
   microbatches_.Increment();
   tokens_.Increment(static_cast<double>(tokens));
   target_tokens_.Increment(static_cast<double>(targets));
+}
+
+void WorkerMetrics::OnStageMessages(std::string_view way, int64_t sent_bytes,
+                                    int64_t received_bytes) {
+  // "nccl" of "NCCL 2.28.9"
+  std::string name(way.substr(0, way.find(' ')));
+  absl::AsciiStrToLower(&name);
+  const auto add = [&](const std::string& direction, int64_t bytes) {
+    metrics_
+        .counter("shoal_worker_stage_bytes_total", "Bytes of messages between stages.",
+                 {{"direction", direction}, {"way", name}})
+        .Increment(static_cast<double>(bytes));
+  };
+  add("send", sent_bytes);
+  add("receive", received_bytes);
 }
 
 void WorkerMetrics::Update(const PhaseClock& phases, const client::ClientStatistics& client) {

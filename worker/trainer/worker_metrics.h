@@ -2,6 +2,8 @@
 #pragma once
 
 #include <array>
+#include <cstdint>
+#include <string_view>
 
 #include "client/parameter_client.h"
 #include "common/metrics.h"
@@ -18,6 +20,8 @@ class WorkerMetrics {
   void OnStepFailed() { failed_steps_.Increment(); }
   // Workers on GPUs that would exchange among themselves, and cannot.
   void OnNoExchange() { exchange_fallbacks_.Increment(); }
+  // Of a step as a stage of a pipeline, with one other stage: by which transport or library.
+  void OnStageMessages(std::string_view way, int64_t sent_bytes, int64_t received_bytes);
   // Brings counters up to these totals.
   void Update(const PhaseClock& phases, const client::ClientStatistics& client);
   // Where weights go into the memory of a device and gradients come out of it: from and to a GPU of

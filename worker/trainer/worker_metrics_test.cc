@@ -49,5 +49,20 @@ TEST(WorkerMetrics, FollowTheExchangesTotals) {
   }
 }
 
+TEST(WorkerMetrics, AddUpWhatStagesExchangeByWay) {
+  Metrics metrics;
+  WorkerMetrics worker(metrics);
+  worker.OnStageMessages("NCCL 2.28.9", 10, 20);
+  worker.OnStageMessages("NCCL 2.28.9", 1, 2);
+  worker.OnStageMessages("shm", 5, 0);
+  const std::string text = metrics.Text();
+  for (const char* line : {"shoal_worker_stage_bytes_total{direction=\"send\",way=\"nccl\"} 11",
+                           "shoal_worker_stage_bytes_total{direction=\"receive\",way=\"nccl\"} 22",
+                           "shoal_worker_stage_bytes_total{direction=\"send\",way=\"shm\"} 5",
+                           "shoal_worker_stage_bytes_total{direction=\"receive\",way=\"shm\"} 0"}) {
+    EXPECT_THAT(text, HasSubstr(line));
+  }
+}
+
 }  // namespace
 }  // namespace shoal::worker

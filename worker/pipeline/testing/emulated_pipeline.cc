@@ -84,7 +84,7 @@ void EmulatedPipeline::MakeStage(int index, const plan::ScheduleShape& shape,
              const plan::ChunkCost& cost = stage.costs->Of(index, chunk, microbatch);
              return plan::ChunkBytes{.activations = cost.activation_bytes,
                                      .gradients = cost.gradient_bytes,
-                                     .message = options_.message_bytes * (1 + microbatch % 3)};
+                                     .message = MessageBytes(microbatch)};
            }},
       RealClock());
   stage.phases = std::make_unique<PhaseClock>(RealClock());

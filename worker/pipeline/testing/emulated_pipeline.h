@@ -52,6 +52,10 @@ class EmulatedPipeline {
 
   StageRunner& runner(int stage) { return *stages_[static_cast<size_t>(stage)]->runner; }
   int stages() const { return static_cast<int>(stages_.size()); }
+  // Not all microbatches' are as long.
+  int64_t MessageBytes(int microbatch) const {
+    return options_.message_bytes * (1 + microbatch % 3);
+  }
   // Of all stages together since the last call, which a whole step makes 1 everywhere. The first
   // element that is not, or nothing.
   std::string GradientsOtherThanOne();
