@@ -24,22 +24,14 @@ class Gpu final : public FlatKernels {
  public:
   absl::Status AdamW(worker::Stream& stream, const server::AdamWScalars& scalars,
                      const AdamWArrays& a) const override {
-    return StatusOf(cuda::AdamW(worker::NativeStream(stream),
-                                {.scalars = {.clip = scalars.clip,
-                                             .one_minus_beta1 = scalars.one_minus_beta1,
-                                             .beta2 = scalars.beta2,
-                                             .one_minus_beta2 = scalars.one_minus_beta2,
-                                             .bias_correction2_sqrt = scalars.bias_correction2_sqrt,
-                                             .epsilon = scalars.epsilon,
-                                             .step_size = scalars.step_size,
-                                             .decay_factor = scalars.decay_factor},
-                                 .gradient = a.gradient,
-                                 .master = a.master,
-                                 .m = a.m,
-                                 .v = a.v,
-                                 .wire = a.weights,
-                                 .wire_element = ElementOf(a.type),
-                                 .count = a.count}),
+    return StatusOf(cuda::AdamW(worker::NativeStream(stream), {.scalars = scalars,
+                                                               .gradient = a.gradient,
+                                                               .master = a.master,
+                                                               .m = a.m,
+                                                               .v = a.v,
+                                                               .wire = a.weights,
+                                                               .wire_element = ElementOf(a.type),
+                                                               .count = a.count}),
                     "AdamW");
   }
 

@@ -13,6 +13,7 @@
 #include <cstdint>
 
 #include "common/bf16.h"
+#include "server/store/adamw_scalars.h"
 #include "server/store/kernel_width.h"
 
 namespace shoal::server {
@@ -22,18 +23,6 @@ struct AdamWOptions {
   double beta1 = 0.9;
   double beta2 = 0.95;
   double epsilon = 1e-8;
-};
-
-// What one step's formula needs of scalars.
-struct AdamWScalars {
-  float clip = 1;
-  float one_minus_beta1 = 0;
-  float beta2 = 0;
-  float one_minus_beta2 = 0;
-  float bias_correction2_sqrt = 1;
-  float epsilon = 0;
-  float step_size = 0;     // lr / (1 - beta1^step)
-  float decay_factor = 1;  // 1 - lr * weight_decay
 };
 
 // `step` counts from 1.

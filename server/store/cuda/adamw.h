@@ -7,20 +7,9 @@
 #include <cstdint>
 
 #include "gpu/element.h"
+#include "server/store/adamw_scalars.h"
 
 namespace shoal::server::cuda {
-
-// What one step's formula needs of scalars, as server/store/adamw.h makes them.
-struct AdamWScalars {
-  float clip = 1;
-  float one_minus_beta1 = 0;
-  float beta2 = 0;
-  float one_minus_beta2 = 0;
-  float bias_correction2_sqrt = 1;
-  float epsilon = 0;
-  float step_size = 0;
-  float decay_factor = 1;
-};
 
 // Updates master, m and v in place and overwrites `wire` with the new master: fp32, or bf16 rounded
 // to nearest even. Arrays of `count` elements that do not overlap. Reads 16 bytes an element and

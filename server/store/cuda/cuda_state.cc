@@ -32,17 +32,6 @@ gpu::Element ElementOf(DType type) {
 
 size_t Bytes(int64_t count, int64_t element) { return static_cast<size_t>(count * element); }
 
-cuda::AdamWScalars KernelScalars(const AdamWScalars& scalars) {
-  return {.clip = scalars.clip,
-          .one_minus_beta1 = scalars.one_minus_beta1,
-          .beta2 = scalars.beta2,
-          .one_minus_beta2 = scalars.one_minus_beta2,
-          .bias_correction2_sqrt = scalars.bias_correction2_sqrt,
-          .epsilon = scalars.epsilon,
-          .step_size = scalars.step_size,
-          .decay_factor = scalars.decay_factor};
-}
-
 class CudaState final : public PartitionState {
  public:
   CudaState(std::shared_ptr<CudaContext> context, const StateLayout& layout)
@@ -267,7 +256,7 @@ absl::Status CudaState::PutUpdate(size_t partition, const Lane& lane, const Adam
   const auto update = [&](int64_t begin, int64_t end, const AdamWScalars& with) {
     return begin == end
                ? cudaSuccess
-               : cuda::AdamW(lane.stream, {.scalars = KernelScalars(with),
+               : cuda::AdamW(lane.stream, {.scalars = with,
                                            .gradient = gradient + begin,
                                            .master = arrays.state[0] + begin,
                                            .m = arrays.state[1] + begin,

@@ -84,23 +84,15 @@ TEST_F(OptimizerTest, AdamWGivesTheBitsOfTheServers) {
             on_wire(std::vector<float>(size, 0));
         const OnDevice<BFloat16> on_bf16{std::vector<BFloat16>(size)};
         void* wire = bf16 ? static_cast<void*>(on_bf16.data() + first) : on_wire.data() + first;
-        ASSERT_EQ(
-            AdamW(nullptr, {.scalars = {.clip = scalars.clip,
-                                        .one_minus_beta1 = scalars.one_minus_beta1,
-                                        .beta2 = scalars.beta2,
-                                        .one_minus_beta2 = scalars.one_minus_beta2,
-                                        .bias_correction2_sqrt = scalars.bias_correction2_sqrt,
-                                        .epsilon = scalars.epsilon,
-                                        .step_size = scalars.step_size,
-                                        .decay_factor = scalars.decay_factor},
-                            .gradient = on_gradient.data() + first,
-                            .master = on_master.data() + first,
-                            .m = on_m.data() + first,
-                            .v = on_v.data() + first,
-                            .wire = wire,
-                            .wire_element = bf16 ? Element::kBf16 : Element::kF32,
-                            .count = count}),
-            cudaSuccess);
+        ASSERT_EQ(AdamW(nullptr, {.scalars = scalars,
+                                  .gradient = on_gradient.data() + first,
+                                  .master = on_master.data() + first,
+                                  .m = on_m.data() + first,
+                                  .v = on_v.data() + first,
+                                  .wire = wire,
+                                  .wire_element = bf16 ? Element::kBf16 : Element::kF32,
+                                  .count = count}),
+                  cudaSuccess);
         EXPECT_TRUE(SameBits(on_master.Read(), want_master)) << count << " from " << first;
         EXPECT_TRUE(SameBits(on_m.Read(), want_m));
         EXPECT_TRUE(SameBits(on_v.Read(), want_v));
