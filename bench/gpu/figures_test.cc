@@ -11,6 +11,7 @@
 #include "bench/gpu/whole_model.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "worker/model/testing.h"
 
 namespace shoal::bench {
 namespace {
@@ -19,17 +20,11 @@ using nlohmann::json;
 using ::testing::HasSubstr;
 
 TEST(Utilisation, CountsMatricesThreeTimesAndAttentionAsHalf) {
-  plan::ModelSpec spec;
-  spec.vocabulary = 1000;
-  spec.hidden = 64;
-  spec.intermediate = 128;
-  spec.layers = 3;
-  spec.heads = 4;
-  spec.kv_heads = 2;
-  spec.head_dim = 16;
-  const double block = 64 * 64 + 2 * 64 * 32 + 64 * 64 + 3 * 64 * 128;
-  const double matrices = 2.0 * 10 * (3 * block + 1000 * 64);
-  const double attention = 3 * (4.0 * 10 * 10 * 64) / 2;
+  // 2 layers of 4 heads of 8, 2 of them of keys, and 53 tokens.
+  const plan::ModelSpec spec = worker::testing_model::SmallSpec();
+  const double block = 32 * 32 + 2 * 32 * 16 + 32 * 32 + 3 * 32 * 40;
+  const double matrices = 2.0 * 10 * (2 * block + 53 * 32);
+  const double attention = 2 * (4.0 * 10 * 10 * 32) / 2;
   EXPECT_DOUBLE_EQ(TrainingFlops(spec, 10), 3 * (matrices + attention));
   EXPECT_DOUBLE_EQ(TrainingFlops(spec, 20, 2), 6 * (matrices + attention));
   EXPECT_DOUBLE_EQ(Utilisation(989e12, 2.0), 0.5);

@@ -20,21 +20,12 @@ namespace shoal::worker {
 namespace {
 
 StepSetting MakeSetting(int microbatches) {
-  StepSetting setting{.compute = DType::kF32};
-  plan::ModelSpec& spec = setting.spec;
-  spec.vocabulary = 32;
-  spec.hidden = 32;
-  spec.intermediate = 32;
-  spec.layers = 6;
-  spec.heads = 2;
-  spec.kv_heads = 1;
-  spec.head_dim = 16;
-  spec.max_positions = 32;
-  spec.tied_embeddings = true;
+  StepSetting setting{.spec = testing_model::SmallSpec(), .compute = DType::kF32};
+  setting.spec.layers = 6;
   Random random(71);
   for (int i = 0; i < microbatches; ++i) {
     setting.batches.push_back(
-        testing_model::RandomBatch(spec, {random.Between(3, 9)}, random.Next(), true));
+        testing_model::RandomBatch(setting.spec, {random.Between(3, 9)}, random.Next(), true));
   }
   return setting;
 }
