@@ -201,6 +201,19 @@ int64_t LargestOnGpu(const MemoryPlan& plan) {
   return largest;
 }
 
+// Of what a GPU has for one worker, the part that servers' memory takes.
+int64_t TakenByServers(const GpuTurn& gpu, std::span<const ServerMemory> servers, int64_t workers) {
+  const int64_t sharing = std::max<int64_t>(1, gpu.Share(workers));
+  if (sharing > 1) {
+    return ServersBytesOn(gpu, servers) / sharing;
+  }
+  int64_t slots = 0;
+  for (size_t server = 0; server < servers.size(); ++server) {
+    slots += gpu.Has(server) ? servers[server].gpu.slots : 0;
+  }
+  return slots;
+}
+
 }  // namespace
 
 std::vector<WorkerPolicy> AllowedPolicies(const Job& job) {
@@ -283,6 +296,14 @@ ServerMemory PlanServerMemory(std::span<const PartitionSpec> held, const Service
   memory.slots = clients * (reached.slots && reached.by_all ? service.push_slots * kPage : slots);
   memory.gpu.slots = reached.slots ? clients * SharedGpuBytes(slots) : 0;
   return memory;
+}
+
+int64_t ServersBytesOn(const GpuTurn& gpu, std::span<const ServerMemory> servers) {
+  int64_t bytes = 0;
+  for (size_t server = 0; server < servers.size(); ++server) {
+    bytes += gpu.Has(server) ? servers[server].gpu.total() : 0;
+  }
+  return bytes;
 }
 
 int FramesPerSize(const TrainOptions& train) { return static_cast<int>(train.prefetch_units) + 2; }
@@ -384,7 +405,7 @@ absl::StatusOr<MemoryPlan> PlanMemory(const ModelSpec& spec, const Job& job, int
   plan.groups = workers / std::max<int64_t>(1, static_cast<int64_t>(stages.size()));
   const ReachedInGpu reached = PlanReachedInGpu(job);
   int64_t push_bytes = 0;
-  int64_t slots_in_gpu = 0;  // of a worker
+  int64_t own_slots_in_gpus = 0;  // of a worker
   for (int server = 0; server < servers; ++server) {
     std::vector<PartitionSpec> held;
     for (const int id : PartitionsOf(map, server)) {
@@ -393,10 +414,12 @@ absl::StatusOr<MemoryPlan> PlanMemory(const ModelSpec& spec, const Job& job, int
     plan.servers.push_back(PlanServerMemory(held, job.service, workers, reached));
     const int64_t slots = job.service.push_slots * PushSlotBytes(held, job.service.gradient_type);
     push_bytes += slots;
-    slots_in_gpu += reached.slots ? SharedGpuBytes(slots) : 0;
+    own_slots_in_gpus += reached.slots ? SharedGpuBytes(slots) : 0;
   }
+  const int64_t taken = budget.gpu.has_value() ? TakenByServers(*budget.gpu, plan.servers, workers)
+                                               : own_slots_in_gpus;
   const int64_t gpu_budget =
-      budget.gpu_bytes == 0 ? 0 : std::max<int64_t>(1, budget.gpu_bytes - slots_in_gpu);
+      budget.gpu_bytes == 0 ? 0 : std::max<int64_t>(1, budget.gpu_bytes - taken);
   const auto workers_with = [&](const WorkerPolicy& policy) {
     std::vector<WorkerMemory> memory;
     for (const StageNeeds& stage : stages) {

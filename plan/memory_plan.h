@@ -14,6 +14,7 @@
 
 #include "absl/status/statusor.h"
 #include "common/dtype.h"
+#include "plan/gpu_turn.h"
 #include "plan/job.h"
 #include "plan/layer_split.h"
 #include "plan/loss_chunk.h"
@@ -106,6 +107,9 @@ int64_t PushSlotBytes(std::span<const PartitionSpec> held, DType gradient_type);
 
 ServerMemory PlanServerMemory(std::span<const PartitionSpec> held, const ServiceOptions& service,
                               int64_t clients, const ReachedInGpu& reached = {});
+
+// What local servers take of that GPU, slots included.
+int64_t ServersBytesOn(const GpuTurn& gpu, std::span<const ServerMemory> servers);
 
 // --- workers ---
 
@@ -258,9 +262,13 @@ struct MemoryPlan {
 struct MemoryBudget {
   // What the machine has to give to all local processes; 0: not known, everything fits.
   int64_t machine_bytes = 0;
-  // What a worker's GPU has to give to it, and to its slots where servers have those in a GPU,
-  // which may be the same; 0: not known, everything fits.
+  // What a worker's GPU has to give to it, one of those that share it, and to what servers keep
+  // there; 0: not known, everything fits.
   int64_t gpu_bytes = 0;
+  // Of a local job, which GPU that is: all slots in it are counted, and where several workers share
+  // it all of its servers' memory (one alone finds what they have taken gone). Nullopt: not known,
+  // so the worker's own slots are counted, as if all servers were there.
+  std::optional<GpuTurn> gpu;
   // Of an average worker and step, for the choice of the policy.
   int64_t microbatches = 4;
 };

@@ -319,6 +319,24 @@ TEST(PlanMemory, CountsWhatCudnnsAttentionMayTake) {
               10.1, 0.2);
 }
 
+TEST(GpuTurn, EachProcessHasOneAndSharesAddUp) {
+  for (const size_t gpus : {1U, 2U, 3U, 8U}) {
+    for (const int64_t processes : {0, 1, 5, 8, 17}) {
+      int64_t all = 0;
+      for (size_t place = 0; place < gpus; ++place) {
+        const GpuTurn gpu{.place = place, .gpus = gpus};
+        int64_t here = 0;
+        for (int64_t index = 0; index < processes; ++index) {
+          here += gpu.Has(static_cast<size_t>(index)) ? 1 : 0;
+        }
+        EXPECT_EQ(gpu.Share(processes), here);
+        all += here;
+      }
+      EXPECT_EQ(all, processes);
+    }
+  }
+}
+
 TEST(PlanMemory, ChoosesWhatFitsIntoTheGpu) {
   const ModelSpec spec = *NamedShape("25m");
   Job job = ResolvedJob();
@@ -339,6 +357,21 @@ TEST(PlanMemory, ChoosesWhatFitsIntoTheGpu) {
       SharedGpuBytes(job.service.push_slots * PushSlotBytes(held, job.service.gradient_type));
   EXPECT_EQ(PlanMemory(spec, shared, 1, 1, {.gpu_bytes = most + slots})->policy, roomy.policy);
   EXPECT_NE(PlanMemory(spec, shared, 1, 1, {.gpu_bytes = most + slots - 1})->policy, roomy.policy);
+  // Known to be there or elsewhere, among two GPUs: those of all workers count, and where two share
+  // it, half of all that the server takes.
+  const auto fits = [&](int workers, size_t place, int64_t beside) {
+    const MemoryBudget with = {.gpu_bytes = most + beside,
+                               .gpu = GpuTurn{.place = place, .gpus = 2}};
+    return PlanMemory(spec, shared, 1, workers, with)->policy == roomy.policy;
+  };
+  EXPECT_TRUE(fits(2, 0, 2 * slots));
+  EXPECT_FALSE(fits(2, 0, 2 * slots - 1));
+  EXPECT_TRUE(fits(2, 1, 0));
+  const std::vector<ServerMemory> servers = PlanMemory(spec, shared, 1, 4, {})->servers;
+  EXPECT_EQ(ServersBytesOn({.place = 0, .gpus = 2}, servers), servers[0].gpu.total());
+  EXPECT_EQ(ServersBytesOn({.place = 1, .gpus = 2}, servers), 0);
+  EXPECT_TRUE(fits(4, 0, servers[0].gpu.total() / 2));
+  EXPECT_FALSE(fits(4, 0, servers[0].gpu.total() / 2 - 1));
   const absl::Status none = PlanMemory(spec, job, 1, 1, {.gpu_bytes = 200 * kMiB}).status();
   EXPECT_EQ(none.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_THAT(std::string(none.message()), testing::HasSubstr("of its GPU's memory"));

@@ -4,10 +4,10 @@
 #include <iterator>
 #include <string>
 
-#include "client/cli/launcher.h"
 #include "common/bytes.h"
 #include "common/status.h"
 #include "fmt/format.h"
+#include "plan/gpu_turn.h"
 
 namespace shoal::cli {
 namespace {
@@ -117,14 +117,15 @@ Finding JudgeLibrary(const FoundLibrary& library) {
 constexpr const char* kTooLittleForServers =
     "use more GPUs, servers on other machines or a smaller model, or say service.memory: host";
 
-// Of local servers those on the GPU at this place among the usable ones.
-Finding JudgeServersOn(const FoundGpu& found, size_t place, size_t usable, const GpuNeeds& needs) {
+Finding JudgeServersOn(const FoundGpu& found, const plan::GpuTurn& gpu, const GpuNeeds& needs) {
   Finding finding{.feature = fmt::format("servers on GPU {}", found.gpu.index), .required = true};
   int64_t bytes = 0;
   std::vector<size_t> servers;
-  for (size_t server = place; server < needs.servers.size(); server += usable) {
-    bytes += needs.servers[server];
-    servers.push_back(server);
+  for (size_t server = 0; server < needs.servers.size(); ++server) {
+    if (gpu.Has(server)) {
+      bytes += needs.servers[server];
+      servers.push_back(server);
+    }
   }
   finding.detail = fmt::format("{} {} {} of its memory", servers.size() == 1 ? "server" : "servers",
                                fmt::join(servers, ", "),
@@ -138,7 +139,7 @@ Finding JudgeServersOn(const FoundGpu& found, size_t place, size_t usable, const
   if (bytes > found.budget_bytes) {
     finding.health = Health::kMissing;
     finding.advice = kTooLittleForServers;
-  } else if (const int workers = WorkersOnGpu(needs.workers, usable, place); workers > 0) {
+  } else if (const int64_t workers = gpu.Share(needs.workers); workers > 0) {
     finding.detail +=
         fmt::format(", which leaves {} to {} {}", FormatBytes(found.budget_bytes - bytes), workers,
                     workers == 1 ? "worker" : "workers");
@@ -182,11 +183,12 @@ std::vector<Finding> JudgeServers(const GpuMachine& machine, const GpuNeeds& nee
              .health = Health::kMissing,
              .required = true,
              .detail = "the job says service.memory: cuda, and no GPU here can be used",
-             .advice = kTooLittleForServers}};
+             .advice = "run it on a machine with a GPU, or say service.memory: host"}};
   }
   std::vector<Finding> findings;
   for (size_t place = 0; place < std::min(usable.size(), needs.servers.size()); ++place) {
-    findings.push_back(JudgeServersOn(*usable[place], place, usable.size(), needs));
+    findings.push_back(
+        JudgeServersOn(*usable[place], {.place = place, .gpus = usable.size()}, needs));
   }
   return findings;
 }

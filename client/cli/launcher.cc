@@ -8,6 +8,7 @@
 
 #include "common/file.h"
 #include "common/status.h"
+#include "plan/gpu_turn.h"
 
 namespace shoal::cli {
 namespace {
@@ -29,11 +30,6 @@ absl::StatusOr<std::string> ProgramFolder() {
     return Internal("/proc/self/exe: {}", error.message());
   }
   return self.parent_path().string();
-}
-
-int WorkersOnGpu(int64_t workers, size_t gpus, size_t position) {
-  const auto all = static_cast<size_t>(workers);
-  return static_cast<int>(all / gpus + (position < all % gpus ? 1 : 0));
 }
 
 int ThreadsPerProcess(int cores, int64_t processes, int64_t wanted) {
@@ -68,11 +64,12 @@ absl::StatusOr<std::unique_ptr<LocalCluster>> LocalCluster::Start(
         "--coordinator",   cluster->address_, "--index",
         std::to_string(i), "--threads",       std::to_string(options.threads_per_worker)};
     if (!options.gpus.empty()) {
-      const size_t position = static_cast<size_t>(i) % options.gpus.size();
+      const size_t gpus = options.gpus.size();
+      const size_t place = plan::PlaceInTurn(static_cast<size_t>(i), gpus);
       arguments.insert(
           arguments.end(),
-          {"--device", fmt::format("cuda:{}", options.gpus[position]), "--gpu-workers",
-           std::to_string(WorkersOnGpu(options.workers, options.gpus.size(), position))});
+          {"--device", fmt::format("cuda:{}", options.gpus[place]), "--gpu-workers",
+           std::to_string(plan::GpuTurn{.place = place, .gpus = gpus}.Share(options.workers))});
     }
     if (options.fault_seed != 0) {
       arguments.insert(arguments.end(), {"--fault-seed", std::to_string(options.fault_seed)});

@@ -76,9 +76,6 @@ class LocalCluster {
 // Folder of the running program, where its siblings are looked for.
 absl::StatusOr<std::string> ProgramFolder();
 
-// Of so many workers that take GPUs in turn, those on the GPU at `position` of the list.
-int WorkersOnGpu(int64_t workers, size_t gpus, size_t position);
-
 // Cores shared out evenly over processes of one kind, at least 1 each.
 int ThreadsPerProcess(int cores, int64_t processes, int64_t wanted);
 

@@ -73,19 +73,6 @@ absl::StatusOr<plan::PipelinePace> MeasurePace(const plan::Job& job, const plan:
   return measured.pace;
 }
 
-// What local servers that share the first of so many GPUs take of it.
-absl::StatusOr<int64_t> ServersOnFirstGpu(const plan::Job& job, const plan::ModelSpec& spec,
-                                          size_t gpus) {
-  SHOAL_ASSIGN_OR_RETURN(const plan::MemoryPlan memory,
-                         plan::PlanMemory(spec, job, static_cast<int>(job.cluster.servers),
-                                          static_cast<int>(job.cluster.workers), {}));
-  int64_t bytes = 0;
-  for (size_t server = 0; server < memory.servers.size(); server += gpus) {
-    bytes += memory.servers[server].gpu.total();
-  }
-  return bytes;
-}
-
 // Of the GPU that each stage computes on, as this machine has it; 0: it has none, or stages compute
 // on the CPU.
 absl::StatusOr<int64_t> GpuBytesOfAWorker(const plan::Job& job, const plan::ModelSpec& spec) {
@@ -96,16 +83,20 @@ absl::StatusOr<int64_t> GpuBytesOfAWorker(const plan::Job& job, const plan::Mode
   if (gpus.empty()) {
     return 0;
   }
-  const int sharing = job.cluster.local ? WorkersOnGpu(job.cluster.workers, gpus.size(), 0) : 1;
-  SHOAL_ASSIGN_OR_RETURN(
-      const worker::OpenedMachine opened,
-      worker::OpenMachine(
-          {.kind = plan::DeviceKind::kCuda, .gpu = gpus.front(), .sharing = sharing}));
+  const plan::GpuTurn first = {.place = 0, .gpus = gpus.size()};
+  const int64_t sharing = job.cluster.local ? first.Share(job.cluster.workers) : 1;
+  SHOAL_ASSIGN_OR_RETURN(const worker::OpenedMachine opened,
+                         worker::OpenMachine({.kind = plan::DeviceKind::kCuda,
+                                              .gpu = gpus.front(),
+                                              .sharing = static_cast<int>(sharing)}));
   const int64_t budget = opened.machine.device->budget_bytes();
   if (!job.cluster.local) {
     return budget;
   }
-  SHOAL_ASSIGN_OR_RETURN(const int64_t servers, ServersOnFirstGpu(job, spec, gpus.size()));
+  SHOAL_ASSIGN_OR_RETURN(const plan::MemoryPlan memory,
+                         plan::PlanMemory(spec, job, static_cast<int>(job.cluster.servers),
+                                          static_cast<int>(job.cluster.workers), {}));
+  const int64_t servers = plan::ServersBytesOn(first, memory.servers);
   if (servers / sharing >= budget) {
     return ResourceExhausted(
         "the job's servers take {} of a GPU that has {} for each of {} workers on it; say "

@@ -4,6 +4,7 @@
 #include "common/logging.h"
 #include "common/status.h"
 #include "gpu/gpus.h"
+#include "plan/gpu_turn.h"
 #include "server/service/gpu_memory.h"
 #include "server/store/cuda/cuda_state.h"
 #include "transport/cuda/cuda_memory.h"
@@ -22,7 +23,7 @@ absl::StatusOr<int> ChooseGpu(int server) {
   if (usable.empty()) {
     return gpu::CheckSupported(found.gpus.front());
   }
-  return usable[static_cast<size_t>(server) % usable.size()];
+  return usable[plan::PlaceInTurn(static_cast<size_t>(server), usable.size())];
 }
 
 }  // namespace

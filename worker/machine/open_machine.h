@@ -5,12 +5,14 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "gpu/gpus.h"
 #include "plan/device_kind.h"
+#include "plan/gpu_turn.h"
 #include "transport/gpu_memory.h"
 #include "worker/collectives/collectives.h"
 #include "worker/ops/machine.h"
@@ -37,6 +39,8 @@ struct OpenedMachine {
   // By which its GPU exchanges with those of other workers; looks for the library when it is
   // called. Empty: the build is without.
   CollectivesOpener open_collectives;
+  // Its GPU among those that can be used.
+  std::optional<plan::GpuTurn> turn;
 };
 
 // All GPUs that this process sees, as DescribeGpus. Unimplemented in a build without CUDA.

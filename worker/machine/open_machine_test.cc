@@ -19,6 +19,9 @@ TEST(OpenMachine, TakesAGpuWhereThereIsOne) {
   const absl::StatusOr<OpenedMachine> second = OpenMachine({.kind = DeviceKind::kCuda, .gpu = 1});
   ASSERT_TRUE(second.ok()) << second.status();
   EXPECT_EQ(second->machine.device->name(), "cuda:1");
+  ASSERT_TRUE(second->turn.has_value());
+  EXPECT_EQ(second->turn->place, 1U);
+  EXPECT_EQ(second->turn->gpus, 2U);
   const absl::StatusOr<OpenedMachine> half = OpenMachine({.sharing = 2});
   ASSERT_TRUE(half.ok()) << half.status();
   EXPECT_LE(half->machine.device->budget_bytes(), opened->machine.device->budget_bytes() / 2);

@@ -143,6 +143,7 @@ absl::Status WorkerJob::PlanMemory(const proto::JoinJobReply& join) {
   if (job_.cluster.local) {
     SHOAL_ASSIGN_OR_RETURN(const HostMemory memory, ReadHostMemory());
     budget.machine_bytes = memory.total;
+    budget.gpu = machine_.turn;
   }
   std::vector<plan::StageNeeds> stages;
   if (pipeline_.has_value()) {
