@@ -91,11 +91,13 @@ class WorkerJob {
   // Settles with the job's other workers whether they exchange among themselves, where they may.
   absl::Status MeetPeers(const proto::JoinJobReply& join);
   bool exchanges() const { return exchange_ != nullptr && exchange_->on(); }
+  // The way to the servers, with source and sink (connect_job.cc).
   absl::Status Connect(const proto::JoinJobReply& join);
   std::vector<int> OwnUnits() const;
   absl::Status ChooseWays(const std::vector<transport::Transport*>& transports);
   void LogServersInGpus() const;
   absl::Status MakeSourceAndSink();
+  // A step (run_step.cc), as a stage of a pipeline (run_pipeline.cc).
   absl::Status RunMicrobatches(const proto::StepWork& work, proto::FinishedReport& report);
   absl::Status RunGiven(const proto::StepWork& work, double loss_scale,
                         proto::FinishedReport& report);
