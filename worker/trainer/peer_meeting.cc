@@ -1,6 +1,7 @@
 #include "worker/trainer/peer_meeting.h"
 
 #include "absl/time/clock.h"
+#include "common/logging.h"
 #include "common/status.h"
 
 namespace shoal::worker {
@@ -8,6 +9,7 @@ namespace {
 
 // Between calls to a peer that does not answer yet.
 constexpr absl::Duration kRetryDelay = absl::Milliseconds(50);
+constexpr absl::Duration kNoticeAfter = absl::Seconds(10);
 // Of why a worker cannot take part.
 constexpr size_t kLongestText = 1000;
 
@@ -44,6 +46,7 @@ absl::StatusOr<proto::MeetPeersReply> PeerMeeting::Meet(
     const StepAttempt& attempt, int64_t generation, const std::function<absl::Status()>& check) {
   const proto::MeetPeersRequest request = RequestFor(attempt, generation);
   const absl::Time deadline = absl::Now() + options_.timeout;
+  absl::Time notice = absl::Now() + kNoticeAfter;
   const Cancellation::Listener ends(options_.cancellation, [this](const absl::Status& why) {
     options_.door->Close(why);
     options_.port->Cancel();
@@ -60,6 +63,14 @@ absl::StatusOr<proto::MeetPeersReply> PeerMeeting::Meet(
     if (absl::Now() >= deadline) {
       return DeadlineExceeded("not all {} workers met within {}: {}", ranks(),
                               absl::FormatDuration(options_.timeout), Message(reply.status()));
+    }
+    if (absl::Now() >= notice) {
+      const StageGroup::Worker& first = options_.peers.workers[0];
+      LogWarning("not all {} workers have met at {} ({}) yet, waiting until {}: {}", ranks(),
+                 first.name, first.address,
+                 absl::FormatTime("%H:%M:%S", deadline, absl::LocalTimeZone()),
+                 Message(reply.status()));
+      notice = deadline;  // once
     }
     absl::SleepFor(kRetryDelay);
   }
