@@ -26,6 +26,11 @@ inline plan::ModelSpec SmallSpec(bool tied = true) {
   return spec;
 }
 
+inline plan::ModelSpec ThreeLayers(plan::ModelSpec spec) {
+  spec.layers = 3;
+  return spec;
+}
+
 // Every optional part at once.
 inline plan::ModelSpec FullSpec() {
   plan::ModelSpec spec = SmallSpec(false);

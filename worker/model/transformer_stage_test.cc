@@ -1,18 +1,16 @@
 #include "worker/model/transformer_stage.h"
 
-#include <cstdlib>
 #include <cstring>
 #include <map>
 #include <string>
 #include <utility>
 
-#include "common/bytes.h"
 #include "common/status.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "plan/stage_units.h"
 #include "worker/model/runner.h"
 #include "worker/model/testing.h"
+#include "worker/model/testing_memory.h"
 
 namespace shoal::worker {
 namespace {
@@ -20,47 +18,15 @@ namespace {
 using plan::Recompute;
 using plan::UnitRange;
 using testing_model::FullSpec;
+using testing_model::GuardedMemory;
 using testing_model::RandomBatch;
 using testing_model::RandomWeights;
 using testing_model::SmallSpec;
+using testing_model::ThreeLayers;
 
 MATCHER(IsOk, "is ok") { return arg.ok(); }
-MATCHER_P(HasCode, code, "") { return arg.code() == code; }
 
 constexpr double kLossScale = 0.0625;
-
-// Memory of exactly that many bytes, which begins as what no computation can use, ends as that too,
-// and notices what is written behind it.
-class Memory {
- public:
-  explicit Memory(int64_t bytes)
-      : bytes_(static_cast<size_t>(bytes)),
-        data_(static_cast<std::byte*>(std::aligned_alloc(64, RoundUp(bytes, 64) + 64))) {
-    std::memset(data_, 0xFF, bytes_ + kGuard);  // NaN in fp32, bf16 and double
-  }
-  ~Memory() {
-    for (size_t i = 0; i < kGuard; ++i) {
-      EXPECT_EQ(data_[bytes_ + i], std::byte{0xFF}) << "written behind the end";
-    }
-    std::memset(data_, 0xFF, bytes_);
-    std::free(data_);
-  }
-  Memory(const Memory&) = delete;
-  Memory& operator=(const Memory&) = delete;
-  std::byte* data() const { return data_; }
-
-  // The same contents elsewhere; what was here is void.
-  static std::unique_ptr<Memory> Moved(std::unique_ptr<Memory> from) {
-    auto to = std::make_unique<Memory>(static_cast<int64_t>(from->bytes_));
-    std::memcpy(to->data_, from->data_, from->bytes_);
-    return to;
-  }
-
- private:
-  static constexpr size_t kGuard = 64;
-  const size_t bytes_;
-  std::byte* const data_;
-};
 
 // Keeps every contribution by itself, by unit and microbatch.
 class ContributionSink final : public GradientSink {
@@ -189,15 +155,15 @@ class ChunkedStep {
 
  private:
   struct OfChunk {
-    std::unique_ptr<Memory> activations;
-    std::unique_ptr<Memory> gradients;  // between B and W
+    std::unique_ptr<GuardedMemory> activations;
+    std::unique_ptr<GuardedMemory> gradients;  // between B and W
   };
   struct OfMicrobatch {
     int forwards = 0;
     int backwards = 0;
     std::vector<OfChunk> chunks;
-    std::unique_ptr<Memory> message;  // what goes from chunk to chunk
-    std::vector<int> weights;         // chunks whose W is due
+    std::unique_ptr<GuardedMemory> message;  // what goes from chunk to chunk
+    std::vector<int> weights;                // chunks whose W is due
   };
 
   int Last() const { return static_cast<int>(options_.chunks.size()) - 1; }
@@ -213,10 +179,10 @@ class ChunkedStep {
     sink_->AtMicrobatch(m);
     for (OfChunk& chunk : of.chunks) {
       if (chunk.activations != nullptr) {
-        chunk.activations = Memory::Moved(std::move(chunk.activations));
+        chunk.activations = GuardedMemory::Moved(std::move(chunk.activations));
       }
       if (chunk.gradients != nullptr) {
-        chunk.gradients = Memory::Moved(std::move(chunk.gradients));
+        chunk.gradients = GuardedMemory::Moved(std::move(chunk.gradients));
       }
     }
     if (of.forwards <= Last()) {
@@ -236,8 +202,8 @@ class ChunkedStep {
   void Forward(int m, OfMicrobatch& of, int chunk) {
     const plan::ChunkBytes bytes = BytesOf(chunk, m);
     OfChunk& at = of.chunks[static_cast<size_t>(chunk)];
-    at.activations = std::make_unique<Memory>(bytes.activations);
-    auto output = chunk < Last() ? std::make_unique<Memory>(bytes.message) : nullptr;
+    at.activations = std::make_unique<GuardedMemory>(bytes.activations);
+    auto output = chunk < Last() ? std::make_unique<GuardedMemory>(bytes.message) : nullptr;
     EXPECT_THAT(StageOf(chunk).Forward(NumberOf(chunk), m, at.activations->data(), Data(of.message),
                                        Data(output)),
                 IsOk());
@@ -247,9 +213,9 @@ class ChunkedStep {
   void Backward(int m, OfMicrobatch& of, int chunk) {
     const plan::ChunkBytes bytes = BytesOf(chunk, m);
     OfChunk& at = of.chunks[static_cast<size_t>(chunk)];
-    auto d_input = chunk > 0 ? std::make_unique<Memory>(bytes.message) : nullptr;
+    auto d_input = chunk > 0 ? std::make_unique<GuardedMemory>(bytes.message) : nullptr;
     if (options_.split) {
-      at.gradients = std::make_unique<Memory>(bytes.gradients);
+      at.gradients = std::make_unique<GuardedMemory>(bytes.gradients);
       EXPECT_THAT(
           StageOf(chunk).BackwardInput(NumberOf(chunk), m, at.activations->data(),
                                        at.gradients->data(), Data(of.message), Data(d_input)),
@@ -272,7 +238,7 @@ class ChunkedStep {
     at = {};
   }
 
-  static std::byte* Data(const std::unique_ptr<Memory>& memory) {
+  static std::byte* Data(const std::unique_ptr<GuardedMemory>& memory) {
     return memory == nullptr ? nullptr : memory->data();
   }
 
@@ -283,11 +249,6 @@ class ChunkedStep {
   std::vector<OfMicrobatch> microbatches_;
   ContributionSink* sink_ = nullptr;
 };
-
-plan::ModelSpec ThreeLayers(plan::ModelSpec spec) {
-  spec.layers = 3;
-  return spec;
-}
 
 std::vector<PackedBatch> RaggedBatches(const plan::ModelSpec& spec) {
   PackedBatch no_targets = RandomBatch(spec, {12}, 5);
@@ -366,119 +327,6 @@ TEST(TransformerStage, TakesNothingMoreAfterTheLargestStep) {
   const StepOutcome again = step.Run(RaggedBatches(spec), weights);
   EXPECT_EQ(step.own_bytes(), bytes);
   ExpectSameBits(again, RunAlone(spec, DType::kF32, RaggedBatches(spec), weights));
-}
-
-// What a stage asks of source and sink.
-class RecordingAccess final : public UnitSource, public GradientSink {
- public:
-  explicit RecordingAccess(const std::vector<plan::UnitSpec>& units)
-      : weights_(RandomWeights(units, DType::kF32, 3)), gradients_(units), done_(units.size(), 0) {}
-
-  absl::StatusOr<WeightsView> Get(int unit) override {
-    if (gets_left_-- == 0) {
-      return absl::UnavailableError("lost");
-    }
-    gets_.push_back(unit);
-    return weights_.Get(unit);
-  }
-  void Release(int unit) override { weights_.Release(unit); }
-  absl::StatusOr<std::span<float>> Accumulator(int unit) override {
-    return gradients_.Accumulator(unit);
-  }
-  absl::Status Done(int unit) override {
-    ++done_[static_cast<size_t>(unit)];
-    return absl::OkStatus();
-  }
-
-  void FailAfter(int64_t gets) { gets_left_ = gets; }
-  int64_t held() const { return weights_.held(); }
-  const std::vector<int>& gets() const { return gets_; }
-  const std::vector<int>& done() const { return done_; }
-
- private:
-  MemoryUnitSource weights_;
-  MemoryGradientSink gradients_;
-  int64_t gets_left_ = -1;
-  std::vector<int> gets_;
-  std::vector<int> done_;
-};
-
-// A stage with both ends of the model: runs F and B (split or joined) of its two chunks.
-class BothEnds {
- public:
-  explicit BothEnds(const plan::ModelSpec& spec)
-      : stage_(*Transformer::Create(spec, {.threads = 1}), kChunks, Recompute::kFull),
-        access(stage_.units()) {}
-
-  absl::Status Run(const PackedBatch& batch) {
-    SHOAL_RETURN_IF_ERROR(stage_.BeginStep({&batch, 1}, 1.0, access, access));
-    const plan::ChunkBytes first = stage_.BytesOf(0, 0);
-    const plan::ChunkBytes last = stage_.BytesOf(1, 0);
-    Memory first_activations(first.activations), last_activations(last.activations);
-    Memory gradients(last.gradients), message(first.message), between(first.message);
-    std::memset(between.data(), 0, static_cast<size_t>(first.message));  // of the other stages
-    SHOAL_RETURN_IF_ERROR(stage_.Forward(0, 0, first_activations.data(), nullptr, message.data()));
-    SHOAL_RETURN_IF_ERROR(stage_.Forward(1, 0, last_activations.data(), between.data(), nullptr));
-    SHOAL_RETURN_IF_ERROR(stage_.BackwardInput(1, 0, last_activations.data(), gradients.data(),
-                                               nullptr, message.data()));
-    SHOAL_RETURN_IF_ERROR(stage_.Backward(0, 0, first_activations.data(), between.data(), nullptr));
-    return stage_.BackwardWeights(1, 0, last_activations.data(), gradients.data());
-  }
-
-  static constexpr UnitRange kChunks[] = {{0, 2}, {3, 2}};
-  static plan::StageActions Actions() {
-    using enum plan::Operation;
-    return {{kForward, 0, 0},
-            {kForward, 1, 0},
-            {kBackwardInput, 1, 0},
-            {kBackward, 0, 0},
-            {kBackwardWeights, 1, 0}};
-  }
-
- private:
-  TransformerStage stage_;
-
- public:
-  RecordingAccess access;
-};
-
-TEST(TransformerStage, AsksForWhatThePlanSays) {
-  for (const bool tied : {true, false}) {
-    const plan::ModelSpec spec = ThreeLayers(SmallSpec(tied));
-    BothEnds stage(spec);
-    ASSERT_THAT(stage.Run(RandomBatch(spec, {9, 4}, 2)), IsOk());
-    EXPECT_EQ(stage.access.gets(),
-              plan::StageUseOrder(spec, BothEnds::Actions(), BothEnds::kChunks));
-    EXPECT_EQ(stage.access.done(), plan::StageContributions(spec, BothEnds::kChunks));
-    EXPECT_EQ(stage.access.held(), 0);
-  }
-}
-
-TEST(TransformerStage, PassesOnTheSourcesErrorsAndHoldsNothing) {
-  const plan::ModelSpec spec = ThreeLayers(SmallSpec());
-  const size_t gets = plan::StageUseOrder(spec, BothEnds::Actions(), BothEnds::kChunks).size();
-  for (size_t get = 0; get < gets; ++get) {
-    BothEnds stage(spec);
-    stage.access.FailAfter(static_cast<int64_t>(get));
-    EXPECT_THAT(stage.Run(RandomBatch(spec, {9, 4}, 2)), HasCode(absl::StatusCode::kUnavailable));
-    EXPECT_EQ(stage.access.held(), 0);
-  }
-}
-
-TEST(TransformerStage, RefusesWhatDoesNotFitAndBatchesThatAreNone) {
-  const plan::ModelSpec spec = ThreeLayers(SmallSpec());
-  const UnitRange all = plan::AllUnits(spec);
-  TransformerStage stage(*Transformer::Create(spec, {.threads = 1, .memory_budget_bytes = 50'000}),
-                         {&all, 1}, Recompute::kNone);
-  RecordingAccess access(stage.units());
-  const std::vector<PackedBatch> large = {RandomBatch(spec, {500}, 1)};
-  EXPECT_THAT(stage.BeginStep(large, 1.0, access, access),
-              HasCode(absl::StatusCode::kResourceExhausted));
-  std::vector<PackedBatch> wrong = {RandomBatch(spec, {5}, 1), RandomBatch(spec, {5}, 1)};
-  wrong[1].tokens[3] = static_cast<int32_t>(spec.vocabulary);
-  const absl::Status refused = stage.BeginStep(wrong, 1.0, access, access);
-  EXPECT_THAT(refused, HasCode(absl::StatusCode::kInvalidArgument));
-  EXPECT_THAT(std::string(Message(refused)), testing::HasSubstr("microbatch 1 of the step"));
 }
 
 }  // namespace
