@@ -7,7 +7,7 @@
 #include "common/logging.h"
 #include "common/status.h"
 #include "formats/hf_model.h"
-#include "plan/memory_plan.h"
+#include "plan/server_memory.h"
 #include "server/checkpoint/checkpoint.h"
 #include "server/service/parameter_service.h"
 #include "transport/job_transport.h"

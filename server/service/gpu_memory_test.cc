@@ -14,7 +14,7 @@
 #include "gmock/gmock.h"
 #include "gpu/emulation/emulated_gpu.h"
 #include "gtest/gtest.h"
-#include "plan/memory_plan.h"
+#include "plan/server_memory.h"
 #include "server/service/testing_cluster.h"
 #include "transport/cuda/testing/emulated_gpu_memory.h"
 

@@ -4,7 +4,7 @@
 
 #include "common/logging.h"
 #include "common/status.h"
-#include "plan/memory_plan.h"
+#include "plan/server_memory.h"
 #include "server/service/parameter_service.h"
 #include "server/service/shared_region.h"
 

@@ -37,12 +37,11 @@ absl::Status TestingClient::Connect(bool read_only, bool in_gpu) {
   closed_ = false;
   under_way_.clear();
   std::memset(acknowledgements_->bytes().data(), 0, acknowledgements_->bytes().size());
-  SHOAL_ASSIGN_OR_RETURN(
-      const std::unique_ptr<transport::Connector> connector,
-      transport_->Offer({.queue = queue_.get(),
-                         .exposed = {acknowledgements_},
-                         .peer = "server",
-                         .opens_gpu_memory = in_gpu}));
+  SHOAL_ASSIGN_OR_RETURN(const std::unique_ptr<transport::Connector> connector,
+                         transport_->Offer({.queue = queue_.get(),
+                                            .exposed = {acknowledgements_},
+                                            .peer = "server",
+                                            .opens_gpu_memory = in_gpu}));
   proto::ConnectRequest request;
   request.set_incarnation(incarnation_);
   request.set_layout_version(transport::kDataLayoutVersion);

@@ -11,7 +11,7 @@
 #include "absl/synchronization/mutex.h"
 #include "common/status.h"
 #include "gpu/cuda_context.h"
-#include "plan/memory_plan.h"
+#include "plan/server_memory.h"
 #include "server/store/cuda/accumulate.h"
 #include "server/store/cuda/adamw.h"
 #include "server/store/cuda/gpu_arrays.h"

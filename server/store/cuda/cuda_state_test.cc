@@ -16,8 +16,8 @@
 #include "gmock/gmock.h"
 #include "gpu/emulation/emulated_gpu.h"
 #include "gtest/gtest.h"
-#include "plan/memory_plan.h"
 #include "plan/model_spec.h"
+#include "plan/server_memory.h"
 #include "server/store/page_buffer.h"
 #include "server/store/store.h"
 

@@ -5,7 +5,7 @@
 #include <optional>
 
 #include "common/status.h"
-#include "plan/memory_plan.h"
+#include "plan/server_memory.h"
 
 namespace shoal::server::cuda {
 namespace {

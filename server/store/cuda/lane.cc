@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "common/status.h"
-#include "plan/memory_plan.h"
+#include "plan/server_memory.h"
 
 namespace shoal::server::cuda {
 

@@ -7,7 +7,7 @@
 
 #include "common/bf16.h"
 #include "common/status.h"
-#include "plan/memory_plan.h"
+#include "plan/server_memory.h"
 
 namespace shoal::server::cuda {
 namespace {

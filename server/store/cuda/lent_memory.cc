@@ -7,7 +7,7 @@
 #include "common/logging.h"
 #include "common/status.h"
 #include "gpu/gpu_buffer.h"
-#include "plan/memory_plan.h"
+#include "plan/server_memory.h"
 
 namespace shoal::server::cuda {
 namespace {
