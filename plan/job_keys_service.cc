@@ -1,5 +1,6 @@
 #include "common/bytes.h"
 #include "plan/job_key_builder.h"
+#include "plan/server_memory.h"
 
 namespace shoal::plan {
 namespace {
@@ -97,8 +98,8 @@ void AddServiceKeys(TableBuilder& table) {
                 },
             .print = [](const Job& job) { return PrintBytes(job.service.partition_bytes); }})
       .Integer(
-          "service.push_slots", [](Job & j) -> auto& { return j.service.push_slots; }, {1, 1024},
-          "Pushes that one client may have in flight at one server.")
+          "service.push_slots", [](Job & j) -> auto& { return j.service.push_slots; },
+          {1, kMostPushSlots}, "Pushes that one client may have in flight at one server.")
       .Add({.key = {.path = "service.transports",
                     .type = "list of shm, verbs, tcp",
                     .help = "In order of preference; verbs is RDMA."},

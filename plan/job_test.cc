@@ -11,6 +11,7 @@
 #include "common/random.h"
 #include "common/status.h"
 #include "gtest/gtest.h"
+#include "plan/server_memory.h"
 
 namespace shoal::plan {
 namespace {
@@ -107,7 +108,7 @@ Job RandomJob(Random& random) {
                                : static_cast<Accumulate>(random.Below(2));
   job.service.memory = static_cast<PartitionMemory>(random.Below(2));
   job.service.partition_bytes = random.Between(kKiB, kGiB);
-  job.service.push_slots = random.Between(1, 1024);
+  job.service.push_slots = random.Between(1, kMostPushSlots);
   job.service.transports = random.Below(2) == 0 ? std::vector<std::string>{"tcp"}
                                                 : std::vector<std::string>{"verbs", "shm"};
   if (random.Below(2) == 0) {

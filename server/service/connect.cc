@@ -4,7 +4,7 @@
 
 #include "common/logging.h"
 #include "common/status.h"
-#include "plan/memory_plan.h"
+#include "plan/server_memory.h"
 #include "server/service/parameter_service.h"
 #include "server/service/shared_region.h"
 #include "transport/negotiate.h"
@@ -12,9 +12,8 @@
 namespace shoal::server {
 namespace {
 
-// Where a client exposes one page for acknowledgements, this is how many it can be granted.
-constexpr int64_t kMaxSlots =
-    transport::kBufferAlignment / static_cast<int64_t>(sizeof(transport::PushAcknowledgement));
+static_assert(plan::kMostPushSlots * sizeof(transport::PushAcknowledgement) <=
+              transport::kBufferAlignment);
 constexpr size_t kMaxClientName = 100;
 
 // Slots, and what makes copies out of them fast.
@@ -149,7 +148,7 @@ absl::StatusOr<proto::ConnectReply> ParameterService::Accept(Configuration& conf
   reply.set_slots_region(granted.slots);
   reply.set_payloads_region(granted.payloads);
   reply.set_gpu(granted.in_gpu() ? configuration.gpu_name : "");
-  reply.set_slots(pushes ? std::min(configuration.job.service.push_slots, kMaxSlots) : 0);
+  reply.set_slots(pushes ? configuration.job.service.push_slots : 0);
   reply.set_slot_bytes(pushes ? configuration.slot_bytes : 0);
   reply.set_wire_type(static_cast<uint32_t>(configuration.job.service.wire_type));
   for (const auto& partition : configuration.store->partitions()) {
@@ -216,7 +215,7 @@ absl::StatusOr<std::string> ParameterService::AcceptOver(Configuration& configur
   ClientConnection::Slots slots;
   std::shared_ptr<transport::Region> staging;
   if (!request.read_only()) {
-    options.slots = std::min(configuration.job.service.push_slots, kMaxSlots);
+    options.slots = configuration.job.service.push_slots;
     options.slot_bytes = configuration.slot_bytes;
     SHOAL_ASSIGN_OR_RETURN(
         slots,
