@@ -6,8 +6,8 @@
 #include "common/status.h"
 #include "plan/server_memory.h"
 #include "server/service/parameter_service.h"
-#include "server/service/shared_region.h"
 #include "transport/negotiate.h"
+#include "transport/shared_region.h"
 
 namespace shoal::server {
 namespace {
@@ -46,9 +46,10 @@ absl::StatusOr<std::shared_ptr<transport::Region>> AllocatePayloads(transport::T
                              PayloadsInGpu::kMost);
   }
   SHOAL_ASSIGN_OR_RETURN(std::shared_ptr<std::byte> memory, state.AllocateShared(bytes));
-  SHOAL_ASSIGN_OR_RETURN(std::shared_ptr<transport::Region> region,
-                         ExposeShared(transport, std::move(memory), static_cast<size_t>(bytes),
-                                      transport::Access::kRemoteWrite));
+  SHOAL_ASSIGN_OR_RETURN(
+      std::shared_ptr<transport::Region> region,
+      transport::ExposeShared(transport, std::move(memory), static_cast<size_t>(bytes),
+                              transport::Access::kRemoteWrite));
   kept.Add(incarnation, region);
   return region;
 }
@@ -194,8 +195,8 @@ absl::StatusOr<std::string> ParameterService::AcceptOver(Configuration& configur
   transport::Transport& transport = *enabled.transport;
   const std::string& gpu = configuration.gpu_name;
   const plan::ReachedInGpu reached = plan::PlanReachedInGpu(configuration.job);
-  const bool reaches_gpu =
-      ReachesGpu(transport, gpu) && std::ranges::find(request.gpus(), gpu) != request.gpus().end();
+  const bool reaches_gpu = transport::ReachesGpu(transport, gpu) &&
+                           std::ranges::find(request.gpus(), gpu) != request.gpus().end();
   granted = {};
   transport::ConnectionOptions connection = {.queue = configuration.intake->queue(index),
                                              .exposed = {enabled.weights},
@@ -229,8 +230,8 @@ absl::StatusOr<std::string> ParameterService::AcceptOver(Configuration& configur
     granted.payloads = slots.payloads == slots.headers ? granted.slots : expose(slots.payloads);
   }
   SHOAL_ASSIGN_OR_RETURN(transport::Acceptance acceptance, transport.Accept(offer, connection));
-  if ((request.weights_in_gpu() || request.payloads_in_gpu()) && ReachesGpu(transport, gpu) &&
-      !reaches_gpu) {
+  if ((request.weights_in_gpu() || request.payloads_in_gpu()) &&
+      transport::ReachesGpu(transport, gpu) && !reaches_gpu) {
     LogWarning("{} reads weights and pushes over the host: it does not see {}", request.client(),
                gpu);
   }

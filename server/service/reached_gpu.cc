@@ -6,7 +6,7 @@
 #include "common/status.h"
 #include "plan/server_memory.h"
 #include "server/service/parameter_service.h"
-#include "server/service/shared_region.h"
+#include "transport/shared_region.h"
 
 namespace shoal::server {
 
@@ -38,7 +38,7 @@ absl::Status ParameterService::OpenGpu(Configuration& configuration) const {
 
 bool ParameterService::IsReachedInGpu(const Configuration& configuration) {
   return std::ranges::any_of(configuration.transports, [&](const EnabledTransport& enabled) {
-    return ReachesGpu(*enabled.transport, configuration.gpu_name);
+    return transport::ReachesGpu(*enabled.transport, configuration.gpu_name);
   });
 }
 
@@ -49,10 +49,11 @@ void ParameterService::ExposeGpuWeights(Configuration& configuration) {
     return;
   }
   for (EnabledTransport& enabled : configuration.transports) {
-    if (!ReachesGpu(*enabled.transport, configuration.gpu_name)) {
+    if (!transport::ReachesGpu(*enabled.transport, configuration.gpu_name)) {
       continue;
     }
-    auto exposed = ExposeShared(*enabled.transport, shared, enabled.weights->bytes().size(),
+    auto exposed =
+        transport::ExposeShared(*enabled.transport, shared, enabled.weights->bytes().size(),
                                 transport::Access::kRemoteRead);
     if (exposed.ok()) {
       enabled.gpu_weights = *std::move(exposed);

@@ -1,5 +1,6 @@
 // Stages of a pipeline on emulated GPUs that send their messages from GPU to GPU, by the emulated
-// NCCL: they train the bits of those whose messages go over the transports, through the host.
+// NCCL or by copies in memory that they open of each other: they train the bits of those whose
+// messages go over the transports, through the host.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -131,7 +132,64 @@ TEST_F(StageExchangeTest, AStageThatDoesNotComeEndsTheJobSoon) {
   EXPECT_THAT(run.status().ToString(), HasSubstr("its GPU is gone"));
 }
 
-TEST_F(StageExchangeTest, StagesThatShareAGpuGoOverTransports) {
+// On one GPU, and on one each where NCCL is not there.
+TEST_F(StageExchangeTest, StagesThatOpenEachOthersMemoryCopyWithinIt) {
+  const ClusterRun over = OverTransports();
+  job_.service.transports = {"shm", "tcp"};
+  uint64_t seed = 2;
+  for (const bool shared : {true, false}) {
+    for (const auto& [schedule, chunks] :
+         {std::pair("1F1B", 1), std::pair("interleaved", 2), std::pair("ZB-V", 2)}) {
+      SCOPED_TRACE(fmt::format("{} {}", schedule, shared ? "on one GPU" : "on two"));
+      SetPipeline(schedule, chunks, shared ? plan::OffloadedChunks::kFull : 0.0);
+      SetEmulatedNccl({.there = shared});
+      const auto way = shared ? Way({0}) : Way({0, 1});
+      const ClusterRun run = OnGpus(2, seed++, way, shared);
+      EXPECT_EQ(run.checksums, over.checksums);
+      EXPECT_EQ(CountNccl().messages, 0);
+      ExpectBytesBy("cuda_ipc", run);
+      ExpectFallbacks(run, 0);
+      EXPECT_THAT(run.worker_metrics, HasSubstr("shoal_client_fallbacks_total 0"));
+      EXPECT_EQ(way->open_shares, 0) << "left open";
+    }
+  }
+}
+
+TEST_F(StageExchangeTest, AttemptsThatFailBetweenThemAreRunAgain) {
+  job_.train.steps = 4;  // of which each takes fewer operations than a connection has
+  const ClusterRun over = OverTransports();
+  job_.service.transports = {"shm", "tcp"};
+  const auto way = Way({0});
+  gpu::SetEmulatedGpus({.count = 1, .seed = 3});
+  const auto open = [&](int) {
+    auto machine = worker::OpenMachine({.kind = plan::DeviceKind::kCuda, .gpu = 0});
+    if (machine.ok()) {
+      machine->reach = way;
+    }
+    return machine;
+  };
+  const ClusterRun again = TrainToEnd(
+      job_, tokens_,
+      {.workers = 2, .faults = {.seed = 7, .break_after_operations = 40}, .open_machine = open});
+  EXPECT_EQ(again.checksums, over.checksums);
+  EXPECT_THAT(again.worker_metrics, Not(HasSubstr("shoal_worker_failed_steps_total 0")));
+  ExpectFallbacks(again, 0);
+  EXPECT_EQ(way->open_shares, 0) << "left open";
+}
+
+TEST_F(StageExchangeTest, ThroughTheHostWhereMemoryCannotBeOpened) {
+  const ClusterRun over = OverTransports();
+  job_.service.transports = {"shm", "tcp"};
+  const auto way = Way({0});
+  before_run_ = [] { gpu::FailCall("cudaIpcOpenMemHandle", 1, cudaErrorPeerAccessUnsupported); };
+  const ClusterRun run = OnGpus(2, 2, way, /*shared=*/true);
+  EXPECT_EQ(run.checksums, over.checksums);
+  EXPECT_THAT(run.worker_metrics, HasSubstr("shoal_client_fallbacks_total 0"))
+      << "shm all the same";
+  ExpectFallbacks(run, 1);
+}
+
+TEST_F(StageExchangeTest, StagesThatShareAGpuThatNothingReachesGoOverTransports) {
   const ClusterRun over = OverTransports();
   const ClusterRun shared = OnGpus(2, 1, nullptr, /*shared=*/true);
   EXPECT_EQ(shared.checksums, over.checksums);

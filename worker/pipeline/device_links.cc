@@ -52,25 +52,19 @@ absl::Status DeviceLinks::BeginStep(const StepMessages& step) {
   }
   // Of a step that failed.
   for (auto& [message, made] : made_) {
-    spare_outgoing_.push_back(std::move(made.place));
+    outgoing_places_.spare.push_back(std::move(made.place));
   }
   made_.clear();
   for (auto& [message, used] : used_) {
-    spare_incoming_.push_back(std::move(used.place));
+    incoming_places_.spare.push_back(std::move(used.place));
   }
   used_.clear();
   bytes_.assign(step.bytes.begin(), step.bytes.end());
   const int64_t longest = bytes_.empty() ? 0 : std::ranges::max(bytes_);
   if (longest > place_bytes_) {
-    spare_outgoing_.clear();
-    spare_incoming_.clear();
+    outgoing_places_ = {};
+    incoming_places_ = {};
     place_bytes_ = longest;
-  }
-  for (std::deque<Place>* spare : {&spare_outgoing_, &spare_incoming_}) {
-    while (!step.queues.empty() && spare->size() < plan::kDeviceMessages) {
-      SHOAL_ASSIGN_OR_RETURN(Buffer memory, device_.Allocate(place_bytes_));
-      spare->push_back({.memory = std::move(memory)});
-    }
   }
   return host_->BeginStep(step);
 }
@@ -91,14 +85,15 @@ absl::Status DeviceLinks::EndStep(absl::Duration timeout) {
   return host_->EndStep(std::max(deadline - absl::Now(), absl::ZeroDuration()));
 }
 
-absl::StatusOr<DeviceLinks::Place> DeviceLinks::TakePlace(std::deque<Place>& spare) {
+absl::StatusOr<DeviceLinks::Place> DeviceLinks::TakePlace(Places& places) {
   Place place;
-  if (spare.empty()) {
+  if (places.spare.empty() || places.count < plan::kDeviceMessages) {
     SHOAL_ASSIGN_OR_RETURN(place.memory, device_.Allocate(place_bytes_));
+    ++places.count;
     return place;
   }
-  place = std::move(spare.front());
-  spare.pop_front();
+  place = std::move(places.spare.front());
+  places.spare.pop_front();
   return place;
 }
 
@@ -106,7 +101,10 @@ absl::StatusOr<std::byte*> DeviceLinks::MakeRoom(const StageMessage& message,
                                                  absl::Duration timeout) {
   SHOAL_RETURN_IF_ERROR(failure());
   SHOAL_ASSIGN_OR_RETURN(std::byte* const room, host_->MakeRoom(message, timeout));
-  SHOAL_ASSIGN_OR_RETURN(Place place, TakePlace(spare_outgoing_));
+  if (host_->OnDevice(message.peer)) {
+    return room;
+  }
+  SHOAL_ASSIGN_OR_RETURN(Place place, TakePlace(outgoing_places_));
   if (place.free != nullptr) {
     compute_.WaitFor(*place.free);
   }
@@ -116,13 +114,16 @@ absl::StatusOr<std::byte*> DeviceLinks::MakeRoom(const StageMessage& message,
 }
 
 absl::Status DeviceLinks::Send(const StageMessage& message) {
+  if (host_->OnDevice(message.peer)) {
+    return Put({.kind = Word::Kind::kSend, .message = message, .after = compute_.Record()});
+  }
   auto found = made_.extract(message);
   SHOAL_CHECK(!found.empty());
   Made& made = found.mapped();
   outgoing_->WaitFor(*compute_.Record());
   outgoing_->Copy(made.host, made.place.memory.data(), BytesOf(message));
   made.place.free = outgoing_->Record();
-  spare_outgoing_.push_back(std::move(made.place));
+  outgoing_places_.spare.push_back(std::move(made.place));
   return Put({.kind = Word::Kind::kSend, .message = message, .after = outgoing_->Record()});
 }
 
@@ -134,7 +135,10 @@ absl::StatusOr<const std::byte*> DeviceLinks::Await(const StageMessage& message,
                                                     absl::Duration timeout) {
   SHOAL_RETURN_IF_ERROR(failure());
   SHOAL_ASSIGN_OR_RETURN(const std::byte* const arrived, host_->Await(message, timeout));
-  SHOAL_ASSIGN_OR_RETURN(Place place, TakePlace(spare_incoming_));
+  if (host_->OnDevice(message.peer)) {
+    return arrived;
+  }
+  SHOAL_ASSIGN_OR_RETURN(Place place, TakePlace(incoming_places_));
   if (place.free != nullptr) {
     incoming_->WaitFor(*place.free);
   }
@@ -147,11 +151,14 @@ absl::StatusOr<const std::byte*> DeviceLinks::Await(const StageMessage& message,
 }
 
 absl::Status DeviceLinks::Consumed(const StageMessage& message) {
+  if (host_->OnDevice(message.peer)) {
+    return Put({.kind = Word::Kind::kConsumed, .message = message, .after = compute_.Record()});
+  }
   auto found = used_.extract(message);
   SHOAL_CHECK(!found.empty());
   Used& used = found.mapped();
   used.place.free = compute_.Record();
-  spare_incoming_.push_back(std::move(used.place));
+  incoming_places_.spare.push_back(std::move(used.place));
   return Put({.kind = Word::Kind::kConsumed, .message = message, .after = std::move(used.copied)});
 }
 

@@ -1,6 +1,7 @@
 // Links between stages for a device whose memory the host cannot reach: around links whose messages
 // lie in memory of the host, it copies each to the device before it is used and back once it is
-// made. The walk of a stage neither waits for these copies nor knows of them.
+// made. The walk of a stage neither waits for these copies nor knows of them. Messages that lie on
+// the device already (StageLinks::OnDevice) are made and used there, without a copy.
 //
 // Copies run on two streams of their own, one each way, ordered by events: a message is copied out
 // when the compute stream has made it, and the compute stream waits for one that is copied in. What
@@ -54,6 +55,11 @@ class DeviceLinks final : public AttachedLinks {
     Buffer memory;
     std::unique_ptr<Event> free;  // what is to be done before its next use; null: nothing
   };
+  struct Places {
+    std::deque<Place> spare;  // the one in use last is the last
+    int count = 0;            // those in use included
+  };
+  // On the way from and to the host.
   struct Made {
     Place place;
     std::byte* host = nullptr;
@@ -70,7 +76,7 @@ class DeviceLinks final : public AttachedLinks {
     std::unique_ptr<Event> after;  // null: at once
   };
 
-  absl::StatusOr<Place> TakePlace(std::deque<Place>& spare);
+  absl::StatusOr<Place> TakePlace(Places& places);
   int64_t BytesOf(const StageMessage& message) const {
     return bytes_[static_cast<size_t>(message.microbatch)];
   }
@@ -86,8 +92,8 @@ class DeviceLinks final : public AttachedLinks {
   StageLinks* host_ = nullptr;
   std::vector<int64_t> bytes_;  // of a message, by microbatch
   int64_t place_bytes_ = 0;
-  std::deque<Place> spare_outgoing_;  // the one in use last is the last
-  std::deque<Place> spare_incoming_;
+  Places outgoing_places_;
+  Places incoming_places_;
   std::map<StageMessage, Made> made_;
   std::map<StageMessage, Used> used_;
 

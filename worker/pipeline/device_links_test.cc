@@ -62,6 +62,35 @@ class HostLinks final : public StageLinks {
   absl::Status closed;
 };
 
+// Links whose messages lie on the device.
+class LinksOnDevice final : public StageLinks {
+ public:
+  explicit LinksOnDevice(std::byte* message) : message_(message) {}
+
+  absl::Status BeginStep(const StepMessages&) override { return absl::OkStatus(); }
+  absl::Status EndStep(absl::Duration) override { return absl::OkStatus(); }
+  absl::StatusOr<std::byte*> MakeRoom(const StageMessage&, absl::Duration) override {
+    return message_;
+  }
+  absl::Status Send(const StageMessage&) override { return Tell("send"); }
+  absl::Status Post(const StageMessage&) override { return Tell("post"); }
+  absl::StatusOr<const std::byte*> Await(const StageMessage&, absl::Duration) override {
+    return message_;
+  }
+  absl::Status Consumed(const StageMessage&) override { return Tell("consumed"); }
+  bool OnDevice(int) const override { return true; }
+  void Close(const absl::Status&) override {}
+
+  std::vector<std::string> told;
+
+ private:
+  absl::Status Tell(const char* what) {
+    told.push_back(what);
+    return absl::OkStatus();
+  }
+  std::byte* const message_;
+};
+
 class DeviceLinksTest : public testing::TestWithParam<uint64_t> {
  protected:
   absl::Status Begin() {
@@ -135,6 +164,34 @@ TEST_P(DeviceLinksTest, TellsInTheOrderOfTheCalls) {
               testing::ElementsAre("post 1", "send 2", "consumed 1", "post 3", "send 0"));
   EXPECT_THAT(host_.sent[0], testing::Each(ByteOf(2)));
   EXPECT_THAT(host_.sent[1], testing::Each(ByteOf(0)));
+}
+
+// Made and used where they lie; what the links are told is true on the device.
+TEST_P(DeviceLinksTest, CopiesNothingThatLiesOnTheDevice) {
+  const Buffer message = *machine_.device->Allocate(kBytes);
+  LinksOnDevice links(message.data());
+  links_.Attach(links);
+  const plan::MessageQueue queue{.from = 0, .to = 1};
+  const std::vector<int64_t> bytes(kMessages, kBytes);
+  const int64_t allocated = machine_.device->allocated_bytes();
+  ASSERT_TRUE(links_.BeginStep({.queues = {&queue, 1}, .bytes = bytes}).ok());
+  std::vector<std::string> done;
+  const auto work = [&](const char* what) {
+    LateDevice::Put(compute_, [&done, &links, what] {
+      done.push_back(absl::StrCat(what, " after ", links.told.size(), " were told"));
+    });
+  };
+  ASSERT_TRUE(links_.Post(Of(1)).ok());
+  ASSERT_EQ(*links_.MakeRoom(Of(0), absl::Seconds(5)), message.data());
+  work("made");
+  ASSERT_TRUE(links_.Send(Of(0)).ok());
+  ASSERT_EQ(*links_.Await(Of(1), absl::Seconds(5)), message.data());
+  work("used");
+  ASSERT_TRUE(links_.Consumed(Of(1)).ok());
+  ASSERT_TRUE(links_.EndStep(absl::Seconds(30)).ok());
+  EXPECT_THAT(links.told, testing::ElementsAre("post", "send", "consumed"));
+  EXPECT_THAT(done, testing::ElementsAre("made after 1 were told", "used after 2 were told"));
+  EXPECT_EQ(machine_.device->allocated_bytes(), allocated);
 }
 
 TEST_P(DeviceLinksTest, ClosesTheLinksWhereTheyRefuseAndServesTheNextStep) {

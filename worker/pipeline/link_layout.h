@@ -8,6 +8,10 @@
 // receiver tells the sender by a doorbell without data that it has posted a receive, and into which
 // slot it is to be written. Messages and receives of a queue have numbers, from 0 when the
 // connection is made and in order, so that each end knows which comes next.
+//
+// Where messages lie in memory of devices, headers lie apart, in a second region, of the host: one
+// for each slot, in the order of the slots. A message is two writes then, of which the header's is
+// the second and has the doorbell. The room for a header in the slot stays empty.
 #pragma once
 
 #include <cstddef>
@@ -60,11 +64,23 @@ LinkDoorbell DecodeDoorbell(uint32_t immediate);
 
 // Pieces of a region, all of the same length.
 struct PieceLayout {
-  int64_t offset = 0;
+  int64_t first = 0;  // pieces of the region before these
   int64_t stride = 0;
   int64_t count = 0;
 
-  int64_t end() const { return offset + stride * count; }
+  int64_t OffsetOf(int64_t piece) const { return (first + piece) * stride; }
+  // In a region of headers alone.
+  int64_t HeaderOffsetOf(int64_t piece) const { return (first + piece) * kStageMessageHeaderBytes; }
+};
+
+// A region of pieces, which may be used for more of them where they are shorter.
+struct LinkRoom {
+  int64_t bytes = 0;
+  int64_t pieces = 0;  // headers that there is room for where they lie apart
+
+  bool Covers(const LinkRoom& needed) const {
+    return bytes >= needed.bytes && pieces >= needed.pieces;
+  }
 };
 
 // Of the messages from one stage to another: the slots at the receiver and the buffers at the
@@ -73,8 +89,14 @@ struct LinkLayout {
   PieceLayout slots[2];
   PieceLayout buffers[2];
 
-  int64_t slot_bytes() const { return slots[1].end(); }
-  int64_t buffer_bytes() const { return buffers[1].end(); }
+  LinkRoom slot_room() const { return RoomOf(slots); }
+  LinkRoom buffer_room() const { return RoomOf(buffers); }
+
+ private:
+  static LinkRoom RoomOf(const PieceLayout (&pieces)[2]) {
+    const int64_t count = pieces[0].count + pieces[1].count;
+    return {.bytes = pieces[0].stride * count, .pieces = count};
+  }
 };
 LinkLayout LayOut(std::span<const plan::MessageQueue> queues, int from, int to,
                   int64_t longest_message);

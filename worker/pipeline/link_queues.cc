@@ -18,12 +18,12 @@ bool IsNumber(uint32_t doorbell, uint32_t counted) { return doorbell == counted 
 }  // namespace
 
 void OutgoingQueue::BeginStep(const LinkStep& step, const PieceLayout& slots,
-                              const PieceLayout& buffers, std::byte* memory) {
+                              const PieceLayout& buffers, const PieceMemory& memory) {
   step_ = &step;
   slots_ = slots;
   layout_ = buffers;
   memory_ = memory;
-  buffers_.assign(static_cast<size_t>(buffers.count), 0);
+  buffers_.assign(static_cast<size_t>(buffers.count), Buffer());
   free_.resize(buffers_.size());
   std::iota(free_.rbegin(), free_.rend(), 0);
 }
@@ -35,7 +35,7 @@ std::optional<std::byte*> OutgoingQueue::MakeRoom(const StageMessage& message) {
   const size_t buffer = free_.back();
   free_.pop_back();
   made_.insert_or_assign(message, buffer);
-  return PlaceOf(buffer) + kStageMessageHeaderBytes;
+  return memory_.MessageOf(layout_, static_cast<int64_t>(buffer));
 }
 
 absl::Status OutgoingQueue::Send(const StageMessage& message) {
@@ -55,8 +55,8 @@ absl::Status OutgoingQueue::Send(const StageMessage& message) {
   };
   Seal(header);
   const size_t buffer = made.mapped();
-  std::memcpy(PlaceOf(buffer), &header, sizeof(header));
-  buffers_[buffer] = kStageMessageHeaderBytes + header.bytes;
+  std::memcpy(memory_.HeaderOf(layout_, static_cast<int64_t>(buffer)), &header, sizeof(header));
+  buffers_[buffer] = {.bytes = header.bytes, .unwritten = memory_.headers == nullptr ? 1 : 2};
   ready_.push_back(buffer);
   return absl::OkStatus();
 }
@@ -80,11 +80,22 @@ absl::StatusOr<std::optional<OutgoingQueue::Write>> OutgoingQueue::NextWrite() {
     return DataLoss("a receive is posted in slot {} of {}", slot, slots_.count);
   }
   const size_t buffer = ready_.front();
-  return Write{
+  const auto piece = static_cast<int64_t>(buffer);
+  const auto bytes = static_cast<size_t>(buffers_[buffer].bytes);
+  Write write = {
       .buffer = buffer,
-      .from = {PlaceOf(buffer), static_cast<size_t>(buffers_[buffer])},
-      .offset = slots_.offset + slots_.stride * slot,
       .immediate = Encode({LinkDoorbell::Kind::kMessage, gradients_, next_message_, slot})};
+  const std::byte* const header = memory_.HeaderOf(layout_, piece);
+  if (memory_.headers == nullptr) {
+    write.message = {.from = {header, kStageMessageHeaderBytes + bytes},
+                     .offset = slots_.OffsetOf(slot)};
+  } else {
+    write.message = {.from = {memory_.MessageOf(layout_, piece), bytes},
+                     .offset = slots_.OffsetOf(slot) + kStageMessageHeaderBytes};
+    write.header = {.from = {header, kStageMessageHeaderBytes},
+                    .offset = slots_.HeaderOffsetOf(slot)};
+  }
+  return write;
 }
 
 void OutgoingQueue::OnPosted() {
@@ -93,12 +104,17 @@ void OutgoingQueue::OnPosted() {
   ++next_message_;
 }
 
-void OutgoingQueue::OnWritten(size_t buffer) { free_.push_back(buffer); }
+void OutgoingQueue::OnWritten(size_t buffer) {
+  if (--buffers_[buffer].unwritten == 0) {
+    free_.push_back(buffer);
+  }
+}
 
-void IncomingQueue::BeginStep(const LinkStep& step, const PieceLayout& slots, std::byte* memory) {
+void IncomingQueue::BeginStep(const LinkStep& step, const PieceLayout& slots,
+                              const PieceMemory& memory) {
   step_ = &step;
   layout_ = slots;
-  memory_ = memory + slots.offset;
+  memory_ = memory;
   free_.resize(static_cast<size_t>(slots.count));
   std::iota(free_.rbegin(), free_.rend(), 0);
 }
@@ -125,7 +141,7 @@ absl::Status IncomingQueue::OnMessage(uint32_t number, uint32_t slot) {
   }
   const StageMessage expected = posted_.front().message;
   StageMessageHeader header;
-  std::memcpy(&header, PlaceOf(slot), sizeof(header));
+  std::memcpy(&header, memory_.HeaderOf(layout_, slot), sizeof(header));
   if (!IsWhole(header) || header.number != next_message_) {
     return DataLoss("the header of {} is broken", NameOf(expected));
   }
@@ -147,7 +163,7 @@ absl::Status IncomingQueue::OnMessage(uint32_t number, uint32_t slot) {
 
 std::byte* IncomingQueue::Find(const StageMessage& message) const {
   const auto found = arrived_.find(message);
-  return found == arrived_.end() ? nullptr : PlaceOf(found->second) + kStageMessageHeaderBytes;
+  return found == arrived_.end() ? nullptr : memory_.MessageOf(layout_, found->second);
 }
 
 absl::StatusOr<std::span<std::byte>> IncomingQueue::Consumed(const StageMessage& message) {
@@ -156,7 +172,8 @@ absl::StatusOr<std::span<std::byte>> IncomingQueue::Consumed(const StageMessage&
     return Internal("{} is consumed and was not there", NameOf(message));
   }
   free_.push_back(used.mapped());
-  return std::span(PlaceOf(used.mapped()), static_cast<size_t>(layout_.stride));
+  return std::span(memory_.pieces + layout_.OffsetOf(used.mapped()),
+                   static_cast<size_t>(layout_.stride));
 }
 
 }  // namespace shoal::worker

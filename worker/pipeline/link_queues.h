@@ -25,15 +25,28 @@ struct LinkStep {
   std::vector<int64_t> bytes;  // of a message, by microbatch
 };
 
+// Where this end's pieces of both queues lie, and their headers.
+struct PieceMemory {
+  std::byte* pieces = nullptr;
+  std::byte* headers = nullptr;  // null: each before its message
+
+  std::byte* MessageOf(const PieceLayout& layout, int64_t piece) const {
+    return pieces + layout.OffsetOf(piece) + kStageMessageHeaderBytes;
+  }
+  std::byte* HeaderOf(const PieceLayout& layout, int64_t piece) const {
+    return headers == nullptr ? pieces + layout.OffsetOf(piece)
+                              : headers + layout.HeaderOffsetOf(piece);
+  }
+};
+
 // The sender's end.
 class OutgoingQueue {
  public:
   explicit OutgoingQueue(bool gradients) : gradients_(gradients) {}
 
-  // `buffers` is the memory of as many buffers as the layout has; the step must outlive it.
-  // Receives that the peer has posted for this step already are kept.
+  // The step must outlive it. Receives that the peer has posted for this step already are kept.
   void BeginStep(const LinkStep& step, const PieceLayout& slots, const PieceLayout& buffers,
-                 std::byte* memory);
+                 const PieceMemory& memory);
 
   // Nothing while all buffers are in use.
   std::optional<std::byte*> MakeRoom(const StageMessage& message);
@@ -41,31 +54,37 @@ class OutgoingQueue {
   // The peer has posted a receive.
   absl::Status OnReceive(uint32_t number, uint32_t slot);
 
+  struct Part {
+    std::span<const std::byte> from;
+    int64_t offset = 0;  // in the peer's region
+  };
   struct Write {
     size_t buffer = 0;
-    std::span<const std::byte> from;
-    int64_t offset = 0;  // in the peer's slots
+    Part message;  // into the peer's slots
+    Part header;   // into its headers, where they lie apart; else part of the message
     uint32_t immediate = 0;
   };
   // The next message that has a receive; stays the next until OnPosted.
   absl::StatusOr<std::optional<Write>> NextWrite();
   void OnPosted();
+  // A part of it.
   void OnWritten(size_t buffer);
 
   int64_t under_way() const { return static_cast<int64_t>(buffers_.size() - free_.size()); }
 
  private:
-  std::byte* PlaceOf(size_t buffer) const {
-    return memory_ + layout_.stride * static_cast<int64_t>(buffer);
-  }
+  struct Buffer {
+    int64_t bytes = 0;  // of the message
+    int unwritten = 0;  // parts
+  };
 
   const bool gradients_;
   const LinkStep* step_ = nullptr;
   PieceLayout slots_;
   PieceLayout layout_;
-  std::byte* memory_ = nullptr;
+  PieceMemory memory_;
   std::vector<size_t> free_;
-  std::vector<int64_t> buffers_;  // bytes to write of each, header included
+  std::vector<Buffer> buffers_;
   std::map<StageMessage, size_t> made_;
   std::deque<size_t> ready_;       // sent, in order
   std::deque<uint32_t> receives_;  // slots, in order
@@ -78,7 +97,7 @@ class IncomingQueue {
  public:
   explicit IncomingQueue(bool gradients) : gradients_(gradients) {}
 
-  void BeginStep(const LinkStep& step, const PieceLayout& slots, std::byte* memory);
+  void BeginStep(const LinkStep& step, const PieceLayout& slots, const PieceMemory& memory);
 
   absl::Status Post(const StageMessage& message);
   // The doorbell that tells the peer; stays the next until OnPosted.
@@ -88,7 +107,7 @@ class IncomingQueue {
   absl::Status OnMessage(uint32_t number, uint32_t slot);
   // Null while it has not arrived.
   std::byte* Find(const StageMessage& message) const;
-  // Its memory, which is not used any more.
+  // Its slot, which is not used any more.
   absl::StatusOr<std::span<std::byte>> Consumed(const StageMessage& message);
 
  private:
@@ -96,14 +115,10 @@ class IncomingQueue {
     StageMessage message;
     uint32_t slot = 0;
   };
-  std::byte* PlaceOf(uint32_t slot) const {
-    return memory_ + layout_.stride * static_cast<int64_t>(slot);
-  }
-
   const bool gradients_;
   const LinkStep* step_ = nullptr;
   PieceLayout layout_;
-  std::byte* memory_ = nullptr;
+  PieceMemory memory_;
   std::vector<uint32_t> free_;
   std::deque<Posted> posted_;    // in order, not arrived
   std::deque<uint32_t> untold_;  // immediates

@@ -77,6 +77,10 @@ class StageLinks {
                                                  absl::Duration timeout) = 0;
   virtual absl::Status Consumed(const StageMessage& message) = 0;
 
+  // Whether messages to and from that stage lie in memory of the device that makes and uses them;
+  // else in that of the host. Of links that a device is attached to (attached_links.h).
+  virtual bool OnDevice(int /*peer*/) const { return false; }
+
   // `why` is not OK. The first call counts. Neighbours learn of it.
   virtual void Close(const absl::Status& why) = 0;
 };

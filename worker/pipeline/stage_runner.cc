@@ -154,8 +154,8 @@ absl::Status StageRunner::Check(const StageStep& step) {
 }
 
 std::vector<plan::MessageQueue> StageRunner::Queues(const plan::Schedule& schedule) const {
-  return MessageQueues(
-      schedule, options_.collectives == nullptr ? plan::kUsualSendBuffers : plan::kDeviceMessages);
+  const bool on_device = options_.collectives != nullptr || options_.links_on_device;
+  return MessageQueues(schedule, on_device ? plan::kDeviceMessages : plan::kUsualSendBuffers);
 }
 
 std::vector<plan::MessageQueue> StageRunner::LinkQueues(const plan::Schedule& schedule) const {

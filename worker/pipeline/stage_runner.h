@@ -63,6 +63,9 @@ struct StageRunnerOptions {
   // Of all stages: messages go from device to device by these, and a step's links carry just words
   // about them (communicator_links.h). Null: the links carry messages.
   Collectives* collectives = nullptr;
+  // Of all stages: messages may lie on devices with links that carry them too
+  // (StageLinks::OnDevice).
+  bool links_on_device = false;
   // Whether the step at hand goes on, for those; any thread. May be empty.
   std::function<absl::Status()> check = nullptr;
 };

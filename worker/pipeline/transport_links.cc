@@ -21,8 +21,6 @@ constexpr absl::Duration kAgain = absl::Milliseconds(1);
 constexpr size_t kMostEarly = 16384;
 // For connections to end, which their transports bound themselves.
 constexpr absl::Duration kEnding = absl::Seconds(30);
-// As regions that transports allocate are aligned.
-constexpr int64_t kPageBytes = 4096;
 
 // Operations' ids: a message's buffer and queue, or none of them.
 constexpr uint64_t kDoorbellAlone = ~uint64_t{0};
@@ -30,12 +28,33 @@ uint64_t IdOf(size_t buffer, bool gradients) { return buffer * 2 + (gradients ? 
 
 }  // namespace
 
-// What NextPosting found, if anything.
+// What NextPosting found, if anything: a doorbell, with what is written before and with it.
 struct TransportLinks::Posting {
-  bool any = false;
-  transport::WriteOperation write;
+  std::array<transport::WriteOperation, 2> operations;
+  size_t count = 0;
   OutgoingQueue* message = nullptr;
   IncomingQueue* receive = nullptr;  // neither: the greeting
+
+  void Ring(uint32_t immediate) {
+    operations[count++] = {.id = kDoorbellAlone, .ring = true, .immediate = immediate};
+  }
+  void Write(const OutgoingQueue::Write& write, uint64_t id) {
+    const bool apart = !write.header.from.empty();
+    operations[count++] = {.id = id,
+                           .region = kSlotsRegion,
+                           .offset = write.message.offset,
+                           .from = write.message.from,
+                           .ring = !apart,
+                           .immediate = write.immediate};
+    if (apart) {
+      operations[count++] = {.id = id,
+                             .region = kSlotHeadersRegion,
+                             .offset = write.header.offset,
+                             .from = write.header.from,
+                             .ring = true,
+                             .immediate = write.immediate};
+    }
+  }
 };
 
 absl::StatusOr<std::unique_ptr<TransportLinks>> TransportLinks::Create(
@@ -67,36 +86,21 @@ TransportLinks::~TransportLinks() {
   peers_.clear();
 }
 
-absl::StatusOr<std::unique_ptr<TransportLinks::Peer>> TransportLinks::NewPeer(int stage) {
-  auto peer = std::make_unique<Peer>(stage);
-  SHOAL_ASSIGN_OR_RETURN(
-      peer->slots,
-      NewRegion(options_.slot_bytes, transport::Access::kRemoteWrite, peer->slot_memory));
-  SHOAL_ASSIGN_OR_RETURN(peer->buffers, NewRegion(options_.buffer_bytes, transport::Access::kLocal,
-                                                  peer->buffer_memory));
-  return peer;
-}
-
-absl::StatusOr<std::shared_ptr<transport::Region>> TransportLinks::NewRegion(
-    int64_t bytes, transport::Access access, Buffer& memory) const {
-  bytes = std::max<int64_t>(bytes, 1);
-  if (options_.memory == nullptr || (access != transport::Access::kLocal &&
-                                     !options_.transport->capabilities().exposes_any_memory)) {
-    return options_.transport->Allocate(bytes, access);
-  }
-  bytes = RoundUp(bytes, kPageBytes);
-  SHOAL_ASSIGN_OR_RETURN(memory, options_.memory->Allocate(bytes + kPageBytes));
-  const auto address = reinterpret_cast<int64_t>(memory.data());
-  const std::span<std::byte> pages(memory.data() + (RoundUp(address, kPageBytes) - address),
-                                   static_cast<size_t>(bytes));
-  return options_.transport->Register(pages, access);
+absl::StatusOr<std::unique_ptr<TransportLinks::Peer>> TransportLinks::NewPeer(int stage) const {
+  SHOAL_ASSIGN_OR_RETURN(LinkRegions regions, LinkRegions::Create({.transport = options_.transport,
+                                                                   .slots = options_.slots,
+                                                                   .buffers = options_.buffers,
+                                                                   .device = options_.device,
+                                                                   .host = options_.host}));
+  return std::make_unique<Peer>(stage, std::move(regions));
 }
 
 transport::ConnectionOptions TransportLinks::OptionsFor(const Peer& peer) const {
   return {.queue = queue_.get(),
-          .exposed = {peer.slots},
+          .exposed = peer.regions.exposed(),
           .peer = fmt::format("stage {}", peer.stage),
-          .handshake_timeout = options_.handshake_timeout};
+          .handshake_timeout = options_.handshake_timeout,
+          .opens_gpu_memory = options_.device != nullptr};
 }
 
 absl::StatusOr<std::string> TransportLinks::Offer(int stage) {
@@ -185,19 +189,18 @@ absl::Status TransportLinks::BeginStep(const StepMessages& step) {
   for (auto& [stage, peer] : peers_) {
     const LinkLayout to = LayOut(step.queues, options_.stage, stage, longest);
     const LinkLayout from = LayOut(step.queues, stage, options_.stage, longest);
-    const auto slot_bytes = static_cast<int64_t>(peer->slots->bytes().size());
-    const auto buffer_bytes = static_cast<int64_t>(peer->buffers->bytes().size());
-    if (from.slot_bytes() > slot_bytes || to.buffer_bytes() > buffer_bytes) {
+    const LinkRegions& regions = peer->regions;
+    if (!regions.HasRoomFor(from.slot_room(), to.buffer_room())) {
       return ResourceExhausted(
           "the links to stage {} have {} B for messages that come and {} B for those that go, and "
           "this step needs {} B and {} B: connect with more",
-          stage, slot_bytes, buffer_bytes, from.slot_bytes(), to.buffer_bytes());
+          stage, regions.slot_room().bytes, regions.buffer_room().bytes, from.slot_room().bytes,
+          to.buffer_room().bytes);
     }
     for (const bool gradients : {false, true}) {
       const size_t index = gradients ? 1 : 0;
-      peer->outgoing[index].BeginStep(step_, to.slots[index], to.buffers[index],
-                                      peer->buffers->bytes().data() + to.buffers[index].offset);
-      peer->incoming[index].BeginStep(step_, from.slots[index], peer->slots->bytes().data());
+      peer->outgoing[index].BeginStep(step_, to.slots[index], to.buffers[index], regions.buffers());
+      peer->incoming[index].BeginStep(step_, from.slots[index], regions.slots());
     }
   }
   return absl::OkStatus();
@@ -294,7 +297,7 @@ absl::Status TransportLinks::Consumed(const StageMessage& message) {
   SHOAL_ASSIGN_OR_RETURN(Peer * peer, Find(message));
   SHOAL_ASSIGN_OR_RETURN(const std::span<std::byte> memory,
                          peer->Incoming(message.gradient).Consumed(message));
-  if (options_.poison) {
+  if (options_.poison && options_.device == nullptr) {
     std::ranges::fill(memory, std::byte{0xFF});
   }
   return absl::OkStatus();
@@ -411,17 +414,13 @@ absl::Status TransportLinks::Take(Peer& peer, const transport::Event& event) {
 // Doorbells first: they let the peer go on.
 absl::StatusOr<TransportLinks::Posting> TransportLinks::NextPosting(Peer& peer) {
   Posting posting;
-  posting.write.id = kDoorbellAlone;
-  posting.write.ring = true;
   if (peer.greets) {
-    posting.any = true;
-    posting.write.immediate = Encode({.kind = LinkDoorbell::Kind::kHello});
+    posting.Ring(Encode({.kind = LinkDoorbell::Kind::kHello}));
     return posting;
   }
   for (IncomingQueue& queue : peer.incoming) {
     if (const std::optional<uint32_t> doorbell = queue.NextDoorbell(); doorbell.has_value()) {
-      posting.any = true;
-      posting.write.immediate = *doorbell;
+      posting.Ring(*doorbell);
       posting.receive = &queue;
       return posting;
     }
@@ -430,11 +429,7 @@ absl::StatusOr<TransportLinks::Posting> TransportLinks::NextPosting(Peer& peer) 
     OutgoingQueue& queue = peer.Outgoing(gradients);
     SHOAL_ASSIGN_OR_RETURN(const std::optional<OutgoingQueue::Write> write, queue.NextWrite());
     if (write.has_value()) {
-      posting.any = true;
-      posting.write.id = IdOf(write->buffer, gradients);
-      posting.write.offset = write->offset;
-      posting.write.from = write->from;
-      posting.write.immediate = write->immediate;
+      posting.Write(*write, IdOf(write->buffer, gradients));
       posting.message = &queue;
       return posting;
     }
@@ -454,10 +449,11 @@ bool TransportLinks::PostTo(Peer& peer, bool& again) {
       Fail(Named(peer, posting.status()));
       return worked;
     }
-    if (!posting->any) {
+    if (posting->count == 0) {
       return worked;
     }
-    const absl::Status posted = peer.connection->PostWrites({&posting->write, 1});
+    const absl::Status posted =
+        peer.connection->PostWrites({posting->operations.data(), posting->count});
     if (absl::IsResourceExhausted(posted) || absl::IsFailedPrecondition(posted)) {
       again = true;  // a full queue, or the peer has not completed the connection
       return worked;

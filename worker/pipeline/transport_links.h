@@ -6,8 +6,10 @@
 // Who owns a worker's job makes links for its stage and connects them to each neighbour
 // (plan::Neighbours) before the first step: of each pair one side calls Offer, the other Accept
 // with what that gave, and the first Complete with the answer; the owner carries the bytes. Memory
-// is made then, for the longest messages that are to come. When a connection breaks, a peer closes
-// or says what it should not, the links are closed, with the peer's name; the owner makes new ones.
+// is made then, for the longest messages that are to come: on the host, or at both sides on their
+// devices (which may be one and the same), between which the transport copies then. When a
+// connection breaks, a peer closes or says what it should not, the links are closed, with the
+// peer's name; the owner makes new ones.
 //
 // A thread of the links polls the connections and posts to them. The thread that computes could do
 // so between its actions, but an action takes milliseconds: meanwhile a neighbour would wait for a
@@ -24,6 +26,7 @@
 #include <memory>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -33,7 +36,9 @@
 #include "absl/time/time.h"
 #include "transport/transport.h"
 #include "worker/backend/backend.h"
+#include "worker/pipeline/link_layout.h"
 #include "worker/pipeline/link_queues.h"
+#include "worker/pipeline/link_regions.h"
 #include "worker/pipeline/stage_links.h"
 
 namespace shoal::worker {
@@ -41,15 +46,16 @@ namespace shoal::worker {
 struct TransportLinksOptions {
   int stage = 0;
   transport::Transport* transport = nullptr;
-  // Of each neighbour: memory for the messages that it sends, and for those that go to it. LayOut
+  // Of each neighbour: room for the messages that it sends, and for those that go to it. LayOut
   // says how much a schedule's queues take with messages of a length.
-  int64_t slot_bytes = 0;
-  int64_t buffer_bytes = 0;
-  // Of the host, where messages are to lie as far as the transport can use memory that it did not
-  // allocate: for a device whose copies reach that memory at full speed. Null: the transport's own.
-  Memory* memory = nullptr;
+  LinkRoom slots;
+  LinkRoom buffers;
+  // As LinkRegions::Options. With a device, messages are made and used by it, and Send and Consumed
+  // are called when it has done so.
+  Device* device = nullptr;
+  Memory* host = nullptr;
   absl::Duration handshake_timeout = absl::Seconds(10);
-  // Slots whose message has been used are filled with NaN.
+  // Slots on the host whose message has been used are filled with NaN.
   bool poison = false;
 };
 
@@ -75,17 +81,15 @@ class TransportLinks final : public StageLinks {
                                          absl::Duration timeout) override
       ABSL_LOCKS_EXCLUDED(mutex_);
   absl::Status Consumed(const StageMessage& message) override ABSL_LOCKS_EXCLUDED(mutex_);
+  bool OnDevice(int /*peer*/) const override { return options_.device != nullptr; }
   void Close(const absl::Status& why) override ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
   struct Peer {
-    explicit Peer(int stage) : stage(stage) {}
+    Peer(int stage, LinkRegions regions) : stage(stage), regions(std::move(regions)) {}
 
     const int stage;
-    Buffer slot_memory;  // of TransportLinksOptions::memory; outlives the regions
-    Buffer buffer_memory;
-    std::shared_ptr<transport::Region> slots;    // exposed to the peer
-    std::shared_ptr<transport::Region> buffers;  // of messages to it
+    const LinkRegions regions;  // outlive the connection
     std::unique_ptr<transport::Connector> connector;
     std::unique_ptr<transport::Connection> connection;
     bool greets = false;  // with a first doorbell: it is the connecting side
@@ -102,10 +106,7 @@ class TransportLinks final : public StageLinks {
 
   TransportLinks(const TransportLinksOptions& options,
                  std::unique_ptr<transport::EventQueue> queue);
-  absl::StatusOr<std::unique_ptr<Peer>> NewPeer(int stage);
-  absl::StatusOr<std::shared_ptr<transport::Region>> NewRegion(int64_t bytes,
-                                                               transport::Access access,
-                                                               Buffer& memory) const;
+  absl::StatusOr<std::unique_ptr<Peer>> NewPeer(int stage) const;
   transport::ConnectionOptions OptionsFor(const Peer& peer) const;
   absl::Status Adopt(std::unique_ptr<Peer> adopted) ABSL_LOCKS_EXCLUDED(mutex_);
   // Of the step at hand; an error once closed.

@@ -28,6 +28,7 @@ struct Kind {
   std::string name;
   std::string transport;
   bool faults = false;
+  bool on_devices = false;  // messages; else on the host
 };
 
 void PrintTo(const Kind& kind, std::ostream* stream) { *stream << kind.name; }
@@ -98,7 +99,9 @@ class TransportLinksTest : public testing::TestWithParam<Kind> {};
 INSTANTIATE_TEST_SUITE_P(Transports, TransportLinksTest,
                          testing::Values(Kind{"shm", "shm"}, Kind{"tcp", "tcp"},
                                          Kind{"late_shm", "shm", true},
-                                         Kind{"late_tcp", "tcp", true}),
+                                         Kind{"late_tcp", "tcp", true},
+                                         Kind{"tcp_on_devices", "tcp", false, true},
+                                         Kind{"late_tcp_on_devices", "tcp", true, true}),
                          [](const auto& info) { return info.param.name; });
 
 TEST_P(TransportLinksTest, RunEverySchedule) {
@@ -111,10 +114,12 @@ TEST_P(TransportLinksTest, RunEverySchedule) {
                                                           .seed = random.Next()},
                                                .seconds_per_unit = 20e-6,
                                                .message_bytes = kMessage});
-    TransportPipeline transports(stages, Maker(GetParam(), {.seed = random.Next(),
-                                                            .delay_probability = 0.3,
-                                                            .max_delay = absl::Microseconds(500),
-                                                            .reorder = true}));
+    TransportPipeline transports(stages,
+                                 Maker(GetParam(), {.seed = random.Next(),
+                                                    .delay_probability = 0.3,
+                                                    .max_delay = absl::Microseconds(500),
+                                                    .reorder = true}),
+                                 GetParam().on_devices);
     const absl::Status connected = transports.Connect(schedule, 3 * kMessage);
     ASSERT_TRUE(connected.ok()) << Describe(connected);
     for (int step = 0; step < 3; ++step) {
@@ -153,8 +158,8 @@ TEST_P(TransportLinksTest, NothingIsLostThatComesEarly) {
     for (int stage = 0; stage < 2; ++stage) {
       links.push_back(TransportLinks::Create({.stage = stage,
                                               .transport = transports[stage].get(),
-                                              .slot_bytes = 1 << 16,
-                                              .buffer_bytes = 1 << 16})
+                                              .slots = {.bytes = 1 << 16},
+                                              .buffers = {.bytes = 1 << 16}})
                           .value());
     }
     const std::string answer = links[1]->Accept(0, links[0]->Offer(1).value()).value();
@@ -192,7 +197,7 @@ TEST_P(TransportLinksTest, AConnectionThatBreaksFailsTheStepAndNewLinksRunIt) {
     pipeline.GradientsOtherThanOne();
     pipeline.NextAttempt();
   }
-  TransportPipeline transports(3, Maker(GetParam()));
+  TransportPipeline transports(3, Maker(GetParam()), GetParam().on_devices);
   ASSERT_TRUE(transports.Connect(schedule, 3 * kMessage).ok());
   for (const auto& report : pipeline.RunStep(schedule, costs, AllLinks(transports, 3))) {
     EXPECT_TRUE(report.ok()) << Describe(report.status());
@@ -204,7 +209,7 @@ TEST_P(TransportLinksTest, CancellingAStageEndsItsNeighboursWaits) {
   const plan::Schedule schedule = plan::OneForwardOneBackward(3, 4);
   const plan::ScheduleCosts costs(schedule.shape, {});
   EmulatedPipeline pipeline(schedule.shape, {.seconds_per_unit = 1e-3});
-  TransportPipeline transports(3, Maker(GetParam()));
+  TransportPipeline transports(3, Maker(GetParam()), GetParam().on_devices);
   ASSERT_TRUE(transports.Connect(schedule, 3 * kMessage).ok());
   // Stage 0 never comes.
   StageReports reports(3, absl::UnknownError("not run"));
@@ -233,7 +238,7 @@ TEST_P(TransportLinksTest, TooLittleMemoryIsToldBeforeTheStep) {
   const plan::Schedule schedule = plan::OneForwardOneBackward(2, 4);
   const plan::ScheduleCosts costs(schedule.shape, {});
   EmulatedPipeline pipeline(schedule.shape, {});
-  TransportPipeline transports(2, Maker(GetParam()));
+  TransportPipeline transports(2, Maker(GetParam()), GetParam().on_devices);
   ASSERT_TRUE(transports.Connect(schedule, kMessage).ok());
   const absl::Status status = pipeline.RunStage(0, schedule, costs, &transports.links(0)).status();
   EXPECT_TRUE(absl::IsResourceExhausted(status));
@@ -249,8 +254,8 @@ class HostilePeerTest : public testing::Test {
     local_ = transport_->Allocate(4096, transport::Access::kLocal).value();
     links_ = TransportLinks::Create({.stage = 1,
                                      .transport = other_transport_.get(),
-                                     .slot_bytes = 4096,
-                                     .buffer_bytes = 4096})
+                                     .slots = {.bytes = 4096},
+                                     .buffers = {.bytes = 4096}})
                  .value();
     const transport::ConnectionOptions options = {
         .queue = queue_.get(), .exposed = {slots_}, .peer = "stage 1"};

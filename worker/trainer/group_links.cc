@@ -105,6 +105,11 @@ absl::Status GroupLinks::Consumed(const StageMessage& message) {
   return links->Consumed(message);
 }
 
+bool GroupLinks::OnDevice(int peer) const {
+  const auto pair = pairs_.find(peer);
+  return pair != pairs_.end() && pair->second.links->OnDevice(peer);
+}
+
 void GroupLinks::Close(const absl::Status& why) {
   absl::MutexLock lock(&mutex_);
   for (auto& [peer, pair] : pairs_) {

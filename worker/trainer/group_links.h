@@ -45,6 +45,8 @@ class GroupLinks final : public StageLinks {
   absl::StatusOr<const std::byte*> Await(const StageMessage& message,
                                          absl::Duration timeout) override;
   absl::Status Consumed(const StageMessage& message) override;
+  // On the thread of the steps.
+  bool OnDevice(int peer) const override;
   void Close(const absl::Status& why) override ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:

@@ -88,6 +88,7 @@ void PeerDoor::AnswerWhenAllAreHere() {
   }
   proto::MeetPeersReply answer;
   answer.set_reason(Hindrance());
+  answer.set_on_gpus(std::ranges::all_of(peers_, &Peer::on_gpu));
   if (answer.reason().empty()) {
     auto id = new_id_();
     if (id.ok()) {
@@ -116,7 +117,8 @@ absl::StatusOr<proto::MeetPeersReply> PeerDoor::MeetPeers(const proto::MeetPeers
   peers_[static_cast<size_t>(request.rank())] = {.here = true,
                                                  .gpu = request.gpu(),
                                                  .version = request.version(),
-                                                 .unavailable = request.unavailable()};
+                                                 .unavailable = request.unavailable(),
+                                                 .on_gpu = request.on_gpu()};
   AnswerWhenAllAreHere();
   const auto settled = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     return !closed_.ok() || attempt_ > attempt || answer_.has_value();

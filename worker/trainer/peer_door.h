@@ -43,6 +43,7 @@ class PeerDoor {
     std::string gpu;
     int version = 0;
     std::string unavailable;
+    bool on_gpu = false;
   };
   absl::Status CheckCaller(const proto::MeetPeersRequest& request) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

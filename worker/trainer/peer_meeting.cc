@@ -38,6 +38,7 @@ proto::MeetPeersRequest PeerMeeting::RequestFor(const StepAttempt& attempt,
     request.set_gpu(options_.collectives->gpu());
     request.set_version(options_.collectives->version());
   }
+  request.set_on_gpu(options_.on_gpu);
   request.set_unavailable(options_.unavailable.substr(0, kLongestText));
   return request;
 }

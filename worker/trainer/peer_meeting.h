@@ -39,6 +39,7 @@ class PeerMeeting {
     PeerDoor* door = nullptr;                   // of this worker; the first of them calls by itself
     const Collectives* collectives = nullptr;   // null: this worker cannot take part,
     std::string unavailable;                    // for that reason
+    bool on_gpu = false;                        // whether it computes on one all the same
     Cancellation* cancellation = nullptr;       // of this worker
     absl::Duration timeout = absl::Minutes(2);  // for all of them to come
     absl::Duration call_timeout = absl::Seconds(10);  // of one call

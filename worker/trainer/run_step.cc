@@ -1,5 +1,6 @@
 // A step as a worker lives it.
 #include <algorithm>
+#include <utility>
 
 #include "common/logging.h"
 #include "common/status.h"
@@ -219,7 +220,12 @@ proto::FinishedReport WorkerJob::RunStep(const proto::StepWork& work) {
         report.transfer_wait_seconds());
   }
   client::ClientStatistics statistics = client_->statistics();
-  statistics.fallbacks += stage_ == nullptr ? 0 : stage_->fallbacks();
+  if (stage_ != nullptr) {
+    statistics.fallbacks += stage_->fallbacks();
+    if (stage_->passed_host() && !std::exchange(told_passed_host_, true)) {
+      metrics_->OnNoExchange();
+    }
+  }
   metrics_->Update(phases_, statistics);
   if (device_ != nullptr) {
     metrics_->UpdateDevice(statistics, ways_.get, ways_.push);

@@ -1,5 +1,6 @@
 #include "worker/trainer/stage_handshake.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/time/clock.h"
@@ -21,15 +22,31 @@ LinkMemory MemoryBetween(std::span<const plan::MessageQueue> queues, int stage, 
                          int64_t longest) {
   const LinkLayout to = LayOut(queues, stage, peer, longest);
   const LinkLayout from = LayOut(queues, peer, stage, longest);
-  return {.slot_bytes = from.slot_bytes(),
-          .buffer_bytes = to.buffer_bytes(),
-          .peer_slot_bytes = to.slot_bytes(),
-          .peer_buffer_bytes = from.buffer_bytes()};
+  return {.slots = from.slot_room(),
+          .buffers = to.buffer_room(),
+          .peer_slots = to.slot_room(),
+          .peer_buffers = from.buffer_room()};
 }
 
 StageHandshake::StageHandshake(Options options, StagePort* port, StageDoor* door)
-    : options_(std::move(options)), port_(port), door_(door) {
-  for (const transport::Transport* transport : options_.transports) {
+    : options_(std::move(options)),
+      best_(options_.device != nullptr ? kCudaIpc : options_.preferred),
+      unavailable_(options_.unavailable),
+      port_(port),
+      door_(door) {
+  if (options_.device != nullptr) {
+    const auto opens_gpus = std::ranges::find_if(options_.transports, [](const auto* transport) {
+      return !transport->capabilities().opens_gpus.empty();
+    });
+    if (opens_gpus == options_.transports.end()) {
+      unavailable_.push_back(fmt::format("{}: no transport here opens memory of GPUs", kCudaIpc));
+    } else {
+      ways_.push_back({.transport = *opens_gpus, .on_device = true});
+      names_.emplace_back(kCudaIpc);
+    }
+  }
+  for (transport::Transport* transport : options_.transports) {
+    ways_.push_back({.transport = transport});
     names_.emplace_back(transport->name());
   }
 }
@@ -52,28 +69,30 @@ absl::Status StageHandshake::cancelled() const {
 }
 
 absl::StatusOr<std::unique_ptr<TransportLinks>> StageHandshake::NewLinks(
-    size_t transport, const LinkMemory& memory) const {
+    size_t way, const LinkMemory& memory) const {
   return TransportLinks::Create({.stage = options_.group.stage,
-                                 .transport = options_.transports[transport],
-                                 .slot_bytes = memory.slot_bytes,
-                                 .buffer_bytes = memory.buffer_bytes,
-                                 .memory = options_.memory,
+                                 .transport = ways_[way].transport,
+                                 .slots = memory.slots,
+                                 .buffers = memory.buffers,
+                                 .device = ways_[way].on_device ? options_.device : nullptr,
+                                 .host = options_.host,
                                  .handshake_timeout = options_.call_timeout});
 }
 
-void StageHandshake::Tell(int stage, const std::string& transport, const std::string& reason) {
-  const bool preferred = transport == options_.preferred;
+void StageHandshake::Tell(int stage, const std::string& way, const std::string& reason) {
+  const bool on_device = way == kCudaIpc;
   proto::DataConnection& connection = connections_[stage];
   connection.set_peer(options_.group.NameOf(stage));
-  connection.set_transport(transport);
-  connection.set_reason(preferred ? "" : reason);
-  if (preferred) {
-    LogInfo("{}: connected over {}", options_.group.NameOf(stage), transport);
+  connection.set_transport(way);
+  connection.set_reason(way == best_ ? "" : reason);
+  if (way == best_) {
+    LogInfo("{}: connected over {}", options_.group.NameOf(stage), way);
   } else {
-    LogWarning("{}: connected over {}, not {}: {}", options_.group.NameOf(stage), transport,
-               options_.preferred, reason);
-    ++fallbacks_;
+    LogWarning("{}: connected over {}, not {}: {}", options_.group.NameOf(stage), way, best_,
+               reason);
   }
+  fallbacks_ += on_device || way == options_.preferred ? 0 : 1;
+  passed_host_ = passed_host_ || (!on_device && options_.device != nullptr);
 }
 
 absl::Status StageHandshake::AskUntil(int stage, const proto::ConnectStageRequest& request,
@@ -115,8 +134,8 @@ absl::StatusOr<std::unique_ptr<TransportLinks>> StageHandshake::Call(int stage,
   request.set_to(stage);
   request.set_step(attempt.step);
   request.set_attempt(attempt.attempt);
-  request.set_callee_bytes(memory.peer_slot_bytes);
-  request.set_caller_bytes(memory.slot_bytes);
+  request.set_callee_bytes(memory.peer_slots.bytes);
+  request.set_caller_bytes(memory.slots.bytes);
   // Offers do not keep: they are made when there is somebody to take them.
   SHOAL_RETURN_IF_ERROR(AskUntil(stage, request, deadline));
 
@@ -157,13 +176,13 @@ absl::StatusOr<std::unique_ptr<TransportLinks>> StageHandshake::Call(int stage,
 absl::StatusOr<transport::TakenOffer> StageHandshake::Accept(
     const proto::ConnectStageRequest& request, const LinkMemory& memory) {
   const int from = request.from();
-  if (request.callee_bytes() != memory.slot_bytes ||
-      request.caller_bytes() != memory.peer_slot_bytes) {
+  if (request.callee_bytes() != memory.slots.bytes ||
+      request.caller_bytes() != memory.peer_slots.bytes) {
     return FailedPrecondition(
         "{} plans {} and {} bytes for messages to and from this stage, which plans {} and {}: they "
         "have different schedules",
         options_.group.NameOf(from), request.callee_bytes(), request.caller_bytes(),
-        memory.slot_bytes, memory.peer_slot_bytes);
+        memory.slots.bytes, memory.peer_slots.bytes);
   }
   std::vector<transport::NamedOffer> offers;
   for (const proto::TransportOffer& offer : request.offers()) {
@@ -172,7 +191,7 @@ absl::StatusOr<transport::TakenOffer> StageHandshake::Accept(
   std::unique_ptr<TransportLinks> links;
   SHOAL_ASSIGN_OR_RETURN(
       transport::TakenOffer taken,
-      transport::TakeOffer(names_, offers, options_.group.NameOf(from), options_.unavailable,
+      transport::TakeOffer(names_, offers, options_.group.NameOf(from), unavailable_,
                            [&](size_t i, const std::string& offer) -> absl::StatusOr<std::string> {
                              SHOAL_ASSIGN_OR_RETURN(links, NewLinks(i, memory));
                              return links->Accept(from, offer);

@@ -2,6 +2,11 @@
 // over gRPC (stage_door.h takes the calls), and each pair settles on one of the job's transports.
 // Which one, and why not the first, is logged at both ends.
 //
+// Of a transport by which two processes open memory of each other's GPUs (shm) there are two ways,
+// as if it were two transports: with messages on the GPUs, which may be one and the same, and with
+// messages on the host. The first is called kCudaIpc and preferred to all others where this stage
+// has a device.
+//
 // One thread calls Connect; Cancel may come from any. Blocks until all neighbours are connected or
 // the time is up; errors name the stage.
 #pragma once
@@ -12,6 +17,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -28,17 +34,19 @@
 
 namespace shoal::worker {
 
+// In handshakes, logs and metrics.
+inline constexpr std::string_view kCudaIpc = "cuda_ipc";
+
 // What the messages of a pair of stages take of memory, each way. Both sides find the same.
 struct LinkMemory {
-  int64_t slot_bytes = 0;    // here, of what the peer sends
-  int64_t buffer_bytes = 0;  // here, of what goes to the peer
-  int64_t peer_slot_bytes = 0;
-  int64_t peer_buffer_bytes = 0;
+  LinkRoom slots;    // here, of what the peer sends
+  LinkRoom buffers;  // here, of what goes to the peer
+  LinkRoom peer_slots;
+  LinkRoom peer_buffers;
 
   bool Covers(const LinkMemory& needed) const {
-    return slot_bytes >= needed.slot_bytes && buffer_bytes >= needed.buffer_bytes &&
-           peer_slot_bytes >= needed.peer_slot_bytes &&
-           peer_buffer_bytes >= needed.peer_buffer_bytes;
+    return slots.Covers(needed.slots) && buffers.Covers(needed.buffers) &&
+           peer_slots.Covers(needed.peer_slots) && peer_buffers.Covers(needed.peer_buffers);
   }
 };
 // Of `stage` with `peer`, for messages of up to `longest` bytes.
@@ -52,7 +60,8 @@ class StageHandshake {
     std::vector<transport::Transport*> transports;  // in order of preference
     std::string preferred;                          // of the job, whether it is there or not
     std::vector<std::string> unavailable;  // transports that are not there, with the reason
-    Memory* memory = nullptr;              // for messages, as TransportLinksOptions
+    Device* device = nullptr;              // for messages, where both sides reach it; may be null
+    Memory* host = nullptr;                // for the others, as LinkRegions::Options
     // Of one call. A neighbour that has not come to the attempt is called again until the time is
     // up.
     absl::Duration call_timeout = absl::Seconds(10);
@@ -70,13 +79,15 @@ class StageHandshake {
 
   // Connections over another transport than the job's first.
   int64_t fallbacks() const { return fallbacks_; }
+  // Whether messages with some stage have gone over the host though this one has a device.
+  bool passed_host() const { return passed_host_; }
   // The newest with each stage. On the thread that calls Connect.
   const std::map<int, proto::DataConnection>& connections() const { return connections_; }
 
  private:
   absl::StatusOr<Links> ConnectExpected(const std::map<int, LinkMemory>& neighbours,
                                         const StepAttempt& attempt, absl::Time deadline);
-  absl::StatusOr<std::unique_ptr<TransportLinks>> NewLinks(size_t transport,
+  absl::StatusOr<std::unique_ptr<TransportLinks>> NewLinks(size_t way,
                                                            const LinkMemory& memory) const;
   absl::StatusOr<std::unique_ptr<TransportLinks>> Call(int stage, const LinkMemory& memory,
                                                        const StepAttempt& attempt,
@@ -85,14 +96,23 @@ class StageHandshake {
   absl::Status AskUntil(int stage, const proto::ConnectStageRequest& request, absl::Time deadline);
   absl::StatusOr<transport::TakenOffer> Accept(const proto::ConnectStageRequest& request,
                                                const LinkMemory& memory);
-  void Tell(int stage, const std::string& transport, const std::string& reason);
+  void Tell(int stage, const std::string& way, const std::string& reason);
   absl::Status cancelled() const;
 
+  struct Way {
+    transport::Transport* transport = nullptr;
+    bool on_device = false;  // messages; else on the host
+  };
+
   const Options options_;
-  std::vector<std::string> names_;  // of the transports
+  const std::string best_;          // of the ways, whether it is there or not
+  std::vector<Way> ways_;           // in order of preference
+  std::vector<std::string> names_;  // of the ways
+  std::vector<std::string> unavailable_;
   StagePort* const port_;
   StageDoor* const door_;
   std::atomic<int64_t> fallbacks_ = 0;
+  std::atomic<bool> passed_host_ = false;
   std::map<int, proto::DataConnection> connections_;
 
   struct Accepted {

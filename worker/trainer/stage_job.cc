@@ -132,6 +132,7 @@ absl::StatusOr<std::unique_ptr<StageJob>> StageJob::Create(const plan::ModelSpec
       .duplex = stage->pace_.duplex,
       .wait_timeout = timeout,
       .collectives = stage->collectives_.get(),
+      .links_on_device = stage->links_on_device_,
       .check = own.check});
   std::string units;
   for (const plan::UnitRange& chunk : stage->chunks_) {
@@ -156,6 +157,7 @@ absl::Status StageJob::MeetStages(absl::Duration timeout) {
                        .door = &door,
                        .collectives = collectives.ok() ? collectives->get() : nullptr,
                        .unavailable = std::string(Message(collectives.status())),
+                       .on_gpu = device_->asynchronous(),
                        .cancellation = options_.cancellation,
                        .timeout = timeout});
   SHOAL_ASSIGN_OR_RETURN(const proto::MeetPeersReply reply,
@@ -164,6 +166,7 @@ absl::Status StageJob::MeetStages(absl::Duration timeout) {
     collectives_ = *std::move(collectives);
   } else {
     why_not_ = reply.reason().empty() ? "no reason was given" : reply.reason();
+    links_on_device_ = reply.on_gpus() && device_->asynchronous();
   }
   return absl::OkStatus();
 }
@@ -183,7 +186,8 @@ void StageJob::MakeLinks(const plan::Job& job, absl::Duration timeout) {
                                 .transports = own.transports,
                                 .preferred = job.service.transports.front(),
                                 .unavailable = own.unavailable,
-                                .memory = messages_.get()},
+                                .device = links_on_device_ ? device_ : nullptr,
+                                .host = messages_.get()},
         own.port.get(), own.door);
   }
   links_ =

@@ -5,7 +5,9 @@
 //
 // Where stages have a GPU each and NCCL, their messages go from GPU to GPU, and the links carry
 // just words about them (worker/pipeline/communicator_links.h); otherwise the links carry the
-// messages. Which of the two is settled when the job begins, and holds for all of a group.
+// messages. Which of the two is settled when the job begins, and holds for all of a group. Where
+// links carry messages of GPUs, each pair of stages settles when it connects whether they are
+// copied from GPU to GPU, as two do that share one, or pass through the host (stage_handshake.h).
 //
 // All stages find the same schedule for a step, each for itself, from what the coordinator chose
 // and the step's microbatches.
@@ -111,6 +113,9 @@ class StageJob {
     return collectives_ == nullptr ? std::string_view() : collectives_->name();
   }
   const std::string& why_not() const { return why_not_; }  // where they might have
+  // Whether links copy from GPU to GPU where they can; and whether some could not.
+  bool copies_between_gpus() const { return links_on_device_; }
+  bool passed_host() const { return handshake_ != nullptr && handshake_->passed_host(); }
 
   // There is no step any more: lets go of the other stages.
   void Disconnect() { runner_->Disconnect(); }
@@ -141,7 +146,8 @@ class StageJob {
   std::unique_ptr<Memory> host_;
   std::unique_ptr<Collectives> collectives_;  // null: messages go over the transports,
   std::string why_not_;                       // for that reason, or there are none
-  std::unique_ptr<Memory> messages_;          // to and from other stages; null: the transports' own
+  bool links_on_device_ = false;
+  std::unique_ptr<Memory> messages_;  // to and from other stages; null: the transports' own
   std::unique_ptr<StageHandshake> handshake_;  // null with one stage
   std::unique_ptr<GroupLinks> links_;
   std::unique_ptr<StageRunner> runner_;

@@ -207,6 +207,10 @@ absl::Status WorkerJob::MakeModel() {
   if (!stage_->library().empty()) {
     LogInfo("{}: messages between stages go from GPU to GPU by {}", options_.name,
             stage_->library());
+  } else if (stage_->copies_between_gpus()) {
+    LogInfo(
+        "{}: messages between stages are copied from GPU to GPU where both open the other's: {}",
+        options_.name, stage_->why_not());
   } else if (device_ != nullptr && group_.stages() > 1) {
     LogWarning("{}: messages between stages go through memory of the host, over transports: {}",
                options_.name, stage_->why_not());

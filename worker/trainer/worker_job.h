@@ -125,6 +125,7 @@ class WorkerJob {
   std::vector<std::unique_ptr<transport::Transport>> transports_;
   std::vector<std::string> unavailable_;    // the job's others, with the reason
   StageGroup group_;                        // where the job has a pipeline
+  bool told_passed_host_ = false;           // in metrics, of the stage's messages
   std::optional<ChosenPipeline> pipeline_;  // likewise
   OpenedMachine machine_;                   // until the model has it
   bool may_exchange_ = false;               // as the job says, whatever this worker computes on

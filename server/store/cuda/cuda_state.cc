@@ -11,13 +11,14 @@
 #include "absl/synchronization/mutex.h"
 #include "common/status.h"
 #include "gpu/cuda_context.h"
+#include "gpu/shared_buffer.h"
 #include "plan/server_memory.h"
 #include "server/store/cuda/accumulate.h"
 #include "server/store/cuda/adamw.h"
 #include "server/store/cuda/gpu_arrays.h"
 #include "server/store/cuda/lane.h"
 #include "server/store/cuda/lane_transfers.h"
-#include "server/store/cuda/lent_memory.h"
+#include "server/store/cuda/pinned_memory.h"
 
 namespace shoal::server {
 namespace {
@@ -90,7 +91,9 @@ absl::Status CudaState::Prepare() {
 }
 
 absl::StatusOr<std::shared_ptr<std::byte>> CudaState::AllocateShared(int64_t bytes) {
-  return cuda::AllocateShared(context_, lanes_[0], bytes);
+  Lane& lane = lanes_[0];
+  absl::MutexLock lock(&lane.mutex);
+  return gpu::AllocateShared(context_, lane.stream, bytes);
 }
 
 std::unique_ptr<PartitionState::Pinned> CudaState::Pin(std::span<std::byte> memory) {

@@ -9,14 +9,15 @@
 #include "common/status.h"
 #include "gpu/caching_pool.h"
 #include "gpu/cuda_context.h"
+#include "gpu/shared_buffer.h"
 #include "worker/backend/cuda/cuda_stream.h"
 
 namespace shoal::worker {
 namespace {
 
+using cuda::CudaStream;
 using gpu::CachingPool;
 using gpu::CudaContext;
-using cuda::CudaStream;
 
 // Left to the driver, to kernels (which it loads when they first run) and to libraries: this much
 // and this share.
@@ -54,13 +55,13 @@ class CudaHostMemory final : public CudaMemory<Memory> {
 
 // First base of the device: its memory goes before it does.
 struct ContextOwner {
-  explicit ContextOwner(std::unique_ptr<CudaContext> owned) : context(std::move(owned)) {}
-  std::unique_ptr<CudaContext> context;
+  explicit ContextOwner(std::shared_ptr<CudaContext> owned) : context(std::move(owned)) {}
+  std::shared_ptr<CudaContext> context;  // shared memory may outlive the device
 };
 
 class CudaDevice final : private ContextOwner, public CudaMemory<Device> {
  public:
-  CudaDevice(std::unique_ptr<CudaContext> owned, int64_t budget_bytes)
+  CudaDevice(std::shared_ptr<CudaContext> owned, int64_t budget_bytes)
       : ContextOwner(std::move(owned)),
         CudaMemory(*context, CachingPool::Kind::kDevice,
                    fmt::format("cuda:{}", context->gpu().index),
@@ -72,6 +73,12 @@ class CudaDevice final : private ContextOwner, public CudaMemory<Device> {
   }
   std::unique_ptr<Memory> NewHostMemory(int64_t budget_bytes) override {
     return std::make_unique<CudaHostMemory>(*context, budget_bytes);
+  }
+  absl::StatusOr<std::shared_ptr<std::byte>> AllocateShared(int64_t bytes) override {
+    SHOAL_ASSIGN_OR_RETURN(const cudaStream_t stream, context->NewStream(/*copies=*/false));
+    auto memory = gpu::AllocateShared(context, stream, bytes);
+    context->DestroyStream(stream);
+    return memory;
   }
 
   const CudaContext& the_context() const { return *context; }
@@ -115,7 +122,7 @@ const CudaDevice& Downcast(const Device& device) {
 
 absl::StatusOr<std::unique_ptr<Device>> MakeCudaDevice(const CudaDeviceOptions& options,
                                                        Clock& clock) {
-  SHOAL_ASSIGN_OR_RETURN(std::unique_ptr<CudaContext> context,
+  SHOAL_ASSIGN_OR_RETURN(std::shared_ptr<CudaContext> context,
                          CudaContext::Create(options.gpu, clock));
   SHOAL_ASSIGN_OR_RETURN(const int64_t budget, BudgetOf(*context, options));
   return std::make_unique<CudaDevice>(std::move(context), budget);
@@ -127,7 +134,9 @@ cudaStream_t NativeStream(Stream& stream) {
   return cuda_stream->handle();
 }
 
-const gpu::GpuDescription& GpuOf(const Device& device) { return Downcast(device).the_context().gpu(); }
+const gpu::GpuDescription& GpuOf(const Device& device) {
+  return Downcast(device).the_context().gpu();
+}
 
 absl::Status MakeCurrent(const Device& device) {
   return Downcast(device).the_context().MakeCurrent();

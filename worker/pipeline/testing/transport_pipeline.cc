@@ -1,13 +1,54 @@
 #include "worker/pipeline/testing/transport_pipeline.h"
 
 #include <algorithm>
+#include <cstdlib>
 
+#include "common/bytes.h"
+#include "common/check.h"
 #include "common/status.h"
 #include "plan/schedule_queues.h"
+#include "worker/backend/cpu/cpu_device.h"
 
 namespace shoal::worker {
+namespace {
 
-TransportPipeline::TransportPipeline(int stages, const MakeTransport& make) {
+// The CPU's, as one whose memory other processes may open.
+class SharingDevice final : public Device {
+ public:
+  absl::StatusOr<std::shared_ptr<std::byte>> AllocateShared(int64_t bytes) override {
+    constexpr int64_t kPage = 4096;
+    void* const data = std::aligned_alloc(kPage, static_cast<size_t>(RoundUp(bytes, kPage)));
+    return std::shared_ptr<std::byte>(static_cast<std::byte*>(data), std::free);
+  }
+
+  bool asynchronous() const override { return cpu_->asynchronous(); }
+  std::unique_ptr<Stream> NewStream(StreamKind kind) override { return cpu_->NewStream(kind); }
+  std::unique_ptr<Memory> NewHostMemory(int64_t budget_bytes) override {
+    return cpu_->NewHostMemory(budget_bytes);
+  }
+  std::string_view name() const override { return cpu_->name(); }
+  absl::StatusOr<Buffer> Allocate(int64_t bytes) override { return cpu_->Allocate(bytes); }
+  int64_t budget_bytes() const override { return cpu_->budget_bytes(); }
+  int64_t allocated_bytes() const override { return cpu_->allocated_bytes(); }
+  int64_t peak_bytes() const override { return cpu_->peak_bytes(); }
+
+ private:
+  // Buffers are the CPU's own.
+  void Free(std::byte* /*data*/, int64_t /*bytes*/) override { SHOAL_CHECK(false); }
+
+  const std::unique_ptr<Device> cpu_ = MakeCpuDevice();
+};
+
+LinkRoom Larger(const LinkRoom& a, const LinkRoom& b) {
+  return {.bytes = std::max(a.bytes, b.bytes), .pieces = std::max(a.pieces, b.pieces)};
+}
+
+}  // namespace
+
+TransportPipeline::TransportPipeline(int stages, const MakeTransport& make, bool on_devices)
+    : device_(std::make_unique<SharingDevice>()),
+      host_(device_->NewHostMemory(0)),
+      on_devices_(on_devices) {
   for (int stage = 0; stage < stages; ++stage) {
     transports_.push_back(make(stage));
   }
@@ -19,13 +60,14 @@ absl::Status TransportPipeline::Connect(const plan::Schedule& schedule, int64_t 
   for (int stage = 0; stage < schedule.shape.stages; ++stage) {
     TransportLinksOptions options = {.stage = stage,
                                      .transport = transports_[static_cast<size_t>(stage)].get(),
-                                     .memory = stage % 2 == 1 ? memory_.get() : nullptr,
+                                     .device = on_devices_ ? device_.get() : nullptr,
+                                     .host = stage % 2 == 1 ? host_.get() : nullptr,
                                      .poison = true};
     for (const int peer : plan::Neighbours(schedule.shape, stage)) {
-      options.slot_bytes =
-          std::max(options.slot_bytes, LayOut(queues, peer, stage, longest_message).slot_bytes());
-      options.buffer_bytes = std::max(options.buffer_bytes,
-                                      LayOut(queues, stage, peer, longest_message).buffer_bytes());
+      options.slots =
+          Larger(options.slots, LayOut(queues, peer, stage, longest_message).slot_room());
+      options.buffers =
+          Larger(options.buffers, LayOut(queues, stage, peer, longest_message).buffer_room());
     }
     SHOAL_ASSIGN_OR_RETURN(auto links, TransportLinks::Create(options));
     links_.push_back(std::move(links));

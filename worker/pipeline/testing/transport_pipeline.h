@@ -1,6 +1,7 @@
 // Links over transports between stages of one process, each with a transport of its own as in a
-// process of its own. Messages of odd stages lie in memory of a device's choice, those of even ones
-// in the transport's.
+// process of its own. Messages lie on the host, of odd stages in memory of a device's choice and of
+// even ones in the transport's, or on devices (here of the CPU, for transports that expose any
+// memory).
 #pragma once
 
 #include <functional>
@@ -10,7 +11,7 @@
 #include "absl/status/status.h"
 #include "plan/schedule.h"
 #include "transport/transport.h"
-#include "worker/backend/cpu/cpu_device.h"
+#include "worker/backend/backend.h"
 #include "worker/pipeline/transport_links.h"
 
 namespace shoal::worker {
@@ -19,7 +20,7 @@ class TransportPipeline {
  public:
   using MakeTransport = std::function<std::unique_ptr<transport::Transport>(int stage)>;
 
-  TransportPipeline(int stages, const MakeTransport& make);
+  TransportPipeline(int stages, const MakeTransport& make, bool on_devices = false);
 
   // Links anew, for schedules of this shape, with memory for what `schedule` needs with messages of
   // that length.
@@ -29,8 +30,9 @@ class TransportPipeline {
   transport::Transport& transport(int stage) { return *transports_[static_cast<size_t>(stage)]; }
 
  private:
-  const std::unique_ptr<Device> device_ = MakeCpuDevice();
-  const std::unique_ptr<Memory> memory_ = device_->NewHostMemory(0);
+  const std::unique_ptr<Device> device_;
+  const std::unique_ptr<Memory> host_;
+  const bool on_devices_;
   std::vector<std::unique_ptr<transport::Transport>> transports_;
   std::vector<std::unique_ptr<TransportLinks>> links_;
 };
