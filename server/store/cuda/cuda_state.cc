@@ -157,6 +157,7 @@ absl::Status CudaState::Add(size_t partition, DType dtype, const std::byte* payl
   Lane& lane = LaneOf(partition);
   SHOAL_RETURN_IF_ERROR(context_->MakeCurrent());
   SHOAL_ASSIGN_OR_RETURN(cudaEvent_t const taken, context_->TakeEvent());
+  bool to_wait_for = false;
   const absl::Status put = [&]() -> absl::Status {
     absl::MutexLock lock(&lane.mutex);
     // What reads the payload: a copy from the host, or else the addition itself.
@@ -173,11 +174,11 @@ absl::Status CudaState::Add(size_t partition, DType dtype, const std::byte* payl
       (void)cudaStreamSynchronize(lane.stream);  // which may read the payload until then
       return recorded;
     }
+    to_wait_for = true;
     return on_host ? PutAddition(arrays, lane, dtype, lane.elements.as<void>(), first)
                    : absl::OkStatus();
   }();
-  // Where nothing was recorded there is nothing to wait for.
-  const absl::Status done = context_->Await(taken, what);
+  const absl::Status done = to_wait_for ? context_->Await(taken, what) : absl::OkStatus();
   context_->GiveEvent(taken);
   return put.ok() ? done : put;
 }

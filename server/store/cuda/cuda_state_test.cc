@@ -354,6 +354,19 @@ TEST(CudaState, AFailedPushLosesTheAttempt) {
 }
 
 // Work that fails when it runs is told by what waits for it first, and the GPU is lost.
+// Its event was recorded by nobody then, neither for this push nor before.
+TEST(CudaState, APushThatFailsAtOnceIsNotWaitedFor) {
+  gpu::SetEmulatedGpus({});
+  Held gpu({}, OnGpu());
+  const std::vector<float> gradient(static_cast<size_t>(gpu.partitions[0].count), 1);
+  gpu::FailCall("cudaMemcpyAsync", 1, cudaErrorInvalidValue);
+  EXPECT_EQ(gpu.store->state()
+                .Add(0, DType::kF32, reinterpret_cast<const std::byte*>(gradient.data()),
+                     PayloadPlace::kHost, /*first=*/true)
+                .code(),
+            absl::StatusCode::kInternal);
+}
+
 TEST(CudaState, FailedWorkIsToldBeforeAnythingIsPublished) {
   gpu::SetEmulatedGpus({});
   Held gpu({}, OnGpu());
