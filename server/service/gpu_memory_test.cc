@@ -6,6 +6,7 @@
 
 #include <filesystem>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "absl/time/clock.h"
@@ -174,6 +175,34 @@ TEST_F(InGpuClientsTest, OneThatDoesNotSeeTheGpuIsServedFromTheHost) {
     EXPECT_EQ(client.granted().gpu().empty(), server == 1) << "it sees the first GPU alone";
     const int partition = plan::PartitionsOf(cluster.shard_map(), server).front();
     EXPECT_TRUE(client.Read(partition, 0, BytesOf(cluster, partition)).ok());
+  }
+}
+
+// Also where not all of the job is on this host, and where one of the two is converted on the way.
+TEST_F(InGpuClientsTest, AreGrantedThereWhatIsPlannedThere) {
+  for (const bool local : {true, false}) {
+    for (const auto& [wire, gradient] :
+         {std::pair(DType::kF32, DType::kF32), std::pair(DType::kF32, DType::kBF16),
+          std::pair(DType::kBF16, DType::kF32)}) {
+      TestingCluster cluster(folder_, 1, plan::Accumulate::kFloat, 1 << 14,
+                             {.client_gpus = client_way_});
+      plan::Job job = cluster.job();
+      job.cluster.local = local;
+      job.service.wire_type = wire;
+      job.service.gradient_type = gradient;
+      proto::ConfigureRequest request = cluster.ConfigureRequest(0);
+      request.set_job_yaml(plan::ToYaml(job));
+      const auto configured = cluster.service(0).Configure(request);
+      ASSERT_TRUE(configured.ok()) << configured.status();
+      TestingClient client(&cluster.service(0), &cluster.client_transport(), 1, 1);
+      ASSERT_TRUE(client.Connect(/*read_only=*/false, /*in_gpu=*/true).ok());
+      const proto::ConnectReply& granted = client.granted();
+      EXPECT_EQ(granted.weights_region() != granted.headers_region(), wire == DType::kF32);
+      EXPECT_EQ(granted.payloads_region() != granted.slots_region(), gradient == DType::kF32);
+      const plan::ReachedInGpu planned = plan::PlanReachedInGpu(job);
+      EXPECT_EQ(planned.weights, wire == DType::kF32);
+      EXPECT_EQ(planned.slots, gradient == DType::kF32);
+    }
   }
 }
 
