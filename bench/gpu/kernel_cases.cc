@@ -291,7 +291,7 @@ absl::StatusOr<std::vector<KernelCase>> MakeEndCases(Ops& ops, DeviceData& data,
          LinearCrossEntropy(
              ops, At(x, n), table,
              {.host_rows = *every_row, .rows = every_row_on_device, .labels = labels}, scale,
-             buffers, d_x, d_table.row<float>(0), loss_sum);
+             buffers, d_x, {d_table.row<float>(0)}, loss_sum);
        }},
       {"Convert, fp32 to bf16", Size(vocabulary, hidden), BytesCost(vocabulary * hidden * (4 + 2)),
        [=, &ops](int64_t) { ops.Convert(d_table, table); }},

@@ -66,9 +66,8 @@ absl::Status ResidentOptimizer::Step() {
   const server::AdamWScalars scalars = server::MakeAdamWScalars({}, ++steps_, kLearningRate, 1.0);
   for (const plan::UnitSpec& unit : model_.units()) {
     const State& state = states_[state_of_[static_cast<size_t>(unit.index)]];
-    SHOAL_ASSIGN_OR_RETURN(const std::span<float> gradient, gradients_.Accumulator(unit.index));
     SHOAL_RETURN_IF_ERROR(kernels_.AdamW(model_.ops().stream(), scalars,
-                                         {.gradient = gradient.data(),
+                                         {.gradient = gradients_.Sums(unit.index).data(),
                                           .master = Floats(state.master),
                                           .m = Floats(state.m),
                                           .v = Floats(state.v),

@@ -30,7 +30,7 @@ class ResidentOptimizer {
                                                                    bool shared);
   static int64_t Bytes(const std::vector<plan::UnitSpec>& units, bool shared);
 
-  // Puts a step and the clearing of the gradients on the compute stream.
+  // Puts a step on the compute stream, and clears the gradients.
   absl::Status Step();
 
  private:

@@ -26,7 +26,7 @@ absl::StatusOr<TrainPlan> PlanTraining(const TrainCase& c, const plan::ModelSpec
 
 struct ResidentTraining {
   TrainPlan plan;
-  // Medians. A whole step is a microbatch, AdamW and the clearing of gradients; 0 without.
+  // Medians. A whole step is a microbatch and AdamW; 0 without.
   double microbatch_seconds = 0;
   double step_seconds = 0;
   double optimizer_seconds = 0;

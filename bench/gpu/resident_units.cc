@@ -81,24 +81,34 @@ absl::StatusOr<std::unique_ptr<ResidentGradients>> ResidentGradients::Create(
   return gradients;
 }
 
-void ResidentGradients::Clear() {
-  for (const worker::Buffer& unit : units_) {
-    model_.ops().stream().Zero(unit.data(), unit.bytes());
+void ResidentGradients::Clear() { empty_.assign(units_.size(), true); }
+
+std::span<float> ResidentGradients::Sums(int unit) {
+  const auto index = static_cast<size_t>(unit);
+  const worker::Buffer& buffer = units_[index];
+  if (empty_[index]) {
+    model_.ops().stream().Zero(buffer.data(), buffer.bytes());
+    empty_[index] = false;
   }
+  return std::span(reinterpret_cast<float*>(buffer.data()),
+                   static_cast<size_t>(buffer.bytes()) / sizeof(float));
 }
 
 absl::StatusOr<std::vector<float>> ResidentGradients::Read(int unit) {
-  const worker::Buffer& buffer = units_[static_cast<size_t>(unit)];
-  std::vector<float> values(static_cast<size_t>(buffer.bytes()) / sizeof(float));
-  SHOAL_RETURN_IF_ERROR(
-      CopyNow(model_.ops().stream(), values.data(), buffer.data(), buffer.bytes()));
+  const std::span<float> sums = Sums(unit);
+  std::vector<float> values(sums.size());
+  SHOAL_RETURN_IF_ERROR(CopyNow(model_.ops().stream(), values.data(), sums.data(),
+                                static_cast<int64_t>(sums.size_bytes())));
   return values;
 }
 
-absl::StatusOr<std::span<float>> ResidentGradients::Accumulator(int unit) {
-  const worker::Buffer& buffer = units_[static_cast<size_t>(unit)];
-  return std::span(reinterpret_cast<float*>(buffer.data()),
-                   static_cast<size_t>(buffer.bytes()) / sizeof(float));
+absl::StatusOr<worker::UnitGradient> ResidentGradients::Gradient(int unit) {
+  const auto index = static_cast<size_t>(unit);
+  if (!empty_[index]) {
+    return worker::UnitGradient{.sums = Sums(unit)};
+  }
+  empty_[index] = false;
+  return worker::UnitGradient{.sums = Sums(unit), .empty = true};
 }
 
 }  // namespace shoal::bench

@@ -34,19 +34,23 @@ class ResidentWeights final : public worker::UnitSource {
 
 class ResidentGradients final : public worker::GradientSink {
  public:
-  // Zeros. The model must outlive this.
+  // Empty. The model must outlive this.
   static absl::StatusOr<std::unique_ptr<ResidentGradients>> Create(worker::Transformer& model);
   void Clear();
-  // A copy of a unit's, when all that is on the compute stream is done.
+  // What was added up; zeros where nothing was.
+  std::span<float> Sums(int unit);
+  // A copy of it, when all that is on the compute stream is done.
   absl::StatusOr<std::vector<float>> Read(int unit);
 
-  absl::StatusOr<std::span<float>> Accumulator(int unit) override;
+  absl::StatusOr<std::span<float>> Accumulator(int unit) override { return Sums(unit); }
+  absl::StatusOr<worker::UnitGradient> Gradient(int unit) override;
   absl::Status Done(int) override { return absl::OkStatus(); }
 
  private:
   explicit ResidentGradients(worker::Transformer& model) : model_(model) {}
   worker::Transformer& model_;
   std::vector<worker::Buffer> units_;
+  std::vector<bool> empty_;  // by unit
 };
 
 }  // namespace shoal::bench

@@ -9,15 +9,19 @@
 namespace shoal::worker {
 void LinearCrossEntropy(Ops& ops, ConstMatrix x, ConstMatrix weight, const Targets& targets,
                         float scale, const CrossEntropyBuffers& buffers, Matrix d_x,
-                        float* d_weight, double* loss_sum) {
+                        const MatrixGradient& d_weight, double* loss_sum) {
   const int64_t vocabulary = weight.rows;
   const int64_t hidden = weight.columns;
   const bool wants_gradient = d_x.data != nullptr;
   SHOAL_CHECK(x.columns == hidden && buffers.logits.columns == vocabulary);
-  SHOAL_CHECK(wants_gradient || d_weight == nullptr);
+  SHOAL_CHECK(wants_gradient || d_weight.sums == nullptr);
   const int64_t chunk_rows = buffers.logits.rows;
   if (wants_gradient && targets.count() < d_x.rows) {
     ops.Zero(d_x);
+  }
+  const Matrix d_matrix = Matrix::Dense(d_weight.sums, DType::kF32, vocabulary, hidden);
+  if (d_weight.empty && targets.count() == 0) {
+    ops.Zero(d_matrix);
   }
   for (int64_t begin = 0; begin < targets.count(); begin += chunk_rows) {
     const int64_t count = std::min(chunk_rows, targets.count() - begin);
@@ -44,10 +48,12 @@ void LinearCrossEntropy(Ops& ops, ConstMatrix x, ConstMatrix weight, const Targe
     if (!contiguous) {
       ops.ScatterRows(d_chunk, targets.rows + begin, count, d_x);
     }
-    if (d_weight != nullptr) {
-      const Matrix d_matrix = Matrix::Dense(d_weight, DType::kF32, vocabulary, hidden);
-      ops.Matmul(
-          {.a = d_logits, .b = chunk, .c = d_matrix, .transpose_a = true, .accumulate = true});
+    if (d_weight.sums != nullptr) {
+      ops.Matmul({.a = d_logits,
+                  .b = chunk,
+                  .c = d_matrix,
+                  .transpose_a = true,
+                  .accumulate = begin > 0 || !d_weight.empty});
     }
   }
 }

@@ -26,11 +26,18 @@ struct CrossEntropyBuffers {
   Matrix d_logits;  // [R, V], compute type; for fp32 it may be the same memory as logits
 };
 
+// Where the gradient of the matrix goes; null: nowhere.
+struct MatrixGradient {
+  float* sums = nullptr;  // [V, H]
+  bool empty = false;     // undefined yet: written, not added to
+};
+
 // ADDS the sum of the targets' cross entropies to *loss_sum (device memory). With d_x.data set,
 // also d_x[T, H] = scale * d loss / dX (overwritten; zero in rows without a target), and, with
-// d_weight set, scale * d loss / dW is ADDED to d_weight[V, H]. weight is [V, H].
+// d_weight.sums set, scale * d loss / dW is ADDED to it, or written where it is empty. weight is
+// [V, H].
 void LinearCrossEntropy(Ops& ops, ConstMatrix x, ConstMatrix weight, const Targets& targets,
                         float scale, const CrossEntropyBuffers& buffers, Matrix d_x,
-                        float* d_weight, double* loss_sum);
+                        const MatrixGradient& d_weight, double* loss_sum);
 
 }  // namespace shoal::worker

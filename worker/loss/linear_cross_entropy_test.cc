@@ -42,7 +42,8 @@ void Check(DType dtype, const std::vector<int32_t>& rows) {
   constexpr int64_t kChunk = 128;  // several chunks
   Tensor chunk_x(dtype, kChunk, kHidden), chunk_d_x(dtype, kChunk, kHidden),
       logits(DType::kF32, kChunk, kVocabulary), d_logits(dtype, kChunk, kVocabulary),
-      d_x(dtype, kRows, kHidden, 3.0), d_weight(DType::kF32, kVocabulary, kHidden);
+      d_x(dtype, kRows, kHidden, 3.0), d_weight(DType::kF32, kVocabulary, kHidden),
+      written(DType::kF32, kVocabulary, kHidden, 3.0);
   const CrossEntropyBuffers buffers{
       .x = chunk_x.view(),
       .d_x = chunk_d_x.view(),
@@ -52,14 +53,18 @@ void Check(DType dtype, const std::vector<int32_t>& rows) {
   double loss = 0;
   double loss_alone = 0;
   LinearCrossEntropy(*cpu.ops, x.view(), weight.view(), targets, kScale, buffers, d_x.view(),
-                     d_weight.f32(), &loss);
-  LinearCrossEntropy(*cpu.ops, x.view(), weight.view(), targets, kScale, buffers, Matrix(), nullptr,
+                     {d_weight.f32()}, &loss);
+  LinearCrossEntropy(*cpu.ops, x.view(), weight.view(), targets, kScale, buffers, Matrix(), {},
                      &loss_alone);
+  double loss_again = 0;
+  LinearCrossEntropy(*cpu.ops, x.view(), weight.view(), targets, kScale, buffers, d_x.view(),
+                     {.sums = written.f32(), .empty = true}, &loss_again);
   ASSERT_TRUE(cpu.ops->Finish().ok());
 
   EXPECT_NEAR(loss, NaiveLoss(x.doubles(), weight.doubles(), rows, labels),
               1e-5 * (1 + std::abs(loss)));
   EXPECT_EQ(loss, loss_alone);
+  EXPECT_EQ(written.doubles(), d_weight.doubles());
   const double tolerance = oracle::Tolerance(dtype);
   oracle::ExpectGradient(
       [&](const Doubles& at) { return Doubles{NaiveLoss(at, weight.doubles(), rows, labels)}; },

@@ -1,6 +1,7 @@
 #include "worker/model/block.h"
 
 #include <string>
+#include <utility>
 
 #include "common/check.h"
 #include "common/status.h"
@@ -18,6 +19,10 @@ ConstMatrix Weight(const BlockWeights& weights, int64_t offset, int64_t rows, in
                             columns);
 }
 
+AttentionShape Heads(const plan::ModelSpec& spec) {
+  return {.heads = spec.heads, .kv_heads = spec.kv_heads, .head_dim = spec.head_dim};
+}
+
 // y[T, out] = x[T, in] weight[out, in]^T
 void Project(Ops& ops, ConstMatrix x, ConstMatrix weight, Matrix y) {
   ops.Matmul({.a = x, .b = weight, .c = y, .transpose_b = true});
@@ -28,10 +33,33 @@ void ProjectBackwardInput(Ops& ops, ConstMatrix d_y, ConstMatrix weight, Matrix 
   ops.Matmul({.a = d_y, .b = weight, .c = d_x});
 }
 
-// d_weight[out, in] ADDED d_y[T, out]^T x[T, in]
-void ProjectBackwardWeight(Ops& ops, ConstMatrix d_y, ConstMatrix x, float* d_weight) {
-  const Matrix out = Matrix::Dense(d_weight, DType::kF32, d_y.columns, x.columns);
-  ops.Matmul({.a = d_y, .b = x, .c = out, .transpose_a = true, .accumulate = true});
+// d_weight[out, in] at `offset` of the gradient ADDED, or set to, d_y[T, out]^T x[T, in]
+void ProjectBackwardWeight(Ops& ops, ConstMatrix d_y, ConstMatrix x, const UnitGradient& gradient,
+                           int64_t offset) {
+  const Matrix out =
+      Matrix::Dense(gradient.sums.data() + offset, DType::kF32, d_y.columns, x.columns);
+  ops.Matmul({.a = d_y, .b = x, .c = out, .transpose_a = true, .accumulate = !gradient.empty});
+}
+
+// All of an empty gradient but the matrices, which products write: norms and biases, that are added
+// to, and the padding.
+void ZeroVectors(Ops& ops, const plan::ModelSpec& spec, const BlockLayout& layout,
+                 const UnitGradient& gradient) {
+  const std::pair<int64_t, int64_t> matrices[] = {
+      {layout.qkv, Heads(spec).qkv_size() * spec.hidden},
+      {layout.output, spec.hidden * spec.q_size()},
+      {layout.gate_up, 2 * spec.intermediate * spec.hidden},
+      {layout.down, spec.hidden * spec.intermediate}};
+  const auto zero = [&](int64_t begin, int64_t end) {
+    ops.stream().Zero(gradient.sums.data() + begin,
+                      (end - begin) * static_cast<int64_t>(sizeof(float)));
+  };
+  int64_t end = 0;  // of the matrix before
+  for (const auto& [offset, count] : matrices) {
+    zero(end, offset);
+    end = offset + count;
+  }
+  zero(end, static_cast<int64_t>(gradient.sums.size()));
 }
 
 void AddBias(Ops& ops, const BlockWeights& weights, int64_t offset, Matrix y) {
@@ -44,10 +72,6 @@ void BiasBackward(Ops& ops, ConstMatrix d_y, int64_t offset, float* accumulator)
   if (offset >= 0) {
     ops.BiasBackward(d_y, accumulator + offset);
   }
-}
-
-AttentionShape Heads(const plan::ModelSpec& spec) {
-  return {.heads = spec.heads, .kv_heads = spec.kv_heads, .head_dim = spec.head_dim};
 }
 
 void Attend(Ops& ops, const plan::ModelSpec& spec, const SequenceContext& sequences,
@@ -225,24 +249,27 @@ void BlockBackwardInput(Ops& ops, const BlockWeights& weights, const SequenceCon
 }
 
 void BlockBackwardWeights(Ops& ops, const plan::ModelSpec& spec, const BlockLayout& layout,
-                          const BlockActivations& a, const BlockGradients& g, float* accumulator) {
-  ProjectBackwardWeight(ops, g.output, a.activated, accumulator + layout.down);
-  BiasBackward(ops, g.output, layout.down_bias, accumulator);
-  ProjectBackwardWeight(ops, g.gate_up, a.middle_normed, accumulator + layout.gate_up);
-  BiasBackward(ops, g.gate_up.Columns(0, spec.intermediate), layout.gate_bias, accumulator);
-  BiasBackward(ops, g.gate_up.Columns(spec.intermediate, spec.intermediate), layout.up_bias,
-               accumulator);
+                          const BlockActivations& a, const BlockGradients& g,
+                          const UnitGradient& unit_gradient) {
+  float* const sums = unit_gradient.sums.data();
+  if (unit_gradient.empty) {
+    ZeroVectors(ops, spec, layout, unit_gradient);
+  }
+  ProjectBackwardWeight(ops, g.output, a.activated, unit_gradient, layout.down);
+  BiasBackward(ops, g.output, layout.down_bias, sums);
+  ProjectBackwardWeight(ops, g.gate_up, a.middle_normed, unit_gradient, layout.gate_up);
+  BiasBackward(ops, g.gate_up.Columns(0, spec.intermediate), layout.gate_bias, sums);
+  BiasBackward(ops, g.gate_up.Columns(spec.intermediate, spec.intermediate), layout.up_bias, sums);
   ops.RmsNormBackwardWeight(g.middle_normed, a.middle, a.middle_inverse_rms,
-                            accumulator + layout.attention_norm);
-  ProjectBackwardWeight(ops, g.middle, a.attention, accumulator + layout.output);
-  BiasBackward(ops, g.middle, layout.output_bias, accumulator);
-  ProjectBackwardWeight(ops, g.qkv, a.input_normed, accumulator + layout.qkv);
-  BiasBackward(ops, g.qkv.Columns(0, spec.q_size()), layout.q_bias, accumulator);
-  BiasBackward(ops, g.qkv.Columns(spec.q_size(), spec.kv_size()), layout.k_bias, accumulator);
+                            sums + layout.attention_norm);
+  ProjectBackwardWeight(ops, g.middle, a.attention, unit_gradient, layout.output);
+  BiasBackward(ops, g.middle, layout.output_bias, sums);
+  ProjectBackwardWeight(ops, g.qkv, a.input_normed, unit_gradient, layout.qkv);
+  BiasBackward(ops, g.qkv.Columns(0, spec.q_size()), layout.q_bias, sums);
+  BiasBackward(ops, g.qkv.Columns(spec.q_size(), spec.kv_size()), layout.k_bias, sums);
   BiasBackward(ops, g.qkv.Columns(spec.q_size() + spec.kv_size(), spec.kv_size()), layout.v_bias,
-               accumulator);
-  ops.RmsNormBackwardWeight(g.input_normed, a.input, a.input_inverse_rms,
-                            accumulator + layout.input_norm);
+               sums);
+  ops.RmsNormBackwardWeight(g.input_normed, a.input, a.input_inverse_rms, sums + layout.input_norm);
 }
 
 }  // namespace shoal::worker

@@ -12,6 +12,7 @@
 #include "common/dtype.h"
 #include "plan/model_spec.h"
 #include "plan/recompute.h"
+#include "worker/model/unit_access.h"
 #include "worker/model/workspace.h"
 #include "worker/ops/ops.h"
 
@@ -116,9 +117,9 @@ void BlockRemake(Ops& ops, const BlockWeights& weights, const SequenceContext& s
 void BlockBackwardInput(Ops& ops, const BlockWeights& weights, const SequenceContext& sequences,
                         const BlockActivations& activations, const BlockGradients& gradients,
                         Matrix d_input);
-// W: ADDED to accumulator, the unit's flat fp32 vector.
+// W: ADDED to the unit's gradient, or written where that is empty.
 void BlockBackwardWeights(Ops& ops, const plan::ModelSpec& spec, const BlockLayout& layout,
                           const BlockActivations& activations, const BlockGradients& gradients,
-                          float* accumulator);
+                          const UnitGradient& unit_gradient);
 
 }  // namespace shoal::worker

@@ -67,8 +67,8 @@ TEST_P(BlockTest, WeightGradientsMayComeLate) {
     g0.output = two.d_middle;
     MemoryGradientSink sink(model->units());
     const auto weight_gradient = [&](int block, const BlockGradients& g) {
-      float* const accumulator = sink.Accumulator(block + 1)->data();
-      BlockBackwardWeights(ops, spec, model->layout(), two.activations[block], g, accumulator);
+      BlockBackwardWeights(ops, spec, model->layout(), two.activations[block], g,
+                           *sink.Gradient(block + 1));
     };
     BlockBackwardInput(ops, second.block(*model), sequences, two.activations[1], g1, two.d_middle);
     if (!late) {

@@ -62,10 +62,10 @@ absl::Status Chunk::Backward(const ChunkCall& call, std::byte* activations,
     const BlockActivations saved = memory.Activations(unit, activations, call.scratch);
     const Matrix d_in = input_gradient(unit);
     gradients.output = given;
-    SHOAL_ASSIGN_OR_RETURN(float* const accumulator, AccumulatorOf(model_, call.sink, unit));
+    SHOAL_ASSIGN_OR_RETURN(const UnitGradient unit_gradient, GradientOf(model_, call.sink, unit));
     SHOAL_RETURN_IF_ERROR(BackwardBlockInput(call, unit, saved, gradients, d_in));
     BlockBackwardWeights(model_.ops(), model_.spec(), model_.layout(), saved, gradients,
-                         accumulator);
+                         unit_gradient);
     SHOAL_RETURN_IF_ERROR(ContributionDone(model_, call.sink, unit));
     given = d_in;
   }
@@ -100,8 +100,8 @@ absl::Status Chunk::BackwardWeights(const ChunkCall& call, std::byte* activation
   const ChunkMemory memory = MemoryOf(call.microbatch);
   for (int unit = body().end() - 1; unit >= std::max(units_.first, 1); --unit) {
     const auto [saved, made] = memory.SplitBackward(unit, activations, gradients, call.scratch);
-    SHOAL_ASSIGN_OR_RETURN(float* const accumulator, AccumulatorOf(model_, call.sink, unit));
-    BlockBackwardWeights(model_.ops(), model_.spec(), model_.layout(), saved, made, accumulator);
+    SHOAL_ASSIGN_OR_RETURN(const UnitGradient unit_gradient, GradientOf(model_, call.sink, unit));
+    BlockBackwardWeights(model_.ops(), model_.spec(), model_.layout(), saved, made, unit_gradient);
     SHOAL_RETURN_IF_ERROR(ContributionDone(model_, call.sink, unit));
   }
   return has_embedding() ? BackwardEmbedding(call, memory.OutputGradient(0, gradients))
@@ -127,10 +127,14 @@ absl::Status Chunk::BackwardBlockInput(const ChunkCall& call, int unit, const Bl
 
 absl::Status Chunk::BackwardEmbedding(const ChunkCall& call, ConstMatrix d_output) const {
   const plan::ModelSpec& spec = model_.spec();
-  SHOAL_ASSIGN_OR_RETURN(float* const accumulator, AccumulatorOf(model_, call.sink, 0));
+  SHOAL_ASSIGN_OR_RETURN(const UnitGradient gradient, GradientOf(model_, call.sink, 0));
+  if (gradient.empty) {  // rows of tokens that the microbatch has not
+    model_.ops().stream().Zero(gradient.sums.data(),
+                               static_cast<int64_t>(gradient.sums.size_bytes()));
+  }
   model_.ops().EmbeddingBackward(
       call.microbatch.token_ids(), call.microbatch.tokens(), d_output,
-      Matrix::Dense(accumulator, DType::kF32, spec.vocabulary, spec.hidden));
+      Matrix::Dense(gradient.sums.data(), DType::kF32, spec.vocabulary, spec.hidden));
   return ContributionDone(model_, call.sink, 0);
 }
 

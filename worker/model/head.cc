@@ -1,5 +1,6 @@
 #include "worker/model/head.h"
 
+#include <span>
 #include <utility>
 
 #include "common/status.h"
@@ -52,9 +53,24 @@ absl::Status HeadLoss(Transformer& model, const MicrobatchInput& microbatch, Uni
   SHOAL_ASSIGN_OR_RETURN(const HeldHead head, HeldHead::Get(model, source));
   ForwardNorm(model, head, last, scratch);
   LinearCrossEntropy(model.ops(), scratch.normed, head.matrix(), microbatch.targets(), 0.0f,
-                     scratch.chunk, Matrix(), nullptr, microbatch.loss_sum());
+                     scratch.chunk, Matrix(), {}, microbatch.loss_sum());
   return model.ops().Check();
 }
+
+namespace {
+
+// An empty gradient's elements before and after what is written.
+void ZeroBeside(Transformer& model, const UnitGradient& gradient, int64_t begin, int64_t count) {
+  if (gradient.empty) {
+    const std::span<float> before = gradient.sums.first(static_cast<size_t>(begin));
+    const std::span<float> after = gradient.sums.subspan(static_cast<size_t>(begin + count));
+    for (const std::span<float> part : {before, after}) {
+      model.ops().stream().Zero(part.data(), static_cast<int64_t>(part.size_bytes()));
+    }
+  }
+}
+
+}  // namespace
 
 absl::Status HeadBackward(Transformer& model, const MicrobatchInput& microbatch, double loss_scale,
                           UnitSource& source, GradientSink& sink, ConstMatrix last,
@@ -62,15 +78,23 @@ absl::Status HeadBackward(Transformer& model, const MicrobatchInput& microbatch,
   const int unit = model.head_unit();
   const int matrix_unit = model.head_matrix_unit();
   SHOAL_ASSIGN_OR_RETURN(const HeldHead head, HeldHead::Get(model, source));
-  SHOAL_ASSIGN_OR_RETURN(float* const accumulator, AccumulatorOf(model, sink, unit));
-  SHOAL_ASSIGN_OR_RETURN(float* const matrix_accumulator, AccumulatorOf(model, sink, matrix_unit));
+  SHOAL_ASSIGN_OR_RETURN(const UnitGradient gradient, GradientOf(model, sink, unit));
+  UnitGradient of_matrix = gradient;
+  if (matrix_unit != unit) {
+    ZeroBeside(model, gradient, 0, 0);
+    SHOAL_ASSIGN_OR_RETURN(of_matrix, GradientOf(model, sink, matrix_unit));
+  }
+  const plan::ModelSpec& spec = model.spec();
+  ZeroBeside(model, of_matrix, model.head_matrix_offset(), spec.vocabulary * spec.hidden);
   ForwardNorm(model, head, last, scratch);
-  LinearCrossEntropy(model.ops(), scratch.normed, head.matrix(), microbatch.targets(),
-                     static_cast<float>(loss_scale), scratch.chunk, d_normed,
-                     matrix_accumulator + model.head_matrix_offset(), microbatch.loss_sum());
+  LinearCrossEntropy(
+      model.ops(), scratch.normed, head.matrix(), microbatch.targets(),
+      static_cast<float>(loss_scale), scratch.chunk, d_normed,
+      {.sums = of_matrix.sums.data() + model.head_matrix_offset(), .empty = of_matrix.empty},
+      microbatch.loss_sum());
   model.ops().RmsNormBackwardInput(d_normed, last, head.norm(), scratch.inverse_rms, ConstMatrix(),
                                    d_last);
-  model.ops().RmsNormBackwardWeight(d_normed, last, scratch.inverse_rms, accumulator);
+  model.ops().RmsNormBackwardWeight(d_normed, last, scratch.inverse_rms, gradient.sums.data());
   SHOAL_RETURN_IF_ERROR(ContributionDone(model, sink, unit));
   return matrix_unit == unit ? absl::OkStatus() : ContributionDone(model, sink, matrix_unit);
 }

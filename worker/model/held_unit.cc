@@ -40,14 +40,14 @@ BlockWeights HeldUnit::block(const Transformer& model) const {
   return {.spec = model.spec(), .layout = model.layout(), .data = view_.data, .dtype = view_.dtype};
 }
 
-absl::StatusOr<float*> AccumulatorOf(const Transformer& model, GradientSink& sink, int unit) {
-  SHOAL_ASSIGN_OR_RETURN(const std::span<float> accumulator, sink.Accumulator(unit));
+absl::StatusOr<UnitGradient> GradientOf(const Transformer& model, GradientSink& sink, int unit) {
+  SHOAL_ASSIGN_OR_RETURN(const UnitGradient gradient, sink.Gradient(unit));
   const plan::UnitSpec& expected = model.units()[static_cast<size_t>(unit)];
-  if (static_cast<int64_t>(accumulator.size()) != expected.count) {
+  if (static_cast<int64_t>(gradient.sums.size()) != expected.count) {
     return FailedPrecondition("unit {}: the gradient's accumulator has {} elements, the unit {}",
-                              expected.name, accumulator.size(), expected.count);
+                              expected.name, gradient.sums.size(), expected.count);
   }
-  return accumulator.data();
+  return gradient;
 }
 
 absl::Status ContributionDone(Transformer& model, GradientSink& sink, int unit) {

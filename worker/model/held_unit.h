@@ -33,8 +33,8 @@ class HeldUnit {
   WeightsView view_;
 };
 
-// The unit's accumulator, of the right size.
-absl::StatusOr<float*> AccumulatorOf(const Transformer& model, GradientSink& sink, int unit);
+// Where the unit's gradient goes, of the right size.
+absl::StatusOr<UnitGradient> GradientOf(const Transformer& model, GradientSink& sink, int unit);
 
 // All work on the contribution is on the compute stream.
 absl::Status ContributionDone(Transformer& model, GradientSink& sink, int unit);

@@ -104,6 +104,55 @@ TEST(RunMicrobatch, PackedEqualsEachSampleAlone) {
   }
 }
 
+// Hands gradients out empty, full of NaN.
+class EmptyGradientSink final : public GradientSink {
+ public:
+  explicit EmptyGradientSink(const std::vector<plan::UnitSpec>& units) {
+    for (const plan::UnitSpec& unit : units) {
+      gradients_.emplace_back(static_cast<size_t>(unit.count),
+                              std::numeric_limits<float>::quiet_NaN());
+    }
+    empty_.assign(units.size(), true);
+  }
+  absl::StatusOr<std::span<float>> Accumulator(int) override {
+    return absl::UnimplementedError("zeros were not asked for");
+  }
+  absl::StatusOr<UnitGradient> Gradient(int unit) override {
+    const auto index = static_cast<size_t>(unit);
+    const bool empty = empty_[index];
+    empty_[index] = false;
+    return UnitGradient{.sums = gradients_[index], .empty = empty};
+  }
+  absl::Status Done(int) override { return absl::OkStatus(); }
+  std::span<const float> gradient(int unit) const { return gradients_[static_cast<size_t>(unit)]; }
+
+ private:
+  std::vector<std::vector<float>> gradients_;
+  std::vector<bool> empty_;
+};
+
+TEST(RunMicrobatch, WritesAllOfAnEmptyGradientAndAddsToItAfterwards) {
+  for (const plan::ModelSpec& spec : {SmallSpec(true), SmallSpec(false), FullSpec()}) {
+    const auto model = MakeModel(spec);
+    MemoryUnitSource weights = RandomWeights(model->units(), DType::kF32, 5);
+    PackedBatch without_targets = RandomBatch(spec, {9}, 6);
+    std::ranges::fill(without_targets.labels, formats::kIgnoredLabel);
+    const PackedBatch ordinary = RandomBatch(spec, {40, 7}, 6, /*masked=*/true);
+    for (const auto& batches : {std::vector{ordinary, ordinary}, {without_targets, ordinary}}) {
+      MemoryGradientSink added(model->units());
+      EmptyGradientSink written(model->units());
+      for (const PackedBatch& batch : batches) {
+        ASSERT_TRUE(RunMicrobatch(*model, batch, 0.125, weights, added).ok());
+        ASSERT_TRUE(RunMicrobatch(*model, batch, 0.125, weights, written).ok());
+      }
+      for (const plan::UnitSpec& unit : model->units()) {
+        EXPECT_TRUE(std::ranges::equal(written.gradient(unit.index), added.gradient(unit.index)))
+            << unit.name;
+      }
+    }
+  }
+}
+
 TEST(RunMicrobatch, Bf16IsCloseToFp32) {
   const plan::ModelSpec spec = FullSpec();
   const auto exact = MakeModel(spec);

@@ -71,13 +71,22 @@ class PassingGradientSink final : public GradientSink {
   ~PassingGradientSink() override { copies_->Synchronize().IgnoreError(); }
 
   absl::StatusOr<std::span<float>> Accumulator(int unit) override {
+    const UnitGradient gradient = *Gradient(unit);
+    if (gradient.empty) {
+      compute_.Zero(gradient.sums.data(), static_cast<int64_t>(gradient.sums.size_bytes()));
+    }
+    return gradient.sums;
+  }
+  absl::StatusOr<UnitGradient> Gradient(int unit) override {
     const auto count = static_cast<size_t>(units_[static_cast<size_t>(unit)].count);
     Buffer& place = filling_[unit];
-    if (place.data() == nullptr) {
+    const bool empty = place.data() == nullptr;
+    if (empty) {
       place = *device_.Allocate(static_cast<int64_t>(count * sizeof(float)));
-      compute_.Zero(place.data(), place.bytes());
+      compute_.Fill(place.data(), kSpoilt, place.bytes());
     }
-    return std::span<float>(reinterpret_cast<float*>(place.data()), count);
+    return UnitGradient{.sums = std::span(reinterpret_cast<float*>(place.data()), count),
+                        .empty = empty};
   }
   absl::Status Done(int unit) override {
     Buffer place = std::move(filling_.at(unit));

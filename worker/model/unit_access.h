@@ -15,6 +15,7 @@
 #include <cstdint>
 #include <span>
 #include <string_view>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -42,6 +43,14 @@ class UnitSource {
   virtual void Release(int unit) = 0;
 };
 
+// Where a contribution to a unit's gradient goes: the unit's flat vector in fp32.
+struct UnitGradient {
+  std::span<float> sums;
+  // Nothing has been added yet and what is there is undefined: the contribution writes all of it,
+  // padding included, instead of adding. That spares the device zeros that are written, and read.
+  bool empty = false;
+};
+
 // A unit's gradient of a microbatch comes in one contribution, but with tied embeddings unit 0's
 // comes in two: the head's, of the matrix it shares, and the embedding's own. Each is asked for,
 // added and done with by itself, so that it does not matter whether one worker makes both. What is
@@ -54,9 +63,20 @@ class GradientSink {
   // the first time, before that work. It keeps its place until Done(unit). The host must not touch
   // it where the device's memory is out of its reach.
   virtual absl::StatusOr<std::span<float>> Accumulator(int unit) = 0;
+  // The same for a caller that can write as well as add, which is told which of them to do. A sink
+  // that knows no better hands out zeros to be added to.
+  virtual absl::StatusOr<UnitGradient> Gradient(int unit);
   // All work of the contribution is on the compute stream: it is in the accumulator once what is on
   // the stream now is done.
   virtual absl::Status Done(int unit) = 0;
 };
+
+inline absl::StatusOr<UnitGradient> GradientSink::Gradient(int unit) {
+  absl::StatusOr<std::span<float>> accumulator = Accumulator(unit);
+  if (!accumulator.ok()) {
+    return std::move(accumulator).status();
+  }
+  return UnitGradient{.sums = *accumulator};
+}
 
 }  // namespace shoal::worker

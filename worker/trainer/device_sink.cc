@@ -95,21 +95,31 @@ void DeviceSink::Cancel(const absl::Status& why) {
 }
 
 absl::StatusOr<std::span<float>> DeviceSink::Accumulator(int unit) {
+  SHOAL_ASSIGN_OR_RETURN(const UnitGradient gradient, Gradient(unit));
+  if (gradient.empty) {
+    compute_->Zero(gradient.sums.data(), BytesOf(unit));
+  }
+  return gradient.sums;
+}
+
+absl::StatusOr<UnitGradient> DeviceSink::Gradient(int unit) {
   phases_->AtUnit(unit);
   if (phases_->phase() == Phase::kForward) {
     phases_->Enter(Phase::kBackward);  // the first gradient is asked for when backward begins
   }
   std::byte*& data = filling_[static_cast<size_t>(unit)];
-  if (data == nullptr) {
+  const bool empty = data == nullptr;
+  if (empty) {
     const PhaseClock::Scope wait(*phases_, Phase::kPutWait);
     SHOAL_ASSIGN_OR_RETURN(const DeviceFrame frame, AwaitAccumulator(unit));
     data = frame.data;
     if (frame.free_after != nullptr) {
       compute_->WaitFor(*frame.free_after);
     }
-    compute_->Zero(data, BytesOf(unit));
   }
-  return std::span(reinterpret_cast<float*>(data), static_cast<size_t>(spec(unit).count));
+  return UnitGradient{
+      .sums = std::span(reinterpret_cast<float*>(data), static_cast<size_t>(spec(unit).count)),
+      .empty = empty};
 }
 
 absl::StatusOr<DeviceFrame> DeviceSink::AwaitAccumulator(int unit) {

@@ -68,6 +68,7 @@ class DeviceSink final : public StepSink, private client::GradientReturn {
   void Cancel(const absl::Status& why) override;
 
   absl::StatusOr<std::span<float>> Accumulator(int unit) override;
+  absl::StatusOr<UnitGradient> Gradient(int unit) override;
   absl::Status Done(int unit) override;
 
   int64_t buffer_bytes() const { return buffer_bytes_; }            // on the device

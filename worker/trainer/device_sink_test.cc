@@ -6,6 +6,7 @@
 #include <deque>
 #include <thread>
 
+#include "common/status.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "worker/trainer/testing_contributions.h"
@@ -39,13 +40,21 @@ class DeviceSinkTest : public DeviceAccess {
     sink_ = *DeviceSink::Create(options, rig_.unit_specs, device_.get(), compute_.get(),
                                 host_.get(), client_.get(), &meetings_, &phases_);
   }
+  // By turns as who adds to zeros, and as who writes what is empty.
   absl::Status Contribute(int unit, const std::vector<float>& gradient) {
-    const absl::StatusOr<std::span<float>> accumulator = sink_->Accumulator(unit);
-    if (!accumulator.ok()) {
-      return accumulator.status();
+    by_accumulator_ = !by_accumulator_;
+    UnitGradient to;
+    if (by_accumulator_) {
+      SHOAL_ASSIGN_OR_RETURN(to.sums, sink_->Accumulator(unit));
+    } else {
+      SHOAL_ASSIGN_OR_RETURN(to, sink_->Gradient(unit));
     }
-    if (absl::Status status = AddOnDevice(*accumulator, gradient, *compute_, sums_); !status.ok()) {
-      return status;
+    if (to.empty) {
+      sums_.push_back(gradient);
+      compute_->Copy(to.sums.data(), sums_.back().data(),
+                     static_cast<int64_t>(to.sums.size_bytes()));
+    } else {
+      SHOAL_RETURN_IF_ERROR(AddOnDevice(to.sums, gradient, *compute_, sums_));
     }
     return sink_->Done(unit);
   }
@@ -63,6 +72,7 @@ class DeviceSinkTest : public DeviceAccess {
     return sink_->Flush();
   }
 
+  bool by_accumulator_ = false;          // how the last contribution was made
   std::deque<std::vector<float>> sums_;  // that copies read from
   std::unique_ptr<DeviceSink> sink_;
 };
