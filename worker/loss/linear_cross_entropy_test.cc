@@ -99,10 +99,11 @@ TEST(LossChunk, BoundsTheLogits) {
   EXPECT_EQ(plan::kCpuLossChunk.Rows(4096, 70), 128);
   EXPECT_EQ(plan::kCpuLossChunk.Rows(4096, 0), 64);
   EXPECT_EQ(plan::kCpuLossChunk.Rows(152064, 100000), 64);
-  EXPECT_EQ(plan::kGpuLossChunk.Rows(4096, 100000), 2048);
+  EXPECT_EQ(plan::kGpuLossChunk.Rows(4096, 100000), 4096);
+  EXPECT_EQ(plan::kGpuLossChunk.Rows(50304, 100000), 4096);
   EXPECT_EQ(plan::kGpuLossChunk.Rows(4096, 70), 128);
   EXPECT_EQ(plan::kGpuLossChunk.Rows(152064, 100000), 2048);
-  EXPECT_EQ(plan::kGpuLossChunk.Rows(262144, 100000), 1280);
+  EXPECT_EQ(plan::kGpuLossChunk.Rows(262144, 100000), 1152);
 }
 
 }  // namespace
