@@ -341,7 +341,7 @@ TEST_F(LargeIndices, OfAttention) {
   const Matrix out = Make(DType::kBF16, kTokens, kShape.q_size());
   auto* const log_sum_exp = static_cast<float*>(Make(DType::kF32, kShape.heads, kTokens).data);
   ops().AttentionForward(qkv, kShape, begins, out, log_sum_exp);
-  ops().AttentionBackward(out, qkv, out, log_sum_exp, kShape, begins, d_qkv);
+  ops().AttentionBackward(out, qkv, out, log_sum_exp, kShape, begins, {}, d_qkv);
   const int64_t half = kShape.head_dim / 2;
   const int32_t* const positions = Integers(std::vector<int32_t>(kTokens, 1));
   const Matrix table = Make(DType::kF32, 2, half);

@@ -154,7 +154,7 @@ absl::StatusOr<std::vector<KernelCase>> MakeAttentionCases(Ops& ops, DeviceData&
        size.Name()},
       {"AttentionBackward", size.Name(), AttentionBackwardCost(shape, rows, squared),
        [&ops, d_out, qkv, out, log_sum_exp, shape, begins, d_qkv](int64_t) {
-         ops.AttentionBackward(d_out, qkv, out, log_sum_exp, shape, begins, d_qkv);
+         ops.AttentionBackward(d_out, qkv, out, log_sum_exp, shape, begins, {}, d_qkv);
        },
        size.Name()}};
 }
@@ -220,10 +220,6 @@ absl::StatusOr<std::vector<KernelCase>> MakeBlockCases(Ops& ops, DeviceData& dat
       {"RotaryForward", of_heads, rotary,
        [=, &ops](int64_t n) {
          ops.RotaryForward(At(qkv, n), rotated, shape.head_dim, positions, cosines, sines);
-       }},
-      {"RotaryBackward", of_heads, rotary,
-       [=, &ops](int64_t n) {
-         ops.RotaryBackward(At(qkv, n), rotated, shape.head_dim, positions, cosines, sines);
        }},
       {"SwiGluForward", of_gates, ElementwiseCost(rows * intermediate, 2, 1),
        [=, &ops](int64_t) { ops.SwiGluForward(gate_up, activated); }},

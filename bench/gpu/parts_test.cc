@@ -49,7 +49,6 @@ TEST(Parts, KernelsHaveEveryOperatorOfTheModel) {
                            "RmsNormBackwardInput",
                            "RmsNormBackwardWeight",
                            "RotaryForward",
-                           "RotaryBackward",
                            "SwiGluForward",
                            "SwiGluBackward",
                            "Add\n",

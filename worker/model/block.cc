@@ -238,10 +238,10 @@ void BlockBackwardInput(Ops& ops, const BlockWeights& weights, const SequenceCon
                            a.middle_inverse_rms, g.output, g.middle);
   ProjectBackwardInput(ops, g.middle, Weight(weights, layout.output, spec.hidden, spec.q_size()),
                        g.attention);
-  ops.AttentionBackward(g.attention, a.qkv, a.attention, a.log_sum_exp, Heads(spec),
-                        sequences.cu_seqlens, g.qkv);
-  ops.RotaryBackward(g.qkv, spec.heads + spec.kv_heads, spec.head_dim, sequences.positions,
-                     sequences.cosines, sequences.sines);
+  ops.AttentionBackward(
+      g.attention, a.qkv, a.attention, a.log_sum_exp, Heads(spec), sequences.cu_seqlens,
+      {.positions = sequences.positions, .cosines = sequences.cosines, .sines = sequences.sines},
+      g.qkv);
   ProjectBackwardInput(ops, g.qkv, Weight(weights, layout.qkv, g.qkv.columns, spec.hidden),
                        g.input_normed);
   ops.RmsNormBackwardInput(g.input_normed, a.input, Vector(weights, layout.input_norm, spec.hidden),

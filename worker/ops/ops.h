@@ -51,6 +51,13 @@ struct AttentionShape {
   int64_t qkv_size() const { return q_size() + 2 * kv_size(); }
 };
 
+// What RotaryForward turned heads by.
+struct Rotation {
+  const int32_t* positions = nullptr;  // [T]; null: nothing was turned
+  const float* cosines = nullptr;      // [*, D/2]
+  const float* sines = nullptr;
+};
+
 class Ops {
  public:
   virtual ~Ops() = default;
@@ -87,24 +94,23 @@ class Ops {
 
   // In place on the first `rotated_heads` heads of x: the pair (j, j + D/2) of a head of token t
   // turns by the angle whose cosine and sine are at [positions[t], j] of the tables [*, D/2].
-  // Backward turns the gradient back.
+  // AttentionBackward turns the gradient back.
   virtual void RotaryForward(Matrix x, int64_t rotated_heads, int64_t head_dim,
                              const int32_t* positions, const float* cosines,
                              const float* sines) = 0;
-  virtual void RotaryBackward(Matrix d_x, int64_t rotated_heads, int64_t head_dim,
-                              const int32_t* positions, const float* cosines,
-                              const float* sines) = 0;
 
   // Causal attention within each sequence [cu_seqlens[s], cu_seqlens[s+1]) and never across; scale
   // 1/sqrt(D). qkv[T, Q + 2 KV] -> out[T, Q] and log_sum_exp[heads, T] (of scaled scores). Rows
   // after the last sequence are zero. cu_seqlens is host memory, read before the call
-  // returns.
+  // returns. d_qkv is the gradient of what qkv was before its q and k heads were turned by
+  // `rotation`.
   virtual void AttentionForward(ConstMatrix qkv, const AttentionShape& shape,
                                 std::span<const int32_t> cu_seqlens, Matrix out,
                                 float* log_sum_exp) = 0;
   virtual void AttentionBackward(ConstMatrix d_out, ConstMatrix qkv, ConstMatrix out,
                                  const float* log_sum_exp, const AttentionShape& shape,
-                                 std::span<const int32_t> cu_seqlens, Matrix d_qkv) = 0;
+                                 std::span<const int32_t> cu_seqlens, const Rotation& rotation,
+                                 Matrix d_qkv) = 0;
   // One new token: q[1, Q] against `length` cached keys and values [length, KV] each; out[1, Q].
   virtual void AttentionDecode(ConstMatrix q, ConstMatrix keys, ConstMatrix values,
                                const AttentionShape& shape, Matrix out) = 0;

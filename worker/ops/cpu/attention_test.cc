@@ -33,7 +33,7 @@ Result Attend(const Case& c, Tensor& qkv, Tensor& d_out, int threads = 2) {
   std::vector<float> lse(static_cast<size_t>(c.rows * c.shape.heads));
   cpu.ops->AttentionForward(qkv.view(), c.shape, c.cu_seqlens, result.out.view(), lse.data());
   cpu.ops->AttentionBackward(d_out.view(), qkv.view(), result.out.view(), lse.data(), c.shape,
-                             c.cu_seqlens, result.d_qkv.view());
+                             c.cu_seqlens, {}, result.d_qkv.view());
   EXPECT_TRUE(cpu.ops->Finish().ok());
   return result;
 }

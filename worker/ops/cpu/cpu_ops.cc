@@ -72,10 +72,6 @@ class CpuOps : public Ops {
                      const float* cosines, const float* sines) override {
     cpu::RotaryForward(context_, x, rotated_heads, head_dim, positions, cosines, sines);
   }
-  void RotaryBackward(Matrix d_x, int64_t rotated_heads, int64_t head_dim, const int32_t* positions,
-                      const float* cosines, const float* sines) override {
-    cpu::RotaryBackward(context_, d_x, rotated_heads, head_dim, positions, cosines, sines);
-  }
 
   void AttentionForward(ConstMatrix qkv, const AttentionShape& shape,
                         std::span<const int32_t> cu_seqlens, Matrix out,
@@ -84,8 +80,13 @@ class CpuOps : public Ops {
   }
   void AttentionBackward(ConstMatrix d_out, ConstMatrix qkv, ConstMatrix out,
                          const float* log_sum_exp, const AttentionShape& shape,
-                         std::span<const int32_t> cu_seqlens, Matrix d_qkv) override {
+                         std::span<const int32_t> cu_seqlens, const Rotation& rotation,
+                         Matrix d_qkv) override {
     cpu::AttentionBackward(context_, d_out, qkv, out, log_sum_exp, shape, cu_seqlens, d_qkv);
+    if (rotation.positions != nullptr) {
+      cpu::RotaryBackward(context_, d_qkv, shape.heads + shape.kv_heads, shape.head_dim,
+                          rotation.positions, rotation.cosines, rotation.sines);
+    }
   }
   void AttentionDecode(ConstMatrix q, ConstMatrix keys, ConstMatrix values,
                        const AttentionShape& shape, Matrix out) override {

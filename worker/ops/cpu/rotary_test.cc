@@ -4,6 +4,7 @@
 #include <numbers>
 
 #include "gtest/gtest.h"
+#include "worker/ops/cpu/context.h"
 #include "worker/ops/rotary_table.h"
 #include "worker/ops/testing/oracle.h"
 
@@ -60,7 +61,10 @@ TEST(Rotary, BackwardIsTheInverse) {
       position = static_cast<int32_t>(random.Below(64));
     }
     cpu.ops->RotaryForward(x.view(), 4, 8, positions.data(), table.cosines(), table.sines());
-    cpu.ops->RotaryBackward(x.view(), 4, 8, positions.data(), table.cosines(), table.sines());
+    ThreadPool pool(2);
+    cpu::GemmCache gemm;
+    cpu::Context context{pool, gemm};
+    cpu::RotaryBackward(context, x.view(), 4, 8, positions.data(), table.cosines(), table.sines());
     oracle::ExpectClose(x.doubles(), before, oracle::Tolerance(dtype), "rotated there and back");
   }
 }

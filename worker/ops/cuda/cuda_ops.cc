@@ -132,12 +132,16 @@ class CudaOps : public Ops {
 
   void RotaryForward(Matrix x, int64_t rotated_heads, int64_t head_dim, const int32_t* positions,
                      const float* cosines, const float* sines) override {
-    Rotate("RotaryForward", {ToView(x), rotated_heads, head_dim, positions, cosines, sines, false});
-  }
-  void RotaryBackward(Matrix d_x, int64_t rotated_heads, int64_t head_dim, const int32_t* positions,
-                      const float* cosines, const float* sines) override {
-    Rotate("RotaryBackward",
-           {ToView(d_x), rotated_heads, head_dim, positions, cosines, sines, true});
+    SHOAL_CHECK(head_dim % 2 == 0 && rotated_heads * head_dim <= x.columns);
+    what_ = "RotaryForward";
+    if (x.rows > 0 && rotated_heads * head_dim > 0 && context_.Begin(what_)) {
+      Keep(Rotary(context_.stream(), {.x = ToView(x),
+                                      .heads = rotated_heads,
+                                      .head_dim = head_dim,
+                                      .positions = positions,
+                                      .cosines = cosines,
+                                      .sines = sines}));
+    }
   }
 
   void AttentionForward(ConstMatrix qkv, const AttentionShape& shape,
@@ -149,9 +153,10 @@ class CudaOps : public Ops {
   }
   void AttentionBackward(ConstMatrix d_out, ConstMatrix qkv, ConstMatrix out,
                          const float* log_sum_exp, const AttentionShape& shape,
-                         std::span<const int32_t> cu_seqlens, Matrix d_qkv) override {
+                         std::span<const int32_t> cu_seqlens, const Rotation& rotation,
+                         Matrix d_qkv) override {
     if (Begins("AttentionBackward", qkv)) {
-      Keep(attention_.Backward(d_out, qkv, out, log_sum_exp, shape, cu_seqlens, d_qkv));
+      Keep(attention_.Backward(d_out, qkv, out, log_sum_exp, shape, cu_seqlens, rotation, d_qkv));
     }
   }
   void AttentionDecode(ConstMatrix q, ConstMatrix keys, ConstMatrix values,
@@ -265,13 +270,6 @@ class CudaOps : public Ops {
   static int64_t PartialBytes(const ConstMatrix& m) {
     return ColumnSumPartials(ToElement(m.dtype), m.rows, m.columns) *
            static_cast<int64_t>(sizeof(float));
-  }
-  void Rotate(std::string_view what, const RotaryArgs& args) {
-    SHOAL_CHECK(args.head_dim % 2 == 0 && args.heads * args.head_dim <= args.x.columns);
-    what_ = what;
-    if (args.x.rows > 0 && args.heads * args.head_dim > 0 && context_.Begin(what)) {
-      Keep(Rotary(context_.stream(), args));
-    }
   }
 
   const std::unique_ptr<Stream> stream_;

@@ -135,20 +135,11 @@ void Checks::Rotary(int64_t tokens, int64_t heads, int64_t head_dim, ArrayLayout
   CheckedArray positions = checker_.Integers(Below(tokens, kPositions));
   CheckedArray cosines = checker_.Normal(DType::kF32, kPositions, head_dim / 2);
   CheckedArray sines = checker_.Normal(DType::kF32, kPositions, head_dim / 2);
-  for (const bool backward : {false, true}) {
-    const std::string name =
-        Name(backward ? "RotaryBackward" : "RotaryForward", {tokens, columns, layout});
-    checker_.Check(name, Bound(dtype_), {&x}, [&](Ops& ops, OpSide s) {
-      const auto* at = positions.data<int32_t>(s);
-      if (backward) {
-        ops.RotaryBackward(x.matrix(s), heads, head_dim, at, cosines.data<float>(s),
-                           sines.data<float>(s));
-      } else {
-        ops.RotaryForward(x.matrix(s), heads, head_dim, at, cosines.data<float>(s),
-                          sines.data<float>(s));
-      }
-    });
-  }
+  checker_.Check(Name("RotaryForward", {tokens, columns, layout}), Bound(dtype_), {&x},
+                 [&](Ops& ops, OpSide s) {
+                   ops.RotaryForward(x.matrix(s), heads, head_dim, positions.data<int32_t>(s),
+                                     cosines.data<float>(s), sines.data<float>(s));
+                 });
 }
 
 void Checks::CrossEntropy(const Size& size) {

@@ -61,9 +61,26 @@ void Checks::Attention(const std::vector<int32_t>& lengths, int64_t padding,
   const double gradient_bound = dtype_ == DType::kBF16 && tokens > kLongAttentionTokens && !longest
                                     ? kLongAttentionGradientBF16Bound
                                     : bound;
-  checker_.Check(name("AttentionBackward"), gradient_bound, {&d_qkv}, [&](Ops& ops, OpSide s) {
-    ops.AttentionBackward(d_out.matrix(s), qkv.matrix(s), out.matrix(s), log_sum_exp.data<float>(s),
-                          shape, cu_seqlens, d_qkv.matrix(s));
+  const auto backward = [&](std::string_view what, double most, const auto& rotation_of) {
+    checker_.Check(name(what), most, {&d_qkv}, [&](Ops& ops, OpSide s) {
+      ops.AttentionBackward(d_out.matrix(s), qkv.matrix(s), out.matrix(s),
+                            log_sum_exp.data<float>(s), shape, cu_seqlens, rotation_of(s),
+                            d_qkv.matrix(s));
+    });
+  };
+  backward("AttentionBackward", gradient_bound, [](OpSide) { return Rotation(); });
+  if (longest) {
+    return;
+  }
+  constexpr int64_t kPositions = 100;
+  CheckedArray positions = checker_.Integers(Below(tokens, kPositions));
+  CheckedArray cosines = checker_.Normal(DType::kF32, kPositions, shape.head_dim / 2, 0.7);
+  CheckedArray sines = checker_.Normal(DType::kF32, kPositions, shape.head_dim / 2, 0.7);
+  // An element takes the roundings of its pair's other one too, which may be larger.
+  backward("AttentionBackwardTurned", 2 * gradient_bound, [&](OpSide s) {
+    return Rotation{.positions = positions.data<int32_t>(s),
+                    .cosines = cosines.data<float>(s),
+                    .sines = sines.data<float>(s)};
   });
 }
 

@@ -53,12 +53,6 @@ class LateOps final : public Ops {
                      const float* cosines, const float* sines) override {
     Put([=, this] { cpu_->RotaryForward(x, rotated_heads, head_dim, positions, cosines, sines); });
   }
-  void RotaryBackward(Matrix d_x, int64_t rotated_heads, int64_t head_dim, const int32_t* positions,
-                      const float* cosines, const float* sines) override {
-    Put([=, this] {
-      cpu_->RotaryBackward(d_x, rotated_heads, head_dim, positions, cosines, sines);
-    });
-  }
   void AttentionForward(ConstMatrix qkv, const AttentionShape& shape,
                         std::span<const int32_t> cu_seqlens, Matrix out,
                         float* log_sum_exp) override {
@@ -68,9 +62,10 @@ class LateOps final : public Ops {
   }
   void AttentionBackward(ConstMatrix d_out, ConstMatrix qkv, ConstMatrix out,
                          const float* log_sum_exp, const AttentionShape& shape,
-                         std::span<const int32_t> cu_seqlens, Matrix d_qkv) override {
+                         std::span<const int32_t> cu_seqlens, const Rotation& rotation,
+                         Matrix d_qkv) override {
     Put([=, this, sequences = std::vector<int32_t>(cu_seqlens.begin(), cu_seqlens.end())] {
-      cpu_->AttentionBackward(d_out, qkv, out, log_sum_exp, shape, sequences, d_qkv);
+      cpu_->AttentionBackward(d_out, qkv, out, log_sum_exp, shape, sequences, rotation, d_qkv);
     });
   }
   void AttentionDecode(ConstMatrix q, ConstMatrix keys, ConstMatrix values,

@@ -15,6 +15,7 @@
 #include "worker/ops/cuda/attention/forward.h"
 #include "worker/ops/cuda/attention/plain.h"
 #include "worker/ops/cuda/attention/statistics.h"
+#include "worker/ops/cuda/kernels/rotary.h"
 #include "worker/ops/cuda/views.h"
 
 namespace shoal::worker::cuda {
@@ -45,6 +46,14 @@ int64_t UsedTokens(std::span<const int32_t> cu_seqlens, int64_t tokens) {
 bool IsForTensorCores(const ConstMatrix& matrix, const AttentionShape& shape) {
   return matrix.dtype == DType::kBF16 &&
          RowsAreAligned(matrix.data, matrix.stride, ToElement(matrix.dtype), shape.head_dim);
+}
+
+// What joining rows reads 16 bytes at a time.
+bool IsForWideLoads(const Rotation& rotation) {
+  return (reinterpret_cast<uintptr_t>(rotation.cosines) |
+          reinterpret_cast<uintptr_t>(rotation.sines)) %
+             16 ==
+         0;
 }
 
 cudaError_t ZeroUnused(cudaStream_t stream, const Matrix& matrix, int64_t used) {
@@ -97,7 +106,8 @@ absl::Status Attention::Forward(ConstMatrix qkv, const AttentionShape& shape,
 
 absl::Status Attention::Backward(ConstMatrix d_out, ConstMatrix qkv, ConstMatrix out,
                                  const float* log_sum_exp, const AttentionShape& shape,
-                                 std::span<const int32_t> cu_seqlens, Matrix d_qkv) {
+                                 std::span<const int32_t> cu_seqlens, const Rotation& rotation,
+                                 Matrix d_qkv) {
   SHOAL_CHECK(qkv.columns == shape.qkv_size() && SameShape(qkv, d_qkv) && SameShape(d_out, out));
   SHOAL_CHECK(out.columns == shape.q_size() && out.rows == qkv.rows && out.dtype == qkv.dtype);
   const AttentionProblem whole = ProblemOf(shape, qkv.rows);
@@ -108,8 +118,8 @@ absl::Status Attention::Backward(ConstMatrix d_out, ConstMatrix qkv, ConstMatrix
   }
   if (fused_ != nullptr && !deterministic_ && IsForTensorCores(qkv, shape) &&
       IsForTensorCores(out, shape) && IsForTensorCores(d_out, shape) &&
-      IsForTensorCores(d_qkv, shape) &&
-      fused_->Backward(d_out, qkv, out, log_sum_exp, shape, cu_seqlens, d_qkv)) {
+      IsForTensorCores(d_qkv, shape) && IsForWideLoads(rotation) &&
+      fused_->Backward(d_out, qkv, out, log_sum_exp, shape, cu_seqlens, rotation, d_qkv)) {
     TellOfBackward(true);
     return absl::OkStatus();
   }
@@ -143,19 +153,36 @@ absl::Status Attention::Backward(ConstMatrix d_out, ConstMatrix qkv, ConstMatrix
                            .d_qkv = ToView(d_qkv)};
     SHOAL_RETURN_IF_ERROR(ToStatus(PlainAttentionKeyGradients(stream_, args), what));
     args.problem = rows;
-    return ToStatus(PlainAttentionQueryGradients(stream_, args), what);
+    SHOAL_RETURN_IF_ERROR(ToStatus(PlainAttentionQueryGradients(stream_, args), what));
+    return TurnBack(shape, rotation, d_qkv);
   }
-  return ToStatus(AttentionBackward(stream_, {.keys = keys,
-                                              .rows = rows,
-                                              .tiles = tiles,
-                                              .d_out = d_out.data,
-                                              .d_out_stride = d_out.stride,
-                                              .qkv = qkv.data,
-                                              .qkv_stride = qkv.stride,
-                                              .statistics = statistics,
-                                              .d_qkv = d_qkv.data,
-                                              .d_qkv_stride = d_qkv.stride}),
-                  what);
+  SHOAL_RETURN_IF_ERROR(ToStatus(AttentionBackward(stream_, {.keys = keys,
+                                                             .rows = rows,
+                                                             .tiles = tiles,
+                                                             .d_out = d_out.data,
+                                                             .d_out_stride = d_out.stride,
+                                                             .qkv = qkv.data,
+                                                             .qkv_stride = qkv.stride,
+                                                             .statistics = statistics,
+                                                             .d_qkv = d_qkv.data,
+                                                             .d_qkv_stride = d_qkv.stride}),
+                                 what));
+  return TurnBack(shape, rotation, d_qkv);
+}
+
+absl::Status Attention::TurnBack(const AttentionShape& shape, const Rotation& rotation,
+                                 const Matrix& d_qkv) const {
+  if (rotation.positions == nullptr) {
+    return absl::OkStatus();
+  }
+  return ToStatus(Rotary(stream_, {.x = ToView(d_qkv),
+                                   .heads = shape.heads + shape.kv_heads,
+                                   .head_dim = shape.head_dim,
+                                   .positions = rotation.positions,
+                                   .cosines = rotation.cosines,
+                                   .sines = rotation.sines,
+                                   .backward = true}),
+                  "turning attention's gradients back");
 }
 
 absl::Status Attention::Decode(ConstMatrix q, ConstMatrix keys, ConstMatrix values,

@@ -49,7 +49,8 @@ class Attention {
                        std::span<const int32_t> cu_seqlens, Matrix out, float* log_sum_exp);
   absl::Status Backward(ConstMatrix d_out, ConstMatrix qkv, ConstMatrix out,
                         const float* log_sum_exp, const AttentionShape& shape,
-                        std::span<const int32_t> cu_seqlens, Matrix d_qkv);
+                        std::span<const int32_t> cu_seqlens, const Rotation& rotation,
+                        Matrix d_qkv);
   absl::Status Decode(ConstMatrix q, ConstMatrix keys, ConstMatrix values,
                       const AttentionShape& shape, Matrix out);
 
@@ -60,6 +61,9 @@ class Attention {
   // The problem with the tiles that `of` and `size` cut.
   absl::StatusOr<AttentionProblem> WithTiles(AttentionProblem problem, TileCut::Of of, int32_t size,
                                              std::span<const int32_t> cu_seqlens);
+  // Gradients of turned heads to those of what they were before.
+  absl::Status TurnBack(const AttentionShape& shape, const Rotation& rotation,
+                        const Matrix& d_qkv) const;
   absl::StatusOr<std::byte*> Scratch(int64_t bytes);
   void TellOfBackward(bool fused) const;
   absl::Status ToStatus(cudaError_t error, const char* what) const;

@@ -52,7 +52,7 @@ absl::Status RunModel(const Model& model, int64_t tokens, Device& device, Stream
         return backward ? attention.Backward(matrix(d_out, shape.q_size()),
                                              matrix(qkv, shape.qkv_size()),
                                              matrix(out, shape.q_size()), log_sum_exp, shape,
-                                             cu_seqlens, matrix(d_qkv, shape.qkv_size()))
+                                             cu_seqlens, {}, matrix(d_qkv, shape.qkv_size()))
                         : attention.Forward(matrix(qkv, shape.qkv_size()), shape, cu_seqlens,
                                             matrix(out, shape.q_size()), log_sum_exp);
       };

@@ -24,7 +24,8 @@ class FusedAttention {
   // May add in any order: the same input need not give the same bits.
   virtual bool Backward(ConstMatrix d_out, ConstMatrix qkv, ConstMatrix out,
                         const float* log_sum_exp, const AttentionShape& shape,
-                        std::span<const int32_t> cu_seqlens, Matrix d_qkv) = 0;
+                        std::span<const int32_t> cu_seqlens, const Rotation& rotation,
+                        Matrix d_qkv) = 0;
   // Passes that were served.
   virtual int64_t served() const = 0;
 };

@@ -1,6 +1,7 @@
 #include "worker/ops/cuda/kernels/dispatch.h"
 #include "worker/ops/cuda/kernels/elements.h"
 #include "worker/ops/cuda/kernels/rotary.h"
+#include "worker/ops/cuda/kernels/rotation.h"
 
 namespace shoal::worker::cuda {
 namespace {
@@ -39,41 +40,15 @@ SHOAL_KERNEL SHOAL_LAUNCH_BOUNDS(kBlockThreads, 3) RotaryKernel(RotaryArgs args,
       seconds[i] = LoadPacked<T, kCount>(args.x.data, start + head * args.head_dim + half);
     }
   }
-  float cosines[kCount];
-  float sines[kCount];
-  const int64_t angle = args.positions[token] * half + column;
-  constexpr int kLoad = kCount < 4 ? kCount : 4;
-#pragma unroll
-  for (int j = 0; j < kCount; j += kLoad) {
-    float loaded[kLoad];
-    LoadFloats<float>(args.cosines, angle + j, loaded);
-#pragma unroll
-    for (int l = 0; l < kLoad; ++l) {
-      cosines[j + l] = loaded[l];
-    }
-    LoadFloats<float>(args.sines, angle + j, loaded);
-#pragma unroll
-    for (int l = 0; l < kLoad; ++l) {
-      sines[j + l] = args.backward ? -loaded[l] : loaded[l];
-    }
-  }
+  const Angles<kCount> angles = LoadAngles<kCount>(
+      args.cosines, args.sines, args.positions[token] * half + column, args.backward);
 #pragma unroll
   for (int i = 0; i < kHeads; ++i) {
     const int64_t head = int64_t{group} * kHeads + i;
     if (head < args.heads) {
-      float first[kCount];
-      float second[kCount];
-      Unpack(firsts[i], first);
-      Unpack(seconds[i], second);
-#pragma unroll
-      for (int j = 0; j < kCount; ++j) {
-        const float a = first[j];
-        const float b = second[j];
-        first[j] = a * cosines[j] - b * sines[j];
-        second[j] = b * cosines[j] + a * sines[j];
-      }
-      StoreFloats<T>(first, args.x.data, start + head * args.head_dim);
-      StoreFloats<T>(second, args.x.data, start + head * args.head_dim + half);
+      Turn(angles, firsts[i], seconds[i]);
+      StorePacked<T>(firsts[i], args.x.data, start + head * args.head_dim);
+      StorePacked<T>(seconds[i], args.x.data, start + head * args.head_dim + half);
     }
   }
 }

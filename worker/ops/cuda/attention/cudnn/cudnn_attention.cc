@@ -124,19 +124,6 @@ struct BackwardScratch {
   int64_t bytes = 0;
 };
 
-// A buffer with room to start at a multiple of 256.
-template <typename Scratch>
-absl::StatusOr<std::pair<Buffer, Scratch>> MakeScratch(Device& device,
-                                                       const AttentionBounds& bounds, int64_t used,
-                                                       int64_t workspace) {
-  const int64_t bytes = Scratch(Pieces(), bounds, used, workspace).bytes + kWorkspaceUnit;
-  SHOAL_ASSIGN_OR_RETURN(Buffer buffer, device.Allocate(bytes));
-  const auto address = reinterpret_cast<uintptr_t>(buffer.data());
-  std::byte* const begin = buffer.data() + (RoundUp(static_cast<int64_t>(address), kWorkspaceUnit) -
-                                            static_cast<int64_t>(address));
-  return std::pair(std::move(buffer), Scratch(Pieces(begin), bounds, used, workspace));
-}
-
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<FusedAttention>> MakeCudnnAttention(Device& device, Stream& stream) {
@@ -243,11 +230,26 @@ bool CudnnAttention::Forward(ConstMatrix qkv, const AttentionShape& shape,
 
 bool CudnnAttention::Backward(ConstMatrix d_out, ConstMatrix qkv, ConstMatrix out,
                               const float* log_sum_exp, const AttentionShape& shape,
-                              std::span<const int32_t> cu_seqlens, Matrix d_qkv) {
+                              std::span<const int32_t> cu_seqlens, const Rotation& rotation,
+                              Matrix d_qkv) {
   const AttentionBounds bounds = BoundsOf(shape, cu_seqlens, qkv.stride, out.stride, d_out.stride);
   Planned* const planned = OffsetsFit(bounds, cu_seqlens) ? PlanFor(bounds) : nullptr;
   return planned != nullptr && Served(*planned, RunBackward(*planned, d_out, qkv, out, log_sum_exp,
-                                                            shape, cu_seqlens, d_qkv));
+                                                            shape, cu_seqlens, rotation, d_qkv));
+}
+
+template <typename Scratch>
+absl::StatusOr<Scratch> CudnnAttention::ScratchFor(const Planned& planned, int64_t used) {
+  const int64_t workspace = planned.plan->workspace_bytes();
+  // With room to start at a multiple of 256.
+  const int64_t bytes = Scratch(Pieces(), planned.bounds, used, workspace).bytes + kWorkspaceUnit;
+  if (bytes > scratch_.bytes()) {
+    scratch_.Reset();
+    SHOAL_ASSIGN_OR_RETURN(scratch_, device_.Allocate(bytes));
+  }
+  const auto address = reinterpret_cast<intptr_t>(scratch_.data());
+  std::byte* const begin = scratch_.data() + (RoundUp(address, kWorkspaceUnit) - address);
+  return Scratch(Pieces(begin), planned.bounds, used, workspace);
 }
 
 absl::Status CudnnAttention::RunForward(Planned& planned, ConstMatrix qkv,
@@ -258,10 +260,7 @@ absl::Status CudnnAttention::RunForward(Planned& planned, ConstMatrix qkv,
   const int64_t used = cu_seqlens.back();
   SHOAL_ASSIGN_OR_RETURN(const SequenceLists lists,
                          lists_.Get(bounds.sequences, WidthsOf(bounds), cu_seqlens));
-  SHOAL_ASSIGN_OR_RETURN(
-      const auto made,
-      MakeScratch<ForwardScratch>(device_, bounds, used, planned.plan->workspace_bytes()));
-  const ForwardScratch& scratch = made.second;
+  SHOAL_ASSIGN_OR_RETURN(const auto scratch, ScratchFor<ForwardScratch>(planned, used));
   Pass pass;
   pass.workspace = scratch.workspace;
   pass.AddQkv(qkv, shape);
@@ -280,15 +279,13 @@ absl::Status CudnnAttention::RunForward(Planned& planned, ConstMatrix qkv,
 absl::Status CudnnAttention::RunBackward(Planned& planned, ConstMatrix d_out, ConstMatrix qkv,
                                          ConstMatrix out, const float* log_sum_exp,
                                          const AttentionShape& shape,
-                                         std::span<const int32_t> cu_seqlens, Matrix d_qkv) {
+                                         std::span<const int32_t> cu_seqlens,
+                                         const Rotation& rotation, Matrix d_qkv) {
   const AttentionBounds& bounds = planned.bounds;
   const int64_t used = cu_seqlens.back();
   SHOAL_ASSIGN_OR_RETURN(const SequenceLists lists,
                          lists_.Get(bounds.sequences, WidthsOf(bounds), cu_seqlens));
-  SHOAL_ASSIGN_OR_RETURN(
-      const auto made,
-      MakeScratch<BackwardScratch>(device_, bounds, used, planned.plan->workspace_bytes()));
-  const BackwardScratch& scratch = made.second;
+  SHOAL_ASSIGN_OR_RETURN(const auto scratch, ScratchFor<BackwardScratch>(planned, used));
   SHOAL_RETURN_IF_ERROR(
       ToStatus(ToByToken(NativeStream(stream_), {.by_token = scratch.log_sum_exp,
                                                  .by_head = const_cast<float*>(log_sum_exp),
@@ -320,11 +317,15 @@ absl::Status CudnnAttention::RunBackward(Planned& planned, ConstMatrix d_out, Co
   return ToStatus(JoinRows(NativeStream(stream_), {.queries = scratch.d_queries,
                                                    .keys = scratch.d_keys,
                                                    .values = scratch.d_values,
-                                                   .width = shape.q_size(),
-                                                   .kv_width = shape.kv_size(),
+                                                   .heads = shape.heads,
+                                                   .kv_heads = shape.kv_heads,
+                                                   .head_dim = shape.head_dim,
                                                    .rows = used,
                                                    .to = d_qkv.data,
-                                                   .to_stride = d_qkv.stride}),
+                                                   .to_stride = d_qkv.stride,
+                                                   .positions = rotation.positions,
+                                                   .cosines = rotation.cosines,
+                                                   .sines = rotation.sines}),
                   "attention's gradients");
 }
 

@@ -8,9 +8,10 @@
 // the backward pass adds up the gradients of the queries in any order, so it serves only where that
 // is allowed.
 //
-// Memory of the device, while a pass runs: forward 4 bytes a token and head; backward 8 bytes more,
-// 6 an element of the queries' gradient, 2 of the keys' and values', where heads share keys 4 more
-// an element of the queries', and the plan's own. Where there is not so much, it does not serve.
+// Memory of the device: forward 4 bytes a token and head; backward 8 bytes more, 6 an element of
+// the queries' gradient, 2 of the keys' and values', where heads share keys 4 more an element of
+// the queries', and the plan's own. What the largest batch took is kept: all passes are on one
+// stream, so none waits for another's. Where there is not so much, it does not serve.
 //
 // Threads: one at a time. The caller has made the device's GPU current.
 #pragma once
@@ -41,7 +42,7 @@ class CudnnAttention final : public FusedAttention {
                Matrix out, float* log_sum_exp) override;
   bool Backward(ConstMatrix d_out, ConstMatrix qkv, ConstMatrix out, const float* log_sum_exp,
                 const AttentionShape& shape, std::span<const int32_t> cu_seqlens,
-                Matrix d_qkv) override;
+                const Rotation& rotation, Matrix d_qkv) override;
   int64_t served() const override { return served_; }
 
  private:
@@ -57,12 +58,16 @@ class CudnnAttention final : public FusedAttention {
   CudnnAttention(const Cudnn& cudnn, Device& device, Stream& stream, cudnnHandle_t handle);
   // Null where there can be none.
   Planned* PlanFor(const AttentionBounds& bounds);
+  // Its pieces for one pass.
+  template <typename Scratch>
+  absl::StatusOr<Scratch> ScratchFor(const Planned& planned, int64_t used);
   absl::Status Run(Planned& planned, const Pass& pass);
   absl::Status RunForward(Planned& planned, ConstMatrix qkv, const AttentionShape& shape,
                           std::span<const int32_t> cu_seqlens, Matrix out, float* log_sum_exp);
   absl::Status RunBackward(Planned& planned, ConstMatrix d_out, ConstMatrix qkv, ConstMatrix out,
                            const float* log_sum_exp, const AttentionShape& shape,
-                           std::span<const int32_t> cu_seqlens, Matrix d_qkv);
+                           std::span<const int32_t> cu_seqlens, const Rotation& rotation,
+                           Matrix d_qkv);
   // Whether it served; if not, says why and does not plan that again.
   bool Served(Planned& planned, const absl::Status& status);
   absl::Status ToStatus(cudaError_t error, const char* what) const;
@@ -73,6 +78,7 @@ class CudnnAttention final : public FusedAttention {
   const cudnnHandle_t handle_;
   SequenceListCache lists_;
   std::list<Planned> plans_;  // the latest used first
+  Buffer scratch_;
   int64_t served_ = 0;
 };
 

@@ -1,16 +1,12 @@
+#include "gpu/blocks.h"
 #include "gpu/kernel.h"
 #include "worker/ops/cuda/attention/cudnn/layout.h"
+#include "worker/ops/cuda/kernels/rotation.h"
 
 namespace shoal::worker::cuda {
 namespace {
 
-using gpu::Bits128;
-using gpu::BlockX;
-using gpu::Launch;
-using gpu::ThreadIndex;
-
 constexpr int kThreads = 256;
-constexpr int kElements = sizeof(Bits128) / 2;  // bf16 at once
 
 // A thread a number, neighbours in the layout by token.
 template <bool kByHead>
@@ -29,20 +25,84 @@ SHOAL_KERNEL SHOAL_LAUNCH_BOUNDS(kThreads, 4) TurnKernel(const RowNumbers number
   }
 }
 
-// A block a row.
-SHOAL_KERNEL SHOAL_LAUNCH_BOUNDS(kThreads, 4) JoinKernel(const JoinedRows rows) {
-  const int64_t row = BlockX();
-  const int64_t width = rows.width / kElements;
-  const int64_t kv_width = rows.kv_width / kElements;
-  auto* const to = static_cast<Bits128*>(rows.to) + row * (rows.to_stride / kElements);
-  const auto* const queries = static_cast<const Bits128*>(rows.queries) + row * width;
-  const auto* const keys = static_cast<const Bits128*>(rows.keys) + row * kv_width;
-  const auto* const values = static_cast<const Bits128*>(rows.values) + row * kv_width;
-  for (int64_t i = ThreadIndex(); i < width + 2 * kv_width; i += kThreads) {
-    to[i] = i < width              ? queries[i]
-            : i < width + kv_width ? keys[i - width]
-                                   : values[i - width - kv_width];
+// Heads of a token that a thread joins, turned by the same angles.
+constexpr int kHeads = 4;
+
+struct Work {
+  int64_t threads;
+  uint32_t chunks;  // of half a head
+  uint32_t groups;  // of kHeads heads
+};
+
+// Where a head of a token is: queries, keys and values follow each other.
+SHOAL_DEVICE const Bf16* HeadOf(const JoinedRows& rows, int64_t token, int64_t head) {
+  const void* from = rows.queries;
+  int64_t heads = rows.heads;
+  if (head >= heads) {
+    head -= heads;
+    heads = rows.kv_heads;
+    from = head < heads ? rows.keys : rows.values;
+    head -= head < heads ? 0 : heads;
   }
+  return static_cast<const Bf16*>(from) + (token * heads + head) * rows.head_dim;
+}
+
+// The pairs (j, j + D/2) of one chunk of j, of a group of heads of one token.
+template <int kCount>
+SHOAL_KERNEL SHOAL_LAUNCH_BOUNDS(kThreads, 3) JoinKernel(const JoinedRows rows, Work work) {
+  const int64_t index = static_cast<int64_t>(BlockX()) * kThreads + ThreadIndex();
+  if (index >= work.threads) {
+    return;
+  }
+  const auto linear = static_cast<uint32_t>(index);
+  const uint32_t chunk = linear % work.chunks;
+  const uint32_t group = linear / work.chunks % work.groups;
+  const uint32_t token = linear / work.chunks / work.groups;
+  const int64_t half = rows.head_dim / 2;
+  const int64_t column = int64_t{chunk} * kCount;
+  const int64_t heads = rows.heads + 2 * rows.kv_heads;
+  const int64_t turned = rows.positions == nullptr ? 0 : rows.heads + rows.kv_heads;
+
+  Packed<Bf16, kCount> firsts[kHeads];
+  Packed<Bf16, kCount> seconds[kHeads];
+#pragma unroll
+  for (int i = 0; i < kHeads; ++i) {
+    const int64_t head = int64_t{group} * kHeads + i;
+    if (head < heads) {
+      const Bf16* const from = HeadOf(rows, token, head);
+      firsts[i] = LoadPacked<Bf16, kCount>(from, column);
+      seconds[i] = LoadPacked<Bf16, kCount>(from, column + half);
+    }
+  }
+  Angles<kCount> angles = {};
+  if (int64_t{group} * kHeads < turned) {
+    angles = LoadAngles<kCount>(rows.cosines, rows.sines, rows.positions[token] * half + column,
+                                /*back=*/true);
+  }
+#pragma unroll
+  for (int i = 0; i < kHeads; ++i) {
+    const int64_t head = int64_t{group} * kHeads + i;
+    if (head < heads) {
+      if (head < turned) {
+        Turn(angles, firsts[i], seconds[i]);
+      }
+      const int64_t to = token * rows.to_stride + head * rows.head_dim + column;
+      StorePacked<Bf16>(firsts[i], rows.to, to);
+      StorePacked<Bf16>(seconds[i], rows.to, to + half);
+    }
+  }
+}
+
+template <int kCount>
+cudaError_t Join(cudaStream_t stream, const JoinedRows& rows) {
+  const int64_t chunks = rows.head_dim / 2 / kCount;
+  const int64_t groups = gpu::DivideUp(rows.heads + 2 * rows.kv_heads, kHeads);
+  const int64_t threads = rows.rows * groups * chunks;
+  if (threads > INT32_MAX) {
+    return cudaErrorInvalidConfiguration;
+  }
+  return Launch(stream, {.x = gpu::DivideUp(threads, kThreads)}, kThreads, 0, JoinKernel<kCount>,
+                rows, Work{threads, static_cast<uint32_t>(chunks), static_cast<uint32_t>(groups)});
 }
 
 template <bool kByHead>
@@ -64,8 +124,10 @@ cudaError_t ToByToken(cudaStream_t stream, const RowNumbers& numbers) {
 }
 
 cudaError_t JoinRows(cudaStream_t stream, const JoinedRows& rows) {
-  return rows.rows == 0 ? cudaSuccess
-                        : Launch(stream, {.x = rows.rows}, kThreads, 0, JoinKernel, rows);
+  if (rows.rows == 0) {
+    return cudaSuccess;
+  }
+  return rows.head_dim % 16 == 0 ? Join<8>(stream, rows) : Join<4>(stream, rows);
 }
 
 }  // namespace shoal::worker::cuda

@@ -19,17 +19,22 @@ struct RowNumbers {
 cudaError_t ToByHead(cudaStream_t stream, const RowNumbers& numbers);
 cudaError_t ToByToken(cudaStream_t stream, const RowNumbers& numbers);
 
-// Row i of `to` becomes row i of the queries, keys and values, side by side. bf16; the three
-// are dense, `width` and `kv_width` (elements) multiples of 8 and all addresses of 16 bytes.
+// Row i of `to` becomes row i of the queries, keys and values, side by side, the queries' and keys'
+// heads turned back where there are positions. bf16; the three are dense, head_dim is a multiple of
+// 8 and all addresses are of 16 bytes.
 struct JoinedRows {
   const void* queries = nullptr;
   const void* keys = nullptr;
   const void* values = nullptr;
-  int64_t width = 0;
-  int64_t kv_width = 0;
+  int64_t heads = 0;
+  int64_t kv_heads = 0;
+  int64_t head_dim = 0;
   int64_t rows = 0;
   void* to = nullptr;
-  int64_t to_stride = 0;  // elements, a multiple of 8
+  int64_t to_stride = 0;               // elements, a multiple of 8
+  const int32_t* positions = nullptr;  // [rows]; null: nothing is turned
+  const float* cosines = nullptr;      // [*, head_dim / 2]
+  const float* sines = nullptr;
 };
 cudaError_t JoinRows(cudaStream_t stream, const JoinedRows& rows);
 
