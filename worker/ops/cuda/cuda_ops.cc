@@ -21,6 +21,15 @@
 #include "worker/ops/cuda/views.h"
 
 namespace shoal::worker {
+namespace {
+
+// Uses of a product's shape after which it pays to look for its fastest algorithm: that takes as
+// long as a fifth of these. One microbatch has fewer, though it go through 64 layers twice, so the
+// shapes of microbatches that all differ are never measured.
+constexpr int64_t kOften = 160;
+
+}  // namespace
+
 namespace cuda {
 namespace {
 
@@ -292,11 +301,11 @@ absl::StatusOr<std::unique_ptr<Ops>> MakeCudaOps(Device& device, const CudaOpsOp
   }
   SHOAL_RETURN_IF_ERROR(MakeCurrent(device));
   std::unique_ptr<Stream> stream = device.NewStream();
-  SHOAL_ASSIGN_OR_RETURN(
-      std::unique_ptr<cuda::Matmuls> matmuls,
-      cuda::Matmuls::Create(
-          device, *stream, lt.ok() ? &*lt : nullptr,
-          {.tf32 = options.tf32, .tune = options.tune, .refused = options.refused_product}));
+  SHOAL_ASSIGN_OR_RETURN(std::unique_ptr<cuda::Matmuls> matmuls,
+                         cuda::Matmuls::Create(device, *stream, lt.ok() ? &*lt : nullptr,
+                                               {.tf32 = options.tf32,
+                                                .tune_after = options.deterministic ? 0 : kOften,
+                                                .refused = options.refused_product}));
   cuda::AttentionOptions attention{.fused = nullptr,
                                    .deterministic = options.deterministic,
                                    .backward_pass = options.attention_backward};

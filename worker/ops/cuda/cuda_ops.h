@@ -17,10 +17,10 @@ namespace shoal::worker {
 struct CudaOpsOptions {
   bool cublas_lt = true;      // matrix products by cuBLASLt where it is found
   bool tf32 = false;          // fp32 products by cuBLASLt on tensor cores, to 10 bits
-  bool tune = false;          // measure cuBLASLt's algorithms on a shape's first use
   bool cudnn = true;          // attention by cuDNN where it is found and serves
   bool deterministic = true;  // the same input gives the same bits; not so, attention's backward
-                              // pass may add in any order, which cuDNN's does
+                              // pass may add in any order, which cuDNN's does, and the fastest of
+                              // cuBLASLt's algorithms takes over for shapes that come often
   // Told of each matrix product that cuBLASLt refuses and our own kernels make instead: its shape
   // and why. The log has each shape once.
   std::function<void(std::string_view product)> refused_product = {};

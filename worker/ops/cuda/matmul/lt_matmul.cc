@@ -83,10 +83,12 @@ absl::Status LtMatmuls::Run(const MatmulArgs& args) {
   const LtShape shape = ShapeOf(args);
   Entry& entry = Find(shape);
   const bool may_pass = absl::IsUnavailable(entry.plan.refused) && entry.tries < kTries;
-  if (entry.tries == 0 || may_pass) {
-    ++entry.tries;
+  const bool tunes = ++entry.uses == options_.tune_after && entry.plan.refused.ok() &&
+                     tuned_.size() < kMaxTuned && !tuned_.contains(shape);
+  if (entry.tries == 0 || may_pass || tunes) {
+    entry.tries += entry.tries > 0 && tunes ? 0 : 1;
     entry.plan = {};
-    if (const absl::Status planned = MakePlan(shape, args, entry.plan); !planned.ok()) {
+    if (const absl::Status planned = MakePlan(shape, args, tunes, entry.plan); !planned.ok()) {
       Refuse(shape, entry, planned);
     }
   }
@@ -116,13 +118,14 @@ LtMatmuls::Entry& LtMatmuls::Find(const LtShape& shape) {
   return entry;
 }
 
-absl::Status LtMatmuls::MakePlan(const LtShape& shape, const MatmulArgs& args, Plan& plan) {
+absl::Status LtMatmuls::MakePlan(const LtShape& shape, const MatmulArgs& args, bool tunes,
+                                 Plan& plan) {
   SHOAL_RETURN_IF_ERROR(Describe(shape, plan));
   SHOAL_ASSIGN_OR_RETURN(const std::vector<cublasLtMatmulAlgo_t> offers, Offers(shape, plan));
   size_t choice = 0;
   if (const auto tuned = tuned_.find(shape); tuned != tuned_.end()) {
     choice = std::min(tuned->second, offers.size() - 1);
-  } else if (options_.tune && offers.size() > 1 && tuned_.size() < kMaxTuned) {
+  } else if (tunes && offers.size() > 1) {
     choice = Fastest(shape, args, plan, offers);
     tuned_[shape] = choice;
   }

@@ -10,9 +10,10 @@
 // time on one kind of GPU (none uses float atomics), but the other ways of summing parts round them
 // to bf16 in between. The workspace is this object's own, so it does not depend on other streams.
 //
-// With `tune` the first few algorithms that the heuristic offers for a shape are each run a few
-// times and the fastest is kept for the life of this object, even where the table has forgotten the
-// shape; which one that is may differ from process to process.
+// With `tune_after`, once a shape has come so often, the first few algorithms that the heuristic
+// offers for it are each run a few times, which takes as long as some 30 products, and the fastest
+// is kept for the life of this object, even where the table has forgotten the shape. Which one that
+// is may differ from process to process, and results' last bits with it.
 //
 // Failure: a shape that cuBLASLt refuses, when planned or run, is logged and counted once, and its
 // error returned for as long as the table holds it; where memory was short or the library failed
@@ -45,7 +46,7 @@ struct LtOptions {
   void* workspace = nullptr;  // aligned to 256 bytes, the stream's
   int64_t workspace_bytes = 0;
   bool tf32 = false;
-  bool tune = false;
+  int64_t tune_after = 0;  // uses of a shape; 0: never
   int64_t table_shapes = 1024;
 };
 
@@ -95,12 +96,13 @@ class LtMatmuls {
   struct Entry {
     Plan plan;
     int tries = 0;
+    int64_t uses = 0;
     std::list<LtShape>::iterator use;
   };
 
   LtMatmuls(const CublasLt& lt, const LtOptions& options, cublasLtHandle_t handle);
   Entry& Find(const LtShape& shape);
-  absl::Status MakePlan(const LtShape& shape, const MatmulArgs& args, Plan& plan);
+  absl::Status MakePlan(const LtShape& shape, const MatmulArgs& args, bool tunes, Plan& plan);
   absl::Status Describe(const LtShape& shape, Plan& plan) const;
   absl::StatusOr<Owned<cublasLtMatrixLayout_t>> NewLayout(DType dtype, int64_t rows,
                                                           int64_t columns, int64_t stride) const;

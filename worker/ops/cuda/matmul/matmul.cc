@@ -70,7 +70,7 @@ absl::StatusOr<std::unique_ptr<Matmuls>> Matmuls::Create(Device& device, Stream&
                                          .workspace = matmuls->workspace_,
                                          .workspace_bytes = options.scratch_bytes,
                                          .tf32 = options.tf32,
-                                         .tune = options.tune,
+                                         .tune_after = options.tune_after,
                                          .table_shapes = options.table_shapes});
   if (created.ok()) {
     matmuls->lt_ = *std::move(created);

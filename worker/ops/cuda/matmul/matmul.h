@@ -29,7 +29,7 @@ namespace shoal::worker::cuda {
 struct MatmulsOptions {
   int64_t scratch_bytes = 32 << 20;  // what cuBLASLt wants on the largest GPUs
   bool tf32 = false;                 // fp32 products by cuBLASLt on tensor cores, to 10 bits
-  bool tune = false;                 // measure cuBLASLt's algorithms on a shape's first use
+  int64_t tune_after = 0;  // uses of a shape until cuBLASLt's algorithms are measured on it
   int64_t table_shapes = 1024;
   std::function<void(std::string_view product)> refused = {};  // told of each that cuBLASLt refuses
 };

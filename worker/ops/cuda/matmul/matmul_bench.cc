@@ -59,16 +59,17 @@ absl::Status RunBench(int64_t tokens) {
     std::unique_ptr<Matmuls> matmuls;
   };
   std::vector<Way> ways;
-  const auto add = [&](const char* name, const CublasLt* library, bool tune) -> absl::Status {
+  const auto add = [&](const char* name, const CublasLt* library,
+                       int64_t tune_after) -> absl::Status {
     SHOAL_ASSIGN_OR_RETURN(std::unique_ptr<Matmuls> matmuls,
-                           Matmuls::Create(*device, *stream, library, {.tune = tune}));
+                           Matmuls::Create(*device, *stream, library, {.tune_after = tune_after}));
     ways.push_back({name, std::move(matmuls)});
     return absl::OkStatus();
   };
-  SHOAL_RETURN_IF_ERROR(add("own", nullptr, false));
+  SHOAL_RETURN_IF_ERROR(add("own", nullptr, 0));
   if (lt.ok()) {
-    SHOAL_RETURN_IF_ERROR(add("cuBLASLt", &*lt, false));
-    SHOAL_RETURN_IF_ERROR(add("tuned", &*lt, true));
+    SHOAL_RETURN_IF_ERROR(add("cuBLASLt", &*lt, 0));
+    SHOAL_RETURN_IF_ERROR(add("tuned", &*lt, 1));
   }
   std::printf("%s, %lld tokens, bf16; TFLOP/s\n%-22s", GpuOf(*device).name.c_str(),
               static_cast<long long>(tokens), "product");

@@ -142,7 +142,7 @@ TEST_F(MatmulsTest, Fp32IsFp32UnlessAskedOtherwise) {
 
 TEST_F(MatmulsTest, TuningKeepsTheFastestAndAddsToCOnce) {
   Fake().fast_offer = 1;
-  Make(&lt_, {.tune = true, .table_shapes = 1});
+  Make(&lt_, {.tune_after = 1, .table_shapes = 1});
   const MatmulCase added = {.m = 16, .n = 24, .k = 32, .accumulate = true, .c_gap = 4};
   const MatmulCase plain = {.m = 16, .n = 24, .k = 32, .output = DType::kBF16};
   const int64_t before = device_->allocated_bytes();
@@ -160,10 +160,26 @@ TEST_F(MatmulsTest, TuningKeepsTheFastestAndAddsToCOnce) {
   EXPECT_EQ(Fake().products, 2 * (3 * 4 + 1) + 1);
 }
 
+TEST_F(MatmulsTest, TunesWhatComesOftenAlone) {
+  Fake().fast_offer = 1;
+  Make(&lt_, {.tune_after = 3});
+  const MatmulCase often = {.m = 16, .n = 24, .k = 32, .accumulate = true};
+  const MatmulCase seldom = {.m = 17, .n = 24, .k = 32};
+  for (const int64_t offer : {0, 0, 1, 1}) {
+    Check(often);
+    EXPECT_EQ(Fake().last_offer, offer);
+  }
+  EXPECT_EQ(Fake().products, 4 + 3 * 4);
+  Check(seldom);
+  Check(seldom);
+  EXPECT_EQ(Fake().last_offer, 0);
+  EXPECT_EQ(matmuls_->counts().by_cublas_lt, 6);
+}
+
 TEST_F(MatmulsTest, WithoutRoomToTuneTheFirstOfferServes) {
   Fake().fast_offer = 1;
   MakeDevice(kScratch + 256);
-  Make(&lt_, {.tune = true});
+  Make(&lt_, {.tune_after = 1});
   Check({.m = 16, .n = 24, .k = 32, .accumulate = true});
   EXPECT_EQ(Fake().last_offer, 0);
   EXPECT_EQ(Fake().products, 1);
