@@ -69,6 +69,7 @@ struct PartSizes {
                                   {"7b", 32768, 1, 7, plan::Recompute::kFull},
                                   {"1.3b", 65536},
                                   {"7b", 65536, 1, 7, plan::Recompute::kFull}};
+  int train_profiles = 4;         // cases, from the first on, whose operators are timed too
   int train_steps = 50;           // that count, at most
   double train_warm_seconds = 1;  // before them, and at least one step
   double train_case_seconds = 3;  // after so long two steps are enough

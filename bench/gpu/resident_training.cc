@@ -42,6 +42,9 @@ class Trained {
     std::unique_ptr<Trained> trained(new Trained());
     SHOAL_ASSIGN_OR_RETURN(const plan::ModelSpec spec, c.Spec());
     SHOAL_ASSIGN_OR_RETURN(worker::Machine machine, run.MakeTrainingMachine());
+    auto profiled = std::make_unique<ProfiledOps>(std::move(machine.ops));
+    trained->ops_ = profiled.get();
+    machine.ops = std::move(profiled);
     const FlatKernels* const flat = run.options().flat;
     SHOAL_ASSIGN_OR_RETURN(trained->plan_,
                            PlanTraining(c, spec, flat != nullptr, machine.device->budget_bytes()));
@@ -64,6 +67,14 @@ class Trained {
     double microbatch = 0, optimizer = 0, loss = 0;
     double seconds() const { return microbatch + optimizer; }
   };
+  // The operators of one microbatch.
+  absl::StatusOr<std::vector<OpProfile>> Profile() {
+    ops_->Start();
+    const double scale = 1.0 / static_cast<double>(batch_.target_count());
+    SHOAL_RETURN_IF_ERROR(
+        RunMicrobatch(*model_, batch_, scale, *weights_, *gradients_, plan_.recompute).status());
+    return ops_->Stop();
+  }
   absl::StatusOr<Step> Run() {
     Step step;
     const absl::Time begin = absl::Now();
@@ -94,6 +105,7 @@ class Trained {
   Trained() = default;
 
   TrainPlan plan_;
+  ProfiledOps* ops_ = nullptr;  // the model's
   std::unique_ptr<worker::Transformer> model_;
   std::unique_ptr<ResidentWeights> weights_;
   std::unique_ptr<ResidentGradients> gradients_;
@@ -129,7 +141,7 @@ absl::StatusOr<TrainPlan> PlanTraining(const TrainCase& c, const plan::ModelSpec
                            Gib(wanted), Gib(budget_bytes), plan::Name(c.recompute));
 }
 
-absl::StatusOr<ResidentTraining> TrainResident(PartRun& run, const TrainCase& c) {
+absl::StatusOr<ResidentTraining> TrainResident(PartRun& run, const TrainCase& c, bool profile) {
   SHOAL_ASSIGN_OR_RETURN(const std::unique_ptr<Trained> trained, Trained::Make(run, c));
   const PartSizes& sizes = run.sizes();
   (void)run.TakeAttentionBackward();  // of what ran before
@@ -162,6 +174,9 @@ absl::StatusOr<ResidentTraining> TrainResident(PartRun& run, const TrainCase& c)
   }
   result.peak_bytes = trained->peak_bytes();
   result.attention_backward = run.TakeAttentionBackward();
+  if (profile) {
+    SHOAL_ASSIGN_OR_RETURN(result.operators, trained->Profile());
+  }
   return result;
 }
 

@@ -4,9 +4,11 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "bench/gpu/parts.h"
+#include "bench/gpu/profiled_ops.h"
 #include "plan/model_spec.h"
 
 namespace shoal::bench {
@@ -33,10 +35,11 @@ struct ResidentTraining {
   int steps = 0;    // that counted
   double loss = 0;  // a target's, of the last one
   int64_t peak_bytes = 0;
-  std::string attention_backward;  // by whose kernels; empty where nobody knows
+  std::string attention_backward;    // by whose kernels; empty where nobody knows
+  std::vector<OpProfile> operators;  // of one more microbatch; empty where not asked for
 };
 
 // Random weights in bf16, gradients and state in fp32. ResourceExhausted where it does not fit.
-absl::StatusOr<ResidentTraining> TrainResident(PartRun& run, const TrainCase& c);
+absl::StatusOr<ResidentTraining> TrainResident(PartRun& run, const TrainCase& c, bool profile);
 
 }  // namespace shoal::bench

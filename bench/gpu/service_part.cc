@@ -43,7 +43,8 @@ class ServiceTable {
   explicit ServiceTable(PartRun& run) : run_(run) {}
 
   absl::Status AddResident(const TrainCase& c) {
-    SHOAL_ASSIGN_OR_RETURN(const ResidentTraining trained, TrainResident(run_, c));
+    SHOAL_ASSIGN_OR_RETURN(const ResidentTraining trained,
+                           TrainResident(run_, c, /*profile=*/false));
     const double passes = static_cast<double>(kMicrobatches) * trained.microbatch_seconds;
     resident_ = passes + trained.optimizer_seconds;
     run_.report().AddRow(

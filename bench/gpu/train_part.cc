@@ -4,6 +4,7 @@
 
 #include "bench/gpu/bars.h"
 #include "bench/gpu/parts.h"
+#include "bench/gpu/profiled_ops.h"
 #include "bench/gpu/resident_optimizer.h"
 #include "bench/gpu/resident_training.h"
 #include "bench/gpu/utilisation.h"
@@ -55,6 +56,29 @@ void AddBars(PartReport& report, const TrainCase& c, double tokens_per_second, d
   }
 }
 
+void AddOperators(PartReport& report, size_t table, const TrainCase& c,
+                  const ResidentTraining& trained) {
+  for (const OpProfile& of : trained.operators) {
+    const double seconds = std::max(of.seconds, 1e-9);
+    report.AddRowTo(table, {c.Name(), of.name, fmt::format("{}", of.calls), Ms(of.seconds),
+                            fmt::format("{:.2f}", of.cost.bytes / 1e9),
+                            fmt::format("{:.2f}", of.cost.bytes / seconds / 1e12),
+                            fmt::format("{:.0f}", of.cost.flops / seconds / 1e12)});
+  }
+}
+
+nlohmann::json OperatorsJson(const ResidentTraining& trained) {
+  nlohmann::json operators = nlohmann::json::array();
+  for (const OpProfile& of : trained.operators) {
+    operators.push_back({{"operator", of.name},
+                         {"calls", of.calls},
+                         {"seconds", of.seconds},
+                         {"bytes", of.cost.bytes},
+                         {"flops", of.cost.flops}});
+  }
+  return operators;
+}
+
 // Seconds of the longest that a case may take.
 double Expected(const PartSizes& sizes, double step) {
   const double steps = std::min(sizes.train_steps * step, sizes.train_case_seconds);
@@ -65,7 +89,7 @@ double Expected(const PartSizes& sizes, double step) {
 
 absl::Status RunTrainPart(PartRun& run) {
   PartReport& report = run.report();
-  report.AddTable(
+  const size_t steps = report.AddTable(
       "Training with everything resident",
       fmt::format(
           "Random weights in bf16, gradients added up in fp32, AdamW with fp32 master weights and "
@@ -76,6 +100,12 @@ absl::Status RunTrainPart(PartRun& run) {
           kOptimizerBytes, run.sizes().train_warm_seconds, UtilisationFormula()),
       {"case", "parameters", "recompute", "steps", "forward and backward, ms", "AdamW, ms",
        "step, ms", "tokens/s", "utilisation", "the same without AdamW", "memory, peak", "note"});
+  const size_t operators = report.AddTable(
+      "Where the time of a step goes",
+      "Each operator's calls within one more microbatch, from event to event on the stream: with "
+      "what is put on it in between, and waiting for the host. Bytes and operations are the least "
+      "that it takes, each input read and each output written once.",
+      {"case", "operator", "calls", "ms", "GB", "TB/s", "TFLOP/s"});
   nlohmann::json cases = report.values().value("cases", nlohmann::json::array());
   double slowest = 0;  // seconds of a FLOP, of the cases so far
   const std::vector<TrainCase>& all = run.sizes().train;
@@ -89,7 +119,7 @@ absl::Status RunTrainPart(PartRun& run) {
     const double step = slowest > 0 ? kMargin * slowest * flops : kFirstStep;
     const auto leave_out = [&](const std::string& why) {
       row.back() = why;
-      report.AddRow(row);
+      report.AddRowTo(steps, row);
       cases.push_back({{"case", c.Name()}, {"left_out", why}});
       report.SetValue("cases", cases);
     };
@@ -97,7 +127,8 @@ absl::Status RunTrainPart(PartRun& run) {
       leave_out("no time was left");
       continue;
     }
-    const absl::StatusOr<ResidentTraining> trained = TrainResident(run, c);
+    const absl::StatusOr<ResidentTraining> trained =
+        TrainResident(run, c, static_cast<int64_t>(i) < run.sizes().train_profiles);
     if (!trained.ok()) {
       leave_out(std::string(Message(trained.status())));
       if (!absl::IsResourceExhausted(trained.status())) {
@@ -124,7 +155,8 @@ absl::Status RunTrainPart(PartRun& run) {
                          Utilisation(flops, trained->microbatch_seconds));
     row[10] = Gib(trained->peak_bytes);
     row[11] = NoteOf(c, *trained);
-    report.AddRow(row);
+    report.AddRowTo(steps, row);
+    AddOperators(report, operators, c, *trained);
     if (whole) {
       AddBars(report, c, tokens / seconds, utilisation);
     }
@@ -139,6 +171,7 @@ absl::Status RunTrainPart(PartRun& run) {
                      {"utilisation", utilisation},
                      {"peak_bytes", trained->peak_bytes},
                      {"attention_backward", trained->attention_backward},
+                     {"operators", OperatorsJson(*trained)},
                      {"loss", trained->loss}});
     report.SetValue("cases", cases);
   }

@@ -1,7 +1,10 @@
 // The training part, on the CPU.
 #include <cmath>
+#include <map>
+#include <string>
 
 #include "bench/gpu/testing_parts.h"
+#include "bench/gpu/utilisation.h"
 #include "common/status.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -25,6 +28,33 @@ TEST(Parts, TrainGivesEachCaseItsRate) {
     EXPECT_GT(c["step_seconds"], c["microbatch_seconds"]);
     EXPECT_GT(c["utilisation"].get<double>(), 0);
   }
+}
+
+// All of a step's products are in the table of operators, those that are made again too.
+TEST(Parts, TrainSaysWhereTheTimeGoes) {
+  PartOptions options = OnTheCpu();
+  options.sizes.train_profiles = 1;
+  const TrainCase& c = options.sizes.train.front();
+  const plan::ModelSpec spec = *c.Spec();
+  const PartReport report = RunOne("train", options);
+  ASSERT_EQ(report.state(), PartState::kDone) << report.why();
+  const json& operators = report.values()["cases"][0]["operators"];
+  double flops = 0;
+  std::map<std::string, int> calls;
+  for (const json& of : operators) {
+    flops += of["flops"].get<double>();
+    calls[of["operator"]] = of["calls"];
+    EXPECT_GT(of["bytes"], 0) << of;
+    EXPECT_GE(of["seconds"], 0) << of;
+  }
+  // Attention's backward pass multiplies five times, which utilisation counts as four.
+  const double attention = static_cast<double>(spec.layers * c.sequences) *
+                           plan::BlockAttentionFlops(spec, std::pow(c.tokens / c.sequences, 2));
+  EXPECT_NEAR(flops / (TrainingFlops(spec, c.tokens, c.sequences) + attention / 2), 1, 0.05);
+  EXPECT_EQ(calls["Matmul, weight gradient"], 4 * spec.layers + 1);
+  EXPECT_EQ(calls["SwiGluBackward"], spec.layers);
+  EXPECT_EQ(report.tables()[1].rows.size(), 1 + operators.size());
+  EXPECT_TRUE(report.values()["cases"][1]["operators"].empty());
 }
 
 TEST(Parts, TrainGoesOnWhereACaseDoesNotFit) {
@@ -75,7 +105,7 @@ TEST(Parts, TrainGoesOnAfterACaseThatLostTheDevice) {
   options.from = 1;
   const PartReport second = RunOne("train", options);
   EXPECT_EQ(GoesOnFrom(second), 0);
-  ASSERT_EQ(second.tables().size(), 1u);
+  ASSERT_EQ(second.tables().size(), 2u);
   EXPECT_EQ(second.tables().front().rows.size(), 1 + options.sizes.train.size());
   EXPECT_EQ(second.values().at("cases").size(), options.sizes.train.size());
   EXPECT_EQ(second.state(), PartState::kFailed);
