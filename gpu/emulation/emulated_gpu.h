@@ -66,6 +66,7 @@ void FailWork(int64_t number, cudaError_t error);
 struct EmulatedCounters {
   int64_t allocations = 0;  // cudaMalloc
   int64_t frees = 0;
+  int64_t frees_of_opened = 0;   // refused: somebody has the memory open by a handle
   int64_t host_allocations = 0;  // cudaHostAlloc, cudaHostRegister
   int64_t host_frees = 0;
   int64_t allocated_bytes = 0;  // now

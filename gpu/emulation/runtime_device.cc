@@ -344,6 +344,7 @@ cudaError_t CUDARTAPI cudaFree(void* data) {
   const AddressSpace::Range* const range = machine.memory->FindBegin(data);
   machine.RunDevice(range == nullptr ? CurrentDevice() : range->device);
   if (!machine.memory->Free(data, Place::kDevice)) {
+    machine.counters.frees_of_opened += range != nullptr && range->opened > 0 ? 1 : 0;
     return Noted(cudaErrorInvalidValue);
   }
   ++machine.counters.frees;

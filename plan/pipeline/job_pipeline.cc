@@ -10,6 +10,7 @@
 #include "plan/activation_bytes.h"
 #include "plan/pipeline/fitting_schedule.h"
 #include "plan/schedule_queues.h"
+#include "plan/server_memory.h"
 #include "plan/stage_memory.h"
 #include "plan/stage_scratch.h"
 #include "plan/stage_units.h"
@@ -146,12 +147,14 @@ absl::StatusOr<std::vector<StageNeeds>> StageNeedsOf(const ModelSpec& spec, cons
     needs.activations =
         memory.Of(MemoryPool::kDevice).capacity + memory.Of(MemoryPool::kMessages).capacity;
     needs.offloaded = memory.Of(MemoryPool::kHost).capacity;
-    needs.messages =
-        LinkMessages(queues, stage) * RoundUp(kLinkHeader + longest_message, kAlignment);
+    const int64_t link_message = RoundUp(kLinkHeader + longest_message, kAlignment);
+    needs.messages = LinkMessages(queues, stage) * link_message;
     needs.own =
         StageOwnBytes(spec, compute, choice.recompute, head, tokens, LossChunkOf(job.train.device));
     if (job.train.device == DeviceKind::kCuda && shape.stages > 1) {
-      needs.own += MessagesOnGpu(schedule, stage) * longest_message;
+      // What a neighbour opens is whole pages of the driver.
+      needs.own += MessagesOnGpu(schedule, stage) * link_message +
+                   SharedGpuBytes(1) * static_cast<int64_t>(Neighbours(shape, stage).size());
     }
     stages.push_back(std::move(needs));
   }

@@ -7,6 +7,7 @@
 #include "plan/activation_bytes.h"
 #include "plan/pipeline/fitting_schedule.h"
 #include "plan/schedule_queues.h"
+#include "plan/server_memory.h"
 
 namespace shoal::plan {
 namespace {
@@ -118,7 +119,8 @@ TEST(StageNeedsOf, CountsMessagesOnTheirWayAmongAGpusMemory) {
   EXPECT_GT(places, 2 * kDeviceMessages);
   // Of a stage in the middle, which has no head.
   EXPECT_EQ(own_of_stage(DeviceKind::kCuda, 1),
-            own_of_stage(DeviceKind::kCpu, 1) + places * MessageBytes(spec, DType::kBF16, 1000));
+            own_of_stage(DeviceKind::kCpu, 1) +
+                places * (64 + MessageBytes(spec, DType::kBF16, 1000)) + 2 * SharedGpuBytes(1));
 }
 
 // Of what DeviceMemoryOn leaves, what is planned fits a GPU that it would not fit without.

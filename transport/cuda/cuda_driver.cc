@@ -41,7 +41,8 @@ absl::StatusOr<CudaDriver> LoadCudaDriver(const std::string& name) {
       Find(library, SHOAL_SYMBOL(cuPointerGetAttribute), driver.pointer_attribute) &&
       Find(library, SHOAL_SYMBOL(cuPointerSetAttribute), driver.set_pointer_attribute) &&
       Find(library, SHOAL_SYMBOL(cuMemGetAddressRange), driver.address_range) &&
-      Find(library, SHOAL_SYMBOL(cuStreamCreate), driver.create_stream) &&
+      Find(library, SHOAL_SYMBOL(cuCtxGetStreamPriorityRange), driver.stream_priorities) &&
+      Find(library, SHOAL_SYMBOL(cuStreamCreateWithPriority), driver.create_stream) &&
       Find(library, SHOAL_SYMBOL(cuStreamDestroy), driver.destroy_stream) &&
       Find(library, SHOAL_SYMBOL(cuStreamSynchronize), driver.await_stream) &&
       Find(library, SHOAL_SYMBOL(cuMemcpyAsync), driver.copy) &&

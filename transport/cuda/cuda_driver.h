@@ -26,7 +26,8 @@ struct CudaDriver {
   decltype(&::cuPointerGetAttribute) pointer_attribute = nullptr;
   decltype(&::cuPointerSetAttribute) set_pointer_attribute = nullptr;
   decltype(&::cuMemGetAddressRange) address_range = nullptr;
-  decltype(&::cuStreamCreate) create_stream = nullptr;
+  decltype(&::cuCtxGetStreamPriorityRange) stream_priorities = nullptr;
+  decltype(&::cuStreamCreateWithPriority) create_stream = nullptr;
   decltype(&::cuStreamDestroy) destroy_stream = nullptr;
   decltype(&::cuStreamSynchronize) await_stream = nullptr;
   decltype(&::cuMemcpyAsync) copy = nullptr;

@@ -357,9 +357,14 @@ absl::StatusOr<CUstream> CudaMemory::TakeStream(int index) {
       return stream;
     }
   }
+  // Somebody waits for each copy, and copies within a GPU are work like what is computed there.
+  int least = 0;
+  int greatest = 0;
+  SHOAL_RETURN_IF_ERROR(
+      Check(driver_.stream_priorities(&least, &greatest), "cuCtxGetStreamPriorityRange"));
   CUstream stream = nullptr;
   SHOAL_RETURN_IF_ERROR(
-      Check(driver_.create_stream(&stream, CU_STREAM_NON_BLOCKING), "cuStreamCreate"));
+      Check(driver_.create_stream(&stream, CU_STREAM_NON_BLOCKING, greatest), "cuStreamCreate"));
   return stream;
 }
 

@@ -21,6 +21,8 @@
 namespace shoal::transport {
 namespace {
 
+constexpr int kGreatestPriority = -5;
+
 using ::testing::HasSubstr;
 
 // What the fake driver is to say, and what it was told. Its functions are plain ones, so it is one
@@ -191,7 +193,13 @@ CudaDriver FakeDriver() {
     fake.flushes += scope == CU_FLUSH_GPU_DIRECT_RDMA_WRITES_TO_OWNER ? 1 : 0;
     return CUDA_SUCCESS;
   };
-  driver.create_stream = [](CUstream* stream, unsigned int) {
+  driver.stream_priorities = [](int* least, int* greatest) {
+    *least = 0;
+    *greatest = kGreatestPriority;
+    return InContext();
+  };
+  driver.create_stream = [](CUstream* stream, unsigned int, int priority) {
+    EXPECT_EQ(priority, kGreatestPriority);
     *stream = reinterpret_cast<CUstream>(&fake);
     ++fake.streams;
     return InContext();

@@ -375,9 +375,8 @@ bool ShmConnectionState::Close(const absl::Status& why, absl::Duration patience)
   if (!own_gate_.CloseAndWait(patience) && patience > absl::ZeroDuration()) {
     LogWarning(
         "{}: the peer stopped in the middle of a copy; it may still finish that copy of at most {} "
-        "in the regions "
-        "exposed to it",
-        peer(), FormatBytes(kChunkBytes));
+        "in the regions exposed to it",
+        peer(), FormatBytes(exposes_gpu_memory() ? kGpuBatchBytes : kChunkBytes));
   }
   finished_.store(true, std::memory_order_release);
   queue_wake_->sleeper->Notify();

@@ -24,8 +24,6 @@ constexpr uint64_t kWakeToken = 1;
 // turned away.
 constexpr absl::Duration kDialTimeout = absl::Seconds(5);
 constexpr size_t kMaxDials = 128;
-// How long a transport that goes waits for peers to close what they have open of a GPU's memory.
-constexpr absl::Duration kPartingPatience = absl::Seconds(1);
 
 }  // namespace
 

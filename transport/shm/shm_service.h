@@ -20,6 +20,10 @@
 
 namespace shoal::transport {
 
+// For peers to close what they have open of a GPU's memory that goes: a driver may wait for what is
+// on its GPU before it does.
+inline constexpr absl::Duration kPartingPatience = absl::Seconds(10);
+
 class ShmService {
  public:
   static absl::StatusOr<std::unique_ptr<ShmService>> Start();

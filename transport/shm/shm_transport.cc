@@ -2,11 +2,13 @@
 
 #include <poll.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 
 #include "common/bytes.h"
 #include "common/clock.h"
+#include "common/logging.h"
 #include "common/status.h"
 #include "transport/expected_handshakes.h"
 #include "transport/shm/shm_service.h"
@@ -43,6 +45,20 @@ absl::StatusOr<ShmMessage> AwaitMessage(int socket, absl::Duration timeout, std:
     pollfd poll_fd = {.fd = socket, .events = POLLIN, .revents = 0};
     const timespec left_spec = absl::ToTimespec(left);
     ppoll(&poll_fd, 1, &left_spec, nullptr);
+  }
+}
+
+// Until the peer has closed what it opened of this side's memory of a GPU in a handshake that came
+// to nothing: it does so before it closes its socket.
+void AwaitPeersEnd(int socket, const std::string& peer) {
+  (void)SendShmMessage(socket, ShmMessageType::kGoodbye, "");
+  const absl::Time deadline = RealClock().Now() + kPartingPatience;
+  absl::StatusOr<ShmMessage> message = ShmMessage{.type = ShmMessageType::kGoodbye};
+  while (message.ok() && message->type != ShmMessageType::kEnd) {
+    message = AwaitMessage(socket, deadline - RealClock().Now(), peer);
+  }
+  if (absl::IsDeadlineExceeded(message.status())) {
+    LogWarning("{}: it may still have memory of a GPU open that goes now", peer);
   }
 }
 
@@ -91,6 +107,17 @@ class ShmConnector final : public Connector {
     AppendFds(options_.exposed, fds);
     SHOAL_RETURN_IF_ERROR(
         SendShmMessage(socket.get(), ShmMessageType::kHello, EncodeShmHello(hello), fds));
+    auto connection = AwaitWelcome(socket);
+    if (!connection.ok() && std::ranges::any_of(hello.regions, [](const ShmRegionOffer& offer) {
+          return offer.share.has_value();
+        })) {
+      AwaitPeersEnd(socket.get(), options_.peer);
+    }
+    return connection;
+  }
+
+  // Takes the socket where it is welcome.
+  absl::StatusOr<std::unique_ptr<Connection>> AwaitWelcome(UniqueFd& socket) {
     SHOAL_ASSIGN_OR_RETURN(ShmMessage message,
                            AwaitMessage(socket.get(), options_.handshake_timeout, options_.peer));
     if (message.type == ShmMessageType::kRefusal) {

@@ -1,7 +1,7 @@
 // Links of a stage whose messages are made and used in memory of a device, around others that reach
-// its neighbours from the host: in step after step the stage's runner attaches them to those of the
-// step, and uses them in their place. What the ones around carry, and what goes through the others,
-// is each kind's own: copies of the messages (device_links.h), or just words about them
+// its neighbours: in step after step the stage's runner attaches them to those of the step, and
+// uses them in their place. What the ones around carry, and what goes through the others, is each
+// kind's own: copies of the messages (device_links.h), or just words about them
 // (communicator_links.h).
 //
 // A stage's runner owns one. What Attach is given must stay until EndStep has returned or, after a

@@ -77,7 +77,7 @@ absl::Status DeviceLinks::EndStep(absl::Duration timeout) {
       return words_.empty() && !telling_;
     };
     if (!mutex_.AwaitWithDeadline(absl::Condition(&told), deadline)) {
-      return DeadlineExceeded("{} messages were not copied from or to the device within {}",
+      return DeadlineExceeded("{} messages were not made, used or copied on the device within {}",
                               words_.size() + 1, absl::FormatDuration(timeout));
     }
     SHOAL_RETURN_IF_ERROR(failure_);

@@ -114,6 +114,24 @@ TEST_F(PeerDoorTest, OneHindranceIsEverybodys) {
   EXPECT_EQ(ids_, 0);
 }
 
+TEST_F(PeerDoorTest, TellsWhetherAllAreOnGpus) {
+  Open();
+  int64_t attempt = 0;
+  for (const bool last : {true, false}) {
+    const StepAttempt next{1, ++attempt};
+    std::vector<proto::MeetPeersRequest> requests = {Request(0, next), Request(1, next),
+                                                     Request(2, next)};
+    for (proto::MeetPeersRequest& request : requests) {
+      request.set_unavailable("it has no library");
+      request.set_on_gpu(true);
+    }
+    requests[2].set_on_gpu(last);
+    for (const auto& reply : MeetAll(requests)) {
+      EXPECT_EQ(reply->on_gpus(), last);
+    }
+  }
+}
+
 TEST_F(PeerDoorTest, ALaterAttemptEndsAnEarlierOne) {
   Open();
   const StepAttempt first{4, 1};
