@@ -1,6 +1,7 @@
-// What attention takes of a GPU's memory while its backward pass runs, where cuDNN's fused engines
-// serve: gradients that are then joined to one matrix, and what the engines add up in. Pure
-// formulas; worker/ops/cuda/attention/cudnn has a test that holds them against what is allocated.
+// What attention takes of a GPU's memory for its backward pass, and keeps for the next, where
+// cuDNN's fused engines serve: gradients that are then joined to one matrix, and what the engines
+// add up in. Pure formulas; worker/ops/cuda/attention/cudnn has a test that holds them against what
+// is allocated.
 #pragma once
 
 #include <cstdint>

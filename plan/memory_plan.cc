@@ -175,17 +175,21 @@ int64_t LargestOnGpu(const MemoryPlan& plan) {
   return largest;
 }
 
-// Of what a GPU has for one worker, the part that servers' memory takes.
-int64_t TakenByServers(const GpuTurn& gpu, std::span<const ServerMemory> servers, int64_t workers) {
+// What servers leave of it to one worker.
+int64_t LeftByServers(const MemoryBudget& budget, std::span<const ServerMemory> servers,
+                      int64_t workers) {
+  const GpuTurn& gpu = *budget.gpu;
   const int64_t sharing = std::max<int64_t>(1, gpu.Share(workers));
-  if (sharing > 1) {
-    return ServersBytesOn(gpu, servers) / sharing;
+  const int64_t share_of_servers = ServersBytesOn(gpu, servers) / sharing;
+  if (sharing > 1 && budget.gpu_share_bytes == 0) {
+    return budget.gpu_bytes - share_of_servers;
   }
   int64_t slots = 0;
   for (size_t server = 0; server < servers.size(); ++server) {
     slots += gpu.Has(server) ? servers[server].gpu.slots : 0;
   }
-  return slots;
+  const int64_t left = budget.gpu_bytes - slots;
+  return sharing > 1 ? std::min(left, budget.gpu_share_bytes - share_of_servers) : left;
 }
 
 }  // namespace
@@ -310,7 +314,7 @@ absl::StatusOr<MemoryPlan> PlanMemory(const ModelSpec& spec, const Job& job, int
   plan.groups = workers / std::max<int64_t>(1, static_cast<int64_t>(stages.size()));
   const ReachedInGpu reached = PlanReachedInGpu(job);
   int64_t push_bytes = 0;
-  int64_t own_slots_in_gpus = 0;  // of a worker
+  int64_t own_slots_in_gpu = 0;  // of a worker
   for (int server = 0; server < servers; ++server) {
     std::vector<PartitionSpec> held;
     for (const int id : PartitionsOf(map, server)) {
@@ -319,12 +323,13 @@ absl::StatusOr<MemoryPlan> PlanMemory(const ModelSpec& spec, const Job& job, int
     plan.servers.push_back(PlanServerMemory(held, job.service, workers, reached));
     const int64_t slots = job.service.push_slots * PushSlotBytes(held, job.service.gradient_type);
     push_bytes += slots;
-    own_slots_in_gpus += reached.slots ? SharedGpuBytes(slots) : 0;
+    const int64_t in_gpu = reached.slots ? SharedGpuBytes(slots) : 0;
+    own_slots_in_gpu =
+        job.cluster.local ? own_slots_in_gpu + in_gpu : std::max(own_slots_in_gpu, in_gpu);
   }
-  const int64_t taken = budget.gpu.has_value() ? TakenByServers(*budget.gpu, plan.servers, workers)
-                                               : own_slots_in_gpus;
-  const int64_t gpu_budget =
-      budget.gpu_bytes == 0 ? 0 : std::max<int64_t>(1, budget.gpu_bytes - taken);
+  const int64_t left = budget.gpu.has_value() ? LeftByServers(budget, plan.servers, workers)
+                                              : budget.gpu_bytes - own_slots_in_gpu;
+  const int64_t gpu_budget = budget.gpu_bytes == 0 ? 0 : std::max<int64_t>(1, left);
   const auto workers_with = [&](const WorkerPolicy& policy) {
     std::vector<WorkerMemory> memory;
     for (const StageNeeds& stage : stages) {

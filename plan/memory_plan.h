@@ -189,8 +189,13 @@ struct MemoryBudget {
   int64_t gpu_bytes = 0;
   // Of a local job, which GPU that is: all slots in it are counted, and where several workers share
   // it all of its servers' memory (one alone finds what they have taken gone). Nullopt: not known,
-  // so the worker's own slots are counted, as if all servers were there.
+  // so the worker's own slots are counted, as if all servers were there; of a job that is not local
+  // the largest server's, as if one were.
   std::optional<GpuTurn> gpu;
+  // Of several workers on a GPU, one's share of all its memory, where its servers have taken theirs
+  // before gpu_bytes was measured: they take from the share then, and from gpu_bytes no more. 0:
+  // they have not.
+  int64_t gpu_share_bytes = 0;
   // Of an average worker and step, for the choice of the policy.
   int64_t microbatches = 4;
 };

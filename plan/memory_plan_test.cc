@@ -372,6 +372,23 @@ TEST(PlanMemory, ChoosesWhatFitsIntoTheGpu) {
   EXPECT_EQ(ServersBytesOn({.place = 1, .gpus = 2}, servers), 0);
   EXPECT_TRUE(fits(4, 0, servers[0].gpu.total() / 2));
   EXPECT_FALSE(fits(4, 0, servers[0].gpu.total() / 2 - 1));
+  // Measured when the server has taken its own: that is gone from what is free, not from the share.
+  const auto fits_beside = [&](int64_t free, int64_t share) {
+    const MemoryBudget with = {.gpu_bytes = most + free,
+                               .gpu = GpuTurn{.place = 0, .gpus = 2},
+                               .gpu_share_bytes = most + share};
+    return PlanMemory(spec, shared, 1, 4, with)->policy == roomy.policy;
+  };
+  const int64_t half = servers[0].gpu.total() / 2;
+  EXPECT_TRUE(fits_beside(servers[0].gpu.slots, half));
+  EXPECT_FALSE(fits_beside(servers[0].gpu.slots - 1, half));
+  EXPECT_FALSE(fits_beside(servers[0].gpu.slots, half - 1));
+  // Not of one host: the slots of one server.
+  Job apart = shared;
+  apart.cluster.local = false;
+  const int64_t largest =
+      SharedGpuBytes(job.service.push_slots * PushSlotBytes(held, job.service.gradient_type));
+  EXPECT_EQ(PlanMemory(spec, apart, 2, 2, {.gpu_bytes = most + largest})->policy, roomy.policy);
   const absl::Status none = PlanMemory(spec, job, 1, 1, {.gpu_bytes = 200 * kMiB}).status();
   EXPECT_EQ(none.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_THAT(std::string(none.message()), testing::HasSubstr("of its GPU's memory"));

@@ -1,7 +1,7 @@
 // Which clients' slots lie in the server's GPU, or did and may still be open: memory that a client
 // has open goes when the client closes it (transport/gpu_memory.h), which one that hangs, or means
 // harm, does not do. So a client that comes again while it has two is served on the host, and what
-// is kept for clients that are connected no more is bounded.
+// is kept for a client that is connected no more is bounded.
 //
 // Used from one thread at a time.
 #pragma once

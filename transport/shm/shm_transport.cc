@@ -54,10 +54,10 @@ void AwaitPeersEnd(int socket, const std::string& peer) {
   (void)SendShmMessage(socket, ShmMessageType::kGoodbye, "");
   const absl::Time deadline = RealClock().Now() + kPartingPatience;
   absl::StatusOr<ShmMessage> message = ShmMessage{.type = ShmMessageType::kGoodbye};
-  while (message.ok() && message->type != ShmMessageType::kEnd) {
+  while (message.ok() && message->type != ShmMessageType::kEnd && RealClock().Now() < deadline) {
     message = AwaitMessage(socket, deadline - RealClock().Now(), peer);
   }
-  if (absl::IsDeadlineExceeded(message.status())) {
+  if (!message.ok() || message->type != ShmMessageType::kEnd) {
     LogWarning("{}: it may still have memory of a GPU open that goes now", peer);
   }
 }

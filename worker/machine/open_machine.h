@@ -41,6 +41,8 @@ struct OpenedMachine {
   CollectivesOpener open_collectives;
   // Its GPU among those that can be used.
   std::optional<plan::GpuTurn> turn;
+  // Of the GPU's memory, with MachineRequest::sharing.
+  int64_t gpu_share_bytes = 0;
 };
 
 // All GPUs that this process sees, as DescribeGpus. Unimplemented in a build without CUDA.

@@ -18,6 +18,7 @@ absl::StatusOr<OpenedMachine> OpenGpu(const MachineRequest& request) {
                          MakeCudaDevice({.gpu = request.gpu, .sharing = request.sharing}));
   SHOAL_ASSIGN_OR_RETURN(opened.machine.ops, MakeCudaOps(*opened.machine.device,
                                                          {.deterministic = request.deterministic}));
+  opened.gpu_share_bytes = GpuOf(*opened.machine.device).memory_bytes / request.sharing;
   opened.open_collectives = FindCollectives();
   absl::StatusOr<std::unique_ptr<transport::GpuMemory>> reach =
       transport::OpenCudaMemory(request.gpu);

@@ -127,6 +127,7 @@ absl::Status WorkerJob::PlanMemory(const proto::JoinJobReply& join) {
     SHOAL_ASSIGN_OR_RETURN(const HostMemory memory, ReadHostMemory());
     budget.machine_bytes = memory.total;
     budget.gpu = machine_.turn;
+    budget.gpu_share_bytes = machine_.gpu_share_bytes;
   }
   std::vector<plan::StageNeeds> stages;
   if (pipeline_.has_value()) {

@@ -353,7 +353,6 @@ TEST(CudaState, AFailedPushLosesTheAttempt) {
   EXPECT_EQ((*statistics)[1].gradient.sum_of_squares, static_cast<double>(partition.spec().count));
 }
 
-// Work that fails when it runs is told by what waits for it first, and the GPU is lost.
 // Its event was recorded by nobody then, neither for this push nor before.
 TEST(CudaState, APushThatFailsAtOnceIsNotWaitedFor) {
   gpu::SetEmulatedGpus({});
@@ -367,6 +366,7 @@ TEST(CudaState, APushThatFailsAtOnceIsNotWaitedFor) {
             absl::StatusCode::kInternal);
 }
 
+// Work that fails when it runs is told by what waits for it first, and the GPU is lost.
 TEST(CudaState, FailedWorkIsToldBeforeAnythingIsPublished) {
   gpu::SetEmulatedGpus({});
   Held gpu({}, OnGpu());

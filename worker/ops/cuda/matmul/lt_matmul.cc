@@ -86,9 +86,12 @@ absl::Status LtMatmuls::Run(const MatmulArgs& args) {
   const bool tunes = ++entry.uses == options_.tune_after && entry.plan.refused.ok() &&
                      tuned_.size() < kMaxTuned && !tuned_.contains(shape);
   if (entry.tries == 0 || may_pass || tunes) {
-    entry.tries += entry.tries > 0 && tunes ? 0 : 1;
-    entry.plan = {};
-    if (const absl::Status planned = MakePlan(shape, args, tunes, entry.plan); !planned.ok()) {
+    const bool serves = entry.tries > 0 && entry.plan.refused.ok();
+    entry.tries += serves ? 0 : 1;
+    Plan plan;
+    if (const absl::Status planned = MakePlan(shape, args, tunes, plan); planned.ok()) {
+      entry.plan = std::move(plan);
+    } else if (!serves) {  // else the plan that there is goes on
       Refuse(shape, entry, planned);
     }
   }

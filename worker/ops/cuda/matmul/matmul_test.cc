@@ -176,6 +176,16 @@ TEST_F(MatmulsTest, TunesWhatComesOftenAlone) {
   EXPECT_EQ(matmuls_->counts().by_cublas_lt, 6);
 }
 
+TEST_F(MatmulsTest, WhereTuningFailsWhatServedGoesOn) {
+  Make(&lt_, {.tune_after = 2});
+  const MatmulCase product = {.m = 16, .n = 24, .k = 32};
+  Check(product);
+  Fake().heuristic_status = CUBLAS_STATUS_NOT_SUPPORTED;
+  Check(product);
+  Check(product);
+  EXPECT_EQ(matmuls_->counts().by_cublas_lt, 3);
+}
+
 TEST_F(MatmulsTest, WithoutRoomToTuneTheFirstOfferServes) {
   Fake().fast_offer = 1;
   MakeDevice(kScratch + 256);
