@@ -30,6 +30,9 @@ class DeviceSinkTest : public DeviceAccess {
     }
     client_.reset();
     sink_.reset();
+    if (compute_ != nullptr) {  // copies from sums_, which goes before it
+      compute_->Synchronize().IgnoreError();
+    }
   }
   void MakeSink(DeviceSink::Options options) {
     client_ = *rig_.NewClient({.push_in_place = GetParam().direct});
