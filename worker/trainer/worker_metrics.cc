@@ -14,9 +14,10 @@ WorkerMetrics::WorkerMetrics(Metrics& metrics)
                                      "Tokens run on which loss is taken.")),
       failed_steps_(metrics.counter("shoal_worker_failed_steps_total",
                                     "Attempts at a step that this worker could not finish.")),
-      exchange_fallbacks_(metrics.counter("shoal_worker_exchange_fallbacks_total",
-                                          "Jobs in which workers on GPUs met over the servers, or "
-                                          "stages over transports, for want of collectives.")),
+      exchange_fallbacks_(
+          metrics.counter("shoal_worker_exchange_fallbacks_total",
+                          "Jobs in which workers on GPUs met over the servers, or "
+                          "stages through the host, for want of a way between GPUs.")),
       meetings_(metrics.counter("shoal_client_meetings_total",
                                 "Meetings with all other workers at a layer.")),
       reconnects_(metrics.counter("shoal_client_reconnects_total",
