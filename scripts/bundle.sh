@@ -112,6 +112,7 @@ fi
 
 install -m 755 "$root/scripts/gpu-check.sh" "$output/share/gpu-check.sh"
 install -m 755 "$root/scripts/torch_baseline.py" "$output/share/torch_baseline.py"
+install -m 644 "$root/scripts/torch_model.py" "$output/share/torch_model.py"
 if [ -n "$data" ]; then
   mkdir -p "$output/share/data"
   cp -r "$data/golden" "$data/stories260k" "$output/share/data/"

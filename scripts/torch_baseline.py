@@ -2,7 +2,8 @@
 """Training tokens/s of PyTorch on the cases that gpu_check trains: what Shoal's own are held against.
 
 A plain Llama/Qwen2 module: RMSNorm, rotary embedding, SwiGLU, grouped-query attention by SDPA's flash attention, all in bf16, blocks and loss
-through torch.compile, AdamW fused. A step is one microbatch, forward, backward and the optimizer; medians of several.
+through torch.compile, AdamW fused. A step is one microbatch, forward, backward and the optimizer; medians of several. Twice: with an optimizer
+that has nothing but bf16, and with one that keeps fp32 masters and moments, as Shoal does and as FSDP's mixed precision does.
 
   gpu_check --shapes shapes.json
   torch_baseline.py --shapes shapes.json --prepare                       compiles what the next one runs, into PyTorch's cache of the machine
@@ -20,104 +21,15 @@ import statistics
 import sys
 import time
 
-torch = None  # Imported in main, where its absence is no error.
+# Imported in main, where torch's absence is no error.
+torch = None
+torch_model = None
 
 
 def write(path, report):
     with open(path, "w", encoding="utf-8") as file:
         json.dump(report, file, indent=1)
         file.write("\n")
-
-
-def rotary_tables(shape, length, device):
-    half = shape["head_dim"] // 2
-    frequencies = shape["rope_theta"] ** (-torch.arange(half, dtype=torch.float64) / half)
-    angles = torch.arange(length, dtype=torch.float64)[:, None] * frequencies[None, :]
-    return angles.cos().float().to(device), angles.sin().float().to(device)
-
-
-def rotate(x, cosines, sines):  # x: [sequences, heads, length, head_dim]
-    first, second = x.float().chunk(2, dim=-1)
-    return torch.cat((first * cosines - second * sines, second * cosines + first * sines), dim=-1).to(x.dtype)
-
-
-def make_model(case, device, compiled):
-    nn, functional = torch.nn, torch.nn.functional
-    shape = case["shape"]
-    heads, kv_heads, head_dim, hidden = (shape[key] for key in ("heads", "kv_heads", "head_dim", "hidden"))
-    again = case["recompute"] == "full"
-
-    def linear(columns, rows, bias=False):
-        return nn.Linear(columns, rows, bias=bias, device=device, dtype=torch.bfloat16)
-
-    class RmsNorm(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.weight = nn.Parameter(torch.ones(hidden, device=device, dtype=torch.bfloat16))
-
-        def forward(self, x):
-            return functional.rms_norm(x, (hidden,), self.weight, shape["norm_epsilon"])
-
-    class Block(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.input_norm, self.attention_norm = RmsNorm(), RmsNorm()
-            self.qkv = linear(hidden, (heads + 2 * kv_heads) * head_dim, shape["attention_bias"])
-            self.output = linear(heads * head_dim, hidden)
-            self.gate_up = linear(hidden, 2 * shape["intermediate"])
-            self.down = linear(shape["intermediate"], hidden)
-
-        def forward(self, x, cosines, sines):  # x: [sequences, length, hidden]
-            sequences, length, _ = x.shape
-            qkv = self.qkv(self.input_norm(x)).view(sequences, length, heads + 2 * kv_heads, head_dim).transpose(1, 2)
-            q, k, v = qkv.split((heads, kv_heads, kv_heads), dim=1)
-            q, k = rotate(q, cosines, sines), rotate(k, cosines, sines)
-            attended = functional.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=heads != kv_heads)
-            x = x + self.output(attended.transpose(1, 2).reshape(sequences, length, heads * head_dim))
-            gate, up = self.gate_up(self.attention_norm(x)).chunk(2, dim=-1)
-            return x + self.down(functional.silu(gate) * up)
-
-    def chunk_loss(x, weight, labels):
-        return functional.cross_entropy((x @ weight.t()).float(), labels, reduction="sum")
-
-    class Model(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.embedding = nn.Embedding(shape["vocabulary"], hidden, device=device, dtype=torch.bfloat16)
-            self.blocks = nn.ModuleList(Block() for _ in range(shape["layers"]))
-            self.norm = RmsNorm()
-            self.head = self.embedding if shape["tied_embeddings"] else linear(hidden, shape["vocabulary"])
-            self.block_forward = torch.compile(Block.forward, dynamic=False) if compiled else Block.forward
-            self.chunk_loss = torch.compile(chunk_loss, dynamic=False) if compiled else chunk_loss
-
-        def forward(self, tokens, labels, cosines, sines):  # tokens, labels: [sequences, length]
-            x = self.embedding(tokens)
-            for block in self.blocks:
-                if again:
-                    x = torch.utils.checkpoint.checkpoint(self.block_forward, block, x, cosines, sines, use_reentrant=False)
-                else:
-                    x = self.block_forward(block, x, cosines, sines)
-            x, labels = self.norm(x).view(-1, hidden), labels.reshape(-1)
-            # All logits at once would take most of the memory for long sequences: then they are made again in the backward.
-            rows = max(1024, LOGITS_AT_ONCE // shape["vocabulary"])
-            loss = 0
-            for begin in range(0, x.shape[0], rows):
-                arguments = (x[begin : begin + rows], self.head.weight, labels[begin : begin + rows])
-                if x.shape[0] > rows:
-                    loss = loss + torch.utils.checkpoint.checkpoint(self.chunk_loss, *arguments, use_reentrant=False)
-                else:
-                    loss = loss + self.chunk_loss(*arguments)
-            return loss / x.shape[0]
-
-    model = Model()
-    with torch.no_grad():
-        for name, parameter in model.named_parameters():
-            if not name.endswith("norm.weight"):
-                parameter.normal_(0, 0.02)
-    return model
-
-
-LOGITS_AT_ONCE = 16384 * 152064  # 5 GB in bf16
 
 
 class Clock:
@@ -141,16 +53,20 @@ class Clock:
 
 
 class Trained:
-    """A model with its optimizer and data."""
+    """A model with its data, and an optimizer of one kind at a time."""
 
     def __init__(self, case, device, compiled):
         torch.manual_seed(1)
         shape, tokens, sequences = case["shape"], case["tokens"], case["sequences"]
-        self.model = make_model(case, device, compiled)
-        self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-5, betas=(0.9, 0.95), weight_decay=0.1, fused=True)
+        self.model = torch_model.make_model(case, device, compiled)
+        self.optimizer = torch_model.Bf16Optimizer(self.model.parameters())
         ids = torch.randint(0, shape["vocabulary"], (sequences, tokens // sequences + 1), device=device)
-        self.inputs = (ids[:, :-1], ids[:, 1:], *rotary_tables(shape, tokens // sequences, device))
+        self.inputs = (ids[:, :-1], ids[:, 1:], *torch_model.rotary_tables(shape, tokens // sequences, device))
         self.clock = Clock(device)
+
+    def keep_masters(self):
+        self.optimizer = None  # Its moments go before the others come.
+        self.optimizer = torch_model.MasterOptimizer(self.model.parameters())
 
     def step(self):
         """Loss, seconds of it all, seconds of forward and backward."""
@@ -159,22 +75,17 @@ class Trained:
         loss.backward()
         passed = self.clock.mark()
         self.optimizer.step()
-        self.optimizer.zero_grad(set_to_none=True)
         end = self.clock.mark()
         return loss, self.clock.between(start, end), self.clock.between(start, passed)
 
 
-def measure(case, options, compiled):
-    """One case: medians over steps, of the whole step and of its forward and backward."""
-    begin = time.monotonic()
-    trained = Trained(case, options.device, compiled)
-    trained.step()
-    first_seconds = time.monotonic() - begin
+def timed_steps(trained, options, seconds):
+    """Of steps after warm ones: medians of the whole step and of its forward and backward, in seconds, how many they are, and the last loss."""
     steps, passes = [], []
-    warm = time.monotonic()
+    begin = time.monotonic()
     while True:
         trained.step()
-        if time.monotonic() - warm >= options.warm_seconds:
+        if time.monotonic() - begin >= options.warm_seconds:
             break
     begin = time.monotonic()
     while len(steps) < options.steps:
@@ -182,31 +93,60 @@ def measure(case, options, compiled):
         steps.append(whole)
         passes.append(passed)
         # A case that is slow is measured less often, but at least twice.
-        if len(steps) >= 2 and time.monotonic() - begin >= options.case_seconds:
+        if len(steps) >= 2 and time.monotonic() - begin >= seconds:
             break
     if not torch.isfinite(loss):
         raise RuntimeError("the loss is not finite")
-    step, forward_backward = statistics.median(steps), statistics.median(passes)
+    return statistics.median(steps), statistics.median(passes), len(steps), loss.item()
+
+
+def measure_masters(case, trained, options):
+    """The same case with fp32 masters and moments: {"error": why} where they do not fit."""
+    try:
+        if options.device == "cuda":
+            torch.cuda.reset_peak_memory_stats()
+        trained.keep_masters()
+        step, _, steps, loss = timed_steps(trained, options, options.case_seconds / 2)
+    except Exception as error:  # What was measured without stays.
+        return {"error": describe(error)}
+    return {"steps": steps, "loss": loss, "step_seconds": step, "tokens_per_second": case["tokens"] / step} | peak_bytes(options.device)
+
+
+def peak_bytes(device):
+    return {"peak_bytes": torch.cuda.max_memory_allocated()} if device == "cuda" else {}
+
+
+def measure(case, options, compiled):
+    """One case: of whole steps and of forward and backward alone, then of whole steps with fp32 masters."""
+    begin = time.monotonic()
+    trained = Trained(case, options.device, compiled)
+    trained.step()
+    first_seconds = time.monotonic() - begin
+    step, forward_backward, steps, loss = timed_steps(trained, options, options.case_seconds)
     result = {
         "parameters": sum(parameter.numel() for parameter in trained.model.parameters()),
         "compiled": compiled,
         "recompute": case["recompute"],
-        "steps": len(steps),
-        "loss": loss.item(),
+        "steps": steps,
+        "loss": loss,
         "first_step_seconds": first_seconds,
         "step_seconds": step,
         "forward_backward_seconds": forward_backward,
         "tokens_per_second": case["tokens"] / step,
         "tokens_per_second_without_optimizer": case["tokens"] / forward_backward,
-    }
-    if options.device == "cuda":
-        result["peak_bytes"] = torch.cuda.max_memory_allocated()
-    return result
+    } | peak_bytes(options.device)
+    return result | {"fp32_masters": measure_masters(case, trained, options)}
 
 
 def describe(error):
     lines = str(error).strip().splitlines()
     return f"{type(error).__name__}: {lines[0] if lines else ''}"[:300]
+
+
+def describe_result(result):
+    masters = result["fp32_masters"]
+    with_masters = masters.get("error") or f"{masters['tokens_per_second']:.0f}"
+    return f"{result['tokens_per_second']:.0f} tokens/s, with fp32 masters {with_masters}, first step after {result['first_step_seconds']:.0f} s"
 
 
 def clean(device):
@@ -335,16 +275,17 @@ def skip(options, why):
 
 
 def main():
-    global torch
+    global torch, torch_model
     options = parse_arguments()
     begin = time.monotonic()
     try:
         import torch as imported
         import torch._dynamo
-        import torch.utils.checkpoint
+
+        import torch_model as imported_model
     except ImportError as error:
         return skip(options, str(error))
-    torch = imported
+    torch, torch_model = imported, imported_model
     if options.device == "cuda" and not torch.cuda.is_available():
         return skip(options, f"torch {torch.__version__} sees no GPU")
     print(f"torch {torch.__version__} was imported in {time.monotonic() - begin:.0f} s", flush=True)
@@ -372,7 +313,7 @@ def main():
             longest = max(longest, time.monotonic() - started)
         report["cases"].append(result)
         write(options.output, report)
-        found = result.get("error") or f"{result['tokens_per_second']:.0f} tokens/s, first step after {result['first_step_seconds']:.0f} s"
+        found = result.get("error") or describe_result(result)
         print(f"torch {case['case']}: {found}, {time.monotonic() - started:.0f} s", flush=True)
     return 0
 

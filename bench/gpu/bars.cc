@@ -11,8 +11,10 @@ WantedBar BarOf(const TrainFloor& floor) {
               : fmt::format("utilisation at least {:.2f}", floor.utilisation)};
 }
 
-WantedBar PeerBar(const std::string& case_name) {
-  return {"torch", case_name + ", beside PyTorch",
+WantedBar PeerBar(const std::string& case_name, PeerOptimizer optimizer) {
+  const char* const with =
+      optimizer == PeerOptimizer::kBf16 ? "in bf16 alone" : "with fp32 masters";
+  return {"torch", fmt::format("{}, beside PyTorch {}", case_name, with),
           fmt::format("at least {:.1f} of its tokens/s", kPeerRatio)};
 }
 

@@ -32,9 +32,11 @@ inline constexpr TrainFloor kTrainFloors[] = {{"124m, 16 x 1024 tokens", 460e3, 
                                               {"7b, 4096 tokens", 0, 0.5}};
 WantedBar BarOf(const TrainFloor& floor);
 
-// Shoal's tokens/s of whole steps over PyTorch's.
+// Shoal's tokens/s of whole steps over PyTorch's, whose optimizer has nothing but bf16 or keeps
+// fp32 masters and moments, as Shoal's does.
+enum class PeerOptimizer { kBf16, kFp32Masters };
 inline constexpr double kPeerRatio = 1.1;
-WantedBar PeerBar(const std::string& case_name);
+WantedBar PeerBar(const std::string& case_name, PeerOptimizer optimizer);
 
 inline constexpr double kLeastOfFloor = 0.8;  // of the copy bandwidth
 inline constexpr double kMostLongerByServers = 0.05;

@@ -114,7 +114,9 @@ std::vector<PartBar> BarsOf(const std::vector<PartReport>& parts, const json& to
   }
   if (parts.size() == Parts().size()) {
     for (const TrainCase& c : sizes.train) {
-      bars.push_back(PeerBarOf(c.Name(), parts, torch));
+      for (const auto optimizer : {PeerOptimizer::kBf16, PeerOptimizer::kFp32Masters}) {
+        bars.push_back(PeerBarOf(c.Name(), optimizer, parts, torch));
+      }
     }
   }
   for (const PartReport& part : parts) {

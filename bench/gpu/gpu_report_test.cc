@@ -80,9 +80,11 @@ TEST_F(GpuReport, HasEveryBar) {
   EXPECT_THAT(text, HasSubstr("| memory-bound kernels, the slowest | at least 0.8 of the copy "
                               "bandwidth | kernels FAILED: "));
   EXPECT_THAT(text, HasSubstr("| something else | any | 1 | met |"));
-  EXPECT_THAT(text, HasSubstr("| 7b, 16384 tokens, beside PyTorch | at least 1.1 of its tokens/s | "
-                              "Shoal: does not fit | **not measured** |"));
-  EXPECT_EQ(findings_.bars.size(), WantedBars(PartSizes()).size() + PartSizes().train.size() + 1);
+  EXPECT_THAT(text,
+              HasSubstr("| 7b, 16384 tokens, beside PyTorch in bf16 alone | at least 1.1 of its "
+                        "tokens/s | Shoal: does not fit | **not measured** |"));
+  EXPECT_EQ(findings_.bars.size(),
+            WantedBars(PartSizes()).size() + 2 * PartSizes().train.size() + 1);
 }
 
 TEST_F(GpuReport, HoldsTheSameCasesAgainstPyTorch) {
@@ -93,19 +95,31 @@ TEST_F(GpuReport, HoldsTheSameCasesAgainstPyTorch) {
               {"cases",
                {{{"case", "124m, 4096 tokens"},
                  {"tokens_per_second", 15.0},
-                 {"tokens_per_second_without_optimizer", 20.0}},
+                 {"tokens_per_second_without_optimizer", 20.0},
+                 {"peak_bytes", 3 << 29},
+                 {"fp32_masters", {{"tokens_per_second", 12.0}, {"peak_bytes", int64_t{1} << 31}}}},
                 {{"case", "7b, 4096 tokens"},
                  {"tokens_per_second", 10.0},
-                 {"tokens_per_second_without_optimizer", 12.0}},
+                 {"tokens_per_second_without_optimizer", 12.0},
+                 {"note", "not compiled"},
+                 {"fp32_masters", {{"error", "OutOfMemoryError"}}}},
                 {{"case", "1.3b, 4096 tokens"}, {"error", "OutOfMemoryError"}}}}});
   const std::string text = Written();
-  EXPECT_THAT(text, HasSubstr("| 124m, 4096 tokens | 30 | 15 | 2.00 | - | 20 | - | - |  |"));
-  EXPECT_THAT(text,
-              HasSubstr("| 1.3b, 4096 tokens | - | - | - | - | - | - | - | OutOfMemoryError |"));
+  EXPECT_THAT(text, HasSubstr("| 124m, 4096 tokens | 30 | 15 | 2.00 | 12 | 2.50 | - | 20 | - | "
+                              "1.5 GiB, 2.0 GiB |  |"));
+  EXPECT_THAT(text, HasSubstr("| 7b, 4096 tokens | 9 | 10 | 0.90 | - | - | - | 12 | - | -, - | "
+                              "not compiled; with fp32 masters: OutOfMemoryError |"));
+  EXPECT_THAT(text, HasSubstr("| 1.3b, 4096 tokens | - | - | - | - | - | - | - | - | -, - | "
+                              "OutOfMemoryError |"));
   EXPECT_EQ(missed_, 2);
   const std::string table = ShortTable(findings_);
-  EXPECT_THAT(table, HasSubstr("met          124m, 4096 tokens, beside PyTorch: 2.00"));
-  EXPECT_THAT(table, HasSubstr("MISSED       7b, 4096 tokens, beside PyTorch: 0.90"));
+  EXPECT_THAT(table,
+              HasSubstr("met          124m, 4096 tokens, beside PyTorch in bf16 alone: 2.00"));
+  EXPECT_THAT(table,
+              HasSubstr("met          124m, 4096 tokens, beside PyTorch with fp32 masters: 2.50"));
+  EXPECT_THAT(table, HasSubstr("MISSED       7b, 4096 tokens, beside PyTorch in bf16 alone: 0.90"));
+  EXPECT_THAT(table, HasSubstr("NOT MEASURED 7b, 4096 tokens, beside PyTorch with fp32 masters: "
+                               "PyTorch: OutOfMemoryError"));
 }
 
 TEST_F(GpuReport, SaysWhyPyTorchWasSkippedOrEnded) {
@@ -117,7 +131,7 @@ TEST_F(GpuReport, SaysWhyPyTorchWasSkippedOrEnded) {
   ASSERT_TRUE(WriteFileAtomically(folder_ + "/torch-end.txt", "exit code 1: no\n").ok());
   EXPECT_THAT(Written(), HasSubstr("It did not come to its end: exit code 1: no."));
   EXPECT_THAT(ShortTable(findings_),
-              HasSubstr("7b, 4096 tokens, beside PyTorch: PyTorch: exit code 1"));
+              HasSubstr("7b, 4096 tokens, beside PyTorch in bf16 alone: PyTorch: exit code 1"));
 }
 
 TEST_F(GpuReport, ShowsTheGpusStates) {

@@ -13,10 +13,13 @@ using nlohmann::json;
 
 // What is unlike, in either direction.
 constexpr const char* kFairness =
-    "What is unlike. To Shoal's disadvantage: it adds gradients up in fp32 and keeps fp32 master "
-    "weights and moments, so its optimizer moves 34 bytes a parameter and step; PyTorch's keeps "
-    "everything in bf16 and moves 14, with less precision. Shoal reads the loss back in each step. "
-    "To PyTorch's disadvantage: a plain module, blocks and loss compiled one by one and not the "
+    "What is unlike. Shoal adds gradients up in fp32 and keeps fp32 master weights and moments: "
+    "its "
+    "optimizer moves 30 bytes a parameter and step. PyTorch's in bf16 alone moves 14 and loses "
+    "updates that are small beside their weight; with fp32 masters and moments, as FSDP's mixed "
+    "precision has them, it turns bf16 gradients into fp32, updates the masters and rounds them to "
+    "the weights in passes of their own: 40 bytes. To Shoal's disadvantage: it reads the loss back "
+    "in each step. To PyTorch's: a plain module, blocks and loss compiled one by one and not the "
     "whole model, no CUDA graphs, one SDPA backend, a loss whose logits are made in chunks where "
     "they are large. Both wait for each step's end, so what the host takes to start it counts.";
 
@@ -34,6 +37,11 @@ json CaseIn(const json& list, const std::string& name) {
     }
   }
   return json::object();
+}
+
+// The figures of that optimizer among those of a case; empty where there are none.
+json TheirsOf(const json& c, PeerOptimizer optimizer) {
+  return optimizer == PeerOptimizer::kBf16 ? c : c.value("fp32_masters", json::object());
 }
 
 json OursOf(const std::vector<PartReport>& parts, const std::string& name) {
@@ -65,6 +73,22 @@ std::string Ms(const json& c, const char* key) {
   return c.contains(key) ? fmt::format("{:.2f}", 1e3 * c[key].get<double>()) : "-";
 }
 
+std::string PeakOf(const json& c) {
+  const int64_t peak = c.value("peak_bytes", int64_t{0});
+  return peak > 0 ? fmt::format("{:.1f} GiB", static_cast<double>(peak) / (1 << 30)) : "-";
+}
+
+std::string NoteOf(const json& c, const json& with_masters) {
+  if (c.contains("error")) {
+    return c["error"].get<std::string>();
+  }
+  std::string note = c.value("note", "");
+  if (with_masters.contains("error")) {
+    note += (note.empty() ? "" : "; ") + ("with fp32 masters: " + with_masters.value("error", ""));
+  }
+  return note;
+}
+
 void AddAttention(const std::vector<PartReport>& parts, const json& torch, Report& report) {
   if (!torch.contains("attention_cases")) {
     return;
@@ -92,11 +116,12 @@ void AddAttention(const std::vector<PartReport>& parts, const json& torch, Repor
 
 }  // namespace
 
-PartBar PeerBarOf(const std::string& case_name, const std::vector<PartReport>& parts,
-                  const json& torch) {
-  const WantedBar bar = PeerBar(case_name);
+PartBar PeerBarOf(const std::string& case_name, PeerOptimizer optimizer,
+                  const std::vector<PartReport>& parts, const json& torch) {
+  const WantedBar bar = PeerBar(case_name, optimizer);
   const json ours = OursOf(parts, case_name);
-  const json theirs = CaseIn(torch.value("cases", json::array()), case_name);
+  const json measured = CaseIn(torch.value("cases", json::array()), case_name);
+  const json theirs = measured.contains("error") ? measured : TheirsOf(measured, optimizer);
   if (RateOf(ours) <= 0 || RateOf(theirs) <= 0) {
     return bar.NotMeasured(WhyNot(ours, theirs, torch));
   }
@@ -120,19 +145,19 @@ void AddPeer(const std::vector<PartReport>& parts, const json& torch, Report& re
   }
   constexpr const char* kWithout = "tokens_per_second_without_optimizer";
   std::vector<std::vector<std::string>> rows = {
-      {"case", "Shoal, tokens/s", "PyTorch, tokens/s", "Shoal / PyTorch",
-       "without optimizer, Shoal", "PyTorch", "Shoal / PyTorch", "PyTorch's memory, peak", "note"}};
+      {"case", "Shoal, tokens/s", "PyTorch, bf16 alone", "Shoal / PyTorch", "with fp32 masters",
+       "Shoal / PyTorch", "without optimizer, Shoal", "PyTorch", "Shoal / PyTorch",
+       "PyTorch's memory, peak", "note"}};
   for (const json& theirs : torch.value("cases", json::array())) {
     const std::string name = theirs.value("case", "");
     const json ours = OursOf(parts, name);
-    const double with = RateOf(ours), their_with = RateOf(theirs);
+    const json masters = TheirsOf(theirs, PeerOptimizer::kFp32Masters);
+    const double with = RateOf(ours), their_with = RateOf(theirs), with_masters = RateOf(masters);
     const double without = RateOf(ours, kWithout), their_without = RateOf(theirs, kWithout);
-    const int64_t peak = theirs.value("peak_bytes", int64_t{0});
-    rows.push_back(
-        {name, Rate(with), Rate(their_with), RatioOf(with, their_with), Rate(without),
-         Rate(their_without), RatioOf(without, their_without),
-         peak > 0 ? fmt::format("{:.1f} GiB", static_cast<double>(peak) / (1 << 30)) : "-",
-         theirs.value("error", theirs.value("note", ""))});
+    rows.push_back({name, Rate(with), Rate(their_with), RatioOf(with, their_with),
+                    Rate(with_masters), RatioOf(with, with_masters), Rate(without),
+                    Rate(their_without), RatioOf(without, their_without),
+                    PeakOf(theirs) + ", " + PeakOf(masters), NoteOf(theirs, masters)});
   }
   report.Table(rows);
   AddAttention(parts, torch, report);

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "bench/gpu/bars.h"
 #include "bench/gpu/part_report.h"
 #include "bench/report/report.h"
 #include "nlohmann/json.hpp"
@@ -11,8 +12,8 @@
 namespace shoal::bench {
 
 // `torch` is what torch_baseline.py wrote, or {"skipped": why}.
-PartBar PeerBarOf(const std::string& case_name, const std::vector<PartReport>& parts,
-                  const nlohmann::json& torch);
+PartBar PeerBarOf(const std::string& case_name, PeerOptimizer optimizer,
+                  const std::vector<PartReport>& parts, const nlohmann::json& torch);
 void AddPeer(const std::vector<PartReport>& parts, const nlohmann::json& torch, Report& report);
 
 }  // namespace shoal::bench
