@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "common/status.h"
-#include "worker/ops/cpu/gemm.h"
+#include "worker/ops/cpu/instructions.h"
 
 namespace shoal::worker {
 

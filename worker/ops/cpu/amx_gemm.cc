@@ -13,6 +13,8 @@
 #include <memory>
 #include <new>
 
+#include "worker/ops/cpu/instructions.h"
+
 #define SHOAL_TARGET_AMX [[gnu::target("amx-tile,amx-bf16,avx512f,avx512bw,avx512vl,avx512bf16")]]
 
 namespace shoal::worker::cpu {

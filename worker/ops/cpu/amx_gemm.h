@@ -7,7 +7,7 @@
 // is kept by each thread.
 #pragma once
 
-#include "worker/ops/cpu/gemm.h"
+#include "worker/ops/cpu/gemm_shape.h"
 
 namespace shoal::worker::cpu {
 

@@ -8,7 +8,6 @@
 // belongs to one exact shape, so callers keep the number of shapes small.
 #pragma once
 
-#include <compare>
 #include <cstdint>
 #include <list>
 #include <map>
@@ -17,26 +16,9 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
-#include "common/dtype.h"
+#include "worker/ops/cpu/gemm_shape.h"
 
 namespace shoal::worker::cpu {
-
-// C[m, n] = op(A) op(B) (+ C). Strides in elements between the rows as stored.
-struct GemmShape {
-  int64_t m = 0;
-  int64_t n = 0;
-  int64_t k = 0;
-  int64_t a_stride = 0;
-  int64_t b_stride = 0;
-  int64_t c_stride = 0;
-  DType input = DType::kF32;
-  DType output = DType::kF32;
-  bool transpose_a = false;
-  bool transpose_b = false;
-  bool accumulate = false;
-
-  auto operator<=>(const GemmShape&) const = default;
-};
 
 class GemmKernel;
 
@@ -68,10 +50,5 @@ class GemmCache {
   int64_t compiled_ ABSL_GUARDED_BY(mutex_) = 0;
   absl::Status status_ ABSL_GUARDED_BY(mutex_);
 };
-
-// This CPU multiplies bf16 natively (AVX512-BF16 or AMX), and oneDNN has kernels for it.
-bool HasNativeBf16();
-// Its widest kernels are those of AMX with bf16.
-bool HasAmxInstructions();
 
 }  // namespace shoal::worker::cpu
