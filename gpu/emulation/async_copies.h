@@ -7,6 +7,8 @@
 #include <cstring>
 #include <vector>
 
+#include "gpu/emulation/races.h"
+
 namespace shoal::gpu::emulation {
 
 class AsyncCopies {
@@ -17,6 +19,8 @@ class AsyncCopies {
   }
 
   void Begin(void* to, const void* from, size_t bytes, size_t read) {
+    Reads(from, read);
+    Writes(to, bytes);
     std::memset(to, 0xFF, bytes);
     copies_.push_back({to, from, bytes, read});
   }
@@ -33,6 +37,7 @@ class AsyncCopies {
     const size_t end = groups_[static_cast<size_t>(groups - 1)];
     for (size_t i = 0; i < end; ++i) {
       const Copy& copy = copies_[i];
+      Writes(copy.to, copy.bytes);
       std::memset(copy.to, 0, copy.bytes);
       if (copy.read > 0) {
         std::memcpy(copy.to, copy.from, copy.read);

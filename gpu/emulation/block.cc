@@ -13,6 +13,7 @@
 #include "fmt/format.h"
 #include "gpu/emulation/async_copies.h"
 #include "gpu/emulation/fiber.h"
+#include "gpu/emulation/races.h"
 #include "gpu/emulation/warp_work.h"
 #include "gpu/launch_limits.h"
 
@@ -37,6 +38,7 @@ struct Warp {
   Together kind = Together::kSyncWarp;
   Where where;
   Lanes lanes;
+  MeetingPoint meeting;
 };
 
 // The mapping ends where the block's memory does: what runs over it crashes.
@@ -78,6 +80,11 @@ struct Processor {
   bool ascending = true;
   int at_barrier = 0;
   Where barrier;
+  MeetingPoint meeting;
+  MeetingPoint begins;  // of a block, by the launch
+  MeetingPoint ends;    // of a block's threads
+  const void* begun = nullptr;
+  std::array<Fiber*, kMaxThreads> own{};  // where races are looked for: of each thread of a block
   Fiber* main = nullptr;
   const std::function<void()>* thread = nullptr;
 };
@@ -185,7 +192,17 @@ Fiber& FiberFor(Processor& processor, int thread) {
   return *fiber;
 }
 
-// A fiber runs threads until the next one that can run has begun on another.
+// Of that thread of each block, made before any runs: what makes a fiber is before all it does.
+Fiber& OwnFiber(Processor& processor, int thread) {
+  Fiber*& own = processor.own[static_cast<size_t>(thread)];
+  if (own == nullptr) {
+    own = &processor.pool.Take();
+  }
+  return *own;
+}
+
+// A fiber runs threads until the next one that can run has begun on another; where races are looked
+// for, the same thread of each block.
 void FiberMain() {
   Fiber::Arrived();
   Processor& processor = TheProcessor();
@@ -193,18 +210,23 @@ void FiberMain() {
     int thread = running_thread;
     Fiber* self = processor.fibers[static_cast<size_t>(thread)];
     while (true) {
+      MeetingPoint::Leave(processor.begun);
       (*processor.thread)();
+      processor.ends.Come();
       Warp& warp = processor.warps[static_cast<size_t>(thread / kWarp)];
       warp.runnable &= ~(1u << (thread % kWarp));
       warp.done |= 1u << (thread % kWarp);
       thread = Pick(processor);
-      if (thread == kNone || processor.fibers[static_cast<size_t>(thread)] != nullptr) {
+      if (kFindsRaces || thread == kNone ||
+          processor.fibers[static_cast<size_t>(thread)] != nullptr) {
         break;
       }
       processor.fibers[static_cast<size_t>(thread)] = self;
       running_thread = thread;
     }
-    processor.pool.Give(*self);
+    if (!kFindsRaces) {
+      processor.pool.Give(*self);
+    }
     if (thread == kNone) {
       self->SwitchTo(*processor.main);
     } else {
@@ -245,13 +267,18 @@ void TogetherInWarp(Together kind, Where where, Finish finish) {
   }
   warp.arrived |= bit;
   warp.runnable &= ~bit;
+  const void* const turn = kind == Together::kSyncWarp ? warp.meeting.Come() : nullptr;
   if (warp.arrived != kAll) {
     LetOthersRun(processor);
-    return;
+  } else {
+    finish(warp.lanes);
+    warp.arrived = 0;
+    warp.runnable = kAll;
+    warp.meeting.Turn();
   }
-  finish(warp.lanes);
-  warp.arrived = 0;
-  warp.runnable = kAll;
+  if (turn != nullptr) {
+    MeetingPoint::Leave(turn);
+  }
 }
 
 }  // namespace
@@ -281,15 +308,18 @@ void RunBlocks(Extent grid, int threads, int64_t shared_bytes, uint64_t order,
       warp.done = 0;
       warp.arrived = 0;
     }
-    for (size_t t = 0; t < static_cast<size_t>(threads); ++t) {
-      processor.fibers[t] = nullptr;
-      processor.copies[t].Clear();
+    for (int t = 0; t < threads; ++t) {
+      processor.copies[static_cast<size_t>(t)].Clear();
+      processor.fibers[static_cast<size_t>(t)] = kFindsRaces ? &OwnFiber(processor, t) : nullptr;
     }
+    Writes(running_block.dynamic_shared, static_cast<size_t>(shared_bytes));
     std::memset(running_block.dynamic_shared, kPoison, static_cast<size_t>(shared_bytes));
     const auto first_warp =
         static_cast<int>((order >> 2) % static_cast<uint64_t>(processor.warp_count));
     running_thread = first_warp * kWarp + (processor.ascending ? 0 : kWarp - 1);
+    processor.begun = processor.begins.Come();
     main.SwitchTo(FiberFor(processor, running_thread));
+    MeetingPoint::Leave(processor.ends.Come());
   }
   processor.main = nullptr;
   processor.thread = nullptr;
@@ -315,14 +345,17 @@ void WaitForBlock(Where where) {
   ++processor.at_barrier;
   processor.warps[static_cast<size_t>(running_thread / kWarp)].runnable &=
       ~(1u << (running_thread % kWarp));
+  const void* const turn = processor.meeting.Come();
   if (processor.at_barrier != running_block.threads) {
     LetOthersRun(processor);
-    return;
+  } else {
+    processor.at_barrier = 0;
+    for (int w = 0; w < processor.warp_count; ++w) {
+      processor.warps[static_cast<size_t>(w)].runnable = kAll;
+    }
+    processor.meeting.Turn();
   }
-  processor.at_barrier = 0;
-  for (int w = 0; w < processor.warp_count; ++w) {
-    processor.warps[static_cast<size_t>(w)].runnable = kAll;
-  }
+  MeetingPoint::Leave(turn);
 }
 
 void WaitForWarp(Where where) {
@@ -344,6 +377,7 @@ void LoadMatrixInWarp(uint32_t (&to)[4], const void* row, bool transposed, Where
   Operands& operands = RunningOperands();
   operands.row = row;
   operands.to = to;
+  Reads(row, 16);
   TogetherInWarp(Together::kLoadMatrix, where,
                  [transposed](Lanes& lanes) { FinishLoadMatrix(lanes, transposed); });
 }

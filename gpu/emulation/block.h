@@ -4,7 +4,8 @@
 //
 // The order of warps, of lanes and of blocks differs from launch to launch: results that hang on it
 // are wrong at some time. A thread that others wait for and that has returned or stands elsewhere
-// ends the process with a line that says which and where.
+// ends the process with a line that says which and where. Under ThreadSanitizer races are found
+// whatever the order (races.h).
 //
 // Used by kernel_cpu.h (threads) and by the emulated runtime (launches). One launch runs at a time,
 // under the runtime's lock; so all state is global, and plain.

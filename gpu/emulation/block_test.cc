@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <numeric>
 #include <vector>
 
@@ -30,6 +31,23 @@ TEST_P(BlockTest, ACopyThatIsNotWaitedForHasNotArrived) {
   }
 }
 
+#ifdef __SANITIZE_THREAD__
+// Whatever the order of threads is.
+TEST_P(BlockTest, BarriersThatAreMissingAreRaces) {
+  const OnDevice<int> from(std::vector<int>(128, 1));
+  const OnDevice<int> to(std::vector<int>(128, -1));
+  for (const int shift : {1, 31, 32, 127}) {
+    ASSERT_EQ(sample::Rotate(nullptr, to.data(), from.data(), shift, true), cudaSuccess);
+    ASSERT_EQ(cudaDeviceSynchronize(), cudaSuccess);
+    const auto run = [&] {
+      (void)sample::Rotate(nullptr, to.data(), from.data(), shift, false);
+      (void)cudaDeviceSynchronize();
+      std::exit(0);  // or, where something was found, with the sanitizer's own code
+    };
+    EXPECT_EXIT(run(), testing::ExitedWithCode(66), "data race") << shift;
+  }
+}
+#else
 TEST(Barriers, ThatAreMissingShowUnderSomeSeeds) {
   std::vector<int> values(128);
   std::iota(values.begin(), values.end(), 0);
@@ -49,6 +67,7 @@ TEST(Barriers, ThatAreMissingShowUnderSomeSeeds) {
     EXPECT_GT(wrong, 0) << shift;
   }
 }
+#endif
 
 TEST_P(BlockTest, SharedMemoryIsPoisonedForEachBlock) {
   const OnDevice<float> to({-1, -1, 0});

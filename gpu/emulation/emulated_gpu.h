@@ -10,7 +10,7 @@
 // copy to pageable memory is done when the call returns, as CUDA has it. A failed kernel or copy
 // makes every later call fail. Launches that hardware refuses (launch_limits.h) are refused, events
 // belong to the GPU that was current when they were made, and kernels that overflow an int end the
-// process.
+// process. Builds with ThreadSanitizer find races between the threads of a block (races.h).
 //
 // Stricter than CUDA, because it is never meant: to wait for an event that was never recorded, and
 // to give back pinned memory that a copy is still to use, end the process with a line that says so.

@@ -11,18 +11,11 @@
 #define SHOAL_FIBER_ASAN 1
 #endif
 #endif
-#if defined(__SANITIZE_THREAD__)
-#define SHOAL_FIBER_TSAN 1
-#elif defined(__has_feature)
-#if __has_feature(thread_sanitizer)
-#define SHOAL_FIBER_TSAN 1
-#endif
-#endif
 
 #ifdef SHOAL_FIBER_ASAN
 #include <sanitizer/common_interface_defs.h>
 #endif
-#ifdef SHOAL_FIBER_TSAN
+#ifdef SHOAL_FINDS_RACES
 #include <sanitizer/tsan_interface.h>
 #endif
 #ifndef __x86_64__
@@ -61,13 +54,15 @@ shoal_switch_stack:
 namespace shoal::gpu::emulation {
 namespace {
 
-#ifdef SHOAL_FIBER_ASAN
+#if defined(SHOAL_FIBER_ASAN) || defined(SHOAL_FINDS_RACES)
 constexpr size_t kStackBytes = size_t{256} << 10;
+#else
+constexpr size_t kStackBytes = size_t{64} << 10;
+#endif
+#ifdef SHOAL_FIBER_ASAN
 // Who left for the fiber that runs: its bounds are learned on arrival where they are not known.
 const void** left_bottom = nullptr;
 size_t* left_bytes = nullptr;
-#else
-constexpr size_t kStackBytes = size_t{64} << 10;
 #endif
 constexpr size_t kGuardBytes = 4096;
 constexpr size_t kFibersOfAMapping = 64;
@@ -75,7 +70,7 @@ constexpr size_t kFibersOfAMapping = 64;
 }  // namespace
 
 Fiber::Fiber() {
-#ifdef SHOAL_FIBER_TSAN
+#ifdef SHOAL_FINDS_RACES
   sanitizer_ = __tsan_get_current_fiber();
 #endif
 #ifndef __x86_64__
@@ -84,7 +79,7 @@ Fiber::Fiber() {
 }
 
 Fiber::Fiber(std::byte* stack, size_t bytes, void (*entry)()) : bottom_(stack), bytes_(bytes) {
-#ifdef SHOAL_FIBER_TSAN
+#ifdef SHOAL_FINDS_RACES
   sanitizer_ = __tsan_create_fiber(0);
   owns_sanitizer_ = true;
 #endif
@@ -110,7 +105,7 @@ Fiber::Fiber(std::byte* stack, size_t bytes, void (*entry)()) : bottom_(stack), 
 }
 
 Fiber::~Fiber() {
-#ifdef SHOAL_FIBER_TSAN
+#ifdef SHOAL_FINDS_RACES
   if (owns_sanitizer_) {
     __tsan_destroy_fiber(sanitizer_);
   }
@@ -123,8 +118,9 @@ void Fiber::SwitchTo(Fiber& other) {
   left_bytes = &bytes_;
   __sanitizer_start_switch_fiber(&sanitizer_, other.bottom_, other.bytes_);
 #endif
-#ifdef SHOAL_FIBER_TSAN
-  __tsan_switch_to_fiber(other.sanitizer_, 0);
+#ifdef SHOAL_FINDS_RACES
+  // A switch itself orders nothing.
+  __tsan_switch_to_fiber(other.sanitizer_, __tsan_switch_to_fiber_no_sync);
 #endif
 #ifdef __x86_64__
   shoal_switch_stack(&stack_pointer_, other.stack_pointer_);

@@ -5,6 +5,7 @@
 #include <cuda_bf16.h>
 #include <cuda_runtime_api.h>
 
+#include <atomic>
 #include <bit>
 #include <cmath>
 #include <cstdint>
@@ -61,7 +62,9 @@ inline bool AnyLane(bool value, emulation::Where where = emulation::Where::Curre
   }
   return any != 0;
 }
-inline void AtomicAdd(float* to, float value) { *to += value; }
+inline void AtomicAdd(float* to, float value) {
+  std::atomic_ref<float>(*to).fetch_add(value, std::memory_order_relaxed);
+}
 
 inline float Exp(float x) { return std::exp(x); }
 inline float Exp2(float x) { return std::exp2(x); }

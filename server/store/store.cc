@@ -109,26 +109,28 @@ absl::Status Store::ForEachPartition(const std::function<absl::Status(size_t)>& 
 }
 
 absl::Status Store::Load(int64_t version, const StoreSource& source) {
+  // Before the pool's threads work: an update holds weights_mutex_ while it waits for them.
+  const bool to_host = [&] {
+    absl::MutexLock lock(&weights_mutex_);
+    return keeps_host_weights_;
+  }();
   SHOAL_RETURN_IF_ERROR(
-      ForEachPartition([&](size_t p) { return LoadPartition(p, version, source); }));
+      ForEachPartition([&](size_t p) { return LoadPartition(p, version, source, to_host); }));
   version_ = version;
   return absl::OkStatus();
 }
 
-absl::Status Store::LoadPartition(size_t index, int64_t version, const StoreSource& source) {
+absl::Status Store::LoadPartition(size_t index, int64_t version, const StoreSource& source,
+                                  bool to_host) {
   Partition& partition = *partitions_[index];
   partition.Clear();
   SHOAL_RETURN_IF_ERROR(partition.Seal());  // Touches the sum's pages.
-  const auto [weights, other] = [&] {
-    absl::MutexLock lock(&weights_mutex_);
-    return std::pair(BuffersOf(index, version), BuffersOf(index, version + 1));
-  }();
-  if (other.host != nullptr) {
+  if (const WeightsBuffers other = BuffersOf(index, version + 1, to_host); other.host != nullptr) {
     std::memset(other.host, 0,
                 static_cast<size_t>(partition.spec().count * SizeOf(options_.wire_type)));
   }
   partition.BeginWrite(version);
-  SHOAL_RETURN_IF_ERROR(state_->Load(index, source, weights));
+  SHOAL_RETURN_IF_ERROR(state_->Load(index, source, BuffersOf(index, version, to_host)));
   partition.EndWrite(version);
   return absl::OkStatus();
 }
@@ -159,9 +161,9 @@ absl::flat_hash_map<uint64_t, PushCount> Store::PushCounts() const {
   return counts;
 }
 
-WeightsBuffers Store::BuffersOf(size_t partition, int64_t version) const {
+WeightsBuffers Store::BuffersOf(size_t partition, int64_t version, bool to_host) const {
   WeightsBuffers buffers = partitions_[partition]->memory().wire[version % 2];
-  if (!keeps_host_weights_) {
+  if (!to_host) {
     buffers.host = nullptr;
   }
   return buffers;
@@ -190,7 +192,7 @@ absl::Status Store::UpdateRange(size_t first, size_t last, int64_t step,
   absl::MutexLock lock(&weights_mutex_);
   std::vector<WeightsBuffers> weights;
   for (size_t p = first; p < last; ++p) {
-    weights.push_back(BuffersOf(p, step));
+    weights.push_back(BuffersOf(p, step, keeps_host_weights_));
   }
   return state_->Update(first, last, scalars, weights);
 }

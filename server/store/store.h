@@ -67,7 +67,7 @@ class Store {
       const StoreOptions& options, std::span<std::byte> weights, ThreadPool* pool,
       const StateFactory& make_state = HostState::Create);
 
-  // Fills master and moments and publishes them as `version`.
+  // Fills master and moments and publishes them as `version`. Comes before everything else.
   absl::Status Load(int64_t version, const StoreSource& source);
 
   std::span<const std::unique_ptr<Partition>> partitions() const { return partitions_; }
@@ -104,14 +104,14 @@ class Store {
   void AddPartitions(std::span<const plan::PartitionSpec> held);
   // Work on each partition, in threads; the first failure of any.
   absl::Status ForEachPartition(const std::function<absl::Status(size_t)>& work) const;
-  absl::Status LoadPartition(size_t index, int64_t version, const StoreSource& source);
+  absl::Status LoadPartition(size_t index, int64_t version, const StoreSource& source,
+                             bool to_host);
   absl::Status Update(int64_t step, const AdamWScalars& scalars,
                       const std::function<void(size_t)>& ready) ABSL_LOCKS_EXCLUDED(weights_mutex_);
   absl::Status UpdateRange(size_t first, size_t last, int64_t step, const AdamWScalars& scalars)
       ABSL_LOCKS_EXCLUDED(weights_mutex_);
-  // Of those of a partition the ones to be written.
-  WeightsBuffers BuffersOf(size_t partition, int64_t version) const
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(weights_mutex_);
+  // Of those of a partition the ones to be written; the host's `to_host` alone.
+  WeightsBuffers BuffersOf(size_t partition, int64_t version, bool to_host) const;
 
   const StoreOptions options_;
   ThreadPool* const pool_;

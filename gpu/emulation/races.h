@@ -1,0 +1,64 @@
+// Builds with ThreadSanitizer check kernels for races: each thread of a block is a fiber that the
+// sanitizer knows, and it is told of what a GPU orders and of nothing else.
+//
+//   SyncBlock and SyncWarp    what threads did before they came is before what they do afterwards
+//   a block's begin and end   after the blocks before it (so races between blocks are not found)
+//   shuffles, LoadMatrix and  nothing: CUDA promises no order of memory for them
+//   MultiplyAdd
+//
+// The emulation's own code is not instrumented and tells what it reads and writes in the place of a
+// thread. Other builds do none of this. Included by the emulation alone.
+#pragma once
+
+#include <cstddef>
+
+#ifdef SHOAL_FINDS_RACES
+#include <sanitizer/tsan_interface.h>
+
+extern "C" {
+// What instrumented code calls for accesses of any size.
+void __tsan_read_range(void* address, unsigned long bytes);
+void __tsan_write_range(void* address, unsigned long bytes);
+}
+#endif
+
+namespace shoal::gpu::emulation {
+
+#ifdef SHOAL_FINDS_RACES
+inline constexpr bool kFindsRaces = true;
+inline void Reads(const void* from, size_t bytes) {
+  __tsan_read_range(const_cast<void*>(from), bytes);
+}
+inline void Writes(void* to, size_t bytes) { __tsan_write_range(to, bytes); }
+#else
+inline constexpr bool kFindsRaces = false;
+inline void Reads(const void*, size_t) {}
+inline void Writes(void*, size_t) {}
+#endif
+
+// Where threads wait for each other, again and again: what all did before they came is before what
+// each does after it has left. A thread may come for the next time while others have yet to leave.
+class MeetingPoint {
+ public:
+  // To be given to Leave.
+  const void* Come() {
+    const void* const turn = &turns_[turn_];
+#ifdef SHOAL_FINDS_RACES
+    __tsan_release(const_cast<void*>(turn));
+#endif
+    return turn;
+  }
+  // All have come.
+  void Turn() { turn_ = 1 - turn_; }
+  static void Leave([[maybe_unused]] const void* turn) {
+#ifdef SHOAL_FINDS_RACES
+    __tsan_acquire(const_cast<void*>(turn));
+#endif
+  }
+
+ private:
+  size_t turn_ = 0;
+  char turns_[2][8] = {};  // addresses for the sanitizer
+};
+
+}  // namespace shoal::gpu::emulation
