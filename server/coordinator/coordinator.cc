@@ -170,7 +170,7 @@ absl::StatusOr<proto::LeaveReply> Coordinator::Leave(const proto::LeaveRequest& 
 
 template <typename Request, typename Reply>
 absl::StatusOr<std::optional<Reply>> Coordinator::WaitFor(
-    const Request& request,
+    Request request,
     absl::StatusOr<std::optional<Reply>> (CoordinatorCore::*method)(const Request&)) {
   const double seconds = std::clamp(request.wait_seconds(), 0.0, kMaxWaitSeconds);
   const absl::Time deadline = absl::Now() + absl::Seconds(seconds);
@@ -182,6 +182,10 @@ absl::StatusOr<std::optional<Reply>> Coordinator::WaitFor(
     Notice();
     if (!reply.ok() || reply->has_value() || expired) {
       return reply;
+    }
+    // What a worker reports is taken at the first look. While it waits it only asks.
+    if constexpr (requires { request.clear_finished(); }) {
+      request.clear_finished();
     }
     expired = changed_.WaitWithDeadline(&mutex_, deadline);
   }

@@ -77,7 +77,7 @@ class Coordinator final : public rpc::CoordinatorHandler {
 
   template <typename Request, typename Reply>
   absl::StatusOr<std::optional<Reply>> WaitFor(
-      const Request& request,
+      Request request,
       absl::StatusOr<std::optional<Reply>> (CoordinatorCore::*method)(const Request&));
 
   const JobLoader loader_;

@@ -47,6 +47,7 @@ TEST(LoopbackTest, RunsAJobToItsEnd) {
     ASSERT_TRUE(result->events.back().has_done());
     EXPECT_EQ(result->events.back().done().step(), 20);
     EXPECT_THAT(result->metrics, HasSubstr("shoal_train_steps_total 20"));
+    EXPECT_THAT(result->metrics, HasSubstr("shoal_coordinator_late_reports_total 0"));
   }
 }
 

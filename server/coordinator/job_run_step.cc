@@ -161,7 +161,7 @@ void JobRun::TakeReport(size_t worker, const proto::FinishedReport& report) {
     environment_.metrics.late_reports.Increment();
     if (report.failed()) {
       LogDebug("{} could not finish an attempt that is over: {}", participants_[worker].name,
-              report.message());
+               report.message());
     }
     return;
   }
@@ -242,7 +242,10 @@ void JobRun::OnPrepared(const std::vector<proto::PrepareReply>& replies) {
   }
   if (const std::string what = NonFinite(*totals); !what.empty()) {
     environment_.metrics.nonfinite_steps.Increment();
-    Fail(fmt::format("step {} was not committed: {}", step_, what), /*non_finite=*/true);
+    Fail(
+        fmt::format("step {} was not committed: {}; lower train.learning_rate, or look at the data",
+                    step_, what),
+        /*non_finite=*/true);
     return;
   }
   CommitStep(*totals);
