@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "common/bytes.h"
+#include "plan/norm_partials.h"
 #include "plan/tensor_bytes.h"
 
 namespace shoal::plan {
@@ -13,6 +14,10 @@ constexpr int64_t kRowPadding = 64;
 int64_t QkvSize(const ModelSpec& spec) { return spec.q_size() + 2 * spec.kv_size(); }
 
 }  // namespace
+
+int64_t NormPartialBytes(const ModelSpec& spec, int64_t rows) {
+  return 4 * NormPartials(rows) * spec.hidden;
+}
 
 int64_t MicrobatchRows(int64_t tokens) { return RoundUp(tokens, kRowPadding); }
 
@@ -38,15 +43,16 @@ int64_t BlockGradientBytes(const ModelSpec& spec, DType compute, Recompute recom
                            int64_t rows) {
   TensorBytes block(compute, rows);
   block.Matrix(spec.hidden).Matrix(2 * spec.intermediate);  // d output, d gate_up
-  block.Matrix(spec.hidden).Matrix(spec.hidden);            // d middle_normed, d middle
-  block.Matrix(QkvSize(spec)).Matrix(spec.hidden);          // d qkv, d input_normed
+  block.Matrix(spec.hidden).Matrix(QkvSize(spec));          // d middle, d qkv
+  for (int norm = 0; norm < 2; ++norm) {
+    block.Bytes(NormPartialBytes(spec, rows));
+  }
   if (recompute != Recompute::kNone) {
     block.Matrix(spec.hidden).Matrix(spec.hidden);  // both norms' outputs
     block.Matrix(spec.intermediate);                // activated
   }
   if (recompute == Recompute::kFull) {
-    block.Floats(1).Matrix(spec.q_size());  // inverse rms, attention
-    block.Matrix(spec.hidden).Floats(1);    // middle, its inverse rms
+    block.Matrix(spec.q_size());  // attention
   }
   return block.bytes();
 }

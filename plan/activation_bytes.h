@@ -4,7 +4,7 @@
 //
 // T rows (tokens rounded up to 64), c bytes of an element of the compute type, H hidden, Q = heads
 // x head_dim, K = kv_heads x head_dim, I intermediate, h heads. Each tensor begins at a multiple of
-// 64 bytes, which T makes of every size here.
+// 64 bytes, which T makes of every size here but those of partial sums, which are rounded up.
 //
 // Activations: from the begin of F to the end of W, or what an offload moves. For each block of the
 // chunk, by recompute:
@@ -31,21 +31,19 @@
 //   tensor                bytes         none  light  full
 //   d output              c T H         yes   yes    yes
 //   d gate_up             2 c T I       yes   yes    yes
-//   d middle_normed       c T H         yes   yes    yes
+//   d attention_norm      4 P H         yes   yes    yes    P partial sums (plan/norm_partials.h)
 //   d middle              c T H         yes   yes    yes
 //   d qkv                 c T (Q + 2K)  yes   yes    yes
-//   d input_normed        c T H         yes   yes    yes
+//   d input_norm          4 P H         yes   yes    yes
 //   input_normed          c T H               yes    yes    made again by B for W
 //   middle_normed         c T H               yes    yes
 //   activated             c T I               yes    yes
-//   input_inverse_rms     4 T                        yes
 //   attention             c T Q                      yes
-//   middle                c T H                      yes
-//   middle_inverse_rms    4 T                        yes
 //
 //   and for a chunk with the embedding: d of its output, c T H. The head leaves nothing: its
-//   weights' gradient is made in B. d activated and d attention, and with full recompute qkv,
-//   log_sum_exp, gate_up and the output that nobody reads, are scratch of B.
+//   weights' gradient is made in B. d middle_normed, d input_normed, d activated and d attention,
+//   and with full recompute inverse rms, qkv, log_sum_exp, middle, gate_up and the output that
+//   nobody reads, are scratch of B.
 #pragma once
 
 #include <cstdint>
@@ -59,6 +57,9 @@ namespace shoal::plan {
 
 // Rows of a microbatch are padded to a multiple of 64.
 int64_t MicrobatchRows(int64_t tokens);
+
+// The partial sums of a norm's weight's gradient.
+int64_t NormPartialBytes(const ModelSpec& spec, int64_t rows);
 
 // Of one block.
 int64_t BlockActivationBytes(const ModelSpec& spec, DType compute, Recompute recompute,

@@ -22,12 +22,16 @@ int64_t ChunkScratchBytes(const ModelSpec& spec, DType compute, Recompute recomp
   gradients.Matrix(spec.q_size() + 2 * spec.kv_size()).Matrix(spec.hidden);
   gradients.Matrix(spec.intermediate).Matrix(spec.q_size());
   gradients.Matrix(spec.hidden).Matrix(spec.hidden);  // between blocks
+  gradients.Bytes(NormPartialBytes(spec, rows)).Bytes(NormPartialBytes(spec, rows));
   return gradients.bytes() + BlockActivationBytes(spec, compute, Recompute::kNone, rows) -
          BlockActivationBytes(spec, compute, recompute, rows);
 }
 
 int64_t NormScratchBytes(const ModelSpec& spec, DType compute, int64_t tokens) {
-  return TensorBytes(compute, MicrobatchRows(tokens)).Matrix(spec.hidden).Floats(1).bytes();
+  const int64_t rows = MicrobatchRows(tokens);
+  TensorBytes norm(compute, rows);
+  norm.Matrix(spec.hidden).Floats(1).Bytes(NormPartialBytes(spec, rows));
+  return norm.bytes();
 }
 
 int64_t LogitBytes(const ModelSpec& spec, DType compute, int64_t tokens,

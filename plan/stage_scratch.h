@@ -22,7 +22,7 @@ int64_t MicrobatchInputBytes(int64_t tokens);
 // activations is not kept.
 int64_t ChunkScratchBytes(const ModelSpec& spec, DType compute, Recompute recompute,
                           int64_t tokens);
-// The final norm's output and its inverse rms.
+// The final norm's output, its inverse rms, and partial sums of its weight's gradient.
 int64_t NormScratchBytes(const ModelSpec& spec, DType compute, int64_t tokens);
 // One chunk of rows at a time: fp32 logits, their gradient in compute type, and the rows
 // themselves.

@@ -10,6 +10,7 @@
 #include "common/status.h"
 #include "fmt/format.h"
 #include "plan/loss_chunk.h"
+#include "plan/norm_partials.h"
 #include "worker/loss/linear_cross_entropy.h"
 
 namespace shoal::bench {
@@ -85,11 +86,12 @@ absl::StatusOr<std::vector<KernelCase>> MakeMatrixCases(Ops& ops, DeviceData& da
   struct Product {
     const char* name;
     int64_t in, out;
+    bool residual = false;  // added in the forward
   };
   const Product products[] = {{"qkv", spec.hidden, spec.q_size() + 2 * spec.kv_size()},
-                              {"attention's output", spec.q_size(), spec.hidden},
+                              {"attention's output", spec.q_size(), spec.hidden, true},
                               {"gate and up", spec.hidden, 2 * spec.intermediate},
-                              {"down", spec.intermediate, spec.hidden}};
+                              {"down", spec.intermediate, spec.hidden, true}};
   std::vector<KernelCase> cases;
   for (const Product& p : products) {
     SHOAL_ASSIGN_OR_RETURN(const Matrix x, data.Normal(kType, rows, p.in));
@@ -99,9 +101,16 @@ absl::StatusOr<std::vector<KernelCase>> MakeMatrixCases(Ops& ops, DeviceData& da
     const auto shape = [](int64_t m, int64_t n, int64_t k) {
       return fmt::format("{} x {} x {}", m, n, k);
     };
-    cases.push_back({fmt::format("Matmul, {}, forward", p.name), shape(rows, p.out, p.in),
-                     MatmulCost(rows, p.out, p.in, false), [&ops, x, y, weight](int64_t) {
-                       ops.Matmul({.a = x, .b = weight, .c = y, .transpose_b = true});
+    Matrix residual;
+    Cost forward = MatmulCost(rows, p.out, p.in, false);
+    if (p.residual) {
+      SHOAL_ASSIGN_OR_RETURN(residual, data.Normal(kType, rows, p.out));
+      forward.bytes += ElementwiseCost(rows * p.out, 1, 0).bytes;
+    }
+    cases.push_back({fmt::format("Matmul, {}, forward", p.name), shape(rows, p.out, p.in), forward,
+                     [&ops, x, y, weight, residual](int64_t) {
+                       ops.Matmul(
+                           {.a = x, .b = weight, .c = y, .transpose_b = true, .addend = residual});
                      }});
     cases.push_back({fmt::format("Matmul, {}, input gradient", p.name), shape(rows, p.in, p.out),
                      MatmulCost(rows, p.in, p.out, false),
@@ -174,7 +183,9 @@ absl::StatusOr<std::vector<KernelCase>> MakeBlockCases(Ops& ops, DeviceData& dat
   SHOAL_ASSIGN_OR_RETURN(const Matrix norm, data.Normal(kType, 1, hidden));
   SHOAL_ASSIGN_OR_RETURN(const Matrix bias, data.Normal(kType, 1, shape.qkv_size()));
   SHOAL_ASSIGN_OR_RETURN(float* const inverse_rms, Floats(data, rows));
-  SHOAL_ASSIGN_OR_RETURN(float* const d_weight, Floats(data, std::max(hidden, shape.qkv_size())));
+  SHOAL_ASSIGN_OR_RETURN(float* const sums, Floats(data, shape.qkv_size()));
+  SHOAL_ASSIGN_OR_RETURN(const Matrix d_weights,
+                         data.Normal(DType::kF32, plan::NormPartials(rows), hidden));
   // Turned again and again, values keep their size.
   const std::vector<int32_t> angles = RandomIntegers(rows * shape.head_dim / 2, 1000);
   SHOAL_ASSIGN_OR_RETURN(const float* const cosines, Uploaded(data, angles, [](int32_t a) {
@@ -190,6 +201,7 @@ absl::StatusOr<std::vector<KernelCase>> MakeBlockCases(Ops& ops, DeviceData& dat
   const ConstVector weight{norm.data, kType, hidden};
   const int64_t rotated = shape.heads + shape.kv_heads;
   const int64_t elements = rows * hidden, floats = 4 * rows;
+  const int64_t of_partials = 4 * d_weights.rows * hidden;
   const auto plus = [](Cost cost, int64_t bytes) {
     cost.bytes += static_cast<double>(bytes);
     return cost;
@@ -204,18 +216,10 @@ absl::StatusOr<std::vector<KernelCase>> MakeBlockCases(Ops& ops, DeviceData& dat
        [=, &ops](int64_t n) {
          ops.RmsNormForward(At(x, n), weight, kEpsilon, At(y, n), inverse_rms);
        }},
-      {"AddRmsNormForward", of_hidden, plus(ElementwiseCost(elements, 2, 2), floats),
+      {"RmsNormBackward", of_hidden, plus(ElementwiseCost(elements, 3, 1), floats + of_partials),
        [=, &ops](int64_t n) {
-         ops.AddRmsNormForward(At(x, n), At(y, n), weight, kEpsilon, At(z, n), At(w, n),
-                               inverse_rms);
-       }},
-      {"RmsNormBackwardInput", of_hidden, plus(ElementwiseCost(elements, 3, 1), floats),
-       [=, &ops](int64_t n) {
-         ops.RmsNormBackwardInput(At(x, n), At(y, n), weight, inverse_rms, At(z, n), At(w, n));
-       }},
-      {"RmsNormBackwardWeight", of_hidden, plus(ElementwiseCost(elements, 2, 0), floats),
-       [=, &ops](int64_t n) {
-         ops.RmsNormBackwardWeight(At(x, n), At(y, n), inverse_rms, d_weight);
+         ops.RmsNormBackward(At(x, n), At(y, n), weight, inverse_rms, At(z, n), At(w, n),
+                             d_weights);
        }},
       {"RotaryForward", of_heads, rotary,
        [=, &ops](int64_t n) {
@@ -225,14 +229,12 @@ absl::StatusOr<std::vector<KernelCase>> MakeBlockCases(Ops& ops, DeviceData& dat
        [=, &ops](int64_t) { ops.SwiGluForward(gate_up, activated); }},
       {"SwiGluBackward", of_gates, ElementwiseCost(rows * intermediate, 3, 2),
        [=, &ops](int64_t) { ops.SwiGluBackward(activated, gate_up, d_gate_up); }},
-      {"Add", of_hidden, ElementwiseCost(elements, 2, 1),
-       [=, &ops](int64_t n) { ops.Add(At(x, n), At(y, n), At(z, n)); }},
       {"AddBias", of_qkv, ElementwiseCost(rows * shape.qkv_size(), 1, 1),
        [=, &ops](int64_t n) {
          ops.AddBias({bias.data, kType, shape.qkv_size()}, At(qkv, n));
        }},
-      {"BiasBackward", of_qkv, ElementwiseCost(rows * shape.qkv_size(), 1, 0),
-       [=, &ops](int64_t n) { ops.BiasBackward(At(qkv, n), d_weight); }},
+      {"AddColumnSums", of_qkv, ElementwiseCost(rows * shape.qkv_size(), 1, 0),
+       [=, &ops](int64_t n) { ops.AddColumnSums(At(qkv, n), sums); }},
       {"GatherRows", of_hidden, plus(ElementwiseCost(elements, 1, 1), floats),
        [=, &ops](int64_t n) { ops.GatherRows(At(x, n), positions, rows, At(y, n)); }},
       {"ScatterRows", of_hidden, plus(ElementwiseCost(elements, 1, 1), floats),

@@ -73,8 +73,8 @@ void ProfiledOps::Note(std::string_view name, const Cost& cost) {
 
 void ProfiledOps::Matmul(const worker::MatmulArgs& args) {
   inner_->Matmul(args);
-  Cost cost =
-      args.accumulate ? Touching(args.a, args.b, args.c, args.c) : Touching(args.a, args.b, args.c);
+  Cost cost = args.accumulate ? Touching(args.a, args.b, args.c, args.c)
+                              : Touching(args.a, args.b, args.c, args.addend);
   const int64_t k = args.transpose_a ? args.a.rows : args.a.columns;
   cost.flops = 2.0 * static_cast<double>(args.c.rows) * static_cast<double>(args.c.columns) *
                static_cast<double>(k);
@@ -101,22 +101,11 @@ void ProfiledOps::RmsNormForward(ConstMatrix x, ConstVector weight, double epsil
   Note("RmsNormForward", Touching(x, y));
 }
 
-void ProfiledOps::AddRmsNormForward(ConstMatrix x, ConstMatrix delta, ConstVector weight,
-                                    double epsilon, Matrix sum, Matrix y, float* inverse_rms) {
-  inner_->AddRmsNormForward(x, delta, weight, epsilon, sum, y, inverse_rms);
-  Note("AddRmsNormForward", Touching(x, delta, sum, y));
-}
-
-void ProfiledOps::RmsNormBackwardInput(ConstMatrix d_y, ConstMatrix x, ConstVector weight,
-                                       const float* inverse_rms, ConstMatrix residual, Matrix d_x) {
-  inner_->RmsNormBackwardInput(d_y, x, weight, inverse_rms, residual, d_x);
-  Note("RmsNormBackwardInput", Touching(d_y, x, residual, d_x));
-}
-
-void ProfiledOps::RmsNormBackwardWeight(ConstMatrix d_y, ConstMatrix x, const float* inverse_rms,
-                                        float* d_weight) {
-  inner_->RmsNormBackwardWeight(d_y, x, inverse_rms, d_weight);
-  Note("RmsNormBackwardWeight", Touching(d_y, x));
+void ProfiledOps::RmsNormBackward(ConstMatrix d_y, ConstMatrix x, ConstVector weight,
+                                  const float* inverse_rms, ConstMatrix residual, Matrix d_x,
+                                  Matrix d_weights) {
+  inner_->RmsNormBackward(d_y, x, weight, inverse_rms, residual, d_x, d_weights);
+  Note("RmsNormBackward", Touching(d_y, x, residual, d_x, d_weights));
 }
 
 void ProfiledOps::RotaryForward(Matrix x, int64_t rotated_heads, int64_t head_dim,
@@ -158,19 +147,14 @@ void ProfiledOps::SwiGluBackward(ConstMatrix d_out, ConstMatrix gate_up, Matrix 
   Note("SwiGluBackward", Touching(d_out, gate_up, d_gate_up));
 }
 
-void ProfiledOps::Add(ConstMatrix a, ConstMatrix b, Matrix out) {
-  inner_->Add(a, b, out);
-  Note("Add", Touching(a, b, out));
-}
-
 void ProfiledOps::AddBias(ConstVector bias, Matrix y) {
   inner_->AddBias(bias, y);
   Note("AddBias", Touching(y, y));
 }
 
-void ProfiledOps::BiasBackward(ConstMatrix d_y, float* d_bias) {
-  inner_->BiasBackward(d_y, d_bias);
-  Note("BiasBackward", Touching(d_y));
+void ProfiledOps::AddColumnSums(ConstMatrix x, float* sums) {
+  inner_->AddColumnSums(x, sums);
+  Note("AddColumnSums", Touching(x));
 }
 
 void ProfiledOps::GatherRows(ConstMatrix in, const int32_t* rows, int64_t count, Matrix out) {

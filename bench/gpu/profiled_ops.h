@@ -47,14 +47,9 @@ class ProfiledOps final : public worker::Ops {
                          worker::Matrix d_table) override;
   void RmsNormForward(worker::ConstMatrix x, worker::ConstVector weight, double epsilon,
                       worker::Matrix y, float* inverse_rms) override;
-  void AddRmsNormForward(worker::ConstMatrix x, worker::ConstMatrix delta,
-                         worker::ConstVector weight, double epsilon, worker::Matrix sum,
-                         worker::Matrix y, float* inverse_rms) override;
-  void RmsNormBackwardInput(worker::ConstMatrix d_y, worker::ConstMatrix x,
-                            worker::ConstVector weight, const float* inverse_rms,
-                            worker::ConstMatrix residual, worker::Matrix d_x) override;
-  void RmsNormBackwardWeight(worker::ConstMatrix d_y, worker::ConstMatrix x,
-                             const float* inverse_rms, float* d_weight) override;
+  void RmsNormBackward(worker::ConstMatrix d_y, worker::ConstMatrix x, worker::ConstVector weight,
+                       const float* inverse_rms, worker::ConstMatrix residual, worker::Matrix d_x,
+                       worker::Matrix d_weights) override;
   void RotaryForward(worker::Matrix x, int64_t rotated_heads, int64_t head_dim,
                      const int32_t* positions, const float* cosines, const float* sines) override;
   void AttentionForward(worker::ConstMatrix qkv, const worker::AttentionShape& shape,
@@ -69,9 +64,8 @@ class ProfiledOps final : public worker::Ops {
   void SwiGluForward(worker::ConstMatrix gate_up, worker::Matrix out) override;
   void SwiGluBackward(worker::ConstMatrix d_out, worker::ConstMatrix gate_up,
                       worker::Matrix d_gate_up) override;
-  void Add(worker::ConstMatrix a, worker::ConstMatrix b, worker::Matrix out) override;
   void AddBias(worker::ConstVector bias, worker::Matrix y) override;
-  void BiasBackward(worker::ConstMatrix d_y, float* d_bias) override;
+  void AddColumnSums(worker::ConstMatrix x, float* sums) override;
   void GatherRows(worker::ConstMatrix in, const int32_t* rows, int64_t count,
                   worker::Matrix out) override;
   void ScatterRows(worker::ConstMatrix in, const int32_t* rows, int64_t count,

@@ -5,6 +5,7 @@
 
 #include "common/check.h"
 #include "common/status.h"
+#include "plan/norm_partials.h"
 
 namespace shoal::worker {
 namespace {
@@ -23,9 +24,9 @@ AttentionShape Heads(const plan::ModelSpec& spec) {
   return {.heads = spec.heads, .kv_heads = spec.kv_heads, .head_dim = spec.head_dim};
 }
 
-// y[T, out] = x[T, in] weight[out, in]^T
-void Project(Ops& ops, ConstMatrix x, ConstMatrix weight, Matrix y) {
-  ops.Matmul({.a = x, .b = weight, .c = y, .transpose_b = true});
+// y[T, out] = x[T, in] weight[out, in]^T, plus the residual [T, out] where one is given
+void Project(Ops& ops, ConstMatrix x, ConstMatrix weight, Matrix y, ConstMatrix residual = {}) {
+  ops.Matmul({.a = x, .b = weight, .c = y, .transpose_b = true, .addend = residual});
 }
 
 // d_x[T, in] = d_y[T, out] weight[out, in]
@@ -70,7 +71,7 @@ void AddBias(Ops& ops, const BlockWeights& weights, int64_t offset, Matrix y) {
 
 void BiasBackward(Ops& ops, ConstMatrix d_y, int64_t offset, float* accumulator) {
   if (offset >= 0) {
-    ops.BiasBackward(d_y, accumulator + offset);
+    ops.AddColumnSums(d_y, accumulator + offset);
   }
 }
 
@@ -83,10 +84,11 @@ void Attend(Ops& ops, const plan::ModelSpec& spec, const SequenceContext& sequen
 void ForwardToActivated(Ops& ops, const BlockWeights& weights, const BlockActivations& a) {
   const plan::ModelSpec& spec = weights.spec;
   const BlockLayout& layout = weights.layout;
-  Project(ops, a.attention, Weight(weights, layout.output, spec.hidden, spec.q_size()), a.middle);
+  Project(ops, a.attention, Weight(weights, layout.output, spec.hidden, spec.q_size()), a.middle,
+          a.input);
   AddBias(ops, weights, layout.output_bias, a.middle);
-  ops.AddRmsNormForward(a.input, a.middle, Vector(weights, layout.attention_norm, spec.hidden),
-                        spec.norm_epsilon, a.middle, a.middle_normed, a.middle_inverse_rms);
+  ops.RmsNormForward(a.middle, Vector(weights, layout.attention_norm, spec.hidden),
+                     spec.norm_epsilon, a.middle_normed, a.middle_inverse_rms);
   Project(ops, a.middle_normed, Weight(weights, layout.gate_up, 2 * spec.intermediate, spec.hidden),
           a.gate_up);
   AddBias(ops, weights, layout.gate_bias, a.gate_up.Columns(0, spec.intermediate));
@@ -141,16 +143,16 @@ absl::Status ValidateLayout(const plan::ModelSpec& spec) {
 
 BlockActivations BlockActivations::Carve(const ActivationCarvers& carvers,
                                          const plan::ModelSpec& spec, DType compute, int64_t rows) {
-  const auto& [input, outputs, both, rest] = carvers;
+  const auto& [input, outputs, attention, rest] = carvers;
   BlockActivations a;
   a.input = input.TakeMatrix(compute, rows, spec.hidden);
-  a.input_inverse_rms = both.TakeArray<float>(rows);
+  a.input_inverse_rms = rest.TakeArray<float>(rows);
   a.input_normed = outputs.TakeMatrix(compute, rows, spec.hidden);
   a.qkv = rest.TakeMatrix(compute, rows, Heads(spec).qkv_size());
-  a.attention = both.TakeMatrix(compute, rows, spec.q_size());
+  a.attention = attention.TakeMatrix(compute, rows, spec.q_size());
   a.log_sum_exp = rest.TakeArray<float>(rows * spec.heads);
-  a.middle = both.TakeMatrix(compute, rows, spec.hidden);
-  a.middle_inverse_rms = both.TakeArray<float>(rows);
+  a.middle = rest.TakeMatrix(compute, rows, spec.hidden);
+  a.middle_inverse_rms = rest.TakeArray<float>(rows);
   a.middle_normed = outputs.TakeMatrix(compute, rows, spec.hidden);
   a.gate_up = rest.TakeMatrix(compute, rows, 2 * spec.intermediate);
   a.activated = outputs.TakeMatrix(compute, rows, spec.intermediate);
@@ -160,11 +162,14 @@ BlockActivations BlockActivations::Carve(const ActivationCarvers& carvers,
 BlockGradients BlockGradients::Carve(Carver& results, Carver& scratch, const plan::ModelSpec& spec,
                                      DType compute, int64_t rows) {
   BlockGradients g;
+  const int64_t partials = plan::NormPartials(rows);
   g.gate_up = results.TakeMatrix(compute, rows, 2 * spec.intermediate);
-  g.middle_normed = results.TakeMatrix(compute, rows, spec.hidden);
+  g.attention_norm = results.TakeMatrix(DType::kF32, partials, spec.hidden);
   g.middle = results.TakeMatrix(compute, rows, spec.hidden);
   g.qkv = results.TakeMatrix(compute, rows, Heads(spec).qkv_size());
-  g.input_normed = results.TakeMatrix(compute, rows, spec.hidden);
+  g.input_norm = results.TakeMatrix(DType::kF32, partials, spec.hidden);
+  g.middle_normed = scratch.TakeMatrix(compute, rows, spec.hidden);
+  g.input_normed = scratch.TakeMatrix(compute, rows, spec.hidden);
   g.activated = scratch.TakeMatrix(compute, rows, spec.intermediate);
   g.attention = scratch.TakeMatrix(compute, rows, spec.q_size());
   return g;
@@ -197,9 +202,9 @@ void BlockForwardOutput(Ops& ops, const BlockWeights& weights, const BlockActiva
   const plan::ModelSpec& spec = weights.spec;
   const BlockLayout& layout = weights.layout;
   ForwardToActivated(ops, weights, a);
-  Project(ops, a.activated, Weight(weights, layout.down, spec.hidden, spec.intermediate), output);
+  Project(ops, a.activated, Weight(weights, layout.down, spec.hidden, spec.intermediate), output,
+          a.middle);
   AddBias(ops, weights, layout.down_bias, output);
-  ops.Add(a.middle, output, output);
 }
 
 void BlockRemake(Ops& ops, const BlockWeights& weights, const SequenceContext& sequences,
@@ -233,9 +238,9 @@ void BlockBackwardInput(Ops& ops, const BlockWeights& weights, const SequenceCon
   ProjectBackwardInput(ops, g.gate_up,
                        Weight(weights, layout.gate_up, 2 * spec.intermediate, spec.hidden),
                        g.middle_normed);
-  ops.RmsNormBackwardInput(g.middle_normed, a.middle,
-                           Vector(weights, layout.attention_norm, spec.hidden),
-                           a.middle_inverse_rms, g.output, g.middle);
+  ops.RmsNormBackward(g.middle_normed, a.middle,
+                      Vector(weights, layout.attention_norm, spec.hidden), a.middle_inverse_rms,
+                      g.output, g.middle, g.attention_norm);
   ProjectBackwardInput(ops, g.middle, Weight(weights, layout.output, spec.hidden, spec.q_size()),
                        g.attention);
   ops.AttentionBackward(
@@ -244,8 +249,8 @@ void BlockBackwardInput(Ops& ops, const BlockWeights& weights, const SequenceCon
       g.qkv);
   ProjectBackwardInput(ops, g.qkv, Weight(weights, layout.qkv, g.qkv.columns, spec.hidden),
                        g.input_normed);
-  ops.RmsNormBackwardInput(g.input_normed, a.input, Vector(weights, layout.input_norm, spec.hidden),
-                           a.input_inverse_rms, g.middle, d_input);
+  ops.RmsNormBackward(g.input_normed, a.input, Vector(weights, layout.input_norm, spec.hidden),
+                      a.input_inverse_rms, g.middle, d_input, g.input_norm);
 }
 
 void BlockBackwardWeights(Ops& ops, const plan::ModelSpec& spec, const BlockLayout& layout,
@@ -260,8 +265,7 @@ void BlockBackwardWeights(Ops& ops, const plan::ModelSpec& spec, const BlockLayo
   ProjectBackwardWeight(ops, g.gate_up, a.middle_normed, unit_gradient, layout.gate_up);
   BiasBackward(ops, g.gate_up.Columns(0, spec.intermediate), layout.gate_bias, sums);
   BiasBackward(ops, g.gate_up.Columns(spec.intermediate, spec.intermediate), layout.up_bias, sums);
-  ops.RmsNormBackwardWeight(g.middle_normed, a.middle, a.middle_inverse_rms,
-                            sums + layout.attention_norm);
+  ops.AddColumnSums(g.attention_norm, sums + layout.attention_norm);
   ProjectBackwardWeight(ops, g.middle, a.attention, unit_gradient, layout.output);
   BiasBackward(ops, g.middle, layout.output_bias, sums);
   ProjectBackwardWeight(ops, g.qkv, a.input_normed, unit_gradient, layout.qkv);
@@ -269,7 +273,7 @@ void BlockBackwardWeights(Ops& ops, const plan::ModelSpec& spec, const BlockLayo
   BiasBackward(ops, g.qkv.Columns(spec.q_size(), spec.kv_size()), layout.k_bias, sums);
   BiasBackward(ops, g.qkv.Columns(spec.q_size() + spec.kv_size(), spec.kv_size()), layout.v_bias,
                sums);
-  ops.RmsNormBackwardWeight(g.input_normed, a.input, a.input_inverse_rms, sums + layout.input_norm);
+  ops.AddColumnSums(g.input_norm, sums + layout.input_norm);
 }
 
 }  // namespace shoal::worker

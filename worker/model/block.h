@@ -59,10 +59,10 @@ struct SequenceContext {
 
 // Where a block's activations are taken from, by what needs them. They may be the same carver.
 struct ActivationCarvers {
-  Carver& input;    // input: B and W
-  Carver& outputs;  // of the norms and the activation function: W
-  Carver& both;     // inverse rms, attention, middle: B and W
-  Carver& rest;     // qkv, log_sum_exp, gate_up: B
+  Carver& input;      // input: B
+  Carver& outputs;    // of the norms and the activation function: W
+  Carver& attention;  // attention: B and W
+  Carver& rest;       // inverse rms, qkv, log_sum_exp, middle, gate_up: B
 };
 
 struct BlockActivations {
@@ -87,14 +87,17 @@ struct BlockActivations {
 };
 
 struct BlockGradients {
-  ConstMatrix output;    // [T, H]: given; the others are B's results
-  Matrix gate_up;        // [T, 2 I]
+  ConstMatrix output;     // [T, H]: given; the others are B's results
+  Matrix gate_up;         // [T, 2 I]
+  Matrix attention_norm;  // [plan::NormPartials(T), H], fp32: of the weight, partial sums
+  Matrix middle;          // [T, H]
+  Matrix qkv;             // [T, Q + 2 KV]
+  Matrix input_norm;      // [plan::NormPartials(T), H], fp32: of the weight, partial sums
+  // Scratch of B, W does not need it.
   Matrix middle_normed;  // [T, H]
-  Matrix middle;         // [T, H]
-  Matrix qkv;            // [T, Q + 2 KV]
   Matrix input_normed;   // [T, H]
-  Matrix activated;      // [T, I]: scratch of B, W does not need it
-  Matrix attention;      // [T, Q]: scratch of B, W does not need it
+  Matrix activated;      // [T, I]
+  Matrix attention;      // [T, Q]
 
   // All but `output`.
   static BlockGradients Carve(Carver& results, Carver& scratch, const plan::ModelSpec& spec,

@@ -25,7 +25,7 @@ BlockActivations ChunkMemory::TakeActivations(Carver& kept, Carver& left, Carver
   const bool all_but_outputs = recompute_ != plan::Recompute::kFull;
   return BlockActivations::Carve({.input = kept,
                                   .outputs = recompute_ == plan::Recompute::kNone ? kept : left,
-                                  .both = all_but_outputs ? kept : left,
+                                  .attention = all_but_outputs ? kept : left,
                                   .rest = all_but_outputs ? kept : scratch},
                                  spec_, compute_, rows_);
 }

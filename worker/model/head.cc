@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "common/status.h"
+#include "plan/norm_partials.h"
 
 namespace shoal::worker {
 
@@ -30,6 +31,7 @@ HeadScratch HeadScratch::Carve(Carver& carver, const plan::ModelSpec& spec, DTyp
   HeadScratch s;
   s.normed = carver.TakeMatrix(compute, rows, spec.hidden);
   s.inverse_rms = carver.TakeArray<float>(rows);
+  s.d_norm = carver.TakeMatrix(DType::kF32, plan::NormPartials(rows), spec.hidden);
   const int64_t chunk_rows = loss_chunk.Rows(spec.vocabulary, targets);
   s.chunk.x = carver.TakeMatrix(compute, chunk_rows, spec.hidden);
   s.chunk.d_x = carver.TakeMatrix(compute, chunk_rows, spec.hidden);
@@ -92,9 +94,9 @@ absl::Status HeadBackward(Transformer& model, const MicrobatchInput& microbatch,
       static_cast<float>(loss_scale), scratch.chunk, d_normed,
       {.sums = of_matrix.sums.data() + model.head_matrix_offset(), .empty = of_matrix.empty},
       microbatch.loss_sum());
-  model.ops().RmsNormBackwardInput(d_normed, last, head.norm(), scratch.inverse_rms, ConstMatrix(),
-                                   d_last);
-  model.ops().RmsNormBackwardWeight(d_normed, last, scratch.inverse_rms, gradient.sums.data());
+  model.ops().RmsNormBackward(d_normed, last, head.norm(), scratch.inverse_rms, ConstMatrix(),
+                              d_last, scratch.d_norm);
+  model.ops().AddColumnSums(scratch.d_norm, gradient.sums.data());
   SHOAL_RETURN_IF_ERROR(ContributionDone(model, sink, unit));
   return matrix_unit == unit ? absl::OkStatus() : ContributionDone(model, sink, matrix_unit);
 }

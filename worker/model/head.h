@@ -32,6 +32,7 @@ class HeldHead {
 struct HeadScratch {
   Matrix normed;                 // [T, H]
   float* inverse_rms = nullptr;  // [T]
+  Matrix d_norm;                 // [plan::NormPartials(T), H], fp32
   CrossEntropyBuffers chunk;
 
   // Of T rows, N of them targets.

@@ -29,8 +29,9 @@
 
 namespace shoal::worker {
 
-// C[m, n] = op(A)[m, k] op(B)[k, n], or ADDED to C (fp32 C alone). A and B share a type; C has that
-// type or fp32.
+// C[m, n] = op(A)[m, k] op(B)[k, n], plus `addend` [m, n] where it has data, or ADDED to C (fp32 C
+// alone). A and B share a type; C has that type or fp32, and the addend C's. The addend is other
+// memory than C; where C is bf16, the product may be rounded to that before it is added.
 struct MatmulArgs {
   ConstMatrix a;
   ConstMatrix b;
@@ -38,6 +39,7 @@ struct MatmulArgs {
   bool transpose_a = false;
   bool transpose_b = false;
   bool accumulate = false;
+  ConstMatrix addend = {};
 };
 
 // Heads of a packed qkv matrix [T, Q + 2 KV]: columns are q heads, k heads, v heads.
@@ -80,17 +82,12 @@ class Ops {
   // inverse_rms[t] = 1 / sqrt(mean(x[t]^2) + epsilon); y = x * inverse_rms * weight.
   virtual void RmsNormForward(ConstMatrix x, ConstVector weight, double epsilon, Matrix y,
                               float* inverse_rms) = 0;
-  // sum = x + delta, then the norm of `sum` as above (of its value in the compute type). `sum` may
-  // be the same matrix as x or delta.
-  virtual void AddRmsNormForward(ConstMatrix x, ConstMatrix delta, ConstVector weight,
-                                 double epsilon, Matrix sum, Matrix y, float* inverse_rms) = 0;
   // d_x = residual + (the norm's gradient); residual.data may be null. d_x may be the same matrix
-  // as d_y or residual.
-  virtual void RmsNormBackwardInput(ConstMatrix d_y, ConstMatrix x, ConstVector weight,
-                                    const float* inverse_rms, ConstMatrix residual, Matrix d_x) = 0;
-  // d_weight[H] ADDED.
-  virtual void RmsNormBackwardWeight(ConstMatrix d_y, ConstMatrix x, const float* inverse_rms,
-                                     float* d_weight) = 0;
+  // as d_y or residual. d_weights[plan::NormPartials(T), H], fp32 and dense, is overwritten: its
+  // column sums are the weight's gradient, for AddColumnSums at any later time.
+  virtual void RmsNormBackward(ConstMatrix d_y, ConstMatrix x, ConstVector weight,
+                               const float* inverse_rms, ConstMatrix residual, Matrix d_x,
+                               Matrix d_weights) = 0;
 
   // In place on the first `rotated_heads` heads of x: the pair (j, j + D/2) of a head of token t
   // turns by the angle whose cosine and sine are at [positions[t], j] of the tables [*, D/2].
@@ -119,12 +116,11 @@ class Ops {
   virtual void SwiGluForward(ConstMatrix gate_up, Matrix out) = 0;
   virtual void SwiGluBackward(ConstMatrix d_out, ConstMatrix gate_up, Matrix d_gate_up) = 0;
 
-  // out = a + b (any of them may be the same matrix).
-  virtual void Add(ConstMatrix a, ConstMatrix b, Matrix out) = 0;
   // y[t, :] += bias.
   virtual void AddBias(ConstVector bias, Matrix y) = 0;
-  // d_bias[columns] ADDED the column sums of d_y.
-  virtual void BiasBackward(ConstMatrix d_y, float* d_bias) = 0;
+  // sums[columns] ADDED the column sums of x, as which a bias gets its gradient. x may be fp32
+  // whatever the compute type.
+  virtual void AddColumnSums(ConstMatrix x, float* sums) = 0;
 
   // out[i, :] = in[rows[i], :], zero for rows of `out` after `count`; the inverse writes in[i, :]
   // to out[rows[i], :] and leaves the others. `rows` are distinct.

@@ -19,10 +19,10 @@ struct AddRow {
 
 template <typename T>
 struct SumRow {
-  SHOAL_INLINE void Run(const T* d_y, int64_t columns, float* sums) {
+  SHOAL_INLINE void Run(const T* x, int64_t columns, float* sums) {
 #pragma omp simd
     for (int64_t j = 0; j < columns; ++j) {
-      sums[j] += Load(d_y + j);
+      sums[j] += Load(x + j);
     }
   }
 };
@@ -44,15 +44,15 @@ void AddBias(Context& context, ConstVector bias, Matrix y) {
   });
 }
 
-void BiasBackward(Context& context, ConstMatrix d_y, float* d_bias) {
-  WithType(d_y.dtype, [&]<typename T>() {
-    context.pool.ParallelFor(d_y.columns, kColumnsPerRange, [&](int64_t begin, int64_t end) {
-      std::vector<float> sums(static_cast<size_t>(end - begin), 0.0f);
-      for (int64_t t = 0; t < d_y.rows; ++t) {
-        Dispatch<SumRow<T>>(d_y.row<T>(t) + begin, end - begin, sums.data());
+void AddColumnSums(Context& context, ConstMatrix x, float* sums) {
+  WithType(x.dtype, [&]<typename T>() {
+    context.pool.ParallelFor(x.columns, kColumnsPerRange, [&](int64_t begin, int64_t end) {
+      std::vector<float> of_range(static_cast<size_t>(end - begin), 0.0f);
+      for (int64_t t = 0; t < x.rows; ++t) {
+        Dispatch<SumRow<T>>(x.row<T>(t) + begin, end - begin, of_range.data());
       }
       for (int64_t j = begin; j < end; ++j) {
-        d_bias[j] += sums[static_cast<size_t>(j - begin)];
+        sums[j] += of_range[static_cast<size_t>(j - begin)];
       }
     });
   });

@@ -1,4 +1,4 @@
-// Bias of a linear layer. Contracts are in ops.h.
+// Bias of a linear layer, and sums of columns. Contracts are in ops.h.
 #pragma once
 
 #include "worker/ops/cpu/context.h"
@@ -6,6 +6,6 @@
 namespace shoal::worker::cpu {
 
 void AddBias(Context& context, ConstVector bias, Matrix y);
-void BiasBackward(Context& context, ConstMatrix d_y, float* d_bias);
+void AddColumnSums(Context& context, ConstMatrix x, float* sums);
 
 }  // namespace shoal::worker::cpu

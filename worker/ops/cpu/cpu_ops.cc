@@ -55,17 +55,9 @@ class CpuOps : public Ops {
                       float* inverse_rms) override {
     cpu::RmsNormForward(context_, x, weight, epsilon, y, inverse_rms);
   }
-  void AddRmsNormForward(ConstMatrix x, ConstMatrix delta, ConstVector weight, double epsilon,
-                         Matrix sum, Matrix y, float* inverse_rms) override {
-    cpu::AddRmsNormForward(context_, x, delta, weight, epsilon, sum, y, inverse_rms);
-  }
-  void RmsNormBackwardInput(ConstMatrix d_y, ConstMatrix x, ConstVector weight,
-                            const float* inverse_rms, ConstMatrix residual, Matrix d_x) override {
-    cpu::RmsNormBackwardInput(context_, d_y, x, weight, inverse_rms, residual, d_x);
-  }
-  void RmsNormBackwardWeight(ConstMatrix d_y, ConstMatrix x, const float* inverse_rms,
-                             float* d_weight) override {
-    cpu::RmsNormBackwardWeight(context_, d_y, x, inverse_rms, d_weight);
+  void RmsNormBackward(ConstMatrix d_y, ConstMatrix x, ConstVector weight, const float* inverse_rms,
+                       ConstMatrix residual, Matrix d_x, Matrix d_weights) override {
+    cpu::RmsNormBackward(context_, d_y, x, weight, inverse_rms, residual, d_x, d_weights);
   }
 
   void RotaryForward(Matrix x, int64_t rotated_heads, int64_t head_dim, const int32_t* positions,
@@ -100,11 +92,8 @@ class CpuOps : public Ops {
     cpu::SwiGluBackward(context_, d_out, gate_up, d_gate_up);
   }
 
-  void Add(ConstMatrix a, ConstMatrix b, Matrix out) override { cpu::Add(context_, a, b, out); }
   void AddBias(ConstVector bias, Matrix y) override { cpu::AddBias(context_, bias, y); }
-  void BiasBackward(ConstMatrix d_y, float* d_bias) override {
-    cpu::BiasBackward(context_, d_y, d_bias);
-  }
+  void AddColumnSums(ConstMatrix x, float* sums) override { cpu::AddColumnSums(context_, x, sums); }
 
   void GatherRows(ConstMatrix in, const int32_t* rows, int64_t count, Matrix out) override {
     cpu::GatherRows(context_, in, rows, count, out);

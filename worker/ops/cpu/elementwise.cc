@@ -7,16 +7,6 @@
 namespace shoal::worker::cpu {
 namespace {
 
-template <typename T>
-struct AddRow {
-  SHOAL_INLINE void Run(const T* a, const T* b, int64_t columns, T* out) {
-#pragma omp simd
-    for (int64_t j = 0; j < columns; ++j) {
-      Store(Load(a + j) + Load(b + j), out + j);
-    }
-  }
-};
-
 template <typename From, typename To>
 struct ConvertRow {
   SHOAL_INLINE void Run(const From* in, int64_t columns, To* out) {
@@ -28,17 +18,6 @@ struct ConvertRow {
 };
 
 }  // namespace
-
-void Add(Context& context, ConstMatrix a, ConstMatrix b, Matrix out) {
-  SHOAL_CHECK(SameShape(a, b) && SameShape(a, out));
-  WithType(out.dtype, [&]<typename T>() {
-    ForRows(context, out.rows, out.columns, [&](int64_t begin, int64_t end) {
-      for (int64_t t = begin; t < end; ++t) {
-        Dispatch<AddRow<T>>(a.row<T>(t), b.row<T>(t), out.columns, out.row<T>(t));
-      }
-    });
-  });
-}
 
 void Convert(Context& context, ConstMatrix in, Matrix out) {
   SHOAL_CHECK(in.rows == out.rows && in.columns == out.columns);

@@ -1,11 +1,10 @@
-// Sums, conversions and zeroes. Contracts are in ops.h.
+// Conversions and zeroes. Contracts are in ops.h.
 #pragma once
 
 #include "worker/ops/cpu/context.h"
 
 namespace shoal::worker::cpu {
 
-void Add(Context& context, ConstMatrix a, ConstMatrix b, Matrix out);
 void Convert(Context& context, ConstMatrix in, Matrix out);
 void Zero(Context& context, Matrix out);
 

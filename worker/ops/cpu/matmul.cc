@@ -5,6 +5,7 @@
 
 #include "common/bytes.h"
 #include "worker/ops/cpu/amx_gemm.h"
+#include "worker/ops/cpu/simd.h"
 
 namespace shoal::worker::cpu {
 namespace {
@@ -29,6 +30,24 @@ int64_t RowsPerThread(int64_t m, int64_t threads) {
   return std::min(m, RoundUp((m + threads - 1) / threads, kRowUnit));
 }
 
+template <typename T>
+struct AddRow {
+  SHOAL_INLINE void Run(const T* addend, int64_t columns, T* c) {
+#pragma omp simd
+    for (int64_t j = 0; j < columns; ++j) {
+      Store(Load(c + j) + Load(addend + j), c + j);
+    }
+  }
+};
+
+void AddRows(const ConstMatrix& addend, const Matrix& c) {
+  WithType(c.dtype, [&]<typename T>() {
+    for (int64_t row = 0; row < c.rows; ++row) {
+      Dispatch<AddRow<T>>(addend.row<T>(row), c.columns, c.row<T>(row));
+    }
+  });
+}
+
 }  // namespace
 
 void Matmul(Context& context, const MatmulArgs& args) {
@@ -41,6 +60,9 @@ void Matmul(Context& context, const MatmulArgs& args) {
   SHOAL_CHECK(args.a.dtype == args.b.dtype &&
               (args.c.dtype == DType::kF32 || args.c.dtype == args.a.dtype));
   SHOAL_CHECK(!args.accumulate || args.c.dtype == DType::kF32);
+  const bool has_addend = args.addend.data != nullptr;
+  SHOAL_CHECK(!has_addend || (SameShape(args.addend, args.c) && args.addend.data != args.c.data &&
+                              !args.accumulate));
   if (m == 0 || n == 0 || k == 0) {
     SHOAL_CHECK(m == 0 || n == 0 || args.accumulate);
     return;
@@ -77,6 +99,9 @@ void Matmul(Context& context, const MatmulArgs& args) {
                                   ? args.b.Rows(column, shape.n).Columns(inner, shape.k)
                                   : args.b.Rows(inner, shape.k).Columns(column, shape.n);
         context.gemm.Run(shape, a.data, b.data, c.data);
+      }
+      if (has_addend) {  // the piece is in the cache still
+        AddRows(args.addend.Rows(row, shape.m).Columns(column, shape.n), c);
       }
     }
   });

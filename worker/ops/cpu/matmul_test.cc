@@ -16,6 +16,7 @@ struct Case {
   int64_t m, n, k;
   bool transpose_a, transpose_b, accumulate;
   DType input, output;
+  bool addend = false;
 };
 
 void Check(const Case& c, int threads) {
@@ -28,10 +29,11 @@ void Check(const Case& c, int threads) {
   Tensor out = Tensor::Normal(c.output, c.m, c.n, random);
   Doubles expected =
       oracle::Matmul(a.doubles(), b.doubles(), c.m, c.n, c.k, c.transpose_a, c.transpose_b);
-  if (c.accumulate) {
-    const Doubles before = out.doubles();
+  Tensor addend = Tensor::Normal(c.output, c.m, c.n, random);
+  if (c.accumulate || c.addend) {
+    const Doubles added = (c.accumulate ? out : addend).doubles();
     for (size_t i = 0; i < expected.size(); ++i) {
-      expected[i] += before[i];
+      expected[i] += added[i];
     }
   }
   cpu.ops->Matmul({.a = a.view(),
@@ -39,7 +41,8 @@ void Check(const Case& c, int threads) {
                    .c = out.view(),
                    .transpose_a = c.transpose_a,
                    .transpose_b = c.transpose_b,
-                   .accumulate = c.accumulate});
+                   .accumulate = c.accumulate,
+                   .addend = c.addend ? ConstMatrix(addend.view()) : ConstMatrix()});
   ASSERT_TRUE(cpu.ops->Finish().ok());
   oracle::ExpectClose(out.doubles(), expected, c.output == DType::kF32 ? 2e-5 : 1e-2, "matmul");
 }
@@ -52,6 +55,7 @@ TEST(Matmul, AgreesWithTheOracleForAnyShape) {
     c.transpose_b = random.Below(2) == 1;
     c.accumulate = random.Below(2) == 1;
     c.input = random.Below(2) == 1 ? DType::kF32 : DType::kBF16;
+    c.addend = !c.accumulate && random.Below(2) == 1;
     c.output = c.accumulate || random.Below(2) == 1 ? DType::kF32 : c.input;
     Check(c, static_cast<int>(random.Between(1, 3)));
   }
@@ -59,12 +63,14 @@ TEST(Matmul, AgreesWithTheOracleForAnyShape) {
 
 TEST(Matmul, PiecesOfManyTokensAddUp) {
   Check({1100, 48, 32, false, true, false, DType::kF32, DType::kF32}, 3);
+  Check({1100, 200, 32, false, true, false, DType::kF32, DType::kF32, /*addend=*/true}, 3);
   Check({48, 32, 1100, true, false, true, DType::kF32, DType::kF32}, 3);
   Check({48, 32, 1100, true, false, true, DType::kBF16, DType::kF32}, 2);
 }
 
 TEST(Matmul, Bf16OfManyBlocks) {
   Check({1100, 100, 96, false, true, false, DType::kBF16, DType::kBF16}, 3);
+  Check({1100, 200, 96, false, true, false, DType::kBF16, DType::kBF16, /*addend=*/true}, 3);
   Check({700, 130, 1100, true, false, true, DType::kBF16, DType::kF32}, 2);
   Check({20, 3000, 3000, false, true, false, DType::kBF16, DType::kF32}, 1);  // B in two parts
 }
@@ -77,9 +83,16 @@ TEST(Matmul, Bf16StridedViewsTouchNothingElse) {
     Tensor b = Tensor::Normal(DType::kBF16, 48, 100, random);
     Tensor c = Tensor::Normal(output, 40, 80, random);
     const Doubles before = c.doubles();
-    cpu.ops->Matmul(
-        {.a = a.view(), .b = b.view(), .c = c.view().Columns(8, 48), .transpose_b = true});
-    const Doubles expected = oracle::Matmul(a.doubles(), b.doubles(), 40, 48, 100, false, true);
+    Tensor addend = Tensor::Normal(output, 40, 100, random);
+    cpu.ops->Matmul({.a = a.view(),
+                     .b = b.view(),
+                     .c = c.view().Columns(8, 48),
+                     .transpose_b = true,
+                     .addend = addend.view().Columns(3, 48)});
+    Doubles expected = oracle::Matmul(a.doubles(), b.doubles(), 40, 48, 100, false, true);
+    for (size_t i = 0; i < expected.size(); ++i) {
+      expected[i] += addend.doubles()[i / 48 * 100 + 3 + i % 48];
+    }
     const Doubles after = c.doubles();
     for (size_t row = 0; row < 40; ++row) {
       for (size_t column = 0; column < 80; ++column) {

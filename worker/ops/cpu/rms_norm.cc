@@ -1,8 +1,9 @@
 #include "worker/ops/cpu/rms_norm.h"
 
+#include <algorithm>
 #include <cmath>
-#include <vector>
 
+#include "plan/norm_partials.h"
 #include "worker/ops/cpu/simd.h"
 
 namespace shoal::worker::cpu {
@@ -22,16 +23,6 @@ struct ForwardRow {
 #pragma omp simd
     for (int64_t j = 0; j < columns; ++j) {
       Store(Load(x + j) * inverse * Load(weight + j), y + j);
-    }
-  }
-};
-
-template <typename T>
-struct AddRow {
-  SHOAL_INLINE void Run(const T* a, const T* b, int64_t columns, T* sum) {
-#pragma omp simd
-    for (int64_t j = 0; j < columns; ++j) {
-      Store(Load(a + j) + Load(b + j), sum + j);
     }
   }
 };
@@ -70,10 +61,6 @@ struct BackwardWeightRow {
   }
 };
 
-// Tokens per partial sum of the weight gradient: fixed, so that the order of additions does not
-// depend on threads.
-constexpr int64_t kTokensPerPartial = 64;
-
 }  // namespace
 
 void RmsNormForward(Context& context, ConstMatrix x, ConstVector weight, double epsilon, Matrix y,
@@ -89,61 +76,31 @@ void RmsNormForward(Context& context, ConstMatrix x, ConstVector weight, double 
   });
 }
 
-void AddRmsNormForward(Context& context, ConstMatrix x, ConstMatrix delta, ConstVector weight,
-                       double epsilon, Matrix sum, Matrix y, float* inverse_rms) {
-  SHOAL_CHECK(SameShape(x, delta) && SameShape(x, sum) && SameShape(x, y));
-  SHOAL_CHECK(weight.count == x.columns && weight.dtype == x.dtype);
-  WithType(x.dtype, [&]<typename T>() {
-    ForRows(context, x.rows, x.columns, [&](int64_t begin, int64_t end) {
-      for (int64_t t = begin; t < end; ++t) {
-        Dispatch<AddRow<T>>(x.row<T>(t), delta.row<T>(t), x.columns, sum.row<T>(t));
-        Dispatch<ForwardRow<T>>(static_cast<const T*>(sum.row<T>(t)),
-                                static_cast<const T*>(weight.data), x.columns,
-                                static_cast<float>(epsilon), y.row<T>(t), inverse_rms + t);
-      }
-    });
-  });
-}
-
-void RmsNormBackwardInput(Context& context, ConstMatrix d_y, ConstMatrix x, ConstVector weight,
-                          const float* inverse_rms, ConstMatrix residual, Matrix d_x) {
+void RmsNormBackward(Context& context, ConstMatrix d_y, ConstMatrix x, ConstVector weight,
+                     const float* inverse_rms, ConstMatrix residual, Matrix d_x, Matrix d_weights) {
   SHOAL_CHECK(SameShape(d_y, x) && SameShape(x, d_x) && weight.count == x.columns &&
               weight.dtype == x.dtype);
   SHOAL_CHECK(residual.data == nullptr || SameShape(residual, x));
+  SHOAL_CHECK(d_weights.rows == plan::NormPartials(x.rows) && d_weights.columns == x.columns &&
+              d_weights.dtype == DType::kF32 && d_weights.stride == x.columns);
+  const int64_t rows = plan::RowsPerNormPartial(x.rows);
   WithType(x.dtype, [&]<typename T>() {
-    ForRows(context, x.rows, x.columns, [&](int64_t begin, int64_t end) {
-      for (int64_t t = begin; t < end; ++t) {
-        const T* residual_row = residual.data == nullptr ? nullptr : residual.row<T>(t);
-        Dispatch<BackwardInputRow<T>>(d_y.row<T>(t), x.row<T>(t),
-                                      static_cast<const T*>(weight.data), x.columns, inverse_rms[t],
-                                      residual_row, d_x.row<T>(t));
-      }
-    });
-  });
-}
-
-void RmsNormBackwardWeight(Context& context, ConstMatrix d_y, ConstMatrix x,
-                           const float* inverse_rms, float* d_weight) {
-  SHOAL_CHECK(SameShape(d_y, x));
-  const int64_t columns = x.columns;
-  const int64_t partials = (x.rows + kTokensPerPartial - 1) / kTokensPerPartial;
-  std::vector<float> sums(static_cast<size_t>(partials * columns), 0.0f);
-  WithType(x.dtype, [&]<typename T>() {
-    context.pool.ParallelFor(partials, 1, [&](int64_t begin, int64_t end) {
+    context.pool.ParallelFor(d_weights.rows, 1, [&](int64_t begin, int64_t end) {
       for (int64_t partial = begin; partial < end; ++partial) {
-        const int64_t last = std::min(x.rows, (partial + 1) * kTokensPerPartial);
-        for (int64_t t = partial * kTokensPerPartial; t < last; ++t) {
-          Dispatch<BackwardWeightRow<T>>(d_y.row<T>(t), x.row<T>(t), columns, inverse_rms[t],
-                                         sums.data() + partial * columns);
+        auto* const sums = d_weights.row<float>(partial);
+        std::fill_n(sums, x.columns, 0.0f);
+        for (int64_t t = partial * rows; t < std::min(x.rows, (partial + 1) * rows); ++t) {
+          // Before d_x, which may be written over d_y.
+          Dispatch<BackwardWeightRow<T>>(d_y.row<T>(t), x.row<T>(t), x.columns, inverse_rms[t],
+                                         sums);
+          const T* residual_row = residual.data == nullptr ? nullptr : residual.row<T>(t);
+          Dispatch<BackwardInputRow<T>>(d_y.row<T>(t), x.row<T>(t),
+                                        static_cast<const T*>(weight.data), x.columns,
+                                        inverse_rms[t], residual_row, d_x.row<T>(t));
         }
       }
     });
   });
-  for (int64_t partial = 0; partial < partials; ++partial) {
-    for (int64_t j = 0; j < columns; ++j) {
-      d_weight[j] += sums[static_cast<size_t>(partial * columns + j)];
-    }
-  }
 }
 
 }  // namespace shoal::worker::cpu

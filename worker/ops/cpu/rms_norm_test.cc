@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "gtest/gtest.h"
+#include "plan/norm_partials.h"
 #include "worker/ops/testing/oracle.h"
 
 namespace shoal::worker {
@@ -12,7 +13,7 @@ using oracle::CpuFixture;
 using oracle::Doubles;
 using oracle::Tensor;
 
-constexpr int64_t kRows = 150;  // more than two partial sums of the weight gradient
+constexpr int64_t kRows = 150;  // not a multiple of a partial sum's
 constexpr int64_t kColumns = 40;
 constexpr double kEpsilon = 1e-5;
 
@@ -27,7 +28,8 @@ TEST_P(RmsNorm, ForwardAndBackwardAgreeWithTheOracle) {
   Tensor d_y = Tensor::Normal(dtype, kRows, kColumns, random);
   Tensor residual = Tensor::Normal(dtype, kRows, kColumns, random);
   Tensor y(dtype, kRows, kColumns), d_x(dtype, kRows, kColumns),
-      d_weight(DType::kF32, 1, kColumns, 0.5);
+      d_weight(DType::kF32, 1, kColumns, 0.5),
+      d_weights(DType::kF32, plan::NormPartials(kRows), kColumns, 7.0);
   std::vector<float> inverse_rms(kRows);
 
   cpu.ops->RmsNormForward(x.view(), weight.vector(), kEpsilon, y.view(), inverse_rms.data());
@@ -35,13 +37,13 @@ TEST_P(RmsNorm, ForwardAndBackwardAgreeWithTheOracle) {
   oracle::ExpectClose(y.doubles(), oracle::RmsNorm(x.doubles(), weight.doubles(), kEpsilon),
                       tolerance, "y");
 
-  cpu.ops->RmsNormBackwardInput(d_y.view(), x.view(), weight.vector(), inverse_rms.data(),
-                                ConstMatrix(), d_x.view());
+  cpu.ops->RmsNormBackward(d_y.view(), x.view(), weight.vector(), inverse_rms.data(), ConstMatrix(),
+                           d_x.view(), d_weights.view());
   oracle::ExpectGradient(
       [&](const Doubles& at) { return oracle::RmsNorm(at, weight.doubles(), kEpsilon); },
       x.doubles(), d_y.doubles(), d_x.doubles(), tolerance, "d_x");
 
-  cpu.ops->RmsNormBackwardWeight(d_y.view(), x.view(), inverse_rms.data(), d_weight.f32());
+  cpu.ops->AddColumnSums(d_weights.view(), d_weight.f32());
   Doubles added = d_weight.doubles();
   for (double& value : added) {
     value -= 0.5;  // it was ADDED
@@ -51,33 +53,16 @@ TEST_P(RmsNorm, ForwardAndBackwardAgreeWithTheOracle) {
       weight.doubles(), d_y.doubles(), added, tolerance, "d_weight");
 
   const Doubles without = d_x.doubles();
-  cpu.ops->RmsNormBackwardInput(d_y.view(), x.view(), weight.vector(), inverse_rms.data(),
-                                residual.view(), d_x.view());
+  const Doubles partials = d_weights.doubles();
+  // Over d_y, which the weight's gradient is of too.
+  cpu.ops->RmsNormBackward(d_y.view(), x.view(), weight.vector(), inverse_rms.data(),
+                           residual.view(), d_y.view(), d_weights.view());
+  EXPECT_EQ(d_weights.doubles(), partials);
   Doubles expected = residual.doubles();
   for (size_t i = 0; i < expected.size(); ++i) {
     expected[i] += without[i];
   }
-  oracle::ExpectClose(d_x.doubles(), expected, tolerance, "d_x with residual");
-}
-
-TEST_P(RmsNorm, OfASumIsTheNormOfTheSum) {
-  Random random(6);
-  CpuFixture cpu;
-  const DType dtype = GetParam();
-  Tensor a = Tensor::Normal(dtype, 7, kColumns, random);
-  Tensor b = Tensor::Normal(dtype, 7, kColumns, random);
-  Tensor weight = Tensor::Normal(dtype, 1, kColumns, random);
-  Tensor sum(dtype, 7, kColumns), sum_again(dtype, 7, kColumns), y(dtype, 7, kColumns),
-      y_again(dtype, 7, kColumns);
-  std::vector<float> rms(7), rms_again(7);
-  cpu.ops->AddRmsNormForward(a.view(), b.view(), weight.vector(), kEpsilon, sum.view(), y.view(),
-                             rms.data());
-  cpu.ops->Add(a.view(), b.view(), sum_again.view());
-  cpu.ops->RmsNormForward(sum_again.view(), weight.vector(), kEpsilon, y_again.view(),
-                          rms_again.data());
-  EXPECT_TRUE(sum.SameBits(sum_again));
-  EXPECT_TRUE(y.SameBits(y_again));
-  EXPECT_EQ(rms, rms_again);
+  oracle::ExpectClose(d_y.doubles(), expected, tolerance, "d_x with residual");
 }
 
 INSTANTIATE_TEST_SUITE_P(Types, RmsNorm, testing::Values(DType::kF32, DType::kBF16));

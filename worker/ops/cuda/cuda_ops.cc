@@ -6,6 +6,7 @@
 #include "common/check.h"
 #include "common/logging.h"
 #include "common/status.h"
+#include "plan/norm_partials.h"
 #include "worker/backend/cuda/cuda_device.h"
 #include "worker/ops/cuda/attention/attention.h"
 #include "worker/ops/cuda/kernels/column_sum.h"
@@ -96,46 +97,24 @@ class CudaOps : public Ops {
                                                     .inverse_rms = inverse_rms}));
     }
   }
-  void AddRmsNormForward(ConstMatrix x, ConstMatrix delta, ConstVector weight, double epsilon,
-                         Matrix sum, Matrix y, float* inverse_rms) override {
-    SHOAL_CHECK(SameShape(x, delta) && SameShape(x, sum) && SameShape(x, y));
-    SHOAL_CHECK(weight.count == x.columns && weight.dtype == x.dtype);
-    if (Begins("AddRmsNormForward", x)) {
-      Keep(cuda::RmsNormForward(context_.stream(), {.x = ToView(x),
-                                                    .delta = delta.data,
-                                                    .delta_stride = delta.stride,
-                                                    .weight = weight.data,
-                                                    .epsilon = static_cast<float>(epsilon),
-                                                    .sum = sum.data,
-                                                    .sum_stride = sum.stride,
-                                                    .y = ToView(y),
-                                                    .inverse_rms = inverse_rms}));
-    }
-  }
-  void RmsNormBackwardInput(ConstMatrix d_y, ConstMatrix x, ConstVector weight,
-                            const float* inverse_rms, ConstMatrix residual, Matrix d_x) override {
+  void RmsNormBackward(ConstMatrix d_y, ConstMatrix x, ConstVector weight, const float* inverse_rms,
+                       ConstMatrix residual, Matrix d_x, Matrix d_weights) override {
     SHOAL_CHECK(SameShape(d_y, x) && SameShape(x, d_x) && weight.count == x.columns &&
                 weight.dtype == x.dtype);
     SHOAL_CHECK(residual.data == nullptr || SameShape(residual, x));
-    if (Begins("RmsNormBackwardInput", x)) {
-      Keep(cuda::RmsNormBackwardInput(context_.stream(), {.d_y = ToView(d_y),
-                                                          .x = ToView(x),
-                                                          .weight = weight.data,
-                                                          .inverse_rms = inverse_rms,
-                                                          .residual = residual.data,
-                                                          .residual_stride = residual.stride,
-                                                          .d_x = ToView(d_x)}));
-    }
-  }
-  void RmsNormBackwardWeight(ConstMatrix d_y, ConstMatrix x, const float* inverse_rms,
-                             float* d_weight) override {
-    SHOAL_CHECK(SameShape(d_y, x));
-    if (!Begins("RmsNormBackwardWeight", x)) {
-      return;
-    }
-    if (void* partials = Scratch(PartialBytes(x))) {
-      Keep(cuda::RmsNormBackwardWeight(context_.stream(), ToView(d_y), ToView(x), inverse_rms,
-                                       d_weight, static_cast<float*>(partials)));
+    SHOAL_CHECK(d_weights.rows == plan::NormPartials(x.rows) && d_weights.columns == x.columns &&
+                d_weights.dtype == DType::kF32 && d_weights.stride == x.columns);
+    if (Begins("RmsNormBackward", x)) {
+      Keep(cuda::RmsNormBackward(context_.stream(),
+                                 {.d_y = ToView(d_y),
+                                  .x = ToView(x),
+                                  .weight = weight.data,
+                                  .inverse_rms = inverse_rms,
+                                  .residual = residual.data,
+                                  .residual_stride = residual.stride,
+                                  .d_x = ToView(d_x),
+                                  .d_weights = static_cast<float*>(d_weights.data),
+                                  .rows_per_partial = plan::RowsPerNormPartial(x.rows)}));
     }
   }
 
@@ -192,25 +171,19 @@ class CudaOps : public Ops {
     }
   }
 
-  void Add(ConstMatrix a, ConstMatrix b, Matrix out) override {
-    SHOAL_CHECK(SameShape(a, b) && SameShape(a, out));
-    if (Begins("Add", out)) {
-      Keep(cuda::Add(context_.stream(), ToView(a), ToView(b), ToView(out)));
-    }
-  }
   void AddBias(ConstVector bias, Matrix y) override {
     SHOAL_CHECK(bias.count == y.columns && bias.dtype == y.dtype);
     if (Begins("AddBias", y)) {
       Keep(cuda::AddBias(context_.stream(), bias.data, ToView(y)));
     }
   }
-  void BiasBackward(ConstMatrix d_y, float* d_bias) override {
-    if (!Begins("BiasBackward", d_y)) {
+  void AddColumnSums(ConstMatrix x, float* sums) override {
+    if (!Begins("AddColumnSums", x)) {
       return;
     }
-    if (void* partials = Scratch(PartialBytes(d_y))) {
-      Keep(cuda::BiasBackward(context_.stream(), ToView(d_y), d_bias,
-                              static_cast<float*>(partials)));
+    const int64_t partials = ColumnSumPartials(ToElement(x.dtype), x.rows, x.columns);
+    if (void* scratch = Scratch(partials * static_cast<int64_t>(sizeof(float)))) {
+      Keep(cuda::AddColumnSums(context_.stream(), ToView(x), sums, static_cast<float*>(scratch)));
     }
   }
 
@@ -275,11 +248,6 @@ class CudaOps : public Ops {
   void Keep(cudaError_t error) { context_.Keep(what_, error); }
   void Keep(const absl::Status& status) { context_.Keep(what_, status); }
   void* Scratch(int64_t bytes) { return context_.Scratch(what_, bytes); }
-
-  static int64_t PartialBytes(const ConstMatrix& m) {
-    return ColumnSumPartials(ToElement(m.dtype), m.rows, m.columns) *
-           static_cast<int64_t>(sizeof(float));
-  }
 
   const std::unique_ptr<Stream> stream_;
   OpContext context_;

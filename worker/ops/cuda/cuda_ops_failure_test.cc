@@ -35,8 +35,8 @@ class CudaOpsFailureTest : public testing::Test {
 TEST_F(CudaOpsFailureTest, WhatIsEmptyIsNotLaunched) {
   const int64_t before = gpu::Counters().launches;
   ops_->Zero(Dense(0, 8));
-  ops_->Add(Dense(0, 8), Dense(0, 8), Dense(0, 8));
-  ops_->BiasBackward(Dense(0, 8), floats());
+  ops_->Convert(Dense(0, 8), Dense(0, 8));
+  ops_->AddColumnSums(Dense(0, 8), floats());
   ops_->EmbeddingBackward(integers(), 0, Dense(4, 8), Dense(4, 8));
   ops_->ScatterRows(Dense(4, 8), integers(), 0, Dense(4, 8));
   ops_->SoftmaxCrossEntropy(Dense(4, 8), integers(), 0, 1.0f, Matrix(),
@@ -68,13 +68,13 @@ TEST_F(CudaOpsFailureTest, AnOperatorWithoutScratchMemoryIsNamedAndTheNextOneWor
         bytes /= 2;
       }
     }
-    ops_->BiasBackward(Dense(64, 8), floats());
+    ops_->AddColumnSums(Dense(64, 8), floats());
     const absl::Status status = ops_->Check();
     EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
-    EXPECT_THAT(std::string(status.message()), HasSubstr("BiasBackward"));
+    EXPECT_THAT(std::string(status.message()), HasSubstr("AddColumnSums"));
     EXPECT_TRUE(ops_->Finish().ok());
   }
-  ops_->BiasBackward(Dense(64, 8), floats());
+  ops_->AddColumnSums(Dense(64, 8), floats());
   EXPECT_TRUE(ops_->Finish().ok());
 }
 
@@ -91,7 +91,7 @@ TEST_F(CudaOpsFailureTest, CheckDoesNotWait) {
 }
 
 TEST_F(CudaOpsFailureTest, AWrongShapeEndsTheProcess) {
-  EXPECT_DEATH(ops_->Add(Dense(4, 8), Dense(4, 7), Dense(4, 8)), "SameShape");
+  EXPECT_DEATH(ops_->SwiGluForward(Dense(4, 16), Dense(4, 7)), "gate_up.columns");
 }
 
 }  // namespace

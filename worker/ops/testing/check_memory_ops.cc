@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "plan/norm_partials.h"
 #include "worker/ops/testing/op_checks.h"
 
 namespace shoal::worker {
@@ -9,10 +10,8 @@ namespace shoal::worker {
 void Checks::Norms(const Size& size) {
   constexpr double kEpsilon = 1e-5;
   CheckedArray x = Normal(size);
-  CheckedArray delta = Normal(size);
   CheckedArray weight = checker_.Normal(dtype_, 1, size.columns);
   CheckedArray y = Output(size);
-  CheckedArray sum = Output(size);
   CheckedArray d_x = Output(size);
   CheckedArray inverse_rms = checker_.Output(DType::kF32, 1, size.rows);
   const double bound = Bound(dtype_);
@@ -20,25 +19,24 @@ void Checks::Norms(const Size& size) {
     ops.RmsNormForward(x.matrix(s), weight.vector(s), kEpsilon, y.matrix(s),
                        inverse_rms.data<float>(s));
   });
-  const auto add = [&](std::string_view what, CheckedArray& to) {
-    checker_.Check(Name("AddRmsNormForward", size, what), bound, {&to, &y, &inverse_rms},
-                   [&](Ops& ops, OpSide s) {
-                     ops.AddRmsNormForward(x.matrix(s), delta.matrix(s), weight.vector(s), kEpsilon,
-                                           to.matrix(s), y.matrix(s), inverse_rms.data<float>(s));
-                   });
-  };
-  add("", sum);
-  add("sum = delta", delta);
-  add("sum = x", x);
   CheckedArray d_y = Normal(size);
   CheckedArray residual = Normal(size);
+  CheckedArray d_weights =
+      checker_.Output(DType::kF32, plan::NormPartials(size.rows), size.columns);
   const auto backward = [&](std::string_view what, CheckedArray* added, CheckedArray& to) {
-    checker_.Check(Name("RmsNormBackwardInput", size, what), bound, {&to}, [&](Ops& ops, OpSide s) {
-      ops.RmsNormBackwardInput(d_y.matrix(s), x.matrix(s), weight.vector(s),
-                               inverse_rms.data<float>(s),
-                               added == nullptr ? ConstMatrix() : added->matrix(s), to.matrix(s));
-    });
+    checker_.Check(Name("RmsNormBackward", size, what), bound, {&to, &d_weights},
+                   [&](Ops& ops, OpSide s) {
+                     ops.RmsNormBackward(d_y.matrix(s), x.matrix(s), weight.vector(s),
+                                         inverse_rms.data<float>(s),
+                                         added == nullptr ? ConstMatrix() : added->matrix(s),
+                                         to.matrix(s), d_weights.matrix(s));
+                   });
   };
+  checker_.Check(
+      Name("RmsNormBackward", size, "d_weights"), kF32Bound, {&d_weights}, [&](Ops& ops, OpSide s) {
+        ops.RmsNormBackward(d_y.matrix(s), x.matrix(s), weight.vector(s),
+                            inverse_rms.data<float>(s), {}, d_x.matrix(s), d_weights.matrix(s));
+      });
   backward("", nullptr, d_x);
   backward("residual", &residual, d_x);
   backward("d_x = residual", &residual, residual);
@@ -46,16 +44,18 @@ void Checks::Norms(const Size& size) {
 }
 
 void Checks::ColumnSums(const Size& size) {
-  CheckedArray d_y = Normal(size);
-  CheckedArray x = Normal(size);
-  CheckedArray inverse_rms = checker_.Normal(DType::kF32, 1, size.rows);
   CheckedArray sums = checker_.Normal(DType::kF32, 1, size.columns);
-  checker_.Check(Name("BiasBackward", size), kF32Bound, {&sums},
-                 [&](Ops& ops, OpSide s) { ops.BiasBackward(d_y.matrix(s), sums.data<float>(s)); });
-  checker_.Check(Name("RmsNormBackwardWeight", size), kF32Bound, {&sums}, [&](Ops& ops, OpSide s) {
-    ops.RmsNormBackwardWeight(d_y.matrix(s), x.matrix(s), inverse_rms.data<float>(s),
-                              sums.data<float>(s));
-  });
+  const auto check = [&](std::string_view what, CheckedArray& x) {
+    checker_.Check(Name("AddColumnSums", size, what), kF32Bound, {&sums}, [&](Ops& ops, OpSide s) {
+      ops.AddColumnSums(x.matrix(s), sums.data<float>(s));
+    });
+  };
+  CheckedArray x = Normal(size);
+  check("", x);
+  if (dtype_ != DType::kF32) {
+    CheckedArray floats = checker_.Normal(DType::kF32, size.rows, size.columns, 1, size.layout);
+    check("of fp32", floats);
+  }
 }
 
 void Checks::Elementwise(const Size& size) {
@@ -63,12 +63,6 @@ void Checks::Elementwise(const Size& size) {
   CheckedArray b = Normal(size);
   CheckedArray out = Output(size);
   CheckedArray bias = checker_.Normal(dtype_, 1, size.columns);
-  const auto add = [&](std::string_view what, CheckedArray& to) {
-    checker_.Check(Name("Add", size, what), kSameBits, {&to},
-                   [&](Ops& ops, OpSide s) { ops.Add(a.matrix(s), b.matrix(s), to.matrix(s)); });
-  };
-  add("", out);
-  add("out = a", a);
   checker_.Check(Name("AddBias", size), kSameBits, {&b},
                  [&](Ops& ops, OpSide s) { ops.AddBias(bias.vector(s), b.matrix(s)); });
   for (const DType to : {DType::kF32, DType::kBF16}) {

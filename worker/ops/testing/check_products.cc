@@ -16,20 +16,24 @@ void Checks::Matmul(int64_t m, int64_t n, int64_t k, ArrayLayout layout) {
     const std::string name = fmt::format(
         "Matmul {} {}x{}x{}{}{}{}", dtype_ == DType::kF32 ? "fp32" : "bf16", m, n, k,
         transpose_a ? " At" : "", transpose_b ? " Bt" : "", layout.offset > 0 ? " apart" : "");
-    const auto check = [&](std::string_view what, double bound, CheckedArray& c, bool accumulate) {
+    CheckedArray addend = Normal({m, n, layout});
+    const auto check = [&](std::string_view what, double bound, CheckedArray& c,
+                           bool accumulate = false, CheckedArray* added = nullptr) {
       checker_.Check(fmt::format("{}{}", name, what), bound, {&c}, [&](Ops& ops, OpSide s) {
         ops.Matmul({.a = a.matrix(s),
                     .b = b.matrix(s),
                     .c = c.matrix(s),
                     .transpose_a = transpose_a,
                     .transpose_b = transpose_b,
-                    .accumulate = accumulate});
+                    .accumulate = accumulate,
+                    .addend = added == nullptr ? ConstMatrix() : added->matrix(s)});
       });
     };
     CheckedArray c = Output({m, n, layout});
-    check("", Bound(dtype_), c, false);
+    check("", Bound(dtype_), c);
+    check(", with an addend", Bound(dtype_), c, false, &addend);
     CheckedArray sums = checker_.Output(DType::kF32, m, n, layout);
-    check(", to fp32", kF32Bound, sums, false);
+    check(", to fp32", kF32Bound, sums);
     check(", ADDED", kF32Bound, sums, true);
   }
 }

@@ -37,17 +37,11 @@ class LateOps final : public Ops {
                       float* inverse_rms) override {
     Put([=, this] { cpu_->RmsNormForward(x, weight, epsilon, y, inverse_rms); });
   }
-  void AddRmsNormForward(ConstMatrix x, ConstMatrix delta, ConstVector weight, double epsilon,
-                         Matrix sum, Matrix y, float* inverse_rms) override {
-    Put([=, this] { cpu_->AddRmsNormForward(x, delta, weight, epsilon, sum, y, inverse_rms); });
-  }
-  void RmsNormBackwardInput(ConstMatrix d_y, ConstMatrix x, ConstVector weight,
-                            const float* inverse_rms, ConstMatrix residual, Matrix d_x) override {
-    Put([=, this] { cpu_->RmsNormBackwardInput(d_y, x, weight, inverse_rms, residual, d_x); });
-  }
-  void RmsNormBackwardWeight(ConstMatrix d_y, ConstMatrix x, const float* inverse_rms,
-                             float* d_weight) override {
-    Put([=, this] { cpu_->RmsNormBackwardWeight(d_y, x, inverse_rms, d_weight); });
+  void RmsNormBackward(ConstMatrix d_y, ConstMatrix x, ConstVector weight, const float* inverse_rms,
+                       ConstMatrix residual, Matrix d_x, Matrix d_weights) override {
+    Put([=, this] {
+      cpu_->RmsNormBackward(d_y, x, weight, inverse_rms, residual, d_x, d_weights);
+    });
   }
   void RotaryForward(Matrix x, int64_t rotated_heads, int64_t head_dim, const int32_t* positions,
                      const float* cosines, const float* sines) override {
@@ -78,14 +72,11 @@ class LateOps final : public Ops {
   void SwiGluBackward(ConstMatrix d_out, ConstMatrix gate_up, Matrix d_gate_up) override {
     Put([=, this] { cpu_->SwiGluBackward(d_out, gate_up, d_gate_up); });
   }
-  void Add(ConstMatrix a, ConstMatrix b, Matrix out) override {
-    Put([=, this] { cpu_->Add(a, b, out); });
-  }
   void AddBias(ConstVector bias, Matrix y) override {
     Put([=, this] { cpu_->AddBias(bias, y); });
   }
-  void BiasBackward(ConstMatrix d_y, float* d_bias) override {
-    Put([=, this] { cpu_->BiasBackward(d_y, d_bias); });
+  void AddColumnSums(ConstMatrix x, float* sums) override {
+    Put([=, this] { cpu_->AddColumnSums(x, sums); });
   }
   void GatherRows(ConstMatrix in, const int32_t* rows, int64_t count, Matrix out) override {
     Put([=, this] { cpu_->GatherRows(in, rows, count, out); });

@@ -8,49 +8,36 @@ namespace {
 // Rows whose chunks a thread has in flight.
 constexpr int kRows = 4;
 
+// Rows of fp32 that are added in one step.
+constexpr int64_t kFewRows = 512;
+
 // Block (x, y): 32 chunks of columns of slab y. Warp w takes rows w, w + 8, ... of the slab, lane l
-// the l-th chunk; the warps' sums are added in order. `x` is read where kWeighted.
-template <typename T, int kCount, bool kWeighted>
+// the l-th chunk; the warps' sums are added in order.
+template <typename T, int kCount>
 SHOAL_KERNEL SHOAL_LAUNCH_BOUNDS(kBlockThreads, 3)
-    SlabKernel(ConstView d_y, ConstView x, const float* inverse_rms, int64_t rows_per_slab,
-               float* partials) {
+    SlabKernel(ConstView x, int64_t rows_per_slab, float* partials) {
   SHOAL_SHARED float shared[kBlockWarps][kWarp * kCount];
   const int64_t column = (int64_t{BlockX()} * kWarp + LaneIndex()) * kCount;
   const int64_t first = BlockY() * rows_per_slab;
-  const int64_t last = first + rows_per_slab < d_y.rows ? first + rows_per_slab : d_y.rows;
+  const int64_t last = first + rows_per_slab < x.rows ? first + rows_per_slab : x.rows;
   float sums[kCount] = {};
-  if (column < d_y.columns) {
+  if (column < x.columns) {
     for (int64_t start = first + WarpIndex(); start < last; start += kRows * kBlockWarps) {
-      Packed<T, kCount> gradients[kRows] = {};
-      Packed<T, kCount> factors[kRows] = {};
-      float inverse[kRows] = {};
+      Packed<T, kCount> loaded[kRows] = {};
 #pragma unroll
       for (int i = 0; i < kRows; ++i) {
         const int64_t row = start + i * kBlockWarps;
         if (row < last) {
-          gradients[i] = LoadPacked<T, kCount>(d_y.data, row * d_y.stride + column);
-          if constexpr (kWeighted) {
-            factors[i] = LoadPacked<T, kCount>(x.data, row * x.stride + column);
-            inverse[i] = inverse_rms[row];
-          }
+          loaded[i] = LoadPacked<T, kCount>(x.data, row * x.stride + column);
         }
       }
 #pragma unroll
       for (int i = 0; i < kRows; ++i) {
-        float d[kCount];
-        Unpack(gradients[i], d);
-        if constexpr (kWeighted) {
-          float factor[kCount];
-          Unpack(factors[i], factor);
+        float values[kCount];
+        Unpack(loaded[i], values);
 #pragma unroll
-          for (int j = 0; j < kCount; ++j) {
-            sums[j] += d[j] * inverse[i] * factor[j];
-          }
-        } else {
-#pragma unroll
-          for (int j = 0; j < kCount; ++j) {
-            sums[j] += d[j];
-          }
+        for (int j = 0; j < kCount; ++j) {
+          sums[j] += values[j];
         }
       }
     }
@@ -67,8 +54,8 @@ SHOAL_KERNEL SHOAL_LAUNCH_BOUNDS(kBlockThreads, 3)
       sum += shared[warp][at % kCount * kWarp + at / kCount];
     }
     const int64_t to = int64_t{BlockX()} * kWarp * kCount + at;
-    if (to < d_y.columns) {
-      partials[BlockY() * d_y.columns + to] = sum;
+    if (to < x.columns) {
+      partials[BlockY() * x.columns + to] = sum;
     }
   }
 }
@@ -110,18 +97,10 @@ SHOAL_KERNEL SHOAL_LAUNCH_BOUNDS(kBlockThreads, 4)
   }
 }
 
-template <typename T, int kCount, bool kWeighted>
-cudaError_t AddColumns(cudaStream_t stream, const ConstView& d_y, const ConstView& x,
-                       const float* inverse_rms, float* sums, float* partials) {
-  const ColumnSumTiling tiling = TileColumnSum(d_y.rows, DivideUp(d_y.columns, kCount));
-  const cudaError_t error =
-      Launch(stream, {.x = tiling.column_blocks, .y = tiling.slabs}, kBlockThreads, 0,
-             SlabKernel<T, kCount, kWeighted>, d_y, x, inverse_rms, tiling.rows_per_slab, partials);
-  if (error != cudaSuccess) {
-    return error;
-  }
-  return Launch(stream, {.x = DivideUp(d_y.columns, kWarp)}, kBlockThreads, 0, AddPartialsKernel,
-                static_cast<const float*>(partials), tiling.slabs, d_y.columns, sums);
+cudaError_t AddPartials(cudaStream_t stream, const float* partials, int64_t slabs, int64_t columns,
+                        float* sums) {
+  return Launch(stream, {.x = DivideUp(columns, kWarp)}, kBlockThreads, 0, AddPartialsKernel,
+                partials, slabs, columns, sums);
 }
 
 }  // namespace
@@ -132,25 +111,21 @@ int64_t ColumnSumPartials(Element element, int64_t rows, int64_t columns) {
   return TileColumnSum(rows, DivideUp(columns, wide)).slabs * columns;
 }
 
-cudaError_t BiasBackward(cudaStream_t stream, const ConstView& d_y, float* d_bias,
-                         float* partials) {
-  return WithElement(d_y.element, [&]<typename T>() {
+cudaError_t AddColumnSums(cudaStream_t stream, const ConstView& x, float* sums, float* partials) {
+  if (x.element == Element::kF32 && x.stride == x.columns && x.rows <= kFewRows) {
+    return AddPartials(stream, static_cast<const float*>(x.data), x.rows, x.columns, sums);
+  }
+  return WithElement(x.element, [&]<typename T>() {
     return WithCount<kWide<T>>(
         [&](auto count) {
-          return AddColumns<T, count, false>(stream, d_y, d_y, nullptr, d_bias, partials);
+          const ColumnSumTiling tiling = TileColumnSum(x.rows, DivideUp(x.columns, count));
+          const cudaError_t error =
+              Launch(stream, {.x = tiling.column_blocks, .y = tiling.slabs}, kBlockThreads, 0,
+                     SlabKernel<T, count>, x, tiling.rows_per_slab, partials);
+          return error == cudaSuccess ? AddPartials(stream, partials, tiling.slabs, x.columns, sums)
+                                      : error;
         },
-        d_y);
-  });
-}
-
-cudaError_t RmsNormBackwardWeight(cudaStream_t stream, const ConstView& d_y, const ConstView& x,
-                                  const float* inverse_rms, float* d_weight, float* partials) {
-  return WithElement(d_y.element, [&]<typename T>() {
-    return WithCount<kWide<T>>(
-        [&](auto count) {
-          return AddColumns<T, count, true>(stream, d_y, x, inverse_rms, d_weight, partials);
-        },
-        d_y, x);
+        x);
   });
 }
 

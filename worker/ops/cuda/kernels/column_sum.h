@@ -2,7 +2,8 @@
 // Contracts are in worker/ops/ops.h; shapes are checked by the caller, none is empty.
 //
 // In two steps, whose order of additions depends on the shape alone: slabs of rows into `partials`,
-// then these into the vector.
+// then these into the vector. A dense fp32 matrix of a few hundred rows is added as partial sums
+// are, in one step.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -14,10 +15,7 @@ namespace shoal::worker::cuda {
 // fp32 elements of `partials` for matrices [rows, columns] of this type.
 int64_t ColumnSumPartials(Element element, int64_t rows, int64_t columns);
 
-// d_bias[j] ADDED sum of d_y[t, j]. Reads one matrix.
-cudaError_t BiasBackward(cudaStream_t stream, const ConstView& d_y, float* d_bias, float* partials);
-// d_weight[j] ADDED sum of d_y[t, j] x[t, j] inverse_rms[t]. Reads two matrices.
-cudaError_t RmsNormBackwardWeight(cudaStream_t stream, const ConstView& d_y, const ConstView& x,
-                                  const float* inverse_rms, float* d_weight, float* partials);
+// sums[j] ADDED sum of x[t, j]. Reads the matrix once.
+cudaError_t AddColumnSums(cudaStream_t stream, const ConstView& x, float* sums, float* partials);
 
 }  // namespace shoal::worker::cuda

@@ -10,41 +10,6 @@ constexpr int kRows = 4;
 
 template <typename T, int kCount>
 SHOAL_KERNEL SHOAL_LAUNCH_BOUNDS(kBlockThreads, 4)
-    AddKernel(ConstView a, ConstView b, View out, Tiling tiling) {
-  const TilePosition at = PositionIn<kRows>(tiling);
-  const int64_t column = at.chunk * kCount;
-  if (column >= out.columns) {
-    return;
-  }
-  Packed<T, kCount> first[kRows];
-  Packed<T, kCount> second[kRows];
-#pragma unroll
-  for (int i = 0; i < kRows; ++i) {
-    const int64_t row = at.row + i * at.row_step;
-    if (row < out.rows) {
-      first[i] = LoadPacked<T, kCount>(a.data, row * a.stride + column);
-      second[i] = LoadPacked<T, kCount>(b.data, row * b.stride + column);
-    }
-  }
-#pragma unroll
-  for (int i = 0; i < kRows; ++i) {
-    const int64_t row = at.row + i * at.row_step;
-    if (row < out.rows) {
-      float x[kCount];
-      float y[kCount];
-      Unpack(first[i], x);
-      Unpack(second[i], y);
-#pragma unroll
-      for (int j = 0; j < kCount; ++j) {
-        x[j] += y[j];
-      }
-      StoreFloats<T>(x, out.data, row * out.stride + column);
-    }
-  }
-}
-
-template <typename T, int kCount>
-SHOAL_KERNEL SHOAL_LAUNCH_BOUNDS(kBlockThreads, 4)
     AddBiasKernel(const void* bias, View y, Tiling tiling) {
   const TilePosition at = PositionIn<kRows>(tiling);
   const int64_t column = at.chunk * kCount;
@@ -121,18 +86,6 @@ SHOAL_KERNEL SHOAL_LAUNCH_BOUNDS(kBlockThreads, 4) ZeroKernel(View out, Tiling t
 }
 
 }  // namespace
-
-cudaError_t Add(cudaStream_t stream, const ConstView& a, const ConstView& b, const View& out) {
-  return WithElement(out.element, [&]<typename T>() {
-    return WithCount<kWide<T>>(
-        [&](auto count) {
-          const Tiling tiling = TileMatrix(out.rows, out.columns / count, kRows);
-          return Launch(stream, {.x = tiling.blocks()}, kBlockThreads, 0, AddKernel<T, count>, a, b,
-                        out, tiling);
-        },
-        a, b, ConstView(out));
-  });
-}
 
 cudaError_t AddBias(cudaStream_t stream, const void* bias, const View& y) {
   return WithElement(y.element, [&]<typename T>() {

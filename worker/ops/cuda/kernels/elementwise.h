@@ -1,4 +1,4 @@
-// Sums, biases, conversions and zeros. Contracts are in worker/ops/ops.h; shapes are checked by the
+// Biases, conversions and zeros. Contracts are in worker/ops/ops.h; shapes are checked by the
 // caller, none is empty.
 #pragma once
 
@@ -8,8 +8,6 @@
 
 namespace shoal::worker::cuda {
 
-// out = a + b. Reads two matrices and writes one.
-cudaError_t Add(cudaStream_t stream, const ConstView& a, const ConstView& b, const View& out);
 // y[t, :] += bias, of y's type. Reads and writes one matrix.
 cudaError_t AddBias(cudaStream_t stream, const void* bias, const View& y);
 // Element by element to the type of `out`. Reads one matrix and writes one.

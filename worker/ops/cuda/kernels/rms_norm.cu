@@ -22,39 +22,21 @@ SHOAL_KERNEL SHOAL_LAUNCH_BOUNDS(kBlockThreads, 4)
   const bool valid = row < args.x.rows;
 
   Packed<T, kCount> chunks[kChunks] = {};
-  Packed<T, kCount> deltas[kChunks] = {};
 #pragma unroll
   for (int i = 0; i < kChunks; ++i) {
     const int64_t column = int64_t{group.thread + i * group.threads} * kCount;
     if (valid && column < columns) {
       chunks[i] = LoadPacked<T, kCount>(args.x.data, row * args.x.stride + column);
-      if (args.delta != nullptr) {
-        deltas[i] = LoadPacked<T, kCount>(args.delta, row * args.delta_stride + column);
-      }
     }
   }
   float squares = 0;
 #pragma unroll
   for (int i = 0; i < kChunks; ++i) {
-    const int64_t column = int64_t{group.thread + i * group.threads} * kCount;
-    if (valid && column < columns) {
-      float x[kCount];
-      Unpack(chunks[i], x);
-      if (args.delta != nullptr) {
-        float delta[kCount];
-        Unpack(deltas[i], delta);
+    float x[kCount];
+    Unpack(chunks[i], x);
 #pragma unroll
-        for (int j = 0; j < kCount; ++j) {
-          x[j] += delta[j];
-        }
-        chunks[i] = Pack<T>(x);
-        StorePacked<T>(chunks[i], args.sum, row * args.sum_stride + column);
-        Unpack(chunks[i], x);
-      }
-#pragma unroll
-      for (int j = 0; j < kCount; ++j) {
-        squares += x[j] * x[j];
-      }
+    for (int j = 0; j < kCount; ++j) {
+      squares += x[j] * x[j];
     }
   }
   Packed<T, kCount> weights[kChunks] = {};
@@ -97,15 +79,6 @@ SHOAL_KERNEL SHOAL_LAUNCH_BOUNDS(kBlockThreads, 4) ForwardAnyKernel(RmsNormForwa
   const int64_t row = BlockX();
   const int64_t columns = args.x.columns;
   const T* x = static_cast<const T*>(args.x.data) + row * args.x.stride;
-  if (args.delta != nullptr) {
-    const T* delta = static_cast<const T*>(args.delta) + row * args.delta_stride;
-    T* sum = static_cast<T*>(args.sum) + row * args.sum_stride;
-    for (int64_t column = group.thread; column < columns; column += group.threads) {
-      sum[column] = FromFloat<T>(ToFloat(x[column]) + ToFloat(delta[column]));
-    }
-    x = sum;
-  }
-  // A thread reads what it wrote itself.
   float squares = 0;
   for (int64_t column = group.thread; column < columns; column += group.threads) {
     const float value = ToFloat(x[column]);
@@ -122,38 +95,48 @@ SHOAL_KERNEL SHOAL_LAUNCH_BOUNDS(kBlockThreads, 4) ForwardAnyKernel(RmsNormForwa
   }
 }
 
-// d_x = residual + r d_y w - x r^3 mean(d_y w x) with r = inverse_rms.
+// d_x = residual + r d_y w - x r^3 mean(d_y w x) with r = inverse_rms, and a partial sum of
+// d_y r x. A block has the partial's rows, of which each group of warps takes the next in turn; the
+// groups' sums are added in order.
 template <typename T, int kChunks>
 SHOAL_KERNEL SHOAL_LAUNCH_BOUNDS(kBlockThreads, 2)
     BackwardKernel(RmsNormBackwardArgs args, int warps) {
   constexpr int kCount = kWide<T>;
-  SHOAL_SHARED float shared[kBlockWarps];
+  // By turns: a group may be at the next row while another reads what it found of the last.
+  SHOAL_SHARED float shared[2][kBlockWarps];
+  SHOAL_SHARED float of_groups[kChunks * kCount][kBlockThreads];
   const RowGroup group = GroupOf(warps);
-  const int64_t row = int64_t{BlockX()} * (kBlockWarps / warps) + group.row;
+  const int groups = kBlockWarps / warps;
   const int64_t columns = args.x.columns;
-  const bool valid = row < args.x.rows;
+  const int64_t first = BlockX() * args.rows_per_partial;
+  const int64_t end =
+      first + args.rows_per_partial < args.x.rows ? first + args.rows_per_partial : args.x.rows;
 
-  Packed<T, kCount> gradients[kChunks] = {};
-  Packed<T, kCount> chunks[kChunks] = {};
-  Packed<T, kCount> weights[kChunks] = {};
-  Packed<T, kCount> residuals[kChunks] = {};
+  float sums[kChunks][kCount] = {};
+  int turn = 0;
+  for (int64_t start = first; start < end; start += groups) {
+    const int64_t row = start + group.row;
+    const bool valid = row < end;
+    Packed<T, kCount> gradients[kChunks] = {};
+    Packed<T, kCount> chunks[kChunks] = {};
+    Packed<T, kCount> weights[kChunks] = {};
+    Packed<T, kCount> residuals[kChunks] = {};
+    const float inverse = valid ? args.inverse_rms[row] : 0.0f;
 #pragma unroll
-  for (int i = 0; i < kChunks; ++i) {
-    const int64_t column = int64_t{group.thread + i * group.threads} * kCount;
-    if (valid && column < columns) {
-      gradients[i] = LoadPacked<T, kCount>(args.d_y.data, row * args.d_y.stride + column);
-      chunks[i] = LoadPacked<T, kCount>(args.x.data, row * args.x.stride + column);
-      weights[i] = LoadPacked<T, kCount>(args.weight, column);
-      if (args.residual != nullptr) {
-        residuals[i] = LoadPacked<T, kCount>(args.residual, row * args.residual_stride + column);
+    for (int i = 0; i < kChunks; ++i) {
+      const int64_t column = int64_t{group.thread + i * group.threads} * kCount;
+      if (valid && column < columns) {
+        gradients[i] = LoadPacked<T, kCount>(args.d_y.data, row * args.d_y.stride + column);
+        chunks[i] = LoadPacked<T, kCount>(args.x.data, row * args.x.stride + column);
+        weights[i] = LoadPacked<T, kCount>(args.weight, column);
+        if (args.residual != nullptr) {
+          residuals[i] = LoadPacked<T, kCount>(args.residual, row * args.residual_stride + column);
+        }
       }
     }
-  }
-  float dot = 0;
+    float dot = 0;
 #pragma unroll
-  for (int i = 0; i < kChunks; ++i) {
-    const int64_t column = int64_t{group.thread + i * group.threads} * kCount;
-    if (valid && column < columns) {
+    for (int i = 0; i < kChunks; ++i) {
       float d_y[kCount];
       float x[kCount];
       float weight[kCount];
@@ -163,60 +146,95 @@ SHOAL_KERNEL SHOAL_LAUNCH_BOUNDS(kBlockThreads, 2)
 #pragma unroll
       for (int j = 0; j < kCount; ++j) {
         dot += d_y[j] * weight[j] * x[j];
+        sums[i][j] += d_y[j] * inverse * x[j];
+      }
+    }
+    dot = GroupSum(dot, group, shared[turn]);
+    turn = 1 - turn;
+    const float scale = dot / static_cast<float>(columns) * inverse * inverse * inverse;
+#pragma unroll
+    for (int i = 0; i < kChunks; ++i) {
+      const int64_t column = int64_t{group.thread + i * group.threads} * kCount;
+      if (valid && column < columns) {
+        float d_y[kCount];
+        float x[kCount];
+        float weight[kCount];
+        float result[kCount];
+        Unpack(gradients[i], d_y);
+        Unpack(chunks[i], x);
+        Unpack(weights[i], weight);
+        Unpack(residuals[i], result);
+#pragma unroll
+        for (int j = 0; j < kCount; ++j) {
+          result[j] += d_y[j] * weight[j] * inverse - x[j] * scale;
+        }
+        StoreFloats<T>(result, args.d_x.data, row * args.d_x.stride + column);
       }
     }
   }
-  dot = GroupSum(dot, group, shared);
-  if (!valid) {
-    return;
-  }
-  const float inverse = args.inverse_rms[row];
-  const float scale = dot / static_cast<float>(columns) * inverse * inverse * inverse;
 #pragma unroll
   for (int i = 0; i < kChunks; ++i) {
-    const int64_t column = int64_t{group.thread + i * group.threads} * kCount;
-    if (column < columns) {
-      float d_y[kCount];
-      float x[kCount];
-      float weight[kCount];
-      float result[kCount];
-      Unpack(gradients[i], d_y);
-      Unpack(chunks[i], x);
-      Unpack(weights[i], weight);
-      Unpack(residuals[i], result);
 #pragma unroll
-      for (int j = 0; j < kCount; ++j) {
-        result[j] += d_y[j] * weight[j] * inverse - x[j] * scale;
+    for (int j = 0; j < kCount; ++j) {
+      of_groups[i * kCount + j][ThreadIndex()] = sums[i][j];
+    }
+  }
+  SyncBlock();
+  float* const d_weights = args.d_weights + BlockX() * columns;
+  for (int chunk = ThreadIndex(); int64_t{chunk} * kCount < columns; chunk += kBlockThreads) {
+    const int slot = chunk / group.threads * kCount;
+    const int thread = chunk % group.threads;
+#pragma unroll
+    for (int j = 0; j < kCount; j += 4) {
+      float four[4] = {};
+      for (int of = 0; of < groups; ++of) {
+#pragma unroll
+        for (int k = 0; k < 4; ++k) {
+          four[k] += of_groups[slot + j + k][of * group.threads + thread];
+        }
       }
-      StoreFloats<T>(result, args.d_x.data, row * args.d_x.stride + column);
+      StoreFloats<float>(four, d_weights, int64_t{chunk} * kCount + j);
     }
   }
 }
 
+// Any rows: a block goes through its partial's one by one, each read twice, element by element.
 template <typename T>
 SHOAL_KERNEL SHOAL_LAUNCH_BOUNDS(kBlockThreads, 4) BackwardAnyKernel(RmsNormBackwardArgs args) {
-  SHOAL_SHARED float shared[kBlockWarps];
+  SHOAL_SHARED float shared[2][kBlockWarps];
   const RowGroup group = GroupOf(kBlockWarps);
-  const int64_t row = BlockX();
   const int64_t columns = args.x.columns;
-  const T* d_y = static_cast<const T*>(args.d_y.data) + row * args.d_y.stride;
-  const T* x = static_cast<const T*>(args.x.data) + row * args.x.stride;
+  const int64_t first = BlockX() * args.rows_per_partial;
+  const int64_t end =
+      first + args.rows_per_partial < args.x.rows ? first + args.rows_per_partial : args.x.rows;
   const T* weight = static_cast<const T*>(args.weight);
-  float dot = 0;
-  for (int64_t column = group.thread; column < columns; column += group.threads) {
-    dot += ToFloat(d_y[column]) * ToFloat(weight[column]) * ToFloat(x[column]);
-  }
-  dot = GroupSum(dot, group, shared);
-  const float inverse = args.inverse_rms[row];
-  const float scale = dot / static_cast<float>(columns) * inverse * inverse * inverse;
-  const T* residual = args.residual == nullptr
-                          ? nullptr
-                          : static_cast<const T*>(args.residual) + row * args.residual_stride;
-  T* d_x = static_cast<T*>(args.d_x.data) + row * args.d_x.stride;
-  for (int64_t column = group.thread; column < columns; column += group.threads) {
-    const float added = residual == nullptr ? 0.0f : ToFloat(residual[column]);
-    d_x[column] = FromFloat<T>(added + (ToFloat(d_y[column]) * ToFloat(weight[column]) * inverse -
-                                        ToFloat(x[column]) * scale));
+  float* const d_weights = args.d_weights + BlockX() * columns;
+  int turn = 0;
+  for (int64_t row = first; row < end; ++row) {
+    const T* d_y = static_cast<const T*>(args.d_y.data) + row * args.d_y.stride;
+    const T* x = static_cast<const T*>(args.x.data) + row * args.x.stride;
+    float dot = 0;
+    for (int64_t column = group.thread; column < columns; column += group.threads) {
+      dot += ToFloat(d_y[column]) * ToFloat(weight[column]) * ToFloat(x[column]);
+    }
+    dot = GroupSum(dot, group, shared[turn]);
+    turn = 1 - turn;
+    const float inverse = args.inverse_rms[row];
+    const float scale = dot / static_cast<float>(columns) * inverse * inverse * inverse;
+    const T* residual = args.residual == nullptr
+                            ? nullptr
+                            : static_cast<const T*>(args.residual) + row * args.residual_stride;
+    T* d_x = static_cast<T*>(args.d_x.data) + row * args.d_x.stride;
+    // A thread has the same columns of every row, and adds to what it wrote itself.
+    for (int64_t column = group.thread; column < columns; column += group.threads) {
+      const float gradient = ToFloat(d_y[column]);
+      const float at = ToFloat(x[column]);
+      const float added = residual == nullptr ? 0.0f : ToFloat(residual[column]);
+      const float before = row == first ? 0.0f : d_weights[column];
+      d_weights[column] = before + gradient * inverse * at;
+      d_x[column] =
+          FromFloat<T>(added + (gradient * ToFloat(weight[column]) * inverse - at * scale));
+    }
   }
 }
 
@@ -238,14 +256,8 @@ cudaError_t WithChunks(const RowTiling& tiling, const Launcher& launch) {
 cudaError_t RmsNormForward(cudaStream_t stream, const RmsNormForwardArgs& args) {
   const ConstView& x = args.x;
   return WithElement(x.element, [&]<typename T>() {
-    const auto like_x = [&](const void* data, int64_t stride) {
-      return ConstView{data, x.element, x.rows, x.columns, stride};
-    };
     const RowTiling tiling = TileRow(DivideUp(x.columns, kWide<T>));
-    const bool aligned = Takes(x, kWide<T>) && Takes(args.y, kWide<T>) &&
-                         Takes(like_x(args.delta, args.delta_stride), kWide<T>) &&
-                         Takes(like_x(args.sum, args.sum_stride), kWide<T>) &&
-                         Takes(args.weight, 16);
+    const bool aligned = Takes(x, kWide<T>) && Takes(args.y, kWide<T>) && Takes(args.weight, 16);
     if (!aligned || tiling.warps == 0) {
       return Launch(stream, {.x = x.rows}, kBlockThreads, 0, ForwardAnyKernel<T>, args);
     }
@@ -256,20 +268,20 @@ cudaError_t RmsNormForward(cudaStream_t stream, const RmsNormForwardArgs& args) 
   });
 }
 
-cudaError_t RmsNormBackwardInput(cudaStream_t stream, const RmsNormBackwardArgs& args) {
+cudaError_t RmsNormBackward(cudaStream_t stream, const RmsNormBackwardArgs& args) {
   const ConstView& x = args.x;
   return WithElement(x.element, [&]<typename T>() {
     const RowTiling tiling = TileRow(DivideUp(x.columns, kWide<T>));
     const ConstView residual = {args.residual, x.element, x.rows, x.columns, args.residual_stride};
     const bool aligned = Takes(x, kWide<T>) && Takes(args.d_y, kWide<T>) &&
                          Takes(args.d_x, kWide<T>) && Takes(residual, kWide<T>) &&
-                         Takes(args.weight, 16);
+                         Takes(args.weight, 16) && Takes(args.d_weights, 16);
+    const Grid grid = {.x = DivideUp(x.rows, args.rows_per_partial)};
     if (!aligned || tiling.warps == 0) {
-      return Launch(stream, {.x = x.rows}, kBlockThreads, 0, BackwardAnyKernel<T>, args);
+      return Launch(stream, grid, kBlockThreads, 0, BackwardAnyKernel<T>, args);
     }
     return WithChunks(tiling, [&](auto chunks) {
-      return Launch(stream, {.x = DivideUp(x.rows, tiling.rows_per_block())}, kBlockThreads, 0,
-                    BackwardKernel<T, chunks>, args, tiling.warps);
+      return Launch(stream, grid, kBlockThreads, 0, BackwardKernel<T, chunks>, args, tiling.warps);
     });
   });
 }

@@ -1,9 +1,9 @@
-// RMSNorm, forward (of x, or of a sum that it writes too) and the gradient of its input. Contracts
-// are in worker/ops/ops.h; shapes are checked by the caller, none is empty. The gradient of the
-// weight is a sum over columns: column_sum.h.
+// RMSNorm, forward and backward. Contracts are in worker/ops/ops.h; shapes are checked by the
+// caller, none is empty.
 //
 // Each matrix is read and written once where a row fits the registers of a block (TileRow) and
-// starts at a multiple of 16 bytes; elsewhere rows are read twice.
+// starts at a multiple of 16 bytes; elsewhere rows are read twice. The backward has a block for
+// each partial sum of the weight's gradient, so these cost nothing but their own bytes.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -14,12 +14,8 @@ namespace shoal::worker::cuda {
 
 struct RmsNormForwardArgs {
   ConstView x;
-  const void* delta = nullptr;  // null: the norm of x alone, and `sum` is not written
-  int64_t delta_stride = 0;
   const void* weight = nullptr;  // [H]
   float epsilon = 0;
-  void* sum = nullptr;
-  int64_t sum_stride = 0;
   View y;
   float* inverse_rms = nullptr;  // [T]
 };
@@ -33,7 +29,9 @@ struct RmsNormBackwardArgs {
   const void* residual = nullptr;      // null: none
   int64_t residual_stride = 0;
   View d_x;
+  float* d_weights = nullptr;    // [partials, H], of so many rows each
+  int64_t rows_per_partial = 0;  // > 0
 };
-cudaError_t RmsNormBackwardInput(cudaStream_t stream, const RmsNormBackwardArgs& args);
+cudaError_t RmsNormBackward(cudaStream_t stream, const RmsNormBackwardArgs& args);
 
 }  // namespace shoal::worker::cuda

@@ -28,8 +28,6 @@ struct Layout {
   int64_t rows;
   int64_t columns;
   int64_t leading;
-
-  bool operator==(const Layout&) const = default;
 };
 struct Preference {
   uint64_t workspace = 0;
@@ -130,7 +128,8 @@ bool Fit(const Description& description, const Layout& a, const Layout& b, const
   const auto [m, k] = turned(a, description.transpose_a);
   const auto [k_of_b, n] = turned(b, description.transpose_b);
   const bool fast = description.compute == CUBLAS_COMPUTE_32F_FAST_TF32;
-  return c == d && m == d.rows && n == d.columns && k == k_of_b && a.type == b.type &&
+  const bool like_d = c.type == d.type && c.rows == d.rows && c.columns == d.columns;
+  return like_d && m == d.rows && n == d.columns && k == k_of_b && a.type == b.type &&
          (d.type == CUDA_R_32F || d.type == a.type) && description.scale == CUDA_R_32F &&
          (description.compute == CUBLAS_COMPUTE_32F || (fast && a.type == CUDA_R_32F));
 }

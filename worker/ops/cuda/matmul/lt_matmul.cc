@@ -38,6 +38,7 @@ LtShape ShapeOf(const MatmulArgs& args) {
           .a_stride = args.a.stride,
           .b_stride = args.b.stride,
           .c_stride = args.c.stride,
+          .addend_stride = args.addend.data == nullptr ? 0 : args.addend.stride,
           .input = args.a.dtype,
           .output = args.c.dtype,
           .transpose_a = args.transpose_a,
@@ -45,7 +46,8 @@ LtShape ShapeOf(const MatmulArgs& args) {
           .accumulate = args.accumulate,
           .a_alignment = AlignmentOf(args.a.data),
           .b_alignment = AlignmentOf(args.b.data),
-          .c_alignment = AlignmentOf(args.c.data)};
+          .c_alignment = AlignmentOf(args.c.data),
+          .addend_alignment = AlignmentOf(args.addend.data)};
 }
 
 absl::Status Check(const CublasLt& lt, cublasStatus_t status, std::string_view what) {
@@ -159,6 +161,10 @@ absl::Status LtMatmuls::Describe(const LtShape& shape, Plan& plan) const {
   SHOAL_ASSIGN_OR_RETURN(plan.a, layout(shape.transpose_a, shape.m, shape.k, shape.a_stride));
   SHOAL_ASSIGN_OR_RETURN(plan.b, layout(shape.transpose_b, shape.k, shape.n, shape.b_stride));
   SHOAL_ASSIGN_OR_RETURN(plan.c, NewLayout(shape.output, shape.m, shape.n, shape.c_stride));
+  if (shape.addend_stride != 0) {
+    SHOAL_ASSIGN_OR_RETURN(plan.addend,
+                           NewLayout(shape.output, shape.m, shape.n, shape.addend_stride));
+  }
   return absl::OkStatus();
 }
 
@@ -189,7 +195,8 @@ absl::StatusOr<std::vector<cublasLtMatmulAlgo_t>> LtMatmuls::Offers(const LtShap
   const std::pair<cublasLtMatmulPreferenceAttributes_t, int64_t> alignments[] = {
       {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, shape.b_alignment},
       {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, shape.a_alignment},
-      {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, shape.c_alignment},
+      {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES,
+       shape.addend_stride == 0 ? shape.c_alignment : shape.addend_alignment},
       {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, shape.c_alignment}};
   for (const auto& [attribute, alignment] : alignments) {
     SHOAL_RETURN_IF_ERROR(set(attribute, static_cast<uint32_t>(alignment)));
@@ -199,7 +206,7 @@ absl::StatusOr<std::vector<cublasLtMatmulAlgo_t>> LtMatmuls::Offers(const LtShap
   ++heuristics_;
   SHOAL_RETURN_IF_ERROR(
       Check(lt_,
-            lt_.heuristic(handle_, plan.description.get(), plan.b.get(), plan.a.get(), plan.c.get(),
+            lt_.heuristic(handle_, plan.description.get(), plan.b.get(), plan.a.get(), plan.added(),
                           plan.c.get(), preference, kTunedOffers, results.data(), &count),
             "choosing an algorithm"));
   std::vector<cublasLtMatmulAlgo_t> offers;
@@ -267,20 +274,23 @@ absl::StatusOr<float> LtMatmuls::Milliseconds(const MatmulArgs& args, const Plan
 
 cublasStatus_t LtMatmuls::Launch(const MatmulArgs& args, const Plan& plan, void* result) {
   const float alpha = 1.0f;
-  const float beta = args.accumulate ? 1.0f : 0.0f;
+  const bool has_addend = args.addend.data != nullptr;
+  const float beta = args.accumulate || has_addend ? 1.0f : 0.0f;
   return lt_.matmul(handle_, plan.description.get(), &alpha, args.b.data, plan.b.get(), args.a.data,
-                    plan.a.get(), &beta, args.c.data, plan.c.get(), result, plan.c.get(),
-                    &plan.algorithm, options_.workspace,
+                    plan.a.get(), &beta, has_addend ? args.addend.data : args.c.data, plan.added(),
+                    result, plan.c.get(), &plan.algorithm, options_.workspace,
                     static_cast<size_t>(options_.workspace_bytes), options_.stream);
 }
 
 void LtMatmuls::Refuse(const LtShape& shape, Entry& entry, const absl::Status& why) {
   entry.plan = {};
-  entry.plan.refused =
-      Annotate(why, fmt::format("cuBLASLt, C[{}, {}] of {}{} over k = {}{}{}", shape.m, shape.n,
-                                Name(shape.input), shape.accumulate ? " added" : "", shape.k,
-                                shape.transpose_a ? ", A transposed" : "",
-                                shape.transpose_b ? ", B transposed" : ""));
+  entry.plan.refused = Annotate(why, fmt::format("cuBLASLt, C[{}, {}] of {}{} over k = {}{}{}",
+                                                 shape.m, shape.n, Name(shape.input),
+                                                 shape.accumulate           ? " added"
+                                                 : shape.addend_stride != 0 ? " with an addend"
+                                                                            : "",
+                                                 shape.k, shape.transpose_a ? ", A transposed" : "",
+                                                 shape.transpose_b ? ", B transposed" : ""));
   if (entry.tries == 1) {
     ++refused_;
     LogWarning("{}; such products run by kernels of our own, more slowly",

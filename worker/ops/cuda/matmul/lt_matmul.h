@@ -57,6 +57,7 @@ struct LtShape {
   int64_t a_stride = 0;
   int64_t b_stride = 0;
   int64_t c_stride = 0;
+  int64_t addend_stride = 0;  // 0: there is no addend
   DType input = DType::kF32;
   DType output = DType::kF32;
   bool transpose_a = false;
@@ -66,6 +67,7 @@ struct LtShape {
   int64_t a_alignment = 0;
   int64_t b_alignment = 0;
   int64_t c_alignment = 0;
+  int64_t addend_alignment = 0;
 
   auto operator<=>(const LtShape&) const = default;
 };
@@ -91,6 +93,9 @@ class LtMatmuls {
     Owned<cublasLtMatrixLayout_t> a{nullptr, nullptr};
     Owned<cublasLtMatrixLayout_t> b{nullptr, nullptr};
     Owned<cublasLtMatrixLayout_t> c{nullptr, nullptr};
+    Owned<cublasLtMatrixLayout_t> addend{nullptr, nullptr};  // null: there is none
+    // Of what is added to the product: where nothing is, cuBLASLt does not read it.
+    cublasLtMatrixLayout_t added() const { return addend == nullptr ? c.get() : addend.get(); }
     cublasLtMatmulAlgo_t algorithm = {};
   };
   struct Entry {

@@ -45,6 +45,8 @@ void CheckShape(const MatmulArgs& args) {
   SHOAL_CHECK(args.a.dtype == args.b.dtype && args.a.dtype != DType::kF16);
   SHOAL_CHECK(args.c.dtype == DType::kF32 || args.c.dtype == args.a.dtype);
   SHOAL_CHECK(!args.accumulate || args.c.dtype == DType::kF32);
+  SHOAL_CHECK(args.addend.data == nullptr || (SameShape(args.addend, args.c) &&
+                                              args.addend.data != args.c.data && !args.accumulate));
   SHOAL_CHECK(k > 0 || m == 0 || n == 0 || args.accumulate);
 }
 
@@ -116,7 +118,7 @@ absl::Status Matmuls::RunOwn(const MatmulArgs& args) {
   launch.c = ToView(args.c);
   launch.transpose_a = args.transpose_a;
   launch.transpose_b = args.transpose_b;
-  launch.accumulate = args.accumulate;
+  launch.added = ToView(args.accumulate ? ConstMatrix(args.c) : args.addend);
   const auto check = [&](cudaError_t error) {
     return error == cudaSuccess ? absl::OkStatus()
                                 : ToStatus(error, gpu_,

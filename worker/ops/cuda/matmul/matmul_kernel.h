@@ -13,15 +13,14 @@ namespace shoal::worker::cuda {
 // What a block of a tensor core kernel computes of C: rows x columns.
 enum class MatmulTile : uint8_t { k64x64, k128x128, k128x256 };
 
-// C[m, n] = op(A)[m, k] op(B)[k, n], or ADDED to C (fp32 C alone). Sizes are below 2^31 and
-// positive.
+// C[m, n] = op(A)[m, k] op(B)[k, n], plus what is added. Sizes are below 2^31 and positive.
 struct MatmulLaunch {
   ConstView a;
   ConstView b;
   View c;
+  ConstView added;  // C's shape and type, C itself or other memory; no data: nothing
   bool transpose_a = false;
   bool transpose_b = false;
-  bool accumulate = false;
   MatmulTile tile = MatmulTile::k64x64;
   // Above 1, split i sums over k in [i, i + 1) x k_per_split (a multiple of 64; no split is empty)
   // into partials[i][m][n], each split starting at a multiple of 4 floats after the last, and
@@ -44,7 +43,7 @@ cudaError_t AlignedMatmul(cudaStream_t stream, const MatmulLaunch& launch);
 cudaError_t UnalignedMatmul(cudaStream_t stream, const MatmulLaunch& launch);
 // fp32 throughout, without tensor cores or splits.
 cudaError_t PlainMatmul(cudaStream_t stream, const MatmulLaunch& launch);
-// C = the sum of the partials in order, or ADDED to C.
+// C = the sum of the partials in order, plus what is added.
 cudaError_t SumPartials(cudaStream_t stream, const MatmulLaunch& launch);
 
 }  // namespace shoal::worker::cuda

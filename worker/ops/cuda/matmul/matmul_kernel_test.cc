@@ -28,7 +28,7 @@ class MatmulKernelTest : public testing::Test {
       launch.c = ToView(args.c);
       launch.transpose_a = args.transpose_a;
       launch.transpose_b = args.transpose_b;
-      launch.accumulate = args.accumulate;
+      launch.added = ToView(args.accumulate ? ConstMatrix(args.c) : args.addend);
       launch.tile = tile;
       void* partials = nullptr;
       if (k_per_split > 0 && k_per_split < c.k) {

@@ -69,9 +69,12 @@ TEST_F(MatmulsTest, TellsCublasLtEveryLayoutRight) {
     Check(c);
     c.a_gap = c.b_gap = c.c_gap = c.offset = 0;
     c.output = c.accumulate ? DType::kF32 : c.input;
+    c.addend = !c.accumulate;
+    Check(c);
+    c.addend_gap = 5;
     Check(c);
   }
-  EXPECT_EQ(matmuls_->counts().by_cublas_lt, 32);
+  EXPECT_EQ(matmuls_->counts().by_cublas_lt, 48);
   EXPECT_EQ(matmuls_->counts().by_own_kernels, 0);
   EXPECT_EQ(Fake().last_compute_type, CUBLAS_COMPUTE_32F);
 }
@@ -93,13 +96,16 @@ TEST_F(MatmulsTest, AsksTheHeuristicOnceAShape) {
   const MatmulCase one = {.m = 16, .n = 24, .k = 32};
   MatmulCase other = one;
   other.accumulate = true;
+  MatmulCase third = one;
+  third.addend = true;
   for (int round = 0; round < 3; ++round) {
     Check(one);
     Check(other);
+    Check(third);
   }
-  EXPECT_EQ(matmuls_->counts().heuristics, 2);
-  EXPECT_EQ(Fake().heuristics, 2);
-  EXPECT_EQ(Fake().products, 6);
+  EXPECT_EQ(matmuls_->counts().heuristics, 3);
+  EXPECT_EQ(Fake().heuristics, 3);
+  EXPECT_EQ(Fake().products, 9);
   EXPECT_EQ(Fake().last_offer, 0);  // the first that it does not say no to itself
 }
 
@@ -144,7 +150,7 @@ TEST_F(MatmulsTest, TuningKeepsTheFastestAndAddsToCOnce) {
   Fake().fast_offer = 1;
   Make(&lt_, {.tune_after = 1, .table_shapes = 1});
   const MatmulCase added = {.m = 16, .n = 24, .k = 32, .accumulate = true, .c_gap = 4};
-  const MatmulCase plain = {.m = 16, .n = 24, .k = 32, .output = DType::kBF16};
+  const MatmulCase plain = {.m = 16, .n = 24, .k = 32, .addend = true, .output = DType::kBF16};
   const int64_t before = device_->allocated_bytes();
   Check(added);
   EXPECT_EQ(Fake().last_offer, 1);
@@ -286,6 +292,11 @@ TEST_F(MatmulsTest, SplitsOfKShareTheScratchMemory) {
   c.accumulate = false;
   c.output = DType::kBF16;
   EXPECT_EQ(Check(c).size(), 64u * 64 * 2);
+  c.addend = true;
+  for (const int64_t gap : {0, 1}) {  // four at once, and one by one
+    c.addend_gap = gap;
+    Check(c);
+  }
 }
 
 TEST_F(MatmulsTest, EmptyProductsDoNothing) {
@@ -314,11 +325,13 @@ TEST_F(MatmulsTest, ALaunchThatFailsIsTold) {
 
 TEST_F(MatmulsTest, ShapesThatDoNotFitAreAProgrammersError) {
   Make(&lt_);
-  const Matrix a = Matrix::Dense(nullptr, DType::kBF16, 16, 16);
-  const Matrix b = Matrix::Dense(nullptr, DType::kBF16, 8, 16);
+  const Buffer holder = *device_->Allocate(4096);
+  const Matrix a = Matrix::Dense(holder.data(), DType::kBF16, 16, 16);
+  const Matrix b = Matrix::Dense(holder.data(), DType::kBF16, 8, 16);
   EXPECT_DEATH((void)matmuls_->Run({.a = a, .b = b, .c = a}), "broken invariant");
   EXPECT_DEATH((void)matmuls_->Run({.a = a, .b = a, .c = a, .accumulate = true}),
                "broken invariant");
+  EXPECT_DEATH((void)matmuls_->Run({.a = a, .b = a, .c = a, .addend = a}), "broken invariant");
 }
 
 }  // namespace

@@ -94,9 +94,12 @@ class Placed {
 }  // namespace
 
 std::string MatmulCase::ToString() const {
-  return fmt::format("{}[{}, {}]{} {} -> {}, {}gaps {} {} {}, offset {}", transpose_a ? "T" : "N",
-                     m, n, k, transpose_b ? "T" : "N", Name(output), accumulate ? "added, " : "",
-                     a_gap, b_gap, c_gap, offset);
+  return fmt::format("{}[{}, {}]{} {} -> {}, {}gaps {} {} {} {}, offset {}",
+                     transpose_a ? "T" : "N", m, n, k, transpose_b ? "T" : "N", Name(output),
+                     accumulate ? "added, "
+                     : addend   ? "with an addend, "
+                                : "",
+                     a_gap, b_gap, c_gap, addend_gap, offset);
 }
 
 MatmulCase RandomCase(Random& random, int64_t most, bool aligned) {
@@ -105,6 +108,7 @@ MatmulCase RandomCase(Random& random, int64_t most, bool aligned) {
   c.transpose_a = random.Below(2) == 1;
   c.transpose_b = random.Below(2) == 1 && !(aligned && c.transpose_a);
   c.accumulate = random.Below(2) == 1;
+  c.addend = !c.accumulate && random.Below(2) == 1;
   c.input = aligned || random.Below(2) == 1 ? DType::kBF16 : DType::kF32;
   c.output = c.accumulate || random.Below(2) == 1 ? DType::kF32 : c.input;
   c.m = random.Between(1, most);
@@ -120,6 +124,7 @@ MatmulCase RandomCase(Random& random, int64_t most, bool aligned) {
   c.a_gap = gap(c.transpose_a ? c.m : c.k);
   c.b_gap = gap(c.transpose_b ? c.k : c.n);
   c.c_gap = random.Between(0, 9);
+  c.addend_gap = random.Between(0, 9);
   c.offset = random.Between(0, 2) * unit;
   return c;
 }
@@ -134,18 +139,22 @@ std::vector<std::byte> ExpectProduct(const MatmulCase& c, Random& random, cudaSt
   Placed a = operand(c.transpose_a, c.m, c.k, c.a_gap);
   Placed b = operand(c.transpose_b, c.k, c.n, c.b_gap);
   Placed out(c.output, c.m, c.n, c.c_gap, c.offset);
+  Placed addend(c.output, c.m, c.n, c.addend_gap, c.offset);
   a.FillNormal(random);
   b.FillNormal(random);
+  addend.FillNormal(random);
   Doubles expected =
       oracle::Matmul(a.Values(), b.Values(), c.m, c.n, c.k, c.transpose_a, c.transpose_b);
   if (c.accumulate) {
     out.FillNormal(random);
-    const Doubles before = out.Values();
+  }
+  if (c.accumulate || c.addend) {
+    const Doubles added = (c.accumulate ? out : addend).Values();
     for (size_t i = 0; i < expected.size(); ++i) {
-      expected[i] += before[i];
+      expected[i] += added[i];
     }
   }
-  for (Placed* placed : {&a, &b, &out}) {
+  for (Placed* placed : {&a, &b, &out, &addend}) {
     placed->Upload();
   }
   product({.a = a.view(),
@@ -153,7 +162,8 @@ std::vector<std::byte> ExpectProduct(const MatmulCase& c, Random& random, cudaSt
            .c = out.view(),
            .transpose_a = c.transpose_a,
            .transpose_b = c.transpose_b,
-           .accumulate = c.accumulate});
+           .accumulate = c.accumulate,
+           .addend = c.addend ? ConstMatrix(addend.view()) : ConstMatrix()});
   EXPECT_EQ(cudaStreamSynchronize(stream), cudaSuccess);
   out.Download();
   // Tensor cores cut their sums off where others round.

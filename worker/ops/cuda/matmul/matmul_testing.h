@@ -19,12 +19,14 @@ struct MatmulCase {
   bool transpose_a = false;
   bool transpose_b = false;
   bool accumulate = false;
+  bool addend = false;
   DType input = DType::kBF16;
   DType output = DType::kF32;
   // Elements from one row to the next beyond what a row holds, and before the first.
   int64_t a_gap = 0;
   int64_t b_gap = 0;
   int64_t c_gap = 0;
+  int64_t addend_gap = 0;
   int64_t offset = 0;
 
   std::string ToString() const;

@@ -1,5 +1,5 @@
-// fp32 on fp32 units: a block of 256 threads makes 64x64 of C, each thread 4x4 of it, from slices of
-// 16 of the inner dimension in shared memory. For tests and small models; any strides.
+// fp32 on fp32 units: a block of 256 threads makes 64x64 of C, each thread 4x4 of it, from slices
+// of 16 of the inner dimension in shared memory. For tests and small models; any strides.
 #include "gpu/kernel.h"
 #include "worker/backend/cuda/gpu_names.h"
 #include "worker/ops/cuda/matmul/matmul_kernel.h"
@@ -25,8 +25,9 @@ struct PlainProblem {
   PlainOperand b;
   float* c;
   int64_t c_stride;
+  const float* added;  // null: nothing
+  int64_t added_stride;
   int64_t k;
-  bool accumulate;
 };
 
 // Padded so that threads that store along the inner dimension meet in few banks.
@@ -43,9 +44,9 @@ SHOAL_DEVICE void LoadSlice(Slice& to, const PlainOperand& from, int64_t outer, 
     const int row = along_inner ? at / kSlice : at % kTile;
     const int column = along_inner ? at % kSlice : at / kTile;
     const bool inside = outer + row < from.outers && inner + column < k;
-    to[column][row] = inside ? from.data[(outer + row) * from.outer_stride +
-                                         (inner + column) * from.inner_stride]
-                             : 0.0f;
+    to[column][row] =
+        inside ? from.data[(outer + row) * from.outer_stride + (inner + column) * from.inner_stride]
+               : 0.0f;
   }
 }
 
@@ -79,8 +80,12 @@ SHOAL_KERNEL SHOAL_LAUNCH_BOUNDS(kThreads, 2) MultiplyPlain(PlainProblem problem
 #pragma unroll
     for (int j = 0; j < kPerThread; ++j) {
       if (row + down + i < problem.a.outers && column + across + j < problem.b.outers) {
-        float* c = problem.c + (row + down + i) * problem.c_stride + column + across + j;
-        *c = problem.accumulate ? *c + sum[i][j] : sum[i][j];
+        const int64_t to_row = row + down + i;
+        const int64_t to_column = column + across + j;
+        if (problem.added != nullptr) {
+          sum[i][j] += problem.added[to_row * problem.added_stride + to_column];
+        }
+        problem.c[to_row * problem.c_stride + to_column] = sum[i][j];
       }
     }
   }
@@ -99,10 +104,10 @@ cudaError_t PlainMatmul(cudaStream_t stream, const MatmulLaunch& launch) {
   problem.b = OperandOf(launch.b, !launch.transpose_b, launch.n());
   problem.c = static_cast<float*>(launch.c.data);
   problem.c_stride = launch.c.stride;
+  problem.added = static_cast<const float*>(launch.added.data);
+  problem.added_stride = launch.added.stride;
   problem.k = launch.k();
-  problem.accumulate = launch.accumulate;
-  const int64_t tiles =
-      ((launch.m() + kTile - 1) / kTile) * ((launch.n() + kTile - 1) / kTile);
+  const int64_t tiles = ((launch.m() + kTile - 1) / kTile) * ((launch.n() + kTile - 1) / kTile);
   return Launch(stream, Grid{tiles, 1, 1}, kThreads, 0, MultiplyPlain, problem);
 }
 

@@ -1,6 +1,6 @@
 // What splits of k have left behind becomes C: each element is the sum of its partials in order, so
 // the bits depend on the number of splits and on nothing else.
-#include "gpu/kernel.h"
+#include "gpu/packed.h"
 #include "worker/backend/cuda/gpu_names.h"
 #include "worker/ops/cuda/matmul/matmul_kernel.h"
 
@@ -18,27 +18,46 @@ struct PartialsProblem {
   int columns;
   void* c;
   int64_t c_stride;
+  const void* added;  // of C's type; null: nothing
+  int64_t added_stride;
   bool c_is_f32;
-  bool accumulate;
-  bool four_at_once;  // of C
+  bool four_at_once;  // of C and what is added
 };
 
-SHOAL_DEVICE void AddWords(float (&sum)[kPerThread], const void* from) {
-  uint32_t words[kPerThread];
-  LoadWords(words, from);
+template <typename T>
+SHOAL_DEVICE void AddFour(float (&sum)[kPerThread], const void* from, int64_t offset) {
+  float more[kPerThread];
+  LoadFloats<T>(from, offset, more);
 #pragma unroll
   for (int i = 0; i < kPerThread; ++i) {
-    sum[i] += FloatOf(words[i]);
+    sum[i] += more[i];
   }
 }
 
-SHOAL_DEVICE void StoreOne(const PartialsProblem& problem, int64_t offset, float sum) {
-  if (problem.c_is_f32) {
-    float* c = static_cast<float*>(problem.c) + offset;
-    *c = problem.accumulate ? *c + sum : sum;
-  } else {
-    static_cast<Bf16*>(problem.c)[offset] = FromFloat<Bf16>(sum);
+template <typename T>
+SHOAL_DEVICE void StoreOne(const PartialsProblem& problem, int row, int column, float sum) {
+  if (problem.added != nullptr) {
+    sum += ToFloat(static_cast<const T*>(problem.added)[row * problem.added_stride + column]);
   }
+  static_cast<T*>(problem.c)[row * problem.c_stride + column] = FromFloat<T>(sum);
+}
+
+// Four sums, the first of them of element `first` of C.
+template <typename T>
+SHOAL_DEVICE void StoreFour(const PartialsProblem& problem, int first, float (&sum)[kPerThread]) {
+  if (!problem.four_at_once) {
+    for (int i = 0; i < kPerThread && first + i < problem.elements; ++i) {
+      const int at = first + i;
+      StoreOne<T>(problem, at / problem.columns, at % problem.columns, sum[i]);
+    }
+    return;
+  }
+  const int row = first / problem.columns;
+  const int column = first - row * problem.columns;
+  if (problem.added != nullptr) {
+    AddFour<T>(sum, problem.added, row * problem.added_stride + column);
+  }
+  StoreFloats<T>(sum, problem.c, row * problem.c_stride + column);
 }
 
 SHOAL_KERNEL SHOAL_LAUNCH_BOUNDS(kThreads, 4) Sum(PartialsProblem problem) {
@@ -50,24 +69,12 @@ SHOAL_KERNEL SHOAL_LAUNCH_BOUNDS(kThreads, 4) Sum(PartialsProblem problem) {
   float sum[kPerThread] = {};
 #pragma unroll 4
   for (int split = 0; split < problem.splits; ++split) {
-    AddWords(sum, problem.partials + split * problem.partial_stride + first);
+    AddFour<float>(sum, problem.partials, split * problem.partial_stride + first);
   }
-  const int row = first / problem.columns;
-  const int64_t start = row * problem.c_stride + (first - row * problem.columns);
-  if (!problem.four_at_once) {
-    for (int i = 0; i < kPerThread && first + i < problem.elements; ++i) {
-      const int at = first + i;
-      StoreOne(problem, at / problem.columns * problem.c_stride + at % problem.columns, sum[i]);
-    }
-  } else if (problem.c_is_f32) {
-    float* c = static_cast<float*>(problem.c) + start;
-    if (problem.accumulate) {
-      AddWords(sum, c);
-    }
-    StoreWords<4>({BitsOf(sum[0]), BitsOf(sum[1]), BitsOf(sum[2]), BitsOf(sum[3])}, c);
+  if (problem.c_is_f32) {
+    StoreFour<float>(problem, first, sum);
   } else {
-    StoreWords<2>({PackBf16(sum[0], sum[1]), PackBf16(sum[2], sum[3])},
-                  static_cast<Bf16*>(problem.c) + start);
+    StoreFour<Bf16>(problem, first, sum);
   }
 }
 
@@ -83,10 +90,15 @@ cudaError_t SumPartials(cudaStream_t stream, const MatmulLaunch& launch) {
   problem.c = launch.c.data;
   problem.c_stride = launch.c.stride;
   problem.c_is_f32 = launch.c.element == Element::kF32;
-  problem.accumulate = launch.accumulate;
+  problem.added = launch.added.data;
+  problem.added_stride = launch.added.stride;
   const uintptr_t four_bytes = problem.c_is_f32 ? 16 : 8;
-  problem.four_at_once = launch.n() % kPerThread == 0 && launch.c.stride % kPerThread == 0 &&
-                         reinterpret_cast<uintptr_t>(launch.c.data) % four_bytes == 0;
+  const auto fours = [&](const ConstView& view) {
+    return view.stride % kPerThread == 0 &&
+           reinterpret_cast<uintptr_t>(view.data) % four_bytes == 0;
+  };
+  problem.four_at_once =
+      launch.n() % kPerThread == 0 && fours(ConstView(launch.c)) && fours(launch.added);
   constexpr int kPerBlock = kThreads * kPerThread;
   return Launch(stream, Grid{(problem.elements + kPerBlock - 1) / kPerBlock, 1, 1}, kThreads, 0,
                 Sum, problem);

@@ -7,6 +7,7 @@
 // wait for neither memory. Sums are fp32, over k in order: the same bits whatever else runs.
 #pragma once
 
+#include "gpu/packed.h"
 #include "worker/ops/cuda/matmul/matmul_kernel.h"
 #include "worker/ops/cuda/matmul/operand_tile.h"
 
@@ -22,9 +23,11 @@ struct MatmulProblem {
   int n;
   int k;
   int k_per_split;
+  const void* added;  // of C's type; null: nothing
+  int64_t added_stride;
   bool c_is_f32;
-  bool c_in_pairs;  // two neighbouring elements of a row may be stored at once
-  bool accumulate;
+  bool c_in_pairs;      // two neighbouring elements of a row may be stored at once
+  bool added_in_pairs;  // and loaded
 };
 
 template <int kRows_, int kColumns_, int kWarpRows_, int kWarpColumns_, int kBlocks_>
@@ -63,19 +66,25 @@ SHOAL_DEVICE TilePlace PlaceOfBlock(const MatmulProblem& problem) {
   return {(band * kBand + in_band % rows) * Tile::kRows, in_band / rows * Tile::kColumns};
 }
 
-// The first `columns` (at most both) of two neighbouring elements of an fp32 C.
-SHOAL_DEVICE void LoadPair(const MatmulProblem& problem, int64_t offset, int columns,
-                           float (&to)[2]) {
-  const float* c = static_cast<const float*>(problem.c) + offset;
-  if (problem.c_in_pairs && columns > 1) {
-    uint32_t words[2];
-    LoadWords(words, c);
-    to[0] = FloatOf(words[0]);
-    to[1] = FloatOf(words[1]);
+// The first `columns` (at most both) of two neighbouring elements of what is added.
+template <typename T>
+SHOAL_DEVICE void LoadPairOf(const MatmulProblem& problem, int64_t offset, int columns,
+                             float (&to)[2]) {
+  if (problem.added_in_pairs && columns > 1) {
+    LoadFloats<T>(problem.added, offset, to);
     return;
   }
-  to[0] = c[0];
-  to[1] = columns > 1 ? c[1] : 0.0f;
+  const T* added = static_cast<const T*>(problem.added) + offset;
+  to[0] = ToFloat(added[0]);
+  to[1] = columns > 1 ? ToFloat(added[1]) : 0.0f;
+}
+SHOAL_DEVICE void LoadPair(const MatmulProblem& problem, int64_t offset, int columns,
+                           float (&to)[2]) {
+  if (problem.c_is_f32) {
+    LoadPairOf<float>(problem, offset, columns, to);
+  } else {
+    LoadPairOf<Bf16>(problem, offset, columns, to);
+  }
 }
 SHOAL_DEVICE void StorePair(const MatmulProblem& problem, int64_t offset, int columns, float low,
                             float high) {
@@ -153,11 +162,12 @@ class WarpProduct {
         // What a row is added to is all on its way before the first of it is stored: a load behind
         // a store is not moved before it, and each would wait for memory.
         float sums[kAlong][2] = {};
-        if (problem.accumulate) {
+        if (problem.added != nullptr) {
+          const int64_t added = row * problem.added_stride + first;
 #pragma unroll
           for (int j = 0; j < kAlong; ++j) {
             if (8 * j < columns) {
-              LoadPair(problem, start + 8 * j, columns - 8 * j, sums[j]);
+              LoadPair(problem, added + 8 * j, columns - 8 * j, sums[j]);
             }
           }
         }
@@ -254,10 +264,14 @@ inline MatmulProblem ProblemOf(const MatmulLaunch& launch) {
   problem.k = static_cast<int>(launch.k());
   problem.k_per_split = split ? static_cast<int>(launch.k_per_split) : problem.k;
   problem.c_is_f32 = split || launch.c.element == Element::kF32;
-  problem.accumulate = launch.accumulate && !split;
-  const uintptr_t pair_bytes = problem.c_is_f32 ? 8 : 4;
-  problem.c_in_pairs =
-      problem.c_stride % 2 == 0 && reinterpret_cast<uintptr_t>(problem.c) % pair_bytes == 0;
+  problem.added = split ? nullptr : launch.added.data;
+  problem.added_stride = launch.added.stride;
+  const auto in_pairs = [&](const void* data, int64_t stride) {
+    const uintptr_t pair_bytes = problem.c_is_f32 ? 8 : 4;
+    return stride % 2 == 0 && reinterpret_cast<uintptr_t>(data) % pair_bytes == 0;
+  };
+  problem.c_in_pairs = in_pairs(problem.c, problem.c_stride);
+  problem.added_in_pairs = in_pairs(problem.added, problem.added_stride);
   return problem;
 }
 
