@@ -180,6 +180,7 @@ absl::StatusOr<std::vector<KernelCase>> MakeBlockCases(Ops& ops, DeviceData& dat
   SHOAL_ASSIGN_OR_RETURN(const Matrix gate_up, data.Normal(kType, rows, 2 * intermediate));
   SHOAL_ASSIGN_OR_RETURN(const Matrix d_gate_up, data.Normal(kType, rows, 2 * intermediate));
   SHOAL_ASSIGN_OR_RETURN(const Matrix activated, data.Normal(kType, rows, intermediate));
+  SHOAL_ASSIGN_OR_RETURN(const Matrix remade, data.Normal(kType, rows, intermediate));
   SHOAL_ASSIGN_OR_RETURN(const Matrix norm, data.Normal(kType, 1, hidden));
   SHOAL_ASSIGN_OR_RETURN(const Matrix bias, data.Normal(kType, 1, shape.qkv_size()));
   SHOAL_ASSIGN_OR_RETURN(float* const inverse_rms, Floats(data, rows));
@@ -228,7 +229,9 @@ absl::StatusOr<std::vector<KernelCase>> MakeBlockCases(Ops& ops, DeviceData& dat
       {"SwiGluForward", of_gates, ElementwiseCost(rows * intermediate, 2, 1),
        [=, &ops](int64_t) { ops.SwiGluForward(gate_up, activated); }},
       {"SwiGluBackward", of_gates, ElementwiseCost(rows * intermediate, 3, 2),
-       [=, &ops](int64_t) { ops.SwiGluBackward(activated, gate_up, d_gate_up); }},
+       [=, &ops](int64_t) { ops.SwiGluBackward(activated, gate_up, d_gate_up, {}); }},
+      {"SwiGluBackward, with what it was of", of_gates, ElementwiseCost(rows * intermediate, 3, 3),
+       [=, &ops](int64_t) { ops.SwiGluBackward(activated, gate_up, d_gate_up, remade); }},
       {"AddBias", of_qkv, ElementwiseCost(rows * shape.qkv_size(), 1, 1),
        [=, &ops](int64_t n) {
          ops.AddBias({bias.data, kType, shape.qkv_size()}, At(qkv, n));

@@ -142,9 +142,10 @@ void ProfiledOps::SwiGluForward(ConstMatrix gate_up, Matrix out) {
   Note("SwiGluForward", Touching(gate_up, out));
 }
 
-void ProfiledOps::SwiGluBackward(ConstMatrix d_out, ConstMatrix gate_up, Matrix d_gate_up) {
-  inner_->SwiGluBackward(d_out, gate_up, d_gate_up);
-  Note("SwiGluBackward", Touching(d_out, gate_up, d_gate_up));
+void ProfiledOps::SwiGluBackward(ConstMatrix d_out, ConstMatrix gate_up, Matrix d_gate_up,
+                                 Matrix out) {
+  inner_->SwiGluBackward(d_out, gate_up, d_gate_up, out);
+  Note("SwiGluBackward", Touching(d_out, gate_up, d_gate_up, out));
 }
 
 void ProfiledOps::AddBias(ConstVector bias, Matrix y) {

@@ -63,7 +63,7 @@ class ProfiledOps final : public worker::Ops {
                        const worker::AttentionShape& shape, worker::Matrix out) override;
   void SwiGluForward(worker::ConstMatrix gate_up, worker::Matrix out) override;
   void SwiGluBackward(worker::ConstMatrix d_out, worker::ConstMatrix gate_up,
-                      worker::Matrix d_gate_up) override;
+                      worker::Matrix d_gate_up, worker::Matrix out) override;
   void AddBias(worker::ConstVector bias, worker::Matrix y) override;
   void AddColumnSums(worker::ConstMatrix x, float* sums) override;
   void GatherRows(worker::ConstMatrix in, const int32_t* rows, int64_t count,

@@ -80,8 +80,8 @@ void Attend(Ops& ops, const plan::ModelSpec& spec, const SequenceContext& sequen
   ops.AttentionForward(a.qkv, Heads(spec), sequences.cu_seqlens, a.attention, a.log_sum_exp);
 }
 
-// From attention on, up to what the last matrix takes.
-void ForwardToActivated(Ops& ops, const BlockWeights& weights, const BlockActivations& a) {
+// From attention on, up to what the activation function takes.
+void ForwardToGateUp(Ops& ops, const BlockWeights& weights, const BlockActivations& a) {
   const plan::ModelSpec& spec = weights.spec;
   const BlockLayout& layout = weights.layout;
   Project(ops, a.attention, Weight(weights, layout.output, spec.hidden, spec.q_size()), a.middle,
@@ -93,7 +93,28 @@ void ForwardToActivated(Ops& ops, const BlockWeights& weights, const BlockActiva
           a.gate_up);
   AddBias(ops, weights, layout.gate_bias, a.gate_up.Columns(0, spec.intermediate));
   AddBias(ops, weights, layout.up_bias, a.gate_up.Columns(spec.intermediate, spec.intermediate));
-  ops.SwiGluForward(a.gate_up, a.activated);
+}
+
+// What forward made and did not keep, but for `activated`, which the activation function's backward
+// makes again.
+void Remake(Ops& ops, const BlockWeights& weights, const SequenceContext& sequences,
+            const BlockActivations& a, plan::Recompute recompute) {
+  const plan::ModelSpec& spec = weights.spec;
+  switch (recompute) {
+    case plan::Recompute::kNone:
+      return;
+    case plan::Recompute::kLight:
+      ops.RmsNormForward(a.input, Vector(weights, weights.layout.input_norm, spec.hidden),
+                         spec.norm_epsilon, a.input_normed, a.input_inverse_rms);
+      ops.RmsNormForward(a.middle, Vector(weights, weights.layout.attention_norm, spec.hidden),
+                         spec.norm_epsilon, a.middle_normed, a.middle_inverse_rms);
+      return;
+    case plan::Recompute::kFull:
+      BlockForwardQkv(ops, weights, sequences, a);
+      Attend(ops, spec, sequences, a);
+      ForwardToGateUp(ops, weights, a);
+      return;
+  }
 }
 
 }  // namespace
@@ -201,40 +222,23 @@ void BlockForwardOutput(Ops& ops, const BlockWeights& weights, const BlockActiva
                         Matrix output) {
   const plan::ModelSpec& spec = weights.spec;
   const BlockLayout& layout = weights.layout;
-  ForwardToActivated(ops, weights, a);
+  ForwardToGateUp(ops, weights, a);
+  ops.SwiGluForward(a.gate_up, a.activated);
   Project(ops, a.activated, Weight(weights, layout.down, spec.hidden, spec.intermediate), output,
           a.middle);
   AddBias(ops, weights, layout.down_bias, output);
 }
 
-void BlockRemake(Ops& ops, const BlockWeights& weights, const SequenceContext& sequences,
-                 const BlockActivations& a, plan::Recompute recompute) {
-  const plan::ModelSpec& spec = weights.spec;
-  switch (recompute) {
-    case plan::Recompute::kNone:
-      return;
-    case plan::Recompute::kLight:
-      ops.RmsNormForward(a.input, Vector(weights, weights.layout.input_norm, spec.hidden),
-                         spec.norm_epsilon, a.input_normed, a.input_inverse_rms);
-      ops.RmsNormForward(a.middle, Vector(weights, weights.layout.attention_norm, spec.hidden),
-                         spec.norm_epsilon, a.middle_normed, a.middle_inverse_rms);
-      ops.SwiGluForward(a.gate_up, a.activated);
-      return;
-    case plan::Recompute::kFull:
-      BlockForwardQkv(ops, weights, sequences, a);
-      Attend(ops, spec, sequences, a);
-      ForwardToActivated(ops, weights, a);
-      return;
-  }
-}
-
 void BlockBackwardInput(Ops& ops, const BlockWeights& weights, const SequenceContext& sequences,
-                        const BlockActivations& a, const BlockGradients& g, Matrix d_input) {
+                        const BlockActivations& a, plan::Recompute recompute,
+                        const BlockGradients& g, Matrix d_input) {
   const plan::ModelSpec& spec = weights.spec;
   const BlockLayout& layout = weights.layout;
+  Remake(ops, weights, sequences, a, recompute);
   ProjectBackwardInput(ops, g.output, Weight(weights, layout.down, spec.hidden, spec.intermediate),
                        g.activated);
-  ops.SwiGluBackward(g.activated, a.gate_up, g.gate_up);
+  const bool has_activated = recompute == plan::Recompute::kNone;
+  ops.SwiGluBackward(g.activated, a.gate_up, g.gate_up, has_activated ? Matrix{} : a.activated);
   ProjectBackwardInput(ops, g.gate_up,
                        Weight(weights, layout.gate_up, 2 * spec.intermediate, spec.hidden),
                        g.middle_normed);

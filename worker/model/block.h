@@ -112,14 +112,12 @@ void BlockForwardQkv(Ops& ops, const BlockWeights& weights, const SequenceContex
                      const BlockActivations& activations);
 void BlockForwardOutput(Ops& ops, const BlockWeights& weights, const BlockActivations& activations,
                         Matrix output);
-// Makes again, to the same bits, what forward made and did not keep.
-void BlockRemake(Ops& ops, const BlockWeights& weights, const SequenceContext& sequences,
-                 const BlockActivations& activations, plan::Recompute recompute);
 
-// B: from gradients.output to d_input[T, H] (overwritten; may not be gradients.output).
+// B: from gradients.output to d_input[T, H] (overwritten; may not be gradients.output). What of the
+// activations forward made and did not keep is made again, to the same bits.
 void BlockBackwardInput(Ops& ops, const BlockWeights& weights, const SequenceContext& sequences,
-                        const BlockActivations& activations, const BlockGradients& gradients,
-                        Matrix d_input);
+                        const BlockActivations& activations, plan::Recompute recompute,
+                        const BlockGradients& gradients, Matrix d_input);
 // W: ADDED to the unit's gradient, or written where that is empty.
 void BlockBackwardWeights(Ops& ops, const plan::ModelSpec& spec, const BlockLayout& layout,
                           const BlockActivations& activations, const BlockGradients& gradients,

@@ -70,11 +70,13 @@ TEST_P(BlockTest, WeightGradientsMayComeLate) {
       BlockBackwardWeights(ops, spec, model->layout(), two.activations[block], g,
                            *sink.Gradient(block + 1));
     };
-    BlockBackwardInput(ops, second.block(*model), sequences, two.activations[1], g1, two.d_middle);
+    BlockBackwardInput(ops, second.block(*model), sequences, two.activations[1],
+                       plan::Recompute::kNone, g1, two.d_middle);
     if (!late) {
       weight_gradient(1, g1);
     }
-    BlockBackwardInput(ops, first.block(*model), sequences, two.activations[0], g0, two.d_in);
+    BlockBackwardInput(ops, first.block(*model), sequences, two.activations[0],
+                       plan::Recompute::kNone, g0, two.d_in);
     weight_gradient(0, g0);
     if (late) {
       weight_gradient(1, g1);

@@ -120,8 +120,7 @@ absl::Status Chunk::BackwardBlockInput(const ChunkCall& call, int unit, const Bl
   const SequenceContext sequences = call.microbatch.sequences(model_.rotary());
   SHOAL_ASSIGN_OR_RETURN(const HeldUnit held, HeldUnit::Get(model_, call.source, unit));
   const BlockWeights weights = held.block(model_);
-  BlockRemake(model_.ops(), weights, sequences, a, recompute_);
-  BlockBackwardInput(model_.ops(), weights, sequences, a, g, d_input);
+  BlockBackwardInput(model_.ops(), weights, sequences, a, recompute_, g, d_input);
   return absl::OkStatus();
 }
 

@@ -114,7 +114,9 @@ class Ops {
 
   // gate_up[T, 2 I] holds gate, then up; out[T, I] = silu(gate) * up.
   virtual void SwiGluForward(ConstMatrix gate_up, Matrix out) = 0;
-  virtual void SwiGluBackward(ConstMatrix d_out, ConstMatrix gate_up, Matrix d_gate_up) = 0;
+  // Where out.data is set, `out` is made again too, to the same bits.
+  virtual void SwiGluBackward(ConstMatrix d_out, ConstMatrix gate_up, Matrix d_gate_up,
+                              Matrix out) = 0;
 
   // y[t, :] += bias.
   virtual void AddBias(ConstVector bias, Matrix y) = 0;

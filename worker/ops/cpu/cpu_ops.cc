@@ -88,8 +88,9 @@ class CpuOps : public Ops {
   void SwiGluForward(ConstMatrix gate_up, Matrix out) override {
     cpu::SwiGluForward(context_, gate_up, out);
   }
-  void SwiGluBackward(ConstMatrix d_out, ConstMatrix gate_up, Matrix d_gate_up) override {
-    cpu::SwiGluBackward(context_, d_out, gate_up, d_gate_up);
+  void SwiGluBackward(ConstMatrix d_out, ConstMatrix gate_up, Matrix d_gate_up,
+                      Matrix out) override {
+    cpu::SwiGluBackward(context_, d_out, gate_up, d_gate_up, out);
   }
 
   void AddBias(ConstVector bias, Matrix y) override { cpu::AddBias(context_, bias, y); }

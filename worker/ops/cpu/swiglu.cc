@@ -49,15 +49,20 @@ void SwiGluForward(Context& context, ConstMatrix gate_up, Matrix out) {
   });
 }
 
-void SwiGluBackward(Context& context, ConstMatrix d_out, ConstMatrix gate_up, Matrix d_gate_up) {
+void SwiGluBackward(Context& context, ConstMatrix d_out, ConstMatrix gate_up, Matrix d_gate_up,
+                    Matrix out) {
   const int64_t columns = d_out.columns;
   SHOAL_CHECK(gate_up.columns == 2 * columns && gate_up.rows == d_out.rows &&
               gate_up.dtype == d_out.dtype);
   SHOAL_CHECK(SameShape(gate_up, d_gate_up));
+  SHOAL_CHECK(out.data == nullptr || SameShape(out, d_out));
   WithType(d_out.dtype, [&]<typename T>() {
     ForRows(context, d_out.rows, 4 * columns, [&](int64_t begin, int64_t end) {
       for (int64_t t = begin; t < end; ++t) {
         const T* gate = gate_up.row<T>(t);
+        if (out.data != nullptr) {
+          Dispatch<ForwardRow<T>>(gate, gate + columns, columns, out.row<T>(t));
+        }
         T* d_gate = d_gate_up.row<T>(t);
         Dispatch<BackwardRow<T>>(d_out.row<T>(t), gate, gate + columns, columns, d_gate,
                                  d_gate + columns);

@@ -6,6 +6,7 @@
 namespace shoal::worker::cpu {
 
 void SwiGluForward(Context& context, ConstMatrix gate_up, Matrix out);
-void SwiGluBackward(Context& context, ConstMatrix d_out, ConstMatrix gate_up, Matrix d_gate_up);
+void SwiGluBackward(Context& context, ConstMatrix d_out, ConstMatrix gate_up, Matrix d_gate_up,
+                    Matrix out);
 
 }  // namespace shoal::worker::cpu

@@ -161,13 +161,15 @@ class CudaOps : public Ops {
       Keep(cuda::SwiGluForward(context_.stream(), ToView(gate_up), ToView(out)));
     }
   }
-  void SwiGluBackward(ConstMatrix d_out, ConstMatrix gate_up, Matrix d_gate_up) override {
+  void SwiGluBackward(ConstMatrix d_out, ConstMatrix gate_up, Matrix d_gate_up,
+                      Matrix out) override {
     SHOAL_CHECK(gate_up.columns == 2 * d_out.columns && gate_up.rows == d_out.rows &&
                 gate_up.dtype == d_out.dtype);
     SHOAL_CHECK(SameShape(gate_up, d_gate_up));
+    SHOAL_CHECK(out.data == nullptr || SameShape(out, d_out));
     if (Begins("SwiGluBackward", d_out)) {
       Keep(cuda::SwiGluBackward(context_.stream(), ToView(d_out), ToView(gate_up),
-                                ToView(d_gate_up)));
+                                ToView(d_gate_up), ToView(out)));
     }
   }
 

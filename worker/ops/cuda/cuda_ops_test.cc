@@ -1,6 +1,12 @@
 // The table of a GPU against the CPU's, operator by operator.
 #include "worker/ops/cuda/cuda_ops.h"
 
+#include <algorithm>
+#include <span>
+#include <vector>
+
+#include "common/bf16.h"
+#include "common/random.h"
 #include "gpu/testing/gpu.h"
 #include "gtest/gtest.h"
 #include "worker/backend/cpu/cpu_device.h"
@@ -36,8 +42,33 @@ class CudaOpsTest : public testing::TestWithParam<uint64_t> {
 INSTANTIATE_TEST_SUITE_P(Seeds, CudaOpsTest, testing::Values(11, 12));
 
 TEST_P(CudaOpsTest, EveryOperatorAgreesWithTheCpu) {
-  const std::unique_ptr<Ops> ops = MakeCudaOps(*device_, {.cublas_lt = false, .cudnn = false}).value();
+  const std::unique_ptr<Ops> ops =
+      MakeCudaOps(*device_, {.cublas_lt = false, .cudnn = false}).value();
   ExpectAgreement(*ops);
+}
+
+TEST_P(CudaOpsTest, SwiGluMadeAgainHasTheForwardsBits) {
+  constexpr int64_t kRows = 37;
+  constexpr int64_t kColumns = 72;
+  const std::unique_ptr<Ops> ops =
+      MakeCudaOps(*device_, {.cublas_lt = false, .cudnn = false}).value();
+  Random random(GetParam());
+  std::vector<BFloat16> values(4 * kRows * kColumns);  // gate and up, and two of what they make
+  for (BFloat16& value : values) {
+    value = BFloat16(static_cast<float>(3 * random.Normal()));
+  }
+  constexpr int64_t kBytes = kRows * kColumns * 2;
+  const Buffer buffer = device_->Allocate(6 * kBytes).value();
+  const auto at = [&](int64_t begin, int64_t columns) {
+    return Matrix::Dense(buffer.data() + begin * kBytes, DType::kBF16, kRows, columns);
+  };
+  ops->stream().Copy(buffer.data(), values.data(), 4 * kBytes);
+  ops->SwiGluForward(at(0, 2 * kColumns), at(2, kColumns));
+  ops->SwiGluBackward(at(2, kColumns), at(0, 2 * kColumns), at(4, 2 * kColumns), at(3, kColumns));
+  ops->stream().Copy(values.data(), buffer.data(), 4 * kBytes);
+  ASSERT_TRUE(ops->Finish().ok());
+  const auto bytes = std::as_bytes(std::span(values));
+  EXPECT_TRUE(std::ranges::equal(bytes.subspan(2 * kBytes, kBytes), bytes.subspan(3 * kBytes)));
 }
 
 }  // namespace

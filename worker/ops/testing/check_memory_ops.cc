@@ -85,7 +85,12 @@ void Checks::SwiGlu(const Size& size) {
                  [&](Ops& ops, OpSide s) { ops.SwiGluForward(gate_up.matrix(s), out.matrix(s)); });
   checker_.Check(Name("SwiGluBackward", size), Bound(dtype_), {&d_gate_up},
                  [&](Ops& ops, OpSide s) {
-                   ops.SwiGluBackward(d_out.matrix(s), gate_up.matrix(s), d_gate_up.matrix(s));
+                   ops.SwiGluBackward(d_out.matrix(s), gate_up.matrix(s), d_gate_up.matrix(s), {});
+                 });
+  checker_.Check(Name("SwiGluBackward", size, "out"), Bound(dtype_), {&d_gate_up, &out},
+                 [&](Ops& ops, OpSide s) {
+                   ops.SwiGluBackward(d_out.matrix(s), gate_up.matrix(s), d_gate_up.matrix(s),
+                                      out.matrix(s));
                  });
 }
 

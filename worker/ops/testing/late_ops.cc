@@ -69,8 +69,9 @@ class LateOps final : public Ops {
   void SwiGluForward(ConstMatrix gate_up, Matrix out) override {
     Put([=, this] { cpu_->SwiGluForward(gate_up, out); });
   }
-  void SwiGluBackward(ConstMatrix d_out, ConstMatrix gate_up, Matrix d_gate_up) override {
-    Put([=, this] { cpu_->SwiGluBackward(d_out, gate_up, d_gate_up); });
+  void SwiGluBackward(ConstMatrix d_out, ConstMatrix gate_up, Matrix d_gate_up,
+                      Matrix out) override {
+    Put([=, this] { cpu_->SwiGluBackward(d_out, gate_up, d_gate_up, out); });
   }
   void AddBias(ConstVector bias, Matrix y) override {
     Put([=, this] { cpu_->AddBias(bias, y); });

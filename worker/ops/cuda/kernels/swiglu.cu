@@ -52,7 +52,7 @@ SHOAL_KERNEL SHOAL_LAUNCH_BOUNDS(kBlockThreads, 4)
 // silu'(g) = s + g s (1 - s) with s = sigmoid(g).
 template <typename T, int kCount>
 SHOAL_KERNEL SHOAL_LAUNCH_BOUNDS(kBlockThreads, 4)
-    BackwardKernel(ConstView d_out, ConstView gate_up, View d_gate_up, Tiling tiling) {
+    BackwardKernel(ConstView d_out, ConstView gate_up, View d_gate_up, View out, Tiling tiling) {
   const TilePosition at = PositionIn<kRows>(tiling);
   const int64_t column = at.chunk * kCount;
   if (column >= d_out.columns) {
@@ -78,6 +78,7 @@ SHOAL_KERNEL SHOAL_LAUNCH_BOUNDS(kBlockThreads, 4)
       float d[kCount];
       float gate[kCount];
       float up[kCount];
+      float product[kCount];
       Unpack(gradients[i], d);
       Unpack(gates[i], gate);
       Unpack(ups[i], up);
@@ -85,12 +86,16 @@ SHOAL_KERNEL SHOAL_LAUNCH_BOUNDS(kBlockThreads, 4)
       for (int j = 0; j < kCount; ++j) {
         const float s = Sigmoid(gate[j]);
         const float silu = gate[j] * s;
+        product[j] = up[j] * silu;
         gate[j] = d[j] * up[j] * (s + silu * (1.0f - s));
         up[j] = d[j] * silu;
       }
       const int64_t to = row * d_gate_up.stride + column;
       StoreFloats<T>(gate, d_gate_up.data, to);
       StoreFloats<T>(up, d_gate_up.data, to + d_out.columns);
+      if (out.data != nullptr) {
+        StoreFloats<T>(product, out.data, row * out.stride + column);
+      }
     }
   }
 }
@@ -110,15 +115,15 @@ cudaError_t SwiGluForward(cudaStream_t stream, const ConstView& gate_up, const V
 }
 
 cudaError_t SwiGluBackward(cudaStream_t stream, const ConstView& d_out, const ConstView& gate_up,
-                           const View& d_gate_up) {
+                           const View& d_gate_up, const View& out) {
   return WithElement(d_out.element, [&]<typename T>() {
     return WithCount<kWide<T>>(
         [&](auto count) {
           const Tiling tiling = TileMatrix(d_out.rows, d_out.columns / count, kRows);
           return Launch(stream, {.x = tiling.blocks()}, kBlockThreads, 0, BackwardKernel<T, count>,
-                        d_out, gate_up, d_gate_up, tiling);
+                        d_out, gate_up, d_gate_up, out, tiling);
         },
-        d_out, gate_up, ConstView(d_gate_up));
+        d_out, gate_up, ConstView(d_gate_up), ConstView(out));
   });
 }
 
