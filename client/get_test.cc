@@ -1,6 +1,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <cstring>
 #include <string>
 #include <thread>
@@ -261,6 +262,38 @@ TEST(CreateTest, NamesTheServerThatCannotBeReached) {
   auto client = rig.NewClient({.connect_timeout = absl::Seconds(1)});
   EXPECT_EQ(client.status().code(), absl::StatusCode::kUnavailable);
   EXPECT_THAT(std::string(Message(client.status())), HasSubstr("connect to server-2"));
+}
+
+// In the middle of a call, and between tries.
+TEST(CreateTest, EndsWhenItIsNotWantedAnyMore) {
+  for (const bool answered : {false, true}) {
+    ClientRig rig({});
+    if (answered) {
+      rig.server(0).RefuseConnections(absl::UnavailableError("not up"));
+    } else {
+      rig.connector->Hold();
+    }
+    std::atomic<bool> leaving = false;
+    std::thread leave([&] {
+      while (!answered && rig.connector->held() == 0) {
+        absl::SleepFor(absl::Milliseconds(1));
+      }
+      leaving = true;
+      if (!answered) {
+        rig.connector->Cancel();
+      }
+    });
+    const absl::Time begun = absl::Now();
+    const absl::Status status =
+        rig.NewClient(
+               {.connect_timeout = absl::Seconds(30),
+                .check = [&] { return leaving ? absl::AbortedError("leaving") : absl::OkStatus(); },
+                .handshake_timeout = absl::Seconds(30)})
+            .status();
+    EXPECT_EQ(status, absl::AbortedError("leaving"));
+    EXPECT_LT(absl::Now() - begun, absl::Seconds(15));
+    leave.join();
+  }
 }
 
 // A client that is part of each unit: what it gets is those partitions alone.

@@ -21,4 +21,10 @@ absl::StatusOr<proto::ConnectReply> GrpcConnector::Connect(int server,
   return servers_[static_cast<size_t>(server)]->Connect(request, {.deadline = timeout});
 }
 
+void GrpcConnector::Cancel() {
+  for (const auto& server : servers_) {
+    server->channel().Cancel();
+  }
+}
+
 }  // namespace shoal::client

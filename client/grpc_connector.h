@@ -19,6 +19,7 @@ class GrpcConnector final : public ServerConnector {
 
   absl::StatusOr<proto::ConnectReply> Connect(int server, const proto::ConnectRequest& request,
                                               absl::Duration timeout) override;
+  void Cancel() override;
 
  private:
   std::vector<std::unique_ptr<rpc::ParameterServerClient>> servers_;

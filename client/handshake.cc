@@ -118,6 +118,9 @@ absl::Status Handshake::Check(int server, const proto::ConnectReply& reply,
                               DataConnection& connection) const {
   const std::string name = ServerName(server);
   const std::vector<int64_t> regions = connection.connection->remote_region_sizes();
+  if (regions.empty()) {  // a server exposes its weights
+    return Unavailable("{} closed the connection as soon as it was made", name);
+  }
   const auto region_bytes = [&](int32_t region) {
     return region >= 0 && static_cast<size_t>(region) < regions.size()
                ? regions[static_cast<size_t>(region)]

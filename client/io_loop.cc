@@ -15,6 +15,8 @@ namespace {
 constexpr absl::Duration kIdle = absl::Milliseconds(500);
 // Before trying again what a full queue refused.
 constexpr absl::Duration kFullQueueDelay = absl::Milliseconds(1);
+// Connections that closed before anybody here knew them: the newest of them.
+constexpr size_t kMostClosedEarly = 64;
 
 bool IsFull(const absl::Status& status) {
   return status.code() == absl::StatusCode::kResourceExhausted;
@@ -74,7 +76,10 @@ void ParameterClient::Core::Handle(Lane& lane, const transport::Event& event) {
       }
     }
     if (server < 0) {  // not adopted yet, or given up in its handshake
-      if (event.kind == Kind::kClosed && lane.closed_early.size() < 64) {
+      if (event.kind == Kind::kClosed) {
+        if (lane.closed_early.size() == kMostClosedEarly) {  // of those given up nobody asks again
+          lane.closed_early.erase(lane.closed_early.begin());
+        }
         lane.closed_early.push_back(event.connection);
       }
       return;

@@ -26,6 +26,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -79,8 +80,11 @@ struct ClientOptions {
 
   absl::Duration get_timeout = absl::Seconds(10);
   absl::Duration push_timeout = absl::Seconds(30);
-  absl::Duration meeting_timeout = absl::Minutes(10);       // for the slowest worker
-  absl::Duration connect_timeout = absl::Seconds(10);       // of all of Create's connecting
+  absl::Duration meeting_timeout = absl::Minutes(10);  // for the slowest worker
+  absl::Duration connect_timeout = absl::Seconds(10);  // of all of Create's connecting
+  // Asked between Create's tries: why there need be no more, or OK. May be empty. What is under way
+  // ends sooner where the connector is cancelled.
+  std::function<absl::Status()> check;
   absl::Duration handshake_timeout = absl::Seconds(5);      // of one try
   int max_reconnects = 5;                                   // in a row without progress
   absl::Duration reconnect_delay = absl::Milliseconds(20);  // doubles, with jitter

@@ -37,12 +37,18 @@ absl::StatusOr<std::unique_ptr<DataConnection>> ParameterClient::Core::ConnectFi
     int server, absl::Time deadline) {
   absl::Status last;
   for (int failures = 0;; ++failures) {
+    if (options_.check) {
+      SHOAL_RETURN_IF_ERROR(options_.check());
+    }
     const absl::Duration left = deadline - clock_.Now();
     auto connection = handshake_->Connect(
         server, std::vector<bool>(lanes_.size(), false),
         std::clamp(left, absl::Milliseconds(10), absl::Duration(options_.handshake_timeout)));
     if (connection.ok()) {
       return connection;
+    }
+    if (options_.check) {
+      SHOAL_RETURN_IF_ERROR(options_.check());
     }
     // A try cut short by the end of the time says less than the one before it.
     if (last.ok() || !absl::IsDeadlineExceeded(connection.status())) {

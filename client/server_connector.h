@@ -16,6 +16,8 @@ class ServerConnector {
   virtual absl::StatusOr<proto::ConnectReply> Connect(int server,
                                                       const proto::ConnectRequest& request,
                                                       absl::Duration timeout) = 0;
+  // That call, and all that come, end with Cancelled. From any thread.
+  virtual void Cancel() = 0;
 };
 
 }  // namespace shoal::client

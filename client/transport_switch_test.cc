@@ -42,6 +42,10 @@ class TwoRigs : public ServerConnector {
     }
     return tcp_.connector->Connect(server, request, timeout);
   }
+  void Cancel() override {
+    shm_.connector->Cancel();
+    tcp_.connector->Cancel();
+  }
 
   std::unique_ptr<ParameterClient> NewClient(transport::Transport* shm, transport::Transport* tcp,
                                              Clock& clock = RealClock()) {

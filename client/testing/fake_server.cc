@@ -293,4 +293,38 @@ PushAcknowledgement FakeServer::Apply(const Client& client, const PushHeader& he
   return answer;
 }
 
+absl::StatusOr<proto::ConnectReply> FakeServers::Connect(int server,
+                                                         const proto::ConnectRequest& request,
+                                                         absl::Duration timeout) {
+  {
+    absl::MutexLock lock(&mutex_);
+    if (hold_) {
+      ++held_;
+      mutex_.AwaitWithTimeout(absl::Condition(&cancelled_), timeout);
+    }
+    if (cancelled_) {
+      return absl::CancelledError("the call was cancelled");
+    }
+    if (hold_) {
+      return absl::DeadlineExceededError("the call was not answered");
+    }
+  }
+  return servers_[static_cast<size_t>(server)]->Connect(request);
+}
+
+void FakeServers::Cancel() {
+  absl::MutexLock lock(&mutex_);
+  cancelled_ = true;
+}
+
+void FakeServers::Hold() {
+  absl::MutexLock lock(&mutex_);
+  hold_ = true;
+}
+
+int FakeServers::held() const {
+  absl::MutexLock lock(&mutex_);
+  return held_;
+}
+
 }  // namespace shoal::client

@@ -105,12 +105,19 @@ class FakeServers : public ServerConnector {
  public:
   explicit FakeServers(std::vector<FakeServer*> servers) : servers_(std::move(servers)) {}
   absl::StatusOr<proto::ConnectReply> Connect(int server, const proto::ConnectRequest& request,
-                                              absl::Duration /*timeout*/) override {
-    return servers_[static_cast<size_t>(server)]->Connect(request);
-  }
+                                              absl::Duration timeout) override;
+  void Cancel() override;
+  // Calls are not answered from now on.
+  void Hold();
+  // So many have come since.
+  int held() const;
 
  private:
   std::vector<FakeServer*> servers_;
+  mutable absl::Mutex mutex_;
+  bool hold_ ABSL_GUARDED_BY(mutex_) = false;
+  int held_ ABSL_GUARDED_BY(mutex_) = 0;
+  bool cancelled_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace shoal::client

@@ -6,6 +6,7 @@
 //   SHOAL_PUSHES      how many, over both workers and all partitions; about 20,000 without it
 //   SHOAL_TRANSPORTS  over what, "shm,tcp"; all that this machine has without it
 #include <algorithm>
+#include <atomic>
 #include <cstdlib>
 #include <filesystem>
 #include <map>
@@ -63,11 +64,16 @@ class DirectConnector final : public client::ServerConnector {
   explicit DirectConnector(server::TestingCluster* cluster) : cluster_(cluster) {}
   absl::StatusOr<proto::ConnectReply> Connect(int server, const proto::ConnectRequest& request,
                                               absl::Duration /*timeout*/) override {
+    if (cancelled_) {
+      return absl::CancelledError("cancelled");
+    }
     return cluster_->service(server).Connect(request);
   }
+  void Cancel() override { cancelled_ = true; }
 
  private:
   server::TestingCluster* const cluster_;
+  std::atomic<bool> cancelled_ = false;
 };
 
 int64_t Value(uint64_t worker, int64_t round, int unit, int64_t element) {

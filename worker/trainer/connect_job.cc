@@ -75,6 +75,9 @@ absl::Status WorkerJob::Connect(const proto::JoinJobReply& join) {
   options.frames_per_size = plan::FramesPerSize(job_.train);
   options.max_gradients = static_cast<int>(units_.size()) + plan::kGradientBuffersPerSize;
   options.seed = options_.incarnation;
+  options.check = [this] { return options_.cancellation->status(); };
+  const Cancellation::Listener ends(options_.cancellation,
+                                    [this](const absl::Status&) { connector_->Cancel(); });
   SHOAL_ASSIGN_OR_RETURN(client_,
                          client::ParameterClient::Create(
                              options, units_, partitions, FromProto(join.shard_map()),
