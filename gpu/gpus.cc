@@ -35,6 +35,8 @@ GpuDescription Describe(int index, const cudaDeviceProp& properties) {
                      .multiprocessors = properties.multiProcessorCount,
                      .shared_bytes = static_cast<int64_t>(properties.sharedMemPerBlockOptin),
                      .l2_bytes = properties.l2CacheSize};
+  static_assert(sizeof(properties.uuid.bytes) == sizeof(gpu.uuid));
+  std::ranges::copy(properties.uuid.bytes, gpu.uuid.begin());
   std::array<char, 32> address{};
   if (cudaDeviceGetPCIBusId(address.data(), static_cast<int>(address.size()), index) !=
       cudaSuccess) {
@@ -86,6 +88,15 @@ absl::StatusOr<GpuDescriptions> DescribeGpus() {
     all.gpus.push_back(std::move(gpu));
   }
   return all;
+}
+
+absl::StatusOr<int64_t> FreeBytes(const GpuDescription& gpu) {
+  SHOAL_RETURN_IF_ERROR(ToStatus(cudaSetDevice(gpu.index), gpu.index, "making it current"));
+  size_t free = 0;
+  size_t total = 0;
+  SHOAL_RETURN_IF_ERROR(
+      ToStatus(cudaMemGetInfo(&free, &total), gpu.index, "asking for what memory is free"));
+  return static_cast<int64_t>(free);
 }
 
 absl::Status CheckSupported(const GpuDescription& gpu) {

@@ -1,6 +1,7 @@
 // Which GPUs there are and what they are like: for whoever chooses one, and for `shoal doctor`.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -21,6 +22,8 @@ struct GpuDescription {
   std::string pci_address;  // "0000:41:00.0"
   std::string pci_link;     // "32.0 GT/s PCIe x16", as it runs now; empty where it is not told
   int numa_node = -1;       // -1: not told
+  // What names it among those of all machines; zeros: not told.
+  std::array<char, 16> uuid = {};
 };
 
 struct GpuDescriptions {
@@ -34,6 +37,9 @@ absl::StatusOr<GpuDescriptions> DescribeGpus();
 
 // One of them. NotFound where it is not there.
 absl::StatusOr<GpuDescription> DescribeGpu(int index);
+
+// What is free of its memory now that this process has its part of the driver's there.
+absl::StatusOr<int64_t> FreeBytes(const GpuDescription& gpu);
 
 // FailedPrecondition where our kernels do not run on it.
 absl::Status CheckSupported(const GpuDescription& gpu);

@@ -175,21 +175,15 @@ int64_t LargestOnGpu(const MemoryPlan& plan) {
   return largest;
 }
 
-// What servers leave of it to one worker.
-int64_t LeftByServers(const MemoryBudget& budget, std::span<const ServerMemory> servers,
-                      int64_t workers) {
-  const GpuTurn& gpu = *budget.gpu;
-  const int64_t sharing = std::max<int64_t>(1, gpu.Share(workers));
-  const int64_t share_of_servers = ServersBytesOn(gpu, servers) / sharing;
-  if (sharing > 1 && budget.gpu_share_bytes == 0) {
-    return budget.gpu_bytes - share_of_servers;
+// What servers leave of its GPU to one worker.
+int64_t LeftByServers(const MemoryBudget& budget) {
+  const ServersOnGpu& servers = budget.servers;
+  const int64_t left = budget.gpu_bytes - servers.slots;
+  if (budget.gpu_workers == 1) {
+    return left;  // what they have taken is gone from it
   }
-  int64_t slots = 0;
-  for (size_t server = 0; server < servers.size(); ++server) {
-    slots += gpu.Has(server) ? servers[server].gpu.slots : 0;
-  }
-  const int64_t left = budget.gpu_bytes - slots;
-  return sharing > 1 ? std::min(left, budget.gpu_share_bytes - share_of_servers) : left;
+  return std::min(left,
+                  budget.gpu_share_bytes - (servers.taken + servers.slots) / budget.gpu_workers);
 }
 
 }  // namespace
@@ -314,22 +308,16 @@ absl::StatusOr<MemoryPlan> PlanMemory(const ModelSpec& spec, const Job& job, int
   plan.groups = workers / std::max<int64_t>(1, static_cast<int64_t>(stages.size()));
   const ReachedInGpu reached = PlanReachedInGpu(job);
   int64_t push_bytes = 0;
-  int64_t own_slots_in_gpu = 0;  // of a worker
   for (int server = 0; server < servers; ++server) {
     std::vector<PartitionSpec> held;
     for (const int id : PartitionsOf(map, server)) {
       held.push_back(partitions[static_cast<size_t>(id)]);
     }
     plan.servers.push_back(PlanServerMemory(held, job.service, workers, reached));
-    const int64_t slots = job.service.push_slots * PushSlotBytes(held, job.service.gradient_type);
-    push_bytes += slots;
-    const int64_t in_gpu = reached.slots ? SharedGpuBytes(slots) : 0;
-    own_slots_in_gpu =
-        job.cluster.local ? own_slots_in_gpu + in_gpu : std::max(own_slots_in_gpu, in_gpu);
+    push_bytes += job.service.push_slots * PushSlotBytes(held, job.service.gradient_type);
   }
-  const int64_t left = budget.gpu.has_value() ? LeftByServers(budget, plan.servers, workers)
-                                              : budget.gpu_bytes - own_slots_in_gpu;
-  const int64_t gpu_budget = budget.gpu_bytes == 0 ? 0 : std::max<int64_t>(1, left);
+  const int64_t gpu_budget =
+      budget.gpu_bytes == 0 ? 0 : std::max<int64_t>(1, LeftByServers(budget));
   const auto workers_with = [&](const WorkerPolicy& policy) {
     std::vector<WorkerMemory> memory;
     for (const StageNeeds& stage : stages) {

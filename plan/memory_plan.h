@@ -8,13 +8,11 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <span>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "common/dtype.h"
-#include "plan/gpu_turn.h"
 #include "plan/job.h"
 #include "plan/layer_split.h"
 #include "plan/loss_chunk.h"
@@ -184,17 +182,14 @@ struct MemoryPlan {
 struct MemoryBudget {
   // What the machine has to give to all local processes; 0: not known, everything fits.
   int64_t machine_bytes = 0;
-  // What a worker's GPU has to give to it, one of those that share it, and to what servers keep
-  // there; 0: not known, everything fits.
+  // What a worker's GPU has to give to it and to slots that servers keep there, measured when they
+  // had taken all the rest; 0: not known, everything fits.
   int64_t gpu_bytes = 0;
-  // Of a local job, which GPU that is: all slots in it are counted, and where several workers share
-  // it all of its servers' memory (one alone finds what they have taken gone). Nullopt: not known,
-  // so the worker's own slots are counted, as if all servers were there; of a job that is not local
-  // the largest server's, as if one were.
-  std::optional<GpuTurn> gpu;
-  // Of several workers on a GPU, one's share of all its memory, where its servers have taken theirs
-  // before gpu_bytes was measured: they take from the share then, and from gpu_bytes no more. 0:
-  // they have not.
+  // On that GPU.
+  ServersOnGpu servers;
+  // Of several workers on it: how many, and one's share of all its memory, which servers take from
+  // as they do from what is free.
+  int64_t gpu_workers = 1;
   int64_t gpu_share_bytes = 0;
   // Of an average worker and step, for the choice of the policy.
   int64_t microbatches = 4;

@@ -337,6 +337,20 @@ TEST(GpuTurn, EachProcessHasOneAndSharesAddUp) {
   }
 }
 
+TEST(ServersBytesOn, CountsThoseWhoseTurnItIs) {
+  Job job = ResolvedJob();
+  job.train.device = DeviceKind::kCuda;
+  job.service.memory = PartitionMemory::kCuda;
+  job.service.transports = {"shm"};
+  job.cluster.local = true;
+  const std::vector<ServerMemory> servers = PlanMemory(*NamedShape("25m"), job, 3, 4, {})->servers;
+  EXPECT_GT(servers[0].gpu.slots, 0);
+  EXPECT_EQ(ServersBytesOn({.place = 0, .gpus = 2}, servers),
+            servers[0].gpu.total() + servers[2].gpu.total());
+  EXPECT_EQ(ServersBytesOn({.place = 1, .gpus = 2}, servers), servers[1].gpu.total());
+  EXPECT_EQ(ServersBytesOn({.place = 3, .gpus = 4}, servers), 0);
+}
+
 TEST(PlanMemory, ChoosesWhatFitsIntoTheGpu) {
   const ModelSpec spec = *NamedShape("25m");
   Job job = ResolvedJob();
@@ -347,48 +361,29 @@ TEST(PlanMemory, ChoosesWhatFitsIntoTheGpu) {
   const MemoryPlan tight = *PlanMemory(spec, job, 1, 1, {.gpu_bytes = most - 1});
   EXPECT_NE(tight.policy, roomy.policy);
   EXPECT_LT(tight.stages[0].gpu.total(), most);
-  // A server that may be on the same GPU, where this worker's slots are then.
-  Job shared = job;
-  shared.service.memory = PartitionMemory::kCuda;
-  shared.service.transports = {"shm"};
-  shared.cluster.local = true;
-  const auto held = BuildPartitions(BuildUnits(spec), job.service.partition_bytes);
-  const int64_t slots =
-      SharedGpuBytes(job.service.push_slots * PushSlotBytes(held, job.service.gradient_type));
-  EXPECT_EQ(PlanMemory(spec, shared, 1, 1, {.gpu_bytes = most + slots})->policy, roomy.policy);
-  EXPECT_NE(PlanMemory(spec, shared, 1, 1, {.gpu_bytes = most + slots - 1})->policy, roomy.policy);
-  // Known to be there or elsewhere, among two GPUs: those of all workers count, and where two share
-  // it, half of all that the server takes.
-  const auto fits = [&](int workers, size_t place, int64_t beside) {
-    const MemoryBudget with = {.gpu_bytes = most + beside,
-                               .gpu = GpuTurn{.place = place, .gpus = 2}};
-    return PlanMemory(spec, shared, 1, workers, with)->policy == roomy.policy;
+  // Servers on the same GPU, where slots are taken later.
+  constexpr int64_t kSlots = 6 * kMiB;
+  constexpr int64_t kTaken = 100 * kMiB;
+  const auto fits = [&](int64_t free) {
+    const MemoryBudget with = {.gpu_bytes = most + free,
+                               .servers = {.taken = kTaken, .slots = kSlots}};
+    return PlanMemory(spec, job, 1, 1, with)->policy == roomy.policy;
   };
-  EXPECT_TRUE(fits(2, 0, 2 * slots));
-  EXPECT_FALSE(fits(2, 0, 2 * slots - 1));
-  EXPECT_TRUE(fits(2, 1, 0));
-  const std::vector<ServerMemory> servers = PlanMemory(spec, shared, 1, 4, {})->servers;
-  EXPECT_EQ(ServersBytesOn({.place = 0, .gpus = 2}, servers), servers[0].gpu.total());
-  EXPECT_EQ(ServersBytesOn({.place = 1, .gpus = 2}, servers), 0);
-  EXPECT_TRUE(fits(4, 0, servers[0].gpu.total() / 2));
-  EXPECT_FALSE(fits(4, 0, servers[0].gpu.total() / 2 - 1));
-  // Measured when the server has taken its own: that is gone from what is free, not from the share.
+  EXPECT_TRUE(fits(kSlots));
+  EXPECT_FALSE(fits(kSlots - 1));
+  // Of two workers each leaves servers half of what they take, of its share of the GPU: what they
+  // have taken is gone from what is free, not from the share.
   const auto fits_beside = [&](int64_t free, int64_t share) {
     const MemoryBudget with = {.gpu_bytes = most + free,
-                               .gpu = GpuTurn{.place = 0, .gpus = 2},
+                               .servers = {.taken = kTaken, .slots = kSlots},
+                               .gpu_workers = 2,
                                .gpu_share_bytes = most + share};
-    return PlanMemory(spec, shared, 1, 4, with)->policy == roomy.policy;
+    return PlanMemory(spec, job, 1, 2, with)->policy == roomy.policy;
   };
-  const int64_t half = servers[0].gpu.total() / 2;
-  EXPECT_TRUE(fits_beside(servers[0].gpu.slots, half));
-  EXPECT_FALSE(fits_beside(servers[0].gpu.slots - 1, half));
-  EXPECT_FALSE(fits_beside(servers[0].gpu.slots, half - 1));
-  // Not of one host: the slots of one server.
-  Job apart = shared;
-  apart.cluster.local = false;
-  const int64_t largest =
-      SharedGpuBytes(job.service.push_slots * PushSlotBytes(held, job.service.gradient_type));
-  EXPECT_EQ(PlanMemory(spec, apart, 2, 2, {.gpu_bytes = most + largest})->policy, roomy.policy);
+  constexpr int64_t kHalf = (kTaken + kSlots) / 2;
+  EXPECT_TRUE(fits_beside(kSlots, kHalf));
+  EXPECT_FALSE(fits_beside(kSlots - 1, kHalf));
+  EXPECT_FALSE(fits_beside(kSlots, kHalf - 1));
   const absl::Status none = PlanMemory(spec, job, 1, 1, {.gpu_bytes = 200 * kMiB}).status();
   EXPECT_EQ(none.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_THAT(std::string(none.message()), testing::HasSubstr("of its GPU's memory"));

@@ -91,6 +91,12 @@ int64_t PushSlotBytes(std::span<const PartitionSpec> held, DType gradient_type);
 ServerMemory PlanServerMemory(std::span<const PartitionSpec> held, const ServiceOptions& service,
                               int64_t clients, const ReachedInGpu& reached = {});
 
+// What servers keep on one GPU.
+struct ServersOnGpu {
+  int64_t taken = 0;  // before workers join
+  int64_t slots = 0;  // of all workers that reach them there, taken as these connect
+};
+
 // What local servers take of that GPU, slots included.
 int64_t ServersBytesOn(const GpuTurn& gpu, std::span<const ServerMemory> servers);
 

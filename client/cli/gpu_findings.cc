@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <optional>
 #include <string>
 
 #include "common/bytes.h"
@@ -130,19 +131,23 @@ Finding JudgeServersOn(const FoundGpu& found, const plan::GpuTurn& gpu, const Gp
   finding.detail = fmt::format("{} {} {} of its memory", servers.size() == 1 ? "server" : "servers",
                                fmt::join(servers, ", "),
                                (servers.size() == 1 ? "takes " : "take ") + FormatBytes(bytes));
-  if (found.budget_bytes == 0) {
+  if (!found.free_bytes.has_value()) {
     finding.health = Health::kLimited;
     finding.advice = "what is free there cannot be told; look at what else uses it (nvidia-smi)";
     return finding;
   }
-  finding.detail += fmt::format("; {} are free for a job", FormatBytes(found.budget_bytes));
-  if (bytes > found.budget_bytes) {
+  finding.detail += fmt::format("; {} are free", FormatBytes(*found.free_bytes));
+  if (bytes > *found.free_bytes) {
     finding.health = Health::kMissing;
     finding.advice = kTooLittleForServers;
   } else if (const int64_t workers = gpu.Share(needs.workers); workers > 0) {
-    finding.detail +=
-        fmt::format(", which leaves {} to {} {}", FormatBytes(found.budget_bytes - bytes), workers,
-                    workers == 1 ? "worker" : "workers");
+    const int64_t left = std::max<int64_t>(0, found.budget_bytes - bytes);
+    finding.detail += fmt::format(", which leaves {} to {} {}", FormatBytes(left), workers,
+                                  workers == 1 ? "worker" : "workers");
+    if (left == 0) {
+      finding.health = Health::kLimited;
+      finding.advice = std::string("nothing is left to workers: ") + kTooLittleForServers;
+    }
   }
   return finding;
 }
@@ -151,13 +156,18 @@ Finding JudgeServersOn(const FoundGpu& found, const plan::GpuTurn& gpu, const Gp
 Finding JudgeServersApart(const std::vector<const FoundGpu*>& usable, const GpuNeeds& needs) {
   Finding finding{.feature = "GPUs of servers"};
   const int64_t bytes = std::ranges::max(needs.servers);
-  int64_t most = 0;
+  std::optional<int64_t> most;
   for (const FoundGpu* found : usable) {
-    most = std::max(most, found->budget_bytes);
+    most = std::max(most, found->free_bytes);  // nullopt is less than all else
   }
-  finding.detail = fmt::format("a server takes up to {} of its GPU; here {} are free for a job",
-                               FormatBytes(bytes), FormatBytes(most));
-  if (bytes > most) {
+  finding.detail = fmt::format("a server takes up to {} of its GPU", FormatBytes(bytes));
+  if (!most.has_value()) {
+    finding.detail += usable.empty() ? "; there is none here that it could use"
+                                     : "; what is free of those here cannot be told";
+    return finding;
+  }
+  finding.detail += fmt::format("; here {} are free", FormatBytes(*most));
+  if (bytes > *most) {
     finding.health = Health::kLimited;
     finding.advice =
         std::string("no server fits on a GPU of this machine: ") + kTooLittleForServers;
@@ -217,6 +227,7 @@ nlohmann::json GpusJson(const GpuMachine& machine, const GpuNeeds& needs) {
         {{"index", found.gpu.index},
          {"name", found.gpu.name},
          {"memory_bytes", found.gpu.memory_bytes},
+         {"free_bytes", nullptr},
          {"budget_bytes", found.budget_bytes},
          {"capability", found.gpu.capability},
          {"multiprocessors", found.gpu.multiprocessors},
@@ -226,6 +237,9 @@ nlohmann::json GpusJson(const GpuMachine& machine, const GpuNeeds& needs) {
          {"usable", found.usable.ok()},
          {"problem", found.usable.ok() ? found.rates_problem : std::string(Message(found.usable))},
          {"copies", nullptr}});
+    if (found.free_bytes.has_value()) {
+      gpus.back()["free_bytes"] = *found.free_bytes;
+    }
     if (found.rates.has_value()) {
       gpus.back()["copies"] = {{"to_device_bytes_per_second", found.rates->to_device},
                                {"to_host_bytes_per_second", found.rates->to_host},

@@ -88,11 +88,13 @@ TEST(GpuFindings, WhereNoneIsFitTheCpuIsTaken) {
 
 TEST(GpuFindings, LocalServersAreCountedOnTheGpusThatTheyTakeTurnsOver) {
   GpuMachine machine = GoodMachine();
+  machine.gpus[0].free_bytes = int64_t{72} << 30;
   machine.gpus[0].budget_bytes = int64_t{70} << 30;
   machine.gpus.push_back({.gpu = {.index = 1, .name = "NVIDIA Old", .capability = 61},
                           .usable = absl::FailedPreconditionError("too old")});
   machine.gpus.push_back({.gpu = {.index = 2, .name = "NVIDIA Test", .capability = 90},
-                          .budget_bytes = int64_t{20} << 30,
+                          .free_bytes = int64_t{20} << 30,
+                          .budget_bytes = int64_t{19} << 30,
                           .rates = machine.gpus[0].rates});
   const GpuNeeds needs{.servers = {int64_t{10} << 30, int64_t{21} << 30, int64_t{30} << 30},
                        .local = true,
@@ -101,14 +103,29 @@ TEST(GpuFindings, LocalServersAreCountedOnTheGpusThatTheyTakeTurnsOver) {
   const Finding& first = Find(findings, "servers on GPU 0");
   EXPECT_EQ(first.health, Health::kOk);
   EXPECT_EQ(first.detail,
-            "servers 0, 2 take 40.0 GiB of its memory; 70.0 GiB are free for a job, which leaves "
-            "30.0 GiB to 2 workers");
+            "servers 0, 2 take 40.0 GiB of its memory; 72.0 GiB are free, which leaves 30.0 GiB to "
+            "2 workers");
   const Finding& second = Find(findings, "servers on GPU 2");
   EXPECT_EQ(second.health, Health::kMissing);
   EXPECT_TRUE(second.required);
   EXPECT_THAT(second.detail, HasSubstr("server 1 takes 21.0 GiB of its memory; 20.0 GiB are free"));
   EXPECT_THAT(second.advice, HasSubstr("service.memory: host"));
+  // All that is free is the servers', who keep nothing in reserve as workers do.
+  machine.gpus[2].free_bytes = int64_t{21} << 30;
+  machine.gpus[2].budget_bytes = int64_t{20} << 30;
+  const Finding tight = Find(JudgeGpus(machine, needs), "servers on GPU 2");
+  EXPECT_EQ(tight.health, Health::kLimited);
+  EXPECT_THAT(tight.detail, HasSubstr("21.0 GiB are free, which leaves 0 B to 1 worker"));
+  EXPECT_THAT(tight.advice, HasSubstr("nothing is left to workers"));
+  GpuNeeds no_worker_there = needs;
+  no_worker_there.workers = 1;
+  EXPECT_EQ(Find(JudgeGpus(machine, no_worker_there), "servers on GPU 2").health, Health::kOk);
+  machine.gpus[2].free_bytes = 0;
   machine.gpus[2].budget_bytes = 0;
+  const Finding full = Find(JudgeGpus(machine, needs), "servers on GPU 2");
+  EXPECT_EQ(full.health, Health::kMissing);
+  EXPECT_THAT(full.detail, HasSubstr("; 0 B are free"));
+  machine.gpus[2].free_bytes = std::nullopt;
   EXPECT_THAT(Find(JudgeGpus(machine, needs), "servers on GPU 2").advice,
               HasSubstr("cannot be told"));
   EXPECT_EQ(Find(JudgeGpus(GpuMachine{.found = absl::NotFoundError("no driver")}, needs),
@@ -119,20 +136,27 @@ TEST(GpuFindings, LocalServersAreCountedOnTheGpusThatTheyTakeTurnsOver) {
 
 TEST(GpuFindings, OfServersElsewhereItIsSaidWhatTheLargestTakes) {
   GpuMachine machine = GoodMachine();
-  machine.gpus[0].budget_bytes = int64_t{70} << 30;
+  machine.gpus[0].free_bytes = int64_t{70} << 30;
+  machine.gpus[0].budget_bytes = int64_t{55} << 30;
   GpuNeeds needs{.servers = {int64_t{10} << 30, int64_t{60} << 30}};
   const Finding fits = Find(JudgeGpus(machine, needs), "GPUs of servers");
   EXPECT_EQ(fits.health, Health::kOk);
-  EXPECT_EQ(fits.detail,
-            "a server takes up to 60.0 GiB of its GPU; here 70.0 GiB are free for a job");
+  EXPECT_EQ(fits.detail, "a server takes up to 60.0 GiB of its GPU; here 70.0 GiB are free");
   needs.servers[0] = int64_t{71} << 30;
   const Finding large = Find(JudgeGpus(machine, needs), "GPUs of servers");
   EXPECT_EQ(large.health, Health::kLimited);
   EXPECT_FALSE(large.required) << "they may be on other machines";
+  machine.gpus[0].free_bytes = std::nullopt;
+  EXPECT_THAT(Find(JudgeGpus(machine, needs), "GPUs of servers").detail,
+              HasSubstr("cannot be told"));
 }
 
 TEST(GpuFindings, JsonHasTheFacts) {
-  const nlohmann::json json = GpusJson(GoodMachine());
+  GpuMachine machine = GoodMachine();
+  EXPECT_TRUE(GpusJson(machine)["gpus"][0]["free_bytes"].is_null());
+  machine.gpus[0].free_bytes = 12;
+  const nlohmann::json json = GpusJson(machine);
+  EXPECT_EQ(json["gpus"][0]["free_bytes"], 12);
   EXPECT_EQ(json["gpus"][0]["capability"], 90);
   EXPECT_EQ(json["gpus"][0]["copies"]["to_host_bytes_per_second"], 52e9);
   EXPECT_EQ(json["libraries"][0]["path"], "/lib/libcublasLt.so.13");

@@ -27,6 +27,9 @@ FoundGpu Measure(const gpu::GpuDescription& gpu) {
   if (!found.usable.ok()) {
     return found;
   }
+  if (const absl::StatusOr<int64_t> free = worker::FreeGpuBytes(gpu); free.ok()) {
+    found.free_bytes = *free;
+  }
   const auto measured = [&]() -> absl::StatusOr<worker::CopyRates> {
     SHOAL_ASSIGN_OR_RETURN(
         const worker::OpenedMachine opened,

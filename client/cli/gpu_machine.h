@@ -17,7 +17,8 @@ namespace shoal::cli {
 struct FoundGpu {
   gpu::GpuDescription gpu;
   absl::Status usable;                     // why we cannot compute on it
-  int64_t budget_bytes = 0;                // what is free there for a job; 0: not told
+  std::optional<int64_t> free_bytes;       // nullopt: not told
+  int64_t budget_bytes = 0;                // of it, what a worker takes at most
   std::optional<worker::CopyRates> rates;  // where it is usable and lets itself be measured
   std::string rates_problem;               // why there are none
 };

@@ -6,6 +6,7 @@
 #include "common/logging.h"
 #include "common/status.h"
 #include "plan/memory_plan.h"
+#include "proto/rpc/server_gpu.h"
 #include "server/coordinator/job_run_calls.h"
 #include "server/coordinator/loss_decision.h"
 
@@ -156,6 +157,11 @@ void JobRun::OnConfigured(const std::vector<proto::ConfigureReply>& replies) {
                        NameOf(servers_[server]), replies[server].version(), version_));
       return;
     }
+    const proto::ServerGpu& gpu = server_gpus_.emplace_back(replies[server].gpu());
+    if (const absl::Status sound = rpc::CheckServerGpu(gpu); !sound.ok()) {
+      Fail(fmt::format("{}: {}", NameOf(servers_[server]), Message(sound)));
+      return;
+    }
   }
   SetState("training");
   Change();  // workers may join
@@ -180,6 +186,11 @@ std::optional<proto::JoinJobReply> JobRun::Join(uint64_t incarnation) const {
     address->set_index(static_cast<int>(server));
     address->set_address(servers_[server].address);
     address->set_incarnation(servers_[server].incarnation);
+    if (const proto::ServerGpu& gpu = server_gpus_[server]; !gpu.gpu().empty()) {
+      *address->mutable_gpu() = gpu;
+      address->mutable_gpu()->set_clients(
+          static_cast<int>(std::ranges::count(workers_, servers_[server].host, &Member::host)));
+    }
   }
   FillShardMap(job_.shard_map, *reply.mutable_shard_map());
   if (const auto worker = WorkerOf(incarnation); worker.has_value()) {

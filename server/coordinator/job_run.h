@@ -198,6 +198,7 @@ class JobRun {
   bool interrupted_ = false;
 
   std::vector<Member> servers_;
+  std::vector<proto::ServerGpu> server_gpus_;  // by server, once they are configured
   std::vector<Member> workers_;
   WorkerGroups groups_;                    // of workers_
   std::vector<Participant> participants_;  // workers_, as step_result.h wants them

@@ -96,6 +96,39 @@ TEST(JobRunTest, WorkersThatMayExchangeLearnOfEachOtherWhereTheyCanReachEachOthe
   }
 }
 
+TEST(JobRunTest, WorkersLearnWhatServersTakeOfTheirGpus) {
+  for (const bool apart : {false, true}) {  // each on a host of its own
+    FakeDisk disk;
+    SimWorld world({.servers = 2, .workers = 3, .hosts_and_loopback = apart}, disk);
+    world.servers.gpu_bytes = 1000;
+    std::optional<proto::JoinJobReply> joined;
+    world.At("work", 1, [&] {
+      proto::JoinJobRequest request;
+      request.set_incarnation(world.worker_incarnation(0));
+      joined = *world.core().Join(request);
+    });
+    ASSERT_TRUE(world.Run());
+    ASSERT_TRUE(joined.has_value() && joined->servers_size() == 2);
+    for (const int server : {0, 1}) {
+      const proto::ServerGpu& gpu = joined->servers(server).gpu();
+      EXPECT_EQ(gpu.gpu(), "GPU-" + std::to_string(server));
+      EXPECT_EQ(gpu.taken_bytes(), 1000);
+      EXPECT_EQ(gpu.client_bytes(), 100);
+      EXPECT_EQ(gpu.clients(), apart ? 0 : 3) << "on its host";
+    }
+  }
+}
+
+TEST(JobRunTest, AServerThatClaimsMoreThanAGpuHasEndsTheJobByName) {
+  FakeDisk disk;
+  SimWorld world({}, disk);
+  world.servers.gpu_bytes = int64_t{1} << 50;
+  ASSERT_TRUE(world.Run());
+  ASSERT_TRUE(world.failed().has_value());
+  EXPECT_THAT(world.failed()->message(),
+              HasSubstr("server 0 (host sim, pid 100): a server cannot "));
+}
+
 TEST(JobRunTest, EveryStepIsToldWithItsNumbers) {
   FakeDisk disk;
   SimWorld world({.servers = 2, .workers = 2, .steps = 3}, disk);

@@ -179,6 +179,9 @@ ParameterService::BuildConfiguration(const proto::ConfigureRequest& request) {
       &metrics_, std::move(queues));
   configuration->reply.set_version(configuration->store->version());
   configuration->reply.set_resident_bytes(bytes.total());
+  if (job.service.memory == plan::PartitionMemory::kCuda) {
+    *configuration->reply.mutable_gpu() = DescribeGpuUse(*configuration, held);
+  }
   metrics_.SetResidentBytes(bytes);
   metrics_.version.Set(static_cast<double>(configuration->store->version()));
   LogInfo("server {} of {}: {} partitions of {}, version {}, {} resident, {} threads",

@@ -39,18 +39,15 @@ absl::StatusOr<std::shared_ptr<transport::Region>> AllocateSlots(transport::Tran
 absl::StatusOr<std::shared_ptr<transport::Region>> AllocatePayloads(transport::Transport& transport,
                                                                     PartitionState& state,
                                                                     PayloadsInGpu& kept,
-                                                                    uint64_t incarnation,
+                                                                    const std::string& client,
                                                                     int64_t bytes) {
-  if (!kept.MayHaveMore(incarnation)) {
-    return ResourceExhausted("it has not closed those of {} earlier connections",
-                             PayloadsInGpu::kMost);
-  }
+  SHOAL_RETURN_IF_ERROR(kept.MayHaveMore(client));
   SHOAL_ASSIGN_OR_RETURN(std::shared_ptr<std::byte> memory, state.AllocateShared(bytes));
   SHOAL_ASSIGN_OR_RETURN(
       std::shared_ptr<transport::Region> region,
       transport::ExposeShared(transport, std::move(memory), static_cast<size_t>(bytes),
                               transport::Access::kRemoteWrite));
-  kept.Add(incarnation, region);
+  kept.Add(client, region);
   return region;
 }
 
@@ -169,8 +166,8 @@ absl::StatusOr<ClientConnection::Slots> ParameterService::MakeSlots(Configuratio
   PartitionState& state = configuration.store->state();
   ClientConnection::Slots slots;
   if (in_gpu) {
-    auto payloads = AllocatePayloads(transport, state, configuration.payloads_in_gpu,
-                                     client.incarnation, bytes);
+    auto payloads =
+        AllocatePayloads(transport, state, *configuration.payloads_in_gpu, client.name, bytes);
     if (payloads.ok()) {
       // Of the host's region headers alone are touched.
       SHOAL_ASSIGN_OR_RETURN(slots.headers,

@@ -5,6 +5,7 @@
 
 #include <functional>
 #include <memory>
+#include <string>
 
 #include "absl/status/statusor.h"
 #include "server/store/partition_state.h"
@@ -14,6 +15,7 @@ namespace shoal::server {
 
 struct ServerGpu {
   StateFactory make_state;
+  std::string name;  // of the GPU among those of all machines
   // By which clients on this host are let into its memory; null: they are not.
   std::shared_ptr<transport::GpuMemory> reach;
   int index = 0;  // of the GPU in `reach`

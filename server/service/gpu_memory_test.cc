@@ -192,10 +192,17 @@ TEST_F(InGpuClientsTest, AreGrantedThereWhatIsPlannedThere) {
       job.service.gradient_type = gradient;
       proto::ConfigureRequest request = cluster.ConfigureRequest(0);
       request.set_job_yaml(plan::ToYaml(job));
+      const int64_t before = gpu::Counters().allocated_bytes;
       const auto configured = cluster.service(0).Configure(request);
       ASSERT_TRUE(configured.ok()) << configured.status();
+      // What it tells the job's workers.
+      const int64_t taken = gpu::Counters().allocated_bytes - before;
+      EXPECT_EQ(configured->gpu().gpu(), transport::GpuName(server_way_->gpu(0).uuid));
+      EXPECT_NEAR(static_cast<double>(configured->gpu().taken_bytes()), static_cast<double>(taken),
+                  0.01 * static_cast<double>(taken));
       TestingClient client(&cluster.service(0), &cluster.client_transport(), 1, 1);
       ASSERT_TRUE(client.Connect(/*read_only=*/false, /*in_gpu=*/true).ok());
+      EXPECT_EQ(gpu::Counters().allocated_bytes - before - taken, configured->gpu().client_bytes());
       const proto::ConnectReply& granted = client.granted();
       EXPECT_EQ(granted.weights_region() != granted.headers_region(), wire == DType::kF32);
       EXPECT_EQ(granted.payloads_region() != granted.slots_region(), gradient == DType::kF32);
@@ -253,34 +260,42 @@ TEST_F(InGpuClientsTest, WithoutRoomForSlotsPushesGoOverTheHost) {
   PushAll(cluster, 0, client, 1, 1);
 }
 
-// Nor does one that hangs, or means to, keep more and more of the GPU.
+// Nor does one that hangs, or means to, keep more and more of the GPU: by coming again, in other
+// lives, or by other names.
 TEST_F(InGpuClientsTest, OneThatDoesNotCloseEarlierSlotsPushesOverTheHost) {
   TestingCluster cluster(folder_, 1, plan::Accumulate::kFloat, 1 << 14,
                          {.client_gpus = client_way_});
-  ASSERT_TRUE(cluster.Configure().ok());
+  plan::Job job = cluster.job();
+  job.cluster.workers = 2;
+  proto::ConfigureRequest request = cluster.ConfigureRequest(0);
+  request.set_job_yaml(plan::ToYaml(job));
+  ASSERT_TRUE(cluster.service(0).Configure(request).ok());
   ASSERT_TRUE(cluster.BeginAttempt(1, 1).ok());
   const int64_t before = gpu::Counters().allocated_bytes;
   std::vector<std::unique_ptr<TestingClient>> clients;
-  const auto in_gpu = [&](uint64_t incarnation) {
-    clients.push_back(std::make_unique<TestingClient>(&cluster.service(0),
-                                                      &cluster.client_transport(), incarnation, 1));
+  const auto in_gpu = [&](uint64_t incarnation, const std::string& name) {
+    clients.push_back(std::make_unique<TestingClient>(
+        &cluster.service(0), &cluster.client_transport(), incarnation, 1, name));
     const absl::Status connected = clients.back()->Connect(/*read_only=*/false, /*in_gpu=*/true);
     EXPECT_TRUE(connected.ok()) << connected;
     const proto::ConnectReply& granted = clients.back()->granted();
     return granted.payloads_region() != granted.slots_region();
   };
   client_way_->closes = false;
-  EXPECT_TRUE(in_gpu(1));
-  EXPECT_TRUE(in_gpu(1)) << "the first may be on its way to be closed";
-  EXPECT_FALSE(in_gpu(1));
+  EXPECT_TRUE(in_gpu(1, "worker-0"));
+  EXPECT_TRUE(in_gpu(1, "worker-0")) << "the first may be on its way to be closed";
+  EXPECT_FALSE(in_gpu(1, "worker-0"));
   PushAll(cluster, 0, *clients.back(), 1, 1);
-  EXPECT_TRUE(in_gpu(2)) << "another";
+  EXPECT_FALSE(in_gpu(2, "worker-0")) << "another life of the same";
+  EXPECT_TRUE(in_gpu(3, "worker-1")) << "another";
+  EXPECT_TRUE(in_gpu(4, "worker-2"));
+  EXPECT_FALSE(in_gpu(5, "worker-3")) << "more than two workers have";
   client_way_->closes = true;
   clients.clear();
   for (int tries = 0; tries < 5000 && gpu::Counters().allocated_bytes != before; ++tries) {
     absl::SleepFor(absl::Milliseconds(1));
   }
-  EXPECT_TRUE(in_gpu(1)) << "all are closed";
+  EXPECT_TRUE(in_gpu(1, "worker-0")) << "all are closed";
 }
 
 TEST_F(InGpuClientsTest, AGpuThatFailsTakesNoPushFromItsMemory) {

@@ -17,6 +17,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -110,7 +111,7 @@ class ParameterService final : public rpc::ParameterServerHandler {
     int64_t slot_bytes = 0;
     ServerGpu gpu;         // with service.memory cuda
     std::string gpu_name;  // among those of all machines; empty: clients do not reach it
-    PayloadsInGpu payloads_in_gpu;
+    std::optional<PayloadsInGpu> payloads_in_gpu;  // where it has one
     std::vector<std::string>
         unavailable;  // transports of the job that could not be started, with the reason
     std::vector<EnabledTransport> transports;
@@ -132,6 +133,8 @@ class ParameterService final : public rpc::ParameterServerHandler {
   absl::Status OpenGpu(Configuration& configuration) const;
   static bool IsReachedInGpu(const Configuration& configuration);
   static void ExposeGpuWeights(Configuration& configuration);
+  static proto::ServerGpu DescribeGpuUse(const Configuration& configuration,
+                                         std::span<const plan::PartitionSpec> held);
   absl::Status CheckMemory(const StoreBytes& bytes, plan::PartitionMemory memory) const;
   absl::StatusOr<proto::ConnectReply> Accept(Configuration& configuration,
                                              const proto::ConnectRequest& request);

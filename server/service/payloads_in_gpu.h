@@ -1,7 +1,8 @@
 // Which clients' slots lie in the server's GPU, or did and may still be open: memory that a client
 // has open goes when the client closes it (transport/gpu_memory.h), which one that hangs, or means
-// harm, does not do. So a client that comes again while it has two is served on the host, and what
-// is kept for a client that is connected no more is bounded.
+// harm, does not do. So a client that comes again while it has two, in this life or an earlier one,
+// is served on the host. Clients give their names themselves, so all that is kept is bounded too:
+// by twice what the job's workers have.
 //
 // Used from one thread at a time.
 #pragma once
@@ -9,9 +10,12 @@
 #include <algorithm>
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <utility>
 #include <vector>
 
+#include "absl/status/status.h"
+#include "common/status.h"
 #include "transport/transport.h"
 
 namespace shoal::server {
@@ -21,19 +25,30 @@ class PayloadsInGpu {
   // One that it pushes into, and one of the connection before, on its way to be closed.
   static constexpr int64_t kMost = 2;
 
-  bool MayHaveMore(uint64_t incarnation) {
+  explicit PayloadsInGpu(int64_t workers) : most_(kMost * std::max<int64_t>(1, workers)) {}
+
+  // ResourceExhausted where that client, or all together, have as many as they may.
+  absl::Status MayHaveMore(const std::string& client) {
     std::erase_if(kept_, [](const Kept& kept) { return kept.region.expired(); });
-    return std::ranges::count(kept_, incarnation, &Kept::incarnation) < kMost;
+    if (std::ranges::count(kept_, client, &Kept::client) >= kMost) {
+      return ResourceExhausted("it has not closed those of {} earlier connections", kMost);
+    }
+    if (std::ssize(kept_) >= most_) {
+      return ResourceExhausted("clients have {} of them open, twice as many as the job has workers",
+                               kept_.size());
+    }
+    return absl::OkStatus();
   }
-  void Add(uint64_t incarnation, const std::shared_ptr<transport::Region>& region) {
-    kept_.push_back({.incarnation = incarnation, .region = region});
+  void Add(const std::string& client, const std::shared_ptr<transport::Region>& region) {
+    kept_.push_back({.client = client, .region = region});
   }
 
  private:
   struct Kept {
-    uint64_t incarnation = 0;
+    std::string client;
     std::weak_ptr<transport::Region> region;
   };
+  const int64_t most_;
   std::vector<Kept> kept_;
 };
 

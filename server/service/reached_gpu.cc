@@ -26,6 +26,7 @@ absl::Status ParameterService::OpenGpu(Configuration& configuration) const {
     return Annotate(opened.status(), "service.memory cuda");
   }
   gpu = *std::move(opened);
+  configuration.payloads_in_gpu.emplace(configuration.job.cluster.workers);
   gpu.make_state = [make = std::move(gpu.make_state)](const StateLayout& layout, ThreadPool* pool) {
     auto state = make(layout, pool);
     return state.ok() ? std::move(state) : Annotate(state.status(), "service.memory cuda");
@@ -62,6 +63,21 @@ void ParameterService::ExposeGpuWeights(Configuration& configuration) {
                  enabled.transport->name(), configuration.gpu_name, Message(exposed.status()));
     }
   }
+}
+
+// As planned, where clients reach its memory.
+proto::ServerGpu ParameterService::DescribeGpuUse(const Configuration& configuration,
+                                                  std::span<const plan::PartitionSpec> held) {
+  const plan::Job& job = configuration.job;
+  const bool reached = IsReachedInGpu(configuration);
+  const plan::ReachedInGpu planned = reached ? plan::PlanReachedInGpu(job) : plan::ReachedInGpu();
+  const plan::ServerGpuMemory one_client =
+      plan::PlanServerMemory(held, job.service, /*clients=*/1, planned).gpu;
+  proto::ServerGpu gpu;
+  gpu.set_gpu(configuration.gpu.name);
+  gpu.set_taken_bytes(one_client.total() - one_client.slots);
+  gpu.set_client_bytes(one_client.slots);
+  return gpu;
 }
 
 }  // namespace shoal::server

@@ -17,8 +17,12 @@ constexpr int64_t kReadBuffer = int64_t{1} << 20;
 }  // namespace
 
 TestingClient::TestingClient(ParameterService* service, transport::Transport* transport,
-                             uint64_t incarnation, int64_t generation)
-    : service_(service), transport_(transport), incarnation_(incarnation), generation_(generation) {
+                             uint64_t incarnation, int64_t generation, const std::string& name)
+    : service_(service),
+      transport_(transport),
+      incarnation_(incarnation),
+      generation_(generation),
+      name_(name.empty() ? fmt::format("worker-{}", incarnation) : name) {
   queue_ = *transport_->CreateQueue();
   acknowledgements_ =
       *transport_->Allocate(transport::kBufferAlignment, transport::Access::kRemoteWrite);
@@ -47,7 +51,7 @@ absl::Status TestingClient::Connect(bool read_only, bool in_gpu) {
   request.set_layout_version(transport::kDataLayoutVersion);
   request.set_generation(generation_);
   request.set_read_only(read_only);
-  request.set_client(fmt::format("worker-{}", incarnation_));
+  request.set_client(name_);
   if (in_gpu) {
     const std::vector<std::string>& gpus = transport_->capabilities().opens_gpus;
     request.mutable_gpus()->Add(gpus.begin(), gpus.end());

@@ -33,8 +33,9 @@ class TestingClient {
     bool operator==(const Answer&) const = default;
   };
 
+  // `name` it has; empty: by its incarnation.
   TestingClient(ParameterService* service, transport::Transport* transport, uint64_t incarnation,
-                int64_t generation);
+                int64_t generation, const std::string& name = "");
   ~TestingClient();
 
   // Makes a connection; an older one is dropped. `read_only` asks for no slots, `in_gpu` for
@@ -70,6 +71,7 @@ class TestingClient {
   transport::Transport* const transport_;
   const uint64_t incarnation_;
   const int64_t generation_;
+  const std::string name_;
   std::unique_ptr<transport::EventQueue> queue_;
   std::shared_ptr<transport::Region> acknowledgements_;
   std::shared_ptr<transport::Region> source_;

@@ -34,9 +34,11 @@ GpuOpener MakeGpuOpener(int gpu) {
     if (chosen < 0) {
       SHOAL_ASSIGN_OR_RETURN(chosen, ChooseGpu(server));
     }
-    ServerGpu opened{.make_state = [chosen](const StateLayout& layout, ThreadPool*) {
+    SHOAL_ASSIGN_OR_RETURN(const gpu::GpuDescription description, gpu::DescribeGpu(chosen));
+    const auto make_state = [chosen](const StateLayout& layout, ThreadPool*) {
       return MakeCudaState(chosen, layout);
-    }};
+    };
+    ServerGpu opened{.make_state = make_state, .name = transport::GpuName(description.uuid)};
     if (reached) {
       auto reach = transport::OpenCudaMemory(chosen);
       if (reach.ok()) {

@@ -20,6 +20,7 @@ struct ClusterOptions {
   int servers = 1;
   int workers = 1;
   bool trace = false;
+  bool local = true;  // as the job says
   // Seed 0: none. Each worker gets faults of its own.
   transport::FaultOptions faults = {.seed = 0};
   // What a worker (by number) computes on; empty: the CPU.

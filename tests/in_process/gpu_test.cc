@@ -5,7 +5,10 @@
 
 #include <memory>
 
+#include "plan/memory_plan.h"
 #include "tests/in_process/gpu_training.h"
+#include "worker/backend/cuda/cuda_device.h"
+#include "worker/ops/cuda/cuda_ops.h"
 
 namespace shoal::testing {
 namespace {
@@ -153,6 +156,48 @@ TEST_F(GpuTest, OverTheHostWhereTheServersGpuIsNotReached) {
   EXPECT_GT(Moved(refused, "get", "direct"), 0) << "shm all the same";
   before_run_ = nullptr;
   EXPECT_EQ(OnGpus(1, 2, Way({0})).checksums, alone);
+}
+
+// A worker on a server's GPU leaves room for slots that the server will take there, wherever the
+// job's processes are.
+TEST_F(GpuTest, AWorkerLeavesRoomForWhatServersTakeOfItsGpu) {
+  job_.service.transports = {"shm", "tcp"};
+  job_.train.device = plan::DeviceKind::kCuda;
+  job_.train.residency = plan::Residency::kStep;
+  job_.train.push = plan::PushPolicy::kStep;
+  job_.service.memory = plan::PartitionMemory::kCuda;
+  const plan::MemoryPlan plan = plan::PlanMemory(*plan::NamedShape("tiny"), job_, 1, 1, {}).value();
+  const int64_t needed = plan.stages[0].gpu.total();
+  const std::shared_ptr<transport::EmulatedGpuMemory> way = Way({0});
+  const auto run = [&](bool local, int server_gpu, int64_t free) {
+    std::filesystem::remove_all(job_.checkpoint.directory);
+    gpu::SetEmulatedGpus({.count = 2});
+    const auto open = [&](int) -> absl::StatusOr<worker::OpenedMachine> {
+      SHOAL_ASSIGN_OR_RETURN(worker::OpenedMachine machine,
+                             worker::OpenMachine({.kind = plan::DeviceKind::kCuda}));
+      machine.machine.ops.reset();  // before its device
+      SHOAL_ASSIGN_OR_RETURN(machine.machine.device,
+                             worker::MakeCudaDevice({.budget_bytes = free}));
+      SHOAL_ASSIGN_OR_RETURN(machine.machine.ops, worker::MakeCudaOps(*machine.machine.device, {}));
+      machine.reach = way;
+      return machine;
+    };
+    const auto open_server = [&](int server, bool) {
+      auto opened = server::MakeGpuOpener(server_gpu)(server, /*reached=*/false);
+      if (opened.ok() && server_gpu == 0) {
+        opened->reach = way;
+      }
+      return opened;
+    };
+    return Train(job_, tokens_, {.local = local, .open_machine = open, .open_gpu = open_server});
+  };
+  constexpr int64_t kSlots = int64_t{2} << 20;  // a driver's page
+  for (const bool local : {true, false}) {
+    EXPECT_TRUE(run(local, 0, needed + kSlots)->end.has_done());
+    const auto tight = run(local, 0, needed + kSlots - 1);
+    EXPECT_THAT(tight.status().ToString(), ::testing::HasSubstr("a worker needs"));
+    EXPECT_TRUE(run(local, 1, needed)->end.has_done()) << "on another GPU";
+  }
 }
 
 // Worker and server on one GPU.

@@ -1,7 +1,5 @@
 #include "worker/machine/open_machine.h"
 
-#include <algorithm>
-
 #include "common/status.h"
 #include "worker/machine/open_gpu.h"
 
@@ -29,11 +27,7 @@ absl::StatusOr<OpenedMachine> OpenMachine(const MachineRequest& request) {
   if (request.kind != plan::DeviceKind::kCuda) {
     on_gpu.gpu = gpus.front();
   }
-  SHOAL_ASSIGN_OR_RETURN(OpenedMachine opened, OpenGpu(on_gpu));
-  if (const auto at = std::ranges::find(gpus, on_gpu.gpu); at != gpus.end()) {
-    opened.turn = {.place = static_cast<size_t>(at - gpus.begin()), .gpus = gpus.size()};
-  }
-  return opened;
+  return OpenGpu(on_gpu);
 }
 
 }  // namespace shoal::worker

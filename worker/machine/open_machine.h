@@ -5,14 +5,13 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <optional>
+#include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "gpu/gpus.h"
 #include "plan/device_kind.h"
-#include "plan/gpu_turn.h"
 #include "transport/gpu_memory.h"
 #include "worker/collectives/collectives.h"
 #include "worker/ops/machine.h"
@@ -39,8 +38,8 @@ struct OpenedMachine {
   // By which its GPU exchanges with those of other workers; looks for the library when it is
   // called. Empty: the build is without.
   CollectivesOpener open_collectives;
-  // Its GPU among those that can be used.
-  std::optional<plan::GpuTurn> turn;
+  // Of its GPU among those of all machines; empty: it has none.
+  std::string gpu_name;
   // Of the GPU's memory, with MachineRequest::sharing.
   int64_t gpu_share_bytes = 0;
 };
@@ -49,6 +48,8 @@ struct OpenedMachine {
 absl::StatusOr<gpu::GpuDescriptions> FindGpus();
 // Why we cannot compute on one of them, or OK.
 absl::Status CheckUsable(const gpu::GpuDescription& gpu);
+// As gpu::FreeBytes.
+absl::StatusOr<int64_t> FreeGpuBytes(const gpu::GpuDescription& gpu);
 // Of those, the numbers of the ones that we can compute on.
 std::vector<int> UsableGpus();
 

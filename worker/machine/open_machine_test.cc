@@ -19,12 +19,20 @@ TEST(OpenMachine, TakesAGpuWhereThereIsOne) {
   const absl::StatusOr<OpenedMachine> second = OpenMachine({.kind = DeviceKind::kCuda, .gpu = 1});
   ASSERT_TRUE(second.ok()) << second.status();
   EXPECT_EQ(second->machine.device->name(), "cuda:1");
-  ASSERT_TRUE(second->turn.has_value());
-  EXPECT_EQ(second->turn->place, 1U);
-  EXPECT_EQ(second->turn->gpus, 2U);
+  EXPECT_FALSE(second->gpu_name.empty());
+  EXPECT_NE(second->gpu_name, opened->gpu_name);
   const absl::StatusOr<OpenedMachine> half = OpenMachine({.sharing = 2});
   ASSERT_TRUE(half.ok()) << half.status();
   EXPECT_LE(half->machine.device->budget_bytes(), opened->machine.device->budget_bytes() / 2);
+}
+
+TEST(OpenMachine, TellsWhatIsFreeWhereNothingIs) {
+  SetEmulatedGpus({.count = 1, .memory_bytes = int64_t{100} << 20});
+  const gpu::GpuDescription gpu = FindGpus()->gpus.front();
+  EXPECT_EQ(OpenMachine({}).status().code(), absl::StatusCode::kResourceExhausted);
+  const absl::StatusOr<int64_t> free = FreeGpuBytes(gpu);
+  ASSERT_TRUE(free.ok()) << free.status();
+  EXPECT_EQ(*free, int64_t{100} << 20);
 }
 
 TEST(OpenMachine, TakesTheCpuWhereThereIsNone) {
@@ -34,6 +42,7 @@ TEST(OpenMachine, TakesTheCpuWhereThereIsNone) {
     const absl::StatusOr<OpenedMachine> opened = OpenMachine({.threads = 1});
     ASSERT_TRUE(opened.ok()) << opened.status();
     EXPECT_FALSE(opened->machine.device->asynchronous());
+    EXPECT_TRUE(opened->gpu_name.empty());
     EXPECT_FALSE(OpenMachine({.kind = DeviceKind::kCuda}).ok());
   }
 }

@@ -12,13 +12,17 @@ absl::StatusOr<gpu::GpuDescriptions> FindGpus() { return gpu::DescribeGpus(); }
 
 absl::Status CheckUsable(const gpu::GpuDescription& gpu) { return gpu::CheckSupported(gpu); }
 
+absl::StatusOr<int64_t> FreeGpuBytes(const gpu::GpuDescription& gpu) { return gpu::FreeBytes(gpu); }
+
 absl::StatusOr<OpenedMachine> OpenGpu(const MachineRequest& request) {
   OpenedMachine opened;
   SHOAL_ASSIGN_OR_RETURN(opened.machine.device,
                          MakeCudaDevice({.gpu = request.gpu, .sharing = request.sharing}));
   SHOAL_ASSIGN_OR_RETURN(opened.machine.ops, MakeCudaOps(*opened.machine.device,
                                                          {.deterministic = request.deterministic}));
-  opened.gpu_share_bytes = GpuOf(*opened.machine.device).memory_bytes / request.sharing;
+  const gpu::GpuDescription& gpu = GpuOf(*opened.machine.device);
+  opened.gpu_name = transport::GpuName(gpu.uuid);
+  opened.gpu_share_bytes = gpu.memory_bytes / request.sharing;
   opened.open_collectives = FindCollectives();
   absl::StatusOr<std::unique_ptr<transport::GpuMemory>> reach =
       transport::OpenCudaMemory(request.gpu);

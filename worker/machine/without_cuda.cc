@@ -15,6 +15,7 @@ absl::Status WithoutCuda() {
 
 absl::StatusOr<gpu::GpuDescriptions> FindGpus() { return WithoutCuda(); }
 absl::Status CheckUsable(const gpu::GpuDescription& /*gpu*/) { return WithoutCuda(); }
+absl::StatusOr<int64_t> FreeGpuBytes(const gpu::GpuDescription& /*gpu*/) { return WithoutCuda(); }
 absl::StatusOr<OpenedMachine> OpenGpu(const MachineRequest& /*request*/) { return WithoutCuda(); }
 
 }  // namespace shoal::worker

@@ -9,6 +9,7 @@
 #include "common/thread_pool.h"
 #include "formats/hf_model.h"
 #include "plan/pipeline/job_pipeline.h"
+#include "proto/rpc/server_gpu.h"
 #include "transport/job_transport.h"
 #include "worker/emulated/emulated_model.h"
 #include "worker/trainer/peer_meeting.h"
@@ -25,6 +26,25 @@ int Threads(const plan::Job& job, int flag) {
   }
   const int64_t sharing = job.cluster.local ? std::max<int64_t>(1, job.cluster.workers) : 1;
   return static_cast<int>(std::max<int64_t>(1, AvailableCores() / sharing));
+}
+
+// As they say themselves.
+absl::StatusOr<plan::ServersOnGpu> ServersOnGpu(const proto::JoinJobReply& join,
+                                                const std::string& gpu_name) {
+  plan::ServersOnGpu servers;
+  for (const proto::ServerAddress& server : join.servers()) {
+    const proto::ServerGpu& gpu = server.gpu();
+    if (gpu_name.empty() || gpu.gpu() != gpu_name) {
+      continue;
+    }
+    if (const absl::Status sound = rpc::CheckServerGpu(gpu); !sound.ok()) {
+      return Annotate(sound, fmt::format("server-{}, as the coordinator tells it", server.index()));
+    }
+    // This worker is on its host, whatever their names for it.
+    servers.taken += gpu.taken_bytes();
+    servers.slots += gpu.client_bytes() * std::max(1, gpu.clients());
+  }
+  return servers;
 }
 
 }  // namespace
@@ -122,12 +142,13 @@ absl::Status WorkerJob::PlanMemory(const proto::JoinJobReply& join) {
   plan::MemoryBudget budget;
   if (job_.train.device == plan::DeviceKind::kCuda) {
     budget.gpu_bytes = machine_.machine.device->budget_bytes();
+    SHOAL_ASSIGN_OR_RETURN(budget.servers, ServersOnGpu(join, machine_.gpu_name));
+    budget.gpu_workers = options_.device.sharing;
+    budget.gpu_share_bytes = machine_.gpu_share_bytes;
   }
   if (job_.cluster.local) {
     SHOAL_ASSIGN_OR_RETURN(const HostMemory memory, ReadHostMemory());
     budget.machine_bytes = memory.total;
-    budget.gpu = machine_.turn;
-    budget.gpu_share_bytes = machine_.gpu_share_bytes;
   }
   std::vector<plan::StageNeeds> stages;
   if (pipeline_.has_value()) {

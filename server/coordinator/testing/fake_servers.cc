@@ -62,6 +62,11 @@ void FakeServers::Configure(int index, const proto::ConfigureRequest& request,
         }
         proto::ConfigureReply reply;
         reply.set_version(self.version);
+        if (gpu_bytes != 0) {
+          reply.mutable_gpu()->set_gpu(fmt::format("GPU-{}", index));
+          reply.mutable_gpu()->set_taken_bytes(gpu_bytes);
+          reply.mutable_gpu()->set_client_bytes(gpu_bytes / 10);
+        }
         return reply;
       });
 }
