@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "common/status.h"
+#include "common/status_testing.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "plan/stage_units.h"
@@ -21,9 +22,6 @@ using testing_model::RandomBatch;
 using testing_model::RandomWeights;
 using testing_model::SmallSpec;
 using testing_model::ThreeLayers;
-
-MATCHER(IsOk, "is ok") { return arg.ok(); }
-MATCHER_P(HasCode, code, "") { return arg.code() == code; }
 
 // Notes it.
 class RecordingAccess final : public UnitSource, public GradientSink {

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "common/status.h"
+#include "common/status_testing.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "worker/model/runner.h"
@@ -23,8 +24,6 @@ using testing_model::RandomBatch;
 using testing_model::RandomWeights;
 using testing_model::SmallSpec;
 using testing_model::ThreeLayers;
-
-MATCHER(IsOk, "is ok") { return arg.ok(); }
 
 constexpr double kLossScale = 0.0625;
 

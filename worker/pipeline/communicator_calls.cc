@@ -38,7 +38,7 @@ void CommunicatorLinks::AwaitReady() {
 absl::Status CommunicatorLinks::MakeReady(Pending pending) {
   if (pending.after != nullptr) {
     while (!pending.after->WaitDone(kLook)) {
-      SHOAL_RETURN_IF_ERROR(failure());
+      SHOAL_RETURN_IF_ERROR(status());
       SHOAL_RETURN_IF_ERROR(check());
     }
     SHOAL_RETURN_IF_ERROR(pending.after->Wait());

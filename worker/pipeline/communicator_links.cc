@@ -144,7 +144,7 @@ absl::Status CommunicatorLinks::EndStep(absl::Duration timeout) {
     host = host_;
   }
   StopThreads();  // they have heard all that is said in a step
-  SHOAL_RETURN_IF_ERROR(failure());
+  SHOAL_RETURN_IF_ERROR(status());
   for (auto& [peer, pair] : pairs_) {
     SHOAL_RETURN_IF_ERROR(pair->communicators().AwaitDone(deadline));
   }
@@ -195,7 +195,7 @@ void CommunicatorLinks::Abandon(const absl::Status& why) {
   host_ = nullptr;
 }
 
-absl::Status CommunicatorLinks::failure() const {
+absl::Status CommunicatorLinks::status() const {
   absl::MutexLock lock(&mutex_);
   return failure_;
 }
@@ -319,7 +319,7 @@ absl::Status CommunicatorLinks::Consumed(const StageMessage& message) {
 // What is under way with a communicator that fails ends too: then it is not done.
 absl::Status CommunicatorLinks::AwaitDone(Event& transfer, int peer, absl::Time deadline) {
   while (!transfer.WaitDone(kLook)) {
-    SHOAL_RETURN_IF_ERROR(failure());
+    SHOAL_RETURN_IF_ERROR(status());
     if (absl::Now() >= deadline) {
       return DeadlineExceeded("stage {} was ready, but what is under way with it did not end",
                               peer);

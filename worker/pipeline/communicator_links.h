@@ -92,6 +92,7 @@ class CommunicatorLinks final : public AttachedLinks {
       ABSL_LOCKS_EXCLUDED(mutex_);
   absl::Status Consumed(const StageMessage& message) override ABSL_LOCKS_EXCLUDED(mutex_);
   void Close(const absl::Status& why) override ABSL_LOCKS_EXCLUDED(mutex_) { Fail(why); }
+  absl::Status status() const override ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
   // Device memory for a message.
@@ -158,7 +159,6 @@ class CommunicatorLinks final : public AttachedLinks {
   }
   absl::StatusOr<End*> Find(const EndKey& key) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status check() const { return options_.check ? options_.check() : absl::OkStatus(); }
-  absl::Status failure() const ABSL_LOCKS_EXCLUDED(mutex_);
   void Fail(const absl::Status& why) ABSL_LOCKS_EXCLUDED(mutex_);
 
   const Options options_;

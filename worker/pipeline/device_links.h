@@ -48,6 +48,7 @@ class DeviceLinks final : public AttachedLinks {
                                          absl::Duration timeout) override;
   absl::Status Consumed(const StageMessage& message) override;
   void Close(const absl::Status& why) override { host_->Close(why); }
+  absl::Status status() const override { return host_->status(); }
 
  private:
   // Device memory for a message.

@@ -51,6 +51,7 @@ class HostLinks final : public StageLinks {
     return absl::OkStatus();
   }
   void Close(const absl::Status& why) override { closed.Update(why); }
+  absl::Status status() const override { return closed; }
 
   using Bytes = std::array<std::byte, kBytes>;
   absl::Notification go;
@@ -80,6 +81,7 @@ class LinksOnDevice final : public StageLinks {
   absl::Status Consumed(const StageMessage&) override { return Tell("consumed"); }
   bool OnDevice(int) const override { return true; }
   void Close(const absl::Status&) override {}
+  absl::Status status() const override { return absl::OkStatus(); }
 
   std::vector<std::string> told;
 

@@ -169,6 +169,11 @@ class InProcessPipeline::Queues {
     return absl::OkStatus();  // whoever has gone since
   }
 
+  absl::Status StatusOf(int stage) {
+    absl::MutexLock lock(&mutex_);
+    return open_ ? absl::OkStatus() : Closed(stage);
+  }
+
   void Close(int stage, const absl::Status& why) {
     absl::MutexLock lock(&mutex_);
     if (open_) {
@@ -252,6 +257,7 @@ class InProcessPipeline::Links final : public StageLinks {
     return queues_.Consumed(stage_, message);
   }
   void Close(const absl::Status& why) override { queues_.Close(stage_, why); }
+  absl::Status status() const override { return queues_.StatusOf(stage_); }
 
  private:
   Name NameIn(const StageMessage& message) const {

@@ -37,7 +37,8 @@ absl::StatusOr<std::shared_ptr<Region>> DeviceRegion(const LinkRegions::Options&
     SHOAL_ASSIGN_OR_RETURN(memory, options.device->Allocate(bytes));
     return options.transport->Register({memory.data(), static_cast<size_t>(bytes)}, access);
   }
-  SHOAL_ASSIGN_OR_RETURN(std::shared_ptr<std::byte> shared, options.device->AllocateShared(bytes));
+  SHOAL_ASSIGN_OR_RETURN(std::shared_ptr<std::byte> shared,
+                         options.lent->Allocate(*options.device, bytes));
   return transport::ExposeShared(*options.transport, std::move(shared), static_cast<size_t>(bytes),
                                  access);
 }

@@ -3,9 +3,9 @@
 // lies in memory of the host, or, where stages reach each other's devices, in that of the device,
 // and then headers have memory of their own on the host.
 //
-// Slots on a device are an allocation that the neighbour opens (Device::AllocateShared). They go
-// when the transport has let go of them, which may be after these regions; everything else goes
-// with them, so they outlive the connection.
+// Slots on a device are an allocation that the neighbour opens (lent_memory.h). They go when the
+// transport has let go of them, which may be after these regions; everything else goes with them,
+// so they outlive the connection.
 #pragma once
 
 #include <cstdint>
@@ -15,6 +15,7 @@
 #include "absl/status/statusor.h"
 #include "transport/transport.h"
 #include "worker/backend/backend.h"
+#include "worker/pipeline/lent_memory.h"
 #include "worker/pipeline/link_layout.h"
 #include "worker/pipeline/link_queues.h"
 
@@ -30,8 +31,10 @@ class LinkRegions {
     transport::Transport* transport = nullptr;
     LinkRoom slots;
     LinkRoom buffers;
-    // In whose memory messages are to lie. Null: in that of the host,
+    // In whose memory messages are to lie, and what counts that of it which the neighbour opens.
+    // Null: in that of the host,
     Device* device = nullptr;
+    LentMemory* lent = nullptr;
     // from here, as far as the transport can use memory that it did not allocate: for a device
     // whose copies reach that memory at full speed. Null: in the transport's own.
     Memory* host = nullptr;

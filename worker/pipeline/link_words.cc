@@ -5,7 +5,6 @@
 #include <map>
 #include <utility>
 
-#include "absl/time/clock.h"
 #include "common/status.h"
 
 namespace shoal::worker {
@@ -15,12 +14,6 @@ namespace {
 constexpr absl::Duration kRoomTimeout = absl::Seconds(10);
 // Between two looks at whether it goes on.
 constexpr absl::Duration kLook = absl::Milliseconds(20);
-
-// Whether nothing was said in that time. Links that were closed because some time was up say so
-// without waiting.
-bool IsSilence(const absl::Status& status, absl::Time asked) {
-  return absl::IsDeadlineExceeded(status) && absl::Now() - asked >= kLook / 2;
-}
 
 }  // namespace
 
@@ -85,16 +78,16 @@ absl::Status LinkWords::SayBytes(int number, const void* bytes, size_t count) {
 
 absl::Status LinkWords::HearBytes(int number, void* bytes, size_t count, const GoesOn& goes_on) {
   while (true) {
-    const absl::Time asked = absl::Now();
     const absl::StatusOr<const std::byte*> said = links_->Await(Numbered(number), kLook);
     if (said.ok()) {
       std::memcpy(bytes, *said, count);
       SHOAL_RETURN_IF_ERROR(links_->Consumed(Numbered(number)));
       return posted_ < messages_ ? links_->Post(Numbered(++posted_)) : absl::OkStatus();
     }
-    if (!IsSilence(said.status(), asked)) {
+    if (!absl::IsDeadlineExceeded(said.status())) {
       return said.status();
     }
+    SHOAL_RETURN_IF_ERROR(links_->status());  // some time may have been up there
     SHOAL_RETURN_IF_ERROR(goes_on());
   }
 }
@@ -119,14 +112,6 @@ absl::StatusOr<LinkIds> LinkWords::HearIds(const GoesOn& goes_on) {
     ids[i].assign(bytes.data() + i * kLinkIdBytes, kLinkIdBytes);
   }
   return ids;
-}
-
-absl::Status LinkWords::CheckOpen() const {
-  if (messages_ == 0) {
-    return absl::OkStatus();
-  }
-  const absl::Status status = links_->Await(Numbered(1), absl::ZeroDuration()).status();
-  return absl::IsDeadlineExceeded(status) ? absl::OkStatus() : status;
 }
 
 absl::Status LinkWords::Say(const LinkWord& word) { return SayBytes(++said_, &word, sizeof(word)); }

@@ -64,9 +64,6 @@ class LinkWords {
   absl::Status SayIds(const LinkIds& ids);
   using GoesOn = std::function<absl::Status()>;
   absl::StatusOr<LinkIds> HearIds(const GoesOn& goes_on);
-  // Before a word of the step has been heard: what has closed the links, if anything. From any
-  // thread.
-  absl::Status CheckOpen() const;
   absl::Status Say(const LinkWord& word);
   // The next one.
   absl::StatusOr<LinkWord> Hear(const GoesOn& goes_on);

@@ -26,8 +26,8 @@ TEST(LinkWords, HaveRoomForAsManyAsThereArePlacesForMessages) {
   EXPECT_EQ(WordBytes(words)[0], kLongestWordBytes);
 }
 
-// A neighbour may be through with connecting, and say its first word, before this stage is.
-TEST(LinkWords, ALookWhetherLinksAreOpenTakesNoWord) {
+// Of links that some time of theirs has closed it is said at once, not taken for silence.
+TEST(LinkWords, AreHeardUntilTheLinksAreClosed) {
   const std::vector<plan::MessageQueue> words = WordQueues(std::vector<plan::MessageQueue>{
       {.from = 0, .to = 1, .messages = 1, .slots = 1, .send_buffers = 1}});
   const std::vector<int64_t> bytes = WordBytes(words);
@@ -37,19 +37,21 @@ TEST(LinkWords, ALookWhetherLinksAreOpenTakesNoWord) {
     ASSERT_TRUE(host.links(stage).BeginStep({.queues = words, .bytes = bytes}).ok());
     ASSERT_TRUE(stages[static_cast<size_t>(stage)].BeginStep(host.links(stage), words, false).ok());
   }
-  EXPECT_TRUE(stages[0].CheckOpen().ok());
+  EXPECT_TRUE(host.links(0).status().ok());
   const LinkWord said{.from = 0, .microbatch = 3};
   ASSERT_TRUE(stages[1].Say(said).ok());
-  EXPECT_TRUE(stages[0].CheckOpen().ok());
   const absl::Time begun = absl::Now();
-  const auto heard = stages[0].Hear([&] {
+  const auto in_time = [&] {
     return absl::Now() - begun < absl::Seconds(30) ? absl::OkStatus()
                                                    : absl::AbortedError("not heard");
-  });
+  };
+  const auto heard = stages[0].Hear(in_time);
   ASSERT_TRUE(heard.ok()) << heard.status();
   EXPECT_TRUE(*heard == said);
-  host.links(1).Close(Unavailable("it is lost"));
-  EXPECT_TRUE(absl::IsUnavailable(stages[0].CheckOpen()));
+  host.links(0).Close(DeadlineExceeded("a message did not come"));
+  EXPECT_EQ(Message(host.links(0).status()), "a message did not come");
+  EXPECT_TRUE(absl::IsUnavailable(host.links(1).status()));
+  EXPECT_EQ(Message(stages[0].Hear(in_time).status()), "a message did not come");
 }
 
 }  // namespace

@@ -27,9 +27,9 @@ absl::Status LinkedPair::BeginStep(StageLinks& host, std::span<const plan::Messa
   } else {
     SHOAL_ASSIGN_OR_RETURN(ids, HearIds());
   }
-  SetConnecting(true);
+  Watch(&host);
   const absl::Status connected = communicators_.Connect(ids);
-  SetConnecting(false);
+  Watch(nullptr);
   return connected;
 }
 
@@ -53,12 +53,12 @@ absl::Status LinkedPair::Check() {
     SHOAL_RETURN_IF_ERROR(options_.check());
   }
   absl::MutexLock lock(&mutex_);
-  return connecting_ ? words_.CheckOpen() : absl::OkStatus();
+  return connecting_over_ != nullptr ? connecting_over_->status() : absl::OkStatus();
 }
 
-void LinkedPair::SetConnecting(bool now) {
+void LinkedPair::Watch(StageLinks* host) {
   absl::MutexLock lock(&mutex_);
-  connecting_ = now;
+  connecting_over_ = host;
 }
 
 }  // namespace shoal::worker

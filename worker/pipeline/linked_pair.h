@@ -40,13 +40,14 @@ class LinkedPair {
   absl::StatusOr<LinkIds> HearIds();
   // Whether the attempt, and while they connect the neighbour, go on.
   absl::Status Check() ABSL_LOCKS_EXCLUDED(mutex_);
-  void SetConnecting(bool now) ABSL_LOCKS_EXCLUDED(mutex_);
+  // The links of the step, while they connect; then none.
+  void Watch(StageLinks* host) ABSL_LOCKS_EXCLUDED(mutex_);
 
   const CommunicatorPair::Options options_;
   LinkWords words_;
   absl::Mutex mutex_;
-  bool connecting_ ABSL_GUARDED_BY(mutex_) = false;  // no words are heard
-  CommunicatorPair communicators_;                   // goes first: while it does, it checks
+  StageLinks* connecting_over_ ABSL_GUARDED_BY(mutex_) = nullptr;  // no words are heard
+  CommunicatorPair communicators_;  // goes first: while it does, it checks
 };
 
 }  // namespace shoal::worker

@@ -16,8 +16,9 @@
 // made them makes new ones for the next attempt.
 //
 // Threads: calls come from one thread, but Send, Post and Consumed may come from another than the
-// rest, in the order that the step gives them, and Close from any; it ends what waits. To all links
-// but those of attached_links.h calls about different queues may come from different threads.
+// rest, in the order that the step gives them, and Close and status from any; Close ends what
+// waits. To all links but those of attached_links.h calls about different queues may come from
+// different threads.
 // Ownership: memory that MakeRoom and Await give is the links', until Send and Consumed.
 // Failure: a wait that takes longer than its timeout is DeadlineExceeded, a neighbour that is lost
 // is Unavailable and named, a message that is not the one expected DataLoss; after Close all calls
@@ -82,6 +83,8 @@ class StageLinks {
 
   // `why` is not OK. The first call counts. Neighbours learn of it.
   virtual void Close(const absl::Status& why) = 0;
+  // What closed them, Close or a neighbour; OK while they are open.
+  virtual absl::Status status() const = 0;
 };
 
 }  // namespace shoal::worker

@@ -91,6 +91,7 @@ absl::StatusOr<std::unique_ptr<TransportLinks::Peer>> TransportLinks::NewPeer(in
                                                                    .slots = options_.slots,
                                                                    .buffers = options_.buffers,
                                                                    .device = options_.device,
+                                                                   .lent = options_.lent,
                                                                    .host = options_.host}));
   return std::make_unique<Peer>(stage, std::move(regions));
 }
@@ -306,6 +307,11 @@ absl::Status TransportLinks::Consumed(const StageMessage& message) {
 void TransportLinks::Close(const absl::Status& why) {
   SHOAL_CHECK(!why.ok());
   Fail(why);
+}
+
+absl::Status TransportLinks::status() const {
+  absl::MutexLock lock(&mutex_);
+  return closed_;
 }
 
 void TransportLinks::Fail(const absl::Status& why) {

@@ -53,6 +53,7 @@ struct TransportLinksOptions {
   // As LinkRegions::Options. With a device, messages are made and used by it, and Send and Consumed
   // are called when it has done so.
   Device* device = nullptr;
+  LentMemory* lent = nullptr;
   Memory* host = nullptr;
   absl::Duration handshake_timeout = absl::Seconds(10);
   // Slots on the host whose message has been used are filled with NaN.
@@ -83,6 +84,7 @@ class TransportLinks final : public StageLinks {
   absl::Status Consumed(const StageMessage& message) override ABSL_LOCKS_EXCLUDED(mutex_);
   bool OnDevice(int /*peer*/) const override { return options_.device != nullptr; }
   void Close(const absl::Status& why) override ABSL_LOCKS_EXCLUDED(mutex_);
+  absl::Status status() const override ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
   struct Peer {
@@ -126,7 +128,7 @@ class TransportLinks final : public StageLinks {
   const TransportLinksOptions options_;
   const std::unique_ptr<transport::EventQueue> queue_;
 
-  absl::Mutex mutex_;
+  mutable absl::Mutex mutex_;
   absl::CondVar changed_;
   std::map<int, std::unique_ptr<Peer>> peers_ ABSL_GUARDED_BY(mutex_);  // by stage, none ever goes
   std::map<int, std::unique_ptr<Peer>> offered_ ABSL_GUARDED_BY(mutex_);

@@ -15,6 +15,7 @@
 #include "transport/registry.h"
 #include "transport/testing/fault_transport.h"
 #include "worker/pipeline/testing/emulated_pipeline.h"
+#include "worker/pipeline/testing/sharing_device.h"
 #include "worker/pipeline/testing/transport_pipeline.h"
 
 namespace shoal::worker {
@@ -245,21 +246,35 @@ TEST_P(TransportLinksTest, TooLittleMemoryIsToldBeforeTheStep) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("the links to stage 1 have"));
 }
 
-// A peer of which the test is in control: it knows the protocol and breaks it.
-class HostilePeerTest : public testing::Test {
+// A peer of which the test is in control: it knows the protocol and breaks it. Messages lie on the
+// host, or on a device, with their headers in a region of their own.
+class HostilePeerTest : public testing::TestWithParam<bool> {
  protected:
+  static bool on_device() { return GetParam(); }
   void SetUp() override {
+    const auto allocate = [&](transport::Access access) {
+      return transport_->Allocate(4096, access).value();
+    };
+    Connect({allocate(transport::Access::kRemoteWrite), allocate(transport::Access::kRemoteWrite)});
+  }
+  // A peer that exposes these, the second where headers lie apart.
+  void Connect(std::vector<std::shared_ptr<transport::Region>> exposed) {
+    links_.reset();
+    connection_.reset();
     queue_ = transport_->CreateQueue().value();
-    slots_ = transport_->Allocate(4096, transport::Access::kRemoteWrite).value();
     local_ = transport_->Allocate(4096, transport::Access::kLocal).value();
+    const LinkRoom room = {.bytes = 4096, .pieces = 4};
     links_ = TransportLinks::Create({.stage = 1,
                                      .transport = other_transport_.get(),
-                                     .slots = {.bytes = 4096},
-                                     .buffers = {.bytes = 4096}})
+                                     .slots = room,
+                                     .buffers = room,
+                                     .device = on_device() ? &device_ : nullptr,
+                                     .lent = &lent_})
                  .value();
-    const transport::ConnectionOptions options = {
-        .queue = queue_.get(), .exposed = {slots_}, .peer = "stage 1"};
-    auto connector = transport_->Offer(options).value();
+    exposed.resize(on_device() ? exposed.size() : 1);
+    auto connector =
+        transport_->Offer({.queue = queue_.get(), .exposed = std::move(exposed), .peer = "stage 1"})
+            .value();
     connection_ = connector->Complete(links_->Accept(0, connector->offer()).value()).value();
     ASSERT_TRUE(
         links_->BeginStep({.step = 5, .attempt = 2, .queues = queues_, .bytes = bytes_}).ok());
@@ -275,24 +290,32 @@ class HostilePeerTest : public testing::Test {
     Seal(header);
     return header;
   }
-  void Write(const StageMessageHeader& header, uint32_t immediate, int64_t offset = 0) {
+  // With the message that is in local_ behind the header.
+  void Write(const StageMessageHeader& header, uint32_t immediate) {
     std::memcpy(local_->bytes().data(), &header, sizeof(header));
-    const transport::WriteOperation write = {.id = 1,
-                                             .offset = offset,
-                                             .from = local_->bytes().subspan(0, 164),
-                                             .ring = true,
-                                             .immediate = immediate};
-    ASSERT_TRUE(connection_->PostWrites({&write, 1}).ok());
+    const std::span<const std::byte> all = local_->bytes().subspan(0, 164);
+    std::vector<transport::WriteOperation> writes;
+    if (on_device()) {
+      writes.push_back({.id = 1, .region = kSlotsRegion, .offset = 64, .from = all.subspan(64)});
+      writes.push_back({.id = 2, .region = kSlotHeadersRegion, .from = all.first(64)});
+    } else {
+      writes.push_back({.id = 1, .from = all});
+    }
+    writes.back().ring = true;
+    writes.back().immediate = immediate;
+    ASSERT_TRUE(connection_->PostWrites(writes).ok());
   }
   // What becomes of the message that the links wait for.
   absl::Status Awaited() { return links_->Await(expected_, absl::Seconds(5)).status(); }
 
+  SharingDevice device_;
+  LentMemory lent_;
+  const std::string kind_ = on_device() ? "tcp" : "shm";
   const std::unique_ptr<transport::Transport> transport_ =
-      transport::CreateTransport("shm").value();
+      transport::CreateTransport(kind_).value();
   const std::unique_ptr<transport::Transport> other_transport_ =
-      transport::CreateTransport("shm").value();
+      transport::CreateTransport(kind_).value();
   std::unique_ptr<transport::EventQueue> queue_;
-  std::shared_ptr<transport::Region> slots_;
   std::shared_ptr<transport::Region> local_;
   std::unique_ptr<TransportLinks> links_;
   std::unique_ptr<transport::Connection> connection_;
@@ -304,7 +327,11 @@ class HostilePeerTest : public testing::Test {
   const uint32_t message_ = Encode({LinkDoorbell::Kind::kMessage, false, 0, 0});
 };
 
-TEST_F(HostilePeerTest, TheRightMessageIsTaken) {
+INSTANTIATE_TEST_SUITE_P(Messages, HostilePeerTest, testing::Bool(), [](const auto& info) {
+  return info.param ? "on_a_device" : "on_the_host";
+});
+
+TEST_P(HostilePeerTest, TheRightMessageIsTaken) {
   ASSERT_TRUE(links_->Post(expected_).ok());
   std::memset(local_->bytes().data() + 64, 7, 100);
   Write(Header(), message_);
@@ -315,10 +342,8 @@ TEST_F(HostilePeerTest, TheRightMessageIsTaken) {
   EXPECT_TRUE(absl::IsInternal(links_->Consumed(expected_)));
 }
 
-TEST_F(HostilePeerTest, EveryHeaderThatIsNotTheExpectedOneIsRefused) {
+TEST_P(HostilePeerTest, EveryHeaderThatIsNotTheExpectedOneIsRefused) {
   const auto refused = [&](const std::function<void(StageMessageHeader&)>& change, bool seal) {
-    links_.reset();
-    connection_.reset();
     SetUp();
     EXPECT_TRUE(links_->Post(expected_).ok());
     StageMessageHeader header = Header();
@@ -342,15 +367,13 @@ TEST_F(HostilePeerTest, EveryHeaderThatIsNotTheExpectedOneIsRefused) {
   refused([](auto& header) { header.magic = 0; }, false);
 }
 
-TEST_F(HostilePeerTest, DoorbellsOutOfTurnAreRefused) {
+TEST_P(HostilePeerTest, DoorbellsOutOfTurnAreRefused) {
   for (const LinkDoorbell& doorbell :
        std::vector<LinkDoorbell>{{LinkDoorbell::Kind::kMessage, false, 1, 0},  // another number
                                  {LinkDoorbell::Kind::kMessage, false, 0, 1},  // another slot
                                  {LinkDoorbell::Kind::kMessage, true, 0, 0},   // another queue
                                  {LinkDoorbell::Kind::kMessage, false, 0, 60000},
                                  {LinkDoorbell::Kind::kReceive, true, 3, 0}}) {
-    links_.reset();
-    connection_.reset();
     SetUp();
     ASSERT_TRUE(links_->Post(expected_).ok());
     Write(Header(), Encode(doorbell));
@@ -358,7 +381,7 @@ TEST_F(HostilePeerTest, DoorbellsOutOfTurnAreRefused) {
   }
 }
 
-TEST_F(HostilePeerTest, AReceiveOutsideOfTheSlotsIsRefused) {
+TEST_P(HostilePeerTest, AReceiveOutsideOfTheSlotsIsRefused) {
   const StageMessage gradient = {.peer = 0, .gradient = true, .chunk = 0, .microbatch = 0};
   ASSERT_TRUE(links_->MakeRoom(gradient, absl::Seconds(1)).ok());
   ASSERT_TRUE(links_->Send(gradient).ok());
@@ -367,7 +390,7 @@ TEST_F(HostilePeerTest, AReceiveOutsideOfTheSlotsIsRefused) {
   EXPECT_TRUE(absl::IsDataLoss(Awaited()));
 }
 
-TEST_F(HostilePeerTest, WhoNeverReceivesIsNamed) {
+TEST_P(HostilePeerTest, WhoNeverReceivesIsNamed) {
   for (const int microbatch : {0, 1}) {
     const StageMessage gradient = {.peer = 0, .gradient = true, .microbatch = microbatch};
     ASSERT_TRUE(links_->MakeRoom(gradient, absl::Seconds(1)).ok());
@@ -378,6 +401,30 @@ TEST_F(HostilePeerTest, WhoNeverReceivesIsNamed) {
   EXPECT_EQ(Message(full), "2 messages were not received within 10ms");
   EXPECT_EQ(Message(links_->EndStep(absl::Milliseconds(10))),
             "stage 0 did not receive 2 messages within 10ms");
+}
+
+// What it has no room for, or no region, is not written.
+TEST_P(HostilePeerTest, WhoExposesTooLittleIsNotWrittenTo) {
+  const auto small = transport_->Allocate(64, transport::Access::kRemoteWrite).value();
+  const auto large = transport_->Allocate(4096, transport::Access::kRemoteWrite).value();
+  std::vector<std::vector<std::shared_ptr<transport::Region>>> cases = {{small, large}};
+  if (on_device()) {
+    cases.push_back({large});
+  }
+  for (const auto& exposed : cases) {
+    Connect(exposed);
+    const StageMessage gradient = {.peer = 0, .gradient = true, .chunk = 0, .microbatch = 1};
+    ASSERT_TRUE(links_->MakeRoom(gradient, absl::Seconds(1)).ok());
+    ASSERT_TRUE(links_->Send(gradient).ok());
+    ASSERT_TRUE(links_->Post(expected_).ok());
+    const transport::WriteOperation ring = {
+        .id = 1, .ring = true, .immediate = Encode({LinkDoorbell::Kind::kReceive, true, 0, 0})};
+    ASSERT_TRUE(connection_->PostWrites({&ring, 1}).ok());
+    const absl::Status status = Awaited();
+    EXPECT_FALSE(absl::IsDeadlineExceeded(status)) << Describe(status);
+    EXPECT_THAT(std::string(status.message()), HasSubstr("stage 0"));
+    EXPECT_EQ(links_->status(), status);
+  }
 }
 
 TEST(LinkDoorbells, SayWhatTheyWereMadeOf) {

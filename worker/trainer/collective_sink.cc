@@ -70,13 +70,23 @@ void CollectiveSink::BeginStep(std::optional<int64_t> microbatches) {
   rule_.BeginStep(microbatches);
 }
 
-absl::StatusOr<std::span<float>> CollectiveSink::Accumulator(int index) {
+absl::StatusOr<std::span<float>> CollectiveSink::Accumulator(int unit) {
+  SHOAL_ASSIGN_OR_RETURN(const UnitGradient gradient, Gradient(unit));
+  if (gradient.empty) {
+    compute_->Zero(gradient.sums.data(), static_cast<int64_t>(gradient.sums.size_bytes()));
+  }
+  return gradient.sums;
+}
+
+absl::StatusOr<UnitGradient> CollectiveSink::Gradient(int index) {
   phases_->AtUnit(index);
   if (phases_->phase() == Phase::kForward) {
     phases_->Enter(Phase::kBackward);  // the first gradient is asked for when backward begins
   }
   SHOAL_RETURN_IF_ERROR(lasting_.Get());
   Unit& unit = at(index);
+  const int64_t bytes = specs_[static_cast<size_t>(index)].count * 4;
+  bool empty = false;
   if (unit.filling == nullptr) {
     const std::optional<DeviceFrame> frame = accumulators_.Acquire(index);
     if (!frame.has_value()) {
@@ -87,14 +97,21 @@ absl::StatusOr<std::span<float>> CollectiveSink::Accumulator(int index) {
     if (frame->free_after != nullptr) {
       compute_->WaitFor(*frame->free_after);
     }
-    compute_->Zero(unit.filling, ShardBytes(index) * shards_.ranks);
-    if (unit.summed != nullptr) {
+    empty = unit.summed == nullptr;
+    // Contributions write all but the padding of shards.
+    const int64_t kept = empty ? bytes : 0;
+    const int64_t all = ShardBytes(index) * shards_.ranks;
+    if (kept < all) {
+      compute_->Zero(unit.filling + kept, all - kept);
+    }
+    if (!empty) {
       compute_->WaitFor(*unit.summed);
       compute_->Copy(unit.filling + ShardBytes(index) * shards_.rank, unit.sum, ShardBytes(index));
     }
   }
-  return std::span(reinterpret_cast<float*>(unit.filling),
-                   static_cast<size_t>(specs_[static_cast<size_t>(index)].count));
+  return UnitGradient{
+      .sums = std::span(reinterpret_cast<float*>(unit.filling), static_cast<size_t>(bytes / 4)),
+      .empty = empty};
 }
 
 absl::Status CollectiveSink::Done(int unit) {

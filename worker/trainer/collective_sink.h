@@ -2,9 +2,10 @@
 // GradientSink over LayerExchange.
 //
 // Gradients are added up in fp32 in the device's memory, as DeviceSink's are. When one is to go out
-// (worker/trainer/push_rule.h), a reduce-scatter leaves each worker with the sum of its shard. A
-// later gradient of the unit in the same step begins, at the place of this worker's shard, with the
-// sum so far, so that one call both reduces and adds up. When the step ends (Flush), each worker
+// (worker/trainer/push_rule.h), a reduce-scatter leaves each worker with the sum of its shard. The
+// first gradient of a unit in a step is written by its first contribution; a later one begins with
+// zeros and, at the place of this worker's shard, the sum so far, so that one call both reduces and
+// adds up. When the step ends (Flush), each worker
 // pushes its shards to the servers, in the partitions that hold them, with zeros for what of those
 // is others'.
 //
@@ -57,6 +58,7 @@ class CollectiveSink final : public StepSink {
   void Cancel(const absl::Status& why) override { lasting_.Update(why).IgnoreError(); }
 
   absl::StatusOr<std::span<float>> Accumulator(int unit) override;
+  absl::StatusOr<UnitGradient> Gradient(int unit) override;
   absl::Status Done(int unit) override;
 
  private:

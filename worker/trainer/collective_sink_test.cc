@@ -4,6 +4,7 @@
 #include "worker/trainer/collective_sink.h"
 
 #include <array>
+#include <atomic>
 #include <deque>
 #include <memory>
 #include <optional>
@@ -50,6 +51,24 @@ class CollectiveSinkTest : public ::testing::Test {
                                                    uint64_t seed) {
     return RandomContributions(exchange.units(), kContributions, kMicrobatches, seed, worker);
   }
+  // As who adds to zeros, or as who writes what is empty.
+  absl::Status ContributeOne(ExchangingWorker& worker, const Contribution& contribution,
+                             std::deque<std::vector<float>>& kept) {
+    UnitGradient to;
+    if (writes_) {
+      SHOAL_ASSIGN_OR_RETURN(to, worker.sink->Gradient(contribution.unit));
+    } else {
+      SHOAL_ASSIGN_OR_RETURN(to.sums, worker.sink->Accumulator(contribution.unit));
+    }
+    if (!to.empty) {
+      return AddOnDevice(to.sums, contribution.gradient, *worker.compute, kept);
+    }
+    ++written_;
+    kept.push_back(contribution.gradient);
+    worker.compute->Copy(to.sums.data(), kept.back().data(),
+                         static_cast<int64_t>(to.sums.size_bytes()));
+    return absl::OkStatus();
+  }
   // All of a step of one worker, as far as their sums being on their way to the servers.
   absl::Status Contribute(ExchangingWorker& worker, const std::vector<Contribution>& contributions,
                           bool microbatches_known = true) {
@@ -58,10 +77,7 @@ class CollectiveSinkTest : public ::testing::Test {
       worker.sink->BeginStep(microbatches_known ? std::optional<int64_t>(kMicrobatches)
                                                 : std::nullopt);
       for (const Contribution& contribution : contributions) {
-        SHOAL_ASSIGN_OR_RETURN(const std::span<float> accumulator,
-                               worker.sink->Accumulator(contribution.unit));
-        SHOAL_RETURN_IF_ERROR(
-            AddOnDevice(accumulator, contribution.gradient, *worker.compute, kept));
+        SHOAL_RETURN_IF_ERROR(ContributeOne(worker, contribution, kept));
         SHOAL_RETURN_IF_ERROR(worker.sink->Done(contribution.unit));
       }
       return absl::OkStatus();
@@ -96,6 +112,8 @@ class CollectiveSinkTest : public ::testing::Test {
     return partitions;
   }
 
+  bool writes_ = true;
+  std::atomic<int64_t> written_ = 0;  // contributions, not added
   std::unique_ptr<TestingExchange> exchange_;
 };
 
@@ -110,10 +128,14 @@ TEST_F(CollectiveSinkTest, ServersHaveTheSumOfWhatAllContributed) {
       const auto seed = static_cast<uint64_t>(step);
       const ExchangingWorker& one = exchange_->worker(1);
       const int64_t pushed = one.client->statistics().pushes;
+      writes_ = step != 2;
+      written_ = 0;
       ASSERT_THAT(exchange_->RunAttempt(
                       {step, 1}, [&](ExchangingWorker& worker) { return RunStep(worker, seed); }),
                   Each(IsOk()));
       ExpectSumsOf(seed);
+      // Later sums of the step begin with those before.
+      EXPECT_EQ(written_, writes_ ? kWorkers * kUnits : 0);
       EXPECT_EQ(one.exchange->statistics().reduce_scatters, step * reductions);
       EXPECT_EQ(one.client->statistics().pushes - pushed, PartitionsOf(one));
     }

@@ -9,8 +9,15 @@
 
 namespace shoal::worker {
 
+void GroupLinks::Skip(const StepAttempt& attempt) {
+  for (auto& [peer, pair] : pairs_) {
+    pair.spent = pair.spent || attempt.attempt > 1;
+  }
+}
+
 absl::Status GroupLinks::Prepare(const StepAttempt& attempt,
                                  std::span<const plan::MessageQueue> queues) {
+  Skip(attempt);  // those that this schedule has no use for, too
   std::map<int, LinkMemory> anew;
   for (const plan::MessageQueue& queue : queues) {
     if (queue.from != stage_ && queue.to != stage_) {
@@ -19,7 +26,7 @@ absl::Status GroupLinks::Prepare(const StepAttempt& attempt,
     const int peer = queue.from == stage_ ? queue.to : queue.from;
     const LinkMemory memory = MemoryBetween(queues, stage_, peer, longest_message_);
     const auto pair = pairs_.find(peer);
-    if (attempt.attempt > 1 || pair == pairs_.end() || !pair->second.memory.Covers(memory)) {
+    if (pair == pairs_.end() || pair->second.spent || !pair->second.memory.Covers(memory)) {
       anew[peer] = memory;
     }
   }
@@ -115,6 +122,14 @@ void GroupLinks::Close(const absl::Status& why) {
   for (auto& [peer, pair] : pairs_) {
     pair.links->Close(why);
   }
+}
+
+absl::Status GroupLinks::status() const {
+  absl::MutexLock lock(&mutex_);
+  for (const auto& [peer, pair] : pairs_) {
+    SHOAL_RETURN_IF_ERROR(pair.links->status());
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace shoal::worker

@@ -2,9 +2,10 @@
 // they are made anew.
 //
 // Connections are kept from step to step. An attempt that is not a step's first has new ones, so
-// that nothing of the failed attempt arrives in it; and so have two stages whose messages need more
-// memory than those of any step before. Both sides of a connection see that by themselves: attempt
-// and schedule are the same for all stages.
+// that nothing of the failed attempt arrives in it, and where it has no messages, the step that has
+// some next; and so have two stages whose messages need more memory than those of any step before.
+// Both sides of a connection see that by themselves: attempt and schedule are the same for all
+// stages.
 //
 // Threads: as StageLinks; Prepare like BeginStep.
 #pragma once
@@ -37,6 +38,9 @@ class GroupLinks final : public StageLinks {
   // are at the same attempt.
   absl::Status Prepare(const StepAttempt& attempt, std::span<const plan::MessageQueue> queues);
 
+  // In its place where the group has no microbatches.
+  void Skip(const StepAttempt& attempt);
+
   absl::Status BeginStep(const StepMessages& step) override;
   absl::Status EndStep(absl::Duration timeout) override;
   absl::StatusOr<std::byte*> MakeRoom(const StageMessage& message, absl::Duration timeout) override;
@@ -48,11 +52,14 @@ class GroupLinks final : public StageLinks {
   // On the thread of the steps.
   bool OnDevice(int peer) const override;
   void Close(const absl::Status& why) override ABSL_LOCKS_EXCLUDED(mutex_);
+  // Of the first that is closed.
+  absl::Status status() const override ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
   struct Pair {
     LinkMemory memory;
     std::unique_ptr<TransportLinks> links;
+    bool spent = false;  // an attempt has failed since it was made
   };
   absl::StatusOr<TransportLinks*> LinksTo(int peer);
 
@@ -62,7 +69,7 @@ class GroupLinks final : public StageLinks {
   StageHandshake* const handshake_;
 
   // Changed by the thread of the steps alone, under the lock, which Close takes to read it.
-  absl::Mutex mutex_;
+  mutable absl::Mutex mutex_;
   std::map<int, Pair> pairs_;  // by peer
 };
 

@@ -1,10 +1,14 @@
 // Stages that connect with each other by themselves and then run steps of a pipeline.
 #include "worker/trainer/group_links.h"
 
+#include <algorithm>
 #include <thread>
 
+#include "absl/synchronization/notification.h"
+#include "absl/time/clock.h"
 #include "common/random.h"
 #include "common/status.h"
+#include "common/status_testing.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "plan/schedules/testing.h"
@@ -18,8 +22,6 @@ namespace {
 using ::testing::Each;
 using ::testing::HasSubstr;
 using ::testing::Not;
-
-MATCHER(IsOk, "") { return arg.ok(); }
 
 plan::ScheduleCosts CostsOf(const plan::Schedule& schedule) {
   return {schedule.shape, {.forward = 1, .activation_bytes = 64, .offload_bytes = 64}};
@@ -90,7 +92,8 @@ TEST(GroupLinks, EachPairTakesTheFirstTransportThatConnectsIt) {
 }
 
 TEST(GroupLinks, NoCommonTransportIsToldWithEveryReason) {
-  TestingGroup group({.stages = 2, .transports = {{"shm"}, {"tcp"}}, .timeout = absl::Seconds(1)});
+  TestingGroup group(
+      {.stages = 2, .transports = {{"shm"}, {"tcp"}}, .patience = {.timeout = absl::Seconds(1)}});
   const auto results = group.Prepare({1, 1}, plan::OneForwardOneBackward(2, 2));
   EXPECT_THAT(std::string(Message(results[0])),
               HasSubstr("no transport connects stage 0 (worker-10): tcp: not offered"));
@@ -134,6 +137,164 @@ TEST(GroupLinks, ABrokenConnectionFailsTheAttemptAndNotTheNext) {
   ExpectRuns(pipeline, shorter, group);
 }
 
+// A stage of a group without microbatches fails in a step: the next, which has some, does not.
+TEST(GroupLinks, AFailedAttemptWithoutMessagesCostsTheNextStepNone) {
+  TestingGroup group({.stages = 3});
+  const plan::Schedule schedule = plan::OneForwardOneBackward(3, 4);
+  EmulatedPipeline pipeline(schedule.shape, {.seconds_per_unit = 1e-5});
+  ASSERT_THAT(group.Prepare({1, 1}, schedule), Each(IsOk()));
+  ExpectRuns(pipeline, schedule, group);
+  pipeline.NextStep();
+  for (const int64_t attempt : {1, 2}) {
+    for (const int stage : {0, 1, 2}) {
+      group.stage(stage).links().Skip({2, attempt});
+    }
+    group.stage(1).links().Close(absl::UnavailableError("its pushes were not acknowledged"));
+  }
+  pipeline.NextStep();
+  ASSERT_THAT(group.Prepare({3, 1}, schedule), Each(IsOk()));
+  EXPECT_TRUE(group.stage(1).links().status().ok());
+  ExpectRuns(pipeline, schedule, group);
+}
+
+// Nor does one whose messages take other ways than those of the attempt that failed.
+TEST(GroupLinks, AFailedAttemptSpendsTheConnectionsThatItHasNoUseFor) {
+  TestingGroup group({.stages = 3});
+  const plan::Schedule around = plan::InterleavedOneForwardOneBackward(3, 2, 6);
+  const plan::Schedule straight = plan::OneForwardOneBackward(3, 4);
+  EmulatedPipeline pipeline(around.shape, {.seconds_per_unit = 1e-5});
+  ASSERT_THAT(group.Prepare({1, 1}, around), Each(IsOk()));
+  ExpectRuns(pipeline, around, group);
+  pipeline.NextStep();
+  ASSERT_THAT(group.Prepare({2, 1}, straight), Each(IsOk()));
+  group.stage(0).links().Close(absl::UnavailableError("on purpose"));
+  EXPECT_FALSE(group.stage(0).links().status().ok());
+  ASSERT_THAT(group.Prepare({2, 2}, straight), Each(IsOk()));
+  ASSERT_THAT(group.Prepare({3, 1}, around), Each(IsOk()));
+  pipeline.NextStep();
+  ExpectRuns(pipeline, around, group);
+}
+
+// A transport that takes a device's memory for its own and keeps what was exposed for longer than
+// anybody else, as where peers take their time to close it.
+class LingeringTransport final : public transport::Transport {
+ public:
+  LingeringTransport(std::unique_ptr<transport::Transport> inner, absl::Duration lingers)
+      : inner_(std::move(inner)),
+        capabilities_(inner_->capabilities()),
+        lingers_(lingers),
+        thread_([this] { Run(); }) {
+    capabilities_.opens_gpus = {"GPU"};
+  }
+  ~LingeringTransport() override {
+    stopping_.Notify();
+    thread_.join();
+  }
+
+  std::string_view name() const override { return inner_->name(); }
+  const transport::Capabilities& capabilities() const override { return capabilities_; }
+  absl::StatusOr<std::unique_ptr<transport::EventQueue>> CreateQueue() override {
+    return inner_->CreateQueue();
+  }
+  absl::StatusOr<std::shared_ptr<transport::Region>> Allocate(int64_t bytes,
+                                                              transport::Access access) override {
+    return inner_->Allocate(bytes, access);
+  }
+  absl::StatusOr<std::shared_ptr<transport::Region>> Register(std::span<std::byte> memory,
+                                                              transport::Access access) override {
+    return inner_->Register(memory, access);
+  }
+  absl::StatusOr<std::unique_ptr<transport::Connector>> Offer(
+      const transport::ConnectionOptions& options) override {
+    Keep(options);
+    return inner_->Offer(options);
+  }
+  absl::StatusOr<transport::Acceptance> Accept(
+      const std::string& offer, const transport::ConnectionOptions& options) override {
+    Keep(options);
+    return inner_->Accept(offer, options);
+  }
+
+ private:
+  struct Kept {
+    std::shared_ptr<transport::Region> region;
+    absl::Time alone = absl::InfiniteFuture();  // since when nobody else has it
+  };
+  void Keep(const transport::ConnectionOptions& options) {
+    absl::MutexLock lock(&mutex_);
+    for (const std::shared_ptr<transport::Region>& region : options.exposed) {
+      kept_.push_back({.region = region});
+    }
+  }
+  void Run() {
+    while (!stopping_.WaitForNotificationWithTimeout(absl::Milliseconds(1))) {
+      absl::MutexLock lock(&mutex_);
+      for (Kept& kept : kept_) {
+        if (kept.region.use_count() == 1) {
+          kept.alone = std::min(kept.alone, absl::Now());
+        }
+      }
+      std::erase_if(kept_,
+                    [this](const Kept& kept) { return absl::Now() >= kept.alone + lingers_; });
+    }
+  }
+
+  const std::unique_ptr<transport::Transport> inner_;
+  transport::Capabilities capabilities_;
+  const absl::Duration lingers_;
+  absl::Mutex mutex_;
+  std::vector<Kept> kept_ ABSL_GUARDED_BY(mutex_);
+  absl::Notification stopping_;
+  std::thread thread_;
+};
+
+TestingGroup::Options Lingering(absl::Duration lingers) {
+  return {.transports = {{"tcp"}},
+          .wrap =
+              [lingers](std::unique_ptr<transport::Transport> inner) {
+                return std::make_unique<LingeringTransport>(std::move(inner), lingers);
+              },
+          .on_devices = true};
+}
+
+TEST(GroupLinks, ADeviceHoldsTheMemoryOfAConnectionOnceWhenItIsMadeAnew) {
+  TestingGroup group(Lingering(absl::Milliseconds(100)));
+  const plan::Schedule schedule = plan::OneForwardOneBackward(2, 4);
+  EmulatedPipeline pipeline(schedule.shape, {.seconds_per_unit = 1e-5});
+  for (const int64_t attempt : {1, 2, 3}) {
+    ASSERT_THAT(group.Prepare({1, attempt}, schedule), Each(IsOk()));
+    for (const int stage : {0, 1}) {
+      EXPECT_EQ(group.stage(stage).handshake().connections().at(1 - stage).transport(), kCudaIpc);
+      EXPECT_EQ(group.stage(stage).device().most_shared(), 1) << "attempt " << attempt;
+    }
+  }
+  pipeline.NextAttempt();
+  pipeline.NextAttempt();
+  ExpectRuns(pipeline, schedule, group);
+}
+
+TEST(GroupLinks, ANeighbourThatDoesNotCloseItHoldsNobodyUp) {
+  TestingGroup::Options options = Lingering(absl::Minutes(10));
+  options.patience.parting = absl::Milliseconds(100);
+  TestingGroup group(options);
+  const plan::Schedule schedule = plan::OneForwardOneBackward(2, 4);
+  for (const int64_t attempt : {1, 2}) {
+    ASSERT_THAT(group.Prepare({1, attempt}, schedule), Each(IsOk()));
+    EXPECT_EQ(group.stage(0).device().most_shared(), attempt);
+  }
+  options.patience.parting = absl::Minutes(10);
+  TestingGroup patient(options);
+  ASSERT_THAT(patient.Prepare({1, 1}, schedule), Each(IsOk()));
+  std::thread cancel([&] {
+    absl::SleepFor(absl::Milliseconds(50));
+    for (const int stage : {0, 1}) {
+      patient.stage(stage).handshake().Cancel(absl::CancelledError("leaving"));
+    }
+  });
+  EXPECT_THAT(patient.Prepare({1, 2}, schedule), Each(HasCode(absl::StatusCode::kCancelled)));
+  cancel.join();
+}
+
 // One stage is at a later attempt than its neighbours wait for.
 TEST(GroupLinks, WhoWaitsForAnAttemptThatIsOverStopsWaiting) {
   TestingGroup group({.stages = 2});
@@ -149,7 +310,7 @@ TEST(GroupLinks, WhoWaitsForAnAttemptThatIsOverStopsWaiting) {
 }
 
 TEST(GroupLinks, ACancelledStageStopsConnecting) {
-  TestingGroup group({.stages = 2, .timeout = absl::Minutes(10)});
+  TestingGroup group({.stages = 2, .patience = {.timeout = absl::Minutes(10)}});
   const std::vector<plan::MessageQueue> queues =
       plan::MessageQueues(plan::OneForwardOneBackward(2, 2));
   for (const int stage : {0, 1}) {

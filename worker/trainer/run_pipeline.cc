@@ -45,6 +45,7 @@ absl::Status WorkerJob::RunPipeline(const proto::StepWork& work, double loss_sca
   sink_->BeginStep(work.microbatches_size());
   if (batches.empty()) {
     source_->BeginStep({});
+    stage_->SkipStep(work);
     return absl::OkStatus();
   }
   SHOAL_RETURN_IF_ERROR(stage_->PlanStep(sizes));

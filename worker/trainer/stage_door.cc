@@ -104,6 +104,7 @@ absl::Status StageDoor::AwaitAttempt(const StepAttempt& attempt) {
 absl::StatusOr<proto::ConnectStageReply> StageDoor::TakeOffers(
     const proto::ConnectStageRequest& request) {
   accepting_ = true;
+  callers_[request.from()].accepted.clear();  // the earlier gives way, whatever comes of this
   const Accept accept = accept_;
   mutex_.Unlock();
   auto taken = accept(request);

@@ -56,6 +56,7 @@ class StageDoorTest : public ::testing::Test {
         {step, attempt},
         [this](const proto::ConnectStageRequest& request) -> absl::StatusOr<transport::TakenOffer> {
           ++accepted_;
+          SHOAL_RETURN_IF_ERROR(refuse_);
           return transport::TakenOffer{request.offers(0).transport(), "answer", "reason"};
         });
     EXPECT_TRUE(expected.ok()) << expected;
@@ -64,6 +65,7 @@ class StageDoorTest : public ::testing::Test {
   StageGroup group_{.group = 4, .stage = 1};
   StageDoor door_{absl::Milliseconds(50)};
   int accepted_ = 0;
+  absl::Status refuse_;
 };
 
 TEST_F(StageDoorTest, AHandshakeIsThreeCalls) {
@@ -88,6 +90,16 @@ TEST_F(StageDoorTest, AHandshakeIsThreeCalls) {
   EXPECT_THAT(Refusal(Offering(1, 1), absl::StatusCode::kFailedPrecondition),
               HasSubstr("cannot connect for step 1 attempt 1 any more"));
   EXPECT_EQ(accepted_, 2);
+}
+
+TEST_F(StageDoorTest, AConnectionThatGaveWayIsNotConfirmed) {
+  door_.Open(group_);
+  Expect(1, 1);
+  ASSERT_TRUE(door_.ConnectStage(Offering(1, 1)).ok());
+  refuse_ = absl::ResourceExhaustedError("no memory for another");
+  EXPECT_EQ(Refusal(Offering(1, 1), absl::StatusCode::kResourceExhausted), "no memory for another");
+  EXPECT_THAT(Refusal(Confirming(1, 1, "shm"), absl::StatusCode::kFailedPrecondition),
+              HasSubstr("which was not accepted"));
 }
 
 TEST_F(StageDoorTest, CallersWaitForTheAttemptForAWhile) {

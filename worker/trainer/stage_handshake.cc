@@ -33,7 +33,8 @@ StageHandshake::StageHandshake(Options options, StagePort* port, StageDoor* door
       best_(options_.device != nullptr ? kCudaIpc : options_.preferred),
       unavailable_(options_.unavailable),
       port_(port),
-      door_(door) {
+      door_(door),
+      lent_(options_.group.workers.size()) {
   if (options_.device != nullptr) {
     const auto opens_gpus = std::ranges::find_if(options_.transports, [](const auto* transport) {
       return !transport->capabilities().opens_gpus.empty();
@@ -68,13 +69,14 @@ absl::Status StageHandshake::cancelled() const {
   return cancelled_;
 }
 
-absl::StatusOr<std::unique_ptr<TransportLinks>> StageHandshake::NewLinks(
-    size_t way, const LinkMemory& memory) const {
+absl::StatusOr<std::unique_ptr<TransportLinks>> StageHandshake::NewLinks(int stage, size_t way,
+                                                                         const LinkMemory& memory) {
   return TransportLinks::Create({.stage = options_.group.stage,
                                  .transport = ways_[way].transport,
                                  .slots = memory.slots,
                                  .buffers = memory.buffers,
                                  .device = ways_[way].on_device ? options_.device : nullptr,
+                                 .lent = &lent_[static_cast<size_t>(stage)],
                                  .host = options_.host,
                                  .handshake_timeout = options_.call_timeout});
 }
@@ -141,7 +143,7 @@ absl::StatusOr<std::unique_ptr<TransportLinks>> StageHandshake::Call(int stage,
 
   std::vector<std::unique_ptr<TransportLinks>> links(names_.size());
   const auto offer = [&](size_t i) -> absl::StatusOr<std::string> {
-    SHOAL_ASSIGN_OR_RETURN(links[i], NewLinks(i, memory));
+    SHOAL_ASSIGN_OR_RETURN(links[i], NewLinks(stage, i, memory));
     return links[i]->Offer(stage);
   };
   const auto ask = [&](const std::vector<transport::NamedOffer>& offers)
@@ -189,11 +191,16 @@ absl::StatusOr<transport::TakenOffer> StageHandshake::Accept(
     offers.push_back({offer.transport(), offer.offer()});
   }
   std::unique_ptr<TransportLinks> links;
+  {
+    absl::MutexLock lock(&mutex_);
+    links = std::move(accepted_[from].links);
+  }
+  links.reset();  // of a call whose answer was lost
   SHOAL_ASSIGN_OR_RETURN(
       transport::TakenOffer taken,
       transport::TakeOffer(names_, offers, options_.group.NameOf(from), unavailable_,
                            [&](size_t i, const std::string& offer) -> absl::StatusOr<std::string> {
-                             SHOAL_ASSIGN_OR_RETURN(links, NewLinks(i, memory));
+                             SHOAL_ASSIGN_OR_RETURN(links, NewLinks(from, i, memory));
                              return links->Accept(from, offer);
                            }));
   absl::MutexLock lock(&mutex_);
@@ -201,10 +208,22 @@ absl::StatusOr<transport::TakenOffer> StageHandshake::Accept(
   return taken;
 }
 
+void StageHandshake::AwaitLentMemory(const std::map<int, LinkMemory>& neighbours) {
+  const absl::Time deadline = absl::Now() + options_.parting_patience;
+  for (const auto& [stage, memory] : neighbours) {
+    const auto stop = [this] { return !cancelled().ok(); };
+    if (!lent_[static_cast<size_t>(stage)].AwaitGone(deadline - absl::Now(), stop) && !stop()) {
+      LogWarning("{} still has memory of {} open that it had for earlier messages",
+                 options_.group.NameOf(stage), options_.device->name());
+    }
+  }
+}
+
 absl::StatusOr<StageHandshake::Links> StageHandshake::Connect(
     const std::map<int, LinkMemory>& neighbours, const StepAttempt& attempt,
     absl::Duration timeout) {
   const absl::Time deadline = absl::Now() + timeout;
+  AwaitLentMemory(neighbours);
   SHOAL_RETURN_IF_ERROR(cancelled());
   SHOAL_RETURN_IF_ERROR(door_->Expect(
       attempt,
@@ -218,8 +237,9 @@ absl::StatusOr<StageHandshake::Links> StageHandshake::Connect(
       }));
   auto links = ConnectExpected(neighbours, attempt, deadline);
   door_->EndExpect();
+  std::map<int, Accepted> unconfirmed;  // goes without the lock: that takes until they have ended
   absl::MutexLock lock(&mutex_);
-  accepted_.clear();
+  unconfirmed.swap(accepted_);
   return links;
 }
 

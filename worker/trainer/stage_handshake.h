@@ -7,6 +7,10 @@
 // messages on the host. The first is called kCudaIpc and preferred to all others where this stage
 // has a device.
 //
+// Memory of the device that was lent to a neighbour for earlier connections is waited for before
+// there are new ones, so that the device does not hold it twice; not for ever, as a neighbour may
+// hang.
+//
 // One thread calls Connect; Cancel may come from any. Blocks until all neighbours are connected or
 // the time is up; errors name the stage.
 #pragma once
@@ -65,11 +69,13 @@ class StageHandshake {
     // Of one call. A neighbour that has not come to the attempt is called again until the time is
     // up.
     absl::Duration call_timeout = absl::Seconds(10);
+    // For neighbours to close what they have open of the device's memory.
+    absl::Duration parting_patience = absl::Seconds(10);
   };
   // Port and door outlive it.
   StageHandshake(Options options, StagePort* port, StageDoor* door);
 
-  // By stage, as `neighbours`.
+  // By stage, as `neighbours`, to whom there are no links any more.
   using Links = std::map<int, std::unique_ptr<TransportLinks>>;
   absl::StatusOr<Links> Connect(const std::map<int, LinkMemory>& neighbours,
                                 const StepAttempt& attempt, absl::Duration timeout);
@@ -87,8 +93,9 @@ class StageHandshake {
  private:
   absl::StatusOr<Links> ConnectExpected(const std::map<int, LinkMemory>& neighbours,
                                         const StepAttempt& attempt, absl::Time deadline);
-  absl::StatusOr<std::unique_ptr<TransportLinks>> NewLinks(size_t way,
-                                                           const LinkMemory& memory) const;
+  void AwaitLentMemory(const std::map<int, LinkMemory>& neighbours);
+  absl::StatusOr<std::unique_ptr<TransportLinks>> NewLinks(int stage, size_t way,
+                                                           const LinkMemory& memory);
   absl::StatusOr<std::unique_ptr<TransportLinks>> Call(int stage, const LinkMemory& memory,
                                                        const StepAttempt& attempt,
                                                        absl::Time deadline);
@@ -114,6 +121,7 @@ class StageHandshake {
   std::atomic<int64_t> fallbacks_ = 0;
   std::atomic<bool> passed_host_ = false;
   std::map<int, proto::DataConnection> connections_;
+  std::vector<LentMemory> lent_;  // of the device, by stage
 
   struct Accepted {
     std::unique_ptr<TransportLinks> links;

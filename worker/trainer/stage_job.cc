@@ -225,6 +225,10 @@ std::vector<int> StageJob::Uses() const {
                              chunks_);
 }
 
+void StageJob::SkipStep(const proto::StepWork& work) {
+  links_->Skip({work.step(), work.attempt()});
+}
+
 absl::StatusOr<StageReport> StageJob::RunStep(const proto::StepWork& work,
                                               std::span<const PackedBatch> microbatches,
                                               double loss_scale, UnitSource& source,

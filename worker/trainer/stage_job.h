@@ -103,6 +103,8 @@ class StageJob {
   absl::StatusOr<StageReport> RunStep(const proto::StepWork& work,
                                       std::span<const PackedBatch> microbatches, double loss_scale,
                                       UnitSource& source, GradientSink& sink);
+  // The group has no microbatches in that step.
+  void SkipStep(const proto::StepWork& work);
   // The step at hand failed.
   void Abandon(const absl::Status& why) { links_->Close(why); }
   // The step at hand fails at once, as does every later one.

@@ -12,7 +12,7 @@
 #include "client/parameter_client.h"
 #include "client/testing/client_rig.h"
 #include "common/phase_clock.h"
-#include "gmock/gmock.h"
+#include "common/status_testing.h"
 #include "plan/unit_shards.h"
 #include "worker/backend/backend.h"
 #include "worker/trainer/collective_sink.h"
@@ -22,10 +22,6 @@
 #include "worker/trainer/peer_door.h"
 
 namespace shoal::worker {
-
-// Of what workers returned.
-MATCHER(IsOk, "") { return arg.ok(); }
-MATCHER_P(HasCode, code, "") { return arg.code() == code; }
 
 struct ExchangingWorker {
   int rank = 0;

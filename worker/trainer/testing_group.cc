@@ -56,16 +56,20 @@ class TestingStage::Port final : public StagePort {
 TestingStage::TestingStage(StageGroup group,
                            std::vector<std::unique_ptr<transport::Transport>> transports,
                            const std::string& preferred, std::vector<TestingStage*>& others,
-                           const Spoil& spoil, absl::Duration timeout)
+                           const Spoil& spoil, const Patience& patience, bool on_device)
     : group_(std::move(group)),
       transports_(std::move(transports)),
       port_(std::make_unique<Port>(others, group_.stage, spoil)) {
-  StageHandshake::Options options{.group = group_, .preferred = preferred};
+  StageHandshake::Options options{.group = group_,
+                                  .preferred = preferred,
+                                  .device = on_device ? &device_ : nullptr,
+                                  .parting_patience = patience.parting};
   for (const auto& transport : transports_) {
     options.transports.push_back(transport.get());
   }
   handshake_ = std::make_unique<StageHandshake>(options, port_.get(), &door_);
-  links_ = std::make_unique<GroupLinks>(group_.stage, kLongestMessage, timeout, handshake_.get());
+  links_ = std::make_unique<GroupLinks>(group_.stage, kLongestMessage, patience.timeout,
+                                        handshake_.get());
 }
 
 TestingGroup::TestingGroup(const Options& options) {
@@ -80,7 +84,7 @@ TestingGroup::TestingGroup(const Options& options) {
     }
     stages_.push_back(std::make_unique<TestingStage>(
         GroupOf(i, options.stages), std::move(transports), options.transports.front().front(),
-        pointers_, options.spoil, options.timeout));
+        pointers_, options.spoil, options.patience, options.on_devices));
   }
   for (const auto& stage : stages_) {
     pointers_.push_back(stage.get());

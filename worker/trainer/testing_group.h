@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "transport/transport.h"
+#include "worker/pipeline/testing/sharing_device.h"
 #include "worker/trainer/group_links.h"
 #include "worker/trainer/stage_door.h"
 #include "worker/trainer/stage_handshake.h"
@@ -22,19 +23,27 @@ class TestingStage {
   // ends with, after it was made.
   using Spoil = std::function<absl::Status(int from, const proto::ConnectStageRequest& request)>;
 
+  // How a stage connects.
+  struct Patience {
+    absl::Duration timeout = absl::Seconds(20);
+    absl::Duration parting = absl::Seconds(10);
+  };
+
   TestingStage(StageGroup group, std::vector<std::unique_ptr<transport::Transport>> transports,
                const std::string& preferred, std::vector<TestingStage*>& others, const Spoil& spoil,
-               absl::Duration timeout);
+               const Patience& patience, bool on_device);
 
   StageDoor& door() { return door_; }
   StageHandshake& handshake() { return *handshake_; }
   GroupLinks& links() { return *links_; }
+  const SharingDevice& device() const { return device_; }
   void Open() { door_.Open(group_); }
 
  private:
   class Port;
 
   const StageGroup group_;
+  SharingDevice device_;
   const std::vector<std::unique_ptr<transport::Transport>> transports_;
   StageDoor door_{absl::Milliseconds(100)};
   std::unique_ptr<StagePort> port_;
@@ -50,8 +59,9 @@ class TestingGroup {
     std::vector<std::vector<std::string>> transports = {{"shm", "tcp"}};
     std::function<std::unique_ptr<transport::Transport>(std::unique_ptr<transport::Transport>)>
         wrap;
-    absl::Duration timeout = absl::Seconds(20);
+    TestingStage::Patience patience;
     TestingStage::Spoil spoil;
+    bool on_devices = false;  // messages, where transports say that they open their memory
   };
   // All doors open.
   explicit TestingGroup(const Options& options);

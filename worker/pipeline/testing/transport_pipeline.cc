@@ -1,43 +1,13 @@
 #include "worker/pipeline/testing/transport_pipeline.h"
 
 #include <algorithm>
-#include <cstdlib>
 
-#include "common/bytes.h"
-#include "common/check.h"
 #include "common/status.h"
 #include "plan/schedule_queues.h"
-#include "worker/backend/cpu/cpu_device.h"
+#include "worker/pipeline/testing/sharing_device.h"
 
 namespace shoal::worker {
 namespace {
-
-// The CPU's, as one whose memory other processes may open.
-class SharingDevice final : public Device {
- public:
-  absl::StatusOr<std::shared_ptr<std::byte>> AllocateShared(int64_t bytes) override {
-    constexpr int64_t kPage = 4096;
-    void* const data = std::aligned_alloc(kPage, static_cast<size_t>(RoundUp(bytes, kPage)));
-    return std::shared_ptr<std::byte>(static_cast<std::byte*>(data), std::free);
-  }
-
-  bool asynchronous() const override { return cpu_->asynchronous(); }
-  std::unique_ptr<Stream> NewStream(StreamKind kind) override { return cpu_->NewStream(kind); }
-  std::unique_ptr<Memory> NewHostMemory(int64_t budget_bytes) override {
-    return cpu_->NewHostMemory(budget_bytes);
-  }
-  std::string_view name() const override { return cpu_->name(); }
-  absl::StatusOr<Buffer> Allocate(int64_t bytes) override { return cpu_->Allocate(bytes); }
-  int64_t budget_bytes() const override { return cpu_->budget_bytes(); }
-  int64_t allocated_bytes() const override { return cpu_->allocated_bytes(); }
-  int64_t peak_bytes() const override { return cpu_->peak_bytes(); }
-
- private:
-  // Buffers are the CPU's own.
-  void Free(std::byte* /*data*/, int64_t /*bytes*/) override { SHOAL_CHECK(false); }
-
-  const std::unique_ptr<Device> cpu_ = MakeCpuDevice();
-};
 
 LinkRoom Larger(const LinkRoom& a, const LinkRoom& b) {
   return {.bytes = std::max(a.bytes, b.bytes), .pieces = std::max(a.pieces, b.pieces)};
@@ -61,6 +31,7 @@ absl::Status TransportPipeline::Connect(const plan::Schedule& schedule, int64_t 
     TransportLinksOptions options = {.stage = stage,
                                      .transport = transports_[static_cast<size_t>(stage)].get(),
                                      .device = on_devices_ ? device_.get() : nullptr,
+                                     .lent = &lent_,
                                      .host = stage % 2 == 1 ? host_.get() : nullptr,
                                      .poison = true};
     for (const int peer : plan::Neighbours(schedule.shape, stage)) {

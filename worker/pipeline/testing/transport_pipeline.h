@@ -33,6 +33,7 @@ class TransportPipeline {
   const std::unique_ptr<Device> device_;
   const std::unique_ptr<Memory> host_;
   const bool on_devices_;
+  LentMemory lent_;
   std::vector<std::unique_ptr<transport::Transport>> transports_;
   std::vector<std::unique_ptr<TransportLinks>> links_;
 };
