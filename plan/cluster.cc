@@ -8,6 +8,7 @@
 #include <set>
 #include <utility>
 
+#include "common/nearest.h"
 #include "common/status.h"
 #include "plan/job_values.h"
 #include "yaml-cpp/yaml.h"

@@ -1,3 +1,4 @@
+#include "common/nearest.h"
 #include "plan/job_key_builder.h"
 #include "plan/model_spec.h"
 

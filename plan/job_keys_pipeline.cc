@@ -144,7 +144,7 @@ void AddPipelineKeys(TableBuilder& table) {
       .Add(
           {.key = {.path = "cluster.pipeline.schedule",
                    .type = "auto, or one of GPipe, 1F1B, interleaved, GIS, GIS-H, GIS(g), PO, "
-                           "ZB-H1, ZB-H2, ZB-V, V-Half, V-Min",
+                           "ZB-H1, ZB-H2, ZB-V, V-Half, V-Min, accumulation",
                    .help = "In which order stages run their microbatches; auto: the fastest that "
                            "fits into memory."},
            .parse = [](const YAML::Node& node,

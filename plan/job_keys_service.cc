@@ -23,8 +23,9 @@ absl::Status ParseTransports(const YAML::Node& node, Job& job) {
   SHOAL_ASSIGN_OR_RETURN(std::vector<std::string> names, ParseTextList(node));
   for (size_t i = 0; i < names.size(); ++i) {
     if (std::find(known.begin(), known.end(), names[i]) == known.end()) {
-      return InvalidArgument("has the unknown transport '{}'; did you mean {}?",
-                             names[i].substr(0, 60), Nearest(names[i], known));
+      return InvalidArgument(
+          "has the unknown transport '{}', expected some of shm, verbs (RDMA), tcp",
+          names[i].substr(0, 60));
     }
     if (std::find(names.begin(), names.begin() + static_cast<ptrdiff_t>(i), names[i]) !=
         names.begin() + static_cast<ptrdiff_t>(i)) {

@@ -1,3 +1,4 @@
+#include "common/nearest.h"
 #include "plan/job_key_builder.h"
 
 namespace shoal::plan {
@@ -177,7 +178,7 @@ void AddTrainKeys(TableBuilder& table) {
           {0, kMaxThreads}, "0: the machine's cores divided by the local workers.")
       .Seed(
           "train.seed", [](Job & j) -> auto& { return j.train.seed; },
-          "Seed of whatever training draws at random.");
+          "Nothing is drawn by it yet: the order of samples is `data.seed`'s.");
 }
 
 }  // namespace shoal::plan

@@ -4,6 +4,7 @@
 #include <set>
 #include <string>
 
+#include "common/nearest.h"
 #include "common/status.h"
 #include "common/utf8.h"
 #include "plan/job.h"

@@ -138,8 +138,9 @@ TEST(ParseJob, RefusesBadValues) {
   const auto more = [](const std::string& text) { return Refusal(std::string(kMinimal) + text); };
   EXPECT_THAT(more("service: {partition_bytes: 4 cups}"), testing::HasSubstr("like 4MiB"));
   EXPECT_THAT(more("service: {partition_bytes: 1}"), testing::HasSubstr("bytes from 1.0 KiB"));
-  EXPECT_THAT(more("service: {transports: [shm, rdma]}"),
-              testing::HasSubstr("unknown transport 'rdma'"));
+  EXPECT_THAT(
+      more("service: {transports: [shm, rdma]}"),
+      testing::HasSubstr("unknown transport 'rdma', expected some of shm, verbs (RDMA), tcp"));
   EXPECT_THAT(more("service: {transports: [shm, shm]}"), testing::HasSubstr("twice"));
   EXPECT_THAT(more("service: {transports: []}"), testing::HasSubstr("empty list"));
   EXPECT_THAT(more("service: {transports: shm}"), testing::HasSubstr("expected a list"));

@@ -48,7 +48,4 @@ std::string PrintNumber(double value);
 // "4MiB" where it is a whole number of those, else KiB, else bytes.
 std::string PrintBytes(int64_t bytes);
 
-// Of `candidates` the one that takes the fewest edits to become `text`; empty where there is none.
-std::string Nearest(std::string_view text, const std::vector<std::string>& candidates);
-
 }  // namespace shoal::plan

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "CLI/CLI.hpp"
+#include "common/nearest.h"
 #include "common/status.h"
 
 namespace shoal::cli {
@@ -14,14 +15,45 @@ int Fail(Streams& streams, std::string_view message, ExitCode code) {
   return static_cast<int>(code);
 }
 
-// The deepest verb that was named, for "see ... --help".
-std::string VerbPath(const CLI::App& app) {
-  std::string path = "shoal";
-  for (const CLI::App* at = &app; !at->get_subcommands().empty();) {
+// The deepest verb that was named.
+const CLI::App& Deepest(const CLI::App& app) {
+  const CLI::App* at = &app;
+  while (!at->get_subcommands().empty()) {
     at = at->get_subcommands().front();
-    path += " " + at->get_name();
   }
-  return path;
+  return *at;
+}
+
+// For "see ... --help".
+std::string PathOf(const CLI::App& verb) {
+  return verb.get_parent() == nullptr ? "shoal"
+                                      : PathOf(*verb.get_parent()) + " " + verb.get_name();
+}
+
+// What was typed that is no verb or option here, and what may have been meant; empty: that is not
+// what is wrong.
+std::string Misspelt(const CLI::App& verb) {
+  const std::vector<std::string> unknown = verb.remaining();
+  const auto option = std::find_if(unknown.begin(), unknown.end(),
+                                   [](const std::string& text) { return text.starts_with("--"); });
+  if (option != unknown.end()) {
+    std::vector<std::string> names;
+    for (const CLI::Option* known : verb.get_options()) {
+      for (const std::string& name : known->get_lnames()) {
+        names.push_back("--" + name);
+      }
+    }
+    return fmt::format("unknown option {}; did you mean {}?", *option,
+                       Nearest(option->substr(0, option->find('=')), names));
+  }
+  std::vector<std::string> verbs;
+  for (const CLI::App* known : verb.get_subcommands([](const CLI::App*) { return true; })) {
+    verbs.push_back(known->get_name());
+  }
+  return unknown.empty() || verbs.empty()
+             ? ""
+             : fmt::format("unknown verb '{}'; did you mean {}?", unknown.front(),
+                           Nearest(unknown.front(), verbs));
 }
 
 }  // namespace
@@ -57,8 +89,12 @@ int RunShoal(const std::vector<std::string>& arguments, Streams& streams) {
     streams.out << version.what() << "\n";
     return static_cast<int>(ExitCode::kDone);
   } catch (const CLI::ParseError& error) {
-    return Fail(streams, fmt::format("{} (see {} --help)", error.what(), VerbPath(app)),
-                ExitCode::kUsage);
+    const CLI::App& verb = Deepest(app);
+    const std::string misspelt = Misspelt(verb);
+    return Fail(
+        streams,
+        fmt::format("{} (see {} --help)", misspelt.empty() ? error.what() : misspelt, PathOf(verb)),
+        ExitCode::kUsage);
   }
   const absl::StatusOr<ExitCode> code = action(streams);
   streams.out.flush();

@@ -77,6 +77,31 @@ TEST(App, UsageErrorsAreOneLineAndExitCodeTwo) {
   }
 }
 
+TEST(App, WhatIsMisspeltIsNamedWithTheNearest) {
+  const auto error = [](const std::vector<std::string>& arguments) { return Shoal(arguments).err; };
+  EXPECT_EQ(error({"trian", "job.yaml"}),
+            "shoal: error: unknown verb 'trian'; did you mean train? (see shoal --help)\n");
+  EXPECT_EQ(
+      error({"data", "inspekt"}),
+      "shoal: error: unknown verb 'inspekt'; did you mean inspect? (see shoal data --help)\n");
+  EXPECT_EQ(
+      error({"train", "--step=3", "job.yaml"}),
+      "shoal: error: unknown option --step=3; did you mean --steps? (see shoal train --help)\n");
+  EXPECT_EQ(error({"train", "job.yaml", "--resumee"}),
+            "shoal: error: unknown option --resumee; did you mean --resume? (see shoal train "
+            "--help)\n");
+}
+
+TEST(App, NumbersThatAreTooSmallAreNamedWithTheirBound) {
+  EXPECT_EQ(Shoal({"train", "job.yaml", "--steps", "0"}).err,
+            "shoal: error: --steps: is '0', expected an integer of at least 1 (see shoal train "
+            "--help)\n");
+  EXPECT_THAT(Shoal({"plan", "job.yaml", "--steps", "x"}).err,
+              HasSubstr("is 'x', expected an integer of at least 1"));
+  EXPECT_THAT(Shoal({"generate", "--model", "m", "--prompt", "p", "--temperature", "-1.5"}).err,
+              HasSubstr("is '-1.5', expected a number of at least 0"));
+}
+
 TEST(App, NothingAskedShowsHelpOnStderrAndFails) {
   const Outcome run = Shoal({});
   EXPECT_EQ(run.code, 2);

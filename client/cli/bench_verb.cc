@@ -7,6 +7,7 @@
 #include "client/cli/launcher.h"
 #include "common/bytes.h"
 #include "common/file.h"
+#include "common/flag_checks.h"
 #include "common/status.h"
 #include "server/store/bench.h"
 #include "transport/bench.h"
@@ -159,10 +160,10 @@ void AddBench(CLI::App& app, VerbAction& action) {
       AddVerb(*parent, "store", "Accumulation and AdamW, against a streaming triad",
               "shoal bench store --threads 2");
   store_verb->add_option("--threads", store->threads, "0: all cores")
-      ->check(CLI::NonNegativeNumber)
+      ->check(AtLeast(0))
       ->capture_default_str();
   store_verb->add_option("--elements", store->elements, "Of each array")
-      ->check(CLI::PositiveNumber)
+      ->check(AtLeast(1))
       ->capture_default_str();
   store_verb->add_option("--runs", store->runs, "The median counts")
       ->check(CLI::Range(1, 1000))

@@ -5,6 +5,7 @@
 #include <filesystem>
 
 #include "CLI/CLI.hpp"
+#include "common/flag_checks.h"
 #include "common/status.h"
 #include "worker/data/jsonl.h"
 
@@ -87,7 +88,7 @@ void AddSourceOptions(CLI::App& verb, DataSourceOptions& source) {
       ->allow_extra_args(false);
   verb.add_option("--max-sequence-tokens", source.max_sequence_tokens,
                   "Longer samples are oversize")
-      ->check(CLI::PositiveNumber)
+      ->check(AtLeast(1))
       ->capture_default_str();
   verb.add_option("--oversize", source.oversize, "error, skip or truncate")
       ->check(CLI::IsMember({"error", "skip", "truncate"}))

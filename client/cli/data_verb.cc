@@ -7,6 +7,7 @@
 #include "client/cli/data_source.h"
 #include "client/cli/progress_bar.h"
 #include "common/file.h"
+#include "common/flag_checks.h"
 #include "common/status.h"
 #include "formats/token_file.h"
 #include "nlohmann/json.hpp"
@@ -138,7 +139,7 @@ void AddData(CLI::App& app, VerbAction& action) {
   synth_verb->add_option("--kind", synth->kind, "arithmetic, sort, extract or mixed")
       ->capture_default_str();
   synth_verb->add_option("--samples", synth->samples, "How many")
-      ->check(CLI::PositiveNumber)
+      ->check(AtLeast(1))
       ->capture_default_str();
   synth_verb->add_option("--lengths", synth->lengths,
                          fmt::format("Tokens of a sample: {} (default: short and heavy-tailed)",
@@ -186,10 +187,10 @@ void AddData(CLI::App& app, VerbAction& action) {
   inspect_verb
       ->add_option("--microbatch-tokens", inspect->microbatch_tokens,
                    "Tokens that go through the model together")
-      ->check(CLI::PositiveNumber)
+      ->check(AtLeast(1))
       ->capture_default_str();
   inspect_verb->add_option("--minibatch-samples", inspect->minibatch_samples, "Samples of a step")
-      ->check(CLI::PositiveNumber)
+      ->check(AtLeast(1))
       ->capture_default_str();
   inspect_verb->add_option("--sample", inspect->sample, "The one to show, counted from 0")
       ->capture_default_str();

@@ -8,6 +8,7 @@
 #include "client/cli/data_source.h"
 #include "client/cli/model_loader.h"
 #include "client/cli/progress_bar.h"
+#include "common/flag_checks.h"
 #include "common/status.h"
 #include "formats/token_file.h"
 #include "nlohmann/json.hpp"
@@ -177,16 +178,16 @@ void AddEval(CLI::App& app, VerbAction& action) {
   AddSourceOptions(*verb, options->source);
   verb->add_option("--microbatch-tokens", options->microbatch_tokens,
                    "Tokens that go through the model together")
-      ->check(CLI::PositiveNumber)
+      ->check(AtLeast(1))
       ->capture_default_str();
   verb->add_option("--limit", options->limit, "Samples for the loss; 0: all")
-      ->check(CLI::NonNegativeNumber)
+      ->check(AtLeast(0))
       ->capture_default_str();
   verb->add_option("--answers", options->answers, "Replies to generate and check at most; 0: none")
-      ->check(CLI::NonNegativeNumber)
+      ->check(AtLeast(0))
       ->capture_default_str();
   verb->add_option("--max-new-tokens", options->max_new_tokens, "Of a reply")
-      ->check(CLI::PositiveNumber)
+      ->check(AtLeast(1))
       ->capture_default_str();
   verb->add_option("--compute", options->compute, "auto, fp32 or bf16")
       ->check(CLI::IsMember({"auto", "fp32", "bf16"}))

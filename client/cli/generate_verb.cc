@@ -7,6 +7,7 @@
 #include "client/cli/data_source.h"
 #include "client/cli/model_loader.h"
 #include "common/clock.h"
+#include "common/flag_checks.h"
 #include "common/status.h"
 #include "nlohmann/json.hpp"
 #include "worker/data/chat_template.h"
@@ -131,10 +132,10 @@ void AddGenerate(CLI::App& app, VerbAction& action) {
       ->check(CLI::IsMember({"auto", "plain", "chatml", "llama3"}))
       ->capture_default_str();
   verb->add_option("--max-new-tokens", options->max_new_tokens, "At most this many")
-      ->check(CLI::PositiveNumber)
+      ->check(AtLeast(1))
       ->capture_default_str();
   verb->add_option("--temperature", options->temperature, "0: the most likely token each time")
-      ->check(CLI::NonNegativeNumber)
+      ->check(AtLeast(0.0))
       ->capture_default_str();
   verb->add_option("--seed", options->seed, "Of the sampling")->capture_default_str();
   verb->add_option("--compute", options->compute, "auto, fp32 or bf16")

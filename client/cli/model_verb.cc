@@ -6,6 +6,7 @@
 #include "CLI/CLI.hpp"
 #include "common/bytes.h"
 #include "common/file.h"
+#include "common/flag_checks.h"
 #include "common/status.h"
 #include "fmt/ranges.h"
 #include "formats/hf_model.h"
@@ -188,7 +189,7 @@ void AddModel(CLI::App& app, VerbAction& action) {
   init_verb
       ->add_option("--vocabulary", init->vocabulary,
                    "Tokens (default: the tokenizer's or the shape's)")
-      ->check(CLI::PositiveNumber);
+      ->check(AtLeast(1));
   init_verb->add_option("--dtype", init->dtype, "fp32 or bf16, of the weights on disk")
       ->check(CLI::IsMember({"fp32", "bf16"}))
       ->capture_default_str();

@@ -9,6 +9,7 @@
 #include "client/cli/planned_job.h"
 #include "client/cli/preflight.h"
 #include "client/cli/simulation.h"
+#include "common/flag_checks.h"
 #include "common/status.h"
 #include "formats/hf_model.h"
 #include "plan/cost_model.h"
@@ -136,7 +137,7 @@ void AddPlan(CLI::App& app, VerbAction& action) {
                    "Cluster file (docs/on-demand.md) to say whether on demand will help there; "
                    "without, the job's workers as equal devices");
   verb->add_option("--steps", options->steps, "Plan the microbatches of this many steps")
-      ->check(CLI::PositiveNumber)
+      ->check(AtLeast(1))
       ->capture_default_str();
   verb->add_option("--draw", options->draw,
                    "SVG file for a drawing of the pipeline's schedule, as it is reckoned to run");

@@ -1,6 +1,7 @@
 #include "proto/rpc/program_flags.h"
 
 #include "CLI/CLI.hpp"
+#include "common/flag_checks.h"
 #include "common/logging.h"
 #include "common/status.h"
 #include "proto/rpc/member_session.h"
@@ -27,7 +28,7 @@ void AddMemberFlags(CLI::App& app, const std::string& members, MemberFlags& flag
                  fmt::format("Its number among the job's {}, which names it in logs and `shoal "
                              "status`; without it, the lowest that is free",
                              members))
-      ->check(CLI::NonNegativeNumber);
+      ->check(AtLeast(0));
 }
 
 std::optional<int> ParseCommandLine(CLI::App& app, int argc, char** argv) {
@@ -42,6 +43,10 @@ std::optional<int> ParseCommandLine(CLI::App& app, int argc, char** argv) {
 absl::Status ServeMetrics(const ProgramFlags& flags, Metrics& metrics) {
   if (flags.metrics_port >= 0) {
     SHOAL_ASSIGN_OR_RETURN(const int port, metrics.Serve(flags.metrics_port));
+    metrics
+        .gauge("shoal_build_info", "1, with the version of this program.",
+               {{"version", ProgramVersion()}})
+        .Set(1);
     LogInfo("metrics on port {}", port);
   }
   return absl::OkStatus();

@@ -8,6 +8,7 @@
 #include "CLI/CLI.hpp"
 #include "common/clock.h"
 #include "common/file.h"
+#include "common/flag_checks.h"
 #include "common/lock_order.h"
 #include "common/logging.h"
 #include "common/metrics.h"
@@ -88,7 +89,7 @@ int Main(int argc, char** argv) {
   app.add_option("--lease-seconds", flags.lease_seconds,
                  "Lease of members until a job says its own")
       ->capture_default_str()
-      ->check(CLI::PositiveNumber);
+      ->check(AtLeast(0.1));
   app.add_flag("--exit-when-done", flags.exit_when_done,
                "End when the job is over and its members have left");
   rpc::AddProgramFlags(app, "shoal-coordinator", flags.program);

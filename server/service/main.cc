@@ -5,6 +5,7 @@
 
 #include "CLI/CLI.hpp"
 #include "absl/synchronization/mutex.h"
+#include "common/flag_checks.h"
 #include "common/host_memory.h"
 #include "common/lock_order.h"
 #include "common/logging.h"
@@ -160,7 +161,7 @@ int Main(int argc, char** argv) {
       ->check(CLI::Range(-1, 1023));
   app.add_option("--max-clients", flags.max_clients, "Connections at once")
       ->capture_default_str()
-      ->check(CLI::PositiveNumber);
+      ->check(AtLeast(1));
   rpc::AddProgramFlags(app, "shoal-server", flags.program);
   if (const std::optional<int> over = rpc::ParseCommandLine(app, argc, argv); over.has_value()) {
     return *over;

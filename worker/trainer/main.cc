@@ -10,6 +10,7 @@
 #include "CLI/CLI.hpp"
 #include "client/grpc_connector.h"
 #include "common/clock.h"
+#include "common/flag_checks.h"
 #include "common/lock_order.h"
 #include "common/logging.h"
 #include "common/metrics.h"
@@ -146,14 +147,14 @@ int Main(int argc, char** argv) {
   rpc::AddMemberFlags(app, "workers", flags.member);
   app.add_option("--threads", flags.threads, "Threads that compute; 0: by the job")
       ->capture_default_str()
-      ->check(CLI::NonNegativeNumber);
+      ->check(AtLeast(0));
   app.add_option("--device", flags.device,
                  "What to compute on: cpu, cuda or cuda:N (the GPU's number, from 0); without it, "
                  "by the job (train.device)");
   app.add_option("--gpu-workers", flags.gpu_workers,
                  "Workers that share its GPU: each has as much of its memory")
       ->capture_default_str()
-      ->check(CLI::PositiveNumber);
+      ->check(AtLeast(1));
   transport::AddListenFlags(app, flags.listen);
   transport::AddRdmaFlags(app, flags.rdma);
   rpc::AddProgramFlags(app, "shoal-worker", flags.program);
