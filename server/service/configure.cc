@@ -234,8 +234,10 @@ absl::Status ParameterService::StartTransports(Configuration& configuration,
     }
   }
   if (enabled.empty()) {
-    return Unavailable("none of the job's transports can be used: {}",
-                       fmt::join(configuration.unavailable, "; "));
+    return FailedPrecondition(
+        "none of the job's transports can be used: {}; name others in service.transports (`shoal "
+        "doctor` on this machine says what is missing)",
+        fmt::join(configuration.unavailable, "; "));
   }
   // One memory for all: from a transport that can expose its own memory alone, if there is one, and
   // registered with the others.

@@ -134,6 +134,23 @@ TEST_F(ParameterServiceTest, TooLittleMemoryIsSaidBeforeAllocating) {
   EXPECT_THAT(Describe(status), HasSubstr("1000 B available"));
 }
 
+// What the job asks for is wrong, and no server is lost.
+TEST_F(ParameterServiceTest, AJobWithoutATransportThatIsThereIsRefusedWithWhatToDo) {
+  TestingCluster cluster(folder_, 1, plan::Accumulate::kFloat);
+  Metrics metrics;
+  ParameterService service(
+      {.create_transport = [](const std::string&, const auto&, int64_t, const auto&)
+           -> absl::StatusOr<std::unique_ptr<transport::Transport>> {
+         return Unavailable("no RDMA device");
+       },
+       .open_gpu = TestingCluster::gpus,
+       .available_memory = [] { return absl::StatusOr<int64_t>(int64_t{1} << 40); }},
+      &metrics);
+  const absl::Status status = service.Configure(cluster.ConfigureRequest(0)).status();
+  EXPECT_TRUE(absl::IsFailedPrecondition(status)) << status;
+  EXPECT_THAT(Describe(status), HasSubstr(": no RDMA device; name others in service.transports"));
+}
+
 TEST_F(ParameterServiceTest, ClientsReadThePublishedVersionAndNoOther) {
   TestingCluster cluster(folder_, 1, plan::Accumulate::kFloat);
   ASSERT_OK(cluster.Configure());
