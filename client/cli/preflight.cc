@@ -6,6 +6,7 @@
 #include "common/file.h"
 #include "common/status.h"
 #include "formats/hf_model.h"
+#include "plan/schedules/choice.h"
 #include "server/checkpoint/checkpoint.h"
 #include "worker/machine/open_machine.h"
 #include "worker/model/transformer.h"
@@ -36,7 +37,14 @@ absl::StatusOr<plan::Job> ParseJobFile(const std::string& job_file,
                                        const std::vector<std::string>& overrides) {
   SHOAL_ASSIGN_OR_RETURN(const std::string yaml, ReadFile(job_file, kMaximumJobFile));
   std::error_code error;
-  return plan::ParseJob(yaml, job_file, overrides, fs::current_path(error).string());
+  SHOAL_ASSIGN_OR_RETURN(
+      plan::Job job, plan::ParseJob(yaml, job_file, overrides, fs::current_path(error).string()));
+  // Known to a layer above the one that reads jobs.
+  if (const std::string& schedule = job.cluster.pipeline.schedule; schedule != "auto") {
+    SHOAL_RETURN_IF_ERROR(Annotate(plan::ParseScheduleName(schedule).status(),
+                                   job_file + ": cluster.pipeline.schedule"));
+  }
+  return job;
 }
 
 void ResolveJob(plan::Job& job, const std::string& job_file, const plan::MachineOffer& machine) {
@@ -65,9 +73,22 @@ absl::StatusOr<plan::Job> ReadJob(const std::string& job_file,
   return job;
 }
 
+absl::Status CheckCluster(const plan::Job& job, const std::string& job_file) {
+  if (job.cluster.local || !job.cluster.coordinator.empty()) {
+    return absl::OkStatus();
+  }
+  return InvalidArgument(
+      "{}: cluster.servers and cluster.workers go with cluster.coordinator; to start processes on "
+      "this machine say cluster.local.servers and cluster.local.workers",
+      job_file);
+}
+
 absl::StatusOr<plan::ModelSpec> CheckModel(const plan::Job& job) {
-  SHOAL_ASSIGN_OR_RETURN(const auto model, formats::HfModel::Open(job.model));
-  return model->spec();
+  const auto model = formats::HfModel::Open(job.model);
+  if (!model.ok()) {
+    return Annotate(model.status(), "model");
+  }
+  return (*model)->spec();
 }
 
 absl::Status CheckCheckpointDirectory(const std::string& directory,
@@ -91,6 +112,15 @@ absl::Status CheckCheckpointDirectory(const std::string& directory,
     SHOAL_RETURN_IF_ERROR(server::Checkpoint::Open(newest->path).status());
   }
   return CreateDirectories(directory);
+}
+
+void RemoveUnfinishedFiles(const std::string& directory) {
+  std::error_code ignored;
+  for (const auto& entry : fs::directory_iterator(directory, ignored)) {
+    if (entry.path().extension() == ".tmp") {
+      fs::remove(entry.path(), ignored);
+    }
+  }
 }
 
 absl::StatusOr<std::vector<int>> CheckGpus(const plan::Job& job) {

@@ -24,6 +24,9 @@ absl::StatusOr<plan::Job> ReadJob(const std::string& job_file,
                                   const std::vector<std::string>& overrides,
                                   const plan::MachineOffer& machine);
 
+// A job that runs elsewhere says where.
+absl::Status CheckCluster(const plan::Job& job, const std::string& job_file);
+
 // Every weight file is there and whole, shapes are right.
 absl::StatusOr<plan::ModelSpec> CheckModel(const plan::Job& job);
 
@@ -34,6 +37,10 @@ struct CheckpointChoice {
 // Refuses to mix runs: complete checkpoints without --resume, and --resume without one. With
 // `overwrite`, removes what an earlier run left. Makes the directory.
 absl::Status CheckCheckpointDirectory(const std::string& directory, const CheckpointChoice& choice);
+
+// Removes what a process that was killed had not finished writing there: the run's lock is held, so
+// nobody writes it any more.
+void RemoveUnfinishedFiles(const std::string& directory);
 
 // The GPUs that a local job's workers share, by number; none where they compute on the CPU, or
 // elsewhere. An error says why there is no GPU for a job that wants one.

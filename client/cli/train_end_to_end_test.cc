@@ -118,12 +118,20 @@ checkpoint: {{directory: checkpoints, every_steps: {}}}
     return program.Wait(kLimit);
   }
 
-  // A long run, followed until it has made a few steps.
+  bool HasCheckpoint() const {
+    std::error_code error;
+    const fs::directory_iterator folders(folder_ + "/checkpoints", error);
+    return std::any_of(begin(folders), end(folders), [](const fs::directory_entry& entry) {
+      return fs::exists(entry.path() / "manifest.json");
+    });
+  }
+
+  // A long run, followed until it has made a few steps and, in the background, a checkpoint.
   std::unique_ptr<Program> StartLongRun(const std::vector<std::string>& more = {}) const {
     WriteJob(100000, 2);
     auto program = std::make_unique<Program>(TrainCommand(more));
     const absl::Time deadline = absl::Now() + kLimit;
-    while (ParseSteps(program->OutputSoFar()).size() < 3) {
+    while (ParseSteps(program->OutputSoFar()).size() < 3 || !HasCheckpoint()) {
       if (absl::Now() > deadline || !Runs(program->pid())) {
         ADD_FAILURE() << "no steps; " << program->OutputSoFar();
         break;
@@ -182,8 +190,13 @@ checkpoint: {{directory: checkpoints, every_steps: {}}}
 };
 
 TEST_F(TrainEndToEnd, ReachesTheTargetAndLeavesAModel) {
+  // As a run that was killed while it tokenised leaves it.
+  const std::string unfinished = folder_ + "/checkpoints/data/train.tokens.0123.tmp";
+  fs::create_directories(folder_ + "/checkpoints/data");
+  std::ofstream(unfinished) << "half";
   const ProgramResult result = Train();
   ASSERT_EQ(result.exit_code, 0) << result.errors;
+  EXPECT_FALSE(fs::exists(unfinished));
   const auto steps = ParseSteps(result.output);
   ASSERT_EQ(steps.size(), 8u);
   for (size_t i = 0; i < steps.size(); ++i) {
@@ -319,10 +332,15 @@ TEST_F(TrainEndToEnd, BadInputIsOneLineAndExitCodeTwo) {
   expect_refused(Train({"--set", "train.learning_rat=1"}), "learning_rate");
   expect_refused(Train({"--set", "train.warmup_steps=100"}), "train.warmup_steps");
   expect_refused(Train({"--set", "data.train=" + folder_ + "/absent.jsonl"}), "absent.jsonl");
-  expect_refused(Train({"--set", "model=" + folder_ + "/absent"}), "absent");
+  expect_refused(Train({"--set", "model=" + folder_ + "/absent"}), "error: model: cannot open");
+  expect_refused(Train({"--set", "cluster.pipeline.schedule=1f1c"}),
+                 "cluster.pipeline.schedule: '1f1c' is no schedule");
   expect_refused(
       Train({"--set", "data.microbatch_tokens=16000000", "--set", "cluster.local.workers=1000"}),
       "memory");
+  const std::string nowhere = folder_ + "/nowhere.yaml";
+  std::ofstream(nowhere) << "model: m\ndata: {train: t}\ncluster: {servers: 1}\n";
+  expect_refused(Shoal({"train", nowhere}), "go with cluster.coordinator");
   std::ofstream(folder_ + "/train.jsonl", std::ios::app) << "{broken\n";
   expect_refused(Train(), "train.jsonl:201");
 }

@@ -10,6 +10,7 @@
 #include "client/cli/job_run.h"
 #include "client/cli/launcher.h"
 #include "client/cli/machine.h"
+#include "client/cli/next_commands.h"
 #include "client/cli/pipeline_plan.h"
 #include "client/cli/preflight.h"
 #include "client/cli/run_access.h"
@@ -17,6 +18,7 @@
 #include "client/cli/simulation.h"
 #include "client/cli/stop_signals.h"
 #include "client/cli/train_report.h"
+#include "common/flag_checks.h"
 #include "common/status.h"
 #include "server/checkpoint/checkpoint.h"
 
@@ -70,6 +72,7 @@ class Training {
                                   : options_.job_file;
   }
   std::string LogFolder() const { return LogFolderOf(Directory()); }
+  std::string DataFolder() const { return Directory() + "/data"; }
   std::string ExportFolder() const { return Directory() + "/huggingface"; }
 
   absl::Status Check() {
@@ -79,6 +82,7 @@ class Training {
           "--steps {} is beyond train.steps {} of {}: raise train.steps (the schedule ends there)",
           options_.steps, job_.train.steps, options_.job_file);
     }
+    SHOAL_RETURN_IF_ERROR(CheckCluster(job_, options_.job_file));
     SHOAL_ASSIGN_OR_RETURN(spec_, CheckModel(job_));
     SHOAL_ASSIGN_OR_RETURN(gpus_, CheckGpus(job_));
     if (job_.cluster.local) {
@@ -89,6 +93,7 @@ class Training {
       SHOAL_RETURN_IF_ERROR(CheckMemory(spec_, job_, machine_.memory->available).status());
     }
     SHOAL_ASSIGN_OR_RETURN(lock_, RunLock::Take(Directory()));
+    RemoveUnfinishedFiles(DataFolder());
     return CheckCheckpointDirectory(Directory(),
                                     {.resume = options_.resume, .overwrite = options_.overwrite});
   }
@@ -100,8 +105,8 @@ class Training {
     prepare.progress = [this](int64_t done, int64_t total) {
       report_.OnProgress("tokenising, bytes", done, total);
     };
-    SHOAL_ASSIGN_OR_RETURN(data_, worker::PrepareCached(job_.data.train, Directory() + "/data",
-                                                        *encoder.encoder, prepare));
+    SHOAL_ASSIGN_OR_RETURN(
+        data_, worker::PrepareCached(job_.data.train, DataFolder(), *encoder.encoder, prepare));
     report_.Clear();
     if (!options_.json) {
       streams_.out << job_.data.train << ": " << worker::Describe(data_.summary) << std::endl;
@@ -248,10 +253,11 @@ class Training {
       out << Reached(end);
     }
     if (code != ExitCode::kDone) {
-      const std::string hint = checkpoint.empty()
-                                   ? "there is no checkpoint yet to resume from"
-                                   : fmt::format("go on from {}: shoal train {} --resume",
-                                                 checkpoint, options_.job_file);
+      const std::string hint =
+          checkpoint.empty() ? "there is no checkpoint yet to resume from"
+                             : fmt::format("go on from {}: {}", checkpoint,
+                                           ResumeCommand(options_.job_file, options_.overrides,
+                                                         options_.token_file));
       streams_.err << hint << std::endl;
     }
   }
@@ -268,9 +274,8 @@ class Training {
         WithThousands(data.samples), data.skipped_oversize, data.skipped_no_target, data.truncated);
     text += fmt::format("checkpoint: {}\n", end.checkpoint);
     if (job_.checkpoint.export_huggingface && !end.checkpoint.empty()) {
-      text += fmt::format("model: {}\nnext: shoal generate --model {} --prompt \"...\"\n",
-                          ExportFolder(), ExportFolder());
-      text += fmt::format("      shoal eval --model {} --data FILE\n", ExportFolder());
+      text += fmt::format("model: {}\nnext: {}\n      {}\n", ExportFolder(),
+                          GenerateCommand(ExportFolder(), job_), EvalCommand(ExportFolder(), job_));
     }
     return text;
   }
@@ -309,7 +314,7 @@ void AddTrain(CLI::App& app, VerbAction& action) {
                    "Write a timeline of every worker here, for ui.perfetto.dev");
   verb->add_option("--steps", options->steps,
                    "Stop after this step, with a checkpoint (default: train.steps)")
-      ->check(CLI::PositiveNumber);
+      ->check(AtLeast(1));
   CLI::Option* resume =
       verb->add_flag("--resume", options->resume, "Go on from the newest checkpoint");
   verb->add_flag("--overwrite", options->overwrite,
