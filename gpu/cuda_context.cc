@@ -15,12 +15,32 @@ namespace {
 constexpr float kMostMilliseconds = 16384;
 // Those beyond it are given back to the driver.
 constexpr size_t kMostFreeEvents = 4096;
-// Longer than any work that is put on a stream takes.
-constexpr absl::Duration kFenceTimeout = absl::Minutes(5);
 constexpr absl::Duration kFenceLook = absl::Microseconds(50);
-// Between two looks at an event: the first, and the longest, to which the pause doubles.
+// Between two looks at a mark: the first, and the longest, to which the pause doubles.
 constexpr absl::Duration kFirstPause = absl::Microseconds(5);
-constexpr absl::Duration kLongestPause = absl::Microseconds(200);
+constexpr absl::Duration kLongestPause = absl::Microseconds(50);
+
+// By the machine's clock, which is the GPU's too, whatever clock its times are told by.
+cudaError_t RepeatUntil(absl::FunctionRef<cudaError_t()> look, absl::Duration timeout) {
+  absl::Time deadline;
+  for (absl::Duration pause = kFirstPause;; pause = std::min(2 * pause, kLongestPause)) {
+    const cudaError_t error = look();
+    if (error != cudaSuccess) {
+      (void)cudaGetLastError();  // which the next launch would take for its own
+    }
+    if (error != cudaErrorNotReady || timeout <= absl::ZeroDuration()) {
+      return error;
+    }
+    const absl::Time now = RealClock().Now();
+    if (pause == kFirstPause) {
+      deadline = now + timeout;
+    }
+    if (now >= deadline) {
+      return error;
+    }
+    RealClock().SleepFor(std::min(pause, deadline - now));
+  }
+}
 
 }  // namespace
 
@@ -118,32 +138,68 @@ void CudaContext::GiveEvent(cudaEvent_t event) {
   (void)cudaEventDestroy(event);
 }
 
-absl::Status CudaContext::Await(cudaEvent_t event, std::string_view what) {
-  SHOAL_RETURN_IF_ERROR(MakeCurrent());
-  const absl::Time deadline = clock_.Now() + kFenceTimeout;
-  for (absl::Duration pause = kFirstPause;; pause = std::min(2 * pause, kLongestPause)) {
-    const cudaError_t error = cudaEventQuery(event);
-    if (error != cudaErrorNotReady) {
-      return Check(error, what);
-    }
-    (void)cudaGetLastError();  // which the next launch would take for its own
-    if (clock_.Now() >= deadline) {
-      return DeadlineExceeded("cuda:{}: {}: not done within {}", gpu_.index, what,
-                              absl::FormatDuration(kFenceTimeout));
-    }
-    clock_.SleepFor(pause);
+Mark CudaContext::PutMark(cudaStream_t stream, absl::Status& failure) {
+  failure = MakeCurrent();  // a new event would be another GPU's
+  if (!failure.ok()) {
+    return {.stream = stream};
+  }
+  absl::MutexLock lock(&mutex_);
+  return PutMarkLocked(stream, failure);
+}
+
+Mark CudaContext::PutMarkLocked(cudaStream_t stream, absl::Status& failure) {
+  absl::StatusOr<cudaEvent_t> event = TakeEventLocked();
+  if (!event.ok()) {
+    failure = std::move(event).status();
+    return {.stream = stream};
+  }
+  failure = Check(cudaEventRecord(*event, stream), "recording an event");
+  if (!failure.ok()) {
+    free_events_.push_back(*event);
+    return {.stream = stream};
+  }
+  return {.event = *event};
+}
+
+void CudaContext::GiveMark(const Mark& mark) {
+  if (mark.event != nullptr) {
+    GiveEvent(mark.event);
   }
 }
 
-absl::Status CudaContext::Synchronize(cudaStream_t stream, std::string_view what) {
-  SHOAL_RETURN_IF_ERROR(MakeCurrent());
-  SHOAL_ASSIGN_OR_RETURN(cudaEvent_t const event, TakeEvent());
-  absl::Status status = Check(cudaEventRecord(event, stream), what);
-  if (status.ok()) {
-    status = Await(event, what);
+cudaError_t CudaContext::Look(const Mark& mark) {
+  if (mark.event != nullptr) {
+    return cudaEventQuery(mark.event);
   }
-  GiveEvent(event);
+  // Under the lock, so that the stream does not go meanwhile. What was on one that is gone is done.
+  absl::MutexLock lock(&mutex_);
+  return streams_.contains(mark.stream) ? cudaStreamQuery(mark.stream) : cudaSuccess;
+}
+
+cudaError_t CudaContext::LookUntil(const Mark& mark, absl::Duration timeout) {
+  return RepeatUntil([&] { return Look(mark); }, timeout);
+}
+
+absl::Status CudaContext::AwaitLook(absl::FunctionRef<cudaError_t()> look, std::string_view what,
+                                    absl::Duration timeout) const {
+  // What fails here keeps nothing from ending, so it is waited for all the same.
+  absl::Status status = MakeCurrent();
+  const cudaError_t error = RepeatUntil(look, timeout);
+  if (error == cudaErrorNotReady) {
+    return DeadlineExceeded("cuda:{}: {}: not done within {}", gpu_.index, what,
+                            absl::FormatDuration(timeout));
+  }
+  status.Update(Check(error, what));
   return status;
+}
+
+absl::Status CudaContext::Await(const Mark& mark, std::string_view what, absl::Duration timeout) {
+  return AwaitLook([&] { return Look(mark); }, what, timeout);
+}
+
+absl::Status CudaContext::Synchronize(cudaStream_t stream, std::string_view what,
+                                      absl::Duration timeout) {
+  return AwaitLook([&] { return cudaStreamQuery(stream); }, what, timeout);
 }
 
 CudaContext::Fence CudaContext::PutFence() {
@@ -154,45 +210,31 @@ CudaContext::Fence CudaContext::PutFence() {
   // Under the lock, so that no stream goes meanwhile.
   absl::MutexLock lock(&mutex_);
   for (cudaStream_t stream : streams_) {
-    const absl::StatusOr<cudaEvent_t> event = TakeEventLocked();
-    if (!event.ok()) {
-      (void)cudaStreamSynchronize(stream);
-      continue;
-    }
-    if (cudaEventRecord(*event, stream) == cudaSuccess) {
-      fence.push_back(*event);
-      continue;
-    }
-    (void)cudaGetLastError();
-    free_events_.push_back(*event);
-    (void)cudaStreamSynchronize(stream);
+    absl::Status failure;  // which whoever works on the stream hears of
+    fence.push_back(PutMarkLocked(stream, failure));
   }
   return fence;
 }
 
 bool CudaContext::IsDone(Fence& fence) {
   while (!fence.empty()) {
-    const cudaError_t error = cudaEventQuery(fence.back());
-    if (error != cudaSuccess) {
-      (void)cudaGetLastError();
-    }
-    if (error == cudaErrorNotReady) {
+    if (LookUntil(fence.back(), absl::ZeroDuration()) == cudaErrorNotReady) {
       return false;
     }
-    GiveEvent(fence.back());
+    GiveMark(fence.back());
     fence.pop_back();
   }
   return true;
 }
 
 absl::Status CudaContext::Wait(Fence& fence) {
-  const absl::Time deadline = clock_.Now() + kFenceTimeout;
+  const absl::Time deadline = RealClock().Now() + kWorkTimeout;
   while (!IsDone(fence)) {
-    if (clock_.Now() >= deadline) {
+    if (RealClock().Now() >= deadline) {
       return DeadlineExceeded("cuda:{}: work that uses freed memory was not done within {}",
-                              gpu_.index, absl::FormatDuration(kFenceTimeout));
+                              gpu_.index, absl::FormatDuration(kWorkTimeout));
     }
-    clock_.SleepFor(kFenceLook);
+    RealClock().SleepFor(kFenceLook);
   }
   return absl::OkStatus();
 }
@@ -235,7 +277,9 @@ absl::StatusOr<float> CudaContext::SinceBase(cudaEvent_t event) const {
 absl::Status CudaContext::NoteTime() {
   const absl::Time before = clock_.Now();
   SHOAL_RETURN_IF_ERROR(Check(cudaEventRecord(base_event_, clock_stream_), "recording an event"));
-  SHOAL_RETURN_IF_ERROR(Check(cudaStreamSynchronize(clock_stream_), "waiting for an event"));
+  const cudaEvent_t base = base_event_;
+  SHOAL_RETURN_IF_ERROR(
+      AwaitLook([base] { return cudaEventQuery(base); }, "noting the time", kWorkTimeout));
   base_time_ = before + (clock_.Now() - before) / 2;
   return absl::OkStatus();
 }

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
@@ -19,10 +20,20 @@
 
 namespace shoal::gpu {
 
+// Longer than any work that is put on a stream takes, and than it may wait there for that of other
+// workers, which is given up after ten minutes.
+inline constexpr absl::Duration kWorkTimeout = absl::Minutes(15);
+
+// A place in a stream's order: done when all that was put there before it is.
+struct Mark {
+  cudaEvent_t event = nullptr;    // recorded there; null: none could be, and it is done
+  cudaStream_t stream = nullptr;  // when this stream is once found with nothing to do; null: now
+};
+
 class CudaContext {
  public:
   // Everything that was on the device's streams at some time.
-  using Fence = std::vector<cudaEvent_t>;
+  using Fence = std::vector<Mark>;
 
   static absl::StatusOr<std::unique_ptr<CudaContext>> Create(int gpu, Clock& clock);
   // All streams are gone.
@@ -43,10 +54,21 @@ class CudaContext {
   absl::StatusOr<cudaEvent_t> TakeEvent() ABSL_LOCKS_EXCLUDED(mutex_);
   void GiveEvent(cudaEvent_t event) ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // Until all that is on the stream now, or was before the event was recorded, is done: sleeps.
-  // `what` it is that does not end, for DeadlineExceeded.
-  absl::Status Await(cudaEvent_t event, std::string_view what);
-  absl::Status Synchronize(cudaStream_t stream, std::string_view what);
+  // The stream's place now. Where no event can be had or recorded `failure` says why; what is under
+  // way there is waited for all the same.
+  Mark PutMark(cudaStream_t stream, absl::Status& failure) ABSL_LOCKS_EXCLUDED(mutex_);
+  void GiveMark(const Mark& mark) ABSL_LOCKS_EXCLUDED(mutex_);
+
+  // Looks until the mark is done or the time is up, and sleeps in between; at once with a timeout
+  // of zero. cudaErrorNotReady: it is not done; other errors are the GPU's, and nothing is under
+  // way then.
+  cudaError_t LookUntil(const Mark& mark, absl::Duration timeout) ABSL_LOCKS_EXCLUDED(mutex_);
+  // The same until a mark is done, or all that is on a stream. `what` it is that does not end, for
+  // DeadlineExceeded.
+  absl::Status Await(const Mark& mark, std::string_view what, absl::Duration timeout = kWorkTimeout)
+      ABSL_LOCKS_EXCLUDED(mutex_);
+  absl::Status Synchronize(cudaStream_t stream, std::string_view what,
+                           absl::Duration timeout = kWorkTimeout);
 
   // A GPU that fails has nothing to wait for: its fences are done.
   Fence PutFence() ABSL_LOCKS_EXCLUDED(mutex_);
@@ -65,6 +87,11 @@ class CudaContext {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(clock_mutex_);
   absl::StatusOr<cudaEvent_t> NewEvent() const;
   absl::StatusOr<cudaEvent_t> TakeEventLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  Mark PutMarkLocked(cudaStream_t stream, absl::Status& failure)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  cudaError_t Look(const Mark& mark) ABSL_LOCKS_EXCLUDED(mutex_);
+  absl::Status AwaitLook(absl::FunctionRef<cudaError_t()> look, std::string_view what,
+                         absl::Duration timeout) const;
 
   const GpuDescription gpu_;
   Clock& clock_;

@@ -41,7 +41,8 @@ std::string PinShared(int protection, unsigned flags) {
   return NameOf(error);
 }
 
-// The time from the later of two events to the earlier.
+// The time from the later of two events to the earlier. Without a deadline: it is asked by checks
+// of a GPU, whose processes have one.
 std::string ElapsedBackwards() {
   cudaEvent_t events[2] = {};
   float milliseconds = 0;

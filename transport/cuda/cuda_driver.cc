@@ -44,7 +44,7 @@ absl::StatusOr<CudaDriver> LoadCudaDriver(const std::string& name) {
       Find(library, SHOAL_SYMBOL(cuCtxGetStreamPriorityRange), driver.stream_priorities) &&
       Find(library, SHOAL_SYMBOL(cuStreamCreateWithPriority), driver.create_stream) &&
       Find(library, SHOAL_SYMBOL(cuStreamDestroy), driver.destroy_stream) &&
-      Find(library, SHOAL_SYMBOL(cuStreamSynchronize), driver.await_stream) &&
+      Find(library, SHOAL_SYMBOL(cuStreamQuery), driver.look_at_stream) &&
       Find(library, SHOAL_SYMBOL(cuMemcpyAsync), driver.copy) &&
       Find(library, SHOAL_SYMBOL(cuMemHostRegister), driver.pin) &&
       Find(library, SHOAL_SYMBOL(cuMemHostUnregister), driver.unpin);

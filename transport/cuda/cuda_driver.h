@@ -29,7 +29,7 @@ struct CudaDriver {
   decltype(&::cuCtxGetStreamPriorityRange) stream_priorities = nullptr;
   decltype(&::cuStreamCreateWithPriority) create_stream = nullptr;
   decltype(&::cuStreamDestroy) destroy_stream = nullptr;
-  decltype(&::cuStreamSynchronize) await_stream = nullptr;
+  decltype(&::cuStreamQuery) look_at_stream = nullptr;
   decltype(&::cuMemcpyAsync) copy = nullptr;
   decltype(&::cuMemHostRegister) pin = nullptr;
   decltype(&::cuMemHostUnregister) unpin = nullptr;

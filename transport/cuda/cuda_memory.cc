@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -14,11 +15,19 @@
 namespace shoal::transport {
 namespace {
 
+// Longer than the copies of one call take on a GPU that others keep busy.
+constexpr absl::Duration kCopyTimeout = absl::Minutes(1);
+// Whoever waits for copies looks again and again for so long, which is more than most of them take,
+// and then sleeps between two looks.
+constexpr absl::Duration kNoSleep = absl::Microseconds(200);
+constexpr absl::Duration kPause = absl::Microseconds(50);
+
 CUdeviceptr Pointer(const void* address) { return reinterpret_cast<CUdeviceptr>(address); }
 
 class CudaMemory final : public GpuMemory {
  public:
-  CudaMemory(const CudaDriver& driver, int home) : driver_(driver), home_(home) {}
+  CudaMemory(const CudaDriver& driver, int home, Clock& clock)
+      : driver_(driver), home_(home), clock_(clock) {}
   ~CudaMemory() override;
   absl::Status Open();
 
@@ -81,9 +90,12 @@ class CudaMemory final : public GpuMemory {
   // A stream of that GPU, whose context is current, for one copy.
   absl::StatusOr<CUstream> TakeStream(int index) ABSL_LOCKS_EXCLUDED(mutex_);
   void GiveStream(int index, CUstream stream) ABSL_LOCKS_EXCLUDED(mutex_);
+  // Until all copies on the stream are done.
+  absl::Status AwaitCopies(CUstream stream) const;
 
   const CudaDriver driver_;
   const int home_;
+  Clock& clock_;
   std::vector<Gpu> gpus_;
   bool pins_read_only_ = false;  // of the GPU that is home
   absl::Mutex mutex_;
@@ -373,6 +385,24 @@ void CudaMemory::GiveStream(int index, CUstream stream) {
   gpus_[static_cast<size_t>(index)].idle_streams.push_back(stream);
 }
 
+absl::Status CudaMemory::AwaitCopies(CUstream stream) const {
+  const absl::Time begin = clock_.Now();
+  CUresult found = driver_.look_at_stream(stream);
+  for (; found == CUDA_ERROR_NOT_READY; found = driver_.look_at_stream(stream)) {
+    const absl::Duration waited = clock_.Now() - begin;
+    if (waited >= kCopyTimeout) {
+      return DeadlineExceeded("copies of a GPU: not done within {}",
+                              absl::FormatDuration(kCopyTimeout));
+    }
+    if (waited < kNoSleep) {
+      std::this_thread::yield();
+    } else {
+      clock_.SleepFor(kPause);
+    }
+  }
+  return Check(found, "cuStreamQuery");
+}
+
 absl::Status CudaMemory::Copy(std::span<const GpuCopy> copies) {
   if (copies.empty()) {
     return absl::OkStatus();
@@ -398,8 +428,12 @@ absl::Status CudaMemory::Copy(std::span<const GpuCopy> copies) {
     }
   }
   // Also of those before one that failed: nobody may touch that memory while they run.
-  const absl::Status done = Check(driver_.await_stream(stream), "cuStreamSynchronize");
-  GiveStream(gpu, stream);
+  const absl::Status done = AwaitCopies(stream);
+  if (done.ok()) {
+    GiveStream(gpu, stream);
+  } else {
+    driver_.destroy_stream(stream);  // what is on it may be under way
+  }
   return status.ok() ? done : status;
 }
 
@@ -429,8 +463,9 @@ absl::StatusOr<std::unique_ptr<GpuMemory>> OpenCudaMemory(int home) {
   return OpenCudaMemory(driver, home);
 }
 
-absl::StatusOr<std::unique_ptr<GpuMemory>> OpenCudaMemory(const CudaDriver& driver, int home) {
-  auto memory = std::make_unique<CudaMemory>(driver, home);
+absl::StatusOr<std::unique_ptr<GpuMemory>> OpenCudaMemory(const CudaDriver& driver, int home,
+                                                          Clock& clock) {
+  auto memory = std::make_unique<CudaMemory>(driver, home, clock);
   SHOAL_RETURN_IF_ERROR(memory->Open());
   return memory;
 }

@@ -1,11 +1,13 @@
 // GpuMemory over the CUDA driver. A GPU's primary context, which the CUDA runtime uses too, is
 // taken when the GPU is first used (that of the home GPU at once) and kept until destruction; each
-// call makes it the calling thread's while it runs.
+// call makes it the calling thread's while it runs. Copies that are not done within a minute, which
+// only a GPU that hangs takes, are DeadlineExceeded, and may still be under way.
 #pragma once
 
 #include <memory>
 
 #include "absl/status/statusor.h"
+#include "common/clock.h"
 #include "transport/cuda/cuda_driver.h"
 #include "transport/gpu_memory.h"
 
@@ -15,6 +17,7 @@ namespace shoal::transport {
 // there is no driver or no such GPU.
 absl::StatusOr<std::unique_ptr<GpuMemory>> OpenCudaMemory(int home = 0);
 // The same over given functions.
-absl::StatusOr<std::unique_ptr<GpuMemory>> OpenCudaMemory(const CudaDriver& driver, int home = 0);
+absl::StatusOr<std::unique_ptr<GpuMemory>> OpenCudaMemory(const CudaDriver& driver, int home = 0,
+                                                          Clock& clock = RealClock());
 
 }  // namespace shoal::transport

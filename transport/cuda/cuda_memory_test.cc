@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/clock.h"
 #include "common/status.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -43,7 +44,7 @@ struct Fake {
   bool synchronous_copies = false;
   std::vector<unsigned long long> export_flags;
   int streams = 0;
-  int waits = 0;
+  int looks = 0;
   CUresult copied = CUDA_SUCCESS;
   CUresult opened = CUDA_SUCCESS;
   int shares_open = 0;
@@ -208,9 +209,9 @@ CudaDriver FakeDriver() {
     --fake.streams;
     return CUDA_SUCCESS;
   };
-  driver.await_stream = [](CUstream) {
-    ++fake.waits;
-    return fake.copied;
+  driver.look_at_stream = [](CUstream) {
+    ++fake.looks;
+    return fake.looks % 3 == 0 ? fake.copied : CUDA_ERROR_NOT_READY;
   };
   driver.copy = [](CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream) {
     std::memcpy(reinterpret_cast<void*>(to), reinterpret_cast<const void*>(from), bytes);
@@ -385,14 +386,39 @@ TEST_F(CudaMemoryTest, CopiesOverAStreamThatIsUsedAgain) {
     EXPECT_EQ(to, from);
   }
   EXPECT_EQ(fake.streams, 1);
-  EXPECT_EQ(fake.waits, 3) << "once for each call";
+  EXPECT_EQ(fake.looks, 9) << "until they are done, once for each call";
   EXPECT_TRUE(memory->Copy({}).ok());
   const GpuCopy whole = {to.data(), from.data(), sizeof(from)};
   fake.copied = CUDA_ERROR_ILLEGAL_ADDRESS;
   const absl::Status failed = memory->Copy({&whole, 1});
-  EXPECT_THAT(std::string(Message(failed)), HasSubstr("cuStreamSynchronize"));
+  EXPECT_THAT(std::string(Message(failed)), HasSubstr("cuStreamQuery"));
   fake.type = CU_MEMORYTYPE_HOST;
   EXPECT_TRUE(absl::IsInvalidArgument(memory->Copy({&whole, 1})));
+}
+
+// Moves on by itself as somebody looks at it or sleeps.
+class HastyClock final : public Clock {
+ public:
+  absl::Time Now() const override { return now_ += absl::Microseconds(10); }
+  void SleepFor(absl::Duration duration) override { now_ += duration; }
+
+ private:
+  mutable absl::Time now_ = absl::UnixEpoch();
+};
+
+TEST_F(CudaMemoryTest, CopiesThatDoNotEndAreGivenUp) {
+  HastyClock clock;
+  const auto memory = *OpenCudaMemory(FakeDriver(), 0, clock);
+  std::array<int, 4> from = {1, 2, 3, 4};
+  std::array<int, 4> to = {};
+  const GpuCopy whole = {to.data(), from.data(), sizeof(from)};
+  fake.copied = CUDA_ERROR_NOT_READY;
+  const absl::Status status = memory->Copy({&whole, 1});
+  EXPECT_TRUE(absl::IsDeadlineExceeded(status));
+  EXPECT_EQ(Message(status), "copies of a GPU: not done within 1m");
+  EXPECT_EQ(fake.streams, 0) << "one that is still at work is not used again";
+  fake.copied = CUDA_SUCCESS;
+  EXPECT_TRUE(memory->Copy({&whole, 1}).ok());
 }
 
 TEST_F(CudaMemoryTest, PinsMemoryThatItMayNotWriteWhereTheGpuCan) {

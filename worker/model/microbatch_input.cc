@@ -1,12 +1,31 @@
 #include "worker/model/microbatch_input.h"
 
 #include <algorithm>
+#include <array>
+#include <utility>
+#include <vector>
 
+#include "absl/synchronization/mutex.h"
+#include "common/logging.h"
 #include "common/status.h"
 #include "formats/token_file.h"
 #include "plan/activation_bytes.h"
 
 namespace shoal::worker {
+namespace {
+
+// Longer than anything takes that copies wait for on a stream.
+constexpr absl::Duration kLoadTimeout = absl::Minutes(15);
+
+// Keeps for the life of the process what copies that did not end may yet read.
+void Leave(std::array<std::vector<int32_t>, 4> arrays) {
+  static absl::Mutex mutex;
+  static auto* const left = new std::vector<std::array<std::vector<int32_t>, 4>>();
+  absl::MutexLock lock(&mutex);
+  left->push_back(std::move(arrays));
+}
+
+}  // namespace
 
 absl::StatusOr<MicrobatchInput> MicrobatchInput::Create(const PackedBatch& batch,
                                                         int64_t vocabulary) {
@@ -27,9 +46,13 @@ absl::StatusOr<MicrobatchInput> MicrobatchInput::Create(const PackedBatch& batch
 }
 
 MicrobatchInput::~MicrobatchInput() {
-  if (loaded_ != nullptr) {
-    loaded_->Wait().IgnoreError();
+  if (loaded_ == nullptr || loaded_->WaitDone(kLoadTimeout)) {
+    return;
   }
+  LogWarning("inputs of a microbatch: not copied to the device within {}",
+             absl::FormatDuration(kLoadTimeout));
+  Leave({std::move(host_tokens_), std::move(host_positions_), std::move(host_target_rows_),
+         std::move(host_target_labels_)});
 }
 
 MicrobatchInput::Memory MicrobatchInput::Memory::Carve(Carver& carver, int64_t rows,

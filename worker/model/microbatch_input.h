@@ -3,7 +3,8 @@
 //
 // Made of a PackedBatch, then carved, then loaded; it keeps nothing of the batch but what it
 // copied. Carving may be repeated (a Workspace does), loading comes after the last one. When it
-// goes it waits for the copies of its loading, which read memory of its own.
+// goes it waits for the copies of its loading, which read memory of its own; where they do not end,
+// as on a device that hangs, it says so and leaves that memory to them for good.
 #pragma once
 
 #include <cstdint>

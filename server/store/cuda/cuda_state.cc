@@ -171,14 +171,15 @@ absl::Status CudaState::Add(size_t partition, DType dtype, const std::byte* payl
     }
     const absl::Status recorded = context_->Check(cudaEventRecord(taken, lane.stream), what);
     if (!recorded.ok()) {
-      (void)cudaStreamSynchronize(lane.stream);  // which may read the payload until then
+      context_->Synchronize(lane.stream, what).IgnoreError();  // which may read the payload
       return recorded;
     }
     to_wait_for = true;
     return on_host ? PutAddition(arrays, lane, dtype, lane.elements.as<void>(), first)
                    : absl::OkStatus();
   }();
-  const absl::Status done = to_wait_for ? context_->Await(taken, what) : absl::OkStatus();
+  const absl::Status done =
+      to_wait_for ? context_->Await({.event = taken}, what) : absl::OkStatus();
   context_->GiveEvent(taken);
   return put.ok() ? done : put;
 }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "common/logging.h"
 #include "common/status.h"
 #include "plan/server_memory.h"
 
@@ -30,8 +31,10 @@ absl::Status Lane::Open(gpu::CudaContext& context, const StateLayout& layout) {
 
 void Lane::Close(gpu::CudaContext& context) {
   if (stream != nullptr) {
-    (void)context.MakeCurrent();
-    (void)cudaStreamSynchronize(stream);
+    const absl::Status left = context.Synchronize(stream, "what a lane that closes has to do");
+    if (absl::IsDeadlineExceeded(left)) {
+      LogWarning("{}", Message(left));
+    }
     context.DestroyStream(stream);
   }
 }

@@ -175,6 +175,53 @@ TEST(CudaFailure, WhatIsBeforeAFailureIsWaitedForAllTheSame) {
   EXPECT_TRUE(stream->Synchronize().ok());
 }
 
+// What is before it may still be under way then, and nothing that is built on it may pass for good.
+TEST(CudaFailure, AnEventThatCannotBeRecordedIsDoneWhenItsStreamIs) {
+  for (const char* const function :
+       {"cudaEventRecord", "cudaEventCreateWithFlags", "cudaSetDevice"}) {
+    for (uint64_t seed = 1; seed <= 10; ++seed) {
+      SCOPED_TRACE(testing::Message() << function << " " << seed);
+      SetEmulatedGpus({.seed = seed});
+      const std::unique_ptr<Device> device = *MakeCudaDevice({});
+      const std::unique_ptr<Memory> host = device->NewHostMemory(0);
+      const std::unique_ptr<Stream> stream = device->NewStream();
+      const std::unique_ptr<Stream> other = device->NewStream(StreamKind::kCopy);
+      const Buffer there = *device->Allocate(100);
+      const Buffer back = *host->Allocate(100);
+      for (const bool looks : {true, false}) {
+        std::memset(back.data(), 7, 100);
+        stream->Zero(there.data(), 100);
+        stream->Copy(back.data(), there.data(), 100);
+        FailCall(function, 1, cudaErrorMemoryAllocation);
+        const std::unique_ptr<Event> event = stream->Record();
+        if (looks) {
+          EXPECT_TRUE(event->WaitDone(absl::Seconds(10)));
+          EXPECT_EQ(back.data()[99], std::byte{0}) << "said to be done while it was under way";
+        }
+        EXPECT_EQ(event->Wait().code(), absl::StatusCode::kResourceExhausted);
+        EXPECT_EQ(back.data()[99], std::byte{0}) << "told of while it was under way";
+        other->WaitFor(*event);
+        other->Fill(back.data(), std::byte{3}, 100);
+        EXPECT_EQ(other->Synchronize().code(), absl::StatusCode::kResourceExhausted);
+        EXPECT_EQ(back.data()[99], std::byte{0}) << "built on it";
+        EXPECT_EQ(stream->Synchronize().code(), absl::StatusCode::kResourceExhausted);
+        EXPECT_TRUE(stream->Synchronize().ok());
+      }
+    }
+  }
+}
+
+TEST(CudaFailure, AnEventThatCouldNotBeRecordedMayOutliveItsStream) {
+  SetEmulatedGpus({});
+  const std::unique_ptr<Device> device = *MakeCudaDevice({});
+  std::unique_ptr<Stream> stream = device->NewStream();
+  FailCall("cudaEventRecord", 1, cudaErrorMemoryAllocation);
+  const std::unique_ptr<Event> event = stream->Record();
+  stream.reset();
+  EXPECT_TRUE(event->WaitDone(absl::ZeroDuration()));
+  EXPECT_FALSE(event->Wait().ok());
+}
+
 // A little of everything; its first error.
 absl::Status UseEverything() {
   SHOAL_ASSIGN_OR_RETURN(const std::unique_ptr<Device> device, MakeCudaDevice({}));
@@ -204,8 +251,8 @@ TEST(CudaFailure, EveryCallMayFail) {
        {"cudaGetDeviceCount", "cudaGetDeviceProperties", "cudaDeviceGetPCIBusId", "cudaSetDevice",
         "cudaMemGetInfo", "cudaMalloc", "cudaHostAlloc", "cudaDeviceGetStreamPriorityRange",
         "cudaStreamCreateWithPriority", "cudaStreamCreateWithFlags", "cudaEventCreateWithFlags",
-        "cudaEventRecord", "cudaEventQuery", "cudaEventSynchronize", "cudaStreamWaitEvent",
-        "cudaMemcpyAsync", "cudaMemsetAsync", "cudaStreamSynchronize"}) {
+        "cudaEventRecord", "cudaEventQuery", "cudaStreamWaitEvent", "cudaMemcpyAsync",
+        "cudaMemsetAsync", "cudaStreamQuery"}) {
     for (int64_t number = 1; number <= 12; ++number) {
       SetEmulatedGpus({.seed = static_cast<uint64_t>(number)});
       FailCall(function, number, cudaErrorMemoryAllocation);

@@ -15,22 +15,22 @@ namespace shoal::worker::cuda {
 
 class CudaEvent final : public Event {
  public:
-  // `event` is the context's and goes back to it; null where it could not be had. `status`: the
-  // stream's, when it was recorded.
-  CudaEvent(CudaContext& context, cudaEvent_t event, absl::Status status)
-      : context_(context), event_(event), status_(std::move(status)) {}
+  // `mark` is the context's and goes back to it. `status`: the stream's, when it was put there; not
+  // OK where no event of the runtime could be had, whose place all of the stream then takes.
+  CudaEvent(CudaContext& context, const Mark& mark, absl::Status status)
+      : context_(context), mark_(mark), status_(std::move(status)) {}
   ~CudaEvent() override;
 
   bool WaitDone(absl::Duration timeout) override;
   absl::Status Wait() override;
   absl::Time at() const override;
 
-  cudaEvent_t handle() const { return event_; }
+  cudaEvent_t handle() const { return mark_.event; }
   const absl::Status& status() const { return status_; }
 
  private:
   CudaContext& context_;
-  const cudaEvent_t event_;
+  const Mark mark_;
   const absl::Status status_;
 };
 

@@ -1,0 +1,27 @@
+// Work of tests that does not end by itself, as on a GPU that hangs or waits for others.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <memory>
+
+namespace shoal::gpu {
+
+namespace emulation {
+struct Point;
+}  // namespace emulation
+
+class HungWork {
+ public:
+  // What is put on the stream from now on waits for it.
+  explicit HungWork(cudaStream_t stream);
+  // It ends.
+  ~HungWork();
+  HungWork(const HungWork&) = delete;
+  HungWork& operator=(const HungWork&) = delete;
+
+ private:
+  const std::shared_ptr<emulation::Point> end_;
+};
+
+}  // namespace shoal::gpu
