@@ -46,11 +46,12 @@ void DeviceLinks::Abandon(const absl::Status& why) {
 }
 
 absl::Status DeviceLinks::BeginStep(const StepMessages& step) {
+  bool failed = false;  // the step before
   {
     absl::MutexLock lock(&mutex_);
+    failed = !failure_.ok();
     failure_ = absl::OkStatus();
   }
-  // Of a step that failed.
   for (auto& [message, made] : made_) {
     outgoing_places_.spare.push_back(std::move(made.place));
   }
@@ -59,6 +60,15 @@ absl::Status DeviceLinks::BeginStep(const StepMessages& step) {
     incoming_places_.spare.push_back(std::move(used.place));
   }
   used_.clear();
+  if (failed) {
+    // Copies have ended, and what is computed has by now. Whoever waits for the events of that step
+    // would fail as it did.
+    for (Places* places : {&outgoing_places_, &incoming_places_}) {
+      for (Place& place : places->spare) {
+        place.free = compute_.Record();
+      }
+    }
+  }
   bytes_.assign(step.bytes.begin(), step.bytes.end());
   const int64_t longest = bytes_.empty() ? 0 : std::ranges::max(bytes_);
   if (longest > place_bytes_) {

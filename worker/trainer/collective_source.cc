@@ -176,6 +176,7 @@ absl::Status CollectiveSource::EndStep() {
     }
     unit = {.shard = unit.shard};
   }
+  frames_.FreeAfter(compute_->Record());
   // The client may reuse what is copied from here on.
   return lasting_.Update(
       FinishCopies(*inward_, options_.timeout, "copies of weights to the device"));

@@ -42,4 +42,12 @@ void DeviceFrames::Release(int unit, DeviceFrame frame) {
   free_[sizes_.of(unit)].push_back(std::move(frame));
 }
 
+void DeviceFrames::FreeAfter(const std::shared_ptr<const Event>& now) {
+  for (std::deque<DeviceFrame>& frames : free_) {
+    for (DeviceFrame& frame : frames) {
+      frame.free_after = frame.free_after == nullptr ? nullptr : now;
+    }
+  }
+}
+
 }  // namespace shoal::worker

@@ -38,6 +38,10 @@ class DeviceFrames {
   // None: all of the unit's size are in use.
   std::optional<DeviceFrame> Acquire(int unit);
   void Release(int unit, DeviceFrame frame);
+  // Of those that are not taken: `now` comes after all that has used them, and takes the place of
+  // events of the step that ends. Theirs may tell of its failure, which whoever waits for one takes
+  // over, and the next attempt is to start anew.
+  void FreeAfter(const std::shared_ptr<const Event>& now);
   int64_t bytes() const { return sizes_.total_bytes(); }
 
  private:

@@ -74,14 +74,16 @@ void DeviceSink::BeginStep(std::optional<int64_t> microbatches) {
 }
 
 absl::Status DeviceSink::EndStep() {
+  const std::shared_ptr<const Event> now = compute_->Record();
   absl::MutexLock lock(&mutex_);
+  ending_ = now;
   closing_ = true;
   const auto closed = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return !closing_; };
   mutex_.Await(absl::Condition(&closed));  // bounded: each wait of the other thread is
   for (size_t unit = 0; unit < filling_.size(); ++unit) {
     if (filling_[unit] != nullptr) {  // of an attempt that failed
       accumulators_.Release(static_cast<int>(unit),
-                            {.data = filling_[unit], .free_after = compute_->Record()});
+                            {.data = filling_[unit], .free_after = ending_});
       filling_[unit] = nullptr;
     }
   }
@@ -196,12 +198,12 @@ absl::Status DeviceSink::Flush() {
 
 void DeviceSink::Returned(int unit, const void* gradient) {
   absl::MutexLock lock(&mutex_);
-  Free(unit, static_cast<std::byte*>(const_cast<void*>(gradient)), nullptr);
+  Free(unit, static_cast<std::byte*>(const_cast<void*>(gradient)));
 }
 
-void DeviceSink::Free(int unit, std::byte* data, std::shared_ptr<const Event> free_after) {
+void DeviceSink::Free(int unit, std::byte* data) {
   if (in_place()) {
-    accumulators_.Release(unit, {.data = data, .free_after = std::move(free_after)});
+    accumulators_.Release(unit, {.data = data});
   } else {
     host_buffers_.Release(unit, data);
   }
@@ -326,7 +328,7 @@ absl::Status DeviceSink::PushOldest() {
   absl::MutexLock lock(&mutex_);
   --pending_;
   if (!status.ok()) {
-    Free(next.unit, next.data, next.ready);
+    Free(next.unit, next.data);
   }
   return status;
 }
@@ -342,7 +344,7 @@ void DeviceSink::Close() {
   }
   absl::MutexLock lock(&mutex_);
   for (const Leaving& gradient : leaving_) {
-    Free(gradient.unit, gradient.data, gradient.ready);
+    Free(gradient.unit, gradient.data);  // a sink that is late for good hands none out again
   }
   leaving_.clear();
   if (late.ok()) {  // what failed was told; the next attempt starts anew
@@ -351,6 +353,7 @@ void DeviceSink::Close() {
   for (const Outgoing& gradient : outgoing_) {
     accumulators_.Release(gradient.unit, {.data = gradient.data, .free_after = gradient.complete});
   }
+  accumulators_.FreeAfter(ending_);
   outgoing_.clear();
   pending_ = 0;
   lasting_ = lasting_.ok() ? late : lasting_;

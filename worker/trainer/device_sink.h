@@ -104,9 +104,8 @@ class DeviceSink final : public StepSink, private client::GradientReturn {
   absl::Status PushOldest() ABSL_LOCKS_EXCLUDED(mutex_);
   void Close() ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // What was to be pushed, or was, is not any more; in place it can be filled after that event.
-  void Free(int unit, std::byte* data, std::shared_ptr<const Event> free_after)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // What was to be pushed, or was, is not any more, and nothing on a stream uses it.
+  void Free(int unit, std::byte* data) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Why pushes do not drain, if the client knows; DeadlineExceeded if it just waits too.
   absl::Status WhyNotDrained() { return client_->Finish(absl::ZeroDuration()).status(); }
   bool in_place() const { return !options_.in_place.empty(); }
@@ -137,7 +136,8 @@ class DeviceSink final : public StepSink, private client::GradientReturn {
   int64_t pending_ ABSL_GUARDED_BY(mutex_) = 0;   // outgoing, or leaving and not pushed
   absl::Status error_ ABSL_GUARDED_BY(mutex_);    // of the step
   absl::Status lasting_ ABSL_GUARDED_BY(mutex_);  // of all from now on
-  bool closing_ ABSL_GUARDED_BY(mutex_) = false;  // the step is to end
+  std::shared_ptr<const Event> ending_ ABSL_GUARDED_BY(mutex_);  // of all that the step computes
+  bool closing_ ABSL_GUARDED_BY(mutex_) = false;                 // the step is to end
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   std::thread thread_;
 };

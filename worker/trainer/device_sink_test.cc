@@ -163,6 +163,42 @@ TEST_P(DeviceSinkTest, TellsOfACopyThatFails) {
   }
 }
 
+// What was refused may be had later, so the attempt after one that failed is whole, and what an
+// attempt says is whole has every bit.
+TEST_P(DeviceSinkTest, StartsAnewAfterAnEventThatWasRefused) {
+  if (!GetParam().device.refuse_event) {
+    GTEST_SKIP() << "it refuses none";
+  }
+  int64_t failed = 0;
+  for (int64_t number = 1; number <= 40; ++number) {
+    SCOPED_TRACE(testing::Message() << "event " << number);
+    MakeDevice(static_cast<uint64_t>(100 + number));
+    MakeSink({});
+    GetParam().device.refuse_event(number);
+    int64_t failures = 0;
+    for (int attempt = 1; attempt <= 3; ++attempt) {
+      BeginStep();
+      sink_->BeginStep(kMicrobatches);
+      GradientSums expected;
+      absl::Status status = RunSink(static_cast<uint64_t>(number), expected);
+      status.Update(compute_->Synchronize());  // as a worker ends what it computes
+      ASSERT_TRUE(sink_->EndStep().ok());
+      if (!status.ok()) {
+        EXPECT_TRUE(absl::IsResourceExhausted(status)) << status;
+        ++failures;
+        continue;
+      }
+      ASSERT_TRUE(client_->Finish(absl::Seconds(10)).ok());
+      for (int unit = 0; unit < kUnits; ++unit) {
+        EXPECT_EQ(rig_.Sum(unit), expected[static_cast<size_t>(unit)]) << "unit " << unit;
+      }
+    }
+    EXPECT_LE(failures, 1);
+    failed += failures;
+  }
+  EXPECT_GT(failed, 10);
+}
+
 // The device's buffers are at servers that never answer: whoever waits for one is told why.
 TEST_P(DeviceSinkTest, TellsOfServersThatAreLost) {
   MakeDevice(25);

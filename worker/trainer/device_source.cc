@@ -340,6 +340,7 @@ void DeviceSource::Close() {
   absl::MutexLock lock(&mutex_);
   if (lasting_.ok()) {  // what failed was told; the next attempt starts anew
     inward_->Synchronize().IgnoreError();
+    frames_.FreeAfter(ending_);
   }
   closing_ = false;
 }

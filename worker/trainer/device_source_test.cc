@@ -205,6 +205,45 @@ TEST_P(DeviceSourceTest, TellsOfACopyThatFails) {
   }
 }
 
+// What was refused may be had later, so the attempt after one that failed is whole, and what an
+// attempt says is whole has every weight.
+TEST_P(DeviceSourceTest, StartsAnewAfterAnEventThatWasRefused) {
+  if (!GetParam().device.refuse_event) {
+    GTEST_SKIP() << "it refuses none";
+  }
+  const std::vector<int> uses = {0, 1, 2, 3, 2, 1, 0, 1, 2, 3};
+  int64_t failed = 0;
+  for (int64_t number = 1; number <= 40; ++number) {
+    SCOPED_TRACE(testing::Message() << "event " << number);
+    MakeDevice(static_cast<uint64_t>(100 + number));
+    MakeSource(/*keep=*/false, /*prefetch=*/1);
+    GetParam().device.refuse_event(number);
+    int64_t failures = 0;
+    for (int attempt = 1; attempt <= 3; ++attempt) {
+      BeginStep();
+      source_->BeginStep(uses);
+      absl::Status status;
+      std::deque<Seen> seen;
+      for (size_t i = 0; i < uses.size() && status.ok(); ++i) {
+        status = Use(uses[i], seen.emplace_back());
+      }
+      status.Update(compute_->Synchronize());  // as a worker ends what it computes
+      ASSERT_TRUE(source_->EndStep().ok());
+      if (!status.ok()) {
+        EXPECT_TRUE(absl::IsResourceExhausted(status)) << status;
+        ++failures;
+        continue;
+      }
+      for (size_t i = 0; i < uses.size(); ++i) {
+        EXPECT_EQ(seen[i][1], client::FakeServer::Weight(step_ - 1, uses[i], 1)) << "use " << i;
+      }
+    }
+    EXPECT_LE(failures, 1);
+    failed += failures;
+  }
+  EXPECT_GT(failed, 10);
+}
+
 TEST_P(DeviceSourceTest, TellsOfAClientThatFails) {
   MakeDevice(13);
   MakeSource(/*keep=*/false, /*prefetch=*/1);

@@ -19,6 +19,9 @@ struct DeviceCase {
   // all) fails, 0: none.
   std::function<std::unique_ptr<Device>(uint64_t seed, int64_t fail_at_copy, int64_t budget_bytes)>
       make;
+  // Has it refuse to record the event of that number from now (1: the next), which may be had again
+  // afterwards; null: it refuses none.
+  std::function<void(int64_t number)> refuse_event;
   bool reached = true;  // by transports
   // By which they do; null: its memory is the host's.
   std::shared_ptr<transport::GpuMemory> reach;

@@ -17,6 +17,10 @@ std::vector<DeviceCase> DeviceCases() {
              }
              return *MakeCudaDevice({.budget_bytes = budget_bytes});
            },
+           .refuse_event =
+               [](int64_t number) {
+                 gpu::FailCall("cudaEventRecord", number, cudaErrorMemoryAllocation);
+               },
            .reach = std::make_shared<transport::EmulatedGpuMemory>()}};
 }
 
