@@ -1,10 +1,41 @@
 // Pairs of elements of heads turned by the angles of a token, in device code. For kernels alone.
 #pragma once
 
+#include "gpu/blocks.h"
 #include "gpu/packed.h"
 #include "worker/backend/cuda/gpu_names.h"
 
 namespace shoal::worker::cuda {
+
+// Heads of a token that a thread turns by the same angles.
+inline constexpr int kHeadsOfThread = 4;
+
+// How threads share out the heads of rows: one a chunk of half a head of a group of heads, chunks
+// first, then groups, then tokens.
+struct HeadWork {
+  int64_t threads = 0;  // more than INT32_MAX cannot be numbered
+  uint32_t chunks = 0;  // of half a head
+  uint32_t groups = 0;  // of kHeadsOfThread heads
+
+  static HeadWork Of(int64_t tokens, int64_t heads, int64_t half, int64_t chunk) {
+    const int64_t chunks = half / chunk;
+    const int64_t groups = DivideUp(heads, kHeadsOfThread);
+    return {tokens * groups * chunks, static_cast<uint32_t>(chunks), static_cast<uint32_t>(groups)};
+  }
+};
+
+// A thread's part, whose number is below HeadWork::threads.
+struct HeadPart {
+  uint32_t token;
+  int64_t head;    // the first of the group
+  int64_t column;  // the first of the chunk within half a head
+};
+SHOAL_DEVICE HeadPart PartOf(const HeadWork& work, int64_t thread, int chunk) {
+  const auto linear = static_cast<uint32_t>(thread);
+  return {.token = linear / work.chunks / work.groups,
+          .head = int64_t{linear / work.chunks % work.groups} * kHeadsOfThread,
+          .column = int64_t{linear % work.chunks} * chunk};
+}
 
 // Of the pairs (j, j + D/2) of kCount neighbouring j.
 template <int kCount>

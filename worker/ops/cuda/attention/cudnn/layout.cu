@@ -25,15 +25,6 @@ SHOAL_KERNEL SHOAL_LAUNCH_BOUNDS(kThreads, 4) TurnKernel(const RowNumbers number
   }
 }
 
-// Heads of a token that a thread joins, turned by the same angles.
-constexpr int kHeads = 4;
-
-struct Work {
-  int64_t threads;
-  uint32_t chunks;  // of half a head
-  uint32_t groups;  // of kHeads heads
-};
-
 // Where a head of a token is: queries, keys and values follow each other.
 SHOAL_DEVICE const Bf16* HeadOf(const JoinedRows& rows, int64_t token, int64_t head) {
   const void* from = rows.queries;
@@ -49,44 +40,40 @@ SHOAL_DEVICE const Bf16* HeadOf(const JoinedRows& rows, int64_t token, int64_t h
 
 // The pairs (j, j + D/2) of one chunk of j, of a group of heads of one token.
 template <int kCount>
-SHOAL_KERNEL SHOAL_LAUNCH_BOUNDS(kThreads, 3) JoinKernel(const JoinedRows rows, Work work) {
+SHOAL_KERNEL SHOAL_LAUNCH_BOUNDS(kThreads, 3) JoinKernel(const JoinedRows rows, HeadWork work) {
   const int64_t index = static_cast<int64_t>(BlockX()) * kThreads + ThreadIndex();
   if (index >= work.threads) {
     return;
   }
-  const auto linear = static_cast<uint32_t>(index);
-  const uint32_t chunk = linear % work.chunks;
-  const uint32_t group = linear / work.chunks % work.groups;
-  const uint32_t token = linear / work.chunks / work.groups;
+  const HeadPart part = PartOf(work, index, kCount);
   const int64_t half = rows.head_dim / 2;
-  const int64_t column = int64_t{chunk} * kCount;
   const int64_t heads = rows.heads + 2 * rows.kv_heads;
   const int64_t turned = rows.positions == nullptr ? 0 : rows.heads + rows.kv_heads;
 
-  Packed<Bf16, kCount> firsts[kHeads];
-  Packed<Bf16, kCount> seconds[kHeads];
+  Packed<Bf16, kCount> firsts[kHeadsOfThread];
+  Packed<Bf16, kCount> seconds[kHeadsOfThread];
 #pragma unroll
-  for (int i = 0; i < kHeads; ++i) {
-    const int64_t head = int64_t{group} * kHeads + i;
+  for (int i = 0; i < kHeadsOfThread; ++i) {
+    const int64_t head = part.head + i;
     if (head < heads) {
-      const Bf16* const from = HeadOf(rows, token, head);
-      firsts[i] = LoadPacked<Bf16, kCount>(from, column);
-      seconds[i] = LoadPacked<Bf16, kCount>(from, column + half);
+      const Bf16* const from = HeadOf(rows, part.token, head);
+      firsts[i] = LoadPacked<Bf16, kCount>(from, part.column);
+      seconds[i] = LoadPacked<Bf16, kCount>(from, part.column + half);
     }
   }
   Angles<kCount> angles = {};
-  if (int64_t{group} * kHeads < turned) {
-    angles = LoadAngles<kCount>(rows.cosines, rows.sines, rows.positions[token] * half + column,
-                                /*back=*/true);
+  if (part.head < turned) {
+    angles = LoadAngles<kCount>(rows.cosines, rows.sines,
+                                rows.positions[part.token] * half + part.column, /*back=*/true);
   }
 #pragma unroll
-  for (int i = 0; i < kHeads; ++i) {
-    const int64_t head = int64_t{group} * kHeads + i;
+  for (int i = 0; i < kHeadsOfThread; ++i) {
+    const int64_t head = part.head + i;
     if (head < heads) {
       if (head < turned) {
         Turn(angles, firsts[i], seconds[i]);
       }
-      const int64_t to = token * rows.to_stride + head * rows.head_dim + column;
+      const int64_t to = part.token * rows.to_stride + head * rows.head_dim + part.column;
       StorePacked<Bf16>(firsts[i], rows.to, to);
       StorePacked<Bf16>(seconds[i], rows.to, to + half);
     }
@@ -95,14 +82,13 @@ SHOAL_KERNEL SHOAL_LAUNCH_BOUNDS(kThreads, 3) JoinKernel(const JoinedRows rows, 
 
 template <int kCount>
 cudaError_t Join(cudaStream_t stream, const JoinedRows& rows) {
-  const int64_t chunks = rows.head_dim / 2 / kCount;
-  const int64_t groups = gpu::DivideUp(rows.heads + 2 * rows.kv_heads, kHeads);
-  const int64_t threads = rows.rows * groups * chunks;
-  if (threads > INT32_MAX) {
+  const HeadWork work =
+      HeadWork::Of(rows.rows, rows.heads + 2 * rows.kv_heads, rows.head_dim / 2, kCount);
+  if (work.threads > INT32_MAX) {
     return cudaErrorInvalidConfiguration;
   }
-  return Launch(stream, {.x = gpu::DivideUp(threads, kThreads)}, kThreads, 0, JoinKernel<kCount>,
-                rows, Work{threads, static_cast<uint32_t>(chunks), static_cast<uint32_t>(groups)});
+  return Launch(stream, {.x = gpu::DivideUp(work.threads, kThreads)}, kThreads, 0,
+                JoinKernel<kCount>, rows, work);
 }
 
 template <bool kByHead>
