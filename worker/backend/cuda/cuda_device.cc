@@ -3,7 +3,10 @@
 #include <algorithm>
 #include <string>
 #include <utility>
+#include <vector>
 
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
 #include "common/bytes.h"
 #include "common/check.h"
 #include "common/status.h"
@@ -33,8 +36,12 @@ class CudaMemory : public Base {
 
   std::string_view name() const override { return pool_.name(); }
   absl::StatusOr<Buffer> Allocate(int64_t bytes) override {
-    SHOAL_ASSIGN_OR_RETURN(std::byte * data, pool_.Take(bytes));
-    return Buffer(this, data, bytes);
+    absl::StatusOr<std::byte*> data = pool_.Take(bytes);
+    if (absl::IsResourceExhausted(data.status()) && GiveBackKept()) {
+      data = pool_.Take(bytes);
+    }
+    SHOAL_RETURN_IF_ERROR(data.status());
+    return Buffer(this, *data, bytes);
   }
   int64_t budget_bytes() const override { return pool_.budget_bytes(); }
   int64_t allocated_bytes() const override { return pool_.allocated_bytes(); }
@@ -42,6 +49,8 @@ class CudaMemory : public Base {
 
  private:
   void Free(std::byte* data, int64_t bytes) override { pool_.Give(data, bytes); }
+  // Whether anything was.
+  virtual bool GiveBackKept() { return false; }
 
   CachingPool pool_;
 };
@@ -82,6 +91,28 @@ class CudaDevice final : private ContextOwner, public CudaMemory<Device> {
   }
 
   const CudaContext& the_context() const { return *context; }
+  void Add(const KeptMemory& kept) ABSL_LOCKS_EXCLUDED(mutex_) {
+    absl::MutexLock lock(&mutex_);
+    kept_.push_back(&kept);
+  }
+  void Remove(const KeptMemory& kept) ABSL_LOCKS_EXCLUDED(mutex_) {
+    absl::MutexLock lock(&mutex_);
+    std::erase(kept_, &kept);
+  }
+
+ private:
+  // Under the lock, so that no holder goes meanwhile.
+  bool GiveBackKept() override ABSL_LOCKS_EXCLUDED(mutex_) {
+    absl::MutexLock lock(&mutex_);
+    bool any = false;
+    for (const KeptMemory* kept : kept_) {
+      any = kept->GiveBack() || any;
+    }
+    return any;
+  }
+
+  absl::Mutex mutex_;
+  std::vector<const KeptMemory*> kept_ ABSL_GUARDED_BY(mutex_);
 };
 
 absl::StatusOr<int64_t> BudgetOf(const CudaContext& context, const CudaDeviceOptions& options) {
@@ -117,6 +148,9 @@ const CudaDevice& Downcast(const Device& device) {
   SHOAL_CHECK(cuda_device != nullptr);
   return *cuda_device;
 }
+CudaDevice& Downcast(Device& device) {
+  return const_cast<CudaDevice&>(Downcast(static_cast<const Device&>(device)));
+}
 
 }  // namespace
 
@@ -141,5 +175,12 @@ const gpu::GpuDescription& GpuOf(const Device& device) {
 absl::Status MakeCurrent(const Device& device) {
   return Downcast(device).the_context().MakeCurrent();
 }
+
+KeptMemory::KeptMemory(Device& device, std::function<bool()> give_back)
+    : device_(device), give_back_(std::move(give_back)) {
+  Downcast(device_).Add(*this);
+}
+
+KeptMemory::~KeptMemory() { Downcast(device_).Remove(*this); }
 
 }  // namespace shoal::worker

@@ -13,6 +13,9 @@
 // they are for what is small or at a beginning. Fill takes memory of the GPU and pinned memory
 // alone.
 //
+// Where there is no room for an allocation, what holders keep only to use it again (KeptMemory) is
+// given back first.
+//
 // Event::at() is by the GPU's clock, mapped to the host's: durations between events of the device
 // are right to a few microseconds, and the time itself to a few tens. A wait for an event sleeps.
 //
@@ -25,6 +28,7 @@
 #include <cuda_runtime_api.h>
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 
 #include "absl/status/statusor.h"
@@ -57,5 +61,22 @@ cudaStream_t NativeStream(Stream& stream);
 const gpu::GpuDescription& GpuOf(const Device& device);
 // Makes the device's GPU the calling thread's, as launches want it.
 absl::Status MakeCurrent(const Device& device);
+
+// As long as this lives, `give_back` is called where the device has no room for an allocation, by
+// the thread that allocates: it frees what its holder keeps and does not use just then, waits for
+// nobody, and says whether there was any.
+class KeptMemory {
+ public:
+  KeptMemory(Device& device, std::function<bool()> give_back);
+  ~KeptMemory();
+  KeptMemory(const KeptMemory&) = delete;
+  KeptMemory& operator=(const KeptMemory&) = delete;
+
+  bool GiveBack() const { return give_back_(); }
+
+ private:
+  Device& device_;
+  const std::function<bool()> give_back_;
+};
 
 }  // namespace shoal::worker

@@ -185,7 +185,12 @@ absl::StatusOr<std::unique_ptr<CudnnAttention>> CudnnAttention::Create(const Cud
 
 CudnnAttention::CudnnAttention(const Cudnn& cudnn, Device& device, Stream& stream,
                                cudnnHandle_t handle)
-    : cudnn_(cudnn), device_(device), stream_(stream), handle_(handle), lists_(device, stream) {}
+    : cudnn_(cudnn),
+      device_(device),
+      stream_(stream),
+      handle_(handle),
+      lists_(device, stream),
+      kept_(device, [this] { return GiveBackScratch(); }) {}
 
 CudnnAttention::~CudnnAttention() {
   plans_.clear();
@@ -238,6 +243,17 @@ bool CudnnAttention::Backward(ConstMatrix d_out, ConstMatrix qkv, ConstMatrix ou
                                                             shape, cu_seqlens, rotation, d_qkv));
 }
 
+// Not while a pass is at work with it, as when that itself allocates.
+bool CudnnAttention::GiveBackScratch() {
+  if (!scratch_mutex_.TryLock()) {
+    return false;
+  }
+  const bool any = scratch_.data() != nullptr;
+  scratch_.Reset();
+  scratch_mutex_.Unlock();
+  return any;
+}
+
 template <typename Scratch>
 absl::StatusOr<Scratch> CudnnAttention::ScratchFor(const Planned& planned, int64_t used) {
   const int64_t workspace = planned.plan->workspace_bytes();
@@ -260,6 +276,7 @@ absl::Status CudnnAttention::RunForward(Planned& planned, ConstMatrix qkv,
   const int64_t used = cu_seqlens.back();
   SHOAL_ASSIGN_OR_RETURN(const SequenceLists lists,
                          lists_.Get(bounds.sequences, WidthsOf(bounds), cu_seqlens));
+  absl::MutexLock lock(&scratch_mutex_);
   SHOAL_ASSIGN_OR_RETURN(const auto scratch, ScratchFor<ForwardScratch>(planned, used));
   Pass pass;
   pass.workspace = scratch.workspace;
@@ -285,6 +302,7 @@ absl::Status CudnnAttention::RunBackward(Planned& planned, ConstMatrix d_out, Co
   const int64_t used = cu_seqlens.back();
   SHOAL_ASSIGN_OR_RETURN(const SequenceLists lists,
                          lists_.Get(bounds.sequences, WidthsOf(bounds), cu_seqlens));
+  absl::MutexLock lock(&scratch_mutex_);
   SHOAL_ASSIGN_OR_RETURN(const auto scratch, ScratchFor<BackwardScratch>(planned, used));
   SHOAL_RETURN_IF_ERROR(
       ToStatus(ToByToken(NativeStream(stream_), {.by_token = scratch.log_sum_exp,

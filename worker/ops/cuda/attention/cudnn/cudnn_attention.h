@@ -11,7 +11,8 @@
 // Memory of the device: forward 4 bytes a token and head; backward 8 bytes more, 6 an element of
 // the queries' gradient, 2 of the keys' and values', where heads share keys 4 more an element of
 // the queries', and the plan's own. What the largest batch took is kept: all passes are on one
-// stream, so none waits for another's. Where there is not so much, it does not serve.
+// stream, so none waits for another's; between passes it is given back where the device has no room
+// for something else. Where there is not so much, it does not serve.
 //
 // Threads: one at a time. The caller has made the device's GPU current.
 #pragma once
@@ -22,8 +23,11 @@
 #include <optional>
 #include <span>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
 #include "worker/backend/backend.h"
+#include "worker/backend/cuda/cuda_device.h"
 #include "worker/ops/cuda/attention/cudnn/attention_graph.h"
 #include "worker/ops/cuda/attention/cudnn/sequence_lists.h"
 #include "worker/ops/cuda/attention/fused_attention.h"
@@ -60,14 +64,17 @@ class CudnnAttention final : public FusedAttention {
   Planned* PlanFor(const AttentionBounds& bounds);
   // Its pieces for one pass.
   template <typename Scratch>
-  absl::StatusOr<Scratch> ScratchFor(const Planned& planned, int64_t used);
+  absl::StatusOr<Scratch> ScratchFor(const Planned& planned, int64_t used)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(scratch_mutex_);
+  bool GiveBackScratch() ABSL_LOCKS_EXCLUDED(scratch_mutex_);
   absl::Status Run(Planned& planned, const Pass& pass);
   absl::Status RunForward(Planned& planned, ConstMatrix qkv, const AttentionShape& shape,
-                          std::span<const int32_t> cu_seqlens, Matrix out, float* log_sum_exp);
+                          std::span<const int32_t> cu_seqlens, Matrix out, float* log_sum_exp)
+      ABSL_LOCKS_EXCLUDED(scratch_mutex_);
   absl::Status RunBackward(Planned& planned, ConstMatrix d_out, ConstMatrix qkv, ConstMatrix out,
                            const float* log_sum_exp, const AttentionShape& shape,
                            std::span<const int32_t> cu_seqlens, const Rotation& rotation,
-                           Matrix d_qkv);
+                           Matrix d_qkv) ABSL_LOCKS_EXCLUDED(scratch_mutex_);
   // Whether it served; if not, says why and does not plan that again.
   bool Served(Planned& planned, const absl::Status& status);
   absl::Status ToStatus(cudaError_t error, const char* what) const;
@@ -77,9 +84,11 @@ class CudnnAttention final : public FusedAttention {
   Stream& stream_;
   const cudnnHandle_t handle_;
   SequenceListCache lists_;
-  std::list<Planned> plans_;  // the latest used first
-  Buffer scratch_;
+  std::list<Planned> plans_;   // the latest used first
+  absl::Mutex scratch_mutex_;  // held while work that uses it is put on the stream
+  Buffer scratch_ ABSL_GUARDED_BY(scratch_mutex_);
   int64_t served_ = 0;
+  const KeptMemory kept_;
 };
 
 }  // namespace shoal::worker::cuda

@@ -33,7 +33,7 @@ class CudnnAttentionTest : public testing::Test {
     stream_.reset();
     device_.reset();
     gpu::SetEmulatedGpus(gpus);
-    device_ = *MakeCudaDevice({});
+    device_ = *MakeCudaDevice({.budget_bytes = budget_bytes_});
     stream_ = device_->NewStream();
     AttentionOptions options{.fused = nullptr,
                              .deterministic = deterministic,
@@ -65,6 +65,7 @@ class CudnnAttentionTest : public testing::Test {
   }
 
   Cudnn cudnn_;
+  int64_t budget_bytes_ = 0;
   std::unique_ptr<Device> device_;
   std::unique_ptr<Stream> stream_;
   std::unique_ptr<Attention> attention_;
@@ -117,6 +118,25 @@ TEST_F(CudnnAttentionTest, TakesTheMemoryThatIsPlanned) {
   constexpr int64_t kLists = 4096;  // of sequences, which are kept too
   EXPECT_LE(first - again, planned + kLists);
   EXPECT_GT(first - again, planned * 95 / 100);
+}
+
+TEST_F(CudnnAttentionTest, GivesBackWhatItKeepsWhereRoomIsShort) {
+  budget_bytes_ = int64_t{64} << 20;
+  Start({});
+  Attend({0, 5, 9, 30}, 32);
+  buffers_.clear();
+  const int64_t kept = device_->allocated_bytes();
+  ASSERT_GT(kept, Fake().workspace_bytes);
+  {
+    const absl::StatusOr<Buffer> rest =
+        device_->Allocate(budget_bytes_ - kept + Fake().workspace_bytes);
+    EXPECT_TRUE(rest.ok()) << rest.status();
+    EXPECT_FALSE(device_->Allocate(budget_bytes_).ok()) << "there is no end to it";
+  }
+  Attend({0, 5, 9, 30}, 32);
+  EXPECT_EQ(attention_->fused(), 4);
+  buffers_.clear();
+  EXPECT_EQ(device_->allocated_bytes(), kept);
 }
 
 TEST_F(CudnnAttentionTest, LeavesGpusItDoesNotKnow) {
