@@ -89,6 +89,7 @@ absl::StatusOr<std::vector<std::pair<std::string, std::string>>> DescribeGpuMach
   };
 }
 
+// Without a deadline, which the process has.
 bool GpuIsLost() { return gpu::IsLasting(cudaDeviceSynchronize()); }
 
 std::string TakeAttentionBackward() {
@@ -113,7 +114,8 @@ absl::StatusOr<worker::Machine> MakeGpuMachine(int64_t budget_bytes) {
 }
 
 absl::StatusOr<worker::Machine> MakeAnyOrderGpuMachine() {
-  return MakeMachine(/*budget_bytes=*/0, {.deterministic = false});
+  // A job's products are tuned after a few of its steps, which the short time here may not see.
+  return MakeMachine(/*budget_bytes=*/0, {.deterministic = false, .tune_after = 1});
 }
 
 absl::StatusOr<worker::Machine> MakeOwnKernelsGpuMachine() {

@@ -27,7 +27,8 @@ std::map<std::string, int64_t> TakeRefusedProducts();
 
 // `budget_bytes` 0: all that is free.
 absl::StatusOr<worker::Machine> MakeGpuMachine(int64_t budget_bytes);
-// Whose attention may add in any order, which cuDNN's backward pass does.
+// As jobs have it after their first steps: attention may add in any order, which cuDNN's backward
+// pass does, and cuBLASLt's fastest algorithm serves each product, looked for at its first use.
 absl::StatusOr<worker::Machine> MakeAnyOrderGpuMachine();
 // Without cuBLASLt and cuDNN.
 absl::StatusOr<worker::Machine> MakeOwnKernelsGpuMachine();

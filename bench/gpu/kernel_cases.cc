@@ -115,6 +115,8 @@ absl::StatusOr<std::vector<KernelCase>> MakeMatrixCases(Ops& ops, DeviceData& da
     cases.push_back({fmt::format("Matmul, {}, input gradient", p.name), shape(rows, p.in, p.out),
                      MatmulCost(rows, p.in, p.out, false),
                      [&ops, x, y, weight](int64_t) { ops.Matmul({.a = y, .b = weight, .c = x}); }});
+    // A step's first contribution writes, and it is then that the product is tuned.
+    ops.Matmul({.a = y, .b = x, .c = d_weight, .transpose_a = true});
     cases.push_back(
         {fmt::format("Matmul, {}, weight gradient", p.name), shape(p.out, p.in, rows),
          MatmulCost(p.out, p.in, rows, true), [&ops, x, y, d_weight](int64_t) {

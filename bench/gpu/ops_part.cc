@@ -1,5 +1,6 @@
 // Every operator against the CPU's on fresh random inputs (worker/ops/testing/check_ops.h).
 #include <algorithm>
+#include <iterator>
 #include <map>
 
 #include "absl/strings/str_split.h"
@@ -102,8 +103,9 @@ absl::Status RunOpsPart(PartRun& run) {
                   "give the CPU's bits.",
                   run.options().seed),
       {"operator", "checks", "worst", "error", "bound", ""});
-  // The servers' kernels are the first group, attention in any order is the second, kernels that
-  // take the place of libraries' are the third.
+  // The servers' kernels are the first group; attention in any order and products whose fastest
+  // algorithm was looked for, as jobs have both, are the second; kernels that take the place of
+  // libraries' are the third.
   int64_t next = run.options().from;
   bool lost = false;
   std::string left_out;
@@ -124,10 +126,14 @@ absl::Status RunOpsPart(PartRun& run) {
   next = std::max<int64_t>(next, 1);
   if (goes_on && next == 1 && run.options().make_any_order_machine) {
     SHOAL_ASSIGN_OR_RETURN(const worker::Machine any_order, run.MakeTrainingMachine());
-    goes_on =
-        found(Named(worker::CheckAttentionInAnyOrder(*any_order.device, *any_order.ops, *oracle.ops,
-                                                     run.options().seed, run.sizes().op_checks),
-                    "InAnyOrder"));
+    const auto check = [&](auto* checks_of, const char* how) {
+      return Named(checks_of(*any_order.device, *any_order.ops, *oracle.ops, run.options().seed,
+                             run.sizes().op_checks),
+                   how);
+    };
+    std::vector<worker::OpCheck> checks = check(worker::CheckAttentionInAnyOrder, "InAnyOrder");
+    std::ranges::move(check(worker::CheckMatmuls, "Tuned"), std::back_inserter(checks));
+    goes_on = found(checks);
   }
   next = std::max<int64_t>(next, 2);
   if (goes_on && next == 2 && run.options().make_own_kernels_machine) {

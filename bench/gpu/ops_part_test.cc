@@ -2,6 +2,7 @@
 #include <cmath>
 #include <map>
 #include <string>
+#include <vector>
 
 #include "bench/gpu/cpu_flat_kernels.h"
 #include "bench/gpu/gpu_report.h"
@@ -22,6 +23,19 @@ TEST(Parts, OpsAreThoseOfTheCpu) {
   const PartReport report = RunOne("ops", OnTheCpu());
   EXPECT_EQ(report.state(), PartState::kDone) << report.why();
   EXPECT_GT(report.tables().front().rows.size(), 30u);
+}
+
+TEST(Parts, OpsAreCheckedAsJobsHaveThemToo) {
+  PartOptions options = OnTheCpu();
+  options.make_any_order_machine = [] { return worker::MakeCpuMachine(2); };
+  const PartReport report = RunOne("ops", options);
+  EXPECT_EQ(report.state(), PartState::kDone) << report.why();
+  std::vector<std::string> operators;
+  for (const std::vector<std::string>& row : report.tables().front().rows) {
+    operators.push_back(row.front());
+  }
+  EXPECT_THAT(operators, ::testing::IsSupersetOf({"MatmulTuned bf16", "MatmulTuned fp32",
+                                                  "AttentionBackwardInAnyOrder bf16"}));
 }
 
 TEST(Parts, OpsThatAreWrongAreNamed) {

@@ -91,8 +91,8 @@ PartSizes SmallSizes();  // that the CPU runs within a second or so
 struct PartOptions {
   // `budget_bytes` of the device's memory, 0: all of it.
   std::function<absl::StatusOr<worker::Machine>(int64_t budget_bytes)> make_machine;
-  // The same, where sums may be in any order if that is faster, as jobs have it unless they say
-  // otherwise; null: there is no other.
+  // The same, where sums may be in any order if that is faster and products are tuned at once, as
+  // jobs have it after a few steps unless they say otherwise; null: there is no other.
   std::function<absl::StatusOr<worker::Machine>()> make_any_order_machine;
   // The same without libraries, whose work kernels of our own then do; null: there are none.
   std::function<absl::StatusOr<worker::Machine>()> make_own_kernels_machine;

@@ -14,8 +14,8 @@
 namespace shoal::bench {
 namespace {
 
-// Of a case besides its steps.
-constexpr double kSecondsOfCase = 3;
+// Of a case besides its steps, the search for the fastest algorithms of its products included.
+constexpr double kSecondsOfCase = 4;
 // A whole step in seconds before there is one to judge by, and how much longer than that reckoned
 // from earlier ones it may be.
 constexpr double kFirstStep = 0.5;
@@ -96,7 +96,7 @@ absl::Status RunTrainPart(PartRun& run) {
           "moments ({} bytes a parameter) in the same memory. A step is one microbatch forward "
           "and backward, AdamW over all parameters and the clearing of gradients; tokens/s, "
           "utilisation and bars are of whole steps. Medians of steps after at least {} s that "
-          "do not count. {}",
+          "do not count, in which the fastest algorithm for each matrix product is looked for. {}",
           kOptimizerBytes, run.sizes().train_warm_seconds, UtilisationFormula()),
       {"case", "parameters", "recompute", "steps", "forward and backward, ms", "AdamW, ms",
        "step, ms", "tokens/s", "utilisation", "the same without AdamW", "memory, peak", "note"});

@@ -22,15 +22,6 @@
 #include "worker/ops/cuda/views.h"
 
 namespace shoal::worker {
-namespace {
-
-// Uses of a product's shape after which it pays to look for its fastest algorithm: that takes as
-// long as a fifth of these. One microbatch has fewer, though it go through 64 layers twice, so the
-// shapes of microbatches that all differ are never measured.
-constexpr int64_t kOften = 160;
-
-}  // namespace
-
 namespace cuda {
 namespace {
 
@@ -262,20 +253,26 @@ class CudaOps : public Ops {
 }  // namespace cuda
 
 absl::StatusOr<std::unique_ptr<Ops>> MakeCudaOps(Device& device, const CudaOpsOptions& options) {
-  absl::StatusOr<cuda::CublasLt> lt = Unavailable("not asked for");
-  if (options.cublas_lt) {
-    lt = cuda::LoadCublasLt();
-    if (!lt.ok()) {
-      LogInfo("{}: matrix products run on kernels of our own", Message(lt.status()));
-    }
+  if (!options.cublas_lt) {
+    return MakeCudaOps(device, options, nullptr);
   }
+  const absl::StatusOr<cuda::CublasLt> lt = cuda::LoadCublasLt();
+  if (!lt.ok()) {
+    LogInfo("{}: matrix products run on kernels of our own", Message(lt.status()));
+  }
+  return MakeCudaOps(device, options, lt.ok() ? &*lt : nullptr);
+}
+
+absl::StatusOr<std::unique_ptr<Ops>> MakeCudaOps(Device& device, const CudaOpsOptions& options,
+                                                 const cuda::CublasLt* lt) {
   SHOAL_RETURN_IF_ERROR(MakeCurrent(device));
   std::unique_ptr<Stream> stream = device.NewStream();
-  SHOAL_ASSIGN_OR_RETURN(std::unique_ptr<cuda::Matmuls> matmuls,
-                         cuda::Matmuls::Create(device, *stream, lt.ok() ? &*lt : nullptr,
-                                               {.tf32 = options.tf32,
-                                                .tune_after = options.deterministic ? 0 : kOften,
-                                                .refused = options.refused_product}));
+  SHOAL_ASSIGN_OR_RETURN(
+      std::unique_ptr<cuda::Matmuls> matmuls,
+      cuda::Matmuls::Create(device, *stream, lt,
+                            {.tf32 = options.tf32,
+                             .tune_after = options.deterministic ? 0 : options.tune_after,
+                             .refused = options.refused_product}));
   cuda::AttentionOptions attention{.fused = nullptr,
                                    .deterministic = options.deterministic,
                                    .backward_pass = options.attention_backward};

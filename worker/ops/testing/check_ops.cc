@@ -159,6 +159,16 @@ std::vector<OpCheck> CheckProducts(Device& device, Ops& under_test, Ops& oracle,
   return checker.TakeResults();
 }
 
+std::vector<OpCheck> CheckMatmuls(Device& device, Ops& under_test, Ops& oracle, uint64_t seed,
+                                  CheckScale scale) {
+  OpChecker checker(device, under_test, oracle, seed);
+  for (const DType dtype : {DType::kF32, DType::kBF16}) {
+    Checks checks(checker, dtype);
+    (scale == CheckScale::kSmall ? SmallProducts : LargeProducts)(checks);
+  }
+  return checker.TakeResults();
+}
+
 std::vector<OpCheck> CheckAttentionInAnyOrder(Device& device, Ops& under_test, Ops& oracle,
                                               uint64_t seed, CheckScale scale) {
   OpChecker checker(device, under_test, oracle, seed, /*same_bits=*/false);

@@ -32,6 +32,10 @@ std::vector<OpCheck> CheckOps(Device& device, Ops& under_test, Ops& oracle, uint
 std::vector<OpCheck> CheckProducts(Device& device, Ops& under_test, Ops& oracle, uint64_t seed,
                                    CheckScale scale);
 
+// Matrix products alone: for a table that looks for the fastest algorithm at a shape's first use.
+std::vector<OpCheck> CheckMatmuls(Device& device, Ops& under_test, Ops& oracle, uint64_t seed,
+                                  CheckScale scale);
+
 // Attention in bf16 by a table that may add in any order, and so need not give the same bits twice.
 std::vector<OpCheck> CheckAttentionInAnyOrder(Device& device, Ops& under_test, Ops& oracle,
                                               uint64_t seed, CheckScale scale);

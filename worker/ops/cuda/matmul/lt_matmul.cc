@@ -10,6 +10,7 @@
 #include "common/logging.h"
 #include "common/status.h"
 #include "gpu/cuda_status.h"
+#include "worker/backend/cuda/cuda_device.h"
 #include "worker/backend/cuda/gpu_names.h"
 
 namespace shoal::worker::cuda {
@@ -43,7 +44,6 @@ LtShape ShapeOf(const MatmulArgs& args) {
           .output = args.c.dtype,
           .transpose_a = args.transpose_a,
           .transpose_b = args.transpose_b,
-          .accumulate = args.accumulate,
           .a_alignment = AlignmentOf(args.a.data),
           .b_alignment = AlignmentOf(args.b.data),
           .c_alignment = AlignmentOf(args.c.data),
@@ -74,7 +74,7 @@ absl::StatusOr<std::unique_ptr<LtMatmuls>> LtMatmuls::Create(const CublasLt& lt,
 }
 
 LtMatmuls::LtMatmuls(const CublasLt& lt, const LtOptions& options, cublasLtHandle_t handle)
-    : lt_(lt), options_(options), handle_(handle) {}
+    : lt_(lt), options_(options), native_(NativeStream(*options.stream)), handle_(handle) {}
 
 LtMatmuls::~LtMatmuls() {
   plans_.clear();
@@ -85,8 +85,10 @@ absl::Status LtMatmuls::Run(const MatmulArgs& args) {
   const LtShape shape = ShapeOf(args);
   Entry& entry = Find(shape);
   const bool may_pass = absl::IsUnavailable(entry.plan.refused) && entry.tries < kTries;
-  const bool tunes = ++entry.uses == options_.tune_after && entry.plan.refused.ok() &&
+  const bool often = options_.tune_after > 0 && ++entry.uses >= options_.tune_after;
+  const bool tunes = often && !entry.tuned && !args.accumulate && entry.plan.refused.ok() &&
                      tuned_.size() < kMaxTuned && !tuned_.contains(shape);
+  entry.tuned = entry.tuned || tunes;
   if (entry.tries == 0 || may_pass || tunes) {
     const bool serves = entry.tries > 0 && entry.plan.refused.ok();
     entry.tries += serves ? 0 : 1;
@@ -100,7 +102,7 @@ absl::Status LtMatmuls::Run(const MatmulArgs& args) {
   if (!entry.plan.refused.ok()) {
     return entry.plan.refused;
   }
-  const absl::Status status = Check(lt_, Launch(args, entry.plan, args.c.data), "running");
+  const absl::Status status = Check(lt_, Launch(args, entry.plan), "running");
   if (!status.ok()) {
     Refuse(shape, entry, status);
   }
@@ -131,7 +133,7 @@ absl::Status LtMatmuls::MakePlan(const LtShape& shape, const MatmulArgs& args, b
   if (const auto tuned = tuned_.find(shape); tuned != tuned_.end()) {
     choice = std::min(tuned->second, offers.size() - 1);
   } else if (tunes && offers.size() > 1) {
-    choice = Fastest(shape, args, plan, offers);
+    choice = Fastest(args, plan, offers);
     tuned_[shape] = choice;
   }
   plan.algorithm = offers[choice];
@@ -222,23 +224,16 @@ absl::StatusOr<std::vector<cublasLtMatmulAlgo_t>> LtMatmuls::Offers(const LtShap
   return offers;
 }
 
-size_t LtMatmuls::Fastest(const LtShape& shape, const MatmulArgs& args, Plan& plan,
+size_t LtMatmuls::Fastest(const MatmulArgs& args, Plan& plan,
                           const std::vector<cublasLtMatmulAlgo_t>& offers) {
-  // C must be added to once alone.
-  void* result = args.c.data;
-  absl::StatusOr<Buffer> thrown_away;
-  if (shape.accumulate) {
-    thrown_away = options_.memory->Allocate(shape.m * shape.c_stride * SizeOf(shape.output));
-    if (!thrown_away.ok()) {
-      return 0;
-    }
-    result = thrown_away->data();
-  }
   size_t fastest = 0;
   std::optional<float> least;
   for (size_t i = 0; i < offers.size(); ++i) {
     plan.algorithm = offers[i];
-    const absl::StatusOr<float> time = Milliseconds(args, plan, result);
+    const absl::StatusOr<float> time = Milliseconds(args, plan);
+    if (absl::IsDeadlineExceeded(time.status())) {
+      break;  // the stream waits for something, or the GPU hangs, and others have to hear of that
+    }
     if (time.ok() && (!least.has_value() || *time < *least)) {
       least = *time;
       fastest = i;
@@ -247,22 +242,26 @@ size_t LtMatmuls::Fastest(const LtShape& shape, const MatmulArgs& args, Plan& pl
   return fastest;
 }
 
-absl::StatusOr<float> LtMatmuls::Milliseconds(const MatmulArgs& args, const Plan& plan,
-                                              void* result) {
+absl::StatusOr<float> LtMatmuls::Milliseconds(const MatmulArgs& args, const Plan& plan) {
   const auto check = [&](cudaError_t error) {
     return ToStatus(error, options_.gpu, "timing a matrix product");
   };
-  using Event = std::unique_ptr<CUevent_st, cudaError_t (*)(cudaEvent_t)>;
-  std::vector<Event> events;
+  using TimedEvent = std::unique_ptr<CUevent_st, cudaError_t (*)(cudaEvent_t)>;
+  std::vector<TimedEvent> events;
   // The first run, before the first event, loads the kernel.
   for (int run = 0; run <= kTimedRuns; ++run) {
-    SHOAL_RETURN_IF_ERROR(Check(lt_, Launch(args, plan, result), "timing"));
+    SHOAL_RETURN_IF_ERROR(Check(lt_, Launch(args, plan), "timing"));
     cudaEvent_t event = nullptr;
     SHOAL_RETURN_IF_ERROR(check(cudaEventCreateWithFlags(&event, cudaEventDefault)));
     events.emplace_back(event, cudaEventDestroy);
-    SHOAL_RETURN_IF_ERROR(check(cudaEventRecord(event, options_.stream)));
+    SHOAL_RETURN_IF_ERROR(check(cudaEventRecord(event, native_)));
   }
-  SHOAL_RETURN_IF_ERROR(check(cudaEventSynchronize(events.back().get())));
+  const std::unique_ptr<Event> done = options_.stream->Record();
+  if (!done->WaitDone(options_.tune_timeout)) {
+    return DeadlineExceeded("timing a matrix product: not done within {}",
+                            absl::FormatDuration(options_.tune_timeout));
+  }
+  SHOAL_RETURN_IF_ERROR(done->Wait());
   float least = 0;
   for (size_t i = 0; i < kTimedRuns; ++i) {
     float time = 0;
@@ -272,25 +271,23 @@ absl::StatusOr<float> LtMatmuls::Milliseconds(const MatmulArgs& args, const Plan
   return least;
 }
 
-cublasStatus_t LtMatmuls::Launch(const MatmulArgs& args, const Plan& plan, void* result) {
+cublasStatus_t LtMatmuls::Launch(const MatmulArgs& args, const Plan& plan) {
   const float alpha = 1.0f;
   const bool has_addend = args.addend.data != nullptr;
   const float beta = args.accumulate || has_addend ? 1.0f : 0.0f;
   return lt_.matmul(handle_, plan.description.get(), &alpha, args.b.data, plan.b.get(), args.a.data,
                     plan.a.get(), &beta, has_addend ? args.addend.data : args.c.data, plan.added(),
-                    result, plan.c.get(), &plan.algorithm, options_.workspace,
-                    static_cast<size_t>(options_.workspace_bytes), options_.stream);
+                    args.c.data, plan.c.get(), &plan.algorithm, options_.workspace,
+                    static_cast<size_t>(options_.workspace_bytes), native_);
 }
 
 void LtMatmuls::Refuse(const LtShape& shape, Entry& entry, const absl::Status& why) {
   entry.plan = {};
-  entry.plan.refused = Annotate(why, fmt::format("cuBLASLt, C[{}, {}] of {}{} over k = {}{}{}",
-                                                 shape.m, shape.n, Name(shape.input),
-                                                 shape.accumulate           ? " added"
-                                                 : shape.addend_stride != 0 ? " with an addend"
-                                                                            : "",
-                                                 shape.k, shape.transpose_a ? ", A transposed" : "",
-                                                 shape.transpose_b ? ", B transposed" : ""));
+  entry.plan.refused = Annotate(
+      why, fmt::format("cuBLASLt, C[{}, {}] of {}{} over k = {}{}{}", shape.m, shape.n,
+                       Name(shape.input), shape.addend_stride != 0 ? " with an addend" : "",
+                       shape.k, shape.transpose_a ? ", A transposed" : "",
+                       shape.transpose_b ? ", B transposed" : ""));
   if (entry.tries == 1) {
     ++refused_;
     LogWarning("{}; such products run by kernels of our own, more slowly",

@@ -5,15 +5,20 @@
 // op(A)^T, so B goes first, A second, and strides are leading dimensions.
 //
 // What it makes of a shape (types, transpositions, strides and alignments among it) is kept in a
-// table, the least recently used go: its heuristic is asked once a shape, for algorithms that sum
-// the parts of a split k in fp32 in the workspace. All of its algorithms give the same bits each
+// table, the least recently used go: its heuristic is asked once a shape, whether C is added to or
+// written, which it is not told, for algorithms that sum the parts of a split k in fp32 in the
+// workspace. All of its algorithms give the same bits each
 // time on one kind of GPU (none uses float atomics), but the other ways of summing parts round them
 // to bf16 in between. The workspace is this object's own, so it does not depend on other streams.
 //
 // With `tune_after`, once a shape has come so often, the first few algorithms that the heuristic
 // offers for it are each run a few times, which takes as long as some 30 products, and the fastest
 // is kept for the life of this object, even where the table has forgotten the shape. Which one that
-// is may differ from process to process, and results' last bits with it.
+// is may differ from process to process, and results' last bits with it. They are run where C is
+// written and not added to, into C itself, for they leave there what the product is to write: that
+// takes no memory beside. What is added up begins with such a product (unit_access.h), and the
+// choice serves both. The caller waits for what is on the stream before them; where that takes too
+// long the first algorithm stays.
 //
 // Failure: a shape that cuBLASLt refuses, when planned or run, is logged and counted once, and its
 // error returned for as long as the table holds it; where memory was short or the library failed
@@ -33,6 +38,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "worker/backend/backend.h"
 #include "worker/ops/cuda/matmul/cublas_lt.h"
 #include "worker/ops/ops.h"
@@ -40,13 +46,13 @@
 namespace shoal::worker::cuda {
 
 struct LtOptions {
-  cudaStream_t stream = nullptr;
+  Stream* stream = nullptr;  // of a device that MakeCudaDevice has made
   int gpu = 0;
-  Memory* memory = nullptr;   // of the GPU, for results that tuning throws away
   void* workspace = nullptr;  // aligned to 256 bytes, the stream's
   int64_t workspace_bytes = 0;
   bool tf32 = false;
-  int64_t tune_after = 0;  // uses of a shape; 0: never
+  int64_t tune_after = 0;                          // uses of a shape; 0: never
+  absl::Duration tune_timeout = absl::Minutes(1);  // of one algorithm, and what is before it
   int64_t table_shapes = 1024;
 };
 
@@ -62,7 +68,6 @@ struct LtShape {
   DType output = DType::kF32;
   bool transpose_a = false;
   bool transpose_b = false;
-  bool accumulate = false;
   // Of the first elements, in bytes.
   int64_t a_alignment = 0;
   int64_t b_alignment = 0;
@@ -102,6 +107,7 @@ class LtMatmuls {
     Plan plan;
     int tries = 0;
     int64_t uses = 0;
+    bool tuned = false;  // as far as it can be
     std::list<LtShape>::iterator use;
   };
 
@@ -112,15 +118,15 @@ class LtMatmuls {
   absl::StatusOr<Owned<cublasLtMatrixLayout_t>> NewLayout(DType dtype, int64_t rows,
                                                           int64_t columns, int64_t stride) const;
   absl::StatusOr<std::vector<cublasLtMatmulAlgo_t>> Offers(const LtShape& shape, const Plan& plan);
-  size_t Fastest(const LtShape& shape, const MatmulArgs& args, Plan& plan,
+  size_t Fastest(const MatmulArgs& args, Plan& plan,
                  const std::vector<cublasLtMatmulAlgo_t>& offers);
-  absl::StatusOr<float> Milliseconds(const MatmulArgs& args, const Plan& plan, void* result);
-  // `result` takes the place of C as what is written.
-  cublasStatus_t Launch(const MatmulArgs& args, const Plan& plan, void* result);
+  absl::StatusOr<float> Milliseconds(const MatmulArgs& args, const Plan& plan);
+  cublasStatus_t Launch(const MatmulArgs& args, const Plan& plan);
   void Refuse(const LtShape& shape, Entry& entry, const absl::Status& why);
 
   const CublasLt lt_;
   const LtOptions options_;
+  const cudaStream_t native_;
   const cublasLtHandle_t handle_;
   std::list<LtShape> by_use_;  // most recent first
   std::map<LtShape, Entry> plans_;

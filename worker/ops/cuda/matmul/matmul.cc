@@ -66,13 +66,13 @@ absl::StatusOr<std::unique_ptr<Matmuls>> Matmuls::Create(Device& device, Stream&
   if (lt == nullptr) {
     return matmuls;
   }
-  auto created = LtMatmuls::Create(*lt, {.stream = matmuls->stream_,
+  auto created = LtMatmuls::Create(*lt, {.stream = &stream,
                                          .gpu = gpu.index,
-                                         .memory = &device,
                                          .workspace = matmuls->workspace_,
                                          .workspace_bytes = options.scratch_bytes,
                                          .tf32 = options.tf32,
                                          .tune_after = options.tune_after,
+                                         .tune_timeout = options.tune_timeout,
                                          .table_shapes = options.table_shapes});
   if (created.ok()) {
     matmuls->lt_ = *std::move(created);

@@ -18,6 +18,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "worker/backend/backend.h"
 #include "worker/ops/cuda/matmul/cublas_lt.h"
 #include "worker/ops/cuda/matmul/lt_matmul.h"
@@ -29,7 +30,10 @@ namespace shoal::worker::cuda {
 struct MatmulsOptions {
   int64_t scratch_bytes = 32 << 20;  // what cuBLASLt wants on the largest GPUs
   bool tf32 = false;                 // fp32 products by cuBLASLt on tensor cores, to 10 bits
-  int64_t tune_after = 0;  // uses of a shape until cuBLASLt's algorithms are measured on it
+  // Uses of a shape until cuBLASLt's algorithms are measured on it, 0: never; and how long one of
+  // them, and what is before it, may take.
+  int64_t tune_after = 0;
+  absl::Duration tune_timeout = absl::Minutes(1);
   int64_t table_shapes = 1024;
   std::function<void(std::string_view product)> refused = {};  // told of each that cuBLASLt refuses
 };

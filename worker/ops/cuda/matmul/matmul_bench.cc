@@ -40,9 +40,7 @@ std::vector<Product> ProductsOf(const Weight& weight, int64_t tokens, const Buff
   const double operations = 2.0 * static_cast<double>(tokens * weight.in * weight.out);
   const std::string name = weight.name;
   // The weight's gradient first: the other two write over what it reads.
-  return {{name + ", dW",
-           {.a = out, .b = in, .c = d_matrix, .transpose_a = true, .accumulate = true},
-           operations},
+  return {{name + ", dW", {.a = out, .b = in, .c = d_matrix, .transpose_a = true}, operations},
           {name + ", y", {.a = in, .b = matrix, .c = out, .transpose_b = true}, operations},
           {name + ", dx", {.a = out, .b = matrix, .c = in}, operations}};
 }
@@ -83,7 +81,6 @@ absl::Status RunBench(int64_t tokens) {
     SHOAL_ASSIGN_OR_RETURN(const Buffer w, RandomBf16(*device, *stream, weight.out * weight.in));
     SHOAL_ASSIGN_OR_RETURN(const Buffer d_w,
                            device->Allocate(weight.out * weight.in * SizeOf(DType::kF32)));
-    stream->Zero(d_w.data(), d_w.bytes());
     for (const Product& product : ProductsOf(weight, tokens, x, y, w, d_w)) {
       std::printf("%-22s", product.name.c_str());
       for (const Way& way : ways) {

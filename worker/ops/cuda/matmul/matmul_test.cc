@@ -3,11 +3,13 @@
 
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "common/status.h"
 #include "gmock/gmock.h"
 #include "gpu/emulation/emulated_gpu.h"
+#include "gpu/emulation/hung_work.h"
 #include "gtest/gtest.h"
 #include "worker/backend/cuda/cuda_device.h"
 #include "worker/backend/cuda/gpu_names.h"
@@ -103,8 +105,8 @@ TEST_F(MatmulsTest, AsksTheHeuristicOnceAShape) {
     Check(other);
     Check(third);
   }
-  EXPECT_EQ(matmuls_->counts().heuristics, 3);
-  EXPECT_EQ(Fake().heuristics, 3);
+  EXPECT_EQ(matmuls_->counts().heuristics, 2) << "it is not told whether C is added to";
+  EXPECT_EQ(Fake().heuristics, 2);
   EXPECT_EQ(Fake().products, 9);
   EXPECT_EQ(Fake().last_offer, 0);  // the first that it does not say no to itself
 }
@@ -149,37 +151,57 @@ TEST_F(MatmulsTest, Fp32IsFp32UnlessAskedOtherwise) {
 TEST_F(MatmulsTest, TuningKeepsTheFastestAndAddsToCOnce) {
   Fake().fast_offer = 1;
   Make(&lt_, {.tune_after = 1, .table_shapes = 1});
-  const MatmulCase added = {.m = 16, .n = 24, .k = 32, .accumulate = true, .c_gap = 4};
+  const MatmulCase written = {.m = 16, .n = 24, .k = 32, .c_gap = 4};
+  MatmulCase added = written;
+  added.accumulate = true;
   const MatmulCase plain = {.m = 16, .n = 24, .k = 32, .addend = true, .output = DType::kBF16};
-  const int64_t before = device_->allocated_bytes();
   Check(added);
+  EXPECT_EQ(Fake().last_offer, 0);
+  EXPECT_EQ(Fake().products, 1) << "what is added up is not run again and again";
+  Check(written);
   EXPECT_EQ(Fake().last_offer, 1);
-  EXPECT_EQ(Fake().products, 3 * 4 + 1);
-  EXPECT_EQ(device_->allocated_bytes(), before);
+  EXPECT_EQ(Fake().products, 1 + 3 * 4 + 1);
+  Check(added);
+  EXPECT_EQ(Fake().last_offer, 1) << "the choice serves both";
   Check(plain);
   EXPECT_EQ(Fake().last_offer, 1);
-  EXPECT_EQ(Fake().products, 2 * (3 * 4 + 1));
+  EXPECT_EQ(Fake().products, 2 + 2 * (3 * 4 + 1));
   // The table has forgotten it; the choice stays, whatever would be faster now.
   Fake().fast_offer = 0;
+  Check(written);
   Check(added);
   EXPECT_EQ(Fake().last_offer, 1);
-  EXPECT_EQ(Fake().products, 2 * (3 * 4 + 1) + 1);
+  EXPECT_EQ(Fake().products, 2 + 2 * (3 * 4 + 1) + 2);
 }
 
 TEST_F(MatmulsTest, TunesWhatComesOftenAlone) {
   Fake().fast_offer = 1;
   Make(&lt_, {.tune_after = 3});
-  const MatmulCase often = {.m = 16, .n = 24, .k = 32, .accumulate = true};
+  const MatmulCase written = {.m = 16, .n = 24, .k = 32};
+  MatmulCase added = written;
+  added.accumulate = true;
   const MatmulCase seldom = {.m = 17, .n = 24, .k = 32};
-  for (const int64_t offer : {0, 0, 1, 1}) {
-    Check(often);
+  const std::pair<MatmulCase, int64_t> uses[] = {
+      {written, 0}, {added, 0}, {added, 0}, {written, 1}, {added, 1}};
+  for (const auto& [product, offer] : uses) {
+    Check(product);
     EXPECT_EQ(Fake().last_offer, offer);
   }
-  EXPECT_EQ(Fake().products, 4 + 3 * 4);
+  EXPECT_EQ(Fake().products, 5 + 3 * 4);
   Check(seldom);
   Check(seldom);
   EXPECT_EQ(Fake().last_offer, 0);
-  EXPECT_EQ(matmuls_->counts().by_cublas_lt, 6);
+  EXPECT_EQ(matmuls_->counts().by_cublas_lt, 7);
+}
+
+TEST_F(MatmulsTest, TuningAsksTheHeuristicOnceMoreAndNoMore) {
+  Fake().offers = 1;
+  Make(&lt_, {.tune_after = 2});
+  for (int use = 0; use < 5; ++use) {
+    Check({.m = 16, .n = 24, .k = 32});
+  }
+  EXPECT_EQ(Fake().heuristics, 2);
+  EXPECT_EQ(Fake().products, 5) << "there is nothing to choose from";
 }
 
 TEST_F(MatmulsTest, WhereTuningFailsWhatServedGoesOn) {
@@ -192,13 +214,32 @@ TEST_F(MatmulsTest, WhereTuningFailsWhatServedGoesOn) {
   EXPECT_EQ(matmuls_->counts().by_cublas_lt, 3);
 }
 
-TEST_F(MatmulsTest, WithoutRoomToTuneTheFirstOfferServes) {
+TEST_F(MatmulsTest, TuningTakesNoMemory) {
   Fake().fast_offer = 1;
-  MakeDevice(kScratch + 256);
+  MakeDevice(kScratch + 256);  // all of it is the scratch
   Make(&lt_, {.tune_after = 1});
-  Check({.m = 16, .n = 24, .k = 32, .accumulate = true});
+  Check({.m = 16, .n = 24, .k = 32});
+  EXPECT_EQ(Fake().last_offer, 1);
+  EXPECT_EQ(device_->peak_bytes(), kScratch + 256);
+}
+
+// As where the stream waits for another worker's: the first offer serves, and nobody waits for
+// ever.
+TEST_F(MatmulsTest, TuningGivesUpWhereTheStreamDoesNotGetOn) {
+  Fake().fast_offer = 1;
+  Make(&lt_, {.tune_after = 1, .tune_timeout = absl::Milliseconds(30)});
+  const Buffer holder = *device_->Allocate(4096);
+  stream_->Zero(holder.data(), 4096);
+  const Matrix a = Matrix::Dense(holder.data(), DType::kBF16, 16, 16);
+  const Matrix c = Matrix::Dense(holder.data() + 2048, DType::kBF16, 16, 16);
+  {
+    const HungWork hung(NativeStream(*stream_));
+    EXPECT_TRUE(matmuls_->Run({.a = a, .b = a, .c = c}).ok());
+    EXPECT_TRUE(matmuls_->Run({.a = a, .b = a, .c = c}).ok());
+  }
   EXPECT_EQ(Fake().last_offer, 0);
-  EXPECT_EQ(Fake().products, 1);
+  EXPECT_EQ(Fake().products, 4 + 2) << "one offer's, and the two that were asked for";
+  EXPECT_TRUE(stream_->Synchronize().ok());
 }
 
 TEST_F(MatmulsTest, WhatTheHeuristicRefusesRunsByOwnKernels) {
@@ -264,8 +305,7 @@ TEST_F(MatmulsTest, ALibraryThatDoesNotStartIsDoneWithout) {
 TEST_F(MatmulsTest, RefusalsAreOneLineThatNamesTheProduct) {
   Buffer workspace = *device_->Allocate(kScratch + 256);
   auto lt = LtMatmuls::Create(
-      lt_, {.stream = NativeStream(*stream_),
-            .memory = device_.get(),
+      lt_, {.stream = stream_.get(),
             .workspace = reinterpret_cast<void*>(
                 (reinterpret_cast<uintptr_t>(workspace.data()) + 255) / 256 * 256),
             .workspace_bytes = kScratch});
@@ -278,7 +318,7 @@ TEST_F(MatmulsTest, RefusalsAreOneLineThatNamesTheProduct) {
       (*lt)->Run({.a = a, .b = b, .c = c, .transpose_a = true, .accumulate = true});
   EXPECT_EQ(status.code(), absl::StatusCode::kInternal);
   EXPECT_EQ(Message(status),
-            "cuBLASLt, C[16, 24] of BF16 added over k = 32, A transposed: choosing an algorithm: "
+            "cuBLASLt, C[16, 24] of BF16 over k = 32, A transposed: choosing an algorithm: "
             "CUBLAS_STATUS_NOT_SUPPORTED");
   lt->reset();
 }
