@@ -47,6 +47,7 @@ class PinnedLinks final : public StageLinks {
   }
   absl::Status Consumed(const StageMessage&) override { return absl::OkStatus(); }
   void Close(const absl::Status&) override {}
+  absl::Status status() const override { return absl::OkStatus(); }
 
   int sent = 0;
 
