@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/functional/function_ref.h"
 #include "common/check.h"
 #include "common/logging.h"
 #include "common/status.h"
@@ -16,14 +17,18 @@ constexpr float kMostMilliseconds = 16384;
 // Those beyond it are given back to the driver.
 constexpr size_t kMostFreeEvents = 4096;
 constexpr absl::Duration kFenceLook = absl::Microseconds(50);
-// Between two looks at a mark: the first, and the longest, to which the pause doubles.
+// Between two looks: the first pause, and the longest, to which it doubles. A look keeps the driver
+// from threads that launch meanwhile; where all of a stream is waited for, who would launch there is
+// the one who waits.
 constexpr absl::Duration kFirstPause = absl::Microseconds(5);
-constexpr absl::Duration kLongestPause = absl::Microseconds(50);
+constexpr absl::Duration kLongestPause = absl::Microseconds(200);
+constexpr absl::Duration kLongestPauseAtTheEnd = absl::Microseconds(50);
 
 // By the machine's clock, which is the GPU's too, whatever clock its times are told by.
-cudaError_t RepeatUntil(absl::FunctionRef<cudaError_t()> look, absl::Duration timeout) {
+cudaError_t RepeatUntil(absl::FunctionRef<cudaError_t()> look, absl::Duration timeout,
+                        absl::Duration longest_pause = kLongestPause) {
   absl::Time deadline;
-  for (absl::Duration pause = kFirstPause;; pause = std::min(2 * pause, kLongestPause)) {
+  for (absl::Duration pause = kFirstPause;; pause = std::min(2 * pause, longest_pause)) {
     const cudaError_t error = look();
     if (error != cudaSuccess) {
       (void)cudaGetLastError();  // which the next launch would take for its own
@@ -180,26 +185,29 @@ cudaError_t CudaContext::LookUntil(const Mark& mark, absl::Duration timeout) {
   return RepeatUntil([&] { return Look(mark); }, timeout);
 }
 
-absl::Status CudaContext::AwaitLook(absl::FunctionRef<cudaError_t()> look, std::string_view what,
-                                    absl::Duration timeout) const {
-  // What fails here keeps nothing from ending, so it is waited for all the same.
-  absl::Status status = MakeCurrent();
-  const cudaError_t error = RepeatUntil(look, timeout);
+absl::Status CudaContext::Outcome(cudaError_t error, std::string_view what,
+                                  absl::Duration timeout) const {
   if (error == cudaErrorNotReady) {
     return DeadlineExceeded("cuda:{}: {}: not done within {}", gpu_.index, what,
                             absl::FormatDuration(timeout));
   }
-  status.Update(Check(error, what));
-  return status;
+  return Check(error, what);
 }
 
 absl::Status CudaContext::Await(const Mark& mark, std::string_view what, absl::Duration timeout) {
-  return AwaitLook([&] { return Look(mark); }, what, timeout);
+  // What fails here keeps nothing from ending, so it is waited for all the same.
+  absl::Status status = MakeCurrent();
+  status.Update(Outcome(LookUntil(mark, timeout), what, timeout));
+  return status;
 }
 
 absl::Status CudaContext::Synchronize(cudaStream_t stream, std::string_view what,
                                       absl::Duration timeout) {
-  return AwaitLook([&] { return cudaStreamQuery(stream); }, what, timeout);
+  absl::Status status = MakeCurrent();
+  const cudaError_t error =
+      RepeatUntil([stream] { return cudaStreamQuery(stream); }, timeout, kLongestPauseAtTheEnd);
+  status.Update(Outcome(error, what, timeout));
+  return status;
 }
 
 CudaContext::Fence CudaContext::PutFence() {
@@ -210,7 +218,7 @@ CudaContext::Fence CudaContext::PutFence() {
   // Under the lock, so that no stream goes meanwhile.
   absl::MutexLock lock(&mutex_);
   for (cudaStream_t stream : streams_) {
-    absl::Status failure;  // which whoever works on the stream hears of
+    absl::Status failure;  // nothing is lost by it: the fence is done when the stream is
     fence.push_back(PutMarkLocked(stream, failure));
   }
   return fence;
@@ -277,9 +285,8 @@ absl::StatusOr<float> CudaContext::SinceBase(cudaEvent_t event) const {
 absl::Status CudaContext::NoteTime() {
   const absl::Time before = clock_.Now();
   SHOAL_RETURN_IF_ERROR(Check(cudaEventRecord(base_event_, clock_stream_), "recording an event"));
-  const cudaEvent_t base = base_event_;
   SHOAL_RETURN_IF_ERROR(
-      AwaitLook([base] { return cudaEventQuery(base); }, "noting the time", kWorkTimeout));
+      Outcome(LookUntil({.event = base_event_}, kWorkTimeout), "noting the time", kWorkTimeout));
   base_time_ = before + (clock_.Now() - before) / 2;
   return absl::OkStatus();
 }

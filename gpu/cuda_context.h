@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
-#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
@@ -90,8 +89,8 @@ class CudaContext {
   Mark PutMarkLocked(cudaStream_t stream, absl::Status& failure)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   cudaError_t Look(const Mark& mark) ABSL_LOCKS_EXCLUDED(mutex_);
-  absl::Status AwaitLook(absl::FunctionRef<cudaError_t()> look, std::string_view what,
-                         absl::Duration timeout) const;
+  // Of a wait for `what`, by the last look.
+  absl::Status Outcome(cudaError_t error, std::string_view what, absl::Duration timeout) const;
 
   const GpuDescription gpu_;
   Clock& clock_;

@@ -96,12 +96,15 @@ TEST(CudaDeviceLinks, StartAnewAfterAnEventThatWasRefused) {
     PinnedLinks host(*device);
     DeviceLinks links(*device, *compute);
     gpu::FailCall("cudaEventRecord", number, cudaErrorMemoryAllocation);
-    const absl::Status first = PassOn(links, *compute, host);
-    failed += first.ok() ? 0 : 1;
-    EXPECT_TRUE(first.ok() || absl::IsResourceExhausted(first)) << first;
-    const absl::Status second = PassOn(links, *compute, host);
-    EXPECT_TRUE(second.ok()) << second;
-    EXPECT_EQ(host.sent, kMessages);
+    int failures = 0;
+    for (int attempt = 1; attempt <= 3; ++attempt) {
+      const absl::Status status = PassOn(links, *compute, host);
+      EXPECT_TRUE(status.ok() || absl::IsResourceExhausted(status)) << status;
+      EXPECT_TRUE(!status.ok() || host.sent == kMessages) << host.sent;
+      failures += status.ok() ? 0 : 1;
+    }
+    EXPECT_LE(failures, 1);
+    failed += failures;
   }
   EXPECT_GT(failed, 10);
 }
