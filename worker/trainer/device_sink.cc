@@ -328,6 +328,7 @@ absl::Status DeviceSink::PushOldest() {
   absl::MutexLock lock(&mutex_);
   --pending_;
   if (!status.ok()) {
+    error_ = error_.ok() ? status : error_;  // before anybody sees that this was the last one
     Free(next.unit, next.data);
   }
   return status;
