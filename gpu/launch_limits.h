@@ -20,7 +20,7 @@ inline constexpr int64_t kMaxGridYz = 65535;
 inline constexpr int kMaxBlockThreads = 1024;
 
 // A block has this much without asking, what its kernel declares (SHOAL_SHARED) among it; no
-// kernel declares more than the second.
+// kernel that takes dynamic shared memory declares more than the second.
 inline constexpr int64_t kSharedWithoutAsking = 48 << 10;
 inline constexpr int64_t kMostDeclaredShared = 16 << 10;
 

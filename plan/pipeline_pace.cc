@@ -19,11 +19,12 @@ struct Seconds {
   double sum() const { return forward + backward_input + backward_weights; }
 };
 
-// Bytes that norms and SwiGLU read and write when they are made again.
+// Bytes that light recompute adds to the backward: norms are read and written again, and SwiGLU's
+// backward, which has read all that it needs, writes one more.
 double LightBytes(const PipelineModel& model, double rows) {
   return rows * static_cast<double>(SizeOf(model.compute)) *
          (4.0 * static_cast<double>(model.spec.hidden) +
-          3.0 * static_cast<double>(model.spec.intermediate));
+          static_cast<double>(model.spec.intermediate));
 }
 
 double OrElse(double rate, double other) { return rate > 0 ? rate : other; }

@@ -83,6 +83,28 @@ TEST(PipelineCosts, EachPartAtItsOwnRate) {
   const ChunkCost again = costs_of(Recompute::kFull).Of(0, 1, 0);
   EXPECT_NEAR(again.backward_input, blocks.backward_input + blocks.forward, 1e-12);
   EXPECT_EQ(again.forward, blocks.forward);
+  EXPECT_EQ(costs_of(Recompute::kLight).Of(0, 1, 0).backward_input, blocks.backward_input);
+}
+
+// Two norms are read and written again; SwiGLU's backward writes one more.
+TEST(PipelineCosts, LightRecomputeTakesTheBytesThatItAdds) {
+  const ModelSpec spec = *NamedShape("25m");
+  const std::array<UnitRange, 1> split = {{{1, 1}}};
+  const std::array sizes = {SizeOfSequences(std::array<int64_t, 1>{1000})};
+  PipelinePace pace = Pace();
+  pace.elementwise_bytes_per_second = 1e9;
+  for (const DType compute : {DType::kF32, DType::kBF16}) {
+    const auto seconds = [&](Recompute recompute) {
+      return PipelineCosts({.spec = spec, .compute = compute, .recompute = recompute},
+                           {.stages = 1, .chunks = 1}, split, sizes, pace)
+          .Of(0, 0, 0)
+          .backward_input;
+    };
+    const int64_t bytes = 1024 * SizeOf(compute) * (4 * spec.hidden + spec.intermediate);
+    EXPECT_NEAR(seconds(Recompute::kLight) - seconds(Recompute::kNone),
+                static_cast<double>(bytes) / 1e9, 1e-9)
+        << Name(compute);
+  }
 }
 
 TEST(PipelineCosts, AttentionAndTheHeadMayHaveRatesOfTheirOwn) {
