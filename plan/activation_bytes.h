@@ -42,8 +42,8 @@
 //
 //   and for a chunk with the embedding: d of its output, c T H. The head leaves nothing: its
 //   weights' gradient is made in B. d middle_normed, d input_normed, d activated and d attention,
-//   and with full recompute inverse rms, qkv, log_sum_exp, middle, gate_up and the output that
-//   nobody reads, are scratch of B.
+//   and with full recompute inverse rms, qkv, log_sum_exp, middle and gate_up, are scratch of B,
+//   which does not make the output again.
 #pragma once
 
 #include <cstdint>

@@ -56,6 +56,7 @@ std::vector<Group> SmallGroups() {
     checks.Norms({9, 1032, {}});
     checks.Norms({5, 2568, {}});  // several warps a row
     checks.Norms({2, 8200, {}});  // too long for registers
+    checks.Norms({4300, 8, {}});  // more rows a partial sum than the least
     checks.ColumnSums({300, 40, {}});
     checks.Rows({130, 75, kApart}, 40);
     checks.Rows({70, 600, {}}, 50);
@@ -79,6 +80,7 @@ std::vector<Group> LargeGroups() {
         }
         checks.Norms({77, 8192, {}});
         checks.Norms({33, 20000, {}});
+        checks.Norms({9000, 768, {}});  // more rows a partial sum than the least
       },
       [](Checks& checks) {
         for (const Size& size : kSizes) {
