@@ -204,6 +204,7 @@ absl::Status CollectiveSink::EndStep() {
                             {.data = std::exchange(unit.filling, nullptr), .free_after = now});
     }
   }
+  accumulators_.FreeAfter(now);  // of what was summed, too: the exchange has ended the attempt
   return lasting_.Update(
       FinishCopies(*outward_, options_.timeout, "copies of gradients from the device"));
 }

@@ -3,6 +3,7 @@
 // library fails, and done after that.
 #include "worker/trainer/collective_sink.h"
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <deque>
@@ -14,6 +15,7 @@
 #include "absl/synchronization/notification.h"
 #include "common/status.h"
 #include "gmock/gmock.h"
+#include "gpu/emulation/emulated_gpu.h"
 #include "gtest/gtest.h"
 #include "worker/backend/cuda/cuda_device.h"
 #include "worker/collectives/nccl/emulation/emulated_nccl.h"
@@ -193,6 +195,31 @@ TEST_F(CollectiveSinkTest, ACommunicatorThatFailsEndsTheAttemptOfAll) {
     ASSERT_THAT(exchange_->RunAttempt({step, 2}, run), Each(IsOk()));
     ExpectSumsOf(static_cast<uint64_t>(step));
   }
+}
+
+// What was refused may be had later, so the attempt after one that failed is whole, and what an
+// attempt says is whole has every bit.
+TEST_F(CollectiveSinkTest, StartsAnewAfterAnEventThatWasRefused) {
+  int64_t failed = 0;
+  for (int64_t number = 1; number <= 60; number += 3) {
+    SCOPED_TRACE(testing::Message() << "event " << number);
+    Make(SinkBy({}), static_cast<uint64_t>(100 + number));
+    gpu::FailCall("cudaEventRecord", number, cudaErrorMemoryAllocation);
+    int64_t failures = 0;
+    for (int64_t attempt = 1; attempt <= 4; ++attempt) {
+      const auto seed = static_cast<uint64_t>(attempt);
+      const std::vector<absl::Status> statuses = exchange_->RunAttempt(
+          {1, attempt}, [&](ExchangingWorker& worker) { return RunStep(worker, seed); });
+      if (!std::ranges::all_of(statuses, &absl::Status::ok)) {
+        ++failures;
+        continue;
+      }
+      ExpectSumsOf(seed);
+    }
+    EXPECT_LE(failures, 1);
+    failed += failures;
+  }
+  EXPECT_GT(failed, 10);
 }
 
 // Of the last unit, the smallest, the first worker has all.

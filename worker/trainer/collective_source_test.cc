@@ -15,6 +15,7 @@
 #include "common/random.h"
 #include "common/status.h"
 #include "gmock/gmock.h"
+#include "gpu/emulation/emulated_gpu.h"
 #include "gtest/gtest.h"
 #include "plan/memory_plan.h"
 #include "worker/backend/cuda/cuda_device.h"
@@ -28,6 +29,7 @@ namespace {
 using ::testing::AnyOf;
 using ::testing::Each;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 // What a worker's device computed with: copies of units, to pinned memory, which are made late.
 class Seen {
@@ -245,6 +247,27 @@ TEST(CollectiveSource, ACommunicatorThatFailsEndsTheAttemptOfAll) {
         << "collective " << collective;
     EXPECT_THAT(exchange.RunAttempt({step, 2}, use_all), Each(IsOk()));
   }
+}
+
+// What was refused may be had later, so the attempt after one that failed has every weight.
+TEST(CollectiveSource, StartsAnewAfterAnEventThatWasRefused) {
+  int64_t failed = 0;
+  for (int64_t number = 1; number <= 60; number += 3) {
+    SCOPED_TRACE(testing::Message() << "event " << number);
+    TestingExchange exchange({.seed = static_cast<uint64_t>(100 + number)});
+    MakeSources(exchange, {.uses = {.prefetch_units = 1}, .frames_per_size = 3});
+    gpu::FailCall("cudaEventRecord", number, cudaErrorMemoryAllocation);
+    int64_t failures = 0;
+    for (int64_t attempt = 1; attempt <= 4; ++attempt) {
+      const std::vector<absl::Status> statuses = exchange.RunAttempt(
+          {1, attempt}, [&](ExchangingWorker& worker) { return UseAll(worker, kUses, 0); });
+      failures += std::ranges::all_of(statuses, &absl::Status::ok) ? 0 : 1;
+      EXPECT_THAT(statuses, Each(Not(HasCode(absl::StatusCode::kInternal))));
+    }
+    EXPECT_LE(failures, 1);
+    failed += failures;
+  }
+  EXPECT_GT(failed, 10);
 }
 
 TEST(CollectiveSource, TellsOfAServerThatIsLost) {
