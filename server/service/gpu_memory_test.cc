@@ -298,6 +298,25 @@ TEST_F(InGpuClientsTest, OneThatDoesNotCloseEarlierSlotsPushesOverTheHost) {
   EXPECT_TRUE(in_gpu(1, "worker-0")) << "all are closed";
 }
 
+// A job that takes as many workers as there are serves all of them from its GPU.
+TEST_F(InGpuClientsTest, ManyPushThereWhereTheJobDoesNotSayHowManyThereAre) {
+  TestingCluster cluster(folder_, 1, plan::Accumulate::kFloat, 1 << 14,
+                         {.client_gpus = client_way_});
+  plan::Job job = cluster.job();
+  job.cluster = {.servers = 0, .workers = 0, .local = false, .coordinator = "127.0.0.1:7700"};
+  proto::ConfigureRequest request = cluster.ConfigureRequest(0);
+  request.set_job_yaml(plan::ToYaml(job));
+  ASSERT_TRUE(cluster.service(0).Configure(request).ok());
+  std::vector<std::unique_ptr<TestingClient>> clients;
+  for (uint64_t i = 1; i <= 5; ++i) {
+    clients.push_back(
+        std::make_unique<TestingClient>(&cluster.service(0), &cluster.client_transport(), i, 1));
+    ASSERT_TRUE(clients.back()->Connect(/*read_only=*/false, /*in_gpu=*/true).ok());
+    const proto::ConnectReply& granted = clients.back()->granted();
+    EXPECT_NE(granted.payloads_region(), granted.slots_region()) << "client " << i;
+  }
+}
+
 TEST_F(InGpuClientsTest, AGpuThatFailsTakesNoPushFromItsMemory) {
   TestingCluster cluster(folder_, 1, plan::Accumulate::kFloat, 1 << 14,
                          {.client_gpus = client_way_});

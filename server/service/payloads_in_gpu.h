@@ -2,7 +2,7 @@
 // has open goes when the client closes it (transport/gpu_memory.h), which one that hangs, or means
 // harm, does not do. So a client that comes again while it has two, in this life or an earlier one,
 // is served on the host. Clients give their names themselves, so all that is kept is bounded too:
-// by twice what the job's workers have.
+// by twice as many as there may be clients that push.
 //
 // Used from one thread at a time.
 #pragma once
@@ -25,7 +25,7 @@ class PayloadsInGpu {
   // One that it pushes into, and one of the connection before, on its way to be closed.
   static constexpr int64_t kMost = 2;
 
-  explicit PayloadsInGpu(int64_t workers) : most_(kMost * std::max<int64_t>(1, workers)) {}
+  explicit PayloadsInGpu(int64_t clients) : most_(kMost * clients) {}
 
   // ResourceExhausted where that client, or all together, have as many as they may.
   absl::Status MayHaveMore(const std::string& client) {
@@ -34,7 +34,7 @@ class PayloadsInGpu {
       return ResourceExhausted("it has not closed those of {} earlier connections", kMost);
     }
     if (std::ssize(kept_) >= most_) {
-      return ResourceExhausted("clients have {} of them open, twice as many as the job has workers",
+      return ResourceExhausted("clients have {} of them open, two for each that may be there",
                                kept_.size());
     }
     return absl::OkStatus();

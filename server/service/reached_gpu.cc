@@ -26,7 +26,9 @@ absl::Status ParameterService::OpenGpu(Configuration& configuration) const {
     return Annotate(opened.status(), "service.memory cuda");
   }
   gpu = *std::move(opened);
-  configuration.payloads_in_gpu.emplace(configuration.job.cluster.workers);
+  // Where the job takes as many workers as there are, it does not say how many.
+  const int64_t workers = configuration.job.cluster.workers;
+  configuration.payloads_in_gpu.emplace(workers > 0 ? workers : options_.max_clients);
   gpu.make_state = [make = std::move(gpu.make_state)](const StateLayout& layout, ThreadPool* pool) {
     auto state = make(layout, pool);
     return state.ok() ? std::move(state) : Annotate(state.status(), "service.memory cuda");
