@@ -1,6 +1,7 @@
 #include "worker/trainer/group_links.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 #include <vector>
 
@@ -17,7 +18,7 @@ void GroupLinks::Skip(const StepAttempt& attempt) {
 
 absl::Status GroupLinks::Prepare(const StepAttempt& attempt,
                                  std::span<const plan::MessageQueue> queues) {
-  Skip(attempt);  // those that this schedule has no use for, too
+  Skip(attempt);
   std::map<int, LinkMemory> anew;
   for (const plan::MessageQueue& queue : queues) {
     if (queue.from != stage_ && queue.to != stage_) {
@@ -30,19 +31,23 @@ absl::Status GroupLinks::Prepare(const StepAttempt& attempt,
       anew[peer] = memory;
     }
   }
-  if (anew.empty()) {
-    return absl::OkStatus();
-  }
-  std::map<int, Pair> old;  // goes without the lock: that takes until connections have ended
+  // Goes without the lock: that takes until connections have ended. With those that this schedule
+  // has no use for, too: closed as they are, no step begins over them.
+  std::map<int, Pair> old;
   {
     absl::MutexLock lock(&mutex_);
-    for (const auto& [peer, memory] : anew) {
-      if (const auto pair = pairs_.find(peer); pair != pairs_.end()) {
+    for (auto pair = pairs_.begin(); pair != pairs_.end();) {
+      const auto next = std::next(pair);
+      if (pair->second.spent || anew.contains(pair->first)) {
         old.insert(pairs_.extract(pair));
       }
+      pair = next;
     }
   }
   old.clear();
+  if (anew.empty()) {
+    return absl::OkStatus();
+  }
   SHOAL_ASSIGN_OR_RETURN(StageHandshake::Links links,
                          handshake_->Connect(anew, attempt, connect_timeout_));
   absl::MutexLock lock(&mutex_);

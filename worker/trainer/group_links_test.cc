@@ -170,6 +170,9 @@ TEST(GroupLinks, AFailedAttemptSpendsTheConnectionsThatItHasNoUseFor) {
   group.stage(0).links().Close(absl::UnavailableError("on purpose"));
   EXPECT_FALSE(group.stage(0).links().status().ok());
   ASSERT_THAT(group.Prepare({2, 2}, straight), Each(IsOk()));
+  EXPECT_TRUE(group.stage(0).links().status().ok());
+  EmulatedPipeline meanwhile(straight.shape, {.seconds_per_unit = 1e-5});
+  ExpectRuns(meanwhile, straight, group);
   ASSERT_THAT(group.Prepare({3, 1}, around), Each(IsOk()));
   pipeline.NextStep();
   ExpectRuns(pipeline, around, group);
