@@ -13,6 +13,7 @@
 #include "client/testing/client_rig.h"
 #include "common/status.h"
 #include "transport/registry.h"
+#include "transport/testing/forwarding_transport.h"
 
 namespace shoal::client {
 namespace {
@@ -47,32 +48,15 @@ class InterferingConnection final : public transport::Connection {
   const Interfere* const interfere_;
 };
 
-class InterferingTransport final : public transport::Transport {
+class InterferingTransport final : public transport::ForwardingTransport {
  public:
   explicit InterferingTransport(const Interfere* interfere)
-      : inner_(transport::CreateTransport("shm").value()), interfere_(interfere) {}
+      : ForwardingTransport(transport::CreateTransport("shm").value()), interfere_(interfere) {}
 
-  std::string_view name() const override { return inner_->name(); }
-  const transport::Capabilities& capabilities() const override { return inner_->capabilities(); }
-  absl::StatusOr<std::unique_ptr<transport::EventQueue>> CreateQueue() override {
-    return inner_->CreateQueue();
-  }
-  absl::StatusOr<std::shared_ptr<transport::Region>> Allocate(int64_t bytes,
-                                                              transport::Access access) override {
-    return inner_->Allocate(bytes, access);
-  }
-  absl::StatusOr<std::shared_ptr<transport::Region>> Register(std::span<std::byte> memory,
-                                                              transport::Access access) override {
-    return inner_->Register(memory, access);
-  }
   absl::StatusOr<std::unique_ptr<transport::Connector>> Offer(
       const transport::ConnectionOptions& options) override {
-    SHOAL_ASSIGN_OR_RETURN(auto connector, inner_->Offer(options));
+    SHOAL_ASSIGN_OR_RETURN(auto connector, ForwardingTransport::Offer(options));
     return std::make_unique<Connector>(std::move(connector), interfere_);
-  }
-  absl::StatusOr<transport::Acceptance> Accept(
-      const std::string& offer, const transport::ConnectionOptions& options) override {
-    return inner_->Accept(offer, options);
   }
 
  private:
@@ -93,7 +77,6 @@ class InterferingTransport final : public transport::Transport {
     const Interfere* const interfere_;
   };
 
-  const std::unique_ptr<transport::Transport> inner_;
   const Interfere* const interfere_;
 };
 

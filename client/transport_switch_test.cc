@@ -10,6 +10,7 @@
 #include "common/status.h"
 #include "transport/registry.h"
 #include "transport/testing/fault_transport.h"
+#include "transport/testing/forwarding_transport.h"
 
 namespace shoal::client {
 namespace {
@@ -105,42 +106,28 @@ TEST(TransportSwitch, BreakingConnectionsGiveWayAndAreTriedAgain) {
 }
 
 // shm with no memory to give.
-class RefusingTransport final : public transport::Transport {
+class RefusingTransport final : public transport::ForwardingTransport {
  public:
-  std::string_view name() const override { return inner_->name(); }
-  const transport::Capabilities& capabilities() const override { return inner_->capabilities(); }
-  absl::StatusOr<std::unique_ptr<transport::EventQueue>> CreateQueue() override {
-    return inner_->CreateQueue();
-  }
+  RefusingTransport() : ForwardingTransport(transport::CreateTransport("shm").value()) {}
+
   absl::StatusOr<std::shared_ptr<transport::Region>> Allocate(int64_t bytes,
                                                               transport::Access access) override {
     if (refuse_allocation) {
       return ResourceExhausted("locked memory is short");
     }
-    return inner_->Allocate(bytes, access);
+    return ForwardingTransport::Allocate(bytes, access);
   }
   absl::StatusOr<std::shared_ptr<transport::Region>> Register(std::span<std::byte> memory,
                                                               transport::Access access) override {
     if (++registrations > allowed) {
       return ResourceExhausted("locked memory is short");
     }
-    return inner_->Register(memory, access);
-  }
-  absl::StatusOr<std::unique_ptr<transport::Connector>> Offer(
-      const transport::ConnectionOptions& options) override {
-    return inner_->Offer(options);
-  }
-  absl::StatusOr<transport::Acceptance> Accept(
-      const std::string& offer, const transport::ConnectionOptions& options) override {
-    return inner_->Accept(offer, options);
+    return ForwardingTransport::Register(memory, access);
   }
 
   bool refuse_allocation = false;
   int allowed = 0;
   int registrations = 0;
-
- private:
-  std::unique_ptr<transport::Transport> inner_ = *transport::CreateTransport("shm");
 };
 
 TEST(TransportSwitch, ATransportThatCannotTakeTheBuffersIsDoneWithout) {

@@ -5,6 +5,7 @@
 
 #include "common/status.h"
 #include "transport/testing/fault_queue.h"
+#include "transport/testing/forwarding_transport.h"
 
 namespace shoal::transport {
 namespace {
@@ -109,32 +110,25 @@ class FaultConnector final : public Connector {
   const int64_t max_outstanding_;
 };
 
-class FaultTransport final : public Transport {
+class FaultTransport final : public ForwardingTransport {
  public:
   FaultTransport(std::unique_ptr<Transport> inner, const FaultOptions& faults)
-      : inner_(std::move(inner)), faults_(faults), capabilities_(inner_->capabilities()) {
+      : ForwardingTransport(std::move(inner)),
+        faults_(faults),
+        capabilities_(ForwardingTransport::capabilities()) {
     capabilities_.inline_reads = false;  // completions may be late
   }
 
-  std::string_view name() const override { return inner_->name(); }
   const Capabilities& capabilities() const override { return capabilities_; }
-  TransportStatistics statistics() const override { return inner_->statistics(); }
 
   absl::StatusOr<std::unique_ptr<EventQueue>> CreateQueue() override {
-    SHOAL_ASSIGN_OR_RETURN(auto queue, inner_->CreateQueue());
+    SHOAL_ASSIGN_OR_RETURN(auto queue, ForwardingTransport::CreateQueue());
     return std::make_unique<FaultQueue>(std::move(queue), faults_, next_stream_.fetch_add(1));
-  }
-  absl::StatusOr<std::shared_ptr<Region>> Allocate(int64_t bytes, Access access) override {
-    return inner_->Allocate(bytes, access);
-  }
-  absl::StatusOr<std::shared_ptr<Region>> Register(std::span<std::byte> memory,
-                                                   Access access) override {
-    return inner_->Register(memory, access);
   }
 
   absl::StatusOr<std::unique_ptr<Connector>> Offer(const ConnectionOptions& options) override {
     SHOAL_ASSIGN_OR_RETURN(FaultQueue * queue, QueueOf(options));
-    SHOAL_ASSIGN_OR_RETURN(auto connector, inner_->Offer(Inner(options, queue)));
+    SHOAL_ASSIGN_OR_RETURN(auto connector, ForwardingTransport::Offer(Inner(options, queue)));
     return std::make_unique<FaultConnector>(std::move(connector), queue, faults_,
                                             options.max_outstanding);
   }
@@ -142,7 +136,8 @@ class FaultTransport final : public Transport {
   absl::StatusOr<Acceptance> Accept(const std::string& offer,
                                     const ConnectionOptions& options) override {
     SHOAL_ASSIGN_OR_RETURN(FaultQueue * queue, QueueOf(options));
-    SHOAL_ASSIGN_OR_RETURN(Acceptance acceptance, inner_->Accept(offer, Inner(options, queue)));
+    SHOAL_ASSIGN_OR_RETURN(Acceptance acceptance,
+                           ForwardingTransport::Accept(offer, Inner(options, queue)));
     acceptance.connection = std::make_unique<FaultConnection>(
         std::move(acceptance.connection), queue, faults_, options.max_outstanding);
     return acceptance;
@@ -161,7 +156,6 @@ class FaultTransport final : public Transport {
     return options;
   }
 
-  const std::unique_ptr<Transport> inner_;
   const FaultOptions faults_;
   Capabilities capabilities_;
   std::atomic<uint64_t> next_stream_{0};

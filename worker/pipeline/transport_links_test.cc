@@ -14,6 +14,7 @@
 #include "plan/schedules/testing.h"
 #include "transport/registry.h"
 #include "transport/testing/fault_transport.h"
+#include "transport/testing/forwarding_transport.h"
 #include "worker/pipeline/testing/emulated_pipeline.h"
 #include "worker/pipeline/testing/sharing_device.h"
 #include "worker/pipeline/testing/transport_pipeline.h"
@@ -48,31 +49,14 @@ TransportPipeline::MakeTransport Maker(const Kind& kind, transport::FaultOptions
 }
 
 // Tells its side of a completed connection a while after the peer can use it.
-class LateTransport final : public transport::Transport {
+class LateTransport final : public transport::ForwardingTransport {
  public:
-  explicit LateTransport(std::unique_ptr<transport::Transport> inner) : inner_(std::move(inner)) {}
+  using ForwardingTransport::ForwardingTransport;
 
-  std::string_view name() const override { return inner_->name(); }
-  const transport::Capabilities& capabilities() const override { return inner_->capabilities(); }
-  absl::StatusOr<std::unique_ptr<transport::EventQueue>> CreateQueue() override {
-    return inner_->CreateQueue();
-  }
-  absl::StatusOr<std::shared_ptr<transport::Region>> Allocate(int64_t bytes,
-                                                              transport::Access access) override {
-    return inner_->Allocate(bytes, access);
-  }
-  absl::StatusOr<std::shared_ptr<transport::Region>> Register(std::span<std::byte> memory,
-                                                              transport::Access access) override {
-    return inner_->Register(memory, access);
-  }
   absl::StatusOr<std::unique_ptr<transport::Connector>> Offer(
       const transport::ConnectionOptions& options) override {
-    SHOAL_ASSIGN_OR_RETURN(auto connector, inner_->Offer(options));
+    SHOAL_ASSIGN_OR_RETURN(auto connector, ForwardingTransport::Offer(options));
     return std::make_unique<LateConnector>(std::move(connector));
-  }
-  absl::StatusOr<transport::Acceptance> Accept(
-      const std::string& offer, const transport::ConnectionOptions& options) override {
-    return inner_->Accept(offer, options);
   }
 
  private:
@@ -91,8 +75,6 @@ class LateTransport final : public transport::Transport {
    private:
     const std::unique_ptr<transport::Connector> inner_;
   };
-
-  const std::unique_ptr<transport::Transport> inner_;
 };
 
 class TransportLinksTest : public testing::TestWithParam<Kind> {};

@@ -13,6 +13,7 @@
 #include "gtest/gtest.h"
 #include "plan/schedules/testing.h"
 #include "transport/testing/fault_transport.h"
+#include "transport/testing/forwarding_transport.h"
 #include "worker/pipeline/testing/emulated_pipeline.h"
 #include "worker/trainer/testing_group.h"
 
@@ -180,11 +181,11 @@ TEST(GroupLinks, AFailedAttemptSpendsTheConnectionsThatItHasNoUseFor) {
 
 // A transport that takes a device's memory for its own and keeps what was exposed for longer than
 // anybody else, as where peers take their time to close it.
-class LingeringTransport final : public transport::Transport {
+class LingeringTransport final : public transport::ForwardingTransport {
  public:
   LingeringTransport(std::unique_ptr<transport::Transport> inner, absl::Duration lingers)
-      : inner_(std::move(inner)),
-        capabilities_(inner_->capabilities()),
+      : ForwardingTransport(std::move(inner)),
+        capabilities_(ForwardingTransport::capabilities()),
         lingers_(lingers),
         thread_([this] { Run(); }) {
     capabilities_.opens_gpus = {"GPU"};
@@ -194,28 +195,16 @@ class LingeringTransport final : public transport::Transport {
     thread_.join();
   }
 
-  std::string_view name() const override { return inner_->name(); }
   const transport::Capabilities& capabilities() const override { return capabilities_; }
-  absl::StatusOr<std::unique_ptr<transport::EventQueue>> CreateQueue() override {
-    return inner_->CreateQueue();
-  }
-  absl::StatusOr<std::shared_ptr<transport::Region>> Allocate(int64_t bytes,
-                                                              transport::Access access) override {
-    return inner_->Allocate(bytes, access);
-  }
-  absl::StatusOr<std::shared_ptr<transport::Region>> Register(std::span<std::byte> memory,
-                                                              transport::Access access) override {
-    return inner_->Register(memory, access);
-  }
   absl::StatusOr<std::unique_ptr<transport::Connector>> Offer(
       const transport::ConnectionOptions& options) override {
     Keep(options);
-    return inner_->Offer(options);
+    return ForwardingTransport::Offer(options);
   }
   absl::StatusOr<transport::Acceptance> Accept(
       const std::string& offer, const transport::ConnectionOptions& options) override {
     Keep(options);
-    return inner_->Accept(offer, options);
+    return ForwardingTransport::Accept(offer, options);
   }
 
  private:
@@ -242,7 +231,6 @@ class LingeringTransport final : public transport::Transport {
     }
   }
 
-  const std::unique_ptr<transport::Transport> inner_;
   transport::Capabilities capabilities_;
   const absl::Duration lingers_;
   absl::Mutex mutex_;
