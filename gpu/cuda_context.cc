@@ -18,8 +18,8 @@ constexpr float kMostMilliseconds = 16384;
 constexpr size_t kMostFreeEvents = 4096;
 constexpr absl::Duration kFenceLook = absl::Microseconds(50);
 // Between two looks: the first pause, and the longest, to which it doubles. A look keeps the driver
-// from threads that launch meanwhile; where all of a stream is waited for, who would launch there is
-// the one who waits.
+// from threads that launch meanwhile; where all of a stream is waited for, who would launch there
+// is the one who waits.
 constexpr absl::Duration kFirstPause = absl::Microseconds(5);
 constexpr absl::Duration kLongestPause = absl::Microseconds(200);
 constexpr absl::Duration kLongestPauseAtTheEnd = absl::Microseconds(50);
@@ -212,14 +212,12 @@ absl::Status CudaContext::Synchronize(cudaStream_t stream, std::string_view what
 
 CudaContext::Fence CudaContext::PutFence() {
   Fence fence;
-  if (!MakeCurrent().ok()) {
-    return fence;
-  }
+  const bool current = MakeCurrent().ok();
   // Under the lock, so that no stream goes meanwhile.
   absl::MutexLock lock(&mutex_);
   for (cudaStream_t stream : streams_) {
     absl::Status failure;  // nothing is lost by it: the fence is done when the stream is
-    fence.push_back(PutMarkLocked(stream, failure));
+    fence.push_back(current ? PutMarkLocked(stream, failure) : Mark{.stream = stream});
   }
   return fence;
 }

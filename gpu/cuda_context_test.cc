@@ -45,7 +45,8 @@ TEST_F(CudaContextTest, WorkThatHangsIsGivenUpByName) {
 }
 
 TEST_F(CudaContextTest, AFenceWithoutEventsIsDoneWhenItsStreamsAre) {
-  for (const char* const function : {"cudaEventCreateWithFlags", "cudaEventRecord"}) {
+  for (const char* const function :
+       {"cudaEventCreateWithFlags", "cudaEventRecord", "cudaSetDevice"}) {
     CudaContext::Fence fence;
     {
       const HungWork hung(stream_);

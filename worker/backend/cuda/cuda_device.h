@@ -17,9 +17,9 @@
 // given back first.
 //
 // Event::at() is by the GPU's clock, mapped to the host's: durations between events of the device
-// are right to a few microseconds, and the time itself to a few tens. A wait for an event sleeps, and
-// one without a timeout of its own gives up after gpu::kWorkTimeout, with DeadlineExceeded. An event
-// that could not be recorded tells why, and is done when its stream is.
+// are right to a few microseconds, and the time itself to a few tens. A wait for an event sleeps,
+// and one without a timeout of its own gives up after gpu::kWorkTimeout, with DeadlineExceeded. An
+// event that could not be recorded tells why, and is done when its stream is.
 //
 // Threads: as backend.h says; any thread may use the device, which makes the GPU current there. Of
 // all streams of a device only the first error of each is kept, and nothing more is put on that
