@@ -35,8 +35,11 @@ std::string PathOf(const CLI::App& verb) {
 std::string Misspelt(const CLI::App& verb) {
   const std::vector<std::string> unknown = verb.remaining();
   const auto option = std::find_if(unknown.begin(), unknown.end(),
-                                   [](const std::string& text) { return text.starts_with("--"); });
+                                   [](const std::string& text) { return text.starts_with("-"); });
   if (option != unknown.end()) {
+    if (!option->starts_with("--")) {  // nothing is like one letter
+      return "unknown option " + *option;
+    }
     std::vector<std::string> names;
     for (const CLI::Option* known : verb.get_options()) {
       for (const std::string& name : known->get_lnames()) {

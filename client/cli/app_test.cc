@@ -90,6 +90,7 @@ TEST(App, WhatIsMisspeltIsNamedWithTheNearest) {
   EXPECT_EQ(error({"train", "job.yaml", "--resumee"}),
             "shoal: error: unknown option --resumee; did you mean --resume? (see shoal train "
             "--help)\n");
+  EXPECT_EQ(error({"-x"}), "shoal: error: unknown option -x (see shoal --help)\n");
 }
 
 TEST(App, NumbersThatAreTooSmallAreNamedWithTheirBound) {
