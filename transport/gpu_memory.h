@@ -75,7 +75,7 @@ struct OpenedShare {
   std::byte* allocation = nullptr;  // what was opened
 };
 
-// "GPU-01234567-89ab-cdef-0123-456789abcdef", as tools call it.
+// "GPU-01234567-89ab-cdef-0123-456789abcdef", as tools call it; empty where it is not told (zeros).
 std::string GpuName(const std::array<char, 16>& uuid);
 
 // How an export is reached by other devices: where there are several ways, over the PCIe window; or

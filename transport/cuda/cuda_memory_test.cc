@@ -329,6 +329,9 @@ std::span<const std::byte> Range(uintptr_t begin, size_t size) {
   return {reinterpret_cast<const std::byte*>(begin), size};
 }
 
+// GPUs of all machines that do not tell theirs would be one.
+TEST(GpuNameTest, IsOfThoseAloneThatTellTheirs) { EXPECT_EQ(GpuName({}), ""); }
+
 TEST_F(CudaMemoryTest, SharesARangeOfAnAllocationThatOthersOpen) {
   fake.count = 2;
   fake.on_gpu = 1;

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <utility>
 
 #include "common/bytes.h"
 #include "common/clock.h"
@@ -154,8 +155,8 @@ class ShmConnector final : public Connector {
 std::vector<std::string> NamesOf(const GpuMemory* gpu) {
   std::vector<std::string> names;
   for (int i = 0; gpu != nullptr && i < gpu->gpus(); ++i) {
-    if (const std::array<char, 16>& uuid = gpu->gpu(i).uuid; uuid != std::array<char, 16>{}) {
-      names.push_back(GpuName(uuid));
+    if (std::string name = GpuName(gpu->gpu(i).uuid); !name.empty()) {
+      names.push_back(std::move(name));
     }
   }
   return names;
