@@ -4,8 +4,12 @@
 // The last `most` tables are kept, each beside what it was made from (an Entry), by which it is
 // found again. A table is staged in pinned memory and copied on the stream; both device and host
 // give memory that is dropped out again only after the work that was put so far, so nothing here
-// waits. Threads: one at a time. Failure: what the device's memory says.
+// waits. Threads: one at a time, the device being current. Failure: what the device's memory says,
+// or the copy. It is put there as kernels are, also after a failure that the stream keeps to tell:
+// they would read what was never copied, now or, since the table is kept, in the next attempt.
 #pragma once
+
+#include <cuda_runtime_api.h>
 
 #include <algorithm>
 #include <cstddef>
@@ -16,7 +20,9 @@
 
 #include "absl/status/statusor.h"
 #include "common/status.h"
+#include "gpu/cuda_status.h"
 #include "worker/backend/backend.h"
+#include "worker/backend/cuda/cuda_device.h"
 
 namespace shoal::worker::cuda {
 
@@ -52,7 +58,10 @@ class KeptUploads {
       SHOAL_ASSIGN_OR_RETURN(const Buffer staging, host_memory_->Allocate(bytes));
       SHOAL_ASSIGN_OR_RETURN(made.table, device_.Allocate(bytes));
       fill(staging.data());
-      stream_.Copy(made.table.data(), staging.data(), bytes);
+      SHOAL_RETURN_IF_ERROR(gpu::ToStatus(
+          cudaMemcpyAsync(made.table.data(), staging.data(), static_cast<size_t>(bytes),
+                          cudaMemcpyDefault, NativeStream(stream_)),
+          GpuOf(device_).index, "copying a table that kernels read"));
     }
     kept_.push_front(std::move(made));
     if (kept_.size() > most_) {

@@ -1,7 +1,9 @@
 #include "worker/ops/cuda/attention/work_list.h"
 
+#include <cstring>
 #include <map>
 #include <set>
+#include <string_view>
 #include <utility>
 
 #include "gmock/gmock.h"
@@ -106,6 +108,26 @@ TEST_F(WorkListsTest, UploadsEachListOnce) {
   }
   EXPECT_TRUE(stream_->Synchronize().ok());
   EXPECT_EQ(Counters().copies_to_device, 3);
+}
+
+// What is kept was copied, whatever the stream has to tell; what was not is copied when it is asked
+// for again.
+TEST_F(WorkListsTest, AFailureLeavesNoListThatWasNotCopied) {
+  const TileCut cut{.of = TileCut::Of::kRows, .size = 4, .group = 2};
+  const std::vector<int32_t> cu_seqlens = {0, 3, 9};
+  const std::vector<AttentionTile> expected = ListTiles(cut, cu_seqlens);
+  for (const std::string_view function : {"cudaEventRecord", "cudaMemcpyAsync"}) {
+    lists_ = std::make_unique<WorkLists>(*device_, *stream_);
+    FailCall(function, 1, cudaErrorMemoryAllocation);
+    (void)stream_->Record();
+    const absl::StatusOr<WorkLists::List> list = lists_->Get(cut, cu_seqlens);
+    EXPECT_EQ(list.ok(), function == "cudaEventRecord") << function;
+    EXPECT_EQ(stream_->Synchronize().ok(), function != "cudaEventRecord") << function;
+    const std::vector<AttentionTile> tiles = Read(*lists_->Get(cut, cu_seqlens));
+    ASSERT_EQ(tiles.size(), expected.size());
+    EXPECT_EQ(std::memcmp(tiles.data(), expected.data(), tiles.size() * sizeof(AttentionTile)), 0)
+        << function;
+  }
 }
 
 // Many more than are kept, none read before all are asked for: what is dropped stays as it was for
