@@ -168,6 +168,12 @@ cudaStream_t NativeStream(Stream& stream) {
   return cuda_stream->handle();
 }
 
+const absl::Status& KeptFailure(const Stream& stream) {
+  const auto* cuda_stream = dynamic_cast<const CudaStream*>(&stream);
+  SHOAL_CHECK(cuda_stream != nullptr);
+  return cuda_stream->error();
+}
+
 const gpu::GpuDescription& GpuOf(const Device& device) {
   return Downcast(device).the_context().gpu();
 }

@@ -60,6 +60,9 @@ absl::StatusOr<std::unique_ptr<Device>> MakeCudaDevice(const CudaDeviceOptions& 
 // The runtime's handle of a stream, which stays the Stream's; null where the stream could not be
 // made, which its Synchronize tells.
 cudaStream_t NativeStream(Stream& stream);
+// What the stream has failed with so far and its Synchronize is yet to tell: kernels are not to be
+// put on it then either, for what they read was perhaps not copied.
+const absl::Status& KeptFailure(const Stream& stream);
 const gpu::GpuDescription& GpuOf(const Device& device);
 // Makes the device's GPU the calling thread's, as launches want it.
 absl::Status MakeCurrent(const Device& device);

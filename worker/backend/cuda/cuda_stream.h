@@ -47,6 +47,8 @@ class CudaStream final : public Stream {
   absl::Status Synchronize() override;
 
   cudaStream_t handle() const { return stream_; }
+  // What Synchronize is to tell of what is known by now.
+  const absl::Status& error() const { return error_; }
 
  private:
   // Nothing but events is put on a stream that has failed until Synchronize has told of it.

@@ -47,7 +47,9 @@ class CudaOps : public Ops {
       (void)cudaGetLastError();  // which the next launch would take for its own
     }
     context_.Keep("the compute stream", error == cudaErrorNotReady ? cudaSuccess : error);
-    return context_.Take();
+    absl::Status failure = context_.Take();
+    failure.Update(KeptFailure(*stream_));
+    return failure;
   }
 
   void Matmul(const MatmulArgs& args) override {

@@ -84,6 +84,25 @@ TEST_F(CudaOpsFailureTest, AFailedLaunchIsKeptForFinish) {
   EXPECT_FALSE(ops_->Finish().ok());
 }
 
+// What an operator reads was perhaps not copied then: tokens above all, which say where it reads.
+TEST_F(CudaOpsFailureTest, NothingIsLaunchedOnAStreamThatHasFailed) {
+  ops_->Zero(Dense(4, 8));
+  ASSERT_TRUE(ops_->Finish().ok());
+  const int64_t before = gpu::Counters().launches;
+  gpu::FailCall("cudaEventRecord", 1, cudaErrorMemoryAllocation);
+  (void)ops_->stream().Record();
+  ops_->EmbeddingForward(integers(), 4, Dense(4, 8), Dense(4, 8));
+  EXPECT_EQ(gpu::Counters().launches, before);
+  for (int look = 0; look < 2; ++look) {
+    EXPECT_EQ(ops_->Check().code(), absl::StatusCode::kResourceExhausted);
+  }
+  EXPECT_EQ(ops_->stream().Synchronize().code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_TRUE(ops_->Check().ok());
+  ops_->Zero(Dense(4, 8));
+  EXPECT_TRUE(ops_->Finish().ok());
+  EXPECT_EQ(gpu::Counters().launches, before + 1);
+}
+
 TEST_F(CudaOpsFailureTest, CheckDoesNotWait) {
   ops_->Zero(Dense(4, 8));
   EXPECT_TRUE(ops_->Check().ok());

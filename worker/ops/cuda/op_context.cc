@@ -17,12 +17,12 @@ constexpr int64_t kLeastScratchBytes = int64_t{1} << 20;
 }  // namespace
 
 OpContext::OpContext(Device& device, Stream& stream)
-    : device_(device), native_(NativeStream(stream)) {}
+    : device_(device), stream_(stream), native_(NativeStream(stream)) {}
 
 bool OpContext::Begin(std::string_view what) {
   const absl::Status status = MakeCurrent(device_);
   Keep(what, status);
-  return status.ok();
+  return status.ok() && KeptFailure(stream_).ok();
 }
 
 void* OpContext::Scratch(std::string_view what, int64_t bytes) {

@@ -21,7 +21,7 @@ class OpContext {
   cudaStream_t stream() const { return native_; }
 
   // Makes the device's GPU the calling thread's, as launches want it. Called once an operator, by
-  // the table; false: that failed, which is kept.
+  // the table; false: that failed, which is kept, or the stream has failed, which it tells itself.
   bool Begin(std::string_view what);
 
   // `bytes` > 0 of device memory for the operator that asks, aligned to kBufferAlignment: contents
@@ -36,6 +36,7 @@ class OpContext {
 
  private:
   Device& device_;
+  const Stream& stream_;
   const cudaStream_t native_;
   Buffer scratch_;
   absl::Status failure_;
