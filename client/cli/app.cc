@@ -84,6 +84,10 @@ int RunShoal(const std::vector<std::string>& arguments, Streams& streams) {
   }
   try {
     std::vector<std::string> reversed(arguments.rbegin(), arguments.rend());  // as CLI11 wants them
+    if (reversed.back() == "help") {  // `shoal help VERB` as `shoal VERB --help`
+      reversed.pop_back();
+      reversed.insert(reversed.begin(), "--help");
+    }
     app.parse(std::move(reversed));
   } catch (const CLI::CallForHelp&) {
     streams.out << app.help();

@@ -103,6 +103,13 @@ TEST(App, NumbersThatAreTooSmallAreNamedWithTheirBound) {
               HasSubstr("is '-1.5', expected a number of at least 0"));
 }
 
+TEST(App, HelpIsAVerbToo) {
+  EXPECT_EQ(Shoal({"help"}).out, Shoal({"--help"}).out);
+  EXPECT_EQ(Shoal({"help", "data", "inspect"}).out, Shoal({"data", "inspect", "--help"}).out);
+  EXPECT_THAT(Shoal({"help", "data", "inspect"}).out, HasSubstr("--template"));
+  EXPECT_EQ(Shoal({"help"}).code, 0);
+}
+
 TEST(App, NothingAskedShowsHelpOnStderrAndFails) {
   const Outcome run = Shoal({});
   EXPECT_EQ(run.code, 2);

@@ -115,10 +115,12 @@ absl::Status CheckCheckpointDirectory(const std::string& directory,
 }
 
 void RemoveUnfinishedFiles(const std::string& directory) {
+  std::error_code ends;  // the walk, whose own increment would throw
   std::error_code ignored;
-  for (const auto& entry : fs::directory_iterator(directory, ignored)) {
-    if (entry.path().extension() == ".tmp") {
-      fs::remove(entry.path(), ignored);
+  for (fs::directory_iterator entry(directory, ends); !ends && entry != fs::directory_iterator();
+       entry.increment(ends)) {
+    if (entry->path().extension() == ".tmp") {
+      fs::remove(entry->path(), ignored);
     }
   }
 }
