@@ -1,5 +1,6 @@
 #include "common/nearest.h"
 #include "plan/job_key_builder.h"
+#include "plan/template_names.h"
 
 namespace shoal::plan {
 namespace {
@@ -99,10 +100,7 @@ void AddDataKeys(TableBuilder& table) {
           "Training data: JSONL, or a token file made by `shoal data prepare`.")
       .Choice<Template>(
           "data.template", [](Job & j) -> auto& { return j.data.chat_template; },
-          {{"plain", Template::kPlain},
-           {"chatml", Template::kChatML},
-           {"llama3", Template::kLlama3}},
-          "How messages become text.")
+          ChoicesOf(kTemplateNames), "How messages become text.")
       .Add({.key = {.path = "data.fields",
                     .type = "map from our field name (messages, prompt, completion, "
                             "input_ids, labels, answer) to the file's",

@@ -3,6 +3,7 @@
 #include <string_view>
 
 #include "fmt/format.h"
+#include "plan/template_names.h"
 
 namespace shoal::cli {
 namespace {
@@ -21,18 +22,6 @@ std::string Quoted(const std::string& word) {
   return quoted + "'";
 }
 
-const char* Name(plan::Template chat_template) {
-  switch (chat_template) {
-    case plan::Template::kPlain:
-      return "plain";
-    case plan::Template::kChatML:
-      return "chatml";
-    case plan::Template::kLlama3:
-      return "llama3";
-  }
-  return "auto";
-}
-
 }  // namespace
 
 std::string ResumeCommand(const std::string& job_file, const std::vector<std::string>& overrides,
@@ -49,12 +38,12 @@ std::string ResumeCommand(const std::string& job_file, const std::vector<std::st
 
 std::string GenerateCommand(const std::string& folder, const plan::Job& job) {
   return fmt::format("shoal generate --model {} --chat --template {} --prompt \"...\"",
-                     Quoted(folder), Name(job.data.chat_template));
+                     Quoted(folder), plan::Name(job.data.chat_template));
 }
 
 std::string EvalCommand(const std::string& folder, const plan::Job& job) {
   std::string command = fmt::format("shoal eval --model {} --template {}", Quoted(folder),
-                                    Name(job.data.chat_template));
+                                    plan::Name(job.data.chat_template));
   for (const auto& [ours, theirs] : job.data.fields) {
     command += " --field " + Quoted(ours + "=" + theirs);
   }

@@ -71,11 +71,7 @@ void CollectiveSink::BeginStep(std::optional<int64_t> microbatches) {
 }
 
 absl::StatusOr<std::span<float>> CollectiveSink::Accumulator(int unit) {
-  SHOAL_ASSIGN_OR_RETURN(const UnitGradient gradient, Gradient(unit));
-  if (gradient.empty) {
-    compute_->Zero(gradient.sums.data(), static_cast<int64_t>(gradient.sums.size_bytes()));
-  }
-  return gradient.sums;
+  return AsAccumulator(Gradient(unit), *compute_);
 }
 
 absl::StatusOr<UnitGradient> CollectiveSink::Gradient(int index) {

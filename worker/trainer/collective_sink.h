@@ -5,9 +5,8 @@
 // (worker/trainer/push_rule.h), a reduce-scatter leaves each worker with the sum of its shard. The
 // first gradient of a unit in a step is written by its first contribution; a later one begins with
 // zeros and, at the place of this worker's shard, the sum so far, so that one call both reduces and
-// adds up. When the step ends (Flush), each worker
-// pushes its shards to the servers, in the partitions that hold them, with zeros for what of those
-// is others'.
+// adds up. When the step ends (Flush), each worker pushes its shards to the servers, in the
+// partitions that hold them, with zeros for what of those is others'.
 //
 // Reduce-scatters are put on the device by the compute thread, in the order in which gradients go
 // out; nothing waits for them but other work of the device, until Flush.

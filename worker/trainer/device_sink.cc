@@ -97,11 +97,7 @@ void DeviceSink::Cancel(const absl::Status& why) {
 }
 
 absl::StatusOr<std::span<float>> DeviceSink::Accumulator(int unit) {
-  SHOAL_ASSIGN_OR_RETURN(const UnitGradient gradient, Gradient(unit));
-  if (gradient.empty) {
-    compute_->Zero(gradient.sums.data(), BytesOf(unit));
-  }
-  return gradient.sums;
+  return AsAccumulator(Gradient(unit), *compute_);
 }
 
 absl::StatusOr<UnitGradient> DeviceSink::Gradient(int unit) {

@@ -8,8 +8,8 @@
 // In place, where transports write out of the device's memory: it waits until the compute stream is
 // at that place and pushes the buffer itself, which comes back when servers have acknowledged it.
 // Else through the host: it puts the copy to a buffer of the host on a stream of its own, behind
-// that place; the buffer on the device may be filled again behind the copy, by the
-// streams' order alone. When the copy is done it is pushed, and the host's buffer comes back when
+// that place; the buffer on the device may be filled again behind the copy, by the streams' order
+// alone. When the copy is done it is pushed, and the host's buffer comes back when
 // the client has taken it over. So where servers are slow, first the host's buffers run out, then
 // the device's (in place these alone), and then Accumulator waits.
 //

@@ -13,6 +13,8 @@
 #include <span>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "worker/backend/backend.h"
 #include "worker/model/unit_access.h"
 
 namespace shoal::worker {
@@ -29,6 +31,19 @@ class StepSource : public UnitSource {
   // The step at hand and every later one fail with this.
   virtual void Cancel(const absl::Status& why) = 0;
 };
+
+// What Accumulator gives, of a sink over a device that tells by Gradient what is empty: zeroed
+// there.
+inline absl::StatusOr<std::span<float>> AsAccumulator(const absl::StatusOr<UnitGradient>& gradient,
+                                                      Stream& compute) {
+  if (!gradient.ok()) {
+    return gradient.status();
+  }
+  if (gradient->empty) {
+    compute.Zero(gradient->sums.data(), static_cast<int64_t>(gradient->sums.size_bytes()));
+  }
+  return gradient->sums;
+}
 
 class StepSink : public GradientSink {
  public:
