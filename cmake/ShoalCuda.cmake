@@ -1,11 +1,13 @@
-# CUDA, where the toolkit is: SHOAL_CUDA says whether. Programs link the runtime statically and find the driver and the
+# CUDA, where there is a GPU or SHOAL_WITH_CUDA asks for it, and the toolkit is: SHOAL_CUDA says whether. Programs link the runtime statically and find the driver and the
 # large libraries (cuBLASLt, cuDNN, NCCL) when they run, so that one build starts on machines without any of them.
 #
 # shoal_cuda_kernels(NAME SOURCES x.cu ...): kernels, compiled by nvcc into NAME for GPUs, and by the host's compiler into
 # NAME_emulated, which runs them on the CPU (gpu/kernel.h). Whoever links one of the two links the runtime that goes with it:
 # shoal_cuda_runtime or shoal_gpu_emulation.
-option(SHOAL_WITH_CUDA "Build for CUDA where the CUDA toolkit is found" ON)
-set(SHOAL_CUDA_ARCHITECTURES "80-real;90" CACHE STRING "GPU architectures to compile kernels for, as CMake names them")
+set(SHOAL_WITH_CUDA AUTO CACHE STRING "Build for CUDA: ON, OFF, or AUTO, where there is a GPU")
+set_property(CACHE SHOAL_WITH_CUDA PROPERTY STRINGS AUTO ON OFF)
+set(SHOAL_CUDA_ARCHITECTURES "" CACHE STRING
+  "GPU architectures to compile kernels for, as CMake names them; empty: that of this machine's GPU, or 90")
 set(SHOAL_CUDA FALSE)
 set(SHOAL_CUDNN FALSE)
 set(SHOAL_NCCL FALSE)
@@ -25,9 +27,38 @@ function(shoal_optional_header name header without)
   target_link_libraries(${target} INTERFACE shoal_cuda_toolkit)
 endfunction()
 
-if(SHOAL_WITH_CUDA)
+# The compute capability of this machine's first GPU, as CMake names architectures, or 90.
+function(shoal_cuda_architecture result)
+  set(architecture 90)
+  find_program(SHOAL_NVIDIA_SMI nvidia-smi)
+  if(SHOAL_NVIDIA_SMI)
+    execute_process(COMMAND ${SHOAL_NVIDIA_SMI} --query-gpu=compute_cap --format=csv,noheader
+      OUTPUT_VARIABLE capabilities ERROR_QUIET TIMEOUT 20)
+    if(capabilities MATCHES "^([0-9]+)\\.([0-9]+)")
+      set(architecture ${CMAKE_MATCH_1}${CMAKE_MATCH_2})
+    endif()
+  endif()
+  set(${result} ${architecture} PARENT_SCOPE)
+endfunction()
+
+set(with_cuda ${SHOAL_WITH_CUDA})
+if(with_cuda STREQUAL "AUTO")
+  file(GLOB gpu_devices /dev/nvidia[0-9]* /proc/driver/nvidia/version)
+  if(gpu_devices)
+    set(with_cuda ON)
+  else()
+    set(with_cuda OFF)
+    message(STATUS "No NVIDIA GPU: without CUDA (SHOAL_WITH_CUDA=ON builds for it all the same)")
+  endif()
+endif()
+
+if(with_cuda)
   include(CheckLanguage)
-  set(CMAKE_CUDA_ARCHITECTURES ${SHOAL_CUDA_ARCHITECTURES})
+  if(SHOAL_CUDA_ARCHITECTURES)
+    set(CMAKE_CUDA_ARCHITECTURES ${SHOAL_CUDA_ARCHITECTURES})
+  else()
+    shoal_cuda_architecture(CMAKE_CUDA_ARCHITECTURES)
+  endif()
   find_program(SHOAL_NVCC nvcc HINTS ENV CUDA_PATH ENV CUDA_HOME PATHS /usr/local/cuda PATH_SUFFIXES bin)
   if(SHOAL_NVCC)
     set(CMAKE_CUDA_COMPILER ${SHOAL_NVCC})
@@ -39,10 +70,10 @@ if(SHOAL_WITH_CUDA)
     if(CUDAToolkit_FOUND AND CUDAToolkit_VERSION VERSION_GREATER_EQUAL 12.8 AND TARGET CUDA::cudart_static)
       set(SHOAL_CUDA TRUE)
     else()
-      message(STATUS "CUDA toolkit ${CUDAToolkit_VERSION} is older than 12.8 or has no static runtime: without CUDA")
+      message(WARNING "CUDA toolkit ${CUDAToolkit_VERSION} is older than 12.8 or has no static runtime: without CUDA")
     endif()
   else()
-    message(STATUS "No CUDA toolkit (nvcc): without CUDA")
+    message(WARNING "No CUDA toolkit (nvcc): without CUDA")
   endif()
 endif()
 
@@ -52,9 +83,7 @@ if(SHOAL_CUDA)
   set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION "-std=c++20")
   set(CMAKE_CUDA_STANDARD 20)
   set(CMAKE_CUDA_STANDARD_REQUIRED ON)
-  if(SHOAL_CCACHE)
-    set(CMAKE_CUDA_COMPILER_LAUNCHER ${SHOAL_CCACHE})
-  endif()
+  set(CMAKE_CUDA_COMPILER_LAUNCHER ${CMAKE_CXX_COMPILER_LAUNCHER})
   # The toolkit's headers, as a system's: what host code needs to call the runtime.
   add_library(shoal_cuda_toolkit INTERFACE)
   target_include_directories(shoal_cuda_toolkit SYSTEM INTERFACE ${CUDAToolkit_INCLUDE_DIRS})

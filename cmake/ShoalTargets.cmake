@@ -1,11 +1,13 @@
 # shoal_library, shoal_test, shoal_program, shoal_bench, shoal_fuzz: how every folder declares what it builds.
 #
-# Layers are enforced by link: for each library, <name>_link_check links the whole archive against just its declared
-# dependencies with no undefined symbol allowed, so code that reaches into an undeclared layer does not build.
+# Layers are enforced by link: with SHOAL_LINK_CHECKS, <name>_link_check links the whole archive of
+# each library against just its declared dependencies with no undefined symbol allowed, so code that
+# reaches into an undeclared layer does not build.
 
 add_library(shoal_flags INTERFACE)
 target_include_directories(shoal_flags INTERFACE ${PROJECT_SOURCE_DIR} ${PROJECT_BINARY_DIR})
-target_compile_options(shoal_flags INTERFACE -Wall -Wextra -Wpedantic -Werror -Wno-missing-field-initializers)
+# -pthread: what some libraries ask for, so that all sources see the same macros.
+target_compile_options(shoal_flags INTERFACE -Wall -Wextra -Wpedantic -Werror -Wno-missing-field-initializers -pthread)
 if(CMAKE_CXX_COMPILER_ID MATCHES "Clang")
   target_compile_options(shoal_flags INTERFACE -Wthread-safety)
 endif()
@@ -36,8 +38,10 @@ if(SHOAL_FUZZ)
   target_link_options(shoal_flags INTERFACE -fsanitize=address,undefined)
 endif()
 
-# All fuzz targets, which is all that scripts/test.sh builds of the fuzz preset.
+# What stages of scripts/ci.sh build.
 add_custom_target(fuzzers)
+add_custom_target(link_checks)
+add_custom_target(benches)
 
 # shoal_library(NAME SOURCES ... DEPENDS ... [CHECKED_WITH ...])
 # CHECKED_WITH: what the link check adds of that which the library leaves to programs to choose (a runtime or its emulation).
@@ -45,11 +49,13 @@ function(shoal_library name)
   cmake_parse_arguments(ARG "" "" "SOURCES;DEPENDS;CHECKED_WITH" ${ARGN})
   add_library(${name} STATIC ${ARG_SOURCES})
   target_link_libraries(${name} PUBLIC shoal_flags ${ARG_DEPENDS})
-  if(NOT SHOAL_SANITIZE AND NOT SHOAL_FUZZ)
-    add_library(${name}_link_check MODULE ${PROJECT_SOURCE_DIR}/cmake/link_check.cc)
+  shoal_compile_together(${name} library)
+  if(SHOAL_LINK_CHECKS)
+    add_library(${name}_link_check MODULE ${PROJECT_SOURCE_DIR}/cmake/empty.cc)
     target_link_libraries(${name}_link_check PRIVATE
       -Wl,--whole-archive $<TARGET_FILE:${name}> -Wl,--no-whole-archive -Wl,--no-undefined ${ARG_DEPENDS} ${ARG_CHECKED_WITH} shoal_flags)
     add_dependencies(${name}_link_check ${name})
+    add_dependencies(link_checks ${name}_link_check)
     set_target_properties(${name}_link_check PROPERTIES LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/link_check)
   endif()
 endfunction()
@@ -60,6 +66,7 @@ function(shoal_program name)
   cmake_parse_arguments(ARG "" "" "SOURCES;DEPENDS" ${ARGN})
   add_executable(${name} ${ARG_SOURCES})
   target_link_libraries(${name} PRIVATE shoal_flags ${ARG_DEPENDS})
+  shoal_compile_together(${name} "")
   target_link_options(${name} PRIVATE LINKER:--disable-new-dtags)
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/bin BUILD_RPATH "$ORIGIN/../lib")
 endfunction()
@@ -72,6 +79,7 @@ function(shoal_test name)
   endif()
   add_executable(${name} ${ARG_SOURCES})
   target_link_libraries(${name} PRIVATE shoal_flags ${ARG_DEPENDS} GTest::gmock_main)
+  shoal_compile_together(${name} test)
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
   add_test(NAME ${name} COMMAND ${name})
   if(NOT ARG_TIMEOUT)
@@ -91,11 +99,13 @@ endfunction()
 # shoal_bench(NAME SOURCES ... DEPENDS ...): a Google Benchmark program, placed in <build>/bench.
 function(shoal_bench name)
   cmake_parse_arguments(ARG "" "" "SOURCES;DEPENDS" ${ARGN})
-  if(NOT SHOAL_BENCH OR SHOAL_FUZZ)
+  if(NOT SHOAL_BENCH)
     return()
   endif()
   add_executable(${name} ${ARG_SOURCES})
   target_link_libraries(${name} PRIVATE shoal_flags ${ARG_DEPENDS} benchmark::benchmark)
+  shoal_compile_together(${name} "")
+  add_dependencies(benches ${name})
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/bench)
 endfunction()
 

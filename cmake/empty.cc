@@ -1,0 +1,1 @@
+// Empty on purpose: for targets that need a source file of their own.

@@ -1,1 +1,0 @@
-// Empty on purpose: the link check needs one source file of its own.
