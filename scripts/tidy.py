@@ -37,7 +37,7 @@ VOCABULARY = 'scripts/vocabulary.txt'
 OUTSIDE = re.compile(
     r'^(?:absl|arpa|asm|bin|bits|boost|build|bundle|cuda|fmt|google|grpc|grpcpp|infiniband|lib|'
     r'linux|logs|net|netinet|nlohmann|oneapi|parts|prometheus|rdma|share|spdlog|sys|tokens|'
-    r'yaml-cpp|[A-Z]+)/|^(?:nccl\.h|\w\.\w+)$')
+    r'yaml-cpp|[A-Z]+)/|^(?:nccl\.h|\w\.\w+|_\w+\.\w+)$')
 
 Finding = collections.namedtuple('Finding', 'path line rule message')
 
