@@ -4,7 +4,7 @@
 # The packaged gRPC and Abseil are not instrumented, so with them TSan reports hundreds of races that are none, and
 # suppressing those would hide real ones. This builds both from the distribution's sources, instrumented, into a cached
 # prefix (about 10 minutes on 2 cores, once), then configures the `tsan` preset against it and runs the tests. GPU kernels, which
-# tests run on an emulated GPU, are checked for races between the threads of a block (gpu/emulation/races.h).
+# tests run on an emulated GPU, are checked for races between the threads of a block (core/gpu/fake_cuda/races.h).
 #
 #   scripts/tsan.sh [ctest arguments]      e.g. scripts/tsan.sh -R transport
 #

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "fmt/format.h"
-#include "sim/comparison.h"
+#include "core/sim/comparison.h"
 
 namespace shoal::bench {
 

@@ -6,7 +6,7 @@
 #include "bench/on_demand/sections.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "plan/model_spec.h"
+#include "core/model/model_spec.h"
 
 namespace shoal::bench {
 namespace {

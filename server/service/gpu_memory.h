@@ -9,7 +9,7 @@
 
 #include "absl/status/statusor.h"
 #include "server/store/partition_state.h"
-#include "transport/gpu_memory.h"
+#include "core/transport/gpu_memory.h"
 
 namespace shoal::server {
 

@@ -1,7 +1,7 @@
 // One reservation of memory, handed out in pieces: what a step takes and gives back over and over
 // (activations, their copies on the host, messages within a stage) without an allocation of the
 // device. Who takes a piece says where it is to lie: what a step takes is known before it runs, and
-// places that are planned for all of it (plan/memory_places.h) leave fewer holes than any found on
+// places that are planned for all of it (core/plan/memory/memory_places.h) leave fewer holes than any found on
 // the way. The arena holds them to it: no two pieces overlap, and what is in use is counted to the
 // byte.
 //
@@ -19,7 +19,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "common/range_allocator.h"
+#include "core/base/memory/range_allocator.h"
 #include "worker/backend/backend.h"
 
 namespace shoal::worker {

@@ -3,7 +3,7 @@
 #include <cmath>
 
 #include "gtest/gtest.h"
-#include "plan/loss_chunk.h"
+#include "core/plan/memory/loss_chunk.h"
 #include "worker/ops/testing/oracle.h"
 
 namespace shoal::worker {

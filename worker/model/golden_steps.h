@@ -11,8 +11,8 @@
 
 #include "absl/status/statusor.h"
 #include "nlohmann/json.hpp"
-#include "plan/model_spec.h"
-#include "worker/model/batch.h"
+#include "core/model/model_spec.h"
+#include "worker/model/batch/batch.h"
 
 namespace shoal::worker {
 

@@ -3,7 +3,7 @@
 #include <cmath>
 
 #include "gtest/gtest.h"
-#include "plan/norm_partials.h"
+#include "core/plan/memory/norm_partials.h"
 #include "worker/ops/testing/oracle.h"
 
 namespace shoal::worker {

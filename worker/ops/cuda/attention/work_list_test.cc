@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "gmock/gmock.h"
-#include "gpu/emulation/emulated_gpu.h"
+#include "core/gpu/fake_cuda/emulated_gpu.h"
 #include "gtest/gtest.h"
 #include "worker/backend/cuda/cuda_device.h"
 #include "worker/backend/cuda/gpu_names.h"
