@@ -9,10 +9,10 @@
 #include "core/base/file.h"
 #include "core/base/flag_checks.h"
 #include "core/base/status.h"
-#include "server/store/bench.h"
 #include "core/transport/bench/bench.h"
-#include "core/transport/bench/drawing.h"
 #include "core/transport/bench/compare.h"
+#include "core/transport/bench/drawing.h"
+#include "server/store/bench.h"
 
 namespace shoal::cli {
 

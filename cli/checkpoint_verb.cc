@@ -6,8 +6,8 @@
 #include "CLI/CLI.hpp"
 #include "core/base/bytes.h"
 #include "core/base/status.h"
-#include "nlohmann/json.hpp"
 #include "core/job/job.h"
+#include "nlohmann/json.hpp"
 #include "server/checkpoint/manifest.h"
 
 namespace shoal::cli {

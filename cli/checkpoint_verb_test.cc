@@ -7,11 +7,11 @@
 
 #include "cli/run/verb_testing.h"
 #include "core/base/file.h"
+#include "core/job/job.h"
+#include "core/model/partition.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
-#include "core/job/job.h"
-#include "core/model/partition.h"
 
 namespace shoal::cli {
 namespace {

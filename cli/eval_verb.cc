@@ -10,10 +10,10 @@
 #include "cli/terminal/progress_bar.h"
 #include "core/base/flag_checks.h"
 #include "core/base/status.h"
-#include "core/data/token_file.h"
-#include "nlohmann/json.hpp"
 #include "core/data/answer.h"
 #include "core/data/jsonl.h"
+#include "core/data/token_file.h"
+#include "nlohmann/json.hpp"
 #include "worker/model/generate.h"
 #include "worker/model/runner.h"
 

@@ -9,8 +9,8 @@
 #include "core/base/clock.h"
 #include "core/base/flag_checks.h"
 #include "core/base/status.h"
-#include "nlohmann/json.hpp"
 #include "core/data/chat_template.h"
+#include "nlohmann/json.hpp"
 #include "worker/model/generate.h"
 
 namespace shoal::cli {

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "cli/app.h"
-#include "core/base/threads/lock_order.h"
 #include "core/base/logging.h"
+#include "core/base/threads/lock_order.h"
 
 int main(int argc, char** argv) {
   shoal::StopCheckingLockOrder();

@@ -6,8 +6,8 @@
 
 #include "absl/status/statusor.h"
 #include "core/base/dtype.h"
-#include "core/model/huggingface/hf_model.h"
 #include "core/data/tokenizer/tokenizer.h"
+#include "core/model/huggingface/hf_model.h"
 #include "worker/model/access/memory_unit_access.h"
 #include "worker/model/transformer.h"
 

@@ -8,11 +8,11 @@
 #include "core/base/file.h"
 #include "core/base/flag_checks.h"
 #include "core/base/status.h"
-#include "fmt/ranges.h"
-#include "core/model/huggingface/hf_model.h"
-#include "nlohmann/json.hpp"
-#include "core/model/model_spec.h"
 #include "core/data/tokenizer/tokenizer.h"
+#include "core/model/huggingface/hf_model.h"
+#include "core/model/model_spec.h"
+#include "fmt/ranges.h"
+#include "nlohmann/json.hpp"
 
 namespace shoal::cli {
 namespace {

@@ -10,9 +10,9 @@
 #include "cli/run/preflight.h"
 #include "cli/run/run_access.h"
 #include "core/base/status.h"
+#include "core/rpc/coordinator_client.h"
 #include "fmt/format.h"
 #include "nlohmann/json.hpp"
-#include "core/rpc/coordinator_client.h"
 
 namespace shoal::cli {
 namespace {

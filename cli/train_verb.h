@@ -19,7 +19,7 @@ struct TrainOptions {
   bool overwrite = false;
   bool json = false;
   bool keep_logs = false;
-  std::string trace;  // file for the timeline; empty: none
+  std::string trace;           // file for the timeline; empty: none
   std::string token_file;      // for cluster.coordinator; empty: the environment's SHOAL_TOKEN
   uint64_t fault_seed = 0;     // tests alone: see LocalClusterOptions
   std::string program_folder;  // empty: beside this program

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Installs the Debian 12 packages that building and testing Shoal needs, through apt (with sudo when not root).
-# Says nothing when all of them are there already.
+# Installs the Debian 12 packages that building and testing Shoal needs, through apt (with sudo when
+# not root). Says nothing when all of them are there already.
 #
 #   scripts/install-dependencies.sh [--tests]
 #

@@ -1,14 +1,14 @@
 // What is reckoned of cases and kernels: FLOPs, memory, floors and medians.
 #include <map>
 
-#include "bench/gpu_check/report/bars.h"
-#include "bench/gpu_check/parts/floors.h"
 #include "bench/gpu_check/base/parts.h"
-#include "bench/gpu_check/parts/resident_training.h"
-#include "bench/gpu_check/shapes_json.h"
 #include "bench/gpu_check/base/timing.h"
 #include "bench/gpu_check/base/utilisation.h"
+#include "bench/gpu_check/parts/floors.h"
+#include "bench/gpu_check/parts/resident_training.h"
 #include "bench/gpu_check/parts/whole_model.h"
+#include "bench/gpu_check/report/bars.h"
+#include "bench/gpu_check/shapes_json.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "worker/model/testing.h"

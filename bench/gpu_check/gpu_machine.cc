@@ -8,9 +8,9 @@
 #include "absl/synchronization/mutex.h"
 #include "core/base/dynamic_library.h"
 #include "core/base/status.h"
-#include "fmt/format.h"
 #include "core/gpu/cuda_status.h"
 #include "core/gpu/gpus.h"
+#include "fmt/format.h"
 #include "worker/backend/cuda/cuda_device.h"
 #include "worker/ops/cuda/cuda_ops.h"
 

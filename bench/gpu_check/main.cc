@@ -16,14 +16,14 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "bench/gpu_check/base/gpu_flat_kernels.h"
+#include "bench/gpu_check/base/parts.h"
 #include "bench/gpu_check/gpu_machine.h"
 #include "bench/gpu_check/report/gpu_report.h"
-#include "bench/gpu_check/base/parts.h"
 #include "bench/gpu_check/shapes_json.h"
 #include "core/base/file.h"
 #include "core/base/status.h"
-#include "fmt/format.h"
 #include "core/gpu/first_calls.h"
+#include "fmt/format.h"
 
 namespace shoal::bench {
 namespace {

@@ -10,8 +10,8 @@
 #include "core/base/check.h"
 #include "core/base/file.h"
 #include "core/base/status.h"
-#include "core/model/huggingface/hf_model.h"
 #include "core/data/token_file.h"
+#include "core/model/huggingface/hf_model.h"
 #include "core/model/model_spec.h"
 
 namespace shoal::bench {

@@ -4,8 +4,8 @@
 #include <array>
 #include <string>
 
-#include "fmt/format.h"
 #include "core/sim/comparison.h"
+#include "fmt/format.h"
 
 namespace shoal::bench {
 

@@ -8,8 +8,8 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "nlohmann/json.hpp"
 #include "core/job/job.h"
+#include "nlohmann/json.hpp"
 
 namespace shoal::bench {
 

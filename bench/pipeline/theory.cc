@@ -8,8 +8,8 @@
 #include "bench/pipeline/candidates.h"
 #include "bench/pipeline/paper.h"
 #include "core/base/status.h"
-#include "fmt/format.h"
 #include "core/plan/pipeline/offload_ratio.h"
+#include "fmt/format.h"
 
 namespace shoal::bench {
 namespace {

@@ -4,10 +4,10 @@
 #include <bit>
 
 #include "core/base/status.h"
-#include "fmt/format.h"
-#include "fmt/ranges.h"
 #include "core/plan/step/cost_model.h"
 #include "core/plan/step/step_plan.h"
+#include "fmt/format.h"
+#include "fmt/ranges.h"
 
 namespace shoal::cli {
 namespace {

@@ -9,8 +9,8 @@
 #include "absl/status/statusor.h"
 #include "cli/terminal/terminal.h"
 #include "core/data/token_file.h"
-#include "nlohmann/json.hpp"
 #include "core/data/tokenizer/tokenizer.h"
+#include "nlohmann/json.hpp"
 
 namespace shoal::cli {
 

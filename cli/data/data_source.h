@@ -9,11 +9,11 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "core/model/huggingface/hf_model.h"
-#include "core/job/job.h"
 #include "core/data/prepare.h"
 #include "core/data/sample_encoder.h"
 #include "core/data/tokenizer/tokenizer.h"
+#include "core/job/job.h"
+#include "core/model/huggingface/hf_model.h"
 
 namespace CLI {
 class App;

@@ -9,15 +9,15 @@
 #include "CLI/CLI.hpp"
 #include "cli/doctor/gpu_findings.h"
 #include "cli/doctor/gpu_machine.h"
-#include "cli/plan/pipeline_plan.h"
-#include "cli/run/preflight.h"
 #include "cli/doctor/rdma_findings.h"
+#include "cli/plan/pipeline_plan.h"
 #include "cli/plan/simulation.h"
+#include "cli/run/preflight.h"
 #include "core/base/bytes.h"
 #include "core/base/status.h"
+#include "core/transport/registry/job_transport.h"
 #include "fmt/format.h"
 #include "nlohmann/json.hpp"
-#include "core/transport/registry/job_transport.h"
 
 namespace shoal::cli {
 namespace {

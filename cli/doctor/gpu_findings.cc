@@ -7,8 +7,8 @@
 
 #include "core/base/bytes.h"
 #include "core/base/status.h"
-#include "fmt/format.h"
 #include "core/plan/memory/gpu_turn.h"
+#include "fmt/format.h"
 
 namespace shoal::cli {
 namespace {

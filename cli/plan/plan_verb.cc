@@ -7,15 +7,15 @@
 #include "CLI/CLI.hpp"
 #include "cli/plan/pipeline_plan.h"
 #include "cli/plan/planned_job.h"
-#include "cli/run/preflight.h"
 #include "cli/plan/simulation.h"
+#include "cli/run/preflight.h"
 #include "core/base/flag_checks.h"
 #include "core/base/status.h"
 #include "core/model/huggingface/hf_model.h"
-#include "core/plan/step/cost_model.h"
-#include "core/plan/memory/memory_plan.h"
 #include "core/model/partition.h"
 #include "core/model/shard_map.h"
+#include "core/plan/memory/memory_plan.h"
+#include "core/plan/step/cost_model.h"
 #include "core/plan/step/step_plan.h"
 
 namespace shoal::cli {

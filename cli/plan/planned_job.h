@@ -10,10 +10,10 @@
 #include "cli/plan/simulation.h"
 #include "cli/run/verb.h"
 #include "core/job/job.h"
-#include "core/plan/memory/memory_plan.h"
 #include "core/model/model_spec.h"
 #include "core/model/partition.h"
 #include "core/model/shard_map.h"
+#include "core/plan/memory/memory_plan.h"
 #include "core/plan/step/step_plan.h"
 
 namespace shoal::cli {

@@ -12,10 +12,10 @@
 #include "core/base/check.h"
 #include "core/base/file.h"
 #include "core/base/status.h"
-#include "core/model/huggingface/hf_model.h"
 #include "core/data/token_file.h"
-#include "nlohmann/json.hpp"
+#include "core/model/huggingface/hf_model.h"
 #include "core/plan/step/lengths.h"
+#include "nlohmann/json.hpp"
 
 namespace shoal::cli {
 namespace {

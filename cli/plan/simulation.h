@@ -8,10 +8,10 @@
 
 #include "absl/status/statusor.h"
 #include "cli/run/verb.h"
-#include "nlohmann/json_fwd.hpp"
 #include "core/sim/comparison.h"
 #include "core/sim/minibatches.h"
 #include "core/sim/simulator.h"
+#include "nlohmann/json_fwd.hpp"
 
 namespace CLI {
 class App;

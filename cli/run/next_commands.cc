@@ -2,8 +2,8 @@
 
 #include <string_view>
 
-#include "fmt/format.h"
 #include "core/job/template_names.h"
+#include "fmt/format.h"
 
 namespace shoal::cli {
 namespace {

@@ -11,8 +11,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "core/job/job.h"
-#include "core/plan/memory/memory_plan.h"
 #include "core/model/model_spec.h"
+#include "core/plan/memory/memory_plan.h"
 
 namespace shoal::cli {
 

@@ -1,6 +1,6 @@
-// One `shoal train` at a time in a checkpoint directory: two would overwrite each other's checkpoints,
-// logs and token. The lock is the kernel's, on an open file, so it ends with the process however that
-// ends; the file itself stays.
+// One `shoal train` at a time in a checkpoint directory: two would overwrite each other's
+// checkpoints, logs and token. The lock is the kernel's, on an open file, so it ends with the
+// process however that ends; the file itself stays.
 #pragma once
 
 #include <string>

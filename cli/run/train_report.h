@@ -7,9 +7,9 @@
 #include <string>
 
 #include "cli/run/job_run.h"
-#include "cli/terminal/progress_bar.h"
 #include "cli/run/trace_recorder.h"
 #include "cli/run/verb.h"
+#include "cli/terminal/progress_bar.h"
 
 namespace shoal::cli {
 

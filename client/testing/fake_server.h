@@ -17,9 +17,9 @@
 #include "client/server_connector.h"
 #include "client/unit_layout.h"
 #include "core/base/dtype.h"
-#include "proto/server.pb.h"
 #include "core/transport/data_layout.h"
 #include "core/transport/transport.h"
+#include "proto/server.pb.h"
 
 namespace shoal::client {
 

@@ -13,7 +13,9 @@ struct BFloat16 {
 
   BFloat16() = default;
   explicit BFloat16(float value) : bits(FromFloat(value)) {}
-  explicit operator float() const { return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16); }
+  explicit operator float() const {
+    return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16);
+  }
 
   static uint16_t FromFloat(float value) {
     const uint32_t u = std::bit_cast<uint32_t>(value);

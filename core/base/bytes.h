@@ -13,7 +13,8 @@ inline constexpr int64_t kKiB = int64_t{1} << 10;
 inline constexpr int64_t kMiB = int64_t{1} << 20;
 inline constexpr int64_t kGiB = int64_t{1} << 30;
 
-// "4MiB", "1.5GiB" (1024-based) and "4MB" (1000-based) to bytes; a bare number is bytes. Negative or malformed is an error.
+// "4MiB", "1.5GiB" (1024-based) and "4MB" (1000-based) to bytes; a bare number is bytes. Negative
+// or malformed is an error.
 absl::StatusOr<int64_t> ParseBytes(std::string_view text);
 
 // 4194304 -> "4.0 MiB".

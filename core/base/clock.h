@@ -1,4 +1,5 @@
-// Time is injected: services take a Clock&, tests and simulations pass a ManualClock and move it by hand.
+// Time is injected: services take a Clock&, tests and simulations pass a ManualClock and move it by
+// hand.
 #pragma once
 
 #include "absl/base/thread_annotations.h"
@@ -17,7 +18,8 @@ class Clock {
 // The machine's clock; monotonic within a process: wall time at start plus steady time since.
 Clock& RealClock();
 
-// Stands still until advanced. Thread-safe. SleepFor waits until the clock has been advanced far enough.
+// Stands still until advanced. Thread-safe. SleepFor waits until the clock has been advanced far
+// enough.
 class ManualClock final : public Clock {
  public:
   explicit ManualClock(absl::Time start = absl::UnixEpoch()) : now_(start) {}

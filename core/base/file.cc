@@ -55,7 +55,8 @@ absl::StatusOr<std::string> ReadFile(const std::string& path, int64_t max_bytes)
     return InvalidArgument("{} is a folder, a file was expected", path);
   }
   if (info.st_size > max_bytes) {
-    return InvalidArgument("{} has {} bytes, more than the {} that are read of such a file", path, info.st_size, max_bytes);
+    return InvalidArgument("{} has {} bytes, more than the {} that are read of such a file", path,
+                           info.st_size, max_bytes);
   }
   std::string contents;
   char buffer[1 << 16];
@@ -72,7 +73,8 @@ absl::StatusOr<std::string> ReadFile(const std::string& path, int64_t max_bytes)
     }
     contents.append(buffer, static_cast<size_t>(got));
     if (static_cast<int64_t>(contents.size()) > max_bytes) {
-      return InvalidArgument("{} has more than the {} bytes that are read of such a file", path, max_bytes);
+      return InvalidArgument("{} has more than the {} bytes that are read of such a file", path,
+                             max_bytes);
     }
   }
 }
@@ -140,7 +142,8 @@ absl::StatusOr<std::unique_ptr<MappedFile>> MappedFile::Open(const std::string& 
       return PathError("map", path);
     }
   }
-  return std::unique_ptr<MappedFile>(new MappedFile(path, static_cast<const std::byte*>(data), size));
+  return std::unique_ptr<MappedFile>(
+      new MappedFile(path, static_cast<const std::byte*>(data), size));
 }
 
 void ReleasePages(std::span<const std::byte> part_of_mapped_file) {

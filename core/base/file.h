@@ -16,8 +16,8 @@ namespace shoal {
 // The whole file; refuses one larger than max_bytes.
 absl::StatusOr<std::string> ReadFile(const std::string& path, int64_t max_bytes = int64_t{1} << 30);
 
-// Writes to a temporary file beside `path`, syncs it, renames it over `path` and syncs the folder: after a crash there is
-// either the old file or the new one.
+// Writes to a temporary file beside `path`, syncs it, renames it over `path` and syncs the folder:
+// after a crash there is either the old file or the new one.
 absl::Status WriteFileAtomically(const std::string& path, std::string_view contents);
 
 // mkdir -p.
@@ -36,14 +36,16 @@ class MappedFile {
   const std::string& path() const { return path_; }
 
  private:
-  MappedFile(std::string path, const std::byte* data, size_t size) : path_(std::move(path)), data_(data), size_(size) {}
+  MappedFile(std::string path, const std::byte* data, size_t size)
+      : path_(std::move(path)), data_(data), size_(size) {}
   std::string path_;
   const std::byte* data_;
   size_t size_;
 };
 
-// Takes the pages of a part of a MappedFile out of this process's memory, for those who read a large
-// file once: they come back, from the kernel's cache or the disk, when the bytes are looked at again.
+// Takes the pages of a part of a MappedFile out of this process's memory, for those who read a
+// large file once: they come back, from the kernel's cache or the disk, when the bytes are looked
+// at again.
 void ReleasePages(std::span<const std::byte> part_of_mapped_file);
 
 // Owns a file descriptor.

@@ -57,8 +57,10 @@ TEST(File, ReleasedPagesLeaveMemoryAndComeBack) {
 }
 
 TEST(File, ErrorsNameThePath) {
-  EXPECT_THAT(std::string(ReadFile("/nonexistent/q").status().message()), HasSubstr("/nonexistent/q"));
-  EXPECT_THAT(std::string(MappedFile::Open("/nonexistent/q").status().message()), HasSubstr("/nonexistent/q"));
+  EXPECT_THAT(std::string(ReadFile("/nonexistent/q").status().message()),
+              HasSubstr("/nonexistent/q"));
+  EXPECT_THAT(std::string(MappedFile::Open("/nonexistent/q").status().message()),
+              HasSubstr("/nonexistent/q"));
   EXPECT_FALSE(ReadFile(testing::TempDir()).ok());
 }
 

@@ -1,6 +1,7 @@
-// Logs go to stderr, one line each: time, level, process name, message. Programs call InitLogging once in main, before
-// other threads start (it replaces the logger, which they use without a lock), and NameProcess when they learn their name;
-// libraries log through LOG_* style functions below (fmt formatting). Keys, tokens and prompts are never logged.
+// Logs go to stderr, one line each: time, level, process name, message. Programs call InitLogging
+// once in main, before other threads start (it replaces the logger, which they use without a lock),
+// and NameProcess when they learn their name; libraries log through LOG_* style functions below
+// (fmt formatting). Keys, tokens and prompts are never logged.
 #pragma once
 
 #include <string>
@@ -18,7 +19,8 @@ void InitLogging(const LogOptions& options);
 // From the next line on. Any thread; a few times in a process's life, as names are kept.
 void NameProcess(const std::string& name);
 
-// The common names, so that call sites do not depend on spdlog's namespace: LogInfo("step {} took {}", ...).
+// The common names, so that call sites do not depend on spdlog's namespace: LogInfo("step {} took
+// {}", ...).
 using spdlog::fmt_lib::format_string;
 template <typename... Args>
 void LogDebug(format_string<Args...> format, Args&&... args) {

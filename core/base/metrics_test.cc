@@ -21,7 +21,9 @@ TEST(Metrics, CountsAndServes) {
   Metrics second;
   // A port in use is an error, not an exception.
   EXPECT_EQ(second.Serve(*port).status().message(),
-            fmt::format("cannot serve metrics on port {}: Address already in use; choose another with --metrics-port", *port));
+            fmt::format("cannot serve metrics on port {}: Address already in use; choose another "
+                        "with --metrics-port",
+                        *port));
   EXPECT_FALSE(second.Serve(65536).ok());
 }
 

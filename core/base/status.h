@@ -1,5 +1,6 @@
-// Errors: every fallible boundary returns absl::Status or absl::StatusOr, and its message is one line that names the
-// file, line, key or peer and what to do about it. Exceptions never cross a library.
+// Errors: every fallible boundary returns absl::Status or absl::StatusOr, and its message is one
+// line that names the file, line, key or peer and what to do about it. Exceptions never cross a
+// library.
 //
 //   SHOAL_RETURN_IF_ERROR(Write(path));
 //   SHOAL_ASSIGN_OR_RETURN(auto model, LoadModel(path));
@@ -28,13 +29,14 @@ std::string Describe(const absl::Status& status);
 // The same code with `context: ` put before the message; OK stays OK.
 absl::Status Annotate(const absl::Status& status, std::string_view context);
 
-// errno as a status with the nearest code, e.g. ENOENT -> NotFound. The message is "<what>: <strerror>".
+// errno as a status with the nearest code, e.g. ENOENT -> NotFound. The message is "<what>:
+// <strerror>".
 absl::Status ErrnoToStatus(int error_number, std::string_view what);
 
-#define SHOAL_DEFINE_STATUS_MAKER(Name)                                               \
-  template <typename... Args>                                                         \
-  absl::Status Name(fmt::format_string<Args...> format, Args&&... args) {             \
-    return absl::Name##Error(fmt::format(format, std::forward<Args>(args)...));       \
+#define SHOAL_DEFINE_STATUS_MAKER(Name)                                         \
+  template <typename... Args>                                                   \
+  absl::Status Name(fmt::format_string<Args...> format, Args&&... args) {       \
+    return absl::Name##Error(fmt::format(format, std::forward<Args>(args)...)); \
   }
 SHOAL_DEFINE_STATUS_MAKER(Aborted)
 SHOAL_DEFINE_STATUS_MAKER(AlreadyExists)
@@ -55,10 +57,10 @@ SHOAL_DEFINE_STATUS_MAKER(Unimplemented)
 
 }  // namespace shoal
 
-#define SHOAL_RETURN_IF_ERROR(expression)                          \
-  do {                                                             \
+#define SHOAL_RETURN_IF_ERROR(expression)                                            \
+  do {                                                                               \
     if (::absl::Status shoal_status = (expression); !shoal_status.ok()) [[unlikely]] \
-      return shoal_status;                                         \
+      return shoal_status;                                                           \
   } while (false)
 
 #define SHOAL_CONCAT_INNER(a, b) a##b

@@ -1,8 +1,8 @@
 #include "core/data/chat_template.h"
 
 #include "core/base/status.h"
-#include "fmt/ranges.h"
 #include "core/data/tokenizer/unicode.h"
+#include "fmt/ranges.h"
 
 namespace shoal::worker {
 namespace {

@@ -27,9 +27,9 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "core/model/huggingface/hf_model.h"
-#include "core/job/job.h"
 #include "core/data/tokenizer/tokenizer.h"
+#include "core/job/job.h"
+#include "core/model/huggingface/hf_model.h"
 
 namespace shoal::worker {
 

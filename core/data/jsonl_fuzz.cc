@@ -6,8 +6,8 @@
 #include <string_view>
 
 #include "core/base/check.h"
-#include "core/data/token_file.h"
 #include "core/data/sample_encoder.h"
+#include "core/data/token_file.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace shoal;

@@ -6,8 +6,8 @@
 #include "core/base/check.h"
 #include "core/base/status.h"
 #include "core/base/threads/thread_pool.h"
-#include "core/data/token_file.h"
 #include "core/data/jsonl.h"
+#include "core/data/token_file.h"
 
 namespace shoal::worker {
 namespace {

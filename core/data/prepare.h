@@ -12,8 +12,8 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "core/job/job.h"
 #include "core/data/sample_encoder.h"
+#include "core/job/job.h"
 
 namespace shoal::worker {
 

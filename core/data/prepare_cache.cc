@@ -7,9 +7,9 @@
 
 #include "core/base/file.h"
 #include "core/base/status.h"
+#include "core/data/prepare.h"
 #include "core/data/token_file.h"
 #include "core/data/tokenizer/tokenizer_fields.h"
-#include "core/data/prepare.h"
 #include "xxhash.h"
 
 namespace shoal::worker {

@@ -8,8 +8,8 @@
 #include "core/base/file.h"
 #include "core/base/random.h"
 #include "core/base/status.h"
-#include "fmt/ranges.h"
 #include "core/data/tokenizer/tokenizer_fields.h"
+#include "fmt/ranges.h"
 
 namespace shoal::worker {
 namespace {

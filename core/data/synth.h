@@ -18,8 +18,8 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "core/plan/step/lengths.h"
 #include "core/data/chat_template.h"
+#include "core/plan/step/lengths.h"
 
 namespace shoal::worker {
 

@@ -6,9 +6,9 @@
 #include <vector>
 
 #include "core/base/status.h"
+#include "core/data/answer.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "core/data/answer.h"
 
 namespace shoal::worker {
 namespace {

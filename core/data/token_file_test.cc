@@ -4,8 +4,8 @@
 #include <vector>
 
 #include "core/base/file.h"
-#include "core/model/huggingface/testing.h"
 #include "core/data/token_file_layout.h"
+#include "core/model/huggingface/testing.h"
 
 namespace shoal::formats {
 namespace {

@@ -7,11 +7,11 @@
 
 #include "core/base/file.h"
 #include "core/base/status.h"
-#include "nlohmann/json.hpp"
-#include "core/data/tokenizer/bpe_merger.h"
 #include "core/data/jsonl.h"
+#include "core/data/tokenizer/bpe_merger.h"
 #include "core/data/tokenizer/pre_tokenizer.h"
 #include "core/data/tokenizer/unicode.h"
+#include "nlohmann/json.hpp"
 
 namespace shoal::worker {
 namespace {

@@ -9,13 +9,13 @@
 #include "core/base/file.h"
 #include "core/base/random.h"
 #include "core/base/status.h"
+#include "core/data/chat_template.h"
+#include "core/data/synth.h"
+#include "core/data/tokenizer/tokenizer.h"
 #include "core/model/huggingface/hf_model.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
-#include "core/data/chat_template.h"
-#include "core/data/synth.h"
-#include "core/data/tokenizer/tokenizer.h"
 
 namespace shoal::worker {
 namespace {

@@ -5,8 +5,8 @@
 
 #include "core/base/bytes.h"
 #include "core/base/random.h"
-#include "gmock/gmock.h"
 #include "core/gpu/fake_cuda/emulated_gpu.h"
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
 namespace shoal::gpu {

@@ -1,5 +1,5 @@
-// Memory of a GPU that other processes may open (core/transport/gpu_memory.h, shares): an allocation of
-// its own, for who opens a range reaches all that the driver gave with it.
+// Memory of a GPU that other processes may open (core/transport/gpu_memory.h, shares): an
+// allocation of its own, for who opens a range reaches all that the driver gave with it.
 #pragma once
 
 #include <cuda_runtime_api.h>

@@ -1,6 +1,6 @@
 // How the samples of a minibatch are given to workers, and when workers wait for each other: the
-// choices of ODC (arXiv 2601.19362), its baselines, and two that it does not have. core/plan/step/step_plan.h
-// carries them out.
+// choices of ODC (arXiv 2601.19362), its baselines, and two that it does not have.
+// core/plan/step/step_plan.h carries them out.
 #pragma once
 
 #include <array>

@@ -6,8 +6,8 @@
 #include <numbers>
 #include <sstream>
 
-#include "fmt/format.h"
 #include "core/job/job_keys.h"
+#include "fmt/format.h"
 
 namespace shoal::plan {
 

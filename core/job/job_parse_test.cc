@@ -5,9 +5,9 @@
 
 #include "core/base/bytes.h"
 #include "core/base/status.h"
+#include "core/job/job.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "core/job/job.h"
 
 namespace shoal::plan {
 namespace {

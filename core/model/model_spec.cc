@@ -9,8 +9,9 @@
 namespace shoal::plan {
 namespace {
 
-constexpr int64_t kMaxDimension = int64_t{1} << 24;  // far above any model; keeps products within 64 bits
-constexpr int64_t kMaxLayers = 10000;                 // each is a unit with its own list of tensors
+// Far above any model; keeps products within 64 bits.
+constexpr int64_t kMaxDimension = int64_t{1} << 24;
+constexpr int64_t kMaxLayers = 10000;  // each is a unit with its own list of tensors
 
 // Appends tensors one after the other, each aligned.
 class UnitBuilder {
@@ -21,7 +22,8 @@ class UnitBuilder {
     unit_.name = std::move(name);
   }
   UnitBuilder& Add(std::string name, int64_t rows, int64_t columns = 0) {
-    TensorSpec tensor{.name = std::move(name), .rows = rows, .columns = columns, .offset = unit_.count};
+    TensorSpec tensor{
+        .name = std::move(name), .rows = rows, .columns = columns, .offset = unit_.count};
     unit_.count = RoundUp(unit_.count + tensor.count(), kTensorAlignment);
     unit_.tensors.push_back(std::move(tensor));
     return *this;
@@ -62,8 +64,8 @@ UnitSpec BuildBlock(const ModelSpec& spec, int64_t layer) {
   return unit.Build();
 }
 
-ModelSpec Llama(int64_t vocabulary, int64_t hidden, int64_t intermediate, int64_t layers, int64_t heads, int64_t kv_heads,
-                bool tied) {
+ModelSpec Llama(int64_t vocabulary, int64_t hidden, int64_t intermediate, int64_t layers,
+                int64_t heads, int64_t kv_heads, bool tied) {
   ModelSpec spec;
   spec.vocabulary = vocabulary;
   spec.hidden = hidden;
@@ -77,8 +79,8 @@ ModelSpec Llama(int64_t vocabulary, int64_t hidden, int64_t intermediate, int64_
   return spec;
 }
 
-ModelSpec Qwen2(int64_t vocabulary, int64_t hidden, int64_t intermediate, int64_t layers, int64_t heads, int64_t kv_heads,
-                bool tied) {
+ModelSpec Qwen2(int64_t vocabulary, int64_t hidden, int64_t intermediate, int64_t layers,
+                int64_t heads, int64_t kv_heads, bool tied) {
   ModelSpec spec = Llama(vocabulary, hidden, intermediate, layers, heads, kv_heads, tied);
   spec.architecture = "Qwen2ForCausalLM";
   spec.attention_bias = true;
@@ -105,11 +107,14 @@ const std::map<std::string, ModelSpec>& Shapes() {
 }  // namespace
 
 absl::Status Validate(const ModelSpec& spec) {
-  const std::pair<const char*, int64_t> sizes[] = {
-      {"vocab_size", spec.vocabulary},        {"hidden_size", spec.hidden},
-      {"intermediate_size", spec.intermediate}, {"num_hidden_layers", spec.layers},
-      {"num_attention_heads", spec.heads},    {"num_key_value_heads", spec.kv_heads},
-      {"head_dim", spec.head_dim},            {"max_position_embeddings", spec.max_positions}};
+  const std::pair<const char*, int64_t> sizes[] = {{"vocab_size", spec.vocabulary},
+                                                   {"hidden_size", spec.hidden},
+                                                   {"intermediate_size", spec.intermediate},
+                                                   {"num_hidden_layers", spec.layers},
+                                                   {"num_attention_heads", spec.heads},
+                                                   {"num_key_value_heads", spec.kv_heads},
+                                                   {"head_dim", spec.head_dim},
+                                                   {"max_position_embeddings", spec.max_positions}};
   for (const auto& [name, value] : sizes) {
     if (value <= 0 || value > kMaxDimension) {
       return InvalidArgument("{} is {}, must be between 1 and {}", name, value, kMaxDimension);
@@ -119,7 +124,8 @@ absl::Status Validate(const ModelSpec& spec) {
     return InvalidArgument("num_hidden_layers is {}, must be at most {}", spec.layers, kMaxLayers);
   }
   if (spec.heads % spec.kv_heads != 0) {
-    return InvalidArgument("num_attention_heads {} is not a multiple of num_key_value_heads {}", spec.heads, spec.kv_heads);
+    return InvalidArgument("num_attention_heads {} is not a multiple of num_key_value_heads {}",
+                           spec.heads, spec.kv_heads);
   }
   if (spec.head_dim % 2 != 0) {
     return InvalidArgument("head_dim {} is odd; rotary embedding needs pairs", spec.head_dim);
@@ -130,10 +136,13 @@ absl::Status Validate(const ModelSpec& spec) {
   if (!(spec.norm_epsilon > 0) || !(spec.rope_theta > 0)) {
     return InvalidArgument("rms_norm_eps and rope_theta must be positive");
   }
-  if (spec.rope_scaling && !(spec.rope_scaling->factor >= 1 &&
-                             spec.rope_scaling->high_frequency_factor > spec.rope_scaling->low_frequency_factor &&
-                             spec.rope_scaling->low_frequency_factor > 0 && spec.rope_scaling->original_max_positions > 0)) {
-    return InvalidArgument("rope_scaling: need factor >= 1 and 0 < low_freq_factor < high_freq_factor");
+  if (spec.rope_scaling &&
+      !(spec.rope_scaling->factor >= 1 &&
+        spec.rope_scaling->high_frequency_factor > spec.rope_scaling->low_frequency_factor &&
+        spec.rope_scaling->low_frequency_factor > 0 &&
+        spec.rope_scaling->original_max_positions > 0)) {
+    return InvalidArgument(
+        "rope_scaling: need factor >= 1 and 0 < low_freq_factor < high_freq_factor");
   }
   return absl::OkStatus();
 }
@@ -177,8 +186,10 @@ int64_t ParameterCount(const ModelSpec& spec) {
 }
 
 double BlockMatrixFlops(const ModelSpec& spec, double tokens) {
-  const double elements = static_cast<double>(spec.hidden) * static_cast<double>(2 * spec.q_size() + 2 * spec.kv_size()) +
-                          3.0 * static_cast<double>(spec.hidden) * static_cast<double>(spec.intermediate);
+  const double elements =
+      static_cast<double>(spec.hidden) *
+          static_cast<double>(2 * spec.q_size() + 2 * spec.kv_size()) +
+      3.0 * static_cast<double>(spec.hidden) * static_cast<double>(spec.intermediate);
   return 2.0 * tokens * elements;
 }
 
@@ -193,7 +204,9 @@ double HeadFlops(const ModelSpec& spec, double tokens) {
 
 double ForwardFlops(const ModelSpec& spec, int64_t tokens) {
   const auto n = static_cast<double>(tokens);
-  return static_cast<double>(spec.layers) * (BlockMatrixFlops(spec, n) + BlockAttentionFlops(spec, n * n)) + HeadFlops(spec, n);
+  return static_cast<double>(spec.layers) *
+             (BlockMatrixFlops(spec, n) + BlockAttentionFlops(spec, n * n)) +
+         HeadFlops(spec, n);
 }
 
 std::optional<ModelSpec> NamedShape(const std::string& name) {

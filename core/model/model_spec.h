@@ -1,8 +1,9 @@
 // The shape of a model and the units it is fetched and pushed in.
 //
-// A unit is what moves together: the embedding, one transformer block, the final norm + head. It is one flat vector of its
-// tensors in a fixed order with each tensor's offset known; coordinator, servers, workers and checkpoints all derive the
-// same layout from the same ModelSpec, so no layout ever travels. Pure: no I/O (core/model/huggingface reads config.json).
+// A unit is what moves together: the embedding, one transformer block, the final norm + head. It is
+// one flat vector of its tensors in a fixed order with each tensor's offset known; coordinator,
+// servers, workers and checkpoints all derive the same layout from the same ModelSpec, so no layout
+// ever travels. Pure: no I/O (core/model/huggingface reads config.json).
 #pragma once
 
 #include <cstdint>
@@ -14,7 +15,8 @@
 
 namespace shoal::plan {
 
-// Llama 3's frequency scaling of rotary embeddings (config.json: rope_scaling with rope_type "llama3").
+// Llama 3's frequency scaling of rotary embeddings (config.json: rope_scaling with rope_type
+// "llama3").
 struct RopeScaling {
   double factor = 8.0;
   double low_frequency_factor = 1.0;
@@ -24,7 +26,8 @@ struct RopeScaling {
   bool operator==(const RopeScaling&) const = default;
 };
 
-// The Llama and Qwen2 family: pre-norm blocks of grouped-query attention with rotary embedding, and SwiGLU.
+// The Llama and Qwen2 family: pre-norm blocks of grouped-query attention with rotary embedding, and
+// SwiGLU.
 struct ModelSpec {
   std::string architecture = "LlamaForCausalLM";  // or Qwen2ForCausalLM
   int64_t vocabulary = 0;
@@ -38,9 +41,10 @@ struct ModelSpec {
   double norm_epsilon = 1e-5;
   double rope_theta = 10000.0;
   std::optional<RopeScaling> rope_scaling;
-  bool attention_bias = false;  // bias on q, k, v (Qwen2: always; Llama: config's attention_bias, which also puts one on o)
-  bool output_bias = false;     // bias on o (Llama with attention_bias)
-  bool mlp_bias = false;        // bias on gate, up, down (Llama's mlp_bias)
+  // Bias on q, k, v (Qwen2: always; Llama: config's attention_bias, which also puts one on o).
+  bool attention_bias = false;
+  bool output_bias = false;  // bias on o (Llama with attention_bias)
+  bool mlp_bias = false;     // bias on gate, up, down (Llama's mlp_bias)
   bool tied_embeddings = false;
 
   int64_t q_size() const { return heads * head_dim; }
@@ -49,13 +53,14 @@ struct ModelSpec {
   bool operator==(const ModelSpec&) const = default;
 };
 
-// Sizes are positive, heads divide, head_dim is even, nothing overflows: what every other function here relies on.
+// Sizes are positive, heads divide, head_dim is even, nothing overflows: what every other function
+// here relies on.
 absl::Status Validate(const ModelSpec& spec);
 
-// One tensor inside a unit. Matrices are row-major [rows, columns] as in Hugging Face files (out features first);
-// vectors have columns = 0.
+// One tensor inside a unit. Matrices are row-major [rows, columns] as in Hugging Face files (out
+// features first); vectors have columns = 0.
 struct TensorSpec {
-  std::string name;    // Hugging Face name, e.g. "model.layers.3.self_attn.q_proj.weight"
+  std::string name;  // Hugging Face name, e.g. "model.layers.3.self_attn.q_proj.weight"
   int64_t rows = 0;
   int64_t columns = 0;
   int64_t offset = 0;  // in elements from the unit's start
@@ -72,8 +77,9 @@ struct UnitSpec {
   UnitKind kind = UnitKind::kBlock;
   std::string name;  // "embedding", "block.0", ..., "head"
   std::vector<TensorSpec> tensors;
-  int64_t count = 0;  // elements, padding between tensors included (there is padding so that each tensor starts at a
-                      // multiple of kTensorAlignment elements; padding is zero and has zero gradient)
+  // Elements, padding between tensors included (there is padding so that each tensor starts at a
+  // multiple of kTensorAlignment elements; padding is zero and has zero gradient).
+  int64_t count = 0;
 
   // The tensor with that name within the unit; CHECK-fails if there is none.
   const TensorSpec& tensor(const std::string& tensor_name) const;
@@ -82,16 +88,18 @@ struct UnitSpec {
 // Every tensor starts at a multiple of this many elements: 64 B for fp32, 32 B for bf16.
 inline constexpr int64_t kTensorAlignment = 16;
 
-// The units of a model, in order of use. The order of tensors within a block is: input_layernorm, q, k, v (weights, then
-// biases where there are any), o, post_attention_layernorm, gate, up, down. With tied embeddings the head unit
-// holds the final norm alone, and the head's matrix is the embedding unit's tensor.
+// The units of a model, in order of use. The order of tensors within a block is: input_layernorm,
+// q, k, v (weights, then biases where there are any), o, post_attention_layernorm, gate, up, down.
+// With tied embeddings the head unit holds the final norm alone, and the head's matrix is the
+// embedding unit's tensor.
 std::vector<UnitSpec> BuildUnits(const ModelSpec& spec);
 
 // Parameters, without padding.
 int64_t ParameterCount(const ModelSpec& spec);
 
-// Floating-point operations of one block's forward, which are what its matrices take and what attention takes: of
-// sequences of together `tokens` tokens whose squares add up to `squared_tokens` (causal attention counted as half).
+// Floating-point operations of one block's forward, which are what its matrices take and what
+// attention takes: of sequences of together `tokens` tokens whose squares add up to
+// `squared_tokens` (causal attention counted as half).
 double BlockMatrixFlops(const ModelSpec& spec, double tokens);
 double BlockAttentionFlops(const ModelSpec& spec, double squared_tokens);
 // Of the head's forward.
@@ -100,8 +108,9 @@ double HeadFlops(const ModelSpec& spec, double tokens);
 // Of the whole model over one sequence; a backward pass costs twice that.
 double ForwardFlops(const ModelSpec& spec, int64_t tokens);
 
-// Known shapes for `shoal model init --shape NAME` and the planner: "tiny" (a few 10K parameters, for tests), "6m", "25m",
-// "124m", "1.3b", and Qwen2's "1.5b", "7b", "14b", "32b". Nullopt for an unknown name.
+// Known shapes for `shoal model init --shape NAME` and the planner: "tiny" (a few 10K parameters,
+// for tests), "6m", "25m", "124m", "1.3b", and Qwen2's "1.5b", "7b", "14b", "32b". Nullopt for an
+// unknown name.
 std::optional<ModelSpec> NamedShape(const std::string& name);
 std::vector<std::string> NamedShapes();
 

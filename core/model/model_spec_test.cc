@@ -26,8 +26,15 @@ TEST(BuildUnits, LaysOutEveryTensorAlignedAndInOrder) {
 
 TEST(ParameterCount, MatchesKnownModels) {
   ModelSpec stories = *NamedShape("tiny");
-  stories = {.vocabulary = 512, .hidden = 64, .intermediate = 172, .layers = 5, .heads = 8, .kv_heads = 4, .head_dim = 8,
-             .max_positions = 512, .tied_embeddings = true};
+  stories = {.vocabulary = 512,
+             .hidden = 64,
+             .intermediate = 172,
+             .layers = 5,
+             .heads = 8,
+             .kv_heads = 4,
+             .head_dim = 8,
+             .max_positions = 512,
+             .tied_embeddings = true};
   EXPECT_EQ(ParameterCount(stories), 260032);
   EXPECT_NEAR(static_cast<double>(ParameterCount(*NamedShape("7b"))), 7.6e9, 0.1e9);
   EXPECT_NEAR(static_cast<double>(ParameterCount(*NamedShape("14b"))), 14.8e9, 0.1e9);

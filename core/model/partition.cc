@@ -7,9 +7,10 @@
 
 namespace shoal::plan {
 
-std::vector<PartitionSpec> BuildPartitions(const std::vector<UnitSpec>& units, int64_t partition_bytes) {
-  const int64_t max_count =
-      std::max<int64_t>(kPartitionAlignment, partition_bytes / 4 / kPartitionAlignment * kPartitionAlignment);
+std::vector<PartitionSpec> BuildPartitions(const std::vector<UnitSpec>& units,
+                                           int64_t partition_bytes) {
+  const int64_t max_count = std::max<int64_t>(
+      kPartitionAlignment, partition_bytes / 4 / kPartitionAlignment * kPartitionAlignment);
   std::vector<PartitionSpec> partitions;
   for (const UnitSpec& unit : units) {
     const int64_t pieces = std::max<int64_t>(1, (unit.count + max_count - 1) / max_count);
@@ -32,7 +33,9 @@ std::vector<DecayRange> DecayRanges(const UnitSpec& unit, const PartitionSpec& p
       continue;
     }
     const int64_t begin = std::max(tensor.offset, partition.offset) - partition.offset;
-    const int64_t end = std::min(tensor.offset + tensor.count(), partition.offset + partition.count) - partition.offset;
+    const int64_t end =
+        std::min(tensor.offset + tensor.count(), partition.offset + partition.count) -
+        partition.offset;
     if (begin >= end) {
       continue;
     }

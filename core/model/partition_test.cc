@@ -3,8 +3,8 @@
 #include <numeric>
 
 #include "core/base/bytes.h"
-#include "gtest/gtest.h"
 #include "core/model/shard_map.h"
+#include "gtest/gtest.h"
 
 namespace shoal::plan {
 namespace {
@@ -35,7 +35,8 @@ TEST(DecayRanges, CoverMatricesAlone) {
   std::vector<int64_t> decayed(units.size(), 0);
   for (const PartitionSpec& partition : partitions) {
     int64_t last = -1;
-    for (const DecayRange& range : DecayRanges(units[static_cast<size_t>(partition.unit)], partition)) {
+    for (const DecayRange& range :
+         DecayRanges(units[static_cast<size_t>(partition.unit)], partition)) {
       EXPECT_GT(range.begin, last);
       EXPECT_LE(range.end, partition.count);
       last = range.end;

@@ -5,8 +5,8 @@
 
 #include "absl/synchronization/notification.h"
 #include "core/base/status.h"
-#include "gtest/gtest.h"
 #include "core/rpc/coordinator_service.h"
+#include "gtest/gtest.h"
 
 namespace shoal::rpc {
 namespace {

@@ -1,9 +1,9 @@
 #include "core/rpc/program_flags.h"
 
+#include "core/rpc/member_session.h"
 #include "fmt/format.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "core/rpc/member_session.h"
 
 namespace shoal::rpc {
 namespace {

@@ -8,14 +8,14 @@
 #include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
 #include "core/base/status.h"
-#include "gmock/gmock.h"
-#include "gtest/gtest.h"
 #include "core/rpc/coordinator_client.h"
 #include "core/rpc/coordinator_service.h"
 #include "core/rpc/parameter_server_client.h"
 #include "core/rpc/parameter_server_service.h"
 #include "core/rpc/stage_client.h"
 #include "core/rpc/stage_service.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
 
 namespace shoal::rpc {
 namespace {

@@ -4,11 +4,11 @@
 #include <numeric>
 
 #include "core/base/random.h"
-#include "gmock/gmock.h"
-#include "gtest/gtest.h"
 #include "core/sim/layer_step.h"
 #include "core/sim/testing.h"
 #include "core/sim/worker_step.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
 
 namespace shoal::sim {
 namespace {

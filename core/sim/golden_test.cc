@@ -4,10 +4,10 @@
 #include <iterator>
 
 #include "core/base/status.h"
-#include "gmock/gmock.h"
-#include "gtest/gtest.h"
 #include "core/plan/step/prediction.h"
 #include "core/sim/testing.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
 
 namespace shoal::sim {
 namespace {
@@ -41,8 +41,8 @@ TEST(Golden, Bubble) {
   EXPECT_LE(dynamic.mean_seconds, lb_mini.mean_seconds * (1 + 1e-9));
 }
 
-// Where communication takes no time, a simulated step takes what core/plan/step/prediction.h says, to the
-// bit: every policy, unequal speeds included.
+// Where communication takes no time, a simulated step takes what core/plan/step/prediction.h says,
+// to the bit: every policy, unequal speeds included.
 TEST(Golden, FreeCommunicationIsThePrediction) {
   const Minibatches minibatches = Drawn("longalign", 24);
   for (const plan::WorkerPolicy policy :

@@ -1,8 +1,10 @@
-// Simulated steps: the real planner's plans (core/plan/step/step_plan.h, core/plan/step/draw_queue.h), run by workers
-// that keep to the step protocol on a described cluster, in no real time. For `shoal simulate`,
-// `shoal plan` and bench/on_demand; what it finds is "simulated" wherever it is shown.
+// Simulated steps: the real planner's plans (core/plan/step/step_plan.h,
+// core/plan/step/draw_queue.h), run by workers that keep to the step protocol on a described
+// cluster, in no real time. For `shoal simulate`, `shoal plan` and bench/on_demand; what it finds
+// is "simulated" wherever it is shown.
 //
-// Deterministic: no clock, no randomness, no threads. How transfers share links: core/sim/network.h.
+// Deterministic: no clock, no randomness, no threads. How transfers share links:
+// core/sim/network.h.
 // What is left out: servers' compute and credits, and whatever makes a device's pace vary.
 #pragma once
 
@@ -12,12 +14,12 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "core/sim/cluster.h"
-#include "core/plan/step/cost_model.h"
 #include "core/job/job.h"
-#include "core/plan/memory/memory_plan.h"
 #include "core/model/model_spec.h"
+#include "core/plan/memory/memory_plan.h"
+#include "core/plan/step/cost_model.h"
 #include "core/plan/step/step_plan.h"
+#include "core/sim/cluster.h"
 #include "core/sim/lanes.h"
 #include "core/sim/network.h"
 #include "core/sim/spans.h"

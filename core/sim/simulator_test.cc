@@ -4,9 +4,9 @@
 #include <map>
 
 #include "core/base/status.h"
+#include "core/sim/testing.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "core/sim/testing.h"
 
 namespace shoal::sim {
 namespace {

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "core/job/job.h"
-#include "core/plan/memory/memory_plan.h"
 #include "core/model/model_spec.h"
+#include "core/plan/memory/memory_plan.h"
 
 namespace shoal::sim {
 

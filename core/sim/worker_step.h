@@ -1,11 +1,11 @@
 // One worker's step with synchronisation step: its own pace from begin to finish. Exact for the
-// network of core/sim/network.h, without a queue of events: nothing another worker does changes it, so
-// time is carried from use to use.
+// network of core/sim/network.h, without a queue of events: nothing another worker does changes it,
+// so time is carried from use to use.
 //
-// What a real worker does (worker/exchange/service_source.h, service_sink.h) and so this: when use k
-// asks for its weights, uses k + 1 to k + prefetch_units are started; a gradient goes out when its
-// unit's backward is done, and the next one of its size waits where all buffers are on their way.
-// Left out: credits of single servers, and servers that answer late.
+// What a real worker does (worker/exchange/service_source.h, service_sink.h) and so this: when use
+// k asks for its weights, uses k + 1 to k + prefetch_units are started; a gradient goes out when
+// its unit's backward is done, and the next one of its size waits where all buffers are on their
+// way. Left out: credits of single servers, and servers that answer late.
 #pragma once
 
 #include <array>

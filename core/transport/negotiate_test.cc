@@ -5,9 +5,9 @@
 #include <optional>
 
 #include "core/base/status.h"
+#include "core/transport/registry/registry.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "core/transport/registry/registry.h"
 
 namespace shoal::transport {
 namespace {

@@ -1,4 +1,5 @@
-// The hash that makes a push header recognisable as whole: set last by the client, checked first by the server.
+// The hash that makes a push header recognisable as whole: set last by the client, checked first by
+// the server.
 #pragma once
 
 #include "core/transport/data_layout.h"
@@ -6,7 +7,9 @@
 
 namespace shoal::transport {
 
-inline uint64_t PushHeaderHash(const PushHeader& header) { return XXH3_64bits(&header, kPushHeaderHashedBytes); }
+inline uint64_t PushHeaderHash(const PushHeader& header) {
+  return XXH3_64bits(&header, kPushHeaderHashedBytes);
+}
 
 // Call when all other fields are set.
 inline void SealPushHeader(PushHeader& header) { header.header_hash = PushHeaderHash(header); }

@@ -8,12 +8,12 @@
 
 #include "absl/time/clock.h"
 #include "core/base/status.h"
-#include "gmock/gmock.h"
 #include "core/transport/event_buffer.h"
 #include "core/transport/handshake.h"
 #include "core/transport/region_table.h"
 #include "core/transport/registry/registry.h"
 #include "core/transport/sleeper.h"
+#include "gmock/gmock.h"
 
 namespace shoal::transport {
 namespace {

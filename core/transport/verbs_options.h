@@ -15,7 +15,8 @@ struct VerbsOptions {
   // nearest to this process (or to the GPUs of TransportOptions::gpu_memory) first
   // (verbs/topology/device_choice.h).
   std::vector<std::string> devices;
-  // Of the GID that peers address on Ethernet; -1 chooses by the rules of verbs/topology/device_choice.h.
+  // Of the GID that peers address on Ethernet; -1 chooses by the rules of
+  // verbs/topology/device_choice.h.
   int gid_index = -1;
   // Times that an unanswered packet is sent again. Not 7: soft-RoCE takes 7 for "for ever", and a
   // peer that was killed would hold its operations up until the keep-alive.

@@ -7,9 +7,9 @@
 #include "core/base/file.h"
 #include "core/base/random.h"
 #include "core/base/status.h"
+#include "core/model/shard_map.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "core/model/shard_map.h"
 
 namespace shoal::server {
 namespace {

@@ -19,11 +19,11 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
+#include "core/transport/data_layout.h"
+#include "core/transport/transport.h"
 #include "server/service/server_metrics.h"
 #include "server/service/sparse_log.h"
 #include "server/store/partition_state.h"
-#include "core/transport/data_layout.h"
-#include "core/transport/transport.h"
 
 namespace shoal::server {
 

@@ -8,9 +8,9 @@
 #include "core/base/status.h"
 #include "core/model/huggingface/hf_model.h"
 #include "core/plan/memory/server_memory.h"
+#include "core/transport/registry/job_transport.h"
 #include "server/checkpoint/checkpoint.h"
 #include "server/service/parameter_service.h"
-#include "core/transport/registry/job_transport.h"
 
 namespace shoal::server {
 namespace {

@@ -5,9 +5,9 @@
 #include "core/base/logging.h"
 #include "core/base/status.h"
 #include "core/plan/memory/server_memory.h"
-#include "server/service/parameter_service.h"
 #include "core/transport/negotiate.h"
 #include "core/transport/shared_region.h"
+#include "server/service/parameter_service.h"
 
 namespace shoal::server {
 namespace {

@@ -12,12 +12,12 @@
 #include "absl/time/clock.h"
 #include "core/base/random.h"
 #include "core/base/status.h"
-#include "gmock/gmock.h"
 #include "core/gpu/fake_cuda/emulated_gpu.h"
-#include "gtest/gtest.h"
 #include "core/plan/memory/server_memory.h"
-#include "server/service/testing_cluster.h"
 #include "core/transport/cuda/testing/emulated_gpu_memory.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "server/service/testing_cluster.h"
 
 namespace shoal::server {
 namespace {

@@ -3,9 +3,9 @@
 #include <map>
 
 #include "core/base/random.h"
+#include "core/transport/data_layout.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "core/transport/data_layout.h"
 
 namespace shoal::server {
 namespace {

@@ -31,6 +31,7 @@
 #include "core/job/job.h"
 #include "core/model/shard_map.h"
 #include "core/rpc/parameter_server_service.h"
+#include "core/transport/transport.h"
 #include "server/service/checkpoint_task.h"
 #include "server/service/gpu_memory.h"
 #include "server/service/payloads_in_gpu.h"
@@ -39,7 +40,6 @@
 #include "server/service/sparse_log.h"
 #include "server/service/step_state.h"
 #include "server/store/store.h"
-#include "core/transport/transport.h"
 
 namespace shoal::server {
 

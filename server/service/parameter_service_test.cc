@@ -9,11 +9,11 @@
 #include "absl/time/clock.h"
 #include "core/base/random.h"
 #include "core/base/status.h"
+#include "core/transport/push_header.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "server/service/testing_client.h"
 #include "server/service/testing_cluster.h"
-#include "core/transport/push_header.h"
 
 namespace shoal::server {
 namespace {

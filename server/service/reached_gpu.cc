@@ -5,8 +5,8 @@
 #include "core/base/logging.h"
 #include "core/base/status.h"
 #include "core/plan/memory/server_memory.h"
-#include "server/service/parameter_service.h"
 #include "core/transport/shared_region.h"
+#include "server/service/parameter_service.h"
 
 namespace shoal::server {
 

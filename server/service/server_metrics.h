@@ -6,8 +6,8 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "core/base/metrics.h"
-#include "server/store/store.h"
 #include "core/transport/transport.h"
+#include "server/store/store.h"
 
 namespace shoal::server {
 

@@ -11,9 +11,9 @@
 #include <vector>
 
 #include "core/base/random.h"
-#include "server/service/parameter_service.h"
 #include "core/transport/data_layout.h"
 #include "core/transport/transport.h"
+#include "server/service/parameter_service.h"
 
 namespace shoal::server {
 

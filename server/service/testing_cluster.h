@@ -10,9 +10,9 @@
 #include "core/base/metrics.h"
 #include "core/job/job.h"
 #include "core/model/model_spec.h"
+#include "core/transport/transport.h"
 #include "server/service/parameter_service.h"
 #include "server/service/testing_client.h"
-#include "core/transport/transport.h"
 
 namespace shoal::server {
 

@@ -5,9 +5,9 @@
 #include "core/base/status.h"
 #include "core/gpu/gpus.h"
 #include "core/plan/memory/gpu_turn.h"
+#include "core/transport/cuda/cuda_memory.h"
 #include "server/service/gpu_memory.h"
 #include "server/store/cuda/cuda_state.h"
-#include "core/transport/cuda/cuda_memory.h"
 
 namespace shoal::server {
 namespace {

@@ -17,9 +17,9 @@
 #include "absl/synchronization/mutex.h"
 #include "core/base/dtype.h"
 #include "core/model/partition.h"
+#include "core/transport/data_layout.h"
 #include "server/store/partition_state.h"
 #include "server/store/sequence_set.h"
-#include "core/transport/data_layout.h"
 
 namespace shoal::server {
 

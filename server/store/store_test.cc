@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "core/base/random.h"
-#include "gtest/gtest.h"
 #include "core/model/model_spec.h"
+#include "gtest/gtest.h"
 #include "server/store/page_buffer.h"
 #include "server/store/testing_state.h"
 

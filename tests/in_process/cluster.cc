@@ -9,7 +9,6 @@
 #include "core/base/metrics.h"
 #include "core/base/status.h"
 #include "core/model/huggingface/hf_model.h"
-#include "gtest/gtest.h"
 #include "core/model/partition.h"
 #include "core/model/shard_map.h"
 #include "core/rpc/channel.h"
@@ -18,12 +17,13 @@
 #include "core/rpc/parameter_server_service.h"
 #include "core/rpc/server.h"
 #include "core/rpc/stage_service.h"
+#include "core/transport/registry/job_transport.h"
+#include "core/transport/registry/registry.h"
+#include "gtest/gtest.h"
 #include "server/coordinator/coordinator.h"
 #include "server/coordinator/grpc_server_control.h"
 #include "server/coordinator/job/job_loader.h"
 #include "server/service/parameter_service.h"
-#include "core/transport/registry/job_transport.h"
-#include "core/transport/registry/registry.h"
 #include "worker/job/trainer.h"
 
 namespace shoal::testing {

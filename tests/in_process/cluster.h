@@ -9,9 +9,9 @@
 
 #include "absl/status/statusor.h"
 #include "core/job/job.h"
+#include "core/transport/testing/fault_transport.h"
 #include "proto/coordinator.pb.h"
 #include "server/service/gpu_memory.h"
-#include "core/transport/testing/fault_transport.h"
 #include "worker/backend/open/open_machine.h"
 
 namespace shoal::testing {

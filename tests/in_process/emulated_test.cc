@@ -11,11 +11,11 @@
 #include <string>
 
 #include "core/base/phase.h"
-#include "fmt/format.h"
-#include "core/model/huggingface/hf_model.h"
 #include "core/data/token_file.h"
-#include "core/plan/step/emulation.h"
+#include "core/model/huggingface/hf_model.h"
 #include "core/plan/memory/memory_plan.h"
+#include "core/plan/step/emulation.h"
+#include "fmt/format.h"
 #include "tests/in_process/cluster.h"
 
 namespace shoal::testing {

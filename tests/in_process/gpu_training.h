@@ -11,11 +11,11 @@
 #include <vector>
 
 #include "core/base/status.h"
-#include "core/model/huggingface/hf_model.h"
 #include "core/gpu/fake_cuda/emulated_gpu.h"
+#include "core/model/huggingface/hf_model.h"
+#include "core/transport/cuda/testing/emulated_gpu_memory.h"
 #include "tests/in_process/cluster.h"
 #include "tests/in_process/reference.h"
-#include "core/transport/cuda/testing/emulated_gpu_memory.h"
 
 namespace shoal::testing {
 

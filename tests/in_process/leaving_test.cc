@@ -12,10 +12,10 @@
 #include "core/base/file.h"
 #include "core/base/metrics.h"
 #include "core/base/status.h"
-#include "fmt/format.h"
 #include "core/model/huggingface/hf_model.h"
 #include "core/model/partition.h"
 #include "core/model/shard_map.h"
+#include "fmt/format.h"
 #include "tests/in_process/tiny_job.h"
 #include "worker/job/trainer.h"
 

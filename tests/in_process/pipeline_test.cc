@@ -7,9 +7,9 @@
 #include <string>
 
 #include "core/base/bytes.h"
-#include "fmt/format.h"
 #include "core/model/huggingface/hf_model.h"
 #include "core/plan/memory/activation_bytes.h"
+#include "fmt/format.h"
 #include "tests/in_process/tiny_job.h"
 
 namespace shoal::testing {

@@ -17,10 +17,10 @@
 #include "client/parameter_client.h"
 #include "core/base/random.h"
 #include "core/base/status.h"
-#include "gtest/gtest.h"
-#include "server/service/testing_cluster.h"
 #include "core/transport/registry/registry.h"
 #include "core/transport/testing/fault_transport.h"
+#include "gtest/gtest.h"
+#include "server/service/testing_cluster.h"
 
 namespace shoal::testing {
 namespace {

@@ -5,8 +5,8 @@
 #include <cstdlib>
 
 #include "core/base/status.h"
-#include "gtest/gtest.h"
 #include "core/transport/registry/registry.h"
+#include "gtest/gtest.h"
 
 namespace shoal::transport {
 namespace {

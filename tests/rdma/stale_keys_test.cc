@@ -9,10 +9,10 @@
 #include "core/base/bytes.h"
 #include "core/base/check.h"
 #include "core/base/status.h"
-#include "tests/rdma/post_hook.h"
 #include "core/transport/registry/registry.h"
 #include "core/transport/testing/conformance.h"
 #include "core/transport/testing/forked_peer.h"
+#include "tests/rdma/post_hook.h"
 
 namespace shoal::transport {
 namespace {

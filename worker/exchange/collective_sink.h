@@ -29,9 +29,9 @@
 #include "worker/backend/backend.h"
 #include "worker/exchange/device_frames.h"
 #include "worker/exchange/lasting_status.h"
-#include "worker/peers/layer_exchange.h"
 #include "worker/exchange/push_rule.h"
 #include "worker/exchange/step_access.h"
+#include "worker/peers/layer_exchange.h"
 
 namespace shoal::worker {
 

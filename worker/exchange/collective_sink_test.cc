@@ -14,8 +14,8 @@
 
 #include "absl/synchronization/notification.h"
 #include "core/base/status.h"
-#include "gmock/gmock.h"
 #include "core/gpu/fake_cuda/emulated_gpu.h"
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "worker/backend/cuda/cuda_device.h"
 #include "worker/collectives/nccl/emulation/emulated_nccl.h"

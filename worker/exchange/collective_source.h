@@ -3,10 +3,10 @@
 //
 // Once a step each worker gets its shards of all units from the servers (the partitions that hold
 // them) and copies them to the device. A use is an all-gather of the unit's shards into a buffer of
-// the device, started ahead along the order of use (worker/exchange/step_uses.h). The compute thread
-// starts them itself, at points that follow from that order alone: so all workers do it in the same
-// order. It waits for servers only, for a shard that has not come yet; what is gathered is waited
-// for by the device.
+// the device, started ahead along the order of use (worker/exchange/step_uses.h). The compute
+// thread starts them itself, at points that follow from that order alone: so all workers do it in
+// the same order. It waits for servers only, for a shard that has not come yet; what is gathered is
+// waited for by the device.
 //
 // Threads: as StepSource says. Failure: what goes wrong is returned by the next Get, until the step
 // ends; copies that do not end in `timeout` make EndStep fail, and with it all later steps.
@@ -24,10 +24,10 @@
 #include "worker/backend/backend.h"
 #include "worker/exchange/device_frames.h"
 #include "worker/exchange/lasting_status.h"
-#include "worker/peers/layer_exchange.h"
 #include "worker/exchange/layer_meetings.h"
 #include "worker/exchange/step_access.h"
 #include "worker/exchange/step_uses.h"
+#include "worker/peers/layer_exchange.h"
 
 namespace shoal::worker {
 

@@ -2,8 +2,8 @@
 // GradientSink over ParameterClient.
 //
 // Gradients are added up in fp32 in the device's memory, in a few buffers of each size or (push per
-// step) one for each unit. When one is to go out (worker/exchange/push_rule.h), Done marks the place
-// on the compute stream and returns. A thread of its own does the rest, in one of two ways.
+// step) one for each unit. When one is to go out (worker/exchange/push_rule.h), Done marks the
+// place on the compute stream and returns. A thread of its own does the rest, in one of two ways.
 //
 // In place, where transports write out of the device's memory: it waits until the compute stream is
 // at that place and pushes the buffer itself, which comes back when servers have acknowledged it.

@@ -1,13 +1,13 @@
 // The model's weights from the service, for a device whose memory the host does not touch:
 // UnitSource over ParameterClient.
 //
-// A thread of its own carries units in the order of use (worker/exchange/step_uses.h), in one of two
-// ways. Landed, where the client's buffers are in the device's memory: it gets one from the client,
-// and the model computes in the client's own buffer; Release marks the place on the compute stream
-// after which that buffer is the client's again. Else with a copy: it gets one from the client,
-// whose buffers are memory of the host that the device copies from at full speed, takes a free
-// buffer of the device, and puts the copy on a stream of its own; Release marks the place on the
-// compute stream after which the buffer of the device may be filled again. Get waits until the
+// A thread of its own carries units in the order of use (worker/exchange/step_uses.h), in one of
+// two ways. Landed, where the client's buffers are in the device's memory: it gets one from the
+// client, and the model computes in the client's own buffer; Release marks the place on the compute
+// stream after which that buffer is the client's again. Else with a copy: it gets one from the
+// client, whose buffers are memory of the host that the device copies from at full speed, takes a
+// free buffer of the device, and puts the copy on a stream of its own; Release marks the place on
+// the compute stream after which the buffer of the device may be filled again. Get waits until the
 // unit has landed, or its copy is on that stream, for which it lets the compute stream wait. So
 // neither thread ever waits for what the device computes, and the host is ahead of it by as much as
 // there are buffers.

@@ -6,9 +6,9 @@
 #include <deque>
 
 #include "core/base/random.h"
+#include "core/plan/memory/memory_plan.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "core/plan/memory/memory_plan.h"
 #include "worker/exchange/client_memory.h"
 #include "worker/exchange/testing_device_access.h"
 #include "worker/exchange/testing_fetches.h"

@@ -1,6 +1,6 @@
 // How weights and gradients move between a device and the service: straight into and out of the
-// device's own memory where the transports reach it (core/transport/gpu_memory.h), so that no memory of
-// the host lies in between; else through pinned memory of the host.
+// device's own memory where the transports reach it (core/transport/gpu_memory.h), so that no
+// memory of the host lies in between; else through pinned memory of the host.
 //
 // Directly they move as they lie on the device: weights in the type that is computed with,
 // gradients in fp32 (the client converts on the host). Weights do so where that is no slower than

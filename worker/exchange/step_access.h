@@ -1,6 +1,6 @@
 // What a worker's step asks of the source of its weights and of the sink of its gradients, besides
-// what the model does (worker/model/access/unit_access.h). There are three pairs over the service: the
-// host's (ServiceSource, ServiceSink), whose memory the model computes in itself, a device's
+// what the model does (worker/model/access/unit_access.h). There are three pairs over the service:
+// the host's (ServiceSource, ServiceSink), whose memory the model computes in itself, a device's
 // (DeviceSource, DeviceSink), which copies, and one (CollectiveSource, CollectiveSink) where
 // workers each have a shard from the service and exchange the rest among themselves.
 //

@@ -17,8 +17,8 @@
 #include "worker/backend/backend.h"
 #include "worker/exchange/collective_sink.h"
 #include "worker/exchange/collective_source.h"
-#include "worker/peers/layer_exchange.h"
 #include "worker/exchange/layer_meetings.h"
+#include "worker/peers/layer_exchange.h"
 #include "worker/peers/peer_door.h"
 
 namespace shoal::worker {

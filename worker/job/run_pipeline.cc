@@ -4,10 +4,10 @@
 #include "core/base/check.h"
 #include "core/base/logging.h"
 #include "core/base/status.h"
-#include "worker/model/batch/batch_size.h"
 #include "worker/job/build_batch.h"
 #include "worker/job/report_microbatch.h"
 #include "worker/job/worker_job.h"
+#include "worker/model/batch/batch_size.h"
 
 namespace shoal::worker {
 namespace {

@@ -5,11 +5,11 @@
 #include "core/base/logging.h"
 #include "core/base/status.h"
 #include "fmt/ranges.h"
-#include "worker/model/batch/batch_size.h"
-#include "worker/model/runner.h"
 #include "worker/job/build_batch.h"
 #include "worker/job/report_microbatch.h"
 #include "worker/job/worker_job.h"
+#include "worker/model/batch/batch_size.h"
+#include "worker/model/runner.h"
 
 namespace shoal::worker {
 namespace {

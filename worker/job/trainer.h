@@ -12,9 +12,9 @@
 #include "absl/synchronization/mutex.h"
 #include "core/base/clock.h"
 #include "core/base/metrics.h"
-#include "worker/peers/cancellation.h"
 #include "worker/job/coordinator_port.h"
 #include "worker/job/worker_job.h"
+#include "worker/peers/cancellation.h"
 
 namespace shoal::worker {
 

@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "core/base/bytes.h"
-#include "core/base/memory/host_memory.h"
 #include "core/base/logging.h"
+#include "core/base/memory/host_memory.h"
 #include "core/base/status.h"
 #include "core/base/threads/thread_pool.h"
 #include "core/model/huggingface/hf_model.h"

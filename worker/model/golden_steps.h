@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "nlohmann/json.hpp"
 #include "core/model/model_spec.h"
+#include "nlohmann/json.hpp"
 #include "worker/model/batch/batch.h"
 
 namespace shoal::worker {

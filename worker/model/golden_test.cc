@@ -10,9 +10,9 @@
 #include "core/model/huggingface/hf_model.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
+#include "worker/model/access/memory_unit_access.h"
 #include "worker/model/generate.h"
 #include "worker/model/golden_steps.h"
-#include "worker/model/access/memory_unit_access.h"
 #include "worker/model/runner.h"
 
 namespace shoal::worker {

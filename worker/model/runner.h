@@ -20,9 +20,9 @@
 #include "core/base/dtype.h"
 #include "core/model/model_spec.h"
 #include "core/model/recompute.h"
+#include "worker/model/access/unit_access.h"
 #include "worker/model/batch/batch.h"
 #include "worker/model/transformer.h"
-#include "worker/model/access/unit_access.h"
 
 namespace shoal::worker {
 

@@ -5,9 +5,9 @@
 
 #include "core/base/status.h"
 #include "core/base/status_testing.h"
+#include "core/plan/schedule/stage_units.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "core/plan/schedule/stage_units.h"
 #include "worker/model/testing.h"
 #include "worker/model/testing_memory.h"
 #include "worker/model/transformer_stage.h"

@@ -29,10 +29,10 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "core/plan/memory/activation_bytes.h"
 #include "core/model/model_spec.h"
-#include "worker/model/batch/batch.h"
+#include "core/plan/memory/activation_bytes.h"
 #include "worker/model/access/unit_access.h"
+#include "worker/model/batch/batch.h"
 
 namespace shoal::worker {
 

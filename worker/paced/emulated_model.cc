@@ -6,8 +6,8 @@
 
 #include "core/base/status.h"
 #include "core/plan/step/emulation.h"
-#include "worker/paced/emulated_device.h"
 #include "worker/model/access/unit_walk.h"
+#include "worker/paced/emulated_device.h"
 
 namespace shoal::worker {
 namespace {

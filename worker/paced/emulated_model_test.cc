@@ -2,11 +2,11 @@
 
 #include <set>
 
+#include "core/plan/step/emulation.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "core/plan/step/emulation.h"
-#include "worker/paced/emulated_device.h"
 #include "worker/model/access/memory_unit_access.h"
+#include "worker/paced/emulated_device.h"
 
 namespace shoal::worker {
 namespace {

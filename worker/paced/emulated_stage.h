@@ -14,8 +14,8 @@
 #include <vector>
 
 #include "core/base/clock.h"
-#include "core/plan/schedule/layer_split.h"
 #include "core/model/model_spec.h"
+#include "core/plan/schedule/layer_split.h"
 #include "core/plan/schedule/schedule.h"
 #include "core/plan/schedule/schedule_costs.h"
 #include "worker/model/stage_model.h"

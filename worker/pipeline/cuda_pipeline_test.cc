@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "core/gpu/testing/gpu.h"
-#include "gtest/gtest.h"
 #include "core/plan/schedule/builders/builders.h"
+#include "gtest/gtest.h"
 #include "worker/backend/cuda/cuda_device.h"
 #include "worker/model/testing.h"
 #include "worker/ops/cuda/cuda_ops.h"

@@ -6,9 +6,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/gpu/fake_cuda/emulated_gpu.h"
-#include "gtest/gtest.h"
-#include "core/plan/schedule/schedule_queues.h"
 #include "core/plan/schedule/builders/builders.h"
+#include "core/plan/schedule/schedule_queues.h"
+#include "gtest/gtest.h"
 #include "worker/backend/cuda/cuda_device.h"
 #include "worker/collectives/nccl/emulation/emulated_nccl.h"
 #include "worker/collectives/nccl/nccl_collectives.h"

@@ -13,8 +13,8 @@
 #include "core/plan/pipeline/job_pipeline.h"
 #include "core/plan/schedule/stage_units.h"
 #include "worker/backend/cpu/cpu_device.h"
-#include "worker/pipeline/links/link_words.h"
 #include "worker/peers/peer_meeting.h"
+#include "worker/pipeline/links/link_words.h"
 
 namespace shoal::worker {
 namespace {

@@ -1,13 +1,13 @@
-// Executes one stage of a pipeline, step after step: the list of core/plan/schedule/schedule.h as it is written,
-// on any backend and over any links.
+// Executes one stage of a pipeline, step after step: the list of core/plan/schedule/schedule.h as
+// it is written, on any backend and over any links.
 //
 // The calling thread walks the list and computes. Copies run on copy streams beside it, messages on
-// the links; the walk waits where the rules of core/plan/schedule/schedule.h say and nowhere else. On a device
-// that computes asynchronously the thread puts work on the compute stream ahead of time, and it is
-// that stream that waits for copies (and, by attached_links.h, for messages to be on the device);
-// the thread waits for messages to come, and at the end until all is done. Before anything runs the
-// schedule is checked (so it comes to its end if neighbours execute it too) and the list's memory
-// is replayed (so it fits, and nothing is allocated while it runs).
+// the links; the walk waits where the rules of core/plan/schedule/schedule.h say and nowhere else.
+// On a device that computes asynchronously the thread puts work on the compute stream ahead of
+// time, and it is that stream that waits for copies (and, by attached_links.h, for messages to be
+// on the device); the thread waits for messages to come, and at the end until all is done. Before
+// anything runs the schedule is checked (so it comes to its end if neighbours execute it too) and
+// the list's memory is replayed (so it fits, and nothing is allocated while it runs).
 //
 // Who owns a worker's job makes one runner for it and calls RunStep from the thread that computes;
 // all stages call it with the same schedule. Each wait has a deadline and says for what it waited.

@@ -8,10 +8,10 @@
 #include <thread>
 
 #include "core/base/status.h"
+#include "core/plan/schedule/builders/testing.h"
+#include "core/plan/schedule/schedule_simulation.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "core/plan/schedule/schedule_simulation.h"
-#include "core/plan/schedule/builders/testing.h"
 #include "worker/pipeline/links/in_process_links.h"
 #include "worker/pipeline/testing/emulated_pipeline.h"
 

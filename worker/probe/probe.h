@@ -13,8 +13,8 @@
 
 #include "absl/status/statusor.h"
 #include "core/base/dtype.h"
-#include "core/model/model_spec.h"
 #include "core/job/pipeline_pace.h"
+#include "core/model/model_spec.h"
 #include "worker/ops/machine.h"
 
 namespace shoal::worker {

@@ -3,12 +3,12 @@
 #include <cmath>
 #include <fstream>
 
-#include "bench/gpu_check/report/bars.h"
 #include "bench/gpu_check/base/parts.h"
 #include "bench/gpu_check/base/resident_units.h"
+#include "bench/gpu_check/report/bars.h"
 #include "core/base/status.h"
-#include "fmt/format.h"
 #include "core/model/huggingface/hf_model.h"
+#include "fmt/format.h"
 #include "worker/model/golden_steps.h"
 #include "worker/model/runner.h"
 

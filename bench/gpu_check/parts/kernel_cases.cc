@@ -8,9 +8,9 @@
 
 #include "core/base/random.h"
 #include "core/base/status.h"
-#include "fmt/format.h"
 #include "core/plan/memory/loss_chunk.h"
 #include "core/plan/memory/norm_partials.h"
+#include "fmt/format.h"
 #include "worker/loss/linear_cross_entropy.h"
 
 namespace shoal::bench {

@@ -9,8 +9,8 @@
 #include "absl/status/statusor.h"
 #include "bench/gpu_check/base/device_data.h"
 #include "bench/gpu_check/base/flat_kernels.h"
-#include "bench/gpu_check/parts/floors.h"
 #include "bench/gpu_check/base/parts.h"
+#include "bench/gpu_check/parts/floors.h"
 #include "core/model/model_spec.h"
 #include "worker/ops/machine.h"
 

@@ -1,10 +1,10 @@
 // Each operator's time against its floor.
 #include <algorithm>
 
-#include "bench/gpu_check/report/bars.h"
-#include "bench/gpu_check/parts/kernel_cases.h"
 #include "bench/gpu_check/base/parts.h"
 #include "bench/gpu_check/base/timing.h"
+#include "bench/gpu_check/parts/kernel_cases.h"
+#include "bench/gpu_check/report/bars.h"
 #include "core/base/status.h"
 #include "fmt/format.h"
 

@@ -4,10 +4,10 @@
 
 #include "absl/time/clock.h"
 #include "bench/gpu_check/base/bus.h"
-#include "bench/gpu_check/parts/ceilings.h"
 #include "bench/gpu_check/base/device_data.h"
 #include "bench/gpu_check/base/parts.h"
 #include "bench/gpu_check/base/timing.h"
+#include "bench/gpu_check/parts/ceilings.h"
 #include "core/base/status.h"
 #include "fmt/format.h"
 

@@ -6,10 +6,10 @@
 #include <cstring>
 
 #include "absl/time/clock.h"
-#include "bench/gpu_check/report/bars.h"
 #include "bench/gpu_check/base/batches.h"
 #include "bench/gpu_check/base/parts.h"
 #include "bench/gpu_check/parts/whole_model.h"
+#include "bench/gpu_check/report/bars.h"
 #include "core/base/memory/host_memory.h"
 #include "core/base/status.h"
 #include "fmt/format.h"

@@ -4,9 +4,9 @@
 #include <map>
 
 #include "absl/strings/str_split.h"
-#include "bench/gpu_check/report/bars.h"
-#include "bench/gpu_check/parts/op_checks.h"
 #include "bench/gpu_check/base/parts.h"
+#include "bench/gpu_check/parts/op_checks.h"
+#include "bench/gpu_check/report/bars.h"
 #include "core/base/status.h"
 #include "fmt/format.h"
 

@@ -3,13 +3,13 @@
 #include <algorithm>
 #include <cmath>
 
-#include "bench/gpu_check/report/bars.h"
 #include "bench/gpu_check/base/parts.h"
 #include "bench/gpu_check/parts/served_run.h"
+#include "bench/gpu_check/report/bars.h"
 #include "core/base/file.h"
 #include "core/base/status.h"
-#include "fmt/format.h"
 #include "core/model/huggingface/hf_model.h"
+#include "fmt/format.h"
 
 namespace shoal::bench {
 namespace {

@@ -3,11 +3,11 @@
 #include <algorithm>
 
 #include "absl/time/clock.h"
-#include "bench/gpu_check/report/bars.h"
 #include "bench/gpu_check/base/parts.h"
+#include "bench/gpu_check/base/timing.h"
 #include "bench/gpu_check/parts/resident_training.h"
 #include "bench/gpu_check/parts/served_run.h"
-#include "bench/gpu_check/base/timing.h"
+#include "bench/gpu_check/report/bars.h"
 #include "core/base/file.h"
 #include "core/base/status.h"
 #include "fmt/format.h"

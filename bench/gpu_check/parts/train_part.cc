@@ -2,12 +2,12 @@
 // servers compute when nothing makes them wait.
 #include <algorithm>
 
-#include "bench/gpu_check/report/bars.h"
 #include "bench/gpu_check/base/parts.h"
-#include "bench/gpu_check/parts/profiled_ops.h"
 #include "bench/gpu_check/base/resident_optimizer.h"
-#include "bench/gpu_check/parts/resident_training.h"
 #include "bench/gpu_check/base/utilisation.h"
+#include "bench/gpu_check/parts/profiled_ops.h"
+#include "bench/gpu_check/parts/resident_training.h"
+#include "bench/gpu_check/report/bars.h"
 #include "core/base/status.h"
 #include "fmt/format.h"
 

@@ -3,8 +3,8 @@
 #include <map>
 #include <string>
 
-#include "bench/gpu_check/testing_parts.h"
 #include "bench/gpu_check/base/utilisation.h"
+#include "bench/gpu_check/testing_parts.h"
 #include "core/base/status.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"

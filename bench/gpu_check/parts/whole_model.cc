@@ -5,10 +5,10 @@
 
 #include "absl/time/clock.h"
 #include "core/base/status.h"
-#include "fmt/format.h"
 #include "core/plan/memory/activation_bytes.h"
 #include "core/plan/pipeline/offload_ratio.h"
 #include "core/plan/schedule/schedule_simulation.h"
+#include "fmt/format.h"
 #include "worker/model/batch/batch_size.h"
 
 namespace shoal::bench {

@@ -11,9 +11,9 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "bench/gpu_check/report/bars.h"
 #include "bench/gpu_check/base/part_report.h"
 #include "bench/gpu_check/base/parts.h"
+#include "bench/gpu_check/report/bars.h"
 #include "bench/report/report.h"
 
 namespace shoal::bench {

@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "bench/gpu_check/report/bars.h"
 #include "bench/gpu_check/base/part_report.h"
+#include "bench/gpu_check/report/bars.h"
 #include "bench/report/report.h"
 #include "nlohmann/json.hpp"
 

@@ -12,12 +12,13 @@
 
 namespace shoal {
 
-// One loop at a time: its ranges are handed out under the mutex, which is cheap since ranges are coarse.
+// One loop at a time: its ranges are handed out under the mutex, which is cheap since ranges are
+// coarse.
 struct ThreadPool::State {
   std::mutex mutex;
-  std::condition_variable work_ready;   // a loop has ranges to hand out, or the pool stops
-  std::condition_variable loop_done;    // the last range of the loop finished
-  std::mutex callers;                   // serialises ParallelFor calls
+  std::condition_variable work_ready;  // a loop has ranges to hand out, or the pool stops
+  std::condition_variable loop_done;   // the last range of the loop finished
+  std::mutex callers;                  // serialises ParallelFor calls
   const std::function<void(int64_t, int64_t)>* body = nullptr;
   int64_t next = 0;
   int64_t count = 0;
@@ -75,7 +76,8 @@ ThreadPool::~ThreadPool() {
 
 int ThreadPool::threads() const { return static_cast<int>(state_->threads.size()) + 1; }
 
-void ThreadPool::ParallelFor(int64_t count, int64_t grain, const std::function<void(int64_t, int64_t)>& body) {
+void ThreadPool::ParallelFor(int64_t count, int64_t grain,
+                             const std::function<void(int64_t, int64_t)>& body) {
   SHOAL_CHECK(grain > 0);
   if (count <= 0) {
     return;

@@ -1,8 +1,10 @@
-// A fixed set of threads for data-parallel loops. ParallelFor splits [0, count) into ranges of at least `grain`, runs
-// them on the pool's threads and the caller, and returns when all are done. Which thread runs a range never affects
-// results as long as ranges are independent: reductions must combine per-range partial results in range order.
+// A fixed set of threads for data-parallel loops. ParallelFor splits [0, count) into ranges of at
+// least `grain`, runs them on the pool's threads and the caller, and returns when all are done.
+// Which thread runs a range never affects results as long as ranges are independent: reductions
+// must combine per-range partial results in range order.
 //
-// Thread-safe; loops from several callers are served in turn. A body must not call ParallelFor of the same pool.
+// Thread-safe; loops from several callers are served in turn. A body must not call ParallelFor of
+// the same pool.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +23,8 @@ class ThreadPool {
 
   int threads() const;
 
-  // body(begin, end) for disjoint ranges that cover [0, count); range starts are multiples of grain.
+  // body(begin, end) for disjoint ranges that cover [0, count); range starts are multiples of
+  // grain.
   void ParallelFor(int64_t count, int64_t grain, const std::function<void(int64_t, int64_t)>& body);
 
  private:

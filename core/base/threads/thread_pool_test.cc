@@ -34,7 +34,8 @@ TEST(ThreadPool, ServesSeveralCallers) {
   for (int c = 0; c < 4; ++c) {
     callers.emplace_back([&] {
       for (int i = 0; i < 50; ++i) {
-        pool.ParallelFor(1000, 10, [&](int64_t begin, int64_t end) { total.fetch_add(end - begin); });
+        pool.ParallelFor(1000, 10,
+                         [&](int64_t begin, int64_t end) { total.fetch_add(end - begin); });
       }
     });
   }

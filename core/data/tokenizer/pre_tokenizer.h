@@ -10,8 +10,8 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "core/data/tokenizer/tokenizer_fields.h"
 #include "core/data/tokenizer/regex.h"
+#include "core/data/tokenizer/tokenizer_fields.h"
 
 namespace shoal::worker {
 

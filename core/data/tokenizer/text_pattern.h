@@ -6,8 +6,8 @@
 #include <string_view>
 
 #include "absl/status/statusor.h"
-#include "core/data/tokenizer/tokenizer_fields.h"
 #include "core/data/tokenizer/regex.h"
+#include "core/data/tokenizer/tokenizer_fields.h"
 
 namespace shoal::worker {
 

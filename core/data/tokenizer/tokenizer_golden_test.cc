@@ -4,10 +4,10 @@
 #include <vector>
 
 #include "core/base/file.h"
+#include "core/data/tokenizer/tokenizer.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
-#include "core/data/tokenizer/tokenizer.h"
 
 namespace shoal::worker {
 namespace {

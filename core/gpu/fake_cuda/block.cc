@@ -10,12 +10,12 @@
 
 #include "core/base/bytes.h"
 #include "core/base/check.h"
-#include "fmt/format.h"
 #include "core/gpu/fake_cuda/async_copies.h"
 #include "core/gpu/fake_cuda/fiber.h"
 #include "core/gpu/fake_cuda/races.h"
 #include "core/gpu/fake_cuda/warp_work.h"
 #include "core/gpu/launch_limits.h"
+#include "fmt/format.h"
 
 namespace shoal::gpu::emulation {
 

@@ -6,10 +6,10 @@
 #include <numeric>
 #include <vector>
 
-#include "gmock/gmock.h"
 #include "core/gpu/fake_cuda/emulated_gpu.h"
 #include "core/gpu/kernel/sample.h"
 #include "core/gpu/testing/on_device.h"
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
 namespace shoal::gpu {

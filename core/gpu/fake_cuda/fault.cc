@@ -7,9 +7,9 @@
 #include <memory>
 #include <string>
 
-#include "fmt/format.h"
 #include "core/gpu/fake_cuda/block.h"
 #include "core/gpu/fake_cuda/machine.h"
+#include "fmt/format.h"
 
 namespace shoal::gpu::emulation {
 namespace {

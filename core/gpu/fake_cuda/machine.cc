@@ -4,8 +4,8 @@
 #include <utility>
 
 #include "core/base/check.h"
-#include "fmt/format.h"
 #include "core/gpu/fake_cuda/fault.h"
+#include "fmt/format.h"
 
 namespace shoal::gpu::emulation {
 namespace {

@@ -3,8 +3,8 @@
 
 #include "core/base/bytes.h"
 #include "core/base/memory/memory_map.h"
-#include "fmt/format.h"
 #include "core/gpu/fake_cuda/machine.h"
+#include "fmt/format.h"
 
 namespace shoal::gpu {
 

@@ -8,9 +8,9 @@
 #include <thread>
 #include <vector>
 
-#include "gmock/gmock.h"
 #include "core/gpu/fake_cuda/emulated_gpu.h"
 #include "core/gpu/kernel/sample.h"
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
 namespace shoal::gpu {

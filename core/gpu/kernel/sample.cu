@@ -1,5 +1,5 @@
-#include "core/gpu/kernel/sample.h"
 #include "core/gpu/kernel/kernel.h"
+#include "core/gpu/kernel/sample.h"
 
 namespace shoal::gpu::sample {
 namespace {

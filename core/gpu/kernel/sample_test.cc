@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "core/base/random.h"
-#include "gmock/gmock.h"
 #include "core/gpu/testing/gpu.h"
 #include "core/gpu/testing/on_device.h"
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
 namespace shoal::gpu {

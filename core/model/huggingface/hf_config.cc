@@ -4,9 +4,9 @@
 
 #include "core/base/bytes.h"
 #include "core/base/file.h"
+#include "core/base/json/json_fields.h"
 #include "core/base/status.h"
 #include "core/model/huggingface/hf_model.h"
-#include "core/base/json/json_fields.h"
 
 namespace shoal::formats {
 namespace {

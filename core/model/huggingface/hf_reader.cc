@@ -7,9 +7,9 @@
 #include "core/base/bf16.h"
 #include "core/base/check.h"
 #include "core/base/file.h"
+#include "core/base/json/json_fields.h"
 #include "core/base/status.h"
 #include "core/model/huggingface/hf_model.h"
-#include "core/base/json/json_fields.h"
 #include "core/model/huggingface/safetensors.h"
 
 namespace shoal::formats {

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "core/base/json/json_fields.h"
 #include "core/base/status.h"
 #include "core/model/huggingface/hf_model.h"
-#include "core/base/json/json_fields.h"
 
 namespace shoal::formats {
 namespace {

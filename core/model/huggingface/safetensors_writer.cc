@@ -4,8 +4,8 @@
 
 #include "core/base/bytes.h"
 #include "core/base/status.h"
-#include "core/model/huggingface/safetensors.h"
 #include "core/base/streamed_file.h"
+#include "core/model/huggingface/safetensors.h"
 #include "nlohmann/json.hpp"
 
 namespace shoal::formats {

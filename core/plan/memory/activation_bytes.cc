@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "core/base/bytes.h"
-#include "core/plan/memory/norm_partials.h"
 #include "core/model/tensor_bytes.h"
+#include "core/plan/memory/norm_partials.h"
 
 namespace shoal::plan {
 namespace {

@@ -31,14 +31,12 @@
 //   tensor                bytes         none  light  full
 //   d output              c T H         yes   yes    yes
 //   d gate_up             2 c T I       yes   yes    yes
-//   d attention_norm      4 P H         yes   yes    yes    P partial sums (core/plan/memory/norm_partials.h)
-//   d middle              c T H         yes   yes    yes
-//   d qkv                 c T (Q + 2K)  yes   yes    yes
-//   d input_norm          4 P H         yes   yes    yes
-//   input_normed          c T H               yes    yes    made again by B for W
-//   middle_normed         c T H               yes    yes
-//   activated             c T I               yes    yes
-//   attention             c T Q                      yes
+//   d attention_norm      4 P H         yes   yes    yes    P partial sums
+//   (core/plan/memory/norm_partials.h) d middle              c T H         yes   yes    yes d qkv
+//   c T (Q + 2K)  yes   yes    yes d input_norm          4 P H         yes   yes    yes
+//   input_normed          c T H               yes    yes    made again by B for W middle_normed
+//   c T H               yes    yes activated             c T I               yes    yes attention
+//   c T Q                      yes
 //
 //   and for a chunk with the embedding: d of its output, c T H. The head leaves nothing: its
 //   weights' gradient is made in B. d middle_normed, d input_normed, d activated and d attention,
@@ -49,9 +47,9 @@
 #include <cstdint>
 
 #include "core/base/dtype.h"
-#include "core/plan/schedule/layer_split.h"
 #include "core/model/model_spec.h"
 #include "core/model/recompute.h"
+#include "core/plan/schedule/layer_split.h"
 
 namespace shoal::plan {
 

@@ -1,7 +1,7 @@
 #include "core/plan/memory/activation_bytes.h"
 
-#include "gtest/gtest.h"
 #include "core/plan/memory/memory_plan.h"
+#include "gtest/gtest.h"
 
 namespace shoal::plan {
 namespace {

@@ -8,12 +8,12 @@
 #include "core/base/bytes.h"
 #include "core/base/check.h"
 #include "core/base/status.h"
+#include "core/model/tensor_bytes.h"
+#include "core/model/unit_shards.h"
 #include "core/plan/memory/activation_bytes.h"
 #include "core/plan/memory/attention_scratch.h"
 #include "core/plan/memory/stage_scratch.h"
 #include "core/plan/schedule/stage_units.h"
-#include "core/model/tensor_bytes.h"
-#include "core/model/unit_shards.h"
 
 namespace shoal::plan {
 namespace {

@@ -14,12 +14,12 @@
 #include "absl/status/statusor.h"
 #include "core/base/dtype.h"
 #include "core/job/job.h"
-#include "core/plan/schedule/layer_split.h"
-#include "core/plan/memory/loss_chunk.h"
 #include "core/model/model_spec.h"
 #include "core/model/partition.h"
-#include "core/plan/memory/server_memory.h"
 #include "core/model/shard_map.h"
+#include "core/plan/memory/loss_chunk.h"
+#include "core/plan/memory/server_memory.h"
+#include "core/plan/schedule/layer_split.h"
 
 namespace shoal::plan {
 
@@ -79,11 +79,12 @@ struct WorkerMemory {
                           // of each unit size
   int64_t activations = 0;  // L x (c T (4 H + 2 Q + 2 K + 3 I) + 4 T (2 + heads)), the same once
                             // without L for the gradients of one block, and a few rows of H
-  int64_t logits = 0;       // one chunk of rows (core/plan/memory/loss_chunk.h): fp32 logits, and their
-                            // gradient in compute type
-  int64_t offloaded = 0;    // activations on the host, of a stage
-  int64_t messages = 0;     // to and from the stages beside it
-  int64_t pushes = 0;       // for each server: push_slots x its push slot
+  // One chunk of rows (core/plan/memory/loss_chunk.h): fp32 logits, and their gradient in compute
+  // type.
+  int64_t logits = 0;
+  int64_t offloaded = 0;  // activations on the host, of a stage
+  int64_t messages = 0;   // to and from the stages beside it
+  int64_t pushes = 0;     // for each server: push_slots x its push slot
   int64_t process = kWorkerProcessBytes;
   GpuMemory gpu;  // where it computes on one
 
@@ -125,14 +126,14 @@ WorkerMemory PlanWorkerMemory(const ModelSpec& spec, const Job& job, const Worke
 // --- bytes moved ---
 
 // In exact mode a worker adds nothing up: each contribution to a unit's gradient
-// (core/plan/schedule/stage_units.h) is a push of its own, so that the sum does not depend on who ran what, nor
-// on how layers are split over stages. Push per microbatch alone.
+// (core/plan/schedule/stage_units.h) is a push of its own, so that the sum does not depend on who
+// ran what, nor on how layers are split over stages. Push per microbatch alone.
 bool PushesEachContribution(const Job& job);
 
 // With layer synchronization, workers with a GPU each may exchange weights and gradients among
 // themselves, as collective sharded training does, and each moves just its own shards
-// (core/model/unit_shards.h) to and from the servers, once a step. Whether the job allows it: in exact
-// mode sums are the servers' alone.
+// (core/model/unit_shards.h) to and from the servers, once a step. Whether the job allows it: in
+// exact mode sums are the servers' alone.
 bool MayExchange(const Job& job);
 // Stages of a pipeline with a GPU each may send each other activations and gradients likewise.
 bool StagesMayExchange(const Job& job);

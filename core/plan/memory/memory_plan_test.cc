@@ -4,10 +4,10 @@
 
 #include "core/base/bytes.h"
 #include "core/base/status.h"
-#include "gmock/gmock.h"
-#include "gtest/gtest.h"
 #include "core/plan/memory/attention_scratch.h"
 #include "core/plan/memory/stage_scratch.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
 
 namespace shoal::plan {
 namespace {

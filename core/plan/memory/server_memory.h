@@ -8,9 +8,9 @@
 #include <span>
 
 #include "core/base/dtype.h"
-#include "core/plan/memory/gpu_turn.h"
 #include "core/job/job.h"
 #include "core/model/partition.h"
+#include "core/plan/memory/gpu_turn.h"
 
 namespace shoal::plan {
 

@@ -1,7 +1,8 @@
-// What each action of a stage's list takes of memory and gives back (the rules of core/plan/schedule/schedule.h),
-// and what the whole list therefore needs. The runtime moves memory by these moves while it runs,
-// and the replay of them over numbers tells it beforehand how large its pools have to be; so both
-// agree to the byte, and a list that does not fit is refused before anything ran. Pure.
+// What each action of a stage's list takes of memory and gives back (the rules of
+// core/plan/schedule/schedule.h), and what the whole list therefore needs. The runtime moves memory
+// by these moves while it runs, and the replay of them over numbers tells it beforehand how large
+// its pools have to be; so both agree to the byte, and a list that does not fit is refused before
+// anything ran. Pure.
 #pragma once
 
 #include <array>

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "core/plan/memory/activation_bytes.h"
 #include "core/model/tensor_bytes.h"
+#include "core/plan/memory/activation_bytes.h"
 
 namespace shoal::plan {
 

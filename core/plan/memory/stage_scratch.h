@@ -1,16 +1,16 @@
 // What the model takes of the device for itself, besides the activations and gradients of chunks
-// (core/plan/memory/activation_bytes.h) and messages between them: the inputs of a step's microbatches, and
-// scratch for one call at a time. Pure formulas; tests/memory_plan_agreement_test.cc holds them
-// against what the model allocates.
+// (core/plan/memory/activation_bytes.h) and messages between them: the inputs of a step's
+// microbatches, and scratch for one call at a time. Pure formulas;
+// tests/memory_plan_agreement_test.cc holds them against what the model allocates.
 #pragma once
 
 #include <cstdint>
 #include <span>
 
 #include "core/base/dtype.h"
-#include "core/plan/memory/loss_chunk.h"
 #include "core/model/model_spec.h"
 #include "core/model/recompute.h"
+#include "core/plan/memory/loss_chunk.h"
 
 namespace shoal::plan {
 

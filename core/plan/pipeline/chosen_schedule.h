@@ -7,12 +7,12 @@
 
 #include "absl/status/statusor.h"
 #include "core/base/dtype.h"
-#include "core/plan/schedule/layer_split.h"
 #include "core/model/model_spec.h"
-#include "core/plan/pipeline/pace_costs.h"
 #include "core/model/recompute.h"
-#include "core/plan/schedule/schedule.h"
+#include "core/plan/pipeline/pace_costs.h"
 #include "core/plan/schedule/builders/choice.h"
+#include "core/plan/schedule/layer_split.h"
+#include "core/plan/schedule/schedule.h"
 
 namespace shoal::plan {
 

@@ -11,8 +11,8 @@
 #include "absl/status/statusor.h"
 #include "core/plan/pipeline/chosen_schedule.h"
 #include "core/plan/pipeline/planner.h"
-#include "core/plan/schedule/schedule_simulation.h"
 #include "core/plan/schedule/builders/compute_times.h"
+#include "core/plan/schedule/schedule_simulation.h"
 
 namespace shoal::plan {
 

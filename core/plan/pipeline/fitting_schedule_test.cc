@@ -1,9 +1,9 @@
 #include "core/plan/pipeline/fitting_schedule.h"
 
 #include "core/base/status.h"
-#include "gtest/gtest.h"
 #include "core/plan/memory/activation_bytes.h"
 #include "core/plan/pipeline/reserved_memory.h"
+#include "gtest/gtest.h"
 
 namespace shoal::plan {
 namespace {

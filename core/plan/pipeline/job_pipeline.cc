@@ -8,11 +8,11 @@
 #include "core/base/check.h"
 #include "core/base/status.h"
 #include "core/plan/memory/activation_bytes.h"
-#include "core/plan/pipeline/fitting_schedule.h"
-#include "core/plan/schedule/schedule_queues.h"
 #include "core/plan/memory/server_memory.h"
 #include "core/plan/memory/stage_memory.h"
 #include "core/plan/memory/stage_scratch.h"
+#include "core/plan/pipeline/fitting_schedule.h"
+#include "core/plan/schedule/schedule_queues.h"
 #include "core/plan/schedule/stage_units.h"
 
 namespace shoal::plan {

@@ -8,8 +8,8 @@
 #include "absl/status/statusor.h"
 #include "core/base/dtype.h"
 #include "core/job/job.h"
-#include "core/plan/memory/memory_plan.h"
 #include "core/model/model_spec.h"
+#include "core/plan/memory/memory_plan.h"
 #include "core/plan/pipeline/planner.h"
 #include "core/plan/step/step_plan.h"
 

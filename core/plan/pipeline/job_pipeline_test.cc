@@ -2,12 +2,12 @@
 
 #include "core/base/bytes.h"
 #include "core/base/status.h"
-#include "gmock/gmock.h"
-#include "gtest/gtest.h"
 #include "core/plan/memory/activation_bytes.h"
+#include "core/plan/memory/server_memory.h"
 #include "core/plan/pipeline/fitting_schedule.h"
 #include "core/plan/schedule/schedule_queues.h"
-#include "core/plan/memory/server_memory.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
 
 namespace shoal::plan {
 namespace {

@@ -9,8 +9,8 @@
 
 #include "core/base/dtype.h"
 #include "core/model/model_spec.h"
-#include "core/plan/pipeline/pace_costs.h"
 #include "core/model/recompute.h"
+#include "core/plan/pipeline/pace_costs.h"
 #include "core/plan/schedule/schedule_costs.h"
 
 namespace shoal::plan {

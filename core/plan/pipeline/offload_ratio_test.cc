@@ -1,9 +1,9 @@
 // k and the byte model of PipeOffload, and the same for the layer that is trained here.
 #include "core/plan/pipeline/offload_ratio.h"
 
+#include "core/plan/memory/activation_bytes.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "core/plan/memory/activation_bytes.h"
 
 namespace shoal::plan {
 namespace {

@@ -17,9 +17,9 @@
 #include "absl/status/status.h"
 #include "core/base/dtype.h"
 #include "core/job/pipeline_pace.h"
-#include "core/plan/schedule/layer_split.h"
 #include "core/model/model_spec.h"
 #include "core/model/recompute.h"
+#include "core/plan/schedule/layer_split.h"
 #include "core/plan/schedule/schedule_costs.h"
 #include "core/plan/schedule/schedule_simulation.h"
 

@@ -5,9 +5,9 @@
 #include <numeric>
 
 #include "core/base/status.h"
+#include "core/plan/memory/activation_bytes.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "core/plan/memory/activation_bytes.h"
 
 namespace shoal::plan {
 namespace {

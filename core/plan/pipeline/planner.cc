@@ -6,9 +6,9 @@
 
 #include "core/base/bytes.h"
 #include "core/base/status.h"
-#include "fmt/format.h"
 #include "core/plan/pipeline/search.h"
 #include "core/plan/pipeline/variants.h"
+#include "fmt/format.h"
 
 namespace shoal::plan {
 namespace {

@@ -2,12 +2,12 @@
 // measured or given costs, those over a budget are refused, and each says why it won or lost. Pure
 // and deterministic, no clock: what `shoal plan` prints and a job with `schedule: auto` runs.
 //
-// Candidates are schedules (core/plan/schedule/builders) times numbers of chunks times what is recomputed; each
-// takes the least offloading with which it fits, which costs it nothing where the copies have
-// time. A candidate is looked at more closely only while it could still be the best: first by its
-// compute alone, then without offloads, then with them. Long steps (many stages, chunks and
-// microbatches) are first compared over their first microbatches alone, and only those in question
-// simulated whole. 32 stages of 8 chunks with 256 microbatches take about a second.
+// Candidates are schedules (core/plan/schedule/builders) times numbers of chunks times what is
+// recomputed; each takes the least offloading with which it fits, which costs it nothing where the
+// copies have time. A candidate is looked at more closely only while it could still be the best:
+// first by its compute alone, then without offloads, then with them. Long steps (many stages,
+// chunks and microbatches) are first compared over their first microbatches alone, and only those
+// in question simulated whole. 32 stages of 8 chunks with 256 microbatches take about a second.
 #pragma once
 
 #include <cstdint>
@@ -17,11 +17,11 @@
 
 #include "absl/status/statusor.h"
 #include "core/base/dtype.h"
-#include "core/model/model_spec.h"
-#include "core/plan/pipeline/chosen_schedule.h"
 #include "core/job/pipeline_options.h"
-#include "core/plan/pipeline/pace_costs.h"
+#include "core/model/model_spec.h"
 #include "core/model/recompute.h"
+#include "core/plan/pipeline/chosen_schedule.h"
+#include "core/plan/pipeline/pace_costs.h"
 
 namespace shoal::plan {
 

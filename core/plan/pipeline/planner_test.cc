@@ -6,12 +6,12 @@
 #include "core/base/bytes.h"
 #include "core/base/random.h"
 #include "core/base/status.h"
-#include "gmock/gmock.h"
-#include "gtest/gtest.h"
+#include "core/plan/memory/stage_memory.h"
 #include "core/plan/pipeline/variants.h"
 #include "core/plan/schedule/schedule_check.h"
 #include "core/plan/schedule/schedule_simulation.h"
-#include "core/plan/memory/stage_memory.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
 
 namespace shoal::plan {
 namespace {

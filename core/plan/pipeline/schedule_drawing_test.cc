@@ -1,10 +1,10 @@
 #include "core/plan/pipeline/schedule_drawing.h"
 
-#include "gmock/gmock.h"
-#include "gtest/gtest.h"
-#include "core/plan/schedule/schedule_costs.h"
 #include "core/plan/schedule/builders/builders.h"
 #include "core/plan/schedule/builders/offload.h"
+#include "core/plan/schedule/schedule_costs.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
 
 namespace shoal::plan {
 namespace {

@@ -1,7 +1,8 @@
 // The schedule of a pipeline as data: for each stage the ordered list of what it does with which
 // chunk of layers and which microbatch. One table has four users: the planner writes it
-// (core/plan/schedule/builders), the simulator times it (core/plan/schedule/schedule_simulation.h), the runtime executes it
-// as it is written, and the timeline draws it. Pure values: no threads, no clock, no I/O.
+// (core/plan/schedule/builders), the simulator times it (core/plan/schedule/schedule_simulation.h),
+// the runtime executes it as it is written, and the timeline draws it. Pure values: no threads, no
+// clock, no I/O.
 //
 // How a stage's list is executed. The stage walks its list in order.
 //  - Compute (forward, backward) runs on one compute stream, in the order of the list, each action

@@ -1,5 +1,6 @@
-// Whether a schedule can be executed as it is written (core/plan/schedule/schedule.h says how): looked at before
-// anything runs, so that a wrong table is an error with a place and never a pipeline that hangs.
+// Whether a schedule can be executed as it is written (core/plan/schedule/schedule.h says how):
+// looked at before anything runs, so that a wrong table is an error with a place and never a
+// pipeline that hangs.
 // Pure.
 #pragma once
 

@@ -1,6 +1,6 @@
-// How long a schedule takes and what memory it needs, by the rules of execution of core/plan/schedule/schedule.h
-// and given costs. The planner chooses by it, the timeline draws its spans, and what the runtime
-// measures is held against it. Pure and deterministic.
+// How long a schedule takes and what memory it needs, by the rules of execution of
+// core/plan/schedule/schedule.h and given costs. The planner chooses by it, the timeline draws its
+// spans, and what the runtime measures is held against it. Pure and deterministic.
 #pragma once
 
 #include <cstdint>

@@ -7,8 +7,8 @@
 #include <span>
 #include <vector>
 
-#include "core/plan/schedule/layer_split.h"
 #include "core/model/model_spec.h"
+#include "core/plan/schedule/layer_split.h"
 #include "core/plan/schedule/schedule.h"
 
 namespace shoal::plan {

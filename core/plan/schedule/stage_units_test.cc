@@ -1,8 +1,8 @@
 #include "core/plan/schedule/stage_units.h"
 
+#include "core/plan/memory/memory_plan.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "core/plan/memory/memory_plan.h"
 
 namespace shoal::plan {
 namespace {

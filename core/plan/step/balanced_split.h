@@ -21,8 +21,8 @@ ItemSets KarmarkarKarpEqual(std::span<const double> costs, int sets);
 // Costliest item first, each to the set that would then be done first, at that set's speed.
 ItemSets LongestFirst(std::span<const double> costs, std::span<const double> speeds);
 
-// One of these, then refined (core/plan/step/split_refinement.h). Costs are not negative; with fewer items
-// than sets some sets are empty.
+// One of these, then refined (core/plan/step/split_refinement.h). Costs are not negative; with
+// fewer items than sets some sets are empty.
 ItemSets BalancedSplit(std::span<const double> costs, int sets);
 ItemSets BalancedSplitEqual(std::span<const double> costs, int sets);
 // Balances cost / speed; speeds are positive, one for each set.

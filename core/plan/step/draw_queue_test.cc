@@ -10,10 +10,10 @@
 #include <tuple>
 
 #include "core/base/status.h"
-#include "gmock/gmock.h"
-#include "gtest/gtest.h"
 #include "core/plan/step/lengths.h"
 #include "core/plan/step/prediction.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
 
 namespace shoal::plan {
 namespace {

@@ -5,8 +5,8 @@
 #include <cstdint>
 #include <span>
 
-#include "core/plan/step/cost_model.h"
 #include "core/job/job.h"
+#include "core/plan/step/cost_model.h"
 
 namespace shoal::plan {
 

@@ -4,10 +4,10 @@
 #include <map>
 #include <numeric>
 
-#include "gmock/gmock.h"
-#include "gtest/gtest.h"
 #include "core/plan/step/balanced_split.h"
 #include "core/plan/step/lengths.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
 
 namespace shoal::plan {
 namespace {

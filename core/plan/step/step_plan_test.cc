@@ -6,9 +6,9 @@
 #include <set>
 
 #include "core/base/status.h"
+#include "core/plan/step/lengths.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "core/plan/step/lengths.h"
 
 namespace shoal::plan {
 namespace {

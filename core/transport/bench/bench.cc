@@ -5,10 +5,10 @@
 
 #include "core/base/bytes.h"
 #include "core/base/status.h"
-#include "nlohmann/json.hpp"
 #include "core/transport/bench/load.h"
 #include "core/transport/bench/measure.h"
 #include "core/transport/registry/registry.h"
+#include "nlohmann/json.hpp"
 
 namespace shoal::transport {
 namespace {

@@ -6,8 +6,8 @@
 #include <map>
 
 #include "core/base/status.h"
-#include "nlohmann/json.hpp"
 #include "core/transport/bench/run_program.h"
+#include "nlohmann/json.hpp"
 
 namespace shoal::transport {
 namespace {

@@ -5,13 +5,13 @@
 #include "absl/time/clock.h"
 #include "core/base/random.h"
 #include "core/base/status.h"
-#include "gmock/gmock.h"
-#include "nlohmann/json.hpp"
 #include "core/transport/bench/compare.h"
 #include "core/transport/bench/message_peers.h"
 #include "core/transport/bench/perftest.h"
 #include "core/transport/bench/program_pair.h"
 #include "core/transport/bench/run_program.h"
+#include "gmock/gmock.h"
+#include "nlohmann/json.hpp"
 
 namespace shoal::transport {
 namespace {

@@ -8,8 +8,8 @@
 #include "core/base/bytes.h"
 #include "core/base/status.h"
 #include "core/transport/bench/program_pair.h"
-#include "core/transport/verbs/topology/device_choice.h"
 #include "core/transport/verbs/device_probe.h"
+#include "core/transport/verbs/topology/device_choice.h"
 
 namespace shoal::transport {
 namespace {

@@ -15,9 +15,9 @@
 
 #include "core/base/clock.h"
 #include "core/base/status.h"
+#include "core/transport/testing/host_pins.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "core/transport/testing/host_pins.h"
 
 namespace shoal::transport {
 namespace {

@@ -8,9 +8,9 @@
 
 #include "core/base/bytes.h"
 #include "core/base/status.h"
+#include "core/transport/locked_memory.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "core/transport/locked_memory.h"
 
 namespace shoal::transport {
 namespace {

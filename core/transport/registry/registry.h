@@ -12,8 +12,8 @@
 
 namespace shoal::transport {
 
-// "shm", "verbs" or "tcp". An unknown name is InvalidArgument and the message lists the known ones. The
-// transport's threads and sockets live until it is destroyed.
+// "shm", "verbs" or "tcp". An unknown name is InvalidArgument and the message lists the known ones.
+// The transport's threads and sockets live until it is destroyed.
 absl::StatusOr<std::unique_ptr<Transport>> CreateTransport(std::string_view name,
                                                            const TransportOptions& options = {});
 

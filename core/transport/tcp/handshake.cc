@@ -1,6 +1,7 @@
 // The payloads of Hello, Welcome and Refusal.
-#include "core/base/status.h"
 #include "core/transport/handshake.h"
+
+#include "core/base/status.h"
 #include "core/transport/tcp/acceptor.h"
 
 namespace shoal::transport {

@@ -18,9 +18,9 @@
 #include <vector>
 
 #include "core/base/random.h"
+#include "core/transport/transport.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "core/transport/transport.h"
 
 namespace shoal::transport {
 

@@ -29,9 +29,9 @@
 #include "absl/synchronization/mutex.h"
 #include "core/transport/event_buffer.h"
 #include "core/transport/transport.h"
-#include "core/transport/verbs/rail.h"
 #include "core/transport/verbs/memory.h"
 #include "core/transport/verbs/queue.h"
+#include "core/transport/verbs/rail.h"
 #include "core/transport/verbs/wire.h"
 
 namespace shoal::transport {

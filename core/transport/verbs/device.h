@@ -10,8 +10,8 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "core/transport/verbs/topology/device_choice.h"
 #include "core/transport/verbs/api.h"
+#include "core/transport/verbs/topology/device_choice.h"
 
 namespace shoal::transport {
 

@@ -4,8 +4,8 @@
 
 #include <vector>
 
-#include "core/transport/verbs/topology/device_choice.h"
 #include "core/transport/verbs/api.h"
+#include "core/transport/verbs/topology/device_choice.h"
 
 namespace shoal::transport {
 

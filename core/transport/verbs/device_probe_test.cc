@@ -2,9 +2,9 @@
 
 #include <cerrno>
 
+#include "core/transport/verbs/testing/fake_verbs.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "core/transport/verbs/testing/fake_verbs.h"
 
 namespace shoal::transport {
 namespace {

@@ -10,8 +10,8 @@
 // RDMA device, said in the log, and then kept to. Memory that cannot be registered that way all the
 // same (of another kind, say) is tried the other ways by itself.
 //
-// Visibility (core/transport/gpu_memory.h says why): a header or doorbell in host memory that names a
-// payload in GPU memory says that it has arrived, not that the GPU sees it. AwaitVisible is the
+// Visibility (core/transport/gpu_memory.h says why): a header or doorbell in host memory that names
+// a payload in GPU memory says that it has arrived, not that the GPU sees it. AwaitVisible is the
 // point to call between having validated a slot's header, or taken a read's completion, and letting
 // anything read the payload; once for any number of slots. Memory of a GPU whose writes can neither
 // be ordered nor flushed is not registered for writing, whatever could be.
@@ -28,8 +28,8 @@
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "core/transport/gpu_memory.h"
-#include "core/transport/verbs/rdma_census.h"
 #include "core/transport/verbs/api.h"
+#include "core/transport/verbs/rdma_census.h"
 
 namespace shoal::transport {
 

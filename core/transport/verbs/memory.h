@@ -23,8 +23,8 @@
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "core/transport/transport.h"
-#include "core/transport/verbs/gpu_registration.h"
 #include "core/transport/verbs/device.h"
+#include "core/transport/verbs/gpu_registration.h"
 
 namespace shoal::transport {
 

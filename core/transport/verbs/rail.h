@@ -13,10 +13,10 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "core/transport/transport.h"
+#include "core/transport/verbs/memory.h"
 #include "core/transport/verbs/queue_pair.h"
 #include "core/transport/verbs/receive_queue.h"
 #include "core/transport/verbs/send_queue.h"
-#include "core/transport/verbs/memory.h"
 #include "core/transport/verbs/wire.h"
 
 namespace shoal::transport {

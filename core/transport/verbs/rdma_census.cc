@@ -1,8 +1,8 @@
 #include "core/transport/verbs/rdma_census.h"
 
+#include "core/transport/verbs/api.h"
 #include "core/transport/verbs/device_probe.h"
 #include "core/transport/verbs/gpu_registration.h"
-#include "core/transport/verbs/api.h"
 
 namespace shoal::transport {
 namespace {

@@ -21,8 +21,8 @@
 
 #include "absl/status/statusor.h"
 #include "core/transport/handshake.h"
-#include "core/transport/verbs/topology/device_choice.h"
 #include "core/transport/verbs/queue_pair.h"
+#include "core/transport/verbs/topology/device_choice.h"
 
 namespace shoal::transport {
 

@@ -3,8 +3,8 @@
 
 #include <string>
 
-#include "core/model/huggingface/hf_model.h"
 #include "core/job/job.h"
+#include "core/model/huggingface/hf_model.h"
 #include "core/model/model_spec.h"
 #include "server/coordinator/job/checkpoint_files.h"
 

@@ -5,8 +5,8 @@
 
 #include "absl/status/statusor.h"
 #include "core/data/token_file.h"
-#include "core/plan/step/cost_model.h"
 #include "core/job/job.h"
+#include "core/plan/step/cost_model.h"
 #include "server/coordinator/job/step_source.h"
 
 namespace shoal::server {

@@ -5,9 +5,9 @@
 #include "core/base/logging.h"
 #include "core/base/status.h"
 #include "core/model/huggingface/hf_model.h"
-#include "core/plan/step/emulation.h"
 #include "core/model/partition.h"
 #include "core/plan/pipeline/job_pipeline.h"
+#include "core/plan/step/emulation.h"
 #include "server/coordinator/job/checkpoint_folder.h"
 #include "server/coordinator/job/dataset_steps.h"
 

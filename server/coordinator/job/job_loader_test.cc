@@ -6,12 +6,12 @@
 
 #include "core/base/random.h"
 #include "core/base/status.h"
+#include "core/data/token_file.h"
 #include "core/model/huggingface/hf_model.h"
 #include "core/model/huggingface/testing.h"
-#include "core/data/token_file.h"
-#include "gmock/gmock.h"
-#include "core/plan/step/emulation.h"
 #include "core/model/partition.h"
+#include "core/plan/step/emulation.h"
+#include "gmock/gmock.h"
 #include "server/checkpoint/shard_file.h"
 
 namespace shoal::server {

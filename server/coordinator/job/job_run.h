@@ -27,22 +27,22 @@
 
 #include "absl/status/statusor.h"
 #include "core/base/clock.h"
-#include "core/plan/step/draw_queue.h"
 #include "core/job/job.h"
 #include "core/model/shard_map.h"
+#include "core/plan/step/draw_queue.h"
 #include "core/plan/step/step_plan.h"
 #include "proto/coordinator.pb.h"
 #include "proto/server.pb.h"
 #include "server/coordinator/job/checkpoint_files.h"
-#include "server/coordinator/members/coordinator_metrics.h"
-#include "server/coordinator/members/event_log.h"
-#include "server/coordinator/members/membership.h"
 #include "server/coordinator/job/server_control.h"
-#include "server/coordinator/state/state_store.h"
 #include "server/coordinator/job/step_measurements.h"
 #include "server/coordinator/job/step_result.h"
 #include "server/coordinator/job/step_source.h"
 #include "server/coordinator/job/worker_groups.h"
+#include "server/coordinator/members/coordinator_metrics.h"
+#include "server/coordinator/members/event_log.h"
+#include "server/coordinator/members/membership.h"
+#include "server/coordinator/state/state_store.h"
 
 namespace shoal::server {
 

@@ -5,9 +5,9 @@
 #include <cstdint>
 #include <vector>
 
+#include "core/job/job.h"
 #include "core/plan/step/cost_fit.h"
 #include "core/plan/step/draw_queue.h"
-#include "core/job/job.h"
 #include "core/plan/step/prediction.h"
 #include "core/plan/step/step_plan.h"
 #include "proto/coordinator.pb.h"

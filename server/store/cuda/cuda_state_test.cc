@@ -13,11 +13,11 @@
 #include <vector>
 
 #include "core/base/random.h"
-#include "gmock/gmock.h"
 #include "core/gpu/fake_cuda/emulated_gpu.h"
-#include "gtest/gtest.h"
 #include "core/model/model_spec.h"
 #include "core/plan/memory/server_memory.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
 #include "server/store/page_buffer.h"
 #include "server/store/store.h"
 

@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "core/base/clock.h"
-#include "gmock/gmock.h"
 #include "core/gpu/cuda_context.h"
 #include "core/gpu/testing/gpu.h"
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
 namespace shoal::worker {

@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "core/base/status.h"
-#include "gmock/gmock.h"
 #include "core/gpu/fake_cuda/emulated_gpu.h"
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "worker/backend/cuda/cuda_device.h"
 #include "worker/backend/cuda/gpu_names.h"

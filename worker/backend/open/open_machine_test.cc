@@ -1,7 +1,7 @@
 #include "worker/backend/open/open_machine.h"
 
-#include "gmock/gmock.h"
 #include "core/gpu/fake_cuda/emulated_gpu.h"
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
 namespace shoal::worker {

@@ -1,5 +1,5 @@
-#include "worker/collectives/nccl/nccl_collectives.h"
 #include "worker/backend/open/open_gpu.h"
+#include "worker/collectives/nccl/nccl_collectives.h"
 
 namespace shoal::worker {
 

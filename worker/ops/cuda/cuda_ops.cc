@@ -17,9 +17,9 @@
 #include "worker/ops/cuda/kernels/rotary.h"
 #include "worker/ops/cuda/kernels/rows.h"
 #include "worker/ops/cuda/kernels/swiglu.h"
+#include "worker/ops/cuda/kernels/views.h"
 #include "worker/ops/cuda/matmul/matmul.h"
 #include "worker/ops/cuda/op_context.h"
-#include "worker/ops/cuda/kernels/views.h"
 
 namespace shoal::worker {
 namespace cuda {

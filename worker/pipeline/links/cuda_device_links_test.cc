@@ -4,8 +4,8 @@
 #include <cstring>
 #include <vector>
 
-#include "gmock/gmock.h"
 #include "core/gpu/fake_cuda/emulated_gpu.h"
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "worker/backend/cuda/cuda_device.h"
 #include "worker/pipeline/links/device_links.h"

@@ -19,8 +19,8 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "core/plan/schedule/schedule_queues.h"
-#include "worker/pipeline/links/stage_links.h"
 #include "worker/pipeline/links/stage_handshake.h"
+#include "worker/pipeline/links/stage_links.h"
 
 namespace shoal::worker {
 

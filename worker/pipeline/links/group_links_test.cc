@@ -9,13 +9,13 @@
 #include "core/base/random.h"
 #include "core/base/status.h"
 #include "core/base/status_testing.h"
-#include "gmock/gmock.h"
-#include "gtest/gtest.h"
 #include "core/plan/schedule/builders/testing.h"
 #include "core/transport/testing/fault_transport.h"
 #include "core/transport/testing/forwarding_transport.h"
-#include "worker/pipeline/testing/emulated_pipeline.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
 #include "worker/pipeline/links/testing_group.h"
+#include "worker/pipeline/testing/emulated_pipeline.h"
 
 namespace shoal::worker {
 namespace {

@@ -31,10 +31,10 @@
 #include "absl/time/time.h"
 #include "core/plan/schedule/schedule_queues.h"
 #include "core/transport/transport.h"
-#include "worker/pipeline/links/transport_links.h"
 #include "worker/peers/stage_door.h"
 #include "worker/peers/stage_group.h"
 #include "worker/peers/stage_port.h"
+#include "worker/pipeline/links/transport_links.h"
 
 namespace shoal::worker {
 

@@ -4,11 +4,11 @@
 // (attached_links.h).
 //
 // The messages of a step go through queues, one for each pair of stages, direction and kind
-// (core/plan/schedule/schedule_queues.h). The receiver posts its receives in the order in which the messages of
-// the queue are sent, each by its name; a message goes once it is sent and its receive is posted.
-// Sending and posting wait for nobody. Who makes a message writes it into room of the links, of
-// which there is as much as the schedule needs to go on, and waits only where a receiver is far
-// behind.
+// (core/plan/schedule/schedule_queues.h). The receiver posts its receives in the order in which the
+// messages of the queue are sent, each by its name; a message goes once it is sent and its receive
+// is posted. Sending and posting wait for nobody. Who makes a message writes it into room of the
+// links, of which there is as much as the schedule needs to go on, and waits only where a receiver
+// is far behind.
 //
 // Of each step: BeginStep; for each message to send MakeRoom, then Send; for each to receive Post,
 // then Await (again, if need be), then Consumed; EndStep when all of them are through. A step that

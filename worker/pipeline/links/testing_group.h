@@ -9,10 +9,10 @@
 #include <vector>
 
 #include "core/transport/transport.h"
-#include "worker/pipeline/testing/sharing_device.h"
-#include "worker/pipeline/links/group_links.h"
 #include "worker/peers/stage_door.h"
+#include "worker/pipeline/links/group_links.h"
 #include "worker/pipeline/links/stage_handshake.h"
+#include "worker/pipeline/testing/sharing_device.h"
 
 namespace shoal::worker {
 

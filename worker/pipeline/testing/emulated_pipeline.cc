@@ -7,8 +7,8 @@
 #include "absl/status/status.h"
 #include "core/base/check.h"
 #include "core/base/random.h"
-#include "fmt/format.h"
 #include "core/plan/schedule/layer_split.h"
+#include "fmt/format.h"
 #include "worker/paced/emulated_stage.h"
 
 namespace shoal::worker {

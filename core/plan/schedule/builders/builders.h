@@ -1,8 +1,9 @@
-// The schedules that people know, as pure functions from a shape to the table of core/plan/schedule/schedule.h,
-// messages included. Any number of stages (odd ones too), chunks and microbatches: where a pattern
-// wants whole groups, it is built for as many and what there is not is left out, which keeps every
-// order that was free of deadlock so. d stages, v chunks, m microbatches, stage i; F, B, W the
-// times of one chunk; a unit of memory is one chunk's activations of one microbatch.
+// The schedules that people know, as pure functions from a shape to the table of
+// core/plan/schedule/schedule.h, messages included. Any number of stages (odd ones too), chunks and
+// microbatches: where a pattern wants whole groups, it is built for as many and what there is not
+// is left out, which keeps every order that was free of deadlock so. d stages, v chunks, m
+// microbatches, stage i; F, B, W the times of one chunk; a unit of memory is one chunk's
+// activations of one microbatch.
 #pragma once
 
 #include "core/plan/schedule/schedule.h"

@@ -3,12 +3,12 @@
 #include <algorithm>
 
 #include "core/base/random.h"
-#include "gmock/gmock.h"
-#include "gtest/gtest.h"
-#include "core/plan/schedule/schedule_check.h"
-#include "core/plan/schedule/schedule_simulation.h"
 #include "core/plan/schedule/builders/builders.h"
 #include "core/plan/schedule/builders/offload.h"
+#include "core/plan/schedule/schedule_check.h"
+#include "core/plan/schedule/schedule_simulation.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
 
 namespace shoal::plan {
 namespace {

@@ -8,8 +8,8 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "core/plan/schedule/schedule.h"
 #include "core/plan/schedule/builders/builders.h"
+#include "core/plan/schedule/schedule.h"
 
 namespace shoal::plan {
 

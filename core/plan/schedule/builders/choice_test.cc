@@ -1,9 +1,9 @@
 #include "core/plan/schedule/builders/choice.h"
 
 #include "core/base/status.h"
+#include "core/plan/schedule/schedule_check.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "core/plan/schedule/schedule_check.h"
 
 namespace shoal::plan {
 namespace {

@@ -1,7 +1,7 @@
 #include "core/base/check.h"
-#include "fmt/format.h"
 #include "core/plan/schedule/builders/builders.h"
 #include "core/plan/schedule/builders/pattern.h"
+#include "fmt/format.h"
 
 namespace shoal::plan {
 

@@ -1,13 +1,13 @@
 // What the runtime will take of memory, and the buffers of its messages, from the lists alone.
 #include <algorithm>
 
-#include "gmock/gmock.h"
-#include "gtest/gtest.h"
+#include "core/plan/memory/stage_memory.h"
+#include "core/plan/schedule/builders/testing.h"
 #include "core/plan/schedule/schedule_check.h"
 #include "core/plan/schedule/schedule_queues.h"
 #include "core/plan/schedule/schedule_simulation.h"
-#include "core/plan/schedule/builders/testing.h"
-#include "core/plan/memory/stage_memory.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
 
 namespace shoal::plan {
 namespace {

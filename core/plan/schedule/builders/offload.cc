@@ -6,8 +6,8 @@
 #include <utility>
 
 #include "core/base/status.h"
-#include "fmt/format.h"
 #include "core/plan/schedule/builders/offload_placing.h"
+#include "fmt/format.h"
 
 namespace shoal::plan {
 namespace {

@@ -1,14 +1,15 @@
 // Which activations of a schedule go to host memory and back, and when: offload, release, prepare
 // and reload placed into the lists so that no compute waits for them by the given costs. Pure.
 //
-// The schedule is timed first (core/plan/schedule/builders/compute_times.h). Then the copies of each device, or
-// of two that share a switch, are planned (core/plan/schedule/builders/copy_plan.h): offloads as early and
-// reloads as late as the stream lets them. Where there are more activations to offload than the
-// copies have time for, those that live longest are chosen, as many as fit. One that gains nothing
-// stays on the device: a smaller plan, never an error. As copies begin no later than planned and
-// each release stands where its copy has ended, the schedule takes no longer than without offload
-// when the costs hold. Devices that share a switch run by what is ready and not by the plan, and
-// then wait for each other here and there.
+// The schedule is timed first (core/plan/schedule/builders/compute_times.h). Then the copies of
+// each device, or of two that share a switch, are planned
+// (core/plan/schedule/builders/copy_plan.h): offloads as early and reloads as late as the stream
+// lets them. Where there are more activations to offload than the copies have time for, those that
+// live longest are chosen, as many as fit. One that gains nothing stays on the device: a smaller
+// plan, never an error. As copies begin no later than planned and each release stands where its
+// copy has ended, the schedule takes no longer than without offload when the costs hold. Devices
+// that share a switch run by what is ready and not by the plan, and then wait for each other here
+// and there.
 #pragma once
 
 #include <span>
@@ -16,10 +17,10 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "core/plan/schedule/builders/compute_times.h"
 #include "core/plan/schedule/schedule.h"
 #include "core/plan/schedule/schedule_costs.h"
 #include "core/plan/schedule/schedule_simulation.h"
-#include "core/plan/schedule/builders/compute_times.h"
 
 namespace shoal::plan {
 

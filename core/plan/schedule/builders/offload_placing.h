@@ -7,10 +7,10 @@
 #include <span>
 #include <vector>
 
-#include "core/plan/schedule/schedule_costs.h"
-#include "core/plan/schedule/schedule_simulation.h"
 #include "core/plan/schedule/builders/compute_times.h"
 #include "core/plan/schedule/builders/copy_plan.h"
+#include "core/plan/schedule/schedule_costs.h"
+#include "core/plan/schedule/schedule_simulation.h"
 
 namespace shoal::plan {
 

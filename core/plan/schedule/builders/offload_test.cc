@@ -3,10 +3,10 @@
 
 #include <algorithm>
 
+#include "core/plan/schedule/builders/builders.h"
+#include "core/plan/schedule/schedule_check.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "core/plan/schedule/schedule_check.h"
-#include "core/plan/schedule/builders/builders.h"
 
 namespace shoal::plan {
 namespace {

@@ -8,11 +8,11 @@
 
 #include "core/base/random.h"
 #include "core/base/status.h"
-#include "gmock/gmock.h"
-#include "gtest/gtest.h"
+#include "core/plan/schedule/builders/testing.h"
 #include "core/plan/schedule/schedule_check.h"
 #include "core/plan/schedule/schedule_simulation.h"
-#include "core/plan/schedule/builders/testing.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
 
 namespace shoal::plan {
 namespace {

@@ -1,10 +1,10 @@
 // How long schedules take to build, time and furnish with offloads: the planner does all of it for
 // tens of candidates, and every stage for its own schedule in every step.
 #include "benchmark/benchmark.h"
-#include "core/plan/schedule/schedule_check.h"
-#include "core/plan/schedule/schedule_simulation.h"
 #include "core/plan/schedule/builders/builders.h"
 #include "core/plan/schedule/builders/offload.h"
+#include "core/plan/schedule/schedule_check.h"
+#include "core/plan/schedule/schedule_simulation.h"
 
 namespace shoal::plan {
 namespace {

@@ -6,12 +6,12 @@
 
 #include "core/base/random.h"
 #include "core/base/status.h"
+#include "core/plan/schedule/builders/builders.h"
+#include "core/plan/schedule/schedule_check.h"
+#include "core/plan/schedule/schedule_simulation.h"
 #include "fmt/ranges.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "core/plan/schedule/schedule_check.h"
-#include "core/plan/schedule/schedule_simulation.h"
-#include "core/plan/schedule/builders/builders.h"
 
 namespace shoal::plan {
 namespace {

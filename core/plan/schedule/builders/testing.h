@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "core/base/random.h"
-#include "core/plan/schedule/schedule_costs.h"
 #include "core/plan/schedule/builders/builders.h"
 #include "core/plan/schedule/builders/offload.h"
+#include "core/plan/schedule/schedule_costs.h"
 
 namespace shoal::plan {
 

@@ -1,11 +1,11 @@
 // Memory and bubbles of the V-shaped schedules, and that they are whole at any shape.
 #include <algorithm>
 
-#include "gmock/gmock.h"
-#include "gtest/gtest.h"
+#include "core/plan/schedule/builders/builders.h"
 #include "core/plan/schedule/schedule_check.h"
 #include "core/plan/schedule/schedule_simulation.h"
-#include "core/plan/schedule/builders/builders.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
 
 namespace shoal::plan {
 namespace {

@@ -3,8 +3,8 @@
 #include <cerrno>
 
 #include "core/base/check.h"
-#include "core/transport/verbs/topology/gid_kind.h"
 #include "core/transport/verbs/testing/fake_host.h"
+#include "core/transport/verbs/topology/gid_kind.h"
 
 namespace shoal::transport {
 namespace {

@@ -31,9 +31,9 @@
 #include <thread>
 #include <vector>
 
-#include "core/transport/verbs/topology/device_choice.h"
-#include "core/transport/verbs/testing/fake_faults.h"
 #include "core/transport/verbs/api.h"
+#include "core/transport/verbs/testing/fake_faults.h"
+#include "core/transport/verbs/topology/device_choice.h"
 
 namespace shoal::transport {
 

@@ -1,7 +1,7 @@
 // The errors of the fake fabric: which status for what, and what becomes of both ends.
+#include "core/transport/verbs/testing/fake_verbs_end.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "core/transport/verbs/testing/fake_verbs_end.h"
 
 namespace shoal::transport {
 namespace {

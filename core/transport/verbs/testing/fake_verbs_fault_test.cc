@@ -1,9 +1,9 @@
 // The faults to order of a fake fabric, and links and devices that go.
 #include <poll.h>
 
+#include "core/transport/verbs/testing/fake_verbs_end.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "core/transport/verbs/testing/fake_verbs_end.h"
 
 namespace shoal::transport {
 namespace {

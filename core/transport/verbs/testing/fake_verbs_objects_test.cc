@@ -5,9 +5,9 @@
 #include <thread>
 
 #include "absl/time/clock.h"
+#include "core/transport/verbs/testing/fake_verbs_end.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "core/transport/verbs/testing/fake_verbs_end.h"
 
 namespace shoal::transport {
 namespace {

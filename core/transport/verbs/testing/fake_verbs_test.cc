@@ -3,9 +3,9 @@
 #include <set>
 
 #include "core/base/random.h"
+#include "core/transport/verbs/testing/fake_verbs_end.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "core/transport/verbs/testing/fake_verbs_end.h"
 
 namespace shoal::transport {
 namespace {

@@ -4,9 +4,9 @@
 
 #include "absl/status/status.h"
 #include "core/base/status.h"
+#include "core/transport/verbs/topology/gid_kind.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "core/transport/verbs/topology/gid_kind.h"
 
 namespace shoal::transport {
 namespace {

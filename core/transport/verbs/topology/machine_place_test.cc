@@ -3,9 +3,9 @@
 #include <filesystem>
 #include <fstream>
 
+#include "core/transport/verbs/topology/device_choice.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "core/transport/verbs/topology/device_choice.h"
 
 namespace shoal::transport {
 namespace {

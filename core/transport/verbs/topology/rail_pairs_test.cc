@@ -4,11 +4,11 @@
 #include <set>
 
 #include "core/base/random.h"
+#include "core/transport/verbs/topology/device_choice.h"
+#include "core/transport/verbs/topology/gid_kind.h"
 #include "fmt/format.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "core/transport/verbs/topology/device_choice.h"
-#include "core/transport/verbs/topology/gid_kind.h"
 
 namespace shoal::transport {
 namespace {

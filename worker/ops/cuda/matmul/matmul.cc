@@ -10,8 +10,8 @@
 #include "core/gpu/cuda_status.h"
 #include "worker/backend/cuda/cuda_device.h"
 #include "worker/backend/cuda/gpu_names.h"
-#include "worker/ops/cuda/matmul/matmul_kernel.h"
 #include "worker/ops/cuda/kernels/views.h"
+#include "worker/ops/cuda/matmul/matmul_kernel.h"
 
 namespace shoal::worker::cuda {
 namespace {

@@ -5,8 +5,8 @@
 #include "core/gpu/testing/gpu.h"
 #include "gtest/gtest.h"
 #include "worker/backend/cuda/gpu_names.h"
-#include "worker/ops/cuda/matmul/matmul_testing.h"
 #include "worker/ops/cuda/kernels/views.h"
+#include "worker/ops/cuda/matmul/matmul_testing.h"
 
 namespace shoal::worker::cuda {
 namespace {

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "core/gpu/fake_cuda/emulated_gpu.h"
-#include "gtest/gtest.h"
 #include "core/plan/memory/attention_scratch.h"
+#include "gtest/gtest.h"
 #include "worker/backend/cuda/cuda_device.h"
 #include "worker/ops/cuda/attention/attention.h"
 #include "worker/ops/cuda/attention/cudnn/fake_cudnn.h"
