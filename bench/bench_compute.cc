@@ -16,13 +16,13 @@
 #include <vector>
 
 #include "CLI/CLI.hpp"
-#include "common/random.h"
-#include "common/thread_pool.h"
+#include "core/base/random.h"
+#include "core/base/threads/thread_pool.h"
+#include "core/model/model_spec.h"
 #include "fmt/format.h"
 #include "oneapi/dnnl/dnnl.hpp"
-#include "plan/model_spec.h"
 #include "worker/backend/cpu/cpu_device.h"
-#include "worker/model/memory_unit_access.h"
+#include "worker/model/access/memory_unit_access.h"
 #include "worker/model/runner.h"
 #include "worker/ops/cpu/cpu_ops.h"
 

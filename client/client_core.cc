@@ -2,10 +2,10 @@
 
 #include <algorithm>
 
-#include "common/bytes.h"
-#include "common/check.h"
-#include "common/logging.h"
-#include "common/status.h"
+#include "core/base/bytes.h"
+#include "core/base/check.h"
+#include "core/base/logging.h"
+#include "core/base/status.h"
 
 namespace shoal::client {
 namespace {

@@ -26,7 +26,7 @@
 #include "client/push_table.h"
 #include "client/transport_policy.h"
 #include "client/unit_layout.h"
-#include "common/random.h"
+#include "core/base/random.h"
 
 namespace shoal::client {
 
@@ -67,7 +67,7 @@ class ParameterClient::Core {
   int64_t buffer_bytes() const { return buffer_bytes_; }
 
  private:
-  // Where this worker is among the meetings of the attempt (transport/data_layout.h).
+  // Where this worker is among the meetings of the attempt (core/transport/data_layout.h).
   struct Meetings {
     uint32_t tag = 0;
     uint32_t come = 0;

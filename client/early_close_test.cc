@@ -11,9 +11,9 @@
 
 #include "absl/time/clock.h"
 #include "client/testing/client_rig.h"
-#include "common/status.h"
-#include "transport/registry.h"
-#include "transport/testing/forwarding_transport.h"
+#include "core/base/status.h"
+#include "core/transport/registry/registry.h"
+#include "core/transport/testing/forwarding_transport.h"
 
 namespace shoal::client {
 namespace {

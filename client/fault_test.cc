@@ -4,8 +4,8 @@
 #include <string>
 
 #include "client/testing/client_rig.h"
-#include "transport/registry.h"
-#include "transport/testing/fault_transport.h"
+#include "core/transport/registry/registry.h"
+#include "core/transport/testing/fault_transport.h"
 
 namespace shoal::client {
 namespace {

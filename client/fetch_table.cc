@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "common/check.h"
-#include "common/status.h"
+#include "core/base/check.h"
+#include "core/base/status.h"
 
 namespace shoal::client {
 namespace {

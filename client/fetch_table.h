@@ -1,6 +1,6 @@
 // What is fetched and what is being fetched: the state of every unit's weights at the client, down
 // to single partitions. It decides which reads to post and judges what came back; it posts nothing
-// itself (client/io_lane.h does) and takes no locks: all of it is guarded by its owner's mutex.
+// itself (client/client_core.h does) and takes no locks: all of it is guarded by its owner's mutex.
 //
 // A unit is absent, being fetched, being converted (wire to compute type), ready, or failed. It is
 // kept while it has uses: one per Prefetch or Get that was not released. Without uses it goes at
@@ -21,8 +21,8 @@
 #include "client/frame_pool.h"
 #include "client/handshake.h"
 #include "client/unit_layout.h"
-#include "transport/data_layout.h"
-#include "transport/transport.h"
+#include "core/transport/data_layout.h"
+#include "core/transport/transport.h"
 
 namespace shoal::client {
 

@@ -2,9 +2,9 @@
 
 #include <algorithm>
 
-#include "common/bytes.h"
-#include "common/check.h"
-#include "transport/data_layout.h"
+#include "core/base/bytes.h"
+#include "core/base/check.h"
+#include "core/transport/data_layout.h"
 
 namespace shoal::client {
 

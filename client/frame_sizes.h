@@ -7,7 +7,7 @@
 #include <span>
 #include <vector>
 
-#include "common/dtype.h"
+#include "core/base/dtype.h"
 
 namespace shoal::client {
 

@@ -7,11 +7,11 @@
 #include <thread>
 
 #include "client/testing/client_rig.h"
-#include "common/bf16.h"
-#include "common/bytes.h"
-#include "common/status.h"
-#include "transport/data_layout.h"
-#include "transport/registry.h"
+#include "core/base/bf16.h"
+#include "core/base/bytes.h"
+#include "core/base/status.h"
+#include "core/transport/data_layout.h"
+#include "core/transport/registry/registry.h"
 
 namespace shoal::client {
 namespace {

@@ -1,7 +1,7 @@
 #include "client/grpc_connector.h"
 
 #include "client/handshake.h"
-#include "common/check.h"
+#include "core/base/check.h"
 
 namespace shoal::client {
 

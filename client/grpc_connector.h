@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "client/server_connector.h"
-#include "proto/rpc/parameter_server_client.h"
-#include "proto/rpc/token.h"
+#include "core/rpc/parameter_server_client.h"
+#include "core/rpc/token.h"
 
 namespace shoal::client {
 

@@ -13,10 +13,10 @@
 #include "absl/time/time.h"
 #include "client/server_connector.h"
 #include "client/unit_layout.h"
-#include "common/dtype.h"
-#include "transport/data_layout.h"
-#include "transport/negotiate.h"
-#include "transport/transport.h"
+#include "core/base/dtype.h"
+#include "core/transport/data_layout.h"
+#include "core/transport/negotiate.h"
+#include "core/transport/transport.h"
 
 namespace shoal::client {
 

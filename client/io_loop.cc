@@ -3,10 +3,10 @@
 #include <cstring>
 
 #include "client/client_core.h"
-#include "common/bf16.h"
-#include "common/check.h"
-#include "common/logging.h"
-#include "common/status.h"
+#include "core/base/bf16.h"
+#include "core/base/check.h"
+#include "core/base/logging.h"
+#include "core/base/status.h"
 
 namespace shoal::client {
 namespace {

@@ -4,9 +4,9 @@
 
 #include "client/client_core.h"
 #include "client/registered_memory.h"
-#include "common/check.h"
-#include "common/logging.h"
-#include "common/status.h"
+#include "core/base/check.h"
+#include "core/base/logging.h"
+#include "core/base/status.h"
 
 namespace shoal::client {
 

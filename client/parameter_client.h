@@ -39,13 +39,13 @@
 #include "client/registered_memory.h"
 #include "client/server_connector.h"
 #include "client/transport_policy.h"
-#include "common/clock.h"
-#include "common/dtype.h"
-#include "plan/model_spec.h"
-#include "plan/partition.h"
-#include "plan/shard_map.h"
-#include "plan/unit_shards.h"
-#include "transport/transport.h"
+#include "core/base/clock.h"
+#include "core/base/dtype.h"
+#include "core/model/model_spec.h"
+#include "core/model/partition.h"
+#include "core/model/shard_map.h"
+#include "core/model/unit_shards.h"
+#include "core/transport/transport.h"
 
 namespace shoal::client {
 

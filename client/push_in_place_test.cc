@@ -11,11 +11,11 @@
 #include "absl/synchronization/mutex.h"
 #include "client/registered_memory.h"
 #include "client/testing/client_rig.h"
-#include "common/bf16.h"
-#include "common/bytes.h"
-#include "common/status.h"
-#include "transport/registry.h"
-#include "transport/testing/guarded_gpu.h"
+#include "core/base/bf16.h"
+#include "core/base/bytes.h"
+#include "core/base/status.h"
+#include "core/transport/registry/registry.h"
+#include "core/transport/testing/guarded_gpu.h"
 
 namespace shoal::client {
 namespace {

@@ -4,11 +4,11 @@
 #include <atomic>
 #include <cstring>
 
-#include "common/bytes.h"
-#include "common/check.h"
-#include "common/status.h"
-#include "transport/push_header.h"
-#include "transport/shared_words.h"
+#include "core/base/bytes.h"
+#include "core/base/check.h"
+#include "core/base/status.h"
+#include "core/transport/push_header.h"
+#include "core/transport/shared_words.h"
 
 namespace shoal::client {
 

@@ -1,6 +1,6 @@
 // What is being pushed: gradients waiting for a credit, and parcels (header and payload of one
 // partition, in registered memory) from their filling until they are acknowledged. It decides what
-// to do next and judges acknowledgements; it copies and posts nothing itself (client/io_lane.h
+// to do next and judges acknowledgements; it copies and posts nothing itself (client/client_core.h
 // does) and takes no locks: all of it is guarded by its owner's mutex.
 //
 // There is a parcel for each slot that a server granted: so what is in flight is bounded by the
@@ -29,8 +29,8 @@
 #include "client/handshake.h"
 #include "client/registered_memory.h"
 #include "client/unit_layout.h"
-#include "transport/data_layout.h"
-#include "transport/transport.h"
+#include "core/transport/data_layout.h"
+#include "core/transport/transport.h"
 
 namespace shoal::client {
 

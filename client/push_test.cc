@@ -8,8 +8,8 @@
 
 #include "absl/synchronization/mutex.h"
 #include "client/testing/client_rig.h"
-#include "common/status.h"
-#include "transport/registry.h"
+#include "core/base/status.h"
+#include "core/transport/registry/registry.h"
 
 namespace shoal::client {
 namespace {

@@ -2,8 +2,8 @@
 #include <algorithm>
 
 #include "client/client_core.h"
-#include "common/logging.h"
-#include "common/status.h"
+#include "core/base/logging.h"
+#include "core/base/status.h"
 
 namespace shoal::client {
 namespace {

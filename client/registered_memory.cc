@@ -7,9 +7,9 @@
 #include <cstdint>
 #include <utility>
 
-#include "common/bytes.h"
-#include "common/check.h"
-#include "common/status.h"
+#include "core/base/bytes.h"
+#include "core/base/check.h"
+#include "core/base/status.h"
 #include "fmt/format.h"
 
 namespace shoal::client {

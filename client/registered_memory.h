@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "transport/transport.h"
+#include "core/transport/transport.h"
 
 namespace shoal::client {
 

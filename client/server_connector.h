@@ -4,7 +4,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "proto/shoal.pb.h"
+#include "proto/server.pb.h"
 
 namespace shoal::client {
 

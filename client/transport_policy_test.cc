@@ -1,6 +1,6 @@
 #include "client/transport_policy.h"
 
-#include "common/random.h"
+#include "core/base/random.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 

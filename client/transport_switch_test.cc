@@ -6,11 +6,11 @@
 #include <atomic>
 
 #include "client/testing/client_rig.h"
-#include "common/clock.h"
-#include "common/status.h"
-#include "transport/registry.h"
-#include "transport/testing/fault_transport.h"
-#include "transport/testing/forwarding_transport.h"
+#include "core/base/clock.h"
+#include "core/base/status.h"
+#include "core/transport/registry/registry.h"
+#include "core/transport/testing/fault_transport.h"
+#include "core/transport/testing/forwarding_transport.h"
 
 namespace shoal::client {
 namespace {

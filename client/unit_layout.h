@@ -7,10 +7,10 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "plan/model_spec.h"
-#include "plan/partition.h"
-#include "plan/shard_map.h"
-#include "plan/unit_shards.h"
+#include "core/model/model_spec.h"
+#include "core/model/partition.h"
+#include "core/model/shard_map.h"
+#include "core/model/unit_shards.h"
 
 namespace shoal::client {
 

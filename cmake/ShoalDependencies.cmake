@@ -20,7 +20,8 @@ pkg_check_modules(SQLITE REQUIRED IMPORTED_TARGET sqlite3)
 pkg_check_modules(XXHASH REQUIRED IMPORTED_TARGET libxxhash)
 pkg_check_modules(UTF8PROC REQUIRED IMPORTED_TARGET libutf8proc)
 
-# oneDNN's own CMake package insists on OpenCL headers that the CPU build does not use, so it is found by hand.
+# oneDNN's own CMake package insists on OpenCL headers that the CPU build does not use, so it is
+# found by hand.
 find_path(DNNL_INCLUDE_DIR oneapi/dnnl/dnnl.hpp REQUIRED)
 find_library(DNNL_LIBRARY dnnl REQUIRED)
 add_library(shoal_dnnl INTERFACE)

@@ -1,19 +1,24 @@
 #!/usr/bin/env bash
-# Makes a folder of the programs and every library they need, which can be copied to another x86-64 Linux (with this machine's glibc or a
-# newer one) and run from wherever it lies there: container images and machines with a GPU get Shoal this way.
+# Makes a folder of the programs and every library they need, which can be copied to another x86-64
+# Linux (with this machine's glibc or a newer one) and run from wherever it lies there: container
+# images and machines with a GPU get Shoal this way.
 #
-#   scripts/bundle.sh [--output FOLDER] [--data FOLDER] [--xz] [--with-cuda-libraries] [--build FOLDER] [--no-build]
+#   scripts/bundle.sh [--output FOLDER] [--data FOLDER] [--xz] [--with-cuda-libraries] [--build
+#   FOLDER] [--no-build]
 #
-#     --output              the folder to make; one that is there is made anew (default: build/bundle)
-#     --data                the folder of real test data (default: $SHOAL_TEST_DATA); its golden steps go with the bundle
-#     --xz                  also FOLDER.tar.xz; `python3 -m tarfile -e FOLDER.tar.xz` unpacks it where there is no xz
-#     --with-cuda-libraries cuBLASLt, cuDNN and NCCL as well: a gigabyte. Without them the programs use those they find when they run
-#     --build               the build folder (default: build/release)
-#     --no-build            take the programs as they are there
+#     --output              the folder to make; one that is there is made anew (default:
+#                           build/bundle)
+#     --data                the folder of real test data (default: $SHOAL_TEST_DATA); its golden
+#                           steps go with the bundle
+#     --xz                  also FOLDER.tar.xz; `python3 -m tarfile -e FOLDER.tar.xz` unpacks it
+#                           where there is no xz
+#     --with-cuda-libraries cuBLASLt, cuDNN and NCCL as well: a gigabyte. Without them the programs
+#     use those they find when they run --build               the build folder (default:
+#     build/release) --no-build            take the programs as they are there
 #
-# In it: bin (programs), lib (libraries; programs look there first, whatever LD_LIBRARY_PATH says), share (manifest.tsv: what is in it, of
-# which version and size; licenses; gpu-check.sh and what it needs). Of glibc and of the NVIDIA driver nothing is in it: those belong to
-# the machine.
+# In it: bin (programs), lib (libraries; programs look there first, whatever LD_LIBRARY_PATH says),
+# share (manifest.tsv: what is in it, of which version and size; licenses; gpu-check.sh and what it
+# needs). Of glibc and of the NVIDIA driver nothing is in it: those belong to the machine.
 set -euo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
 output=$root/build/bundle
@@ -45,7 +50,8 @@ if [ -n "$build" ]; then
   cd "$root"
   export CCACHE_NOHASHDIR=1 CCACHE_BASEDIR=$root
   cmake --preset release >/dev/null
-  # Not a target where there is no CUDA toolkit. (All of the list before the search: one that ends early would fail the pipe.)
+  # Not a target where there is no CUDA toolkit. (All of the list before the search: one that ends
+  # early would fail the pipe.)
   targets=$(cmake --build --preset release --target help)
   if grep -q '^gpu_check:' <<<"$targets"; then
     programs+=(gpu_check)

@@ -1,24 +1,29 @@
 #!/usr/bin/env bash
-# Everything that needs a GPU, on a machine with one, from a bundle (scripts/bundle.sh): no network, no compiler, under nine minutes. Operators
-# against the CPU's, golden training steps, training through servers, training beside PyTorch where python3 has it, kernels against their floors,
+# Everything that needs a GPU, on a machine with one, from a bundle (scripts/bundle.sh): no network,
+# no compiler, under nine minutes. Operators against the CPU's, golden training steps, training
+# through servers, training beside PyTorch where python3 has it, kernels against their floors,
 # activation offload, a step through servers; writes a dated report and prints a short table last.
 #
-#   share/gpu-check.sh [--output FOLDER] [--archive FILE] [--seconds N] [--only PART] [--no-torch] [--small]
+#   share/gpu-check.sh [--output FOLDER] [--archive FILE] [--seconds N] [--only PART] [--no-torch]
+#   [--small]
 #
 #     --output       where DATE-gpu.md, DATE-gpu.json and the logs go (default: gpu-check)
-#     --archive      FILE.tar.gz of that folder, made anew after each part with what parts have found so far: it is there even where all of this
-#                    is killed; not in that folder (default: none)
+#     --archive      FILE.tar.gz of that folder, made anew after each part with what parts have
+#                    found so far: it is there even where all of this is killed; not in that folder
+#                    (default: none)
 #     --seconds      of all of it, about (default: 525)
 #     --only         one part, as DATE-gpu-PART
 #     --small        sizes that try the programs, not the GPU
 #     --torch-device cuda or cpu: where PyTorch runs (default: cuda)
 #     --bundle       the bundle (default: the folder above this script's)
 #
-# Each part is a process with a time limit, and what it found by then counts: a part that hangs or crashes takes none of the others along. Exit
-# code: 0; 1 where a part failed, 2 for wrong arguments, 3 where there is no GPU. Bars that are missed do not fail it, the report says them.
+# Each part is a process with a time limit, and what it found by then counts: a part that hangs or
+# crashes takes none of the others along. Exit code: 0; 1 where a part failed, 2 for wrong
+# arguments, 3 where there is no GPU. Bars that are missed do not fail it, the report says them.
 #
-# cuBLASLt, cuDNN and NCCL are looked for in SHOAL_CUDA_LIBRARIES, in python3's nvidia packages and where the system has them; without them
-# Shoal's own kernels are checked. Where the machine shows less memory than it has, SHOAL_HOST_MEMORY says how much that is (128GiB).
+# cuBLASLt, cuDNN and NCCL are looked for in SHOAL_CUDA_LIBRARIES, in python3's nvidia packages and
+# where the system has them; without them Shoal's own kernels are checked. Where the machine shows
+# less memory than it has, SHOAL_HOST_MEMORY says how much that is (128GiB).
 set -uo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 bundle=$(dirname "$here")
@@ -83,11 +88,12 @@ PYTHON
 libraries=$(cuda_folders | paste -sd: -)
 export SHOAL_CUDA_LIBRARIES=${SHOAL_CUDA_LIBRARIES:+$SHOAL_CUDA_LIBRARIES:}$libraries
 
-# A driver without persistence mode forgets its GPUs when no process has them, and the next waits seconds for them: this one keeps the first.
+# A driver without persistence mode forgets its GPUs when no process has them, and the next waits
+# seconds for them: this one keeps the first.
 [ ! -e /dev/nvidia0 ] || exec 9<>/dev/nvidia0 || true
 
-# A machine that is given memory as it is used may show too little of it now. How much there can be is then the limit of its control group, or
-# the pages that its kernel found when it started.
+# A machine that is given memory as it is used may show too little of it now. How much there can be
+# is then the limit of its control group, or the pages that its kernel found when it started.
 mib() { awk -v b="$1" 'BEGIN {printf "%.0f MiB", b / 1048576}'; }
 hint=''
 if [ -n "${SHOAL_HOST_MEMORY:-}" ]; then
@@ -96,7 +102,8 @@ else
   shown=$(awk '/^MemTotal/ {printf "%.0f", $2 * 1024}' /proc/meminfo)
   limit=$(cat /sys/fs/cgroup/memory.max /sys/fs/cgroup/memory/memory.limit_in_bytes 2>/dev/null | head -1)
   pages=$(awk -v page="$(getconf PAGESIZE)" '$1 == "present" {n += $2} END {printf "%.0f", n * page}' /proc/zoneinfo 2>/dev/null)
-  # "max" and what stands for it are no numbers of a machine's. A few hundredths of the pages are the kernel's own.
+  # "max" and what stands for it are no numbers of a machine's. A few hundredths of the pages are
+  # the kernel's own.
   if [[ $limit =~ ^[0-9]{1,15}$ ]] && [ "$limit" -gt "$shown" ]; then
     export SHOAL_HOST_MEMORY=$limit
     host_memory="$(mib "$limit"), the limit of the control group"
@@ -119,7 +126,8 @@ notes=(
   --note "Libraries in: ${SHOAL_CUDA_LIBRARIES:-none}."
 )
 
-# The GPU under load: a sample every two seconds; of each part the one that drew the most power is told.
+# The GPU under load: a sample every two seconds; of each part the one that drew the most power is
+# told.
 state_fields=clocks.sm,clocks.mem,temperature.gpu,power.draw,memory.used,utilization.gpu,clocks_event_reasons.active
 samples=$parts/samples
 : >"$samples"
@@ -164,8 +172,8 @@ part() {
 }
 
 baseline=(python3 "$here/torch_baseline.py" --shapes "$parts/shapes.json" --device "$torch_device")
-# PyTorch compiles for most of a minute what it then measures in seconds: several processes do so beside the parts that time nothing, into a
-# cache that the measuring one finds.
+# PyTorch compiles for most of a minute what it then measures in seconds: several processes do so
+# beside the parts that time nothing, into a cache that the measuring one finds.
 compilers=()
 start_compilers() {
   local shard shards=4
@@ -233,7 +241,8 @@ if [ -n "$torch" ]; then
   limit=$((total - $(passed) - 90))
   run_torch $((limit > 150 ? 150 : limit))
 fi
-# The last one has what is left. It takes what memory is free, also what a process that is ending has not yet given back.
+# The last one has what is left. It takes what memory is free, also what a process that is ending
+# has not yet given back.
 patience=$(($(passed) + 10))
 while timeout 5 nvidia-smi --query-compute-apps=pid --format=csv,noheader 2>/dev/null | grep -q '^[0-9]' && [ "$(passed)" -lt "$patience" ]; do
   sleep 0.5

@@ -1,9 +1,11 @@
 #!/usr/bin/env bash
-# Installs the Debian 12 packages that building and testing Shoal needs, through apt (with sudo when not root).
-# Says nothing when all of them are there already.
+# Installs the Debian 12 packages that building and testing Shoal needs, through apt (with sudo when
+# not root). Says nothing when all of them are there already.
 #
-#   scripts/install-dependencies.sh [--tests]     --tests: also what only scripts/test.sh needs: clang for the fuzz targets, and, where
-#                                                 they can be had, QEMU and what else tests/rdma/vm.sh starts a machine with
+#   scripts/install-dependencies.sh [--tests]
+#
+#     --tests  also what only tests need: clang for the fuzz targets, what scripts/lint.sh runs,
+#              and, where they can be had, QEMU and what else tests/rdma/vm.sh starts a machine with
 set -euo pipefail
 
 packages=(
@@ -26,7 +28,8 @@ packages=(
 wanted=()
 if [ "${1:-}" = --tests ]; then
   packages+=(clang libclang-rt-14-dev)
-  wanted+=(qemu-system-x86 cpio busybox-static xz-utils kmod iproute2 util-linux python3 ibverbs-providers)
+  packages+=(clang-format clang-tidy python3)  # scripts/lint.sh
+  wanted+=(qemu-system-x86 cpio busybox-static xz-utils kmod iproute2 util-linux ibverbs-providers)
 elif [ $# -gt 0 ]; then
   echo "usage: $0 [--tests]" >&2
   exit 2

@@ -1,9 +1,11 @@
 #!/usr/bin/env bash
-# From a fresh Debian 12 machine to a fine-tuned model, everything made here: installs packages, builds, makes a dataset, a
-# tokenizer and a small model from seeds, samples from the model, trains it with 2 servers and 2 workers, samples again,
-# and leaves a Hugging Face folder. Training takes under two minutes on two cores. Can be run again; it starts over.
+# From a fresh Debian 12 machine to a fine-tuned model, everything made here: installs packages,
+# builds, makes a dataset, a tokenizer and a small model from seeds, samples from the model, trains
+# it with 2 servers and 2 workers, samples again, and leaves a Hugging Face folder. Training takes
+# under two minutes on two cores. Can be run again; it starts over.
 #
-#   scripts/quickstart.sh [FOLDER]      where models, data and checkpoints go (default: quickstart-run)
+#   scripts/quickstart.sh [FOLDER]      where models, data and checkpoints go (default:
+#   quickstart-run)
 set -euo pipefail
 cd "$(dirname "$0")/.."
 run=${1:-quickstart-run}

@@ -1,14 +1,16 @@
 #!/usr/bin/env bash
 # Installs what is missing, builds, and runs every test through CTest:
 #   1. the release build, all tests;
-#   2. the tests on RDMA devices, in a virtual machine with soft-RoCE (tests/rdma/run.sh; skipped, with the reason, where there is no
-#      QEMU or no kernel for it);
+#   2. the tests on RDMA devices, in a virtual machine with soft-RoCE (tests/rdma/run.sh; skipped,
+#      with the reason, where there is no QEMU or no kernel for it);
 #   3. AddressSanitizer and UndefinedBehaviorSanitizer over the unit and integration tests;
 #   4. the fuzz targets, a few seconds each.
-# Ends with CTest's summaries; the exit code is 0 only when none failed. About 50 minutes on 2 cores from nothing, 20
-# with a warm compiler cache. ThreadSanitizer is a command of its own, scripts/tsan.sh.
+# Ends with CTest's summaries; the exit code is 0 only when none failed. About 50 minutes on 2 cores
+# from nothing, 20 with a warm compiler cache. ThreadSanitizer is a command of its own,
+# scripts/tsan.sh.
 #
-#   SHOAL_TEST_DATA    folder with the real test data; without it, tests that need it are reported as skipped
+#   SHOAL_TEST_DATA    folder with the real test data; without it, tests that need it are reported
+#                      as skipped
 #   SHOAL_TEST_STAGES  which stages to run (default: "release rdma asan fuzz")
 set -euo pipefail
 cd "$(dirname "$0")/.."

@@ -4,7 +4,8 @@ import torch
 import torch.utils.checkpoint
 
 LOGITS_AT_ONCE = 16384 * 152064  # 5 GB in bf16
-BUCKET_PARAMETERS = 256 << 20  # whose fp32 gradients are there at once, or one parameter's that is larger
+# Whose fp32 gradients are there at once, or one parameter's that is larger.
+BUCKET_PARAMETERS = 256 << 20
 
 
 def rotary_tables(shape, length, device):
@@ -76,7 +77,8 @@ def make_model(case, device, compiled):
                 else:
                     x = self.block_forward(block, x, cosines, sines)
             x, labels = self.norm(x).view(-1, hidden), labels.reshape(-1)
-            # All logits at once would take most of the memory for long sequences: then they are made again in the backward.
+            # All logits at once would take most of the memory for long sequences: then they are
+            # made again in the backward.
             rows = max(1024, LOGITS_AT_ONCE // shape["vocabulary"])
             loss = 0
             for begin in range(0, x.shape[0], rows):

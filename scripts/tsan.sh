@@ -1,10 +1,13 @@
 #!/usr/bin/env bash
-# ThreadSanitizer over the unit and integration tests, with nothing suppressed but one report inside gRPC's own build.
+# ThreadSanitizer over the unit and integration tests, with nothing suppressed but one report inside
+# gRPC's own build.
 #
-# The packaged gRPC and Abseil are not instrumented, so with them TSan reports hundreds of races that are none, and
-# suppressing those would hide real ones. This builds both from the distribution's sources, instrumented, into a cached
-# prefix (about 10 minutes on 2 cores, once), then configures the `tsan` preset against it and runs the tests. GPU kernels, which
-# tests run on an emulated GPU, are checked for races between the threads of a block (gpu/emulation/races.h).
+# The packaged gRPC and Abseil are not instrumented, so with them TSan reports hundreds of races
+# that are none, and suppressing those would hide real ones. This builds both from the
+# distribution's sources, instrumented, into a cached prefix (about 10 minutes on 2 cores, once),
+# then configures the `tsan` preset against it and runs the tests. GPU kernels, which tests run on
+# an emulated GPU, are checked for races between the threads of a block
+# (core/gpu/fake_cuda/races.h).
 #
 #   scripts/tsan.sh [ctest arguments]      e.g. scripts/tsan.sh -R transport
 #
@@ -63,7 +66,8 @@ fi
 cmake --preset tsan -DCMAKE_PREFIX_PATH="$prefix"
 TSAN_OPTIONS="halt_on_error=0 exitcode=0" cmake --build --preset tsan -j "$jobs"
 
-# oneDNN's threads come from libgomp, which is not instrumented: one thread keeps it out of the picture.
+# oneDNN's threads come from libgomp, which is not instrumented: one thread keeps it out of the
+# picture.
 export OMP_NUM_THREADS=1
 export TSAN_OPTIONS="halt_on_error=1 second_deadlock_stack=1 suppressions=$PWD/scripts/tsan.supp"
 # TSan needs a fixed address layout on kernels with many randomised bits.

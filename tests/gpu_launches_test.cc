@@ -9,11 +9,11 @@
 #include <string>
 #include <vector>
 
+#include "core/gpu/fake_cuda/emulated_gpu.h"
+#include "core/model/model_spec.h"
+#include "core/plan/memory/norm_partials.h"
 #include "fmt/format.h"
-#include "gpu/emulation/emulated_gpu.h"
 #include "gtest/gtest.h"
-#include "plan/model_spec.h"
-#include "plan/norm_partials.h"
 #include "server/store/cuda/accumulate.h"
 #include "server/store/cuda/adamw.h"
 #include "worker/backend/cuda/cuda_device.h"

@@ -1,8 +1,8 @@
 // The memory plan repeats what servers and workers allocate; here the two are held against each
 // other.
+#include "core/plan/memory/memory_plan.h"
+#include "core/plan/memory/stage_scratch.h"
 #include "gtest/gtest.h"
-#include "plan/memory_plan.h"
-#include "plan/stage_scratch.h"
 #include "server/store/store.h"
 #include "worker/model/chunk_memory.h"
 #include "worker/model/runner.h"

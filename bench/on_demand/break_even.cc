@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "bench/on_demand/simulated.h"
-#include "common/status.h"
+#include "core/base/status.h"
 
 namespace shoal::bench {
 namespace {

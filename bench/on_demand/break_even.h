@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "plan/cluster.h"
+#include "core/sim/cluster.h"
 
 namespace shoal::bench {
 

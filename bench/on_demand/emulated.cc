@@ -7,12 +7,12 @@
 
 #include "bench/on_demand/simulated.h"
 #include "bench/on_demand/stand_in.h"
-#include "common/check.h"
-#include "common/file.h"
-#include "common/status.h"
-#include "formats/hf_model.h"
-#include "formats/token_file.h"
-#include "plan/model_spec.h"
+#include "core/base/check.h"
+#include "core/base/file.h"
+#include "core/base/status.h"
+#include "core/data/token_file.h"
+#include "core/model/huggingface/hf_model.h"
+#include "core/model/model_spec.h"
 
 namespace shoal::bench {
 namespace {

@@ -16,8 +16,8 @@
 #include "CLI/CLI.hpp"
 #include "bench/on_demand/paper.h"
 #include "bench/on_demand/sections.h"
-#include "common/file.h"
-#include "common/status.h"
+#include "core/base/file.h"
+#include "core/base/status.h"
 
 namespace shoal::bench {
 namespace {

@@ -4,8 +4,8 @@
 #include <array>
 #include <string>
 
+#include "core/sim/comparison.h"
 #include "fmt/format.h"
-#include "sim/comparison.h"
 
 namespace shoal::bench {
 

@@ -4,9 +4,9 @@
 #include "bench/on_demand/emulated.h"
 #include "bench/on_demand/paper.h"
 #include "bench/on_demand/sections.h"
+#include "core/model/model_spec.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "plan/model_spec.h"
 
 namespace shoal::bench {
 namespace {

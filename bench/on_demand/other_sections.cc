@@ -3,7 +3,7 @@
 
 #include "bench/on_demand/paper.h"
 #include "bench/on_demand/sections.h"
-#include "common/plot/heat_map.h"
+#include "core/base/plot/heat_map.h"
 
 namespace shoal::bench {
 namespace {

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "bench/on_demand/setting.h"
-#include "sim/comparison.h"
+#include "core/sim/comparison.h"
 
 namespace shoal::bench {
 

@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "bench/on_demand/emulated.h"
-#include "common/check.h"
-#include "common/status.h"
+#include "core/base/check.h"
+#include "core/base/status.h"
 
 namespace shoal::bench {
 namespace {

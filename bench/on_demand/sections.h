@@ -6,8 +6,8 @@
 #include "bench/on_demand/break_even.h"
 #include "bench/on_demand/emulated.h"
 #include "bench/on_demand/real.h"
-#include "bench/report/report.h"
 #include "bench/on_demand/simulated.h"
+#include "bench/report/report.h"
 
 namespace shoal::bench {
 

@@ -2,9 +2,9 @@
 
 #include <set>
 
-#include "common/random.h"
-#include "common/status.h"
-#include "plan/lengths.h"
+#include "core/base/random.h"
+#include "core/base/status.h"
+#include "core/plan/step/lengths.h"
 
 namespace shoal::bench {
 namespace {

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "plan/cluster.h"
-#include "plan/step_plan.h"
+#include "core/plan/step/step_plan.h"
+#include "core/sim/cluster.h"
 
 namespace shoal::bench {
 

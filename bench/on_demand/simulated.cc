@@ -1,8 +1,8 @@
 #include "bench/on_demand/simulated.h"
 
-#include "common/check.h"
-#include "common/status.h"
-#include "plan/model_spec.h"
+#include "core/base/check.h"
+#include "core/base/status.h"
+#include "core/model/model_spec.h"
 
 namespace shoal::bench {
 

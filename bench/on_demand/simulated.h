@@ -6,7 +6,7 @@
 
 #include "absl/status/statusor.h"
 #include "bench/on_demand/setting.h"
-#include "sim/comparison.h"
+#include "core/sim/comparison.h"
 
 namespace shoal::bench {
 

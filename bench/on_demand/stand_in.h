@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "plan/model_spec.h"
+#include "core/model/model_spec.h"
 
 namespace shoal::bench {
 

@@ -1,8 +1,8 @@
 #include <algorithm>
 
 #include "bench/on_demand/sections.h"
-#include "common/plot/heat_map.h"
-#include "common/plot/line_chart.h"
+#include "core/base/plot/heat_map.h"
+#include "core/base/plot/line_chart.h"
 
 namespace shoal::bench {
 namespace {

@@ -4,9 +4,9 @@
 #include <sstream>
 
 #include "absl/time/clock.h"
-#include "client/cli/process_group.h"
-#include "common/file.h"
-#include "common/status.h"
+#include "cli/run/process_group.h"
+#include "core/base/file.h"
+#include "core/base/status.h"
 #include "nlohmann/json.hpp"
 
 namespace shoal::bench {

@@ -1,5 +1,5 @@
 // `shoal train --json` as a child process, with a job made here, and what it says of its steps.
-// From the main thread alone (client/cli/process_group.h).
+// From the main thread alone (cli/run/process_group.h).
 #pragma once
 
 #include <cstdint>
@@ -8,8 +8,8 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "core/job/job.h"
 #include "nlohmann/json.hpp"
-#include "plan/job.h"
 
 namespace shoal::bench {
 

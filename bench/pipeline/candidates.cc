@@ -2,9 +2,9 @@
 
 #include <utility>
 
-#include "common/status.h"
-#include "plan/schedules/builders.h"
-#include "plan/schedules/offload.h"
+#include "core/base/status.h"
+#include "core/plan/schedule/builders/builders.h"
+#include "core/plan/schedule/builders/offload.h"
 
 namespace shoal::bench {
 namespace {

@@ -6,9 +6,9 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "plan/schedule.h"
-#include "plan/schedule_costs.h"
-#include "plan/schedule_simulation.h"
+#include "core/plan/schedule/schedule.h"
+#include "core/plan/schedule/schedule_costs.h"
+#include "core/plan/schedule/schedule_simulation.h"
 
 namespace shoal::bench {
 

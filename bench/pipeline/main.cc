@@ -11,7 +11,7 @@
 #include "bench/pipeline/simulated.h"
 #include "bench/pipeline/theory.h"
 #include "bench/report/report.h"
-#include "common/status.h"
+#include "core/base/status.h"
 #include "fmt/format.h"
 
 namespace shoal::bench {

@@ -8,15 +8,15 @@
 #include <utility>
 
 #include "absl/time/clock.h"
-#include "common/phase_clock.h"
-#include "common/status.h"
+#include "core/base/phase_clock.h"
+#include "core/base/status.h"
+#include "core/plan/pipeline/schedule_drawing.h"
+#include "core/plan/schedule/layer_split.h"
 #include "fmt/format.h"
-#include "plan/drawing/schedule_drawing.h"
-#include "plan/layer_split.h"
 #include "worker/backend/cpu/cpu_device.h"
-#include "worker/emulated/emulated_stage.h"
-#include "worker/model/memory_unit_access.h"
-#include "worker/pipeline/in_process_links.h"
+#include "worker/model/access/memory_unit_access.h"
+#include "worker/paced/emulated_stage.h"
+#include "worker/pipeline/links/in_process_links.h"
 #include "worker/pipeline/stage_runner.h"
 
 namespace shoal::bench {

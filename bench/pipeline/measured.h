@@ -7,7 +7,7 @@
 #include "absl/status/statusor.h"
 #include "bench/pipeline/candidates.h"
 #include "bench/report/report.h"
-#include "plan/schedule_simulation.h"
+#include "core/plan/schedule/schedule_simulation.h"
 
 namespace shoal::bench {
 

@@ -6,9 +6,9 @@
 #include <vector>
 
 #include "bench/pipeline/candidates.h"
-#include "common/plot/line_chart.h"
-#include "common/plot/scatter.h"
-#include "common/status.h"
+#include "core/base/plot/line_chart.h"
+#include "core/base/plot/scatter.h"
+#include "core/base/status.h"
 #include "fmt/format.h"
 
 namespace shoal::bench {

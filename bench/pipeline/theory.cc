@@ -7,9 +7,9 @@
 
 #include "bench/pipeline/candidates.h"
 #include "bench/pipeline/paper.h"
-#include "common/status.h"
+#include "core/base/status.h"
+#include "core/plan/pipeline/offload_ratio.h"
 #include "fmt/format.h"
-#include "plan/offload_ratio.h"
 
 namespace shoal::bench {
 namespace {

@@ -2,8 +2,8 @@
 
 #include <cmath>
 
-#include "common/file.h"
-#include "common/status.h"
+#include "core/base/file.h"
+#include "core/base/status.h"
 
 namespace shoal::bench {
 namespace {

@@ -1,7 +1,7 @@
 #include "client/testing/client_rig.h"
 
-#include "common/check.h"
-#include "transport/registry.h"
+#include "core/base/check.h"
+#include "core/transport/registry/registry.h"
 
 namespace shoal::client {
 namespace {

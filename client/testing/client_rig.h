@@ -8,10 +8,10 @@
 #include "client/parameter_client.h"
 #include "client/testing/fake_server.h"
 #include "client/unit_layout.h"
-#include "plan/model_spec.h"
-#include "plan/partition.h"
-#include "plan/shard_map.h"
-#include "transport/transport.h"
+#include "core/model/model_spec.h"
+#include "core/model/partition.h"
+#include "core/model/shard_map.h"
+#include "core/transport/transport.h"
 
 namespace shoal::client {
 

@@ -1,6 +1,6 @@
 // A parameter server small enough to be read at a glance, for tests of the client: weights that a
 // test publishes, pushes that are checked, counted once and added up as integers. It follows
-// transport/data_layout.h over any transport and runs on a thread of its own.
+// core/transport/data_layout.h over any transport and runs on a thread of its own.
 #pragma once
 
 #include <cstdint>
@@ -16,10 +16,10 @@
 #include "absl/synchronization/mutex.h"
 #include "client/server_connector.h"
 #include "client/unit_layout.h"
-#include "common/dtype.h"
-#include "proto/shoal.pb.h"
-#include "transport/data_layout.h"
-#include "transport/transport.h"
+#include "core/base/dtype.h"
+#include "core/transport/data_layout.h"
+#include "core/transport/transport.h"
+#include "proto/server.pb.h"
 
 namespace shoal::client {
 

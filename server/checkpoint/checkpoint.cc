@@ -7,9 +7,9 @@
 #include <cstring>
 #include <map>
 
-#include "common/check.h"
-#include "common/file.h"
-#include "common/status.h"
+#include "core/base/check.h"
+#include "core/base/file.h"
+#include "core/base/status.h"
 #include "server/checkpoint/manifest.h"
 
 namespace shoal::server {

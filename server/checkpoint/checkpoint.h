@@ -17,9 +17,9 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "common/dtype.h"
-#include "formats/hf_model.h"
-#include "plan/model_spec.h"
+#include "core/base/dtype.h"
+#include "core/model/huggingface/hf_model.h"
+#include "core/model/model_spec.h"
 #include "server/checkpoint/shard_file.h"
 
 namespace shoal::server {

@@ -3,13 +3,13 @@
 #include <filesystem>
 #include <fstream>
 
-#include "common/bytes.h"
-#include "common/file.h"
-#include "common/random.h"
-#include "common/status.h"
+#include "core/base/bytes.h"
+#include "core/base/file.h"
+#include "core/base/random.h"
+#include "core/base/status.h"
+#include "core/model/shard_map.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "plan/shard_map.h"
 
 namespace shoal::server {
 namespace {

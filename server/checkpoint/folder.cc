@@ -6,8 +6,8 @@
 #include <filesystem>
 #include <string_view>
 
-#include "common/file.h"
-#include "common/status.h"
+#include "core/base/file.h"
+#include "core/base/status.h"
 #include "server/checkpoint/checkpoint.h"
 #include "server/checkpoint/manifest.h"
 

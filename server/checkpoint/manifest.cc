@@ -4,7 +4,7 @@
 
 #include <charconv>
 
-#include "common/status.h"
+#include "core/base/status.h"
 #include "nlohmann/json.hpp"
 
 namespace shoal::server {

@@ -7,10 +7,10 @@
 #include <cerrno>
 #include <cstring>
 
-#include "common/bytes.h"
-#include "common/check.h"
-#include "common/file.h"
-#include "common/status.h"
+#include "core/base/bytes.h"
+#include "core/base/check.h"
+#include "core/base/file.h"
+#include "core/base/status.h"
 
 namespace shoal::server {
 namespace {

@@ -19,7 +19,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "plan/partition.h"
+#include "core/model/partition.h"
 
 namespace shoal::server {
 

@@ -1,6 +1,6 @@
 #include "server/coordinator/background_thread.h"
 
-#include "common/check.h"
+#include "core/base/check.h"
 
 namespace shoal::server {
 

@@ -3,9 +3,9 @@
 #include <algorithm>
 
 #include "absl/time/clock.h"
-#include "common/logging.h"
-#include "common/random.h"
-#include "common/status.h"
+#include "core/base/logging.h"
+#include "core/base/random.h"
+#include "core/base/status.h"
 
 namespace shoal::server {
 namespace {

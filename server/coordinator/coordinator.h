@@ -13,9 +13,9 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
-#include "common/clock.h"
-#include "common/metrics.h"
-#include "proto/rpc/coordinator_service.h"
+#include "core/base/clock.h"
+#include "core/base/metrics.h"
+#include "core/rpc/coordinator_service.h"
 #include "server/coordinator/background_thread.h"
 #include "server/coordinator/coordinator_core.h"
 

@@ -13,9 +13,9 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "proto/shoal.pb.h"
-#include "server/coordinator/job_run.h"
-#include "server/coordinator/membership.h"
+#include "proto/coordinator.pb.h"
+#include "server/coordinator/job/job_run.h"
+#include "server/coordinator/members/membership.h"
 
 namespace shoal::server {
 

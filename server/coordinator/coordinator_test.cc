@@ -6,8 +6,8 @@
 #include <thread>
 
 #include "absl/time/clock.h"
-#include "common/random.h"
-#include "common/status.h"
+#include "core/base/random.h"
+#include "core/base/status.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "server/coordinator/testing/loopback_cluster.h"

@@ -6,8 +6,8 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
-#include "proto/rpc/parameter_server_client.h"
-#include "server/coordinator/server_control.h"
+#include "core/rpc/parameter_server_client.h"
+#include "server/coordinator/job/server_control.h"
 
 namespace shoal::server {
 

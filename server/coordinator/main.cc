@@ -6,20 +6,20 @@
 #include <string>
 
 #include "CLI/CLI.hpp"
-#include "common/clock.h"
-#include "common/file.h"
-#include "common/flag_checks.h"
-#include "common/lock_order.h"
-#include "common/logging.h"
-#include "common/metrics.h"
-#include "common/signal_thread.h"
-#include "common/status.h"
-#include "proto/rpc/member_session.h"
-#include "proto/rpc/program_flags.h"
-#include "proto/rpc/server.h"
+#include "core/base/clock.h"
+#include "core/base/file.h"
+#include "core/base/flag_checks.h"
+#include "core/base/logging.h"
+#include "core/base/metrics.h"
+#include "core/base/status.h"
+#include "core/base/threads/lock_order.h"
+#include "core/base/threads/signal_thread.h"
+#include "core/rpc/member_session.h"
+#include "core/rpc/program_flags.h"
+#include "core/rpc/server.h"
 #include "server/coordinator/coordinator.h"
 #include "server/coordinator/grpc_server_control.h"
-#include "server/coordinator/job_loader.h"
+#include "server/coordinator/job/job_loader.h"
 
 namespace shoal::server {
 namespace {

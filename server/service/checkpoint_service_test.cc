@@ -3,8 +3,8 @@
 #include <filesystem>
 #include <fstream>
 
-#include "common/random.h"
-#include "common/status.h"
+#include "core/base/random.h"
+#include "core/base/status.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "server/checkpoint/checkpoint.h"

@@ -4,8 +4,8 @@
 #include <utility>
 #include <vector>
 
-#include "common/logging.h"
-#include "common/status.h"
+#include "core/base/logging.h"
+#include "core/base/status.h"
 
 namespace shoal::server {
 namespace {

@@ -3,11 +3,11 @@
 #include <cstring>
 #include <utility>
 
-#include "common/check.h"
-#include "common/logging.h"
-#include "common/status.h"
-#include "transport/push_header.h"
-#include "transport/shared_words.h"
+#include "core/base/check.h"
+#include "core/base/logging.h"
+#include "core/base/status.h"
+#include "core/transport/push_header.h"
+#include "core/transport/shared_words.h"
 
 namespace shoal::server {
 namespace {

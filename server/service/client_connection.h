@@ -19,11 +19,11 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
+#include "core/transport/data_layout.h"
+#include "core/transport/transport.h"
 #include "server/service/server_metrics.h"
 #include "server/service/sparse_log.h"
 #include "server/store/partition_state.h"
-#include "transport/data_layout.h"
-#include "transport/transport.h"
 
 namespace shoal::server {
 
@@ -56,7 +56,7 @@ class ClientConnection {
     int64_t slot_bytes = 0;
   };
   // Exposed to the peer: the headers of slots and their payloads, in one region or in two of one
-  // layout (transport/data_layout.h).
+  // layout (core/transport/data_layout.h).
   struct Slots {
     std::shared_ptr<transport::Region> headers;
     std::shared_ptr<transport::Region> payloads;

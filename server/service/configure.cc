@@ -3,14 +3,14 @@
 #include <span>
 #include <utility>
 
-#include "common/bytes.h"
-#include "common/logging.h"
-#include "common/status.h"
-#include "formats/hf_model.h"
-#include "plan/server_memory.h"
+#include "core/base/bytes.h"
+#include "core/base/logging.h"
+#include "core/base/status.h"
+#include "core/model/huggingface/hf_model.h"
+#include "core/plan/memory/server_memory.h"
+#include "core/transport/registry/job_transport.h"
 #include "server/checkpoint/checkpoint.h"
 #include "server/service/parameter_service.h"
-#include "transport/job_transport.h"
 
 namespace shoal::server {
 namespace {

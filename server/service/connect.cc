@@ -2,12 +2,12 @@
 #include <algorithm>
 #include <utility>
 
-#include "common/logging.h"
-#include "common/status.h"
-#include "plan/server_memory.h"
+#include "core/base/logging.h"
+#include "core/base/status.h"
+#include "core/plan/memory/server_memory.h"
+#include "core/transport/negotiate.h"
+#include "core/transport/shared_region.h"
 #include "server/service/parameter_service.h"
-#include "transport/negotiate.h"
-#include "transport/shared_region.h"
 
 namespace shoal::server {
 namespace {

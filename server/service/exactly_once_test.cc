@@ -6,8 +6,8 @@
 #include <filesystem>
 #include <map>
 
-#include "common/random.h"
-#include "common/status.h"
+#include "core/base/random.h"
+#include "core/base/status.h"
 #include "gtest/gtest.h"
 #include "server/service/testing_cluster.h"
 

@@ -8,8 +8,8 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "core/transport/gpu_memory.h"
 #include "server/store/partition_state.h"
-#include "transport/gpu_memory.h"
 
 namespace shoal::server {
 

@@ -10,14 +10,14 @@
 #include <vector>
 
 #include "absl/time/clock.h"
-#include "common/random.h"
-#include "common/status.h"
+#include "core/base/random.h"
+#include "core/base/status.h"
+#include "core/gpu/fake_cuda/emulated_gpu.h"
+#include "core/plan/memory/server_memory.h"
+#include "core/transport/cuda/testing/emulated_gpu_memory.h"
 #include "gmock/gmock.h"
-#include "gpu/emulation/emulated_gpu.h"
 #include "gtest/gtest.h"
-#include "plan/server_memory.h"
 #include "server/service/testing_cluster.h"
-#include "transport/cuda/testing/emulated_gpu_memory.h"
 
 namespace shoal::server {
 namespace {

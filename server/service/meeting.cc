@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "transport/data_layout.h"
+#include "core/transport/data_layout.h"
 
 namespace shoal::server {
 

@@ -1,7 +1,7 @@
 // Where workers wait for each other at layers, as collective training makes them
 // (train.synchronization: layer): the baseline that on-demand communication is measured against.
 // The coordinator names in BeginAttempt who takes part; the first server of the shard map counts.
-// transport/data_layout.h describes the doorbells.
+// core/transport/data_layout.h describes the doorbells.
 //
 // Workers come to the meetings of an attempt in the same order, so one count for each worker says
 // all, and a meeting is over when the smallest count has passed it. Nobody waits here: a worker

@@ -2,10 +2,10 @@
 
 #include <map>
 
-#include "common/random.h"
+#include "core/base/random.h"
+#include "core/transport/data_layout.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "transport/data_layout.h"
 
 namespace shoal::server {
 namespace {

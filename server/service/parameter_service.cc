@@ -2,9 +2,9 @@
 
 #include <utility>
 
-#include "common/check.h"
-#include "common/logging.h"
-#include "common/status.h"
+#include "core/base/check.h"
+#include "core/base/logging.h"
+#include "core/base/status.h"
 
 namespace shoal::server {
 

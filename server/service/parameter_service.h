@@ -1,5 +1,5 @@
 // The parameter server as a plain class: one method for each call of proto ParameterServer, and the
-// data path behind Connect. The gRPC adapter (proto/rpc/parameter_server_service.h) calls it from
+// data path behind Connect. The gRPC adapter (core/rpc/parameter_server_service.h) calls it from
 // many threads; tests call it directly.
 //
 // Commands of the coordinator run one at a time (commands_mutex_) and follow StepState. Pushes come
@@ -25,12 +25,13 @@
 #include "absl/container/flat_hash_set.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
-#include "common/clock.h"
-#include "common/metrics.h"
-#include "common/thread_pool.h"
-#include "plan/job.h"
-#include "plan/shard_map.h"
-#include "proto/rpc/parameter_server_service.h"
+#include "core/base/clock.h"
+#include "core/base/metrics.h"
+#include "core/base/threads/thread_pool.h"
+#include "core/job/job.h"
+#include "core/model/shard_map.h"
+#include "core/rpc/parameter_server_service.h"
+#include "core/transport/transport.h"
 #include "server/service/checkpoint_task.h"
 #include "server/service/gpu_memory.h"
 #include "server/service/payloads_in_gpu.h"
@@ -39,7 +40,6 @@
 #include "server/service/sparse_log.h"
 #include "server/service/step_state.h"
 #include "server/store/store.h"
-#include "transport/transport.h"
 
 namespace shoal::server {
 

@@ -7,13 +7,13 @@
 #include <map>
 
 #include "absl/time/clock.h"
-#include "common/random.h"
-#include "common/status.h"
+#include "core/base/random.h"
+#include "core/base/status.h"
+#include "core/transport/push_header.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "server/service/testing_client.h"
 #include "server/service/testing_cluster.h"
-#include "transport/push_header.h"
 
 namespace shoal::server {
 namespace {

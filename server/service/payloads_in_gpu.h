@@ -1,8 +1,8 @@
 // Which clients' slots lie in the server's GPU, or did and may still be open: memory that a client
-// has open goes when the client closes it (transport/gpu_memory.h), which one that hangs, or means
-// harm, does not do. So a client that comes again while it has two, in this life or an earlier one,
-// is served on the host. Clients give their names themselves, so all that is kept is bounded too:
-// by twice as many as there may be clients that push.
+// has open goes when the client closes it (core/transport/gpu_memory.h), which one that hangs, or
+// means harm, does not do. So a client that comes again while it has two, in this life or an
+// earlier one, is served on the host. Clients give their names themselves, so all that is kept is
+// bounded too: by twice as many as there may be clients that push.
 //
 // Used from one thread at a time.
 #pragma once
@@ -15,8 +15,8 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "common/status.h"
-#include "transport/transport.h"
+#include "core/base/status.h"
+#include "core/transport/transport.h"
 
 namespace shoal::server {
 

@@ -3,8 +3,8 @@
 #include <utility>
 
 #include "absl/time/clock.h"
-#include "common/logging.h"
-#include "common/status.h"
+#include "core/base/logging.h"
+#include "core/base/status.h"
 
 namespace shoal::server {
 namespace {

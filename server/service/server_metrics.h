@@ -5,9 +5,9 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
-#include "common/metrics.h"
+#include "core/base/metrics.h"
+#include "core/transport/transport.h"
 #include "server/store/store.h"
-#include "transport/transport.h"
 
 namespace shoal::server {
 

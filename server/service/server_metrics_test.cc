@@ -1,6 +1,6 @@
 #include "server/service/server_metrics.h"
 
-#include "common/status.h"
+#include "core/base/status.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 

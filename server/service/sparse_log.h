@@ -8,7 +8,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
-#include "common/logging.h"
+#include "core/base/logging.h"
 
 namespace shoal::server {
 

@@ -1,6 +1,6 @@
 #include "server/service/step_state.h"
 
-#include "common/status.h"
+#include "core/base/status.h"
 
 namespace shoal::server {
 

@@ -4,9 +4,9 @@
 #include <cstring>
 
 #include "absl/time/clock.h"
-#include "common/check.h"
-#include "common/status.h"
-#include "transport/push_header.h"
+#include "core/base/check.h"
+#include "core/base/status.h"
+#include "core/transport/push_header.h"
 
 namespace shoal::server {
 namespace {

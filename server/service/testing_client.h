@@ -10,10 +10,10 @@
 #include <string>
 #include <vector>
 
-#include "common/random.h"
+#include "core/base/random.h"
+#include "core/transport/data_layout.h"
+#include "core/transport/transport.h"
 #include "server/service/parameter_service.h"
-#include "transport/data_layout.h"
-#include "transport/transport.h"
 
 namespace shoal::server {
 

@@ -2,12 +2,12 @@
 
 #include <filesystem>
 
-#include "common/check.h"
-#include "common/host_memory.h"
-#include "common/random.h"
-#include "common/status.h"
-#include "formats/hf_model.h"
-#include "transport/registry.h"
+#include "core/base/check.h"
+#include "core/base/memory/host_memory.h"
+#include "core/base/random.h"
+#include "core/base/status.h"
+#include "core/model/huggingface/hf_model.h"
+#include "core/transport/registry/registry.h"
 
 namespace shoal::server {
 

@@ -7,12 +7,12 @@
 #include <string>
 #include <vector>
 
-#include "common/metrics.h"
-#include "plan/job.h"
-#include "plan/model_spec.h"
+#include "core/base/metrics.h"
+#include "core/job/job.h"
+#include "core/model/model_spec.h"
+#include "core/transport/transport.h"
 #include "server/service/parameter_service.h"
 #include "server/service/testing_client.h"
-#include "transport/transport.h"
 
 namespace shoal::server {
 

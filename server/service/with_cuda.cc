@@ -1,13 +1,13 @@
 #include <utility>
 #include <vector>
 
-#include "common/logging.h"
-#include "common/status.h"
-#include "gpu/gpus.h"
-#include "plan/gpu_turn.h"
+#include "core/base/logging.h"
+#include "core/base/status.h"
+#include "core/gpu/gpus.h"
+#include "core/plan/memory/gpu_turn.h"
+#include "core/transport/cuda/cuda_memory.h"
 #include "server/service/gpu_memory.h"
 #include "server/store/cuda/cuda_state.h"
-#include "transport/cuda/cuda_memory.h"
 
 namespace shoal::server {
 namespace {

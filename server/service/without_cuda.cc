@@ -1,4 +1,4 @@
-#include "common/status.h"
+#include "core/base/status.h"
 #include "server/service/gpu_memory.h"
 
 namespace shoal::server {

@@ -1,7 +1,7 @@
 // ParameterService::WriteCheckpoint: pins the published version and has it written in the
 // background.
-#include "common/logging.h"
-#include "common/status.h"
+#include "core/base/logging.h"
+#include "core/base/status.h"
 #include "server/service/parameter_service.h"
 
 namespace shoal::server {

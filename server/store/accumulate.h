@@ -18,7 +18,7 @@
 
 #include <cstdint>
 
-#include "common/bf16.h"
+#include "core/base/bf16.h"
 #include "server/store/kernel_width.h"
 
 namespace shoal::server {

@@ -5,7 +5,7 @@
 #include <limits>
 #include <vector>
 
-#include "common/random.h"
+#include "core/base/random.h"
 #include "gtest/gtest.h"
 
 namespace shoal::server {

@@ -12,7 +12,7 @@
 
 #include <cstdint>
 
-#include "common/bf16.h"
+#include "core/base/bf16.h"
 #include "server/store/adamw_scalars.h"
 #include "server/store/kernel_width.h"
 

@@ -1,5 +1,5 @@
-// The scalars of AdamW's formula, for kernels on CPUs (server/store/adamw.h, which makes them) and on
-// GPUs (server/store/cuda/adamw.h). Plain, so that nvcc compiles it too.
+// The scalars of AdamW's formula, for kernels on CPUs (server/store/adamw.h, which makes them) and
+// on GPUs (server/store/cuda/adamw.h). Plain, so that nvcc compiles it too.
 #pragma once
 
 namespace shoal::server {

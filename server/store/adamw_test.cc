@@ -4,7 +4,7 @@
 #include <cstring>
 #include <vector>
 
-#include "common/random.h"
+#include "core/base/random.h"
 #include "gtest/gtest.h"
 
 namespace shoal::server {

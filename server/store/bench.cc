@@ -5,9 +5,9 @@
 #include <functional>
 #include <utility>
 
-#include "common/bytes.h"
-#include "common/status.h"
-#include "common/thread_pool.h"
+#include "core/base/bytes.h"
+#include "core/base/status.h"
+#include "core/base/threads/thread_pool.h"
 #include "server/store/accumulate.h"
 #include "server/store/adamw.h"
 #include "server/store/page_buffer.h"

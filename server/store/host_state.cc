@@ -4,9 +4,9 @@
 #include <cstring>
 #include <utility>
 
-#include "common/bf16.h"
-#include "common/check.h"
-#include "common/status.h"
+#include "core/base/bf16.h"
+#include "core/base/check.h"
+#include "core/base/status.h"
 
 namespace shoal::server {
 namespace {

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "common/thread_pool.h"
+#include "core/base/threads/thread_pool.h"
 #include "server/store/page_buffer.h"
 #include "server/store/partition_state.h"
 

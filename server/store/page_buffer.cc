@@ -6,8 +6,8 @@
 #include <cstring>
 #include <utility>
 
-#include "common/bytes.h"
-#include "common/status.h"
+#include "core/base/bytes.h"
+#include "core/base/status.h"
 
 namespace shoal::server {
 

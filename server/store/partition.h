@@ -15,11 +15,11 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
-#include "common/dtype.h"
-#include "plan/partition.h"
+#include "core/base/dtype.h"
+#include "core/model/partition.h"
+#include "core/transport/data_layout.h"
 #include "server/store/partition_state.h"
 #include "server/store/sequence_set.h"
-#include "transport/data_layout.h"
 
 namespace shoal::server {
 
@@ -71,7 +71,7 @@ class Partition {
   absl::Status Seal();
   void AddCounts(absl::flat_hash_map<uint64_t, PushCount>& counts) const;
 
-  // The sequence protocol of transport/data_layout.h for the buffer of `version`.
+  // The sequence protocol of core/transport/data_layout.h for the buffer of `version`.
   void BeginWrite(int64_t version);
   void EndWrite(int64_t version);
 

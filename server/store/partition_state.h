@@ -20,11 +20,11 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "common/bytes.h"
-#include "common/dtype.h"
-#include "common/thread_pool.h"
-#include "plan/job.h"
-#include "plan/partition.h"
+#include "core/base/bytes.h"
+#include "core/base/dtype.h"
+#include "core/base/threads/thread_pool.h"
+#include "core/job/job.h"
+#include "core/model/partition.h"
 #include "server/store/accumulate.h"
 #include "server/store/adamw.h"
 
@@ -90,7 +90,7 @@ class PartitionState {
   virtual ~PartitionState() = default;
 
   // Memory beside the state where that is not the host's: zeroed, an allocation of its own that
-  // other processes may be let into (transport/gpu_memory.h), and that may outlive the state.
+  // other processes may be let into (core/transport/gpu_memory.h), and that may outlive the state.
   // Unimplemented where the state lies on the host. Comes beside everything.
   virtual absl::StatusOr<std::shared_ptr<std::byte>> AllocateShared(int64_t bytes) = 0;
 

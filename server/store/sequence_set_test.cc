@@ -2,7 +2,7 @@
 
 #include <vector>
 
-#include "common/random.h"
+#include "core/base/random.h"
 #include "gtest/gtest.h"
 
 namespace shoal::server {

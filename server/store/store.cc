@@ -5,9 +5,9 @@
 #include <utility>
 
 #include "absl/synchronization/mutex.h"
-#include "common/bytes.h"
-#include "common/check.h"
-#include "common/status.h"
+#include "core/base/bytes.h"
+#include "core/base/check.h"
+#include "core/base/status.h"
 #include "xxhash.h"
 
 namespace shoal::server {

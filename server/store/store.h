@@ -31,7 +31,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
-#include "common/thread_pool.h"
+#include "core/base/threads/thread_pool.h"
 #include "server/store/host_state.h"
 #include "server/store/partition.h"
 #include "server/store/partition_state.h"

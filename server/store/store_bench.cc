@@ -3,7 +3,7 @@
 #include <cstdio>
 #include <cstdlib>
 
-#include "common/status.h"
+#include "core/base/status.h"
 #include "server/store/bench.h"
 
 int main(int argc, char** argv) {

@@ -7,9 +7,9 @@
 #include <thread>
 #include <vector>
 
-#include "common/random.h"
+#include "core/base/random.h"
+#include "core/model/model_spec.h"
 #include "gtest/gtest.h"
-#include "plan/model_spec.h"
 #include "server/store/page_buffer.h"
 #include "server/store/testing_state.h"
 

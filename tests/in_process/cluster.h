@@ -8,11 +8,11 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "plan/job.h"
-#include "proto/shoal.pb.h"
+#include "core/job/job.h"
+#include "core/transport/testing/fault_transport.h"
+#include "proto/coordinator.pb.h"
 #include "server/service/gpu_memory.h"
-#include "transport/testing/fault_transport.h"
-#include "worker/machine/open_machine.h"
+#include "worker/backend/open/open_machine.h"
 
 namespace shoal::testing {
 

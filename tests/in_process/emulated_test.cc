@@ -10,12 +10,12 @@
 #include <filesystem>
 #include <string>
 
-#include "common/phase.h"
+#include "core/base/phase.h"
+#include "core/data/token_file.h"
+#include "core/model/huggingface/hf_model.h"
+#include "core/plan/memory/memory_plan.h"
+#include "core/plan/step/emulation.h"
 #include "fmt/format.h"
-#include "formats/hf_model.h"
-#include "formats/token_file.h"
-#include "plan/emulation.h"
-#include "plan/memory_plan.h"
 #include "tests/in_process/cluster.h"
 
 namespace shoal::testing {

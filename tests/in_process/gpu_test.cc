@@ -5,7 +5,7 @@
 
 #include <memory>
 
-#include "plan/memory_plan.h"
+#include "core/plan/memory/memory_plan.h"
 #include "tests/in_process/gpu_training.h"
 #include "worker/backend/cuda/cuda_device.h"
 #include "worker/ops/cuda/cuda_ops.h"

@@ -10,12 +10,12 @@
 #include <utility>
 #include <vector>
 
-#include "common/status.h"
-#include "formats/hf_model.h"
-#include "gpu/emulation/emulated_gpu.h"
+#include "core/base/status.h"
+#include "core/gpu/fake_cuda/emulated_gpu.h"
+#include "core/model/huggingface/hf_model.h"
+#include "core/transport/cuda/testing/emulated_gpu_memory.h"
 #include "tests/in_process/cluster.h"
 #include "tests/in_process/reference.h"
-#include "transport/cuda/testing/emulated_gpu_memory.h"
 
 namespace shoal::testing {
 

@@ -9,15 +9,15 @@
 #include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
 #include "client/grpc_connector.h"
-#include "common/file.h"
-#include "common/metrics.h"
-#include "common/status.h"
+#include "core/base/file.h"
+#include "core/base/metrics.h"
+#include "core/base/status.h"
+#include "core/model/huggingface/hf_model.h"
+#include "core/model/partition.h"
+#include "core/model/shard_map.h"
 #include "fmt/format.h"
-#include "formats/hf_model.h"
-#include "plan/partition.h"
-#include "plan/shard_map.h"
 #include "tests/in_process/tiny_job.h"
-#include "worker/trainer/trainer.h"
+#include "worker/job/trainer.h"
 
 namespace shoal::testing {
 namespace {

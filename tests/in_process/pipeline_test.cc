@@ -6,10 +6,10 @@
 
 #include <string>
 
-#include "common/bytes.h"
+#include "core/base/bytes.h"
+#include "core/model/huggingface/hf_model.h"
+#include "core/plan/memory/activation_bytes.h"
 #include "fmt/format.h"
-#include "formats/hf_model.h"
-#include "plan/activation_bytes.h"
 #include "tests/in_process/tiny_job.h"
 
 namespace shoal::testing {

@@ -15,12 +15,12 @@
 
 #include "absl/strings/str_split.h"
 #include "client/parameter_client.h"
-#include "common/random.h"
-#include "common/status.h"
+#include "core/base/random.h"
+#include "core/base/status.h"
+#include "core/transport/registry/registry.h"
+#include "core/transport/testing/fault_transport.h"
 #include "gtest/gtest.h"
 #include "server/service/testing_cluster.h"
-#include "transport/registry.h"
-#include "transport/testing/fault_transport.h"
 
 namespace shoal::testing {
 namespace {

@@ -3,13 +3,13 @@
 #include <algorithm>
 #include <cmath>
 
-#include "common/random.h"
-#include "common/status.h"
-#include "formats/hf_model.h"
-#include "formats/token_file.h"
-#include "plan/step_plan.h"
-#include "worker/model/batch.h"
-#include "worker/model/memory_unit_access.h"
+#include "core/base/random.h"
+#include "core/base/status.h"
+#include "core/data/token_file.h"
+#include "core/model/huggingface/hf_model.h"
+#include "core/plan/step/step_plan.h"
+#include "worker/model/access/memory_unit_access.h"
+#include "worker/model/batch/batch.h"
 #include "worker/model/runner.h"
 
 namespace shoal::testing {

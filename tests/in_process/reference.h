@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "plan/job.h"
+#include "core/job/job.h"
 
 namespace shoal::testing {
 

@@ -1,7 +1,7 @@
 #include "tests/in_process/tiny_job.h"
 
-#include "common/bytes.h"
-#include "formats/hf_model.h"
+#include "core/base/bytes.h"
+#include "core/model/huggingface/hf_model.h"
 #include "tests/in_process/reference.h"
 
 namespace shoal::testing {

@@ -7,8 +7,8 @@
 #include <filesystem>
 #include <string>
 
-#include "plan/job.h"
-#include "plan/model_spec.h"
+#include "core/job/job.h"
+#include "core/model/model_spec.h"
 #include "tests/in_process/cluster.h"
 
 namespace shoal::testing {

@@ -7,7 +7,7 @@
 #include <set>
 
 #include "absl/strings/match.h"
-#include "common/file.h"
+#include "core/base/file.h"
 #include "fmt/format.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"

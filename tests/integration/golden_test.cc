@@ -5,8 +5,8 @@
 #include <fstream>
 #include <map>
 
-#include "common/file.h"
-#include "common/status.h"
+#include "core/base/file.h"
+#include "core/base/status.h"
 #include "fmt/format.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"

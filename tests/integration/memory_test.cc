@@ -4,8 +4,8 @@
 #include <sstream>
 
 #include "absl/time/clock.h"
-#include "common/file.h"
-#include "common/random.h"
+#include "core/base/file.h"
+#include "core/base/random.h"
 #include "fmt/format.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"

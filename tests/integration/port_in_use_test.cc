@@ -4,8 +4,8 @@
 
 #include <algorithm>
 
-#include "common/file.h"
-#include "common/random.h"
+#include "core/base/file.h"
+#include "core/base/random.h"
 #include "fmt/format.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"

@@ -1,7 +1,7 @@
 // The contract of transport.h on real queue pairs.
-#include "transport/testing/conformance.h"
+#include "core/transport/testing/conformance.h"
 
-#include "transport/registry.h"
+#include "core/transport/registry/registry.h"
 
 namespace shoal::transport {
 namespace {

@@ -4,9 +4,9 @@
 // that a transport that never finds one is not taken for a machine without.
 #include <cstdlib>
 
-#include "common/status.h"
+#include "core/base/status.h"
+#include "core/transport/registry/registry.h"
 #include "gtest/gtest.h"
-#include "transport/registry.h"
 
 namespace shoal::transport {
 namespace {

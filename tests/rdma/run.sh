@@ -1,13 +1,15 @@
 #!/usr/bin/env bash
-# Runs the tests with CTest's label "rdma" on soft-RoCE, in one start of the virtual machine of vm.sh. They must have been built.
+# Runs the tests with CTest's label "rdma" on soft-RoCE, in one start of the virtual machine of
+# vm.sh. They must have been built.
 #
 #   tests/rdma/run.sh [--all] [--build FOLDER] [CTEST-ARGUMENT...]
 #
-#   --all     also the tests with the label "long"; without it, what takes about four minutes on two emulated processors
+#   --all     also the tests with the label "long"; without it, what takes about four minutes on two
+#             emulated processors
 #   --build   the build to test (default build/release)
 #
-# Exit status: 0 when all passed; 1 when one failed, or was skipped although there is a device; 77 when nothing could be run here,
-# with the reason in one line; 124 and 125 as of vm.sh.
+# Exit status: 0 when all passed; 1 when one failed, or was skipped although there is a device; 77
+# when nothing could be run here, with the reason in one line; 124 and 125 as of vm.sh.
 set -u
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 build=$(cd "$here/../.." && pwd)/build/release
@@ -35,8 +37,9 @@ ctest --test-dir "$build" "${selection[@]}" -N | grep -q '^ *Test *#' || skip "t
 
 report=$(mktemp -d "${TMPDIR:-/tmp}/shoal-rdma.XXXXXX") || exit 125
 trap 'rm -rf "$report"' EXIT
-# Two devices, so that a connection has two rails; control goes over lo, so that a test may take their links down.
-# There is a device in the machine, so a test that skips itself for want of one has failed.
+# Two devices, so that a connection has two rails; control goes over lo, so that a test may take
+# their links down. There is a device in the machine, so a test that skips itself for want of one
+# has failed.
 run() {
   env SHOAL_REQUIRE_RDMA=1 SHOAL_VM_TIMEOUT="${SHOAL_VM_TIMEOUT:-$time_limit}" SHOAL_VM_WRITABLE="$report" \
     SHOAL_VM_NETWORK="${SHOAL_VM_NETWORK:-dummy,dummy}" SHOAL_VM_MEMORY="${SHOAL_VM_MEMORY:-3072}" \

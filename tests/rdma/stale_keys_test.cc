@@ -6,13 +6,13 @@
 
 #include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
-#include "common/bytes.h"
-#include "common/check.h"
-#include "common/status.h"
+#include "core/base/bytes.h"
+#include "core/base/check.h"
+#include "core/base/status.h"
+#include "core/transport/registry/registry.h"
+#include "core/transport/testing/conformance.h"
+#include "core/transport/testing/forked_peer.h"
 #include "tests/rdma/post_hook.h"
-#include "transport/registry.h"
-#include "transport/testing/conformance.h"
-#include "transport/testing/forked_peer.h"
 
 namespace shoal::transport {
 namespace {

@@ -5,8 +5,8 @@
 #include <map>
 #include <regex>
 
-#include "common/file.h"
-#include "common/random.h"
+#include "core/base/file.h"
+#include "core/base/random.h"
 #include "fmt/format.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"

@@ -1,22 +1,27 @@
 #!/usr/bin/env bash
-# Runs a command in a small QEMU machine that has soft-RoCE RDMA devices (the kernel's rdma_rxe), over this machine's own file
-# system. So programs built here meet real verbs, without RDMA hardware, and without privileges or modules in this kernel.
+# Runs a command in a small QEMU machine that has soft-RoCE RDMA devices (the kernel's rdma_rxe),
+# over this machine's own file system. So programs built here meet real verbs, without RDMA
+# hardware, and without privileges or modules in this kernel.
 #
-#   tests/rdma/vm.sh COMMAND [ARGUMENT...]    in the same folder, with the same exported environment, as the guest's root
-#   tests/rdma/vm.sh --prepare                just sees to it that the next command can start
+#   tests/rdma/vm.sh COMMAND [ARGUMENT...]    in the same folder, with the same exported
+#   environment, as the guest's root tests/rdma/vm.sh --prepare                just sees to it that
+#   the next command can start
 #
-# The guest may write anywhere, into memory: what it writes is gone afterwards (SHOAL_VM_WRITABLE names exceptions). It has
-# rxe0 on lo (127.0.0.1, ::1), and no other network unless SHOAL_VM_NETWORK says so. Its processor, where it is emulated, has AVX2 and no AVX-512.
+# The guest may write anywhere, into memory: what it writes is gone afterwards (SHOAL_VM_WRITABLE
+# names exceptions). It has rxe0 on lo (127.0.0.1, ::1), and no other network unless
+# SHOAL_VM_NETWORK says so. Its processor, where it is emulated, has AVX2 and no AVX-512.
 #
-# Exit status: the command's; 124 when the time was up; 125 when the machine could not be set up or died, with what the
-# guest's kernel said on stderr.
+# Exit status: the command's; 124 when the time was up; 125 when the machine could not be set up or
+# died, with what the guest's kernel said on stderr.
 #
-#   SHOAL_VM_CACHE     folder for the kernel (default ${XDG_CACHE_HOME:-~/.cache}/shoal-vm), filled through apt on first use
+#   SHOAL_VM_CACHE     folder for the kernel (default ${XDG_CACHE_HOME:-~/.cache}/shoal-vm), filled
+#                      through apt on first use
 #   SHOAL_VM_MEMORY    MiB (default 2048)          SHOAL_VM_PROCESSORS  (default: all, at most 4)
 #   SHOAL_VM_TIMEOUT   seconds for start and command together (default 600)
 #   SHOAL_VM_WRITABLE  folders, ':' between them, that the guest writes through to
-#   SHOAL_VM_NETWORK   network devices that rxe0, rxe1, ... stand on, ',' between them: lo (default) or dummy, which as the n-th is
-#                      dummy<n> with 10.77.<n>.1/24 and MTU 9000, and can be taken down without the loss of TCP
+#   SHOAL_VM_NETWORK   network devices that rxe0, rxe1, ... stand on, ',' between them: lo (default)
+#                      or dummy, which as the n-th is dummy<n> with 10.77.<n>.1/24 and MTU 9000, and
+#                      can be taken down without the loss of TCP
 #   SHOAL_VM_ACCELERATOR  tcg (emulation) or kvm (default: kvm where it can be had)
 #   SHOAL_VM_VERBOSE   1: the guest kernel's log and timings on stderr
 set -u
@@ -42,8 +47,9 @@ check_tools() {
 
 . "$here/vm_kernel.sh"
 
-# The smallest machine, "microvm", has no timer that the guest could measure its time stamp counter against when the host is
-# busy; without a measure the guest hangs in early boot. Emulated, the counter is the host's: so it is measured here.
+# The smallest machine, "microvm", has no timer that the guest could measure its time stamp counter
+# against when the host is busy; without a measure the guest hangs in early boot. Emulated, the
+# counter is the host's: so it is measured here.
 time_stamp_khz() {
   python3 - 2>/dev/null <<'PYTHON'
 import ctypes, mmap, time
@@ -75,14 +81,16 @@ choose_machine() {
     accelerator=$kind processor=host
     return
   fi
-  # "rep movsb" (erms, fsrm) is emulated byte by byte, which halves RDMA's throughput; la57 makes page walks longer.
+  # "rep movsb" (erms, fsrm) is emulated byte by byte, which halves RDMA's throughput; la57 makes
+  # page walks longer.
   accelerator=tcg,thread=multi,tb-size=256 processor=max,erms=off,fsrm=off,la57=off
   khz=$(time_stamp_khz)
   case $khz in
     [1-9]?????|[1-9]??????) kernel_arguments="tsc_early_khz=$khz" ;;
     *) machine=pc bus=pci ;;  # starts slower, and measures by itself
   esac
-  # The guest would find the counters of its processors not synchronized, and use a clock of 4 ms steps.
+  # The guest would find the counters of its processors not synchronized, and use a clock of 4 ms
+  # steps.
   kernel_arguments="$kernel_arguments tsc=reliable"
 }
 
@@ -130,7 +138,8 @@ cryptomgr.notests random.trust_cpu=on 8250.nr_uarts=1 $kernel_arguments vm_contr
 vm_network=${SHOAL_VM_NETWORK:-lo}")
 }
 
-# Runs the machine, whose output comes through pipes: QEMU may truncate a file, and leaves it open for appending.
+# Runs the machine, whose output comes through pipes: QEMU may truncate a file, and leaves it open
+# for appending.
 run_machine() {
   local output errors
   exec 3> >(exec cat)

@@ -1,7 +1,8 @@
 #!/bin/busybox sh
-# The guest's first process (see vm.sh): mounts the host's file system under an overlay in memory, makes the soft-RoCE devices,
-# runs the command and hands its exit status to the host. Only busybox's own commands are used: each program that is read from
-# the shared file system costs time on an emulated processor.
+# The guest's first process (see vm.sh): mounts the host's file system under an overlay in memory,
+# makes the soft-RoCE devices, runs the command and hands its exit status to the host. Only
+# busybox's own commands are used: each program that is read from the shared file system costs time
+# on an emulated processor.
 b=/bin/busybox
 $b mount -t devtmpfs devices /dev
 $b mount -t proc processes /proc
@@ -12,8 +13,8 @@ note() { echo "shoal-vm: $*" >/dev/kmsg; }    # seen with SHOAL_VM_VERBOSE
 complain() { echo "shoal-vm: $*"; }           # seen when the guest ends without a status
 give_up() { complain "$@"; $b poweroff -f; }
 
-# vm.sh says on the kernel's command line: vm_control (the folder with the command), vm_writable (how many folders are written
-# through), vm_network.
+# vm.sh says on the kernel's command line: vm_control (the folder with the command), vm_writable
+# (how many folders are written through), vm_network.
 for word in $($b cat /proc/cmdline); do
   case $word in vm_*=*) eval "${word%%=*}=\${word#*=}" ;; esac
 done
@@ -76,7 +77,8 @@ make_devices() {
   for network in $(echo "$vm_network" | $b tr , ' '); do
     if [ "$network" = dummy ]; then
       network=dummy$i
-      [ -e /sys/class/net/$network ] || $b ip link add $network type dummy  # the module brings the first
+      # The module brings the first.
+      [ -e /sys/class/net/$network ] || $b ip link add $network type dummy
       $b ip link set $network mtu 9000 up
       $b ip addr add 10.77.$i.1/24 dev $network
     fi
@@ -86,7 +88,8 @@ make_devices() {
   note "devices are there"
 }
 
-# Output goes through pipes, so that the command may open /dev/stdout anew: a port can be opened once only.
+# Output goes through pipes, so that the command may open /dev/stdout anew: a port can be opened
+# once only.
 run_command() {
   for port in /sys/class/virtio-ports/*; do
     read -r name <"$port/name"

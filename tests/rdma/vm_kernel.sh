@@ -1,13 +1,17 @@
-# The virtual machine's kernel and first file system, kept in a cache folder; sourced by vm.sh, which defines die().
+# The virtual machine's kernel and first file system, kept in a cache folder; sourced by vm.sh,
+# which defines die().
 #
-# The kernel is the one that Debian's linux-image-amd64 names (its "cloud" kernels and user-mode Linux have no rdma_rxe). It is
-# taken from the archive on first use (70 MB, 200 MB kept), after which nothing needs the network. Old versions leave the
-# archive, so none is named here.
+# The kernel is the one that Debian's linux-image-amd64 names (its "cloud" kernels and user-mode
+# Linux have no rdma_rxe). It is taken from the archive on first use (70 MB, 200 MB kept), after
+# which nothing needs the network.
+# Old versions leave the archive, so none is named here.
 
-# crc32_generic, not crc32_pclmul: on an emulated processor the table is faster than emulated PCLMULQDQ.
+# crc32_generic, not crc32_pclmul: on an emulated processor the table is faster than emulated
+# PCLMULQDQ.
 kernel_modules="virtio_mmio virtio_pci virtio_console 9pnet_virtio 9p overlay crc32_generic rdma_rxe dummy"
 
-# extract_kernel: Debian's kernel unpacks itself with xz, which takes an emulated processor 3 s: QEMU can start what is inside as well.
+# extract_kernel: Debian's kernel unpacks itself with xz, which takes an emulated processor 3 s:
+# QEMU can start what is inside as well.
 number_at() {  # file, offset, bytes
   od -An "-tu$3" "-j$2" "-N$3" "$1" | tr -d ' '
 }
@@ -21,8 +25,10 @@ extract_kernel() {  # compressed kernel, to
   [ "$sectors" = 0 ] && sectors=4
   offset=$(((sectors + 1) * 512 + $(number_at "$1" 584 4)))
   length=$(number_at "$1" 588 4)
-  [ "$(bytes_at "$1" "$offset")" = fd377a58 ] || return 1                          # xz; what is not is left as it is
-  tail -c +$((offset + 1)) "$1" | head -c $((length - 4)) | xz -dc >"$2"           # after it come 4 bytes, its size
+  # Xz; what is not is left as it is.
+  [ "$(bytes_at "$1" "$offset")" = fd377a58 ] || return 1
+  # After it come 4 bytes, its size.
+  tail -c +$((offset + 1)) "$1" | head -c $((length - 4)) | xz -dc >"$2"
   [ "$(bytes_at "$2" 0)" = 7f454c46 ]                                              # ELF
 }
 

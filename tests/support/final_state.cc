@@ -1,6 +1,6 @@
 #include "tests/support/final_state.h"
 
-#include "common/status.h"
+#include "core/base/status.h"
 #include "gtest/gtest.h"
 #include "server/checkpoint/checkpoint.h"
 

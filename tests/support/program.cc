@@ -9,9 +9,9 @@
 #include <filesystem>
 
 #include "absl/time/clock.h"
-#include "common/check.h"
-#include "common/file.h"
-#include "common/random.h"
+#include "core/base/check.h"
+#include "core/base/file.h"
+#include "core/base/random.h"
 #include "fmt/format.h"
 #include "gtest/gtest.h"
 

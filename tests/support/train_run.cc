@@ -2,7 +2,7 @@
 
 #include <sstream>
 
-#include "common/file.h"
+#include "core/base/file.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
 

@@ -1,7 +1,7 @@
 #include "worker/backend/arena.h"
 
-#include "common/check.h"
-#include "common/status.h"
+#include "core/base/check.h"
+#include "core/base/status.h"
 
 namespace shoal::worker {
 

@@ -1,9 +1,9 @@
 // One reservation of memory, handed out in pieces: what a step takes and gives back over and over
 // (activations, their copies on the host, messages within a stage) without an allocation of the
 // device. Who takes a piece says where it is to lie: what a step takes is known before it runs, and
-// places that are planned for all of it (plan/memory_places.h) leave fewer holes than any found on
-// the way. The arena holds them to it: no two pieces overlap, and what is in use is counted to the
-// byte.
+// places that are planned for all of it (core/plan/memory/memory_places.h) leave fewer holes than
+// any found on the way. The arena holds them to it: no two pieces overlap, and what is in use is
+// counted to the byte.
 //
 // Poisoned, memory that is given back is filled with bytes 0xFF, which are NaN in fp32 and bf16:
 // what is used after it was given back, or before it was written, spoils every result that it
@@ -19,7 +19,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "common/range_allocator.h"
+#include "core/base/memory/range_allocator.h"
 #include "worker/backend/backend.h"
 
 namespace shoal::worker {

@@ -112,9 +112,9 @@ class Device : public Memory {
   // Memory of the host that copy streams of this device reach at full speed (pinned, where that
   // makes a difference), with a budget of its own; 0 for none.
   virtual std::unique_ptr<Memory> NewHostMemory(int64_t budget_bytes) = 0;
-  // Memory of the device for other processes to open (transport/shared_region.h): an allocation of
-  // its own, zeroed, beside the budget, which may outlive the device where it is open. `bytes` > 0.
-  // Unimplemented where a device has none.
+  // Memory of the device for other processes to open (core/transport/shared_region.h): an
+  // allocation of its own, zeroed, beside the budget, which may outlive the device where it is
+  // open. `bytes` > 0. Unimplemented where a device has none.
   virtual absl::StatusOr<std::shared_ptr<std::byte>> AllocateShared(int64_t bytes);
 };
 

@@ -23,7 +23,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "common/dtype.h"
+#include "core/base/dtype.h"
 #include "worker/backend/backend.h"
 
 namespace shoal::worker {

@@ -2,9 +2,9 @@
 
 #include <algorithm>
 
-#include "common/bytes.h"
-#include "common/check.h"
-#include "plan/loss_chunk.h"
+#include "core/base/bytes.h"
+#include "core/base/check.h"
+#include "core/plan/memory/loss_chunk.h"
 
 namespace shoal::worker {
 void LinearCrossEntropy(Ops& ops, ConstMatrix x, ConstMatrix weight, const Targets& targets,

@@ -2,8 +2,8 @@
 
 #include <cmath>
 
+#include "core/plan/memory/loss_chunk.h"
 #include "gtest/gtest.h"
-#include "plan/loss_chunk.h"
 #include "worker/ops/testing/oracle.h"
 
 namespace shoal::worker {

@@ -3,9 +3,9 @@
 #include <string>
 #include <utility>
 
-#include "common/check.h"
-#include "common/status.h"
-#include "plan/norm_partials.h"
+#include "core/base/check.h"
+#include "core/base/status.h"
+#include "core/plan/memory/norm_partials.h"
 
 namespace shoal::worker {
 namespace {

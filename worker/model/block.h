@@ -9,10 +9,10 @@
 #include <span>
 
 #include "absl/status/status.h"
-#include "common/dtype.h"
-#include "plan/model_spec.h"
-#include "plan/recompute.h"
-#include "worker/model/unit_access.h"
+#include "core/base/dtype.h"
+#include "core/model/model_spec.h"
+#include "core/model/recompute.h"
+#include "worker/model/access/unit_access.h"
 #include "worker/model/workspace.h"
 #include "worker/ops/ops.h"
 

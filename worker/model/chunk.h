@@ -12,12 +12,12 @@
 #include <cstddef>
 
 #include "absl/status/status.h"
-#include "plan/layer_split.h"
-#include "plan/recompute.h"
+#include "core/model/recompute.h"
+#include "core/plan/schedule/layer_split.h"
+#include "worker/model/access/unit_access.h"
 #include "worker/model/chunk_memory.h"
 #include "worker/model/microbatch_input.h"
 #include "worker/model/transformer.h"
-#include "worker/model/unit_access.h"
 
 namespace shoal::worker {
 

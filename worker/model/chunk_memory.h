@@ -1,16 +1,16 @@
 // Where what a chunk keeps of a microbatch is in memory: its activations, from forward to the end
 // of the backward; its gradients, from a split B to its W; and the scratch that a call needs while
-// it runs. plan/activation_bytes.h says what is kept at which recompute, and how many bytes that
-// is; tests hold the two against each other.
+// it runs. core/plan/memory/activation_bytes.h says what is kept at which recompute, and how many
+// bytes that is; tests hold the two against each other.
 //
 // Places follow from the base pointers alone, so either part may be moved as a whole between calls.
 #pragma once
 
 #include <cstdint>
 
-#include "common/dtype.h"
-#include "plan/activation_bytes.h"
-#include "plan/model_spec.h"
+#include "core/base/dtype.h"
+#include "core/model/model_spec.h"
+#include "core/plan/memory/activation_bytes.h"
 #include "worker/model/block.h"
 #include "worker/model/head.h"
 #include "worker/model/workspace.h"

@@ -1,6 +1,6 @@
 #include "worker/model/forward.h"
 
-#include "common/status.h"
+#include "core/base/status.h"
 
 namespace shoal::worker {
 

@@ -5,7 +5,7 @@
 #include <functional>
 
 #include "absl/status/status.h"
-#include "plan/layer_split.h"
+#include "core/plan/schedule/layer_split.h"
 #include "worker/model/held_unit.h"
 #include "worker/model/microbatch_input.h"
 

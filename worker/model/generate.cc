@@ -4,8 +4,8 @@
 #include <cmath>
 #include <numeric>
 
-#include "common/random.h"
-#include "common/status.h"
+#include "core/base/random.h"
+#include "core/base/status.h"
 #include "worker/model/held_unit.h"
 
 namespace shoal::worker {

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "worker/model/access/unit_access.h"
 #include "worker/model/transformer.h"
-#include "worker/model/unit_access.h"
 
 namespace shoal::worker {
 

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
-#include "common/file.h"
-#include "common/status.h"
+#include "core/base/file.h"
+#include "core/base/status.h"
 
 namespace shoal::worker {
 

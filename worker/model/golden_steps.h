@@ -10,9 +10,9 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "core/model/model_spec.h"
 #include "nlohmann/json.hpp"
-#include "plan/model_spec.h"
-#include "worker/model/batch.h"
+#include "worker/model/batch/batch.h"
 
 namespace shoal::worker {
 

@@ -7,12 +7,12 @@
 #include <string>
 #include <string_view>
 
-#include "formats/hf_model.h"
+#include "core/model/huggingface/hf_model.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
+#include "worker/model/access/memory_unit_access.h"
 #include "worker/model/generate.h"
 #include "worker/model/golden_steps.h"
-#include "worker/model/memory_unit_access.h"
 #include "worker/model/runner.h"
 
 namespace shoal::worker {

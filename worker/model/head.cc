@@ -3,8 +3,8 @@
 #include <span>
 #include <utility>
 
-#include "common/status.h"
-#include "plan/norm_partials.h"
+#include "core/base/status.h"
+#include "core/plan/memory/norm_partials.h"
 
 namespace shoal::worker {
 

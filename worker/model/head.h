@@ -7,7 +7,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "plan/loss_chunk.h"
+#include "core/plan/memory/loss_chunk.h"
 #include "worker/loss/linear_cross_entropy.h"
 #include "worker/model/held_unit.h"
 #include "worker/model/microbatch_input.h"

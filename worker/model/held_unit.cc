@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "common/status.h"
+#include "core/base/status.h"
 
 namespace shoal::worker {
 

@@ -6,9 +6,9 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "worker/model/access/unit_access.h"
 #include "worker/model/block.h"
 #include "worker/model/transformer.h"
-#include "worker/model/unit_access.h"
 
 namespace shoal::worker {
 

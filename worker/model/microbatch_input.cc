@@ -6,10 +6,10 @@
 #include <vector>
 
 #include "absl/synchronization/mutex.h"
-#include "common/logging.h"
-#include "common/status.h"
-#include "formats/token_file.h"
-#include "plan/activation_bytes.h"
+#include "core/base/logging.h"
+#include "core/base/status.h"
+#include "core/data/token_file.h"
+#include "core/plan/memory/activation_bytes.h"
 
 namespace shoal::worker {
 namespace {

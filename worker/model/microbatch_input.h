@@ -14,7 +14,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "worker/loss/linear_cross_entropy.h"
-#include "worker/model/batch.h"
+#include "worker/model/batch/batch.h"
 #include "worker/model/block.h"
 #include "worker/model/workspace.h"
 #include "worker/ops/rotary_table.h"

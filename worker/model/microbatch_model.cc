@@ -2,8 +2,8 @@
 
 #include <utility>
 
-#include "common/status.h"
-#include "worker/model/unit_walk.h"
+#include "core/base/status.h"
+#include "worker/model/access/unit_walk.h"
 
 namespace shoal::worker {
 namespace {

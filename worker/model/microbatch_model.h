@@ -1,12 +1,12 @@
 // What a worker runs its microbatches on: the transformer on this machine's processor, or an
-// emulated device (worker/emulated). Used by the compute thread alone.
+// emulated device (worker/paced). Used by the compute thread alone.
 #pragma once
 
 #include <memory>
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "plan/model_spec.h"
+#include "core/model/model_spec.h"
 #include "worker/model/runner.h"
 
 namespace shoal::worker {

@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "common/status.h"
+#include "core/base/status.h"
 #include "worker/model/held_unit.h"
 
 namespace shoal::worker {

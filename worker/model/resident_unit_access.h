@@ -8,7 +8,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "worker/model/memory_unit_access.h"
+#include "worker/model/access/memory_unit_access.h"
 #include "worker/model/transformer.h"
 
 namespace shoal::worker {

@@ -1,7 +1,7 @@
 #include "worker/model/runner.h"
 
-#include "common/status.h"
-#include "plan/stage_units.h"
+#include "core/base/status.h"
+#include "core/plan/schedule/stage_units.h"
 #include "worker/model/chunk.h"
 #include "worker/model/forward.h"
 #include "worker/model/head.h"

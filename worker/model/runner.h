@@ -17,12 +17,12 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "common/dtype.h"
-#include "plan/model_spec.h"
-#include "plan/recompute.h"
-#include "worker/model/batch.h"
+#include "core/base/dtype.h"
+#include "core/model/model_spec.h"
+#include "core/model/recompute.h"
+#include "worker/model/access/unit_access.h"
+#include "worker/model/batch/batch.h"
 #include "worker/model/transformer.h"
-#include "worker/model/unit_access.h"
 
 namespace shoal::worker {
 

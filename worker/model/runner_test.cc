@@ -7,8 +7,8 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "worker/model/access/unit_walk.h"
 #include "worker/model/testing.h"
-#include "worker/model/unit_walk.h"
 
 namespace shoal::worker {
 namespace {

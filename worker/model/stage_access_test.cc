@@ -3,11 +3,11 @@
 #include <string>
 #include <vector>
 
-#include "common/status.h"
-#include "common/status_testing.h"
+#include "core/base/status.h"
+#include "core/base/status_testing.h"
+#include "core/plan/schedule/stage_units.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "plan/stage_units.h"
 #include "worker/model/testing.h"
 #include "worker/model/testing_memory.h"
 #include "worker/model/transformer_stage.h"

@@ -1,6 +1,6 @@
 // What a stage of a pipeline computes, chunk by chunk: the seam between the mathematics and the
 // runtime that executes a schedule. The transformer implements it (transformer_stage.h), and an
-// emulated device (worker/emulated).
+// emulated device (worker/paced).
 //
 // Memory is the caller's. It gives a chunk's activations and gradients of a microbatch as plain
 // pointers in each call, of as many bytes as BytesOf says and aligned to kBufferAlignment; they may
@@ -29,10 +29,10 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "plan/activation_bytes.h"
-#include "plan/model_spec.h"
-#include "worker/model/batch.h"
-#include "worker/model/unit_access.h"
+#include "core/model/model_spec.h"
+#include "core/plan/memory/activation_bytes.h"
+#include "worker/model/access/unit_access.h"
+#include "worker/model/batch/batch.h"
 
 namespace shoal::worker {
 

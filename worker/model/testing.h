@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "common/random.h"
-#include "worker/model/memory_unit_access.h"
+#include "core/base/random.h"
+#include "worker/model/access/memory_unit_access.h"
 #include "worker/model/runner.h"
 
 namespace shoal::worker::testing_model {

@@ -7,7 +7,7 @@
 #include <cstring>
 #include <memory>
 
-#include "common/bytes.h"
+#include "core/base/bytes.h"
 #include "gtest/gtest.h"
 
 namespace shoal::worker::testing_model {

@@ -14,9 +14,9 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "common/dtype.h"
-#include "plan/loss_chunk.h"
-#include "plan/model_spec.h"
+#include "core/base/dtype.h"
+#include "core/model/model_spec.h"
+#include "core/plan/memory/loss_chunk.h"
 #include "worker/backend/backend.h"
 #include "worker/model/block.h"
 #include "worker/model/workspace.h"

@@ -9,8 +9,8 @@
 #include <span>
 #include <vector>
 
-#include "plan/layer_split.h"
-#include "plan/recompute.h"
+#include "core/model/recompute.h"
+#include "core/plan/schedule/layer_split.h"
 #include "worker/model/chunk.h"
 #include "worker/model/stage_model.h"
 #include "worker/model/transformer.h"

@@ -5,8 +5,8 @@
 #include <string>
 #include <utility>
 
-#include "common/status.h"
-#include "common/status_testing.h"
+#include "core/base/status.h"
+#include "core/base/status_testing.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "worker/model/runner.h"

@@ -7,7 +7,7 @@
 #include <cstdint>
 
 #include "absl/status/status.h"
-#include "common/bytes.h"
+#include "core/base/bytes.h"
 #include "worker/backend/backend.h"
 #include "worker/ops/tensor.h"
 

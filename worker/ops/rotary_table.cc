@@ -5,8 +5,8 @@
 #include <numbers>
 #include <utility>
 
-#include "common/bytes.h"
-#include "common/status.h"
+#include "core/base/bytes.h"
+#include "core/base/status.h"
 
 namespace shoal::worker {
 

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "plan/model_spec.h"
+#include "core/model/model_spec.h"
 #include "worker/backend/backend.h"
 
 namespace shoal::worker {

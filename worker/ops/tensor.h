@@ -6,7 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "common/dtype.h"
+#include "core/base/dtype.h"
 
 namespace shoal::worker {
 

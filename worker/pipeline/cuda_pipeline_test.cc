@@ -4,9 +4,9 @@
 #include <cmath>
 #include <vector>
 
-#include "gpu/testing/gpu.h"
+#include "core/gpu/testing/gpu.h"
+#include "core/plan/schedule/builders/builders.h"
 #include "gtest/gtest.h"
-#include "plan/schedules/builders.h"
 #include "worker/backend/cuda/cuda_device.h"
 #include "worker/model/testing.h"
 #include "worker/ops/cuda/cuda_ops.h"

@@ -5,10 +5,10 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "gpu/emulation/emulated_gpu.h"
+#include "core/gpu/fake_cuda/emulated_gpu.h"
+#include "core/plan/schedule/builders/builders.h"
+#include "core/plan/schedule/schedule_queues.h"
 #include "gtest/gtest.h"
-#include "plan/schedule_queues.h"
-#include "plan/schedules/builders.h"
 #include "worker/backend/cuda/cuda_device.h"
 #include "worker/collectives/nccl/emulation/emulated_nccl.h"
 #include "worker/collectives/nccl/nccl_collectives.h"

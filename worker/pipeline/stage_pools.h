@@ -1,7 +1,7 @@
 // The memory that a stage's list takes and gives back while it runs, by the moves of
-// plan/stage_memory.h: activations and gradients on the device, their copies on the host, and
-// messages between chunks of the same stage. Each pool is one reservation, made as large as the
-// replay of the list says before the step begins; within a step nothing is allocated.
+// core/plan/memory/stage_memory.h: activations and gradients on the device, their copies on the
+// host, and messages between chunks of the same stage. Each pool is one reservation, made as large
+// as the replay of the list says before the step begins; within a step nothing is allocated.
 //
 // One thread. Failure: what does not fit is ResourceExhausted before the step begins, with what the
 // stage needs and what there is.
@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "plan/stage_memory.h"
+#include "core/plan/memory/stage_memory.h"
 #include "worker/backend/arena.h"
 #include "worker/backend/backend.h"
 

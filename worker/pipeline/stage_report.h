@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "absl/time/time.h"
-#include "plan/schedule.h"
-#include "worker/model/batch.h"
+#include "core/plan/schedule/schedule.h"
+#include "worker/model/batch/batch.h"
 
 namespace shoal::worker {
 

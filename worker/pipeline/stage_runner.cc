@@ -3,11 +3,11 @@
 #include <algorithm>
 #include <utility>
 
-#include "common/check.h"
-#include "common/status.h"
-#include "plan/schedule_check.h"
-#include "worker/pipeline/communicator_links.h"
-#include "worker/pipeline/device_links.h"
+#include "core/base/check.h"
+#include "core/base/status.h"
+#include "core/plan/schedule/schedule_check.h"
+#include "worker/pipeline/links/communicator_links.h"
+#include "worker/pipeline/links/device_links.h"
 #include "worker/pipeline/stage_walk.h"
 
 namespace shoal::worker {

@@ -1,13 +1,13 @@
-// Executes one stage of a pipeline, step after step: the list of plan/schedule.h as it is written,
-// on any backend and over any links.
+// Executes one stage of a pipeline, step after step: the list of core/plan/schedule/schedule.h as
+// it is written, on any backend and over any links.
 //
 // The calling thread walks the list and computes. Copies run on copy streams beside it, messages on
-// the links; the walk waits where the rules of plan/schedule.h say and nowhere else. On a device
-// that computes asynchronously the thread puts work on the compute stream ahead of time, and it is
-// that stream that waits for copies (and, by attached_links.h, for messages to be on the device);
-// the thread waits for messages to come, and at the end until all is done. Before anything runs the
-// schedule is checked (so it comes to its end if neighbours execute it too) and the list's memory
-// is replayed (so it fits, and nothing is allocated while it runs).
+// the links; the walk waits where the rules of core/plan/schedule/schedule.h say and nowhere else.
+// On a device that computes asynchronously the thread puts work on the compute stream ahead of
+// time, and it is that stream that waits for copies (and, by attached_links.h, for messages to be
+// on the device); the thread waits for messages to come, and at the end until all is done. Before
+// anything runs the schedule is checked (so it comes to its end if neighbours execute it too) and
+// the list's memory is replayed (so it fits, and nothing is allocated while it runs).
 //
 // Who owns a worker's job makes one runner for it and calls RunStep from the thread that computes;
 // all stages call it with the same schedule. Each wait has a deadline and says for what it waited.
@@ -32,15 +32,15 @@
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
-#include "common/clock.h"
-#include "common/phase_clock.h"
-#include "plan/schedule.h"
-#include "plan/schedule_queues.h"
+#include "core/base/clock.h"
+#include "core/base/phase_clock.h"
+#include "core/plan/schedule/schedule.h"
+#include "core/plan/schedule/schedule_queues.h"
 #include "worker/backend/backend.h"
 #include "worker/collectives/collectives.h"
 #include "worker/model/stage_model.h"
-#include "worker/pipeline/attached_links.h"
-#include "worker/pipeline/stage_links.h"
+#include "worker/pipeline/links/attached_links.h"
+#include "worker/pipeline/links/stage_links.h"
 #include "worker/pipeline/stage_pools.h"
 #include "worker/pipeline/stage_report.h"
 

@@ -7,12 +7,12 @@
 #include <numeric>
 #include <thread>
 
-#include "common/status.h"
+#include "core/base/status.h"
+#include "core/plan/schedule/builders/testing.h"
+#include "core/plan/schedule/schedule_simulation.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "plan/schedule_simulation.h"
-#include "plan/schedules/testing.h"
-#include "worker/pipeline/in_process_links.h"
+#include "worker/pipeline/links/in_process_links.h"
 #include "worker/pipeline/testing/emulated_pipeline.h"
 
 namespace shoal::worker {

@@ -13,11 +13,11 @@
 #include <vector>
 
 #include "absl/time/time.h"
-#include "common/clock.h"
-#include "common/phase_clock.h"
-#include "plan/schedule.h"
+#include "core/base/clock.h"
+#include "core/base/phase_clock.h"
+#include "core/plan/schedule/schedule.h"
 #include "worker/backend/backend.h"
-#include "worker/pipeline/stage_links.h"
+#include "worker/pipeline/links/stage_links.h"
 #include "worker/pipeline/stage_report.h"
 
 namespace shoal::worker {

@@ -7,8 +7,8 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "core/plan/schedule/builders/builders.h"
 #include "gtest/gtest.h"
-#include "plan/schedules/builders.h"
 #include "worker/backend/cpu/cpu_device.h"
 #include "worker/model/testing.h"
 #include "worker/ops/cpu/cpu_ops.h"

@@ -1,4 +1,4 @@
-// What this machine reaches: the rates by which pipelines are planned (plan/pipeline_pace.h).
+// What this machine reaches: the rates by which pipelines are planned (core/job/pipeline_pace.h).
 //
 // Measured by running: one block of the model on random values, its forward and both parts of its
 // backward, with sequences as long as they get and with short ones, which tells attention from
@@ -12,9 +12,9 @@
 #include <cstdint>
 
 #include "absl/status/statusor.h"
-#include "common/dtype.h"
-#include "plan/model_spec.h"
-#include "plan/pipeline_pace.h"
+#include "core/base/dtype.h"
+#include "core/job/pipeline_pace.h"
+#include "core/model/model_spec.h"
 #include "worker/ops/machine.h"
 
 namespace shoal::worker {

@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
-#include "common/logging.h"
-#include "common/random.h"
-#include "common/status.h"
+#include "core/base/logging.h"
+#include "core/base/random.h"
+#include "core/base/status.h"
 #include "server/coordinator/testing/loopback_cluster.h"
 
 namespace {

@@ -9,8 +9,8 @@
 #include <utility>
 
 #include "absl/time/time.h"
-#include "common/clock.h"
-#include "common/random.h"
+#include "core/base/clock.h"
+#include "core/base/random.h"
 
 namespace shoal::server::testing {
 

@@ -1,7 +1,7 @@
 #include "server/coordinator/testing/fake_job.h"
 
-#include "common/random.h"
-#include "common/status.h"
+#include "core/base/random.h"
+#include "core/base/status.h"
 
 namespace shoal::server::testing {
 

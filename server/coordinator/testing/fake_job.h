@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "server/coordinator/job_run.h"
+#include "server/coordinator/job/job_run.h"
 
 namespace shoal::server::testing {
 

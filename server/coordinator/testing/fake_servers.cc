@@ -3,8 +3,8 @@
 #include <cmath>
 #include <limits>
 
-#include "common/check.h"
-#include "common/status.h"
+#include "core/base/check.h"
+#include "core/base/status.h"
 
 namespace shoal::server::testing {
 

@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "server/coordinator/server_control.h"
-#include "server/coordinator/state_store.h"
+#include "server/coordinator/job/server_control.h"
+#include "server/coordinator/state/state_store.h"
 #include "server/coordinator/testing/event_loop.h"
 #include "server/coordinator/testing/fake_job.h"
 

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "proto/shoal.pb.h"
+#include "proto/coordinator.pb.h"
 
 namespace shoal::server::testing {
 

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <cmath>
 
-#include "common/check.h"
-#include "common/logging.h"
-#include "common/status.h"
+#include "core/base/check.h"
+#include "core/base/logging.h"
+#include "core/base/status.h"
 
 namespace shoal::server::testing {
 

@@ -11,7 +11,7 @@
 #include <tuple>
 #include <vector>
 
-#include "common/metrics.h"
+#include "core/base/metrics.h"
 #include "server/coordinator/coordinator_core.h"
 #include "server/coordinator/testing/event_loop.h"
 #include "server/coordinator/testing/fake_job.h"

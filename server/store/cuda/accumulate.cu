@@ -1,5 +1,5 @@
 // Compiled without contraction of products and sums (CMakeLists.txt): the CPU has none either.
-#include "gpu/flat.h"
+#include "core/gpu/kernel/flat.h"
 #include "server/store/cuda/accumulate.h"
 
 namespace shoal::server::cuda {

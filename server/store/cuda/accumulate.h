@@ -6,7 +6,7 @@
 
 #include <cstdint>
 
-#include "gpu/element.h"
+#include "core/gpu/kernel/element.h"
 
 namespace shoal::server::cuda {
 

@@ -6,7 +6,7 @@
 
 #include <cstdint>
 
-#include "gpu/element.h"
+#include "core/gpu/kernel/element.h"
 #include "server/store/adamw_scalars.h"
 
 namespace shoal::server::cuda {

@@ -9,10 +9,10 @@
 #include <vector>
 
 #include "absl/synchronization/mutex.h"
-#include "common/status.h"
-#include "gpu/cuda_context.h"
-#include "gpu/shared_buffer.h"
-#include "plan/server_memory.h"
+#include "core/base/status.h"
+#include "core/gpu/cuda_context.h"
+#include "core/gpu/shared_buffer.h"
+#include "core/plan/memory/server_memory.h"
 #include "server/store/cuda/accumulate.h"
 #include "server/store/cuda/adamw.h"
 #include "server/store/cuda/gpu_arrays.h"

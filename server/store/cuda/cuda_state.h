@@ -15,7 +15,7 @@
 #include <memory>
 
 #include "absl/status/statusor.h"
-#include "common/clock.h"
+#include "core/base/clock.h"
 #include "server/store/partition_state.h"
 
 namespace shoal::server {

@@ -12,12 +12,12 @@
 #include <optional>
 #include <vector>
 
-#include "common/random.h"
+#include "core/base/random.h"
+#include "core/gpu/fake_cuda/emulated_gpu.h"
+#include "core/model/model_spec.h"
+#include "core/plan/memory/server_memory.h"
 #include "gmock/gmock.h"
-#include "gpu/emulation/emulated_gpu.h"
 #include "gtest/gtest.h"
-#include "plan/model_spec.h"
-#include "plan/server_memory.h"
 #include "server/store/page_buffer.h"
 #include "server/store/store.h"
 

@@ -4,8 +4,8 @@
 
 #include <optional>
 
-#include "common/status.h"
-#include "plan/server_memory.h"
+#include "core/base/status.h"
+#include "core/plan/memory/server_memory.h"
 
 namespace shoal::server::cuda {
 namespace {

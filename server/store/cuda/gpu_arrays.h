@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "gpu/cuda_context.h"
-#include "gpu/gpu_buffer.h"
+#include "core/gpu/cuda_context.h"
+#include "core/gpu/gpu_buffer.h"
 #include "server/store/cuda/accumulate.h"
 #include "server/store/partition_state.h"
 

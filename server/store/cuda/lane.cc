@@ -2,9 +2,9 @@
 
 #include <algorithm>
 
-#include "common/logging.h"
-#include "common/status.h"
-#include "plan/server_memory.h"
+#include "core/base/logging.h"
+#include "core/base/status.h"
+#include "core/plan/memory/server_memory.h"
 
 namespace shoal::server::cuda {
 

@@ -8,8 +8,8 @@
 
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
-#include "gpu/cuda_context.h"
-#include "gpu/gpu_buffer.h"
+#include "core/gpu/cuda_context.h"
+#include "core/gpu/gpu_buffer.h"
 #include "server/store/partition_state.h"
 
 namespace shoal::server::cuda {

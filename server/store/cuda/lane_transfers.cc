@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <cstring>
 
-#include "common/bf16.h"
-#include "common/status.h"
-#include "plan/server_memory.h"
+#include "core/base/bf16.h"
+#include "core/base/status.h"
+#include "core/plan/memory/server_memory.h"
 
 namespace shoal::server::cuda {
 namespace {

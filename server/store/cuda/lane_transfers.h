@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "gpu/cuda_context.h"
+#include "core/gpu/cuda_context.h"
 #include "server/store/cuda/gpu_arrays.h"
 #include "server/store/cuda/lane.h"
 #include "server/store/partition_state.h"

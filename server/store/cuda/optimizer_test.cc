@@ -6,10 +6,10 @@
 #include <numeric>
 #include <vector>
 
-#include "common/bf16.h"
-#include "common/random.h"
-#include "gpu/testing/gpu.h"
-#include "gpu/testing/on_device.h"
+#include "core/base/bf16.h"
+#include "core/base/random.h"
+#include "core/gpu/testing/gpu.h"
+#include "core/gpu/testing/on_device.h"
 #include "gtest/gtest.h"
 #include "server/store/accumulate.h"
 #include "server/store/adamw.h"

@@ -2,9 +2,9 @@
 
 #include <utility>
 
-#include "common/logging.h"
-#include "common/status.h"
-#include "gpu/gpu_buffer.h"
+#include "core/base/logging.h"
+#include "core/base/status.h"
+#include "core/gpu/gpu_buffer.h"
 
 namespace shoal::server::cuda {
 namespace {

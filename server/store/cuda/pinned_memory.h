@@ -6,7 +6,7 @@
 #include <memory>
 #include <span>
 
-#include "gpu/cuda_context.h"
+#include "core/gpu/cuda_context.h"
 #include "server/store/partition_state.h"
 
 namespace shoal::server::cuda {

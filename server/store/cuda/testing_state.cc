@@ -1,6 +1,6 @@
 #include "server/store/testing_state.h"
 
-#include "gpu/testing/gpu.h"
+#include "core/gpu/testing/gpu.h"
 #include "server/store/cuda/cuda_state.h"
 
 namespace shoal::server {

@@ -6,7 +6,7 @@
 #include <cstring>
 #include <utility>
 
-#include "common/status.h"
+#include "core/base/status.h"
 
 namespace shoal::worker {
 namespace {

@@ -17,8 +17,8 @@
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
-#include "common/clock.h"
-#include "common/random.h"
+#include "core/base/clock.h"
+#include "core/base/random.h"
 #include "worker/backend/cpu/cpu_device.h"
 #include "worker/backend/cpu/cpu_event.h"
 

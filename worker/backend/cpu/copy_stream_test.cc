@@ -5,7 +5,7 @@
 #include <numeric>
 #include <vector>
 
-#include "common/clock.h"
+#include "core/base/clock.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 

@@ -3,7 +3,7 @@
 #include <atomic>
 #include <cstring>
 
-#include "common/status.h"
+#include "core/base/status.h"
 #include "worker/backend/cpu/copy_stream.h"
 #include "worker/backend/cpu/cpu_event.h"
 #include "worker/backend/cpu/cpu_memory.h"

@@ -6,7 +6,7 @@
 #include <memory>
 
 #include "absl/time/time.h"
-#include "common/clock.h"
+#include "core/base/clock.h"
 #include "worker/backend/backend.h"
 
 namespace shoal::worker {

@@ -12,9 +12,9 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
-#include "common/bytes.h"
-#include "common/check.h"
-#include "common/status.h"
+#include "core/base/bytes.h"
+#include "core/base/check.h"
+#include "core/base/status.h"
 #include "worker/backend/backend.h"
 
 namespace shoal::worker {

@@ -7,12 +7,12 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
-#include "common/bytes.h"
-#include "common/check.h"
-#include "common/status.h"
-#include "gpu/caching_pool.h"
-#include "gpu/cuda_context.h"
-#include "gpu/shared_buffer.h"
+#include "core/base/bytes.h"
+#include "core/base/check.h"
+#include "core/base/status.h"
+#include "core/gpu/caching_pool.h"
+#include "core/gpu/cuda_context.h"
+#include "core/gpu/shared_buffer.h"
 #include "worker/backend/cuda/cuda_stream.h"
 
 namespace shoal::worker {

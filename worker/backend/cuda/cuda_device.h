@@ -1,5 +1,5 @@
 // A GPU as a device (backend.h), by the CUDA runtime. Programs choose the runtime by what they
-// link: CUDA's own, or its emulation (gpu/emulation/emulated_gpu.h) in tests.
+// link: CUDA's own, or its emulation (core/gpu/fake_cuda/emulated_gpu.h) in tests.
 //
 // Memory comes in large reservations that are kept: in steady state nothing is asked of the driver.
 // What is freed can be freed while work that was put on the device's streams still uses it; it is
@@ -34,8 +34,8 @@
 #include <memory>
 
 #include "absl/status/statusor.h"
-#include "common/clock.h"
-#include "gpu/gpus.h"
+#include "core/base/clock.h"
+#include "core/gpu/gpus.h"
 #include "worker/backend/backend.h"
 #include "worker/backend/cuda/gpu_names.h"
 

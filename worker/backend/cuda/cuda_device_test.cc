@@ -6,10 +6,10 @@
 #include <cstring>
 #include <vector>
 
-#include "common/clock.h"
+#include "core/base/clock.h"
+#include "core/gpu/cuda_context.h"
+#include "core/gpu/testing/gpu.h"
 #include "gmock/gmock.h"
-#include "gpu/cuda_context.h"
-#include "gpu/testing/gpu.h"
 #include "gtest/gtest.h"
 
 namespace shoal::worker {

@@ -4,9 +4,9 @@
 #include <thread>
 #include <vector>
 
-#include "common/status.h"
+#include "core/base/status.h"
+#include "core/gpu/fake_cuda/emulated_gpu.h"
 #include "gmock/gmock.h"
-#include "gpu/emulation/emulated_gpu.h"
 #include "gtest/gtest.h"
 #include "worker/backend/cuda/cuda_device.h"
 #include "worker/backend/cuda/gpu_names.h"

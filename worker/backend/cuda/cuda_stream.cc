@@ -2,9 +2,9 @@
 
 #include <utility>
 
-#include "common/logging.h"
-#include "common/status.h"
-#include "gpu/cuda_status.h"
+#include "core/base/logging.h"
+#include "core/base/status.h"
+#include "core/gpu/cuda_status.h"
 #include "worker/backend/cuda/gpu_names.h"
 
 namespace shoal::worker::cuda {

@@ -7,7 +7,7 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
-#include "gpu/cuda_context.h"
+#include "core/gpu/cuda_context.h"
 #include "worker/backend/backend.h"
 #include "worker/backend/cuda/gpu_names.h"
 

@@ -4,7 +4,7 @@
 #include <string>
 #include <utility>
 
-#include "common/status.h"
+#include "core/base/status.h"
 #include "worker/backend/cuda/cuda_device.h"
 #include "worker/collectives/nccl/nccl_api.h"
 #include "worker/collectives/nccl/nccl_communicator.h"

@@ -5,8 +5,8 @@
 #include <utility>
 
 #include "absl/time/clock.h"
-#include "common/check.h"
-#include "common/status.h"
+#include "core/base/check.h"
+#include "core/base/status.h"
 #include "worker/backend/cuda/cuda_device.h"
 #include "worker/collectives/nccl/nccl_status.h"
 

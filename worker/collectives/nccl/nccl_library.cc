@@ -1,7 +1,7 @@
 // NCCL as it is found when the program runs: where the loader finds it, in the folders of the
 // environment variable SHOAL_CUDA_LIBRARIES, or in ../lib beside the program. It stays loaded.
-#include "common/dynamic_library.h"
-#include "common/status.h"
+#include "core/base/dynamic_library.h"
+#include "core/base/status.h"
 #include "worker/collectives/nccl/nccl_api.h"
 
 namespace shoal::worker {

@@ -1,4 +1,4 @@
-#include "common/status.h"
+#include "core/base/status.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "worker/collectives/nccl/nccl_api.h"

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "common/status.h"
+#include "core/base/status.h"
 
 namespace shoal::worker {
 namespace {

@@ -6,7 +6,7 @@
 
 #include <cstdint>
 
-#include "common/bf16.h"
+#include "core/base/bf16.h"
 
 namespace shoal::worker::cpu {
 

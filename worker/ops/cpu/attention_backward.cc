@@ -2,7 +2,7 @@
 #include <cstring>
 #include <vector>
 
-#include "common/bytes.h"
+#include "core/base/bytes.h"
 #include "worker/ops/cpu/attention.h"
 #include "worker/ops/cpu/attention_blocks.h"
 #include "worker/ops/cpu/simd.h"

@@ -3,7 +3,7 @@
 #include <cmath>
 #include <cstring>
 
-#include "common/bytes.h"
+#include "core/base/bytes.h"
 #include "worker/ops/cpu/elementwise.h"
 #include "worker/ops/cpu/simd.h"
 

@@ -7,7 +7,7 @@
 #include <span>
 #include <vector>
 
-#include "common/bytes.h"
+#include "core/base/bytes.h"
 #include "worker/ops/cpu/context.h"
 #include "worker/ops/ops.h"
 

@@ -6,10 +6,10 @@
 #include <cstdint>
 #include <functional>
 
-#include "common/bf16.h"
-#include "common/check.h"
-#include "common/dtype.h"
-#include "common/thread_pool.h"
+#include "core/base/bf16.h"
+#include "core/base/check.h"
+#include "core/base/dtype.h"
+#include "core/base/threads/thread_pool.h"
 #include "worker/ops/cpu/gemm.h"
 #include "worker/ops/tensor.h"
 

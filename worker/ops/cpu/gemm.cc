@@ -7,8 +7,8 @@
 #include <utility>
 #include <vector>
 
-#include "common/check.h"
-#include "common/status.h"
+#include "core/base/check.h"
+#include "core/base/status.h"
 #include "oneapi/dnnl/dnnl.hpp"
 #include "worker/ops/cpu/amx_gemm.h"
 

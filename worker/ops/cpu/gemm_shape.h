@@ -4,7 +4,7 @@
 #include <compare>
 #include <cstdint>
 
-#include "common/dtype.h"
+#include "core/base/dtype.h"
 
 namespace shoal::worker::cpu {
 

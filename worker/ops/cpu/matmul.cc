@@ -3,7 +3,7 @@
 #include <numeric>
 #include <vector>
 
-#include "common/bytes.h"
+#include "core/base/bytes.h"
 #include "worker/ops/cpu/amx_gemm.h"
 #include "worker/ops/cpu/simd.h"
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "plan/norm_partials.h"
+#include "core/plan/memory/norm_partials.h"
 #include "worker/ops/cpu/simd.h"
 
 namespace shoal::worker::cpu {

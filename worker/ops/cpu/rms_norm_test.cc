@@ -2,8 +2,8 @@
 
 #include <cmath>
 
+#include "core/plan/memory/norm_partials.h"
 #include "gtest/gtest.h"
-#include "plan/norm_partials.h"
 #include "worker/ops/testing/oracle.h"
 
 namespace shoal::worker {

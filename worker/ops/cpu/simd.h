@@ -8,7 +8,7 @@
 #include <cmath>
 #include <cstdint>
 
-#include "common/bf16.h"
+#include "core/base/bf16.h"
 
 #define SHOAL_INLINE [[gnu::always_inline]] static inline
 // For the lambdas that SumOf takes.

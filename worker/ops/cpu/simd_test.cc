@@ -3,7 +3,7 @@
 #include <cmath>
 #include <limits>
 
-#include "common/random.h"
+#include "core/base/random.h"
 #include "gtest/gtest.h"
 
 namespace shoal::worker::cpu {

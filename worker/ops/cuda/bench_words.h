@@ -14,11 +14,11 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "common/bf16.h"
-#include "common/dtype.h"
-#include "common/random.h"
-#include "common/status.h"
-#include "gpu/cuda_status.h"
+#include "core/base/bf16.h"
+#include "core/base/dtype.h"
+#include "core/base/random.h"
+#include "core/base/status.h"
+#include "core/gpu/cuda_status.h"
 #include "worker/backend/backend.h"
 #include "worker/backend/cuda/gpu_names.h"
 

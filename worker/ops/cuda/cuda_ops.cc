@@ -3,10 +3,10 @@
 #include <string_view>
 #include <utility>
 
-#include "common/check.h"
-#include "common/logging.h"
-#include "common/status.h"
-#include "plan/norm_partials.h"
+#include "core/base/check.h"
+#include "core/base/logging.h"
+#include "core/base/status.h"
+#include "core/plan/memory/norm_partials.h"
 #include "worker/backend/cuda/cuda_device.h"
 #include "worker/ops/cuda/attention/attention.h"
 #include "worker/ops/cuda/kernels/column_sum.h"
@@ -17,9 +17,9 @@
 #include "worker/ops/cuda/kernels/rotary.h"
 #include "worker/ops/cuda/kernels/rows.h"
 #include "worker/ops/cuda/kernels/swiglu.h"
+#include "worker/ops/cuda/kernels/views.h"
 #include "worker/ops/cuda/matmul/matmul.h"
 #include "worker/ops/cuda/op_context.h"
-#include "worker/ops/cuda/views.h"
 
 namespace shoal::worker {
 namespace cuda {

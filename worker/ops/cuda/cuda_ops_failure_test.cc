@@ -1,7 +1,7 @@
 // What the table does when the machine refuses, and when there is nothing to do: over the emulated
 // runtime alone.
+#include "core/gpu/fake_cuda/emulated_gpu.h"
 #include "gmock/gmock.h"
-#include "gpu/emulation/emulated_gpu.h"
 #include "gtest/gtest.h"
 #include "worker/backend/cuda/cuda_device.h"
 #include "worker/ops/cuda/cuda_ops.h"

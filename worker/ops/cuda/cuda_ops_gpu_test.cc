@@ -1,6 +1,6 @@
 // The table of the machine's GPU as programs have it, with cuBLASLt where that is found, against
 // the CPU's at shapes of training.
-#include "gpu/testing/gpu.h"
+#include "core/gpu/testing/gpu.h"
 #include "gtest/gtest.h"
 #include "worker/backend/cpu/cpu_device.h"
 #include "worker/backend/cuda/cuda_device.h"

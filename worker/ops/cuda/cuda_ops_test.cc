@@ -5,9 +5,9 @@
 #include <span>
 #include <vector>
 
-#include "common/bf16.h"
-#include "common/random.h"
-#include "gpu/testing/gpu.h"
+#include "core/base/bf16.h"
+#include "core/base/random.h"
+#include "core/gpu/testing/gpu.h"
 #include "gtest/gtest.h"
 #include "worker/backend/cpu/cpu_device.h"
 #include "worker/backend/cuda/cuda_device.h"

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <utility>
 
-#include "common/bytes.h"
-#include "common/status.h"
-#include "gpu/cuda_status.h"
+#include "core/base/bytes.h"
+#include "core/base/status.h"
+#include "core/gpu/cuda_status.h"
 #include "worker/backend/cuda/cuda_device.h"
 #include "worker/backend/cuda/gpu_names.h"
 

@@ -1,5 +1,5 @@
 // When the table's products are measured for the fastest algorithm, over a cuBLASLt that is a fake.
-#include "gpu/emulation/emulated_gpu.h"
+#include "core/gpu/fake_cuda/emulated_gpu.h"
 #include "gtest/gtest.h"
 #include "worker/backend/cpu/cpu_device.h"
 #include "worker/backend/cuda/cuda_device.h"

@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <numeric>
 
-#include "plan/norm_partials.h"
+#include "core/plan/memory/norm_partials.h"
 #include "worker/ops/testing/op_checks.h"
 
 namespace shoal::worker {

@@ -7,8 +7,8 @@
 #include <utility>
 
 #include "absl/time/clock.h"
-#include "common/check.h"
-#include "common/status.h"
+#include "core/base/check.h"
+#include "core/base/status.h"
 #include "worker/backend/cpu/cpu_device.h"
 
 namespace shoal::worker {

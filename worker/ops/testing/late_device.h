@@ -17,8 +17,8 @@
 #include <vector>
 
 #include "absl/synchronization/mutex.h"
-#include "common/random.h"
-#include "common/range_allocator.h"
+#include "core/base/memory/range_allocator.h"
+#include "core/base/random.h"
 #include "worker/backend/backend.h"
 #include "worker/ops/machine.h"
 

@@ -18,7 +18,7 @@
 #include <string_view>
 #include <vector>
 
-#include "common/random.h"
+#include "core/base/random.h"
 #include "worker/backend/backend.h"
 #include "worker/ops/ops.h"
 

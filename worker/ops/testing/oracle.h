@@ -8,8 +8,8 @@
 #include <span>
 #include <vector>
 
-#include "common/bf16.h"
-#include "common/random.h"
+#include "core/base/bf16.h"
+#include "core/base/random.h"
 #include "worker/backend/cpu/cpu_device.h"
 #include "worker/ops/cpu/cpu_ops.h"
 #include "worker/ops/ops.h"

@@ -5,11 +5,11 @@
 #include <thread>
 
 #include "absl/status/status.h"
-#include "common/check.h"
-#include "common/random.h"
+#include "core/base/check.h"
+#include "core/base/random.h"
+#include "core/plan/schedule/layer_split.h"
 #include "fmt/format.h"
-#include "plan/layer_split.h"
-#include "worker/emulated/emulated_stage.h"
+#include "worker/paced/emulated_stage.h"
 
 namespace shoal::worker {
 namespace {

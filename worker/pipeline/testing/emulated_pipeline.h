@@ -7,13 +7,13 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "common/clock.h"
-#include "common/phase_clock.h"
-#include "plan/schedule.h"
-#include "plan/schedule_costs.h"
-#include "plan/schedule_simulation.h"
+#include "core/base/clock.h"
+#include "core/base/phase_clock.h"
+#include "core/plan/schedule/schedule.h"
+#include "core/plan/schedule/schedule_costs.h"
+#include "core/plan/schedule/schedule_simulation.h"
 #include "worker/backend/cpu/cpu_device.h"
-#include "worker/model/memory_unit_access.h"
+#include "worker/model/access/memory_unit_access.h"
 #include "worker/pipeline/stage_runner.h"
 
 namespace shoal::worker {

@@ -11,7 +11,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
-#include "common/status.h"
+#include "core/base/status.h"
 #include "worker/collectives/collectives.h"
 
 namespace shoal::worker {

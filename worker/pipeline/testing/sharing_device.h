@@ -6,8 +6,8 @@
 #include <cstdlib>
 #include <memory>
 
-#include "common/bytes.h"
-#include "common/check.h"
+#include "core/base/bytes.h"
+#include "core/base/check.h"
 #include "worker/backend/backend.h"
 #include "worker/backend/cpu/cpu_device.h"
 

@@ -5,14 +5,14 @@
 #include <thread>
 #include <utility>
 
-#include "common/status.h"
-#include "plan/layer_split.h"
-#include "plan/schedules/testing.h"
+#include "core/base/status.h"
+#include "core/plan/schedule/builders/testing.h"
+#include "core/plan/schedule/layer_split.h"
+#include "worker/model/access/testing_passing.h"
 #include "worker/model/runner.h"
 #include "worker/model/testing.h"
-#include "worker/model/testing_passing.h"
 #include "worker/model/transformer_stage.h"
-#include "worker/pipeline/in_process_links.h"
+#include "worker/pipeline/links/in_process_links.h"
 #include "worker/pipeline/stage_runner.h"
 
 namespace shoal::worker {

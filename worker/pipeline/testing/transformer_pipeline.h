@@ -1,7 +1,7 @@
 // A step of a small transformer for tests: by one worker, and in a pipeline whose stages are
 // threads of this process, each on a machine of its own. Weights and gradients pass through the
-// devices' memory (model/testing_passing.h), memory that is given back is filled with NaN, copies
-// and messages come late.
+// devices' memory (worker/model/access/testing_passing.h), memory that is given back is filled with
+// NaN, copies and messages come late.
 #pragma once
 
 #include <cstdint>
@@ -11,13 +11,13 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "common/random.h"
-#include "plan/model_spec.h"
-#include "plan/recompute.h"
-#include "plan/schedule.h"
-#include "plan/schedule_simulation.h"
+#include "core/base/random.h"
+#include "core/model/model_spec.h"
+#include "core/model/recompute.h"
+#include "core/plan/schedule/schedule.h"
+#include "core/plan/schedule/schedule_simulation.h"
 #include "worker/collectives/collectives.h"
-#include "worker/model/batch.h"
+#include "worker/model/batch/batch.h"
 #include "worker/ops/machine.h"
 #include "worker/pipeline/stage_report.h"
 

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "common/status.h"
-#include "plan/schedule_queues.h"
+#include "core/base/status.h"
+#include "core/plan/schedule/schedule_queues.h"
 #include "worker/pipeline/testing/sharing_device.h"
 
 namespace shoal::worker {

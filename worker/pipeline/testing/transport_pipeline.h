@@ -9,10 +9,10 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "plan/schedule.h"
-#include "transport/transport.h"
+#include "core/plan/schedule/schedule.h"
+#include "core/transport/transport.h"
 #include "worker/backend/backend.h"
-#include "worker/pipeline/transport_links.h"
+#include "worker/pipeline/links/transport_links.h"
 
 namespace shoal::worker {
 

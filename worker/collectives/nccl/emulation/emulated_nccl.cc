@@ -10,8 +10,8 @@
 #include <utility>
 #include <vector>
 
-#include "common/status.h"
-#include "gpu/emulation/machine.h"
+#include "core/base/status.h"
+#include "core/gpu/fake_cuda/machine.h"
 #include "worker/collectives/nccl/emulation/emulated_operation.h"
 #include "worker/collectives/nccl/nccl_api.h"
 

@@ -1,4 +1,4 @@
-// NCCL of tests, over the emulated CUDA runtime (gpu/emulation): ranks are threads
+// NCCL of tests, over the emulated CUDA runtime (core/gpu/fake_cuda): ranks are threads
 // of one process, each with an emulated GPU of its own. Programs that link this library instead of
 // nccl_library.cc get it from LoadNccl.
 //

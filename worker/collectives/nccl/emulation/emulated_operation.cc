@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
-#include "common/bf16.h"
-#include "common/check.h"
+#include "core/base/bf16.h"
+#include "core/base/check.h"
 
 namespace shoal::worker::emulation {
 namespace {

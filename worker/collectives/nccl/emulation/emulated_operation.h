@@ -8,7 +8,7 @@
 #include <memory>
 #include <vector>
 
-#include "gpu/emulation/machine.h"
+#include "core/gpu/fake_cuda/machine.h"
 
 namespace shoal::worker::emulation {
 

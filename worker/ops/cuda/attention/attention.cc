@@ -4,10 +4,10 @@
 #include <cmath>
 #include <utility>
 
-#include "common/bytes.h"
-#include "common/check.h"
-#include "common/status.h"
-#include "gpu/cuda_status.h"
+#include "core/base/bytes.h"
+#include "core/base/check.h"
+#include "core/base/status.h"
+#include "core/gpu/cuda_status.h"
 #include "worker/backend/cuda/cuda_device.h"
 #include "worker/backend/cuda/gpu_names.h"
 #include "worker/ops/cuda/attention/alignment.h"
@@ -16,7 +16,7 @@
 #include "worker/ops/cuda/attention/plain.h"
 #include "worker/ops/cuda/attention/statistics.h"
 #include "worker/ops/cuda/kernels/rotary.h"
-#include "worker/ops/cuda/views.h"
+#include "worker/ops/cuda/kernels/views.h"
 
 namespace shoal::worker::cuda {
 namespace {

@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "common/status.h"
+#include "core/base/status.h"
 #include "worker/backend/cuda/cuda_device.h"
 #include "worker/ops/cuda/attention/attention.h"
 #include "worker/ops/cuda/bench_words.h"

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "gpu/testing/gpu.h"
+#include "core/gpu/testing/gpu.h"
 #include "gtest/gtest.h"
 #include "worker/backend/cuda/cuda_device.h"
 #include "worker/backend/cuda/gpu_names.h"

@@ -1,7 +1,7 @@
 // Dot products of rows in global memory, 16 bytes at a time where they are aligned to that.
 #pragma once
 
-#include "gpu/kernel.h"
+#include "core/gpu/kernel/kernel.h"
 #include "worker/backend/cuda/gpu_names.h"
 #include "worker/ops/cuda/attention/alignment.h"
 

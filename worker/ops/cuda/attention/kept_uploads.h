@@ -19,8 +19,8 @@
 #include <utility>
 
 #include "absl/status/statusor.h"
-#include "common/status.h"
-#include "gpu/cuda_status.h"
+#include "core/base/status.h"
+#include "core/gpu/cuda_status.h"
 #include "worker/backend/backend.h"
 #include "worker/backend/cuda/cuda_device.h"
 

@@ -8,7 +8,7 @@
 
 #include <cmath>
 
-#include "gpu/kernel.h"
+#include "core/gpu/kernel/kernel.h"
 #include "worker/backend/cuda/gpu_names.h"
 #include "worker/ops/cuda/attention/shape.h"
 

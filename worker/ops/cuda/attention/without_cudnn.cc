@@ -1,4 +1,4 @@
-#include "common/status.h"
+#include "core/base/status.h"
 #include "worker/ops/cuda/attention/fused_attention.h"
 
 namespace shoal::worker::cuda {

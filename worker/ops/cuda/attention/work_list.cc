@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "common/status.h"
+#include "core/base/status.h"
 
 namespace shoal::worker::cuda {
 namespace {

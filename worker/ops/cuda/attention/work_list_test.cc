@@ -6,8 +6,8 @@
 #include <string_view>
 #include <utility>
 
+#include "core/gpu/fake_cuda/emulated_gpu.h"
 #include "gmock/gmock.h"
-#include "gpu/emulation/emulated_gpu.h"
 #include "gtest/gtest.h"
 #include "worker/backend/cuda/cuda_device.h"
 #include "worker/backend/cuda/gpu_names.h"

@@ -7,9 +7,9 @@
 #include <limits>
 #include <vector>
 
-#include "common/random.h"
-#include "gpu/testing/gpu.h"
-#include "gpu/testing/on_device.h"
+#include "core/base/random.h"
+#include "core/gpu/testing/gpu.h"
+#include "core/gpu/testing/on_device.h"
 #include "gtest/gtest.h"
 #include "worker/backend/cuda/gpu_names.h"
 

@@ -1,8 +1,8 @@
 // How launch functions choose among the instances of a kernel by whether rows of matrices may be
-// read 16 bytes at a time; gpu/dispatch.h has the rest. Host code of kernel files.
+// read 16 bytes at a time; core/gpu/kernel/dispatch.h has the rest. Host code of kernel files.
 #pragma once
 
-#include "gpu/dispatch.h"
+#include "core/gpu/kernel/dispatch.h"
 #include "worker/backend/cuda/gpu_names.h"
 #include "worker/ops/cuda/kernels/view.h"
 

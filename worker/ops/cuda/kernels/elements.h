@@ -2,7 +2,7 @@
 // takes. For kernels alone.
 #pragma once
 
-#include "gpu/packed.h"
+#include "core/gpu/kernel/packed.h"
 #include "worker/backend/cuda/gpu_names.h"
 #include "worker/ops/cuda/kernels/tiling.h"
 #include "worker/ops/cuda/kernels/view.h"

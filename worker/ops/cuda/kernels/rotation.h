@@ -1,8 +1,8 @@
 // Pairs of elements of heads turned by the angles of a token, in device code. For kernels alone.
 #pragma once
 
-#include "gpu/blocks.h"
-#include "gpu/packed.h"
+#include "core/gpu/kernel/blocks.h"
+#include "core/gpu/kernel/packed.h"
 #include "worker/backend/cuda/gpu_names.h"
 
 namespace shoal::worker::cuda {

@@ -8,7 +8,7 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "gpu/blocks.h"
+#include "core/gpu/kernel/blocks.h"
 #include "worker/backend/cuda/gpu_names.h"
 
 namespace shoal::worker::cuda {

@@ -1,4 +1,4 @@
-#include "gpu/kernel.h"
+#include "core/gpu/kernel/kernel.h"
 #include "worker/backend/cuda/gpu_names.h"
 #include "worker/ops/cuda/kernels/tiling.h"
 #include "worker/ops/cuda/kernels/token_sort.h"

@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-#include "gpu/element.h"
+#include "core/gpu/kernel/element.h"
 #include "worker/backend/cuda/gpu_names.h"
 
 namespace shoal::worker::cuda {

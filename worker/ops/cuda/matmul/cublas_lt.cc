@@ -1,7 +1,7 @@
 #include "worker/ops/cuda/matmul/cublas_lt.h"
 
-#include "common/dynamic_library.h"
-#include "common/status.h"
+#include "core/base/dynamic_library.h"
+#include "core/base/status.h"
 
 namespace shoal::worker::cuda {
 

@@ -1,6 +1,6 @@
 #include "worker/ops/cuda/matmul/cublas_lt.h"
 
-#include "common/status.h"
+#include "core/base/status.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 

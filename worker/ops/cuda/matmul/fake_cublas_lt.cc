@@ -8,7 +8,7 @@
 #include <type_traits>
 #include <vector>
 
-#include "gpu/kernel.h"
+#include "core/gpu/kernel/kernel.h"
 #include "worker/backend/cuda/gpu_names.h"
 
 namespace shoal::worker::cuda {

@@ -6,10 +6,10 @@
 #include <string_view>
 #include <utility>
 
-#include "common/check.h"
-#include "common/logging.h"
-#include "common/status.h"
-#include "gpu/cuda_status.h"
+#include "core/base/check.h"
+#include "core/base/logging.h"
+#include "core/base/status.h"
+#include "core/gpu/cuda_status.h"
 #include "worker/backend/cuda/cuda_device.h"
 #include "worker/backend/cuda/gpu_names.h"
 

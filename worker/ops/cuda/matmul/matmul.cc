@@ -3,15 +3,15 @@
 #include <limits>
 #include <utility>
 
-#include "common/bytes.h"
-#include "common/check.h"
-#include "common/logging.h"
-#include "common/status.h"
-#include "gpu/cuda_status.h"
+#include "core/base/bytes.h"
+#include "core/base/check.h"
+#include "core/base/logging.h"
+#include "core/base/status.h"
+#include "core/gpu/cuda_status.h"
 #include "worker/backend/cuda/cuda_device.h"
 #include "worker/backend/cuda/gpu_names.h"
+#include "worker/ops/cuda/kernels/views.h"
 #include "worker/ops/cuda/matmul/matmul_kernel.h"
-#include "worker/ops/cuda/views.h"
 
 namespace shoal::worker::cuda {
 namespace {

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "common/status.h"
+#include "core/base/status.h"
 #include "worker/backend/cuda/cuda_device.h"
 #include "worker/ops/cuda/bench_words.h"
 #include "worker/ops/cuda/matmul/matmul.h"

@@ -2,7 +2,7 @@
 // is not found, that half is skipped.
 #include <iostream>
 
-#include "gpu/testing/gpu.h"
+#include "core/gpu/testing/gpu.h"
 #include "gtest/gtest.h"
 #include "worker/backend/cuda/cuda_device.h"
 #include "worker/backend/cuda/gpu_names.h"

@@ -1,12 +1,12 @@
 // Our own kernels against the oracle: on the emulated GPU, and on a real one where there is one.
 #include "worker/ops/cuda/matmul/matmul_kernel.h"
 
-#include "common/bytes.h"
-#include "gpu/testing/gpu.h"
+#include "core/base/bytes.h"
+#include "core/gpu/testing/gpu.h"
 #include "gtest/gtest.h"
 #include "worker/backend/cuda/gpu_names.h"
+#include "worker/ops/cuda/kernels/views.h"
 #include "worker/ops/cuda/matmul/matmul_testing.h"
-#include "worker/ops/cuda/views.h"
 
 namespace shoal::worker::cuda {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "common/bytes.h"
+#include "core/base/bytes.h"
 
 namespace shoal::worker::cuda {
 namespace {

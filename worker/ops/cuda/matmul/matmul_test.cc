@@ -6,10 +6,10 @@
 #include <utility>
 #include <vector>
 
-#include "common/status.h"
+#include "core/base/status.h"
+#include "core/gpu/fake_cuda/emulated_gpu.h"
+#include "core/gpu/fake_cuda/hung_work.h"
 #include "gmock/gmock.h"
-#include "gpu/emulation/emulated_gpu.h"
-#include "gpu/emulation/hung_work.h"
 #include "gtest/gtest.h"
 #include "worker/backend/cuda/cuda_device.h"
 #include "worker/backend/cuda/gpu_names.h"

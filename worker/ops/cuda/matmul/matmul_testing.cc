@@ -4,8 +4,8 @@
 #include <limits>
 #include <vector>
 
-#include "common/bytes.h"
-#include "common/check.h"
+#include "core/base/bytes.h"
+#include "core/base/check.h"
 #include "fmt/format.h"
 #include "gtest/gtest.h"
 #include "worker/ops/testing/oracle.h"

@@ -7,7 +7,7 @@
 #include <functional>
 #include <string>
 
-#include "common/random.h"
+#include "core/base/random.h"
 #include "worker/ops/ops.h"
 
 namespace shoal::worker::cuda {

@@ -14,7 +14,7 @@
 // columns of C alone that are not there.
 #pragma once
 
-#include "gpu/kernel.h"
+#include "core/gpu/kernel/kernel.h"
 #include "worker/backend/cuda/gpu_names.h"
 
 namespace shoal::worker::cuda {

@@ -1,6 +1,6 @@
 // fp32 on fp32 units: a block of 256 threads makes 64x64 of C, each thread 4x4 of it, from slices
 // of 16 of the inner dimension in shared memory. For tests and small models; any strides.
-#include "gpu/kernel.h"
+#include "core/gpu/kernel/kernel.h"
 #include "worker/backend/cuda/gpu_names.h"
 #include "worker/ops/cuda/matmul/matmul_kernel.h"
 

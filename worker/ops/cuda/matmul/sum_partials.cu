@@ -1,6 +1,6 @@
 // What splits of k have left behind becomes C: each element is the sum of its partials in order, so
 // the bits depend on the number of splits and on nothing else.
-#include "gpu/packed.h"
+#include "core/gpu/kernel/packed.h"
 #include "worker/backend/cuda/gpu_names.h"
 #include "worker/ops/cuda/matmul/matmul_kernel.h"
 

@@ -7,7 +7,7 @@
 // wait for neither memory. Sums are fp32, over k in order: the same bits whatever else runs.
 #pragma once
 
-#include "gpu/packed.h"
+#include "core/gpu/kernel/packed.h"
 #include "worker/ops/cuda/matmul/matmul_kernel.h"
 #include "worker/ops/cuda/matmul/operand_tile.h"
 

@@ -8,7 +8,7 @@
 
 #include <string_view>
 
-#include "common/status.h"
+#include "core/base/status.h"
 #include "gtest/gtest.h"
 
 namespace shoal::worker::cuda {

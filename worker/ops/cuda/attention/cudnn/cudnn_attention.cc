@@ -7,12 +7,12 @@
 #include <utility>
 #include <vector>
 
-#include "common/bytes.h"
-#include "common/check.h"
-#include "common/clock.h"
-#include "common/logging.h"
-#include "common/status.h"
-#include "gpu/cuda_status.h"
+#include "core/base/bytes.h"
+#include "core/base/check.h"
+#include "core/base/clock.h"
+#include "core/base/logging.h"
+#include "core/base/status.h"
+#include "core/gpu/cuda_status.h"
 #include "worker/backend/cuda/cuda_device.h"
 #include "worker/ops/cuda/attention/cudnn/layout.h"
 

@@ -6,9 +6,9 @@
 #include <utility>
 #include <vector>
 
-#include "gpu/emulation/emulated_gpu.h"
+#include "core/gpu/fake_cuda/emulated_gpu.h"
+#include "core/plan/memory/attention_scratch.h"
 #include "gtest/gtest.h"
-#include "plan/attention_scratch.h"
 #include "worker/backend/cuda/cuda_device.h"
 #include "worker/ops/cuda/attention/attention.h"
 #include "worker/ops/cuda/attention/cudnn/fake_cudnn.h"

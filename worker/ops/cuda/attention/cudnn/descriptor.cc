@@ -3,7 +3,7 @@
 #include <array>
 #include <utility>
 
-#include "common/status.h"
+#include "core/base/status.h"
 
 namespace shoal::worker::cuda {
 

@@ -12,7 +12,7 @@
 #include <span>
 #include <vector>
 
-#include "gpu/kernel.h"
+#include "core/gpu/kernel/kernel.h"
 #include "worker/ops/cuda/attention/cudnn/cudnn_attention.h"
 #include "worker/ops/cuda/attention/fused_testing.h"
 

@@ -1,7 +1,7 @@
 #include "worker/ops/cuda/attention/cudnn/graph.h"
 
-#include "common/check.h"
-#include "common/status.h"
+#include "core/base/check.h"
+#include "core/base/status.h"
 
 namespace shoal::worker::cuda {
 namespace {

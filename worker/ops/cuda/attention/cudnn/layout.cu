@@ -1,5 +1,5 @@
-#include "gpu/blocks.h"
-#include "gpu/kernel.h"
+#include "core/gpu/kernel/blocks.h"
+#include "core/gpu/kernel/kernel.h"
 #include "worker/ops/cuda/attention/cudnn/layout.h"
 #include "worker/ops/cuda/kernels/rotation.h"
 

@@ -2,9 +2,9 @@
 
 #include <algorithm>
 
-#include "common/bytes.h"
-#include "common/check.h"
-#include "common/status.h"
+#include "core/base/bytes.h"
+#include "core/base/check.h"
+#include "core/base/status.h"
 
 namespace shoal::worker::cuda {
 namespace {

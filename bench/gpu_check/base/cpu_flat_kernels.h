@@ -1,0 +1,10 @@
+// The servers' own kernels, for devices whose memory the host reaches.
+#pragma once
+
+#include "bench/gpu_check/base/flat_kernels.h"
+
+namespace shoal::bench {
+
+const FlatKernels& CpuFlatKernels();
+
+}  // namespace shoal::bench

@@ -1,0 +1,51 @@
+// What a server does with its partitions, on flat arrays in a device's memory: sums of gradients
+// and AdamW. Made for a GPU by gpu_flat_kernels.h, and for the CPU, the oracle, by
+// cpu_flat_kernels.h.
+//
+// Work goes on the stream; arrays stay valid until it is done. What cannot be put there is the
+// status of the call.
+#pragma once
+
+#include <cstdint>
+
+#include "absl/status/status.h"
+#include "core/base/dtype.h"
+#include "server/store/accumulate.h"
+#include "server/store/adamw.h"
+#include "worker/backend/backend.h"
+
+namespace shoal::bench {
+
+struct AdamWArrays {
+  const float* gradient = nullptr;
+  float* master = nullptr;
+  float* m = nullptr;
+  float* v = nullptr;
+  void* weights = nullptr;   // overwritten
+  DType type = DType::kF32;  // of the weights
+  int64_t count = 0;
+
+  // Read and written.
+  int64_t bytes() const { return count * (4 * 4 + 3 * 4 + SizeOf(type)); }
+};
+
+class FlatKernels {
+ public:
+  virtual ~FlatKernels() = default;
+
+  virtual absl::Status AdamW(worker::Stream& stream, const server::AdamWScalars& scalars,
+                             const AdamWArrays& arrays) const = 0;
+  virtual absl::Status Add(worker::Stream& stream, const void* gradient, DType type,
+                           float* accumulator, int64_t count) const = 0;
+  // refused[RefusedCounts(count)], which the caller zeroes, sums to how many were not added.
+  virtual int64_t RefusedCounts(int64_t count) const = 0;
+  virtual absl::Status AddExact(worker::Stream& stream, const void* gradient, DType type,
+                                int64_t* accumulator, int64_t* refused, int64_t count) const = 0;
+  virtual absl::Status ExactToFloat(worker::Stream& stream, const int64_t* accumulator,
+                                    float* value, int64_t count) const = 0;
+  // One for each server::kReductionChunk elements.
+  virtual absl::Status Statistics(worker::Stream& stream, const float* gradient,
+                                  server::GradientStatistics* chunks, int64_t count) const = 0;
+};
+
+}  // namespace shoal::bench

@@ -1,0 +1,21 @@
+// What the device reaches at most, as measured on it: what every ratio of the report refers to.
+#pragma once
+
+#include "absl/status/statusor.h"
+#include "bench/gpu_check/base/parts.h"
+#include "worker/ops/machine.h"
+
+namespace shoal::bench {
+
+struct Ceilings {
+  double copy_bytes_per_second = 0;    // on the device: bytes read and bytes written
+  double matrix_flops_per_second = 0;  // bf16 on random data
+};
+
+absl::StatusOr<double> MeasureDeviceCopy(worker::Machine& machine, const PartSizes& sizes);
+absl::StatusOr<double> MeasureMatrixRate(worker::Machine& machine, const PartSizes& sizes,
+                                         uint64_t seed);
+absl::StatusOr<Ceilings> MeasureCeilings(worker::Machine& machine, const PartSizes& sizes,
+                                         uint64_t seed);
+
+}  // namespace shoal::bench

@@ -1,0 +1,13 @@
+// The shapes and the cases of training as JSON, for the PyTorch peer: both sides train the same.
+#pragma once
+
+#include "bench/gpu_check/base/parts.h"
+#include "nlohmann/json.hpp"
+
+namespace shoal::bench {
+
+// {"cases": those of training in their order, each with its shape; "attention": the shapes at which
+// attention's kernels are timed}.
+nlohmann::json ShapesJson(const PartSizes& sizes);
+
+}  // namespace shoal::bench

@@ -1,0 +1,114 @@
+#include "cli/app.h"
+
+#include <algorithm>
+
+#include "CLI/CLI.hpp"
+#include "core/base/nearest.h"
+#include "core/base/status.h"
+
+namespace shoal::cli {
+namespace {
+
+int Fail(Streams& streams, std::string_view message, ExitCode code) {
+  streams.err << Paint(streams.err_terminal, Colour::kRed, "shoal: error:") << " " << message
+              << std::endl;
+  return static_cast<int>(code);
+}
+
+// The deepest verb that was named.
+const CLI::App& Deepest(const CLI::App& app) {
+  const CLI::App* at = &app;
+  while (!at->get_subcommands().empty()) {
+    at = at->get_subcommands().front();
+  }
+  return *at;
+}
+
+// For "see ... --help".
+std::string PathOf(const CLI::App& verb) {
+  return verb.get_parent() == nullptr ? "shoal"
+                                      : PathOf(*verb.get_parent()) + " " + verb.get_name();
+}
+
+// What was typed that is no verb or option here, and what may have been meant; empty: that is not
+// what is wrong.
+std::string Misspelt(const CLI::App& verb) {
+  const std::vector<std::string> unknown = verb.remaining();
+  const auto option = std::find_if(unknown.begin(), unknown.end(),
+                                   [](const std::string& text) { return text.starts_with("-"); });
+  if (option != unknown.end()) {
+    if (!option->starts_with("--")) {  // nothing is like one letter
+      return "unknown option " + *option;
+    }
+    std::vector<std::string> names;
+    for (const CLI::Option* known : verb.get_options()) {
+      for (const std::string& name : known->get_lnames()) {
+        names.push_back("--" + name);
+      }
+    }
+    return fmt::format("unknown option {}; did you mean {}?", *option,
+                       Nearest(option->substr(0, option->find('=')), names));
+  }
+  std::vector<std::string> verbs;
+  for (const CLI::App* known : verb.get_subcommands([](const CLI::App*) { return true; })) {
+    verbs.push_back(known->get_name());
+  }
+  return unknown.empty() || verbs.empty()
+             ? ""
+             : fmt::format("unknown verb '{}'; did you mean {}?", unknown.front(),
+                           Nearest(unknown.front(), verbs));
+}
+
+}  // namespace
+
+int RunShoal(const std::vector<std::string>& arguments, Streams& streams) {
+  CLI::App app("Post-trains language models with sharded parameter servers.", "shoal");
+  app.set_version_flag("--version", "shoal " SHOAL_VERSION);
+  app.require_subcommand(1);
+  app.footer("`shoal VERB --help` shows a verb's options and an example.");
+  VerbAction action;
+  AddTrain(app, action);
+  AddGenerate(app, action);
+  AddEval(app, action);
+  AddModel(app, action);
+  AddData(app, action);
+  AddCheckpoint(app, action);
+  AddPlan(app, action);
+  AddSimulate(app, action);
+  AddStatus(app, action);
+  AddDoctor(app, action);
+  AddBench(app, action);
+  if (arguments.empty()) {
+    streams.err << app.help();
+    return static_cast<int>(ExitCode::kUsage);
+  }
+  try {
+    std::vector<std::string> reversed(arguments.rbegin(), arguments.rend());  // as CLI11 wants them
+    if (reversed.back() == "help") {  // `shoal help VERB` as `shoal VERB --help`
+      reversed.pop_back();
+      reversed.insert(reversed.begin(), "--help");
+    }
+    app.parse(std::move(reversed));
+  } catch (const CLI::CallForHelp&) {
+    streams.out << app.help();
+    return static_cast<int>(ExitCode::kDone);
+  } catch (const CLI::CallForVersion& version) {
+    streams.out << version.what() << "\n";
+    return static_cast<int>(ExitCode::kDone);
+  } catch (const CLI::ParseError& error) {
+    const CLI::App& verb = Deepest(app);
+    const std::string misspelt = Misspelt(verb);
+    return Fail(
+        streams,
+        fmt::format("{} (see {} --help)", misspelt.empty() ? error.what() : misspelt, PathOf(verb)),
+        ExitCode::kUsage);
+  }
+  const absl::StatusOr<ExitCode> code = action(streams);
+  streams.out.flush();
+  if (!code.ok()) {
+    return Fail(streams, Message(code.status()), ExitCodeFor(code.status()));
+  }
+  return static_cast<int>(*code);
+}
+
+}  // namespace shoal::cli

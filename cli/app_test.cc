@@ -1,0 +1,131 @@
+#include "cli/app.h"
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "cli/run/verb_testing.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace shoal::cli {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+const std::vector<std::vector<std::string>>& Verbs() {
+  static const std::vector<std::vector<std::string>> verbs = {{"train"},
+                                                              {"generate"},
+                                                              {"eval"},
+                                                              {"plan"},
+                                                              {"simulate"},
+                                                              {"model", "init"},
+                                                              {"model", "show"},
+                                                              {"data", "synth"},
+                                                              {"data", "tokenizer"},
+                                                              {"data", "prepare"},
+                                                              {"data", "inspect"},
+                                                              {"checkpoint", "list"},
+                                                              {"checkpoint", "verify"},
+                                                              {"checkpoint", "export"},
+                                                              {"status"},
+                                                              {"doctor"},
+                                                              {"bench", "transport"},
+                                                              {"bench", "store"}};
+  return verbs;
+}
+
+TEST(App, HelpListsEveryVerb) {
+  const Outcome run = Shoal({"--help"});
+  EXPECT_EQ(run.code, 0);
+  EXPECT_THAT(run.err, IsEmpty());
+  for (const auto& verb : Verbs()) {
+    EXPECT_THAT(run.out, HasSubstr("\n  " + verb.front() + " "));
+  }
+}
+
+TEST(App, EveryVerbHasHelpWithAnExampleOfItself) {
+  for (auto verb : Verbs()) {
+    std::string name = "shoal";
+    for (const std::string& word : verb) {
+      name += " " + word;
+    }
+    verb.push_back("--help");
+    const Outcome run = Shoal(verb);
+    EXPECT_EQ(run.code, 0) << name;
+    EXPECT_THAT(run.out, HasSubstr("Example:\n  " + name)) << run.out;
+    EXPECT_THAT(run.err, IsEmpty());
+  }
+}
+
+TEST(App, VersionIsData) {
+  const Outcome run = Shoal({"--version"});
+  EXPECT_EQ(run.code, 0);
+  EXPECT_THAT(run.out, testing::MatchesRegex("shoal [0-9]+\\.[0-9]+\\.[0-9]+\n"));
+}
+
+TEST(App, UsageErrorsAreOneLineAndExitCodeTwo) {
+  for (const auto& arguments : std::vector<std::vector<std::string>>{
+           {"no-such-verb"}, {"doctor", "--no-such-option"}, {"doctor", "job.yaml", "surplus"}}) {
+    const Outcome run = Shoal(arguments);
+    EXPECT_EQ(run.code, 2);
+    EXPECT_THAT(run.out, IsEmpty());
+    EXPECT_THAT(run.err, HasSubstr("shoal: error: "));
+    EXPECT_THAT(run.err, HasSubstr("--help"));
+    EXPECT_EQ(std::count(run.err.begin(), run.err.end(), '\n'), 1) << run.err;
+  }
+}
+
+TEST(App, WhatIsMisspeltIsNamedWithTheNearest) {
+  const auto error = [](const std::vector<std::string>& arguments) { return Shoal(arguments).err; };
+  EXPECT_EQ(error({"trian", "job.yaml"}),
+            "shoal: error: unknown verb 'trian'; did you mean train? (see shoal --help)\n");
+  EXPECT_EQ(
+      error({"data", "inspekt"}),
+      "shoal: error: unknown verb 'inspekt'; did you mean inspect? (see shoal data --help)\n");
+  EXPECT_EQ(
+      error({"train", "--step=3", "job.yaml"}),
+      "shoal: error: unknown option --step=3; did you mean --steps? (see shoal train --help)\n");
+  EXPECT_EQ(error({"train", "job.yaml", "--resumee"}),
+            "shoal: error: unknown option --resumee; did you mean --resume? (see shoal train "
+            "--help)\n");
+  EXPECT_EQ(error({"-x"}), "shoal: error: unknown option -x (see shoal --help)\n");
+}
+
+TEST(App, NumbersThatAreTooSmallAreNamedWithTheirBound) {
+  EXPECT_EQ(Shoal({"train", "job.yaml", "--steps", "0"}).err,
+            "shoal: error: --steps: is '0', expected an integer of at least 1 (see shoal train "
+            "--help)\n");
+  EXPECT_THAT(Shoal({"plan", "job.yaml", "--steps", "x"}).err,
+              HasSubstr("is 'x', expected an integer of at least 1"));
+  EXPECT_THAT(Shoal({"generate", "--model", "m", "--prompt", "p", "--temperature", "-1.5"}).err,
+              HasSubstr("is '-1.5', expected a number of at least 0"));
+}
+
+TEST(App, HelpIsAVerbToo) {
+  EXPECT_EQ(Shoal({"help"}).out, Shoal({"--help"}).out);
+  EXPECT_EQ(Shoal({"help", "data", "inspect"}).out, Shoal({"data", "inspect", "--help"}).out);
+  EXPECT_THAT(Shoal({"help", "data", "inspect"}).out, HasSubstr("--template"));
+  EXPECT_EQ(Shoal({"help"}).code, 0);
+}
+
+TEST(App, NothingAskedShowsHelpOnStderrAndFails) {
+  const Outcome run = Shoal({});
+  EXPECT_EQ(run.code, 2);
+  EXPECT_THAT(run.out, IsEmpty());
+  EXPECT_THAT(run.err, HasSubstr("doctor"));
+}
+
+TEST(ExitCodes, WhatTheUserGaveIsTwoWhatHappenedIsOne) {
+  EXPECT_EQ(ExitCodeFor(absl::InvalidArgumentError("")), ExitCode::kUsage);
+  EXPECT_EQ(ExitCodeFor(absl::NotFoundError("")), ExitCode::kUsage);
+  EXPECT_EQ(ExitCodeFor(absl::DataLossError("")), ExitCode::kUsage);
+  EXPECT_EQ(ExitCodeFor(absl::ResourceExhaustedError("")), ExitCode::kUsage);
+  EXPECT_EQ(ExitCodeFor(absl::UnavailableError("")), ExitCode::kFailure);
+  EXPECT_EQ(ExitCodeFor(absl::DeadlineExceededError("")), ExitCode::kFailure);
+  EXPECT_EQ(ExitCodeFor(absl::InternalError("")), ExitCode::kFailure);
+}
+
+}  // namespace
+}  // namespace shoal::cli

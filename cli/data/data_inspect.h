@@ -1,0 +1,71 @@
+// What `shoal data inspect` says of a token file: a histogram of lengths, what packing makes of
+// them, and one sample with its loss mask. Pure but for reading the file.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "cli/terminal/terminal.h"
+#include "core/data/token_file.h"
+#include "core/data/tokenizer/tokenizer.h"
+#include "nlohmann/json.hpp"
+
+namespace shoal::cli {
+
+struct LengthSummary {
+  struct Bucket {
+    int64_t low = 0;   // tokens, inclusive
+    int64_t high = 0;  // inclusive
+    int64_t samples = 0;
+  };
+  int64_t samples = 0;
+  int64_t tokens = 0;
+  int64_t targets = 0;
+  int64_t shortest = 0;
+  int64_t median = 0;
+  int64_t p90 = 0;
+  int64_t p99 = 0;
+  int64_t longest = 0;
+  std::vector<Bucket> buckets;  // powers of two
+};
+LengthSummary SummariseLengths(const formats::TokenFile& file);
+
+// One data pass in minibatches: microbatches when packed, against padding each minibatch's samples
+// to its longest.
+struct PackingSummary {
+  int64_t microbatch_tokens = 0;
+  int64_t minibatch_samples = 0;
+  int64_t steps = 0;
+  int64_t microbatches = 0;
+  double packed_fill = 0;  // real tokens over microbatch_tokens x microbatches
+  double padded_fill = 0;  // real tokens over samples x longest of the minibatch
+};
+absl::StatusOr<PackingSummary> SummarisePacking(const formats::TokenFile& file,
+                                                int64_t microbatch_tokens,
+                                                int64_t minibatch_samples);
+
+nlohmann::json ToJson(const LengthSummary& summary);
+nlohmann::json ToJson(const PackingSummary& summary);
+nlohmann::json SampleJson(int64_t index, const formats::TokenSample& sample,
+                          const worker::Tokenizer* tokenizer);
+
+std::string RenderHistogram(const LengthSummary& summary, const Terminal& terminal);
+std::string RenderPacking(const PackingSummary& summary);
+// Text that is learnt is green, the rest dim; without colour, what is learnt stands between the
+// brackets U+27E6 and U+27E7.
+std::string RenderSample(int64_t index, const formats::TokenSample& sample,
+                         const worker::Tokenizer* tokenizer, const Terminal& terminal);
+
+// The sample cut into runs of tokens that are all learnt or all context. A token is learnt when it
+// is somebody's label.
+struct MaskedRun {
+  bool learnt = false;
+  int64_t tokens = 0;
+  std::string text;
+};
+std::vector<MaskedRun> MaskedRuns(const formats::TokenSample& sample,
+                                  const worker::Tokenizer* tokenizer);
+
+}  // namespace shoal::cli

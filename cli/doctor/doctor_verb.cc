@@ -1,0 +1,330 @@
+#include "cli/doctor/doctor_verb.h"
+
+#include <algorithm>
+#include <iterator>
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include "CLI/CLI.hpp"
+#include "cli/doctor/gpu_findings.h"
+#include "cli/doctor/gpu_machine.h"
+#include "cli/doctor/rdma_findings.h"
+#include "cli/plan/pipeline_plan.h"
+#include "cli/plan/simulation.h"
+#include "cli/run/preflight.h"
+#include "core/base/bytes.h"
+#include "core/base/status.h"
+#include "core/transport/registry/job_transport.h"
+#include "fmt/format.h"
+#include "nlohmann/json.hpp"
+
+namespace shoal::cli {
+namespace {
+
+constexpr int64_t kComfortableMemory = 2 * kGiB;  // the quick start and the tests fit
+
+std::string_view Name(Health health) {
+  switch (health) {
+    case Health::kOk:
+      return "ok";
+    case Health::kLimited:
+      return "limited";
+    case Health::kMissing:
+      return "missing";
+  }
+  return "";
+}
+
+Finding JudgeCpu(const Machine& m) {
+  Finding finding{.feature = "training on the CPU", .required = true};
+  finding.detail = fmt::format("{} of {} cores, {}", UsableCores(m), m.cores_online,
+                               m.avx512 ? "AVX-512" : (m.avx2 ? "AVX2" : "no AVX2"));
+  if (!m.avx2 || !m.fma) {
+    finding.health = Health::kMissing;
+    finding.advice =
+        "programs are built for x86-64-v3: use a CPU (or a virtual machine's CPU type) with AVX2 "
+        "and FMA";
+  }
+  return finding;
+}
+
+Finding JudgeBf16(const Machine& m) {
+  Finding finding{.feature = "bf16 on the CPU"};
+  finding.detail = m.amx_bf16 ? "AMX" : (m.avx512_bf16 ? "AVX512-BF16" : "no bf16 instructions");
+  if (!m.cpu_has_bf16()) {
+    finding.health = Health::kLimited;
+    finding.advice =
+        "compute: auto chooses fp32 here, about half the speed of bf16 where the CPU has it";
+  }
+  return finding;
+}
+
+Finding JudgeMemory(const Machine& m) {
+  Finding finding{.feature = "memory", .required = true};
+  if (!m.memory.ok()) {
+    finding.health = Health::kMissing;
+    finding.detail = Message(m.memory.status());
+    finding.advice = "no job that runs on this machine starts before that is mended";
+    return finding;
+  }
+  finding.detail = fmt::format("{} available of {}", FormatBytes(m.memory->available),
+                               FormatBytes(m.memory->total));
+  if (m.memory->available < kComfortableMemory) {
+    finding.health = Health::kLimited;
+    finding.advice =
+        "`shoal plan JOB.yaml` says what a job needs; free some memory for more than small models";
+  }
+  return finding;
+}
+
+Finding JudgeShm(const Machine& m) {
+  Finding finding{.feature = "shm transport"};
+  finding.detail = fmt::format("memfd {}, /dev/shm {} free of {}", m.memfd ? "yes" : "no",
+                               FormatBytes(m.shm_free_bytes), FormatBytes(m.shm_bytes));
+  if (!m.memfd) {
+    finding.health = Health::kMissing;
+    finding.advice =
+        "processes of one machine fall back to tcp; allow memfd_create (seccomp profile of the "
+        "container)";
+  }
+  return finding;
+}
+
+Finding JudgePorts(const Machine& m) {
+  Finding finding{.feature = "control plane and tcp transport", .required = true};
+  finding.detail =
+      m.loopback_port ? "ports can be opened on 127.0.0.1" : "no port can be opened on 127.0.0.1";
+  if (!m.loopback_port) {
+    finding.health = Health::kMissing;
+    finding.advice = "bring the loopback interface up (ip link set lo up)";
+  }
+  return finding;
+}
+
+nlohmann::json MachineJson(const Machine& m) {
+  return {{"event", "machine"},
+          {"host", m.host},
+          {"kernel", m.kernel},
+          {"cpu_model", m.cpu_model},
+          {"cores_online", m.cores_online},
+          {"cores_available", m.cores_available},
+          {"cores_usable", UsableCores(m)},
+          {"instruction_sets",
+           {{"avx2", m.avx2},
+            {"fma", m.fma},
+            {"avx512", m.avx512},
+            {"avx512_bf16", m.avx512_bf16},
+            {"amx_bf16", m.amx_bf16}}},
+          {"memory_bytes", m.memory.ok() ? m.memory->total : 0},
+          {"memory_available_bytes", m.memory.ok() ? m.memory->available : 0},
+          {"shm_bytes", m.shm_bytes},
+          {"shm_free_bytes", m.shm_free_bytes},
+          {"memfd", m.memfd},
+          {"loopback_port", m.loopback_port},
+          {"gpus", m.gpus},
+          {"nvidia_driver", m.nvidia_driver}};
+}
+
+nlohmann::json PortJson(const RdmaMachine& machine, const std::string& device,
+                        const transport::PortDescription& port) {
+  const RdmaPort& facts = machine.ports.at(PortName(device, port.port));
+  nlohmann::json gids = nlohmann::json::array();
+  for (const transport::GidDescription& gid : port.gids) {
+    const auto interface = facts.interfaces.find(gid.index);
+    gids.push_back({{"index", gid.index},
+                    {"gid", transport::FormatGid(gid.gid)},
+                    {"type", gid.type == transport::GidType::kRoceV2   ? "RoCE v2"
+                             : gid.type == transport::GidType::kRoceV1 ? "RoCE v1"
+                                                                       : "InfiniBand"},
+                    {"interface", interface == facts.interfaces.end() ? "" : interface->second}});
+  }
+  return {{"port", port.port},
+          {"active", port.active},
+          {"link_layer",
+           port.link_layer == transport::LinkLayer::kEthernet ? "Ethernet" : "InfiniBand"},
+          {"mtu_bytes", port.mtu_bytes},
+          {"bits_per_second", port.bits_per_second},
+          {"gids", gids},
+          {"counters", facts.counters}};
+}
+
+nlohmann::json RdmaJson(const RdmaMachine& machine, const RdmaNeeds& needs) {
+  nlohmann::json devices = nlohmann::json::array();
+  for (const transport::DeviceDescription& device : machine.census.devices) {
+    nlohmann::json ports = nlohmann::json::array();
+    for (const transport::PortDescription& port : device.ports) {
+      ports.push_back(PortJson(machine, device.name, port));
+    }
+    const auto dma_buf = machine.census.dma_buf.find(device.name);
+    const bool probed = dma_buf != machine.census.dma_buf.end() &&
+                        dma_buf->second != transport::DmaBufSupport::kUnknown;
+    devices.push_back({{"name", device.name},
+                       {"problem", device.problem},
+                       {"numa_node", device.numa_node},
+                       {"pci_path", device.pci_path},
+                       {"windows", device.windows},
+                       {"dma_buf", nullptr},
+                       {"ports", ports}});
+    if (probed) {
+      devices.back()["dma_buf"] = dma_buf->second == transport::DmaBufSupport::kYes;
+    }
+  }
+  return {{"event", "rdma"},
+          {"devices", devices},
+          {"process_numa_node", needs.preferences.place.numa_node},
+          {"kernel_devices", machine.kernel_devices},
+          {"registered_bytes", needs.registered_bytes},
+          {"locked_memory_bytes", machine.locked.limit_bytes},
+          {"ipc_lock", machine.locked.capable},
+          {"ipc_lock_given", machine.locked.capability_in_reach},
+          {"peer_memory", machine.peer_memory},
+          {"packet_filter", machine.packet_filter}};
+}
+
+struct JobNeeds {
+  plan::Job job;
+  plan::MemoryPlan memory;
+};
+
+// Nullopt without a job.
+absl::StatusOr<std::optional<JobNeeds>> NeedsOf(const DoctorOptions& options) {
+  if (options.job_file.empty()) {
+    return std::nullopt;
+  }
+  SHOAL_ASSIGN_OR_RETURN(plan::Job job, ReadJob(options.job_file, {}));
+  SHOAL_ASSIGN_OR_RETURN(const plan::ModelSpec spec, CheckModel(job));
+  job.cluster.servers = std::max<int64_t>(1, job.cluster.servers);
+  job.cluster.workers = std::max(job.cluster.pipeline.stages, job.cluster.workers);
+  std::vector<plan::StageNeeds> stages;
+  if (job.cluster.pipeline.enabled()) {
+    SHOAL_ASSIGN_OR_RETURN(const sim::Minibatches minibatches, DataMinibatches(job));
+    SHOAL_ASSIGN_OR_RETURN(PlannedPipeline planned, PlanJobPipeline(job, spec, minibatches));
+    stages = std::move(planned.stages);
+  }
+  SHOAL_ASSIGN_OR_RETURN(plan::MemoryPlan plan,
+                         CheckMemory(spec, job, /*available_bytes=*/0, stages));
+  return JobNeeds{.job = std::move(job), .memory = std::move(plan)};
+}
+
+GpuNeeds GpuNeedsOf(const std::optional<JobNeeds>& job) {
+  GpuNeeds needs;
+  if (!job.has_value() || job->job.service.memory != plan::PartitionMemory::kCuda) {
+    return needs;
+  }
+  for (const plan::ServerMemory& server : job->memory.servers) {
+    needs.servers.push_back(server.gpu.total());
+  }
+  needs.local = job->job.cluster.local;
+  needs.workers = job->job.train.device == plan::DeviceKind::kCuda ? job->job.cluster.workers : 0;
+  return needs;
+}
+
+// What the job would register in its largest process, and which devices it names.
+RdmaNeeds RdmaNeedsOf(const std::optional<JobNeeds>& job, const DoctorOptions& options) {
+  RdmaNeeds needs;
+  plan::ServiceOptions service;
+  if (job.has_value()) {
+    needs.of_a_job = true;
+    needs.registered_bytes = 0;
+    for (const plan::WorkerMemory& worker : job->memory.stages) {
+      needs.registered_bytes = std::max(
+          needs.registered_bytes, worker.weights + worker.wire + worker.messages + worker.pushes);
+    }
+    for (const plan::ServerMemory& server : job->memory.servers) {
+      needs.registered_bytes = std::max(needs.registered_bytes, server.weights + server.slots);
+    }
+    service = job->job.service;
+  }
+  const transport::VerbsOptions verbs = transport::MakeVerbsOptions(service.rdma, options.rdma);
+  needs.preferences = {.devices = verbs.devices,
+                       .gid_index = verbs.gid_index,
+                       .max_rails = verbs.max_rails,
+                       .place = transport::FindServedPlace({}, options.root + transport::kSysfs)};
+  return needs;
+}
+
+void PrintFindings(const Machine& machine, const std::vector<Finding>& findings, Streams& streams) {
+  const Terminal& terminal = streams.out_terminal;
+  streams.out << fmt::format("{}, {}, {}\n\n", machine.host, machine.kernel,
+                             machine.cpu_model.empty() ? "unknown CPU" : machine.cpu_model);
+  Table table({{"feature"}, {"state"}, {"found"}});
+  for (const Finding& finding : findings) {
+    table.Add({finding.feature, std::string(Name(finding.health)), finding.detail});
+  }
+  streams.out << table.Render(terminal);
+  bool heading = false;
+  for (const Finding& finding : findings) {
+    if (finding.advice.empty()) {
+      continue;
+    }
+    if (!heading) {
+      streams.out << "\n" << Paint(terminal, Colour::kBold, "What to do, or to know") << "\n";
+      heading = true;
+    }
+    const Colour colour =
+        finding.required && finding.health == Health::kMissing ? Colour::kRed : Colour::kYellow;
+    streams.out << "- " << Paint(terminal, colour, finding.feature) << ": " << finding.advice
+                << "\n";
+  }
+}
+
+}  // namespace
+
+std::vector<Finding> Judge(const Machine& machine) {
+  return {JudgeCpu(machine), JudgeBf16(machine), JudgeMemory(machine), JudgePorts(machine),
+          JudgeShm(machine)};
+}
+
+absl::StatusOr<ExitCode> RunDoctor(const DoctorOptions& options, Streams& streams) {
+  SHOAL_ASSIGN_OR_RETURN(const std::optional<JobNeeds> job, NeedsOf(options));
+  const RdmaNeeds needs = RdmaNeedsOf(job, options);
+  const GpuNeeds gpu_needs = GpuNeedsOf(job);
+  const Machine machine = ExamineMachine(options.root);
+  RdmaMachine rdma = ExamineRdma(options.root, transport::TakeRdmaCensus());
+  rdma.gpus = !machine.gpus.empty();
+  rdma.kernel = machine.kernel;
+  GpuMachine gpus = ExamineGpus();
+  gpus.devices = !machine.gpus.empty();
+  std::vector<Finding> findings = Judge(machine);
+  std::ranges::move(JudgeGpus(gpus, gpu_needs), std::back_inserter(findings));
+  std::ranges::move(JudgeRdma(rdma, needs), std::back_inserter(findings));
+  bool usable = true;
+  for (const Finding& finding : findings) {
+    usable = usable && !(finding.required && finding.health == Health::kMissing);
+  }
+  if (options.json) {
+    PrintJson(streams.out, MachineJson(machine));
+    PrintJson(streams.out, GpusJson(gpus, gpu_needs));
+    PrintJson(streams.out, RdmaJson(rdma, needs));
+    for (const Finding& finding : findings) {
+      PrintJson(streams.out, {{"event", "finding"},
+                              {"feature", finding.feature},
+                              {"state", Name(finding.health)},
+                              {"required", finding.required},
+                              {"found", finding.detail},
+                              {"advice", finding.advice}});
+    }
+  } else {
+    PrintFindings(machine, findings, streams);
+  }
+  return usable ? ExitCode::kDone : ExitCode::kFailure;
+}
+
+void AddDoctor(CLI::App& app, VerbAction& action) {
+  auto options = std::make_shared<DoctorOptions>();
+  CLI::App* verb =
+      AddVerb(app, "doctor", "What this machine offers, and what is missing for which feature",
+              "shoal doctor\n"
+              "  shoal doctor job.yaml --rdma-device mlx5_0");
+  verb->add_option("job", options->job_file,
+                   "Job file: judges RDMA by what its processes register and the devices it names, "
+                   "and GPUs by what its servers take of them");
+  transport::AddRdmaFlags(*verb, options->rdma);
+  verb->add_flag("--json", options->json, "JSON lines instead of a table");
+  verb->callback([options, &action] {
+    action = [options](Streams& streams) { return RunDoctor(*options, streams); };
+  });
+}
+
+}  // namespace shoal::cli

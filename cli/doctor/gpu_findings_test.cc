@@ -1,0 +1,167 @@
+#include "cli/doctor/gpu_findings.h"
+
+#include "core/base/status.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace shoal::cli {
+namespace {
+
+using ::testing::HasSubstr;
+
+GpuMachine GoodMachine() {
+  GpuMachine machine{.driver_version = 13010, .runtime_version = 13000};
+  machine.gpus.push_back(
+      {.gpu = {.index = 0,
+               .name = "NVIDIA Test",
+               .memory_bytes = int64_t{80} << 30,
+               .capability = 90,
+               .pci_address = "0000:41:00.0"},
+       .rates = worker::CopyRates{.to_device = 50e9, .to_host = 52e9, .both = 95e9}});
+  machine.libraries = {{.name = "cuBLASLt", .path = "/lib/libcublasLt.so.13"}};
+  return machine;
+}
+
+const Finding& Find(const std::vector<Finding>& findings, const std::string& feature) {
+  for (const Finding& finding : findings) {
+    if (finding.feature == feature) {
+      return finding;
+    }
+  }
+  ADD_FAILURE() << "no finding " << feature;
+  return findings.front();
+}
+
+TEST(GpuFindings, AGoodMachineNeedsNothing) {
+  const auto findings = JudgeGpus(GoodMachine());
+  EXPECT_EQ(findings.size(), 4u);
+  for (const Finding& finding : findings) {
+    EXPECT_EQ(finding.health, Health::kOk) << finding.feature;
+    EXPECT_EQ(finding.advice, "") << finding.feature;
+  }
+  EXPECT_THAT(Find(findings, "GPUs").detail, HasSubstr("train.device auto takes cuda:0"));
+  EXPECT_THAT(Find(findings, "GPUs").detail, HasSubstr("driver for CUDA 13.1"));
+  EXPECT_THAT(Find(findings, "GPU 0").detail, HasSubstr("NVIDIA Test, 80"));
+  EXPECT_THAT(Find(findings, "copies of GPU 0").detail, HasSubstr("50.0 GB/s to it"));
+}
+
+TEST(GpuFindings, WithoutADriverThereIsOneLine) {
+  const GpuMachine machine{.found = absl::NotFoundError("no driver of NVIDIA")};
+  const auto findings = JudgeGpus(machine);
+  ASSERT_EQ(findings.size(), 1u);
+  EXPECT_EQ(findings[0].detail, "no driver of NVIDIA");
+  EXPECT_EQ(findings[0].advice, "training runs on the CPU");
+  EXPECT_FALSE(findings[0].required);
+}
+
+TEST(GpuFindings, GpusThatTheKernelAloneSeesAreTold) {
+  const GpuMachine machine{.found = absl::NotFoundError("no driver"), .devices = true};
+  EXPECT_THAT(JudgeGpus(machine)[0].advice, HasSubstr("libcuda.so.1"));
+}
+
+TEST(GpuFindings, EveryShortcomingIsNamedWithAdvice) {
+  GpuMachine machine = GoodMachine();
+  machine.driver_version = 12080;
+  machine.gpus[0].rates = worker::CopyRates{.to_device = 3e9, .to_host = 50e9, .both = 53e9};
+  machine.gpus.push_back({.gpu = {.index = 1, .name = "NVIDIA Old", .capability = 61},
+                          .usable = absl::FailedPreconditionError("too old")});
+  machine.gpus.push_back(
+      {.gpu = {.index = 2, .name = "NVIDIA Half", .capability = 90},
+       .rates = worker::CopyRates{.to_device = 25e9, .to_host = 25e9, .both = 26e9}});
+  machine.gpus.push_back({.gpu = {.index = 3, .name = "NVIDIA Full", .capability = 90},
+                          .rates_problem = "no memory is free"});
+  machine.libraries[0] = {.name = "cuBLASLt", .problem = "not found"};
+  const auto findings = JudgeGpus(machine);
+  EXPECT_THAT(Find(findings, "GPUs").advice, HasSubstr("update the driver"));
+  EXPECT_THAT(Find(findings, "copies of GPU 0").advice, HasSubstr("cross this bus"));
+  EXPECT_EQ(Find(findings, "GPU 1").advice, "too old");
+  EXPECT_THAT(Find(findings, "copies of GPU 2").advice, HasSubstr("do not overlap"));
+  EXPECT_THAT(Find(findings, "copies of GPU 3").detail, HasSubstr("no memory is free"));
+  EXPECT_THAT(Find(findings, "cuBLASLt").advice, HasSubstr("SHOAL_CUDA_LIBRARIES"));
+}
+
+TEST(GpuFindings, WhereNoneIsFitTheCpuIsTaken) {
+  GpuMachine machine = GoodMachine();
+  machine.gpus[0].usable = absl::FailedPreconditionError("too old");
+  EXPECT_THAT(Find(JudgeGpus(machine), "GPUs").advice, HasSubstr("takes the CPU"));
+}
+
+TEST(GpuFindings, LocalServersAreCountedOnTheGpusThatTheyTakeTurnsOver) {
+  GpuMachine machine = GoodMachine();
+  machine.gpus[0].free_bytes = int64_t{72} << 30;
+  machine.gpus[0].budget_bytes = int64_t{70} << 30;
+  machine.gpus.push_back({.gpu = {.index = 1, .name = "NVIDIA Old", .capability = 61},
+                          .usable = absl::FailedPreconditionError("too old")});
+  machine.gpus.push_back({.gpu = {.index = 2, .name = "NVIDIA Test", .capability = 90},
+                          .free_bytes = int64_t{20} << 30,
+                          .budget_bytes = int64_t{19} << 30,
+                          .rates = machine.gpus[0].rates});
+  const GpuNeeds needs{.servers = {int64_t{10} << 30, int64_t{21} << 30, int64_t{30} << 30},
+                       .local = true,
+                       .workers = 3};
+  const auto findings = JudgeGpus(machine, needs);
+  const Finding& first = Find(findings, "servers on GPU 0");
+  EXPECT_EQ(first.health, Health::kOk);
+  EXPECT_EQ(first.detail,
+            "servers 0, 2 take 40.0 GiB of its memory; 72.0 GiB are free, which leaves 30.0 GiB to "
+            "2 workers");
+  const Finding& second = Find(findings, "servers on GPU 2");
+  EXPECT_EQ(second.health, Health::kMissing);
+  EXPECT_TRUE(second.required);
+  EXPECT_THAT(second.detail, HasSubstr("server 1 takes 21.0 GiB of its memory; 20.0 GiB are free"));
+  EXPECT_THAT(second.advice, HasSubstr("service.memory: host"));
+  // All that is free is the servers', who keep nothing in reserve as workers do.
+  machine.gpus[2].free_bytes = int64_t{21} << 30;
+  machine.gpus[2].budget_bytes = int64_t{20} << 30;
+  const Finding tight = Find(JudgeGpus(machine, needs), "servers on GPU 2");
+  EXPECT_EQ(tight.health, Health::kLimited);
+  EXPECT_THAT(tight.detail, HasSubstr("21.0 GiB are free, which leaves 0 B to 1 worker"));
+  EXPECT_THAT(tight.advice, HasSubstr("nothing is left to workers"));
+  GpuNeeds no_worker_there = needs;
+  no_worker_there.workers = 1;
+  EXPECT_EQ(Find(JudgeGpus(machine, no_worker_there), "servers on GPU 2").health, Health::kOk);
+  machine.gpus[2].free_bytes = 0;
+  machine.gpus[2].budget_bytes = 0;
+  const Finding full = Find(JudgeGpus(machine, needs), "servers on GPU 2");
+  EXPECT_EQ(full.health, Health::kMissing);
+  EXPECT_THAT(full.detail, HasSubstr("; 0 B are free"));
+  machine.gpus[2].free_bytes = std::nullopt;
+  EXPECT_THAT(Find(JudgeGpus(machine, needs), "servers on GPU 2").advice,
+              HasSubstr("cannot be told"));
+  EXPECT_EQ(Find(JudgeGpus(GpuMachine{.found = absl::NotFoundError("no driver")}, needs),
+                 "servers on GPUs")
+                .health,
+            Health::kMissing);
+}
+
+TEST(GpuFindings, OfServersElsewhereItIsSaidWhatTheLargestTakes) {
+  GpuMachine machine = GoodMachine();
+  machine.gpus[0].free_bytes = int64_t{70} << 30;
+  machine.gpus[0].budget_bytes = int64_t{55} << 30;
+  GpuNeeds needs{.servers = {int64_t{10} << 30, int64_t{60} << 30}};
+  const Finding fits = Find(JudgeGpus(machine, needs), "GPUs of servers");
+  EXPECT_EQ(fits.health, Health::kOk);
+  EXPECT_EQ(fits.detail, "a server takes up to 60.0 GiB of its GPU; here 70.0 GiB are free");
+  needs.servers[0] = int64_t{71} << 30;
+  const Finding large = Find(JudgeGpus(machine, needs), "GPUs of servers");
+  EXPECT_EQ(large.health, Health::kLimited);
+  EXPECT_FALSE(large.required) << "they may be on other machines";
+  machine.gpus[0].free_bytes = std::nullopt;
+  EXPECT_THAT(Find(JudgeGpus(machine, needs), "GPUs of servers").detail,
+              HasSubstr("cannot be told"));
+}
+
+TEST(GpuFindings, JsonHasTheFacts) {
+  GpuMachine machine = GoodMachine();
+  EXPECT_TRUE(GpusJson(machine)["gpus"][0]["free_bytes"].is_null());
+  machine.gpus[0].free_bytes = 12;
+  const nlohmann::json json = GpusJson(machine);
+  EXPECT_EQ(json["gpus"][0]["free_bytes"], 12);
+  EXPECT_EQ(json["gpus"][0]["capability"], 90);
+  EXPECT_EQ(json["gpus"][0]["copies"]["to_host_bytes_per_second"], 52e9);
+  EXPECT_EQ(json["libraries"][0]["path"], "/lib/libcublasLt.so.13");
+  EXPECT_EQ(GpusJson(GoodMachine(), {.servers = {7, 8}})["servers_bytes"][1], 8);
+}
+
+}  // namespace
+}  // namespace shoal::cli

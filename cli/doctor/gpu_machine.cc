@@ -1,0 +1,67 @@
+#include "cli/doctor/gpu_machine.h"
+
+#include <utility>
+
+#include "core/base/dynamic_library.h"
+#include "core/base/status.h"
+#include "worker/backend/open/open_machine.h"
+
+namespace shoal::cli {
+namespace {
+
+constexpr const char* kLibraryFolders = "SHOAL_CUDA_LIBRARIES";
+
+FoundLibrary Look(const std::string& name, const std::vector<std::string>& files) {
+  FoundLibrary found{.name = name};
+  const absl::StatusOr<void*> library = OpenLibrary(files, LibraryFolders(kLibraryFolders));
+  if (library.ok()) {
+    found.path = PathOf(*library);
+  } else {
+    found.problem = Message(library.status());
+  }
+  return found;
+}
+
+FoundGpu Measure(const gpu::GpuDescription& gpu) {
+  FoundGpu found{.gpu = gpu, .usable = worker::CheckUsable(gpu)};
+  if (!found.usable.ok()) {
+    return found;
+  }
+  if (const absl::StatusOr<int64_t> free = worker::FreeGpuBytes(gpu); free.ok()) {
+    found.free_bytes = *free;
+  }
+  const auto measured = [&]() -> absl::StatusOr<worker::CopyRates> {
+    SHOAL_ASSIGN_OR_RETURN(
+        const worker::OpenedMachine opened,
+        worker::OpenMachine({.kind = plan::DeviceKind::kCuda, .gpu = gpu.index}));
+    found.budget_bytes = opened.machine.device->budget_bytes();
+    return worker::MeasureCopyRates(*opened.machine.device);
+  }();
+  if (measured.ok()) {
+    found.rates = *measured;
+  } else {
+    found.rates_problem = Message(measured.status());
+  }
+  return found;
+}
+
+}  // namespace
+
+GpuMachine ExamineGpus() {
+  GpuMachine machine;
+  const absl::StatusOr<gpu::GpuDescriptions> found = worker::FindGpus();
+  machine.found = found.status();
+  if (!found.ok()) {
+    return machine;
+  }
+  machine.driver_version = found->driver_version;
+  machine.runtime_version = found->runtime_version;
+  for (const gpu::GpuDescription& gpu : found->gpus) {
+    machine.gpus.push_back(Measure(gpu));
+  }
+  machine.libraries = {Look("cuBLASLt", {"libcublasLt.so.13", "libcublasLt.so.12"}),
+                       Look("cuDNN", {"libcudnn.so.9"}), Look("NCCL", {"libnccl.so.2"})};
+  return machine;
+}
+
+}  // namespace shoal::cli

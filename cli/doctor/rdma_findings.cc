@@ -1,0 +1,334 @@
+#include "cli/doctor/rdma_findings.h"
+
+#include <algorithm>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "core/base/bytes.h"
+#include "core/base/status.h"
+#include "fmt/format.h"
+#include "fmt/ranges.h"
+
+namespace shoal::cli {
+namespace {
+
+using transport::DeviceChoice;
+using transport::DeviceDescription;
+using transport::LinkLayer;
+using transport::Rail;
+
+constexpr int kLargestMtu = 4096;
+// Of Ethernet, for the largest RoCE packet: 4096 bytes and its headers.
+constexpr int kInterfaceMtu = 4200;
+
+std::string Join(const std::vector<std::string>& lines) {
+  return fmt::format("{}", fmt::join(lines, "; "));
+}
+
+const DeviceDescription& DeviceOf(const RdmaMachine& machine, const Rail& rail) {
+  return *std::ranges::find(machine.census.devices, rail.device, &DeviceDescription::name);
+}
+
+// Soft-RoCE and the like sit in no slot.
+bool IsHardware(const RdmaMachine& machine, const Rail& rail) {
+  return !DeviceOf(machine, rail).pci_path.empty();
+}
+
+std::string InterfaceOf(const RdmaMachine& machine, const Rail& rail) {
+  const auto port = machine.ports.find(PortName(rail.device, rail.port.port));
+  if (port == machine.ports.end()) {
+    return "";
+  }
+  const auto interface = port->second.interfaces.find(rail.gids.front().index);
+  return interface == port->second.interfaces.end() ? "" : interface->second;
+}
+
+Finding NoDevice(const RdmaMachine& machine) {
+  Finding finding{.feature = "RDMA", .health = Health::kMissing};
+  if (machine.kernel_devices.empty()) {
+    finding.detail = "no device in /sys/class/infiniband";
+    finding.advice = "machines talk over tcp";
+    return finding;
+  }
+  finding.detail = fmt::format("the kernel has {}, libibverbs shows none",
+                               fmt::join(machine.kernel_devices, ", "));
+  finding.advice =
+      machine.device_files
+          ? "install the providers (ibverbs-providers, or rdma-core of your distribution)"
+          : "/dev/infiniband is empty: load ib_uverbs (modprobe ib_uverbs), and in a container "
+            "pass "
+            "the devices in (RDMA device plugin, or --device /dev/infiniband)";
+  return finding;
+}
+
+Finding JudgeDevices(const RdmaMachine& machine) {
+  Finding finding{.feature = "RDMA"};
+  std::vector<std::string> found;
+  std::vector<std::string> problems;
+  for (const DeviceDescription& device : machine.census.devices) {
+    std::vector<std::string> ports;
+    for (const transport::PortDescription& port : device.ports) {
+      ports.push_back(
+          fmt::format("port {} {} {}", port.port,
+                      port.link_layer == LinkLayer::kEthernet ? "Ethernet" : "InfiniBand",
+                      port.active ? "up" : "down"));
+    }
+    found.push_back(
+        fmt::format("{} ({})", device.name,
+                    ports.empty() ? "no port" : fmt::format("{}", fmt::join(ports, ", "))));
+    if (!device.problem.empty()) {
+      problems.push_back(fmt::format("{}: {}", device.name, device.problem));
+    }
+  }
+  finding.detail = Join(found);
+  finding.advice = Join(problems);
+  finding.health = problems.empty() ? Health::kOk : Health::kLimited;
+  return finding;
+}
+
+// Where containers share a device its table shows all their GIDs; only those of an interface that
+// is here can be used.
+std::string ElsewhereAdvice(const RdmaMachine& machine, const Rail& rail) {
+  const std::string interface = InterfaceOf(machine, rail);
+  const auto mtu = machine.interface_mtus.find(interface);
+  if (rail.port.link_layer != LinkLayer::kEthernet || interface.empty() ||
+      (mtu != machine.interface_mtus.end() && mtu->second > 0)) {
+    return "";
+  }
+  return fmt::format(
+      "{}: its address is that of {}, which is not in this network namespace (another "
+      "container's?); "
+      "name one of this container's with --rdma-gid-index, or use hostNetwork",
+      rail.device, interface);
+}
+
+Finding JudgeRails(const RdmaMachine& machine, const absl::StatusOr<DeviceChoice>& choice) {
+  Finding finding{.feature = "RDMA address"};
+  if (!choice.ok()) {
+    finding.health = Health::kMissing;
+    finding.detail = "what was asked for is not there";
+    finding.advice = std::string(Message(choice.status()));
+    return finding;
+  }
+  std::vector<std::string> taken;
+  std::vector<std::string> advice = choice->rejected;
+  for (const Rail& rail : choice->rails) {
+    taken.push_back(fmt::format("{} port {}: {}", rail.device, rail.port.port, rail.reason));
+    if (std::string elsewhere = ElsewhereAdvice(machine, rail); !elsewhere.empty()) {
+      advice.push_back(std::move(elsewhere));
+    }
+  }
+  finding.detail = taken.empty() ? "no port is fit" : Join(taken);
+  finding.advice = Join(advice);
+  if (taken.empty()) {
+    finding.health = Health::kMissing;
+  } else if (!advice.empty()) {
+    finding.health = Health::kLimited;
+  }
+  return finding;
+}
+
+Finding JudgeMtu(const RdmaMachine& machine, const DeviceChoice& choice) {
+  Finding finding{.feature = "RDMA MTU"};
+  std::vector<std::string> found;
+  std::vector<std::string> advice;
+  for (const Rail& rail : choice.rails) {
+    found.push_back(fmt::format("{} {}", rail.device, rail.port.mtu_bytes));
+    if (rail.port.mtu_bytes >= kLargestMtu) {
+      continue;
+    }
+    const std::string interface = InterfaceOf(machine, rail);
+    const auto mtu = machine.interface_mtus.find(interface);
+    if (rail.port.link_layer == LinkLayer::kInfiniBand) {
+      advice.push_back(
+          fmt::format("{}: let the subnet manager give its partition 4096", rail.device));
+    } else if (mtu != machine.interface_mtus.end() && mtu->second < kInterfaceMtu) {
+      advice.push_back(
+          fmt::format("{}: {} has MTU {}; with {} or more here, at the peers and in the switches "
+                      "(ip link set {} "
+                      "mtu 9000) packets carry {}",
+                      rail.device, interface, mtu->second, kInterfaceMtu, interface, kLargestMtu));
+    } else {
+      advice.push_back(
+          fmt::format("{}: raise its interface's MTU to {} or more", rail.device, kInterfaceMtu));
+    }
+  }
+  finding.detail = Join(found) + " bytes";
+  finding.advice = Join(advice);
+  finding.health = advice.empty() ? Health::kOk : Health::kLimited;
+  return finding;
+}
+
+Finding JudgeWindows(const RdmaMachine& machine, const DeviceChoice& choice) {
+  Finding finding{.feature = "RDMA memory windows"};
+  std::vector<std::string> without;
+  for (const Rail& rail : choice.rails) {
+    if (!DeviceOf(machine, rail).windows) {
+      without.push_back(rail.device);
+    }
+  }
+  finding.detail = without.empty() ? "type 2" : fmt::format("none on {}", Join(without));
+  if (!without.empty()) {
+    finding.health = Health::kLimited;
+    finding.advice =
+        "what a client may write is not bound to its connection in the device, so whoever learns "
+        "a key of a slot can write it: keep the RDMA network to trusted hosts";
+  }
+  return finding;
+}
+
+Finding JudgeLockedMemory(const RdmaMachine& machine, const RdmaNeeds& needs) {
+  Finding finding{.feature = "locked memory (for RDMA)"};
+  const transport::LockedMemory& locked = machine.locked;
+  finding.detail = locked.limit_bytes < 0 ? "unlimited" : FormatBytes(locked.limit_bytes);
+  finding.detail += locked.capable ? ", IPC_LOCK is in effect" : "";
+  const absl::Status enough = transport::CheckLockedMemory(locked, needs.registered_bytes);
+  if (enough.ok()) {
+    return finding;
+  }
+  finding.health = Health::kLimited;
+  finding.detail +=
+      fmt::format("; {} registers {} a process", needs.of_a_job ? "this job" : "a small run",
+                  FormatBytes(needs.registered_bytes));
+  finding.advice = fmt::format(
+      "raise the limit (ulimit -l unlimited, LimitMEMLOCK=infinity of a service or of the "
+      "container "
+      "runtime), {}; without, runs take tcp",
+      locked.capability_in_reach
+          ? "or run as root: the capability IPC_LOCK is in effect for root alone, in a container "
+            "too"
+          : "or give the container the capability IPC_LOCK and run as root in it");
+  return finding;
+}
+
+// Device by device, in words.
+std::string DmaBufText(const RdmaMachine& machine, const DeviceChoice& choice, bool& all) {
+  std::vector<std::string> found;
+  all = true;
+  for (const Rail& rail : choice.rails) {
+    const auto known = machine.census.dma_buf.find(rail.device);
+    const bool yes =
+        known != machine.census.dma_buf.end() && known->second == transport::DmaBufSupport::kYes;
+    const bool no =
+        known != machine.census.dma_buf.end() && known->second == transport::DmaBufSupport::kNo;
+    all = all && yes;
+    found.push_back(fmt::format("{} {}", rail.device, yes ? "yes" : no ? "no" : "unknown"));
+  }
+  return Join(found);
+}
+
+Finding JudgeGpuMemory(const RdmaMachine& machine, const DeviceChoice& choice,
+                       const std::string& kernel) {
+  Finding finding{.feature = "GPU memory over RDMA"};
+  bool dma_buf = false;
+  finding.detail =
+      fmt::format("dma-buf: {}; nvidia-peermem {}", DmaBufText(machine, choice, dma_buf),
+                  machine.peer_memory ? "loaded" : "not loaded");
+  if (!dma_buf && !machine.peer_memory) {
+    finding.health = Health::kLimited;
+    finding.advice = fmt::format(
+        "bytes go through host memory; for dma-buf use a kernel of 5.12 or newer (this is {}), the "
+        "open NVIDIA driver and a device driver that knows it (mlx5 does), or modprobe "
+        "nvidia-peermem",
+        kernel.empty() ? "unknown" : kernel);
+  }
+  return finding;
+}
+
+Finding JudgeFirewall(const RdmaMachine& machine, const DeviceChoice& choice) {
+  Finding finding{.feature = "RoCE through firewalls (UDP 4791)"};
+  const bool software = std::ranges::any_of(
+      choice.rails, [&](const Rail& rail) { return !IsHardware(machine, rail); });
+  if (software && machine.packet_filter) {
+    finding.health = Health::kLimited;
+    finding.detail = "a packet filter is loaded, and soft-RoCE goes through it";
+    finding.advice =
+        "see that UDP port 4791 may come in: nft list ruleset, or iptables -S, as root; then try "
+        "ib_write_bw between the hosts";
+  } else if (software) {
+    finding.detail = "no packet filter is loaded here";
+  } else {
+    finding.detail = "the device goes past this host's packet filter";
+    finding.advice =
+        "what lies between the hosts (security groups, switch rules) must let UDP port 4791 "
+        "through; "
+        "ib_write_bw between two hosts shows it";
+  }
+  return finding;
+}
+
+// Counters of lost packets and of congestion notifications, where the device keeps them.
+Finding JudgeLossless(const RdmaMachine& machine, const DeviceChoice& choice) {
+  Finding finding{.feature = "lossless Ethernet (PFC, ECN)"};
+  int64_t lost = 0;
+  int64_t notified = 0;
+  bool known = false;
+  for (const Rail& rail : choice.rails) {
+    const auto port = machine.ports.find(PortName(rail.device, rail.port.port));
+    if (port == machine.ports.end()) {
+      continue;
+    }
+    for (const auto& [name, value] : port->second.counters) {
+      known = true;
+      if (name == "packet_seq_err" || name == "out_of_sequence" ||
+          name == "local_ack_timeout_err") {
+        lost += value;
+      } else if (name == "np_ecn_marked_roce_packets" || name == "rp_cnp_handled") {
+        notified += value;
+      }
+    }
+  }
+  if (!known) {
+    finding.health = Health::kLimited;
+    finding.detail = "the devices keep no counters that say";
+    finding.advice =
+        "dcb pfc show dev INTERFACE (or mlnx_qos -i INTERFACE) shows PFC; docs/rdma.md";
+    return finding;
+  }
+  finding.detail =
+      fmt::format("{} packets lost or out of order, {} congestion notifications", lost, notified);
+  if (lost > 0) {
+    finding.health = Health::kLimited;
+    finding.advice =
+        notified > 0
+            ? "packets get lost in spite of ECN: see that PFC covers the priority of RoCE in every "
+              "switch and host (dcb pfc show dev INTERFACE); docs/rdma.md"
+            : "set up ECN or PFC for RoCE in switches and hosts, or losses cost bandwidth; "
+              "docs/rdma.md";
+  }
+  return finding;
+}
+
+}  // namespace
+
+std::vector<Finding> JudgeRdma(const RdmaMachine& machine, const RdmaNeeds& needs) {
+  if (machine.census.devices.empty()) {
+    return {NoDevice(machine)};
+  }
+  const auto choice = transport::ChooseDevices(machine.census.devices, needs.preferences);
+  std::vector<Finding> findings = {JudgeDevices(machine), JudgeRails(machine, choice),
+                                   JudgeLockedMemory(machine, needs)};
+  if (!choice.ok() || choice->rails.empty()) {
+    return findings;
+  }
+  findings.push_back(JudgeMtu(machine, *choice));
+  findings.push_back(JudgeWindows(machine, *choice));
+  if (machine.gpus) {
+    findings.push_back(JudgeGpuMemory(machine, *choice, machine.kernel));
+  }
+  const auto ethernet = [](const Rail& rail) {
+    return rail.port.link_layer == LinkLayer::kEthernet;
+  };
+  if (std::ranges::any_of(choice->rails, ethernet)) {
+    findings.push_back(JudgeFirewall(machine, *choice));
+    if (std::ranges::any_of(choice->rails, [&](const Rail& rail) {
+          return ethernet(rail) && IsHardware(machine, rail);
+        })) {
+      findings.push_back(JudgeLossless(machine, *choice));
+    }
+  }
+  return findings;
+}
+
+}  // namespace shoal::cli

@@ -1,0 +1,266 @@
+// What the doctor says of RDMA, over machines made up here.
+#include "cli/doctor/rdma_findings.h"
+
+#include <unistd.h>
+
+#include <filesystem>
+
+#include "core/base/bytes.h"
+#include "core/base/file.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace shoal::cli {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
+using ::testing::SizeIs;
+using transport::DmaBufSupport;
+using transport::Gid;
+using transport::GidType;
+using transport::LinkLayer;
+
+Gid Ipv4(uint8_t a, uint8_t b, uint8_t c, uint8_t d) {
+  return {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, a, b, c, d};
+}
+Gid LinkLocal() { return {0xfe, 0x80, 0, 0, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8}; }
+
+// One RoCE card at 200 Gbit/s with all there is, and a GPU.
+RdmaMachine GoodMachine() {
+  RdmaMachine machine;
+  machine.kernel_devices = {"mlx5_0"};
+  machine.device_files = true;
+  transport::PortDescription port = {.port = 1,
+                                     .active = true,
+                                     .link_layer = LinkLayer::kEthernet,
+                                     .mtu_bytes = 4096,
+                                     .bits_per_second = 200'000'000'000,
+                                     .max_message_bytes = kGiB};
+  port.gids = {{.index = 0, .gid = LinkLocal(), .type = GidType::kRoceV2},
+               {.index = 3, .gid = Ipv4(10, 0, 0, 7), .type = GidType::kRoceV2}};
+  machine.census.devices = {{.name = "mlx5_0",
+                             .numa_node = 0,
+                             .pci_path = "/0000:00:01.0/0000:01:00.0",
+                             .ports = {port},
+                             .windows = true}};
+  machine.census.dma_buf = {{"mlx5_0", DmaBufSupport::kYes}};
+  machine.ports["mlx5_0:1"] = {.interfaces = {{0, "eth0"}, {3, "eth0"}},
+                               .counters = {{"packet_seq_err", 0}, {"np_cnp_sent", 5}}};
+  machine.interface_mtus = {{"eth0", 9000}};
+  machine.gpus = true;
+  machine.kernel = "Linux 6.1.0";
+  return machine;
+}
+
+transport::PortDescription& PortOf(RdmaMachine& machine) {
+  return machine.census.devices[0].ports[0];
+}
+
+Finding Find(const RdmaMachine& machine, const std::string& feature, const RdmaNeeds& needs = {}) {
+  for (const Finding& finding : JudgeRdma(machine, needs)) {
+    if (finding.feature == feature) {
+      return finding;
+    }
+  }
+  ADD_FAILURE() << "no finding " << feature;
+  return {};
+}
+
+TEST(RdmaFindings, AGoodMachineHasAllAndShowsWhatWouldBeTaken) {
+  const auto findings = JudgeRdma(GoodMachine(), {});
+  EXPECT_THAT(findings, SizeIs(8));
+  for (const Finding& finding : findings) {
+    EXPECT_EQ(finding.health, Health::kOk) << finding.feature << ": " << finding.advice;
+    EXPECT_FALSE(finding.required) << "tcp is always there";
+    EXPECT_THAT(finding.detail, Not(IsEmpty())) << finding.feature;
+  }
+  EXPECT_THAT(Find(GoodMachine(), "RDMA address").detail,
+              AllOf(HasSubstr("mlx5_0 port 1"), HasSubstr("10.0.0.7 (index 3)"),
+                    HasSubstr("NUMA node 0"), HasSubstr("200 Gbit/s")));
+}
+
+TEST(RdmaFindings, WithoutADeviceThereIsOneLine) {
+  RdmaMachine machine;
+  machine.locked = {.limit_bytes = 65536};
+  auto findings = JudgeRdma(machine, {});
+  ASSERT_THAT(findings, SizeIs(1));
+  EXPECT_EQ(findings[0].health, Health::kMissing);
+  EXPECT_THAT(findings[0].advice, HasSubstr("tcp"));
+  machine.kernel_devices = {"mlx5_0"};
+  findings = JudgeRdma(machine, {});
+  EXPECT_THAT(findings[0].advice, HasSubstr("ib_uverbs"));
+  machine.device_files = true;
+  findings = JudgeRdma(machine, {});
+  EXPECT_THAT(findings[0].advice, HasSubstr("ibverbs-providers"));
+}
+
+TEST(RdmaFindings, WhatIsNotTakenIsSaidWithWhy) {
+  RdmaMachine machine = GoodMachine();
+  PortOf(machine).active = false;
+  Finding finding = Find(machine, "RDMA address");
+  EXPECT_EQ(finding.health, Health::kMissing);
+  EXPECT_THAT(finding.advice, HasSubstr("link is down"));
+  EXPECT_THAT(Find(machine, "RDMA").detail, HasSubstr("port 1 Ethernet down"));
+
+  machine = GoodMachine();
+  PortOf(machine).gids.resize(1);
+  finding = Find(machine, "RDMA address");
+  EXPECT_EQ(finding.health, Health::kMissing);
+  EXPECT_THAT(finding.advice, HasSubstr("link-local"));
+
+  machine = GoodMachine();
+  machine.census.devices.push_back(
+      {.name = "mlx5_1",
+       .problem = "it may not be opened; give this user /dev/infiniband/uverbs*"});
+  EXPECT_EQ(Find(machine, "RDMA").health, Health::kLimited);
+  EXPECT_THAT(Find(machine, "RDMA").advice, HasSubstr("mlx5_1: it may not be opened"));
+}
+
+TEST(RdmaFindings, AnAddressOfAnotherContainerIsSaid) {
+  RdmaMachine machine = GoodMachine();
+  machine.interface_mtus["eth0"] = 0;  // no such interface here
+  const Finding finding = Find(machine, "RDMA address");
+  EXPECT_EQ(finding.health, Health::kLimited);
+  EXPECT_THAT(finding.advice, AllOf(HasSubstr("eth0"), HasSubstr("not in this network namespace")));
+}
+
+TEST(RdmaFindings, WhatWasAskedForAndIsNotThereIsSaid) {
+  const Finding finding =
+      Find(GoodMachine(), "RDMA address", {.preferences = {.devices = {"mlx5_9"}}});
+  EXPECT_EQ(finding.health, Health::kMissing);
+  EXPECT_THAT(finding.advice, AllOf(HasSubstr("mlx5_9"), HasSubstr("mlx5_0")));
+  EXPECT_THAT(Find(GoodMachine(), "RDMA address", {.preferences = {.gid_index = 3}}).detail,
+              HasSubstr("index as given"));
+}
+
+TEST(RdmaFindings, LockedMemoryIsHeldAgainstWhatIsRegistered) {
+  RdmaMachine machine = GoodMachine();
+  machine.locked = {.limit_bytes = 8 * kMiB};
+  const std::string feature = "locked memory (for RDMA)";
+  Finding finding = Find(machine, feature);
+  EXPECT_EQ(finding.health, Health::kLimited);
+  EXPECT_THAT(finding.detail, AllOf(HasSubstr("8.0 MiB"), HasSubstr("a small run registers")));
+  EXPECT_THAT(finding.advice,
+              AllOf(HasSubstr("ulimit -l unlimited"), HasSubstr("give the container")));
+  EXPECT_EQ(Find(machine, feature, {.registered_bytes = kMiB, .of_a_job = true}).health,
+            Health::kOk);
+  machine.locked.capability_in_reach = true;
+  EXPECT_THAT(Find(machine, feature).advice, HasSubstr("in effect for root alone"));
+  machine.locked.capable = true;
+  EXPECT_EQ(Find(machine, feature).health, Health::kOk);
+  EXPECT_THAT(Find(machine, feature).detail, HasSubstr("IPC_LOCK is in effect"));
+}
+
+TEST(RdmaFindings, ASmallMtuNamesTheInterfaceToRaise) {
+  RdmaMachine machine = GoodMachine();
+  PortOf(machine).mtu_bytes = 1024;
+  EXPECT_THAT(Find(machine, "RDMA MTU").advice, HasSubstr("raise its interface's MTU"));
+  machine.interface_mtus["eth0"] = 1500;
+  EXPECT_EQ(Find(machine, "RDMA MTU").health, Health::kLimited);
+  EXPECT_THAT(Find(machine, "RDMA MTU").advice, HasSubstr("ip link set eth0 mtu 9000"));
+  PortOf(machine).link_layer = LinkLayer::kInfiniBand;
+  PortOf(machine).lid = 7;
+  EXPECT_THAT(Find(machine, "RDMA MTU").advice, HasSubstr("subnet manager"));
+}
+
+TEST(RdmaFindings, MissingWindowsAreSaid) {
+  RdmaMachine machine = GoodMachine();
+  machine.census.devices[0].windows = false;
+  const Finding finding = Find(machine, "RDMA memory windows");
+  EXPECT_EQ(finding.health, Health::kLimited);
+  EXPECT_THAT(finding.detail, HasSubstr("none on mlx5_0"));
+}
+
+TEST(RdmaFindings, GpuMemoryNeedsDmaBufOrPeerMemory) {
+  RdmaMachine machine = GoodMachine();
+  const std::string feature = "GPU memory over RDMA";
+  machine.census.dma_buf["mlx5_0"] = DmaBufSupport::kNo;
+  EXPECT_EQ(Find(machine, feature).health, Health::kLimited);
+  EXPECT_THAT(Find(machine, feature).advice,
+              AllOf(HasSubstr("nvidia-peermem"), HasSubstr("Linux 6.1.0")));
+  machine.peer_memory = true;
+  EXPECT_EQ(Find(machine, feature).health, Health::kOk);
+  machine.gpus = false;
+  for (const Finding& finding : JudgeRdma(machine, {})) {
+    EXPECT_NE(finding.feature, feature);
+  }
+}
+
+TEST(RdmaFindings, OnlySoftRoceGoesThroughThePacketFilter) {
+  const std::string feature = "RoCE through firewalls (UDP 4791)";
+  RdmaMachine machine = GoodMachine();
+  machine.packet_filter = true;
+  EXPECT_EQ(Find(machine, feature).health, Health::kOk);
+  machine.census.devices[0].pci_path = "";
+  EXPECT_EQ(Find(machine, feature).health, Health::kLimited);
+  EXPECT_THAT(Find(machine, feature).advice, HasSubstr("nft list ruleset"));
+  machine.packet_filter = false;
+  EXPECT_EQ(Find(machine, feature).health, Health::kOk);
+  for (const Finding& finding : JudgeRdma(machine, {})) {
+    EXPECT_THAT(finding.feature, Not(HasSubstr("lossless")))
+        << "software loses nothing to switches";
+  }
+}
+
+TEST(RdmaFindings, LostPacketsPointToPfcAndEcn) {
+  const std::string feature = "lossless Ethernet (PFC, ECN)";
+  RdmaMachine machine = GoodMachine();
+  auto& counters = machine.ports["mlx5_0:1"].counters;
+  counters["packet_seq_err"] = 7;
+  EXPECT_EQ(Find(machine, feature).health, Health::kLimited);
+  EXPECT_THAT(Find(machine, feature).advice, HasSubstr("set up ECN or PFC"));
+  counters["rp_cnp_handled"] = 9;
+  EXPECT_THAT(Find(machine, feature).advice, HasSubstr("in spite of ECN"));
+  EXPECT_THAT(Find(machine, feature).detail, AllOf(HasSubstr("7 packets"), HasSubstr("9 congest")));
+  counters.clear();
+  EXPECT_THAT(Find(machine, feature).advice, HasSubstr("dcb pfc show"));
+}
+
+TEST(RdmaFindings, InfinibandHasNoEthernetFindings) {
+  RdmaMachine machine = GoodMachine();
+  PortOf(machine).link_layer = LinkLayer::kInfiniBand;
+  PortOf(machine).lid = 7;
+  PortOf(machine).gids = {{.index = 0, .gid = LinkLocal(), .type = GidType::kInfiniBand}};
+  for (const Finding& finding : JudgeRdma(machine, {})) {
+    EXPECT_EQ(finding.health, Health::kOk) << finding.feature << ": " << finding.advice;
+    EXPECT_THAT(finding.feature, AllOf(Not(HasSubstr("RoCE")), Not(HasSubstr("Ethernet"))));
+  }
+}
+
+TEST(RdmaMachineTest, ReadsWhatTheKernelSays) {
+  const std::string root = testing::TempDir() + "/rdma_root_" + std::to_string(getpid());
+  const auto write = [&](const std::string& path, const std::string& text) {
+    const auto parent = std::filesystem::path(root + path).parent_path().string();
+    ASSERT_TRUE(CreateDirectories(parent).ok());
+    ASSERT_TRUE(WriteFileAtomically(root + path, text).ok());
+  };
+  const std::string port = "/sys/class/infiniband/mlx5_0/ports/1";
+  write(port + "/gid_attrs/ndevs/3", "eth0\n");
+  write(port + "/hw_counters/packet_seq_err", "42\n");
+  write("/sys/class/net/eth0/mtu", "1500\n");
+  write("/sys/module/nvidia_peermem/refcnt", "0\n");
+  write("/sys/module/nf_tables/refcnt", "1\n");
+  write("/dev/infiniband/uverbs0", "");
+  write("/proc/self/uid_map", "0 0 4294967295\n");
+  write("/proc/self/status", "CapEff:\t0000000000004000\nCapBnd:\t0000000000004000\n");
+  const RdmaMachine machine = ExamineRdma(root, GoodMachine().census);
+  std::filesystem::remove_all(root);
+  EXPECT_THAT(machine.kernel_devices, testing::ElementsAre("mlx5_0"));
+  EXPECT_TRUE(machine.device_files);
+  const RdmaPort& facts = machine.ports.at("mlx5_0:1");
+  EXPECT_EQ(facts.interfaces.at(3), "eth0");
+  EXPECT_EQ(facts.interfaces.count(0), 0u) << "no such file";
+  EXPECT_EQ(facts.counters.at("packet_seq_err"), 42);
+  EXPECT_EQ(machine.interface_mtus.at("eth0"), 1500);
+  EXPECT_TRUE(machine.peer_memory);
+  EXPECT_TRUE(machine.packet_filter);
+  EXPECT_TRUE(machine.locked.capable);
+  const RdmaMachine nothing = ExamineRdma(root + "/none", {});
+  EXPECT_FALSE(nothing.peer_memory || nothing.packet_filter || nothing.device_files);
+}
+
+}  // namespace
+}  // namespace shoal::cli

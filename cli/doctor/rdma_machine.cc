@@ -1,0 +1,64 @@
+#include "cli/doctor/rdma_machine.h"
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <utility>
+
+#include "cli/run/machine.h"
+#include "fmt/format.h"
+
+namespace shoal::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+int64_t Number(const std::string& path) {
+  return std::strtoll(FirstLine(path).c_str(), nullptr, 10);
+}
+
+RdmaPort ExaminePort(const std::string& folder, const transport::PortDescription& port) {
+  RdmaPort facts;
+  for (const transport::GidDescription& gid : port.gids) {
+    const std::string interface =
+        FirstLine(fmt::format("{}/gid_attrs/ndevs/{}", folder, gid.index));
+    if (!interface.empty()) {
+      facts.interfaces[gid.index] = interface;
+    }
+  }
+  for (const std::string& counter : EntriesOf(folder + "/hw_counters")) {
+    facts.counters[counter] = Number(folder + "/hw_counters/" + counter);
+  }
+  return facts;
+}
+
+}  // namespace
+
+std::string PortName(const std::string& device, int port) {
+  return fmt::format("{}:{}", device, port);
+}
+
+RdmaMachine ExamineRdma(const std::string& root, transport::RdmaCensus census) {
+  RdmaMachine machine;
+  machine.census = std::move(census);
+  machine.kernel_devices = EntriesOf(root + "/sys/class/infiniband");
+  machine.device_files = !EntriesOf(root + "/dev/infiniband").empty();
+  for (const transport::DeviceDescription& device : machine.census.devices) {
+    for (const transport::PortDescription& port : device.ports) {
+      RdmaPort& facts = machine.ports[PortName(device.name, port.port)];
+      facts = ExaminePort(
+          fmt::format("{}/sys/class/infiniband/{}/ports/{}", root, device.name, port.port), port);
+      for (const auto& [index, interface] : facts.interfaces) {
+        machine.interface_mtus[interface] =
+            Number(fmt::format("{}/sys/class/net/{}/mtu", root, interface));
+      }
+    }
+  }
+  machine.locked = transport::ReadLockedMemory(root);
+  machine.peer_memory = fs::exists(root + "/sys/module/nvidia_peermem");
+  machine.packet_filter =
+      fs::exists(root + "/sys/module/nf_tables") || fs::exists(root + "/sys/module/ip_tables");
+  return machine;
+}
+
+}  // namespace shoal::cli

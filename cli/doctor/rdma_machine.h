@@ -1,0 +1,40 @@
+// What this machine offers for RDMA: devices as libibverbs shows them, and what of /sys and /proc
+// bears on them. Read once; rdma_findings.h judges it.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "core/transport/locked_memory.h"
+#include "core/transport/verbs/rdma_census.h"
+
+namespace shoal::cli {
+
+struct RdmaPort {
+  std::map<int, std::string> interfaces;  // network interface by GID index
+  // The device's own, since it came up, where it keeps them: "packet_seq_err", "np_cnp_sent", ...
+  std::map<std::string, int64_t> counters;
+};
+
+struct RdmaMachine {
+  std::vector<std::string> kernel_devices;  // in /sys/class/infiniband
+  bool device_files = false;                // /dev/infiniband has any
+  transport::RdmaCensus census;
+  std::map<std::string, RdmaPort> ports;          // "mlx5_0:1"
+  std::map<std::string, int64_t> interface_mtus;  // by network interface
+  transport::LockedMemory locked;
+  bool peer_memory = false;    // the module nvidia-peermem is loaded
+  bool packet_filter = false;  // nf_tables or ip_tables is loaded in the kernel
+  bool gpus = false;           // this machine has any
+  std::string kernel;          // "Linux 6.1.0"
+};
+
+// The name of a device's port in RdmaMachine::ports.
+std::string PortName(const std::string& device, int port);
+
+// `root` is put before /proc, /sys and /dev, for tests; `census` is what libibverbs said.
+RdmaMachine ExamineRdma(const std::string& root, transport::RdmaCensus census);
+
+}  // namespace shoal::cli

@@ -1,0 +1,297 @@
+#include "cli/plan/planned_job.h"
+
+#include <algorithm>
+#include <string>
+#include <string_view>
+
+#include "cli/terminal/terminal.h"
+#include "core/base/bytes.h"
+#include "fmt/format.h"
+#include "nlohmann/json.hpp"
+
+namespace shoal::cli {
+namespace {
+
+std::string_view Name(plan::Residency residency) {
+  return residency == plan::Residency::kStep ? "step" : "layer";
+}
+std::string_view Name(plan::PushPolicy push) {
+  return push == plan::PushPolicy::kStep ? "step" : "microbatch";
+}
+
+int64_t PartitionsOfUnit(const PlannedJob& planned, int unit) {
+  return std::count_if(
+      planned.partitions.begin(), planned.partitions.end(),
+      [unit](const plan::PartitionSpec& partition) { return partition.unit == unit; });
+}
+
+void PrintUnits(const PlannedJob& planned, Streams& streams) {
+  Table table({{"unit"},
+               {"parameters", Table::Align::kRight},
+               {"partitions", Table::Align::kRight},
+               {"largest partition", Table::Align::kRight}});
+  for (const plan::UnitSpec& unit : planned.units) {
+    int64_t parameters = 0;
+    for (const plan::TensorSpec& tensor : unit.tensors) {
+      parameters += tensor.count();
+    }
+    int64_t largest = 0;
+    for (const plan::PartitionSpec& partition : planned.partitions) {
+      largest = partition.unit == unit.index ? std::max(largest, partition.count) : largest;
+    }
+    table.Add({unit.name, WithThousands(parameters),
+               std::to_string(PartitionsOfUnit(planned, unit.index)), WithThousands(largest)});
+  }
+  table.Add({"all", WithThousands(plan::ParameterCount(planned.spec)),
+             std::to_string(planned.partitions.size()), ""});
+  streams.out << table.Render(streams.out_terminal) << "\n";
+}
+
+// Where workers compute on one.
+void PrintGpuMemory(const PlannedJob& planned, Streams& streams) {
+  if (planned.job.train.device != plan::DeviceKind::kCuda) {
+    return;
+  }
+  Table gpus({{planned.pipeline.has_value() ? "GPU of stage" : "GPU of each worker"},
+              {"weights", Table::Align::kRight},
+              {"gradients", Table::Align::kRight},
+              {"activations", Table::Align::kRight},
+              {"logits", Table::Align::kRight},
+              {"workspaces", Table::Align::kRight},
+              {"total", Table::Align::kRight}});
+  for (size_t stage = 0; stage < planned.memory.stages.size(); ++stage) {
+    const plan::GpuMemory& gpu = planned.memory.stages[stage].gpu;
+    gpus.Add({planned.pipeline.has_value() ? std::to_string(stage) : "", FormatBytes(gpu.weights),
+              FormatBytes(gpu.gradients), FormatBytes(gpu.activations), FormatBytes(gpu.logits),
+              FormatBytes(gpu.workspace), FormatBytes(gpu.total())});
+  }
+  streams.out << "\n"
+              << gpus.Render(streams.out_terminal)
+              << "(the table above is of the host: what is on its way there is pinned)\n";
+}
+
+// With service.memory cuda.
+void PrintServerGpuMemory(const PlannedJob& planned, Streams& streams) {
+  if (planned.job.service.memory != plan::PartitionMemory::kCuda) {
+    return;
+  }
+  Table gpus({{"GPU of server"},
+              {"weights", Table::Align::kRight},
+              {"master", Table::Align::kRight},
+              {"moments", Table::Align::kRight},
+              {"gradients", Table::Align::kRight},
+              {"workspace", Table::Align::kRight},
+              {"push slots", Table::Align::kRight},
+              {"total", Table::Align::kRight}});
+  for (size_t i = 0; i < planned.memory.servers.size(); ++i) {
+    const plan::ServerGpuMemory& gpu = planned.memory.servers[i].gpu;
+    gpus.Add({std::to_string(i), FormatBytes(gpu.weights), FormatBytes(gpu.master),
+              FormatBytes(gpu.moments), FormatBytes(gpu.gradients), FormatBytes(gpu.workspace),
+              FormatBytes(gpu.slots), FormatBytes(gpu.total())});
+  }
+  streams.out << gpus.Render(streams.out_terminal);
+  const plan::ReachedInGpu reached = plan::PlanReachedInGpu(planned.job);
+  if (reached.slots && !reached.by_all) {
+    streams.out
+        << "(a worker's push slots are in the GPU of servers on its host, and on the host of "
+           "others: both tables count all workers')\n";
+  }
+  streams.out << "\n";
+}
+
+void PrintMemory(const PlannedJob& planned, Streams& streams) {
+  Table servers({{"server"},
+                 {"partitions", Table::Align::kRight},
+                 {"weights", Table::Align::kRight},
+                 {"master", Table::Align::kRight},
+                 {"moments", Table::Align::kRight},
+                 {"gradients", Table::Align::kRight},
+                 {"push slots", Table::Align::kRight},
+                 {"copies", Table::Align::kRight},
+                 {"process", Table::Align::kRight},
+                 {"total", Table::Align::kRight}});
+  for (size_t i = 0; i < planned.memory.servers.size(); ++i) {
+    const plan::ServerMemory& m = planned.memory.servers[i];
+    servers.Add({std::to_string(i),
+                 std::to_string(plan::PartitionsOf(planned.shards, static_cast<int>(i)).size()),
+                 FormatBytes(m.weights), FormatBytes(m.master), FormatBytes(m.moments),
+                 FormatBytes(m.gradients), FormatBytes(m.slots), FormatBytes(m.copies),
+                 FormatBytes(m.process), FormatBytes(m.total())});
+  }
+  streams.out << servers.Render(streams.out_terminal) << "\n";
+  PrintServerGpuMemory(planned, streams);
+  const bool pipeline = planned.pipeline.has_value();
+  std::vector<Table::Column> columns = {{pipeline ? "stage" : "each worker"},
+                                        {"weights", Table::Align::kRight},
+                                        {"gradients", Table::Align::kRight},
+                                        {"activations", Table::Align::kRight}};
+  if (pipeline) {
+    columns.push_back({"offloaded", Table::Align::kRight});
+    columns.push_back({"messages", Table::Align::kRight});
+  } else {
+    columns.push_back({"logits", Table::Align::kRight});
+  }
+  for (const char* column : {"wire and pushes", "process", "total"}) {
+    columns.push_back({column, Table::Align::kRight});
+  }
+  Table worker(columns);
+  for (size_t stage = 0; stage < planned.memory.stages.size(); ++stage) {
+    const plan::WorkerMemory& w = planned.memory.stages[stage];
+    std::vector<std::string> row = {
+        pipeline ? std::to_string(stage) : std::to_string(planned.memory.groups) + " of them",
+        FormatBytes(w.weights), FormatBytes(w.gradients), FormatBytes(w.activations)};
+    if (pipeline) {
+      row.push_back(FormatBytes(w.offloaded));
+      row.push_back(FormatBytes(w.messages));
+    } else {
+      row.push_back(FormatBytes(w.logits));
+    }
+    row.insert(row.end(),
+               {FormatBytes(w.wire + w.pushes), FormatBytes(w.process), FormatBytes(w.total())});
+    worker.Add(row);
+  }
+  streams.out << worker.Render(streams.out_terminal);
+  PrintGpuMemory(planned, streams);
+  streams.out << fmt::format(
+      "all processes: {}; weights are kept for the {}, gradients pushed once per {}\n\n",
+      FormatBytes(planned.memory.total()),
+      planned.memory.policy.residency == plan::Residency::kStep ? "step" : "use of a layer",
+      Name(planned.memory.policy.push));
+}
+
+void PrintSteps(const PlannedJob& planned, Streams& streams) {
+  const plan::StepTraffic& traffic = planned.traffic;
+  streams.out << fmt::format(
+      "a step moves {} of weights in {} gets and {} of gradients in {} pushes\n\n",
+      FormatBytes(traffic.get_bytes), WithThousands(traffic.fetches),
+      FormatBytes(traffic.push_bytes), WithThousands(traffic.pushes));
+  Table table({{"step", Table::Align::kRight},
+               {"tokens", Table::Align::kRight},
+               {"targets", Table::Align::kRight},
+               {planned.job.cluster.pipeline.stages > 1 ? "microbatches by group"
+                                                        : "microbatches by worker"},
+               {"busiest over mean cost", Table::Align::kRight}});
+  for (size_t i = 0; i < planned.steps.size(); ++i) {
+    const plan::StepPlan& step = planned.steps[i];
+    std::string counts;
+    double most = 0;
+    double sum = 0;
+    for (const auto& worker : step.workers) {
+      double cost = 0;
+      for (const plan::Microbatch& microbatch : worker) {
+        cost += microbatch.cost;
+      }
+      counts += fmt::format("{}{}", counts.empty() ? "" : " ", worker.size());
+      most = std::max(most, cost);
+      sum += cost;
+    }
+    const double mean = sum / static_cast<double>(std::max<size_t>(1, step.workers.size()));
+    table.Add({std::to_string(i + 1), WithThousands(step.tokens), WithThousands(step.targets),
+               counts, mean > 0 ? fmt::format("{:.2f}", most / mean) : "-"});
+  }
+  streams.out << table.Render(streams.out_terminal);
+}
+
+nlohmann::json ServerJson(const plan::ServerMemory& m, size_t index, size_t partitions) {
+  return {{"event", "server"},
+          {"server", index},
+          {"partitions", partitions},
+          {"weights_bytes", m.weights},
+          {"master_bytes", m.master},
+          {"moments_bytes", m.moments},
+          {"gradients_bytes", m.gradients},
+          {"slots_bytes", m.slots},
+          {"copies_bytes", m.copies},
+          {"process_bytes", m.process},
+          {"total_bytes", m.total()},
+          {"gpu",
+           {{"weights_bytes", m.gpu.weights},
+            {"master_bytes", m.gpu.master},
+            {"moments_bytes", m.gpu.moments},
+            {"gradients_bytes", m.gpu.gradients},
+            {"workspace_bytes", m.gpu.workspace},
+            {"slots_bytes", m.gpu.slots},
+            {"total_bytes", m.gpu.total()}}}};
+}
+
+nlohmann::json WorkerJson(const PlannedJob& planned, size_t stage) {
+  const plan::WorkerMemory& w = planned.memory.stages[stage];
+  return {{"event", "worker"},
+          {"stage", stage},
+          {"workers", planned.memory.groups},
+          {"residency", Name(planned.memory.policy.residency)},
+          {"push", Name(planned.memory.policy.push)},
+          {"weights_bytes", w.weights},
+          {"wire_bytes", w.wire},
+          {"gradients_bytes", w.gradients},
+          {"activations_bytes", w.activations},
+          {"logits_bytes", w.logits},
+          {"offloaded_bytes", w.offloaded},
+          {"messages_bytes", w.messages},
+          {"pushes_bytes", w.pushes},
+          {"process_bytes", w.process},
+          {"total_bytes", w.total()},
+          {"gpu",
+           {{"weights_bytes", w.gpu.weights},
+            {"gradients_bytes", w.gpu.gradients},
+            {"activations_bytes", w.gpu.activations},
+            {"logits_bytes", w.gpu.logits},
+            {"workspace_bytes", w.gpu.workspace},
+            {"total_bytes", w.gpu.total()}}}};
+}
+
+}  // namespace
+
+void PrintPlan(const PlannedJob& planned, Streams& streams) {
+  PrintUnits(planned, streams);
+  PrintMemory(planned, streams);
+  PrintSteps(planned, streams);
+  streams.out << "\n";
+  if (planned.pipeline.has_value()) {
+    PrintPipeline(*planned.pipeline, streams);
+  }
+  PrintTitle(planned.simulation, kVerdictSteps, streams);
+  PrintVerdict(planned.verdict, streams);
+}
+
+void PrintJsonPlan(const PlannedJob& planned, Streams& streams) {
+  for (const plan::UnitSpec& unit : planned.units) {
+    PrintJson(streams.out, {{"event", "unit"},
+                            {"unit", unit.name},
+                            {"elements", unit.count},
+                            {"partitions", PartitionsOfUnit(planned, unit.index)}});
+  }
+  for (size_t i = 0; i < planned.memory.servers.size(); ++i) {
+    PrintJson(streams.out,
+              ServerJson(planned.memory.servers[i], i,
+                         plan::PartitionsOf(planned.shards, static_cast<int>(i)).size()));
+  }
+  for (size_t stage = 0; stage < planned.memory.stages.size(); ++stage) {
+    PrintJson(streams.out, WorkerJson(planned, stage));
+  }
+  for (size_t i = 0; i < planned.steps.size(); ++i) {
+    nlohmann::json counts = nlohmann::json::array();
+    for (const auto& worker : planned.steps[i].workers) {
+      counts.push_back(worker.size());
+    }
+    PrintJson(streams.out, {{"event", "step"},
+                            {"step", i + 1},
+                            {"tokens", planned.steps[i].tokens},
+                            {"target_tokens", planned.steps[i].targets},
+                            {"microbatches", counts}});
+  }
+  const plan::StepTraffic& traffic = planned.traffic;
+  PrintJson(streams.out, {{"event", "plan"},
+                          {"parameters", plan::ParameterCount(planned.spec)},
+                          {"partitions", planned.partitions.size()},
+                          {"total_bytes", planned.memory.total()},
+                          {"get_bytes_per_step", traffic.get_bytes},
+                          {"push_bytes_per_step", traffic.push_bytes},
+                          {"microbatches_per_worker", planned.microbatches_per_worker}});
+  if (planned.pipeline.has_value()) {
+    PrintJsonPipeline(*planned.pipeline, streams);
+  }
+  PrintJson(streams.out, VerdictJson(planned.verdict));
+}
+
+}  // namespace shoal::cli

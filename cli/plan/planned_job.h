@@ -1,0 +1,42 @@
+// A job as `shoal plan` works it out, and how it prints it: tables for a person, JSON lines for
+// programs.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "cli/plan/pipeline_plan.h"
+#include "cli/plan/simulation.h"
+#include "cli/run/verb.h"
+#include "core/job/job.h"
+#include "core/model/model_spec.h"
+#include "core/model/partition.h"
+#include "core/model/shard_map.h"
+#include "core/plan/memory/memory_plan.h"
+#include "core/plan/step/step_plan.h"
+
+namespace shoal::cli {
+
+// Of these many steps the verdict is the mean.
+inline constexpr int64_t kVerdictSteps = 50;
+
+struct PlannedJob {
+  plan::Job job;
+  plan::ModelSpec spec;
+  std::vector<plan::UnitSpec> units;
+  std::vector<plan::PartitionSpec> partitions;
+  plan::ShardMap shards;
+  plan::MemoryPlan memory;
+  Simulation simulation;
+  Verdict verdict;
+  std::vector<plan::StepPlan> steps;
+  std::optional<PlannedPipeline> pipeline;  // where steps are run as schedules
+  plan::StepTraffic traffic;                // of all workers; mean over the steps planned
+  double microbatches_per_worker = 0;       // or group; mean over the steps planned
+};
+
+void PrintPlan(const PlannedJob& planned, Streams& streams);
+void PrintJsonPlan(const PlannedJob& planned, Streams& streams);
+
+}  // namespace shoal::cli

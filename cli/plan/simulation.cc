@@ -1,0 +1,258 @@
+#include "cli/plan/simulation.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <memory>
+#include <utility>
+
+#include "CLI/CLI.hpp"
+#include "cli/data/data_source.h"
+#include "cli/run/preflight.h"
+#include "core/base/bytes.h"
+#include "core/base/check.h"
+#include "core/base/file.h"
+#include "core/base/status.h"
+#include "core/data/token_file.h"
+#include "core/model/huggingface/hf_model.h"
+#include "core/plan/step/lengths.h"
+#include "nlohmann/json.hpp"
+
+namespace shoal::cli {
+namespace {
+
+using plan::Assignment;
+using plan::Synchronization;
+
+constexpr int64_t kMaximumClusterFile = 1 * kMiB;
+// Nearer to 1 than this is neither a gain nor a loss.
+constexpr double kWorthSaying = 0.01;
+
+absl::StatusOr<plan::ModelSpec> NamedSpec(const std::string& shape) {
+  const auto spec = plan::NamedShape(shape);
+  if (!spec.has_value()) {
+    return InvalidArgument("--shape {}: choose one of {}", shape,
+                           fmt::join(plan::NamedShapes(), ", "));
+  }
+  return *spec;
+}
+
+// The model whose units travel and the one that sets the pace. A job with emulated devices is
+// simulated as it will run here, unless a cluster is asked about: then as the shape would run
+// there.
+absl::Status OpenModel(const SimulationSource& source, Simulation& simulation) {
+  const plan::Job& job = simulation.options.job;
+  const std::string shape = source.shape.empty() ? job.emulate.shape : source.shape;
+  const bool as_emulated = source.shape.empty() && source.cluster.empty();
+  if (!shape.empty() && !as_emulated) {
+    SHOAL_ASSIGN_OR_RETURN(simulation.options.spec, NamedSpec(shape));
+  } else {
+    SHOAL_ASSIGN_OR_RETURN(simulation.options.spec, formats::ReadModelSpec(job.model));
+    if (!shape.empty()) {
+      SHOAL_ASSIGN_OR_RETURN(simulation.options.shape, NamedSpec(shape));
+    }
+  }
+  simulation.title = fmt::format(
+      "simulated: {} ({} parameters)",
+      shape.empty() ? std::filesystem::path(job.model).filename().string() : shape,
+      WithThousands(
+          plan::ParameterCount(simulation.options.shape.value_or(simulation.options.spec))));
+  return absl::OkStatus();
+}
+
+// One device for each of the job's workers, or worker groups: the stages of a group share the work
+// of its microbatches.
+plan::ClusterSpec ClusterOf(const plan::Job& job) {
+  plan::ClusterSpec cluster;
+  const int64_t workers = std::max<int64_t>(1, job.cluster.workers / job.cluster.pipeline.stages);
+  if (!job.emulate.enabled()) {
+    cluster.devices = {{.count = workers}};
+    cluster.devices[0].flops *= static_cast<double>(job.cluster.pipeline.stages);
+    return cluster;
+  }
+  cluster.devices.clear();
+  const std::vector<double>& speeds = job.emulate.speeds;
+  for (int64_t worker = 0; worker < workers; ++worker) {
+    cluster.devices.push_back({.flops = job.emulate.device_flops,
+                               .speed = speeds[static_cast<size_t>(worker) % speeds.size()]});
+  }
+  return cluster;
+}
+
+absl::Status OpenCluster(const SimulationSource& source, Simulation& simulation) {
+  if (!source.cluster.empty()) {
+    SHOAL_ASSIGN_OR_RETURN(const std::string yaml, ReadFile(source.cluster, kMaximumClusterFile));
+    SHOAL_ASSIGN_OR_RETURN(simulation.options.cluster, plan::ParseCluster(yaml, source.cluster));
+    return absl::OkStatus();
+  }
+  const plan::Job& job = simulation.options.job;
+  simulation.options.cluster = ClusterOf(job);
+  simulation.notes.push_back(fmt::format(
+      "without --cluster, {} are taken for devices{}, and transfers to take no time",
+      job.emulate.enabled()             ? "the job's emulated workers"
+      : job.cluster.pipeline.stages > 1 ? "the job's worker groups"
+                                        : "the job's workers",
+      job.emulate.enabled()
+          ? ""
+          : fmt::format(" of {:g} FLOP/s each", simulation.options.cluster.devices[0].flops)));
+  return absl::OkStatus();
+}
+
+void SettlePolicy(bool with_links, Simulation& simulation) {
+  const plan::TrainOptions& train = simulation.options.job.train;
+  const bool open =
+      train.residency == plan::Residency::kAuto || train.push == plan::PushPolicy::kAuto;
+  simulation.options.policy = {
+      train.residency == plan::Residency::kAuto ? plan::Residency::kLayer : train.residency,
+      train.push == plan::PushPolicy::kAuto ? plan::PushPolicy::kMicrobatch : train.push};
+  if (open && with_links) {
+    simulation.notes.emplace_back(
+        "what train.residency and train.push leave open is as in sharded training: weights are "
+        "fetched for each use, gradients pushed after each microbatch");
+  }
+}
+
+absl::Status OpenLengths(const SimulationSource& source, Simulation& simulation) {
+  plan::Job& job = simulation.options.job;
+  if (source.lengths.empty()) {
+    SHOAL_ASSIGN_OR_RETURN(simulation.minibatches, DataMinibatches(job));
+    return absl::OkStatus();
+  }
+  SHOAL_ASSIGN_OR_RETURN(const plan::LengthDistribution lengths,
+                         plan::ParseLengths(source.lengths));
+  if (lengths.high > job.data.microbatch_tokens) {
+    simulation.notes.push_back(
+        fmt::format("data.microbatch_tokens is taken as {}, the longest of {}, not {}",
+                    lengths.high, source.lengths, job.data.microbatch_tokens));
+    job.data.microbatch_tokens = lengths.high;
+  }
+  simulation.minibatches =
+      sim::DrawnMinibatches(lengths, job.train.minibatch_samples, job.data.seed);
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<sim::Minibatches> TokenFileMinibatches(const plan::Job& job,
+                                                      const std::string& token_file) {
+  SHOAL_ASSIGN_OR_RETURN(auto opened, formats::TokenFile::Open(token_file));
+  const std::shared_ptr<const formats::TokenFile> file = std::move(opened);
+  return
+      [file, count = job.train.minibatch_samples, seed = job.data.seed, shuffle = job.data.shuffle](
+          int64_t step) -> absl::StatusOr<std::vector<plan::SampleLength>> {
+        std::vector<plan::SampleLength> samples;
+        for (const int64_t sample :
+             plan::MinibatchSamples(step, count, file->samples(), seed, shuffle)) {
+          samples.push_back({sample, file->tokens(sample), file->targets(sample)});
+        }
+        return samples;
+      };
+}
+
+absl::StatusOr<sim::Minibatches> DataMinibatches(const plan::Job& job) {
+  SHOAL_ASSIGN_OR_RETURN(const DataEncoder encoder,
+                         OpenDataEncoder(job.model, job.data.chat_template));
+  SHOAL_ASSIGN_OR_RETURN(const auto folder, TemporaryFolder::Create());
+  SHOAL_ASSIGN_OR_RETURN(const worker::PreparedData data,
+                         worker::PrepareCached(job.data.train, folder->path(), *encoder.encoder,
+                                               worker::PrepareOptionsOf(job.data)));
+  return TokenFileMinibatches(job, data.path);  // its map outlives the folder
+}
+
+absl::StatusOr<Simulation> OpenSimulation(const SimulationSource& source) {
+  if (!source.data.empty() && !source.lengths.empty()) {
+    return InvalidArgument(
+        "--data and --lengths exclude each other: lengths come from one of them");
+  }
+  Simulation simulation;
+  plan::Job& job = simulation.options.job;
+  SHOAL_ASSIGN_OR_RETURN(job, ReadJob(source.job_file, source.overrides, {.cpu_has_bf16 = true}));
+  if (!source.data.empty()) {
+    std::error_code error;
+    job.data.train = std::filesystem::absolute(source.data, error).string();
+  }
+  SHOAL_RETURN_IF_ERROR(OpenModel(source, simulation));
+  SHOAL_RETURN_IF_ERROR(OpenCluster(source, simulation));
+  SettlePolicy(!source.cluster.empty(), simulation);
+  SHOAL_RETURN_IF_ERROR(OpenLengths(source, simulation));
+  simulation.title += fmt::format(
+      " on {} devices{}, {} samples a step of {}", simulation.devices(),
+      source.cluster.empty() ? "" : " of " + source.cluster, job.train.minibatch_samples,
+      source.lengths.empty() ? std::filesystem::path(job.data.train).filename().string()
+                             : source.lengths);
+  return simulation;
+}
+
+void AddSimulationOptions(CLI::App& verb, SimulationSource& source) {
+  verb.add_option("--cluster", source.cluster,
+                  "Cluster file (docs/on-demand.md); without, the job's workers");
+  verb.add_option("--data", source.data, "JSONL or a token file, in place of the job's");
+  verb.add_option(
+      "--lengths", source.lengths,
+      fmt::format("Draw lengths, in place of data: {}", fmt::join(plan::LengthForms(), "; ")));
+  verb.add_option("--shape", source.shape, "A named shape, in place of the job's model");
+}
+
+Verdict MakeVerdict(const std::vector<sim::ChoiceSummary>& summaries) {
+  const auto baseline = std::find_if(
+      summaries.begin(), summaries.end(),
+      [](const sim::ChoiceSummary& summary) { return summary.choice == sim::kBaseline; });
+  SHOAL_CHECK(baseline != summaries.end());
+  const sim::ChoiceSummary* best = nullptr;
+  for (const sim::ChoiceSummary& summary : summaries) {
+    if (summary.choice.synchronization == Synchronization::kStep &&
+        (best == nullptr || summary.mean_seconds < best->mean_seconds)) {
+      best = &summary;
+    }
+  }
+  SHOAL_CHECK(best != nullptr);
+  Verdict verdict{.baseline = *baseline, .best = *best};
+  verdict.speed_up = sim::SpeedUp(*best, *baseline);
+  const std::string_view finding = verdict.speed_up > 1 + kWorthSaying   ? "helps here"
+                                   : verdict.speed_up < 1 - kWorthSaying ? "loses here"
+                                                                         : "changes nothing here";
+  verdict.answer = fmt::format(
+      "On demand {}: {:.2f} x as fast as balanced collectives (simulated; {} against {}), idle "
+      "{:.0f}% against {:.0f}%",
+      finding, verdict.speed_up, Name(best->choice.assignment), Name(baseline->choice.assignment),
+      100 * best->idle_share, 100 * baseline->idle_share);
+  return verdict;
+}
+
+absl::StatusOr<Verdict> AskWhetherOnDemandHelps(const Simulation& simulation, int64_t steps) {
+  const sim::Simulator simulator(simulation.options);
+  std::vector<sim::ChoiceSummary> summaries;
+  for (const sim::Choice& choice :
+       {sim::kBaseline, sim::Choice{Synchronization::kStep, Assignment::kLbMini},
+        sim::Choice{Synchronization::kStep, Assignment::kSpeedWeighted},
+        sim::Choice{Synchronization::kStep, Assignment::kDynamic}}) {
+    SHOAL_ASSIGN_OR_RETURN(summaries.emplace_back(),
+                           sim::Summarize(simulator, choice, simulation.minibatches, steps));
+  }
+  return MakeVerdict(summaries);
+}
+
+void PrintTitle(const Simulation& simulation, int64_t steps, Streams& streams) {
+  streams.out << simulation.title << fmt::format(", mean of {} steps\n", steps);
+  for (const std::string& note : simulation.notes) {
+    streams.out << Paint(streams.out_terminal, Colour::kDim, "note: " + note) << "\n";
+  }
+}
+
+void PrintVerdict(const Verdict& verdict, Streams& streams) {
+  const Colour colour = verdict.speed_up > 1 + kWorthSaying   ? Colour::kGreen
+                        : verdict.speed_up < 1 - kWorthSaying ? Colour::kRed
+                                                              : Colour::kYellow;
+  streams.out << Paint(streams.out_terminal, colour, verdict.answer) << "\n";
+}
+
+nlohmann::json VerdictJson(const Verdict& verdict) {
+  return {{"event", "verdict"},
+          {"kind", "simulated"},
+          {"assignment", Name(verdict.best.choice.assignment)},
+          {"speed_up", verdict.speed_up},
+          {"idle_share", verdict.best.idle_share},
+          {"baseline_idle_share", verdict.baseline.idle_share},
+          {"answer", verdict.answer}};
+}
+
+}  // namespace shoal::cli

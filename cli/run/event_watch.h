@@ -1,0 +1,62 @@
+// Follows a job's events from a thread of its own, across broken connections: after a break it asks
+// for the events after the last one it has, so none is lost and none comes twice. The owner takes
+// events one at a time.
+//
+// Thread-safe. The queue is bounded: a slow reader slows the stream, not the memory. Destruction
+// ends the stream.
+#pragma once
+
+#include <deque>
+#include <memory>
+#include <optional>
+#include <thread>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "core/base/clock.h"
+#include "core/rpc/coordinator_client.h"
+#include "proto/coordinator.pb.h"
+
+namespace shoal::cli {
+
+class EventWatch {
+ public:
+  // Gives up after `patience` without a connection: a local coordinator that died is not waited for
+  // long.
+  EventWatch(std::shared_ptr<rpc::Channel> channel, absl::Duration patience,
+             Clock& clock = RealClock());
+  ~EventWatch();
+  EventWatch(const EventWatch&) = delete;
+  EventWatch& operator=(const EventWatch&) = delete;
+
+  // The next event, or nullopt after `limit` without one.
+  std::optional<proto::JobEvent> Next(absl::Duration limit);
+
+  // OK while events may still come or the job is over; else why the stream was given up. Events
+  // received before that are still handed out by Next.
+  absl::Status status() const;
+
+ private:
+  void Follow();
+  bool Take(const proto::JobEvent& event);
+  bool HasEventOrEnd() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  bool EndedOrStop() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  bool HasRoomOrStop() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  const std::shared_ptr<rpc::Channel> channel_;
+  const absl::Duration patience_;
+  Clock& clock_;
+
+  mutable absl::Mutex mutex_;
+  std::deque<proto::JobEvent> events_ ABSL_GUARDED_BY(mutex_);
+  int64_t last_number_ ABSL_GUARDED_BY(mutex_) = 0;
+  absl::Status status_ ABSL_GUARDED_BY(mutex_);
+  bool ended_ ABSL_GUARDED_BY(mutex_) = false;  // a done or failed event came, or it was given up
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+
+  std::thread thread_;  // last: it uses all of the above
+};
+
+}  // namespace shoal::cli

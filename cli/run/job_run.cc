@@ -1,0 +1,142 @@
+#include "cli/run/job_run.h"
+
+#include <optional>
+
+#include "core/base/status.h"
+#include "core/rpc/coordinator_client.h"
+
+namespace shoal::cli {
+namespace {
+
+constexpr absl::Duration kPoll = absl::Milliseconds(50);
+// A process that dies has often told the coordinator why: its failed event says more than an exit
+// status.
+constexpr absl::Duration kExplanationWait = absl::Seconds(2);
+
+class Follower {
+ public:
+  Follower(std::shared_ptr<rpc::Channel> stream, std::shared_ptr<rpc::Channel> calls,
+           const FollowOptions& options, RunReporter& reporter, Clock& clock)
+      : options_(options),
+        reporter_(reporter),
+        clock_(clock),
+        client_(std::move(calls)),
+        watch_(std::move(stream), options.patience, clock) {}
+
+  RunEnd Run() {
+    while (true) {
+      if (const auto event = watch_.Next(kPoll)) {
+        if (Handle(*event)) {
+          return end_;
+        }
+      } else if (const absl::Status status = watch_.status(); !status.ok()) {
+        return Fail(!lost_.ok() ? std::string(Message(lost_)) : std::string(Message(status)));
+      }
+      // Also between events: steps may follow each other faster than any pause would show.
+      if (ProcessLost() || StopGivenUp()) {
+        return end_;
+      }
+    }
+  }
+
+ private:
+  RunEnd Fail(std::string message) {
+    end_.kind = RunEnd::Kind::kFailed;
+    end_.message = std::move(message);
+    return end_;
+  }
+
+  // True when the job is over.
+  bool Handle(const proto::JobEvent& event) {
+    if (event.has_step()) {
+      end_.step = event.step().step();
+      end_.loss = event.step().loss();
+      reporter_.OnStep(event.step());
+    } else if (event.has_checkpoint()) {
+      end_.checkpoint = event.checkpoint().path();
+      reporter_.OnCheckpoint(event.checkpoint());
+    } else if (event.has_state()) {
+      reporter_.OnState(event.state().state());
+    } else if (event.has_trace()) {
+      reporter_.OnTrace(event.trace());
+    } else if (event.has_done()) {
+      end_.kind = event.done().interrupted() ? RunEnd::Kind::kInterrupted : RunEnd::Kind::kReached;
+      end_.step = event.done().step();
+      end_.loss = event.done().loss();
+      end_.checkpoint = event.done().checkpoint();
+      return true;
+    } else if (event.has_failed()) {
+      end_.kind = event.failed().non_finite() ? RunEnd::Kind::kNonFinite : RunEnd::Kind::kFailed;
+      end_.message = event.failed().message();
+      if (options_.check_processes && lost_.ok()) {
+        lost_ = options_.check_processes();
+      }
+      if (!lost_.ok()) {
+        end_.message += fmt::format(" ({})", Message(lost_));
+      }
+      return true;
+    }
+    return false;
+  }
+
+  bool ProcessLost() {
+    if (options_.check_processes && lost_.ok()) {
+      lost_ = options_.check_processes();
+      lost_at_ = clock_.Now();
+    }
+    if (lost_.ok() || clock_.Now() - lost_at_ < kExplanationWait) {
+      return false;
+    }
+    Fail(std::string(Message(lost_)));
+    return true;
+  }
+
+  // Passes the first stop request on; true when a second one comes or the checkpoint takes too
+  // long.
+  bool StopGivenUp() {
+    const int requests = options_.stop_requests ? options_.stop_requests() : 0;
+    if (requests == 0) {
+      return false;
+    }
+    if (!stop_sent_at_.has_value()) {
+      stop_sent_at_ = clock_.Now();
+      reporter_.OnNotice(
+          fmt::format("{}: writing a checkpoint, then stopping (once more: stop at once)",
+                      options_.stop_reason()));
+      proto::StopJobRequest request;
+      request.set_reason(options_.stop_reason());
+      if (const auto reply = client_.StopJob(request); !reply.ok()) {
+        Fail(
+            fmt::format("the coordinator could not be asked to stop: {}", Message(reply.status())));
+        return true;
+      }
+      return false;
+    }
+    if (requests > 1 || clock_.Now() - *stop_sent_at_ > options_.stop_limit) {
+      end_.kind = RunEnd::Kind::kInterrupted;
+      end_.message = requests > 1 ? "stopped at once" : "the checkpoint took too long";
+      return true;
+    }
+    return false;
+  }
+
+  const FollowOptions& options_;
+  RunReporter& reporter_;
+  Clock& clock_;
+  rpc::CoordinatorClient client_;
+  EventWatch watch_;
+  RunEnd end_;
+  absl::Status lost_;
+  absl::Time lost_at_;
+  std::optional<absl::Time> stop_sent_at_;
+};
+
+}  // namespace
+
+RunEnd FollowJob(std::shared_ptr<rpc::Channel> stream, std::shared_ptr<rpc::Channel> calls,
+                 const FollowOptions& options, RunReporter& reporter, Clock& clock) {
+  Follower follower(std::move(stream), std::move(calls), options, reporter, clock);
+  return follower.Run();
+}
+
+}  // namespace shoal::cli

@@ -1,0 +1,51 @@
+// A submitted job followed to its end: events go to the reporter, a stop request becomes StopJob
+// (and a second one gives up at once), and a local process that dies ends the run by name. Decides
+// how the run ended; starts and stops nothing.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "cli/run/event_watch.h"
+#include "core/base/clock.h"
+#include "core/rpc/channel.h"
+#include "proto/coordinator.pb.h"
+
+namespace shoal::cli {
+
+// Told of everything as it happens. Called on the thread that runs FollowJob.
+class RunReporter {
+ public:
+  virtual ~RunReporter() = default;
+  virtual void OnStep(const proto::StepEvent& event) = 0;
+  virtual void OnCheckpoint(const proto::CheckpointEvent& event) = 0;
+  virtual void OnState(const std::string& state) = 0;
+  // For a person: "stopping ...".
+  virtual void OnTrace(const proto::TraceEvent& /*event*/) {}
+  virtual void OnNotice(const std::string& text) = 0;
+};
+
+struct RunEnd {
+  enum class Kind { kReached, kInterrupted, kFailed, kNonFinite };
+  Kind kind = Kind::kFailed;
+  int64_t step = 0;
+  double loss = 0;
+  std::string checkpoint;  // newest complete one known of; empty: none
+  std::string message;     // why it failed; one line, then maybe the end of a log
+};
+
+struct FollowOptions {
+  std::function<int()> stop_requests;  // how many so far
+  std::function<const char*()> stop_reason;
+  std::function<absl::Status()> check_processes;  // empty for a remote cluster
+  absl::Duration patience = absl::Seconds(10);    // without a connection to the coordinator
+  absl::Duration stop_limit = absl::Minutes(30);  // for the checkpoint that a stop asks for
+};
+
+RunEnd FollowJob(std::shared_ptr<rpc::Channel> stream, std::shared_ptr<rpc::Channel> calls,
+                 const FollowOptions& options, RunReporter& reporter, Clock& clock = RealClock());
+
+}  // namespace shoal::cli

@@ -1,0 +1,164 @@
+#include "cli/run/job_run.h"
+
+#include <sstream>
+
+#include "cli/fake_coordinator.h"
+#include "cli/run/stop_signals.h"
+#include "cli/run/train_report.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "nlohmann/json.hpp"
+
+namespace shoal::cli {
+namespace {
+
+using ::testing::HasSubstr;
+
+class JobRunTest : public testing::Test {
+ protected:
+  RunEnd Follow(const FollowOptions& options, bool json = true) {
+    TrainReport report(streams_, json);
+    const RunEnd end = FollowJob(coordinator_.Connect(), coordinator_.Connect(), options, report);
+    report.PrintEnd(end);
+    return end;
+  }
+  std::vector<nlohmann::json> Lines() const {
+    std::vector<nlohmann::json> lines;
+    std::istringstream text(out_.str());
+    for (std::string line; std::getline(text, line);) {
+      lines.push_back(nlohmann::json::parse(line));
+    }
+    return lines;
+  }
+  FakeCoordinator coordinator_;
+  std::ostringstream out_;
+  std::ostringstream err_;
+  Streams streams_{out_, err_, {}, {}};
+};
+
+TEST_F(JobRunTest, StepsAndDoneAreJsonLinesWithTheDocumentedFields) {
+  coordinator_.AddStep(1, 2.5);
+  coordinator_.AddStep(2, 2.25);
+  coordinator_.AddDone(2, false);
+  EXPECT_EQ(Follow({}).kind, RunEnd::Kind::kReached);
+  const auto lines = Lines();
+  ASSERT_EQ(lines.size(), 3u);
+  for (const auto* field :
+       {"event", "step", "loss", "grad_norm", "learning_rate", "tokens", "target_tokens",
+        "step_seconds", "tokens_per_second", "idle_share", "predicted_idle_share"}) {
+    EXPECT_TRUE(lines[0].contains(field)) << field;
+  }
+  EXPECT_EQ(lines[0].size(), 11u);
+  EXPECT_EQ(lines[1]["loss"], 2.25);
+  EXPECT_EQ(lines[2]["event"], "done");
+  EXPECT_EQ(lines[2]["checkpoint"], "checkpoints/step");
+  EXPECT_EQ(lines[2].size(), 4u);
+}
+
+TEST_F(JobRunTest, PlainLinesWhereNobodyIsAtATerminal) {
+  coordinator_.AddStep(1, 2.5);
+  coordinator_.AddDone(1, false);
+  Follow({}, false);
+  EXPECT_THAT(out_.str(), HasSubstr("step 1/10, loss 2.5000"));
+}
+
+TEST_F(JobRunTest, AStopRequestBecomesACheckpointAndAnInterruptedEnd) {
+  coordinator_.AddStep(1, 2.5);
+  coordinator_.set_stops(true);
+  const RunEnd end =
+      Follow({.stop_requests = [] { return 1; }, .stop_reason = [] { return "Ctrl-C"; }});
+  EXPECT_EQ(end.kind, RunEnd::Kind::kInterrupted);
+  EXPECT_EQ(end.checkpoint, "checkpoints/step");
+  EXPECT_EQ(coordinator_.stop_reason(), "Ctrl-C");
+  EXPECT_THAT(err_.str(), HasSubstr("Ctrl-C"));
+  EXPECT_EQ(Lines().back()["event"], "interrupted");
+}
+
+// Each step is followed by the next at once, for as long as nobody has asked to stop.
+class EndlessSteps : public TrainReport {
+ public:
+  EndlessSteps(Streams& streams, FakeCoordinator& coordinator)
+      : TrainReport(streams, true), coordinator_(coordinator) {
+    coordinator_.AddStep(1, 2.5);
+  }
+  void OnStep(const proto::StepEvent& event) override {
+    steps_ = event.step();
+    if (coordinator_.stop_reason().empty() && steps_ < kMost) {
+      coordinator_.AddStep(steps_ + 1, 2.5);
+    }
+  }
+  int64_t steps() const { return steps_; }
+  static constexpr int64_t kMost = 300;
+
+ private:
+  FakeCoordinator& coordinator_;
+  int64_t steps_ = 0;
+};
+
+TEST_F(JobRunTest, AStopRequestIsHeardBetweenStepsWithoutAPause) {
+  coordinator_.set_stops(true);
+  EndlessSteps report(streams_, coordinator_);
+  const RunEnd end = FollowJob(
+      coordinator_.Connect(), coordinator_.Connect(),
+      {.stop_requests = [] { return 1; }, .stop_reason = [] { return "SIGTERM"; }}, report);
+  EXPECT_EQ(end.kind, RunEnd::Kind::kInterrupted);
+  EXPECT_LT(report.steps(), EndlessSteps::kMost);
+}
+
+TEST_F(JobRunTest, ASecondStopRequestDoesNotWaitForTheCheckpoint) {
+  const RunEnd end =
+      Follow({.stop_requests = [] { return 2; }, .stop_reason = [] { return "Ctrl-C"; }});
+  EXPECT_EQ(end.kind, RunEnd::Kind::kInterrupted);
+  EXPECT_EQ(end.checkpoint, "");
+}
+
+TEST_F(JobRunTest, FailureAndNonFiniteAreToldApart) {
+  coordinator_.AddFailed("worker-1 was lost", false);
+  const RunEnd end = Follow({});
+  EXPECT_EQ(end.kind, RunEnd::Kind::kFailed);
+  EXPECT_EQ(end.message, "worker-1 was lost");
+  FakeCoordinator other;
+  other.AddFailed("loss of step 3 is not finite", true);
+  TrainReport report(streams_, true);
+  EXPECT_EQ(FollowJob(other.Connect(), other.Connect(), {}, report).kind, RunEnd::Kind::kNonFinite);
+}
+
+TEST_F(JobRunTest, ADeadProcessEndsTheRunByName) {
+  const RunEnd end = Follow(
+      {.check_processes = [] { return Unavailable("server-1 (pid 7) was killed by SIGKILL"); }});
+  EXPECT_EQ(end.kind, RunEnd::Kind::kFailed);
+  EXPECT_THAT(end.message, HasSubstr("server-1"));
+}
+
+TEST_F(JobRunTest, WhatTheCoordinatorKnowsIsToldWithIt) {
+  int calls = 0;
+  const RunEnd end = Follow({.check_processes = [&] {
+    if (++calls == 1) {
+      return absl::OkStatus();
+    }
+    coordinator_.AddFailed("worker-0: out of memory", false);
+    return Unavailable("worker-0 (pid 7) exited with status 1");
+  }});
+  EXPECT_THAT(end.message, HasSubstr("out of memory"));
+  EXPECT_THAT(end.message, HasSubstr("exited with status 1"));
+}
+
+TEST(StopSignals, AreCountedAndNamedThenGivenBack) {
+  struct sigaction before {};
+  sigaction(SIGTERM, nullptr, &before);
+  {
+    StopSignals signals;
+    EXPECT_EQ(signals.count(), 0);
+    raise(SIGTERM);
+    EXPECT_STREQ(signals.reason(), "SIGTERM");
+    raise(SIGINT);
+    EXPECT_EQ(signals.count(), 2);
+    EXPECT_STREQ(signals.reason(), "Ctrl-C");
+  }
+  struct sigaction after {};
+  sigaction(SIGTERM, nullptr, &after);
+  EXPECT_EQ(after.sa_handler, before.sa_handler);
+}
+
+}  // namespace
+}  // namespace shoal::cli

@@ -1,0 +1,53 @@
+#include "cli/run/next_commands.h"
+
+#include <string_view>
+
+#include "core/job/template_names.h"
+#include "fmt/format.h"
+
+namespace shoal::cli {
+namespace {
+
+// As a shell reads it back, whatever it contains.
+std::string Quoted(const std::string& word) {
+  constexpr std::string_view kPlain =
+      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-+=.,:/@%";
+  if (!word.empty() && word.find_first_not_of(kPlain) == std::string::npos) {
+    return word;
+  }
+  std::string quoted = "'";
+  for (const char letter : word) {
+    quoted += letter == '\'' ? std::string("'\\''") : std::string(1, letter);
+  }
+  return quoted + "'";
+}
+
+}  // namespace
+
+std::string ResumeCommand(const std::string& job_file, const std::vector<std::string>& overrides,
+                          const std::string& token_file) {
+  std::string command = "shoal train " + Quoted(job_file);
+  for (const std::string& text : overrides) {
+    command += " --set " + Quoted(text);
+  }
+  if (!token_file.empty()) {
+    command += " --token-file " + Quoted(token_file);
+  }
+  return command + " --resume";
+}
+
+std::string GenerateCommand(const std::string& folder, const plan::Job& job) {
+  return fmt::format("shoal generate --model {} --chat --template {} --prompt \"...\"",
+                     Quoted(folder), plan::Name(job.data.chat_template));
+}
+
+std::string EvalCommand(const std::string& folder, const plan::Job& job) {
+  std::string command = fmt::format("shoal eval --model {} --template {}", Quoted(folder),
+                                    plan::Name(job.data.chat_template));
+  for (const auto& [ours, theirs] : job.data.fields) {
+    command += " --field " + Quoted(ours + "=" + theirs);
+  }
+  return command + " --data FILE";
+}
+
+}  // namespace shoal::cli

@@ -1,0 +1,30 @@
+#include "cli/run/next_commands.h"
+
+#include "gtest/gtest.h"
+
+namespace shoal::cli {
+namespace {
+
+TEST(NextCommands, ResumingSaysAllThatTheRunWasTold) {
+  EXPECT_EQ(ResumeCommand("job.yaml", {}, ""), "shoal train job.yaml --resume");
+  EXPECT_EQ(
+      ResumeCommand("my job.yaml", {"train.steps=9", "service.transports=[shm, tcp]"}, "token"),
+      "shoal train 'my job.yaml' --set train.steps=9 --set 'service.transports=[shm, tcp]' "
+      "--token-file token --resume");
+  EXPECT_EQ(ResumeCommand("it's.yaml", {}, ""), R"(shoal train 'it'\''s.yaml' --resume)");
+}
+
+TEST(NextCommands, AModelIsTriedInTheFormItWasTrainedIn) {
+  plan::Job job;
+  job.data.chat_template = plan::Template::kChatML;
+  EXPECT_EQ(GenerateCommand("out/huggingface", job),
+            "shoal generate --model out/huggingface --chat --template chatml --prompt \"...\"");
+  job.data.chat_template = plan::Template::kPlain;
+  job.data.fields = {{"prompt", "question"}, {"completion", "the answer"}};
+  EXPECT_EQ(EvalCommand("out/huggingface", job),
+            "shoal eval --model out/huggingface --template plain --field 'completion=the answer' "
+            "--field prompt=question --data FILE");
+}
+
+}  // namespace
+}  // namespace shoal::cli

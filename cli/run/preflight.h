@@ -1,0 +1,55 @@
+// What `shoal train` makes sure of before it starts or submits anything, so that bad input costs
+// seconds and ends in one line: the job file, the model, what the checkpoint directory holds, and
+// memory.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "core/job/job.h"
+#include "core/model/model_spec.h"
+#include "core/plan/memory/memory_plan.h"
+
+namespace shoal::cli {
+
+// The job file read, overridden and resolved against its folder and this machine.
+absl::StatusOr<plan::Job> ReadJob(const std::string& job_file,
+                                  const std::vector<std::string>& overrides);
+// The same against another machine.
+absl::StatusOr<plan::Job> ReadJob(const std::string& job_file,
+                                  const std::vector<std::string>& overrides,
+                                  const plan::MachineOffer& machine);
+
+// A job that runs elsewhere says where.
+absl::Status CheckCluster(const plan::Job& job, const std::string& job_file);
+
+// Every weight file is there and whole, shapes are right.
+absl::StatusOr<plan::ModelSpec> CheckModel(const plan::Job& job);
+
+struct CheckpointChoice {
+  bool resume = false;
+  bool overwrite = false;  // what an earlier run left is removed
+};
+// Refuses to mix runs: complete checkpoints without --resume, and --resume without one. With
+// `overwrite`, removes what an earlier run left. Makes the directory.
+absl::Status CheckCheckpointDirectory(const std::string& directory, const CheckpointChoice& choice);
+
+// Removes what a process that was killed had not finished writing there: the run's lock is held, so
+// nobody writes it any more.
+void RemoveUnfinishedFiles(const std::string& directory);
+
+// The GPUs that a local job's workers share, by number; none where they compute on the CPU, or
+// elsewhere. An error says why there is no GPU for a job that wants one.
+absl::StatusOr<std::vector<int>> CheckGpus(const plan::Job& job);
+
+// The processes of a local cluster fit into `available_bytes`; ResourceExhausted says what they
+// need. The plan is returned. `stages` are those of the job's pipeline, where it has one.
+absl::StatusOr<plan::MemoryPlan> CheckMemory(const plan::ModelSpec& spec, const plan::Job& job,
+                                             int64_t available_bytes,
+                                             std::span<const plan::StageNeeds> stages = {});
+
+}  // namespace shoal::cli

@@ -1,0 +1,99 @@
+#include "cli/run/train_report.h"
+
+#include "fmt/format.h"
+#include "nlohmann/json.hpp"
+
+namespace shoal::cli {
+
+// Plain lines are what a person reads where there is no terminal, so they go where the data goes.
+TrainReport::TrainReport(Streams& streams, bool json, Clock& clock)
+    : streams_(streams),
+      json_(json),
+      bar_(streams.err_terminal.interactive || json ? streams.err : streams.out,
+           streams.err_terminal, clock) {}
+
+void TrainReport::OnStep(const proto::StepEvent& event) {
+  if (!first_loss_.has_value()) {
+    first_loss_ = event.loss();
+  }
+  tokens_ += event.tokens();
+  seconds_ += event.step_seconds();
+  if (json_) {
+    nlohmann::json line = {{"event", "step"},
+                           {"step", event.step()},
+                           {"loss", event.loss()},
+                           {"grad_norm", event.grad_norm()},
+                           {"learning_rate", event.learning_rate()},
+                           {"tokens", event.tokens()},
+                           {"target_tokens", event.target_tokens()},
+                           {"step_seconds", event.step_seconds()},
+                           {"tokens_per_second", event.tokens_per_second()},
+                           {"idle_share", event.idle_share()},
+                           {"predicted_idle_share", event.predicted_idle_share()}};
+    if (event.emulated()) {
+      line["emulated"] = true;
+    }
+    PrintJson(streams_.out, line);
+    return;
+  }
+  bar_.Step({.step = event.step(),
+             .total_steps = event.total_steps(),
+             .loss = event.loss(),
+             .tokens_per_second = event.tokens_per_second(),
+             .step_seconds = event.step_seconds()});
+}
+
+void TrainReport::OnCheckpoint(const proto::CheckpointEvent& event) {
+  if (!json_) {
+    bar_.Line(fmt::format("checkpoint at step {} in {}: {}", event.step(),
+                          FormatSeconds(event.seconds()), event.path()));
+  }
+}
+
+void TrainReport::OnState(const std::string& state) {
+  if (!json_ && state != "training") {
+    bar_.Line(state);
+  }
+}
+
+void TrainReport::OnTrace(const proto::TraceEvent& event) {
+  if (recorder_ != nullptr) {
+    recorder_->Add(event);
+  }
+}
+
+void TrainReport::OnNotice(const std::string& text) {
+  bar_.Clear();
+  streams_.err << text << std::endl;
+}
+
+void TrainReport::OnProgress(const std::string& what, int64_t done, int64_t total) {
+  if (!json_) {
+    bar_.Items(what, done, total);
+  }
+}
+
+void TrainReport::PrintEnd(const RunEnd& end) {
+  if (!json_) {
+    return;
+  }
+  switch (end.kind) {
+    case RunEnd::Kind::kReached:
+    case RunEnd::Kind::kInterrupted:
+      PrintJson(streams_.out,
+                {{"event", end.kind == RunEnd::Kind::kReached ? "done" : "interrupted"},
+                 {"step", end.step},
+                 {"loss", end.loss},
+                 {"checkpoint", end.checkpoint}});
+      return;
+    case RunEnd::Kind::kFailed:
+    case RunEnd::Kind::kNonFinite:
+      PrintJson(streams_.out, {{"event", "failed"},
+                               {"step", end.step},
+                               {"message", end.message},
+                               {"non_finite", end.kind == RunEnd::Kind::kNonFinite}});
+      return;
+  }
+}
+
+}  // namespace shoal::cli

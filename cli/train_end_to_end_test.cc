@@ -1,0 +1,349 @@
+// The real `shoal train` with real processes on a small synthetic set: exit codes, events, and what
+// is left when something is killed in the middle.
+#include <signal.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <set>
+
+#include "core/base/file.h"
+#include "fmt/format.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "nlohmann/json.hpp"
+#include "tests/support/program.h"
+#include "tests/support/train_run.h"
+
+namespace shoal::cli {
+namespace {
+
+namespace fs = std::filesystem;
+using shoal::testing::BinDirectory;
+using shoal::testing::FreshDirectory;
+using shoal::testing::ParseSteps;
+using shoal::testing::Program;
+using shoal::testing::ProgramResult;
+using shoal::testing::StepLine;
+using ::testing::HasSubstr;
+
+constexpr absl::Duration kLimit =
+    absl::Seconds(120);  // generous: nothing here may hang, but machines may be slow
+constexpr absl::Duration kLease = absl::Seconds(10);
+
+ProgramResult Shoal(std::vector<std::string> arguments) {
+  arguments.insert(arguments.begin(), BinDirectory() + "/shoal");
+  Program program(arguments);
+  return program.Wait(kLimit);
+}
+
+// Pids of the processes that were started for this run: their environment or command line names its
+// folder or they are children of the given process.
+std::set<pid_t> ChildrenOf(pid_t parent) {
+  std::set<pid_t> children;
+  for (const auto& entry : fs::directory_iterator("/proc")) {
+    const std::string name = entry.path().filename().string();
+    if (name.find_first_not_of("0123456789") != std::string::npos) {
+      continue;
+    }
+    std::ifstream stat(entry.path() / "stat");
+    std::string text((std::istreambuf_iterator<char>(stat)), std::istreambuf_iterator<char>());
+    const size_t end = text.rfind(')');
+    int ppid = 0;
+    char state = 'X';
+    if (end != std::string::npos && sscanf(text.c_str() + end + 1, " %c %d", &state, &ppid) == 2 &&
+        ppid == parent) {
+      children.insert(std::stoi(name));
+    }
+  }
+  return children;
+}
+
+std::string CommandOf(pid_t pid) {
+  std::ifstream file("/proc/" + std::to_string(pid) + "/cmdline");
+  std::string text;
+  std::getline(file, text, '\0');
+  return text;
+}
+
+bool Runs(pid_t pid) {
+  std::ifstream stat("/proc/" + std::to_string(pid) + "/stat");
+  std::string word;
+  char state = 'X';
+  stat >> word >> word >> state;
+  return stat && state != 'Z' && state != 'X';
+}
+
+class TrainEndToEnd : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    folder_ = FreshDirectory("train_end_to_end");
+    ASSERT_EQ(Shoal({"data", "synth", "--samples", "200", "--output", folder_ + "/train.jsonl"})
+                  .exit_code,
+              0);
+    ASSERT_EQ(Shoal({"data", "tokenizer", folder_ + "/train.jsonl", "--vocabulary", "320",
+                     "--output", folder_ + "/tokenizer"})
+                  .exit_code,
+              0);
+    ASSERT_EQ(Shoal({"model", "init", "--shape", "tiny", "--tokenizer", folder_ + "/tokenizer",
+                     "--output", folder_ + "/model"})
+                  .exit_code,
+              0);
+    WriteJob(8, 4);
+  }
+  void TearDown() override { fs::remove_all(folder_); }
+
+  void WriteJob(int steps, int every_steps) const {
+    const std::string job = fmt::format(R"(
+model: model
+data: {{train: train.jsonl, template: chatml, max_sequence_tokens: 512, microbatch_tokens: 1024, oversize: skip}}
+train: {{steps: {}, minibatch_samples: 8, compute: fp32, learning_rate: 3e-3, warmup_steps: 2}}
+service: {{partition_bytes: 64KiB}}
+cluster: {{local: {{servers: 2, workers: 2}}, lease_seconds: {}}}
+checkpoint: {{directory: checkpoints, every_steps: {}}}
+)",
+                                        steps, absl::ToDoubleSeconds(kLease), every_steps);
+    ASSERT_TRUE(WriteFileAtomically(job_file(), job).ok());
+  }
+  std::string job_file() const { return folder_ + "/job.yaml"; }
+  std::vector<std::string> TrainCommand(const std::vector<std::string>& more = {}) const {
+    std::vector<std::string> command = {BinDirectory() + "/shoal", "train", job_file(), "--json"};
+    command.insert(command.end(), more.begin(), more.end());
+    return command;
+  }
+  ProgramResult Train(const std::vector<std::string>& more = {}) const {
+    Program program(TrainCommand(more));
+    return program.Wait(kLimit);
+  }
+
+  bool HasCheckpoint() const {
+    std::error_code error;
+    const fs::directory_iterator folders(folder_ + "/checkpoints", error);
+    return std::any_of(begin(folders), end(folders), [](const fs::directory_entry& entry) {
+      return fs::exists(entry.path() / "manifest.json");
+    });
+  }
+
+  // A long run, followed until it has made a few steps and, in the background, a checkpoint.
+  std::unique_ptr<Program> StartLongRun(const std::vector<std::string>& more = {}) const {
+    WriteJob(100000, 2);
+    auto program = std::make_unique<Program>(TrainCommand(more));
+    const absl::Time deadline = absl::Now() + kLimit;
+    while (ParseSteps(program->OutputSoFar()).size() < 3 || !HasCheckpoint()) {
+      if (absl::Now() > deadline || !Runs(program->pid())) {
+        ADD_FAILURE() << "no steps; " << program->OutputSoFar();
+        break;
+      }
+      absl::SleepFor(absl::Milliseconds(20));
+    }
+    return program;
+  }
+
+  std::string token_file() const { return folder_ + "/checkpoints/logs/coordinator.token"; }
+  // By the job file alone, with a token that nobody else may read.
+  void ExpectStatusOfRunningJob() const {
+    const ProgramResult status = Shoal({"status", job_file(), "--json"});
+    EXPECT_EQ(status.exit_code, 0) << status.errors;
+    const auto members = nlohmann::json::parse(status.output, nullptr, false)["members"];
+    EXPECT_EQ(members.size(), 4u);
+    for (const auto& member : members) {  // whose log has the name that status says
+      const std::string name =
+          fmt::format("{}-{}", member["role"].get<std::string>(), member["index"].get<int>());
+      const auto log = ReadFile(fmt::format("{}/checkpoints/logs/{}.log", folder_, name));
+      EXPECT_THAT(log.value_or(""), HasSubstr(name + ": registered with the coordinator"));
+      if (member["role"] == "worker") {
+        EXPECT_EQ(member["connections"].at(0)["peer"], "server-0");
+        EXPECT_EQ(member["connections"].at(0)["transport"], "shm");
+      }
+    }
+    struct stat info {};
+    EXPECT_EQ(stat(token_file().c_str(), &info), 0);
+    EXPECT_EQ(info.st_mode & 07777, 0600u);
+  }
+
+  // Kills a process that runs `program_name` and checks how the run ends.
+  void ExpectLossIsNamed(const std::string& program_name, const std::string& member,
+                         const std::vector<std::string>& more = {}, size_t workers = 2) const {
+    const std::unique_ptr<Program> run = StartLongRun(more);
+    const std::set<pid_t> children = ChildrenOf(run->pid());
+    EXPECT_EQ(children.size(), 3 + workers) << "a coordinator, two servers, workers";
+    const auto victim = std::find_if(children.begin(), children.end(), [&](pid_t pid) {
+      return CommandOf(pid).ends_with("/" + program_name);
+    });
+    ASSERT_NE(victim, children.end());
+    const absl::Time killed = absl::Now();
+    ASSERT_EQ(kill(*victim, SIGKILL), 0);
+    const ProgramResult result = run->Wait(kLimit);
+    EXPECT_LT(absl::Now() - killed, kLease + absl::Seconds(5));
+    EXPECT_EQ(result.exit_code, 1) << result.errors;
+    EXPECT_THAT(result.errors, HasSubstr(member));
+    EXPECT_THAT(result.errors, HasSubstr("SIGKILL"));
+    EXPECT_THAT(result.errors, HasSubstr("--resume")) << "says how to go on";
+    for (const pid_t pid : children) {
+      EXPECT_FALSE(Runs(pid)) << CommandOf(pid);
+    }
+  }
+
+  std::string folder_;
+};
+
+TEST_F(TrainEndToEnd, ReachesTheTargetAndLeavesAModel) {
+  // As a run that was killed while it tokenised leaves it.
+  const std::string unfinished = folder_ + "/checkpoints/data/train.tokens.0123.tmp";
+  fs::create_directories(folder_ + "/checkpoints/data");
+  std::ofstream(unfinished) << "half";
+  const ProgramResult result = Train();
+  ASSERT_EQ(result.exit_code, 0) << result.errors;
+  EXPECT_FALSE(fs::exists(unfinished));
+  const auto steps = ParseSteps(result.output);
+  ASSERT_EQ(steps.size(), 8u);
+  for (size_t i = 0; i < steps.size(); ++i) {
+    EXPECT_EQ(steps[i].step, static_cast<int64_t>(i) + 1);
+    EXPECT_GT(steps[i].target_tokens, 0);
+  }
+  const std::string last =
+      result.output.substr(result.output.rfind('\n', result.output.size() - 2) + 1);
+  const auto done = nlohmann::json::parse(last);
+  EXPECT_EQ(done["event"], "done");
+  EXPECT_EQ(done["step"], 8);
+  EXPECT_TRUE(fs::exists(done["checkpoint"].get<std::string>() + "/manifest.json"));
+  const std::string model = folder_ + "/checkpoints/huggingface";
+  EXPECT_EQ(Shoal({"checkpoint", "verify", folder_ + "/checkpoints"}).exit_code, 0);
+  const ProgramResult text = Shoal({"generate", "--model", model, "--prompt", "Sort 3 1 2.",
+                                    "--chat", "--template", "chatml", "--max-new-tokens", "4"});
+  EXPECT_EQ(text.exit_code, 0) << text.errors;
+  const ProgramResult eval =
+      Shoal({"eval", "--model", model, "--data", folder_ + "/train.jsonl", "--template", "chatml",
+             "--limit", "20", "--answers", "2", "--max-new-tokens", "4", "--json"});
+  EXPECT_EQ(eval.exit_code, 0) << eval.errors;
+  EXPECT_GT(nlohmann::json::parse(eval.output)["loss"].get<double>(), 0);
+}
+
+TEST_F(TrainEndToEnd, StopsAtAStepAndGoesOnToTheSameEnd) {
+  const ProgramResult whole = Train();
+  ASSERT_EQ(whole.exit_code, 0) << whole.errors;
+  EXPECT_EQ(Train().exit_code, 2) << "an earlier run's checkpoints are never mixed with a new one";
+  const ProgramResult half = Train({"--overwrite", "--steps", "4"});
+  ASSERT_EQ(half.exit_code, 0) << half.errors;
+  EXPECT_EQ(ParseSteps(half.output).size(), 4u);
+  const ProgramResult rest = Train({"--resume"});
+  ASSERT_EQ(rest.exit_code, 0) << rest.errors;
+  const auto steps = ParseSteps(rest.output);
+  ASSERT_EQ(steps.size(), 4u);
+  EXPECT_EQ(steps.front().step, 5);
+  EXPECT_NEAR(steps.back().loss, ParseSteps(whole.output).back().loss, 1e-4 * steps.back().loss);
+}
+
+TEST_F(TrainEndToEnd, TermIsACheckpointAndExitCode75ThenResumeGoesOn) {
+  const std::unique_ptr<Program> run = StartLongRun();
+  const std::set<pid_t> children = ChildrenOf(run->pid());
+  ExpectStatusOfRunningJob();
+  run->Signal(SIGTERM);
+  const ProgramResult result = run->Wait(kLimit);
+  EXPECT_EQ(result.exit_code, 75) << result.errors;
+  EXPECT_THAT(result.errors, HasSubstr("state of this run: shoal status --run "));
+  EXPECT_FALSE(fs::exists(token_file()));
+  EXPECT_THAT(Shoal({"status", job_file()}).errors, HasSubstr("no shoal train"));
+  for (const pid_t pid : children) {
+    EXPECT_FALSE(Runs(pid)) << CommandOf(pid);
+  }
+  const auto steps = ParseSteps(result.output);
+  ASSERT_FALSE(steps.empty());
+  const int64_t last = steps.back().step;
+  WriteJob(100000, 0);
+  const ProgramResult resumed = Train({"--resume", "--steps", std::to_string(last + 2)});
+  EXPECT_EQ(resumed.exit_code, 0) << resumed.errors;
+  const auto more = ParseSteps(resumed.output);
+  ASSERT_EQ(more.size(), 2u);
+  EXPECT_EQ(more.front().step, last + 1) << "no step is lost and none is done twice";
+}
+
+TEST_F(TrainEndToEnd, AKilledWorkerIsNamed) { ExpectLossIsNamed("shoal-worker", "worker-"); }
+TEST_F(TrainEndToEnd, AKilledServerIsNamed) { ExpectLossIsNamed("shoal-server", "server-"); }
+TEST_F(TrainEndToEnd, AKilledCoordinatorIsNamed) {
+  ExpectLossIsNamed("shoal-coordinator", "coordinator");
+}
+
+// Two groups of two stages.
+const std::vector<std::string> kPipeline = {"--set", "cluster.local.workers=4", "--set",
+                                            "cluster.pipeline.stages=2"};
+
+TEST_F(TrainEndToEnd, APipelineLearnsWhatSingleWorkersDoAndGoesOnAsOnes) {
+  const ProgramResult single = Train();
+  ASSERT_EQ(single.exit_code, 0) << single.errors;
+  const std::vector<StepLine> expected = ParseSteps(single.output);
+  std::vector<std::string> half = kPipeline;
+  half.insert(half.end(),
+              {"--overwrite", "--steps", "4", "--set", "cluster.pipeline.offload=full"});
+  const ProgramResult stages = Train(half);
+  ASSERT_EQ(stages.exit_code, 0) << stages.errors;
+  EXPECT_THAT(stages.errors, HasSubstr("pipeline: "));
+  const ProgramResult rest = Train({"--resume"});
+  ASSERT_EQ(rest.exit_code, 0) << rest.errors;
+  std::vector<StepLine> steps = ParseSteps(stages.output);
+  const std::vector<StepLine> more = ParseSteps(rest.output);
+  steps.insert(steps.end(), more.begin(), more.end());
+  ASSERT_EQ(steps.size(), expected.size());
+  for (size_t i = 0; i < steps.size(); ++i) {
+    EXPECT_NEAR(steps[i].loss, expected[i].loss, 1e-4 * expected[i].loss) << "step " << i + 1;
+    EXPECT_EQ(steps[i].tokens, expected[i].tokens);
+    EXPECT_EQ(steps[i].target_tokens, expected[i].target_tokens);
+  }
+}
+
+TEST_F(TrainEndToEnd, AKilledStageIsNamed) {
+  ExpectLossIsNamed("shoal-worker", "worker-", kPipeline, 4);
+}
+
+TEST_F(TrainEndToEnd, KillingTheCommandItselfLeavesNoProcess) {
+  const std::unique_ptr<Program> run = StartLongRun();
+  const std::set<pid_t> children = ChildrenOf(run->pid());
+  EXPECT_EQ(children.size(), 5u);
+  run->Signal(SIGKILL);
+  run->Wait(kLimit);
+  const absl::Time deadline = absl::Now() + absl::Seconds(10);
+  const auto any = [&] { return std::any_of(children.begin(), children.end(), Runs); };
+  while (any() && absl::Now() < deadline) {
+    absl::SleepFor(absl::Milliseconds(20));
+  }
+  EXPECT_FALSE(any());
+  // It could not take its token back, which is worth nothing now; the next run has one of its own.
+  const auto left = ReadFile(token_file());
+  ASSERT_TRUE(left.ok()) << left.status();
+  const ProgramResult nobody = Shoal({"status", job_file()});
+  EXPECT_EQ(nobody.exit_code, 1);
+  EXPECT_THAT(nobody.errors, HasSubstr("if its shoal train was killed"));
+  const std::unique_ptr<Program> next = StartLongRun({"--overwrite"});
+  ExpectStatusOfRunningJob();
+  EXPECT_NE(*ReadFile(token_file()), *left);
+}
+
+TEST_F(TrainEndToEnd, BadInputIsOneLineAndExitCodeTwo) {
+  const auto expect_refused = [](const ProgramResult& result, const std::string& words) {
+    EXPECT_EQ(result.exit_code, 2) << result.errors;
+    EXPECT_THAT(result.errors, HasSubstr(words));
+    EXPECT_EQ(std::count(result.errors.begin(), result.errors.end(), '\n'), 1) << result.errors;
+    EXPECT_EQ(result.output, "");
+  };
+  expect_refused(Train({"--resume"}), "checkpoints");
+  expect_refused(Train({"--steps", "9"}), "train.steps");
+  expect_refused(Train({"--set", "train.learning_rat=1"}), "learning_rate");
+  expect_refused(Train({"--set", "train.warmup_steps=100"}), "train.warmup_steps");
+  expect_refused(Train({"--set", "data.train=" + folder_ + "/absent.jsonl"}), "absent.jsonl");
+  expect_refused(Train({"--set", "model=" + folder_ + "/absent"}), "error: model: cannot open");
+  expect_refused(Train({"--set", "cluster.pipeline.schedule=1f1c"}),
+                 "cluster.pipeline.schedule: '1f1c' is no schedule");
+  expect_refused(
+      Train({"--set", "data.microbatch_tokens=16000000", "--set", "cluster.local.workers=1000"}),
+      "memory");
+  const std::string nowhere = folder_ + "/nowhere.yaml";
+  std::ofstream(nowhere) << "model: m\ndata: {train: t}\ncluster: {servers: 1}\n";
+  expect_refused(Shoal({"train", nowhere}), "go with cluster.coordinator");
+  std::ofstream(folder_ + "/train.jsonl", std::ios::app) << "{broken\n";
+  expect_refused(Train(), "train.jsonl:201");
+}
+
+}  // namespace
+}  // namespace shoal::cli

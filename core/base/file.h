@@ -1,0 +1,78 @@
+// Files: whole reads and writes, atomic replacement, read-only maps. Every error names the path.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+namespace shoal {
+
+// The whole file; refuses one larger than max_bytes.
+absl::StatusOr<std::string> ReadFile(const std::string& path, int64_t max_bytes = int64_t{1} << 30);
+
+// Writes to a temporary file beside `path`, syncs it, renames it over `path` and syncs the folder:
+// after a crash there is either the old file or the new one.
+absl::Status WriteFileAtomically(const std::string& path, std::string_view contents);
+
+// mkdir -p.
+absl::Status CreateDirectories(const std::string& path);
+absl::Status SyncDirectory(const std::string& path);
+
+// A read-only memory map of a whole file. The bytes live as long as this object.
+class MappedFile {
+ public:
+  static absl::StatusOr<std::unique_ptr<MappedFile>> Open(const std::string& path);
+  ~MappedFile();
+  MappedFile(const MappedFile&) = delete;
+  MappedFile& operator=(const MappedFile&) = delete;
+
+  std::span<const std::byte> bytes() const { return {data_, size_}; }
+  const std::string& path() const { return path_; }
+
+ private:
+  MappedFile(std::string path, const std::byte* data, size_t size)
+      : path_(std::move(path)), data_(data), size_(size) {}
+  std::string path_;
+  const std::byte* data_;
+  size_t size_;
+};
+
+// Takes the pages of a part of a MappedFile out of this process's memory, for those who read a
+// large file once: they come back, from the kernel's cache or the disk, when the bytes are looked
+// at again.
+void ReleasePages(std::span<const std::byte> part_of_mapped_file);
+
+// Owns a file descriptor.
+class UniqueFd {
+ public:
+  UniqueFd() = default;
+  explicit UniqueFd(int fd) : fd_(fd) {}
+  ~UniqueFd() { Reset(); }
+  UniqueFd(UniqueFd&& other) noexcept : fd_(other.Release()) {}
+  UniqueFd& operator=(UniqueFd&& other) noexcept {
+    if (this != &other) {
+      Reset(other.Release());
+    }
+    return *this;
+  }
+
+  int get() const { return fd_; }
+  bool valid() const { return fd_ >= 0; }
+  int Release() {
+    const int fd = fd_;
+    fd_ = -1;
+    return fd;
+  }
+  void Reset(int fd = -1);
+
+ private:
+  int fd_ = -1;
+};
+
+}  // namespace shoal

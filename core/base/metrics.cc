@@ -1,0 +1,85 @@
+#include "core/base/metrics.h"
+
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include <cerrno>
+#include <cstring>
+#include <exception>
+#include <vector>
+
+#include "core/base/file.h"
+#include "core/base/status.h"
+#include "prometheus/exposer.h"
+#include "prometheus/text_serializer.h"
+
+namespace shoal {
+namespace {
+
+// Binds and releases the port, because the web server says only that it failed, not why.
+absl::Status CheckPort(int port) {
+  const UniqueFd fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const int on = 1;
+  setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+  sockaddr_in address = {};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(static_cast<in_port_t>(port));
+  if (bind(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0) {
+    return Unavailable("cannot serve metrics on port {}: {}; choose another with --metrics-port",
+                       port, std::strerror(errno));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+Metrics::Metrics() : registry_(std::make_shared<prometheus::Registry>()) {}
+Metrics::~Metrics() = default;
+
+Metrics::Counter& Metrics::counter(const std::string& name, const std::string& help,
+                                   const Labels& labels) {
+  return prometheus::BuildCounter().Name(name).Help(help).Register(*registry_).Add(labels);
+}
+
+Metrics::Gauge& Metrics::gauge(const std::string& name, const std::string& help,
+                               const Labels& labels) {
+  return prometheus::BuildGauge().Name(name).Help(help).Register(*registry_).Add(labels);
+}
+
+Metrics::Histogram& Metrics::latency(const std::string& name, const std::string& help,
+                                     const Labels& labels) {
+  static const prometheus::Histogram::BucketBoundaries kBuckets = {
+      1e-5, 3e-5, 1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2, 0.1, 0.3, 1.0, 3.0, 10.0};
+  return prometheus::BuildHistogram()
+      .Name(name)
+      .Help(help)
+      .Register(*registry_)
+      .Add(labels, kBuckets);
+}
+
+absl::StatusOr<int> Metrics::Serve(int port) {
+  if (port < 0 || port > 65535) {
+    return InvalidArgument("cannot serve metrics on port {}: ports are from 0 to 65535", port);
+  }
+  SHOAL_RETURN_IF_ERROR(CheckPort(port));
+  try {
+    exposer_ = std::make_unique<prometheus::Exposer>(fmt::format("0.0.0.0:{}", port), 1);
+    exposer_->RegisterCollectable(registry_);
+    return exposer_->GetListeningPorts().front();
+  } catch (const std::exception& error) {
+    return Unavailable("cannot serve metrics on port {}: {}; choose another with --metrics-port",
+                       port, error.what());
+  }
+}
+
+std::string Metrics::Text() const {
+  return prometheus::TextSerializer().Serialize(registry_->Collect());
+}
+
+void RaiseTo(Metrics::Counter& counter, double total) {
+  if (const double now = counter.Value(); total > now) {
+    counter.Increment(total - now);
+  }
+}
+
+}  // namespace shoal

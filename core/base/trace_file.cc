@@ -1,0 +1,102 @@
+#include "core/base/trace_file.h"
+
+#include <cmath>
+#include <span>
+
+#include "core/base/check.h"
+#include "core/base/status.h"
+#include "nlohmann/json.hpp"
+
+namespace shoal::formats {
+namespace {
+
+using nlohmann::json;
+
+// Names may come from the network: bytes that are not UTF-8 are replaced.
+std::string Quote(std::string_view text) {
+  return json(text).dump(-1, ' ', false, json::error_handler_t::replace);
+}
+
+std::string ToJson(const TraceValue& value) {
+  if (const auto* integer = std::get_if<int64_t>(&value)) {
+    return std::to_string(*integer);
+  }
+  if (const auto* number = std::get_if<double>(&value)) {
+    return std::isfinite(*number) ? fmt::format("{}", *number) : "null";
+  }
+  return Quote(std::get<std::string_view>(value));
+}
+
+std::string ToJson(TraceArguments arguments) {
+  std::string text = "{";
+  for (const auto& [name, value] : arguments) {
+    text += fmt::format("{}{}:{}", text.size() > 1 ? "," : "", Quote(name), ToJson(value));
+  }
+  return text + "}";
+}
+
+// The format counts in microseconds; three decimals keep every nanosecond.
+std::string Microseconds(int64_t nanoseconds) {
+  const auto size =
+      nanoseconds < 0 ? 0 - static_cast<uint64_t>(nanoseconds) : static_cast<uint64_t>(nanoseconds);
+  return fmt::format("{}{}.{:03}", nanoseconds < 0 ? "-" : "", size / 1000, size % 1000);
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<TraceFile>> TraceFile::Create(const std::string& path,
+                                                             TraceArguments about) {
+  SHOAL_ASSIGN_OR_RETURN(std::unique_ptr<StreamedFile> file, StreamedFile::Create(path));
+  std::unique_ptr<TraceFile> trace(new TraceFile(std::move(file)));
+  trace->Append(fmt::format("{{\"displayTimeUnit\":\"ms\",\"otherData\":{},\"traceEvents\":[",
+                            ToJson(about)));
+  return trace;
+}
+
+void TraceFile::Append(std::string_view text) {
+  if (status_.ok()) {
+    status_ = file_->Append(std::as_bytes(std::span(text)));
+  }
+}
+
+void TraceFile::BeginEvent() {
+  Append(empty_ ? "\n" : ",\n");
+  empty_ = false;
+}
+
+void TraceFile::NameProcess(int64_t process, std::string_view name) {
+  BeginEvent();
+  Append(fmt::format(R"({{"ph":"M","pid":{},"name":"process_name","args":{{"name":{}}}}},)"
+                     "\n",
+                     process, Quote(name)));
+  Append(
+      fmt::format(R"({{"ph":"M","pid":{},"name":"process_sort_index","args":{{"sort_index":{}}}}})",
+                  process, process));
+}
+
+void TraceFile::NameThread(TraceRow row, std::string_view name) {
+  BeginEvent();
+  Append(fmt::format(R"({{"ph":"M","pid":{},"tid":{},"name":"thread_name","args":{{"name":{}}}}})",
+                     row.process, row.thread, Quote(name)));
+}
+
+void TraceFile::AddSpan(TraceRow row, std::string_view name, int64_t start, int64_t duration,
+                        TraceArguments arguments) {
+  SHOAL_CHECK(duration >= 0);
+  BeginEvent();
+  Append(fmt::format(R"({{"ph":"X","pid":{},"tid":{},"ts":{},"dur":{},"name":{})", row.process,
+                     row.thread, Microseconds(start), Microseconds(duration), Quote(name)));
+  if (arguments.size() > 0) {
+    Append(fmt::format(",\"args\":{}", ToJson(arguments)));
+  }
+  Append("}");
+  ++spans_;
+}
+
+absl::Status TraceFile::Finish() {
+  Append("\n]}\n");
+  SHOAL_RETURN_IF_ERROR(status_);
+  return file_->Finish();
+}
+
+}  // namespace shoal::formats

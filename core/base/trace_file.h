@@ -1,0 +1,62 @@
+// Writes a timeline in the Trace Event Format (JSON), which Perfetto (ui.perfetto.dev) and
+// chrome://tracing open: processes with threads, each thread a row of spans. Real runs and the
+// simulator write the same spans under the same names.
+//
+// Written as it comes, so a long trace takes no memory, and there under its name only once Finish
+// succeeded. The first error is kept and Finish returns it; later calls do nothing. Not
+// thread-safe.
+#pragma once
+
+#include <cstdint>
+#include <initializer_list>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <variant>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "core/base/streamed_file.h"
+
+namespace shoal::formats {
+
+using TraceValue = std::variant<int64_t, double, std::string_view>;
+using TraceArguments = std::initializer_list<std::pair<std::string_view, TraceValue>>;
+
+// A row of the timeline.
+struct TraceRow {
+  int64_t process = 0;
+  int64_t thread = 0;
+};
+
+class TraceFile {
+ public:
+  // `about` is shown with the trace ("emulated", the job file, ...). Rows may be named at any time;
+  // spans of one row may nest but not cross.
+  static absl::StatusOr<std::unique_ptr<TraceFile>> Create(const std::string& path,
+                                                           TraceArguments about = {});
+
+  // Processes are shown in the order of their numbers.
+  void NameProcess(int64_t process, std::string_view name);
+  void NameThread(TraceRow row, std::string_view name);
+  // Times in nanoseconds from any origin; viewers count from the first span. `duration` is not
+  // negative.
+  void AddSpan(TraceRow row, std::string_view name, int64_t start, int64_t duration,
+               TraceArguments arguments = {});
+  absl::Status Finish();
+
+  int64_t spans() const { return spans_; }
+
+ private:
+  explicit TraceFile(std::unique_ptr<StreamedFile> file) : file_(std::move(file)) {}
+  void Append(std::string_view text);
+  void BeginEvent();
+
+  std::unique_ptr<StreamedFile> file_;
+  absl::Status status_;
+  bool empty_ = true;
+  int64_t spans_ = 0;
+};
+
+}  // namespace shoal::formats

@@ -1,0 +1,220 @@
+#include "core/data/chat_template.h"
+
+#include "core/base/status.h"
+#include "core/data/tokenizer/unicode.h"
+#include "fmt/ranges.h"
+
+namespace shoal::worker {
+namespace {
+
+std::string_view PlainName(Role role) {
+  switch (role) {
+    case Role::kSystem:
+      return "System";
+    case Role::kUser:
+      return "User";
+    case Role::kAssistant:
+      break;
+  }
+  return "Assistant";
+}
+
+std::string_view Trim(std::string_view text) {
+  while (!text.empty() && IsWhitespace(FirstCharacter(text))) {
+    text.remove_prefix(CharacterLength(text[0]));
+  }
+  while (!text.empty() && IsWhitespace(LastCharacter(text))) {
+    text = text.substr(0, LastCharacterStart(text));
+  }
+  return text;
+}
+
+void AppendToken(int32_t id, bool is_target, Conversation& out) {
+  out.tokens.push_back(id);
+  out.is_target.push_back(is_target);
+}
+
+absl::StatusOr<int32_t> RequireToken(const Tokenizer& tokenizer, std::string_view template_name,
+                                     std::string_view token) {
+  const std::optional<int32_t> id = tokenizer.TokenToId(token);
+  if (!id.has_value()) {
+    return FailedPrecondition(
+        "template {} needs the token {}, which this tokenizer does not have; template: plain needs "
+        "no chat tokens",
+        template_name, token);
+  }
+  return *id;
+}
+
+}  // namespace
+
+absl::StatusOr<Role> ParseRole(std::string_view name) {
+  for (const Role role : {Role::kSystem, Role::kUser, Role::kAssistant}) {
+    if (name == Name(role)) {
+      return role;
+    }
+  }
+  return InvalidArgument("unknown role '{}'; known are system, user and assistant", name);
+}
+
+std::string_view Name(Role role) {
+  switch (role) {
+    case Role::kSystem:
+      return "system";
+    case Role::kUser:
+      return "user";
+    case Role::kAssistant:
+      break;
+  }
+  return "assistant";
+}
+
+absl::StatusOr<ChatTemplate> ChatTemplate::Create(plan::Template kind, const Tokenizer& tokenizer,
+                                                  const formats::SpecialTokens& special) {
+  ChatTemplate chat(kind, tokenizer);
+  SHOAL_RETURN_IF_ERROR(chat.FindTokens(special));
+  return chat;
+}
+
+absl::Status ChatTemplate::FindTokens(const formats::SpecialTokens& special) {
+  start_ = tokenizer_->prefix();
+  switch (kind_) {
+    case plan::Template::kPlain: {
+      const auto is_token = [&](int64_t id) {
+        return id < tokenizer_->vocabulary() &&
+               tokenizer_->IdToToken(static_cast<int32_t>(id)).has_value();
+      };
+      if (!is_token(special.eos)) {
+        return FailedPrecondition(
+            "template plain ends a turn with the end-of-sequence token, and the model's folder "
+            "names none; "
+            "set eos_token_id in config.json to a token of tokenizer.json");
+      }
+      end_of_turn_ = static_cast<int32_t>(special.eos);
+      if (start_.empty() && is_token(special.bos)) {
+        start_.push_back(static_cast<int32_t>(special.bos));
+      }
+      return absl::OkStatus();
+    }
+    case plan::Template::kChatML: {
+      SHOAL_ASSIGN_OR_RETURN(header_begin_, RequireToken(*tokenizer_, "chatml", "<|im_start|>"));
+      SHOAL_ASSIGN_OR_RETURN(end_of_turn_, RequireToken(*tokenizer_, "chatml", "<|im_end|>"));
+      return absl::OkStatus();
+    }
+    case plan::Template::kLlama3:
+      break;
+  }
+  SHOAL_ASSIGN_OR_RETURN(const int32_t begin,
+                         RequireToken(*tokenizer_, "llama3", "<|begin_of_text|>"));
+  SHOAL_ASSIGN_OR_RETURN(header_begin_, RequireToken(*tokenizer_, "llama3", "<|start_header_id|>"));
+  SHOAL_ASSIGN_OR_RETURN(header_end_, RequireToken(*tokenizer_, "llama3", "<|end_header_id|>"));
+  SHOAL_ASSIGN_OR_RETURN(end_of_turn_, RequireToken(*tokenizer_, "llama3", "<|eot_id|>"));
+  start_ = {begin};
+  return absl::OkStatus();
+}
+
+absl::Status ChatTemplate::AppendText(std::string_view text, bool is_target, bool continues,
+                                      Conversation& out) const {
+  SHOAL_ASSIGN_OR_RETURN(
+      const std::vector<int32_t> ids,
+      tokenizer_->Encode(text,
+                         {.add_special = false, .parse_special = false, .continues = continues}));
+  out.tokens.insert(out.tokens.end(), ids.begin(), ids.end());
+  out.is_target.resize(out.tokens.size(), is_target);
+  return absl::OkStatus();
+}
+
+void ChatTemplate::AppendStart(Conversation& out) const {
+  for (const int32_t id : start_) {
+    AppendToken(id, false, out);
+  }
+}
+
+// What stands before an assistant's content.
+absl::Status ChatTemplate::AppendHeader(Role role, Conversation& out) const {
+  switch (kind_) {
+    case plan::Template::kPlain: {
+      const bool first = out.tokens.size() == start_.size();
+      return AppendText(fmt::format("{}{}:", first ? "" : "\n", PlainName(role)), false, !first,
+                        out);
+    }
+    case plan::Template::kChatML:
+      AppendToken(header_begin_, false, out);
+      return AppendText(fmt::format("{}\n", Name(role)), false, false, out);
+    case plan::Template::kLlama3:
+      break;
+  }
+  AppendToken(header_begin_, false, out);
+  SHOAL_RETURN_IF_ERROR(AppendText(Name(role), false, false, out));
+  AppendToken(header_end_, false, out);
+  return AppendText("\n\n", false, false, out);
+}
+
+absl::Status ChatTemplate::AppendContent(const ChatMessage& message, Conversation& out) const {
+  const bool is_target = message.role == Role::kAssistant;
+  switch (kind_) {
+    case plan::Template::kPlain:
+      if (!message.content.empty()) {
+        SHOAL_RETURN_IF_ERROR(AppendText(" " + message.content, is_target, true, out));
+      }
+      if (is_target) {
+        AppendToken(end_of_turn_, true, out);
+      }
+      return absl::OkStatus();
+    case plan::Template::kChatML:
+      SHOAL_RETURN_IF_ERROR(AppendText(message.content, is_target, true, out));
+      AppendToken(end_of_turn_, is_target, out);
+      return AppendText("\n", false, false, out);
+    case plan::Template::kLlama3:
+      break;
+  }
+  SHOAL_RETURN_IF_ERROR(AppendText(Trim(message.content), is_target, true, out));
+  AppendToken(end_of_turn_, is_target, out);
+  return absl::OkStatus();
+}
+
+absl::Status ChatTemplate::AppendTurn(const ChatMessage& message, Conversation& out) const {
+  SHOAL_RETURN_IF_ERROR(AppendHeader(message.role, out));
+  return AppendContent(message, out);
+}
+
+absl::StatusOr<Conversation> ChatTemplate::Encode(std::span<const ChatMessage> messages) const {
+  Conversation out;
+  AppendStart(out);
+  for (const ChatMessage& message : messages) {
+    SHOAL_RETURN_IF_ERROR(AppendTurn(message, out));
+  }
+  return out;
+}
+
+absl::StatusOr<std::vector<int32_t>> ChatTemplate::EncodePrompt(
+    std::span<const ChatMessage> messages) const {
+  SHOAL_ASSIGN_OR_RETURN(Conversation out, Encode(messages));
+  SHOAL_RETURN_IF_ERROR(AppendHeader(Role::kAssistant, out));
+  return out.tokens;
+}
+
+std::string ChatTemplate::Signature() const {
+  return fmt::format("{}:{}:{}", static_cast<int>(kind_), fmt::join(start_, ","), end_of_turn_);
+}
+
+std::string ChatTemplate::DecodeReply(std::span<const int32_t> ids) const {
+  // Decoded behind its header, since decoders treat the first token of a text differently.
+  Conversation header;
+  if (!AppendHeader(Role::kAssistant, header).ok()) {
+    return tokenizer_->Decode(ids);
+  }
+  const std::string before = tokenizer_->Decode(header.tokens);
+  while (!ids.empty() && ids.back() == end_of_turn_) {
+    ids = ids.first(ids.size() - 1);
+  }
+  header.tokens.insert(header.tokens.end(), ids.begin(), ids.end());
+  std::string text = tokenizer_->Decode(header.tokens);
+  size_t begin = text.starts_with(before) ? before.size() : 0;
+  if (kind_ == plan::Template::kPlain && begin < text.size() && text[begin] == ' ') {
+    ++begin;
+  }
+  return text.substr(begin);
+}
+
+}  // namespace shoal::worker

@@ -1,0 +1,92 @@
+// Chat templates: a conversation to tokens, with a mask of what is to be learnt.
+//
+// The loss is on what the assistant says: the tokens of its content and the token that ends its
+// turn. Every turn is tokenised on its own, so the mask is exact, and a prompt's tokens are the
+// same in training and when generating. What people wrote is never read as special tokens:
+// "<|im_end|>" within a message is ten characters of text.
+//
+//   plain    <bos>User: Hello!\nAssistant: Hi.<eos>\nUser: ...        for tokenizers without chat
+//   tokens
+//            The roles are written out ("System", "User", "Assistant"); turns are on lines of their
+//            own; a space stands between "Assistant:" and its content, and <eos> ends the
+//            assistant's turns alone. <bos> is left out where the model has none.
+//   chatml   <|im_start|>user\nHello!<|im_end|>\n<|im_start|>assistant\nHi.<|im_end|>\n      (Qwen)
+//            <bos> before it where the tokenizer's post-processor puts one. No system message is
+//            made up.
+//   llama3   <|begin_of_text|><|start_header_id|>user<|end_header_id|>\n\nHello!<|eot_id|>...
+//   (Llama 3)
+//            Contents lose white space at both ends, as in Meta's template.
+//
+// Immutable; threads may share one. The tokenizer must outlive it.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "core/data/tokenizer/tokenizer.h"
+#include "core/job/job.h"
+#include "core/model/huggingface/hf_model.h"
+
+namespace shoal::worker {
+
+enum class Role { kSystem, kUser, kAssistant };
+absl::StatusOr<Role> ParseRole(std::string_view name);
+std::string_view Name(Role role);
+
+struct ChatMessage {
+  Role role = Role::kUser;
+  std::string content;
+
+  bool operator==(const ChatMessage&) const = default;
+};
+
+struct Conversation {
+  std::vector<int32_t> tokens;
+  std::vector<bool> is_target;  // by token: whether the model is to predict it
+};
+
+class ChatTemplate {
+ public:
+  // FailedPrecondition names a special token that the template needs and the tokenizer lacks.
+  // `special` is what formats::ReadSpecialTokens finds in the model's folder.
+  static absl::StatusOr<ChatTemplate> Create(plan::Template kind, const Tokenizer& tokenizer,
+                                             const formats::SpecialTokens& special);
+
+  absl::StatusOr<Conversation> Encode(std::span<const ChatMessage> messages) const;
+
+  // The tokens up to where the assistant's content begins: what to generate from.
+  absl::StatusOr<std::vector<int32_t>> EncodePrompt(std::span<const ChatMessage> messages) const;
+
+  // What the assistant said: the text of generated ids, without the end of turn.
+  std::string DecodeReply(std::span<const int32_t> ids) const;
+
+  // Two templates with equal signatures, over the same tokenizer, make the same tokens.
+  std::string Signature() const;
+
+  // Generating ends with this token.
+  int32_t end_of_turn() const { return end_of_turn_; }
+
+ private:
+  ChatTemplate(plan::Template kind, const Tokenizer& tokenizer)
+      : kind_(kind), tokenizer_(&tokenizer) {}
+  absl::Status FindTokens(const formats::SpecialTokens& special);
+  absl::Status AppendText(std::string_view text, bool is_target, bool continues,
+                          Conversation& out) const;
+  absl::Status AppendTurn(const ChatMessage& message, Conversation& out) const;
+  absl::Status AppendHeader(Role role, Conversation& out) const;
+  absl::Status AppendContent(const ChatMessage& message, Conversation& out) const;
+  void AppendStart(Conversation& out) const;
+
+  plan::Template kind_;
+  const Tokenizer* tokenizer_;
+  int32_t end_of_turn_ = -1;
+  std::vector<int32_t> start_;  // bos, where there is one
+  int32_t header_begin_ = -1;   // <|im_start|>, <|start_header_id|>
+  int32_t header_end_ = -1;     // <|end_header_id|>
+};
+
+}  // namespace shoal::worker

@@ -1,0 +1,38 @@
+// A JSONL line from anywhere is read or refused, and what is read encodes to labels that fit its
+// tokens.
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "core/base/check.h"
+#include "core/data/sample_encoder.h"
+#include "core/data/token_file.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  using namespace shoal;
+  static const auto& tokenizer =
+      *worker::Tokenizer::Load(std::string(SHOAL_TESTDATA) + "/llama2.tokenizer.json")
+           .value()
+           .release();
+  static const auto& encoder = *new auto(
+      worker::SampleEncoder::Create(&tokenizer, plan::Template::kPlain, {.bos = 1, .eos = 2}, 620)
+          .value());
+  const std::string_view line(reinterpret_cast<const char*>(data), size);
+  const auto sample = worker::ParseJsonlLine(line, {.vocabulary = 620}, "file:1");
+  if (!sample.ok()) {
+    return 0;
+  }
+  const auto encoded = encoder.Encode(*sample, "file:1");
+  SHOAL_CHECK(encoded.ok());
+  SHOAL_CHECK(encoded->tokens.size() == encoded->labels.size());
+  int64_t targets = 0;
+  for (size_t i = 0; i < encoded->tokens.size(); ++i) {
+    SHOAL_CHECK(encoded->tokens[i] >= 0 && encoded->tokens[i] < 620);
+    const bool last = i + 1 == encoded->tokens.size();
+    SHOAL_CHECK(!last || encoded->labels[i] == formats::kIgnoredLabel);
+    targets += encoded->labels[i] != formats::kIgnoredLabel ? 1 : 0;
+  }
+  SHOAL_CHECK(targets == encoded->targets);
+  return 0;
+}

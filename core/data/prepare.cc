@@ -1,0 +1,161 @@
+#include "core/data/prepare.h"
+
+#include <algorithm>
+
+#include "core/base/bytes.h"
+#include "core/base/check.h"
+#include "core/base/status.h"
+#include "core/base/threads/thread_pool.h"
+#include "core/data/jsonl.h"
+#include "core/data/token_file.h"
+
+namespace shoal::worker {
+namespace {
+
+constexpr size_t kBatchLines = 512;
+constexpr size_t kBatchBytes = size_t{16} << 20;
+
+struct Line {
+  std::string text;
+  std::string where;
+  absl::StatusOr<EncodedSample> encoded = absl::UnknownError("not encoded yet");
+};
+
+// Reads lines until the batch is full; an empty batch is the file's end.
+absl::Status ReadBatch(JsonlReader& reader, std::vector<Line>& batch) {
+  batch.clear();
+  size_t bytes = 0;
+  while (batch.size() < kBatchLines && bytes < kBatchBytes) {
+    SHOAL_ASSIGN_OR_RETURN(const std::optional<std::string_view> line, reader.Next());
+    if (!line.has_value()) {
+      break;
+    }
+    bytes += line->size();
+    Line& entry = batch.emplace_back();
+    entry.text = std::string(*line);
+    entry.where = reader.where();
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<EncodedSample> EncodeLine(const Line& line, const SampleEncoder& encoder,
+                                         const JsonlOptions& options) {
+  SHOAL_ASSIGN_OR_RETURN(const JsonlSample sample, ParseJsonlLine(line.text, options, line.where));
+  return encoder.Encode(sample, line.where);
+}
+
+// Applies the policies and writes.
+class Sink {
+ public:
+  Sink(const PrepareOptions& options, formats::TokenFileWriter& writer)
+      : options_(options), writer_(writer) {}
+
+  absl::Status Add(EncodedSample sample, const std::string& where) {
+    if (sample.targets == 0) {
+      ++summary_.skipped_no_target;
+      Note(where, summary_.first_no_target);
+      return absl::OkStatus();
+    }
+    const auto length = static_cast<int64_t>(sample.tokens.size());
+    if (length > options_.max_sequence_tokens) {
+      if (options_.oversize == plan::OversizePolicy::kError) {
+        return InvalidArgument(
+            "{}: the sample has {} tokens, more than max_sequence_tokens {}; raise that, or set "
+            "oversize: skip or truncate",
+            where, length, options_.max_sequence_tokens);
+      }
+      Truncate(sample, options_.max_sequence_tokens);
+      if (options_.oversize == plan::OversizePolicy::kSkip || sample.targets == 0) {
+        ++summary_.skipped_oversize;
+        Note(where, summary_.first_oversize);
+        return absl::OkStatus();
+      }
+      ++summary_.truncated;
+      Note(where, summary_.first_truncated);
+    }
+    ++summary_.samples;
+    summary_.tokens += static_cast<int64_t>(sample.tokens.size());
+    summary_.targets += sample.targets;
+    summary_.longest = std::max(summary_.longest, static_cast<int64_t>(sample.tokens.size()));
+    return writer_.Add(sample.tokens, sample.labels);
+  }
+
+  const PrepareSummary& summary() const { return summary_; }
+
+ private:
+  static void Note(const std::string& where, std::string& first) {
+    if (first.empty()) {
+      first = where;
+    }
+  }
+
+  const PrepareOptions& options_;
+  formats::TokenFileWriter& writer_;
+  PrepareSummary summary_;
+};
+
+}  // namespace
+
+PrepareOptions PrepareOptionsOf(const plan::DataOptions& data) {
+  PrepareOptions options;
+  options.fields = data.fields;
+  options.max_sequence_tokens = data.max_sequence_tokens;
+  options.oversize = data.oversize;
+  return options;
+}
+
+std::string Describe(const PrepareSummary& summary) {
+  std::string text =
+      fmt::format("{} samples, {} tokens, {} of them targets, the longest sample {} tokens",
+                  summary.samples, summary.tokens, summary.targets, summary.longest);
+  const auto add = [&](int64_t count, std::string_view what, const std::string& first) {
+    if (count > 0) {
+      text += fmt::format("; {} {}, first {}", count, what, first);
+    }
+  };
+  add(summary.truncated, "truncated", summary.first_truncated);
+  add(summary.skipped_oversize, "skipped as too long", summary.first_oversize);
+  add(summary.skipped_no_target, "skipped for having no target token", summary.first_no_target);
+  return text;
+}
+
+absl::StatusOr<PrepareSummary> Prepare(const std::string& input, const std::string& output,
+                                       const SampleEncoder& encoder,
+                                       const PrepareOptions& options) {
+  SHOAL_CHECK(options.max_sequence_tokens > 0);
+  SHOAL_RETURN_IF_ERROR(CheckFields(options.fields));
+  SHOAL_ASSIGN_OR_RETURN(const std::unique_ptr<JsonlReader> reader, JsonlReader::Open(input));
+  const uint64_t tokenizer_hash = encoder.tokenizer() == nullptr ? 0 : encoder.tokenizer()->hash();
+  SHOAL_ASSIGN_OR_RETURN(const auto writer, formats::TokenFileWriter::Create(
+                                                output, encoder.vocabulary(), tokenizer_hash));
+  const JsonlOptions jsonl{options.fields, encoder.vocabulary()};
+  Sink sink(options, *writer);
+  ThreadPool pool(options.threads);
+  std::vector<Line> batch;
+  while (true) {
+    SHOAL_RETURN_IF_ERROR(ReadBatch(*reader, batch));
+    if (batch.empty()) {
+      break;
+    }
+    pool.ParallelFor(static_cast<int64_t>(batch.size()), 8, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) {
+        Line& line = batch[static_cast<size_t>(i)];
+        line.encoded = EncodeLine(line, encoder, jsonl);
+      }
+    });
+    for (Line& line : batch) {
+      SHOAL_RETURN_IF_ERROR(line.encoded.status());
+      SHOAL_RETURN_IF_ERROR(sink.Add(*std::move(line.encoded), line.where));
+    }
+    if (options.progress) {
+      options.progress(reader->bytes_read(), reader->bytes_total());
+    }
+  }
+  if (sink.summary().samples == 0) {
+    return InvalidArgument("{}: no sample to train on ({})", input, Describe(sink.summary()));
+  }
+  SHOAL_RETURN_IF_ERROR(writer->Finish());
+  return sink.summary();
+}
+
+}  // namespace shoal::worker

@@ -1,0 +1,155 @@
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+
+#include "core/base/file.h"
+#include "core/base/status.h"
+#include "core/data/prepare.h"
+#include "core/data/token_file.h"
+#include "core/data/tokenizer/tokenizer_fields.h"
+#include "xxhash.h"
+
+namespace shoal::worker {
+namespace {
+
+// Part of every cache name: raise it when the same input comes to give other tokens.
+constexpr int kCacheVersion = 1;
+
+constexpr std::string_view kTokenFileMagic = "SHOALTOK";
+
+absl::StatusOr<bool> IsTokenFile(const std::string& path) {
+  UniqueFd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!fd.valid()) {
+    return ErrnoToStatus(errno, fmt::format("cannot open {}", path));
+  }
+  char magic[8] = {};
+  const ssize_t got = pread(fd.get(), magic, sizeof(magic), 0);
+  return got == static_cast<ssize_t>(sizeof(magic)) &&
+         std::string_view(magic, sizeof(magic)) == kTokenFileMagic;
+}
+
+PrepareSummary SummaryOf(const formats::TokenFile& file) {
+  PrepareSummary summary;
+  summary.samples = file.samples();
+  summary.tokens = file.total_tokens();
+  for (int64_t i = 0; i < file.samples(); ++i) {
+    summary.targets += file.targets(i);
+    summary.longest = std::max(summary.longest, file.tokens(i));
+  }
+  return summary;
+}
+
+// A token file that somebody else made must fit this model and job.
+absl::StatusOr<PreparedData> UseTokenFile(const std::string& path, const SampleEncoder& encoder,
+                                          const PrepareOptions& options) {
+  SHOAL_ASSIGN_OR_RETURN(const auto file, formats::TokenFile::Open(path));
+  if (file->vocabulary() > encoder.vocabulary()) {
+    return InvalidArgument("{} was made for a vocabulary of {}, and the model has {} rows", path,
+                           file->vocabulary(), encoder.vocabulary());
+  }
+  if (encoder.tokenizer() != nullptr && file->tokenizer_hash() != 0 &&
+      file->tokenizer_hash() != encoder.tokenizer()->hash()) {
+    return InvalidArgument(
+        "{} was made with another tokenizer.json than the model's; make it again from the JSONL",
+        path);
+  }
+  for (int64_t i = 0; i < file->samples(); ++i) {
+    if (file->tokens(i) > options.max_sequence_tokens) {
+      return InvalidArgument("{}: sample {} has {} tokens, more than max_sequence_tokens {}", path,
+                             i, file->tokens(i), options.max_sequence_tokens);
+    }
+  }
+  return PreparedData{path, true, SummaryOf(*file)};
+}
+
+absl::StatusOr<std::string> CacheName(const std::string& input, const SampleEncoder& encoder,
+                                      const PrepareOptions& options) {
+  std::error_code error;
+  const std::string absolute = std::filesystem::absolute(input, error).lexically_normal().string();
+  struct stat info {};
+  if (stat(input.c_str(), &info) != 0) {
+    return ErrnoToStatus(errno, fmt::format("cannot open {}", input));
+  }
+  std::string key = fmt::format("{}|{}|{}|{}.{:09}|{:016x}|{}|{}|{}|{}", kCacheVersion, absolute,
+                                info.st_size, info.st_mtim.tv_sec, info.st_mtim.tv_nsec,
+                                encoder.tokenizer() == nullptr ? 0 : encoder.tokenizer()->hash(),
+                                static_cast<int>(encoder.kind()), encoder.vocabulary(),
+                                options.max_sequence_tokens, static_cast<int>(options.oversize));
+  if (encoder.chat().has_value()) {
+    key += fmt::format("|{}", encoder.chat()->Signature());
+  }
+  for (const auto& [ours, theirs] : options.fields) {
+    key += fmt::format("|{}={}", ours, theirs);
+  }
+  return fmt::format("{}-{:016x}.tokens", std::filesystem::path(input).stem().string(),
+                     XXH3_64bits(key.data(), key.size()));
+}
+
+std::string ToJson(const PrepareSummary& summary) {
+  return Json{{"samples", summary.samples},
+              {"tokens", summary.tokens},
+              {"targets", summary.targets},
+              {"longest", summary.longest},
+              {"truncated", summary.truncated},
+              {"skipped_oversize", summary.skipped_oversize},
+              {"skipped_no_target", summary.skipped_no_target},
+              {"first_truncated", summary.first_truncated},
+              {"first_oversize", summary.first_oversize},
+              {"first_no_target", summary.first_no_target}}
+             .dump() +
+         "\n";
+}
+
+absl::StatusOr<PrepareSummary> ReadSummary(const std::string& path) {
+  SHOAL_ASSIGN_OR_RETURN(const std::string text, ReadFile(path, 1 << 20));
+  SHOAL_ASSIGN_OR_RETURN(const Json json, ParseJson(text, path));
+  SHOAL_ASSIGN_OR_RETURN(const JsonObject object, JsonObject::From(json, path));
+  PrepareSummary summary;
+  const std::pair<const char*, int64_t*> counts[] = {
+      {"samples", &summary.samples},
+      {"tokens", &summary.tokens},
+      {"targets", &summary.targets},
+      {"longest", &summary.longest},
+      {"truncated", &summary.truncated},
+      {"skipped_oversize", &summary.skipped_oversize},
+      {"skipped_no_target", &summary.skipped_no_target}};
+  for (const auto& [key, count] : counts) {
+    SHOAL_ASSIGN_OR_RETURN(*count, object.Integer(key, 0, INT64_MAX));
+  }
+  SHOAL_ASSIGN_OR_RETURN(summary.first_truncated, object.StringOr("first_truncated", ""));
+  SHOAL_ASSIGN_OR_RETURN(summary.first_oversize, object.StringOr("first_oversize", ""));
+  SHOAL_ASSIGN_OR_RETURN(summary.first_no_target, object.StringOr("first_no_target", ""));
+  return summary;
+}
+
+}  // namespace
+
+absl::StatusOr<PreparedData> PrepareCached(const std::string& input,
+                                           const std::string& cache_directory,
+                                           const SampleEncoder& encoder,
+                                           const PrepareOptions& options) {
+  SHOAL_RETURN_IF_ERROR(CheckFields(options.fields));
+  SHOAL_ASSIGN_OR_RETURN(const bool is_token_file, IsTokenFile(input));
+  if (is_token_file) {
+    return UseTokenFile(input, encoder, options);
+  }
+  SHOAL_ASSIGN_OR_RETURN(const std::string name, CacheName(input, encoder, options));
+  SHOAL_RETURN_IF_ERROR(CreateDirectories(cache_directory));
+  const std::string path = fmt::format("{}/{}", cache_directory, name);
+  const std::string summary_path = path + ".json";
+  // Anything wrong with what is there (a crash between the two files, damage) and it is made again.
+  if (absl::StatusOr<PrepareSummary> summary = ReadSummary(summary_path); summary.ok()) {
+    if (const auto file = formats::TokenFile::Open(path);
+        file.ok() && (*file)->samples() == summary->samples) {
+      return PreparedData{path, true, *std::move(summary)};
+    }
+  }
+  SHOAL_ASSIGN_OR_RETURN(PrepareSummary summary, Prepare(input, path, encoder, options));
+  SHOAL_RETURN_IF_ERROR(WriteFileAtomically(summary_path, ToJson(summary)));
+  return PreparedData{path, false, std::move(summary)};
+}
+
+}  // namespace shoal::worker

@@ -1,0 +1,268 @@
+#include "core/data/prepare.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "core/base/file.h"
+#include "core/base/random.h"
+#include "core/base/status.h"
+#include "core/data/token_file.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace shoal::worker {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using Ids = std::vector<int32_t>;
+
+TEST(ShiftLabelsTest, BelongToThePositionThatPredicts) {
+  EXPECT_THAT(ShiftLabels(Ids{5, 6, -100, 8}), ElementsAre(6, -100, 8, -100));
+  EXPECT_THAT(ShiftLabels(Ids{5}), ElementsAre(-100));
+  EXPECT_THAT(ShiftLabels(Ids{}), ElementsAre());
+}
+
+class PrepareTest : public ::testing::Test {
+ protected:
+  PrepareTest()
+      : folder_(std::filesystem::temp_directory_path() /
+                fmt::format("shoal-prepare-{}-{}", getpid(), SecureToken())) {
+    std::filesystem::create_directories(folder_);
+    tokenizer_ = Tokenizer::Load(std::string(SHOAL_TESTDATA) + "/llama2.tokenizer.json").value();
+    encoder_.emplace(
+        SampleEncoder::Create(tokenizer_.get(), plan::Template::kPlain, {.bos = 1, .eos = 2}, 620)
+            .value());
+  }
+  ~PrepareTest() override { std::filesystem::remove_all(folder_); }
+
+  std::string Write(const std::string& contents) {
+    const std::string path = folder_ / "data.jsonl";
+    EXPECT_TRUE(WriteFileAtomically(path, contents).ok());
+    return path;
+  }
+  absl::StatusOr<PrepareSummary> Run(const std::string& contents, const PrepareOptions& options) {
+    return Prepare(Write(contents), output(), *encoder_, options);
+  }
+  std::string Error(const std::string& contents, const PrepareOptions& options = {}) {
+    const auto summary = Run(contents, options);
+    return summary.ok() ? "prepared" : std::string(Message(summary.status()));
+  }
+  std::string output() const { return folder_ / "data.tokens"; }
+
+  std::filesystem::path folder_;
+  std::unique_ptr<Tokenizer> tokenizer_;
+  std::optional<SampleEncoder> encoder_;
+};
+
+TEST_F(PrepareTest, WritesShiftedLabels) {
+  const auto summary = Run(R"({"input_ids":[3,4,5,6],"labels":[-100,4,-100,6]})"
+                           "\n"
+                           R"({"prompt":"Hi","completion":"Ho"})",
+                           {.threads = 2});
+  ASSERT_TRUE(summary.ok()) << summary.status();
+  EXPECT_EQ(summary->samples, 2);
+  const auto file = formats::TokenFile::Open(output()).value();
+  ASSERT_EQ(file->samples(), 2);
+  EXPECT_EQ(file->vocabulary(), 620);
+  EXPECT_EQ(file->tokenizer_hash(), tokenizer_->hash());
+  const auto first = file->Sample(0).value();
+  EXPECT_THAT(Ids(first.tokens.begin(), first.tokens.end()), ElementsAre(3, 4, 5, 6));
+  EXPECT_THAT(Ids(first.labels.begin(), first.labels.end()), ElementsAre(4, -100, 6, -100));
+  const auto second = file->Sample(1).value();
+  // Each label is the token that follows, and together they are the reply and its end.
+  Ids targets;
+  for (size_t i = 0; i < second.tokens.size(); ++i) {
+    if (second.labels[i] != formats::kIgnoredLabel) {
+      EXPECT_EQ(second.labels[i], second.tokens[i + 1]);
+      targets.push_back(second.labels[i]);
+    }
+  }
+  EXPECT_EQ(targets.back(), 2);
+  EXPECT_EQ(encoder_->chat()->DecodeReply(targets), "Ho");
+}
+
+TEST_F(PrepareTest, OversizePolicies) {
+  const std::string data = R"({"input_ids":[3,4,5,6,7,8],"labels":[3,4,5,6,7,8]})"
+                           "\n\n"
+                           R"({"input_ids":[3,4,5,6,7,8],"labels":[-100,-100,-100,-100,7,8]})"
+                           "\n"
+                           R"({"input_ids":[3,4],"labels":[3,4]})";
+  PrepareOptions options{.max_sequence_tokens = 4};
+  EXPECT_THAT(Error(data, options),
+              HasSubstr("data.jsonl:1: the sample has 6 tokens, more than max_sequence_tokens 4"));
+  EXPECT_FALSE(std::filesystem::exists(output()));
+  options.oversize = plan::OversizePolicy::kSkip;
+  auto summary = Run(data, options).value();
+  EXPECT_EQ(summary.samples, 1);
+  EXPECT_EQ(summary.skipped_oversize, 2);
+  EXPECT_THAT(summary.first_oversize, HasSubstr("data.jsonl:1"));
+  options.oversize = plan::OversizePolicy::kTruncate;
+  summary = Run(data, options).value();
+  EXPECT_EQ(summary.samples, 2);
+  EXPECT_EQ(summary.truncated, 1);
+  EXPECT_EQ(summary.skipped_oversize, 1);
+  EXPECT_THAT(summary.first_oversize, HasSubstr("data.jsonl:3"));
+  const auto file = formats::TokenFile::Open(output()).value();
+  const auto cut = file->Sample(0).value();
+  EXPECT_THAT(Ids(cut.tokens.begin(), cut.tokens.end()), ElementsAre(3, 4, 5, 6));
+  EXPECT_THAT(Ids(cut.labels.begin(), cut.labels.end()), ElementsAre(4, 5, 6, -100));
+  EXPECT_EQ(cut.targets, 3);
+}
+
+TEST_F(PrepareTest, SamplesWithoutTargetsAreCounted) {
+  const std::string data = R"({"messages":[{"role":"user","content":"x"}]})"
+                           "\n"
+                           R"({"input_ids":[3,4],"labels":[3,-100]})"
+                           "\n"
+                           R"({"input_ids":[],"labels":[]})"
+                           "\n"
+                           R"({"prompt":"x","completion":""})";
+  const auto summary = Run(data, {}).value();
+  EXPECT_EQ(summary.samples, 1);  // an empty completion still has an end to learn
+  EXPECT_EQ(summary.skipped_no_target, 3);
+  EXPECT_THAT(summary.first_no_target, HasSubstr("data.jsonl:1"));
+  EXPECT_THAT(Describe(summary), HasSubstr("3 skipped for having no target token, first"));
+  EXPECT_THAT(Error(R"({"input_ids":[3],"labels":[3]})"), HasSubstr("no sample to train on"));
+  EXPECT_THAT(Error(""), HasSubstr("no sample to train on"));
+}
+
+TEST_F(PrepareTest, BrokenLinesEndIt) {
+  std::string data;
+  for (int i = 0; i < 2000; ++i) {
+    data += i == 1500   ? "{broken\n"
+            : i == 1501 ? "{also\n"
+                        : "{\"prompt\":\"x\",\"completion\":\"y\"}\n";
+  }
+  EXPECT_THAT(Error(data, {.threads = 2}), HasSubstr("data.jsonl:1501: not valid JSON"));
+  EXPECT_FALSE(std::filesystem::exists(output()));
+  EXPECT_THAT(Error(R"({"input_ids":[620],"labels":[3]})"),
+              HasSubstr("data.jsonl:1: input_ids[0] is 620"));
+}
+
+TEST_F(PrepareTest, NeedsWhatTheDataNeeds) {
+  const auto no_tokenizer = SampleEncoder::Create(nullptr, plan::Template::kPlain, {}, 100).value();
+  const std::string path = Write(R"({"prompt":"x","completion":"y"})");
+  EXPECT_THAT(std::string(Message(Prepare(path, output(), no_tokenizer, {}).status())),
+              HasSubstr("data.jsonl:1: text needs the model's tokenizer.json"));
+  EXPECT_THAT(
+      std::string(Message(
+          SampleEncoder::Create(tokenizer_.get(), plan::Template::kPlain, {}, 100).status())),
+      HasSubstr("the tokenizer has 620 tokens and the model 100 rows"));
+  // A template that cannot be had matters only where text is to be encoded.
+  const auto chatml =
+      SampleEncoder::Create(tokenizer_.get(), plan::Template::kChatML, {}, 620).value();
+  EXPECT_THAT(std::string(Message(Prepare(path, output(), chatml, {}).status())),
+              HasSubstr("<|im_start|>"));
+  EXPECT_TRUE(Prepare(Write(R"({"input_ids":[1,2],"labels":[1,2]})"), output(), chatml, {}).ok());
+}
+
+TEST_F(PrepareTest, CacheIsFoundAgainUntilSomethingChanges) {
+  const std::string cache = folder_ / "cache";
+  const std::string path = Write(
+      "{\"prompt\":\"x\",\"completion\":\"y\"}\n{\"messages\":[{\"role\":\"user\",\"content\":"
+      "\"x\"}]}\n");
+  const auto first = PrepareCached(path, cache, *encoder_, {}).value();
+  EXPECT_FALSE(first.from_cache);
+  const auto again = PrepareCached(path, cache, *encoder_, {}).value();
+  EXPECT_TRUE(again.from_cache);
+  EXPECT_EQ(again.path, first.path);
+  EXPECT_EQ(again.summary, first.summary);
+  EXPECT_EQ(again.summary.skipped_no_target, 1);
+  // Other options, another template, another file: each makes its own.
+  EXPECT_FALSE(
+      PrepareCached(path, cache, *encoder_, {.max_sequence_tokens = 99}).value().from_cache);
+  const auto other_end =
+      SampleEncoder::Create(tokenizer_.get(), plan::Template::kPlain, {.bos = 1, .eos = 0}, 620)
+          .value();
+  EXPECT_FALSE(PrepareCached(path, cache, other_end, {}).value().from_cache);
+  Write("{\"prompt\":\"xx\",\"completion\":\"y\"}\n");
+  EXPECT_FALSE(PrepareCached(path, cache, *encoder_, {}).value().from_cache);
+  // A damaged one is made again.
+  const auto last = PrepareCached(path, cache, *encoder_, {}).value();
+  ASSERT_TRUE(last.from_cache);
+  ASSERT_TRUE(WriteFileAtomically(last.path, "SHOALTOK").ok());
+  EXPECT_FALSE(PrepareCached(path, cache, *encoder_, {}).value().from_cache);
+}
+
+TEST_F(PrepareTest, TokenFilesAreUsedAsTheyAre) {
+  ASSERT_TRUE(Run(R"({"prompt":"x","completion":"y"})", {}).ok());
+  const auto used = PrepareCached(output(), folder_ / "cache", *encoder_, {}).value();
+  EXPECT_EQ(used.path, output());
+  EXPECT_EQ(used.summary.samples, 1);
+  EXPECT_GT(used.summary.targets, 0);
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "cache"));
+  const auto error = [&](const SampleEncoder& encoder, const PrepareOptions& options) {
+    return std::string(
+        Message(PrepareCached(output(), folder_ / "cache", encoder, options).status()));
+  };
+  EXPECT_THAT(error(*encoder_, {.max_sequence_tokens = 3}),
+              HasSubstr("more than max_sequence_tokens 3"));
+  EXPECT_THAT(error(SampleEncoder::Create(nullptr, plan::Template::kPlain, {}, 100).value(), {}),
+              HasSubstr("made for a vocabulary of 620"));
+  const auto other = Tokenizer::Load(std::string(SHOAL_TESTDATA) + "/gpt2.tokenizer.json").value();
+  EXPECT_THAT(
+      error(SampleEncoder::Create(other.get(), plan::Template::kPlain, {.eos = 0}, 620).value(),
+            {}),
+      HasSubstr("another tokenizer.json"));
+}
+
+TEST_F(PrepareTest, RealDataKeepsEveryReply) {
+  const char* data = std::getenv("SHOAL_TEST_DATA");
+  if (data == nullptr) {
+    GTEST_SKIP() << "SHOAL_TEST_DATA is not set";
+  }
+  const std::string root = data;
+  const auto stories = Tokenizer::Load(root + "/stories260k").value();
+  const auto encoder =
+      SampleEncoder::Create(stories.get(), plan::Template::kPlain, {.bos = 1, .eos = 2}, 512)
+          .value();
+  struct Input {
+    std::string path;
+    std::map<std::string, std::string> fields;
+    int64_t samples;
+  };
+  for (const Input& input :
+       {Input{
+            root + "/gsm8k/train.jsonl", {{"prompt", "question"}, {"completion", "answer"}}, 7473},
+        Input{root + "/gsm8k-chats/train.jsonl", {}, 1337}}) {
+    SCOPED_TRACE(input.path);
+    const PrepareOptions options{.fields = input.fields, .max_sequence_tokens = 1 << 20};
+    const auto summary = Prepare(input.path, output(), encoder, options);
+    ASSERT_TRUE(summary.ok()) << summary.status();
+    EXPECT_EQ(summary->samples, input.samples);
+    const auto file = formats::TokenFile::Open(output()).value();
+    const auto reader = JsonlReader::Open(input.path).value();
+    for (int64_t i = 0; i < file->samples(); ++i) {
+      const auto line = reader->Next().value();
+      const auto sample = ParseJsonlLine(*line, {.fields = input.fields}, reader->where()).value();
+      const auto encoded = file->Sample(i).value();
+      Ids reply;
+      size_t turn = 0;
+      for (size_t k = 0; k < encoded.tokens.size(); ++k) {
+        if (encoded.labels[k] == formats::kIgnoredLabel) {
+          continue;
+        }
+        reply.push_back(encoded.labels[k]);
+        if (encoded.labels[k] == 2) {
+          while (sample.messages[turn].role != Role::kAssistant) {
+            ++turn;
+          }
+          ASSERT_EQ(encoder.chat()->DecodeReply(reply), sample.messages[turn].content);
+          reply.clear();
+          ++turn;
+        }
+      }
+      ASSERT_TRUE(reply.empty());
+    }
+  }
+}
+
+}  // namespace
+}  // namespace shoal::worker

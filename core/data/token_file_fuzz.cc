@@ -1,0 +1,36 @@
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <vector>
+
+#include "core/data/token_file_layout.h"
+
+// The checksum is made right before parsing, so that what lies behind it is reached.
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  using namespace shoal::formats;
+  std::vector<uint64_t> aligned((size + 7) / 8);
+  auto* bytes = reinterpret_cast<std::byte*>(aligned.data());
+  if (size > 0) {
+    std::memcpy(bytes, data, size);
+  }
+  if (size >= sizeof(TokenFileHeader)) {
+    TokenFileHeader header;
+    std::memcpy(&header, bytes, sizeof(header));
+    header.magic = kTokenFileMagic;
+    header.version = kTokenFileVersion;
+    const size_t entries = (size - sizeof(header)) / sizeof(TokenFileEntry);
+    if (header.sample_count <= entries) {
+      header.checksum = TokenFileChecksum(
+          header,
+          {reinterpret_cast<const TokenFileEntry*>(bytes + sizeof(header)), header.sample_count});
+    }
+    std::memcpy(bytes, &header, sizeof(header));
+  }
+  const auto view = ParseTokenFile({bytes, size});
+  if (view.ok()) {
+    for (int64_t i = 0; i < static_cast<int64_t>(view->index.size()); ++i) {
+      (void)ReadTokenSample(*view, i);
+    }
+  }
+  return 0;
+}

@@ -1,0 +1,159 @@
+#include "core/data/token_file.h"
+
+#include <cstring>
+#include <vector>
+
+#include "core/base/file.h"
+#include "core/data/token_file_layout.h"
+#include "core/model/huggingface/testing.h"
+
+namespace shoal::formats {
+namespace {
+
+struct Written {
+  std::vector<int32_t> tokens;
+  std::vector<int32_t> labels;
+};
+
+std::vector<Written> RandomSamples(int count, int32_t vocabulary, uint64_t seed) {
+  Random random(seed);
+  std::vector<Written> samples;
+  for (int i = 0; i < count; ++i) {
+    Written sample;
+    const int64_t length = random.Between(1, 5000);
+    for (int64_t t = 0; t < length; ++t) {
+      sample.tokens.push_back(
+          static_cast<int32_t>(random.Below(static_cast<uint64_t>(vocabulary))));
+    }
+    for (int64_t t = 0; t < length; ++t) {
+      const bool target = t + 1 < length && random.Below(2) == 0;
+      sample.labels.push_back(target ? sample.tokens[static_cast<size_t>(t) + 1] : kIgnoredLabel);
+    }
+    samples.push_back(std::move(sample));
+  }
+  return samples;
+}
+
+absl::Status Write(const std::string& path, const std::vector<Written>& samples,
+                   int64_t vocabulary) {
+  SHOAL_ASSIGN_OR_RETURN(auto writer, TokenFileWriter::Create(path, vocabulary, 77));
+  for (const Written& sample : samples) {
+    SHOAL_RETURN_IF_ERROR(writer->Add(sample.tokens, sample.labels));
+  }
+  return writer->Finish();
+}
+
+TEST(TokenFile, ReadsBackWhatWasWritten) {
+  const TemporaryFolder folder;
+  const auto samples = RandomSamples(300, 1000, 1);  // larger than the writer's buffer
+  ASSERT_OK(Write(folder / "data.tokens", samples, 1000));
+  auto file = TokenFile::Open(folder / "data.tokens");
+  ASSERT_OK(file.status());
+  ASSERT_EQ((*file)->samples(), 300);
+  EXPECT_EQ((*file)->vocabulary(), 1000);
+  EXPECT_EQ((*file)->tokenizer_hash(), 77U);
+  int64_t total = 0;
+  for (size_t i = 0; i < samples.size(); ++i) {
+    const auto sample = (*file)->Sample(static_cast<int64_t>(i));
+    ASSERT_OK(sample.status());
+    EXPECT_TRUE(std::ranges::equal(sample->tokens, samples[i].tokens));
+    EXPECT_TRUE(std::ranges::equal(sample->labels, samples[i].labels));
+    EXPECT_EQ((*file)->tokens(static_cast<int64_t>(i)),
+              static_cast<int64_t>(samples[i].tokens.size()));
+    EXPECT_EQ((*file)->targets(static_cast<int64_t>(i)), sample->targets);
+    total += (*file)->tokens(static_cast<int64_t>(i));
+  }
+  EXPECT_EQ((*file)->total_tokens(), total);
+  EXPECT_TRUE(absl::IsOutOfRange((*file)->Sample(300).status()));
+  EXPECT_TRUE(absl::IsOutOfRange((*file)->Sample(-1).status()));
+}
+
+TEST(TokenFile, AnEmptyFileIsValid) {
+  const TemporaryFolder folder;
+  ASSERT_OK(Write(folder / "empty", {}, 10));
+  const auto file = TokenFile::Open(folder / "empty");
+  ASSERT_OK(file.status());
+  EXPECT_EQ((*file)->samples(), 0);
+}
+
+TEST(TokenFileWriter, LeavesNothingBehindWithoutFinish) {
+  const TemporaryFolder folder;
+  {
+    auto writer = TokenFileWriter::Create(folder / "data", 10, 0);
+    ASSERT_OK(writer.status());
+    ASSERT_OK((*writer)->Add(std::vector<int32_t>{1, 2}, std::vector<int32_t>{2, kIgnoredLabel}));
+  }
+  EXPECT_TRUE(std::filesystem::is_empty(folder.path()));
+  ASSERT_OK(Write(folder / "data", RandomSamples(2, 10, 3), 10));
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder.path()), {}), 1);
+}
+
+TEST(TokenFileWriter, RefusesBadSamples) {
+  const TemporaryFolder folder;
+  auto writer = TokenFileWriter::Create(folder / "data", 10, 0);
+  ASSERT_OK(writer.status());
+  using Ids = std::vector<int32_t>;
+  EXPECT_REFUSED((*writer)->Add(Ids{}, Ids{}), "sample 0 has 0 tokens");
+  EXPECT_REFUSED((*writer)->Add(Ids{1, 2}, Ids{2}), "1 labels for 2 tokens");
+  EXPECT_REFUSED((*writer)->Add(Ids{1, 2}, Ids{2, 2}), "shifted");
+  EXPECT_REFUSED((*writer)->Add(Ids{1, 10}, Ids{2, -100}), "id 10 is outside the vocabulary of 10");
+  EXPECT_REFUSED((*writer)->Add(Ids{1, 2}, Ids{-1, -100}), "id -1 is outside");
+  EXPECT_REFUSED(TokenFileWriter::Create(folder / "x", 0, 0).status(), "vocabulary size 0");
+}
+
+TEST(TokenFile, RefusesDamage) {
+  const TemporaryFolder folder;
+  ASSERT_OK(Write(folder / "good", RandomSamples(5, 100, 2), 100));
+  const std::string good = *ReadFile(folder / "good");
+  const auto open = [&](const std::string& contents) {
+    EXPECT_TRUE(WriteFileAtomically(folder / "bad", contents).ok());
+    return TokenFile::Open(folder / "bad").status();
+  };
+  EXPECT_TRUE(absl::IsNotFound(TokenFile::Open(folder / "none").status()));
+  EXPECT_REFUSED(open(""), "not a token file");
+  EXPECT_REFUSED(open("{\"messages\": []}" + std::string(200, ' ')),
+                 "does not start with SHOALTOK");
+  EXPECT_REFUSED(open(good.substr(0, good.size() - 1)), "truncated");
+  EXPECT_REFUSED(open(good + "x"), "truncated");
+  std::string version = good;
+  version[8] = 9;
+  EXPECT_REFUSED(open(version), "token file version 9");
+  // Any flipped bit of header or index is noticed.
+  for (size_t byte = 8; byte < sizeof(TokenFileHeader) + 5 * sizeof(TokenFileEntry); ++byte) {
+    std::string damaged = good;
+    damaged[byte] = static_cast<char>(damaged[byte] ^ 0x10);
+    EXPECT_FALSE(open(damaged).ok()) << byte;
+  }
+}
+
+TEST(TokenFile, RefusesAnIndexThatLiesWithAValidChecksum) {
+  TokenFileHeader header;
+  header.vocabulary = 10;
+  header.sample_count = 2;
+  header.token_count = 4;
+  const auto parse = [&](const std::vector<TokenFileEntry>& index,
+                         const std::vector<int32_t>& ids) {
+    header.checksum = TokenFileChecksum(header, index);
+    std::vector<uint64_t> file(sizeof(header) / 8 + index.size() * 2 + ids.size() / 2);
+    std::memcpy(file.data(), &header, sizeof(header));
+    std::memcpy(file.data() + 8, index.data(), index.size() * sizeof(TokenFileEntry));
+    std::memcpy(file.data() + 8 + index.size() * 2, ids.data(), ids.size() * 4);
+    const auto view = ParseTokenFile(std::as_bytes(std::span(file)));
+    return view.ok() ? ReadTokenSample(*view, 1).status() : view.status();
+  };
+  const std::vector<int32_t> ids = {1, 2, 3, 4, 2, -100, 4, -100};
+  ASSERT_OK(parse({{0, 2, 1}, {2, 2, 1}}, ids));
+  EXPECT_REFUSED(parse({{0, 2, 1}, {1, 2, 1}}, ids), "index entry of sample 1");
+  EXPECT_REFUSED(parse({{0, 2, 1}, {2, 3, 1}}, ids), "index entry of sample 1");
+  EXPECT_REFUSED(parse({{0, 2, 2}, {2, 2, 1}}, ids), "index entry of sample 0");
+  EXPECT_REFUSED(parse({{0, 2, 1}, {2, 1, 0}}, ids), "covers 3 of 4 tokens");
+  EXPECT_REFUSED(parse({{0, 2, 1}, {2, 2, 0}}, ids), "targets");
+  EXPECT_REFUSED(parse({{0, 2, 1}, {2, 2, 1}}, {1, 2, 3, 10, 2, -100, 4, -100}),
+                 "outside the vocabulary");
+  EXPECT_REFUSED(parse({{0, 2, 1}, {2, 2, 1}}, {1, 2, 3, 4, 2, -100, -3, -100}),
+                 "outside the vocabulary");
+  EXPECT_REFUSED(parse({{0, 2, 1}, {2, 2, 1}}, {1, 2, 3, 4, 2, -100, -100, 4}), "at its end");
+}
+
+}  // namespace
+}  // namespace shoal::formats

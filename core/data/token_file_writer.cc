@@ -1,0 +1,87 @@
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "core/base/status.h"
+#include "core/base/streamed_file.h"
+#include "core/data/token_file.h"
+#include "core/data/token_file_layout.h"
+
+namespace shoal::formats {
+
+// The index comes first in the file but is known last, so tokens and labels are collected in two
+// files beside it and put behind the index at Finish.
+struct TokenFileWriter::State {
+  std::string path;
+  TokenFileHeader header;
+  std::vector<TokenFileEntry> index;
+  std::unique_ptr<StreamedFile> tokens;
+  std::unique_ptr<StreamedFile> labels;
+};
+
+TokenFileWriter::TokenFileWriter(std::unique_ptr<State> state) : state_(std::move(state)) {}
+TokenFileWriter::~TokenFileWriter() = default;
+
+absl::StatusOr<std::unique_ptr<TokenFileWriter>> TokenFileWriter::Create(const std::string& path,
+                                                                         int64_t vocabulary,
+                                                                         uint64_t tokenizer_hash) {
+  if (vocabulary <= 0 || vocabulary > std::numeric_limits<int32_t>::max()) {
+    return InvalidArgument("{}: vocabulary size {} is not possible", path, vocabulary);
+  }
+  auto state = std::make_unique<State>();
+  state->path = path;
+  state->header.vocabulary = static_cast<uint64_t>(vocabulary);
+  state->header.tokenizer_hash = tokenizer_hash;
+  SHOAL_ASSIGN_OR_RETURN(state->tokens, StreamedFile::Create(path + ".tokens"));
+  SHOAL_ASSIGN_OR_RETURN(state->labels, StreamedFile::Create(path + ".labels"));
+  return std::unique_ptr<TokenFileWriter>(new TokenFileWriter(std::move(state)));
+}
+
+absl::Status TokenFileWriter::Add(std::span<const int32_t> tokens,
+                                  std::span<const int32_t> labels) {
+  State& state = *state_;
+  const size_t sample = state.index.size();
+  if (tokens.empty() || tokens.size() > std::numeric_limits<uint32_t>::max()) {
+    return InvalidArgument("sample {} has {} tokens", sample, tokens.size());
+  }
+  if (labels.size() != tokens.size() || labels.back() != kIgnoredLabel) {
+    return InvalidArgument(
+        "sample {}: {} labels for {} tokens; labels are shifted and the last one is {}", sample,
+        labels.size(), tokens.size(), kIgnoredLabel);
+  }
+  const auto vocabulary = static_cast<int64_t>(state.header.vocabulary);
+  const auto known = [&](int32_t id) { return id >= 0 && id < vocabulary; };
+  const auto bad_token = std::find_if_not(tokens.begin(), tokens.end(), known);
+  const auto bad_label = std::find_if_not(
+      labels.begin(), labels.end(), [&](int32_t id) { return id == kIgnoredLabel || known(id); });
+  if (bad_token != tokens.end() || bad_label != labels.end()) {
+    return InvalidArgument("sample {}: id {} is outside the vocabulary of {}", sample,
+                           bad_token != tokens.end() ? *bad_token : *bad_label, vocabulary);
+  }
+  const auto ignored = std::count(labels.begin(), labels.end(), kIgnoredLabel);
+  state.index.push_back(
+      {.first_token = state.header.token_count,
+       .tokens = static_cast<uint32_t>(tokens.size()),
+       .targets = static_cast<uint32_t>(static_cast<ptrdiff_t>(labels.size()) - ignored)});
+  state.header.token_count += tokens.size();
+  SHOAL_RETURN_IF_ERROR(state.tokens->Append(std::as_bytes(tokens)));
+  return state.labels->Append(std::as_bytes(labels));
+}
+
+absl::Status TokenFileWriter::Finish() {
+  State& state = *state_;
+  state.header.sample_count = state.index.size();
+  state.header.checksum = TokenFileChecksum(state.header, state.index);
+  SHOAL_ASSIGN_OR_RETURN(auto file, StreamedFile::Create(state.path));
+  SHOAL_RETURN_IF_ERROR(file->Append(std::as_bytes(std::span(&state.header, 1))));
+  SHOAL_RETURN_IF_ERROR(file->Append(std::as_bytes(std::span(state.index))));
+  const auto append = [&](std::span<const std::byte> bytes) { return file->Append(bytes); };
+  SHOAL_RETURN_IF_ERROR(state.tokens->Replay(append));
+  SHOAL_RETURN_IF_ERROR(state.labels->Replay(append));
+  SHOAL_RETURN_IF_ERROR(file->Finish());
+  state.tokens.reset();
+  state.labels.reset();
+  return absl::OkStatus();
+}
+
+}  // namespace shoal::formats

@@ -1,0 +1,114 @@
+#include "core/data/tokenizer/added_tokens.h"
+
+#include <algorithm>
+
+#include "core/data/tokenizer/unicode.h"
+
+namespace shoal::worker {
+namespace {
+
+constexpr uint64_t ChildKey(int32_t node, char byte) {
+  return static_cast<uint64_t>(node) * 256 + static_cast<unsigned char>(byte);
+}
+
+bool IsSingleWord(std::string_view text, size_t begin, size_t end) {
+  const bool word_before = begin > 0 && IsWordCharacter(LastCharacter(text.substr(0, begin)));
+  const bool word_after = end < text.size() && IsWordCharacter(FirstCharacter(text.substr(end)));
+  return !word_before && !word_after;
+}
+
+size_t SkipSpaceBack(std::string_view text, size_t begin) {
+  while (begin > 0) {
+    const std::string_view before = text.substr(0, begin);
+    if (!IsWhitespace(LastCharacter(before))) {
+      break;
+    }
+    begin = LastCharacterStart(before);
+  }
+  return begin;
+}
+
+size_t SkipSpace(std::string_view text, size_t end) {
+  while (end < text.size() && IsWhitespace(FirstCharacter(text.substr(end)))) {
+    end += CharacterLength(text[end]);
+  }
+  return end;
+}
+
+}  // namespace
+
+void AddedTokenMatcher::Add(const AddedToken& token, std::string_view pattern) {
+  if (pattern.empty()) {
+    return;
+  }
+  starts_[static_cast<unsigned char>(pattern[0])] = true;
+  int32_t node = 0;
+  for (const char byte : pattern) {
+    const auto [child, is_new] =
+        children_.emplace(ChildKey(node, byte), static_cast<int32_t>(token_at_.size()));
+    if (is_new) {
+      token_at_.push_back(-1);
+    }
+    node = child->second;
+  }
+  token_at_[static_cast<size_t>(node)] = static_cast<int32_t>(tokens_.size());
+  tokens_.push_back(token);
+}
+
+AddedTokenMatcher::Match AddedTokenMatcher::LongestAt(std::string_view text, size_t begin) const {
+  Match match;
+  int32_t node = 0;
+  for (size_t i = begin; i < text.size(); ++i) {
+    const auto child = children_.find(ChildKey(node, text[i]));
+    if (child == children_.end()) {
+      break;
+    }
+    node = child->second;
+    if (const int32_t token = token_at_[static_cast<size_t>(node)]; token >= 0) {
+      match = {i + 1, &tokens_[static_cast<size_t>(token)]};
+    }
+  }
+  return match;
+}
+
+std::vector<Segment> AddedTokenMatcher::Split(std::string_view text, bool parse_special) const {
+  std::vector<Segment> segments;
+  size_t done = 0;
+  size_t i = 0;
+  while (i < text.size()) {
+    if (!starts_[static_cast<unsigned char>(text[i])]) {
+      ++i;
+      continue;
+    }
+    const Match match = LongestAt(text, i);
+    if (match.token == nullptr) {
+      ++i;
+      continue;
+    }
+    size_t begin = i;
+    size_t end = match.end;
+    i = match.end;
+    const AddedToken& token = *match.token;
+    if ((token.special && !parse_special) ||
+        (token.single_word && !IsSingleWord(text, begin, end))) {
+      continue;
+    }
+    if (token.lstrip) {
+      begin = std::max(SkipSpaceBack(text, begin), done);
+    }
+    if (token.rstrip) {
+      end = SkipSpace(text, end);
+    }
+    if (done < begin) {
+      segments.push_back({done, begin, -1});
+    }
+    segments.push_back({begin, end, token.id});
+    done = std::max(done, end);
+  }
+  if (done < text.size()) {
+    segments.push_back({done, text.size(), -1});
+  }
+  return segments;
+}
+
+}  // namespace shoal::worker

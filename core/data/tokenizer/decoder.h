@@ -1,0 +1,33 @@
+// The decoder of a tokenizer.json: turns tokens back into text. Known: Sequence, ByteLevel, Replace
+// (of a string), ByteFallback, Fuse, Strip, Metaspace. Immutable once parsed; threads may share it.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "core/data/tokenizer/tokenizer_fields.h"
+
+namespace shoal::worker {
+
+class DecoderStep {
+ public:
+  virtual ~DecoderStep() = default;
+  virtual void Apply(std::vector<std::string>& tokens) const = 0;
+};
+
+class Decoder {
+ public:
+  // `json` is the value of "decoder", null included (then tokens are joined by spaces, as Hugging
+  // Face does).
+  static absl::StatusOr<Decoder> Parse(const Json& json, const std::string& where);
+
+  std::string Apply(std::vector<std::string> tokens) const;
+
+ private:
+  bool present_ = false;
+  std::vector<std::unique_ptr<DecoderStep>> steps_;
+};
+
+}  // namespace shoal::worker

@@ -1,0 +1,217 @@
+#include "core/data/tokenizer/pre_tokenizer.h"
+
+#include "core/base/status.h"
+#include "core/data/tokenizer/normalizer.h"
+#include "core/data/tokenizer/split_step.h"
+#include "core/data/tokenizer/text_pattern.h"
+#include "core/data/tokenizer/unicode.h"
+
+namespace shoal::worker {
+namespace {
+
+constexpr int kMaxDepth = 8;  // of Sequence within Sequence
+
+// GPT-2's pattern, which ByteLevel applies with use_regex.
+constexpr std::string_view kGpt2Pattern =
+    R"('(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
+
+// Rebuilds the text piece by piece: rewrite(index, piece, out) appends what becomes of a piece.
+template <typename Rewrite>
+absl::Status RewritePieces(Pieces& pieces, const Rewrite& rewrite) {
+  std::string text;
+  text.reserve(pieces.text.size() + pieces.text.size() / 2);
+  for (size_t i = 0; i < pieces.ranges.size(); ++i) {
+    const size_t begin = text.size();
+    rewrite(i, pieces.piece(i), text);
+    pieces.ranges[i] = {begin, text.size()};
+    if (text.size() > kMaxTextBytes) {
+      return ResourceExhausted("text grows beyond {} bytes when cut into words", kMaxTextBytes);
+    }
+  }
+  pieces.text = std::move(text);
+  return absl::OkStatus();
+}
+
+class PrefixSpace final : public PreTokenizerStep {
+ public:
+  absl::Status Apply(Pieces& pieces) const override {
+    return RewritePieces(pieces, [&](size_t i, std::string_view piece, std::string& out) {
+      const bool suppressed = i == 0 && pieces.at_start && pieces.continues;
+      if (!piece.starts_with(' ') && !suppressed) {
+        out += ' ';
+      }
+      out += piece;
+    });
+  }
+};
+
+class BytesToCharacters final : public PreTokenizerStep {
+ public:
+  absl::Status Apply(Pieces& pieces) const override {
+    return RewritePieces(pieces, [](size_t, std::string_view piece, std::string& out) {
+      for (const char c : piece) {
+        AppendUtf8(ByteCharacters()[static_cast<unsigned char>(c)], out);
+      }
+    });
+  }
+};
+
+class Metaspace final : public PreTokenizerStep {
+ public:
+  enum class Prepend { kAlways, kFirst, kNever };
+  Metaspace(std::string replacement, Prepend prepend)
+      : replacement_(std::move(replacement)), prepend_(prepend) {}
+
+  absl::Status Apply(Pieces& pieces) const override {
+    return RewritePieces(pieces, [&](size_t i, std::string_view piece, std::string& out) {
+      const bool first = i == 0 && pieces.at_start;
+      const bool wanted = prepend_ == Prepend::kAlways || (prepend_ == Prepend::kFirst && first);
+      const bool has_it = piece.starts_with(' ') || piece.starts_with(replacement_);
+      if (wanted && !has_it && !(first && pieces.continues)) {
+        out += replacement_;
+      }
+      for (const char c : piece) {
+        if (c == ' ') {
+          out += replacement_;
+        } else {
+          out += c;
+        }
+      }
+    });
+  }
+
+ private:
+  std::string replacement_;
+  Prepend prepend_;
+};
+
+using Steps = std::vector<std::unique_ptr<PreTokenizerStep>>;
+
+absl::Status AddRegexSplit(std::string_view pattern, SplitBehavior behavior, Steps& steps) {
+  SHOAL_ASSIGN_OR_RETURN(Regex regex, Regex::Compile(pattern));
+  steps.push_back(MakeSplit(TextPattern(std::move(regex)), behavior, false));
+  return absl::OkStatus();
+}
+
+absl::StatusOr<SplitBehavior> ParseBehavior(const JsonObject& object) {
+  SHOAL_ASSIGN_OR_RETURN(const std::string name, object.String("behavior"));
+  constexpr std::pair<std::string_view, SplitBehavior> kBehaviors[] = {
+      {"Removed", SplitBehavior::kRemoved},
+      {"Isolated", SplitBehavior::kIsolated},
+      {"MergedWithPrevious", SplitBehavior::kMergedWithPrevious},
+      {"MergedWithNext", SplitBehavior::kMergedWithNext},
+      {"Contiguous", SplitBehavior::kContiguous}};
+  for (const auto& [known, behavior] : kBehaviors) {
+    if (known == name) {
+      return behavior;
+    }
+  }
+  return InvalidArgument("{}: behavior '{}' is not supported", object.where(), name);
+}
+
+absl::Status ParseSplit(const JsonObject& object, Steps& steps) {
+  SHOAL_RETURN_IF_ERROR(object.AllowOnly({"type", "pattern", "behavior", "invert"}));
+  SHOAL_ASSIGN_OR_RETURN(const Json* pattern_json, object.Require("pattern"));
+  SHOAL_ASSIGN_OR_RETURN(TextPattern pattern,
+                         TextPattern::Parse(*pattern_json, object.where() + ": pattern"));
+  SHOAL_ASSIGN_OR_RETURN(const SplitBehavior behavior, ParseBehavior(object));
+  SHOAL_ASSIGN_OR_RETURN(const bool invert, object.BoolOr("invert", false));
+  steps.push_back(MakeSplit(std::move(pattern), behavior, invert));
+  return absl::OkStatus();
+}
+
+absl::Status ParseByteLevel(const JsonObject& object, Steps& steps) {
+  SHOAL_RETURN_IF_ERROR(
+      object.AllowOnly({"type", "add_prefix_space", "trim_offsets", "use_regex"}));
+  SHOAL_ASSIGN_OR_RETURN(const bool prefix_space, object.BoolOr("add_prefix_space", true));
+  SHOAL_ASSIGN_OR_RETURN(const bool use_regex, object.BoolOr("use_regex", true));
+  if (prefix_space) {
+    steps.push_back(std::make_unique<PrefixSpace>());
+  }
+  if (use_regex) {
+    SHOAL_RETURN_IF_ERROR(AddRegexSplit(kGpt2Pattern, SplitBehavior::kIsolated, steps));
+  }
+  steps.push_back(std::make_unique<BytesToCharacters>());
+  return absl::OkStatus();
+}
+
+absl::Status ParseMetaspace(const JsonObject& object, Steps& steps) {
+  SHOAL_RETURN_IF_ERROR(object.AllowOnly(
+      {"type", "replacement", "str_rep", "add_prefix_space", "prepend_scheme", "split"}));
+  SHOAL_ASSIGN_OR_RETURN(const std::string replacement, object.StringOr("replacement", "\u2581"));
+  SHOAL_ASSIGN_OR_RETURN(const std::string scheme, object.StringOr("prepend_scheme", "always"));
+  SHOAL_ASSIGN_OR_RETURN(const bool prefix_space, object.BoolOr("add_prefix_space", true));
+  SHOAL_ASSIGN_OR_RETURN(const bool split, object.BoolOr("split", true));
+  if (replacement.empty() || replacement.size() != CharacterLength(replacement[0])) {
+    return InvalidArgument("{}: replacement '{}' is not one character", object.where(),
+                           replacement);
+  }
+  if (scheme != "always" && scheme != "first" && scheme != "never") {
+    return InvalidArgument("{}: prepend_scheme '{}' is not supported", object.where(), scheme);
+  }
+  const Metaspace::Prepend prepend = !prefix_space || scheme == "never" ? Metaspace::Prepend::kNever
+                                     : scheme == "first"                ? Metaspace::Prepend::kFirst
+                                                         : Metaspace::Prepend::kAlways;
+  steps.push_back(std::make_unique<Metaspace>(replacement, prepend));
+  if (split) {
+    SHOAL_ASSIGN_OR_RETURN(
+        TextPattern pattern,
+        TextPattern::Parse(Json{{"String", replacement}}, object.where() + ": replacement"));
+    steps.push_back(MakeSplit(std::move(pattern), SplitBehavior::kMergedWithNext, false));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ParseStep(const Json& json, const std::string& where, int depth, Steps& steps) {
+  SHOAL_ASSIGN_OR_RETURN(const JsonObject object, JsonObject::From(json, where));
+  SHOAL_ASSIGN_OR_RETURN(const std::string type, object.String("type"));
+  if (type == "Sequence") {
+    SHOAL_RETURN_IF_ERROR(object.AllowOnly({"type", "pretokenizers"}));
+    SHOAL_ASSIGN_OR_RETURN(const Json* parts, object.Array("pretokenizers"));
+    if (depth == kMaxDepth) {
+      return InvalidArgument("{}: sequences are nested more than {} deep", where, kMaxDepth);
+    }
+    for (const Json& part : *parts) {
+      SHOAL_RETURN_IF_ERROR(ParseStep(part, where, depth + 1, steps));
+    }
+    return absl::OkStatus();
+  }
+  if (type == "ByteLevel") {
+    return ParseByteLevel(object, steps);
+  }
+  if (type == "Split") {
+    return ParseSplit(object, steps);
+  }
+  if (type == "Metaspace") {
+    return ParseMetaspace(object, steps);
+  }
+  if (type == "Digits") {
+    SHOAL_RETURN_IF_ERROR(object.AllowOnly({"type", "individual_digits"}));
+    SHOAL_ASSIGN_OR_RETURN(const bool individual, object.BoolOr("individual_digits", false));
+    return AddRegexSplit("\\p{N}",
+                         individual ? SplitBehavior::kIsolated : SplitBehavior::kContiguous, steps);
+  }
+  return InvalidArgument(
+      "{}: type '{}' is not supported; shoal knows Sequence, ByteLevel, Split, Digits and "
+      "Metaspace",
+      where, type);
+}
+
+}  // namespace
+
+absl::StatusOr<PreTokenizer> PreTokenizer::Parse(const Json& json, const std::string& where) {
+  PreTokenizer pre_tokenizer;
+  if (!json.is_null()) {
+    SHOAL_RETURN_IF_ERROR(ParseStep(json, where, 0, pre_tokenizer.steps_));
+  }
+  return pre_tokenizer;
+}
+
+absl::Status PreTokenizer::Apply(Pieces& pieces) const {
+  for (const auto& step : steps_) {
+    SHOAL_RETURN_IF_ERROR(step->Apply(pieces));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace shoal::worker

@@ -1,0 +1,57 @@
+// How the samples of a minibatch are given to workers, and when workers wait for each other: the
+// choices of ODC (arXiv 2601.19362), its baselines, and two that it does not have.
+// core/plan/step/step_plan.h carries them out.
+#pragma once
+
+#include <array>
+#include <string_view>
+#include <utility>
+
+namespace shoal::plan {
+
+enum class Assignment {
+  kAuto,           // lb-mini with step synchronisation, lb-micro with layer
+  kNative,         // samples dealt out in turn, in the order drawn, one to a microbatch
+  kLocalSort,      // the same, each worker's sorted by length
+  kLbMicro,        // equal sample counts balanced by cost, then the same number of balanced
+                   // microbatches on every worker
+  kLbMini,         // balanced by cost alone, each worker packs for itself
+  kSpeedWeighted,  // lb-mini with each worker's measured speed in the balance
+  kDynamic,        // planned as lb-mini; workers draw pack after pack, and take over what a slower
+                   // one would come to later
+};
+
+// When workers wait for each other.
+enum class Synchronization {
+  kStep,   // on demand: at the end of the step alone
+  kLayer,  // as collective sharded training does: every get and every push of a layer waits for all
+};
+
+// Where costs come from.
+enum class CostSource {
+  kFlops,   // the model's shape
+  kTokens,  // every token costs the same
+  kFitted,  // measured microbatches of this run; FLOPs until there are enough
+};
+
+inline constexpr std::array<std::pair<std::string_view, Assignment>, 7> kAssignmentNames = {
+    {{"auto", Assignment::kAuto},
+     {"native", Assignment::kNative},
+     {"local-sort", Assignment::kLocalSort},
+     {"lb-micro", Assignment::kLbMicro},
+     {"lb-mini", Assignment::kLbMini},
+     {"speed-weighted", Assignment::kSpeedWeighted},
+     {"dynamic", Assignment::kDynamic}}};
+inline constexpr std::array<std::pair<std::string_view, Synchronization>, 2> kSynchronizationNames =
+    {{{"step", Synchronization::kStep}, {"layer", Synchronization::kLayer}}};
+inline constexpr std::array<std::pair<std::string_view, CostSource>, 3> kCostSourceNames = {
+    {{"flops", CostSource::kFlops},
+     {"tokens", CostSource::kTokens},
+     {"fitted", CostSource::kFitted}}};
+
+std::string_view Name(Assignment assignment);
+std::string_view Name(Synchronization synchronization);
+// kAuto resolved; anything else as it is.
+Assignment Resolved(Assignment assignment, Synchronization synchronization);
+
+}  // namespace shoal::plan

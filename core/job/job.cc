@@ -1,0 +1,86 @@
+#include "core/job/job.h"
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <numbers>
+#include <sstream>
+
+#include "core/job/job_keys.h"
+#include "fmt/format.h"
+
+namespace shoal::plan {
+
+void Resolve(Job& job, const std::string& base_directory, const MachineOffer& machine) {
+  for (std::string* path : {&job.model, &job.data.train, &job.checkpoint.directory}) {
+    // An absolute path replaces the base.
+    *path = (std::filesystem::path(base_directory) / *path).lexically_normal().string();
+  }
+  DeviceKind device = job.train.device;
+  if (device == DeviceKind::kAuto) {
+    device = machine.gpus > 0 && !job.emulate.enabled() ? DeviceKind::kCuda : DeviceKind::kCpu;
+  }
+  if (job.cluster.local || job.emulate.enabled()) {
+    job.train.device = device;
+  }
+  if (job.train.compute == ComputeType::kAuto) {
+    const bool bf16 = device == DeviceKind::kCuda || machine.cpu_has_bf16;
+    job.train.compute = bf16 ? ComputeType::kBf16 : ComputeType::kFp32;
+  }
+  if (job.service.wire_type_auto) {
+    job.service.wire_type = job.train.compute == ComputeType::kBf16 ? DType::kBF16 : DType::kF32;
+    job.service.wire_type_auto = false;
+  }
+}
+
+DType ComputeDType(const Job& job) {
+  return job.train.compute == ComputeType::kBf16 ? DType::kBF16 : DType::kF32;
+}
+
+std::string ToYaml(const Job& job) {
+  std::string text;
+  std::vector<std::string> open;  // sections that are open, outermost first
+  for (const JobKeyBinding& binding : JobKeyBindings()) {
+    const std::optional<std::string> value = binding.print(job);
+    if (!value) {
+      continue;
+    }
+    std::vector<std::string> parts;
+    std::istringstream path(binding.key.path);
+    for (std::string part; std::getline(path, part, '.');) {
+      parts.push_back(part);
+    }
+    const std::string name = parts.back();
+    parts.pop_back();
+    const auto same =
+        std::mismatch(open.begin(), open.end(), parts.begin(), parts.end()).first - open.begin();
+    open.resize(static_cast<size_t>(same));
+    for (size_t depth = open.size(); depth < parts.size(); ++depth) {
+      text += fmt::format("{:{}}{}:\n", "", 2 * depth, parts[depth]);
+      open.push_back(parts[depth]);
+    }
+    text += fmt::format("{:{}}{}: {}\n", "", 2 * open.size(), name, *value);
+  }
+  return text;
+}
+
+double LearningRateAt(const TrainOptions& train, int64_t step) {
+  if (step <= train.warmup_steps) {
+    return train.learning_rate * static_cast<double>(step) /
+           static_cast<double>(train.warmup_steps);
+  }
+  if (train.schedule == LearningRateSchedule::kConstant) {
+    return train.learning_rate;
+  }
+  const auto decay_steps =
+      static_cast<double>(std::max<int64_t>(1, train.steps - train.warmup_steps));
+  const double progress =
+      std::min(1.0, static_cast<double>(step - train.warmup_steps) / decay_steps);
+  const double remaining = train.schedule == LearningRateSchedule::kLinear
+                               ? 1.0 - progress
+                               : 0.5 * (1.0 + std::cos(std::numbers::pi * progress));
+  return train.minimum_learning_rate +
+         (train.learning_rate - train.minimum_learning_rate) * remaining;
+}
+
+}  // namespace shoal::plan

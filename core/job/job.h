@@ -1,0 +1,205 @@
+// The job file: one YAML document that says everything about a run. docs/job-file.md documents it
+// key by key.
+//
+// Precedence: defaults < file < --set. Unknown keys are errors that name the nearest known key;
+// contradictions are errors that name both keys. The resolved job is written beside every
+// checkpoint and travels to every process as YAML.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "core/base/dtype.h"
+#include "core/job/assignment.h"
+#include "core/job/device_kind.h"
+#include "core/job/pipeline_options.h"
+
+namespace shoal::plan {
+
+enum class ComputeType { kAuto, kFp32, kBf16 };
+enum class LearningRateSchedule { kConstant, kLinear, kCosine };
+enum class OversizePolicy { kError, kSkip, kTruncate };
+enum class Template { kPlain, kChatML, kLlama3 };
+enum class Accumulate { kFloat, kExact };
+// How long a worker keeps fetched weights: for one use of the layer, or for the whole step.
+enum class Residency { kAuto, kLayer, kStep };
+// When a worker pushes gradients: after each microbatch, or once per step after summing locally.
+enum class PushPolicy { kAuto, kMicrobatch, kStep };
+
+struct DataOptions {
+  std::string train;                          // JSONL, or a token file made by `shoal data prepare`
+  Template chat_template = Template::kPlain;  // key: template
+  std::map<std::string, std::string>
+      fields;  // our name -> the file's, e.g. {prompt: question, completion: answer}
+  int64_t max_sequence_tokens = 2048;
+  int64_t microbatch_tokens = 4096;
+  OversizePolicy oversize = OversizePolicy::kError;
+  uint64_t seed = 1;  // order of samples in each data pass
+  bool shuffle = true;
+
+  bool operator==(const DataOptions&) const = default;
+};
+
+// How a step is planned.
+struct PlanChoices {
+  Assignment assignment = Assignment::kAuto;
+  CostSource cost = CostSource::kFlops;
+
+  bool operator==(const PlanChoices&) const = default;
+};
+
+struct TrainOptions {
+  int64_t steps = 100;
+  int64_t minibatch_samples = 32;
+  DeviceKind device = DeviceKind::kAuto;
+  ComputeType compute = ComputeType::kAuto;
+  Synchronization synchronization = Synchronization::kStep;
+  double learning_rate = 1e-4;
+  LearningRateSchedule schedule = LearningRateSchedule::kCosine;
+  int64_t warmup_steps = 0;
+  double minimum_learning_rate = 0;  // where linear and cosine end
+  double weight_decay = 0.1;
+  double beta1 = 0.9;
+  double beta2 = 0.95;
+  double epsilon = 1e-8;
+  double clip_norm = 1.0;  // 0: no clipping
+  Residency residency = Residency::kAuto;
+  PushPolicy push = PushPolicy::kAuto;
+  int64_t prefetch_units = 2;
+  int64_t threads_per_worker = 0;  // 0: the machine's cores divided by the local workers
+  uint64_t seed = 1;
+
+  bool operator==(const TrainOptions&) const = default;
+};
+
+// Which RDMA devices the verbs transport uses, and how. Hosts differ: flags of shoal-server and
+// shoal-worker override the devices and the index on theirs.
+struct RdmaOptions {
+  std::vector<std::string> devices;  // "mlx5_0" or "mlx5_0:2"; empty: all that are fit
+  int64_t gid_index = -1;            // -1: chosen
+  int64_t mtu_bytes = 0;             // 0: the largest that both ports have
+  int64_t max_rails = 4;             // devices and ports used at once
+  int64_t traffic_class = 0;         // of IP packets on Ethernet: DSCP times 4
+  int64_t service_level = 0;         // on InfiniBand
+
+  bool operator==(const RdmaOptions&) const = default;
+};
+
+// Where servers keep master weights, moments and sums of gradients: service.memory.
+enum class PartitionMemory { kHost, kCuda };
+
+// The most that service.push_slots may say: a client has one page for acknowledgements.
+inline constexpr int64_t kMostPushSlots = 64;
+
+struct ServiceOptions {
+  DType wire_type = DType::kF32;  // resolved; key wire_type: auto|bf16|fp32 (auto follows compute)
+  bool wire_type_auto = true;
+  DType gradient_type = DType::kF32;  // how gradients travel: fp32 (default) or bf16
+  Accumulate accumulate = Accumulate::kFloat;
+  PartitionMemory memory = PartitionMemory::kHost;
+  int64_t partition_bytes = 4 << 20;  // counted in fp32
+  int64_t push_slots = 4;             // credits of one client at one server
+  // In order of preference. One that a machine does not have is done without.
+  std::vector<std::string> transports = {"shm", "verbs", "tcp"};
+  RdmaOptions rdma;
+  int64_t threads_per_server = 0;  // 0: the machine's cores divided by the local servers
+
+  bool operator==(const ServiceOptions&) const = default;
+};
+
+struct ClusterOptions {
+  int64_t servers =
+      1;  // local.servers or, with coordinator, how many to wait for (0: those that are there)
+  int64_t workers = 1;      // all stages of all groups
+  bool local = true;        // processes are started on this machine
+  std::string coordinator;  // HOST:PORT of a running one
+  double lease_seconds = 10;
+  double start_timeout_seconds = 60;
+  PipelineOptions pipeline;
+
+  bool operator==(const ClusterOptions&) const = default;
+};
+
+struct CheckpointOptions {
+  std::string directory = "checkpoints";
+  int64_t every_steps = 0;  // 0: only at the end
+  int64_t keep = 3;
+  bool export_huggingface = true;  // leave DIRECTORY/huggingface at the end
+
+  bool operator==(const CheckpointOptions&) const = default;
+};
+
+// Workers that compute nothing and wait as long as a device would take, with real messages: to try
+// many devices and long sequences on a small machine. Weights and gradients that travel are those
+// of the job's (small) model; gradients are made up. What is reported says "emulated".
+struct EmulateOptions {
+  std::string shape;                 // named shape whose FLOPs set the pace; empty: no emulation
+  double device_flops = 1.4e14;      // FLOP/s that a device of speed 1 reaches
+  double time_scale = 1;             // real seconds per emulated second
+  std::vector<double> speeds = {1};  // by worker, in turn
+
+  bool enabled() const { return !shape.empty(); }
+  bool operator==(const EmulateOptions&) const = default;
+};
+
+struct Job {
+  std::string model;  // Hugging Face folder
+  DataOptions data;
+  PlanChoices plan;
+  TrainOptions train;
+  ServiceOptions service;
+  ClusterOptions cluster;
+  CheckpointOptions checkpoint;
+  EmulateOptions emulate;
+
+  bool operator==(const Job&) const = default;
+};
+
+// Parses and validates. `file_name` is for messages ("job.yaml:7: ..."). `overrides` are "--set"
+// values, "a.b=value"; where one of two keys that exclude each other is from an override, it wins.
+// Relative paths from the file are left as they are; those from an override are put behind
+// `override_directory` (the caller's working folder) where it is not empty.
+absl::StatusOr<Job> ParseJob(std::string_view yaml, const std::string& file_name,
+                             const std::vector<std::string>& overrides = {},
+                             const std::string& override_directory = "");
+
+// What the machine that a job is resolved on offers.
+struct MachineOffer {
+  bool cpu_has_bf16 = false;
+  int gpus = 0;  // that workers can compute on; all of them have bf16
+};
+
+// Makes relative paths (model, data.train, checkpoint.directory) absolute: they are relative to
+// `base_directory`, the job file's folder. Resolves device auto of a job whose workers run on this
+// machine; of others each worker takes it for itself (and emulated ones compute on none). Resolves
+// compute auto by what the device offers (by this machine's, where the workers choose theirs), and
+// wire_type auto by compute. Doing it twice changes nothing.
+void Resolve(Job& job, const std::string& base_directory, const MachineOffer& machine);
+
+// Of a resolved job.
+DType ComputeDType(const Job& job);
+
+// The job as YAML that ParseJob reads back to the same Job.
+std::string ToYaml(const Job& job);
+
+// One key of the job file, for `--help` and docs/job-file.md.
+struct JobKey {
+  std::string path;           // "train.learning_rate"
+  std::string type;           // "number from 0 to 1", "one of auto, fp32, bf16", ...
+  std::string default_value;  // as it would stand in the file; "required" where there is none
+  std::string help;
+};
+// In the order of the documentation.
+std::vector<JobKey> JobKeys();
+// The keys as a Markdown table, which docs/job-file.md contains.
+std::string JobKeyTable();
+
+// Learning rate of optimizer step `step` (the first is 1): linear warm-up to learning_rate, then
+// the schedule down to minimum_learning_rate at the last step.
+double LearningRateAt(const TrainOptions& train, int64_t step);
+
+}  // namespace shoal::plan

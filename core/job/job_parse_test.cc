@@ -1,0 +1,330 @@
+// Job files as they are read and resolved, and what is refused.
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/base/bytes.h"
+#include "core/base/status.h"
+#include "core/job/job.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace shoal::plan {
+namespace {
+
+constexpr const char* kExample = R"(
+model: path/to/hf/folder
+data: {train: train.jsonl, template: plain, max_sequence_tokens: 2048, microbatch_tokens: 4096, oversize: error, seed: 1}
+train:
+  {steps: 200, minibatch_samples: 32, compute: auto, learning_rate: 1e-3, schedule: cosine, warmup_steps: 10, weight_decay: 0.1,
+   beta1: 0.9, beta2: 0.95, epsilon: 1e-8, clip_norm: 1.0, seed: 1}   # compute: auto|fp32|bf16; schedule: constant|linear|cosine
+service: {wire_type: auto, accumulate: float, partition_bytes: 4MiB}   # wire_type: auto|bf16|fp32 (auto follows compute); accumulate: float|exact
+cluster: {local: {servers: 2, workers: 2}}
+checkpoint: {directory: checkpoints, every_steps: 50, keep: 3}
+)";
+constexpr const char* kMinimal = "model: m\ndata: {train: t}\n";
+
+Job MustParse(const std::string& yaml, const std::vector<std::string>& overrides = {}) {
+  const auto job = ParseJob(yaml, "job.yaml", overrides);
+  EXPECT_TRUE(job.ok()) << Describe(job.status());
+  return job.ok() ? *job : Job{};
+}
+
+std::string Refusal(const std::string& yaml, const std::vector<std::string>& overrides = {}) {
+  const auto job = ParseJob(yaml, "job.yaml", overrides);
+  EXPECT_TRUE(absl::IsInvalidArgument(job.status())) << yaml;
+  const std::string message(Message(job.status()));
+  EXPECT_EQ(message.find('\n'), std::string::npos) << message;
+  return message;
+}
+
+TEST(ParseJob, ReadsTheDocumentedExample) {
+  const Job job = MustParse(kExample);
+  EXPECT_EQ(job.model, "path/to/hf/folder");
+  EXPECT_EQ(job.data.train, "train.jsonl");
+  EXPECT_EQ(job.train.steps, 200);
+  EXPECT_EQ(job.train.learning_rate, 1e-3);
+  EXPECT_EQ(job.train.epsilon, 1e-8);
+  EXPECT_EQ(job.train.warmup_steps, 10);
+  EXPECT_EQ(job.service.partition_bytes, 4 * kMiB);
+  EXPECT_TRUE(job.service.wire_type_auto);
+  EXPECT_TRUE(job.cluster.local);
+  EXPECT_EQ(job.cluster.servers, 2);
+  EXPECT_EQ(job.cluster.workers, 2);
+  EXPECT_EQ(job.checkpoint.every_steps, 50);
+}
+
+TEST(ParseJob, DefaultsAreThoseOfTheStruct) {
+  const Job expected{.model = "m", .data = {.train = "t"}};
+  EXPECT_EQ(MustParse(kMinimal), expected);
+  EXPECT_EQ(MustParse(std::string(kMinimal) + "train:\n"), expected);
+}
+
+TEST(ParseJob, OverridesWinOverTheFile) {
+  const Job job =
+      MustParse(kExample, {"train.steps=5", "train.warmup_steps=2", "data.fields.prompt=question",
+                           "data.fields.completion=answer", "service.transports=[tcp]",
+                           "train.learning_rate=2e-4", "cluster.local={servers: 3}"});
+  EXPECT_EQ(job.train.steps, 5);
+  EXPECT_EQ(job.train.learning_rate, 2e-4);
+  EXPECT_EQ(job.data.fields.at("prompt"), "question");
+  EXPECT_EQ(job.data.fields.at("completion"), "answer");
+  EXPECT_EQ(job.service.transports, std::vector<std::string>{"tcp"});
+  EXPECT_EQ(job.cluster.servers, 3);
+  EXPECT_EQ(job.cluster.workers, 2);
+}
+
+TEST(ParseJob, AnOverrideChoosesBetweenKeysThatExcludeEachOther) {
+  const Job remote = MustParse(kExample, {"cluster.coordinator=host:1234", "cluster.workers=4"});
+  EXPECT_FALSE(remote.cluster.local);
+  EXPECT_EQ(remote.cluster.coordinator, "host:1234");
+  EXPECT_EQ(remote.cluster.servers, 0);
+  EXPECT_EQ(remote.cluster.workers, 4);
+  const Job local = MustParse(std::string(kMinimal) + "cluster: {coordinator: 'host:1'}",
+                              {"cluster.local.workers=2"});
+  EXPECT_TRUE(local.cluster.local);
+  EXPECT_EQ(local.cluster.coordinator, "");
+}
+
+TEST(ParseJob, PathsOfOverridesAreRelativeToTheirOwnFolder) {
+  auto job = ParseJob(kMinimal, "job.yaml", {"data.train=other.jsonl"}, "/here");
+  ASSERT_TRUE(job.ok());
+  Resolve(*job, "/there/sub", {});
+  EXPECT_EQ(job->data.train, "/here/other.jsonl");
+  EXPECT_EQ(job->model, "/there/sub/m");
+  EXPECT_EQ(job->checkpoint.directory, "/there/sub/checkpoints");
+}
+
+TEST(ParseJob, NamesTheNearestKey) {
+  const std::string yaml = std::string(kMinimal) + "train:\n  steps: 3\n  learning_rat: 1\n";
+  EXPECT_EQ(Refusal(yaml),
+            "job.yaml:5: unknown key 'learning_rat' in train; did you mean learning_rate?");
+  EXPECT_EQ(Refusal("modle: m\n"), "job.yaml:1: unknown key 'modle'; did you mean model?");
+  EXPECT_EQ(Refusal(std::string(kMinimal) + "data2: 1\n"),
+            "job.yaml:3: unknown key 'data2'; did you mean data?");
+  EXPECT_EQ(Refusal("model: m\nlearning_rate: 1\n"),
+            "job.yaml:2: unknown key 'learning_rate'; did you mean train.learning_rate?");
+  EXPECT_EQ(Refusal(std::string(kMinimal) + "cluster: {local: {server: 2}}"),
+            "job.yaml:3: unknown key 'server' in cluster.local; did you mean servers?");
+  EXPECT_EQ(Refusal(kMinimal, {"train.step=3"}),
+            "--set train.step=3: unknown key 'step' in train; did you mean steps?");
+  EXPECT_EQ(
+      Refusal(kMinimal, {"data.fields.promt=q"}),
+      "--set data.fields.promt=q: data.fields has the unknown key 'promt'; did you mean prompt?");
+  EXPECT_THAT(Refusal(kMinimal, {"train.steps.more=3"}),
+              testing::HasSubstr("train.steps is a map, expected an integer"));
+}
+
+TEST(ParseJob, RefusesBadValues) {
+  const auto train = [](const std::string& text) {
+    return Refusal(std::string(kMinimal) + "train: {" + text + "}");
+  };
+  EXPECT_EQ(train("steps: abc"),
+            "job.yaml:3: train.steps is 'abc', expected an integer from 1 to 1000000000");
+  EXPECT_THAT(train("steps: 0"), testing::HasSubstr("train.steps is '0'"));
+  EXPECT_THAT(train("steps: 1.5"), testing::HasSubstr("train.steps is '1.5'"));
+  EXPECT_THAT(train("steps: 99999999999999999999"), testing::HasSubstr("train.steps"));
+  EXPECT_THAT(train("steps:"), testing::HasSubstr("train.steps is empty"));
+  EXPECT_THAT(train("steps: [1]"), testing::HasSubstr("train.steps is a list"));
+  EXPECT_THAT(
+      train("beta1: 1"),
+      testing::HasSubstr("train.beta1 is '1', expected a number of at least 0 and below 1"));
+  EXPECT_THAT(train("learning_rate: nan"), testing::HasSubstr("train.learning_rate"));
+  EXPECT_THAT(train("learning_rate: -1e-3"), testing::HasSubstr("train.learning_rate"));
+  EXPECT_THAT(train("epsilon: 0"), testing::HasSubstr("expected a number above 0"));
+  EXPECT_THAT(train("compute: fp64"),
+              testing::HasSubstr("train.compute is 'fp64', expected one of auto, fp32, bf16"));
+  EXPECT_THAT(train("seed: -1"), testing::HasSubstr("train.seed"));
+  const auto more = [](const std::string& text) { return Refusal(std::string(kMinimal) + text); };
+  EXPECT_THAT(more("service: {partition_bytes: 4 cups}"), testing::HasSubstr("like 4MiB"));
+  EXPECT_THAT(more("service: {partition_bytes: 1}"), testing::HasSubstr("bytes from 1.0 KiB"));
+  EXPECT_THAT(
+      more("service: {transports: [shm, rdma]}"),
+      testing::HasSubstr("unknown transport 'rdma', expected some of shm, verbs (RDMA), tcp"));
+  EXPECT_THAT(more("service: {transports: [shm, shm]}"), testing::HasSubstr("twice"));
+  EXPECT_THAT(more("service: {transports: []}"), testing::HasSubstr("empty list"));
+  EXPECT_THAT(more("service: {transports: shm}"), testing::HasSubstr("expected a list"));
+  for (const char* device : {"mlx5_0:", "mlx5_0:0", ":1", "a b", "mlx5_0:x", "mlx5_0:1:2"}) {
+    EXPECT_THAT(more(fmt::format("service: {{rdma: {{devices: ['{}']}}}}", device)),
+                testing::HasSubstr("expected device names like mlx5_0"));
+  }
+  EXPECT_THAT(more("service: {rdma: {devices: [rxe0, rxe0]}}"), testing::HasSubstr("twice"));
+  EXPECT_THAT(more("service: {rdma: {devices: rxe0}}"), testing::HasSubstr("expected a list"));
+  EXPECT_THAT(more("service: {rdma: {mtu: 1500}}"),
+              testing::HasSubstr("expected one of auto, 256, 512"));
+  EXPECT_THAT(more("service: {rdma: {gid_index: -2}}"), testing::HasSubstr("from -1 to 255"));
+  EXPECT_THAT(more("service: {rdma: {traffic_class: 256}}"), testing::HasSubstr("from 0 to 255"));
+  EXPECT_THAT(more("service: {rdma: {max_rails: 0}}"), testing::HasSubstr("from 1 to 16"));
+  EXPECT_THAT(more("cluster: {coordinator: host}"), testing::HasSubstr("expected HOST:PORT"));
+  EXPECT_THAT(more("cluster: {coordinator: 'host:70000'}"),
+              testing::HasSubstr("expected HOST:PORT"));
+  EXPECT_THAT(more("cluster: {local: 3}"), testing::HasSubstr("cluster.local is not a map"));
+  EXPECT_THAT(more("cluster: {local: {servers: 0}}"), testing::HasSubstr("from 1 to"));
+  EXPECT_THAT(more("checkpoint: {export_huggingface: maybe}"), testing::HasSubstr("true or false"));
+  EXPECT_THAT(Refusal("model: m\ndata: {train: t, fields: {prompt: [1]}}"),
+              testing::HasSubstr("prompt, which is a list"));
+  EXPECT_EQ(Refusal("data: {train: t}"), "job.yaml: model is missing");
+  EXPECT_EQ(Refusal("model: m"), "job.yaml: data.train is missing");
+}
+
+TEST(ParseJob, RefusesBrokenDocuments) {
+  EXPECT_THAT(Refusal("model: [m\n"), testing::HasSubstr("not valid YAML"));
+  EXPECT_THAT(Refusal("model: m\ndata: {train: \xE4}\n"),
+              testing::StartsWith("job.yaml:2: not UTF-8"));
+  EXPECT_THAT(Refusal("model: m\n\tdata: x\n"), testing::StartsWith("job.yaml:2: not valid YAML"));
+  EXPECT_THAT(Refusal("just text"), testing::HasSubstr("the job is not a map"));
+  EXPECT_THAT(Refusal("- a\n- b"), testing::HasSubstr("the job is not a map"));
+  EXPECT_THAT(Refusal(std::string(kMinimal) + "---\nmodel: n\n"),
+              testing::HasSubstr("a second YAML document"));
+  EXPECT_EQ(Refusal("# a comment\n  , or what is left of one\nmodel: m\n"),
+            "job.yaml:2: not valid YAML: nothing can begin with what is in column 3");
+  EXPECT_EQ(Refusal(std::string(kMinimal) + "model: n\n"), "job.yaml:3: model is given twice");
+  EXPECT_THAT(Refusal(std::string(kMinimal) + "? [a]\n: 1\n"),
+              testing::HasSubstr("a key is not a name"));
+  EXPECT_THAT(Refusal(std::string(5000, '[')), testing::HasSubstr("not valid YAML"));
+  EXPECT_THAT(Refusal(""), testing::HasSubstr("model is missing"));
+  EXPECT_THAT(Refusal(kMinimal, {"train.steps"}), testing::HasSubstr("expected key=value"));
+  EXPECT_THAT(Refusal(kMinimal, {"=3"}), testing::HasSubstr("expected key=value"));
+  EXPECT_THAT(Refusal(kMinimal, {"train.=3"}), testing::HasSubstr("--set train.=3"));
+  EXPECT_THAT(Refusal(kMinimal, {"train.steps=[1"}),
+              testing::HasSubstr("--set train.steps=[1: not valid YAML"));
+}
+
+TEST(ParseJob, RefusesContradictions) {
+  const auto with = [](const std::string& text) { return Refusal(std::string(kMinimal) + text); };
+  EXPECT_EQ(with("train:\n  steps: 5\n  warmup_steps: 6\n"),
+            "job.yaml:5: train.warmup_steps (6) is more than train.steps (5)");
+  EXPECT_THAT(Refusal(kExample, {"train.steps=5"}),
+              testing::StartsWith("--set train.steps=5: train.warmup_steps (10)"));
+  EXPECT_THAT(with("train: {learning_rate: 1e-4, minimum_learning_rate: 1e-3}"),
+              testing::HasSubstr("is more than"));
+  EXPECT_THAT(with("train: {schedule: constant, minimum_learning_rate: 1e-5}"),
+              testing::HasSubstr("train.schedule constant"));
+  EXPECT_THAT(Refusal("model: m\ndata: {train: t, max_sequence_tokens: 4097}"),
+              testing::HasSubstr(
+                  "data.max_sequence_tokens (4097) is more than data.microbatch_tokens (4096)"));
+  EXPECT_THAT(with("cluster: {coordinator: 'a:1', local: {servers: 1}}"),
+              testing::HasSubstr("contradicts cluster.local"));
+  EXPECT_THAT(with("cluster: {servers: 2, local: {servers: 1}}"),
+              testing::HasSubstr("go with cluster.coordinator"));
+  EXPECT_THAT(with("train: {push: step}\nservice: {accumulate: exact}"),
+              testing::HasSubstr("train.push step contradicts service.accumulate exact"));
+  EXPECT_THAT(with("train: {device: cuda}\nemulate: {shape: 1.5b}\n"),
+              testing::HasSubstr("train.device cuda contradicts emulate.shape 1.5b"));
+}
+
+TEST(ParseJob, ReadsAPipeline) {
+  const Job job = MustParse(std::string(kMinimal) +
+                            "cluster: {local: {workers: 8}, pipeline: {stages: 4, chunks: 2, "
+                            "schedule: GIS(3), offload: half, recompute: light, "
+                            "device_memory: 2GiB, host_memory: 8GB, copy_rate: 3.1GB/s, "
+                            "duplex: true, pace: {forward_flops: 1e12}}}");
+  const PipelineOptions& pipeline = job.cluster.pipeline;
+  EXPECT_EQ(pipeline.stages, 4);
+  EXPECT_EQ(pipeline.chunks, 2);
+  EXPECT_EQ(pipeline.schedule, "GIS(3)");
+  EXPECT_EQ(pipeline.offload.value, OffloadedChunks::kHalf);
+  EXPECT_EQ(pipeline.recompute, Recompute::kLight);
+  EXPECT_EQ(pipeline.device_memory, 2 * kGiB);
+  EXPECT_EQ(pipeline.host_memory, 8'000'000'000);
+  EXPECT_EQ(pipeline.copy_rate, 3.1e9);
+  EXPECT_TRUE(pipeline.pace.duplex);
+  EXPECT_FALSE(pipeline.pace.paired);
+  EXPECT_EQ(pipeline.pace.forward_flops, 1e12);
+  EXPECT_TRUE(pipeline.enabled());
+  EXPECT_EQ(MustParse(kMinimal, {"cluster.pipeline.chunks=3", "cluster.pipeline.offload=2.25"})
+                .cluster.pipeline.offload.value,
+            2.25);
+  EXPECT_EQ(MustParse(kMinimal, {"cluster.pipeline.chunks=3", "cluster.pipeline.offload=2"})
+                .cluster.pipeline.offload.value,
+            2);
+  // One group is what is meant where no number of workers is given.
+  EXPECT_EQ(MustParse(kMinimal, {"cluster.pipeline.stages=3"}).cluster.workers, 3);
+}
+
+TEST(ParseJob, APipelineIsOffUntilSomethingAsksForIt) {
+  for (const char* off : {"stages=1", "chunks=2", "offload=auto", "offload=none", "recompute=auto",
+                          "recompute=none", "host_memory=1GiB", "schedule=PO"}) {
+    EXPECT_FALSE(
+        MustParse(kMinimal, {fmt::format("cluster.pipeline.{}", off)}).cluster.pipeline.enabled())
+        << off;
+  }
+  for (const char* on : {"stages=2", "offload=full", "offload=half", "offload=1", "recompute=full",
+                         "recompute=light", "device_memory=1MiB"}) {
+    EXPECT_TRUE(
+        MustParse(kMinimal, {fmt::format("cluster.pipeline.{}", on)}).cluster.pipeline.enabled())
+        << on;
+  }
+}
+
+TEST(ParseJob, RefusesPipelinesThatCannotBe) {
+  const auto with = [](const std::string& text, const std::string& more = "") {
+    return Refusal(fmt::format("{}{}cluster: {{pipeline: {{{}}}}}", kMinimal, more, text));
+  };
+  EXPECT_EQ(
+      Refusal(std::string(kMinimal) + "cluster:\n  local: {workers: 3}\n  pipeline: {stages: 2}\n"),
+      "job.yaml:4: cluster.local.workers (3) is not a multiple of cluster.pipeline.stages "
+      "(2); a worker group is one worker for each stage");
+  EXPECT_THAT(Refusal(std::string(kMinimal) +
+                      "cluster: {coordinator: 'a:1', workers: 3, pipeline: {stages: 2}}"),
+              testing::HasSubstr("cluster.workers (3) is not a multiple"));
+  EXPECT_EQ(with("stages: 2", "plan: {assignment: dynamic}\n"),
+            "job.yaml:4: cluster.pipeline.stages contradicts plan.assignment dynamic");
+  EXPECT_THAT(
+      with("offload: full", "train: {synchronization: layer}\n"),
+      testing::HasSubstr("cluster.pipeline.offload contradicts train.synchronization layer"));
+  EXPECT_THAT(with("device_memory: 1GiB", "emulate: {shape: 1.5b}\n"),
+              testing::HasSubstr("cluster.pipeline.device_memory contradicts emulate.shape 1.5b"));
+  EXPECT_THAT(with("recompute: light", "plan: {assignment: dynamic}\n"),
+              testing::HasSubstr("cluster.pipeline.recompute contradicts plan.assignment"));
+  EXPECT_EQ(with("chunks: 2, offload: 3"),
+            "job.yaml:3: cluster.pipeline.offload (3) is more than cluster.pipeline.chunks (2)");
+  EXPECT_THAT(with("stages: 0"), testing::HasSubstr("from 1 to 256"));
+  EXPECT_THAT(with("offload: most"),
+              testing::HasSubstr("is 'most', expected auto, none, half, full or a number"));
+  EXPECT_THAT(with("offload: [1]"), testing::HasSubstr("is a list, expected auto, none"));
+  EXPECT_THAT(with("recompute: all"), testing::HasSubstr("expected one of auto, none, light"));
+  EXPECT_THAT(with("copy_rate: 3 apples"), testing::HasSubstr("expected a rate like 3.1GB/s"));
+  EXPECT_THAT(with("device_memory: much"), testing::HasSubstr("cluster.pipeline.device_memory"));
+}
+
+TEST(Resolve, SettlesTypesOnce) {
+  Job job = MustParse(kExample);
+  Resolve(job, "/base", {.cpu_has_bf16 = true});
+  EXPECT_EQ(job.train.compute, ComputeType::kBf16);
+  EXPECT_EQ(job.service.wire_type, DType::kBF16);
+  EXPECT_EQ(job.model, "/base/path/to/hf/folder");
+  const Job once = job;
+  Resolve(job, "/base", {.gpus = 1});
+  EXPECT_EQ(job, once);
+  Job plain = MustParse(kExample, {"service.wire_type=bf16"});
+  Resolve(plain, "/base", {});
+  EXPECT_EQ(plain.train.compute, ComputeType::kFp32);
+  EXPECT_EQ(plain.service.wire_type, DType::kBF16);
+}
+
+TEST(Resolve, TakesAGpuWhereThisMachineRunsTheWorkersAndHasOne) {
+  const auto resolved = [](const std::vector<std::string>& overrides, const MachineOffer& machine) {
+    Job job = MustParse(kMinimal, overrides);
+    Resolve(job, "/base", machine);
+    return std::pair(job.train.device, job.train.compute);
+  };
+  const MachineOffer gpu = {.gpus = 2};
+  const auto cuda = std::pair(DeviceKind::kCuda, ComputeType::kBf16);
+  const auto cpu = std::pair(DeviceKind::kCpu, ComputeType::kFp32);
+  EXPECT_EQ(resolved({}, gpu), cuda);
+  EXPECT_EQ(resolved({}, {}), cpu);
+  EXPECT_EQ(resolved({"train.device=cpu"}, gpu), cpu);
+  EXPECT_EQ(resolved({"train.device=cuda"}, {}), cuda);
+  EXPECT_EQ(resolved({"train.device=cuda", "train.compute=fp32"}, gpu),
+            std::pair(DeviceKind::kCuda, ComputeType::kFp32));
+  EXPECT_EQ(resolved({"emulate.shape=tiny"}, gpu), cpu);
+  // Elsewhere each worker takes what it has.
+  const std::string there = "cluster.coordinator=head:4000";
+  EXPECT_EQ(resolved({there}, gpu), std::pair(DeviceKind::kAuto, ComputeType::kBf16));
+  EXPECT_EQ(resolved({there}, {}), std::pair(DeviceKind::kAuto, ComputeType::kFp32));
+  EXPECT_EQ(resolved({there, "train.device=cuda"}, {}), cuda);
+}
+
+}  // namespace
+}  // namespace shoal::plan

@@ -1,0 +1,217 @@
+// Jobs as they are written back and described, and the learning rate they ask for.
+#include "core/job/job.h"
+
+#include <limits>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "core/base/bytes.h"
+#include "core/base/file.h"
+#include "core/base/random.h"
+#include "core/base/status.h"
+#include "gtest/gtest.h"
+
+namespace shoal::plan {
+namespace {
+
+std::string RandomText(Random& random) {
+  static const std::vector<std::string> pieces = {
+      "a", "/", "..",   " ", ": ", "#",    "\"",   "'",   "\\", "\n", "\t", "{",
+      "}", "é", "日本", "-", "~",  "null", "true", "1e3", "%",  "&x", "*y", "!"};
+  std::string text;
+  for (int64_t i = random.Between(1, 12); i > 0; --i) {
+    text += pieces[random.Below(pieces.size())];
+  }
+  return text;
+}
+
+PipelineOptions RandomPipeline(Random& random) {
+  PipelineOptions pipeline;
+  if (random.Below(2) == 0) {
+    return pipeline;
+  }
+  pipeline.stages = random.Between(1, 32);
+  pipeline.chunks = random.Between(0, 8);
+  pipeline.schedule = RandomText(random);
+  pipeline.offload.value = random.Between(-3, pipeline.chunks);
+  if (random.Below(2) == 0) {
+    pipeline.recompute = static_cast<Recompute>(random.Below(3));
+  }
+  pipeline.device_memory = random.Between(0, 1 << 30);
+  pipeline.host_memory = random.Below(2) == 0 ? 0 : random.Between(0, 1 << 30);
+  pipeline.copy_rate = random.Below(2) == 0 ? 0 : std::exp(random.Uniform() * 30);
+  pipeline.pace.duplex = random.Below(2) == 0;
+  pipeline.pace.paired = random.Below(2) == 0;
+  for (double* pace :
+       {&pipeline.pace.forward_flops, &pipeline.pace.backward_input_flops,
+        &pipeline.pace.backward_weights_flops, &pipeline.pace.offload_bytes_per_second,
+        &pipeline.pace.reload_bytes_per_second, &pipeline.pace.elementwise_bytes_per_second,
+        &pipeline.pace.message_bytes_per_second, &pipeline.pace.message_latency_seconds}) {
+    *pace = random.Below(2) == 0 ? 0 : std::exp(random.Uniform() * 40);
+  }
+  return pipeline;
+}
+
+Job RandomJob(Random& random) {
+  Job job;
+  job.model = RandomText(random);
+  job.data.train = RandomText(random);
+  job.data.chat_template = static_cast<Template>(random.Below(3));
+  for (const char* name : {"messages", "prompt", "completion", "input_ids", "labels", "answer"}) {
+    if (random.Below(3) == 0) {
+      job.data.fields[name] = RandomText(random);
+    }
+  }
+  job.data.max_sequence_tokens = random.Between(2, 1 << 20);
+  job.data.microbatch_tokens = random.Between(job.data.max_sequence_tokens, 1 << 24);
+  job.data.oversize = static_cast<OversizePolicy>(random.Below(3));
+  job.data.seed = random.Next();
+  job.data.shuffle = random.Below(2) == 0;
+  job.plan.assignment = static_cast<Assignment>(random.Below(7));
+  job.plan.cost = static_cast<CostSource>(random.Below(3));
+  job.train.synchronization = job.plan.assignment == Assignment::kDynamic
+                                  ? Synchronization::kStep
+                                  : static_cast<Synchronization>(random.Below(2));
+  if (random.Below(2) == 0) {
+    job.emulate.shape = "1.5b";
+  }
+  job.emulate.device_flops = std::exp(random.Uniform() * 40);
+  job.emulate.time_scale = std::exp(random.Normal());
+  job.emulate.speeds = std::vector<double>(1 + random.Below(4), random.Uniform() + 0.01);
+  job.train.steps = random.Between(1, 1'000'000'000);
+  job.train.minibatch_samples = random.Between(1, 10'000'000);
+  job.train.compute = static_cast<ComputeType>(random.Below(3));
+  job.train.learning_rate = std::exp(random.Normal() * 5);
+  job.train.schedule = static_cast<LearningRateSchedule>(random.Below(3));
+  job.train.warmup_steps = random.Between(0, job.train.steps);
+  job.train.minimum_learning_rate = job.train.schedule == LearningRateSchedule::kConstant
+                                        ? 0
+                                        : job.train.learning_rate * random.Uniform();
+  job.train.weight_decay = random.Uniform();
+  job.train.beta1 = random.Uniform();
+  job.train.beta2 = random.Uniform();
+  job.train.epsilon = std::exp(random.Normal() * 20);
+  job.train.clip_norm = random.Uniform() * 10;
+  job.train.residency = static_cast<Residency>(random.Below(3));
+  job.train.push = static_cast<PushPolicy>(random.Below(3));
+  job.train.prefetch_units = random.Between(0, 64);
+  job.train.threads_per_worker = random.Between(0, 1024);
+  job.train.seed = random.Below(2) == 0 ? std::numeric_limits<uint64_t>::max() : random.Next();
+  job.service.wire_type_auto = random.Below(2) == 0;
+  job.service.wire_type =
+      !job.service.wire_type_auto && random.Below(2) == 0 ? DType::kBF16 : DType::kF32;
+  job.service.gradient_type = random.Below(2) == 0 ? DType::kBF16 : DType::kF32;
+  job.service.accumulate = job.train.push == PushPolicy::kStep
+                               ? Accumulate::kFloat
+                               : static_cast<Accumulate>(random.Below(2));
+  job.service.memory = static_cast<PartitionMemory>(random.Below(2));
+  job.service.partition_bytes = random.Between(kKiB, kGiB);
+  job.service.push_slots = random.Between(1, kMostPushSlots);
+  job.service.transports = random.Below(2) == 0 ? std::vector<std::string>{"tcp"}
+                                                : std::vector<std::string>{"verbs", "shm"};
+  if (random.Below(2) == 0) {
+    job.service.rdma = {.devices = {"mlx5_0", "rocep1s0-f1.2:2"},
+                        .gid_index = random.Between(-1, 255),
+                        .mtu_bytes = int64_t{256} << random.Below(5),
+                        .max_rails = random.Between(1, 16),
+                        .traffic_class = random.Between(0, 255),
+                        .service_level = random.Between(0, 15)};
+  }
+  job.service.threads_per_server = random.Between(0, 1024);
+  job.cluster.local = random.Below(2) == 0;
+  job.cluster.coordinator = job.cluster.local || random.Below(3) == 0
+                                ? ""
+                                : fmt::format("[::1]:{}", random.Between(1, 65535));
+  job.cluster.servers = random.Between(job.cluster.local ? 1 : 0, 4096);
+  job.cluster.workers = random.Between(job.cluster.local ? 1 : 0, 4096);
+  job.cluster.pipeline = RandomPipeline(random);
+  if (job.cluster.pipeline.enabled()) {
+    job.plan.assignment = Assignment::kLbMini;
+    job.train.synchronization = Synchronization::kStep;
+    job.emulate.shape.clear();
+  }
+  job.cluster.workers -= job.cluster.workers % job.cluster.pipeline.stages;
+  if (job.cluster.local && job.cluster.workers == 0) {
+    job.cluster.workers = job.cluster.pipeline.stages;
+  }
+  job.cluster.lease_seconds = 0.1 + random.Uniform() * 100;
+  job.cluster.start_timeout_seconds = 0.1 + random.Uniform() * 1000;
+  job.checkpoint.directory = RandomText(random);
+  job.checkpoint.every_steps = random.Between(0, 1000);
+  job.checkpoint.keep = random.Between(1, 100);
+  job.checkpoint.export_huggingface = random.Below(2) == 0;
+  return job;
+}
+
+TEST(ToYaml, IsReadBackAsTheSameJob) {
+  Random random(7);
+  for (int i = 0; i < 300; ++i) {
+    const Job job = RandomJob(random);
+    const std::string yaml = ToYaml(job);
+    const auto reread = ParseJob(yaml, "job.yaml");
+    ASSERT_TRUE(reread.ok()) << Describe(reread.status()) << "\n" << yaml;
+    EXPECT_EQ(*reread, job) << yaml;
+    EXPECT_EQ(ToYaml(*reread), yaml);
+  }
+}
+
+TEST(ToYaml, SaysEveryKey) {
+  const std::string local = ToYaml(Job{});
+  Job job;
+  job.cluster.local = false;
+  job.cluster.coordinator = "host:1";
+  job.emulate.shape = "1.5b";
+  const std::string remote = ToYaml(job);
+  for (const JobKey& key : JobKeys()) {
+    const std::string name = key.path.substr(key.path.rfind('.') + 1) + ":";
+    EXPECT_TRUE(local.find(name) != std::string::npos || remote.find(name) != std::string::npos)
+        << key.path;
+  }
+}
+
+TEST(JobKeys, AreDescribed) {
+  std::map<std::string, JobKey> keys;
+  for (const JobKey& key : JobKeys()) {
+    EXPECT_FALSE(key.type.empty() || key.default_value.empty() || key.help.empty()) << key.path;
+    EXPECT_TRUE(key.help.ends_with(".")) << key.path;
+    EXPECT_TRUE(keys.emplace(key.path, key).second) << key.path;
+  }
+  EXPECT_EQ(keys.at("model").default_value, "required");
+  EXPECT_EQ(keys.at("train.beta2").default_value, "0.95");
+  EXPECT_EQ(keys.at("cluster.coordinator").default_value, "none");
+}
+
+TEST(JobKeyTable, IsWhatTheDocumentationSays) {
+  const auto document = ReadFile(SHOAL_SOURCE_DIRECTORY "/docs/job-file.md");
+  ASSERT_TRUE(document.ok()) << Describe(document.status());
+  EXPECT_NE(document->find(JobKeyTable()), std::string::npos)
+      << "docs/job-file.md must contain this table:\n"
+      << JobKeyTable();
+}
+
+TEST(LearningRateAt, RisesAndFallsAsSaid) {
+  TrainOptions train;
+  train.learning_rate = 1.0;
+  train.minimum_learning_rate = 0.1;
+  train.steps = 110;
+  train.warmup_steps = 10;
+  for (const auto schedule : {LearningRateSchedule::kLinear, LearningRateSchedule::kCosine,
+                              LearningRateSchedule::kConstant}) {
+    train.schedule = schedule;
+    EXPECT_DOUBLE_EQ(LearningRateAt(train, 1), 0.1);
+    EXPECT_DOUBLE_EQ(LearningRateAt(train, 5), 0.5);
+    EXPECT_DOUBLE_EQ(LearningRateAt(train, 10), 1.0);
+    for (int64_t step = 11; step <= 110; ++step) {
+      EXPECT_LE(LearningRateAt(train, step), LearningRateAt(train, step - 1));
+    }
+    const bool constant = schedule == LearningRateSchedule::kConstant;
+    EXPECT_DOUBLE_EQ(LearningRateAt(train, 60), constant ? 1.0 : 0.55);
+    EXPECT_DOUBLE_EQ(LearningRateAt(train, 110), constant ? 1.0 : 0.1);
+  }
+  train.warmup_steps = 110;
+  EXPECT_DOUBLE_EQ(LearningRateAt(train, 110), 1.0);
+}
+
+}  // namespace
+}  // namespace shoal::plan

@@ -1,0 +1,162 @@
+#include "core/base/file.h"
+#include "core/model/huggingface/hf_model.h"
+#include "core/model/huggingface/testing.h"
+#include "nlohmann/json.hpp"
+
+namespace shoal::formats {
+namespace {
+
+using nlohmann::json;
+
+json Llama() {
+  return json::parse(
+      R"({"architectures": ["LlamaForCausalLM"], "vocab_size": 512, "hidden_size": 64,
+    "intermediate_size": 172, "num_hidden_layers": 5, "num_attention_heads": 8, "num_key_value_heads": 4})");
+}
+json Qwen2() {
+  json config = Llama();
+  config["architectures"] = {"Qwen2ForCausalLM"};
+  return config;
+}
+absl::StatusOr<plan::ModelSpec> Parse(const json& config) {
+  return ParseModelSpec(config.dump(), "config.json");
+}
+
+TEST(ParseModelSpec, FillsWhatAConfigLeavesOut) {
+  const auto spec = Parse(Llama());
+  ASSERT_OK(spec.status());
+  EXPECT_EQ(spec->head_dim, 8);
+  EXPECT_EQ(spec->max_positions, 2048);
+  EXPECT_EQ(spec->norm_epsilon, 1e-6);
+  EXPECT_EQ(spec->rope_theta, 10000.0);
+  EXPECT_FALSE(spec->tied_embeddings || spec->attention_bias || spec->mlp_bias ||
+               spec->rope_scaling);
+  json config = Llama();
+  config.erase("num_key_value_heads");
+  config["head_dim"] = 32;
+  EXPECT_EQ(Parse(config)->kv_heads, 8);
+  EXPECT_EQ(Parse(config)->q_size(), 256);
+  config.erase("architectures");
+  config["model_type"] = "qwen2";
+  EXPECT_EQ(Parse(config)->architecture, "Qwen2ForCausalLM");
+}
+
+TEST(ParseModelSpec, PutsBiasesWhereTheArchitectureHasThem) {
+  json config = Llama();
+  config["attention_bias"] = true;
+  EXPECT_TRUE(Parse(config)->attention_bias);
+  EXPECT_TRUE(Parse(config)->output_bias);
+  EXPECT_TRUE(Parse(Qwen2())->attention_bias);
+  EXPECT_FALSE(Parse(Qwen2())->output_bias);
+}
+
+TEST(ParseModelSpec, ReadsBothSpellingsOfRope) {
+  const json llama3 = json::parse(R"({"rope_type": "llama3", "factor": 32.0, "low_freq_factor": 1.0,
+      "high_freq_factor": 4.0, "original_max_position_embeddings": 8192})");
+  const plan::RopeScaling expected{32.0, 1.0, 4.0, 8192};
+  json config = Llama();
+  config["rope_scaling"] = llama3;
+  config["rope_theta"] = 500000;
+  EXPECT_EQ(Parse(config)->rope_scaling, expected);
+  EXPECT_EQ(Parse(config)->rope_theta, 500000.0);
+
+  json newer = Llama();
+  newer["rope_parameters"] = llama3;
+  newer["rope_parameters"]["rope_theta"] = 500000.0;
+  EXPECT_EQ(*Parse(newer), *Parse(config));
+  config["rope_scaling"] = json::parse(R"({"type": "default"})");
+  EXPECT_FALSE(Parse(config)->rope_scaling.has_value());
+  config["rope_scaling"] = nullptr;
+  EXPECT_FALSE(Parse(config)->rope_scaling.has_value());
+}
+
+TEST(ParseModelSpec, RefusesByName) {
+  struct Case {
+    bool qwen2;
+    const char* key;
+    const char* value;    // JSON
+    const char* message;  // empty: it is taken
+  };
+  const Case cases[] = {
+      {false, "architectures", R"(["MistralForCausalLM"])",
+       "'MistralForCausalLM' is not supported"},
+      {false, "architectures", "[]", "architectures"},
+      {false, "rope_scaling", R"({"rope_type": "yarn", "factor": 4.0})", "'yarn' is not supported"},
+      {false, "rope_scaling", R"({"type": "linear"})", "'linear' is not supported"},
+      {false, "rope_scaling", R"({"rope_type": "llama3"})", "rope_scaling: factor is missing"},
+      {false, "rope_scaling", "3", "rope_scaling is not an object"},
+      {false, "rope_parameters", R"({"partial_rotary_factor": 0.5})", "partial_rotary_factor"},
+      {false, "partial_rotary_factor", "0.5", "partial_rotary_factor"},
+      {false, "hidden_act", R"("gelu")", "hidden_act 'gelu'"},
+      {false, "quantization_config", R"({"bits": 4})", "quantization_config"},
+      {false, "sliding_window", "4096", "sliding_window"},
+      {true, "use_sliding_window", "true", "use_sliding_window"},
+      {true, "layer_types", R"(["full_attention", "sliding_attention"])", "sliding_attention"},
+      {true, "sliding_window", "32768", ""},
+      {true, "layer_types", R"(["full_attention"])", ""},
+      {false, "vocab_size", "null", "vocab_size is missing"},
+      {false, "vocab_size", R"("many")", "vocab_size is \"many\", expected an integer"},
+      {false, "vocab_size", "1.5", "expected an integer"},
+      {false, "vocab_size", "9223372036854775808", "expected an integer"},
+      {false, "vocab_size", "0", "vocab_size is 0"},
+      {false, "num_hidden_layers", "1000000", "num_hidden_layers"},
+      {false, "num_attention_heads", "0", "num_attention_heads"},
+      {false, "num_attention_heads", "7", "hidden_size 64 is not a multiple"},
+      {false, "num_key_value_heads", "3", "num_key_value_heads"},
+      {false, "tie_word_embeddings", R"("yes")", "expected true or false"},
+      {false, "rms_norm_eps", R"("1e-5")", "expected a number"},
+  };
+  for (const Case& test : cases) {
+    json config = test.qwen2 ? Qwen2() : Llama();
+    config[test.key] = json::parse(test.value);
+    const absl::Status status = Parse(config).status();
+    EXPECT_TRUE(*test.message == 0 ? IsOk(status) : Refuses(status, test.message))
+        << test.key << ": " << test.value;
+  }
+  EXPECT_REFUSED(ParseModelSpec("{", "config.json").status(), "config.json: not a JSON object");
+}
+
+TEST(ModelSpecToJson, RoundTripsEveryShape) {
+  for (const std::string& name : plan::NamedShapes()) {
+    plan::ModelSpec spec = *plan::NamedShape(name);
+    for (const bool scaled : {false, true}) {
+      spec.rope_scaling =
+          scaled ? std::optional<plan::RopeScaling>({8.0, 1.5, 3.25, 4096}) : std::nullopt;
+      for (const DType dtype : {DType::kF32, DType::kBF16}) {
+        const std::string text = ModelSpecToJson(spec, dtype, {.bos = 1, .eos = 2});
+        const auto reread = ParseModelSpec(text, name);
+        ASSERT_OK(reread.status());
+        EXPECT_EQ(*reread, spec) << text;
+      }
+    }
+  }
+}
+
+TEST(ReadSpecialTokens, LooksWhereModelsKeepThem) {
+  const TemporaryFolder folder;
+  const auto write = [&](const std::string& name, const std::string& text) {
+    ASSERT_OK(WriteFileAtomically(folder / name, text));
+  };
+  const auto read = [&] {
+    const auto special = ReadSpecialTokens(folder.path());
+    EXPECT_TRUE(IsOk(special.status()));
+    return special.ok() ? *special : SpecialTokens();
+  };
+  EXPECT_EQ(read().eos, -1);
+  write("tokenizer.json",
+        R"({"added_tokens": [{"id": 7, "content": "<s>"}, {"id": 9, "content": "<|eot|>"}]})");
+  write("tokenizer_config.json", R"({"bos_token": {"content": "<s>"}, "eos_token": "<|eot|>"})");
+  EXPECT_EQ(read().bos, 7);
+  EXPECT_EQ(read().eos, 9);
+  EXPECT_EQ(read().stops, std::vector<int64_t>({9}));
+  write("generation_config.json", R"({"bos_token_id": 7, "eos_token_id": [8, 9]})");
+  EXPECT_EQ(read().eos, 9);  // of those listed, the tokenizer's
+  EXPECT_EQ(read().stops, std::vector<int64_t>({8, 9}));
+  write("config.json", R"({"bos_token_id": null, "eos_token_id": 5})");
+  EXPECT_EQ(read().stops, std::vector<int64_t>({5, 8, 9}));
+  write("config.json", R"({"eos_token_id": "</s>"})");
+  EXPECT_REFUSED(ReadSpecialTokens(folder.path()).status(), "eos_token_id");
+}
+
+}  // namespace
+}  // namespace shoal::formats

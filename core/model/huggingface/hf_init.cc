@@ -1,0 +1,102 @@
+#include <xxhash.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include "core/base/random.h"
+#include "core/base/status.h"
+#include "core/base/threads/thread_pool.h"
+#include "core/model/huggingface/hf_model.h"
+
+namespace shoal::formats {
+namespace {
+
+using plan::TensorSpec;
+using plan::UnitSpec;
+
+constexpr double kStandardDeviation = 0.02;
+// Values are drawn in blocks with a generator each, so that any range can be had on its own.
+constexpr int64_t kBlock = 1024;
+constexpr int64_t kGrain = 64 * kBlock;  // that one thread draws at a time
+
+// Elements [begin, end) of the tensor into `out`.
+void FillNormal(const TensorSpec& tensor, double deviation, uint64_t seed, int64_t begin,
+                int64_t end, float* out) {
+  const uint64_t tensor_seed = XXH3_64bits_withSeed(tensor.name.data(), tensor.name.size(), seed);
+  for (int64_t block = begin / kBlock; block * kBlock < end; ++block) {
+    Random random(tensor_seed, static_cast<uint64_t>(block));
+    const int64_t first = block * kBlock;
+    const int64_t last = std::min(first + kBlock, end);
+    for (int64_t i = first; i < last; ++i) {
+      const double value = deviation * random.Normal();
+      if (i >= begin) {
+        *out++ = static_cast<float>(value);
+      }
+    }
+  }
+}
+
+void FillTensor(const TensorSpec& tensor, int64_t layers, uint64_t seed, int64_t begin, int64_t end,
+                float* out) {
+  if (tensor.rank() == 1) {
+    const bool norm = tensor.name.ends_with("norm.weight");
+    std::fill(out, out + (end - begin), norm ? 1.0F : 0.0F);
+    return;
+  }
+  const bool to_residual =
+      tensor.name.ends_with("o_proj.weight") || tensor.name.ends_with("down_proj.weight");
+  const double deviation = to_residual
+                               ? kStandardDeviation / std::sqrt(2.0 * static_cast<double>(layers))
+                               : kStandardDeviation;
+  FillNormal(tensor, deviation, seed, begin, end, out);
+}
+
+}  // namespace
+
+UnitReader InitialWeights(const plan::ModelSpec& spec, uint64_t seed) {
+  return [units = plan::BuildUnits(spec), layers = spec.layers, seed](
+             int unit, int64_t offset, std::span<float> out) -> absl::Status {
+    const auto count = static_cast<int64_t>(out.size());
+    if (unit < 0 || static_cast<size_t>(unit) >= units.size() || offset < 0 ||
+        offset > units[static_cast<size_t>(unit)].count - count) {
+      return OutOfRange("unit {} has no elements {} to {}", unit, offset, offset + count);
+    }
+    std::fill(out.begin(), out.end(), 0.0F);  // padding
+    for (const TensorSpec& tensor : units[static_cast<size_t>(unit)].tensors) {
+      const int64_t begin = std::max(offset, tensor.offset);
+      const int64_t end = std::min(offset + count, tensor.offset + tensor.count());
+      if (begin < end) {
+        FillTensor(tensor, layers, seed, begin - tensor.offset, end - tensor.offset,
+                   out.data() + (begin - offset));
+      }
+    }
+    return absl::OkStatus();
+  };
+}
+
+absl::Status InitHfModel(const std::string& folder, const plan::ModelSpec& spec, uint64_t seed,
+                         const HfWriteOptions& options) {
+  if (absl::Status status = plan::Validate(spec); !status.ok()) {
+    return Annotate(status, folder);
+  }
+  // Drawing takes far longer than writing.
+  ThreadPool pool(0);
+  const UnitReader draw = InitialWeights(spec, seed);
+  const auto draw_at_once = [&](int unit, int64_t offset, std::span<float> out) -> absl::Status {
+    const auto count = static_cast<int64_t>(out.size());
+    std::vector<absl::Status> drawn(static_cast<size_t>((count + kGrain - 1) / kGrain));
+    pool.ParallelFor(count, kGrain, [&](int64_t begin, int64_t end) {
+      drawn[static_cast<size_t>(begin / kGrain)] =
+          draw(unit, offset + begin,
+               out.subspan(static_cast<size_t>(begin), static_cast<size_t>(end - begin)));
+    });
+    for (absl::Status& status : drawn) {
+      SHOAL_RETURN_IF_ERROR(status);
+    }
+    return absl::OkStatus();
+  };
+  return WriteHfModel(folder, spec, draw_at_once, options);
+}
+
+}  // namespace shoal::formats

@@ -1,0 +1,83 @@
+// Models in Hugging Face form: a folder with config.json and model.safetensors, or several files
+// and model.safetensors.index.json. Names and shapes are checked against the ModelSpec; what is
+// unknown, missing or of the wrong shape is refused by name.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "core/base/dtype.h"
+#include "core/model/model_spec.h"
+
+namespace shoal::formats {
+
+// config.json -> ModelSpec (validated). Unknown architectures, activations and rope types are
+// refused by name.
+absl::StatusOr<plan::ModelSpec> ReadModelSpec(const std::string& folder);
+absl::StatusOr<plan::ModelSpec> ParseModelSpec(const std::string& json,
+                                               const std::string& file_name);
+// Begin/end-of-sequence ids, from config.json, else generation_config.json, else the tokens that
+// tokenizer_config.json names.
+struct SpecialTokens {
+  int64_t bos = -1;  // -1: none
+  int64_t eos = -1;
+  std::vector<int64_t> stops;  // every id that ends generation, eos among them
+};
+// The inverse of ParseModelSpec; `torch_dtype` is kF32 or kBF16.
+std::string ModelSpecToJson(const plan::ModelSpec& spec, DType torch_dtype,
+                            const SpecialTokens& special);
+absl::StatusOr<SpecialTokens> ReadSpecialTokens(const std::string& folder);
+
+// An opened folder of weights.
+class HfModel {
+ public:
+  static absl::StatusOr<std::unique_ptr<HfModel>> Open(const std::string& folder);
+  ~HfModel();
+
+  const plan::ModelSpec& spec() const;
+  const std::string& folder() const;
+
+  // Elements [offset, offset + out.size()) of unit `unit`'s flat vector (plan::BuildUnits),
+  // converted to float; padding reads as zero. Any range, so that a server reads just its
+  // partitions. Thread-safe.
+  absl::Status ReadUnit(int unit, int64_t offset, std::span<float> out) const;
+
+ private:
+  struct State;
+  explicit HfModel(std::unique_ptr<State> state);
+  std::unique_ptr<State> state_;
+};
+
+// Supplies elements [offset, offset + out.size()) of a unit's flat vector.
+using UnitReader = std::function<absl::Status(int unit, int64_t offset, std::span<float> out)>;
+
+// Writes config.json and model.safetensors (several files with an index above max_file_bytes) in
+// the given element type, reading the weights through `read` a bounded piece at a time. Tokenizer
+// files (tokenizer.json, tokenizer_config.json, special_tokens_map.json, generation_config.json,
+// chat_template.jinja) are copied from `tokenizer_folder` where there are some.
+struct HfWriteOptions {
+  DType dtype = DType::kF32;
+  std::string tokenizer_folder;  // empty: none
+  SpecialTokens special;
+  int64_t max_file_bytes = int64_t{5} << 30;
+};
+absl::Status WriteHfModel(const std::string& folder, const plan::ModelSpec& spec,
+                          const UnitReader& read, const HfWriteOptions& options);
+
+// Copies the files that make up a tokenizer (and generation_config.json) where `from` has them.
+absl::Status CopyTokenizerFiles(const std::string& from, const std::string& to);
+
+// Random weights: normal with standard deviation 0.02 (matrices that write to the residual stream
+// divided by sqrt(2 layers)), ones for norms, zeros for biases. The value of an element depends on
+// seed, tensor name and position alone.
+UnitReader InitialWeights(const plan::ModelSpec& spec, uint64_t seed);
+absl::Status InitHfModel(const std::string& folder, const plan::ModelSpec& spec, uint64_t seed,
+                         const HfWriteOptions& options);
+
+}  // namespace shoal::formats

@@ -1,0 +1,267 @@
+#include "core/model/huggingface/hf_model.h"
+
+#include <cmath>
+
+#include "core/base/bf16.h"
+#include "core/base/file.h"
+#include "core/model/huggingface/safetensors.h"
+#include "core/model/huggingface/testing.h"
+#include "nlohmann/json.hpp"
+
+namespace shoal::formats {
+namespace {
+
+using nlohmann::json;
+
+plan::ModelSpec Tiny(bool tied) {
+  plan::ModelSpec spec = *plan::NamedShape("tiny");
+  spec.hidden = 36;  // head_dim and hidden that leave padding between tensors
+  spec.head_dim = 6;
+  spec.intermediate = 50;
+  spec.tied_embeddings = tied;
+  return spec;
+}
+
+std::vector<float> ReadWhole(const UnitReader& read, const plan::UnitSpec& unit) {
+  std::vector<float> values(static_cast<size_t>(unit.count), 99.0F);
+  const absl::Status status = read(unit.index, 0, values);
+  EXPECT_TRUE(status.ok()) << Describe(status);
+  return values;
+}
+
+UnitReader ReaderOf(const HfModel& model) {
+  return [&model](int unit, int64_t offset, std::span<float> out) {
+    return model.ReadUnit(unit, offset, out);
+  };
+}
+
+TEST(HfModel, ReadsBackWhatWasWritten) {
+  const TemporaryFolder folder;
+  for (const std::string shape : {"llama", "tied", "biases", "qwen2"}) {
+    plan::ModelSpec spec = Tiny(shape == "tied");
+    spec.attention_bias = spec.output_bias = spec.mlp_bias = shape == "biases";
+    if (shape == "qwen2") {
+      spec.architecture = "Qwen2ForCausalLM";
+      spec.attention_bias = true;
+    }
+    for (const DType dtype : {DType::kF32, DType::kBF16}) {
+      for (const int64_t max_file_bytes : {int64_t{1} << 40, int64_t{20000}}) {
+        const UnitReader initial = InitialWeights(spec, 5);
+        ASSERT_OK(WriteHfModel(folder.path(), spec, initial,
+                               {.dtype = dtype, .max_file_bytes = max_file_bytes}));
+        const auto model = HfModel::Open(folder.path());
+        ASSERT_OK(model.status());
+        EXPECT_EQ((*model)->spec(), spec);
+        for (const plan::UnitSpec& unit : plan::BuildUnits(spec)) {
+          std::vector<float> expected = ReadWhole(initial, unit);
+          if (dtype == DType::kBF16) {
+            for (float& value : expected) {
+              value = static_cast<float>(BFloat16(value));
+            }
+          }
+          EXPECT_EQ(ReadWhole(ReaderOf(**model), unit), expected);
+        }
+      }
+    }
+  }
+}
+
+TEST(HfModel, ReadsAnyRange) {
+  const TemporaryFolder folder;
+  const plan::ModelSpec spec = Tiny(false);
+  ASSERT_OK(InitHfModel(folder.path(), spec, 3, {.dtype = DType::kBF16}));
+  const auto model = HfModel::Open(folder.path());
+  ASSERT_OK(model.status());
+  const auto units = plan::BuildUnits(spec);
+  Random random(1);
+  for (int i = 0; i < 200; ++i) {
+    const plan::UnitSpec& unit = units[random.Below(units.size())];
+    const std::vector<float> whole = ReadWhole(ReaderOf(**model), unit);
+    const int64_t offset = random.Between(0, unit.count);
+    std::vector<float> part(static_cast<size_t>(random.Between(0, unit.count - offset)), 99.0F);
+    ASSERT_OK((*model)->ReadUnit(unit.index, offset, part));
+    EXPECT_TRUE(std::equal(part.begin(), part.end(), whole.begin() + offset));
+  }
+  std::vector<float> beyond(17);
+  EXPECT_TRUE(absl::IsOutOfRange((*model)->ReadUnit(0, units[0].count - 16, beyond)));
+  EXPECT_TRUE(absl::IsOutOfRange((*model)->ReadUnit(99, 0, beyond)));
+  EXPECT_TRUE(absl::IsOutOfRange((*model)->ReadUnit(0, -1, beyond)));
+}
+
+TEST(HfModel, WritingOverAnotherFormLeavesJustTheNewOne) {
+  const TemporaryFolder folder;
+  const plan::ModelSpec spec = Tiny(true);
+  ASSERT_OK(InitHfModel(folder.path(), spec, 1, {}));
+  ASSERT_OK(InitHfModel(folder.path(), spec, 2, {.max_file_bytes = 1}));
+  auto model = HfModel::Open(folder.path());
+  ASSERT_OK(model.status());
+  EXPECT_EQ(ReadWhole(ReaderOf(**model), plan::BuildUnits(spec)[1]),
+            ReadWhole(InitialWeights(spec, 2), plan::BuildUnits(spec)[1]));
+  ASSERT_OK(InitHfModel(folder.path(), spec, 3, {}));
+  EXPECT_FALSE(std::filesystem::exists(folder / "model.safetensors.index.json"));
+}
+
+TEST(InitialWeights, HaveTheStatedDistribution) {
+  plan::ModelSpec spec = *plan::NamedShape("6m");
+  const UnitReader read = InitialWeights(spec, 1);
+  const plan::UnitSpec block = plan::BuildUnits(spec)[1];
+  const std::vector<float> values = ReadWhole(read, block);
+  for (const plan::TensorSpec& tensor : block.tensors) {
+    double sum = 0;
+    double squares = 0;
+    for (int64_t i = 0; i < tensor.count(); ++i) {
+      const double value = values[static_cast<size_t>(tensor.offset + i)];
+      sum += value;
+      squares += value * value;
+    }
+    const auto count = static_cast<double>(tensor.count());
+    if (tensor.rank() == 1) {
+      EXPECT_EQ(sum, count) << tensor.name;
+      continue;
+    }
+    const bool residual =
+        tensor.name.ends_with("o_proj.weight") || tensor.name.ends_with("down_proj.weight");
+    const double deviation = residual ? 0.02 / std::sqrt(12.0) : 0.02;
+    EXPECT_NEAR(std::sqrt(squares / count), deviation, 0.02 * deviation) << tensor.name;
+    EXPECT_NEAR(sum / count, 0, 5 * deviation / std::sqrt(count)) << tensor.name;
+  }
+  EXPECT_NE(values, ReadWhole(InitialWeights(spec, 2), block));
+}
+
+TEST(HfModel, OpensThePretrainedModel) {
+  if (TestData().empty()) {
+    GTEST_SKIP() << "SHOAL_TEST_DATA is not set";
+  }
+  const auto model = HfModel::Open(TestData() + "/stories260k");
+  ASSERT_OK(model.status());
+  EXPECT_EQ(plan::ParameterCount((*model)->spec()), 260032);
+  EXPECT_TRUE((*model)->spec().tied_embeddings);
+  const auto special = ReadSpecialTokens(TestData() + "/stories260k");
+  ASSERT_OK(special.status());
+  EXPECT_EQ(special->bos, 1);
+  EXPECT_EQ(special->eos, 2);
+
+  // Written again, the weights keep their bits and the tokenizer comes along.
+  const TemporaryFolder folder;
+  ASSERT_OK(WriteHfModel(folder.path(), (*model)->spec(), ReaderOf(**model),
+                         {.tokenizer_folder = TestData() + "/stories260k", .special = *special}));
+  EXPECT_TRUE(std::filesystem::exists(folder / "tokenizer.json"));
+  const auto original = SafetensorsFile::Open(TestData() + "/stories260k/model.safetensors");
+  const auto copy = SafetensorsFile::Open(folder / "model.safetensors");
+  ASSERT_OK(original.status());
+  ASSERT_OK(copy.status());
+  ASSERT_EQ((*original)->tensors().size(), (*copy)->tensors().size());
+  for (const auto& [name, entry] : (*original)->tensors()) {
+    EXPECT_TRUE(std::ranges::equal(entry.data, (*copy)->tensors().at(name).data)) << name;
+  }
+}
+
+// A folder whose weights a test may change.
+class Damage : public testing::Test {
+ protected:
+  struct Tensor {
+    SafetensorsTensor form;
+    std::string data;
+  };
+
+  void Load(bool tied) {
+    ASSERT_OK(InitHfModel(folder_.path(), Tiny(tied), 1, {}));
+    const auto file = SafetensorsFile::Open(folder_ / "model.safetensors");
+    ASSERT_OK(file.status());
+    for (const auto& [name, entry] : (*file)->tensors()) {
+      tensors_[name] = {{name, entry.dtype, entry.shape},
+                        {reinterpret_cast<const char*>(entry.data.data()), entry.data.size()}};
+    }
+  }
+  absl::Status Reopen() {
+    std::vector<SafetensorsTensor> forms;
+    for (auto& [name, tensor] : tensors_) {
+      tensor.form.name = name;
+      forms.push_back(tensor.form);
+    }
+    SHOAL_ASSIGN_OR_RETURN(auto writer,
+                           SafetensorsWriter::Create(folder_ / "model.safetensors", forms, {}));
+    for (const auto& [name, tensor] : tensors_) {
+      SHOAL_RETURN_IF_ERROR(writer->Append(std::as_bytes(std::span(tensor.data))));
+    }
+    SHOAL_RETURN_IF_ERROR(writer->Finish());
+    return HfModel::Open(folder_.path()).status();
+  }
+
+  TemporaryFolder folder_;
+  std::map<std::string, Tensor> tensors_;
+};
+
+TEST_F(Damage, MissingTensor) {
+  Load(false);
+  ASSERT_OK(Reopen());
+  tensors_.erase("model.layers.1.self_attn.k_proj.weight");
+  EXPECT_REFUSED(Reopen(), "'model.layers.1.self_attn.k_proj.weight' is missing");
+}
+
+TEST_F(Damage, MissingHeadOfAnUntiedModel) {
+  Load(false);
+  tensors_.erase("lm_head.weight");
+  EXPECT_REFUSED(Reopen(), "tie_word_embeddings: true");
+}
+
+TEST_F(Damage, WrongShape) {
+  Load(false);
+  std::swap(tensors_["lm_head.weight"].form.shape[0], tensors_["lm_head.weight"].form.shape[1]);
+  EXPECT_REFUSED(Reopen(), "'lm_head.weight' has shape [36, 512], config.json asks for [512, 36]");
+}
+
+TEST_F(Damage, UnknownTensor) {
+  Load(false);
+  tensors_["model.layers.0.rotary_emb.inv_freq"] = {{"", DType::kF32, {1}}, "abcd"};
+  ASSERT_OK(Reopen());
+  tensors_["model.layers.0.self_attn.q_norm.weight"] = {{"", DType::kF32, {1}}, "abcd"};
+  EXPECT_REFUSED(Reopen(),
+                 "'model.layers.0.self_attn.q_norm.weight' is not part of a LlamaForCausalLM");
+}
+
+TEST_F(Damage, TiedModelThatStoresItsHead) {
+  Load(true);
+  tensors_["lm_head.weight"] = tensors_["model.embed_tokens.weight"];
+  ASSERT_OK(Reopen());
+  tensors_["lm_head.weight"].data[10] ^= 1;
+  EXPECT_REFUSED(Reopen(), "set tie_word_embeddings to false");
+}
+
+TEST(HfModel, RefusesFoldersThatAreNotModels) {
+  const TemporaryFolder folder;
+  EXPECT_REFUSED(HfModel::Open(folder.path()).status(), folder / "config.json");
+  ASSERT_OK(
+      WriteFileAtomically(folder / "config.json", ModelSpecToJson(Tiny(true), DType::kF32, {})));
+  EXPECT_REFUSED(HfModel::Open(folder.path()).status(), "neither model.safetensors nor");
+  const auto index = [&](const std::string& text) {
+    EXPECT_TRUE(IsOk(WriteFileAtomically(folder / "model.safetensors.index.json", text)));
+    return HfModel::Open(folder.path()).status();
+  };
+  EXPECT_REFUSED(index("{}"), "weight_map is missing");
+  EXPECT_REFUSED(index(R"({"weight_map": {"a": 1}})"), "'a'");
+  EXPECT_REFUSED(index(R"({"weight_map": {"a": "../x.safetensors"}})"), "not the name of a file");
+  EXPECT_REFUSED(index(R"({"weight_map": {"a": ".."}})"), "not the name of a file");
+  EXPECT_REFUSED(index(R"({"weight_map": {"a": "x.safetensors"}})"), folder / "x.safetensors");
+}
+
+TEST(HfModel, RefusesShardsThatDisagreeWithTheIndex) {
+  const TemporaryFolder folder;
+  ASSERT_OK(InitHfModel(folder.path(), Tiny(true), 1, {.max_file_bytes = 20000}));
+  const std::string path = folder / "model.safetensors.index.json";
+  json index = json::parse(*ReadFile(path));
+  index["weight_map"]["model.norm.weight"] = "model-00001-of-00008.safetensors";
+  ASSERT_OK(WriteFileAtomically(path, index.dump()));
+  EXPECT_FALSE(HfModel::Open(folder.path()).ok());
+}
+
+TEST(WriteHfModel, RefusesWhatItCannotDescribe) {
+  const TemporaryFolder folder;
+  plan::ModelSpec spec = Tiny(true);
+  EXPECT_REFUSED(InitHfModel(folder.path(), spec, 1, {.dtype = DType::kF16}), "F16");
+  spec.output_bias = true;
+  EXPECT_REFUSED(InitHfModel(folder.path(), spec, 1, {}), "cannot describe");
+}
+
+}  // namespace
+}  // namespace shoal::formats

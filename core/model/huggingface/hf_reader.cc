@@ -1,0 +1,236 @@
+#include <algorithm>
+#include <cstring>
+#include <filesystem>
+#include <map>
+#include <utility>
+
+#include "core/base/bf16.h"
+#include "core/base/check.h"
+#include "core/base/file.h"
+#include "core/base/json/json_fields.h"
+#include "core/base/status.h"
+#include "core/model/huggingface/hf_model.h"
+#include "core/model/huggingface/safetensors.h"
+
+namespace shoal::formats {
+namespace {
+
+using nlohmann::json;
+using plan::TensorSpec;
+using plan::UnitSpec;
+
+constexpr const char* kEmbedding = "model.embed_tokens.weight";
+constexpr const char* kHead = "lm_head.weight";
+
+std::string ShapeText(const std::vector<int64_t>& shape) {
+  return fmt::format("[{}]", fmt::join(shape, ", "));
+}
+
+std::vector<int64_t> ShapeOf(const TensorSpec& tensor) {
+  return tensor.rank() == 1 ? std::vector<int64_t>{tensor.rows}
+                            : std::vector<int64_t>{tensor.rows, tensor.columns};
+}
+
+// Safetensors data need not be aligned to its element, so values are copied out byte by byte.
+void ConvertToFloat(const SafetensorsEntry& entry, int64_t begin, std::span<float> out) {
+  const std::byte* from = entry.data.data() + begin * SizeOf(entry.dtype);
+  if (entry.dtype == DType::kF32) {
+    std::memcpy(out.data(), from, out.size_bytes());
+    return;
+  }
+  for (size_t i = 0; i < out.size(); ++i) {
+    uint16_t bits = 0;
+    std::memcpy(&bits, from + 2 * i, sizeof(bits));
+    if (entry.dtype == DType::kF16) {
+      out[i] = HalfToFloat(bits);
+    } else {
+      BFloat16 value;
+      value.bits = bits;
+      out[i] = static_cast<float>(value);
+    }
+  }
+}
+
+// Buffers that older files carry along and that are recomputed here.
+bool IsIgnored(const std::string& name) { return name.ends_with(".rotary_emb.inv_freq"); }
+
+}  // namespace
+
+struct HfModel::State {
+  std::string folder;
+  plan::ModelSpec spec;
+  std::vector<UnitSpec> units;
+  std::vector<std::unique_ptr<SafetensorsFile>> files;
+  std::map<std::string, SafetensorsEntry> entries;
+  std::vector<std::vector<const SafetensorsEntry*>> by_unit;  // aligned with units' tensors
+
+  absl::Status OpenFiles();
+  absl::Status OpenIndexed(const std::string& index_path);
+  absl::Status AddFile(const std::string& path);
+  absl::Status CheckTensors();
+  absl::Status CheckTiedHead();
+};
+
+absl::Status HfModel::State::AddFile(const std::string& path) {
+  SHOAL_ASSIGN_OR_RETURN(auto file, SafetensorsFile::Open(path));
+  for (const auto& [name, entry] : file->tensors()) {
+    if (!entries.emplace(name, entry).second) {
+      return InvalidArgument("{}: tensor '{}' is in another file of this model too", path, name);
+    }
+  }
+  files.push_back(std::move(file));
+  return absl::OkStatus();
+}
+
+absl::Status HfModel::State::OpenIndexed(const std::string& index_path) {
+  SHOAL_ASSIGN_OR_RETURN(const json index, ReadJsonObject(index_path));
+  const auto weight_map = index.find("weight_map");
+  if (weight_map == index.end() || !weight_map->is_object()) {
+    return InvalidArgument("{}: weight_map is missing", index_path);
+  }
+  std::map<std::string, std::vector<std::string>> names_by_file;
+  for (const auto& [name, file] : weight_map->items()) {
+    if (!file.is_string()) {
+      return InvalidArgument("{}: the file of tensor '{}' is not a name", index_path, name);
+    }
+    names_by_file[file.get<std::string>()].push_back(name);
+  }
+  for (const auto& [file, names] : names_by_file) {
+    // An index must not reach outside its folder.
+    if (std::filesystem::path(file).filename() != file || file == "..") {
+      return InvalidArgument("{}: '{}' is not the name of a file in this folder", index_path, file);
+    }
+    SHOAL_RETURN_IF_ERROR(AddFile(folder + "/" + file));
+    for (const std::string& name : names) {
+      if (!files.back()->tensors().contains(name)) {
+        return InvalidArgument("{}: tensor '{}' is not in {} as the index says", index_path, name,
+                               file);
+      }
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status HfModel::State::OpenFiles() {
+  const std::string single = folder + "/model.safetensors";
+  const std::string index = single + ".index.json";
+  if (std::filesystem::exists(single)) {
+    return AddFile(single);
+  }
+  if (std::filesystem::exists(index)) {
+    return OpenIndexed(index);
+  }
+  return NotFound(
+      "{} has neither model.safetensors nor model.safetensors.index.json; give the folder of a "
+      "Hugging Face model",
+      folder);
+}
+
+absl::Status HfModel::State::CheckTensors() {
+  size_t used = 0;
+  for (const UnitSpec& unit : units) {
+    std::vector<const SafetensorsEntry*>& found = by_unit.emplace_back();
+    for (const TensorSpec& tensor : unit.tensors) {
+      const auto entry = entries.find(tensor.name);
+      if (entry == entries.end()) {
+        return InvalidArgument(
+            "{}: tensor '{}' is missing{}", folder, tensor.name,
+            tensor.name == kHead
+                ? " (where it shares the embedding, config.json says tie_word_embeddings: true)"
+                : "");
+      }
+      if (entry->second.shape != ShapeOf(tensor)) {
+        return InvalidArgument("{}: tensor '{}' has shape {}, config.json asks for {}", folder,
+                               tensor.name, ShapeText(entry->second.shape),
+                               ShapeText(ShapeOf(tensor)));
+      }
+      found.push_back(&entry->second);
+      ++used;
+    }
+  }
+  if (used == entries.size()) {
+    return absl::OkStatus();
+  }
+  std::vector<std::string> expected;
+  for (const UnitSpec& unit : units) {
+    for (const TensorSpec& tensor : unit.tensors) {
+      expected.push_back(tensor.name);
+    }
+  }
+  std::sort(expected.begin(), expected.end());
+  for (const auto& [name, entry] : entries) {
+    if (std::binary_search(expected.begin(), expected.end(), name) || IsIgnored(name)) {
+      continue;
+    }
+    if (name == kHead && spec.tied_embeddings) {
+      SHOAL_RETURN_IF_ERROR(CheckTiedHead());
+      continue;
+    }
+    return InvalidArgument("{}: tensor '{}' is not part of a {} with this config.json", folder,
+                           name, spec.architecture);
+  }
+  return absl::OkStatus();
+}
+
+// Some files store the head although it is the embedding; they may, as long as both are the same.
+absl::Status HfModel::State::CheckTiedHead() {
+  const SafetensorsEntry& embedding = entries.at(kEmbedding);
+  const SafetensorsEntry& head = entries.at(kHead);
+  const bool same = embedding.dtype == head.dtype && embedding.shape == head.shape &&
+                    std::ranges::equal(embedding.data, head.data);
+  return same ? absl::OkStatus()
+              : InvalidArgument(
+                    "{}: {} differs from {} although config.json ties them; set "
+                    "tie_word_embeddings to false or drop {}",
+                    folder, kHead, kEmbedding, kHead);
+}
+
+HfModel::HfModel(std::unique_ptr<State> state) : state_(std::move(state)) {}
+HfModel::~HfModel() = default;
+
+absl::StatusOr<std::unique_ptr<HfModel>> HfModel::Open(const std::string& folder) {
+  auto state = std::make_unique<State>();
+  state->folder = folder;
+  SHOAL_ASSIGN_OR_RETURN(state->spec, ReadModelSpec(folder));
+  state->units = plan::BuildUnits(state->spec);
+  SHOAL_RETURN_IF_ERROR(state->OpenFiles());
+  SHOAL_RETURN_IF_ERROR(state->CheckTensors());
+  return std::unique_ptr<HfModel>(new HfModel(std::move(state)));
+}
+
+const plan::ModelSpec& HfModel::spec() const { return state_->spec; }
+const std::string& HfModel::folder() const { return state_->folder; }
+
+absl::Status HfModel::ReadUnit(int unit, int64_t offset, std::span<float> out) const {
+  const auto index = static_cast<size_t>(unit);
+  const auto count = static_cast<int64_t>(out.size());
+  if (unit < 0 || index >= state_->units.size() || offset < 0 ||
+      offset > state_->units[index].count - count) {
+    return OutOfRange("{}: unit {} has no elements {} to {}", state_->folder, unit, offset,
+                      offset + count);
+  }
+  const UnitSpec& spec = state_->units[index];
+  int64_t filled = offset;  // everything before it is written
+  for (size_t i = 0; i < spec.tensors.size(); ++i) {
+    const TensorSpec& tensor = spec.tensors[i];
+    const int64_t begin = std::max(offset, tensor.offset);
+    const int64_t end = std::min(offset + count, tensor.offset + tensor.count());
+    if (begin >= end) {
+      continue;
+    }
+    std::fill(out.begin() + (filled - offset), out.begin() + (begin - offset), 0.0F);
+    const SafetensorsEntry& entry = *state_->by_unit[index][i];
+    ConvertToFloat(
+        entry, begin - tensor.offset,
+        out.subspan(static_cast<size_t>(begin - offset), static_cast<size_t>(end - begin)));
+    // The caller has its copy: loading a model does not hold all of it twice.
+    ReleasePages(
+        entry.data.subspan(static_cast<size_t>((begin - tensor.offset) * SizeOf(entry.dtype)),
+                           static_cast<size_t>((end - begin) * SizeOf(entry.dtype))));
+    filled = end;
+  }
+  std::fill(out.begin() + (filled - offset), out.end(), 0.0F);
+  return absl::OkStatus();
+}
+
+}  // namespace shoal::formats

@@ -1,0 +1,153 @@
+#include <algorithm>
+#include <filesystem>
+#include <utility>
+
+#include "core/base/bf16.h"
+#include "core/base/bytes.h"
+#include "core/base/file.h"
+#include "core/base/status.h"
+#include "core/model/huggingface/hf_model.h"
+#include "core/model/huggingface/safetensors.h"
+#include "nlohmann/json.hpp"
+
+namespace shoal::formats {
+namespace {
+
+using plan::TensorSpec;
+using plan::UnitSpec;
+
+constexpr int64_t kPieceElements = 1 << 20;  // read and written at a time: 4 MiB of floats
+
+struct PlacedTensor {
+  int unit = 0;
+  TensorSpec tensor;
+};
+using FilePlan = std::vector<PlacedTensor>;
+
+std::vector<FilePlan> PlanFiles(const plan::ModelSpec& spec, const HfWriteOptions& options) {
+  std::vector<FilePlan> files(1);
+  int64_t bytes = 0;
+  for (const UnitSpec& unit : plan::BuildUnits(spec)) {
+    for (const TensorSpec& tensor : unit.tensors) {
+      const int64_t size = tensor.count() * SizeOf(options.dtype);
+      if (!files.back().empty() && bytes + size > options.max_file_bytes) {
+        files.emplace_back();
+        bytes = 0;
+      }
+      files.back().push_back({unit.index, tensor});
+      bytes += size;
+    }
+  }
+  return files;
+}
+
+absl::Status WriteTensor(const PlacedTensor& placed, const UnitReader& read, DType dtype,
+                         SafetensorsWriter& writer) {
+  std::vector<float> piece;
+  std::vector<BFloat16> converted;
+  for (int64_t done = 0; done < placed.tensor.count();) {
+    const int64_t count = std::min(kPieceElements, placed.tensor.count() - done);
+    piece.resize(static_cast<size_t>(count));
+    SHOAL_RETURN_IF_ERROR(read(placed.unit, placed.tensor.offset + done, piece));
+    if (dtype == DType::kF32) {
+      SHOAL_RETURN_IF_ERROR(writer.Append(std::as_bytes(std::span(piece))));
+    } else {
+      converted.resize(piece.size());
+      Convert(std::span<const float>(piece), converted.data());
+      SHOAL_RETURN_IF_ERROR(writer.Append(std::as_bytes(std::span(converted))));
+    }
+    done += count;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status WriteFile(const std::string& path, const FilePlan& file, const UnitReader& read,
+                       DType dtype) {
+  std::vector<SafetensorsTensor> tensors;
+  for (const PlacedTensor& placed : file) {
+    std::vector<int64_t> shape = {placed.tensor.rows};
+    if (placed.tensor.rank() == 2) {
+      shape.push_back(placed.tensor.columns);
+    }
+    tensors.push_back({placed.tensor.name, dtype, std::move(shape)});
+  }
+  // transformers refuses a file without this mark.
+  SHOAL_ASSIGN_OR_RETURN(auto writer, SafetensorsWriter::Create(path, tensors, {{"format", "pt"}}));
+  for (const PlacedTensor& placed : file) {
+    SHOAL_RETURN_IF_ERROR(WriteTensor(placed, read, dtype, *writer));
+  }
+  return writer->Finish();
+}
+
+absl::Status WriteShards(const std::string& folder, const std::vector<FilePlan>& files,
+                         const UnitReader& read, DType dtype) {
+  nlohmann::ordered_json weight_map = nlohmann::ordered_json::object();
+  int64_t total_bytes = 0;
+  for (size_t i = 0; i < files.size(); ++i) {
+    const std::string name = fmt::format("model-{:05}-of-{:05}.safetensors", i + 1, files.size());
+    SHOAL_RETURN_IF_ERROR(WriteFile(folder + "/" + name, files[i], read, dtype));
+    for (const PlacedTensor& placed : files[i]) {
+      weight_map[placed.tensor.name] = name;
+      total_bytes += placed.tensor.count() * SizeOf(dtype);
+    }
+  }
+  const nlohmann::ordered_json index = {{"metadata", {{"total_size", total_bytes}}},
+                                        {"weight_map", weight_map}};
+  return WriteFileAtomically(folder + "/model.safetensors.index.json", index.dump(2) + "\n");
+}
+
+absl::Status RemoveIfThere(const std::string& path) {
+  std::error_code error;
+  std::filesystem::remove(path, error);
+  return error ? ErrnoToStatus(error.value(), fmt::format("cannot remove {}", path))
+               : absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status CopyTokenizerFiles(const std::string& from, const std::string& to) {
+  std::error_code error;
+  if (std::filesystem::equivalent(from, to, error)) {
+    return absl::OkStatus();
+  }
+  for (const char* name : {"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json",
+                           "generation_config.json", "chat_template.jinja"}) {
+    absl::StatusOr<std::string> contents = ReadFile(fmt::format("{}/{}", from, name));
+    if (absl::IsNotFound(contents.status())) {
+      continue;
+    }
+    SHOAL_RETURN_IF_ERROR(contents.status());
+    SHOAL_RETURN_IF_ERROR(WriteFileAtomically(fmt::format("{}/{}", to, name), *contents));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status WriteHfModel(const std::string& folder, const plan::ModelSpec& spec,
+                          const UnitReader& read, const HfWriteOptions& options) {
+  if (options.dtype == DType::kF16) {
+    return InvalidArgument("{}: weights are written as F32 or BF16, not F16", folder);
+  }
+  const std::string config = ModelSpecToJson(spec, options.dtype, options.special);
+  SHOAL_ASSIGN_OR_RETURN(const plan::ModelSpec reread, ParseModelSpec(config, "config.json"));
+  if (reread != spec) {
+    return InvalidArgument("{}: config.json cannot describe this model (biases of a {}?)", folder,
+                           spec.architecture);
+  }
+  SHOAL_RETURN_IF_ERROR(CreateDirectories(folder));
+  const std::vector<FilePlan> files = PlanFiles(spec, options);
+  const std::string single = folder + "/model.safetensors";
+  // What an earlier model left under the other name would be read instead of this one.
+  if (files.size() == 1) {
+    SHOAL_RETURN_IF_ERROR(WriteFile(single, files[0], read, options.dtype));
+    SHOAL_RETURN_IF_ERROR(RemoveIfThere(single + ".index.json"));
+  } else {
+    SHOAL_RETURN_IF_ERROR(WriteShards(folder, files, read, options.dtype));
+    SHOAL_RETURN_IF_ERROR(RemoveIfThere(single));
+  }
+  if (!options.tokenizer_folder.empty()) {
+    SHOAL_RETURN_IF_ERROR(CopyTokenizerFiles(options.tokenizer_folder, folder));
+  }
+  return WriteFileAtomically(folder + "/config.json", config);
+}
+
+}  // namespace shoal::formats

@@ -1,0 +1,199 @@
+#include "core/model/huggingface/safetensors.h"
+
+#include <algorithm>
+#include <cstring>
+#include <limits>
+#include <set>
+#include <utility>
+
+#include "core/base/file.h"
+#include "core/base/status.h"
+#include "nlohmann/json.hpp"
+
+namespace shoal::formats {
+namespace {
+
+using nlohmann::json;
+
+constexpr uint64_t kMaxHeaderBytes = 100'000'000;  // the limit of the reference implementation
+constexpr const char* kMetadataKey = "__metadata__";
+
+// Elements of a tensor; -1 where the shape is not a list of sizes or its product
+// does not fit.
+int64_t ElementCount(const json& shape, std::vector<int64_t>& sizes) {
+  if (!shape.is_array()) {
+    return -1;
+  }
+  int64_t count = 1;
+  for (const json& size : shape) {
+    if (!size.is_number_unsigned() ||
+        size.get<uint64_t>() > static_cast<uint64_t>(std::numeric_limits<int64_t>::max())) {
+      return -1;
+    }
+    sizes.push_back(size.get<int64_t>());
+    if (__builtin_mul_overflow(count, sizes.back(), &count)) {
+      return -1;
+    }
+  }
+  return count;
+}
+
+struct Range {
+  uint64_t begin = 0;
+  uint64_t end = 0;
+  const std::string* name = nullptr;
+};
+
+absl::StatusOr<SafetensorsEntry> ParseEntry(const std::string& name, const json& value,
+                                            std::span<const std::byte> data, Range& range) {
+  if (!value.is_object() || !value.contains("dtype") || !value["dtype"].is_string() ||
+      !value.contains("shape") || !value.contains("data_offsets")) {
+    return InvalidArgument("tensor '{}': dtype, shape and data_offsets are expected", name);
+  }
+  SafetensorsEntry entry;
+  const absl::StatusOr<DType> dtype = ParseDType(value["dtype"].get_ref<const std::string&>());
+  if (!dtype.ok()) {
+    return Annotate(dtype.status(), fmt::format("tensor '{}'", name));
+  }
+  entry.dtype = *dtype;
+  const int64_t count = ElementCount(value["shape"], entry.shape);
+  const json& offsets = value["data_offsets"];
+  if (!offsets.is_array() || offsets.size() != 2 || !offsets[0].is_number_unsigned() ||
+      !offsets[1].is_number_unsigned()) {
+    return InvalidArgument("tensor '{}': data_offsets are not [begin, end]", name);
+  }
+  range = {offsets[0].get<uint64_t>(), offsets[1].get<uint64_t>(), &name};
+  if (range.begin > range.end || range.end > data.size()) {
+    return InvalidArgument(
+        "tensor '{}': bytes {} to {} lie outside the file's {} bytes of data; truncated?", name,
+        range.begin, range.end, data.size());
+  }
+  int64_t bytes = 0;
+  if (count < 0 || __builtin_mul_overflow(count, SizeOf(entry.dtype), &bytes) ||
+      static_cast<uint64_t>(bytes) != range.end - range.begin) {
+    return InvalidArgument("tensor '{}': shape [{}] of {} does not take {} bytes", name,
+                           fmt::join(entry.shape, ", "), Name(entry.dtype),
+                           range.end - range.begin);
+  }
+  entry.data = data.subspan(range.begin, range.end - range.begin);
+  return entry;
+}
+
+absl::Status ParseMetadata(const json& value, std::map<std::string, std::string>* metadata) {
+  if (!value.is_object()) {
+    return InvalidArgument("__metadata__ is not an object");
+  }
+  for (const auto& [key, text] : value.items()) {
+    if (!text.is_string()) {
+      return InvalidArgument("__metadata__: '{}' is not a string", key);
+    }
+    if (metadata != nullptr) {
+      (*metadata)[key] = text.get<std::string>();
+    }
+  }
+  return absl::OkStatus();
+}
+
+// Every byte of data belongs to exactly one tensor: nothing hidden, nothing shared.
+absl::Status CheckRanges(std::vector<Range>& ranges, size_t data_bytes) {
+  std::sort(ranges.begin(), ranges.end(), [](const Range& a, const Range& b) {
+    return std::pair(a.begin, a.end) < std::pair(b.begin, b.end);
+  });
+  uint64_t next = 0;
+  for (const Range& range : ranges) {
+    if (range.begin != next) {
+      return InvalidArgument(
+          "tensor '{}' starts at byte {} of the data, {} the one before it, which ends at {}",
+          *range.name, range.begin, range.begin < next ? "inside" : "with a gap after", next);
+    }
+    next = range.end;
+  }
+  if (next != data_bytes) {
+    return InvalidArgument("{} bytes of data belong to no tensor", data_bytes - next);
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<json> ParseHeader(std::string_view text) {
+  std::set<std::string> names;
+  std::string duplicate;
+  const auto watch = [&](int depth, json::parse_event_t event, json& parsed) {
+    if (event == json::parse_event_t::key && depth == 1 &&
+        !names.insert(parsed.get<std::string>()).second) {
+      duplicate = parsed.get<std::string>();
+    }
+    return true;
+  };
+  json header = json::parse(text.begin(), text.end(), watch, /*allow_exceptions=*/false);
+  if (header.is_discarded() || !header.is_object()) {
+    return InvalidArgument("the header is not a JSON object");
+  }
+  if (!duplicate.empty()) {
+    return InvalidArgument("tensor '{}' appears twice", duplicate);
+  }
+  return header;
+}
+
+}  // namespace
+
+absl::StatusOr<std::map<std::string, SafetensorsEntry>> ParseSafetensors(
+    std::span<const std::byte> bytes, std::map<std::string, std::string>* metadata) {
+  uint64_t header_bytes = 0;
+  if (bytes.size() < sizeof(header_bytes)) {
+    return InvalidArgument("not a safetensors file ({} bytes)", bytes.size());
+  }
+  std::memcpy(&header_bytes, bytes.data(), sizeof(header_bytes));
+  bytes = bytes.subspan(sizeof(header_bytes));
+  if (header_bytes > kMaxHeaderBytes || header_bytes > bytes.size()) {
+    return InvalidArgument(
+        "not a safetensors file, or truncated: a header of {} bytes in a file of {}", header_bytes,
+        bytes.size() + sizeof(header_bytes));
+  }
+  SHOAL_ASSIGN_OR_RETURN(const json header,
+                         ParseHeader({reinterpret_cast<const char*>(bytes.data()), header_bytes}));
+  const std::span<const std::byte> data = bytes.subspan(header_bytes);
+  std::map<std::string, SafetensorsEntry> tensors;
+  std::vector<Range> ranges;
+  for (const auto& [name, value] : header.items()) {
+    if (name == kMetadataKey) {
+      SHOAL_RETURN_IF_ERROR(ParseMetadata(value, metadata));
+      continue;
+    }
+    Range range;
+    SHOAL_ASSIGN_OR_RETURN(SafetensorsEntry entry, ParseEntry(name, value, data, range));
+    range.name = &tensors.emplace(name, std::move(entry)).first->first;
+    ranges.push_back(range);
+  }
+  SHOAL_RETURN_IF_ERROR(CheckRanges(ranges, data.size()));
+  return tensors;
+}
+
+struct SafetensorsFile::State {
+  std::unique_ptr<MappedFile> map;
+  std::map<std::string, SafetensorsEntry> tensors;
+  std::map<std::string, std::string> metadata;
+};
+
+SafetensorsFile::SafetensorsFile(std::unique_ptr<State> state) : state_(std::move(state)) {}
+SafetensorsFile::~SafetensorsFile() = default;
+
+absl::StatusOr<std::unique_ptr<SafetensorsFile>> SafetensorsFile::Open(const std::string& path) {
+  auto state = std::make_unique<State>();
+  SHOAL_ASSIGN_OR_RETURN(state->map, MappedFile::Open(path));
+  auto tensors = ParseSafetensors(state->map->bytes(), &state->metadata);
+  if (!tensors.ok()) {
+    return Annotate(tensors.status(), path);
+  }
+  state->tensors = *std::move(tensors);
+  return std::unique_ptr<SafetensorsFile>(new SafetensorsFile(std::move(state)));
+}
+
+const std::map<std::string, SafetensorsEntry>& SafetensorsFile::tensors() const {
+  return state_->tensors;
+}
+const std::map<std::string, std::string>& SafetensorsFile::metadata() const {
+  return state_->metadata;
+}
+const std::string& SafetensorsFile::path() const { return state_->map->path(); }
+
+}  // namespace shoal::formats

@@ -1,0 +1,117 @@
+// The shape of a model and the units it is fetched and pushed in.
+//
+// A unit is what moves together: the embedding, one transformer block, the final norm + head. It is
+// one flat vector of its tensors in a fixed order with each tensor's offset known; coordinator,
+// servers, workers and checkpoints all derive the same layout from the same ModelSpec, so no layout
+// ever travels. Pure: no I/O (core/model/huggingface reads config.json).
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+
+namespace shoal::plan {
+
+// Llama 3's frequency scaling of rotary embeddings (config.json: rope_scaling with rope_type
+// "llama3").
+struct RopeScaling {
+  double factor = 8.0;
+  double low_frequency_factor = 1.0;
+  double high_frequency_factor = 4.0;
+  int64_t original_max_positions = 8192;
+
+  bool operator==(const RopeScaling&) const = default;
+};
+
+// The Llama and Qwen2 family: pre-norm blocks of grouped-query attention with rotary embedding, and
+// SwiGLU.
+struct ModelSpec {
+  std::string architecture = "LlamaForCausalLM";  // or Qwen2ForCausalLM
+  int64_t vocabulary = 0;
+  int64_t hidden = 0;
+  int64_t intermediate = 0;
+  int64_t layers = 0;
+  int64_t heads = 0;
+  int64_t kv_heads = 0;
+  int64_t head_dim = 0;
+  int64_t max_positions = 0;
+  double norm_epsilon = 1e-5;
+  double rope_theta = 10000.0;
+  std::optional<RopeScaling> rope_scaling;
+  // Bias on q, k, v (Qwen2: always; Llama: config's attention_bias, which also puts one on o).
+  bool attention_bias = false;
+  bool output_bias = false;  // bias on o (Llama with attention_bias)
+  bool mlp_bias = false;     // bias on gate, up, down (Llama's mlp_bias)
+  bool tied_embeddings = false;
+
+  int64_t q_size() const { return heads * head_dim; }
+  int64_t kv_size() const { return kv_heads * head_dim; }
+
+  bool operator==(const ModelSpec&) const = default;
+};
+
+// Sizes are positive, heads divide, head_dim is even, nothing overflows: what every other function
+// here relies on.
+absl::Status Validate(const ModelSpec& spec);
+
+// One tensor inside a unit. Matrices are row-major [rows, columns] as in Hugging Face files (out
+// features first); vectors have columns = 0.
+struct TensorSpec {
+  std::string name;  // Hugging Face name, e.g. "model.layers.3.self_attn.q_proj.weight"
+  int64_t rows = 0;
+  int64_t columns = 0;
+  int64_t offset = 0;  // in elements from the unit's start
+
+  int64_t rank() const { return columns == 0 ? 1 : 2; }
+  int64_t count() const { return columns == 0 ? rows : rows * columns; }
+  bool decays() const { return rank() >= 2; }  // weight decay is for matrices alone
+};
+
+enum class UnitKind { kEmbedding, kBlock, kHead };
+
+struct UnitSpec {
+  int index = 0;  // 0 is the embedding, 1..layers the blocks, layers + 1 the head
+  UnitKind kind = UnitKind::kBlock;
+  std::string name;  // "embedding", "block.0", ..., "head"
+  std::vector<TensorSpec> tensors;
+  // Elements, padding between tensors included (there is padding so that each tensor starts at a
+  // multiple of kTensorAlignment elements; padding is zero and has zero gradient).
+  int64_t count = 0;
+
+  // The tensor with that name within the unit; CHECK-fails if there is none.
+  const TensorSpec& tensor(const std::string& tensor_name) const;
+};
+
+// Every tensor starts at a multiple of this many elements: 64 B for fp32, 32 B for bf16.
+inline constexpr int64_t kTensorAlignment = 16;
+
+// The units of a model, in order of use. The order of tensors within a block is: input_layernorm,
+// q, k, v (weights, then biases where there are any), o, post_attention_layernorm, gate, up, down.
+// With tied embeddings the head unit holds the final norm alone, and the head's matrix is the
+// embedding unit's tensor.
+std::vector<UnitSpec> BuildUnits(const ModelSpec& spec);
+
+// Parameters, without padding.
+int64_t ParameterCount(const ModelSpec& spec);
+
+// Floating-point operations of one block's forward, which are what its matrices take and what
+// attention takes: of sequences of together `tokens` tokens whose squares add up to
+// `squared_tokens` (causal attention counted as half).
+double BlockMatrixFlops(const ModelSpec& spec, double tokens);
+double BlockAttentionFlops(const ModelSpec& spec, double squared_tokens);
+// Of the head's forward.
+double HeadFlops(const ModelSpec& spec, double tokens);
+
+// Of the whole model over one sequence; a backward pass costs twice that.
+double ForwardFlops(const ModelSpec& spec, int64_t tokens);
+
+// Known shapes for `shoal model init --shape NAME` and the planner: "tiny" (a few 10K parameters,
+// for tests), "6m", "25m", "124m", "1.3b", and Qwen2's "1.5b", "7b", "14b", "32b". Nullopt for an
+// unknown name.
+std::optional<ModelSpec> NamedShape(const std::string& name);
+std::vector<std::string> NamedShapes();
+
+}  // namespace shoal::plan

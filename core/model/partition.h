@@ -1,0 +1,41 @@
+// Partitions: contiguous ranges of a unit's vector, the unit of placement, replication and
+// migration. They depend on the model and on partition_bytes alone, never on how many servers there
+// are, and are fixed for the life of a job.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "core/model/model_spec.h"
+
+namespace shoal::plan {
+
+struct PartitionSpec {
+  int id = 0;  // index into the job's list; partitions are numbered unit by unit
+  int unit = 0;
+  int64_t offset = 0;  // elements from the unit's start; a multiple of kPartitionAlignment
+  int64_t count = 0;   // elements; a multiple of kTensorAlignment
+
+  bool operator==(const PartitionSpec&) const = default;
+};
+
+// Elements; so that a partition starts at a cache line in every element type in use.
+inline constexpr int64_t kPartitionAlignment = 64;
+
+// Splits every unit into ranges of nearly equal size, none larger than partition_bytes counted in
+// fp32 (4 bytes an element).
+std::vector<PartitionSpec> BuildPartitions(const std::vector<UnitSpec>& units,
+                                           int64_t partition_bytes);
+
+// A range [begin, end) of elements within a partition to which weight decay applies.
+struct DecayRange {
+  int64_t begin = 0;
+  int64_t end = 0;
+
+  bool operator==(const DecayRange&) const = default;
+};
+
+// Sorted, disjoint, merged where they touch.
+std::vector<DecayRange> DecayRanges(const UnitSpec& unit, const PartitionSpec& partition);
+
+}  // namespace shoal::plan

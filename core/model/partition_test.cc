@@ -1,0 +1,70 @@
+#include "core/model/partition.h"
+
+#include <numeric>
+
+#include "core/base/bytes.h"
+#include "core/model/shard_map.h"
+#include "gtest/gtest.h"
+
+namespace shoal::plan {
+namespace {
+
+TEST(BuildPartitions, CoverEachUnitOnceWithinTheLimit) {
+  const auto units = BuildUnits(*NamedShape("6m"));
+  for (const int64_t bytes : {int64_t{1000}, 64 * kKiB, 4 * kMiB}) {
+    const auto partitions = BuildPartitions(units, bytes);
+    std::vector<int64_t> covered(units.size(), 0);
+    for (size_t i = 0; i < partitions.size(); ++i) {
+      const PartitionSpec& partition = partitions[i];
+      EXPECT_EQ(partition.id, static_cast<int>(i));
+      EXPECT_EQ(partition.offset, covered[static_cast<size_t>(partition.unit)]);
+      EXPECT_EQ(partition.offset % kPartitionAlignment, 0);
+      EXPECT_GT(partition.count, 0);
+      EXPECT_LE(partition.count * 4, std::max(bytes, 4 * kPartitionAlignment));
+      covered[static_cast<size_t>(partition.unit)] += partition.count;
+    }
+    for (const UnitSpec& unit : units) {
+      EXPECT_EQ(covered[static_cast<size_t>(unit.index)], unit.count);
+    }
+  }
+}
+
+TEST(DecayRanges, CoverMatricesAlone) {
+  const auto units = BuildUnits(*NamedShape("tiny"));
+  const auto partitions = BuildPartitions(units, 16 * kKiB);
+  std::vector<int64_t> decayed(units.size(), 0);
+  for (const PartitionSpec& partition : partitions) {
+    int64_t last = -1;
+    for (const DecayRange& range :
+         DecayRanges(units[static_cast<size_t>(partition.unit)], partition)) {
+      EXPECT_GT(range.begin, last);
+      EXPECT_LE(range.end, partition.count);
+      last = range.end;
+      decayed[static_cast<size_t>(partition.unit)] += range.end - range.begin;
+    }
+  }
+  for (const UnitSpec& unit : units) {
+    int64_t expected = 0;
+    for (const TensorSpec& tensor : unit.tensors) {
+      expected += tensor.decays() ? tensor.count() : 0;
+    }
+    EXPECT_EQ(decayed[static_cast<size_t>(unit.index)], expected);
+  }
+}
+
+TEST(PlaceShards, IsEvenAndDeterministic) {
+  const auto partitions = BuildPartitions(BuildUnits(*NamedShape("6m")), 256 * kKiB);
+  for (const int servers : {1, 2, 3, 7}) {
+    const ShardMap map = PlaceShards(partitions, servers, 1);
+    EXPECT_EQ(map, PlaceShards(partitions, servers, 1));
+    std::vector<int64_t> load(static_cast<size_t>(servers), 0);
+    for (const PartitionSpec& partition : partitions) {
+      load[static_cast<size_t>(map.primary(partition.id))] += partition.count;
+    }
+    const auto [low, high] = std::minmax_element(load.begin(), load.end());
+    EXPECT_LE(*high - *low, 64 * kKiB) << servers << " servers differ by at most one partition";
+  }
+}
+
+}  // namespace
+}  // namespace shoal::plan

@@ -1,0 +1,29 @@
+// The shard map: which servers hold which partition. Its version is its generation; a push or get
+// made under another generation is refused by name.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "core/model/partition.h"
+
+namespace shoal::plan {
+
+struct ShardMap {
+  int64_t generation = 0;
+  // By partition id: server indices, primary first, then backups.
+  std::vector<std::vector<int>> servers;
+
+  int primary(int partition) const { return servers[static_cast<size_t>(partition)].front(); }
+  bool operator==(const ShardMap&) const = default;
+};
+
+// Spreads partitions over servers so that bytes are as even as whole partitions allow (largest
+// first onto the least loaded), and each unit's partitions lie on different servers where they can,
+// so that a get of one unit reads from several at once. Deterministic.
+ShardMap PlaceShards(const std::vector<PartitionSpec>& partitions, int servers, int64_t generation);
+
+// Ids of the partitions whose primary is `server`, ascending.
+std::vector<int> PartitionsOf(const ShardMap& map, int server);
+
+}  // namespace shoal::plan

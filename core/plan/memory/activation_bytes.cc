@@ -1,0 +1,82 @@
+#include "core/plan/memory/activation_bytes.h"
+
+#include <algorithm>
+
+#include "core/base/bytes.h"
+#include "core/model/tensor_bytes.h"
+#include "core/plan/memory/norm_partials.h"
+
+namespace shoal::plan {
+namespace {
+
+constexpr int64_t kRowPadding = 64;
+
+int64_t QkvSize(const ModelSpec& spec) { return spec.q_size() + 2 * spec.kv_size(); }
+
+}  // namespace
+
+int64_t NormPartialBytes(const ModelSpec& spec, int64_t rows) {
+  return 4 * NormPartials(rows) * spec.hidden;
+}
+
+int64_t MicrobatchRows(int64_t tokens) { return RoundUp(tokens, kRowPadding); }
+
+int64_t BlockActivationBytes(const ModelSpec& spec, DType compute, Recompute recompute,
+                             int64_t rows) {
+  TensorBytes block(compute, rows);
+  block.Matrix(spec.hidden);  // input
+  if (recompute == Recompute::kFull) {
+    return block.bytes();
+  }
+  block.Floats(1).Matrix(QkvSize(spec)).Matrix(spec.q_size());  // inverse rms, qkv, attention
+  block.Floats(spec.heads);                                     // log-sum-exp
+  block.Matrix(spec.hidden).Floats(1);                          // middle, its inverse rms
+  block.Matrix(2 * spec.intermediate);                          // gate and up
+  if (recompute == Recompute::kNone) {
+    block.Matrix(spec.hidden).Matrix(spec.hidden);  // both norms' outputs
+    block.Matrix(spec.intermediate);                // activated
+  }
+  return block.bytes();
+}
+
+int64_t BlockGradientBytes(const ModelSpec& spec, DType compute, Recompute recompute,
+                           int64_t rows) {
+  TensorBytes block(compute, rows);
+  block.Matrix(spec.hidden).Matrix(2 * spec.intermediate);  // d output, d gate_up
+  block.Matrix(spec.hidden).Matrix(QkvSize(spec));          // d middle, d qkv
+  for (int norm = 0; norm < 2; ++norm) {
+    block.Bytes(NormPartialBytes(spec, rows));
+  }
+  if (recompute != Recompute::kNone) {
+    block.Matrix(spec.hidden).Matrix(spec.hidden);  // both norms' outputs
+    block.Matrix(spec.intermediate);                // activated
+  }
+  if (recompute == Recompute::kFull) {
+    block.Matrix(spec.q_size());  // attention
+  }
+  return block.bytes();
+}
+
+int64_t MessageBytes(const ModelSpec& spec, DType compute, int64_t tokens) {
+  return TensorBytes(compute, MicrobatchRows(tokens)).Matrix(spec.hidden).bytes();
+}
+
+ChunkBytes PlanChunkBytes(const ModelSpec& spec, DType compute, UnitRange units,
+                          Recompute recompute, int64_t tokens) {
+  const int64_t rows = MicrobatchRows(tokens);
+  const auto layers = static_cast<int>(spec.layers);
+  const int64_t blocks = std::min(units.end(), layers + 1) - std::max(units.first, 1);
+  const int64_t stream = MessageBytes(spec, compute, tokens);
+  ChunkBytes bytes{.activations = blocks * BlockActivationBytes(spec, compute, recompute, rows),
+                   .gradients = blocks * BlockGradientBytes(spec, compute, recompute, rows),
+                   .message = stream};
+  if (units.contains(0)) {
+    bytes.gradients += stream;
+  }
+  if (units.contains(layers + 1)) {
+    bytes.activations += stream;
+  }
+  return bytes;
+}
+
+}  // namespace shoal::plan

@@ -1,0 +1,111 @@
+#include "core/plan/memory/server_memory.h"
+
+#include <algorithm>
+
+#include "core/base/bytes.h"
+
+namespace shoal::plan {
+namespace {
+
+constexpr int64_t kPage = 4096;  // alignment of what the transport exposes and of server state
+constexpr int64_t kPartitionHeader = 64;  // transport::PartitionHeader
+constexpr int64_t kPushHeader = 128;      // transport::PushHeader
+
+int64_t Pages(int64_t bytes) { return RoundUp(bytes, kPage); }
+
+// An array of a partition on a server: whole pages, and the step by which the store staggers its
+// arrays so that those that are walked together do not fall into the same cache sets.
+int64_t StateArray(int64_t count, int64_t element) {
+  constexpr int64_t kStagger = 256;
+  return Pages(count * element) + kStagger;
+}
+
+int64_t LargestCount(std::span<const PartitionSpec> held) {
+  int64_t largest = 0;
+  for (const PartitionSpec& partition : held) {
+    largest = std::max(largest, partition.count);
+  }
+  return largest;
+}
+
+// The region of weights that clients read.
+int64_t WeightsBytes(std::span<const PartitionSpec> held, DType wire) {
+  int64_t bytes = Pages(static_cast<int64_t>(std::max<size_t>(1, held.size())) * kPartitionHeader);
+  for (const PartitionSpec& partition : held) {
+    bytes += 2 * Pages(partition.count * SizeOf(wire));
+  }
+  return bytes;
+}
+
+}  // namespace
+
+int64_t PushSlotBytes(std::span<const PartitionSpec> held, DType gradient_type) {
+  return Pages(kPushHeader + LargestCount(held) * SizeOf(gradient_type));
+}
+
+ReachedInGpu PlanReachedInGpu(const Job& job) {
+  const ServiceOptions& service = job.service;
+  if (service.memory != PartitionMemory::kCuda || job.train.device != DeviceKind::kCuda ||
+      std::ranges::find(service.transports, "shm") == service.transports.end()) {
+    return {};
+  }
+  return {.weights = service.wire_type == ComputeDType(job),
+          .slots = service.gradient_type == DType::kF32,
+          .by_all = job.cluster.local};
+}
+
+int64_t SharedGpuBytes(int64_t bytes) {
+  constexpr int64_t kDriverPage = int64_t{2} << 20;
+  return RoundUp(bytes, kDriverPage);
+}
+
+ServerGpuMemory PlanServerGpuMemory(std::span<const PartitionSpec> held, Accumulate accumulate,
+                                    std::optional<DType> shared_wire) {
+  constexpr int64_t kStatisticsChunk = 8192;
+  constexpr int64_t kExactBlock = 1024;
+  const bool exact = accumulate == Accumulate::kExact;
+  ServerGpuMemory memory;
+  memory.weights = shared_wire.has_value() ? SharedGpuBytes(WeightsBytes(held, *shared_wire)) : 0;
+  for (const PartitionSpec& partition : held) {
+    memory.master += StateArray(partition.count, 4);
+    memory.moments += 2 * StateArray(partition.count, 4);
+    memory.gradients += StateArray(partition.count, exact ? 8 : 4);
+    memory.workspace += RoundUp(partition.count, kStatisticsChunk) / kStatisticsChunk * 16 +
+                        (exact ? RoundUp(partition.count, kExactBlock) / kExactBlock * 8 : 0);
+  }
+  memory.workspace += kServerGpuStreams * (exact ? 8 : 4) * LargestCount(held);
+  return memory;
+}
+
+ServerMemory PlanServerMemory(std::span<const PartitionSpec> held, const ServiceOptions& service,
+                              int64_t clients, const ReachedInGpu& reached) {
+  ServerMemory memory;
+  memory.weights = WeightsBytes(held, service.wire_type);
+  const ServerGpuMemory state =
+      PlanServerGpuMemory(held, service.accumulate,
+                          reached.weights ? std::optional<DType>(service.wire_type) : std::nullopt);
+  if (service.memory == PartitionMemory::kCuda) {
+    const int64_t largest = LargestCount(held);
+    const int64_t staged = std::min(largest, kServerStagingElements);
+    memory.gpu = state;
+    memory.copies = 4 * ((reached.weights ? 2 : 1) * kServerGpuStreams * staged + 3 * largest);
+  } else {
+    memory.master = state.master;
+    memory.moments = state.moments;
+    memory.gradients = state.gradients;
+  }
+  const int64_t slots = service.push_slots * PushSlotBytes(held, service.gradient_type);
+  memory.slots = clients * (reached.slots && reached.by_all ? service.push_slots * kPage : slots);
+  memory.gpu.slots = reached.slots ? clients * SharedGpuBytes(slots) : 0;
+  return memory;
+}
+
+int64_t ServersBytesOn(const GpuTurn& gpu, std::span<const ServerMemory> servers) {
+  int64_t bytes = 0;
+  for (size_t server = 0; server < servers.size(); ++server) {
+    bytes += gpu.Has(server) ? servers[server].gpu.total() : 0;
+  }
+  return bytes;
+}
+
+}  // namespace shoal::plan

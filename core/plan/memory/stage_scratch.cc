@@ -1,0 +1,63 @@
+#include "core/plan/memory/stage_scratch.h"
+
+#include <algorithm>
+
+#include "core/model/tensor_bytes.h"
+#include "core/plan/memory/activation_bytes.h"
+
+namespace shoal::plan {
+
+int64_t MicrobatchInputBytes(int64_t tokens) {
+  TensorBytes input(DType::kF32, MicrobatchRows(tokens));
+  input.Floats(1).Floats(1);                           // ids, positions
+  input.Bytes(4 * tokens).Bytes(4 * tokens).Bytes(8);  // rows and labels of targets, loss
+  return input.bytes();
+}
+
+int64_t ChunkScratchBytes(const ModelSpec& spec, DType compute, Recompute recompute,
+                          int64_t tokens) {
+  const int64_t rows = MicrobatchRows(tokens);
+  TensorBytes gradients(compute, rows);
+  gradients.Matrix(2 * spec.intermediate).Matrix(spec.hidden).Matrix(spec.hidden);
+  gradients.Matrix(spec.q_size() + 2 * spec.kv_size()).Matrix(spec.hidden);
+  gradients.Matrix(spec.intermediate).Matrix(spec.q_size());
+  gradients.Matrix(spec.hidden).Matrix(spec.hidden);  // between blocks
+  gradients.Bytes(NormPartialBytes(spec, rows)).Bytes(NormPartialBytes(spec, rows));
+  return gradients.bytes() + BlockActivationBytes(spec, compute, Recompute::kNone, rows) -
+         BlockActivationBytes(spec, compute, recompute, rows);
+}
+
+int64_t NormScratchBytes(const ModelSpec& spec, DType compute, int64_t tokens) {
+  const int64_t rows = MicrobatchRows(tokens);
+  TensorBytes norm(compute, rows);
+  norm.Matrix(spec.hidden).Floats(1).Bytes(NormPartialBytes(spec, rows));
+  return norm.bytes();
+}
+
+int64_t LogitBytes(const ModelSpec& spec, DType compute, int64_t tokens,
+                   const LossChunk& loss_chunk) {
+  const int64_t rows = loss_chunk.Rows(spec.vocabulary, tokens);
+  TensorBytes chunk(compute, rows);
+  const int64_t stride = LossChunk::Stride(spec.vocabulary);
+  chunk.Matrix(spec.hidden).Matrix(spec.hidden).Floats(stride);
+  if (compute != DType::kF32) {
+    chunk.Matrix(stride);
+  }
+  return chunk.bytes();
+}
+
+int64_t StageOwnBytes(const ModelSpec& spec, DType compute, Recompute recompute, bool head,
+                      std::span<const int64_t> tokens, const LossChunk& loss_chunk) {
+  int64_t inputs = 0;
+  int64_t scratch = 0;
+  for (const int64_t count : tokens) {
+    inputs += MicrobatchInputBytes(count);
+    scratch = std::max(scratch, ChunkScratchBytes(spec, compute, recompute, count) +
+                                    (head ? NormScratchBytes(spec, compute, count) +
+                                                LogitBytes(spec, compute, count, loss_chunk)
+                                          : 0));
+  }
+  return inputs + scratch;
+}
+
+}  // namespace shoal::plan

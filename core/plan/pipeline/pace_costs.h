@@ -1,0 +1,63 @@
+// How long the chunks of a pipeline take on a machine whose rates are known, measured by a probe or
+// given: what turns a model, a split of its layers and a step's microbatches into the costs of
+// core/plan/schedule/schedule_costs.h. Pure.
+//
+// A block's forward takes its matrices' and its attention's operations; the backward for its input
+// the same for the matrices and twice for attention, the backward for its weights the matrices'
+// alone. The head's loss, input gradient and weight gradient all run in the backward for its input:
+// three times its matrix. The embedding takes no time. Matrices see rows, padding included;
+// attention is within each sequence, so sequences' squares add up. Matrices, attention and the head
+// have rates of their own: those of a small model differ severalfold.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "core/base/dtype.h"
+#include "core/job/pipeline_pace.h"
+#include "core/model/model_spec.h"
+#include "core/model/recompute.h"
+#include "core/plan/schedule/layer_split.h"
+#include "core/plan/schedule/schedule_costs.h"
+#include "core/plan/schedule/schedule_simulation.h"
+
+namespace shoal::plan {
+
+inline CopyStreams StreamsOf(const PipelinePace& pace) {
+  return {.duplex = pace.duplex, .paired = pace.paired};
+}
+
+// FLOP rates are positive, the others not negative, all of them finite.
+absl::Status Validate(const PipelinePace& pace);
+
+// A microbatch as its costs see it.
+struct MicrobatchSize {
+  int64_t tokens = 0;
+  double squared_tokens = 0;  // summed over its sequences
+
+  bool operator==(const MicrobatchSize&) const = default;
+};
+MicrobatchSize SizeOfSequences(std::span<const int64_t> lengths);
+
+// What a pipeline computes: the costs of its chunks follow from this and a pace.
+struct PipelineModel {
+  const ModelSpec& spec;
+  DType compute = DType::kF32;
+  Recompute recompute = Recompute::kNone;
+};
+
+// Seconds of each unit for F, B and W of these microbatches together: what SplitLayers balances.
+std::vector<double> UnitCosts(const PipelineModel& model,
+                              std::span<const MicrobatchSize> microbatches,
+                              const PipelinePace& pace);
+
+// Seconds and bytes. `split` has a range for each virtual stage of the shape, `microbatches` as
+// many as the shape; the pace is valid. Where it cannot offload, copies take no time and are not to
+// be made.
+ScheduleCosts PipelineCosts(const PipelineModel& model, const ScheduleShape& shape,
+                            std::span<const UnitRange> split,
+                            std::span<const MicrobatchSize> microbatches, const PipelinePace& pace);
+
+}  // namespace shoal::plan

@@ -1,0 +1,54 @@
+#include <algorithm>
+
+#include "core/plan/schedule/builders/builders.h"
+#include "core/plan/schedule/builders/pattern.h"
+
+namespace shoal::plan {
+namespace {
+
+// One chunk: `ahead` forwards, then B and F in turn with the weights' backwards `behind`
+// microbatches after their B.
+StageActions WeightsBehind(int microbatches, int ahead, int behind) {
+  StageActions actions;
+  int forward = 0;
+  int weights = 0;
+  for (; forward < std::min(ahead, microbatches); ++forward) {
+    actions.push_back({Operation::kForward, 0, forward});
+  }
+  for (int backward = 0; backward < microbatches; ++backward) {
+    actions.push_back({Operation::kBackwardInput, 0, backward});
+    // Where no forward is left to run, the weights' backwards fill the wait for the next gradient.
+    if (backward >= behind || forward == microbatches) {
+      actions.push_back({Operation::kBackwardWeights, 0, weights++});
+    }
+    if (forward < microbatches) {
+      actions.push_back({Operation::kForward, 0, forward++});
+    }
+  }
+  for (; weights < microbatches; ++weights) {
+    actions.push_back({Operation::kBackwardWeights, 0, weights});
+  }
+  return actions;
+}
+
+}  // namespace
+
+Schedule ZeroBubbleH1(int stages, int microbatches) {
+  const ScheduleShape shape{.stages = stages, .chunks = 1, .microbatches = microbatches};
+  std::vector<StageActions> lists;
+  for (int stage = 0; stage < stages; ++stage) {
+    lists.push_back(WeightsBehind(microbatches, stages - stage, stage));
+  }
+  return WithMessages("ZB-H1", shape, std::move(lists));
+}
+
+Schedule ZeroBubbleH2(int stages, int microbatches) {
+  const ScheduleShape shape{.stages = stages, .chunks = 1, .microbatches = microbatches};
+  std::vector<StageActions> lists;
+  for (int stage = 0; stage < stages; ++stage) {
+    lists.push_back(WeightsBehind(microbatches, 2 * (stages - stage) - 1, 2 * stage));
+  }
+  return WithMessages("ZB-H2", shape, std::move(lists));
+}
+
+}  // namespace shoal::plan

@@ -1,0 +1,67 @@
+#include "core/plan/schedule/stage_units.h"
+
+#include "core/base/check.h"
+
+namespace shoal::plan {
+namespace {
+
+int HeadUnit(const ModelSpec& spec) { return static_cast<int>(spec.layers) + 1; }
+
+}  // namespace
+
+UnitRange AllUnits(const ModelSpec& spec) { return {0, HeadUnit(spec) + 1}; }
+
+std::vector<int> ForwardUses(const ModelSpec& spec, UnitRange chunk) {
+  std::vector<int> uses;
+  for (int unit = chunk.first; unit < chunk.end() && unit != HeadUnit(spec); ++unit) {
+    uses.push_back(unit);
+  }
+  return uses;
+}
+
+std::vector<int> BackwardUses(const ModelSpec& spec, UnitRange chunk) {
+  std::vector<int> uses;
+  for (int unit = chunk.end() - 1; unit >= chunk.first && unit > 0; --unit) {
+    uses.push_back(unit);
+    if (unit == HeadUnit(spec) && spec.tied_embeddings) {
+      uses.push_back(0);
+    }
+  }
+  return uses;
+}
+
+std::vector<int> StageUseOrder(const ModelSpec& spec, const StageActions& actions,
+                               std::span<const UnitRange> chunks) {
+  std::vector<std::vector<int>> forward;
+  std::vector<std::vector<int>> backward;
+  for (const UnitRange& chunk : chunks) {
+    forward.push_back(ForwardUses(spec, chunk));
+    backward.push_back(BackwardUses(spec, chunk));
+  }
+  std::vector<int> order;
+  for (const Action& action : actions) {
+    const auto chunk = static_cast<size_t>(action.chunk);
+    SHOAL_CHECK(chunk < chunks.size());
+    if (action.operation == Operation::kForward) {
+      order.insert(order.end(), forward[chunk].begin(), forward[chunk].end());
+    } else if (IsBackwardForInput(action.operation)) {
+      order.insert(order.end(), backward[chunk].begin(), backward[chunk].end());
+    }
+  }
+  return order;
+}
+
+std::vector<int> StageContributions(const ModelSpec& spec, std::span<const UnitRange> chunks) {
+  std::vector<int> contributions(static_cast<size_t>(HeadUnit(spec)) + 1, 0);
+  for (const UnitRange& chunk : chunks) {
+    for (int unit = chunk.first; unit < chunk.end(); ++unit) {
+      ++contributions[static_cast<size_t>(unit)];
+    }
+    if (chunk.contains(HeadUnit(spec)) && spec.tied_embeddings) {
+      ++contributions[0];
+    }
+  }
+  return contributions;
+}
+
+}  // namespace shoal::plan

@@ -1,0 +1,65 @@
+// The plan of one step: which samples go through the model together (microbatches, packed under a
+// token limit) and which worker group runs them. A pure function from lengths to a plan:
+// deterministic, same on every machine. The ways to do it: core/job/assignment.h; what a plan will
+// take: core/plan/step/prediction.h.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "core/job/assignment.h"
+#include "core/plan/step/cost_model.h"
+
+namespace shoal::plan {
+
+struct SampleLength {
+  int64_t sample = 0;  // id in the dataset
+  int64_t tokens = 0;
+  int64_t targets = 0;
+};
+
+struct Microbatch {
+  std::vector<int64_t> samples;  // ids, in the order in which they are packed
+  int64_t tokens = 0;
+  int64_t targets = 0;
+  double squared_tokens = 0;  // sum over the samples
+  double cost = 0;            // by the cost model of the plan
+
+  bool empty() const { return samples.empty(); }
+  bool operator==(const Microbatch&) const = default;
+};
+
+struct StepPlan {
+  std::vector<std::vector<Microbatch>> workers;  // by worker group; a group may have none
+  int64_t tokens = 0;
+  int64_t targets = 0;  // of the whole minibatch: loss scale is 1 / targets
+
+  bool operator==(const StepPlan&) const = default;
+};
+
+struct PlanOptions {
+  int workers = 1;
+  int64_t microbatch_tokens = 4096;
+  Assignment assignment = Assignment::kAuto;  // kAuto: lb-micro with equal_counts, else lb-mini
+  std::vector<double> speeds;                 // by worker, positive; empty: all 1
+  // Where workers wait for each other at every layer: those with fewer microbatches get empty ones
+  // at the end.
+  bool equal_counts = false;
+};
+
+// Each sample is in exactly one microbatch (a sample that is listed twice, in two), and none is
+// longer than the limit. InvalidArgument names a sample longer than microbatch_tokens, and speeds
+// that are not positive or not one for each worker.
+absl::StatusOr<StepPlan> PlanStep(std::span<const SampleLength> samples, const PlanOptions& options,
+                                  const CostModel& cost);
+
+// Which samples form step `step` (the first is 1): a walk over seeded permutations of the dataset,
+// one per data pass; a minibatch may span two passes, and may be larger than the dataset. All
+// counts are positive. Depends on (seed, step, minibatch, samples) alone, so resuming needs nothing
+// more.
+std::vector<int64_t> MinibatchSamples(int64_t step, int64_t minibatch_samples,
+                                      int64_t dataset_samples, uint64_t seed, bool shuffle);
+
+}  // namespace shoal::plan

@@ -1,0 +1,371 @@
+#include "core/plan/step/step_plan.h"
+
+#include <algorithm>
+#include <map>
+#include <numeric>
+#include <set>
+
+#include "core/base/status.h"
+#include "core/plan/step/lengths.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace shoal::plan {
+namespace {
+
+std::vector<SampleLength> RandomSamples(Random& random, int64_t count, int64_t longest) {
+  std::vector<SampleLength> samples;
+  for (int64_t i = 0; i < count; ++i) {
+    const int64_t tokens =
+        std::min(longest, 1 + static_cast<int64_t>(std::exp(4 + 1.2 * random.Normal())));
+    samples.push_back(
+        {.sample = 1000 + i, .tokens = tokens, .targets = random.Between(0, tokens - 1)});
+  }
+  return samples;
+}
+
+struct Sums {
+  int64_t tokens = 0;
+  int64_t targets = 0;
+  double squared_tokens = 0;
+  double cost = 0;
+};
+
+// Every sample is in one microbatch, none is too long, and all sums are right.
+void CheckPlan(const StepPlan& plan, const std::vector<SampleLength>& samples,
+               const PlanOptions& options, const CostModel& cost) {
+  ASSERT_EQ(static_cast<int>(plan.workers.size()), options.workers);
+  std::map<int64_t, SampleLength> left;
+  Sums all;
+  for (const SampleLength& sample : samples) {
+    left[sample.sample] = sample;
+    all.tokens += sample.tokens;
+    all.targets += sample.targets;
+  }
+  EXPECT_EQ(plan.tokens, all.tokens);
+  EXPECT_EQ(plan.targets, all.targets);
+  for (const auto& worker : plan.workers) {
+    for (const Microbatch& microbatch : worker) {
+      EXPECT_TRUE(options.equal_counts || !microbatch.empty());
+      EXPECT_LE(microbatch.tokens, options.microbatch_tokens);
+      Sums sums = {.cost = microbatch.empty() ? 0 : cost.per_microbatch};
+      for (const int64_t sample : microbatch.samples) {
+        ASSERT_TRUE(left.contains(sample)) << sample << " is in two microbatches";
+        const int64_t tokens = left[sample].tokens;
+        sums.tokens += tokens;
+        sums.targets += left[sample].targets;
+        sums.squared_tokens += static_cast<double>(tokens * tokens);
+        sums.cost += cost.Sequence(tokens);
+        left.erase(sample);
+      }
+      EXPECT_EQ(sums.tokens, microbatch.tokens);
+      EXPECT_EQ(sums.targets, microbatch.targets);
+      EXPECT_EQ(sums.squared_tokens, microbatch.squared_tokens);
+      EXPECT_NEAR(sums.cost, microbatch.cost, 1e-9 * sums.cost);
+    }
+  }
+  EXPECT_TRUE(left.empty());
+}
+
+// What each assignment promises beyond that.
+void CheckOrderAndCounts(const StepPlan& plan, const PlanOptions& options, size_t samples) {
+  const Assignment assignment = Resolved(
+      options.assignment, options.equal_counts ? Synchronization::kLayer : Synchronization::kStep);
+  const bool dealt = assignment == Assignment::kNative || assignment == Assignment::kLocalSort;
+  size_t largest = 0;
+  for (const auto& worker : plan.workers) {
+    largest = std::max(largest, worker.size());
+  }
+  const size_t fair = samples / plan.workers.size();
+  for (const auto& worker : plan.workers) {
+    size_t count = 0;
+    for (const Microbatch& microbatch : worker) {
+      count += microbatch.samples.size();
+      EXPECT_TRUE(!dealt || microbatch.samples.size() <= 1);
+    }
+    if (dealt || assignment == Assignment::kLbMicro) {
+      EXPECT_THAT(count, testing::AnyOf(fair, fair + 1));
+    }
+    EXPECT_TRUE(!options.equal_counts || worker.size() == largest);
+    for (size_t i = 1; i < worker.size(); ++i) {
+      if (assignment == Assignment::kLocalSort) {
+        EXPECT_TRUE(worker[i].empty() || worker[i - 1].tokens <= worker[i].tokens);
+      } else if (!dealt) {
+        EXPECT_GE(worker[i - 1].cost, worker[i].cost);
+      }
+    }
+  }
+}
+
+TEST(PlanStep, KeepsItsLaws) {
+  Random random(1);
+  const ModelSpec spec = *NamedShape("6m");
+  const CostModel fitted = {.per_microbatch = 4e-3, .per_token = 1e-5, .per_squared_token = 1e-8};
+  for (const CostModel& cost : {TokenCost(), FlopCost(spec), fitted}) {
+    for (const auto& [name, assignment] : kAssignmentNames) {
+      for (int round = 0; round < 60; ++round) {
+        SCOPED_TRACE(fmt::format("{} round {}", name, round));
+        PlanOptions options{.workers = static_cast<int>(random.Between(1, 12)),
+                            .microbatch_tokens = random.Between(500, 5000),
+                            .assignment = assignment,
+                            .equal_counts = random.Below(2) == 0};
+        for (int worker = 0; round % 3 == 0 && worker < options.workers; ++worker) {
+          options.speeds.push_back(0.2 + random.Uniform());
+        }
+        const auto samples =
+            RandomSamples(random, random.Between(0, 80), options.microbatch_tokens);
+        const auto plan = PlanStep(samples, options, cost);
+        ASSERT_TRUE(plan.ok()) << Describe(plan.status());
+        CheckPlan(*plan, samples, options, cost);
+        CheckOrderAndCounts(*plan, options, samples.size());
+        EXPECT_EQ(*plan, *PlanStep(samples, options, cost));
+      }
+    }
+  }
+}
+
+TEST(PlanStep, NativeAndLocalSortDealInTurn) {
+  const std::vector<SampleLength> samples = {{.sample = 7, .tokens = 30},
+                                             {.sample = 8, .tokens = 20},
+                                             {.sample = 9, .tokens = 10},
+                                             {.sample = 5, .tokens = 15},
+                                             {.sample = 6, .tokens = 25}};
+  const auto order = [&](Assignment assignment) {
+    const auto plan = PlanStep(samples, {.workers = 2, .assignment = assignment}, TokenCost());
+    std::vector<std::vector<int64_t>> result;
+    for (const auto& worker : plan->workers) {
+      for (const Microbatch& microbatch : worker) {
+        result.push_back(microbatch.samples);
+      }
+    }
+    return result;
+  };
+  using Order = std::vector<std::vector<int64_t>>;
+  EXPECT_EQ(order(Assignment::kNative), (Order{{7}, {9}, {6}, {8}, {5}}));
+  EXPECT_EQ(order(Assignment::kLocalSort), (Order{{9}, {6}, {7}, {5}, {8}}));
+}
+
+TEST(PlanStep, LbMicroGivesEveryWorkerTheSameNumberOfMicrobatches) {
+  Random random(8);
+  for (int round = 0; round < 100; ++round) {
+    const PlanOptions options{.workers = static_cast<int>(random.Between(1, 8)),
+                              .microbatch_tokens = random.Between(500, 3000),
+                              .assignment = Assignment::kLbMicro};
+    const auto samples =
+        RandomSamples(random, options.workers * random.Between(1, 12), options.microbatch_tokens);
+    const auto plan = PlanStep(samples, options, TokenCost());
+    ASSERT_TRUE(plan.ok());
+    for (const auto& worker : plan->workers) {
+      EXPECT_EQ(worker.size(), plan->workers[0].size());
+    }
+  }
+}
+
+TEST(PlanStep, SpeedsDecideHowMuchAWorkerGets) {
+  std::vector<SampleLength> samples;
+  for (int64_t i = 0; i < 70; ++i) {
+    samples.push_back({.sample = i, .tokens = 100, .targets = 1});
+  }
+  PlanOptions options{.workers = 4, .microbatch_tokens = 300, .speeds = {1, 1, 0.5, 1}};
+  for (const Assignment assignment : {Assignment::kSpeedWeighted, Assignment::kDynamic}) {
+    options.assignment = assignment;
+    const auto plan = PlanStep(samples, options, TokenCost());
+    ASSERT_TRUE(plan.ok());
+    CheckPlan(*plan, samples, options, TokenCost());
+    EXPECT_EQ(plan->workers[2].size(), 4U);
+    EXPECT_EQ(plan->workers[0].size(), 7U);
+  }
+  options.assignment = Assignment::kLbMini;
+  EXPECT_EQ(PlanStep(samples, options, TokenCost())->workers[2].size(), 6U);
+}
+
+// First-fit decreasing, as an upper bound on the packs.
+size_t FirstFit(std::vector<int64_t> tokens, int64_t limit) {
+  std::ranges::sort(tokens, std::greater<>());
+  std::vector<int64_t> packs;
+  for (const int64_t count : tokens) {
+    const auto room =
+        std::ranges::find_if(packs, [&](int64_t used) { return used + count <= limit; });
+    if (room == packs.end()) {
+      packs.push_back(count);
+    } else {
+      *room += count;
+    }
+  }
+  return packs.size();
+}
+
+TEST(PlanStep, UsesFewMicrobatches) {
+  Random random(2);
+  const CostModel cost = FlopCost(*NamedShape("25m"));
+  for (int round = 0; round < 200; ++round) {
+    const PlanOptions options{.workers = 1, .microbatch_tokens = 2000};
+    const auto samples = RandomSamples(random, random.Between(1, 60), 2000);
+    const auto plan = PlanStep(samples, options, cost);
+    ASSERT_TRUE(plan.ok());
+    std::vector<int64_t> tokens;
+    for (const SampleLength& sample : samples) {
+      tokens.push_back(sample.tokens);
+    }
+    EXPECT_LE(plan->workers[0].size(), FirstFit(tokens, 2000));
+    EXPECT_GE(static_cast<int64_t>(plan->workers[0].size()) * 2000, plan->tokens);
+  }
+}
+
+TEST(PlanStep, BalancesTheCostOfMicrobatches) {
+  std::vector<SampleLength> samples;
+  for (int64_t i = 0; i < 8; ++i) {
+    samples.push_back({.sample = i, .tokens = 250, .targets = 1});
+  }
+  const auto plan = PlanStep(samples, {.workers = 1, .microbatch_tokens = 1100}, TokenCost());
+  ASSERT_TRUE(plan.ok());
+  ASSERT_EQ(plan->workers[0].size(), 2U);
+  EXPECT_EQ(plan->workers[0][0].tokens, 1000);
+  EXPECT_EQ(plan->workers[0][1].tokens, 1000);
+}
+
+TEST(PlanStep, LeavesWorkersWithoutWorkWhereThereIsTooLittle) {
+  const std::vector<SampleLength> samples = {{.sample = 4, .tokens = 10, .targets = 3},
+                                             {.sample = 9, .tokens = 20, .targets = 5}};
+  const auto plan = PlanStep(samples, {.workers = 5, .microbatch_tokens = 100}, TokenCost());
+  ASSERT_TRUE(plan.ok());
+  CheckPlan(*plan, samples, {.workers = 5, .microbatch_tokens = 100}, TokenCost());
+  EXPECT_EQ(std::ranges::count_if(plan->workers, [](const auto& worker) { return worker.empty(); }),
+            3);
+  EXPECT_EQ(PlanStep({}, {.workers = 2}, TokenCost())->workers.size(), 2U);
+}
+
+TEST(PlanStep, OneLongSampleGetsAWorkerOfItsOwnAndCountsDiffer) {
+  std::vector<SampleLength> samples = {{.sample = 0, .tokens = 1000, .targets = 1}};
+  for (int64_t i = 1; i <= 20; ++i) {
+    samples.push_back({.sample = i, .tokens = 100, .targets = 1});
+  }
+  const auto plan = PlanStep(samples, {.workers = 3, .microbatch_tokens = 1000}, TokenCost());
+  ASSERT_TRUE(plan.ok());
+  EXPECT_TRUE(
+      std::ranges::any_of(plan->workers, [](const auto& worker) { return worker.size() == 1; }));
+  for (const auto& worker : plan->workers) {
+    EXPECT_LE(worker.size(), 2U);
+  }
+}
+
+TEST(PlanStep, RefusesByName) {
+  const std::vector<SampleLength> samples = {{.sample = 3, .tokens = 50, .targets = 1},
+                                             {.sample = 17, .tokens = 101, .targets = 1}};
+  const auto plan = PlanStep(samples, {.workers = 2, .microbatch_tokens = 100}, TokenCost());
+  EXPECT_TRUE(absl::IsInvalidArgument(plan.status()));
+  EXPECT_THAT(
+      std::string(Message(plan.status())),
+      testing::StartsWith("sample 17 has 101 tokens, more than data.microbatch_tokens (100)"));
+  EXPECT_FALSE(PlanStep(samples, {.workers = 0}, TokenCost()).ok());
+  EXPECT_FALSE(PlanStep({}, {.workers = 2, .speeds = {1}}, TokenCost()).ok());
+  for (const double speed : {0.0, -1.0, std::nan("")}) {
+    const auto refused = PlanStep({}, {.workers = 2, .speeds = {1, speed}}, TokenCost());
+    EXPECT_THAT(std::string(Message(refused.status())), testing::HasSubstr("worker 1"));
+  }
+  const std::vector<SampleLength> empty = {{.sample = 3, .tokens = 0}};
+  EXPECT_FALSE(PlanStep(empty, {}, TokenCost()).ok());
+}
+
+TEST(FlopCost, GrowsFasterThanLength) {
+  const CostModel cost = FlopCost(*NamedShape("1.5b"));
+  EXPECT_GT(cost.Sequence(2000), 2 * cost.Sequence(1000));
+  // Attention equals the rest at about 42 thousand tokens for this shape (ODC, cost model).
+  EXPECT_NEAR(cost.Sequence(2 * 42000) / cost.Sequence(42000), 3.0, 0.15);
+}
+
+TEST(MinibatchSamples, WalkThroughEachPassOnce) {
+  for (const int64_t dataset : {1, 2, 3, 7, 64, 65, 1000}) {
+    for (const int64_t minibatch : {1, 5, 32}) {
+      std::vector<int64_t> walked;
+      for (int64_t step = 1; static_cast<int64_t>(walked.size()) < 3 * dataset; ++step) {
+        const auto samples = MinibatchSamples(step, minibatch, dataset, 11, true);
+        ASSERT_EQ(static_cast<int64_t>(samples.size()), minibatch);
+        walked.insert(walked.end(), samples.begin(), samples.end());
+      }
+      std::set<std::vector<int64_t>> orders;
+      for (int64_t pass = 0; pass < 3; ++pass) {
+        std::vector<int64_t> order(walked.begin() + pass * dataset,
+                                   walked.begin() + (pass + 1) * dataset);
+        orders.insert(order);
+        std::ranges::sort(order);
+        for (int64_t i = 0; i < dataset; ++i) {
+          ASSERT_EQ(order[static_cast<size_t>(i)], i);
+        }
+      }
+      EXPECT_TRUE(dataset < 7 || orders.size() == 3U) << "each pass has an order of its own";
+    }
+  }
+}
+
+TEST(MinibatchSamples, OrderDependsOnTheSeedAndOnNothingElse) {
+  EXPECT_EQ(MinibatchSamples(7, 32, 1000, 1, true), MinibatchSamples(7, 32, 1000, 1, true));
+  EXPECT_NE(MinibatchSamples(7, 32, 1000, 1, true), MinibatchSamples(7, 32, 1000, 2, true));
+  EXPECT_EQ(MinibatchSamples(2, 3, 5, 1, false), std::vector<int64_t>({3, 4, 0}));
+  // The same walk whatever the minibatch.
+  const auto two = MinibatchSamples(2, 10, 1000, 5, true);
+  EXPECT_TRUE(
+      std::equal(two.begin(), two.end(), MinibatchSamples(1, 20, 1000, 5, true).begin() + 10));
+}
+
+TEST(MinibatchSamples, EveryPlaceOfAPassIsAsLikelyForEverySample) {
+  constexpr int64_t kSamples = 6;
+  constexpr int kSeeds = 6000;
+  std::map<std::pair<int64_t, int64_t>, int> counts;
+  for (uint64_t seed = 0; seed < kSeeds; ++seed) {
+    const auto order = MinibatchSamples(1, kSamples, kSamples, seed, true);
+    for (int64_t i = 0; i < kSamples; ++i) {
+      ++counts[{i, order[static_cast<size_t>(i)]}];
+    }
+  }
+  for (const auto& [place, count] : counts) {
+    EXPECT_NEAR(count, kSeeds / kSamples, 5 * std::sqrt(kSeeds / kSamples))
+        << place.first << " " << place.second;
+  }
+}
+
+TEST(Lengths, HaveTheQuantilesTheyAreKnownFor) {
+  struct Known {
+    const char* name;
+    double p10, p50, p90, p99;
+  };
+  for (const Known& known :
+       {Known{"longalign", 5100, 13100, 32900, 56700},
+        Known{"swe-smith", 12400, 28600, 65000, 109000}, Known{"aime", 3800, 8000, 16000, 22500}}) {
+    const auto distribution = ParseLengths(known.name);
+    ASSERT_TRUE(distribution.ok());
+    Random random(1);
+    std::vector<double> drawn(20000);
+    for (double& length : drawn) {
+      length = static_cast<double>(DrawLength(*distribution, random));
+    }
+    std::ranges::sort(drawn);
+    EXPECT_NEAR(drawn[2000] / known.p10, 1, 0.05) << known.name;
+    EXPECT_NEAR(drawn[10000] / known.p50, 1, 0.05) << known.name;
+    EXPECT_NEAR(drawn[18000] / known.p90, 1, 0.05) << known.name;
+    EXPECT_NEAR(drawn[19800] / known.p99, 1, 0.05) << known.name;
+  }
+}
+
+TEST(Lengths, ReadsEveryFormAndRefusesTheRest) {
+  Random random(1);
+  for (const char* text :
+       {"fixed:7", "uniform:3:9", "lognormal:5:0.8:16:2048", "longalign:2048", "aime:64"}) {
+    const auto distribution = ParseLengths(text);
+    ASSERT_TRUE(distribution.ok()) << text;
+    for (int i = 0; i < 1000; ++i) {
+      const int64_t length = DrawLength(*distribution, random);
+      EXPECT_GE(length, distribution->low);
+      EXPECT_LE(length, distribution->high);
+    }
+  }
+  EXPECT_EQ(ParseLengths("longalign:2048")->high, 2048);
+  for (const char* text : {"", "longalin", "fixed", "fixed:0", "fixed:x", "uniform:9:3",
+                           "uniform:1", "lognormal:5:0:1:9", "lognormal:50:1:1:9", "fixed:1e300",
+                           "fixed:nan", "longalign:1:2", "fixed:-1"}) {
+    EXPECT_FALSE(ParseLengths(text).ok()) << text;
+  }
+}
+
+}  // namespace
+}  // namespace shoal::plan

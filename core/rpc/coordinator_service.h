@@ -1,0 +1,45 @@
+// What a coordinator implements; MakeCoordinatorService puts it behind gRPC.
+#pragma once
+
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "core/rpc/server.h"
+#include "proto/coordinator.pb.h"
+
+namespace shoal::rpc {
+
+// Where WatchJob's events go.
+class EventStream {
+ public:
+  virtual ~EventStream() = default;
+  // False once the watcher is gone.
+  virtual bool Write(const proto::JobEvent& event) = 0;
+  virtual bool gone() const = 0;
+};
+
+// Methods are called on gRPC's threads, many at once, and may block (a call holds a thread).
+class CoordinatorHandler {
+ public:
+  virtual ~CoordinatorHandler() = default;
+  virtual absl::StatusOr<proto::SubmitJobReply> SubmitJob(
+      const proto::SubmitJobRequest& request) = 0;
+  virtual absl::StatusOr<proto::StopJobReply> StopJob(const proto::StopJobRequest& request) = 0;
+  virtual absl::StatusOr<proto::GetStatusReply> GetStatus(
+      const proto::GetStatusRequest& request) = 0;
+  virtual absl::StatusOr<proto::RegisterReply> Register(const proto::RegisterRequest& request) = 0;
+  virtual absl::StatusOr<proto::RenewLeaseReply> RenewLease(
+      const proto::RenewLeaseRequest& request) = 0;
+  virtual absl::StatusOr<proto::LeaveReply> Leave(const proto::LeaveRequest& request) = 0;
+  virtual absl::StatusOr<proto::JoinJobReply> JoinJob(const proto::JoinJobRequest& request) = 0;
+  virtual absl::StatusOr<proto::NextStepReply> NextStep(const proto::NextStepRequest& request) = 0;
+  virtual absl::StatusOr<proto::DrawMicrobatchReply> DrawMicrobatch(
+      const proto::DrawMicrobatchRequest& request) = 0;
+  // Returns when the job is over, the watcher is gone or the coordinator stops.
+  virtual absl::Status WatchJob(const proto::WatchJobRequest& request, EventStream& events) = 0;
+};
+
+// `handler` must outlive the server that the service is given to.
+std::unique_ptr<Service> MakeCoordinatorService(CoordinatorHandler* handler);
+
+}  // namespace shoal::rpc

@@ -1,0 +1,110 @@
+#include "core/rpc/member_session.h"
+
+#include <unistd.h>
+
+#include "absl/time/clock.h"
+#include "core/base/logging.h"
+#include "core/base/random.h"
+#include "core/base/status.h"
+
+namespace shoal::rpc {
+namespace {
+
+constexpr absl::Duration kLeaveDeadline = absl::Seconds(2);
+
+std::string HostName() {
+  char name[256] = {};
+  return gethostname(name, sizeof(name) - 1) == 0 ? name : "unknown";
+}
+
+}  // namespace
+
+const char* ProgramVersion() { return SHOAL_VERSION; }
+
+absl::StatusOr<std::unique_ptr<MemberSession>> MemberSession::Join(
+    std::shared_ptr<Channel> coordinator, const MemberOptions& options,
+    std::function<void(const absl::Status&)> on_end) {
+  proto::RegisterRequest request;
+  request.set_role(options.role);
+  request.set_address(options.address);
+  request.set_host(HostName());
+  request.set_pid(getpid());
+  request.set_version(ProgramVersion());
+  if (options.index >= 0) {
+    request.set_index(options.index);
+  }
+  request.set_nonce(std::stoull(SecureToken().substr(0, 16), nullptr, 16));
+  CoordinatorClient client(coordinator);
+  SHOAL_ASSIGN_OR_RETURN(
+      const proto::RegisterReply reply,
+      client.Register(request, {.deadline = options.patience, .wait_for_connection = true}));
+  return std::unique_ptr<MemberSession>(
+      new MemberSession(std::move(coordinator), reply, std::move(on_end)));
+}
+
+MemberSession::MemberSession(std::shared_ptr<Channel> coordinator,
+                             const proto::RegisterReply& reply,
+                             std::function<void(const absl::Status&)> on_end)
+    : client_(std::move(coordinator)),
+      index_(reply.index()),
+      incarnation_(reply.incarnation()),
+      on_end_(std::move(on_end)),
+      lease_(absl::Seconds(reply.lease_seconds())),
+      thread_([this] { Renew(); }) {}
+
+MemberSession::~MemberSession() { Leave(""); }
+
+void MemberSession::Renew() {
+  proto::RenewLeaseRequest request;
+  request.set_incarnation(incarnation_);
+  absl::Time renewed = absl::Now();
+  while (true) {
+    {
+      absl::MutexLock lock(&mutex_);
+      // Three tries before the lease is over.
+      const absl::Time next = absl::Now() + lease_ / 3;
+      while (!stopping_ && !stop_.WaitWithDeadline(&mutex_, next)) {
+      }
+      if (stopping_) {
+        return;
+      }
+    }
+    const absl::Time asked = absl::Now();
+    const auto reply = client_.RenewLease(request, {.deadline = lease_ / 3});
+    if (reply.ok() && reply->shut_down()) {
+      on_end_(absl::OkStatus());
+      return;
+    }
+    if (reply.ok()) {
+      renewed = asked;
+      lease_ = reply->lease_seconds() > 0 ? absl::Seconds(reply->lease_seconds()) : lease_;
+    } else if (absl::IsNotFound(reply.status()) || absl::IsUnauthenticated(reply.status()) ||
+               absl::Now() >= renewed + lease_) {
+      on_end_(reply.status());
+      return;
+    } else {
+      LogWarning("lease not renewed, trying again: {}", Message(reply.status()));
+    }
+  }
+}
+
+void MemberSession::Leave(const std::string& reason) {
+  {
+    absl::MutexLock lock(&mutex_);
+    if (stopping_) {
+      return;
+    }
+    stopping_ = true;
+    stop_.SignalAll();
+  }
+  thread_.join();
+  proto::LeaveRequest request;
+  request.set_incarnation(incarnation_);
+  request.set_reason(reason);
+  if (const absl::Status left = client_.Leave(request, {.deadline = kLeaveDeadline}).status();
+      !left.ok()) {
+    LogDebug("leaving: {}", Message(left));
+  }
+}
+
+}  // namespace shoal::rpc

@@ -1,0 +1,63 @@
+// A server's or worker's membership of a job: registers with the coordinator, renews the lease in
+// the background, and says when this process is to end. Used by shoal-server and shoal-worker.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "core/rpc/channel.h"
+#include "core/rpc/coordinator_client.h"
+
+namespace shoal::rpc {
+
+// Of this build; the processes of a job must have the same.
+const char* ProgramVersion();
+
+struct MemberOptions {
+  proto::Role role = proto::ROLE_UNSPECIFIED;
+  std::string address;  // HOST:PORT under which other processes reach its service
+  int index = -1;       // that it is to have; -1: the lowest that is free
+  absl::Duration patience = absl::Seconds(30);  // for a coordinator that cannot be reached yet
+};
+
+class MemberSession {
+ public:
+  // `on_end` runs at most once, on a thread of the session: with OK when the job is over, with an
+  // error when the lease is lost (the coordinator no longer knows this process, or could not be
+  // reached for as long as the lease lasts). It must not destroy the session.
+  static absl::StatusOr<std::unique_ptr<MemberSession>> Join(
+      std::shared_ptr<Channel> coordinator, const MemberOptions& options,
+      std::function<void(const absl::Status&)> on_end);
+  ~MemberSession();  // Leave("") if it was not called
+
+  int index() const { return index_; }
+  uint64_t incarnation() const { return incarnation_; }
+
+  // Tells the coordinator that this process goes, and ends renewals. While the job runs this fails
+  // it; `reason` says why. Takes two seconds at most. Idempotent.
+  void Leave(const std::string& reason);
+
+ private:
+  MemberSession(std::shared_ptr<Channel> coordinator, const proto::RegisterReply& reply,
+                std::function<void(const absl::Status&)> on_end);
+  void Renew();
+
+  CoordinatorClient client_;
+  const int index_;
+  const uint64_t incarnation_;
+  const std::function<void(const absl::Status&)> on_end_;
+  absl::Duration lease_;  // of the renewing thread
+
+  absl::Mutex mutex_;
+  absl::CondVar stop_;
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  std::thread thread_;
+};
+
+}  // namespace shoal::rpc

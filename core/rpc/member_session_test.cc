@@ -1,0 +1,129 @@
+#include "core/rpc/member_session.h"
+
+#include <atomic>
+#include <vector>
+
+#include "absl/synchronization/notification.h"
+#include "core/base/status.h"
+#include "core/rpc/coordinator_service.h"
+#include "gtest/gtest.h"
+
+namespace shoal::rpc {
+namespace {
+
+// Grants short leases and records what it is told.
+class Registrar final : public CoordinatorHandler {
+ public:
+  absl::StatusOr<proto::SubmitJobReply> SubmitJob(const proto::SubmitJobRequest&) override {
+    return Unimplemented("not here");
+  }
+  absl::StatusOr<proto::StopJobReply> StopJob(const proto::StopJobRequest&) override {
+    return Unimplemented("not here");
+  }
+  absl::StatusOr<proto::GetStatusReply> GetStatus(const proto::GetStatusRequest&) override {
+    return Unimplemented("not here");
+  }
+  absl::StatusOr<proto::RegisterReply> Register(const proto::RegisterRequest& request) override {
+    EXPECT_NE(request.nonce(), 0U);
+    EXPECT_GT(request.pid(), 0);
+    EXPECT_EQ(request.version(), ProgramVersion());
+    proto::RegisterReply reply;
+    reply.set_index(3);
+    reply.set_incarnation(77);
+    reply.set_lease_seconds(0.6);
+    return reply;
+  }
+  absl::StatusOr<proto::RenewLeaseReply> RenewLease(
+      const proto::RenewLeaseRequest& request) override {
+    EXPECT_EQ(request.incarnation(), 77U);
+    if (forgotten) {
+      return NotFound("who?");
+    }
+    proto::RenewLeaseReply reply;
+    reply.set_shut_down(++renewals >= 3 && over);
+    reply.set_lease_seconds(0.6);
+    return reply;
+  }
+  absl::StatusOr<proto::LeaveReply> Leave(const proto::LeaveRequest& request) override {
+    reason = request.reason();
+    ++leaves;
+    return proto::LeaveReply();
+  }
+  absl::StatusOr<proto::JoinJobReply> JoinJob(const proto::JoinJobRequest&) override {
+    return Unimplemented("not here");
+  }
+  absl::StatusOr<proto::NextStepReply> NextStep(const proto::NextStepRequest&) override {
+    return Unimplemented("not here");
+  }
+  absl::StatusOr<proto::DrawMicrobatchReply> DrawMicrobatch(
+      const proto::DrawMicrobatchRequest&) override {
+    return Unimplemented("not here");
+  }
+  absl::Status WatchJob(const proto::WatchJobRequest&, EventStream&) override {
+    return Unimplemented("not here");
+  }
+
+  std::atomic<bool> over = false;
+  std::atomic<bool> forgotten = false;
+  std::atomic<int> renewals = 0;
+  std::atomic<int> leaves = 0;
+  std::string reason;
+};
+
+class MemberSessionTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    std::vector<std::unique_ptr<Service>> services;
+    services.push_back(MakeCoordinatorService(&registrar_));
+    auto server = Server::Start({.token = token_}, std::move(services));
+    ASSERT_TRUE(server.ok()) << server.status();
+    server_ = std::move(*server);
+  }
+  std::unique_ptr<MemberSession> Join() {
+    auto session = MemberSession::Join(
+        Channel::Create(fmt::format("127.0.0.1:{}", server_->port()), token_, "coordinator"),
+        {.role = proto::ROLE_WORKER}, [this](const absl::Status& status) {
+          end_ = status;
+          ended_.Notify();
+        });
+    EXPECT_TRUE(session.ok()) << session.status();
+    return *std::move(session);
+  }
+
+  Registrar registrar_;
+  const Token token_ = Token::Generate();
+  std::unique_ptr<Server> server_;
+  absl::Status end_;
+  absl::Notification ended_;
+};
+
+TEST_F(MemberSessionTest, RenewsUntilTheJobIsOver) {
+  registrar_.over = true;
+  const auto session = Join();
+  EXPECT_EQ(session->index(), 3);
+  EXPECT_EQ(session->incarnation(), 77U);
+  ASSERT_TRUE(ended_.WaitForNotificationWithTimeout(absl::Seconds(30)));
+  EXPECT_TRUE(end_.ok()) << end_;
+  EXPECT_GE(registrar_.renewals, 3);
+  session->Leave("done");
+  session->Leave("again");
+  EXPECT_EQ(registrar_.leaves, 1);
+  EXPECT_EQ(registrar_.reason, "done");
+}
+
+TEST_F(MemberSessionTest, ALostLeaseIsAnError) {
+  registrar_.forgotten = true;
+  const auto session = Join();
+  ASSERT_TRUE(ended_.WaitForNotificationWithTimeout(absl::Seconds(30)));
+  EXPECT_EQ(end_.code(), absl::StatusCode::kNotFound);
+}
+
+TEST_F(MemberSessionTest, AVanishedCoordinatorIsAnError) {
+  const auto session = Join();
+  server_->Shutdown(absl::ZeroDuration());
+  ASSERT_TRUE(ended_.WaitForNotificationWithTimeout(absl::Seconds(30)));
+  EXPECT_FALSE(end_.ok());
+}
+
+}  // namespace
+}  // namespace shoal::rpc

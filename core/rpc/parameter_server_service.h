@@ -1,0 +1,34 @@
+// What a parameter server implements; MakeParameterServerService puts it behind gRPC.
+#pragma once
+
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "core/rpc/server.h"
+#include "proto/server.pb.h"
+
+namespace shoal::rpc {
+
+// Methods are called on gRPC's threads, many at once, and may block (a call holds a thread).
+class ParameterServerHandler {
+ public:
+  virtual ~ParameterServerHandler() = default;
+  virtual absl::StatusOr<proto::ConfigureReply> Configure(
+      const proto::ConfigureRequest& request) = 0;
+  virtual absl::StatusOr<proto::BeginAttemptReply> BeginAttempt(
+      const proto::BeginAttemptRequest& request) = 0;
+  virtual absl::StatusOr<proto::PrepareReply> Prepare(const proto::PrepareRequest& request) = 0;
+  virtual absl::StatusOr<proto::CommitReply> Commit(const proto::CommitRequest& request) = 0;
+  virtual absl::StatusOr<proto::WriteCheckpointReply> WriteCheckpoint(
+      const proto::WriteCheckpointRequest& request) = 0;
+  virtual absl::StatusOr<proto::GetChecksumsReply> GetChecksums(
+      const proto::GetChecksumsRequest& request) = 0;
+  virtual absl::StatusOr<proto::FenceClientReply> FenceClient(
+      const proto::FenceClientRequest& request) = 0;
+  virtual absl::StatusOr<proto::ConnectReply> Connect(const proto::ConnectRequest& request) = 0;
+};
+
+// `handler` must outlive the server that the service is given to.
+std::unique_ptr<Service> MakeParameterServerService(ParameterServerHandler* handler);
+
+}  // namespace shoal::rpc

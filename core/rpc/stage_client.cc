@@ -1,0 +1,35 @@
+#include "core/rpc/stage_client.h"
+
+#include "core/rpc/internal_call.h"
+#include "proto/worker.grpc.pb.h"
+
+namespace shoal::rpc {
+
+using Grpc = proto::Stage::Stub;
+
+struct StageClient::Stub {
+  explicit Stub(Channel& channel) : grpc(channel.state().channel) {}
+  Grpc grpc;
+};
+
+StageClient::StageClient(std::shared_ptr<Channel> channel)
+    : channel_(std::move(channel)), stub_(std::make_unique<Stub>(*channel_)) {}
+StageClient::~StageClient() = default;
+
+absl::StatusOr<proto::ConnectStageReply> StageClient::ConnectStage(
+    const proto::ConnectStageRequest& request, const CallOptions& options) {
+  proto::ConnectStageReply reply;
+  SHOAL_RETURN_IF_ERROR(internal::BlockingCall(*channel_, stub_->grpc, &Grpc::ConnectStage,
+                                               "ConnectStage", request, reply, options));
+  return reply;
+}
+
+absl::StatusOr<proto::MeetPeersReply> StageClient::MeetPeers(const proto::MeetPeersRequest& request,
+                                                             const CallOptions& options) {
+  proto::MeetPeersReply reply;
+  SHOAL_RETURN_IF_ERROR(internal::BlockingCall(*channel_, stub_->grpc, &Grpc::MeetPeers,
+                                               "MeetPeers", request, reply, options));
+  return reply;
+}
+
+}  // namespace shoal::rpc

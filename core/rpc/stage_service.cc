@@ -1,0 +1,35 @@
+#include "core/rpc/stage_service.h"
+
+#include "core/rpc/internal_service.h"
+#include "proto/worker.grpc.pb.h"
+
+namespace shoal::rpc {
+namespace {
+
+class Adapter final : public proto::Stage::Service, public Service {
+ public:
+  explicit Adapter(StageHandler* handler) : handler_(*handler) {}
+  grpc::Service* grpc_service() override { return this; }
+
+  grpc::Status ConnectStage(grpc::ServerContext* context, const proto::ConnectStageRequest* request,
+                            proto::ConnectStageReply* reply) override {
+    return internal::Serve(*this, *context, handler_, &StageHandler::ConnectStage, *request,
+                           *reply);
+  }
+
+  grpc::Status MeetPeers(grpc::ServerContext* context, const proto::MeetPeersRequest* request,
+                         proto::MeetPeersReply* reply) override {
+    return internal::Serve(*this, *context, handler_, &StageHandler::MeetPeers, *request, *reply);
+  }
+
+ private:
+  StageHandler& handler_;
+};
+
+}  // namespace
+
+std::unique_ptr<Service> MakeStageService(StageHandler* handler) {
+  return std::make_unique<Adapter>(handler);
+}
+
+}  // namespace shoal::rpc

@@ -1,0 +1,26 @@
+// What a worker implements that other workers call (stages of a pipeline, peers that exchange among
+// themselves); MakeStageService puts it behind gRPC.
+#pragma once
+
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "core/rpc/server.h"
+#include "proto/worker.pb.h"
+
+namespace shoal::rpc {
+
+// Methods are called on gRPC's threads, many at once, and may block (a call holds a thread).
+class StageHandler {
+ public:
+  virtual ~StageHandler() = default;
+  virtual absl::StatusOr<proto::ConnectStageReply> ConnectStage(
+      const proto::ConnectStageRequest& request) = 0;
+  virtual absl::StatusOr<proto::MeetPeersReply> MeetPeers(
+      const proto::MeetPeersRequest& request) = 0;
+};
+
+// `handler` must outlive the server that the service is given to.
+std::unique_ptr<Service> MakeStageService(StageHandler* handler);
+
+}  // namespace shoal::rpc

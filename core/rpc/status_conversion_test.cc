@@ -1,0 +1,25 @@
+#include "core/rpc/status_conversion.h"
+
+#include <grpcpp/support/status.h>
+
+#include "core/base/status.h"
+#include "gtest/gtest.h"
+
+namespace shoal::rpc {
+namespace {
+
+TEST(StatusConversionTest, EveryCodeGoesThereAndBack) {
+  for (int code = 0; code <= static_cast<int>(absl::StatusCode::kUnauthenticated); ++code) {
+    const absl::Status status(static_cast<absl::StatusCode>(code), code == 0 ? "" : "why");
+    EXPECT_EQ(FromGrpc(ToGrpc(status)), status) << code;
+  }
+}
+
+TEST(StatusConversionTest, LongMessagesAreCut) {
+  const absl::Status back = FromGrpc(ToGrpc(absl::InternalError(std::string(100000, 'x'))));
+  EXPECT_EQ(back.code(), absl::StatusCode::kInternal);
+  EXPECT_LE(back.message().size(), 4096U);
+}
+
+}  // namespace
+}  // namespace shoal::rpc

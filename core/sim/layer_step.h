@@ -1,0 +1,28 @@
+// A step with synchronisation layer: what collective sharded training does. A get is under way once
+// every worker has started it, a push likewise; collectives follow each other; a worker has at most
+// one push outstanding, and stands still at the next until that one is done. All workers run the
+// same number of microbatches.
+//
+// Workers are kept in arrays and walked use by use, which is exact and needs no queue of events.
+#pragma once
+
+#include <vector>
+
+#include "core/sim/spans.h"
+#include "core/sim/use_pattern.h"
+#include "core/sim/worker_step.h"
+
+namespace shoal::sim {
+
+struct LayerStepResult {
+  std::vector<WorkerTimes> workers;
+  int64_t meetings = 0;  // collectives
+};
+
+// `transfers`: of the collectives, SlowestOf all workers. `microbatches[m][w]`: of worker w, zero
+// where it has none. `spans` may be null.
+LayerStepResult RunLayerStep(const UsePattern& pattern, const TransferTimes& transfers,
+                             const std::vector<std::vector<MicrobatchTime>>& microbatches,
+                             SpanSink* spans);
+
+}  // namespace shoal::sim

@@ -1,0 +1,52 @@
+// What simulated workers do when, for timelines: the phases and names of real workers
+// (core/base/phase.h).
+#pragma once
+
+#include <cstdint>
+
+#include "core/base/phase.h"
+
+namespace shoal::sim {
+
+// Seconds from the step's begin. The spans of a worker follow each other without gaps.
+struct SimulatedSpan {
+  int64_t worker = 0;
+  Phase phase = Phase::kForward;
+  int64_t microbatch = -1;  // of this worker's step; -1: none
+  double begin = 0;
+  double end = 0;
+};
+
+class SpanSink {
+ public:
+  virtual ~SpanSink() = default;
+  virtual void Add(const SimulatedSpan& span) = 0;
+};
+
+// Joins what follows on without a change, and leaves out what takes no time.
+class SpanWriter {
+ public:
+  SpanWriter(SpanSink* sink, int64_t worker) : sink_(sink) { open_.worker = worker; }
+
+  bool enabled() const { return sink_ != nullptr; }
+  void Add(Phase phase, int64_t microbatch, double begin, double end) {
+    if (phase == open_.phase && microbatch == open_.microbatch) {
+      open_.end = end;
+      return;
+    }
+    Finish();
+    open_ = {open_.worker, phase, microbatch, begin, end};
+  }
+  void Finish() {
+    if (open_.end > open_.begin) {
+      sink_->Add(open_);
+    }
+    open_.begin = open_.end;
+  }
+
+ private:
+  SpanSink* sink_;
+  SimulatedSpan open_;
+};
+
+}  // namespace shoal::sim

@@ -1,0 +1,87 @@
+#include "core/sim/use_pattern.h"
+
+#include <algorithm>
+
+#include "core/base/dtype.h"
+
+namespace shoal::sim {
+namespace {
+
+// Compute: forward of the blocks, the head at once, backward of the blocks at twice the time. With
+// tied embeddings the head computes in the use of the embedding that follows its own.
+void PlaceCompute(const plan::ModelSpec& spec, UsePattern& pattern) {
+  const auto layers = static_cast<int>(spec.layers);
+  Progress done;
+  for (size_t k = 0; k < pattern.uses.size(); ++k) {
+    Use& use = pattern.uses[k];
+    use.begin = done;
+    use.backward = static_cast<int>(k) > layers;
+    const bool is_block = use.unit >= 1 && use.unit <= layers;
+    if (is_block) {
+      done.blocks += use.backward ? 2 : 1;
+    } else if (use.backward && (!spec.tied_embeddings || use.unit == 0)) {
+      done.heads += 1;
+    }
+    use.end = done;
+  }
+  pattern.uses.back().end.all = true;
+}
+
+void PlaceGets(const std::vector<plan::UnitSpec>& units, int64_t element, UsePattern& pattern) {
+  std::vector<int64_t> last_use(units.size(), -1);
+  int64_t position = 0;
+  for (const bool first : {true, false}) {
+    for (Use& use : pattern.uses) {
+      const auto unit = static_cast<size_t>(use.unit);
+      const bool held =
+          last_use[unit] >= 0 &&
+          (pattern.keep_for_step || position - last_use[unit] <= pattern.prefetch_units);
+      (first ? use.first_get_bytes : use.later_get_bytes) = held ? 0 : units[unit].count * element;
+      last_use[unit] = position++;
+    }
+  }
+}
+
+void PlacePushes(const plan::ModelSpec& spec, const std::vector<plan::UnitSpec>& units,
+                 const plan::Job& job, UsePattern& pattern) {
+  const int64_t element = SizeOf(job.service.gradient_type);
+  const auto bytes = [&](int unit) { return units[static_cast<size_t>(unit)].count * element; };
+  const int head = static_cast<int>(spec.layers) + 1;
+  for (Use& use : pattern.uses) {
+    if (use.end.heads > use.begin.heads) {
+      use.waits_for_head_buffer = true;
+      use.waits_for_embedding_buffer = spec.tied_embeddings;
+      use.pushes.push_back({head, BufferClass::kHead, bytes(head)});
+      if (spec.tied_embeddings && plan::PushesEachContribution(job)) {
+        use.pushes.push_back({0, BufferClass::kEmbedding, bytes(0)});
+      }
+    } else if (use.backward && use.end.blocks > use.begin.blocks) {
+      use.waits_for_block_buffer = true;
+      use.pushes.push_back({use.unit, BufferClass::kBlock, bytes(use.unit)});
+    }
+  }
+  pattern.uses.back().pushes.push_back({0, BufferClass::kEmbedding, bytes(0)});
+}
+
+}  // namespace
+
+UsePattern BuildUsePattern(const plan::ModelSpec& spec, const plan::Job& job,
+                           const plan::WorkerPolicy& policy) {
+  UsePattern pattern{
+      .prefetch_units = job.train.prefetch_units,
+      .keep_for_step = policy.residency == plan::Residency::kStep,
+      .push_per_step = policy.push == plan::PushPolicy::kStep,
+      .buffers = {static_cast<int>(std::min<int64_t>(spec.layers, plan::kGradientBuffersPerSize)),
+                  1, 1},
+      .layers = spec.layers};
+  for (const int unit : plan::UseOrder(spec)) {
+    pattern.uses.push_back({.unit = unit});
+  }
+  const std::vector<plan::UnitSpec> units = plan::BuildUnits(spec);
+  PlaceCompute(spec, pattern);
+  PlaceGets(units, SizeOf(job.service.wire_type), pattern);
+  PlacePushes(spec, units, job, pattern);
+  return pattern;
+}
+
+}  // namespace shoal::sim

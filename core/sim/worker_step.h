@@ -1,0 +1,74 @@
+// One worker's step with synchronisation step: its own pace from begin to finish. Exact for the
+// network of core/sim/network.h, without a queue of events: nothing another worker does changes it,
+// so time is carried from use to use.
+//
+// What a real worker does (worker/exchange/service_source.h, service_sink.h) and so this: when use
+// k asks for its weights, uses k + 1 to k + prefetch_units are started; a gradient goes out when
+// its unit's backward is done, and the next one of its size waits where all buffers are on their
+// way. Left out: credits of single servers, and servers that answer late.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <vector>
+
+#include "core/sim/lanes.h"
+#include "core/sim/spans.h"
+#include "core/sim/use_pattern.h"
+
+namespace shoal::sim {
+
+// Where a worker's time went: the first four add up to `finish`.
+struct WorkerTimes {
+  double compute = 0;
+  double get_wait = 0;    // for weights
+  double push_wait = 0;   // for buffers and acknowledgements
+  double layer_wait = 0;  // for others at a layer (synchronisation layer alone)
+  double finish = 0;      // the last push is acknowledged
+
+  bool operator==(const WorkerTimes&) const = default;
+};
+
+class WorkerStep {
+ public:
+  // `pattern` and `transfers` outlive it. `spans` may be null.
+  WorkerStep(const UsePattern& pattern, const TransferTimes& transfers, int64_t worker,
+             SpanSink* spans);
+
+  // One more microbatch. `last`: none comes after it.
+  void Run(const MicrobatchTime& time, bool last);
+  // The same where nobody knows yet whether another one comes: nothing is fetched ahead for that,
+  // and with push per step all gradients go out in Finish.
+  void RunDrawn(const MicrobatchTime& time);
+  // When the compute so far is done; pushes may be under way.
+  double now() const { return delay_ + base_; }
+  // Waits for the pushes.
+  WorkerTimes Finish();
+
+ private:
+  // When each buffer of a class comes back; they are used in turn.
+  struct Buffers {
+    std::vector<double> free_at;
+    size_t next = 0;
+  };
+
+  void RunUses(const MicrobatchTime& time, int64_t expected, bool pushes);
+  void Await(double moment, double& now, double& wait, Phase phase);
+  void AwaitBuffer(BufferClass buffer, double& now);
+  void StartPushes(size_t use, double& now);
+
+  const UsePattern& pattern_;
+  SpanWriter spans_;
+  Lanes lanes_;
+  // Now is delay_ + base_ + what this microbatch has computed: without waits, a worker's time is
+  // exactly the sum of its microbatches' times.
+  double delay_ = 0;
+  double base_ = 0;
+  WorkerTimes times_;
+  int64_t microbatch_ = 0;
+  bool unpushed_ = false;
+  double pushed_ = 0;  // all pushes so far are acknowledged
+  std::array<Buffers, kBufferClasses> buffers_;
+};
+
+}  // namespace shoal::sim

@@ -1,0 +1,99 @@
+// What a transport that answers dials shares with the others that do: the connections that a peer
+// is expected to dial for, and the check that what a connection is made of belongs to this
+// transport.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "core/base/random.h"
+#include "core/base/status.h"
+#include "core/transport/handshake.h"
+
+namespace shoal::transport {
+
+// Connections by id, each until its peer dials with its secret or its time is up. Thread-safe.
+// `Connection` is the transport's own state of a connection.
+template <typename Connection>
+class ExpectedHandshakes {
+ public:
+  // The secret to hand to the peer; it opens this connection, once.
+  std::string Add(std::shared_ptr<Connection> connection, absl::Time deadline) {
+    std::string secret = SecureToken();
+    absl::MutexLock lock(&mutex_);
+    const uint64_t id = connection->id();
+    expected_[id] = {std::move(connection), secret, deadline};
+    return secret;
+  }
+
+  void Remove(uint64_t connection) {
+    absl::MutexLock lock(&mutex_);
+    expected_.erase(connection);
+  }
+
+  absl::StatusOr<std::shared_ptr<Connection>> Take(uint64_t connection, std::string_view secret) {
+    absl::MutexLock lock(&mutex_);
+    const auto it = expected_.find(connection);
+    if (it == expected_.end() || !SameSecret(it->second.secret, secret)) {
+      return Unauthenticated(
+          "no handshake waits for this secret; it was used, has expired or is wrong");
+    }
+    std::shared_ptr<Connection> taken = std::move(it->second.connection);
+    expected_.erase(it);
+    return taken;
+  }
+
+  // Those whose time is up. `next` becomes the earliest deadline of the others, where it is later.
+  std::vector<std::shared_ptr<Connection>> TakeExpired(absl::Time now, absl::Time& next) {
+    std::vector<std::shared_ptr<Connection>> expired;
+    absl::MutexLock lock(&mutex_);
+    for (auto it = expected_.begin(); it != expected_.end();) {
+      if (it->second.deadline <= now) {
+        expired.push_back(std::move(it->second.connection));
+        it = expected_.erase(it);
+      } else {
+        next = std::min(next, it++->second.deadline);
+      }
+    }
+    return expired;
+  }
+
+ private:
+  struct Expected {
+    std::shared_ptr<Connection> connection;
+    std::string secret;
+    absl::Time deadline;
+  };
+
+  absl::Mutex mutex_;
+  std::map<uint64_t, Expected> expected_ ABSL_GUARDED_BY(mutex_);
+};
+
+// CheckConnectionOptions, and: the queue is a `Queue`, and every exposed region an `OwnRegion` that
+// `table` knows.
+template <typename Queue, typename OwnRegion, typename Table>
+absl::Status CheckOwnConnectionOptions(const ConnectionOptions& options, const Table& table) {
+  SHOAL_RETURN_IF_ERROR(CheckConnectionOptions(options));
+  if (dynamic_cast<Queue*>(options.queue) == nullptr) {
+    return InvalidArgument("{}: the event queue belongs to another transport", options.peer);
+  }
+  for (const auto& region : options.exposed) {
+    const auto* own = dynamic_cast<const OwnRegion*>(region.get());
+    if (own == nullptr || own->table() != &table) {
+      return InvalidArgument("{}: an exposed region belongs to another transport", options.peer);
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace shoal::transport

@@ -1,0 +1,66 @@
+#include "core/transport/sleeper.h"
+
+#include <poll.h>
+#include <sched.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <cerrno>
+
+#include "core/base/clock.h"
+#include "core/base/status.h"
+
+namespace shoal::transport {
+namespace {
+
+std::atomic_ref<uint32_t> Flag(uint32_t* flag) { return std::atomic_ref<uint32_t>(*flag); }
+
+}  // namespace
+
+void NotifySleeper(const uint32_t* flag, int event_fd) {
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  // A lock-free load does not write, so a read-only mapping will do.
+  if (Flag(const_cast<uint32_t*>(flag)).load(std::memory_order_seq_cst) != 0) {
+    const uint64_t one = 1;
+    // EAGAIN means that the counter is full: the sleeper is awake already.
+    [[maybe_unused]] const ssize_t written = write(event_fd, &one, sizeof one);
+  }
+}
+
+absl::StatusOr<std::unique_ptr<Sleeper>> Sleeper::Create(uint32_t* flag, absl::Duration spin) {
+  UniqueFd event_fd(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (!event_fd.valid()) {
+    return ErrnoToStatus(errno, "making an eventfd for an event queue");
+  }
+  return std::unique_ptr<Sleeper>(new Sleeper(flag, std::move(event_fd), spin));
+}
+
+Sleeper::Sleeper(uint32_t* flag, UniqueFd event_fd, absl::Duration spin)
+    : flag_(flag != nullptr ? flag : &own_flag_),
+      event_fd_(std::move(event_fd)),
+      spin_(kSpinRange * spin) {}
+
+absl::Time Sleeper::Now() { return RealClock().Now(); }
+
+void Sleeper::Yield() { sched_yield(); }
+
+void Sleeper::Announce() {
+  Flag(flag_).store(1, std::memory_order_seq_cst);
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+}
+
+void Sleeper::Withdraw() {
+  Flag(flag_).store(0, std::memory_order_seq_cst);
+  uint64_t count = 0;
+  [[maybe_unused]] const ssize_t drained = read(event_fd_.get(), &count, sizeof count);
+}
+
+void Sleeper::Sleep(absl::Duration time, int other_fd) {
+  // A negative descriptor is left out.
+  pollfd poll_fds[] = {{.fd = event_fd_.get(), .events = POLLIN, .revents = 0},
+                       {.fd = other_fd, .events = POLLIN, .revents = 0}};
+  const timespec left = absl::ToTimespec(time);
+  ppoll(poll_fds, 2, &left, nullptr);  // EINTR: the caller looks and sleeps again
+}
+
+}  // namespace shoal::transport

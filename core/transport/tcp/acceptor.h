@@ -1,0 +1,86 @@
+// The listening port of a tcp transport and the thread that answers dials. A dial has a deadline
+// and takes nothing but a little memory until it has shown the secret of an expected connection;
+// then its socket goes to those of its queue.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "core/transport/expected_handshakes.h"
+#include "core/transport/options.h"
+#include "core/transport/refusal_log.h"
+#include "core/transport/tcp/connection.h"
+#include "core/transport/tcp/frame.h"
+#include "core/transport/tcp/socket.h"
+
+namespace shoal::transport {
+
+struct TcpHello {
+  uint64_t acceptance = 0;
+  std::string secret;
+  TcpPeer peer;
+};
+std::string EncodeTcpHello(const TcpHello& hello);
+absl::StatusOr<TcpHello> DecodeTcpHello(std::string_view payload);
+std::string EncodeTcpWelcome(const TcpPeer& self);
+absl::StatusOr<TcpPeer> DecodeTcpWelcome(std::string_view peer, std::string_view payload);
+
+class TcpAcceptor {
+ public:
+  static absl::StatusOr<std::unique_ptr<TcpAcceptor>> Start(const TransportOptions& options);
+  ~TcpAcceptor();
+
+  int port() const { return listener_.port; }
+
+  // Expects a peer to dial for `connection` with the secret that this returns; closes the
+  // connection when it does not in time.
+  std::string Expect(std::shared_ptr<TcpConnectionState> connection, absl::Duration timeout);
+  void Forget(uint64_t connection);
+
+ private:
+  struct Dial {
+    UniqueFd socket;
+    absl::Time deadline;
+    std::string bytes;  // received so far
+    size_t wanted = sizeof(TcpFrame);
+  };
+
+  TcpAcceptor(const TransportOptions& options, TcpListener listener, UniqueFd epoll, UniqueFd wake);
+  void Run();
+  absl::Duration Expire() ABSL_LOCKS_EXCLUDED(mutex_);
+  void TakeDials();
+  void HearDial(uint64_t token);
+  // True once the greeting is whole.
+  absl::StatusOr<bool> ReceiveHello(Dial& dial);
+  absl::Status Answer(Dial dial) ABSL_LOCKS_EXCLUDED(mutex_);
+  void WakeThread();
+
+  const TransportOptions options_;
+  const TcpListener listener_;
+  const UniqueFd epoll_;
+  const UniqueFd wake_;
+  RefusalLog refusals_{"tcp"};
+  ExpectedHandshakes<TcpConnectionState> expected_;
+
+  // The thread's own.
+  std::map<uint64_t, Dial> dials_;  // by token
+  uint64_t next_token_ = 2;         // 0 is the listener, 1 the wake-up
+  bool listening_ =
+      true;  // false while there are too many dials: the rest wait in the kernel's backlog
+
+  absl::Mutex mutex_;
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+
+  std::thread thread_;
+};
+
+}  // namespace shoal::transport

@@ -1,0 +1,208 @@
+// A job read from real files: model folder, token file, checkpoint folder.
+#include "server/coordinator/job/job_loader.h"
+
+#include <algorithm>
+#include <set>
+
+#include "core/base/random.h"
+#include "core/base/status.h"
+#include "core/data/token_file.h"
+#include "core/model/huggingface/hf_model.h"
+#include "core/model/huggingface/testing.h"
+#include "core/model/partition.h"
+#include "core/plan/step/emulation.h"
+#include "gmock/gmock.h"
+#include "server/checkpoint/shard_file.h"
+
+namespace shoal::server {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr int64_t kSamples = 40;
+
+class JobLoaderTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    ASSERT_OK(formats::InitHfModel(folder_ / "model", spec_, 1, {}));
+    WriteTokens(spec_.vocabulary);
+    job_.model = folder_ / "model";
+    job_.data.train = folder_ / "train.jsonl";
+    job_.data.max_sequence_tokens = 64;
+    job_.data.microbatch_tokens = 64;
+    job_.train.steps = 20;
+    job_.train.minibatch_samples = 8;
+    job_.checkpoint.directory = folder_ / "checkpoints";
+    job_.checkpoint.keep = 2;
+  }
+
+  void WriteTokens(int64_t vocabulary) {
+    auto writer = formats::TokenFileWriter::Create(folder_ / "tokens", vocabulary, 7);
+    ASSERT_OK(writer.status());
+    Random random(3);
+    for (int64_t sample = 0; sample < kSamples; ++sample) {
+      std::vector<int32_t> tokens(static_cast<size_t>(random.Between(2, 60)), 1);
+      std::vector<int32_t> labels(tokens.size(), 1);
+      labels.back() = formats::kIgnoredLabel;
+      ASSERT_OK((*writer)->Add(tokens, labels));
+    }
+    ASSERT_OK((*writer)->Finish());
+  }
+
+  absl::StatusOr<LoadedJob> Load(int64_t stop_after = 0) {
+    proto::SubmitJobRequest request;
+    request.set_job_yaml(plan::ToYaml(job_));
+    request.set_token_file(folder_ / "tokens");
+    request.set_stop_after_step(stop_after);
+    return LoadJob(request, workers_);
+  }
+
+  const formats::TemporaryFolder folder_;
+  const plan::ModelSpec spec_ = *plan::NamedShape("tiny");
+  plan::Job job_;
+  int64_t workers_ = 0;  // that are there
+};
+
+// The cost of the first microbatch of the first step, against that of its tokens by `expected`.
+void ExpectCost(const LoadedJob& loaded, const PlanInputs& inputs,
+                const plan::CostModel& expected) {
+  const auto plan = loaded.steps->Plan(1, inputs);
+  ASSERT_OK(plan.status());
+  const plan::Microbatch& first = plan->workers.at(0).at(0);
+  EXPECT_DOUBLE_EQ(first.cost, expected.Microbatch(first.tokens, first.squared_tokens));
+}
+
+TEST_F(JobLoaderTest, PlansAsTheJobAndTheMeasurementsSay) {
+  ExpectCost(*Load(), {.groups = 3}, plan::FlopCost(spec_));
+  const plan::CostModel fitted = {.per_microbatch = 2, .per_token = 3};
+  ExpectCost(*Load(), {.groups = 3, .cost = fitted}, fitted);
+  job_.emulate.shape = "1.5b";
+  ExpectCost(*Load(), {.groups = 3}, plan::DevicePace(job_.emulate).cost());
+  job_.plan.cost = plan::CostSource::kTokens;
+  ExpectCost(*Load(), {.groups = 3}, plan::TokenCost());
+  job_.plan.assignment = plan::Assignment::kNative;
+  job_.train.synchronization = plan::Synchronization::kLayer;
+  const auto loaded = Load();
+  const auto plan = loaded->steps->Plan(1, {.groups = 3});
+  ASSERT_OK(plan.status());
+  for (const auto& worker : plan->workers) {
+    EXPECT_EQ(worker.size(), 3U);  // 8 samples dealt to 3 workers, the last one padded
+    EXPECT_LE(worker[0].samples.size(), 1U);
+  }
+  EXPECT_TRUE(plan->workers[2].back().empty());
+}
+
+TEST_F(JobLoaderTest, ChoosesAPipelineForTheWorkersThatTakePart) {
+  EXPECT_FALSE(Load()->pipeline.has_value());
+  job_.cluster.local = false;
+  job_.cluster.coordinator = "reef:4000";
+  job_.cluster.workers = 0;
+  job_.cluster.pipeline.stages = 2;
+  EXPECT_THAT(Describe(Load().status()), testing::HasSubstr("cluster.pipeline.pace"));
+  job_.cluster.pipeline.pace = {
+      .forward_flops = 1e9, .backward_input_flops = 1e9, .backward_weights_flops = 1e9};
+  workers_ = 2;
+  const auto one_group = Load();
+  ASSERT_OK(one_group.status());
+  EXPECT_EQ(one_group->pipeline->split_size(), 2 * one_group->pipeline->chunks());
+  EXPECT_EQ(one_group->pipeline->tokens(), job_.data.microbatch_tokens);
+  workers_ = 9;  // four groups, and one that is left over
+  const auto four_groups = Load();
+  ASSERT_OK(four_groups.status());
+  EXPECT_LT(four_groups->pipeline->microbatches(), one_group->pipeline->microbatches());
+  job_.cluster.workers = 2;  // asked for
+  EXPECT_EQ(Load()->pipeline->microbatches(), one_group->pipeline->microbatches());
+}
+
+TEST_F(JobLoaderTest, PlansTheMinibatchesOfTheDataset) {
+  const auto loaded = Load();
+  ASSERT_OK(loaded.status());
+  EXPECT_EQ(loaded->last_step, 20);
+  std::multiset<int64_t> pass;
+  for (int64_t step = 1; step <= 5; ++step) {  // one data pass
+    const auto plan = loaded->steps->Plan(step, {.groups = 3});
+    ASSERT_OK(plan.status());
+    EXPECT_EQ(plan->workers.size(), 3U);
+    EXPECT_EQ(*plan, *loaded->steps->Plan(step, {.groups = 3}));
+    for (const auto& worker : plan->workers) {
+      for (const plan::Microbatch& microbatch : worker) {
+        EXPECT_LE(microbatch.tokens, 64);
+        pass.insert(microbatch.samples.begin(), microbatch.samples.end());
+      }
+    }
+    EXPECT_EQ(loaded->steps->LearningRate(step), plan::LearningRateAt(job_.train, step));
+  }
+  EXPECT_EQ(pass.size(), static_cast<size_t>(kSamples));
+  EXPECT_EQ(std::set<int64_t>(pass.begin(), pass.end()).size(), static_cast<size_t>(kSamples));
+}
+
+TEST_F(JobLoaderTest, PlacesAllPartitionsForAnyNumberOfServers) {
+  const auto loaded = Load();
+  ASSERT_OK(loaded.status());
+  const size_t partitions =
+      plan::BuildPartitions(plan::BuildUnits(spec_), job_.service.partition_bytes).size();
+  for (const int servers : {1, 2, 3}) {
+    const plan::ShardMap map = loaded->place_shards(servers);
+    EXPECT_EQ(map.generation, 1);
+    EXPECT_EQ(map.servers.size(), partitions);
+  }
+}
+
+TEST_F(JobLoaderTest, StopsWhereAskedWithinTheSchedule) {
+  EXPECT_EQ(Load(7)->last_step, 7);
+  EXPECT_THAT(std::string(Message(Load(21).status())), HasSubstr("train.steps is 20"));
+  EXPECT_FALSE(Load(-1).ok());
+}
+
+TEST_F(JobLoaderTest, NamesWhatIsWrong) {
+  WriteTokens(spec_.vocabulary + 1);
+  EXPECT_THAT(std::string(Message(Load().status())),
+              HasSubstr("prepare the data with the model's own tokenizer"));
+  job_.model = folder_ / "absent";
+  EXPECT_THAT(std::string(Message(Load().status())), HasSubstr(folder_ / "absent"));
+}
+
+TEST_F(JobLoaderTest, CheckpointsBecomeCompleteAndOldOnesGo) {
+  auto loaded = Load();
+  ASSERT_OK(loaded.status());
+  CheckpointFiles& files = *loaded->checkpoints;
+  EXPECT_FALSE(files.Newest()->has_value());
+  const auto partitions =
+      plan::BuildPartitions(plan::BuildUnits(spec_), job_.service.partition_bytes);
+  for (int64_t step = 1; step <= 4; ++step) {
+    const auto path = files.Create(step);
+    ASSERT_OK(path.status());
+    auto writer = ShardWriter::Create(*path, 0, step, partitions);
+    ASSERT_OK(writer.status());
+    for (const plan::PartitionSpec& partition : partitions) {
+      const std::vector<float> zeros(static_cast<size_t>(partition.count), 0.0F);
+      ASSERT_OK((*writer)->Add(zeros, zeros, zeros));
+    }
+    const auto entry = (*writer)->Finish();
+    ASSERT_OK(entry.status());
+    EXPECT_EQ(files.Newest()->has_value(), step > 1);  // no manifest, no checkpoint
+    proto::CheckpointShard shard;
+    shard.set_file(entry->file);
+    shard.set_bytes(entry->bytes);
+    shard.set_hash(entry->hash);
+    shard.mutable_partitions()->Assign(entry->partitions.begin(), entry->partitions.end());
+    ASSERT_OK(files.Finish({.step = step, .path = *path, .loss = 0.5 * static_cast<double>(step)},
+                           {shard}));
+    ASSERT_TRUE(files.Newest()->has_value());
+    EXPECT_EQ((*files.Newest())->step, step);
+    EXPECT_EQ((*files.Newest())->loss, 0.5 * static_cast<double>(step));
+  }
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "checkpoints/step-00000002"));
+  EXPECT_TRUE(std::filesystem::exists(folder_ / "checkpoints/step-00000003/job.yaml"));
+  // The same folder with another model is refused.
+  ASSERT_OK(formats::InitHfModel(folder_ / "other", *plan::NamedShape("6m"), 1, {}));
+  job_.model = folder_ / "other";
+  WriteTokens(10);
+  const auto other = Load();
+  ASSERT_OK(other.status());
+  EXPECT_THAT(std::string(Message(other->checkpoints->Newest().status())),
+              HasSubstr("another model"));
+}
+
+}  // namespace
+}  // namespace shoal::server

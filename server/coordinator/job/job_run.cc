@@ -1,0 +1,405 @@
+#include "server/coordinator/job/job_run.h"
+
+#include <algorithm>
+
+#include "core/base/check.h"
+#include "core/base/logging.h"
+#include "core/base/status.h"
+#include "core/plan/memory/memory_plan.h"
+#include "core/rpc/server_gpu.h"
+#include "server/coordinator/job/job_run_calls.h"
+#include "server/coordinator/job/loss_decision.h"
+
+namespace shoal::server {
+namespace {
+
+constexpr absl::Duration kStallNotice = absl::Seconds(60);
+
+bool IsLoopback(const std::string& address) {
+  return address.starts_with("127.") || address.starts_with("localhost:") ||
+         address.starts_with("[::1]");
+}
+
+void FillShardMap(const plan::ShardMap& map, proto::ShardMap& message) {
+  message.set_generation(map.generation);
+  for (const std::vector<int>& servers : map.servers) {
+    auto* partition = message.add_partitions();
+    for (const int server : servers) {
+      partition->add_servers(server);
+    }
+  }
+}
+
+bool IsUnreachable(const absl::Status& status) {
+  return absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status) ||
+         absl::IsCancelled(status);
+}
+
+std::string Count(int64_t count, const char* what) {
+  return fmt::format("{} {}{}", count, what, count == 1 ? "" : "s");
+}
+
+}  // namespace
+
+JobRun::JobRun(LoadedJob job, std::optional<CompleteCheckpoint> resume, JobEnvironment environment)
+    : job_(std::move(job)),
+      environment_(std::move(environment)),
+      submitted_(environment_.clock.Now()),
+      version_(resume.has_value() ? resume->step : 0),
+      last_loss_(resume.has_value() ? resume->loss : 0),
+      newest_checkpoint_(std::move(resume)) {}
+
+JobRun::~JobRun() = default;
+
+void JobRun::WaitFor(int64_t servers, int64_t workers) {
+  SHOAL_CHECK(phase_ == Phase::kWaiting);
+  std::string missing = servers > 0 ? Count(servers, "server") : "";
+  if (workers > 0) {
+    missing += (missing.empty() ? "" : " and ") + Count(workers, "worker");
+  }
+  waiting_for_ = missing;
+  SetState("waiting for " + missing);
+}
+
+void JobRun::Start(std::vector<Member> servers, std::vector<Member> workers) {
+  SHOAL_CHECK(phase_ == Phase::kWaiting);
+  servers_ = std::move(servers);
+  workers_ = std::move(workers);
+  std::vector<std::string> addresses;
+  for (const Member& server : servers_) {
+    addresses.push_back(server.address);
+  }
+  environment_.servers.SetServers(addresses);
+  groups_ = WorkerGroups(workers_.size(), job_.job.cluster.pipeline.stages);
+  for (size_t worker = 0; worker < workers_.size(); ++worker) {
+    const std::string place = groups_.Place(worker);
+    participants_.push_back({.name = NameOf(workers_[worker]) + (place.empty() ? "" : ", " + place),
+                             .incarnation = workers_[worker].incarnation});
+  }
+  if (const absl::Status reachable = CheckStages(); !reachable.ok()) {
+    Fail(std::string(Message(reachable)));
+    return;
+  }
+  measurements_.emplace(job_.job, static_cast<int>(groups_.groups()));
+  phase_ = Phase::kConfiguring;
+  SetState("loading");
+  if (version_ < job_.last_step) {
+    RequestPlan(version_ + 1);
+  }
+  proto::ConfigureRequest request;
+  request.set_job_yaml(job_.job_yaml);
+  request.set_servers(static_cast<int>(servers_.size()));
+  FillShardMap(job_.shard_map, *request.mutable_shard_map());
+  if (newest_checkpoint_.has_value()) {
+    request.set_checkpoint(newest_checkpoint_->path);
+  }
+  CallAll<proto::ConfigureRequest, proto::ConfigureReply>(
+      &ServerControl::Configure,
+      [request](int server) mutable {
+        request.set_server_index(server);
+        return request;
+      },
+      [this](const std::vector<proto::ConfigureReply>& replies) { OnConfigured(replies); });
+}
+
+// Workers that may exchange weights and gradients among themselves reach the first of them at the
+// address that it registered with.
+void JobRun::FillPeers(proto::JoinJobReply& reply) const {
+  if (!plan::MayExchange(job_.job) || workers_.size() < 2) {
+    return;
+  }
+  const Member& first = workers_.front();
+  const bool one_host =
+      std::ranges::all_of(workers_, [&](const Member& other) { return other.host == first.host; });
+  if (first.address.empty() || (!one_host && IsLoopback(first.address))) {
+    reply.set_without_peers(
+        fmt::format("{} on {} registered {}, at which workers on other hosts do not reach it: "
+                    "start it with --listen or --advertise HOST:PORT",
+                    NameOf(first), first.host,
+                    first.address.empty() ? "without an address" : "with " + first.address));
+    return;
+  }
+  for (const Member& member : workers_) {
+    auto* peer = reply.add_peers();
+    peer->set_index(member.index);
+    peer->set_address(member.address);
+    peer->set_incarnation(member.incarnation);
+  }
+}
+
+// Stages reach each other at the addresses that they registered with.
+absl::Status JobRun::CheckStages() const {
+  for (size_t worker = 0; worker < workers_.size() && groups_.stages() > 1; ++worker) {
+    if (workers_[worker].address.empty()) {
+      return FailedPrecondition(
+          "{} registered without an address, at which the other stages of its group would reach it",
+          participants_[worker].name);
+    }
+    const Member& first = workers_[groups_.WorkerAt(groups_.GroupOf(worker), 0)];
+    if (first.host != workers_[worker].host) {
+      for (const Member* member : {&first, &workers_[worker]}) {
+        if (IsLoopback(member->address)) {
+          return FailedPrecondition(
+              "{} on {} registered with the address {}, at which the stages of its group on other "
+              "hosts do not reach it: start it with --listen or --advertise HOST:PORT",
+              NameOf(*member), member->host, member->address);
+        }
+      }
+    }
+  }
+  return absl::OkStatus();
+}
+
+void JobRun::OnConfigured(const std::vector<proto::ConfigureReply>& replies) {
+  for (size_t server = 0; server < replies.size(); ++server) {
+    if (replies[server].version() != version_) {
+      Fail(fmt::format("{} loaded version {} of the weights instead of {}",
+                       NameOf(servers_[server]), replies[server].version(), version_));
+      return;
+    }
+    const proto::ServerGpu& gpu = server_gpus_.emplace_back(replies[server].gpu());
+    if (const absl::Status sound = rpc::CheckServerGpu(gpu); !sound.ok()) {
+      Fail(fmt::format("{}: {}", NameOf(servers_[server]), Message(sound)));
+      return;
+    }
+  }
+  SetState("training");
+  Change();  // workers may join
+  OpenStep();
+}
+
+std::optional<proto::JoinJobReply> JobRun::Join(uint64_t incarnation) const {
+  proto::JoinJobReply reply;
+  if (over()) {
+    reply.set_shut_down(true);
+    return reply;
+  }
+  if (phase_ == Phase::kWaiting || phase_ == Phase::kConfiguring || !TakesPart(incarnation)) {
+    return std::nullopt;
+  }
+  reply.set_ready(true);
+  reply.set_job_yaml(job_.job_yaml);
+  reply.set_token_file(job_.token_file);
+  reply.set_workers(static_cast<int>(workers_.size()));
+  for (size_t server = 0; server < servers_.size(); ++server) {
+    auto* address = reply.add_servers();
+    address->set_index(static_cast<int>(server));
+    address->set_address(servers_[server].address);
+    address->set_incarnation(servers_[server].incarnation);
+    if (const proto::ServerGpu& gpu = server_gpus_[server]; !gpu.gpu().empty()) {
+      *address->mutable_gpu() = gpu;
+      address->mutable_gpu()->set_clients(
+          static_cast<int>(std::ranges::count(workers_, servers_[server].host, &Member::host)));
+    }
+  }
+  FillShardMap(job_.shard_map, *reply.mutable_shard_map());
+  if (const auto worker = WorkerOf(incarnation); worker.has_value()) {
+    FillGroup(*worker, reply);
+    FillPeers(reply);
+  }
+  return reply;
+}
+
+void JobRun::FillGroup(size_t worker, proto::JoinJobReply& reply) const {
+  const size_t group = groups_.GroupOf(worker);
+  reply.set_group(static_cast<int>(group));
+  reply.set_groups(static_cast<int>(groups_.groups()));
+  reply.set_stage(static_cast<int>(groups_.StageOf(worker)));
+  if (job_.pipeline.has_value()) {
+    *reply.mutable_pipeline() = *job_.pipeline;
+  }
+  for (size_t stage = 0; stage < groups_.stages(); ++stage) {
+    const Member& member = workers_[groups_.WorkerAt(group, stage)];
+    auto* address = reply.add_stages();
+    address->set_index(member.index);
+    address->set_address(member.address);
+    address->set_incarnation(member.incarnation);
+  }
+}
+
+std::optional<size_t> JobRun::WorkerOf(uint64_t incarnation) const {
+  const auto found = std::ranges::find(workers_, incarnation, &Member::incarnation);
+  return found == workers_.end() ? std::nullopt : std::optional<size_t>(found - workers_.begin());
+}
+
+std::string JobRun::PlaceOf(uint64_t incarnation) const {
+  const std::optional<size_t> worker = WorkerOf(incarnation);
+  return worker.has_value() ? groups_.Place(*worker) : "";
+}
+
+bool JobRun::TakesPart(uint64_t incarnation) const {
+  return WorkerOf(incarnation).has_value() ||
+         std::ranges::find(servers_, incarnation, &Member::incarnation) != servers_.end();
+}
+
+void JobRun::Fence(const Member& worker) {
+  if (!WorkerOf(worker.incarnation).has_value()) {
+    return;  // It was never let in, or is a server.
+  }
+  proto::FenceClientRequest request;
+  request.set_incarnation(worker.incarnation);
+  for (size_t server = 0; server < servers_.size(); ++server) {
+    environment_.servers.FenceClient(
+        static_cast<int>(server), request,
+        [worker = NameOf(worker), server = NameOf(servers_[server])](const auto& reply) {
+          if (!reply.ok() && !absl::IsCancelled(reply.status())) {
+            LogWarning("{} does not know that the lease of {} is over: {}", server, worker,
+                       Message(reply.status()));
+          }
+        });
+  }
+}
+
+void JobRun::OnLost(const Member& member, const std::string& why) {
+  if (over()) {
+    return;
+  }
+  const LossDecision decision = DecideOnLoss(
+      member, why,
+      {.place = PlaceOf(member.incarnation),
+       .takes_part = TakesPart(member.incarnation),
+       .step = step_,
+       .checkpoint_step = newest_checkpoint_.has_value() ? newest_checkpoint_->step : -1});
+  if (decision.fail) {
+    Fail(decision.message);
+  } else {
+    LogWarning("{}", decision.message);
+  }
+}
+
+void JobRun::OnServerError(int server, const absl::Status& status) {
+  const Member& member = servers_[static_cast<size_t>(server)];
+  if (IsUnreachable(status)) {
+    OnLost(member, std::string(Message(status)));
+  } else {
+    Fail(fmt::format("{} failed in step {}: {}", NameOf(member), step_, Message(status)));
+  }
+}
+
+void JobRun::Stop(const std::string& reason) {
+  if (over() || stop_requested_) {
+    return;
+  }
+  LogInfo("stopping after step {}: {}", version_, reason);
+  stop_requested_ = true;
+  switch (phase_) {
+    case Phase::kWaiting:
+    case Phase::kConfiguring:
+      interrupted_ = true;
+      Complete();
+      break;
+    case Phase::kPlanning:
+    case Phase::kBeginning:
+    case Phase::kRunning:
+      // Nothing of the attempt counts yet. Servers keep what was pushed until the next attempt,
+      // which never comes.
+      Finish(/*interrupted=*/true);
+      break;
+    default:
+      break;  // The commit or checkpoint under way ends, then OpenStep finds stop_requested_.
+  }
+}
+
+void JobRun::Fail(const std::string& message, bool non_finite) {
+  if (over()) {
+    return;
+  }
+  phase_ = Phase::kOver;
+  Change();
+  LogError("the job failed: {}", message);
+  SetState("failed");
+  proto::JobEvent event;
+  event.mutable_failed()->set_message(message);
+  event.mutable_failed()->set_non_finite(non_finite);
+  event.mutable_failed()->set_step(step_);
+  environment_.events.Append(std::move(event));
+  Log(environment_.store.EndJob("failed: " + message));
+}
+
+void JobRun::Finish(bool interrupted) {
+  phase_ = Phase::kFinishing;
+  interrupted_ = interrupted;
+  if (checkpoint_in_progress_) {
+    SetState("checkpointing");
+    return;  // OnCheckpointDone comes back here
+  }
+  const bool saved = newest_checkpoint_.has_value() && newest_checkpoint_->step == version_;
+  if (version_ > 0 && !saved) {
+    SetState("checkpointing");
+    BeginCheckpoint();
+    return;
+  }
+  Complete();
+}
+
+void JobRun::Complete() {
+  phase_ = Phase::kOver;
+  Change();
+  SetState(interrupted_ ? "interrupted" : "done");
+  proto::JobEvent event;
+  proto::DoneEvent& done = *event.mutable_done();
+  done.set_step(version_);
+  done.set_loss(last_loss_);
+  done.set_checkpoint(newest_checkpoint_.has_value() ? newest_checkpoint_->path : "");
+  done.set_interrupted(interrupted_);
+  environment_.events.Append(std::move(event));
+  LogInfo("the job is {} at step {} of {}", state_, version_, job_.last_step);
+  Log(environment_.store.EndJob(state_));
+}
+
+void JobRun::Tick() {
+  const absl::Time now = environment_.clock.Now();
+  const absl::Duration patience = absl::Seconds(job_.job.cluster.start_timeout_seconds);
+  if (phase_ == Phase::kWaiting && now >= submitted_ + patience) {
+    Fail(
+        fmt::format("still waiting for {} after {:.0f} s (cluster.start_timeout_seconds): look at "
+                    "their logs for why "
+                    "they did not come",
+                    waiting_for_, absl::ToDoubleSeconds(patience)));
+    return;
+  }
+  if (phase_ == Phase::kRunning && now >= next_stall_notice_) {
+    // A member that renews its lease but makes no progress looks well from outside: name it.
+    std::string missing;
+    for (size_t worker = 0; worker < workers_.size(); ++worker) {
+      if (!reports_[worker].has_value()) {
+        missing += (missing.empty() ? "" : ", ") + participants_[worker].name;
+      }
+    }
+    LogWarning("step {} has been running for {:.0f} s; no report yet from {}", step_,
+               absl::ToDoubleSeconds(now - step_opened_), missing);
+    next_stall_notice_ = now + kStallNotice;
+  }
+}
+
+absl::Time JobRun::NextTick() const {
+  switch (phase_) {
+    case Phase::kWaiting:
+      return submitted_ + absl::Seconds(job_.job.cluster.start_timeout_seconds);
+    case Phase::kRunning:
+      return next_stall_notice_;
+    default:
+      return absl::InfiniteFuture();
+  }
+}
+
+void JobRun::SetState(const std::string& state) {
+  if (state_ == state) {
+    return;
+  }
+  state_ = state;
+  if (!over()) {
+    LogInfo("{}", state);
+    proto::JobEvent event;
+    event.mutable_state()->set_state(state);
+    environment_.events.Append(std::move(event));
+  }
+}
+
+void JobRun::Log(const absl::Status& status) const {
+  if (!status.ok()) {
+    LogWarning("{}", Message(status));
+  }
+}
+
+}  // namespace shoal::server

@@ -1,0 +1,230 @@
+// One job from its members' arrival to its end: configure the servers, then step after step hand
+// out work, gather reports, prepare, commit; checkpoints in the background; and what goes wrong on
+// the way.
+//
+// A state machine without threads, locks or waiting: it is driven by calls (from workers, the
+// command line, the clock) and by the answers of servers and of background work, and all of these
+// must be serialised by its owner, which passes two executors: `post` runs a function serialised
+// with all calls (under the owner's lock), `background` runs one on a thread that may block
+// (planning, disk), in order. Answers come through `post`. So the whole of it runs under a
+// simulation in tests, and in the running coordinator the thread that brings the last report or the
+// last answer does what follows at once: there is no hop to another thread within a step.
+//
+// A step's attempt passes through kBeginning (servers clear their accumulators), kRunning (workers
+// have work), kPreparing and kCommitting. Up to the durable commit record an attempt can be dropped
+// and the step begun again as the next attempt; what still arrives for a dropped one is recognised
+// by its number and ignored. After a bounded number of attempts the job fails. A lost member fails
+// it too (loss_decision.h). The plan of the next step is made while workers compute, or, where what
+// they measure shapes it, while the servers commit.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "core/base/clock.h"
+#include "core/job/job.h"
+#include "core/model/shard_map.h"
+#include "core/plan/step/draw_queue.h"
+#include "core/plan/step/step_plan.h"
+#include "proto/coordinator.pb.h"
+#include "proto/server.pb.h"
+#include "server/coordinator/job/checkpoint_files.h"
+#include "server/coordinator/job/server_control.h"
+#include "server/coordinator/job/step_measurements.h"
+#include "server/coordinator/job/step_result.h"
+#include "server/coordinator/job/step_source.h"
+#include "server/coordinator/job/worker_groups.h"
+#include "server/coordinator/members/coordinator_metrics.h"
+#include "server/coordinator/members/event_log.h"
+#include "server/coordinator/members/membership.h"
+#include "server/coordinator/state/state_store.h"
+
+namespace shoal::server {
+
+// A submitted job with everything that was read for it.
+struct LoadedJob {
+  plan::Job job;
+  std::string job_yaml;  // as submitted: what members get and checkpoints keep
+  std::string token_file;
+  bool trace = false;  // workers report spans
+  // For that many servers; the number is known once the job is submitted.
+  std::function<plan::ShardMap(int servers)> place_shards;
+  plan::ShardMap shard_map;
+  std::optional<proto::PipelinePlan> pipeline;  // where a step runs as a schedule
+  int64_t last_step = 0;                        // the job is done after this one
+  std::unique_ptr<StepSource> steps;
+  std::unique_ptr<CheckpointFiles> checkpoints;
+};
+
+using Executor = std::function<void(std::function<void()>)>;
+
+struct JobEnvironment {
+  const Clock& clock;
+  ServerControl& servers;
+  StateStore& store;
+  EventLog& events;
+  CoordinatorMetrics& metrics;
+  Executor post;
+  Executor plan;
+  Executor disk;
+};
+
+class JobRun {
+ public:
+  // `resume` is the checkpoint to go on from.
+  JobRun(LoadedJob job, std::optional<CompleteCheckpoint> resume, JobEnvironment environment);
+  ~JobRun();
+  JobRun(const JobRun&) = delete;
+  JobRun& operator=(const JobRun&) = delete;
+
+  // Still waiting for members: says for whom.
+  void WaitFor(int64_t servers, int64_t workers);
+  // All members are there. They are the job's from now on; indices are 0, 1, ... in each list.
+  void Start(std::vector<Member> servers, std::vector<Member> workers);
+  // A worker's lease is over: servers close its connections and take nothing from it any more,
+  // since it may still run and not know.
+  void Fence(const Member& worker);
+  // A member's lease is over, or it left before the job was over.
+  void OnLost(const Member& member, const std::string& why);
+  // Ends the job after the last commit, with a checkpoint to resume from.
+  void Stop(const std::string& reason);
+  // Ends the job with a message.
+  void Fail(const std::string& message, bool non_finite = false);
+  // Deadlines: call at NextTick() or later.
+  void Tick();
+  absl::Time NextTick() const;
+
+  // What a worker gets; nullopt: nothing yet, wait for changes() to move. Repeating a call is
+  // harmless.
+  std::optional<proto::JoinJobReply> Join(uint64_t incarnation) const;
+  std::optional<proto::NextStepReply> Next(const proto::NextStepRequest& request);
+  // The next microbatch of a worker in a step where they are drawn. Aborted for another step or
+  // attempt than the one that runs, InvalidArgument for a number out of turn.
+  absl::StatusOr<proto::DrawMicrobatchReply> Draw(const proto::DrawMicrobatchRequest& request);
+  // Of a worker, "stage 1 of group 0"; empty without a pipeline.
+  std::string PlaceOf(uint64_t incarnation) const;
+  // Where a worker's last committed step went; null: there is none.
+  const proto::LastStep* LastStepOf(uint64_t incarnation) const;
+
+  bool waiting() const { return phase_ == Phase::kWaiting; }
+  bool over() const { return phase_ == Phase::kOver; }
+  const std::string& state() const { return state_; }
+  int64_t version() const { return version_; }
+  const LoadedJob& job() const { return job_; }
+  // Moves whenever Join or Next may answer differently than before.
+  int64_t changes() const { return changes_; }
+
+ private:
+  enum class Phase {
+    kWaiting,      // for members
+    kConfiguring,  // servers load
+    kPlanning,     // the plan of the step to come is not ready yet
+    kBeginning,
+    kRunning,
+    kPreparing,
+    kCommitting,
+    kPinning,               // servers pin the version to be written; training goes on after that
+    kWaitingForCheckpoint,  // the next one is due before the last is complete
+    kFinishing,             // no more steps; the last checkpoint
+    kOver,
+  };
+
+  // job_run.cc
+  // Index in workers_; nullopt for who is none of them.
+  std::optional<size_t> WorkerOf(uint64_t incarnation) const;
+  bool TakesPart(uint64_t incarnation) const;
+  absl::Status CheckStages() const;
+  void FillGroup(size_t worker, proto::JoinJobReply& reply) const;
+  void FillPeers(proto::JoinJobReply& reply) const;
+  void OnConfigured(const std::vector<proto::ConfigureReply>& replies);
+  void Finish(bool interrupted);
+  void Complete();
+  void SetState(const std::string& state);
+  void OnServerError(int server, const absl::Status& status);
+  void Log(const absl::Status& status) const;
+  void Change() { ++changes_; }
+
+  // job_run_draw.cc
+  bool DrawsMicrobatches() const;
+  void StartDraws();
+  absl::Status CheckGiven(size_t worker, const proto::FinishedReport& report) const;
+
+  // job_run_step.cc
+  void MeasurePaces();
+  void RequestPlan(int64_t step);
+  void RequestNextPlan();
+  void OnPlanned(int64_t step, absl::StatusOr<plan::StepPlan> plan);
+  void OpenStep();
+  void OpenAttempt();
+  void OnBegun();
+  void DropAttempt(const absl::Status& reason);
+  void TakeReport(size_t worker, const proto::FinishedReport& report);
+  void PrepareStep();
+  void OnPrepared(const std::vector<proto::PrepareReply>& replies);
+  void CommitStep(const StepTotals& totals);
+  void OnCommitted(const std::vector<proto::CommitReply>& replies, const StepTotals& totals,
+                   double learning_rate);
+
+  // job_run_tell.cc
+  void TellStep(const StepTotals& totals, double learning_rate);
+
+  // job_run_checkpoint.cc
+  void AfterCommit();
+  void BeginCheckpoint();
+  void OnCheckpointFolder(absl::StatusOr<std::string> path);
+  void OnPinned();
+  void OnShardsWritten(const std::vector<proto::WriteCheckpointReply>& replies);
+  void OnCheckpointDone(const absl::Status& status);
+
+  // Calls every server and goes on with `then` when all have answered well; an error ends the job.
+  template <typename Request, typename Reply>
+  void CallAll(void (ServerControl::*method)(int, const Request&, Done<Reply>),
+               const std::function<Request(int)>& request,
+               std::function<void(std::vector<Reply>)> then);
+
+  LoadedJob job_;
+  JobEnvironment environment_;
+  const absl::Time submitted_;
+
+  Phase phase_ = Phase::kWaiting;
+  std::string state_;
+  int64_t changes_ = 0;
+  std::string waiting_for_;
+  bool stop_requested_ = false;
+  bool interrupted_ = false;
+
+  std::vector<Member> servers_;
+  std::vector<proto::ServerGpu> server_gpus_;  // by server, once they are configured
+  std::vector<Member> workers_;
+  WorkerGroups groups_;                    // of workers_
+  std::vector<Participant> participants_;  // workers_, as step_result.h wants them
+
+  int64_t version_ = 0;   // published by the servers
+  double last_loss_ = 0;  // of step version_
+  int64_t step_ = 0;      // in progress
+  int64_t attempt_ = 0;
+  absl::Time step_opened_;
+  absl::Time next_stall_notice_ = absl::InfiniteFuture();
+  plan::StepPlan plan_;                                        // of step_
+  int64_t plan_requested_ = 0;                                 // the highest step
+  std::optional<plan::StepPlan> next_plan_;                    // of step plan_requested_
+  std::vector<proto::StepWork> work_;                          // by worker
+  std::vector<std::optional<proto::FinishedReport>> reports_;  // by worker
+  std::vector<absl::Time> reported_at_;                        // by worker
+  std::optional<plan::DrawQueue> draws_;                       // of the attempt, where drawn
+  std::optional<StepMeasurements> measurements_;               // from Start on
+  double predicted_idle_share_ = 0;                            // of step_
+  std::vector<proto::LastStep> last_steps_;                    // by worker
+
+  std::optional<CompleteCheckpoint> newest_checkpoint_;
+  bool checkpoint_in_progress_ = false;
+  CompleteCheckpoint checkpoint_;  // the one in progress
+  absl::Time checkpoint_started_;
+};
+
+}  // namespace shoal::server

@@ -1,0 +1,44 @@
+// JobRun::CallAll: included by the files that implement JobRun.
+#pragma once
+
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "server/coordinator/job/job_run.h"
+
+namespace shoal::server {
+
+template <typename Request, typename Reply>
+void JobRun::CallAll(void (ServerControl::*method)(int, const Request&, Done<Reply>),
+                     const std::function<Request(int)>& request,
+                     std::function<void(std::vector<Reply>)> then) {
+  struct Round {
+    std::vector<Reply> replies;
+    size_t missing;
+    std::function<void(std::vector<Reply>)> then;
+  };
+  auto round = std::make_shared<Round>(
+      Round{std::vector<Reply>(servers_.size()), servers_.size(), std::move(then)});
+  for (int server = 0; server < static_cast<int>(servers_.size()); ++server) {
+    auto on_reply = [this, round, server](absl::StatusOr<Reply> reply) {
+      if (over()) {
+        return;
+      }
+      if (!reply.ok()) {
+        OnServerError(server, reply.status());
+        return;
+      }
+      round->replies[static_cast<size_t>(server)] = *std::move(reply);
+      if (--round->missing == 0) {
+        round->then(std::move(round->replies));
+      }
+    };
+    (environment_.servers.*method)(
+        server, request(server), [post = environment_.post, on_reply](absl::StatusOr<Reply> reply) {
+          post([on_reply, reply = std::move(reply)] { on_reply(reply); });
+        });
+  }
+}
+
+}  // namespace shoal::server

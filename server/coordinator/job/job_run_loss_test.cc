@@ -1,0 +1,109 @@
+// What becomes of a job under simulation when a server, a worker or the wish to go on is lost, at
+// every point of a step.
+#include "core/base/status.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "server/coordinator/testing/sim_world.h"
+
+namespace shoal::server {
+namespace {
+
+using ::testing::ElementsAre;
+using testing::FakeDisk;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using testing::SimWorld;
+
+// Points of a step where something can be lost; each is tried at its first and at a later occasion.
+class LossTest : public ::testing::TestWithParam<std::tuple<std::string, int>> {};
+
+TEST_P(LossTest, ALostServerEndsTheJobByNameWithinTheLease) {
+  const auto& [point, nth] = GetParam();
+  FakeDisk disk;
+  SimWorld world({.steps = 6}, disk);
+  absl::Time killed;
+  world.At(point, nth, [&] {
+    killed = world.loop.clock().Now();
+    world.KillServer(1);
+  });
+  ASSERT_TRUE(world.Run());
+  EXPECT_THAT(world.Violations(), IsEmpty());
+  ASSERT_TRUE(world.failed().has_value());
+  EXPECT_THAT(world.failed()->message(), HasSubstr("lost server 1 (host sim, pid 101)"));
+  EXPECT_FALSE(world.failed()->non_finite());
+  EXPECT_LE(world.over_at, killed + absl::Seconds(10));
+}
+
+TEST_P(LossTest, ALostWorkerEndsTheJobByNameWithinTheLease) {
+  const auto& [point, nth] = GetParam();
+  FakeDisk disk;
+  SimWorld world({.steps = 6}, disk);
+  absl::Time killed;
+  world.At(point, nth, [&] {
+    killed = world.loop.clock().Now();
+    world.KillWorker(2);
+  });
+  ASSERT_TRUE(world.Run());
+  EXPECT_THAT(world.Violations(), IsEmpty());
+  ASSERT_TRUE(world.failed().has_value());
+  EXPECT_THAT(world.failed()->message(), HasSubstr("lost worker"));
+  EXPECT_THAT(world.failed()->message(), HasSubstr("pid 202"));
+  EXPECT_THAT(world.failed()->message(), HasSubstr("lease of 10 s is over"));
+  EXPECT_LE(world.over_at, killed + absl::Seconds(10));
+  for (int server = 0; server < world.servers.count(); ++server) {
+    EXPECT_THAT(world.servers.server(server).fenced, ElementsAre(world.worker_incarnation(2)));
+  }
+}
+
+TEST_P(LossTest, AStopEndsWithTheLastCommitSaved) {
+  const auto& [point, nth] = GetParam();
+  FakeDisk disk;
+  SimWorld world({.steps = 6}, disk);
+  world.At(point, nth, [&] { world.loop.After(absl::ZeroDuration(), [&] { world.Stop(); }); });
+  ASSERT_TRUE(world.Run());
+  EXPECT_THAT(world.Violations(), IsEmpty());
+  ASSERT_TRUE(world.done().has_value());
+  EXPECT_TRUE(world.done()->interrupted());
+  EXPECT_LT(world.done()->step(), 6);
+  EXPECT_EQ(world.done()->step(),
+            world.servers.server(0).configured ? world.servers.server(0).version : 0);
+  if (world.done()->step() > 0) {
+    EXPECT_EQ(world.done()->checkpoint(), fmt::format("step-{}", world.done()->step()));
+  }
+}
+
+TEST_P(LossTest, ALossIsResumedFromTheNewestCheckpoint) {
+  const auto& [point, nth] = GetParam();
+  FakeDisk disk;
+  {
+    SimWorld world({.steps = 6}, disk);
+    world.At(point, nth, [&] { world.KillServer(0); });
+    ASSERT_TRUE(world.Run());
+    ASSERT_TRUE(world.failed().has_value());
+  }
+  const int64_t saved = disk.complete.empty() ? 0 : disk.complete.rbegin()->first;
+  SimWorld again({.workers = 2, .steps = 6, .resume = true}, disk);
+  ASSERT_TRUE(again.Run());
+  EXPECT_THAT(again.Violations(), IsEmpty());
+  ASSERT_TRUE(again.done().has_value());
+  EXPECT_EQ(again.done()->step(), 6);
+  ASSERT_EQ(again.step_events().size(), static_cast<size_t>(6 - saved));
+  EXPECT_EQ(again.step_events().front().step(), saved + 1);
+}
+
+std::string PointName(const ::testing::TestParamInfo<std::tuple<std::string, int>>& info) {
+  return std::get<0>(info.param) + std::to_string(std::get<1>(info.param));
+}
+
+INSTANTIATE_TEST_SUITE_P(Loading, LossTest,
+                         ::testing::Combine(::testing::Values("configure"),
+                                            ::testing::Values(1, 2)),
+                         PointName);
+INSTANTIATE_TEST_SUITE_P(Training, LossTest,
+                         ::testing::Combine(::testing::Values("begin", "work", "prepare", "commit",
+                                                              "committed", "pin", "write", "plan"),
+                                            ::testing::Values(1, 2, 4)),
+                         PointName);
+
+}  // namespace
+}  // namespace shoal::server

@@ -1,0 +1,379 @@
+// The job's life under simulation, one situation at a time.
+#include <cmath>
+#include <limits>
+
+#include "core/base/status.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "server/coordinator/testing/sim_world.h"
+
+namespace shoal::server {
+namespace {
+
+using testing::FakeDisk;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using testing::Lie;
+using testing::SimOptions;
+using testing::SimWorld;
+
+TEST(JobRunTest, RunsToTheEndWithAnyNumberOfServersAndWorkers) {
+  for (const auto& [servers, workers] : {std::pair{1, 1}, {1, 4}, {2, 3}, {3, 2}, {4, 9}}) {
+    FakeDisk disk;
+    // Five samples on nine workers: most have nothing to do, and report all the same.
+    SimWorld world({.servers = servers, .workers = workers, .steps = 7, .samples = 5}, disk);
+    ASSERT_TRUE(world.Run());
+    EXPECT_THAT(world.Violations(), IsEmpty());
+    ASSERT_TRUE(world.done().has_value());
+    EXPECT_EQ(world.done()->step(), 7);
+    EXPECT_FALSE(world.done()->interrupted());
+    EXPECT_EQ(world.step_events().size(), 7U);
+    EXPECT_EQ(world.works_given(), 7 * workers);
+    EXPECT_EQ(world.store->Load()->outcome, "done");
+    EXPECT_EQ(world.store->Load()->last_commit->step, 7);
+  }
+}
+
+TEST(JobRunTest, StepsArePlannedOverGroupsAndCountOncePerGroup) {
+  for (const auto& [groups, stages] : {std::pair{1, 2}, {2, 2}, {3, 4}, {9, 3}}) {
+    FakeDisk disk;
+    SimWorld world({.servers = 2, .workers = groups * stages, .stages = stages, .steps = 6}, disk);
+    ASSERT_TRUE(world.Run());
+    EXPECT_THAT(world.Violations(), IsEmpty());
+    ASSERT_TRUE(world.done().has_value());
+    EXPECT_EQ(world.done()->step(), 6);
+    EXPECT_EQ(world.works_given(), 6 * groups * stages);
+    for (const proto::StepEvent& event : world.step_events()) {
+      EXPECT_EQ(event.tokens(), world.steps.Plan(event.step(), {.groups = groups})->tokens);
+    }
+  }
+}
+
+TEST(JobRunTest, ALostStageIsNamedWithItsPlace) {
+  FakeDisk disk;
+  SimWorld world({.workers = 6, .stages = 3, .steps = 5}, disk);
+  world.At("work", 8, [&] { world.KillWorker(4); });
+  ASSERT_TRUE(world.Run());
+  EXPECT_THAT(world.Violations(), IsEmpty());
+  ASSERT_TRUE(world.failed().has_value());
+  EXPECT_THAT(world.failed()->message(),
+              HasSubstr("lost worker 4 (host sim, pid 204), stage 1 of group 1 in step 2"));
+}
+
+TEST(JobRunTest, AStageWithoutAnAddressIsRefusedByName) {
+  FakeDisk disk;
+  SimWorld world({.workers = 4, .stages = 2, .addresses = false}, disk);
+  ASSERT_TRUE(world.Run());
+  ASSERT_TRUE(world.failed().has_value());
+  EXPECT_THAT(world.failed()->message(),
+              HasSubstr("worker 0 (host sim, pid 200), stage 0 of group 0 registered without an "
+                        "address"));
+}
+
+TEST(JobRunTest, StagesThatOtherHostsDoNotReachAreRefusedByName) {
+  FakeDisk disk;
+  SimWorld world({.workers = 4, .stages = 2, .hosts_and_loopback = true}, disk);
+  ASSERT_TRUE(world.Run());
+  ASSERT_TRUE(world.failed().has_value());
+  EXPECT_THAT(world.failed()->message(), HasSubstr("127.0.0.1:70"));
+  EXPECT_THAT(world.failed()->message(), HasSubstr("--advertise"));
+}
+
+TEST(JobRunTest, WorkersThatMayExchangeLearnOfEachOtherWhereTheyCanReachEachOther) {
+  for (const bool addresses : {false, true}) {
+    for (const bool hosts_and_loopback : {false, true}) {
+      FakeDisk disk;
+      SimWorld world({.workers = 3,
+                      .addresses = addresses,
+                      .hosts_and_loopback = hosts_and_loopback,
+                      .steps = 2,
+                      .layer = true},
+                     disk);
+      ASSERT_TRUE(world.Run());
+      EXPECT_THAT(world.Violations(), IsEmpty());
+      EXPECT_TRUE(world.done().has_value());
+    }
+  }
+}
+
+TEST(JobRunTest, WorkersLearnWhatServersTakeOfTheirGpus) {
+  for (const bool apart : {false, true}) {  // each on a host of its own
+    FakeDisk disk;
+    SimWorld world({.servers = 2, .workers = 3, .hosts_and_loopback = apart}, disk);
+    world.servers.gpu_bytes = 1000;
+    std::optional<proto::JoinJobReply> joined;
+    world.At("work", 1, [&] {
+      proto::JoinJobRequest request;
+      request.set_incarnation(world.worker_incarnation(0));
+      joined = *world.core().Join(request);
+    });
+    ASSERT_TRUE(world.Run());
+    ASSERT_TRUE(joined.has_value() && joined->servers_size() == 2);
+    for (const int server : {0, 1}) {
+      const proto::ServerGpu& gpu = joined->servers(server).gpu();
+      EXPECT_EQ(gpu.gpu(), "GPU-" + std::to_string(server));
+      EXPECT_EQ(gpu.taken_bytes(), 1000);
+      EXPECT_EQ(gpu.client_bytes(), 100);
+      EXPECT_EQ(gpu.clients(), apart ? 0 : 3) << "on its host";
+    }
+  }
+}
+
+TEST(JobRunTest, AServerThatClaimsMoreThanAGpuHasEndsTheJobByName) {
+  FakeDisk disk;
+  SimWorld world({}, disk);
+  world.servers.gpu_bytes = int64_t{1} << 50;
+  ASSERT_TRUE(world.Run());
+  ASSERT_TRUE(world.failed().has_value());
+  EXPECT_THAT(world.failed()->message(),
+              HasSubstr("server 0 (host sim, pid 100): a server cannot "));
+}
+
+TEST(JobRunTest, EveryStepIsToldWithItsNumbers) {
+  FakeDisk disk;
+  SimWorld world({.servers = 2, .workers = 2, .steps = 3}, disk);
+  ASSERT_TRUE(world.Run());
+  for (const proto::StepEvent& event : world.step_events()) {
+    const plan::StepPlan plan = *world.steps.Plan(event.step(), {.groups = 2});
+    EXPECT_EQ(event.tokens(), plan.tokens);
+    EXPECT_EQ(event.target_tokens(), plan.targets);
+    EXPECT_EQ(event.learning_rate(), 1.0 / static_cast<double>(event.step()));
+    EXPECT_EQ(event.grad_norm(), std::sqrt(3.0));
+    EXPECT_EQ(event.total_steps(), 3);
+    EXPECT_GT(event.step_seconds(), 0);
+    EXPECT_DOUBLE_EQ(event.tokens_per_second(),
+                     static_cast<double>(plan.tokens) / event.step_seconds());
+  }
+  EXPECT_THAT(world.metrics.Text(), HasSubstr("shoal_train_steps_total 3"));
+}
+
+TEST(JobRunTest, CheckpointsAppearAtTheirStepsAndAtTheEnd) {
+  FakeDisk disk;
+  SimWorld world({.steps = 7, .checkpoint_every = 3}, disk);
+  // Slower than three steps: the next one waits for it, training does not stop otherwise.
+  world.servers.checkpoint_time = absl::Seconds(2);
+  ASSERT_TRUE(world.Run());
+  EXPECT_THAT(world.Violations(), IsEmpty());
+  EXPECT_EQ(disk.complete.size(), 3U);
+  for (const int64_t step : {3, 6, 7}) {
+    EXPECT_TRUE(disk.complete.contains(step)) << step;
+  }
+  EXPECT_EQ(world.done()->checkpoint(), "step-7");
+}
+
+TEST(JobRunTest, StopsEarlyWhereAskedAndThatCountsAsDone) {
+  FakeDisk disk;
+  SimWorld world({.steps = 9, .stop_after = 4}, disk);
+  ASSERT_TRUE(world.Run());
+  EXPECT_THAT(world.Violations(), IsEmpty());
+  EXPECT_EQ(world.done()->step(), 4);
+  EXPECT_FALSE(world.done()->interrupted());
+}
+
+TEST(JobRunTest, RepeatedReportsCountOnce) {
+  FakeDisk disk;
+  SimWorld world({.steps = 10, .repeated_report = 1.0}, disk);
+  ASSERT_TRUE(world.Run());
+  EXPECT_THAT(world.Violations(), IsEmpty());
+  EXPECT_EQ(world.done()->step(), 10);
+}
+
+TEST(JobRunTest, ALostAnswerIsAskedForAgain) {
+  FakeDisk disk;
+  SimWorld world({.steps = 10, .lost_reply = 0.5}, disk);
+  ASSERT_TRUE(world.Run());
+  EXPECT_THAT(world.Violations(), IsEmpty());
+  EXPECT_EQ(world.done()->step(), 10);
+}
+
+TEST(JobRunTest, AMiscountDropsTheAttemptAndTheStepIsDoneAgain) {
+  FakeDisk disk;
+  SimWorld world({.steps = 3}, disk);
+  world.servers.lost_pushes = 1;
+  ASSERT_TRUE(world.Run());
+  EXPECT_THAT(world.Violations(), IsEmpty());
+  EXPECT_EQ(world.done()->step(), 3);
+  EXPECT_THAT(world.metrics.Text(), HasSubstr("shoal_train_dropped_attempts_total 1"));
+}
+
+TEST(JobRunTest, AMiscountThatStaysEndsTheJobByName) {
+  FakeDisk disk;
+  SimWorld world({.steps = 3}, disk);
+  world.servers.lost_pushes = 1000;
+  ASSERT_TRUE(world.Run());
+  ASSERT_TRUE(world.failed().has_value());
+  EXPECT_THAT(world.failed()->message(), HasSubstr("step 1 failed 3 times"));
+  EXPECT_THAT(world.failed()->message(), HasSubstr("(host sim, pid 20"));
+  EXPECT_TRUE(world.step_events().empty());
+}
+
+TEST(JobRunTest, AReportThatContradictsThePlanDropsTheAttempt) {
+  for (const Lie lie : {Lie::kTargets, Lie::kMicrobatches, Lie::kPushes, Lie::kServers}) {
+    for (const int lies : {1, 1000}) {
+      FakeDisk disk;
+      SimWorld world({.steps = 3}, disk);
+      world.lie = lie;
+      world.lies_left = lies;
+      ASSERT_TRUE(world.Run());
+      EXPECT_THAT(world.Violations(), IsEmpty());
+      EXPECT_EQ(world.done().has_value(), lies == 1);
+      if (lies > 1) {
+        EXPECT_THAT(world.failed()->message(), HasSubstr("step 2 failed 3 times"));
+      }
+    }
+  }
+}
+
+TEST(JobRunTest, NonFiniteNumbersStopBeforeTheCommit) {
+  for (const double loss :
+       {std::numeric_limits<double>::quiet_NaN(), std::numeric_limits<double>::infinity(), 0.0}) {
+    FakeDisk disk;
+    SimWorld world({.steps = 5}, disk);
+    world.loss_of_step_2 = loss;
+    world.servers.non_finite_at_step = loss == 0.0 ? 2 : 0;
+    ASSERT_TRUE(world.Run());
+    ASSERT_TRUE(world.failed().has_value());
+    EXPECT_TRUE(world.failed()->non_finite());
+    EXPECT_EQ(world.failed()->step(), 2);
+    EXPECT_EQ(world.servers.server(0).version, 1);
+    EXPECT_THAT(world.metrics.Text(), HasSubstr("shoal_train_nonfinite_steps_total 1"));
+  }
+}
+
+TEST(JobRunTest, DrawnMicrobatchesAreRunOnceEach) {
+  for (const int workers : {1, 2, 5, 9}) {
+    FakeDisk disk;
+    SimWorld world({.workers = workers,
+                    .steps = 8,
+                    .samples = 12,
+                    .draw = true,
+                    .lost_reply = 0.1,
+                    .repeated_report = 0.3,
+                    .slow_worker = 0.2},
+                   disk);
+    ASSERT_TRUE(world.Run());
+    EXPECT_THAT(world.Violations(), IsEmpty());
+    ASSERT_TRUE(world.done().has_value());
+    EXPECT_EQ(world.done()->step(), 8);
+    EXPECT_GT(world.drawn(), 8);
+  }
+}
+
+TEST(JobRunTest, AReportBeforeAllIsDrawnDropsTheAttempt) {
+  FakeDisk disk;
+  SimWorld world({.steps = 3, .samples = 12, .draw = true, .early_report = 1.0}, disk);
+  ASSERT_TRUE(world.Run());
+  EXPECT_THAT(world.Violations(), IsEmpty());
+  ASSERT_TRUE(world.failed().has_value());
+  EXPECT_THAT(world.failed()->message(), HasSubstr("microbatches that wait for it"));
+}
+
+TEST(JobRunTest, DrawsOfAnotherAttemptAreRefusedByName) {
+  FakeDisk disk;
+  SimWorld world({.workers = 1, .steps = 2, .samples = 12, .draw = true}, disk);
+  int refused = 0;
+  world.At("work", 2, [&] {
+    proto::DrawMicrobatchRequest request;
+    EXPECT_TRUE(absl::IsNotFound(world.core().Draw(request).status())) << "no member";
+    request.set_incarnation(world.worker_incarnation(0));
+    for (const auto& [step, attempt, number, code] :
+         {std::tuple{1, 1, 1, absl::StatusCode::kAborted},
+          {2, 2, 1, absl::StatusCode::kAborted},
+          {2, 1, 0, absl::StatusCode::kInvalidArgument},
+          {2, 1, 5, absl::StatusCode::kInvalidArgument}}) {
+      request.set_step(step);
+      request.set_attempt(attempt);
+      request.set_number(number);
+      const absl::Status status = world.core().Draw(request).status();
+      EXPECT_EQ(status.code(), code) << Describe(status);
+      EXPECT_THAT(std::string(Message(status)), HasSubstr("worker 0"));
+      ++refused;
+    }
+  });
+  ASSERT_TRUE(world.Run());
+  EXPECT_EQ(refused, 4);
+  EXPECT_THAT(world.Violations(), IsEmpty());
+}
+
+TEST(JobRunTest, WorkersMeetAtLayersOnlyWhereAskedTo) {
+  for (const bool layer : {false, true}) {
+    FakeDisk disk;
+    SimWorld world({.workers = 3, .steps = 2, .layer = layer}, disk);
+    ASSERT_TRUE(world.Run());
+    EXPECT_THAT(world.Violations(), IsEmpty());
+    EXPECT_EQ(world.servers.meeting.size(), layer ? 3U : 0U);
+  }
+}
+
+TEST(JobRunTest, TellsWhereTheTimeWent) {
+  FakeDisk disk;
+  SimWorld world({.workers = 3, .steps = 4, .samples = 30, .trace = true}, disk);
+  bool looked = false;
+  world.At("pin", 1, [&] {  // of the checkpoint of step 2
+    const proto::GetStatusReply status = world.core().Status();
+    for (const proto::MemberStatus& member : status.members()) {
+      ASSERT_EQ(member.has_last_step(), member.role() == proto::ROLE_WORKER);
+      if (member.has_last_step()) {
+        const proto::LastStep& last = member.last_step();
+        EXPECT_EQ(last.step(), 2);
+        EXPECT_GT(last.compute(), 0);
+        EXPECT_NEAR(last.compute() + last.step_wait(), 1, 1e-9);
+        looked = true;
+      }
+    }
+  });
+  ASSERT_TRUE(world.Run());
+  EXPECT_TRUE(looked);
+  for (const proto::StepEvent& event : world.step_events()) {
+    EXPECT_GT(event.idle_share(), 0);
+    EXPECT_LT(event.idle_share(), 1);
+    EXPECT_GT(event.predicted_idle_share(), 0);
+    EXPECT_LT(event.predicted_idle_share(), 1);
+  }
+  EXPECT_THAT(world.metrics.Text(), HasSubstr("shoal_train_bubble_ratio 0."));
+  EXPECT_THAT(world.metrics.Text(), HasSubstr("shoal_train_predicted_bubble_ratio 0."));
+  int traces = 0;
+  for (const proto::JobEvent& event : world.events.After(0)) {
+    traces += event.has_trace() ? 1 : 0;
+    EXPECT_TRUE(!event.has_trace() || event.trace().spans_size() > 0);
+  }
+  EXPECT_GE(traces, 4);
+}
+
+TEST(JobRunTest, MembersThatDoNotComeAreNamed) {
+  FakeDisk disk;
+  SimWorld world({.servers = 2, .workers = 2}, disk);
+  world.KillServer(1);
+  world.KillWorker(0);
+  ASSERT_TRUE(world.Run());
+  EXPECT_THAT(world.failed()->message(),
+              HasSubstr("still waiting for 1 server and 1 worker after 60 s"));
+}
+
+TEST(JobRunTest, AFullDiskEndsTheJobByName) {
+  FakeDisk disk;
+  disk.next_finish = ResourceExhausted("step-2/manifest.json: no space left on device");
+  SimWorld world({.steps = 6}, disk);
+  ASSERT_TRUE(world.Run());
+  ASSERT_TRUE(world.failed().has_value());
+  EXPECT_THAT(world.failed()->message(),
+              HasSubstr("the checkpoint of step 2 failed: step-2/manifest.json: no space"));
+  EXPECT_THAT(world.Violations(), IsEmpty());
+}
+
+TEST(JobRunTest, AResumeAfterTheEndIsDoneAtOnce) {
+  FakeDisk disk;
+  {
+    SimWorld world({.steps = 3}, disk);
+    ASSERT_TRUE(world.Run());
+  }
+  SimWorld again({.steps = 3, .resume = true}, disk);
+  ASSERT_TRUE(again.Run());
+  EXPECT_THAT(again.Violations(), IsEmpty());
+  EXPECT_EQ(again.done()->step(), 3);
+  EXPECT_TRUE(again.step_events().empty());
+  EXPECT_GT(again.done()->loss(), 0);
+}
+
+}  // namespace
+}  // namespace shoal::server

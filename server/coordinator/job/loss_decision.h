@@ -1,0 +1,27 @@
+// What becomes of a job when one of the processes around it is lost. One pure function, so that a
+// policy that goes on without the lost one has one place to live.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "server/coordinator/members/membership.h"
+
+namespace shoal::server {
+
+struct JobSnapshot {
+  std::string place;             // of a worker: WorkerGroups::Place
+  bool takes_part = false;       // the lost member was given work or weights of this job
+  int64_t step = 0;              // the one in progress
+  int64_t checkpoint_step = -1;  // of the newest complete checkpoint; -1: none
+};
+
+struct LossDecision {
+  bool fail = false;
+  std::string message;  // one line, for the event and the log
+};
+
+// `why` is how it was noticed: "its lease of 10 s is over".
+LossDecision DecideOnLoss(const Member& lost, const std::string& why, const JobSnapshot& job);
+
+}  // namespace shoal::server

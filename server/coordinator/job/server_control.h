@@ -1,0 +1,43 @@
+// How the coordinator commands the servers of a job. Over gRPC in production
+// (grpc_server_control.h), in process in tests.
+//
+// All calls are asynchronous, so that all servers work at once: `done` runs exactly once, on any
+// thread, but never within the call that was given it. An error that says Unavailable,
+// DeadlineExceeded or Cancelled means that the server cannot be reached (after retries); any other
+// is the server's own refusal. Calls in flight when this object is destroyed are cancelled, and
+// none answers afterwards.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "proto/server.pb.h"
+
+namespace shoal::server {
+
+template <typename Reply>
+using Done = std::function<void(absl::StatusOr<Reply>)>;
+
+class ServerControl {
+ public:
+  virtual ~ServerControl() = default;
+  // The servers of the job by index: called once, before all else.
+  virtual void SetServers(const std::vector<std::string>& addresses) = 0;
+
+  virtual void Configure(int server, const proto::ConfigureRequest& request,
+                         Done<proto::ConfigureReply> done) = 0;
+  virtual void BeginAttempt(int server, const proto::BeginAttemptRequest& request,
+                            Done<proto::BeginAttemptReply> done) = 0;
+  virtual void Prepare(int server, const proto::PrepareRequest& request,
+                       Done<proto::PrepareReply> done) = 0;
+  virtual void Commit(int server, const proto::CommitRequest& request,
+                      Done<proto::CommitReply> done) = 0;
+  virtual void WriteCheckpoint(int server, const proto::WriteCheckpointRequest& request,
+                               Done<proto::WriteCheckpointReply> done) = 0;
+  virtual void FenceClient(int server, const proto::FenceClientRequest& request,
+                           Done<proto::FenceClientReply> done) = 0;
+};
+
+}  // namespace shoal::server

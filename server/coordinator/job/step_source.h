@@ -1,0 +1,31 @@
+// Where the steps of a job come from: which samples, in which microbatches, on which worker, at
+// which learning rate. The samples of a step depend on the step alone (plan/), so that a repeated
+// attempt and a resumed job train on the same.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "core/plan/step/cost_model.h"
+#include "core/plan/step/step_plan.h"
+
+namespace shoal::server {
+
+// What a step is planned for, as far as it is known by then.
+struct PlanInputs {
+  int groups = 1;                       // of workers
+  std::vector<double> speeds;           // by group, measured; empty: unknown
+  std::optional<plan::CostModel> cost;  // fitted, instead of the job's own
+};
+
+class StepSource {
+ public:
+  virtual ~StepSource() = default;
+  // The first step is 1. Thread-safe; may take tens of milliseconds for a large minibatch.
+  virtual absl::StatusOr<plan::StepPlan> Plan(int64_t step, const PlanInputs& inputs) const = 0;
+  virtual double LearningRate(int64_t step) const = 0;
+};
+
+}  // namespace shoal::server

@@ -1,0 +1,126 @@
+#include "server/coordinator/job/step_timing.h"
+
+#include <algorithm>
+#include <numeric>
+#include <optional>
+
+#include "fmt/format.h"
+
+namespace shoal::server {
+namespace {
+
+// Waits below this part of the step are not worth a name.
+constexpr double kWorthNaming = 0.05;
+
+struct Culprit {
+  std::string name;
+  double share = 0;  // of the step
+};
+
+std::optional<Culprit> OtherWorker(size_t culprit, size_t self, double share) {
+  if (culprit == self) {
+    return std::nullopt;
+  }
+  return Culprit{.name = fmt::format("worker-{}", culprit), .share = share};
+}
+
+// Whoever made the others wait at layers waited least itself.
+size_t LeastLayerWait(const std::vector<proto::FinishedReport>& reports) {
+  return static_cast<size_t>(std::min_element(reports.begin(), reports.end(),
+                                              [](const auto& a, const auto& b) {
+                                                return a.layer_wait_seconds() <
+                                                       b.layer_wait_seconds();
+                                              }) -
+                             reports.begin());
+}
+
+size_t LastToReport(const std::vector<absl::Time>& reported_at) {
+  return static_cast<size_t>(std::max_element(reported_at.begin(), reported_at.end()) -
+                             reported_at.begin());
+}
+
+// The server that weights came from most slowly; for pushes too, since their waits are not told by
+// server.
+std::optional<Culprit> SlowestServer(const proto::FinishedReport& report, double share) {
+  const auto& waits = report.get_wait_by_server();
+  if (waits.empty()) {
+    return std::nullopt;
+  }
+  const auto slowest = std::max_element(waits.begin(), waits.end());
+  return Culprit{.name = fmt::format("server-{}", slowest - waits.begin()), .share = share};
+}
+
+// The stage of its group that it waited for longest.
+std::optional<Culprit> SlowestNeighbour(const StepTiming& timing, size_t worker, double share) {
+  const auto& waits = timing.reports[worker].neighbour_wait_seconds();
+  const auto slowest =
+      static_cast<size_t>(std::max_element(waits.begin(), waits.end()) - waits.begin());
+  if (slowest >= timing.groups.stages()) {
+    return std::nullopt;
+  }
+  return OtherWorker(timing.groups.WorkerAt(timing.groups.GroupOf(worker), slowest), worker, share);
+}
+
+std::optional<Culprit> WaitedFor(const StepTiming& timing, size_t worker,
+                                 const proto::LastStep& shares) {
+  const double layer_or_step = std::max(shares.layer_wait(), shares.step_wait());
+  const double server = std::max(shares.get_wait(), shares.push_wait());
+  if (std::max({layer_or_step, server, shares.neighbour_wait()}) < kWorthNaming) {
+    return std::nullopt;
+  }
+  if (shares.neighbour_wait() > std::max(layer_or_step, server)) {
+    return SlowestNeighbour(timing, worker, shares.neighbour_wait());
+  }
+  if (server > layer_or_step) {
+    return SlowestServer(timing.reports[worker], server);
+  }
+  if (timing.synchronization == plan::Synchronization::kLayer) {
+    return OtherWorker(LeastLayerWait(timing.reports), worker, layer_or_step);
+  }
+  return OtherWorker(LastToReport(timing.reported_at), worker, layer_or_step);
+}
+
+}  // namespace
+
+double IdleShare(const StepTiming& timing) {
+  if (timing.reports.empty() || !(timing.seconds > 0)) {
+    return 0;
+  }
+  double busy = 0;
+  for (const proto::FinishedReport& report : timing.reports) {
+    busy += report.busy_seconds();
+  }
+  const double share = 1 - busy / (timing.seconds * static_cast<double>(timing.reports.size()));
+  return share > 0 ? std::min(share, 1.0) : 0.0;
+}
+
+std::vector<proto::LastStep> DescribeStep(const StepTiming& timing) {
+  std::vector<proto::LastStep> result;
+  for (size_t worker = 0; worker < timing.reports.size(); ++worker) {
+    const proto::FinishedReport& report = timing.reports[worker];
+    const auto share = [&](double seconds) {
+      return timing.seconds > 0 && seconds > 0 ? std::min(seconds / timing.seconds, 1.0) : 0.0;
+    };
+    proto::LastStep& last = result.emplace_back();
+    last.set_step(timing.step);
+    last.set_seconds(timing.seconds);
+    last.set_compute(share(report.busy_seconds()));
+    last.set_get_wait(share(report.get_wait_seconds()));
+    last.set_push_wait(share(report.push_wait_seconds()));
+    last.set_layer_wait(share(report.layer_wait_seconds()));
+    const auto& neighbour_waits = report.neighbour_wait_seconds();
+    last.set_neighbour_wait(
+        share(std::accumulate(neighbour_waits.begin(), neighbour_waits.end(), 0.0)));
+    last.set_transfer_wait(share(report.transfer_wait_seconds()));
+    const double rest = 1 - last.compute() - last.get_wait() - last.push_wait() -
+                        last.layer_wait() - last.neighbour_wait() - last.transfer_wait();
+    *last.mutable_connections() = report.connections();
+    last.set_step_wait(timing.seconds > 0 ? std::max(0.0, rest) : 0.0);
+    if (const auto culprit = WaitedFor(timing, worker, last); culprit.has_value()) {
+      last.set_waited_for(fmt::format("{} ({:.2f} of the step)", culprit->name, culprit->share));
+    }
+  }
+  return result;
+}
+
+}  // namespace shoal::server

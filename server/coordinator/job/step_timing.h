@@ -1,0 +1,31 @@
+// Where the time of a step went, from what workers reported: how much of it was idle, and for whom
+// each waited. Pure functions.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "core/job/assignment.h"
+#include "proto/coordinator.pb.h"
+#include "server/coordinator/job/worker_groups.h"
+
+namespace shoal::server {
+
+// A step that was committed. All lists are by worker.
+struct StepTiming {
+  int64_t step = 0;
+  double seconds = 0;  // from handing it out to its commit
+  plan::Synchronization synchronization = plan::Synchronization::kStep;
+  WorkerGroups groups;
+  std::vector<proto::FinishedReport> reports;
+  std::vector<absl::Time> reported_at;
+};
+
+// 1 - time spent computing / (workers * seconds): within 0 and 1.
+double IdleShare(const StepTiming& timing);
+
+// Each worker's step as shares of its duration. What is in no other share is the wait at its end.
+std::vector<proto::LastStep> DescribeStep(const StepTiming& timing);
+
+}  // namespace shoal::server

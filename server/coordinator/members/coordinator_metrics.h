@@ -1,0 +1,36 @@
+// The coordinator's metrics; names and meaning in docs/metrics.md.
+#pragma once
+
+#include "core/base/metrics.h"
+#include "proto/coordinator.pb.h"
+
+namespace shoal::server {
+
+struct CoordinatorMetrics {
+  explicit CoordinatorMetrics(Metrics& metrics);
+
+  // A step was committed.
+  void OnStep(const proto::StepEvent& step, double unix_seconds);
+
+  Metrics::Counter& steps;
+  Metrics::Counter& tokens;
+  Metrics::Counter& target_tokens;
+  Metrics::Counter& nonfinite_steps;
+  Metrics::Counter& dropped_attempts;
+  Metrics::Counter& late_reports;
+  Metrics::Gauge& loss;
+  Metrics::Gauge& grad_norm;
+  Metrics::Gauge& learning_rate;
+  Metrics::Gauge& bubble_ratio;
+  Metrics::Gauge& predicted_bubble_ratio;
+  Metrics::Gauge& last_step_timestamp;
+  Metrics::Histogram& step_duration;
+  Metrics::Histogram& checkpoint_duration;
+  Metrics::Gauge& last_checkpoint_timestamp;
+  Metrics::Gauge& servers;
+  Metrics::Gauge& workers;
+  Metrics::Counter& server_lease_expiries;
+  Metrics::Counter& worker_lease_expiries;
+};
+
+}  // namespace shoal::server

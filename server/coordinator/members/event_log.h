@@ -1,0 +1,53 @@
+// The job's events, numbered 1, 2, ...: appended by the coordinator, read by any number of
+// watchers, each from the number it has seen last, so that a watcher reconnects without a gap.
+// Bounded in number and bytes (timelines are large): the oldest are forgotten. Thread-safe.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "proto/coordinator.pb.h"
+
+namespace shoal::server {
+
+class EventLog {
+ public:
+  explicit EventLog(size_t capacity = kDefaultCapacity, size_t capacity_bytes = kDefaultBytes);
+
+  // Sets the number. No event may follow one that ends the job (done or failed).
+  void Append(proto::JobEvent event);
+
+  // Events after number `after`, oldest first; those forgotten are left out. Blocks until there is
+  // one, the log is closed or `timeout` (real time) is over, whichever is first.
+  std::vector<proto::JobEvent> Wait(int64_t after, absl::Duration timeout);
+  std::vector<proto::JobEvent> After(int64_t after) const;
+
+  // Wakes all who wait; later waits return at once.
+  void Close();
+  bool closed() const;
+
+  // About 64 Ki events of a hundred bytes.
+  static constexpr size_t kDefaultCapacity = 65536;
+  static constexpr size_t kDefaultBytes = 128 << 20;
+
+ private:
+  std::vector<proto::JobEvent> Collect(int64_t after) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  const size_t capacity_;
+  const size_t capacity_bytes_;
+  mutable absl::Mutex mutex_;
+  absl::CondVar changed_;
+  std::deque<proto::JobEvent> events_ ABSL_GUARDED_BY(mutex_);
+  size_t bytes_ ABSL_GUARDED_BY(mutex_) = 0;
+  int64_t last_ ABSL_GUARDED_BY(mutex_) = 0;
+  bool closed_ ABSL_GUARDED_BY(mutex_) = false;
+};
+
+// Done or failed: nothing comes after it.
+bool EndsJob(const proto::JobEvent& event);
+
+}  // namespace shoal::server

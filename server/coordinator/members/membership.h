@@ -1,0 +1,85 @@
+// Who takes part: servers and workers with their index within the role, their incarnation (which
+// names one life of one process and is never given twice) and their lease. A member whose lease is
+// over, or that leaves, is handed out once and forgotten; its incarnation is refused from then on.
+//
+// No clock, no threads, no I/O: the caller passes the time and guards access.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "core/base/random.h"
+#include "proto/coordinator.pb.h"
+
+namespace shoal::server {
+
+struct Member {
+  proto::Role role = proto::ROLE_UNSPECIFIED;
+  int index = 0;
+  uint64_t incarnation = 0;
+  std::string address;  // of its service
+  std::string host;
+  int64_t pid = 0;
+  uint64_t nonce = 0;
+  absl::Time renewed;
+  absl::Duration lease;  // as it was told last, so that a change of the lease never ends one that
+                         // is being kept
+};
+
+// "worker 1 (host build-7, pid 4242)": what every message calls a member.
+std::string NameOf(const Member& member);
+// "server" or "worker".
+const char* RoleName(proto::Role role);
+
+// The lease decision: a member that renewed at `renewed` is lost from renewed + lease on.
+bool LeaseIsOver(absl::Time renewed, absl::Time now, absl::Duration lease);
+
+struct MembershipOptions {
+  std::string version;  // that members must have
+  absl::Duration lease = absl::Seconds(10);
+  uint64_t seed = 0;   // of the random part of incarnations
+  int64_t issued = 0;  // incarnations given by earlier lives of this coordinator (StateStore)
+};
+
+class Membership {
+ public:
+  explicit Membership(const MembershipOptions& options);
+
+  // FailedPrecondition for another version, InvalidArgument for a bad request, ResourceExhausted
+  // for too many. FailedPrecondition, too, for an index that another has.
+  absl::StatusOr<Member> Register(const proto::RegisterRequest& request, absl::Time now);
+  // NotFound if the incarnation is not (or no longer) a member's.
+  absl::Status Renew(uint64_t incarnation, absl::Time now);
+  std::optional<Member> Remove(uint64_t incarnation);
+  // Removes and returns those whose lease is over at `now`.
+  std::vector<Member> TakeExpired(absl::Time now);
+
+  const Member* Find(uint64_t incarnation) const;
+  // By ascending index.
+  std::vector<Member> members(proto::Role role) const;
+  size_t size() const { return members_.size(); }
+  // When the next lease ends; InfiniteFuture without members.
+  absl::Time NextExpiry() const;
+  int64_t issued() const { return issued_; }
+  // What members are told from now on when they register or renew.
+  absl::Duration lease() const { return options_.lease; }
+  void set_lease(absl::Duration lease) { options_.lease = lease; }
+
+ private:
+  absl::StatusOr<int> IndexFor(const proto::RegisterRequest& request) const;
+  int FreeIndex(proto::Role role) const;
+  uint64_t NewIncarnation();
+
+  MembershipOptions options_;
+  Random random_;
+  int64_t issued_;
+  std::map<uint64_t, Member> members_;  // by incarnation
+};
+
+}  // namespace shoal::server

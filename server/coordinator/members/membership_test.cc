@@ -1,0 +1,159 @@
+#include "server/coordinator/members/membership.h"
+
+#include <set>
+
+#include "core/base/clock.h"
+#include "core/base/status.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace shoal::server {
+namespace {
+
+using ::testing::HasSubstr;
+
+proto::RegisterRequest Request(proto::Role role, int64_t pid, uint64_t nonce = 0) {
+  proto::RegisterRequest request;
+  request.set_role(role);
+  request.set_host("alpha");
+  request.set_pid(pid);
+  request.set_version("1.0");
+  request.set_nonce(nonce);
+  if (role == proto::ROLE_SERVER) {
+    request.set_address("127.0.0.1:1");
+  }
+  return request;
+}
+
+class MembershipTest : public ::testing::Test {
+ protected:
+  Member Add(proto::Role role, int64_t pid = 1) {
+    return *members_.Register(Request(role, pid), clock_.Now());
+  }
+
+  ManualClock clock_;
+  Membership members_{{.version = "1.0", .lease = absl::Seconds(10), .seed = 1}};
+};
+
+TEST_F(MembershipTest, IndicesCountWithinTheRoleAndAreReusedAfterLeaving) {
+  EXPECT_EQ(Add(proto::ROLE_SERVER).index, 0);
+  EXPECT_EQ(Add(proto::ROLE_WORKER).index, 0);
+  const Member second = Add(proto::ROLE_WORKER);
+  EXPECT_EQ(second.index, 1);
+  EXPECT_EQ(Add(proto::ROLE_WORKER).index, 2);
+  ASSERT_TRUE(members_.Remove(second.incarnation).has_value());
+  EXPECT_FALSE(members_.Remove(second.incarnation).has_value());
+  const Member successor = Add(proto::ROLE_WORKER);
+  EXPECT_EQ(successor.index, 1);
+  EXPECT_NE(successor.incarnation, second.incarnation);
+}
+
+TEST_F(MembershipTest, WhoAsksForAnIndexHasItOrIsRefusedByName) {
+  proto::RegisterRequest request = Request(proto::ROLE_WORKER, 7);
+  request.set_index(1);
+  EXPECT_EQ(members_.Register(request, clock_.Now())->index, 1);
+  EXPECT_EQ(Add(proto::ROLE_WORKER, 8).index, 0);
+  EXPECT_EQ(Add(proto::ROLE_WORKER, 9).index, 2);
+  const absl::Status taken = members_.Register(request, clock_.Now()).status();
+  EXPECT_EQ(taken.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(Message(taken)), HasSubstr("worker 1 ("));
+  request.set_role(proto::ROLE_SERVER);
+  request.set_address("reef:1");
+  EXPECT_EQ(members_.Register(request, clock_.Now())->index, 1) << "of another role";
+  request.set_index(4096);
+  EXPECT_EQ(members_.Register(request, clock_.Now()).status().code(),
+            absl::StatusCode::kInvalidArgument);
+}
+
+TEST_F(MembershipTest, IncarnationsAreNeverReusedAlsoAcrossLives) {
+  std::set<uint64_t> seen;
+  int64_t issued = 0;
+  for (int life = 0; life < 4; ++life) {
+    // The same seed in each life is the worst case: the durable count alone keeps them apart.
+    Membership members({.version = "1.0", .lease = absl::Seconds(10), .seed = 7, .issued = issued});
+    for (int i = 0; i < 500; ++i) {
+      const Member member = *members.Register(Request(proto::ROLE_WORKER, i), clock_.Now());
+      EXPECT_TRUE(seen.insert(member.incarnation).second);
+      members.Remove(member.incarnation);
+    }
+    issued = members.issued();
+  }
+}
+
+TEST_F(MembershipTest, ARepeatedRegistrationAnswersAsTheFirst) {
+  const Member first = *members_.Register(Request(proto::ROLE_WORKER, 5, 99), clock_.Now());
+  const Member again = *members_.Register(Request(proto::ROLE_WORKER, 5, 99), clock_.Now());
+  EXPECT_EQ(first.incarnation, again.incarnation);
+  EXPECT_EQ(members_.size(), 1U);
+  EXPECT_NE(members_.Register(Request(proto::ROLE_WORKER, 5, 98), clock_.Now())->incarnation,
+            first.incarnation);
+}
+
+TEST_F(MembershipTest, AnotherVersionIsRefusedByName) {
+  proto::RegisterRequest request = Request(proto::ROLE_SERVER, 1);
+  request.set_version("0.9");
+  const absl::Status status = members_.Register(request, clock_.Now()).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(Message(status)), HasSubstr("'0.9'"));
+  EXPECT_THAT(std::string(Message(status)), HasSubstr("'1.0'"));
+}
+
+TEST_F(MembershipTest, BadRequestsAreRefused) {
+  proto::RegisterRequest request = Request(proto::ROLE_SERVER, 1);
+  request.clear_address();
+  EXPECT_EQ(members_.Register(request, clock_.Now()).status().code(),
+            absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(members_.Register(Request(proto::ROLE_UNSPECIFIED, 1), clock_.Now()).status().code(),
+            absl::StatusCode::kInvalidArgument);
+  request.set_address(std::string(5000, 'a'));
+  EXPECT_EQ(members_.Register(request, clock_.Now()).status().code(),
+            absl::StatusCode::kInvalidArgument);
+}
+
+TEST_F(MembershipTest, ALeaseEndsExactlyWhenItsTimeIsUp) {
+  const absl::Time start = absl::UnixEpoch();
+  EXPECT_FALSE(LeaseIsOver(start, start, absl::Seconds(10)));
+  EXPECT_FALSE(
+      LeaseIsOver(start, start + absl::Seconds(10) - absl::Nanoseconds(1), absl::Seconds(10)));
+  EXPECT_TRUE(LeaseIsOver(start, start + absl::Seconds(10), absl::Seconds(10)));
+}
+
+TEST_F(MembershipTest, ALostMemberIsReportedOnce) {
+  const Member silent = Add(proto::ROLE_WORKER, 41);
+  const Member lively = Add(proto::ROLE_WORKER, 42);
+  clock_.Advance(absl::Seconds(9));
+  ASSERT_TRUE(members_.Renew(lively.incarnation, clock_.Now()).ok());
+  EXPECT_TRUE(members_.TakeExpired(clock_.Now()).empty());
+  EXPECT_EQ(members_.NextExpiry(), absl::UnixEpoch() + absl::Seconds(10));
+  clock_.Advance(absl::Seconds(1));
+  const std::vector<Member> expired = members_.TakeExpired(clock_.Now());
+  ASSERT_EQ(expired.size(), 1U);
+  EXPECT_EQ(NameOf(expired[0]), "worker 0 (host alpha, pid 41)");
+  EXPECT_TRUE(members_.TakeExpired(clock_.Now()).empty());
+  EXPECT_EQ(members_.Renew(silent.incarnation, clock_.Now()).code(), absl::StatusCode::kNotFound);
+  EXPECT_TRUE(members_.Renew(lively.incarnation, clock_.Now()).ok());
+}
+
+TEST_F(MembershipTest, AShorterLeaseBindsOnlyThoseWhoHeardOfIt) {
+  const Member old = Add(proto::ROLE_WORKER, 1);
+  members_.set_lease(absl::Seconds(2));
+  const Member told = Add(proto::ROLE_WORKER, 2);
+  clock_.Advance(absl::Seconds(3));
+  const std::vector<Member> expired = members_.TakeExpired(clock_.Now());
+  ASSERT_EQ(expired.size(), 1U);
+  EXPECT_EQ(expired[0].incarnation, told.incarnation);
+  ASSERT_TRUE(members_.Renew(old.incarnation, clock_.Now()).ok());
+  clock_.Advance(absl::Seconds(2));
+  EXPECT_EQ(members_.TakeExpired(clock_.Now()).size(), 1U);
+}
+
+TEST_F(MembershipTest, ThereIsALimit) {
+  for (int i = 0; i < 4096; ++i) {
+    ASSERT_TRUE(members_.Register(Request(proto::ROLE_WORKER, i), clock_.Now()).ok());
+  }
+  EXPECT_EQ(members_.Register(Request(proto::ROLE_WORKER, 1), clock_.Now()).status().code(),
+            absl::StatusCode::kResourceExhausted);
+}
+
+}  // namespace
+}  // namespace shoal::server

@@ -1,0 +1,184 @@
+// One file in write-ahead mode. synchronous=NORMAL: a transaction is handed to the system but not
+// synced on its own, so a commit record costs tens of microseconds instead of the milliseconds of a
+// sync, and a step waits for it. What that gives up is the tail of the log when the machine (not
+// the process) fails. It is enough: records are read by a coordinator that starts again while
+// servers that hold the weights are still there, and they answer which version they published and
+// take a repeated commit for what it is; where the machine failed with them, the checkpoint is the
+// truth, not this file.
+#include <sqlite3.h>
+
+#include "core/base/status.h"
+#include "server/coordinator/state/state_store.h"
+
+namespace shoal::server {
+namespace {
+
+constexpr const char* kSchema = R"(
+  PRAGMA journal_mode = WAL;
+  PRAGMA synchronous = NORMAL;
+  PRAGMA locking_mode = EXCLUSIVE;
+  CREATE TABLE IF NOT EXISTS counters (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
+  CREATE TABLE IF NOT EXISTS job (id INTEGER PRIMARY KEY CHECK (id = 1), yaml TEXT NOT NULL, token_file TEXT NOT NULL,
+                                  outcome TEXT NOT NULL);
+  CREATE TABLE IF NOT EXISTS last_commit (id INTEGER PRIMARY KEY CHECK (id = 1), step INTEGER NOT NULL,
+                                          attempt INTEGER NOT NULL, learning_rate REAL NOT NULL,
+                                          clip_coefficient REAL NOT NULL, generation INTEGER NOT NULL);
+  CREATE TABLE IF NOT EXISTS checkpoints (step INTEGER PRIMARY KEY, path TEXT NOT NULL);
+  PRAGMA user_version = 1;
+)";
+
+class SqliteStateStore final : public StateStore {
+ public:
+  SqliteStateStore(std::string path, sqlite3* database)
+      : path_(std::move(path)), database_(database) {}
+  ~SqliteStateStore() override {
+    sqlite3_finalize(record_commit_);
+    sqlite3_close(database_);
+  }
+
+  absl::Status Prepare() {
+    SHOAL_RETURN_IF_ERROR(Execute(kSchema));
+    return Compile("REPLACE INTO last_commit VALUES (1, ?, ?, ?, ?, ?)", record_commit_);
+  }
+
+  absl::StatusOr<SavedState> Load() override {
+    SavedState state;
+    SHOAL_RETURN_IF_ERROR(
+        ForEachRow("SELECT value FROM counters WHERE name = 'incarnations'",
+                   [&](sqlite3_stmt* row) { state.incarnations = sqlite3_column_int64(row, 0); }));
+    SHOAL_RETURN_IF_ERROR(
+        ForEachRow("SELECT yaml, token_file, outcome FROM job", [&](sqlite3_stmt* row) {
+          state.job_yaml = Text(row, 0);
+          state.token_file = Text(row, 1);
+          state.outcome = Text(row, 2);
+        }));
+    SHOAL_RETURN_IF_ERROR(ForEachRow(
+        "SELECT step, attempt, learning_rate, clip_coefficient, generation FROM last_commit",
+        [&](sqlite3_stmt* row) {
+          state.last_commit = {.step = sqlite3_column_int64(row, 0),
+                               .attempt = sqlite3_column_int64(row, 1),
+                               .learning_rate = sqlite3_column_double(row, 2),
+                               .clip_coefficient = sqlite3_column_double(row, 3),
+                               .generation = sqlite3_column_int64(row, 4)};
+        }));
+    SHOAL_RETURN_IF_ERROR(
+        ForEachRow("SELECT step, path FROM checkpoints ORDER BY step", [&](sqlite3_stmt* row) {
+          state.checkpoints.push_back({.step = sqlite3_column_int64(row, 0), .path = Text(row, 1)});
+        }));
+    return state;
+  }
+
+  absl::Status SaveIncarnations(int64_t issued) override {
+    return Run("REPLACE INTO counters VALUES ('incarnations', ?)",
+               [&](sqlite3_stmt* statement) { sqlite3_bind_int64(statement, 1, issued); });
+  }
+
+  absl::Status BeginJob(const std::string& job_yaml, const std::string& token_file) override {
+    SHOAL_RETURN_IF_ERROR(Execute("BEGIN; DELETE FROM last_commit; DELETE FROM checkpoints;"));
+    const absl::Status status =
+        Run("REPLACE INTO job VALUES (1, ?, ?, '')", [&](sqlite3_stmt* statement) {
+          Bind(statement, 1, job_yaml);
+          Bind(statement, 2, token_file);
+        });
+    SHOAL_RETURN_IF_ERROR(Execute(status.ok() ? "COMMIT" : "ROLLBACK"));
+    return status;
+  }
+
+  absl::Status RecordCommit(const CommitRecord& commit) override {
+    sqlite3_bind_int64(record_commit_, 1, commit.step);
+    sqlite3_bind_int64(record_commit_, 2, commit.attempt);
+    sqlite3_bind_double(record_commit_, 3, commit.learning_rate);
+    sqlite3_bind_double(record_commit_, 4, commit.clip_coefficient);
+    sqlite3_bind_int64(record_commit_, 5, commit.generation);
+    const int code = sqlite3_step(record_commit_);
+    sqlite3_reset(record_commit_);
+    return code == SQLITE_DONE ? absl::OkStatus() : Error("record of a commit");
+  }
+
+  absl::Status RecordCheckpoint(const CheckpointRecord& checkpoint) override {
+    return Run("REPLACE INTO checkpoints VALUES (?, ?)", [&](sqlite3_stmt* statement) {
+      sqlite3_bind_int64(statement, 1, checkpoint.step);
+      Bind(statement, 2, checkpoint.path);
+    });
+  }
+
+  absl::Status EndJob(const std::string& outcome) override {
+    return Run("UPDATE job SET outcome = ?",
+               [&](sqlite3_stmt* statement) { Bind(statement, 1, outcome); });
+  }
+
+ private:
+  absl::Status Error(const char* what) const {
+    if (const int code = sqlite3_errcode(database_); code == SQLITE_BUSY || code == SQLITE_LOCKED) {
+      return FailedPrecondition(
+          "{}: another coordinator has this state file open; give each its own --state", path_);
+    }
+    return Internal("{}: {}: {}", path_, what, sqlite3_errmsg(database_));
+  }
+
+  absl::Status Execute(const char* sql) {
+    return sqlite3_exec(database_, sql, nullptr, nullptr, nullptr) == SQLITE_OK
+               ? absl::OkStatus()
+               : Error("state file");
+  }
+
+  absl::Status Compile(const char* sql, sqlite3_stmt*& statement) {
+    return sqlite3_prepare_v2(database_, sql, -1, &statement, nullptr) == SQLITE_OK
+               ? absl::OkStatus()
+               : Error(sql);
+  }
+
+  template <typename BindAll>
+  absl::Status Run(const char* sql, BindAll bind) {
+    sqlite3_stmt* statement = nullptr;
+    SHOAL_RETURN_IF_ERROR(Compile(sql, statement));
+    bind(statement);
+    const int code = sqlite3_step(statement);
+    const absl::Status status = code == SQLITE_DONE ? absl::OkStatus() : Error(sql);
+    sqlite3_finalize(statement);
+    return status;
+  }
+
+  template <typename OnRow>
+  absl::Status ForEachRow(const char* sql, OnRow on_row) {
+    sqlite3_stmt* statement = nullptr;
+    SHOAL_RETURN_IF_ERROR(Compile(sql, statement));
+    int code = sqlite3_step(statement);
+    for (; code == SQLITE_ROW; code = sqlite3_step(statement)) {
+      on_row(statement);
+    }
+    const absl::Status status = code == SQLITE_DONE ? absl::OkStatus() : Error(sql);
+    sqlite3_finalize(statement);
+    return status;
+  }
+
+  static void Bind(sqlite3_stmt* statement, int index, const std::string& text) {
+    sqlite3_bind_text(statement, index, text.data(), static_cast<int>(text.size()),
+                      SQLITE_TRANSIENT);
+  }
+  static std::string Text(sqlite3_stmt* row, int column) {
+    const unsigned char* text = sqlite3_column_text(row, column);
+    return text == nullptr ? "" : std::string(reinterpret_cast<const char*>(text));
+  }
+
+  const std::string path_;
+  sqlite3* const database_;
+  sqlite3_stmt* record_commit_ = nullptr;  // compiled once: it runs in every step
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<StateStore>> OpenSqliteStateStore(const std::string& path) {
+  sqlite3* database = nullptr;
+  const int code =
+      sqlite3_open_v2(path.c_str(), &database, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE, nullptr);
+  auto store = std::make_unique<SqliteStateStore>(path, database);
+  if (code != SQLITE_OK) {
+    return Unavailable("cannot open the state file {}: {}; choose another with --state", path,
+                       sqlite3_errstr(code));
+  }
+  SHOAL_RETURN_IF_ERROR(store->Prepare());
+  return store;
+}
+
+}  // namespace shoal::server

@@ -1,0 +1,208 @@
+#include "worker/exchange/collective_sink.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "core/base/check.h"
+#include "core/base/status.h"
+#include "worker/exchange/finish_copies.h"
+
+namespace shoal::worker {
+
+absl::StatusOr<std::unique_ptr<CollectiveSink>> CollectiveSink::Create(
+    const Options& options, const std::vector<plan::UnitSpec>& units,
+    const plan::WorkerShards& shards, Device* device, Stream* compute, Memory* host,
+    client::ParameterClient* client, LayerExchange* exchange, PhaseClock* phases) {
+  std::unique_ptr<CollectiveSink> sink(
+      new CollectiveSink(options, units, shards, device, compute, client, exchange, phases));
+  SHOAL_RETURN_IF_ERROR(sink->MakeBuffers(*device, *host));
+  return sink;
+}
+
+CollectiveSink::CollectiveSink(const Options& options, const std::vector<plan::UnitSpec>& units,
+                               const plan::WorkerShards& shards, Device* device, Stream* compute,
+                               client::ParameterClient* client, LayerExchange* exchange,
+                               PhaseClock* phases)
+    : options_(options),
+      specs_(units),
+      shards_(shards),
+      compute_(compute),
+      client_(client),
+      exchange_(exchange),
+      phases_(phases),
+      outward_(device->NewStream(StreamKind::kCopy)),
+      rule_(options.rule),
+      units_(units.size()) {}
+
+absl::Status CollectiveSink::MakeBuffers(Device& device, Memory& host) {
+  std::vector<int64_t> padded = rule_.Counts(specs_);
+  int64_t sums = 0;
+  int64_t ranges = 0;
+  for (const plan::UnitSpec& spec : specs_) {
+    int64_t& count = padded[static_cast<size_t>(spec.index)];
+    count = count == 0 ? 0 : shards_.padded(spec.index);
+    sums += ShardBytes(spec.index);
+    ranges += shards_.of(spec.index).whole.count * 4;
+  }
+  const int per_size =
+      options_.rule.push_per_step ? static_cast<int>(specs_.size()) : options_.buffers_per_size;
+  SHOAL_ASSIGN_OR_RETURN(
+      accumulators_,
+      DeviceFrames::Create(client::FrameSizes(padded, DType::kF32, per_size), device));
+  SHOAL_ASSIGN_OR_RETURN(sum_memory_, device.Allocate(sums));
+  if (ranges > 0) {
+    SHOAL_ASSIGN_OR_RETURN(host_memory_, host.Allocate(ranges));
+    std::memset(host_memory_.data(), 0, static_cast<size_t>(ranges));
+  }
+  std::byte* sum = sum_memory_.data();
+  std::byte* range = host_memory_.data();
+  for (const plan::UnitSpec& spec : specs_) {
+    const plan::WorkerShards::Unit& shard = shards_.of(spec.index);
+    at(spec.index) = {.sum = sum, .host = shard.own.count > 0 ? range : nullptr};
+    sum += ShardBytes(spec.index);
+    range += shard.whole.count * 4;
+  }
+  return absl::OkStatus();
+}
+
+void CollectiveSink::BeginStep(std::optional<int64_t> microbatches) {
+  rule_.BeginStep(microbatches);
+}
+
+absl::StatusOr<std::span<float>> CollectiveSink::Accumulator(int unit) {
+  return AsAccumulator(Gradient(unit), *compute_);
+}
+
+absl::StatusOr<UnitGradient> CollectiveSink::Gradient(int index) {
+  phases_->AtUnit(index);
+  if (phases_->phase() == Phase::kForward) {
+    phases_->Enter(Phase::kBackward);  // the first gradient is asked for when backward begins
+  }
+  SHOAL_RETURN_IF_ERROR(lasting_.Get());
+  Unit& unit = at(index);
+  const int64_t bytes = specs_[static_cast<size_t>(index)].count * 4;
+  bool empty = false;
+  if (unit.filling == nullptr) {
+    const std::optional<DeviceFrame> frame = accumulators_.Acquire(index);
+    if (!frame.has_value()) {
+      return ResourceExhausted("gradient of {}: all buffers of its size on the device are in use",
+                               NameOf(index));
+    }
+    unit.filling = frame->data;
+    if (frame->free_after != nullptr) {
+      compute_->WaitFor(*frame->free_after);
+    }
+    empty = unit.summed == nullptr;
+    // Contributions write all but the padding of shards.
+    const int64_t kept = empty ? bytes : 0;
+    const int64_t all = ShardBytes(index) * shards_.ranks;
+    if (kept < all) {
+      compute_->Zero(unit.filling + kept, all - kept);
+    }
+    if (!empty) {
+      compute_->WaitFor(*unit.summed);
+      compute_->Copy(unit.filling + ShardBytes(index) * shards_.rank, unit.sum, ShardBytes(index));
+    }
+  }
+  return UnitGradient{
+      .sums = std::span(reinterpret_cast<float*>(unit.filling), static_cast<size_t>(bytes / 4)),
+      .empty = empty};
+}
+
+absl::Status CollectiveSink::Done(int unit) {
+  SHOAL_RETURN_IF_ERROR(lasting_.Get());
+  return rule_.Done(unit) ? Push(unit) : absl::OkStatus();
+}
+
+absl::Status CollectiveSink::PushRest() {
+  for (const plan::UnitSpec& spec : specs_) {
+    if (at(spec.index).filling != nullptr) {
+      SHOAL_RETURN_IF_ERROR(Push(spec.index));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CollectiveSink::Push(int index) {
+  Unit& unit = at(index);
+  SHOAL_CHECK(unit.filling != nullptr);
+  Stream& stream = exchange_->stream();
+  stream.WaitFor(*compute_->Record());
+  SHOAL_RETURN_IF_ERROR(exchange_->ReduceScatter(unit.filling, unit.sum, shards_.of(index).elements,
+                                                 DType::kF32,
+                                                 "summing the gradients of " + NameOf(index)));
+  unit.summed = stream.Record();
+  accumulators_.Release(index,
+                        {.data = std::exchange(unit.filling, nullptr), .free_after = unit.summed});
+  return absl::OkStatus();
+}
+
+absl::Status CollectiveSink::Flush() {
+  std::vector<std::pair<int, std::unique_ptr<Event>>> copies;
+  for (const plan::UnitSpec& spec : specs_) {
+    const Unit& unit = at(spec.index);
+    if (unit.summed == nullptr || unit.host == nullptr) {
+      continue;
+    }
+    const plan::WorkerShards::Unit& shard = shards_.of(spec.index);
+    outward_->WaitFor(*unit.summed);
+    outward_->Copy(unit.host + (shard.own.first - shard.whole.first) * 4, unit.sum,
+                   shard.own.count * 4);
+    copies.emplace_back(spec.index, outward_->Record());
+  }
+  for (const auto& [unit, copied] : copies) {
+    SHOAL_RETURN_IF_ERROR(PushShard(unit, *copied));
+  }
+  return AwaitSums();
+}
+
+// Also of units of which this worker has no shard: where one fails here, others' are not whole.
+absl::Status CollectiveSink::AwaitSums() {
+  const PhaseClock::Scope wait(*phases_, Phase::kLayerWait);
+  const std::unique_ptr<Event> summed = exchange_->stream().Record();
+  if (!summed->WaitDone(options_.timeout)) {
+    return DeadlineExceeded("gradients: not all summed over all workers within {}",
+                            absl::FormatDuration(options_.timeout));
+  }
+  SHOAL_RETURN_IF_ERROR(Annotate(summed->Wait(), "summing gradients over all workers"));
+  SHOAL_RETURN_IF_ERROR(lasting_.Get());
+  return exchange_->status();
+}
+
+absl::Status CollectiveSink::PushShard(int index, Event& copied) {
+  phases_->AtUnit(index);
+  {
+    const PhaseClock::Scope wait(*phases_, Phase::kLayerWait);
+    if (!copied.WaitDone(options_.timeout)) {
+      return DeadlineExceeded("gradient of {}: not summed over all workers within {}",
+                              NameOf(index), absl::FormatDuration(options_.timeout));
+    }
+    SHOAL_RETURN_IF_ERROR(Annotate(copied.Wait(), "gradient of " + NameOf(index)));
+  }
+  SHOAL_RETURN_IF_ERROR(lasting_.Get());
+  SHOAL_RETURN_IF_ERROR(exchange_->status());
+  const PhaseClock::Scope wait(*phases_, Phase::kPutWait);
+  // The client reads it until its next BeginStep at most.
+  return client_->PushAsync(index,
+                            {reinterpret_cast<const float*>(at(index).host),
+                             static_cast<size_t>(shards_.of(index).whole.count)},
+                            nullptr);
+}
+
+absl::Status CollectiveSink::EndStep() {
+  const std::shared_ptr<const Event> now = compute_->Record();
+  for (const plan::UnitSpec& spec : specs_) {
+    Unit& unit = at(spec.index);
+    unit.summed = nullptr;
+    if (unit.filling != nullptr) {
+      accumulators_.Release(spec.index,
+                            {.data = std::exchange(unit.filling, nullptr), .free_after = now});
+    }
+  }
+  accumulators_.FreeAfter(now);  // of what was summed, too: the exchange has ended the attempt
+  return lasting_.Update(
+      FinishCopies(*outward_, options_.timeout, "copies of gradients from the device"));
+}
+
+}  // namespace shoal::worker

@@ -1,0 +1,360 @@
+#include "worker/exchange/device_sink.h"
+
+#include <utility>
+
+#include "core/base/check.h"
+#include "core/base/clock.h"
+#include "core/base/status.h"
+#include "worker/exchange/client_memory.h"
+
+namespace shoal::worker {
+namespace {
+
+// Between two looks at what has come meanwhile, while a gradient is not ready to be pushed.
+constexpr absl::Duration kLook = absl::Milliseconds(1);
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<DeviceSink>> DeviceSink::Create(
+    const Options& options, const std::vector<plan::UnitSpec>& units, Device* device,
+    Stream* compute, Memory* host, client::ParameterClient* client, LayerMeetings* meetings,
+    PhaseClock* phases) {
+  std::unique_ptr<DeviceSink> sink(
+      new DeviceSink(options, units, device, compute, client, meetings, phases));
+  const std::vector<int64_t> counts = sink->rule_.Counts(units);
+  const int per_size =
+      options.rule.push_per_step ? static_cast<int>(units.size()) : options.buffers_per_size;
+  {
+    absl::MutexLock lock(&sink->mutex_);
+    SHOAL_ASSIGN_OR_RETURN(sink->accumulators_,
+                           DeviceFrames::Create(client::FrameSizes(counts, DType::kF32, per_size),
+                                                *device, options.in_place));
+    sink->buffer_bytes_ = sink->accumulators_.bytes();
+    if (!sink->in_place()) {
+      const client::FrameSizes sizes(counts, DType::kF32, options.buffers_per_size);
+      SHOAL_ASSIGN_OR_RETURN(sink->host_buffers_,
+                             client::FramePool::Create(sizes, {}, PinnedAllocator(host)));
+      sink->host_buffer_bytes_ = sink->host_buffers_.bytes();
+    }
+  }
+  sink->thread_ = std::thread([&sink = *sink] { sink.Run(); });
+  return sink;
+}
+
+DeviceSink::DeviceSink(const Options& options, const std::vector<plan::UnitSpec>& units,
+                       Device* device, Stream* compute, client::ParameterClient* client,
+                       LayerMeetings* meetings, PhaseClock* phases)
+    : options_(options),
+      specs_(units),
+      compute_(compute),
+      client_(client),
+      meetings_(meetings),
+      phases_(phases),
+      rule_(options.rule),
+      filling_(units.size()),
+      outward_(device->NewStream(StreamKind::kCopy)) {}
+
+DeviceSink::~DeviceSink() {
+  if (!thread_.joinable()) {
+    return;  // not all of it was to be had
+  }
+  EndStep().IgnoreError();
+  {
+    absl::MutexLock lock(&mutex_);
+    stopping_ = true;
+  }
+  thread_.join();
+}
+
+void DeviceSink::BeginStep(std::optional<int64_t> microbatches) {
+  rule_.BeginStep(microbatches);
+  absl::MutexLock lock(&mutex_);
+  SHOAL_CHECK(pending_ == 0);
+  error_ = lasting_;
+}
+
+absl::Status DeviceSink::EndStep() {
+  const std::shared_ptr<const Event> now = compute_->Record();
+  absl::MutexLock lock(&mutex_);
+  ending_ = now;
+  closing_ = true;
+  const auto closed = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return !closing_; };
+  mutex_.Await(absl::Condition(&closed));  // bounded: each wait of the other thread is
+  for (size_t unit = 0; unit < filling_.size(); ++unit) {
+    if (filling_[unit] != nullptr) {  // of an attempt that failed
+      accumulators_.Release(static_cast<int>(unit),
+                            {.data = filling_[unit], .free_after = ending_});
+      filling_[unit] = nullptr;
+    }
+  }
+  return lasting_;
+}
+
+void DeviceSink::Cancel(const absl::Status& why) {
+  absl::MutexLock lock(&mutex_);
+  lasting_ = lasting_.ok() ? why : lasting_;
+  error_ = error_.ok() ? why : error_;
+}
+
+absl::StatusOr<std::span<float>> DeviceSink::Accumulator(int unit) {
+  return AsAccumulator(Gradient(unit), *compute_);
+}
+
+absl::StatusOr<UnitGradient> DeviceSink::Gradient(int unit) {
+  phases_->AtUnit(unit);
+  if (phases_->phase() == Phase::kForward) {
+    phases_->Enter(Phase::kBackward);  // the first gradient is asked for when backward begins
+  }
+  std::byte*& data = filling_[static_cast<size_t>(unit)];
+  const bool empty = data == nullptr;
+  if (empty) {
+    const PhaseClock::Scope wait(*phases_, Phase::kPutWait);
+    SHOAL_ASSIGN_OR_RETURN(const DeviceFrame frame, AwaitAccumulator(unit));
+    data = frame.data;
+    if (frame.free_after != nullptr) {
+      compute_->WaitFor(*frame.free_after);
+    }
+  }
+  return UnitGradient{
+      .sums = std::span(reinterpret_cast<float*>(data), static_cast<size_t>(spec(unit).count)),
+      .empty = empty};
+}
+
+absl::StatusOr<DeviceFrame> DeviceSink::AwaitAccumulator(int unit) {
+  absl::MutexLock lock(&mutex_);
+  std::optional<DeviceFrame> frame;
+  const auto there = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    if (error_.ok() && !frame.has_value()) {
+      frame = accumulators_.Acquire(unit);
+    }
+    return frame.has_value() || !error_.ok();
+  };
+  const absl::Time deadline = RealClock().Now() + options_.device_timeout;
+  // In place buffers come back from the servers, of which nobody else here may hear now.
+  const absl::Duration look = in_place() ? options_.timeout : options_.device_timeout;
+  while (!mutex_.AwaitWithTimeout(absl::Condition(&there), look) && RealClock().Now() < deadline) {
+    if (const absl::Status why = WhyNotDrained(); !absl::IsDeadlineExceeded(why)) {
+      SHOAL_RETURN_IF_ERROR(why);
+    }
+  }
+  if (frame.has_value()) {
+    return *std::move(frame);
+  }
+  SHOAL_RETURN_IF_ERROR(error_);
+  return DeadlineExceeded("gradient of {}: no buffer on the device came back within {}",
+                          spec(unit).name, absl::FormatDuration(options_.device_timeout));
+}
+
+absl::Status DeviceSink::Done(int unit) {
+  {
+    absl::MutexLock lock(&mutex_);
+    SHOAL_RETURN_IF_ERROR(error_);
+  }
+  return rule_.Done(unit) ? Push(unit) : absl::OkStatus();
+}
+
+absl::Status DeviceSink::PushRest() {
+  for (size_t unit = 0; unit < filling_.size(); ++unit) {
+    if (filling_[unit] != nullptr) {
+      SHOAL_RETURN_IF_ERROR(Push(static_cast<int>(unit)));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status DeviceSink::Push(int unit) {
+  std::byte*& data = filling_[static_cast<size_t>(unit)];
+  SHOAL_CHECK(data != nullptr);
+  SHOAL_RETURN_IF_ERROR(meetings_->BeforePush());
+  {
+    absl::MutexLock lock(&mutex_);
+    outgoing_.push_back({.unit = unit, .data = data, .complete = compute_->Record()});
+    ++pending_;
+  }
+  data = nullptr;
+  // It goes by itself from here on. Said where all workers say it in the same order.
+  meetings_->StartedPush();
+  return absl::OkStatus();
+}
+
+absl::Status DeviceSink::Flush() {
+  const PhaseClock::Scope wait(*phases_, Phase::kPutWait);
+  absl::MutexLock lock(&mutex_);
+  const auto pushed = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return pending_ == 0 || !error_.ok();
+  };
+  const bool in_time = mutex_.AwaitWithTimeout(absl::Condition(&pushed), options_.device_timeout);
+  SHOAL_RETURN_IF_ERROR(error_);
+  if (!in_time) {
+    return DeadlineExceeded("{} gradients have not left the device within {}", pending_,
+                            absl::FormatDuration(options_.device_timeout));
+  }
+  return absl::OkStatus();
+}
+
+void DeviceSink::Returned(int unit, const void* gradient) {
+  absl::MutexLock lock(&mutex_);
+  Free(unit, static_cast<std::byte*>(const_cast<void*>(gradient)));
+}
+
+void DeviceSink::Free(int unit, std::byte* data) {
+  if (in_place()) {
+    accumulators_.Release(unit, {.data = data});
+  } else {
+    host_buffers_.Release(unit, data);
+  }
+}
+
+void DeviceSink::Run() {
+  const auto has_work = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return stopping_ || closing_ || (pending_ > 0 && error_.ok());
+  };
+  while (true) {
+    bool closing = false;
+    {
+      absl::MutexLock lock(&mutex_);
+      mutex_.Await(absl::Condition(&has_work));
+      if (stopping_) {
+        return;
+      }
+      closing = closing_;
+    }
+    if (closing) {
+      Close();
+    } else if (const absl::Status status = CarryOn(); !status.ok()) {
+      absl::MutexLock lock(&mutex_);
+      error_ = error_.ok() ? status : error_;
+    }
+  }
+}
+
+absl::Status DeviceSink::CarryOn() {
+  if (in_place()) {
+    TakeInPlace();
+  } else {
+    SHOAL_RETURN_IF_ERROR(StartCopies());
+  }
+  const Leaving& oldest = leaving_.front();
+  if (oldest.ready->WaitDone(kLook)) {
+    return PushOldest();
+  }
+  return RealClock().Now() - oldest_since_ < options_.device_timeout
+             ? absl::OkStatus()
+             : DeadlineExceeded("gradient of {}: it is not {} within {}", spec(oldest.unit).name,
+                                in_place() ? "complete" : "copied from the device",
+                                absl::FormatDuration(options_.device_timeout));
+}
+
+void DeviceSink::TakeInPlace() {
+  absl::MutexLock lock(&mutex_);
+  if (leaving_.empty()) {
+    oldest_since_ = RealClock().Now();
+  }
+  for (const Outgoing& next : outgoing_) {
+    leaving_.push_back({.unit = next.unit, .data = next.data, .ready = next.complete});
+  }
+  outgoing_.clear();
+}
+
+// As many as the host has buffers for; at least one is under way afterwards.
+absl::Status DeviceSink::StartCopies() {
+  while (true) {
+    Outgoing next;
+    std::byte* buffer = nullptr;
+    {
+      absl::MutexLock lock(&mutex_);
+      if (outgoing_.empty()) {
+        return absl::OkStatus();
+      }
+      next = outgoing_.front();
+      buffer = host_buffers_.Acquire(next.unit);
+    }
+    if (buffer == nullptr) {
+      if (!leaving_.empty()) {
+        return absl::OkStatus();
+      }
+      SHOAL_ASSIGN_OR_RETURN(buffer, AwaitHostBuffer(next.unit));
+    }
+    outward_->WaitFor(*next.complete);
+    outward_->Copy(buffer, next.data, BytesOf(next.unit));
+    const std::shared_ptr<Event> copied = outward_->Record();
+    if (leaving_.empty()) {
+      oldest_since_ = RealClock().Now();
+    }
+    leaving_.push_back({.unit = next.unit, .data = buffer, .ready = copied});
+    absl::MutexLock lock(&mutex_);
+    outgoing_.pop_front();
+    accumulators_.Release(next.unit, {.data = next.data, .free_after = copied});
+  }
+}
+
+absl::StatusOr<std::byte*> DeviceSink::AwaitHostBuffer(int unit) {
+  absl::MutexLock lock(&mutex_);
+  std::byte* buffer = nullptr;
+  const auto there = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    buffer = buffer != nullptr ? buffer : host_buffers_.Acquire(unit);
+    return buffer != nullptr || closing_ || !error_.ok();
+  };
+  const bool in_time = mutex_.AwaitWithTimeout(absl::Condition(&there), options_.timeout);
+  if (buffer != nullptr) {
+    return buffer;
+  }
+  SHOAL_RETURN_IF_ERROR(error_);
+  if (in_time) {
+    return Cancelled("gradient of {}: the step ended", spec(unit).name);
+  }
+  SHOAL_RETURN_IF_ERROR(WhyNotDrained());
+  return DeadlineExceeded("gradient of {}: no buffer came back within {}", spec(unit).name,
+                          absl::FormatDuration(options_.timeout));
+}
+
+absl::Status DeviceSink::PushOldest() {
+  const Leaving next = leaving_.front();
+  leaving_.pop_front();
+  oldest_since_ = RealClock().Now();
+  absl::Status status = Annotate(next.ready->Wait(), "gradient of " + spec(next.unit).name);
+  if (status.ok()) {
+    status = in_place() ? client_->PushInPlace(
+                              next.unit, {next.data, static_cast<size_t>(BytesOf(next.unit))}, this)
+                        : client_->PushAsync(next.unit,
+                                             {reinterpret_cast<const float*>(next.data),
+                                              static_cast<size_t>(spec(next.unit).count)},
+                                             this);
+  }
+  absl::MutexLock lock(&mutex_);
+  --pending_;
+  if (!status.ok()) {
+    error_ = error_.ok() ? status : error_;  // before anybody sees that this was the last one
+    Free(next.unit, next.data);
+  }
+  return status;
+}
+
+void DeviceSink::Close() {
+  absl::Status late;
+  for (const Leaving& gradient : leaving_) {
+    if (late.ok() && !gradient.ready->WaitDone(options_.device_timeout)) {
+      late = DeadlineExceeded("gradient of {}: it is not {} within {}", spec(gradient.unit).name,
+                              in_place() ? "complete" : "copied from the device",
+                              absl::FormatDuration(options_.device_timeout));
+    }
+  }
+  absl::MutexLock lock(&mutex_);
+  for (const Leaving& gradient : leaving_) {
+    Free(gradient.unit, gradient.data);  // a sink that is late for good hands none out again
+  }
+  leaving_.clear();
+  if (late.ok()) {  // what failed was told; the next attempt starts anew
+    outward_->Synchronize().IgnoreError();
+  }
+  for (const Outgoing& gradient : outgoing_) {
+    accumulators_.Release(gradient.unit, {.data = gradient.data, .free_after = gradient.complete});
+  }
+  accumulators_.FreeAfter(ending_);
+  outgoing_.clear();
+  pending_ = 0;
+  lasting_ = lasting_.ok() ? late : lasting_;
+  closing_ = false;
+}
+
+}  // namespace shoal::worker

@@ -1,0 +1,145 @@
+// The model's gradients to the service, from a device whose memory the host does not touch:
+// GradientSink over ParameterClient.
+//
+// Gradients are added up in fp32 in the device's memory, in a few buffers of each size or (push per
+// step) one for each unit. When one is to go out (worker/exchange/push_rule.h), Done marks the
+// place on the compute stream and returns. A thread of its own does the rest, in one of two ways.
+//
+// In place, where transports write out of the device's memory: it waits until the compute stream is
+// at that place and pushes the buffer itself, which comes back when servers have acknowledged it.
+// Else through the host: it puts the copy to a buffer of the host on a stream of its own, behind
+// that place; the buffer on the device may be filled again behind the copy, by the streams' order
+// alone. When the copy is done it is pushed, and the host's buffer comes back when
+// the client has taken it over. So where servers are slow, first the host's buffers run out, then
+// the device's (in place these alone), and then Accumulator waits.
+//
+// Threads: as StepSink says; buffers come back on the client's I/O threads. Failure: what goes
+// wrong with a copy or a push is returned by the next call, until the step ends. A copy that does
+// not end in `device_timeout` makes EndStep fail, and with it all later steps. Must outlive the
+// client's last BeginStep or destruction; calls it no more after EndStep.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+#include "client/frame_pool.h"
+#include "client/parameter_client.h"
+#include "core/base/phase_clock.h"
+#include "core/model/model_spec.h"
+#include "worker/backend/backend.h"
+#include "worker/exchange/device_frames.h"
+#include "worker/exchange/layer_meetings.h"
+#include "worker/exchange/push_rule.h"
+#include "worker/exchange/step_access.h"
+
+namespace shoal::worker {
+
+class DeviceSink final : public StepSink, private client::GradientReturn {
+ public:
+  struct Options {
+    PushRule::Options rule;
+    int buffers_per_size = 3;  // on the host, and with push per microbatch on the device
+    // The client's, where it pushes in place; it pushes fp32 then. Empty: it does not.
+    std::vector<transport::Transport*> in_place;
+    absl::Duration timeout = absl::Seconds(30);  // for servers to take gradients
+    // For the device to get on: a copy may wait for all that was put on the compute stream.
+    absl::Duration device_timeout = absl::Minutes(10);
+  };
+  // `compute` is the stream of the model's work, `host` memory that the device's copies reach at
+  // full speed, and where there is none in place.
+  static absl::StatusOr<std::unique_ptr<DeviceSink>> Create(
+      const Options& options, const std::vector<plan::UnitSpec>& units, Device* device,
+      Stream* compute, Memory* host, client::ParameterClient* client, LayerMeetings* meetings,
+      PhaseClock* phases);
+  ~DeviceSink() override;
+
+  void BeginStep(std::optional<int64_t> microbatches) override;
+  absl::Status PushRest() override;
+  absl::Status Flush() override;
+  absl::Status EndStep() override;
+  void Cancel(const absl::Status& why) override;
+
+  absl::StatusOr<std::span<float>> Accumulator(int unit) override;
+  absl::StatusOr<UnitGradient> Gradient(int unit) override;
+  absl::Status Done(int unit) override;
+
+  int64_t buffer_bytes() const { return buffer_bytes_; }            // on the device
+  int64_t host_buffer_bytes() const { return host_buffer_bytes_; }  // on the host
+
+ private:
+  struct Outgoing {
+    int unit = 0;
+    std::byte* data = nullptr;  // on the device
+    std::shared_ptr<Event> complete;
+  };
+  struct Leaving {
+    int unit = 0;
+    std::byte* data = nullptr;  // to be pushed: on the host, or in place
+    std::shared_ptr<Event> ready;
+  };
+
+  DeviceSink(const Options& options, const std::vector<plan::UnitSpec>& units, Device* device,
+             Stream* compute, client::ParameterClient* client, LayerMeetings* meetings,
+             PhaseClock* phases);
+  void Returned(int unit, const void* gradient) override ABSL_LOCKS_EXCLUDED(mutex_);
+
+  // The compute thread's.
+  absl::StatusOr<DeviceFrame> AwaitAccumulator(int unit) ABSL_LOCKS_EXCLUDED(mutex_);
+  absl::Status Push(int unit) ABSL_LOCKS_EXCLUDED(mutex_);
+
+  // Of the thread that carries.
+  void Run() ABSL_LOCKS_EXCLUDED(mutex_);
+  absl::Status CarryOn() ABSL_LOCKS_EXCLUDED(mutex_);
+  absl::Status StartCopies() ABSL_LOCKS_EXCLUDED(mutex_);
+  void TakeInPlace() ABSL_LOCKS_EXCLUDED(mutex_);
+  absl::StatusOr<std::byte*> AwaitHostBuffer(int unit) ABSL_LOCKS_EXCLUDED(mutex_);
+  absl::Status PushOldest() ABSL_LOCKS_EXCLUDED(mutex_);
+  void Close() ABSL_LOCKS_EXCLUDED(mutex_);
+
+  // What was to be pushed, or was, is not any more, and nothing on a stream uses it.
+  void Free(int unit, std::byte* data) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Why pushes do not drain, if the client knows; DeadlineExceeded if it just waits too.
+  absl::Status WhyNotDrained() { return client_->Finish(absl::ZeroDuration()).status(); }
+  bool in_place() const { return !options_.in_place.empty(); }
+
+  const plan::UnitSpec& spec(int unit) const { return specs_[static_cast<size_t>(unit)]; }
+  int64_t BytesOf(int unit) const { return spec(unit).count * 4; }
+
+  const Options options_;
+  const std::vector<plan::UnitSpec> specs_;
+  Stream* const compute_;
+  client::ParameterClient* const client_;
+  LayerMeetings* const meetings_;
+  PhaseClock* const phases_;
+  int64_t buffer_bytes_ = 0;
+  int64_t host_buffer_bytes_ = 0;
+  PushRule rule_;
+  std::vector<std::byte*> filling_;  // by unit; null: not asked for since it went out
+
+  // The carrying thread's.
+  const std::unique_ptr<Stream> outward_;
+  std::deque<Leaving> leaving_;
+  absl::Time oldest_since_;  // when the first of them became that
+
+  absl::Mutex mutex_;
+  DeviceFrames accumulators_ ABSL_GUARDED_BY(mutex_);
+  client::FramePool host_buffers_ ABSL_GUARDED_BY(mutex_);  // none in place
+  std::deque<Outgoing> outgoing_ ABSL_GUARDED_BY(mutex_);
+  int64_t pending_ ABSL_GUARDED_BY(mutex_) = 0;   // outgoing, or leaving and not pushed
+  absl::Status error_ ABSL_GUARDED_BY(mutex_);    // of the step
+  absl::Status lasting_ ABSL_GUARDED_BY(mutex_);  // of all from now on
+  std::shared_ptr<const Event> ending_ ABSL_GUARDED_BY(mutex_);  // of all that the step computes
+  bool closing_ ABSL_GUARDED_BY(mutex_) = false;                 // the step is to end
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  std::thread thread_;
+};
+
+}  // namespace shoal::worker

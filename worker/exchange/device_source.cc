@@ -1,0 +1,348 @@
+#include "worker/exchange/device_source.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "core/base/check.h"
+#include "core/base/status.h"
+
+namespace shoal::worker {
+
+absl::StatusOr<std::unique_ptr<DeviceSource>> DeviceSource::Create(
+    const Options& options, const std::vector<plan::UnitSpec>& units, Device* device,
+    Stream* compute, client::ParameterClient* client, LayerMeetings* meetings, PhaseClock* phases) {
+  std::vector<int64_t> counts(units.size(), 0);
+  for (const int unit : options.landed ? std::vector<int>() : options.units) {
+    counts[static_cast<size_t>(unit)] = units[static_cast<size_t>(unit)].count;
+  }
+  const int per_size =
+      options.uses.keep_for_step ? static_cast<int>(units.size()) : options.frames_per_size;
+  SHOAL_ASSIGN_OR_RETURN(
+      DeviceFrames frames,
+      DeviceFrames::Create(client::FrameSizes(counts, options.compute_type, per_size), *device));
+  std::unique_ptr<DeviceSource> source(
+      new DeviceSource(options, units, device, compute, client, meetings, phases));
+  source->buffer_bytes_ = frames.bytes();
+  {
+    absl::MutexLock lock(&source->mutex_);
+    source->frames_ = std::move(frames);
+  }
+  source->thread_ = std::thread([&source = *source] { source.Run(); });
+  return source;
+}
+
+DeviceSource::DeviceSource(const Options& options, const std::vector<plan::UnitSpec>& units,
+                           Device* device, Stream* compute, client::ParameterClient* client,
+                           LayerMeetings* meetings, PhaseClock* phases)
+    : options_(options),
+      specs_(units),
+      compute_(compute),
+      client_(client),
+      phases_(phases),
+      inward_(device->NewStream(StreamKind::kCopy)),
+      uses_(options.uses, meetings),
+      units_(units.size()) {}
+
+DeviceSource::~DeviceSource() {
+  EndStep().IgnoreError();
+  {
+    absl::MutexLock lock(&mutex_);
+    stopping_ = true;
+  }
+  thread_.join();
+}
+
+void DeviceSource::BeginStep(std::span<const int> uses) {
+  {
+    absl::MutexLock lock(&mutex_);
+    SHOAL_CHECK(fetches_.empty());
+    error_ = lasting_;
+  }
+  started_ = 0;
+  uses_.BeginStep(uses);
+  StartDue();
+}
+
+absl::Status DeviceSource::EndStep() {
+  const std::shared_ptr<Event> now = compute_->Record();
+  absl::MutexLock lock(&mutex_);
+  ending_ = now;
+  closing_ = true;
+  const auto closed = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return !closing_; };
+  mutex_.Await(absl::Condition(&closed));  // bounded: each wait of the other thread is
+  return lasting_;
+}
+
+void DeviceSource::Cancel(const absl::Status& why) {
+  absl::MutexLock lock(&mutex_);
+  lasting_ = lasting_.ok() ? why : lasting_;
+  error_ = error_.ok() ? why : error_;
+}
+
+void DeviceSource::StartDue() {
+  absl::MutexLock lock(&mutex_);
+  for (; started_ < uses_.due(); ++started_) {
+    const int unit = uses_.unit(started_);
+    if (!at(unit).started) {
+      at(unit).started = true;
+      fetches_.push_back({.unit = unit});
+    }
+    ++at(unit).uses;
+  }
+  if (error_.ok()) {
+    Prefetch();
+  }
+}
+
+absl::StatusOr<WeightsView> DeviceSource::Get(int unit) {
+  phases_->AtUnit(unit);
+  if (!uses_.Expects(unit)) {
+    return Internal("get {}: the step's order of use has {} here", NameOf(unit),
+                    uses_.next() < uses_.count() ? NameOf(uses_.unit(uses_.next())) : "its end");
+  }
+  uses_.Advance();
+  StartDue();
+  SHOAL_RETURN_IF_ERROR(uses_.AwaitMeeting());
+  const PhaseClock::Scope wait(*phases_, Phase::kGetWait);
+  const void* data = nullptr;
+  std::shared_ptr<const Event> copied;
+  {
+    absl::MutexLock lock(&mutex_);
+    const auto there = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+      return at(unit).data != nullptr || !error_.ok();
+    };
+    const bool in_time = mutex_.AwaitWithTimeout(absl::Condition(&there), options_.timeout);
+    SHOAL_RETURN_IF_ERROR(error_);
+    if (!in_time) {
+      return DeadlineExceeded("get {}: not on its way to the device within {}", NameOf(unit),
+                              absl::FormatDuration(options_.timeout));
+    }
+    data = at(unit).data;
+    copied = at(unit).copied;
+  }
+  if (copied != nullptr) {
+    compute_->WaitFor(*copied);
+  }
+  return WeightsView{.data = data,
+                     .dtype = options_.compute_type,
+                     .count = specs_[static_cast<size_t>(unit)].count};
+}
+
+void DeviceSource::Release(int unit) {
+  absl::MutexLock lock(&mutex_);
+  Unit& held = at(unit);
+  SHOAL_CHECK(held.uses > 0 && held.data != nullptr);
+  if (--held.uses == 0 && !options_.uses.keep_for_step) {
+    LetGo(unit, compute_->Record());
+  }
+}
+
+void DeviceSource::LetGo(int unit, std::shared_ptr<Event> after) {
+  Unit& held = at(unit);
+  if (options_.landed) {
+    readers_.push_back({.unit = unit, .done = std::move(after)});
+  } else {
+    frames_.Release(unit, {.data = held.data, .free_after = std::move(after)});
+  }
+  held = {};
+}
+
+void DeviceSource::Run() {
+  const auto has_work = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return stopping_ || closing_ || (!fetches_.empty() && error_.ok());
+  };
+  while (true) {
+    bool closing = false;
+    {
+      absl::MutexLock lock(&mutex_);
+      mutex_.Await(absl::Condition(&has_work));
+      if (stopping_) {
+        return;
+      }
+      closing = closing_;
+    }
+    if (closing) {
+      Close();
+    } else if (const absl::Status status = CarryNext(); !status.ok()) {
+      absl::MutexLock lock(&mutex_);
+      error_ = error_.ok() ? status : error_;
+    }
+  }
+}
+
+absl::Status DeviceSource::CarryNext() {
+  SHOAL_RETURN_IF_ERROR(MakeRoom());
+  Fetch fetch;
+  {
+    absl::MutexLock lock(&mutex_);
+    fetch = fetches_.front();
+    fetches_.pop_front();
+    getting_ = !fetch.prefetched;
+  }
+  const absl::StatusOr<client::ParameterClient::View> view = client_->Get(fetch.unit);
+  if (fetch.prefetched) {
+    client_->Release(fetch.unit);  // the prefetch's use; Get took one of its own
+  } else {
+    absl::MutexLock lock(&mutex_);
+    getting_ = false;
+  }
+  SHOAL_RETURN_IF_ERROR(view.status());
+  if (options_.landed) {
+    Land(fetch.unit, *view);
+    return absl::OkStatus();
+  }
+  const absl::Status started = StartCopy(fetch.unit, *view);
+  if (!started.ok()) {
+    client_->Release(fetch.unit);
+  }
+  return started;
+}
+
+void DeviceSource::Land(int unit, const client::ParameterClient::View& view) {
+  absl::MutexLock lock(&mutex_);
+  at(unit).data = static_cast<std::byte*>(const_cast<void*>(view.data));
+}
+
+absl::Status DeviceSource::StartCopy(int unit, const client::ParameterClient::View& view) {
+  SHOAL_ASSIGN_OR_RETURN(const DeviceFrame frame, AwaitFrame(unit));
+  if (frame.free_after != nullptr) {
+    inward_->WaitFor(*frame.free_after);
+  }
+  inward_->Copy(frame.data, view.data, view.count * SizeOf(options_.compute_type));
+  const std::shared_ptr<Event> copied = inward_->Record();
+  absl::MutexLock lock(&mutex_);
+  readers_.push_back({.unit = unit, .done = copied});
+  at(unit).data = frame.data;
+  at(unit).copied = copied;
+  return absl::OkStatus();
+}
+
+// The client has a buffer for the next fetch: those that are still read may be all there are. Where
+// none is read it has one, for a step holds and fetches no more at a time than there are.
+absl::Status DeviceSource::MakeRoom() {
+  FinishReaders();
+  while (true) {
+    {
+      absl::MutexLock lock(&mutex_);
+      Prefetch();
+      if (fetches_.front().prefetched || readers_.empty()) {
+        return absl::OkStatus();
+      }
+    }
+    SHOAL_RETURN_IF_ERROR(AwaitOldestReader());
+  }
+}
+
+void DeviceSource::Prefetch() {
+  for (Fetch& fetch : fetches_) {
+    if (fetch.prefetched) {
+      continue;
+    }
+    // Nor those behind one that has to wait: they would take what it waits for.
+    if (getting_ || IsLeavingClient(fetch.unit) || !client_->Prefetch(fetch.unit)) {
+      return;
+    }
+    fetch.prefetched = true;
+  }
+}
+
+bool DeviceSource::IsLeavingClient(int unit) const {
+  return std::ranges::find(readers_, unit, &Reader::unit) != readers_.end();
+}
+
+absl::StatusOr<DeviceFrame> DeviceSource::AwaitFrame(int unit) {
+  absl::MutexLock lock(&mutex_);
+  std::optional<DeviceFrame> frame;
+  const auto there = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    if (!closing_ && error_.ok()) {
+      frame = frames_.Acquire(unit);
+    }
+    return frame.has_value() || closing_ || !error_.ok();
+  };
+  const bool in_time = mutex_.AwaitWithTimeout(absl::Condition(&there), options_.timeout);
+  if (frame.has_value()) {
+    return *std::move(frame);
+  }
+  SHOAL_RETURN_IF_ERROR(error_);
+  if (in_time) {
+    return Cancelled("get {}: the step ended", NameOf(unit));
+  }
+  return ResourceExhausted("get {}: all buffers of its size on the device are in use for {}",
+                           NameOf(unit), absl::FormatDuration(options_.timeout));
+}
+
+absl::Status DeviceSource::AwaitOldestReader() {
+  Reader reader;
+  {
+    absl::MutexLock lock(&mutex_);
+    reader = readers_.front();
+  }
+  if (!reader.done->WaitDone(options_.timeout)) {
+    return DeadlineExceeded("get {}: the {} the device is not done within {}", NameOf(reader.unit),
+                            options_.landed ? "use by" : "copy to",
+                            absl::FormatDuration(options_.timeout));
+  }
+  absl::Status status = Annotate(reader.done->Wait(), "get " + NameOf(reader.unit));
+  client_->Release(reader.unit);
+  absl::MutexLock lock(&mutex_);
+  readers_.pop_front();
+  return status;
+}
+
+void DeviceSource::FinishReaders() {
+  while (true) {
+    Reader reader;
+    {
+      absl::MutexLock lock(&mutex_);
+      if (readers_.empty()) {
+        return;
+      }
+      reader = readers_.front();
+    }
+    if (!reader.done->WaitDone(absl::ZeroDuration())) {
+      return;
+    }
+    if (const absl::Status status = AwaitOldestReader(); !status.ok()) {
+      absl::MutexLock lock(&mutex_);
+      error_ = error_.ok() ? status : error_;
+    }
+  }
+}
+
+void DeviceSource::Close() {
+  std::deque<Fetch> dropped;
+  bool reading = false;
+  {
+    absl::MutexLock lock(&mutex_);
+    dropped.swap(fetches_);
+    for (size_t unit = 0; unit < units_.size(); ++unit) {
+      if (units_[unit].data != nullptr) {  // kept for the step, or of an attempt that failed
+        LetGo(static_cast<int>(unit), ending_);
+      }
+      units_[unit] = {};
+    }
+    reading = !readers_.empty();
+  }
+  for (const Fetch& fetch : dropped) {
+    if (fetch.prefetched) {
+      client_->Release(fetch.unit);
+    }
+  }
+  while (reading) {
+    const absl::Status status = AwaitOldestReader();
+    absl::MutexLock lock(&mutex_);
+    if (absl::IsDeadlineExceeded(status)) {
+      lasting_ = lasting_.ok() ? status : lasting_;
+      readers_.clear();  // the client's buffers stay taken
+    }
+    reading = !readers_.empty();
+  }
+  absl::MutexLock lock(&mutex_);
+  if (lasting_.ok()) {  // what failed was told; the next attempt starts anew
+    inward_->Synchronize().IgnoreError();
+    frames_.FreeAfter(ending_);
+  }
+  closing_ = false;
+}
+
+}  // namespace shoal::worker

@@ -1,0 +1,82 @@
+#include "worker/exchange/direct_ways.h"
+
+#include <utility>
+
+#include "core/base/status.h"
+#include "core/transport/data_layout.h"
+#include "worker/exchange/client_memory.h"
+
+namespace shoal::worker {
+namespace {
+
+// Why the transport does not take memory of the device, or OK.
+absl::Status Reaches(transport::Transport& transport, const Buffer& sample) {
+  return transport
+      .Register({sample.data(), static_cast<size_t>(sample.bytes())}, transport::Access::kLocal)
+      .status();
+}
+
+void Append(std::string& list, std::string_view text) {
+  list += list.empty() ? "" : "; ";
+  list += text;
+}
+
+// Whether weights come into the device's memory no more slowly than through the host's.
+bool ReadsAtFullRate(const std::vector<transport::Transport*>& transports, std::string& why) {
+  bool full = true;
+  for (const transport::Transport* transport : transports) {
+    if (const std::string& slow = transport->capabilities().slow_gpu_reads; !slow.empty()) {
+      Append(why, fmt::format("{}: {}", transport->name(), slow));
+      full = false;
+    }
+  }
+  return full;
+}
+
+}  // namespace
+
+absl::StatusOr<DirectWays> ChooseDirectWays(const DirectWaysRequest& request,
+                                            const std::vector<transport::Transport*>& transports) {
+  DirectWays ways{.view_memory = PinnedAllocator(request.pinned), .transports = transports};
+  if (!request.transports_reach) {
+    ways.why = "nothing tells transports how to reach the device's memory";
+    return ways;
+  }
+  const bool same_type = request.wire_type == request.compute_type;
+  const bool push = request.gradient_type == DType::kF32;
+  if (!same_type) {
+    Append(ways.why, "weights are converted on the way (service.wire_type)");
+  }
+  if (!push) {
+    Append(ways.why, "gradients are converted on the way (service.gradient_type)");
+  }
+  if (!same_type && !push) {
+    return ways;
+  }
+  SHOAL_ASSIGN_OR_RETURN(const Buffer sample,
+                         request.device->Allocate(transport::kBufferAlignment));
+  std::vector<transport::Transport*> reaching;
+  for (transport::Transport* transport : transports) {
+    if (const absl::Status status = Reaches(*transport, sample); status.ok()) {
+      reaching.push_back(transport);
+    } else {
+      Append(ways.why, fmt::format("{}: {}", transport->name(), Message(status)));
+    }
+  }
+  if (reaching.size() != transports.size() && (!request.local || reaching.empty())) {
+    return ways;
+  }
+  const bool get = same_type && ReadsAtFullRate(reaching, ways.why);
+  if (!get && !push) {
+    return ways;
+  }
+  ways.transports = std::move(reaching);
+  ways.push = push;
+  if (get) {
+    ways.get = true;
+    ways.view_memory = DeviceAllocator(request.device);
+  }
+  return ways;
+}
+
+}  // namespace shoal::worker

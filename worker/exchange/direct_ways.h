@@ -1,0 +1,45 @@
+// How weights and gradients move between a device and the service: straight into and out of the
+// device's own memory where the transports reach it (core/transport/gpu_memory.h), so that no
+// memory of the host lies in between; else through pinned memory of the host.
+//
+// Directly they move as they lie on the device: weights in the type that is computed with,
+// gradients in fp32 (the client converts on the host). Weights do so where that is no slower than
+// through the host (Capabilities::slow_gpu_reads). And all transports have to reach the device,
+// for a server may be reached over any; but where all servers are on this host, those that do not
+// are left out.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "client/registered_memory.h"
+#include "core/base/dtype.h"
+#include "core/transport/transport.h"
+#include "worker/backend/backend.h"
+
+namespace shoal::worker {
+
+struct DirectWays {
+  bool get = false;   // weights land in the device's memory
+  bool push = false;  // gradients are written out of it
+  std::string why;  // one of them is not so, or which transports are left out for it; may be empty
+  // Of the client: buffers for weights, and what it uses.
+  client::BufferAllocator view_memory;
+  std::vector<transport::Transport*> transports;
+};
+
+struct DirectWaysRequest {
+  Device* device = nullptr;
+  Memory* pinned = nullptr;       // of the device
+  bool transports_reach = false;  // they were given the way to its memory
+  DType compute_type = DType::kF32;
+  DType wire_type = DType::kF32;
+  DType gradient_type = DType::kF32;
+  bool local = false;  // all servers are on this host
+};
+
+// Device and pinned memory must outlive what is allocated. Errors are the device's.
+absl::StatusOr<DirectWays> ChooseDirectWays(const DirectWaysRequest& request,
+                                            const std::vector<transport::Transport*>& transports);
+
+}  // namespace shoal::worker

@@ -1,0 +1,50 @@
+// The meetings of a step at layers (train.synchronization: layer), as a worker comes to them:
+// shared by the source, whose gets each are one, and the sink, whose pushes are. All workers make
+// the same calls in the same order, for their microbatches are as many; that is what makes numbers
+// match.
+//
+// As collective sharded training does it: a fetch that is started ahead has come to its meeting
+// when it starts, and its use waits until all have started it; of pushes one may be under way, so
+// each waits until all have started the one before.
+//
+// Off, all calls do nothing. Compute thread alone.
+#pragma once
+
+#include <cstdint>
+
+#include "absl/status/status.h"
+#include "client/parameter_client.h"
+#include "core/base/phase_clock.h"
+
+namespace shoal::worker {
+
+class LayerMeetings {
+ public:
+  LayerMeetings(bool on, client::ParameterClient* client, PhaseClock* phases)
+      : on_(on), client_(client), phases_(phases) {}
+
+  bool on() const { return on_; }
+  // Number of the meeting that this worker has come to by starting a fetch.
+  int64_t StartGet() { return on_ ? client_->Come() : 0; }
+  absl::Status AwaitGet(int64_t number) { return Await(number); }
+  // Around a push: before it is started, and once it is.
+  absl::Status BeforePush() { return Await(last_push_); }
+  void StartedPush() { last_push_ = on_ ? client_->Come() : 0; }
+  void BeginStep() { last_push_ = 0; }
+
+ private:
+  absl::Status Await(int64_t number) {
+    if (!on_ || number == 0) {
+      return absl::OkStatus();
+    }
+    const PhaseClock::Scope wait(*phases_, Phase::kLayerWait);
+    return client_->Await(number);
+  }
+
+  const bool on_;
+  client::ParameterClient* const client_;
+  PhaseClock* const phases_;
+  int64_t last_push_ = 0;
+};
+
+}  // namespace shoal::worker

@@ -1,0 +1,100 @@
+#include "worker/exchange/service_sink.h"
+
+#include <algorithm>
+
+#include "core/base/check.h"
+#include "core/base/status.h"
+
+namespace shoal::worker {
+
+absl::StatusOr<std::unique_ptr<ServiceSink>> ServiceSink::Create(
+    const Options& options, const std::vector<plan::UnitSpec>& units,
+    client::ParameterClient* client, LayerMeetings* meetings, PhaseClock* phases) {
+  std::unique_ptr<ServiceSink> sink(new ServiceSink(options, units, client, meetings, phases));
+  const int per_size =
+      options.rule.push_per_step ? static_cast<int>(units.size()) : options.buffers_per_size;
+  absl::MutexLock lock(&sink->mutex_);
+  SHOAL_ASSIGN_OR_RETURN(
+      sink->buffers_,
+      client::FramePool::Create({sink->rule_.Counts(units), DType::kF32, per_size}, {}));
+  sink->buffer_bytes_ = sink->buffers_.bytes();
+  return sink;
+}
+
+void ServiceSink::BeginStep(std::optional<int64_t> microbatches) {
+  rule_.BeginStep(microbatches);
+  absl::MutexLock lock(&mutex_);
+  for (size_t unit = 0; unit < filling_.size(); ++unit) {
+    if (filling_[unit] != nullptr) {  // of an attempt that failed
+      buffers_.Release(static_cast<int>(unit), reinterpret_cast<std::byte*>(filling_[unit]));
+      filling_[unit] = nullptr;
+    }
+  }
+}
+
+float* ServiceSink::AwaitBuffer(int unit) {
+  absl::MutexLock lock(&mutex_);
+  std::byte* buffer = nullptr;
+  const auto there = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    buffer = buffer != nullptr ? buffer : buffers_.Acquire(unit);
+    return buffer != nullptr;
+  };
+  mutex_.AwaitWithTimeout(absl::Condition(&there), options_.timeout);
+  return reinterpret_cast<float*>(buffer);
+}
+
+absl::StatusOr<std::span<float>> ServiceSink::Accumulator(int unit) {
+  phases_->AtUnit(unit);
+  if (phases_->phase() == Phase::kForward) {
+    phases_->Enter(Phase::kBackward);  // the first gradient is asked for when backward begins
+  }
+  float*& buffer = filling_[static_cast<size_t>(unit)];
+  const plan::UnitSpec& spec = units_[static_cast<size_t>(unit)];
+  const auto count = static_cast<size_t>(spec.count);
+  if (buffer == nullptr) {
+    {
+      const PhaseClock::Scope wait(*phases_, Phase::kPutWait);
+      buffer = AwaitBuffer(unit);
+    }
+    if (buffer == nullptr) {
+      // Why pushes do not drain is known to the client.
+      SHOAL_RETURN_IF_ERROR(client_->Finish(absl::ZeroDuration()).status());
+      return DeadlineExceeded("gradient of {}: no buffer came back within {}", spec.name,
+                              absl::FormatDuration(options_.timeout));
+    }
+    std::fill_n(buffer, count, 0.0F);
+  }
+  return std::span<float>(buffer, count);
+}
+
+absl::Status ServiceSink::Done(int unit) {
+  return rule_.Done(unit) ? Push(unit) : absl::OkStatus();
+}
+
+absl::Status ServiceSink::PushRest() {
+  for (size_t unit = 0; unit < filling_.size(); ++unit) {
+    if (filling_[unit] != nullptr) {
+      SHOAL_RETURN_IF_ERROR(Push(static_cast<int>(unit)));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ServiceSink::Push(int unit) {
+  float*& buffer = filling_[static_cast<size_t>(unit)];
+  SHOAL_CHECK(buffer != nullptr);
+  SHOAL_RETURN_IF_ERROR(meetings_->BeforePush());
+  const PhaseClock::Scope wait(*phases_, Phase::kPutWait);
+  SHOAL_RETURN_IF_ERROR(client_->PushAsync(
+      unit, {buffer, static_cast<size_t>(units_[static_cast<size_t>(unit)].count)}, this));
+  buffer = nullptr;
+  meetings_->StartedPush();
+  return absl::OkStatus();
+}
+
+void ServiceSink::Returned(int unit, const void* gradient) {
+  absl::MutexLock lock(&mutex_);
+  buffers_.Release(unit, static_cast<std::byte*>(const_cast<void*>(gradient)));
+}
+
+}  // namespace shoal::worker

@@ -1,0 +1,84 @@
+// The model's gradients to the service: GradientSink over ParameterClient.
+//
+// Push per microbatch: a unit's gradient goes out when the microbatch is done with it, from one of
+// a few buffers of its size; the next microbatch fills another meanwhile, and waits if none has
+// come back. Push per step: each unit has a buffer of its own, microbatches are added up in it in
+// fp32, and it goes out when the last of the step's microbatches is done with it.
+//
+// Units and microbatches may come in any order (worker/exchange/push_rule.h). A buffer is being
+// filled for one unit at a time, and only a unit with two contributions (unit_access.h) keeps one
+// between calls; so the few buffers of push per microbatch suffice for any order. Where
+// contributions are pushed by themselves, none does.
+//
+// Accumulator and Done are called by the compute thread; buffers come back on the client's I/O
+// threads. Must outlive the client's last BeginStep or destruction.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+#include "client/frame_pool.h"
+#include "client/parameter_client.h"
+#include "core/base/phase_clock.h"
+#include "core/model/model_spec.h"
+#include "worker/exchange/layer_meetings.h"
+#include "worker/exchange/push_rule.h"
+#include "worker/exchange/step_access.h"
+
+namespace shoal::worker {
+
+class ServiceSink final : public StepSink, private client::GradientReturn {
+ public:
+  struct Options {
+    PushRule::Options rule;
+    int buffers_per_size = 3;  // with push per microbatch
+    absl::Duration timeout = absl::Seconds(30);
+  };
+  static absl::StatusOr<std::unique_ptr<ServiceSink>> Create(
+      const Options& options, const std::vector<plan::UnitSpec>& units,
+      client::ParameterClient* client, LayerMeetings* meetings, PhaseClock* phases);
+
+  void BeginStep(std::optional<int64_t> microbatches) override;
+  absl::Status PushRest() override;
+  absl::Status Flush() override { return absl::OkStatus(); }  // each Done has given its own
+  absl::Status EndStep() override { return absl::OkStatus(); }
+  void Cancel(const absl::Status& /*why*/) override {}  // the client gives all buffers back
+
+  absl::StatusOr<std::span<float>> Accumulator(int unit) override;
+  absl::Status Done(int unit) override;
+
+  int64_t buffer_bytes() const { return buffer_bytes_; }
+
+ private:
+  ServiceSink(const Options& options, const std::vector<plan::UnitSpec>& units,
+              client::ParameterClient* client, LayerMeetings* meetings, PhaseClock* phases)
+      : options_(options),
+        units_(units),
+        client_(client),
+        meetings_(meetings),
+        phases_(phases),
+        rule_(options.rule),
+        filling_(units.size()) {}
+  void Returned(int unit, const void* gradient) override;
+  float* AwaitBuffer(int unit);
+  absl::Status Push(int unit);
+
+  const Options options_;
+  const std::vector<plan::UnitSpec> units_;
+  client::ParameterClient* const client_;
+  LayerMeetings* const meetings_;
+  PhaseClock* const phases_;
+  int64_t buffer_bytes_ = 0;
+  PushRule rule_;
+  std::vector<float*> filling_;  // by unit; null: not asked for since it was pushed
+
+  absl::Mutex mutex_;
+  client::FramePool buffers_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace shoal::worker

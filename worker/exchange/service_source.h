@@ -1,0 +1,47 @@
+// The model's weights from the service, on the host: UnitSource over ParameterClient, which
+// prefetches along the order of use (worker/exchange/step_uses.h). The model computes in the
+// client's own buffers.
+//
+// Used by the compute thread alone.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "client/parameter_client.h"
+#include "core/base/phase_clock.h"
+#include "worker/exchange/layer_meetings.h"
+#include "worker/exchange/step_access.h"
+#include "worker/exchange/step_uses.h"
+
+namespace shoal::worker {
+
+class ServiceSource final : public StepSource {
+ public:
+  struct Options {
+    DType compute_type = DType::kF32;
+    StepUses::Options uses;
+  };
+  ServiceSource(const Options& options, client::ParameterClient* client, LayerMeetings* meetings,
+                PhaseClock* phases)
+      : options_(options), client_(client), phases_(phases), uses_(options.uses, meetings) {}
+
+  void BeginStep(std::span<const int> uses) override;
+  void AddUses(std::span<const int> uses) override { uses_.AddUses(uses); }
+  absl::Status EndStep() override { return absl::OkStatus(); }
+  void Cancel(const absl::Status& /*why*/) override {}  // the client's waits are all there are
+
+  absl::StatusOr<WeightsView> Get(int unit) override;
+  void Release(int unit) override { client_->Release(unit); }
+
+ private:
+  void PrefetchDue();
+
+  const Options options_;
+  client::ParameterClient* const client_;
+  PhaseClock* const phases_;
+  StepUses uses_;
+  int64_t prefetched_ = 0;  // uses before this one were started (or were got without)
+};
+
+}  // namespace shoal::worker

@@ -1,0 +1,73 @@
+// The order in which a step uses units, and how far ahead of its use each is started: what sources
+// over the service have in common.
+//
+// When use k is asked for, uses k + 1 to k + prefetch_units are started as well. A use that comes
+// up while an earlier use of the same unit is still held or started shares it; so what is fetched
+// follows from the order alone and not from timing, and plan::PlanTraffic counts it exactly. The
+// order is that of the whole step, across microbatches: a schedule's (plan::StageUseOrder), or that
+// of one microbatch (plan::UseOrder) time and again. With step residency everything is started when
+// the step begins.
+//
+// Where workers meet at layers, a use is started at the same point of the order, whether a buffer
+// was free to fetch into or not.
+//
+// Used by the compute thread alone.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <span>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "worker/exchange/layer_meetings.h"
+
+namespace shoal::worker {
+
+class StepUses {
+ public:
+  struct Options {
+    bool keep_for_step = false;
+    int64_t prefetch_units = 2;
+    int64_t units = 0;  // of the model
+  };
+  StepUses(const Options& options, LayerMeetings* meetings)
+      : options_(options), meetings_(meetings) {}
+
+  void BeginStep(std::span<const int> uses);
+  void AddUses(std::span<const int> uses);
+
+  int64_t count() const { return static_cast<int64_t>(uses_.size()); }
+  int unit(int64_t use) const { return uses_[static_cast<size_t>(use)].unit; }
+  // The use that should be asked for.
+  int64_t next() const { return next_; }
+  bool Expects(int unit) const { return next_ < count() && this->unit(next_) == unit; }
+  // The use that was expected is: those that are due with it come to their meetings.
+  void Advance();
+  // Uses before this one are due to be started.
+  int64_t due() const { return due_; }
+  // For the others to have started the use of the last Advance.
+  absl::Status AwaitMeeting();
+
+ private:
+  struct Use {
+    int unit = 0;
+    bool first = false;  // of the unit in this step
+  };
+  // Whether that use has a transfer that all start together.
+  bool Meets(int64_t use) const;
+  void MeetBefore(int64_t end);
+  void RaiseDue(int64_t end);
+
+  const Options options_;
+  LayerMeetings* const meetings_;
+  std::deque<int64_t> started_;  // meetings of the uses from the next on; 0: that use has none
+  int64_t met_ = 0;              // uses started
+  int64_t meeting_ = 0;          // of the use before the next
+  std::vector<Use> uses_;        // of this step
+  std::vector<bool> used_;       // by unit, in uses_
+  int64_t next_ = 0;
+  int64_t due_ = 0;
+};
+
+}  // namespace shoal::worker

@@ -1,0 +1,73 @@
+// A step's gradients in tests of sinks: contributions of integers, which sums keep exactly, in
+// whatever order a schedule comes to them.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "client/testing/client_rig.h"
+#include "core/base/random.h"
+#include "core/model/model_spec.h"
+#include "worker/backend/backend.h"
+
+namespace shoal::worker {
+
+struct Contribution {
+  int unit = 0;
+  std::vector<float> gradient;
+};
+
+// Of each unit as many a microbatch as `per_microbatch` says, in the order that the seed gives.
+// Other workers have other gradients in the same order.
+inline std::vector<Contribution> RandomContributions(const std::vector<plan::UnitSpec>& units,
+                                                     const std::vector<int>& per_microbatch,
+                                                     int microbatches, uint64_t seed,
+                                                     int worker = 0) {
+  std::vector<int> order;
+  for (size_t unit = 0; unit < units.size(); ++unit) {
+    order.insert(order.end(), static_cast<size_t>(per_microbatch[unit] * microbatches),
+                 static_cast<int>(unit));
+  }
+  Random(seed).Shuffle(order);
+  std::vector<int> done(units.size(), 0);
+  std::vector<Contribution> contributions;
+  for (const int unit : order) {
+    const auto at = static_cast<size_t>(unit);
+    contributions.push_back({unit, client::IntegerGradient(units[at], 50 * worker + ++done[at])});
+  }
+  return contributions;
+}
+
+// What servers have added up once they have these, by unit.
+using GradientSums = std::vector<std::vector<int64_t>>;
+inline void AddUp(const Contribution& contribution, GradientSums& sums) {
+  std::vector<int64_t>& sum = sums[static_cast<size_t>(contribution.unit)];
+  sum.resize(contribution.gradient.size(), 0);
+  for (size_t i = 0; i < sum.size(); ++i) {
+    sum[i] += static_cast<int64_t>(contribution.gradient[i]);
+  }
+}
+
+// Adds to an accumulator in a device's memory, on the compute stream. `kept` is read until that is
+// done.
+inline absl::Status AddOnDevice(std::span<float> accumulator, const std::vector<float>& gradient,
+                                Stream& compute, std::deque<std::vector<float>>& kept) {
+  std::vector<float> sum(accumulator.size());
+  const auto bytes = static_cast<int64_t>(accumulator.size_bytes());
+  compute.Copy(sum.data(), accumulator.data(), bytes);
+  if (absl::Status status = compute.Synchronize(); !status.ok()) {
+    return status;
+  }
+  for (size_t i = 0; i < sum.size(); ++i) {
+    sum[i] += gradient[i];
+  }
+  kept.push_back(std::move(sum));
+  compute.Copy(accumulator.data(), kept.back().data(), bytes);
+  return absl::OkStatus();
+}
+
+}  // namespace shoal::worker

@@ -1,0 +1,32 @@
+// The devices that tests of source and sink run on: each test program links one list of them.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/transport/gpu_memory.h"
+#include "worker/backend/backend.h"
+
+namespace shoal::worker {
+
+struct DeviceCase {
+  std::string name;
+  bool fails = true;  // whether it can be made to
+  // Streams run late, by the seed; the copy of number `fail_at_copy` (from 1) of a stream (or of
+  // all) fails, 0: none.
+  std::function<std::unique_ptr<Device>(uint64_t seed, int64_t fail_at_copy, int64_t budget_bytes)>
+      make;
+  // Has it refuse to record the event of that number from now (1: the next), which may be had again
+  // afterwards; null: it refuses none.
+  std::function<void(int64_t number)> refuse_event;
+  bool reached = true;  // by transports
+  // By which they do; null: its memory is the host's.
+  std::shared_ptr<transport::GpuMemory> reach;
+};
+
+std::vector<DeviceCase> DeviceCases();
+
+}  // namespace shoal::worker

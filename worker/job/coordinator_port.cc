@@ -1,0 +1,40 @@
+#include "worker/job/coordinator_port.h"
+
+#include "core/rpc/coordinator_client.h"
+
+namespace shoal::worker {
+namespace {
+
+// A long poll's answer is not cut off for being a little late.
+constexpr absl::Duration kAnswerMargin = absl::Seconds(5);
+
+class GrpcCoordinatorPort final : public CoordinatorPort {
+ public:
+  explicit GrpcCoordinatorPort(std::shared_ptr<rpc::Channel> channel)
+      : client_(std::move(channel)) {}
+
+  absl::StatusOr<proto::JoinJobReply> JoinJob(const proto::JoinJobRequest& request) override {
+    return client_.JoinJob(request,
+                           {.deadline = absl::Seconds(request.wait_seconds()) + kAnswerMargin});
+  }
+  absl::StatusOr<proto::NextStepReply> NextStep(const proto::NextStepRequest& request) override {
+    return client_.NextStep(request,
+                            {.deadline = absl::Seconds(request.wait_seconds()) + kAnswerMargin});
+  }
+
+  absl::StatusOr<proto::DrawMicrobatchReply> DrawMicrobatch(
+      const proto::DrawMicrobatchRequest& request) override {
+    return client_.DrawMicrobatch(request, {.deadline = kAnswerMargin});
+  }
+
+ private:
+  rpc::CoordinatorClient client_;
+};
+
+}  // namespace
+
+std::unique_ptr<CoordinatorPort> MakeGrpcCoordinatorPort(std::shared_ptr<rpc::Channel> channel) {
+  return std::make_unique<GrpcCoordinatorPort>(std::move(channel));
+}
+
+}  // namespace shoal::worker

@@ -1,0 +1,25 @@
+// What a worker's loop asks its coordinator: the seam between it and gRPC.
+#pragma once
+
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "core/rpc/channel.h"
+#include "proto/coordinator.pb.h"
+
+namespace shoal::worker {
+
+// Calls block, and wait at the coordinator for up to the request's wait_seconds.
+class CoordinatorPort {
+ public:
+  virtual ~CoordinatorPort() = default;
+  virtual absl::StatusOr<proto::JoinJobReply> JoinJob(const proto::JoinJobRequest& request) = 0;
+  virtual absl::StatusOr<proto::NextStepReply> NextStep(const proto::NextStepRequest& request) = 0;
+  // Answers at once.
+  virtual absl::StatusOr<proto::DrawMicrobatchReply> DrawMicrobatch(
+      const proto::DrawMicrobatchRequest& request) = 0;
+};
+
+std::unique_ptr<CoordinatorPort> MakeGrpcCoordinatorPort(std::shared_ptr<rpc::Channel> channel);
+
+}  // namespace shoal::worker

@@ -1,0 +1,189 @@
+// shoal-worker: runs the microbatches that the coordinator hands out, with weights from the servers
+// and gradients to them, until the job is over.
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <optional>
+#include <string>
+
+#include "CLI/CLI.hpp"
+#include "client/grpc_connector.h"
+#include "core/base/clock.h"
+#include "core/base/flag_checks.h"
+#include "core/base/logging.h"
+#include "core/base/metrics.h"
+#include "core/base/status.h"
+#include "core/base/threads/lock_order.h"
+#include "core/base/threads/signal_thread.h"
+#include "core/rpc/channel.h"
+#include "core/rpc/grpc_log.h"
+#include "core/rpc/member_session.h"
+#include "core/rpc/program_flags.h"
+#include "core/rpc/server.h"
+#include "core/rpc/stage_service.h"
+#include "core/rpc/token.h"
+#include "core/transport/listen_flags.h"
+#include "core/transport/rdma_flags.h"
+#include "core/transport/testing/fault_transport.h"
+#include "worker/backend/open/open_machine.h"
+#include "worker/job/device_flag.h"
+#include "worker/job/trainer.h"
+
+namespace shoal::worker {
+namespace {
+
+struct Flags {
+  rpc::ProgramFlags program;
+  rpc::MemberFlags member;
+  int threads = 0;
+  std::string device;
+  int gpu_workers = 1;
+  transport::ListenFlags listen;
+  transport::RdmaFlags rdma;
+  uint64_t fault_seed = 0;
+  double fault_delay_ms = 5;
+  double fault_drop_doorbells = 0;
+  int64_t fault_break_after = 0;
+};
+
+// Each transport gets delays of its own, the same for the same seed.
+std::unique_ptr<transport::Transport> WithFaults(const Flags& flags, uint64_t worker,
+                                                 std::unique_ptr<transport::Transport> transport) {
+  if (flags.fault_seed == 0) {
+    return transport;
+  }
+  return transport::MakeFaultTransport(std::move(transport),
+                                       {.seed = flags.fault_seed * 1000 + worker,
+                                        .delay_probability = 0.5,
+                                        .max_delay = absl::Milliseconds(flags.fault_delay_ms),
+                                        .reorder = true,
+                                        .drop_doorbell_probability = flags.fault_drop_doorbells,
+                                        .break_after_operations = flags.fault_break_after});
+}
+
+// Sets `started` once all that the flags ask for was to be had: a failure before is the caller's.
+absl::Status Work(const Flags& flags, bool& started) {
+  rpc::RouteGrpcLogs();
+  SHOAL_ASSIGN_OR_RETURN(const rpc::Token token, rpc::LoadToken(flags.program.token_file));
+  SHOAL_ASSIGN_OR_RETURN(DeviceFlag device, ParseDeviceFlag(flags.device));
+  device.sharing = flags.gpu_workers;
+  Metrics metrics;
+  SHOAL_RETURN_IF_ERROR(rpc::ServeMetrics(flags.program, metrics));
+  // Where other stages of a pipeline come in; no job, no answers.
+  StageDoor door;
+  std::vector<std::unique_ptr<rpc::Service>> services;
+  services.push_back(rpc::MakeStageService(&door));
+  SHOAL_ASSIGN_OR_RETURN(
+      const std::unique_ptr<rpc::Server> server,
+      rpc::Server::Start({.listen = flags.listen.listen, .token = token}, std::move(services)));
+  const std::string address = flags.listen.AdvertisedAddress(server->port());
+  LogInfo("listening on {}, reached at {}", flags.listen.listen, address);
+  started = true;
+  const auto new_channel = [&] {
+    return rpc::Channel::Create(flags.member.coordinator, token, "coordinator");
+  };
+  // Long polls have a channel of their own, which a Stop may cut off.
+  const std::shared_ptr<rpc::Channel> polls = new_channel();
+  const std::unique_ptr<CoordinatorPort> port = MakeGrpcCoordinatorPort(polls);
+  Trainer trainer(port.get(), metrics);
+  // The first makes the worker leave the job; the second, or one that comes before there is
+  // anything to leave, ends the process at once.
+  std::atomic<bool> registered = false;
+  const SignalThread signals([&](const std::string& signal, bool first) {
+    if (!first || !registered) {
+      _exit(rpc::kExitFailure);
+    }
+    trainer.Stop(Cancelled("{}", signal));
+  });
+  SHOAL_ASSIGN_OR_RETURN(
+      const std::unique_ptr<rpc::MemberSession> session,
+      rpc::MemberSession::Join(
+          new_channel(),
+          {.role = proto::ROLE_WORKER, .address = address, .index = flags.member.index},
+          [&](const absl::Status& why) {
+            trainer.Stop(why);
+            polls->Cancel();
+          }));
+  registered = true;
+  const std::string name = fmt::format("worker-{}", session->index());
+  NameProcess(name);
+  LogInfo("registered with the coordinator at {}", flags.member.coordinator);
+  WorkerJobOptions options;
+  options.name = name;
+  options.index = session->index();
+  options.incarnation = session->incarnation();
+  options.threads = flags.threads;
+  options.device = device;
+  options.open_machine = OpenMachine;
+  options.rdma = flags.rdma;
+  options.connector = [&](const std::vector<std::string>& addresses) {
+    return std::make_unique<client::GrpcConnector>(addresses, token);
+  };
+  options.stage_door = &door;
+  options.stage_port = [&](const StageGroup& group) { return MakeGrpcStagePort(group, token); };
+  options.transports = flags.listen.MakeTransportOptions();
+  options.wrap_transport = [&](std::unique_ptr<transport::Transport> transport) {
+    return WithFaults(flags, static_cast<uint64_t>(session->index()), std::move(transport));
+  };
+  const absl::Status status = trainer.Run(options);
+  session->Leave(status.ok() ? "" : std::string(Message(status)));
+  door.Close(absl::CancelledError("this worker is leaving"));
+  server->Shutdown(absl::Seconds(1));
+  return status;
+}
+
+// Where a process has more streams than queues of the hardware, some share one, and what waits in
+// it holds up the rest: NCCL's among them, which wait for other workers. Who has set it knows why.
+void AskForAllHardwareQueues() { ::setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", /*overwrite=*/0); }
+
+int Main(int argc, char** argv) {
+  StopCheckingLockOrder();
+  AskForAllHardwareQueues();  // before CUDA starts, and any thread
+  Flags flags;
+  CLI::App app(
+      "A worker of a Shoal job. Example:\n"
+      "  shoal-worker --coordinator head:4000 --token-file token");
+  rpc::AddMemberFlags(app, "workers", flags.member);
+  app.add_option("--threads", flags.threads, "Threads that compute; 0: by the job")
+      ->capture_default_str()
+      ->check(AtLeast(0));
+  app.add_option("--device", flags.device,
+                 "What to compute on: cpu, cuda or cuda:N (the GPU's number, from 0); without it, "
+                 "by the job (train.device)");
+  app.add_option("--gpu-workers", flags.gpu_workers,
+                 "Workers that share its GPU: each has as much of its memory")
+      ->capture_default_str()
+      ->check(AtLeast(1));
+  transport::AddListenFlags(app, flags.listen);
+  transport::AddRdmaFlags(app, flags.rdma);
+  rpc::AddProgramFlags(app, "shoal-worker", flags.program);
+  // For tests of whole runs: an empty group is not shown in the help.
+  app.add_option("--fault-seed", flags.fault_seed,
+                 "Delays in the transport from this seed; 0: none")
+      ->group("");
+  app.add_option("--fault-delay-ms", flags.fault_delay_ms, "The longest of them")->group("");
+  app.add_option("--fault-drop-doorbells", flags.fault_drop_doorbells, "Probability")->group("");
+  app.add_option("--fault-break-after", flags.fault_break_after, "Operations per connection")
+      ->group("");
+  if (const std::optional<int> over = rpc::ParseCommandLine(app, argc, argv); over.has_value()) {
+    return *over;
+  }
+  SignalThread::Block();
+  InitLogging({.process = "worker", .level = flags.program.log_level});
+  if (const absl::Status valid = transport::Validate(flags.listen); !valid.ok()) {
+    LogError("{}", Message(valid));
+    return rpc::kExitUsage;
+  }
+  bool started = false;
+  if (const absl::Status status = Work(flags, started); !status.ok()) {
+    LogError("{}", Message(status));
+    return started ? rpc::kExitFailure : rpc::kExitUsage;
+  }
+  return 0;
+}
+
+}  // namespace
+}  // namespace shoal::worker
+
+int main(int argc, char** argv) { return shoal::worker::Main(argc, argv); }

@@ -1,0 +1,64 @@
+// Draws microbatches from the coordinator one by one (plan.assignment: dynamic), ahead of need: the
+// compute thread asks shortly before it is done with the one at hand, a thread of the drawer's own
+// makes the call, and the answer is there when it is wanted. Not earlier: what is drawn is this
+// worker's, and another that comes free sooner cannot have it.
+//
+// Calls that fail in passing are made again under the same number, which the coordinator answers
+// the same way, for as long as `timeout`.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <thread>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "core/base/clock.h"
+#include "proto/coordinator.pb.h"
+
+namespace shoal::worker {
+
+class MicrobatchDrawer {
+ public:
+  using Draw = std::function<absl::StatusOr<proto::DrawMicrobatchReply>(
+      const proto::DrawMicrobatchRequest&)>;
+  MicrobatchDrawer(Draw draw, uint64_t incarnation, Clock& clock,
+                   absl::Duration timeout = absl::Seconds(10));
+  ~MicrobatchDrawer();
+  MicrobatchDrawer(const MicrobatchDrawer&) = delete;
+  MicrobatchDrawer& operator=(const MicrobatchDrawer&) = delete;
+
+  void BeginStep(int64_t step, int64_t attempt);
+  // Asks for the next, which this worker will be free for in about `ahead`. Does nothing if that is
+  // asked for already, or if none was left.
+  void Ask(absl::Duration ahead);
+  // The next one, asking now if nobody did; nullopt: none is left for this worker.
+  absl::StatusOr<std::optional<proto::MicrobatchWork>> Take();
+  // How long before its need one should be asked for.
+  absl::Duration lead() const;
+
+ private:
+  void Run();
+  absl::StatusOr<proto::DrawMicrobatchReply> Call(const proto::DrawMicrobatchRequest& request);
+
+  const Draw draw_;
+  const uint64_t incarnation_;
+  Clock& clock_;
+  const absl::Duration timeout_;
+
+  mutable absl::Mutex mutex_;
+  proto::DrawMicrobatchRequest request_ ABSL_GUARDED_BY(mutex_);  // the newest
+  bool asked_ ABSL_GUARDED_BY(mutex_) = false;                    // for request_, and not taken yet
+  bool due_ ABSL_GUARDED_BY(mutex_) = false;                      // for the thread to make the call
+  bool calling_ ABSL_GUARDED_BY(mutex_) = false;
+  bool exhausted_ ABSL_GUARDED_BY(mutex_) = false;
+  std::optional<absl::StatusOr<proto::DrawMicrobatchReply>> answer_ ABSL_GUARDED_BY(mutex_);
+  absl::Duration latency_ ABSL_GUARDED_BY(mutex_) = absl::Milliseconds(1);  // smoothed
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  std::thread thread_;
+};
+
+}  // namespace shoal::worker

@@ -1,0 +1,106 @@
+#include "worker/job/trainer.h"
+
+#include "core/base/logging.h"
+#include "core/base/status.h"
+
+namespace shoal::worker {
+namespace {
+
+// How long a question waits at the coordinator: bounds how late a Stop is noticed between steps.
+constexpr double kPollSeconds = 1.0;
+// Between tries when the coordinator does not answer. How long it may stay away is for the lease to
+// say: when that is over, Stop comes.
+constexpr absl::Duration kRetryDelay = absl::Milliseconds(100);
+
+bool IsTransient(const absl::Status& status) {
+  return absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status) ||
+         absl::IsResourceExhausted(status);
+}
+
+}  // namespace
+
+bool Trainer::stopped() const {
+  absl::MutexLock lock(&mutex_);
+  return stopped_;
+}
+
+void Trainer::Stop(const absl::Status& why) {
+  {
+    absl::MutexLock lock(&mutex_);
+    if (stopped_) {
+      return;
+    }
+    stopped_ = true;
+    why_ = why;
+  }
+  cancellation_.Cancel(why.ok() ? absl::CancelledError("the worker is leaving") : why);
+}
+
+absl::StatusOr<proto::JoinJobReply> Trainer::Join(uint64_t incarnation) {
+  proto::JoinJobRequest request;
+  request.set_incarnation(incarnation);
+  request.set_wait_seconds(kPollSeconds);
+  while (!stopped()) {
+    auto reply = coordinator_->JoinJob(request);
+    if (reply.ok() && (reply->ready() || reply->shut_down())) {
+      return reply;
+    }
+    if (!reply.ok()) {
+      if (!IsTransient(reply.status())) {
+        return Annotate(reply.status(), "join the job");
+      }
+      clock_.SleepFor(kRetryDelay);
+    }
+  }
+  proto::JoinJobReply nothing;
+  nothing.set_shut_down(true);
+  return nothing;
+}
+
+absl::Status Trainer::Loop(WorkerJob& job, uint64_t incarnation) {
+  proto::NextStepRequest request;
+  request.set_incarnation(incarnation);
+  request.set_wait_seconds(kPollSeconds);
+  while (!stopped()) {
+    const auto reply = coordinator_->NextStep(request);
+    if (!reply.ok()) {  // the report goes out again: it counts once
+      if (!IsTransient(reply.status()) && !stopped()) {
+        return Annotate(reply.status(), "ask for the next step");
+      }
+      clock_.SleepFor(kRetryDelay);
+      continue;
+    }
+    request.clear_finished();
+    if (reply->shut_down()) {
+      return absl::OkStatus();
+    }
+    if (reply->has_work()) {
+      *request.mutable_finished() = job.RunStep(reply->work());
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Trainer::RunJob(const WorkerJobOptions& options) {
+  SHOAL_ASSIGN_OR_RETURN(const proto::JoinJobReply join, Join(options.incarnation));
+  if (join.shut_down()) {
+    return absl::OkStatus();
+  }
+  WorkerJobOptions own = options;
+  own.draw = [this](const proto::DrawMicrobatchRequest& request) {
+    return coordinator_->DrawMicrobatch(request);
+  };
+  own.cancellation = &cancellation_;
+  SHOAL_ASSIGN_OR_RETURN(const auto job, WorkerJob::Create(join, own, &metrics_, clock_));
+  const Cancellation::Listener ends(&cancellation_,
+                                    [&job](const absl::Status& why) { job->Cancel(why); });
+  return Loop(*job, options.incarnation);
+}
+
+absl::Status Trainer::Run(const WorkerJobOptions& options) {
+  const absl::Status status = RunJob(options);
+  absl::MutexLock lock(&mutex_);
+  return stopped_ ? why_ : status;
+}
+
+}  // namespace shoal::worker

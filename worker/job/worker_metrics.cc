@@ -1,0 +1,133 @@
+#include "worker/job/worker_metrics.h"
+
+#include <string>
+
+#include "absl/strings/ascii.h"
+
+namespace shoal::worker {
+
+WorkerMetrics::WorkerMetrics(Metrics& metrics)
+    : metrics_(metrics),
+      microbatches_(metrics.counter("shoal_worker_microbatches_total", "Microbatches run.")),
+      tokens_(metrics.counter("shoal_worker_tokens_total", "Tokens run, targets or not.")),
+      target_tokens_(metrics.counter("shoal_worker_target_tokens_total",
+                                     "Tokens run on which loss is taken.")),
+      failed_steps_(metrics.counter("shoal_worker_failed_steps_total",
+                                    "Attempts at a step that this worker could not finish.")),
+      exchange_fallbacks_(
+          metrics.counter("shoal_worker_exchange_fallbacks_total",
+                          "Jobs in which workers on GPUs met over the servers, or "
+                          "stages through the host, for want of a way between GPUs.")),
+      meetings_(metrics.counter("shoal_client_meetings_total",
+                                "Meetings with all other workers at a layer.")),
+      reconnects_(metrics.counter("shoal_client_reconnects_total",
+                                  "Tries to make a broken data connection anew.")),
+      fallbacks_(metrics.counter("shoal_client_fallbacks_total",
+                                 "Data connections over another than the first transport.")),
+      switches_(metrics.counter("shoal_client_transport_switches_total",
+                                "Servers that were reached over another transport than before.")),
+      rereads_(metrics.counter("shoal_client_rereads_total",
+                               "Partitions read again because another version was found.")),
+      resent_(metrics.counter("shoal_client_resent_pushes_total",
+                              "Pushes sent again after a connection broke.")),
+      duplicates_(metrics.counter("shoal_client_duplicate_pushes_total",
+                                  "Pushes sent again that the server had applied already.")) {
+  for (size_t i = 0; i < kPhases; ++i) {
+    phases_[i] =
+        &metrics.counter("shoal_worker_phase_seconds_total", "Time of the compute thread by phase.",
+                         {{"phase", std::string(kPhaseNames[i])}});
+  }
+}
+
+void WorkerMetrics::OnMicrobatch(int64_t tokens, int64_t targets) {
+  microbatches_.Increment();
+  tokens_.Increment(static_cast<double>(tokens));
+  target_tokens_.Increment(static_cast<double>(targets));
+}
+
+void WorkerMetrics::OnStageMessages(std::string_view way, int64_t sent_bytes,
+                                    int64_t received_bytes) {
+  // "nccl" of "NCCL 2.28.9"
+  std::string name(way.substr(0, way.find(' ')));
+  absl::AsciiStrToLower(&name);
+  const auto add = [&](const std::string& direction, int64_t bytes) {
+    metrics_
+        .counter("shoal_worker_stage_bytes_total", "Bytes of messages between stages.",
+                 {{"direction", direction}, {"way", name}})
+        .Increment(static_cast<double>(bytes));
+  };
+  add("send", sent_bytes);
+  add("receive", received_bytes);
+}
+
+void WorkerMetrics::Update(const PhaseClock& phases, const client::ClientStatistics& client) {
+  for (size_t i = 0; i < kPhases; ++i) {
+    RaiseTo(*phases_[i], phases.all()[i]);
+  }
+  RaiseTo(meetings_, static_cast<double>(client.meetings));
+  RaiseTo(reconnects_, static_cast<double>(client.reconnects));
+  RaiseTo(fallbacks_, static_cast<double>(client.fallbacks));
+  RaiseTo(switches_, static_cast<double>(client.switches));
+  RaiseTo(rereads_, static_cast<double>(client.rereads));
+  RaiseTo(resent_, static_cast<double>(client.resent));
+  RaiseTo(duplicates_, static_cast<double>(client.duplicates));
+  for (const client::ClientStatistics::Transport& transport : client.transports) {
+    UpdateTransport(transport);
+  }
+}
+
+void WorkerMetrics::UpdateDevice(const client::ClientStatistics& client, bool direct_get,
+                                 bool direct_push) {
+  const auto raise = [&](std::string direction, std::string way, int64_t bytes) {
+    RaiseTo(metrics_.counter("shoal_worker_device_bytes_total",
+                             "Bytes between servers and the memory of the worker's GPU: from GPU "
+                             "to GPU, directly, or through pinned memory of the host.",
+                             {{"direction", std::move(direction)}, {"way", std::move(way)}}),
+            static_cast<double>(bytes));
+  };
+  client::ClientStatistics::Transport all;
+  for (const client::ClientStatistics::Transport& transport : client.transports) {
+    all.get_bytes += transport.get_bytes;
+    all.push_bytes += transport.push_bytes;
+    all.gpu_get_bytes += transport.gpu_get_bytes;
+    all.gpu_push_bytes += transport.gpu_push_bytes;
+  }
+  raise("get", "gpu", all.gpu_get_bytes);
+  raise("get", direct_get ? "direct" : "pinned", all.get_bytes - all.gpu_get_bytes);
+  raise("push", "gpu", all.gpu_push_bytes);
+  raise("push", direct_push ? "direct" : "pinned", all.push_bytes - all.gpu_push_bytes);
+}
+
+void WorkerMetrics::UpdateExchange(const LayerExchange::Statistics& exchange) {
+  const auto raise = [&](const std::string& operation, int64_t calls, int64_t bytes) {
+    RaiseTo(metrics_.counter("shoal_worker_collectives_total",
+                             "Collectives with all other workers at a layer.",
+                             {{"operation", operation}}),
+            static_cast<double>(calls));
+    RaiseTo(metrics_.counter("shoal_worker_collective_bytes_total",
+                             "Bytes from other workers (all-gather) or to them (reduce-scatter).",
+                             {{"operation", operation}}),
+            static_cast<double>(bytes));
+  };
+  raise("all_gather", exchange.all_gathers, exchange.gathered_bytes);
+  raise("reduce_scatter", exchange.reduce_scatters, exchange.reduced_bytes);
+}
+
+void WorkerMetrics::UpdateTransport(const client::ClientStatistics::Transport& transport) {
+  const auto raise = [&](const std::string& name, const std::string& help, int64_t total,
+                         Metrics::Labels labels = {}) {
+    labels.emplace("transport", transport.name);
+    RaiseTo(metrics_.counter(name, help, labels), static_cast<double>(total));
+  };
+  raise("shoal_client_get_bytes_total", "Bytes of weights read.", transport.get_bytes);
+  raise("shoal_client_push_bytes_total", "Bytes of gradients written.", transport.push_bytes);
+  raise("shoal_client_transport_rests_total",
+        "Times a transport was left out for a while because it kept failing.", transport.rests);
+  for (const auto& [route, ranges] : transport.memory.gpu_ranges) {
+    raise("shoal_client_gpu_ranges_total",
+          "Ranges of GPU memory, by how a device reaches them; refused: not at all.", ranges,
+          {{"route", route}});
+  }
+}
+
+}  // namespace shoal::worker

@@ -1,0 +1,51 @@
+// The worker's metrics; names and meaning in docs/metrics.md.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string_view>
+
+#include "client/parameter_client.h"
+#include "core/base/metrics.h"
+#include "core/base/phase_clock.h"
+#include "worker/peers/layer_exchange.h"
+
+namespace shoal::worker {
+
+class WorkerMetrics {
+ public:
+  explicit WorkerMetrics(Metrics& metrics);
+
+  void OnMicrobatch(int64_t tokens, int64_t targets);
+  void OnStepFailed() { failed_steps_.Increment(); }
+  // Workers on GPUs that would exchange among themselves, and cannot.
+  void OnNoExchange() { exchange_fallbacks_.Increment(); }
+  // Of a step as a stage of a pipeline, with one other stage: by which transport or library.
+  void OnStageMessages(std::string_view way, int64_t sent_bytes, int64_t received_bytes);
+  // Brings counters up to these totals.
+  void Update(const PhaseClock& phases, const client::ClientStatistics& client);
+  // Where weights go into the memory of a device and gradients come out of it: from and to a GPU of
+  // the servers', else directly, or through the host.
+  void UpdateDevice(const client::ClientStatistics& client, bool direct_get, bool direct_push);
+  void UpdateExchange(const LayerExchange::Statistics& exchange);
+
+ private:
+  void UpdateTransport(const client::ClientStatistics::Transport& transport);
+
+  Metrics& metrics_;
+  Metrics::Counter& microbatches_;
+  Metrics::Counter& tokens_;
+  Metrics::Counter& target_tokens_;
+  Metrics::Counter& failed_steps_;
+  std::array<Metrics::Counter*, kPhases> phases_;
+  Metrics::Counter& exchange_fallbacks_;
+  Metrics::Counter& meetings_;
+  Metrics::Counter& reconnects_;
+  Metrics::Counter& fallbacks_;
+  Metrics::Counter& switches_;
+  Metrics::Counter& rereads_;
+  Metrics::Counter& resent_;
+  Metrics::Counter& duplicates_;
+};
+
+}  // namespace shoal::worker

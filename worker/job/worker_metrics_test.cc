@@ -1,0 +1,68 @@
+#include "worker/job/worker_metrics.h"
+
+#include "core/base/clock.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace shoal::worker {
+namespace {
+
+using testing::HasSubstr;
+
+TEST(WorkerMetrics, FollowTheClientsTotals) {
+  Metrics metrics;
+  WorkerMetrics worker(metrics);
+  const PhaseClock phases(RealClock());
+  client::ClientStatistics client;
+  client.reconnects = 2;
+  client.transports = {{.name = "verbs", .get_bytes = 100, .push_bytes = 10, .rests = 1}};
+  client.transports[0].memory.gpu_ranges = {{"peer_memory", 4}};
+  worker.Update(phases, client);
+  client.transports[0].get_bytes = 150;
+  worker.Update(phases, client);
+  const std::string text = metrics.Text();
+  for (const char* line :
+       {"shoal_client_reconnects_total 2", "shoal_client_get_bytes_total{transport=\"verbs\"} 150",
+        "shoal_client_push_bytes_total{transport=\"verbs\"} 10",
+        "shoal_client_transport_rests_total{transport=\"verbs\"} 1",
+        "shoal_client_gpu_ranges_total{route=\"peer_memory\",transport=\"verbs\"} 4",
+        "shoal_client_fallbacks_total 0"}) {
+    EXPECT_THAT(text, HasSubstr(line));
+  }
+}
+
+TEST(WorkerMetrics, FollowTheExchangesTotals) {
+  Metrics metrics;
+  WorkerMetrics worker(metrics);
+  worker.OnNoExchange();
+  worker.UpdateExchange({.all_gathers = 3, .reduce_scatters = 2, .gathered_bytes = 96});
+  worker.UpdateExchange(
+      {.all_gathers = 4, .reduce_scatters = 2, .gathered_bytes = 128, .reduced_bytes = 64});
+  const std::string text = metrics.Text();
+  for (const char* line :
+       {"shoal_worker_exchange_fallbacks_total 1",
+        "shoal_worker_collectives_total{operation=\"all_gather\"} 4",
+        "shoal_worker_collectives_total{operation=\"reduce_scatter\"} 2",
+        "shoal_worker_collective_bytes_total{operation=\"all_gather\"} 128",
+        "shoal_worker_collective_bytes_total{operation=\"reduce_scatter\"} 64"}) {
+    EXPECT_THAT(text, HasSubstr(line));
+  }
+}
+
+TEST(WorkerMetrics, AddUpWhatStagesExchangeByWay) {
+  Metrics metrics;
+  WorkerMetrics worker(metrics);
+  worker.OnStageMessages("NCCL 2.28.9", 10, 20);
+  worker.OnStageMessages("NCCL 2.28.9", 1, 2);
+  worker.OnStageMessages("shm", 5, 0);
+  const std::string text = metrics.Text();
+  for (const char* line : {"shoal_worker_stage_bytes_total{direction=\"send\",way=\"nccl\"} 11",
+                           "shoal_worker_stage_bytes_total{direction=\"receive\",way=\"nccl\"} 22",
+                           "shoal_worker_stage_bytes_total{direction=\"send\",way=\"shm\"} 5",
+                           "shoal_worker_stage_bytes_total{direction=\"receive\",way=\"shm\"} 0"}) {
+    EXPECT_THAT(text, HasSubstr(line));
+  }
+}
+
+}  // namespace
+}  // namespace shoal::worker

@@ -1,8 +1,0 @@
-#include "worker/collectives/nccl/nccl_collectives.h"
-#include "worker/machine/open_gpu.h"
-
-namespace shoal::worker {
-
-CollectivesOpener FindCollectives() { return OpenNccl; }
-
-}  // namespace shoal::worker

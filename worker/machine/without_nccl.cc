@@ -1,7 +1,0 @@
-#include "worker/machine/open_gpu.h"
-
-namespace shoal::worker {
-
-CollectivesOpener FindCollectives() { return nullptr; }
-
-}  // namespace shoal::worker

@@ -1,0 +1,82 @@
+#include "worker/model/access/unit_walk.h"
+
+#include <optional>
+
+#include "core/base/status.h"
+
+namespace shoal::worker {
+namespace {
+
+// A unit's weights, released when this goes.
+class Held {
+ public:
+  Held(UnitSource& source, int unit) : source_(source), unit_(unit), view_(source.Get(unit)) {}
+  ~Held() {
+    if (view_.ok()) {
+      source_.Release(unit_);
+    }
+  }
+  Held(const Held&) = delete;
+  Held& operator=(const Held&) = delete;
+  const absl::Status& status() const { return view_.status(); }
+
+ private:
+  UnitSource& source_;
+  const int unit_;
+  const absl::StatusOr<WeightsView> view_;
+};
+
+absl::Status WalkHead(const plan::ModelSpec& spec, UnitSource& source, GradientSink& sink,
+                      UnitWork* work) {
+  const int head = static_cast<int>(spec.layers) + 1;
+  const Held weights(source, head);
+  SHOAL_RETURN_IF_ERROR(weights.status());
+  std::optional<Held> tied;
+  if (spec.tied_embeddings) {
+    tied.emplace(source, 0);
+    SHOAL_RETURN_IF_ERROR(tied->status());
+  }
+  SHOAL_ASSIGN_OR_RETURN(const std::span<float> accumulator, sink.Accumulator(head));
+  if (spec.tied_embeddings) {
+    SHOAL_RETURN_IF_ERROR(sink.Accumulator(0).status());
+  }
+  if (work != nullptr) {
+    work->Forward(head);
+    work->Backward(head, accumulator);
+  }
+  SHOAL_RETURN_IF_ERROR(sink.Done(head));
+  return spec.tied_embeddings ? sink.Done(0) : absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status WalkUnits(const plan::ModelSpec& spec, UnitSource& source, GradientSink& sink,
+                       UnitWork* work) {
+  const int blocks = static_cast<int>(spec.layers);
+  for (int unit = 0; unit <= blocks; ++unit) {
+    const Held weights(source, unit);
+    SHOAL_RETURN_IF_ERROR(weights.status());
+    if (work != nullptr) {
+      work->Forward(unit);
+    }
+  }
+  SHOAL_RETURN_IF_ERROR(WalkHead(spec, source, sink, work));
+  for (int unit = blocks; unit > 0; --unit) {
+    SHOAL_ASSIGN_OR_RETURN(const std::span<float> accumulator, sink.Accumulator(unit));
+    {
+      const Held weights(source, unit);
+      SHOAL_RETURN_IF_ERROR(weights.status());
+      if (work != nullptr) {
+        work->Backward(unit, accumulator);
+      }
+    }
+    SHOAL_RETURN_IF_ERROR(sink.Done(unit));
+  }
+  SHOAL_ASSIGN_OR_RETURN(const std::span<float> accumulator, sink.Accumulator(0));
+  if (work != nullptr) {
+    work->Backward(0, accumulator);
+  }
+  return sink.Done(0);
+}
+
+}  // namespace shoal::worker

@@ -1,0 +1,28 @@
+// The walk of one microbatch over the units, without the mathematics: the same gets, releases,
+// accumulators and Done calls in the same order as RunMicrobatch (runner.h) makes them. For
+// microbatches that are empty and for devices that are emulated; runner_test.cc holds the two
+// orders against each other.
+#pragma once
+
+#include <span>
+
+#include "absl/status/status.h"
+#include "core/model/model_spec.h"
+#include "worker/model/access/unit_access.h"
+
+namespace shoal::worker {
+
+// What is done at each unit while its weights are held.
+class UnitWork {
+ public:
+  virtual ~UnitWork() = default;
+  virtual void Forward(int unit) = 0;
+  // Adds the unit's gradient into the accumulator.
+  virtual void Backward(int unit, std::span<float> accumulator) = 0;
+};
+
+// `work` may be null: nothing is done anywhere, and gradients stay zero.
+absl::Status WalkUnits(const plan::ModelSpec& spec, UnitSource& source, GradientSink& sink,
+                       UnitWork* work);
+
+}  // namespace shoal::worker

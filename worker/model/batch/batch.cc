@@ -1,0 +1,77 @@
+#include "worker/model/batch/batch.h"
+
+#include <algorithm>
+
+#include "core/base/check.h"
+#include "core/base/status.h"
+
+namespace shoal::worker {
+
+int64_t PackedBatch::target_count() const {
+  return std::count_if(labels.begin(), labels.end(),
+                       [](int32_t label) { return label != formats::kIgnoredLabel; });
+}
+
+void PackedBatch::Append(std::span<const int32_t> sequence_tokens,
+                         std::span<const int32_t> sequence_labels) {
+  SHOAL_CHECK(sequence_tokens.size() == sequence_labels.size());
+  if (sequence_tokens.empty()) {
+    return;
+  }
+  tokens.insert(tokens.end(), sequence_tokens.begin(), sequence_tokens.end());
+  labels.insert(labels.end(), sequence_labels.begin(), sequence_labels.end());
+  cu_seqlens.push_back(static_cast<int32_t>(tokens.size()));
+}
+
+void PackedBatch::AppendNextToken(std::span<const int32_t> sequence_tokens) {
+  if (sequence_tokens.empty()) {
+    return;
+  }
+  std::vector<int32_t> next(sequence_tokens.begin() + 1, sequence_tokens.end());
+  next.push_back(formats::kIgnoredLabel);
+  Append(sequence_tokens, next);
+}
+
+absl::Status Validate(const PackedBatch& batch, int64_t vocabulary) {
+  if (batch.tokens.empty() || batch.labels.size() != batch.tokens.size()) {
+    return InvalidArgument(
+        "microbatch: {} tokens and {} labels; there must be as many of each, and one at least",
+        batch.tokens.size(), batch.labels.size());
+  }
+  if (batch.cu_seqlens.empty() || batch.cu_seqlens.front() != 0 ||
+      batch.cu_seqlens.back() != batch.token_count()) {
+    return InvalidArgument("microbatch: cu_seqlens must go from 0 to the number of tokens, {}",
+                           batch.token_count());
+  }
+  for (size_t s = 0; s + 1 < batch.cu_seqlens.size(); ++s) {
+    if (batch.cu_seqlens[s + 1] <= batch.cu_seqlens[s]) {
+      return InvalidArgument("microbatch: sequence {} has no token", s);
+    }
+  }
+  for (size_t i = 0; i < batch.tokens.size(); ++i) {
+    if (batch.tokens[i] < 0 || batch.tokens[i] >= vocabulary) {
+      return InvalidArgument(
+          "microbatch: token {} at position {} is not within the vocabulary of {}", batch.tokens[i],
+          i, vocabulary);
+    }
+    const int32_t label = batch.labels[i];
+    if (label != formats::kIgnoredLabel && (label < 0 || label >= vocabulary)) {
+      return InvalidArgument(
+          "microbatch: label {} at position {} is not within the vocabulary of {}", label, i,
+          vocabulary);
+    }
+  }
+  return absl::OkStatus();
+}
+
+std::vector<int32_t> Positions(const PackedBatch& batch) {
+  std::vector<int32_t> positions(batch.tokens.size());
+  for (size_t s = 0; s + 1 < batch.cu_seqlens.size(); ++s) {
+    for (int32_t t = batch.cu_seqlens[s]; t < batch.cu_seqlens[s + 1]; ++t) {
+      positions[static_cast<size_t>(t)] = t - batch.cu_seqlens[s];
+    }
+  }
+  return positions;
+}
+
+}  // namespace shoal::worker

@@ -1,0 +1,51 @@
+#include "worker/model/batch/batch.h"
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace shoal::worker {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+TEST(PackedBatch, PacksAndCounts) {
+  PackedBatch batch;
+  batch.AppendNextToken(std::vector<int32_t>{5, 6, 7});
+  batch.AppendNextToken(std::vector<int32_t>{});
+  batch.Append(std::vector<int32_t>{8, 9}, std::vector<int32_t>{formats::kIgnoredLabel, 4});
+  EXPECT_THAT(batch.tokens, ElementsAre(5, 6, 7, 8, 9));
+  EXPECT_THAT(batch.labels, ElementsAre(6, 7, -100, -100, 4));
+  EXPECT_THAT(batch.cu_seqlens, ElementsAre(0, 3, 5));
+  EXPECT_THAT(Positions(batch), ElementsAre(0, 1, 2, 0, 1));
+  EXPECT_EQ(batch.target_count(), 3);
+  EXPECT_EQ(batch.sequences(), 2);
+  EXPECT_TRUE(Validate(batch, 10).ok());
+}
+
+TEST(PackedBatch, ValidateNamesWhatIsWrong) {
+  PackedBatch good;
+  good.AppendNextToken(std::vector<int32_t>{1, 2, 3});
+  const auto message = [&](auto change) {
+    PackedBatch batch = good;
+    change(batch);
+    return std::string(Validate(batch, 10).message());
+  };
+  EXPECT_THAT(message([](PackedBatch& b) { b = PackedBatch(); }), HasSubstr("one at least"));
+  EXPECT_THAT(message([](PackedBatch& b) { b.tokens[1] = 10; }),
+              HasSubstr("token 10 at position 1"));
+  EXPECT_THAT(message([](PackedBatch& b) { b.tokens[1] = -1; }), HasSubstr("token -1"));
+  EXPECT_THAT(message([](PackedBatch& b) { b.labels[0] = -7; }), HasSubstr("label -7"));
+  EXPECT_THAT(message([](PackedBatch& b) { b.cu_seqlens = {0, 2}; }), HasSubstr("cu_seqlens"));
+  EXPECT_THAT(message([](PackedBatch& b) {
+                b.cu_seqlens = {0, 2, 2, 3};
+              }),
+              HasSubstr("sequence 1 has no token"));
+  EXPECT_THAT(message([](PackedBatch& b) {
+                b.cu_seqlens = {0, 2, 1, 3};
+              }),
+              HasSubstr("sequence 1 has no token"));
+}
+
+}  // namespace
+}  // namespace shoal::worker

@@ -1,0 +1,23 @@
+// A model on an emulated device (plan::EmulateOptions): walks over the units of a small model with
+// real gets and pushes, and at each takes as long as a device would with a model of another shape.
+//
+// Made up is what would be computed: the loss of every target is 1, and every element of a
+// microbatch's gradient is its targets times the loss scale. So over a step each element of the sum
+// is 1 exactly when every sample was run once, whoever ran it: a grad_norm other than the root of
+// the number of parameters tells of a lost or doubled push.
+#pragma once
+
+#include <memory>
+
+#include "core/base/clock.h"
+#include "core/job/job.h"
+#include "worker/model/microbatch_model.h"
+
+namespace shoal::worker {
+
+// `spec` is of the weights that travel; `worker` says which of options.speeds is its own.
+std::unique_ptr<MicrobatchModel> MakeEmulatedModel(const plan::ModelSpec& spec,
+                                                   const plan::EmulateOptions& options, int worker,
+                                                   Clock& clock);
+
+}  // namespace shoal::worker

@@ -1,0 +1,112 @@
+// What workers exchange weights and gradients over, among themselves
+// (train.synchronization: layer, each worker on a GPU of its own): a communicator of all workers,
+// and the stream that its work is on.
+//
+// Create settles with all peers whether there is to be one (peer_door.h): that holds for the job.
+// The communicator is made when the first step begins and kept from step to step. An attempt that
+// is not a step's first has a new one, so that nothing of the failed one is left in it; all workers
+// see by themselves when that is.
+//
+// Threads: the compute thread; Cancel from any. Failure: an attempt that another worker gave up, or
+// in which one does not come, ends with an error (worker/collectives/collectives.h); what was
+// gathered and reduced in it is worth nothing. So status() is asked before any of it leaves.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "worker/backend/backend.h"
+#include "worker/collectives/collectives.h"
+#include "worker/peers/cancellation.h"
+#include "worker/peers/peer_door.h"
+#include "worker/peers/peer_meeting.h"
+#include "worker/peers/stage_group.h"
+#include "worker/peers/stage_port.h"
+
+namespace shoal::worker {
+
+class LayerExchange {
+ public:
+  struct Options {
+    StageGroup peers;
+    std::unique_ptr<StagePort> port;  // to them
+    PeerDoor* door = nullptr;         // of this worker, the first of them calls by itself
+    // This worker's GPU and library, or why it has none.
+    absl::StatusOr<std::unique_ptr<Collectives>> collectives;
+    Device* device = nullptr;  // where there is one
+    int64_t generation = 0;
+    Cancellation* cancellation = nullptr;  // of this worker, for who waits for peers
+    // Whether the attempt at hand goes on, as CommunicatorOptions::check. Not called by Create.
+    std::function<absl::Status()> check;
+    absl::Duration peer_timeout = absl::Minutes(2);   // for all of them to come
+    absl::Duration call_timeout = absl::Seconds(10);  // of one call
+    absl::Duration timeout = absl::Minutes(10);       // of one collective
+  };
+  // Blocks until all peers have come. An error: it could not be settled.
+  static absl::StatusOr<std::unique_ptr<LayerExchange>> Create(Options options);
+  ~LayerExchange();
+
+  // Whether there is an exchange. Where there is not, this is just there to tell other peers so.
+  bool on() const { return why_not_.empty(); }
+  const std::string& why_not() const { return why_not_; }
+  std::string_view library() const { return collectives_->name(); }
+  int rank() const { return peers_.stage; }
+  int ranks() const { return peers_.stages(); }
+  Stream& stream() { return *stream_; }
+
+  absl::Status BeginAttempt(const StepAttempt& attempt, int64_t generation);
+  // As Communicator's, on stream(): all ranks in the same order.
+  absl::Status AllGather(const void* from, void* to, int64_t count, DType dtype,
+                         std::string_view what);
+  absl::Status ReduceScatter(const void* from, void* to, int64_t count, DType dtype,
+                             std::string_view what);
+  absl::Status status() ABSL_LOCKS_EXCLUDED(mutex_);
+  // Where `how` is not OK, what is under way ends too.
+  void EndAttempt(const absl::Status& how);
+  // There is no attempt any more.
+  void Disconnect() ABSL_LOCKS_EXCLUDED(mutex_);
+
+  // The attempt at hand and all later ones end with `why`.
+  void Cancel(const absl::Status& why) ABSL_LOCKS_EXCLUDED(mutex_);
+
+  struct Statistics {
+    int64_t all_gathers = 0;
+    int64_t reduce_scatters = 0;
+    int64_t gathered_bytes = 0;  // received from others
+    int64_t reduced_bytes = 0;   // sent to others
+  };
+  const Statistics& statistics() const { return statistics_; }
+
+ private:
+  explicit LayerExchange(Options options);
+  absl::Status Connect(const StepAttempt& attempt, const std::string& id);
+  absl::StatusOr<Communicator*> Usable() ABSL_LOCKS_EXCLUDED(mutex_);
+
+  const StageGroup peers_;
+  const std::unique_ptr<StagePort> port_;
+  PeerDoor* const door_;
+  const std::unique_ptr<Collectives> collectives_;
+  const std::function<absl::Status()> check_;
+  const absl::Duration peer_timeout_;
+  const absl::Duration timeout_;
+  PeerMeeting meeting_;
+  std::unique_ptr<Stream> stream_;
+  std::string why_not_;
+  std::string first_id_;  // settled, and not used yet
+  Statistics statistics_;
+
+  absl::Mutex mutex_;
+  absl::Status cancelled_ ABSL_GUARDED_BY(mutex_);
+  // Changed by the compute thread alone, under the lock, which Cancel takes to read it.
+  std::unique_ptr<Communicator> communicator_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace shoal::worker

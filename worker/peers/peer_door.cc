@@ -1,0 +1,138 @@
+#include "worker/peers/peer_door.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "core/base/check.h"
+#include "core/base/status.h"
+
+namespace shoal::worker {
+namespace {
+
+// Of what a caller says about itself.
+constexpr size_t kLongestText = 1024;
+
+}  // namespace
+
+void PeerDoor::Open(const StageGroup& peers, NewId new_id) {
+  absl::MutexLock lock(&mutex_);
+  SHOAL_CHECK(!group_.has_value() && peers.stage == 0);
+  group_ = peers;
+  new_id_ = std::move(new_id);
+}
+
+void PeerDoor::Close(const absl::Status& why) {
+  absl::MutexLock lock(&mutex_);
+  closed_ = closed_.ok() ? why : closed_;
+  new_id_ = nullptr;
+}
+
+absl::Status PeerDoor::CheckCaller(const proto::MeetPeersRequest& request) const {
+  const StageGroup& group = *group_;
+  if (request.rank() < 0 || request.rank() >= group.stages() || request.peers() != group.stages() ||
+      request.peer() != group.workers[0].incarnation ||
+      request.incarnation() != group.workers[static_cast<size_t>(request.rank())].incarnation) {
+    return PermissionDenied(
+        "peer {} of {} calls the first of {}, or one of the two is another life of that worker",
+        request.rank(), request.peers(), group.stages());
+  }
+  if (request.gpu().size() > kLongestText || request.unavailable().size() > kLongestText ||
+      (request.gpu().empty() && request.unavailable().empty()) || request.step() < 0 ||
+      request.attempt() < 0) {
+    return InvalidArgument("{} says of itself what makes no sense",
+                           NameOf(static_cast<size_t>(request.rank())));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status PeerDoor::ComeTo(const StepAttempt& attempt, int64_t generation) {
+  if (attempt < attempt_) {
+    return FailedPrecondition("step {} attempt {} is over: another peer is at step {} attempt {}",
+                              attempt.step, attempt.attempt, attempt_.step, attempt_.attempt);
+  }
+  if (attempt > attempt_) {
+    attempt_ = attempt;
+    generation_ = generation;
+    answer_.reset();
+    peers_.assign(group_->workers.size(), Peer());
+  }
+  if (generation != generation_) {
+    return FailedPrecondition("step {} attempt {}: generation {}, where another peer has {}",
+                              attempt.step, attempt.attempt, generation, generation_);
+  }
+  return absl::OkStatus();
+}
+
+std::string PeerDoor::Hindrance() const {
+  for (size_t rank = 0; rank < peers_.size(); ++rank) {
+    const Peer& peer = peers_[rank];
+    if (!peer.unavailable.empty()) {
+      return fmt::format("{}: {}", NameOf(rank), peer.unavailable);
+    }
+    if (peer.version != peers_[0].version) {
+      return fmt::format("{} and {} have different versions of the library ({} and {})", NameOf(0),
+                         NameOf(rank), peers_[0].version, peer.version);
+    }
+    for (size_t other = 0; other < rank; ++other) {
+      if (peers_[other].gpu == peer.gpu) {
+        return fmt::format("{} and {} share a GPU ({})", NameOf(other), NameOf(rank), peer.gpu);
+      }
+    }
+  }
+  return "";
+}
+
+void PeerDoor::AnswerWhenAllAreHere() {
+  if (answer_.has_value() || !std::ranges::all_of(peers_, &Peer::here)) {
+    return;
+  }
+  proto::MeetPeersReply answer;
+  answer.set_reason(Hindrance());
+  answer.set_on_gpus(std::ranges::all_of(peers_, &Peer::on_gpu));
+  if (answer.reason().empty()) {
+    auto id = new_id_();
+    if (id.ok()) {
+      answer.set_id(*std::move(id));
+    } else {
+      answer.set_reason(fmt::format("{}: {}", NameOf(0), Message(id.status())));
+    }
+  }
+  answer_ = std::move(answer);
+}
+
+absl::StatusOr<proto::MeetPeersReply> PeerDoor::MeetPeers(const proto::MeetPeersRequest& request) {
+  const StepAttempt attempt{request.step(), request.attempt()};
+  const absl::Time deadline = absl::Now() + patience_;
+  absl::MutexLock lock(&mutex_);
+  const auto open = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return !closed_.ok() || group_.has_value();
+  };
+  mutex_.AwaitWithDeadline(absl::Condition(&open), deadline);
+  SHOAL_RETURN_IF_ERROR(closed_);
+  if (!group_.has_value()) {
+    return Unavailable("this worker has no peers yet; try again");
+  }
+  SHOAL_RETURN_IF_ERROR(CheckCaller(request));
+  SHOAL_RETURN_IF_ERROR(ComeTo(attempt, request.generation()));
+  peers_[static_cast<size_t>(request.rank())] = {.here = true,
+                                                 .gpu = request.gpu(),
+                                                 .version = request.version(),
+                                                 .unavailable = request.unavailable(),
+                                                 .on_gpu = request.on_gpu()};
+  AnswerWhenAllAreHere();
+  const auto settled = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return !closed_.ok() || attempt_ > attempt || answer_.has_value();
+  };
+  mutex_.AwaitWithDeadline(absl::Condition(&settled), deadline);
+  SHOAL_RETURN_IF_ERROR(closed_);
+  SHOAL_RETURN_IF_ERROR(ComeTo(attempt, request.generation()));
+  if (!answer_.has_value()) {
+    const auto missing = std::ranges::find(peers_, false, &Peer::here);
+    return Unavailable("{} has not come to step {} attempt {} yet; try again",
+                       NameOf(static_cast<size_t>(missing - peers_.begin())), attempt.step,
+                       attempt.attempt);
+  }
+  return *answer_;
+}
+
+}  // namespace shoal::worker

@@ -1,0 +1,70 @@
+// Where the job's workers settle on a communicator: all call the first of them, and get the same
+// answer when all have called. So either all exchange weights and gradients among themselves, or
+// none does, for a reason that all know.
+//
+// Calls are for an attempt at a step. A later attempt's call ends what is left of an earlier one.
+// An answer stays until then: who lost it calls again. Nothing waits longer than `patience`: the
+// caller tries again.
+//
+// Thread-safe. Calls come from other machines: what they say is checked.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "proto/worker.pb.h"
+#include "worker/peers/stage_group.h"
+
+namespace shoal::worker {
+
+class PeerDoor {
+ public:
+  explicit PeerDoor(absl::Duration patience) : patience_(patience) {}
+
+  // Unavailable: call again. FailedPrecondition, InvalidArgument and PermissionDenied are for good.
+  absl::StatusOr<proto::MeetPeersReply> MeetPeers(const proto::MeetPeersRequest& request);
+
+  // This worker is the first of these. Makes a communicator's id; called under a lock. Once.
+  using NewId = std::function<absl::StatusOr<std::string>()>;
+  void Open(const StageGroup& peers, NewId new_id);
+  // All that waits, and all that comes, ends with `why`; new_id is not called any more.
+  void Close(const absl::Status& why);
+
+ private:
+  struct Peer {
+    bool here = false;
+    std::string gpu;
+    int version = 0;
+    std::string unavailable;
+    bool on_gpu = false;
+  };
+  absl::Status CheckCaller(const proto::MeetPeersRequest& request) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status ComeTo(const StepAttempt& attempt, int64_t generation)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void AnswerWhenAllAreHere() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Why there can be no communicator; empty: there can.
+  std::string Hindrance() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  const std::string& NameOf(size_t rank) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return group_->workers[rank].name;
+  }
+
+  const absl::Duration patience_;
+  absl::Mutex mutex_;
+  std::optional<StageGroup> group_ ABSL_GUARDED_BY(mutex_);
+  NewId new_id_ ABSL_GUARDED_BY(mutex_);
+  absl::Status closed_ ABSL_GUARDED_BY(mutex_);
+  StepAttempt attempt_ ABSL_GUARDED_BY(mutex_) = {.step = -1};  // the latest called for
+  int64_t generation_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::vector<Peer> peers_ ABSL_GUARDED_BY(mutex_);                      // of it, by rank
+  std::optional<proto::MeetPeersReply> answer_ ABSL_GUARDED_BY(mutex_);  // likewise
+};
+
+}  // namespace shoal::worker

@@ -1,0 +1,180 @@
+// What peers are told at the door, call by call.
+#include "worker/peers/peer_door.h"
+
+#include <thread>
+
+#include "core/base/status.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace shoal::worker {
+namespace {
+
+using ::testing::HasSubstr;
+
+class PeerDoorTest : public ::testing::Test {
+ protected:
+  PeerDoorTest() {
+    for (int i = 0; i < 3; ++i) {
+      peers_.workers.push_back(
+          {.name = fmt::format("worker-{}", i), .incarnation = 100 + static_cast<uint64_t>(i)});
+    }
+  }
+
+  void Open() {
+    door_.Open(peers_, [this]() -> absl::StatusOr<std::string> {
+      ++ids_;
+      return fmt::format("id {}", ids_);
+    });
+  }
+  static proto::MeetPeersRequest Request(int rank, StepAttempt attempt = {}) {
+    proto::MeetPeersRequest request;
+    request.set_incarnation(100 + static_cast<uint64_t>(rank));
+    request.set_peer(100);
+    request.set_rank(rank);
+    request.set_peers(3);
+    request.set_step(attempt.step);
+    request.set_attempt(attempt.attempt);
+    request.set_generation(7);
+    request.set_gpu(fmt::format("gpu {}", rank));
+    request.set_version(22809);
+    return request;
+  }
+  // All three at once.
+  std::vector<absl::StatusOr<proto::MeetPeersReply>> MeetAll(
+      std::vector<proto::MeetPeersRequest> requests) {
+    std::vector<absl::StatusOr<proto::MeetPeersReply>> replies(requests.size());
+    std::vector<std::thread> threads;
+    for (size_t i = 0; i < requests.size(); ++i) {
+      threads.emplace_back([&, i] {
+        do {
+          replies[i] = door_.MeetPeers(requests[i]);
+        } while (absl::IsUnavailable(replies[i].status()));
+      });
+    }
+    for (std::thread& thread : threads) {
+      thread.join();
+    }
+    return replies;
+  }
+  std::string Refusal(const proto::MeetPeersRequest& request, absl::StatusCode code) {
+    const absl::Status status = door_.MeetPeers(request).status();
+    EXPECT_EQ(status.code(), code) << Describe(status);
+    return std::string(Message(status));
+  }
+
+  StageGroup peers_;
+  PeerDoor door_{absl::Milliseconds(30)};
+  int ids_ = 0;
+};
+
+TEST_F(PeerDoorTest, AllGetTheSameIdWhichIsAnotherForEachAttempt) {
+  Open();
+  for (const StepAttempt attempt : {StepAttempt{0, 0}, StepAttempt{1, 2}, StepAttempt{1, 3}}) {
+    const auto replies = MeetAll({Request(0, attempt), Request(1, attempt), Request(2, attempt)});
+    for (const auto& reply : replies) {
+      ASSERT_TRUE(reply.ok()) << reply.status();
+      EXPECT_EQ(reply->id(), fmt::format("id {}", ids_));
+    }
+    // Who lost the answer asks again.
+    EXPECT_EQ(door_.MeetPeers(Request(1, attempt))->id(), fmt::format("id {}", ids_));
+  }
+  EXPECT_EQ(ids_, 3);
+}
+
+TEST_F(PeerDoorTest, WhoIsMissingIsNamed) {
+  EXPECT_THAT(Refusal(Request(1), absl::StatusCode::kUnavailable), HasSubstr("no peers yet"));
+  Open();
+  EXPECT_THAT(Refusal(Request(1), absl::StatusCode::kUnavailable), HasSubstr("worker-0 has not"));
+  EXPECT_THAT(Refusal(Request(0), absl::StatusCode::kUnavailable), HasSubstr("worker-2 has not"));
+  EXPECT_EQ(ids_, 0);
+}
+
+TEST_F(PeerDoorTest, OneHindranceIsEverybodys) {
+  Open();
+  int64_t attempt = 0;
+  const auto reason = [&](const std::function<void(proto::MeetPeersRequest&)>& change) {
+    const StepAttempt next{1, ++attempt};
+    std::vector<proto::MeetPeersRequest> requests = {Request(0, next), Request(1, next),
+                                                     Request(2, next)};
+    change(requests[2]);
+    const auto replies = MeetAll(requests);
+    for (const auto& reply : replies) {
+      EXPECT_TRUE(reply.ok() && reply->id().empty());
+      EXPECT_EQ(reply->reason(), replies[0]->reason());
+    }
+    return replies[0]->reason();
+  };
+  EXPECT_EQ(reason([](auto& request) { request.set_unavailable("it has no library"); }),
+            "worker-2: it has no library");
+  EXPECT_EQ(reason([](auto& request) { request.set_gpu("gpu 1"); }),
+            "worker-1 and worker-2 share a GPU (gpu 1)");
+  EXPECT_THAT(reason([](auto& request) { request.set_version(22705); }),
+              HasSubstr("worker-0 and worker-2 have different versions"));
+  EXPECT_EQ(ids_, 0);
+}
+
+TEST_F(PeerDoorTest, TellsWhetherAllAreOnGpus) {
+  Open();
+  int64_t attempt = 0;
+  for (const bool last : {true, false}) {
+    const StepAttempt next{1, ++attempt};
+    std::vector<proto::MeetPeersRequest> requests = {Request(0, next), Request(1, next),
+                                                     Request(2, next)};
+    for (proto::MeetPeersRequest& request : requests) {
+      request.set_unavailable("it has no library");
+      request.set_on_gpu(true);
+    }
+    requests[2].set_on_gpu(last);
+    for (const auto& reply : MeetAll(requests)) {
+      EXPECT_EQ(reply->on_gpus(), last);
+    }
+  }
+}
+
+TEST_F(PeerDoorTest, ALaterAttemptEndsAnEarlierOne) {
+  Open();
+  const StepAttempt first{4, 1};
+  std::thread waiting([&] {
+    absl::StatusOr<proto::MeetPeersReply> reply;
+    do {
+      reply = door_.MeetPeers(Request(1, first));
+    } while (absl::IsUnavailable(reply.status()));
+    EXPECT_EQ(reply.status().code(), absl::StatusCode::kFailedPrecondition);
+    EXPECT_THAT(std::string(Message(reply.status())),
+                HasSubstr("step 4 attempt 1 is over: another peer is at step 4 attempt 2"));
+  });
+  EXPECT_THAT(Refusal(Request(2, {4, 2}), absl::StatusCode::kUnavailable), HasSubstr("worker-0"));
+  waiting.join();
+}
+
+TEST_F(PeerDoorTest, StrangersAndNonsenseAreRefused) {
+  Open();
+  const auto refused = [&](const std::function<void(proto::MeetPeersRequest&)>& change,
+                           absl::StatusCode code) {
+    proto::MeetPeersRequest request = Request(1, {2, 2});
+    change(request);
+    Refusal(request, code);
+  };
+  using enum absl::StatusCode;
+  refused([](auto& request) { request.set_incarnation(99); }, kPermissionDenied);
+  refused([](auto& request) { request.set_peer(99); }, kPermissionDenied);
+  refused([](auto& request) { request.set_rank(-1); }, kPermissionDenied);
+  refused([](auto& request) { request.set_rank(3); }, kPermissionDenied);
+  refused([](auto& request) { request.set_peers(2); }, kPermissionDenied);
+  refused([](auto& request) { request.set_gpu(""); }, kInvalidArgument);
+  refused([](auto& request) { request.set_gpu(std::string(5000, 'x')); }, kInvalidArgument);
+  refused([](auto& request) { request.set_unavailable(std::string(5000, 'x')); }, kInvalidArgument);
+  refused([](auto& request) { request.set_step(-3); }, kInvalidArgument);
+  Refusal(Request(0, {2, 2}), kUnavailable);
+  refused([](auto& request) { request.set_generation(8); }, kFailedPrecondition);
+}
+
+TEST_F(PeerDoorTest, ClosedItAnswersWithTheReason) {
+  Open();
+  door_.Close(absl::CancelledError("leaving"));
+  EXPECT_THAT(Refusal(Request(1), absl::StatusCode::kCancelled), HasSubstr("leaving"));
+}
+
+}  // namespace
+}  // namespace shoal::worker

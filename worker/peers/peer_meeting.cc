@@ -1,0 +1,80 @@
+#include "worker/peers/peer_meeting.h"
+
+#include "absl/time/clock.h"
+#include "core/base/logging.h"
+#include "core/base/status.h"
+
+namespace shoal::worker {
+namespace {
+
+// Between calls to a peer that does not answer yet.
+constexpr absl::Duration kRetryDelay = absl::Milliseconds(50);
+constexpr absl::Duration kNoticeAfter = absl::Seconds(10);
+// Of why a worker cannot take part.
+constexpr size_t kLongestText = 1000;
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Collectives>> OpenCollectives(const Device* gpu,
+                                                             const CollectivesOpener& open) {
+  if (gpu == nullptr) {
+    return absl::UnavailableError("it computes on the CPU");
+  }
+  return open ? open(*gpu) : absl::UnavailableError("this build is without NCCL's nccl.h");
+}
+
+proto::MeetPeersRequest PeerMeeting::RequestFor(const StepAttempt& attempt,
+                                                int64_t generation) const {
+  const StageGroup& peers = options_.peers;
+  proto::MeetPeersRequest request;
+  request.set_incarnation(peers.workers[static_cast<size_t>(rank())].incarnation);
+  request.set_peer(peers.workers[0].incarnation);
+  request.set_rank(rank());
+  request.set_peers(ranks());
+  request.set_step(attempt.step);
+  request.set_attempt(attempt.attempt);
+  request.set_generation(generation);
+  if (options_.collectives != nullptr) {
+    request.set_gpu(options_.collectives->gpu());
+    request.set_version(options_.collectives->version());
+  }
+  request.set_on_gpu(options_.on_gpu);
+  request.set_unavailable(options_.unavailable.substr(0, kLongestText));
+  return request;
+}
+
+absl::StatusOr<proto::MeetPeersReply> PeerMeeting::Meet(
+    const StepAttempt& attempt, int64_t generation, const std::function<absl::Status()>& check) {
+  const proto::MeetPeersRequest request = RequestFor(attempt, generation);
+  const absl::Time deadline = absl::Now() + options_.timeout;
+  absl::Time notice = absl::Now() + kNoticeAfter;
+  const Cancellation::Listener ends(options_.cancellation, [this](const absl::Status& why) {
+    options_.door->Close(why);
+    options_.port->Cancel();
+  });
+  while (true) {
+    absl::StatusOr<proto::MeetPeersReply> reply =
+        rank() == 0 ? options_.door->MeetPeers(request)
+                    : options_.port->MeetPeers(0, request, options_.call_timeout);
+    SHOAL_RETURN_IF_ERROR(options_.cancellation->status());
+    if (!absl::IsUnavailable(reply.status()) && !absl::IsDeadlineExceeded(reply.status())) {
+      return reply;
+    }
+    SHOAL_RETURN_IF_ERROR(check());
+    if (absl::Now() >= deadline) {
+      return DeadlineExceeded("not all {} workers met within {}: {}", ranks(),
+                              absl::FormatDuration(options_.timeout), Message(reply.status()));
+    }
+    if (absl::Now() >= notice) {
+      const StageGroup::Worker& first = options_.peers.workers[0];
+      LogWarning("not all {} workers have met at {} ({}) yet, waiting until {}: {}", ranks(),
+                 first.name, first.address,
+                 absl::FormatTime("%H:%M:%S", deadline, absl::LocalTimeZone()),
+                 Message(reply.status()));
+      notice = deadline;  // once
+    }
+    absl::SleepFor(kRetryDelay);
+  }
+}
+
+}  // namespace shoal::worker

@@ -1,0 +1,61 @@
+// How a worker meets others to settle whether they exchange among themselves, by collectives: the
+// caller's side of peer_door.h, for all workers of a job or the stages of a pipeline.
+//
+// Threads: one calls Meet. Failure: workers that do not come are DeadlineExceeded. Where the worker
+// is to end Meet ends at once, with the reason, for which port and door are shut too: peers hear
+// it.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "proto/worker.pb.h"
+#include "worker/backend/backend.h"
+#include "worker/backend/open/open_machine.h"
+#include "worker/collectives/collectives.h"
+#include "worker/peers/cancellation.h"
+#include "worker/peers/peer_door.h"
+#include "worker/peers/stage_group.h"
+#include "worker/peers/stage_port.h"
+
+namespace shoal::worker {
+
+// What a worker takes part with, or why it cannot. `gpu` is null where it computes on the CPU,
+// `open` may be empty (OpenedMachine).
+absl::StatusOr<std::unique_ptr<Collectives>> OpenCollectives(const Device* gpu,
+                                                             const CollectivesOpener& open);
+
+class PeerMeeting {
+ public:
+  struct Options {
+    StageGroup peers;
+    StagePort* port = nullptr;                  // to them
+    PeerDoor* door = nullptr;                   // of this worker; the first of them calls by itself
+    const Collectives* collectives = nullptr;   // null: this worker cannot take part,
+    std::string unavailable;                    // for that reason
+    bool on_gpu = false;                        // whether it computes on one all the same
+    Cancellation* cancellation = nullptr;       // of this worker
+    absl::Duration timeout = absl::Minutes(2);  // for all of them to come
+    absl::Duration call_timeout = absl::Seconds(10);  // of one call
+  };
+  explicit PeerMeeting(Options options) : options_(std::move(options)) {}
+
+  // Blocks until all have come. `check` says whether to go on.
+  absl::StatusOr<proto::MeetPeersReply> Meet(const StepAttempt& attempt, int64_t generation,
+                                             const std::function<absl::Status()>& check);
+
+ private:
+  int rank() const { return options_.peers.stage; }
+  int ranks() const { return options_.peers.stages(); }
+  proto::MeetPeersRequest RequestFor(const StepAttempt& attempt, int64_t generation) const;
+
+  const Options options_;
+};
+
+}  // namespace shoal::worker

@@ -1,0 +1,96 @@
+// Who meets is told when others do not come, and waits no longer than its worker is there.
+#include "worker/peers/peer_meeting.h"
+
+#include <thread>
+
+#include "absl/synchronization/notification.h"
+#include "absl/time/clock.h"
+#include "core/base/status.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace shoal::worker {
+namespace {
+
+using ::testing::HasSubstr;
+
+// Long enough for any machine, where a test must not come to it.
+constexpr absl::Duration kLong = absl::Seconds(60);
+
+// To a peer that never answers.
+class SilentPort final : public StagePort {
+ public:
+  absl::StatusOr<proto::ConnectStageReply> ConnectStage(int, const proto::ConnectStageRequest&,
+                                                        absl::Duration) override {
+    return absl::UnimplementedError("nobody connects");
+  }
+  absl::StatusOr<proto::MeetPeersReply> MeetPeers(int, const proto::MeetPeersRequest&,
+                                                  absl::Duration timeout) override {
+    return cancelled_.WaitForNotificationWithTimeout(timeout)
+               ? absl::CancelledError("the channel was cancelled")
+               : absl::DeadlineExceededError("no answer");
+  }
+  void Cancel() override {
+    if (!cancelled_.HasBeenNotified()) {
+      cancelled_.Notify();
+    }
+  }
+
+ private:
+  absl::Notification cancelled_;
+};
+
+// A worker of two, whose peer does not come.
+struct Worker {
+  explicit Worker(int rank, absl::Duration patience) : door(patience) {
+    peers.stage = rank;
+    for (uint64_t i = 0; i < 2; ++i) {
+      peers.workers.push_back({.name = fmt::format("worker-{}", i), .incarnation = 100 + i});
+    }
+    if (rank == 0) {
+      door.Open(peers, [] { return std::string("an id"); });
+    }
+  }
+  absl::Status Meet(absl::Duration timeout) {
+    PeerMeeting meeting({.peers = peers,
+                         .port = &port,
+                         .door = &door,
+                         .unavailable = "it computes on the CPU",
+                         .cancellation = &cancellation,
+                         .timeout = timeout,
+                         .call_timeout = timeout});
+    return meeting.Meet({}, /*generation=*/0, [] { return absl::OkStatus(); }).status();
+  }
+
+  StageGroup peers;
+  SilentPort port;
+  PeerDoor door;
+  Cancellation cancellation;
+};
+
+TEST(PeerMeeting, SaysWhoDoesNotCome) {
+  Worker worker(0, absl::Milliseconds(10));
+  const absl::Status status = worker.Meet(absl::Milliseconds(20));
+  EXPECT_TRUE(absl::IsDeadlineExceeded(status)) << status;
+  EXPECT_THAT(std::string(Message(status)),
+              HasSubstr("not all 2 workers met within 20ms: worker-1 has not come"));
+}
+
+TEST(PeerMeeting, EndsAtOnceWhereItsWorkerDoes) {
+  const absl::Status leaving = absl::CancelledError("the worker is leaving");
+  for (const int rank : {0, 1}) {  // at its own door, and in a call to another's
+    Worker worker(rank, kLong);
+    const absl::Time begun = absl::Now();
+    std::thread ending([&] {
+      absl::SleepFor(absl::Milliseconds(30));
+      worker.cancellation.Cancel(leaving);
+    });
+    EXPECT_EQ(worker.Meet(kLong), leaving);
+    EXPECT_EQ(worker.Meet(kLong), leaving) << "once it has been told";
+    EXPECT_LT(absl::Now() - begun, kLong / 2);
+    ending.join();
+  }
+}
+
+}  // namespace
+}  // namespace shoal::worker

@@ -1,0 +1,45 @@
+// Who the stages of a worker's group are, or the job's workers, from the coordinator's answer to
+// JoinJob.
+#pragma once
+
+#include <compare>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "proto/coordinator.pb.h"
+
+namespace shoal::worker {
+
+struct StageGroup {
+  struct Worker {
+    std::string name;  // "worker-3"
+    std::string address;
+    uint64_t incarnation = 0;
+  };
+
+  int group = 0;
+  int stage = 0;                // of this worker
+  std::vector<Worker> workers;  // by stage
+
+  int stages() const { return static_cast<int>(workers.size()); }
+  // "stage 1 (worker-3)"
+  std::string NameOf(int stage) const;
+};
+
+// All workers of the job as one group, this one at its rank among them.
+absl::StatusOr<StageGroup> PeersFrom(const proto::JoinJobReply& join, uint64_t incarnation);
+
+// Internal for an answer that does not name this incarnation where it should.
+absl::StatusOr<StageGroup> GroupFrom(const proto::JoinJobReply& join, uint64_t incarnation);
+
+// A try at a step.
+struct StepAttempt {
+  int64_t step = 0;
+  int64_t attempt = 0;
+
+  auto operator<=>(const StepAttempt&) const = default;
+};
+
+}  // namespace shoal::worker

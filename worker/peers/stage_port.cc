@@ -1,0 +1,49 @@
+#include "worker/peers/stage_port.h"
+
+#include "core/base/check.h"
+#include "core/rpc/stage_client.h"
+
+namespace shoal::worker {
+namespace {
+
+class GrpcStagePort final : public StagePort {
+ public:
+  GrpcStagePort(const StageGroup& group, const rpc::Token& token) {
+    for (int stage = 0; stage < group.stages(); ++stage) {
+      const std::string& address = group.workers[static_cast<size_t>(stage)].address;
+      stages_.push_back(std::make_unique<rpc::StageClient>(
+          rpc::Channel::Create(address, token, group.NameOf(stage))));
+    }
+  }
+
+  absl::StatusOr<proto::ConnectStageReply> ConnectStage(int stage,
+                                                        const proto::ConnectStageRequest& request,
+                                                        absl::Duration timeout) override {
+    SHOAL_CHECK(stage >= 0 && static_cast<size_t>(stage) < stages_.size());
+    return stages_[static_cast<size_t>(stage)]->ConnectStage(request, {.deadline = timeout});
+  }
+
+  absl::StatusOr<proto::MeetPeersReply> MeetPeers(int worker,
+                                                  const proto::MeetPeersRequest& request,
+                                                  absl::Duration timeout) override {
+    SHOAL_CHECK(worker >= 0 && static_cast<size_t>(worker) < stages_.size());
+    return stages_[static_cast<size_t>(worker)]->MeetPeers(request, {.deadline = timeout});
+  }
+
+  void Cancel() override {
+    for (const auto& stage : stages_) {
+      stage->channel().Cancel();
+    }
+  }
+
+ private:
+  std::vector<std::unique_ptr<rpc::StageClient>> stages_;
+};
+
+}  // namespace
+
+std::unique_ptr<StagePort> MakeGrpcStagePort(const StageGroup& group, const rpc::Token& token) {
+  return std::make_unique<GrpcStagePort>(group, token);
+}
+
+}  // namespace shoal::worker

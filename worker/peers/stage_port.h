@@ -1,0 +1,31 @@
+// How a worker calls another one of its group (stages of a pipeline, or all workers of a job that
+// are peers): the seam between it and gRPC.
+#pragma once
+
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "core/rpc/token.h"
+#include "proto/worker.pb.h"
+#include "worker/peers/stage_group.h"
+
+namespace shoal::worker {
+
+class StagePort {
+ public:
+  virtual ~StagePort() = default;
+  // Stage.ConnectStage at `stage` of the group; blocks for at most `timeout`.
+  virtual absl::StatusOr<proto::ConnectStageReply> ConnectStage(
+      int stage, const proto::ConnectStageRequest& request, absl::Duration timeout) = 0;
+  // Stage.MeetPeers at that worker of the group; likewise.
+  virtual absl::StatusOr<proto::MeetPeersReply> MeetPeers(int worker,
+                                                          const proto::MeetPeersRequest& request,
+                                                          absl::Duration timeout) = 0;
+  // Calls under way, and later ones, end with Cancelled. Any thread.
+  virtual void Cancel() = 0;
+};
+
+std::unique_ptr<StagePort> MakeGrpcStagePort(const StageGroup& group, const rpc::Token& token);
+
+}  // namespace shoal::worker

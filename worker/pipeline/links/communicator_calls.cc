@@ -1,0 +1,162 @@
+// What the threads of a step do for CommunicatorLinks: they wait until messages are made and places
+// free, hear what neighbours are ready for, and put calls on the device in the order that
+// communicator_links.h says.
+#include <utility>
+
+#include "core/base/status.h"
+#include "worker/pipeline/links/communicator_links.h"
+
+namespace shoal::worker {
+namespace {
+
+// Between two looks at whether the step goes on.
+constexpr absl::Duration kLook = absl::Milliseconds(20);
+
+}  // namespace
+
+void CommunicatorLinks::AwaitReady() {
+  const auto has_work = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return stopping_ || !failure_.ok() || !pending_.empty();
+  };
+  while (true) {
+    Pending pending;
+    {
+      absl::MutexLock lock(&mutex_);
+      mutex_.Await(absl::Condition(&has_work));
+      if (!failure_.ok() || pending_.empty()) {
+        return;
+      }
+      pending = std::move(pending_.front());
+      pending_.pop_front();
+    }
+    if (const absl::Status status = MakeReady(std::move(pending)); !status.ok()) {
+      Fail(status);
+    }
+  }
+}
+
+absl::Status CommunicatorLinks::MakeReady(Pending pending) {
+  if (pending.after != nullptr) {
+    while (!pending.after->WaitDone(kLook)) {
+      SHOAL_RETURN_IF_ERROR(status());
+      SHOAL_RETURN_IF_ERROR(check());
+    }
+    SHOAL_RETURN_IF_ERROR(pending.after->Wait());
+  }
+  LinkedPair& pair = *pairs_.at(pending.key.peer);
+  const LinkWord word = WordOf(pending.key, pending.transfer.message);
+  const auto ready = [&] {
+    absl::MutexLock lock(&mutex_);
+    ends_[pending.key].ready.push_back(std::move(pending.transfer));
+  };
+  if (pair.words().lower()) {
+    absl::MutexLock starting(&pair.starting);
+    ready();
+    return StartMatched(pair, pending.key);
+  }
+  ready();  // first: the answer may come at once
+  return pair.words().Say(word);
+}
+
+void CommunicatorLinks::HearWords(LinkedPair& pair, int peer) {
+  for (int heard = 0; heard < pair.words().messages(); ++heard) {
+    const absl::StatusOr<LinkWord> word = HearWord(pair);
+    const absl::Status status = word.ok() ? TakeWord(pair, peer, *word) : word.status();
+    if (!status.ok()) {
+      Fail(status);
+      return;
+    }
+  }
+}
+
+absl::StatusOr<LinkWord> CommunicatorLinks::HearWord(LinkedPair& pair) {
+  return pair.words().Hear([&]() -> absl::Status {
+    SHOAL_RETURN_IF_ERROR(check());
+    SHOAL_RETURN_IF_ERROR(pair.communicators().status());
+    absl::MutexLock lock(&mutex_);
+    SHOAL_RETURN_IF_ERROR(failure_);
+    return stopping_ ? Internal("stage {} ended its step before all its messages", options_.stage)
+                     : absl::OkStatus();
+  });
+}
+
+absl::Status CommunicatorLinks::TakeWord(LinkedPair& pair, int peer, const LinkWord& word) {
+  const EndKey key = {peer, word.gradient != 0, word.from == options_.stage};
+  absl::MutexLock starting(&pair.starting);
+  Transfer transfer;
+  {
+    absl::MutexLock lock(&mutex_);
+    SHOAL_ASSIGN_OR_RETURN(End * end, Find(key));
+    if (pair.words().lower()) {
+      end->heard.push_back(word);
+    } else if (end->ready.empty()) {
+      return DataLoss("stage {} began with a message that this stage is not ready for", peer);
+    } else {
+      transfer = std::move(end->ready.front());
+      end->ready.pop_front();
+    }
+  }
+  if (pair.words().lower()) {
+    return StartMatched(pair, key);
+  }
+  SHOAL_RETURN_IF_ERROR(CheckWord(key, transfer.message, word));
+  return Start(pair, key, std::move(transfer));
+}
+
+absl::Status CommunicatorLinks::StartMatched(LinkedPair& pair, const EndKey& key) {
+  while (true) {
+    Transfer transfer;
+    LinkWord word;
+    {
+      absl::MutexLock lock(&mutex_);
+      SHOAL_ASSIGN_OR_RETURN(End * end, Find(key));
+      if (end->ready.empty() || end->heard.empty()) {
+        return absl::OkStatus();
+      }
+      transfer = std::move(end->ready.front());
+      end->ready.pop_front();
+      word = end->heard.front();
+      end->heard.pop_front();
+    }
+    SHOAL_RETURN_IF_ERROR(CheckWord(key, transfer.message, word));
+    SHOAL_RETURN_IF_ERROR(Start(pair, key, std::move(transfer)));
+    SHOAL_RETURN_IF_ERROR(pair.words().Say(word));
+  }
+}
+
+absl::Status CommunicatorLinks::Start(LinkedPair& pair, const EndKey& key, Transfer transfer) {
+  const StageMessage& message = transfer.message;
+  Place& place = transfer.place;
+  SHOAL_ASSIGN_OR_RETURN(
+      place.done,
+      key.outgoing
+          ? pair.communicators().Send(place.memory.data(), BytesOf(message), NameOf(message))
+          : pair.communicators().Receive(place.memory.data(), BytesOf(message), NameOf(message)));
+  absl::MutexLock lock(&mutex_);
+  SHOAL_ASSIGN_OR_RETURN(End * end, Find(key));
+  --unstarted_;
+  if (key.outgoing) {
+    end->spare.push_back(std::move(place));
+  } else {
+    end->coming.insert_or_assign(message, std::move(place));
+  }
+  return absl::OkStatus();
+}
+
+LinkWord CommunicatorLinks::WordOf(const EndKey& key, const StageMessage& message) const {
+  return {.from = key.outgoing ? options_.stage : key.peer,
+          .gradient = message.gradient ? 1 : 0,
+          .chunk = message.chunk,
+          .microbatch = message.microbatch};
+}
+
+absl::Status CommunicatorLinks::CheckWord(const EndKey& key, const StageMessage& message,
+                                          const LinkWord& word) const {
+  if (word != WordOf(key, message)) {
+    return DataLoss("stage {} speaks of chunk {} microbatch {} where {} is next", key.peer,
+                    word.chunk, word.microbatch, NameOf(message));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace shoal::worker

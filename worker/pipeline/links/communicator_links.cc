@@ -1,0 +1,332 @@
+#include "worker/pipeline/links/communicator_links.h"
+
+#include <algorithm>
+#include <iterator>
+#include <span>
+#include <utility>
+
+#include "absl/time/clock.h"
+#include "core/base/status.h"
+
+namespace shoal::worker {
+namespace {
+
+// Between two looks at whether the step goes on.
+constexpr absl::Duration kLook = absl::Milliseconds(20);
+
+}  // namespace
+
+CommunicatorLinks::CommunicatorLinks(Options options) : options_(std::move(options)) {}
+
+CommunicatorLinks::~CommunicatorLinks() {
+  if (!threads_.empty()) {  // in the middle of a step
+    Abandon(Cancelled("stage {} goes", options_.stage));
+  }
+}
+
+void CommunicatorLinks::Attach(StageLinks& host) {
+  absl::MutexLock lock(&mutex_);
+  host_ = &host;
+}
+
+absl::Status CommunicatorLinks::BeginStep(const StepMessages& step) {
+  absl::Status begun = Begin(step);
+  if (!begun.ok()) {
+    Abandon(begun);
+  }
+  return begun;
+}
+
+absl::Status CommunicatorLinks::Begin(const StepMessages& step) {
+  StageLinks* host = nullptr;
+  {
+    absl::MutexLock lock(&mutex_);
+    failure_ = absl::OkStatus();
+    stopping_ = false;
+    unstarted_ = 0;
+    host = host_;
+  }
+  if (step.attempt > 1) {  // neighbours may have left those of the attempt before: no farewell
+    AbortPairs(Aborted("step {} attempt {} begins", step.step, step.attempt));
+    DropPairs();
+  }
+  SHOAL_RETURN_IF_ERROR(TakePlaces(step));
+  const std::vector<plan::MessageQueue> words = WordQueues(step.queues);
+  const std::vector<int64_t> bytes = WordBytes(words);
+  SHOAL_RETURN_IF_ERROR(host->BeginStep(
+      {.step = step.step, .attempt = step.attempt, .queues = words, .bytes = bytes}));
+  std::vector<int> peers;  // of the step, in order
+  for (const plan::MessageQueue& queue : words) {
+    if (queue.from == options_.stage) {
+      peers.push_back(queue.to);
+    }
+  }
+  SHOAL_RETURN_IF_ERROR(Connect(peers, *host, words));
+  threads_.emplace_back([this] { AwaitReady(); });
+  for (const int peer : peers) {
+    threads_.emplace_back([this, &pair = *pairs_[peer], peer] { HearWords(pair, peer); });
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CommunicatorLinks::TakePlaces(const StepMessages& step) {
+  bytes_.assign(step.bytes.begin(), step.bytes.end());
+  const int64_t longest = bytes_.empty() ? 0 : std::ranges::max(bytes_);
+  absl::MutexLock lock(&mutex_);
+  if (longest > place_bytes_) {
+    ends_.clear();
+    place_bytes_ = longest;
+  }
+  for (const plan::MessageQueue& queue : step.queues) {
+    const bool outgoing = queue.from == options_.stage;
+    if (!outgoing && queue.to != options_.stage) {
+      continue;
+    }
+    End& end = ends_[{outgoing ? queue.to : queue.from, queue.gradients, outgoing}];
+    const int places = outgoing ? queue.send_buffers : queue.slots;
+    while (end.spare.size() < static_cast<size_t>(places)) {
+      SHOAL_ASSIGN_OR_RETURN(Buffer memory, options_.device->Allocate(place_bytes_));
+      end.spare.push_back({.memory = std::move(memory)});
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CommunicatorLinks::Connect(std::span<const int> peers, StageLinks& host,
+                                        std::span<const plan::MessageQueue> words) {
+  for (const int peer : peers) {
+    if (!pairs_.contains(peer)) {
+      auto made = std::make_unique<LinkedPair>(
+          CommunicatorPair::Options{.stage = options_.stage,
+                                    .peer = peer,
+                                    .device = options_.device,
+                                    .collectives = options_.collectives,
+                                    .timeout = options_.timeout,
+                                    .check = options_.check});
+      absl::MutexLock lock(&mutex_);
+      pairs_[peer] = std::move(made);
+    }
+    SHOAL_RETURN_IF_ERROR(pairs_.at(peer)->BeginStep(host, words));
+  }
+  return absl::OkStatus();
+}
+
+void CommunicatorLinks::AbortPairs(const absl::Status& why) {
+  std::vector<std::shared_ptr<Communicator>> communicators;
+  {
+    absl::MutexLock lock(&mutex_);
+    for (const auto& [peer, pair] : pairs_) {
+      std::ranges::move(pair->communicators().communicators(), std::back_inserter(communicators));
+    }
+  }
+  AbortAtOnce(communicators, why);
+}
+
+void CommunicatorLinks::DropPairs() {
+  std::map<int, std::unique_ptr<LinkedPair>> dropped;  // go without the lock: that takes a while
+  absl::MutexLock lock(&mutex_);
+  dropped.swap(pairs_);
+}
+
+absl::Status CommunicatorLinks::EndStep(absl::Duration timeout) {
+  const absl::Time deadline = absl::Now() + timeout;
+  StageLinks* host = nullptr;
+  {
+    absl::MutexLock lock(&mutex_);
+    const auto started = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+      return unstarted_ == 0 || !failure_.ok();
+    };
+    if (!mutex_.AwaitWithDeadline(absl::Condition(&started), deadline)) {
+      return DeadlineExceeded("of {} messages neighbours were not ready within {}", unstarted_,
+                              absl::FormatDuration(timeout));
+    }
+    SHOAL_RETURN_IF_ERROR(failure_);
+    host = host_;
+  }
+  StopThreads();  // they have heard all that is said in a step
+  SHOAL_RETURN_IF_ERROR(status());
+  for (auto& [peer, pair] : pairs_) {
+    SHOAL_RETURN_IF_ERROR(pair->communicators().AwaitDone(deadline));
+  }
+  SHOAL_RETURN_IF_ERROR(host->EndStep(std::max(deadline - absl::Now(), absl::ZeroDuration())));
+  absl::MutexLock lock(&mutex_);
+  host_ = nullptr;
+  return absl::OkStatus();
+}
+
+void CommunicatorLinks::StopThreads() {
+  {
+    absl::MutexLock lock(&mutex_);
+    stopping_ = true;
+  }
+  for (std::thread& thread : threads_) {
+    thread.join();
+  }
+  threads_.clear();
+}
+
+void CommunicatorLinks::Fail(const absl::Status& why) {
+  StageLinks* host = nullptr;
+  {
+    absl::MutexLock lock(&mutex_);
+    if (!failure_.ok()) {
+      return;
+    }
+    failure_ = why;
+    host = host_;
+  }
+  // First neighbours are told: they abort theirs, which ours may wait for.
+  if (host != nullptr) {
+    host->Close(why);
+  }
+  AbortPairs(why);
+}
+
+void CommunicatorLinks::Abandon(const absl::Status& why) {
+  Fail(why);
+  StopThreads();
+  for (auto& [peer, pair] : pairs_) {
+    pair->communicators().Synchronize();
+  }
+  DropPairs();
+  absl::MutexLock lock(&mutex_);
+  pending_.clear();
+  ends_.clear();
+  host_ = nullptr;
+}
+
+absl::Status CommunicatorLinks::status() const {
+  absl::MutexLock lock(&mutex_);
+  return failure_;
+}
+
+absl::StatusOr<CommunicatorLinks::End*> CommunicatorLinks::Find(const EndKey& key) {
+  SHOAL_RETURN_IF_ERROR(failure_);
+  const auto found = ends_.find(key);
+  if (found == ends_.end()) {
+    return FailedPrecondition("stage {} has no queue {} stage {}", options_.stage,
+                              key.outgoing ? "to" : "from", key.peer);
+  }
+  return &found->second;
+}
+
+absl::StatusOr<std::byte*> CommunicatorLinks::MakeRoom(const StageMessage& message,
+                                                       absl::Duration timeout) {
+  const absl::Time deadline = absl::Now() + timeout;
+  std::unique_ptr<Event> sent;
+  std::byte* room = nullptr;
+  {
+    absl::MutexLock lock(&mutex_);
+    SHOAL_ASSIGN_OR_RETURN(End * end, Find({message.peer, message.gradient, /*outgoing=*/true}));
+    const auto free = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+      return !end->spare.empty() || !failure_.ok();
+    };
+    if (!mutex_.AwaitWithDeadline(absl::Condition(&free), deadline)) {
+      return DeadlineExceeded("the messages before it were not received within {}",
+                              absl::FormatDuration(timeout));
+    }
+    SHOAL_RETURN_IF_ERROR(failure_);
+    Place place = std::move(end->spare.front());
+    end->spare.pop_front();
+    sent = std::move(place.done);
+    room = place.memory.data();
+    end->made.insert_or_assign(message, std::move(place));
+  }
+  if (sent != nullptr) {
+    SHOAL_RETURN_IF_ERROR(AwaitDone(*sent, message.peer, deadline));
+  }
+  return room;
+}
+
+absl::Status CommunicatorLinks::Send(const StageMessage& message) {
+  const EndKey key = {message.peer, message.gradient, /*outgoing=*/true};
+  std::unique_ptr<Event> made_until = options_.compute->Record();
+  absl::MutexLock lock(&mutex_);
+  SHOAL_ASSIGN_OR_RETURN(End * end, Find(key));
+  auto made = end->made.extract(message);
+  if (made.empty()) {
+    return Internal("{} is sent without room", NameOf(message));
+  }
+  ++unstarted_;
+  pending_.push_back({.key = key,
+                      .transfer = {message, std::move(made.mapped())},
+                      .after = std::move(made_until)});
+  return absl::OkStatus();
+}
+
+absl::Status CommunicatorLinks::Post(const StageMessage& message) {
+  const EndKey key = {message.peer, message.gradient, /*outgoing=*/false};
+  absl::MutexLock lock(&mutex_);
+  SHOAL_ASSIGN_OR_RETURN(End * end, Find(key));
+  if (end->spare.empty()) {
+    return Internal("{}: more receives of the queue are posted than it has slots", NameOf(message));
+  }
+  Place place = std::move(end->spare.front());
+  end->spare.pop_front();
+  std::unique_ptr<Event> used = std::move(place.done);
+  ++unstarted_;
+  pending_.push_back(
+      {.key = key, .transfer = {message, std::move(place)}, .after = std::move(used)});
+  return absl::OkStatus();
+}
+
+absl::StatusOr<const std::byte*> CommunicatorLinks::Await(const StageMessage& message,
+                                                          absl::Duration timeout) {
+  const absl::Time deadline = absl::Now() + timeout;
+  std::unique_ptr<Event> received;
+  const std::byte* data = nullptr;
+  {
+    absl::MutexLock lock(&mutex_);
+    SHOAL_ASSIGN_OR_RETURN(End * end, Find({message.peer, message.gradient, /*outgoing=*/false}));
+    const auto there = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+      return end->coming.contains(message) || !failure_.ok();
+    };
+    if (!mutex_.AwaitWithDeadline(absl::Condition(&there), deadline)) {
+      return DeadlineExceeded("it did not come within {}", absl::FormatDuration(timeout));
+    }
+    SHOAL_RETURN_IF_ERROR(failure_);
+    auto coming = end->coming.extract(message);
+    received = std::move(coming.mapped().done);
+    data = coming.mapped().memory.data();
+    end->in_use.insert(std::move(coming));
+  }
+  SHOAL_RETURN_IF_ERROR(AwaitDone(*received, message.peer, deadline));
+  return data;
+}
+
+absl::Status CommunicatorLinks::Consumed(const StageMessage& message) {
+  Place place;
+  const EndKey key = {message.peer, message.gradient, /*outgoing=*/false};
+  {
+    absl::MutexLock lock(&mutex_);
+    SHOAL_ASSIGN_OR_RETURN(End * end, Find(key));
+    auto used = end->in_use.extract(message);
+    if (used.empty()) {
+      return Internal("{} is consumed and was not there", NameOf(message));
+    }
+    place = std::move(used.mapped());
+  }
+  if (options_.poison) {
+    options_.compute->Fill(place.memory.data(), std::byte{0xFF}, place_bytes_);
+  }
+  place.done = options_.compute->Record();
+  absl::MutexLock lock(&mutex_);
+  SHOAL_ASSIGN_OR_RETURN(End * end, Find(key));
+  end->spare.push_back(std::move(place));
+  return absl::OkStatus();
+}
+
+// What is under way with a communicator that fails ends too: then it is not done.
+absl::Status CommunicatorLinks::AwaitDone(Event& transfer, int peer, absl::Time deadline) {
+  while (!transfer.WaitDone(kLook)) {
+    SHOAL_RETURN_IF_ERROR(status());
+    if (absl::Now() >= deadline) {
+      return DeadlineExceeded("stage {} was ready, but what is under way with it did not end",
+                              peer);
+    }
+  }
+  SHOAL_RETURN_IF_ERROR(transfer.Wait());
+  return pairs_.at(peer)->communicators().status();
+}
+
+}  // namespace shoal::worker

@@ -1,0 +1,168 @@
+#include "worker/pipeline/links/communicator_pair.h"
+
+#include <algorithm>
+#include <thread>
+#include <utility>
+
+#include "absl/time/clock.h"
+#include "core/base/status.h"
+
+namespace shoal::worker {
+namespace {
+
+// A stage has two neighbours at most in every schedule, and so four communicators. Of the thread
+// blocks of all of them, which wait on the GPU for the other rank's, each must have its place at
+// the same time: the smallest GPU that we compute on has room for several times as many. They are
+// enough for the full rate of a link between GPUs.
+constexpr int kMostBlocks = 8;
+// What is sent to connect.
+constexpr int64_t kTriedBytes = 64;
+// Between two looks at what is under way.
+constexpr absl::Duration kLook = absl::Milliseconds(20);
+
+}  // namespace
+
+CommunicatorPair::CommunicatorPair(const Options& options) : options_(options) {
+  for (Way& way : ways_) {
+    way.stream = options_.device->NewStream(StreamKind::kCopy);  // beside the compute, before it
+  }
+}
+
+absl::StatusOr<LinkIds> CommunicatorPair::NewIds() {
+  LinkIds ids;
+  for (std::string& id : ids) {
+    SHOAL_ASSIGN_OR_RETURN(id, options_.collectives->NewId());
+  }
+  return ids;
+}
+
+absl::Status CommunicatorPair::Connect(const LinkIds& ids) {
+  Disconnect();
+  absl::Status status = Join(ids);
+  if (status.ok()) {
+    status = Try();
+  }
+  connected_ = status.ok();
+  if (!connected_) {
+    Disconnect();
+  }
+  return status;
+}
+
+absl::Status CommunicatorPair::Join(const LinkIds& ids) {
+  const auto [low, high] = std::minmax(options_.stage, options_.peer);
+  for (size_t i = 0; i < ways_.size(); ++i) {
+    SHOAL_ASSIGN_OR_RETURN(
+        std::shared_ptr<Communicator> communicator,
+        options_.collectives->Join(
+            {.name = fmt::format("{} from stage {} to stage {}", options_.collectives->name(),
+                                 i == 0 ? low : high, i == 0 ? high : low),
+             .id = ids[i],
+             .rank = rank(),
+             .ranks = 2,
+             .connect_timeout = options_.timeout,
+             .timeout = options_.timeout,
+             .most_blocks = kMostBlocks,
+             .check = options_.check}));
+    absl::MutexLock lock(&mutex_);
+    ways_[i].communicator = std::move(communicator);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CommunicatorPair::Try() {
+  SHOAL_ASSIGN_OR_RETURN(const Buffer memory, options_.device->Allocate(2 * kTriedBytes));
+  const auto both = [&]() -> absl::Status {
+    for (const Way* way : {&ways_[0], &ways_[1]}) {
+      SHOAL_RETURN_IF_ERROR(
+          (way == &outgoing()
+               ? Send(memory.data(), kTriedBytes, "the first bytes")
+               : Receive(memory.data() + kTriedBytes, kTriedBytes, "the first bytes"))
+              .status());
+    }
+    return AwaitDone(absl::Now() + options_.timeout);
+  };
+  const absl::Status status = both();
+  if (!status.ok()) {  // before the memory goes
+    AbortAtOnce(communicators(), status);
+    Synchronize();
+  }
+  return status;
+}
+
+void CommunicatorPair::Disconnect() {
+  connected_ = false;
+  for (Way& way : ways_) {
+    std::shared_ptr<Communicator> left;  // goes without the lock: that may take a while
+    absl::MutexLock lock(&mutex_);
+    left = std::move(way.communicator);
+  }
+}
+
+absl::StatusOr<std::unique_ptr<Event>> CommunicatorPair::Send(const void* from, int64_t bytes,
+                                                              std::string_view what) {
+  Way& way = outgoing();
+  SHOAL_RETURN_IF_ERROR(way.communicator->Send(from, bytes, 1 - rank(), *way.stream, what));
+  return way.stream->Record();
+}
+
+absl::StatusOr<std::unique_ptr<Event>> CommunicatorPair::Receive(void* to, int64_t bytes,
+                                                                 std::string_view what) {
+  Way& way = incoming();
+  SHOAL_RETURN_IF_ERROR(way.communicator->Receive(to, bytes, 1 - rank(), *way.stream, what));
+  return way.stream->Record();
+}
+
+absl::Status CommunicatorPair::AwaitDone(absl::Time deadline) {
+  for (Way& way : ways_) {
+    const std::unique_ptr<Event> done = way.stream->Record();
+    while (!done->WaitDone(kLook)) {
+      SHOAL_RETURN_IF_ERROR(status());
+      if (absl::Now() >= deadline) {
+        return DeadlineExceeded("what goes between stages {} and {} is not done in time",
+                                options_.stage, options_.peer);
+      }
+    }
+    SHOAL_RETURN_IF_ERROR(done->Wait());
+  }
+  return status();  // work of a communicator that has failed is done too
+}
+
+std::vector<std::shared_ptr<Communicator>> CommunicatorPair::communicators() const {
+  std::vector<std::shared_ptr<Communicator>> communicators;
+  absl::MutexLock lock(&mutex_);
+  for (const Way& way : ways_) {
+    if (way.communicator != nullptr) {
+      communicators.push_back(way.communicator);
+    }
+  }
+  return communicators;
+}
+
+// Asked without the lock: one that is in a call answers late, and who aborts the others must not
+// wait for that.
+absl::Status CommunicatorPair::status() const {
+  for (const auto& communicator : communicators()) {
+    SHOAL_RETURN_IF_ERROR(communicator->status());
+  }
+  return absl::OkStatus();
+}
+
+void CommunicatorPair::Synchronize() {
+  for (Way& way : ways_) {
+    way.stream->Synchronize().IgnoreError();
+  }
+}
+
+void AbortAtOnce(const std::vector<std::shared_ptr<Communicator>>& communicators,
+                 const absl::Status& why) {
+  std::vector<std::thread> threads;
+  for (const auto& communicator : communicators) {
+    threads.emplace_back([&communicator, &why] { communicator->Abort(why); });
+  }
+  for (std::thread& thread : threads) {
+    thread.join();
+  }
+}
+
+}  // namespace shoal::worker

@@ -1,0 +1,233 @@
+#include "worker/pipeline/links/device_links.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/time/clock.h"
+#include "core/base/check.h"
+#include "core/base/status.h"
+
+namespace shoal::worker {
+namespace {
+
+// Between two looks at whether the step has failed.
+constexpr absl::Duration kLook = absl::Milliseconds(20);
+
+}  // namespace
+
+DeviceLinks::DeviceLinks(Device& device, Stream& compute)
+    : device_(device),
+      compute_(compute),
+      outgoing_(device.NewStream(StreamKind::kCopy)),
+      incoming_(device.NewStream(StreamKind::kCopy)),
+      thread_([this] { RunThread(); }) {}
+
+DeviceLinks::~DeviceLinks() {
+  Abandon(Cancelled("the stage goes"));
+  {
+    absl::MutexLock lock(&mutex_);
+    stopping_ = true;
+  }
+  thread_.join();
+}
+
+void DeviceLinks::Attach(StageLinks& host) { host_ = &host; }
+
+void DeviceLinks::Abandon(const absl::Status& why) {
+  {
+    absl::MutexLock lock(&mutex_);
+    failure_.Update(why);
+    words_.clear();
+    const auto quiet = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return !telling_; };
+    mutex_.Await(absl::Condition(&quiet));
+  }
+  outgoing_->Synchronize().IgnoreError();
+  incoming_->Synchronize().IgnoreError();
+}
+
+absl::Status DeviceLinks::BeginStep(const StepMessages& step) {
+  bool failed = false;  // the step before
+  {
+    absl::MutexLock lock(&mutex_);
+    failed = !failure_.ok();
+    failure_ = absl::OkStatus();
+  }
+  for (auto& [message, made] : made_) {
+    outgoing_places_.spare.push_back(std::move(made.place));
+  }
+  made_.clear();
+  for (auto& [message, used] : used_) {
+    incoming_places_.spare.push_back(std::move(used.place));
+  }
+  used_.clear();
+  if (failed) {
+    // Copies have ended, and what is computed has by now. Whoever waits for the events of that step
+    // would fail as it did.
+    for (Places* places : {&outgoing_places_, &incoming_places_}) {
+      for (Place& place : places->spare) {
+        place.free = compute_.Record();
+      }
+    }
+  }
+  bytes_.assign(step.bytes.begin(), step.bytes.end());
+  const int64_t longest = bytes_.empty() ? 0 : std::ranges::max(bytes_);
+  if (longest > place_bytes_) {
+    outgoing_places_ = {};
+    incoming_places_ = {};
+    place_bytes_ = longest;
+  }
+  return host_->BeginStep(step);
+}
+
+absl::Status DeviceLinks::EndStep(absl::Duration timeout) {
+  const absl::Time deadline = absl::Now() + timeout;
+  {
+    absl::MutexLock lock(&mutex_);
+    const auto told = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+      return words_.empty() && !telling_;
+    };
+    if (!mutex_.AwaitWithDeadline(absl::Condition(&told), deadline)) {
+      return DeadlineExceeded("{} messages were not made, used or copied on the device within {}",
+                              words_.size() + 1, absl::FormatDuration(timeout));
+    }
+    SHOAL_RETURN_IF_ERROR(failure_);
+  }
+  return host_->EndStep(std::max(deadline - absl::Now(), absl::ZeroDuration()));
+}
+
+absl::StatusOr<DeviceLinks::Place> DeviceLinks::TakePlace(Places& places) {
+  Place place;
+  if (places.spare.empty() || places.count < plan::kDeviceMessages) {
+    SHOAL_ASSIGN_OR_RETURN(place.memory, device_.Allocate(place_bytes_));
+    ++places.count;
+    return place;
+  }
+  place = std::move(places.spare.front());
+  places.spare.pop_front();
+  return place;
+}
+
+absl::StatusOr<std::byte*> DeviceLinks::MakeRoom(const StageMessage& message,
+                                                 absl::Duration timeout) {
+  SHOAL_RETURN_IF_ERROR(failure());
+  SHOAL_ASSIGN_OR_RETURN(std::byte* const room, host_->MakeRoom(message, timeout));
+  if (host_->OnDevice(message.peer)) {
+    return room;
+  }
+  SHOAL_ASSIGN_OR_RETURN(Place place, TakePlace(outgoing_places_));
+  if (place.free != nullptr) {
+    compute_.WaitFor(*place.free);
+  }
+  std::byte* const data = place.memory.data();
+  made_[message] = {.place = std::move(place), .host = room};
+  return data;
+}
+
+absl::Status DeviceLinks::Send(const StageMessage& message) {
+  if (host_->OnDevice(message.peer)) {
+    return Put({.kind = Word::Kind::kSend, .message = message, .after = compute_.Record()});
+  }
+  auto found = made_.extract(message);
+  SHOAL_CHECK(!found.empty());
+  Made& made = found.mapped();
+  outgoing_->WaitFor(*compute_.Record());
+  outgoing_->Copy(made.host, made.place.memory.data(), BytesOf(message));
+  made.place.free = outgoing_->Record();
+  outgoing_places_.spare.push_back(std::move(made.place));
+  return Put({.kind = Word::Kind::kSend, .message = message, .after = outgoing_->Record()});
+}
+
+absl::Status DeviceLinks::Post(const StageMessage& message) {
+  return Put({.kind = Word::Kind::kPost, .message = message});
+}
+
+absl::StatusOr<const std::byte*> DeviceLinks::Await(const StageMessage& message,
+                                                    absl::Duration timeout) {
+  SHOAL_RETURN_IF_ERROR(failure());
+  SHOAL_ASSIGN_OR_RETURN(const std::byte* const arrived, host_->Await(message, timeout));
+  if (host_->OnDevice(message.peer)) {
+    return arrived;
+  }
+  SHOAL_ASSIGN_OR_RETURN(Place place, TakePlace(incoming_places_));
+  if (place.free != nullptr) {
+    incoming_->WaitFor(*place.free);
+  }
+  incoming_->Copy(place.memory.data(), arrived, BytesOf(message));
+  std::unique_ptr<Event> copied = incoming_->Record();
+  compute_.WaitFor(*copied);
+  const std::byte* const data = place.memory.data();
+  used_[message] = {.place = std::move(place), .copied = std::move(copied)};
+  return data;
+}
+
+absl::Status DeviceLinks::Consumed(const StageMessage& message) {
+  if (host_->OnDevice(message.peer)) {
+    return Put({.kind = Word::Kind::kConsumed, .message = message, .after = compute_.Record()});
+  }
+  auto found = used_.extract(message);
+  SHOAL_CHECK(!found.empty());
+  Used& used = found.mapped();
+  used.place.free = compute_.Record();
+  incoming_places_.spare.push_back(std::move(used.place));
+  return Put({.kind = Word::Kind::kConsumed, .message = message, .after = std::move(used.copied)});
+}
+
+absl::Status DeviceLinks::Put(Word word) {
+  absl::MutexLock lock(&mutex_);
+  SHOAL_RETURN_IF_ERROR(failure_);
+  words_.push_back(std::move(word));
+  return absl::OkStatus();
+}
+
+absl::Status DeviceLinks::failure() const {
+  absl::MutexLock lock(&mutex_);
+  return failure_;
+}
+
+void DeviceLinks::RunThread() {
+  while (true) {
+    Word word;
+    {
+      absl::MutexLock lock(&mutex_);
+      telling_ = false;
+      const auto has_work = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+        return stopping_ || !words_.empty();
+      };
+      mutex_.Await(absl::Condition(&has_work));
+      if (words_.empty()) {
+        return;
+      }
+      word = std::move(words_.front());
+      words_.pop_front();
+      telling_ = true;
+    }
+    if (const absl::Status told = Tell(word); !told.ok()) {
+      {
+        absl::MutexLock lock(&mutex_);
+        failure_.Update(told);
+        words_.clear();
+      }
+      host_->Close(told);  // whoever waits for a message fails with it
+    }
+  }
+}
+
+absl::Status DeviceLinks::Tell(const Word& word) {
+  if (word.after != nullptr) {
+    while (!word.after->WaitDone(kLook)) {
+      SHOAL_RETURN_IF_ERROR(failure());
+    }
+    SHOAL_RETURN_IF_ERROR(word.after->Wait());
+  }
+  switch (word.kind) {
+    case Word::Kind::kSend:
+      return host_->Send(word.message);
+    case Word::Kind::kPost:
+      return host_->Post(word.message);
+    case Word::Kind::kConsumed:
+      return host_->Consumed(word.message);
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace shoal::worker

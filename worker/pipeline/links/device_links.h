@@ -1,0 +1,109 @@
+// Links between stages for a device whose memory the host cannot reach: around links whose messages
+// lie in memory of the host, it copies each to the device before it is used and back once it is
+// made. The walk of a stage neither waits for these copies nor knows of them. Messages that lie on
+// the device already (StageLinks::OnDevice) are made and used there, without a copy.
+//
+// Copies run on two streams of their own, one each way, ordered by events: a message is copied out
+// when the compute stream has made it, and the compute stream waits for one that is copied in. What
+// the links are told of a message, that it goes or that its memory is used no more, is true only
+// then: a thread tells them, in the order of the calls here. Device memory is two messages each
+// way, more where the stage makes several before it sends one.
+//
+// Else as AttachedLinks and StageLinks say. The links it is attached to see Send, Post and Consumed
+// from one thread and the other calls from another. Pageable host memory is copied to and from too,
+// but not beside the compute.
+#pragma once
+
+#include <deque>
+#include <map>
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "worker/backend/backend.h"
+#include "worker/pipeline/links/attached_links.h"
+
+namespace shoal::worker {
+
+class DeviceLinks final : public AttachedLinks {
+ public:
+  // Messages are made and used on `compute`.
+  DeviceLinks(Device& device, Stream& compute);
+  ~DeviceLinks() override;
+
+  void Attach(StageLinks& host) override;
+  void Abandon(const absl::Status& why) override ABSL_LOCKS_EXCLUDED(mutex_);
+
+  absl::Status BeginStep(const StepMessages& step) override;
+  absl::Status EndStep(absl::Duration timeout) override ABSL_LOCKS_EXCLUDED(mutex_);
+  absl::StatusOr<std::byte*> MakeRoom(const StageMessage& message, absl::Duration timeout) override;
+  absl::Status Send(const StageMessage& message) override;
+  absl::Status Post(const StageMessage& message) override;
+  absl::StatusOr<const std::byte*> Await(const StageMessage& message,
+                                         absl::Duration timeout) override;
+  absl::Status Consumed(const StageMessage& message) override;
+  void Close(const absl::Status& why) override { host_->Close(why); }
+  absl::Status status() const override { return host_->status(); }
+
+ private:
+  // Device memory for a message.
+  struct Place {
+    Buffer memory;
+    std::unique_ptr<Event> free;  // what is to be done before its next use; null: nothing
+  };
+  struct Places {
+    std::deque<Place> spare;  // the one in use last is the last
+    int count = 0;            // those in use included
+  };
+  // On the way from and to the host.
+  struct Made {
+    Place place;
+    std::byte* host = nullptr;
+  };
+  struct Used {
+    Place place;
+    std::unique_ptr<Event> copied;
+  };
+  // What the thread tells the links.
+  struct Word {
+    enum class Kind : uint8_t { kSend, kPost, kConsumed };
+    Kind kind = Kind::kPost;
+    StageMessage message;
+    std::unique_ptr<Event> after;  // null: at once
+  };
+
+  absl::StatusOr<Place> TakePlace(Places& places);
+  int64_t BytesOf(const StageMessage& message) const {
+    return bytes_[static_cast<size_t>(message.microbatch)];
+  }
+  absl::Status Put(Word word) ABSL_LOCKS_EXCLUDED(mutex_);
+  void RunThread() ABSL_LOCKS_EXCLUDED(mutex_);
+  absl::Status Tell(const Word& word) ABSL_LOCKS_EXCLUDED(mutex_);
+  absl::Status failure() const ABSL_LOCKS_EXCLUDED(mutex_);
+
+  Device& device_;
+  Stream& compute_;
+  const std::unique_ptr<Stream> outgoing_;
+  const std::unique_ptr<Stream> incoming_;
+  StageLinks* host_ = nullptr;
+  std::vector<int64_t> bytes_;  // of a message, by microbatch
+  int64_t place_bytes_ = 0;
+  Places outgoing_places_;
+  Places incoming_places_;
+  std::map<StageMessage, Made> made_;
+  std::map<StageMessage, Used> used_;
+
+  mutable absl::Mutex mutex_;
+  std::deque<Word> words_ ABSL_GUARDED_BY(mutex_);
+  bool telling_ ABSL_GUARDED_BY(mutex_) = false;
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  absl::Status failure_ ABSL_GUARDED_BY(mutex_);  // of the step
+  std::thread thread_;
+};
+
+}  // namespace shoal::worker

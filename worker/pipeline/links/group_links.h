@@ -1,0 +1,76 @@
+// All links of a stage, to neighbours that may each be reached over another transport, and when
+// they are made anew.
+//
+// Connections are kept from step to step. An attempt that is not a step's first has new ones, so
+// that nothing of the failed attempt arrives in it, and where it has no messages, the step that has
+// some next; and so have two stages whose messages need more memory than those of any step before.
+// Both sides of a connection see that by themselves: attempt and schedule are the same for all
+// stages.
+//
+// Threads: as StageLinks; Prepare like BeginStep.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <span>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "core/plan/schedule/schedule_queues.h"
+#include "worker/pipeline/links/stage_handshake.h"
+#include "worker/pipeline/links/stage_links.h"
+
+namespace shoal::worker {
+
+class GroupLinks final : public StageLinks {
+ public:
+  // `longest_message`: bytes of the longest that any step will have.
+  GroupLinks(int stage, int64_t longest_message, absl::Duration connect_timeout,
+             StageHandshake* handshake)
+      : stage_(stage),
+        longest_message_(longest_message),
+        connect_timeout_(connect_timeout),
+        handshake_(handshake) {}
+
+  // Before BeginStep: connects with whom the queues of the whole schedule say. Blocks until those
+  // are at the same attempt.
+  absl::Status Prepare(const StepAttempt& attempt, std::span<const plan::MessageQueue> queues);
+
+  // In its place where the group has no microbatches.
+  void Skip(const StepAttempt& attempt);
+
+  absl::Status BeginStep(const StepMessages& step) override;
+  absl::Status EndStep(absl::Duration timeout) override;
+  absl::StatusOr<std::byte*> MakeRoom(const StageMessage& message, absl::Duration timeout) override;
+  absl::Status Send(const StageMessage& message) override;
+  absl::Status Post(const StageMessage& message) override;
+  absl::StatusOr<const std::byte*> Await(const StageMessage& message,
+                                         absl::Duration timeout) override;
+  absl::Status Consumed(const StageMessage& message) override;
+  // On the thread of the steps.
+  bool OnDevice(int peer) const override;
+  void Close(const absl::Status& why) override ABSL_LOCKS_EXCLUDED(mutex_);
+  // Of the first that is closed.
+  absl::Status status() const override ABSL_LOCKS_EXCLUDED(mutex_);
+
+ private:
+  struct Pair {
+    LinkMemory memory;
+    std::unique_ptr<TransportLinks> links;
+    bool spent = false;  // an attempt has failed since it was made
+  };
+  absl::StatusOr<TransportLinks*> LinksTo(int peer);
+
+  const int stage_;
+  const int64_t longest_message_;
+  const absl::Duration connect_timeout_;
+  StageHandshake* const handshake_;
+
+  // Changed by the thread of the steps alone, under the lock, which Close takes to read it.
+  mutable absl::Mutex mutex_;
+  std::map<int, Pair> pairs_;  // by peer
+};
+
+}  // namespace shoal::worker

@@ -1,0 +1,49 @@
+#include "worker/pipeline/links/lent_memory.h"
+
+#include <utility>
+
+#include "absl/time/clock.h"
+#include "core/base/status.h"
+
+namespace shoal::worker {
+namespace {
+
+// Between two looks at whether to stop.
+constexpr absl::Duration kLook = absl::Milliseconds(20);
+
+}  // namespace
+
+absl::StatusOr<std::shared_ptr<std::byte>> LentMemory::Allocate(Device& device, int64_t bytes) {
+  SHOAL_ASSIGN_OR_RETURN(std::shared_ptr<std::byte> memory, device.AllocateShared(bytes));
+  {
+    absl::MutexLock lock(&count_->mutex);
+    ++count_->there;
+  }
+  std::byte* const data = memory.get();
+  return std::shared_ptr<std::byte>(
+      data, [count = count_, memory = std::move(memory)](std::byte*) mutable {
+        memory.reset();  // it is gone when this says so
+        absl::MutexLock lock(&count->mutex);
+        --count->there;
+      });
+}
+
+bool LentMemory::AwaitGone(absl::Duration patience, const std::function<bool()>& stop) {
+  const absl::Time deadline = absl::Now() + patience;
+  Count& count = *count_;
+  const auto gone = [&count]()
+                        ABSL_EXCLUSIVE_LOCKS_REQUIRED(count.mutex) { return count.there == 0; };
+  while (true) {
+    {
+      absl::MutexLock lock(&count.mutex);
+      if (count.mutex.AwaitWithTimeout(absl::Condition(&gone), kLook)) {
+        return true;
+      }
+    }
+    if (absl::Now() >= deadline || stop()) {
+      return false;
+    }
+  }
+}
+
+}  // namespace shoal::worker

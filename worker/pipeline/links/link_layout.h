@@ -1,0 +1,104 @@
+// How messages between two stages lie in memory and what their doorbells say: the contract between
+// the two ends of a connection (transport_links.h). Little-endian, fixed size.
+//
+// Each side exposes one region of slots to the other. The slots of a step follow from its schedule,
+// which both sides have: first those of the queue of activations, then those of gradients, each
+// slot as long as a header and the longest message of the step. A slot holds a StageMessageHeader
+// and the message behind it, written in one write whose doorbell says queue, number and slot. The
+// receiver tells the sender by a doorbell without data that it has posted a receive, and into which
+// slot it is to be written. Messages and receives of a queue have numbers, from 0 when the
+// connection is made and in order, so that each end knows which comes next.
+//
+// Where messages lie in memory of devices, headers lie apart, in a second region, of the host: one
+// for each slot, in the order of the slots. A message is two writes then, of which the header's is
+// the second and has the doorbell. The room for a header in the slot stays empty.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "core/plan/schedule/schedule_queues.h"
+
+namespace shoal::worker {
+
+inline constexpr uint64_t kStageMessageMagic = 0x3147415453484C53;  // "SLHSTAG1"
+
+struct StageMessageHeader {
+  uint64_t magic;
+  int64_t step;
+  int64_t attempt;
+  int64_t bytes;  // of the message behind it
+  int32_t chunk;  // the receiver's
+  int32_t microbatch;
+  uint32_t gradient;  // 1: of the chunk's output
+  uint32_t number;    // in its queue
+  uint64_t hash;      // XXH3-64 of what is before it
+  uint64_t reserved;
+};
+inline constexpr int64_t kStageMessageHeaderBytes = 64;
+static_assert(sizeof(StageMessageHeader) == kStageMessageHeaderBytes);
+static_assert(offsetof(StageMessageHeader, hash) == 48);
+
+void Seal(StageMessageHeader& header);
+bool IsWhole(const StageMessageHeader& header);
+
+struct LinkDoorbell {
+  enum class Kind : uint32_t {
+    kHello,    // the connection is complete: what was refused so far may be posted
+    kReceive,  // a receive is posted
+    kMessage,  // a message is in its slot
+  };
+  Kind kind = Kind::kHello;
+  bool gradients = false;
+  uint32_t number = 0;  // the low bits of it
+  uint32_t slot = 0;
+
+  bool operator==(const LinkDoorbell&) const = default;
+};
+inline constexpr uint32_t kLinkNumbers = 1 << 13;
+inline constexpr uint32_t kMaxLinkSlots = 1 << 16;  // of a queue
+
+uint32_t Encode(const LinkDoorbell& doorbell);
+LinkDoorbell DecodeDoorbell(uint32_t immediate);
+
+// Pieces of a region, all of the same length.
+struct PieceLayout {
+  int64_t first = 0;  // pieces of the region before these
+  int64_t stride = 0;
+  int64_t count = 0;
+
+  int64_t OffsetOf(int64_t piece) const { return (first + piece) * stride; }
+  // In a region of headers alone.
+  int64_t HeaderOffsetOf(int64_t piece) const { return (first + piece) * kStageMessageHeaderBytes; }
+};
+
+// A region of pieces, which may be used for more of them where they are shorter.
+struct LinkRoom {
+  int64_t bytes = 0;
+  int64_t pieces = 0;  // headers that there is room for where they lie apart
+
+  bool Covers(const LinkRoom& needed) const {
+    return bytes >= needed.bytes && pieces >= needed.pieces;
+  }
+};
+
+// Of the messages from one stage to another: the slots at the receiver and the buffers at the
+// sender, [0] of activations, [1] of gradients.
+struct LinkLayout {
+  PieceLayout slots[2];
+  PieceLayout buffers[2];
+
+  LinkRoom slot_room() const { return RoomOf(slots); }
+  LinkRoom buffer_room() const { return RoomOf(buffers); }
+
+ private:
+  static LinkRoom RoomOf(const PieceLayout (&pieces)[2]) {
+    const int64_t count = pieces[0].count + pieces[1].count;
+    return {.bytes = pieces[0].stride * count, .pieces = count};
+  }
+};
+LinkLayout LayOut(std::span<const plan::MessageQueue> queues, int from, int to,
+                  int64_t longest_message);
+
+}  // namespace shoal::worker

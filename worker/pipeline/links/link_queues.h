@@ -1,0 +1,130 @@
+// The two ends of a queue of messages over a connection, as state machines: what may be posted
+// next, and what a doorbell or a completion means. Without threads, locks and I/O, which
+// transport_links.cc adds.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "worker/pipeline/links/link_layout.h"
+#include "worker/pipeline/links/stage_links.h"
+
+namespace shoal::worker {
+
+// What the messages of a step have in common.
+struct LinkStep {
+  int64_t step = 0;
+  int64_t attempt = 0;
+  std::vector<int64_t> bytes;  // of a message, by microbatch
+};
+
+// Where this end's pieces of both queues lie, and their headers.
+struct PieceMemory {
+  std::byte* pieces = nullptr;
+  std::byte* headers = nullptr;  // null: each before its message
+
+  std::byte* MessageOf(const PieceLayout& layout, int64_t piece) const {
+    return pieces + layout.OffsetOf(piece) + kStageMessageHeaderBytes;
+  }
+  std::byte* HeaderOf(const PieceLayout& layout, int64_t piece) const {
+    return headers == nullptr ? pieces + layout.OffsetOf(piece)
+                              : headers + layout.HeaderOffsetOf(piece);
+  }
+};
+
+// The sender's end.
+class OutgoingQueue {
+ public:
+  explicit OutgoingQueue(bool gradients) : gradients_(gradients) {}
+
+  // The step must outlive it. Receives that the peer has posted for this step already are kept.
+  void BeginStep(const LinkStep& step, const PieceLayout& slots, const PieceLayout& buffers,
+                 const PieceMemory& memory);
+
+  // Nothing while all buffers are in use.
+  std::optional<std::byte*> MakeRoom(const StageMessage& message);
+  absl::Status Send(const StageMessage& message);
+  // The peer has posted a receive.
+  absl::Status OnReceive(uint32_t number, uint32_t slot);
+
+  struct Part {
+    std::span<const std::byte> from;
+    int64_t offset = 0;  // in the peer's region
+  };
+  struct Write {
+    size_t buffer = 0;
+    Part message;  // into the peer's slots
+    Part header;   // into its headers, where they lie apart; else part of the message
+    uint32_t immediate = 0;
+  };
+  // The next message that has a receive; stays the next until OnPosted.
+  absl::StatusOr<std::optional<Write>> NextWrite();
+  void OnPosted();
+  // A part of it.
+  void OnWritten(size_t buffer);
+
+  int64_t under_way() const { return static_cast<int64_t>(buffers_.size() - free_.size()); }
+
+ private:
+  struct Buffer {
+    int64_t bytes = 0;  // of the message
+    int unwritten = 0;  // parts
+  };
+
+  const bool gradients_;
+  const LinkStep* step_ = nullptr;
+  PieceLayout slots_;
+  PieceLayout layout_;
+  PieceMemory memory_;
+  std::vector<size_t> free_;
+  std::vector<Buffer> buffers_;
+  std::map<StageMessage, size_t> made_;
+  std::deque<size_t> ready_;       // sent, in order
+  std::deque<uint32_t> receives_;  // slots, in order
+  uint32_t next_message_ = 0;
+  uint32_t next_receive_ = 0;
+};
+
+// The receiver's end.
+class IncomingQueue {
+ public:
+  explicit IncomingQueue(bool gradients) : gradients_(gradients) {}
+
+  void BeginStep(const LinkStep& step, const PieceLayout& slots, const PieceMemory& memory);
+
+  absl::Status Post(const StageMessage& message);
+  // The doorbell that tells the peer; stays the next until OnPosted.
+  std::optional<uint32_t> NextDoorbell() const;
+  void OnPosted() { untold_.pop_front(); }
+  // A message is in its slot. What is wrong with it, where something is.
+  absl::Status OnMessage(uint32_t number, uint32_t slot);
+  // Null while it has not arrived.
+  std::byte* Find(const StageMessage& message) const;
+  // Its slot, which is not used any more.
+  absl::StatusOr<std::span<std::byte>> Consumed(const StageMessage& message);
+
+ private:
+  struct Posted {
+    StageMessage message;
+    uint32_t slot = 0;
+  };
+  const bool gradients_;
+  const LinkStep* step_ = nullptr;
+  PieceLayout layout_;
+  PieceMemory memory_;
+  std::vector<uint32_t> free_;
+  std::deque<Posted> posted_;    // in order, not arrived
+  std::deque<uint32_t> untold_;  // immediates
+  std::map<StageMessage, uint32_t> arrived_;
+  uint32_t next_receive_ = 0;
+  uint32_t next_message_ = 0;
+};
+
+}  // namespace shoal::worker

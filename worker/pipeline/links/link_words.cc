@@ -1,0 +1,126 @@
+#include "worker/pipeline/links/link_words.h"
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <utility>
+
+#include "core/base/status.h"
+
+namespace shoal::worker {
+namespace {
+
+// For room, of which there always is enough.
+constexpr absl::Duration kRoomTimeout = absl::Seconds(10);
+// Between two looks at whether it goes on.
+constexpr absl::Duration kLook = absl::Milliseconds(20);
+
+}  // namespace
+
+std::vector<plan::MessageQueue> WordQueues(std::span<const plan::MessageQueue> queues) {
+  struct Pair {
+    int messages = 0;
+    int places = 1;  // and one for the ids
+  };
+  std::map<std::pair<int, int>, Pair> pairs;  // by (from, to), both ways alike
+  for (const plan::MessageQueue& queue : queues) {
+    for (const auto& way : {std::pair(queue.from, queue.to), std::pair(queue.to, queue.from)}) {
+      pairs[way].messages += queue.messages;
+      pairs[way].places += queue.slots + queue.send_buffers;
+    }
+  }
+  std::vector<plan::MessageQueue> words;
+  for (const auto& [way, pair] : pairs) {
+    const int places = std::min(pair.places, pair.messages + 1);
+    words.push_back({.from = way.first,
+                     .to = way.second,
+                     .messages = pair.messages + 1,
+                     .slots = places,
+                     .send_buffers = places});
+  }
+  return words;
+}
+
+std::vector<int64_t> WordBytes(std::span<const plan::MessageQueue> word_queues) {
+  int numbers = 1;
+  for (const plan::MessageQueue& queue : word_queues) {
+    numbers = std::max(numbers, queue.messages);
+  }
+  std::vector<int64_t> bytes(static_cast<size_t>(numbers), sizeof(LinkWord));
+  bytes[0] = kLongestWordBytes;
+  return bytes;
+}
+
+absl::Status LinkWords::BeginStep(StageLinks& links,
+                                  std::span<const plan::MessageQueue> word_queues, bool with_ids) {
+  const auto incoming = std::ranges::find_if(word_queues, [&](const plan::MessageQueue& queue) {
+    return queue.from == peer_ && queue.to == stage_;
+  });
+  if (incoming == word_queues.end()) {
+    return Internal("stage {} has no words with stage {}", stage_, peer_);
+  }
+  links_ = &links;
+  messages_ = incoming->messages - 1;
+  said_ = heard_ = 0;
+  const int first = with_ids && !lower() ? 0 : 1;
+  posted_ = first - 1;
+  while (posted_ < std::min(messages_, first + incoming->slots - 1)) {
+    SHOAL_RETURN_IF_ERROR(links.Post(Numbered(++posted_)));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status LinkWords::SayBytes(int number, const void* bytes, size_t count) {
+  SHOAL_ASSIGN_OR_RETURN(std::byte* const room, links_->MakeRoom(Numbered(number), kRoomTimeout));
+  std::memcpy(room, bytes, count);
+  return links_->Send(Numbered(number));
+}
+
+absl::Status LinkWords::HearBytes(int number, void* bytes, size_t count, const GoesOn& goes_on) {
+  while (true) {
+    const absl::StatusOr<const std::byte*> said = links_->Await(Numbered(number), kLook);
+    if (said.ok()) {
+      std::memcpy(bytes, *said, count);
+      SHOAL_RETURN_IF_ERROR(links_->Consumed(Numbered(number)));
+      return posted_ < messages_ ? links_->Post(Numbered(++posted_)) : absl::OkStatus();
+    }
+    if (!absl::IsDeadlineExceeded(said.status())) {
+      return said.status();
+    }
+    SHOAL_RETURN_IF_ERROR(links_->status());  // some time may have been up there
+    SHOAL_RETURN_IF_ERROR(goes_on());
+  }
+}
+
+absl::Status LinkWords::SayIds(const LinkIds& ids) {
+  std::array<char, kLongestWordBytes> bytes = {};
+  for (size_t i = 0; i < ids.size(); ++i) {
+    if (ids[i].size() != kLinkIdBytes) {
+      return Internal("a communicator's id of {} B, where words have {}", ids[i].size(),
+                      kLinkIdBytes);
+    }
+    std::memcpy(bytes.data() + i * kLinkIdBytes, ids[i].data(), kLinkIdBytes);
+  }
+  return SayBytes(0, bytes.data(), bytes.size());
+}
+
+absl::StatusOr<LinkIds> LinkWords::HearIds(const GoesOn& goes_on) {
+  std::array<char, kLongestWordBytes> bytes = {};
+  SHOAL_RETURN_IF_ERROR(HearBytes(0, bytes.data(), bytes.size(), goes_on));
+  LinkIds ids;
+  for (size_t i = 0; i < ids.size(); ++i) {
+    ids[i].assign(bytes.data() + i * kLinkIdBytes, kLinkIdBytes);
+  }
+  return ids;
+}
+
+absl::Status LinkWords::Say(const LinkWord& word) { return SayBytes(++said_, &word, sizeof(word)); }
+
+absl::StatusOr<LinkWord> LinkWords::Hear(const GoesOn& goes_on) {
+  LinkWord word;
+  SHOAL_RETURN_IF_ERROR(HearBytes(heard_ + 1, &word, sizeof(word), goes_on));
+  ++heard_;
+  return word;
+}
+
+}  // namespace shoal::worker

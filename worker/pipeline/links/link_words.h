@@ -1,0 +1,86 @@
+// What two stages say to each other about messages that go from device to device
+// (communicator_links.h): short words over links of the host, which are matched, named, checked and
+// waited for there as activations and gradients are.
+//
+// The words of a step with a neighbour go through a queue each way and are numbered from 1, by
+// which the links know them; there is one of each stage for every message between the two. Before
+// them, as number 0, the lower stage may hand over the ids of the communicators that are made anew.
+// Of words under way there are never more than messages have places at the two ends, so there is
+// room for each at once.
+//
+// Threads: one at a time says, one at a time hears. The links must outlive it. Who hears waits for
+// as long as `goes_on`, asked every few milliseconds, is OK. Failure: what that says, or as the
+// links'.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "core/plan/schedule/schedule_queues.h"
+#include "worker/pipeline/links/stage_links.h"
+
+namespace shoal::worker {
+
+// A message, the same at both ends. What is said of it follows from who says it.
+struct LinkWord {
+  int32_t from = 0;      // stage
+  int32_t gradient = 0;  // as StageMessage
+  int32_t chunk = 0;
+  int32_t microbatch = 0;
+
+  bool operator==(const LinkWord&) const = default;
+};
+
+// Of communicators, by direction: from the lower stage, and to it.
+using LinkIds = std::array<std::string, 2>;
+// Of each, as NCCL has them.
+inline constexpr size_t kLinkIdBytes = 128;
+// Of words and ids, the longest.
+inline constexpr int64_t kLongestWordBytes = 2 * kLinkIdBytes;
+
+// The queues of words about the messages of `queues`, for links that carry nothing else.
+std::vector<plan::MessageQueue> WordQueues(std::span<const plan::MessageQueue> queues);
+// Their StepMessages::bytes, by number.
+std::vector<int64_t> WordBytes(std::span<const plan::MessageQueue> word_queues);
+
+class LinkWords {
+ public:
+  LinkWords(int stage, int peer) : stage_(stage), peer_(peer) {}
+
+  bool lower() const { return stage_ < peer_; }  // whether this stage is
+
+  // Once `links` have begun a step with these queues. Ids go first, or not.
+  absl::Status BeginStep(StageLinks& links, std::span<const plan::MessageQueue> word_queues,
+                         bool with_ids);
+  int messages() const { return messages_; }  // of the step, as many are heard
+
+  absl::Status SayIds(const LinkIds& ids);
+  using GoesOn = std::function<absl::Status()>;
+  absl::StatusOr<LinkIds> HearIds(const GoesOn& goes_on);
+  absl::Status Say(const LinkWord& word);
+  // The next one.
+  absl::StatusOr<LinkWord> Hear(const GoesOn& goes_on);
+
+ private:
+  StageMessage Numbered(int number) const { return {.peer = peer_, .microbatch = number}; }
+  absl::Status SayBytes(int number, const void* bytes, size_t count);
+  // What is said with that number is copied to `bytes`; the next receive is posted in its place.
+  absl::Status HearBytes(int number, void* bytes, size_t count, const GoesOn& goes_on);
+
+  const int stage_;
+  const int peer_;
+  StageLinks* links_ = nullptr;
+  int messages_ = 0;
+  int posted_ = 0;  // the last number
+  int said_ = 0;
+  int heard_ = 0;
+};
+
+}  // namespace shoal::worker

@@ -1,0 +1,265 @@
+#include "worker/pipeline/links/stage_handshake.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/time/clock.h"
+#include "core/base/logging.h"
+#include "core/base/status.h"
+#include "core/transport/negotiate.h"
+#include "worker/pipeline/links/link_layout.h"
+
+namespace shoal::worker {
+namespace {
+
+// Between calls to a stage that cannot be reached yet.
+constexpr absl::Duration kRetryDelay = absl::Milliseconds(50);
+constexpr absl::Duration kNoticeAfter = absl::Seconds(10);
+
+}  // namespace
+
+LinkMemory MemoryBetween(std::span<const plan::MessageQueue> queues, int stage, int peer,
+                         int64_t longest) {
+  const LinkLayout to = LayOut(queues, stage, peer, longest);
+  const LinkLayout from = LayOut(queues, peer, stage, longest);
+  return {.slots = from.slot_room(),
+          .buffers = to.buffer_room(),
+          .peer_slots = to.slot_room(),
+          .peer_buffers = from.buffer_room()};
+}
+
+StageHandshake::StageHandshake(Options options, StagePort* port, StageDoor* door)
+    : options_(std::move(options)),
+      best_(options_.device != nullptr ? kCudaIpc : options_.preferred),
+      unavailable_(options_.unavailable),
+      port_(port),
+      door_(door),
+      lent_(options_.group.workers.size()) {
+  if (options_.device != nullptr) {
+    const auto opens_gpus = std::ranges::find_if(options_.transports, [](const auto* transport) {
+      return !transport->capabilities().opens_gpus.empty();
+    });
+    if (opens_gpus == options_.transports.end()) {
+      unavailable_.push_back(fmt::format("{}: no transport here opens memory of GPUs", kCudaIpc));
+    } else {
+      ways_.push_back({.transport = *opens_gpus, .on_device = true});
+      names_.emplace_back(kCudaIpc);
+    }
+  }
+  for (transport::Transport* transport : options_.transports) {
+    ways_.push_back({.transport = transport});
+    names_.emplace_back(transport->name());
+  }
+}
+
+void StageHandshake::Cancel(const absl::Status& why) {
+  {
+    absl::MutexLock lock(&mutex_);
+    if (!cancelled_.ok()) {
+      return;
+    }
+    cancelled_ = why;
+  }
+  door_->Close(why);
+  port_->Cancel();
+}
+
+absl::Status StageHandshake::cancelled() const {
+  absl::MutexLock lock(&mutex_);
+  return cancelled_;
+}
+
+absl::StatusOr<std::unique_ptr<TransportLinks>> StageHandshake::NewLinks(int stage, size_t way,
+                                                                         const LinkMemory& memory) {
+  return TransportLinks::Create({.stage = options_.group.stage,
+                                 .transport = ways_[way].transport,
+                                 .slots = memory.slots,
+                                 .buffers = memory.buffers,
+                                 .device = ways_[way].on_device ? options_.device : nullptr,
+                                 .lent = &lent_[static_cast<size_t>(stage)],
+                                 .host = options_.host,
+                                 .handshake_timeout = options_.call_timeout});
+}
+
+void StageHandshake::Tell(int stage, const std::string& way, const std::string& reason) {
+  const bool on_device = way == kCudaIpc;
+  proto::DataConnection& connection = connections_[stage];
+  connection.set_peer(options_.group.NameOf(stage));
+  connection.set_transport(way);
+  connection.set_reason(way == best_ ? "" : reason);
+  if (way == best_) {
+    LogInfo("{}: connected over {}", options_.group.NameOf(stage), way);
+  } else {
+    LogWarning("{}: connected over {}, not {}: {}", options_.group.NameOf(stage), way, best_,
+               reason);
+  }
+  fallbacks_ += on_device || way == options_.preferred ? 0 : 1;
+  passed_host_ = passed_host_ || (!on_device && options_.device != nullptr);
+}
+
+absl::Status StageHandshake::AskUntil(int stage, const proto::ConnectStageRequest& request,
+                                      absl::Time deadline) {
+  absl::Time notice = absl::Now() + kNoticeAfter;
+  while (true) {
+    const absl::Status answer = port_->ConnectStage(stage, request, options_.call_timeout).status();
+    SHOAL_RETURN_IF_ERROR(cancelled());
+    SHOAL_RETURN_IF_ERROR(door_->CheckExpected());
+    if (!absl::IsUnavailable(answer) && !absl::IsDeadlineExceeded(answer)) {
+      return answer;
+    }
+    if (absl::Now() >= deadline) {
+      return DeadlineExceeded("{} did not connect for step {} attempt {} in time: {}",
+                              options_.group.NameOf(stage), request.step(), request.attempt(),
+                              Message(answer));
+    }
+    if (absl::Now() >= notice) {
+      LogWarning("{} at {} does not answer yet, asking until {}: {}", options_.group.NameOf(stage),
+                 options_.group.workers[static_cast<size_t>(stage)].address,
+                 absl::FormatTime("%H:%M:%S", deadline, absl::LocalTimeZone()), Message(answer));
+      notice = deadline;  // once
+    }
+    absl::SleepFor(kRetryDelay);
+  }
+}
+
+absl::StatusOr<std::unique_ptr<TransportLinks>> StageHandshake::Call(int stage,
+                                                                     const LinkMemory& memory,
+                                                                     const StepAttempt& attempt,
+                                                                     absl::Time deadline) {
+  const StageGroup& group = options_.group;
+  proto::ConnectStageRequest request;
+  request.set_incarnation(group.workers[static_cast<size_t>(group.stage)].incarnation);
+  request.set_peer(group.workers[static_cast<size_t>(stage)].incarnation);
+  request.set_group(group.group);
+  request.set_stages(group.stages());
+  request.set_from(group.stage);
+  request.set_to(stage);
+  request.set_step(attempt.step);
+  request.set_attempt(attempt.attempt);
+  request.set_callee_bytes(memory.peer_slots.bytes);
+  request.set_caller_bytes(memory.slots.bytes);
+  // Offers do not keep: they are made when there is somebody to take them.
+  SHOAL_RETURN_IF_ERROR(AskUntil(stage, request, deadline));
+
+  std::vector<std::unique_ptr<TransportLinks>> links(names_.size());
+  const auto offer = [&](size_t i) -> absl::StatusOr<std::string> {
+    SHOAL_ASSIGN_OR_RETURN(links[i], NewLinks(stage, i, memory));
+    return links[i]->Offer(stage);
+  };
+  const auto ask = [&](const std::vector<transport::NamedOffer>& offers)
+      -> absl::StatusOr<transport::TakenOffer> {
+    request.clear_offers();
+    for (const transport::NamedOffer& named : offers) {
+      proto::TransportOffer& message = *request.add_offers();
+      message.set_transport(named.transport);
+      message.set_offer(named.offer);
+    }
+    SHOAL_ASSIGN_OR_RETURN(const proto::ConnectStageReply reply,
+                           port_->ConnectStage(stage, request, options_.call_timeout));
+    return transport::TakenOffer{reply.transport(), reply.answer(), reply.reason()};
+  };
+  const auto complete = [&](size_t i, const std::string& answer) {
+    return links[i]->Complete(stage, answer);
+  };
+  SHOAL_ASSIGN_OR_RETURN(const transport::Negotiated negotiated,
+                         transport::Negotiate({.peer = group.NameOf(stage),
+                                               .transports = names_,
+                                               .left_out = std::vector<bool>(names_.size(), false),
+                                               .offer = offer,
+                                               .ask = ask,
+                                               .complete = complete}));
+  request.clear_offers();
+  request.set_confirmed(names_[negotiated.transport]);
+  SHOAL_RETURN_IF_ERROR(AskUntil(stage, request, deadline));
+  Tell(stage, names_[negotiated.transport], negotiated.reason);
+  return std::move(links[negotiated.transport]);
+}
+
+absl::StatusOr<transport::TakenOffer> StageHandshake::Accept(
+    const proto::ConnectStageRequest& request, const LinkMemory& memory) {
+  const int from = request.from();
+  if (request.callee_bytes() != memory.slots.bytes ||
+      request.caller_bytes() != memory.peer_slots.bytes) {
+    return FailedPrecondition(
+        "{} plans {} and {} bytes for messages to and from this stage, which plans {} and {}: they "
+        "have different schedules",
+        options_.group.NameOf(from), request.callee_bytes(), request.caller_bytes(),
+        memory.slots.bytes, memory.peer_slots.bytes);
+  }
+  std::vector<transport::NamedOffer> offers;
+  for (const proto::TransportOffer& offer : request.offers()) {
+    offers.push_back({offer.transport(), offer.offer()});
+  }
+  std::unique_ptr<TransportLinks> links;
+  {
+    absl::MutexLock lock(&mutex_);
+    links = std::move(accepted_[from].links);
+  }
+  links.reset();  // of a call whose answer was lost
+  SHOAL_ASSIGN_OR_RETURN(
+      transport::TakenOffer taken,
+      transport::TakeOffer(names_, offers, options_.group.NameOf(from), unavailable_,
+                           [&](size_t i, const std::string& offer) -> absl::StatusOr<std::string> {
+                             SHOAL_ASSIGN_OR_RETURN(links, NewLinks(from, i, memory));
+                             return links->Accept(from, offer);
+                           }));
+  absl::MutexLock lock(&mutex_);
+  accepted_[from] = {std::move(links), taken.reason};
+  return taken;
+}
+
+void StageHandshake::AwaitLentMemory(const std::map<int, LinkMemory>& neighbours) {
+  const absl::Time deadline = absl::Now() + options_.parting_patience;
+  for (const auto& [stage, memory] : neighbours) {
+    const auto stop = [this] { return !cancelled().ok(); };
+    if (!lent_[static_cast<size_t>(stage)].AwaitGone(deadline - absl::Now(), stop) && !stop()) {
+      LogWarning("{} still has memory of {} open that it had for earlier messages",
+                 options_.group.NameOf(stage), options_.device->name());
+    }
+  }
+}
+
+absl::StatusOr<StageHandshake::Links> StageHandshake::Connect(
+    const std::map<int, LinkMemory>& neighbours, const StepAttempt& attempt,
+    absl::Duration timeout) {
+  const absl::Time deadline = absl::Now() + timeout;
+  AwaitLentMemory(neighbours);
+  SHOAL_RETURN_IF_ERROR(cancelled());
+  SHOAL_RETURN_IF_ERROR(door_->Expect(
+      attempt,
+      [&](const proto::ConnectStageRequest& request) -> absl::StatusOr<transport::TakenOffer> {
+        const auto neighbour = neighbours.find(request.from());
+        if (neighbour == neighbours.end()) {
+          return FailedPrecondition("{} is no neighbour in this schedule, or is connected",
+                                    options_.group.NameOf(request.from()));
+        }
+        return Accept(request, neighbour->second);
+      }));
+  auto links = ConnectExpected(neighbours, attempt, deadline);
+  door_->EndExpect();
+  std::map<int, Accepted> unconfirmed;  // goes without the lock: that takes until they have ended
+  absl::MutexLock lock(&mutex_);
+  unconfirmed.swap(accepted_);
+  return links;
+}
+
+absl::StatusOr<StageHandshake::Links> StageHandshake::ConnectExpected(
+    const std::map<int, LinkMemory>& neighbours, const StepAttempt& attempt, absl::Time deadline) {
+  Links links;
+  for (const auto& [stage, memory] : neighbours) {
+    if (stage > options_.group.stage) {
+      SHOAL_ASSIGN_OR_RETURN(links[stage], Call(stage, memory, attempt, deadline));
+    }
+  }
+  for (const auto& [stage, memory] : neighbours) {
+    if (stage < options_.group.stage) {
+      SHOAL_ASSIGN_OR_RETURN(const std::string transport, door_->AwaitConfirmed(stage, deadline));
+      absl::MutexLock lock(&mutex_);
+      Tell(stage, transport, accepted_[stage].reason);
+      links[stage] = std::move(accepted_[stage].links);
+    }
+  }
+  return links;
+}
+
+}  // namespace shoal::worker

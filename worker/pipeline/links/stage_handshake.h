@@ -1,0 +1,135 @@
+// Connects a stage with its neighbours for an attempt at a step: lower stages call higher ones,
+// over gRPC (stage_door.h takes the calls), and each pair settles on one of the job's transports.
+// Which one, and why not the first, is logged at both ends.
+//
+// Of a transport by which two processes open memory of each other's GPUs (shm) there are two ways,
+// as if it were two transports: with messages on the GPUs, which may be one and the same, and with
+// messages on the host. The first is called kCudaIpc and preferred to all others where this stage
+// has a device.
+//
+// Memory of the device that was lent to a neighbour for earlier connections is waited for before
+// there are new ones, so that the device does not hold it twice; not for ever, as a neighbour may
+// hang.
+//
+// One thread calls Connect; Cancel may come from any. Blocks until all neighbours are connected or
+// the time is up; errors name the stage.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "core/plan/schedule/schedule_queues.h"
+#include "core/transport/transport.h"
+#include "worker/peers/stage_door.h"
+#include "worker/peers/stage_group.h"
+#include "worker/peers/stage_port.h"
+#include "worker/pipeline/links/transport_links.h"
+
+namespace shoal::worker {
+
+// In handshakes, logs and metrics.
+inline constexpr std::string_view kCudaIpc = "cuda_ipc";
+
+// What the messages of a pair of stages take of memory, each way. Both sides find the same.
+struct LinkMemory {
+  LinkRoom slots;    // here, of what the peer sends
+  LinkRoom buffers;  // here, of what goes to the peer
+  LinkRoom peer_slots;
+  LinkRoom peer_buffers;
+
+  bool Covers(const LinkMemory& needed) const {
+    return slots.Covers(needed.slots) && buffers.Covers(needed.buffers) &&
+           peer_slots.Covers(needed.peer_slots) && peer_buffers.Covers(needed.peer_buffers);
+  }
+};
+// Of `stage` with `peer`, for messages of up to `longest` bytes.
+LinkMemory MemoryBetween(std::span<const plan::MessageQueue> queues, int stage, int peer,
+                         int64_t longest);
+
+class StageHandshake {
+ public:
+  struct Options {
+    StageGroup group;
+    std::vector<transport::Transport*> transports;  // in order of preference
+    std::string preferred;                          // of the job, whether it is there or not
+    std::vector<std::string> unavailable;  // transports that are not there, with the reason
+    Device* device = nullptr;              // for messages, where both sides reach it; may be null
+    Memory* host = nullptr;                // for the others, as LinkRegions::Options
+    // Of one call. A neighbour that has not come to the attempt is called again until the time is
+    // up.
+    absl::Duration call_timeout = absl::Seconds(10);
+    // For neighbours to close what they have open of the device's memory.
+    absl::Duration parting_patience = absl::Seconds(10);
+  };
+  // Port and door outlive it.
+  StageHandshake(Options options, StagePort* port, StageDoor* door);
+
+  // By stage, as `neighbours`, to whom there are no links any more.
+  using Links = std::map<int, std::unique_ptr<TransportLinks>>;
+  absl::StatusOr<Links> Connect(const std::map<int, LinkMemory>& neighbours,
+                                const StepAttempt& attempt, absl::Duration timeout);
+
+  // Connect ends with `why`, as does every later one.
+  void Cancel(const absl::Status& why);
+
+  // Connections over another transport than the job's first.
+  int64_t fallbacks() const { return fallbacks_; }
+  // Whether messages with some stage have gone over the host though this one has a device.
+  bool passed_host() const { return passed_host_; }
+  // The newest with each stage. On the thread that calls Connect.
+  const std::map<int, proto::DataConnection>& connections() const { return connections_; }
+
+ private:
+  absl::StatusOr<Links> ConnectExpected(const std::map<int, LinkMemory>& neighbours,
+                                        const StepAttempt& attempt, absl::Time deadline);
+  void AwaitLentMemory(const std::map<int, LinkMemory>& neighbours);
+  absl::StatusOr<std::unique_ptr<TransportLinks>> NewLinks(int stage, size_t way,
+                                                           const LinkMemory& memory);
+  absl::StatusOr<std::unique_ptr<TransportLinks>> Call(int stage, const LinkMemory& memory,
+                                                       const StepAttempt& attempt,
+                                                       absl::Time deadline);
+  // Until it answers: a repeated call does no harm.
+  absl::Status AskUntil(int stage, const proto::ConnectStageRequest& request, absl::Time deadline);
+  absl::StatusOr<transport::TakenOffer> Accept(const proto::ConnectStageRequest& request,
+                                               const LinkMemory& memory);
+  void Tell(int stage, const std::string& way, const std::string& reason);
+  absl::Status cancelled() const;
+
+  struct Way {
+    transport::Transport* transport = nullptr;
+    bool on_device = false;  // messages; else on the host
+  };
+
+  const Options options_;
+  const std::string best_;          // of the ways, whether it is there or not
+  std::vector<Way> ways_;           // in order of preference
+  std::vector<std::string> names_;  // of the ways
+  std::vector<std::string> unavailable_;
+  StagePort* const port_;
+  StageDoor* const door_;
+  std::atomic<int64_t> fallbacks_ = 0;
+  std::atomic<bool> passed_host_ = false;
+  std::map<int, proto::DataConnection> connections_;
+  std::vector<LentMemory> lent_;  // of the device, by stage
+
+  struct Accepted {
+    std::unique_ptr<TransportLinks> links;
+    std::string reason;
+  };
+  mutable absl::Mutex mutex_;
+  std::map<int, Accepted> accepted_ ABSL_GUARDED_BY(mutex_);  // of the attempt at hand
+  absl::Status cancelled_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace shoal::worker

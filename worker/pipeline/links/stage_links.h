@@ -1,0 +1,90 @@
+// How messages go between the stages of a pipeline: the seam between the runtime, which executes a
+// stage's list, and what carries activations and gradients to its neighbours. In one process
+// (in_process_links.h) or over the transports (transport_links.h), and from a device's memory
+// (attached_links.h).
+//
+// The messages of a step go through queues, one for each pair of stages, direction and kind
+// (core/plan/schedule/schedule_queues.h). The receiver posts its receives in the order in which the
+// messages of the queue are sent, each by its name; a message goes once it is sent and its receive
+// is posted. Sending and posting wait for nobody. Who makes a message writes it into room of the
+// links, of which there is as much as the schedule needs to go on, and waits only where a receiver
+// is far behind.
+//
+// Of each step: BeginStep; for each message to send MakeRoom, then Send; for each to receive Post,
+// then Await (again, if need be), then Consumed; EndStep when all of them are through. A step that
+// fails does not come to EndStep: it ends with Close, and links that were closed stay so: whoever
+// made them makes new ones for the next attempt.
+//
+// Threads: calls come from one thread, but Send, Post and Consumed may come from another than the
+// rest, in the order that the step gives them, and Close and status from any; Close ends what
+// waits. To all links but those of attached_links.h calls about different queues may come from
+// different threads.
+// Ownership: memory that MakeRoom and Await give is the links', until Send and Consumed.
+// Failure: a wait that takes longer than its timeout is DeadlineExceeded, a neighbour that is lost
+// is Unavailable and named, a message that is not the one expected DataLoss; after Close all calls
+// return its status.
+#pragma once
+
+#include <compare>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "core/plan/schedule/schedule_queues.h"
+
+namespace shoal::worker {
+
+// A message by what it is to its receiver.
+struct StageMessage {
+  int peer = 0;           // the stage at the other end
+  bool gradient = false;  // of the chunk's output; else the chunk's input
+  int chunk = 0;          // the receiver's
+  int microbatch = 0;
+
+  auto operator<=>(const StageMessage&) const = default;
+};
+
+// "the activation of chunk 0 microbatch 3", "the gradient of ..."
+std::string NameOf(const StageMessage& message);
+
+struct StepMessages {
+  int64_t step = 0;
+  int64_t attempt = 0;
+  std::span<const plan::MessageQueue> queues;  // of the whole schedule
+  std::span<const int64_t> bytes;              // of a message, by microbatch
+};
+
+class StageLinks {
+ public:
+  virtual ~StageLinks() = default;
+
+  // ResourceExhausted where the links have too little memory for such messages.
+  virtual absl::Status BeginStep(const StepMessages& step) = 0;
+  // When all that was sent has arrived; whoever is closed by then.
+  virtual absl::Status EndStep(absl::Duration timeout) = 0;
+
+  // Room for a message of this stage's, which is made next.
+  virtual absl::StatusOr<std::byte*> MakeRoom(const StageMessage& message,
+                                              absl::Duration timeout) = 0;
+  virtual absl::Status Send(const StageMessage& message) = 0;
+
+  virtual absl::Status Post(const StageMessage& message) = 0;
+  virtual absl::StatusOr<const std::byte*> Await(const StageMessage& message,
+                                                 absl::Duration timeout) = 0;
+  virtual absl::Status Consumed(const StageMessage& message) = 0;
+
+  // Whether messages to and from that stage lie in memory of the device that makes and uses them;
+  // else in that of the host. Of links that a device is attached to (attached_links.h).
+  virtual bool OnDevice(int /*peer*/) const { return false; }
+
+  // `why` is not OK. The first call counts. Neighbours learn of it.
+  virtual void Close(const absl::Status& why) = 0;
+  // What closed them, Close or a neighbour; OK while they are open.
+  virtual absl::Status status() const = 0;
+};
+
+}  // namespace shoal::worker

@@ -1,0 +1,79 @@
+// The stages of one group in one process, for tests: doors, handshakes and links, with calls
+// between them by function.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/transport/transport.h"
+#include "worker/peers/stage_door.h"
+#include "worker/pipeline/links/group_links.h"
+#include "worker/pipeline/links/stage_handshake.h"
+#include "worker/pipeline/testing/sharing_device.h"
+
+namespace shoal::worker {
+
+// One stage with its transports, as in a process of its own.
+class TestingStage {
+ public:
+  // `others` are filled by the group. What `spoil` returns, where that is an error, is what a call
+  // ends with, after it was made.
+  using Spoil = std::function<absl::Status(int from, const proto::ConnectStageRequest& request)>;
+
+  // How a stage connects.
+  struct Patience {
+    absl::Duration timeout = absl::Seconds(20);
+    absl::Duration parting = absl::Seconds(10);
+  };
+
+  TestingStage(StageGroup group, std::vector<std::unique_ptr<transport::Transport>> transports,
+               const std::string& preferred, std::vector<TestingStage*>& others, const Spoil& spoil,
+               const Patience& patience, bool on_device);
+
+  StageDoor& door() { return door_; }
+  StageHandshake& handshake() { return *handshake_; }
+  GroupLinks& links() { return *links_; }
+  const SharingDevice& device() const { return device_; }
+  void Open() { door_.Open(group_); }
+
+ private:
+  class Port;
+
+  const StageGroup group_;
+  SharingDevice device_;
+  const std::vector<std::unique_ptr<transport::Transport>> transports_;
+  StageDoor door_{absl::Milliseconds(100)};
+  std::unique_ptr<StagePort> port_;
+  std::unique_ptr<StageHandshake> handshake_;
+  std::unique_ptr<GroupLinks> links_;
+};
+
+class TestingGroup {
+ public:
+  struct Options {
+    int stages = 2;
+    // By stage; where there are fewer, the last stands for the rest.
+    std::vector<std::vector<std::string>> transports = {{"shm", "tcp"}};
+    std::function<std::unique_ptr<transport::Transport>(std::unique_ptr<transport::Transport>)>
+        wrap;
+    TestingStage::Patience patience;
+    TestingStage::Spoil spoil;
+    bool on_devices = false;  // messages, where transports say that they open their memory
+  };
+  // All doors open.
+  explicit TestingGroup(const Options& options);
+
+  TestingStage& stage(int index) { return *stages_[static_cast<size_t>(index)]; }
+  // Of all stages at once.
+  std::vector<absl::Status> Prepare(const StepAttempt& attempt, const plan::Schedule& schedule);
+  std::vector<StageLinks*> links();
+
+ private:
+  std::vector<TestingStage*> pointers_;
+  std::vector<std::unique_ptr<TestingStage>> stages_;
+};
+
+}  // namespace shoal::worker

@@ -1,0 +1,259 @@
+#include "worker/pipeline/stage_job.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <utility>
+
+#include "core/base/bytes.h"
+#include "core/base/logging.h"
+#include "core/base/status.h"
+#include "core/plan/memory/activation_bytes.h"
+#include "core/plan/pipeline/fitting_schedule.h"
+#include "core/plan/pipeline/job_pipeline.h"
+#include "core/plan/schedule/stage_units.h"
+#include "worker/backend/cpu/cpu_device.h"
+#include "worker/peers/peer_meeting.h"
+#include "worker/pipeline/links/link_words.h"
+
+namespace shoal::worker {
+namespace {
+
+// For a neighbour's message, or for a neighbour to come to the same attempt: the last stage waits
+// for the forwards of all before it, the first one for the whole way and back. One that is gone is
+// known long before, by its connections or its lease.
+constexpr absl::Duration kLeastNeighbourTimeout = absl::Minutes(10);
+constexpr double kStepsOfPatience = 4;
+
+// The answer to all stages where they exchange by collectives.
+constexpr std::string_view kSettled = "all can";
+
+absl::Duration NeighbourTimeout(const plan::ModelSpec& spec, DType compute,
+                                const ChosenPipeline& pipeline, const plan::PipelinePace& pace) {
+  const std::vector<double> costs =
+      plan::UnitCosts({.spec = spec, .compute = compute, .recompute = pipeline.choice.recompute},
+                      pipeline.heaviest, pace);
+  const double step = std::accumulate(costs.begin(), costs.end(), 0.0);
+  return std::max(kLeastNeighbourTimeout, absl::Seconds(kStepsOfPatience * step));
+}
+
+absl::StatusOr<plan::Recompute> ParseRecompute(const std::string& name) {
+  const auto found = std::ranges::find(plan::kRecomputeNames, name,
+                                       &decltype(plan::kRecomputeNames)::value_type::first);
+  if (found == plan::kRecomputeNames.end()) {
+    return InvalidArgument("the coordinator chose {} recompute", name);
+  }
+  return found->second;
+}
+
+}  // namespace
+
+std::vector<plan::UnitRange> ChosenPipeline::ChunksOf(int stage) const {
+  const plan::ScheduleShape shape = choice.ShapeOf(heaviest.size());
+  std::vector<plan::UnitRange> chunks;
+  for (int chunk = 0; chunk < shape.chunks; ++chunk) {
+    chunks.push_back(choice.split[static_cast<size_t>(shape.VirtualStageOf(stage, chunk))]);
+  }
+  return chunks;
+}
+
+absl::StatusOr<ChosenPipeline> PipelineFrom(const proto::JoinJobReply& join,
+                                            const plan::ModelSpec& spec, const plan::Job& job) {
+  const proto::PipelinePlan& message = join.pipeline();
+  ChosenPipeline pipeline;
+  plan::PipelineChoice& choice = pipeline.choice;
+  SHOAL_ASSIGN_OR_RETURN(choice.schedule, plan::ParseScheduleName(message.schedule()));
+  choice.stages = join.stages_size();
+  choice.chunks = message.chunks();
+  choice.offloaded_chunks = message.offloaded_chunks();
+  SHOAL_ASSIGN_OR_RETURN(choice.recompute, ParseRecompute(message.recompute()));
+  if (choice.stages != job.cluster.pipeline.stages) {
+    return InvalidArgument("the coordinator makes a group of {} stages, the job has {}",
+                           choice.stages, job.cluster.pipeline.stages);
+  }
+  if (message.microbatches() < 1 || message.microbatches() > job.train.minibatch_samples ||
+      message.tokens() < 0 || message.tokens() > job.data.microbatch_tokens ||
+      !std::isfinite(message.squared_tokens()) || message.squared_tokens() < 0) {
+    return InvalidArgument("the coordinator planned {} microbatches of {} tokens and {} squared",
+                           message.microbatches(), message.tokens(), message.squared_tokens());
+  }
+  for (const proto::UnitRange& units : message.split()) {
+    choice.split.push_back({.first = units.first(), .count = units.count()});
+  }
+  SHOAL_RETURN_IF_ERROR(plan::Validate(spec, choice));
+  pipeline.heaviest.assign(
+      static_cast<size_t>(message.microbatches()),
+      {.tokens = message.tokens(), .squared_tokens = message.squared_tokens()});
+  return pipeline;
+}
+
+StageJob::StageJob(const plan::ModelSpec& spec, const plan::Job& job, Options options)
+    : spec_(spec),
+      compute_type_(plan::ComputeDType(job)),
+      pace_(job.cluster.pipeline.pace),
+      budget_(plan::BudgetOf(job.cluster.pipeline)),
+      options_(std::move(options)),
+      chunks_(options_.pipeline.ChunksOf(options_.group.stage)) {}
+
+absl::StatusOr<std::unique_ptr<StageJob>> StageJob::Create(const plan::ModelSpec& spec,
+                                                           const plan::Job& job, Machine machine,
+                                                           Options options) {
+  std::unique_ptr<StageJob> stage(new StageJob(spec, job, std::move(options)));
+  const Options& own = stage->options_;
+  const plan::PipelineChoice& choice = own.pipeline.choice;
+  SHOAL_ASSIGN_OR_RETURN(auto transformer,
+                         Transformer::Create(spec, stage->compute_type_, std::move(machine)));
+  stage->device_ = &transformer->device();
+  stage->compute_ = &transformer->ops().stream();
+  stage->model_ =
+      std::make_unique<TransformerStage>(std::move(transformer), stage->chunks_, choice.recompute);
+  const plan::PipelineOptions& pipeline = job.cluster.pipeline;
+  if (!stage->device_->asynchronous()) {
+    stage->bus_ =
+        MakeCpuDevice(pipeline.device_memory, {.bytes_per_second = pipeline.copy_rate}, *own.clock);
+    stage->bus_compute_ = stage->bus_->NewStream(StreamKind::kCompute);
+  }
+  Device* const activations = stage->bus_ != nullptr ? stage->bus_.get() : stage->device_;
+  stage->host_ = activations->NewHostMemory(pipeline.host_memory);
+  const absl::Duration timeout =
+      NeighbourTimeout(spec, stage->compute_type_, own.pipeline, stage->pace_);
+  if (own.group.stages() > 1 && own.may_exchange) {
+    SHOAL_RETURN_IF_ERROR(stage->MeetStages(timeout));
+  }
+  stage->MakeLinks(job, timeout);
+  stage->runner_ = std::make_unique<StageRunner>(StageRunnerOptions{
+      .stage = own.group.stage,
+      .model = stage->model_.get(),
+      .device = activations,
+      .compute = stage->bus_ != nullptr ? stage->bus_compute_.get() : stage->compute_,
+      .host = stage->host_.get(),
+      .phases = own.phases,
+      .clock = own.clock,
+      .duplex = stage->pace_.duplex,
+      .wait_timeout = timeout,
+      .collectives = stage->collectives_.get(),
+      .links_on_device = stage->links_on_device_,
+      .check = own.check});
+  std::string units;
+  for (const plan::UnitRange& chunk : stage->chunks_) {
+    units += fmt::format("{}{}-{}", units.empty() ? "" : ", ", chunk.first, chunk.end() - 1);
+  }
+  LogInfo("stage {} of {} in group {}: units {}; {}, {:.3g} chunks offloaded, {} recompute",
+          own.group.stage, own.group.stages(), own.group.group, units,
+          plan::ToString(choice.schedule), choice.offloaded_chunks, plan::Name(choice.recompute));
+  return stage;
+}
+
+absl::Status StageJob::MeetStages(absl::Duration timeout) {
+  auto collectives =
+      OpenCollectives(device_->asynchronous() ? device_ : nullptr, options_.open_collectives);
+  PeerDoor& door = options_.door->peers();
+  if (options_.group.stage == 0) {
+    // All that is settled is whether: neighbours make communicators of their own.
+    door.Open(options_.group, [] { return std::string(kSettled); });
+  }
+  PeerMeeting meeting({.peers = options_.group,
+                       .port = options_.port.get(),
+                       .door = &door,
+                       .collectives = collectives.ok() ? collectives->get() : nullptr,
+                       .unavailable = std::string(Message(collectives.status())),
+                       .on_gpu = device_->asynchronous(),
+                       .cancellation = options_.cancellation,
+                       .timeout = timeout});
+  SHOAL_ASSIGN_OR_RETURN(const proto::MeetPeersReply reply,
+                         meeting.Meet({}, /*generation=*/0, [] { return absl::OkStatus(); }));
+  if (reply.id() == kSettled) {
+    collectives_ = *std::move(collectives);
+  } else {
+    why_not_ = reply.reason().empty() ? "no reason was given" : reply.reason();
+    links_on_device_ = reply.on_gpus() && device_->asynchronous();
+  }
+  return absl::OkStatus();
+}
+
+void StageJob::MakeLinks(const plan::Job& job, absl::Duration timeout) {
+  const Options& own = options_;
+  int64_t longest_message = plan::MessageBytes(spec_, compute_type_, job.data.microbatch_tokens);
+  if (own.group.stages() > 1) {
+    if (collectives_ != nullptr) {
+      longest_message = kLongestWordBytes;
+    } else if (device_->asynchronous()) {
+      messages_ = device_->NewHostMemory(0);
+    }
+    own.door->Open(own.group);
+    handshake_ = std::make_unique<StageHandshake>(
+        StageHandshake::Options{.group = own.group,
+                                .transports = own.transports,
+                                .preferred = job.service.transports.front(),
+                                .unavailable = own.unavailable,
+                                .device = links_on_device_ ? device_ : nullptr,
+                                .host = messages_.get()},
+        own.port.get(), own.door);
+  }
+  links_ =
+      std::make_unique<GroupLinks>(own.group.stage, longest_message, timeout, handshake_.get());
+}
+
+std::map<int, proto::DataConnection> StageJob::connections() const {
+  std::map<int, proto::DataConnection> connections;
+  if (handshake_ != nullptr) {
+    connections = handshake_->connections();
+  }
+  if (collectives_ != nullptr) {  // the transport's is for words alone
+    for (auto& [stage, connection] : connections) {
+      connection.set_transport(std::string(library()));
+      connection.clear_reason();
+    }
+  }
+  return connections;
+}
+
+absl::Status StageJob::PlanStep(std::span<const plan::MicrobatchSize> microbatches) {
+  if (!planned_.empty() && std::ranges::equal(planned_, microbatches)) {
+    return absl::OkStatus();
+  }
+  planned_.clear();
+  SHOAL_ASSIGN_OR_RETURN(schedule_,
+                         plan::BuildFittingSchedule(spec_, compute_type_, options_.pipeline.choice,
+                                                    microbatches, pace_, budget_));
+  planned_.assign(microbatches.begin(), microbatches.end());
+  return absl::OkStatus();
+}
+
+std::vector<int> StageJob::Uses() const {
+  return plan::StageUseOrder(spec_, schedule_.stages[static_cast<size_t>(options_.group.stage)],
+                             chunks_);
+}
+
+void StageJob::SkipStep(const proto::StepWork& work) {
+  links_->Skip({work.step(), work.attempt()});
+}
+
+absl::StatusOr<StageReport> StageJob::RunStep(const proto::StepWork& work,
+                                              std::span<const PackedBatch> microbatches,
+                                              double loss_scale, UnitSource& source,
+                                              GradientSink& sink) {
+  if (handshake_ != nullptr) {
+    const PhaseClock::Scope waiting(*options_.phases, Phase::kNeighbourWait);
+    SHOAL_RETURN_IF_ERROR(
+        links_->Prepare({work.step(), work.attempt()}, runner_->LinkQueues(schedule_)));
+  }
+  return runner_->RunStep({.step = work.step(),
+                           .attempt = work.attempt(),
+                           .schedule = &schedule_,
+                           .microbatches = microbatches,
+                           .loss_scale = loss_scale,
+                           .source = &source,
+                           .sink = &sink,
+                           .links = links_.get(),
+                           .record_spans = work.trace()});
+}
+
+void StageJob::Cancel(const absl::Status& why) {
+  if (handshake_ != nullptr) {
+    handshake_->Cancel(why);
+  }
+  runner_->Cancel(why);
+}
+
+}  // namespace shoal::worker
