@@ -13,8 +13,8 @@ constexpr int64_t kPushHeader = 128;      // transport::PushHeader
 
 int64_t Pages(int64_t bytes) { return RoundUp(bytes, kPage); }
 
-// An array of a partition on a server: whole pages, and the step by which the store staggers its
-// arrays so that those that are walked together do not fall into the same cache sets.
+// Returns the bytes of one array of a partition: whole pages, plus the step by which the store
+// staggers its arrays, so that those traversed together do not map to the same cache sets.
 int64_t StateArray(int64_t count, int64_t element) {
   constexpr int64_t kStagger = 256;
   return Pages(count * element) + kStagger;
@@ -28,7 +28,7 @@ int64_t LargestCount(std::span<const PartitionSpec> held) {
   return largest;
 }
 
-// The region of weights that clients read.
+// Returns the size of the region of weights that clients read.
 int64_t WeightsBytes(std::span<const PartitionSpec> held, DType wire) {
   int64_t bytes = Pages(static_cast<int64_t>(std::max<size_t>(1, held.size())) * kPartitionHeader);
   for (const PartitionSpec& partition : held) {
