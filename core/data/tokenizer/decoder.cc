@@ -10,8 +10,8 @@
 namespace shoal::worker {
 namespace {
 
-constexpr int kMaxDepth = 8;             // of Sequence within Sequence
-constexpr size_t kMaxContentBytes = 64;  // of what Replace puts in place of a match
+constexpr int kMaxDepth = 8;             // of nested Sequences
+constexpr size_t kMaxContentBytes = 64;  // of what Replace inserts for a match
 
 class ByteLevel final : public DecoderStep {
  public:
@@ -21,7 +21,7 @@ class ByteLevel final : public DecoderStep {
       const size_t before = bytes.size();
       for (size_t i = 0; i < token.size(); i += CharacterLength(token[i])) {
         const int byte = ByteOfCharacter(FirstCharacter(std::string_view(token).substr(i)));
-        if (byte < 0) {  // not written in the byte alphabet: an added token, taken as it is
+        if (byte < 0) {  // not written in the byte alphabet: an added token, taken literally
           bytes.resize(before);
           bytes += token;
           break;

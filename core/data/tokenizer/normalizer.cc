@@ -10,7 +10,7 @@
 namespace shoal::worker {
 namespace {
 
-constexpr int kMaxDepth = 8;  // of Sequence within Sequence
+constexpr int kMaxDepth = 8;  // of nested Sequences
 
 class Prepend final : public NormalizerStep {
  public:
