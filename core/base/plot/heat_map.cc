@@ -12,7 +12,7 @@ namespace shoal::plot {
 namespace {
 
 constexpr double kNarrowestCell = 54;
-constexpr double kCharacter = 7;  // about as wide
+constexpr double kCharacter = 7;  // approximate width
 constexpr double kCellHeight = 34;
 constexpr double kTop = 44;
 constexpr double kAbove = 34;
@@ -20,7 +20,7 @@ constexpr double kBelow = 52;
 constexpr double kSide = 40;  // for the y axis' label
 constexpr double kRight = 22;
 constexpr double kLegend = 44;
-constexpr double kRange = 0.4;  // of the colours about 1
+constexpr double kRange = 0.4;  // of the colours around 1
 
 using Colour = std::array<double, 3>;
 constexpr Colour kWhite = {255, 255, 255};

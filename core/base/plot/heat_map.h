@@ -15,7 +15,7 @@ struct HeatPanel {
   std::vector<std::vector<double>> values;  // [row][column]; a NaN leaves the cell empty
 };
 
-// "#rrggbb" of a ratio; the strongest colours are at 1 - range and 1 + range.
+// Returns "#rrggbb" for a ratio; the strongest colours are at 1 - range and 1 + range.
 std::string RatioColour(double ratio, double range);
 
 std::string RenderHeatMap(const std::string& title, const std::vector<HeatPanel>& panels);

@@ -77,7 +77,7 @@ struct Box {
   }
 };
 
-// What names keep clear of: the line, in pieces.
+// What names must not cover: the line, in pieces.
 std::vector<Box> BoxesAlong(const std::vector<Point>& line) {
   constexpr int kPieces = 24;
   std::vector<Box> boxes;
@@ -92,7 +92,7 @@ std::vector<Box> BoxesAlong(const std::vector<Point>& line) {
   return boxes;
 }
 
-// Names beside their points, on the side where least is in the way.
+// Draws names next to their points, on the side where least is in the way.
 void DrawNames(const std::vector<ScatterPoint>& points, const Axis& x, const Axis& y,
                std::vector<Box> taken, Svg& svg) {
   for (const ScatterPoint& point : points) {

@@ -1,4 +1,4 @@
-// Points with names over two measures, and the front of those that none beats in both.
+// Named points over two measures, and the front of those that none beats in both.
 #pragma once
 
 #include <string>
@@ -7,7 +7,7 @@
 namespace shoal::plot {
 
 struct ScatterPoint {
-  std::string name;  // beside it
+  std::string name;  // drawn next to it
   double x = 0;
   double y = 0;
   std::string colour;
@@ -15,13 +15,13 @@ struct ScatterPoint {
 
 struct ScatterPanel {
   std::string title;
-  std::string x_label;  // with its unit; less is better
+  std::string x_label;  // including its unit; less is better
   std::string y_label;  // more is better
   std::vector<ScatterPoint> points;
 };
 
-// The points that no other beats: none has less x and at least as much y, or as little x and more
-// y. Indices in the order of x.
+// Returns the points that no other beats: none has less x and at least as much y, or as little x
+// and more y. Indices sorted by x.
 std::vector<size_t> ParetoFront(const std::vector<ScatterPoint>& points);
 
 std::string RenderScatter(const std::string& title, const std::vector<ScatterPanel>& panels);
