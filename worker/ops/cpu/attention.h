@@ -1,9 +1,9 @@
 // Causal attention over packed sequences. Contracts are in ops.h.
 //
 // Blocked: a block of queries of all the heads that share a kv head is multiplied with blocks of
-// keys, so memory is a few blocks a thread whatever the length. Rows of one kv head are copied into
-// dense blocks, zero beyond the sequence, which keeps the shapes of products few (compiled kernels)
-// and makes it impossible to read across a sequence's end.
+// keys, so each thread needs a few blocks of memory whatever the length. Rows of one kv head are
+// copied into dense blocks, zero beyond the sequence, which keeps the shapes of products few
+// (compiled kernels) and makes it impossible to read past a sequence's end.
 #pragma once
 
 #include <span>

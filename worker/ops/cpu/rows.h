@@ -1,4 +1,4 @@
-// Rows picked from a matrix and put back. Contracts are in ops.h.
+// Gathering rows of a matrix and scattering them back. Contracts are in ops.h.
 #pragma once
 
 #include "worker/ops/cpu/context.h"
