@@ -1,21 +1,20 @@
 // A worker's part in a pipeline: its stage's model, the memory and the runner that execute the
-// stage's list, and the links to the other stages of its group. WorkerJob owns one where the job
-// has a pipeline (cluster.pipeline), with one stage too, and gives it weights and takes its
-// gradients.
+// stage's list, and the links to the other stages of its group. WorkerJob owns one if the job has a
+// pipeline (cluster.pipeline), even of one stage, gives it weights and takes its gradients.
 //
-// Where stages have a GPU each and NCCL, their messages go from GPU to GPU, and the links carry
-// just words about them (worker/pipeline/links/communicator_links.h); otherwise the links carry the
-// messages. Which of the two is settled when the job begins, and holds for all of a group. Where
-// links carry messages of GPUs, each pair of stages settles when it connects whether they are
+// If stages have a GPU each and NCCL, their messages go from GPU to GPU, and the links carry only
+// words about them (worker/pipeline/links/communicator_links.h); otherwise the links carry the
+// messages. Which of the two is decided when the job begins, and holds for the whole group. If
+// links carry messages of GPUs, each pair of stages decides when it connects whether they are
 // copied from GPU to GPU, as two do that share one, or pass through the host (stage_handshake.h).
 //
-// All stages find the same schedule for a step, each for itself, from what the coordinator chose
-// and the step's microbatches.
+// Every stage computes the same schedule for a step by itself, from what the coordinator chose and
+// the step's microbatches.
 //
-// Threads: Cancel may be called from any, everything else from the one that computes. Failure: of a
-// step, the first error, which names stage and action; whoever fails closes its links, so that the
-// other stages fail instead of waiting (Abandon, where it failed outside of RunStep). The next
-// attempt connects anew.
+// Threads: Cancel may be called from any, everything else from the one that computes. Failure: a
+// step returns its first error, which names stage and action; the failing stage closes its links,
+// so that the other stages fail instead of waiting (call Abandon if it failed outside RunStep). The
+// next attempt reconnects.
 #pragma once
 
 #include <functional>
@@ -54,10 +53,10 @@ struct ChosenPipeline {
   plan::PipelineChoice choice;
   std::vector<plan::MicrobatchSize> heaviest;
 
-  // Units by chunk of that stage.
+  // Returns that stage's units by chunk.
   std::vector<plan::UnitRange> ChunksOf(int stage) const;
 };
-// InvalidArgument for what is not one of this model and job.
+// InvalidArgument for what does not fit this model and job.
 absl::StatusOr<ChosenPipeline> PipelineFrom(const proto::JoinJobReply& join,
                                             const plan::ModelSpec& spec, const plan::Job& job);
 
@@ -66,20 +65,20 @@ class StageJob {
   struct Options {
     StageGroup group;
     ChosenPipeline pipeline;
-    std::vector<transport::Transport*> transports;  // in order of preference
+    std::vector<transport::Transport*> transports;  // by preference
     std::vector<std::string> unavailable;           // the job's others, with the reason
     std::unique_ptr<StagePort> port;                // null with one stage
     StageDoor* door = nullptr;
     // Of the job, whatever this worker computes on: whether stages that have a GPU each exchange by
-    // collectives. All of a group have to agree, which is settled in Create.
+    // collectives. The whole group must agree, which Create settles.
     bool may_exchange = false;
     CollectivesOpener open_collectives;    // may be empty
-    std::function<absl::Status()> check;   // whether the attempt at hand goes on, for those
+    std::function<absl::Status()> check;   // whether the current attempt goes on, for those
     Cancellation* cancellation = nullptr;  // of this worker, for Create
     PhaseClock* phases = nullptr;
     Clock* clock = &RealClock();
   };
-  // Waits for the other stages where they may exchange.
+  // Waits for the other stages if they may exchange.
   static absl::StatusOr<std::unique_ptr<StageJob>> Create(const plan::ModelSpec& spec,
                                                           const plan::Job& job, Machine machine,
                                                           Options options);
@@ -93,43 +92,43 @@ class StageJob {
 
   bool has_head() const { return model_->has_head(); }
 
-  // The schedule of the next step, with these microbatches, at least one. Costs nothing where they
-  // are as large as the last ones, as they are when a step is tried again.
+  // Plans the schedule of the next step, with these microbatches (at least one). Free if they are
+  // as large as the last ones, as when a step is retried.
   absl::Status PlanStep(std::span<const plan::MicrobatchSize> microbatches);
-  // The units that it gets, in order.
+  // Returns the units whose weights it gets, in order.
   std::vector<int> Uses() const;
 
-  // Connects where need be, and runs it. Source and sink have begun the step.
+  // Connects if necessary, and runs the step. Source and sink must have begun it.
   absl::StatusOr<StageReport> RunStep(const proto::StepWork& work,
                                       std::span<const PackedBatch> microbatches, double loss_scale,
                                       UnitSource& source, GradientSink& sink);
-  // The group has no microbatches in that step.
+  // Call if the group has no microbatches in that step.
   void SkipStep(const proto::StepWork& work);
-  // The step at hand failed.
+  // Call when the current step has failed.
   void Abandon(const absl::Status& why) { links_->Close(why); }
-  // The step at hand fails at once, as does every later one.
+  // Makes the current step fail at once, and every later one.
   void Cancel(const absl::Status& why);
 
-  // By what messages go from GPU to GPU; empty: they go over the transports.
+  // What carries messages from GPU to GPU; empty: they go over the transports.
   std::string_view library() const {
     return collectives_ == nullptr ? std::string_view() : collectives_->name();
   }
-  const std::string& why_not() const { return why_not_; }  // where they might have
+  const std::string& why_not() const { return why_not_; }  // if they might have
   // Whether links copy from GPU to GPU where they can; and whether some could not.
   bool copies_between_gpus() const { return links_on_device_; }
   bool passed_host() const { return handshake_ != nullptr && handshake_->passed_host(); }
 
-  // There is no step any more: lets go of the other stages.
+  // Call when no step follows: releases the other stages.
   void Disconnect() { runner_->Disconnect(); }
 
-  // Connections to other stages over another transport than the job's first.
+  // Connections to other stages over a transport other than the job's first.
   int64_t fallbacks() const { return handshake_ == nullptr ? 0 : handshake_->fallbacks(); }
-  // By stage; on the thread that runs steps.
+  // By stage; only on the thread that runs steps.
   std::map<int, proto::DataConnection> connections() const;
 
  private:
   StageJob(const plan::ModelSpec& spec, const plan::Job& job, Options options);
-  // Settles with the other stages whether they exchange by collectives.
+  // Agrees with the other stages whether to exchange by collectives.
   absl::Status MeetStages(absl::Duration timeout);
   void MakeLinks(const plan::Job& job, absl::Duration timeout);
 
@@ -141,13 +140,13 @@ class StageJob {
   const std::vector<plan::UnitRange> chunks_;
   std::unique_ptr<TransformerStage> model_;
   Device* device_ = nullptr;   // the model's
-  Stream* compute_ = nullptr;  // likewise
+  Stream* compute_ = nullptr;  // same as above
   // On the CPU: copies at the job's rate, memory within its budget.
   std::unique_ptr<Device> bus_;
   std::unique_ptr<Stream> bus_compute_;
   std::unique_ptr<Memory> host_;
   std::unique_ptr<Collectives> collectives_;  // null: messages go over the transports,
-  std::string why_not_;                       // for that reason, or there are none
+  std::string why_not_;                       // for this reason, or there are none
   bool links_on_device_ = false;
   std::unique_ptr<Memory> messages_;  // to and from other stages; null: the transports' own
   std::unique_ptr<StageHandshake> handshake_;  // null with one stage

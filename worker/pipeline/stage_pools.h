@@ -1,10 +1,10 @@
-// The memory that a stage's list takes and gives back while it runs, by the moves of
+// The memory that a stage's list takes and frees while it runs, by the moves of
 // core/plan/memory/stage_memory.h: activations and gradients on the device, their copies on the
 // host, and messages between chunks of the same stage. Each pool is one reservation, made as large
 // as the replay of the list says before the step begins; within a step nothing is allocated.
 //
-// One thread. Failure: what does not fit is ResourceExhausted before the step begins, with what the
-// stage needs and what there is.
+// For one thread. Failure: what does not fit is ResourceExhausted before the step begins, with what
+// the stage needs and what is available.
 #pragma once
 
 #include <array>
@@ -23,21 +23,21 @@ namespace shoal::worker {
 
 class StagePools {
  public:
-  // Messages are the device's memory too. `poison`: of worker/backend/arena.h, may be null.
+  // Messages also lie in the device's memory. `poison`: see worker/backend/arena.h; may be null.
   StagePools(int stage, Device& device, Memory& host, Stream* poison);
 
-  // For the list of this stage. `bytes_of` must hold until the next call.
+  // Reserves for this stage's list. `bytes_of` must stay valid until the next call.
   absl::Status BeginStep(const plan::Schedule& schedule,
                          std::function<plan::ChunkBytes(int chunk, int microbatch)> bytes_of);
   absl::Status Make(std::span<const plan::MemoryMove> moves);
-  // Null where nothing is held, or it has no bytes.
+  // Null if nothing is held, or it is empty.
   std::byte* Of(plan::Holding holding, int chunk, int microbatch) const {
     return pieces_[KeyOf(holding, chunk, microbatch)];
   }
   int64_t BytesOf(plan::Holding holding, int chunk, int microbatch) const {
     return plan::BytesOf(bytes_of_(chunk, microbatch), holding);
   }
-  // After a failure, when no copy touches the memory any more.
+  // Frees everything after a failure, when no copy touches the memory any more.
   void GiveAll();
 
   const Arena& pool(plan::MemoryPool pool) const { return arenas_[static_cast<size_t>(pool)]; }

@@ -1,24 +1,25 @@
 // Executes one stage of a pipeline, step after step: the list of core/plan/schedule/schedule.h as
-// it is written, on any backend and over any links.
+// written, on any backend and over any links. One runner per job. Call RunStep from the compute
+// thread; all stages call it with the same schedule.
 //
-// The calling thread walks the list and computes. Copies run on copy streams beside it, messages on
-// the links; the walk waits where the rules of core/plan/schedule/schedule.h say and nowhere else.
-// On a device that computes asynchronously the thread puts work on the compute stream ahead of
-// time, and it is that stream that waits for copies (and, by attached_links.h, for messages to be
-// on the device); the thread waits for messages to come, and at the end until all is done. Before
-// anything runs the schedule is checked (so it comes to its end if neighbours execute it too) and
+// The calling thread walks the list and computes. Copies run concurrently on copy streams, messages
+// on the links; the walk waits only where the rules of core/plan/schedule/schedule.h say. On a
+// device that computes asynchronously the thread enqueues work on the compute stream ahead of time,
+// and that stream waits for copies (and, through attached_links.h, for messages to be on the
+// device); the thread waits for messages to arrive, and at the end until everything is done.
+//
+// Before anything runs the schedule is checked (so it completes if neighbours execute it too) and
 // the list's memory is replayed (so it fits, and nothing is allocated while it runs).
 //
-// Who owns a worker's job makes one runner for it and calls RunStep from the thread that computes;
-// all stages call it with the same schedule. Each wait has a deadline and says for what it waited.
-// What the thread waits for is a phase of the owner's clock (kTransferWait, kNeighbourWait; a
-// source that waits for weights enters kGetWait itself), and so are forward and backward.
+// Each wait has a deadline and names what it waited for. What the thread waits for is a phase of
+// the owner's clock (kTransferWait, kNeighbourWait; a source that waits for weights enters kGetWait
+// itself), and so are forward and backward.
 //
-// Failure: the step's first error, which names stage and action; the links are then closed, so that
-// neighbours fail too instead of waiting, and all memory of the step is given back. The next
-// attempt needs new links. Threads: Cancel may be called from any, everything else from one.
-// Ownership: all that is given in the options must outlive the runner, and the step's what RunStep
-// is called with.
+// Failure: returns the step's first error, which names stage and action, closes the links, so that
+// neighbours fail too instead of waiting, and frees all memory of the step. The next attempt needs
+// new links. Threads: Cancel may be called from any, everything else from one. Ownership:
+// everything passed in the options must outlive the runner, and a step's arguments the call of
+// RunStep.
 #pragma once
 
 #include <cstdint>
@@ -50,23 +51,23 @@ struct StageRunnerOptions {
   int stage = 0;
   StageModel* model = nullptr;
   Device* device = nullptr;
-  Stream* compute = nullptr;  // the one of the device on which the model works
+  Stream* compute = nullptr;  // of the device on which the model works
   Memory* host = nullptr;     // of the device, for what is offloaded
   PhaseClock* phases = nullptr;
   Clock* clock = &RealClock();
-  // An offload and a reload run beside each other, on a copy stream each.
+  // Runs an offload and a reload concurrently, on separate copy streams.
   bool duplex = false;
-  // Memory that is given back is filled with NaN.
+  // Fills freed memory with NaN.
   bool poison = false;
   // Of each wait. A neighbour may be in the middle of a long backward.
   absl::Duration wait_timeout = absl::Seconds(60);
-  // Of all stages: messages go from device to device by these, and a step's links carry just words
-  // about them (communicator_links.h). Null: the links carry messages.
+  // The same for all stages: messages go from device to device through these, and a step's links
+  // carry only words about them (communicator_links.h). Null: the links carry messages.
   Collectives* collectives = nullptr;
-  // Of all stages: messages may lie on devices with links that carry them too
+  // The same for all stages: messages may lie on devices, also if links carry them
   // (StageLinks::OnDevice).
   bool links_on_device = false;
-  // Whether the step at hand goes on, for those; any thread. May be empty.
+  // Whether the current step goes on, for those; called from any thread. May be empty.
   std::function<absl::Status()> check = nullptr;
 };
 
@@ -88,18 +89,18 @@ class StageRunner {
   ~StageRunner();
 
   absl::StatusOr<StageReport> RunStep(const StageStep& step);
-  // The step at hand fails at once, as does every later one.
+  // Makes the current step fail at once, and every later one.
   void Cancel(const absl::Status& why) ABSL_LOCKS_EXCLUDED(mutex_);
-  // There is no step any more: lets go of the neighbours.
+  // Call when no step follows: releases the neighbours.
   void Disconnect();
 
-  // What a step's links are to carry: its messages, or words about them.
+  // Returns what a step's links carry: its messages, or words about them.
   std::vector<plan::MessageQueue> LinkQueues(const plan::Schedule& schedule) const;
 
   const StagePools& pools() const { return pools_; }
 
  private:
-  // A schedule that was checked, and what follows from it alone.
+  // A schedule that was checked, and what follows from it.
   struct Checked {
     plan::Schedule schedule;
     std::vector<plan::MessageQueue> queues;
@@ -116,7 +117,7 @@ class StageRunner {
   const std::unique_ptr<Stream> offloads_;
   const std::unique_ptr<Stream> own_reloads_;  // duplex
   StagePools pools_;
-  const std::unique_ptr<AttachedLinks> device_links_;  // where the device is asynchronous
+  const std::unique_ptr<AttachedLinks> device_links_;  // if the device is asynchronous
   std::optional<Checked> checked_;
 
   mutable absl::Mutex mutex_;

@@ -1,10 +1,10 @@
 // Where the time of a stage's step goes: what it computes and what it waits for, stretch by
-// stretch. Included by worker/pipeline alone.
+// stretch. Only worker/pipeline includes it.
 //
-// Where the device computes in the calling thread a stretch is what passes on the clock. Where it
-// computes asynchronously it is what passes on the compute stream, between an event ahead of it and
-// one behind: a wait then is what keeps the stream from going on when it has nothing else to do,
-// whatever the host did meanwhile. Phases are the host's in either case.
+// If the device computes in the calling thread, a stretch is what passes on the clock. If it
+// computes asynchronously, it is what passes on the compute stream, between an event before it and
+// one after: a wait is then what keeps the otherwise idle stream from going on, whatever the host
+// did meanwhile. Phases are the host's in either case.
 #pragma once
 
 #include <cstdint>
@@ -28,11 +28,11 @@ struct Awaited {
     kOffload,
     kReload,
     kMessage,  // that is used next
-    kRoom,     // for one that is made next
+    kRoom,     // for the message that is made next
     kArrival,  // of all messages, at the end
   };
   What what = What::kArrival;
-  plan::Action action;   // that the wait is ahead of
+  plan::Action action;   // what comes after the wait
   StageMessage message;  // kMessage and kRoom
 
   bool IsTransfer() const { return what == What::kOffload || what == What::kReload; }
@@ -50,7 +50,7 @@ class StageTiming {
         shape_(shape),
         microbatch_seconds_(static_cast<size_t>(shape.microbatches), 0) {}
 
-  // What `wait` returns. Stretches do not nest.
+  // Returns what `wait` returns. Stretches do not nest.
   template <typename Wait>
   auto Waiting(const Awaited& awaited, const Wait& wait) {
     const bool transfer = awaited.IsTransfer();
@@ -77,7 +77,8 @@ class StageTiming {
     return result;
   }
 
-  // Everything but copies, once all of it is done on the compute stream. `spans`: those too.
+  // Fills in everything except copies, once all of it is done on the compute stream. `spans`:
+  // includes those.
   void Fill(StageReport& report, bool spans) const;
 
  private:
@@ -91,7 +92,7 @@ class StageTiming {
   };
   void Begin(StageSpan::Kind kind, const Awaited& of);
   void End();
-  // Without waits for weights, which are phases of their own.
+  // Excludes waits for weights, which are separate phases.
   double Computed() const {
     return phases_.seconds(Phase::kForward) + phases_.seconds(Phase::kBackward);
   }
@@ -101,7 +102,7 @@ class StageTiming {
   PhaseClock& phases_;
   const plan::ScheduleShape& shape_;
   std::vector<Stretch> stretches_;
-  std::vector<double> microbatch_seconds_;  // by the phases
+  std::vector<double> microbatch_seconds_;  // according to the phases
 };
 
 }  // namespace shoal::worker

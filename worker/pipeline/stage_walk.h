@@ -1,5 +1,5 @@
-// The walk of one stage through its list in one step: what StageRunner runs once the schedule is
-// checked and the pools are reserved. Included by worker/pipeline alone.
+// The walk of one stage through its list in one step: StageRunner runs it once the schedule is
+// checked and the pools are reserved. Only worker/pipeline includes it.
 #pragma once
 
 #include <cstdint>
@@ -18,17 +18,18 @@ namespace shoal::worker {
 
 class StageWalk {
  public:
-  // `message_bytes`: of each, by microbatch. `cancelled` tells whether the walk is to end, and why.
+  // `message_bytes`: of each, by microbatch. `cancelled` returns whether the walk must end, and
+  // why.
   StageWalk(const StageRunnerOptions& options, const StageStep& step,
             std::span<const int64_t> message_bytes, StagePools& pools, Stream& offloads,
             Stream& reloads, std::function<absl::Status()> cancelled);
 
   absl::Status Run();
-  // Behind it: until all messages have arrived.
+  // Call after the walk: waits until all messages have arrived.
   absl::Status AwaitSent();
-  // At last: until all that was put on the device is done.
+  // Call last: waits until everything put on the device is done.
   absl::Status AwaitDevice();
-  // Messages, times and spans of all that.
+  // Fills in messages, times and spans of the step.
   void FillReport(StageReport& report) const;
 
  private:
@@ -39,7 +40,7 @@ class StageWalk {
     std::unique_ptr<Event> end;
   };
 
-  // An error says where it happened.
+  // Adds to an error where it happened.
   absl::Status At(const plan::Action& action, const absl::Status& status) const;
   absl::Status Execute(const plan::Action& action);
   absl::Status Send(const plan::Action& action);
@@ -48,10 +49,10 @@ class StageWalk {
   absl::StatusOr<const std::byte*> Input(const plan::Action& action);
   absl::StatusOr<std::byte*> Output(const plan::Action& action);
   absl::Status StartCopy(const plan::Action& action);
-  // Of the action's (chunk, microbatch), where such a copy was started: what comes next, here or on
-  // the compute stream, comes after it.
+  // Waits for that copy of the action's (chunk, microbatch), if one was started: what comes next,
+  // here or on the compute stream, comes after it.
   absl::Status AwaitCopy(const plan::Action& action, Awaited::What copy);
-  // The step is not cancelled meanwhile, and it takes no longer than a wait may.
+  // Fails if the step is cancelled meanwhile, or if it takes longer than a wait may.
   absl::Status AwaitEvent(Event& event, std::string_view what) const;
 
   // What a compute action uses of, and makes for, another virtual stage: its message, if that is on
@@ -61,7 +62,7 @@ class StageWalk {
   StageMessage SentBy(const plan::Action& action) const;
   StageMessage ReceivedBy(const plan::Action& action) const;
 
-  // An error says for what was waited.
+  // Adds to an error what was waited for.
   template <typename Wait>
   auto Waiting(const Awaited& awaited, const Wait& wait);
   size_t KeyOf(const plan::Action& action) const {

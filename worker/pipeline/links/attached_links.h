@@ -1,11 +1,11 @@
-// Links of a stage whose messages are made and used in memory of a device, around others that reach
-// its neighbours: in step after step the stage's runner attaches them to those of the step, and
-// uses them in their place. What the ones around carry, and what goes through the others, is each
-// kind's own: copies of the messages (device_links.h), or just words about them
+// Links of a stage whose messages are made and used in memory of a device, layered over other links
+// that reach its neighbours: step after step the stage's runner attaches them to the links of the
+// step, and uses them instead. Each kind decides what the underlying links carry, and what goes
+// another way: copies of the messages (device_links.h), or only words about them
 // (communicator_links.h).
 //
-// A stage's runner owns one. What Attach is given must stay until EndStep has returned or, after a
-// failure, Abandon.
+// A stage's runner owns one. What is passed to Attach must stay valid until EndStep has returned
+// or, after a failure, Abandon.
 #pragma once
 
 #include "absl/status/status.h"
@@ -15,12 +15,12 @@ namespace shoal::worker {
 
 class AttachedLinks : public StageLinks {
  public:
-  // For the step that begins next.
+  // Attaches to the links of the step that begins next.
   virtual void Attach(StageLinks& host) = 0;
-  // The step has failed. Returns when nothing touches messages any more, but for work of the
-  // compute stream, and when that waits for no other stage.
+  // Call when the step has failed. Returns when nothing touches messages any more, except work of
+  // the compute stream, and when that work waits for no other stage.
   virtual void Abandon(const absl::Status& why) = 0;
-  // There is no step any more: lets go of what was kept from step to step with the neighbours.
+  // Call when no step follows: releases what was kept from step to step with the neighbours.
   virtual void Disconnect() {}
 };
 

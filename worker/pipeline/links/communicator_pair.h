@@ -1,10 +1,10 @@
-// The communicators of a stage with one neighbour: one for each direction, of these two ranks
-// alone, with a stream of its own. Part of communicator_links.h, which says why.
+// The communicators of a stage with one neighbour: one for each direction, with only these two
+// ranks and its own stream. Part of communicator_links.h, which says why.
 //
 // Connect makes both, and sends a few bytes over each: the first call of a communicator connects
-// the two GPUs and waits for the other rank to do the same, which no later one may.
+// the two GPUs and waits for the other rank to do the same, which no later call may do.
 //
-// Threads: one at a time for the calls, communicators and status from any. Failure: a communicator
+// Threads: one at a time for the calls; communicators and status from any. Failure: a communicator
 // that has failed (worker/collectives/collectives.h) stays so; Disconnect and Connect make new
 // ones.
 #pragma once
@@ -34,8 +34,8 @@ class CommunicatorPair {
     int peer = 0;
     Device* device = nullptr;
     Collectives* collectives = nullptr;
-    absl::Duration timeout;               // for the neighbour to come to a call, and to connect
-    std::function<absl::Status()> check;  // as CommunicatorOptions
+    absl::Duration timeout;               // for the neighbour to reach a call, and to connect
+    std::function<absl::Status()> check;  // as in CommunicatorOptions
   };
   explicit CommunicatorPair(const Options& options);
 
@@ -45,24 +45,25 @@ class CommunicatorPair {
   bool connected() const { return connected_; }
   void Disconnect() ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // To and from the neighbour; the event is done when the memory is free, or filled.
+  // Exchange with the neighbour; the event is done when the memory is free, or filled.
   absl::StatusOr<std::unique_ptr<Event>> Send(const void* from, int64_t bytes,
                                               std::string_view what);
   absl::StatusOr<std::unique_ptr<Event>> Receive(void* to, int64_t bytes, std::string_view what);
-  // Until all of them are done: OK where they are, and went well.
+  // Waits for all of them; OK if they succeeded.
   absl::Status AwaitDone(absl::Time deadline);
 
-  // Those that are connected, to be aborted.
+  // Returns those that are connected, to be aborted.
   std::vector<std::shared_ptr<Communicator>> communicators() const ABSL_LOCKS_EXCLUDED(mutex_);
   absl::Status status() const ABSL_LOCKS_EXCLUDED(mutex_);
-  // Until nothing of them is on the device any more, however it went; after AbortAtOnce.
+  // Waits until nothing of them is on the device any more, whatever the outcome; call after
+  // AbortAtOnce.
   void Synchronize();
 
  private:
   // From the lower stage to the higher one, and back.
   struct Way {
     std::unique_ptr<Stream> stream;
-    std::shared_ptr<Communicator> communicator;  // goes first; who aborts it has it too
+    std::shared_ptr<Communicator> communicator;  // destroyed first; whoever aborts it holds it too
   };
 
   bool lower() const { return options_.stage < options_.peer; }
@@ -75,14 +76,12 @@ class CommunicatorPair {
   const Options options_;
   bool connected_ = false;
   mutable absl::Mutex mutex_;
-  // Communicators are changed by who connects alone, under the lock, which others take to read
-  // them.
+  // Only the connecting thread changes communicators, under the lock; others take it to read them.
   std::array<Way, 2> ways_;
 };
 
-// All of a stage's are aborted at the same time: what an abort gives back may wait for everything
-// on the GPU, and so for the halves of calls that other communicators have there, until those are
-// aborted too.
+// Aborts all communicators of a stage at the same time: what an abort frees may wait for everything
+// on the GPU, and so for the halves of calls of other communicators, until those are aborted too.
 void AbortAtOnce(const std::vector<std::shared_ptr<Communicator>>& communicators,
                  const absl::Status& why);
 

@@ -1,17 +1,17 @@
-// Links between stages for a device whose memory the host cannot reach: around links whose messages
-// lie in memory of the host, it copies each to the device before it is used and back once it is
-// made. The walk of a stage neither waits for these copies nor knows of them. Messages that lie on
-// the device already (StageLinks::OnDevice) are made and used there, without a copy.
+// Links between stages for a device whose memory the host cannot reach: over links whose messages
+// lie in host memory, it copies each to the device before it is used and back once it is made. The
+// walk of a stage neither waits for these copies nor knows of them. Messages that lie on the device
+// already (StageLinks::OnDevice) are made and used there, without a copy.
 //
-// Copies run on two streams of their own, one each way, ordered by events: a message is copied out
-// when the compute stream has made it, and the compute stream waits for one that is copied in. What
-// the links are told of a message, that it goes or that its memory is used no more, is true only
-// then: a thread tells them, in the order of the calls here. Device memory is two messages each
-// way, more where the stage makes several before it sends one.
+// Copies run on two streams, one for each direction, ordered by events: a message is copied out
+// when the compute stream has made it, and the compute stream waits for one that is copied in. Only
+// then may the underlying links be told that the message goes, or that its memory is free: a thread
+// tells them, in the order of the calls here. Device memory is two messages in each direction, more
+// if the stage makes several before it sends one.
 //
-// Else as AttachedLinks and StageLinks say. The links it is attached to see Send, Post and Consumed
-// from one thread and the other calls from another. Pageable host memory is copied to and from too,
-// but not beside the compute.
+// Otherwise as in AttachedLinks and StageLinks. The underlying links see Send, Post and Consumed
+// from one thread and the other calls from another. Pageable host memory works too, but is not
+// copied concurrently with the compute.
 #pragma once
 
 #include <deque>
@@ -54,13 +54,13 @@ class DeviceLinks final : public AttachedLinks {
   // Device memory for a message.
   struct Place {
     Buffer memory;
-    std::unique_ptr<Event> free;  // what is to be done before its next use; null: nothing
+    std::unique_ptr<Event> free;  // what must be done before its next use; null: nothing
   };
   struct Places {
-    std::deque<Place> spare;  // the one in use last is the last
-    int count = 0;            // those in use included
+    std::deque<Place> spare;  // the last entry is the one used last
+    int count = 0;            // including those in use
   };
-  // On the way from and to the host.
+  // On its way from or to the host.
   struct Made {
     Place place;
     std::byte* host = nullptr;

@@ -1,13 +1,13 @@
-// All links of a stage, to neighbours that may each be reached over another transport, and when
-// they are made anew.
+// All links of a stage, to neighbours that may each use another transport. Decides when they are
+// recreated.
 //
-// Connections are kept from step to step. An attempt that is not a step's first has new ones, so
-// that nothing of the failed attempt arrives in it, and where it has no messages, the step that has
-// some next; and so have two stages whose messages need more memory than those of any step before.
+// Connections are kept from step to step. They are replaced
+// - in an attempt that is not a step's first, so that nothing of the failed attempt arrives in it;
+//   if it has no messages, in the next step that has some;
+// - between two stages whose messages need more memory than those of any step before.
+//
 // Both sides of a connection see that by themselves: attempt and schedule are the same for all
-// stages.
-//
-// Threads: as StageLinks; Prepare like BeginStep.
+// stages. Threads: as in StageLinks; Prepare like BeginStep.
 #pragma once
 
 #include <map>
@@ -26,7 +26,7 @@ namespace shoal::worker {
 
 class GroupLinks final : public StageLinks {
  public:
-  // `longest_message`: bytes of the longest that any step will have.
+  // `longest_message`: size of the longest that any step will have.
   GroupLinks(int stage, int64_t longest_message, absl::Duration connect_timeout,
              StageHandshake* handshake)
       : stage_(stage),
@@ -34,11 +34,11 @@ class GroupLinks final : public StageLinks {
         connect_timeout_(connect_timeout),
         handshake_(handshake) {}
 
-  // Before BeginStep: connects with whom the queues of the whole schedule say. Blocks until those
-  // are at the same attempt.
+  // Call before BeginStep: connects with the stages that the whole schedule's queues name. Blocks
+  // until those have reached the same attempt.
   absl::Status Prepare(const StepAttempt& attempt, std::span<const plan::MessageQueue> queues);
 
-  // In its place where the group has no microbatches.
+  // Call it instead if the group has no microbatches.
   void Skip(const StepAttempt& attempt);
 
   absl::Status BeginStep(const StepMessages& step) override;
@@ -49,10 +49,10 @@ class GroupLinks final : public StageLinks {
   absl::StatusOr<const std::byte*> Await(const StageMessage& message,
                                          absl::Duration timeout) override;
   absl::Status Consumed(const StageMessage& message) override;
-  // On the thread of the steps.
+  // Only on the thread of the steps.
   bool OnDevice(int peer) const override;
   void Close(const absl::Status& why) override ABSL_LOCKS_EXCLUDED(mutex_);
-  // Of the first that is closed.
+  // Status of the first link that is closed.
   absl::Status status() const override ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
@@ -68,7 +68,7 @@ class GroupLinks final : public StageLinks {
   const absl::Duration connect_timeout_;
   StageHandshake* const handshake_;
 
-  // Changed by the thread of the steps alone, under the lock, which Close takes to read it.
+  // Only the thread of the steps changes it, under the lock; Close takes the lock to read it.
   mutable absl::Mutex mutex_;
   std::map<int, Pair> pairs_;  // by peer
 };

@@ -1,10 +1,10 @@
 // Links between stages that are threads of one process: messages change hands without a copy. As
 // strict as links between machines: room and slots are as many as the schedule's queues have, a
-// message of another name than its receive is an error, and memory that is not a message's any more
-// is filled with NaN. For tests also late: each message arrives up to `longest_delay` after it
+// message whose name differs from its receive is an error, and memory is filled with NaN once it
+// holds no message. In tests messages may also be late: each arrives up to `longest_delay` after it
 // could.
 //
-// Thread-safe. The links of all stages share the pipeline and must not outlive it. What closes one
+// Thread-safe. The links of all stages share the pipeline and must not outlive it. Closing one
 // stage's links closes all.
 #pragma once
 

@@ -1,6 +1,6 @@
-// What of a device's memory this stage has made for a neighbour to open (Device::AllocateShared):
-// it goes when the neighbour has closed it, which is a moment after the links that it was made for.
-// Who makes new links for that neighbour waits for it first, or the device would hold it twice.
+// Device memory that this stage has made for a neighbour to open (Device::AllocateShared). It is
+// freed when the neighbour has closed it, slightly after the links for which it was made. Before
+// making new links for that neighbour, wait for it, or the device would hold it twice.
 //
 // Thread-safe. Memory may outlive this.
 #pragma once
@@ -21,8 +21,8 @@ class LentMemory {
  public:
   absl::StatusOr<std::shared_ptr<std::byte>> Allocate(Device& device, int64_t bytes);
 
-  // Until all that was made is gone, `patience` is over or `stop`, asked every few milliseconds,
-  // says so. Whether it is gone.
+  // Waits until everything made has been freed, `patience` is over or `stop`, asked every few
+  // milliseconds, returns true. Returns whether it has been freed.
   bool AwaitGone(absl::Duration patience, const std::function<bool()>& stop);
 
  private:

@@ -1,17 +1,19 @@
 // How messages between two stages lie in memory and what their doorbells say: the contract between
 // the two ends of a connection (transport_links.h). Little-endian, fixed size.
 //
-// Each side exposes one region of slots to the other. The slots of a step follow from its schedule,
-// which both sides have: first those of the queue of activations, then those of gradients, each
-// slot as long as a header and the longest message of the step. A slot holds a StageMessageHeader
-// and the message behind it, written in one write whose doorbell says queue, number and slot. The
-// receiver tells the sender by a doorbell without data that it has posted a receive, and into which
-// slot it is to be written. Messages and receives of a queue have numbers, from 0 when the
-// connection is made and in order, so that each end knows which comes next.
+// - Each side exposes one region of slots to the other. The slots of a step follow from its
+//   schedule, which both sides have: first those of the queue of activations, then those of
+//   gradients, each slot as long as a header and the longest message of the step.
+// - A slot holds a StageMessageHeader and the message after it, written in one write whose doorbell
+//   says queue, number and slot.
+// - The receiver tells the sender by a doorbell without data that it has posted a receive, and for
+//   which slot.
+// - Messages and receives of a queue are numbered in order, from 0 when the connection is made, so
+//   that each end knows which comes next.
 //
-// Where messages lie in memory of devices, headers lie apart, in a second region, of the host: one
-// for each slot, in the order of the slots. A message is two writes then, of which the header's is
-// the second and has the doorbell. The room for a header in the slot stays empty.
+// If messages lie in memory of devices, headers lie in a second region, on the host: one for each
+// slot, in the order of the slots. A message is then two writes; the header's comes second and has
+// the doorbell. The room for a header in the slot stays empty.
 #pragma once
 
 #include <cstddef>
@@ -28,12 +30,12 @@ struct StageMessageHeader {
   uint64_t magic;
   int64_t step;
   int64_t attempt;
-  int64_t bytes;  // of the message behind it
+  int64_t bytes;  // of the message after it
   int32_t chunk;  // the receiver's
   int32_t microbatch;
   uint32_t gradient;  // 1: of the chunk's output
   uint32_t number;    // in its queue
-  uint64_t hash;      // XXH3-64 of what is before it
+  uint64_t hash;      // XXH3-64 of the fields before it
   uint64_t reserved;
 };
 inline constexpr int64_t kStageMessageHeaderBytes = 64;
@@ -51,7 +53,7 @@ struct LinkDoorbell {
   };
   Kind kind = Kind::kHello;
   bool gradients = false;
-  uint32_t number = 0;  // the low bits of it
+  uint32_t number = 0;  // its low bits
   uint32_t slot = 0;
 
   bool operator==(const LinkDoorbell&) const = default;
@@ -69,21 +71,21 @@ struct PieceLayout {
   int64_t count = 0;
 
   int64_t OffsetOf(int64_t piece) const { return (first + piece) * stride; }
-  // In a region of headers alone.
+  // For a region that holds only headers.
   int64_t HeaderOffsetOf(int64_t piece) const { return (first + piece) * kStageMessageHeaderBytes; }
 };
 
-// A region of pieces, which may be used for more of them where they are shorter.
+// A region of pieces, which may hold more of them if they are shorter.
 struct LinkRoom {
   int64_t bytes = 0;
-  int64_t pieces = 0;  // headers that there is room for where they lie apart
+  int64_t pieces = 0;  // headers that there is room for if they lie separately
 
   bool Covers(const LinkRoom& needed) const {
     return bytes >= needed.bytes && pieces >= needed.pieces;
   }
 };
 
-// Of the messages from one stage to another: the slots at the receiver and the buffers at the
+// For the messages from one stage to another: the slots at the receiver and the buffers at the
 // sender, [0] of activations, [1] of gradients.
 struct LinkLayout {
   PieceLayout slots[2];

@@ -1,6 +1,6 @@
 // The two ends of a queue of messages over a connection, as state machines: what may be posted
-// next, and what a doorbell or a completion means. Without threads, locks and I/O, which
-// transport_links.cc adds.
+// next, and what a doorbell or a completion means. No threads, locks or I/O; transport_links.cc
+// adds them.
 #pragma once
 
 #include <cstddef>
@@ -44,14 +44,14 @@ class OutgoingQueue {
  public:
   explicit OutgoingQueue(bool gradients) : gradients_(gradients) {}
 
-  // The step must outlive it. Receives that the peer has posted for this step already are kept.
+  // The step must outlive it. Keeps receives that the peer has already posted for this step.
   void BeginStep(const LinkStep& step, const PieceLayout& slots, const PieceLayout& buffers,
                  const PieceMemory& memory);
 
-  // Nothing while all buffers are in use.
+  // Returns nothing while all buffers are in use.
   std::optional<std::byte*> MakeRoom(const StageMessage& message);
   absl::Status Send(const StageMessage& message);
-  // The peer has posted a receive.
+  // Call when the peer has posted a receive.
   absl::Status OnReceive(uint32_t number, uint32_t slot);
 
   struct Part {
@@ -61,13 +61,13 @@ class OutgoingQueue {
   struct Write {
     size_t buffer = 0;
     Part message;  // into the peer's slots
-    Part header;   // into its headers, where they lie apart; else part of the message
+    Part header;   // into its headers, if they lie separately; else part of the message
     uint32_t immediate = 0;
   };
-  // The next message that has a receive; stays the next until OnPosted.
+  // Returns the next message that has a receive; the same one until OnPosted.
   absl::StatusOr<std::optional<Write>> NextWrite();
   void OnPosted();
-  // A part of it.
+  // Call when a part of it has been written.
   void OnWritten(size_t buffer);
 
   int64_t under_way() const { return static_cast<int64_t>(buffers_.size() - free_.size()); }
@@ -100,14 +100,14 @@ class IncomingQueue {
   void BeginStep(const LinkStep& step, const PieceLayout& slots, const PieceMemory& memory);
 
   absl::Status Post(const StageMessage& message);
-  // The doorbell that tells the peer; stays the next until OnPosted.
+  // Returns the doorbell that tells the peer; the same one until OnPosted.
   std::optional<uint32_t> NextDoorbell() const;
   void OnPosted() { untold_.pop_front(); }
-  // A message is in its slot. What is wrong with it, where something is.
+  // Call when a message is in its slot. Returns what is wrong with it, if anything.
   absl::Status OnMessage(uint32_t number, uint32_t slot);
-  // Null while it has not arrived.
+  // Returns null while it has not arrived.
   std::byte* Find(const StageMessage& message) const;
-  // Its slot, which is not used any more.
+  // Returns its slot, which is free again.
   absl::StatusOr<std::span<std::byte>> Consumed(const StageMessage& message);
 
  private:

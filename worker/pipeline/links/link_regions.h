@@ -1,11 +1,11 @@
 // The memory of a stage's messages with one neighbour, as a transport knows it (link_layout.h): the
-// slots that the neighbour writes into and the buffers that this stage's messages are made in. It
-// lies in memory of the host, or, where stages reach each other's devices, in that of the device,
-// and then headers have memory of their own on the host.
+// slots that the neighbour writes into and the buffers in which this stage's messages are made. It
+// lies in host memory or, if stages reach each other's devices, in the device's; headers then have
+// their own memory on the host.
 //
-// Slots on a device are an allocation that the neighbour opens (lent_memory.h). They go when the
-// transport has let go of them, which may be after these regions; everything else goes with them,
-// so they outlive the connection.
+// Slots on a device are an allocation that the neighbour opens (lent_memory.h). They are freed when
+// the transport has released them, perhaps after these regions; everything else is freed with the
+// regions, so they must outlive the connection.
 #pragma once
 
 #include <cstdint>
@@ -21,9 +21,9 @@
 
 namespace shoal::worker {
 
-// Of what a connection exposes.
+// Indices of what a connection exposes.
 inline constexpr int kSlotsRegion = 0;
-inline constexpr int kSlotHeadersRegion = 1;  // where headers lie apart
+inline constexpr int kSlotHeadersRegion = 1;  // if headers lie separately
 
 class LinkRegions {
  public:
@@ -31,12 +31,12 @@ class LinkRegions {
     transport::Transport* transport = nullptr;
     LinkRoom slots;
     LinkRoom buffers;
-    // In whose memory messages are to lie, and what counts that of it which the neighbour opens.
-    // Null: in that of the host,
+    // In whose memory messages lie, and what counts the part of it that the neighbour opens. Null:
+    // host memory,
     Device* device = nullptr;
     LentMemory* lent = nullptr;
     // from here, as far as the transport can use memory that it did not allocate: for a device
-    // whose copies reach that memory at full speed. Null: in the transport's own.
+    // whose copies reach that memory at full speed. Null: the transport's own.
     Memory* host = nullptr;
   };
   static absl::StatusOr<LinkRegions> Create(const Options& options);
@@ -44,7 +44,7 @@ class LinkRegions {
   std::vector<std::shared_ptr<transport::Region>> exposed() const;
   PieceMemory slots() const { return MemoryOf(slots_, slot_headers_); }
   PieceMemory buffers() const { return MemoryOf(buffers_, buffer_headers_); }
-  // Whether there is room for that, laid out in any way.
+  // Whether there is room for that, in any layout.
   bool HasRoomFor(const LinkRoom& slots, const LinkRoom& buffers) const;
   const LinkRoom& slot_room() const { return slot_room_; }
   const LinkRoom& buffer_room() const { return buffer_room_; }
@@ -58,7 +58,7 @@ class LinkRegions {
 
   LinkRoom slot_room_;
   LinkRoom buffer_room_;
-  Buffer slot_memory_;  // goes after the regions, as that of buffers does
+  Buffer slot_memory_;  // destroyed after the regions, as the memory of buffers is
   Buffer buffer_memory_;
   Region slots_;  // exposed to the neighbour
   Region slot_headers_;

@@ -1,16 +1,15 @@
-// What two stages say to each other about messages that go from device to device
-// (communicator_links.h): short words over links of the host, which are matched, named, checked and
-// waited for there as activations and gradients are.
+// What two stages tell each other about messages that go from device to device
+// (communicator_links.h): short words over links of the host, which match, name, check and await
+// them as they do activations and gradients.
 //
-// The words of a step with a neighbour go through a queue each way and are numbered from 1, by
-// which the links know them; there is one of each stage for every message between the two. Before
-// them, as number 0, the lower stage may hand over the ids of the communicators that are made anew.
-// Of words under way there are never more than messages have places at the two ends, so there is
-// room for each at once.
+// The words of a step with a neighbour go through one queue in each direction and are numbered from
+// 1, by which the links know them; each stage sends one for every message between the two. Before
+// them, as number 0, the lower stage may pass on the ids of new communicators. Never more words are
+// in flight than messages have places at the two ends, so there is always room.
 //
-// Threads: one at a time says, one at a time hears. The links must outlive it. Who hears waits for
-// as long as `goes_on`, asked every few milliseconds, is OK. Failure: what that says, or as the
-// links'.
+// Threads: one at a time says, one at a time hears. The links must outlive it. The hearing thread
+// waits as long as `goes_on`, asked every few milliseconds, is OK. Failure: what `goes_on` returns,
+// or the links' failure.
 #pragma once
 
 #include <array>
@@ -28,50 +27,50 @@
 
 namespace shoal::worker {
 
-// A message, the same at both ends. What is said of it follows from who says it.
+// A message, the same at both ends. The word's meaning depends on who says it.
 struct LinkWord {
   int32_t from = 0;      // stage
-  int32_t gradient = 0;  // as StageMessage
+  int32_t gradient = 0;  // as in StageMessage
   int32_t chunk = 0;
   int32_t microbatch = 0;
 
   bool operator==(const LinkWord&) const = default;
 };
 
-// Of communicators, by direction: from the lower stage, and to it.
+// Ids of communicators, by direction: from the lower stage, and to it.
 using LinkIds = std::array<std::string, 2>;
-// Of each, as NCCL has them.
+// Size of each, as in NCCL.
 inline constexpr size_t kLinkIdBytes = 128;
-// Of words and ids, the longest.
+// The longest of words and ids.
 inline constexpr int64_t kLongestWordBytes = 2 * kLinkIdBytes;
 
-// The queues of words about the messages of `queues`, for links that carry nothing else.
+// Returns the queues of words about the messages of `queues`, for links that carry nothing else.
 std::vector<plan::MessageQueue> WordQueues(std::span<const plan::MessageQueue> queues);
-// Their StepMessages::bytes, by number.
+// Returns their StepMessages::bytes, by number.
 std::vector<int64_t> WordBytes(std::span<const plan::MessageQueue> word_queues);
 
 class LinkWords {
  public:
   LinkWords(int stage, int peer) : stage_(stage), peer_(peer) {}
 
-  bool lower() const { return stage_ < peer_; }  // whether this stage is
+  bool lower() const { return stage_ < peer_; }  // whether this stage is the lower one
 
-  // Once `links` have begun a step with these queues. Ids go first, or not.
+  // Call once `links` have begun a step with these queues. Ids go first, or not at all.
   absl::Status BeginStep(StageLinks& links, std::span<const plan::MessageQueue> word_queues,
                          bool with_ids);
-  int messages() const { return messages_; }  // of the step, as many are heard
+  int messages() const { return messages_; }  // of the step; as many are heard
 
   absl::Status SayIds(const LinkIds& ids);
   using GoesOn = std::function<absl::Status()>;
   absl::StatusOr<LinkIds> HearIds(const GoesOn& goes_on);
   absl::Status Say(const LinkWord& word);
-  // The next one.
+  // Waits for the next word.
   absl::StatusOr<LinkWord> Hear(const GoesOn& goes_on);
 
  private:
   StageMessage Numbered(int number) const { return {.peer = peer_, .microbatch = number}; }
   absl::Status SayBytes(int number, const void* bytes, size_t count);
-  // What is said with that number is copied to `bytes`; the next receive is posted in its place.
+  // Copies what is said with that number to `bytes`; posts the next receive in its place.
   absl::Status HearBytes(int number, void* bytes, size_t count, const GoesOn& goes_on);
 
   const int stage_;

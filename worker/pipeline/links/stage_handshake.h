@@ -1,18 +1,16 @@
 // Connects a stage with its neighbours for an attempt at a step: lower stages call higher ones,
 // over gRPC (stage_door.h takes the calls), and each pair settles on one of the job's transports.
-// Which one, and why not the first, is logged at both ends.
+// Both ends log which one, and why not the first.
 //
-// Of a transport by which two processes open memory of each other's GPUs (shm) there are two ways,
-// as if it were two transports: with messages on the GPUs, which may be one and the same, and with
-// messages on the host. The first is called kCudaIpc and preferred to all others where this stage
-// has a device.
+// A transport by which two processes open memory of each other's GPUs (shm) counts as two: with
+// messages on the GPUs, which may be the same one, and with messages on the host. The first is
+// called kCudaIpc and preferred to all others if this stage has a device.
 //
-// Memory of the device that was lent to a neighbour for earlier connections is waited for before
-// there are new ones, so that the device does not hold it twice; not for ever, as a neighbour may
-// hang.
+// Before new connections, the stage waits for device memory lent to a neighbour for earlier ones,
+// so that the device does not hold it twice; not forever, as a neighbour may hang.
 //
-// One thread calls Connect; Cancel may come from any. Blocks until all neighbours are connected or
-// the time is up; errors name the stage.
+// One thread calls Connect; Cancel may be called from any. Blocks until all neighbours are
+// connected or the time is up; errors name the stage.
 #pragma once
 
 #include <atomic>
@@ -38,10 +36,10 @@
 
 namespace shoal::worker {
 
-// In handshakes, logs and metrics.
+// Its name in handshakes, logs and metrics.
 inline constexpr std::string_view kCudaIpc = "cuda_ipc";
 
-// What the messages of a pair of stages take of memory, each way. Both sides find the same.
+// The memory of a pair of stages' messages, in each direction. Both sides compute the same.
 struct LinkMemory {
   LinkRoom slots;    // here, of what the peer sends
   LinkRoom buffers;  // here, of what goes to the peer
@@ -53,7 +51,7 @@ struct LinkMemory {
            peer_slots.Covers(needed.peer_slots) && peer_buffers.Covers(needed.peer_buffers);
   }
 };
-// Of `stage` with `peer`, for messages of up to `longest` bytes.
+// For `stage` with `peer`, and messages of up to `longest` bytes.
 LinkMemory MemoryBetween(std::span<const plan::MessageQueue> queues, int stage, int peer,
                          int64_t longest);
 
@@ -61,33 +59,33 @@ class StageHandshake {
  public:
   struct Options {
     StageGroup group;
-    std::vector<transport::Transport*> transports;  // in order of preference
-    std::string preferred;                          // of the job, whether it is there or not
-    std::vector<std::string> unavailable;  // transports that are not there, with the reason
-    Device* device = nullptr;              // for messages, where both sides reach it; may be null
-    Memory* host = nullptr;                // for the others, as LinkRegions::Options
-    // Of one call. A neighbour that has not come to the attempt is called again until the time is
+    std::vector<transport::Transport*> transports;  // by preference
+    std::string preferred;                          // of the job, whether available or not
+    std::vector<std::string> unavailable;           // unavailable transports, with the reason
+    Device* device = nullptr;  // for messages, if both sides reach it; may be null
+    Memory* host = nullptr;    // for the others, as in LinkRegions::Options
+    // Of one call. A neighbour that has not reached the attempt is called again until the time is
     // up.
     absl::Duration call_timeout = absl::Seconds(10);
-    // For neighbours to close what they have open of the device's memory.
+    // How long neighbours have to close the device's memory that they opened.
     absl::Duration parting_patience = absl::Seconds(10);
   };
-  // Port and door outlive it.
+  // Port and door must outlive it.
   StageHandshake(Options options, StagePort* port, StageDoor* door);
 
-  // By stage, as `neighbours`, to whom there are no links any more.
+  // By stage, like `neighbours`, to whom there must be no links any more.
   using Links = std::map<int, std::unique_ptr<TransportLinks>>;
   absl::StatusOr<Links> Connect(const std::map<int, LinkMemory>& neighbours,
                                 const StepAttempt& attempt, absl::Duration timeout);
 
-  // Connect ends with `why`, as does every later one.
+  // Makes Connect, and every later one, end with `why`.
   void Cancel(const absl::Status& why);
 
-  // Connections over another transport than the job's first.
+  // Connections over a transport other than the job's first.
   int64_t fallbacks() const { return fallbacks_; }
   // Whether messages with some stage have gone over the host though this one has a device.
   bool passed_host() const { return passed_host_; }
-  // The newest with each stage. On the thread that calls Connect.
+  // The latest with each stage. Only on the thread that calls Connect.
   const std::map<int, proto::DataConnection>& connections() const { return connections_; }
 
  private:
@@ -99,7 +97,7 @@ class StageHandshake {
   absl::StatusOr<std::unique_ptr<TransportLinks>> Call(int stage, const LinkMemory& memory,
                                                        const StepAttempt& attempt,
                                                        absl::Time deadline);
-  // Until it answers: a repeated call does no harm.
+  // Retries until answered; the call is idempotent.
   absl::Status AskUntil(int stage, const proto::ConnectStageRequest& request, absl::Time deadline);
   absl::StatusOr<transport::TakenOffer> Accept(const proto::ConnectStageRequest& request,
                                                const LinkMemory& memory);
@@ -108,12 +106,12 @@ class StageHandshake {
 
   struct Way {
     transport::Transport* transport = nullptr;
-    bool on_device = false;  // messages; else on the host
+    bool on_device = false;  // messages lie on the device; else on the host
   };
 
   const Options options_;
-  const std::string best_;          // of the ways, whether it is there or not
-  std::vector<Way> ways_;           // in order of preference
+  const std::string best_;          // the best of the ways, whether available or not
+  std::vector<Way> ways_;           // by preference
   std::vector<std::string> names_;  // of the ways
   std::vector<std::string> unavailable_;
   StagePort* const port_;
@@ -128,7 +126,7 @@ class StageHandshake {
     std::string reason;
   };
   mutable absl::Mutex mutex_;
-  std::map<int, Accepted> accepted_ ABSL_GUARDED_BY(mutex_);  // of the attempt at hand
+  std::map<int, Accepted> accepted_ ABSL_GUARDED_BY(mutex_);  // of the current attempt
   absl::Status cancelled_ ABSL_GUARDED_BY(mutex_);
 };
 

@@ -1,28 +1,32 @@
 // How messages go between the stages of a pipeline: the seam between the runtime, which executes a
-// stage's list, and what carries activations and gradients to its neighbours. In one process
+// stage's list, and what carries activations and gradients to its neighbours. Within one process
 // (in_process_links.h) or over the transports (transport_links.h), and from a device's memory
 // (attached_links.h).
 //
 // The messages of a step go through queues, one for each pair of stages, direction and kind
-// (core/plan/schedule/schedule_queues.h). The receiver posts its receives in the order in which the
-// messages of the queue are sent, each by its name; a message goes once it is sent and its receive
-// is posted. Sending and posting wait for nobody. Who makes a message writes it into room of the
-// links, of which there is as much as the schedule needs to go on, and waits only where a receiver
-// is far behind.
+// (core/plan/schedule/schedule_queues.h). The receiver posts its receives, each by its name, in the
+// order in which the messages of the queue are sent; a message goes once it is sent and its receive
+// is posted. Sending and posting do not wait. The sender writes a message into room of the links,
+// of which there is as much as the schedule needs to go on, and waits only if a receiver is far
+// behind.
 //
-// Of each step: BeginStep; for each message to send MakeRoom, then Send; for each to receive Post,
-// then Await (again, if need be), then Consumed; EndStep when all of them are through. A step that
-// fails does not come to EndStep: it ends with Close, and links that were closed stay so: whoever
-// made them makes new ones for the next attempt.
+// Calls of each step:
+// 1. BeginStep.
+// 2. For each message to send: MakeRoom, then Send. For each to receive: Post, then Await
+//    (repeatedly, if need be), then Consumed.
+// 3. EndStep when all of them are through.
 //
-// Threads: calls come from one thread, but Send, Post and Consumed may come from another than the
-// rest, in the order that the step gives them, and Close and status from any; Close ends what
-// waits. To all links but those of attached_links.h calls about different queues may come from
-// different threads.
-// Ownership: memory that MakeRoom and Await give is the links', until Send and Consumed.
-// Failure: a wait that takes longer than its timeout is DeadlineExceeded, a neighbour that is lost
-// is Unavailable and named, a message that is not the one expected DataLoss; after Close all calls
-// return its status.
+// A step that fails does not reach EndStep: it ends with Close, and closed links stay closed: their
+// maker makes new ones for the next attempt.
+//
+// Threads: one thread makes the calls, but Send, Post and Consumed may come from another than the
+// rest, in the order of the step, and Close and status from any; Close ends waits. Except for links
+// of attached_links.h, calls about different queues may come from different threads.
+//
+// Ownership: memory returned by MakeRoom and Await belongs to the links, until Send and Consumed.
+//
+// Failure: a wait that exceeds its timeout is DeadlineExceeded, a lost neighbour is Unavailable and
+// named, an unexpected message is DataLoss; after Close all calls return its status.
 #pragma once
 
 #include <compare>
@@ -38,7 +42,7 @@
 
 namespace shoal::worker {
 
-// A message by what it is to its receiver.
+// A message, named as its receiver sees it.
 struct StageMessage {
   int peer = 0;           // the stage at the other end
   bool gradient = false;  // of the chunk's output; else the chunk's input
@@ -62,12 +66,12 @@ class StageLinks {
  public:
   virtual ~StageLinks() = default;
 
-  // ResourceExhausted where the links have too little memory for such messages.
+  // ResourceExhausted if the links have too little memory for such messages.
   virtual absl::Status BeginStep(const StepMessages& step) = 0;
-  // When all that was sent has arrived; whoever is closed by then.
+  // Returns when everything sent has arrived, whoever has closed by then.
   virtual absl::Status EndStep(absl::Duration timeout) = 0;
 
-  // Room for a message of this stage's, which is made next.
+  // Returns room for this stage's next message.
   virtual absl::StatusOr<std::byte*> MakeRoom(const StageMessage& message,
                                               absl::Duration timeout) = 0;
   virtual absl::Status Send(const StageMessage& message) = 0;
@@ -78,10 +82,10 @@ class StageLinks {
   virtual absl::Status Consumed(const StageMessage& message) = 0;
 
   // Whether messages to and from that stage lie in memory of the device that makes and uses them;
-  // else in that of the host. Of links that a device is attached to (attached_links.h).
+  // else in host memory. For links to which a device is attached (attached_links.h).
   virtual bool OnDevice(int /*peer*/) const { return false; }
 
-  // `why` is not OK. The first call counts. Neighbours learn of it.
+  // `why` must not be OK. The first call counts. Neighbours learn of it.
   virtual void Close(const absl::Status& why) = 0;
   // What closed them, Close or a neighbour; OK while they are open.
   virtual absl::Status status() const = 0;

@@ -1,5 +1,5 @@
-// The stages of one group in one process, for tests: doors, handshakes and links, with calls
-// between them by function.
+// The stages of one group in one process, for tests: doors, handshakes and links; calls between
+// them are function calls.
 #pragma once
 
 #include <atomic>
@@ -16,14 +16,13 @@
 
 namespace shoal::worker {
 
-// One stage with its transports, as in a process of its own.
+// One stage with its transports, as in its own process.
 class TestingStage {
  public:
-  // `others` are filled by the group. What `spoil` returns, where that is an error, is what a call
-  // ends with, after it was made.
+  // The group fills `others`. If `spoil` returns an error, a call ends with it after it was made.
   using Spoil = std::function<absl::Status(int from, const proto::ConnectStageRequest& request)>;
 
-  // How a stage connects.
+  // How long a stage tries to connect.
   struct Patience {
     absl::Duration timeout = absl::Seconds(20);
     absl::Duration parting = absl::Seconds(10);
@@ -55,19 +54,19 @@ class TestingGroup {
  public:
   struct Options {
     int stages = 2;
-    // By stage; where there are fewer, the last stands for the rest.
+    // By stage; the last entry also stands for all later stages.
     std::vector<std::vector<std::string>> transports = {{"shm", "tcp"}};
     std::function<std::unique_ptr<transport::Transport>(std::unique_ptr<transport::Transport>)>
         wrap;
     TestingStage::Patience patience;
     TestingStage::Spoil spoil;
-    bool on_devices = false;  // messages, where transports say that they open their memory
+    bool on_devices = false;  // messages lie there, if transports say that they open their memory
   };
-  // All doors open.
+  // Opens all doors.
   explicit TestingGroup(const Options& options);
 
   TestingStage& stage(int index) { return *stages_[static_cast<size_t>(index)]; }
-  // Of all stages at once.
+  // Prepares all stages concurrently.
   std::vector<absl::Status> Prepare(const StepAttempt& attempt, const plan::Schedule& schedule);
   std::vector<StageLinks*> links();
 

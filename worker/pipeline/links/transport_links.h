@@ -1,23 +1,23 @@
 // Links between stages in different processes, over any transport: one connection for each pair of
 // stages that exchange messages, one-sided writes into slots of the receiver, doorbells both ways
 // (link_layout.h says what lies where). Messages are made in memory that the transport knows and
-// used where they arrived, without a copy on the way.
+// used where they arrived, without a copy in between.
 //
-// Who owns a worker's job makes links for its stage and connects them to each neighbour
+// The owner of a worker's job makes links for its stage and connects them to each neighbour
 // (plan::Neighbours) before the first step: of each pair one side calls Offer, the other Accept
-// with what that gave, and the first Complete with the answer; the owner carries the bytes. Memory
-// is made then, for the longest messages that are to come: on the host, or at both sides on their
-// devices (which may be one and the same), between which the transport copies then. When a
-// connection breaks, a peer closes or says what it should not, the links are closed, with the
-// peer's name; the owner makes new ones.
+// with the result, and the first Complete with the answer; the owner carries the bytes. Memory is
+// allocated then, for the longest messages to come: on the host, or on both sides' devices
+// (possibly the same one), between which the transport then copies. When a connection breaks, a
+// peer closes or says what it should not, the links close, naming the peer; the owner makes new
+// ones.
 //
-// A thread of the links polls the connections and posts to them. The thread that computes could do
-// so between its actions, but an action takes milliseconds: meanwhile a neighbour would wait for a
+// A thread of the links polls the connections and posts to them. The compute thread could do so
+// between its actions, but an action takes milliseconds: meanwhile a neighbour would wait for a
 // message whose receive it has posted, and where posting copies (shm) compute would pay for it.
 //
 // Threads: Offer, Accept and Complete may be called from several, for different peers, before the
-// first step; else as StageLinks says. The links must not outlive their transport. What peers write
-// is not trusted: doorbells and headers are checked against what is expected before anything
+// first step; otherwise as in StageLinks. The links must not outlive their transport. What peers
+// write is not trusted: doorbells and headers are checked against what is expected before anything
 // follows from them.
 #pragma once
 
@@ -46,17 +46,17 @@ namespace shoal::worker {
 struct TransportLinksOptions {
   int stage = 0;
   transport::Transport* transport = nullptr;
-  // Of each neighbour: room for the messages that it sends, and for those that go to it. LayOut
+  // For each neighbour: room for the messages that it sends, and for those that go to it. LayOut
   // says how much a schedule's queues take with messages of a length.
   LinkRoom slots;
   LinkRoom buffers;
-  // As LinkRegions::Options. With a device, messages are made and used by it, and Send and Consumed
-  // are called when it has done so.
+  // As in LinkRegions::Options. With a device, messages are made and used by it; call Send and
+  // Consumed only once it has done so.
   Device* device = nullptr;
   LentMemory* lent = nullptr;
   Memory* host = nullptr;
   absl::Duration handshake_timeout = absl::Seconds(10);
-  // Slots on the host whose message has been used are filled with NaN.
+  // Fills slots on the host whose message has been used with NaN.
   bool poison = false;
 };
 
@@ -64,7 +64,7 @@ class TransportLinks final : public StageLinks {
  public:
   static absl::StatusOr<std::unique_ptr<TransportLinks>> Create(
       const TransportLinksOptions& options);
-  // Closes the connections and waits until the transport has let go of the memory.
+  // Closes the connections and waits until the transport has released the memory.
   ~TransportLinks() override;
 
   absl::StatusOr<std::string> Offer(int peer) ABSL_LOCKS_EXCLUDED(mutex_);
@@ -91,10 +91,10 @@ class TransportLinks final : public StageLinks {
     Peer(int stage, LinkRegions regions) : stage(stage), regions(std::move(regions)) {}
 
     const int stage;
-    const LinkRegions regions;  // outlive the connection
+    const LinkRegions regions;  // must outlive the connection
     std::unique_ptr<transport::Connector> connector;
     std::unique_ptr<transport::Connection> connection;
-    bool greets = false;  // with a first doorbell: it is the connecting side
+    bool greets = false;  // sends a first doorbell: it is the connecting side
     bool gone = false;    // kClosed has come
     // [0] of activations, [1] of gradients.
     std::array<OutgoingQueue, 2> outgoing = {OutgoingQueue(false), OutgoingQueue(true)};
@@ -111,7 +111,7 @@ class TransportLinks final : public StageLinks {
   absl::StatusOr<std::unique_ptr<Peer>> NewPeer(int stage) const;
   transport::ConnectionOptions OptionsFor(const Peer& peer) const;
   absl::Status Adopt(std::unique_ptr<Peer> adopted) ABSL_LOCKS_EXCLUDED(mutex_);
-  // Of the step at hand; an error once closed.
+  // The peer in the current step; an error once closed.
   absl::StatusOr<Peer*> Find(const StageMessage& message) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   void RunThread() ABSL_LOCKS_EXCLUDED(mutex_);
@@ -119,10 +119,10 @@ class TransportLinks final : public StageLinks {
   static absl::Status Named(const Peer& peer, const absl::Status& status);
   absl::Status Take(Peer& peer, const transport::Event& event)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Whether anything was posted; `again`: what could not be posted is to be tried again soon.
+  // Returns whether anything was posted; `again`: retry soon what could not be posted.
   bool PostTo(Peer& peer, bool& again) ABSL_LOCKS_EXCLUDED(mutex_);
   absl::StatusOr<Posting> NextPosting(Peer& peer) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // For all calls from now on; the first reason counts.
+  // Fails all calls from now on; the first reason counts.
   void Fail(const absl::Status& why) ABSL_LOCKS_EXCLUDED(mutex_);
 
   const TransportLinksOptions options_;
@@ -130,7 +130,8 @@ class TransportLinks final : public StageLinks {
 
   mutable absl::Mutex mutex_;
   absl::CondVar changed_;
-  std::map<int, std::unique_ptr<Peer>> peers_ ABSL_GUARDED_BY(mutex_);  // by stage, none ever goes
+  // by stage; none is ever removed
+  std::map<int, std::unique_ptr<Peer>> peers_ ABSL_GUARDED_BY(mutex_);
   std::map<int, std::unique_ptr<Peer>> offered_ ABSL_GUARDED_BY(mutex_);
   std::vector<transport::Event> early_ ABSL_GUARDED_BY(mutex_);  // of connections not in peers_
   LinkStep step_ ABSL_GUARDED_BY(mutex_);

@@ -1,4 +1,4 @@
-// A pipeline of emulated stages in one process, a thread for each: for tests of the runtime and for
+// A pipeline of emulated stages in one process, one thread each: for tests of the runtime and for
 // measurements of it.
 #pragma once
 
@@ -35,29 +35,29 @@ using StageReports = std::vector<absl::StatusOr<StageReport>>;
 
 class EmulatedPipeline {
  public:
-  // Of the shape all but the microbatches counts.
+  // Uses everything of the shape except the microbatches.
   EmulatedPipeline(const plan::ScheduleShape& shape, const EmulatedPipelineOptions& options);
   ~EmulatedPipeline();
 
-  // A step on all stages at once. `links` by stage.
+  // Runs a step on all stages concurrently. `links` by stage.
   StageReports RunStep(const plan::Schedule& schedule, const plan::ScheduleCosts& costs,
                        const std::vector<StageLinks*>& links, bool record_spans = false);
-  // Of one stage, in the calling thread.
+  // Runs one stage, in the calling thread.
   absl::StatusOr<StageReport> RunStage(int stage, const plan::Schedule& schedule,
                                        const plan::ScheduleCosts& costs, StageLinks* links,
                                        bool record_spans = false);
-  // Another step's number; attempts of a step that failed count up.
+  // Starts another step; attempts of a step that failed count up.
   void NextStep() { ++step_; }
   void NextAttempt() { ++attempt_; }
 
   StageRunner& runner(int stage) { return *stages_[static_cast<size_t>(stage)]->runner; }
   int stages() const { return static_cast<int>(stages_.size()); }
-  // Not all microbatches' are as long.
+  // Microbatches may differ in length.
   int64_t MessageBytes(int microbatch) const {
     return options_.message_bytes * (1 + microbatch % 3);
   }
-  // Of all stages together since the last call, which a whole step makes 1 everywhere. The first
-  // element that is not, or nothing.
+  // Of all stages together since the last call, which a whole step makes 1 everywhere. Describes
+  // the first element that is not; empty if there is none.
   std::string GradientsOtherThanOne();
 
  private:

@@ -1,5 +1,5 @@
-// Collectives of tests, as they are under a driver that waits for the whole GPU: it keeps all other
-// calls of the process waiting meanwhile.
+// Collectives for tests, as under a driver that waits for the whole GPU and meanwhile blocks all
+// other calls of the process.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@
 
 namespace shoal::worker {
 
-// `driver` is held by every call, and by who waits for the whole GPU.
+// `driver` is held by every call, and by a wait for the whole GPU.
 class OneCallAtATime final : public Communicator {
  public:
   OneCallAtATime(std::unique_ptr<Communicator> communicator, absl::Mutex* driver)

@@ -27,7 +27,7 @@ class SharingDevice final : public Device {
                                         std::free(memory);
                                       });
   }
-  // Allocations that were there at once.
+  // The most allocations that existed at once.
   int most_shared() const { return shared_->most; }
 
   bool asynchronous() const override { return cpu_->asynchronous(); }

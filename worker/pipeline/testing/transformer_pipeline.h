@@ -1,7 +1,7 @@
-// A step of a small transformer for tests: by one worker, and in a pipeline whose stages are
-// threads of this process, each on a machine of its own. Weights and gradients pass through the
-// devices' memory (worker/model/access/testing_passing.h), memory that is given back is filled with
-// NaN, copies and messages come late.
+// A step of a small transformer for tests: on one worker, and in a pipeline whose stages are
+// threads of this process, each with its own machine. Weights and gradients pass through the
+// devices' memory (worker/model/access/testing_passing.h), freed memory is filled with NaN, copies
+// and messages come late.
 #pragma once
 
 #include <cstdint>
@@ -29,9 +29,9 @@ struct StepSetting {
   std::vector<PackedBatch> batches;  // about half of the targets masked
 };
 
-// As servers add contributions up in exact mode: each by itself in fixed point, so that their order
-// leaves no trace.
-inline constexpr int kGradientBits = 44;  // behind the point
+// Adds contributions up as servers do in exact mode: each separately in fixed point, so that their
+// order leaves no trace.
+inline constexpr int kGradientBits = 44;  // after the point
 
 struct StepOutcome {
   std::vector<double> losses;
@@ -44,7 +44,7 @@ struct StepOutcome {
 absl::StatusOr<StepOutcome> RunAlone(const StepSetting& setting, Machine machine);
 
 using MakeMachine = std::function<Machine(int stage)>;
-// By which messages go from device to device; empty: over the links.
+// Makes what carries messages from device to device; empty: they go over the links.
 using MakeCollectives = std::function<std::unique_ptr<Collectives>(const Device& device)>;
 
 struct PipelineOutcome {
@@ -53,7 +53,7 @@ struct PipelineOutcome {
   std::vector<StageReport> reports;  // by stage
 };
 
-// With `offload`, of chunks chosen at random. The error of the first stage that failed.
+// With `offload`, of chunks chosen at random. Returns the error of the first stage that failed.
 absl::StatusOr<PipelineOutcome> RunPipeline(const StepSetting& setting,
                                             const plan::Schedule& schedule,
                                             plan::Recompute recompute, bool offload,

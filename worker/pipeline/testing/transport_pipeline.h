@@ -1,7 +1,6 @@
-// Links over transports between stages of one process, each with a transport of its own as in a
-// process of its own. Messages lie on the host, of odd stages in memory of a device's choice and of
-// even ones in the transport's, or on devices (here of the CPU, for transports that expose any
-// memory).
+// Links over transports between stages of one process, each with its own transport as in its own
+// process. Messages lie on the host, for odd stages in memory of a device's choice and for even
+// ones in the transport's, or on devices (here the CPU's, for transports that expose any memory).
 #pragma once
 
 #include <functional>
@@ -22,8 +21,8 @@ class TransportPipeline {
 
   TransportPipeline(int stages, const MakeTransport& make, bool on_devices = false);
 
-  // Links anew, for schedules of this shape, with memory for what `schedule` needs with messages of
-  // that length.
+  // Recreates the links for schedules of this shape, with memory for what `schedule` needs with
+  // messages of that length.
   absl::Status Connect(const plan::Schedule& schedule, int64_t longest_message);
 
   TransportLinks& links(int stage) { return *links_[static_cast<size_t>(stage)]; }
