@@ -18,11 +18,13 @@ constexpr const char* kSchema = R"(
   PRAGMA synchronous = NORMAL;
   PRAGMA locking_mode = EXCLUSIVE;
   CREATE TABLE IF NOT EXISTS counters (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
-  CREATE TABLE IF NOT EXISTS job (id INTEGER PRIMARY KEY CHECK (id = 1), yaml TEXT NOT NULL, token_file TEXT NOT NULL,
-                                  outcome TEXT NOT NULL);
-  CREATE TABLE IF NOT EXISTS last_commit (id INTEGER PRIMARY KEY CHECK (id = 1), step INTEGER NOT NULL,
-                                          attempt INTEGER NOT NULL, learning_rate REAL NOT NULL,
-                                          clip_coefficient REAL NOT NULL, generation INTEGER NOT NULL);
+  CREATE TABLE IF NOT EXISTS job (id INTEGER PRIMARY KEY CHECK (id = 1), yaml TEXT NOT NULL,
+                                  token_file TEXT NOT NULL, outcome TEXT NOT NULL);
+  CREATE TABLE IF NOT EXISTS last_commit (id INTEGER PRIMARY KEY CHECK (id = 1),
+                                          step INTEGER NOT NULL, attempt INTEGER NOT NULL,
+                                          learning_rate REAL NOT NULL,
+                                          clip_coefficient REAL NOT NULL,
+                                          generation INTEGER NOT NULL);
   CREATE TABLE IF NOT EXISTS checkpoints (step INTEGER PRIMARY KEY, path TEXT NOT NULL);
   PRAGMA user_version = 1;
 )";
