@@ -36,7 +36,7 @@ struct Manifest {
 };
 
 // Returns "<directory>/step-00000050".
-std::string CheckpointFolder(const std::string& directory, int64_t step);
+std::string CheckpointPath(const std::string& directory, int64_t step);
 
 // Makes an empty folder for a step's checkpoint, removing what an interrupted attempt left there.
 // FailedPrecondition if it holds a complete checkpoint.
