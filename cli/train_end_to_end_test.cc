@@ -98,7 +98,8 @@ class TrainEndToEnd : public ::testing::Test {
   void WriteJob(int steps, int every_steps) const {
     const std::string job = fmt::format(R"(
 model: model
-data: {{train: train.jsonl, template: chatml, max_sequence_tokens: 512, microbatch_tokens: 1024, oversize: skip}}
+data: {{train: train.jsonl, template: chatml, max_sequence_tokens: 512, microbatch_tokens: 1024,
+    oversize: skip}}
 train: {{steps: {}, minibatch_samples: 8, compute: fp32, learning_rate: 3e-3, warmup_steps: 2}}
 service: {{partition_bytes: 64KiB}}
 cluster: {{local: {{servers: 2, workers: 2}}, lease_seconds: {}}}

@@ -1,17 +1,22 @@
 #!/usr/bin/env python3
-"""Training tokens/s of PyTorch on the cases that gpu_check trains: what Shoal's own are held against.
+"""Training tokens/s of PyTorch on the cases that gpu_check trains: what ours are held against.
 
-A plain Llama/Qwen2 module: RMSNorm, rotary embedding, SwiGLU, grouped-query attention by SDPA's flash attention, all in bf16, blocks and loss
-through torch.compile, AdamW fused. A step is one microbatch, forward, backward and the optimizer; medians of several. Twice: with an optimizer
-that has nothing but bf16, and with one that keeps fp32 masters and moments, as Shoal does and as FSDP's mixed precision does.
+A plain Llama/Qwen2 module: RMSNorm, rotary embedding, SwiGLU, grouped-query attention by SDPA's
+flash attention, all in bf16, blocks and loss through torch.compile, AdamW fused. A step is one
+microbatch, forward, backward and the optimizer; medians of several. Twice: with an optimizer that
+has nothing but bf16, and with one that keeps fp32 masters and moments, as Shoal does and as FSDP's
+mixed precision does.
 
   gpu_check --shapes shapes.json
-  torch_baseline.py --shapes shapes.json --prepare                       compiles what the next one runs, into PyTorch's cache of the machine
+  torch_baseline.py --shapes shapes.json --prepare                       compiles what the next one
+      runs, into PyTorch's cache of the machine
   torch_baseline.py --shapes shapes.json --budget-seconds 150 --output torch.json
 
-Cases are measured in the order of the file. Writes its results after each case, so that what ends it early loses no more than the case at hand.
-A case that does not compile is measured without; one that does not fit is measured with recompute of whole blocks (checkpoints); both say so.
-Where there is no torch, or no GPU (and no --device cpu), it says so in a line, writes {"skipped": why} and succeeds.
+Cases are measured in the order of the file. Writes its results after each case, so that what ends
+it early loses no more than the case at hand. A case that does not compile is measured without; one
+that does not fit is measured with recompute of whole blocks (checkpoints); both say so. Where there
+is no torch, or no GPU (and no --device cpu), it says so in a line, writes {"skipped": why} and
+succeeds.
 """
 
 import argparse
@@ -60,8 +65,14 @@ class Trained:
         shape, tokens, sequences = case["shape"], case["tokens"], case["sequences"]
         self.model = torch_model.make_model(case, device, compiled)
         self.optimizer = torch_model.Bf16Optimizer(self.model.parameters())
-        ids = torch.randint(0, shape["vocabulary"], (sequences, tokens // sequences + 1), device=device)
-        self.inputs = (ids[:, :-1], ids[:, 1:], *torch_model.rotary_tables(shape, tokens // sequences, device))
+        ids = torch.randint(
+            0, shape["vocabulary"], (sequences, tokens // sequences + 1), device=device
+        )
+        self.inputs = (
+            ids[:, :-1],
+            ids[:, 1:],
+            *torch_model.rotary_tables(shape, tokens // sequences, device),
+        )
         self.clock = Clock(device)
 
     def keep_masters(self):
@@ -80,7 +91,8 @@ class Trained:
 
 
 def timed_steps(trained, options, seconds):
-    """Of steps after warm ones: medians of the whole step and of its forward and backward, in seconds, how many they are, and the last loss."""
+    """Of steps after warm ones: medians of the whole step and of its forward and backward, in
+    seconds, how many they are, and the last loss."""
     steps, passes = [], []
     begin = time.monotonic()
     while True:
@@ -109,7 +121,12 @@ def measure_masters(case, trained, options):
         step, _, steps, loss = timed_steps(trained, options, options.case_seconds / 2)
     except Exception as error:  # What was measured without stays.
         return {"error": describe(error)}
-    return {"steps": steps, "loss": loss, "step_seconds": step, "tokens_per_second": case["tokens"] / step} | peak_bytes(options.device)
+    return {
+        "steps": steps,
+        "loss": loss,
+        "step_seconds": step,
+        "tokens_per_second": case["tokens"] / step,
+    } | peak_bytes(options.device)
 
 
 def peak_bytes(device):
@@ -117,7 +134,8 @@ def peak_bytes(device):
 
 
 def measure(case, options, compiled):
-    """One case: of whole steps and of forward and backward alone, then of whole steps with fp32 masters."""
+    """One case: of whole steps and of forward and backward alone, then of whole steps
+    with fp32 masters."""
     begin = time.monotonic()
     trained = Trained(case, options.device, compiled)
     trained.step()
@@ -146,7 +164,10 @@ def describe(error):
 def describe_result(result):
     masters = result["fp32_masters"]
     with_masters = masters.get("error") or f"{masters['tokens_per_second']:.0f}"
-    return f"{result['tokens_per_second']:.0f} tokens/s, with fp32 masters {with_masters}, first step after {result['first_step_seconds']:.0f} s"
+    return (
+        f"{result['tokens_per_second']:.0f} tokens/s, with fp32 masters {with_masters}, "
+        f"first step after {result['first_step_seconds']:.0f} s"
+    )
 
 
 def clean(device):
@@ -160,7 +181,11 @@ def clean(device):
 def flash_alone(device):
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
-    return sdpa_kernel([SDPBackend.FLASH_ATTENTION] if device == "cuda" else [SDPBackend.FLASH_ATTENTION, SDPBackend.MATH])
+    return sdpa_kernel(
+        [SDPBackend.FLASH_ATTENTION]
+        if device == "cuda"
+        else [SDPBackend.FLASH_ATTENTION, SDPBackend.MATH]
+    )
 
 
 def run_case(case, options):
@@ -175,7 +200,9 @@ def run_case(case, options):
             failure, reason = None, describe(error)
             if isinstance(error, torch.cuda.OutOfMemoryError):
                 if case["recompute"] != "full":
-                    failure = "does not fit without recompute: measured with recompute of whole blocks"
+                    failure = (
+                        "does not fit without recompute: measured with recompute of whole blocks"
+                    )
             elif compiled:
                 failure = f"not compiled ({reason})"
         clean(options.device)
@@ -198,8 +225,12 @@ def prepare(cases, options):
         started = time.monotonic()
         try:
             with flash_alone(options.device):
-                Trained(case | {"shape": case["shape"] | {"layers": 1}}, options.device, True).step()
-            print(f"torch: compiled {case['case']} in {time.monotonic() - started:.0f} s", flush=True)
+                Trained(
+                    case | {"shape": case["shape"] | {"layers": 1}}, options.device, True
+                ).step()
+            print(
+                f"torch: compiled {case['case']} in {time.monotonic() - started:.0f} s", flush=True
+            )
         except Exception as error:  # It is measured all the same, and says what it fails of.
             print(f"torch: {case['case']} was not compiled: {describe(error)}", flush=True)
         clean(options.device)
@@ -213,7 +244,15 @@ def time_attention(case, backend, device):
     clock = Clock(device)
 
     def heads(count):
-        return torch.randn(case["sequences"], count, length, case["head_dim"], device=device, dtype=torch.bfloat16, requires_grad=True)
+        return torch.randn(
+            case["sequences"],
+            count,
+            length,
+            case["head_dim"],
+            device=device,
+            dtype=torch.bfloat16,
+            requires_grad=True,
+        )
 
     q, k, v = heads(case["heads"]), heads(case["kv_heads"]), heads(case["kv_heads"])
     d_out = torch.randn_like(q)
@@ -222,14 +261,19 @@ def time_attention(case, backend, device):
     with sdpa_kernel([backend]):
         while len(forwards) < 4 or (len(forwards) < 30 and time.monotonic() - begin < 0.3):
             start = clock.mark()
-            out = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=case["heads"] != case["kv_heads"])
+            out = torch.nn.functional.scaled_dot_product_attention(
+                q, k, v, is_causal=True, enable_gqa=case["heads"] != case["kv_heads"]
+            )
             middle = clock.mark()
             torch.autograd.grad(out, (q, k, v), d_out)
             end = clock.mark()
             forwards.append(clock.between(start, middle))
             backwards.append(clock.between(middle, end))
     warm = len(forwards) // 3
-    return {"forward_seconds": statistics.median(forwards[warm:]), "backward_seconds": statistics.median(backwards[warm:])}
+    return {
+        "forward_seconds": statistics.median(forwards[warm:]),
+        "backward_seconds": statistics.median(backwards[warm:]),
+    }
 
 
 def run_attention(cases, device):
@@ -250,14 +294,24 @@ def run_attention(cases, device):
 
 
 def parse_arguments():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--shapes", required=True, help="what gpu_check --shapes wrote")
     parser.add_argument("--output", help="JSON file")
     parser.add_argument("--prepare", action="store_true", help="compile and measure nothing")
-    parser.add_argument("--shard", default="0/1", help="of the cases to compile: I/N, every Nth from the Ith on")
-    parser.add_argument("--budget-seconds", type=float, default=150, help="no case is begun after that")
-    parser.add_argument("--warm-seconds", type=float, default=1, help="of a case's steps that do not count")
-    parser.add_argument("--case-seconds", type=float, default=3, help="of a case's steps that count; two at least")
+    parser.add_argument(
+        "--shard", default="0/1", help="of the cases to compile: I/N, every Nth from the Ith on"
+    )
+    parser.add_argument(
+        "--budget-seconds", type=float, default=150, help="no case is begun after that"
+    )
+    parser.add_argument(
+        "--warm-seconds", type=float, default=1, help="of a case's steps that do not count"
+    )
+    parser.add_argument(
+        "--case-seconds", type=float, default=3, help="of a case's steps that count; two at least"
+    )
     parser.add_argument("--steps", type=int, default=50, help="that count, at most")
     parser.add_argument("--device", default="cuda", choices=("cuda", "cpu"))
     parser.add_argument("--no-compile", dest="compile", action="store_false")
@@ -296,7 +350,14 @@ def main():
         prepare(shapes["cases"][first::step], options)
         return 0
     name = torch.cuda.get_device_name() if options.device == "cuda" else "cpu"
-    report = {"torch": torch.__version__, "device": name, "attention": "SDPA, flash", "compiled": options.compile, "cases": [], "attention_cases": []}
+    report = {
+        "torch": torch.__version__,
+        "device": name,
+        "attention": "SDPA, flash",
+        "compiled": options.compile,
+        "cases": [],
+        "attention_cases": [],
+    }
     write(options.output, report)
     for result in run_attention(shapes["attention"], options.device):
         report["attention_cases"].append(result)

@@ -17,13 +17,17 @@ def rotary_tables(shape, length, device):
 
 def rotate(x, cosines, sines):  # x: [sequences, heads, length, head_dim]
     first, second = x.float().chunk(2, dim=-1)
-    return torch.cat((first * cosines - second * sines, second * cosines + first * sines), dim=-1).to(x.dtype)
+    return torch.cat(
+        (first * cosines - second * sines, second * cosines + first * sines), dim=-1
+    ).to(x.dtype)
 
 
 def make_model(case, device, compiled):
     nn, functional = torch.nn, torch.nn.functional
     shape = case["shape"]
-    heads, kv_heads, head_dim, hidden = (shape[key] for key in ("heads", "kv_heads", "head_dim", "hidden"))
+    heads, kv_heads, head_dim, hidden = (
+        shape[key] for key in ("heads", "kv_heads", "head_dim", "hidden")
+    )
     again = case["recompute"] == "full"
 
     def linear(columns, rows, bias=False):
@@ -48,11 +52,19 @@ def make_model(case, device, compiled):
 
         def forward(self, x, cosines, sines):  # x: [sequences, length, hidden]
             sequences, length, _ = x.shape
-            qkv = self.qkv(self.input_norm(x)).view(sequences, length, heads + 2 * kv_heads, head_dim).transpose(1, 2)
+            qkv = (
+                self.qkv(self.input_norm(x))
+                .view(sequences, length, heads + 2 * kv_heads, head_dim)
+                .transpose(1, 2)
+            )
             q, k, v = qkv.split((heads, kv_heads, kv_heads), dim=1)
             q, k = rotate(q, cosines, sines), rotate(k, cosines, sines)
-            attended = functional.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=heads != kv_heads)
-            x = x + self.output(attended.transpose(1, 2).reshape(sequences, length, heads * head_dim))
+            attended = functional.scaled_dot_product_attention(
+                q, k, v, is_causal=True, enable_gqa=heads != kv_heads
+            )
+            x = x + self.output(
+                attended.transpose(1, 2).reshape(sequences, length, heads * head_dim)
+            )
             gate, up = self.gate_up(self.attention_norm(x)).chunk(2, dim=-1)
             return x + self.down(functional.silu(gate) * up)
 
@@ -62,18 +74,26 @@ def make_model(case, device, compiled):
     class Model(nn.Module):
         def __init__(self):
             super().__init__()
-            self.embedding = nn.Embedding(shape["vocabulary"], hidden, device=device, dtype=torch.bfloat16)
+            self.embedding = nn.Embedding(
+                shape["vocabulary"], hidden, device=device, dtype=torch.bfloat16
+            )
             self.blocks = nn.ModuleList(Block() for _ in range(shape["layers"]))
             self.norm = RmsNorm()
-            self.head = self.embedding if shape["tied_embeddings"] else linear(hidden, shape["vocabulary"])
-            self.block_forward = torch.compile(Block.forward, dynamic=False) if compiled else Block.forward
+            self.head = (
+                self.embedding if shape["tied_embeddings"] else linear(hidden, shape["vocabulary"])
+            )
+            self.block_forward = (
+                torch.compile(Block.forward, dynamic=False) if compiled else Block.forward
+            )
             self.chunk_loss = torch.compile(chunk_loss, dynamic=False) if compiled else chunk_loss
 
         def forward(self, tokens, labels, cosines, sines):  # tokens, labels: [sequences, length]
             x = self.embedding(tokens)
             for block in self.blocks:
                 if again:
-                    x = torch.utils.checkpoint.checkpoint(self.block_forward, block, x, cosines, sines, use_reentrant=False)
+                    x = torch.utils.checkpoint.checkpoint(
+                        self.block_forward, block, x, cosines, sines, use_reentrant=False
+                    )
                 else:
                     x = self.block_forward(block, x, cosines, sines)
             x, labels = self.norm(x).view(-1, hidden), labels.reshape(-1)
@@ -82,9 +102,15 @@ def make_model(case, device, compiled):
             rows = max(1024, LOGITS_AT_ONCE // shape["vocabulary"])
             loss = 0
             for begin in range(0, x.shape[0], rows):
-                arguments = (x[begin : begin + rows], self.head.weight, labels[begin : begin + rows])
+                arguments = (
+                    x[begin : begin + rows],
+                    self.head.weight,
+                    labels[begin : begin + rows],
+                )
                 if x.shape[0] > rows:
-                    loss = loss + torch.utils.checkpoint.checkpoint(self.chunk_loss, *arguments, use_reentrant=False)
+                    loss = loss + torch.utils.checkpoint.checkpoint(
+                        self.chunk_loss, *arguments, use_reentrant=False
+                    )
                 else:
                     loss = loss + self.chunk_loss(*arguments)
             return loss / x.shape[0]
@@ -114,7 +140,8 @@ class Bf16Optimizer:
 
 
 class MasterOptimizer:
-    """fp32 masters and moments of weights in bf16. Buckets, so that only one bucket's fp32 gradients are there at a time."""
+    """fp32 masters and moments of weights in bf16. Buckets,
+    so that only one bucket's fp32 gradients are there at a time."""
 
     def __init__(self, parameters):
         self.buckets = []  # (parameters, their masters, optimizer)

@@ -45,7 +45,8 @@ void InitLogging(const LogOptions& options) {
   auto formatter = std::make_unique<spdlog::pattern_formatter>();
   formatter->add_flag<ProcessNameFlag>('N').set_pattern(
       options.json
-          ? R"({"time":"%Y-%m-%dT%H:%M:%S.%e%z","level":"%l","process":"%N","pid":%P,"message":"%v"})"
+          ? R"({"time":"%Y-%m-%dT%H:%M:%S.%e%z","level":"%l",)"
+              R"("process":"%N","pid":%P,"message":"%v"})"
           : "%Y-%m-%d %H:%M:%S.%e %^%-5l%$ %N: %v");
   logger->set_formatter(std::move(formatter));
   logger->flush_on(spdlog::level::warn);

@@ -24,7 +24,8 @@ std::string Error(const std::string& line, const JsonlOptions& options = {.vocab
 
 TEST(JsonlTest, ReadsTheThreeForms) {
   const auto chat = ParseJsonlLine(
-      R"({"messages":[{"role":"system","content":"s"},{"role":"user","content":"u\n"},{"role":"assistant","content":"a"}],
+      R"({"messages":[{"role":"system","content":"s"},{"role":"user","content":"u\n"},)"
+      R"({"role":"assistant","content":"a"}],
           "answer":"a","extra":[1]})",
       {}, "f:1");
   EXPECT_THAT(chat->messages,

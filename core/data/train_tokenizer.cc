@@ -24,7 +24,8 @@ constexpr int64_t kSmallestVocabulary = static_cast<int64_t>(kSpecialTokens.size
 constexpr int64_t kLargestVocabulary = 1 << 20;
 
 constexpr const char* kWordPattern =
-    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+| ?\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+| ?\p{N})"
+    R"(| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
 
 OrderedJson PreTokenizerJson() {
   return {{"type", "Sequence"},

@@ -14,11 +14,14 @@ namespace {
 
 constexpr const char* kExample = R"(
 model: path/to/hf/folder
-data: {train: train.jsonl, template: plain, max_sequence_tokens: 2048, microbatch_tokens: 4096, oversize: error, seed: 1}
+data: {train: train.jsonl, template: plain, max_sequence_tokens: 2048, microbatch_tokens: 4096,
+       oversize: error, seed: 1}
 train:
-  {steps: 200, minibatch_samples: 32, compute: auto, learning_rate: 1e-3, schedule: cosine, warmup_steps: 10, weight_decay: 0.1,
-   beta1: 0.9, beta2: 0.95, epsilon: 1e-8, clip_norm: 1.0, seed: 1}   # compute: auto|fp32|bf16; schedule: constant|linear|cosine
-service: {wire_type: auto, accumulate: float, partition_bytes: 4MiB}   # wire_type: auto|bf16|fp32 (auto follows compute); accumulate: float|exact
+  {steps: 200, minibatch_samples: 32, compute: auto, learning_rate: 1e-3, schedule: cosine,
+   warmup_steps: 10, weight_decay: 0.1, beta1: 0.9, beta2: 0.95, epsilon: 1e-8, clip_norm: 1.0,
+   seed: 1}   # compute: auto|fp32|bf16; schedule: constant|linear|cosine
+# wire_type: auto|bf16|fp32 (auto follows compute); accumulate: float|exact
+service: {wire_type: auto, accumulate: float, partition_bytes: 4MiB}
 cluster: {local: {servers: 2, workers: 2}}
 checkpoint: {directory: checkpoints, every_steps: 50, keep: 3}
 )";

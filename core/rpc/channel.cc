@@ -18,7 +18,8 @@ constexpr const char* kServiceConfig = R"({
   "methodConfig": [
     {"name": [{"service": "shoal.proto.Coordinator", "method": "SubmitJob"}]},
     {"name": [{"service": "shoal.proto.Coordinator"}, {"service": "shoal.proto.ParameterServer"}],
-     "retryPolicy": {"maxAttempts": 4, "initialBackoff": "0.1s", "maxBackoff": "1s", "backoffMultiplier": 2,
+     "retryPolicy": {"maxAttempts": 4, "initialBackoff": "0.1s", "maxBackoff": "1s",
+         "backoffMultiplier": 2,
                      "retryableStatusCodes": ["UNAVAILABLE"]}}]})";
 
 std::shared_ptr<grpc::Channel> CreateGrpcChannel(const std::string& target) {

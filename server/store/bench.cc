@@ -157,7 +157,9 @@ std::string FormatStoreBenchJson(const StoreBenchReport& report) {
   std::string lines;
   for (const StoreBenchPoint& point : report.points) {
     lines += fmt::format(
-        R"({{"kernel":"{}","threads":{},"elements":{},"width":"{}","bytes_per_element":{},"formula":"{}","bytes_per_second":{:.0f},"triad_bytes_per_second":{:.0f},"ratio":{:.3f}}})"
+        R"({{"kernel":"{}","threads":{},"elements":{},"width":"{}","bytes_per_element":{},)"
+        R"("formula":"{}","bytes_per_second":{:.0f},)"
+        R"("triad_bytes_per_second":{:.0f},"ratio":{:.3f}}})"
         "\n",
         point.kernel, report.threads, report.elements, report.kernel_width, point.bytes_per_element,
         point.formula, point.bytes_per_second, point.triad_bytes_per_second, point.ratio());

@@ -12,8 +12,10 @@ namespace {
 std::string ExactJob(int servers, int workers, int steps, const std::string& checkpoints) {
   return fmt::format(R"(
 model: {0}/stories260k
-data: {{train: {0}/gsm8k/train.jsonl, fields: {{prompt: question, completion: answer}}, max_sequence_tokens: 1024, microbatch_tokens: 1024, oversize: skip}}
-train: {{steps: {1}, minibatch_samples: 4, compute: fp32, learning_rate: 1e-3, schedule: cosine, warmup_steps: 5, push: microbatch}}
+data: {{train: {0}/gsm8k/train.jsonl, fields: {{prompt: question, completion: answer}},
+    max_sequence_tokens: 1024, microbatch_tokens: 1024, oversize: skip}}
+train: {{steps: {1}, minibatch_samples: 4, compute: fp32, learning_rate: 1e-3, schedule: cosine,
+    warmup_steps: 5, push: microbatch}}
 service: {{accumulate: exact, partition_bytes: 64KiB}}
 cluster: {{local: {{servers: {2}, workers: {3}}}}}
 checkpoint: {{directory: {4}, every_steps: 0, export_huggingface: false}}

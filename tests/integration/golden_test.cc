@@ -100,7 +100,8 @@ TEST_P(Golden, ThreeStepsThroughServersAndWorkers) {
       Train(fmt::format(R"(
 model: {}/stories260k
 data: {{train: {}, shuffle: false, max_sequence_tokens: 256, microbatch_tokens: 256}}
-train: {{steps: 3, minibatch_samples: 6, compute: fp32, learning_rate: 1e-3, schedule: constant, warmup_steps: 0,
+train: {{steps: 3, minibatch_samples: 6, compute: fp32, learning_rate: 1e-3, schedule: constant,
+    warmup_steps: 0,
         weight_decay: 0.1, beta1: 0.9, beta2: 0.95, epsilon: 1e-8, clip_norm: 1.0}}
 service: {{partition_bytes: 64KiB}}
 cluster: {{local: {{servers: {}, workers: {}}}}}

@@ -18,9 +18,11 @@ struct Cluster {
 std::string Gsm8kJob(const Cluster& cluster, int steps, const std::string& accumulate = "float") {
   return fmt::format(R"(
 model: {0}/stories260k
-data: {{train: {0}/gsm8k/train.jsonl, template: plain, fields: {{prompt: question, completion: answer}},
+data: {{train: {0}/gsm8k/train.jsonl, template: plain, fields: {{prompt: question,
+    completion: answer}},
        max_sequence_tokens: 2048, microbatch_tokens: 4096, oversize: skip, seed: 1}}
-train: {{steps: {1}, minibatch_samples: 32, compute: fp32, learning_rate: 1e-3, schedule: cosine, warmup_steps: 10}}
+train: {{steps: {1}, minibatch_samples: 32, compute: fp32, learning_rate: 1e-3, schedule: cosine,
+    warmup_steps: 10}}
 service: {{accumulate: {2}, partition_bytes: 64KiB}}
 cluster: {{local: {{servers: {3}, workers: {4}}}, pipeline: {{stages: {5}}}}}
 checkpoint: {{directory: {6}, export_huggingface: false}}
@@ -33,9 +35,11 @@ checkpoint: {{directory: {6}, export_huggingface: false}}
 std::string ChatsJob(const Cluster& cluster, int steps) {
   return fmt::format(R"(
 model: {0}/stories260k
-data: {{train: {0}/gsm8k-chats/train.jsonl, template: plain, max_sequence_tokens: 512, microbatch_tokens: 1024,
+data: {{train: {0}/gsm8k-chats/train.jsonl, template: plain, max_sequence_tokens: 512,
+    microbatch_tokens: 1024,
        oversize: truncate, seed: 1}}
-train: {{steps: {1}, minibatch_samples: 16, compute: fp32, learning_rate: 1e-3, schedule: cosine, warmup_steps: 10}}
+train: {{steps: {1}, minibatch_samples: 16, compute: fp32, learning_rate: 1e-3, schedule: cosine,
+    warmup_steps: 10}}
 service: {{partition_bytes: 64KiB}}
 cluster: {{local: {{servers: {2}, workers: {3}}}}}
 checkpoint: {{directory: {4}, export_huggingface: false}}

@@ -31,7 +31,10 @@ skip() {
   exit 77
 }
 
-[ -e "$build/CTestTestfile.cmake" ] || { echo "$build is not a build: cmake --preset release && cmake --build --preset release" >&2; exit 2; }
+[ -e "$build/CTestTestfile.cmake" ] || {
+  echo "$build is not a build: cmake --preset release && cmake --build --preset release" >&2
+  exit 2
+}
 reason=$("$here/vm.sh" --prepare 2>&1) || skip "${reason##*$'\n'}"
 ctest --test-dir "$build" "${selection[@]}" -N | grep -q '^ *Test *#' || skip "this build has none"
 
@@ -41,9 +44,11 @@ trap 'rm -rf "$report"' EXIT
 # their links down. There is a device in the machine, so a test that skips itself for want of one
 # has failed.
 run() {
-  env SHOAL_REQUIRE_RDMA=1 SHOAL_VM_TIMEOUT="${SHOAL_VM_TIMEOUT:-$time_limit}" SHOAL_VM_WRITABLE="$report" \
+  env SHOAL_REQUIRE_RDMA=1 SHOAL_VM_TIMEOUT="${SHOAL_VM_TIMEOUT:-$time_limit}" \
+    SHOAL_VM_WRITABLE="$report" \
     SHOAL_VM_NETWORK="${SHOAL_VM_NETWORK:-dummy,dummy}" SHOAL_VM_MEMORY="${SHOAL_VM_MEMORY:-3072}" \
-    "$here/vm.sh" ctest --test-dir "$build" "${selection[@]}" --output-on-failure --output-junit "$report/results.xml"
+    "$here/vm.sh" ctest --test-dir "$build" "${selection[@]}" --output-on-failure \
+    --output-junit "$report/results.xml"
 }
 status=0
 run || status=$?

@@ -76,7 +76,8 @@ std::string Job(const JobOptions& options) {
   return fmt::format(R"(
 model: {0}
 data: {{train: {1}/train.jsonl, max_sequence_tokens: 16, microbatch_tokens: 16}}
-train: {{steps: {2}, minibatch_samples: 4, compute: fp32, learning_rate: 1e-3, warmup_steps: 2, push: microbatch}}
+train: {{steps: {2}, minibatch_samples: 4, compute: fp32, learning_rate: 1e-3, warmup_steps: 2,
+    push: microbatch}}
 service: {{accumulate: exact, partition_bytes: 8KiB, transports: [{3}]}}
 cluster: {{local: {{servers: {4}, workers: {5}}}}}
 checkpoint: {{directory: {6}, every_steps: 1, keep: 100, export_huggingface: false}}

@@ -41,8 +41,10 @@ check_tools() {
     command -v $tool >/dev/null || missing+=("$tool")
   done
   [ ${#missing[@]} -eq 0 ] ||
-    die "no ${missing[*]} (apt-get install qemu-system-x86 cpio busybox-static xz-utils kmod iproute2 util-linux)"
-  [ -e /etc/libibverbs.d/rxe.driver ] || die "libibverbs has no soft-RoCE driver (apt-get install ibverbs-providers)"
+    die "no ${missing[*]} (apt-get install qemu-system-x86 cpio busybox-static xz-utils kmod" \
+      "iproute2 util-linux)"
+  [ -e /etc/libibverbs.d/rxe.driver ] ||
+    die "libibverbs has no soft-RoCE driver (apt-get install ibverbs-providers)"
 }
 
 . "$here/vm_kernel.sh"
@@ -129,12 +131,17 @@ compose() {  # sets qemu[]
     -fsdev "local,id=host,path=/,security_model=none,readonly=on,multidevs=remap"
     -device "virtio-9p-$bus,fsdev=host,mount_tag=host"
     -device "virtio-serial-$bus"
-    -add-fd "fd=3,set=1" -chardev "file,id=output,path=/dev/fdset/1,append=on" -device "virtserialport,chardev=output,name=output"
-    -add-fd "fd=4,set=2" -chardev "file,id=errors,path=/dev/fdset/2,append=on" -device "virtserialport,chardev=errors,name=errors"
-    -chardev "file,id=status,path=$control/status" -device "virtserialport,chardev=status,name=status")
+    -add-fd "fd=3,set=1" -chardev "file,id=output,path=/dev/fdset/1,append=on"
+    -device "virtserialport,chardev=output,name=output"
+    -add-fd "fd=4,set=2" -chardev "file,id=errors,path=/dev/fdset/2,append=on"
+    -device "virtserialport,chardev=errors,name=errors"
+    -chardev "file,id=status,path=$control/status"
+    -device "virtserialport,chardev=status,name=status")
   share_writable
-  qemu+=(-append "console=ttyS0 loglevel=$log_level panic=-1 oops=panic reboot=t rdinit=/init nokaslr mitigations=off \
-cryptomgr.notests random.trust_cpu=on 8250.nr_uarts=1 $kernel_arguments vm_control=$control vm_writable=$writable \
+  qemu+=(-append "console=ttyS0 loglevel=$log_level panic=-1 oops=panic reboot=t \
+rdinit=/init nokaslr mitigations=off \
+cryptomgr.notests random.trust_cpu=on 8250.nr_uarts=1 \
+$kernel_arguments vm_control=$control vm_writable=$writable \
 vm_network=${SHOAL_VM_NETWORK:-lo}")
 }
 
@@ -146,7 +153,8 @@ run_machine() {
   output=$!
   exec 4> >(exec cat >&2 3>&-)
   errors=$!
-  setpriv --pdeathsig TERM timeout -k 5 "$time_limit" "${qemu[@]}" </dev/null >"$control/qemu" 2>&1 &
+  setpriv --pdeathsig TERM timeout -k 5 "$time_limit" "${qemu[@]}" \
+    </dev/null >"$control/qemu" 2>&1 &
   machine_process=$!
   trap 'kill $machine_process 2>/dev/null; exit 130' INT
   trap 'kill $machine_process 2>/dev/null; exit 143' TERM HUP
@@ -162,7 +170,8 @@ check_tools
 prepare_kernel
 [ "$*" = --prepare ] && exit 0
 
-control=$(mktemp -d "${TMPDIR:-/tmp}/shoal-vm.XXXXXX") && control=$(readlink -f "$control") || die "no temporary folder"
+control=$(mktemp -d "${TMPDIR:-/tmp}/shoal-vm.XXXXXX") && control=$(readlink -f "$control") ||
+  die "no temporary folder"
 trap 'rm -rf "$control"' EXIT
 case $control in *[\ ,]*) die "a space or comma in $control: set TMPDIR" ;; esac
 log_level=3

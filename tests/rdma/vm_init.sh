@@ -29,10 +29,12 @@ load_modules() {
 share=trans=virtio,version=9p2000.L,msize=512000,noatime
 
 mount_root() {
-  $b mount -t 9p -o $share,cache=loose,ro host /host || give_up "the host's file system is not shared"
+  $b mount -t 9p -o $share,cache=loose,ro host /host ||
+    give_up "the host's file system is not shared"
   $b mount -t tmpfs -o mode=755 memory /memory
   $b mkdir /memory/upper /memory/work
-  $b mount -t overlay -o lowerdir=/host,upperdir=/memory/upper,workdir=/memory/work overlay /root || give_up "no overlay"
+  $b mount -t overlay -o lowerdir=/host,upperdir=/memory/upper,workdir=/memory/work overlay /root ||
+    give_up "no overlay"
   cd /root || give_up "no root"
   $b mkdir -p dev proc sys run tmp
   $b mount -t devtmpfs devices dev
@@ -57,7 +59,8 @@ mount_writable() {
   while [ $i -lt "$vm_writable" ]; do
     folder=$(writable_folder $i)
     $b mkdir -p "/root$folder"
-    $b mount -t 9p -o $share,cache=mmap "writable$i" "/root$folder" || complain "$folder cannot be written to"
+    $b mount -t 9p -o $share,cache=mmap "writable$i" "/root$folder" ||
+      complain "$folder cannot be written to"
     i=$((i + 1))
   done
 }
@@ -82,7 +85,8 @@ make_devices() {
       $b ip link set $network mtu 9000 up
       $b ip addr add 10.77.$i.1/24 dev $network
     fi
-    $b chroot /root rdma link add rxe$i type rxe netdev "$network" || complain "no soft-RoCE device on $network"
+    $b chroot /root rdma link add rxe$i type rxe netdev "$network" ||
+      complain "no soft-RoCE device on $network"
     i=$((i + 1))
   done
   note "devices are there"

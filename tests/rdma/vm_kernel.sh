@@ -8,7 +8,8 @@
 
 # crc32_generic, not crc32_pclmul: on an emulated processor the table is faster than emulated
 # PCLMULQDQ.
-kernel_modules="virtio_mmio virtio_pci virtio_console 9pnet_virtio 9p overlay crc32_generic rdma_rxe dummy"
+kernel_modules="virtio_mmio virtio_pci virtio_console 9pnet_virtio 9p overlay crc32_generic"
+kernel_modules+=" rdma_rxe dummy"
 
 # extract_kernel: Debian's kernel unpacks itself with xz, which takes an emulated processor 3 s:
 # QEMU can start what is inside as well.
@@ -33,7 +34,8 @@ extract_kernel() {  # compressed kernel, to
 }
 
 kernel_package() {
-  apt-cache depends linux-image-amd64 2>/dev/null | awk '$1 == "Depends:" { print $2; exit }'
+  apt-cache depends linux-image-amd64 2>/dev/null |
+      awk '$1 == "Depends:" { print $2; exit }'
 }
 
 download_kernel() {  # into this folder
@@ -57,8 +59,11 @@ unpack_kernel() {  # the folder that holds the package
   dpkg-deb -x "$1"/*.deb "$1/tree" || die "cannot unpack the kernel package"
   modules=$(echo "$1"/tree/lib/modules/*)
   depmod -b "$1/tree" "${modules##*/}" || die "depmod failed"
-  extract_kernel "$1"/tree/boot/vmlinuz* "$1/kernel" 2>/dev/null || cp "$1"/tree/boot/vmlinuz* "$1/kernel"
-  rm -rf "$1"/tree/{usr,boot} "$modules"/kernel/{sound,drivers/{gpu,media,net/wireless,net/ethernet,scsi,staging,iio,hid,usb,input,hwmon,md,mtd}}
+  extract_kernel "$1"/tree/boot/vmlinuz* "$1/kernel" 2>/dev/null ||
+    cp "$1"/tree/boot/vmlinuz* "$1/kernel"
+  rm -rf "$1"/tree/{usr,boot} "$modules"/kernel/sound
+  rm -rf "$modules"/kernel/drivers/{gpu,media,net/wireless,net/ethernet,scsi,staging,iio,hid,usb}
+  rm -rf "$modules"/kernel/drivers/{input,hwmon,md,mtd}
   rm -rf "${cache:?}"/{tree,kernel} "$cache"/initramfs-*
   mv "$1/tree" "$1/kernel" "$cache/"
   basename "$1"/*.deb >"$cache/ready"
@@ -71,7 +76,8 @@ build_initramfs() {  # to
   mkdir -p "$work"/{bin,modules,dev,proc,sys,memory,host,root}
   cp "$(command -v busybox)" "$work/bin/busybox"
   for file in $kernel_modules; do
-    modprobe -S "$version" -d "$cache/tree" --show-depends "$file" 2>/dev/null | awk '$1 == "insmod" { print $2 }'
+    modprobe -S "$version" -d "$cache/tree" --show-depends "$file" 2>/dev/null |
+      awk '$1 == "insmod" { print $2 }'
   done | awk '!seen[$0]++' | while read -r file; do
     cp "$file" "$work/modules/"
     file=${file##*/}
@@ -81,7 +87,8 @@ build_initramfs() {  # to
     esac
     echo "$file"
   done >"$work/modules/order"
-  grep -q rdma_rxe "$work/modules/order" || die "the kernel of $(cat "$cache/ready") has no rdma_rxe"
+  grep -q rdma_rxe "$work/modules/order" ||
+    die "the kernel of $(cat "$cache/ready") has no rdma_rxe"
   install -m 755 "$here/vm_init.sh" "$work/init"
   (cd "$work" && find . | cpio -o -H newc -R 0:0 --quiet) >"$work.cpio" && mv "$work.cpio" "$1"
   rm -rf "$work"
@@ -99,7 +106,9 @@ prepare_kernel() {
     unpack_kernel "$work"
     rm -rf "$work"
   fi
-  initramfs=$cache/initramfs-$({ echo "$kernel_modules"; cat "$cache/ready" "$here/vm_init.sh"; } | cksum | cut -d' ' -f1).cpio
-  [ -e "$initramfs" ] || build_initramfs "$initramfs" || die "cannot build the guest's first file system"
+  made_from=$({ echo "$kernel_modules"; cat "$cache/ready" "$here/vm_init.sh"; } | cksum)
+  initramfs=$cache/initramfs-${made_from%% *}.cpio
+  [ -e "$initramfs" ] || build_initramfs "$initramfs" ||
+    die "cannot build the guest's first file system"
   exec 8>&-
 }

@@ -11,7 +11,8 @@ using nlohmann::json;
 json Llama() {
   return json::parse(
       R"({"architectures": ["LlamaForCausalLM"], "vocab_size": 512, "hidden_size": 64,
-    "intermediate_size": 172, "num_hidden_layers": 5, "num_attention_heads": 8, "num_key_value_heads": 4})");
+    "intermediate_size": 172, "num_hidden_layers": 5, "num_attention_heads": 8,
+        "num_key_value_heads": 4})");
 }
 json Qwen2() {
   json config = Llama();
