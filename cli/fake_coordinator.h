@@ -15,6 +15,8 @@ namespace shoal::cli {
 
 class FakeCoordinator : public rpc::CoordinatorHandler {
  public:
+  static constexpr const char* kJob = "job-1";  // that it has
+
   // 0: streams never break; else each breaks after that many events.
   explicit FakeCoordinator(int64_t events_per_stream = 0) : events_per_stream_(events_per_stream) {
     std::vector<std::unique_ptr<rpc::Service>> services;
@@ -79,6 +81,9 @@ class FakeCoordinator : public rpc::CoordinatorHandler {
   }
 
   absl::Status WatchJob(const proto::WatchJobRequest& request, rpc::EventStream& stream) override {
+    if (request.job_id() != kJob) {
+      return NotFound("{} is not here", request.job_id());
+    }
     int64_t sent = request.after_event();
     {
       absl::MutexLock lock(&mutex_);
@@ -111,6 +116,9 @@ class FakeCoordinator : public rpc::CoordinatorHandler {
     }
   }
   absl::StatusOr<proto::StopJobReply> StopJob(const proto::StopJobRequest& request) override {
+    if (request.job_id() != kJob) {
+      return NotFound("{} is not here", request.job_id());
+    }
     bool stops = false;
     {
       absl::MutexLock lock(&mutex_);

@@ -167,12 +167,16 @@ class Training {
     request.set_stop_after_step(options_.steps);
     request.set_resume(options_.resume);
     request.set_trace(trace_ != nullptr);
-    return client.SubmitJob(request, {.deadline = kSubmitDeadline, .wait_for_connection = true})
-        .status();
+    SHOAL_ASSIGN_OR_RETURN(
+        const proto::SubmitJobReply reply,
+        client.SubmitJob(request, {.deadline = kSubmitDeadline, .wait_for_connection = true}));
+    job_id_ = reply.job_id();
+    return absl::OkStatus();
   }
 
   RunEnd Follow(const StopSignals& signals) {
-    FollowOptions follow{.stop_requests = [&signals] { return signals.count(); },
+    FollowOptions follow{.job_id = job_id_,
+                         .stop_requests = [&signals] { return signals.count(); },
                          .stop_reason = [&signals] { return signals.reason(); },
                          .patience = absl::Seconds(job_.cluster.lease_seconds)};
     if (cluster_ != nullptr) {
@@ -293,6 +297,7 @@ class Training {
   std::unique_ptr<LocalCluster> cluster_;
   rpc::Token token_;
   std::string address_;
+  std::string job_id_;
 };
 
 }  // namespace

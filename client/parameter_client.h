@@ -50,6 +50,7 @@
 namespace shoal::client {
 
 struct ClientOptions {
+  std::string job_id;                 // servers refuse another's
   uint64_t incarnation = 0;           // from the coordinator
   std::string name = "client";        // for the servers' messages: "worker-1"
   bool read_only = false;             // never pushes (an inference engine)

@@ -16,7 +16,8 @@ using ::testing::HasSubstr;
 
 class JobRunTest : public testing::Test {
  protected:
-  RunEnd Follow(const FollowOptions& options, bool json = true) {
+  RunEnd Follow(FollowOptions options, bool json = true) {
+    options.job_id = FakeCoordinator::kJob;
     TrainReport report(streams_, json);
     const RunEnd end = FollowJob(coordinator_.Connect(), coordinator_.Connect(), options, report);
     report.PrintEnd(end);

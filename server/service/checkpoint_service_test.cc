@@ -48,7 +48,7 @@ class CheckpointServiceTest : public testing::Test {
 
   static proto::WriteCheckpointRequest Request(int64_t version, const std::string& folder,
                                                bool begin) {
-    proto::WriteCheckpointRequest request;
+    auto request = OfTestingJob<proto::WriteCheckpointRequest>();
     request.set_version(version);
     request.set_directory(folder);
     request.set_begin(begin);

@@ -130,7 +130,7 @@ TEST(ExactlyOnce, OverDuplicatesReorderingLostDoorbellsAndReconnects) {
       }
       ASSERT_FALSE(testing::Test::HasFailure());
     }
-    proto::PrepareRequest request;
+    auto request = OfTestingJob<proto::PrepareRequest>();
     request.set_step(1);
     request.set_attempt(1);
     const auto reply = cluster.service(0).Prepare(request);

@@ -237,7 +237,7 @@ TEST_F(InGpuClientsTest, ThoseThatAreGoneGiveTheirSlotsBackAndPushNoMore) {
   EXPECT_EQ(gpu::Counters().allocated_bytes, before);
   EXPECT_EQ(client_way_->open_shares, 0);
   const auto prepared = cluster.service(0).Prepare([] {
-    proto::PrepareRequest request;
+    auto request = OfTestingJob<proto::PrepareRequest>();
     request.set_step(1);
     request.set_attempt(1);
     return request;
@@ -366,12 +366,12 @@ TEST_F(GpuMemoryTest, AGpuThatFailsEndsTheStepAndTheServer) {
   EXPECT_THAT(Text(cluster.Commit(1, 2)),
               testing::StartsWith("step 1: updating weights: cuda:0: copying new weights: "));
   EXPECT_THAT(Text(cluster.BeginAttempt(1, 3)), HasSubstr("cuda:0: copying new weights: "));
-  proto::WriteCheckpointRequest checkpoint;
+  auto checkpoint = OfTestingJob<proto::WriteCheckpointRequest>();
   checkpoint.set_version(0);
   checkpoint.set_directory(folder_);
   EXPECT_THAT(Text(cluster.service(0).WriteCheckpoint(checkpoint).status()),
               HasSubstr("cuda:0: copying new weights: "));
-  EXPECT_FALSE(cluster.service(0).GetChecksums({}).ok());
+  EXPECT_FALSE(cluster.service(0).GetChecksums(OfTestingJob<proto::GetChecksumsRequest>()).ok());
 }
 
 }  // namespace

@@ -17,12 +17,14 @@ constexpr int64_t kReadBuffer = int64_t{1} << 20;
 }  // namespace
 
 TestingClient::TestingClient(ParameterService* service, transport::Transport* transport,
-                             uint64_t incarnation, int64_t generation, const std::string& name)
+                             uint64_t incarnation, int64_t generation, const std::string& name,
+                             const std::string& job_id)
     : service_(service),
       transport_(transport),
       incarnation_(incarnation),
       generation_(generation),
-      name_(name.empty() ? fmt::format("worker-{}", incarnation) : name) {
+      name_(name.empty() ? fmt::format("worker-{}", incarnation) : name),
+      job_id_(job_id) {
   queue_ = *transport_->CreateQueue();
   acknowledgements_ =
       *transport_->Allocate(transport::kBufferAlignment, transport::Access::kRemoteWrite);
@@ -47,6 +49,7 @@ absl::Status TestingClient::Connect(bool read_only, bool in_gpu) {
                                             .peer = "server",
                                             .opens_gpu_memory = in_gpu}));
   proto::ConnectRequest request;
+  request.set_job_id(job_id_);
   request.set_incarnation(incarnation_);
   request.set_layout_version(transport::kDataLayoutVersion);
   request.set_generation(generation_);

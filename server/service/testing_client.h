@@ -17,6 +17,16 @@
 
 namespace shoal::server {
 
+// Of testing clusters, and of the clients that name none.
+inline constexpr const char* kTestingJob = "job-1";
+
+template <typename Request>
+Request OfTestingJob() {
+  Request request;
+  request.set_job_id(kTestingJob);
+  return request;
+}
+
 class TestingClient {
  public:
   struct Push {
@@ -35,7 +45,8 @@ class TestingClient {
 
   // `name` it has; empty: by its incarnation.
   TestingClient(ParameterService* service, transport::Transport* transport, uint64_t incarnation,
-                int64_t generation, const std::string& name = "");
+                int64_t generation, const std::string& name = "",
+                const std::string& job_id = kTestingJob);
   ~TestingClient();
 
   // Makes a connection; an older one is dropped. `read_only` asks for no slots, `in_gpu` for
@@ -72,6 +83,7 @@ class TestingClient {
   const uint64_t incarnation_;
   const int64_t generation_;
   const std::string name_;
+  const std::string job_id_;
   std::unique_ptr<transport::EventQueue> queue_;
   std::shared_ptr<transport::Region> acknowledgements_;
   std::shared_ptr<transport::Region> source_;

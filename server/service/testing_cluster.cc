@@ -56,7 +56,7 @@ TestingCluster::TestingCluster(const std::string& folder, int servers, plan::Acc
 
 proto::ConfigureRequest TestingCluster::ConfigureRequest(int server,
                                                          const std::string& checkpoint) const {
-  proto::ConfigureRequest request;
+  auto request = OfTestingJob<proto::ConfigureRequest>();
   request.set_job_yaml(plan::ToYaml(job_));
   request.set_server_index(server);
   request.set_servers(servers());
@@ -77,7 +77,7 @@ absl::Status TestingCluster::Configure(const std::string& checkpoint) {
 }
 
 absl::Status TestingCluster::BeginAttempt(int64_t step, int64_t attempt) {
-  proto::BeginAttemptRequest request;
+  auto request = OfTestingJob<proto::BeginAttemptRequest>();
   request.set_step(step);
   request.set_attempt(attempt);
   request.set_generation(shard_map_.generation);
@@ -89,7 +89,7 @@ absl::Status TestingCluster::BeginAttempt(int64_t step, int64_t attempt) {
 
 absl::StatusOr<std::vector<proto::PartitionGradient>> TestingCluster::Prepare(int64_t step,
                                                                               int64_t attempt) {
-  proto::PrepareRequest request;
+  auto request = OfTestingJob<proto::PrepareRequest>();
   request.set_step(step);
   request.set_attempt(attempt);
   std::vector<proto::PartitionGradient> gradients(partitions_.size());
@@ -104,7 +104,7 @@ absl::StatusOr<std::vector<proto::PartitionGradient>> TestingCluster::Prepare(in
 
 absl::Status TestingCluster::Commit(int64_t step, int64_t attempt, double learning_rate,
                                     double clip) {
-  proto::CommitRequest request;
+  auto request = OfTestingJob<proto::CommitRequest>();
   request.set_step(step);
   request.set_attempt(attempt);
   request.set_learning_rate(learning_rate);
@@ -121,7 +121,7 @@ absl::Status TestingCluster::Commit(int64_t step, int64_t attempt, double learni
 std::vector<uint64_t> TestingCluster::Checksums() {
   std::vector<uint64_t> hashes(partitions_.size());
   for (int i = 0; i < servers(); ++i) {
-    const auto reply = service(i).GetChecksums({});
+    const auto reply = service(i).GetChecksums(OfTestingJob<proto::GetChecksumsRequest>());
     SHOAL_CHECK(reply.ok());
     for (const proto::PartitionChecksum& partition : reply->partitions()) {
       hashes[static_cast<size_t>(partition.partition())] = partition.hash();

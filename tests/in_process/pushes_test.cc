@@ -103,7 +103,8 @@ class PushingWorker {
   absl::Status Run(int64_t rounds) {
     SHOAL_ASSIGN_OR_RETURN(
         const auto client,
-        client::ParameterClient::Create({.incarnation = incarnation_,
+        client::ParameterClient::Create({.job_id = server::kTestingJob,
+                                         .incarnation = incarnation_,
                                          .name = fmt::format("worker-{}", incarnation_),
                                          .reconnect_delay = absl::Milliseconds(1),
                                          .rescan_interval = absl::Milliseconds(5)},
@@ -205,7 +206,7 @@ TEST_P(PushesTest, CountOnceOverRepeatsDelaysReorderingLostDoorbellsAndReconnect
     }
 
     const std::vector<double> expected = ExpectedSquares(cluster, rounds);
-    proto::PrepareRequest request;
+    auto request = server::OfTestingJob<proto::PrepareRequest>();
     request.set_step(1);
     request.set_attempt(1);
     int64_t duplicates = 0;

@@ -45,6 +45,7 @@ absl::Status WorkerJob::Connect(const proto::JoinJobReply& join) {
   contributions_ = stage_ == nullptr ? plan::StageContributions(spec_, {&all, 1})
                                      : plan::StageContributions(spec_, stage_->chunks());
   client::ClientOptions options;
+  options.job_id = join.job_id();
   options.incarnation = options_.incarnation;
   options.name = options_.name;
   options.compute_type = plan::ComputeDType(job_);

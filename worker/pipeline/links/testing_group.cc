@@ -12,7 +12,7 @@ namespace {
 constexpr int64_t kLongestMessage = 4096;
 
 StageGroup GroupOf(int stage, int stages) {
-  StageGroup group{.group = 3, .stage = stage};
+  StageGroup group{.job_id = "job-1", .group = 3, .stage = stage};
   for (int i = 0; i < stages; ++i) {
     group.workers.push_back(
         {.name = fmt::format("worker-{}", 10 + i), .incarnation = 1000 + static_cast<uint64_t>(i)});

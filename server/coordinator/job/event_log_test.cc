@@ -1,4 +1,4 @@
-#include "server/coordinator/members/event_log.h"
+#include "server/coordinator/job/event_log.h"
 
 #include <thread>
 

@@ -1,4 +1,4 @@
-// ParameterService::Configure: from a job and a shard map to published weights.
+// HostedJob::Create: from a job and a shard map to published weights.
 #include <algorithm>
 #include <span>
 #include <utility>
@@ -10,7 +10,7 @@
 #include "core/plan/memory/server_memory.h"
 #include "core/transport/registry/job_transport.h"
 #include "server/checkpoint/checkpoint.h"
-#include "server/service/parameter_service.h"
+#include "server/service/hosted_job.h"
 
 namespace shoal::server {
 namespace {
@@ -98,100 +98,82 @@ absl::StatusOr<Source> OpenSource(const plan::Job& job, const std::string& check
 
 }  // namespace
 
-absl::StatusOr<proto::ConfigureReply> ParameterService::ConfigureLocked(
-    const proto::ConfigureRequest& request) {
-  if (configuration_ != nullptr) {
-    if (request.SerializeAsString() == configuration_->request.SerializeAsString()) {
-      return configuration_->reply;
-    }
-    return FailedPrecondition(
-        "this server is configured already, as server {} of {} for another job or shard map",
-        configuration_->request.server_index(), configuration_->request.servers());
-  }
-  {
-    absl::MutexLock lock(&state_mutex_);
-    state_.BeginLoading();
-  }
-  auto built = BuildConfiguration(request);
-  absl::MutexLock lock(&state_mutex_);
-  if (!built.ok()) {
-    state_.LoadingFailed();
-    return built.status();
-  }
-  configuration_ = *std::move(built);
-  active_ = configuration_.get();
-  state_.Loaded(configuration_->store->version(), configuration_->shard_map.generation);
-  return configuration_->reply;
+absl::StatusOr<std::unique_ptr<HostedJob>> HostedJob::Create(const proto::ConfigureRequest& request,
+                                                             const ParameterServiceOptions& options,
+                                                             ServerMetrics* metrics) {
+  std::unique_ptr<HostedJob> job(new HostedJob(request, options, metrics));
+  SHOAL_RETURN_IF_ERROR(job->Load());
+  return job;
 }
 
-absl::StatusOr<std::unique_ptr<ParameterService::Configuration>>
-ParameterService::BuildConfiguration(const proto::ConfigureRequest& request) {
-  auto configuration = std::make_unique<Configuration>();
-  configuration->request = request;
-  SHOAL_ASSIGN_OR_RETURN(configuration->job,
-                         plan::ParseJob(request.job_yaml(), "the coordinator's job"));
-  const plan::Job& job = configuration->job;
-  if (request.servers() < 1 || request.server_index() < 0 ||
-      request.server_index() >= request.servers()) {
-    return InvalidArgument("there is no server {} of {}", request.server_index(),
-                           request.servers());
+absl::Status HostedJob::Load() {
+  SHOAL_ASSIGN_OR_RETURN(job_, plan::ParseJob(request_.job_yaml(), "the coordinator's job"));
+  if (request_.servers() < 1 || request_.server_index() < 0 ||
+      request_.server_index() >= request_.servers()) {
+    return InvalidArgument("there is no server {} of {}", request_.server_index(),
+                           request_.servers());
   }
-  SHOAL_ASSIGN_OR_RETURN(const Source source, OpenSource(job, request.checkpoint()));
+  SHOAL_ASSIGN_OR_RETURN(const Source source, OpenSource(job_, request_.checkpoint()));
   const std::vector<plan::UnitSpec> units = plan::BuildUnits(source.spec);
   const std::vector<plan::PartitionSpec> partitions =
-      plan::BuildPartitions(units, job.service.partition_bytes);
-  SHOAL_ASSIGN_OR_RETURN(configuration->shard_map,
-                         ReadShardMap(request.shard_map(), request.servers(), partitions.size()));
+      plan::BuildPartitions(units, job_.service.partition_bytes);
+  SHOAL_ASSIGN_OR_RETURN(shard_map_,
+                         ReadShardMap(request_.shard_map(), request_.servers(), partitions.size()));
   std::vector<plan::PartitionSpec> held;
-  for (const int id : plan::PartitionsOf(configuration->shard_map, request.server_index())) {
+  for (const int id : plan::PartitionsOf(shard_map_, request_.server_index())) {
     held.push_back(partitions[static_cast<size_t>(id)]);
   }
 
-  StoreOptions store_options = StoreOptionsOf(job);
+  StoreOptions store_options = StoreOptionsOf(job_);
   const StoreBytes bytes = CountStoreBytes(held, store_options);
-  SHOAL_RETURN_IF_ERROR(OpenGpu(*configuration));
-  SHOAL_RETURN_IF_ERROR(CheckMemory(bytes, job.service.memory));
-  SHOAL_RETURN_IF_ERROR(StartTransports(*configuration, bytes.weights));
-  store_options.shared_weights =
-      plan::PlanReachedInGpu(job).weights && IsReachedInGpu(*configuration);
-  const int threads = ThreadsFor(job, request.servers(), options_.threads);
-  configuration->pool = std::make_unique<ThreadPool>(threads);
-  SHOAL_ASSIGN_OR_RETURN(
-      configuration->store,
-      Store::Create(units, held, store_options, configuration->transports[0].weights->bytes(),
-                    configuration->pool.get(), configuration->gpu.make_state));
-  SHOAL_RETURN_IF_ERROR(configuration->store->Load(source.version, source.state));
-  ExposeGpuWeights(*configuration);
-  if (!job.cluster.local) {
+  SHOAL_RETURN_IF_ERROR(OpenGpu());
+  SHOAL_RETURN_IF_ERROR(CheckMemory(bytes));
+  SHOAL_RETURN_IF_ERROR(StartTransports(bytes.weights));
+  store_options.shared_weights = plan::PlanReachedInGpu(job_).weights && IsReachedInGpu();
+  const int threads = ThreadsFor(job_, request_.servers(), options_.threads);
+  pool_ = std::make_unique<ThreadPool>(threads);
+  SHOAL_ASSIGN_OR_RETURN(store_,
+                         Store::Create(units, held, store_options, transports_[0].weights->bytes(),
+                                       pool_.get(), gpu_.make_state));
+  SHOAL_RETURN_IF_ERROR(store_->Load(source.version, source.state));
+  ExposeGpuWeights();
+  if (!job_.cluster.local) {
     // Others will ask for them, and filling the host's takes longer than a connection may.
-    SHOAL_RETURN_IF_ERROR(configuration->store->KeepHostWeights());
+    SHOAL_RETURN_IF_ERROR(store_->KeepHostWeights());
   }
-  configuration->slot_bytes = SlotBytes(held, job.service.gradient_type);
+  slot_bytes_ = SlotBytes(held, job_.service.gradient_type);
+  {
+    absl::MutexLock lock(&state_mutex_);
+    state_ = StepState(store_->version(), shard_map_.generation);
+  }
+  SHOAL_RETURN_IF_ERROR(StartIntake(threads));
+  reply_.set_version(store_->version());
+  reply_.set_resident_bytes(bytes.total());
+  if (job_.service.memory == plan::PartitionMemory::kCuda) {
+    *reply_.mutable_gpu() = DescribeGpuUse(held);
+  }
+  metrics_.SetResidentBytes(bytes);
+  metrics_.version.Set(static_cast<double>(store_->version()));
+  LogInfo("{}: server {} of {}: {} partitions of {}, version {}, {} resident, {} threads",
+          request_.job_id(), request_.server_index(), request_.servers(), held.size(),
+          partitions.size(), store_->version(), FormatBytes(bytes.total()), threads);
+  return absl::OkStatus();
+}
 
+absl::Status HostedJob::StartIntake(int threads) {
   std::vector<std::unique_ptr<transport::EventQueue>> queues;
-  for (const EnabledTransport& enabled : configuration->transports) {
+  for (const EnabledTransport& enabled : transports_) {
     SHOAL_ASSIGN_OR_RETURN(queues.emplace_back(), enabled.transport->CreateQueue());
   }
-  configuration->intake = std::make_unique<PushIntake>(
+  intake_ = std::make_unique<PushIntake>(
       PushIntake::Options{.threads = threads, .look_over_interval = options_.look_over_interval},
       [this](const ClientIdentity& client, const transport::PushHeader& header,
              const PushPayload& payload) { return TakePush(client, header, payload); },
       &metrics_, std::move(queues));
-  configuration->reply.set_version(configuration->store->version());
-  configuration->reply.set_resident_bytes(bytes.total());
-  if (job.service.memory == plan::PartitionMemory::kCuda) {
-    *configuration->reply.mutable_gpu() = DescribeGpuUse(*configuration, held);
-  }
-  metrics_.SetResidentBytes(bytes);
-  metrics_.version.Set(static_cast<double>(configuration->store->version()));
-  LogInfo("server {} of {}: {} partitions of {}, version {}, {} resident, {} threads",
-          request.server_index(), request.servers(), held.size(), partitions.size(),
-          configuration->store->version(), FormatBytes(bytes.total()), threads);
-  return configuration;
+  return absl::OkStatus();
 }
 
-absl::Status ParameterService::CheckMemory(const StoreBytes& bytes,
-                                           plan::PartitionMemory memory) const {
+absl::Status HostedJob::CheckMemory(const StoreBytes& bytes) const {
   const absl::StatusOr<int64_t> available = options_.available_memory();
   if (absl::IsInvalidArgument(available.status())) {
     return available.status();  // what this process was told
@@ -201,7 +183,7 @@ absl::Status ParameterService::CheckMemory(const StoreBytes& bytes,
     return absl::OkStatus();
   }
   // A GPU's memory is checked when it is taken.
-  const bool on_gpu = memory == plan::PartitionMemory::kCuda;
+  const bool on_gpu = job_.service.memory == plan::PartitionMemory::kCuda;
   const int64_t needed = on_gpu ? bytes.weights : bytes.total();
   if (needed <= *available) {
     return absl::OkStatus();
@@ -220,16 +202,14 @@ absl::Status ParameterService::CheckMemory(const StoreBytes& bytes,
       FormatBytes(bytes.moments), FormatBytes(bytes.gradients), FormatBytes(*available));
 }
 
-absl::Status ParameterService::StartTransports(Configuration& configuration,
-                                               int64_t weights_bytes) {
-  std::vector<EnabledTransport>& enabled = configuration.transports;
-  for (const std::string& name : configuration.job.service.transports) {
-    auto transport =
-        options_.create_transport(name, configuration.job, weights_bytes, configuration.gpu.reach);
+absl::Status HostedJob::StartTransports(int64_t weights_bytes) {
+  std::vector<EnabledTransport>& enabled = transports_;
+  for (const std::string& name : job_.service.transports) {
+    auto transport = options_.create_transport(name, job_, weights_bytes, gpu_.reach);
     if (transport.ok()) {
       enabled.push_back({.transport = *std::move(transport)});
     } else {
-      configuration.unavailable.push_back(fmt::format("{}: {}", name, Message(transport.status())));
+      unavailable_.push_back(fmt::format("{}: {}", name, Message(transport.status())));
       transport::LogUnavailable(name, transport.status());
     }
   }
@@ -237,7 +217,7 @@ absl::Status ParameterService::StartTransports(Configuration& configuration,
     return FailedPrecondition(
         "none of the job's transports can be used: {}; name others in service.transports (`shoal "
         "doctor` on this machine says what is missing)",
-        fmt::join(configuration.unavailable, "; "));
+        fmt::join(unavailable_, "; "));
   }
   // One memory for all: from a transport that can expose its own memory alone, if there is one, and
   // registered with the others.
@@ -256,8 +236,7 @@ absl::Status ParameterService::StartTransports(Configuration& configuration,
         other.weights = *std::move(registered);
       } else {
         const std::string name(other.transport->name());
-        configuration.unavailable.push_back(
-            fmt::format("{}: {}", name, Message(registered.status())));
+        unavailable_.push_back(fmt::format("{}: {}", name, Message(registered.status())));
         transport::LogUnavailable(name, registered.status());
       }
     }
