@@ -2,7 +2,7 @@
 # large libraries (cuBLASLt, cuDNN, NCCL) when they run, so that one build starts on machines without any of them.
 #
 # shoal_cuda_kernels(NAME SOURCES x.cu ...): kernels, compiled by nvcc into NAME for GPUs, and by the host's compiler into
-# NAME_emulated, which runs them on the CPU (core/gpu/kernel.h). Whoever links one of the two links the runtime that goes with it:
+# NAME_emulated, which runs them on the CPU (core/gpu/kernel/kernel.h). Whoever links one of the two links the runtime that goes with it:
 # shoal_cuda_runtime or shoal_gpu_emulation.
 set(SHOAL_WITH_CUDA AUTO CACHE STRING "Build for CUDA: ON, OFF, or AUTO, where there is a GPU")
 set_property(CACHE SHOAL_WITH_CUDA PROPERTY STRINGS AUTO ON OFF)

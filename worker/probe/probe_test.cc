@@ -1,5 +1,6 @@
 #include "worker/probe/probe.h"
 
+#include "core/plan/pipeline/pace_costs.h"
 #include "gtest/gtest.h"
 #include "worker/model/testing.h"
 #include "worker/ops/testing/late_device.h"

@@ -478,7 +478,7 @@ std::vector<std::string> SimWorld::Violations() const {
     }
   }
   if (!done().has_value() && !failed().has_value()) {
-    found.push_back("the job has no end");
+    found.emplace_back("the job has no end");
   }
   return found;
 }
