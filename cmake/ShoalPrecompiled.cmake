@@ -15,6 +15,11 @@ option(SHOAL_PRECOMPILED "Parse the headers of the system that most sources incl
   ${shoal_precompiled_default})
 option(SHOAL_UNITY "Compile a target's sources in batches; OFF compiles each by itself" ON)
 
+if(SHOAL_UNITY AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+  # To the compiler a source in a batch is a header, whose classes hold nothing of one file's own.
+  target_compile_options(shoal_flags INTERFACE -Wno-subobject-linkage)
+endif()
+
 if(SHOAL_PRECOMPILED)
   set(headers
     <algorithm> <array> <atomic> <chrono> <cmath> <condition_variable> <cstddef> <cstdint>
