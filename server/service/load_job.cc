@@ -107,7 +107,7 @@ absl::StatusOr<std::unique_ptr<HostedJob>> HostedJob::Create(const proto::Config
 }
 
 absl::Status HostedJob::Load() {
-  SHOAL_ASSIGN_OR_RETURN(job_, plan::ParseJob(request_.job_yaml(), "the coordinator's job"));
+  SHOAL_ASSIGN_OR_RETURN(job_, plan::FromMessage(request_.job(), "the coordinator's job"));
   if (request_.servers() < 1 || request_.server_index() < 0 ||
       request_.server_index() >= request_.servers()) {
     return InvalidArgument("there is no server {} of {}", request_.server_index(),

@@ -73,7 +73,7 @@ absl::StatusOr<const proto::ConfigureReply*> ParameterService::BeginLoading(
   }
   if (const auto found = jobs_.find(request.job_id()); found != jobs_.end()) {
     const HostedJob& job = *found->second;
-    if (request.SerializeAsString() != job.request().SerializeAsString()) {
+    if (!google::protobuf::util::MessageDifferencer::Equals(request, job.request())) {
       return FailedPrecondition(
           "{} is configured already, as server {} of {} with another job file or shard map",
           request.job_id(), job.request().server_index(), job.request().servers());

@@ -51,7 +51,7 @@ class JobLoaderTest : public ::testing::Test {
 
   absl::StatusOr<LoadedJob> Load(int64_t stop_after = 0) {
     proto::SubmitJobRequest request;
-    request.set_job_yaml(plan::ToYaml(job_));
+    *request.mutable_job() = plan::ToMessage(job_);
     request.set_token_file(folder_ / "tokens");
     request.set_stop_after_step(stop_after);
     return LoadJob(request, workers_);

@@ -52,7 +52,6 @@ struct LoadedJob {
   int64_t servers = 0;  // that it takes
   int64_t workers = 0;
   plan::Job job;
-  std::string job_yaml;  // as submitted: what members get and checkpoints keep
   std::string token_file;
   bool trace = false;  // workers report spans
   // For that many servers; the number is known once the job is submitted.
