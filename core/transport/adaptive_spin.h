@@ -1,6 +1,6 @@
-// How long to look for something before sleeping: twice what the longest of recent waits took, up
-// to a limit; next to nothing while waits are longer than that, since looking does not help then.
-// One thread at a time.
+// Decides how long to poll before sleeping: twice the longest of the recent waits, up to a limit;
+// hardly at all while waits are longer than the limit, since polling does not help then. For one
+// thread at a time.
 #pragma once
 
 #include <algorithm>
@@ -9,22 +9,22 @@
 
 namespace shoal::transport {
 
-// TransportOptions::spin is what is worth a look for whoever knows nothing better. Who knows how
-// long recent waits took may look for so many times as long before a sleep and its wake-up are the
-// cheaper choice.
+// TransportOptions::spin is the time to poll when nothing is known about recent waits. Where recent
+// waits were short, up to this many times as long is still cheaper than a sleep and its wake-up.
 inline constexpr int kSpinRange = 8;
 
 class AdaptiveSpin {
  public:
-  // `most` zero: never looks.
+  // With `most` zero it never polls.
   explicit AdaptiveSpin(absl::Duration most) : most_(most), budget_(most) {}
   absl::Duration budget() const { return budget_; }
-  // A wait ended with an event after `took`. Longer than the limit: looking would not have helped.
+  // Call when a wait ended with an event after `took`. Beyond the limit, polling would not have
+  // helped.
   void Found(absl::Duration took) {
     budget_ = took > most_ ? most_ / kLeast
                            : std::max(budget_ * kKept, std::clamp(2 * took, most_ / kLeast, most_));
   }
-  // A wait ended without.
+  // Call when a wait ended without an event.
   void FoundNothing() { budget_ = most_ / kLeast; }
 
  private:

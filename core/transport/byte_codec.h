@@ -1,6 +1,6 @@
-// Bytes of handshakes: little-endian fixed-width integers and length-prefixed strings. A reader
-// never reads past the end: after the first short read it is failed for good and gives zeros, so
-// that callers check ok() once, at the end.
+// Encodes and decodes handshakes: little-endian fixed-width integers and length-prefixed strings. A
+// reader never reads past the end: after the first short read it stays failed and returns zeros, so
+// callers check ok() once, at the end.
 #pragma once
 
 #include <bit>
@@ -46,7 +46,7 @@ class ByteReader {
     return value;
   }
   bool ok() const { return ok_; }
-  // Everything was there and nothing was left over.
+  // True if every read succeeded and nothing is left over.
   bool complete() const { return ok_ && rest_.empty(); }
   size_t left() const { return rest_.size(); }
 

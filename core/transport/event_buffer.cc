@@ -10,7 +10,8 @@ uint64_t NextConnectionId() {
 }
 
 void EventBuffer::Close() {
-  std::deque<PendingEvent> forgotten;  // goes after the lock does: a listener's end may need it
+  // destroyed after the lock is released: a listener's destructor may need it
+  std::deque<PendingEvent> forgotten;
   absl::MutexLock lock(&mutex_);
   closed_ = true;
   forgotten.swap(events_);

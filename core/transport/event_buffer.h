@@ -1,9 +1,11 @@
-// The bounded memory of events between a transport's threads and the thread that polls, shared by
-// all transports.
+// The bounded queue of events between a transport's threads and the thread that polls; all
+// transports use it. Thread-safe.
 //
-// What bounds it: every completion was counted by OutstandingOperations when its operation was
-// posted, and is given back only when its event is polled; transports bound doorbells by
-// kMaxWaitingDoorbells; kClosed comes once. Thread-safe.
+// What bounds it:
+// - OutstandingOperations counts an operation when it is posted and releases it only when its
+//   completion is polled.
+// - Transports limit doorbells by kMaxWaitingDoorbells.
+// - kClosed comes once per connection.
 #pragma once
 
 #include <atomic>
@@ -21,18 +23,19 @@ namespace shoal::transport {
 // Unique within the process, never 0.
 uint64_t NextConnectionId();
 
-// Hears that an event was polled: what it held of a bound is free again.
+// Called when an event has been polled, which frees what the event counted against a bound.
 class PollListener {
  public:
   virtual ~PollListener() = default;
   virtual void Polled(Event::Kind kind) = 0;
 };
 
-// Operations of one connection from post to poll.
+// Counts the operations of one connection from post to poll.
 class OutstandingOperations final : public PollListener {
  public:
   explicit OutstandingOperations(int64_t limit) : limit_(limit) {}
-  // All or none. Posts come from one thread at a time, so check and add need not be one step.
+  // Takes all or none. Only one thread posts at a time, so check and add need not be one atomic
+  // step.
   bool TakeReads(size_t count) { return Take(reads_, count); }
   bool TakeWrites(size_t count) { return Take(writes_, count); }
   void Polled(Event::Kind kind) override {
@@ -55,7 +58,7 @@ class OutstandingOperations final : public PollListener {
 
 struct PendingEvent {
   Event event;
-  std::shared_ptr<PollListener> listener;  // null if nobody waits for the poll
+  std::shared_ptr<PollListener> listener;  // null if nobody needs to know of the poll
 };
 
 class EventBuffer {
@@ -71,10 +74,11 @@ class EventBuffer {
       events_.push_back(std::move(event));
     }
   }
-  // Nobody will poll any more: forgets what is waiting and whatever comes. Events hold listeners,
-  // which may be connections that hold this buffer; without this the two would keep each other.
+  // Discards everything queued, now and later, as nobody polls any more. Events hold listeners,
+  // which may be connections that hold this buffer; without Close() the two would keep each other
+  // alive.
   void Close();
-  // Tells the listeners after it has let go of its lock, so that they may take their own.
+  // Notifies the listeners after releasing its lock, so that they may take their own.
   size_t Poll(std::span<Event> events);
   bool empty() const {
     absl::MutexLock lock(&mutex_);

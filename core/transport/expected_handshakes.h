@@ -1,6 +1,5 @@
-// What a transport that answers dials shares with the others that do: the connections that a peer
-// is expected to dial for, and the check that what a connection is made of belongs to this
-// transport.
+// What transports that answer dials share: the connections that await a dial, and the check that a
+// connection's queue and regions belong to this transport.
 #pragma once
 
 #include <algorithm>
@@ -22,12 +21,12 @@
 
 namespace shoal::transport {
 
-// Connections by id, each until its peer dials with its secret or its time is up. Thread-safe.
-// `Connection` is the transport's own state of a connection.
+// Connections by id, each kept until its peer dials with the secret or its deadline passes.
+// Thread-safe. `Connection` is the transport's own connection state.
 template <typename Connection>
 class ExpectedHandshakes {
  public:
-  // The secret to hand to the peer; it opens this connection, once.
+  // Returns the secret to hand to the peer; it opens this connection, once.
   std::string Add(std::shared_ptr<Connection> connection, absl::Time deadline) {
     std::string secret = SecureToken();
     absl::MutexLock lock(&mutex_);
@@ -53,7 +52,8 @@ class ExpectedHandshakes {
     return taken;
   }
 
-  // Those whose time is up. `next` becomes the earliest deadline of the others, where it is later.
+  // Removes and returns the connections whose deadline has passed. Lowers `next` to the earliest
+  // deadline of the others.
   std::vector<std::shared_ptr<Connection>> TakeExpired(absl::Time now, absl::Time& next) {
     std::vector<std::shared_ptr<Connection>> expired;
     absl::MutexLock lock(&mutex_);
@@ -79,8 +79,8 @@ class ExpectedHandshakes {
   std::map<uint64_t, Expected> expected_ ABSL_GUARDED_BY(mutex_);
 };
 
-// CheckConnectionOptions, and: the queue is a `Queue`, and every exposed region an `OwnRegion` that
-// `table` knows.
+// CheckConnectionOptions, and checks that the queue is a `Queue` and every exposed region an
+// `OwnRegion` that `table` knows.
 template <typename Queue, typename OwnRegion, typename Table>
 absl::Status CheckOwnConnectionOptions(const ConnectionOptions& options, const Table& table) {
   SHOAL_RETURN_IF_ERROR(CheckConnectionOptions(options));

@@ -1,24 +1,24 @@
-// GPU memory as transports need it: a small seam over the GPU's driver, so that nothing but
-// transport/cuda sees CUDA, a program without it still builds and runs, and tests bring a GPU of
-// their own.
+// GPU memory as transports need it: a small seam over the GPU's driver. Only transport/cuda sees
+// CUDA, a program without it still builds and runs, and tests supply a GPU of their own.
 //
-// Visibility. A device that writes GPU memory over PCIe (the target of a remote write, or the one
-// that fetched a remote read) writes payload and whatever announces it, a header, a doorbell or a
-// completion in host memory, to two targets. Neither having seen the header whole
-// (core/transport/data_layout.h) nor a completion of the queue proves that payload in GPU memory is
-// visible to the GPU, nor to a copy out of it. Whoever is about to read such payload, a server
-// before it adds a slot up as well as a worker before it computes with fetched weights, first calls
-// FlushRemoteWrites of that GPU, after it has seen the header or completion. One flush covers all
-// that had arrived before it, so it is called once per batch. On machines where the GPU is also
-// reached past PCIe (NVLink-C2C) the driver reports that no flush is needed, which holds within one
-// path alone: there, all of a region goes over the one mapping that it was registered with, and its
-// header must lie in the same region.
+// Visibility. A device that writes GPU memory over PCIe (the target of a remote write, or the
+// initiator of a remote read) writes to two targets: the payload goes to the GPU; the header,
+// doorbell or completion that announces it goes to host memory. Neither a whole header
+// (core/transport/data_layout.h) nor a completion proves that the payload is visible to the GPU or
+// to a copy out of its memory. So before anything reads such a payload (a server adding up a slot,
+// a worker computing with fetched weights), call FlushRemoteWrites of that GPU after having seen
+// the header or completion. One flush covers everything that arrived before it: call it once per
+// batch.
 //
-// Shares. A process may let others of its host open a range of its GPU's memory, in which their
-// GPUs' copies then read and write. Whoever shares keeps the memory until all have closed it: what
-// is freed before is undefined where it is open. Others reach all of the allocation that the range
-// is part of, and may write it: it holds nothing that they may not. (Small allocations share
-// a driver's page of 2 MiB.)
+// On machines where the GPU is also reached past PCIe (NVLink-C2C) the driver reports that no flush
+// is needed. That holds within one path only: there, all of a region uses the one mapping it was
+// registered with, and its header must lie in the same region.
+//
+// Shares. A process may let others on its host open a range of its GPU's memory, which their GPUs'
+// copies then read and write.
+// - The owner keeps the memory until all have closed it: use of memory freed earlier is undefined.
+// - Others reach the whole allocation that contains the range, and may write it, so it must hold
+//   nothing else. (Small allocations share a driver page of 2 MiB.)
 #pragma once
 
 #include <array>
@@ -34,18 +34,18 @@
 
 namespace shoal::transport {
 
-// When the GPU sees what other devices wrote into its memory.
+// When the GPU sees what other devices wrote to its memory.
 enum class RemoteWrites {
   kVisible,         // by itself, in order
   kFlushed,         // after FlushRemoteWrites
-  kCannotBeFlushed  // no telling: such memory must not be written by other devices
+  kCannotBeFlushed  // unknown: other devices must not write such memory
 };
 
 struct GpuDevice {
   std::string name;
   std::string pci_address;         // "0000:1b:00.0"
-  std::array<char, 16> uuid = {};  // zeros: not told
-  bool dma_buf = false;            // says that its memory can be exported
+  std::array<char, 16> uuid = {};  // zeros if unknown
+  bool dma_buf = false;            // the driver says that its memory can be exported
   RemoteWrites remote_writes = RemoteWrites::kCannotBeFlushed;
 };
 
@@ -55,18 +55,19 @@ struct GpuAllocation {
   int64_t bytes = 0;
 };
 
-// One of several that are done together.
+// One copy of a batch.
 struct GpuCopy {
   void* to = nullptr;
   const void* from = nullptr;
   int64_t bytes = 0;
 };
 
-// A range of a GPU's memory by which another process of this host opens it.
+// A range of a GPU's memory, described so that another process on this host can open it.
 struct GpuShare {
-  std::array<char, 16> gpu = {};         // the UUID of the one that it lies on
-  std::array<char, 64> allocation = {};  // the driver's name for what the range is part of
-  int64_t offset = 0;                    // of the range therein
+  std::array<char, 16> gpu = {};  // the UUID of the GPU that holds it
+  // the driver's name for the allocation that contains the range
+  std::array<char, 64> allocation = {};
+  int64_t offset = 0;  // of the range within the allocation
   int64_t bytes = 0;
 };
 
@@ -75,11 +76,11 @@ struct OpenedShare {
   std::byte* allocation = nullptr;  // what was opened
 };
 
-// "GPU-01234567-89ab-cdef-0123-456789abcdef", as tools call it; empty where it is not told (zeros).
+// "GPU-01234567-89ab-cdef-0123-456789abcdef", as tools print it; empty for zeros (unknown).
 std::string GpuName(const std::array<char, 16>& uuid);
 
-// How an export is reached by other devices: where there are several ways, over the PCIe window; or
-// as the driver chooses. Some machines know but one of the two.
+// How other devices reach an export: over the PCIe window, where there are several ways, or as the
+// driver chooses. Some machines support only one of the two.
 enum class DmaBufMapping { kPcie, kDefault };
 
 // Thread-safe.
@@ -90,40 +91,40 @@ class GpuMemory {
   virtual int gpus() const = 0;
   virtual const GpuDevice& gpu(int index) const = 0;
 
-  // The allocation that the address lies in; nullopt for host memory. InvalidArgument for memory
-  // that moves between the two.
+  // Returns the allocation that contains the address; nullopt for host memory. InvalidArgument for
+  // memory that migrates between the two.
   virtual absl::StatusOr<std::optional<GpuAllocation>> Find(const void* address) = 0;
-  // Before memory is given to other devices: copies the driver makes into and out of it return only
-  // when they are done.
+  // Call before other devices get access: afterwards the driver's copies into and out of the memory
+  // return only when done.
   virtual absl::Status Prepare(const void* address) = 0;
-  // Both ends must be multiples of the page size and within one allocation. Unimplemented where the
-  // driver or the mapping does not have it.
+  // Both ends must be multiples of the page size and within one allocation. Unimplemented if the
+  // driver does not support it or this mapping.
   virtual absl::StatusOr<UniqueFd> ExportDmaBuf(const void* address, int64_t bytes,
                                                 DmaBufMapping mapping) = 0;
-  // A range within one allocation. Unimplemented where it cannot be shared.
+  // Shares a range within one allocation. Unimplemented if it cannot be shared.
   virtual absl::StatusOr<GpuShare> Share(std::span<const std::byte> memory) = 0;
-  // A range that another process shares, until it is closed. Nothing in it is trusted.
-  // FailedPrecondition where it lies on a GPU that this process does not see, NotFound where it is
-  // not there (any more), InvalidArgument where it is not within its allocation.
+  // Opens a range that another process shares, until Close. Trusts nothing in `share`.
+  // FailedPrecondition if this process does not see its GPU, NotFound if the allocation does not
+  // exist (any more), InvalidArgument if the range is not within it.
   virtual absl::StatusOr<OpenedShare> Open(const GpuShare& share) = 0;
   virtual void Close(const OpenedShare& opened) = 0;
-  // What has arrived from other devices is visible to that GPU when it returns. Free where nothing
-  // has to be done.
+  // When it returns, that GPU sees everything that has arrived from other devices. Costs nothing
+  // where no flush is needed.
   virtual absl::Status FlushRemoteWrites(int gpu) = 0;
 
-  // Copies between memory of a GPU, the same in all of them, and memory of this process or of a GPU
-  // that it sees, in any direction, by the GPU's copy engines; returns when all are done. That wait
-  // and finding the GPU cost tens of microseconds, once for a call. None may cross the end of a
-  // range that was pinned. Calls of several threads run beside each other.
+  // Copies between memory of one GPU, the same for all, and memory of this process or of a GPU that
+  // it sees, in any direction, with the GPU's copy engines. Returns when all are done; that wait,
+  // and finding the GPU, cost tens of microseconds per call. No copy may cross the end of a pinned
+  // range. Several threads may call it concurrently.
   virtual absl::Status Copy(std::span<const GpuCopy> copies) = 0;
-  // Whether Pin takes memory that this process may only read. Most GPUs on a PCIe bus do not.
+  // Whether Pin accepts memory that this process may only read. Most GPUs on a PCIe bus do not.
   virtual bool PinsReadOnly() const = 0;
-  // Lets copies go straight into and out of memory of this process, at the bus's full rate; without
-  // it they go through a buffer of the driver's at a fraction of it, and keep the caller waiting.
-  // `writable`: whether this process may write it. Takes the time of a copy of that memory.
-  // Unimplemented where the machine cannot; a copy works all the same.
+  // Lets copies go straight into and out of host memory of this process, at the bus's full rate.
+  // Without it they go through a buffer of the driver's at a fraction of that rate, and block the
+  // caller. `writable`: whether this process may write the memory. Takes as long as copying that
+  // memory. Unimplemented where the machine cannot; copies still work.
   virtual absl::Status Pin(std::span<const std::byte> memory, bool writable) = 0;
-  // Of what Pin took, before that memory goes.
+  // Undoes Pin. Call it before the memory is freed.
   virtual void Unpin(std::span<const std::byte> memory) = 0;
 };
 

@@ -1,5 +1,5 @@
 // What the handshakes of all transports share: the envelope of offers and answers, the description
-// of exposed regions and the checks of posted operations against it.
+// of exposed regions, and the checks of posted operations against it.
 #pragma once
 
 #include <cstdint>
@@ -18,27 +18,27 @@ namespace shoal::transport {
 // Raised whenever the bytes of a handshake or of a data connection change meaning.
 inline constexpr uint32_t kTransportProtocolVersion = 2;
 
-// Regions that one side of a connection may expose: what fits a handshake message and its file
-// descriptors.
+// The most regions that one side of a connection may expose: as many as fit a handshake message and
+// its file descriptors.
 inline constexpr size_t kMaxExposedRegions = 128;
 
-// Doorbells that may wait at a peer, per connection; more are refused at the poster until the peer
-// polls.
+// The most doorbells that may wait at a peer, per connection. Beyond it the poster refuses more
+// until the peer polls.
 inline constexpr int64_t kMaxWaitingDoorbells = 4096;
 
 inline constexpr int64_t kMaxOutstandingOperations = 16384;
 
-// Offers and answers: magic, kind, version, transport, then the transport's own body.
+// Wraps an offer or answer: magic, kind, version, transport, then the transport's own body.
 std::string SealOffer(std::string_view transport, std::string_view body);
 std::string SealAnswer(std::string_view transport, std::string_view body);
-// The body. Errors name `peer` and tell a wrong transport, another version and malformed bytes
-// apart.
+// Returns the body. Errors name `peer` and distinguish a wrong transport, another version and
+// malformed bytes.
 absl::StatusOr<std::string> OpenOffer(std::string_view transport, std::string_view peer,
                                       std::string_view bytes);
 absl::StatusOr<std::string> OpenAnswer(std::string_view transport, std::string_view peer,
                                        std::string_view bytes);
 
-// One exposed region as the peer sees it.
+// An exposed region as the peer sees it.
 struct RemoteRegion {
   int64_t bytes = 0;
   bool writable = false;
@@ -48,31 +48,31 @@ void WriteRegions(std::span<const RemoteRegion> regions, ByteWriter& writer);
 absl::StatusOr<std::vector<RemoteRegion>> ReadRegions(std::string_view peer, ByteReader& reader);
 std::vector<RemoteRegion> DescribeRegions(const std::vector<std::shared_ptr<Region>>& exposed);
 
-// Sane options: queue given, bounds positive and within limits, at most kMaxExposedRegions, none of
-// them kLocal or null.
+// Checks that the queue is set, bounds are positive and within limits, and that there are at most
+// kMaxExposedRegions regions, none of them kLocal or null.
 absl::Status CheckConnectionOptions(const ConnectionOptions& options);
 
-// What every transport checks before it takes a post: bounds and access of each operation on the
-// peer's regions, and that its memory here is `known`: lies in a region of the transport. Empty
-// operations touch nothing and need neither.
-// Templates, since a small operation takes little more than its checks.
+// Checks a post, for every transport: bounds and access of each operation on the peer's regions,
+// and that its local memory is `known`, that is, within a region of the transport. Empty operations
+// touch nothing and skip both. Templates, since a small operation costs little more than its
+// checks.
 template <typename KnowsMemory>
 absl::Status CheckReads(const std::string& peer, std::span<const RemoteRegion> regions,
                         std::span<const ReadOperation> operations, const KnowsMemory& known);
 template <typename KnowsMemory>
 absl::Status CheckWrites(const std::string& peer, std::span<const RemoteRegion> regions,
                          std::span<const WriteOperation> operations, const KnowsMemory& known);
-// How many of them ring.
+// Returns how many of them ring.
 int64_t CountRings(std::span<const WriteOperation> operations);
 
-// Why a dial is refused, for the side that dialled.
+// Tells the side that dialled why it was refused.
 std::string EncodeRefusal(const absl::Status& status);
 absl::Status DecodeRefusal(std::string_view body);
 
-// Equal, in a time that does not depend on where they differ.
+// Compares in a time that does not depend on where the secrets differ.
 bool SameSecret(std::string_view a, std::string_view b);
 
-// What follows is for CheckReads and CheckWrites.
+// Helpers of CheckReads and CheckWrites.
 inline bool IsWithin(std::span<const RemoteRegion> regions, int region, int64_t offset,
                      size_t size) {
   if (static_cast<size_t>(region) >= regions.size()) {

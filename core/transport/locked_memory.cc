@@ -18,8 +18,8 @@ bool HasBit(const std::string& hexadecimal, int bit) {
   return (std::strtoull(hexadecimal.c_str(), nullptr, 16) >> bit & 1) != 0;
 }
 
-// The kernel asks for the capability over the whole machine: one that holds only in a user
-// namespace of its own does not count.
+// The kernel asks for the capability in the initial user namespace: having it only in another does
+// not count.
 bool InFirstUserNamespace(const std::string& root) {
   std::ifstream file(root + "/proc/self/uid_map");
   uint64_t inside = 0;

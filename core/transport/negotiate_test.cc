@@ -1,4 +1,4 @@
-// Two sides that speak to each other by function calls, over real transports.
+// Two sides that talk through function calls, over real transports.
 #include "core/transport/negotiate.h"
 
 #include <map>
@@ -16,7 +16,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-// A process of one side: its transports in order of preference, with a queue each.
+// A process of one side: its transports by preference, with a queue each.
 struct Process {
   explicit Process(std::vector<std::string> transports) : names(std::move(transports)) {
     for (const std::string& name : names) {
@@ -76,7 +76,7 @@ class NegotiateTest : public ::testing::Test {
     return taken;
   }
 
-  // Connections go before the processes, which are of the tests.
+  // Destroys connections before the processes, which belong to the tests.
   void Drop() {
     connection.reset();
     accepted.clear();

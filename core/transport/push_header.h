@@ -1,5 +1,5 @@
-// The hash that makes a push header recognisable as whole: set last by the client, checked first by
-// the server.
+// The hash that tells whether a push header is whole: the client sets it last, the server checks it
+// first.
 #pragma once
 
 #include "core/transport/data_layout.h"
@@ -11,7 +11,7 @@ inline uint64_t PushHeaderHash(const PushHeader& header) {
   return XXH3_64bits(&header, kPushHeaderHashedBytes);
 }
 
-// Call when all other fields are set.
+// Call after setting all other fields.
 inline void SealPushHeader(PushHeader& header) { header.header_hash = PushHeaderHash(header); }
 
 inline bool IsWhole(const PushHeader& header) {

@@ -1,4 +1,4 @@
-// --rdma-device and --rdma-gid-index, the same on every program that talks over RDMA.
+// --rdma-device and --rdma-gid-index, the same in every program that uses RDMA.
 #pragma once
 
 #include <optional>

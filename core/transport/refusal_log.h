@@ -1,4 +1,4 @@
-// Warns of refused dials without letting whoever dials fill the log.
+// Warns of refused dials at a limited rate, so that dialling peers cannot fill the log.
 #pragma once
 
 #include <string_view>
@@ -13,7 +13,7 @@ namespace shoal::transport {
 class RefusalLog {
  public:
   explicit RefusalLog(std::string_view transport) : transport_(transport) {}
-  // At most one line a second; the next line tells how many were left out.
+  // Logs at most one line a second; the next line says how many were left out.
   void Refused(const absl::Status& why);
 
  private:

@@ -56,7 +56,7 @@ Residence RegionTable::ResidenceOf(std::span<const std::byte> memory) const {
 
 const RegionTable::Known* RegionTable::Find(std::span<const std::byte> memory) const {
   const uintptr_t begin = Address(memory);
-  // The nearest region below is the one, unless registrations overlap.
+  // The nearest region below contains it, unless registrations overlap.
   for (auto it = known_.upper_bound(begin); it != known_.begin();) {
     --it;
     const uintptr_t into = begin - it->first;
@@ -100,8 +100,8 @@ absl::StatusOr<std::shared_ptr<Region>> AnonymousRegion::Allocate(
 }
 
 AnonymousRegion::~AnonymousRegion() {
-  // The base class takes the memory off the table after this: nobody may post operations on a
-  // region that is going.
+  // The base class removes the memory from the table after this: nobody may post operations on a
+  // region that is being destroyed.
   munmap(bytes().data(), bytes().size());
 }
 

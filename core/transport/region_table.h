@@ -1,4 +1,4 @@
-// The memory a transport knows, for the check that operations name nothing else. Thread-safe.
+// The memory that a transport knows, used to check that operations name nothing else. Thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -15,10 +15,10 @@
 
 namespace shoal::transport {
 
-// Whose memory it is: the processor reads and writes that of a GPU by GpuMemory::Copy alone.
+// Where memory lies: the processor accesses a GPU's only through GpuMemory::Copy.
 enum class Residence : uint8_t { kHost, kGpu };
 
-// `gpu` may be null: then all memory is the host's.
+// `gpu` may be null: then all memory is host memory.
 absl::StatusOr<Residence> ResidenceOf(GpuMemory* gpu, std::span<const std::byte> memory);
 
 class RegionTable {
@@ -27,7 +27,7 @@ class RegionTable {
   void Remove(std::span<const std::byte> memory);
   // Whether [memory) lies within one known region. Empty memory always does.
   bool Contains(std::span<const std::byte> memory) const;
-  // Of memory within a known region.
+  // The memory must lie within a known region.
   Residence ResidenceOf(std::span<const std::byte> memory) const;
 
  private:
@@ -35,15 +35,15 @@ class RegionTable {
     size_t size = 0;
     Residence residence = Residence::kHost;
   };
-  // Null: none has it.
+  // Returns null if no region contains it.
   const Known* Find(std::span<const std::byte> memory) const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
 
   mutable absl::Mutex mutex_;
-  // By begin; the same memory may be registered more than once.
+  // By start address; the same memory may be registered more than once.
   std::multimap<uintptr_t, Known> known_ ABSL_GUARDED_BY(mutex_);
 };
 
-// A region over memory of the caller's, or (AnonymousRegion) its own.
+// A region over the caller's memory, or (AnonymousRegion) its own.
 class RegisteredRegion : public Region {
  public:
   // InvalidArgument if the memory is empty.
@@ -56,7 +56,7 @@ class RegisteredRegion : public Region {
   ~RegisteredRegion() override;
   std::span<std::byte> bytes() override { return memory_; }
   Access access() const override { return access_; }
-  // Tells whose region it is.
+  // Identifies the owner of the region.
   const RegionTable* table() const { return table_.get(); }
 
  private:
@@ -65,7 +65,7 @@ class RegisteredRegion : public Region {
   const Access access_;
 };
 
-// Private zeroed pages: what transports allocate whose peers do not map memory.
+// Private zeroed pages, for transports whose peers do not map memory.
 class AnonymousRegion final : public RegisteredRegion {
  public:
   static absl::StatusOr<std::shared_ptr<Region>> Allocate(std::shared_ptr<RegionTable> table,

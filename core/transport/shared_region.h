@@ -1,5 +1,5 @@
-// Memory of a GPU as a transport exposes it to peers, who open it: it goes when the last of the
-// region's references does, which a transport keeps for as long as a peer may have it open.
+// GPU memory that a transport exposes and peers open. Freed with the last reference to the region;
+// a transport holds one as long as a peer may have the memory open.
 #pragma once
 
 #include <algorithm>
@@ -15,19 +15,19 @@
 
 namespace shoal::transport {
 
-// Whether it opens memory of that GPU, and so do its peers that say they do.
+// Whether this transport opens memory of that GPU if a peer exposes it.
 inline bool ReachesGpu(const Transport& transport, const std::string& gpu) {
   const std::vector<std::string>& gpus = transport.capabilities().opens_gpus;
   return std::ranges::find(gpus, gpu) != gpus.end();
 }
 
-// `memory` is an allocation of its own, of `bytes` at least.
+// `memory` is a separate allocation of at least `bytes`.
 inline absl::StatusOr<std::shared_ptr<Region>> ExposeShared(Transport& transport,
                                                             std::shared_ptr<std::byte> memory,
                                                             size_t bytes, Access access) {
   struct Exposed {
     std::shared_ptr<std::byte> memory;
-    std::shared_ptr<Region> region;  // goes first
+    std::shared_ptr<Region> region;  // destroyed first
   };
   SHOAL_ASSIGN_OR_RETURN(std::shared_ptr<Region> region,
                          transport.Register({memory.get(), bytes}, access));

@@ -1,10 +1,10 @@
-// Words in exposed memory that a peer may be writing while they are read: headers and
-// acknowledgements. What makes such a read safe is in the words themselves (a hash, an id seen
-// twice), and a fence keeps what they vouch for from being read ahead of them.
+// Reads of words in exposed memory that a peer may be writing at the same time: headers and
+// acknowledgements. The words themselves make such a read safe (a hash, an id seen twice), and a
+// fence keeps the data that they vouch for from being read before them.
 //
-// ThreadSanitizer can neither see that nor understand fences. So it is kept from looking at the
-// copy, and where the writer is a thread of this process (tcp receives into exposed memory) it is
-// told that what was written before is published by the words.
+// ThreadSanitizer can neither see that nor understand fences. So it does not instrument the copy,
+// and where the writer is a thread of this process (tcp receives into exposed memory) it is told
+// that the words publish what was written before them.
 #pragma once
 
 #include <atomic>
@@ -21,14 +21,14 @@ void __tsan_release(void* address);
 
 namespace shoal::transport {
 
-// Data that ends with, or is vouched for by, what begins at `address` is in place.
+// Call when the data that the words at `address` end or vouch for is in place.
 inline void PublishShared([[maybe_unused]] void* address) {
 #ifdef __SANITIZE_THREAD__
   __tsan_release(address);
 #endif
 }
 
-// A copy that may be torn: whole only if the words say so.
+// Returns a copy that may be torn; only the words' contents tell whether it is whole.
 template <typename Words>
 __attribute__((no_sanitize("thread"), noinline)) Words CopyShared(const std::byte* from) {
   static_assert(sizeof(Words) % sizeof(uint64_t) == 0);

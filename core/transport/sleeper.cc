@@ -19,7 +19,7 @@ std::atomic_ref<uint32_t> Flag(uint32_t* flag) { return std::atomic_ref<uint32_t
 
 void NotifySleeper(const uint32_t* flag, int event_fd) {
   std::atomic_thread_fence(std::memory_order_seq_cst);
-  // A lock-free load does not write, so a read-only mapping will do.
+  // A lock-free load does not write, so a read-only mapping suffices.
   if (Flag(const_cast<uint32_t*>(flag)).load(std::memory_order_seq_cst) != 0) {
     const uint64_t one = 1;
     // EAGAIN means that the counter is full: the sleeper is awake already.
@@ -56,7 +56,7 @@ void Sleeper::Withdraw() {
 }
 
 void Sleeper::Sleep(absl::Duration time, int other_fd) {
-  // A negative descriptor is left out.
+  // poll ignores a negative descriptor.
   pollfd poll_fds[] = {{.fd = event_fd_.get(), .events = POLLIN, .revents = 0},
                        {.fd = other_fd, .events = POLLIN, .revents = 0}};
   const timespec left = absl::ToTimespec(time);

@@ -1,9 +1,9 @@
-// Sleeping on an eventfd such that notifying costs no system call while nobody sleeps.
+// Sleeps on an eventfd such that notifying costs no system call while nobody sleeps.
 //
 // The sleeper announces itself in a flag, looks for work once more, and sleeps; a notifier
-// publishes its work, then looks at the flag. Sequentially consistent fences on both sides exclude
-// that each misses the other. The flag may lie in memory that other processes read, who then notify
-// through the same functions.
+// publishes its work, then looks at the flag. Sequentially consistent fences on both sides ensure
+// that at least one sees the other. The flag may lie in memory that other processes read; they
+// notify through the same functions.
 #pragma once
 
 #include <atomic>
@@ -17,13 +17,12 @@
 
 namespace shoal::transport {
 
-// Call after the work has been published. `flag` is only read.
+// Call after publishing the work. Only reads `flag`.
 void NotifySleeper(const uint32_t* flag, int event_fd);
 
 class Sleeper {
  public:
-  // `flag` must live as long as the sleeper; null for a flag of its own. `spin` as in
-  // TransportOptions.
+  // `flag` must outlive the sleeper; null for a flag of its own. `spin` as in TransportOptions.
   static absl::StatusOr<std::unique_ptr<Sleeper>> Create(uint32_t* flag, absl::Duration spin);
 
   void Notify() { NotifySleeper(flag_, event_fd_.get()); }
@@ -32,9 +31,9 @@ class Sleeper {
   // What a look for work saw.
   enum class Seen { kNothing, kProgress, kWork };
 
-  // Returns true as soon as look() sees work, false when the time is up. A look that saw progress
-  // makes it look on as if the wait began anew. A descriptor `other_fd` (-1: none) that becomes
-  // readable ends a sleep as well, to look again. One thread at a time.
+  // Returns true as soon as look() sees work, false when the time is up. Progress restarts the
+  // polling phase. A readable `other_fd` (-1: none) also ends a sleep, to look again. For one
+  // thread at a time.
   template <typename Look>
   bool Wait(absl::Duration timeout, const Look& look, int other_fd = -1) {
     Seen seen = look();

@@ -1,5 +1,5 @@
-// The Connection of every transport: it holds the transport's own state of the connection, which
-// queues and threads of the transport share, and closes it when it goes.
+// The Connection of every transport: holds the transport's own connection state, shared with its
+// queues and threads, and closes it on destruction.
 #pragma once
 
 #include <cstdint>
@@ -15,8 +15,8 @@
 
 namespace shoal::transport {
 
-// State has the methods of Connection but Close, which `close` does instead; it may be called more
-// than once and from any thread.
+// State has the methods of Connection except Close: `close` does that, and may be called repeatedly
+// and from any thread.
 template <typename State>
 class StateConnection final : public Connection {
  public:

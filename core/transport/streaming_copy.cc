@@ -13,11 +13,11 @@
 namespace shoal::transport {
 namespace {
 
-constexpr size_t kUsualCacheBytes = size_t{1} << 20;  // where the system does not tell
+constexpr size_t kUsualCacheBytes = size_t{1} << 20;  // if the system does not report it
 
 #ifdef __AVX2__
 constexpr size_t kPage = 4096;  // prefetching stops at its end
-constexpr size_t kPages = 4;    // side by side
+constexpr size_t kPages = 4;    // copied at once
 constexpr size_t kLine = 64;
 
 void StreamLine(std::byte* to, const std::byte* from) {
@@ -29,7 +29,7 @@ void StreamLine(std::byte* to, const std::byte* from) {
   _mm256_stream_si256(destination + 1, high);
 }
 
-// `to` begins a cache line, `size` is a multiple of kPages pages.
+// `to` must begin a cache line, `size` be a multiple of kPages pages.
 void StreamPages(std::byte* to, const std::byte* from, size_t size) {
   for (size_t group = 0; group < size; group += kPages * kPage) {
     for (size_t line = group; line < group + kPage; line += kLine) {

@@ -41,7 +41,7 @@ TEST(RegionTableTest, KnowsExactlyTheBytesOfItsRegions) {
   EXPECT_TRUE(table.Contains({}));
   EXPECT_FALSE(table.Contains(all.first(1)));
   table.Add(all.subspan(100, 200));
-  table.Add(all.subspan(100, 50));  // the same begin, shorter
+  table.Add(all.subspan(100, 50));  // same start, shorter
   table.Add(all.subspan(150, 10));  // inside another
   EXPECT_TRUE(table.Contains(all.subspan(100, 200)));
   EXPECT_TRUE(table.Contains(all.subspan(155, 145)));

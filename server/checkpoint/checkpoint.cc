@@ -20,7 +20,7 @@ struct Shard {
   ShardTable table;
 };
 
-// Maps a shard and holds its size, header and records against the manifest.
+// Maps a shard and checks its size, header and records against the manifest.
 absl::StatusOr<Shard> OpenShard(const std::string& folder, const ShardEntry& entry, int64_t step) {
   const std::string path = fmt::format("{}/{}", folder, entry.file);
   Shard shard;
@@ -85,7 +85,7 @@ struct Checkpoint::State {
   std::vector<Shard> shards;
   std::map<std::pair<int, int64_t>, Piece> pieces;  // by unit and first element
 
-  // Every element of every unit is there exactly once.
+  // Checks that every element of every unit is there exactly once.
   absl::Status CheckCoverage() const {
     std::vector<int64_t> covered;
     for (const plan::UnitSpec& unit : plan::BuildUnits(manifest.spec)) {
@@ -194,7 +194,7 @@ std::vector<absl::Status> VerifyCheckpoint(const std::string& folder) {
     for (const ShardRecord& record : shard->table.records) {
       if (absl::Status status = VerifyRecord(*shard->file, record); !status.ok()) {
         damages.push_back(status);
-        break;  // one line a file
+        break;  // one line per file
       }
     }
   }

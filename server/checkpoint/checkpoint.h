@@ -4,8 +4,10 @@
 // can restore from it, since state is read by range of a unit.
 //
 // Who calls: coordinator (create, finish, prune, newest), servers (restore), the command line
-// (list, verify, export). Failure: a crash at any moment leaves every complete checkpoint as it
-// was. A damaged file is named, never used: record hashes are verified when a record is first read.
+// (list, verify, export).
+//
+// Failure: a crash at any moment leaves every complete checkpoint as it was. A damaged file is
+// named, never used: record hashes are verified when a record is first read.
 #pragma once
 
 #include <cstdint>
@@ -26,21 +28,21 @@ namespace shoal::server {
 
 struct Manifest {
   int64_t step =
-      0;  // of the weights; the next step to run is this + 1, and the data position follows from it
+      0;  // of the weights; the next step to run is this + 1, which also gives the data position
   double loss = 0;  // of that step
   plan::ModelSpec spec;
   formats::SpecialTokens special;
   std::vector<ShardEntry> shards;
 };
 
-// "<directory>/step-00000050".
+// Returns "<directory>/step-00000050".
 std::string CheckpointPath(const std::string& directory, int64_t step);
 
-// Makes the folder of a step's checkpoint, empty: what an interrupted attempt left there goes.
-// FailedPrecondition if a complete checkpoint is there.
+// Makes an empty folder for a step's checkpoint, removing what an interrupted attempt left there.
+// FailedPrecondition if it holds a complete checkpoint.
 absl::StatusOr<std::string> CreateCheckpointFolder(const std::string& directory, int64_t step);
 
-// Writes job.yaml and then the manifest. All shards must be written and synced.
+// Writes job.yaml and then the manifest. All shards must have been written and synced.
 absl::Status WriteManifest(const std::string& folder, const Manifest& manifest,
                            const std::string& job_yaml);
 
@@ -49,18 +51,18 @@ struct CheckpointInfo {
   std::string path;
   int64_t bytes = 0;
 };
-// The complete ones, by rising step. An absent directory has none.
+// Returns the complete checkpoints by rising step; none if the directory does not exist.
 absl::StatusOr<std::vector<CheckpointInfo>> ListCheckpoints(const std::string& directory);
-// The complete one of the highest step.
+// Returns the complete checkpoint of the highest step.
 absl::StatusOr<std::optional<CheckpointInfo>> NewestCheckpoint(const std::string& directory);
-// Removes the oldest complete ones beyond `keep` (at least 1 stays) and incomplete ones older than
-// the newest complete one.
+// Removes the oldest complete checkpoints beyond `keep` (at least 1 stays) and incomplete ones
+// older than the newest complete one.
 absl::Status PruneCheckpoints(const std::string& directory, int64_t keep);
 
 // A complete checkpoint, opened for reading. Thread-safe.
 class Checkpoint {
  public:
-  // Checks the manifest, and every shard's size, header and records. NotFound where there is no
+  // Checks the manifest, and every shard's size, header and records. NotFound if there is no
   // manifest.
   static absl::StatusOr<std::unique_ptr<Checkpoint>> Open(const std::string& folder);
   ~Checkpoint();
@@ -69,7 +71,7 @@ class Checkpoint {
   const std::string& folder() const;
   absl::StatusOr<std::string> JobYaml() const;
 
-  // Elements [offset, offset + out.size()) of a section of a unit's flat vector.
+  // Reads elements [offset, offset + out.size()) of a section of a unit's flat vector.
   absl::Status Read(Section section, int unit, int64_t offset, std::span<float> out) const;
 
  private:
@@ -78,11 +80,11 @@ class Checkpoint {
   std::unique_ptr<State> state_;
 };
 
-// Reads every byte. One status per damaged file, each naming it; empty when all is well.
+// Reads every byte. Returns one status per damaged file, each naming it; empty if all are intact.
 std::vector<absl::Status> VerifyCheckpoint(const std::string& folder);
 
-// Writes the master weights as a Hugging Face folder. Tokenizer files come from `tokenizer_folder`
-// where it is not empty.
+// Writes the master weights as a Hugging Face folder. Copies tokenizer files from
+// `tokenizer_folder` unless it is empty.
 absl::Status ExportHuggingFace(const Checkpoint& checkpoint, const std::string& output, DType dtype,
                                const std::string& tokenizer_folder);
 

@@ -1,4 +1,4 @@
-// A shard or manifest of any bytes is refused or parsed, never believed.
+// Feeds arbitrary bytes as shard or manifest: each is refused or parsed, never trusted.
 #include <cstddef>
 #include <cstdint>
 #include <span>

@@ -23,7 +23,7 @@ std::string FreshDirectory() {
   return fmt::format("{}/checkpoint-{}", ::testing::TempDir(), SecureToken());
 }
 
-// The value of an element, so that any range can be checked.
+// Returns the value of an element, so that any range can be checked.
 float Value(Section section, int unit, int64_t element) {
   return static_cast<float>(static_cast<int>(section) * 1000 + unit) +
          static_cast<float>(element % 997) * 0.001f;

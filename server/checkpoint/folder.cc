@@ -23,7 +23,7 @@ bool IsComplete(const std::string& folder) {
   return fs::is_regular_file(fmt::format("{}/{}", folder, kManifestFile), error);
 }
 
-// The step a folder's name stands for.
+// Returns the step that a folder's name stands for.
 std::optional<int64_t> StepOf(const std::string& name) {
   if (!name.starts_with(kPrefix)) {
     return std::nullopt;
@@ -62,8 +62,8 @@ absl::StatusOr<std::vector<Folder>> Folders(const std::string& directory) {
   return folders;
 }
 
-// Removes the manifest first, so that a crash half way leaves an incomplete checkpoint rather than
-// a damaged one.
+// Removes the manifest first, so that a crash halfway leaves an incomplete checkpoint rather than a
+// damaged one.
 absl::Status RemoveFolder(const std::string& path) {
   std::error_code error;
   fs::remove(fmt::format("{}/{}", path, kManifestFile), error);

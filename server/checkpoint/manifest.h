@@ -1,4 +1,4 @@
-// manifest.json: what makes a checkpoint complete. Parsed as hostile input.
+// manifest.json, which makes a checkpoint complete. Parsed as hostile input.
 #pragma once
 
 #include <string>

@@ -3,11 +3,12 @@
 //
 //   header   64 bytes: magic "SHOALCKP", format version, step, number of records
 //   records  64 bytes each: partition, unit, offset and count in the unit, place in the file,
-//   XXH3-64 of its data data     per record: fp32 master weights, first moments, second moments
+//            XXH3-64 of its data
+//   data     per record: fp32 master weights, first moments, second moments
 //
-// The manifest holds the hash of header and records, and these the hashes of the data, so one
-// number vouches for the file. Reading treats the file as hostile: every field is checked before it
-// is used.
+// The manifest holds the hash of header and records, and the records hold the hashes of the data,
+// so one number vouches for the file. Reading treats the file as hostile: every field is checked
+// before it is used.
 #pragma once
 
 #include <cstddef>
@@ -36,8 +37,8 @@ struct ShardEntry {
   bool operator==(const ShardEntry&) const = default;
 };
 
-// Writes a shard record by record. One thread. The file is under its name from the start; it counts
-// only once a manifest names it.
+// Writes a shard record by record. For one thread. The file has its final name from the start; it
+// counts only once a manifest names it.
 class ShardWriter {
  public:
   static absl::StatusOr<std::unique_ptr<ShardWriter>> Create(
@@ -45,10 +46,10 @@ class ShardWriter {
       const std::vector<plan::PartitionSpec>& partitions);
   ~ShardWriter();
 
-  // The next partition, in the order announced; each span has the partition's count.
+  // Adds the next partition, in the order announced; each span has the partition's count.
   absl::Status Add(std::span<const float> master, std::span<const float> first_moment,
                    std::span<const float> second_moment);
-  // All announced partitions are in: writes header and records, and syncs the file.
+  // Call after adding all announced partitions: writes header and records, and syncs the file.
   absl::StatusOr<ShardEntry> Finish();
 
  private:
@@ -65,10 +66,10 @@ struct ShardRecord {
   int64_t bytes() const { return partition.count * 4 * kSections; }
 };
 
-// Header and records of a whole file in memory, checked against its size. `name` is for messages.
+// Holds header and records of a whole file, checked against its size. `name` is for messages.
 struct ShardTable {
   int64_t step = 0;
-  uint64_t hash = 0;  // of header and records as they lie in the file
+  uint64_t hash = 0;  // of header and records as stored in the file
   std::vector<ShardRecord> records;
 };
 absl::StatusOr<ShardTable> ParseShard(std::span<const std::byte> file, const std::string& name);

@@ -7,6 +7,7 @@
 #include "core/base/logging.h"
 #include "core/base/status.h"
 #include "core/job/job_id.h"
+#include "google/protobuf/util/message_differencer.h"
 
 namespace shoal::server {
 

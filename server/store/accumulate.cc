@@ -26,16 +26,16 @@ SHOAL_KERNEL_BODY void Add(const T* __restrict gradient, float* __restrict accum
 }
 
 // 1.5 x 2^52: adding it to a double of magnitude below 2^51 leaves the value, rounded to an
-// integer, in the low bits. It is what AVX2 has instead of a conversion to 64-bit integers, and
-// every width uses it.
+// integer, in the low bits. AVX2 needs it, as it has no conversion to 64-bit integers, and every
+// width uses it.
 constexpr double kRounder = 0x1.8p52;
 
 SHOAL_KERNEL_BODY int64_t RoundSmall(double value) {
   return std::bit_cast<int64_t>(value + kRounder) - std::bit_cast<int64_t>(kRounder);
 }
 
-// round(value x 2^40) for |value| <= 2^20, exactly: the product may need 61 bits, so the part above
-// 2^-20 goes first.
+// Returns round(value x 2^40) for |value| <= 2^20, exactly: the product may need 61 bits, so the
+// part above 2^-20 is converted first.
 SHOAL_KERNEL_BODY int64_t ToFixed(float value) {
   const double wide = static_cast<double>(value);
   const double shifted = wide * 0x1p20 + kRounder;
@@ -69,8 +69,8 @@ SHOAL_KERNEL_BODY void ExactToFloat(const int64_t* __restrict accumulator, float
   }
 }
 
-// Partial sums: as many as the widest vectors hold twice over, so that additions of one do not wait
-// for those of another.
+// Partial sums: twice as many as the widest vectors hold, so that additions of one do not wait for
+// those of another.
 constexpr int kLanes = 16;
 
 SHOAL_KERNEL_BODY GradientStatistics Statistics(const float* gradient, int64_t count) {

@@ -122,7 +122,7 @@ TEST_P(Kernels, ExactRefusesWhatItCannotHold) {
   const int64_t one = int64_t{1} << kExactFractionBits;
   EXPECT_EQ(sum, (std::vector<int64_t>{one, 0, 0, 0, one << 20, 0, 0, one}));
 
-  // A sum that reaches the limit stays where it is and says so.
+  // A sum that reaches the limit stays where it is and reports it.
   std::vector<int64_t> full = {kExactMaxSum - 1, -(kExactMaxSum - 1), kExactMaxSum - 1};
   const float step[] = {1.0f, -1.0f, -1.0f};
   EXPECT_EQ(kernels_.add_exact_f32(step, full.data(), 3), 2);

@@ -1,13 +1,15 @@
 // AdamW on one range of a partition, as PyTorch's torch.optim.AdamW computes it, with all state in
 // fp32:
 //
-//   g = gradient * clip                              p = p * (1 - lr * weight_decay)      (where
-//   decay applies) m = m + (g - m) * (1 - beta1)                    v = v * beta2 + g * g * (1 -
-//   beta2) p = p - lr / (1 - beta1^step) * m / (sqrt(v) / sqrt(1 - beta2^step) + epsilon)
+//   g = gradient * clip
+//   p = p * (1 - lr * weight_decay)                    (where decay applies)
+//   m = m + (g - m) * (1 - beta1)
+//   v = v * beta2 + g * g * (1 - beta2)
+//   p = p - lr / (1 - beta1^step) * m / (sqrt(v) / sqrt(1 - beta2^step) + epsilon)
 //
-// The same pass writes p in the wire type, so that publishing costs no second look at the weights.
-// Scalars are computed in double and rounded to float once. Pure; any thread; same bits at every
-// vector width.
+// The same pass writes p in the wire type, so that publishing does not read the weights again.
+// Scalars are computed in double and rounded to float once. Pure and thread-safe; gives the same
+// bits at every vector width.
 #pragma once
 
 #include <cstdint>
@@ -29,13 +31,14 @@ struct AdamWOptions {
 AdamWScalars MakeAdamWScalars(const AdamWOptions& options, int64_t step, double learning_rate,
                               double clip_coefficient);
 
-// The same without decay.
+// Returns the same scalars without decay.
 inline AdamWScalars WithoutDecay(AdamWScalars scalars) {
   scalars.decay_factor = 1.0f;
   return scalars;
 }
 
-// Updates `count` elements of master, m and v in place and overwrites wire. Arrays do not overlap.
+// Updates `count` elements of master, m and v in place and overwrites wire. Arrays must not
+// overlap.
 struct AdamWKernels {
   void (*f32)(const AdamWScalars& scalars, const float* gradient, float* master, float* m, float* v,
               float* wire, int64_t count);

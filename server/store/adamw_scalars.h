@@ -4,7 +4,7 @@
 
 namespace shoal::server {
 
-// Of one step.
+// The scalars of one step.
 struct AdamWScalars {
   float clip = 1;
   float one_minus_beta1 = 0;

@@ -16,9 +16,9 @@
 namespace shoal::server {
 namespace {
 
-// As the store hands out work.
+// The chunk in which the store hands out work.
 constexpr int64_t kChunk = 16384;
-// Arrays start this far apart beyond a whole number of pages, so that streams do not fall onto the
+// Arrays start this far apart beyond a whole number of pages, so that streams do not map to the
 // same cache sets.
 constexpr int64_t kStagger = 4096 + 256;
 
@@ -125,7 +125,7 @@ absl::StatusOr<StoreBenchReport> RunStoreBench(const StoreBenchOptions& options)
   for (Case& c : Cases(arrays)) {
     std::vector<double> triad_seconds;
     std::vector<double> seconds;
-    SecondsOf(pool, options.elements, c.body);  // Warm-up.
+    SecondsOf(pool, options.elements, c.body);  // warm-up
     for (int run = 0; run < options.runs; ++run) {
       triad_seconds.push_back(SecondsOf(pool, options.elements, triad_body));
       seconds.push_back(SecondsOf(pool, options.elements, c.body));

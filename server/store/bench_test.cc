@@ -6,7 +6,7 @@
 namespace shoal::server {
 namespace {
 
-// Never about speed: that it runs, measures every kernel, and says what it is a fraction of.
+// Not about speed: it runs, measures every kernel, and says what each is a fraction of.
 TEST(StoreBench, RunsAndReports) {
   const auto report = RunStoreBench({.threads = 2, .elements = 1 << 15, .runs = 1});
   ASSERT_TRUE(report.ok());

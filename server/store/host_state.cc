@@ -11,10 +11,10 @@
 namespace shoal::server {
 namespace {
 
-// Elements one thread updates at a time: state of one chunk (28 B an element) stays within a
+// Elements that one thread updates at a time: a chunk's state (28 B per element) stays within a
 // second-level cache.
 constexpr int64_t kUpdateChunk = 16384;
-// Elements of a sealed exact gradient converted to float at a time, on the stack.
+// Elements of a sealed exact gradient that are converted to float at a time, on the stack.
 constexpr int64_t kScratch = 2048;
 constexpr int64_t kMasterStart = kStateStagger;
 constexpr int64_t kMomentsStart = 4 * kStateStagger;
@@ -65,7 +65,7 @@ void HostState::BuildChunks() {
       reduction_chunks_.push_back({p, begin, std::min(begin + kReductionChunk, count), false});
     }
     first_update_chunk_.push_back(update_chunks_.size());
-    // Chunk borders every kUpdateChunk and wherever decay begins or ends.
+    // Cuts chunks every kUpdateChunk and wherever decay begins or ends.
     const auto add = [&](int64_t begin, int64_t end, bool decays) {
       for (; begin < end; begin += kUpdateChunk) {
         update_chunks_.push_back({p, begin, std::min(begin + kUpdateChunk, end), decays});

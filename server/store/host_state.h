@@ -1,6 +1,6 @@
-// The state of partitions in memory of the host, all of it touched by Load, so that a machine with
-// too little says so before training starts. Work is spread over a pool in fixed chunks, so results
-// do not depend on how many threads there are. See partition_state.h.
+// The state of partitions in host memory. Load touches all of it, so that a machine with too little
+// memory says so before training starts. Work is spread over a pool in fixed chunks, so results do
+// not depend on the number of threads. See partition_state.h.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ namespace shoal::server {
 
 class HostState final : public PartitionState {
  public:
-  // `pool` outlives it.
+  // `pool` must outlive it.
   static absl::StatusOr<std::unique_ptr<PartitionState>> Create(const StateLayout& layout,
                                                                 ThreadPool* pool);
 
@@ -44,9 +44,9 @@ class HostState final : public PartitionState {
     float* v = nullptr;
     float* sum = nullptr;          // float mode
     int64_t* exact_sum = nullptr;  // exact mode
-    int64_t refused = 0;           // by the exact sum, since the first push
+    int64_t refused = 0;           // counted by the exact sum since the first push
   };
-  // A run of elements of one partition to which the same decay applies.
+  // A run of elements of one partition that share the same decay.
   struct Chunk {
     size_t partition = 0;
     int64_t begin = 0;
@@ -57,7 +57,7 @@ class HostState final : public PartitionState {
   HostState(const StateLayout& layout, ThreadPool* pool) : layout_(layout), pool_(pool) {}
   absl::Status Allocate();
   void BuildChunks();
-  // Elements [begin, end) of the sum: in place, or converted into `scratch`.
+  // Returns elements [begin, end) of the sum: in place, or converted into `scratch`.
   static const float* Gradient(const Arrays& arrays, int64_t begin, int64_t end, float* scratch);
   void UpdateChunk(const Chunk& chunk, const AdamWScalars& scalars, std::byte* wire) const;
 
@@ -66,8 +66,8 @@ class HostState final : public PartitionState {
   PageBuffer master_, moments_, gradients_;
   std::vector<Arrays> arrays_;              // by partition
   std::vector<Chunk> update_chunks_;        // by partition
-  std::vector<size_t> first_update_chunk_;  // by partition, and the end
-  std::vector<Chunk> reduction_chunks_;     // by partition; `decays` means nothing here
+  std::vector<size_t> first_update_chunk_;  // by partition, and one past the end
+  std::vector<Chunk> reduction_chunks_;     // by partition; ignores `decays`
 };
 
 }  // namespace shoal::server

@@ -1,8 +1,7 @@
-// Kernels exist in several widths of vector; which one runs is decided at run time by what the CPU
-// offers, so one build starts everywhere. All widths give the same bits: every element is computed
-// by itself with the same IEEE operations
-// (-ffp-contract=off), and reductions keep a fixed number of partial sums whatever the width. Tests
-// run them all.
+// Kernels exist in several vector widths; the CPU's features decide at run time which one runs, so
+// one build starts everywhere. All widths give the same bits: every element is computed by itself
+// with the same IEEE operations (-ffp-contract=off), and reductions keep a fixed number of partial
+// sums whatever the width. Tests run them all.
 #pragma once
 
 #include <string_view>
@@ -18,7 +17,7 @@
 #else
 #define SHOAL_HAS_WIDE_KERNELS 0
 #endif
-// For the one body that every width is compiled from.
+// For the single body from which every width is compiled.
 #define SHOAL_KERNEL_BODY inline __attribute__((always_inline))
 
 namespace shoal::server {
@@ -29,7 +28,7 @@ inline std::string_view Name(KernelWidth width) {
   return width == KernelWidth::kWide ? "x86-64-v4" : "baseline";
 }
 
-// What this CPU can run, narrowest first.
+// Returns the widths that this CPU can run, narrowest first.
 inline std::vector<KernelWidth> AvailableKernelWidths() {
 #if SHOAL_HAS_WIDE_KERNELS
   if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&

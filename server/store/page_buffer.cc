@@ -20,7 +20,7 @@ absl::StatusOr<PageBuffer> PageBuffer::Allocate(int64_t bytes) {
   if (data == MAP_FAILED) {
     return ResourceExhausted("cannot allocate {}: {}", FormatBytes(bytes), std::strerror(errno));
   }
-  // Advice alone: where there are no huge pages, small ones do.
+  // Only advice: without huge pages, small ones serve.
   madvise(data, size, MADV_HUGEPAGE);
   return PageBuffer(std::span<std::byte>(static_cast<std::byte*>(data), size));
 }

@@ -1,5 +1,5 @@
-// Large zeroed memory straight from the kernel, in huge pages where it has some to give.
-// Page-aligned, freed on destruction.
+// Large zeroed memory straight from the kernel, in huge pages if available. Page-aligned, freed on
+// destruction.
 #pragma once
 
 #include <cstddef>
@@ -13,14 +13,14 @@ namespace shoal::server {
 class PageBuffer {
  public:
   PageBuffer() = default;
-  // ResourceExhausted when the machine has not that much.
+  // ResourceExhausted if the machine does not have that much.
   static absl::StatusOr<PageBuffer> Allocate(int64_t bytes);
   ~PageBuffer();
   PageBuffer(PageBuffer&& other) noexcept : memory_(other.memory_) { other.memory_ = {}; }
   PageBuffer& operator=(PageBuffer&& other) noexcept;
 
   std::span<std::byte> bytes() const { return memory_; }
-  // The memory from byte_offset on, as an array of T.
+  // Returns the memory from byte_offset on, as an array of T.
   template <typename T>
   T* as(int64_t byte_offset = 0) const {
     return reinterpret_cast<T*>(memory_.data() + byte_offset);

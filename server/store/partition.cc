@@ -6,8 +6,8 @@
 namespace shoal::server {
 namespace {
 
-// Header words are read by peers at any time; on this side they are written as atomics, so that a
-// compiler neither splits nor reorders them.
+// Peers may read header words at any time; this side writes them as atomics, so that a compiler
+// neither splits nor reorders the writes.
 void Publish(uint64_t& word, uint64_t value) {
   std::atomic_ref<uint64_t>(word).store(value, std::memory_order_seq_cst);
 }
@@ -77,7 +77,7 @@ void Partition::BeginWrite(int64_t version) {
   const int parity = static_cast<int>(version % 2);
   Publish(header.sequence[parity], header.sequence[parity] + 1);
   std::atomic_thread_fence(
-      std::memory_order_seq_cst);  // The buffer is written only after its sequence is odd.
+      std::memory_order_seq_cst);  // Write the buffer only after its sequence is odd.
 }
 
 void Partition::EndWrite(int64_t version) {

@@ -1,9 +1,9 @@
-// One partition on a server: the two published weight buffers (inside the regions that
-// clients read), and the record of which pushes the sum of the open attempt holds. Weights, moments
-// and the sum itself are PartitionState's.
+// One partition on a server: the two published weight buffers (inside the regions that clients
+// read), and the record of which pushes the open attempt's sum contains. PartitionState holds
+// weights, moments and the sum itself.
 //
-// Threads: ApplyPush may come from any thread; pushes to one partition serialise on its mutex.
-// Everything else is called by the store while no push can come (its owner has sealed the attempt).
+// Threads: ApplyPush may be called from any thread; pushes to one partition serialise on its mutex.
+// The store calls everything else while no push can come (its owner has sealed the attempt).
 #pragma once
 
 #include <cstddef>
@@ -23,10 +23,10 @@
 
 namespace shoal::server {
 
-// The version a buffer has that was never published.
+// The version of a buffer that was never published.
 inline constexpr uint64_t kNoVersion = ~uint64_t{0};
 
-// Who counted how often, in the open attempt.
+// A worker's number of pushes in the open attempt.
 struct PushCount {
   int64_t pushes = 0;
   int64_t duplicates = 0;
@@ -45,7 +45,7 @@ class Partition {
     WeightsBuffers wire[2];
   };
 
-  // `state` has it at `index`, and outlives it.
+  // `state` holds the partition at `index`, and must outlive it.
   Partition(const plan::PartitionSpec& spec, const WeightsPlace& place, const Memory& memory,
             PartitionState& state, size_t index);
 
@@ -57,21 +57,21 @@ class Partition {
     absl::StatusCode code = absl::StatusCode::kOk;
     bool applied_before = false;
   };
-  // Adds a gradient of spec().count elements once per (incarnation, sequence) and attempt. Where
-  // the state fails, the attempt is lost: this push and all after it are refused until Clear.
+  // Adds a gradient of spec().count elements once per (incarnation, sequence) and attempt. If the
+  // state fails, the attempt is lost: this push and all later ones are refused until Clear.
   PushOutcome ApplyPush(uint64_t incarnation, int64_t sequence, DType dtype,
                         const std::byte* payload, PayloadPlace place = PayloadPlace::kHost)
       ABSL_LOCKS_EXCLUDED(mutex_);
-  // Whether that push is in the accumulator. Counts a duplicate if so.
+  // Whether the sum contains that push. Counts a duplicate if so.
   bool CountIfApplied(uint64_t incarnation, int64_t sequence);
 
   // Forgets the sum and the record of pushes.
   void Clear();
-  // Makes the sum whole: zero where nothing was pushed. Or why a push could not be added.
+  // Completes the sum, which is zero if nothing was pushed. Fails if a push could not be added.
   absl::Status Seal();
   void AddCounts(absl::flat_hash_map<uint64_t, PushCount>& counts) const;
 
-  // The sequence protocol of core/transport/data_layout.h for the buffer of `version`.
+  // Follow the sequence protocol of core/transport/data_layout.h for the buffer of `version`.
   void BeginWrite(int64_t version);
   void EndWrite(int64_t version);
 
@@ -89,7 +89,7 @@ class Partition {
 
   mutable absl::Mutex mutex_;
   bool empty_ ABSL_GUARDED_BY(mutex_) =
-      true;  // nothing pushed: what the accumulator holds is of an older attempt
+      true;  // nothing pushed: the accumulator holds an older attempt's sum
   absl::Status failure_ ABSL_GUARDED_BY(mutex_);  // of the state, since Clear
   absl::flat_hash_map<uint64_t, Sender> senders_ ABSL_GUARDED_BY(mutex_);
 };

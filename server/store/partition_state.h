@@ -1,14 +1,14 @@
-// The state of a server's partitions - master weights, moments, sums of gradients - and the
-// arithmetic over it, wherever it lies: in memory of the host (host_state.h) or of a GPU
-// (cuda/cuda_state.h). All kinds give the same bits.
+// The state of a server's partitions (master weights, moments, sums of gradients) and the
+// arithmetic on it, in host memory (host_state.h) or GPU memory (cuda/cuda_state.h). All kinds give
+// the same bits. Partitions are named by their index in the layout.
 //
-// Owned by Store (store.h), which knows what was pushed and what is published, and sequences the
-// calls: Add comes from many threads, for each partition from one at a time; Statistics, Update and
-// Finish come one at a time and with no Add beside them; Read may come beside everything that
-// does not change what it reads. Partitions are named by their index in the layout.
+// Store (store.h) owns it, knows what was pushed and what is published, and sequences the calls:
+// - Add is called from many threads, for each partition from one at a time.
+// - Statistics, Update and Finish are called one at a time and never concurrently with Add.
+// - Read may run concurrently with everything that does not change what it reads.
 //
-// Failure: the host's arithmetic cannot fail. Where a GPU does, the call says so, and what the
-// partition's sum (Add, Clear) or its state (Load, Update, Finish) then holds is not to be used.
+// Failure: the host's arithmetic cannot fail. A GPU's can: the call returns the error, and the
+// partition's sum (Add, Clear) or its state (Load, Update, Finish) must not be used afterwards.
 #pragma once
 
 #include <cstddef>
@@ -38,14 +38,14 @@ struct StoreOptions {
   bool shared_weights = false;
 
   bool exact() const { return accumulate == plan::Accumulate::kExact; }
-  // Bytes of an element's sum.
+  // Size of the sum of one element.
   int64_t sum_element() const { return exact() ? int64_t{8} : int64_t{4}; }
 };
 
 // Supplies elements [offset, offset + out.size()) of a unit. Called from several threads.
 using RangeReader = std::function<absl::Status(int unit, int64_t offset, std::span<float> out)>;
 
-// Where the state comes from. Without moments (a fresh model) they are zero.
+// Where the initial state comes from. Without moments (a fresh model) they are zero.
 struct StoreSource {
   RangeReader master;
   RangeReader m;
@@ -54,23 +54,23 @@ struct StoreSource {
 
 enum class StateArray { kMaster = 0, kFirstMoment = 1, kSecondMoment = 2 };
 
-// What all kinds are made from. Arrays of partitions lie one after the other, in this order.
+// What every kind is made from. Arrays of partitions lie one after the other, in this order.
 struct StateLayout {
   StoreOptions options;
   std::vector<plan::PartitionSpec> partitions;
   std::vector<std::vector<plan::DecayRange>> decay;  // by partition
 };
 
-// What an array of `count` elements takes. No two arrays share a page, and those that are walked
-// through together start at different places within one: stores and loads of a CPU whose addresses
-// agree in their last twelve bits wait for each other.
+// Returns the bytes to reserve for an array of `count` elements. No two arrays share a page, and
+// arrays that are traversed together start at different offsets within one: a CPU's stores and
+// loads wait for each other if their addresses agree in the last twelve bits.
 inline constexpr int64_t kStatePage = 4096;
 inline constexpr int64_t kStateStagger = 256;
 inline int64_t StateArrayBytes(int64_t count, int64_t element) {
   return RoundUp(count * element, kStatePage) + kStateStagger;
 }
 
-// Where a pushed gradient lies: in memory of the host, or of AllocateShared.
+// Where a pushed gradient lies: in host memory, or in memory of AllocateShared.
 enum class PayloadPlace : uint8_t { kHost, kShared };
 
 // Where weights of a partition are published: on the host, in memory of AllocateShared, or both.
@@ -81,7 +81,7 @@ struct WeightsBuffers {
 
 class PartitionState {
  public:
-  // Host memory that the state's copies reach at full speed as long as this is kept.
+  // Host memory that the state's copies reach at full speed during this object's lifetime.
   class Pinned {
    public:
     virtual ~Pinned() = default;
@@ -89,40 +89,40 @@ class PartitionState {
 
   virtual ~PartitionState() = default;
 
-  // Memory beside the state where that is not the host's: zeroed, an allocation of its own that
-  // other processes may be let into (core/transport/gpu_memory.h), and that may outlive the state.
-  // Unimplemented where the state lies on the host. Comes beside everything.
+  // Allocates zeroed memory where the state lies, if that is not the host: a separate allocation
+  // that other processes may open (core/transport/gpu_memory.h), and that may outlive the state.
+  // Unimplemented if the state lies on the host. Thread-safe.
   virtual absl::StatusOr<std::shared_ptr<std::byte>> AllocateShared(int64_t bytes) = 0;
 
   // Fills master and moments, and writes the weights to `weights` in the wire type.
   virtual absl::Status Load(size_t partition, const StoreSource& source,
                             const WeightsBuffers& weights) = 0;
 
-  // sum = 0 + payload where it is the `first`, else sum += payload. What is not finite or out of
-  // range of an exact sum is counted. The payload is not looked at any more once this returns; the
-  // sum is there for all calls after it.
+  // sum = 0 + payload if `first`, else sum += payload. An exact sum counts elements that are not
+  // finite or out of range. The payload is not read any more once this returns; all later calls see
+  // the sum.
   virtual absl::Status Add(size_t partition, DType dtype, const std::byte* payload,
                            PayloadPlace place, bool first) = 0;
   // sum = 0.
   virtual absl::Status Clear(size_t partition) = 0;
-  // Of the sums, by partition; non_finite counts what Add refused too.
+  // Returns the statistics of the sums, by partition; non_finite includes what Add refused.
   virtual absl::StatusOr<std::vector<GradientStatistics>> Statistics() = 0;
 
-  // AdamW with the sums on partitions [first, last); the new weights come to weights[i - first].
-  // All is done, and whoever reads the weights finds them, once Finish returns.
+  // Runs AdamW with the sums on partitions [first, last) and writes the new weights to weights[i -
+  // first]. Complete, and visible to readers of the weights, only once Finish returns.
   virtual absl::Status Update(size_t first, size_t last, const AdamWScalars& scalars,
                               std::span<const WeightsBuffers> weights) = 0;
   virtual absl::Status Finish() = 0;
-  // weights.host = weights.shared, of a whole partition, after all that was put before it. May come
-  // beside Add; not beside Update and Finish.
+  // weights.host = weights.shared, for a whole partition, after all earlier work. May run
+  // concurrently with Add, but not with Update and Finish.
   virtual absl::Status CopyToHost(size_t partition, const WeightsBuffers& weights) = 0;
 
-  // A whole array: in place where the host reaches it, else copied into `scratch`.
+  // Returns a whole array: in place if the host reaches it, else copied into `scratch`.
   virtual absl::StatusOr<std::span<const float>> Read(size_t partition, StateArray array,
                                                       std::vector<float>& scratch) const = 0;
 
-  // For memory that payloads come from or weights go to. Null where it makes no difference or
-  // cannot be had. Goes before the memory, and may outlive the state.
+  // For memory that payloads come from or weights go to. Null if it makes no difference or is not
+  // possible. Destroy the result before the memory; it may outlive the state.
   virtual std::unique_ptr<Pinned> Pin(std::span<std::byte> memory) = 0;
 };
 

@@ -1,5 +1,5 @@
-// Which of a numbered series has been seen, each exactly once: everything up to a watermark, and a
-// bounded few beyond it that came out of order.
+// Records which of a numbered series have been seen, each exactly once: everything up to a
+// watermark, and a bounded few beyond it that came out of order.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@ class SequenceSet {
  public:
   enum class Outcome { kNew, kSeen, kTooFarAhead };
 
-  // A client has at most as many pushes under way as it was granted slots, so a gap this long is
+  // A client has at most as many pushes in flight as it was granted slots, so a gap this long is
   // not honest.
   static constexpr size_t kMaxAhead = 1024;
 

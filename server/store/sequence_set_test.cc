@@ -11,7 +11,7 @@ namespace {
 TEST(SequenceSet, TakesEachNumberOnceInAnyOrder) {
   Random random(1);
   for (int round = 0; round < 20; ++round) {
-    // Every number two times, in an order that is shuffled within windows.
+    // Every number twice, in an order shuffled within windows.
     std::vector<int64_t> numbers;
     for (int64_t n = 1; n <= 500; ++n) {
       numbers.push_back(n);
@@ -45,7 +45,7 @@ TEST(SequenceSet, IsBounded) {
     EXPECT_EQ(set.Insert(n++), SequenceSet::Outcome::kNew);
   }
   EXPECT_EQ(set.Insert(n), SequenceSet::Outcome::kTooFarAhead);
-  EXPECT_EQ(set.Insert(1), SequenceSet::Outcome::kNew);  // Closes the gap.
+  EXPECT_EQ(set.Insert(1), SequenceSet::Outcome::kNew);  // closes the gap
   EXPECT_EQ(set.Insert(n), SequenceSet::Outcome::kNew);
 }
 

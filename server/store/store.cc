@@ -13,8 +13,8 @@
 namespace shoal::server {
 namespace {
 
-// All headers lie together at the start. One page even where nothing is held: a region is never
-// empty.
+// All headers lie together at the start. At least one page, even without partitions: a region is
+// never empty.
 int64_t HeadersBytes(size_t partitions) {
   return RoundUp(
       static_cast<int64_t>(std::max<size_t>(1, partitions) * sizeof(transport::PartitionHeader)),
@@ -109,7 +109,7 @@ absl::Status Store::ForEachPartition(const std::function<absl::Status(size_t)>& 
 }
 
 absl::Status Store::Load(int64_t version, const StoreSource& source) {
-  // Before the pool's threads work: an update holds weights_mutex_ while it waits for them.
+  // Taken before the pool's threads work: an update holds weights_mutex_ while it waits for them.
   const bool to_host = [&] {
     absl::MutexLock lock(&weights_mutex_);
     return keeps_host_weights_;
@@ -174,10 +174,11 @@ absl::Status Store::KeepHostWeights() {
   if (keeps_host_weights_) {
     return absl::OkStatus();
   }
-  if (pinned_weights_ == nullptr) {  // not of an earlier try
+  if (pinned_weights_ == nullptr) {  // not left from an earlier try
     pinned_weights_ = state_->Pin(host_weights_);
   }
-  // Both versions: what a Commit under way has put is copied after it, what it has not will come.
+  // Copies both versions: what a Commit in progress has enqueued is copied after it, the rest will
+  // come.
   for (size_t p = 0; p < partitions_.size(); ++p) {
     for (const WeightsBuffers& weights : partitions_[p]->memory().wire) {
       SHOAL_RETURN_IF_ERROR(state_->CopyToHost(p, weights));

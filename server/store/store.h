@@ -2,22 +2,19 @@
 //
 //   Create -> Load -> { Clear -> ApplyPush... -> Seal -> Commit }*
 //
-// Owned and sequenced by ParameterService (server/service), which makes sure that commands come one
-// at a time and that no push is under way from Seal to Clear. ApplyPush itself may come from many
-// threads.
+// ParameterService (server/service) owns it and sequences the calls: commands come one at a time,
+// and no push is in progress from Seal to Clear. ApplyPush may be called from many threads.
 //
 // Memory: the weights region belongs to a transport (clients read it in place); everything else is
-// allocated here, in memory of the host or of a GPU (partition_state.h). Nothing grows afterwards
-// but the record of pushes, which Clear empties.
+// allocated here, in host or GPU memory (partition_state.h). Afterwards only the record of pushes
+// grows, and Clear empties it.
 //
-// Shared weights (StoreOptions::shared_weights) are published in memory of the GPU, in a region of
-// the same layout beside the one of the host, for clients that reach it there; headers are the
-// host's. The host's buffers are filled from when KeepHostWeights is called first, and left alone
-// before.
+// Shared weights (StoreOptions::shared_weights) are published in GPU memory, in a region of the
+// same layout as the host's, for clients that reach it there; headers are the host's. The host's
+// buffers are filled only once KeepHostWeights has been called.
 //
-// Failure: of the state alone (a GPU's). A Seal that fails loses the attempt; a Commit that fails
-// leaves nothing that could be used (failure()): buffers of the version stay marked as being
-// written.
+// Failure: only the state can fail (a GPU's). A Seal that fails loses the attempt; a Commit that
+// fails leaves nothing usable (failure()): buffers of the version stay marked as being written.
 #pragma once
 
 #include <cstdint>
@@ -38,9 +35,9 @@
 
 namespace shoal::server {
 
-// Bytes a server needs for its partitions, before it allocates any.
+// Bytes that a server needs for its partitions, computed before it allocates any.
 struct StoreBytes {
-  int64_t weights = 0;  // the region clients read, both versions
+  int64_t weights = 0;  // the region that clients read, both versions
   int64_t master = 0;
   int64_t moments = 0;
   int64_t gradients = 0;
@@ -60,14 +57,14 @@ struct PartitionChecksum {
 
 class Store {
  public:
-  // `held` ascending by id; `weights` has CountStoreBytes().weights zeroed bytes and, like `pool`,
-  // must outlive the store. `make_state`: where the rest lies.
+  // `held` must ascend by id; `weights` must have CountStoreBytes().weights zeroed bytes and, like
+  // `pool`, outlive the store. `make_state` decides where everything else lies.
   static absl::StatusOr<std::unique_ptr<Store>> Create(
       std::span<const plan::UnitSpec> units, std::span<const plan::PartitionSpec> held,
       const StoreOptions& options, std::span<std::byte> weights, ThreadPool* pool,
       const StateFactory& make_state = HostState::Create);
 
-  // Fills master and moments and publishes them as `version`. Comes before everything else.
+  // Fills master and moments and publishes them as `version`. Call it before everything else.
   absl::Status Load(int64_t version, const StoreSource& source);
 
   std::span<const std::unique_ptr<Partition>> partitions() const { return partitions_; }
@@ -77,23 +74,22 @@ class Store {
   PartitionState& state() { return *state_; }
   const PartitionState& state() const { return *state_; }
   int64_t version() const { return version_; }
-  // The region of shared weights: null without.
+  // The region of shared weights, or null.
   const std::shared_ptr<std::byte>& shared_weights() const { return shared_weights_; }
-  // From now on published weights are on the host too, those of now included. Comes beside
-  // everything.
+  // Also publishes weights to host memory, starting with the current versions. Thread-safe.
   absl::Status KeepHostWeights() ABSL_LOCKS_EXCLUDED(weights_mutex_);
-  // Not OK once a Commit has failed: what is held then is neither version.
+  // Not OK once a Commit has failed: the state then is neither of the old nor of the new version.
   const absl::Status& failure() const { return failure_; }
 
   // Forgets gradients and which pushes were taken.
   void Clear();
-  // Statistics by partition, ascending. The gradient then stays as it is until Clear.
+  // Returns statistics by partition, ascending. The gradient then stays unchanged until Clear.
   absl::StatusOr<std::vector<PartitionStatistics>> Seal();
   absl::flat_hash_map<uint64_t, PushCount> PushCounts() const;
 
-  // AdamW with the sealed gradient; publishes `step` as the next version (step = version() + 1).
-  // `ready`, where given, is called with each partition's index in partitions() before its state
-  // changes, and may block (a checkpoint still reads it).
+  // Runs AdamW with the sealed gradient and publishes `step` as the next version (step = version()
+  // + 1). Calls `ready`, if given, with each partition's index in partitions() before its state
+  // changes; it may block (while a checkpoint still reads it).
   absl::Status Commit(int64_t step, double learning_rate, double clip_coefficient,
                       const std::function<void(size_t)>& ready = nullptr);
 
@@ -102,7 +98,7 @@ class Store {
  private:
   Store(const StoreOptions& options, ThreadPool* pool) : options_(options), pool_(pool) {}
   void AddPartitions(std::span<const plan::PartitionSpec> held);
-  // Work on each partition, in threads; the first failure of any.
+  // Runs the work on each partition, in threads; returns any partition's first failure.
   absl::Status ForEachPartition(const std::function<absl::Status(size_t)>& work) const;
   absl::Status LoadPartition(size_t index, int64_t version, const StoreSource& source,
                              bool to_host);
@@ -110,7 +106,7 @@ class Store {
                       const std::function<void(size_t)>& ready) ABSL_LOCKS_EXCLUDED(weights_mutex_);
   absl::Status UpdateRange(size_t first, size_t last, int64_t step, const AdamWScalars& scalars)
       ABSL_LOCKS_EXCLUDED(weights_mutex_);
-  // Of those of a partition the ones to be written; the host's `to_host` alone.
+  // Returns those buffers of a partition that are to be written; the host's only with `to_host`.
   WeightsBuffers BuffersOf(size_t partition, int64_t version, bool to_host) const;
 
   const StoreOptions options_;
@@ -120,7 +116,7 @@ class Store {
   std::unique_ptr<PartitionState> state_;
   std::shared_ptr<std::byte> shared_weights_;
   std::span<std::byte> host_weights_;
-  absl::Mutex weights_mutex_;  // what is put into published weights in one go
+  absl::Mutex weights_mutex_;  // held while a sequence of writes to published weights is enqueued
   bool keeps_host_weights_ ABSL_GUARDED_BY(weights_mutex_) = false;
   std::unique_ptr<PartitionState::Pinned> pinned_weights_ ABSL_GUARDED_BY(weights_mutex_);
   std::vector<std::unique_ptr<Partition>> partitions_;

@@ -1,5 +1,5 @@
-// store_bench [threads]: the store's kernels against a streaming triad, as `shoal bench store`
-// prints them.
+// store_bench [threads]: measures the store's kernels against a streaming triad, as `shoal bench
+// store` does.
 #include <cstdio>
 #include <cstdlib>
 

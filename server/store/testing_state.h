@@ -1,4 +1,4 @@
-// Which kind of state tests of the store run over: the one that their program is linked to.
+// The kind of state that tests of the store run over: the one that their program is linked to.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,8 @@
 
 namespace shoal::server {
 
-// Whether there is what the state needs. An emulated GPU is new, with work in the seed's order.
+// Returns whether the state has what it needs. Recreates the emulated GPU, with work in the seed's
+// order.
 bool PrepareState(uint64_t seed);
 StateFactory TestedState();
 

@@ -1,4 +1,4 @@
-// The streaming triad that the store's kernels are measured against.
+// The streaming triad that the store's kernels are compared with.
 #pragma once
 
 #include <cstdint>

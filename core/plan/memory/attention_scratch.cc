@@ -12,7 +12,7 @@ bool MayFuseAttention(const Job& job) {
 
 int64_t FusedAttentionBytes(const ModelSpec& spec, int64_t tokens) {
   constexpr int64_t kAlignment = 256;  // of each piece, and of the first
-  constexpr int64_t kSlackRows = 128;  // behind the tokens: engines go tile by tile
+  constexpr int64_t kSlackRows = 128;  // after the tokens: engines work tile by tile
   constexpr int64_t kHalf = 2;         // bytes of bf16
   constexpr int64_t kFloat = 4;
   const int64_t rows = MicrobatchRows(tokens) + kSlackRows;

@@ -1,7 +1,6 @@
-// What attention takes of a GPU's memory for its backward pass, and keeps for the next, where
-// cuDNN's fused engines serve: gradients that are then joined to one matrix, and what the engines
-// add up in. Pure formulas; worker/ops/cuda/attention/cudnn has a test that holds them against what
-// is allocated.
+// GPU memory that attention takes for its backward pass, and keeps for the next, with cuDNN's fused
+// engines: gradients that are then joined into one matrix, and the engines' accumulators. Pure
+// formulas; a test in worker/ops/cuda/attention/cudnn compares them with what is allocated.
 #pragma once
 
 #include <cstdint>
@@ -12,13 +11,13 @@
 namespace shoal::plan {
 
 // Whether workers of the job may use cuDNN's backward pass: on a GPU, in bf16, where sums need not
-// be exact. Which GPUs and libraries do serve is known where they are alone, so it is planned for
-// in any case: where its memory is short, kernels of our own serve, more slowly.
+// be exact. Only the workers know whether their GPU and libraries support it, so the plan always
+// counts it; a worker that has too little memory for it uses our own, slower kernels.
 bool MayFuseAttention(const Job& job);
 
 // For a microbatch of that many tokens: 10 B for each element of its queries (up to 12 where
-// several heads share keys, whose gradients are of each head first), and 8 B for each row of a
-// head. The library's own workspace is not in it.
+// several heads share keys, whose gradients are first computed per head), and 8 B for each row of a
+// head. Does not include the library's own workspace.
 int64_t FusedAttentionBytes(const ModelSpec& spec, int64_t tokens);
 
 }  // namespace shoal::plan

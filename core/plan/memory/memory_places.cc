@@ -15,7 +15,7 @@ namespace {
 
 struct AsTheyCome {
   MemoryPlaces places;
-  int64_t most_at_once = 0;  // with what alignment adds
+  int64_t most_at_once = 0;  // including what alignment adds
 };
 
 AsTheyCome PlaceAsTheyCome(std::span<const MemoryStay> stays, int64_t alignment) {
@@ -36,8 +36,8 @@ AsTheyCome PlaceAsTheyCome(std::span<const MemoryStay> stays, int64_t alignment)
   return result;
 }
 
-// Each stay in turn takes the smallest gap between those that chose before it and are there at the
-// same time.
+// Each stay in turn takes the smallest gap between those that chose earlier and exist at the same
+// time.
 MemoryPlaces PlaceInTurn(std::span<const MemoryStay> stays, std::span<const size_t> turn,
                          int64_t alignment) {
   MemoryPlaces places{.begins = std::vector<int64_t>(stays.size())};
@@ -49,7 +49,7 @@ MemoryPlaces PlaceInTurn(std::span<const MemoryStay> stays, std::span<const size
   std::vector<std::pair<int64_t, int64_t>> taken;  // begin, end
   for (const size_t stay : turn) {
     taken.clear();
-    // Who began longer ago than any stays is gone.
+    // A stay that began longer ago than the longest stay lasts has ended.
     const size_t earliest = stays[stay].from - std::min(longest, stays[stay].from);
     size_t other = std::ranges::lower_bound(stays, earliest, {}, &MemoryStay::from) - stays.begin();
     for (; other < stays.size() && stays[other].from < stays[stay].until; ++other) {
@@ -60,7 +60,7 @@ MemoryPlaces PlaceInTurn(std::span<const MemoryStay> stays, std::span<const size
     }
     std::ranges::sort(taken);
     const int64_t size = RoundUp(stays[stay].size, alignment);
-    int64_t end = 0;  // of those looked at
+    int64_t end = 0;  // of those visited so far
     int64_t smallest = std::numeric_limits<int64_t>::max();
     std::optional<int64_t> best;
     for (const auto& [begin, other_end] : taken) {

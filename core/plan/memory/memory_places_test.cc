@@ -56,7 +56,7 @@ TEST(PlaceStays, PiecesThatAreThereAtOnceAreApartAndNearlyNothingIsLost) {
     EXPECT_LE(places.capacity, most + most / 2);
     capacities += static_cast<double>(places.capacity);
     needed += static_cast<double>(most);
-    // Where any stretch is enough, they lie as they come.
+    // If any stretch is enough, they lie as they come.
     const MemoryPlaces simple = PlaceStays(stays, 1, 1'000'000);
     ExpectApart(stays, simple);
     as_they_come += static_cast<double>(simple.capacity);
@@ -75,7 +75,7 @@ TEST(PlaceStays, AlignsAndUsesAgainWhatIsFree) {
 }
 
 TEST(PlaceStays, LargePiecesChooseFirstWhereOrderOfComingLosesMemory) {
-  // As they come the small one lies in the way of the last.
+  // Placed as they come, the small one is in the way of the last.
   const std::vector<MemoryStay> stays = {{.size = 10, .from = 0, .until = 1},
                                          {.size = 2, .from = 1, .until = 4},
                                          {.size = 6, .from = 2, .until = 3},

@@ -22,8 +22,8 @@ constexpr int64_t kPage = 4096;  // alignment of what the transport exposes
 
 int64_t Pages(int64_t bytes) { return RoundUp(bytes, kPage); }
 
-// Of units with a contribution: `per_size` buffers of each distinct size, or as many as there are
-// units of that size where those are fewer.
+// Returns the bytes of `per_size` buffers of each distinct size of units with a contribution, or of
+// as many as there are such units if they are fewer.
 int64_t BufferBytes(const std::vector<UnitSpec>& units, const std::vector<int>& contributions,
                     int64_t element, int64_t per_size) {
   std::map<int64_t, int64_t> units_of_size;
@@ -41,7 +41,7 @@ int64_t BufferBytes(const std::vector<UnitSpec>& units, const std::vector<int>& 
 
 bool OnGpu(const Job& job) { return job.train.device == DeviceKind::kCuda; }
 
-// Buffers for weights and gradients.
+// Returns the buffers for weights and gradients.
 WorkerMemory UnitBuffers(const ModelSpec& spec, const Job& job, const WorkerPolicy& policy,
                          const std::vector<int>& contributions) {
   const std::vector<UnitSpec> units = BuildUnits(spec);
@@ -75,8 +75,8 @@ WorkerMemory UnitBuffers(const ModelSpec& spec, const Job& job, const WorkerPoli
   return memory;
 }
 
-// What a worker has of all units' shards where it exchanges with others: the shards on the GPU, and
-// on the host, the partitions that hold them. Not more than a partition at each end.
+// Adds a worker's shards of all units, if it exchanges with others: the shards on the GPU, and on
+// the host the partitions that contain them. At most one partition more at each end.
 void AddShards(const ModelSpec& spec, const Job& job, int workers, WorkerMemory& memory) {
   const int64_t partition = job.service.partition_bytes / 4;
   const int64_t compute = SizeOf(ComputeDType(job));
@@ -95,7 +95,7 @@ std::vector<int> AllContributions(const ModelSpec& spec) {
   return StageContributions(spec, {&all, 1});
 }
 
-// Of a step that gets these units in this order.
+// For a step that gets these units in this order.
 StepTraffic TrafficOf(const ModelSpec& spec, const Job& job, const WorkerPolicy& policy,
                       std::span<const int> uses, const std::vector<int>& contributions,
                       int64_t microbatches) {
@@ -175,12 +175,12 @@ int64_t LargestOnGpu(const MemoryPlan& plan) {
   return largest;
 }
 
-// What servers leave of its GPU to one worker.
+// Returns what servers leave of its GPU to one worker.
 int64_t LeftByServers(const MemoryBudget& budget) {
   const ServersOnGpu& servers = budget.servers;
   const int64_t left = budget.gpu_bytes - servers.slots;
   if (budget.gpu_workers == 1) {
-    return left;  // what they have taken is gone from it
+    return left;  // what they have allocated is already missing from it
   }
   return std::min(left,
                   budget.gpu_share_bytes - (servers.taken + servers.slots) / budget.gpu_workers);
@@ -190,7 +190,7 @@ int64_t LeftByServers(const MemoryBudget& budget) {
 
 std::vector<WorkerPolicy> AllowedPolicies(const Job& job) {
   const TrainOptions& train = job.train;
-  // The baseline that layer synchronisation stands for keeps nothing, unless it is told to.
+  // The baseline that layer synchronization stands for keeps nothing, unless told to.
   const bool baseline = train.synchronization == Synchronization::kLayer;
   const Residency wanted_residency =
       baseline && train.residency == Residency::kAuto ? Residency::kLayer : train.residency;
@@ -338,8 +338,7 @@ absl::StatusOr<MemoryPlan> PlanMemory(const ModelSpec& spec, const Job& job, int
     }
     return (stages.empty() ? PlanTraffic(spec, job, policy, budget.microbatches) : traffic).total();
   };
-  // Of those that fit, by bytes moved, then by memory; where none fits the smallest is what the
-  // error names.
+  // Sorted by bytes moved, then by memory. If none fits, the error names the smallest.
   std::vector<std::pair<std::pair<int64_t, int64_t>, WorkerPolicy>> fitting;
   std::vector<std::pair<std::pair<int64_t, int64_t>, WorkerPolicy>> all;
   for (const WorkerPolicy& policy : AllowedPolicies(job)) {

@@ -62,7 +62,7 @@ TEST(PlanServerMemory, InAGpuTheHostKeepsWhatClientsSee) {
   EXPECT_EQ(cuda.gpu.master, host.master);
   EXPECT_EQ(cuda.gpu.moments, host.moments);
   EXPECT_EQ(cuda.gpu.gradients, host.gradients);
-  // A partition for each stream, and little else.
+  // One partition for each stream, and little else.
   EXPECT_GE(cuda.gpu.workspace, kServerGpuStreams * 4 * kMiB);
   EXPECT_LT(cuda.gpu.workspace, kServerGpuStreams * 4 * kMiB + kMiB);
   EXPECT_LE(cuda.copies, (kServerGpuStreams + 3) * 4 * kMiB);
@@ -82,7 +82,7 @@ TEST(PlanServerMemory, CountsWhatClientsReachInAGpu) {
   };
   EXPECT_EQ(reached(), std::pair(true, true));
   EXPECT_TRUE(PlanReachedInGpu(job).by_all);
-  job.cluster.local = false;  // some may be elsewhere
+  job.cluster.local = false;  // some may be on other hosts
   EXPECT_EQ(reached(), std::pair(true, true));
   EXPECT_FALSE(PlanReachedInGpu(job).by_all);
   job.cluster.local = true;
@@ -140,7 +140,7 @@ TEST(UseOrder, VisitsBlocksTwiceAndTheTiedEmbeddingAtBothEnds) {
   EXPECT_EQ(UseOrder(spec), (std::vector<int>{0, 1, 2, 3, 2, 1}));
 }
 
-// A worker's cache, use by use: what PlanTraffic says in a formula.
+// A worker's cache, use by use: what PlanTraffic computes with a formula.
 StepTraffic Simulate(const ModelSpec& spec, const Job& job, const WorkerPolicy& policy,
                      int64_t microbatches) {
   const auto units = BuildUnits(spec);
@@ -215,8 +215,8 @@ TEST(PlanTraffic, MovesWhatTheMethodSays) {
   EXPECT_EQ(PlanTraffic(spec, job, {Residency::kStep, PushPolicy::kStep}, 0).total(), 0);
 }
 
-// Exact mode adds nothing up at a worker: not over microbatches, and not what the head and the
-// embedding give to a matrix that they share.
+// In exact mode a worker adds nothing up: not over microbatches, and not what the head and the
+// embedding contribute to the matrix that they share.
 TEST(PlanTraffic, PushesEachContributionInExactMode) {
   Job job = ResolvedJob();
   job.service.accumulate = Accumulate::kExact;
@@ -286,7 +286,7 @@ TEST(PlanMemory, PutsIntoAGpuWhatIsComputedWith) {
             LogitBytes(spec, ComputeDType(job), job.data.microbatch_tokens, kGpuLossChunk));
   EXPECT_GT(worker.gpu.logits, cpu.logits);
   EXPECT_EQ(worker.activations + worker.logits, 0);
-  // On the host, what is on its way.
+  // On the host, for data on its way.
   job.train.device = DeviceKind::kCpu;
   job.train.residency = Residency::kLayer;
   job.train.push = PushPolicy::kMicrobatch;
@@ -311,7 +311,7 @@ TEST(PlanMemory, CountsWhatCudnnsAttentionMayTake) {
   job.service.accumulate = Accumulate::kFloat;
   job.train.compute = ComputeType::kFp32;
   EXPECT_EQ(workspace(), kGpuWorkspaceBytes);
-  // Where each head has its own keys: 4 + 2 B of queries, 2 B each of keys and values.
+  // If each head has its own keys: 4 + 2 B of queries, 2 B each of keys and values.
   const ModelSpec small = *NamedShape("124m");
   ASSERT_EQ(small.heads, small.kv_heads);
   EXPECT_NEAR(static_cast<double>(FusedAttentionBytes(small, 65536)) /
@@ -361,7 +361,7 @@ TEST(PlanMemory, ChoosesWhatFitsIntoTheGpu) {
   const MemoryPlan tight = *PlanMemory(spec, job, 1, 1, {.gpu_bytes = most - 1});
   EXPECT_NE(tight.policy, roomy.policy);
   EXPECT_LT(tight.stages[0].gpu.total(), most);
-  // Servers on the same GPU, where slots are taken later.
+  // Servers on the same GPU, whose slots are allocated later.
   constexpr int64_t kSlots = 6 * kMiB;
   constexpr int64_t kTaken = 100 * kMiB;
   const auto fits = [&](int64_t free) {
@@ -371,8 +371,8 @@ TEST(PlanMemory, ChoosesWhatFitsIntoTheGpu) {
   };
   EXPECT_TRUE(fits(kSlots));
   EXPECT_FALSE(fits(kSlots - 1));
-  // Of two workers each leaves servers half of what they take, of its share of the GPU: what they
-  // have taken is gone from what is free, not from the share.
+  // Of two workers each leaves half of what servers take, out of its share of the GPU: what servers
+  // have allocated is missing from what is free, but not from the share.
   const auto fits_beside = [&](int64_t free, int64_t share) {
     const MemoryBudget with = {.gpu_bytes = most + free,
                                .servers = {.taken = kTaken, .slots = kSlots},

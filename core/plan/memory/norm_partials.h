@@ -1,6 +1,6 @@
-// In how many partial sums a norm's backward leaves its weight's gradient: one for each of so many
-// neighbouring rows. A GPU has a block for each of them, so there are no more than run at a time on
-// 132 multiprocessors, two on each. Pure.
+// In how many partial sums a norm's backward leaves its weight's gradient: one for each of as many
+// runs of neighbouring rows. A GPU has one block for each, so there are at most as many as run
+// concurrently on 132 multiprocessors with two blocks each. Pure.
 #pragma once
 
 #include <algorithm>

@@ -14,8 +14,8 @@ constexpr int64_t kPushHeader = 128;      // transport::PushHeader
 
 int64_t ServerPages(int64_t bytes) { return RoundUp(bytes, kServerPage); }
 
-// An array of a partition on a server: whole pages, and the step by which the store staggers its
-// arrays so that those that are walked together do not fall into the same cache sets.
+// Returns the bytes of one array of a partition: whole pages, plus the step by which the store
+// staggers its arrays, so that those traversed together do not map to the same cache sets.
 int64_t StateArray(int64_t count, int64_t element) {
   constexpr int64_t kStagger = 256;
   return ServerPages(count * element) + kStagger;
@@ -29,7 +29,7 @@ int64_t LargestCount(std::span<const PartitionSpec> held) {
   return largest;
 }
 
-// The region of weights that clients read.
+// Returns the size of the region of weights that clients read.
 int64_t WeightsBytes(std::span<const PartitionSpec> held, DType wire) {
   int64_t bytes =
       ServerPages(static_cast<int64_t>(std::max<size_t>(1, held.size())) * kPartitionHeader);

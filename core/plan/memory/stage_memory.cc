@@ -102,7 +102,7 @@ StageMemory ReplayMemory(const Schedule& schedule, int stage,
     int64_t peak = 0;
   };
   std::array<Pool, kMemoryPools> pools;
-  // By what is held: its stay, where it is held.
+  // By what is held: its stay, if it is held.
   std::vector<int64_t> held(static_cast<size_t>(shape.chunks) * shape.microbatches * kHoldings,
                             kNotHeld);
   size_t moment = 0;

@@ -1,8 +1,8 @@
-// What each action of a stage's list takes of memory and gives back (the rules of
-// core/plan/schedule/schedule.h), and what the whole list therefore needs. The runtime moves memory
-// by these moves while it runs, and the replay of them over numbers tells it beforehand how large
-// its pools have to be; so both agree to the byte, and a list that does not fit is refused before
-// anything ran. Pure.
+// What memory each action of a stage's list takes and frees (the rules of
+// core/plan/schedule/schedule.h), and what the whole list needs as a result. The runtime moves
+// memory by these moves, and replaying them over sizes tells it beforehand how large its pools must
+// be. So both agree to the byte, and a list that does not fit is refused before anything runs.
+// Pure.
 #pragma once
 
 #include <array>
@@ -16,13 +16,13 @@
 
 namespace shoal::plan {
 
-// What a stage holds of a (chunk, microbatch).
+// What a stage holds for a (chunk, microbatch).
 enum class Holding : uint8_t {
   kActivations,
-  kGradients,       // what a split backward leaves for that for the weights
-  kHostCopy,        // of the activations
-  kInput,           // of the forward, where it comes from a chunk of the same stage
-  kOutputGradient,  // for the backward, where it comes from a chunk of the same stage
+  kGradients,       // what a split backward leaves for the backward for the weights
+  kHostCopy,        // the host's copy of the activations
+  kInput,           // the forward's input, if it comes from a chunk of the same stage
+  kOutputGradient,  // the backward's input, if it comes from a chunk of the same stage
 };
 inline constexpr int kHoldings = 5;
 
@@ -36,11 +36,10 @@ struct MemoryMove {
   Holding holding = Holding::kActivations;
   int chunk = 0;
   int microbatch = 0;
-  bool take =
-      false;  // else given back, where it is held at all: no host copy is without an offload
+  bool take = false;  // if false: freed, if held at all: without an offload there is no host copy
 };
 
-// In the order in which they are made: those ahead of the action's own work, and those behind it.
+// In the order in which they happen: those before the action's own work, and those after it.
 class ActionMoves {
  public:
   std::span<const MemoryMove> before() const { return {moves_.data(), before_}; }
@@ -61,9 +60,9 @@ ActionMoves MovesOf(const ScheduleShape& shape, int stage, const Action& action)
 
 struct PoolNeeds {
   int64_t peak = 0;      // bytes in use at once
-  int64_t capacity = 0;  // of the stretch that they lie in, holes included
-  // Where in it each piece lies, in the order in which the walk takes them; those of no bytes are
-  // not taken.
+  int64_t capacity = 0;  // of the stretch that contains them, including holes
+  // Where in the stretch each piece lies, in the order in which the walk takes them; skips empty
+  // pieces.
   std::vector<int64_t> places;
 };
 
@@ -73,8 +72,8 @@ struct StageMemory {
   const PoolNeeds& Of(MemoryPool pool) const { return pools[static_cast<size_t>(pool)]; }
 };
 
-// Of the list of `stage`, which passes CheckStages. Sizes begin at multiples of `alignment`. By
-// pool, places are not looked for further where `enough` is.
+// Replays the list of `stage`, which must pass CheckStages. Sizes begin at multiples of
+// `alignment`. For each pool, the search for places stops at a stretch of `enough`.
 StageMemory ReplayMemory(const Schedule& schedule, int stage,
                          const std::function<ChunkBytes(int chunk, int microbatch)>& bytes_of,
                          int64_t alignment, const std::array<int64_t, kMemoryPools>& enough = {});

@@ -20,8 +20,8 @@ struct PipelineChoice {
   ScheduleChoice schedule;
   int stages = 1;
   int chunks = 1;
-  // How many of each stage's chunks move their activations to the host, those of the first ones: of
-  // 2.25 all microbatches of two chunks and every fourth of the third.
+  // How many of each stage's chunks, counted from the first, move their activations to the host:
+  // 2.25 means all microbatches of two chunks and every fourth of the third.
   double offloaded_chunks = 0;
   Recompute recompute = Recompute::kNone;
   std::vector<UnitRange> split;  // by virtual stage
@@ -35,13 +35,13 @@ struct PipelineChoice {
   bool operator==(const PipelineChoice&) const = default;
 };
 
-// InvalidArgument where the schedule is not made for the shape, or the split is not one of the
+// InvalidArgument if the schedule does not support the shape, or the split is not a split of the
 // model's units.
 absl::Status Validate(const ModelSpec& spec, const PipelineChoice& choice);
 
-// The schedule of a step with these microbatches, at least one, in this numbering: with messages
-// and transfers, and passing CheckSchedule. Transfers are placed by the pace; where what was chosen
-// asks for more than the copies have time for, what lives longest is offloaded.
+// Returns the schedule of a step with these microbatches (at least one, in this numbering), with
+// messages and transfers; it passes CheckSchedule. The pace decides where transfers go; if the
+// choice asks for more than the copies have time for, what lives longest is offloaded.
 absl::StatusOr<Schedule> BuildChosenSchedule(const ModelSpec& spec, DType compute,
                                              const PipelineChoice& choice,
                                              std::span<const MicrobatchSize> microbatches,

@@ -14,7 +14,8 @@
 namespace shoal::plan {
 namespace {
 
-// How much of the time each stage computes between its first backward and its last forward.
+// Returns the share of the time that each stage computes, between its first backward and its last
+// forward.
 std::vector<double> SteadyShares(const ScheduleTimes& times) {
   std::vector<double> shares;
   for (const std::vector<ActionSpan>& spans : times.spans) {
@@ -33,8 +34,8 @@ std::vector<double> SteadyShares(const ScheduleTimes& times) {
   return shares;
 }
 
-// About the time that microbatches with so much compute on each stage take, at the pace of those
-// simulated when nothing waits for the pipeline to fill any more.
+// Estimates the time of microbatches with this much compute on each stage, at the pace of the
+// simulated ones once the pipeline is full.
 double SecondsAtPaceOf(const ScheduleTimes& times, const std::vector<double>& compute) {
   const std::vector<double> shares = SteadyShares(times);
   double seconds = 0;

@@ -1,5 +1,5 @@
-// What one candidate takes, in time and memory, with this or that much offloaded: simulated over
-// the step, or over its first microbatches.
+// Simulates what time and memory one candidate takes with a given offload, over the step or over
+// its first microbatches.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +16,7 @@
 
 namespace shoal::plan {
 
-// Where a candidate is over its budget by most.
+// Where a candidate exceeds its budget by most.
 struct Excess {
   int stage = 0;
   bool host = false;
@@ -25,29 +25,29 @@ struct Excess {
 
 struct Measured {
   double offloaded_chunks = 0;
-  double seconds = 0;  // of the whole step: where it was not simulated whole, estimated
+  double seconds = 0;  // of the whole step: estimated if it was not simulated whole
   double bubble_share = 0;
   std::vector<int64_t> device_bytes;  // peaks, by stage
   std::vector<int64_t> host_bytes;
   std::optional<Excess> excess;
 };
 
-// By its peaks.
+// Judges by the peaks.
 std::optional<Excess> ExcessOf(std::span<const StageBudget> budgets, const Measured& measured);
 
 class Evaluation {
  public:
-  // With the first `microbatches` of the request's. The request outlives this.
+  // Uses the first `microbatches` of the request's. The request must outlive this.
   static absl::StatusOr<Evaluation> Make(const PipelineRequest& request,
                                          const PipelineChoice& choice, size_t microbatches);
 
   const Measured& without_offload() const { return without_; }
   double copy_ratio() const { return copy_ratio_; }
-  // Chunks that the copies have time for, about, in steps of a quarter; 0 where nothing can be
-  // offloaded.
+  // Returns about how many chunks the copies have time for, in steps of a quarter; 0 if nothing can
+  // be offloaded.
   double affordable_chunks() const { return affordable_; }
 
-  // Whether it fits by its peaks, or also by what the stages' pools reserve for them, with the
+  // Whether it fits by its peaks, or also by what the stages' pools reserve for them, including the
   // holes that pieces of unequal sizes leave.
   enum class Fit : uint8_t { kPeaks, kReserved };
   absl::StatusOr<Measured> With(double offloaded_chunks, Fit fit) const;
@@ -63,7 +63,7 @@ class Evaluation {
   ScheduleCosts costs_;
   Schedule schedule_;  // without transfers
   std::vector<ComputeTimes> times_;
-  // Of the microbatches that were left out: compute by stage, and what they take about.
+  // Of the microbatches left out: compute by stage, and roughly what they take.
   std::vector<double> rest_;
   double rest_seconds_ = 0;
   Measured without_;

@@ -1,7 +1,6 @@
-// The schedule of a step of a pipeline that was planned for another one: more microbatches than
-// were foreseen, or lengths that leave other holes in memory, and what was to be offloaded does not
-// suffice. Then more is, and training goes on. Pure and deterministic, as all stages find it for
-// themselves.
+// The schedule of a step for which the planned offload does not suffice: more microbatches than
+// foreseen, or lengths that leave other holes in memory. The step then offloads more, and training
+// goes on. Pure and deterministic, as every stage computes it for itself.
 #pragma once
 
 #include <span>
@@ -12,9 +11,9 @@
 
 namespace shoal::plan {
 
-// As BuildChosenSchedule, of a pipeline each of whose stages has this budget. Where a device would
-// need more, half of the other chunks are offloaded too, and then all; if that is still too much,
-// for the device or for the host, it is returned all the same, for the runtime to refuse with its
+// Same as BuildChosenSchedule, for a pipeline whose stages each have this budget. If a device needs
+// more, half of the other chunks are offloaded too, then all of them. If even that exceeds the
+// device's or the host's budget, it is returned nevertheless, and the runtime refuses it with its
 // figures.
 absl::StatusOr<Schedule> BuildFittingSchedule(const ModelSpec& spec, DType compute,
                                               const PipelineChoice& choice,

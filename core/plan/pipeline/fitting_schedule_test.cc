@@ -24,7 +24,7 @@ class FittingSchedule : public ::testing::Test {
     return *std::move(schedule);
   }
 
-  // Of the stage that has most of it.
+  // Of the stage that has most.
   ReservedMemory Most(const Schedule& schedule) const {
     ReservedMemory most;
     for (int stage = 0; stage < 2; ++stage) {
@@ -74,7 +74,7 @@ TEST_F(FittingSchedule, OffloadsMoreWhereAStepNeedsMore) {
   EXPECT_EQ(Most(Build({.device = 1})).device, with_all);
 }
 
-// To offload more would only make it worse.
+// Offloading more would only make it worse.
 TEST_F(FittingSchedule, OffloadsNoMoreWhereTheHostIsShort) {
   choice_.offloaded_chunks = 1;
   const Schedule schedule = Build({});

@@ -39,11 +39,12 @@ absl::StatusOr<std::optional<ScheduleChoice>> ScheduleOf(const PipelineOptions& 
   return *choice;
 }
 
-// Before each message between stages, in slots and buffers (worker/pipeline/links/link_layout.h).
+// Header before each message between stages, in slots and buffers
+// (worker/pipeline/links/link_layout.h).
 constexpr int64_t kLinkHeader = 64;
 constexpr int64_t kAlignment = 64;  // of what pools hand out, and of messages
 
-// That there is room for, at the stage's ends of the queues.
+// Returns the number of messages that there is room for, at the stage's ends of the queues.
 int64_t LinkMessages(std::span<const MessageQueue> queues, int stage) {
   int64_t messages = 0;
   for (const MessageQueue& queue : queues) {
@@ -53,8 +54,8 @@ int64_t LinkMessages(std::span<const MessageQueue> queues, int stage) {
   return messages;
 }
 
-// On the stage's GPU: those that are copied from and to the host, or all, if they go from GPU to
-// GPU, as is settled when the job begins.
+// Messages on the stage's GPU: those being copied from and to the host, or all if they go from GPU
+// to GPU, which is decided when the job begins.
 int64_t MessagesOnGpu(const Schedule& schedule, int stage) {
   return std::max<int64_t>(2 * kDeviceMessages,
                            LinkMessages(MessageQueues(schedule, kDeviceMessages), stage));
@@ -152,7 +153,7 @@ absl::StatusOr<std::vector<StageNeeds>> StageNeedsOf(const ModelSpec& spec, cons
     needs.own =
         StageOwnBytes(spec, compute, choice.recompute, head, tokens, LossChunkOf(job.train.device));
     if (job.train.device == DeviceKind::kCuda && shape.stages > 1) {
-      // What a neighbour opens is whole pages of the driver.
+      // A neighbour opens whole pages of the driver.
       needs.own += MessagesOnGpu(schedule, stage) * link_message +
                    SharedGpuBytes(1) * static_cast<int64_t>(Neighbours(shape, stage).size());
     }

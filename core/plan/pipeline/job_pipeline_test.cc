@@ -95,8 +95,8 @@ TEST(PipelineRequestOf, RefusesWhatCannotBeByItsKeys) {
   EXPECT_THAT(refusal(job), HasSubstr("cluster.pipeline.schedule: "));
 }
 
-// From GPU to GPU each has a place at both ends, which is more than copies from and to the host
-// take; which of the two it will be is not known yet.
+// From GPU to GPU each message has a place at both ends, which exceeds what copies from and to the
+// host take; which of the two it will be is not known yet.
 TEST(StageNeedsOf, CountsMessagesOnTheirWayAmongAGpusMemory) {
   const ModelSpec spec = *NamedShape("25m");
   Job job = PipelineJob();
@@ -124,7 +124,7 @@ TEST(StageNeedsOf, CountsMessagesOnTheirWayAmongAGpusMemory) {
                 places * (64 + MessageBytes(spec, DType::kBF16, 1000)) + 2 * SharedGpuBytes(1));
 }
 
-// Of what DeviceMemoryOn leaves, what is planned fits a GPU that it would not fit without.
+// With what DeviceMemoryOn leaves, the plan fits a GPU; without that limit it would not.
 TEST(DeviceMemoryOn, LeavesAGpuRoomForAllElse) {
   const ModelSpec spec = *NamedShape("25m");
   Job job = PipelineJob();

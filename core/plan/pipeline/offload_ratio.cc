@@ -24,7 +24,7 @@ double GptOffloadRatio(double hidden, double sequence, const GptMachine& machine
 
 double BlockOffloadRatio(const PipelineModel& model, int64_t tokens, const PipelinePace& pace) {
   SHOAL_CHECK(pace.CanOffload());
-  // A model's first block, as a chunk of its own between two others.
+  // A model's first block, as a separate chunk between two others.
   ModelSpec block = model.spec;
   block.layers = 1;
   const ScheduleShape shape{.stages = 1, .chunks = 3};

@@ -1,4 +1,4 @@
-// k and the byte model of PipeOffload, and the same for the layer that is trained here.
+// k and the byte model of PipeOffload, and the same for the layer trained here.
 #include "core/plan/pipeline/offload_ratio.h"
 
 #include "core/plan/memory/activation_bytes.h"
@@ -20,7 +20,7 @@ TEST(GptOffloadRatio, IsThePapersEquation) {
   // From this hidden size on everything can be offloaded at any length.
   EXPECT_LT(GptOffloadRatio(8149, 1), 1);
   EXPECT_GT(GptOffloadRatio(8147, 1), 1);
-  // As measured, to 7 %.
+  // As measured, within 7 %.
   const double measured[6][4] = {{1.70, 1.46, 1.15, .80}, {1.40, 1.23, 1.00, .72},
                                  {1.19, 1.07, .88, .66},  {1.03, .94, .80, .61},
                                  {.92, .84, .72, .56},    {.74, .69, .61, .49}};
@@ -40,7 +40,7 @@ TEST(GptLayerBytes, ThePapersFigures) {
   EXPECT_NEAR(1 - GptLayerBytes(Recompute::kLight) / GptLayerBytes(Recompute::kNone), 0.412, 1e-3);
   EXPECT_NEAR(1 - GptLayerBytes(Recompute::kLight, 0.125) / GptLayerBytes(Recompute::kNone, 0.125),
               0.459, 1e-3);
-  // 42.9B: 64 layers' worth of one microbatch; 34 GB are printed.
+  // 42.9B: 64 layers' worth of one microbatch; the paper gives 34 GB.
   EXPECT_NEAR(64 * GptLayerBytes(Recompute::kLight, 0.125) * 4096 * 8192, 35.4e9, 0.05e9);
 }
 

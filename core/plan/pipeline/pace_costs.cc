@@ -19,8 +19,8 @@ struct Seconds {
   double sum() const { return forward + backward_input + backward_weights; }
 };
 
-// Bytes that light recompute adds to the backward: norms are read and written again, and SwiGLU's
-// backward, which has read all that it needs, writes one more.
+// Returns the bytes that light recompute adds to the backward: norms are read and written again,
+// and SwiGLU's backward, which has read everything it needs, writes one more.
 double LightBytes(const PipelineModel& model, double rows) {
   return rows * static_cast<double>(SizeOf(model.compute)) *
          (4.0 * static_cast<double>(model.spec.hidden) +

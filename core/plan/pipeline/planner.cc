@@ -49,7 +49,7 @@ std::string Over(const Excess& excess) {
                      excess.stage, FormatBytes(excess.bytes));
 }
 
-// Of the time.
+// Relative to the time.
 constexpr double kWorthSaying = 0.0005;
 
 std::string WhyItWon(const SearchResult& result, const Searched& winner) {
@@ -97,7 +97,7 @@ PipelineCandidate CandidateOf(const Searched& searched, std::string verdict) {
           .verdict = std::move(verdict)};
 }
 
-// Nothing fits: what is over by least.
+// If nothing fits: names what exceeds its budget by least.
 absl::Status NothingFits(const PipelineRequest& request, const SearchResult& result) {
   const auto& least = *std::ranges::min_element(
       result.candidates, {},

@@ -21,7 +21,7 @@ PipelineRequest RequestOf(const benchmark::State& state) {
                                    .reload_bytes_per_second = 50e9,
                                    .message_bytes_per_second = 100e9,
                                    .message_latency_seconds = 20e-6}};
-  // As deep as the shape asks for.
+  // As deep as the shape requires.
   request.spec.layers = std::max<int64_t>(request.spec.layers, request.stages * request.chunks);
   Random random(1);
   for (int64_t i = 0; i < state.range(2); ++i) {

@@ -24,7 +24,7 @@ ModelSpec SmallModel(int64_t layers) {
   return spec;
 }
 
-// Copies take `copy_ratio` of what a block's compute takes, messages next to nothing.
+// Copies take `copy_ratio` times a block's compute, messages next to nothing.
 PipelinePace PaceFor(const ModelSpec& spec, double copy_ratio) {
   PipelinePace pace{.forward_flops = 1e9,
                     .backward_input_flops = 1e9,
@@ -55,10 +55,10 @@ void Limit(PipelineRequest& request, int64_t device, int64_t host = 0, int64_t o
   request.budgets.assign(request.stages, {.device = device, .host = host, .other = other});
 }
 
-// What a choice takes, from its schedule alone.
+// What a choice takes, from its schedule only.
 struct Taken {
   double seconds = 0;
-  std::vector<int64_t> device;  // as the stages' pools reserve it
+  std::vector<int64_t> device;  // as reserved by the stages' pools
   std::vector<int64_t> host;
   std::vector<int64_t> device_peaks;
   std::vector<int64_t> host_peaks;
@@ -246,7 +246,7 @@ PipelineRequest RandomRequest(Random& random, int most_stages, int most_chunks,
   }
   request.pace.duplex = random.Below(3) == 0;
   request.pace.paired = random.Below(3) == 0;
-  // Budgets that leave from nothing to everything of what the fastest takes.
+  // Budgets from nothing to all of what the fastest takes.
   const auto plenty = PlanPipeline(request);
   EXPECT_TRUE(plenty.ok()) << Describe(plenty.status());
   const auto peak = static_cast<double>(Largest(plenty->chosen().device_bytes));
@@ -259,7 +259,7 @@ PipelineRequest RandomRequest(Random& random, int most_stages, int most_chunks,
   return request;
 }
 
-// The least time of all that fit, of every candidate with every quarter of a chunk.
+// Returns the least time of all that fit, of every candidate with every quarter of a chunk.
 double LeastOfAll(const PipelineRequest& request) {
   double least = std::numeric_limits<double>::max();
   std::vector<Variant> variants = VariantsOf(request).value();
@@ -323,7 +323,7 @@ TEST(PlanPipeline, NeverGoesOverABudgetAtAnyShape) {
   EXPECT_GT(found, 15);
 }
 
-// Long steps are compared by their first microbatches; what is chosen is simulated whole.
+// Long steps are compared by their first microbatches; the chosen one is simulated whole.
 TEST(PlanPipeline, LongStepsKeepToTheirBudgetsToo) {
   Random random(31);
   PipelineRequest request = Request(8, 3, 1, 0.8);

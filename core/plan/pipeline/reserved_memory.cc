@@ -8,14 +8,14 @@
 namespace shoal::plan {
 namespace {
 
-constexpr int64_t kPoolAlignment = 64;  // of what the runtime's pools hand out
+constexpr int64_t kPoolAlignment = 64;  // of what the runtime's pools allocate
 
 }  // namespace
 
 ReservedMemory ReservedBy(const Schedule& schedule, int stage,
                           const std::function<ChunkBytes(int chunk, int microbatch)>& bytes_of,
                           const StageBudget& budget) {
-  // Where there is no budget anything is enough.
+  // Without a budget anything is enough.
   const auto enough = [](int64_t limit, int64_t taken) {
     return limit > 0 ? limit - taken : std::numeric_limits<int64_t>::max();
   };

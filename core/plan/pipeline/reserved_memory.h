@@ -1,4 +1,4 @@
-// What a stage's pools reserve for a step, holes included: what decides whether it fits. Pure.
+// What a stage's pools reserve for a step, including holes, which decides whether it fits. Pure.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@ struct ReservedMemory {
   }
 };
 
-// Of the list of `stage`. Places are not looked for beyond what the budget asks for.
+// For the list of `stage`. The search for places stops once the budget is met.
 ReservedMemory ReservedBy(const Schedule& schedule, int stage,
                           const std::function<ChunkBytes(int chunk, int microbatch)>& bytes_of,
                           const StageBudget& budget);

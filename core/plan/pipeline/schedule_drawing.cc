@@ -23,7 +23,7 @@ constexpr double kComputeHeight = 22;
 constexpr double kCopyHeight = 12;  // upper half offloads, lower half reloads
 constexpr double kRowGap = 9;
 constexpr double kAxisHeight = 44;
-// What a middling compute span should be wide, and the limits of the whole.
+// The width of a typical compute span, and the limits of the whole.
 constexpr double kCellWidth = 17;
 constexpr double kNarrowest = 560;
 constexpr double kWidest = 3600;
@@ -70,7 +70,7 @@ std::string TimeText(double time, const std::string& unit) {
   return unit.empty() ? fmt::format("{:.4g}", time) : fmt::format("{:.4g} {}", time, unit);
 }
 
-// The longest time before which no more than that many spans begin.
+// Returns the longest time before which at most that many spans begin.
 double DrawnUntil(const ScheduleTimes& times, size_t max_spans) {
   std::vector<double> begins;
   for (const auto& spans : times.spans) {
@@ -224,7 +224,7 @@ class Drawing {
     }
     const double left = X(span.begin);
     const double width = X(std::min(span.end, until_)) - left;
-    // A hair's breadth between neighbours, where there is room.
+    // A hair's breadth between neighbours, if there is room.
     const double drawn = width > 4 ? width - 0.8 : width;
     const double white = WhiteOf(span.action.chunk, schedule_.shape.chunks);
     svg_.Rectangle(

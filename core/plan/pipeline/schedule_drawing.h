@@ -1,6 +1,6 @@
-// A schedule as papers draw it: time to the right, a row for each stage, in it one lane for compute
-// and one for copies. Colours say the operation, shades the chunk, numbers the microbatch; what is
-// blank is idle. For what a simulation reckons and for what a run measured: both are spans.
+// Draws a schedule as papers do: time to the right, a row for each stage, with one lane for compute
+// and one for copies. Colours show the operation, shades the chunk, numbers the microbatch; blank
+// is idle. Draws spans, whether simulated or measured.
 #pragma once
 
 #include <cstddef>
@@ -12,13 +12,15 @@
 namespace shoal::plan {
 
 struct ScheduleDrawingOptions {
-  std::string subtitle;   // what costs these are: "simulated", "measured on 4 workers", ...
+  std::string subtitle;   // where the times come from: "simulated", "measured on 4 workers", ...
   std::string time_unit;  // "s"; empty: units of time
-  // Of all stages together. Of a longer schedule the beginning is drawn, and the picture says so.
+  // Of all stages together. Of a longer schedule only the beginning is drawn, and the picture says
+  // so.
   size_t max_spans = 20000;
 };
 
-// An SVG document. `times` is of this schedule: a list of spans for each of its stages.
+// Returns an SVG document. `times` must be of this schedule: a list of spans for each of its
+// stages.
 std::string DrawSchedule(const Schedule& schedule, const ScheduleTimes& times,
                          const ScheduleDrawingOptions& options);
 

@@ -34,7 +34,7 @@ TEST(ScheduleDrawing, EveryComputeActionIsACellOfItsOwn) {
   EXPECT_EQ(Count(svg, "<title>backward chunk 0 microbatch"), 12u);
   EXPECT_THAT(svg, HasSubstr("3 stages x 1 chunks, 4 microbatches"));
   EXPECT_THAT(svg, HasSubstr(">stage 2<"));
-  EXPECT_THAT(svg, Not(HasSubstr(">offload<")));  // no legend for what is not there
+  EXPECT_THAT(svg, Not(HasSubstr(">offload<")));  // the legend omits what is not there
   EXPECT_TRUE(svg.ends_with("</svg>\n"));
 }
 

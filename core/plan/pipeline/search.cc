@@ -12,17 +12,17 @@ namespace shoal::plan {
 namespace {
 
 // Of a longer step (chunks of all stages times microbatches) the first microbatches are simulated
-// first: so many, or two for each stage.
+// first: this many, or two for each stage.
 constexpr int64_t kLongStep = 2048;
-// Candidates of a long step whose estimate is not better by this than what is known to fit are left
-// alone, and no candidate is simulated whole more often than this.
+// Candidates of a long step whose estimate does not beat the best known by this much are skipped,
+// and no candidate is simulated whole more often than this.
 constexpr double kEstimateSlack = 0.02;
 constexpr int kTries = 3;
-// All candidates are looked at where that is so much work (in actions), else until it is clear
-// which is best.
+// Examines all candidates if that is at most this much work (in actions), else stops when it is
+// clear which is best.
 constexpr int64_t kWork = 1'500'000;
-// Offloads are looked for in steps of a quarter of a chunk; of steps no longer than this, where
-// nothing seems to fit, with all of them.
+// Tries offloads in steps of a quarter of a chunk; for steps no longer than this, if nothing seems
+// to fit, tries all of them.
 constexpr double kStep = 0.25;
 constexpr int64_t kShortStep = 512;
 
@@ -44,7 +44,7 @@ class Search {
       queue_.pop();
       Searched& candidate = result_.candidates[place];
       if (candidate.knowledge == Knowledge::kSimulated) {
-        // Nothing else can take less.
+        // No other can take less.
         result_.winner = result_.winner.value_or(place);
         continue;
       }
@@ -68,7 +68,7 @@ class Search {
     return FirstMicrobatches(choice) < request_.microbatches.size();
   }
 
-  // How many microbatches a first look simulates.
+  // Returns how many microbatches a first look simulates.
   size_t FirstMicrobatches(const PipelineChoice& choice) const {
     const auto enough = static_cast<size_t>(
         std::max<int64_t>(2 * choice.stages, kLongStep / (choice.stages * choice.chunks)));
@@ -80,8 +80,8 @@ class Search {
     return Evaluation::Make(request_, choice, microbatches);
   }
 
-  // A first look at so much offloading. Of a long step more memory is reckoned than the first
-  // microbatches took, by what whole ones were seen to take more.
+  // Takes a first look at this much offloading. For a long step it assumes more memory than the
+  // first microbatches took, by as much as whole simulations showed.
   absl::StatusOr<Measured> Look(const PipelineChoice& choice, const Evaluation& evaluation,
                                 double chunks) {
     work_ += 6 * Size(choice, FirstMicrobatches(choice));
@@ -133,7 +133,7 @@ class Search {
     return value == OffloadedChunks::kFull ? choice.chunks : std::min<double>(value, choice.chunks);
   }
 
-  // What a first look measured, and where that is over the budget.
+  // Records what a first look measured, and where that exceeds the budget.
   void Note(Searched& candidate, const Measured& measured) const {
     candidate.measured = measured;
     candidate.seconds = measured.seconds;
@@ -147,12 +147,12 @@ class Search {
     return measured.excess.has_value() && !measured.excess->host;
   }
 
-  // The least offloading with which the candidate fits.
+  // Finds the least offloading with which the candidate fits.
   absl::Status OffloadEnough(Searched& candidate, const Evaluation& evaluation) {
     const PipelineChoice choice = candidate.choice;
     SHOAL_ASSIGN_OR_RETURN(Measured found,
                            Look(choice, evaluation, evaluation.affordable_chunks()));
-    // Between the largest number of steps that is too few and the smallest that is enough.
+    // Bisects between the largest number of steps that is too few and the smallest that is enough.
     double too_few = 0;
     for (double enough = found.offloaded_chunks; !OverDevice(found) && enough - too_few > kStep;) {
       const double chunks = too_few + std::floor((enough - too_few) / 2 / kStep) * kStep;
@@ -178,8 +178,8 @@ class Search {
     return absl::OkStatus();
   }
 
-  // Simulates a long step whole. Where it does not fit, the first look at it and at the others was
-  // too hopeful, and it is looked at again.
+  // Simulates a long step whole. If it does not fit, the first looks at it and at the others were
+  // too optimistic, and it is examined again.
   absl::Status Confirm(Searched& candidate) {
     const Measured looked = candidate.measured;
     SHOAL_ASSIGN_OR_RETURN(const Evaluation evaluation,
@@ -207,12 +207,12 @@ class Search {
 
   const PipelineRequest& request_;
   SearchResult result_;
-  // By the least time that is still possible, those that go before first.
+  // Sorted by lower bound of the time, preferred ones first at equal bounds.
   std::priority_queue<std::pair<double, size_t>, std::vector<std::pair<double, size_t>>,
                       std::greater<>>
       queue_;
   int64_t work_ = 0;
-  // Of memory, from the first microbatches' peaks to what a whole long step reserves.
+  // Growth of memory from the first microbatches' peaks to what a whole long step reserves.
   double growth_ = 1;
 };
 

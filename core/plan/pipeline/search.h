@@ -1,5 +1,5 @@
-// The search for the fastest candidate that fits: each is looked at more and more closely for as
-// long as it could still be the best.
+// Searches for the fastest candidate that fits: examines each more and more closely for as long as
+// it could still be the best.
 #pragma once
 
 #include <cstddef>
@@ -15,24 +15,23 @@
 namespace shoal::plan {
 
 enum class Knowledge : uint8_t {
-  kCompute,    // its compute alone
-  kTimed,      // simulated with nothing offloaded, and that does not fit
+  kCompute,    // only its compute is known
+  kTimed,      // simulated with nothing offloaded, and it does not fit so
   kFitting,    // simulated with as much offloaded as it needs, over the first microbatches
-  kSimulated,  // over the whole step, and it fits
-  kRefused,    // it does not fit, whatever is offloaded
+  kSimulated,  // simulated over the whole step, and it fits
+  kRefused,    // does not fit, whatever is offloaded
 };
 
 struct Searched {
   PipelineChoice choice;
   Knowledge knowledge = Knowledge::kCompute;
-  double seconds = 0;  // the step takes no less; with kSimulated this is what it takes
+  double seconds = 0;  // lower bound of the step's time; with kSimulated the time itself
   double copy_ratio = 0;
-  Measured measured;  // the last; without bytes where nothing was simulated
+  Measured measured;  // the last simulation; without bytes if there was none
   int tries = 0;      // whole simulations that did not fit
 };
 
-// In the order of VariantsOf. `winner`: the place of the fastest that fits, none where nothing
-// does.
+// In the order of VariantsOf. `winner`: index of the fastest that fits, none if nothing does.
 struct SearchResult {
   std::vector<Searched> candidates;
   std::optional<size_t> winner;

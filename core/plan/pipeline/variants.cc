@@ -24,19 +24,19 @@ std::vector<int> ChunksOf(const PipelineRequest& request) {
   return chunks;
 }
 
-// All that are made for the shape, but for GPipe, which has to be asked for.
+// Returns all schedules that support the shape, except GPipe, which must be asked for.
 std::vector<ScheduleChoice> SchedulesOf(const PipelineRequest& request, int chunks) {
   std::vector<ScheduleChoice> all;
   if (request.schedule.has_value()) {
     all = {*request.schedule};
   } else if (request.stages == 1) {
-    // Backwards of one stage gain nothing by being split.
+    // Splitting the backwards of a single stage gains nothing.
     all = {{.kind = ScheduleKind::kAccumulation}, {.kind = ScheduleKind::kInterleaved}};
   } else {
     all = {
         {.kind = chunks == 1 ? ScheduleKind::kOneForwardOneBackward : ScheduleKind::kInterleaved},
         {.kind = ScheduleKind::kGrouped}};
-    // With one chunk all groups are the same schedule. Of many sizes some are enough.
+    // With one chunk all groups give the same schedule. Of many sizes some are enough.
     const int step = std::max(1, request.stages / 16);
     for (int group = request.stages - step; chunks > 1 && group > SmallestGroup(request.stages);
          group -= step) {

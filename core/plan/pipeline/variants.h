@@ -1,4 +1,4 @@
-// The candidates that a planner looks at, not yet simulated.
+// The candidates that a planner examines, before simulation.
 #pragma once
 
 #include <span>
@@ -12,15 +12,15 @@ namespace shoal::plan {
 
 struct Variant {
   PipelineChoice choice;  // nothing offloaded
-  // No step takes less: the compute of the stage that has most of it.
+  // Lower bound of a step's time: the compute of the stage that has most of it.
   double least_seconds = 0;
 };
 
-// Costs by unit, added up by stage.
+// Returns the costs by unit, summed by stage.
 std::vector<double> StageSums(const PipelineChoice& choice, std::span<const double> unit_costs);
 
-// Those that go before win where times are the same: little recomputed before much, few chunks
-// before many, what is simple before what is not. InvalidArgument where there are none.
+// In order of preference at equal times: little recomputed before much, few chunks before many,
+// simple before complex. InvalidArgument if there are none.
 absl::StatusOr<std::vector<Variant>> VariantsOf(const PipelineRequest& request);
 
 }  // namespace shoal::plan

@@ -1,5 +1,5 @@
-// When something that serves one user at a time is taken: a calendar that gives each the first gap
-// that is long enough.
+// When something that serves one user at a time is busy: a calendar that gives each user the first
+// gap that is long enough.
 #pragma once
 
 #include <algorithm>
@@ -10,9 +10,9 @@ namespace shoal::plan {
 
 class BusyTimes {
  public:
-  // Takes `length` from the first time on, not before `from`, at which that much is free; returns
-  // that time. What is taken together grows together, so this looks at as many entries as there are
-  // gaps that are too short.
+  // Takes `length` at the first time, not before `from`, at which that much is free; returns that
+  // time. Adjacent entries merge, so this visits as many entries as there are gaps that are too
+  // short.
   double Take(double from, double length) {
     double begin = from;
     auto next = ends_.upper_bound(from);
@@ -43,7 +43,7 @@ class BusyTimes {
     }
   }
 
-  std::map<double, double> ends_;  // by begin; apart from each other
+  std::map<double, double> ends_;  // by start; never adjacent
 };
 
 }  // namespace shoal::plan

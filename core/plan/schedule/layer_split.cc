@@ -11,7 +11,7 @@ namespace shoal::plan {
 namespace {
 
 constexpr int64_t kExhaustiveSplits = 10000;
-constexpr double kGain = 1 - 1e-12;  // less than rounding is no gain
+constexpr double kGain = 1 - 1e-12;  // a gain below rounding is none
 
 // How many units each virtual stage has.
 using Counts = std::vector<int>;
@@ -53,7 +53,7 @@ class Splitter {
     return std::ranges::max(sums_) + chunk / 4;
   }
 
-  // All splits, one after the other.
+  // Returns the best of all splits, tried one after the other.
   Counts Exhaustive() {
     Counts counts(stage_of_.size(), 1);
     counts.back() = units_ - static_cast<int>(counts.size()) + 1;
@@ -77,7 +77,8 @@ class Splitter {
     return splits;
   }
 
-  // The best where all units between the first and the last cost the same, here their mean.
+  // Returns the best split if all units between the first and the last cost the same, here their
+  // mean.
   Counts AlikeUnits() {
     const double mean = units_ > 2 ? (before_[units_ - 1] - before_[1]) / (units_ - 2) : 0;
     Counts best;
@@ -97,7 +98,8 @@ class Splitter {
     return best;
   }
 
-  // Moves units from one virtual stage to another, those between shifted by one, while it helps.
+  // Moves units from one virtual stage to another, shifting those in between by one, as long as it
+  // helps.
   Counts Improved(Counts counts) {
     double least = CostOf(counts);
     for (bool moved = true; moved;) {
@@ -120,7 +122,7 @@ class Splitter {
   }
 
  private:
-  // The next composition of the same sum.
+  // Advances to the next composition of the same sum.
   static bool Advance(Counts& counts) {
     size_t place = counts.size();
     // The last virtual stage with more than one unit gives all but one to the end, and one to the
@@ -138,9 +140,9 @@ class Splitter {
     return true;
   }
 
-  // Units that cost `mean` (the first and the last what they cost) given one by one to the stage
-  // with the smallest sum, there to its cheapest chunk, none of which may cost more than `limit`.
-  // Empty where that is impossible.
+  // Assigns units that cost `mean` (the first and the last their own cost) one by one to the stage
+  // with the smallest sum, there to its cheapest chunk; no chunk may cost more than `limit`. Empty
+  // if that is impossible.
   Counts Filled(double mean, double limit) {
     const size_t places = stage_of_.size();
     const double allowed = limit * (1 + 1e-9);

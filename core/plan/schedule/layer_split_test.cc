@@ -41,7 +41,7 @@ std::vector<double> Model(int blocks, double embedding, double head) {
 TEST(SplitLayers, GivesTheStageWithTheHeadFewerBlocks) {
   EXPECT_THAT(CountsOf(Model(10, 0, 2), 2, 1), ElementsAre(7, 5));
   EXPECT_THAT(CountsOf(Model(10, 0, 2), 3, 1), ElementsAre(5, 4, 3));
-  // The head alone where it costs as much as others' blocks.
+  // The head gets its own stage if it costs as much as others' blocks.
   EXPECT_THAT(CountsOf(Model(9, 0, 3), 4, 1), ElementsAre(4, 3, 3, 1));
 }
 
@@ -69,7 +69,7 @@ TEST(SplitLayers, TooFewUnitsAreRefused) {
   EXPECT_THAT(CountsOf(Model(2, 1, 1), 2, 2), ElementsAre(1, 1, 1, 1));
 }
 
-// The least cost of any split, by walking through all of them.
+// Returns the least cost of any split, by trying all of them.
 double Least(const std::vector<double>& costs, int stages, int chunks, Placement placement) {
   double least = std::numeric_limits<double>::max();
   std::vector<UnitRange> split;
@@ -111,7 +111,7 @@ TEST(SplitLayers, NoContiguousSplitOfAFewUnitsIsBetter) {
 }
 
 TEST(SplitLayers, NoContiguousSplitOfManyAlikeBlocksIsBetter) {
-  // More splits than are all looked at in SplitLayers, few enough for this test.
+  // More splits than SplitLayers tries, few enough for this test.
   for (const double head : {0.5, 2.5, 7.0}) {
     for (const auto& [stages, chunks] : {std::pair(2, 4), std::pair(3, 2), std::pair(7, 1)}) {
       for (const Placement placement : {Placement::kLooped, Placement::kVShaped}) {

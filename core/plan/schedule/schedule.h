@@ -4,25 +4,28 @@
 // the runtime executes it as it is written, and the timeline draws it. Pure values: no threads, no
 // clock, no I/O.
 //
-// How a stage's list is executed. The stage walks its list in order.
-//  - Compute (forward, backward) runs on one compute stream, in the order of the list, each action
-//  when its inputs are
-//    there: what it receives has arrived and what was offloaded is reloaded.
-//  - A send or receive is posted when the walk reaches it and waited for by nobody but its user: a
-//  send goes when its
-//    producer has ended, a receive is waited for by its consumer. Between two stages the
-//    activations form one queue for each direction and the gradients another; the sends of a queue
-//    are in the order of its receives.
-//  - Offload and reload are copies on a copy stream, in the order of the list. A copy begins when
-//  all compute before it in
-//    the list has ended. Release waits for its offload, then gives the device memory back, so
-//    compute behind it waits with it; prepare takes the device memory that its reload fills.
-// Memory. A chunk's activations of a microbatch take device memory from the begin of the forward to
-// the end of the backward for the weights (or of the joined backward), but not from release to
-// prepare; what a backward for the input leaves for the one for the weights takes it from the begin
-// of the one to the end of the other. On the host the activations take memory from the offload to
-// the backward for the input, which waits for their reload. All of it is taken and given back where
-// the walk is, so what a stage needs depends on the order of its list and on nothing's speed.
+// How a stage executes its list. It walks the list in order.
+// - Compute (forward, backward) runs on one compute stream, in the order of the list. Each action
+//   starts when its inputs are there: what it receives has arrived and what was offloaded is
+//   reloaded.
+// - A send or receive is posted when the walk reaches it, and only its user waits for it: a send
+//   goes when its producer has ended, a consumer waits for its receive. Between two stages the
+//   activations form one queue for each direction and the gradients another; the sends of a queue
+//   are in the order of its receives.
+// - Offload and reload are copies on a copy stream, in the order of the list. A copy begins when
+//   all compute before it in the list has ended.
+// - Release waits for its offload, then frees the device memory, so later compute in the list waits
+//   with it. Prepare takes the device memory that its reload fills.
+//
+// Memory. All of it is taken and freed where the walk is, so a stage's need depends only on the
+// order of its list, never on speed.
+// - A chunk's activations of a microbatch take device memory from the start of the forward to the
+//   end of the backward for the weights (or of the joined backward), except from release to
+//   prepare.
+// - What a backward for the input leaves for the one for the weights takes device memory from the
+//   start of the former to the end of the latter.
+// - On the host the activations take memory from the offload to the backward for the input, which
+//   waits for their reload.
 #pragma once
 
 #include <compare>
@@ -40,12 +43,13 @@ enum class Operation : uint8_t {
   kBackward,           // B and W joined
   kSendActivation,     // the output of this forward, to the stage with the next virtual stage
   kReceiveActivation,  // the input of this forward
-  kSendGradient,  // the gradient of this chunk's input, to the stage with the virtual stage before
+  // the gradient of this chunk's input, to the stage with the previous virtual stage
+  kSendGradient,
   kReceiveGradient,  // the gradient of this chunk's output
-  kOffload,          // begins to copy the activations from device to host memory
-  kRelease,          // gives back their device memory when the offload has ended
+  kOffload,          // starts to copy the activations from device to host memory
+  kRelease,          // frees their device memory when the offload has ended
   kPrepare,          // takes device memory for their return
-  kReload,           // begins to copy them from host to device memory
+  kReload,           // starts to copy them from host to device memory
 };
 inline constexpr int kOperations = 12;
 
@@ -60,7 +64,7 @@ bool IsBackwardForWeights(Operation operation);  // W, alone or joined
 
 struct Action {
   Operation operation = Operation::kForward;
-  int chunk = 0;  // the stage's own, from 0
+  int chunk = 0;  // among the stage's own, from 0
   int microbatch = 0;
 
   auto operator<=>(const Action&) const = default;
@@ -92,35 +96,34 @@ struct ScheduleShape {
   bool operator==(const ScheduleShape&) const = default;
 
   int VirtualStages() const { return stages * chunks; }
-  // Where in the model a stage's chunk is, from 0 (with the embedding) to VirtualStages() - 1 (with
-  // the head).
+  // The position of a stage's chunk in the model, from 0 (with the embedding) to VirtualStages() -
+  // 1 (with the head).
   int VirtualStageOf(int stage, int chunk) const;
   VirtualStage At(int virtual_stage) const;
 };
 
-// A message of a virtual stage is one to another stage: at the turns of a V, and with a single
-// stage, the next virtual stage is on the same one, and nothing is sent.
+// Whether a virtual stage sends a message, which goes to another stage: at the turns of a V, and
+// with a single stage, the next virtual stage is on the same stage, and nothing is sent.
 bool SendsActivation(const ScheduleShape& shape, int virtual_stage);
 bool SendsGradient(const ScheduleShape& shape, int virtual_stage);
 
 using StageActions = std::vector<Action>;
 
 struct Schedule {
-  std::string name;  // as people know it: "1F1B", "GIS(4)", "PO-H"
+  std::string name;  // the known name: "1F1B", "GIS(4)", "PO-H"
   ScheduleShape shape;
   std::vector<StageActions> stages;
 };
 
-// The schedule with sends and receives: each send right behind its producer, each receive as late
-// as its consumer and the order of its queue allow, one compute action ahead. Takes a list without
-// messages.
+// Adds sends and receives to a schedule without messages: each send right after its producer, each
+// receive as late as its consumer and the order of its queue allow, one compute action ahead.
 void AddMessages(Schedule& schedule);
 
-// Messages over all stages (sends alone).
+// Counts messages over all stages (each send once).
 int64_t CountSends(const Schedule& schedule);
 
-// The largest number of (chunk, microbatch) whose activations are on the device at once, by the
-// order of the list.
+// Returns the largest number of (chunk, microbatch) whose activations are on the device at once, by
+// the order of the list.
 int PeakActivations(const StageActions& actions);
 
 }  // namespace shoal::plan

@@ -100,7 +100,7 @@ absl::Status CheckStage(const Schedule& schedule, int stage) {
 }
 
 // What a message needs of its own stage: a send its producer before it, a receive its consumer
-// behind it. 0: not there yet, 1: the producer has run or the receive is posted, 2: sent or
+// after it. 0: not there yet, 1: the producer has run or the receive is posted, 2: sent or
 // consumed.
 struct MessageStates {
   explicit MessageStates(const ScheduleShape& shape)
@@ -112,7 +112,7 @@ struct MessageStates {
     return states[static_cast<size_t>(message)][KeyOf(shape, action.chunk, action.microbatch)];
   }
 
-  // False where the action is out of its order.
+  // False if the action is out of order.
   bool Take(const Action& action, int virtual_stage) {
     if (IsSend(action.operation)) {
       return Of(action.operation, action)++ == 1;
@@ -237,7 +237,7 @@ absl::Status CheckProgress(const Schedule& schedule) {
   const auto key = [&](int virtual_stage, int microbatch) {
     return static_cast<size_t>(virtual_stage) * shape.microbatches + microbatch;
   };
-  // Whether the action can run now; if so its result is there.
+  // Whether the action can run now; if so, records its result.
   const auto runs = [&](int stage, const Action& action) {
     const int here = shape.VirtualStageOf(stage, action.chunk);
     if (action.operation == Operation::kForward) {

@@ -1,6 +1,6 @@
 // What a schedule's actions cost: seconds (or any unit of time) and bytes for each chunk of each
 // stage and each microbatch, measured by a probe or given. Input of the simulation and of the
-// placing of transfers.
+// placement of transfers.
 #pragma once
 
 #include <cstdint>
@@ -17,16 +17,16 @@ struct ChunkCost {
   double offload = 0;            // device to host
   double reload = 0;             // host to device
   double send_activation = 0;    // to the stage of the next virtual stage
-  double send_gradient = 0;      // to the stage of the virtual stage before
+  double send_gradient = 0;      // to the stage of the previous virtual stage
   int64_t activation_bytes = 1;  // held on the device from forward to backward
   int64_t offload_bytes = 1;     // the part of them that an offload moves
-  int64_t gradient_bytes = 0;  // held on the device from the begin of B to the end of W, where the
-                               // two are split
+  // held on the device from the start of B to the end of W, if the two are split
+  int64_t gradient_bytes = 0;
 
   double Compute() const { return forward + backward_input + backward_weights; }
 };
 
-// The time of a compute or copy action or of a send; 0 for the others.
+// Returns the time of a compute action, a copy or a send; 0 for other actions.
 inline double SecondsOf(const ChunkCost& cost, Operation operation) {
   switch (operation) {
     case Operation::kForward:

@@ -7,14 +7,14 @@
 namespace shoal::plan {
 namespace {
 
-// The place in its consumer's list (an index of a compute action) before which a receive is posted.
+// The index of the compute action in its consumer's list before which a receive is posted.
 struct Receive {
   Action action;
   size_t before = 0;
 };
 
-// Where each (chunk, microbatch) has its forward and its backward for the input in the list of its
-// stage.
+// Where each (chunk, microbatch) has its forward and its backward for the input in its stage's
+// list.
 struct Places {
   Places(const ScheduleShape& shape, const StageActions& actions)
       : microbatches(shape.microbatches),
@@ -69,7 +69,7 @@ Queues QueuesOf(const Schedule& schedule) {
   return queues;
 }
 
-// A receive is posted no later than any behind it in its queue, and one compute action ahead of the
+// Posts a receive no later than any later one in its queue, and one compute action ahead of the
 // first of their consumers.
 std::vector<Receive> Posted(std::vector<std::vector<Receive>> queues) {
   std::vector<Receive> receives;

@@ -10,12 +10,12 @@ bool IsGradientMessage(Operation operation) {
   return operation == Operation::kSendGradient || operation == Operation::kReceiveGradient;
 }
 
-// Of the queue (from, to, gradients).
+// Returns the index of the queue (from, to, gradients).
 size_t QueueNumber(const ScheduleShape& shape, int from, int to, bool gradients) {
   return (static_cast<size_t>(from) * shape.stages + to) * 2 + (gradients ? 1 : 0);
 }
 
-// The queue of a send or receive of a stage.
+// Returns the index of the queue of a stage's send or receive.
 size_t KeyOf(const ScheduleShape& shape, int stage, const Action& action) {
   const bool gradient = IsGradientMessage(action.operation);
   const int here = shape.VirtualStageOf(stage, action.chunk);
@@ -25,8 +25,8 @@ size_t KeyOf(const ScheduleShape& shape, int stage, const Action& action) {
               : QueueNumber(shape, other, stage, gradient);
 }
 
-// The message that a compute action makes, or uses, as an action of its stage; an operation that is
-// no message where there is none.
+// Return the message that a compute action makes or uses, as an action of its stage; if there is
+// none, an operation that is no message.
 Action MadeBy(const ScheduleShape& shape, int stage, const Action& action) {
   const int here = shape.VirtualStageOf(stage, action.chunk);
   if (action.operation == Operation::kForward && SendsActivation(shape, here)) {
@@ -48,7 +48,7 @@ Action UsedBy(const ScheduleShape& shape, int stage, const Action& action) {
   return action;
 }
 
-// All stages walk on for as long as any can.
+// Walks all stages for as long as any can proceed.
 class BoundedWalk {
  public:
   BoundedWalk(const Schedule& schedule, int send_buffers)

@@ -1,5 +1,5 @@
-// The queues through which a schedule's messages go from stage to stage, and how much of them is
-// under way at once: what the runtime makes its buffers by. Pure.
+// The queues through which a schedule's messages go from stage to stage, and how many are in flight
+// at once: the runtime sizes its buffers by it. Pure.
 #pragma once
 
 #include <vector>
@@ -16,33 +16,33 @@ struct MessageQueue {
   int messages = 0;
   // The most receives that the receiver has posted and not yet used, by the order of its list.
   int slots = 0;
-  // Messages that the sender holds until they are received, the one it is making included: few, and
-  // still as many as keep the sender from waiting for a receiver that is somewhat behind.
+  // Messages that the sender holds until they are received, including the one it is making: few,
+  // yet enough that the sender does not wait for a receiver that is slightly behind.
   int send_buffers = 0;
 
   bool operator==(const MessageQueue&) const = default;
 };
 
-// Where the schedule makes progress with it, no queue has more send buffers than this.
+// No queue has more send buffers than this if the schedule makes progress with them.
 inline constexpr int kUsualSendBuffers = 8;
 
-// Messages that a stage has on its device at once, so that one is on its way while another is made
-// or used. Where messages lie in memory of the host, out of the device's reach: each way. Where
-// they go from device to device: in send buffers of each queue, for the device has less memory.
+// Messages that a stage has on its device at once, so that one is in flight while another is made
+// or used: in each direction if messages lie in host memory, out of the device's reach; in send
+// buffers of each queue if they go from device to device, as the device has less memory.
 inline constexpr int kDeviceMessages = 2;
 
-// In order of (from, to, gradients). Takes a schedule that passes CheckSchedule. Senders that wait
-// for a free buffer before they begin the action whose result it is for still all come to the end:
-// a schedule that would not with `send_buffers` of them for each queue gets more.
+// Sorted by (from, to, gradients). The schedule must pass CheckSchedule. Senders wait for a free
+// buffer before they begin the action whose result it will hold; a schedule that would not complete
+// with `send_buffers` for each queue gets more.
 std::vector<MessageQueue> MessageQueues(const Schedule& schedule,
                                         int send_buffers = kUsualSendBuffers);
 
-// The stages that exchange messages with `stage`, in order.
+// Returns the stages that exchange messages with `stage`, in order.
 std::vector<int> Neighbours(const ScheduleShape& shape, int stage);
 
-// Whether all stages come to the end of their lists where every sender of a message waits, before
-// it makes it, until fewer than `send_buffers` of the queue have no receive posted. Takes a
-// schedule that passes CheckStages and CheckMessages.
+// Whether all stages reach the end of their lists if every sender of a message waits, before it
+// makes it, until fewer than `send_buffers` of the queue have no receive posted. The schedule must
+// pass CheckStages and CheckMessages.
 bool ProgressesWith(const Schedule& schedule, int send_buffers);
 
 }  // namespace shoal::plan

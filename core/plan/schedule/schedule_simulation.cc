@@ -25,10 +25,10 @@ struct Walk {
   int64_t host_bytes = 0;
 };
 
-// What every virtual stage needs to know, looked up for each action.
+// What every action needs to know of its virtual stage.
 struct Place {
   int virtual_stage = 0;
-  bool receives_activation = false;  // waits for the forward of the virtual stage before
+  bool receives_activation = false;  // waits for the forward of the previous virtual stage
   bool receives_gradient = false;
   bool sends_activation = false;  // to another stage
   bool sends_gradient = false;
@@ -78,7 +78,7 @@ class Simulation {
     while (!ready_.empty()) {
       const int stage = ready_.top().second;
       ready_.pop();
-      // Copies of paired devices meet at their switch in the order of their issue, so the stage
+      // Copies of paired devices queue at their switch in the order of their issue, so the stage
       // that is behind goes first; without a switch the order of the walks does not matter.
       const double limit = streams_.paired && !ready_.empty() ? ready_.top().first
                                                               : std::numeric_limits<double>::max();
@@ -105,7 +105,7 @@ class Simulation {
     return places_[static_cast<size_t>(stage) * shape_.chunks + action.chunk];
   }
 
-  // Walks on until the clock passes `limit` (then true), or to the end or to an action that waits
+  // Walks until the clock passes `limit` (then returns true), or to the end or an action that waits
   // for another stage, which will wake this one.
   bool Advance(int stage, double limit) {
     Walk& walk = walks_[stage];
@@ -157,7 +157,7 @@ class Simulation {
     }
   }
 
-  // When the action's input is there, or kNever: then the stage is woken when it is.
+  // Returns when the action's input is there, or kNever: then the stage is woken when it is.
   double InputOf(int stage, const Action& action, const Place& place) {
     size_t from = 0;
     size_t gradient = 0;
@@ -201,7 +201,8 @@ class Simulation {
     times.end = walk.clock;
     AddSpan(stage, {action, Lane::kCompute, begin, walk.clock});
     Account(stage, walk, action, cost);
-    // A result that stays on its stage is there at once; one that is sent arrives with its message.
+    // A result that stays on its stage is available at once; one that is sent arrives with its
+    // message.
     if (action.operation == Operation::kForward && !place.sends_activation) {
       Arrive(activations_, key, 0, walk.clock);
     } else if (IsBackwardForInput(action.operation) && !place.sends_gradient) {
@@ -210,7 +211,7 @@ class Simulation {
     return true;
   }
 
-  // The memory that a compute action takes and gives back.
+  // Accounts for the memory that a compute action takes and frees.
   void Account(int stage, Walk& walk, const Action& action, const ChunkCost& cost) {
     if (action.operation == Operation::kForward) {
       Hold(stage, walk, 1, cost.activation_bytes);
@@ -292,18 +293,18 @@ class Simulation {
   const CopyStreams streams_;
   const Spans record_;
   std::vector<Walk> walks_;
-  std::vector<Place> places_;        // by stage and chunk
-  std::vector<double> activations_;  // when the output of a forward is where it is used, by virtual
-                                     // stage and microbatch
-  std::vector<double> gradients_;    // the same of the gradient of its input
-  std::vector<double> offloads_;     // ends
+  std::vector<Place> places_;  // by stage and chunk
+  // when the output of a forward arrives where it is used, by virtual stage and microbatch
+  std::vector<double> activations_;
+  std::vector<double> gradients_;  // same as above for the gradient of its input
+  std::vector<double> offloads_;   // ends
   std::vector<double> reloads_;
   std::vector<double> offload_free_;  // by stage: when its copy stream is free
   std::vector<double> reload_free_;
   std::vector<BusyTimes> switches_;  // by pair and direction
   std::vector<double> queue_free_;   // by sender, receiver and kind
   std::vector<int> waiters_;         // the stage that waits for a result
-  // The next stages to walk on, those behind first.
+  // The next stages to walk, those behind first.
   std::priority_queue<std::pair<double, int>, std::vector<std::pair<double, int>>, std::greater<>>
       ready_;
   ScheduleTimes times_;

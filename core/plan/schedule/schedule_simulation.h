@@ -1,6 +1,6 @@
-// How long a schedule takes and what memory it needs, by the rules of execution of
+// Computes how long a schedule takes and what memory it needs, from the execution rules of
 // core/plan/schedule/schedule.h and given costs. The planner chooses by it, the timeline draws its
-// spans, and what the runtime measures is held against it. Pure and deterministic.
+// spans, and measurements of the runtime are compared with it. Pure and deterministic.
 #pragma once
 
 #include <cstdint>
@@ -12,12 +12,12 @@
 
 namespace shoal::plan {
 
-// What copies of one device, and of its neighbour, may do at the same time.
+// Which copies of one device, and of its neighbour, may run concurrently.
 struct CopyStreams {
-  bool duplex = false;  // an offload and a reload of one device run beside each other, not one
-                        // after the other
-  bool paired = false;  // devices 2j and 2j+1 share a PCIe switch: of both together one offload and
-                        // one reload at a time
+  bool duplex = false;  // an offload and a reload of one device may run concurrently
+  // devices 2j and 2j+1 share a PCIe switch: at most one offload and one reload of both run at a
+  // time
+  bool paired = false;
 };
 
 enum class Lane : uint8_t { kCompute, kOffload, kReload, kSend };
@@ -33,15 +33,15 @@ struct StageTimes {
   double begin = 0;    // of its first compute
   double end = 0;      // of its last compute
   double compute = 0;  // the sum of its compute
-  // Where the time between begin and end that is not compute went.
+  // Where the time between begin and end that is not compute was spent.
   double waited_for_neighbours = 0;
   double waited_for_reloads = 0;
   double waited_for_offloads = 0;  // at releases
 
   int peak_activations = 0;  // (chunk, microbatch) on the device at once
   int64_t peak_device_bytes = 0;
-  // On the host from the offload to the backward that waits for the reload, by the order of the
-  // list as well: no matter how fast copies are.
+  // On the host from the offload to the backward that waits for the reload; also by the order of
+  // the list, however fast copies are.
   int peak_host_activations = 0;
   int64_t peak_host_bytes = 0;
 
@@ -51,8 +51,8 @@ struct StageTimes {
 struct ScheduleTimes {
   double makespan = 0;  // the end of the last action of any stage
   std::vector<StageTimes> stages;
-  std::vector<std::vector<ActionSpan>> spans;  // by stage, by lane in the order of begin; empty
-                                               // where none were asked for
+  // by stage, by lane, sorted by start; empty if not asked for
+  std::vector<std::vector<ActionSpan>> spans;
 
   // Idle time of the pipeline's stages from the first action of any to the last: the largest of any
   // stage, and its share.
@@ -64,8 +64,8 @@ struct ScheduleTimes {
 
 enum class Spans : uint8_t { kNone, kCompute, kAll };
 
-// Takes a schedule that passes CheckShape, CheckStages and CheckMessages. FailedPrecondition with
-// stage and action where the schedule waits for ever.
+// The schedule must pass CheckShape, CheckStages and CheckMessages. FailedPrecondition with stage
+// and action if the schedule waits forever.
 absl::StatusOr<ScheduleTimes> SimulateSchedule(const Schedule& schedule, const ScheduleCosts& costs,
                                                CopyStreams streams = {}, Spans spans = Spans::kAll);
 

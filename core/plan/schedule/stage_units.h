@@ -1,7 +1,7 @@
 // What a stage of a pipeline asks of the service: the units whose weights it gets, in the order in
-// which its schedule gets them, and how many contributions to each unit's gradient it makes. Pure:
-// the worker prefetches along the order and sizes its buffers by the counts, and a worker without a
-// pipeline is the stage that has everything in one chunk.
+// which its schedule gets them, and how many contributions it makes to each unit's gradient. Pure:
+// the worker prefetches along the order and sizes its buffers by the counts. A worker without a
+// pipeline is a stage that has everything in one chunk.
 #pragma once
 
 #include <span>
@@ -16,18 +16,19 @@ namespace shoal::plan {
 // The one chunk of a worker without a pipeline.
 UnitRange AllUnits(const ModelSpec& spec);
 
-// Units got by a chunk's forward, and by its backward for the input (split or joined); the backward
-// for the weights gets none. The head is got in the backward alone, where its loss is made too, and
-// with tied embeddings unit 0 after it; the embedding is got in the forward alone.
+// Return the units that a chunk gets in its forward, and in its backward for the input (split or
+// joined); the backward for the weights gets none. The head is got only in the backward, where its
+// loss is computed too, and with tied embeddings unit 0 after it; the embedding is got only in the
+// forward.
 std::vector<int> ForwardUses(const ModelSpec& spec, UnitRange chunk);
 std::vector<int> BackwardUses(const ModelSpec& spec, UnitRange chunk);
 
-// Of a stage's list of actions; `chunks` are its units by chunk.
+// For a stage's list of actions; `chunks` are its units by chunk.
 std::vector<int> StageUseOrder(const ModelSpec& spec, const StageActions& actions,
                                std::span<const UnitRange> chunks);
 
-// By unit: how many contributions to its gradient the stage makes for each microbatch. 0 for a unit
-// that the stage has nothing to do with, whose weights it does not get either. With tied embeddings
+// Returns, by unit, how many contributions to its gradient the stage makes for each microbatch. 0
+// for a unit that the stage does not use and whose weights it does not get. With tied embeddings
 // unit 0 gets one from the head and one from the embedding, which may be on two stages.
 std::vector<int> StageContributions(const ModelSpec& spec, std::span<const UnitRange> chunks);
 

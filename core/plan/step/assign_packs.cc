@@ -9,7 +9,7 @@
 namespace shoal::plan {
 namespace {
 
-// Some of the items, with indices of their own.
+// Some of the items, with their own indices.
 struct Local {
   Local(const PackableItems& items, const std::vector<size_t>& chosen) : indices(chosen) {
     for (const size_t item : chosen) {
@@ -18,7 +18,7 @@ struct Local {
     }
   }
 
-  // Local indices back to those of all items.
+  // Maps local indices back to those of all items.
   ItemSets Global(ItemSets packs) const {
     for (std::vector<size_t>& pack : packs) {
       for (size_t& item : pack) {
@@ -71,7 +71,7 @@ std::vector<ItemSets> PackEach(const PackableItems& items, const ItemSets& split
   return result;
 }
 
-// All workers pack into the same number, the smallest with which all find a way.
+// Packs all workers' items into the same number of packs, the smallest possible for all.
 std::vector<ItemSets> PackAlike(const PackableItems& items, const ItemSets& split) {
   std::vector<Local> locals;
   size_t count = 0;
@@ -93,7 +93,7 @@ std::vector<ItemSets> PackAlike(const PackableItems& items, const ItemSets& spli
     if (result.size() == locals.size()) {
       return result;
     }
-    // With a pack for each item all fit.
+    // With a pack for each item everything fits.
     SHOAL_CHECK(count < items.tokens.size());
     ++count;
   }

@@ -1,5 +1,5 @@
-// Carries out an assignment: which samples go through the model together, on which worker. Pure and
-// deterministic.
+// Carries out an assignment: decides which samples go through the model together, and on which
+// worker. Pure and deterministic.
 #pragma once
 
 #include <cstdint>
@@ -11,16 +11,16 @@
 
 namespace shoal::plan {
 
-// What is to be spread: a token count and a cost for each item, none longer than the limit.
+// What is assigned: a token count and a cost for each item, none longer than the limit.
 struct PackableItems {
   std::span<const int64_t> tokens;
   std::span<const double> costs;
   int64_t limit = 0;  // tokens of a pack
 };
 
-// The packs of each worker, none empty; those of kNative and kLocalSort in the order in which it
-// runs them. `assignment` is not kAuto. `speeds` (empty: all 1) matter to kSpeedWeighted and
-// kDynamic alone.
+// Returns the packs of each worker, none empty; with kNative and kLocalSort in the order in which
+// it runs them. `assignment` must not be kAuto. Only kSpeedWeighted and kDynamic use `speeds`
+// (empty: all 1).
 std::vector<ItemSets> AssignPacks(const PackableItems& items, int workers, Assignment assignment,
                                   std::span<const double> speeds);
 

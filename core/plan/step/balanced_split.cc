@@ -21,8 +21,8 @@ struct Chain {
   size_t tail = kNoChain;
 };
 
-// One way to spread some of the items over the sets, largest sum first; sets without items are left
-// out, so that with many sets a partial solution of few items is small.
+// One way to spread some of the items over the sets, largest sum first; omits sets without items,
+// so that with many sets a partial solution of few items is small.
 struct Partial {
   std::vector<Chain> sets;
   size_t id = 0;  // the order of creation settles ties
@@ -51,7 +51,7 @@ void Append(Chain& chain, const Chain& other, std::vector<size_t>& next) {
   chain.sum += other.sum;
 }
 
-// The largest set of one with the smallest of the other, of `count` each.
+// Joins the largest set of one with the smallest of the other, and so on, for `count` sets.
 void Join(Partial& first, const Partial& second, size_t count, std::vector<size_t>& next) {
   const auto larger = [](const Chain& a, const Chain& b) { return a.sum > b.sum; };
   std::vector<Chain>& sets = first.sets;
@@ -63,7 +63,7 @@ void Join(Partial& first, const Partial& second, size_t count, std::vector<size_
   for (size_t set = std::min(second.sets.size(), count - own); set-- > 0;) {
     sets.push_back(second.sets[set]);
   }
-  // Those before `changed` are in order; often just one is not.
+  // Those before `changed` are sorted; often only one is not.
   const auto tail = sets.begin() + static_cast<ptrdiff_t>(changed);
   if (tail + 1 == sets.end()) {
     std::rotate(std::upper_bound(sets.begin(), tail, *tail, larger), tail, sets.end());
@@ -105,7 +105,7 @@ ItemSets Combine(std::vector<Partial> heap, std::vector<size_t> next, size_t cou
   return result;
 }
 
-// Indices by falling value, ties in order.
+// Returns indices by falling value, ties in order.
 std::vector<size_t> CostliestFirst(std::span<const double> costs) {
   std::vector<size_t> order(costs.size());
   std::iota(order.begin(), order.end(), size_t{0});
@@ -124,7 +124,7 @@ double LongestTime(std::span<const double> costs, std::span<const double> speeds
   return longest;
 }
 
-// The same sets in another order: the costliest for the fastest, and so on.
+// Returns the same sets in another order: the costliest for the fastest, and so on.
 ItemSets MatchedToSpeeds(ItemSets sets, std::span<const double> costs,
                          std::span<const double> speeds) {
   const std::vector<double> sums = SumsOf(costs, sets);
@@ -210,8 +210,8 @@ ItemSets BalancedSplitBySpeed(std::span<const double> costs, std::span<const dou
   if (*slowest == *fastest) {
     return BalancedSplit(costs, static_cast<int>(speeds.size()));
   }
-  // Where speeds differ little, as measured ones of equal workers do, differencing is the better
-  // start; where they differ much, the other.
+  // If speeds differ little, as measured ones of equal workers do, differencing is the better
+  // start; if they differ much, the other.
   ItemSets best = LongestFirst(costs, speeds);
   LowerLongest(costs, speeds, Exchanges::kMovesAndSwaps, best);
   ItemSets matched =

@@ -160,12 +160,12 @@ TEST(BalancedSplitBySpeed, KeepsItsLaws) {
     const double longest = Longest(costs, speeds, split);
     EXPECT_GE(longest, fair * (1 - 1e-12));
     EXPECT_LE(longest, Longest(costs, speeds, LongestFirst(costs, speeds)) * (1 + 1e-12));
-    // A greedy set ends at most one item above what is fair.
+    // A greedy set exceeds the fair share by at most one item.
     EXPECT_LE(longest, fair + std::ranges::max(costs) / std::ranges::min(speeds));
   }
 }
 
-// Measured speeds of equal workers differ by a little: that must not cost more than it says.
+// Measured speeds of equal workers differ slightly, which must not cost more than the difference.
 TEST(BalancedSplitBySpeed, SpeedsThatAreNearlyAlikeSplitAsWell) {
   Random random(8);
   for (int round = 0; round < 100; ++round) {

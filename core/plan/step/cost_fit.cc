@@ -14,14 +14,14 @@ namespace shoal::plan {
 namespace {
 
 constexpr size_t kWindow = 64;  // microbatches of one worker
-// What a microbatch counts against the next newer one of its worker: half after 23.
+// Weight of a microbatch relative to the next newer one of its worker: half after 23.
 constexpr double kDecay = 0.97;
-// A microbatch is enough to say how fast its worker is, this many of different lengths to say what
-// others would cost; their lengths must span this factor.
+// One microbatch suffices to estimate how fast its worker is; this many of different lengths,
+// spanning this factor, suffice to price others.
 constexpr int64_t kEnoughMicrobatches = 12;
 constexpr size_t kEnoughLengths = 4;
 constexpr double kEnoughSpan = 1.5;
-// A time above this many times what the fit expects counts as that.
+// A time more than this many times the expected one counts as that.
 constexpr double kLongestSurprise = 3;
 constexpr int kRounds = 12;
 constexpr double kSettled = 1e-9;  // relative change of the speeds
@@ -47,7 +47,7 @@ struct Equations {
 Equations Assemble(const std::vector<Point>& points, const std::vector<double>& speeds) {
   Equations equations;
   for (const Point& point : points) {
-    Triple relative;  // what each coefficient adds to prediction / seconds
+    Triple relative;  // what each coefficient contributes to prediction / seconds
     for (size_t i = 0; i < 3; ++i) {
       relative[i] = point.features[i] / (speeds[point.worker] * point.seconds);
     }
@@ -70,7 +70,7 @@ Equations Assemble(const std::vector<Point>& points, const std::vector<double>& 
   return equations;
 }
 
-// Solves for the coefficients in `chosen`, the others 0, by Gaussian elimination; nothing where the
+// Solves for the coefficients in `chosen`, the others 0, by Gaussian elimination; nothing if the
 // points cannot tell them apart.
 std::optional<Triple> Solve(const Equations& equations, const std::vector<size_t>& chosen) {
   constexpr double kSingular = 1e-10;
@@ -101,8 +101,9 @@ std::optional<Triple> Solve(const Equations& equations, const std::vector<size_t
   return solution;
 }
 
-// The coefficients that are not negative and fit best: of all choices of which are 0, the best one
-// whose solution is not negative. A term more must pay for itself, or noise would fill all of them.
+// Returns the best fitting coefficients that are not negative: tries all choices of which are 0 and
+// takes the best whose solution is not negative. An additional term must pay for itself, or noise
+// would fill all of them.
 Triple FitCoefficients(const std::vector<Point>& points, const std::vector<double>& speeds) {
   static const std::array<std::vector<size_t>, 7> kChoices = {
       {{1}, {2}, {0}, {1, 2}, {0, 1}, {0, 2}, {0, 1, 2}}};
@@ -129,7 +130,7 @@ Triple FitCoefficients(const std::vector<Point>& points, const std::vector<doubl
   return best;
 }
 
-// Predicted over measured time of each worker, on average 1.
+// Returns predicted over measured time of each worker, with mean 1.
 std::vector<double> FitSpeeds(const std::vector<Point>& points, const Triple& coefficients,
                               const std::vector<double>& before) {
   std::vector<double> predicted(before.size(), 0.0);

@@ -1,11 +1,11 @@
-// What microbatches cost, in seconds, and how fast each worker is, learned from what they took.
+// Learns what microbatches cost, in seconds, and how fast each worker is, from the times they took.
 //
 //   seconds = (per_microbatch + per_token tokens + per_squared_token squared_tokens) / speed
 //
-// with coefficients that are not negative and speeds whose geometric mean is 1. Least squares of
-// relative errors over a bounded window of each worker's last microbatches, in which older ones
-// count less; coefficients and speeds take turns until they settle. A microbatch that took many
-// times longer than it should have (a first use, a pause) counts as if it had taken a few times
+// The coefficients are not negative, and the geometric mean of the speeds is 1. Minimises the
+// squares of relative errors over a bounded window of each worker's last microbatches, in which
+// older ones weigh less; fits coefficients and speeds in turn until they settle. A microbatch that
+// took many times longer than expected (a first use, a pause) counts as if it had taken a few times
 // longer.
 //
 // A value: not thread-safe, no clock. The coordinator feeds it from workers' reports.
@@ -28,9 +28,9 @@ struct MeasuredMicrobatch {
 
 struct FittedCosts {
   CostModel cost;              // seconds on a worker of speed 1
-  std::vector<double> speeds;  // by worker; 1 for those of whom nothing is known
-  // Enough microbatches of enough different lengths to price any: before that, `cost` says right
-  // what microbatches like those measured take, and may be wrong about others.
+  std::vector<double> speeds;  // by worker; 1 for workers without measurements
+  // Whether there are enough microbatches of enough different lengths to price any. Before that,
+  // `cost` is right for microbatches like those measured, and may be wrong for others.
   bool enough = false;
   int64_t measured = 0;  // microbatches in the windows
 };
@@ -39,8 +39,8 @@ class CostFit {
  public:
   explicit CostFit(int workers);
 
-  // Leaves out what cannot be: no tokens, squares below what the tokens allow, times that are not
-  // positive, workers that are not there.
+  // Ignores what is impossible: no tokens, squares below what the tokens allow, times that are not
+  // positive, unknown workers.
   void Add(const MeasuredMicrobatch& measured);
 
   FittedCosts Fit() const;

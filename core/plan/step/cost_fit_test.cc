@@ -50,7 +50,7 @@ TEST(CostFit, RecoversCoefficientsAndSpeedsUnderNoise) {
     EXPECT_NEAR(fitted.cost.per_token / kTrue.per_token, 1, 0.15);
     EXPECT_NEAR(fitted.cost.per_squared_token / kTrue.per_squared_token, 1, 0.25);
     EXPECT_NEAR(fitted.cost.per_microbatch, kTrue.per_microbatch, 0.04);
-    // What matters is what it says of microbatches that it has not seen.
+    // What matters is its predictions for microbatches that it has not seen.
     for (int i = 0; i < 50; ++i) {
       const MeasuredMicrobatch other = RandomMicrobatch(random, 0, 65536);
       EXPECT_NEAR(Seconds(fitted.cost, other) / Seconds(kTrue, other), 1, 0.06);

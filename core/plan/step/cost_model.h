@@ -1,9 +1,9 @@
-// What sequences cost a worker: used to balance, to predict idle time, and to give emulated devices
-// their pace. A plain value, so that it can be fitted, printed and sent.
+// What sequences cost a worker: used to balance, to predict idle time, and to pace emulated
+// devices. A plain value, so that it can be fitted, printed and sent.
 //
-// A microbatch costs per_microbatch, and for each of its sequences of s tokens
-// per_token s + per_squared_token s^2: attention is block-diagonal, so sequences add up. The unit
-// is that of the coefficients: tokens, FLOPs or seconds.
+// A microbatch costs per_microbatch, plus per_token s + per_squared_token s^2 for each of its
+// sequences of s tokens: attention is block-diagonal, so sequences add up. The unit is that of the
+// coefficients: tokens, FLOPs or seconds.
 #pragma once
 
 #include <cstdint>
@@ -17,19 +17,19 @@ struct CostModel {
   double per_token = 0;
   double per_squared_token = 0;
 
-  // One sequence, without per_microbatch.
+  // Returns the cost of one sequence, without per_microbatch.
   double Sequence(int64_t tokens) const {
     const auto s = static_cast<double>(tokens);
     return s * (per_token + per_squared_token * s);
   }
-  // A microbatch of those tokens; `squared_tokens` is the sum over its sequences. 0 for an empty
-  // one.
+  // Returns the cost of a microbatch of those tokens, 0 if it is empty; `squared_tokens` is the sum
+  // over its sequences.
   double Microbatch(int64_t tokens, double squared_tokens) const {
     return tokens == 0 ? 0.0
                        : per_microbatch + per_token * static_cast<double>(tokens) +
                              per_squared_token * squared_tokens;
   }
-  // Every coefficient times `factor`.
+  // Returns the model with every coefficient multiplied by `factor`.
   CostModel Scaled(double factor) const {
     return {per_microbatch * factor, per_token * factor, per_squared_token * factor};
   }
@@ -37,7 +37,7 @@ struct CostModel {
 };
 
 CostModel TokenCost();
-// Forward and backward FLOPs from the model's shape.
+// Returns forward and backward FLOPs for the model's shape.
 CostModel FlopCost(const ModelSpec& spec);
 
 }  // namespace shoal::plan

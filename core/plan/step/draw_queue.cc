@@ -11,11 +11,11 @@
 namespace shoal::plan {
 namespace {
 
-// Gains below this part of a step's time are rounding.
+// Gains below this fraction of a step's time are rounding.
 constexpr double kRoundingOfTimes = 1e-9;
-// How much of what was seen before still counts once a further pack was seen.
+// Weight of earlier observations after one more pack was seen.
 constexpr double kMemory = 0.5;
-// What a worker is known to do before the step counts as much as this many packs.
+// What is known about a worker before the step weighs as much as this many packs.
 constexpr double kKnownPacks = 0.5;
 
 }  // namespace
@@ -80,7 +80,7 @@ double DrawQueue::Finish(const Worker& worker, double now) const {
   if (now > free_at) {
     free_at = now;
     if (worker.last_cost > 0) {
-      // It should have drawn by now: so it cannot have been faster than this.
+      // It should have drawn by now, so it cannot have been faster than this.
       pace = worker.last_cost / (now - worker.last_start);
     }
   }
@@ -157,13 +157,13 @@ void DrawQueue::TakeOver(Worker& worker, double now) {
 }
 
 void DrawQueue::GiveAway(Worker& worker, double now) {
-  // As long as nobody is later than planned there is nothing to look for.
+  // As long as nobody is later than planned there is nothing to do.
   const double planned = planned_ / CostPerSecond();
   while (Finish(worker, now) > start_ + planned * (1 + kRoundingOfTimes) && GiveOne(worker, now)) {
   }
 }
 
-// One pack to the worker that is predicted to finish first; false if `worker` is not the last or
+// Gives one pack to the worker predicted to finish first; false if `worker` is not the last or
 // there is nothing to gain.
 bool DrawQueue::GiveOne(Worker& worker, double now) {
   const double finish = Finish(worker, now);

@@ -1,16 +1,19 @@
-// Who runs what next in a step where workers draw their microbatches (packs) one after the other: a
-// state machine that is told the time.
+// Decides who runs what next in a step where workers draw their microbatches (packs) one after the
+// other: a state machine that is told the time.
 //
-// It starts from a plan. A worker draws its own packs, costliest first. What it says about when it
-// will be free shows how fast it is, and one that has not drawn when it should have is seen to be
-// slow as long as that lasts. A worker that has none of its own left takes over a pack, from the
-// one that is predicted to finish last of those that it can relieve, and only if that lets both be
-// done sooner than the other alone. A worker that is predicted to finish last of all gives packs
-// to the one predicted to finish first, as long as that makes the longest of both shorter. So where
-// predictions come true a step never takes longer than planned, and where they do not it adapts.
+// It starts from a plan:
+// - A worker draws its own packs, costliest first. Its reports of when it will be free show how
+//   fast it is; one that has not drawn when it should have counts as slow for as long as that
+//   lasts.
+// - A worker without packs of its own takes over a pack from the worker predicted to finish last of
+//   those that it can relieve, but only if both then finish sooner than the other would by itself.
+// - The worker predicted to finish last of all gives packs to the one predicted to finish first, as
+//   long as that shortens the longer of the two.
+//
+// So a step never takes longer than planned if predictions come true, and adapts if they do not.
 //
 // Owned by the coordinator or the simulator, which serialise the calls. Times are seconds from any
-// origin and do not run backwards. Nothing but wrong numbers fails.
+// origin and do not run backwards. Only wrong numbers fail.
 #pragma once
 
 #include <cstdint>
@@ -23,29 +26,28 @@ namespace shoal::plan {
 
 class DrawQueue {
  public:
-  // `speeds` by worker, relative to each other (empty: all 1). A worker of speed 1 gets through
-  // `cost_per_second`; 0: nobody knows yet, it shows as workers draw. Empty microbatches are left
-  // out.
+  // `speeds` by worker, relative to each other (empty: all 1). A worker of speed 1 completes
+  // `cost_per_second`; 0: unknown, and learned as workers draw. Ignores empty microbatches.
   DrawQueue(StepPlan plan, std::vector<double> speeds, double cost_per_second);
 
-  // Workers begin, each with its first pack if it has one. To be called once, before Draw.
+  // Gives each worker its first pack, if it has one. Call once, before Draw.
   void Start(double now);
 
-  // What a worker runs after all it has drawn so far; null: nothing is left for it now. `number` is
-  // 1, 2, ... for each worker; a repeated one gets the same pack again, and after a null the same
-  // number may be asked again, say when the worker is idle. `ahead_seconds` is how long the worker
-  // reckons to be busy yet. InvalidArgument for a number out of turn. The pack lives as long as
-  // this.
+  // Returns what a worker runs after everything it has drawn so far; null: nothing is left for it
+  // now. The pack lives as long as this. InvalidArgument for a number out of turn.
+  // - `number` is 1, 2, ... for each worker. A repeated number gets the same pack again; after a
+  //   null the same number may be asked again, say when the worker is idle.
+  // - `ahead_seconds` is how long the worker expects to be busy still.
   absl::StatusOr<const Microbatch*> Draw(int worker, int64_t number, double now,
                                          double ahead_seconds);
 
-  // The worker goes, having run all it was given: nobody may give it packs any more. It must have
-  // none left.
+  // The worker leaves, having run everything it was given: nobody may give it packs any more. It
+  // must have none left.
   void Retire(int worker);
 
-  // What a worker has been given, the first pack included, in order.
+  // Returns what a worker has been given, including the first pack, in order.
   std::vector<const Microbatch*> Given(int worker) const;
-  // How many packs wait for this worker to draw them. It is told of all before it gets a null.
+  // Returns how many packs wait for this worker to draw them. It gets all of them before a null.
   int64_t Left(int worker) const;
 
  private:
@@ -55,16 +57,16 @@ class DrawQueue {
     double waiting_cost = 0;
     std::vector<size_t> given;
     bool has_first = false;
-    bool idle = false;      // was told that nothing is left, or is gone: nobody may give it packs
-    double last_start = 0;  // when it comes to the last pack given, or is free
-    double last_cost = 0;   // of that pack; 0: it has come to its end
-    double seen_cost = 0;   // what it got through in seen_seconds, recent packs counting more
+    bool idle = false;      // was told that nothing is left, or has left: nobody may give it packs
+    double last_start = 0;  // when it reaches the last pack given, or is free
+    double last_cost = 0;   // of that pack; 0: the worker has finished it
+    double seen_cost = 0;   // what it completed in seen_seconds; recent packs count more
     double seen_seconds = 0;
   };
 
   double CostPerSecond() const;
   double Pace(const Worker& worker) const;
-  // When it will have run all that was given to it and all that waits for it.
+  // Returns when it will have run everything given to it and everything that waits for it.
   double Finish(const Worker& worker, double now) const;
   void Observe(Worker& worker, double free_at);
   void TakeOver(Worker& worker, double now);
@@ -79,7 +81,7 @@ class DrawQueue {
   double known_cost_per_second_;
   double start_ = 0;
   double planned_ = 0;  // cost / speed of the worker with most to do
-  // Over all workers: what was got through, and the seconds that a worker of speed 1 takes for it.
+  // Over all workers: the cost completed, and the seconds that a worker of speed 1 takes for it.
   double all_cost_ = 0;
   double all_seconds_ = 0;
 };

@@ -47,8 +47,8 @@ double Work(const StepPlan& plan) {
 // Workers that run what they draw.
 struct World {
   std::vector<double> pace;  // cost per second, by worker
-  double jitter = 0;         // each pack takes up to this part longer or shorter
-  double draws_at = 0.5;     // the part of a pack after which the next one is drawn
+  double jitter = 0;         // each pack takes up to this fraction longer or shorter
+  double draws_at = 0.5;     // the fraction of a pack after which the next one is drawn
   double misjudged = 0;      // how wrong a worker may be about the rest of its pack
   double repeats = 0;        // how often a draw is made twice
 };
@@ -209,7 +209,7 @@ TEST(DrawQueue, HandsOutEachPackOnceWhateverHappens) {
   for (int round = 0; round < 300; ++round) {
     const auto workers = static_cast<int>(random.Between(1, 9));
     StepPlan plan = LongAlignPlan(random, workers, random.Between(0, 6), Assignment::kLbMini);
-    // Some have nothing to begin with, some more than their part, some empty microbatches.
+    // Some have nothing at first, some more than their share, some empty microbatches.
     for (auto& worker : plan.workers) {
       if (random.Below(3) == 0) {
         auto& other = plan.workers[random.Below(plan.workers.size())];
@@ -263,7 +263,7 @@ TEST(DrawQueue, RefusesNumbersOutOfTurn) {
     ASSERT_TRUE(absl::IsInvalidArgument(refused.status())) << number;
     EXPECT_THAT(std::string(Message(refused.status())), testing::HasSubstr("worker 0"));
   }
-  // Worker 1 is free at once, and worker 0 would come to its second pack at 5.
+  // Worker 1 is free at once, and worker 0 would reach its second pack at 5.
   EXPECT_EQ((*queue.Draw(1, 1, 0, 0))->samples, std::vector<int64_t>({2}));
   EXPECT_EQ(*queue.Draw(0, 1, 0, 5), nullptr);
   EXPECT_EQ(*queue.Draw(1, 2, 0, 3), nullptr);
@@ -291,7 +291,7 @@ TEST(DrawQueue, AWorkerThatIsStuckIsRelievedAndOneThatIsNearlyDoneIsNot) {
     EXPECT_GE(taken->samples[0], 11);
   }
   EXPECT_EQ(*queue.Draw(0, 7, 7, 0), nullptr);
-  // Nobody relieves a worker that would be done as soon itself.
+  // Nobody relieves a worker that would finish as soon by itself.
   DrawQueue even(plan, {}, 1);
   even.Start(0);
   for (int64_t draw = 1; draw <= 3; ++draw) {

@@ -36,7 +36,7 @@ std::vector<std::string_view> Split(std::string_view text) {
   }
 }
 
-// The numbers behind the name; nullopt where one is none.
+// Parses the numbers after the name; nullopt if one is not a number.
 std::optional<std::vector<double>> Numbers(const std::vector<std::string_view>& parts) {
   std::vector<double> numbers;
   for (size_t i = 1; i < parts.size(); ++i) {
@@ -78,7 +78,7 @@ std::optional<LengthDistribution> Build(std::string_view name, const std::vector
   return std::nullopt;
 }
 
-// Between its ends a lognormal must have something to draw, or drawing would not end.
+// A lognormal must have something to draw between its ends, or drawing would not end.
 bool IsUsable(const LengthDistribution& d) {
   if (d.low < 1 || d.high < d.low || d.high > kMaxTokens) {
     return false;
@@ -102,7 +102,7 @@ std::vector<std::string> LengthForms() {
 absl::StatusOr<LengthDistribution> ParseLengths(std::string_view text) {
   const std::vector<std::string_view> parts = Split(text);
   const auto numbers = Numbers(parts);
-  // Bounds first: a cast of a large double would be undefined.
+  // Bounds first: casting a large double would be undefined.
   const bool in_range = numbers && std::all_of(numbers->begin(), numbers->end(), [](double value) {
                           return std::abs(value) <= static_cast<double>(kMaxTokens);
                         });

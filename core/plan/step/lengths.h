@@ -1,7 +1,6 @@
-// Length distributions of post-training data, as seeded generators: what synthetic data, benchmarks
-// and the planner's tests draw from. Parameters of the named ones are fits to the means that the
-// ODC paper (arXiv 2601.19362) reports for LongAlign, SWE-Smith and AIME; the spread of AIME is a
-// guess.
+// Length distributions of post-training data, as seeded generators for synthetic data, benchmarks
+// and the planner's tests. Parameters of the named ones are fits to the means that the ODC paper
+// (arXiv 2601.19362) reports for LongAlign, SWE-Smith and AIME; the spread of AIME is a guess.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +13,7 @@
 
 namespace shoal::plan {
 
-// A lognormal cut off at both ends, or a uniform distribution.
+// A lognormal distribution cut off at both ends, or a uniform one.
 struct LengthDistribution {
   enum class Kind { kUniform, kLognormal };
   Kind kind = Kind::kUniform;
@@ -26,9 +25,9 @@ struct LengthDistribution {
   bool operator==(const LengthDistribution&) const = default;
 };
 
-// "longalign", "swe-smith", "aime"; each may be scaled so that its longest is N: "longalign:2048".
-// Or "fixed:N", "uniform:LOW:HIGH", "lognormal:MU:SIGMA:LOW:HIGH". InvalidArgument says what is
-// expected.
+// Parses "longalign", "swe-smith" or "aime", each optionally scaled so that its longest is N
+// ("longalign:2048"), or "fixed:N", "uniform:LOW:HIGH", "lognormal:MU:SIGMA:LOW:HIGH".
+// InvalidArgument says what is expected.
 absl::StatusOr<LengthDistribution> ParseLengths(std::string_view text);
 
 // For help texts: one line per form.

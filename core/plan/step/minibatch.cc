@@ -8,8 +8,8 @@
 namespace shoal::plan {
 namespace {
 
-// A seeded permutation of [0, count) that gives any element on its own, without a table: a Feistel
-// network over the next even power of two, walked until it lands inside. The domain is below 4 x
+// A seeded permutation of [0, count) that computes any element directly, without a table: a Feistel
+// network over the next even power of two, iterated until it lands inside. The domain is below 4 x
 // count, so that takes few rounds.
 class Permutation {
  public:

@@ -42,8 +42,8 @@ ItemSets FirstFitDecreasing(std::span<const int64_t> tokens, int64_t limit) {
   return packs;
 }
 
-// One swap or move between the costliest pack and another that lowers the larger of their costs and
-// keeps both within the limit; false where there is none.
+// Makes one swap or move between the costliest pack and another that lowers the larger of their
+// costs and keeps both within the limit; false if there is none.
 bool ImproveOnce(std::span<const int64_t> tokens, std::span<const double> costs, int64_t limit,
                  ItemSets& packs) {
   const std::vector<double> sums = SumsOf(costs, packs);
@@ -52,7 +52,7 @@ bool ImproveOnce(std::span<const int64_t> tokens, std::span<const double> costs,
   double best = sums[heavy] * (1 - kRelativeGain);
   size_t best_other = packs.size();
   size_t best_give = 0;
-  size_t best_take = 0;  // index in the other pack; its size: nothing is taken back
+  size_t best_take = 0;  // index in the other pack; its size: nothing is taken in exchange
   for (size_t other = 0; other < packs.size(); ++other) {
     if (other == heavy) {
       continue;

@@ -1,4 +1,4 @@
-// Packing the samples of one worker into microbatches under a token limit. Pure and deterministic.
+// Packs the samples of one worker into microbatches under a token limit. Pure and deterministic.
 #pragma once
 
 #include <cstdint>
@@ -8,14 +8,14 @@
 
 namespace shoal::plan {
 
-// As few packs as the method finds (never more than first-fit decreasing needs), none above `limit`
-// tokens, and among them costs as even as the limit allows. Every item has at most `limit` tokens.
-// No pack is empty.
+// Returns as few packs as the method finds (never more than first-fit decreasing needs), none above
+// `limit` tokens, and with costs as even as the limit allows. Every item must have at most `limit`
+// tokens. No pack is empty.
 ItemSets PackUnderLimit(std::span<const int64_t> tokens, std::span<const double> costs,
                         int64_t limit);
 
-// In exactly `count` packs, some of which may be empty; nothing where no way to do so is found
-// (with a pack for each item one always is).
+// Returns exactly `count` packs, some possibly empty; nothing if it finds no way (with a pack for
+// each item there always is one).
 ItemSets PackInto(std::span<const int64_t> tokens, std::span<const double> costs, int64_t limit,
                   int count);
 

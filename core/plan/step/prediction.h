@@ -1,5 +1,5 @@
-// What a plan will take, before it runs: for `shoal plan`, the simulator and the coordinator's
-// metrics. Pure. Communication is taken to hide behind computation.
+// Predicts what a plan will take: for `shoal plan`, the simulator and the coordinator's metrics.
+// Pure. Assumes that computation hides communication.
 #pragma once
 
 #include <optional>
@@ -11,7 +11,7 @@
 
 namespace shoal::plan {
 
-// In the unit of the plan's costs: seconds where the cost model is in seconds and speed 1 is its
+// In the unit of the plan's costs: seconds if the cost model is in seconds and speed 1 is its
 // device.
 struct StepPrediction {
   std::vector<double> busy;  // by worker
@@ -21,7 +21,7 @@ struct StepPrediction {
 
 // With step synchronisation a step takes as long as the worker with most to do. With layer
 // synchronisation all wait for the slowest of the m-th microbatches, for every m. `speeds` by
-// worker, empty: all 1. `cost` prices the microbatches anew instead of as planned.
+// worker, empty: all 1. `cost` prices the microbatches again, instead of the plan's prices.
 StepPrediction Predict(const StepPlan& plan, Synchronization synchronization,
                        std::span<const double> speeds = {},
                        const std::optional<CostModel>& cost = std::nullopt);

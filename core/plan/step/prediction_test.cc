@@ -69,7 +69,7 @@ Totals OverMinibatches(const Setting& setting, Assignment assignment,
 }
 
 // The golden setting of ODC: shares of time that are idle. Its figure of 27% for LB-Micro on demand
-// comes from a simulation that splits without refining; what PlanStep refines leaves less.
+// comes from a simulation that splits without refining; PlanStep refines, which leaves less.
 TEST(Golden, Bubbles) {
   const Setting golden;
   const auto share = [&](Assignment assignment, Synchronization synchronization) {

@@ -27,7 +27,7 @@ struct Exchange {
   Priced take{0, kNoItem};
 };
 
-// The items of a set, by cost, and what they add up to.
+// The items of a set, by cost, and their sum.
 struct PricedSet {
   std::vector<Priced> items;
   double sum = 0;
@@ -36,7 +36,7 @@ struct PricedSet {
   double time() const { return sum / speed; }
 };
 
-// The best exchange with one other set.
+// Considers the best exchange with one other set.
 void ConsiderSet(const PricedSet& longest, const PricedSet& set, size_t other, Exchanges exchanges,
                  Exchange& best) {
   const auto consider = [&](const Priced& give, const Priced& take) {

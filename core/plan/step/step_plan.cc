@@ -55,8 +55,8 @@ Microbatch MakeMicrobatch(std::span<const SampleLength> samples, const std::vect
   return microbatch;
 }
 
-// Costliest first: what needs most memory shows at once, what is left when others are done is
-// short, and the microbatches that run at the same time on several workers are alike.
+// Costliest first: the peak of memory shows at once, what is left when others are done is short,
+// and microbatches that run at the same time on several workers are alike.
 void SortByCost(std::vector<Microbatch>& microbatches) {
   std::stable_sort(microbatches.begin(), microbatches.end(),
                    [](const Microbatch& a, const Microbatch& b) { return a.cost > b.cost; });
@@ -85,8 +85,8 @@ absl::StatusOr<StepPlan> PlanStep(std::span<const SampleLength> samples, const P
     plan.tokens += sample.tokens;
     plan.targets += sample.targets;
     tokens.push_back(sample.tokens);
-    // How many microbatches there will be follows from the tokens, so each token brings its part of
-    // what a microbatch costs by itself.
+    // The number of microbatches follows from the tokens, so each token carries its part of the
+    // fixed cost of a microbatch.
     costs.push_back(cost.Sequence(sample.tokens) +
                     cost.per_microbatch * static_cast<double>(sample.tokens) /
                         static_cast<double>(options.microbatch_tokens));

@@ -1,7 +1,7 @@
 // The plan of one step: which samples go through the model together (microbatches, packed under a
 // token limit) and which worker group runs them. A pure function from lengths to a plan:
-// deterministic, same on every machine. The ways to do it: core/job/assignment.h; what a plan will
-// take: core/plan/step/prediction.h.
+// deterministic, the same on every machine. core/job/assignment.h lists the ways to do it,
+// core/plan/step/prediction.h predicts what a plan will take.
 #pragma once
 
 #include <cstdint>
@@ -44,21 +44,21 @@ struct PlanOptions {
   int64_t microbatch_tokens = 4096;
   Assignment assignment = Assignment::kAuto;  // kAuto: lb-micro with equal_counts, else lb-mini
   std::vector<double> speeds;                 // by worker, positive; empty: all 1
-  // Where workers wait for each other at every layer: those with fewer microbatches get empty ones
+  // Set if workers wait for each other at every layer: those with fewer microbatches get empty ones
   // at the end.
   bool equal_counts = false;
 };
 
-// Each sample is in exactly one microbatch (a sample that is listed twice, in two), and none is
+// Puts each sample into exactly one microbatch (a sample that is listed twice, into two), none
 // longer than the limit. InvalidArgument names a sample longer than microbatch_tokens, and speeds
 // that are not positive or not one for each worker.
 absl::StatusOr<StepPlan> PlanStep(std::span<const SampleLength> samples, const PlanOptions& options,
                                   const CostModel& cost);
 
-// Which samples form step `step` (the first is 1): a walk over seeded permutations of the dataset,
-// one per data pass; a minibatch may span two passes, and may be larger than the dataset. All
-// counts are positive. Depends on (seed, step, minibatch, samples) alone, so resuming needs nothing
-// more.
+// Returns the samples of step `step` (the first is 1): a walk over seeded permutations of the
+// dataset, one per data pass; a minibatch may span two passes, and may be larger than the dataset.
+// All counts must be positive. Depends only on (seed, step, minibatch, samples), so resuming needs
+// no other state.
 std::vector<int64_t> MinibatchSamples(int64_t step, int64_t minibatch_samples,
                                       int64_t dataset_samples, uint64_t seed, bool shuffle);
 

@@ -1,4 +1,4 @@
-// How long planning takes: it must stay far below a step.
+// How long planning takes: it must stay far below a step's time.
 #include <functional>
 #include <queue>
 #include <utility>

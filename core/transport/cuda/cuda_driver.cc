@@ -4,7 +4,8 @@
 
 #include "core/base/status.h"
 
-// The header renames functions to their newest versions by macros; the library knows them by those.
+// The header renames functions to their newest versions with macros; the library knows them by
+// those names.
 #define SHOAL_TEXT_OF(name) #name
 #define SHOAL_SYMBOL(name) SHOAL_TEXT_OF(name)
 

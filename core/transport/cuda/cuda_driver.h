@@ -1,5 +1,5 @@
-// The functions of the CUDA driver that GPU memory needs, found at run time: nothing links against
-// it, so the same binary starts on a machine without a driver.
+// The functions of the CUDA driver that GPU memory needs, loaded at run time. Nothing links against
+// the driver, so the same binary starts on a machine without one.
 #pragma once
 
 #include <cuda.h>
@@ -10,7 +10,7 @@
 
 namespace shoal::transport {
 
-// Names and types are the driver's own. Optional ones are null where the driver is too old.
+// Names and types are the driver's own. Optional functions are null where the driver is too old.
 struct CudaDriver {
   decltype(&::cuInit) init = nullptr;
   decltype(&::cuGetErrorName) error_name = nullptr;
@@ -33,7 +33,7 @@ struct CudaDriver {
   decltype(&::cuMemcpyAsync) copy = nullptr;
   decltype(&::cuMemHostRegister) pin = nullptr;
   decltype(&::cuMemHostUnregister) unpin = nullptr;
-  // Optional; together.
+  // Optional; both or neither.
   decltype(&::cuDeviceGetUuid) uuid = nullptr;
   decltype(&::cuIpcGetMemHandle) share = nullptr;
   decltype(&::cuIpcOpenMemHandle) open_share = nullptr;
@@ -42,7 +42,7 @@ struct CudaDriver {
   decltype(&::cuFlushGPUDirectRDMAWrites) flush_remote_writes = nullptr;  // optional, 11.3
 };
 
-// libcuda.so.1, which stays loaded. NotFound where there is no driver.
+// Loads libcuda.so.1, which stays loaded. NotFound if there is no driver.
 absl::StatusOr<CudaDriver> LoadCudaDriver(const std::string& library = "libcuda.so.1");
 
 }  // namespace shoal::transport

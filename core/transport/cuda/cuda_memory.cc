@@ -17,8 +17,8 @@ namespace {
 
 // Longer than the copies of one call take on a GPU that others keep busy.
 constexpr absl::Duration kCopyTimeout = absl::Minutes(1);
-// Whoever waits for copies looks again and again for so long, which is more than most of them take,
-// and then sleeps between two looks.
+// A thread that waits for copies polls for this long, which most of them stay below, and then
+// sleeps between looks.
 constexpr absl::Duration kNoSleep = absl::Microseconds(200);
 constexpr absl::Duration kPause = absl::Microseconds(50);
 
@@ -50,11 +50,12 @@ class CudaMemory final : public GpuMemory {
   struct Gpu {
     CUdevice device = 0;
     GpuDevice description;
-    CUcontext context = nullptr;         // guarded by mutex_ until it is set
-    std::vector<CUstream> idle_streams;  // guarded by mutex_; as many as copies ran side by side
+    CUcontext context = nullptr;  // guarded by mutex_ until it is set
+    // guarded by mutex_; as many as copies have run concurrently
+    std::vector<CUstream> idle_streams;
   };
 
-  // Makes a GPU's context this thread's until it goes.
+  // Makes a GPU's context current in this thread during its lifetime.
   class Current {
    public:
     Current(CudaMemory& memory, int gpu) : driver_(memory.driver_) {
@@ -84,20 +85,20 @@ class CudaMemory final : public GpuMemory {
   absl::Status Check(CUresult result, std::string_view what) const;
   int Attribute(CUdevice device, CUdevice_attribute attribute) const;
   absl::StatusOr<Gpu> Describe(int index) const;
-  // The GPU that the address lies on, or nullopt.
+  // Returns the GPU that holds the address, or nullopt.
   absl::StatusOr<std::optional<int>> WhereIs(const void* address);
   absl::StatusOr<CUcontext> Context(int index) ABSL_LOCKS_EXCLUDED(mutex_);
-  // A stream of that GPU, whose context is current, for one copy.
+  // Returns a stream of that GPU, whose context is current, for one copy.
   absl::StatusOr<CUstream> TakeStream(int index) ABSL_LOCKS_EXCLUDED(mutex_);
   void GiveStream(int index, CUstream stream) ABSL_LOCKS_EXCLUDED(mutex_);
-  // Until all copies on the stream are done.
+  // Waits until all copies on the stream are done.
   absl::Status AwaitCopies(CUstream stream) const;
 
   const CudaDriver driver_;
   const int home_;
   Clock& clock_;
   std::vector<Gpu> gpus_;
-  bool pins_read_only_ = false;  // of the GPU that is home
+  bool pins_read_only_ = false;  // of the home GPU
   absl::Mutex mutex_;
 };
 
@@ -137,7 +138,7 @@ absl::Status CudaMemory::Check(CUresult result, std::string_view what) const {
 }
 
 int CudaMemory::Attribute(CUdevice device, CUdevice_attribute attribute) const {
-  int value = 0;  // of attributes that an older driver does not know, too
+  int value = 0;  // an older driver does not know all attributes
   return driver_.attribute(&value, attribute, device) == CUDA_SUCCESS ? value : 0;
 }
 
@@ -202,14 +203,14 @@ absl::StatusOr<CUcontext> CudaMemory::Context(int index) {
 }
 
 absl::StatusOr<std::optional<int>> CudaMemory::WhereIs(const void* address) {
-  const Current home(*this, home_);  // threads of transports have none of their own
+  const Current home(*this, home_);  // threads of transports have no context of their own
   SHOAL_RETURN_IF_ERROR(home.status());
   unsigned int type = 0;
   const CUresult known =
       driver_.pointer_attribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, Pointer(address));
   if (known == CUDA_ERROR_INVALID_VALUE || known == CUDA_ERROR_INVALID_CONTEXT ||
       (known == CUDA_SUCCESS && type != CU_MEMORYTYPE_DEVICE)) {
-    return std::nullopt;  // nothing that the driver gave out, or pinned host memory
+    return std::nullopt;  // not from the driver, or pinned host memory
   }
   SHOAL_RETURN_IF_ERROR(Check(known, "cuPointerGetAttribute"));
   unsigned int managed = 0;
@@ -308,7 +309,7 @@ absl::StatusOr<OpenedShare> CudaMemory::Open(const GpuShare& share) {
   if (!seen || share.gpu == std::array<char, 16>{} || driver_.open_share == nullptr) {
     return FailedPrecondition("memory of {}, which this process does not see", GpuName(share.gpu));
   }
-  // In the context that this process's copies run in, also of another GPU's memory.
+  // In the context in which this process's copies run, even for another GPU's memory.
   const Current current(*this, home_);
   SHOAL_RETURN_IF_ERROR(current.status());
   CUipcMemHandle handle = {};
@@ -369,7 +370,7 @@ absl::StatusOr<CUstream> CudaMemory::TakeStream(int index) {
       return stream;
     }
   }
-  // Somebody waits for each copy, and copies within a GPU are work like what is computed there.
+  // Somebody waits for each copy, and copies within a GPU compete with what it computes.
   int least = 0;
   int greatest = 0;
   SHOAL_RETURN_IF_ERROR(
@@ -413,7 +414,8 @@ absl::Status CudaMemory::Copy(std::span<const GpuCopy> copies) {
   if (!target.has_value() && !source.has_value()) {
     return InvalidArgument("neither {} nor {} is GPU memory", first.to, first.from);
   }
-  // Between two GPUs this process's own copies: a context on the other takes memory there.
+  // Between two GPUs, copies run on this process's own: a context on the other one takes memory
+  // there.
   const int gpu = source == home_ ? home_ : target.value_or(source.value_or(home_));
   const Current current(*this, gpu);
   SHOAL_RETURN_IF_ERROR(current.status());
@@ -427,12 +429,12 @@ absl::Status CudaMemory::Copy(std::span<const GpuCopy> copies) {
       break;
     }
   }
-  // Also of those before one that failed: nobody may touch that memory while they run.
+  // Also wait for copies before one that failed: nobody may touch their memory while they run.
   const absl::Status done = AwaitCopies(stream);
   if (done.ok()) {
     GiveStream(gpu, stream);
   } else {
-    driver_.destroy_stream(stream);  // what is on it may be under way
+    driver_.destroy_stream(stream);  // work on it may be in flight
   }
   return status.ok() ? done : status;
 }

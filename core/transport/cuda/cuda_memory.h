@@ -1,7 +1,7 @@
-// GpuMemory over the CUDA driver. A GPU's primary context, which the CUDA runtime uses too, is
-// taken when the GPU is first used (that of the home GPU at once) and kept until destruction; each
-// call makes it the calling thread's while it runs. Copies that are not done within a minute, which
-// only a GPU that hangs takes, are DeadlineExceeded, and may still be under way.
+// GpuMemory over the CUDA driver. Retains a GPU's primary context, which the CUDA runtime shares,
+// when the GPU is first used (the home GPU's at once) and releases it on destruction; each call
+// makes it current in the calling thread while the call runs. Copies that take longer than a
+// minute, as only a hanging GPU does, return DeadlineExceeded and may still be in flight.
 #pragma once
 
 #include <memory>
@@ -13,10 +13,10 @@
 
 namespace shoal::transport {
 
-// `home`: the GPU that this process uses, whose context pins memory of the host. NotFound where
-// there is no driver or no such GPU.
+// `home`: the GPU that this process uses; host memory is pinned in its context. NotFound if there
+// is no driver or no such GPU.
 absl::StatusOr<std::unique_ptr<GpuMemory>> OpenCudaMemory(int home = 0);
-// The same over given functions.
+// Same as above, over given driver functions.
 absl::StatusOr<std::unique_ptr<GpuMemory>> OpenCudaMemory(const CudaDriver& driver, int home = 0,
                                                           Clock& clock = RealClock());
 

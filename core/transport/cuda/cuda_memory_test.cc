@@ -1,4 +1,4 @@
-// CudaMemory over a driver of the test's own, and, where there is one, over the machine's.
+// CudaMemory over the test's own driver, and, if there is one, over the machine's.
 #include "core/transport/cuda/cuda_memory.h"
 
 #include <fcntl.h>
@@ -26,8 +26,8 @@ constexpr int kGreatestPriority = -5;
 
 using ::testing::HasSubstr;
 
-// What the fake driver is to say, and what it was told. Its functions are plain ones, so it is one
-// for all.
+// What the fake driver should say, and what it was told. Its functions are plain ones, so there is
+// only one.
 struct Fake {
   int count = 1;
   int ordering = CU_GPU_DIRECT_RDMA_WRITES_ORDERING_NONE;
@@ -48,13 +48,13 @@ struct Fake {
   CUresult copied = CUDA_SUCCESS;
   CUresult opened = CUDA_SUCCESS;
   int shares_open = 0;
-  int on_gpu = 0;  // where all GPU memory lies
+  int on_gpu = 0;  // the GPU that holds all GPU memory
   std::vector<unsigned int> pin_flags;
   std::optional<HostPins> pins;
 };
 Fake fake;
 
-// Of this thread; the driver refuses calls of one that has no context.
+// Contexts of this thread; the driver refuses calls of a thread without one.
 thread_local int contexts_pushed = 0;
 CUresult InContext() { return contexts_pushed > 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT; }
 
@@ -329,7 +329,7 @@ std::span<const std::byte> Range(uintptr_t begin, size_t size) {
   return {reinterpret_cast<const std::byte*>(begin), size};
 }
 
-// GPUs of all machines that do not tell theirs would be one.
+// Otherwise GPUs of all machines that do not report a UUID would count as one.
 TEST(GpuNameTest, IsOfThoseAloneThatTellTheirs) { EXPECT_EQ(GpuName({}), ""); }
 
 TEST_F(CudaMemoryTest, SharesARangeOfAnAllocationThatOthersOpen) {
@@ -399,7 +399,7 @@ TEST_F(CudaMemoryTest, CopiesOverAStreamThatIsUsedAgain) {
   EXPECT_TRUE(absl::IsInvalidArgument(memory->Copy({&whole, 1})));
 }
 
-// Moves on by itself as somebody looks at it or sleeps.
+// Advances by itself when it is read or slept on.
 class HastyClock final : public Clock {
  public:
   absl::Time Now() const override { return now_ += absl::Microseconds(10); }

@@ -1,6 +1,6 @@
-// The transports of a job on this machine: service.transports and service.rdma, and what flags of
-// the process override, since hosts differ. Servers and workers make theirs here, so that both fall
-// back by the same rules and say so in the same words.
+// Creates the transports of a job on this machine from service.transports and service.rdma,
+// overridden by flags of the process, since hosts differ. Servers and workers both use it, so they
+// fall back by the same rules and log the same messages.
 #pragma once
 
 #include <cstdint>
@@ -18,20 +18,20 @@ namespace shoal::transport {
 
 VerbsOptions MakeVerbsOptions(const plan::RdmaOptions& job, const RdmaFlags& flags);
 
-// TransportOptions::gpu_job: the job says that its workers compute on GPUs. (Where it leaves that
-// to each of them, it does not.)
+// For TransportOptions::gpu_job: true if the job makes its workers compute on GPUs, false if it
+// leaves the choice to each worker.
 inline bool IsGpuJob(const plan::Job& job) { return job.train.device == plan::DeviceKind::kCuda; }
 
-// A transport that was asked for and cannot be had is the caller's to do without: LogUnavailable
-// and take the next. `registered_bytes`: what the process will register at least; ResourceExhausted
-// where verbs could not lock that much. `options` hold what is not of the job.
+// If it fails, the caller does without that transport: LogUnavailable, then try the next.
+// `registered_bytes`: the least memory that the process will register; ResourceExhausted if verbs
+// could not lock that much. `options` hold what does not come from the job.
 absl::StatusOr<std::unique_ptr<Transport>> CreateJobTransport(std::string_view name,
                                                               const plan::ServiceOptions& service,
                                                               const RdmaFlags& flags,
                                                               TransportOptions options,
                                                               int64_t registered_bytes);
 
-// One line: information where the machine just has no such hardware (NotFound), else a warning.
+// Logs one line: information if the machine just lacks the hardware (NotFound), else a warning.
 void LogUnavailable(std::string_view name, const absl::Status& why);
 
 }  // namespace shoal::transport

@@ -1,4 +1,4 @@
-// What a job's transports are made with, and the check on locked memory.
+// The options of a job's transports, and the check on locked memory.
 #include "core/transport/registry/job_transport.h"
 
 #include <unistd.h>
@@ -63,7 +63,7 @@ TEST(JobTransport, AMachineWithoutRdmaIsNoReasonToWarn) {
   }
   EXPECT_TRUE(absl::IsNotFound(verbs.status())) << Describe(verbs.status());
   const auto logged = [](const absl::Status& why) {
-    testing::internal::CaptureStdout();  // where programs that did not set up logging log to
+    testing::internal::CaptureStdout();  // programs that did not set up logging log here
     LogUnavailable("verbs", why);
     return testing::internal::GetCapturedStdout();
   };

@@ -13,7 +13,7 @@ struct Entry {
   absl::StatusOr<std::unique_ptr<Transport>> (*create)(const TransportOptions&);
 };
 
-// The fastest first.
+// Fastest first.
 constexpr Entry kTransports[] = {
     {"shm", CreateShmTransport},
     {"verbs", CreateVerbsTransport},

@@ -1,4 +1,4 @@
-// Transports by name: what programs use, so that a new transport is one more line in registry.cc.
+// Creates transports by name, so that a new transport is one more line in registry.cc.
 #pragma once
 
 #include <memory>
@@ -12,12 +12,12 @@
 
 namespace shoal::transport {
 
-// "shm", "verbs" or "tcp". An unknown name is InvalidArgument and the message lists the known ones.
-// The transport's threads and sockets live until it is destroyed.
+// `name` is "shm", "verbs" or "tcp"; InvalidArgument for another lists the known ones. The
+// transport's threads and sockets live until it is destroyed.
 absl::StatusOr<std::unique_ptr<Transport>> CreateTransport(std::string_view name,
                                                            const TransportOptions& options = {});
 
-// In the order in which a client should offer them: the fastest first.
+// In the order in which a client should offer them: fastest first.
 std::vector<std::string> TransportNames();
 
 }  // namespace shoal::transport

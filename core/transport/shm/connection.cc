@@ -11,17 +11,18 @@
 namespace shoal::transport {
 namespace {
 
-// A post looks at the gate between chunks, so that Close never waits for longer than one takes:
-// about a millisecond.
+// A post checks the gate between chunks, so that Close never waits longer than one takes: about a
+// millisecond.
 constexpr size_t kChunkBytes = 4 * kMiB;
-// By a GPU, where waiting for a batch costs some ten microseconds besides: one to two milliseconds.
+// The same for a GPU, where waiting for a batch adds some ten microseconds: one to two
+// milliseconds.
 constexpr size_t kGpuBatchBytes = 64 * kMiB;
-// What is pinned at once, which takes about a tenth of a second: a whole model's weights take many,
-// longer than a get may, and Close waits for one.
+// The most pinned at once, which takes about a tenth of a second: a whole model's weights take many
+// pieces, longer than a get may, and Close waits for one.
 constexpr size_t kPinnedPieceBytes = 256 * kMiB;
 
-// Completions and doorbells of a batch are announced together, but not held back for longer than
-// this many bytes take.
+// Completions and doorbells of a batch are announced together, but not delayed by more than the
+// time that this many bytes take.
 constexpr size_t kAnnounceBytes = 1 * kMiB;
 
 template <typename Operation, typename Bytes>
@@ -369,7 +370,7 @@ bool ShmConnectionState::Close(const absl::Status& why, absl::Duration patience)
     closed_here_.store(true);
   }
   {
-    absl::MutexLock lock(&post_mutex_);  // a post in progress ends at its next chunk
+    absl::MutexLock lock(&post_mutex_);  // stops a post in progress at its next chunk
     ForgetPeerMemory();
   }
   if (!own_gate_.CloseAndWait(patience) && patience > absl::ZeroDuration()) {

@@ -1,8 +1,8 @@
 // One end of a shm connection: copies to and from the peer's mapped regions in the posting thread.
 //
-// Locks: post_mutex_ is held while a post copies; Close takes it, so a post in progress stops at
-// its next chunk. Doorbells are taken under the queue's mutex. close_mutex_ lets every Close()
-// return only once the first has done its work.
+// Locks: a post holds post_mutex_ while it copies; Close takes it, so a post in progress stops at
+// its next chunk. Doorbells are taken under the queue's mutex. close_mutex_ makes every Close()
+// return only after the first one has finished.
 #pragma once
 
 #include <atomic>
@@ -25,8 +25,8 @@ namespace shoal::transport {
 
 class ShmConnectionState {
  public:
-  // Puts itself on the queue: from here on a kClosed event will come. `gpu` copies where memory of
-  // a GPU is named, and may be null. `control` is mapped memory of a ShmControl.
+  // Adds itself to the queue: a kClosed event will come from here on. `gpu` copies where an
+  // operation names GPU memory, and may be null. `control` is mapped memory of a ShmControl.
   static std::shared_ptr<ShmConnectionState> Create(const ConnectionOptions& options,
                                                     std::shared_ptr<const RegionTable> table,
                                                     std::shared_ptr<GpuMemory> gpu,
@@ -42,24 +42,24 @@ class ShmConnectionState {
   const SharedMemory& control() const { return control_; }
   const std::shared_ptr<GpuMemory>& gpu() const { return gpu_; }
 
-  // The handshake is done. False if the connection was closed meanwhile.
+  // Call when the handshake is done. False if the connection has been closed meanwhile.
   bool Open(PeerMemory peer);
   absl::Status PostReads(std::span<const ReadOperation> operations);
   absl::Status PostWrites(std::span<const WriteOperation> operations);
   std::vector<int64_t> remote_region_sizes() const;
 
   // Ends access to this side's regions, waiting up to `patience` for a peer that is within them.
-  // The first reason given is the one the kClosed event tells. True for the first call.
+  // The kClosed event carries the first reason given. True for the first call.
   bool Close(const absl::Status& why, absl::Duration patience);
 
-  // For the queue, under its mutex.
+  // For the queue; needs its mutex.
   bool HasDoorbells() const;
   size_t TakeDoorbells(std::span<Event> events);
   bool finished() const { return finished_.load(std::memory_order_acquire); }
   Event ClosedEvent();
 
  private:
-  // A copy by a GPU between memory of this side and a region of the peer.
+  // A GPU's copy between memory of this side and a region of the peer.
   struct GpuTransfer {
     std::byte* own = nullptr;
     int region = 0;
@@ -71,7 +71,8 @@ class ShmConnectionState {
   ShmConnectionState(const ConnectionOptions& options, std::shared_ptr<const RegionTable> table,
                      std::shared_ptr<GpuMemory> gpu, SharedMemory control, bool is_connector);
   absl::Status CheckUsable() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(post_mutex_);
-  // Whether a GPU copies between `own` memory and that region of the peer: one of them is a GPU's.
+  // Whether a GPU must copy between `own` memory and that region of the peer: one of them is GPU
+  // memory.
   bool ByGpu(std::span<const std::byte> own, int region) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(post_mutex_);
   absl::Status Copy(std::byte* to, const std::byte* from, size_t size, bool past_caches)
@@ -82,9 +83,9 @@ class ShmConnectionState {
   absl::Status RunGpuBatch(std::vector<GpuCopy>& batch) ABSL_EXCLUSIVE_LOCKS_REQUIRED(post_mutex_);
   // What a GPU copies to or from.
   std::span<std::byte> GpuSide(int region) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(post_mutex_);
-  // Once for each piece of the peer's memory of the host that a GPU copies to or from.
+  // Runs once for each piece of the peer's host memory that a GPU copies to or from.
   void PinPiece(int region, size_t piece) ABSL_EXCLUSIVE_LOCKS_REQUIRED(post_mutex_);
-  // Of the operations at the front those that a GPU copies, together. How many.
+  // Copies, together, the operations at the front that need a GPU. Returns how many.
   size_t ReadByGpu(std::span<const ReadOperation> operations)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(post_mutex_);
   void ForgetPeerMemory() ABSL_EXCLUSIVE_LOCKS_REQUIRED(post_mutex_);
@@ -106,18 +107,18 @@ class ShmConnectionState {
   DoorbellSender doorbell_sender_ ABSL_GUARDED_BY(post_mutex_);
   std::optional<PeerMemory> peer_memory_ ABSL_GUARDED_BY(post_mutex_);
   struct Pinning {
-    std::vector<bool> pieces;  // those that are pinned
-    bool refused = false;      // no more are tried
+    std::vector<bool> pieces;  // which are pinned
+    bool refused = false;      // do not try any more
   };
   std::vector<Pinning> pinnings_ ABSL_GUARDED_BY(post_mutex_);  // by region of the peer
 
-  // Touched under the queue's mutex alone.
+  // Used only under the queue's mutex.
   DoorbellReceiver doorbell_receiver_;
   bool ring_broken_ = false;
   int64_t doorbells_after_end_ = 0;
 
   std::atomic<bool> closing_{false};   // posts stop
-  std::atomic<bool> finished_{false};  // no completion will be pushed any more
+  std::atomic<bool> finished_{false};  // no more completions will be pushed
   std::atomic<bool> closed_here_{false};
   absl::Mutex close_mutex_;
   Gate own_gate_ ABSL_GUARDED_BY(close_mutex_);

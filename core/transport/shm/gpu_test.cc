@@ -1,4 +1,4 @@
-// shm into and out of memory of a GPU, which the processor cannot touch.
+// shm into and out of GPU memory, which the processor cannot touch.
 #include <algorithm>
 #include <memory>
 #include <set>
@@ -17,7 +17,7 @@ namespace {
 constexpr int64_t kGpuBytes = 80 * kMiB;
 constexpr size_t kBytes = 70 * kMiB;  // more than one batch of a GPU's copies
 
-// Of both kinds of GPU: those that can pin memory which is mapped for reading alone, and others.
+// Runs for both kinds of GPU: those that can pin memory mapped read-only, and others.
 class ShmGpuTest : public testing::TestWithParam<bool> {
  protected:
   static std::unique_ptr<Side> MakeSide(std::shared_ptr<GpuMemory> gpu, bool gpu_job = true) {
@@ -86,7 +86,7 @@ TEST_P(ShmGpuTest, ReadsOfOnePostAreOneBatch) {
   }
 }
 
-// What pinning all of it would take is nobody's to wait for.
+// Nobody should have to wait while all of it is pinned.
 TEST_P(ShmGpuTest, APeersMemoryIsPinnedInPiecesAsItIsRead) {
   constexpr int64_t kPiece = 256 * kMiB;
   auto weights = server_->Allocate(2 * kPiece + 4096, Access::kRemoteRead);

@@ -226,7 +226,7 @@ absl::StatusOr<PeerRegion> MapRegion(const RemoteRegion& region, UniqueFd fd) {
   return PeerRegion(std::move(memory));
 }
 
-// Empty where a GPU copies from the region itself.
+// Returns an empty mapping if a GPU copies from the region itself.
 absl::StatusOr<SharedMemory> MapGpuSource(const RemoteRegion& region, int fd,
                                           const GpuMemory* gpu) {
   if (gpu == nullptr || gpu->PinsReadOnly() || region.writable ||
@@ -326,7 +326,7 @@ absl::StatusOr<UniqueFd> DialShm(const std::string& name) {
   socklen_t length = 0;
   const sockaddr_un address = Address(name, &length);
   if (connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), length) != 0) {
-    // A full backlog is EAGAIN, a listener that is gone ECONNREFUSED.
+    // EAGAIN: the backlog is full. ECONNREFUSED: the listener is gone.
     const int error = errno;
     return Unavailable("cannot reach the peer's local socket: {}", std::strerror(error));
   }

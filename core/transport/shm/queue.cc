@@ -35,8 +35,8 @@ size_t ShmQueue::Poll(std::span<Event> events) {
     next_ = next_ % connections_.size();
     ShmConnectionState& connection = *connections_[next_];
     count += connection.TakeDoorbells(events.subspan(count));
-    // Completions were pushed before the connection said it was finished, so once the buffer is
-    // empty they are all out.
+    // Completions were pushed before the connection reported that it was finished, so an empty
+    // buffer means that all have been delivered.
     if (count < events.size() && connection.finished() && !connection.HasDoorbells() &&
         buffer_.empty()) {
       events[count++] = connection.ClosedEvent();

@@ -1,5 +1,5 @@
 // Events of shm connections: completions from posting threads of this process, doorbells from rings
-// in shared memory, closings.
+// in shared memory, and ends of connections.
 #pragma once
 
 #include <memory>
@@ -17,8 +17,8 @@ namespace shoal::transport {
 
 class ShmConnectionState;
 
-// What wakes a queue, from this process or (through its descriptors) from a peer. Outlives the
-// queue for the sake of a handshake or a closing that is under way when the queue goes.
+// Wakes a queue, from this process or (through its descriptors) from a peer. Outlives the queue for
+// handshakes and closings still in progress when the queue is destroyed.
 struct ShmQueueWake {
   SharedMemory page;  // first word: the sleeper's flag
   std::unique_ptr<Sleeper> sleeper;
@@ -32,7 +32,7 @@ class ShmQueue final : public EventQueue {
   bool Wait(absl::Duration timeout) override;
   void Wake() override;
 
-  // From connections. A connection leaves by itself once its kClosed has been polled.
+  // Called by connections. A connection is removed once its kClosed has been polled.
   void Add(std::shared_ptr<ShmConnectionState> connection);
   void Push(std::span<PendingEvent> events);
   const std::shared_ptr<const ShmQueueWake>& wake() const { return wake_; }
@@ -48,7 +48,7 @@ class ShmQueue final : public EventQueue {
   absl::Mutex mutex_;
   std::vector<std::shared_ptr<ShmConnectionState>> connections_ ABSL_GUARDED_BY(mutex_);
   size_t next_ ABSL_GUARDED_BY(mutex_) =
-      0;  // where the next Poll starts, so that no connection starves others
+      0;  // where the next Poll starts, so that no connection starves the others
 };
 
 }  // namespace shoal::transport

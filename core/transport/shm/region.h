@@ -1,13 +1,13 @@
-// Memory that processes of one machine share: memfds, so that nothing has a name and nothing is
-// left behind by a process that is killed. Sealed against shrinking (a peer that truncated one
-// would kill its users with SIGBUS) and growing.
+// Memory that processes of one machine share: memfds, so nothing has a name and a killed process
+// leaves nothing behind. Sealed against growing and against shrinking (a peer that truncated one
+// would kill its users with SIGBUS).
 //
-// What peers may read alone is sealed against their writing too, by the kernel, except in a job
-// whose workers compute on GPUs (TransportOptions::gpu_job): there a client whose GPU cannot pin
-// memory that is mapped for reading maps it a second time, for writing, and gives that mapping to
-// the GPU as the source of its copies and to nothing else. The client's own code reads through the
-// first one, which is for reading, and posts of writes are refused as ever; but a client of this
-// user and host that set out to write weights could.
+// The kernel also seals what peers may only read against their writes, except in a job whose
+// workers compute on GPUs (TransportOptions::gpu_job). There, a client whose GPU cannot pin memory
+// mapped read-only maps it a second time, for writing, and uses that mapping only as the source of
+// its GPU's copies. The client's own code reads through the first, read-only mapping, and posts of
+// writes are still refused; but a malicious client of the same user and host could write the
+// weights.
 #pragma once
 
 #include <cstddef>
@@ -28,13 +28,13 @@ namespace shoal::transport {
 // A mapping of a memfd.
 class SharedMemory {
  public:
-  // New zeroed memory, writable here. With peers_read_only, the kernel lets a peer that is given
-  // fd() map it for reading alone.
+  // Creates zeroed memory, writable here. With peers_read_only, the kernel lets a peer that
+  // receives fd() map it only for reading.
   static absl::StatusOr<SharedMemory> Create(int64_t bytes, bool peers_read_only);
-  // Maps what a peer sent after checking that it is memory sealed against shrinking, of at least
+  // Maps what a peer sent, after checking that it is memory sealed against shrinking, of at least
   // `bytes`.
   static absl::StatusOr<SharedMemory> Map(UniqueFd fd, int64_t bytes, bool writable);
-  // Whether what a peer sent can be mapped for reading alone.
+  // Whether what a peer sent can be mapped only for reading.
   static bool SealedAgainstWriting(int fd);
 
   SharedMemory() = default;
@@ -51,13 +51,13 @@ class SharedMemory {
       : fd_(std::move(fd)), data_(data), size_(size) {}
   void Unmap();
 
-  UniqueFd fd_;  // closed once mapped where the peer made it
+  UniqueFd fd_;  // closed once mapped if the peer made it
   std::byte* data_ = nullptr;
   size_t size_ = 0;
 };
 
-// A region that can be exposed to peers: shared memory, or memory of a GPU that is the caller's and
-// that peers open (core/transport/gpu_memory.h).
+// A region that can be exposed to peers: shared memory, or the caller's GPU memory, which peers
+// open (core/transport/gpu_memory.h).
 class ShmRegion final : public Region {
  public:
   ShmRegion(std::shared_ptr<RegionTable> table, SharedMemory memory, Access access);
@@ -66,9 +66,9 @@ class ShmRegion final : public Region {
   ~ShmRegion() override;
   std::span<std::byte> bytes() override { return bytes_; }
   Access access() const override { return access_; }
-  // Of shared memory.
+  // For shared memory.
   int fd() const { return memory_.fd(); }
-  // Of a GPU's.
+  // For GPU memory.
   const std::optional<GpuShare>& share() const { return share_; }
   const RegionTable* table() const { return table_.get(); }
 
@@ -80,7 +80,7 @@ class ShmRegion final : public Region {
   const Access access_;
 };
 
-// A region of a peer's, as this process reaches it. Move-only.
+// A peer's region, as this process reaches it. Move-only.
 class PeerRegion {
  public:
   explicit PeerRegion(SharedMemory host) : host_(std::move(host)) {}

@@ -21,7 +21,7 @@ constexpr uint64_t kListenerToken = 0;
 constexpr uint64_t kWakeToken = 1;
 
 // A process that dials and says nothing is dropped after this long; more than this many at once are
-// turned away.
+// refused.
 constexpr absl::Duration kDialTimeout = absl::Seconds(5);
 constexpr size_t kMaxDials = 128;
 
@@ -81,7 +81,7 @@ bool ShmService::AddToEpoll(int fd, uint64_t token) {
 std::string ShmService::Expect(std::shared_ptr<ShmConnectionState> connection,
                                absl::Duration timeout) {
   std::string secret = expected_.Add(std::move(connection), RealClock().Now() + timeout);
-  WakeThread();  // it may have to wake up earlier than it meant to
+  WakeThread();  // it may have to wake up earlier than planned
   return secret;
 }
 
@@ -97,7 +97,7 @@ void ShmService::Watch(std::shared_ptr<ShmConnectionState> connection, UniqueFd 
     }
   }
   if (connection->finished()) {
-    Leave(connection->id());  // it was closed while the handshake was under way
+    Leave(connection->id());  // it was closed during the handshake
   }
 }
 
@@ -106,7 +106,7 @@ void ShmService::Leave(uint64_t connection) {
   absl::MutexLock lock(&mutex_);
   for (auto it = watched_.begin(); it != watched_.end(); ++it) {
     if (it->second.connection->id() == connection) {
-      // A peer whose socket is full is not listening; it will see the end without the goodbye.
+      // A peer whose socket is full is not listening; it will see the end without a goodbye.
       (void)SendShmMessage(it->second.socket.get(), ShmMessageType::kGoodbye, "");
       if (!it->second.connection->exposes_gpu_memory()) {
         watched_.erase(it);

@@ -1,6 +1,6 @@
-// The thread of a shm transport. It answers dials, watches the kept-open socket of each connection
-// for the peer's end, and lets handshakes that are not completed expire. It moves no data, so an
-// idle or a busy transport costs it nothing.
+// The thread of a shm transport. It answers dials, watches the socket kept open for each connection
+// to notice the peer's end, and expires handshakes that are not completed. It moves no data, so it
+// costs nothing.
 #pragma once
 
 #include <cstdint>
@@ -20,8 +20,8 @@
 
 namespace shoal::transport {
 
-// For peers to close what they have open of a GPU's memory that goes: a driver may wait for what is
-// on its GPU before it does.
+// How long peers have to close GPU memory that is about to be freed: a driver may first wait for
+// work on its GPU.
 inline constexpr absl::Duration kPartingPatience = absl::Seconds(10);
 
 class ShmService {
@@ -31,14 +31,14 @@ class ShmService {
 
   const std::string& listen_name() const { return listener_.name; }
 
-  // Expects a peer to dial for `connection` with the secret that this returns; closes the
-  // connection when it does not in time.
+  // Returns the secret with which a peer must dial for `connection`; closes the connection if it
+  // does not in time.
   std::string Expect(std::shared_ptr<ShmConnectionState> connection, absl::Duration timeout);
-  // Watches the socket of a connection that is open.
+  // Watches the socket of an open connection.
   void Watch(std::shared_ptr<ShmConnectionState> connection, UniqueFd socket);
   // Says goodbye to the peer and forgets the connection, whatever its state. Idempotent. Regions in
-  // a GPU's memory that the peer may still have open stay until its socket is closed: it closes
-  // them first.
+  // GPU memory that the peer may still have open are kept until it closes its socket, which it does
+  // after closing them.
   void Leave(uint64_t connection);
 
  private:
@@ -67,8 +67,9 @@ class ShmService {
 
   absl::Mutex mutex_;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
-  bool answering_ ABSL_GUARDED_BY(mutex_) = false;   // a dial, whose connection is watched after it
-  uint64_t next_token_ ABSL_GUARDED_BY(mutex_) = 2;  // 0 is the listener, 1 the wake-up
+  // a dial, whose connection will be watched afterwards
+  bool answering_ ABSL_GUARDED_BY(mutex_) = false;
+  uint64_t next_token_ ABSL_GUARDED_BY(mutex_) = 2;              // 0 is the listener, 1 the wake-up
   std::map<uint64_t, Dial> dials_ ABSL_GUARDED_BY(mutex_);       // by token
   std::map<uint64_t, Watched> watched_ ABSL_GUARDED_BY(mutex_);  // by token
 

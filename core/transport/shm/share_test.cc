@@ -1,5 +1,5 @@
-// shm over regions in a GPU's memory, which peers open: on emulated GPUs, whose memory the
-// processor cannot touch. Both sides are in this process, each with its own way to the GPUs.
+// shm over regions in GPU memory, which peers open: on emulated GPUs, whose memory the processor
+// cannot touch. Both sides are in this process, each with its own way to the GPUs.
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
@@ -24,7 +24,7 @@ using ::testing::HasSubstr;
 
 constexpr size_t kBytes = 20 * kMiB + 4096;  // more than one copy of a GPU
 
-// Memory of the emulated GPU of that number.
+// Memory of the emulated GPU with that number.
 class DeviceBytes {
  public:
   explicit DeviceBytes(size_t size, int gpu = 0) : size_(size) {
@@ -56,7 +56,7 @@ class DeviceBytes {
   std::byte* data_ = nullptr;
 };
 
-// All that holds without regions of a GPU's holds beside them.
+// Everything that holds without GPU regions also holds with them.
 INSTANTIATE_TEST_SUITE_P(ShmWithGpus, ConformanceTest,
                          testing::Values(TransportUnderTest{
                              "shm",
@@ -85,14 +85,14 @@ class ShmShareTest : public testing::Test {
     options.opens_gpu_memory = true;
     return options;
   }
-  // What the connecting side is told when it cannot complete the handshake.
+  // Returns what the connecting side learns when it cannot complete the handshake.
   static absl::Status Refused(Side& worker, Side& server, const ConnectionOptions& exposing) {
     auto connector = *worker.transport().Offer(Opening(worker, "server-1"));
     const auto accepted = server.transport().Accept(connector->offer(), exposing);
     EXPECT_TRUE(accepted.ok()) << accepted.status();
     const absl::Status status = connector->Complete(accepted->answer).status();
     EXPECT_FALSE(status.ok());
-    server.CollectUntilClosed(accepted->connection->id());  // it is told, too
+    server.CollectUntilClosed(accepted->connection->id());  // it learns too
     return status;
   }
 
@@ -167,7 +167,7 @@ TEST_F(ShmShareTest, OperationsAtRandomOffsetsMatchTheOracle) {
     const std::vector<std::byte> now = memory.Get();
     ASSERT_TRUE(std::ranges::equal(std::span(now).subspan(512), there));
   }
-  // The server's own operations on memory of its GPU, towards the worker's.
+  // The server's own operations, from its GPU memory towards the worker's.
   auto acknowledgements = worker->Allocate(4096, Access::kRemoteWrite);
   Pair back = Connect(*worker, worker->Options({acknowledgements}), *server, server->Options({}));
   ASSERT_TRUE(WriteNow(*server, *back.acceptor,
@@ -209,7 +209,7 @@ TEST_F(ShmShareTest, ItIsOpenForAsLongAsItIsConnected) {
   }
 }
 
-// Whoever closes, and without anybody waiting for it: memory goes when nobody has it open any more.
+// Whoever closes, and though nobody waits for it: memory is freed when nobody has it open any more.
 TEST_F(ShmShareTest, ItStaysUntilThePeerHasClosedIt) {
   const DeviceBytes memory(4096);
   const auto server = MakeSide(server_gpu_);
@@ -277,7 +277,7 @@ TEST_F(ShmShareTest, APeerThatDoesNotReachItIsToldAndTakesAnotherTransport) {
   const absl::Status other = Refused(*elsewhere, *server, server->Options({weights}));
   EXPECT_EQ(other.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(std::string(Message(other)), HasSubstr("which this process does not see"));
-  // A peer that sees both reaches it, whichever it computes on.
+  // A peer that sees both GPUs reaches it, whichever it computes on.
   const auto both = MakeSide(
       std::make_shared<EmulatedGpuMemory>(/*pins_read_only=*/false, std::vector<int>{1, 0}));
   Connect(*both, Opening(*both), *server, server->Options({weights}));
@@ -303,7 +303,7 @@ TEST_F(ShmShareTest, ASideThatOpensNoneRefusesAPeerThatExposesSome) {
       EXPECT_EQ(told.back().status.code(), absl::StatusCode::kPermissionDenied);
     }
   }
-  // The connecting side alike.
+  // The same for the connecting side.
   const auto weights = *server->transport().Register(memory.span(), Access::kRemoteRead);
   auto connector = *worker->transport().Offer(worker->Options());
   const auto accepted = *server->transport().Accept(connector->offer(), server->Options({weights}));
@@ -335,7 +335,7 @@ TEST_F(ShmShareTest, NothingInAShareIsTrusted) {
   share.offset = -1;
   EXPECT_EQ(worker_gpu_->Open(share).status().code(), absl::StatusCode::kInvalidArgument);
   share = good;
-  share.allocation[8] ^= 1;  // of another process
+  share.allocation[8] ^= 1;  // now another process's
   EXPECT_THAT(std::string(Message(worker_gpu_->Open(share).status())),
               HasSubstr("cudaErrorMapBufferObjectFailed"));
   share.allocation.fill('x');

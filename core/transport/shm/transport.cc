@@ -22,7 +22,7 @@ constexpr std::string_view kName = "shm";
 
 std::unique_ptr<Connection> MakeConnection(std::shared_ptr<ShmConnectionState> state,
                                            ShmService* service) {
-  // A copy is over in milliseconds, unless the peer was stopped in the middle of it.
+  // A copy ends within milliseconds, unless the peer was stopped in the middle of it.
   constexpr absl::Duration kPatience = absl::Seconds(1);
   return MakeStateConnection(std::move(state), [service](ShmConnectionState& closing) {
     closing.Close(Cancelled("{}: closed on this side", closing.peer()), kPatience);
@@ -49,8 +49,8 @@ absl::StatusOr<ShmMessage> AwaitMessage(int socket, absl::Duration timeout, std:
   }
 }
 
-// Until the peer has closed what it opened of this side's memory of a GPU in a handshake that came
-// to nothing: it does so before it closes its socket.
+// Waits until the peer has closed this side's GPU memory that it opened in a handshake that then
+// failed: it does so before it closes its socket.
 void AwaitPeersEnd(int socket, const std::string& peer) {
   (void)SendShmMessage(socket, ShmMessageType::kGoodbye, "");
   const absl::Time deadline = RealClock().Now() + kPartingPatience;
@@ -117,7 +117,7 @@ class ShmConnector final : public Connector {
     return connection;
   }
 
-  // Takes the socket where it is welcome.
+  // Takes over the socket if welcome.
   absl::StatusOr<std::unique_ptr<Connection>> AwaitWelcome(UniqueFd& socket) {
     SHOAL_ASSIGN_OR_RETURN(ShmMessage message,
                            AwaitMessage(socket.get(), options_.handshake_timeout, options_.peer));

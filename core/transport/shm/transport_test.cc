@@ -103,7 +103,7 @@ TEST(ShmControlTest, ImpossibleCountersBreakTheRingAndTouchNothing) {
 }
 
 TEST(ShmTransportTest, APeerThatScribblesOnTheRingClosesItsConnectionAlone) {
-  // Dials as a hostile peer does: a right secret, then nonsense in shared memory.
+  // Dials as a hostile peer does: the right secret, then nonsense in shared memory.
   Side b(Make());
   Side a(Make());
   auto region = b.Allocate(64, Access::kRemoteRead);

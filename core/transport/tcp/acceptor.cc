@@ -71,7 +71,7 @@ void TcpAcceptor::WakeThread() {
 std::string TcpAcceptor::Expect(std::shared_ptr<TcpConnectionState> connection,
                                 absl::Duration timeout) {
   std::string secret = expected_.Add(std::move(connection), RealClock().Now() + timeout);
-  WakeThread();  // it may have to wake up earlier than it meant to
+  WakeThread();  // it may have to wake up earlier than planned
   return secret;
 }
 
@@ -135,7 +135,7 @@ void TcpAcceptor::TakeDials() {
         return;
       }
       refusals_.Refused(ErrnoToStatus(errno, "taking it"));
-      break;  // out of descriptors, likely: look again when the next deadline passes
+      break;  // probably out of descriptors: try again when the next deadline passes
     }
     const uint64_t token = next_token_++;
     if (TuneTcp(socket.get(), options_.keep_alive, options_.socket_buffer_bytes).ok() &&

@@ -1,6 +1,6 @@
 // The listening port of a tcp transport and the thread that answers dials. A dial has a deadline
-// and takes nothing but a little memory until it has shown the secret of an expected connection;
-// then its socket goes to those of its queue.
+// and costs only a little memory until it has shown the secret of an expected connection; then its
+// socket joins the sockets of that connection's queue.
 #pragma once
 
 #include <array>
@@ -41,8 +41,8 @@ class TcpAcceptor {
 
   int port() const { return listener_.port; }
 
-  // Expects a peer to dial for `connection` with the secret that this returns; closes the
-  // connection when it does not in time.
+  // Returns the secret with which a peer must dial for `connection`; closes the connection if it
+  // does not in time.
   std::string Expect(std::shared_ptr<TcpConnectionState> connection, absl::Duration timeout);
   void Forget(uint64_t connection);
 
@@ -59,7 +59,7 @@ class TcpAcceptor {
   absl::Duration Expire() ABSL_LOCKS_EXCLUDED(mutex_);
   void TakeDials();
   void HearDial(uint64_t token);
-  // True once the greeting is whole.
+  // Returns true once the greeting is whole.
   absl::StatusOr<bool> ReceiveHello(Dial& dial);
   absl::Status Answer(Dial dial) ABSL_LOCKS_EXCLUDED(mutex_);
   void WakeThread();
@@ -71,7 +71,7 @@ class TcpAcceptor {
   RefusalLog refusals_{"tcp"};
   ExpectedHandshakes<TcpConnectionState> expected_;
 
-  // The thread's own.
+  // Used only by the thread.
   std::map<uint64_t, Dial> dials_;  // by token
   uint64_t next_token_ = 2;         // 0 is the listener, 1 the wake-up
   bool listening_ =

@@ -12,7 +12,7 @@
 namespace shoal::transport {
 namespace {
 
-// Bytes one connection may move before its thread looks at the others.
+// The most that one connection may move before its thread turns to the others.
 constexpr size_t kTurnBytes = 1 * kMiB;
 
 }  // namespace
@@ -97,8 +97,8 @@ absl::Status TcpConnectionState::PostReads(std::span<const ReadOperation> operat
       outbox_.AddRead(++reads_posted_, operation.region, operation.offset, operation.into.size());
       reads_.push_back({operation.id, operation.into, 0});
     }
-    // The kernel locks the socket for as long as a receive copies: a request would wait for that,
-    // and so would what arrives meanwhile. The receiving thread sends next.
+    // The kernel locks the socket while a receive copies: a request would wait for that, and so
+    // would what arrives meanwhile. The receiving thread sends next.
     leave = receiving_;
   }
   if (!leave) {
@@ -142,7 +142,7 @@ void TcpConnectionState::AwaitWritable(bool wanted) {
 void TcpConnectionState::Send() {
   mutex_.Lock();
   if (sending_ || send_broken_ || phase_ != Phase::kOpen) {
-    mutex_.Unlock();  // whoever sends looks at the outbox again before it stops
+    mutex_.Unlock();  // whoever sends checks the outbox again before it stops
     return;
   }
   sending_ = true;
@@ -174,7 +174,7 @@ void TcpConnectionState::Send() {
       more = true;
       break;
     } else if (error != EINTR) {
-      // The receiving side learns why, maybe from a goodbye that is still to be read.
+      // The receiving side learns why, perhaps from a goodbye not read yet.
       send_broken_ = true;
     }
   }
@@ -223,8 +223,8 @@ void TcpConnectionState::Tick() {
     if (phase_ != Phase::kOpen) {
       return;
     }
-    // Counted in ticks that this thread really made, not in time: if this process was stopped, its
-    // peers are not to blame.
+    // Counts ticks that this thread really made, not time: if this process was stopped, its peers
+    // are not to blame.
     silent_ticks_ = heard_ ? 0 : silent_ticks_ + 1;
     heard_ = false;
     dead = silent_ticks_ + 1 >= kTicksPerKeepAlive;

@@ -1,10 +1,10 @@
 // One end of a tcp connection.
 //
-// Who sends: whoever has something to send and finds nobody sending: a posting thread at first, who
-// moves the bytes of its sockets when the socket is full, or when it is being received from just
-// then and a request is to be sent. Who receives: who moves (sockets.h). Both let go of mutex_
-// around system calls and say so in sending_ and receiving_, for which Close waits: after it nobody
-// touches regions or memory of operations any more.
+// Who sends: whoever has something to send while nobody is sending. That is a posting thread at
+// first; the thread that moves bytes takes over when the socket is full, or when it is just
+// receiving and a request is to be sent. Who receives: the thread that moves bytes (sockets.h).
+// Both release mutex_ around system calls and say so in sending_ and receiving_, for which Close
+// waits: afterwards nobody touches regions or memory of operations any more.
 #pragma once
 
 #include <cstdint>
@@ -29,7 +29,7 @@
 
 namespace shoal::transport {
 
-// What the peer says of itself in Hello and Welcome.
+// What the peer says about itself in Hello and Welcome.
 struct TcpPeer {
   std::vector<RemoteRegion> regions;
   int64_t max_outstanding = 0;
@@ -39,7 +39,7 @@ class TcpConnectionState final : public PollListener,
                                  private TcpInbox::Handler,
                                  public std::enable_shared_from_this<TcpConnectionState> {
  public:
-  // `gpu` copies where a GPU's memory is exposed, and may be null.
+  // `gpu` copies where GPU memory is exposed, and may be null.
   TcpConnectionState(const ConnectionOptions& options, std::shared_ptr<const RegionTable> table,
                      const std::shared_ptr<GpuMemory>& gpu);
 
@@ -47,18 +47,18 @@ class TcpConnectionState final : public PollListener,
   const std::string& peer() const { return options_.peer; }
   const ConnectionOptions& options() const { return options_; }
 
-  // The handshake is done, once `welcome` (a frame, or nothing on the connecting side) is sent
-  // ahead of all else. False, with nothing sent, if the connection was closed meanwhile or the
-  // socket fails.
+  // Call when the handshake is done; first sends `welcome` (a frame, or nothing on the connecting
+  // side). False, with nothing sent, if the connection was closed meanwhile or the socket fails.
   bool Open(UniqueFd socket, TcpPeer peer, const std::string& welcome) ABSL_LOCKS_EXCLUDED(mutex_);
   absl::Status PostReads(std::span<const ReadOperation> operations) ABSL_LOCKS_EXCLUDED(mutex_);
   absl::Status PostWrites(std::span<const WriteOperation> operations) ABSL_LOCKS_EXCLUDED(mutex_);
   std::vector<int64_t> remote_region_sizes() const ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // Ends the connection, whoever asks first; returns when it is ended. `why` goes into kClosed.
+  // Ends the connection; safe to call from several threads, and returns when it has ended. `why`
+  // goes into kClosed.
   void Close(const absl::Status& why) ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // For who moves; Tick for the I/O thread.
+  // For the thread that moves bytes; Tick for the I/O thread.
   void Receive() ABSL_LOCKS_EXCLUDED(mutex_);
   void Send() ABSL_LOCKS_EXCLUDED(mutex_);
   void Tick() ABSL_LOCKS_EXCLUDED(mutex_);
@@ -113,19 +113,20 @@ class TcpConnectionState final : public PollListener,
   uint64_t writes_posted_ ABSL_GUARDED_BY(mutex_) = 0;
   uint64_t doorbells_posted_ ABSL_GUARDED_BY(mutex_) = 0;
   uint64_t doorbells_taken_there_ ABSL_GUARDED_BY(mutex_) = 0;
-  uint64_t doorbells_taken_ ABSL_GUARDED_BY(mutex_) = 0;  // by polls here
-  uint64_t credit_given_ ABSL_GUARDED_BY(mutex_) = 0;     // of these, told the peer
+  uint64_t doorbells_taken_ ABSL_GUARDED_BY(mutex_) = 0;  // doorbells polled here
+  uint64_t credit_given_ ABSL_GUARDED_BY(mutex_) = 0;     // of these, reported to the peer
   int silent_ticks_ ABSL_GUARDED_BY(mutex_) = 0;
   bool heard_ ABSL_GUARDED_BY(mutex_) = false;
 
-  // Belong to whoever set sending_.
+  // Owned by whoever set sending_.
   TcpBatch batch_;
   TcpStaging sent_staging_;
 
-  // Belong to whoever set receiving_.
+  // Owned by whoever set receiving_.
   TcpInbox inbox_;
   TcpStaging received_staging_;
-  std::span<const std::byte> staged_payload_;  // of the frame at hand; empty: it is in place
+  // of the current frame; empty: the payload is in place
+  std::span<const std::byte> staged_payload_;
   uint64_t reads_received_ = 0;
   uint64_t writes_received_ = 0;
   uint64_t doorbells_received_ = 0;

@@ -1,5 +1,5 @@
-// What arrives on a tcp connection. Everything in a frame is hostile until checked: a frame that
-// makes no sense ends its connection before it touches memory.
+// What arrives on a tcp connection. Everything in a frame is hostile until checked: a malformed
+// frame ends its connection before it touches memory.
 #include "core/base/status.h"
 #include "core/transport/tcp/connection.h"
 
@@ -43,7 +43,7 @@ absl::Status TcpConnectionState::EndFrame(const TcpFrame& frame) {
       goodbye_ = true;
       return absl::OkStatus();
     default:
-      return absl::OkStatus();  // a pong: having been heard is all
+      return absl::OkStatus();  // a pong: receiving it is enough
   }
 }
 
@@ -144,8 +144,8 @@ absl::Status TcpConnectionState::TakeRead(const TcpFrame& frame) {
 
 absl::Status TcpConnectionState::TakeAcknowledgement(const TcpFrame& frame) {
   absl::MutexLock lock(&mutex_);
-  // The acknowledgement may be faster than the sending thread's book-keeping. One for what was
-  // never sent must not complete a write whose memory is still to be sent from.
+  // The acknowledgement may overtake the sending thread's bookkeeping. One for what was never sent
+  // must not complete a write whose memory is still to be sent.
   auto settled = [this, &frame]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     return !sending_ || writes_sent_ >= frame.sequence;
   };

@@ -2,13 +2,16 @@
 // Little-endian. docs/wire-protocol.md shows the exchange.
 //
 //   Hello, Welcome, Refusal   the handshake; payload: handshake bytes
-//   Read     asks for `length` bytes at `offset` of `region`; `sequence` counts the reads of this
-//   side, from 1 Data     payload: bytes of read `sequence`, the first at `offset` within that
-//   read; reads are answered in order Write    payload: bytes for `offset` of `region`; `sequence`
-//   counts the writes of this side, from 1. kLastOfWrite: the write is
-//            complete; kRing: then rings with `immediate`
-//   Ack      all writes through `sequence` are in place; `offset`: doorbells taken in all, which
-//   gives credit back Ping, Pong, Goodbye
+//   Read     asks for `length` bytes at `offset` of `region`; `sequence` counts the reads of
+//            this side, from 1
+//   Data     payload: bytes of read `sequence`, the first at `offset` within that read; reads
+//            are answered in order
+//   Write    payload: bytes for `offset` of `region`; `sequence` counts the writes of this
+//            side, from 1. kLastOfWrite: the write is complete; kRing: then rings with
+//            `immediate`
+//   Ack      all writes through `sequence` are in place; `offset`: the total number of
+//            doorbells taken, which returns credit
+//   Ping, Pong, Goodbye
 #pragma once
 
 #include <cstdint>
@@ -57,7 +60,7 @@ struct TcpFrame {
 };
 static_assert(sizeof(TcpFrame) == 40);
 
-// Magic, type, reserved bits and payload size: what can be said of a frame by itself.
+// Checks magic, type, reserved bits and payload size: everything that needs no context.
 absl::Status CheckFrame(const TcpFrame& frame);
 
 }  // namespace shoal::transport

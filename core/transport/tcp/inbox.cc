@@ -14,7 +14,7 @@
 namespace shoal::transport {
 namespace {
 
-// Behind a payload, room for the headers that follow it but not for much of the next payload.
+// After a payload, room for the headers that follow it but not for much of the next payload.
 constexpr size_t kBehindPayload = 1024;
 
 }  // namespace

@@ -1,5 +1,5 @@
-// Takes a stream of frames apart. Payloads go from the socket straight to where the handler says.
-// One thread at a time.
+// Parses a stream of frames. Payloads go from the socket straight to where the handler says. For
+// one thread at a time.
 #pragma once
 
 #include <array>
@@ -17,19 +17,19 @@ class TcpInbox {
   class Handler {
    public:
     virtual ~Handler() = default;
-    // A frame whose CheckFrame is OK. Where its payload goes: exactly frame.length bytes if it has
-    // one.
+    // Called with a frame that passed CheckFrame. Returns where its payload goes: exactly
+    // frame.length bytes if it has one.
     virtual absl::StatusOr<std::span<std::byte>> BeginFrame(const TcpFrame& frame) = 0;
-    // Its payload is in place.
+    // Called when its payload is in place.
     virtual absl::Status EndFrame(const TcpFrame& frame) = 0;
   };
   enum class Progress {
     kDrained,  // nothing more for now
     kMore,     // the budget is used up
-    kEnd,      // the peer's end of the stream is closed
+    kEnd,      // the peer has closed the stream
   };
 
-  // Receives about `budget` bytes at most. An error of the socket, of a frame or of the handler is
+  // Receives at most about `budget` bytes. An error of the socket, of a frame or of the handler is
   // final.
   absl::StatusOr<Progress> Receive(int socket, size_t budget, Handler& handler);
 
@@ -39,8 +39,9 @@ class TcpInbox {
 
   TcpFrame frame_;
   std::byte* payload_begin_ = nullptr;  // of frame_'s payload; null: it has none
-  std::span<std::byte> payload_;        // what is missing of frame_'s payload
-  // Headers and small payloads. Small, as a large payload that begins in it is copied once more.
+  std::span<std::byte> payload_;        // what is still missing of frame_'s payload
+  // Headers and small payloads. Small, since the part of a large payload that lands in it is copied
+  // once more.
   std::array<std::byte, 16384> buffer_;
   size_t filled_ = 0;
 };

@@ -1,5 +1,5 @@
-// A thread that moves the bytes of connections, each in turn, unless who waits for them does
-// (sockets.h), and asks silent peers whether they live.
+// A thread that moves the bytes of connections in turn, unless the thread that waits for them does
+// (sockets.h), and pings silent peers.
 #pragma once
 
 #include <sys/epoll.h>
@@ -21,34 +21,34 @@
 
 namespace shoal::transport {
 
-// A peer is asked after one tick of silence, and taken for dead when all but one of these were
-// silent.
+// A peer is pinged after one tick of silence, and counts as dead after this many ticks less one.
 inline constexpr int kTicksPerKeepAlive = 5;
 
 class TcpIoThread {
  public:
-  // `spin`: how long it looks for more, yielding the core between looks, before it sleeps. An
-  // answer often follows within that, and a wake-up costs more than most answers.
+  // `spin`: how long it polls for more, yielding the core between looks, before it sleeps. An
+  // answer often follows within that time, and a wake-up costs more than most answers.
   static absl::StatusOr<std::unique_ptr<TcpIoThread>> Start(absl::Duration keep_alive,
                                                             absl::Duration spin);
   ~TcpIoThread();
 
-  // The sockets of one more queue, until Forget, after which their queue and this thread may go.
+  // Serves the sockets of one more queue until Forget, after which the queue and this thread may be
+  // destroyed.
   absl::Status LookAfter(std::shared_ptr<TcpSockets> sockets) ABSL_LOCKS_EXCLUDED(mutex_);
   void Forget(const TcpSockets& sockets) ABSL_LOCKS_EXCLUDED(mutex_);
-  // Whether it is to hear of what is ready there.
+  // Whether to report when those sockets are ready.
   void Watch(const TcpSockets& sockets, bool wanted);
-  // Ends its sleep, so that it looks when sockets are to be taken back.
+  // Ends its sleep, so that it checks when to take sockets back.
   void Wake();
 
  private:
   TcpIoThread(UniqueFd epoll, UniqueFd wake, absl::Duration keep_alive, absl::Duration spin);
   void Run();
   bool stopping() const ABSL_LOCKS_EXCLUDED(mutex_);
-  // What is ready, after waiting for it up to `timeout`.
+  // Waits up to `timeout` and returns what is ready.
   int Await(absl::Duration timeout, std::array<epoll_event, 16>& events);
   void Serve(const epoll_event& event) ABSL_LOCKS_EXCLUDED(mutex_);
-  // When the next of them has to be looked at.
+  // Returns when to check next.
   absl::Duration TakeBack(absl::Time now) ABSL_LOCKS_EXCLUDED(mutex_);
   void Tick() ABSL_LOCKS_EXCLUDED(mutex_);
   std::vector<std::shared_ptr<TcpSockets>> All() const ABSL_LOCKS_EXCLUDED(mutex_);
@@ -56,7 +56,7 @@ class TcpIoThread {
   const UniqueFd epoll_;
   const UniqueFd wake_;
   const absl::Duration tick_;
-  AdaptiveSpin spin_;  // the thread's own
+  AdaptiveSpin spin_;  // used only by the thread
 
   mutable absl::Mutex mutex_;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;

@@ -69,7 +69,7 @@ void TcpOutbox::AddRead(uint64_t sequence, int region, int64_t offset, size_t si
 
 void TcpOutbox::AddWrite(uint64_t sequence, int region, int64_t offset,
                          std::span<const std::byte> from, bool ring, uint32_t immediate) {
-  // An empty write touches nothing, wherever it was meant for.
+  // An empty write touches nothing, whatever its target.
   const TcpFrame frame = {.type = TcpFrameType::kWrite,
                           .flags = static_cast<uint8_t>(kLastOfWrite | (ring ? kRing : 0)),
                           .region = from.empty() ? 0 : static_cast<uint32_t>(region),

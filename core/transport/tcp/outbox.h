@@ -1,8 +1,8 @@
-// What a connection has still to send, and the batch of frames that is on its way into the socket.
+// What a connection still has to send, and the batch of frames on its way into the socket.
 //
-// Bounds: requests and writes by max_outstanding of this side, replies by that of the peer;
-// acknowledgements, pings and pongs are flags, of which the newest counts. Not thread-safe: the
-// connection's lock guards the outbox.
+// Bounds: max_outstanding of this side for requests and writes, that of the peer for replies;
+// acknowledgements, pings and pongs are flags, of which only the latest counts. Not thread-safe:
+// the connection's lock guards it.
 #pragma once
 
 #include <sys/types.h>
@@ -19,21 +19,20 @@
 
 namespace shoal::transport {
 
-// Frames gathered for one system call. Payloads point into regions, nothing is copied but what lies
-// in a GPU's memory.
+// Frames gathered for one system call. Payloads point into regions; only GPU memory is copied.
 class TcpBatch {
  public:
   bool empty() const { return first_ == count_; }
   bool full() const { return count_ == kFrames || bytes_ >= kMaxPayloadBytes; }
-  // Of all payloads of a batch.
+  // The most payload bytes of a batch.
   static constexpr size_t kMostPayloadBytes = 2 * kMaxPayloadBytes;
-  // Part of a frame is out: nothing else may be sent before its rest.
+  // True while a frame is partly sent: nothing else may be sent before its rest.
   bool mid_frame() const { return sent_of_first_ > 0; }
-  // The highest write whose last byte is out.
+  // The highest write whose last byte has been sent.
   uint64_t writes_sent() const { return writes_sent_; }
 
   void Add(const TcpFrame& frame, std::span<const std::byte> payload);
-  // As sendmsg(2): bytes taken or -1 with errno. Never blocks: what is left then did not fit.
+  // Same as sendmsg(2): bytes sent, or -1 with errno. Never blocks: the socket takes what fits.
   ssize_t Send(int socket);
 
  private:
@@ -59,7 +58,7 @@ class TcpOutbox {
   void AddWrite(uint64_t sequence, int region, int64_t offset, std::span<const std::byte> from,
                 bool ring, uint32_t immediate);
   void AddReply(uint64_t read_sequence, std::span<const std::byte> from, bool on_gpu);
-  // What an acknowledgement tells, and that one is due.
+  // Sets what an acknowledgement says, and that one is due.
   void SetReceived(uint64_t writes) { writes_received_ = writes; }
   void SetTaken(uint64_t doorbells) { doorbells_taken_ = doorbells; }
   void Acknowledge() { acknowledge_ = true; }
@@ -67,14 +66,14 @@ class TcpOutbox {
   void Pong() { pong_ = true; }
   size_t replies() const { return replies_.size(); }
 
-  // Moves what comes next into the batch: small frames first, then data of writes and of replies in
-  // turn; what lies in a GPU's memory by way of `staging`, which holds it until the next call.
-  // False if there is nothing. An error is the GPU's.
+  // Moves what comes next into the batch: small frames first, then data of writes and of replies
+  // alternately. GPU memory goes through `staging`, which holds it until the next call. False if
+  // there is nothing. An error is the GPU's.
   absl::StatusOr<bool> Fill(TcpBatch& batch, TcpStaging& staging);
 
  private:
   struct Chunked {
-    TcpFrame frame;  // of the whole; chunks differ in offset and length
+    TcpFrame frame;  // of the whole operation; chunks differ in offset and length
     std::span<const std::byte> left;
     bool on_gpu = false;
   };

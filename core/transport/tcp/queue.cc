@@ -28,7 +28,7 @@ TcpQueue::~TcpQueue() {
 bool TcpQueue::Found() { return inner_->wake_requested.exchange(false) || !inner_->buffer.empty(); }
 
 bool TcpQueue::Wait(absl::Duration timeout) {
-  // Several I/O threads are there to work side by side, which one waiter cannot do.
+  // Several I/O threads exist to work concurrently, which one waiter cannot do.
   TcpSockets* const sockets = inner_->sockets.size() == 1 ? inner_->sockets[0].get() : nullptr;
   const bool borrowed = sockets != nullptr && sockets->Enter();
   const auto look = [&] {

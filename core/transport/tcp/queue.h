@@ -17,7 +17,7 @@ namespace shoal::transport {
 
 class TcpQueue final : public EventQueue {
  public:
-  // Connections are spread over the threads, which must outlive the queue.
+  // Spreads connections over the threads, which must outlive the queue.
   static absl::StatusOr<std::unique_ptr<TcpQueue>> Create(std::vector<TcpIoThread*> io_threads,
                                                           absl::Duration spin);
   ~TcpQueue() override;
@@ -26,8 +26,8 @@ class TcpQueue final : public EventQueue {
   bool Wait(absl::Duration timeout) override;
   void Wake() override;
 
-  // What connections hold: it outlives the queue for the sake of a closing that is under way when
-  // the queue goes.
+  // What connections hold; it outlives the queue for closings still in progress when the queue is
+  // destroyed.
   struct Inner {
     EventBuffer buffer;
     std::unique_ptr<Sleeper> sleeper;
@@ -41,7 +41,7 @@ class TcpQueue final : public EventQueue {
         sleeper->Notify();
       }
     }
-    // Where the next connection goes.
+    // Returns where the next connection goes.
     const std::shared_ptr<TcpSockets>& NextSockets() {
       return sockets[next_sockets.fetch_add(1, std::memory_order_relaxed) % sockets.size()];
     }

@@ -44,7 +44,7 @@ void SetBuffers(int socket, int bytes) {
   setsockopt(socket, SOL_SOCKET, SO_RCVBUF, &bytes, sizeof bytes);
 }
 
-// Both ends have one address.
+// True if both ends have the same address.
 bool SameHost(int socket) {
   sockaddr_storage here = {};
   sockaddr_storage there = {};
@@ -66,8 +66,8 @@ bool SameHost(int socket) {
 }
 
 constexpr int kSameHostBufferBytes = 2 << 20;
-// A host may have set another one for the networks it is on, and some (bbr) pace what they send by
-// timers, to which loopback loses up to a quarter of its speed. Every kernel has this one and lets
+// A host may have configured another one for its networks, and some (bbr) pace what they send by
+// timers, which costs up to a quarter of the loopback's speed. Every kernel has this one and lets
 // everybody use it.
 constexpr std::string_view kSameHostCongestionControl = "reno";
 
@@ -83,7 +83,7 @@ absl::StatusOr<UniqueFd> NewSocket(const addrinfo& address, int socket_buffer_by
   return fd;
 }
 
-// Until the socket is ready for `events`.
+// Waits until the socket is ready for `events`.
 absl::Status Await(int socket, short events, absl::Time deadline) {
   for (;;) {
     const absl::Duration left = deadline - RealClock().Now();
@@ -167,7 +167,7 @@ absl::Status TuneTcp(int socket, absl::Duration keep_alive, int socket_buffer_by
     return ErrnoToStatus(errno, "setting up a tcp socket");
   }
   if (SameHost(socket)) {
-    // Slower without, no worse.
+    // If this fails the connection is slower, but works.
     setsockopt(socket, IPPROTO_TCP, TCP_CONGESTION, kSameHostCongestionControl.data(),
                kSameHostCongestionControl.size());
     if (socket_buffer_bytes == 0) {

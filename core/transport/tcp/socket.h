@@ -14,21 +14,21 @@ namespace shoal::transport {
 
 struct TcpListener {
   UniqueFd socket;  // nonblocking
-  int port = 0;     // the one bound
+  int port = 0;     // the port bound
 };
 // Port 0 picks a free one.
 absl::StatusOr<TcpListener> ListenTcp(const std::string& host, int port, int socket_buffer_bytes);
 
-// A connected nonblocking socket. Tries all addresses of the name until the deadline.
+// Returns a connected nonblocking socket. Tries all addresses of the name until the deadline.
 absl::StatusOr<UniqueFd> DialTcp(const std::string& host, int port, int socket_buffer_bytes,
                                  absl::Time deadline);
 
-// For a connected socket: no delay for small frames; the kernel gives up on unacknowledged data,
-// and probes an idle peer, within `keep_alive`. For a peer on this host: no pacing, and buffers of
-// a size that suits, unless `socket_buffer_bytes` was given before.
+// For a connected socket: disables delays for small frames; makes the kernel give up on
+// unacknowledged data, and probe an idle peer, within `keep_alive`. For a peer on this host: no
+// pacing, and suitable buffer sizes unless `socket_buffer_bytes` is set.
 absl::Status TuneTcp(int socket, absl::Duration keep_alive, int socket_buffer_bytes);
 
-// All bytes, or an error by the deadline. For the handshake alone.
+// Sends all bytes, or fails at the deadline. Only for the handshake.
 absl::Status SendAll(int socket, std::span<const std::byte> bytes, absl::Time deadline);
 absl::Status ReceiveAll(int socket, std::span<std::byte> bytes, absl::Time deadline);
 absl::Status SendFrame(int socket, const TcpFrame& frame, const std::string& payload,

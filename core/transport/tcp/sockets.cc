@@ -14,10 +14,10 @@
 namespace shoal::transport {
 namespace {
 
-// Who comes back within this time is worth lending to. It is also for how long arriving bytes wait
-// when a borrower does not come back.
+// A waiter that returns within this time is worth lending to. Arriving bytes also wait this long
+// when a borrower does not return.
 constexpr absl::Duration kMostAway = absl::Microseconds(200);
-// A wait that has taken so long will take longer: the I/O thread need not look after it.
+// A wait that has taken this long will take longer: the I/O thread need not check on it.
 constexpr absl::Duration kLongWait = absl::Milliseconds(2);
 
 int Control(int epoll, int operation, int socket, uint64_t id, uint32_t interest) {
@@ -83,7 +83,7 @@ bool TcpSockets::Move() {
     if ((events[i].events & ~EPOLLOUT) != 0) {
       connection->Receive();
     }
-    connection->Send();  // also what was left to it while it received
+    connection->Send();  // also what was queued for it while it received
   }
   return count > 0;
 }

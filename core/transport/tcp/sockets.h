@@ -1,15 +1,15 @@
-// The sockets of a queue's connections that one I/O thread looks after, and who moves their bytes:
-// that thread, or the one that waits on the queue.
+// The sockets of a queue's connections that one I/O thread serves, and who moves their bytes: that
+// thread, or the thread that waits on the queue.
 //
 // A thread that waits, takes what came and soon waits again moves the bytes itself: what it waits
-// for then comes without a wake-up and without a core changing hands. So a waiter that was away for
-// a moment only borrows the sockets, and keeps them over its short absences. When it stays away,
-// the I/O thread takes them back within kMostAway, and the waiter has to come back quickly once
-// before it borrows them again. A server that adds up what it was sent between two waits therefore
-// leaves its sockets to the I/O thread.
+// for then arrives without a wake-up and without changing cores. So a waiter that was away only
+// briefly borrows the sockets, and keeps them over short absences. When it stays away, the I/O
+// thread takes them back within kMostAway, and the waiter must return quickly once before it
+// borrows them again. A server that adds up what it received between two waits therefore leaves its
+// sockets to the I/O thread.
 //
-// Locks: move_mutex_ is held by who moves, for as long as it borrows, so the I/O thread tries and
-// goes on; mutex_ is held for a moment, and before no other.
+// Locks: whoever moves holds move_mutex_ for as long as it borrows, so the I/O thread only tries it
+// and goes on; mutex_ is held for a moment only, and no other is taken while it is held.
 #pragma once
 
 #include <cstdint>
@@ -31,10 +31,10 @@ class TcpIoThread;
 
 class TcpSockets {
  public:
-  // The thread must outlive it, but for what is said at TcpIoThread::Forget.
+  // The thread must outlive it, except as TcpIoThread::Forget says.
   static absl::StatusOr<std::shared_ptr<TcpSockets>> Create(TcpIoThread* io);
 
-  // By connection id. Add starts with interest in arriving bytes alone.
+  // By connection id. Add starts with interest only in arriving bytes.
   bool Add(uint64_t id, int socket, std::shared_ptr<TcpConnectionState> connection)
       ABSL_LOCKS_EXCLUDED(mutex_);
   void Remove(uint64_t id, int socket) ABSL_LOCKS_EXCLUDED(mutex_);
@@ -44,17 +44,17 @@ class TcpSockets {
   // Readable when there is something to move.
   int fd() const { return epoll_.get(); }
 
-  // A thread waits on the queue, between Enter and Leave. True: it has borrowed the sockets, and
-  // calls Move while it waits.
+  // Bracket a thread's wait on the queue. Enter returns true if the thread has borrowed the
+  // sockets; it then calls Move while it waits.
   bool Enter() ABSL_LOCKS_EXCLUDED(mutex_);
   void Leave() ABSL_LOCKS_EXCLUDED(mutex_);
-  // Moves what is ready to be moved, each connection a turn. False if nothing was.
+  // Moves bytes of all ready sockets, each connection in turn. False if none was ready.
   bool Move() ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // For the I/O thread. Moves, unless they are lent.
+  // For the I/O thread. Moves bytes unless the sockets are lent.
   void MoveUnlessLent() ABSL_LOCKS_EXCLUDED(mutex_);
-  // Takes them back if the waiter has been away for too long. When to look again; nullopt while
-  // there is no need: Leave wakes the thread then.
+  // Takes the sockets back if the waiter has been away for too long. Returns when to check again;
+  // nullopt if there is no need, since Leave then wakes the thread.
   std::optional<absl::Duration> TakeBack(absl::Time now) ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
@@ -69,9 +69,9 @@ class TcpSockets {
   mutable absl::Mutex mutex_;
   std::map<uint64_t, std::shared_ptr<TcpConnectionState>> connections_ ABSL_GUARDED_BY(mutex_);
   bool lent_ ABSL_GUARDED_BY(mutex_) = false;
-  bool inside_ ABSL_GUARDED_BY(mutex_) = false;                        // a borrower waits
-  absl::Time left_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();     // the last wait's end
-  absl::Time entered_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();  // this wait's begin
+  bool inside_ ABSL_GUARDED_BY(mutex_) = false;                        // the borrower is waiting
+  absl::Time left_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();     // when the last wait ended
+  absl::Time entered_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();  // when this wait began
   bool unwatched_ ABSL_GUARDED_BY(mutex_) =
       false;  // the I/O thread does not look until it is woken
 };

@@ -1,6 +1,6 @@
-// Memory of the host, pinned where the GPU can, through which payloads pass on their way between a
-// socket and a GPU's memory that is exposed. It is made when it is first needed, once for each
-// direction of a connection. One thread at a time.
+// Host memory, pinned where the GPU can, through which payloads pass between a socket and exposed
+// GPU memory. Allocated on first use, once for each direction of a connection. For one thread at a
+// time.
 #pragma once
 
 #include <cstddef>
@@ -20,13 +20,13 @@ class TcpStaging {
   TcpStaging(const TcpStaging&) = delete;
   TcpStaging& operator=(const TcpStaging&) = delete;
 
-  // What was taken before is not needed any more.
+  // Frees what was taken before.
   void Reset() { used_ = 0; }
-  // Memory of the host of that size, which must be left.
+  // Returns host memory of that size, which must be available.
   absl::StatusOr<std::span<std::byte>> Take(size_t bytes);
-  // The same with the bytes of a GPU's memory.
+  // Same as above, filled with the bytes of GPU memory.
   absl::StatusOr<std::span<const std::byte>> TakeCopy(std::span<const std::byte> from);
-  // Of what Take gave, into a GPU's memory.
+  // Copies what Take returned into GPU memory.
   absl::Status CopyOut(std::span<const std::byte> from, std::byte* to);
 
  private:

@@ -17,8 +17,8 @@ namespace {
 
 constexpr std::string_view kName = "tcp";
 constexpr int kMaxIoThreads = 64;
-// Of TransportOptions::spin. Bytes of one transfer come in bursts with gaps of this order between
-// them, and who sleeps in each gap leaves both cores idle for a good part of the transfer.
+// Multiple of TransportOptions::spin. Bytes of one transfer come in bursts with gaps of about that
+// length, and a thread that sleeps in each gap leaves both cores idle for much of the transfer.
 constexpr int kSpins = 5;
 
 std::unique_ptr<Connection> MakeConnection(std::shared_ptr<TcpConnectionState> state,

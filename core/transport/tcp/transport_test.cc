@@ -22,7 +22,7 @@ namespace {
 
 std::unique_ptr<Transport> Make() { return *CreateTcpTransport({}); }
 std::unique_ptr<Transport> MakeThreaded() { return *CreateTcpTransport({.io_threads = 3}); }
-// Small buffers cut every frame in pieces.
+// Small buffers cut every frame into pieces.
 std::unique_ptr<Transport> MakeNarrow() {
   return *CreateTcpTransport({.socket_buffer_bytes = 4096});
 }
@@ -62,7 +62,7 @@ Address AddressIn(const std::string& answer) {
   return address;
 }
 
-// A peer that speaks the protocol by hand, to say what no Shoal process says.
+// A peer that speaks the protocol by hand, to send what no Shoal process sends.
 class RawPeer {
  public:
   RawPeer(Side& victim, const ConnectionOptions& options) {
@@ -108,8 +108,8 @@ class HostileFramesTest : public testing::Test {
     good_ = Connect(friend_, friend_.Options(), victim_, victim_.Options({readable_}));
   }
 
-  // The frame ends its own connection, with the peer's name, touches nothing, and nobody else
-  // notices.
+  // Expects that the frame ends its own connection, with the peer's name, touches nothing, and that
+  // nobody else notices.
   void ExpectRefused(const std::vector<std::pair<TcpFrame, std::string>>& frames,
                      std::string_view what) {
     RawPeer peer(victim_, victim_.Options({readable_, writable_}, "worker-13"));
@@ -186,7 +186,7 @@ TEST_F(HostileFramesTest, RandomBytesDoNoHarm) {
     FillRandom(noise, random);
     TcpFrame frame;
     for (size_t at = 0; at + sizeof frame <= noise.size(); at += sizeof frame) {
-      // Right at first sight: most of the rest of the checks get their turn.
+      // Looks right at first, so that most of the other checks run.
       std::memcpy(&frame, noise.data() + at, sizeof frame);
       frame = {.type = static_cast<TcpFrameType>(random.Below(11)),
                .flags = static_cast<uint8_t>(random.Below(4)),
@@ -293,7 +293,8 @@ TEST(TcpTransportTest, ABigReadDoesNotStarveOtherConnections) {
   Pair small = Connect(a, a.Options(), b, b.Options({remote}));
   const ReadOperation all = {.id = 1, .region = 0, .offset = 0, .into = local->bytes()};
   const ReadOperation little = {.id = 2, .region = 0, .offset = 0, .into = aside->bytes()};
-  // The posting thread may lose its core between the two posts, so one try in several must do.
+  // The posting thread may lose its core between the two posts, so one success in several tries
+  // must do.
   bool overtook = false;
   for (int i = 0; i < 10 && !overtook; ++i) {
     ASSERT_TRUE(big.connector->PostReads({&all, 1}).ok());
@@ -305,7 +306,7 @@ TEST(TcpTransportTest, ABigReadDoesNotStarveOtherConnections) {
   EXPECT_TRUE(overtook) << "a small read waits for a big one of another connection";
 }
 
-// Waits that follow each other quickly make a waiter that moves bytes itself (sockets.h).
+// Waits in quick succession make a waiter that moves bytes itself (sockets.h).
 class BorrowingWaiterTest : public testing::Test {
  protected:
   void Borrow() {
@@ -361,7 +362,7 @@ TEST_F(BorrowingWaiterTest, HearsWhatHappensElsewhere) {
   }
   Borrow();
   std::thread waiter([&] { EXPECT_TRUE(a_.queue().Wait(absl::Seconds(20))); });
-  pair_.connector->Close();  // by another thread than the one that waits
+  pair_.connector->Close();  // from another thread than the one that waits
   waiter.join();
   EXPECT_EQ(a_.CollectUntilClosed(pair_.connector->id()).size(), 1u);
 }
@@ -397,8 +398,8 @@ TEST(TcpTransportTest, ADialToNobodyFailsWithTheAddress) {
       testing::AllOf(testing::HasSubstr("server-2"), testing::HasSubstr(std::to_string(port))));
 }
 
-// Both sides name memory of the host; what one of them exposes is a GPU's, which the processor
-// cannot touch.
+// Both sides name host memory; what one of them exposes is GPU memory, which the processor cannot
+// touch.
 class TcpGpuTest : public testing::Test {
  protected:
   static std::unique_ptr<Side> MakeSide(std::shared_ptr<GpuMemory> gpu) {

@@ -1,11 +1,11 @@
 // The contract of transport.h as tests. Every transport and every benign decorator passes the same
 // suite:
 //
-//   INSTANTIATE_TEST_SUITE_P(Shm, ConformanceTest, testing::Values(TransportUnderTest{"shm",
-//   MakeShm}), NameOf);
+//   INSTANTIATE_TEST_SUITE_P(Shm, ConformanceTest,
+//                            testing::Values(TransportUnderTest{"shm", MakeShm}), NameOf);
 //
-// and the test program lists the sources of the suite (shoal_conformance_test in CMakeLists.txt
-// does). Random tests print their seed and take one from SHOAL_TEST_SEED.
+// The test program lists the sources of the suite, as shoal_conformance_test in CMakeLists.txt
+// does. Random tests print their seed and take one from SHOAL_TEST_SEED.
 #pragma once
 
 #include <cstdint>
@@ -27,7 +27,7 @@ namespace shoal::transport {
 struct TransportUnderTest {
   std::string name;
   std::function<std::unique_ptr<Transport>()> make;
-  // It reaches no other process: tests that fork one are skipped.
+  // Reaches no other process: tests that fork are skipped.
   bool in_process_only = false;
 };
 
@@ -38,8 +38,8 @@ inline void PrintTo(const TransportUnderTest& transport, std::ostream* stream) {
   *stream << transport.name;
 }
 
-// One side of a connection, as a process would have it. Collects events and checks what holds for
-// all of them.
+// One side of a connection, as a process would have it. Collects events and checks what must hold
+// for all of them.
 class Side {
  public:
   explicit Side(std::unique_ptr<Transport> transport);
@@ -53,7 +53,7 @@ class Side {
   // Polls until there are `count` events or the time is up. Fails the test on any event after
   // kClosed.
   std::vector<Event> Collect(size_t count, absl::Duration timeout = absl::Seconds(10));
-  // Until the connection's kClosed, which is the last event returned.
+  // Polls until the connection's kClosed, which is the last event returned.
   std::vector<Event> CollectUntilClosed(uint64_t connection,
                                         absl::Duration timeout = absl::Seconds(10));
 

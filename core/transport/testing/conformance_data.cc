@@ -1,4 +1,4 @@
-// Reads, writes and doorbells: that they move the right bytes, in the promised order, exactly once.
+// Reads, writes and doorbells: they move the right bytes, in the promised order, exactly once.
 #include <algorithm>
 #include <cstring>
 #include <numeric>
@@ -26,7 +26,7 @@ TEST_P(ConformanceTest, RegionsStartZeroedAndPeersSeeTheirSizes) {
   EXPECT_EQ(pair.connector->peer(), "server-1");
   EXPECT_EQ(pair.acceptor->peer(), "worker-1");
   EXPECT_NE(pair.connector->id(), pair.acceptor->id());
-  // The acceptor is sure to be usable once something of the connector's has arrived.
+  // The acceptor is certainly usable once something from the connector has arrived.
   ASSERT_TRUE(
       WriteNow(a(), *pair.connector, {.id = 1, .region = 1, .offset = 0, .from = {}, .ring = true})
           .ok());
@@ -87,7 +87,7 @@ TEST_P(ConformanceTest, WritesAtRandomOffsetsMatchTheOracle) {
                             .region = 0,
                             .offset = offset,
                             .from = local->bytes().subspan(from, size)});
-      // Overlapping writes show the order in which they were made visible.
+      // Overlapping writes show the order in which they became visible.
       std::ranges::copy(operations.back().from, oracle.begin() + offset);
     }
     ASSERT_TRUE(pair.connector->PostWrites(operations).ok());
@@ -215,8 +215,8 @@ TEST_P(ConformanceTest, BothSidesReadWriteAndRingAtOnce) {
   Pair pair = Connect(a(), a().Options({region_a}), b(), b().Options({region_b}));
   auto local_a = a().Allocate(kBytes, Access::kLocal);
   auto local_b = b().Allocate(kBytes, Access::kLocal);
-  // A rally: each doorbell is answered by a write with the next number, read back before it is
-  // answered.
+  // A rally: each side answers a doorbell with a write of the next number, which is read back
+  // before it is answered.
   auto serve = [&](Side& side, Connection& connection, Region& local, int number) {
     std::memset(local.bytes().data(), number, kBytes);
     ASSERT_TRUE(

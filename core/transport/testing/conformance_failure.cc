@@ -1,5 +1,5 @@
-// The end of connections: closed here, closed there, the other process killed; all while operations
-// are under way.
+// How connections end while operations are in flight: closed by this side, closed by the peer, or
+// with the other process killed.
 #include <signal.h>
 
 #include <algorithm>
@@ -67,7 +67,7 @@ TEST_P(ConformanceTest, OutstandingOperationsCompleteOnceWhenClosedHere) {
     } else {
       pair.connector->Close();
     }
-    // After Close, memory named in operations is the poster's again: no late data lands in it.
+    // After Close, the poster owns memory named in operations again: no late data lands in it.
     std::ranges::fill(local->bytes(), std::byte{0x5A});
     std::vector<Event> events;
     while (CountClosed(events) == 0) {

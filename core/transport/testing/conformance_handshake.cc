@@ -1,4 +1,4 @@
-// Handshakes: secrets used once, hostile bytes, timeouts, options that make no sense.
+// Handshakes: secrets work once, hostile bytes, timeouts, invalid options.
 #include <string>
 #include <thread>
 
@@ -47,7 +47,7 @@ TEST_P(ConformanceTest, ADamagedAnswerNeverConnects) {
     ASSERT_TRUE(other.ok());
     EXPECT_FALSE((*other)->Complete(damaged).ok()) << "try " << i;
   }
-  // Whoever knows the secret still gets in.
+  // Whoever knows the secret can still connect.
   auto connection = (*connector)->Complete(acceptance->answer);
   EXPECT_TRUE(connection.ok()) << Describe(connection.status());
 }
@@ -102,7 +102,7 @@ TEST_P(ConformanceTest, AnAcceptanceCanBeGivenUp) {
   acceptance->connection.reset();
   EXPECT_FALSE((*connector)->Complete(acceptance->answer).ok());
   EXPECT_EQ(b().Collect(1).size(), 1u) << "the kClosed of the one given up";
-  // Giving up an offer needs nothing.
+  // An offer can be given up without further ado.
   EXPECT_TRUE(a().transport().Offer(a().Options()).ok());
 }
 

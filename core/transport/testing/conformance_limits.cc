@@ -1,4 +1,4 @@
-// Bounds and rights: queues that are full, accesses outside of what was exposed.
+// Bounds and rights: full queues, accesses outside what was exposed.
 #include <algorithm>
 #include <limits>
 
@@ -12,7 +12,7 @@
 namespace shoal::transport {
 namespace {
 
-// Posts until it is taken: room comes back some time after the peer has polled.
+// Retries the post until it is accepted: room is freed some time after the peer has polled.
 absl::Status PostUntilTaken(Connection& connection, const WriteOperation& operation) {
   const absl::Time deadline = RealClock().Now() + absl::Seconds(10);
   absl::Status status;
@@ -107,7 +107,7 @@ TEST_P(ConformanceTest, AccessOutsideARegionFailsAtThePoster) {
         << bad.region << " " << bad.offset;
     EXPECT_TRUE(absl::IsOutOfRange(pair.connector->PostWrites({&write, 1})))
         << bad.region << " " << bad.offset;
-    // One bad operation and none of the batch is posted.
+    // One bad operation, and none of the batch is posted.
     const WriteOperation batch[] = {
         {.id = 3, .region = 0, .offset = 0, .from = local->bytes().first(8)}, write};
     EXPECT_FALSE(pair.connector->PostWrites(batch).ok());

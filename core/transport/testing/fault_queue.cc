@@ -6,7 +6,7 @@
 namespace shoal::transport {
 namespace {
 
-// Above this the inner queue is left alone, so that its bounds take hold.
+// Beyond this many it stops polling the inner queue, so that its bounds take effect.
 constexpr size_t kMaxHeld = 16384;
 
 }  // namespace
@@ -53,7 +53,7 @@ void FaultQueue::Hold(Event event) {
     if (random_.Uniform() < options_.drop_doorbell_probability) {
       return;
     }
-    // Only drawn where asked for, so that other faults stay the same for the same seed.
+    // Drawn only if asked for, so that other faults stay the same for the same seed.
     if (options_.repeat_doorbell_probability > 0 &&
         random_.Uniform() < options_.repeat_doorbell_probability) {
       lane->held.push_back({event, release});
@@ -150,7 +150,7 @@ absl::Time FaultQueue::NextRelease() {
       for (const Held& held : lane->held) {
         next = std::min(next, held.release);
         if (!options_.reorder) {
-          break;  // those behind it wait for it
+          break;  // later ones wait for it
         }
       }
     }

@@ -1,5 +1,4 @@
-// The event queue of a FaultTransport: holds events of the inner queue back until their time has
-// come.
+// The event queue of a FaultTransport: holds back events of the inner queue until they are due.
 #pragma once
 
 #include <cstdint>
@@ -29,11 +28,11 @@ class FaultQueue final : public EventQueue {
 
   EventQueue* inner() { return inner_.get(); }
 
-  // From connections of this queue.
+  // Called by connections of this queue.
   void Track(uint64_t connection, std::shared_ptr<OutstandingOperations> outstanding);
-  // The next completion of `kind` comes no sooner than the rate allows `bytes` to be moved.
+  // The next completion of `kind` comes no sooner than the rate allows for `bytes`.
   void Pace(uint64_t connection, Event::Kind kind, int64_t bytes);
-  // Reports the end of the connection and of its operations as `why` from now on.
+  // From now on, the connection and its operations end with `why`.
   void Break(uint64_t connection, const absl::Status& why);
 
  private:
@@ -41,7 +40,7 @@ class FaultQueue final : public EventQueue {
     Event event;
     absl::Time release;
   };
-  // What must stay in order among itself.
+  // Events that must keep their order among themselves.
   struct Lane {
     std::deque<Held> held;
     std::deque<absl::Time> paced;  // when the operations posted may complete
@@ -73,7 +72,7 @@ class FaultQueue final : public EventQueue {
   absl::Mutex mutex_;
   Random random_ ABSL_GUARDED_BY(mutex_);
   std::map<uint64_t, ConnectionEvents> connections_
-      ABSL_GUARDED_BY(mutex_);  // by connection, until its kClosed is out
+      ABSL_GUARDED_BY(mutex_);  // by connection, until its kClosed has been delivered
   size_t held_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 

@@ -85,7 +85,7 @@ class FaultConnection final : public Connection {
   FaultQueue* const queue_;
   const FaultOptions faults_;
   const std::shared_ptr<OutstandingOperations> outstanding_;
-  int64_t posted_ = 0;  // the posting thread's
+  int64_t posted_ = 0;  // used only by the posting thread
 };
 
 class FaultConnector final : public Connector {

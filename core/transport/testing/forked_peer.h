@@ -1,4 +1,4 @@
-// Another process of a test: forked from it, talking with it in strings over a pair of pipes.
+// A second process of a test: forked from it, exchanging strings over a pair of pipes.
 #pragma once
 
 #include <sys/types.h>
@@ -8,10 +8,10 @@
 
 namespace shoal::transport {
 
-// What the forked process sees of the test.
+// The test, as the forked process sees it.
 class ForkedChannel {
  public:
-  // Failing is the test's end: the other side must be there.
+  // Failing ends the test: the other side must be there.
   void Send(const std::string& text) const;
   std::string Receive() const;
 
@@ -23,8 +23,8 @@ class ForkedChannel {
 
 class ForkedPeer {
  public:
-  // Forks before this process has threads. `run` is all that the new process does; it is killed
-  // when this object goes, and ends by itself after a minute where the test died.
+  // Forks before this process has threads. The new process only runs `run`; it is killed when this
+  // object is destroyed, and ends by itself after a minute if the test died.
   explicit ForkedPeer(const std::function<void(const ForkedChannel&)>& run);
   ForkedPeer(const ForkedPeer&) = delete;
   ForkedPeer& operator=(const ForkedPeer&) = delete;
@@ -32,7 +32,7 @@ class ForkedPeer {
 
   const ForkedChannel& channel() const { return here_; }
   void Signal(int signal) const;
-  // Returns when it is gone.
+  // Returns when the process is gone.
   void Kill();
 
  private:

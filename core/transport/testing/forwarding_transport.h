@@ -1,4 +1,4 @@
-// A transport that does all by another one: what tests put something in between derive from.
+// A transport that forwards everything to another; the base of decorators in tests.
 #pragma once
 
 #include <memory>

@@ -1,5 +1,5 @@
-// A GPU for tests whose memory the processor cannot touch: the addresses that it gives out are
-// mapped without access, and a second mapping, which copies alone know, holds the bytes.
+// A GPU for tests whose memory the processor cannot touch: its addresses are mapped without access,
+// and a second mapping, which only copies use, holds the bytes.
 #pragma once
 
 #include <sys/mman.h>
@@ -40,7 +40,7 @@ class GuardedGpu final : public GpuMemory {
   GuardedGpu(const GuardedGpu&) = delete;
   GuardedGpu& operator=(const GuardedGpu&) = delete;
 
-  // Addresses on the GPU, and what lies there.
+  // The addresses on the GPU, and the bytes there.
   std::span<std::byte> memory() const { return {guarded_, size_}; }
   std::span<std::byte> contents() const { return {bytes_, size_}; }
 
@@ -107,7 +107,7 @@ class GuardedGpu final : public GpuMemory {
     absl::MutexLock lock(&mutex_);
     return copies_;
   }
-  // Calls of Copy that went well.
+  // Successful calls of Copy.
   int64_t batches() const {
     absl::MutexLock lock(&mutex_);
     return batches_;
@@ -133,7 +133,7 @@ class GuardedGpu final : public GpuMemory {
   }
 
   const size_t size_;
-  HostPins pins_;  // guarded by mutex_ but for what it was made with
+  HostPins pins_;  // guarded by mutex_, except what the constructor set
   std::byte* guarded_ = nullptr;
   std::byte* bytes_ = nullptr;
   GpuDevice device_;

@@ -1,12 +1,13 @@
-// What a GPU's driver does when memory of the host is pinned, for tests' GPUs: as strict as the
-// real one.
+// Emulates how a GPU's driver pins host memory, for tests' GPUs; as strict as the real one.
 //
-//   GPU                        mapped for writing    for reading alone
-//   cannot pin read-only (x86)  for writing: yes     for writing: invalid; for reading: unsupported
-//   can                         both                 for writing: invalid; for reading: yes
+//   GPU                          memory mapped for writing   memory mapped read-only
+//   cannot pin read-only (x86)   for writing: yes            for writing: invalid
+//                                                            for reading: unsupported
+//   can pin read-only            both                        for writing: invalid
+//                                                            for reading: yes
 //
 // No range may overlap another, and no copy may cross the end of one: the driver looks up where a
-// copy begins and refuses what does not lie in that range whole.
+// copy begins and refuses it if it is not entirely within that range.
 #pragma once
 
 #include <cstddef>
@@ -42,12 +43,12 @@ class HostPins {
     pinned_[memory.data()] = memory.size();
     return absl::OkStatus();
   }
-  // False for what was not pinned.
+  // False if it was not pinned.
   bool Unpin(const std::byte* begin) { return pinned_.erase(begin) == 1; }
 
   bool Pinned(std::span<const std::byte> memory) const { return Overlapping(memory) != nullptr; }
 
-  // Of one end of a copy that lies on the host.
+  // Checks the end of a copy that lies on the host.
   absl::Status CheckCopy(std::span<const std::byte> memory) const {
     const auto* const range = Overlapping(memory);
     if (range != nullptr && (memory.data() < range->first ||
@@ -59,7 +60,7 @@ class HostPins {
 
  private:
   using Ranges = std::map<const std::byte*, size_t>;
-  // The last of those that overlap it; null: none.
+  // Returns the last range that overlaps it; null if none does.
   const Ranges::value_type* Overlapping(std::span<const std::byte> memory) const {
     auto after = pinned_.lower_bound(memory.data() + memory.size());
     if (after == pinned_.begin()) {

@@ -6,7 +6,7 @@
 namespace shoal::transport {
 namespace {
 
-// The list of devices for as long as it is looked at.
+// Holds the list of devices while it is read.
 class DeviceList {
  public:
   DeviceList() : devices_(ibv_get_device_list(&count_)) {}
@@ -25,7 +25,7 @@ class DeviceList {
   ibv_device** devices_ = nullptr;
 };
 
-// Entry by entry, for kernels and providers without the query of a whole table.
+// Reads entry by entry, for kernels and providers that cannot query the whole table.
 std::vector<ibv_gid_entry> GidsOneByOne(ibv_context* context, int ports) {
   std::vector<ibv_gid_entry> gids;
   for (int port = 1; port <= ports; ++port) {
@@ -54,7 +54,7 @@ class LibIbverbs final : public VerbsApi {
     for (ibv_device* device : list) {
       names.emplace_back(ibv_get_device_name(device));
     }
-    errno = error;  // kept for the caller: allocations may have changed it
+    errno = error;  // restored for the caller: allocations may have changed it
     return names;
   }
 

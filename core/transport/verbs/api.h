@@ -1,11 +1,11 @@
-// The seam over libibverbs: every call that the verbs transport makes goes through it, so that a
-// test can put a fabric of its own behind it (core/transport/verbs/testing/fake_verbs.h) and drive
-// errors, partial batches and reordered completions from a seed.
+// The seam over libibverbs: every call of the verbs transport goes through it, so that a test can
+// substitute its own fabric (core/transport/verbs/testing/fake_verbs.h) and drive errors, partial
+// batches and reordered completions from a seed.
 //
 // Functions mean what those of the same name in libibverbs mean and fail as they do: pointers are
 // null, with errno set; ints are 0 or an errno value (PollCq: the number of completions, or
-// negative). Objects are libibverbs' own; an implementation may hand out structs that it derived
-// from them. Thread-safe as libibverbs is.
+// negative). Objects are libibverbs' own; an implementation may return structs derived from them.
+// Thread-safe as libibverbs is.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -24,14 +24,14 @@ class VerbsApi {
  public:
   virtual ~VerbsApi() = default;
 
-  // Why there are no devices may be of interest: errno is set where the list is empty.
+  // Sets errno if the list is empty, since the reason may be of interest.
   virtual std::vector<std::string> DeviceNames() = 0;
   virtual DeviceLocation Locate(const std::string& device) = 0;
   virtual ibv_context* OpenDevice(const std::string& device) = 0;
   virtual int CloseDevice(ibv_context* context) = 0;
   virtual int QueryDevice(ibv_context* context, ibv_device_attr* attributes) = 0;
   virtual int QueryPort(ibv_context* context, uint8_t port, ibv_port_attr* attributes) = 0;
-  // All ports' GIDs that are in use.
+  // All GIDs in use, of all ports.
   virtual std::vector<ibv_gid_entry> QueryGids(ibv_context* context) = 0;
   // Device events (port down, device removed) arrive at context->async_fd.
   virtual int GetAsyncEvent(ibv_context* context, ibv_async_event* event) = 0;
@@ -63,7 +63,7 @@ class VerbsApi {
   virtual int PostRecv(ibv_qp* qp, ibv_recv_wr* requests, ibv_recv_wr** bad) = 0;
 };
 
-// The machine's own libibverbs.
+// Returns the machine's own libibverbs.
 std::shared_ptr<VerbsApi> SystemVerbs();
 
 }  // namespace shoal::transport

@@ -38,7 +38,7 @@ absl::Status VerbsConnectionState::Start(std::vector<std::unique_ptr<ConnectionR
     NoteGpu(static_cast<const VerbsRegion&>(*region).registration());
   }
   for (const auto& rail : rails_) {
-    // The acceptor's windows are opened as well, so that they are there when it welcomes the peer.
+    // Also opens the acceptor's windows, so that they exist when it welcomes the peer.
     SHOAL_ASSIGN_OR_RETURN(rail->told, rail->Expose(options_.exposed));
     if (!terms_.is_acceptor) {
       SHOAL_RETURN_IF_ERROR(
@@ -129,7 +129,7 @@ void VerbsConnectionState::GiveCreditLocked() {
     return;
   }
   const uint64_t polled = doorbells_polled_.load(std::memory_order_relaxed);
-  // Where one is under way, the next one says it all.
+  // If one is in flight, the next one carries its news as well.
   if (rails_[0]->Send(ConnectionRail::Slot::kCredit, EncodeCredit(polled)).ok()) {
     credit_given_ = polled;
     PostWaiting();
@@ -155,7 +155,7 @@ void VerbsConnectionState::Tick(EventSink& sink) {
       rail->sends().Add({.kind = Work::Kind::kProbe});
       rail->silent_ticks = 0;
     } else if (rail->silent_ticks >= kTicksPerKeepAlive) {
-      // The device repeats and gives up by itself, but if it does not, nobody waits for ever.
+      // The device retries and gives up by itself, but if it does not, nobody waits forever.
       const absl::Status silent = Unavailable(
           "{}: the peer does not answer; nothing was heard of it within the keep-alive", peer());
       if (index == 0) {
@@ -200,7 +200,7 @@ bool VerbsConnectionState::Uses(const ibv_context* context, uint32_t queue_pair)
   });
 }
 
-// What a reset queue pair can no longer do is done; the rest completes with `why`.
+// Completes what a reset queue pair has done; the rest completes with `why`.
 void VerbsConnectionState::EndLocked(const absl::Status& why, EventSink& sink) {
   if (ended()) {
     return;
@@ -223,7 +223,7 @@ void VerbsConnectionState::EndLocked(const absl::Status& why, EventSink& sink) {
       rail->sends().TakeAll([&](const Work& work) { left.push_back(work); });
     }
   }
-  rails_.clear();  // from here on nothing is transferred
+  rails_.clear();  // nothing is transferred from here on
   phase_.store(Phase::kEnded);
   end_status_ = told;
   for (const Work& work : left) {
@@ -265,7 +265,7 @@ void VerbsConnectionState::Close(const absl::Status& why) {
   if (SayGoodbye()) {
     const absl::Time patience = RealClock().Now() + verbs_.goodbye_patience;
     for (int look = 0; !GoodbyeIsOut() && RealClock().Now() < patience; ++look) {
-      // Mostly it takes microseconds; a peer that is slow to take it gets the rest of the time.
+      // It usually takes microseconds; a slow peer gets the rest of the time.
       if (look < 100) {
         sched_yield();
       } else {

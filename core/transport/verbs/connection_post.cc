@@ -24,7 +24,7 @@ inline uint32_t VerbsConnectionState::NewOperation(uint64_t id, Event::Kind kind
   return index;
 }
 
-// Of the port with the smallest largest message: a piece may move to another rail.
+// Uses the port with the smallest limit: a piece may move to another rail.
 size_t VerbsConnectionState::LargestPiece() const {
   int64_t largest = kLargestPiece;
   if (verbs_.piece_bytes > 0) {
@@ -58,7 +58,7 @@ inline void VerbsConnectionState::Address(Work& work, const ConnectionRail& rail
   work.remote_key = chunks.chunks[place.chunk].key;
 }
 
-// Pieces of a large read go round the rails; everything else takes the first.
+// Pieces of a large read alternate between the rails; everything else takes the first.
 size_t VerbsConnectionState::NextRail() {
   for (size_t i = 0; i < rails_.size(); ++i) {
     next_rail_ = (next_rail_ + 1) % rails_.size();
@@ -100,7 +100,7 @@ void VerbsConnectionState::AddWrite(const WriteOperation& operation) {
   const uint32_t index = NewOperation(operation.id, Event::Kind::kWriteDone);
   ConnectionRail& rail = *rails_[0];
   if (operation.from.empty()) {
-    // An empty read keeps the place in the order and needs no right to write.
+    // An empty read keeps its place in the order and needs no right to write.
     operations_[index].pieces = 1;
     rail.sends().Add({.kind = operation.ring ? Work::Kind::kRing : Work::Kind::kProbe,
                       .ends_operation = true,
@@ -171,7 +171,7 @@ void VerbsConnectionState::CompleteEmpty(std::span<const ReadOperation> operatio
 absl::Status VerbsConnectionState::PostWrites(std::span<const WriteOperation> operations) {
   const int64_t rings = CountRings(operations);
   if (!HasRoomFor(rings)) {
-    queue_->Drive(*this);  // credit may have come that nobody has looked at
+    queue_->Drive(*this);  // credit may have come unnoticed
   }
   absl::MutexLock lock(&mutex_);
   SHOAL_RETURN_IF_ERROR(CheckUsable());
@@ -201,8 +201,7 @@ bool VerbsConnectionState::HasRoomFor(int64_t rings) const {
   return static_cast<int64_t>(rung_ - polled_there_) + rings <= doorbells_there_;
 }
 
-// Its reads go over the first rail, in whose terms they are addressed anew; nothing else runs on
-// further rails.
+// Moves its reads to the first rail, re-addressed for it; nothing else runs on further rails.
 void VerbsConnectionState::GiveUpRail(size_t index, const absl::Status& why) {
   LogWarning("{}: rail {} is given up, its reads go over {}: {}", peer(),
              rails_[index]->local().rail.device, rails_[0]->local().rail.device, Message(why));

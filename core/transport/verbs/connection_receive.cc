@@ -1,5 +1,5 @@
-// What completions and arriving messages mean. Everything a peer sends is hostile until checked: a
-// message that makes no sense ends the connection.
+// Handles completions and arriving messages. Everything a peer sends is hostile until checked: a
+// malformed message ends the connection.
 #include <arpa/inet.h>
 
 #include <algorithm>
@@ -13,7 +13,7 @@ namespace {
 
 constexpr int kBatch = 16;
 
-// What an error completion says of the peer or of this side.
+// Says what an error completion means for the peer or this side.
 absl::Status CompletionError(const std::string& peer, const ibv_wc& completion) {
   switch (completion.status) {
     case IBV_WC_REM_ACCESS_ERR:
@@ -37,7 +37,7 @@ void VerbsConnectionState::EndOperation(const Work& work, const absl::Status& st
   if (work.operation == Work::kNoOperation) {
     return;
   }
-  // Only the end of the connection fails pieces: an operation's last one among them.
+  // Pieces fail only when the connection ends, including an operation's last one.
   Outstanding& operation = operations_[work.operation];
   if (--operation.pieces > 0) {
     return;
@@ -93,7 +93,7 @@ void VerbsConnectionState::TakeError(size_t index, const ibv_wc& completion, Eve
   }
 }
 
-// True if anything completed.
+// Returns true if anything completed.
 inline bool VerbsConnectionState::DriveRail(size_t index, EventSink& sink) {
   std::array<ibv_wc, kBatch> completions;
   bool any = false;
@@ -140,7 +140,8 @@ void VerbsConnectionState::Progress(EventSink& sink) {
   }
 }
 
-// At the end of a connection: what did complete, and a goodbye that explains why the rest will not.
+// Runs at the end of a connection: handles what did complete, and a goodbye that explains why the
+// rest will not.
 void VerbsConnectionState::DrainRail(size_t index, EventSink& sink) {
   std::array<ibv_wc, kBatch> completions;
   QueuePair& pair = rails_[index]->pair();

@@ -1,7 +1,7 @@
-// A device as the transport holds it open: its context, one protection domain, what it can do.
+// An open device: its context, one protection domain, its capabilities.
 //
-// One protection domain for all: weights are registered once however many clients read them. What
-// keeps clients apart are memory windows, which give the right to write to one queue pair alone
+// One protection domain for all connections: weights are registered once however many clients read
+// them. Memory windows keep clients apart: each gives the right to write to a single queue pair
 // (queue_pair.h).
 #pragma once
 
@@ -37,8 +37,9 @@ class VerbsDevice {
   ibv_pd* pd_ = nullptr;
 };
 
-// A status of the errno value with which something could not be made on a device. Where memory ran
-// out, it says that the limit on locked memory may be why: queues and registered memory are locked.
+// Returns a status for the errno value with which a device refused to make something. Where memory
+// ran out, it says that the limit on locked memory may be why: queues and registered memory are
+// locked.
 absl::Status VerbsError(int error, const std::string& what);
 
 }  // namespace shoal::transport

@@ -15,7 +15,7 @@ int MtuBytes(ibv_mtu mtu) {
   return mtu >= IBV_MTU_256 && mtu <= IBV_MTU_4096 ? 128 << static_cast<int>(mtu) : 0;
 }
 
-// Of one lane, by the bit that the specification gives each speed.
+// Speed of one lane, by the bit that the specification assigns to it.
 int64_t LaneBitsPerSecond(uint8_t speed) {
   struct Speed {
     uint8_t code;

@@ -1,5 +1,5 @@
-// Looks at the RDMA devices there are and describes them for ChooseDevices: each is opened, asked
-// and closed again. Called when a transport is made, and by `shoal doctor`.
+// Describes the machine's RDMA devices for ChooseDevices: opens, queries and closes each. Called
+// when a transport is made, and by `shoal doctor`.
 #pragma once
 
 #include <vector>
@@ -9,8 +9,8 @@
 
 namespace shoal::transport {
 
-// In the order in which the system lists them. A device that cannot be opened or asked is there
-// without ports, and its `problem` says why and what to do.
+// In the order in which the system lists them. A device that cannot be opened or queried has no
+// ports, and its `problem` says why and what to do.
 std::vector<DeviceDescription> DescribeDevices(VerbsApi& api);
 
 }  // namespace shoal::transport

@@ -22,7 +22,7 @@ TEST(DescribeDevices, TellsWhatADeviceIsAndCan) {
   device.max_completions = 5678;
   device.max_queue_pairs = 90;
   device.max_reads = 12;
-  device.max_region_bytes = ~uint64_t{0};  // soft-RoCE says so
+  device.max_region_bytes = ~uint64_t{0};  // as soft-RoCE reports
   device.ports[0].mtu = IBV_MTU_2048;
   device.ports[0].max_message_bytes = 1 << 23;
   device.ports.push_back(device.ports[0]);
@@ -88,7 +88,7 @@ TEST(DescribeDevices, SaysWhyADeviceCannotBeOpened) {
   EXPECT_THAT(choice->rejected[0], HasSubstr("/dev/infiniband"));
 }
 
-// With devices or without, the machine's own list can be asked.
+// With or without devices, the machine's own list can be queried.
 TEST(DescribeDevices, AsksTheMachinesOwnLibrary) {
   const std::shared_ptr<VerbsApi> api = SystemVerbs();
   const std::vector<DeviceDescription> described = DescribeDevices(*api);

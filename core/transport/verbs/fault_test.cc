@@ -1,6 +1,6 @@
-// Connections over a fabric that makes errors, from seeds: whatever happens, every operation
-// completes exactly once, what completes well did happen, each side hears of the end once, nobody
-// touches memory after Close, and nothing is left on the devices.
+// Connections over a fabric that makes errors, from seeds. Whatever happens: every operation
+// completes exactly once, what completes successfully did happen, each side learns of the end once,
+// nobody touches memory after Close, and nothing is left on the devices.
 #include "absl/time/clock.h"
 #include "core/base/clock.h"
 #include "core/base/status.h"
@@ -146,7 +146,7 @@ TEST_P(VerbsFaults, QueuePairsInErrorEndBothSidesUnderLoadAndIdle) {
   }
 }
 
-// Both sides of a handshake come to an end in time, whatever becomes of it.
+// Both sides of a handshake end in time, whatever the outcome.
 TEST_P(VerbsFaults, HandshakesUnderFaultsEndOneWayOrTheOther) {
   int connected = 0;
   constexpr int kRounds = 12;
@@ -193,7 +193,7 @@ TEST_P(VerbsFaults, AFurtherRailMayFailAndItsReadsGoOverTheFirst) {
     run.Drive([&] { return RealClock().Now() > until; });
     if (removed) {
       run.fabric.RemoveDevice("right1");
-      run.AwaitEnds();  // a device that is gone ends what used it
+      run.AwaitEnds();  // losing a device ends what used it
       continue;
     }
     run.fabric.SetLink("left1", 1, false);
@@ -221,8 +221,8 @@ TEST_P(VerbsFaults, AllAtOnceAndNothingHangs) {
   }
 }
 
-// Every call that can run out of something does so once, in turn: it is an error then, not a leak
-// and not an end of the process.
+// Every call that can run out of something does so once, in turn: the result is an error, not a
+// leak and not the end of the process.
 TEST(VerbsExhaustion, EveryFailingCallIsAnErrorAndLeavesNothing) {
   for (const FakeCall call :
        {FakeCall::kCreateQp, FakeCall::kCreateCq, FakeCall::kRegMr, FakeCall::kAllocMw,
@@ -236,7 +236,7 @@ TEST(VerbsExhaustion, EveryFailingCallIsAnErrorAndLeavesNothing) {
       const auto two = fabric.AddHost({FakeDevice::Ethernet("right", "10.0.0.2")});
       fabric.faults().FailCall(call, after);
       if (call == FakeCall::kCreateQp) {
-        // A queue pair that is refused is tried once more, with less.
+        // A refused queue pair is tried once more, with less.
         fabric.faults().FailCall(call, after + 1);
       }
       const auto attempt = [&]() -> absl::Status {

@@ -23,7 +23,7 @@ int64_t HostPage() {
   return page;
 }
 
-// Where a range is cut, so that pieces begin at pages.
+// Returns the size at which ranges are cut, such that pieces begin at pages.
 int64_t LargestPiece(int64_t max_region_bytes) {
   if (max_region_bytes <= 0) {
     return int64_t{1} << 62;
@@ -60,7 +60,7 @@ bool GpuRegistration::reachable() const {
   return std::ranges::any_of(pieces, [](const auto& of_device) { return !of_device.empty(); });
 }
 
-// One range on its way, with what the driver exported of it: once for all devices.
+// A range being registered, with the driver's exports of it, made once for all devices.
 struct GpuRegistrar::Range {
   struct Export {
     absl::StatusOr<UniqueFd> fd;
@@ -102,7 +102,7 @@ absl::StatusOr<GpuRegistration> GpuRegistrar::Register(void* address, int64_t by
     return registration;
   }
   if (const absl::Status prepared = gpu_->Prepare(address); !prepared.ok()) {
-    LogDebug("{}: {}", gpu.name, Message(prepared));  // memory mapped by hand does not have it
+    LogDebug("{}: {}", gpu.name, Message(prepared));  // memory mapped by hand does not support it
   }
   const auto page = static_cast<uintptr_t>(HostPage());
   Range range{.begin = begin, .bytes = bytes, .access = access};
@@ -186,7 +186,7 @@ absl::StatusOr<std::vector<GpuPiece>> GpuRegistrar::RegisterPieces(const Device&
   std::vector<GpuPiece> pieces;
   for (int64_t offset = 0; offset < range.bytes;) {
     const uintptr_t begin = range.begin + static_cast<uintptr_t>(offset);
-    // The first ends at a page of the GPU too, so that the others begin at one.
+    // The first piece also ends at a GPU page, so that the others begin at one.
     const auto into_page =
         static_cast<int64_t>(begin % static_cast<uintptr_t>(std::min(largest, kGpuPage)));
     const int64_t bytes = std::min(largest - into_page, range.bytes - offset);
@@ -255,7 +255,7 @@ DmaBufSupport ProbeDmaBuf(VerbsApi& api, ibv_pd* pd) {
   ibv_mr* mr =
       api.RegDmabufMr(pd, 0, static_cast<size_t>(HostPage()), 0, /*fd=*/-1, IBV_ACCESS_LOCAL_WRITE);
   const int error = errno;
-  if (mr != nullptr) {  // a device that does not look
+  if (mr != nullptr) {  // a device that does not check
     api.DeregMr(mr);
     return DmaBufSupport::kUnknown;
   }

@@ -1,5 +1,4 @@
-// The choice between dma-buf, peer memory and neither, with GPU, driver and devices of the test's
-// own.
+// The choice between dma-buf, peer memory and neither, with the test's own GPU, driver and devices.
 #include "core/transport/verbs/gpu_registration.h"
 
 #include <fcntl.h>
@@ -154,7 +153,7 @@ class FakeVerbs final : public VerbsApi {
   int tries = 0;
   std::set<uintptr_t> live;
   std::set<int> files;
-  ibv_pd* failing = nullptr;  // errors are of this one alone; null: of all
+  ibv_pd* failing = nullptr;  // errors come only from this one; null: from all
 
  private:
   ibv_mr* Make(ibv_pd* pd, int error, uintptr_t address, size_t bytes, int access) {

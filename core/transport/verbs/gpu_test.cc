@@ -1,5 +1,5 @@
-// Regions of GPU memory: what arrives in them is visible to the GPU before anybody hears of it.
-// The GPU is a stand-in, its memory is this process's.
+// Regions of GPU memory: the GPU sees what arrives in them before anybody learns of it. The GPU is
+// a stand-in, its memory is this process's.
 #include <algorithm>
 #include <atomic>
 
@@ -13,7 +13,7 @@
 namespace shoal::transport {
 namespace {
 
-// Notes at each flush what had arrived by then.
+// Records at each flush what had arrived by then.
 class WatchfulGpu final : public GpuMemory {
  public:
   WatchfulGpu() : memory(kMiB) {

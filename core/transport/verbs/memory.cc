@@ -18,7 +18,7 @@ constexpr size_t kHugeFrom = 32 * kMiB;
 
 uintptr_t Address(const std::byte* memory) { return reinterpret_cast<uintptr_t>(memory); }
 
-// LOCAL_WRITE always: any region may be what a read goes into.
+// Always LOCAL_WRITE: any region may be the target of a read.
 int AccessFlags(const VerbsDevice& device, Access access) {
   switch (access) {
     case Access::kLocal:
@@ -132,7 +132,7 @@ void RegistrationTable::Remove(const Registration* registration) {
 const Registration* RegistrationTable::Find(std::span<const std::byte> memory) const {
   const uintptr_t begin = Address(memory.data());
   absl::ReaderMutexLock lock(&mutex_);
-  // The nearest region below is the one, unless registrations overlap.
+  // The nearest region below contains it, unless registrations overlap.
   for (auto it = registrations_.upper_bound(begin); it != registrations_.begin();) {
     --it;
     if (it->second->Holds(memory)) {
@@ -165,7 +165,7 @@ absl::StatusOr<std::shared_ptr<Region>> VerbsRegion::Allocate(
   void* memory = MAP_FAILED;
   constexpr int kFlags = MAP_PRIVATE | MAP_ANONYMOUS;
   if (size >= kHugeFrom) {
-    // Reserved huge pages: a device's translation table then has one entry in place of 512.
+    // Reserved huge pages: a device's translation table then has one entry instead of 512.
     mapped = (size + kHugePage - 1) / kHugePage * kHugePage;
     memory = mmap(nullptr, mapped, PROT_READ | PROT_WRITE, kFlags | MAP_HUGETLB, -1, 0);
   }

@@ -1,12 +1,12 @@
 // Memory registered with devices: the regions of a verbs transport.
 //
-// A region is registered once with every device in use, in chunks where a device's largest region
-// is smaller. Keys are never logged. What peers may write gets no remote right by itself where the
-// device has type 2 memory windows: each connection opens a window to its own queue pair
-// (queue_pair.h), so that a key serves nobody else and goes with the connection.
+// A region is registered once with every device in use, in chunks if a device's largest region is
+// smaller. Keys are never logged. Where the device has type 2 memory windows, what peers may write
+// has no remote right by itself: each connection opens a window to its own queue pair
+// (queue_pair.h), so that a key serves nobody else and ends with the connection.
 //
-// Memory of a GPU can be registered where all devices in use reach it (gpu_registration.h). Where
-// one does not, Register says Unimplemented, and the caller copies through host memory.
+// GPU memory can be registered if all devices in use reach it (gpu_registration.h). Otherwise
+// Register returns Unimplemented, and the caller copies through host memory.
 #pragma once
 
 #include <algorithm>
@@ -28,17 +28,17 @@
 
 namespace shoal::transport {
 
-// Who knows of the memory: the devices in use and, where there are GPUs, what registers theirs.
+// What registers memory: the devices in use and, with GPUs, the registrar of their memory.
 struct MemoryDevices {
   std::vector<std::shared_ptr<VerbsDevice>> list;
   std::shared_ptr<GpuMemory> gpu_memory;
   std::shared_ptr<GpuRegistrar> gpu_registrar;  // null without gpu_memory
 };
 
-// Bytes of the largest chunk that all of them can register.
+// Returns the size of the largest chunk that all of them can register.
 size_t LargestChunk(std::span<const std::shared_ptr<VerbsDevice>> devices, size_t bytes);
 
-// Where in memory that is cut into chunks. Mostly all of it is one, and a comparison tells: a
+// A place in memory that is cut into chunks. Usually there is only one, which a comparison finds: a
 // division costs more than the rest of a small operation.
 struct ChunkPlace {
   size_t chunk = 0;
@@ -51,7 +51,7 @@ inline ChunkPlace FindChunk(size_t offset, size_t chunk_bytes) {
   return {offset / chunk_bytes, offset % chunk_bytes};
 }
 
-// The memory of one region, as devices know it.
+// The memory of one region, as the devices know it.
 class Registration {
  public:
   static absl::StatusOr<std::unique_ptr<Registration>> Create(
@@ -59,7 +59,7 @@ class Registration {
   ~Registration();
 
   std::span<std::byte> memory() const { return memory_; }
-  // All chunks but the last are this long, on every device.
+  // All chunks except the last have this size, on every device.
   size_t chunk_bytes() const { return chunk_bytes_; }
   size_t chunks() const { return (memory_.size() + chunk_bytes_ - 1) / chunk_bytes_; }
   std::span<std::byte> Chunk(size_t chunk) const {
@@ -89,7 +89,7 @@ class Registration {
   const std::span<std::byte> memory_;
   size_t chunk_bytes_ = 0;
   std::vector<std::vector<ibv_mr*>> regions_;  // by device, by chunk
-  std::optional<GpuRegistration> gpu_;         // whose regions are its own
+  std::optional<GpuRegistration> gpu_;         // owns its regions
 };
 
 // All of a transport's registrations by address. Thread-safe.
@@ -97,21 +97,21 @@ class RegistrationTable {
  public:
   void Add(const Registration* registration);
   void Remove(const Registration* registration);
-  // The one that holds all of `memory`, which must not be empty; null if there is none. It stays
-  // while its region does.
+  // Returns the registration that holds all of `memory`, which must not be empty; null if there is
+  // none. Valid as long as its region.
   const Registration* Find(std::span<const std::byte> memory) const;
-  // Changes whenever something is removed: what was found before may be gone.
+  // Changes whenever a registration is removed: earlier results of Find may be invalid then.
   uint64_t removals() const { return removals_.load(std::memory_order_acquire); }
 
  private:
   mutable absl::Mutex mutex_;
-  // By begin; the same memory may be registered more than once.
+  // By start address; the same memory may be registered more than once.
   std::multimap<uintptr_t, const Registration*> registrations_ ABSL_GUARDED_BY(mutex_);
   std::atomic<uint64_t> removals_{0};
 };
 
-// Remembers the registration found last: operations of a batch mostly lie in one region. Belongs to
-// one thread at a time.
+// Remembers the last registration found, as operations of a batch mostly lie in one region. For one
+// thread at a time.
 class RegistrationCache {
  public:
   explicit RegistrationCache(const RegistrationTable* table) : table_(table) {}
@@ -132,7 +132,7 @@ class RegistrationCache {
 
 class VerbsRegion final : public Region {
  public:
-  // Zeroed pages of its own, huge ones where the machine has them.
+  // Allocates zeroed pages, huge ones if the machine has them.
   static absl::StatusOr<std::shared_ptr<Region>> Allocate(
       std::shared_ptr<RegistrationTable> table, std::shared_ptr<const MemoryDevices> devices,
       int64_t bytes, Access access);
@@ -143,7 +143,7 @@ class VerbsRegion final : public Region {
   std::span<std::byte> bytes() override { return memory_; }
   Access access() const override { return access_; }
   const Registration& registration() const { return *registration_; }
-  // Tells whose region it is.
+  // Identifies the owner of the region.
   const RegistrationTable* table() const { return table_.get(); }
 
  private:
@@ -154,7 +154,7 @@ class VerbsRegion final : public Region {
 
   const std::shared_ptr<RegistrationTable> table_;
   const std::span<std::byte> memory_;
-  const size_t mapped_bytes_;  // 0: memory of the caller's
+  const size_t mapped_bytes_;  // 0: the caller's memory
   const Access access_;
   std::unique_ptr<Registration> registration_;
 };

@@ -15,8 +15,7 @@
 namespace shoal::transport {
 namespace {
 
-// An answer that is nearly there is found sooner without a look at the clock and without giving the
-// core away.
+// Finds an answer that is almost there sooner, without reading the clock or yielding the core.
 constexpr int kLooksBeforeClock = 32;
 
 }  // namespace
@@ -158,7 +157,7 @@ void VerbsQueueCore::HearChannels() {
   }
 }
 
-// Arms every completion queue, looks once more (what came before the arming makes no event) and
+// Arms every completion queue, looks once more (what came before the arming raises no event) and
 // sleeps.
 void VerbsQueueCore::SleepUntil(absl::Time deadline) {
   std::vector<pollfd> watched = {{.fd = wake_->fd(), .events = POLLIN, .revents = 0}};
@@ -249,7 +248,7 @@ bool VerbsQueueCore::Help() {
 }
 
 void VerbsQueueCore::Abandon() {
-  std::deque<EventSink::Kept> forgotten;  // goes after the lock does
+  std::deque<EventSink::Kept> forgotten;  // destroyed after the lock is released
   absl::MutexLock lock(&mutex_);
   abandoned_ = true;
   forgotten.swap(kept_);

@@ -1,13 +1,13 @@
-// Events of verbs connections. Whoever polls drives the devices' completion queues itself, so that
-// an event takes no other thread on its way; the service thread (service.h) steps in for
-// queues that nobody polls for a while.
+// Events of verbs connections. The polling thread drives the devices' completion queues itself, so
+// that an event needs no other thread; the service thread (service.h) steps in for queues that
+// nobody polls for a while.
 //
-// Waiting is adaptive: it looks for as long as recent waits took, if that is short, and sleeps on
-// the devices' completion channels otherwise, so that a busy queue answers at once and an idle one
+// Waiting is adaptive: it polls for as long as recent waits took if they were short, and otherwise
+// sleeps on the devices' completion channels, so that a busy queue answers at once and an idle one
 // burns no core.
 //
 // Locks: mutex_ is held while connections are driven, and always taken before a connection's own.
-// What is pushed under it keeps its order.
+// Events pushed under it keep their order.
 #pragma once
 
 #include <atomic>
@@ -30,7 +30,7 @@ namespace shoal::transport {
 
 class VerbsConnectionState;
 
-// Ends the service thread's sleep, from any thread.
+// Ends the service thread's sleep. Thread-safe.
 class Nudge {
  public:
   static absl::StatusOr<std::shared_ptr<Nudge>> Create();
@@ -43,8 +43,8 @@ class Nudge {
   const UniqueFd fd_;
 };
 
-// Where connections put events: into the poller's memory while there is room, and kept for the next
-// poll otherwise.
+// Where connections put events: into the poller's memory while there is room, else into a queue for
+// the next poll.
 class EventSink {
  public:
   struct Kept {
@@ -53,7 +53,7 @@ class EventSink {
   };
   EventSink(std::span<Event> events, size_t limit, std::deque<Kept>* kept)
       : events_(events), limit_(limit), kept_(kept) {}
-  // Nothing more should be fetched. What was fetched may still be pushed.
+  // If true, fetch no more. What was fetched may still be pushed.
   bool full() const { return pushed_ >= limit_; }
   size_t direct() const { return direct_; }
   void Push(VerbsConnectionState& connection, Event&& event);
@@ -68,8 +68,8 @@ class EventSink {
   size_t pushed_ = 0;
 };
 
-// What connections hold of a queue: it outlives the queue for the sake of a closing that is under
-// way when the queue goes.
+// The part of a queue that connections hold: it outlives the queue for closings still in progress
+// when the queue is destroyed.
 class VerbsQueueCore {
  public:
   static absl::StatusOr<std::shared_ptr<VerbsQueueCore>> Create(
@@ -85,18 +85,18 @@ class VerbsQueueCore {
   void Wake();
   void Abandon() ABSL_LOCKS_EXCLUDED(mutex_);  // nobody will poll any more
 
-  // From here on the connection is driven by polls. It leaves by ending.
+  // From here on, polls drive the connection. It is removed when it ends.
   void Add(std::shared_ptr<VerbsConnectionState> connection) ABSL_LOCKS_EXCLUDED(mutex_);
-  // Drives this connection alone, or ends it: its events are kept for the next poll.
+  // Drives only this connection, or ends it; keeps its events for the next poll.
   void Drive(VerbsConnectionState& connection) ABSL_LOCKS_EXCLUDED(mutex_);
   void End(VerbsConnectionState& connection, const absl::Status& why) ABSL_LOCKS_EXCLUDED(mutex_);
-  // A completion that needs no device: of an empty operation.
+  // Keeps completions that need no device: those of empty operations.
   void Keep(VerbsConnectionState& connection, std::span<const Event> events)
       ABSL_LOCKS_EXCLUDED(mutex_);
-  // For the service thread, now and then: looks whether peers live, and drives connections that
+  // For the service thread, now and then: checks whether peers live, and drives connections that
   // nobody polls.
   void Tick() ABSL_LOCKS_EXCLUDED(mutex_);
-  // Posted work did not fit the send queue: the service thread sees to it that it goes on, also if
+  // Call when posted work did not fit the send queue: the service thread then moves it on even if
   // nobody polls.
   void AskForHelp();
   // For the service thread. False if no help is needed (any more).
@@ -105,7 +105,7 @@ class VerbsQueueCore {
       ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
-  // Most events fetched by one wait, to be polled after it.
+  // The most events fetched by one wait, to be polled after it.
   static constexpr size_t kFetch = 64;
 
   VerbsQueueCore(std::shared_ptr<Nudge> wake, std::shared_ptr<Nudge> service, absl::Duration spin)
@@ -113,7 +113,7 @@ class VerbsQueueCore {
   size_t TakeKept(std::span<Event> events) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void DriveAll(EventSink& sink) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void DropEnded() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // True if there is something to poll.
+  // Returns true if there is something to poll.
   bool Fetch() ABSL_LOCKS_EXCLUDED(mutex_);
   bool FetchLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool SpinFor(absl::Duration time) ABSL_LOCKS_EXCLUDED(mutex_);
@@ -129,7 +129,8 @@ class VerbsQueueCore {
   mutable absl::Mutex mutex_;
   AdaptiveSpin spin_ ABSL_GUARDED_BY(mutex_);
   std::vector<std::shared_ptr<VerbsConnectionState>> connections_ ABSL_GUARDED_BY(mutex_);
-  size_t first_ ABSL_GUARDED_BY(mutex_) = 0;  // whom the next poll drives first; 0 without any
+  // index of the connection that the next poll drives first; 0 if there is none
+  size_t first_ ABSL_GUARDED_BY(mutex_) = 0;
   std::deque<EventSink::Kept> kept_ ABSL_GUARDED_BY(mutex_);
   bool abandoned_ ABSL_GUARDED_BY(mutex_) = false;
   bool polled_ ABSL_GUARDED_BY(mutex_) = false;  // since the last tick

@@ -21,7 +21,7 @@ ibv_mtu MtuOf(int bytes) {
   return bytes >= 512 ? IBV_MTU_512 : IBV_MTU_256;
 }
 
-// 0 is "whatever both can do".
+// 0 means "whatever both can do".
 int ReadsInFlight(const VerbsOptions& options, int ours, int theirs) {
   int reads = std::min(ours, theirs);
   if (options.reads_in_flight > 0) {
@@ -79,7 +79,8 @@ absl::StatusOr<std::unique_ptr<QueuePair>> QueuePair::Create(
                     .max_inline_data = static_cast<uint32_t>(inline_bytes)};
   pair->qp_ = api.CreateQp(pair->device_->pd(), &attributes);
   if (pair->qp_ == nullptr && inline_bytes > 0) {
-    // Devices differ in what fits a work request: without is slower, and works everywhere.
+    // Devices differ in what fits a work request: without inline data it is slower, but works
+    // everywhere.
     attributes.cap.max_inline_data = 0;
     pair->qp_ = api.CreateQp(pair->device_->pd(), &attributes);
   }
@@ -147,7 +148,7 @@ absl::Status QueuePair::Connect(const PortDescription& port, int gid_index,
   attributes.ah_attr.port_num = static_cast<uint8_t>(port.port);
   attributes.ah_attr.dlid = peer.lid;
   attributes.ah_attr.sl = options.service_level;
-  // On Ethernet the GID is the address; on InfiniBand the LID is, within a subnet.
+  // On Ethernet the GID is the address; on InfiniBand, within a subnet, the LID is.
   if (port.link_layer == LinkLayer::kEthernet) {
     attributes.ah_attr.is_global = 1;
     std::memcpy(&attributes.ah_attr.grh.dgid, peer.gid.data(), peer.gid.size());

@@ -1,11 +1,11 @@
 // A reliable queue pair with its completion queue, from creation to its end.
 //
-// Numbers of queue pairs must not come back while a peer may still send to the old one: an ended
+// A queue pair's number must not be reused while a peer may still send to the old one. So an ended
 // queue pair is first reset, which ends the peer's access and every transfer at once but keeps the
-// number, and destroyed only after a while in QueuePairQuarantine, when no peer repeats anything to
-// it any more. Software devices (rdma_rxe) are another matter: their numbers come back last, only
-// destruction waits for a packet that is being copied, and a reset meanwhile has been seen to bring
-// the kernel down (Linux 6.1). Theirs are destroyed at once.
+// number, and is destroyed only after some time in QueuePairQuarantine, when no peer retries
+// anything to it any more. Software devices (rdma_rxe) differ: they reuse numbers last, only
+// destruction waits for a packet that is being copied, and a reset during that copy has been seen
+// to crash the kernel (Linux 6.1). Their queue pairs are destroyed at once.
 #pragma once
 
 #include <cstdint>
@@ -23,10 +23,11 @@
 
 namespace shoal::transport {
 
-// What a peer must know of one end of a queue pair, and what the end keeps to.
+// What a peer must know of one end of a queue pair, and what that end adheres to.
 struct QueuePairEnd {
   uint32_t number = 0;
-  uint32_t packet_sequence = 0;  // the first; random, so that nothing old is taken for new
+  // the first one; random, so that no old packet is taken for a new one
+  uint32_t packet_sequence = 0;
   uint16_t lid = 0;
   Gid gid{};
   int mtu_bytes = 0;
@@ -38,7 +39,7 @@ struct QueueDepths {
   int receives = 0;
 };
 
-// Where the events of completion queues arrive: a nonblocking file descriptor.
+// A nonblocking file descriptor at which the events of completion queues arrive.
 class CompletionChannel {
  public:
   static absl::StatusOr<std::shared_ptr<CompletionChannel>> Create(
@@ -46,8 +47,8 @@ class CompletionChannel {
   ~CompletionChannel() { device_->api().DestroyCompChannel(channel_); }
   ibv_comp_channel* get() const { return channel_; }
   int fd() const { return channel_->fd; }
-  // The completion queue of the next event, acknowledged; null if there is none. It may be one that
-  // has ended.
+  // Returns the completion queue of the next event, acknowledged; null if there is none. It may
+  // have ended already.
   ibv_cq* TakeEvent();
 
  private:
@@ -57,27 +58,26 @@ class CompletionChannel {
   ibv_comp_channel* const channel_;
 };
 
-// Ended queue pairs until they may be destroyed. Thread-safe.
+// Holds ended queue pairs until they may be destroyed. Thread-safe.
 class QueuePairQuarantine;
 
 class QueuePair {
  public:
-  // The channel hears of the completion queue's events. InvalidArgument or ResourceExhausted if the
-  // device cannot hold this.
+  // The channel reports the completion queue's events. InvalidArgument or ResourceExhausted if the
+  // device cannot hold this many.
   static absl::StatusOr<std::unique_ptr<QueuePair>> Create(
       std::shared_ptr<VerbsDevice> device, std::shared_ptr<CompletionChannel> channel,
       const QueueDepths& depths, int inline_bytes, std::shared_ptr<QueuePairQuarantine> quarantine);
   ~QueuePair() { End(); }
-  // Stops the peer's access but for a packet that is being copied. Windows bound to the queue pair
-  // can go after this, and must before End, which may wait for them.
+  // Stops the peer's access, except for a packet that is being copied. Windows bound to the queue
+  // pair can be freed after this, and must be before End, which may wait for them.
   void Stop();
-  // When this returns nothing is transferred any more. Both are idempotent.
+  // Nothing is transferred any more once this returns. Both are idempotent.
   void End();
 
-  // To INIT: receives can be posted. Peers may read, and write if there is anything for them to
-  // write to.
+  // Moves to INIT: receives can be posted. Peers may read, and write if anything is writable.
   absl::Status Initialize(const PortDescription& port, bool writable);
-  // To RTR and RTS: the peer can be reached and reach us.
+  // Moves to RTR and RTS: both sides can reach each other.
   absl::Status Connect(const PortDescription& port, int gid_index, const QueuePairEnd& self,
                        const QueuePairEnd& peer, const VerbsOptions& options);
 
@@ -105,7 +105,7 @@ class QueuePair {
 
 class QueuePairQuarantine {
  public:
-  // Longer than a peer goes on repeating what it sent: VerbsOptions' retries.
+  // `stay` must exceed the time for which a peer retries: VerbsOptions' retries.
   explicit QueuePairQuarantine(absl::Duration stay) : stay_(stay) {}
   ~QueuePairQuarantine() { Release(absl::InfiniteFuture()); }
 
@@ -122,7 +122,8 @@ class QueuePairQuarantine {
   static void Destroy(const Ended& ended);
 
  private:
-  // Beyond this many the oldest goes early: numbers are 24 bits wide, and devices hold thousands.
+  // Beyond this many the oldest is destroyed early: numbers are 24 bits wide, and devices hold
+  // thousands.
   static constexpr size_t kMost = 1024;
 
   const absl::Duration stay_;

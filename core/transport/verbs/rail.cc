@@ -41,7 +41,8 @@ absl::StatusOr<std::unique_ptr<ConnectionRail>> ConnectionRail::Create(const Opt
 }
 
 ConnectionRail::~ConnectionRail() {
-  // The peer's access ends with the queue pair, before anything it could have reached goes.
+  // The peer's access ends with the queue pair, before anything that it could have reached is
+  // freed.
   sends_.reset();
   if (pair_ != nullptr) {
     VerbsApi& api = pair_->api();

@@ -1,5 +1,5 @@
-// One rail of a connection: a queue pair on one device and port, its queues, and the windows that
-// the peer was given into this side's memory. Not thread-safe: the connection's lock guards it.
+// One rail of a connection: a queue pair on one device and port, its queues, and the windows into
+// this side's memory that the peer was given. Not thread-safe: the connection's lock guards it.
 #pragma once
 
 #include <array>
@@ -38,27 +38,27 @@ class ConnectionRail {
     VerbsOptions verbs;
     bool peers_write = false;  // something writable is exposed
   };
-  // With a queue pair that has nothing posted and knows no peer.
+  // Makes a rail whose queue pair has nothing posted and knows no peer.
   static absl::StatusOr<std::unique_ptr<ConnectionRail>> Create(const Options& options);
   ~ConnectionRail();
 
-  // This end as the peer must know it, but for the GID.
+  // This end as the peer must know it, except the GID.
   const QueuePairEnd& self() const { return self_; }
   const LocalRail& local() const { return options_.local; }
-  // Posts the receives, few on a rail over which nobody rings, and connects to the peer's queue
+  // Posts the receives, only a few on a rail without doorbells, and connects to the peer's queue
   // pair.
   absl::Status Connect(const GidDescription& gid, const QueuePairEnd& peer, bool rings);
-  // Opens windows where the device has them (their work is added to the send queue) and tells with
-  // which keys the peer reaches the regions.
+  // Opens windows if the device has them (adding work to the send queue) and returns the keys by
+  // which the peer reaches the regions.
   absl::StatusOr<RemoteMemory> Expose(std::span<const std::shared_ptr<Region>> regions);
 
-  // Of each kind one message may be under way.
+  // One message of each kind may be in flight.
   enum class Slot { kGreeting, kCredit, kGoodbye };
   // Adds the message to the send queue. FailedPrecondition if the slot is taken.
   absl::Status Send(Slot slot, const std::string& message);
   void SlotIsFree(const Work& work);
 
-  // Asks for an event at the next completion, unless that has been asked for already.
+  // Asks for an event at the next completion, unless already asked.
   absl::Status Arm();
   void Disarm() { armed_ = false; }
 
@@ -69,7 +69,7 @@ class ConnectionRail {
   RemoteMemory told;    // how the peer reaches this side
   RemoteMemory remote;  // once the peer has told
   bool ready = false;   // the peer has told
-  bool heard = true;    // anything, since the last tick
+  bool heard = true;    // of anything, since the last tick
   int silent_ticks = 0;
 
  private:

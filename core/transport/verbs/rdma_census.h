@@ -1,5 +1,4 @@
-// What RDMA devices this machine has, for those who only want to know (`shoal doctor`): without
-// libibverbs' types.
+// Lists the machine's RDMA devices for callers without libibverbs' types (`shoal doctor`).
 #pragma once
 
 #include <map>
@@ -12,8 +11,8 @@ namespace shoal::transport {
 
 class VerbsApi;
 
-// Whether a device, its driver and the kernel can register a dma-buf, the way to GPU memory without
-// modules of the GPU's vendor.
+// Whether a device, its driver and the kernel can register a dma-buf, the way to GPU memory that
+// needs no vendor module.
 enum class DmaBufSupport { kYes, kNo, kUnknown };
 
 struct RdmaCensus {
@@ -21,7 +20,7 @@ struct RdmaCensus {
   std::map<std::string, DmaBufSupport> dma_buf;  // by device
 };
 
-// Opens each device, asks and closes it again. The first is for the machine's own libibverbs.
+// Opens, queries and closes each device. The first overload uses the machine's own libibverbs.
 RdmaCensus TakeRdmaCensus();
 RdmaCensus TakeRdmaCensus(VerbsApi& api);
 

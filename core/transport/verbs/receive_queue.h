@@ -1,10 +1,10 @@
-// The receiving side of a queue pair: buffers for messages, posted again as soon as they were
-// looked at.
+// The receiving side of a queue pair: buffers for messages, reposted as soon as they have been
+// read.
 //
-// Every doorbell and message takes one, whether it carries data or not. Peers never have more under
-// way than are posted (doorbells are counted, see VerbsConnectionState), so "receiver not ready"
+// Every doorbell and message takes one, whether it carries data or not. Peers never have more in
+// flight than are posted (doorbells are counted, see VerbsConnectionState), so "receiver not ready"
 // does not happen. Receives are taken in the order posted: the first is as large as a greeting, all
-// others as small as the messages after it. Not thread-safe.
+// others as small as the later messages. Not thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -23,8 +23,7 @@ class ReceiveQueue {
  public:
   static constexpr size_t kGreetingBytes = 16384;
   static constexpr size_t kMessageBytes = 64;
-  // In the ids of completions, tells receives from sends, which is not to be had otherwise where
-  // one failed.
+  // Marks receives in the ids of completions, as nothing else tells them from sends if one failed.
   static constexpr uint64_t kReceive = uint64_t{1} << 63;
 
   // Registers its memory; posts nothing yet.
@@ -33,14 +32,14 @@ class ReceiveQueue {
 
   // Posts all. The queue pair must be initialized.
   absl::Status PostAll();
-  // Ids are those of completions, kReceive set. What the receive holds; empty for an id that makes
-  // no sense.
+  // Returns what the receive holds; empty for an impossible id. Ids are those of completions, with
+  // kReceive set.
   std::span<const std::byte> Message(uint64_t id, size_t bytes) const;
-  // Its buffer is free again. Posted in batches: kSpare may be missing.
+  // Frees its buffer. Reposts in batches, so up to kSpare may be missing.
   absl::Status Repost(uint64_t id);
 
-  // Receives beyond those that doorbells are counted against: for messages, and for what awaits its
-  // batch.
+  // Receives beyond those that doorbells are counted against: for messages, and for those that
+  // await their batch.
   static constexpr int kSpare = 64;
 
  private:

@@ -12,7 +12,7 @@
 namespace shoal::transport {
 namespace {
 
-// From here on an operation is worth a completion of its own.
+// An operation from this size on is worth its own completion.
 constexpr uint32_t kLarge = 64 * kKiB;
 
 ibv_wr_opcode OpcodeOf(Work::Kind kind) {
@@ -43,8 +43,8 @@ SendQueue::SendQueue(QueuePair* pair, int depth, int signal_interval)
       mask_(std::bit_ceil(depth_) - 1),
       ring_(mask_ + 1) {}
 
-// Sets what a request of its kind is made of, and of the rest what providers look at all the same:
-// the whole is large.
+// Sets the fields that a request of its kind needs, and of the rest those that providers read
+// anyway: the whole struct is large.
 inline void SendQueue::Fill(const Work& work, ibv_send_wr& request, ibv_sge& piece) const {
   request.opcode = OpcodeOf(work.kind);
   request.send_flags = 0;

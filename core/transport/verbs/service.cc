@@ -13,8 +13,8 @@
 namespace shoal::transport {
 namespace {
 
-// Handshakes are looked at this often at first, and more seldom while nothing happens. They are
-// rare and short.
+// How often handshakes are checked: this often at first, less while nothing happens. They are rare
+// and short.
 constexpr absl::Duration kFirstLook = absl::Microseconds(100);
 constexpr absl::Duration kSlowestLook = absl::Milliseconds(2);
 
@@ -124,7 +124,7 @@ bool VerbsService::LookAtHandshakes() {
       refusals_.Refused(connection.end_status());
     }
   }
-  expected.clear();  // may be the last to hold a connection: not under the lock
+  expected.clear();  // may hold the last reference to a connection: not under the lock
   std::vector<Expected> over;
   absl::MutexLock lock(&mutex_);
   const auto still =
@@ -156,7 +156,8 @@ void VerbsService::HearDevice(const VerbsDevice& device) {
     const uint32_t queue_pair =
         of_queue_pair ? event.element.qp->qp_num : VerbsConnectionState::kAnyQueuePair;
     const int port = event.element.port_num;
-    // Destroying a queue pair waits until its events are acknowledged: so before any lock is taken.
+    // Destroying a queue pair waits until its events are acknowledged, so acknowledge before taking
+    // any lock.
     device.api().AckAsyncEvent(&event);
     if (of_queue_pair) {
       EndAll(device.context(), queue_pair,
@@ -167,7 +168,7 @@ void VerbsService::HearDevice(const VerbsDevice& device) {
       EndAll(device.context(), queue_pair,
              Unavailable("RDMA device {} failed or was removed", device.name()));
     } else if (type == IBV_EVENT_PORT_ERR) {
-      // Work is repeated for as long as retries last; then its connections end by themselves.
+      // Devices retry as configured; after that its connections end by themselves.
       LogWarning("RDMA device {} port {}: the link is down", device.name(), port);
     } else if (type == IBV_EVENT_PORT_ACTIVE) {
       LogInfo("RDMA device {} port {}: the link is up", device.name(), port);

@@ -1,7 +1,8 @@
-// The thread of a verbs transport: answers greetings of accepted connections, lets handshakes that
-// are not completed expire, looks now and then whether silent peers still live, hears of devices
-// that fail or are removed, and destroys ended queue pairs once their numbers may come back. It
-// moves no data, so an idle or a busy transport costs it nothing.
+// The thread of a verbs transport. It moves no data, so it costs nothing. Its tasks:
+// - answer greetings of accepted connections, and expire handshakes that are not completed;
+// - check now and then whether silent peers still live;
+// - handle devices that fail or are removed;
+// - destroy ended queue pairs once their numbers may be reused.
 #pragma once
 
 #include <memory>
@@ -27,7 +28,7 @@ class VerbsService {
 
   const std::shared_ptr<Nudge>& nudge() const { return nudge_; }
   void Watch(std::weak_ptr<VerbsQueueCore> queue) ABSL_LOCKS_EXCLUDED(mutex_);
-  // Expects the peer to greet; ends the connection when it does not in time.
+  // Expects the peer to greet; ends the connection if it does not in time.
   void Expect(std::shared_ptr<VerbsConnectionState> connection, absl::Duration timeout)
       ABSL_LOCKS_EXCLUDED(mutex_);
 
@@ -43,7 +44,7 @@ class VerbsService {
   void Run();
   bool stopping() const ABSL_LOCKS_EXCLUDED(mutex_);
   void Sleep(absl::Duration time);
-  // True while some are expected.
+  // Returns true while some are expected.
   bool LookAtHandshakes() ABSL_LOCKS_EXCLUDED(mutex_);
   std::vector<std::shared_ptr<VerbsQueueCore>> Queues() ABSL_LOCKS_EXCLUDED(mutex_);
   void HearDevice(const VerbsDevice& device) ABSL_LOCKS_EXCLUDED(mutex_);

@@ -19,9 +19,9 @@ namespace shoal::transport {
 namespace {
 
 constexpr std::string_view kName = "verbs";
-// A device whose queues hold fewer doorbells is of no use.
+// A device whose queues hold fewer doorbells is useless.
 constexpr int kLeastDoorbells = 16;
-// No peer repeats anything for longer than this: VerbsOptions' retries, as slow as devices may make
+// No peer retries anything for longer than this: VerbsOptions' retries, as slow as devices may make
 // them.
 constexpr absl::Duration kQuarantine = absl::Seconds(10);
 
@@ -244,8 +244,7 @@ class VerbsTransport final : public Transport {
     return CheckOwnConnectionOptions<VerbsQueue, VerbsRegion>(options, *shared_->table);
   }
 
-  // The first rail carries a connection's writes: connections take turns over those that are
-  // equally near.
+  // The first rail carries a connection's writes: connections take turns over equally near rails.
   void TakeTurns(std::vector<RailPair>& pairs) {
     const auto node = [this](const RailPair& pair) {
       const size_t device = shared_->rails[static_cast<size_t>(pair.local)].device;
@@ -316,7 +315,7 @@ absl::Status CheckOptions(const TransportOptions& options) {
   }
   if (verbs.retry_count > 6 || verbs.rnr_retry > 6 || verbs.ack_timeout == 0 ||
       verbs.ack_timeout > 31) {
-    // 7, and a timeout of 0, stand for "for ever" in devices, and nothing may wait for ever.
+    // For devices 7, and a timeout of 0, mean "forever", and nothing may wait forever.
     return InvalidArgument("verbs: retry counts must be 0 to 6 and ack_timeout 1 to 31");
   }
   return absl::OkStatus();
@@ -389,7 +388,7 @@ absl::StatusOr<std::unique_ptr<Transport>> CreateVerbsTransport(const TransportO
   if (options.gpu_memory != nullptr) {
     std::vector<GpuRegistrar::Device> reach;
     for (const auto& device : shared->devices()) {
-      // Cut alike for all, as a region's chunks are.
+      // Cut at the same size for all, as a region's chunks are.
       reach.push_back({device->name(), device->pd(),
                        static_cast<int64_t>(LargestChunk(shared->devices(), SIZE_MAX))});
     }

@@ -1,14 +1,14 @@
-// RDMA through libibverbs: reads and writes that take no thread of the peer's process, on reliable
+// RDMA through libibverbs: reads and writes that need no thread of the peer's process, on reliable
 // queue pairs of one or several devices. InfiniBand and RoCE, hardware and software (rdma_rxe)
 // alike.
 //
-// One queue pair for each connection and rail (device and port). Which rails a process has is
-// decided once, when the transport is made (device_choice.h); which of them a connection uses, by
-// the accepting side, from what both have. Everything after the handshake is in band
-// (wire.h): there is no other socket whose life could differ from the queue pair's.
+// There is one queue pair for each connection and rail (device and port). Which rails a process has
+// is decided once, when the transport is made (device_choice.h); the accepting side decides which
+// of them a connection uses, from what both have. Everything after the handshake is in band
+// (wire.h): no other socket exists whose life could differ from the queue pair's.
 //
-// Threads: whoever polls an EventQueue moves its connections (queue.h); VerbsService is one
-// thread for all else.
+// Threads: whoever polls an EventQueue moves its connections (queue.h); VerbsService is one thread
+// for everything else.
 #pragma once
 
 #include <memory>
@@ -22,10 +22,10 @@ namespace shoal::transport {
 
 class VerbsApi;
 
-// Unavailable if there is no RDMA device that is fit: the message says what there is and why it is
-// not.
+// Unavailable if there is no usable RDMA device: the message lists the devices and why they are not
+// usable.
 absl::StatusOr<std::unique_ptr<Transport>> CreateVerbsTransport(const TransportOptions& options);
-// Over another fabric than the machine's, as from that place in it.
+// Uses a fabric other than the machine's, as seen from that place in it.
 absl::StatusOr<std::unique_ptr<Transport>> CreateVerbsTransport(const TransportOptions& options,
                                                                 std::shared_ptr<VerbsApi> api,
                                                                 const ServedPlace& place = {});

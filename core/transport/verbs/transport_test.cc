@@ -12,7 +12,7 @@ FakeFabric& Fabric() {
   return fabric;
 }
 
-// A transport on a host of its own.
+// Makes a transport on a host of its own.
 std::unique_ptr<Transport> MakeWith(std::vector<FakeDevice> devices) {
   TransportOptions options;
   options.verbs.spread_bytes = 128 << 10;  // so that rails share what tests read
@@ -21,14 +21,15 @@ std::unique_ptr<Transport> MakeWith(std::vector<FakeDevice> devices) {
   return *std::move(transport);
 }
 
-// Addresses of a network of their own for each host.
+// Returns another host's address on the network of that number.
 std::string NextAddress(int network) {
   static std::atomic<int> host = 0;
   const int number = ++host;
   return fmt::format("10.{}.{}.{}", network, number / 250, 1 + number % 250);
 }
 
-// In a slot of the machine, unlike a software device: whose queue pairs end another way.
+// A device in a slot of the machine; unlike those of a software device, its queue pairs are not
+// destroyed at once.
 FakeDevice Card(const std::string& name, int network) {
   FakeDevice device = FakeDevice::Ethernet(name, NextAddress(network));
   device.location = {.numa_node = 0, .pci_path = "pci0000:00/0000:00:01.0/" + name};
@@ -41,7 +42,7 @@ std::unique_ptr<Transport> MakeWithTwoRails() {
   return MakeWith({Card("mlx5_0", 1), Card("mlx5_1", 2)});
 }
 
-// InfiniBand without windows, and everything as small as may be.
+// InfiniBand without windows, and everything as small as possible.
 std::unique_ptr<Transport> MakeOnSmallDevice() {
   static std::atomic<uint16_t> lid = 0;
   FakeDevice device = FakeDevice::InfiniBand("mthca0", ++lid);
@@ -66,7 +67,7 @@ INSTANTIATE_TEST_SUITE_P(Verbs, ConformanceTest,
                                          TransportUnderTest{"SoftRoce", MakeOnSoftRoce, true}),
                          NameOf);
 
-// After every test everything that was made on the fabric has been destroyed.
+// After every test, everything made on the fabric must have been destroyed.
 class NothingIsLeft final : public testing::EmptyTestEventListener {
   void OnTestEnd(const testing::TestInfo&) override { EXPECT_EQ(Fabric().live(), LiveObjects{}); }
 };

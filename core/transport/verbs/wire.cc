@@ -77,7 +77,7 @@ absl::StatusOr<RemoteMemory> ReadMemory(std::string_view peer, ByteReader& reade
     RemoteMemory::Chunks& region = memory.chunks[i];
     region.bytes = reader.I64();
     const uint32_t count = reader.U32();
-    // The chunks must hold the region exactly: operations are addressed by them without a look at
+    // The chunks must cover the region exactly: operations are addressed by them without checking
     // the region's size.
     if (!reader.ok() || region.bytes <= 0 || count == 0 || count > kMostChunks ||
         (memory.regions[i].bytes - 1) / region.bytes + 1 != static_cast<int64_t>(count)) {

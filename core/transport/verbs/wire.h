@@ -1,16 +1,18 @@
-// What two ends of a verbs connection tell each other: the bodies of offer and answer, which travel
-// in the authenticated handshake, and the messages that follow on the queue pairs themselves.
+// What the two ends of a verbs connection tell each other: the bodies of offer and answer, which
+// travel in the authenticated handshake, and the messages that follow on the queue pairs
+// themselves.
 //
-//   connector                                   acceptor
-//     Offer {rails, a queue pair on each}        ->          chooses which rails talk to which
-//     <-                                         Answer {pairs, queue pairs, secret}
-//     on each rail   Hello {secret, regions with keys}  ->
-//                    <-  Welcome {regions with keys}
-//   later, on the first rail: Credit {doorbells polled}, Goodbye
+//   connector                                         acceptor
+//     Offer {rails, a queue pair on each}        ->   chooses which rails talk to which
+//                                                <-   Answer {pairs, queue pairs, secret}
+//     on each rail:
+//     Hello {secret, regions with keys}          ->
+//                                                <-   Welcome {regions with keys}
+//     later, on the first rail, either way: Credit {doorbells polled}, Goodbye
 //
-// An answer is bound to its offer by a hash over both, so that one that is damaged, or meant for
-// another offer, is found out before anything is sent to the acceptor's queue pairs. Keys and
-// secrets are never logged.
+// A hash over both binds an answer to its offer, so that one that is damaged, or meant for another
+// offer, is detected before anything is sent to the acceptor's queue pairs. Keys and secrets are
+// never logged.
 #pragma once
 
 #include <cstdint>
@@ -32,11 +34,11 @@ inline constexpr size_t kMaxRails = 16;
 
 struct OfferedRail {
   RemoteRail rail;
-  QueuePairEnd end;  // without a GID: which one is used is in the answer
+  QueuePairEnd end;  // without a GID: the answer says which one is used
 };
 struct VerbsOffer {
   std::string nonce;
-  int64_t doorbells = 0;  // that may wait at the connector
+  int64_t doorbells = 0;  // the most that may wait at the connector
   std::vector<OfferedRail> rails;
 };
 std::string EncodeOffer(const VerbsOffer& offer);
@@ -64,7 +66,7 @@ struct RemoteChunk {
 struct RemoteMemory {
   std::vector<RemoteRegion> regions;
   struct Chunks {
-    int64_t bytes = 0;  // of each but the last
+    int64_t bytes = 0;  // of each except the last
     std::vector<RemoteChunk> chunks;
   };
   std::vector<Chunks> chunks;  // by region

@@ -1,4 +1,4 @@
-// Bytes of a peer, as offers, answers and messages: refused or understood, never worse.
+// Feeds hostile bytes as offers, answers and messages: each is refused or understood, never worse.
 #include <cstddef>
 #include <cstdint>
 #include <string_view>

@@ -1,5 +1,5 @@
-// The bytes of handshakes and messages: what they carry survives, what is malformed is refused, and
-// nothing changes its meaning unnoticed.
+// The bytes of handshakes and messages: round trips, refusal of malformed ones, and stability of
+// their meaning.
 #include "core/transport/verbs/wire.h"
 
 #include "core/base/random.h"
@@ -128,8 +128,8 @@ TEST(VerbsWireTest, MalformedBytesAreRefusedAndNamed) {
   EXPECT_TRUE(absl::IsFailedPrecondition(DecodeOffer("peer", other_version).status()));
 }
 
-// Two builds that speak the same version must mean the same by it: whoever changes these hashes
-// raises kVerbsVersion.
+// Two builds of the same version must agree on its bytes: raise kVerbsVersion when changing these
+// hashes.
 TEST(VerbsWireTest, BytesAreThoseOfVersion1) {
   ASSERT_EQ(kVerbsVersion, 1u);
   const auto hash = [](const std::string& bytes) {

@@ -8,7 +8,7 @@ using namespace gpu;
 
 namespace {
 
-// Widths of elements that a thread has in flight.
+// Vectors of kWidth elements that a thread has in flight.
 constexpr int kChunks = 4;
 
 template <typename T, int kWidth, bool kAdds>
@@ -140,7 +140,7 @@ SHOAL_KERNEL SHOAL_LAUNCH_BOUNDS(kBlockThreads, 4)
   }
 }
 
-// Half a warp a chunk: as many partial sums as the CPU keeps, each over every 16th element in
+// Half a warp per chunk: as many partial sums as the CPU keeps, each over every 16th element in
 // order, added up in order.
 constexpr int kPartials = 16;
 constexpr int kChunksPerBlock = kBlockThreads / kPartials;

@@ -1,5 +1,5 @@
-// Sums of gradients on flat arrays in device memory, for whoever accumulates there: the arithmetic
-// of server/store/accumulate.h, operation for operation, so the same bits as on a CPU.
+// Sums of gradients on flat arrays in device memory. Computes, operation for operation as
+// server/store/accumulate.h, hence with the same bits as on a CPU.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -16,8 +16,8 @@ cudaError_t SetGradient(cudaStream_t stream, const void* gradient, gpu::Element 
 cudaError_t AddGradient(cudaStream_t stream, const void* gradient, gpu::Element element,
                         float* accumulator, int64_t count);
 
-// Fixed point with 40 bits of fraction. refused[b] ADDED how many elements of block b were not
-// added because they are not finite or out of range; there are ExactBlocks(count) of them.
+// Fixed point with 40 bits of fraction. Adds to refused[b] how many elements of block b were not
+// added because they are not finite or out of range; there are ExactBlocks(count) blocks.
 int64_t ExactBlocks(int64_t count);
 cudaError_t AddExactGradient(cudaStream_t stream, const void* gradient, gpu::Element element,
                              int64_t* accumulator, int64_t* refused, int64_t count);
@@ -25,13 +25,13 @@ cudaError_t AddExactGradient(cudaStream_t stream, const void* gradient, gpu::Ele
 cudaError_t ExactToFloat(cudaStream_t stream, const int64_t* accumulator, float* value,
                          int64_t count);
 
-// Of one chunk of kStatisticsChunk elements, the last of fewer.
+// Statistics of one chunk of kStatisticsChunk elements; the last chunk may have fewer.
 inline constexpr int64_t kStatisticsChunk = 8192;
 struct ChunkStatistics {
   double sum_of_squares = 0;
   int64_t non_finite = 0;
 };
-// chunks[ceil(count / kStatisticsChunk)] overwritten. Reads `count` elements.
+// Overwrites chunks[ceil(count / kStatisticsChunk)]. Reads `count` elements.
 cudaError_t GradientStatistics(cudaStream_t stream, const float* gradient, ChunkStatistics* chunks,
                                int64_t count);
 

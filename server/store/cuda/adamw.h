@@ -1,5 +1,11 @@
-// AdamW on flat arrays in device memory, for whoever keeps master weights and moments there: the
-// arithmetic of server/store/adamw.h, operation for operation, so the same bits as on a CPU.
+// AdamW on flat arrays in device memory, for master weights and moments kept there. Computes,
+// operation for operation as server/store/adamw.h, hence with the same bits as on a CPU:
+//
+//   g = gradient * clip
+//   p = p * (1 - lr * weight_decay)
+//   m = m + (g - m) * (1 - beta1)
+//   v = v * beta2 + g * g * (1 - beta2)
+//   p = p - lr / (1 - beta1^step) * m / (sqrt(v) / sqrt(1 - beta2^step) + epsilon)
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -12,8 +18,8 @@
 namespace shoal::server::cuda {
 
 // Updates master, m and v in place and overwrites `wire` with the new master: fp32, or bf16 rounded
-// to nearest even. Arrays of `count` elements that do not overlap. Reads 16 bytes an element and
-// writes 12 and the wire's.
+// to nearest even. Arrays of `count` elements that must not overlap. Per element it reads 16 bytes
+// and writes 12 plus the size of a wire element.
 struct AdamWArgs {
   AdamWScalars scalars;
   const float* gradient = nullptr;

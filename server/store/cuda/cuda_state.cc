@@ -38,7 +38,7 @@ class CudaState final : public PartitionState {
   CudaState(std::shared_ptr<CudaContext> context, const StateLayout& layout)
       : context_(std::move(context)), layout_(layout) {}
   ~CudaState() override;
-  // Memory and streams.
+  // Allocates memory and streams.
   absl::Status Prepare();
 
   absl::StatusOr<std::shared_ptr<std::byte>> AllocateShared(int64_t bytes) override;
@@ -58,16 +58,16 @@ class CudaState final : public PartitionState {
 
  private:
   Lane& LaneOf(size_t partition) const { return lanes_[partition % lanes_.size()]; }
-  // The rest is called with the lane's mutex held and the GPU current.
+  // Call the following with the lane's mutex held and the GPU current.
   absl::Status PutZeros(const Arrays& arrays, cudaStream_t stream);
-  // Of a payload on the GPU.
+  // Enqueues the addition of a payload on the GPU.
   absl::Status PutAddition(const Arrays& arrays, const Lane& lane, DType dtype, const void* payload,
                            bool first);
   absl::Status PutUpdate(size_t partition, const Lane& lane, const AdamWScalars& scalars,
                          const WeightsBuffers& weights);
   absl::Status PutCopyToHost(const Arrays& arrays, const Lane& lane, std::byte* host,
                              const void* from);
-  // The sum as floats, once what is put on the stream is done.
+  // Returns the sum as floats, valid once what is on the stream is done.
   absl::StatusOr<const float*> PutGradient(const Arrays& arrays, const Lane& lane);
 
   const std::shared_ptr<CudaContext> context_;
@@ -160,7 +160,7 @@ absl::Status CudaState::Add(size_t partition, DType dtype, const std::byte* payl
   bool to_wait_for = false;
   const absl::Status put = [&]() -> absl::Status {
     absl::MutexLock lock(&lane.mutex);
-    // What reads the payload: a copy from the host, or else the addition itself.
+    // The work that reads the payload: a copy from the host, or else the addition itself.
     if (on_host) {
       SHOAL_RETURN_IF_ERROR(context_->Check(
           cudaMemcpyAsync(lane.elements.as<void>(), payload, Bytes(arrays.count, SizeOf(dtype)),
@@ -171,7 +171,7 @@ absl::Status CudaState::Add(size_t partition, DType dtype, const std::byte* payl
     }
     const absl::Status recorded = context_->Check(cudaEventRecord(taken, lane.stream), what);
     if (!recorded.ok()) {
-      context_->Synchronize(lane.stream, what).IgnoreError();  // which may read the payload
+      context_->Synchronize(lane.stream, what).IgnoreError();  // as it may read the payload
       return recorded;
     }
     to_wait_for = true;
@@ -224,7 +224,7 @@ absl::StatusOr<std::vector<GradientStatistics>> CudaState::Statistics() {
                       cudaMemcpyDeviceToHost, lanes_[0].stream),
       kWhat));
   SHOAL_RETURN_IF_ERROR(context_->Synchronize(lanes_[0].stream, kWhat));
-  // In the order of the host, which decides the last bits.
+  // In the host's order, which decides the last bits.
   std::vector<GradientStatistics> statistics(arrays_.size());
   auto chunk = chunks.begin();
   auto block = refused.begin();

@@ -1,5 +1,5 @@
-// The state in memory of an emulated GPU against the host's: the same bits, and what it says where
-// something fails.
+// The state in memory of an emulated GPU compared with the host's: the same bits, and the errors it
+// reports when something fails.
 #include "server/store/cuda/cuda_state.h"
 
 #include <cuda_runtime_api.h>
@@ -57,11 +57,11 @@ struct Held {
   Store* store = nullptr;
 };
 
-// Of worker 1; with a NaN in the first partition of the first step, which only exact sums leave
-// out.
+// Pushes as worker 1, with a NaN in the first partition of the first step, which only exact sums
+// skip.
 void PushAll(Store& store, int64_t step, DType type) {
   for (const auto& partition : store.partitions()) {
-    // One gets nothing.
+    // One partition gets nothing.
     for (int64_t sequence = 1; partition->spec().id != 2 && sequence <= 3; ++sequence) {
       Random random(static_cast<uint64_t>(100 * step + sequence),
                     static_cast<uint64_t>(partition->spec().id));
@@ -79,7 +79,7 @@ void PushAll(Store& store, int64_t step, DType type) {
       const auto outcome =
           partition->ApplyPush(1, sequence, type, static_cast<const std::byte*>(payload));
       EXPECT_EQ(outcome.code, absl::StatusCode::kOk);
-      // The slot is used again at once.
+      // The slot is reused at once.
       std::memset(gradient.data(), 0x55, gradient.size() * sizeof(float));
       std::memset(static_cast<void*>(narrow.data()), 0x55, narrow.size() * sizeof(BFloat16));
     }
@@ -140,14 +140,14 @@ TEST(CudaState, GivesTheBitsOfTheHost) {
   }
 }
 
-// Memory of the emulated GPU, which the processor cannot touch.
+// Reads memory of the emulated GPU, which the processor cannot touch.
 std::vector<std::byte> Fetch(const std::byte* from, size_t bytes) {
   std::vector<std::byte> fetched(bytes);
   EXPECT_EQ(cudaMemcpy(fetched.data(), from, bytes, cudaMemcpyDeviceToHost), cudaSuccess);
   return fetched;
 }
 
-// A push of ones times `value` from shared memory, which is written again at once.
+// Pushes ones times `value` from shared memory, which is overwritten at once.
 void PushShared(Store& store, size_t index, int64_t sequence, float value) {
   Partition& partition = *store.partitions()[index];
   std::vector<float> gradient(static_cast<size_t>(partition.spec().count), value);
@@ -173,8 +173,8 @@ void PushOnHost(Store& store, size_t index, int64_t sequence, float value) {
       absl::StatusCode::kOk);
 }
 
-// Weights that clients read on the GPU, and gradients that they push into it: the bits of the host.
-// The host's copy is left alone until it is asked for, in the middle of a commit too.
+// Weights that clients read on the GPU, and gradients that they push into it, have the bits of the
+// host. The host's copy is not written until it is asked for, also in the middle of a commit.
 TEST(CudaState, SharedMemoryGivesTheBitsOfTheHost) {
   for (const uint64_t seed : {1, 2, 3, 4}) {
     gpu::SetEmulatedGpus({.seed = seed});
@@ -210,10 +210,10 @@ TEST(CudaState, SharedMemoryGivesTheBitsOfTheHost) {
         for (size_t p = 0; p < store.partitions().size(); ++p) {
           const float value = static_cast<float>(step) * 0.01F;
           held == &gpu ? PushShared(store, p, 1, value) : PushOnHost(store, p, 1, value);
-          PushOnHost(store, p, 2, -3 * value);  // of a client on the CPU
+          PushOnHost(store, p, 2, -3 * value);  // from a client on the CPU
         }
         ASSERT_TRUE(store.Seal().ok());
-        // From the middle of the third on.
+        // From the middle of the third commit on.
         const std::function<void(size_t)> ready = [&](size_t p) {
           if (held == &gpu && step == 7 && p == 2) {
             EXPECT_TRUE(gpu.store->KeepHostWeights().ok());
@@ -244,7 +244,7 @@ TEST(CudaState, WeightsThatCouldNotBeCopiedToTheHostAreWhenAskedForAgain) {
                                  Fetch(gpu.store->shared_weights().get() + first, weights.size())));
 }
 
-// Peers may have it open for longer than there is a server.
+// Peers may have it open for longer than the server exists.
 TEST(CudaState, SharedMemoryOutlivesTheState) {
   gpu::SetEmulatedGpus({});
   std::shared_ptr<std::byte> memory;
@@ -258,7 +258,7 @@ TEST(CudaState, SharedMemoryOutlivesTheState) {
   EXPECT_EQ(gpu::Counters().allocated_bytes, 0);
 }
 
-// A connection whose peer has something open keeps all that it exposes, pinned slots too.
+// A connection whose peer has something open keeps everything it exposes, including pinned slots.
 TEST(CudaState, PinnedMemoryOutlivesTheState) {
   gpu::SetEmulatedGpus({});
   const PageBuffer slots = *PageBuffer::Allocate(8192);
@@ -284,7 +284,7 @@ TEST(CudaState, TakesWhatIsPlannedAndGivesItBack) {
                                     shared ? std::optional(DType::kF32) : std::nullopt)
               .total();
       EXPECT_GE(gpu::Counters().allocated_bytes, planned);
-      // Each allocation is whole 256 bytes.
+      // Each allocation is a multiple of 256 bytes.
       EXPECT_LE(gpu::Counters().allocated_bytes, planned + 256 * gpu::Counters().allocations);
     }
     EXPECT_EQ(gpu::Counters().allocated_bytes, 0);
@@ -328,7 +328,7 @@ TEST(CudaState, CopiesThatAreNotPinnedGiveTheSame) {
             0);
 }
 
-// The failed push, and all of its partition after it, are refused; the next attempt is whole.
+// The failed push, and all later ones of its partition, are refused; the next attempt is whole.
 TEST(CudaState, AFailedPushLosesTheAttempt) {
   gpu::SetEmulatedGpus({});
   Held gpu({}, OnGpu());
@@ -353,7 +353,7 @@ TEST(CudaState, AFailedPushLosesTheAttempt) {
   EXPECT_EQ((*statistics)[1].gradient.sum_of_squares, static_cast<double>(partition.spec().count));
 }
 
-// Its event was recorded by nobody then, neither for this push nor before.
+// Nobody recorded its event then, neither for this push nor before.
 TEST(CudaState, APushThatFailsAtOnceIsNotWaitedFor) {
   gpu::SetEmulatedGpus({});
   Held gpu({}, OnGpu());
@@ -366,7 +366,7 @@ TEST(CudaState, APushThatFailsAtOnceIsNotWaitedFor) {
             absl::StatusCode::kInternal);
 }
 
-// Work that fails when it runs is told by what waits for it first, and the GPU is lost.
+// Work that fails when it runs is reported by whatever waits for it first, and the GPU is lost.
 TEST(CudaState, FailedWorkIsToldBeforeAnythingIsPublished) {
   gpu::SetEmulatedGpus({});
   Held gpu({}, OnGpu());

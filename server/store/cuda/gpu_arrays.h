@@ -1,5 +1,5 @@
-// Where a server's partitions lie in the memory of its GPU: an allocation for each kind of array,
-// in it partitions one after the other, as on the host (host_state.h). Taken once and kept.
+// The arrays of a server's partitions in its GPU's memory: one allocation for each kind of array,
+// holding one partition after the other, as on the host (host_state.h). Allocated once and kept.
 #pragma once
 
 #include <array>
@@ -15,7 +15,7 @@
 
 namespace shoal::server::cuda {
 
-// Of a partition, in the GPU's memory.
+// The arrays of one partition, in GPU memory.
 struct PartitionArrays {
   int64_t count = 0;
   std::array<float*, 3> state = {};  // by StateArray
@@ -29,13 +29,13 @@ int64_t StatisticsChunks(int64_t count);
 
 class GpuArrays {
  public:
-  // ResourceExhausted where the GPU has less free than the server needs of it, lanes (lane.h) and
-  // shared weights included. The context outlives them.
+  // ResourceExhausted if the GPU has less free memory than the server needs of it, including lanes
+  // (lane.h) and shared weights. The context must outlive it.
   absl::Status Allocate(gpu::CudaContext& context, const StateLayout& layout);
 
   size_t size() const { return partitions_.size(); }
   const PartitionArrays& operator[](size_t partition) const { return partitions_[partition]; }
-  // Those of all partitions, one after the other.
+  // The counts of all partitions, one after the other.
   std::span<const int64_t> refused() const {
     return {refused_.as<int64_t>(), static_cast<size_t>(refused_count_)};
   }

@@ -17,7 +17,7 @@ absl::Status Lane::Open(gpu::CudaContext& context, const StateLayout& layout) {
   }
   staging_elements = std::min(largest, plan::kServerStagingElements);
   const int64_t staged = (layout.options.shared_weights ? 2 : 1) * staging_elements;
-  // Of high priority: pushes wait for the copies, a step for the rest.
+  // High priority: pushes wait for the copies, a step for everything else.
   SHOAL_ASSIGN_OR_RETURN(stream, context.NewStream(/*copies=*/true));
   SHOAL_ASSIGN_OR_RETURN(elements,
                          GpuBuffer::Allocate(context, GpuBuffer::Kind::kDevice, kFloat * largest));

@@ -14,8 +14,8 @@ namespace {
 
 constexpr int64_t kPiece = plan::kServerStagingElements;
 
-// Elements [begin, begin + piece.size()) in the wire type, which is float on the host. Puts the
-// copy to the GPU on the stream.
+// Puts the copy of elements [begin, begin + piece.size()) to the GPU on the stream, in the wire
+// type, which is float on the host.
 absl::Status PutPublished(const gpu::CudaContext& context, const Lane& lane,
                           std::span<const float> piece, int64_t begin, DType wire_type,
                           const WeightsBuffers& weights) {

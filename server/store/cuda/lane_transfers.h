@@ -1,6 +1,6 @@
-// What moves between partitions on a GPU and readers and writers on the host, piece by piece
-// through a lane's staging memory. Called with the lane's mutex held and the GPU current; done on
-// return.
+// Moves data between partitions on a GPU and readers and writers on the host, piece by piece
+// through a lane's staging memory. Call with the lane's mutex held and the GPU current; the data
+// has moved on return.
 #pragma once
 
 #include <span>
@@ -14,13 +14,13 @@
 
 namespace shoal::server::cuda {
 
-// Master and moments from `source`, and the weights in `wire_type` to `weights`.
+// Loads master and moments from `source`, and writes the weights to `weights` in `wire_type`.
 absl::Status LoadPartition(gpu::CudaContext& context, const Lane& lane,
                            const plan::PartitionSpec& spec, const PartitionArrays& arrays,
                            const StoreSource& source, DType wire_type,
                            const WeightsBuffers& weights);
 
-// Overwrites `to` with the array, which is as long.
+// Overwrites `to` with the array, which has the same length.
 absl::Status ReadArray(gpu::CudaContext& context, const Lane& lane, const float* array,
                        std::span<float> to);
 

@@ -1,4 +1,4 @@
-// Accumulation and AdamW give the bits of the servers' on the CPU.
+// Accumulation and AdamW give the bits of the servers' CPU kernels.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -25,7 +25,7 @@ using gpu::PrepareGpu;
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
-// Odd, with several blocks and chunks; and what fits no whole width.
+// Odd, with several blocks and chunks; and less than a full vector.
 constexpr int64_t kCounts[] = {3, 2 * kStatisticsChunk + 1237};
 
 class OptimizerTest : public testing::Test {
@@ -174,7 +174,7 @@ TEST_F(OptimizerTest, ExactSumsGiveTheBitsOfTheServersAndCountWhatTheyRefuse) {
   }
 }
 
-// A grid without blocks is an error on GPUs.
+// On GPUs a grid without blocks is an error.
 TEST_F(OptimizerTest, NothingIsDoneWithNoElements) {
   EXPECT_EQ(SetGradient(nullptr, nullptr, Element::kF32, nullptr, 0), cudaSuccess);
   EXPECT_EQ(AddExactGradient(nullptr, nullptr, Element::kF32, nullptr, nullptr, 0), cudaSuccess);

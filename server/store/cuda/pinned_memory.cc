@@ -18,7 +18,7 @@ class PinnedMemory final : public PartitionState::Pinned {
 
  private:
   const std::shared_ptr<CudaContext> context_;
-  gpu::PinnedRange range_;  // goes first
+  gpu::PinnedRange range_;  // destroyed first
 };
 
 }  // namespace

@@ -1,5 +1,5 @@
-// Memory of the host that connections expose, pinned for a GPU's copies: they may keep it longer
-// than there is a state, and the context stays with it.
+// Host memory that connections expose, pinned for a GPU's copies. Connections may keep it longer
+// than the state exists, so it holds the context.
 #pragma once
 
 #include <cstddef>
@@ -11,7 +11,7 @@
 
 namespace shoal::server::cuda {
 
-// As PartitionState::Pin has it: why not is in the log.
+// Same as PartitionState::Pin; logs why it cannot pin.
 std::unique_ptr<PartitionState::Pinned> Pin(const std::shared_ptr<gpu::CudaContext>& context,
                                             std::span<std::byte> memory);
 

@@ -1,5 +1,5 @@
-// The check refuses what could not be executed, and nothing else: it agrees with the simulation on
-// random damage.
+// The check refuses exactly what could not be executed: it agrees with the simulation on random
+// damage.
 #include <algorithm>
 
 #include "core/base/random.h"
@@ -68,7 +68,7 @@ TEST(CheckSchedule, ProgressIsWhatTheSimulationFinds) {
     const auto stages = static_cast<int>(random.Between(2, 5));
     const auto microbatches = static_cast<int>(random.Between(2, 8));
     Schedule schedule = InterleavedOneForwardOneBackward(stages, 2, microbatches);
-    // Compute actions of random stages move; messages follow.
+    // Moves compute actions of random stages; messages follow.
     for (StageActions& actions : schedule.stages) {
       std::erase_if(actions, [](const Action& action) { return !IsCompute(action.operation); });
       for (uint64_t moves = random.Below(3); moves > 0; --moves) {

@@ -32,7 +32,7 @@ bool SameName(std::string_view a, std::string_view b) {
       a, b, [](unsigned char x, unsigned char y) { return std::tolower(x) == std::tolower(y); });
 }
 
-// The g of "GIS(g)", 0 for anything else.
+// Returns the g of "GIS(g)", 0 for anything else.
 int GroupIn(std::string_view name) {
   constexpr std::string_view kPrefix = "GIS(";
   if (name.size() < kPrefix.size() + 2 || !SameName(name.substr(0, kPrefix.size()), kPrefix) ||
@@ -75,7 +75,7 @@ UniformStretch StretchOf(const ScheduleShape& shape, const ScheduleCosts& costs)
     }
     stretch.longest_pass = std::max({stretch.longest_pass, forwards, backwards});
   }
-  // Nothing takes time: there is nothing to stretch for.
+  // If nothing takes time, there is nothing to stretch for.
   return stretch.longest_chunk > 0 ? stretch : UniformStretch{};
 }
 

@@ -1,5 +1,5 @@
-// Which schedule, as a value with a name: what a job file asks for and a planner answers. All
-// stages build the same table from it.
+// A schedule as a value with a name: what a job file asks for and a planner answers. All stages
+// build the same table from it.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ enum class ScheduleKind : uint8_t {
   kGPipe,
   kOneForwardOneBackward,
   kInterleaved,
-  kGrouped,      // GIS(g); with as many as there are stages GIS
+  kGrouped,      // GIS(g); GIS if g is the number of stages
   kGroupedHalf,  // GIS-H: the smallest group
   kUniform,
   kZeroBubbleH1,
@@ -30,7 +30,7 @@ enum class ScheduleKind : uint8_t {
 
 struct ScheduleChoice {
   ScheduleKind kind = ScheduleKind::kOneForwardOneBackward;
-  int group = 0;  // of kGrouped: microbatches; 0: as many as there are stages
+  int group = 0;  // of kGrouped: microbatches; 0: the number of stages
 
   bool operator==(const ScheduleChoice&) const = default;
 };
@@ -38,18 +38,19 @@ struct ScheduleChoice {
 // "GPipe", "1F1B", "interleaved", "GIS(4)", "GIS", "GIS-H", "PO", "ZB-H1", "ZB-H2", "ZB-V",
 // "V-Half", "V-Min", "accumulation".
 std::string ToString(const ScheduleChoice& choice);
-// InvalidArgument with all names for anything else; capitals do not matter.
+// Ignores case. InvalidArgument, listing all names, for anything else.
 absl::StatusOr<ScheduleChoice> ParseScheduleName(std::string_view name);
 
-// How a schedule's chunks lie.
+// Returns how a schedule's chunks are placed.
 Placement PlacementOf(const ScheduleChoice& choice);
 
-// InvalidArgument where the schedule is not made for so many stages or chunks, with those it is
-// made for.
+// InvalidArgument if the schedule does not support this many stages or chunks, saying which it
+// supports.
 absl::Status CheckChoice(const ScheduleChoice& choice, int stages, int chunks);
 
-// With messages and without transfers. The choice passes CheckChoice. Schedules whose order depends
-// on how long passes take (PO, V-shaped) are made for `costs`; none: all take the same time.
+// Includes messages, but no transfers. The choice must pass CheckChoice. Schedules whose order
+// depends on how long passes take (PO, V-shaped) are made for `costs`; none: all take the same
+// time.
 Schedule BuildSchedule(const ScheduleChoice& choice, int stages, int chunks, int microbatches,
                        const ScheduleCosts* costs = nullptr);
 

@@ -1,5 +1,5 @@
-// When each stage computes what, from the simulation of a schedule, with nothing begun earlier than
-// it is needed: what transfers are placed around.
+// When each stage computes what, from the simulation of a schedule, starting nothing earlier than
+// needed: transfers are placed around it.
 #pragma once
 
 #include <cstddef>
@@ -20,9 +20,9 @@ struct ComputeTimes {
   size_t size() const { return actions.size(); }
 };
 
-// By stage. The forwards that a stage runs ahead of its first backward begin as late as neither the
-// stage's next action nor the forward of the next virtual stage waits for them. `times` are the
-// schedule's, with the spans of compute.
+// Returns the times by stage. The forwards that a stage runs ahead of its first backward begin as
+// late as possible without delaying the stage's next action or the forward of the next virtual
+// stage. `times` are the schedule's, with the spans of compute.
 std::vector<ComputeTimes> LatestComputeTimes(const Schedule& schedule, const ScheduleCosts& costs,
                                              const ScheduleTimes& times);
 

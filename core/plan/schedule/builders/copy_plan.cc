@@ -13,7 +13,7 @@ namespace {
 
 constexpr double kNever = std::numeric_limits<double>::max();
 
-// What rounding may add to a sum of times.
+// The most that rounding may add to a sum of times.
 double Rounding(double time) { return 1e-9 * std::abs(time); }
 
 // The jobs of one device, each direction in its order.
@@ -22,7 +22,7 @@ struct Device {
   std::vector<size_t> reloads;   // by `due`
   size_t next_offload = 0;
   size_t next_reload = 0;
-  double free = 0;  // its stream; where it has two, that for offloads
+  double free = 0;  // when its stream is free; of two streams, the one for offloads
 };
 
 class Copies {
@@ -42,7 +42,7 @@ class Copies {
     std::ranges::stable_sort(by_due_, {}, [&](size_t job) { return jobs[job].due; });
     std::array<double, 2> behind = {kNever, kNever};
     for (const size_t job : std::views::reverse(by_due_)) {
-      // Devices behind a switch reload one after the other, others each for itself.
+      // Devices behind a switch reload one after the other, others independently.
       double& next = behind[streams.paired ? 0 : jobs[job].device];
       next = std::min(next, jobs[job].due) - jobs[job].reload;
       planned_[job].reload_begin = next;
@@ -63,8 +63,8 @@ class Copies {
   }
 
  private:
-  // The time up to which nothing begins on the device; kNever: it is done. Where a device has two
-  // streams its reloads are all as late as possible and need no walk.
+  // Returns the time up to which nothing begins on the device; kNever: it is done. If a device has
+  // two streams, all its reloads are as late as possible and need no walk.
   double NextTime(const Device& device) const {
     double time = kNever;
     if (device.next_offload < device.offloads.size()) {
@@ -76,7 +76,7 @@ class Copies {
     return time;
   }
 
-  // The first time at which the job's offload can begin.
+  // Returns the first time at which the job's offload can begin.
   double BeginOf(const Device& device, size_t job) const {
     return std::max({device.free, jobs_[job].ready, offload_lane_});
   }
@@ -88,7 +88,7 @@ class Copies {
       next_begin = BeginOf(device, job);
       const double end = next_begin + jobs_[job].offload;
       if (settled_[job] || end > planned_[job].reload_begin + Rounding(end)) {
-        settled_[job] = true;  // it stays
+        settled_[job] = true;  // it stays on the device
         ++device.next_offload;
         return;
       }
@@ -107,11 +107,11 @@ class Copies {
     if (ended_[job] != kNever) {
       Reload(device, job, next_begin);
     }
-    settled_[job] = true;  // reloaded, or due before its offload has had its turn: it stays
+    settled_[job] = true;  // reloaded, or due before its offload got a turn: it stays on the device
   }
 
-  // Earlier than it has to, so that it ends where the next offload, which does not fit before it,
-  // can begin.
+  // Reloads earlier than necessary, so that it ends where the next offload, which does not fit
+  // before it, can begin.
   void Reload(Device& device, size_t job, double next_offload_begin) {
     double& begin = planned_[job].reload_begin;
     const CopyJob& of = jobs_[job];
@@ -124,7 +124,7 @@ class Copies {
     reload_lane_ = streams_.paired ? std::max(reload_lane_, device.free) : 0;
   }
 
-  // Whether a reload behind the same switch that is due before this one has to begin before `end`.
+  // Whether a reload behind the same switch that is due before this one must begin before `end`.
   bool DelaysAnother(size_t job, double end) {
     if (!streams_.paired) {
       return false;
@@ -138,13 +138,13 @@ class Copies {
 
   std::span<const CopyJob> jobs_;
   CopyStreams streams_;
-  std::vector<PlannedCopy> planned_;  // reloads as late as possible, until they are walked past
+  std::vector<PlannedCopy> planned_;  // reloads as late as possible, until the walk has passed them
   std::vector<double> ended_;         // offloads
   std::vector<bool> settled_;
   std::vector<size_t> by_due_;
   size_t next_due_ = 0;
   std::array<Device, 2> devices_;
-  double offload_lane_ = 0;  // when the switch is free, of devices that share one
+  double offload_lane_ = 0;  // when the switch is free, for devices that share one
   double reload_lane_ = 0;
 };
 

@@ -23,7 +23,7 @@ TEST(PlanCopies, OffloadsAtOnceAndReloadsAsLateAsItMay) {
 TEST(PlanCopies, AnOffloadThatDoesNotFitBeforeAReloadLetsItGoFirst) {
   const std::vector<CopyJob> jobs = {{.ready = 0, .due = 10, .offload = 2, .reload = 2},
                                      {.ready = 7, .due = 30, .offload = 2, .reload = 2}};
-  // 7 to 9 would be in the way of the reload from 8 on, which so comes before.
+  // 7 to 9 would overlap the reload from 8 on, which therefore moves earlier.
   const auto copies = PlanCopies(jobs, {});
   EXPECT_EQ(copies[0].reload_begin, 5);
   EXPECT_EQ(copies[1].offload_begin, 7);

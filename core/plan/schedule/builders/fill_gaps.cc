@@ -18,7 +18,7 @@ namespace {
 constexpr double kNotYet = std::numeric_limits<double>::max();
 constexpr int kKinds = 6;  // F, B and W of two chunks
 
-// An order of kinds: "B1 F1 ..." as places of a kind's operation and chunk.
+// An order of kinds: "B1 F1 ..." as the index of a kind's operation and chunk.
 using Order = std::array<int, kKinds>;
 
 constexpr int KindOf(char operation, int chunk) {
@@ -38,11 +38,12 @@ int KindOf(const Action& action) {
                 action.chunk);
 }
 
-// Which of several actions that are ready goes first.
+// Which of several ready actions goes first.
 struct Rule {
-  std::optional<Order> first;   // by kind; none: as the list has it
+  std::optional<Order> first;   // by kind; none: as in the list
   bool chunks_in_turn = false;  // F, B and W each stay in the order of the list
-  std::optional<Order> last;    // by kind, for a stage's last forwards and what comes with them
+  // by kind, for a stage's last forwards and the actions that go with them
+  std::optional<Order> last;
 };
 
 struct Place {
@@ -84,7 +85,7 @@ class Filling {
     }
   }
 
-  // Nothing where the stages wait for ever.
+  // Returns nothing if the stages wait forever.
   std::optional<Filled> Run() {
     while (!events_.empty()) {
       const auto [time, stage] = events_.top();
@@ -114,7 +115,7 @@ class Filling {
   }
 
   // A forward that others may overtake leaves room for one of each later chunk, without which
-  // nothing is ever given back.
+  // nothing would ever be freed.
   bool Ready(int number, const Action& action, double time) const {
     const Stage& stage = stages_[number];
     const int here = shape_.VirtualStageOf(number, action.chunk);
@@ -142,7 +143,7 @@ class Filling {
     return other == nullptr || Head(stage, kind)->place < other->place;
   }
 
-  // The kind of the action to run now, -1 where none is ready.
+  // Returns the kind of the action to run now, -1 if none is ready.
   int Choose(int number, double time) const {
     const Stage& stage = stages_[number];
     const bool last = rule_.last.has_value() && static_cast<int>(stage.next[KindOf('F', 0)]) >=
@@ -205,7 +206,7 @@ class Filling {
   const ScheduleCosts& costs_;
   const Rule& rule_;
   std::vector<Stage> stages_;
-  std::vector<double> forwards_;  // when the result is where it is used
+  std::vector<double> forwards_;  // when the result arrives where it is used
   std::vector<double> backwards_;
   std::priority_queue<std::pair<double, int>, std::vector<std::pair<double, int>>, std::greater<>>
       events_;

@@ -1,4 +1,4 @@
-// What the runtime will take of memory, and the buffers of its messages, from the lists alone.
+// The memory that the runtime will take, and the buffers of its messages, from the lists only.
 #include <algorithm>
 
 #include "core/plan/memory/stage_memory.h"
@@ -71,7 +71,7 @@ TEST(StageMemory, MessagesWithinAStageAreItsOwn) {
         .Of(MemoryPool::kMessages)
         .peak;
   };
-  const Schedule alone = GPipe(1, 3, 2);  // F0.0 F0.1 F1.0 ...: two wait, and the one being made
+  const Schedule alone = GPipe(1, 3, 2);  // F0.0 F0.1 F1.0 ...: two wait, plus the one being made
   EXPECT_EQ(messages(alone, 0), 30);
   const Schedule looped = GPipe(2, 3, 2);
   EXPECT_EQ(messages(looped, 0), 0);
@@ -128,8 +128,8 @@ TEST(MessageQueues, NobodyStandsStillForBuffersAndAllMessagesAreCounted) {
   }
 }
 
-// Stage 0 makes thirteen forwards before the gradient that stage 1 wants ahead of all but the first
-// of them.
+// Stage 0 makes thirteen forwards before the gradient that stage 1 awaits before all but its first
+// one.
 TEST(MessageQueues, HaveMoreSendBuffersWhereTheListsNeedThem) {
   constexpr int kMicrobatches = 13;
   Schedule schedule{.name = "far ahead",

@@ -12,15 +12,14 @@
 namespace shoal::plan {
 namespace {
 
-// An action to put before a compute action of the list.
+// An action to insert before a compute action of the list.
 struct Insertion {
   double time = 0;
-  int rank = 0;  // at one time releases come first, but for one at the place of its own offload
+  int rank = 0;  // at equal times releases come first, except one where its own offload is inserted
   Action action;
 };
 
-// The insertions of one stage, by the place of the compute action that they stand before and there
-// in their order.
+// The insertions of one stage, by the index of the compute action that they precede, in order.
 class Insertions {
  public:
   Insertions(size_t places, const std::vector<PlacedOffload>& placed, int stage,
@@ -73,7 +72,7 @@ class Insertions {
   std::vector<Insertion> all_;
 };
 
-// Of a stage's activations those that are chosen.
+// Adds the chosen ones of a stage's activations.
 void AddCandidates(int stage, const ComputeTimes& times, const ScheduleShape& shape,
                    const ScheduleCosts& costs, const std::vector<bool>& chosen,
                    std::vector<OffloadCandidate>& candidates) {
@@ -101,7 +100,7 @@ void AddCandidates(int stage, const ComputeTimes& times, const ScheduleShape& sh
   }
 }
 
-// The list with the insertions before their compute actions.
+// Returns the list with the insertions before their compute actions.
 StageActions Merged(const StageActions& actions, const Insertions& insertions) {
   StageActions merged;
   merged.reserve(actions.size() + insertions.size());

@@ -67,7 +67,7 @@ double OffloadPlacing::ReleaseTime(const PlacedOffload& placed) const {
 }
 
 // A copy is issued when the compute before it has ended; a release stands where nobody waits for
-// its offload. Both are mostly near the forward, the reload near the backward.
+// its offload. Both are usually near the forward, the reload near the backward.
 PlacedOffload OffloadPlacing::Placed(const OffloadCandidate& candidate,
                                      const PlannedCopy& copy) const {
   const ComputeTimes& times = times_[candidate.stage];
@@ -104,9 +104,9 @@ std::vector<PlannedCopy> OffloadPlacing::Plan(std::span<const OffloadCandidate> 
   return PlanCopies(jobs, streams_);
 }
 
-// How many of the candidates, the longest lived first, are offloaded. The largest number with which
-// all are moved is searched for, to a part in 32; of the numbers tried, that which leaves least on
-// the devices at once.
+// Returns how many of the candidates, the longest lived first, are offloaded. Searches for the
+// largest number with which all are moved, to within a part in 32, and takes of the numbers tried
+// the one that leaves least on the devices at once.
 size_t OffloadPlacing::CountThatFits(std::span<const OffloadCandidate> candidates) const {
   size_t best = 0;
   double least = std::numeric_limits<double>::max();
@@ -131,10 +131,10 @@ size_t OffloadPlacing::CountThatFits(std::span<const OffloadCandidate> candidate
   return best;
 }
 
-// Bytes that the stages hold at the most, added up.
+// Returns the sum of the stages' peaks in bytes.
 double OffloadPlacing::PeaksWith(std::span<const OffloadCandidate> candidates,
                                  std::span<const PlannedCopy> copies) const {
-  std::array<std::vector<double>, 2> changes;  // before each place of the list
+  std::array<std::vector<double>, 2> changes;  // before each index of the list
   for (size_t device = 0; device < changes.size(); ++device) {
     changes[device].resize(held_[device].size() + 1);
   }

@@ -1,5 +1,5 @@
-// Which of the candidates of one device, or of two that share a switch, are offloaded, and where in
-// the lists their transfers stand: the heart of core/plan/schedule/builders/offload.h.
+// Decides which candidates of one device, or of two that share a switch, are offloaded, and where
+// in the lists their transfers stand: the heart of core/plan/schedule/builders/offload.h.
 #pragma once
 
 #include <array>
@@ -18,7 +18,7 @@ struct OffloadCandidate {
   int stage = 0;
   int chunk = 0;
   int microbatch = 0;
-  size_t forward_place = 0;  // of the stage's compute actions
+  size_t forward_place = 0;  // among the stage's compute actions
   size_t backward_place = 0;
   double forward_end = 0;
   double backward_begin = 0;
@@ -30,18 +30,18 @@ struct OffloadCandidate {
 struct PlacedOffload {
   OffloadCandidate candidate;
   PlannedCopy copy;
-  // Places of the stage's compute actions before which the transfers stand.
+  // Indices of the stage's compute actions before which the transfers stand.
   size_t offload = 0;
   size_t release = 0;
-  size_t prepare = 0;  // and reload
+  size_t prepare = 0;  // also of reload
 
-  // Compute runs in between without that memory.
+  // Whether compute runs in between without that memory.
   bool Gains() const { return release < prepare; }
 };
 
 class OffloadPlacing {
  public:
-  // Stages first_stage to first_stage + stages - 1, two at most; `times` of all stages.
+  // Stages first_stage to first_stage + stages - 1, at most two; `times` of all stages.
   OffloadPlacing(std::span<const ComputeTimes> times, const ScheduleCosts& costs,
                  CopyStreams streams, int first_stage, int stages);
 
@@ -52,7 +52,7 @@ class OffloadPlacing {
   };
   Result Choose(std::vector<OffloadCandidate> candidates);
 
-  // When the memory of a placed one is given back, by plan.
+  // Returns when the plan frees the memory of a placed candidate.
   double ReleaseTime(const PlacedOffload& placed) const;
 
  private:
@@ -65,10 +65,10 @@ class OffloadPlacing {
   std::span<const ComputeTimes> times_;
   CopyStreams streams_;
   int first_stage_;
-  // Behind a switch copies run in the order in which they are ready and not as planned: each may
-  // come later by about one copy of the neighbour.
+  // Behind a switch copies run in the order in which they become ready, not as planned: each may be
+  // late by about one copy of the neighbour.
   double margin_ = 0;
-  std::array<std::vector<double>, 2> held_;  // bytes by place of the list, with nothing offloaded
+  std::array<std::vector<double>, 2> held_;  // bytes by index in the list, with nothing offloaded
 };
 
 }  // namespace shoal::plan

@@ -59,11 +59,10 @@ TEST(Offload, FullOffloadKeepsThePeakWhereStagesGrow) {
 TEST(Offload, HalfOffloadTakesTheLongestLifespansAway) {
   for (const int stages : {4, 8, 16}) {
     for (const int chunks : {2, 4, 8}) {
-      // A device that copies half of its activations does so for as long as it computes where k
-      // = 2.
+      // With k = 2 a device that copies half of its activations copies for as long as it computes.
       for (const double k : {1.0, 1.5}) {
         const Offloaded half = OffloadUniform(stages, chunks, 4 * stages, (chunks + 1) / 2, k);
-        // The activations of the other chunks and those under way.
+        // The activations of the other chunks and those in flight.
         const double under_way = k > 1 ? 5 : 4;
         EXPECT_LE(half.after.PeakActivations(), stages * (chunks + 2) / 8.0 + under_way);
         EXPECT_LE(half.after.makespan, half.before.makespan);
@@ -85,7 +84,7 @@ TEST(Offload, AsMuchAsTheCopiesHaveTimeForAndNoErrorBeyond) {
       EXPECT_LE(static_cast<double>(simplex.plan.offloaded), 8 * 64 * 4 / k * 1.02);
       EXPECT_LT(simplex.after.PeakActivations(), simplex.before.PeakActivations());
       EXPECT_LE(duplex.after.PeakActivations(), simplex.after.PeakActivations());
-      // Neighbours behind one switch now and then wait for each other.
+      // Neighbours behind one switch wait for each other now and then.
       const Offloaded paired = OffloadUniform(8, 4, 64, q, k, {.paired = true});
       EXPECT_LE(paired.after.makespan, paired.before.makespan * 1.05) << k << " " << q;
       EXPECT_LT(paired.after.PeakActivations(), paired.before.PeakActivations());

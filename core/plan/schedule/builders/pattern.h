@@ -14,17 +14,17 @@ struct PassItem {
 };
 
 // Groups of `group` microbatches; in each group the chunks in turn (the last first for `backward`),
-// in each chunk the group's microbatches. The last group is whole too, with microbatches that there
-// are not.
+// in each chunk the group's microbatches. The last group is whole too, including microbatches that
+// do not exist.
 std::vector<PassItem> GroupedPass(const ScheduleShape& shape, int group, bool backward);
 
-// A stage's list: the first `ahead` forwards, then backward and forward in turn, items of
-// microbatches that there are not left out.
+// Returns a stage's list: the first `ahead` forwards, then alternately backward and forward,
+// without the items of microbatches that do not exist.
 StageActions AlternatingStage(const ScheduleShape& shape, const std::vector<PassItem>& forwards,
                               const std::vector<PassItem>& backwards, int ahead,
                               bool split_backward);
 
-// The schedule of these lists, with messages.
+// Returns the schedule of these lists, including messages.
 Schedule WithMessages(std::string name, const ScheduleShape& shape,
                       std::vector<StageActions> stages);
 

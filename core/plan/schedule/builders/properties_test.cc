@@ -1,5 +1,5 @@
-// What every schedule keeps to, of whatever builder, shape, costs and transfers: nobody waits for
-// ever, all memory comes back, copies are where and when they may be.
+// What every schedule satisfies, with any builder, shape, costs and transfers: nobody waits
+// forever, all memory is freed, copies run only where and when they may.
 #include <algorithm>
 #include <iterator>
 #include <map>
@@ -19,8 +19,8 @@ namespace {
 
 constexpr ScheduleLimits kLimits = {.stages = 32, .chunks = 8, .microbatches = 128};
 
-// What is taken is given back, once; and gradients of weights are made in the order of
-// microbatches, on which the bits of their sums may depend.
+// What is taken is freed once; and weight gradients are made in the order of microbatches, on which
+// the bits of their sums may depend.
 void ExpectAllComesBack(const Schedule& schedule) {
   for (const StageActions& actions : schedule.stages) {
     int on_device = 0;
@@ -50,7 +50,7 @@ void ExpectAllComesBack(const Schedule& schedule) {
   }
 }
 
-// No two overlap; begins and ends touch within rounding.
+// No two overlap; starts and ends coincide within rounding.
 void ExpectOneAtATime(std::vector<ActionSpan> spans) {
   std::ranges::sort(spans, {},
                     [](const ActionSpan& span) { return std::pair(span.begin, span.end); });
@@ -66,7 +66,7 @@ std::vector<ActionSpan> SpansOf(const ScheduleTimes& times, int stage, Lane lane
   return spans;
 }
 
-// Of every activation: F ends, then its offload, then its reload, then B begins.
+// For every activation: F ends, then its offload, then its reload, then B begins.
 void ExpectCopiesInOrder(const Schedule& schedule, const ScheduleTimes& times, int stage) {
   struct Times {
     double forward_end = 0;

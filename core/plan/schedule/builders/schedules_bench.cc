@@ -1,5 +1,5 @@
-// How long schedules take to build, time and furnish with offloads: the planner does all of it for
-// tens of candidates, and every stage for its own schedule in every step.
+// How long it takes to build and time schedules and add offloads to them: the planner does all of
+// it for tens of candidates, and every stage for its own schedule in every step.
 #include "benchmark/benchmark.h"
 #include "core/plan/schedule/builders/builders.h"
 #include "core/plan/schedule/builders/offload.h"

@@ -1,5 +1,5 @@
-// The theory of pipeline schedules, held: memory and bubbles of each are what its formula says,
-// exactly where it is exact.
+// Compares schedules with theory: memory and bubbles of each are what its formula says, exactly
+// where it is exact.
 #include <algorithm>
 #include <functional>
 #include <vector>
@@ -194,7 +194,7 @@ TEST(Simulation, GradientsAreHeldFromASplitBackwardToItsWeights) {
   // The first stage's weights' backward follows its B at once, with all activations still there.
   EXPECT_EQ(peak(GroupedInterleaved(4, 2, 8, 4)), 8 * 100 + 7);
   EXPECT_EQ(peak(OneForwardOneBackward(4, 8)), 4 * 100);
-  // The last stage of H1 has three weights' backwards put off.
+  // The last stage of H1 has postponed three weights' backwards.
   const Schedule zero_bubble = ZeroBubbleH1(4, 8);
   const auto times = SimulateSchedule(zero_bubble, ScheduleCosts(zero_bubble.shape, cost));
   EXPECT_EQ(times->stages[0].peak_device_bytes, 4 * 100 + 7);

@@ -19,7 +19,7 @@ struct ScheduleLimits {
   int microbatches = 64;
 };
 
-// Of any builder; small shapes are as likely as large ones.
+// From any builder; small shapes are as likely as large ones.
 inline Schedule RandomSchedule(Random& random, ScheduleLimits limits = {}) {
   const auto up_to = [&](int most) {
     return static_cast<int>(random.Between(1, random.Between(1, most)));
@@ -53,9 +53,9 @@ inline Schedule RandomSchedule(Random& random, ScheduleLimits limits = {}) {
   }
 }
 
-// Microbatches of unequal lengths through chunks of unequal sizes; all of a chunk's activations
-// move in an offload. `copying` is the time of a copy over that of a forward, about. Bytes are
-// whole multiples of `alignment`, none of them in one chunk of eight.
+// Microbatches of unequal lengths through chunks of unequal sizes; an offload moves all of a
+// chunk's activations. `copying` is roughly the time of a copy divided by that of a forward. Bytes
+// are multiples of `alignment`; one chunk in eight has none.
 inline ScheduleCosts RandomCosts(Random& random, const ScheduleShape& shape, double copying,
                                  int64_t alignment = 1) {
   ScheduleCosts costs(shape, {});
@@ -86,7 +86,7 @@ inline ScheduleCosts RandomCosts(Random& random, const ScheduleShape& shape, dou
   return costs;
 }
 
-// Three of four of those that have any bytes.
+// Chooses three of four of those that have any bytes.
 inline OffloadChoice RandomChoice(Random& random, const ScheduleShape& shape,
                                   const ScheduleCosts& costs) {
   OffloadChoice choice = FirstChunks(shape, 0);

@@ -11,7 +11,7 @@ namespace shoal::plan {
 namespace {
 
 // The unit slots of the block, of which each microbatch takes three (F, B, W) for each chunk.
-// Passes through a chunk are 3K slots apart, and one more turn of three whenever that would meet a
+// Passes through a chunk are 3K slots apart, and one more turn of three whenever that would hit a
 // slot that is taken modulo 3v.
 struct Block {
   Block(int stages, int chunks, int apart)

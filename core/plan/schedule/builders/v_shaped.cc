@@ -1,7 +1,7 @@
 // The V-shaped schedules of "Pipeline Parallelism with Controllable Memory" (Qi et al. 2024): each
-// stage has two chunks, the second on the way back, so that the long lifespans of one are met by
-// the short ones of the other and all stages hold the same. How far apart the passes of
-// neighbouring stages begin sets the lifespans and so the memory.
+// stage has two chunks, the second on the way back, so that short lifespans of one make up for long
+// ones of the other and all stages hold the same. The distance between passes of neighbouring
+// stages determines the lifespans and thus the memory.
 #include <algorithm>
 #include <array>
 #include <cstdint>
@@ -36,7 +36,8 @@ struct StageSlots {
   std::array<int, 2> weights;
 };
 
-// The slots of stage `i` with these gaps at the three turns; false where two passes would meet.
+// Returns the slots of stage `i` with these gaps at the three turns; false if two passes would
+// collide.
 bool SlotsOf(int stages, int i, const Distances& by, const std::array<int, 3>& gaps,
              StageSlots& slots) {
   const int last = stages - 1;
@@ -63,7 +64,7 @@ bool SlotsOf(int stages, int i, const Distances& by, const std::array<int, 3>& g
   return true;
 }
 
-// The smallest gaps at the turns with which the passes meet on no stage.
+// Finds the smallest gaps at the turns with which passes collide on no stage.
 std::vector<StageSlots> PatternOf(int stages, const Distances& by) {
   std::vector<std::array<int, 3>> all;
   for (int first = 0; first < kPeriod; ++first) {

@@ -1,4 +1,4 @@
-// Memory and bubbles of the V-shaped schedules, and that they are whole at any shape.
+// Memory and bubbles of the V-shaped schedules, and that they are complete at any shape.
 #include <algorithm>
 
 #include "core/plan/schedule/builders/builders.h"
@@ -12,7 +12,7 @@ namespace {
 
 struct Measured {
   int peak = 0;
-  double bubble = 0;        // over all, of the stage that waits longest
+  double bubble = 0;        // over everything, of the stage that waits longest
   double local_bubble = 0;  // between a stage's own first and last action
 };
 
@@ -28,9 +28,9 @@ Measured Measure(const Schedule& schedule) {
   return measured;
 }
 
-// Of the waits of all that the second stage is a slot later than the first, and so on, cannot be
-// helped. What is more than that is the schedule's; the literature has none of it for ZB-V, two
-// fifths of 1F1B's bubble for V-Half and two thirds for V-Min.
+// That the second stage starts a slot later than the first, and so on, cannot be avoided. Waits
+// beyond that are the schedule's: according to the literature none for ZB-V, two fifths of 1F1B's
+// bubble for V-Half and two thirds for V-Min.
 TEST(VShaped, MemoryIsTheFormulaAndBubblesAreSharesOfOneForwardOneBackwards) {
   for (const int stages : {1, 2, 3, 4, 5, 6, 7, 8, 12, 16, 32}) {
     const int microbatches = 4 * stages;
@@ -64,7 +64,7 @@ TEST(VShaped, TheOrderIsMadeForTheCosts) {
       };
       // However many microbatches there are: 1F1B's is 6 (stages - 1).
       EXPECT_LE(bubble(ZeroBubbleV(stages, microbatches, &costs)), 0.4 * 6 * (stages - 1));
-      // Made for equal costs, each microbatch waits once more.
+      // When made for equal costs, each microbatch waits once more.
       EXPECT_GT(bubble(VMin(stages, microbatches)), microbatches / 2.0);
       EXPECT_LE(bubble(VHalf(stages, microbatches, &costs)),
                 bubble(VHalf(stages, microbatches)) * (1 + 1e-9));

@@ -6,7 +6,7 @@
 namespace shoal::plan {
 namespace {
 
-// One chunk: `ahead` forwards, then B and F in turn with the weights' backwards `behind`
+// One chunk: `ahead` forwards, then alternately B and F, with the weights' backwards `behind`
 // microbatches after their B.
 StageActions WeightsBehind(int microbatches, int ahead, int behind) {
   StageActions actions;
@@ -17,7 +17,7 @@ StageActions WeightsBehind(int microbatches, int ahead, int behind) {
   }
   for (int backward = 0; backward < microbatches; ++backward) {
     actions.push_back({Operation::kBackwardInput, 0, backward});
-    // Where no forward is left to run, the weights' backwards fill the wait for the next gradient.
+    // When no forward is left, the weights' backwards fill the wait for the next gradient.
     if (backward >= behind || forward == microbatches) {
       actions.push_back({Operation::kBackwardWeights, 0, weights++});
     }

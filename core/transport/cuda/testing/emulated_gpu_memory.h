@@ -1,6 +1,5 @@
-// What transports reach emulated GPUs by (core/gpu/fake_cuda): GpuMemory over the
-// runtime's functions, which pins memory of the host as the driver does. Counts its copies, and
-// those of memory of the host that is not pinned.
+// GpuMemory for emulated GPUs (core/gpu/fake_cuda), over the runtime's functions; pins host memory
+// as the driver does. Counts its copies, and those that touch unpinned host memory.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -26,7 +25,7 @@ namespace shoal::transport {
 
 class EmulatedGpuMemory final : public GpuMemory {
  public:
-  // `seen`: the GPUs that a process with this would see, by number.
+  // `seen`: numbers of the GPUs that this process would see.
   explicit EmulatedGpuMemory(bool pins_read_only = false, std::vector<int> seen = {0})
       : seen_(std::move(seen)), devices_(seen_.size()), pins_(pins_read_only) {
     for (size_t i = 0; i < seen_.size(); ++i) {
@@ -128,10 +127,10 @@ class EmulatedGpuMemory final : public GpuMemory {
   std::atomic<int64_t> copies{0};
   std::atomic<int64_t> pageable{0};
   std::atomic<int64_t> open_shares{0};
-  std::atomic<bool> closes{true};  // false: as in a process that hangs
+  std::atomic<bool> closes{true};  // false: behaves as a process that hangs
 
  private:
-  // Zeros where it is not there.
+  // Returns zeros for a GPU that does not exist.
   static std::array<char, 16> Uuid(int gpu) {
     cudaDeviceProp properties = {};
     std::array<char, 16> uuid = {};
@@ -143,9 +142,9 @@ class EmulatedGpuMemory final : public GpuMemory {
   }
 
   const std::vector<int> seen_;
-  std::vector<GpuDevice> devices_;  // by place in seen_
+  std::vector<GpuDevice> devices_;  // by index in seen_
   absl::Mutex mutex_;
-  HostPins pins_;  // guarded by mutex_ but for what it was made with
+  HostPins pins_;  // guarded by mutex_, except what the constructor set
 };
 
 }  // namespace shoal::transport

@@ -1,4 +1,4 @@
-// What posters hear: acknowledgements, repeats and their end, completions in order.
+// What posters learn: acknowledgements, retries and their end, completions in order.
 #include <algorithm>
 #include <array>
 
@@ -8,7 +8,7 @@
 namespace shoal::transport {
 namespace {
 
-constexpr uint8_t kForEver = 7;  // of retry counts; soft-RoCE takes it so for both of them
+constexpr uint8_t kForEver = 7;  // value of a retry count; soft-RoCE treats both counts so
 
 // The wait for a receiver that is not ready, in units of 10 us, by code.
 constexpr std::array<int, 32> kNotReady = {65536, 1,    2,    3,     4,     6,     8,     12,
@@ -52,8 +52,8 @@ FakeQp* FakeEngine::Reach(FakeQp& qp) {
   const bool listens = peer != nullptr && peer->device == qp.remote.device &&
                        (peer->state == IBV_QPS_RTR || peer->state == IBV_QPS_RTS) &&
                        peer->local == qp.remote && peer->remote == qp.local;
-  // A packet out of sequence is dropped: what is meant for a queue pair that is gone does not
-  // reach another that came by its number.
+  // Drops a packet out of sequence: what is meant for a destroyed queue pair does not reach another
+  // that got its number.
   if (!listens || peer->receive_sequence != qp.send_sequence) {
     return nullptr;
   }
@@ -86,7 +86,7 @@ void FakeEngine::RetryNotReady(FakeQp& qp, FakeQp& peer, FakeSend& send) {
   };
   const ibv_qp_attr& attributes = qp.attributes;
   qp.not_ready_since = std::min(qp.not_ready_since, Now());
-  // Soft-RoCE's acknowledgement timer goes on while the receiver is not ready.
+  // Soft-RoCE's acknowledgement timer keeps running while the receiver is not ready.
   if (qp.device->description.soft_roce && attributes.retry_cnt != kForEver &&
       Now() - qp.not_ready_since >= AcknowledgementTimer(attributes) * (attributes.retry_cnt + 1)) {
     fail(IBV_WC_RETRY_EXC_ERR);
@@ -119,7 +119,8 @@ bool FakeEngine::Complete(FakeQp& qp) {
   // A read's data and a later request's refusal are acknowledgements as well.
   const bool heard = IsLocal(send) || send.request.opcode == IBV_WR_RDMA_READ || qp.failing;
   if (!heard && Reach(qp) == nullptr) {
-    // The peer has gone since it took the request: whether its acknowledgement still came is open.
+    // The peer was destroyed after it took the request: whether its acknowledgement still came is
+    // open.
     using Acknowledgement = FakeSend::Acknowledgement;
     if (send.acknowledgement == Acknowledgement::kNotDrawn) {
       send.acknowledgement =
@@ -152,7 +153,7 @@ void FakeEngine::PushSendCompletion(FakeQp& qp, const FakeSend& send, ibv_wc_sta
     completion.opcode = CompletionOpcode(send.request.opcode);
     completion.byte_len = static_cast<uint32_t>(send.bytes);
   } else {
-    // Only the id, the status and the number mean something then: who looks at more, shall fail.
+    // Only the id, the status and the number mean something then: code that reads more should fail.
     completion.opcode = static_cast<ibv_wc_opcode>(random_.Below(256));
     completion.byte_len = static_cast<uint32_t>(random_.Next());
   }

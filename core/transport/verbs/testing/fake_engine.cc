@@ -14,7 +14,7 @@
 namespace shoal::transport {
 namespace {
 
-// The lock is given away between so many actions.
+// Releases the lock after this many actions.
 constexpr int kActionsAtOnce = 8;
 
 void Count(const UniqueFd& fd) {
@@ -208,7 +208,7 @@ void FakeEngine::WithdrawEvents(FakeCq& cq) {
 
 void FakeEngine::PushCompletion(ibv_cq* queue, const FakeCompletion& completion) {
   auto& cq = *static_cast<FakeCq*>(queue);
-  // A completion queue must have room for all that is posted: overrun, hardware stops.
+  // A completion queue must have room for everything posted: hardware stops if it is overrun.
   SHOAL_CHECK(std::ssize(cq.completions) < cq.cqe);
   cq.completions.push_back(completion);
   if (!cq.armed || cq.channel == nullptr) {

@@ -1,5 +1,5 @@
-// The devices of a fake fabric: what is connected to what, and the work that they do. Behind
-// FakeFabric and the hosts' VerbsApi, which keep the mutex.
+// The devices of a fake fabric: their connections and the work that they do. FakeFabric and the
+// hosts' VerbsApi use it and lock its mutex.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +25,7 @@ class FakeEngine {
   FakeFaults faults;
   const bool manual;
 
-  // The worker's loop, until stopping.
+  // Runs the worker's loop, until stopping.
   void Run();
   void Stop();
   bool Step() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
@@ -39,7 +39,7 @@ class FakeEngine {
   bool receives_held ABSL_GUARDED_BY(mutex) = false;
   std::vector<FakeDeviceState*> Devices(const std::string& name)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
-  // The port that an address of a path leads to, from a device.
+  // Returns the port to which an address of a path leads from a device.
   std::optional<FakePortRef> Route(const FakePortRef& from, const ibv_ah_attr& path)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
   void RaiseAsync(FakeDeviceState& device, ibv_async_event event)
@@ -56,13 +56,13 @@ class FakeEngine {
   void RemoveQueuePair(FakeQp* qp) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
   FakeQp* QueuePair(uint32_t number) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
   void EnterError(FakeQp& qp) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
-  // All of a device's that were in use.
+  // Moves all of the device's queue pairs in use into error.
   void EnterErrorOn(const FakeDeviceState& device) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
   void Reset(FakeQp& qp) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
-  // There may be something to do for it.
+  // Call when there may be something to do for it.
   void Wake(FakeQp& qp) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
   void WakeAll() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
-  // A completion queue's events that nobody has taken go with it.
+  // Withdraws a completion queue's events that nobody has taken.
   void WithdrawEvents(FakeCq& cq) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
 
  private:
@@ -72,12 +72,12 @@ class FakeEngine {
   bool StepRunnable() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
   bool RaiseLateEvents(absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
 
-  // Actions of a queue pair: false if there is nothing of the kind to do now.
-  bool Advance(FakeQp& qp) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);   // begin a request, or go on
+  // Actions of a queue pair; false if there is nothing of the kind to do now.
+  bool Advance(FakeQp& qp) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);   // begins or continues a request
   bool MoveRead(FakeQp& qp) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);  // the oldest read under way
   bool Complete(FakeQp& qp) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);  // the oldest request
   bool Deliver(FakeQp& qp) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);   // a receive's completion
-  bool Flush(FakeQp& qp) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);     // of a queue pair in error
+  bool Flush(FakeQp& qp) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);     // for a queue pair in error
 
   // Steps of requests (fake_requests.cc).
   bool Begin(FakeQp& qp, FakeSend& send) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
@@ -91,12 +91,12 @@ class FakeEngine {
   void Arrive(FakeQp& peer, const FakeSend& send, ibv_wc_status status)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
   static void Done(FakeSend& send);
-  // The request ends the queue pair once those before it have completed.
+  // Makes the request end the queue pair once those before it have completed.
   void Fail(FakeQp& qp, FakeSend& send, ibv_wc_status status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
-  // As above, and the peer's queue pair goes into error as well.
+  // Same as above, and moves the peer's queue pair into error as well.
   void Refuse(FakeQp& qp, FakeQp& peer, FakeSend& send, ibv_wc_status status, ibv_event_type event)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
-  // The peer that answers, or null.
+  // Returns the peer if it answers, or null.
   FakeQp* Reach(FakeQp& qp) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
   void RetryLater(FakeQp& qp) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
   void RetryNotReady(FakeQp& qp, FakeQp& peer, FakeSend& send) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
@@ -108,12 +108,12 @@ class FakeEngine {
   void RaiseEvent(FakeCq& cq) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
   static void Unbind(FakeMw& window);
 
-  // Memory access (fake_memory.cc). Null where the access is not allowed.
+  // Memory access (fake_memory.cc). Null if the access is not allowed.
   std::byte* LocalBytes(const FakeQp& qp, uint32_t key, uint64_t address, uint64_t bytes,
                         int access) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
   std::byte* RemoteBytes(const FakeQp& target, uint32_t key, uint64_t address, uint64_t bytes,
                          int access) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
-  // Copies between a request's pieces at an offset and flat memory. False if a piece may not be
+  // Copy between a request's pieces at an offset and flat memory. False if a piece may not be
   // accessed.
   bool Gather(const FakeQp& qp, const FakeSend& send, uint64_t offset, std::span<std::byte> into)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
@@ -129,7 +129,7 @@ class FakeEngine {
     FakeCq* cq = nullptr;
   };
   std::vector<LateEvent> late_events_ ABSL_GUARDED_BY(mutex);
-  // By the part of the key that stays when a window is bound anew.
+  // By the part of the key that stays when a window is rebound.
   std::map<uint32_t, FakeMr*> regions_ ABSL_GUARDED_BY(mutex);
   std::map<uint32_t, FakeMw*> windows_ ABSL_GUARDED_BY(mutex);
   uint32_t next_key_ ABSL_GUARDED_BY(mutex) = 1;

@@ -5,7 +5,7 @@
 namespace shoal::transport {
 namespace {
 
-// What was set for this count, which goes up.
+// Returns what was set for this count, and increments the count.
 template <typename Value>
 std::optional<Value> Take(std::map<int64_t, Value>& set, int64_t& count) {
   const auto it = set.find(count++);

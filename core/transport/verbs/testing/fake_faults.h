@@ -1,5 +1,5 @@
-// Which errors a fake fabric makes: at a given request, or drawn from the fabric's seed. All
-// counts are over the whole fabric, and from the time of the call: 0 is the next one.
+// Which errors a fake fabric makes: at a given request, or drawn from the fabric's seed. All counts
+// cover the whole fabric, from the time of the call: 0 is the next request.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -16,7 +16,7 @@
 
 namespace shoal::transport {
 
-// Chances of each kind, from 0 to 1.
+// Probability of each kind.
 struct RandomFaults {
   double request = 0;       // a send request fails, before or after it was executed
   double post = 0;          // PostSend refuses a request of the batch with ENOMEM
@@ -42,12 +42,12 @@ class FakeFaults {
   // For the fabric.
   struct RequestFault {
     ibv_wc_status status = IBV_WC_SUCCESS;
-    bool executed = false;  // the peer's memory has changed all the same
+    bool executed = false;  // the peer's memory has changed nevertheless
   };
   RequestFault OnRequest();
   int OnPost();
   int OnCall(FakeCall call);
-  // How long an event stays away; infinite: for ever.
+  // Returns how long an event is held back; infinite: forever.
   absl::Duration OnEvent();
   absl::Duration OnReceive();
   bool LosesReceive();

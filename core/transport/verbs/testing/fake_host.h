@@ -51,7 +51,8 @@ class FakeHost final : public VerbsApi {
   int PostRecv(ibv_qp* qp, ibv_recv_wr* requests, ibv_recv_wr** bad) override;
 
  private:
-  // An errno value if an object of the context may not be made now, by removal or by a fault.
+  // Returns an errno value if an object of the context may not be made now, because of a removal or
+  // a fault.
   int MayMake(ibv_context* context, FakeCall call) ABSL_EXCLUSIVE_LOCKS_REQUIRED(engine_->mutex);
   int Prepare(FakeQp& qp, const ibv_qp_attr& attributes)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(engine_->mutex);

@@ -11,7 +11,7 @@
 namespace shoal::transport {
 namespace {
 
-// The kernel waits for events to be acknowledged for as long as it takes.
+// The kernel waits as long as it takes for events to be acknowledged.
 constexpr absl::Duration kPatience = absl::Seconds(10);
 
 }  // namespace
@@ -125,8 +125,7 @@ int FakeHost::PollCq(ibv_cq* cq, int entries, ibv_wc* completions) {
     if (qp == nullptr) {
       continue;
     }
-    // The places that it stands for are free again. There are none if the queue pair has been reset
-    // since.
+    // Frees the places that it stands for. There are none if the queue pair has been reset since.
     if (polled.receive) {
       qp->receives_in_use -= std::min(qp->receives_in_use, 1u);
     } else if (!qp->send_places.empty()) {

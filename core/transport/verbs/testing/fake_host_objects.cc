@@ -1,4 +1,4 @@
-// Devices, memory and completion queues: what is made, asked and destroyed.
+// Devices, memory and completion queues: creation, queries, destruction.
 #include <sys/eventfd.h>
 #include <unistd.h>
 
@@ -27,7 +27,7 @@ Object* Failed(int error) {
   return nullptr;
 }
 
-// Waits for a descriptor's next event, if it blocks. An errno value.
+// Waits for a descriptor's next event, if it blocks. Returns an errno value.
 int TakeOne(int fd) {
   uint64_t one = 0;
   return read(fd, &one, sizeof one) == sizeof one ? 0 : errno;

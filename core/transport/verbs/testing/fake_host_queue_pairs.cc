@@ -140,7 +140,7 @@ int FakeHost::FindPath(FakeQp& qp, const ibv_qp_attr& attributes) {
     }
     Gid target;
     std::copy(std::begin(path.grh.dgid.raw), std::end(path.grh.dgid.raw), target.begin());
-    // Routes lead neither from one family to the other nor from loopback or link-local addresses to
+    // No route leads from one family to the other, nor between loopback or link-local addresses and
     // others.
     const auto bound = [](GidKind kind) {
       return kind == GidKind::kLoopback || kind == GidKind::kLinkLocal;
@@ -221,7 +221,7 @@ int FakeHost::PostOne(FakeQp& qp, const ibv_send_wr& request) {
       static_cast<uint32_t>(request.num_sge) > qp.capacity.max_send_sge) {
     return EINVAL;
   }
-  // Soft-RoCE's provider looks at what means nothing here.
+  // Soft-RoCE's provider reads fields that mean nothing here.
   if (request.opcode == IBV_WR_BIND_MW && (request.num_sge != 0 || request.imm_data != 0)) {
     return EINVAL;
   }
@@ -279,7 +279,7 @@ int FakeHost::PostRecv(ibv_qp* queue_pair, ibv_recv_wr* requests, ibv_recv_wr** 
     }
     ++qp.receives_in_use;
     if (qp.state == IBV_QPS_ERR && qp.device->description.soft_roce) {
-      continue;  // taken, and never heard of again
+      continue;  // accepted, but never completed
     }
     qp.receives.push_back(
         {requests->wr_id, {requests->sg_list, requests->sg_list + requests->num_sge}});

@@ -7,7 +7,7 @@
 namespace shoal::transport {
 namespace {
 
-// A key is an index, which is never given again, and eight bits that windows change.
+// A key is an index, which is never reused, and eight bits that windows change.
 constexpr uint32_t IndexOf(uint32_t key) { return key >> 8; }
 
 bool Within(uint64_t address, uint64_t bytes, uint64_t begin, uint64_t length) {
@@ -23,7 +23,7 @@ bool Within(uint64_t address, uint64_t bytes, const ibv_mr& region) {
 void FakeEngine::AddRegion(FakeMr* region) {
   const uint32_t index = next_key_++;
   region->handle = index;
-  // Unlike each other, so that neither passes for the other.
+  // Different from each other, so that neither passes for the other.
   region->rkey = (index << 8) | static_cast<uint32_t>(random_.Below(256));
   region->lkey = region->rkey ^ 0x5A;
   regions_[index] = region;

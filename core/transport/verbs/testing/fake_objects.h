@@ -1,5 +1,5 @@
-// What the fake fabric's handles point to: libibverbs' own structs, with what the device knows of
-// them. Guarded by the engine's mutex.
+// What the fake fabric's handles point to: libibverbs' own structs, with the device's state added.
+// Guarded by the engine's mutex.
 #pragma once
 
 #include <cstddef>
@@ -25,7 +25,7 @@ struct FakeDeviceState {
   std::vector<FakeContext*> contexts;
 };
 
-// A port of a device, as an address leads to it.
+// A port of a device, which an address leads to.
 struct FakePortRef {
   FakeDeviceState* device = nullptr;
   int port = 0;  // from 1
@@ -51,9 +51,9 @@ struct FakeMr : ibv_mr {
 };
 
 struct FakeMw : ibv_mw {
-  uint32_t key = 0;          // the one in force: a bind changes it, and not the struct's
+  uint32_t key = 0;          // the key in force: a bind changes it, but not the struct's
   FakeMr* region = nullptr;  // null: not bound
-  FakeQp* owner = nullptr;   // the queue pair it is bound to
+  FakeQp* owner = nullptr;   // the queue pair that it is bound to
   uint64_t begin = 0;
   uint64_t bytes = 0;
   unsigned int access = 0;
@@ -83,10 +83,10 @@ struct FakeCq : ibv_cq {
 struct FakeSend {
   enum class Phase {
     kPosted,
-    kMoving,  // under way: its bytes are being copied
-    kDone,    // its outcome is known, but not to the poster yet
+    kMoving,  // in progress: its bytes are being copied
+    kDone,    // its outcome is known, but not yet to the poster
   };
-  ibv_send_wr request = {};  // sg_list and next are not to be used
+  ibv_send_wr request = {};  // its sg_list and next must not be used
   std::vector<ibv_sge> pieces;
   std::string inlined;
   uint64_t bytes = 0;
@@ -94,7 +94,7 @@ struct FakeSend {
   Phase phase = Phase::kPosted;
   ibv_wc_status status = IBV_WC_SUCCESS;
   ibv_wc_status injected = IBV_WC_SUCCESS;  // its outcome once it has been executed
-  // Of one that is done when the peer cannot be reached any more.
+  // The acknowledgement of a request that is done when the peer becomes unreachable.
   enum class Acknowledgement { kNotDrawn, kArrived, kLost };
   Acknowledgement acknowledgement = Acknowledgement::kNotDrawn;
 };
@@ -115,7 +115,7 @@ struct FakeQp : ibv_qp {
   FakeDeviceState* device = nullptr;
   ibv_qp_cap capacity = {};
   bool signal_all = false;
-  bool runnable = false;  // is in the engine's list
+  bool runnable = false;  // in the engine's list
 
   // What ModifyQp set.
   ibv_qp_attr attributes = {};
@@ -125,17 +125,17 @@ struct FakeQp : ibv_qp {
   uint32_t receive_sequence = 0;
 
   std::deque<FakeSend> sends;  // not completed
-  size_t begun = 0;            // so many of them are done or under way
+  size_t begun = 0;            // this many of them are done or in progress
   int reads_moving = 0;
   std::deque<FakeReceive> receives;
   std::deque<FakeArrival> arrivals;
-  // Places in the queues, which are free again when the completion has been polled.
+  // Places in the queues; freed when the completion has been polled.
   uint32_t sends_in_use = 0;
   uint32_t receives_in_use = 0;
   std::deque<uint32_t> send_places;  // of completions not yet polled: how many places each frees
-  uint32_t unsignaled_places = 0;    // of requests that completed in silence since
+  uint32_t unsignaled_places = 0;    // of requests that completed unsignaled since
 
-  bool failing = false;  // a request has failed: nothing new is begun
+  bool failing = false;  // a request has failed: begin no other
   absl::Time blocked_until;
   int retries = 0;
   int not_ready_retries = 0;

@@ -99,7 +99,7 @@ void FakeEngine::BeginRemote(FakeQp& qp, FakeQp& peer, FakeSend& send) {
   }
   qp.send_sequence = (qp.send_sequence + 1) & kSequenceMask;
   peer.receive_sequence = (peer.receive_sequence + 1) & kSequenceMask;
-  // Packets larger than what the peer's path allows.
+  // Packets larger than the peer's path allows.
   const uint64_t packet = std::min<uint64_t>(send.bytes, 128u << qp.attributes.path_mtu);
   if (packet > (128u << peer.attributes.path_mtu)) {
     Refuse(qp, peer, send, IBV_WC_REM_INV_REQ_ERR, IBV_EVENT_QP_REQ_ERR);
@@ -157,7 +157,7 @@ bool FakeEngine::MoveRead(FakeQp& qp) {
     RetryLater(qp);
     return true;
   }
-  // Asked anew each time: the right may have been taken away meanwhile.
+  // Checked again each time: the right may have been removed meanwhile.
   const auto& remote = send.request.wr.rdma;
   const std::byte* from =
       RemoteBytes(*peer, remote.rkey, remote.remote_addr, send.bytes, IBV_ACCESS_REMOTE_READ);
@@ -208,7 +208,7 @@ void FakeEngine::MoveWrite(FakeQp& qp, FakeQp& peer, FakeSend& send) {
 }
 
 void FakeEngine::MoveSend(FakeQp& qp, FakeQp& peer, FakeSend& send) {
-  // Begun when there was one, and no other sender takes it.
+  // Begun when one was posted, and no other sender takes it.
   const FakeReceive& receive = peer.receives.front();
   if (send.bytes > Room(receive)) {
     Arrive(peer, send, IBV_WC_LOC_LEN_ERR);
@@ -276,7 +276,7 @@ void FakeEngine::Refuse(FakeQp& qp, FakeQp& peer, FakeSend& send, ibv_wc_status 
                         ibv_event_type event) {
   Fail(qp, send, status);
   while (MoveRead(qp)) {
-    // The peer answered the reads before this one before it came to it.
+    // The peer answered the earlier reads before it reached this one.
   }
   EnterError(peer);
   if (!peer.device->description.soft_roce) {

@@ -1,4 +1,4 @@
-// One end of a queue pair with all that it needs, for tests of the fake fabric itself.
+// One end of a queue pair with everything it needs, for tests of the fake fabric itself.
 #pragma once
 
 #include <poll.h>
@@ -19,7 +19,7 @@ namespace shoal::transport {
 constexpr int kEverything =
     IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_MW_BIND;
 
-// What a test posts; the rest of a work request follows from it.
+// What a test posts; the rest of a work request is derived from it.
 struct Work {
   uint64_t id = 0;
   ibv_wr_opcode opcode = IBV_WR_SEND;
@@ -96,7 +96,7 @@ class End {
     return api->ModifyQp(qp, &attributes,
                          IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
   }
-  // The last GID of a device of the tests is its routable one.
+  // Returns the routable GID: the last one of the tests' devices.
   ibv_gid_entry gid() const { return api->QueryGids(context).back(); }
   ibv_qp_attr Path(uint32_t number, const ibv_gid_entry& target) const {
     ibv_qp_attr attributes = {};
@@ -127,7 +127,7 @@ class End {
     attributes.max_rd_atomic = options_.reads;
     return attributes;
   }
-  // This end's half of a connection to another's queue pair.
+  // Connects this end to the peer's queue pair.
   void ConnectTo(const End& peer) {
     SHOAL_CHECK(Initialize() == 0);
     ibv_qp_attr path = Path(peer.qp->qp_num, peer.gid());
@@ -141,7 +141,7 @@ class End {
     return api->ModifyQp(qp, &attributes, IBV_QP_STATE);
   }
 
-  // Requests for PostSend, which hold their pieces.
+  // Requests for PostSend; holds their pieces.
   struct Batch {
     std::vector<ibv_send_wr> requests;
     std::vector<ibv_sge> pieces;
@@ -185,7 +185,7 @@ class End {
     ibv_recv_wr* bad = nullptr;
     return api->PostRecv(qp, &request, &bad);
   }
-  // All completions that there are.
+  // Returns all completions available.
   std::vector<ibv_wc> Poll() {
     std::vector<ibv_wc> polled(1024);
     const int count = api->PollCq(cq, 1024, polled.data());
@@ -216,7 +216,7 @@ class End {
   const Options options_;
 };
 
-// Two hosts, an end on each, connected; the test takes the steps.
+// Two hosts with a connected end on each; the test takes the steps.
 struct Link {
   explicit Link(uint64_t seed = 1) : Link(seed, End::Options(), End::Options()) {}
   Link(uint64_t seed, const End::Options& left, const End::Options& right, bool soft_roce = false,
@@ -252,7 +252,7 @@ inline bool Readable(int fd) {
   return poll(&polled, 1, 0) == 1;
 }
 
-// "id:STATUS" for each.
+// Returns "id:STATUS" for each.
 inline std::vector<std::string> Outcomes(const std::vector<ibv_wc>& completions) {
   std::vector<std::string> outcomes;
   for (const ibv_wc& completion : completions) {

@@ -1,4 +1,4 @@
-// The errors of the fake fabric: which status for what, and what becomes of both ends.
+// The errors of the fake fabric: which status for what, and their effect on both ends.
 #include "core/transport/verbs/testing/fake_verbs_end.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -10,7 +10,7 @@ using testing::ElementsAre;
 using testing::IsEmpty;
 using testing::SizeIs;
 
-// The status of one request posted by a; the link is idle afterwards.
+// Returns the status of one request posted by a; the link is idle afterwards.
 ibv_wc_status StatusOf(Link& link, const Work& work) {
   EXPECT_EQ(link.a.Post(work), 0);
   EXPECT_TRUE(link.fabric.RunUntilIdle());
@@ -114,7 +114,7 @@ TEST(FakeVerbsErrors, AReceiverThatIsNotReadyIsWaitedForSoManyTimes) {
   EXPECT_TRUE(patient.fabric.RunUntilIdle());
   EXPECT_THAT(Outcomes(patient.a.Poll()), ElementsAre("1:success"));
 
-  // Soft-RoCE's acknowledgement timer ends it all the same.
+  // Soft-RoCE's acknowledgement timer ends it nevertheless.
   Link soft(1, {.not_ready_retries = 7}, {}, true);
   EXPECT_EQ(StatusOf(soft, {.id = 1, .bytes = 8}), IBV_WC_RETRY_EXC_ERR);
 }
@@ -136,7 +136,7 @@ TEST(FakeVerbsErrors, ThePortsLargestMessageIsTheLimit) {
 }
 
 TEST(FakeVerbsErrors, MoreReadsThanTheTargetTakesAreAnInvalidRequest) {
-  // Whether so many meet there depends on how fast they are answered.
+  // Whether that many are outstanding there depends on how fast they are answered.
   const auto fails = [](uint64_t seed, uint8_t source, uint8_t target) {
     Link link(seed, {.bytes = 1 << 20, .reads = source}, {.bytes = 1 << 20, .reads = target});
     for (uint64_t id = 1; id <= 8; ++id) {
@@ -200,7 +200,7 @@ TEST(FakeVerbsErrors, InErrorEverythingOutstandingIsFlushedOnce) {
     EXPECT_THAT(sends, ElementsAre(1, 2, 3, 4, 5, 6));
     EXPECT_THAT(receives, ElementsAre(101, 102, 103, 104, 105, 106));
   }
-  // Soft-RoCE takes a receive in error and forgets it.
+  // Soft-RoCE accepts a receive in error and forgets it.
   Link soft(1, {}, {}, true);
   soft.a.PostReceive(1, 0, 8);
   ASSERT_EQ(soft.a.SetState(IBV_QPS_ERR), 0);

@@ -1,4 +1,4 @@
-// The faults to order of a fake fabric, and links and devices that go.
+// The faults that a fake fabric makes on request, and links and devices that fail.
 
 #include "core/transport/verbs/testing/fake_verbs_end.h"
 #include "gmock/gmock.h"

@@ -1,4 +1,4 @@
-// The objects of the fake fabric: states of queue pairs, windows, events, and the faults to order.
+// The objects of the fake fabric: states of queue pairs, windows, events, and faults on request.
 #include <fcntl.h>
 
 #include <thread>
@@ -113,8 +113,8 @@ class Windows : public testing::Test {
   }
 
   Link link_ = Link(1, {}, {.access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND});
-  End other_;   // on a's host, connected to
-  End target_;  // on b's
+  End other_;   // on a's host, connected to target_
+  End target_;  // on b's host
   ibv_mw* window_ = nullptr;
   uint32_t key_ = 0;
 };

@@ -252,7 +252,7 @@ TEST(FakeVerbs, StaleSendersReachNoQueuePairThatCameByTheNumber) {
   link.fabric.SetNextQueuePair(number);
   link.b.MakeQueuePair();
   ASSERT_EQ(link.b.qp->qp_num, number);
-  // Even connected to the very same queue pair: the sequence is another.
+  // Even connected to the very same queue pair, the sequence differs.
   ASSERT_EQ(link.b.Initialize(), 0);
   ibv_qp_attr path = link.b.Path(link.a.qp->qp_num, link.a.gid());
   path.rq_psn = 78;

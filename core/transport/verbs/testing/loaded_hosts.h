@@ -1,5 +1,5 @@
-// Two processes on a fake fabric, both under load, for tests that let something go wrong: what was
-// posted, what completed and what must be true afterwards.
+// Two processes on a fake fabric, both under load, for tests that make something go wrong: records
+// what was posted and what completed, and checks what must hold afterwards.
 #pragma once
 
 #include <algorithm>
@@ -26,7 +26,7 @@ namespace shoal::transport {
 inline constexpr int64_t kSlot = 4096;
 inline constexpr int64_t kSlots = 512;
 
-// Time-outs short enough for tests; errors are found by them.
+// Time-outs short enough for tests, which find errors by them.
 inline TransportOptions FastOptions() {
   TransportOptions options;
   options.keep_alive = absl::Milliseconds(400);
@@ -41,8 +41,8 @@ inline TransportOptions FastOptions() {
 
 inline uint8_t PatternOf(uint64_t id) { return static_cast<uint8_t>(1 + id % 251); }
 
-// One side of a connection under load. It writes each slot of the peer's slots at most once, so
-// that what a completion promised can be looked up afterwards, and reads from the peer's weights.
+// One side of a connection under load. Writes each of the peer's slots at most once, so that what a
+// completion promised can be checked afterwards, and reads from the peer's weights.
 class Loaded {
  public:
   Loaded(std::unique_ptr<Transport> transport, uint64_t seed)
@@ -61,7 +61,7 @@ class Loaded {
   }
   ConnectionOptions Options() { return side.Options({weights, slots}); }
 
-  // A few operations, if there is room and the connection takes them.
+  // Posts a few operations, if there is room and the connection takes them.
   void Post() {
     if (closed || connection == nullptr) {
       return;
@@ -97,7 +97,7 @@ class Loaded {
     }
   }
 
-  // Takes what has come. Every completion must be of something that is open.
+  // Takes what has come. Every completion must be of an open operation.
   void Poll() {
     Event events[16];
     side.queue().Wait(absl::Milliseconds(1));
@@ -133,7 +133,7 @@ class Loaded {
   bool idle() const { return open_writes.empty() && open_reads.empty(); }
   bool finished() const { return next_slot_ >= kSlots && idle(); }
 
-  // What completed well at this side is in the peer's slots.
+  // Checks that what completed successfully at this side is in the peer's slots.
   void ExpectWritten(Loaded& peer) const {
     for (const auto& [id, bytes] : written) {
       const auto slot = peer.slots->bytes().subspan(id * kSlot, bytes);
@@ -163,7 +163,7 @@ class Loaded {
   int64_t last_bell_ = -1;
 };
 
-// The device of a rail; which kind is drawn from the seed.
+// Returns the device of a rail, of a kind drawn from the seed.
 inline FakeDevice DrawDevice(uint64_t seed, const std::string& name, const std::string& address) {
   switch (seed % 4) {
     case 0:
@@ -181,7 +181,7 @@ inline FakeDevice DrawDevice(uint64_t seed, const std::string& name, const std::
   }
 }
 
-// Two processes on hosts of their own.
+// Two processes, each on its own host.
 class TwoHosts {
  public:
   explicit TwoHosts(uint64_t seed, int rails = 1, const TransportOptions& options = FastOptions())
@@ -207,7 +207,7 @@ class TwoHosts {
     EXPECT_EQ(fabric.live(), LiveObjects{});
   }
 
-  // Load from both sides until `done`, or everything has been posted and completed.
+  // Drives both sides until `done`, or until everything has been posted and completed.
   void Drive(const std::function<bool()>& done, absl::Duration most = absl::Seconds(15)) {
     const absl::Time deadline = RealClock().Now() + most;
     while (!done() && !(a->finished() && b->finished())) {
@@ -221,7 +221,7 @@ class TwoHosts {
       }
     }
   }
-  // Both hear of the end, whichever way it came; then nothing may be open any more.
+  // Waits until both have seen the end, whichever way it came; then nothing may be open any more.
   void AwaitEnds(absl::Duration most = absl::Seconds(10)) {
     const absl::Time deadline = RealClock().Now() + most;
     while (!a->closed || !b->closed) {
@@ -239,7 +239,7 @@ class TwoHosts {
     a->connection->Close();
     AwaitEnds();
   }
-  // Once both have closed, the memory is theirs alone.
+  // Once both have closed, peers must not change their memory.
   void ExpectUntouchedAfterClose() {
     a->connection->Close();
     b->connection->Close();

@@ -14,7 +14,7 @@
 namespace shoal::transport {
 namespace {
 
-// A port with its device, while ports are ordered.
+// A port with its device, while ports are being sorted.
 struct Candidate {
   const DeviceDescription* device = nullptr;
   const PortDescription* port = nullptr;
@@ -23,7 +23,7 @@ struct Candidate {
 // A line of DevicePreferences::devices.
 struct NamedPort {
   std::string device;
-  int port = 0;  // 0: all of the device's
+  int port = 0;  // 0: all ports of the device
 };
 
 std::string NameOf(const Candidate& candidate) {
@@ -59,7 +59,7 @@ absl::StatusOr<NamedPort> ParseName(const std::string& text) {
   return named;
 }
 
-// How many bridges the two have in common: more than none is the same PCI switch or root port.
+// Returns how many bridges the two share: any means the same PCI switch or root port.
 int CommonBridges(std::string_view a, std::string_view b) {
   int bridges = 0;
   while (!a.empty() && !b.empty()) {
@@ -75,7 +75,7 @@ int CommonBridges(std::string_view a, std::string_view b) {
   return bridges;
 }
 
-// To the nearest of the GPUs served.
+// Returns the bridges shared with the nearest of the GPUs served.
 int BridgesToGpus(const DeviceDescription& device, const DevicePreferences& preferences) {
   int most = 0;
   for (const std::string& gpu : preferences.place.pci_paths) {
@@ -114,7 +114,7 @@ std::vector<Candidate> AllPorts(std::span<const DeviceDescription> devices,
   return candidates;
 }
 
-// In the order in which the user named them, each once.
+// Returns the ports in the order in which the user named them, each once.
 absl::StatusOr<std::vector<Candidate>> NamedPorts(std::span<const DeviceDescription> devices,
                                                   const DevicePreferences& preferences,
                                                   DeviceChoice& choice) {
@@ -171,8 +171,8 @@ std::string_view KindName(const GidDescription& gid) {
   return "";
 }
 
-// The RoCE v2 GIDs that peers can reach, by preference; each address once (containers and VLANs may
-// repeat it).
+// Returns the RoCE v2 GIDs that peers can reach, by preference; each address once (containers and
+// VLANs may repeat it).
 std::vector<GidDescription> UsableGids(const PortDescription& port) {
   std::vector<GidDescription> gids;
   for (const GidDescription& gid : port.gids) {
@@ -188,7 +188,7 @@ std::vector<GidDescription> UsableGids(const PortDescription& port) {
   return gids;
 }
 
-// Why UsableGids found none.
+// Says why UsableGids found none.
 std::string WhyNoGid(const PortDescription& port) {
   bool any = false;
   bool version2 = false;
@@ -236,7 +236,7 @@ std::string ReasonFor(const Candidate& candidate, const GidDescription& gid,
   return reason;
 }
 
-// The port as a rail, or why it cannot be one.
+// Returns the port as a rail, or why it cannot be one.
 absl::StatusOr<Rail> MakeRail(const Candidate& candidate, const DevicePreferences& preferences) {
   const PortDescription& port = *candidate.port;
   const bool infiniband = port.link_layer == LinkLayer::kInfiniBand;

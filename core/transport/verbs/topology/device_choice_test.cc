@@ -149,7 +149,7 @@ TEST(ChooseDevices, AGivenIndexIsTakenAsItIs) {
   EXPECT_EQ(choice.rails[0].gids[0].type, GidType::kRoceV1);
   EXPECT_THAT(choice.rejected, ElementsAre(HasSubstr("mlx5_1:1: it has no GID of index 1")));
 
-  preferences.gid_index = 0;  // link-local, which the rules alone would not take
+  preferences.gid_index = 0;  // link-local, which the rules would not choose
   choice = Choose(devices, preferences);
   EXPECT_THAT(Taken(choice), ElementsAre("mlx5_0:1", "mlx5_1:1"));
 
@@ -256,7 +256,7 @@ TEST(ChooseDevices, TheNearestFirst) {
   EXPECT_THAT(Taken(Choose(devices, preferences)),
               ElementsAre("virtual:1", "far_fast:1", "node_fast:1", "far_a:1", "far_b:1",
                           "node_slow:1", "bridge:1", "switch:1"));
-  // Whatever order the system lists them in.
+  // Independent of the order in which the system lists them.
   std::reverse(devices.begin(), devices.end());
   EXPECT_EQ(Taken(Choose(devices, preferences))[0], "virtual:1");
   EXPECT_EQ(Taken(Choose(devices, preferences))[3], "far_a:1");

@@ -1,4 +1,4 @@
-// What kind of address a GID holds. The order is that of preference.
+// What kind of address a GID holds, in order of preference.
 #pragma once
 
 #include "core/transport/verbs/topology/device_choice.h"
@@ -17,10 +17,10 @@ enum class GidKind {
 GidKind KindOf(const Gid& gid);
 bool IsIpv4(const Gid& gid);
 
-// Taken without being named by index.
+// Whether it is used without being named by index.
 inline bool IsUsable(GidKind kind) { return kind <= GidKind::kLoopback; }
 
-// Leading bits that are alike.
+// Returns the number of equal leading bits.
 int CommonPrefixBits(const Gid& a, const Gid& b);
 
 }  // namespace shoal::transport

@@ -25,13 +25,13 @@ bool IsPciFunction(std::string_view step) {
          step[step.size() - 8] == ':' && std::isxdigit(static_cast<unsigned char>(step[0])) != 0;
 }
 
-// Links resolved; "" if there is no such thing.
+// Resolves links; "" if the path does not exist.
 std::string RealPath(const std::string& path) {
   char resolved[PATH_MAX];
   return realpath(path.c_str(), resolved) == nullptr ? "" : resolved;
 }
 
-// Of the PCI function that `link` leads to or into.
+// Locates the PCI function that `link` leads to or into.
 DeviceLocation Locate(const std::string& link, const std::string& sysfs) {
   DeviceLocation location;
   const std::string root = RealPath(sysfs);
@@ -52,7 +52,7 @@ DeviceLocation Locate(const std::string& link, const std::string& sysfs) {
   return location;
 }
 
-// The number that ends the name of a folder, "node12"; nullopt if it is none of that kind.
+// Returns the number at the end of a folder's name, "node12"; nullopt for other names.
 std::optional<int> NodeNumber(std::string_view name) {
   constexpr std::string_view kPrefix = "node";
   int number = 0;
@@ -65,7 +65,7 @@ std::optional<int> NodeNumber(std::string_view name) {
                                                                    : std::nullopt;
 }
 
-// A list like "0-3,8,10-11" holds the number.
+// Whether a list like "0-3,8,10-11" contains the number.
 bool ListHolds(std::string_view list, int number) {
   const char* at = list.data();
   const char* const end = at + list.size();
@@ -126,7 +126,7 @@ int NumaNodeOf(std::span<const int> cores, const std::string& sysfs) {
 }
 
 std::vector<int> AllowedCores() {
-  // Grows until the kernel's own set fits.
+  // Grow until the kernel's own set fits.
   for (int most = 1024; most <= 1 << 20; most *= 2) {
     cpu_set_t* const set = CPU_ALLOC(static_cast<size_t>(most));
     const size_t bytes = CPU_ALLOC_SIZE(static_cast<size_t>(most));

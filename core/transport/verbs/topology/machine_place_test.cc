@@ -40,7 +40,7 @@ class MachinePlace : public testing::Test {
          std::string(kRoot1) + "/0000:81:00.0/0000:82:08.0/0000:84:00.0");
     Write("/devices/system/node/node0/cpulist", "0-3,8-11\n");
     Write("/devices/system/node/node1/cpulist", "4-7,12\n");
-    Write("/devices/system/node/node2/cpulist", "\n");  // memory alone
+    Write("/devices/system/node/node2/cpulist", "\n");  // memory only
     Write("/devices/system/node/online", "0-2\n");
   }
   void TearDown() override { fs::remove_all(sysfs_); }
@@ -97,7 +97,7 @@ TEST_F(MachinePlace, GpusBringTheirPathsAndNode) {
               IsEmpty());
 }
 
-// All of the way from sysfs to the choice: a slow device that is near goes before a fast one.
+// The whole way from sysfs to the choice: a near slow device comes before a fast one.
 TEST_F(MachinePlace, TheChoiceFollowsIt) {
   std::vector<DeviceDescription> devices;
   for (const char* name : {"mlx5_0", "mlx5_1"}) {

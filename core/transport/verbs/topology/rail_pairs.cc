@@ -10,8 +10,8 @@ namespace {
 
 constexpr int kSubnetBits = 64;  // of an InfiniBand GID; a port's number follows
 
-// Two rails that can reach each other. Everything that is compared is the same seen from either
-// side, so that both come to the same pairs.
+// Two rails that can reach each other. Everything compared looks the same from either side, so that
+// both arrive at the same pairs.
 struct Reach {
   RailPair pair;
   bool loopback = false;
@@ -26,7 +26,7 @@ struct Reach {
 
 bool IsLoopback(const Gid& gid) { return KindOf(gid) == GidKind::kLoopback; }
 
-// Whether the two lists may be of one host, where loopback reaches.
+// Whether the two lists may belong to one host, where loopback works.
 bool MayBeOneHost(std::span<const Rail> local, std::span<const RemoteRail> remote) {
   std::vector<Gid> ours;
   for (const Rail& rail : local) {
@@ -48,7 +48,7 @@ bool MayBeOneHost(std::span<const Rail> local, std::span<const RemoteRail> remot
   return ours.empty() || !theirs;
 }
 
-// How two Ethernet addresses reach each other, if they do.
+// Returns how two Ethernet addresses reach each other, if they do.
 std::optional<Reach> EthernetReach(const Gid& local, const Gid& remote, bool one_host) {
   const bool loopback = IsLoopback(local);
   if (IsIpv4(local) != IsIpv4(remote) || loopback != IsLoopback(remote) ||
@@ -74,7 +74,7 @@ std::optional<Reach> InfiniBandReach(const Rail& local, const RemoteRail& remote
                std::max(local.gids[0].gid, remote.gids[0])};
 }
 
-// The best of all their addresses' ways.
+// Returns the best way between any of their addresses.
 std::optional<Reach> ReachOf(const Rail& local, const RemoteRail& remote, bool one_host) {
   if (local.port.link_layer != remote.link_layer) {
     return std::nullopt;
@@ -83,7 +83,7 @@ std::optional<Reach> ReachOf(const Rail& local, const RemoteRail& remote, bool o
     return InfiniBandReach(local, remote);
   }
   std::optional<Reach> best;
-  // Ties go to the addresses that come earlier, and then to the lower.
+  // Ties go to the earlier addresses, then to the lower ones.
   const auto order = [&](const Reach& reach) {
     return std::make_tuple(reach.loopback, -reach.prefix,
                            reach.pair.local_gid + reach.pair.remote_gid, reach.low, reach.high);

@@ -54,7 +54,7 @@ std::vector<RemoteRail> AsRemote(const std::vector<Rail>& rails) {
   return remote;
 }
 
-// "0-1 10.0.0.1>10.0.0.2" for each pair.
+// Returns "0-1 10.0.0.1>10.0.0.2" for each pair.
 std::vector<std::string> Paired(const std::vector<Rail>& local, const std::vector<Rail>& remote) {
   std::vector<std::string> pairs;
   for (const RailPair& pair : PairRails(local, AsRemote(remote))) {
@@ -93,7 +93,7 @@ TEST(PairRails, LoopbackReachesOnlyItself) {
   const Rail dummy = EthernetRail({"10.77.0.1"});
   EXPECT_THAT(Paired({lo}, {dummy}), IsEmpty());
   EXPECT_THAT(Paired({lo}, {lo}), ElementsAre("0-0 127.0.0.1>127.0.0.1"));
-  // One host with both, seen twice: crosswise they do not reach each other.
+  // One host with both, seen twice: they do not reach each other crosswise.
   EXPECT_THAT(Paired({lo, dummy}, {dummy, lo}),
               ElementsAre("1-0 10.77.0.1>10.77.0.1", "0-1 127.0.0.1>127.0.0.1"));
   EXPECT_THAT(Paired({lo}, {lo, dummy}), ElementsAre("0-0 127.0.0.1>127.0.0.1"));
@@ -118,7 +118,7 @@ TEST(PairRails, InfiniBandWithinItsSubnet) {
               ElementsAre("0-1 fe80::1>fe80::2", "1-0 fec0:0:0:5::1>fec0:0:0:5::2"));
   EXPECT_THAT(Paired({InfiniBandRail(1, "fe80::1")}, {InfiniBandRail(3, "fec0:0:0:5::2")}),
               IsEmpty());
-  // In one subnet the ports' numbers mean nothing: the first with the first.
+  // Within one subnet port numbers mean nothing: the first pairs with the first.
   EXPECT_THAT(Paired({InfiniBandRail(1, "fe80::8"), InfiniBandRail(2, "fe80::7")},
                      {InfiniBandRail(3, "fe80::6"), InfiniBandRail(4, "fe80::9")}),
               ElementsAre("0-0 fe80::8>fe80::6", "1-1 fe80::7>fe80::9"));
@@ -139,7 +139,7 @@ class Drawing {
   }
 
  private:
-  // Few networks and few hosts, so that much is alike.
+  // Few networks and few hosts, so that many addresses coincide.
   std::string Ipv6(const std::string& first) {
     return fmt::format("{}::{}:0:0:{}", first, random_.Below(2), 1 + random_.Below(3));
   }
@@ -173,7 +173,7 @@ std::set<std::array<int, 4>> AsSet(const std::vector<RailPair>& pairs, bool mirr
   return set;
 }
 
-// Whether one more pair would have been possible.
+// Whether no further pair would have been possible.
 bool Maximal(const std::vector<Rail>& a, const std::vector<Rail>& b,
              const std::vector<RailPair>& pairs) {
   std::set<int> locals, remotes;
@@ -183,7 +183,7 @@ bool Maximal(const std::vector<Rail>& a, const std::vector<Rail>& b,
   }
   for (size_t i = 0; i < a.size(); ++i) {
     for (size_t j = 0; j < b.size(); ++j) {
-      // Loopback depends on what else there is, so those are left out here.
+      // Whether loopback works depends on what else there is, so it is left out here.
       const bool loopback = std::any_of(a[i].gids.begin(), a[i].gids.end(), [](const auto& gid) {
         return KindOf(gid.gid) == GidKind::kLoopback;
       });
