@@ -22,7 +22,7 @@ struct UnitSeconds {
 };
 
 // Pace of a device of speed 1, in emulated seconds: FLOPs of the shape over device_flops. The shape
-// is known to exist (job_keys_emulate.cc).
+// is known to exist (core/job/job_schema.cc).
 class DevicePace {
  public:
   explicit DevicePace(const EmulateOptions& options);
