@@ -55,7 +55,8 @@ class Coordinator final : public rpc::CoordinatorHandler {
       const proto::DrawMicrobatchRequest& request) override;
   absl::Status WatchJob(const proto::WatchJobRequest& request, rpc::EventStream& watcher) override;
 
-  // Blocks until Stop, or until jobs are over, members have left and watchers have seen the end (or had some seconds to). Counts only after Interrupt, unless `job_is_enough`.
+  // Blocks until Stop, or until jobs are over, members have left and watchers have seen the end (or
+  // had some seconds to). Counts only after Interrupt, unless `job_is_enough`.
   void WaitUntilDone(bool job_is_enough);
   // Jobs are to end with a checkpoint, and the coordinator after them.
   void Interrupt(const std::string& reason);
