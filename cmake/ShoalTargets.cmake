@@ -119,18 +119,23 @@ function(shoal_test name)
     SKIP_REGULAR_EXPRESSION "\\[  PASSED  \\] 0 tests")
 endfunction()
 
-# shoal_test_part(NAME PROGRAM FILTER [the properties of a CTest test]): the tests of a program that
-# GoogleTest's filter takes, as a CTest test of their own. Properties not named are the program's.
+# shoal_test_part(NAME PROGRAM FILTER [TIMEOUT seconds] [PROCESSORS n] [LABELS list]): the tests of a
+# program that GoogleTest's filter takes, as a CTest test of their own. What is not given is the
+# program's.
 function(shoal_test_part name program filter)
   if(NOT TARGET ${program})
     return()
   endif()
+  cmake_parse_arguments(PARSE_ARGV 3 ARG "" "TIMEOUT;PROCESSORS;LABELS" "")
   add_test(NAME ${name} COMMAND ${program})
   foreach(property TIMEOUT PROCESSORS LABELS SKIP_REGULAR_EXPRESSION)
     get_test_property(${program} ${property} value)
+    if(DEFINED ARG_${property})
+      set(value "${ARG_${property}}")
+    endif()
     set_tests_properties(${name} PROPERTIES ${property} "${value}")
   endforeach()
-  set_tests_properties(${name} PROPERTIES ENVIRONMENT "GTEST_FILTER=${filter}" ${ARGN})
+  set_tests_properties(${name} PROPERTIES ENVIRONMENT "GTEST_FILTER=${filter}")
 endfunction()
 
 # shoal_bench(NAME SOURCES ... DEPENDS ...): a Google Benchmark program, placed in <build>/bench.
