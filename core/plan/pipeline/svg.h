@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-namespace shoal::plot {
+namespace shoal::plan {
 
 struct Point {
   double x = 0;
@@ -33,11 +33,7 @@ class Svg {
   // `hint` is shown to who points at it; may be empty.
   void Rectangle(Point corner, double width, double height, std::string_view fill,
                  std::string_view hint = {});
-  void Line(Point from, Point to, std::string_view colour, double width, bool dashed = false);
-  void Polyline(const std::vector<Point>& points, std::string_view colour, double width,
-                bool dashed);
-  void Disc(Point centre, double radius, std::string_view colour);
-  void Ring(Point centre, double radius, std::string_view colour);
+  void Line(Point from, Point to, std::string_view colour, double width);
   void Text(Point place, std::string_view text, const TextStyle& style = {});
 
   // The whole document.
@@ -47,4 +43,7 @@ class Svg {
   std::string text_;
 };
 
-}  // namespace shoal::plot
+// Steps of 1, 2 or 5 times a power of ten that cover the values, five or so of them.
+std::vector<double> TicksFor(double low, double high);
+
+}  // namespace shoal::plan

@@ -1,4 +1,4 @@
-#include "cli/run/process_group.h"
+#include "core/base/process/subprocess.h"
 
 #include <signal.h>
 #include <sys/wait.h>
@@ -11,7 +11,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-namespace shoal::cli {
+namespace shoal {
 namespace {
 
 using ::testing::HasSubstr;
@@ -19,7 +19,7 @@ using ::testing::HasSubstr;
 class ProcessGroupTest : public testing::Test {
  protected:
   void SetUp() override {
-    folder_ = testing::TempDir() + "/process_group_" +
+    folder_ = testing::TempDir() + "/subprocess_" +
               testing::UnitTest::GetInstance()->current_test_info()->name() +
               std::to_string(getpid());
     std::filesystem::remove_all(folder_);
@@ -27,7 +27,7 @@ class ProcessGroupTest : public testing::Test {
   }
   void TearDown() override { std::filesystem::remove_all(folder_); }
 
-  ChildProgram Shell(const std::string& name, const std::string& script) {
+  Command Shell(const std::string& name, const std::string& script) {
     return {.name = name,
             .arguments = {"/bin/sh", "-c", script},
             .environment = {{"SHOAL_TEST_WORD", "pearl"}},
@@ -90,7 +90,7 @@ TEST_F(ProcessGroupTest, LogsAndEnvironmentReachTheChild) {
 
 TEST_F(ProcessGroupTest, AMissingProgramIsAnErrorThatNamesIt) {
   ProcessGroup group;
-  ChildProgram program = Shell("ghost", "");
+  Command program = Shell("ghost", "");
   program.arguments = {"/nonexistent/ghost"};
   const absl::Status status = group.Start(program);
   EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
@@ -144,7 +144,7 @@ TEST_F(ProcessGroupTest, AKilledParentLeavesNoOrphan) {
   const pid_t parent = fork();
   if (parent == 0) {
     ProcessGroup group;
-    ChildProgram program = Shell("orphan", "echo $$; while :; do sleep 0.05; done");
+    Command program = Shell("orphan", "echo $$; while :; do sleep 0.05; done");
     if (!group.Start(program).ok()) {
       _exit(1);
     }
@@ -169,6 +169,13 @@ TEST_F(ProcessGroupTest, DestructionKillsWhatStillRuns) {
   EXPECT_TRUE(Gone(pid));
 }
 
+TEST_F(ProcessGroupTest, WhatAChildLeftInItsGroupEndsWithIt) {
+  ProcessGroup group;
+  ASSERT_TRUE(group.Start(Shell("forker", "sleep 30 & echo $!")).ok());
+  ASSERT_EQ(group.WaitForAll(absl::Seconds(10)).size(), 1u);
+  EXPECT_TRUE(Gone(std::stoi(*ReadFile(folder_ + "/forker.log"))));
+}
+
 TEST_F(ProcessGroupTest, TailShowsTheLastLines) {
   const std::string path = folder_ + "/x.log";
   ASSERT_TRUE(WriteFileAtomically(path, "one\ntwo\nthree\n").ok());
@@ -179,5 +186,67 @@ TEST_F(ProcessGroupTest, TailShowsTheLastLines) {
   EXPECT_EQ(TailOf(path, 9), "");
 }
 
+TEST(RunCommandTest, GivesWhatWasPrintedAndSaysHowItFailed) {
+  const auto output = RunCommand({.name = "reader",
+                                  .arguments = {"sh", "-c", "echo $WHAT; cat; echo why >&2"},
+                                  .environment = {{"WHAT", "hello"}},
+                                  .input = "from stdin\n"},
+                                 absl::Seconds(10));
+  ASSERT_TRUE(output.ok()) << output.status();
+  EXPECT_EQ(*output, "hello\nfrom stdin\n");
+  const absl::Status failed =
+      RunCommand({.name = "sh", .arguments = {"sh", "-c", "echo out; echo why >&2; exit 3"}},
+                 absl::Seconds(10))
+          .status();
+  EXPECT_THAT(std::string(failed.message()),
+              testing::AllOf(HasSubstr("status 3"), HasSubstr("why")));
+  EXPECT_TRUE(absl::IsNotFound(
+      RunCommand({.name = "ghost", .arguments = {"no-such-program-here"}}, absl::Seconds(10))
+          .status()));
+  EXPECT_TRUE(ProgramExists("sh"));
+  EXPECT_FALSE(ProgramExists("no-such-program-here"));
+}
+
+TEST(RunCommandTest, WhatTakesTooLongIsKilledWithItsChildren) {
+  const std::string mark = testing::TempDir() + "/run_command_" + std::to_string(getpid());
+  const absl::Status late =
+      RunCommand(
+          {.name = "sh", .arguments = {"sh", "-c", "(sleep 1; touch " + mark + ") & sleep 60"}},
+          absl::Milliseconds(100))
+          .status();
+  EXPECT_TRUE(absl::IsDeadlineExceeded(late)) << late;
+  RealClock().SleepFor(absl::Milliseconds(1200));
+  EXPECT_FALSE(std::filesystem::exists(mark));
+}
+
+TEST(SubprocessTest, InheritsNoDescriptorButItsInputAndOutput) {
+  const int open_here = dup(STDERR_FILENO);  // without O_CLOEXEC
+  const auto output =
+      RunCommand({.name = "ls", .arguments = {"ls", "/proc/self/fd"}}, absl::Seconds(10));
+  close(open_here);
+  ASSERT_TRUE(output.ok()) << output.status();
+  EXPECT_EQ(*output, "0\n1\n2\n3\n") << "3 is the folder that ls reads";
+}
+
+TEST(SubprocessTest, OutputCanBeReadWhileItRuns) {
+  const auto started = Subprocess::Start(
+      {.name = "sh", .arguments = {"/bin/sh", "-c", "echo ready; echo so >&2; exec sleep 30"}});
+  ASSERT_TRUE(started.ok()) << started.status();
+  Subprocess* const child = started->get();
+  for (int i = 0; i < 500 && child->Errors().empty(); ++i) {
+    RealClock().SleepFor(absl::Milliseconds(10));
+  }
+  EXPECT_EQ(child->Output(), "ready\n");
+  EXPECT_EQ(child->Errors(), "so\n");
+  EXPECT_TRUE(child->Running());
+  EXPECT_FALSE(child->Wait(absl::ZeroDuration()).has_value());
+  child->Signal(SIGTERM);
+  const auto end = child->Wait(absl::Seconds(10));
+  ASSERT_TRUE(end.has_value());
+  EXPECT_THAT(Describe(*end), HasSubstr("SIGTERM"));
+  EXPECT_FALSE(child->Running());
+  EXPECT_FALSE(child->Wait(absl::ZeroDuration()).has_value()) << "it is told once";
+}
+
 }  // namespace
-}  // namespace shoal::cli
+}  // namespace shoal

@@ -1,8 +1,11 @@
-#include "core/base/plot/svg.h"
+#include "core/plan/pipeline/svg.h"
+
+#include <algorithm>
+#include <cmath>
 
 #include "fmt/format.h"
 
-namespace shoal::plot {
+namespace shoal::plan {
 namespace {
 
 std::string Escaped(std::string_view text) {
@@ -28,8 +31,6 @@ std::string Escaped(std::string_view text) {
   return escaped;
 }
 
-std::string_view Dashes(bool dashed) { return dashed ? " stroke-dasharray=\"5 4\"" : ""; }
-
 }  // namespace
 
 Svg::Svg(double width, double height, std::string_view title) {
@@ -49,35 +50,11 @@ void Svg::Rectangle(Point corner, double width, double height, std::string_view 
   text_ += hint.empty() ? "/>\n" : fmt::format("><title>{}</title></rect>\n", Escaped(hint));
 }
 
-void Svg::Line(Point from, Point to, std::string_view colour, double width, bool dashed) {
+void Svg::Line(Point from, Point to, std::string_view colour, double width) {
   text_ += fmt::format(
       "<line x1=\"{:.1f}\" y1=\"{:.1f}\" x2=\"{:.1f}\" y2=\"{:.1f}\" stroke=\"{}\" "
-      "stroke-width=\"{:g}\"{}/>\n",
-      from.x, from.y, to.x, to.y, colour, width, Dashes(dashed));
-}
-
-void Svg::Polyline(const std::vector<Point>& points, std::string_view colour, double width,
-                   bool dashed) {
-  std::string list;
-  for (const Point& point : points) {
-    list += fmt::format("{}{:.1f},{:.1f}", list.empty() ? "" : " ", point.x, point.y);
-  }
-  text_ += fmt::format(
-      "<polyline points=\"{}\" fill=\"none\" stroke=\"{}\" stroke-width=\"{:g}\" "
-      "stroke-linejoin=\"round\"{}/>\n",
-      list, colour, width, Dashes(dashed));
-}
-
-void Svg::Disc(Point centre, double radius, std::string_view colour) {
-  text_ += fmt::format("<circle cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"{:g}\" fill=\"{}\"/>\n", centre.x,
-                       centre.y, radius, colour);
-}
-
-void Svg::Ring(Point centre, double radius, std::string_view colour) {
-  text_ += fmt::format(
-      "<circle cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"{:g}\" fill=\"#ffffff\" stroke=\"{}\" "
-      "stroke-width=\"2\"/>\n",
-      centre.x, centre.y, radius, colour);
+      "stroke-width=\"{:g}\"/>\n",
+      from.x, from.y, to.x, to.y, colour, width);
 }
 
 void Svg::Text(Point place, std::string_view text, const TextStyle& style) {
@@ -93,4 +70,22 @@ void Svg::Text(Point place, std::string_view text, const TextStyle& style) {
       style.bold ? " font-weight=\"600\"" : "", turn, Escaped(text));
 }
 
-}  // namespace shoal::plot
+std::vector<double> TicksFor(double low, double high) {
+  const double span = std::max(high - low, 1e-9 * std::max({std::abs(low), std::abs(high), 1.0}));
+  const double magnitude = std::pow(10, std::floor(std::log10(span / 4)));
+  double step = 10 * magnitude;
+  for (const double factor : {5.0, 2.0, 1.0}) {
+    if (span / (factor * magnitude) <= 6) {
+      step = factor * magnitude;
+    }
+  }
+  const double first = std::floor(low / step + 1e-9);
+  const double last = std::max(first + 1, std::ceil(high / step - 1e-9));
+  std::vector<double> ticks;
+  for (double i = first; i <= last; ++i) {
+    ticks.push_back(i * step);
+  }
+  return ticks;
+}
+
+}  // namespace shoal::plan
