@@ -1,4 +1,4 @@
-// bfloat16 and half precision: storage types with conversions; arithmetic is done in float.
+// bfloat16 and half precision: storage types with conversions; arithmetic uses float.
 #pragma once
 
 #include <bit>
@@ -26,7 +26,7 @@ struct BFloat16 {
 };
 static_assert(sizeof(BFloat16) == 2);
 
-// IEEE half to float (F16 weights are only ever read).
+// Converts IEEE half to float (F16 weights are only ever read).
 inline float HalfToFloat(uint16_t half) {
   const uint32_t sign = static_cast<uint32_t>(half & 0x8000u) << 16;
   const uint32_t exponent = (half >> 10) & 0x1Fu;
@@ -41,7 +41,7 @@ inline float HalfToFloat(uint16_t half) {
   return sign != 0 ? -magnitude : magnitude;
 }
 
-// Element by element; the loops vectorise. Sizes must agree.
+// Converts element by element; the loops vectorise. Sizes must agree.
 inline void Convert(std::span<const float> from, BFloat16* to) {
   for (size_t i = 0; i < from.size(); ++i) {
     to[i] = BFloat16(from[i]);

@@ -11,7 +11,7 @@ namespace {
 TEST(BFloat16, RoundsToNearestEven) {
   EXPECT_EQ(BFloat16(1.0f).bits, 0x3F80);
   EXPECT_EQ(BFloat16(1.0f + 0x1p-8f).bits, 0x3F80);             // tie, even stays
-  EXPECT_EQ(BFloat16(1.0f + 3 * 0x1p-8f).bits, 0x3F82);         // tie, goes to even
+  EXPECT_EQ(BFloat16(1.0f + 3 * 0x1p-8f).bits, 0x3F82);         // tie, rounds to even
   EXPECT_EQ(BFloat16(1.0f + 0x1p-8f + 0x1p-20f).bits, 0x3F81);  // above the tie
 }
 

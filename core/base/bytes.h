@@ -13,14 +13,14 @@ inline constexpr int64_t kKiB = int64_t{1} << 10;
 inline constexpr int64_t kMiB = int64_t{1} << 20;
 inline constexpr int64_t kGiB = int64_t{1} << 30;
 
-// "4MiB", "1.5GiB" (1024-based) and "4MB" (1000-based) to bytes; a bare number is bytes. Negative
-// or malformed is an error.
+// Parses "4MiB", "1.5GiB" (1024-based) and "4MB" (1000-based) into bytes; a bare number is bytes.
+// Fails on negative or malformed text.
 absl::StatusOr<int64_t> ParseBytes(std::string_view text);
 
-// 4194304 -> "4.0 MiB".
+// Formats 4194304 as "4.0 MiB".
 std::string FormatBytes(int64_t bytes);
 
-// value rounded up to the next multiple.
+// Rounds `value` up to the next multiple.
 constexpr int64_t RoundUp(int64_t value, int64_t multiple) {
   return (value + multiple - 1) / multiple * multiple;
 }

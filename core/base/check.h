@@ -1,5 +1,5 @@
-// SHOAL_CHECK: a broken invariant is a programmer's error and ends the process, in release builds
-// too. Anything that input, a peer or the machine can cause is an absl::Status instead
+// SHOAL_CHECK: a broken invariant is a programmer's error and ends the process, also in release
+// builds. Anything that input, a peer or the machine can cause is an absl::Status instead
 // (core/base/status.h).
 #pragma once
 

@@ -1,5 +1,5 @@
-// Time is injected: services take a Clock&, tests and simulations pass a ManualClock and move it by
-// hand.
+// Time is injected: services take a Clock&; tests and simulations pass a ManualClock and advance it
+// by hand.
 #pragma once
 
 #include "absl/base/thread_annotations.h"
@@ -15,7 +15,8 @@ class Clock {
   virtual void SleepFor(absl::Duration duration) = 0;
 };
 
-// The machine's clock; monotonic within a process: wall time at start plus steady time since.
+// Returns the machine's clock; monotonic within a process: wall time at start plus steady time
+// since.
 Clock& RealClock();
 
 // Stands still until advanced. Thread-safe. SleepFor waits until the clock has been advanced far

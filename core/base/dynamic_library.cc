@@ -46,7 +46,7 @@ absl::StatusOr<void*> OpenLibrary(const std::vector<std::string>& names,
       return library;
     }
     for (const std::string& folder : folders) {
-      // A file that is there and does not load tells more than the plain name that was not found.
+      // A file that exists and does not load says more than a plain name that was not found.
       const std::string path = folder + "/" + name;
       std::error_code error;
       if (!std::filesystem::exists(path, error)) {

@@ -31,7 +31,7 @@ TEST(OpenLibrary, SaysWhyEachNameDidNotLoad) {
       OpenLibrary({"libshoal-broken.so.1", "libshoal-no-such.so.1"}, {"/no/such/folder", folder});
   ASSERT_EQ(library.status().code(), absl::StatusCode::kNotFound);
   const std::string message(Message(library.status()));
-  // The file that is there is named, not the plain name that was not found.
+  // Names the file that exists, not the plain name that was not found.
   EXPECT_THAT(message, HasSubstr(folder + "/libshoal-broken.so.1"));
   EXPECT_THAT(message, HasSubstr("libshoal-no-such.so.1"));
   EXPECT_EQ(message.find('\n'), std::string::npos);

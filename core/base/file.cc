@@ -115,7 +115,7 @@ absl::Status SyncDirectory(const std::string& path) {
   if (!fd.valid()) {
     return PathError("open folder", path);
   }
-  // Some file systems do not sync folders; there is nothing more to do then.
+  // Some file systems cannot sync folders; nothing more can be done then.
   if (fsync(fd.get()) != 0 && errno != EINVAL) {
     return PathError("sync folder", path);
   }
@@ -152,7 +152,7 @@ void ReleasePages(std::span<const std::byte> part_of_mapped_file) {
   const auto address = reinterpret_cast<uintptr_t>(part_of_mapped_file.data());
   const uintptr_t begin = address / page * page;
   if (!part_of_mapped_file.empty()) {
-    // Advice alone: what stays costs memory, nothing else.
+    // Only advice: pages that stay cost memory, nothing else.
     madvise(reinterpret_cast<void*>(begin), address - begin + part_of_mapped_file.size(),
             MADV_DONTNEED);
   }

@@ -13,10 +13,10 @@
 
 namespace shoal {
 
-// The whole file; refuses one larger than max_bytes.
+// Reads the whole file; refuses one larger than max_bytes.
 absl::StatusOr<std::string> ReadFile(const std::string& path, int64_t max_bytes = int64_t{1} << 30);
 
-// Writes to a temporary file beside `path`, syncs it, renames it over `path` and syncs the folder:
+// Writes to a temporary file next to `path`, syncs it, renames it over `path` and syncs the folder:
 // after a crash there is either the old file or the new one.
 absl::Status WriteFileAtomically(const std::string& path, std::string_view contents);
 
@@ -24,7 +24,7 @@ absl::Status WriteFileAtomically(const std::string& path, std::string_view conte
 absl::Status CreateDirectories(const std::string& path);
 absl::Status SyncDirectory(const std::string& path);
 
-// A read-only memory map of a whole file. The bytes live as long as this object.
+// A read-only memory map of a whole file. The bytes are valid as long as this object.
 class MappedFile {
  public:
   static absl::StatusOr<std::unique_ptr<MappedFile>> Open(const std::string& path);
@@ -43,9 +43,8 @@ class MappedFile {
   size_t size_;
 };
 
-// Takes the pages of a part of a MappedFile out of this process's memory, for those who read a
-// large file once: they come back, from the kernel's cache or the disk, when the bytes are looked
-// at again.
+// Drops the pages of a part of a MappedFile from this process's memory, for large files that are
+// read once. They come back, from the kernel's cache or the disk, when the bytes are read again.
 void ReleasePages(std::span<const std::byte> part_of_mapped_file);
 
 // Owns a file descriptor.

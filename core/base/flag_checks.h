@@ -1,4 +1,5 @@
-// Bounds of numbers on the command line. CLI11's own have messages that show the largest double.
+// Bounds of numbers on the command line. The messages of CLI11's own checks show the largest
+// double.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +11,7 @@
 
 namespace shoal {
 
-// Refuses what is below `low`: "--steps: is '0', expected an integer of at least 1".
+// Refuses numbers below `low`: "--steps: is '0', expected an integer of at least 1".
 template <typename Number>
 CLI::Validator AtLeast(Number low) {
   using Value = std::conditional_t<std::is_integral_v<Number>, int64_t, double>;

@@ -11,8 +11,8 @@
 namespace shoal {
 namespace {
 
-// The name at hand. Names are few and stay for ever, so that a thread in the middle of a line may
-// still read the one before.
+// The current name. Names are few and kept forever, so that a thread in the middle of a line may
+// still read the previous one.
 std::atomic<const std::string*> process_name = nullptr;
 
 const std::string* Keep(const std::string& name) {
@@ -22,7 +22,7 @@ const std::string* Keep(const std::string& name) {
   return &names.emplace_back(name);
 }
 
-// %N: the process's name as it is when the line is written.
+// %N: the process's name when the line is written.
 class ProcessNameFlag final : public spdlog::custom_flag_formatter {
  public:
   void format(const spdlog::details::log_msg& /*message*/, const std::tm& /*time*/,
@@ -44,10 +44,9 @@ void InitLogging(const LogOptions& options) {
   logger->set_level(spdlog::level::from_str(options.level));
   auto formatter = std::make_unique<spdlog::pattern_formatter>();
   formatter->add_flag<ProcessNameFlag>('N').set_pattern(
-      options.json
-          ? R"({"time":"%Y-%m-%dT%H:%M:%S.%e%z","level":"%l",)"
-              R"("process":"%N","pid":%P,"message":"%v"})"
-          : "%Y-%m-%d %H:%M:%S.%e %^%-5l%$ %N: %v");
+      options.json ? R"({"time":"%Y-%m-%dT%H:%M:%S.%e%z","level":"%l",)"
+                     R"("process":"%N","pid":%P,"message":"%v"})"
+                   : "%Y-%m-%d %H:%M:%S.%e %^%-5l%$ %N: %v");
   logger->set_formatter(std::move(formatter));
   logger->flush_on(spdlog::level::warn);
   spdlog::set_default_logger(std::move(logger));

@@ -1,7 +1,7 @@
 // Logs go to stderr, one line each: time, level, process name, message. Programs call InitLogging
 // once in main, before other threads start (it replaces the logger, which they use without a lock),
-// and NameProcess when they learn their name; libraries log through LOG_* style functions below
-// (fmt formatting). Keys, tokens and prompts are never logged.
+// and NameProcess when they learn their name. Libraries log through the functions below (fmt
+// formatting). Keys, tokens and prompts are never logged.
 #pragma once
 
 #include <string>
@@ -13,10 +13,11 @@ namespace shoal {
 struct LogOptions {
   std::string process = "shoal";  // e.g. "server-1"
   std::string level = "info";     // trace, debug, info, warn, error, off
-  bool json = false;              // one JSON object a line
+  bool json = false;              // one JSON object per line
 };
 void InitLogging(const LogOptions& options);
-// From the next line on. Any thread; a few times in a process's life, as names are kept.
+// Takes effect from the next line on. Thread-safe; call it only a few times per process, as names
+// are kept.
 void NameProcess(const std::string& name);
 
 // The common names, so that call sites do not depend on spdlog's namespace: LogInfo("step {} took

@@ -16,7 +16,7 @@
 namespace shoal {
 namespace {
 
-// Binds and releases the port, because the web server says only that it failed, not why.
+// Binds and releases the port, because the web server only says that it failed, not why.
 absl::Status CheckPort(int port) {
   const UniqueFd fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   const int on = 1;

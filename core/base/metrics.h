@@ -1,9 +1,9 @@
 // Prometheus metrics of one process. Names and units follow docs/metrics.md: prefix shoal_, base
-// units (seconds, bytes, ratios 0 to 1), _total on counters only, few label values (never a step,
+// units (seconds, bytes, ratios 0 to 1), _total only on counters, few label values (never a step,
 // tensor or sequence).
 //
-// A Metrics object is made in main and handed down by reference; families are made once at start-up
-// and kept, so the hot path is one atomic add. Thread-safe.
+// A Metrics object is made in main and passed by reference; families are made once at start-up and
+// kept, so the hot path is one atomic add. Thread-safe.
 #pragma once
 
 #include <map>
@@ -34,7 +34,7 @@ class Metrics {
   Metrics(const Metrics&) = delete;
   Metrics& operator=(const Metrics&) = delete;
 
-  // References stay valid as long as this object; asking twice for the same name and labels gives
+  // References stay valid as long as this object; asking twice for the same name and labels returns
   // the same one.
   Counter& counter(const std::string& name, const std::string& help, const Labels& labels = {});
   Gauge& gauge(const std::string& name, const std::string& help, const Labels& labels = {});
@@ -44,7 +44,7 @@ class Metrics {
   // Serves /metrics on 0.0.0.0:port (0 picks a free one) until destruction; returns the port.
   absl::StatusOr<int> Serve(int port);
 
-  // The text exposition, for tests and `shoal status`.
+  // Returns the text exposition, for tests and `shoal status`.
   std::string Text() const;
 
  private:
@@ -52,7 +52,8 @@ class Metrics {
   std::unique_ptr<prometheus::Exposer> exposer_;
 };
 
-// Brings a counter up to a total that is kept elsewhere, by one who is alone in counting there.
+// Raises a counter to a total that is kept elsewhere. The caller must be the only one that counts
+// there.
 void RaiseTo(Metrics::Counter& counter, double total);
 
 }  // namespace shoal

@@ -7,7 +7,7 @@
 namespace shoal {
 namespace {
 
-// Levenshtein's distance.
+// Returns Levenshtein's distance.
 size_t EditDistance(std::string_view a, std::string_view b) {
   std::vector<size_t> row(b.size() + 1);
   std::iota(row.begin(), row.end(), size_t{0});

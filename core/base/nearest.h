@@ -1,4 +1,4 @@
-// What somebody who misspelt a name may have meant.
+// Guesses what somebody who misspelt a name meant.
 #pragma once
 
 #include <string>
@@ -7,7 +7,7 @@
 
 namespace shoal {
 
-// Of `candidates` the one that takes the fewest edits to become `text`; empty where there is none.
+// Returns the candidate that takes the fewest edits to become `text`; empty if there is none.
 std::string Nearest(std::string_view text, const std::vector<std::string>& candidates);
 
 }  // namespace shoal

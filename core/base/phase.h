@@ -1,5 +1,5 @@
-// What a worker's time goes to. The same names in its metrics, in the timelines of real runs and in
-// those of the simulator.
+// What a worker spends its time on. Its metrics, the timelines of real runs and those of the
+// simulator use the same names.
 #pragma once
 
 #include <array>
@@ -17,7 +17,7 @@ enum class Phase {
   kPutWait,
   kLayerWait,
   kTransferWait,   // for a copy between device and host
-  kNeighbourWait,  // for a message of another stage of the pipeline
+  kNeighbourWait,  // for a message from another stage of the pipeline
 };
 inline constexpr size_t kPhases = 9;
 inline constexpr std::array<std::string_view, kPhases> kPhaseNames = {

@@ -1,7 +1,7 @@
-// Where a worker's time goes: one phase at a time, and what leaves one enters another. Waits nest
-// inside of what waits (a Scope comes back to the phase around it), so phases add up to the time
-// that passed. Where a step asks for it, each stretch is also recorded as a span, for a timeline:
-// two stores into memory that is there already. One thread.
+// Measures where a worker's time goes: one phase at a time, and leaving one means entering another.
+// Waits nest inside what waits (a Scope returns to the phase around it), so phases add up to the
+// time that passed. If a step asks for it, each stretch is also recorded as a span, for a timeline:
+// two stores into memory allocated beforehand. For one thread.
 #pragma once
 
 #include <array>
@@ -24,14 +24,14 @@ class PhaseClock {
     absl::Time start;
     absl::Duration duration;
   };
-  // Of a step; what finds no room is counted.
+  // Per step; spans beyond it are counted.
   static constexpr size_t kMaxSpans = 1 << 16;
-  // Shorter ones are left out: a get of what is there already is no wait.
+  // Shorter ones are omitted: getting what is there already is no wait.
   static constexpr absl::Duration kShortestSpan = absl::Microseconds(10);
 
   explicit PhaseClock(Clock& clock) : clock_(clock), since_(clock.Now()) {}
 
-  // Ends the phase at hand.
+  // Ends the current phase.
   void Enter(Phase phase) {
     const absl::Time now = clock_.Now();
     seconds_[static_cast<size_t>(phase_)] += absl::ToDoubleSeconds(now - since_);
@@ -40,11 +40,11 @@ class PhaseClock {
     since_ = now;
   }
   Phase phase() const { return phase_; }
-  // Of phases that ended.
+  // Of phases that have ended.
   double seconds(Phase phase) const { return seconds_[static_cast<size_t>(phase)]; }
   const std::array<double, kPhases>& all() const { return seconds_; }
 
-  // From here on spans are recorded, or not; what was recorded is dropped.
+  // Turns the recording of spans on or off from here on; drops what was recorded.
   void Record(bool on) {
     recording_ = on;
     spans_.clear();
@@ -53,7 +53,7 @@ class PhaseClock {
       spans_.reserve(kMaxSpans);
     }
   }
-  // What spans from here on belong to; -1: none.
+  // The microbatch of spans from here on; -1: none.
   void AtMicrobatch(int32_t microbatch) { microbatch_ = microbatch; }
   void AtUnit(int32_t unit) { unit_ = unit; }
   const std::vector<Span>& spans() const { return spans_; }

@@ -45,7 +45,7 @@ double Random::Uniform() { return static_cast<double>(Next() >> 11) * 0x1p-53; }
 
 uint64_t Random::Below(uint64_t bound) {
   SHOAL_CHECK(bound > 0);
-  // 2^64 mod bound: what must be rejected for uniformity.
+  // 2^64 mod bound: numbers below it must be rejected for uniformity.
   const uint64_t threshold = (0 - bound) % bound;
   while (true) {
     const uint64_t value = Next();

@@ -31,7 +31,8 @@ class Random {
   std::array<uint64_t, 4> state_;
 };
 
-// 128 bits from the kernel as 32 hexadecimal digits: incarnations' secrets, connection tokens.
+// Returns 128 bits from the kernel as 32 hexadecimal digits: incarnations' secrets, connection
+// tokens.
 std::string SecureToken();
 
 }  // namespace shoal

@@ -18,18 +18,19 @@
 
 namespace shoal {
 
-// The message of a status as a std::string_view (Debian's absl::string_view is a type of its own).
+// Returns the message of a status as a std::string_view (Debian's absl::string_view is another
+// type).
 inline std::string_view Message(const absl::Status& status) {
   return {status.message().data(), status.message().size()};
 }
 
-// "CODE: message", for logs.
+// Returns "CODE: message", for logs.
 std::string Describe(const absl::Status& status);
 
-// The same code with `context: ` put before the message; OK stays OK.
+// Puts `context: ` before the message and keeps the code; OK stays OK.
 absl::Status Annotate(const absl::Status& status, std::string_view context);
 
-// errno as a status with the nearest code, e.g. ENOENT -> NotFound. The message is "<what>:
+// Returns errno as a status with the nearest code, e.g. ENOENT -> NotFound. The message is "<what>:
 // <strerror>".
 absl::Status ErrnoToStatus(int error_number, std::string_view what);
 

@@ -1,14 +1,14 @@
-// What tests ask of a status.
+// Matchers of statuses for tests.
 #pragma once
 
 #include "gmock/gmock.h"
 
 namespace shoal {
 
-// A status, or what may be one in place of a value.
+// For a Status or StatusOr.
 MATCHER(IsOk, negation ? "is not OK" : "is OK") { return arg.ok(); }
 
-// A status.
+// For a Status.
 MATCHER_P(HasCode, code, "") { return arg.code() == code; }
 
 }  // namespace shoal

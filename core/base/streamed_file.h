@@ -1,6 +1,5 @@
-// A file written in pieces that appears under its name only when it is complete: bytes go to a
-// temporary file beside it, which Finish syncs and renames. Without Finish nothing is left behind.
-// Not thread-safe.
+// A file written in pieces that appears under its name only when complete: bytes go to a temporary
+// file next to it, which Finish syncs and renames. Without Finish nothing remains. Not thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -26,7 +25,8 @@ class StreamedFile {
   absl::Status Append(std::span<const std::byte> bytes);
   // Bytes appended so far.
   int64_t size() const { return size_; }
-  // Hands every byte appended so far to `take`, in pieces; for a file that becomes part of another.
+  // Passes every byte appended so far to `take`, in pieces; for a file that becomes part of
+  // another.
   template <typename Take>
   absl::Status Replay(Take take);
   absl::Status Finish();

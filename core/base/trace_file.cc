@@ -12,7 +12,7 @@ namespace {
 
 using nlohmann::json;
 
-// Names may come from the network: bytes that are not UTF-8 are replaced.
+// Names may come from the network: replaces bytes that are not UTF-8.
 std::string Quote(std::string_view text) {
   return json(text).dump(-1, ' ', false, json::error_handler_t::replace);
 }
@@ -35,7 +35,7 @@ std::string ToJson(TraceArguments arguments) {
   return text + "}";
 }
 
-// The format counts in microseconds; three decimals keep every nanosecond.
+// The format uses microseconds; three decimals keep every nanosecond.
 std::string Microseconds(int64_t nanoseconds) {
   const auto size =
       nanoseconds < 0 ? 0 - static_cast<uint64_t>(nanoseconds) : static_cast<uint64_t>(nanoseconds);

@@ -2,9 +2,9 @@
 // chrome://tracing open: processes with threads, each thread a row of spans. Real runs and the
 // simulator write the same spans under the same names.
 //
-// Written as it comes, so a long trace takes no memory, and there under its name only once Finish
-// succeeded. The first error is kept and Finish returns it; later calls do nothing. Not
-// thread-safe.
+// The file is written as spans come, so a long trace takes no memory, and appears under its name
+// only once Finish succeeded. The first error is kept and Finish returns it; later calls do
+// nothing. Not thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -37,11 +37,11 @@ class TraceFile {
   static absl::StatusOr<std::unique_ptr<TraceFile>> Create(const std::string& path,
                                                            TraceArguments about = {});
 
-  // Processes are shown in the order of their numbers.
+  // Viewers show processes in the order of their numbers.
   void NameProcess(int64_t process, std::string_view name);
   void NameThread(TraceRow row, std::string_view name);
-  // Times in nanoseconds from any origin; viewers count from the first span. `duration` is not
-  // negative.
+  // Times are in nanoseconds from any origin; viewers count from the first span. `duration` must
+  // not be negative.
   void AddSpan(TraceRow row, std::string_view name, int64_t start, int64_t duration,
                TraceArguments arguments = {});
   absl::Status Finish();

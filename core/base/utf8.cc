@@ -3,7 +3,8 @@
 namespace shoal {
 namespace {
 
-// Length of the well-formed character at the front, or 0; `valid_part` is how many bytes began one.
+// Returns the length of the well-formed character at the front, or 0; `valid_part` is how many
+// bytes began one.
 size_t WellFormedLength(std::string_view text, size_t* valid_part) {
   const auto at = [&](size_t i) { return static_cast<unsigned char>(text[i]); };
   *valid_part = 1;
@@ -15,7 +16,7 @@ size_t WellFormedLength(std::string_view text, size_t* valid_part) {
     return 0;
   }
   const size_t length = CharacterLength(text[0]);
-  // The second byte's range excludes overlong forms, surrogates and what lies above U+10FFFF.
+  // The second byte's range excludes overlong forms, surrogates and values above U+10FFFF.
   unsigned char low = 0x80;
   unsigned char high = 0xBF;
   if (lead == 0xE0) {

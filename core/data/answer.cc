@@ -13,7 +13,7 @@ std::string_view TrimBlanks(std::string_view text) {
              : text.substr(begin, text.find_last_not_of(kBlanks) - begin + 1);
 }
 
-// What the last "####" marks, in one spelling; nullopt without a mark.
+// Returns what the last "####" marks, in a canonical spelling; nullopt without a mark.
 std::optional<std::string> Marked(std::string_view text) {
   const size_t mark = text.rfind(kMark);
   if (mark == std::string_view::npos) {

@@ -57,7 +57,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     SHOAL_CHECK(!reply.empty() && reply.back() == subject.chat.end_of_turn());
     SHOAL_CHECK(std::count(reply.begin(), reply.end(), subject.chat.end_of_turn()) == 1);
     const bool trims = &subject == &subjects[2];
-    // SentencePiece writes a space as U+2581, so a text that holds that character itself comes back
+    // SentencePiece writes a space as U+2581, so a text that contains that character comes back
     // with a space in its place.
     const bool ambiguous =
         &subject == &subjects[3] && messages[1].content.find("\u2581") != std::string::npos;

@@ -130,7 +130,7 @@ void ChatTemplate::AppendStart(Conversation& out) const {
   }
 }
 
-// What stands before an assistant's content.
+// Appends what stands before an assistant's content.
 absl::Status ChatTemplate::AppendHeader(Role role, Conversation& out) const {
   switch (kind_) {
     case plan::Template::kPlain: {
@@ -199,7 +199,7 @@ std::string ChatTemplate::Signature() const {
 }
 
 std::string ChatTemplate::DecodeReply(std::span<const int32_t> ids) const {
-  // Decoded behind its header, since decoders treat the first token of a text differently.
+  // Decodes it after its header, since decoders treat the first token of a text differently.
   Conversation header;
   if (!AppendHeader(Role::kAssistant, header).ok()) {
     return tokenizer_->Decode(ids);

@@ -1,21 +1,20 @@
-// Chat templates: a conversation to tokens, with a mask of what is to be learnt.
+// Chat templates: turn a conversation into tokens, with a mask of what to learn.
 //
 // The loss is on what the assistant says: the tokens of its content and the token that ends its
-// turn. Every turn is tokenised on its own, so the mask is exact, and a prompt's tokens are the
-// same in training and when generating. What people wrote is never read as special tokens:
+// turn. Every turn is tokenised separately, so the mask is exact, and a prompt's tokens are the
+// same in training and when generating. Text that people wrote is never read as special tokens:
 // "<|im_end|>" within a message is ten characters of text.
 //
-//   plain    <bos>User: Hello!\nAssistant: Hi.<eos>\nUser: ...        for tokenizers without chat
-//   tokens
-//            The roles are written out ("System", "User", "Assistant"); turns are on lines of their
-//            own; a space stands between "Assistant:" and its content, and <eos> ends the
-//            assistant's turns alone. <bos> is left out where the model has none.
-//   chatml   <|im_start|>user\nHello!<|im_end|>\n<|im_start|>assistant\nHi.<|im_end|>\n      (Qwen)
-//            <bos> before it where the tokenizer's post-processor puts one. No system message is
-//            made up.
+//   plain    <bos>User: Hello!\nAssistant: Hi.<eos>\nUser: ...
+//            For tokenizers without chat tokens. Roles are written out ("System", "User",
+//            "Assistant"); each turn has its own line; a space stands between "Assistant:" and
+//            its content, and <eos> ends only the assistant's turns. <bos> is omitted if the
+//            model has none.
+//   chatml   <|im_start|>user\nHello!<|im_end|>\n<|im_start|>assistant\nHi.<|im_end|>\n
+//            (Qwen) <bos> precedes it if the tokenizer's post-processor adds one. No system
+//            message is made up.
 //   llama3   <|begin_of_text|><|start_header_id|>user<|end_header_id|>\n\nHello!<|eot_id|>...
-//   (Llama 3)
-//            Contents lose white space at both ends, as in Meta's template.
+//            (Llama 3) Contents lose white space at both ends, as in Meta's template.
 //
 // Immutable; threads may share one. The tokenizer must outlive it.
 #pragma once
@@ -46,7 +45,7 @@ struct ChatMessage {
 
 struct Conversation {
   std::vector<int32_t> tokens;
-  std::vector<bool> is_target;  // by token: whether the model is to predict it
+  std::vector<bool> is_target;  // by token: whether the model must predict it
 };
 
 class ChatTemplate {
@@ -58,16 +57,16 @@ class ChatTemplate {
 
   absl::StatusOr<Conversation> Encode(std::span<const ChatMessage> messages) const;
 
-  // The tokens up to where the assistant's content begins: what to generate from.
+  // Returns the tokens up to the start of the assistant's content, from which to generate.
   absl::StatusOr<std::vector<int32_t>> EncodePrompt(std::span<const ChatMessage> messages) const;
 
-  // What the assistant said: the text of generated ids, without the end of turn.
+  // Returns the assistant's text: the decoded generated ids, without the end of turn.
   std::string DecodeReply(std::span<const int32_t> ids) const;
 
-  // Two templates with equal signatures, over the same tokenizer, make the same tokens.
+  // Two templates with equal signatures, over the same tokenizer, produce the same tokens.
   std::string Signature() const;
 
-  // Generating ends with this token.
+  // The token that ends generation.
   int32_t end_of_turn() const { return end_of_turn_; }
 
  private:
@@ -84,7 +83,7 @@ class ChatTemplate {
   plan::Template kind_;
   const Tokenizer* tokenizer_;
   int32_t end_of_turn_ = -1;
-  std::vector<int32_t> start_;  // bos, where there is one
+  std::vector<int32_t> start_;  // bos, if there is one
   int32_t header_begin_ = -1;   // <|im_start|>, <|start_header_id|>
   int32_t header_end_ = -1;     // <|end_header_id|>
 };

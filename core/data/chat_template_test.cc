@@ -23,7 +23,7 @@ const std::vector<ChatMessage> kChat = {{Role::kSystem, "Be brief."},
                                         {Role::kUser, "And 3?"},
                                         {Role::kAssistant, "7"}};
 
-// The text of the targets, run by run.
+// Returns the text of the targets, run by run.
 std::vector<std::string> TargetRuns(const Conversation& chat, const Tokenizer& tokenizer) {
   std::vector<Ids> runs;
   for (size_t i = 0; i < chat.tokens.size(); ++i) {
@@ -84,7 +84,7 @@ TEST(ChatTemplateTest, PlainWritesRolesOut) {
         "3?\nAssistant: 7";
     const std::string text = tokenizer->Decode(out.tokens);
     EXPECT_EQ(text.starts_with(' ') ? text.substr(1) : text, expected);
-    // All of a target's tokens are targets, its end too, and nothing else.
+    // All tokens of a target, including its end, are targets, and nothing else is.
     ASSERT_EQ(out.tokens.back(), eos);
     EXPECT_TRUE(out.is_target.back());
     int64_t ends = 0;
@@ -100,7 +100,7 @@ TEST(ChatTemplateTest, PlainWritesRolesOut) {
 }
 
 // A prompt is the beginning of the conversation that continues it, and a reply decodes to the
-// content it was made from.
+// content from which it was made.
 TEST(ChatTemplateTest, PromptsAndRepliesMatchTraining) {
   struct Case {
     plan::Template kind;

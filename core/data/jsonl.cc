@@ -34,7 +34,7 @@ class Fields {
   absl::StatusOr<const Json*> Array(const std::string& field) const {
     return object_.Array(NameOf(field));
   }
-  // Text or a number; anything else that happens to have this name is none of ours.
+  // Text or a number; anything else that happens to have this name is not our field.
   std::optional<std::string> Answer() const {
     const Json* value = object_.Find(NameOf("answer"));
     if (value == nullptr || !(value->is_string() || value->is_number())) {
@@ -104,7 +104,7 @@ absl::Status ParseTokens(const Fields& fields, int64_t vocabulary, std::string_v
   return absl::OkStatus();
 }
 
-// "question, answer": what a line has instead of what was looked for.
+// Returns "question, answer": the keys that a line has instead of the expected ones.
 std::string KeysOf(const Json& json) {
   std::string keys;
   for (const auto& item : json.items()) {
@@ -174,7 +174,7 @@ absl::StatusOr<std::unique_ptr<JsonlReader>> JsonlReader::Open(const std::string
   return reader;
 }
 
-// Reads more behind what is in the buffer; false at the file's end.
+// Appends more to the buffer; false at the file's end.
 absl::StatusOr<bool> JsonlReader::Fill() {
   constexpr size_t kBlock = size_t{1} << 18;
   buffer_.erase(0, begin_);
@@ -199,7 +199,7 @@ absl::StatusOr<std::optional<std::string_view>> JsonlReader::Next() {
     const size_t end = buffer_.find('\n', searched);
     if (end == std::string::npos && !at_end_) {
       searched =
-          buffer_.size() - begin_;  // as an offset behind Fill, which moves the rest to the front
+          buffer_.size() - begin_;  // an offset after Fill, which moves the rest to the front
       if (searched > kMaxLineBytes) {
         return InvalidArgument("{}:{}: a line of more than {} bytes; is this JSONL?", path_,
                                line_ + 1, kMaxLineBytes);

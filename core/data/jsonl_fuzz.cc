@@ -1,5 +1,4 @@
-// A JSONL line from anywhere is read or refused, and what is read encodes to labels that fit its
-// tokens.
+// Any JSONL line is read or refused, and what is read encodes to labels that fit its tokens.
 #include <cstdint>
 #include <memory>
 #include <string>

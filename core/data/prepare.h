@@ -1,9 +1,9 @@
-// Data preparation: JSONL is tokenised once into a token file (core/data/token_file.h), which
+// Data preparation: tokenises JSONL once into a token file (core/data/token_file.h), which
 // coordinator and workers map.
 //
-// What is broken (a line that is not JSON, an unknown role, an id outside of the vocabulary) ends
-// preparation with "FILE:LINE: ...". What cannot be learnt from (no target token) or is too long
-// (by policy) is left out, counted, and the first of each named.
+// Broken input (a line that is not JSON, an unknown role, an id outside the vocabulary) ends
+// preparation with "FILE:LINE: ...". Samples without anything to learn (no target token) or too
+// long (by policy) are left out and counted, and the first of each is named.
 #pragma once
 
 #include <cstdint>
@@ -18,15 +18,15 @@
 namespace shoal::worker {
 
 struct PrepareOptions {
-  std::map<std::string, std::string> fields;  // as plan::DataOptions::fields
+  std::map<std::string, std::string> fields;  // same as plan::DataOptions::fields
   int64_t max_sequence_tokens = 2048;
   plan::OversizePolicy oversize = plan::OversizePolicy::kError;
   int threads = 0;  // 0: one per core
-  // Called now and then with bytes of the input done and in all.
+  // Called now and then with the bytes of the input done, and in all.
   std::function<void(int64_t, int64_t)> progress;
 };
 
-// The parts of a job's data section that matter here.
+// Returns the relevant parts of a job's data section.
 PrepareOptions PrepareOptionsOf(const plan::DataOptions& data);
 
 struct PrepareSummary {
@@ -44,25 +44,25 @@ struct PrepareSummary {
   bool operator==(const PrepareSummary&) const = default;
 };
 
-// One line for people: what was written and what was left out, and where first.
+// Says in one line what was written and what was left out, and where first.
 std::string Describe(const PrepareSummary& summary);
 
-// Writes the token file `output`; it appears under its name only when complete. InvalidArgument if
-// no sample remains.
+// Writes the token file `output`, which appears under its name only when complete. InvalidArgument
+// if no sample remains.
 absl::StatusOr<PrepareSummary> Prepare(const std::string& input, const std::string& output,
                                        const SampleEncoder& encoder, const PrepareOptions& options);
 
 struct PreparedData {
   std::string path;         // of the token file
-  bool from_cache = false;  // it was there already, or the input was a token file itself
-  PrepareSummary summary;   // as counted when it was made; of a token file given as such, only what
-                            // it says itself
+  bool from_cache = false;  // it existed already, or the input was a token file itself
+  // as counted when it was made; for a given token file, only what the file itself says
+  PrepareSummary summary;
 };
 
-// The token file for `input`: the input itself if it is one (checked against vocabulary, tokenizer
-// and max_sequence_tokens), else one in `cache_directory` under a name made from the input's path,
-// size and time of change, the tokenizer and the options, made if it is not there. Processes that
-// race for it do no harm.
+// Returns the token file for `input`: the input itself if it is one (checked against vocabulary,
+// tokenizer and max_sequence_tokens), else one in `cache_directory`, made if missing. Its name is
+// derived from the input's path, size and time of change, the tokenizer and the options. Safe if
+// several processes make it concurrently.
 absl::StatusOr<PreparedData> PrepareCached(const std::string& input,
                                            const std::string& cache_directory,
                                            const SampleEncoder& encoder,

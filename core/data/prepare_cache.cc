@@ -15,7 +15,7 @@
 namespace shoal::worker {
 namespace {
 
-// Part of every cache name: raise it when the same input comes to give other tokens.
+// Part of every cache name: raise it when the same input gives other tokens.
 constexpr int kCacheVersion = 1;
 
 constexpr std::string_view kTokenFileMagic = "SHOALTOK";
@@ -42,7 +42,7 @@ PrepareSummary SummaryOf(const formats::TokenFile& file) {
   return summary;
 }
 
-// A token file that somebody else made must fit this model and job.
+// A token file from elsewhere must fit this model and job.
 absl::StatusOr<PreparedData> UseTokenFile(const std::string& path, const SampleEncoder& encoder,
                                           const PrepareOptions& options) {
   SHOAL_ASSIGN_OR_RETURN(const auto file, formats::TokenFile::Open(path));
@@ -140,7 +140,7 @@ absl::StatusOr<PreparedData> PrepareCached(const std::string& input,
   SHOAL_RETURN_IF_ERROR(CreateDirectories(cache_directory));
   const std::string path = fmt::format("{}/{}", cache_directory, name);
   const std::string summary_path = path + ".json";
-  // Anything wrong with what is there (a crash between the two files, damage) and it is made again.
+  // If anything is wrong with it (a crash between the two files, damage), it is made again.
   if (absl::StatusOr<PrepareSummary> summary = ReadSummary(summary_path); summary.ok()) {
     if (const auto file = formats::TokenFile::Open(path);
         file.ok() && (*file)->samples() == summary->samples) {

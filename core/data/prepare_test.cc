@@ -155,7 +155,7 @@ TEST_F(PrepareTest, NeedsWhatTheDataNeeds) {
       std::string(Message(
           SampleEncoder::Create(tokenizer_.get(), plan::Template::kPlain, {}, 100).status())),
       HasSubstr("the tokenizer has 620 tokens and the model 100 rows"));
-  // A template that cannot be had matters only where text is to be encoded.
+  // A missing template matters only if there is text to encode.
   const auto chatml =
       SampleEncoder::Create(tokenizer_.get(), plan::Template::kChatML, {}, 620).value();
   EXPECT_THAT(std::string(Message(Prepare(path, output(), chatml, {}).status())),
@@ -175,7 +175,7 @@ TEST_F(PrepareTest, CacheIsFoundAgainUntilSomethingChanges) {
   EXPECT_EQ(again.path, first.path);
   EXPECT_EQ(again.summary, first.summary);
   EXPECT_EQ(again.summary.skipped_no_target, 1);
-  // Other options, another template, another file: each makes its own.
+  // Other options, another template or another file each make their own.
   EXPECT_FALSE(
       PrepareCached(path, cache, *encoder_, {.max_sequence_tokens = 99}).value().from_cache);
   const auto other_end =

@@ -54,7 +54,7 @@ absl::StatusOr<SampleEncoder> SampleEncoder::Create(const Tokenizer* tokenizer, 
   if (chat.ok()) {
     encoder.chat_.emplace(*std::move(chat));
   } else {
-    encoder.no_chat_ = chat.status();  // of no account if all samples come as ids
+    encoder.no_chat_ = chat.status();  // irrelevant if all samples come as ids
   }
   return encoder;
 }

@@ -1,5 +1,5 @@
-// One JSONL sample to the tokens and labels of the token file: template, mask, shift, and the limit
-// on length.
+// Encodes a JSONL sample into the tokens and labels of the token file: template, mask, shift, and
+// the limit on length.
 #pragma once
 
 #include <cstdint>
@@ -17,12 +17,12 @@ namespace shoal::worker {
 struct EncodedSample {
   std::vector<int32_t> tokens;
   std::vector<int32_t>
-      labels;  // labels[i] is what follows tokens[i], or -100; the last is always -100
+      labels;  // labels[i] is the token after tokens[i], or -100; the last is always -100
   int64_t targets = 0;
 };
 
-// labels[i] = next[i + 1]: the shift by one, after which a label belongs to the position that
-// predicts it.
+// labels[i] = next[i + 1]: shifts by one, after which a label belongs to the position that predicts
+// it.
 std::vector<int32_t> ShiftLabels(std::span<const int32_t> unshifted);
 
 // Cuts to `tokens` tokens.
@@ -31,8 +31,8 @@ void Truncate(EncodedSample& sample, int64_t tokens);
 // Immutable; threads may share one. The tokenizer must outlive it.
 class SampleEncoder {
  public:
-  // `tokenizer` may be null: then samples must come as input_ids. `vocabulary` is how many rows the
-  // model has; FailedPrecondition if the tokenizer has more tokens than that.
+  // `tokenizer` may be null: then samples must come as input_ids. `vocabulary` is the model's
+  // number of rows; FailedPrecondition if the tokenizer has more tokens.
   static absl::StatusOr<SampleEncoder> Create(const Tokenizer* tokenizer, plan::Template kind,
                                               const formats::SpecialTokens& special,
                                               int64_t vocabulary);

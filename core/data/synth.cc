@@ -28,7 +28,7 @@ class Writer {
   int64_t tokens() const { return tokens_; }
   std::vector<ChatMessage> Take() { return std::move(messages_); }
 
-  // A sum or difference, and then up to three that go on from its result.
+  // A sum or difference, and then up to three tasks that continue from its result.
   void Arithmetic(int64_t limit) {
     int64_t total = random_.Between(0, kLargestNumber);
     const int64_t turns = random_.Between(1, 4);
@@ -120,7 +120,7 @@ int64_t EstimateTokens(const ChatMessage& message) {
   for (const char c : message.content) {
     const bool letter = std::isalpha(static_cast<unsigned char>(c)) != 0;
     tokens += letter ? (in_word ? 0 : 1)
-                     : (c == ' ' ? 0 : 1);  // words and marks take the space before them along
+                     : (c == ' ' ? 0 : 1);  // words and marks include the space before them
     in_word = letter;
   }
   return tokens;
@@ -147,7 +147,7 @@ SynthSample MakeSynthSample(const SynthOptions& options, int64_t index) {
 }
 
 std::string ToJsonLine(const SynthSample& sample) {
-  // Written field by field, in the order that people expect; a library's object would sort them.
+  // Written field by field, in the expected order; a library's object would sort them.
   std::string messages;
   for (const ChatMessage& message : sample.messages) {
     messages += fmt::format("{}{{\"role\": {}, \"content\": {}}}", messages.empty() ? "" : ", ",

@@ -15,7 +15,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// Solves a conversation's questions the slow way and compares: every assistant's turn must be
+// Solves a conversation's questions the slow way and compares: every turn of the assistant must be
 // right.
 class Solver {
  public:
@@ -126,7 +126,7 @@ TEST(SynthTest, LengthsFollowTheDistribution) {
         tokens += EstimateTokens(message);
       }
       EXPECT_GE(tokens, length);
-      EXPECT_LE(tokens, length + 40);  // the last turn may reach beyond
+      EXPECT_LE(tokens, length + 40);  // the last turn may exceed it
     }
   }
 }

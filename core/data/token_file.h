@@ -1,12 +1,13 @@
 // The token file: a dataset tokenised once, which coordinator and workers map. One file,
 // little-endian:
 //
-//   header   {magic "SHOALTOK", version, sample count, token count, vocabulary size, tokenizer
-//   hash, checksum of the index} index    per sample: {first token (u64), tokens (u32), targets
-//   (u32)} tokens   i32 ids, all samples one after the other labels   i32, aligned with tokens: the
-//   id to be predicted AT that position (already shifted by one: labels[i] is the
-//            token that follows tokens[i]), or -100 where no loss is taken; a sample's last label
-//            is always -100
+//   header   {magic "SHOALTOK", version, sample count, token count, vocabulary size,
+//            tokenizer hash, checksum of the index}
+//   index    per sample: {first token (u64), tokens (u32), targets (u32)}
+//   tokens   i32 ids, all samples one after the other
+//   labels   i32, aligned with tokens: the id to be predicted AT that position (already
+//            shifted by one: labels[i] is the token that follows tokens[i]), or -100 where
+//            no loss is taken; a sample's last label is always -100
 //
 // The coordinator reads lengths and target counts from the index to plan; workers read tokens and
 // labels. Both treat the file as hostile until Open has checked header, index bounds and checksum;
@@ -27,7 +28,7 @@ namespace shoal::formats {
 
 inline constexpr int32_t kIgnoredLabel = -100;
 
-// One sample's views into the map.
+// Views of one sample in the mapped file.
 struct TokenSample {
   std::span<const int32_t> tokens;
   std::span<const int32_t> labels;  // shifted, see above
@@ -55,8 +56,8 @@ class TokenFile {
   std::unique_ptr<State> state_;
 };
 
-// Writes samples as they come; the file appears under its name only at Finish (write to a
-// temporary, sync, rename).
+// Writes samples as they come; the file appears under its name only at Finish (writes to a
+// temporary file, syncs, renames).
 class TokenFileWriter {
  public:
   static absl::StatusOr<std::unique_ptr<TokenFileWriter>> Create(const std::string& path,
@@ -64,7 +65,7 @@ class TokenFileWriter {
                                                                  uint64_t tokenizer_hash);
   ~TokenFileWriter();  // without Finish, removes what was written
 
-  // `labels` are shifted already and as long as tokens.
+  // `labels` must be shifted already and as long as tokens.
   absl::Status Add(std::span<const int32_t> tokens, std::span<const int32_t> labels);
   absl::Status Finish();
 

@@ -5,7 +5,7 @@
 
 #include "core/data/token_file_layout.h"
 
-// The checksum is made right before parsing, so that what lies behind it is reached.
+// Corrects the checksum before parsing, so that the code after that check is reached.
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace shoal::formats;
   std::vector<uint64_t> aligned((size + 7) / 8);

@@ -1,4 +1,4 @@
-// The bytes of a token file (see token_file.h), and their checks without a file: shared by reader,
+// The bytes of a token file (see token_file.h) and checks of them in memory, shared by reader,
 // writer, tests and fuzzing.
 #pragma once
 
@@ -45,13 +45,14 @@ struct TokenFileView {
   std::span<const int32_t> labels;
 };
 
-// XXH3-64 of the index, seeded with that of the header up to the checksum.
+// Returns the XXH3-64 of the index, seeded with that of the header up to the checksum.
 uint64_t TokenFileChecksum(const TokenFileHeader& header, std::span<const TokenFileEntry> index);
 
-// Checks everything but the ids. `bytes` is the whole file, at an address aligned to 8 bytes.
+// Checks everything except the ids. `bytes` must be the whole file, at an address aligned to 8
+// bytes.
 absl::StatusOr<TokenFileView> ParseTokenFile(std::span<const std::byte> bytes);
 
-// One sample with its ids checked.
+// Returns one sample after checking its ids.
 absl::StatusOr<TokenSample> ReadTokenSample(const TokenFileView& view, int64_t sample);
 
 }  // namespace shoal::formats

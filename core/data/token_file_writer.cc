@@ -10,7 +10,7 @@
 namespace shoal::formats {
 
 // The index comes first in the file but is known last, so tokens and labels are collected in two
-// files beside it and put behind the index at Finish.
+// separate files and appended to the index at Finish.
 struct TokenFileWriter::State {
   std::string path;
   TokenFileHeader header;

@@ -39,8 +39,7 @@ OrderedJson PreTokenizerJson() {
                                                  {"use_regex", false}}})}};
 }
 
-// Counts words, as they are written in the byte alphabet. Ordered, so that nothing depends on a
-// hash table's order.
+// Counts words in the byte alphabet. Ordered, so that nothing depends on a hash table's order.
 class WordCounter {
  public:
   static absl::StatusOr<WordCounter> Create() {

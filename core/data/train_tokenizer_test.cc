@@ -73,7 +73,7 @@ TEST_F(TrainTokenizerTest, IsDeterministic) {
             TrainTokenizer(data_, {.vocabulary = 300}).value());
 }
 
-// The incremental trainer against counting all pairs anew for each merge.
+// Compares the incremental trainer with recounting all pairs for each merge.
 TEST_F(TrainTokenizerTest, ChoosesTheMostFrequentPairs) {
   Random random(9);
   for (int round = 0; round < 20; ++round) {
@@ -87,7 +87,7 @@ TEST_F(TrainTokenizerTest, ChoosesTheMostFrequentPairs) {
       }
       lines += fmt::format("{{\"prompt\":\"{}\",\"completion\":\"\"}}\n", word);
       words[word] += 1;             // as it is
-      words["\u0120" + word] += 1;  // behind "User:"
+      words["\u0120" + word] += 1;  // after "User:"
     }
     ASSERT_TRUE(WriteFileAtomically(data_, lines).ok());
     const auto file = nlohmann::json::parse(TrainTokenizer(data_, {.vocabulary = 300}).value());

@@ -100,7 +100,7 @@ absl::StatusOr<std::byte*> CachingPool::TakeNew(int64_t bytes) {
   if (least > room) {
     return nullptr;
   }
-  // A shared reservation is smaller where no more of the budget, or of the memory, is left.
+  // A shared reservation is smaller if the budget or the memory has no more left.
   for (const int64_t size : {large ? least : std::min(kSharedBytes, room), least}) {
     void* data = nullptr;
     const cudaError_t error = Reserve(&data, size);

@@ -126,7 +126,7 @@ TEST_F(CachingPoolTest, WhatIsKeptIsGivenBackWhereTheDriverIsShort) {
   EXPECT_EQ(more.status().message(),
             "cuda:0 memory: 209715200 B asked for, 943718400 of 8589934592 B in use, but the GPU "
             "has 130023424 of 1073741824 B free: others use it too; end them, or raise the budget");
-  // Small pieces make do with smaller reservations.
+  // Small pieces can use smaller reservations.
   std::byte* third = Take(15 * kMiB);
   EXPECT_EQ(pool_->reserved_bytes(), 964 * kMiB);
   std::byte* fourth = Take(15 * kMiB);
@@ -166,8 +166,8 @@ TEST_F(CachingPoolTest, OtherErrorsOfTheDriverAreTold) {
   EXPECT_EQ(pool_->allocated_bytes(), 0);
 }
 
-// Random pieces: none overlaps another, counts are exact, and all that the budget allows can be had
-// again once everything is given back.
+// Random pieces: none overlaps another, counts are exact, and everything that the budget allows is
+// available again after all pieces are freed.
 TEST_F(CachingPoolTest, RandomPieces) {
   for (uint64_t seed = 1; seed <= 20; ++seed) {
     Make(512 * kMiB, {.seed = seed});

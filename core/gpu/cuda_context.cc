@@ -12,26 +12,26 @@
 namespace shoal::gpu {
 namespace {
 
-// The time since the base comes in milliseconds of type float: up to here to 2 microseconds.
+// The time since the base is a float in milliseconds: precise to 2 microseconds up to here.
 constexpr float kMostMilliseconds = 16384;
-// Those beyond it are given back to the driver.
+// More than these are returned to the driver.
 constexpr size_t kMostFreeEvents = 4096;
 constexpr absl::Duration kFenceLook = absl::Microseconds(50);
-// Between two looks: the first pause, and the longest, to which it doubles. A look keeps the driver
-// from threads that launch meanwhile; where all of a stream is waited for, who would launch there
-// is the one who waits.
+// Pauses between two looks: the first, and the longest, to which they double. A look blocks the
+// driver for threads that launch meanwhile; if all of a stream is waited for, the thread that would
+// launch there is the one that waits.
 constexpr absl::Duration kFirstPause = absl::Microseconds(5);
 constexpr absl::Duration kLongestPause = absl::Microseconds(200);
 constexpr absl::Duration kLongestPauseAtTheEnd = absl::Microseconds(50);
 
-// By the machine's clock, which is the GPU's too, whatever clock its times are told by.
+// Uses the machine's clock, which is also the GPU's, whatever clock reports its times.
 cudaError_t RepeatUntil(absl::FunctionRef<cudaError_t()> look, absl::Duration timeout,
                         absl::Duration longest_pause = kLongestPause) {
   absl::Time deadline;
   for (absl::Duration pause = kFirstPause;; pause = std::min(2 * pause, longest_pause)) {
     const cudaError_t error = look();
     if (error != cudaSuccess) {
-      (void)cudaGetLastError();  // which the next launch would take for its own
+      (void)cudaGetLastError();  // the next launch would report it as its own
     }
     if (error != cudaErrorNotReady || timeout <= absl::ZeroDuration()) {
       return error;
@@ -144,7 +144,7 @@ void CudaContext::GiveEvent(cudaEvent_t event) {
 }
 
 Mark CudaContext::PutMark(cudaStream_t stream, absl::Status& failure) {
-  failure = MakeCurrent();  // a new event would be another GPU's
+  failure = MakeCurrent();  // a new event would belong to another GPU
   if (!failure.ok()) {
     return {.stream = stream};
   }
@@ -176,7 +176,8 @@ cudaError_t CudaContext::Look(const Mark& mark) {
   if (mark.event != nullptr) {
     return cudaEventQuery(mark.event);
   }
-  // Under the lock, so that the stream does not go meanwhile. What was on one that is gone is done.
+  // Under the lock, so that the stream is not destroyed meanwhile. Work on a destroyed stream is
+  // done.
   absl::MutexLock lock(&mutex_);
   return streams_.contains(mark.stream) ? cudaStreamQuery(mark.stream) : cudaSuccess;
 }
@@ -195,7 +196,7 @@ absl::Status CudaContext::Outcome(cudaError_t error, std::string_view what,
 }
 
 absl::Status CudaContext::Await(const Mark& mark, std::string_view what, absl::Duration timeout) {
-  // What fails here keeps nothing from ending, so it is waited for all the same.
+  // A failure here does not stop the work, so wait for it nevertheless.
   absl::Status status = MakeCurrent();
   status.Update(Outcome(LookUntil(mark, timeout), what, timeout));
   return status;
@@ -213,10 +214,10 @@ absl::Status CudaContext::Synchronize(cudaStream_t stream, std::string_view what
 CudaContext::Fence CudaContext::PutFence() {
   Fence fence;
   const bool current = MakeCurrent().ok();
-  // Under the lock, so that no stream goes meanwhile.
+  // Under the lock, so that no stream is destroyed meanwhile.
   absl::MutexLock lock(&mutex_);
   for (cudaStream_t stream : streams_) {
-    absl::Status failure;  // nothing is lost by it: the fence is done when the stream is
+    absl::Status failure;  // nothing is lost: the fence is done when the stream is
     fence.push_back(current ? PutMarkLocked(stream, failure) : Mark{.stream = stream});
   }
   return fence;
@@ -271,7 +272,7 @@ absl::StatusOr<float> CudaContext::SinceBase(cudaEvent_t event) const {
     return milliseconds;
   }
   (void)cudaGetLastError();
-  // The base may have been noted anew since then; nothing says that a time may be negative.
+  // The base may have been renewed since then; no document says that a time may be negative.
   SHOAL_RETURN_IF_ERROR(
       Check(cudaEventElapsedTime(&milliseconds, event, base_event_), "asking when an event was"));
   if (milliseconds < 0) {

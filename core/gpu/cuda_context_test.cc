@@ -1,5 +1,4 @@
-// That no wait for a GPU is without an end, and that what cannot be marked is waited for all the
-// same.
+// Every wait for a GPU ends, and what cannot be marked is waited for nevertheless.
 #include "core/gpu/cuda_context.h"
 
 #include "absl/status/status.h"

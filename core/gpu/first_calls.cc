@@ -17,12 +17,12 @@ constexpr size_t kBytes = 4 * kMiB;
 
 std::string NameOf(cudaError_t error) {
   if (error != cudaSuccess) {
-    (void)cudaGetLastError();  // else the next call would tell it
+    (void)cudaGetLastError();  // else the next call would report it
   }
   return cudaGetErrorName(error);
 }
 
-// Pins shared memory as a worker maps a server's, and gives it back.
+// Pins shared memory as a worker maps a server's, and unpins it.
 std::string PinShared(int protection, unsigned flags) {
   const int fd = ::memfd_create("first calls", MFD_CLOEXEC);
   if (fd < 0 || ::ftruncate(fd, kBytes) != 0) {
@@ -41,8 +41,8 @@ std::string PinShared(int protection, unsigned flags) {
   return NameOf(error);
 }
 
-// The time from the later of two events to the earlier. Without a deadline: it is asked by checks
-// of a GPU, whose processes have one.
+// The time from the later of two events to the earlier. Without a deadline: called by checks of a
+// GPU, whose processes have one.
 std::string ElapsedBackwards() {
   cudaEvent_t events[2] = {};
   float milliseconds = 0;

@@ -1,6 +1,6 @@
-// Calls whose outcome no document settles and by which this machine's driver decides how weights
-// are fetched and times are told: made once, for reports. They take under a second besides what
-// making the first context does.
+// Calls whose outcome no document specifies and that show how this machine's driver fetches weights
+// and reports times: made once, for reports. They take under a second, plus the creation of the
+// first context.
 #pragma once
 
 #include <string>
@@ -11,10 +11,10 @@ namespace shoal::gpu {
 struct FirstCall {
   std::string what;
   std::string found;    // a value, or CUDA's name of the outcome
-  std::string meaning;  // what is expected, or what follows
+  std::string meaning;  // what is expected, or what follows from it
 };
 
-// On the first GPU that this process sees. What fails is a finding too.
+// Uses the first GPU that this process sees. A failure is also a finding.
 std::vector<FirstCall> TryFirstCalls();
 
 }  // namespace shoal::gpu

@@ -1,4 +1,4 @@
-// What the GPU of a test answers to calls that documents leave open; printed, for a real one.
+// A test GPU's answers to calls that documents leave open; printed, for a real one.
 #include "core/gpu/first_calls.h"
 
 #include <algorithm>

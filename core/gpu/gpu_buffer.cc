@@ -6,8 +6,8 @@
 namespace shoal::gpu {
 namespace {
 
-// Until no copy uses pinned memory any more, as copies before one that failed may: no document says
-// that the runtime waits for them where it is given back.
+// Waits until no copy uses pinned memory any more, as copies before one that failed may: no
+// document says that the runtime waits for them when the memory is freed.
 void AwaitCopies(CudaContext& context) {
   CudaContext::Fence fence = context.PutFence();
   (void)context.Wait(fence);

@@ -1,7 +1,9 @@
-// Memory straight from the driver, for what is taken once and kept: of a GPU, pinned memory of the
-// host, and memory of others that is pinned as long as it is needed. Pieces that come and go are
-// CachingPool's. Must not outlive the context. Nothing new is put on streams that uses it when it
-// goes; what the context's streams have yet to do is waited for.
+// Memory straight from the driver, for what is allocated once and kept: GPU memory, pinned host
+// memory, and the caller's memory, pinned as long as needed. Use CachingPool for pieces that come
+// and go.
+//
+// Must not outlive the context. Enqueue no new work that uses it before its destruction, which
+// waits for what is left on the context's streams.
 #pragma once
 
 #include <cstddef>
@@ -19,13 +21,13 @@ class GpuBuffer {
   enum class Kind : uint8_t { kDevice, kPinnedHost };
 
   GpuBuffer() = default;
-  // ResourceExhausted where there is not that much. `bytes` 0: none.
+  // ResourceExhausted if there is not that much. `bytes` 0: none.
   static absl::StatusOr<GpuBuffer> Allocate(CudaContext& context, Kind kind, int64_t bytes);
   ~GpuBuffer();
   GpuBuffer(GpuBuffer&& other) noexcept { *this = std::move(other); }
   GpuBuffer& operator=(GpuBuffer&& other) noexcept;
 
-  // From that many bytes on, as an array of T.
+  // Returns the memory from that offset in bytes on, as an array of T.
   template <typename T>
   T* as(int64_t byte_offset = 0) const {
     return reinterpret_cast<T*>(data_ + byte_offset);
@@ -39,7 +41,7 @@ class GpuBuffer {
 
 class PinnedRange {
  public:
-  // Fails where the memory cannot be pinned (locked memory, an odd kind).
+  // Fails if the memory cannot be pinned (locked memory, an odd kind).
   static absl::StatusOr<PinnedRange> Pin(CudaContext& context, std::span<std::byte> memory);
   ~PinnedRange();
   PinnedRange(PinnedRange&& other) noexcept

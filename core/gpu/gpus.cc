@@ -17,7 +17,7 @@ namespace {
 // bf16 on tensor cores and asynchronous copies to shared memory: Ampere.
 constexpr int kLeastCapability = 80;
 
-// A line of the kernel's file about a PCI device; empty where there is none.
+// Reads a line of the kernel's file about a PCI device; empty if there is none.
 std::string PciFile(const std::string& address, const std::string& name) {
   std::string lower = address;
   std::ranges::transform(lower, lower.begin(), [](unsigned char c) { return std::tolower(c); });

@@ -1,9 +1,9 @@
-// What a launch may ask of a GPU, for the launches of kernel_gpu.h and the emulation's alike. Plain
+// What a launch may ask of a GPU, for the launches of kernel_gpu.h and for the emulation's. Plain
 // C++ over the runtime, because nvcc reads it too.
 //
-// Shared memory beyond what a block has without asking is allowed to a kernel by a call of the
-// runtime, once for each GPU and again only where a launch wants more than any before it. Threads:
-// any. Failure: the runtime's error, which is not remembered, so the next launch asks again.
+// Shared memory beyond what a block has by default needs a call of the runtime for the kernel, once
+// for each GPU and again only if a launch wants more than any before it. Thread-safe. Failure: the
+// runtime's error, which is not cached, so the next launch asks again.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -19,22 +19,22 @@ inline constexpr int64_t kMaxGridX = 0x7FFFFFFF;
 inline constexpr int64_t kMaxGridYz = 65535;
 inline constexpr int kMaxBlockThreads = 1024;
 
-// A block has this much without asking, what its kernel declares (SHOAL_SHARED) among it; no
-// kernel that takes dynamic shared memory declares more than the second.
+// A block has this much by default, including what its kernel declares (SHOAL_SHARED); no kernel
+// that takes dynamic shared memory declares more than the second constant.
 inline constexpr int64_t kSharedWithoutAsking = 48 << 10;
 inline constexpr int64_t kMostDeclaredShared = 16 << 10;
 
-// Sizes that do not fit the hardware's numbers would come to it as others.
+// Sizes that exceed the hardware's numbers would wrap around.
 constexpr bool IsGrid(int64_t x, int64_t y, int64_t z) {
   return x >= 1 && x <= kMaxGridX && y >= 1 && y <= kMaxGridYz && z >= 1 && z <= kMaxGridYz;
 }
 
-// Whether `bytes` of dynamic shared memory have to be asked for.
+// Whether `bytes` of dynamic shared memory must be asked for.
 constexpr bool MustAskForShared(int64_t bytes) {
   return bytes > kSharedWithoutAsking - kMostDeclaredShared;
 }
 
-// Allows the kernel so much dynamic shared memory on the calling thread's GPU.
+// Allows the kernel this much dynamic shared memory on the calling thread's GPU.
 inline cudaError_t AskForShared(const void* kernel, int64_t bytes) {
   static std::mutex mutex;
   static auto* const allowed = new std::map<std::pair<int, const void*>, int64_t>;
@@ -52,7 +52,7 @@ inline cudaError_t AskForShared(const void* kernel, int64_t bytes) {
   if (error == cudaSuccess) {
     most = bytes;
   } else {
-    (void)cudaGetLastError();  // which the next launch would take for its own
+    (void)cudaGetLastError();  // the next launch would report it as its own
   }
   return error;
 }

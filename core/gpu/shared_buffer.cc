@@ -12,7 +12,7 @@ namespace {
 
 struct SharedBuffer {
   std::shared_ptr<CudaContext> context;
-  GpuBuffer buffer;  // goes first
+  GpuBuffer buffer;  // destroyed first
 };
 
 }  // namespace

@@ -1,5 +1,5 @@
-// Memory of a GPU that other processes may open (core/transport/gpu_memory.h, shares): an
-// allocation of its own, for who opens a range reaches all that the driver gave with it.
+// GPU memory that other processes may open (core/transport/gpu_memory.h, shares): a separate
+// allocation, since opening a range gives access to the driver's whole allocation.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -13,8 +13,8 @@
 
 namespace shoal::gpu {
 
-// Zeroed by way of `stream`, of the context; `bytes` > 0, rounded up to whole pages of the driver.
-// It may outlive whoever took it, as long as others have it open: the context stays with it.
+// Zeroed through `stream`, which belongs to the context; `bytes` > 0, rounded up to whole pages of
+// the driver. May outlive its owner as long as others have it open; it keeps the context alive.
 absl::StatusOr<std::shared_ptr<std::byte>> AllocateShared(std::shared_ptr<CudaContext> context,
                                                           cudaStream_t stream, int64_t bytes);
 

@@ -1,9 +1,9 @@
-// The shape of a model and the units it is fetched and pushed in.
+// The shape of a model and the units in which it is fetched and pushed.
 //
 // A unit is what moves together: the embedding, one transformer block, the final norm + head. It is
-// one flat vector of its tensors in a fixed order with each tensor's offset known; coordinator,
-// servers, workers and checkpoints all derive the same layout from the same ModelSpec, so no layout
-// ever travels. Pure: no I/O (core/model/huggingface reads config.json).
+// one flat vector of its tensors in a fixed order with known offsets; coordinator, servers, workers
+// and checkpoints all derive the same layout from the same ModelSpec, so no layout ever travels.
+// Pure: no I/O (core/model/huggingface reads config.json).
 #pragma once
 
 #include <cstdint>
@@ -53,8 +53,8 @@ struct ModelSpec {
   bool operator==(const ModelSpec&) const = default;
 };
 
-// Sizes are positive, heads divide, head_dim is even, nothing overflows: what every other function
-// here relies on.
+// Checks what every other function here relies on: sizes are positive, heads divide, head_dim is
+// even, nothing overflows.
 absl::Status Validate(const ModelSpec& spec);
 
 // One tensor inside a unit. Matrices are row-major [rows, columns] as in Hugging Face files (out
@@ -67,7 +67,7 @@ struct TensorSpec {
 
   int64_t rank() const { return columns == 0 ? 1 : 2; }
   int64_t count() const { return columns == 0 ? rows : rows * columns; }
-  bool decays() const { return rank() >= 2; }  // weight decay is for matrices alone
+  bool decays() const { return rank() >= 2; }  // only matrices have weight decay
 };
 
 enum class UnitKind { kEmbedding, kBlock, kHead };
@@ -77,35 +77,35 @@ struct UnitSpec {
   UnitKind kind = UnitKind::kBlock;
   std::string name;  // "embedding", "block.0", ..., "head"
   std::vector<TensorSpec> tensors;
-  // Elements, padding between tensors included (there is padding so that each tensor starts at a
-  // multiple of kTensorAlignment elements; padding is zero and has zero gradient).
+  // Elements, including the padding that makes each tensor start at a multiple of kTensorAlignment
+  // elements; padding is zero and has zero gradient.
   int64_t count = 0;
 
-  // The tensor with that name within the unit; CHECK-fails if there is none.
+  // Returns the tensor with that name within the unit; CHECK-fails if there is none.
   const TensorSpec& tensor(const std::string& tensor_name) const;
 };
 
 // Every tensor starts at a multiple of this many elements: 64 B for fp32, 32 B for bf16.
 inline constexpr int64_t kTensorAlignment = 16;
 
-// The units of a model, in order of use. The order of tensors within a block is: input_layernorm,
-// q, k, v (weights, then biases where there are any), o, post_attention_layernorm, gate, up, down.
-// With tied embeddings the head unit holds the final norm alone, and the head's matrix is the
+// Returns the units of a model, in order of use. Tensors within a block are in the order
+// input_layernorm, q, k, v (weights, then biases if any), o, post_attention_layernorm, gate, up,
+// down. With tied embeddings the head unit holds only the final norm, and the head's matrix is the
 // embedding unit's tensor.
 std::vector<UnitSpec> BuildUnits(const ModelSpec& spec);
 
-// Parameters, without padding.
+// Counts parameters, without padding.
 int64_t ParameterCount(const ModelSpec& spec);
 
-// Floating-point operations of one block's forward, which are what its matrices take and what
-// attention takes: of sequences of together `tokens` tokens whose squares add up to
-// `squared_tokens` (causal attention counted as half).
+// Floating-point operations of one block's forward: those of its matrices and those of attention,
+// for sequences of `tokens` tokens in total whose squared lengths sum to `squared_tokens` (counting
+// half for causal attention).
 double BlockMatrixFlops(const ModelSpec& spec, double tokens);
 double BlockAttentionFlops(const ModelSpec& spec, double squared_tokens);
-// Of the head's forward.
+// For the head's forward.
 double HeadFlops(const ModelSpec& spec, double tokens);
 
-// Of the whole model over one sequence; a backward pass costs twice that.
+// For the whole model over one sequence; a backward pass costs twice that.
 double ForwardFlops(const ModelSpec& spec, int64_t tokens);
 
 // Known shapes for `shoal model init --shape NAME` and the planner: "tiny" (a few 10K parameters,

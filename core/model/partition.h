@@ -1,6 +1,6 @@
 // Partitions: contiguous ranges of a unit's vector, the unit of placement, replication and
-// migration. They depend on the model and on partition_bytes alone, never on how many servers there
-// are, and are fixed for the life of a job.
+// migration. They depend only on the model and on partition_bytes, never on the number of servers,
+// and are fixed for the life of a job.
 #pragma once
 
 #include <cstdint>
@@ -19,11 +19,11 @@ struct PartitionSpec {
   bool operator==(const PartitionSpec&) const = default;
 };
 
-// Elements; so that a partition starts at a cache line in every element type in use.
+// In elements; makes a partition start at a cache line in every element type in use.
 inline constexpr int64_t kPartitionAlignment = 64;
 
 // Splits every unit into ranges of nearly equal size, none larger than partition_bytes counted in
-// fp32 (4 bytes an element).
+// fp32 (4 bytes per element).
 std::vector<PartitionSpec> BuildPartitions(const std::vector<UnitSpec>& units,
                                            int64_t partition_bytes);
 
@@ -35,7 +35,7 @@ struct DecayRange {
   bool operator==(const DecayRange&) const = default;
 };
 
-// Sorted, disjoint, merged where they touch.
+// Sorted and disjoint; adjacent ranges are merged.
 std::vector<DecayRange> DecayRanges(const UnitSpec& unit, const PartitionSpec& partition);
 
 }  // namespace shoal::plan

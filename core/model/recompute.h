@@ -1,5 +1,5 @@
-// What of a block's activations forward keeps, and what is made again in the backward from what was
-// kept: memory against time. Results are the same bits either way.
+// What forward keeps of a block's activations, and what the backward recomputes from it: trades
+// memory for time. Results have the same bits either way.
 #pragma once
 
 #include <array>
@@ -10,9 +10,9 @@
 namespace shoal::plan {
 
 enum class Recompute : uint8_t {
-  kNone,   // everything that forward made is kept
-  kLight,  // outputs of norms and of the activation function (SwiGLU) are dropped and made again
-  kFull,   // of each block only its input is kept; the block's forward runs again
+  kNone,   // keeps everything that forward made
+  kLight,  // drops and recomputes outputs of norms and of the activation function (SwiGLU)
+  kFull,   // keeps only each block's input; runs the block's forward again
 };
 
 inline constexpr std::array<std::pair<std::string_view, Recompute>, 3> kRecomputeNames = {

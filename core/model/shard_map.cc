@@ -19,8 +19,8 @@ ShardMap PlaceShards(const std::vector<PartitionSpec>& partitions, int servers,
   ShardMap map{.generation = generation,
                .servers = std::vector<std::vector<int>>(partitions.size())};
   for (const size_t index : order) {
-    // Among equally loaded servers start with one that depends on the partition, which spreads a
-    // unit's partitions.
+    // Among equally loaded servers it starts with one that depends on the partition, which spreads
+    // a unit's partitions.
     size_t best = index % server_count;
     for (size_t step = 1; step < server_count; ++step) {
       const size_t candidate = (index + step) % server_count;

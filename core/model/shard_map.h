@@ -1,5 +1,5 @@
 // The shard map: which servers hold which partition. Its version is its generation; a push or get
-// made under another generation is refused by name.
+// of another generation is refused by name.
 #pragma once
 
 #include <cstdint>
@@ -19,11 +19,11 @@ struct ShardMap {
 };
 
 // Spreads partitions over servers so that bytes are as even as whole partitions allow (largest
-// first onto the least loaded), and each unit's partitions lie on different servers where they can,
+// first, onto the least loaded). Puts each unit's partitions on different servers where possible,
 // so that a get of one unit reads from several at once. Deterministic.
 ShardMap PlaceShards(const std::vector<PartitionSpec>& partitions, int servers, int64_t generation);
 
-// Ids of the partitions whose primary is `server`, ascending.
+// Returns the ids of the partitions whose primary is `server`, ascending.
 std::vector<int> PartitionsOf(const ShardMap& map, int server);
 
 }  // namespace shoal::plan

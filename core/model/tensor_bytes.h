@@ -1,4 +1,4 @@
-// Adds up the tensors of a microbatch as a worker's memory lays them out, one behind the other.
+// Adds up the tensors of a microbatch as a worker's memory lays them out, one after the other.
 #pragma once
 
 #include <cstdint>

@@ -25,7 +25,7 @@ constexpr NumberRange kSecondsRange{.low = 0, .high = 1e3};
 struct Handler {
   std::string name;
   std::function<absl::Status(const YAML::Node&)> read;
-  // Errors name their place already; else they are what comes after "<line>: <key> ".
+  // Errors name their place already; otherwise they continue "<line>: <key> ".
   bool locates = false;
 };
 using Handlers = std::vector<Handler>;

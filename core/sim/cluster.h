@@ -1,6 +1,6 @@
-// A cluster to simulate: devices, the nodes they stand in, links and servers. A small YAML file
-// (docs/on-demand.md has the keys; examples/clusters/ has files), read with the same care as a job
-// file: an unknown key is an error that names the line and the nearest known key.
+// A cluster to simulate: devices, the nodes that hold them, links and servers. A small YAML file
+// (docs/on-demand.md lists the keys; examples/clusters/ has files), read with the same care as a
+// job file: an unknown key is an error that names the line and the nearest known key.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@ struct DeviceGroup {
   bool operator==(const DeviceGroup&) const = default;
 };
 
-// One end's capacity, in each direction at the same time. The default takes no time.
+// Capacity of one end, in each direction at the same time. The default takes no time.
 struct Link {
   double bytes_per_second = std::numeric_limits<double>::infinity();
   double latency_seconds = 0;
@@ -29,15 +29,15 @@ struct Link {
   bool operator==(const Link&) const = default;
 };
 
-// What crosses a node's network in a get with synchronisation step.
+// What crosses a node's network in a get with synchronization step.
 enum class Gathers {
   kFlat,        // every device fetches for itself
-  kNodeCached,  // what one device fetched serves the others of its node
+  kNodeCached,  // what one device fetched also serves the others of its node
 };
-// How weights and gradients travel with synchronisation layer.
+// How weights and gradients travel with synchronization layer.
 enum class LayerTransfers {
   kHierarchical,  // collectives: into and out of each node once, then over its device links
-  kFlat,          // gets and pushes, as with synchronisation step: what Shoal's own baseline does
+  kFlat,          // gets and pushes, as with synchronization step: what Shoal's own baseline does
 };
 
 struct ClusterSpec {
@@ -45,8 +45,8 @@ struct ClusterSpec {
   int64_t devices_per_node = 0;                                    // 0: all in one node
   Link device_link;     // of a device, to others of its node
   Link node_link;       // of a node, shared by its devices
-  int64_t servers = 0;  // apart from the devices; 0: one beside each
-  Link server_link;     // of each server that stands apart
+  int64_t servers = 0;  // separate from the devices; 0: one at each device
+  Link server_link;     // of each separate server
   Gathers gathers = Gathers::kFlat;
   LayerTransfers layer_transfers = LayerTransfers::kHierarchical;
   double step_seconds = 0;  // prepare and commit, once all have finished
@@ -56,18 +56,19 @@ struct ClusterSpec {
   int64_t workers() const;
   // FLOP/s by worker.
   std::vector<double> Paces() const;
-  // Relative to the fastest: what plan::PlanOptions::speeds takes.
+  // Relative to the fastest; for plan::PlanOptions::speeds.
   std::vector<double> Speeds() const;
   int64_t node_size() const { return devices_per_node > 0 ? devices_per_node : workers(); }
   int64_t nodes() const { return (workers() + node_size() - 1) / node_size(); }
-  // Devices in the node of that worker; the last node may have fewer than the others.
+  // Returns the number of devices in that worker's node; the last node may have fewer than the
+  // others.
   int64_t DevicesBeside(int64_t worker) const;
 };
 
 // `file_name` is for messages.
 absl::StatusOr<ClusterSpec> ParseCluster(std::string_view yaml, const std::string& file_name);
 
-// Every key, "device_link.rate", for the test that documentation is complete.
+// Returns every key, such as "device_link.rate", for the test that documentation is complete.
 std::vector<std::string> ClusterKeys();
 
 }  // namespace shoal::plan

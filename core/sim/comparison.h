@@ -1,5 +1,5 @@
-// The same minibatches under every way to assign and to synchronise, side by side: the table of
-// `shoal simulate` and the short answer of `shoal plan`.
+// Runs the same minibatches under every way to assign and to synchronise, for comparison: the table
+// of `shoal simulate` and the short answer of `shoal plan`.
 #pragma once
 
 #include <cstdint>
@@ -19,11 +19,11 @@ struct Choice {
   bool operator==(const Choice&) const = default;
 };
 
-// What on-demand is measured against: collective sharded training with its best balance. A gain
-// over an unbalanced baseline is no gain.
+// What on-demand is compared with: collective sharded training with its best balance. A gain over
+// an unbalanced baseline is no gain.
 inline constexpr Choice kBaseline = {plan::Synchronization::kLayer, plan::Assignment::kLbMicro};
 
-// All that makes sense, the unbalanced ones first, kBaseline among them.
+// Returns all meaningful choices, the unbalanced ones first, including kBaseline.
 std::vector<Choice> AllChoices();
 
 // Over the simulated steps.
@@ -32,7 +32,7 @@ struct ChoiceSummary {
   double mean_seconds = 0;
   double p95_seconds = 0;
   double idle_share = 0;  // of all workers' time: what is not compute
-  // Its parts.
+  // Parts of idle_share.
   double get_wait_share = 0;
   double push_wait_share = 0;
   double layer_wait_share = 0;
@@ -49,7 +49,7 @@ struct ChoiceSummary {
 absl::StatusOr<ChoiceSummary> Summarize(const Simulator& simulator, const Choice& choice,
                                         const Minibatches& minibatches, int64_t steps);
 
-// Mean step time of `baseline` over that of `choice`.
+// Returns the mean step time of `baseline` divided by that of `choice`.
 double SpeedUp(const ChoiceSummary& choice, const ChoiceSummary& baseline);
 
 }  // namespace shoal::sim

@@ -1,5 +1,5 @@
-// The use-by-use walk against closed forms for the longest path through transfers and compute, in
-// the cases that have one.
+// Compares the use-by-use walk with closed forms for the longest path through transfers and
+// compute, in the cases that have one.
 #include <algorithm>
 #include <numeric>
 
@@ -85,13 +85,13 @@ TEST(CriticalPath, WithoutPrefetchGetsAndComputeAddUp) {
     }
     const WorkerTimes times = RunWorker(given);
     EXPECT_NEAR(times.get_wait, waits, 1e-9);
-    // The last pushes are acknowledged a latency after the last compute.
+    // The last pushes are acknowledged one latency after the last compute.
     EXPECT_NEAR(times.finish, AllCompute(given) + waits + 0.125, 1e-9);
   }
 }
 
-// All is fetched from the begin: the longest path takes the gets up to some use and the compute
-// from there on.
+// Everything is fetched from the start: the longest path takes the gets up to some use and the
+// compute from there on.
 TEST(CriticalPath, WithEverythingStartedAtOnceGetsRunAhead) {
   Random random(2);
   for (int i = 0; i < 100; ++i) {
@@ -110,8 +110,8 @@ TEST(CriticalPath, WithEverythingStartedAtOnceGetsRunAhead) {
   }
 }
 
-// Pushed once, in the last microbatch, each from a buffer of its own: the compute up to some use
-// and the pushes from there on.
+// Pushed once, in the last microbatch, each from its own buffer: the compute up to some use and the
+// pushes from there on.
 TEST(CriticalPath, PushesRunBehind) {
   Random random(3);
   for (int i = 0; i < 100; ++i) {

@@ -1,5 +1,5 @@
-// What is known of on-demand communication before any of it was simulated here: the acceptance
-// facts of ODC (arXiv 2601.19362) that a simulator can hold.
+// What was known of on-demand communication before it was simulated here: the acceptance facts of
+// ODC (arXiv 2601.19362) that a simulator can check.
 #include <algorithm>
 #include <iterator>
 
@@ -22,7 +22,7 @@ ChoiceSummary SummaryOf(const SimulatorOptions& options, const Choice& choice,
   return *summary;
 }
 
-// 1.5B, LongAlign up to 64K, 4 samples on each of 8 devices, communication free.
+// 1.5B, LongAlign up to 64K, 4 samples on each of 8 devices, free communication.
 TEST(Golden, Bubble) {
   const SimulatorOptions options = Options(FreeCluster(8));
   const Minibatches minibatches = Drawn("longalign", 32);
@@ -33,7 +33,7 @@ TEST(Golden, Bubble) {
   const ChoiceSummary lb_mini = run(Synchronization::kStep, Assignment::kLbMini);
   EXPECT_NEAR(run(Synchronization::kLayer, Assignment::kLocalSort).idle_share, 0.51, 0.03);
   EXPECT_NEAR(baseline.idle_share, 0.32, 0.03);
-  // 0.27 where splits are not refined (core/plan/step/prediction_test.cc).
+  // 0.27 if splits are not refined (core/plan/step/prediction_test.cc).
   EXPECT_NEAR(run(Synchronization::kStep, Assignment::kLbMicro).idle_share, 0.18, 0.03);
   EXPECT_NEAR(lb_mini.idle_share, 0.12, 0.03);
   EXPECT_NEAR(SpeedUp(lb_mini, baseline), 1.30, 0.04);
@@ -41,8 +41,8 @@ TEST(Golden, Bubble) {
   EXPECT_LE(dynamic.mean_seconds, lb_mini.mean_seconds * (1 + 1e-9));
 }
 
-// Where communication takes no time, a simulated step takes what core/plan/step/prediction.h says,
-// to the bit: every policy, unequal speeds included.
+// If communication takes no time, a simulated step takes what core/plan/step/prediction.h says, to
+// the bit: every policy, also with unequal speeds.
 TEST(Golden, FreeCommunicationIsThePrediction) {
   const Minibatches minibatches = Drawn("longalign", 24);
   for (const plan::WorkerPolicy policy :
@@ -75,7 +75,7 @@ TEST(Golden, FreeCommunicationIsThePrediction) {
   }
 }
 
-// Device d takes k times as long with microbatch d alone: collectives wait for it every time.
+// Only device d takes k times as long, with microbatch d: collectives wait for it every time.
 TEST(Golden, RotatingStraggler) {
   SimulatorOptions options = Options(FreeCluster(8));
   options.job.train.prefetch_units = 0;
@@ -96,7 +96,8 @@ TEST(Golden, RotatingStraggler) {
   EXPECT_NEAR(simulator.RunPlan(plan, Synchronization::kStep).seconds, 10 * second, 1e-12 * second);
 }
 
-// A device that is always slow gains nothing from on-demand alone; a plan that knows does.
+// A device that is always slow gains nothing from on-demand by itself; a plan that knows the speeds
+// does.
 TEST(Golden, HonestNull) {
   SimulatorOptions options = Options({.devices = {{7, 1.4e14, 1}, {1, 1.4e14, 0.5}}});
   options.job.train.prefetch_units = 0;
@@ -113,7 +114,7 @@ TEST(Golden, HonestNull) {
   EXPECT_LE(seconds(Synchronization::kStep, Assignment::kDynamic), 1.05 * best);
 }
 
-// One sample to a device, or all of one length: nothing to gain and nothing to lose.
+// One sample per device, or all of one length: nothing to gain and nothing to lose.
 TEST(Golden, Parity) {
   SimulatorOptions options = Options(FreeCluster(8));
   options.job.train.prefetch_units = 0;
@@ -129,8 +130,8 @@ TEST(Golden, Parity) {
   }
 }
 
-// On-demand: two synchronisations a step. Collectives: one for each get and each push, which is 3 L
-// for every microbatch, and a few for embedding and head.
+// On-demand: two synchronisations per step. Collectives: one for each get and each push, which is 3
+// L for every microbatch, and a few for embedding and head.
 TEST(Golden, Meetings) {
   SimulatorOptions options = Options(FreeCluster(4));
   options.spec = *plan::NamedShape("1.3b");  // 24 blocks, embeddings not tied

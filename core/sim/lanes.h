@@ -1,5 +1,5 @@
 // The transfers of one worker (or, with collectives, of all at once) in a step: gets started ahead
-// of their use, pushes behind, one after the other on the lanes of core/sim/network.h.
+// of their use, pushes after it, one after the other on the lanes of core/sim/network.h.
 #pragma once
 
 #include <algorithm>
@@ -20,25 +20,25 @@ struct TransferTimes {
   bool one_lane = true;
 };
 TransferTimes TransferTimesOf(const UsePattern& pattern, const TransferCosts& costs);
-// Of each the longest: a collective takes as long as its slowest member.
+// Returns the longest of each: a collective takes as long as its slowest member.
 TransferTimes SlowestOf(const std::vector<TransferTimes>& workers);
 
 class Lanes {
  public:
-  // Both outlive it.
+  // Both arguments must outlive it.
   Lanes(const UsePattern& pattern, const TransferTimes& transfers)
       : pattern_(pattern),
         transfers_(transfers),
         arrivals_(pattern.uses.size() + static_cast<size_t>(pattern.prefetch_units) + 1, 0.0) {}
 
-  // At the step's begin, and then whenever it is known that more microbatches come.
+  // Call at the start of the step, and whenever it is known that more microbatches come.
   void ExpectUses(int64_t uses) { expected_ = uses; }
   void BeginStep() {
     Start(pattern_.keep_for_step ? static_cast<int64_t>(pattern_.uses.size())
                                  : pattern_.prefetch_units,
           0);
   }
-  // The next use asks for its weights at `now`: starts its get and those that are to be under way
+  // The next use asks for its weights at `now`: starts its get and those that should be in flight
   // by then, and returns when the weights are there (0: they are held).
   double Get(double now) {
     Start(++asked_ + pattern_.prefetch_units, now);
@@ -62,8 +62,8 @@ class Lanes {
   const TransferTimes& transfers_;
   int64_t expected_ = 0;
   int64_t asked_ = 0;
-  int64_t started_ = 0;           // gets before this use of the step are started
-  size_t started_use_ = 0;        // the same within its microbatch
+  int64_t started_ = 0;           // gets before this use of the step have been started
+  size_t started_use_ = 0;        // same as above, within its microbatch
   std::vector<double> arrivals_;  // of uses started and not yet asked for, in a ring
   size_t started_slot_ = 0;
   size_t asked_slot_ = 0;

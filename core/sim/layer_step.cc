@@ -41,7 +41,7 @@ class LayerStep {
   std::vector<double> now_, delay_, base_;
   std::vector<WorkerTimes> times_;
   int64_t microbatch_ = 0;
-  double pushed_ = 0;  // the push before is done
+  double pushed_ = 0;  // when the previous push is done
   int64_t pushes_ = 0;
 };
 

@@ -1,7 +1,8 @@
-// A step with synchronisation layer: what collective sharded training does. A get is under way once
-// every worker has started it, a push likewise; collectives follow each other; a worker has at most
-// one push outstanding, and stands still at the next until that one is done. All workers run the
-// same number of microbatches.
+// A step with synchronization layer: what collective sharded training does.
+// - A get starts once every worker has started it, and so does a push; collectives follow each
+//   other.
+// - A worker has at most one outstanding push, and blocks at the next until that one is done.
+// - All workers run the same number of microbatches.
 //
 // Workers are kept in arrays and walked use by use, which is exact and needs no queue of events.
 #pragma once
@@ -20,7 +21,7 @@ struct LayerStepResult {
 };
 
 // `transfers`: of the collectives, SlowestOf all workers. `microbatches[m][w]`: of worker w, zero
-// where it has none. `spans` may be null.
+// if it has none. `spans` may be null.
 LayerStepResult RunLayerStep(const UsePattern& pattern, const TransferTimes& transfers,
                              const std::vector<std::vector<MicrobatchTime>>& microbatches,
                              SpanSink* spans);

@@ -11,10 +11,10 @@
 
 namespace shoal::sim {
 
-// The samples of step `step` (the first is 1): always the same ones.
+// Returns the samples of step `step` (the first is 1), always the same ones.
 using Minibatches = std::function<absl::StatusOr<std::vector<plan::SampleLength>>(int64_t step)>;
 
-// `samples` for each step, drawn anew; every token is a target.
+// Draws `samples` new samples for each step; every token is a target.
 Minibatches DrawnMinibatches(const plan::LengthDistribution& lengths, int64_t samples,
                              uint64_t seed);
 

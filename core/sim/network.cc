@@ -9,13 +9,14 @@ namespace {
 using plan::ClusterSpec;
 using plan::Synchronization;
 
-// Collectives: shards lie on the devices themselves, wherever the servers are.
+// Whether transfers are collectives: shards then lie on the devices themselves, wherever the
+// servers are.
 bool IsCollective(const ClusterSpec& cluster, Synchronization synchronization) {
   return synchronization == Synchronization::kLayer &&
          cluster.layer_transfers == plan::LayerTransfers::kHierarchical;
 }
 
-// Of a unit's bytes, the part that lies in other nodes.
+// Returns the fraction of a unit's bytes that lies in other nodes.
 double RemoteShare(const ClusterSpec& cluster, bool apart, int64_t worker) {
   if (apart) {
     return 1;
@@ -40,7 +41,7 @@ TransferCosts TransferCostsOf(const ClusterSpec& cluster, Synchronization synchr
   const double near = apart ? 0 : (beside - 1) / all;  // in other devices of this node
   const double node = PerByte(cluster.node_link);
   const double device = PerByte(cluster.device_link);
-  // Over the node's link once for all its devices, and on over theirs; or for each device.
+  // Over the node's link once for all its devices, then over theirs; or once for each device.
   const auto shared = [&](double link_users) {
     return std::max(remote * node * link_users,
                     (link_users > 1 || beside == 1 ? near : near + remote) * device);

@@ -47,7 +47,7 @@ TEST(Network, FlatTransfersShareTheNodesLinkAndCollectivesUseItOnce) {
   const TransferCosts cached = TransferCostsOf(cluster, Synchronization::kStep, 0);
   EXPECT_DOUBLE_EQ(cached.get_seconds_per_byte, 0.5 / kNode);
   EXPECT_DOUBLE_EQ(cached.push_seconds_per_byte, 8 * 0.5 / kNode);
-  // Where nodes are well connected, what came into a node is held up on its way to the device.
+  // If nodes are well connected, what came into a node is delayed on its way to the device.
   cluster.node_link.bytes_per_second = 1e15;
   EXPECT_DOUBLE_EQ(GetSeconds(cluster, Synchronization::kStep), 15.0 / 16 / kDevice);
 }

@@ -26,7 +26,7 @@ std::vector<double> SpeedsOf(const plan::ClusterSpec& cluster) {
   return equal ? std::vector<double>() : speeds;
 }
 
-// Workers of the first node, and of the last, which may have fewer.
+// For workers of the first node, and of the last, which may have fewer.
 std::vector<TransferTimes> TransfersOf(const UsePattern& pattern, const plan::ClusterSpec& cluster,
                                        Synchronization synchronization) {
   std::vector<TransferTimes> transfers;
@@ -124,7 +124,7 @@ StepResult Simulator::RunOnDemand(const plan::StepPlan& plan, SpanSink* spans) c
   return result;
 }
 
-// A worker draws when it is done with what it has, as real ones do within a message's time: so the
+// A worker draws when it has finished what it has, as real ones do within a message's time: so the
 // first gets of a drawn microbatch are not prefetched.
 StepResult Simulator::RunDynamic(plan::StepPlan plan, SpanSink* spans) const {
   double cost = 0;
@@ -201,7 +201,7 @@ void Simulator::FinishStep(Synchronization synchronization,
     result.microbatches += count;
   }
   result.bytes = CountBytes(options_.cluster, synchronization, bytes);
-  result.meetings += 2;  // the step's begin and its end
+  result.meetings += 2;  // the start of the step and its end
   double compute = 0;
   for (const WorkerTimes& worker : result.workers) {
     result.seconds = std::max(result.seconds, worker.finish);

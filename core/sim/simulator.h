@@ -1,11 +1,10 @@
 // Simulated steps: the real planner's plans (core/plan/step/step_plan.h,
 // core/plan/step/draw_queue.h), run by workers that keep to the step protocol on a described
-// cluster, in no real time. For `shoal simulate`, `shoal plan` and bench/on_demand; what it finds
-// is "simulated" wherever it is shown.
+// cluster, in no real time. Used by `shoal simulate`, `shoal plan` and bench/on_demand; its results
+// are labelled "simulated" wherever they are shown.
 //
-// Deterministic: no clock, no randomness, no threads. How transfers share links:
-// core/sim/network.h.
-// What is left out: servers' compute and credits, and whatever makes a device's pace vary.
+// Deterministic: no clock, no randomness, no threads. core/sim/network.h says how transfers share
+// links. Not simulated: servers' compute and credits, and whatever makes a device's pace vary.
 #pragma once
 
 #include <cstdint>
@@ -30,21 +29,21 @@ namespace shoal::sim {
 
 struct SimulatorOptions {
   plan::ModelSpec spec;  // whose units travel
-  // Whose FLOPs set the pace, where that is another model: emulated devices. Its blocks are spread
-  // evenly over those of `spec`.
+  // The model whose FLOPs set the pace, if it is another one: emulated devices. Its blocks are
+  // spread evenly over those of `spec`.
   std::optional<plan::ModelSpec> shape;
-  // Of it: data.microbatch_tokens, plan.cost (fitted counts as FLOPs, which is what a fit finds
+  // Uses data.microbatch_tokens, plan.cost (fitted counts as FLOPs, which is what a fit finds
   // here), train.prefetch_units and service's element types.
   plan::Job job;
-  plan::WorkerPolicy policy;  // no kAuto
+  plan::WorkerPolicy policy;  // never kAuto
   plan::ClusterSpec cluster;
 };
 
 struct StepResult {
-  double seconds = 0;  // to the begin of the next step
+  double seconds = 0;  // until the start of the next step
   std::vector<WorkerTimes> workers;
   StepBytes bytes;
-  int64_t microbatches = 0;  // of all workers, empty ones included
+  int64_t microbatches = 0;  // of all workers, including empty ones
   int64_t meetings = 0;      // how often all workers waited for each other
   double idle_share = 0;     // of the workers' time: what is not compute
 };
@@ -53,16 +52,17 @@ class Simulator {
  public:
   explicit Simulator(const SimulatorOptions& options);
 
-  // One step. kAuto is resolved; kDynamic goes with kStep alone. `spans` may be null.
+  // Simulates one step. Resolves kAuto; kDynamic needs kStep. `spans` may be null.
   absl::StatusOr<StepResult> Run(std::span<const plan::SampleLength> samples,
                                  plan::Assignment assignment, plan::Synchronization synchronization,
                                  SpanSink* spans = nullptr) const;
-  // One step of a given plan (kStep or kLayer; with kLayer all workers have as many microbatches).
+  // Simulates one step of a given plan (kStep or kLayer; with kLayer all workers must have the same
+  // number of microbatches).
   StepResult RunPlan(const plan::StepPlan& plan, plan::Synchronization synchronization,
                      SpanSink* spans = nullptr) const;
 
   const SimulatorOptions& options() const { return options_; }
-  // Seconds of a microbatch on that worker.
+  // Returns the seconds of a microbatch on that worker.
   MicrobatchTime TimeOf(const plan::Microbatch& microbatch, size_t worker) const;
 
  private:
@@ -78,9 +78,9 @@ class Simulator {
   const plan::CostModel plan_cost_;
   const double head_flops_per_token_;
   const std::vector<double> paces_;   // FLOP/s by worker
-  const std::vector<double> speeds_;  // empty: all the same
+  const std::vector<double> speeds_;  // empty: all equal
   const UsePattern pattern_;
-  const std::vector<TransferTimes> transfers_;  // synchronisation step: see TransfersOfWorker
+  const std::vector<TransferTimes> transfers_;  // synchronization step: see TransfersOfWorker
   const TransferTimes collectives_;
   const WorkerBytes first_bytes_;  // of a worker's first microbatch in a step
   const WorkerBytes later_bytes_;  // of each further one

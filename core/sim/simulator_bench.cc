@@ -1,6 +1,5 @@
 // How long simulating takes: the bar is 1,024 workers and 1,000 steps in under a minute on one
-// core, planning included. A benchmark's time is of one step, so it is also the minute's
-// thousandths: 60 ms.
+// core, including planning. A benchmark's time is that of one step, so the bar is 60 ms.
 #include "benchmark/benchmark.h"
 #include "core/plan/step/lengths.h"
 #include "core/sim/minibatches.h"
@@ -25,7 +24,7 @@ Simulator MakeSimulator(int64_t workers) {
                                 .node_link = {100e9, 3e-5}}});
 }
 
-// Argument: workers, each with 4 samples a step. A new minibatch each time.
+// Argument: workers, each with 4 samples per step. A new minibatch each time.
 void Steps(benchmark::State& state, plan::Synchronization synchronization,
            plan::Assignment assignment) {
   const Simulator simulator = MakeSimulator(state.range(0));

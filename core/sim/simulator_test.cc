@@ -119,7 +119,7 @@ class SpanLog : public SpanSink {
 
 TEST(Simulator, SpansFillTheStepAndAddUpToItsTimes) {
   SimulatorOptions options = Options(TwoNodes(2));
-  options.cluster.node_link.bytes_per_second = 5e9;  // so that there is waiting of every kind
+  options.cluster.node_link.bytes_per_second = 5e9;  // so that there are waits of every kind
   options.cluster.step_seconds = 0.5;
   for (const plan::WorkerPolicy& policy : kPolicies) {
     options.policy = policy;
@@ -154,7 +154,7 @@ TEST(Simulator, SpansFillTheStepAndAddUpToItsTimes) {
   }
 }
 
-// What one worker does changes nothing for another until the step's end.
+// Nothing that one worker does affects another before the end of the step.
 TEST(Simulator, OnDemandAStallIsSeenAtTheBoundaryAlone) {
   const Simulator simulator(Options(TwoNodes(2)));
   plan::StepPlan plan = PlanWithCounts({3, 3, 3, 3});
@@ -170,7 +170,7 @@ TEST(Simulator, OnDemandAStallIsSeenAtTheBoundaryAlone) {
   EXPECT_GT(layers.workers[0].layer_wait, after.workers[0].get_wait);
 }
 
-// Transfers hide behind compute that takes longer than they do: a slow link costs little, until it
+// Transfers hide behind compute that takes longer than they do: a slow link costs little until it
 // does.
 TEST(Simulator, TransfersHideBehindCompute) {
   SimulatorOptions options = Options(FreeCluster(8));

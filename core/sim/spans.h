@@ -1,4 +1,4 @@
-// What simulated workers do when, for timelines: the phases and names of real workers
+// What simulated workers do when, for timelines, with the phases and names of real workers
 // (core/base/phase.h).
 #pragma once
 
@@ -8,7 +8,7 @@
 
 namespace shoal::sim {
 
-// Seconds from the step's begin. The spans of a worker follow each other without gaps.
+// In seconds from the start of the step. The spans of a worker follow each other without gaps.
 struct SimulatedSpan {
   int64_t worker = 0;
   Phase phase = Phase::kForward;
@@ -23,7 +23,7 @@ class SpanSink {
   virtual void Add(const SimulatedSpan& span) = 0;
 };
 
-// Joins what follows on without a change, and leaves out what takes no time.
+// Joins consecutive equal spans, and omits those that take no time.
 class SpanWriter {
  public:
   SpanWriter(SpanSink* sink, int64_t worker) : sink_(sink) { open_.worker = worker; }

@@ -7,8 +7,8 @@
 namespace shoal::sim {
 namespace {
 
-// Compute: forward of the blocks, the head at once, backward of the blocks at twice the time. With
-// tied embeddings the head computes in the use of the embedding that follows its own.
+// Places compute: forward of the blocks, the head at once, backward of the blocks at twice the
+// time. With tied embeddings the head computes in the use of the embedding that follows its own.
 void PlaceCompute(const plan::ModelSpec& spec, UsePattern& pattern) {
   const auto layers = static_cast<int>(spec.layers);
   Progress done;

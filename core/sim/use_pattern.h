@@ -1,6 +1,6 @@
 // What one microbatch does, use by use of the model's units (plan::UseOrder): where in its compute
 // a use begins, whether the unit is fetched for it, and which gradients are complete at its end.
-// Everything that does not depend on lengths is settled here once, so that a use costs the
+// Everything that does not depend on lengths is computed here once, so that a use costs the
 // simulator a few additions.
 #pragma once
 
@@ -17,12 +17,12 @@ namespace shoal::sim {
 struct MicrobatchTime {
   double block = 0;  // forward of one block; its backward takes twice that
   double head = 0;   // head and loss, forward and backward
-  double total = 0;  // of all: blocks x 3 x block + head, as the cost model rounds it
+  double total = 0;  // of everything: blocks x 3 x block + head, as the cost model rounds it
 
   bool operator==(const MicrobatchTime&) const = default;
 };
 
-// Gradient buffers are shared by units of one size: blocks, the head, the embedding.
+// Units of the same size share gradient buffers: blocks, the head, the embedding.
 enum class BufferClass { kBlock, kHead, kEmbedding };
 inline constexpr int kBufferClasses = 3;
 
@@ -32,7 +32,7 @@ struct Push {
   int64_t bytes = 0;
 };
 
-// How far a microbatch's compute has come: so many of its `block` and so many of its `head`.
+// How far a microbatch's compute has come: multiples of its `block` and of its `head`.
 struct Progress {
   double blocks = 0;
   double heads = 0;
@@ -45,14 +45,14 @@ struct Progress {
 
 struct Use {
   int unit = 0;
-  bool backward = false;  // the head's use counts as backward, as the worker's phases do
+  bool backward = false;  // the head's use counts as backward, as in the worker's phases
   Progress begin;
   Progress end;
-  // Bytes fetched for it in a worker's first microbatch of a step, and in later ones; 0: it shares
+  // Bytes fetched for it in a worker's first microbatch of a step, and in later ones; 0: it uses
   // what is held.
   int64_t first_get_bytes = 0;
   int64_t later_get_bytes = 0;
-  // Waits for a gradient buffer of the class: before it asks for its weights, or after.
+  // Waits for a gradient buffer of the class before it asks for its weights, or after.
   bool waits_for_block_buffer = false;
   bool waits_for_head_buffer = false;
   bool waits_for_embedding_buffer = false;
@@ -62,13 +62,13 @@ struct Use {
 struct UsePattern {
   std::vector<Use> uses;
   int64_t prefetch_units = 0;
-  bool keep_for_step = false;  // residency step: all is fetched from the step's begin
+  bool keep_for_step = false;  // residency step: everything is fetched from the start of the step
   bool push_per_step = false;
   int buffers[kBufferClasses] = {1, 1, 1};  // of each class, with push per microbatch
   int64_t layers = 0;
 };
 
-// `policy` has no kAuto. The bytes agree with plan::PlanTraffic.
+// `policy` must not contain kAuto. The bytes agree with plan::PlanTraffic.
 UsePattern BuildUsePattern(const plan::ModelSpec& spec, const plan::Job& job,
                            const plan::WorkerPolicy& policy);
 

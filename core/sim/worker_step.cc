@@ -23,7 +23,7 @@ void WorkerStep::Await(double moment, double& now, double& wait, Phase phase) {
   }
 }
 
-// With push per step each unit has a buffer of its own, which is free.
+// With push per step each unit has its own buffer, which is free.
 void WorkerStep::AwaitBuffer(BufferClass buffer, double& now) {
   if (!pattern_.push_per_step) {
     const Buffers& buffers = buffers_[static_cast<size_t>(buffer)];
@@ -52,7 +52,7 @@ void WorkerStep::RunDrawn(const MicrobatchTime& time) {
   unpushed_ = pattern_.push_per_step;
 }
 
-// `expected`: microbatches of this step that are known by now.
+// `expected`: microbatches of this step known so far.
 void WorkerStep::RunUses(const MicrobatchTime& time, int64_t expected, bool pushes) {
   lanes_.ExpectUses(expected * static_cast<int64_t>(pattern_.uses.size()));
   if (microbatch_ == 0) {

@@ -1,11 +1,11 @@
-// One worker's step with synchronisation step: its own pace from begin to finish. Exact for the
+// One worker's step with synchronization step: its own pace from start to finish. Exact for the
 // network of core/sim/network.h, without a queue of events: nothing another worker does changes it,
 // so time is carried from use to use.
 //
-// What a real worker does (worker/exchange/service_source.h, service_sink.h) and so this: when use
-// k asks for its weights, uses k + 1 to k + prefetch_units are started; a gradient goes out when
-// its unit's backward is done, and the next one of its size waits where all buffers are on their
-// way. Left out: credits of single servers, and servers that answer late.
+// It does what a real worker does (worker/exchange/service_source.h, service_sink.h): when use k
+// asks for its weights, uses k + 1 to k + prefetch_units are started; a gradient goes out when its
+// unit's backward is done, and the next one of its size waits while all buffers are in flight. Not
+// simulated: credits of single servers, and servers that answer late.
 #pragma once
 
 #include <array>
@@ -18,35 +18,35 @@
 
 namespace shoal::sim {
 
-// Where a worker's time went: the first four add up to `finish`.
+// How a worker spent its time: the first four add up to `finish`.
 struct WorkerTimes {
   double compute = 0;
   double get_wait = 0;    // for weights
   double push_wait = 0;   // for buffers and acknowledgements
-  double layer_wait = 0;  // for others at a layer (synchronisation layer alone)
-  double finish = 0;      // the last push is acknowledged
+  double layer_wait = 0;  // for others at a layer (only synchronization layer)
+  double finish = 0;      // when the last push is acknowledged
 
   bool operator==(const WorkerTimes&) const = default;
 };
 
 class WorkerStep {
  public:
-  // `pattern` and `transfers` outlive it. `spans` may be null.
+  // `pattern` and `transfers` must outlive it. `spans` may be null.
   WorkerStep(const UsePattern& pattern, const TransferTimes& transfers, int64_t worker,
              SpanSink* spans);
 
-  // One more microbatch. `last`: none comes after it.
+  // Runs one more microbatch. `last`: none follows.
   void Run(const MicrobatchTime& time, bool last);
-  // The same where nobody knows yet whether another one comes: nothing is fetched ahead for that,
-  // and with push per step all gradients go out in Finish.
+  // Same as above, if it is not known yet whether another one follows: nothing is fetched ahead for
+  // that, and with push per step all gradients go out in Finish.
   void RunDrawn(const MicrobatchTime& time);
-  // When the compute so far is done; pushes may be under way.
+  // When the compute so far is done; pushes may be in flight.
   double now() const { return delay_ + base_; }
   // Waits for the pushes.
   WorkerTimes Finish();
 
  private:
-  // When each buffer of a class comes back; they are used in turn.
+  // When each buffer of a class is free again; they are used in turn.
   struct Buffers {
     std::vector<double> free_at;
     size_t next = 0;
@@ -67,7 +67,7 @@ class WorkerStep {
   WorkerTimes times_;
   int64_t microbatch_ = 0;
   bool unpushed_ = false;
-  double pushed_ = 0;  // all pushes so far are acknowledged
+  double pushed_ = 0;  // when all pushes so far are acknowledged
   std::array<Buffers, kBufferClasses> buffers_;
 };
 

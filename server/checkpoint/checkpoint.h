@@ -27,8 +27,8 @@
 namespace shoal::server {
 
 struct Manifest {
-  int64_t step =
-      0;  // of the weights; the next step to run is this + 1, which also gives the data position
+  // of the weights; the next step to run is this + 1, which also gives the data position
+  int64_t step = 0;
   double loss = 0;  // of that step
   plan::ModelSpec spec;
   formats::SpecialTokens special;

@@ -11,7 +11,7 @@ absl::Status Arena::Reserve(int64_t bytes) {
   if (bytes <= capacity()) {
     return absl::OkStatus();
   }
-  buffer_.Reset();  // before the new one, so that both are never held
+  buffer_.Reset();  // before the new one, so that both are never held at once
   ranges_ = RangeAllocator(0, kBufferAlignment);
   absl::StatusOr<Buffer> buffer = memory_.Allocate(RoundUp(bytes, kBufferAlignment));
   if (!buffer.ok()) {

@@ -1,17 +1,20 @@
 // Where tensors live and how bytes move: device, memory, buffer, stream, event.
 //
-// Used by the model (activations, gradients of activations) and by whatever moves them elsewhere. A
-// Device hands out memory against a budget, makes memory of the host that its copies reach at full
-// speed, and makes streams; work put on one stream runs in order, work on two streams is ordered by
-// events alone. The CPU device computes in the calling thread, so events of its compute streams are
-// done when recorded, and its copy streams have a thread each; callers must not rely on either,
-// only on events.
+// The model (activations, gradients of activations) uses it, and so does whatever moves them
+// elsewhere. A Device hands out memory within a budget, makes host memory that its copies reach at
+// full speed, and makes streams. Work on one stream runs in order; only events order work on two
+// streams. The CPU device computes in the calling thread, so events of its compute streams are done
+// when recorded, and its copy streams have a thread each; callers must rely on neither, only on
+// events.
 //
-// Threads: Memory and Device may be used from several threads; a Stream and what is made from it
-// from one at a time. Ownership: a Buffer gives its memory back when it goes and must not outlive
-// what it is from; streams and memory of the host must not outlive their Device. Failure: a budget
-// that does not suffice is ResourceExhausted and names the numbers; what fails on a stream is
-// returned by its events and by Synchronize; nothing here throws.
+// Threads: Memory and Device are thread-safe; a Stream and what is made from it may be used by one
+// thread at a time.
+//
+// Ownership: a Buffer frees its memory on destruction and must not outlive its source; streams and
+// host memory must not outlive their Device.
+//
+// Failure: an insufficient budget is ResourceExhausted and names the numbers; a stream's failures
+// are returned by its events and by Synchronize; nothing here throws.
 #pragma once
 
 #include <cstddef>
@@ -59,26 +62,27 @@ class Buffer {
 class Event {
  public:
   virtual ~Event() = default;
-  // Blocks the calling thread until the work before the event is done or the time is up; whether it
-  // is done. A timeout of zero looks.
+  // Blocks the calling thread until the work before the event is done or the time is up; returns
+  // whether it is done. A timeout of zero polls.
   virtual bool WaitDone(absl::Duration timeout) = 0;
-  // Blocks until then; the stream's first error up to the event.
+  // Blocks until the work before the event is done; returns the stream's first error up to the
+  // event.
   virtual absl::Status Wait() = 0;
-  // When it was done. Call just where it is.
+  // Returns when it was done. Call only if it is.
   virtual absl::Time at() const = 0;
 };
 
 class Stream {
  public:
   virtual ~Stream() = default;
-  // Copies between any two of host and device memory; asynchronous where the device has it. Both
-  // ranges stay valid and unchanged until an event recorded after the copy is done.
+  // Copies between any two of host and device memory; asynchronously if the device can. Both ranges
+  // must stay valid and unchanged until an event recorded after the copy is done.
   virtual void Copy(void* to, const void* from, int64_t bytes) = 0;
-  // Every byte of `to` becomes `value`.
+  // Sets every byte of `to` to `value`.
   virtual void Fill(void* to, std::byte value, int64_t bytes) = 0;
   void Zero(void* to, int64_t bytes) { Fill(to, std::byte{0}, bytes); }
   virtual std::unique_ptr<Event> Record() = 0;
-  // Work put on this stream from now on starts after the event (of any stream of the device).
+  // Makes later work on this stream start after the event (of any stream of the device).
   virtual void WaitFor(const Event& event) = 0;
   // Blocks until everything on the stream is done; returns its first error.
   virtual absl::Status Synchronize() = 0;
@@ -103,21 +107,21 @@ class Memory {
 
 enum class StreamKind : uint8_t {
   kCompute,
-  kCopy,  // between device and host, beside the compute
+  kCopy,  // between device and host, concurrently with the compute
 };
 
 class Device : public Memory {
  public:
-  // Whether its compute streams run beside the calling thread and its memory is out of the host's
-  // reach, as a GPU's. Where not, what is put on a compute stream is done when the call returns.
+  // Whether its compute streams run concurrently with the calling thread and its memory is out of
+  // the host's reach, as for a GPU. If not, work on a compute stream is done when the call returns.
   virtual bool asynchronous() const = 0;
   virtual std::unique_ptr<Stream> NewStream(StreamKind kind = StreamKind::kCompute) = 0;
-  // Memory of the host that copy streams of this device reach at full speed (pinned, where that
-  // makes a difference), with a budget of its own; 0 for none.
+  // Returns host memory that copy streams of this device reach at full speed (pinned, if that makes
+  // a difference), with its own budget; 0 for none.
   virtual std::unique_ptr<Memory> NewHostMemory(int64_t budget_bytes) = 0;
-  // Memory of the device for other processes to open (core/transport/shared_region.h): an
-  // allocation of its own, zeroed, beside the budget, which may outlive the device where it is
-  // open. `bytes` > 0. Unimplemented where a device has none.
+  // Allocates device memory that other processes may open (core/transport/shared_region.h): a
+  // separate, zeroed allocation outside the budget, which may outlive the device while it is open.
+  // `bytes` > 0. Unimplemented if a device has none.
   virtual absl::StatusOr<std::shared_ptr<std::byte>> AllocateShared(int64_t bytes);
 };
 

@@ -10,7 +10,7 @@
 namespace shoal::worker {
 namespace {
 
-// Of the running kernel: the same in all containers of a machine, whatever they call it.
+// Identifies the running kernel: the same in all containers of a machine, whatever they call it.
 std::string MachineName() {
   std::ifstream file("/proc/sys/kernel/random/boot_id");
   std::string id;

@@ -1,6 +1,6 @@
-// The head's matrix and the cross entropy in one: chunk by chunk of tokens, and of the rows that
-// have a target alone, so that logits are never all in memory. One pass gives the loss, the
-// gradient of the rows and that of the matrix.
+// The head's matrix and the cross entropy in one, chunk by chunk of tokens and only for rows that
+// have a target, so that logits are never all in memory. One pass gives the loss, the gradient of
+// the rows and that of the matrix.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace shoal::worker {
 
-// Which rows of X have a target, and which; distinct rows in ascending order.
+// The rows of X that have a target (distinct, ascending), and their targets.
 struct Targets {
   std::span<const int32_t> host_rows;  // [N]
   const int32_t* rows = nullptr;       // [N], device
@@ -26,16 +26,15 @@ struct CrossEntropyBuffers {
   Matrix d_logits;  // [R, V], compute type; for fp32 it may be the same memory as logits
 };
 
-// Where the gradient of the matrix goes; null: nowhere.
+// Where to add the gradient of the matrix; null: nowhere.
 struct MatrixGradient {
   float* sums = nullptr;  // [V, H]
-  bool empty = false;     // undefined yet: written, not added to
+  bool empty = false;     // still undefined: write to it instead of adding
 };
 
-// ADDS the sum of the targets' cross entropies to *loss_sum (device memory). With d_x.data set,
-// also d_x[T, H] = scale * d loss / dX (overwritten; zero in rows without a target), and, with
-// d_weight.sums set, scale * d loss / dW is ADDED to it, or written where it is empty. weight is
-// [V, H].
+// ADDS the sum of the targets' cross entropies to *loss_sum (device memory). If d_x.data is set,
+// overwrites d_x[T, H] = scale * d loss / dX (zero in rows without a target). If d_weight.sums is
+// set, ADDS scale * d loss / dW to it, or writes it if empty. weight is [V, H].
 void LinearCrossEntropy(Ops& ops, ConstMatrix x, ConstMatrix weight, const Targets& targets,
                         float scale, const CrossEntropyBuffers& buffers, Matrix d_x,
                         const MatrixGradient& d_weight, double* loss_sum);

@@ -18,7 +18,7 @@ constexpr int64_t kHidden = 24;
 constexpr int64_t kVocabulary = 60;
 constexpr float kScale = 0.125f;
 
-// Logits of every target at once, in double.
+// Computes the logits of every target at once, in double.
 double NaiveLoss(const Doubles& x, const Doubles& weight, std::span<const int32_t> rows,
                  std::span<const int32_t> labels) {
   Doubles chosen;

@@ -1,5 +1,5 @@
-// The model on a device that runs its work as late as it may, in an order from a seed: the bits of
-// the CPU, and a host that never touches the device's memory.
+// The model on a device that runs its work as late as it may, in an order from a seed: the same
+// bits as on the CPU, and a host that never touches the device's memory.
 #include <cstring>
 
 #include "gtest/gtest.h"
@@ -26,7 +26,7 @@ struct Result {
   std::vector<std::vector<float>> contributions;
 };
 
-// Some microbatches, of which the third is the largest: what memory is taken grows with it.
+// Some microbatches, of which the third is the largest: memory grows with it.
 Result RunAll(const plan::ModelSpec& spec, DType compute, Machine machine) {
   const auto model = *Transformer::Create(spec, compute, std::move(machine));
   Device& device = model->device();

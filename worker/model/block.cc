@@ -24,7 +24,7 @@ AttentionShape Heads(const plan::ModelSpec& spec) {
   return {.heads = spec.heads, .kv_heads = spec.kv_heads, .head_dim = spec.head_dim};
 }
 
-// y[T, out] = x[T, in] weight[out, in]^T, plus the residual [T, out] where one is given
+// y[T, out] = x[T, in] weight[out, in]^T, plus the residual [T, out] if given
 void Project(Ops& ops, ConstMatrix x, ConstMatrix weight, Matrix y, ConstMatrix residual = {}) {
   ops.Matmul({.a = x, .b = weight, .c = y, .transpose_b = true, .addend = residual});
 }
@@ -34,7 +34,7 @@ void ProjectBackwardInput(Ops& ops, ConstMatrix d_y, ConstMatrix weight, Matrix 
   ops.Matmul({.a = d_y, .b = weight, .c = d_x});
 }
 
-// d_weight[out, in] at `offset` of the gradient ADDED, or set to, d_y[T, out]^T x[T, in]
+// ADDS d_y[T, out]^T x[T, in] to d_weight[out, in] at `offset` of the gradient, or writes it
 void ProjectBackwardWeight(Ops& ops, ConstMatrix d_y, ConstMatrix x, const UnitGradient& gradient,
                            int64_t offset) {
   const Matrix out =
@@ -42,8 +42,8 @@ void ProjectBackwardWeight(Ops& ops, ConstMatrix d_y, ConstMatrix x, const UnitG
   ops.Matmul({.a = d_y, .b = x, .c = out, .transpose_a = true, .accumulate = !gradient.empty});
 }
 
-// All of an empty gradient but the matrices, which products write: norms and biases, that are added
-// to, and the padding.
+// Zeroes everything of an empty gradient except the matrices, which products write: norms and
+// biases, which are added to, and the padding.
 void ZeroVectors(Ops& ops, const plan::ModelSpec& spec, const BlockLayout& layout,
                  const UnitGradient& gradient) {
   const std::pair<int64_t, int64_t> matrices[] = {
@@ -55,7 +55,7 @@ void ZeroVectors(Ops& ops, const plan::ModelSpec& spec, const BlockLayout& layou
     ops.stream().Zero(gradient.sums.data() + begin,
                       (end - begin) * static_cast<int64_t>(sizeof(float)));
   };
-  int64_t end = 0;  // of the matrix before
+  int64_t end = 0;  // of the previous matrix
   for (const auto& [offset, count] : matrices) {
     zero(end, offset);
     end = offset + count;
@@ -80,7 +80,7 @@ void Attend(Ops& ops, const plan::ModelSpec& spec, const SequenceContext& sequen
   ops.AttentionForward(a.qkv, Heads(spec), sequences.cu_seqlens, a.attention, a.log_sum_exp);
 }
 
-// From attention on, up to what the activation function takes.
+// Runs from attention on, up to the input of the activation function.
 void ForwardToGateUp(Ops& ops, const BlockWeights& weights, const BlockActivations& a) {
   const plan::ModelSpec& spec = weights.spec;
   const BlockLayout& layout = weights.layout;
@@ -95,8 +95,8 @@ void ForwardToGateUp(Ops& ops, const BlockWeights& weights, const BlockActivatio
   AddBias(ops, weights, layout.up_bias, a.gate_up.Columns(spec.intermediate, spec.intermediate));
 }
 
-// What forward made and did not keep, but for `activated`, which the activation function's backward
-// makes again.
+// Recomputes what forward made and did not keep, except `activated`, which the activation
+// function's backward recomputes.
 void Remake(Ops& ops, const BlockWeights& weights, const SequenceContext& sequences,
             const BlockActivations& a, plan::Recompute recompute) {
   const plan::ModelSpec& spec = weights.spec;

@@ -1,8 +1,8 @@
 // One transformer block: forward, backward for its input (B) and backward for its weights (W).
 //
-// Everything that forward keeps for backward is in BlockActivations, everything that B leaves for W
-// in BlockGradients: nothing is hidden, so a pipeline can move, drop or make again any of it. W may
-// run at any time after B.
+// BlockActivations holds everything that forward keeps for backward, BlockGradients everything that
+// B leaves for W: nothing is hidden, so a pipeline can move, drop or recompute any of it. W may run
+// at any time after B.
 #pragma once
 
 #include <cstdint>
@@ -38,7 +38,8 @@ struct BlockLayout {
 
 // CHECK-fails for a spec that ValidateLayout refuses.
 BlockLayout MakeBlockLayout(const plan::ModelSpec& spec);
-// q, k and v (and gate and up) are multiplied as one matrix, which needs no padding between them.
+// Checks that q, k and v (and gate and up), which are multiplied as one matrix, have no padding
+// between them.
 absl::Status ValidateLayout(const plan::ModelSpec& spec);
 
 // A block's shape and where its weights are at the moment (compute type).
@@ -49,7 +50,7 @@ struct BlockWeights {
   DType dtype;
 };
 
-// What a microbatch is to attention and rotary embedding. T rows, padding included.
+// What attention and rotary embedding need of a microbatch. T rows, including padding.
 struct SequenceContext {
   std::span<const int32_t> cu_seqlens;  // host
   const int32_t* positions = nullptr;   // [T], device
@@ -57,7 +58,7 @@ struct SequenceContext {
   const float* sines = nullptr;
 };
 
-// Where a block's activations are taken from, by what needs them. They may be the same carver.
+// Where to take a block's activations from, by what needs them. They may be the same carver.
 struct ActivationCarvers {
   Carver& input;      // input: B
   Carver& outputs;    // of the norms and the activation function: W
@@ -89,36 +90,36 @@ struct BlockActivations {
 struct BlockGradients {
   ConstMatrix output;     // [T, H]: given; the others are B's results
   Matrix gate_up;         // [T, 2 I]
-  Matrix attention_norm;  // [plan::NormPartials(T), H], fp32: of the weight, partial sums
+  Matrix attention_norm;  // [plan::NormPartials(T), H], fp32: partial sums for the weight
   Matrix middle;          // [T, H]
   Matrix qkv;             // [T, Q + 2 KV]
-  Matrix input_norm;      // [plan::NormPartials(T), H], fp32: of the weight, partial sums
-  // Scratch of B, W does not need it.
+  Matrix input_norm;      // [plan::NormPartials(T), H], fp32: partial sums for the weight
+  // Scratch of B; W does not need it.
   Matrix middle_normed;  // [T, H]
   Matrix input_normed;   // [T, H]
   Matrix activated;      // [T, I]
   Matrix attention;      // [T, Q]
 
-  // All but `output`.
+  // Carves everything except `output`.
   static BlockGradients Carve(Carver& results, Carver& scratch, const plan::ModelSpec& spec,
                               DType compute, int64_t rows);
 };
 
-// Reads activations.input; output[T, H] is overwritten (also with intermediate values).
+// Reads activations.input; overwrites output[T, H] (also with intermediate values).
 void BlockForward(Ops& ops, const BlockWeights& weights, const SequenceContext& sequences,
                   const BlockActivations& activations, Matrix output);
-// The two parts of it around attention, for decoding with a cache.
+// The two parts of BlockForward around attention, for decoding with a cache.
 void BlockForwardQkv(Ops& ops, const BlockWeights& weights, const SequenceContext& sequences,
                      const BlockActivations& activations);
 void BlockForwardOutput(Ops& ops, const BlockWeights& weights, const BlockActivations& activations,
                         Matrix output);
 
-// B: from gradients.output to d_input[T, H] (overwritten; may not be gradients.output). What of the
-// activations forward made and did not keep is made again, to the same bits.
+// B: from gradients.output to d_input[T, H] (overwritten; may not be gradients.output). Recomputes,
+// to the same bits, the activations that forward did not keep.
 void BlockBackwardInput(Ops& ops, const BlockWeights& weights, const SequenceContext& sequences,
                         const BlockActivations& activations, plan::Recompute recompute,
                         const BlockGradients& gradients, Matrix d_input);
-// W: ADDED to the unit's gradient, or written where that is empty.
+// W: ADDS to the unit's gradient, or writes it if empty.
 void BlockBackwardWeights(Ops& ops, const plan::ModelSpec& spec, const BlockLayout& layout,
                           const BlockActivations& activations, const BlockGradients& gradients,
                           const UnitGradient& unit_gradient);

@@ -14,7 +14,7 @@ using testing_model::FullSpec;
 using testing_model::RandomBatch;
 using testing_model::RandomWeights;
 
-// Two blocks; the gradient of each block's B is kept, so that W can come at any later time.
+// Two blocks; keeps the gradient of each block's B, so that W can run at any later time.
 struct TwoBlocks {
   BlockActivations activations[2];
   BlockGradients gradients[2];
@@ -23,8 +23,8 @@ struct TwoBlocks {
 
 class BlockTest : public testing::TestWithParam<DType> {};
 
-// W right after each B (as RunMicrobatch does) or after all of them, in the opposite order: the
-// same bits.
+// W right after each B (as in RunMicrobatch) or after all of them, in the opposite order: the same
+// bits.
 TEST_P(BlockTest, WeightGradientsMayComeLate) {
   const plan::ModelSpec spec = FullSpec();
   const DType compute = GetParam();

@@ -44,7 +44,7 @@ absl::Status Chunk::Backward(const ChunkCall& call, std::byte* activations,
   const ChunkMemory memory = MemoryOf(call.microbatch);
   ConstMatrix given = memory.Message(d_output);
   int turn = 0;
-  // Where the gradient of the unit's input goes, which is given to the unit before.
+  // Where the gradient of the unit's input goes, which is passed to the previous unit.
   const auto input_gradient = [&](int unit) {
     if (unit == units_.first) {
       return memory.Message(d_input);
@@ -127,7 +127,7 @@ absl::Status Chunk::BackwardBlockInput(const ChunkCall& call, int unit, const Bl
 absl::Status Chunk::BackwardEmbedding(const ChunkCall& call, ConstMatrix d_output) const {
   const plan::ModelSpec& spec = model_.spec();
   SHOAL_ASSIGN_OR_RETURN(const UnitGradient gradient, GradientOf(model_, call.sink, 0));
-  if (gradient.empty) {  // rows of tokens that the microbatch has not
+  if (gradient.empty) {  // rows of tokens that the microbatch does not have
     model_.ops().stream().Zero(gradient.sums.data(),
                                static_cast<int64_t>(gradient.sums.size_bytes()));
   }

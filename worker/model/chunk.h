@@ -1,12 +1,12 @@
-// A chunk: a run of the model's units that are computed together, as a stage of a pipeline holds
-// several of them, and one worker alone holds all of them in one.
+// A chunk: a run of the model's units that are computed together. A stage of a pipeline holds
+// several; a worker without a pipeline holds all units in one.
 //
-// Forward, backward for the input (B) and backward for the weights (W) are three calls between
-// which others may come; Backward is the last two in one, with one block's gradients at a time.
-// Either way, and with any recompute, the bits are the same. What stage_model.h says of memory,
-// messages, gets, accumulators and failures holds here.
+// Forward, backward for the input (B) and backward for the weights (W) are three calls, with others
+// possibly in between; Backward is the last two in one, with one block's gradients at a time.
+// Either way, and with any recompute, the bits are the same. What stage_model.h says about memory,
+// messages, gets, accumulators and failures applies here.
 //
-// The model (operators, rotary table) is used by one call at a time.
+// One call at a time uses the model (operators, rotary table).
 #pragma once
 
 #include <cstddef>
@@ -25,7 +25,7 @@ namespace shoal::worker {
 struct ChunkCall {
   const MicrobatchInput& microbatch;  // loaded
   double loss_scale;
-  ChunkScratch scratch;  // for the microbatch's rows, with the head's where that is here
+  ChunkScratch scratch;  // for the microbatch's rows, including the head's if it is here
   UnitSource& source;
   GradientSink& sink;
 };
@@ -50,13 +50,13 @@ class Chunk {
 
  private:
   ChunkMemory MemoryOf(const MicrobatchInput& microbatch) const;
-  // The head, where it is here: the gradient of its input, d_last.
+  // The head, if it is here: computes the gradient of its input, d_last.
   absl::Status BackwardHead(const ChunkCall& call, ConstMatrix last, Matrix d_last) const;
-  // B of one block, with what forward did not keep made again before it.
+  // B of one block, after recomputing what forward did not keep.
   absl::Status BackwardBlockInput(const ChunkCall& call, int unit, const BlockActivations& a,
                                   const BlockGradients& g, Matrix d_input) const;
   absl::Status BackwardEmbedding(const ChunkCall& call, ConstMatrix d_output) const;
-  // Of the units, without the head.
+  // The units without the head.
   plan::UnitRange body() const;
 
   Transformer& model_;

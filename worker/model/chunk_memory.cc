@@ -90,7 +90,7 @@ ChunkMemory::Split ChunkMemory::SplitBackward(int unit, std::byte* activations,
 }
 
 Matrix ChunkMemory::OutputGradient(int unit, std::byte* gradients) const {
-  // A block's is the first of its part; the embedding's comes after the blocks.
+  // A block's comes first in its part; the embedding's comes after the blocks.
   const int before = unit == 0 ? blocks() : unit - first_block();
   return Message(gradients + before * KeptBytes().gradients);
 }

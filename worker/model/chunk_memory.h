@@ -1,9 +1,9 @@
-// Where what a chunk keeps of a microbatch is in memory: its activations, from forward to the end
-// of the backward; its gradients, from a split B to its W; and the scratch that a call needs while
-// it runs. core/plan/memory/activation_bytes.h says what is kept at which recompute, and how many
-// bytes that is; tests hold the two against each other.
+// Where a chunk keeps a microbatch's data in memory: its activations, from forward to the end of
+// the backward; its gradients, from a split B to its W; and the scratch that a call needs while it
+// runs. core/plan/memory/activation_bytes.h says what is kept at which recompute, and how many
+// bytes that is; tests compare the two.
 //
-// Places follow from the base pointers alone, so either part may be moved as a whole between calls.
+// Places follow only from the base pointers, so either part may be moved as a whole between calls.
 #pragma once
 
 #include <cstdint>
@@ -17,14 +17,14 @@
 
 namespace shoal::worker {
 
-// Enough for any chunk of a stage, of which it serves one call at a time.
+// Enough for any chunk of a stage; serves one call at a time.
 struct ChunkScratch {
   std::byte* activations = nullptr;  // of one block: those that are not kept
   std::byte* gradients = nullptr;    // of one block
-  Matrix d_hidden[2];                // [T, H]: gradients between blocks, by turns
-  HeadScratch head;                  // where one of the chunks has the head
+  Matrix d_hidden[2];                // [T, H]: gradients between blocks, alternating
+  HeadScratch head;                  // if one of the chunks has the head
 
-  // `head`: null where no chunk has the head.
+  // `head`: null if no chunk has the head.
   static ChunkScratch Carve(Carver& carver, const plan::ModelSpec& spec, DType compute,
                             plan::Recompute recompute, int64_t rows, int64_t targets,
                             const plan::LossChunk* head);
@@ -43,11 +43,11 @@ class ChunkMemory {
   };
   BlockBytes ScratchBytes() const;
 
-  // A block unit's, in forward and in a joined backward.
+  // For a block unit, in forward and in a joined backward.
   BlockActivations Activations(int unit, std::byte* activations, const ChunkScratch& scratch) const;
   BlockGradients Gradients(const ChunkScratch& scratch) const;  // all but `output`
 
-  // A block unit's in a split backward: W finds what it needs in activations and gradients, and
+  // For a block unit in a split backward: W finds what it needs in activations and gradients, and
   // nothing in scratch.
   struct Split {
     BlockActivations activations;
@@ -55,7 +55,7 @@ class ChunkMemory {
   };
   Split SplitBackward(int unit, std::byte* activations, std::byte* gradients,
                       const ChunkScratch& scratch) const;
-  // Of the output of a block or the embedding, in a split backward.
+  // Gradient of the output of a block or the embedding, in a split backward.
   Matrix OutputGradient(int unit, std::byte* gradients) const;
 
   Matrix Last(std::byte* activations) const;  // the head's input
@@ -70,8 +70,8 @@ class ChunkMemory {
   int first_block() const { return units_.contains(0) ? 1 : units_.first; }
   int blocks() const;
   bool has_head() const { return units_.contains(static_cast<int>(spec_.layers) + 1); }
-  // A block's activations: `left` are those that W needs, `scratch` those that B alone needs, of
-  // those that are not kept.
+  // Of the activations that are not kept, `left` gets those that W needs, `scratch` those that only
+  // B needs.
   BlockActivations TakeActivations(Carver& kept, Carver& left, Carver& scratch) const;
   Split TakeSplit(Carver& kept, Carver& left, Carver& scratch_activations,
                   Carver& scratch_gradients) const;

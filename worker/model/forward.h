@@ -1,5 +1,5 @@
-// The way forward over the units before the head, from tokens or from what another chunk made:
-// what training, evaluation and pipelines share.
+// Forward over the units before the head, from tokens or from another chunk's output: shared by
+// training, evaluation and pipelines.
 #pragma once
 
 #include <functional>
@@ -11,9 +11,9 @@
 
 namespace shoal::worker {
 
-// `units` are without the head. Where the embedding is not among them, the first one's input is
-// there already. `activations` says where a block unit's are; each unit's output is the next one's
-// input, and the last one's is `output`.
+// `units` exclude the head. Without the embedding, the first unit's input must be there already.
+// `activations` says where a block unit's are; each unit's output is the next one's input, and the
+// last one's is `output`.
 absl::Status ForwardUnits(Transformer& model, const MicrobatchInput& microbatch, UnitSource& source,
                           plan::UnitRange units,
                           const std::function<BlockActivations(int unit)>& activations,

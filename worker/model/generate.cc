@@ -60,8 +60,8 @@ class Generator {
   Generator(Transformer& model, UnitSource& source, const GenerateMemory& memory)
       : model_(model), spec_(model.spec()), source_(source), memory_(memory) {}
 
-  // Runs `tokens` at positions from `first` on through the model (all of the prompt with first = 0,
-  // or one token) and returns the logits of the last.
+  // Runs `tokens` at positions from `first` on through the model (the whole prompt with first = 0,
+  // or one token) and returns the logits of the last one.
   absl::StatusOr<std::vector<float>> Step(std::span<const int32_t> tokens, int64_t first) {
     Ops& ops = model_.ops();
     const auto count = static_cast<int64_t>(tokens.size());

@@ -21,9 +21,9 @@ struct GenerateOptions {
   std::function<void(int32_t)> on_token;  // called with each new token as it comes; may be empty
 };
 
-// The new tokens alone. The prompt is at least one token (with a beginning-of-sequence token where
-// the model wants one); generation also ends at the model's max_positions. OutOfRange if the prompt
-// does not leave room for one token.
+// Returns only the new tokens. The prompt needs at least one token (including a
+// beginning-of-sequence token if the model wants one); generation also ends at the model's
+// max_positions. OutOfRange if the prompt leaves no room for a token.
 absl::StatusOr<std::vector<int32_t>> Generate(Transformer& model, UnitSource& source,
                                               std::span<const int32_t> prompt,
                                               const GenerateOptions& options);

@@ -24,7 +24,7 @@ class GenerateTest : public testing::Test {
   MemoryUnitSource weights_;
 };
 
-// The cache gives what running all of the text again for each token gives.
+// The cache gives the same as running the whole text again for each token.
 TEST_F(GenerateTest, GreedyIsTheLargestLogitOfTheWholeText) {
   const auto tokens = Generate(*model_, weights_, prompt_, {.max_new_tokens = 12});
   ASSERT_TRUE(tokens.ok()) << tokens.status().message();

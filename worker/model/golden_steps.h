@@ -1,5 +1,5 @@
-// The golden training steps (golden/stories260k_steps.json): a real model's microbatches, and what
-// a float64 reference makes of three AdamW steps. For tests and for checks of other devices.
+// The golden training steps (golden/stories260k_steps.json): a real model's microbatches, and the
+// results of three AdamW steps in a float64 reference. For tests and for checks of other devices.
 #pragma once
 
 #include <functional>
@@ -25,15 +25,15 @@ struct TensorNorms {
   double l2 = 0;
   double sum = 0;
 };
-// By tensor; `gradient` gives a unit's.
+// By tensor; `gradient` returns a unit's.
 std::map<std::string, TensorNorms> NormsByTensor(
     const std::vector<plan::UnitSpec>& units,
     const std::function<std::span<const float>(int unit)>& gradient);
-// Of all of them together.
+// Norm of all of them together.
 double NormOf(const std::map<std::string, TensorNorms>& norms);
 
-// AdamW as the golden file states it: decoupled decay on tensors of rank 2, clipping by the global
-// norm; moments in double.
+// AdamW as the golden file specifies it: decoupled decay on tensors of rank 2, clipping by the
+// global norm; moments in double.
 class ReferenceAdamW {
  public:
   ReferenceAdamW(const nlohmann::json& options, const std::vector<plan::UnitSpec>& units);

@@ -1,5 +1,5 @@
-// The real model stories260k against a float64 reference (golden/stories260k_steps.json): loss,
-// logits and every tensor's gradient of three AdamW steps, and greedy generation.
+// Compares the real model stories260k with a float64 reference (golden/stories260k_steps.json):
+// loss, logits and every tensor's gradient of three AdamW steps, and greedy generation.
 #include <cmath>
 #include <cstdlib>
 #include <fstream>
@@ -132,7 +132,7 @@ TEST_F(Golden, Bf16IsClose) {
   }
 }
 
-// "Once upon a time" with a begin-of-sequence token before it, and the text the model goes on with;
+// "Once upon a time" after a begin-of-sequence token, and the text with which the model continues;
 // token by token from tokenizer.json, so that this test needs no tokenizer.
 TEST_F(Golden, GoesOnWithTheStory) {
   std::ifstream file(folder_ + "/stories260k/tokenizer.json");

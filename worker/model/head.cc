@@ -61,7 +61,7 @@ absl::Status HeadLoss(Transformer& model, const MicrobatchInput& microbatch, Uni
 
 namespace {
 
-// An empty gradient's elements before and after what is written.
+// Zeroes an empty gradient's elements before and after what is written.
 void ZeroBeside(Transformer& model, const UnitGradient& gradient, int64_t begin, int64_t count) {
   if (gradient.empty) {
     const std::span<float> before = gradient.sums.first(static_cast<size_t>(begin));

@@ -1,5 +1,5 @@
-// The model's end: final norm, the head's matrix and the loss. Forward and backward run in one go
-// (loss/linear_cross_entropy.h), so of the head nothing is kept between them but its input.
+// The model's end: final norm, the head's matrix and the loss. Forward and backward run in one call
+// (loss/linear_cross_entropy.h), so the head keeps nothing in between but its input.
 #pragma once
 
 #include <cstdint>
@@ -14,8 +14,8 @@
 
 namespace shoal::worker {
 
-// The head's weights. Its matrix belongs to the head's unit, or to the embedding's where they are
-// tied.
+// The head's weights. Its matrix belongs to the head's unit or, with tied embeddings, to the
+// embedding's.
 class HeldHead {
  public:
   static absl::StatusOr<HeldHead> Get(const Transformer& model, UnitSource& source);
@@ -35,7 +35,7 @@ struct HeadScratch {
   Matrix d_norm;                 // [plan::NormPartials(T), H], fp32
   CrossEntropyBuffers chunk;
 
-  // Of T rows, N of them targets.
+  // For T rows, N of them targets.
   static HeadScratch Carve(Carver& carver, const plan::ModelSpec& spec, DType compute, int64_t rows,
                            int64_t targets, const plan::LossChunk& loss_chunk);
 };
@@ -44,17 +44,17 @@ struct HeadScratch {
 void ForwardNorm(Transformer& model, const HeldHead& head, ConstMatrix last,
                  const HeadScratch& scratch);
 
-// The loss alone, ADDED to the microbatch's.
+// ADDS only the loss to the microbatch's.
 absl::Status HeadLoss(Transformer& model, const MicrobatchInput& microbatch, UnitSource& source,
                       ConstMatrix last, const HeadScratch& scratch);
 
-// The loss, and backward down to d_last[T, H] (overwritten); d_normed[T, H] is scratch. Done comes
-// for the head, and where embeddings are tied for unit 0 after it.
+// The loss, and backward down to d_last[T, H] (overwritten); d_normed[T, H] is scratch. Calls Done
+// for the head and, with tied embeddings, for unit 0 after it.
 absl::Status HeadBackward(Transformer& model, const MicrobatchInput& microbatch, double loss_scale,
                           UnitSource& source, GradientSink& sink, ConstMatrix last,
                           const HeadScratch& scratch, Matrix d_normed, Matrix d_last);
 
-// What HeadLoss and HeadBackward summed. Waits for all work on the compute stream.
+// Returns what HeadLoss and HeadBackward summed. Waits for all work on the compute stream.
 absl::StatusOr<double> ReadLoss(Transformer& model, const MicrobatchInput& microbatch);
 
 }  // namespace shoal::worker

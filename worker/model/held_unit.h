@@ -1,5 +1,5 @@
 // A unit of the model while it is worked on: its weights, held by scope, and where its gradient
-// goes. What the model asks of source and sink is checked here.
+// goes. Checks what source and sink return to the model.
 #pragma once
 
 #include <cstdint>
@@ -12,10 +12,10 @@
 
 namespace shoal::worker {
 
-// A unit's weights, released when this goes. Move-only.
+// A unit's weights, released on destruction. Move-only.
 class HeldUnit {
  public:
-  // Checks that the view is what the model computes with.
+  // Checks that the view has the type and size with which the model computes.
   static absl::StatusOr<HeldUnit> Get(const Transformer& model, UnitSource& source, int unit);
   ~HeldUnit();
   HeldUnit(HeldUnit&& other) noexcept;
@@ -33,10 +33,10 @@ class HeldUnit {
   WeightsView view_;
 };
 
-// Where the unit's gradient goes, of the right size.
+// Returns where the unit's gradient goes, after checking its size.
 absl::StatusOr<UnitGradient> GradientOf(const Transformer& model, GradientSink& sink, int unit);
 
-// All work on the contribution is on the compute stream.
+// Call when all work on the contribution is on the compute stream.
 absl::Status ContributionDone(Transformer& model, GradientSink& sink, int unit);
 
 }  // namespace shoal::worker

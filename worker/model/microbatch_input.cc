@@ -14,10 +14,10 @@
 namespace shoal::worker {
 namespace {
 
-// Longer than anything takes that copies wait for on a stream.
+// Longer than anything takes for which copies wait on a stream.
 constexpr absl::Duration kLoadTimeout = absl::Minutes(15);
 
-// Keeps for the life of the process what copies that did not end may yet read.
+// Keeps, for the life of the process, what copies that did not end may yet read.
 void Leave(std::array<std::vector<int32_t>, 4> arrays) {
   static absl::Mutex mutex;
   static auto* const left = new std::vector<std::array<std::vector<int32_t>, 4>>();

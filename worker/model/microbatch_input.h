@@ -1,10 +1,10 @@
 // A microbatch as the model reads it: token ids, positions and targets in device memory, and the
 // place where its loss is summed.
 //
-// Made of a PackedBatch, then carved, then loaded; it keeps nothing of the batch but what it
-// copied. Carving may be repeated (a Workspace does), loading comes after the last one. When it
-// goes it waits for the copies of its loading, which read memory of its own; where they do not end,
-// as on a device that hangs, it says so and leaves that memory to them for good.
+// Make it from a PackedBatch, then carve, then load; it keeps nothing of the batch but what it
+// copied. Carving may be repeated (a Workspace does); load after the last one. The destructor waits
+// for the copies of its loading, which read this object's memory; if they do not end, as on a
+// device that hangs, it logs that and leaks the memory to them.
 #pragma once
 
 #include <cstdint>
@@ -34,9 +34,9 @@ class MicrobatchInput {
   int32_t longest() const { return longest_; }  // sequence, in tokens
 
   void Carve(Carver& carver);
-  // What a microbatch of that many tokens takes, all of them targets.
+  // Carves what a microbatch of that many tokens takes, all of them targets.
   static void CarveLargest(Carver& carver, int64_t tokens);
-  // Puts on the stream that computes: the copies to the device, and that the loss is zero.
+  // Puts the copies to the device, and the zeroing of the loss, on the compute stream.
   void Load(Stream& stream);
 
   const int32_t* token_ids() const { return memory_.tokens; }  // [rows], device; padding undefined

@@ -1,4 +1,4 @@
-// That memory which copies still read is not given back, and that nobody waits for them for ever.
+// Memory that copies still read is not freed, and nobody waits for them forever.
 #include "worker/model/microbatch_input.h"
 
 #include <cstdlib>
@@ -11,7 +11,7 @@
 namespace shoal::worker {
 namespace {
 
-// Of a device that hangs: what is put on it is never done.
+// A stream of a device that hangs: work put on it is never done.
 class HungStream final : public Stream {
  public:
   struct Put {

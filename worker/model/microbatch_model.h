@@ -1,5 +1,5 @@
 // What a worker runs its microbatches on: the transformer on this machine's processor, or an
-// emulated device (worker/paced). Used by the compute thread alone.
+// emulated device (worker/paced). Only the compute thread uses it.
 #pragma once
 
 #include <memory>
@@ -14,11 +14,11 @@ namespace shoal::worker {
 class MicrobatchModel {
  public:
   virtual ~MicrobatchModel() = default;
-  // Of the weights that travel.
+  // The model whose weights travel.
   virtual const plan::ModelSpec& spec() const = 0;
   virtual const std::vector<plan::UnitSpec>& units() const = 0;
-  // As RunMicrobatch (runner.h). A batch without tokens walks over the units all the same, with
-  // nothing to compute: where workers wait for each other at layers, each must come to all of them.
+  // Same as RunMicrobatch (runner.h). A batch without tokens also walks over the units, with
+  // nothing to compute: if workers wait for each other at layers, each must reach all of them.
   virtual absl::StatusOr<MicrobatchResult> Run(const PackedBatch& batch, double loss_scale,
                                                UnitSource& source, GradientSink& sink) = 0;
 };

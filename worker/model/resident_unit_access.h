@@ -1,5 +1,5 @@
-// Weights and gradients that stay in a device's memory, all of them: for measurements, tests, and
-// whoever has a model that fits beside its activations.
+// Weights and gradients that all stay in a device's memory: for measurements, tests, and models
+// that fit beside their activations.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,8 @@ namespace shoal::worker {
 
 class ResidentUnitSource final : public UnitSource {
  public:
-  // Copies what `weights` gives, which is in the model's compute type, to the model's device.
+  // Copies what `weights` returns, which must be in the model's compute type, to the model's
+  // device.
   static absl::StatusOr<ResidentUnitSource> Load(Transformer& model, MemoryUnitSource& weights);
 
   absl::StatusOr<WeightsView> Get(int unit) override;
@@ -29,7 +30,7 @@ class ResidentUnitSource final : public UnitSource {
 // Must not outlive the model.
 class ResidentGradientSink final : public GradientSink {
  public:
-  // All gradients are zero.
+  // Starts with all gradients zero.
   static absl::StatusOr<ResidentGradientSink> Create(Transformer& model);
 
   absl::StatusOr<std::span<float>> Accumulator(int unit) override;

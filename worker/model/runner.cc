@@ -9,7 +9,7 @@
 namespace shoal::worker {
 namespace {
 
-// The memory of one microbatch from start to end, its input's apart.
+// The memory of one microbatch from start to end, except its input's.
 struct TrainingMemory {
   std::byte* activations = nullptr;
   ChunkScratch scratch;
@@ -25,7 +25,7 @@ struct TrainingMemory {
   }
 };
 
-// Blocks take turns with one block's activations, and with two inputs.
+// Blocks alternate between one block's activations, and between two inputs.
 struct EvaluationMemory {
   BlockActivations block;
   Matrix other_input;  // [T, H]
@@ -48,7 +48,7 @@ struct EvaluationMemory {
   }
 };
 
-// Takes the memory of a microbatch, and has it copied to the device.
+// Takes the memory of a microbatch, and starts its copies to the device.
 template <typename Memory, typename... More>
 absl::StatusOr<Memory> Prepare(Transformer& model, MicrobatchInput& microbatch, More... more) {
   SHOAL_RETURN_IF_ERROR(model.rotary().Reserve(microbatch.longest(), model.ops().stream()));

@@ -47,7 +47,7 @@ void CheckEveryTensor(const plan::ModelSpec& spec) {
       const std::span<const float> gradient = Part(sink.gradient(unit.index), tensor);
       const double length = LengthOf(gradient);
       // A bias on k shifts all scores of a query alike (up to rotation): its gradient is small, and
-      // so is the check's worth.
+      // the check proves little.
       ASSERT_GT(length, 0) << tensor.name;
       const std::span<float> values =
           weights.weights(unit.index)
@@ -104,7 +104,7 @@ TEST(RunMicrobatch, PackedEqualsEachSampleAlone) {
   }
 }
 
-// Hands gradients out empty, full of NaN.
+// Returns empty gradients, full of NaN.
 class EmptyGradientSink final : public GradientSink {
  public:
   explicit EmptyGradientSink(const std::vector<plan::UnitSpec>& units) {
@@ -201,7 +201,7 @@ TEST(RunMicrobatch, GoesThroughTheUnitsInOrderAndReleasesThem) {
     MemoryUnitSource weights = RandomWeights(model->units(), DType::kF32, 11);
     MemoryGradientSink sink(model->units());
     ASSERT_TRUE(RunMicrobatch(*model, RandomBatch(spec, {9}, 12), 1.0, weights, sink).ok());
-    if (tied) {  // unit 0 gets a contribution from the head, too
+    if (tied) {  // unit 0 also gets a contribution from the head
       EXPECT_THAT(sink.done(), testing::ElementsAre(3, 0, 2, 1, 0));
     } else {
       EXPECT_THAT(sink.done(), testing::ElementsAre(3, 2, 1, 0));
@@ -344,7 +344,7 @@ TEST(EvaluateLoss, IsTheLossOfTraining) {
   }
 }
 
-// What is asked of the source and the sink, in order.
+// Records what is asked of the source and the sink, in order.
 class RecordingSource final : public UnitSource {
  public:
   RecordingSource(UnitSource& inner, std::vector<std::string>& calls)

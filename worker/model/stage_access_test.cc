@@ -23,7 +23,7 @@ using testing_model::RandomWeights;
 using testing_model::SmallSpec;
 using testing_model::ThreeLayers;
 
-// Notes it.
+// Records the calls.
 class RecordingAccess final : public UnitSource, public GradientSink {
  public:
   explicit RecordingAccess(const std::vector<plan::UnitSpec>& units)

@@ -67,7 +67,7 @@ inline std::vector<int32_t> RandomTokens(const plan::ModelSpec& spec, int64_t co
   return tokens;
 }
 
-// Sequences of those lengths; where `masked`, about half of the targets are ignored.
+// Sequences of those lengths; if `masked`, about half of the targets are ignored.
 inline PackedBatch RandomBatch(const plan::ModelSpec& spec, const std::vector<int64_t>& lengths,
                                uint64_t seed, bool masked = false) {
   Random random(seed);

@@ -1,4 +1,4 @@
-// Memory for what a stage makes, in tests.
+// Memory for a stage's data, in tests.
 #pragma once
 
 #include <cstddef>
@@ -12,8 +12,8 @@
 
 namespace shoal::worker::testing_model {
 
-// Memory of exactly that many bytes, which begins as what no computation can use, ends as that too,
-// and notices what is written behind it.
+// Memory of exactly that many bytes, filled with values that no computation can use when it begins
+// and when it ends; detects writes past its end.
 class GuardedMemory {
  public:
   explicit GuardedMemory(int64_t bytes)
@@ -32,7 +32,7 @@ class GuardedMemory {
   GuardedMemory& operator=(const GuardedMemory&) = delete;
   std::byte* data() const { return data_; }
 
-  // The same contents elsewhere; what was here is void.
+  // Moves the contents elsewhere; the old memory is void.
   static std::unique_ptr<GuardedMemory> Moved(std::unique_ptr<GuardedMemory> from) {
     auto to = std::make_unique<GuardedMemory>(static_cast<int64_t>(from->bytes_));
     std::memcpy(to->data_, from->data_, from->bytes_);

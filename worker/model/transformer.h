@@ -2,9 +2,9 @@
 // for activations that is reused from microbatch to microbatch. It holds no weights: they come
 // through a UnitSource, use by use.
 //
-// One Transformer serves one caller at a time (its activations are those of the microbatch at
-// hand). On a device that computes asynchronously what it is asked for is done when the compute
-// stream, ops().stream(), has come to it; calls that return a result of it wait for that.
+// One Transformer serves one caller at a time (its activations are those of the current
+// microbatch). On a device that computes asynchronously, requested work is done when the compute
+// stream, ops().stream(), has reached it; calls that return its result wait for that.
 #pragma once
 
 #include <cstdint>
@@ -26,7 +26,7 @@
 
 namespace shoal::worker {
 
-// On the CPU.
+// Options for the CPU.
 struct TransformerOptions {
   DType compute = DType::kF32;
   int threads = 0;                  // 0: one per available core
@@ -35,8 +35,8 @@ struct TransformerOptions {
 
 class Transformer {
  public:
-  // `compute` is the type of weights (as the UnitSource gives them) and activations: kF32 or kBF16.
-  // InvalidArgument for another one, and for a shape that plan::Validate refuses.
+  // `compute` is the type of weights (as the UnitSource returns them) and activations: kF32 or
+  // kBF16. InvalidArgument for another one, and for a shape that plan::Validate refuses.
   static absl::StatusOr<std::unique_ptr<Transformer>> Create(const plan::ModelSpec& spec,
                                                              DType compute, Machine machine);
   static absl::StatusOr<std::unique_ptr<Transformer>> Create(const plan::ModelSpec& spec,
@@ -48,7 +48,7 @@ class Transformer {
   DType compute() const { return compute_; }
   const std::vector<plan::UnitSpec>& units() const { return units_; }
   const BlockLayout& layout() const { return layout_; }
-  // Of the head's loss, on this device.
+  // For the head's loss, on this device.
   const plan::LossChunk& loss_chunk() const {
     return machine_.device->asynchronous() ? plan::kGpuLossChunk : plan::kCpuLossChunk;
   }
@@ -77,8 +77,8 @@ class Transformer {
   Workspace workspace_;
 };
 
-// Whether bf16 matrix products are faster than fp32 here (the CPU has AVX512-BF16 or AMX): what
-// `compute: auto` goes by.
+// Whether bf16 matrix products are faster than fp32 here (the CPU has AVX512-BF16 or AMX); decides
+// `compute: auto`.
 bool CpuHasFastBf16();
 
 }  // namespace shoal::worker

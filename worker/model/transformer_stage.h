@@ -1,6 +1,6 @@
 // The transformer as a stage of a pipeline: the StageModel over its chunks.
 //
-// What it needs for itself it takes from the model's device in BeginStep: the inputs of the step's
+// BeginStep takes what it needs for itself from the model's device: the inputs of the step's
 // microbatches, and scratch for one call on the largest of them. Both are kept from step to step
 // and grow when a step needs more.
 #pragma once
@@ -62,7 +62,7 @@ class TransformerStage final : public StageModel {
   std::vector<Chunk> chunks_;
   Workspace inputs_memory_;
   Workspace scratch_memory_;
-  // Of the step:
+  // For the current step:
   std::vector<MicrobatchInput> inputs_;
   std::vector<double> losses_;
   std::byte* scratch_ = nullptr;

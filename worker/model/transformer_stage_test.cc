@@ -27,7 +27,7 @@ using testing_model::ThreeLayers;
 
 constexpr double kLossScale = 0.0625;
 
-// Keeps every contribution by itself, by unit and microbatch.
+// Keeps every contribution separately, by unit and microbatch.
 class ContributionSink final : public GradientSink {
  public:
   explicit ContributionSink(const std::vector<plan::UnitSpec>& units) : units_(units) {}
@@ -87,9 +87,9 @@ StepOutcome RunAlone(const plan::ModelSpec& spec, DType compute,
   return outcome;
 }
 
-// The step by chunks, each of them the only one of a stage of its own or all of them in one stage,
-// in an order of actions drawn from a seed among those that dependencies allow. Whatever may lie
-// elsewhere at the next call does.
+// Runs the step by chunks, each the only one of its own stage or all of them in one stage, in an
+// order of actions drawn from a seed among those that dependencies allow. Moves everything that may
+// move between calls.
 class ChunkedStep {
  public:
   struct Options {
@@ -161,7 +161,7 @@ class ChunkedStep {
     int forwards = 0;
     int backwards = 0;
     std::vector<OfChunk> chunks;
-    std::unique_ptr<GuardedMemory> message;  // what goes from chunk to chunk
+    std::unique_ptr<GuardedMemory> message;  // what passes from chunk to chunk
     std::vector<int> weights;                // chunks whose W is due
   };
 
@@ -172,7 +172,7 @@ class ChunkedStep {
   int NumberOf(int chunk) const { return options_.one_stage ? chunk : 0; }
   plan::ChunkBytes BytesOf(int chunk, int m) { return StageOf(chunk).BytesOf(NumberOf(chunk), m); }
 
-  // One action of the microbatch; false when all are done.
+  // Runs one action of the microbatch; false when all are done.
   bool Advance(int m) {
     OfMicrobatch& of = microbatches_[static_cast<size_t>(m)];
     sink_->AtMicrobatch(m);

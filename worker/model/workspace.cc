@@ -12,7 +12,7 @@ absl::Status Workspace::Reserve(int64_t bytes) {
   }
   if (buffer_.bytes() > 0) {
     SHOAL_RETURN_IF_ERROR(stream_.Synchronize());
-    buffer_.Reset();  // before the new one, so that both are never held
+    buffer_.Reset();  // before the new one, so that both are never held at once
   }
   SHOAL_ASSIGN_OR_RETURN(buffer_, device_.Allocate(bytes));
   return absl::OkStatus();

@@ -1,7 +1,8 @@
-// Memory for one microbatch's activations: one buffer of the device, carved front to back, and kept
-// for the next microbatch. It grows when a larger microbatch comes and never otherwise.
+// Memory for one microbatch's activations: one buffer of the device, carved from front to back, and
+// kept for the next microbatch. It grows only when a larger microbatch comes.
 //
-// What uses it is work on one stream; the next microbatch may be put there before the last is done.
+// Work on a single stream uses it; the next microbatch may be enqueued there before the last one is
+// done.
 #pragma once
 
 #include <cstdint>
@@ -44,8 +45,8 @@ class Workspace {
   // `stream` is the one that uses it.
   Workspace(Device& device, Stream& stream) : device_(device), stream_(stream) {}
 
-  // Calls carve(Carver&) to measure, makes sure of the memory, and returns what carve(Carver&)
-  // makes of it. What earlier calls returned is void from then on.
+  // Calls carve(Carver&) to measure, ensures the memory, and returns the result of carve(Carver&)
+  // over it. Voids what earlier calls returned.
   template <typename Carve>
   auto Fill(const Carve& carve) -> absl::StatusOr<decltype(carve(std::declval<Carver&>()))> {
     Carver measure(nullptr);

@@ -57,7 +57,7 @@ class EmulatedModel final : public MicrobatchModel {
         real_per_emulated_(options.time_scale /
                            options.speeds[static_cast<size_t>(worker) % options.speeds.size()]),
         device_(clock) {
-    // The kernel lets a thread sleep 50 microseconds longer than asked, unless told otherwise.
+    // By default the kernel may let a thread sleep 50 microseconds longer than asked.
     prctl(PR_SET_TIMERSLACK, 1000UL);
   }
 

@@ -1,10 +1,10 @@
 // A model on an emulated device (plan::EmulateOptions): walks over the units of a small model with
 // real gets and pushes, and at each takes as long as a device would with a model of another shape.
 //
-// Made up is what would be computed: the loss of every target is 1, and every element of a
-// microbatch's gradient is its targets times the loss scale. So over a step each element of the sum
-// is 1 exactly when every sample was run once, whoever ran it: a grad_norm other than the root of
-// the number of parameters tells of a lost or doubled push.
+// Computed values are made up: the loss of every target is 1, and every element of a microbatch's
+// gradient is its number of targets times the loss scale. So over a step each element of the sum is
+// 1 exactly if every sample was run once, whoever ran it: a grad_norm other than the root of the
+// number of parameters reveals a lost or doubled push.
 #pragma once
 
 #include <memory>
@@ -15,7 +15,7 @@
 
 namespace shoal::worker {
 
-// `spec` is of the weights that travel; `worker` says which of options.speeds is its own.
+// `spec` is of the weights that travel; `worker` selects its own entry of options.speeds.
 std::unique_ptr<MicrobatchModel> MakeEmulatedModel(const plan::ModelSpec& spec,
                                                    const plan::EmulateOptions& options, int worker,
                                                    Clock& clock);

@@ -11,7 +11,7 @@
 namespace shoal::worker {
 namespace {
 
-// Sleeping moves it on, and a little further than asked: as real clocks do.
+// Sleeping advances it, and slightly further than asked, as with real clocks.
 class LateClock final : public Clock {
  public:
   explicit LateClock(absl::Duration late) : late_(late) {}

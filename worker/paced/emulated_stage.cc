@@ -14,7 +14,7 @@
 namespace shoal::worker {
 namespace {
 
-// What a pattern is of, by virtual stage and microbatch.
+// What a pattern stands for, by virtual stage and microbatch.
 enum class Content : uint8_t { kActivation, kGradient, kSaved, kLeft };
 
 class EmulatedStage final : public StageModel {
@@ -31,7 +31,7 @@ class EmulatedStage final : public StageModel {
 
   absl::Status BeginStep(std::span<const PackedBatch> microbatches, double loss_scale,
                          UnitSource& source, GradientSink& sink) override {
-    // The kernel lets a thread sleep 50 microseconds longer than asked, unless told otherwise.
+    // By default the kernel may let a thread sleep 50 microseconds longer than asked.
     prctl(PR_SET_TIMERSLACK, 1000UL);
     source_ = &source;
     sink_ = &sink;
@@ -211,7 +211,7 @@ class EmulatedStage final : public StageModel {
                  VirtualStage(chunk), microbatch, "what its forward saved");
   }
 
-  // Of the time, what went on patterns since the last call is a part.
+  // Waits so long that `seconds` pass, including the time spent on patterns since the last call.
   void Take(double seconds) {
     device_.Run(std::max(absl::ZeroDuration(), absl::Seconds(seconds) - on_patterns_));
     on_patterns_ = absl::ZeroDuration();

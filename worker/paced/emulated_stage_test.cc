@@ -9,7 +9,7 @@
 namespace shoal::worker {
 namespace {
 
-// Sleeping moves it on.
+// Sleeping advances it.
 class TestClock final : public Clock {
  public:
   absl::Time Now() const override { return now_; }
@@ -19,7 +19,7 @@ class TestClock final : public Clock {
   absl::Time now_ = absl::UnixEpoch();
 };
 
-// Two stages with a chunk each, called in the order of a pipeline.
+// Two stages with one chunk each, called in the order of a pipeline.
 class EmulatedStageTest : public ::testing::Test {
  protected:
   static constexpr plan::ChunkBytes kBytes = {.activations = 192, .gradients = 100, .message = 64};
@@ -92,7 +92,7 @@ TEST_F(EmulatedStageTest, TakesTheTimeItIsGivenAndContributesEachUnit) {
   for (const plan::UnitSpec& unit : units_) {
     EXPECT_THAT(sink_.gradient(unit.index), testing::Each(0.25F * 2)) << unit.name;
   }
-  // The embedding's matrix is the head's too.
+  // The embedding's matrix is also the head's.
   EXPECT_EQ(std::ranges::count(sink_.done(), 0), 2);
   EXPECT_EQ(sink_.done().size(), units_.size() + 1);
   EXPECT_EQ(stages_[1]->result(0).loss_sum, 2);

@@ -1,5 +1,5 @@
-// Bytes that tell what they are: a pattern from a number, and whether memory holds it still. As
-// fast as memory is written and read.
+// Bytes that identify themselves: writes a pattern derived from a number, and checks whether memory
+// still holds it. As fast as memory can be written and read.
 #pragma once
 
 #include <algorithm>
@@ -9,7 +9,7 @@
 
 namespace shoal::worker {
 
-// Another number for each pair of numbers.
+// Returns a different number for each pair of numbers.
 inline uint64_t Mixed(uint64_t a, uint64_t b) {
   uint64_t z = a + 0x9E3779B97F4A7C15ULL * (b + 1);
   z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9ULL;
@@ -28,7 +28,7 @@ inline void FillPattern(std::byte* to, int64_t bytes, uint64_t number) {
   }
 }
 
-// The first place that differs, or -1.
+// Returns the first index that differs, or -1.
 inline int64_t FindDifference(const std::byte* from, int64_t bytes, uint64_t number) {
   for (int64_t at = 0; at < bytes; at += 8) {
     if (std::memcmp(from + at, &number, static_cast<size_t>(std::min<int64_t>(8, bytes - at))) !=

@@ -1,4 +1,4 @@
-// Typed fields of a JSON object, with errors that name the file, the key and what was found there.
+// Reads typed fields of a JSON object; errors name the file, the key and what was found there.
 #pragma once
 
 #include <cstdint>
@@ -15,13 +15,13 @@ absl::StatusOr<nlohmann::json> ReadJsonObject(const std::string& path);
 absl::StatusOr<nlohmann::json> ParseJsonObject(const std::string& text,
                                                const std::string& file_name);
 
-// Each reader leaves `out` as it is where the key is absent or null. `object` must outlive this.
+// Each reader leaves `out` unchanged if the key is absent or null. `object` must outlive this.
 class JsonFields {
  public:
   JsonFields(const nlohmann::json& object, std::string file_name)
       : object_(object), file_name_(std::move(file_name)) {}
 
-  // Nullptr where the key is absent or null.
+  // Returns null if the key is absent or null.
   const nlohmann::json* Find(const std::string& key) const;
   absl::Status Integer(const std::string& key, int64_t& out) const;
   absl::Status Number(const std::string& key, double& out) const;

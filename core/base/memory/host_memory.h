@@ -1,9 +1,9 @@
-// How much memory of the machine programs may plan with: the one place that asks for it.
+// How much memory of the machine programs may plan with: the only place that asks for it.
 //
-// Some virtual machines are given memory only as they use it, and show a fraction of what they may
-// have when a program starts. The environment variable SHOAL_HOST_MEMORY ("128GiB") says what the
-// machine really has; it takes the place of MemTotal of /proc/meminfo, and what is used now is
-// taken from it. The limit of the control group counts all the same.
+// Some virtual machines get memory only as they use it, and show a fraction of it when a program
+// starts. The environment variable SHOAL_HOST_MEMORY ("128GiB") says what the machine really has;
+// it replaces MemTotal of /proc/meminfo, and memory now in use is subtracted. The limit of the
+// control group still applies.
 #pragma once
 
 #include <cstdint>
@@ -20,11 +20,11 @@ struct HostMemory {
 
 inline constexpr char kHostMemoryVariable[] = "SHOAL_HOST_MEMORY";
 
-// InvalidArgument on a value of the variable that is no size; NotFound where the kernel does not
-// say. `root` is put before /proc and /sys, for tests.
+// InvalidArgument if the variable's value is not a size; NotFound if the kernel does not say.
+// `root` is put before /proc and /sys, for tests.
 absl::StatusOr<HostMemory> ReadHostMemory(const std::string& root = "");
 
-// Of that what is available.
+// Returns the available part of it.
 absl::StatusOr<int64_t> AvailableMemory();
 
 }  // namespace shoal

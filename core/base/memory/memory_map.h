@@ -1,4 +1,4 @@
-// What this process may do with memory that it has mapped, as the kernel tells it.
+// What this process may do with memory that it has mapped, according to the kernel.
 #pragma once
 
 #include <cstddef>
@@ -8,7 +8,7 @@
 
 namespace shoal {
 
-// Whether all of it may be written by this process.
+// Whether this process may write all of it.
 inline bool MappedForWriting(std::span<const std::byte> memory) {
   std::FILE* const maps = std::fopen("/proc/self/maps", "re");
   if (maps == nullptr) {

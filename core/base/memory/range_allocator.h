@@ -1,12 +1,12 @@
-// Where things lie in a stretch of memory: ranges of [0, capacity) taken and given back, at a place
-// of the caller's or in the smallest hole that is large enough. Numbers alone, no memory: an arena
-// hands out pointers by it, and who knows beforehand what will be taken and given back in which
-// order learns by it how large the stretch has to be.
+// Allocates ranges of [0, capacity), at a place of the caller's choice or in the smallest hole that
+// is large enough. Only numbers, no memory: an arena hands out pointers by it, and a caller that
+// knows beforehand what will be taken and freed in which order learns from it how large the stretch
+// must be.
 //
 // The hole that reaches the end of the stretch is used last, however well it fits. So places do not
-// depend on the capacity: the same calls over any two capacities that suffice give the same places,
-// and the highest end of a walk over an endless stretch is the capacity that the walk needs.
-// One thread.
+// depend on the capacity: the same calls over any two sufficient capacities give the same places,
+// and the highest end of a walk over an endless stretch is the capacity that the walk needs. For
+// one thread.
 #pragma once
 
 #include <algorithm>
@@ -23,10 +23,10 @@ namespace shoal {
 
 class RangeAllocator {
  public:
-  // As good as endless, and still safe to round up.
+  // Practically endless, and still safe to round up.
   static constexpr int64_t kEndless = int64_t{1} << 60;
 
-  // Ranges begin at multiples of `alignment` (a power of two), and so fill up to the next one.
+  // Ranges begin at multiples of `alignment` (a power of two), and so extend to the next one.
   explicit RangeAllocator(int64_t capacity, int64_t alignment = 1)
       : capacity_(capacity), alignment_(alignment) {
     SHOAL_CHECK(capacity >= 0 && alignment > 0);
@@ -35,7 +35,7 @@ class RangeAllocator {
     }
   }
 
-  // `size` > 0. Nothing where no hole is large enough.
+  // `size` > 0. Nothing if no hole is large enough.
   std::optional<int64_t> Take(int64_t size) {
     SHOAL_CHECK(size > 0);
     const auto hole = FindHole(RoundUp(size, alignment_));
@@ -47,7 +47,7 @@ class RangeAllocator {
     return begin;
   }
 
-  // The same at `begin`, a multiple of the alignment. False where not all of that is free.
+  // Same as above, at `begin`, a multiple of the alignment. False if not all of that is free.
   bool TakeAt(int64_t begin, int64_t size) {
     SHOAL_CHECK(size > 0 && begin >= 0 && begin % alignment_ == 0);
     auto hole = holes_.upper_bound(begin);
@@ -62,7 +62,7 @@ class RangeAllocator {
     return true;
   }
 
-  // What Take gave; returns its size.
+  // Frees what Take returned; returns its size.
   int64_t Give(int64_t begin) {
     const auto range = ranges_.find(begin);
     SHOAL_CHECK(range != ranges_.end());
@@ -87,15 +87,15 @@ class RangeAllocator {
   }
 
   int64_t capacity() const { return capacity_; }
-  // Sums of the sizes asked for, without what alignment adds.
+  // Sum of the sizes asked for, without what alignment adds.
   int64_t used() const { return used_; }
   int64_t peak() const { return peak_; }
   int64_t largest_hole() const { return by_size_.empty() ? 0 : by_size_.rbegin()->first; }
-  // Of all ranges there ever were.
+  // Of all ranges that ever existed.
   int64_t highest_end() const { return highest_end_; }
 
  private:
-  using Holes = std::map<int64_t, int64_t>;  // by begin: length
+  using Holes = std::map<int64_t, int64_t>;  // by start: length
 
   Holes::iterator FindHole(int64_t size) {
     for (auto found = by_size_.lower_bound({size, 0}); found != by_size_.end(); ++found) {
@@ -141,7 +141,7 @@ class RangeAllocator {
   int64_t alignment_;
   Holes holes_;
   std::set<std::pair<int64_t, int64_t>> by_size_;  // length, begin
-  std::map<int64_t, int64_t> ranges_;              // by begin: size as asked for
+  std::map<int64_t, int64_t> ranges_;              // by start: size as asked for
   int64_t used_ = 0;
   int64_t peak_ = 0;
   int64_t highest_end_ = 0;

@@ -73,8 +73,8 @@ TEST(RangeAllocator, TakesAPlaceThatIsGiven) {
   EXPECT_EQ(ranges.peak(), 256);
 }
 
-// A walk over an endless stretch tells what capacity suffices, and its places are those of a walk
-// over just that.
+// A walk over an endless stretch shows the capacity that suffices, and gives the same places as a
+// walk over exactly that.
 TEST(RangeAllocator, AWalkFitsIntoItsHighestEndAtTheSamePlaces) {
   Random random(11);
   for (int round = 0; round < 200; ++round) {

@@ -9,7 +9,7 @@
 namespace shoal {
 namespace {
 
-// By which the thread is told to end.
+// Tells the thread to end.
 constexpr int kEnd = SIGUSR1;
 
 const sigset_t& Signals() {
@@ -27,7 +27,7 @@ const sigset_t& Signals() {
 void Run(const SignalThread::OnSignal& on_signal, const std::atomic<bool>& ending) {
   int signal = 0;
   for (bool first = true; sigwait(&Signals(), &signal) == 0 && !ending.load();) {
-    if (signal != kEnd) {  // which others may send too
+    if (signal != kEnd) {  // others may send it too
       on_signal(signal == SIGTERM ? "SIGTERM" : "SIGINT", first);
       first = false;
     }

@@ -1,5 +1,5 @@
-// SIGTERM and SIGINT, taken on a thread of their own: what is done about them may lock, log and
-// wait, as a signal handler may not.
+// Handles SIGTERM and SIGINT on a separate thread: unlike a signal handler, it may lock, log and
+// wait.
 #pragma once
 
 #include <atomic>
@@ -11,14 +11,14 @@ namespace shoal {
 
 class SignalThread {
  public:
-  // Keeps the signals from all threads that are started from now on, and from this one. Before any
-  // other thread is started; those that come before there is a SignalThread wait for it.
+  // Blocks the signals in this thread and all started from now on. Call before any other thread
+  // starts; signals that arrive before there is a SignalThread wait for it.
   static void Block();
 
-  // `on_signal` is called for each, on the thread. `first`: none came before.
+  // The thread calls `on_signal` for each signal. `first`: none came before.
   using OnSignal = std::function<void(const std::string& name, bool first)>;
   explicit SignalThread(OnSignal on_signal);
-  // Once on_signal has returned.
+  // Returns once on_signal has returned.
   ~SignalThread();
   SignalThread(const SignalThread&) = delete;
   SignalThread& operator=(const SignalThread&) = delete;

@@ -25,7 +25,7 @@ class Seen {
     absl::MutexLock lock(&mutex_);
     signals_.emplace_back(name, first);
   }
-  // Once there are so many.
+  // Waits until there are that many.
   std::vector<std::pair<std::string, bool>> Await(size_t count) {
     absl::MutexLock lock(&mutex_);
     const auto there = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
@@ -42,11 +42,11 @@ class Seen {
 
 TEST(SignalThread, TellsOfEachAndWhichWasTheFirst) {
   SignalThread::Block();
-  kill(getpid(), SIGTERM);  // waits until there is somebody to tell
+  kill(getpid(), SIGTERM);  // waits until somebody can be told
   Seen seen;
   const SignalThread thread([&](const std::string& name, bool first) { seen.Add(name, first); });
   EXPECT_THAT(seen.Await(1), ElementsAre(Pair("SIGTERM", true)));
-  kill(getpid(), SIGUSR1);  // nothing to anybody
+  kill(getpid(), SIGUSR1);  // reported to nobody
   kill(getpid(), SIGINT);
   EXPECT_THAT(seen.Await(2), ElementsAre(Pair("SIGTERM", true), Pair("SIGINT", false)));
 }

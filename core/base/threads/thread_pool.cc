@@ -17,7 +17,7 @@ namespace shoal {
 struct ThreadPool::State {
   std::mutex mutex;
   std::condition_variable work_ready;  // a loop has ranges to hand out, or the pool stops
-  std::condition_variable loop_done;   // the last range of the loop finished
+  std::condition_variable loop_done;   // the last range of the loop has finished
   std::mutex callers;                  // serialises ParallelFor calls
   const std::function<void(int64_t, int64_t)>* body = nullptr;
   int64_t next = 0;
@@ -86,7 +86,7 @@ void ThreadPool::ParallelFor(int64_t count, int64_t grain,
     body(0, count);
     return;
   }
-  // About four ranges a thread evens out uneven ones without much hand-out cost.
+  // About four ranges per thread even out unequal ones at little cost.
   const int64_t wanted = (count + threads() * 4 - 1) / (threads() * 4);
   const int64_t step = (std::max(wanted, grain) + grain - 1) / grain * grain;
   std::lock_guard<std::mutex> one_caller(state_->callers);

@@ -1,10 +1,10 @@
 // A fixed set of threads for data-parallel loops. ParallelFor splits [0, count) into ranges of at
-// least `grain`, runs them on the pool's threads and the caller, and returns when all are done.
-// Which thread runs a range never affects results as long as ranges are independent: reductions
+// least `grain`, runs them on the pool's threads and the caller's, and returns when all are done.
+// Which thread runs a range does not affect results as long as ranges are independent: reductions
 // must combine per-range partial results in range order.
 //
-// Thread-safe; loops from several callers are served in turn. A body must not call ParallelFor of
-// the same pool.
+// Thread-safe; loops from several callers run one after the other. A body must not call ParallelFor
+// of the same pool.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,8 @@ namespace shoal {
 
 class ThreadPool {
  public:
-  // `threads` counts the caller: 1 means everything runs inline. 0 means one per available core.
+  // `threads` includes the caller: 1 means that everything runs inline, 0 means one per available
+  // core.
   explicit ThreadPool(int threads);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
@@ -23,7 +24,7 @@ class ThreadPool {
 
   int threads() const;
 
-  // body(begin, end) for disjoint ranges that cover [0, count); range starts are multiples of
+  // Calls body(begin, end) for disjoint ranges that cover [0, count); range starts are multiples of
   // grain.
   void ParallelFor(int64_t count, int64_t grain, const std::function<void(int64_t, int64_t)>& body);
 
@@ -32,7 +33,8 @@ class ThreadPool {
   std::unique_ptr<State> state_;
 };
 
-// Cores this process may run on (respects affinity and cgroup quota is not consulted).
+// Returns the number of cores that this process may run on (respects affinity, ignores the cgroup
+// quota).
 int AvailableCores();
 
 }  // namespace shoal

@@ -1,5 +1,4 @@
-// Added tokens: strings that become one token wherever they occur in text, before anything else is
-// done to it.
+// Added tokens: strings that become one token wherever they occur in text, before any other step.
 #pragma once
 
 #include <cstdint>
@@ -13,10 +12,10 @@ namespace shoal::worker {
 struct AddedToken {
   int32_t id = 0;
   std::string content;
-  bool single_word = false;  // not where a word character stands beside it
-  bool lstrip = false;       // takes the white space before it along
-  bool rstrip = false;       // and after it
-  bool normalized = false;   // looked for in normalised text
+  bool single_word = false;  // ignored next to a word character
+  bool lstrip = false;       // includes the white space before it
+  bool rstrip = false;       // includes the white space after it
+  bool normalized = false;   // matched in normalised text
   bool special = false;
 };
 
@@ -27,15 +26,15 @@ struct Segment {
   int32_t id = -1;
 };
 
-// Finds added tokens in text, the leftmost first and of those the longest. Immutable once filled.
+// Finds added tokens in text: the leftmost first, and of those the longest. Immutable once filled.
 class AddedTokenMatcher {
  public:
-  // `pattern` is what to look for: the token's content, normalised where the token wants that.
-  // Empty ones are ignored.
+  // `pattern` is the text to find: the token's content, normalised if the token asks for it.
+  // Ignores empty patterns.
   void Add(const AddedToken& token, std::string_view pattern);
 
-  // Cuts `text` into segments that cover all of it but what lstrip and rstrip overlap. With
-  // `parse_special` false, special tokens are taken for the text they are written as.
+  // Cuts `text` into segments that cover all of it except what lstrip and rstrip take twice. With
+  // `parse_special` false, special tokens are read as ordinary text.
   std::vector<Segment> Split(std::string_view text, bool parse_special) const;
 
  private:

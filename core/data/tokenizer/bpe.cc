@@ -9,7 +9,7 @@
 namespace shoal::worker {
 namespace {
 
-// Up to this many symbols, looking at all pairs each time beats keeping a heap.
+// Up to this many symbols, scanning all pairs each time beats keeping a heap.
 constexpr size_t kShortPiece = 24;
 
 constexpr uint64_t PairKey(int32_t left, int32_t right) {
@@ -78,7 +78,8 @@ void Bpe::AddMerge(uint64_t key, Merge merge) {
     slot = (slot + 1) & mask;
   }
   merges_[slot] = {key,
-                   merge};  // of a pair listed twice the last counts, as in Hugging Face's reader
+                   // if a pair is listed twice the last one counts, as in Hugging Face's reader
+                   merge};
 }
 
 Bpe::Merge Bpe::FindMerge(int32_t left, int32_t right) const {
@@ -121,7 +122,7 @@ absl::Status Bpe::Encode(std::string_view piece, std::vector<int32_t>& ids) cons
   return absl::OkStatus();
 }
 
-// One id per character, or several bytes' ids, or the unknown token.
+// Appends one id per character, or several bytes' ids, or the unknown token.
 absl::Status Bpe::Characters(std::string_view piece, std::vector<int32_t>& ids) const {
   bool after_unknown = false;  // a fused unknown token is open
   for (size_t i = 0; i < piece.size();) {
@@ -197,7 +198,7 @@ void Bpe::MergeLong(std::vector<int32_t>& ids) const {
     int32_t next;
   };
   struct Candidate {
-    uint64_t order;  // rank, then position: what comes first is merged first
+    uint64_t order;  // rank, then position: merged in ascending order
     int32_t id;
     bool operator>(const Candidate& other) const { return order > other.order; }
   };
@@ -226,8 +227,8 @@ void Bpe::MergeLong(std::vector<int32_t>& ids) const {
     queue.pop();
     const auto left = static_cast<size_t>(top.order & UINT32_MAX);
     const int32_t right = links[left].next;
-    // Stale if either side has been merged since; then another candidate stands for what is there
-    // now.
+    // Stale if either side has been merged since; then another candidate stands for the current
+    // pair.
     if (ids[left] == kGone || right < 0 ||
         FindMerge(ids[left], ids[static_cast<size_t>(right)]).id != top.id) {
       continue;

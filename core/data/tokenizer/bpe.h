@@ -1,5 +1,6 @@
-// Byte-pair encoding: a piece of text to token ids by repeatedly merging the neighbours whose merge
-// has the lowest rank. O(n log n) in the piece's length. Immutable once made; threads may share it.
+// Byte-pair encoding: turns a piece of text into token ids by repeatedly merging the neighbours
+// whose merge has the lowest rank. O(n log n) in the piece's length. Immutable once made; threads
+// may share it.
 #pragma once
 
 #include <array>
@@ -20,20 +21,19 @@ struct BpeModel {
   std::vector<std::pair<std::string, int32_t>> vocabulary;  // token -> id, each id once, ids >= 0
   std::vector<std::pair<std::string, std::string>> merges;  // in order of rank
   std::string unknown_token;                                // empty: none
-  bool fuse_unknown = false;  // neighbouring unknown characters become one unknown token
-  bool byte_fallback =
-      false;  // unknown characters become <0xNN> tokens where the vocabulary has them
-  bool ignore_merges =
-      false;  // a piece that is a token by itself is that token, whatever the merges say
+  bool fuse_unknown = false;   // adjacent unknown characters become one unknown token
+  bool byte_fallback = false;  // unknown characters become <0xNN> tokens if the vocabulary has them
+  // a piece that is a token itself stays that token, whatever the merges say
+  bool ignore_merges = false;
 };
 
 class Bpe {
  public:
-  // Errors name the merge or token at fault, prefixed by `where`.
+  // Errors name the bad merge or token, prefixed by `where`.
   static absl::StatusOr<std::unique_ptr<Bpe>> Create(BpeModel model, const std::string& where);
 
   // Appends the ids of `piece` (valid UTF-8). InvalidArgument for a character that the vocabulary
-  // has no way to write.
+  // cannot express.
   absl::Status Encode(std::string_view piece, std::vector<int32_t>& ids) const;
 
  private:

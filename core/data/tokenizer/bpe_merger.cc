@@ -31,7 +31,7 @@ bool BpeMerger::Merge(std::vector<SymbolPair>& merges) {
     if (now < kMinPairCount) {
       continue;
     }
-    if (now != best.count) {  // it has changed since: it waits for its turn again
+    if (now != best.count) {  // its count has changed since: queue it again
       queue_.push({now, best.pair});
       continue;
     }
@@ -68,8 +68,8 @@ void BpeMerger::Apply(const SymbolPair& pair) {
   }
   counts_.erase(pair);
   places_.erase(pair);
-  // A pair that has become more frequent must be offered again; the queue settles those that
-  // became rarer.
+  // A pair that has become more frequent must be offered again; the queue handles those that became
+  // rarer.
   for (const SymbolPair& changed : grown) {
     queue_.push({counts_[changed], changed});
   }

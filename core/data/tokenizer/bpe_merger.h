@@ -1,5 +1,5 @@
 // Chooses the merges of byte-pair encoding over a set of counted words: each time the pair of
-// neighbours that occurs most often, and of equal counts the one with the smaller ids.
+// neighbours that occurs most often, and at equal counts the one with the smaller ids.
 #pragma once
 
 #include <cstddef>
@@ -21,11 +21,11 @@ struct CountedWord {
 
 class BpeMerger {
  public:
-  // Symbols are ids; `texts` says what they are written as and grows with each merge. It must
-  // outlive this object.
+  // Symbols are ids; `texts` holds their text and grows with each merge. It must outlive this
+  // object.
   BpeMerger(std::vector<CountedWord> words, std::vector<std::string>& texts);
 
-  // Makes the best merge; false if no pair is left that occurs twice.
+  // Makes the best merge; false if no pair that occurs twice is left.
   bool Merge(std::vector<SymbolPair>& merges);
 
  private:
@@ -53,7 +53,7 @@ class BpeMerger {
   std::unordered_map<std::string, int32_t> ids_;  // of texts_
   std::unordered_map<SymbolPair, int64_t, SymbolPairHash> counts_;
   std::unordered_map<SymbolPair, std::vector<size_t>, SymbolPairHash>
-      places_;  // words that had the pair at some time
+      places_;  // words that have or had the pair
   std::priority_queue<Candidate> queue_;
 };
 

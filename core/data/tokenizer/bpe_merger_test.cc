@@ -9,7 +9,7 @@
 namespace shoal::worker {
 namespace {
 
-// The same by definition: all pairs are counted anew for each merge.
+// The same by definition: recounts all pairs for each merge.
 std::vector<SymbolPair> MergeByCounting(std::vector<CountedWord> words,
                                         std::vector<std::string> texts, size_t most) {
   std::vector<SymbolPair> merges;
@@ -22,7 +22,7 @@ std::vector<SymbolPair> MergeByCounting(std::vector<CountedWord> words,
     }
     SymbolPair best;
     int64_t count = 1;
-    for (const auto& [pair, of_pair] : counts) {  // by ids: the first of equal counts counts
+    for (const auto& [pair, of_pair] : counts) {  // by ids: of equal counts the first wins
       if (of_pair > count) {
         best = pair;
         count = of_pair;

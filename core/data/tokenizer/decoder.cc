@@ -21,7 +21,7 @@ class ByteLevelDecoder final : public DecoderStep {
       const size_t before = bytes.size();
       for (size_t i = 0; i < token.size(); i += CharacterLength(token[i])) {
         const int byte = ByteOfCharacter(FirstCharacter(std::string_view(token).substr(i)));
-        if (byte < 0) {  // not written in the byte alphabet: an added token, taken as it is
+        if (byte < 0) {  // not written in the byte alphabet: an added token, taken literally
           bytes.resize(before);
           bytes += token;
           break;

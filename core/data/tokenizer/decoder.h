@@ -1,5 +1,6 @@
-// The decoder of a tokenizer.json: turns tokens back into text. Known: Sequence, ByteLevel, Replace
-// (of a string), ByteFallback, Fuse, Strip, Metaspace. Immutable once parsed; threads may share it.
+// The decoder of a tokenizer.json: turns tokens back into text. Supports Sequence, ByteLevel,
+// Replace (of a string), ByteFallback, Fuse, Strip, Metaspace. Immutable once parsed; threads may
+// share it.
 #pragma once
 
 #include <memory>
@@ -19,7 +20,7 @@ class DecoderStep {
 
 class Decoder {
  public:
-  // `json` is the value of "decoder", null included (then tokens are joined by spaces, as Hugging
+  // `json` is the value of "decoder", possibly null (then tokens are joined by spaces, as Hugging
   // Face does).
   static absl::StatusOr<Decoder> Parse(const Json& json, const std::string& where);
 

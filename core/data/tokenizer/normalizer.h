@@ -1,5 +1,5 @@
-// The normaliser of a tokenizer.json: rewrites text before it is cut into tokens. Known: Sequence,
-// Prepend, Replace, NFC, NFD, NFKC, NFKD. Immutable once parsed; threads may share it.
+// The normaliser of a tokenizer.json: rewrites text before it is cut into tokens. Supports
+// Sequence, Prepend, Replace, NFC, NFD, NFKC, NFKD. Immutable once parsed; threads may share it.
 #pragma once
 
 #include <memory>
@@ -18,14 +18,14 @@ inline constexpr size_t kMaxTextBytes = size_t{256} << 20;
 class NormalizerStep {
  public:
   virtual ~NormalizerStep() = default;
-  // `text` is valid UTF-8. `continues`: the text goes on from earlier text, so nothing is to be put
+  // `text` must be valid UTF-8. `continues`: the text continues earlier text, so nothing is put
   // before it.
   virtual absl::Status Apply(std::string& text, bool continues) const = 0;
 };
 
 class Normalizer {
  public:
-  // `json` is the value of "normalizer", null included.
+  // `json` is the value of "normalizer", possibly null.
   static absl::StatusOr<Normalizer> Parse(const Json& json, const std::string& where);
 
   absl::Status Apply(std::string& text, bool continues) const;

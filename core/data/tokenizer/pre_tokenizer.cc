@@ -15,7 +15,7 @@ constexpr int kDeepestPreTokenizer = 8;  // of Sequence within Sequence
 constexpr std::string_view kGpt2Pattern =
     R"('(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
 
-// Rebuilds the text piece by piece: rewrite(index, piece, out) appends what becomes of a piece.
+// Rebuilds the text piece by piece: rewrite(index, piece, out) appends the rewritten piece.
 template <typename Rewrite>
 absl::Status RewritePieces(Pieces& pieces, const Rewrite& rewrite) {
   std::string text;

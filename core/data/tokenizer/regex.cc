@@ -39,7 +39,7 @@ bool IsScript(std::string_view name) {
          CompileRaw(fmt::format("\\p{{sc:{}}}", name), &error, &offset) != nullptr;
 }
 
-// One escape of `pattern` at `i` (which is at the backslash) rewritten to `out`; moves i behind it.
+// Rewrites the escape of `pattern` at `i` (the backslash) into `out`; moves i past it.
 absl::Status RewriteEscape(std::string_view pattern, bool in_class, size_t& i, std::string& out) {
   if (i + 1 >= pattern.size()) {
     return InvalidArgument("regular expression '{}' ends in a backslash", pattern);
@@ -122,7 +122,7 @@ absl::StatusOr<std::string> ToPcre2(std::string_view pattern) {
   return out;
 }
 
-// What one thread needs to match; made once per thread.
+// What one thread needs for matching; made once per thread.
 struct Matcher {
   Matcher()
       : data(pcre2_match_data_create(1, nullptr)),
@@ -173,7 +173,8 @@ absl::StatusOr<Regex> Regex::Compile(std::string_view pattern) {
     return InvalidArgument("regular expression '{}': {} (near byte {})", pattern, ErrorText(error),
                            offset);
   }
-  // Without the just-in-time compiler (a kernel that forbids it) matching is slower, not different.
+  // Without the just-in-time compiler (if the kernel forbids it) matching is slower, but gives the
+  // same results.
   pcre2_jit_compile(code.get(), PCRE2_JIT_COMPLETE);
   return Regex(std::make_unique<State>(State{std::move(code), std::string(pattern)}));
 }

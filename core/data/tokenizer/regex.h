@@ -1,10 +1,9 @@
 // Regular expressions as tokenizer.json writes them (Oniguruma's dialect), run by PCRE2 with
 // Unicode classes.
 //
-// The dialects differ in what \s, \w and \p{Script} mean; the pattern is rewritten where they do,
-// and what cannot be rewritten (\W, \b) is refused by name. A Regex is immutable and may be used
-// from many threads. Matching is bounded: a pattern that backtracks too much gives an error, never
-// a hang.
+// The dialects differ in what \s, \w and \p{Script} mean; there the pattern is rewritten, and what
+// cannot be rewritten (\W, \b) is refused by name. A Regex is immutable and may be used from many
+// threads. Matching is bounded: a pattern that backtracks too much gives an error, never a hang.
 #pragma once
 
 #include <cstddef>
@@ -31,7 +30,7 @@ class Regex {
   Regex& operator=(Regex&&) noexcept;
   ~Regex();
 
-  // The first match at or after byte `from` of valid UTF-8; nullopt if there is none.
+  // Returns the first match at or after byte `from` of valid UTF-8; nullopt if there is none.
   absl::StatusOr<std::optional<TextRange>> Find(std::string_view text, size_t from) const;
 
  private:

@@ -90,7 +90,7 @@ class Split final : public PreTokenizerStep {
       cuts.push_back({*match, !invert_});
       done = match->end;
       from = match->end;
-      if (match->begin == match->end) {  // an empty match: go on behind the next character
+      if (match->begin == match->end) {  // an empty match: go on after the next character
         from += from < text.size() ? CharacterLength(text[from]) : 1;
       }
     }

@@ -8,11 +8,11 @@
 
 namespace shoal::worker {
 
-// What becomes of a match: it goes, stands alone, is part of the piece before or after it, or of
-// one piece with the matches next to it.
+// Whether a match is removed, becomes a piece, joins the piece before or after it, or forms one
+// piece with adjacent matches.
 enum class SplitBehavior { kRemoved, kIsolated, kMergedWithPrevious, kMergedWithNext, kContiguous };
 
-// `invert`: what lies between matches counts as the match.
+// `invert`: text between matches counts as the match.
 std::unique_ptr<PreTokenizerStep> MakeSplit(TextPattern pattern, SplitBehavior behavior,
                                             bool invert);
 

@@ -49,7 +49,7 @@ absl::Status ReplaceAll(const TextPattern& pattern, std::string_view content, st
     out += content;
     copied = match->end;
     from = match->end;
-    if (match->begin == match->end) {  // an empty match: go on behind the next character
+    if (match->begin == match->end) {  // an empty match: go on after the next character
       from += from < text.size() ? CharacterLength(text[from]) : 1;
     }
     if (out.size() > kMaxTextBytes) {

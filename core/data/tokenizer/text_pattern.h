@@ -16,9 +16,9 @@ class TextPattern {
   static absl::StatusOr<TextPattern> Parse(const Json& json, const std::string& where);
   explicit TextPattern(Regex regex) : regex_(std::move(regex)) {}
 
-  // The first match at or after byte `from`.
+  // Returns the first match at or after byte `from`.
   absl::StatusOr<std::optional<TextRange>> Find(std::string_view text, size_t from) const;
-  // The literal text, if this is not a regular expression.
+  // Returns the literal text, or null for a regular expression.
   const std::string* literal() const { return regex_.has_value() ? nullptr : &literal_; }
 
  private:
@@ -27,7 +27,7 @@ class TextPattern {
   std::optional<Regex> regex_;
 };
 
-// Every match replaced by `content`, taken literally.
+// Replaces every match by `content`, taken literally.
 absl::Status ReplaceAll(const TextPattern& pattern, std::string_view content, std::string& text);
 
 }  // namespace shoal::worker

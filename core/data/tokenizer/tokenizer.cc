@@ -39,8 +39,8 @@ struct Tokenizer::State {
   std::unique_ptr<Bpe> bpe;
   PostProcessor post_processor;
   Decoder decoder;
-  AddedTokenMatcher raw_tokens;         // looked for in the text as it comes
-  AddedTokenMatcher normalized_tokens;  // looked for behind the normaliser
+  AddedTokenMatcher raw_tokens;         // matched in the original text
+  AddedTokenMatcher normalized_tokens;  // matched after the normaliser
   std::vector<Token> tokens;            // by id
   std::unordered_map<std::string, int32_t> ids;
 

@@ -1,16 +1,15 @@
-// The tokenizer of a Hugging Face model folder: text to token ids and back, as tokenizer.json
-// describes it.
+// The tokenizer of a Hugging Face model folder: turns text into token ids and back, as
+// tokenizer.json describes it.
 //
 // Reads BPE models of both kinds in use: SentencePiece-like (Llama 2, stories260k: normaliser, byte
 // fallback) and byte-level (GPT-2, Qwen2, Llama 3: a regular expression cuts text into words, bytes
 // are written as printable characters). The same text gives the same ids as Hugging Face's
-// tokenizers library; what the file asks for and Shoal does not know is refused by name when it is
-// read. "truncation" and "padding" are settings of use, not of the vocabulary, and are not looked
-// at.
+// tokenizers library. Features of the file that Shoal does not support are refused by name when it
+// is read. "truncation" and "padding" are ignored: they configure use, not the vocabulary.
 //
 // Used by data preparation, the chat templates, `shoal generate` and `shoal eval`. Immutable once
-// made, so threads may share one. The file is hostile until parsed: sizes, nesting, ids and what
-// rules can make text grow to are bounded.
+// made, so threads may share one. The file is hostile until parsed: sizes, nesting, ids and how far
+// rules can make text grow are bounded.
 #pragma once
 
 #include <cstdint>
@@ -26,12 +25,12 @@
 namespace shoal::worker {
 
 struct EncodeOptions {
-  // Puts what the file's post-processor says (begin of sequence, mostly) around the ids.
+  // Adds what the file's post-processor asks for (usually begin of sequence) around the ids.
   bool add_special = true;
-  // "<s>" in the text is the special token; otherwise it is the three characters. Off for text that
-  // users wrote.
+  // Reads "<s>" in the text as the special token; otherwise it is three characters. Off for text
+  // that users wrote.
   bool parse_special = true;
-  // The text goes on from text encoded before: no space or marker is put before its first word.
+  // The text continues text encoded before: no space or marker is put before its first word.
   bool continues = false;
 };
 
@@ -44,23 +43,24 @@ class Tokenizer {
                                                           const std::string& name);
   ~Tokenizer();
 
-  // InvalidArgument for text that is not UTF-8 or has characters that the vocabulary cannot write.
+  // InvalidArgument for text that is not UTF-8 or has characters that the vocabulary cannot
+  // express.
   absl::StatusOr<std::vector<int32_t>> Encode(std::string_view text,
                                               const EncodeOptions& options = {}) const;
 
-  // Ids outside of the vocabulary are left out (a model's output layer may be larger), and bytes
-  // that are not UTF-8 become U+FFFD.
+  // Skips ids outside the vocabulary (a model's output layer may be larger); bytes that are not
+  // UTF-8 become U+FFFD.
   std::string Decode(std::span<const int32_t> ids, bool skip_special = true) const;
 
   std::optional<int32_t> TokenToId(std::string_view token) const;
   std::optional<std::string_view> IdToToken(int32_t id) const;
   bool IsSpecial(int32_t id) const;
 
-  // The largest id plus one: a model needs at least as many rows.
+  // Returns the largest id plus one: a model needs at least as many rows.
   int64_t vocabulary() const;
-  // What add_special puts before text, e.g. the begin-of-sequence token.
+  // Returns what add_special puts before text, e.g. the begin-of-sequence token.
   const std::vector<int32_t>& prefix() const;
-  // Of the file's bytes; equal files have equal hashes on every machine.
+  // Returns the hash of the file's bytes; equal files have equal hashes on every machine.
   uint64_t hash() const;
 
  private:

@@ -10,8 +10,8 @@ absl::StatusOr<Json> ParseJson(std::string_view text, std::string_view where) {
   try {
     return Json::parse(text.begin(), text.end());
   } catch (const nlohmann::json::parse_error& error) {
-    // "[json.exception.parse_error.101] parse error at line 1, column 5: syntax error ..." -> what
-    // follows the place.
+    // Keeps what follows the place: "[json.exception.parse_error.101] parse error at line 1, column
+    // 5: syntax error ...".
     std::string_view reason = error.what();
     if (const size_t colon = reason.find(": "); colon != std::string_view::npos) {
       reason.remove_prefix(colon + 2);

@@ -1,5 +1,5 @@
-// Reads typed fields of a foreign JSON document; errors name the place and the field, and keys that
-// nobody asked for are refused, since what they mean would silently be left out.
+// Reads typed fields of a foreign JSON document. Errors name the place and the field. Unknown keys
+// are refused, since ignoring them would silently drop what they mean.
 #pragma once
 
 #include <cstdint>
@@ -44,7 +44,7 @@ class JsonObject {
   std::string where_;
 };
 
-// The integer, if it is one and lies in [low, high].
+// Returns the integer if it is one and lies in [low, high].
 absl::StatusOr<int64_t> IntegerIn(const Json& json, int64_t low, int64_t high,
                                   std::string_view where);
 

@@ -5,7 +5,7 @@
 namespace shoal::worker {
 namespace {
 
-constexpr int kMaxDepth = 8;             // of Sequence within Sequence
+constexpr int kMaxDepth = 8;             // of nested Sequences
 constexpr size_t kMaxSpecialIds = 1024;  // that a post-processor adds
 
 absl::StatusOr<std::pair<std::string, std::string>> ParseMerge(const Json& json,
@@ -25,7 +25,7 @@ absl::StatusOr<std::pair<std::string, std::string>> ParseMerge(const Json& json,
 }
 
 absl::Status CheckModelKind(const JsonObject& object) {
-  // Files of the library's first versions leave the type out; those models are told by having
+  // Files of the library's first versions omit the type; those models are recognised by having
   // merges.
   SHOAL_ASSIGN_OR_RETURN(const std::string type,
                          object.StringOr("type", object.Find("merges") != nullptr ? "BPE" : ""));
@@ -98,11 +98,11 @@ absl::Status ParseProcessor(const Json& json, const std::string& where, int dept
                             PostProcessor& out) {
   SHOAL_ASSIGN_OR_RETURN(const JsonObject object, JsonObject::From(json, where));
   SHOAL_ASSIGN_OR_RETURN(const std::string type, object.String("type"));
-  if (type == "ByteLevel") {  // sets offsets alone
+  if (type == "ByteLevel") {  // only sets offsets
     return absl::OkStatus();
   }
   if (type == "TemplateProcessing") {
-    // A later template wraps what an earlier one made.
+    // A later template wraps the result of an earlier one.
     PostProcessor outer;
     SHOAL_RETURN_IF_ERROR(ParseTemplate(object, outer));
     out.prefix.insert(out.prefix.begin(), outer.prefix.begin(), outer.prefix.end());

@@ -12,13 +12,13 @@
 
 namespace shoal::worker {
 
-// Ids are below this; larger vocabularies are not in use, and a hostile file could ask for any
+// All ids are below this; larger vocabularies are not in use, and a hostile file could ask for any
 // amount of memory.
 inline constexpr int64_t kMaxTokenId = 1 << 21;
 
 absl::StatusOr<BpeModel> ParseBpeModel(const Json& json, const std::string& where);
 
-// `json` is the value of "added_tokens", null included.
+// `json` is the value of "added_tokens", possibly null.
 absl::StatusOr<std::vector<AddedToken>> ParseAddedTokens(const Json& json,
                                                          const std::string& where);
 

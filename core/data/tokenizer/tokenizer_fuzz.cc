@@ -1,5 +1,4 @@
-// tokenizer.json from anywhere: it is read or refused, and what was read encodes and decodes
-// without harm.
+// Any tokenizer.json is read or refused, and what was read encodes and decodes without harm.
 #include <cstdint>
 #include <string_view>
 

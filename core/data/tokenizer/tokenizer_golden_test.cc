@@ -1,5 +1,5 @@
-// Shoal's tokenizer against Hugging Face's: testdata/make_tokenizers.py made the files and wrote
-// down what the library makes of each text.
+// Compares Shoal's tokenizer with Hugging Face's: testdata/make_tokenizers.py made the files and
+// recorded the library's result for each text.
 #include <string>
 #include <vector>
 

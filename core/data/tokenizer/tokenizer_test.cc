@@ -154,8 +154,7 @@ TEST(TokenizerTest, HostilePatternGivesUp) {
               HasSubstr("gave up"));
 }
 
-// The heap (long pieces) and the scan (short ones) are two ways to the same merges: a direct oracle
-// decides.
+// The heap (long pieces) and the scan (short ones) find the same merges: a direct oracle decides.
 TEST(TokenizerTest, LongPiecesMergeAsTheRulesSay) {
   Random random(3);
   for (int round = 0; round < 200; ++round) {
@@ -183,8 +182,8 @@ TEST(TokenizerTest, LongPiecesMergeAsTheRulesSay) {
       symbols.emplace_back(random.Below(2) == 0 ? "a" : "b");
       text += symbols.back();
     }
-    // The oracle: the first rule that applies anywhere is applied at the leftmost place, again and
-    // again.
+    // The oracle applies the first rule that applies anywhere, at the leftmost place, until none
+    // does.
     for (bool merged = true; merged;) {
       merged = false;
       for (const auto& [left, right] : rules) {

@@ -1,6 +1,6 @@
-// The little Unicode that tokenizers need beyond UTF-8 (core/base/utf8.h) and regular expressions:
-// white space and word characters, normal forms, and the printable stand-ins that byte-level
-// tokenizers write bytes with.
+// The Unicode that tokenizers need beyond UTF-8 (core/base/utf8.h) and regular expressions: white
+// space and word characters, normal forms, and the printable characters as which byte-level
+// tokenizers write bytes.
 #pragma once
 
 #include <array>
@@ -21,7 +21,7 @@ bool IsWordCharacter(char32_t character);  // \w: letters, marks, digits, connec
 enum class NormalForm { kNfc, kNfd, kNfkc, kNfkd };
 absl::Status Normalize(NormalForm form, std::string& text);
 
-// GPT-2's map of bytes to printable characters, and back (-1: stands for no byte).
+// GPT-2's map of bytes to printable characters, and back (-1: no byte).
 const std::array<char32_t, 256>& ByteCharacters();
 int ByteOfCharacter(char32_t character);
 

@@ -14,7 +14,7 @@ namespace shoal::gpu::emulation {
 namespace {
 
 constexpr int64_t kPageBytes = 4096;
-// A file of 0xFF. New memory is mapped to it, piece by piece, and becomes real where it is written.
+// A file of 0xFF. New memory is mapped to it piece by piece, and becomes real where it is written.
 constexpr int64_t kPoisonBytes = int64_t{16} << 20;
 
 int PoisonFile() {
@@ -28,7 +28,7 @@ int PoisonFile() {
   return file;
 }
 
-// [begin, begin + bytes), whole pages, of memory that is mapped.
+// [begin, begin + bytes): whole pages of mapped memory.
 bool MapPoison(std::byte* begin, int64_t bytes) {
   for (int64_t done = 0; done < bytes; done += kPoisonBytes) {
     if (mmap(begin + done, static_cast<size_t>(std::min(kPoisonBytes, bytes - done)),

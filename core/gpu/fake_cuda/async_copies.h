@@ -1,5 +1,5 @@
-// A thread's asynchronous copies to shared memory. They are done when it waits for them and not
-// before: until then their destinations hold 0xFF. Included by the emulation alone.
+// A thread's asynchronous copies to shared memory. They are done when the thread waits for them,
+// not before: until then their destinations hold 0xFF. Only the emulation includes it.
 #pragma once
 
 #include <cstddef>
@@ -27,7 +27,7 @@ class AsyncCopies {
 
   void Commit() { groups_.push_back(copies_.size()); }
 
-  // Until all groups but so many of the newest are done.
+  // Waits until all groups except that many of the newest are done.
   void Wait(int newest_left) {
     const auto left = static_cast<size_t>(newest_left);
     if (groups_.size() <= left) {
@@ -59,7 +59,7 @@ class AsyncCopies {
   };
 
   std::vector<Copy> copies_;
-  std::vector<size_t> groups_;  // their ends, in copies_
+  std::vector<size_t> groups_;  // index of their ends in copies_
 };
 
 }  // namespace shoal::gpu::emulation

@@ -28,7 +28,7 @@ constexpr int kMaxThreads = kMaxBlockThreads;
 constexpr int kMaxWarps = kMaxThreads / kWarp;
 constexpr uint32_t kAll = 0xFFFFFFFFu;
 constexpr int kNone = -1;
-// What lies in memory that nobody has written: NaN in fp32 and bf16.
+// The content of memory that nobody has written: NaN in fp32 and bf16.
 constexpr int kPoison = 0xFF;
 
 struct Warp {
@@ -41,7 +41,7 @@ struct Warp {
   MeetingPoint meeting;
 };
 
-// The mapping ends where the block's memory does: what runs over it crashes.
+// The mapping ends where the block's memory does: overruns crash.
 class SharedMemory {
  public:
   SharedMemory() {
@@ -81,10 +81,10 @@ struct Processor {
   int at_barrier = 0;
   Where barrier;
   MeetingPoint meeting;
-  MeetingPoint begins;  // of a block, by the launch
+  MeetingPoint begins;  // of a block, for the launch
   MeetingPoint ends;    // of a block's threads
   const void* begun = nullptr;
-  std::array<Fiber*, kMaxThreads> own{};  // where races are looked for: of each thread of a block
+  std::array<Fiber*, kMaxThreads> own{};  // if races are checked: of each thread of a block
   Fiber* main = nullptr;
   const std::function<void()>* thread = nullptr;
 };
@@ -124,7 +124,8 @@ std::string DescribePlace(Together kind, Where where) {
   internal::CheckFailed(where.file, where.line, what.c_str());
 }
 
-// Nobody can run and some are not done: who is waited for, and where they are instead.
+// Call when nobody can run and some are not done: says who is waited for, and where they are
+// instead.
 [[noreturn]] void FailStuck(const Processor& processor) {
   const auto whereabouts = [&processor](int thread) -> std::string {
     const Warp& warp = processor.warps[static_cast<size_t>(thread / kWarp)];
@@ -156,7 +157,8 @@ std::string DescribePlace(Together kind, Where where) {
   __builtin_unreachable();
 }
 
-// The next thread to run after `running_thread`: of its warp if there is one. kNone: all are done.
+// Returns the next thread to run after `running_thread`, of its warp if possible. kNone: all are
+// done.
 int Pick(const Processor& processor) {
   const int lane = running_thread % kWarp;
   int w = running_thread / kWarp;
@@ -192,7 +194,8 @@ Fiber& FiberFor(Processor& processor, int thread) {
   return *fiber;
 }
 
-// Of that thread of each block, made before any runs: what makes a fiber is before all it does.
+// The fiber of that thread of each block, made before any runs: what makes a fiber is ordered
+// before everything it does.
 Fiber& OwnFiber(Processor& processor, int thread) {
   Fiber*& own = processor.own[static_cast<size_t>(thread)];
   if (own == nullptr) {
@@ -201,8 +204,8 @@ Fiber& OwnFiber(Processor& processor, int thread) {
   return *own;
 }
 
-// A fiber runs threads until the next one that can run has begun on another; where races are looked
-// for, the same thread of each block.
+// A fiber runs threads until the next runnable one has begun on another; if races are checked, the
+// same thread of each block.
 void FiberMain() {
   Fiber::Arrived();
   Processor& processor = TheProcessor();
@@ -236,7 +239,7 @@ void FiberMain() {
   }
 }
 
-// Back when something has made the running thread runnable again.
+// Returns when the running thread is runnable again.
 void LetOthersRun(Processor& processor) {
   const int self = running_thread;
   const int next = Pick(processor);

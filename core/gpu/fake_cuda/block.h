@@ -1,14 +1,14 @@
-// How a block of threads runs on the CPU. Each thread runs until it has to wait for others of its
-// warp or block, then the next one does; so threads that never wait run one after the other without
-// a switch of stacks. What a warp does together is done by the last of its threads to come to it.
+// Runs a block of threads on the CPU. Each thread runs until it must wait for others of its warp or
+// block, then the next one does; so threads that never wait run one after the other without a
+// switch of stacks. The last thread of a warp to arrive does what the warp does together.
 //
-// The order of warps, of lanes and of blocks differs from launch to launch: results that hang on it
-// are wrong at some time. A thread that others wait for and that has returned or stands elsewhere
-// ends the process with a line that says which and where. Under ThreadSanitizer races are found
-// whatever the order (races.h).
+// The order of warps, lanes and blocks differs from launch to launch, so results that depend on it
+// are wrong at some time. A thread that others wait for and that has returned or waits elsewhere
+// ends the process with a line that says which and where. Under ThreadSanitizer races are found in
+// any order (races.h).
 //
 // Used by kernel_cpu.h (threads) and by the emulated runtime (launches). One launch runs at a time,
-// under the runtime's lock; so all state is global, and plain.
+// under the runtime's lock, so all state is global and plain.
 #pragma once
 
 #include <cstddef>
@@ -24,7 +24,7 @@ struct Extent {
   int64_t z = 1;
 };
 
-// The launch and block that run.
+// The running launch and block.
 struct BlockState {
   Extent grid;
   Extent block;
@@ -32,20 +32,21 @@ struct BlockState {
   char* dynamic_shared = nullptr;
 };
 extern BlockState running_block;
-extern int running_thread;  // of the block
+extern int running_thread;  // within the block
 
-// Runs `thread` for every thread of every block, or of the first and the last alone; `order` is a
-// random number.
+// Runs `thread` for every thread of every block, or only of the first and the last block; `order`
+// is a random number.
 void RunBlocks(Extent grid, int threads, int64_t shared_bytes, uint64_t order,
                const std::function<void()>& thread, bool ends_alone = false);
 
-// "block (x, y, z) thread t (warp w lane l)" of what runs; empty where nothing does.
+// Returns "block (x, y, z) thread t (warp w lane l)" for the running thread; empty if none runs.
 std::string RunningThreadName();
-// Bytes behind the running block's dynamic shared memory; negative elsewhere.
+// Returns by how many bytes the address exceeds the running block's dynamic shared memory; negative
+// elsewhere.
 int64_t BytesBehindShared(const void* address);
 
-// A line of a kernel: as a default argument, the caller's. (std::source_location, which clang does
-// not have everywhere.)
+// A line of a kernel; as a default argument, the caller's. (Not every clang has
+// std::source_location.)
 struct Where {
   const char* file = "";
   int line = 0;
@@ -54,7 +55,7 @@ struct Where {
   }
 };
 
-// What a thread does with others. `where` is the kernel's line.
+// What a thread does together with others. `where` is the kernel's line.
 enum class Together : uint8_t { kSyncBlock, kSyncWarp, kShuffle, kLoadMatrix, kMultiplyAdd };
 void WaitForBlock(Where where);
 void WaitForWarp(Where where);
@@ -62,7 +63,7 @@ uint32_t ExchangeInWarp(uint32_t value, int from_lane, Where where);
 void LoadMatrixInWarp(uint32_t (&to)[4], const void* row, bool transposed, Where where);
 void MultiplyAddInWarp(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2], Where where);
 
-// What a GPU takes only from multiples of its size.
+// Fails on an address that a GPU accepts only at multiples of its size.
 [[noreturn]] void FailAlignment(size_t bytes, Where where);
 inline void CheckAligned(const void* data, size_t bytes, Where where) {
   if (reinterpret_cast<uintptr_t>(data) % bytes != 0) [[unlikely]] {
@@ -70,8 +71,8 @@ inline void CheckAligned(const void* data, size_t bytes, Where where) {
   }
 }
 
-// The running thread's asynchronous copies, of `bytes`, of which those from `read` on become zero.
-// Until it waits for one, its destination holds 0xFF.
+// Starts an asynchronous copy by the running thread: `bytes`, of which those from `read` on become
+// zero. Until the thread waits for it, the destination holds 0xFF.
 void BeginCopy(void* to, const void* from, size_t bytes, size_t read, Where where);
 void CommitCopyGroup();
 void WaitForCopyGroups(int newest_left);

@@ -32,7 +32,7 @@ TEST_P(BlockTest, ACopyThatIsNotWaitedForHasNotArrived) {
 }
 
 #ifdef __SANITIZE_THREAD__
-// Whatever the order of threads is.
+// Independent of the order of threads.
 TEST_P(BlockTest, BarriersThatAreMissingAreRaces) {
   const OnDevice<int> from(std::vector<int>(128, 1));
   const OnDevice<int> to(std::vector<int>(128, -1));
@@ -42,7 +42,7 @@ TEST_P(BlockTest, BarriersThatAreMissingAreRaces) {
     const auto run = [&] {
       (void)sample::Rotate(nullptr, to.data(), from.data(), shift, false);
       (void)cudaDeviceSynchronize();
-      std::exit(0);  // or, where something was found, with the sanitizer's own code
+      std::exit(0);  // or, if something was found, with the sanitizer's exit code
     };
     EXPECT_EXIT(run(), testing::ExitedWithCode(66), "data race") << shift;
   }

@@ -21,11 +21,11 @@ constexpr bool kSanitized = false;
 #endif
 constexpr size_t kSignalStackBytes = 64 << 10;
 
-// The process is about to end, so what it calls need not be safe in handlers; nor is the lock
-// taken, which the thread may hold.
+// The process is about to end, so what this calls need not be safe in handlers; it does not take
+// the lock, which the thread may hold.
 void Describe(int number, siginfo_t* info, void*) ABSL_NO_THREAD_SAFETY_ANALYSIS {
   const std::string thread = RunningThreadName();
-  if (number == SIGILL) {  // what the compiler puts where arithmetic of kernels overflows
+  if (number == SIGILL) {  // what the compiler emits where arithmetic of kernels overflows
     const std::string text =
         fmt::format("cuda emulation: {} overflowed an integer, or ran what is no instruction\n",
                     thread.empty() ? "the host" : thread);

@@ -24,7 +24,8 @@
 
 #ifdef __x86_64__
 extern "C" void shoal_switch_stack(void** save, void* to);
-// What a function call keeps lies on the stack that is left; the address to go on at is the call's.
+// What a function call must preserve lies on the stack that is left; the address to continue at is
+// the call's.
 asm(R"(
   .text
   .p2align 4
@@ -60,7 +61,7 @@ constexpr size_t kStackBytes = size_t{256} << 10;
 constexpr size_t kStackBytes = size_t{64} << 10;
 #endif
 #ifdef SHOAL_FIBER_ASAN
-// Who left for the fiber that runs: its bounds are learned on arrival where they are not known.
+// The fiber left for the running one: unknown bounds are learned on arrival.
 const void** left_bottom = nullptr;
 size_t* left_bytes = nullptr;
 #endif
@@ -84,8 +85,8 @@ Fiber::Fiber(std::byte* stack, size_t bytes, void (*entry)()) : bottom_(stack), 
   owns_sanitizer_ = true;
 #endif
 #ifdef __x86_64__
-  // As shoal_switch_stack leaves a stack: six registers, then where to go on; above that an aligned
-  // place for the return address that a function expects.
+  // As shoal_switch_stack leaves a stack: six registers, then where to continue; above that an
+  // aligned place for the return address that a function expects.
   auto* top = reinterpret_cast<void**>(stack + bytes);
   top[-1] = nullptr;
   top[-2] = reinterpret_cast<void*>(entry);
@@ -164,7 +165,8 @@ void FiberPool::Grow() {
   for (size_t i = kFibersOfAMapping; i > 0; --i) {
     std::byte* stack = mappings_.back() + (i - 1) * kEach;
     SHOAL_CHECK(mprotect(stack, kGuardBytes, PROT_NONE) == 0);
-    // Tops at different places of a page: at the same, all of them share a few lines of the cache.
+    // Places tops at different offsets of a page: otherwise all of them would share a few lines of
+    // the cache.
     const size_t shift = (i % 32) * 128;
     fibers_.push_back(std::make_unique<Fiber>(stack + kGuardBytes, kStackBytes - shift, entry_));
     free_.push_back(fibers_.back().get());

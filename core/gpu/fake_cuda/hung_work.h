@@ -1,4 +1,4 @@
-// Work of tests that does not end by itself, as on a GPU that hangs or waits for others.
+// Work in tests that does not end by itself, as on a GPU that hangs or waits for others.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -13,9 +13,9 @@ struct Point;
 
 class HungWork {
  public:
-  // What is put on the stream from now on waits for it.
+  // Later work on the stream waits for it.
   explicit HungWork(cudaStream_t stream);
-  // It ends.
+  // Ends it.
   ~HungWork();
   HungWork(const HungWork&) = delete;
   HungWork& operator=(const HungWork&) = delete;

@@ -1,5 +1,5 @@
-// kernel.h on the CPU: the words of kernel_gpu.h, over the emulation's blocks and its runtime.
-// Included by kernel.h alone.
+// kernel.h on the CPU: the primitives of kernel_gpu.h, over the emulation's blocks and its runtime.
+// Only kernel.h includes it.
 #pragma once
 
 #include <cuda_bf16.h>

@@ -1,4 +1,4 @@
-// How a kernel comes onto a stream of the emulated runtime. Included by kernel_cpu.h alone.
+// Puts a kernel on a stream of the emulated runtime. Only kernel_cpu.h includes it.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -10,8 +10,8 @@
 
 namespace shoal::gpu::emulation {
 
-// `thread` runs once for each thread when the stream comes to it; `kernel` is what attributes are
-// of. What the runtime would refuse is the calling thread's last error, as after a launch.
+// Runs `thread` once for each thread when the stream reaches it; attributes belong to `kernel`.
+// Errors that the runtime would report become the calling thread's last error, as after a launch.
 void PutLaunch(cudaStream_t stream, Extent grid, int threads, int64_t shared_bytes,
                const void* kernel, std::function<void()> thread);
 

@@ -1,5 +1,5 @@
-// What the emulated runtime refuses of launches, copies and events as hardware does, and what it
-// ends the process for.
+// What the emulated runtime refuses of launches, copies and events as hardware does, and what ends
+// the process.
 #include "core/gpu/fake_cuda/launch.h"
 
 #include <thread>
@@ -27,7 +27,7 @@ uint32_t* Words(int64_t count) {
   return static_cast<uint32_t*>(data);
 }
 
-// Of a launch that nothing comes of.
+// For a launch without effect.
 cudaError_t Put(Extent grid, int threads, int64_t shared_bytes = 0) {
   static const int kernel = 0;
   emulation::PutLaunch(nullptr, grid, threads, shared_bytes, &kernel, [] {});
@@ -68,7 +68,7 @@ TEST_F(LaunchTest, SharedMemoryIsAskedForOnceAKernelAndGpu) {
   }
   EXPECT_LE(questions(), 2) << "another test may have asked before";
   const int64_t before = questions();
-  // What the GPU has not is refused each time, and changes nothing of what was allowed.
+  // Requests beyond the GPU are refused each time, and change nothing about what was allowed.
   for (int i = 1; i <= 2; ++i) {
     EXPECT_EQ(touch(200 << 10), cudaErrorInvalidValue);
     EXPECT_EQ(cudaGetLastError(), cudaSuccess) << "it was told";

@@ -10,10 +10,10 @@
 namespace shoal::gpu::emulation {
 namespace {
 
-// Who puts more on a stream waits, as with a driver.
+// A thread that enqueues more on a stream waits, as with a driver.
 constexpr size_t kMaxQueue = 1024;
 constexpr uint64_t kMostWorkOfAQuery = 4;
-// Between two looks at what other threads have put on streams.
+// Pause between two looks at what other threads have enqueued.
 constexpr absl::Duration kOutsideLook = absl::Microseconds(200);
 
 }  // namespace

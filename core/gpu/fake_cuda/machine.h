@@ -1,7 +1,6 @@
 // The emulated machine: its GPUs, what is on their streams, and what has gone wrong. The C
-// functions of runtime*.cc are thin over it. Included by the emulation alone.
-//
-// Everything is guarded by one lock, which is held while work runs.
+// functions of runtime*.cc are thin wrappers. Only the emulation includes it. One lock guards
+// everything, and is held while work runs.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -38,19 +37,19 @@ struct Point {
 };
 
 struct Work {
-  std::function<void()> run;  // none for what just marks or waits
-  HostRange host;             // that it uses
+  std::function<void()> run;  // none: it only marks or waits
+  HostRange host;             // host memory that it uses
   std::vector<std::shared_ptr<Point>> after;
   std::shared_ptr<Point> point;
 };
 
 }  // namespace shoal::gpu::emulation
 
-// The runtime's header leaves these to the runtime.
+// The runtime's header leaves these types to the runtime.
 struct CUstream_st {
   int device = 0;
   bool with_null_stream = false;  // ordered with the null stream both ways
-  bool destroyed = false;         // gone once it is empty
+  bool destroyed = false;         // removed once it is empty
   std::deque<shoal::gpu::emulation::Work> queue;
 };
 struct CUevent_st {
@@ -72,38 +71,38 @@ class Machine {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
   void FailWork(int64_t number, cudaError_t error) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
 
-  // First thing of each function: what it has to fail with.
+  // Call it first in each function; returns the error with which the function must fail.
   cudaError_t Begin(std::string_view function) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
-  // That of the calling thread's GPU.
+  // The sticky error of the calling thread's GPU.
   cudaError_t sticky() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
 
   CUstream_st* NewStream(bool with_null_stream) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
-  // The stream that a handle means; null where it means none.
+  // Returns the stream of a handle; null if there is none.
   CUstream_st* Find(cudaStream_t handle) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
   void Destroy(CUstream_st& stream) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
 
   std::shared_ptr<Point> Put(CUstream_st& stream, std::function<void()> run, HostRange host = {})
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
-  // Ends the process where work that is not done uses memory of the host that is being given back.
+  // Ends the process if unfinished work uses host memory that is being freed.
   void CheckUnused(HostRange host) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
   void PutWait(CUstream_st& stream, std::shared_ptr<Point> point)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
 
-  // Runs work of any stream until the point is done (on a GPU that has failed nothing happens any
-  // more, and all is done at once). The error of the calling thread's GPU.
+  // Runs work of any stream until the point is done. (On a GPU that has failed nothing runs any
+  // more, and everything is done at once.) Returns the error of the calling thread's GPU.
   cudaError_t RunUntil(const Point& point) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
   cudaError_t RunUntilEmpty(const CUstream_st& stream) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
   cudaError_t RunDevice(int device) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
-  // Some work, as if time had passed.
+  // Runs some work, as if time had passed.
   void RunSome() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
 
-  // Of work that is being run: the launch, copy or fill that `action` is, unless it is to fail.
+  // Executes `action`, the launch, copy or fill of work that is being run, unless it is meant to
+  // fail.
   void Act(int device, const std::function<void()>& action) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
   uint64_t RandomNumber() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) { return random_->Next(); }
 
-  // Work that waits for what other threads have yet to put on streams (a collective's, for the
-  // other ranks): a point that is no work's own. As long as there are such points, a thread that
-  // finds nothing to run waits.
+  // Makes a point for work that waits for what other threads have yet to enqueue (a collective's
+  // other ranks). While such points exist, a thread that finds nothing to run waits.
   std::shared_ptr<Point> NewOutsidePoint() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
   void FinishOutsidePoint(Point& point) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
 
@@ -111,8 +110,8 @@ class Machine {
   EmulatedCounters counters ABSL_GUARDED_BY(mutex);
   std::optional<AddressSpace> memory ABSL_GUARDED_BY(mutex);
   std::set<CUevent_st*> events ABSL_GUARDED_BY(mutex);
-  // Dynamic shared memory that a kernel was allowed on a GPU: for the life of the process, as it is
-  // of a kernel that is loaded.
+  // Dynamic shared memory that a kernel was allowed on a GPU: for the life of the process, as for a
+  // loaded kernel.
   std::map<std::pair<int, const void*>, int64_t> allowed_shared ABSL_GUARDED_BY(mutex);
 
  private:
@@ -131,7 +130,7 @@ class Machine {
 
   std::optional<Random> random_ ABSL_GUARDED_BY(mutex);
   std::vector<std::unique_ptr<CUstream_st>> streams_ ABSL_GUARDED_BY(mutex);
-  std::vector<CUstream_st*> null_streams_ ABSL_GUARDED_BY(mutex);  // one of each GPU
+  std::vector<CUstream_st*> null_streams_ ABSL_GUARDED_BY(mutex);  // one per GPU
   std::vector<cudaError_t> sticky_ ABSL_GUARDED_BY(mutex);
   std::map<std::string, Failure, std::less<>> call_failures_ ABSL_GUARDED_BY(mutex);
   Failure work_failure_ ABSL_GUARDED_BY(mutex);
@@ -141,7 +140,7 @@ class Machine {
 // The calling thread's.
 int& CurrentDevice();
 cudaError_t& LastError();
-// Notes an error as the calling thread's last, and returns it.
+// Records an error as the calling thread's last, and returns it.
 cudaError_t Noted(cudaError_t error);
 
 }  // namespace shoal::gpu::emulation

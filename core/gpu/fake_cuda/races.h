@@ -1,13 +1,14 @@
 // Builds with ThreadSanitizer check kernels for races: each thread of a block is a fiber that the
-// sanitizer knows, and it is told of what a GPU orders and of nothing else.
+// sanitizer knows, and it is told exactly what a GPU orders:
 //
-//   SyncBlock and SyncWarp    what threads did before they came is before what they do afterwards
-//   a block's begin and end   after the blocks before it (so races between blocks are not found)
+//   SyncBlock and SyncWarp    what threads did before arriving is ordered before what they do
+//                             afterwards
+//   start and end of a block  ordered after earlier blocks (so races between blocks are not found)
 //   shuffles, LoadMatrix and  nothing: CUDA promises no order of memory for them
 //   MultiplyAdd
 //
-// The emulation's own code is not instrumented and tells what it reads and writes in the place of a
-// thread. Other builds do none of this. Included by the emulation alone.
+// The emulation's own code is not instrumented and reports what it reads and writes on behalf of a
+// thread. Other builds do none of this. Only the emulation includes it.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +17,7 @@
 #include <sanitizer/tsan_interface.h>
 
 extern "C" {
-// What instrumented code calls for accesses of any size.
+// Instrumented code calls these for accesses of any size.
 void __tsan_read_range(void* address, unsigned long bytes);
 void __tsan_write_range(void* address, unsigned long bytes);
 }
@@ -36,11 +37,11 @@ inline void Reads(const void*, size_t) {}
 inline void Writes(void*, size_t) {}
 #endif
 
-// Where threads wait for each other, again and again: what all did before they came is before what
-// each does after it has left. A thread may come for the next time while others have yet to leave.
+// Where threads wait for each other repeatedly: what all did before arriving is ordered before what
+// each does after leaving. A thread may arrive for the next time while others have yet to leave.
 class MeetingPoint {
  public:
-  // To be given to Leave.
+  // Pass the result to Leave.
   const void* Come() {
     const void* const turn = &turns_[turn_];
 #ifdef SHOAL_FINDS_RACES
@@ -48,7 +49,7 @@ class MeetingPoint {
 #endif
     return turn;
   }
-  // All have come.
+  // Call when all have arrived.
   void Turn() { turn_ = 1 - turn_; }
   static void Leave([[maybe_unused]] const void* turn) {
 #ifdef SHOAL_FINDS_RACES

@@ -1,4 +1,4 @@
-// The runtime's functions about GPUs, errors and memory.
+// The runtime's functions for GPUs, errors and memory.
 #include <cstring>
 
 #include "core/base/bytes.h"
@@ -59,7 +59,7 @@ bool IsDevice(const Machine& machine, int device) ABSL_EXCLUSIVE_LOCKS_REQUIRED(
   return device >= 0 && device < machine.gpus.count;
 }
 
-// Once at work, a GPU that has failed says so from here on.
+// Once at work, a GPU that has failed reports it from here on.
 bool IsSticky(cudaError_t error) {
   Machine& machine = Machine::The();
   absl::MutexLock lock(&machine.mutex);
@@ -340,7 +340,7 @@ cudaError_t CUDARTAPI cudaFree(void* data) {
   if (data == nullptr) {
     return cudaSuccess;
   }
-  // As the runtime does, which waits for all work of the GPU whose memory it is.
+  // As in the runtime, which waits for all work of the GPU that owns the memory.
   const AddressSpace::Range* const range = machine.memory->FindBegin(data);
   machine.RunDevice(range == nullptr ? CurrentDevice() : range->device);
   if (!machine.memory->Free(data, Place::kDevice)) {
@@ -393,7 +393,7 @@ cudaError_t CUDARTAPI cudaHostRegister(void* data, size_t bytes, unsigned flags)
   if (const cudaError_t error = machine.Begin("cudaHostRegister"); error != cudaSuccess) {
     return Noted(error);
   }
-  // As GPUs on a PCIe bus have it: what may be read alone is pinned neither as such nor otherwise.
+  // As GPUs on a PCIe bus do: read-only memory cannot be pinned, neither as such nor otherwise.
   if ((flags & cudaHostRegisterReadOnly) != 0) {
     return Noted(cudaErrorNotSupported);
   }

@@ -1,5 +1,5 @@
-// The runtime's functions by which processes share memory of GPUs. Within one process alone: what
-// another one shares is refused as CUDA refuses what it cannot map.
+// The runtime's functions by which processes share GPU memory. Only within one process: another's
+// shares are refused as CUDA refuses what it cannot map.
 #include <unistd.h>
 
 #include <cstring>

@@ -1,4 +1,4 @@
-// The runtime's functions about streams, events, copies and launches.
+// The runtime's functions for streams, events, copies and launches.
 #include <algorithm>
 #include <cstring>
 #include <utility>
@@ -16,14 +16,14 @@ namespace {
 constexpr int64_t kLeastPriority = 0;
 constexpr int64_t kGreatestPriority = -5;
 
-// What a copy is from and to.
+// What a copy reads and writes.
 struct Ends {
   Place from = Place::kPageable;
   Place to = Place::kPageable;
   int open = AddressSpace::kAll;  // the GPU whose memory it needs
 };
 
-// False where the runtime would refuse the copy.
+// False if the runtime would refuse the copy.
 bool FindEnds(Machine& machine, const void* to, const void* from, int64_t bytes,
               cudaMemcpyKind kind, Ends& ends) ABSL_EXCLUSIVE_LOCKS_REQUIRED(machine.mutex) {
   if (to == nullptr || from == nullptr || bytes < 0) {
@@ -95,7 +95,7 @@ cudaError_t PutCopy(Machine& machine, CUstream_st& stream, void* to, const void*
       std::memmove(to, staged != nullptr ? staged->data() : from, bytes);
     });
   };
-  // What is staged, or done on return, is the caller's own again.
+  // What is staged, or done on return, belongs to the caller again.
   const bool uses_to = ends.to == Place::kPinned;
   const bool uses_from = ends.from == Place::kPinned;
   const auto* const host = static_cast<const std::byte*>(uses_from ? from : to);
@@ -185,7 +185,7 @@ using shoal::gpu::emulation::PutFill;
 
 namespace {
 
-// To CUDA what was never recorded is done. Nobody means to wait for that.
+// To CUDA what was never recorded is done. Nobody intends to wait for that.
 std::shared_ptr<Point> RecordedPoint(const CUevent_st& event) {
   if (event.point == nullptr) {
     shoal::internal::CheckFailed(__FILE__, __LINE__, "waits for an event that was never recorded");
@@ -379,7 +379,7 @@ cudaError_t CUDARTAPI cudaEventElapsedTime(float* milliseconds, cudaEvent_t star
     return Noted(cudaErrorNotReady);
   }
   const std::chrono::duration<float, std::milli> elapsed = end->point->at - start->point->at;
-  if (elapsed.count() < 0) {  // which no document says anything of
+  if (elapsed.count() < 0) {  // which no document specifies
     return Noted(cudaErrorInvalidValue);
   }
   *milliseconds = elapsed.count();

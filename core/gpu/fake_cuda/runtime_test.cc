@@ -1,4 +1,4 @@
-// The emulated runtime: what it forgives and what not.
+// The emulated runtime: what it tolerates and what not.
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -45,7 +45,7 @@ cudaEvent_t NewEvent(unsigned flags = cudaEventDisableTiming) {
   return event;
 }
 
-// What the emulation says of a crash, where a sanitizer does not say it.
+// What the emulation says about a crash, unless a sanitizer says it.
 std::string CrashText(const std::string& text) {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
   (void)text;
@@ -55,7 +55,7 @@ std::string CrashText(const std::string& text) {
 #endif
 }
 
-// One stream adds to what the other copies there; whether it waits for it or not.
+// One stream adds to what the other copies there, with or without waiting for it.
 float CopyThenAdd(uint64_t seed, bool waits) {
   SetEmulatedGpus({.seed = seed});
   float* from = PinnedFloats(1);
@@ -160,7 +160,7 @@ TEST_F(RuntimeTest, TheHostReachesNoMemoryOfAGpu) {
   EXPECT_EQ(cudaMemset(there, 0, 512), cudaSuccess);
   EXPECT_EQ(cudaDeviceSynchronize(), cudaSuccess);
   EXPECT_DEATH(touch(), CrashText("the host touched"));
-  // Nor does a kernel what lies behind it.
+  // Nor may a kernel touch what lies behind it.
   const auto add = [there] {
     (void)sample::AddTo(nullptr, there, there, 1, 129);
     (void)cudaDeviceSynchronize();
@@ -193,7 +193,7 @@ TEST_F(RuntimeTest, RefusesWhatTheRuntimeRefuses) {
   EXPECT_EQ(cudaStreamSynchronize(stream), cudaErrorInvalidResourceHandle);
   (void)cudaGetLastError();
   EXPECT_EQ(sample::AddTo(nullptr, there, there, 1, 0), cudaErrorInvalidConfiguration);
-  // A launch tells of an error before it that nobody has asked for.
+  // A launch reports an earlier error that nobody has asked for.
   EXPECT_EQ(cudaMemset(here, 0, 4), cudaErrorInvalidValue);
   EXPECT_EQ(sample::AddTo(nullptr, there, there, 1, 4), cudaErrorInvalidValue);
   EXPECT_EQ(sample::AddTo(nullptr, there, there, 1, 4), cudaSuccess);

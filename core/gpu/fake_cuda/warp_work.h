@@ -1,5 +1,5 @@
-// What the lanes of a warp compute together, once all of them have come with their operands.
-// Included by the emulation alone.
+// What the lanes of a warp compute together, once all of them have arrived with their operands.
+// Only the emulation includes it.
 #pragma once
 
 #include <array>
@@ -9,7 +9,7 @@ namespace shoal::gpu::emulation {
 
 inline constexpr int kWarp = 32;
 
-// What a lane brings, and where it wants the result: on its stack.
+// A lane's operands, and where it wants the result: on its stack.
 struct Operands {
   uint32_t value = 0;
   int from_lane = 0;

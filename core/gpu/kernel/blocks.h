@@ -8,7 +8,7 @@ namespace shoal::gpu {
 
 inline constexpr int kBlockThreads = 256;
 inline constexpr int kBlockWarps = kBlockThreads / 32;
-// Blocks that fill such a GPU a few times over.
+// Enough blocks to fill such a GPU a few times over.
 inline constexpr int64_t kManyBlocks = 1056;
 
 constexpr int64_t DivideUp(int64_t a, int64_t b) { return (a + b - 1) / b; }

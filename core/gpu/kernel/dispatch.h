@@ -1,4 +1,4 @@
-// How launch functions choose among the instances of a kernel: by element type, and by whether
+// Helps launch functions choose among the instances of a kernel: by element type, and by whether
 // memory may be read 16 bytes at a time. Host code of kernel files.
 #pragma once
 
@@ -11,7 +11,7 @@ namespace shoal::gpu {
 
 constexpr int64_t SizeOf(Element element) { return element == Element::kF32 ? 4 : 2; }
 
-// Elements that 16 bytes hold.
+// Number of elements in 16 bytes.
 template <typename T>
 inline constexpr int kWide = 16 / static_cast<int>(sizeof(T));
 
@@ -23,7 +23,7 @@ inline bool Takes(const void* data, int64_t bytes) {
 template <int kValue>
 using Constant = std::integral_constant<int, kValue>;
 
-// function.operator()<float>() or <Bf16>().
+// Calls function.operator()<float>() or <Bf16>().
 template <typename Function>
 cudaError_t WithElement(Element element, const Function& function) {
   return element == Element::kF32 ? function.template operator()<float>()

@@ -1,4 +1,4 @@
-// The types of what kernels work on.
+// The element types on which kernels work.
 #pragma once
 
 #include <cstdint>

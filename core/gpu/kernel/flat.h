@@ -1,4 +1,4 @@
-// Work on flat arrays: how many elements at once, and launches that cover them. For kernels alone.
+// Work on flat arrays: how many elements at once, and launches that cover them. Only for kernels.
 #pragma once
 
 #include "core/gpu/kernel/blocks.h"
@@ -7,11 +7,11 @@
 
 namespace shoal::gpu {
 
-// Elements that a thread of a wide launch takes at once: 16 bytes of fp32.
+// Elements that a thread of a wide launch handles at once: 16 bytes of fp32.
 inline constexpr int kFlatWidth = 4;
 
-// launch(Constant<width>, begin, count): once for all whole widths if the arrays are `aligned`, and
-// once, element by element, for what is left.
+// Calls launch(Constant<width>, begin, count): once for all whole widths if the arrays are
+// `aligned`, and once, element by element, for the rest.
 template <typename Launcher>
 cudaError_t ForFlat(int64_t count, bool aligned, const Launcher& launch) {
   const int64_t wide = aligned ? count / kFlatWidth * kFlatWidth : 0;

@@ -1,16 +1,18 @@
-// The words that device code is written in: where a thread is, what a block and a warp do together,
+// The primitives of device code: where a thread is, what a block and a warp do together,
 // asynchronous copies, tensor cores, launches.
 //
 // Kernels (*.cu) include this and use nothing else of CUDA. Each is compiled twice: by nvcc, for
-// GPUs, and by the host's compiler over core/gpu/fake_cuda, where a launch runs on the
-// CPU, thread by thread, against the emulated runtime. So what a kernel computes is tested on
-// machines without a GPU; how fast it is, and what a GPU's memory order allows beyond this, is not.
+// GPUs, and by the host's compiler over core/gpu/fake_cuda, where a launch runs on the CPU, thread
+// by thread, against the emulated runtime. So machines without a GPU can test what a kernel
+// computes, though not how fast it is, nor what a GPU's memory order allows beyond this.
 //
-// Rules that make the second possible. All threads of a block (of a warp, for what a warp does
-// together) come to the same SyncBlock, Shuffle, LoadMatrix or MultiplyAdd, none left out and none
-// having returned. Shared memory is declared with SHOAL_SHARED or taken from DynamicShared().
-// Kernel arguments are plain values. Launch functions return the runtime's error and check nothing
-// else: the operators above them know the shapes.
+// Rules that make the second build possible:
+// - All threads of a block (or of a warp, for what a warp does together) reach the same SyncBlock,
+//   Shuffle, LoadMatrix or MultiplyAdd; none is left out and none has returned.
+// - Shared memory is declared with SHOAL_SHARED or taken from DynamicShared().
+// - Kernel arguments are plain values.
+// - Launch functions return the runtime's error and check nothing else: the operators above them
+//   know the shapes.
 #pragma once
 
 #ifdef __CUDACC__
@@ -26,8 +28,7 @@ struct alignas(16) Bits128 {
   uint32_t word[4];
 };
 
-// Sums and maxima over the 32 lanes, in one order whatever the values: the same bits in all lanes
-// and every run.
+// Sums and maxima over the 32 lanes, in a fixed order: the same bits in all lanes and every run.
 SHOAL_DEVICE float WarpSum(float value) {
 #pragma unroll
   for (int distance = kWarp / 2; distance > 0; distance /= 2) {

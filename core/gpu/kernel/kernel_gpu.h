@@ -1,4 +1,4 @@
-// kernel.h on a GPU: each word is one or a few instructions. Included by kernel.h alone.
+// kernel.h on a GPU: each primitive is one or a few instructions. Only kernel.h includes it.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -10,7 +10,7 @@
 
 #define SHOAL_DEVICE __device__ __forceinline__
 #define SHOAL_KERNEL __global__ void
-// Threads of a block at most, and blocks that a multiprocessor is to hold at least.
+// The most threads that a block may have, and the least blocks that a multiprocessor should hold.
 #define SHOAL_LAUNCH_BOUNDS(threads, blocks) __launch_bounds__(threads, blocks)
 #define SHOAL_SHARED __shared__
 
@@ -43,22 +43,22 @@ SHOAL_DEVICE T Shuffle(T value, int lane) {
 }
 // Whether `value` is true in any lane; the same in all of them.
 SHOAL_DEVICE bool AnyLane(bool value) { return __any_sync(kAllLanes, value) != 0; }
-// The order of additions is the hardware's: not for results that must not depend on it.
+// The hardware chooses the order of additions: not for results that must not depend on it.
 SHOAL_DEVICE void AtomicAdd(float* to, float value) { atomicAdd(to, value); }
 
 SHOAL_DEVICE float Exp(float x) { return expf(x); }
 SHOAL_DEVICE float Exp2(float x) { return exp2f(x); }
-// 2^x in one instruction: within two units in the last place, zero where it is less than the
-// smallest normal number (also for x of minus infinity).
+// 2^x in one instruction: within two units in the last place, zero if it is less than the smallest
+// normal number (also for x of minus infinity).
 SHOAL_DEVICE float Exp2Approximate(float x) {
   float y;
   asm("ex2.approx.ftz.f32 %0, %1;\n" : "=f"(y) : "f"(x));
   return y;
 }
-// Within two units in the last place; zero where |b| exceeds 2^126.
+// Within two units in the last place; zero if |b| exceeds 2^126.
 SHOAL_DEVICE float DivideApproximate(float a, float b) { return __fdividef(a, b); }
 SHOAL_DEVICE float Log(float x) { return logf(x); }
-// Rounded to nearest, as IEEE 754 has it.
+// Rounded to nearest, as in IEEE 754.
 SHOAL_DEVICE float SquareRoot(float x) { return __fsqrt_rn(x); }
 SHOAL_DEVICE float InverseSquareRoot(float x) { return 1.0f / sqrtf(x); }
 SHOAL_DEVICE uint32_t BitsOf(float x) { return __float_as_uint(x); }
@@ -70,7 +70,7 @@ SHOAL_DEVICE uint32_t PackBf16(float low, float high) {
 }
 
 // 4, 2 or 1 words of global memory at once, aligned to their size. (Stores are intrinsics because
-// the compiler takes plain ones of a struct or a uint4 apart.)
+// the compiler splits plain ones of a struct or a uint4.)
 template <int kWords>
 SHOAL_DEVICE void LoadWords(uint32_t (&to)[kWords], const void* from) {
   static_assert(kWords == 1 || kWords == 2 || kWords == 4);
@@ -96,29 +96,29 @@ SHOAL_DEVICE void StoreWords(const uint32_t (&from)[kWords], void* to) {
   }
 }
 
-// The block's dynamic shared memory, aligned to 128 bytes; its size is the launch's.
+// The block's dynamic shared memory, aligned to 128 bytes; the launch sets its size.
 SHOAL_DEVICE char* DynamicShared() {
   extern __shared__ __align__(128) char shoal_dynamic_shared[];
   return shoal_dynamic_shared;
 }
 
-// 16 bytes from global to shared memory, both aligned to that, beside what the thread does; zeros
-// where not `valid` (and `from` is then not read). A thread's copies since its last CommitCopies
-// are one group; WaitCopies<N> waits until all but its N newest groups are done. Other threads'
-// copies are seen after a SyncBlock.
+// Copies 16 bytes from global to shared memory, both aligned to that, while the thread goes on;
+// writes zeros (and does not read `from`) if not `valid`. A thread's copies since its last
+// CommitCopies are one group; WaitCopies<N> waits until all but its N newest groups are done. Other
+// threads' copies are visible after a SyncBlock.
 SHOAL_DEVICE void CopyAsync16(void* shared, const void* from, bool valid) {
   const auto to = static_cast<uint32_t>(__cvta_generic_to_shared(shared));
   const int bytes = valid ? 16 : 0;
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;\n" ::"r"(to), "l"(from), "r"(bytes)
                : "memory");
 }
-// The first `bytes` of them, and zeros for the others.
+// Copies the first `bytes` of them, and writes zeros for the others.
 SHOAL_DEVICE void CopyAsyncUpTo16(void* shared, const void* from, int bytes) {
   const auto to = static_cast<uint32_t>(__cvta_generic_to_shared(shared));
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;\n" ::"r"(to), "l"(from), "r"(bytes)
                : "memory");
 }
-// The same as the first with 8 bytes, aligned to 8.
+// Same as CopyAsync16 with 8 bytes, aligned to 8.
 SHOAL_DEVICE void CopyAsync8(void* shared, const void* from, bool valid) {
   const auto to = static_cast<uint32_t>(__cvta_generic_to_shared(shared));
   const int bytes = valid ? 8 : 0;
@@ -131,9 +131,9 @@ SHOAL_DEVICE void WaitCopies() {
   asm volatile("cp.async.wait_group %0;\n" ::"n"(N) : "memory");
 }
 
-// Four 8x8 matrices of bf16 from shared memory: lane l gives the address of row l % 8 of matrix
-// l / 8 (16 bytes, aligned); register i of lane l then holds elements (l / 4, 2 (l % 4)) and the
-// one after it of matrix i. Transposed, element (r, c) is read where (c, r) lies.
+// Loads four 8x8 matrices of bf16 from shared memory: lane l gives the address of row l % 8 of
+// matrix l / 8 (16 bytes, aligned); register i of lane l then holds elements (l / 4, 2 (l % 4)) and
+// the one after it of matrix i. Transposed, element (r, c) is read where (c, r) lies.
 SHOAL_DEVICE void LoadMatrix(uint32_t (&to)[4], const void* row) {
   const auto from = static_cast<uint32_t>(__cvta_generic_to_shared(row));
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];\n"

@@ -1,5 +1,5 @@
-// Several neighbouring elements at once in device code: as they lie in memory, and as floats. For
-// kernels alone.
+// Several neighbouring elements at once in device code: as they lie in memory, and as floats. Only
+// for kernels.
 #pragma once
 
 #include "core/gpu/kernel/kernel.h"

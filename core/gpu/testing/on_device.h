@@ -1,4 +1,4 @@
-// Values of a test in memory of the GPU.
+// Values of a test in GPU memory.
 #pragma once
 
 #include <cuda_runtime_api.h>

@@ -1,5 +1,5 @@
 // config.json <-> ModelSpec. Everything that would change the mathematics and is not implemented is
-// refused by name; keys that change nothing here (dropout, cache settings, ...) are ignored.
+// refused by name; keys without effect here (dropout, cache settings, ...) are ignored.
 #include <string>
 
 #include "core/base/bytes.h"
@@ -77,7 +77,7 @@ absl::Status ParseRope(const json& value, const std::string& file, const std::st
 }
 
 absl::Status RefuseWindows(const JsonFields& fields, const std::string& file, bool qwen2) {
-  bool use_window = !qwen2;  // Qwen2 names a window size that it uses only where it says so
+  bool use_window = !qwen2;  // Qwen2 names a window size that it uses only if another key says so
   SHOAL_RETURN_IF_ERROR(fields.Boolean("use_sliding_window", use_window));
   if (use_window && (qwen2 || fields.Find("sliding_window") != nullptr)) {
     return InvalidArgument(
@@ -160,7 +160,7 @@ absl::StatusOr<ModelSpec> ParseModelSpec(const std::string& text, const std::str
   ModelSpec spec;
   SHOAL_ASSIGN_OR_RETURN(spec.architecture, ParseArchitecture(fields, file_name));
   const bool qwen2 = spec.architecture == kQwen2;
-  // The library's own defaults, for the keys that a config may leave out.
+  // The library's own defaults, for keys that a config may omit.
   spec.max_positions = qwen2 ? 32768 : 2048;
   spec.norm_epsilon = 1e-6;
   SHOAL_RETURN_IF_ERROR(RefuseUnsupported(fields, file_name, qwen2));

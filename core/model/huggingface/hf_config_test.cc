@@ -76,7 +76,7 @@ TEST(ParseModelSpec, RefusesByName) {
     bool qwen2;
     const char* key;
     const char* value;    // JSON
-    const char* message;  // empty: it is taken
+    const char* message;  // empty: it is accepted
   };
   const Case cases[] = {
       {false, "architectures", R"(["MistralForCausalLM"])",

@@ -16,11 +16,11 @@ using plan::TensorSpec;
 using plan::UnitSpec;
 
 constexpr double kStandardDeviation = 0.02;
-// Values are drawn in blocks with a generator each, so that any range can be had on its own.
+// Draws values in blocks, each with its own generator, so that any range can be drawn directly.
 constexpr int64_t kBlock = 1024;
-constexpr int64_t kGrain = 64 * kBlock;  // that one thread draws at a time
+constexpr int64_t kGrain = 64 * kBlock;  // drawn by one thread at a time
 
-// Elements [begin, end) of the tensor into `out`.
+// Writes elements [begin, end) of the tensor to `out`.
 void FillNormal(const TensorSpec& tensor, double deviation, uint64_t seed, int64_t begin,
                 int64_t end, float* out) {
   const uint64_t tensor_seed = XXH3_64bits_withSeed(tensor.name.data(), tensor.name.size(), seed);

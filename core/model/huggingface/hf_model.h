@@ -1,5 +1,5 @@
 // Models in Hugging Face form: a folder with config.json and model.safetensors, or several files
-// and model.safetensors.index.json. Names and shapes are checked against the ModelSpec; what is
+// and model.safetensors.index.json. Names and shapes are checked against the ModelSpec; anything
 // unknown, missing or of the wrong shape is refused by name.
 #pragma once
 
@@ -17,8 +17,8 @@
 
 namespace shoal::formats {
 
-// config.json -> ModelSpec (validated). Unknown architectures, activations and rope types are
-// refused by name.
+// Reads config.json into a validated ModelSpec. Unknown architectures, activations and rope types
+// are refused by name.
 absl::StatusOr<plan::ModelSpec> ReadModelSpec(const std::string& folder);
 absl::StatusOr<plan::ModelSpec> ParseModelSpec(const std::string& json,
                                                const std::string& file_name);
@@ -27,9 +27,9 @@ absl::StatusOr<plan::ModelSpec> ParseModelSpec(const std::string& json,
 struct SpecialTokens {
   int64_t bos = -1;  // -1: none
   int64_t eos = -1;
-  std::vector<int64_t> stops;  // every id that ends generation, eos among them
+  std::vector<int64_t> stops;  // every id that ends generation, including eos
 };
-// The inverse of ParseModelSpec; `torch_dtype` is kF32 or kBF16.
+// The inverse of ParseModelSpec; `torch_dtype` must be kF32 or kBF16.
 std::string ModelSpecToJson(const plan::ModelSpec& spec, DType torch_dtype,
                             const SpecialTokens& special);
 absl::StatusOr<SpecialTokens> ReadSpecialTokens(const std::string& folder);
@@ -43,8 +43,8 @@ class HfModel {
   const plan::ModelSpec& spec() const;
   const std::string& folder() const;
 
-  // Elements [offset, offset + out.size()) of unit `unit`'s flat vector (plan::BuildUnits),
-  // converted to float; padding reads as zero. Any range, so that a server reads just its
+  // Reads elements [offset, offset + out.size()) of unit `unit`'s flat vector (plan::BuildUnits),
+  // converted to float; padding reads as zero. Any range, so that a server reads only its
   // partitions. Thread-safe.
   absl::Status ReadUnit(int unit, int64_t offset, std::span<float> out) const;
 
@@ -58,9 +58,9 @@ class HfModel {
 using UnitReader = std::function<absl::Status(int unit, int64_t offset, std::span<float> out)>;
 
 // Writes config.json and model.safetensors (several files with an index above max_file_bytes) in
-// the given element type, reading the weights through `read` a bounded piece at a time. Tokenizer
-// files (tokenizer.json, tokenizer_config.json, special_tokens_map.json, generation_config.json,
-// chat_template.jinja) are copied from `tokenizer_folder` where there are some.
+// the given element type, reading the weights through `read` piece by piece in bounded memory.
+// Copies tokenizer files (tokenizer.json, tokenizer_config.json, special_tokens_map.json,
+// generation_config.json, chat_template.jinja) from `tokenizer_folder` if present.
 struct HfWriteOptions {
   DType dtype = DType::kF32;
   std::string tokenizer_folder;  // empty: none
@@ -70,12 +70,12 @@ struct HfWriteOptions {
 absl::Status WriteHfModel(const std::string& folder, const plan::ModelSpec& spec,
                           const UnitReader& read, const HfWriteOptions& options);
 
-// Copies the files that make up a tokenizer (and generation_config.json) where `from` has them.
+// Copies those files of a tokenizer (and generation_config.json) that `from` has.
 absl::Status CopyTokenizerFiles(const std::string& from, const std::string& to);
 
-// Random weights: normal with standard deviation 0.02 (matrices that write to the residual stream
-// divided by sqrt(2 layers)), ones for norms, zeros for biases. The value of an element depends on
-// seed, tensor name and position alone.
+// Supplies random weights: normal with standard deviation 0.02 (matrices that write to the residual
+// stream divided by sqrt(2 layers)), ones for norms, zeros for biases. An element depends only on
+// seed, tensor name and position.
 UnitReader InitialWeights(const plan::ModelSpec& spec, uint64_t seed);
 absl::Status InitHfModel(const std::string& folder, const plan::ModelSpec& spec, uint64_t seed,
                          const HfWriteOptions& options);

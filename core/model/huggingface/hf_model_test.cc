@@ -141,7 +141,7 @@ TEST(HfModel, OpensThePretrainedModel) {
   EXPECT_EQ(special->bos, 1);
   EXPECT_EQ(special->eos, 2);
 
-  // Written again, the weights keep their bits and the tokenizer comes along.
+  // After writing again, the weights have the same bits and the tokenizer is copied.
   const TemporaryFolder folder;
   ASSERT_OK(WriteHfModel(folder.path(), (*model)->spec(), ReaderOf(**model),
                          {.tokenizer_folder = TestData() + "/stories260k", .special = *special}));

@@ -51,7 +51,7 @@ void ConvertToFloat(const SafetensorsEntry& entry, int64_t begin, std::span<floa
   }
 }
 
-// Buffers that older files carry along and that are recomputed here.
+// Buffers that older files contain and that are recomputed here.
 bool IsIgnored(const std::string& name) { return name.ends_with(".rotary_emb.inv_freq"); }
 
 }  // namespace
@@ -62,7 +62,7 @@ struct HfModel::State {
   std::vector<UnitSpec> units;
   std::vector<std::unique_ptr<SafetensorsFile>> files;
   std::map<std::string, SafetensorsEntry> entries;
-  std::vector<std::vector<const SafetensorsEntry*>> by_unit;  // aligned with units' tensors
+  std::vector<std::vector<const SafetensorsEntry*>> by_unit;  // parallel to units' tensors
 
   absl::Status OpenFiles();
   absl::Status OpenIndexed(const std::string& index_path);
@@ -172,7 +172,7 @@ absl::Status HfModel::State::CheckTensors() {
   return absl::OkStatus();
 }
 
-// Some files store the head although it is the embedding; they may, as long as both are the same.
+// Some files store the head although it is the embedding; allowed as long as both are equal.
 absl::Status HfModel::State::CheckTiedHead() {
   const SafetensorsEntry& embedding = entries.at(kEmbedding);
   const SafetensorsEntry& head = entries.at(kHead);

@@ -30,7 +30,7 @@ absl::StatusOr<std::vector<int64_t>> ReadIds(const json& object, const std::stri
   return ids;
 }
 
-// An empty object where the file does not exist.
+// Returns an empty object if the file does not exist.
 absl::StatusOr<json> ReadOptional(const std::string& path) {
   absl::StatusOr<json> object = ReadJsonObject(path);
   return absl::IsNotFound(object.status()) ? absl::StatusOr<json>(json::object())
@@ -85,7 +85,7 @@ absl::StatusOr<SpecialTokens> ReadSpecialTokens(const std::string& folder) {
   SpecialTokens special;
   special.bos = bos.empty() ? named_bos : bos.front();
   special.stops = eos;
-  // Of several ids that end a text the tokenizer's own end token is the one that templates use.
+  // If several ids end a text, templates use the tokenizer's own end token.
   const bool named_is_listed = std::find(eos.begin(), eos.end(), named_eos) != eos.end();
   special.eos = eos.empty() || named_is_listed ? named_eos : eos.front();
   if (special.stops.empty() && special.eos >= 0) {

@@ -136,7 +136,7 @@ absl::Status WriteHfModel(const std::string& folder, const plan::ModelSpec& spec
   SHOAL_RETURN_IF_ERROR(CreateDirectories(folder));
   const std::vector<FilePlan> files = PlanFiles(spec, options);
   const std::string single = folder + "/model.safetensors";
-  // What an earlier model left under the other name would be read instead of this one.
+  // Otherwise readers would find what an earlier model left under the other name.
   if (files.size() == 1) {
     SHOAL_RETURN_IF_ERROR(WriteFile(single, files[0], read, options.dtype));
     SHOAL_RETURN_IF_ERROR(RemoveIfThere(single + ".index.json"));

@@ -18,8 +18,8 @@ using nlohmann::json;
 constexpr uint64_t kMaxHeaderBytes = 100'000'000;  // the limit of the reference implementation
 constexpr const char* kMetadataKey = "__metadata__";
 
-// Elements of a tensor; -1 where the shape is not a list of sizes or its product
-// does not fit.
+// Returns a tensor's number of elements; -1 if the shape is not a list of sizes or its product does
+// not fit.
 int64_t ElementCount(const json& shape, std::vector<int64_t>& sizes) {
   if (!shape.is_array()) {
     return -1;
@@ -94,7 +94,7 @@ absl::Status ParseMetadata(const json& value, std::map<std::string, std::string>
   return absl::OkStatus();
 }
 
-// Every byte of data belongs to exactly one tensor: nothing hidden, nothing shared.
+// Checks that every byte of data belongs to exactly one tensor: nothing hidden, nothing shared.
 absl::Status CheckRanges(std::vector<Range>& ranges, size_t data_bytes) {
   std::sort(ranges.begin(), ranges.end(), [](const Range& a, const Range& b) {
     return std::pair(a.begin, a.end) < std::pair(b.begin, b.end);

@@ -1,6 +1,6 @@
 // safetensors files: an 8-byte header length, a JSON header, raw little-endian tensors. Read
 // through a memory map, written tensor by tensor. The header is hostile until checked: size, JSON,
-// names, element types, shapes and offsets, no overlap and no gap, all within the file.
+// names, element types, shapes and offsets, no overlap and no gap, everything within the file.
 #pragma once
 
 #include <cstddef>
@@ -38,7 +38,7 @@ class SafetensorsFile {
   std::unique_ptr<State> state_;
 };
 
-// What a header parser does without a file, for tests and fuzzing: `bytes` is the whole file.
+// Parses a header in memory, for tests and fuzzing: `bytes` is the whole file.
 absl::StatusOr<std::map<std::string, SafetensorsEntry>> ParseSafetensors(
     std::span<const std::byte> bytes, std::map<std::string, std::string>* metadata);
 
@@ -55,7 +55,8 @@ class SafetensorsWriter {
       const std::string& path, const std::vector<SafetensorsTensor>& tensors,
       const std::map<std::string, std::string>& metadata);
   ~SafetensorsWriter();
-  // The next piece of data, in order of the tensors; pieces need not match tensor boundaries.
+  // Appends the next piece of data, in order of the tensors; pieces need not match tensor
+  // boundaries.
   absl::Status Append(std::span<const std::byte> bytes);
   absl::Status Finish();
 

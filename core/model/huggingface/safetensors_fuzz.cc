@@ -3,7 +3,7 @@
 
 #include "core/model/huggingface/safetensors.h"
 
-// Every byte of every tensor is read, so that a span outside the file is caught.
+// Reads every byte of every tensor, so that a span outside the file is caught.
 volatile unsigned touched = 0;
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {

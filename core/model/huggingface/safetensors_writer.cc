@@ -11,7 +11,7 @@
 namespace shoal::formats {
 namespace {
 
-// The data starts at a multiple of this, as the reference implementation has it.
+// The data starts at a multiple of this, as in the reference implementation.
 constexpr int64_t kHeaderAlignment = 8;
 
 absl::StatusOr<int64_t> ByteCount(const SafetensorsTensor& tensor) {

@@ -11,7 +11,7 @@
 
 namespace shoal::formats {
 
-// A folder that is gone when the test ends.
+// A folder that is removed when the test ends.
 class TemporaryFolder {
  public:
   TemporaryFolder() : path_(testing::TempDir() + "formats-" + SecureToken()) {
@@ -25,7 +25,7 @@ class TemporaryFolder {
   std::string path_;
 };
 
-// Empty where the environment names no test data.
+// Empty if the environment names no test data.
 inline std::string TestData() {
   const char* folder = std::getenv("SHOAL_TEST_DATA");
   return folder == nullptr ? "" : folder;
@@ -36,7 +36,7 @@ inline testing::AssertionResult IsOk(const absl::Status& status) {
                      : testing::AssertionFailure() << Describe(status);
 }
 
-// The status refuses, in one line that contains the text.
+// Succeeds if the status is an error of one line that contains the text.
 inline testing::AssertionResult Refuses(const absl::Status& status, const std::string& text) {
   const std::string message(Message(status));
   if (!status.ok() && message.find(text) != std::string::npos &&

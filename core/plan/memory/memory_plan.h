@@ -76,9 +76,8 @@ struct GpuMemory {
 //   Q, K  heads x head_dim, kv_heads x head_dim
 //   I, L  intermediate, layers
 struct WorkerMemory {
-  int64_t weights =
-      // step residency: c P; layer residency: FramesPerSize buffers of c x each unit size; pages
-      0;
+  // step residency: c P; layer residency: FramesPerSize buffers of c x each unit size; pages
+  int64_t weights = 0;
   int64_t wire = 0;  // if wire and compute type differ: FramesPerSize buffers of w x each unit size
   // elements of 4 B: all of P with push per step, else kGradientBuffersPerSize of each unit size
   int64_t gradients = 0;

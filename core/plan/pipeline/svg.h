@@ -1,4 +1,4 @@
-// An SVG drawing, element by element, on a light ground of its own, so that it reads the same on a
+// An SVG drawing, element by element, on its own light background, so that it looks the same on a
 // dark page. Coordinates are pixels from the upper left corner.
 #pragma once
 
@@ -22,7 +22,7 @@ struct TextStyle {
   std::string_view anchor = "start";  // or middle, end
   std::string_view colour = kInk;
   bool bold = false;
-  double degrees = 0;  // turned about its place
+  double degrees = 0;  // rotation about its place
 };
 
 class Svg {
@@ -30,13 +30,13 @@ class Svg {
   // `title` is what a screen reader says.
   Svg(double width, double height, std::string_view title);
 
-  // `hint` is shown to who points at it; may be empty.
+  // `hint` appears when the mouse points at it; may be empty.
   void Rectangle(Point corner, double width, double height, std::string_view fill,
                  std::string_view hint = {});
   void Line(Point from, Point to, std::string_view colour, double width);
   void Text(Point place, std::string_view text, const TextStyle& style = {});
 
-  // The whole document.
+  // Returns the whole document.
   std::string Finish() const { return text_ + "</svg>\n"; }
 
  private:

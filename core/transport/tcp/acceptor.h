@@ -74,8 +74,8 @@ class TcpAcceptor {
   // Used only by the thread.
   std::map<uint64_t, Dial> dials_;  // by token
   uint64_t next_token_ = 2;         // 0 is the listener, 1 the wake-up
-  bool listening_ =
-      true;  // false while there are too many dials: the rest wait in the kernel's backlog
+  // false while there are too many dials: the rest wait in the kernel's backlog
+  bool listening_ = true;
 
   absl::Mutex mutex_;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;

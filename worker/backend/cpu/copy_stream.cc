@@ -11,9 +11,9 @@
 namespace shoal::worker {
 namespace {
 
-// What is copied between two looks at the clock.
+// Copied between two looks at the clock.
 constexpr int64_t kPieceBytes = int64_t{1} << 20;
-// Less than this ahead of its time, a copy goes on.
+// A copy goes on if it is less than this ahead of its time.
 constexpr absl::Duration kWorthASleep = absl::Microseconds(50);
 
 }  // namespace
@@ -66,7 +66,7 @@ void CpuCopyStream::Put(Command command) {
 }
 
 void CpuCopyStream::Run() {
-  // The kernel lets a thread sleep 50 microseconds longer than asked, unless told otherwise.
+  // By default the kernel may let a thread sleep 50 microseconds longer than asked.
   prctl(PR_SET_TIMERSLACK, 1000UL);
   while (true) {
     Command command;

@@ -1,10 +1,10 @@
-// A copy stream of the CPU device: commands in order on a thread of the stream's own.
+// A copy stream of the CPU device: commands in order on the stream's own thread.
 //
-// Time is that of a bus with a set rate. A command begins when it has been put on the stream, what
-// is ahead of it has ended and what the stream waits for has happened; a copy of n bytes ends n /
-// rate after that. The thread sleeps towards these times, piece by piece, and wakes up a little
-// late; as the next copy's time counts from when the one before should have ended, lateness does
-// not add up. Included by worker/backend/cpu alone.
+// It keeps the time of a bus with a set rate. A command begins when it has been put on the stream,
+// earlier commands have ended and what the stream waits for has happened; a copy of n bytes ends n
+// / rate after that. The thread sleeps towards these times, piece by piece, and wakes up slightly
+// late; since the next copy's time counts from when the previous one should have ended, lateness
+// does not add up. Only worker/backend/cpu includes it.
 #pragma once
 
 #include <cstddef>
@@ -26,13 +26,12 @@ namespace shoal::worker {
 
 class CpuCopyStream final : public Stream {
  public:
-  // Commands on the stream that have not ended; who puts more on it waits, as a GPU's driver makes
-  // its callers wait.
+  // Unfinished commands on the stream; callers that add more wait, as with a GPU's driver.
   static constexpr size_t kMaxCommands = 4096;
 
-  // `number` tells streams of a device apart.
+  // `number` distinguishes the streams of a device.
   CpuCopyStream(const CpuCopyOptions& options, uint64_t number, Clock& clock);
-  // Once all that is on the stream is done.
+  // Waits until everything on the stream is done.
   ~CpuCopyStream() override;
 
   void Copy(void* to, const void* from, int64_t bytes) override;
@@ -67,10 +66,10 @@ class CpuCopyStream final : public Stream {
   std::deque<Command> commands_ ABSL_GUARDED_BY(mutex_);
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
 
-  // The thread's own.
+  // Used only by the thread.
   Random random_;
   absl::Time free_ = absl::InfinitePast();    // by the bus's time
-  absl::Time waited_ = absl::InfinitePast();  // the last event that the stream waited for
+  absl::Time waited_ = absl::InfinitePast();  // time of the last event that the stream waited for
   int64_t copies_ = 0;
   absl::Status error_;
 

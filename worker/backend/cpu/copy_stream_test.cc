@@ -30,7 +30,7 @@ TEST(CopyStream, CopiesBesideTheCallerAndInOrder) {
   }
 }
 
-// Each stream adds to what the other has copied, in turn; without the events the delays would mix
+// Each stream in turn adds to what the other has copied; without the events the delays would mix
 // them up.
 TEST(CopyStream, EventsOrderStreams) {
   constexpr int kRounds = 100;

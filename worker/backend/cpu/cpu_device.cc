@@ -17,7 +17,7 @@ class CpuComputeStream final : public Stream {
   explicit CpuComputeStream(Clock& clock) : clock_(clock) {}
 
   void Copy(void* to, const void* from, int64_t bytes) override {
-    if (bytes > 0) {  // an empty vector's data may be null, which memcpy does not take
+    if (bytes > 0) {  // an empty vector's data may be null, which memcpy does not accept
       std::memcpy(to, from, static_cast<size_t>(bytes));
     }
   }

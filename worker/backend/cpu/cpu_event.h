@@ -1,4 +1,4 @@
-// Events of the CPU device. Included by worker/backend/cpu alone.
+// Events of the CPU device. Only worker/backend/cpu includes it.
 #pragma once
 
 #include <memory>
@@ -12,7 +12,7 @@
 
 namespace shoal::worker {
 
-// Shared by the event and by the streams that come to it.
+// Shared by the event and by the streams that refer to it.
 class CpuEventState {
  public:
   void Set(absl::Status status, absl::Time at) {

@@ -1,5 +1,5 @@
-// Memory of this process against a budget: what the CPU device and its host memory share. Included
-// by worker/backend/cpu alone.
+// Memory of this process within a budget: what the CPU device and its host memory share. Only
+// worker/backend/cpu includes it.
 #pragma once
 
 #include <sys/mman.h>
@@ -23,7 +23,7 @@ namespace shoal::worker {
 template <typename Base>
 class CpuMemory : public Base {
  public:
-  // `advice` says what to do where the budget does not suffice.
+  // `advice` says what to do if the budget does not suffice.
   CpuMemory(std::string name, std::string advice, int64_t budget_bytes)
       : name_(std::move(name)), advice_(std::move(advice)), budget_bytes_(budget_bytes) {}
   ~CpuMemory() override { SHOAL_CHECK(allocated_bytes() == 0); }
@@ -52,7 +52,7 @@ class CpuMemory : public Base {
     }
     if (alignment == kHugePageBytes) {
       madvise(data, static_cast<size_t>(bytes),
-              MADV_HUGEPAGE);  // a hint: refusal costs speed alone
+              MADV_HUGEPAGE);  // a hint: refusal only costs speed
     }
     return Buffer(this, static_cast<std::byte*>(data), bytes);
   }
@@ -68,8 +68,8 @@ class CpuMemory : public Base {
   }
 
  private:
-  // From this size on, memory is aligned to huge pages and asks for them: activations are walked
-  // end to end.
+  // From this size on, memory is aligned to huge pages and asks for them: activations are traversed
+  // from end to end.
   static constexpr int64_t kHugePageBytes = int64_t{2} << 20;
 
   void Free(std::byte* data, int64_t bytes) override {

@@ -22,8 +22,8 @@ using cuda::CudaStream;
 using gpu::CachingPool;
 using gpu::CudaContext;
 
-// Left to the driver, to kernels (which it loads when they first run) and to libraries: this much
-// and this share.
+// Left to the driver, to kernels (which it loads when they first run) and to libraries: at least
+// this much and this share.
 constexpr int64_t kLeftBytes = 512 * kMiB;
 constexpr int64_t kLeftShare = 50;
 
@@ -49,7 +49,7 @@ class CudaMemory : public Base {
 
  private:
   void Free(std::byte* data, int64_t bytes) override { pool_.Give(data, bytes); }
-  // Whether anything was.
+  // Returns whether anything was freed.
   virtual bool GiveBackKept() { return false; }
 
   CachingPool pool_;
@@ -62,7 +62,7 @@ class CudaHostMemory final : public CudaMemory<Memory> {
                    "raise its budget or offload less", budget_bytes) {}
 };
 
-// First base of the device: its memory goes before it does.
+// First base of the device: destroyed after its memory.
 struct ContextOwner {
   explicit ContextOwner(std::shared_ptr<CudaContext> owned) : context(std::move(owned)) {}
   std::shared_ptr<CudaContext> context;  // shared memory may outlive the device
@@ -101,7 +101,7 @@ class CudaDevice final : private ContextOwner, public CudaMemory<Device> {
   }
 
  private:
-  // Under the lock, so that no holder goes meanwhile.
+  // Under the lock, so that no holder is destroyed meanwhile.
   bool GiveBackKept() override ABSL_LOCKS_EXCLUDED(mutex_) {
     absl::MutexLock lock(&mutex_);
     bool any = false;

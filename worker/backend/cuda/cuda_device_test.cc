@@ -1,5 +1,5 @@
-// What every device has to do, on a GPU: emulated, over many orders of its work, and real where
-// there is one.
+// What every device must do, on a GPU: emulated, with many orders of its work, and real if there is
+// one.
 #include "worker/backend/cuda/cuda_device.h"
 
 #include <array>
@@ -97,7 +97,7 @@ TEST_P(CudaDevice, StreamsCopyInOrder) {
   EXPECT_THAT(zeroed, testing::Each('\0'));
 }
 
-// Each stream hands on what the other has copied, with one more byte changed, in turn.
+// Each stream in turn passes on what the other has copied, with one more byte changed.
 TEST_P(CudaDevice, EventsOrderStreams) {
   constexpr int64_t kRounds = 60;
   const std::unique_ptr<Device> device = MakeDevice();
@@ -139,7 +139,7 @@ TEST_P(CudaDevice, WhatIsFreedInUseIsNotGivenOutAgainBeforeItIsDone) {
     first->Copy(there.data(), here.data(), kBytes);
     const std::unique_ptr<Event> copied = first->Record();
     here.Reset();
-    Buffer again = *host->Allocate(kBytes);  // all that the budget allows: the same piece
+    Buffer again = *host->Allocate(kBytes);  // everything that the budget allows: the same piece
     std::memset(again.data(), 6, kBytes);
     second->WaitFor(*copied);
     second->Copy(back.data(), there.data(), kBytes);
@@ -171,7 +171,7 @@ TEST_P(CudaDevice, EventsTellWhen) {
   EXPECT_LE(end->at(), after + kTolerance);
 }
 
-// As after the device has noted the time anew.
+// As after the device has recorded the time again.
 TEST_P(CudaDevice, EventsBeforeTheClocksBaseTellWhenToo) {
   ManualClock clock;
   const auto earlier = *gpu::CudaContext::Create(0, clock);

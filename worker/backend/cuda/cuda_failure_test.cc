@@ -1,4 +1,4 @@
-// What a CUDA device says where something is missing or fails, by an emulated runtime that does.
+// What a CUDA device reports if something is missing or fails, with an emulated runtime that does.
 #include <array>
 #include <cstring>
 #include <thread>
@@ -39,7 +39,7 @@ TEST(CudaFailure, SaysThatThereIsNoGpu) {
   EXPECT_EQ((*second)->name(), "cuda:1");
 }
 
-// A thread is on the first GPU until it says otherwise, and the runtime sets that up for it.
+// A thread uses the first GPU until it says otherwise, and the runtime sets that up for it.
 TEST(CudaFailure, AThreadThatOnlyWaitsIsOnTheDevicesGpu) {
   SetEmulatedGpus({.count = 2});
   const std::unique_ptr<Device> second = *MakeCudaDevice({.gpu = 1});
@@ -84,7 +84,7 @@ TEST(CudaFailure, WhoSharesAGpuHasTheSameOfItWhoeverComesFirst) {
   EXPECT_EQ(first->budget_bytes(), second->budget_bytes());
   EXPECT_GT(first->budget_bytes(), int64_t{3} << 30);
   EXPECT_TRUE(second->Allocate(second->budget_bytes()).ok());
-  // Of what others have left, where that is less.
+  // Of what others have left, if that is less.
   EXPECT_LT((*MakeCudaDevice({}))->budget_bytes(), first->budget_bytes());
   const absl::Status status = MakeCudaDevice({.sharing = 20}).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
@@ -126,7 +126,7 @@ TEST(CudaFailure, SaysWhatItCannotFill) {
   const std::unique_ptr<Stream> stream = device->NewStream();
   std::vector<std::byte> pageable(100);
   stream->Zero(pageable.data(), 100);
-  // And with it all that is behind it.
+  // And with it all later copies.
   const absl::Status status = stream->Record()->Wait();
   EXPECT_THAT(std::string(status.message()), HasSubstr("cuda:0: filling 100 B at 0x"));
   const std::unique_ptr<Stream> other = device->NewStream();
@@ -175,7 +175,7 @@ TEST(CudaFailure, WhatIsBeforeAFailureIsWaitedForAllTheSame) {
   EXPECT_TRUE(stream->Synchronize().ok());
 }
 
-// What is before it may still be under way then, and nothing that is built on it may pass for good.
+// Earlier work may still be in flight then, and nothing built on it may count as good.
 TEST(CudaFailure, AnEventThatCannotBeRecordedIsDoneWhenItsStreamIs) {
   for (const char* const function :
        {"cudaEventRecord", "cudaEventCreateWithFlags", "cudaSetDevice"}) {
@@ -222,7 +222,7 @@ TEST(CudaFailure, AnEventThatCouldNotBeRecordedMayOutliveItsStream) {
   EXPECT_FALSE(event->Wait().ok());
 }
 
-// A little of everything; its first error.
+// Does a little of everything; returns its first error.
 absl::Status UseEverything() {
   SHOAL_ASSIGN_OR_RETURN(const std::unique_ptr<Device> device, MakeCudaDevice({}));
   const std::unique_ptr<Memory> host = device->NewHostMemory(0);
@@ -244,7 +244,8 @@ absl::Status UseEverything() {
   return here.data()[999] == std::byte{5} ? absl::OkStatus() : Internal("wrong data");
 }
 
-// Whatever call fails, the caller hears of it or all went well without it; nothing is left behind.
+// Whichever call fails, the caller learns of it or everything went well without it; nothing is left
+// behind.
 TEST(CudaFailure, EveryCallMayFail) {
   int64_t told = 0;
   for (const char* function :

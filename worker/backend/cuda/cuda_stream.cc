@@ -12,8 +12,8 @@ namespace shoal::worker::cuda {
 CudaEvent::~CudaEvent() { context_.GiveMark(mark_); }
 
 bool CudaEvent::WaitDone(absl::Duration timeout) {
-  // Also where nothing but waiting is done in this thread: else the runtime sets up the first GPU
-  // for it, whichever is ours.
+  // Also if this thread only waits: otherwise the runtime would set up the first GPU for it,
+  // whichever is ours.
   (void)context_.MakeCurrent();
   return context_.LookUntil(mark_, timeout) != cudaErrorNotReady;
 }
@@ -81,7 +81,7 @@ void CudaStream::Fill(void* to, std::byte value, int64_t bytes) {
   }
 }
 
-// Also on a stream that has failed: what was put on it before may be under way.
+// Also on a stream that has failed: earlier work on it may be in flight.
 std::unique_ptr<Event> CudaStream::Record() {
   Mark mark;
   if (stream_ != nullptr) {
@@ -107,9 +107,9 @@ absl::Status CudaStream::Synchronize() {
   if (stream_ == nullptr) {
     return error_;
   }
-  // Also where the stream has failed: what is on it is done then.
+  // Also if the stream has failed: what is on it is done then.
   error_.Update(context_.Synchronize(stream_, "waiting for all that is on a stream"));
-  // It was told, and a GPU that has failed says so again at the next call.
+  // The error has been returned, and a GPU that has failed reports it again at the next call.
   return std::exchange(error_, absl::OkStatus());
 }
 

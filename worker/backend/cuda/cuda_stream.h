@@ -1,4 +1,4 @@
-// Streams and events of a CUDA device. Included by worker/backend/cuda alone.
+// Streams and events of a CUDA device. Only worker/backend/cuda includes it.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -15,8 +15,9 @@ namespace shoal::worker::cuda {
 
 class CudaEvent final : public Event {
  public:
-  // `mark` is the context's and goes back to it. `status`: the stream's, when it was put there; not
-  // OK where no event of the runtime could be had, whose place all of the stream then takes.
+  // `mark` belongs to the context and is returned to it. `status`: the stream's, when the mark was
+  // put there; not OK if the runtime had no event, in which case everything on the stream takes its
+  // place.
   CudaEvent(CudaContext& context, const Mark& mark, absl::Status status)
       : context_(context), mark_(mark), status_(std::move(status)) {}
   ~CudaEvent() override;
@@ -37,7 +38,7 @@ class CudaEvent final : public Event {
 class CudaStream final : public Stream {
  public:
   CudaStream(CudaContext& context, StreamKind kind);
-  // Once all that is on the stream is done.
+  // Waits until everything on the stream is done.
   ~CudaStream() override;
 
   void Copy(void* to, const void* from, int64_t bytes) override;
@@ -47,11 +48,11 @@ class CudaStream final : public Stream {
   absl::Status Synchronize() override;
 
   cudaStream_t handle() const { return stream_; }
-  // What Synchronize is to tell of what is known by now.
+  // What Synchronize would return from what is known by now.
   const absl::Status& error() const { return error_; }
 
  private:
-  // Nothing but events is put on a stream that has failed until Synchronize has told of it.
+  // A stream that has failed takes only events until Synchronize has returned the error.
   bool Ready();
   void Note(cudaError_t error, std::string_view what);
 

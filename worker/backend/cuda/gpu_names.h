@@ -1,4 +1,4 @@
-// The worker's code for GPUs is written in the words of gpu/: it has them as if they were its own.
+// Makes the names of gpu/ available to the worker's GPU code.
 #pragma once
 
 namespace shoal::gpu {}

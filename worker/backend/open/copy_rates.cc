@@ -9,7 +9,7 @@
 namespace shoal::worker {
 namespace {
 
-constexpr int kRounds = 3;  // the best counts: the first pays for what is made once
+constexpr int kRounds = 3;  // the best counts: the first round pays for one-time costs
 
 struct Ways {
   std::unique_ptr<Stream> inward;
@@ -20,7 +20,7 @@ struct Ways {
   Buffer on_device_out;
 };
 
-// Bytes per second of what is copied.
+// Returns the bytes per second copied.
 absl::StatusOr<double> Run(const Ways& ways, bool in, bool out) {
   const int64_t bytes = ways.from.bytes();
   const absl::Time begin = RealClock().Now();

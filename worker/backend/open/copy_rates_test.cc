@@ -7,7 +7,7 @@
 namespace shoal::worker {
 namespace {
 
-// A bus that takes at least so long: no machine can seem faster than it is.
+// A bus that takes at least that long: no machine can seem faster than it is.
 TEST(CopyRates, AreAtMostTheBus) {
   constexpr double kRate = 200e6;
   const auto device = MakeCpuDevice(0, {.bytes_per_second = kRate});

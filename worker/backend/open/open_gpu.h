@@ -1,4 +1,4 @@
-// What open_machine.h needs of CUDA: with_cuda.cc and without_cuda.cc are the two builds' ways.
+// What open_machine.h needs of CUDA: the two builds link with_cuda.cc or without_cuda.cc.
 #pragma once
 
 #include "absl/status/statusor.h"
@@ -6,10 +6,10 @@
 
 namespace shoal::worker {
 
-// That of request.gpu, and what transports reach its memory by.
+// Opens the GPU request.gpu, and what transports use to reach its memory.
 absl::StatusOr<OpenedMachine> OpenGpu(const MachineRequest& request);
 
-// OpenedMachine::open_collectives, by with_nccl.cc or without_nccl.cc.
+// OpenedMachine::open_collectives, from with_nccl.cc or without_nccl.cc.
 CollectivesOpener FindCollectives();
 
 }  // namespace shoal::worker

@@ -1,5 +1,5 @@
-// What a worker computes on: the CPU, or one of this machine's GPUs where the build has CUDA. One
-// program starts everywhere; what is missing is told when it is asked for.
+// What a worker computes on: the CPU, or one of this machine's GPUs if the build has CUDA. One
+// program starts everywhere; what is missing is reported when it is asked for.
 #pragma once
 
 #include <cstdint>
@@ -20,11 +20,10 @@ namespace shoal::worker {
 
 struct MachineRequest {
   plan::DeviceKind kind = plan::DeviceKind::kAuto;
-  int gpu = 0;      // as this process counts them; with kCuda
-  int sharing = 1;  // workers that share the GPU, each as much of its memory
-  int threads = 0;  // of the CPU; 0: one for each available core
-  // The same input gives the same bits. Where it need not, a GPU may add in any order if that is
-  // faster.
+  int gpu = 0;      // as numbered in this process; with kCuda
+  int sharing = 1;  // workers that share the GPU's memory equally
+  int threads = 0;  // for the CPU; 0: one for each available core
+  // The same input gives the same bits. Otherwise a GPU may add in any order if that is faster.
   bool deterministic = false;
 };
 
@@ -33,28 +32,28 @@ using CollectivesOpener =
 
 struct OpenedMachine {
   Machine machine;
-  // By which transports reach the memory of a GPU; null: they do not.
+  // For transports to reach the memory of a GPU; null: they do not.
   std::shared_ptr<transport::GpuMemory> reach;
-  // By which its GPU exchanges with those of other workers; looks for the library when it is
-  // called. Empty: the build is without.
+  // Opens the library through which its GPU exchanges with other workers', loading it when called.
+  // Empty: this build has none.
   CollectivesOpener open_collectives;
-  // Of its GPU among those of all machines; empty: it has none.
+  // Identifies its GPU among those of all machines; empty: it has none.
   std::string gpu_name;
-  // Of the GPU's memory, with MachineRequest::sharing.
+  // Share of the GPU's memory, according to MachineRequest::sharing.
   int64_t gpu_share_bytes = 0;
 };
 
-// All GPUs that this process sees, as DescribeGpus. Unimplemented in a build without CUDA.
+// Returns all GPUs that this process sees, as DescribeGpus. Unimplemented in a build without CUDA.
 absl::StatusOr<gpu::GpuDescriptions> FindGpus();
-// Why we cannot compute on one of them, or OK.
+// OK, or why we cannot compute on that GPU.
 absl::Status CheckUsable(const gpu::GpuDescription& gpu);
-// As gpu::FreeBytes.
+// Same as gpu::FreeBytes.
 absl::StatusOr<int64_t> FreeGpuBytes(const gpu::GpuDescription& gpu);
-// Of those, the numbers of the ones that we can compute on.
+// Returns the numbers of the GPUs on which we can compute.
 std::vector<int> UsableGpus();
 
-// kAuto: the first GPU that we can compute on, else the CPU. Errors say why a GPU that was asked
-// for is not to be had.
+// kAuto: the first GPU on which we can compute, else the CPU. Errors say why a requested GPU is not
+// available.
 absl::StatusOr<OpenedMachine> OpenMachine(const MachineRequest& request);
 
 }  // namespace shoal::worker

@@ -1,6 +1,6 @@
 // The functions of NCCL that communicators need. Nothing links the library: programs link
-// nccl_library.cc, which finds it at run time, and tests emulation/emulated_nccl.cc, which is one
-// over the emulated CUDA runtime.
+// nccl_library.cc, which loads it at run time, and tests link emulation/emulated_nccl.cc, which
+// works over the emulated CUDA runtime.
 #pragma once
 
 #include <nccl.h>
@@ -26,7 +26,7 @@ struct Nccl {
   decltype(&::ncclRecv) receive = nullptr;
 };
 
-// NotFound where there is none, with what to do about it.
+// NotFound, with what to do about it, if there is none.
 absl::StatusOr<Nccl> LoadNccl();
 
 }  // namespace shoal::worker

@@ -13,7 +13,7 @@
 namespace shoal::worker {
 namespace {
 
-// The first with communicators whose calls do not block.
+// The first version with nonblocking communicators.
 constexpr int kOldest = NCCL_VERSION(2, 14, 0);
 
 class NcclCollectives final : public Collectives {

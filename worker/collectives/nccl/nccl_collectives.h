@@ -1,9 +1,9 @@
-// Collectives by NCCL, among GPUs of one machine or several.
+// Collectives through NCCL, among GPUs of one machine or several.
 //
-// Communicators are made so that no call blocks (blocking = 0 of NCCL's configuration): a call that
-// goes on in the background is asked after until it is done, the time is up, or the communicator
-// has failed meanwhile. So a dead rank costs the others their timeout at most, and as a rule the
-// few milliseconds until `check` tells.
+// Communicators are made so that no call blocks (blocking = 0 in NCCL's configuration): a call that
+// continues in the background is polled until it is done, the time is up, or the communicator has
+// failed meanwhile. So a dead rank costs the others at most their timeout, and usually the few
+// milliseconds until `check` tells.
 #pragma once
 
 #include <memory>
@@ -14,8 +14,8 @@
 
 namespace shoal::worker {
 
-// `device` (of MakeCudaDevice) must outlive it. NotFound without the library, FailedPrecondition
-// where it is too old.
+// `device` (from MakeCudaDevice) must outlive it. NotFound without the library, FailedPrecondition
+// if it is too old.
 absl::StatusOr<std::unique_ptr<Collectives>> OpenNccl(const Device& device);
 
 }  // namespace shoal::worker

@@ -13,13 +13,13 @@
 namespace shoal::worker {
 namespace {
 
-// Between two questions after a call that goes on in the background: the first, and the longest,
+// Pauses between two polls of a call that continues in the background: the first, and the longest,
 // to which the pause doubles.
 constexpr absl::Duration kFirstPause = absl::Microseconds(20);
 constexpr absl::Duration kLongestPause = absl::Milliseconds(1);
-// Between two looks at what is under way.
+// Pause between two looks at the calls in flight.
 constexpr absl::Duration kLook = absl::Milliseconds(5);
-// For all ranks to agree that it is over; after that it just goes.
+// Time for all ranks to agree that it is over; after that it just ends.
 constexpr absl::Duration kFarewell = absl::Seconds(10);
 
 ncclDataType_t TypeOf(DType dtype) {
@@ -93,7 +93,7 @@ absl::Status NcclCommunicator::Fail(const absl::Status& why) {
   const absl::Status error = error_;
   if (const ncclComm_t failed = std::exchange(communicator_, nullptr); failed != nullptr) {
     mutex_.Unlock();
-    MakeCurrent(device_).IgnoreError();  // of a thread that may have had none
+    MakeCurrent(device_).IgnoreError();  // in a thread that may have had none
     nccl_.abort(failed);
     mutex_.Lock();
   }

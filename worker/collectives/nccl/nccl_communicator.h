@@ -1,8 +1,8 @@
-// A communicator of NCCL. Included by worker/collectives/nccl alone.
+// A communicator of NCCL. Only worker/collectives/nccl includes it.
 //
-// NCCL's handle is guarded by one lock, so that no two calls use it at once; no call of it blocks,
-// and waits between them give the lock up. Each call's event goes to a list; the watching thread
-// takes done ones off it and judges the oldest of the others.
+// One lock guards NCCL's handle, so that no two calls use it at once; none of its calls blocks, and
+// waits between them release the lock. Each call's event goes to a list; the watching thread
+// removes those that are done and checks the oldest of the others.
 #pragma once
 
 #include <deque>
@@ -50,15 +50,15 @@ class NcclCommunicator final : public Communicator {
   NcclCommunicator(const Nccl& nccl, const Device& device, const CommunicatorOptions& options)
       : nccl_(nccl), device_(device), options_(options) {}
   absl::Status Connect() ABSL_LOCKS_EXCLUDED(mutex_);
-  // Puts what `call` puts on the stream, and an event behind it.
+  // Runs `call`, which puts work on the stream, and records an event after it.
   absl::Status Call(Stream& stream, std::string_view what,
                     const std::function<ncclResult_t(ncclComm_t)>& call)
       ABSL_LOCKS_EXCLUDED(mutex_);
-  // Until NCCL's last call is through; its error makes the communicator fail.
+  // Waits until NCCL's last call is complete; its error makes the communicator fail.
   absl::Status Settle(ncclResult_t result, std::string_view what, absl::Duration timeout)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Returns the error that it now has. Lets go of the lock while NCCL aborts, which may wait for
-  // what is on the GPU: others must hear of the failure before that.
+  // Returns the error that it now has. Releases the lock while NCCL aborts, which may wait for work
+  // on the GPU: others must learn of the failure before that.
   absl::Status Fail(const absl::Status& why) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status CheckPeer(int peer, std::string_view what) const;
 
@@ -74,7 +74,7 @@ class NcclCommunicator final : public Communicator {
   ncclComm_t communicator_ ABSL_GUARDED_BY(mutex_) = nullptr;  // null once it has failed
   absl::Status error_ ABSL_GUARDED_BY(mutex_);
   std::deque<Pending> pending_ ABSL_GUARDED_BY(mutex_);
-  absl::Time oldest_since_ ABSL_GUARDED_BY(mutex_);  // when the first of them became that
+  absl::Time oldest_since_ ABSL_GUARDED_BY(mutex_);  // when it became the oldest
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   std::thread thread_;
 };

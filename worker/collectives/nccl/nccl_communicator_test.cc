@@ -23,7 +23,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// Long enough for any machine, where a test must not come to it.
+// Long enough for any machine, in tests that must not reach it.
 constexpr absl::Duration kLong = absl::Seconds(60);
 constexpr absl::Duration kShort = absl::Milliseconds(300);
 
@@ -34,7 +34,7 @@ struct Rank {
   std::unique_ptr<Collectives> collectives;
   std::unique_ptr<Communicator> communicator;
 
-  // Memory of the device with these elements.
+  // Returns device memory with these elements.
   Buffer Upload(const std::vector<float>& values) const {
     Buffer buffer = *device->Allocate(static_cast<int64_t>(values.size()) * 4);
     stream->Copy(buffer.data(), values.data(), buffer.bytes());
@@ -56,7 +56,8 @@ class NcclTest : public ::testing::Test {
     SetEmulatedNccl({});
   }
 
-  // A thread for each rank, on its GPU (by default that of its number); `run` once it is connected.
+  // A thread for each rank, on its GPU (by default that of its number); `run` is called once it is
+  // connected.
   struct Options {
     int ranks = 3;
     std::vector<int> gpus = {0, 1, 2};
@@ -88,7 +89,7 @@ class NcclTest : public ::testing::Test {
         }
         rank.communicator = *std::move(communicator);
         statuses[i] = run(rank);
-        // What a test leaves unfinished must not hold the GPU: the communicator goes first.
+        // What a test leaves unfinished must not hold the GPU: destroy the communicator first.
         rank.communicator.reset();
       });
     }
@@ -163,7 +164,7 @@ TEST_F(NcclTest, ReduceScattersInBothTypes) {
     }
     const Buffer wide = *rank.device->Allocate(12);
     rank.stream->Copy(wide.data(), halves.data(), 12);
-    // In the rank's own part of what it gives.
+    // In the rank's own part of its input.
     std::byte* const in_place = wide.data() + rank.number * 4;
     SHOAL_RETURN_IF_ERROR(rank.communicator->ReduceScatter(wide.data(), in_place, 2, DType::kBF16,
                                                            *rank.stream, "reduce"));
@@ -224,7 +225,7 @@ TEST_F(NcclTest, TwoRanksOnOneGpuAreRefused) {
   }
 }
 
-// What is on the device ends with the communicator, and memory and streams serve on.
+// What is on the device ends with the communicator; memory and streams stay usable.
 absl::Status GatherAndSee(Rank& rank, std::string_view what, int64_t count = 4) {
   const Buffer from = rank.Upload(ValuesOf(rank.number, 8));
   const Buffer to = *rank.device->Allocate(3 * 8 * 4);
@@ -323,7 +324,7 @@ TEST_F(NcclTest, AFailedGpuHoldsNobodyUp) {
     const Buffer to = *rank.device->Allocate(3 * 8 * 4);
     EXPECT_TRUE(rank.stream->Synchronize().ok());
     idle.DecrementCount();
-    if (rank.number == 2) {  // not the first: what a new thread has is that one
+    if (rank.number == 2) {  // not the first: a new thread has that one
       idle.Wait();
       gpu::FailWork(1, cudaErrorIllegalAddress);
       rank.stream->Zero(to.data(), 4);

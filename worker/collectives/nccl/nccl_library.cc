@@ -1,5 +1,5 @@
-// NCCL as it is found when the program runs: where the loader finds it, in the folders of the
-// environment variable SHOAL_CUDA_LIBRARIES, or in ../lib beside the program. It stays loaded.
+// Loads NCCL at run time: from where the loader finds it, from the folders of the environment
+// variable SHOAL_CUDA_LIBRARIES, or from ../lib next to the program. It stays loaded.
 #include "core/base/dynamic_library.h"
 #include "core/base/status.h"
 #include "worker/collectives/nccl/nccl_api.h"

@@ -1,5 +1,5 @@
-// NCCL's results as statuses: one line that says what was done, NCCL's name of the error and what
-// it tells about it.
+// Turns NCCL's results into statuses: one line that says what was done, NCCL's name of the error
+// and its message.
 #pragma once
 
 #include <string>
@@ -10,12 +10,12 @@
 
 namespace shoal::worker {
 
-// ncclInProgress is not for this. `communicator` may be null. Errors of other ranks and of the
-// network are Unavailable; a call or a set of ranks that NCCL does not take is FailedPrecondition.
+// Not for ncclInProgress. `communicator` may be null. Errors of other ranks and of the network are
+// Unavailable; a call or a set of ranks that NCCL does not accept is FailedPrecondition.
 absl::Status ToStatus(const Nccl& nccl, ncclResult_t result, ncclComm_t communicator,
                       std::string_view what);
 
-// "2.28.9"
+// Returns "2.28.9".
 std::string NcclVersionName(int version);
 
 }  // namespace shoal::worker

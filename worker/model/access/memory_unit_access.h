@@ -25,7 +25,7 @@ class MemoryUnitSource : public UnitSource {
   absl::StatusOr<WeightsView> Get(int unit) override;
   void Release(int unit) override;
 
-  // The weights themselves, when they are kept in fp32 (tests change them in place).
+  // The weights themselves, if kept in fp32 (tests change them in place).
   std::span<float> weights(int unit);
   int64_t held() const { return held_; }  // Gets without their Release
 

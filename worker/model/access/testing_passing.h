@@ -1,7 +1,7 @@
-// Weights and gradients that pass through a device's memory, for tests of who orders what by which
-// event: weights are copied in when they are asked for, and spoilt as soon as they are released;
-// gradients are copied out as soon as they are done, and spoilt then. All of that runs on a copy
-// stream, beside the compute.
+// Weights and gradients that pass through a device's memory, to test which events order what.
+// Weights are copied in when they are requested, and overwritten with garbage as soon as they are
+// released; gradients are copied out as soon as they are done, and overwritten then. All of that
+// runs on a copy stream, concurrently with the compute.
 #pragma once
 
 #include <deque>
@@ -55,7 +55,7 @@ class PassingUnitSource final : public UnitSource {
   const std::unique_ptr<Stream> copies_;
 };
 
-// Each contribution by itself, in the order in which they were done.
+// Keeps each contribution separately, in the order in which they were done.
 class PassingGradientSink final : public GradientSink {
  public:
   struct Contribution {
@@ -101,7 +101,7 @@ class PassingGradientSink final : public GradientSink {
     return absl::OkStatus();
   }
 
-  // Waits for them.
+  // Waits for the contributions.
   const std::deque<Contribution>& contributions() {
     copies_->Synchronize().IgnoreError();
     return contributions_;

@@ -7,7 +7,7 @@
 namespace shoal::worker {
 namespace {
 
-// A unit's weights, released when this goes.
+// Holds a unit's weights, and releases them on destruction.
 class Held {
  public:
   Held(UnitSource& source, int unit) : source_(source), unit_(unit), view_(source.Get(unit)) {}

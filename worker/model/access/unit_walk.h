@@ -1,7 +1,6 @@
 // The walk of one microbatch over the units, without the mathematics: the same gets, releases,
-// accumulators and Done calls in the same order as RunMicrobatch (runner.h) makes them. For
-// microbatches that are empty and for devices that are emulated; runner_test.cc holds the two
-// orders against each other.
+// accumulators and Done calls, in the same order, as RunMicrobatch (runner.h) makes them. For empty
+// microbatches and emulated devices; runner_test.cc compares the two orders.
 #pragma once
 
 #include <span>
@@ -17,11 +16,11 @@ class UnitWork {
  public:
   virtual ~UnitWork() = default;
   virtual void Forward(int unit) = 0;
-  // Adds the unit's gradient into the accumulator.
+  // Adds the unit's gradient to the accumulator.
   virtual void Backward(int unit, std::span<float> accumulator) = 0;
 };
 
-// `work` may be null: nothing is done anywhere, and gradients stay zero.
+// `work` may be null: nothing is computed, and gradients stay zero.
 absl::Status WalkUnits(const plan::ModelSpec& spec, UnitSource& source, GradientSink& sink,
                        UnitWork* work);
 

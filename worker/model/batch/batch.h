@@ -1,4 +1,4 @@
-// One microbatch: sequences packed one after the other, padded to nothing. Attention and positions
+// One microbatch: sequences packed one after the other, without padding. Attention and positions
 // are per sequence.
 #pragma once
 
@@ -22,24 +22,25 @@ struct PackedBatch {
   int64_t sequences() const { return static_cast<int64_t>(cu_seqlens.size()) - 1; }
   int64_t target_count() const;
 
-  // Appends a sequence; labels are shifted already and as long as the tokens. An empty one is
-  // ignored.
+  // Appends a sequence; labels must be shifted already and as long as the tokens. Ignores an empty
+  // one.
   void Append(std::span<const int32_t> sequence_tokens, std::span<const int32_t> sequence_labels);
-  // Every successor is a target: labels[i] = tokens[i + 1], and none at the end.
+  // Makes every successor a target: labels[i] = tokens[i + 1], and none at the end.
   void AppendNextToken(std::span<const int32_t> sequence_tokens);
 };
 
-// Sizes agree, sequences are non-empty and in order, ids and labels are within the vocabulary,
-// and there is at least one token. A sequence may be longer than the model's max_positions: rotary
-// embedding has no end, and training on longer ones is how models are extended.
+// Checks that sizes agree, sequences are non-empty and in order, ids and labels are within the
+// vocabulary, and there is at least one token. A sequence may be longer than the model's
+// max_positions: rotary embedding has no end, and training on longer ones is how models are
+// extended.
 absl::Status Validate(const PackedBatch& batch, int64_t vocabulary);
 
-// Position of every token within its sequence.
+// Returns the position of every token within its sequence.
 std::vector<int32_t> Positions(const PackedBatch& batch);
 
-// What running a microbatch gives, besides gradients.
+// The result of a microbatch, besides gradients.
 struct MicrobatchResult {
-  // Sum of the cross entropies of all targets, in nats, not scaled; may be non-finite.
+  // Unscaled sum of the cross entropies of all targets, in nats; may be non-finite.
   double loss_sum = 0;
   int64_t targets = 0;
   int64_t tokens = 0;

@@ -1,4 +1,4 @@
-// How large a microbatch is, as the costs of core/plan/pipeline/pace_costs.h see it.
+// The size of a microbatch, as the costs of core/plan/pipeline/pace_costs.h need it.
 #pragma once
 
 #include "core/plan/pipeline/pace_costs.h"

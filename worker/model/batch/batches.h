@@ -1,4 +1,4 @@
-// From a plan to what the model runs: the samples of one microbatch, packed.
+// Packs the samples of a plan's microbatch for the model.
 #pragma once
 
 #include "absl/status/statusor.h"
@@ -8,9 +8,9 @@
 
 namespace shoal::worker {
 
-// Samples in the plan's order, one sequence each. FailedPrecondition if the file does not have what
-// was planned (samples, tokens, targets): then coordinator and worker look at different data, and
-// training on it would be silently wrong.
+// Packs samples in the plan's order, one sequence each. FailedPrecondition if the file does not
+// match the plan (samples, tokens, targets): then coordinator and worker look at different data,
+// and training on it would be silently wrong.
 absl::StatusOr<PackedBatch> BuildBatch(const formats::TokenFile& file,
                                        const plan::Microbatch& microbatch);
 

@@ -23,8 +23,8 @@ using gpu::emulation::Machine;
 // All ranks that came with one id.
 struct Group {
   struct Member {
-    int device = -1;                   // -1: has not come
-    ncclResult_t error = ncclSuccess;  // told when it is asked
+    int device = -1;                   // -1: has not come yet
+    ncclResult_t error = ncclSuccess;  // returned when asked for
     bool gone = false;
   };
   // Of all ranks: {-1, -1, number}; of messages: {from, to, number}.
@@ -40,19 +40,19 @@ struct Group {
 
 }  // namespace shoal::worker::emulation
 
-// NCCL's header leaves it to NCCL.
+// NCCL's header leaves this type to NCCL.
 struct ncclComm {
   std::shared_ptr<shoal::worker::emulation::Group> group;
   size_t rank = 0;
   bool connecting = true;
   std::function<void()> deferred;                // what the last call has yet to put on its stream
-  std::map<std::pair<int, int>, int64_t> calls;  // so far, by whom they are between
+  std::map<std::pair<int, int>, int64_t> calls;  // so far, by the ranks they connect
 };
 
 namespace shoal::worker::emulation {
 namespace {
 
-// Everything is guarded by the machine's lock.
+// The machine's lock guards everything.
 struct Library {
   EmulatedNccl settings;
   NcclCounters counters;
@@ -71,7 +71,8 @@ Group::Member& MemberOf(ncclComm& communicator) {
   return communicator.group->members[communicator.rank];
 }
 
-// What a rank puts into an operation: of its own number among the calls between these ranks.
+// What a rank contributes to an operation, identified by its number among the calls between these
+// ranks.
 struct Call {
   Kind kind = Kind::kAllGather;
   ncclDataType_t type = ncclFloat32;
@@ -157,7 +158,7 @@ ncclResult_t Enqueue(ncclComm_t communicator, cudaStream_t handle, const Call& c
   return ncclSuccess;
 }
 
-// What the rank waits for ends, and it is not there for the others any more.
+// Ends what the rank waits for, and removes it for the others.
 void Leave(Machine& machine, ncclComm& communicator) ABSL_EXCLUSIVE_LOCKS_REQUIRED(machine.mutex) {
   MemberOf(communicator).gone = true;
   for (const auto& [key, operation] : communicator.group->operations) {
@@ -166,7 +167,7 @@ void Leave(Machine& machine, ncclComm& communicator) ABSL_EXCLUSIVE_LOCKS_REQUIR
     const size_t part = from < 0 ? communicator.rank : rank == from ? 0 : 1;
     const bool own = from < 0 || rank == from || rank == to;
     if (own && operation->parts[part].done != nullptr) {
-      operation->matches = false;  // its memory may go
+      operation->matches = false;  // its memory may be freed
       machine.FinishOutsidePoint(*operation->parts[part].done);
     }
   }

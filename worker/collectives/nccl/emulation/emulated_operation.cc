@@ -23,7 +23,7 @@ size_t BytesOf(ncclDataType_t type) {
   }
 }
 
-// Of what the rank gets of the sum: added in the order of ranks, in fp32.
+// Computes the rank's part of the sum, added in the order of ranks, in fp32.
 template <typename Element>
 std::vector<Element> SumFor(const std::vector<Part>& parts, size_t rank, size_t count) {
   std::vector<Element> sum(count);
@@ -39,7 +39,7 @@ std::vector<Element> SumFor(const std::vector<Part>& parts, size_t rank, size_t 
 
 template <typename Element>
 void ReduceScatter(const std::vector<Part>& parts, size_t count) {
-  std::vector<std::vector<Element>> sums;  // first: a rank's result may lie in what it gave
+  std::vector<std::vector<Element>> sums;  // computed first: a rank's result may lie in its input
   for (size_t rank = 0; rank < parts.size(); ++rank) {
     sums.push_back(SumFor<Element>(parts, rank, count));
   }

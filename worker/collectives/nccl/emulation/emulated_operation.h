@@ -1,5 +1,5 @@
-// One collective or message of the emulated NCCL: what the ranks put into it, and what it does when
-// all have come. Included by the emulation alone; all under the emulated machine's lock.
+// One collective or message of the emulated NCCL: what the ranks contribute, and what it does when
+// all have come. Only the emulation includes it; everything runs under the emulated machine's lock.
 #pragma once
 
 #include <nccl.h>
@@ -25,11 +25,11 @@ struct Operation {
   Kind kind = Kind::kAllGather;
   ncclDataType_t type = ncclFloat32;
   size_t count = 0;
-  bool matches = true;      // else it never happens
+  bool matches = true;      // if false, it never happens
   std::vector<Part> parts;  // by rank; of a message: sender, receiver
 
   bool complete() const;
-  // Moves the data. The GPUs' memory is open.
+  // Moves the data. The GPUs' memory must be accessible.
   void Run() const;
 };
 
