@@ -40,7 +40,8 @@ fi
 missing() {  # packages...: those that are not installed
   local package
   for package in "$@"; do
-    [ "$(dpkg-query -W -f '${db:Status-Abbrev}' "$package" 2>/dev/null | cut -c2)" = i ] || echo "$package"
+    [ "$(dpkg-query -W -f '${db:Status-Abbrev}' "$package" 2>/dev/null | cut -c2)" = i ] ||
+      echo "$package"
   done
 }
 mapfile -t needed < <(missing "${packages[@]}")
@@ -55,13 +56,15 @@ elif [ ${#needed[@]} -eq 0 ]; then
   echo "neither root nor sudo to install ${wanted[*]}: tests that need them will be skipped" >&2
   exit 0
 else
-  echo "these packages are missing, and there is neither root nor sudo to install them: ${needed[*]}" >&2
+  echo "these packages are missing, and there is neither root nor sudo to install them:" \
+    "${needed[*]}" >&2
   exit 1
 fi
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 apt() {
-  "${sudo[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=300 -q "$@" >"$log" 2>&1
+  "${sudo[@]}" env DEBIAN_FRONTEND=noninteractive \
+    apt-get -o DPkg::Lock::Timeout=300 -q "$@" >"$log" 2>&1
 }
 install() {  # packages...
   [ $# -eq 0 ] && return 0
@@ -72,4 +75,5 @@ if ! apt update || ! install ${needed[@]+"${needed[@]}"}; then
   cat "$log" >&2
   [ ${#needed[@]} -eq 0 ] || exit 1
 fi
-install ${wanted[@]+"${wanted[@]}"} || echo "cannot install all of ${wanted[*]}: tests that need them will be skipped" >&2
+install ${wanted[@]+"${wanted[@]}"} ||
+  echo "cannot install all of ${wanted[*]}: tests that need them will be skipped" >&2
