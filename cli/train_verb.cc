@@ -20,6 +20,7 @@
 #include "cli/run/train_report.h"
 #include "core/base/flag_checks.h"
 #include "core/base/status.h"
+#include "core/plan/pipeline/chosen_pipeline.h"
 #include "server/checkpoint/checkpoint.h"
 
 namespace shoal::cli {
@@ -128,6 +129,9 @@ class Training {
       SHOAL_RETURN_IF_ERROR(
           CheckMemory(spec_, job_, machine_.memory->available, planned.stages).status());
     }
+    if (job_.cluster.workers > 0) {
+      pipeline_ = plan::ToMessage({planned.plan.chosen().choice, planned.request.microbatches});
+    }
     report_.OnNotice(Describe(planned));
     if (const std::string warning = WarningOf(planned); !warning.empty()) {
       report_.OnNotice("warning: " + warning);
@@ -161,7 +165,10 @@ class Training {
   absl::Status Submit() {
     rpc::CoordinatorClient client(rpc::Channel::Create(address_, token_, "coordinator"));
     proto::SubmitJobRequest request;
-    request.set_job_yaml(plan::ToYaml(job_));
+    *request.mutable_job() = plan::ToMessage(job_);
+    if (pipeline_.has_value()) {
+      *request.mutable_pipeline() = *pipeline_;
+    }
     std::error_code error;
     request.set_token_file(fs::absolute(data_.path, error).string());
     request.set_stop_after_step(options_.steps);
@@ -290,6 +297,7 @@ class Training {
   Machine machine_;
   std::vector<int> gpus_;  // of the local workers
   worker::PreparedData data_;
+  std::optional<proto::PipelinePlan> pipeline_;  // to submit
   std::unique_ptr<LocalCluster> cluster_;
   rpc::Token token_;
   std::string address_;

@@ -108,7 +108,7 @@ void VisitFields(J& job, const Visit& visit) {
   visit("emulate.speeds", job.emulate.speeds);
 }
 
-struct Place {
+struct FieldPlace {
   Section& section;
   const FieldDescriptor* field;
   const Reflection& reflection;
@@ -116,7 +116,7 @@ struct Place {
   bool is_enum() const { return field->cpp_type() == FieldDescriptor::CPPTYPE_ENUM; }
 };
 
-Place PlaceOf(proto::Job& message, std::string_view path) {
+FieldPlace FieldAt(proto::Job& message, std::string_view path) {
   Section& section = SectionOf(message, path);
   const std::string name(path.substr(path.rfind('.') + 1));
   const FieldDescriptor* const field = section.GetDescriptor()->FindFieldByName(name);
@@ -125,7 +125,7 @@ Place PlaceOf(proto::Job& message, std::string_view path) {
 }
 
 template <typename T>
-void Put(const Place& at, const T& value) {
+void Put(const FieldPlace& at, const T& value) {
   const Reflection& to = at.reflection;
   if constexpr (std::is_enum_v<T>) {
     to.SetEnumValue(&at.section, at.field, static_cast<int>(value));
@@ -150,7 +150,7 @@ void Put(const Place& at, const T& value) {
 }
 
 template <typename T>
-void Take(const Place& at, T& value) {
+void Take(const FieldPlace& at, T& value) {
   const Reflection& from = at.reflection;
   if constexpr (std::is_enum_v<T>) {
     value = static_cast<T>(from.GetEnumValue(at.section, at.field));
@@ -176,7 +176,7 @@ void Take(const Place& at, T& value) {
 proto::Job ToMessage(const Job& job) {
   proto::Job message;
   VisitFields(
-      job, [&](std::string_view path, const auto& value) { Put(PlaceOf(message, path), value); });
+      job, [&](std::string_view path, const auto& value) { Put(FieldAt(message, path), value); });
   message.mutable_data()->mutable_fields()->insert(job.data.fields.begin(), job.data.fields.end());
   message.mutable_service()->set_wire_type(
       job.service.wire_type_auto              ? proto::ServiceOptions::WIRE_AUTO
@@ -209,7 +209,7 @@ Job JobOf(const proto::Job& given) {
   proto::Job message = given;
   Job job;
   VisitFields(job,
-              [&](std::string_view path, auto& value) { Take(PlaceOf(message, path), value); });
+              [&](std::string_view path, auto& value) { Take(FieldAt(message, path), value); });
   job.data.fields = {message.data().fields().begin(), message.data().fields().end()};
   const auto wire_type = message.service().wire_type();
   job.service.wire_type_auto = wire_type == proto::ServiceOptions::WIRE_AUTO;

@@ -349,44 +349,31 @@ void ForEachValue(const Section& section, const KeyVisitor& visit, const std::st
 }
 
 absl::Status ReadValue(const YAML::Node& node, Section& section, const FieldDescriptor& field) {
-  const Reflection& reflection = *section.GetReflection();
+  const auto set = [&](auto setter, auto value) {
+    if (value.ok()) {
+      (section.GetReflection()->*setter)(&section, &field, *std::move(value));
+    }
+    return value.status();
+  };
   if (field.is_repeated()) {
     return field.is_map() ? ReadMap(node, section, field) : ReadList(node, section, field);
   }
   switch (field.cpp_type()) {
-    case FieldDescriptor::CPPTYPE_INT64: {
-      SHOAL_ASSIGN_OR_RETURN(const int64_t value, OptionsOf(field).kind() == Key::BYTES
-                                                      ? ParseByteCount(node, IntegersOf(field))
-                                                      : ParseInteger(node, IntegersOf(field)));
-      reflection.SetInt64(&section, &field, value);
-      break;
-    }
-    case FieldDescriptor::CPPTYPE_UINT64: {
-      SHOAL_ASSIGN_OR_RETURN(const uint64_t value, ParseSeed(node));
-      reflection.SetUInt64(&section, &field, value);
-      break;
-    }
-    case FieldDescriptor::CPPTYPE_DOUBLE: {
-      SHOAL_ASSIGN_OR_RETURN(const double value, ReadDouble(node, field));
-      reflection.SetDouble(&section, &field, value);
-      break;
-    }
-    case FieldDescriptor::CPPTYPE_BOOL: {
-      SHOAL_ASSIGN_OR_RETURN(const bool value, ParseBoolean(node));
-      reflection.SetBool(&section, &field, value);
-      break;
-    }
-    case FieldDescriptor::CPPTYPE_ENUM: {
-      SHOAL_ASSIGN_OR_RETURN(const int value, ReadEnum(node, *field.enum_type()));
-      reflection.SetEnumValue(&section, &field, value);
-      break;
-    }
-    default: {
-      SHOAL_ASSIGN_OR_RETURN(std::string value, ReadText(node, field));
-      reflection.SetString(&section, &field, std::move(value));
-    }
+    case FieldDescriptor::CPPTYPE_INT64:
+      return set(&Reflection::SetInt64, OptionsOf(field).kind() == Key::BYTES
+                                            ? ParseByteCount(node, IntegersOf(field))
+                                            : ParseInteger(node, IntegersOf(field)));
+    case FieldDescriptor::CPPTYPE_UINT64:
+      return set(&Reflection::SetUInt64, ParseSeed(node));
+    case FieldDescriptor::CPPTYPE_DOUBLE:
+      return set(&Reflection::SetDouble, ReadDouble(node, field));
+    case FieldDescriptor::CPPTYPE_BOOL:
+      return set(&Reflection::SetBool, ParseBoolean(node));
+    case FieldDescriptor::CPPTYPE_ENUM:
+      return set(&Reflection::SetEnumValue, ReadEnum(node, *field.enum_type()));
+    default:
+      return set(&Reflection::SetString, ReadText(node, field));
   }
-  return absl::OkStatus();
 }
 
 YAML::Node NodeOf(const Section& section, const FieldDescriptor& field) {

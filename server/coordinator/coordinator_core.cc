@@ -23,7 +23,7 @@ absl::StatusOr<proto::SubmitJobReply> CoordinatorCore::Submit(
         "checkpoint.directory",
         newest->path);
   }
-  SHOAL_RETURN_IF_ERROR(environment_.store.BeginJob(job.job_yaml, job.token_file));
+  SHOAL_RETURN_IF_ERROR(environment_.store.BeginJob(plan::ToYaml(job.job), job.token_file));
   if (newest.has_value()) {
     LogInfo("going on from {}", newest->path);
     SHOAL_RETURN_IF_ERROR(

@@ -9,6 +9,7 @@
 #include "core/model/huggingface/hf_model.h"
 #include "core/plan/memory/server_memory.h"
 #include "core/transport/registry/job_transport.h"
+#include "google/protobuf/util/message_differencer.h"
 #include "server/checkpoint/checkpoint.h"
 #include "server/service/parameter_service.h"
 
@@ -101,7 +102,7 @@ absl::StatusOr<Source> OpenSource(const plan::Job& job, const std::string& check
 absl::StatusOr<proto::ConfigureReply> ParameterService::ConfigureLocked(
     const proto::ConfigureRequest& request) {
   if (configuration_ != nullptr) {
-    if (request.SerializeAsString() == configuration_->request.SerializeAsString()) {
+    if (google::protobuf::util::MessageDifferencer::Equals(request, configuration_->request)) {
       return configuration_->reply;
     }
     return FailedPrecondition(
@@ -129,7 +130,7 @@ ParameterService::BuildConfiguration(const proto::ConfigureRequest& request) {
   auto configuration = std::make_unique<Configuration>();
   configuration->request = request;
   SHOAL_ASSIGN_OR_RETURN(configuration->job,
-                         plan::ParseJob(request.job_yaml(), "the coordinator's job"));
+                         plan::FromMessage(request.job(), "the coordinator's job"));
   const plan::Job& job = configuration->job;
   if (request.servers() < 1 || request.server_index() < 0 ||
       request.server_index() >= request.servers()) {

@@ -191,7 +191,7 @@ TEST_F(InGpuClientsTest, AreGrantedThereWhatIsPlannedThere) {
       job.service.wire_type = wire;
       job.service.gradient_type = gradient;
       proto::ConfigureRequest request = cluster.ConfigureRequest(0);
-      request.set_job_yaml(plan::ToYaml(job));
+      *request.mutable_job() = plan::ToMessage(job);
       const int64_t before = gpu::Counters().allocated_bytes;
       const auto configured = cluster.service(0).Configure(request);
       ASSERT_TRUE(configured.ok()) << configured.status();
@@ -268,7 +268,7 @@ TEST_F(InGpuClientsTest, OneThatDoesNotCloseEarlierSlotsPushesOverTheHost) {
   plan::Job job = cluster.job();
   job.cluster.workers = 2;
   proto::ConfigureRequest request = cluster.ConfigureRequest(0);
-  request.set_job_yaml(plan::ToYaml(job));
+  *request.mutable_job() = plan::ToMessage(job);
   ASSERT_TRUE(cluster.service(0).Configure(request).ok());
   ASSERT_TRUE(cluster.BeginAttempt(1, 1).ok());
   const int64_t before = gpu::Counters().allocated_bytes;
@@ -305,7 +305,7 @@ TEST_F(InGpuClientsTest, ManyPushThereWhereTheJobDoesNotSayHowManyThereAre) {
   plan::Job job = cluster.job();
   job.cluster = {.servers = 0, .workers = 0, .local = false, .coordinator = "127.0.0.1:7700"};
   proto::ConfigureRequest request = cluster.ConfigureRequest(0);
-  request.set_job_yaml(plan::ToYaml(job));
+  *request.mutable_job() = plan::ToMessage(job);
   ASSERT_TRUE(cluster.service(0).Configure(request).ok());
   std::vector<std::unique_ptr<TestingClient>> clients;
   for (uint64_t i = 1; i <= 5; ++i) {

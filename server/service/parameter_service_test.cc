@@ -111,7 +111,7 @@ TEST_F(ParameterServiceTest, ConfigureRefusesWhatCannotBe) {
   request = cluster.ConfigureRequest(0);
   request.set_server_index(1);
   EXPECT_FALSE(cluster.service(0).Configure(request).ok());
-  request.set_job_yaml("model: [");
+  request.mutable_job()->clear_model();
   EXPECT_FALSE(cluster.service(0).Configure(request).ok());
   // None of these left it unusable.
   ASSERT_OK(cluster.Configure());

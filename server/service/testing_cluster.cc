@@ -57,7 +57,7 @@ TestingCluster::TestingCluster(const std::string& folder, int servers, plan::Acc
 proto::ConfigureRequest TestingCluster::ConfigureRequest(int server,
                                                          const std::string& checkpoint) const {
   proto::ConfigureRequest request;
-  request.set_job_yaml(plan::ToYaml(job_));
+  *request.mutable_job() = plan::ToMessage(job_);
   request.set_server_index(server);
   request.set_servers(servers());
   request.set_checkpoint(checkpoint);

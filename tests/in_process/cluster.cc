@@ -251,7 +251,7 @@ absl::StatusOr<ClusterRun> Train(plan::Job job, const std::string& token_file,
   }
   rpc::CoordinatorClient client(rpc::Channel::Create(coordinator->address(), token, "coordinator"));
   proto::SubmitJobRequest submit;
-  submit.set_job_yaml(plan::ToYaml(job));
+  *submit.mutable_job() = plan::ToMessage(job);
   submit.set_token_file(token_file);
   submit.set_trace(options.trace);
   SHOAL_RETURN_IF_ERROR(client.SubmitJob(submit).status());

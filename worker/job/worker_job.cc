@@ -90,7 +90,7 @@ void WorkerJob::Cancel(const absl::Status& why) {
 }
 
 absl::Status WorkerJob::Load(const proto::JoinJobReply& join) {
-  SHOAL_ASSIGN_OR_RETURN(job_, plan::ParseJob(join.job_yaml(), "the coordinator's job"));
+  SHOAL_ASSIGN_OR_RETURN(job_, plan::FromMessage(join.job(), "the coordinator's job"));
   gpu_job_ = transport::IsGpuJob(job_);
   SHOAL_ASSIGN_OR_RETURN(spec_, formats::ReadModelSpec(job_.model));
   units_ = plan::BuildUnits(spec_);
@@ -103,7 +103,11 @@ absl::Status WorkerJob::Load(const proto::JoinJobReply& join) {
   }
   if (job_.cluster.pipeline.enabled()) {
     SHOAL_ASSIGN_OR_RETURN(group_, GroupFrom(join, options_.incarnation));
-    SHOAL_ASSIGN_OR_RETURN(pipeline_, PipelineFrom(join, spec_, job_));
+    SHOAL_ASSIGN_OR_RETURN(pipeline_, plan::FromMessage(join.pipeline(), spec_, job_));
+    if (group_.stages() != pipeline_->choice.stages) {
+      return InvalidArgument("the coordinator makes a group of {} stages, the job has {}",
+                             group_.stages(), pipeline_->choice.stages);
+    }
   }
   return absl::OkStatus();
 }

@@ -123,13 +123,13 @@ class WorkerJob {
   std::unique_ptr<formats::TokenFile> data_;
   int64_t registered_bytes_ = 0;  // with transports, as planned
   std::vector<std::unique_ptr<transport::Transport>> transports_;
-  std::vector<std::string> unavailable_;    // the job's others, with the reason
-  StageGroup group_;                        // where the job has a pipeline
-  bool told_passed_host_ = false;           // in metrics, of the stage's messages
-  std::optional<ChosenPipeline> pipeline_;  // likewise
-  OpenedMachine machine_;                   // until the model has it
-  bool may_exchange_ = false;               // as the job says, whatever this worker computes on
-  bool stages_may_exchange_ = false;        // likewise
+  std::vector<std::string> unavailable_;          // the job's others, with the reason
+  StageGroup group_;                              // where the job has a pipeline
+  bool told_passed_host_ = false;                 // in metrics, of the stage's messages
+  std::optional<plan::ChosenPipeline> pipeline_;  // likewise
+  OpenedMachine machine_;                         // until the model has it
+  bool may_exchange_ = false;         // as the job says, whatever this worker computes on
+  bool stages_may_exchange_ = false;  // likewise
   // Either of them: a stage of a pipeline, or the whole model.
   std::unique_ptr<StageJob> stage_;
   std::unique_ptr<MicrobatchModel> model_;

@@ -31,6 +31,7 @@
 #include "core/base/clock.h"
 #include "core/base/phase_clock.h"
 #include "core/job/job.h"
+#include "core/plan/pipeline/chosen_pipeline.h"
 #include "core/plan/pipeline/planner.h"
 #include "core/transport/transport.h"
 #include "proto/coordinator.pb.h"
@@ -49,23 +50,11 @@
 
 namespace shoal::worker {
 
-// What the coordinator chose for the job's pipeline, and what it was planned for.
-struct ChosenPipeline {
-  plan::PipelineChoice choice;
-  std::vector<plan::MicrobatchSize> heaviest;
-
-  // Units by chunk of that stage.
-  std::vector<plan::UnitRange> ChunksOf(int stage) const;
-};
-// InvalidArgument for what is not one of this model and job.
-absl::StatusOr<ChosenPipeline> PipelineFrom(const proto::JoinJobReply& join,
-                                            const plan::ModelSpec& spec, const plan::Job& job);
-
 class StageJob {
  public:
   struct Options {
     StageGroup group;
-    ChosenPipeline pipeline;
+    plan::ChosenPipeline pipeline;
     std::vector<transport::Transport*> transports;  // in order of preference
     std::vector<std::string> unavailable;           // the job's others, with the reason
     std::unique_ptr<StagePort> port;                // null with one stage

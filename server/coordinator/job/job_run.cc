@@ -87,7 +87,7 @@ void JobRun::Start(std::vector<Member> servers, std::vector<Member> workers) {
     RequestPlan(version_ + 1);
   }
   proto::ConfigureRequest request;
-  request.set_job_yaml(job_.job_yaml);
+  *request.mutable_job() = plan::ToMessage(job_.job);
   request.set_servers(static_cast<int>(servers_.size()));
   FillShardMap(job_.shard_map, *request.mutable_shard_map());
   if (newest_checkpoint_.has_value()) {
@@ -178,7 +178,7 @@ std::optional<proto::JoinJobReply> JobRun::Join(uint64_t incarnation) const {
     return std::nullopt;
   }
   reply.set_ready(true);
-  reply.set_job_yaml(job_.job_yaml);
+  *reply.mutable_job() = plan::ToMessage(job_.job);
   reply.set_token_file(job_.token_file);
   reply.set_workers(static_cast<int>(workers_.size()));
   for (size_t server = 0; server < servers_.size(); ++server) {

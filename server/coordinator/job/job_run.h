@@ -49,7 +49,6 @@ namespace shoal::server {
 // A submitted job with everything that was read for it.
 struct LoadedJob {
   plan::Job job;
-  std::string job_yaml;  // as submitted: what members get and checkpoints keep
   std::string token_file;
   bool trace = false;  // workers report spans
   // For that many servers; the number is known once the job is submitted.
