@@ -20,6 +20,7 @@
 #include "cli/run/train_report.h"
 #include "core/base/flag_checks.h"
 #include "core/base/status.h"
+#include "core/plan/pipeline/chosen_pipeline.h"
 #include "server/checkpoint/checkpoint.h"
 
 namespace shoal::cli {
