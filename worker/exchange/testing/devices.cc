@@ -1,4 +1,4 @@
-#include "worker/exchange/testing_devices.h"
+#include "worker/exchange/testing/devices.h"
 
 #include "worker/backend/cpu/cpu_device.h"
 #include "worker/ops/testing/late_device.h"

@@ -12,7 +12,7 @@
 #include "client/parameter_client.h"
 #include "client/testing/client_rig.h"
 #include "core/base/phase_clock.h"
-#include "core/base/status_testing.h"
+#include "core/base/testing/status.h"
 #include "core/model/unit_shards.h"
 #include "worker/backend/backend.h"
 #include "worker/exchange/collective_sink.h"

@@ -1,4 +1,4 @@
-#include "worker/exchange/testing_device_access.h"
+#include "worker/exchange/testing/device_access.h"
 
 #include "core/transport/registry/registry.h"
 

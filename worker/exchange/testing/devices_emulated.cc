@@ -1,7 +1,7 @@
 #include "core/gpu/fake_cuda/emulated_gpu.h"
 #include "core/transport/cuda/testing/emulated_gpu_memory.h"
 #include "worker/backend/cuda/cuda_device.h"
-#include "worker/exchange/testing_devices.h"
+#include "worker/exchange/testing/devices.h"
 
 namespace shoal::worker {
 

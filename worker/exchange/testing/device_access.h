@@ -1,5 +1,5 @@
 // What tests of source and sink between a device's memory and the service have in common: servers,
-// a client and a device, which the program chooses (testing_devices.h). Each test runs through
+// a client and a device, which the program chooses (devices.h). Each test runs through
 // pinned memory, and directly into and out of the device's where transports reach that.
 #pragma once
 
@@ -14,7 +14,7 @@
 #include "gtest/gtest.h"
 #include "worker/backend/backend.h"
 #include "worker/exchange/layer_meetings.h"
-#include "worker/exchange/testing_devices.h"
+#include "worker/exchange/testing/devices.h"
 
 namespace shoal::worker {
 

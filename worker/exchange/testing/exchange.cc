@@ -1,4 +1,4 @@
-#include "worker/exchange/testing_exchange.h"
+#include "worker/exchange/testing/exchange.h"
 
 #include <thread>
 #include <utility>
@@ -9,7 +9,7 @@
 #include "worker/backend/cuda/cuda_device.h"
 #include "worker/collectives/nccl/emulation/emulated_nccl.h"
 #include "worker/collectives/nccl/nccl_collectives.h"
-#include "worker/exchange/client_memory.h"
+#include "worker/exchange/direct_ways.h"
 
 namespace shoal::worker {
 namespace {
