@@ -2,7 +2,7 @@
 
 #include <set>
 
-#include "cli/run/verb_testing.h"
+#include "cli/testing/command_line.h"
 #include "core/base/file.h"
 
 namespace shoal::cli {

@@ -12,8 +12,8 @@
 #include "core/transport/push_header.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "server/service/testing_client.h"
-#include "server/service/testing_cluster.h"
+#include "server/service/testing/client.h"
+#include "server/service/testing/cluster.h"
 
 namespace shoal::server {
 namespace {

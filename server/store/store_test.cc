@@ -1,4 +1,4 @@
-// The store over whichever state this program is linked to (testing_state.h).
+// The store over whichever state this program is linked to (testing/state.h).
 #include "server/store/store.h"
 
 #include <atomic>
@@ -11,7 +11,7 @@
 #include "core/model/model_spec.h"
 #include "gtest/gtest.h"
 #include "server/store/page_buffer.h"
-#include "server/store/testing_state.h"
+#include "server/store/testing/state.h"
 
 namespace shoal::server {
 namespace {

@@ -1,4 +1,4 @@
-#include "worker/ops/cuda/matmul/matmul_testing.h"
+#include "worker/ops/cuda/matmul/testing/products.h"
 
 #include <cmath>
 #include <limits>

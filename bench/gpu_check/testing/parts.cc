@@ -1,4 +1,4 @@
-#include "bench/gpu_check/testing_parts.h"
+#include "bench/gpu_check/testing/parts.h"
 
 #include <filesystem>
 

@@ -1,4 +1,4 @@
-#include "server/store/testing_state.h"
+#include "server/store/testing/state.h"
 
 #include "server/store/host_state.h"
 

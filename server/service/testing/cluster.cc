@@ -1,4 +1,4 @@
-#include "server/service/testing_cluster.h"
+#include "server/service/testing/cluster.h"
 
 #include <filesystem>
 

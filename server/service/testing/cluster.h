@@ -12,7 +12,7 @@
 #include "core/model/model_spec.h"
 #include "core/transport/transport.h"
 #include "server/service/parameter_service.h"
-#include "server/service/testing_client.h"
+#include "server/service/testing/client.h"
 
 namespace shoal::server {
 

@@ -1,4 +1,4 @@
-#include "worker/pipeline/links/testing_group.h"
+#include "worker/pipeline/links/testing/group.h"
 
 #include <thread>
 

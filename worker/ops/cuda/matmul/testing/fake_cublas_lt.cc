@@ -1,4 +1,4 @@
-#include "worker/ops/cuda/matmul/fake_cublas_lt.h"
+#include "worker/ops/cuda/matmul/testing/fake_cublas_lt.h"
 
 #include <algorithm>
 #include <chrono>

@@ -2,7 +2,7 @@
 // Finalize, everything that is referred to is final), finds by the graph's tensors which pass of
 // attention it is, and computes that from the tensors' own dimensions, strides and offsets, as a
 // launch on the stream.
-#include "worker/ops/cuda/attention/cudnn/fake_cudnn.h"
+#include "worker/ops/cuda/attention/cudnn/testing/fake_cudnn.h"
 
 #include <array>
 #include <cmath>
@@ -14,7 +14,7 @@
 
 #include "core/gpu/kernel/kernel.h"
 #include "worker/ops/cuda/attention/cudnn/cudnn_attention.h"
-#include "worker/ops/cuda/attention/fused_testing.h"
+#include "worker/ops/cuda/attention/testing/fused.h"
 
 namespace shoal::worker::cuda {
 namespace {

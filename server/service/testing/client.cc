@@ -1,4 +1,4 @@
-#include "server/service/testing_client.h"
+#include "server/service/testing/client.h"
 
 #include <algorithm>
 #include <cstring>

@@ -1,4 +1,4 @@
-#include "server/store/testing_state.h"
+#include "server/store/testing/state.h"
 
 #include "core/gpu/testing/gpu.h"
 #include "server/store/cuda/cuda_state.h"
