@@ -29,8 +29,8 @@ if(SHOAL_PRECOMPILED)
     <absl/base/thread_annotations.h> <absl/container/flat_hash_map.h> <absl/status/status.h>
     <absl/status/statusor.h> <absl/strings/str_cat.h> <absl/synchronization/mutex.h>
     <absl/time/clock.h> <absl/time/time.h> <fmt/format.h>)
-  # GCC forgets that a precompiled header is the system's, and warns where it guesses wrong of strings
-  # that the library copies (GCC bug 105329).
+  # GCC forgets that a precompiled header is the system's, and warns where it guesses wrong of
+  # strings that the library copies (GCC bug 105329).
   target_compile_options(shoal_flags INTERFACE -Wno-array-bounds)
   # What defines macros that these headers read: all libraries and tests link it.
   set(links shoal_flags absl::flat_hash_map absl::statusor absl::synchronization fmt::fmt
