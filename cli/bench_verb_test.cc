@@ -4,7 +4,7 @@
 #include <cstdlib>
 #include <set>
 
-#include "cli/run/verb_testing.h"
+#include "cli/testing/command_line.h"
 #include "core/base/file.h"
 #include "core/base/process/subprocess.h"
 

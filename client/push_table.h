@@ -27,21 +27,13 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "client/handshake.h"
+#include "client/options.h"
 #include "client/registered_memory.h"
 #include "client/unit_layout.h"
 #include "core/transport/data_layout.h"
 #include "core/transport/transport.h"
 
 namespace shoal::client {
-
-// Told when a gradient given to PushAsync or PushInPlace is not needed any more (it lies in
-// parcels, or is acknowledged, or the push was dropped). Called without locks held, from an I/O
-// thread or from within BeginStep.
-class GradientReturn {
- public:
-  virtual ~GradientReturn() = default;
-  virtual void Returned(int unit, const void* gradient) = 0;
-};
 
 class PushTable {
  public:

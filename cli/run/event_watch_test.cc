@@ -1,6 +1,6 @@
 #include "cli/run/event_watch.h"
 
-#include "cli/fake_coordinator.h"
+#include "cli/testing/fake_coordinator.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 

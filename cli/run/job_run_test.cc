@@ -2,9 +2,9 @@
 
 #include <sstream>
 
-#include "cli/fake_coordinator.h"
 #include "cli/run/stop_signals.h"
 #include "cli/run/train_report.h"
+#include "cli/testing/fake_coordinator.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"

@@ -9,7 +9,7 @@
 #include "core/base/random.h"
 #include "core/base/status.h"
 #include "gtest/gtest.h"
-#include "server/service/testing_cluster.h"
+#include "server/service/testing/cluster.h"
 
 namespace shoal::server {
 namespace {

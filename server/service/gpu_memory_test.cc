@@ -17,7 +17,7 @@
 #include "core/transport/cuda/testing/emulated_gpu_memory.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "server/service/testing_cluster.h"
+#include "server/service/testing/cluster.h"
 
 namespace shoal::server {
 namespace {

@@ -14,8 +14,8 @@
 #include "core/transport/registry/registry.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "server/service/testing_client.h"
-#include "server/service/testing_cluster.h"
+#include "server/service/testing/client.h"
+#include "server/service/testing/cluster.h"
 
 namespace shoal::server {
 namespace {

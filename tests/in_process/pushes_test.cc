@@ -20,7 +20,7 @@
 #include "core/transport/registry/registry.h"
 #include "core/transport/testing/fault_transport.h"
 #include "gtest/gtest.h"
-#include "server/service/testing_cluster.h"
+#include "server/service/testing/cluster.h"
 
 namespace shoal::testing {
 namespace {

@@ -1,7 +1,6 @@
 // A worker's part in a pipeline: its stage's model, the memory and the runner that execute the
-// stage's list, and the links to the other stages of its group. WorkerJob owns one where the job
-// has a pipeline (cluster.pipeline), with one stage too, and gives it weights and takes its
-// gradients.
+// stage's list, and the links to the other stages of its group. The step runner of a job with a
+// pipeline (cluster.pipeline) has one, with one stage too, and hands it source and sink.
 //
 // Where stages have a GPU each and NCCL, their messages go from GPU to GPU, and the links carry
 // just words about them (worker/pipeline/links/communicator_links.h); otherwise the links carry the

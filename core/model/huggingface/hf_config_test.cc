@@ -1,6 +1,6 @@
 #include "core/base/file.h"
 #include "core/model/huggingface/hf_model.h"
-#include "core/model/huggingface/testing.h"
+#include "core/model/huggingface/testing/files.h"
 #include "nlohmann/json.hpp"
 
 namespace shoal::formats {

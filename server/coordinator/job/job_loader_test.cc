@@ -8,7 +8,7 @@
 #include "core/base/status.h"
 #include "core/data/token_file.h"
 #include "core/model/huggingface/hf_model.h"
-#include "core/model/huggingface/testing.h"
+#include "core/model/huggingface/testing/files.h"
 #include "core/model/partition.h"
 #include "core/plan/step/emulation.h"
 #include "gmock/gmock.h"

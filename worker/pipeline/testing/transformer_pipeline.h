@@ -1,6 +1,6 @@
 // A step of a small transformer for tests: by one worker, and in a pipeline whose stages are
 // threads of this process, each on a machine of its own. Weights and gradients pass through the
-// devices' memory (worker/model/access/testing_passing.h), memory that is given back is filled with
+// devices' memory (worker/model/access/testing/passing.h), memory that is given back is filled with
 // NaN, copies and messages come late.
 #pragma once
 
