@@ -1,5 +1,5 @@
-// What a model runs on: a device and the operators that compute on it. Whoever makes one gives it
-// to a Transformer, which owns it from then on.
+// What a model runs on: a device and the operators that compute on it. Its maker passes it to a
+// Transformer, which then owns it.
 #pragma once
 
 #include <cstdint>
@@ -12,10 +12,10 @@ namespace shoal::worker {
 
 struct Machine {
   std::unique_ptr<Device> device;
-  std::unique_ptr<Ops> ops;  // on the device; goes first
+  std::unique_ptr<Ops> ops;  // on the device; destroyed first
 };
 
-// `threads` counts the caller's, 0 means one per available core; `memory_budget_bytes` is for what
+// `threads` includes the caller, 0 means one per available core; `memory_budget_bytes` is for what
 // the model takes besides weights and gradients, 0: no limit but the machine's.
 Machine MakeCpuMachine(int threads = 0, int64_t memory_budget_bytes = 0);
 

@@ -1,23 +1,27 @@
-// The operators of the model, forward and backward side by side: what a backend has to implement.
-// One indirect call an operator; the CPU implementation (ops/cpu, one operator per file) is the
-// oracle for any other.
+// The operators of the model, each forward with its backward: what a backend has to implement. One
+// indirect call per operator; the CPU implementation (ops/cpu, one operator per file) is the oracle
+// for any other.
 //
 // Conventions, here and in every file of ops/:
-//   T tokens (rows), H hidden size, I intermediate size, V vocabulary, D head size, Q = heads x D,
-//   KV = kv_heads x D. dX is the gradient of X. "ADDED" means the destination is accumulated into;
-//   everything else is overwritten. Activations, their gradients and weights are in the compute
-//   type (fp32 or bf16, one for all); weight gradients are fp32 and always ADDED; sums, softmax and
-//   norms are computed in fp32. Pointers are device memory. Padding: T may count rows that belong
-//   to no sequence (a microbatch is padded so that few shapes occur). They hold finite values, and
-//   their gradients are zero, so they add nothing to any weight gradient.
+// - T tokens (rows), H hidden size, I intermediate size, V vocabulary, D head size, Q = heads x D,
+//   KV = kv_heads x D. dX is the gradient of X.
+// - "ADDED" means that the destination is accumulated into; everything else is overwritten.
+// - Activations, their gradients and weights are in the compute type (fp32 or bf16, one for all);
+//   weight gradients are fp32 and always ADDED; sums, softmax and norms are computed in fp32.
+// - Pointers are device memory.
+// - Padding: T may include rows that belong to no sequence (a microbatch is padded so that few
+//   shapes occur). They hold finite values, and their gradients are zero, so they add nothing to
+//   any weight gradient.
 //
-// Work runs in order on the one stream the table was made for. Operators return nothing: shapes are
-// checked (a wrong one is a programmer's error), and what the machine refuses (memory, a kernel) is
-// kept and returned by Check and Finish. On a GPU an operator returns when its work is on the
-// stream: device memory that it was given is in use until that is done, spans of the host no longer
-// than the call. Deterministic: the same input gives the same bits in every run with the same
-// number of threads; an input-gradient call plus a weight-gradient call give the bits of the two
-// together, in either order. Threads: one caller at a time.
+// Work runs in order on the one stream for which the table was made. Operators return nothing:
+// shapes are checked (a wrong one is a programmer's error), and what the machine refuses (memory, a
+// kernel) is kept and returned by Check and Finish. On a GPU an operator returns when its work is
+// on the stream: device memory passed to it is in use until that work is done, spans of the host
+// only during the call.
+//
+// Deterministic: the same input gives the same bits in every run with the same number of threads;
+// an input-gradient call plus a weight-gradient call give the bits of the two together, in either
+// order. Threads: one caller at a time.
 #pragma once
 
 #include <cstdint>
@@ -29,9 +33,9 @@
 
 namespace shoal::worker {
 
-// C[m, n] = op(A)[m, k] op(B)[k, n], plus `addend` [m, n] where it has data, or ADDED to C (fp32 C
-// alone). A and B share a type; C has that type or fp32, and the addend C's. The addend is other
-// memory than C; where C is bf16, the product may be rounded to that before it is added.
+// C[m, n] = op(A)[m, k] op(B)[k, n], plus `addend` [m, n] if it has data, or ADDED to C (only fp32
+// C). A and B share a type; C has that type or fp32, and the addend C's. The addend must be other
+// memory than C; if C is bf16, the product may be rounded to that before the addition.
 struct MatmulArgs {
   ConstMatrix a;
   ConstMatrix b;
@@ -53,7 +57,7 @@ struct AttentionShape {
   int64_t qkv_size() const { return q_size() + 2 * kv_size(); }
 };
 
-// What RotaryForward turned heads by.
+// By what RotaryForward turned heads.
 struct Rotation {
   const int32_t* positions = nullptr;  // [T]; null: nothing was turned
   const float* cosines = nullptr;      // [*, D/2]
@@ -66,13 +70,12 @@ class Ops {
   virtual Stream& stream() = 0;
   // Waits for all work and returns the first failure since the last call of this or Check.
   virtual absl::Status Finish() = 0;
-  // The same of what is known to have failed by now, without waiting.
+  // Same as Finish for what is known to have failed by now, without waiting.
   virtual absl::Status Check() = 0;
 
   virtual void Matmul(const MatmulArgs& args) = 0;
 
-  // out[i, :] = table[tokens[i], :] for i < tokens, zero for the rows after that. Ids are checked
-  // by the caller.
+  // out[i, :] = table[tokens[i], :] for i < tokens, zero for later rows. The caller checks ids.
   virtual void EmbeddingForward(const int32_t* tokens, int64_t token_count, ConstMatrix table,
                                 Matrix out) = 0;
   // d_table[tokens[i], :] ADDED d_out[i, :], in order of i.
@@ -83,14 +86,14 @@ class Ops {
   virtual void RmsNormForward(ConstMatrix x, ConstVector weight, double epsilon, Matrix y,
                               float* inverse_rms) = 0;
   // d_x = residual + (the norm's gradient); residual.data may be null. d_x may be the same matrix
-  // as d_y or residual. d_weights[plan::NormPartials(T), H], fp32 and dense, is overwritten: its
-  // column sums are the weight's gradient, for AddColumnSums at any later time.
+  // as d_y or residual. Overwrites d_weights[plan::NormPartials(T), H], fp32 and dense: its column
+  // sums are the weight's gradient, for AddColumnSums at any later time.
   virtual void RmsNormBackward(ConstMatrix d_y, ConstMatrix x, ConstVector weight,
                                const float* inverse_rms, ConstMatrix residual, Matrix d_x,
                                Matrix d_weights) = 0;
 
-  // In place on the first `rotated_heads` heads of x: the pair (j, j + D/2) of a head of token t
-  // turns by the angle whose cosine and sine are at [positions[t], j] of the tables [*, D/2].
+  // In place on the first `rotated_heads` heads of x: turns the pair (j, j + D/2) of a head of
+  // token t by the angle whose cosine and sine are at [positions[t], j] of the tables [*, D/2].
   // AttentionBackward turns the gradient back.
   virtual void RotaryForward(Matrix x, int64_t rotated_heads, int64_t head_dim,
                              const int32_t* positions, const float* cosines,
@@ -98,9 +101,8 @@ class Ops {
 
   // Causal attention within each sequence [cu_seqlens[s], cu_seqlens[s+1]) and never across; scale
   // 1/sqrt(D). qkv[T, Q + 2 KV] -> out[T, Q] and log_sum_exp[heads, T] (of scaled scores). Rows
-  // after the last sequence are zero. cu_seqlens is host memory, read before the call
-  // returns. d_qkv is the gradient of what qkv was before its q and k heads were turned by
-  // `rotation`.
+  // after the last sequence are zero. cu_seqlens is host memory, read before the call returns.
+  // d_qkv is the gradient of qkv before its q and k heads were turned by `rotation`.
   virtual void AttentionForward(ConstMatrix qkv, const AttentionShape& shape,
                                 std::span<const int32_t> cu_seqlens, Matrix out,
                                 float* log_sum_exp) = 0;
@@ -114,14 +116,14 @@ class Ops {
 
   // gate_up[T, 2 I] holds gate, then up; out[T, I] = silu(gate) * up.
   virtual void SwiGluForward(ConstMatrix gate_up, Matrix out) = 0;
-  // Where out.data is set, `out` is made again too, to the same bits.
+  // If out.data is set, `out` is recomputed too, to the same bits.
   virtual void SwiGluBackward(ConstMatrix d_out, ConstMatrix gate_up, Matrix d_gate_up,
                               Matrix out) = 0;
 
   // y[t, :] += bias.
   virtual void AddBias(ConstVector bias, Matrix y) = 0;
-  // sums[columns] ADDED the column sums of x, as which a bias gets its gradient. x may be fp32
-  // whatever the compute type.
+  // sums[columns] ADDED the column sums of x, which are a bias's gradient. x may be fp32 whatever
+  // the compute type.
   virtual void AddColumnSums(ConstMatrix x, float* sums) = 0;
 
   // out[i, :] = in[rows[i], :], zero for rows of `out` after `count`; the inverse writes in[i, :]
@@ -130,12 +132,12 @@ class Ops {
   virtual void ScatterRows(ConstMatrix in, const int32_t* rows, int64_t count, Matrix out) = 0;
 
   // logits[R, V] (fp32; clobbered) of the first `count` rows against labels[count] (each in [0,
-  // V)): the sum of the cross entropies is ADDED to *loss_sum, and d_logits[R, V] = scale *
-  // (softmax - one_hot), zero in rows after `count`. d_logits.data may be null: loss alone.
+  // V)): ADDS the sum of the cross entropies to *loss_sum, and d_logits[R, V] = scale * (softmax -
+  // one_hot), zero in rows after `count`. d_logits.data may be null: only the loss.
   virtual void SoftmaxCrossEntropy(Matrix logits, const int32_t* labels, int64_t count, float scale,
                                    Matrix d_logits, double* loss_sum) = 0;
 
-  // Element by element to the type of `out`.
+  // Converts element by element to the type of `out`.
   virtual void Convert(ConstMatrix in, Matrix out) = 0;
   virtual void Zero(Matrix out) = 0;
 };

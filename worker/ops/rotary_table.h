@@ -1,5 +1,5 @@
-// Cosines and sines of rotary embedding, by position and frequency, in device memory: computed on
-// the host in double, once, and grown as longer sequences come. Pairs are (j, j + head_dim / 2), as
+// Cosines and sines of rotary embedding, by position and frequency, in device memory: computed once
+// on the host in double, and extended as longer sequences come. Pairs are (j, j + head_dim / 2), as
 // in Hugging Face's Llama and Qwen2.
 #pragma once
 
@@ -12,17 +12,17 @@
 
 namespace shoal::worker {
 
-// Angle per position of each of the head_dim / 2 frequencies, Llama 3's scaling applied where the
-// model has it.
+// Returns the angle per position of each of the head_dim / 2 frequencies, with Llama 3's scaling if
+// the model has it.
 std::vector<double> RotaryFrequencies(const plan::ModelSpec& spec);
 
 class RotaryTable {
  public:
   RotaryTable(const plan::ModelSpec& spec, Device& device);
 
-  // Makes sure that positions [0, positions) are there for work put on `stream` from now on.
-  // Pointers taken before are void if the table grows; then the stream is waited for, which is the
-  // one on which the table is used. ResourceExhausted of the device; the table is as it was then.
+  // Ensures that positions [0, positions) are there for work put on `stream` from now on. If the
+  // table grows, earlier pointers become void and the stream, the only one on which the table is
+  // used, is waited for. ResourceExhausted comes from the device, and leaves the table unchanged.
   absl::Status Reserve(int64_t positions, Stream& stream);
   // [positions, head_dim / 2], device
   const float* cosines() const { return reinterpret_cast<const float*>(tables_.data()); }

@@ -1,6 +1,6 @@
-// Views of device memory that operators take: they own nothing. Matrices are row-major; `stride` is
-// in elements, so a range of columns of a wider matrix is a view of its own (the q, k and v parts
-// of one qkv matrix).
+// Views of device memory that operators take; they own nothing. Matrices are row-major; `stride` is
+// in elements, so a range of columns of a wider matrix is a view too (the q, k and v parts of one
+// qkv matrix).
 #pragma once
 
 #include <cstddef>
@@ -44,7 +44,7 @@ struct ConstMatrix {
   ConstMatrix(const void* data_in, DType dtype_in, int64_t rows_in, int64_t columns_in,
               int64_t stride_in)
       : data(data_in), dtype(dtype_in), rows(rows_in), columns(columns_in), stride(stride_in) {}
-  // A Matrix may be read wherever a ConstMatrix is asked for.
+  // A Matrix converts to a ConstMatrix.
   ConstMatrix(const Matrix& m)
       : ConstMatrix(m.data, m.dtype, m.rows, m.columns, m.stride) {}  // NOLINT
 

@@ -1,7 +1,7 @@
-// How bf16 matrices are laid out for AMX: tiles of 1 KiB that the unit loads whole.
+// The layout of bf16 matrices for AMX: tiles of 1 KiB that the unit loads whole.
 //
 // A's tile is 16 rows of 32 k; B's is 16 pairs of k, each with 16 columns of two. Four packings,
-// for both operands as stored and transposed; what lies outside the matrix is zero.
+// for both operands as stored and transposed; elements outside the matrix are zero.
 #pragma once
 
 #include <cstdint>
@@ -14,8 +14,8 @@ inline constexpr int64_t kTileRows = 16;       // of A, or columns of B
 inline constexpr int64_t kTileDepth = 32;      // elements of k
 inline constexpr int64_t kTileElements = 512;  // kTileRows x kTileDepth
 
-// An operand as it is stored: op(X)[row, k] is at data[row * stride + k], or with `k_major` at
-// data[k * stride + row]. Rows are those of A or the columns of B.
+// An operand as stored: op(X)[row, k] is at data[row * stride + k], or with `k_major` at data[k *
+// stride + row]. Rows are those of A or the columns of B.
 struct TileSource {
   const BFloat16* data = nullptr;
   int64_t stride = 0;
@@ -24,8 +24,9 @@ struct TileSource {
   bool k_major = false;
 };
 
-// Tiles of rows [first, first + 16 x `panels` x 2) and all of k: for each pair of tiles' rows, for
-// each 32 of k, the two tiles. `tiles` has room for panels x 2 x TilesDeep(depth) tiles.
+// Packs tiles of rows [first, first + 16 x `panels` x 2) and all of k: for each pair of tiles'
+// rows, for each 32 of k, the two tiles. `tiles` needs room for panels x 2 x TilesDeep(depth)
+// tiles.
 void PackA(const TileSource& source, int64_t first, int64_t panels, BFloat16* tiles);
 void PackB(const TileSource& source, int64_t first, int64_t panels, BFloat16* tiles);
 

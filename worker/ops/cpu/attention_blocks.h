@@ -18,16 +18,15 @@
 
 namespace shoal::worker::cpu {
 
-// Keys of a block: the block of scores [rows, keys] in fp32 stays within the second-level cache.
+// Keys per block: the block of scores [rows, keys] in fp32 stays within the second-level cache.
 // Blocks are dense (their stride is the number of keys): a wider fixed stride makes rows collide in
 // the cache.
 inline constexpr int64_t kKeyBlock = 256;
-// Numbers of keys are rounded up to this, so that there are kKeyBlock / kKeyUnit shapes of
-// products.
+// Numbers of keys are rounded up to this, so that products have kKeyBlock / kKeyUnit shapes.
 inline constexpr int64_t kKeyUnit = 64;
 // The score of a key that a query does not see: its exponential is zero.
 inline constexpr float kHidden = -1e30f;
-// Rows (queries x heads of a group) that a block of scores aims at.
+// Target number of rows (queries x heads of a group) of a block of scores.
 inline constexpr int64_t kRowsAimedAt = 128;
 
 struct AttentionBlocking {
@@ -40,14 +39,14 @@ struct AttentionBlocking {
   explicit AttentionBlocking(const AttentionShape& attention_shape);
   int64_t QueryBlocks(int64_t length) const { return (length + queries - 1) / queries; }
 
-  // Products with a block of `keys` keys: [rows, D] [keys, D]^T -> [rows, keys], and
-  // [rows, keys] [keys, D] -> [rows, D]; sums are fp32.
+  // Products with a block of `keys` keys: [rows, D] [keys, D]^T -> [rows, keys], and [rows, keys]
+  // [keys, D] -> [rows, D]; sums are fp32.
   GemmShape Scores(DType input, int64_t keys) const;
   GemmShape WeightedSum(DType input, int64_t keys, bool accumulate) const;
 };
 
-// body(first key, how many) over the blocks of the keys [0, last) of a sequence, in order; the
-// numbers are rounded up to kKeyUnit.
+// Calls body(first key, count) over the blocks of the keys [0, last) of a sequence, in order;
+// counts are rounded up to kKeyUnit.
 template <typename Body>
 void ForKeyBlocks(int64_t last, const Body& body) {
   for (int64_t key = 0; key < last; key += kKeyBlock) {
@@ -67,8 +66,8 @@ struct SequenceRange {
 template <typename T>
 void CopyQueryBlock(const AttentionBlocking& blocking, ConstMatrix from, int64_t first_head,
                     int64_t first, int64_t last, T* block);
-// The inverse, from an fp32 block; `factors` (one per row of the block, may be null) multiply the
-// rows.
+// The inverse, from an fp32 block; multiplies the rows by `factors` (one per row of the block, may
+// be null).
 template <typename T>
 void StoreQueryBlock(const AttentionBlocking& blocking, const float* block, const float* factors,
                      int64_t first_head, int64_t first, int64_t last, Matrix to);
@@ -78,7 +77,7 @@ template <typename T>
 void CopyKeys(ConstMatrix from, int64_t column, int64_t head_dim, SequenceRange range,
               int64_t padded, T* keys);
 
-// Rows of `matrix` that belong to no sequence become zero.
+// Zeroes rows of `matrix` that belong to no sequence.
 void ZeroRowsFrom(Context& context, Matrix matrix, int64_t first);
 
 }  // namespace shoal::worker::cpu

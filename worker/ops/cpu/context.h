@@ -20,10 +20,10 @@ struct Context {
   GemmCache& gemm;
 };
 
-// Elements below which handing a range to another thread costs more than it saves.
+// Ranges below this many elements cost more to hand to another thread than they save.
 inline constexpr int64_t kElementsPerRange = 16 * 1024;
 
-// body(begin, end) over rows, in ranges that are worth a thread.
+// Calls body(begin, end) over rows, in ranges that are worth a thread.
 inline void ForRows(Context& context, int64_t rows, int64_t elements_per_row,
                     const std::function<void(int64_t, int64_t)>& body) {
   const int64_t grain =

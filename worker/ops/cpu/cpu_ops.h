@@ -7,7 +7,7 @@
 
 namespace shoal::worker {
 
-// `threads` counts the caller's; 0 means one per available core. The device outlives the table.
+// `threads` includes the caller; 0 means one per available core. The device must outlive the table.
 std::unique_ptr<Ops> MakeCpuOps(Device& device, int threads);
 
 }  // namespace shoal::worker

@@ -1,11 +1,11 @@
-// Matrix products of one thread each: oneDNN's, behind a bounded cache of compiled kernels, or for
-// bf16 on a CPU with AMX those of cpu/amx_gemm.h, which compiles nothing (oneDNN does the ones too
+// Single-threaded matrix products: oneDNN's, behind a bounded cache of compiled kernels, or for
+// bf16 on a CPU with AMX those of cpu/amx_gemm.h, which compiles nothing (oneDNN does those too
 // thin for it).
 //
-// Each product runs on the thread that asks for it; cpu/matmul.cc splits a large one over the
-// pool's threads. So oneDNN never starts threads of its own, which would compete with the pool's
-// for the cores and make results depend on two counts. Compiling a kernel takes 0.2-2 ms and
-// belongs to one exact shape, so callers keep the number of shapes small.
+// Each product runs on the calling thread; cpu/matmul.cc splits a large one over the pool's
+// threads. So oneDNN never starts its own threads, which would compete with the pool's for the
+// cores and make results depend on two counts. Compiling a kernel takes 0.2-2 ms and serves only
+// one exact shape, so callers keep the number of shapes small.
 #pragma once
 
 #include <cstdint>
@@ -28,10 +28,10 @@ class GemmCache {
   explicit GemmCache(int64_t capacity = 768);
   ~GemmCache();
 
-  // Runs the product on the calling thread; where it is oneDNN's, compiles it on first use.
+  // Runs the product on the calling thread; oneDNN's are compiled on first use.
   void Run(const GemmShape& shape, const void* a, const void* b, void* c);
 
-  // The first failure since the last call.
+  // Returns the first failure since the last call.
   absl::Status TakeStatus();
   int64_t compiled() const;  // kernels compiled so far, for tests and benchmarks
 

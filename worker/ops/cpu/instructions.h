@@ -1,12 +1,12 @@
-// The instructions that this CPU multiplies bf16 by, as oneDNN finds them (it heeds its own
-// environment, ONEDNN_MAX_CPU_ISA).
+// The instructions with which this CPU multiplies bf16, as oneDNN finds them (it heeds its own
+// environment variable, ONEDNN_MAX_CPU_ISA).
 #pragma once
 
 namespace shoal::worker::cpu {
 
-// This CPU multiplies bf16 natively (AVX512-BF16 or AMX), and oneDNN has kernels for it.
+// Whether this CPU multiplies bf16 natively (AVX512-BF16 or AMX), and oneDNN has kernels for it.
 bool HasNativeBf16();
-// Its widest kernels are those of AMX with bf16.
+// Whether its widest kernels are those of AMX with bf16.
 bool HasAmxInstructions();
 
 }  // namespace shoal::worker::cpu

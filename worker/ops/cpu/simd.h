@@ -1,7 +1,7 @@
 // How the CPU operators use wide vectors: an operator's inner loop is a struct with a static,
-// always inlined Run, written as plain loops the compiler vectorises; Dispatch calls it compiled
-// for AVX-512 where the CPU has that and for the portable baseline elsewhere. Products that feed
-// sums use std::fma, since contraction is off (CMake, shoal_flags).
+// always inlined Run, written as plain loops that the compiler vectorises. Dispatch calls it
+// compiled for AVX-512 if the CPU has that, and for the portable baseline otherwise. Products that
+// feed sums use std::fma, since contraction is off (CMake, shoal_flags).
 #pragma once
 
 #include <bit>
@@ -11,12 +11,12 @@
 #include "core/base/bf16.h"
 
 #define SHOAL_INLINE [[gnu::always_inline]] static inline
-// For the lambdas that SumOf takes.
+// For the lambdas passed to SumOf.
 #define SHOAL_INLINE_LAMBDA __attribute__((always_inline))
 
 namespace shoal::worker::cpu {
 
-// Whether AVX-512 in the x86-64-v4 sense is there; asked once.
+// Whether the CPU has AVX-512 in the x86-64-v4 sense; checked once.
 bool CpuHasAvx512();
 
 template <typename Kernel, typename... Args>
@@ -85,8 +85,8 @@ SHOAL_INLINE float Sigmoid(float x) { return 1.0f / (1.0f + Exp(-x)); }
 // no slow remainder.
 inline constexpr int64_t kVectorElements = 32;
 
-// The sum of term(j) over [0, count) in kVectorElements lanes that are added up as a tree: the
-// order is fixed, and ends in a few vector additions instead of one by one.
+// Sums term(j) over [0, count) in kVectorElements lanes that are added up as a tree: the order is
+// fixed, and ends in a few vector additions instead of one by one.
 template <typename Term>
 SHOAL_INLINE float SumOf(int64_t count, const Term& term) {
   float lanes[kVectorElements] = {};

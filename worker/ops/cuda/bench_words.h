@@ -37,7 +37,7 @@ inline absl::StatusOr<Buffer> RandomBf16(Device& device, Stream& stream, int64_t
   return buffer;
 }
 
-// Of what `run` puts on the stream: the best mean of a few batches.
+// Times what `run` puts on the stream: the best mean of a few batches.
 template <typename Run>
 absl::StatusOr<double> SecondsOf(cudaStream_t stream, const Run& run) {
   constexpr int kBatches = 5;
@@ -65,7 +65,7 @@ absl::StatusOr<double> SecondsOf(cudaStream_t stream, const Run& run) {
   return *least / 1e3 / kRuns;
 }
 
-// Main of `name [tokens]`: runs it and returns the exit code, 3 where there is no GPU.
+// Main of `name [tokens]`: runs it and returns the exit code, 3 if there is no GPU.
 inline int BenchMain(int argc, char** argv, const char* name, int64_t most_tokens,
                      absl::Status (*run)(int64_t tokens)) {
   const int64_t tokens = argc > 1 ? std::atoll(argv[1]) : 4096;

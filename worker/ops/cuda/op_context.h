@@ -1,5 +1,5 @@
 // What the operators of a GPU work with: the stream, scratch memory, and the place where failures
-// are kept. Used by the operator table and the parts it is made of, from one thread at a time.
+// are kept. The operator table and its parts use it, from one thread at a time.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -14,19 +14,20 @@ namespace shoal::worker::cuda {
 
 class OpContext {
  public:
-  // Both outlive the context; the stream is one of the device, which MakeCudaDevice has made.
+  // Both must outlive the context; the stream belongs to the device, which MakeCudaDevice made.
   OpContext(Device& device, Stream& stream);
 
   Device& device() { return device_; }
   cudaStream_t stream() const { return native_; }
 
-  // Makes the device's GPU the calling thread's, as launches want it. Called once an operator, by
-  // the table; false: that failed, which is kept, or the stream has failed, which it tells itself.
+  // Makes the device's GPU current in the calling thread, as launches need. The table calls it once
+  // per operator. False: that failed, which is kept, or the stream has failed, which it reports
+  // itself.
   bool Begin(std::string_view what);
 
-  // `bytes` > 0 of device memory for the operator that asks, aligned to kBufferAlignment: contents
-  // are undefined, and the next operator to ask has the same memory, in the stream's order. Null
-  // where there is none, which is kept as the failure of `what`.
+  // Returns `bytes` > 0 of device memory for the calling operator, aligned to kBufferAlignment,
+  // with undefined contents. The next operator that asks gets the same memory, in the stream's
+  // order. Null if there is none, which is kept as the failure of `what`.
   void* Scratch(std::string_view what, int64_t bytes);
 
   // Keeps the first failure since the last Take. `what` names the operator.

@@ -1,13 +1,12 @@
-// A device of tests that computes asynchronously on the CPU, as late as it may: what is put on its
-// streams runs when somebody waits for it, in any order that events allow, drawn from a seed. Its
-// memory is out of the host's reach but for the work on its streams: whoever else touches it ends
-// the process. New memory is full of NaN.
+// A device for tests that computes asynchronously on the CPU, as late as it may: work on its
+// streams runs when somebody waits for it, in any order that events allow, drawn from a seed. Only
+// work on its streams may touch its memory: any other access ends the process. New memory is full
+// of NaN.
 //
-// With LateOps the operators of the CPU run on it, to the same bits: what is wrong then is the
-// order of work. Copies read and write memory of the host when they run, as from and to pinned
-// memory.
+// With LateOps the operators of the CPU run on it, to the same bits: an error then means a wrong
+// order of work. Copies read and write host memory when they run, as with pinned memory.
 //
-// Threads: any; work runs in the thread that waits, one piece at a time.
+// Thread-safe; work runs in the thread that waits, one piece at a time.
 #pragma once
 
 #include <deque>
@@ -56,12 +55,12 @@ class LateDevice final : public Device {
   };
 
   void Free(std::byte* data, int64_t bytes) override;
-  // Until that moment has come.
+  // Runs work until that moment has come.
   void RunUntil(const Moment& moment);
 
   const int64_t bytes_;
   std::byte* const memory_;
-  const std::unique_ptr<Device> host_;  // memory of the host comes from it
+  const std::unique_ptr<Device> host_;  // host memory comes from it
   mutable absl::Mutex mutex_;
   Random random_;
   RangeAllocator ranges_;
@@ -69,7 +68,7 @@ class LateDevice final : public Device {
   std::vector<LateStream*> streams_;
 };
 
-// The operators of the CPU on a device like that. One thread computes, so that bits are those of
+// The CPU's operators on such a device. One thread computes, so that bits are those of
 // MakeCpuMachine(1).
 Machine MakeLateMachine(uint64_t seed);
 

@@ -1,13 +1,14 @@
 // Runs an operator of two tables on the same random inputs and compares: the table under test,
-// whose device may be a GPU, and the CPU's, which is the oracle. What check_ops.h and tests of
-// single operators are written with.
+// whose device may be a GPU, and the CPU's, which is the oracle. Used by check_ops.h and by tests
+// of single operators.
 //
-// Outputs start as NaN, so what is left unwritten shows; elements between the rows of a matrix and
-// beyond its ends must stay as they are. The operator under test runs twice and has to give the
-// same bits, if its table promises that. Afterwards both sides hold the oracle's results, so errors
-// do not add up over operators.
+// Outputs start as NaN, so that unwritten elements show; elements between the rows of a matrix and
+// beyond its ends must not change. The operator under test runs twice and must give the same bits,
+// if its table promises that. Afterwards both sides hold the oracle's results, so errors do not add
+// up over operators.
 //
-// Threads: one. Ownership: arrays belong to their caller and go before the checker's device.
+// For one thread. Ownership: arrays belong to their caller and must be destroyed before the
+// checker's device.
 #pragma once
 
 #include <cstddef>
@@ -29,8 +30,8 @@ struct OpCheck {
   // The largest |result - expected| / max(|expected|, root mean square of what is expected).
   double error = 0;
   double bound = 0;
-  // What was wrong regardless of size: a failure of the device, an element that is NaN or was
-  // written without leave, two runs that differ. Empty if nothing.
+  // What was wrong regardless of size: a failure of the device, an element that is NaN or must not
+  // be written, two runs that differ. Empty if nothing.
   std::string wrong;
   bool passed() const { return wrong.empty() && error <= bound; }
 };
@@ -54,7 +55,7 @@ struct ArrayLayout {
 // A matrix on both sides: in memory of the device under test, and of the host for the oracle.
 class CheckedArray {
  public:
-  Matrix matrix(OpSide side);  // fp32 and bf16 alone
+  Matrix matrix(OpSide side);  // only fp32 and bf16
   ConstVector vector(OpSide side);
   template <typename T>
   T* data(OpSide side) {
@@ -78,8 +79,8 @@ class CheckedArray {
 
 class OpChecker {
  public:
-  // All outlive the checker; `under_test` computes on `device`. `same_bits`: two runs have to give
-  // them.
+  // All must outlive the checker; `under_test` computes on `device`. `same_bits`: two runs must
+  // give the same bits.
   OpChecker(Device& device, Ops& under_test, Ops& oracle, uint64_t seed, bool same_bits = true);
 
   Random& random() { return random_; }
@@ -94,15 +95,14 @@ class OpChecker {
   CheckedArray Double(double value);
 
   using Operator = std::function<void(Ops& ops, OpSide side)>;
-  // Compares `outputs`; arrays in `clobbered` are undefined afterwards and go back to what they
-  // were.
+  // Compares `outputs`; arrays in `clobbered` are undefined afterwards and are restored.
   void Check(std::string name, double bound, std::initializer_list<CheckedArray*> outputs,
              const Operator& op, std::initializer_list<CheckedArray*> clobbered = {});
 
   std::vector<OpCheck> TakeResults();
 
  private:
-  // A normal value; those drawn first come again and again, at a distance that is a prime.
+  // A normal value; the first ones drawn repeat, at a distance that is a prime.
   double NextNormal();
   CheckedArray Make(ArrayType type, int64_t rows, int64_t columns, ArrayLayout layout);
   void Upload(const CheckedArray& array, const std::vector<std::byte>& bytes);

@@ -1,5 +1,5 @@
-// What check_ops.cc is made of: each operator, or a few that belong together, at one size and type.
-// Included by the files of these checks alone.
+// The parts of check_ops.cc: each operator, or a few that belong together, at one size and type.
+// Only the files of these checks include it.
 #pragma once
 
 #include <cstdint>
@@ -19,12 +19,12 @@ inline constexpr double kBF16Bound = 0.8e-2;
 // Attention multiplies probabilities that were rounded to bf16.
 inline constexpr double kAttentionBF16Bound = 3e-2;
 // The largest error among the millions of gradients of long sequences: both sides are off by up to
-// half of this against doubles (0.06), and by 0.003 typically. The first tokens' gradients are
-// sums of large terms, of which small elements keep the roundings.
+// half of this compared with doubles (0.06), and by 0.003 typically. The first tokens' gradients
+// are sums of large terms, and their small elements keep the roundings.
 inline constexpr double kLongAttentionGradientBF16Bound = 0.15;
 inline constexpr int64_t kLongAttentionTokens = 256;
-// Of still longer ones the typical value is as small as roundings of the first tokens' values: what
-// is seen there is what is wrong grossly.
+// For still longer ones the typical value is as small as roundings of the first tokens' values:
+// this bound only catches gross errors.
 inline constexpr double kLongestAttentionBound = 0.5;
 inline constexpr int64_t kLongestAttentionTokens = 8192;
 // The same operations in the same order.
@@ -61,7 +61,7 @@ class Checks {
   std::string Name(std::string_view op, const Size& size) const {
     return Name(op, size.rows, size.columns) + (size.layout.offset > 0 ? " apart" : "");
   }
-  // With what is special about the check.
+  // Includes what is special about the check.
   std::string Name(std::string_view op, const Size& size, std::string_view special) const {
     return fmt::format("{}{}{}", Name(op, size), special.empty() ? "" : ", ", special);
   }

@@ -1,6 +1,6 @@
-// What tests of operators hold them against: double-precision forward passes written as the
-// textbook has them, and their derivatives by finite differences. A test gives the operator random
-// inputs in fp32 or bf16 and the oracle the same values (after rounding) in double.
+// Reference results for tests of operators: double-precision forward passes written as in the
+// textbook, and their derivatives by finite differences. A test gives the operator random inputs in
+// fp32 or bf16 and the oracle the same values (after rounding) in double.
 #pragma once
 
 #include <cstdint>
@@ -44,12 +44,13 @@ class Tensor {
   std::vector<BFloat16> bf16_;
 };
 
-// How far a result may be off, relative to the root mean square of what is expected.
+// How far a result may be off, relative to the root mean square of the expected values.
 double Tolerance(DType dtype);
 void ExpectClose(const Doubles& actual, const Doubles& expected, double tolerance,
                  const char* what);
 
-// `gradient` against central differences of sum(weights * function(x)) in a few random directions.
+// Compares `gradient` with central differences of sum(weights * function(x)) in a few random
+// directions.
 void ExpectGradient(const std::function<Doubles(const Doubles&)>& function, const Doubles& x,
                     const Doubles& weights, const Doubles& gradient, double tolerance,
                     const char* what);
@@ -63,7 +64,7 @@ Doubles Attention(const Doubles& qkv, const AttentionShape& shape,
                   std::span<const int32_t> cu_seqlens);
 double CrossEntropy(const Doubles& logits, std::span<const int32_t> labels, int64_t vocabulary);
 
-// Operators on `threads` threads, with the device they need.
+// Operators on `threads` threads, with the device that they need.
 struct CpuFixture {
   explicit CpuFixture(int threads = 2)
       : device(MakeCpuDevice()), ops(MakeCpuOps(*device, threads)) {}

@@ -1,19 +1,20 @@
-// Attention on a GPU: chooses the kernels, makes their lists of work, and has their scratch memory.
-// Contracts are in worker/ops/ops.h.
+// Attention on a GPU: chooses the kernels, makes their lists of work, and owns their scratch
+// memory. Contracts are in worker/ops/ops.h.
 //
-// bf16 goes to cuDNN's fused engines where they serve (cudnn/cudnn_attention.h), and to kernels of
-// ours otherwise. Of ours, bf16 with head sizes that are a multiple of 8 up to 256, and rows
-// aligned to 16 bytes, runs on tensor cores, in tiles as large as the GPU's shared memory makes
-// them pay; everything else, and gradients of heads above 128 where a block has less than 133 KiB,
-// on the plain kernels.
+// Kernels:
+// - bf16 goes to cuDNN's fused engines if they serve (cudnn/cudnn_attention.h), otherwise to ours.
+// - Ours run bf16 on tensor cores if head sizes are a multiple of 8 up to 256 and rows are aligned
+//   to 16 bytes, in tiles as large as the GPU's shared memory makes worthwhile.
+// - The plain kernels do everything else, and gradients of heads above 128 if a block has less than
+//   133 KiB.
 //
 // Our kernels are deterministic: the same input gives the same bits. cuDNN's backward pass adds in
-// any order, so it is used only where options.deterministic is false. Sequences do not see each
-// other, whatever they hold. Device memory: 8 bytes a row and head for our backward pass, kept; the
+// any order, so it is used only if options.deterministic is false. Sequences do not see each other,
+// whatever they hold. Device memory: 8 bytes per row and head for our backward pass, kept; the
 // lists, a few KiB each.
 //
-// Threads: one at a time. The caller has made the device's GPU current. Shapes are checked; what
-// the machine refuses is returned, and then nothing of the result is certain.
+// Threads: one at a time. The caller has made the device's GPU current. Shapes are checked; if the
+// machine refuses something, the error is returned and nothing of the result is certain.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -33,16 +34,17 @@
 namespace shoal::worker::cuda {
 
 struct AttentionOptions {
-  std::unique_ptr<FusedAttention> fused;  // null: without; on the same stream
+  std::unique_ptr<FusedAttention> fused;  // null: none; on the same stream
   bool deterministic = true;              // the same input gives the same bits
-  int64_t shared_bytes = 0;               // of a block, at most; 0: what the GPU has
-  // Told of each backward pass whether the fused kernels serve it; may be null.
+  int64_t shared_bytes = 0;               // the most of a block; 0: what the GPU has
+  // Called for each backward pass with whether the fused kernels serve it; may be null.
   std::function<void(bool fused)> backward_pass = {};
 };
 
 class Attention {
  public:
-  // Device and stream outlive this; the stream is one of the device, which MakeCudaDevice has made.
+  // Device and stream must outlive this; the stream belongs to the device, which MakeCudaDevice
+  // made.
   Attention(Device& device, Stream& stream, AttentionOptions options = {});
 
   absl::Status Forward(ConstMatrix qkv, const AttentionShape& shape,
@@ -58,10 +60,10 @@ class Attention {
   int64_t fused() const { return fused_ == nullptr ? 0 : fused_->served(); }
 
  private:
-  // The problem with the tiles that `of` and `size` cut.
+  // Returns the problem with the tiles that `of` and `size` cut.
   absl::StatusOr<AttentionProblem> WithTiles(AttentionProblem problem, TileCut::Of of, int32_t size,
                                              std::span<const int32_t> cu_seqlens);
-  // Gradients of turned heads to those of what they were before.
+  // Converts gradients of turned heads to those of the heads before.
   absl::Status TurnBack(const AttentionShape& shape, const Rotation& rotation,
                         const Matrix& d_qkv) const;
   absl::StatusOr<std::byte*> Scratch(int64_t bytes);

@@ -1,16 +1,22 @@
-// Attention backward, bf16, on tensor cores: d_keys and d_values. Included by backward.cu alone.
+// Attention backward, bf16, on tensor cores: d_keys and d_values. Only backward.cu includes it.
 //
 // A block takes a tile of keys of one kv head and goes over the rows that see them, of all heads of
-// the group, a tile at a time: with P^T = 2^(K Q^T - log_sum_exp) and dS^T = P^T (V dO^T - delta),
-// d_values += P^T dO and d_keys += dS^T Q. Keys are the rows of all four products, so P and dS go
-// from one product to the next in registers. The next tile of Q and dO is copied into the other
-// half of shared memory meanwhile: one SyncBlock a tile. Rows beyond the sequence are zeros, so
-// they add nothing, whatever their P.
+// the group, a tile at a time:
 //
-// What it takes of an H200 at head_dim 128: 8 D operations for each visible score. A warp holds 16
-// keys: K and V, d_keys and d_values are 192 registers a thread. Each 512 bytes read of shared
-// memory serve 2 products of 16 x 8 x 16: 2048 operations a cycle, so shared memory limits it to
-// half of wgmma's rate, just below what mma.sync has (60 %).
+//   P^T = 2^(K Q^T - log_sum_exp)
+//   dS^T = P^T (V dO^T - delta)
+//   d_values += P^T dO
+//   d_keys += dS^T Q
+//
+// Keys are the rows of all four products, so P and dS pass from one product to the next in
+// registers. Meanwhile the next tile of Q and dO is copied into the other half of shared memory:
+// one SyncBlock per tile. Rows beyond the sequence are zeros, so they add nothing, whatever their
+// P.
+//
+// Limits on an H200 at head_dim 128: 8 D operations for each visible score. A warp holds 16 keys: K
+// and V, d_keys and d_values are 192 registers per thread. Each 512 bytes read of shared memory
+// serve 2 products of 16 x 8 x 16: 2048 operations per cycle, so shared memory limits it to half of
+// wgmma's rate, just below what mma.sync has (60 %).
 #pragma once
 
 #include "worker/ops/cuda/attention/backward.h"
@@ -21,11 +27,11 @@ namespace shoal::worker::cuda {
 template <int kWidth>
 struct KeySizes {
   static constexpr int kKeys = LargeAttentionTiles(kWidth).d_key_keys;
-  static constexpr int kStrips = kKeys / kAttentionWarps / 16;  // of 16 keys, of a warp
-  // Columns of the gradients that a block sums; wider ones are shared out to kParts blocks.
+  static constexpr int kStrips = kKeys / kAttentionWarps / 16;  // of 16 keys, per warp
+  // Columns of the gradients that a block sums; wider ones are divided among kParts blocks.
   static constexpr int kColumns = kWidth < 128 ? kWidth : 128;
   static constexpr int kParts = kWidth / kColumns;
-  // What a warp's registers do not hold of its keys and values is read again for each 16 rows.
+  // Keys and values beyond a warp's registers are read again for each 16 rows.
   static constexpr bool kKeysHeld = kWidth <= 128;
   static constexpr bool kValuesHeld = kWidth <= 128 && (kStrips == 1 || kWidth <= 32);
 };
@@ -49,7 +55,7 @@ struct KeyGradients {
     }
   }
 
-  // K Q^T and V dO^T for 16 rows.
+  // Computes K Q^T and V dO^T for 16 rows.
   SHOAL_DEVICE void Scores(const Bf16* key_lane, const Bf16* value_lane, const Bf16* query_lane,
                            const Bf16* d_out_lane, float (&scores)[kStrips][2][4],
                            float (&d_probabilities)[kStrips][2][4]) {
@@ -101,9 +107,9 @@ struct KeyGradients {
   }
 };
 
-// Of 16 keys, the lane's first being `lane_key`, and 16 rows from `first_row` of the sequence on:
-// scores and d_probabilities to P^T and dS^T as left operands. Rows are columns here. `hidden`:
-// some keys are not seen by some rows.
+// Turns scores and d_probabilities of 16 keys, the lane's first being `lane_key`, and of 16 rows
+// from `first_row` of the sequence on, into P^T and dS^T as left operands. Rows are columns here.
+// `hidden`: some keys are not seen by some rows.
 SHOAL_DEVICE void KeySoftmax(float scale, bool hidden, int group, int lane_key, int first_row,
                              const RowStatistics* statistics, const float (&scores)[2][4],
                              const float (&d_probabilities)[2][4], uint32_t (&probabilities)[4],
@@ -130,7 +136,7 @@ SHOAL_DEVICE void KeySoftmax(float scale, bool hidden, int group, int lane_key, 
   }
 }
 
-// What block `block` of keys.blocks() x kParts does, kRows rows at a time.
+// The work of block `block` of keys.blocks() x kParts, kRows rows at a time.
 template <int kWidth, int kRows>
 SHOAL_DEVICE void KeyGradientsOfBlock(const AttentionBackwardArgs& args, int block) {
   using Sizes = KeySizes<kWidth>;
@@ -141,7 +147,7 @@ SHOAL_DEVICE void KeyGradientsOfBlock(const AttentionBackwardArgs& args, int blo
   const int group = problem.group.size;
   const int rows = head.rows(problem);
   const int first_key = head.tile.first;
-  const int start_row = first_key * group;  // the first that sees the first key
+  const int start_row = first_key * group;  // the first one that sees the first key
   const int row_tiles = (rows - start_row + kRows - 1) / kRows;
 
   Bf16* const key_tile = reinterpret_cast<Bf16*>(DynamicShared());
@@ -169,7 +175,7 @@ SHOAL_DEVICE void KeyGradientsOfBlock(const AttentionBackwardArgs& args, int blo
   copy_rows(0);
 
   const int warp_key = WarpIndex() * kWarpKeys;  // within the tile
-  // Columns of the gradients that are this block's.
+  // This block's columns of the gradients.
   const int part = block % Sizes::kParts * Sizes::kColumns;
   const Bf16* const key_lane = RowsFirst<kWidth>(key_tile + warp_key * kPitch);
   const Bf16* const value_lane = RowsFirst<kWidth>(value_tile + warp_key * kPitch);

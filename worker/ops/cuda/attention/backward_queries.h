@@ -1,13 +1,18 @@
-// Attention backward, bf16, on tensor cores: d_queries. Included by backward.cu alone.
+// Attention backward, bf16, on tensor cores: d_queries. Only backward.cu includes it.
 //
-// A block takes a tile of rows and goes over the keys that they see, a tile at a time: with
-// P = 2^(Q K^T - log_sum_exp) and dS = P (dO V^T - delta), d_queries += dS K. Shaped as the forward
-// pass: rows are the rows of all three products, the next tile of K and V is copied meanwhile.
+// A block takes a tile of rows and goes over the keys that they see, a tile at a time:
 //
-// What it takes of an H200 at head_dim 128: 6 D operations for each visible score. A warp holds 16
-// rows (Q and dO in registers), so each 512 bytes read of shared memory serve 2 products of 16 x 8
-// x 16: shared memory limits it to 2048 operations a cycle, half of wgmma's rate. At 64, 32 rows:
-// mma.sync limits.
+//   P = 2^(Q K^T - log_sum_exp)
+//   dS = P (dO V^T - delta)
+//   d_queries += dS K
+//
+// Structured as the forward pass: rows are the rows of all three products, and the next tile of K
+// and V is copied meanwhile.
+//
+// Limits on an H200 at head_dim 128: 6 D operations for each visible score. A warp holds 16 rows (Q
+// and dO in registers), so each 512 bytes read of shared memory serve 2 products of 16 x 8 x 16:
+// shared memory limits it to 2048 operations per cycle, half of wgmma's rate. At 64, 32 rows:
+// mma.sync is the limit.
 #pragma once
 
 #include "worker/ops/cuda/attention/backward.h"
@@ -18,7 +23,7 @@ namespace shoal::worker::cuda {
 template <int kWidth>
 struct QuerySizes {
   static constexpr int kRows = LargeAttentionTiles(kWidth).d_query_rows;
-  static constexpr int kStrips = kRows / kAttentionWarps / 16;  // of 16 rows, of a warp
+  static constexpr int kStrips = kRows / kAttentionWarps / 16;  // of 16 rows, per warp
   // Wide rows are read again for each tile of keys.
   static constexpr bool kHeld = kWidth <= 128;
 };
@@ -44,7 +49,7 @@ struct QueryGradients {
     }
   }
 
-  // Q K^T and dO V^T for 16 keys.
+  // Computes Q K^T and dO V^T for 16 keys.
   SHOAL_DEVICE void Scores(const Bf16* query_lane, const Bf16* d_out_lane, const Bf16* key_lane,
                            const Bf16* value_lane, float (&scores)[kStrips][2][4],
                            float (&d_probabilities)[kStrips][2][4]) {
@@ -74,7 +79,8 @@ struct QueryGradients {
     }
   }
 
-  // dS as left operands, of 16 keys from `first_key` on. `hidden`: some are not seen by some rows.
+  // Computes dS as left operands, for 16 keys from `first_key` on. `hidden`: some are not seen by
+  // some rows.
   SHOAL_DEVICE void Softmax(float scale, bool hidden, GroupDivider group, int warp_row,
                             int first_key, const float (&scores)[kStrips][2][4],
                             const float (&d_probabilities)[kStrips][2][4],
@@ -91,8 +97,9 @@ struct QueryGradients {
           p[i] = Exp2Approximate(scores[m][i / 2][2 * half + i % 2] * scale - of_row.log2_sum_exp);
         }
         if (hidden) {
-          const int last = group.Quotient(warp_row + m * 16 + half * 8 + lane / 4) - first_key -
-                           lane % 4 * 2;  // key that the row sees, from the lane's first
+          // Last key that the row sees, counted from the lane's first.
+          const int last =
+              group.Quotient(warp_row + m * 16 + half * 8 + lane / 4) - first_key - lane % 4 * 2;
 #pragma unroll
           for (int i = 0; i < 4; ++i) {
             p[i] = i / 2 * 8 + i % 2 > last ? 0.0f : p[i];
@@ -121,7 +128,7 @@ struct QueryGradients {
   }
 };
 
-// What block `block` of rows.blocks() does, kKeys keys at a time.
+// The work of block `block` of rows.blocks(), kKeys keys at a time.
 template <int kWidth, int kKeys>
 SHOAL_DEVICE void QueryGradientsOfBlock(const AttentionBackwardArgs& args, int block) {
   using Sizes = QuerySizes<kWidth>;

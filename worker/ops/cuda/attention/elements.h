@@ -1,4 +1,4 @@
-// Dot products of rows in global memory, 16 bytes at a time where they are aligned to that.
+// Dot products of rows in global memory, 16 bytes at a time if they are aligned.
 #pragma once
 
 #include "core/gpu/kernel/kernel.h"
@@ -7,7 +7,7 @@
 
 namespace shoal::worker::cuda {
 
-// Of 1 element, or of 16 bytes' worth.
+// For 1 element, or 16 bytes' worth.
 template <typename T, int kElements>
 SHOAL_DEVICE float DotElements(const T* a, const T* b) {
   if constexpr (kElements == 1) {

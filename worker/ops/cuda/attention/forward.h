@@ -1,4 +1,5 @@
-// Launches of attention's forward pass; ops.h has the contract. `out` rows of no sequence are left.
+// Launches of attention's forward pass; ops.h has the contract. Leaves `out` rows of no sequence
+// unchanged.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -18,8 +19,9 @@ struct AttentionForwardArgs {
   float* log_sum_exp = nullptr;
 };
 
-// On tensor cores: `tiles` are large or small ones of head_dim and within what a block may have,
-// all rows start at multiples of 16 bytes, and the problem's tiles are of `forward_rows` rows.
+// On tensor cores: `tiles` must be large or small ones of head_dim and within what a block may
+// have, all rows must start at multiples of 16 bytes, and the problem's tiles must be of
+// `forward_rows` rows.
 cudaError_t AttentionForward(cudaStream_t stream, const AttentionForwardArgs& args);
 
 }  // namespace shoal::worker::cuda

@@ -1,5 +1,5 @@
-// Attention by somebody else's fused kernels, for batches that those take. Attention (attention.h)
-// asks it first and does by itself what it declines.
+// Attention by another library's fused kernels, for batches that they accept. Attention
+// (attention.h) asks it first and does itself what it declines.
 #pragma once
 
 #include <cstdint>
@@ -16,9 +16,8 @@ class FusedAttention {
  public:
   virtual ~FusedAttention() = default;
 
-  // As Attention's, for bf16 matrices whose rows are aligned to 16 bytes and sequences that have
-  // tokens at all. False: it does not serve here, and what it was to write is as uncertain as
-  // before.
+  // Same as Attention's, for bf16 matrices whose rows are aligned to 16 bytes and sequences with at
+  // least one token. False: it does not serve here, and its outputs are undefined.
   virtual bool Forward(ConstMatrix qkv, const AttentionShape& shape,
                        std::span<const int32_t> cu_seqlens, Matrix out, float* log_sum_exp) = 0;
   // May add in any order: the same input need not give the same bits.
@@ -26,13 +25,13 @@ class FusedAttention {
                         const float* log_sum_exp, const AttentionShape& shape,
                         std::span<const int32_t> cu_seqlens, const Rotation& rotation,
                         Matrix d_qkv) = 0;
-  // Passes that were served.
+  // Passes that it served.
   virtual int64_t served() const = 0;
 };
 
-// cuDNN's (cudnn/cudnn_attention.h). NotFound where the library is not there, Unimplemented where
-// the GPU is none that it serves, or the build is without cuDNN's headers. Device and stream
-// outlive it.
+// Makes cuDNN's (cudnn/cudnn_attention.h). NotFound if the library is missing, Unimplemented if it
+// does not support the GPU or the build is without cuDNN's headers. Device and stream must outlive
+// it.
 absl::StatusOr<std::unique_ptr<FusedAttention>> MakeCudnnAttention(Device& device, Stream& stream);
 
 }  // namespace shoal::worker::cuda

@@ -1,12 +1,14 @@
-// Tables that kernels read, in device memory, kept from layer to layer: the same microbatch asks
-// for the same tables in every layer.
+// Tables that kernels read, in device memory, kept from layer to layer: the same microbatch needs
+// the same tables in every layer.
 //
-// The last `most` tables are kept, each beside what it was made from (an Entry), by which it is
+// Keeps the last `most` tables, each with an Entry that says what it was made from, by which it is
 // found again. A table is staged in pinned memory and copied on the stream; both device and host
-// give memory that is dropped out again only after the work that was put so far, so nothing here
-// waits. Threads: one at a time, the device being current. Failure: what the device's memory says,
-// or the copy. It is put there as kernels are, also after a failure that the stream keeps to tell:
-// they would read what was never copied, now or, since the table is kept, in the next attempt.
+// reuse dropped memory only after the work enqueued so far, so nothing here waits. Threads: one at
+// a time, with the device current.
+//
+// Failure: that of the device's memory, or of the copy. The copy is enqueued as kernels are, also
+// after a failure that the stream has yet to report; otherwise kernels would read what was never
+// copied, now or, since the table is kept, in the next attempt.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -34,12 +36,12 @@ class KeptUploads {
     Buffer table;
   };
 
-  // Device and stream outlive this; what uses the tables is put on this stream.
+  // Device and stream must outlive this; work that uses the tables is put on this stream.
   KeptUploads(Device& device, Stream& stream, size_t most)
       : device_(device), stream_(stream), most_(most), host_memory_(device.NewHostMemory(0)) {}
 
-  // The one whose entry is wanted; null where none is kept. Good until the next Keep, and its
-  // table for work that is put on the stream before that.
+  // Returns the table whose entry is wanted; null if none is kept. Valid until the next Keep, and
+  // its table for work put on the stream before that.
   template <typename IsWanted>
   const Kept* Find(const IsWanted& is_wanted) {
     const auto found = std::ranges::find_if(kept_, is_wanted, &Kept::entry);
@@ -50,7 +52,7 @@ class KeptUploads {
     return &kept_.front();
   }
 
-  // Uploads the `bytes` that `fill` writes; none of 0 bytes. Good as Find's.
+  // Uploads the `bytes` that `fill` writes; no table for 0 bytes. Valid as long as Find's.
   template <typename Fill>
   absl::StatusOr<const Kept*> Keep(Entry entry, int64_t bytes, const Fill& fill) {
     Kept made{.entry = std::move(entry), .table = Buffer()};
@@ -75,7 +77,7 @@ class KeptUploads {
   Stream& stream_;
   const size_t most_;
   const std::unique_ptr<Memory> host_memory_;
-  std::list<Kept> kept_;  // the latest used first
+  std::list<Kept> kept_;  // most recently used first
 };
 
 }  // namespace shoal::worker::cuda

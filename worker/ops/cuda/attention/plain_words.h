@@ -1,6 +1,6 @@
-// What the plain attention kernels share. A warp has one row (or key): its lanes take one key (row)
-// each for the scores and one column each, 32 at a time, for the sums, which lie in shared memory,
-// every element used by one lane alone.
+// What the plain attention kernels share. A warp has one row (or key): for the scores each lane
+// takes one key (row); for the sums each takes one column, 32 at a time. The sums lie in shared
+// memory, every element used by only one lane.
 #pragma once
 
 #include <cmath>
@@ -10,9 +10,8 @@
 
 namespace shoal::worker::cuda {
 
-// Sums of `count` rows times their lanes' weights: sums[j] = sums[j] * correction + weight of lane
-// i
-// * source(i)[j].
+// Sums `count` rows times their lanes' weights: sums[j] = sums[j] * correction + weight of lane i *
+// source(i)[j].
 template <typename T, typename Source>
 SHOAL_DEVICE void AddWeighted(float* sums, float correction, float weight, int count, int columns,
                               const Source& source) {
@@ -44,7 +43,8 @@ SHOAL_DEVICE void StoreSums(const float* sums, float factor, int columns, T* to)
   }
 }
 
-// Attention of one query over keys [begin, end): `sums` times what is left to divide by.
+// Attention of one query over keys [begin, end): `sums` still have to be divided by the sum of
+// weights.
 struct SoftmaxState {
   float maximum = -INFINITY;  // of scaled scores, in units of log2
   float sum = 0;

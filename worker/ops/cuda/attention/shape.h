@@ -1,5 +1,5 @@
-// What every attention kernel is told of its problem, and where in the packed matrices a row or a
-// key lies.
+// What every attention kernel knows of its problem, and where in the packed matrices a row or a key
+// lies.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@ namespace shoal::worker::cuda {
 struct AttentionProblem {
   const AttentionTile* tiles = nullptr;
   int64_t tile_count = 0;
-  int32_t tokens = 0;  // rows of the matrices, padding included
+  int32_t tokens = 0;  // rows of the matrices, including padding
   int32_t kv_heads = 1;
   int32_t head_dim = 0;
   GroupDivider group;
@@ -23,8 +23,8 @@ struct AttentionProblem {
   constexpr int32_t heads() const { return kv_heads * group.size; }
 };
 
-// log_sum_exp times log2(e), so that 2^(score - it) is the probability, and the row's
-// sum(d_out * out). Of all rows: those of kv head h at [h * tokens * group, ...), token by token.
+// log_sum_exp times log2(e), so that 2^(score - it) is the probability, and the row's sum(d_out *
+// out). For all rows: those of kv head h at [h * tokens * group, ...), token by token.
 struct alignas(8) RowStatistics {
   float log2_sum_exp;
   float delta;
@@ -51,7 +51,7 @@ struct HeadOfSequence {
   constexpr int64_t ValueOffset(const AttentionProblem& p, int64_t stride, int32_t i) const {
     return KeyOffset(p, stride, i) + static_cast<int64_t>(p.kv_heads) * p.head_dim;
   }
-  // Of row i among RowStatistics.
+  // Index of row i among RowStatistics.
   constexpr int32_t StatisticsOffset(const AttentionProblem& p, int32_t i) const {
     return (kv_head * p.tokens + tile.begin) * p.group.size + i;
   }

@@ -1,4 +1,4 @@
-// What the backward pass wants to know of each row before it starts, for bf16 and fp32 alike.
+// What the backward pass needs to know of each row before it starts, for bf16 and fp32 alike.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -10,16 +10,16 @@ namespace shoal::worker::cuda {
 
 struct AttentionStatisticsArgs {
   AttentionProblem problem;  // without tiles
-  int64_t used_tokens = 0;   // those of sequences, which come first
+  int64_t used_tokens = 0;   // tokens of sequences, which come first
   ConstView d_out;           // [tokens, heads x head_dim]
   ConstView out;
   const float* log_sum_exp = nullptr;  // [heads, tokens]
-  RowStatistics* statistics =
-      nullptr;  // [kv_heads, tokens x group]; those of used tokens are written
+  // [kv_heads, tokens x group]; those of used tokens are written
+  RowStatistics* statistics = nullptr;
 };
 cudaError_t AttentionStatistics(cudaStream_t stream, const AttentionStatisticsArgs& args);
 
-// Rows from `first` on become zero.
+// Zeroes rows from `first` on.
 cudaError_t ZeroRowsFrom(cudaStream_t stream, const View& matrix, int64_t first);
 
 }  // namespace shoal::worker::cuda

@@ -2,7 +2,7 @@
 // fragments that warps read of them, and sums over the lanes that hold one row.
 //
 // A tile's rows are 16 bytes longer than their elements: an odd number of 16-byte units, so that
-// the eight rows of an 8x8 matrix lie in different banks, and all offsets within a tile but the
+// the eight rows of an 8x8 matrix lie in different banks, and all offsets within a tile except the
 // lane's own are constants.
 #pragma once
 
@@ -31,14 +31,14 @@ SHOAL_DEVICE const Bf16* RowsFirst(const Bf16* tile) {
   const int lane = LaneIndex();
   return tile + lane % 16 * TilePitch(kWidth) + lane / 16 * 8;
 }
-// The same where the tile's rows are the right operand's columns: columns first, then rows.
+// Same as above if the tile's rows are the right operand's columns: columns first, then rows.
 template <int kWidth>
 SHOAL_DEVICE const Bf16* ColumnsFirst(const Bf16* tile) {
   const int lane = LaneIndex();
   return tile + (lane / 16 * 8 + lane % 8) * TilePitch(kWidth) + lane / 8 % 2 * 8;
 }
 
-// Two neighbouring [16, 8] sums += a b, where b is what one LoadMatrix gives: [16, 16].
+// Two neighbouring [16, 8] sums += a b, with b as loaded by one LoadMatrix: [16, 16].
 SHOAL_DEVICE void MultiplyAddPair(float (&left)[4], float (&right)[4], const uint32_t (&a)[4],
                                   const uint32_t (&b)[4]) {
   const uint32_t b_left[2] = {b[0], b[1]};
@@ -47,7 +47,7 @@ SHOAL_DEVICE void MultiplyAddPair(float (&left)[4], float (&right)[4], const uin
   MultiplyAdd(right, a, b_right);
 }
 
-// Two neighbouring [16, 8] results as the left operand [16, 16] of the next product.
+// Packs two neighbouring [16, 8] results as the left operand [16, 16] of the next product.
 SHOAL_DEVICE void PackPair(const float (&left)[4], const float (&right)[4], uint32_t (&a)[4]) {
   a[0] = PackBf16(left[0], left[1]);
   a[1] = PackBf16(left[2], left[3]);
@@ -55,7 +55,7 @@ SHOAL_DEVICE void PackPair(const float (&left)[4], const float (&right)[4], uint
   a[3] = PackBf16(right[2], right[3]);
 }
 
-// Over the four lanes that hold one row of a result.
+// Sums over the four lanes that hold one row of a result.
 SHOAL_DEVICE float RowSum(float value) {
   value += ShuffleXor(value, 1);
   return value + ShuffleXor(value, 2);
@@ -65,8 +65,8 @@ SHOAL_DEVICE float RowMax(float value) {
   return fmaxf(value, ShuffleXor(value, 2));
 }
 
-// How a block's threads share out rows of kWidth elements to copy: kLanes of them take a row, each
-// every kLanes-th 16 bytes, and rows go to a thread kStep apart. So a thread's addresses in a tile
+// How a block's threads divide rows of kWidth elements to copy: kLanes of them take a row, each
+// every kLanes-th 16 bytes, and a thread's rows are kStep apart. So a thread's addresses in a tile
 // are its first one and constants, and those in global memory grow by one stride.
 template <int kWidth>
 struct CopyLanes {
@@ -83,8 +83,8 @@ struct CopyLanes {
         column(ThreadIndex() % kLanes * 8),
         in_tile(row * TilePitch(kWidth) + column) {}
 
-  // copy(element of a row, of a tile, whether it is one of `columns`) for each 16 bytes of a row
-  // that are this thread's; `row_of_tile` is a constant.
+  // Calls copy(element of a row, of a tile, whether it is one of `columns`) for each of this
+  // thread's 16 bytes of a row; `row_of_tile` is a constant.
   template <typename Copy>
   SHOAL_DEVICE void ForUnits(int row_of_tile, int columns, const Copy& copy) const {
 #pragma unroll
@@ -96,7 +96,7 @@ struct CopyLanes {
 };
 
 // Starts copying keys [first, first + kKeys) of a sequence of `length`, and their values, which lie
-// so far `apart` from them. Tiles get zeros for keys from `length` on, which are not read, and
+// `apart` elements from them. Tiles get zeros for keys from `length` on, which are not read, and
 // beyond the columns of a head.
 template <int kKeys, int kWidth>
 SHOAL_DEVICE void CopyKeys(const Bf16* keys, int64_t stride, int64_t apart, int first, int length,
@@ -115,14 +115,15 @@ SHOAL_DEVICE void CopyKeys(const Bf16* keys, int64_t stride, int64_t apart, int 
   }
 }
 
-// A matrix whose rows are copied, from its first element on, and where to.
+// A matrix whose rows are copied, from its first element on, and their destination.
 struct RowSource {
   const Bf16* matrix;
   int64_t stride;
   Bf16* tile;
 };
 
-// The same for rows [first, first + kRows) of a sequence and kv head, of several matrices at once.
+// Same as above for rows [first, first + kRows) of a sequence and kv head, of several matrices at
+// once.
 template <int kRows, int kWidth, int kSources>
 SHOAL_DEVICE void CopyRows(const AttentionProblem& problem, const HeadOfSequence& head, int first,
                            const RowSource (&sources)[kSources]) {
@@ -145,7 +146,7 @@ SHOAL_DEVICE void CopyRows(const AttentionProblem& problem, const HeadOfSequence
       }
     });
   };
-  // A step is so many tokens and heads on; from beyond the group's last head, one more token.
+  // A step advances by this many tokens and heads; beyond the group's last head, by one more token.
   const int tokens = problem.group.Quotient(lanes.kStep);
   const int heads = lanes.kStep - tokens * group;
   if (heads == 0) {
@@ -174,7 +175,7 @@ SHOAL_DEVICE void CopyRows(const AttentionProblem& problem, const HeadOfSequence
   }
 }
 
-// Of the four lanes of a row, lane t has two columns of each of four tiles; after this all eight of
+// Of the four lanes of a row, lane t has two columns of each of four tiles; afterwards all eight of
 // tile t.
 SHOAL_DEVICE void TransposeInRow(uint32_t (&words)[4]) {
   const bool odd = LaneIndex() % 2 != 0;
@@ -193,10 +194,10 @@ SHOAL_DEVICE void TransposeInRow(uint32_t (&words)[4]) {
   }
 }
 
-// Writes a warp's [16 kStrips, 8 kTiles] results as bf16, row by row multiplied with `factors`:
-// rows `first`, `first` + 1, ... to target(row), 16 bytes at once; rows from `end` on and columns
-// from `columns` on are left out. Straight from registers: stores to shared memory in these kernels
-// make ptxas spill in their loops.
+// Writes a warp's [16 kStrips, 8 kTiles] results as bf16, row by row multiplied by `factors`: rows
+// `first`, `first` + 1, ... to target(row), 16 bytes at once; omits rows from `end` on and columns
+// from `columns` on. Straight from registers: stores to shared memory in these kernels make ptxas
+// spill in their loops.
 template <int kStrips, int kTiles, typename Target>
 SHOAL_DEVICE void StoreRows(const float (&results)[kStrips][kTiles][4],
                             const float (&factors)[kStrips][2], int first, int end, int columns,
@@ -226,7 +227,7 @@ SHOAL_DEVICE void StoreRows(const float (&results)[kStrips][kTiles][4],
   }
 }
 
-// function.operator()<width>() with the width of those tiles. Host code.
+// Calls function.operator()<width>() with the width of those tiles. Host code.
 template <typename Function>
 cudaError_t WithWidth(int width, const Function& function) {
   switch (width) {

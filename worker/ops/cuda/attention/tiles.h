@@ -1,17 +1,17 @@
 // How attention is cut into tiles, for host code (which makes the lists of work) and kernels alike.
 //
-// The query heads that share a kv head are handled together: of a sequence of `length` tokens and
-// one kv head there are length x group ROWS, row i being token i / group and head i % group of the
-// group. Row i sees keys 0 ... i / group. So tiles of rows are full also where sequences are short,
-// tiles on the diagonal are small, and d_keys and d_values sum over the heads of their group in the
-// loop in which they sum over queries.
+// The query heads that share a kv head are handled together: a sequence of `length` tokens and one
+// kv head give length x group ROWS, row i being token i / group and head i % group of the group.
+// Row i sees keys 0 ... i / group. So tiles of rows are full even if sequences are short, tiles on
+// the diagonal are small, and d_keys and d_values sum over the heads of their group in the loop in
+// which they sum over queries.
 #pragma once
 
 #include <cstdint>
 
 namespace shoal::worker::cuda {
 
-// Division by the group's size without dividing: right for dividends up to 2^32 / group.
+// Divides by the group's size without a division: right for dividends up to 2^32 / group.
 struct GroupDivider {
   uint64_t reciprocal = uint64_t{1} << 32;  // 2^32 / size, rounded up
   int32_t size = 1;
@@ -33,8 +33,8 @@ struct AttentionTile {
   int32_t first = 0;
 };
 
-// Blocks have four warps. Each holds 16 or 32 rows (keys, in the kernel of their gradients): 32
-// where registers allow, because what a warp reads of shared memory for each product halves.
+// Blocks have four warps. Each holds 16 or 32 rows (keys, in the kernel of their gradients): 32 if
+// registers allow, which halves what a warp reads of shared memory for each product.
 inline constexpr int kAttentionThreads = 128;
 inline constexpr int kAttentionWarps = 4;
 
@@ -44,13 +44,13 @@ constexpr int TileBytes(int rows, int width) { return rows * TilePitch(width) * 
 
 // The tiles of the kernels on tensor cores for heads of up to `width` elements.
 struct AttentionTiles {
-  int width = 0;  // 0: no such kernel, the plain ones serve
+  int width = 0;  // 0: no such kernel; the plain ones serve
 
   int forward_rows = 0;   // rows of a block
   int forward_keys = 0;   // keys at a time
   int d_query_rows = 0;   // rows of a block, in the backward pass
   int d_key_keys = 0;     // keys of a block
-  int backward_step = 0;  // keys, or rows, that a block of the backward pass takes at a time
+  int backward_step = 0;  // keys, or rows, that a block of the backward pass handles at a time
 
   // Shared memory of a block.
   constexpr int forward_bytes() const { return TileBytes(forward_rows + 4 * forward_keys, width); }
@@ -61,8 +61,8 @@ struct AttentionTiles {
   }
 };
 
-// Of the kernels there are, the narrowest that `head_dim` fits in; it has to be a multiple of 8
-// (16 bytes). Larger tiles take fewer instructions for each score.
+// Returns, of the existing kernels, the narrowest that `head_dim` fits; head_dim must be a multiple
+// of 8 (16 bytes). Larger tiles take fewer instructions for each score.
 constexpr AttentionTiles LargeAttentionTiles(int64_t head_dim) {
   if (head_dim <= 0 || head_dim % 8 != 0 || head_dim > 256) {
     return {};
@@ -82,7 +82,7 @@ constexpr AttentionTiles LargeAttentionTiles(int64_t head_dim) {
   return {256, 64, 32, 64, 64, 32};
 }
 
-// Those with the least shared memory.
+// The tiles with the least shared memory.
 constexpr AttentionTiles SmallAttentionTiles(int64_t head_dim) {
   AttentionTiles tiles = LargeAttentionTiles(head_dim);
   if (tiles.width == 128) {
@@ -91,11 +91,11 @@ constexpr AttentionTiles SmallAttentionTiles(int64_t head_dim) {
   return tiles;
 }
 
-// For a GPU whose blocks have up to `shared_bytes` of shared memory: the large ones where a
-// multiprocessor holds two such blocks, one of which computes where the other waits. What is
-// larger than shared_bytes even so does not run there.
+// For a GPU whose blocks have up to `shared_bytes` of shared memory: the large tiles if a
+// multiprocessor holds two such blocks, one of which computes while the other waits. Tiles that
+// exceed shared_bytes even so do not run there.
 constexpr AttentionTiles AttentionTilesFor(int64_t head_dim, int64_t shared_bytes) {
-  constexpr int64_t kOfEachBlock = 1024;  // the system's, which shared_bytes leaves out
+  constexpr int64_t kOfEachBlock = 1024;  // the system's, which shared_bytes excludes
   const auto two_fit = [&](int64_t bytes) {
     return 2 * (bytes + kOfEachBlock) <= shared_bytes + kOfEachBlock;
   };
@@ -110,7 +110,7 @@ constexpr AttentionTiles AttentionTilesFor(int64_t head_dim, int64_t shared_byte
   return tiles;
 }
 
-// The plain kernels: a warp a row (a key), four rows a warp.
+// The plain kernels: a warp per row (or key), four rows per warp.
 inline constexpr int kPlainTile = 16;
 
 }  // namespace shoal::worker::cuda

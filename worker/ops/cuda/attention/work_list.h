@@ -1,10 +1,8 @@
 // The tiles of a packed batch, and their copies in device memory.
 //
-// Sequences differ in length and a tile's work in how many keys its rows see, so tiles are listed
-// longest first: the GPU starts blocks in order, and what is left at the end is short.
-//
-// WorkLists keeps the last kMost lists (kept_uploads.h). Threads: one at a time. Failure: what the
-// device's memory says.
+// Sequences differ in length, and a tile's work in how many keys its rows see, so tiles are listed
+// longest first: the GPU starts blocks in order, and the last ones are short. WorkLists keeps the
+// last kMost lists (kept_uploads.h). Threads: one at a time. Failure: that of the device's memory.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +16,7 @@
 
 namespace shoal::worker::cuda {
 
-// What a list is made from: tiles of `size` rows, each `group` to a token, or of `size` keys.
+// What a list is made from: tiles of `size` rows, `group` rows per token, or of `size` keys.
 struct TileCut {
   enum class Of : uint8_t { kRows, kKeys };
   Of of = Of::kRows;
@@ -35,14 +33,14 @@ class WorkLists {
   static constexpr size_t kMost = 64;
 
   struct List {
-    const AttentionTile* tiles = nullptr;  // device memory; null where there are none
+    const AttentionTile* tiles = nullptr;  // device memory; null if there are none
     int64_t count = 0;
   };
 
-  // Both outlive this; what uses the lists is put on this stream.
+  // Both must outlive this; work that uses the lists is put on this stream.
   WorkLists(Device& device, Stream& stream) : lists_(device, stream, kMost) {}
 
-  // Good for work that is put on the stream before the next call.
+  // Valid for work put on the stream before the next call.
   absl::StatusOr<List> Get(const TileCut& cut, std::span<const int32_t> cu_seqlens);
 
  private:

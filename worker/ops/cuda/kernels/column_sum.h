@@ -1,9 +1,9 @@
 // Sums over the rows of matrices, ADDED to fp32 vectors: gradients of biases and of norms' weights.
-// Contracts are in worker/ops/ops.h; shapes are checked by the caller, none is empty.
+// Contracts are in worker/ops/ops.h; the caller checks shapes, none is empty.
 //
-// In two steps, whose order of additions depends on the shape alone: slabs of rows into `partials`,
-// then these into the vector. A dense fp32 matrix of a few hundred rows is added as partial sums
-// are, in one step.
+// In two steps, whose order of additions depends only on the shape: slabs of rows into `partials`,
+// then these into the vector. A dense fp32 matrix of a few hundred rows is added in one step, as
+// partial sums are.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -12,7 +12,7 @@
 
 namespace shoal::worker::cuda {
 
-// fp32 elements of `partials` for matrices [rows, columns] of this type.
+// Returns the fp32 elements of `partials` for matrices [rows, columns] of this type.
 int64_t ColumnSumPartials(Element element, int64_t rows, int64_t columns);
 
 // sums[j] ADDED sum of x[t, j]. Reads the matrix once.

@@ -1,10 +1,10 @@
-// Softmax and cross entropy of rows of logits. Contracts are in worker/ops/ops.h; shapes are
-// checked by the caller, none is empty.
+// Softmax and cross entropy of rows of logits. Contracts are in worker/ops/ops.h; the caller checks
+// shapes, none is empty.
 //
-// A row that a block's shared memory holds (some 57,000 logits of an H100) has a block, which reads
-// it once. Longer rows, and few, are cut into parts with a block each (TileLongRows): maxima and
-// sums of the parts, then, with these put together, the gradient, for which logits are read once
-// more, from the second-level cache as far as they fit it.
+// A row that fits a block's shared memory (some 57,000 logits on an H100) gets one block, which
+// reads it once. Longer rows, and few rows, are cut into parts with one block each (TileLongRows):
+// maxima and sums of the parts, then, combining these, the gradient, which reads logits once more,
+// from the second-level cache as far as they fit it.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -18,12 +18,12 @@ struct CrossEntropyArgs {
   const int32_t* labels = nullptr;  // [count]
   int64_t count = 0;                // > 0
   float scale = 1;
-  View d_logits;  // [R, V], or no data: loss alone
+  View d_logits;  // [R, V], or no data: only the loss
   double* loss_sum = nullptr;
   int64_t shared_bytes = 0;  // that a block may have
 };
 
-// Bytes of scratch for `count` rows of this many columns.
+// Returns the bytes of scratch for `count` rows of this many columns.
 int64_t CrossEntropyScratch(int64_t count, int64_t columns);
 
 cudaError_t SoftmaxCrossEntropy(cudaStream_t stream, const CrossEntropyArgs& args, void* scratch);

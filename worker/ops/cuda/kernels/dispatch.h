@@ -1,4 +1,4 @@
-// How launch functions choose among the instances of a kernel by whether rows of matrices may be
+// Helps launch functions choose among the instances of a kernel by whether rows of matrices may be
 // read 16 bytes at a time; core/gpu/kernel/dispatch.h has the rest. Host code of kernel files.
 #pragma once
 
@@ -16,7 +16,8 @@ inline bool Takes(const ConstView& view, int64_t count) {
   return view.columns % count == 0 && view.stride % count == 0 && Takes(view.data, bytes);
 }
 
-// launch(count) with the elements that all of `views` can be read by at once: `kCount` or one.
+// Calls launch(count) with the elements by which all of `views` can be read at once: `kCount` or
+// one.
 template <int kCount, typename Launcher, typename... Views>
 cudaError_t WithCount(const Launcher& launch, const Views&... views) {
   return (Takes(views, kCount) && ...) ? launch(Constant<kCount>()) : launch(Constant<1>());

@@ -1,5 +1,5 @@
 // Elements of matrices in device code: several neighbours at once, and which of them a thread
-// takes. For kernels alone.
+// takes. Only for kernels.
 #pragma once
 
 #include "core/gpu/kernel/packed.h"

@@ -1,5 +1,5 @@
-// Biases, conversions and zeros. Contracts are in worker/ops/ops.h; shapes are checked by the
-// caller, none is empty.
+// Biases, conversions and zeros. Contracts are in worker/ops/ops.h; the caller checks shapes, none
+// is empty.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -10,7 +10,7 @@ namespace shoal::worker::cuda {
 
 // y[t, :] += bias, of y's type. Reads and writes one matrix.
 cudaError_t AddBias(cudaStream_t stream, const void* bias, const View& y);
-// Element by element to the type of `out`. Reads one matrix and writes one.
+// Converts element by element to the type of `out`. Reads one matrix and writes one.
 cudaError_t Convert(cudaStream_t stream, const ConstView& in, const View& out);
 // Writes one matrix.
 cudaError_t Zero(cudaStream_t stream, const View& out);

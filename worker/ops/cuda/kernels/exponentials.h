@@ -1,5 +1,5 @@
-// What softmax over long rows is made of, in device code: logits of a row as chunks of neighbours,
-// sums of their exponentials, and their gradients. For cross_entropy.cu alone.
+// Parts of softmax over long rows, in device code: logits of a row as chunks of neighbours, sums of
+// their exponentials, and their gradients. Only for cross_entropy.cu.
 #pragma once
 
 #include <cfloat>
@@ -12,7 +12,7 @@ inline constexpr float kLog2E = 1.44269504088896341f;
 inline constexpr float kMinusInfinity = -__builtin_inff();
 
 // The largest of some logits, not less than the lowest number, and the sum of exp(logit - largest).
-// What is not finite makes the sum NaN.
+// A logit that is not finite makes the sum NaN.
 struct Exponentials {
   float largest = -FLT_MAX;
   float sum = 0;
@@ -22,12 +22,12 @@ SHOAL_DEVICE Exponentials Join(const Exponentials& a, const Exponentials& b) {
   const float largest = a.largest > b.largest ? a.largest : b.largest;
   return {largest, a.sum * ExpOf(a.largest - largest) + b.sum * ExpOf(b.largest - largest)};
 }
-// Of all lanes, in one order whatever the values.
+// Joins all lanes, in a fixed order.
 SHOAL_DEVICE Exponentials JoinLanes(const Exponentials& mine) {
   const float largest = WarpMax(mine.largest);
   return {largest, WarpSum(mine.sum * ExpOf(mine.largest - largest))};
 }
-// Of all parts of a row, in order.
+// Joins all parts of a row, in order.
 SHOAL_DEVICE Exponentials JoinParts(const Exponentials* parts, int64_t count) {
   Exponentials all = parts[0];
   for (int64_t i = 1; i < count; ++i) {
@@ -40,7 +40,7 @@ SHOAL_DEVICE Exponentials JoinParts(const Exponentials* parts, int64_t count) {
 inline constexpr int kChunks = 4;
 
 // A thread's chunks from `column` on, kStep apart, of the columns before `end`. Chunks start at
-// multiples of their size; what the last one has beyond `end` is minus infinity.
+// multiples of their size; beyond `end` the last one holds minus infinity.
 template <int kStep, int kCount>
 SHOAL_DEVICE void LoadLogits(const float* row, int64_t column, int64_t end,
                              float (&x)[kChunks][kCount]) {
@@ -95,7 +95,7 @@ struct RowGradient {
   }
 };
 
-// The chunk at `column`, up to `end`; at once where `whole` and all of it is before that.
+// Handles the chunk at `column`, up to `end`; at once if `whole` and all of it is before that.
 template <typename T, int kCount>
 SHOAL_DEVICE void StoreGradients(const float (&x)[kCount], T* row, int64_t column, int64_t end,
                                  bool whole) {

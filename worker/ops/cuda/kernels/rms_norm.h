@@ -1,9 +1,9 @@
-// RMSNorm, forward and backward. Contracts are in worker/ops/ops.h; shapes are checked by the
-// caller, none is empty.
+// RMSNorm, forward and backward. Contracts are in worker/ops/ops.h; the caller checks shapes, none
+// is empty.
 //
-// Each matrix is read and written once where a row fits the registers of a block (TileRow) and
-// starts at a multiple of 16 bytes; elsewhere rows are read twice. The backward has a block for
-// each partial sum of the weight's gradient, so these cost nothing but their own bytes.
+// Each matrix is read and written once if a row fits the registers of a block (TileRow) and starts
+// at a multiple of 16 bytes; otherwise rows are read twice. The backward has one block for each
+// partial sum of the weight's gradient, so these cost nothing but their own bytes.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -29,7 +29,7 @@ struct RmsNormBackwardArgs {
   const void* residual = nullptr;      // null: none
   int64_t residual_stride = 0;
   View d_x;
-  float* d_weights = nullptr;    // [partials, H], of so many rows each
+  float* d_weights = nullptr;    // [partials, H], of this many rows each
   int64_t rows_per_partial = 0;  // > 0
 };
 cudaError_t RmsNormBackward(cudaStream_t stream, const RmsNormBackwardArgs& args);

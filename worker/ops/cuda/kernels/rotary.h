@@ -1,5 +1,5 @@
-// Rotary position embedding, in place. Contracts are in worker/ops/ops.h; shapes are checked by the
-// caller, none is empty.
+// Rotary position embedding, in place. Contracts are in worker/ops/ops.h; the caller checks shapes,
+// none is empty.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -18,7 +18,7 @@ struct RotaryArgs {
   bool backward = false;
 };
 
-// Reads and writes the rotated heads once; the tables mostly lie in caches.
+// Reads and writes the rotated heads once; the tables are mostly in caches.
 cudaError_t Rotary(cudaStream_t stream, const RotaryArgs& args);
 
 }  // namespace shoal::worker::cuda

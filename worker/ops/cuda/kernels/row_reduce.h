@@ -1,4 +1,4 @@
-// Sums over the row that a group of warps of one block works on. For kernels alone.
+// Sums over the row on which a group of warps of one block works. Only for kernels.
 #pragma once
 
 #include "worker/ops/cuda/kernels/elements.h"
@@ -16,8 +16,8 @@ SHOAL_DEVICE RowGroup GroupOf(int warps) {
   return {.row = ThreadIndex() / threads, .thread = ThreadIndex() % threads, .threads = threads};
 }
 
-// The sum of `value` over the group's threads: lanes as WarpSum has them, then warps in order. All
-// threads of the block come here; `shared` is used for this call alone.
+// Sums `value` over the group's threads: lanes as in WarpSum, then warps in order. All threads of
+// the block must call it; `shared` is used only during the call.
 SHOAL_DEVICE float GroupSum(float value, const RowGroup& group, float (&shared)[kBlockWarps]) {
   const float sum = WarpSum(value);
   if (group.threads == kWarp) {

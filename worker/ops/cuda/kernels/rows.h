@@ -1,6 +1,6 @@
 // Whole rows by index: look-up in the embedding, gathering and scattering. Contracts are in
-// worker/ops/ops.h; shapes are checked by the caller, none is empty. Each reads and writes the rows
-// it copies once.
+// worker/ops/ops.h; the caller checks shapes, none is empty. Each reads and writes the rows that it
+// copies once.
 #pragma once
 
 #include <cuda_runtime_api.h>

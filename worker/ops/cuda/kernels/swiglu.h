@@ -1,5 +1,5 @@
-// SwiGLU, forward and backward. Contracts are in worker/ops/ops.h; shapes are checked by the
-// caller, none is empty.
+// SwiGLU, forward and backward. Contracts are in worker/ops/ops.h; the caller checks shapes, none
+// is empty.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -8,10 +8,10 @@
 
 namespace shoal::worker::cuda {
 
-// gate_up[T, 2 I] -> out[T, I]. Reads 2 and writes 1 element of each of the T x I.
+// gate_up[T, 2 I] -> out[T, I]. For each of the T x I, reads 2 and writes 1 element.
 cudaError_t SwiGluForward(cudaStream_t stream, const ConstView& gate_up, const View& out);
-// d_out[T, I], gate_up[T, 2 I] -> d_gate_up[T, 2 I], and out[T, I] where it has data. Reads 3,
-// writes 2 or 3.
+// d_out[T, I], gate_up[T, 2 I] -> d_gate_up[T, 2 I], and out[T, I] if it has data. Reads 3, writes
+// 2 or 3.
 cudaError_t SwiGluBackward(cudaStream_t stream, const ConstView& d_out, const ConstView& gate_up,
                            const View& d_gate_up, const View& out);
 

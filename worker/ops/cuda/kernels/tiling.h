@@ -1,8 +1,7 @@
 // How blocks of threads cover matrices: pure functions of the shape, so that the order of every sum
-// is a function of the shape too and tests can look at launches without a GPU.
+// is a function of the shape too, and tests can inspect launches without a GPU.
 //
-// A chunk is what a thread loads at once: 16 bytes where rows and strides allow it, one element
-// elsewhere.
+// A chunk is what a thread loads at once: 16 bytes if rows and strides allow it, else one element.
 #pragma once
 
 #include <algorithm>
@@ -33,8 +32,8 @@ constexpr Tiling TileMatrix(int64_t rows, int64_t chunks, int rows_per_thread) {
   return tiling;
 }
 
-// Work on rows that are held in registers whole: `warps` warps a row, each lane with
-// `chunks_per_lane` chunks (chunk = lane + 32 warps x i). Zero warps: the row is too long for that.
+// Work on rows that registers hold whole: `warps` warps per row, each lane with `chunks_per_lane`
+// chunks (chunk = lane + 32 warps x i). Zero warps: the row is too long for that.
 inline constexpr int kMaxChunksPerLane = 4;
 struct RowTiling {
   int32_t warps = 0;
@@ -65,7 +64,8 @@ constexpr ColumnSumTiling TileColumnSum(int64_t rows, int64_t chunks) {
   constexpr int64_t kLeastRows = 4 * kBlockWarps;  // each warp has a few rows in flight
   ColumnSumTiling tiling;
   tiling.column_blocks = DivideUp(chunks, 32);
-  // No more blocks than run at a time: a few in a second round would take as long as the first.
+  // At most as many blocks as run at a time: a few in a second round would take as long as the
+  // first.
   const int64_t wanted = kManyBlocks / 2 / std::max<int64_t>(tiling.column_blocks, 1);
   const int64_t slabs =
       std::clamp<int64_t>(wanted, 1, std::max<int64_t>(DivideUp(rows, kLeastRows), 1));
@@ -74,7 +74,7 @@ constexpr ColumnSumTiling TileColumnSum(int64_t rows, int64_t chunks) {
   return tiling;
 }
 
-// Rows so long that several blocks share each: `parts` blocks a row, `part_columns` each.
+// Rows so long that several blocks share each: `parts` blocks per row, `part_columns` each.
 struct LongRowTiling {
   int64_t parts = 0;
   int64_t part_columns = 0;

@@ -1,9 +1,9 @@
-// Positions of tokens in order of their ids, and of position among equal ids: what the embedding's
-// gradient walks through so that each row of the table is one thread's to add to.
+// Sorts positions of tokens by their ids, and by position among equal ids: the embedding's gradient
+// walks through them so that only one thread adds to each row of the table.
 //
-// A radix sort, 9 bits of the id a pass and three launches each; few tokens, where launches would
-// take longest, are counted against each other in one. Which place a token goes to depends on the
-// tokens alone.
+// A radix sort, 9 bits of the id per pass and three launches each; few tokens, where launches would
+// take longest, are ranked by comparing all of them in one launch. A token's place depends only on
+// the tokens.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -17,10 +17,10 @@ struct SortedTokens {
   const int32_t* positions = nullptr;  // where each was; ascending among equal ids
 };
 
-// Up to this many are counted against each other.
+// Up to this many are compared with each other.
 inline constexpr int64_t kTokensToCount = 8192;
 
-// Bytes of scratch for `count` tokens.
+// Returns the bytes of scratch for `count` tokens.
 int64_t TokenSortScratch(int64_t count);
 
 // tokens[count] in [0, vocabulary), count > 0. `sorted` points into the scratch (aligned to 16).

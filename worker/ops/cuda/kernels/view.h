@@ -1,5 +1,5 @@
-// What launch functions of kernels take: plain views of device memory, for host code that knows
-// worker/ops/tensor.h and device code that does not.
+// The arguments of kernels' launch functions: plain views of device memory, for host code that
+// knows worker/ops/tensor.h and device code that does not.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +25,7 @@ struct View {
   int64_t columns = 0;
   int64_t stride = 0;
 
-  // A View may be read wherever a ConstView is asked for.
+  // A View converts to a ConstView.
   operator ConstView() const { return {data, element, rows, columns, stride}; }  // NOLINT
 };
 

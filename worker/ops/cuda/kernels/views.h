@@ -1,4 +1,4 @@
-// Matrices of worker/ops/tensor.h as what launch functions take.
+// Converts matrices of worker/ops/tensor.h to the arguments of launch functions.
 #pragma once
 
 #include "core/base/check.h"

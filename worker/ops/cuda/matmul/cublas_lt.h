@@ -1,5 +1,5 @@
-// The functions of cuBLASLt that matrix products need, found at run time: nothing links against it,
-// and where it is not there our own kernels serve.
+// The functions of cuBLASLt that matrix products need, loaded at run time: nothing links against
+// it, and without it our own kernels serve.
 #pragma once
 
 #include <cublasLt.h>
@@ -29,9 +29,9 @@ struct CublasLt {
   decltype(&::cublasLtMatmulAlgoGetHeuristic) heuristic = nullptr;
 };
 
-// libcublasLt.so.13 or .12, which stays loaded: where the loader finds it, in the folders of the
-// environment variable SHOAL_CUDA_LIBRARIES, or in ../lib beside the program. NotFound where there
-// is none.
+// Loads libcublasLt.so.13 or .12, which stays loaded: from where the loader finds it, from the
+// folders of the environment variable SHOAL_CUDA_LIBRARIES, or from ../lib next to the program.
+// NotFound if there is none.
 absl::StatusOr<CublasLt> LoadCublasLt();
 absl::StatusOr<CublasLt> LoadCublasLt(const std::vector<std::string>& names,
                                       const std::vector<std::string>& folders);

@@ -1,29 +1,29 @@
-// Matrix products by cuBLASLt. Used by matmul.h alone, which does by our own kernels what this
+// Matrix products by cuBLASLt. Only matmul.h uses it, and does with our own kernels what this
 // refuses.
 //
 // cuBLASLt is column-major: to it our row-major C[m, n] = op(A) op(B) is C^T[n, m] = op(B)^T
 // op(A)^T, so B goes first, A second, and strides are leading dimensions.
 //
-// What it makes of a shape (types, transpositions, strides and alignments among it) is kept in a
-// table, the least recently used go: its heuristic is asked once a shape, whether C is added to or
-// written, which it is not told, for algorithms that sum the parts of a split k in fp32 in the
-// workspace. All of its algorithms give the same bits each
-// time on one kind of GPU (none uses float atomics), but the other ways of summing parts round them
-// to bf16 in between. The workspace is this object's own, so it does not depend on other streams.
+// Shapes. Its plan for a shape (including types, transpositions, strides and alignments) is kept in
+// a table that drops the least recently used. Its heuristic is asked once per shape, whether C is
+// added to or written, which it is not told, for algorithms that sum the parts of a split k in fp32
+// in the workspace. All of its algorithms give the same bits each time on one kind of GPU (none
+// uses float atomics), but the other ways of summing parts round them to bf16 in between. The
+// workspace belongs to this object, so it does not depend on other streams.
 //
-// With `tune_after`, once a shape has come so often, the first few algorithms that the heuristic
-// offers for it are each run a few times, which takes as long as some 30 products, and the fastest
-// is kept for the life of this object, even where the table has forgotten the shape. Which one that
-// is may differ from process to process, and results' last bits with it. They are run where C is
-// written and not added to, into C itself, for they leave there what the product is to write: that
-// takes no memory beside. What is added up begins with such a product (unit_access.h), and the
-// choice serves both. The caller waits for what is on the stream before them; where that takes too
+// Tuning. With `tune_after`, once a shape has come that often, the first few algorithms that the
+// heuristic offers for it are each run a few times, which takes as long as some 30 products, and
+// the fastest is kept for the life of this object, even after the table has dropped the shape.
+// Which one that is, and with it results' last bits, may differ from process to process. They run
+// when C is written and not added to, into C itself, since they leave there what the product would
+// write: that takes no extra memory. What is added up begins with such a product (unit_access.h),
+// and the choice serves both. The caller waits for earlier work on the stream; if that takes too
 // long the first algorithm stays.
 //
 // Failure: a shape that cuBLASLt refuses, when planned or run, is logged and counted once, and its
-// error returned for as long as the table holds it; where memory was short or the library failed
-// within, which may pass, it is tried anew when the shape comes again, three times in all. Threads:
-// one caller at a time.
+// error returned for as long as the table holds it. If memory was short or the library failed
+// internally, which may pass, it is tried again when the shape comes again, three times in all.
+// Threads: one caller at a time.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -46,13 +46,13 @@
 namespace shoal::worker::cuda {
 
 struct LtOptions {
-  Stream* stream = nullptr;  // of a device that MakeCudaDevice has made
+  Stream* stream = nullptr;  // of a device from MakeCudaDevice
   int gpu = 0;
   void* workspace = nullptr;  // aligned to 256 bytes, the stream's
   int64_t workspace_bytes = 0;
   bool tf32 = false;
   int64_t tune_after = 0;                          // uses of a shape; 0: never
-  absl::Duration tune_timeout = absl::Minutes(1);  // of one algorithm, and what is before it
+  absl::Duration tune_timeout = absl::Minutes(1);  // for one algorithm, and what is before it
   int64_t table_shapes = 1024;
 };
 
@@ -83,7 +83,7 @@ class LtMatmuls {
                                                            const LtOptions& options);
   ~LtMatmuls();
 
-  // Puts the product on the stream. All sizes are positive.
+  // Puts the product on the stream. All sizes must be positive.
   absl::Status Run(const MatmulArgs& args);
 
   int64_t heuristics() const { return heuristics_; }  // asked so far
@@ -99,7 +99,7 @@ class LtMatmuls {
     Owned<cublasLtMatrixLayout_t> b{nullptr, nullptr};
     Owned<cublasLtMatrixLayout_t> c{nullptr, nullptr};
     Owned<cublasLtMatrixLayout_t> addend{nullptr, nullptr};  // null: there is none
-    // Of what is added to the product: where nothing is, cuBLASLt does not read it.
+    // The layout of what is added to the product: if nothing is, cuBLASLt does not read it.
     cublasLtMatrixLayout_t added() const { return addend == nullptr ? c.get() : addend.get(); }
     cublasLtMatmulAlgo_t algorithm = {};
   };
@@ -107,7 +107,7 @@ class LtMatmuls {
     Plan plan;
     int tries = 0;
     int64_t uses = 0;
-    bool tuned = false;  // as far as it can be
+    bool tuned = false;  // as far as possible
     std::list<LtShape>::iterator use;
   };
 
@@ -130,7 +130,7 @@ class LtMatmuls {
   const cublasLtHandle_t handle_;
   std::list<LtShape> by_use_;  // most recent first
   std::map<LtShape, Entry> plans_;
-  std::map<LtShape, size_t> tuned_;  // which of the heuristic's offers
+  std::map<LtShape, size_t> tuned_;  // index among the heuristic's offers
   int64_t heuristics_ = 0;
   int64_t refused_ = 0;
 };

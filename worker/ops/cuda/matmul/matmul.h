@@ -1,12 +1,14 @@
-// Matrix products on a GPU: by cuBLASLt (lt_matmul.h) where that was found, and by kernels of our
-// own (matmul_kernel.h) where it was not or refuses a shape.
+// Matrix products on a GPU: by cuBLASLt (lt_matmul.h) if it was found, and by our own kernels
+// (matmul_kernel.h) if it was not or refuses a shape.
 //
-// Used by the operators on GPUs, on whose one stream all of it runs, in order. Owns its scratch
-// memory, which both kinds use; must not outlive the device and the stream. Failure: only where our
-// own kernel cannot be launched either, which is a GPU's or driver's failure; what runs and fails
-// later is the stream's. Deterministic: the same input gives the same bits on the same kind of GPU,
-// wherever the matrices lie, as long as the same kind of product serves; tuning may choose other
-// algorithms in another process. Threads: one caller at a time, the device being current.
+// Used by the operators on GPUs, on whose single stream all of it runs, in order. Owns its scratch
+// memory, which both kinds use; must not outlive the device and the stream. Threads: one caller at
+// a time, with the device current.
+//
+// Failure: only if our own kernel cannot be launched either, which is a GPU's or driver's failure;
+// what runs and fails later is the stream's. Deterministic: the same input gives the same bits on
+// the same kind of GPU, wherever the matrices lie, as long as the same kind of product serves;
+// tuning may choose other algorithms in another process.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -35,20 +37,21 @@ struct MatmulsOptions {
   int64_t tune_after = 0;
   absl::Duration tune_timeout = absl::Minutes(1);
   int64_t table_shapes = 1024;
-  std::function<void(std::string_view product)> refused = {};  // told of each that cuBLASLt refuses
+  // called for each that cuBLASLt refuses
+  std::function<void(std::string_view product)> refused = {};
 };
 
 struct MatmulCounts {
   int64_t by_cublas_lt = 0;
   int64_t by_own_kernels = 0;
-  int64_t heuristics = 0;      // asked of cuBLASLt: one a shape
+  int64_t heuristics = 0;      // asked of cuBLASLt: one per shape
   int64_t refused_shapes = 0;  // by cuBLASLt
 };
 
 class Matmuls {
  public:
-  // `device` and `stream` are those of MakeCudaDevice. `lt`: null where there is no cuBLASLt; one
-  // that does not start is logged and done without. ResourceExhausted without scratch memory.
+  // `device` and `stream` must come from MakeCudaDevice. `lt`: null if there is no cuBLASLt; one
+  // that does not start is logged and ignored. ResourceExhausted without scratch memory.
   static absl::StatusOr<std::unique_ptr<Matmuls>> Create(Device& device, Stream& stream,
                                                          const CublasLt* lt,
                                                          const MatmulsOptions& options = {});

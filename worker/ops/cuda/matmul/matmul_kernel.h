@@ -1,5 +1,5 @@
-// Matrix products by kernels of our own: what serves where cuBLASLt is not found or refuses a
-// shape. See matmul.h for who chooses among them.
+// Our own kernels for matrix products, used if cuBLASLt is not found or refuses a shape. matmul.h
+// chooses between the two.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -10,7 +10,7 @@
 
 namespace shoal::worker::cuda {
 
-// What a block of a tensor core kernel computes of C: rows x columns.
+// The part of C that a block of a tensor core kernel computes: rows x columns.
 enum class MatmulTile : uint8_t { k64x64, k128x128, k128x256 };
 
 // C[m, n] = op(A)[m, k] op(B)[k, n], plus what is added. Sizes are below 2^31 and positive.
@@ -24,7 +24,7 @@ struct MatmulLaunch {
   MatmulTile tile = MatmulTile::k64x64;
   // Above 1, split i sums over k in [i, i + 1) x k_per_split (a multiple of 64; no split is empty)
   // into partials[i][m][n], each split starting at a multiple of 4 floats after the last, and
-  // SumPartials makes C of them.
+  // SumPartials makes C from them.
   int splits = 1;
   int64_t k_per_split = 0;
   float* partials = nullptr;
@@ -35,9 +35,9 @@ struct MatmulLaunch {
   int64_t partial_stride() const { return (m() * n() + 3) / 4 * 4; }
 };
 
-// bf16 A and B whose stored rows start at multiples of 16 bytes; not both transposed, and where B
-// is, k is a multiple of 8. What lies between the end of a row and the next multiple of 8 elements
-// is read, and may be anything. Any tile, any number of splits.
+// bf16 A and B whose stored rows start at multiples of 16 bytes; not both transposed, and if B is,
+// k is a multiple of 8. Elements between the end of a row and the next multiple of 8 are read, and
+// may be anything. Any tile, any number of splits.
 cudaError_t AlignedMatmul(cudaStream_t stream, const MatmulLaunch& launch);
 // bf16 A and B of any stride and alignment, 64x64 tiles, any number of splits.
 cudaError_t UnalignedMatmul(cudaStream_t stream, const MatmulLaunch& launch);

@@ -1,17 +1,20 @@
-// A block's tile of one operand in shared memory, and how it comes there: device code of
+// A block's tile of one operand in shared memory, and how it gets there: device code of
 // tensor_core_kernel.h.
 //
 // An operand has an outer dimension (rows of C for A, columns of C for B) and an inner one, which
 // is summed over. A tile is kOuter x kInner elements in rows of 16-byte chunks; chunk c of row r
 // lies in place c ^ (r % 8), so that the eight rows that LoadMatrix reads at once, and the eight
-// chunks that copies write at once, are in different banks. Three layouts: InnerMajor for operands
-// stored with the inner dimension contiguous (X and W of X W^T), OuterMajor for the others (both of
-// dY^T X), and Unaligned, which takes any strides element by element and stores like InnerMajor.
+// chunks that copies write at once, are in different banks.
 //
-// Each is made once a block by every thread, which then copies its share of one tile after the
-// other along the inner dimension. What is outside the operand becomes zero, but for what lies
-// between an outer-major operand's columns and the next multiple of 8: that reaches rows and
-// columns of C alone that are not there.
+// Three layouts:
+// - InnerMajor for operands stored with the inner dimension contiguous (X and W of X W^T);
+// - OuterMajor for the others (both of dY^T X);
+// - Unaligned, which takes any strides element by element and stores like InnerMajor.
+//
+// Every thread makes each once per block, and then copies its share of one tile after the other
+// along the inner dimension. Elements outside the operand become zero, except those between an
+// outer-major operand's columns and the next multiple of 8: they only reach rows and columns of C
+// that do not exist.
 #pragma once
 
 #include "core/gpu/kernel/kernel.h"
@@ -45,7 +48,7 @@ class ChunkCopier {
         step_(kRowsAtOnce * row_stride) {}
 
   // rows, columns: how many of the tile are inside the operand. kCut: the last chunk of a row is
-  // cut off where the columns end; else all of it is copied.
+  // cut off where the columns end; otherwise all of it is copied.
   template <bool kCut>
   SHOAL_DEVICE void Copy(char* tile, int rows, int columns) const {
     const int chunk = column_ / kChunkElements;
@@ -77,8 +80,8 @@ SHOAL_DEVICE const char* ChunkAt(const char* tile, int row, int chunk) {
   return tile + (row * kRowChunks + (chunk ^ (LaneIndex() & 7))) * kChunkBytes;
 }
 
-// Fragments for MultiplyAdd, of rows and columns that lie in tiles as InnerMajor and OuterMajor
-// store them. A: 16 outer by 16 inner. B: 16 inner by twice 8 outer, two registers each.
+// Fragments for MultiplyAdd, of rows and columns in tiles as InnerMajor and OuterMajor store them.
+// A: 16 outer by 16 inner. B: 16 inner by twice 8 outer, two registers each.
 template <int kOuter>
 struct InnerMajorFragments {
   static constexpr int kRowChunks = kInner / kChunkElements;
@@ -116,7 +119,7 @@ class InnerMajor : public InnerMajorFragments<kOuter> {
   SHOAL_DEVICE InnerMajor(const Operand& operand, int outer, int inner, int outers)
       : copier_(operand.data + outer * operand.outer_stride + inner, operand.outer_stride),
         outers_(outers - outer) {}
-  // The next tile, of which `inners` are inside the operand.
+  // Copies the next tile, of which `inners` are inside the operand.
   SHOAL_DEVICE void CopyNext(char* tile, int inners) {
     copier_.template Copy<kCut>(tile, outers_, inners);
     copier_.AdvanceColumns();

@@ -1,10 +1,10 @@
 // The tensor core product: device code that aligned_matmul.cu and unaligned_matmul.cu instantiate.
 //
 // A block computes one tile of C (of one split of k). Tiles of A and B of 64 of the inner dimension
-// come through a ring of kStages stages in shared memory, copied asynchronously kStages - 1 ahead;
-// each warp holds its part of the tile of C in registers and loads the fragments of the next 16 of
-// the inner dimension while it multiplies the last, across stages too, so that the tensor cores
-// wait for neither memory. Sums are fp32, over k in order: the same bits whatever else runs.
+// come through a ring of kStages stages in shared memory, copied asynchronously kStages - 1 ahead.
+// Each warp holds its part of the tile of C in registers and loads the fragments of the next 16 of
+// the inner dimension while it multiplies the last ones, across stages too, so that the tensor
+// cores wait for neither memory. Sums are fp32, over k in order: the same bits whatever else runs.
 #pragma once
 
 #include "core/gpu/kernel/packed.h"
@@ -52,8 +52,8 @@ struct TilePlace {
   int column;
 };
 
-// Blocks that run at the same time lie in bands of 8 tiles of rows, so that their operands are few
-// and stay in the cache.
+// Concurrent blocks lie in bands of 8 tiles of rows, so that their operands are few and stay in the
+// cache.
 template <class Tile>
 SHOAL_DEVICE TilePlace PlaceOfBlock(const MatmulProblem& problem) {
   constexpr int kBand = 8;
@@ -122,7 +122,7 @@ class WarpProduct {
     column_ = WarpIndex() % kAcross * Tile::kWarpColumns;
   }
 
-  // Fragments of [inner, inner + 16) of a stage, into one of two sets.
+  // Loads fragments of [inner, inner + 16) of a stage, into one of two sets.
   SHOAL_DEVICE void Load(int set, const char* stage, int inner) {
 #pragma unroll
     for (int i = 0; i < kDown; ++i) {
@@ -143,7 +143,7 @@ class WarpProduct {
     for (int i = 0; i < kDown; ++i) {
 #pragma unroll
       for (int j = 0; j < kAlong; ++j) {
-        // There and back, so that neighbouring products share a fragment.
+        // Back and forth, so that neighbouring products share a fragment.
         const int along = i % 2 == 0 ? j : kAlong - 1 - j;
         MultiplyAdd(sum_[i][along], a_[set][i], b_[set][along]);
       }
@@ -159,8 +159,8 @@ class WarpProduct {
         const int first = place.column + column_ + LaneIndex() % 4 * 2;
         const int64_t start = split + row * problem.c_stride + first;
         const int columns = row < problem.m ? problem.n - first : 0;
-        // What a row is added to is all on its way before the first of it is stored: a load behind
-        // a store is not moved before it, and each would wait for memory.
+        // Everything added to a row is requested before the row's first store: the compiler moves
+        // no load before a store, and each load would wait for memory.
         float sums[kAlong][2] = {};
         if (problem.added != nullptr) {
           const int64_t added = row * problem.added_stride + first;
@@ -206,7 +206,7 @@ SHOAL_KERNEL SHOAL_LAUNCH_BOUNDS(Tile::kThreads, Tile::kBlocks)
   B b(problem.b, place.column, k_begin, problem.n);
 
   int to_copy = k_end - k_begin;
-  // Past the end of k a stage is left as it is: nothing multiplies it.
+  // Past the end of k a stage stays unchanged: nothing multiplies it.
   const auto copy_next = [&](int stage) {
     if (to_copy > 0) {
       char* at = stages + stage * Tile::kStageBytes;

@@ -18,7 +18,7 @@ struct AttentionBounds {
   int64_t heads = 0;
   int64_t kv_heads = 0;
   int64_t head_dim = 0;
-  // From a token's row to the next one's, in elements.
+  // Distance from a token's row to the next one's, in elements.
   int64_t qkv_stride = 0;
   int64_t out_stride = 0;
   int64_t d_out_stride = 0;  // 0: the forward pass
@@ -26,7 +26,7 @@ struct AttentionBounds {
   bool operator==(const AttentionBounds&) const = default;
 };
 
-// The tensors in memory. bf16 but for what is said otherwise.
+// The tensors in memory. bf16 unless stated otherwise.
 struct AttentionTensor {
   enum Id : int64_t {
     kQueries = 1,
@@ -40,21 +40,21 @@ struct AttentionTensor {
     kDKeys,
     kDValues,
     // Scratch of the backward pass, dense: fp32 gradients of the queries; gradients of keys and
-    // values for each head of the queries, only where heads share keys; fp32 [token, head].
+    // values for each head of the queries, only if heads share keys; fp32 [token, head].
     kDQueriesSum,
     kDKeysOfHeads,
     kDValuesOfHeads,
     kDelta,
-    // int32, one a sequence.
+    // int32, one per sequence.
     kQueryCounts,
     kKeyCounts,
-    // int32, where each sequence starts, and the end: in elements of what they are named for.
+    // int32, where each sequence starts, and the end: in elements of what they are named after.
     kQkvOffsets,
     kOutOffsets,
     kDOutOffsets,
     kQueryOffsets,  // of dense tensors as wide as the heads
     kKvOffsets,     // as wide as the kv heads
-    kHeadOffsets,   // of one number a token and head
+    kHeadOffsets,   // of one number per token and head
     // fp32, by value.
     kScale,
     kMasked,  // -infinity

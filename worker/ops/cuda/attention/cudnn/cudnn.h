@@ -1,5 +1,5 @@
-// The functions of cuDNN's graph interface that fused attention needs, found at run time: nothing
-// links against it, and where it is not there our own kernels serve.
+// The functions of cuDNN's graph interface that fused attention needs, loaded at run time: nothing
+// links against it, and without it our own kernels serve.
 #pragma once
 
 #include <cudnn_graph.h>
@@ -27,16 +27,16 @@ struct Cudnn {
   decltype(&::cudnnBackendExecute) execute = nullptr;
 };
 
-// libcudnn.so.9, which stays loaded: where the loader finds it, in the folders of the environment
-// variable SHOAL_CUDA_LIBRARIES, or in ../lib beside the program. With it the compiler that it
-// compiles its kernels with (libnvrtc), which it would look for in the loader's places alone.
-// NotFound where there is none, or one older than kOldestCudnn.
+// Loads libcudnn.so.9, which stays loaded: from where the loader finds it, from the folders of the
+// environment variable SHOAL_CUDA_LIBRARIES, or from ../lib next to the program. Also loads the
+// compiler that it compiles its kernels with (libnvrtc), which it would look for only in the
+// loader's places. NotFound if there is none, or one older than kOldestCudnn.
 absl::StatusOr<Cudnn> LoadCudnn();
 absl::StatusOr<Cudnn> LoadCudnn(const std::vector<std::string>& names,
                                 const std::vector<std::string>& folders);
 
-// The first that masks with -infinity and takes sequences of different lengths packed as ours are,
-// statistics included.
+// The first version that masks with -infinity and takes sequences of different lengths packed as
+// ours are, including statistics.
 inline constexpr size_t kOldestCudnn = 91000;
 
 }  // namespace shoal::worker::cuda

@@ -1,18 +1,21 @@
-// Attention by cuDNN's fused engines, which know the newest GPUs' instructions: for bf16 on GPUs of
-// compute capability 9.0 and 10.x. Whoever asks falls back on our own kernels where this says that
-// it does not serve (attention.h).
+// Attention by cuDNN's fused engines, which use the newest GPUs' instructions: for bf16 on GPUs of
+// compute capability 9.0 and 10.x. If it does not serve a batch, the caller uses our own kernels
+// (attention.h).
 //
-// Plans are made for batches of up to so many sequences of up to so many tokens, both powers of
-// two, the first time they are met; that compiles kernels, which takes seconds, and is logged. What
+// Plans are made for batches of up to a number of sequences of up to a number of tokens, both
+// powers of two, on first use; that compiles kernels, which takes seconds, and is logged. What
 // cannot be planned or run is logged once and not tried again. The forward pass is deterministic;
-// the backward pass adds up the gradients of the queries in any order, so it serves only where that
-// is allowed.
+// the backward pass adds up the gradients of the queries in any order, so it serves only if that is
+// allowed.
 //
-// Memory of the device: forward 4 bytes a token and head; backward 8 bytes more, 6 an element of
-// the queries' gradient, 2 of the keys' and values', where heads share keys 4 more an element of
-// the queries', and the plan's own. What the largest batch took is kept: all passes are on one
-// stream, so none waits for another's; between passes it is given back where the device has no room
-// for something else. Where there is not so much, it does not serve.
+// Device memory:
+// - forward: 4 bytes per token and head;
+// - backward: 8 bytes more, 6 per element of the queries' gradient, 2 per element of the keys' and
+//   values'; if heads share keys, 4 more per element of the queries'; and the plan's own.
+//
+// What the largest batch took is kept: all passes are on one stream, so none waits for another's;
+// between passes it is freed if the device has no room for something else. If there is too little
+// memory, it does not serve.
 //
 // Threads: one at a time. The caller has made the device's GPU current.
 #pragma once
@@ -36,8 +39,8 @@ namespace shoal::worker::cuda {
 
 class CudnnAttention final : public FusedAttention {
  public:
-  // `cudnn` is copied; device and stream outlive this. Fails where the GPU is none that it serves,
-  // or the library cannot start.
+  // Copies `cudnn`; device and stream must outlive this. Fails if it does not support the GPU, or
+  // the library cannot start.
   static absl::StatusOr<std::unique_ptr<CudnnAttention>> Create(const Cudnn& cudnn, Device& device,
                                                                 Stream& stream);
   ~CudnnAttention() override;
@@ -52,7 +55,7 @@ class CudnnAttention final : public FusedAttention {
  private:
   static constexpr size_t kMostPlans = 32;
 
-  // For one pass of one kind of batch; without a plan where there can be none.
+  // For one pass of one kind of batch; has no plan if none is possible.
   struct Planned {
     AttentionBounds bounds;
     std::optional<CudnnPlan> plan;
@@ -60,9 +63,9 @@ class CudnnAttention final : public FusedAttention {
   struct Pass;
 
   CudnnAttention(const Cudnn& cudnn, Device& device, Stream& stream, cudnnHandle_t handle);
-  // Null where there can be none.
+  // Null if none is possible.
   Planned* PlanFor(const AttentionBounds& bounds);
-  // Its pieces for one pass.
+  // Returns its pieces for one pass.
   template <typename Scratch>
   absl::StatusOr<Scratch> ScratchFor(const Planned& planned, int64_t used)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(scratch_mutex_);
@@ -75,7 +78,7 @@ class CudnnAttention final : public FusedAttention {
                            const float* log_sum_exp, const AttentionShape& shape,
                            std::span<const int32_t> cu_seqlens, const Rotation& rotation,
                            Matrix d_qkv) ABSL_LOCKS_EXCLUDED(scratch_mutex_);
-  // Whether it served; if not, says why and does not plan that again.
+  // Returns whether it served; if not, logs why and does not plan that again.
   bool Served(Planned& planned, const absl::Status& status);
   absl::Status ToStatus(cudaError_t error, const char* what) const;
 
@@ -84,7 +87,7 @@ class CudnnAttention final : public FusedAttention {
   Stream& stream_;
   const cudnnHandle_t handle_;
   SequenceListCache lists_;
-  std::list<Planned> plans_;   // the latest used first
+  std::list<Planned> plans_;   // most recently used first
   absl::Mutex scratch_mutex_;  // held while work that uses it is put on the stream
   Buffer scratch_ ABSL_GUARDED_BY(scratch_mutex_);
   int64_t served_ = 0;

@@ -1,8 +1,8 @@
-// One descriptor of cuDNN's graph interface, as an object: made, told its attributes, made final,
+// A descriptor of cuDNN's graph interface, as an object: created, given its attributes, finalized,
 // destroyed.
 //
 // The first failure is kept and everything after it does nothing, so that whoever describes a graph
-// asks once, at its end (`status`). Attributes that are descriptors themselves must outlive this.
+// checks once, at its end (`status`). Attributes that are descriptors themselves must outlive this.
 #pragma once
 
 #include <span>
@@ -17,7 +17,7 @@ absl::Status CudnnStatus(const Cudnn& cudnn, cudnnStatus_t status, std::string_v
 
 class CudnnDescriptor {
  public:
-  // `cudnn` outlives this.
+  // `cudnn` must outlive this.
   CudnnDescriptor(const Cudnn& cudnn, cudnnBackendDescriptorType_t type);
   ~CudnnDescriptor();
   CudnnDescriptor(CudnnDescriptor&& other) noexcept;
@@ -58,10 +58,10 @@ class CudnnDescriptor {
   }
   void Finalize();
 
-  // Reads one integer, which a final descriptor knows.
+  // Reads one integer of a final descriptor.
   absl::StatusOr<int64_t> GetInteger(cudnnBackendAttributeName_t name) const;
 
-  // Null where it could not be made.
+  // Null if it could not be made.
   cudnnBackendDescriptor_t raw() const { return descriptor_; }
   const absl::Status& status() const { return status_; }
 

@@ -1,10 +1,9 @@
-// A graph of operations on tensors, in cuDNN's words: described here one operation at a time, then
+// A graph of operations on tensors, in cuDNN's terms: described here one operation at a time, then
 // planned, which finds an engine that runs it whole and compiles its kernels (seconds).
 //
-// All tensors have four dimensions: sequence, head, token, element. Tensors that lie in memory are
-// known by ids that the caller chooses; those within the graph ("virtual") get their own.
-//
-// Failure: the first is kept until PlanGraph, which says it.
+// All tensors have four dimensions: sequence, head, token, element. Tensors in memory have ids that
+// the caller chooses; those within the graph ("virtual") get their own. The first failure is kept
+// until PlanGraph, which returns it.
 #pragma once
 
 #include <array>
@@ -20,24 +19,24 @@
 namespace shoal::worker::cuda {
 
 using Dimensions = std::array<int64_t, 4>;
-// Strides of a tensor whose elements lie side by side.
+// Returns the strides of a tensor with contiguous elements.
 Dimensions DenseStrides(const Dimensions& dimensions);
 
 class CudnnGraph {
  public:
   using Tensor = const CudnnDescriptor*;
 
-  // `cudnn` outlives this.
+  // `cudnn` must outlive this.
   explicit CudnnGraph(const Cudnn& cudnn) : cudnn_(&cudnn) {}
 
-  // In memory. With `offsets`, sequence s starts offsets[s] elements behind the tensor's address,
-  // whatever the first stride.
+  // A tensor in memory. With `offsets`, sequence s starts offsets[s] elements after the tensor's
+  // address, whatever the first stride.
   Tensor InMemory(int64_t id, cudnnDataType_t type, const Dimensions& dimensions,
                   const Dimensions& strides, Tensor offsets = nullptr);
-  // One number, given with each run.
+  // One number, passed with each run.
   Tensor ByValue(int64_t id, cudnnDataType_t type);
 
-  // Results are virtual, dense and of `type`, if no tensor for them is given.
+  // Results are virtual, dense and of `type`, unless a tensor for them is given.
   Tensor Pointwise(cudnnPointwiseMode_t mode, Tensor x, cudnnDataType_t type = CUDNN_DATA_FLOAT,
                    Tensor y = nullptr);
   Tensor Pointwise(cudnnPointwiseMode_t mode, Tensor x, Tensor b,
@@ -46,13 +45,13 @@ class CudnnGraph {
   Tensor Select(Tensor condition, Tensor x, Tensor otherwise);
   // Each element's own index along `axis`.
   Tensor Index(Tensor of, int64_t axis);
-  // Along every axis in which the result is shorter.
+  // Reduces along every axis in which the result is shorter.
   Tensor Reduce(cudnnReduceTensorOp_t operation, Tensor x, const Dimensions& to,
                 Tensor y = nullptr);
-  // Rows and columns change places; `type` is the result's.
+  // Swaps rows and columns; `type` is the result's.
   Tensor Transpose(Tensor x, cudnnDataType_t type);
 
-  // How many rows, columns and terms of each sequence's product count: tensors of one number a
+  // How many rows, columns and terms of each sequence's product count: tensors of one number per
   // sequence.
   struct Counts {
     Tensor rows = nullptr;
@@ -81,21 +80,21 @@ class CudnnGraph {
   void AddOperation(CudnnDescriptor& operation);
 
   const Cudnn* cudnn_;
-  std::deque<CudnnDescriptor> descriptors_;  // which refer to each other
+  std::deque<CudnnDescriptor> descriptors_;  // they refer to each other
   std::deque<std::pair<Tensor, Shape>> tensors_;
   std::vector<cudnnBackendDescriptor_t> operations_;
   int64_t next_virtual_id_ = 1000;
   absl::Status status_;
 };
 
-// What can run: an engine for a graph, on one GPU.
+// An executable plan: an engine for a graph, on one GPU.
 class CudnnPlan {
  public:
-  // Of scratch memory in the device, at an address that 256 divides, for each run.
+  // Scratch memory in the device for each run, at a multiple of 256.
   int64_t workspace_bytes() const { return workspace_bytes_; }
 
-  // Puts it on the handle's stream. addresses[i] is where the tensor ids[i] lies: in device memory,
-  // or, for what is given by value, in the host's.
+  // Puts it on the handle's stream. addresses[i] is where the tensor ids[i] lies: in device memory
+  // or, for what is passed by value, in the host's.
   absl::Status Run(cudnnHandle_t handle, std::span<const int64_t> ids,
                    std::span<void* const> addresses, void* workspace) const;
 
@@ -111,8 +110,8 @@ class CudnnPlan {
   int64_t workspace_bytes_;
 };
 
-// The first engine that the heuristics have and that can be compiled. `device` in place of the
-// handle's GPU, where it is not null: the description of one that need not be there.
+// Returns the first engine of the heuristics that can be compiled. `device`, if not null, replaces
+// the handle's GPU: the description of one that need not exist.
 absl::StatusOr<CudnnPlan> PlanGraph(CudnnGraph graph, cudnnHandle_t handle,
                                     const CudnnDescriptor* device = nullptr);
 

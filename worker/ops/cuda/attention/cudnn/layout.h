@@ -1,4 +1,4 @@
-// Between the layouts that cuDNN's engines want and ours.
+// Converts between the layouts of cuDNN's engines and ours.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -19,9 +19,9 @@ struct RowNumbers {
 cudaError_t ToByHead(cudaStream_t stream, const RowNumbers& numbers);
 cudaError_t ToByToken(cudaStream_t stream, const RowNumbers& numbers);
 
-// Row i of `to` becomes row i of the queries, keys and values, side by side, the queries' and keys'
-// heads turned back where there are positions. bf16; the three are dense, head_dim is a multiple of
-// 8 and all addresses are of 16 bytes.
+// Writes row i of the queries, keys and values side by side to row i of `to`, turning back the
+// queries' and keys' heads if there are positions. bf16; the three are dense, head_dim is a
+// multiple of 8 and all addresses are multiples of 16 bytes.
 struct JoinedRows {
   const void* queries = nullptr;
   const void* keys = nullptr;

@@ -1,8 +1,8 @@
-// Where a batch's sequences lie, as cuDNN's graphs are told: how many tokens each has, and where
-// it starts in each kind of tensor, in device memory.
+// Where a batch's sequences lie, for cuDNN's graphs: how many tokens each has, and where it starts
+// in each kind of tensor, in device memory.
 //
-// The last kMost are kept (../kept_uploads.h). Threads: one at a time. Failure: what the device's
-// memory says.
+// Keeps the last kMost lists (../kept_uploads.h). Threads: one at a time. Failure: that of the
+// device's memory.
 #pragma once
 
 #include <array>
@@ -21,7 +21,7 @@ inline constexpr size_t kOffsetLists = 6;
 using TokenWidths = std::array<int64_t, kOffsetLists>;
 
 // int32 for each of `sequences` sequences; those beyond the batch's own have no tokens and lie at
-// its end. Offsets have one entry more, the end.
+// its end. Offsets have one more entry, the end.
 struct SequenceLists {
   int32_t* counts = nullptr;
   std::array<int32_t*, kOffsetLists> offsets = {};  // by TokenWidths
@@ -31,11 +31,11 @@ class SequenceListCache {
  public:
   static constexpr size_t kMost = 32;
 
-  // Both outlive this; what uses the lists is put on this stream.
+  // Both must outlive this; work that uses the lists is put on this stream.
   SequenceListCache(Device& device, Stream& stream) : lists_(device, stream, kMost) {}
 
-  // cu_seqlens: at least one sequence, at most `sequences`; its end times each width fits int32.
-  // Good for work that is put on the stream before the next call.
+  // cu_seqlens: at least one sequence, at most `sequences`; its end times each width must fit
+  // int32. Valid for work put on the stream before the next call.
   absl::StatusOr<SequenceLists> Get(int64_t sequences, const TokenWidths& widths,
                                     std::span<const int32_t> cu_seqlens);
 

@@ -1,6 +1,5 @@
-// cuBLASLt for tests: the functions that cublas_lt.h finds, which check what they are told as
-// strictly as the library's documentation has it and compute on the emulated GPU, as a launch on
-// the stream.
+// cuBLASLt for tests: the functions that cublas_lt.h loads. They check their arguments as strictly
+// as the library's documentation and compute on the emulated GPU, as a launch on the stream.
 #pragma once
 
 #include <cstdint>
@@ -9,13 +8,14 @@
 
 namespace shoal::worker::cuda {
 
-// What the fake does from now on, and has done. One for the process; tests start with Reset.
+// What the fake should do from now on, and what it has done. One per process; tests start with
+// Reset.
 struct FakeCublasLt {
   cublasStatus_t create_status = CUBLAS_STATUS_SUCCESS;
   cublasStatus_t heuristic_status = CUBLAS_STATUS_SUCCESS;
   cublasStatus_t matmul_status = CUBLAS_STATUS_SUCCESS;
-  int offers = 3;          // algorithms that the heuristic has
-  int refused_offers = 1;  // that it lists before those, with a state that is no success
+  int offers = 3;          // algorithms that the heuristic offers
+  int refused_offers = 1;  // listed before those, with a state that is not success
   int fast_offer = 0;      // the others take 20 ms longer
 
   int64_t heuristics = 0;

@@ -1,5 +1,5 @@
-// Products for tests: random operands in (emulated) device memory, what the oracle makes of them,
-// and a check of every element of C and of what lies around it.
+// Products for tests: random operands in (emulated) device memory, the oracle's results for them,
+// and a check of every element of C and of what surrounds it.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -22,7 +22,7 @@ struct MatmulCase {
   bool addend = false;
   DType input = DType::kBF16;
   DType output = DType::kF32;
-  // Elements from one row to the next beyond what a row holds, and before the first.
+  // Elements between a row's end and the next row, and before the first row.
   int64_t a_gap = 0;
   int64_t b_gap = 0;
   int64_t c_gap = 0;
@@ -32,12 +32,13 @@ struct MatmulCase {
   std::string ToString() const;
 };
 
-// Any types, transpositions and gaps, sizes up to `most`; or `aligned`: as AlignedMatmul wants
+// Any types, transpositions and gaps, sizes up to `most`; or `aligned`: as AlignedMatmul needs
 // them.
 MatmulCase RandomCase(Random& random, int64_t most, bool aligned);
 
 // Puts the operands into device memory (C full of NaN unless it is added to), runs `product` on
-// `stream`, and expects C to be the oracle's and nothing else to have changed. Returns C's bytes.
+// `stream`, and expects C to equal the oracle's and nothing else to have changed. Returns C's
+// bytes.
 std::vector<std::byte> ExpectProduct(const MatmulCase& c, Random& random, cudaStream_t stream,
                                      const std::function<void(const MatmulArgs&)>& product);
 

@@ -1,5 +1,5 @@
-// cuDNN for tests: the functions that cudnn.h finds, over the emulated GPU. One for the process;
-// ResetFakeCudnn starts anew.
+// cuDNN for tests: the functions that cudnn.h loads, over the emulated GPU. One per process;
+// ResetFakeCudnn resets it.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 
 namespace shoal::worker::cuda {
 
-// What the fake does from now on, and has done.
+// What the fake should do from now on, and what it has done.
 struct FakeCudnn {
   cudnnStatus_t create_status = CUDNN_STATUS_SUCCESS;
   cudnnStatus_t plan_status = CUDNN_STATUS_SUCCESS;
