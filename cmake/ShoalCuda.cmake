@@ -1,19 +1,22 @@
-# CUDA, where there is a GPU or SHOAL_WITH_CUDA asks for it, and the toolkit is: SHOAL_CUDA says whether. Programs link the runtime statically and find the driver and the
-# large libraries (cuBLASLt, cuDNN, NCCL) when they run, so that one build starts on machines without any of them.
+# CUDA, where there is a GPU or SHOAL_WITH_CUDA asks for it, and where the toolkit is: SHOAL_CUDA
+# says whether. Programs link the runtime statically and find the driver and the large libraries
+# (cuBLASLt, cuDNN, NCCL) when they run, so that one build starts on machines without any of them.
 #
-# shoal_cuda_kernels(NAME SOURCES x.cu ...): kernels, compiled by nvcc into NAME for GPUs, and by the host's compiler into
-# NAME_emulated, which runs them on the CPU (core/gpu/kernel/kernel.h). Whoever links one of the two links the runtime that goes with it:
-# shoal_cuda_runtime or shoal_gpu_emulation.
+# shoal_cuda_kernels(NAME SOURCES x.cu ...): kernels, compiled by nvcc into NAME for GPUs, and by
+# the host's compiler into NAME_emulated, which runs them on the CPU (core/gpu/kernel/kernel.h).
+# Whoever links one of the two links the runtime that goes with it: shoal_cuda_runtime or
+# shoal_gpu_emulation.
 set(SHOAL_WITH_CUDA AUTO CACHE STRING "Build for CUDA: ON, OFF, or AUTO, where there is a GPU")
 set_property(CACHE SHOAL_WITH_CUDA PROPERTY STRINGS AUTO ON OFF)
 set(SHOAL_CUDA_ARCHITECTURES "" CACHE STRING
-  "GPU architectures to compile kernels for, as CMake names them; empty: that of this machine's GPU, or 90")
+  "GPU architectures of kernels, as CMake names them; empty: that of this machine's GPU, or 90")
 set(SHOAL_CUDA FALSE)
 set(SHOAL_CUDNN FALSE)
 set(SHOAL_NCCL FALSE)
 
-# A library whose headers may come with the toolkit or by themselves: where there is `header`, SHOAL_${name} and the target
-# shoal_${name}_headers, its name in small letters; else a line that says what the build is without.
+# A library whose headers may come with the toolkit or by themselves: where there is `header`,
+# SHOAL_${name} and the target shoal_${name}_headers, its name in small letters; else a line that
+# says what the build is without.
 function(shoal_optional_header name header without)
   find_path(SHOAL_${name}_INCLUDE ${header} HINTS ${CUDAToolkit_INCLUDE_DIRS})
   if(NOT SHOAL_${name}_INCLUDE)
@@ -59,7 +62,8 @@ if(with_cuda)
   else()
     shoal_cuda_architecture(CMAKE_CUDA_ARCHITECTURES)
   endif()
-  find_program(SHOAL_NVCC nvcc HINTS ENV CUDA_PATH ENV CUDA_HOME PATHS /usr/local/cuda PATH_SUFFIXES bin)
+  find_program(SHOAL_NVCC nvcc
+    HINTS ENV CUDA_PATH ENV CUDA_HOME PATHS /usr/local/cuda PATH_SUFFIXES bin)
   if(SHOAL_NVCC)
     set(CMAKE_CUDA_COMPILER ${SHOAL_NVCC})
     check_language(CUDA)
@@ -67,10 +71,12 @@ if(with_cuda)
   if(SHOAL_NVCC AND CMAKE_CUDA_COMPILER)
     enable_language(CUDA)
     find_package(CUDAToolkit QUIET)
-    if(CUDAToolkit_FOUND AND CUDAToolkit_VERSION VERSION_GREATER_EQUAL 12.8 AND TARGET CUDA::cudart_static)
+    if(CUDAToolkit_FOUND AND CUDAToolkit_VERSION VERSION_GREATER_EQUAL 12.8
+       AND TARGET CUDA::cudart_static)
       set(SHOAL_CUDA TRUE)
     else()
-      message(WARNING "CUDA toolkit ${CUDAToolkit_VERSION} is older than 12.8 or has no static runtime: without CUDA")
+      message(WARNING "CUDA toolkit ${CUDAToolkit_VERSION} is older than 12.8 or has no static "
+        "runtime: without CUDA")
     endif()
   else()
     message(WARNING "No CUDA toolkit (nvcc): without CUDA")
@@ -89,7 +95,8 @@ if(SHOAL_CUDA)
   target_include_directories(shoal_cuda_toolkit SYSTEM INTERFACE ${CUDAToolkit_INCLUDE_DIRS})
   add_library(shoal_cuda_runtime INTERFACE)
   target_link_libraries(shoal_cuda_runtime INTERFACE CUDA::cudart_static)
-  # Without cuDNN attention runs on kernels of our own; without NCCL workers exchange nothing among their GPUs.
+  # Without cuDNN attention runs on kernels of our own; without NCCL workers exchange nothing among
+  # their GPUs.
   shoal_optional_header(CUDNN cudnn_graph.h "cuDNN's attention")
   shoal_optional_header(NCCL nccl.h "collectives between GPUs")
 endif()
@@ -99,9 +106,11 @@ function(shoal_cuda_kernels name)
   add_library(${name} STATIC ${ARG_SOURCES})
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR})
   target_link_libraries(${name} PUBLIC shoal_cuda_toolkit)
-  set_target_properties(${name} PROPERTIES CUDA_RUNTIME_LIBRARY Static CUDA_SEPARABLE_COMPILATION OFF)
+  set_target_properties(${name} PROPERTIES
+    CUDA_RUNTIME_LIBRARY Static CUDA_SEPARABLE_COMPILATION OFF)
+  set(warnings -Xcompiler=-Wall,-Wextra,-Werror -Werror=all-warnings)
   target_compile_options(${name} PRIVATE
-    "$<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-Wall,-Wextra,-Werror;-Werror=all-warnings;--expt-relaxed-constexpr>")
+    "$<$<COMPILE_LANGUAGE:CUDA>:${warnings};--expt-relaxed-constexpr>")
 
   set(wrappers)
   foreach(source ${ARG_SOURCES})
@@ -113,5 +122,6 @@ function(shoal_cuda_kernels name)
   add_library(${name}_emulated STATIC ${wrappers})
   target_link_libraries(${name}_emulated PUBLIC shoal_flags shoal_gpu_emulation)
   # An index that overflows ends the test. GPUs would go on with what is left of it.
-  target_compile_options(${name}_emulated PRIVATE -fsanitize=signed-integer-overflow -fsanitize-undefined-trap-on-error)
+  target_compile_options(${name}_emulated PRIVATE
+    -fsanitize=signed-integer-overflow -fsanitize-undefined-trap-on-error)
 endfunction()

@@ -15,6 +15,11 @@ option(SHOAL_PRECOMPILED "Parse the headers of the system that most sources incl
   ${shoal_precompiled_default})
 option(SHOAL_UNITY "Compile a target's sources in batches; OFF compiles each by itself" ON)
 
+if(SHOAL_UNITY AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+  # To the compiler a source in a batch is a header, whose classes hold nothing of one file's own.
+  target_compile_options(shoal_flags INTERFACE -Wno-subobject-linkage)
+endif()
+
 if(SHOAL_PRECOMPILED)
   set(headers
     <algorithm> <array> <atomic> <chrono> <cmath> <condition_variable> <cstddef> <cstdint>
@@ -24,8 +29,8 @@ if(SHOAL_PRECOMPILED)
     <absl/base/thread_annotations.h> <absl/container/flat_hash_map.h> <absl/status/status.h>
     <absl/status/statusor.h> <absl/strings/str_cat.h> <absl/synchronization/mutex.h>
     <absl/time/clock.h> <absl/time/time.h> <fmt/format.h>)
-  # GCC forgets that a precompiled header is the system's, and warns where it guesses wrong of strings
-  # that the library copies (GCC bug 105329).
+  # GCC forgets that a precompiled header is the system's, and warns where it guesses wrong of
+  # strings that the library copies (GCC bug 105329).
   target_compile_options(shoal_flags INTERFACE -Wno-array-bounds)
   # What defines macros that these headers read: all libraries and tests link it.
   set(links shoal_flags absl::flat_hash_map absl::statusor absl::synchronization fmt::fmt

@@ -3,8 +3,8 @@
 # Linux (with this machine's glibc or a newer one) and run from wherever it lies there: container
 # images and machines with a GPU get Shoal this way.
 #
-#   scripts/bundle.sh [--output FOLDER] [--data FOLDER] [--xz] [--with-cuda-libraries] [--build
-#   FOLDER] [--no-build]
+#   scripts/bundle.sh [--output FOLDER] [--data FOLDER] [--xz] [--with-cuda-libraries]
+#                     [--build FOLDER] [--no-build]
 #
 #     --output              the folder to make; one that is there is made anew (default:
 #                           build/bundle)
@@ -13,8 +13,9 @@
 #     --xz                  also FOLDER.tar.xz; `python3 -m tarfile -e FOLDER.tar.xz` unpacks it
 #                           where there is no xz
 #     --with-cuda-libraries cuBLASLt, cuDNN and NCCL as well: a gigabyte. Without them the programs
-#     use those they find when they run --build               the build folder (default:
-#     build/release) --no-build            take the programs as they are there
+#                           use those they find when they run
+#     --build               the build folder (default: build/package)
+#     --no-build            take the programs as they are there
 #
 # In it: bin (programs), lib (libraries; programs look there first, whatever LD_LIBRARY_PATH says),
 # share (manifest.tsv: what is in it, of which version and size; licenses; gpu-check.sh and what it
@@ -22,7 +23,7 @@
 set -euo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
 output=$root/build/bundle
-build_folder=$root/build/release
+build_folder=$root/build/package
 data=${SHOAL_TEST_DATA:-}
 xz='' cuda_libraries='' build=yes
 while [ $# -gt 0 ]; do
@@ -48,17 +49,16 @@ programs=(shoal shoal-coordinator shoal-server shoal-worker)
 if [ -n "$build" ]; then
   "$root/scripts/install-dependencies.sh"
   cd "$root"
-  export CCACHE_NOHASHDIR=1 CCACHE_BASEDIR=$root
-  cmake --preset release >/dev/null
+  cmake --preset package >/dev/null
   # Not a target where there is no CUDA toolkit. (All of the list before the search: one that ends
   # early would fail the pipe.)
-  targets=$(cmake --build --preset release --target help)
+  targets=$(cmake --build --preset package --target help)
   if grep -q '^gpu_check:' <<<"$targets"; then
     programs+=(gpu_check)
   else
     echo "bundle: no CUDA toolkit was found: the bundle is without gpu_check" >&2
   fi
-  cmake --build --preset release -j "$(nproc)" --target "${programs[@]}"
+  cmake --build --preset package -j "$(nproc)" --target "${programs[@]}"
 elif [ -x "$build_folder/bin/gpu_check" ]; then
   programs+=(gpu_check)
 fi

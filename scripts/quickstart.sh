@@ -18,7 +18,6 @@ scripts/install-dependencies.sh
 echo "all there"
 
 stage "2. Build (some minutes the first time)"
-export CCACHE_NOHASHDIR=1 CCACHE_BASEDIR=$PWD
 cmake --preset release >/dev/null
 cmake --build --preset release -j "$jobs" --target shoal shoal-coordinator shoal-server shoal-worker
 shoal=build/release/bin/shoal

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "bench/on_demand/method.h"
 #include "bench/on_demand/sections.h"
 
 namespace shoal::bench {
@@ -13,7 +14,6 @@ constexpr double kGoldenSpeedUp = 1.26;
 constexpr double kNoise = 0.005;
 constexpr double kNearIdeal = 1.05;
 
-constexpr sim::Choice kLbMini = {plan::Synchronization::kStep, plan::Assignment::kLbMini};
 constexpr sim::Choice kDynamic = {plan::Synchronization::kStep, plan::Assignment::kDynamic};
 
 // The farthest of all from what was expected, and where.

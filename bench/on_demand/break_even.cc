@@ -2,13 +2,12 @@
 
 #include <algorithm>
 
+#include "bench/on_demand/method.h"
 #include "bench/on_demand/simulated.h"
 #include "core/base/status.h"
 
 namespace shoal::bench {
 namespace {
-
-constexpr sim::Choice kLbMini = {plan::Synchronization::kStep, plan::Assignment::kLbMini};
 
 struct Layout {
   int64_t nodes = 1;

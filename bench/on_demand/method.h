@@ -23,13 +23,15 @@ struct Method {
   }
 };
 
+inline constexpr sim::Choice kLbMini = {plan::Synchronization::kStep, plan::Assignment::kLbMini};
+
 // The baseline is the second.
 inline constexpr size_t kBaselineMethod = 1;
 inline constexpr std::array<Method, 6> kMethods = {{
     {{plan::Synchronization::kLayer, plan::Assignment::kLocalSort}, "#8c959f", true, 2, true},
     {sim::kBaseline, "#24292f", true, 2, true},
     {{plan::Synchronization::kStep, plan::Assignment::kLbMicro}, "#e69f00", false, 2, true},
-    {{plan::Synchronization::kStep, plan::Assignment::kLbMini}, "#0072b2", false, 5, true},
+    {kLbMini, "#0072b2", false, 5, true},
     // Between devices of one speed the same as lb-mini.
     {{plan::Synchronization::kStep, plan::Assignment::kSpeedWeighted}, "#009e73", false, 2, false},
     {{plan::Synchronization::kStep, plan::Assignment::kDynamic}, "#d55e00", false, 2, true},

@@ -1,5 +1,7 @@
 #include "bench/on_demand/paper.h"
 
+#include "bench/on_demand/method.h"
+
 namespace shoal::bench {
 namespace {
 
@@ -7,7 +9,6 @@ using plan::Assignment;
 using plan::Synchronization;
 
 constexpr sim::Choice kLbMicro = {Synchronization::kStep, Assignment::kLbMicro};
-constexpr sim::Choice kLbMini = {Synchronization::kStep, Assignment::kLbMini};
 constexpr sim::Choice kLocalSort = {Synchronization::kStep, Assignment::kLocalSort};
 constexpr sim::Choice kLayerLocalSort = {Synchronization::kLayer, Assignment::kLocalSort};
 

@@ -242,9 +242,9 @@ absl::StatusOr<Measured> RunCandidate(const Candidate& candidate, const Measured
 
 namespace {
 
-constexpr int kChunks = 4;
-constexpr std::array<int, 3> kStageCounts = {2, 4, 8};
-constexpr std::array<double, 2> kCopyRatios = {0.5, 1.0};
+constexpr int kMeasuredChunks = 4;
+constexpr std::array<int, 3> kMeasuredStages = {2, 4, 8};
+constexpr std::array<double, 2> kMeasuredRatios = {0.5, 1.0};
 // In turn with the others these have bars of their own.
 constexpr std::string_view kBaseline = "interleaved 1F1B";
 constexpr std::string_view kHalf = "GIS-H, half offloaded";
@@ -283,12 +283,12 @@ bool IsRun(const Candidate& candidate) {
 
 absl::StatusOr<std::vector<Row>> RunAll(const MeasuredOptions& options) {
   std::vector<Row> rows;
-  for (const int stages : kStageCounts) {
+  for (const int stages : kMeasuredStages) {
     SHOAL_ASSIGN_OR_RETURN(std::vector<Candidate> candidates,
-                           WithoutOffload(stages, kChunks, 4 * stages));
-    for (const double ratio : kCopyRatios) {
+                           WithoutOffload(stages, kMeasuredChunks, 4 * stages));
+    for (const double ratio : kMeasuredRatios) {
       SHOAL_ASSIGN_OR_RETURN(std::vector<Candidate> offloaded,
-                             WithOffload(stages, kChunks, 4 * stages, ratio));
+                             WithOffload(stages, kMeasuredChunks, 4 * stages, ratio));
       std::move(offloaded.begin(), offloaded.end(), std::back_inserter(candidates));
     }
     for (Candidate& candidate : candidates) {
@@ -326,7 +326,7 @@ void AddBars(const std::vector<Row>& rows, Report& report) {
       std::all_of(rows.begin(), rows.end(), [](const Row& r) { return r.SamePeaks(); });
   report.Bar("peaks on device and host, measured against simulated, all rows and stages",
              "the same bytes", same ? "the same" : "not the same", same);
-  for (const double ratio : kCopyRatios) {
+  for (const double ratio : kMeasuredRatios) {
     const Row& base = Find(rows, kBaseline, 4, ratio);
     const Row& half = Find(rows, kHalf, 4, ratio);
     const double peak = half.PeakChunks() / base.PeakChunks();
@@ -356,7 +356,7 @@ absl::Status AddMeasured(const MeasuredOptions& options, Report& report) {
       "which compute nothing and take {:g} ms for a microbatch's forward on a stage, with real "
       "memory and real copies at the rate that makes k; {} microbatches for each stage, {} chunks; "
       "medians of {} steps. Peaks are the arena's. Stalls: of the stage that waits longest.",
-      1000 * options.unit_seconds, 4, kChunks, options.steps));
+      1000 * options.unit_seconds, 4, kMeasuredChunks, options.steps));
   std::vector<std::vector<std::string>> table = {{"stages", "schedule", "k", "step, s", "simulated",
                                                   "difference", "peak, chunks", "peak on host",
                                                   "waited for copies, s", "for neighbours, s"}};

@@ -9,7 +9,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-GpuMachine GoodMachine() {
+GpuMachine GoodGpuMachine() {
   GpuMachine machine{.driver_version = 13010, .runtime_version = 13000};
   machine.gpus.push_back(
       {.gpu = {.index = 0,
@@ -33,7 +33,7 @@ const Finding& Find(const std::vector<Finding>& findings, const std::string& fea
 }
 
 TEST(GpuFindings, AGoodMachineNeedsNothing) {
-  const auto findings = JudgeGpus(GoodMachine());
+  const auto findings = JudgeGpus(GoodGpuMachine());
   EXPECT_EQ(findings.size(), 4u);
   for (const Finding& finding : findings) {
     EXPECT_EQ(finding.health, Health::kOk) << finding.feature;
@@ -60,7 +60,7 @@ TEST(GpuFindings, GpusThatTheKernelAloneSeesAreTold) {
 }
 
 TEST(GpuFindings, EveryShortcomingIsNamedWithAdvice) {
-  GpuMachine machine = GoodMachine();
+  GpuMachine machine = GoodGpuMachine();
   machine.driver_version = 12080;
   machine.gpus[0].rates = worker::CopyRates{.to_device = 3e9, .to_host = 50e9, .both = 53e9};
   machine.gpus.push_back({.gpu = {.index = 1, .name = "NVIDIA Old", .capability = 61},
@@ -81,13 +81,13 @@ TEST(GpuFindings, EveryShortcomingIsNamedWithAdvice) {
 }
 
 TEST(GpuFindings, WhereNoneIsFitTheCpuIsTaken) {
-  GpuMachine machine = GoodMachine();
+  GpuMachine machine = GoodGpuMachine();
   machine.gpus[0].usable = absl::FailedPreconditionError("too old");
   EXPECT_THAT(Find(JudgeGpus(machine), "GPUs").advice, HasSubstr("takes the CPU"));
 }
 
 TEST(GpuFindings, LocalServersAreCountedOnTheGpusThatTheyTakeTurnsOver) {
-  GpuMachine machine = GoodMachine();
+  GpuMachine machine = GoodGpuMachine();
   machine.gpus[0].free_bytes = int64_t{72} << 30;
   machine.gpus[0].budget_bytes = int64_t{70} << 30;
   machine.gpus.push_back({.gpu = {.index = 1, .name = "NVIDIA Old", .capability = 61},
@@ -135,7 +135,7 @@ TEST(GpuFindings, LocalServersAreCountedOnTheGpusThatTheyTakeTurnsOver) {
 }
 
 TEST(GpuFindings, OfServersElsewhereItIsSaidWhatTheLargestTakes) {
-  GpuMachine machine = GoodMachine();
+  GpuMachine machine = GoodGpuMachine();
   machine.gpus[0].free_bytes = int64_t{70} << 30;
   machine.gpus[0].budget_bytes = int64_t{55} << 30;
   GpuNeeds needs{.servers = {int64_t{10} << 30, int64_t{60} << 30}};
@@ -152,7 +152,7 @@ TEST(GpuFindings, OfServersElsewhereItIsSaidWhatTheLargestTakes) {
 }
 
 TEST(GpuFindings, JsonHasTheFacts) {
-  GpuMachine machine = GoodMachine();
+  GpuMachine machine = GoodGpuMachine();
   EXPECT_TRUE(GpusJson(machine)["gpus"][0]["free_bytes"].is_null());
   machine.gpus[0].free_bytes = 12;
   const nlohmann::json json = GpusJson(machine);
@@ -160,7 +160,7 @@ TEST(GpuFindings, JsonHasTheFacts) {
   EXPECT_EQ(json["gpus"][0]["capability"], 90);
   EXPECT_EQ(json["gpus"][0]["copies"]["to_host_bytes_per_second"], 52e9);
   EXPECT_EQ(json["libraries"][0]["path"], "/lib/libcublasLt.so.13");
-  EXPECT_EQ(GpusJson(GoodMachine(), {.servers = {7, 8}})["servers_bytes"][1], 8);
+  EXPECT_EQ(GpusJson(GoodGpuMachine(), {.servers = {7, 8}})["servers_bytes"][1], 8);
 }
 
 }  // namespace

@@ -29,7 +29,7 @@ Gid Ipv4(uint8_t a, uint8_t b, uint8_t c, uint8_t d) {
 Gid LinkLocal() { return {0xfe, 0x80, 0, 0, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8}; }
 
 // One RoCE card at 200 Gbit/s with all there is, and a GPU.
-RdmaMachine GoodMachine() {
+RdmaMachine GoodRdmaMachine() {
   RdmaMachine machine;
   machine.kernel_devices = {"mlx5_0"};
   machine.device_files = true;
@@ -70,14 +70,14 @@ Finding Find(const RdmaMachine& machine, const std::string& feature, const RdmaN
 }
 
 TEST(RdmaFindings, AGoodMachineHasAllAndShowsWhatWouldBeTaken) {
-  const auto findings = JudgeRdma(GoodMachine(), {});
+  const auto findings = JudgeRdma(GoodRdmaMachine(), {});
   EXPECT_THAT(findings, SizeIs(8));
   for (const Finding& finding : findings) {
     EXPECT_EQ(finding.health, Health::kOk) << finding.feature << ": " << finding.advice;
     EXPECT_FALSE(finding.required) << "tcp is always there";
     EXPECT_THAT(finding.detail, Not(IsEmpty())) << finding.feature;
   }
-  EXPECT_THAT(Find(GoodMachine(), "RDMA address").detail,
+  EXPECT_THAT(Find(GoodRdmaMachine(), "RDMA address").detail,
               AllOf(HasSubstr("mlx5_0 port 1"), HasSubstr("10.0.0.7 (index 3)"),
                     HasSubstr("NUMA node 0"), HasSubstr("200 Gbit/s")));
 }
@@ -98,20 +98,20 @@ TEST(RdmaFindings, WithoutADeviceThereIsOneLine) {
 }
 
 TEST(RdmaFindings, WhatIsNotTakenIsSaidWithWhy) {
-  RdmaMachine machine = GoodMachine();
+  RdmaMachine machine = GoodRdmaMachine();
   PortOf(machine).active = false;
   Finding finding = Find(machine, "RDMA address");
   EXPECT_EQ(finding.health, Health::kMissing);
   EXPECT_THAT(finding.advice, HasSubstr("link is down"));
   EXPECT_THAT(Find(machine, "RDMA").detail, HasSubstr("port 1 Ethernet down"));
 
-  machine = GoodMachine();
+  machine = GoodRdmaMachine();
   PortOf(machine).gids.resize(1);
   finding = Find(machine, "RDMA address");
   EXPECT_EQ(finding.health, Health::kMissing);
   EXPECT_THAT(finding.advice, HasSubstr("link-local"));
 
-  machine = GoodMachine();
+  machine = GoodRdmaMachine();
   machine.census.devices.push_back(
       {.name = "mlx5_1",
        .problem = "it may not be opened; give this user /dev/infiniband/uverbs*"});
@@ -120,7 +120,7 @@ TEST(RdmaFindings, WhatIsNotTakenIsSaidWithWhy) {
 }
 
 TEST(RdmaFindings, AnAddressOfAnotherContainerIsSaid) {
-  RdmaMachine machine = GoodMachine();
+  RdmaMachine machine = GoodRdmaMachine();
   machine.interface_mtus["eth0"] = 0;  // no such interface here
   const Finding finding = Find(machine, "RDMA address");
   EXPECT_EQ(finding.health, Health::kLimited);
@@ -129,15 +129,15 @@ TEST(RdmaFindings, AnAddressOfAnotherContainerIsSaid) {
 
 TEST(RdmaFindings, WhatWasAskedForAndIsNotThereIsSaid) {
   const Finding finding =
-      Find(GoodMachine(), "RDMA address", {.preferences = {.devices = {"mlx5_9"}}});
+      Find(GoodRdmaMachine(), "RDMA address", {.preferences = {.devices = {"mlx5_9"}}});
   EXPECT_EQ(finding.health, Health::kMissing);
   EXPECT_THAT(finding.advice, AllOf(HasSubstr("mlx5_9"), HasSubstr("mlx5_0")));
-  EXPECT_THAT(Find(GoodMachine(), "RDMA address", {.preferences = {.gid_index = 3}}).detail,
+  EXPECT_THAT(Find(GoodRdmaMachine(), "RDMA address", {.preferences = {.gid_index = 3}}).detail,
               HasSubstr("index as given"));
 }
 
 TEST(RdmaFindings, LockedMemoryIsHeldAgainstWhatIsRegistered) {
-  RdmaMachine machine = GoodMachine();
+  RdmaMachine machine = GoodRdmaMachine();
   machine.locked = {.limit_bytes = 8 * kMiB};
   const std::string feature = "locked memory (for RDMA)";
   Finding finding = Find(machine, feature);
@@ -155,7 +155,7 @@ TEST(RdmaFindings, LockedMemoryIsHeldAgainstWhatIsRegistered) {
 }
 
 TEST(RdmaFindings, ASmallMtuNamesTheInterfaceToRaise) {
-  RdmaMachine machine = GoodMachine();
+  RdmaMachine machine = GoodRdmaMachine();
   PortOf(machine).mtu_bytes = 1024;
   EXPECT_THAT(Find(machine, "RDMA MTU").advice, HasSubstr("raise its interface's MTU"));
   machine.interface_mtus["eth0"] = 1500;
@@ -167,7 +167,7 @@ TEST(RdmaFindings, ASmallMtuNamesTheInterfaceToRaise) {
 }
 
 TEST(RdmaFindings, MissingWindowsAreSaid) {
-  RdmaMachine machine = GoodMachine();
+  RdmaMachine machine = GoodRdmaMachine();
   machine.census.devices[0].windows = false;
   const Finding finding = Find(machine, "RDMA memory windows");
   EXPECT_EQ(finding.health, Health::kLimited);
@@ -175,7 +175,7 @@ TEST(RdmaFindings, MissingWindowsAreSaid) {
 }
 
 TEST(RdmaFindings, GpuMemoryNeedsDmaBufOrPeerMemory) {
-  RdmaMachine machine = GoodMachine();
+  RdmaMachine machine = GoodRdmaMachine();
   const std::string feature = "GPU memory over RDMA";
   machine.census.dma_buf["mlx5_0"] = DmaBufSupport::kNo;
   EXPECT_EQ(Find(machine, feature).health, Health::kLimited);
@@ -191,7 +191,7 @@ TEST(RdmaFindings, GpuMemoryNeedsDmaBufOrPeerMemory) {
 
 TEST(RdmaFindings, OnlySoftRoceGoesThroughThePacketFilter) {
   const std::string feature = "RoCE through firewalls (UDP 4791)";
-  RdmaMachine machine = GoodMachine();
+  RdmaMachine machine = GoodRdmaMachine();
   machine.packet_filter = true;
   EXPECT_EQ(Find(machine, feature).health, Health::kOk);
   machine.census.devices[0].pci_path = "";
@@ -207,7 +207,7 @@ TEST(RdmaFindings, OnlySoftRoceGoesThroughThePacketFilter) {
 
 TEST(RdmaFindings, LostPacketsPointToPfcAndEcn) {
   const std::string feature = "lossless Ethernet (PFC, ECN)";
-  RdmaMachine machine = GoodMachine();
+  RdmaMachine machine = GoodRdmaMachine();
   auto& counters = machine.ports["mlx5_0:1"].counters;
   counters["packet_seq_err"] = 7;
   EXPECT_EQ(Find(machine, feature).health, Health::kLimited);
@@ -220,7 +220,7 @@ TEST(RdmaFindings, LostPacketsPointToPfcAndEcn) {
 }
 
 TEST(RdmaFindings, InfinibandHasNoEthernetFindings) {
-  RdmaMachine machine = GoodMachine();
+  RdmaMachine machine = GoodRdmaMachine();
   PortOf(machine).link_layer = LinkLayer::kInfiniBand;
   PortOf(machine).lid = 7;
   PortOf(machine).gids = {{.index = 0, .gid = LinkLocal(), .type = GidType::kInfiniBand}};
@@ -246,7 +246,7 @@ TEST(RdmaMachineTest, ReadsWhatTheKernelSays) {
   write("/dev/infiniband/uverbs0", "");
   write("/proc/self/uid_map", "0 0 4294967295\n");
   write("/proc/self/status", "CapEff:\t0000000000004000\nCapBnd:\t0000000000004000\n");
-  const RdmaMachine machine = ExamineRdma(root, GoodMachine().census);
+  const RdmaMachine machine = ExamineRdma(root, GoodRdmaMachine().census);
   std::filesystem::remove_all(root);
   EXPECT_THAT(machine.kernel_devices, testing::ElementsAre("mlx5_0"));
   EXPECT_TRUE(machine.device_files);

@@ -4,13 +4,13 @@ namespace shoal::worker {
 namespace {
 
 constexpr std::string_view kMark = "####";
-constexpr std::string_view kSpace = " \t\r\n";
+constexpr std::string_view kBlanks = " \t\r\n";
 
-std::string_view Trim(std::string_view text) {
-  const size_t begin = text.find_first_not_of(kSpace);
+std::string_view TrimBlanks(std::string_view text) {
+  const size_t begin = text.find_first_not_of(kBlanks);
   return begin == std::string_view::npos
              ? std::string_view()
-             : text.substr(begin, text.find_last_not_of(kSpace) - begin + 1);
+             : text.substr(begin, text.find_last_not_of(kBlanks) - begin + 1);
 }
 
 // What the last "####" marks, in one spelling; nullopt without a mark.
@@ -20,7 +20,7 @@ std::optional<std::string> Marked(std::string_view text) {
     return std::nullopt;
   }
   std::string_view rest = text.substr(mark + kMark.size());
-  rest = Trim(rest.substr(0, rest.find('\n')));
+  rest = TrimBlanks(rest.substr(0, rest.find('\n')));
   std::string value;
   for (const char c : rest) {
     if (c != ',' && c != '$') {
@@ -52,7 +52,7 @@ bool CheckAnswer(std::string_view reference, std::string_view reply) {
   if (const std::optional<std::string> wanted = Marked(reference); wanted.has_value()) {
     return wanted == Marked(reply);
   }
-  return Trim(reference) == Trim(reply);
+  return TrimBlanks(reference) == TrimBlanks(reply);
 }
 
 }  // namespace shoal::worker

@@ -5,11 +5,11 @@
 
 namespace shoal::rpc {
 
-using Grpc = proto::Coordinator::Stub;
+using CoordinatorGrpc = proto::Coordinator::Stub;
 
 struct CoordinatorClient::Stub {
   explicit Stub(Channel& channel) : grpc(channel.state().channel) {}
-  Grpc grpc;
+  CoordinatorGrpc grpc;
 };
 
 CoordinatorClient::CoordinatorClient(std::shared_ptr<Channel> channel)
@@ -19,7 +19,7 @@ CoordinatorClient::~CoordinatorClient() = default;
 absl::StatusOr<proto::SubmitJobReply> CoordinatorClient::SubmitJob(
     const proto::SubmitJobRequest& request, const CallOptions& options) {
   proto::SubmitJobReply reply;
-  SHOAL_RETURN_IF_ERROR(internal::BlockingCall(*channel_, stub_->grpc, &Grpc::SubmitJob,
+  SHOAL_RETURN_IF_ERROR(internal::BlockingCall(*channel_, stub_->grpc, &CoordinatorGrpc::SubmitJob,
                                                "SubmitJob", request, reply, options));
   return reply;
 }
@@ -27,15 +27,15 @@ absl::StatusOr<proto::SubmitJobReply> CoordinatorClient::SubmitJob(
 absl::StatusOr<proto::StopJobReply> CoordinatorClient::StopJob(const proto::StopJobRequest& request,
                                                                const CallOptions& options) {
   proto::StopJobReply reply;
-  SHOAL_RETURN_IF_ERROR(internal::BlockingCall(*channel_, stub_->grpc, &Grpc::StopJob, "StopJob",
-                                               request, reply, options));
+  SHOAL_RETURN_IF_ERROR(internal::BlockingCall(*channel_, stub_->grpc, &CoordinatorGrpc::StopJob,
+                                               "StopJob", request, reply, options));
   return reply;
 }
 
 absl::StatusOr<proto::GetStatusReply> CoordinatorClient::GetStatus(
     const proto::GetStatusRequest& request, const CallOptions& options) {
   proto::GetStatusReply reply;
-  SHOAL_RETURN_IF_ERROR(internal::BlockingCall(*channel_, stub_->grpc, &Grpc::GetStatus,
+  SHOAL_RETURN_IF_ERROR(internal::BlockingCall(*channel_, stub_->grpc, &CoordinatorGrpc::GetStatus,
                                                "GetStatus", request, reply, options));
   return reply;
 }
@@ -43,15 +43,15 @@ absl::StatusOr<proto::GetStatusReply> CoordinatorClient::GetStatus(
 absl::StatusOr<proto::RegisterReply> CoordinatorClient::Register(
     const proto::RegisterRequest& request, const CallOptions& options) {
   proto::RegisterReply reply;
-  SHOAL_RETURN_IF_ERROR(internal::BlockingCall(*channel_, stub_->grpc, &Grpc::Register, "Register",
-                                               request, reply, options));
+  SHOAL_RETURN_IF_ERROR(internal::BlockingCall(*channel_, stub_->grpc, &CoordinatorGrpc::Register,
+                                               "Register", request, reply, options));
   return reply;
 }
 
 absl::StatusOr<proto::RenewLeaseReply> CoordinatorClient::RenewLease(
     const proto::RenewLeaseRequest& request, const CallOptions& options) {
   proto::RenewLeaseReply reply;
-  SHOAL_RETURN_IF_ERROR(internal::BlockingCall(*channel_, stub_->grpc, &Grpc::RenewLease,
+  SHOAL_RETURN_IF_ERROR(internal::BlockingCall(*channel_, stub_->grpc, &CoordinatorGrpc::RenewLease,
                                                "RenewLease", request, reply, options));
   return reply;
 }
@@ -59,32 +59,33 @@ absl::StatusOr<proto::RenewLeaseReply> CoordinatorClient::RenewLease(
 absl::StatusOr<proto::LeaveReply> CoordinatorClient::Leave(const proto::LeaveRequest& request,
                                                            const CallOptions& options) {
   proto::LeaveReply reply;
-  SHOAL_RETURN_IF_ERROR(internal::BlockingCall(*channel_, stub_->grpc, &Grpc::Leave, "Leave",
-                                               request, reply, options));
+  SHOAL_RETURN_IF_ERROR(internal::BlockingCall(*channel_, stub_->grpc, &CoordinatorGrpc::Leave,
+                                               "Leave", request, reply, options));
   return reply;
 }
 
 absl::StatusOr<proto::JoinJobReply> CoordinatorClient::JoinJob(const proto::JoinJobRequest& request,
                                                                const CallOptions& options) {
   proto::JoinJobReply reply;
-  SHOAL_RETURN_IF_ERROR(internal::BlockingCall(*channel_, stub_->grpc, &Grpc::JoinJob, "JoinJob",
-                                               request, reply, options));
+  SHOAL_RETURN_IF_ERROR(internal::BlockingCall(*channel_, stub_->grpc, &CoordinatorGrpc::JoinJob,
+                                               "JoinJob", request, reply, options));
   return reply;
 }
 
 absl::StatusOr<proto::NextStepReply> CoordinatorClient::NextStep(
     const proto::NextStepRequest& request, const CallOptions& options) {
   proto::NextStepReply reply;
-  SHOAL_RETURN_IF_ERROR(internal::BlockingCall(*channel_, stub_->grpc, &Grpc::NextStep, "NextStep",
-                                               request, reply, options));
+  SHOAL_RETURN_IF_ERROR(internal::BlockingCall(*channel_, stub_->grpc, &CoordinatorGrpc::NextStep,
+                                               "NextStep", request, reply, options));
   return reply;
 }
 
 absl::StatusOr<proto::DrawMicrobatchReply> CoordinatorClient::DrawMicrobatch(
     const proto::DrawMicrobatchRequest& request, const CallOptions& options) {
   proto::DrawMicrobatchReply reply;
-  SHOAL_RETURN_IF_ERROR(internal::BlockingCall(*channel_, stub_->grpc, &Grpc::DrawMicrobatch,
-                                               "DrawMicrobatch", request, reply, options));
+  SHOAL_RETURN_IF_ERROR(internal::BlockingCall(*channel_, stub_->grpc,
+                                               &CoordinatorGrpc::DrawMicrobatch, "DrawMicrobatch",
+                                               request, reply, options));
   return reply;
 }
 

@@ -20,9 +20,9 @@ class GrpcEventStream final : public EventStream {
   grpc::ServerWriter<proto::JobEvent>& writer_;
 };
 
-class Adapter final : public proto::Coordinator::Service, public Service {
+class CoordinatorAdapter final : public proto::Coordinator::Service, public Service {
  public:
-  explicit Adapter(CoordinatorHandler* handler) : handler_(*handler) {}
+  explicit CoordinatorAdapter(CoordinatorHandler* handler) : handler_(*handler) {}
   grpc::Service* grpc_service() override { return this; }
 
   grpc::Status SubmitJob(grpc::ServerContext* context, const proto::SubmitJobRequest* request,
@@ -77,7 +77,7 @@ class Adapter final : public proto::Coordinator::Service, public Service {
 }  // namespace
 
 std::unique_ptr<Service> MakeCoordinatorService(CoordinatorHandler* handler) {
-  return std::make_unique<Adapter>(handler);
+  return std::make_unique<CoordinatorAdapter>(handler);
 }
 
 }  // namespace shoal::rpc

@@ -5,11 +5,11 @@
 
 namespace shoal::rpc {
 
-using Grpc = proto::ParameterServer::Stub;
+using ParameterServerGrpc = proto::ParameterServer::Stub;
 
 struct ParameterServerClient::Stub {
   explicit Stub(Channel& channel) : grpc(channel.state().channel) {}
-  Grpc grpc;
+  ParameterServerGrpc grpc;
 };
 
 ParameterServerClient::ParameterServerClient(std::shared_ptr<Channel> channel)
@@ -19,39 +19,42 @@ ParameterServerClient::~ParameterServerClient() = default;
 absl::StatusOr<proto::ConfigureReply> ParameterServerClient::Configure(
     const proto::ConfigureRequest& request, const CallOptions& options) {
   proto::ConfigureReply reply;
-  SHOAL_RETURN_IF_ERROR(internal::BlockingCall(*channel_, stub_->grpc, &Grpc::Configure,
-                                               "Configure", request, reply, options));
+  SHOAL_RETURN_IF_ERROR(internal::BlockingCall(*channel_, stub_->grpc,
+                                               &ParameterServerGrpc::Configure, "Configure",
+                                               request, reply, options));
   return reply;
 }
 
 absl::StatusOr<proto::BeginAttemptReply> ParameterServerClient::BeginAttempt(
     const proto::BeginAttemptRequest& request, const CallOptions& options) {
   proto::BeginAttemptReply reply;
-  SHOAL_RETURN_IF_ERROR(internal::BlockingCall(*channel_, stub_->grpc, &Grpc::BeginAttempt,
-                                               "BeginAttempt", request, reply, options));
+  SHOAL_RETURN_IF_ERROR(internal::BlockingCall(*channel_, stub_->grpc,
+                                               &ParameterServerGrpc::BeginAttempt, "BeginAttempt",
+                                               request, reply, options));
   return reply;
 }
 
 absl::StatusOr<proto::PrepareReply> ParameterServerClient::Prepare(
     const proto::PrepareRequest& request, const CallOptions& options) {
   proto::PrepareReply reply;
-  SHOAL_RETURN_IF_ERROR(internal::BlockingCall(*channel_, stub_->grpc, &Grpc::Prepare, "Prepare",
-                                               request, reply, options));
+  SHOAL_RETURN_IF_ERROR(internal::BlockingCall(
+      *channel_, stub_->grpc, &ParameterServerGrpc::Prepare, "Prepare", request, reply, options));
   return reply;
 }
 
 absl::StatusOr<proto::CommitReply> ParameterServerClient::Commit(
     const proto::CommitRequest& request, const CallOptions& options) {
   proto::CommitReply reply;
-  SHOAL_RETURN_IF_ERROR(internal::BlockingCall(*channel_, stub_->grpc, &Grpc::Commit, "Commit",
-                                               request, reply, options));
+  SHOAL_RETURN_IF_ERROR(internal::BlockingCall(*channel_, stub_->grpc, &ParameterServerGrpc::Commit,
+                                               "Commit", request, reply, options));
   return reply;
 }
 
 absl::StatusOr<proto::WriteCheckpointReply> ParameterServerClient::WriteCheckpoint(
     const proto::WriteCheckpointRequest& request, const CallOptions& options) {
   proto::WriteCheckpointReply reply;
-  SHOAL_RETURN_IF_ERROR(internal::BlockingCall(*channel_, stub_->grpc, &Grpc::WriteCheckpoint,
+  SHOAL_RETURN_IF_ERROR(internal::BlockingCall(*channel_, stub_->grpc,
+                                               &ParameterServerGrpc::WriteCheckpoint,
                                                "WriteCheckpoint", request, reply, options));
   return reply;
 }
@@ -59,24 +62,26 @@ absl::StatusOr<proto::WriteCheckpointReply> ParameterServerClient::WriteCheckpoi
 absl::StatusOr<proto::GetChecksumsReply> ParameterServerClient::GetChecksums(
     const proto::GetChecksumsRequest& request, const CallOptions& options) {
   proto::GetChecksumsReply reply;
-  SHOAL_RETURN_IF_ERROR(internal::BlockingCall(*channel_, stub_->grpc, &Grpc::GetChecksums,
-                                               "GetChecksums", request, reply, options));
+  SHOAL_RETURN_IF_ERROR(internal::BlockingCall(*channel_, stub_->grpc,
+                                               &ParameterServerGrpc::GetChecksums, "GetChecksums",
+                                               request, reply, options));
   return reply;
 }
 
 absl::StatusOr<proto::FenceClientReply> ParameterServerClient::FenceClient(
     const proto::FenceClientRequest& request, const CallOptions& options) {
   proto::FenceClientReply reply;
-  SHOAL_RETURN_IF_ERROR(internal::BlockingCall(*channel_, stub_->grpc, &Grpc::FenceClient,
-                                               "FenceClient", request, reply, options));
+  SHOAL_RETURN_IF_ERROR(internal::BlockingCall(*channel_, stub_->grpc,
+                                               &ParameterServerGrpc::FenceClient, "FenceClient",
+                                               request, reply, options));
   return reply;
 }
 
 absl::StatusOr<proto::ConnectReply> ParameterServerClient::Connect(
     const proto::ConnectRequest& request, const CallOptions& options) {
   proto::ConnectReply reply;
-  SHOAL_RETURN_IF_ERROR(internal::BlockingCall(*channel_, stub_->grpc, &Grpc::Connect, "Connect",
-                                               request, reply, options));
+  SHOAL_RETURN_IF_ERROR(internal::BlockingCall(
+      *channel_, stub_->grpc, &ParameterServerGrpc::Connect, "Connect", request, reply, options));
   return reply;
 }
 

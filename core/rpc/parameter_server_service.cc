@@ -8,9 +8,9 @@ namespace {
 
 using internal::Serve;
 
-class Adapter final : public proto::ParameterServer::Service, public Service {
+class ParameterServerAdapter final : public proto::ParameterServer::Service, public Service {
  public:
-  explicit Adapter(ParameterServerHandler* handler) : handler_(*handler) {}
+  explicit ParameterServerAdapter(ParameterServerHandler* handler) : handler_(*handler) {}
   grpc::Service* grpc_service() override { return this; }
 
   grpc::Status Configure(grpc::ServerContext* context, const proto::ConfigureRequest* request,
@@ -57,7 +57,7 @@ class Adapter final : public proto::ParameterServer::Service, public Service {
 }  // namespace
 
 std::unique_ptr<Service> MakeParameterServerService(ParameterServerHandler* handler) {
-  return std::make_unique<Adapter>(handler);
+  return std::make_unique<ParameterServerAdapter>(handler);
 }
 
 }  // namespace shoal::rpc

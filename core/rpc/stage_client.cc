@@ -5,11 +5,11 @@
 
 namespace shoal::rpc {
 
-using Grpc = proto::Stage::Stub;
+using StageGrpc = proto::Stage::Stub;
 
 struct StageClient::Stub {
   explicit Stub(Channel& channel) : grpc(channel.state().channel) {}
-  Grpc grpc;
+  StageGrpc grpc;
 };
 
 StageClient::StageClient(std::shared_ptr<Channel> channel)
@@ -19,7 +19,7 @@ StageClient::~StageClient() = default;
 absl::StatusOr<proto::ConnectStageReply> StageClient::ConnectStage(
     const proto::ConnectStageRequest& request, const CallOptions& options) {
   proto::ConnectStageReply reply;
-  SHOAL_RETURN_IF_ERROR(internal::BlockingCall(*channel_, stub_->grpc, &Grpc::ConnectStage,
+  SHOAL_RETURN_IF_ERROR(internal::BlockingCall(*channel_, stub_->grpc, &StageGrpc::ConnectStage,
                                                "ConnectStage", request, reply, options));
   return reply;
 }
@@ -27,7 +27,7 @@ absl::StatusOr<proto::ConnectStageReply> StageClient::ConnectStage(
 absl::StatusOr<proto::MeetPeersReply> StageClient::MeetPeers(const proto::MeetPeersRequest& request,
                                                              const CallOptions& options) {
   proto::MeetPeersReply reply;
-  SHOAL_RETURN_IF_ERROR(internal::BlockingCall(*channel_, stub_->grpc, &Grpc::MeetPeers,
+  SHOAL_RETURN_IF_ERROR(internal::BlockingCall(*channel_, stub_->grpc, &StageGrpc::MeetPeers,
                                                "MeetPeers", request, reply, options));
   return reply;
 }

@@ -6,9 +6,9 @@
 namespace shoal::rpc {
 namespace {
 
-class Adapter final : public proto::Stage::Service, public Service {
+class StageAdapter final : public proto::Stage::Service, public Service {
  public:
-  explicit Adapter(StageHandler* handler) : handler_(*handler) {}
+  explicit StageAdapter(StageHandler* handler) : handler_(*handler) {}
   grpc::Service* grpc_service() override { return this; }
 
   grpc::Status ConnectStage(grpc::ServerContext* context, const proto::ConnectStageRequest* request,
@@ -29,7 +29,7 @@ class Adapter final : public proto::Stage::Service, public Service {
 }  // namespace
 
 std::unique_ptr<Service> MakeStageService(StageHandler* handler) {
-  return std::make_unique<Adapter>(handler);
+  return std::make_unique<StageAdapter>(handler);
 }
 
 }  // namespace shoal::rpc

@@ -34,7 +34,7 @@ struct Manifest {
 };
 
 // "<directory>/step-00000050".
-std::string CheckpointFolder(const std::string& directory, int64_t step);
+std::string CheckpointPath(const std::string& directory, int64_t step);
 
 // Makes the folder of a step's checkpoint, empty: what an interrupted attempt left there goes.
 // FailedPrecondition if a complete checkpoint is there.

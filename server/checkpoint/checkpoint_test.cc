@@ -142,17 +142,17 @@ TEST(Folders, OnlyCompleteOnesCountAndPruningKeepsTheNewest) {
   for (const int64_t step : {10, 20, 30, 40}) {
     WriteCheckpoint(directory, step, 1);
   }
-  fs::remove(CheckpointFolder(directory, 40) + "/manifest.json");  // as after a crash while writing
+  fs::remove(CheckpointPath(directory, 40) + "/manifest.json");  // as after a crash while writing
   EXPECT_EQ(ListCheckpoints(directory)->size(), 3u);
   EXPECT_EQ((*NewestCheckpoint(directory))->step, 30);
   ASSERT_TRUE(PruneCheckpoints(directory, 2).ok());
   const auto left = *ListCheckpoints(directory);
   ASSERT_EQ(left.size(), 2u);
   EXPECT_EQ(left[0].step, 20);
-  EXPECT_TRUE(fs::exists(CheckpointFolder(directory, 40))) << "may still be under way";
+  EXPECT_TRUE(fs::exists(CheckpointPath(directory, 40))) << "may still be under way";
   EXPECT_FALSE(CreateCheckpointFolder(directory, 30).ok()) << "a complete one is not overwritten";
   ASSERT_TRUE(CreateCheckpointFolder(directory, 40).ok());
-  EXPECT_TRUE(fs::is_empty(CheckpointFolder(directory, 40)));
+  EXPECT_TRUE(fs::is_empty(CheckpointPath(directory, 40)));
   ASSERT_TRUE(PruneCheckpoints(directory, 0).ok());
   EXPECT_EQ((*NewestCheckpoint(directory))->step, 30);
 }

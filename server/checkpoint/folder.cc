@@ -76,12 +76,12 @@ absl::Status RemoveFolder(const std::string& path) {
 
 }  // namespace
 
-std::string CheckpointFolder(const std::string& directory, int64_t step) {
+std::string CheckpointPath(const std::string& directory, int64_t step) {
   return fmt::format("{}/{}{:08d}", directory, kPrefix, step);
 }
 
 absl::StatusOr<std::string> CreateCheckpointFolder(const std::string& directory, int64_t step) {
-  std::string path = CheckpointFolder(directory, step);
+  std::string path = CheckpointPath(directory, step);
   if (IsComplete(path)) {
     return FailedPrecondition("{} is a complete checkpoint already", path);
   }

@@ -123,9 +123,9 @@ TEST_F(CheckpointServiceTest, ResumesBitForBitOnAnyNumberOfServers) {
   }
   for (const auto& [servers, partition_bytes] :
        {std::pair{1, 1 << 14}, {3, 1 << 14}, {2, 1 << 13}, {3, 1 << 20}}) {
-    std::filesystem::remove_all(CheckpointFolder(checkpoints(), 4));
+    std::filesystem::remove_all(CheckpointPath(checkpoints(), 4));
     TestingCluster cluster(model(), servers, plan::Accumulate::kExact, partition_bytes);
-    ASSERT_OK(cluster.Configure(CheckpointFolder(checkpoints(), 2)));
+    ASSERT_OK(cluster.Configure(CheckpointPath(checkpoints(), 2)));
     Step(cluster, 3);
     Step(cluster, 4);
     const std::string last = Begin(cluster, 4);
@@ -188,7 +188,7 @@ TEST_F(CheckpointServiceTest, ADamagedCheckpointIsNamedOnRestore) {
   file.close();
   TestingCluster resumed(model(), 1, plan::Accumulate::kFloat);
   EXPECT_THAT(Describe(resumed.Configure(folder)), HasSubstr("server-0001.shard"));
-  EXPECT_THAT(Describe(resumed.Configure(CheckpointFolder(checkpoints(), 9))),
+  EXPECT_THAT(Describe(resumed.Configure(CheckpointPath(checkpoints(), 9))),
               HasSubstr("step-00000009"));
 }
 

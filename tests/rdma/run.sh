@@ -8,6 +8,8 @@
 #             emulated processors
 #   --build   the build to test (default build/release)
 #
+# SHOAL_RDMA_RESULTS: the file to leave CTest's results in, as JUnit has them.
+#
 # Exit status: 0 when all passed; 1 when one failed, or was skipped although there is a device; 77
 # when nothing could be run here, with the reason in one line; 124 and 125 as of vm.sh.
 set -u
@@ -61,5 +63,8 @@ if [ $status = 0 ] && grep -q 'status="notrun"' "$report/results.xml" 2>/dev/nul
   echo "skipped although the machine has RDMA devices:" >&2
   grep -o 'name="[^"]*".*status="notrun"' "$report/results.xml" | cut -d'"' -f2 | sed 's/^/  /' >&2
   status=1
+fi
+if [ -n "${SHOAL_RDMA_RESULTS:-}" ] && [ -e "$report/results.xml" ]; then
+  cp "$report/results.xml" "$SHOAL_RDMA_RESULTS"
 fi
 case $status in 0 | 124 | 125) exit $status ;; *) exit 1 ;; esac

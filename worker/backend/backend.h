@@ -27,6 +27,9 @@
 
 namespace shoal::worker {
 
+// Between two looks of a wait for an event at whether to go on waiting.
+inline constexpr absl::Duration kLookAgain = absl::Milliseconds(20);
+
 // Every allocation starts at a multiple of this: a cache line, and enough for any vector load.
 inline constexpr int64_t kBufferAlignment = 64;
 

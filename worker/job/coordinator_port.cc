@@ -33,6 +33,11 @@ class GrpcCoordinatorPort final : public CoordinatorPort {
 
 }  // namespace
 
+bool IsTransient(const absl::Status& status) {
+  return absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status) ||
+         absl::IsResourceExhausted(status);
+}
+
 std::unique_ptr<CoordinatorPort> MakeGrpcCoordinatorPort(std::shared_ptr<rpc::Channel> channel) {
   return std::make_unique<GrpcCoordinatorPort>(std::move(channel));
 }

@@ -3,6 +3,7 @@
 
 #include <memory>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "core/rpc/channel.h"
 #include "proto/coordinator.pb.h"
@@ -19,6 +20,9 @@ class CoordinatorPort {
   virtual absl::StatusOr<proto::DrawMicrobatchReply> DrawMicrobatch(
       const proto::DrawMicrobatchRequest& request) = 0;
 };
+
+// Whether the coordinator may answer the same question a little later.
+bool IsTransient(const absl::Status& status);
 
 std::unique_ptr<CoordinatorPort> MakeGrpcCoordinatorPort(std::shared_ptr<rpc::Channel> channel);
 

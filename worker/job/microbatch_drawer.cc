@@ -3,16 +3,12 @@
 #include <utility>
 
 #include "core/base/status.h"
+#include "worker/job/coordinator_port.h"
 
 namespace shoal::worker {
 namespace {
 
-constexpr absl::Duration kRetryDelay = absl::Milliseconds(20);
-
-bool IsTransient(const absl::Status& status) {
-  return absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status) ||
-         absl::IsResourceExhausted(status);
-}
+constexpr absl::Duration kDrawRetryDelay = absl::Milliseconds(20);
 
 }  // namespace
 
@@ -86,7 +82,7 @@ absl::StatusOr<proto::DrawMicrobatchReply> MicrobatchDrawer::Call(
     if (reply.ok() || !IsTransient(reply.status()) || clock_.Now() >= deadline) {
       return reply;
     }
-    clock_.SleepFor(kRetryDelay);
+    clock_.SleepFor(kDrawRetryDelay);
   }
 }
 

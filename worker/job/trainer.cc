@@ -12,11 +12,6 @@ constexpr double kPollSeconds = 1.0;
 // say: when that is over, Stop comes.
 constexpr absl::Duration kRetryDelay = absl::Milliseconds(100);
 
-bool IsTransient(const absl::Status& status) {
-  return absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status) ||
-         absl::IsResourceExhausted(status);
-}
-
 }  // namespace
 
 bool Trainer::stopped() const {

@@ -11,7 +11,7 @@ namespace {
 constexpr absl::Duration kRetryDelay = absl::Milliseconds(50);
 constexpr absl::Duration kNoticeAfter = absl::Seconds(10);
 // Of why a worker cannot take part.
-constexpr size_t kLongestText = 1000;
+constexpr size_t kLongestReason = 1000;
 
 }  // namespace
 
@@ -40,7 +40,7 @@ proto::MeetPeersRequest PeerMeeting::RequestFor(const StepAttempt& attempt,
     request.set_version(options_.collectives->version());
   }
   request.set_on_gpu(options_.on_gpu);
-  request.set_unavailable(options_.unavailable.substr(0, kLongestText));
+  request.set_unavailable(options_.unavailable.substr(0, kLongestReason));
   return request;
 }
 

@@ -13,9 +13,6 @@ using plan::Operation;
 
 namespace {
 
-// Between two looks at whether the step was cancelled.
-constexpr absl::Duration kLook = absl::Milliseconds(20);
-
 bool IsGradient(Operation operation) {
   return operation == Operation::kSendGradient || operation == Operation::kReceiveGradient;
 }
@@ -209,7 +206,7 @@ absl::Status StageWalk::AwaitCopy(const Action& action, Awaited::What copy) {
 
 absl::Status StageWalk::AwaitEvent(Event& event, std::string_view what) const {
   const absl::Time deadline = options_.clock->Now() + options_.wait_timeout;
-  while (!event.WaitDone(kLook)) {
+  while (!event.WaitDone(kLookAgain)) {
     SHOAL_RETURN_IF_ERROR(cancelled_());
     if (options_.clock->Now() >= deadline) {
       return DeadlineExceeded("{} did not end within {}", what,

@@ -59,6 +59,10 @@ PartState StateOf(const absl::Status& status) {
 
 }  // namespace
 
+std::string Gib(int64_t bytes) {
+  return fmt::format("{:.1f} GiB", static_cast<double>(bytes) / (1 << 30));
+}
+
 PartSizes SmallSizes() {
   PartSizes sizes;
   sizes.copy_bytes = 1 << 16;

@@ -28,6 +28,9 @@
 
 namespace shoal::bench {
 
+// "2.5 GiB".
+std::string Gib(int64_t bytes);
+
 // A microbatch of sequences of equal length.
 struct TrainCase {
   std::string shape;   // plan::NamedShape

@@ -38,10 +38,6 @@ plan::PipelinePace PaceOfAnyOffload() {
           .reload_bytes_per_second = 1e15};
 }
 
-std::string Gib(int64_t bytes) {
-  return fmt::format("{:.1f} GiB", static_cast<double>(bytes) / (1 << 30));
-}
-
 // What a schedule does and what comes of it.
 struct Ran {
   WholeModel::Step step;  // the median one

@@ -8,6 +8,7 @@
 
 #include "absl/time/clock.h"
 #include "bench/gpu_check/base/batches.h"
+#include "bench/gpu_check/base/parts.h"
 #include "bench/gpu_check/base/resident_optimizer.h"
 #include "bench/gpu_check/base/resident_units.h"
 #include "bench/gpu_check/base/timing.h"
@@ -22,10 +23,6 @@ namespace {
 constexpr int kLeastSteps = 2;  // that count
 // Of the budget, beside what attention takes: what reservations lose, and the rotary tables.
 constexpr int64_t kSpareBytes = int64_t{1} << 30;
-
-std::string Gib(int64_t bytes) {
-  return fmt::format("{:.1f} GiB", static_cast<double>(bytes) / (1 << 30));
-}
 
 int64_t Elements(const std::vector<plan::UnitSpec>& units) {
   int64_t elements = 0;

@@ -17,7 +17,7 @@ namespace {
 constexpr int64_t kSteps = 6;
 constexpr int64_t kMicrobatchTokens = 256;
 constexpr double kLearningRate = 1e-3;
-constexpr absl::Duration kLimit = absl::Seconds(60);  // of each run, at most
+constexpr absl::Duration kRunLimit = absl::Seconds(60);  // of each run, at most
 
 // Relative, of any step's loss.
 double BoundOf(plan::ComputeType compute) {
@@ -58,7 +58,7 @@ absl::Status RunServedPart(PartRun& run) {
     job.train.minibatch_samples = 8;
     job.train.compute = compute;
     job.train.learning_rate = kLearningRate;
-    const absl::StatusOr<absl::Duration> left = TimeLeft(run, kLimit);
+    const absl::StatusOr<absl::Duration> left = TimeLeft(run, kRunLimit);
     if (!left.ok()) {
       return absl::StatusOr<ObservedRun>(left.status());
     }

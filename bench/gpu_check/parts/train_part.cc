@@ -21,10 +21,6 @@ constexpr double kSecondsOfCase = 4;
 constexpr double kFirstStep = 0.5;
 constexpr double kMargin = 1.5;
 
-std::string Gib(int64_t bytes) {
-  return fmt::format("{:.1f} GiB", static_cast<double>(bytes) / (1 << 30));
-}
-
 std::string Ms(double seconds) { return fmt::format("{:.2f}", 1e3 * seconds); }
 
 std::string NoteOf(const TrainCase& c, const ResidentTraining& trained) {

@@ -25,7 +25,7 @@ std::vector<plan::MicrobatchSize> SizesOf(const std::vector<worker::PackedBatch>
   return sizes;
 }
 
-double Gib(double bytes) { return bytes / (1 << 30); }
+double InGib(double bytes) { return bytes / (1 << 30); }
 
 }  // namespace
 
@@ -146,7 +146,8 @@ std::string WholeModel::Moved(const worker::StageReport& report) const {
     }
   }
   return fmt::format("{} of {} chunks, {:.1f} of {:.1f} GiB", chunks,
-                     choice_.chunks * schedule_.shape.microbatches, Gib(bytes), Gib(AllBytes()));
+                     choice_.chunks * schedule_.shape.microbatches, InGib(bytes),
+                     InGib(AllBytes()));
 }
 
 absl::StatusOr<WholeModel::Planned> WholeModel::PlannedOf(

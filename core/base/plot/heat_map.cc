@@ -14,11 +14,11 @@ namespace {
 constexpr double kNarrowestCell = 54;
 constexpr double kCharacter = 7;  // about as wide
 constexpr double kCellHeight = 34;
-constexpr double kTop = 44;
-constexpr double kAbove = 34;
-constexpr double kBelow = 52;
+constexpr double kMapTop = 44;
+constexpr double kMapAbove = 34;
+constexpr double kMapBelow = 52;
 constexpr double kSide = 40;  // for the y axis' label
-constexpr double kRight = 22;
+constexpr double kMapRight = 22;
 constexpr double kLegend = 44;
 constexpr double kRange = 0.4;  // of the colours about 1
 
@@ -40,12 +40,12 @@ double CellWidth(const HeatPanel& panel) {
   return std::max(kNarrowestCell, Longest(panel.columns) + 10);
 }
 double PanelWidth(const HeatPanel& panel) {
-  return LeftOf(panel) + CellWidth(panel) * static_cast<double>(panel.columns.size()) + kRight;
+  return LeftOf(panel) + CellWidth(panel) * static_cast<double>(panel.columns.size()) + kMapRight;
 }
 
 void DrawPanel(const HeatPanel& panel, double left, Svg& svg) {
   const double cell = CellWidth(panel);
-  const Point corner{left + LeftOf(panel), kTop + kAbove};
+  const Point corner{left + LeftOf(panel), kMapTop + kMapAbove};
   const double width = cell * static_cast<double>(panel.columns.size());
   const double height = kCellHeight * static_cast<double>(panel.rows.size());
   svg.Text({corner.x, corner.y - 12}, panel.title, {.size = 13, .bold = true});
@@ -111,7 +111,8 @@ std::string RenderHeatMap(const std::string& title, const std::vector<HeatPanel>
     width += PanelWidth(panel);
     rows = std::max(rows, panel.rows.size());
   }
-  const double legend_top = kTop + kAbove + kCellHeight * static_cast<double>(rows) + kBelow + 6;
+  const double legend_top =
+      kMapTop + kMapAbove + kCellHeight * static_cast<double>(rows) + kMapBelow + 6;
   Svg svg(width, legend_top + kLegend, title);
   svg.Text({20, 28}, title, {.size = 16, .bold = true});
   double left = 0;

@@ -13,13 +13,13 @@
 namespace shoal::plot {
 namespace {
 
-constexpr double kPanelWidth = 620;
-constexpr double kPanelHeight = 440;
-constexpr double kTop = 44;
-constexpr double kLeft = 66;
-constexpr double kRight = 24;
-constexpr double kAbove = 34;
-constexpr double kBelow = 56;
+constexpr double kScatterPanelWidth = 620;
+constexpr double kScatterPanelHeight = 440;
+constexpr double kScatterTop = 44;
+constexpr double kScatterLeft = 66;
+constexpr double kScatterRight = 24;
+constexpr double kScatterAbove = 34;
+constexpr double kScatterBelow = 56;
 constexpr double kNameHeight = 13;
 constexpr double kNameWidth = 6.0;  // of a character
 
@@ -109,7 +109,7 @@ void DrawNames(const std::vector<ScatterPoint>& points, const Axis& x, const Axi
         const double left = right ? at.x + 8 : at.x - 8 - width;
         const double top = at.y + down - kNameHeight / 2;
         const Box box = {left, top, left + width, top + kNameHeight};
-        const bool outside = box.left < x.begin - 4 || box.right > x.end + kRight;
+        const bool outside = box.left < x.begin - 4 || box.right > x.end + kScatterRight;
         const size_t overlaps =
             (outside ? 100 : 0) +
             static_cast<size_t>(std::count_if(
@@ -126,10 +126,10 @@ void DrawNames(const std::vector<ScatterPoint>& points, const Axis& x, const Axi
 }
 
 void DrawPanel(const ScatterPanel& panel, Point corner, Svg& svg) {
-  const Axis x =
-      AxisOf(panel.points, &ScatterPoint::x, corner.x + kLeft, corner.x + kPanelWidth - kRight);
-  const Axis y =
-      AxisOf(panel.points, &ScatterPoint::y, corner.y + kPanelHeight - kBelow, corner.y + kAbove);
+  const Axis x = AxisOf(panel.points, &ScatterPoint::x, corner.x + kScatterLeft,
+                        corner.x + kScatterPanelWidth - kScatterRight);
+  const Axis y = AxisOf(panel.points, &ScatterPoint::y,
+                        corner.y + kScatterPanelHeight - kScatterBelow, corner.y + kScatterAbove);
   DrawAxes(panel, x, y, svg);
   std::vector<Point> front;
   for (const size_t index : ParetoFront(panel.points)) {
@@ -161,14 +161,16 @@ std::vector<size_t> ParetoFront(const std::vector<ScatterPoint>& points) {
 
 std::string RenderScatter(const std::string& title, const std::vector<ScatterPanel>& panels) {
   SHOAL_CHECK(!panels.empty());
-  Svg svg(kPanelWidth * static_cast<double>(panels.size()), kTop + kPanelHeight + 26, title);
-  svg.Text({kLeft, 28}, title, {.size = 16, .bold = true});
+  Svg svg(kScatterPanelWidth * static_cast<double>(panels.size()),
+          kScatterTop + kScatterPanelHeight + 26, title);
+  svg.Text({kScatterLeft, 28}, title, {.size = 16, .bold = true});
   for (size_t i = 0; i < panels.size(); ++i) {
-    DrawPanel(panels[i], {kPanelWidth * static_cast<double>(i), kTop}, svg);
+    DrawPanel(panels[i], {kScatterPanelWidth * static_cast<double>(i), kScatterTop}, svg);
   }
-  const double bottom = kTop + kPanelHeight + 12;
-  svg.Line({kLeft, bottom}, {kLeft + 30, bottom}, kFaintInk, 1.5, /*dashed=*/true);
-  svg.Text({kLeft + 38, bottom + 4}, "nothing here is better in both", {.colour = kFaintInk});
+  const double bottom = kScatterTop + kScatterPanelHeight + 12;
+  svg.Line({kScatterLeft, bottom}, {kScatterLeft + 30, bottom}, kFaintInk, 1.5, /*dashed=*/true);
+  svg.Text({kScatterLeft + 38, bottom + 4}, "nothing here is better in both",
+           {.colour = kFaintInk});
   return svg.Finish();
 }
 

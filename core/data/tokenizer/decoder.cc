@@ -10,10 +10,10 @@
 namespace shoal::worker {
 namespace {
 
-constexpr int kMaxDepth = 8;             // of Sequence within Sequence
+constexpr int kDeepestDecoder = 8;       // of Sequence within Sequence
 constexpr size_t kMaxContentBytes = 64;  // of what Replace puts in place of a match
 
-class ByteLevel final : public DecoderStep {
+class ByteLevelDecoder final : public DecoderStep {
  public:
   void Apply(std::vector<std::string>& tokens) const override {
     std::string bytes;
@@ -133,9 +133,9 @@ class Strip final : public DecoderStep {
 
 // The first token loses its replacement characters, since one was put before the text; elsewhere
 // they are spaces.
-class Metaspace final : public DecoderStep {
+class DecodeMetaspace final : public DecoderStep {
  public:
-  Metaspace(std::string replacement, bool prepended)
+  DecodeMetaspace(std::string replacement, bool prepended)
       : all_(replacement, " "), none_(std::move(replacement), ""), prepended_(prepended) {}
   void Apply(std::vector<std::string>& tokens) const override {
     if (prepended_ && !tokens.empty()) {
@@ -152,9 +152,9 @@ class Metaspace final : public DecoderStep {
   bool prepended_;
 };
 
-using Steps = std::vector<std::unique_ptr<DecoderStep>>;
+using DecoderSteps = std::vector<std::unique_ptr<DecoderStep>>;
 
-absl::Status ParseReplace(const JsonObject& object, Steps& steps) {
+absl::Status ParseReplace(const JsonObject& object, DecoderSteps& steps) {
   SHOAL_RETURN_IF_ERROR(object.AllowOnly({"type", "pattern", "content"}));
   SHOAL_ASSIGN_OR_RETURN(const Json* pattern_json, object.Require("pattern"));
   SHOAL_ASSIGN_OR_RETURN(const TextPattern pattern,
@@ -172,7 +172,7 @@ absl::Status ParseReplace(const JsonObject& object, Steps& steps) {
   return absl::OkStatus();
 }
 
-absl::Status ParseStrip(const JsonObject& object, Steps& steps) {
+absl::Status ParseStrip(const JsonObject& object, DecoderSteps& steps) {
   SHOAL_RETURN_IF_ERROR(object.AllowOnly({"type", "content", "start", "stop"}));
   SHOAL_ASSIGN_OR_RETURN(std::string content, object.String("content"));
   SHOAL_ASSIGN_OR_RETURN(const int64_t start, object.Integer("start", 0, INT32_MAX));
@@ -184,7 +184,7 @@ absl::Status ParseStrip(const JsonObject& object, Steps& steps) {
   return absl::OkStatus();
 }
 
-absl::Status ParseMetaspace(const JsonObject& object, Steps& steps) {
+absl::Status ParseDecodeMetaspace(const JsonObject& object, DecoderSteps& steps) {
   SHOAL_RETURN_IF_ERROR(object.AllowOnly(
       {"type", "replacement", "str_rep", "add_prefix_space", "prepend_scheme", "split"}));
   SHOAL_ASSIGN_OR_RETURN(std::string replacement, object.StringOr("replacement", "\u2581"));
@@ -194,21 +194,22 @@ absl::Status ParseMetaspace(const JsonObject& object, Steps& steps) {
     return InvalidArgument("{}: replacement is empty", object.where());
   }
   steps.push_back(
-      std::make_unique<Metaspace>(std::move(replacement), prefix_space && scheme != "never"));
+      std::make_unique<DecodeMetaspace>(std::move(replacement), prefix_space && scheme != "never"));
   return absl::OkStatus();
 }
 
-absl::Status ParseStep(const Json& json, const std::string& where, int depth, Steps& steps) {
+absl::Status ParseDecoder(const Json& json, const std::string& where, int depth,
+                          DecoderSteps& steps) {
   SHOAL_ASSIGN_OR_RETURN(const JsonObject object, JsonObject::From(json, where));
   SHOAL_ASSIGN_OR_RETURN(const std::string type, object.String("type"));
   if (type == "Sequence") {
     SHOAL_RETURN_IF_ERROR(object.AllowOnly({"type", "decoders"}));
     SHOAL_ASSIGN_OR_RETURN(const Json* parts, object.Array("decoders"));
-    if (depth == kMaxDepth) {
-      return InvalidArgument("{}: sequences are nested more than {} deep", where, kMaxDepth);
+    if (depth == kDeepestDecoder) {
+      return InvalidArgument("{}: sequences are nested more than {} deep", where, kDeepestDecoder);
     }
     for (const Json& part : *parts) {
-      SHOAL_RETURN_IF_ERROR(ParseStep(part, where, depth + 1, steps));
+      SHOAL_RETURN_IF_ERROR(ParseDecoder(part, where, depth + 1, steps));
     }
     return absl::OkStatus();
   }
@@ -219,12 +220,12 @@ absl::Status ParseStep(const Json& json, const std::string& where, int depth, St
     return ParseStrip(object, steps);
   }
   if (type == "Metaspace") {
-    return ParseMetaspace(object, steps);
+    return ParseDecodeMetaspace(object, steps);
   }
   if (type == "ByteLevel") {
     SHOAL_RETURN_IF_ERROR(
         object.AllowOnly({"type", "add_prefix_space", "trim_offsets", "use_regex"}));
-    steps.push_back(std::make_unique<ByteLevel>());
+    steps.push_back(std::make_unique<ByteLevelDecoder>());
   } else if (type == "ByteFallback") {
     SHOAL_RETURN_IF_ERROR(object.AllowOnly({"type"}));
     steps.push_back(std::make_unique<ByteFallback>());
@@ -246,7 +247,7 @@ absl::StatusOr<Decoder> Decoder::Parse(const Json& json, const std::string& wher
   Decoder decoder;
   if (!json.is_null()) {
     decoder.present_ = true;
-    SHOAL_RETURN_IF_ERROR(ParseStep(json, where, 0, decoder.steps_));
+    SHOAL_RETURN_IF_ERROR(ParseDecoder(json, where, 0, decoder.steps_));
   }
   return decoder;
 }

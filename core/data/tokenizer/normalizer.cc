@@ -10,7 +10,7 @@
 namespace shoal::worker {
 namespace {
 
-constexpr int kMaxDepth = 8;  // of Sequence within Sequence
+constexpr int kDeepestNormalizer = 8;  // of Sequence within Sequence
 
 class Prepend final : public NormalizerStep {
  public:
@@ -52,19 +52,21 @@ class Unicode final : public NormalizerStep {
   NormalForm form_;
 };
 
-using Steps = std::vector<std::unique_ptr<NormalizerStep>>;
+using NormalizerSteps = std::vector<std::unique_ptr<NormalizerStep>>;
 
-absl::Status ParseStep(const Json& json, const std::string& where, int depth, Steps& steps) {
+absl::Status ParseNormalizer(const Json& json, const std::string& where, int depth,
+                             NormalizerSteps& steps) {
   SHOAL_ASSIGN_OR_RETURN(const JsonObject object, JsonObject::From(json, where));
   SHOAL_ASSIGN_OR_RETURN(const std::string type, object.String("type"));
   if (type == "Sequence") {
     SHOAL_RETURN_IF_ERROR(object.AllowOnly({"type", "normalizers"}));
     SHOAL_ASSIGN_OR_RETURN(const Json* parts, object.Array("normalizers"));
-    if (depth == kMaxDepth) {
-      return InvalidArgument("{}: sequences are nested more than {} deep", where, kMaxDepth);
+    if (depth == kDeepestNormalizer) {
+      return InvalidArgument("{}: sequences are nested more than {} deep", where,
+                             kDeepestNormalizer);
     }
     for (const Json& part : *parts) {
-      SHOAL_RETURN_IF_ERROR(ParseStep(part, where, depth + 1, steps));
+      SHOAL_RETURN_IF_ERROR(ParseNormalizer(part, where, depth + 1, steps));
     }
     return absl::OkStatus();
   }
@@ -104,7 +106,7 @@ absl::Status ParseStep(const Json& json, const std::string& where, int depth, St
 absl::StatusOr<Normalizer> Normalizer::Parse(const Json& json, const std::string& where) {
   Normalizer normalizer;
   if (!json.is_null()) {
-    SHOAL_RETURN_IF_ERROR(ParseStep(json, where, 0, normalizer.steps_));
+    SHOAL_RETURN_IF_ERROR(ParseNormalizer(json, where, 0, normalizer.steps_));
   }
   return normalizer;
 }

@@ -9,7 +9,7 @@
 namespace shoal::worker {
 namespace {
 
-constexpr int kMaxDepth = 8;  // of Sequence within Sequence
+constexpr int kDeepestPreTokenizer = 8;  // of Sequence within Sequence
 
 // GPT-2's pattern, which ByteLevel applies with use_regex.
 constexpr std::string_view kGpt2Pattern =
@@ -85,9 +85,10 @@ class Metaspace final : public PreTokenizerStep {
   Prepend prepend_;
 };
 
-using Steps = std::vector<std::unique_ptr<PreTokenizerStep>>;
+using PreTokenizerSteps = std::vector<std::unique_ptr<PreTokenizerStep>>;
 
-absl::Status AddRegexSplit(std::string_view pattern, SplitBehavior behavior, Steps& steps) {
+absl::Status AddRegexSplit(std::string_view pattern, SplitBehavior behavior,
+                           PreTokenizerSteps& steps) {
   SHOAL_ASSIGN_OR_RETURN(Regex regex, Regex::Compile(pattern));
   steps.push_back(MakeSplit(TextPattern(std::move(regex)), behavior, false));
   return absl::OkStatus();
@@ -109,7 +110,7 @@ absl::StatusOr<SplitBehavior> ParseBehavior(const JsonObject& object) {
   return InvalidArgument("{}: behavior '{}' is not supported", object.where(), name);
 }
 
-absl::Status ParseSplit(const JsonObject& object, Steps& steps) {
+absl::Status ParseSplit(const JsonObject& object, PreTokenizerSteps& steps) {
   SHOAL_RETURN_IF_ERROR(object.AllowOnly({"type", "pattern", "behavior", "invert"}));
   SHOAL_ASSIGN_OR_RETURN(const Json* pattern_json, object.Require("pattern"));
   SHOAL_ASSIGN_OR_RETURN(TextPattern pattern,
@@ -120,7 +121,7 @@ absl::Status ParseSplit(const JsonObject& object, Steps& steps) {
   return absl::OkStatus();
 }
 
-absl::Status ParseByteLevel(const JsonObject& object, Steps& steps) {
+absl::Status ParseByteLevel(const JsonObject& object, PreTokenizerSteps& steps) {
   SHOAL_RETURN_IF_ERROR(
       object.AllowOnly({"type", "add_prefix_space", "trim_offsets", "use_regex"}));
   SHOAL_ASSIGN_OR_RETURN(const bool prefix_space, object.BoolOr("add_prefix_space", true));
@@ -135,7 +136,7 @@ absl::Status ParseByteLevel(const JsonObject& object, Steps& steps) {
   return absl::OkStatus();
 }
 
-absl::Status ParseMetaspace(const JsonObject& object, Steps& steps) {
+absl::Status ParseMetaspace(const JsonObject& object, PreTokenizerSteps& steps) {
   SHOAL_RETURN_IF_ERROR(object.AllowOnly(
       {"type", "replacement", "str_rep", "add_prefix_space", "prepend_scheme", "split"}));
   SHOAL_ASSIGN_OR_RETURN(const std::string replacement, object.StringOr("replacement", "\u2581"));
@@ -162,17 +163,19 @@ absl::Status ParseMetaspace(const JsonObject& object, Steps& steps) {
   return absl::OkStatus();
 }
 
-absl::Status ParseStep(const Json& json, const std::string& where, int depth, Steps& steps) {
+absl::Status ParsePreTokenizer(const Json& json, const std::string& where, int depth,
+                               PreTokenizerSteps& steps) {
   SHOAL_ASSIGN_OR_RETURN(const JsonObject object, JsonObject::From(json, where));
   SHOAL_ASSIGN_OR_RETURN(const std::string type, object.String("type"));
   if (type == "Sequence") {
     SHOAL_RETURN_IF_ERROR(object.AllowOnly({"type", "pretokenizers"}));
     SHOAL_ASSIGN_OR_RETURN(const Json* parts, object.Array("pretokenizers"));
-    if (depth == kMaxDepth) {
-      return InvalidArgument("{}: sequences are nested more than {} deep", where, kMaxDepth);
+    if (depth == kDeepestPreTokenizer) {
+      return InvalidArgument("{}: sequences are nested more than {} deep", where,
+                             kDeepestPreTokenizer);
     }
     for (const Json& part : *parts) {
-      SHOAL_RETURN_IF_ERROR(ParseStep(part, where, depth + 1, steps));
+      SHOAL_RETURN_IF_ERROR(ParsePreTokenizer(part, where, depth + 1, steps));
     }
     return absl::OkStatus();
   }
@@ -202,7 +205,7 @@ absl::Status ParseStep(const Json& json, const std::string& where, int depth, St
 absl::StatusOr<PreTokenizer> PreTokenizer::Parse(const Json& json, const std::string& where) {
   PreTokenizer pre_tokenizer;
   if (!json.is_null()) {
-    SHOAL_RETURN_IF_ERROR(ParseStep(json, where, 0, pre_tokenizer.steps_));
+    SHOAL_RETURN_IF_ERROR(ParsePreTokenizer(json, where, 0, pre_tokenizer.steps_));
   }
   return pre_tokenizer;
 }

@@ -116,7 +116,7 @@ std::string ThreadName(int thread) {
                      thread, thread / kWarp, thread % kWarp);
 }
 
-std::string Place(Together kind, Where where) {
+std::string DescribePlace(Together kind, Where where) {
   return fmt::format("{} at {}:{}", NameOf(kind), where.file, where.line);
 }
 
@@ -133,23 +133,23 @@ std::string Place(Together kind, Where where) {
       return "has returned";
     }
     return "stands at " + ((warp.arrived & bit) != 0
-                               ? Place(warp.kind, warp.where)
-                               : Place(Together::kSyncBlock, processor.barrier));
+                               ? DescribePlace(warp.kind, warp.where)
+                               : DescribePlace(Together::kSyncBlock, processor.barrier));
   };
   for (int w = 0; w < processor.warp_count; ++w) {
     const Warp& warp = processor.warps[static_cast<size_t>(w)];
     if (warp.arrived != 0) {
       const int missing = w * kWarp + std::countr_zero(~warp.arrived);
       Fail(warp.where, fmt::format("{} {} while its warp waits for it at {}", ThreadName(missing),
-                                   whereabouts(missing), Place(warp.kind, warp.where)));
+                                   whereabouts(missing), DescribePlace(warp.kind, warp.where)));
     }
   }
   for (int w = 0; w < processor.warp_count; ++w) {
     if (const uint32_t done = processor.warps[static_cast<size_t>(w)].done; done != 0) {
       const int missing = w * kWarp + std::countr_zero(done);
-      Fail(processor.barrier,
-           fmt::format("{} {} while its block waits for it at {}", ThreadName(missing),
-                       whereabouts(missing), Place(Together::kSyncBlock, processor.barrier)));
+      Fail(processor.barrier, fmt::format("{} {} while its block waits for it at {}",
+                                          ThreadName(missing), whereabouts(missing),
+                                          DescribePlace(Together::kSyncBlock, processor.barrier)));
     }
   }
   SHOAL_CHECK(false);
@@ -263,7 +263,7 @@ void TogetherInWarp(Together kind, Where where, Finish finish) {
   } else if (warp.kind != kind || warp.where.line != where.line) {
     Fail(where,
          fmt::format("{} comes to {} while its warp waits for it at {}", ThreadName(running_thread),
-                     Place(kind, where), Place(warp.kind, warp.where)));
+                     DescribePlace(kind, where), DescribePlace(warp.kind, warp.where)));
   }
   warp.arrived |= bit;
   warp.runnable &= ~bit;
@@ -339,8 +339,8 @@ void WaitForBlock(Where where) {
     processor.barrier = where;
   } else if (processor.barrier.line != where.line) {
     Fail(where, fmt::format("{} comes to {} while its block waits for it at {}",
-                            ThreadName(running_thread), Place(Together::kSyncBlock, where),
-                            Place(Together::kSyncBlock, processor.barrier)));
+                            ThreadName(running_thread), DescribePlace(Together::kSyncBlock, where),
+                            DescribePlace(Together::kSyncBlock, processor.barrier)));
   }
   ++processor.at_barrier;
   processor.warps[static_cast<size_t>(running_thread / kWarp)].runnable &=

@@ -19,7 +19,7 @@ constexpr bool kSanitized = true;
 #else
 constexpr bool kSanitized = false;
 #endif
-constexpr size_t kStackBytes = 64 << 10;
+constexpr size_t kSignalStackBytes = 64 << 10;
 
 // The process is about to end, so what it calls need not be safe in handlers; nor is the lock
 // taken, which the thread may hold.
@@ -50,12 +50,12 @@ void DescribeFaults() {
   if (kSanitized) {
     return;
   }
-  static thread_local std::unique_ptr<std::array<std::byte, kStackBytes>> stack;
+  static thread_local std::unique_ptr<std::array<std::byte, kSignalStackBytes>> stack;
   if (stack != nullptr) {
     return;
   }
-  stack = std::make_unique<std::array<std::byte, kStackBytes>>();
-  const stack_t alternative{.ss_sp = stack->data(), .ss_flags = 0, .ss_size = kStackBytes};
+  stack = std::make_unique<std::array<std::byte, kSignalStackBytes>>();
+  const stack_t alternative{.ss_sp = stack->data(), .ss_flags = 0, .ss_size = kSignalStackBytes};
   sigaltstack(&alternative, nullptr);
   struct sigaction action {};
   action.sa_sigaction = Describe;

@@ -15,7 +15,7 @@ std::string FileOf(const std::string& header, size_t data_bytes) {
   return file + header + std::string(data_bytes, '\1');
 }
 
-absl::Status Parse(const std::string& file) {
+absl::Status ParseHeader(const std::string& file) {
   std::map<std::string, std::string> metadata;
   return ParseSafetensors(std::as_bytes(std::span(file)), &metadata).status();
 }
@@ -69,56 +69,58 @@ TEST(Safetensors, TheWriterHoldsCallersToWhatTheyAnnounced) {
 
 TEST(Safetensors, RefusesHostileHeaders) {
   const std::string good = R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}})";
-  ASSERT_OK(Parse(FileOf(good, 8)));
-  ASSERT_OK(Parse(FileOf(good + "   ", 8)));
-  EXPECT_REFUSED(Parse(""), "not a safetensors file");
-  EXPECT_REFUSED(Parse(std::string(8, '\xFF')), "a header of 18446744073709551615 bytes");
-  EXPECT_REFUSED(Parse(FileOf(good, 8).substr(0, 20)), "truncated");
-  EXPECT_REFUSED(Parse(FileOf(good, 7)), "truncated");
-  EXPECT_REFUSED(Parse(FileOf(good, 9)), "1 bytes of data belong to no tensor");
-  EXPECT_REFUSED(Parse(FileOf("[]", 0)), "not a JSON object");
-  EXPECT_REFUSED(Parse(FileOf("{", 0)), "not a JSON object");
-  EXPECT_REFUSED(Parse(FileOf(std::string(100000, '['), 0)), "not a JSON object");
-  EXPECT_REFUSED(Parse(FileOf(R"({"__metadata__":{"a":1}})", 0)), "__metadata__");
+  ASSERT_OK(ParseHeader(FileOf(good, 8)));
+  ASSERT_OK(ParseHeader(FileOf(good + "   ", 8)));
+  EXPECT_REFUSED(ParseHeader(""), "not a safetensors file");
+  EXPECT_REFUSED(ParseHeader(std::string(8, '\xFF')), "a header of 18446744073709551615 bytes");
+  EXPECT_REFUSED(ParseHeader(FileOf(good, 8).substr(0, 20)), "truncated");
+  EXPECT_REFUSED(ParseHeader(FileOf(good, 7)), "truncated");
+  EXPECT_REFUSED(ParseHeader(FileOf(good, 9)), "1 bytes of data belong to no tensor");
+  EXPECT_REFUSED(ParseHeader(FileOf("[]", 0)), "not a JSON object");
+  EXPECT_REFUSED(ParseHeader(FileOf("{", 0)), "not a JSON object");
+  EXPECT_REFUSED(ParseHeader(FileOf(std::string(100000, '['), 0)), "not a JSON object");
+  EXPECT_REFUSED(ParseHeader(FileOf(R"({"__metadata__":{"a":1}})", 0)), "__metadata__");
 
   const auto tensor = [](const std::string& fields) { return FileOf("{\"w\":" + fields + "}", 8); };
-  EXPECT_REFUSED(Parse(tensor("1")), "tensor 'w'");
-  EXPECT_REFUSED(Parse(tensor(R"({"dtype":"I64","shape":[1],"data_offsets":[0,8]})")),
+  EXPECT_REFUSED(ParseHeader(tensor("1")), "tensor 'w'");
+  EXPECT_REFUSED(ParseHeader(tensor(R"({"dtype":"I64","shape":[1],"data_offsets":[0,8]})")),
                  "tensor 'w': 'I64'");
-  EXPECT_REFUSED(Parse(tensor(R"({"dtype":"F32","shape":[3],"data_offsets":[0,8]})")),
+  EXPECT_REFUSED(ParseHeader(tensor(R"({"dtype":"F32","shape":[3],"data_offsets":[0,8]})")),
                  "shape [3] of F32");
-  EXPECT_REFUSED(Parse(tensor(R"({"dtype":"F32","shape":[-2],"data_offsets":[0,8]})")),
+  EXPECT_REFUSED(ParseHeader(tensor(R"({"dtype":"F32","shape":[-2],"data_offsets":[0,8]})")),
                  "tensor 'w'");
-  EXPECT_REFUSED(Parse(tensor(R"({"dtype":"F32","shape":"2","data_offsets":[0,8]})")),
+  EXPECT_REFUSED(ParseHeader(tensor(R"({"dtype":"F32","shape":"2","data_offsets":[0,8]})")),
                  "tensor 'w'");
   EXPECT_REFUSED(
-      Parse(tensor(R"({"dtype":"F32","shape":[4611686018427387906],"data_offsets":[0,8]})")),
+      ParseHeader(tensor(R"({"dtype":"F32","shape":[4611686018427387906],"data_offsets":[0,8]})")),
       "tensor 'w'");
-  EXPECT_REFUSED(
-      Parse(tensor(R"({"dtype":"F32","shape":[2147483648,4294967296,2],"data_offsets":[0,8]})")),
-      "tensor 'w'");
-  EXPECT_REFUSED(Parse(tensor(R"({"dtype":"F32","shape":[2],"data_offsets":[8,0]})")), "outside");
-  EXPECT_REFUSED(Parse(tensor(R"({"dtype":"F32","shape":[2],"data_offsets":[4,12]})")), "outside");
-  EXPECT_REFUSED(Parse(tensor(R"({"dtype":"F32","shape":[2],"data_offsets":[0]})")),
+  EXPECT_REFUSED(ParseHeader(tensor(
+                     R"({"dtype":"F32","shape":[2147483648,4294967296,2],"data_offsets":[0,8]})")),
+                 "tensor 'w'");
+  EXPECT_REFUSED(ParseHeader(tensor(R"({"dtype":"F32","shape":[2],"data_offsets":[8,0]})")),
+                 "outside");
+  EXPECT_REFUSED(ParseHeader(tensor(R"({"dtype":"F32","shape":[2],"data_offsets":[4,12]})")),
+                 "outside");
+  EXPECT_REFUSED(ParseHeader(tensor(R"({"dtype":"F32","shape":[2],"data_offsets":[0]})")),
                  "[begin, end]");
-  EXPECT_REFUSED(Parse(tensor(R"({"dtype":"F32","shape":[2],"data_offsets":[-8,0]})")),
+  EXPECT_REFUSED(ParseHeader(tensor(R"({"dtype":"F32","shape":[2],"data_offsets":[-8,0]})")),
                  "[begin, end]");
 }
 
 TEST(Safetensors, RefusesOverlapGapAndDuplicate) {
   const std::string a = R"("a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},)";
+  EXPECT_REFUSED(ParseHeader(FileOf(
+                     "{" + a + R"("b":{"dtype":"F32","shape":[2],"data_offsets":[4,12]}})", 12)),
+                 "'b' starts at byte 4 of the data, inside");
   EXPECT_REFUSED(
-      Parse(FileOf("{" + a + R"("b":{"dtype":"F32","shape":[2],"data_offsets":[4,12]}})", 12)),
-      "'b' starts at byte 4 of the data, inside");
-  EXPECT_REFUSED(
-      Parse(FileOf("{" + a + R"("b":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}})", 8)),
+      ParseHeader(FileOf("{" + a + R"("b":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}})", 8)),
       "inside");
-  EXPECT_REFUSED(
-      Parse(FileOf("{" + a + R"("b":{"dtype":"F32","shape":[1],"data_offsets":[12,16]}})", 16)),
-      "gap");
-  EXPECT_REFUSED(
-      Parse(FileOf("{" + a + R"("a":{"dtype":"F32","shape":[1],"data_offsets":[8,12]}})", 12)),
-      "'a' appears twice");
+  EXPECT_REFUSED(ParseHeader(FileOf(
+                     "{" + a + R"("b":{"dtype":"F32","shape":[1],"data_offsets":[12,16]}})", 16)),
+                 "gap");
+  EXPECT_REFUSED(ParseHeader(FileOf(
+                     "{" + a + R"("a":{"dtype":"F32","shape":[1],"data_offsets":[8,12]}})", 12)),
+                 "'a' appears twice");
 }
 
 TEST(Safetensors, OpenNamesTheFile) {

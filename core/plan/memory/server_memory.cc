@@ -7,17 +7,18 @@
 namespace shoal::plan {
 namespace {
 
-constexpr int64_t kPage = 4096;  // alignment of what the transport exposes and of server state
+constexpr int64_t kServerPage =
+    4096;  // alignment of what the transport exposes and of server state
 constexpr int64_t kPartitionHeader = 64;  // transport::PartitionHeader
 constexpr int64_t kPushHeader = 128;      // transport::PushHeader
 
-int64_t Pages(int64_t bytes) { return RoundUp(bytes, kPage); }
+int64_t ServerPages(int64_t bytes) { return RoundUp(bytes, kServerPage); }
 
 // An array of a partition on a server: whole pages, and the step by which the store staggers its
 // arrays so that those that are walked together do not fall into the same cache sets.
 int64_t StateArray(int64_t count, int64_t element) {
   constexpr int64_t kStagger = 256;
-  return Pages(count * element) + kStagger;
+  return ServerPages(count * element) + kStagger;
 }
 
 int64_t LargestCount(std::span<const PartitionSpec> held) {
@@ -30,9 +31,10 @@ int64_t LargestCount(std::span<const PartitionSpec> held) {
 
 // The region of weights that clients read.
 int64_t WeightsBytes(std::span<const PartitionSpec> held, DType wire) {
-  int64_t bytes = Pages(static_cast<int64_t>(std::max<size_t>(1, held.size())) * kPartitionHeader);
+  int64_t bytes =
+      ServerPages(static_cast<int64_t>(std::max<size_t>(1, held.size())) * kPartitionHeader);
   for (const PartitionSpec& partition : held) {
-    bytes += 2 * Pages(partition.count * SizeOf(wire));
+    bytes += 2 * ServerPages(partition.count * SizeOf(wire));
   }
   return bytes;
 }
@@ -40,7 +42,7 @@ int64_t WeightsBytes(std::span<const PartitionSpec> held, DType wire) {
 }  // namespace
 
 int64_t PushSlotBytes(std::span<const PartitionSpec> held, DType gradient_type) {
-  return Pages(kPushHeader + LargestCount(held) * SizeOf(gradient_type));
+  return ServerPages(kPushHeader + LargestCount(held) * SizeOf(gradient_type));
 }
 
 ReachedInGpu PlanReachedInGpu(const Job& job) {
@@ -95,7 +97,8 @@ ServerMemory PlanServerMemory(std::span<const PartitionSpec> held, const Service
     memory.gradients = state.gradients;
   }
   const int64_t slots = service.push_slots * PushSlotBytes(held, service.gradient_type);
-  memory.slots = clients * (reached.slots && reached.by_all ? service.push_slots * kPage : slots);
+  memory.slots =
+      clients * (reached.slots && reached.by_all ? service.push_slots * kServerPage : slots);
   memory.gpu.slots = reached.slots ? clients * SharedGpuBytes(slots) : 0;
   return memory;
 }

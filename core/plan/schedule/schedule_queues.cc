@@ -11,7 +11,7 @@ bool IsGradientMessage(Operation operation) {
 }
 
 // Of the queue (from, to, gradients).
-size_t QueueKey(const ScheduleShape& shape, int from, int to, bool gradients) {
+size_t QueueNumber(const ScheduleShape& shape, int from, int to, bool gradients) {
   return (static_cast<size_t>(from) * shape.stages + to) * 2 + (gradients ? 1 : 0);
 }
 
@@ -21,7 +21,8 @@ size_t KeyOf(const ScheduleShape& shape, int stage, const Action& action) {
   const int here = shape.VirtualStageOf(stage, action.chunk);
   const bool send = IsSend(action.operation);
   const int other = shape.At(here + (gradient == send ? -1 : 1)).stage;
-  return send ? QueueKey(shape, stage, other, gradient) : QueueKey(shape, other, stage, gradient);
+  return send ? QueueNumber(shape, stage, other, gradient)
+              : QueueNumber(shape, other, stage, gradient);
 }
 
 // The message that a compute action makes, or uses, as an action of its stage; an operation that is
@@ -121,7 +122,7 @@ class BoundedWalk {
   std::vector<bool> forwards_;
   std::vector<bool> backwards_;
   std::vector<size_t> next_;
-  std::vector<UnderWay> under_way_;  // by QueueKey
+  std::vector<UnderWay> under_way_;  // by QueueNumber
 };
 
 }  // namespace
@@ -149,7 +150,7 @@ std::vector<MessageQueue> MessageQueues(const Schedule& schedule, int send_buffe
   for (int from = 0; from < shape.stages; ++from) {
     for (int to = 0; to < shape.stages; ++to) {
       for (const bool gradients : {false, true}) {
-        queues[QueueKey(shape, from, to, gradients)] = {
+        queues[QueueNumber(shape, from, to, gradients)] = {
             .from = from, .to = to, .gradients = gradients};
       }
     }

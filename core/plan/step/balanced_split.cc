@@ -11,14 +11,14 @@
 namespace shoal::plan {
 namespace {
 
-constexpr size_t kNone = std::numeric_limits<size_t>::max();
+constexpr size_t kNoChain = std::numeric_limits<size_t>::max();
 
 // A set in a partial solution: a chain of items through `next`, so that joining two sets takes no
 // time.
 struct Chain {
   double sum = 0;
-  size_t head = kNone;
-  size_t tail = kNone;
+  size_t head = kNoChain;
+  size_t tail = kNoChain;
 };
 
 // One way to spread some of the items over the sets, largest sum first; sets without items are left
@@ -97,7 +97,7 @@ ItemSets Combine(std::vector<Partial> heap, std::vector<size_t> next, size_t cou
   ItemSets result(count);
   const std::vector<Chain>& sets = heap.front().sets;
   for (size_t set = 0; set < sets.size(); ++set) {
-    for (size_t item = sets[set].head; item != kNone; item = next[item]) {
+    for (size_t item = sets[set].head; item != kNoChain; item = next[item]) {
       result[set].push_back(item);
     }
     std::sort(result[set].begin(), result[set].end());
@@ -151,7 +151,7 @@ ItemSets KarmarkarKarp(std::span<const double> costs, int sets) {
     partial.id = item;
     partial.sets.push_back({costs[item], item, item});
   }
-  return Combine(std::move(initial), std::vector<size_t>(costs.size(), kNone), count);
+  return Combine(std::move(initial), std::vector<size_t>(costs.size(), kNoChain), count);
 }
 
 ItemSets KarmarkarKarpEqual(std::span<const double> costs, int sets) {
@@ -168,7 +168,7 @@ ItemSets KarmarkarKarpEqual(std::span<const double> costs, int sets) {
     }
     initial.back().sets.push_back({costs[order[i]], order[i], order[i]});
   }
-  return Combine(std::move(initial), std::vector<size_t>(costs.size(), kNone), count);
+  return Combine(std::move(initial), std::vector<size_t>(costs.size(), kNoChain), count);
 }
 
 ItemSets LongestFirst(std::span<const double> costs, std::span<const double> speeds) {

@@ -12,7 +12,7 @@ namespace shoal::plan {
 namespace {
 
 // Gains below this part of a step's time are rounding.
-constexpr double kRelativeGain = 1e-9;
+constexpr double kRoundingOfTimes = 1e-9;
 // How much of what was seen before still counts once a further pack was seen.
 constexpr double kMemory = 0.5;
 // What a worker is known to do before the step counts as much as this many packs.
@@ -138,7 +138,7 @@ void DrawQueue::TakeOver(Worker& worker, double now) {
   for (; !others.empty(); others.pop_back()) {
     std::pop_heap(others.begin(), others.end(), sooner);
     const auto& [finish, other] = others.back();
-    double best = finish - kRelativeGain * (finish - start_);
+    double best = finish - kRoundingOfTimes * (finish - start_);
     size_t chosen = other->waiting.size();
     for (size_t i = other->waiting.size(); i-- > 0;) {
       const double cost = Cost(other->waiting[i]);
@@ -159,7 +159,7 @@ void DrawQueue::TakeOver(Worker& worker, double now) {
 void DrawQueue::GiveAway(Worker& worker, double now) {
   // As long as nobody is later than planned there is nothing to look for.
   const double planned = planned_ / CostPerSecond();
-  while (Finish(worker, now) > start_ + planned * (1 + kRelativeGain) && GiveOne(worker, now)) {
+  while (Finish(worker, now) > start_ + planned * (1 + kRoundingOfTimes) && GiveOne(worker, now)) {
   }
 }
 
@@ -185,7 +185,7 @@ bool DrawQueue::GiveOne(Worker& worker, double now) {
   if (receiver == nullptr) {
     return false;
   }
-  double best = finish - kRelativeGain * (finish - start_);
+  double best = finish - kRoundingOfTimes * (finish - start_);
   size_t chosen = worker.waiting.size();
   for (size_t i = worker.waiting.size(); i-- > 0;) {
     const double cost = Cost(worker.waiting[i]);

@@ -13,7 +13,7 @@ namespace shoal::plan {
 namespace {
 
 // The 1.5B shape, up to a factor: attention costs as much as the rest at 42,170 tokens.
-constexpr CostModel kCost = {.per_token = 42170, .per_squared_token = 1};
+constexpr CostModel kCost1B = {.per_token = 42170, .per_squared_token = 1};
 
 struct Setting {
   std::string lengths = "longalign";
@@ -41,7 +41,7 @@ StepPlan PlanOf(const Setting& setting, const std::vector<SampleLength>& samples
                         .assignment = assignment,
                         .speeds = setting.speeds,
                         .equal_counts = synchronization == Synchronization::kLayer},
-                       kCost);
+                       kCost1B);
   EXPECT_TRUE(plan.ok());
   return *std::move(plan);
 }
@@ -88,7 +88,7 @@ TEST(Golden, BubbleOfLbMicroOnDemandWithoutRefinement) {
   for (int i = 0; i < 200; ++i) {
     std::vector<double> costs;
     for (const SampleLength& sample : Draw({}, random)) {
-      costs.push_back(kCost.Sequence(sample.tokens));
+      costs.push_back(kCost1B.Sequence(sample.tokens));
     }
     busy += std::accumulate(costs.begin(), costs.end(), 0.0);
     step_time += std::ranges::max(SumsOf(costs, KarmarkarKarpEqual(costs, 8)));
@@ -136,7 +136,7 @@ TEST(Prediction, APersistentStragglerCostsBothTheSameUnlessThePlanKnows) {
     double work = 0;
     for (int i = 0; i < 200; ++i) {
       for (const SampleLength& sample : Draw(setting, random)) {
-        work += kCost.Sequence(sample.tokens);
+        work += kCost1B.Sequence(sample.tokens);
       }
     }
     return work / std::accumulate(speeds.begin(), speeds.end(), 0.0);

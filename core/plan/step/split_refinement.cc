@@ -11,9 +11,9 @@
 namespace shoal::plan {
 namespace {
 
-constexpr size_t kNone = std::numeric_limits<size_t>::max();
+constexpr size_t kNoItem = std::numeric_limits<size_t>::max();
 // Times that differ by less are equal: rounding must not keep the refinement going.
-constexpr double kRelativeGain = 1e-12;
+constexpr double kRoundingOfCosts = 1e-12;
 
 // An item of a set, by cost.
 using Priced = std::pair<double, size_t>;
@@ -22,9 +22,9 @@ using Priced = std::pair<double, size_t>;
 // any) comes in its place.
 struct Exchange {
   double longest = 0;  // the longer of the two times afterwards
-  size_t other = kNone;
+  size_t other = kNoItem;
   Priced give;
-  Priced take{0, kNone};
+  Priced take{0, kNoItem};
 };
 
 // The items of a set, by cost, and what they add up to.
@@ -43,7 +43,7 @@ void ConsiderSet(const PricedSet& longest, const PricedSet& set, size_t other, E
     const double difference = give.first - take.first;
     const double time =
         std::max((longest.sum - difference) / longest.speed, (set.sum + difference) / set.speed);
-    if (time < best.longest * (1 - kRelativeGain)) {
+    if (time < best.longest * (1 - kRoundingOfCosts)) {
       best = {time, other, give, take};
     }
   };
@@ -52,7 +52,7 @@ void ConsiderSet(const PricedSet& longest, const PricedSet& set, size_t other, E
       (longest.sum * set.speed - set.sum * longest.speed) / (longest.speed + set.speed);
   for (const Priced& give : longest.items) {
     if (exchanges == Exchanges::kMovesAndSwaps) {
-      consider(give, {0, kNone});
+      consider(give, {0, kNoItem});
     }
     const auto above =
         std::lower_bound(set.items.begin(), set.items.end(), Priced{give.first - ideal, 0});
@@ -100,13 +100,13 @@ void LowerLongest(std::span<const double> costs, std::span<const double> speeds,
         ConsiderSet(*longest, priced[other], other, exchanges, best);
       }
     }
-    if (best.other == kNone) {
+    if (best.other == kNoItem) {
       break;
     }
     PricedSet& receiver = priced[best.other];
     Erase(longest->items, best.give);
     Insert(receiver.items, best.give);
-    if (best.take.second != kNone) {
+    if (best.take.second != kNoItem) {
       Erase(receiver.items, best.take);
       Insert(longest->items, best.take);
     }

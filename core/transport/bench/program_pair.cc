@@ -6,7 +6,7 @@
 namespace shoal::transport {
 namespace {
 
-constexpr absl::Duration kPatience = absl::Minutes(2);
+constexpr absl::Duration kPairPatience = absl::Minutes(2);
 // The server says nothing a client could wait for: the client tries until it listens.
 constexpr absl::Duration kServerStart = absl::Seconds(10);
 constexpr absl::Duration kBetweenTries = absl::Milliseconds(50);
@@ -22,7 +22,7 @@ absl::StatusOr<std::string> RunProgramPair(std::vector<std::string> arguments,
   arguments.push_back(host);
   for (const absl::Time deadline = RealClock().Now() + kServerStart;;) {
     RealClock().SleepFor(kBetweenTries);
-    absl::StatusOr<std::string> output = RunProgram(arguments, kPatience, environment);
+    absl::StatusOr<std::string> output = RunProgram(arguments, kPairPatience, environment);
     if (output.ok()) {
       return output;
     }

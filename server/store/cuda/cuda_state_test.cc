@@ -30,7 +30,7 @@ StateFactory OnGpu() {
   return [](const StateLayout& layout, ThreadPool*) { return MakeCudaState(0, layout); };
 }
 
-absl::Status ReadInitial(int unit, int64_t offset, std::span<float> out) {
+absl::Status ReadRandom(int unit, int64_t offset, std::span<float> out) {
   for (size_t i = 0; i < out.size(); ++i) {
     const auto index = static_cast<uint64_t>(offset) + i;
     out[i] = static_cast<float>(Random(static_cast<uint64_t>(unit), index).Normal() * 0.1);
@@ -112,7 +112,7 @@ TEST(CudaState, GivesTheBitsOfTheHost) {
       Held gpu(options, OnGpu());
       ASSERT_TRUE(gpu.made.ok()) << gpu.made.status();
       for (Held* held : {&host, &gpu}) {
-        ASSERT_TRUE(held->store->Load(4, {.master = ReadInitial, .m = ReadInitial}).ok());
+        ASSERT_TRUE(held->store->Load(4, {.master = ReadRandom, .m = ReadRandom}).ok());
       }
       for (int64_t step = 5; step <= 7; ++step) {
         std::vector<PartitionStatistics> statistics[2];
@@ -200,7 +200,7 @@ TEST(CudaState, SharedMemoryGivesTheBitsOfTheHost) {
           << "headers";
     };
     for (Held* held : {&host, &gpu}) {
-      ASSERT_TRUE(held->store->Load(4, {.master = ReadInitial, .m = ReadInitial}).ok());
+      ASSERT_TRUE(held->store->Load(4, {.master = ReadRandom, .m = ReadRandom}).ok());
     }
     expect_shared();
     for (int64_t step = 5; step <= 8; ++step) {
@@ -232,7 +232,7 @@ TEST(CudaState, SharedMemoryGivesTheBitsOfTheHost) {
 TEST(CudaState, WeightsThatCouldNotBeCopiedToTheHostAreWhenAskedForAgain) {
   gpu::SetEmulatedGpus({});
   Held gpu({.shared_weights = true}, OnGpu());
-  ASSERT_TRUE(gpu.store->Load(4, {.master = ReadInitial}).ok());
+  ASSERT_TRUE(gpu.store->Load(4, {.master = ReadRandom}).ok());
   const int64_t pinned = gpu::Counters().host_allocations - gpu::Counters().host_frees;
   gpu::FailCall("cudaMemcpyAsync", 2, cudaErrorInvalidValue);
   EXPECT_FALSE(gpu.store->KeepHostWeights().ok());
@@ -317,7 +317,7 @@ TEST(CudaState, CopiesThatAreNotPinnedGiveTheSame) {
   Held gpu({}, OnGpu());
   Held host({}, HostState::Create);
   for (Held* held : {&host, &gpu}) {
-    ASSERT_TRUE(held->store->Load(0, {.master = ReadInitial}).ok());
+    ASSERT_TRUE(held->store->Load(0, {.master = ReadRandom}).ok());
     PushAll(*held->store, 2, DType::kF32);
     ASSERT_TRUE(held->store->Seal().ok());
     ASSERT_TRUE(held->store->Commit(1, 1e-2, 1.0).ok());
@@ -332,7 +332,7 @@ TEST(CudaState, CopiesThatAreNotPinnedGiveTheSame) {
 TEST(CudaState, AFailedPushLosesTheAttempt) {
   gpu::SetEmulatedGpus({});
   Held gpu({}, OnGpu());
-  ASSERT_TRUE(gpu.store->Load(0, {.master = ReadInitial}).ok());
+  ASSERT_TRUE(gpu.store->Load(0, {.master = ReadRandom}).ok());
   Partition& partition = *gpu.store->partitions()[1];
   const std::vector<float> gradient(static_cast<size_t>(partition.spec().count), 1);
   const auto push = [&](int64_t sequence) {
@@ -370,7 +370,7 @@ TEST(CudaState, APushThatFailsAtOnceIsNotWaitedFor) {
 TEST(CudaState, FailedWorkIsToldBeforeAnythingIsPublished) {
   gpu::SetEmulatedGpus({});
   Held gpu({}, OnGpu());
-  ASSERT_TRUE(gpu.store->Load(0, {.master = ReadInitial}).ok());
+  ASSERT_TRUE(gpu.store->Load(0, {.master = ReadRandom}).ok());
   PushAll(*gpu.store, 1, DType::kF32);
   gpu::FailWork(1, cudaErrorIllegalAddress);
   EXPECT_THAT(std::string(gpu.store->Seal().status().message()),
@@ -380,7 +380,7 @@ TEST(CudaState, FailedWorkIsToldBeforeAnythingIsPublished) {
 TEST(CudaState, ACommitThatFailsLeavesNothingToUse) {
   gpu::SetEmulatedGpus({});
   Held gpu({}, OnGpu());
-  ASSERT_TRUE(gpu.store->Load(0, {.master = ReadInitial}).ok());
+  ASSERT_TRUE(gpu.store->Load(0, {.master = ReadRandom}).ok());
   PushAll(*gpu.store, 1, DType::kF32);
   ASSERT_TRUE(gpu.store->Seal().ok());
   gpu::FailCall("cudaMemcpyAsync", 3, cudaErrorInvalidValue);
@@ -399,7 +399,7 @@ TEST(CudaState, LoadNamesWhatFails) {
   gpu::SetEmulatedGpus({});
   Held gpu({}, OnGpu());
   gpu::FailCall("cudaMemcpyAsync", 2, cudaErrorInvalidValue);
-  EXPECT_THAT(std::string(gpu.store->Load(0, {.master = ReadInitial}).message()),
+  EXPECT_THAT(std::string(gpu.store->Load(0, {.master = ReadRandom}).message()),
               HasSubstr("cuda:0: loading a partition: "));
 }
 

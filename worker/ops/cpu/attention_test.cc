@@ -14,7 +14,7 @@ using oracle::CpuFixture;
 using oracle::Doubles;
 using oracle::Tensor;
 
-struct Case {
+struct AttentionCase {
   DType dtype;
   AttentionShape shape;
   std::vector<int32_t> cu_seqlens;
@@ -26,7 +26,7 @@ struct Result {
   Tensor d_qkv;
 };
 
-Result Attend(const Case& c, Tensor& qkv, Tensor& d_out, int threads = 2) {
+Result Attend(const AttentionCase& c, Tensor& qkv, Tensor& d_out, int threads = 2) {
   CpuFixture cpu(threads);
   Result result{Tensor(c.dtype, c.rows, c.shape.q_size(), 5.0),
                 Tensor(c.dtype, c.rows, c.shape.qkv_size(), 5.0)};
@@ -38,7 +38,7 @@ Result Attend(const Case& c, Tensor& qkv, Tensor& d_out, int threads = 2) {
   return result;
 }
 
-void Check(const Case& c) {
+void Check(const AttentionCase& c) {
   Random random(10);
   Tensor qkv = Tensor::Normal(c.dtype, c.rows, c.shape.qkv_size(), random);
   Tensor d_out = Tensor::Normal(c.dtype, c.rows, c.shape.q_size(), random);
@@ -63,7 +63,7 @@ TEST_P(Attention, AgreesWithTheOracle) {
 TEST_P(Attention, CarriesOverBlocksOfKeys) { Check({GetParam(), {2, 1, 4}, {0, 3, 700}, 704}); }
 
 TEST_P(Attention, PackedIsTheSameAsEachSequenceAlone) {
-  const Case packed{GetParam(), {4, 2, 16}, {0, 37, 42, 132}, 192};
+  const AttentionCase packed{GetParam(), {4, 2, 16}, {0, 37, 42, 132}, 192};
   Random random(11);
   Tensor qkv = Tensor::Normal(packed.dtype, packed.rows, packed.shape.qkv_size(), random);
   Tensor d_out = Tensor::Normal(packed.dtype, packed.rows, packed.shape.q_size(), random);
@@ -71,7 +71,8 @@ TEST_P(Attention, PackedIsTheSameAsEachSequenceAlone) {
   for (size_t s = 0; s + 1 < packed.cu_seqlens.size(); ++s) {
     const int64_t begin = packed.cu_seqlens[s];
     const int64_t length = packed.cu_seqlens[s + 1] - begin;
-    const Case alone{packed.dtype, packed.shape, {0, static_cast<int32_t>(length)}, length};
+    const AttentionCase alone{
+        packed.dtype, packed.shape, {0, static_cast<int32_t>(length)}, length};
     Tensor own_qkv(packed.dtype, length, packed.shape.qkv_size());
     Tensor own_d_out(packed.dtype, length, packed.shape.q_size());
     const auto copy = [&](const Tensor& from, Tensor& to, int64_t width) {
@@ -94,7 +95,7 @@ TEST_P(Attention, PackedIsTheSameAsEachSequenceAlone) {
 
 // Not a number in one sequence stays there, forward and backward, and so does what lies in padding.
 TEST_P(Attention, NeverReadsAcrossSequences) {
-  const Case c{GetParam(), {4, 2, 8}, {0, 20, 45, 60}, 64};
+  const AttentionCase c{GetParam(), {4, 2, 8}, {0, 20, 45, 60}, 64};
   Random random(12);
   Tensor qkv = Tensor::Normal(c.dtype, c.rows, c.shape.qkv_size(), random);
   Tensor d_out = Tensor::Normal(c.dtype, c.rows, c.shape.q_size(), random);
@@ -120,7 +121,7 @@ TEST_P(Attention, NeverReadsAcrossSequences) {
 
 // On a thread that has attended to nothing before, so that it has no memory for keys yet.
 TEST_P(Attention, TakesEmptySequences) {
-  const Case c{GetParam(), {2, 1, 8}, {0, 0, 0, 3, 3}, 4};
+  const AttentionCase c{GetParam(), {2, 1, 8}, {0, 0, 0, 3, 3}, 4};
   std::thread([&] {
     Random random(15);
     Tensor qkv = Tensor::Normal(c.dtype, c.rows, c.shape.qkv_size(), random);
@@ -133,7 +134,7 @@ TEST_P(Attention, TakesEmptySequences) {
 }
 
 TEST_P(Attention, DoesNotDependOnThreads) {
-  const Case c{GetParam(), {4, 2, 8}, {0, 100, 130, 250}, 256};
+  const AttentionCase c{GetParam(), {4, 2, 8}, {0, 100, 130, 250}, 256};
   Random random(13);
   Tensor qkv = Tensor::Normal(c.dtype, c.rows, c.shape.qkv_size(), random);
   Tensor d_out = Tensor::Normal(c.dtype, c.rows, c.shape.q_size(), random);
@@ -145,7 +146,7 @@ TEST_P(Attention, DoesNotDependOnThreads) {
 
 TEST_P(Attention, DecodeIsTheLastRow) {
   const AttentionShape shape{4, 2, 8};
-  const Case c{GetParam(), shape, {0, 50}, 50};
+  const AttentionCase c{GetParam(), shape, {0, 50}, 50};
   Random random(14);
   Tensor qkv = Tensor::Normal(c.dtype, c.rows, shape.qkv_size(), random);
   const Doubles expected = oracle::Attention(qkv.doubles(), shape, c.cu_seqlens);

@@ -12,14 +12,14 @@ using oracle::CpuFixture;
 using oracle::Doubles;
 using oracle::Tensor;
 
-struct Case {
+struct Product {
   int64_t m, n, k;
   bool transpose_a, transpose_b, accumulate;
   DType input, output;
   bool addend = false;
 };
 
-void Check(const Case& c, int threads) {
+void Check(const Product& c, int threads) {
   Random random(static_cast<uint64_t>(c.m * 1000003 + c.n * 1009 + c.k));
   CpuFixture cpu(threads);
   Tensor a = c.transpose_a ? Tensor::Normal(c.input, c.k, c.m, random)
@@ -50,7 +50,7 @@ void Check(const Case& c, int threads) {
 TEST(Matmul, AgreesWithTheOracleForAnyShape) {
   Random random(3);
   for (int round = 0; round < 40; ++round) {
-    Case c{.m = random.Between(1, 70), .n = random.Between(1, 70), .k = random.Between(1, 70)};
+    Product c{.m = random.Between(1, 70), .n = random.Between(1, 70), .k = random.Between(1, 70)};
     c.transpose_a = random.Below(2) == 1;
     c.transpose_b = random.Below(2) == 1;
     c.accumulate = random.Below(2) == 1;

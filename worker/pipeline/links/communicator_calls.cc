@@ -7,13 +7,6 @@
 #include "worker/pipeline/links/communicator_links.h"
 
 namespace shoal::worker {
-namespace {
-
-// Between two looks at whether the step goes on.
-constexpr absl::Duration kLook = absl::Milliseconds(20);
-
-}  // namespace
-
 void CommunicatorLinks::AwaitReady() {
   const auto has_work = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     return stopping_ || !failure_.ok() || !pending_.empty();
@@ -37,7 +30,7 @@ void CommunicatorLinks::AwaitReady() {
 
 absl::Status CommunicatorLinks::MakeReady(Pending pending) {
   if (pending.after != nullptr) {
-    while (!pending.after->WaitDone(kLook)) {
+    while (!pending.after->WaitDone(kLookAgain)) {
       SHOAL_RETURN_IF_ERROR(status());
       SHOAL_RETURN_IF_ERROR(check());
     }

@@ -9,13 +9,6 @@
 #include "core/base/status.h"
 
 namespace shoal::worker {
-namespace {
-
-// Between two looks at whether the step goes on.
-constexpr absl::Duration kLook = absl::Milliseconds(20);
-
-}  // namespace
-
 CommunicatorLinks::CommunicatorLinks(Options options) : options_(std::move(options)) {}
 
 CommunicatorLinks::~CommunicatorLinks() {
@@ -318,7 +311,7 @@ absl::Status CommunicatorLinks::Consumed(const StageMessage& message) {
 
 // What is under way with a communicator that fails ends too: then it is not done.
 absl::Status CommunicatorLinks::AwaitDone(Event& transfer, int peer, absl::Time deadline) {
-  while (!transfer.WaitDone(kLook)) {
+  while (!transfer.WaitDone(kLookAgain)) {
     SHOAL_RETURN_IF_ERROR(status());
     if (absl::Now() >= deadline) {
       return DeadlineExceeded("stage {} was ready, but what is under way with it did not end",

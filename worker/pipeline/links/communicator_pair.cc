@@ -17,9 +17,6 @@ namespace {
 constexpr int kMostBlocks = 8;
 // What is sent to connect.
 constexpr int64_t kTriedBytes = 64;
-// Between two looks at what is under way.
-constexpr absl::Duration kLook = absl::Milliseconds(20);
-
 }  // namespace
 
 CommunicatorPair::CommunicatorPair(const Options& options) : options_(options) {
@@ -116,7 +113,7 @@ absl::StatusOr<std::unique_ptr<Event>> CommunicatorPair::Receive(void* to, int64
 absl::Status CommunicatorPair::AwaitDone(absl::Time deadline) {
   for (Way& way : ways_) {
     const std::unique_ptr<Event> done = way.stream->Record();
-    while (!done->WaitDone(kLook)) {
+    while (!done->WaitDone(kLookAgain)) {
       SHOAL_RETURN_IF_ERROR(status());
       if (absl::Now() >= deadline) {
         return DeadlineExceeded("what goes between stages {} and {} is not done in time",

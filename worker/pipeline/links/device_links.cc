@@ -8,13 +8,6 @@
 #include "core/base/status.h"
 
 namespace shoal::worker {
-namespace {
-
-// Between two looks at whether the step has failed.
-constexpr absl::Duration kLook = absl::Milliseconds(20);
-
-}  // namespace
-
 DeviceLinks::DeviceLinks(Device& device, Stream& compute)
     : device_(device),
       compute_(compute),
@@ -214,7 +207,7 @@ void DeviceLinks::RunThread() {
 
 absl::Status DeviceLinks::Tell(const Word& word) {
   if (word.after != nullptr) {
-    while (!word.after->WaitDone(kLook)) {
+    while (!word.after->WaitDone(kLookAgain)) {
       SHOAL_RETURN_IF_ERROR(failure());
     }
     SHOAL_RETURN_IF_ERROR(word.after->Wait());

@@ -6,13 +6,6 @@
 #include "core/base/status.h"
 
 namespace shoal::worker {
-namespace {
-
-// Between two looks at whether to stop.
-constexpr absl::Duration kLook = absl::Milliseconds(20);
-
-}  // namespace
-
 absl::StatusOr<std::shared_ptr<std::byte>> LentMemory::Allocate(Device& device, int64_t bytes) {
   SHOAL_ASSIGN_OR_RETURN(std::shared_ptr<std::byte> memory, device.AllocateShared(bytes));
   {
@@ -36,7 +29,7 @@ bool LentMemory::AwaitGone(absl::Duration patience, const std::function<bool()>&
   while (true) {
     {
       absl::MutexLock lock(&count.mutex);
-      if (count.mutex.AwaitWithTimeout(absl::Condition(&gone), kLook)) {
+      if (count.mutex.AwaitWithTimeout(absl::Condition(&gone), kLookAgain)) {
         return true;
       }
     }

@@ -12,9 +12,6 @@ namespace {
 
 // For room, of which there always is enough.
 constexpr absl::Duration kRoomTimeout = absl::Seconds(10);
-// Between two looks at whether it goes on.
-constexpr absl::Duration kLook = absl::Milliseconds(20);
-
 }  // namespace
 
 std::vector<plan::MessageQueue> WordQueues(std::span<const plan::MessageQueue> queues) {
@@ -78,7 +75,7 @@ absl::Status LinkWords::SayBytes(int number, const void* bytes, size_t count) {
 
 absl::Status LinkWords::HearBytes(int number, void* bytes, size_t count, const GoesOn& goes_on) {
   while (true) {
-    const absl::StatusOr<const std::byte*> said = links_->Await(Numbered(number), kLook);
+    const absl::StatusOr<const std::byte*> said = links_->Await(Numbered(number), kLookAgain);
     if (said.ok()) {
       std::memcpy(bytes, *said, count);
       SHOAL_RETURN_IF_ERROR(links_->Consumed(Numbered(number)));

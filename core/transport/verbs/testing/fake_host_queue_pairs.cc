@@ -9,7 +9,7 @@
 namespace shoal::transport {
 namespace {
 
-constexpr absl::Duration kPatience = absl::Seconds(10);
+constexpr absl::Duration kAcknowledgePatience = absl::Seconds(10);
 constexpr uint32_t kMostPieces = 4;
 
 // What a change of state must name, and what it may.
@@ -105,7 +105,8 @@ int FakeHost::DestroyQp(ibv_qp* qp) {
   auto* gone = static_cast<FakeQp*>(qp);
   engine_->RemoveQueuePair(gone);
   const auto acknowledged = [gone] { return gone->events_taken == gone->events_acknowledged; };
-  SHOAL_CHECK(engine_->mutex.AwaitWithTimeout(absl::Condition(&acknowledged), kPatience));
+  SHOAL_CHECK(
+      engine_->mutex.AwaitWithTimeout(absl::Condition(&acknowledged), kAcknowledgePatience));
   --static_cast<FakePd*>(gone->pd)->users;
   --static_cast<FakeCq*>(gone->send_cq)->queue_pairs;
   --static_cast<FakeCq*>(gone->recv_cq)->queue_pairs;

@@ -1,6 +1,8 @@
 // One end of a queue pair with all that it needs, for tests of the fake fabric itself.
 #pragma once
 
+#include <poll.h>
+
 #include <array>
 #include <cstring>
 #include <optional>
@@ -244,6 +246,11 @@ struct Link {
   End a;
   End b;
 };
+
+inline bool Readable(int fd) {
+  pollfd polled = {fd, POLLIN, 0};
+  return poll(&polled, 1, 0) == 1;
+}
 
 // "id:STATUS" for each.
 inline std::vector<std::string> Outcomes(const std::vector<ibv_wc>& completions) {

@@ -1,5 +1,4 @@
 // The faults to order of a fake fabric, and links and devices that go.
-#include <poll.h>
 
 #include "core/transport/verbs/testing/fake_verbs_end.h"
 #include "gmock/gmock.h"
@@ -11,11 +10,6 @@ namespace {
 using testing::ElementsAre;
 using testing::IsEmpty;
 using testing::SizeIs;
-
-bool Readable(int fd) {
-  pollfd polled = {fd, POLLIN, 0};
-  return poll(&polled, 1, 0) == 1;
-}
 
 TEST(FakeVerbsFaults, TheRequestNamedFailsAndMayHaveBeenExecuted) {
   int executed = 0;

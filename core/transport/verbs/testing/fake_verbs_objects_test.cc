@@ -1,6 +1,5 @@
 // The objects of the fake fabric: states of queue pairs, windows, events, and the faults to order.
 #include <fcntl.h>
-#include <poll.h>
 
 #include <thread>
 
@@ -15,11 +14,6 @@ namespace {
 using testing::ElementsAre;
 using testing::IsEmpty;
 using testing::SizeIs;
-
-bool Readable(int fd) {
-  pollfd polled = {fd, POLLIN, 0};
-  return poll(&polled, 1, 0) == 1;
-}
 
 TEST(FakeVerbsObjects, StatesFollowEachOtherAndNameWhatTheyNeed) {
   Link link;

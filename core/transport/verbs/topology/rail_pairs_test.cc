@@ -16,7 +16,7 @@ namespace {
 using testing::ElementsAre;
 using testing::IsEmpty;
 
-Gid Address(const std::string& text) {
+Gid GidOf(const std::string& text) {
   Gid gid{};
   const bool ipv4 = text.find(':') == std::string::npos;
   EXPECT_EQ(inet_pton(AF_INET6, (ipv4 ? "::ffff:" + text : text).c_str(), gid.data()), 1) << text;
@@ -26,7 +26,7 @@ Gid Address(const std::string& text) {
 Rail EthernetRail(const std::vector<std::string>& addresses) {
   Rail rail;
   for (const std::string& address : addresses) {
-    rail.gids.push_back({static_cast<int>(rail.gids.size()), Address(address), GidType::kRoceV2});
+    rail.gids.push_back({static_cast<int>(rail.gids.size()), GidOf(address), GidType::kRoceV2});
   }
   return rail;
 }

@@ -1,0 +1,139 @@
+#!/usr/bin/env bash
+# Stages of tests, one after the other; all of them run, whatever comes of those before. Ends with
+# the minutes of each stage, the slowest tests, and a line "N passed, N failed, N skipped"; the exit
+# code is 0 only where nothing failed. A stage that cannot run here says why and counts as skipped.
+#
+#   scripts/ci.sh [STAGE...]      (default: all that a push must pass, at most 30 minutes)
+#
+#   quick     scripts/test.sh: release, unit and integration tests
+#   lint      scripts/lint.sh: what must hold of the sources
+#   links     every library links what it declares; benchmarks build
+#   long      release, the tests with the label `long`
+#   cuda      kernels and what runs them, on an emulated GPU (needs the CUDA toolkit)
+#   asan      AddressSanitizer and UndefinedBehaviorSanitizer: what reads files and messages, and
+#             training in one process
+#   fuzz      the fuzz targets, some seconds each
+#   rdma      tests on soft-RoCE devices in a virtual machine (needs QEMU)
+#
+# Of a night (scripts/nightly.sh):
+#
+#   nightly   release, the tests with the label `nightly`
+#   kernels   as `cuda`, and all else with CUDA: kernels compiled for GPUs, its long tests
+#   asan-all  as `asan`, all unit and integration tests, kernels among them
+#   tsan      scripts/tsan.sh: ThreadSanitizer
+#   rdma-all  as `rdma`, the long ones too
+#   single    every source compiled by itself: does it include what it uses?
+set -euo pipefail
+cd "$(dirname "$0")/.."
+. scripts/build.sh
+# A sanitizer that finds something must fail the test, not print and go on.
+export UBSAN_OPTIONS=${UBSAN_OPTIONS:-print_stacktrace=1:halt_on_error=1}
+# Memory that is refused is an error that programs tell, and tests ask for too much on purpose.
+asan=detect_leaks=1:strict_string_checks=1:allocator_may_return_null=1
+export ASAN_OPTIONS=${ASAN_OPTIONS:-$asan}
+export LSAN_OPTIONS=${LSAN_OPTIONS:-suppressions=$PWD/scripts/lsan.supp:print_suppressions=0}
+
+every_push=(quick lint links long cuda asan fuzz rdma)
+
+skip() {
+  echo "SKIPPED: $*"
+  exit 77
+}
+
+stage_quick() { scripts/test.sh; }
+
+stage_lint() { scripts/lint.sh; }
+
+# With the kernels, where their toolkit is, so that those libraries are checked too.
+stage_links() {
+  configure checks
+  build checks link_checks benches
+}
+
+release_tests() {  # LABEL
+  configure release
+  build release
+  run_tests release "$1" -L "^$1\$" -LE '^(rdma|gpu)$'
+}
+stage_long() { release_tests long; }
+stage_nightly() { release_tests nightly; }
+
+stage_cuda() {
+  configure checks
+  grep -q '^CMAKE_CUDA_COMPILER:' build/checks/CMakeCache.txt || skip "there is no CUDA toolkit"
+  build checks emulated_tests
+  run_tests checks cuda -L '^emulated$' -LE '^(long|nightly)$'
+}
+stage_kernels() {
+  configure checks
+  grep -q '^CMAKE_CUDA_COMPILER:' build/checks/CMakeCache.txt || skip "there is no CUDA toolkit"
+  build checks
+  run_tests checks kernels -L '^emulated$'
+}
+
+hostile='^(huggingface|token_file|data|tokenizer|job|model|server_checkpoint|server_service|client'
+hostile+='|rpc|transport|tcp_transport|shm_transport|verbs_wire|verbs_fault|coordinator.*'
+hostile+='|in_process_training|in_process_leaving)_test$'
+stage_asan() {
+  configure asan
+  build_tests asan -R "$hostile"
+  run_tests asan asan -R "$hostile"
+}
+stage_asan-all() {
+  configure asan -DSHOAL_WITH_CUDA=ON
+  build asan
+  run_tests asan asan-all -L '^(unit|integration)$' -LE '^(long|nightly)$'
+}
+
+stage_tsan() { scripts/tsan.sh --output-junit "$results/tsan.xml"; }
+
+stage_fuzz() {
+  configure fuzz
+  build fuzz fuzzers
+  run_tests fuzz fuzz -L '^fuzz$'
+}
+
+rdma_tests() {  # NAME [--all]
+  configure release
+  build release
+  mkdir -p "$results"
+  SHOAL_RDMA_RESULTS=$results/$1.xml tests/rdma/run.sh "${@:2}"
+}
+stage_rdma() { rdma_tests rdma; }
+stage_rdma-all() { rdma_tests rdma-all --all; }
+
+stage_single() {
+  configure single
+  build single
+}
+
+# A stage is a process of its own, which ends where a command of it fails.
+if [ "${1:-}" = --stage ]; then
+  "stage_$2"
+  exit
+fi
+
+stages=("$@")
+[ $# -gt 0 ] || stages=("${every_push[@]}")
+for stage in "${stages[@]}"; do
+  declare -F "stage_$stage" >/dev/null || {
+    echo "unknown stage $stage" >&2
+    sed -n '/^#   scripts/,/^$/s/^# \{0,1\}//p; /^#   [a-z-]* /s/^# \{0,1\}//p' "$0" >&2
+    exit 2
+  }
+done
+
+rm -rf "$results"
+mkdir -p "$results"
+begin=$SECONDS
+if [[ " ${stages[*]} " =~ \ (lint|fuzz|rdma|rdma-all)\  ]]; then
+  scripts/install-dependencies.sh --tests
+fi
+for stage in "${stages[@]}"; do
+  printf '\n== %s\n' "$stage"
+  start=$SECONDS
+  status=0
+  "$0" --stage "$stage" || status=$?
+  printf '%s\t%s\t%s\n' "$stage" "$status" "$((SECONDS - start))" >>"$results/stages.tsv"
+done
+python3 scripts/test_report.py "$results" --seconds "$((SECONDS - begin))"
