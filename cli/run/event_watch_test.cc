@@ -35,7 +35,7 @@ TEST(EventWatch, AWrongTokenIsGivenUpAtOnce) {
 TEST(EventWatch, ACoordinatorWithoutTheJobIsGivenUpAtOnce) {
   FakeCoordinator coordinator;
   EventWatch watch(coordinator.Connect(), "job-0", absl::Seconds(60));
-  EXPECT_EQ(watch.Next(absl::Seconds(30)), std::nullopt);
+  EXPECT_FALSE(watch.Next(absl::Seconds(30)).has_value());
   EXPECT_TRUE(absl::IsNotFound(watch.status()));
 }
 

@@ -6,8 +6,6 @@
 namespace shoal::client {
 namespace {
 
-constexpr const char* kJob = "job-1";
-
 std::unique_ptr<transport::Transport> NewTransport(const std::string& name) {
   auto made = transport::CreateTransport(name);
   SHOAL_CHECK(made.ok());
@@ -28,7 +26,7 @@ ClientRig::ClientRig(const RigOptions& rig_options, std::unique_ptr<transport::T
   std::vector<FakeServer*> all;
   for (int i = 0; i < options.servers; ++i) {
     servers.push_back(
-        std::make_unique<FakeServer>(FakeServer::Options{.job_id = kJob,
+        std::make_unique<FakeServer>(FakeServer::Options{.job_id = kRigJob,
                                                          .index = i,
                                                          .wire_type = options.wire_type,
                                                          .gradient_type = options.gradient_type,
@@ -40,7 +38,7 @@ ClientRig::ClientRig(const RigOptions& rig_options, std::unique_ptr<transport::T
 }
 
 absl::StatusOr<std::unique_ptr<ParameterClient>> ClientRig::NewClient(ClientOptions with) {
-  with.job_id = with.job_id.empty() ? kJob : with.job_id;
+  with.job_id = with.job_id.empty() ? kRigJob : with.job_id;
   with.incarnation = with.incarnation == 0 ? 77 : with.incarnation;
   with.gradient_type = options.gradient_type;
   return ParameterClient::Create(with, unit_specs, partitions, map, options.servers,
