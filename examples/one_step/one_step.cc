@@ -26,6 +26,7 @@ namespace shoal {
 namespace {
 
 constexpr int64_t kGeneration = 1;  // of the shard map
+constexpr const char* kJobId = "job-1";
 
 // The way from the client to the server's one call for data connections: here a function call.
 class DirectConnector final : public client::ServerConnector {
@@ -52,6 +53,7 @@ struct Parts {
 template <typename Request>
 Request Of(int64_t step) {
   Request request;
+  request.set_job_id(kJobId);
   request.set_step(step);
   request.set_attempt(1);
   return request;
@@ -122,7 +124,8 @@ absl::Status Train(const std::string& folder, const std::string& transport) {
        .available_memory = AvailableMemory},
       &metrics);
   proto::ConfigureRequest configure;
-  configure.set_job_yaml(plan::ToYaml(job));
+  configure.set_job_id(kJobId);
+  *configure.mutable_job() = plan::ToMessage(job);
   configure.set_servers(1);
   configure.mutable_shard_map()->set_generation(kGeneration);
   for (size_t i = 0; i < partitions.size(); ++i) {
@@ -134,7 +137,7 @@ absl::Status Train(const std::string& folder, const std::string& transport) {
   DirectConnector connector(&service);
   SHOAL_ASSIGN_OR_RETURN(const auto data_path, transport::CreateTransport(transport, {}));
   SHOAL_ASSIGN_OR_RETURN(const auto client, client::ParameterClient::Create(
-                                                {.incarnation = 1}, units, partitions, map,
+                                                {.job_id = kJobId, .incarnation = 1}, units, partitions, map,
                                                 /*servers=*/1, &connector, {data_path.get()}));
   SHOAL_ASSIGN_OR_RETURN(auto transformer,
                          worker::Transformer::Create(spec, DType::kF32, worker::MakeCpuMachine(1)));

@@ -130,9 +130,9 @@ Attachment::~Attachment() {
 }
 
 absl::StatusOr<client::ClientOptions> Attachment::MakeClientOptions(
-    const std::vector<plan::PartitionSpec>& partitions) {
+    const std::string& job_id, const std::vector<plan::PartitionSpec>& partitions) {
   client::ClientOptions options;
-  options.job_id = join.job_id();
+  options.job_id = job_id;
   options.incarnation = context_.options.incarnation;
   options.name = context_.options.name;
   options.compute_type = plan::ComputeDType(context_.job);
@@ -169,7 +169,7 @@ absl::Status Attachment::Connect(const proto::JoinJobReply& join) {
   connector_ = context_.options.connector(addresses);
   const std::vector<plan::PartitionSpec> partitions =
       plan::BuildPartitions(context_.units, context_.job.service.partition_bytes);
-  SHOAL_ASSIGN_OR_RETURN(const client::ClientOptions options, MakeClientOptions(partitions));
+  SHOAL_ASSIGN_OR_RETURN(const client::ClientOptions options, MakeClientOptions(join.job_id(), partitions));
   const Cancellation::Listener ends(context_.options.cancellation,
                                     [this](const absl::Status&) { connector_->Cancel(); });
   SHOAL_ASSIGN_OR_RETURN(

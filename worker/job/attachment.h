@@ -78,7 +78,7 @@ class Attachment {
   absl::Status MeetPeers(const proto::JoinJobReply& join);
   absl::Status Connect(const proto::JoinJobReply& join);
   absl::StatusOr<client::ClientOptions> MakeClientOptions(
-      const std::vector<plan::PartitionSpec>& partitions);
+      const std::string& job_id, const std::vector<plan::PartitionSpec>& partitions);
   absl::Status ChooseWays();
   void LogServersInGpus() const;
   std::vector<int> OwnUnits() const;
