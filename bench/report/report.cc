@@ -1,9 +1,11 @@
 #include "bench/report/report.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 
 #include "absl/strings/str_replace.h"
+#include "core/base/check.h"
 #include "core/base/file.h"
 #include "core/base/status.h"
 
@@ -99,6 +101,13 @@ absl::Status Report::Write(const std::string& directory, const std::string& name
         WriteFileAtomically(fmt::format("{}/{}/{}.svg", directory, charts_, svg_name), svg));
   }
   return WriteFileAtomically(fmt::format("{}/{}.md", directory, name), text);
+}
+
+double Median(std::vector<double> values) {
+  SHOAL_CHECK(!values.empty());
+  std::sort(values.begin(), values.end());
+  const size_t middle = values.size() / 2;
+  return values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
 }
 
 std::string Ratio(double value) {

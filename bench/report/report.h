@@ -51,6 +51,8 @@ class Report {
   int missed_ = 0;
 };
 
+double Median(std::vector<double> values);  // of at least one
+
 // "1.30", "-" for a NaN; "12.3%"; "+1.2%".
 std::string Ratio(double value);
 std::string Percent(double share);

@@ -18,7 +18,8 @@ struct JobSource {
 };
 using JobSources = std::map<std::string, JobSource>;  // by path, of the keys that were given
 
-// Settles the form of the cluster, of which `cluster` is what was given, and refuses contradictions, naming both keys.
+// Settles the form of the cluster, of which `cluster` is what was given, and refuses
+// contradictions, naming both keys.
 absl::Status CheckJob(Job& job, const proto::ClusterOptions& cluster, const JobSources& sources,
                       const std::string& file_name);
 

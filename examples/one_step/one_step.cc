@@ -136,9 +136,10 @@ absl::Status Train(const std::string& folder, const std::string& transport) {
   // The client connects to it; the worker computes on the CPU, with weights from the client.
   DirectConnector connector(&service);
   SHOAL_ASSIGN_OR_RETURN(const auto data_path, transport::CreateTransport(transport, {}));
-  SHOAL_ASSIGN_OR_RETURN(const auto client, client::ParameterClient::Create(
-                                                {.job_id = kJobId, .incarnation = 1}, units, partitions, map,
-                                                /*servers=*/1, &connector, {data_path.get()}));
+  SHOAL_ASSIGN_OR_RETURN(
+      const auto client,
+      client::ParameterClient::Create({.job_id = kJobId, .incarnation = 1}, units, partitions, map,
+                                      /*servers=*/1, &connector, {data_path.get()}));
   SHOAL_ASSIGN_OR_RETURN(auto transformer,
                          worker::Transformer::Create(spec, DType::kF32, worker::MakeCpuMachine(1)));
   const auto model = worker::MakeTransformerModel(std::move(transformer));

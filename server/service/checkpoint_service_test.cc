@@ -5,6 +5,7 @@
 
 #include "core/base/random.h"
 #include "core/base/status.h"
+#include "core/base/testing/status.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "server/checkpoint/checkpoint.h"
@@ -14,12 +15,6 @@ namespace shoal::server {
 namespace {
 
 using testing::HasSubstr;
-
-#define ASSERT_OK(expression)                                          \
-  do {                                                                 \
-    const absl::Status shoal_tested = (expression);                    \
-    ASSERT_TRUE(shoal_tested.ok()) << ::shoal::Describe(shoal_tested); \
-  } while (false)
 
 class CheckpointServiceTest : public testing::Test {
  protected:

@@ -1,15 +1,13 @@
 #include "server/service/parameter_service.h"
 
-#include <cmath>
 #include <cstring>
-#include <deque>
 #include <filesystem>
-#include <map>
 
 #include "absl/time/clock.h"
 #include "core/base/memory/host_memory.h"
 #include "core/base/random.h"
 #include "core/base/status.h"
+#include "core/base/testing/status.h"
 #include "core/transport/push_header.h"
 #include "core/transport/registry/registry.h"
 #include "gmock/gmock.h"
@@ -21,12 +19,6 @@ namespace shoal::server {
 namespace {
 
 using testing::HasSubstr;
-
-#define ASSERT_OK(expression)                                          \
-  do {                                                                 \
-    const absl::Status shoal_tested = (expression);                    \
-    ASSERT_TRUE(shoal_tested.ok()) << ::shoal::Describe(shoal_tested); \
-  } while (false)
 
 class ParameterServiceTest : public testing::Test {
  protected:

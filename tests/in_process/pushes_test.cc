@@ -17,6 +17,7 @@
 #include "client/parameter_client.h"
 #include "core/base/random.h"
 #include "core/base/status.h"
+#include "core/base/testing/status.h"
 #include "core/transport/registry/registry.h"
 #include "core/transport/testing/fault_transport.h"
 #include "gtest/gtest.h"
@@ -24,12 +25,6 @@
 
 namespace shoal::testing {
 namespace {
-
-#define ASSERT_OK(expression)                                          \
-  do {                                                                 \
-    const absl::Status shoal_tested = (expression);                    \
-    ASSERT_TRUE(shoal_tested.ok()) << ::shoal::Describe(shoal_tested); \
-  } while (false)
 
 constexpr int kServers = 2;
 constexpr uint64_t kWorkers = 2;

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "core/base/bytes.h"
 #include "core/base/status.h"
 #include "core/transport/data_layout.h"
 

@@ -169,7 +169,8 @@ absl::Status Attachment::Connect(const proto::JoinJobReply& join) {
   connector_ = context_.options.connector(addresses);
   const std::vector<plan::PartitionSpec> partitions =
       plan::BuildPartitions(context_.units, context_.job.service.partition_bytes);
-  SHOAL_ASSIGN_OR_RETURN(const client::ClientOptions options, MakeClientOptions(join.job_id(), partitions));
+  SHOAL_ASSIGN_OR_RETURN(const client::ClientOptions options,
+                         MakeClientOptions(join.job_id(), partitions));
   const Cancellation::Listener ends(context_.options.cancellation,
                                     [this](const absl::Status&) { connector_->Cancel(); });
   SHOAL_ASSIGN_OR_RETURN(

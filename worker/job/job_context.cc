@@ -59,7 +59,8 @@ absl::Status Load(const proto::JoinJobReply& join, JobContext& context) {
   }
   if (context.job.cluster.pipeline.enabled()) {
     SHOAL_ASSIGN_OR_RETURN(context.group, GroupFrom(join, context.options.incarnation));
-    SHOAL_ASSIGN_OR_RETURN(context.pipeline, plan::FromMessage(join.pipeline(), context.spec, context.job));
+    SHOAL_ASSIGN_OR_RETURN(context.pipeline,
+                           plan::FromMessage(join.pipeline(), context.spec, context.job));
     if (context.group.stages() != context.pipeline->choice.stages) {
       return InvalidArgument("the coordinator makes a group of {} stages, the job has {}",
                              context.group.stages(), context.pipeline->choice.stages);

@@ -188,7 +188,8 @@ class JobRun {
   void OnShardsWritten(const std::vector<proto::WriteCheckpointReply>& replies);
   void OnCheckpointDone(const absl::Status& status);
 
-  // Calls every server, in the job's name, and goes on with `then` when all have answered well; an error ends the job.
+  // Calls every server, in the job's name, and goes on with `then` when all have answered well; an
+  // error ends the job.
   template <typename Request, typename Reply>
   void CallAll(void (ServerControl::*method)(int, const Request&, Done<Reply>),
                const std::function<Request(int)>& request,

@@ -7,6 +7,7 @@
 
 #include "core/base/random.h"
 #include "core/base/status.h"
+#include "core/base/testing/status.h"
 #include "gtest/gtest.h"
 
 namespace shoal::formats {
@@ -31,11 +32,6 @@ inline std::string TestData() {
   return folder == nullptr ? "" : folder;
 }
 
-inline testing::AssertionResult IsOk(const absl::Status& status) {
-  return status.ok() ? testing::AssertionSuccess()
-                     : testing::AssertionFailure() << Describe(status);
-}
-
 // Succeeds if the status is an error of one line that contains the text.
 inline testing::AssertionResult Refuses(const absl::Status& status, const std::string& text) {
   const std::string message(Message(status));
@@ -46,7 +42,6 @@ inline testing::AssertionResult Refuses(const absl::Status& status, const std::s
   return testing::AssertionFailure() << Describe(status) << "\nexpected one line with: " << text;
 }
 
-#define ASSERT_OK(expression) ASSERT_TRUE(::shoal::formats::IsOk(expression))
 #define EXPECT_REFUSED(status, text) EXPECT_TRUE(Refuses(status, text))
 
 }  // namespace shoal::formats
