@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "cli/run/verb_testing.h"
+#include "cli/testing/command_line.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 

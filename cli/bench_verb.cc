@@ -4,14 +4,12 @@
 #include <utility>
 
 #include "CLI/CLI.hpp"
-#include "cli/run/launcher.h"
 #include "core/base/bytes.h"
 #include "core/base/file.h"
 #include "core/base/flag_checks.h"
 #include "core/base/status.h"
 #include "core/transport/bench/bench.h"
-#include "core/transport/bench/compare.h"
-#include "core/transport/bench/drawing.h"
+#include "core/transport/bench/bench_chart.h"
 #include "server/store/bench.h"
 
 namespace shoal::cli {
@@ -50,39 +48,20 @@ void TellLeftOut(const std::vector<std::string>& left_out, Streams& streams) {
   }
 }
 
-absl::StatusOr<ExitCode> RunComparison(const BenchTransportOptions& options, Streams& streams) {
-  transport::CompareOptions compare{.transports = options.transports,
-                                    .runs = options.runs,
-                                    .run_time = absl::Seconds(options.seconds)};
-  SHOAL_ASSIGN_OR_RETURN(compare.sizes, ParseSizes(options.sizes, compare.sizes));
-  SHOAL_ASSIGN_OR_RETURN(compare.memory_bytes, ParseBytes(options.memory));
-  transport::PeerOptions peer_options;
-  SHOAL_ASSIGN_OR_RETURN(peer_options.program_folder, ProgramFolder());
-  std::vector<std::unique_ptr<transport::Peer>> peers;
-  for (const std::string& name : options.against) {
-    SHOAL_ASSIGN_OR_RETURN(auto peer, transport::MakePeer(name, peer_options));
-    peers.push_back(std::move(peer));
+// Without gnuplot there is no picture, and a line that says so.
+absl::Status Draw(const transport::BenchReport& report, const std::string& path, Streams& streams) {
+  const absl::StatusOr<std::string> svg = chart::RenderSvg(transport::ChartOf(report));
+  if (absl::IsNotFound(svg.status())) {
+    streams.err << Message(svg.status()) << "\n";
+    return absl::OkStatus();
   }
-  Rows rows(streams, options.json ? "" : transport::FormatComparisonHeader());
-  SHOAL_ASSIGN_OR_RETURN(
-      const auto report,
-      transport::Compare(compare, peers, [&](const transport::ComparedPoint& point) {
-        rows.Add(options.json ? transport::FormatComparisonJson(point)
-                              : transport::FormatComparisonRow(point));
-      }));
-  TellLeftOut(report.left_out, streams);
-  if (!options.svg.empty()) {
-    SHOAL_RETURN_IF_ERROR(WriteFileAtomically(options.svg, transport::DrawComparison(report)));
-  }
-  return ExitCode::kDone;
+  SHOAL_RETURN_IF_ERROR(svg.status());
+  return WriteFileAtomically(path, *svg);
 }
 
 }  // namespace
 
 absl::StatusOr<ExitCode> RunBenchTransport(const BenchTransportOptions& options, Streams& streams) {
-  if (!options.against.empty()) {
-    return RunComparison(options, streams);
-  }
   transport::BenchOptions bench{.transports = options.transports,
                                 .clients = options.clients,
                                 .runs = options.runs,
@@ -98,7 +77,7 @@ absl::StatusOr<ExitCode> RunBenchTransport(const BenchTransportOptions& options,
       }));
   TellLeftOut(report.left_out, streams);
   if (!options.svg.empty()) {
-    SHOAL_RETURN_IF_ERROR(WriteFileAtomically(options.svg, transport::DrawBench(report)));
+    SHOAL_RETURN_IF_ERROR(Draw(report, options.svg, streams));
   }
   return ExitCode::kDone;
 }
@@ -120,9 +99,8 @@ void AddBench(CLI::App& app, VerbAction& action) {
 
   auto transport = std::make_shared<BenchTransportOptions>();
   CLI::App* transport_verb = AddVerb(
-      *parent, "transport",
-      "Gets and pushes over each transport, against the machine's own limits or other systems",
-      "shoal bench transport --transports shm,tcp --against ucx,openmpi");
+      *parent, "transport", "Gets and pushes over each transport, against the machine's own limits",
+      "shoal bench transport --transports shm,tcp --svg transports.svg");
   transport_verb
       ->add_option("--transports", transport->transports,
                    "shm, verbs, tcp; all that this machine has, if not given")
@@ -130,11 +108,6 @@ void AddBench(CLI::App& app, VerbAction& action) {
   transport_verb
       ->add_option("--sizes", transport->sizes,
                    "Bytes of one operation; 64 B to 256 MiB, if not given")
-      ->delimiter(',');
-  transport_verb
-      ->add_option("--against", transport->against,
-                   "Other systems on the same machine, one client: perftest (verbs); ucx, openmpi "
-                   "(shm, tcp)")
       ->delimiter(',');
   transport_verb->add_option("--clients", transport->clients, "At once")
       ->delimiter(',')
@@ -149,8 +122,9 @@ void AddBench(CLI::App& app, VerbAction& action) {
       ->add_option("--memory", transport->memory, "Bytes walked through; more than the caches hold")
       ->capture_default_str();
   transport_verb->add_flag("--json", transport->json, "JSON lines instead of a table");
-  transport_verb->add_option("--svg", transport->svg,
-                             "SVG file for a drawing of bandwidth and latency by size");
+  transport_verb->add_option(
+      "--svg", transport->svg,
+      "SVG file for a chart of bandwidth and latency by size (needs gnuplot)");
   transport_verb->callback([transport, &action] {
     action = [transport](Streams& streams) { return RunBenchTransport(*transport, streams); };
   });

@@ -11,9 +11,8 @@ namespace shoal::cli {
 
 struct BenchTransportOptions {
   std::vector<std::string> transports;  // empty: all that this machine has
-  std::vector<std::string> sizes;       // empty: 64 B to 256 MiB; beside peers 64 KiB to 64 MiB
+  std::vector<std::string> sizes;       // empty: 64 B to 256 MiB
   std::vector<int> clients = {1, 4, 16};
-  std::vector<std::string> against;  // peers; empty: the machine's own limits
   int runs = 3;
   double seconds = 0.05;  // of a run
   std::string memory = "1GiB";

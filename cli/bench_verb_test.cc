@@ -1,9 +1,12 @@
 #include "cli/bench_verb.h"
 
+#include <algorithm>
+#include <cstdlib>
 #include <set>
 
-#include "cli/run/verb_testing.h"
+#include "cli/testing/command_line.h"
 #include "core/base/file.h"
+#include "core/base/process/subprocess.h"
 
 namespace shoal::cli {
 namespace {
@@ -39,6 +42,9 @@ TEST(BenchVerb, TransportMeasuresWhatWasAskedFor) {
 }
 
 TEST(BenchVerb, TransportDrawsWhatItMeasured) {
+  if (!ProgramExists("gnuplot")) {
+    GTEST_SKIP() << "gnuplot is not there (apt-get install gnuplot-nox)";
+  }
   const std::string path = testing::TempDir() + "/bench_verb_test.svg";
   const Outcome outcome =
       Transport({"--transports", "shm", "--sizes", "4KiB,64KiB", "--clients", "1", "--svg", path});
@@ -49,7 +55,22 @@ TEST(BenchVerb, TransportDrawsWhatItMeasured) {
   EXPECT_THAT(*svg, HasSubstr(">memcpy, the limit of shm<"));
 }
 
+TEST(BenchVerb, WithoutGnuplotFiguresAreToldAndThePackageNamed) {
+  const std::string path = std::getenv("PATH");
+  setenv("PATH", "/nowhere", 1);
+  const Outcome outcome =
+      Transport({"--transports", "shm", "--sizes", "4KiB", "--clients", "1", "--svg", "x.svg"});
+  setenv("PATH", path.c_str(), 1);
+  EXPECT_EQ(outcome.code, 0);
+  EXPECT_THAT(outcome.err, HasSubstr("gnuplot-nox"));
+  EXPECT_EQ(std::count(outcome.err.begin(), outcome.err.end(), '\n'), 1);
+  EXPECT_THAT(outcome.out, HasSubstr("4.0 KiB"));
+}
+
 TEST(BenchVerb, FiguresAreToldThoughThePictureCannotBeWritten) {
+  if (!ProgramExists("gnuplot")) {
+    GTEST_SKIP() << "gnuplot is not there (apt-get install gnuplot-nox)";
+  }
   const Outcome outcome = Transport(
       {"--transports", "shm", "--sizes", "4KiB", "--clients", "1", "--svg", "/nowhere/at/all.svg"});
   EXPECT_NE(outcome.code, 0);

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <filesystem>
 
-#include "cli/run/verb_testing.h"
+#include "cli/testing/command_line.h"
 #include "core/base/file.h"
 #include "core/job/job.h"
 #include "core/model/partition.h"

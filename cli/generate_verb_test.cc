@@ -1,6 +1,6 @@
 #include "cli/generate_verb.h"
 
-#include "cli/run/verb_testing.h"
+#include "cli/testing/command_line.h"
 
 namespace shoal::cli {
 namespace {

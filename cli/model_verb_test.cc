@@ -4,7 +4,7 @@
 
 #include <filesystem>
 
-#include "cli/run/verb_testing.h"
+#include "cli/testing/command_line.h"
 #include "core/base/file.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"

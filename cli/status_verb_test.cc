@@ -4,9 +4,9 @@
 
 #include <filesystem>
 
-#include "cli/fake_coordinator.h"
 #include "cli/run/run_access.h"
-#include "cli/run/verb_testing.h"
+#include "cli/testing/command_line.h"
+#include "cli/testing/fake_coordinator.h"
 #include "core/base/file.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"

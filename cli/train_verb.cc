@@ -20,6 +20,7 @@
 #include "cli/run/train_report.h"
 #include "core/base/flag_checks.h"
 #include "core/base/status.h"
+#include "core/plan/pipeline/chosen_pipeline.h"
 #include "server/checkpoint/checkpoint.h"
 
 namespace shoal::cli {
@@ -128,6 +129,9 @@ class Training {
       SHOAL_RETURN_IF_ERROR(
           CheckMemory(spec_, job_, machine_.memory->available, planned.stages).status());
     }
+    if (job_.cluster.workers > 0) {
+      pipeline_ = plan::ToMessage({planned.plan.chosen().choice, planned.request.microbatches});
+    }
     report_.OnNotice(Describe(planned));
     if (const std::string warning = WarningOf(planned); !warning.empty()) {
       report_.OnNotice("warning: " + warning);
@@ -161,18 +165,25 @@ class Training {
   absl::Status Submit() {
     rpc::CoordinatorClient client(rpc::Channel::Create(address_, token_, "coordinator"));
     proto::SubmitJobRequest request;
-    request.set_job_yaml(plan::ToYaml(job_));
+    *request.mutable_job() = plan::ToMessage(job_);
+    if (pipeline_.has_value()) {
+      *request.mutable_pipeline() = *pipeline_;
+    }
     std::error_code error;
     request.set_token_file(fs::absolute(data_.path, error).string());
     request.set_stop_after_step(options_.steps);
     request.set_resume(options_.resume);
     request.set_trace(trace_ != nullptr);
-    return client.SubmitJob(request, {.deadline = kSubmitDeadline, .wait_for_connection = true})
-        .status();
+    SHOAL_ASSIGN_OR_RETURN(
+        const proto::SubmitJobReply reply,
+        client.SubmitJob(request, {.deadline = kSubmitDeadline, .wait_for_connection = true}));
+    job_id_ = reply.job_id();
+    return absl::OkStatus();
   }
 
   RunEnd Follow(const StopSignals& signals) {
-    FollowOptions follow{.stop_requests = [&signals] { return signals.count(); },
+    FollowOptions follow{.job_id = job_id_,
+                         .stop_requests = [&signals] { return signals.count(); },
                          .stop_reason = [&signals] { return signals.reason(); },
                          .patience = absl::Seconds(job_.cluster.lease_seconds)};
     if (cluster_ != nullptr) {
@@ -290,9 +301,11 @@ class Training {
   Machine machine_;
   std::vector<int> gpus_;  // of the local workers
   worker::PreparedData data_;
+  std::optional<proto::PipelinePlan> pipeline_;  // to submit
   std::unique_ptr<LocalCluster> cluster_;
   rpc::Token token_;
   std::string address_;
+  std::string job_id_;
 };
 
 }  // namespace

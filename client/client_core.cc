@@ -56,7 +56,8 @@ ParameterClient::Core::Core(const ClientOptions& options, Layout layout, ServerC
   for (int server = 0; server < layout_.servers; ++server) {
     links_.emplace_back(transports.size(), options.transport_policy);
   }
-  const Handshake::Options handshake = {.incarnation = options.incarnation,
+  const Handshake::Options handshake = {.job_id = options.job_id,
+                                        .incarnation = options.incarnation,
                                         .client = options.name,
                                         .read_only = options.read_only,
                                         .gradient_type = options.gradient_type,

@@ -264,6 +264,15 @@ TEST(CreateTest, NamesTheServerThatCannotBeReached) {
   EXPECT_THAT(std::string(Message(client.status())), HasSubstr("connect to server-2"));
 }
 
+TEST(CreateTest, AServerOfAnotherJobIsNotAskedTwice) {
+  ClientRig rig({});
+  const absl::Time start = absl::Now();
+  const auto client = rig.NewClient({.job_id = "job-2", .connect_timeout = absl::Minutes(1)});
+  EXPECT_TRUE(absl::IsNotFound(client.status())) << client.status();
+  EXPECT_THAT(std::string(Message(client.status())), HasSubstr("job-2 is not here"));
+  EXPECT_LT(absl::Now() - start, absl::Seconds(30));
+}
+
 // In the middle of a call, and between tries.
 TEST(CreateTest, EndsWhenItIsNotWantedAnyMore) {
   for (const bool answered : {false, true}) {

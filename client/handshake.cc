@@ -93,6 +93,7 @@ absl::StatusOr<Handshake::Offer> Handshake::OfferOver(size_t transport, int serv
 proto::ConnectRequest Handshake::RequestWith(
     int server, const std::vector<transport::NamedOffer>& offers) const {
   proto::ConnectRequest request;
+  request.set_job_id(options_.job_id);
   request.set_incarnation(options_.incarnation);
   request.set_layout_version(transport::kDataLayoutVersion);
   request.set_generation(layout_->generation);

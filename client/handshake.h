@@ -54,6 +54,7 @@ inline constexpr int64_t kMaxSlots =
 class Handshake {
  public:
   struct Options {
+    std::string job_id;
     uint64_t incarnation = 0;
     std::string client;  // a name for messages: "worker-1"
     bool read_only = false;

@@ -58,7 +58,7 @@ absl::Status PushTable::Grant(int index, const DataConnection& connection,
 }
 
 void PushTable::Begin(int64_t step, int64_t attempt) {
-  ++epoch_;
+  ++attempt_serial_;
   step_ = step;
   attempt_ = attempt;
   std::fill(sequences_.begin(), sequences_.end(), 0);
@@ -127,7 +127,7 @@ PushTable::Parcel* PushTable::TakeParcel(Server& server, Parcel::State state) {
            .sequence = pending.sequence,
            .step = step_,
            .attempt = attempt_,
-           .epoch = epoch_};
+           .attempt_serial = attempt_serial_};
   ++gradients_[static_cast<size_t>(pending.gradient)].reading;
   return &*free;
 }
@@ -153,7 +153,7 @@ void PushTable::Filled(int index, int parcel_index) {
   Parcel& parcel = server.parcels[static_cast<size_t>(parcel_index)];
   --filling_;
   parcel.state = Parcel::State::kReady;
-  if (parcel.epoch != epoch_) {
+  if (parcel.attempt_serial != attempt_serial_) {
     Free(server, parcel);
   }
   DoneWith(parcel.gradient);
@@ -312,7 +312,7 @@ std::vector<PushTable::Outcome> PushTable::Scan(int index, const DataConnection&
 PushTable::Outcome PushTable::Acknowledge(Server& server, Parcel& parcel,
                                           const PushAcknowledgement& answer) {
   Outcome outcome{.completed = true, .duplicate = answer.applied_before != 0};
-  if (parcel.epoch == epoch_) {
+  if (parcel.attempt_serial == attempt_serial_) {
     if (answer.code == 0) {
       ++server.acknowledged;
     } else {
@@ -352,7 +352,7 @@ int PushTable::Requeue(int index) {
     if (parcel.state != Parcel::State::kPosted) {
       continue;
     }
-    if (parcel.epoch == epoch_) {
+    if (parcel.attempt_serial == attempt_serial_) {
       LeaveSlot(server, parcel);
       parcel.state = Parcel::State::kReady;
       ++requeued;
@@ -370,9 +370,10 @@ bool PushTable::waits(const void* gradient) const {
 
 int64_t PushTable::outstanding(int index) const {
   const Server& server = at(index);
-  const auto parcels = std::count_if(
-      server.parcels.begin(), server.parcels.end(),
-      [&](const Parcel& p) { return p.state != Parcel::State::kFree && p.epoch == epoch_; });
+  const auto parcels =
+      std::count_if(server.parcels.begin(), server.parcels.end(), [&](const Parcel& p) {
+        return p.state != Parcel::State::kFree && p.attempt_serial == attempt_serial_;
+      });
   return static_cast<int64_t>(server.pending.size() - server.first) + parcels;
 }
 
@@ -405,7 +406,7 @@ std::string PushTable::Oldest() const {
   };
   for (const Server& server : servers_) {
     for (const Parcel& parcel : server.parcels) {
-      if (parcel.state != Parcel::State::kFree && parcel.epoch == epoch_) {
+      if (parcel.state != Parcel::State::kFree && parcel.attempt_serial == attempt_serial_) {
         return name(parcel.partition, parcel.sequence);
       }
     }

@@ -27,21 +27,13 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "client/handshake.h"
+#include "client/options.h"
 #include "client/registered_memory.h"
 #include "client/unit_layout.h"
 #include "core/transport/data_layout.h"
 #include "core/transport/transport.h"
 
 namespace shoal::client {
-
-// Told when a gradient given to PushAsync or PushInPlace is not needed any more (it lies in
-// parcels, or is acknowledged, or the push was dropped). Called without locks held, from an I/O
-// thread or from within BeginStep.
-class GradientReturn {
- public:
-  virtual ~GradientReturn() = default;
-  virtual void Returned(int unit, const void* gradient) = 0;
-};
 
 class PushTable {
  public:
@@ -128,7 +120,7 @@ class PushTable {
     int64_t sequence = 0;
     int64_t step = 0;
     int64_t attempt = 0;
-    uint64_t epoch = 0;
+    uint64_t attempt_serial = 0;
     uint64_t push_id = 0;
     int slot = -1;
     bool seen = false;  // its acknowledgement, by a scan
@@ -178,7 +170,7 @@ class PushTable {
   std::vector<Gradient> gradients_;
   std::vector<int64_t> sequences_;  // by partition, of this attempt
   std::vector<int> returns_;        // gradients to give back
-  uint64_t epoch_ = 0;
+  uint64_t attempt_serial_ = 0;
   uint64_t next_push_id_ = 1;
   int filling_ = 0;
   int64_t step_ = 0;

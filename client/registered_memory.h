@@ -3,7 +3,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -11,14 +10,10 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "client/options.h"
 #include "core/transport/transport.h"
 
 namespace shoal::client {
-
-// Gives that many bytes, page-aligned, for as long as the pointer is there: where others
-// than the transports have wishes as to their kind (a GPU copies from pinned memory alone at full
-// speed, or transports reach its own memory).
-using BufferAllocator = std::function<absl::StatusOr<std::shared_ptr<std::byte>>(int64_t bytes)>;
 
 class RegisteredMemory {
  public:

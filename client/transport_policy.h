@@ -8,19 +8,12 @@
 #pragma once
 
 #include <cstddef>
-#include <string>
 #include <vector>
 
 #include "absl/time/time.h"
+#include "client/options.h"
 
 namespace shoal::client {
-
-struct TransportPolicyOptions {
-  int breaks = 3;                             // in a row, that make a transport rest
-  absl::Duration lasting = absl::Minutes(1);  // a connection that lasted this long was a good one
-  absl::Duration first_rest = absl::Seconds(30);
-  absl::Duration longest_rest = absl::Minutes(10);
-};
 
 class TransportPolicy {
  public:

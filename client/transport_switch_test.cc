@@ -50,7 +50,8 @@ class TwoRigs : public ServerConnector {
 
   std::unique_ptr<ParameterClient> NewClient(transport::Transport* shm, transport::Transport* tcp,
                                              Clock& clock = RealClock()) {
-    return *ParameterClient::Create({.incarnation = 77,
+    return *ParameterClient::Create({.job_id = kRigJob,
+                                     .incarnation = 77,
                                      .max_reconnects = 100,
                                      .reconnect_delay = absl::Milliseconds(1),
                                      .transport_policy = {.breaks = 3, .first_rest = kRest}},

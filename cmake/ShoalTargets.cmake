@@ -10,6 +10,8 @@ target_include_directories(shoal_flags INTERFACE ${PROJECT_SOURCE_DIR} ${PROJECT
 # -pthread: what some libraries ask for, so that all sources see the same macros.
 target_compile_options(shoal_flags INTERFACE
   -Wall -Wextra -Wpedantic -Werror -Wno-missing-field-initializers -pthread)
+# Messages name sources by their paths in the project, whatever the checkout lies in.
+target_compile_options(shoal_flags INTERFACE -fmacro-prefix-map=${PROJECT_SOURCE_DIR}/=)
 if(CMAKE_CXX_COMPILER_ID MATCHES "Clang")
   target_compile_options(shoal_flags INTERFACE -Wthread-safety)
 endif()
@@ -119,18 +121,15 @@ function(shoal_test name)
     SKIP_REGULAR_EXPRESSION "\\[  PASSED  \\] 0 tests")
 endfunction()
 
-# shoal_test_part(NAME PROGRAM FILTER [the properties of a CTest test]): the tests of a program that
-# GoogleTest's filter takes, as a CTest test of their own. Properties not named are the program's.
-function(shoal_test_part name program filter)
-  if(NOT TARGET ${program})
-    return()
-  endif()
+# shoal_test_again(NAME PROGRAM ENVIRONMENT): a test program once more, as a CTest test of its own,
+# with that environment and otherwise the properties that the program has by now.
+function(shoal_test_again name program environment)
   add_test(NAME ${name} COMMAND ${program})
   foreach(property TIMEOUT PROCESSORS LABELS SKIP_REGULAR_EXPRESSION)
     get_test_property(${program} ${property} value)
     set_tests_properties(${name} PROPERTIES ${property} "${value}")
   endforeach()
-  set_tests_properties(${name} PROPERTIES ENVIRONMENT "GTEST_FILTER=${filter}" ${ARGN})
+  set_tests_properties(${name} PROPERTIES ENVIRONMENT "${environment}")
 endfunction()
 
 # shoal_bench(NAME SOURCES ... DEPENDS ...): a Google Benchmark program, placed in <build>/bench.

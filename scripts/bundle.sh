@@ -66,13 +66,16 @@ fi
 rm -rf "$output"
 mkdir -p "$output"/{bin,lib,share/licenses}
 for program in "${programs[@]}"; do
-  [ -x "$build_folder/bin/$program" ] || fail "$build_folder/bin/$program is not there: run without --no-build"
-  readelf -d "$build_folder/bin/$program" | grep -qF '[$ORIGIN/../lib]' || fail "$program does not look for libraries in ../lib"
-  strip -o "$output/bin/$program" "$build_folder/bin/$program"
+  built=$build_folder/bin/$program
+  [ -x "$built" ] || fail "$built is not there: run without --no-build"
+  readelf -d "$built" | grep -qF '[$ORIGIN/../lib]' ||
+    fail "$program does not look for libraries in ../lib"
+  strip -o "$output/bin/$program" "$built"
 done
 
 # What belongs to the machine: glibc, the loader, the driver.
-of_the_machine='^(linux-vdso|ld-linux-x86-64|libc|libm|libmvec|libpthread|libdl|librt|libresolv|libutil|libanl|libcuda|libnvidia-[a-z-]*)\.so'
+of_the_machine='linux-vdso|ld-linux-x86-64|libc|libm|libmvec|libpthread|libdl|librt|libresolv'
+of_the_machine="^($of_the_machine|libutil|libanl|libcuda|libnvidia-[a-z-]*)\\.so"
 # libraries FILES...: "name path" of all they need, of the libraries they need, and so on
 libraries() {
   local resolved
@@ -100,8 +103,9 @@ done < <(libraries "${programs[@]/#/$output/bin/}")
 # They are opened by name when programs run, and find each other through the program's ../lib.
 if [ -n "$cuda_libraries" ]; then
   nvcc=$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)
-  folders=("$(dirname "$(dirname "$(readlink -f "$nvcc")")")"/{lib,lib64,targets/x86_64-linux/lib} /usr/lib/x86_64-linux-gnu)
-  for pattern in 'libcublas.so.*' 'libcublasLt.so.*' 'libcudnn*.so.*' 'libnccl.so.*' 'libnvrtc.so.*'; do
+  toolkit=$(dirname "$(dirname "$(readlink -f "$nvcc")")")
+  folders=("$toolkit"/{lib,lib64,targets/x86_64-linux/lib} /usr/lib/x86_64-linux-gnu)
+  for pattern in libcublas.so.\* libcublasLt.so.\* libcudnn\*.so.\* libnccl.so.\* libnvrtc.so.\*; do
     found=''
     for folder in "${folders[@]}"; do
       for path in "$folder"/$pattern; do
@@ -124,13 +128,15 @@ if [ -n "$data" ]; then
   cp -r "$data/golden" "$data/stories260k" "$output/share/data/"
   chmod -R u+w "$output/share/data"
 else
-  echo "bundle: without test data (--data, SHOAL_TEST_DATA): gpu-check.sh will leave out golden steps and training through servers" >&2
+  echo "bundle: without test data (--data, SHOAL_TEST_DATA): gpu-check.sh will leave out golden" \
+    "steps and training through servers" >&2
 fi
 
 # From the bundle and the machine, and from nowhere else.
 for program in "$output"/bin/*; do
   while read -r name path; do
-    [ "$(readlink -f "$path")" = "$output/lib/$name" ] || fail "$(basename "$program") takes $name from $path"
+    [ "$(readlink -f "$path")" = "$output/lib/$name" ] ||
+      fail "$(basename "$program") takes $name from $path"
   done < <(libraries "$program")
 done
 
@@ -151,21 +157,26 @@ done < <(dpkg-query -S "${origin_of[@]}" "${origin_of[@]#/usr}" 2>/dev/null || t
     library_version=''
     if [ -n "$package" ]; then
       library_version=$(dpkg-query -W -f '${Version}\n' "$package" | head -1)
-      cp -Ln "/usr/share/doc/$package/copyright" "$output/share/licenses/$package" 2>/dev/null || true
+      license=/usr/share/doc/$package/copyright
+      cp -Ln "$license" "$output/share/licenses/$package" 2>/dev/null || true
     elif [ "$(basename "$(dirname "$file")")" = bin ]; then
       package=shoal library_version=$version
     else
       package=CUDA
     fi
-    printf '%s\t%s\t%s\t%s\n' "${file#"$output/"}" "$(stat -c %s "$file")" "$package" "$library_version"
+    printf '%s\t%s\t%s\t%s\n' "${file#"$output/"}" "$(stat -c %s "$file")" "$package" \
+      "$library_version"
   done
 } >"$output/share/manifest.tsv"
 
-glibc=$(objdump -T "$output"/bin/* "$output"/lib/* 2>/dev/null | grep -oE 'GLIBC_[0-9.]+' | sort -uV | tail -1)
+glibc=$(objdump -T "$output"/bin/* "$output"/lib/* 2>/dev/null | grep -oE 'GLIBC_[0-9.]+' |
+  sort -uV | tail -1)
 mib() { awk -v b="$1" 'BEGIN {printf "%.1f MiB", b / 1048576}'; }
-echo "$output: $(mib "$(du -sb "$output" | cut -f1)"), $(find "$output/lib" -type f | wc -l) libraries; needs ${glibc/_/ } or newer"
+echo "$output: $(mib "$(du -sb "$output" | cut -f1)")," \
+  "$(find "$output/lib" -type f | wc -l) libraries; needs ${glibc/_/ } or newer"
 if [ -n "$xz" ]; then
   name=$(basename "$output")
-  tar -C "$(dirname "$output")" --owner=0 --group=0 -cf - "$(basename "$output")" | xz -T0 -6 >"$output.tar.xz"
-  echo "$output.tar.xz: $(mib "$(stat -c %s "$output.tar.xz")"); unpack it with: tar xf $name.tar.xz, or without xz: python3 -m tarfile -e $name.tar.xz"
+  tar -C "$(dirname "$output")" --owner=0 --group=0 -cf - "$name" | xz -T0 -6 >"$output.tar.xz"
+  echo "$output.tar.xz: $(mib "$(stat -c %s "$output.tar.xz")"); unpack it with:" \
+    "tar xf $name.tar.xz, or without xz: python3 -m tarfile -e $name.tar.xz"
 fi

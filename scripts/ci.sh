@@ -71,7 +71,7 @@ stage_kernels() {
   run_tests checks kernels -L '^emulated$'
 }
 
-hostile='^(huggingface|token_file|data|tokenizer|job|model|server_checkpoint|server_service|client'
+hostile='^(huggingface|data|tokenizer|job|model|server_checkpoint|server_service|client'
 hostile+='|rpc|transport|tcp_transport|shm_transport|verbs_wire|verbs_fault|coordinator.*'
 hostile+='|in_process_training|in_process_leaving)_test$'
 stage_asan() {

@@ -47,11 +47,13 @@ while [ $# -gt 0 ]; do
 done
 [ -z "$only" ] || torch=''
 program=$bundle/bin/gpu_check
-[ -x "$program" ] || { echo "gpu-check: $program is not there: make a bundle where the CUDA toolkit is" >&2; exit 2; }
+fail() { echo "gpu-check: $*" >&2; exit 2; }
+[ -x "$program" ] || fail "$program is not there: make a bundle where the CUDA toolkit is"
 mkdir -p "$output" && output=$(cd "$output" && pwd) || exit 2
 if [ -n "$archive" ]; then
-  mkdir -p "$(dirname "$archive")" && archive=$(cd "$(dirname "$archive")" && pwd)/$(basename "$archive") || exit 2
-  [[ $archive != "$output"/* ]] || { echo "gpu-check: --archive is in the folder that it is to hold, $output" >&2; exit 2; }
+  mkdir -p "$(dirname "$archive")" &&
+    archive=$(cd "$(dirname "$archive")" && pwd)/$(basename "$archive") || exit 2
+  [[ $archive != "$output"/* ]] || fail "--archive is in the folder that it is to hold, $output"
 fi
 work=$(mktemp -d)
 parts=$work/parts
@@ -69,7 +71,8 @@ say() { echo "$*" | tee -a "$log"; }
 # What there is by now, as the archive: the output's folder, and parts as they are.
 keep_archive() {
   [ -n "$archive" ] || return 0
-  tar -czf "$archive.new" -C "$(dirname "$output")" "$(basename "$output")" -C "$work" parts 2>>"$log"
+  tar -czf "$archive.new" -C "$(dirname "$output")" "$(basename "$output")" \
+    -C "$work" parts 2>>"$log"
   # 1: a log grew meanwhile.
   if [ $? -le 1 ]; then mv "$archive.new" "$archive"; else say "$archive could not be made"; fi
 }
@@ -83,7 +86,7 @@ for place in dict.fromkeys(sys.path + site.getsitepackages()):
         if glob.glob(os.path.join(folder, "lib*.so.*")):
             print(folder)
 PYTHON
-  ls -d /usr/local/cuda/lib64 /usr/local/cuda/targets/x86_64-linux/lib /usr/local/nvidia/lib64 2>/dev/null
+  ls -d /usr/local/cuda/{lib64,targets/x86_64-linux/lib} /usr/local/nvidia/lib64 2>/dev/null
 }
 libraries=$(cuda_folders | paste -sd: -)
 export SHOAL_CUDA_LIBRARIES=${SHOAL_CUDA_LIBRARIES:+$SHOAL_CUDA_LIBRARIES:}$libraries
@@ -100,8 +103,9 @@ if [ -n "${SHOAL_HOST_MEMORY:-}" ]; then
   host_memory="$SHOAL_HOST_MEMORY, as SHOAL_HOST_MEMORY says"
 else
   shown=$(awk '/^MemTotal/ {printf "%.0f", $2 * 1024}' /proc/meminfo)
-  limit=$(cat /sys/fs/cgroup/memory.max /sys/fs/cgroup/memory/memory.limit_in_bytes 2>/dev/null | head -1)
-  pages=$(awk -v page="$(getconf PAGESIZE)" '$1 == "present" {n += $2} END {printf "%.0f", n * page}' /proc/zoneinfo 2>/dev/null)
+  limit=$(cat /sys/fs/cgroup/{memory.max,memory/memory.limit_in_bytes} 2>/dev/null | head -1)
+  pages=$(awk -v page="$(getconf PAGESIZE)" \
+    '$1 == "present" {n += $2} END {printf "%.0f", n * page}' /proc/zoneinfo 2>/dev/null)
   # "max" and what stands for it are no numbers of a machine's. A few hundredths of the pages are
   # the kernel's own.
   if [[ $limit =~ ^[0-9]{1,15}$ ]] && [ "$limit" -gt "$shown" ]; then
@@ -112,35 +116,50 @@ else
     host_memory="$(mib "$pages"), the pages that the kernel found when it started"
   else
     host_memory="$(mib "$shown"), as the kernel shows"
-    [ "$shown" -ge $((64 << 30)) ] || hint="hint: parts planned with $host_memory; where the machine has more, SHOAL_HOST_MEMORY=128GiB says so"
+    if [ "$shown" -lt $((64 << 30)) ]; then
+      hint="hint: parts planned with $host_memory; where the machine has more,"
+      hint+=" SHOAL_HOST_MEMORY=128GiB says so"
+    fi
   fi
 fi
 
 smi() { timeout 20 nvidia-smi --query-gpu="$1" --format=csv,noheader "${@:2}" 2>/dev/null; }
-gpu=$(smi name,driver_version,memory.total,clocks.sm,clocks.max.sm,clocks.mem,power.limit,persistence_mode | head -1)
+gpu_fields=name,driver_version,memory.total,clocks.sm,clocks.max.sm,clocks.mem,power.limit
+gpu=$(smi "$gpu_fields,persistence_mode" | head -1)
+cpu=$(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -1)
+version=$("$bundle/bin/shoal" --version 2>/dev/null || echo shoal)
 memory=$(awk '/^Mem(Total|Available)/ {printf "%s %.1f GiB, ", $1, $2 / 1048576}' /proc/meminfo)
+made="Made by \`gpu-check.sh\` of $version, $(date -u +'%Y-%m-%d %H:%M') UTC,"
+made+=" on $(nproc) cores of $cpu, ${memory}Linux $(uname -r)."
+said="name, driver, memory, clock of multiprocessors, its maximum, of memory, power limit,"
+said+=" persistence mode"
 notes=(
-  --note "Made by \`gpu-check.sh\` of $("$bundle/bin/shoal" --version 2>/dev/null || echo shoal), $(date -u +'%Y-%m-%d %H:%M') UTC, on $(nproc) cores of $(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -1), ${memory}Linux $(uname -r)."
-  --note "nvidia-smi (name, driver, memory, clock of multiprocessors, its maximum, of memory, power limit, persistence mode): ${gpu:-not there}."
+  --note "$made"
+  --note "nvidia-smi ($said): ${gpu:-not there}."
   --note "Memory of the host that parts plan with: $host_memory."
   --note "Libraries in: ${SHOAL_CUDA_LIBRARIES:-none}."
 )
 
 # The GPU under load: a sample every two seconds; of each part the one that drew the most power is
 # told.
-state_fields=clocks.sm,clocks.mem,temperature.gpu,power.draw,memory.used,utilization.gpu,clocks_event_reasons.active
+state_fields=clocks.sm,clocks.mem,temperature.gpu,power.draw,memory.used,utilization.gpu
+state_fields+=,clocks_event_reasons.active
 samples=$parts/samples
 : >"$samples"
 if [ -n "$gpu" ]; then
-  nvidia-smi --query-gpu="$state_fields" --format=csv,noheader,nounits -l 2 >"$samples" 2>/dev/null &
+  nvidia-smi --query-gpu="$state_fields" --format=csv,noheader,nounits -l 2 \
+    >"$samples" 2>/dev/null &
   background+=($!)
 fi
 # note_state PART LINE: what was sampled from that line on
 note_state() {
   local most
-  most=$(tail -n +"$2" "$samples" | awk -F, 'NF == 7 && $4 + 0 >= power {power = $4 + 0; line = $0} END {print line}')
+  most=$(tail -n +"$2" "$samples" |
+    awk -F, 'NF == 7 && $4 + 0 >= power {power = $4 + 0; line = $0} END {print line}')
   [ -n "$most" ] || return 0
-  [ -s "$parts/gpu-states.csv" ] || echo "part, multiprocessors' MHz, memory's MHz, degrees C, W, MiB, busy %, reasons for lower clocks" >"$parts/gpu-states.csv"
+  local heads="part, multiprocessors' MHz, memory's MHz, degrees C, W, MiB, busy %,"
+  [ -s "$parts/gpu-states.csv" ] ||
+    echo "$heads reasons for lower clocks" >"$parts/gpu-states.csv"
   echo "$1, $most" >>"$parts/gpu-states.csv"
 }
 
@@ -178,7 +197,8 @@ compilers=()
 start_compilers() {
   local shard shards=4
   [ ${#small[@]} -eq 0 ] || shards=1
-  export TORCHINDUCTOR_CACHE_DIR=$work/torch-cache TORCHINDUCTOR_FX_GRAPH_CACHE=1 TORCHINDUCTOR_AUTOGRAD_CACHE=1
+  export TORCHINDUCTOR_CACHE_DIR=$work/torch-cache
+  export TORCHINDUCTOR_FX_GRAPH_CACHE=1 TORCHINDUCTOR_AUTOGRAD_CACHE=1
   # Each would else take all cores, which the oracle and the workers beside them compute on.
   export TORCHINDUCTOR_COMPILE_THREADS=3
   for ((shard = 0; shard < shards; ++shard)); do
@@ -244,7 +264,10 @@ fi
 # The last one has what is left. It takes what memory is free, also what a process that is ending
 # has not yet given back.
 patience=$(($(passed) + 10))
-while timeout 5 nvidia-smi --query-compute-apps=pid --format=csv,noheader 2>/dev/null | grep -q '^[0-9]' && [ "$(passed)" -lt "$patience" ]; do
+gpu_is_used() {
+  timeout 5 nvidia-smi --query-compute-apps=pid --format=csv,noheader 2>/dev/null | grep -q '^[0-9]'
+}
+while gpu_is_used && [ "$(passed)" -lt "$patience" ]; do
   sleep 0.5
 done
 part offload 300
@@ -253,7 +276,8 @@ say "$hint"
 for file in "$parts"/*.log; do
   [ ! -e "$file" ] || cp "$file" "$output/"
 done
-"$program" --report-of "$parts" "${small[@]}" ${only:+--only "$only"} --output "$output" "${notes[@]}" 2>>"$log" | tee -a "$log"
+"$program" --report-of "$parts" "${small[@]}" ${only:+--only "$only"} --output "$output" \
+  "${notes[@]}" 2>>"$log" | tee -a "$log"
 [ "${PIPESTATUS[0]}" -eq 0 ] || failed=1
 keep_archive
 [ "$failed" -eq 0 ]

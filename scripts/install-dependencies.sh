@@ -5,7 +5,8 @@
 #   scripts/install-dependencies.sh [--tests]
 #
 #     --tests  also what only tests need: clang for the fuzz targets, what scripts/lint.sh runs,
-#              and, where they can be had, QEMU and what else tests/rdma/vm.sh starts a machine with
+#              and, where they can be had, gnuplot, which charts are drawn by, QEMU and what else
+#              tests/rdma/vm.sh starts a machine with
 set -euo pipefail
 
 packages=(
@@ -30,6 +31,7 @@ if [ "${1:-}" = --tests ]; then
   packages+=(clang libclang-rt-14-dev)
   packages+=(clang-format clang-tidy python3)  # scripts/lint.sh
   wanted+=(qemu-system-x86 cpio busybox-static xz-utils kmod iproute2 util-linux ibverbs-providers)
+  wanted+=(gnuplot-nox)
 elif [ $# -gt 0 ]; then
   echo "usage: $0 [--tests]" >&2
   exit 2
@@ -38,7 +40,8 @@ fi
 missing() {  # packages...: those that are not installed
   local package
   for package in "$@"; do
-    [ "$(dpkg-query -W -f '${db:Status-Abbrev}' "$package" 2>/dev/null | cut -c2)" = i ] || echo "$package"
+    [ "$(dpkg-query -W -f '${db:Status-Abbrev}' "$package" 2>/dev/null | cut -c2)" = i ] ||
+      echo "$package"
   done
 }
 mapfile -t needed < <(missing "${packages[@]}")
@@ -53,13 +56,15 @@ elif [ ${#needed[@]} -eq 0 ]; then
   echo "neither root nor sudo to install ${wanted[*]}: tests that need them will be skipped" >&2
   exit 0
 else
-  echo "these packages are missing, and there is neither root nor sudo to install them: ${needed[*]}" >&2
+  echo "these packages are missing, and there is neither root nor sudo to install them:" \
+    "${needed[*]}" >&2
   exit 1
 fi
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 apt() {
-  "${sudo[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=300 -q "$@" >"$log" 2>&1
+  "${sudo[@]}" env DEBIAN_FRONTEND=noninteractive \
+    apt-get -o DPkg::Lock::Timeout=300 -q "$@" >"$log" 2>&1
 }
 install() {  # packages...
   [ $# -eq 0 ] && return 0
@@ -70,4 +75,5 @@ if ! apt update || ! install ${needed[@]+"${needed[@]}"}; then
   cat "$log" >&2
   [ ${#needed[@]} -eq 0 ] || exit 1
 fi
-install ${wanted[@]+"${wanted[@]}"} || echo "cannot install all of ${wanted[*]}: tests that need them will be skipped" >&2
+install ${wanted[@]+"${wanted[@]}"} ||
+  echo "cannot install all of ${wanted[*]}: tests that need them will be skipped" >&2

@@ -10,7 +10,8 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 run=${1:-quickstart-run}
 jobs=$(nproc)
-if [ -t 1 ] && [ -z "${NO_COLOR:-}" ]; then bold=$'\033[1m' plain=$'\033[0m'; else bold='' plain=''; fi
+bold='' plain=''
+if [ -t 1 ] && [ -z "${NO_COLOR:-}" ]; then bold=$'\033[1m' plain=$'\033[0m'; fi
 stage() { printf '\n%s== %s%s\n' "$bold" "$*" "$plain"; }
 
 stage "1. Debian packages"
@@ -30,7 +31,8 @@ rm -rf "$run/model" "$run/tokenizer" "$run/checkpoints"
 "$shoal" data synth --kind mixed --samples 20000 --seed 1 --output "$run/train.jsonl"
 "$shoal" data synth --kind mixed --samples 200 --seed 2 --output "$run/test.jsonl"
 "$shoal" data tokenizer "$run/train.jsonl" --vocabulary 512 --output "$run/tokenizer"
-"$shoal" model init --shape examples/quickstart-model.json --seed 1 --tokenizer "$run/tokenizer" --output "$run/model"
+"$shoal" model init --shape examples/quickstart-model.json --seed 1 --tokenizer "$run/tokenizer" \
+  --output "$run/model"
 echo
 "$shoal" data inspect "$run/test.jsonl" --model "$run/model" --template chatml
 
@@ -38,25 +40,28 @@ questions=("Sort 4 1 3." "What is 3 + 4?" "Ana has 3 cups. Ben has 5 pens. Who h
 sample() {  # model folder
   for question in "${questions[@]}"; do
     printf '  %-50s ' "$question"
-    "$shoal" generate --model "$1" --chat --prompt "$question" --max-new-tokens 12 --temperature 0.3 | tr '\n' ' '
+    "$shoal" generate --model "$1" --chat --prompt "$question" --max-new-tokens 12 \
+      --temperature 0.3 | tr '\n' ' '
     echo
   done
-  "$shoal" eval --model "$1" --data "$run/test.jsonl" --template chatml --answers 40 --max-new-tokens 16
+  "$shoal" eval --model "$1" --data "$run/test.jsonl" --template chatml --answers 40 \
+    --max-new-tokens 16
 }
 
 stage "4. What the model says before training (random weights)"
 sample "$run/model"
 
 stage "5. Training: 2 servers, 2 workers"
-"$shoal" train examples/quickstart.yaml --set "model=$run/model" --set "data.train=$run/train.jsonl" \
-  --set "checkpoint.directory=$run/checkpoints"
+"$shoal" train examples/quickstart.yaml --set "model=$run/model" \
+  --set "data.train=$run/train.jsonl" --set "checkpoint.directory=$run/checkpoints"
 
 stage "6. What it says now"
 sample "$run/checkpoints/huggingface"
 
 stage "Done"
+model=$run/checkpoints/huggingface
 cat <<DONE
-model (Hugging Face form):  $run/checkpoints/huggingface
-try:                        $shoal generate --chat --model $run/checkpoints/huggingface --prompt "Sort 9 2 5 7."
+model (Hugging Face form):  $model
+try:                        $shoal generate --chat --model $model --prompt "Sort 9 2 5 7."
 what the job needs:         $shoal plan examples/quickstart.yaml
 DONE

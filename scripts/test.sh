@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Installs what is missing, builds release, and runs the tests that a change should pass before it
-# is committed: unit and integration tests, but not those with the label `long`. At most 15 minutes
-# on two cores from nothing. All other stages: scripts/ci.sh.
+# is committed: unit and integration tests, and on a machine with a GPU those that need one, but not
+# those with the label `long`. At most 15 minutes on two cores from nothing. All other stages:
+# scripts/ci.sh.
 #
 #   scripts/test.sh [REGEX]
 #
@@ -17,7 +18,7 @@ if [ $# -gt 1 ] || [[ ${1:-} == -* ]]; then
 fi
 scripts/install-dependencies.sh
 configure release
-selection=(-L '^(unit|integration)$' -LE '^(long|nightly)$')
+selection=(-L '^(unit|integration|gpu)$' -LE '^(long|nightly)$')
 if [ $# -eq 1 ]; then
   build_tests release "${selection[@]}" -R "$1"
   run_tests release quick "${selection[@]}" -R "$1"

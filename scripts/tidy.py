@@ -54,8 +54,8 @@ def is_test(path):
     """Tests, fuzz targets, benchmarks and what they stand on."""
     parts = path.split('/')
     name = parts[-1]
-    return (parts[0] == 'tests' or 'testing' in parts or name.startswith(('testing', 'fake_')) or
-            re.search(r'_(test|fuzz|bench|testing)\.\w+$', name) is not None)
+    return (parts[0] == 'tests' or 'testing' in parts or name.startswith('fake_') or
+            re.search(r'_(test|fuzz|bench)\.\w+$', name) is not None)
 
 
 def read_tree(root):

@@ -25,10 +25,13 @@ fetch_sources() {
   local work=$1 apt; shift
   mkdir -p "$work/apt/parts" "$work/apt/lists/partial"
   for list in /etc/apt/sources.list.d/*.sources; do
-    [ -f "$list" ] && grep -q '^Suites:.*bookworm' "$list" && sed 's/^Types:.*/Types: deb-src/' "$list" > "$work/apt/parts/$(basename "$list")"
+    [ -f "$list" ] && grep -q '^Suites:.*bookworm' "$list" &&
+      sed 's/^Types:.*/Types: deb-src/' "$list" > "$work/apt/parts/$(basename "$list")"
   done
-  { grep -hE '^deb ' /etc/apt/sources.list 2>/dev/null || true; } | sed 's/^deb /deb-src /' > "$work/apt/sources.list"
-  apt="-o Dir::Etc::sourcelist=$work/apt/sources.list -o Dir::Etc::sourceparts=$work/apt/parts -o Dir::State::lists=$work/apt/lists"
+  { grep -hE '^deb ' /etc/apt/sources.list 2>/dev/null || true; } |
+    sed 's/^deb /deb-src /' > "$work/apt/sources.list"
+  apt="-o Dir::Etc::sourcelist=$work/apt/sources.list -o Dir::Etc::sourceparts=$work/apt/parts"
+  apt+=" -o Dir::State::lists=$work/apt/lists"
   # shellcheck disable=SC2086
   apt-get $apt -qq update
   # shellcheck disable=SC2086
@@ -37,16 +40,19 @@ fetch_sources() {
 
 build_and_install() {
   local source=$1 build=$1/build-tsan; shift
-  cmake -S "$source" -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=RelWithDebInfo -DCMAKE_CXX_STANDARD=17 \
+  cmake -S "$source" -B "$build" -G Ninja \
+    -DCMAKE_BUILD_TYPE=RelWithDebInfo -DCMAKE_CXX_STANDARD=17 \
     -DCMAKE_C_FLAGS="-fsanitize=thread -g1 -w" -DCMAKE_CXX_FLAGS="-fsanitize=thread -g1 -w" \
-    -DCMAKE_EXE_LINKER_FLAGS=-fsanitize=thread -DCMAKE_POSITION_INDEPENDENT_CODE=ON -DBUILD_SHARED_LIBS=OFF \
+    -DCMAKE_EXE_LINKER_FLAGS=-fsanitize=thread -DCMAKE_POSITION_INDEPENDENT_CODE=ON \
+    -DBUILD_SHARED_LIBS=OFF \
     -DCMAKE_INSTALL_PREFIX="$prefix" -DCMAKE_PREFIX_PATH="$prefix" "$@"
   # The generators run while building; gRPC's own start-up must not stop the build.
   TSAN_OPTIONS="halt_on_error=0 exitcode=0" cmake --build "$build" -j "$jobs" --target install
 }
 
 if [ ! -f "$prefix/complete" ]; then
-  $sudo apt-get install -y -qq --no-install-recommends dpkg-dev libprotoc-dev libre2-dev libc-ares-dev libssl-dev zlib1g-dev
+  $sudo apt-get install -y -qq --no-install-recommends \
+    dpkg-dev libprotoc-dev libre2-dev libc-ares-dev libssl-dev zlib1g-dev
   work=$(mktemp -d)
   trap 'rm -rf "$work"' EXIT
   echo "fetching the sources of abseil and grpc"
@@ -57,7 +63,8 @@ if [ ! -f "$prefix/complete" ]; then
   build_and_install "$(echo "$work"/grpc-*/)" -DgRPC_BUILD_TESTS=OFF -DgRPC_INSTALL=ON \
     -DgRPC_ABSL_PROVIDER=package -DgRPC_PROTOBUF_PROVIDER=package -DgRPC_RE2_PROVIDER=package \
     -DgRPC_CARES_PROVIDER=package -DgRPC_SSL_PROVIDER=package -DgRPC_ZLIB_PROVIDER=package \
-    -DgRPC_BUILD_CSHARP_EXT=OFF -DgRPC_BUILD_GRPC_CSHARP_PLUGIN=OFF -DgRPC_BUILD_GRPC_NODE_PLUGIN=OFF \
+    -DgRPC_BUILD_CSHARP_EXT=OFF -DgRPC_BUILD_GRPC_CSHARP_PLUGIN=OFF \
+    -DgRPC_BUILD_GRPC_NODE_PLUGIN=OFF \
     -DgRPC_BUILD_GRPC_OBJECTIVE_C_PLUGIN=OFF -DgRPC_BUILD_GRPC_PHP_PLUGIN=OFF \
     -DgRPC_BUILD_GRPC_PYTHON_PLUGIN=OFF -DgRPC_BUILD_GRPC_RUBY_PLUGIN=OFF
   touch "$prefix/complete"

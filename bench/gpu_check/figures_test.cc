@@ -11,7 +11,7 @@
 #include "bench/gpu_check/shapes_json.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "worker/model/testing.h"
+#include "worker/model/testing/small_model.h"
 
 namespace shoal::bench {
 namespace {

@@ -175,13 +175,6 @@ double Mean(const std::vector<double>& values) {
   return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
 }
 
-double Median(std::vector<double> values) {
-  SHOAL_CHECK(!values.empty());
-  std::sort(values.begin(), values.end());
-  const size_t middle = values.size() / 2;
-  return values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
-}
-
 double EmulatedMethod::mean_measured() const { return Mean(measured); }
 double EmulatedMethod::mean_simulated() const { return Mean(simulated); }
 

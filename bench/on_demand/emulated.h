@@ -10,6 +10,7 @@
 #include "bench/on_demand/method.h"
 #include "bench/on_demand/setting.h"
 #include "bench/on_demand/train_run.h"
+#include "bench/report/report.h"
 
 namespace shoal::bench {
 
@@ -52,6 +53,5 @@ absl::StatusOr<EmulatedSetting> Emulate(const Setting& setting, const std::vecto
                                         const EmulatedOptions& options, const TrainRunner& runner);
 
 double Mean(const std::vector<double>& values);
-double Median(std::vector<double> values);
 
 }  // namespace shoal::bench

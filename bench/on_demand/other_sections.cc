@@ -3,7 +3,6 @@
 
 #include "bench/on_demand/paper.h"
 #include "bench/on_demand/sections.h"
-#include "core/base/plot/heat_map.h"
 
 namespace shoal::bench {
 namespace {
@@ -62,11 +61,11 @@ void AddBubbles(const Results& results, Report& report) {
   report.Table(rows);
 }
 
-plot::HeatPanel PanelOf(const BreakEvenMap& map) {
-  plot::HeatPanel panel{.title = map.name,
-                        .x_label = "link of a node, Gb/s each way",
-                        .y_label = "maximum length",
-                        .values = map.speed_up};
+chart::HeatPanel PanelOf(const BreakEvenMap& map) {
+  chart::HeatPanel panel{.title = map.name,
+                         .x_label = "link of a node, Gb/s each way",
+                         .y_label = "maximum length",
+                         .values = map.speed_up};
   for (const double rate : map.rates) {
     panel.columns.push_back(fmt::format("{:g}", rate / 1e9));
   }
@@ -119,12 +118,13 @@ void AddBreakEven(const Results& results, Report& report) {
   // A layout's maps share a chart.
   for (size_t i = 0; i < results.break_even.size();) {
     const std::string layout = results.break_even[i].layout;
-    std::vector<plot::HeatPanel> panels;
+    std::vector<chart::HeatPanel> panels;
     for (; i < results.break_even.size() && results.break_even[i].layout == layout; ++i) {
       panels.push_back(PanelOf(results.break_even[i]));
     }
-    report.Chart("break-even-" + layout, "simulated speed-up by link rate and length, " + layout,
-                 plot::RenderHeatMap("Simulated: on-demand lb-mini over the baseline", panels));
+    report.Chart(
+        "break-even-" + layout, "simulated speed-up by link rate and length, " + layout,
+        chart::HeatMap("Simulated: on-demand lb-mini over the baseline", panels, kHeatLegend));
   }
   std::vector<std::vector<std::string>> rows = {
       {"cluster", "lowest", "slowest link at which it does not lose, by maximum length"}};

@@ -11,6 +11,8 @@
 
 namespace shoal::bench {
 
+inline constexpr const char* kHeatLegend = "red: slower than the baseline, blue: faster";
+
 // Any of them may be empty.
 struct Results {
   std::vector<SimulatedSetting> simulated;

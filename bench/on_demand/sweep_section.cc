@@ -1,8 +1,8 @@
 #include <algorithm>
+#include <cmath>
+#include <limits>
 
 #include "bench/on_demand/sections.h"
-#include "core/base/plot/heat_map.h"
-#include "core/base/plot/line_chart.h"
 
 namespace shoal::bench {
 namespace {
@@ -14,17 +14,11 @@ std::vector<Method> Charted() {
   return methods;
 }
 
-std::vector<plot::Series> SeriesOfMethods() {
-  std::vector<plot::Series> series;
-  for (const Method& method : Charted()) {
-    series.push_back({method.Name(), method.colour, method.dashed, method.width});
-  }
-  return series;
-}
+constexpr double kMissing = std::numeric_limits<double>::quiet_NaN();
 
 struct Value {
-  double speed_up = plot::kMissing;
-  double idle_percent = plot::kMissing;
+  double speed_up = kMissing;
+  double idle_percent = kMissing;
 };
 
 Value SimulatedValue(const Results& results, const Setting& setting, const Method& method) {
@@ -40,33 +34,44 @@ Value EmulatedValue(const Results& results, const Setting& setting, const Method
   return run == nullptr ? Value() : Value{emulated->SpeedUp(method.choice), 100 * run->idle_share};
 }
 
-std::string SweepChart(const Results& results, const Sweep& sweep) {
-  plot::LinePanel speed_up{.title = "Speed-up",
-                           .x_label = sweep.parameter,
-                           .y_label = "times the baseline's throughput",
-                           .x_places = sweep.places};
-  plot::LinePanel idle{.title = "Idle share",
-                       .x_label = sweep.parameter,
-                       .y_label = "% of all devices' time",
-                       .x_places = sweep.places,
-                       .from_zero = true};
-  for (const Method& method : Charted()) {
-    for (plot::LinePanel* panel : {&speed_up, &idle}) {
-      panel->lines.emplace_back();
-      panel->rings.emplace_back();
-    }
-    for (const Setting& setting : sweep.settings) {
-      const Value simulated = SimulatedValue(results, setting, method);
-      const Value emulated = EmulatedValue(results, setting, method);
-      speed_up.lines.back().push_back(simulated.speed_up);
-      speed_up.rings.back().push_back(emulated.speed_up);
-      idle.lines.back().push_back(simulated.idle_percent);
-      idle.rings.back().push_back(emulated.idle_percent);
-    }
+// A line of simulated values, and rings where there are emulated ones.
+void AddCurves(const Results& results, const Sweep& sweep, const Method& method,
+               double Value::*figure, chart::Panel& panel) {
+  using Style = chart::Curve::Style;
+  chart::Curve line{.name = method.Name(),
+                    .colour = method.colour,
+                    .style = method.dashed ? Style::kDashes : Style::kLine,
+                    .width = method.width};
+  chart::Curve rings{.colour = method.colour, .style = Style::kRings};
+  for (size_t i = 0; i < sweep.settings.size(); ++i) {
+    const auto x = static_cast<double>(i);
+    line.points.emplace_back(x, SimulatedValue(results, sweep.settings[i], method).*figure);
+    rings.points.emplace_back(x, EmulatedValue(results, sweep.settings[i], method).*figure);
   }
-  return plot::RenderLineChart(fmt::format("By {}", sweep.parameter), SeriesOfMethods(),
-                               {speed_up, idle},
-                               results.emulated.empty() ? "" : "rings: emulated; lines: simulated");
+  panel.curves.push_back(std::move(line));
+  panel.curves.push_back(std::move(rings));
+}
+
+chart::Chart SweepChart(const Results& results, const Sweep& sweep) {
+  chart::Panel speed_up{.title = "Speed-up",
+                        .x_label = sweep.parameter,
+                        .y_label = "times the baseline's throughput",
+                        .x_places = sweep.places};
+  chart::Panel idle{.title = "Idle share",
+                    .x_label = sweep.parameter,
+                    .y_label = "% of all devices' time",
+                    .x_places = sweep.places,
+                    .from_zero = true};
+  for (const Method& method : Charted()) {
+    AddCurves(results, sweep, method, &Value::speed_up, speed_up);
+    AddCurves(results, sweep, method, &Value::idle_percent, idle);
+  }
+  if (!results.emulated.empty()) {
+    idle.curves.push_back({.name = "rings: emulated; lines: simulated",
+                           .colour = "#57606a",
+                           .style = chart::Curve::Style::kRings});
+  }
+  return chart::LineChart(fmt::format("By {}", sweep.parameter), {speed_up, idle});
 }
 
 std::string Cell(const Value& value) {
@@ -107,21 +112,21 @@ size_t PlaceOf(const std::string& name, std::vector<std::string>& names) {
 }
 
 // Rows are shapes, columns datasets by samples per device.
-plot::HeatPanel ShapePanel(const Results& results, const Method& method) {
-  plot::HeatPanel panel{.title = method.Name(), .x_label = "dataset x samples per device"};
+chart::HeatPanel ShapePanel(const Results& results, const Method& method) {
+  chart::HeatPanel panel{.title = method.Name(), .x_label = "dataset x samples per device"};
   for (const Setting& setting : ShapeSettings()) {
     const size_t row = PlaceOf(fmt::format("{} on {}", setting.shape, setting.devices), panel.rows);
     const size_t column =
         PlaceOf(fmt::format("{} x {}", setting.dataset, setting.samples_per_device), panel.columns);
     panel.values.resize(panel.rows.size());
-    panel.values[row].resize(std::max(panel.values[row].size(), column + 1), plot::kMissing);
+    panel.values[row].resize(std::max(panel.values[row].size(), column + 1), kMissing);
     panel.values[row][column] = SimulatedValue(results, setting, method).speed_up;
   }
   return panel;
 }
 
-std::string ShapeChart(const Results& results) {
-  std::vector<plot::HeatPanel> panels;
+chart::Chart ShapeChart(const Results& results) {
+  std::vector<chart::HeatPanel> panels;
   for (const Method& method : kMethods) {
     if (method.choice.synchronization == plan::Synchronization::kStep &&
         (method.choice.assignment == plan::Assignment::kLbMicro ||
@@ -129,7 +134,8 @@ std::string ShapeChart(const Results& results) {
       panels.push_back(ShapePanel(results, method));
     }
   }
-  return plot::RenderHeatMap("Simulated speed-up over the baseline: datasets and models", panels);
+  return chart::HeatMap("Simulated speed-up over the baseline: datasets and models", panels,
+                        kHeatLegend);
 }
 
 std::string ShapeName(const Setting& setting) {

@@ -4,8 +4,8 @@
 #include <sstream>
 
 #include "absl/time/clock.h"
-#include "cli/run/process_group.h"
 #include "core/base/file.h"
+#include "core/base/process/subprocess.h"
 #include "core/base/status.h"
 #include "nlohmann/json.hpp"
 
@@ -86,16 +86,16 @@ absl::StatusOr<std::string> TrainRunner::Run(std::vector<std::string> arguments,
   std::error_code ignored;
   fs::remove(log, ignored);
   arguments.insert(arguments.begin(), program_);
-  cli::ProcessGroup group;
+  ProcessGroup group;
   SHOAL_RETURN_IF_ERROR(
       group.Start({.name = "shoal", .arguments = std::move(arguments), .log_file = log}));
-  const std::vector<cli::ChildEnd> ends = group.WaitForAll(limit);
+  const std::vector<ChildEnd> ends = group.WaitForAll(limit);
   if (ends.empty()) {
     return DeadlineExceeded("shoal did not end within {} s:\n{}", absl::ToInt64Seconds(limit),
-                            cli::TailOf(log, kTailLines));
+                            TailOf(log, kTailLines));
   }
   if (!ends.front().clean()) {
-    return Unavailable("{}:\n{}", cli::Describe(ends.front()), cli::TailOf(log, kTailLines));
+    return Unavailable("{}:\n{}", shoal::Describe(ends.front()), TailOf(log, kTailLines));
   }
   return ReadFile(log);
 }
@@ -122,7 +122,7 @@ absl::StatusOr<ObservedRun> TrainRunner::Observe(plan::Job job, int64_t steps,
   fs::remove_all(job.checkpoint.directory, ignored);
   fs::remove(log, ignored);
   SHOAL_RETURN_IF_ERROR(WriteFileAtomically(job_file, plan::ToYaml(job)));
-  cli::ProcessGroup group;
+  ProcessGroup group;
   SHOAL_RETURN_IF_ERROR(group.Start(
       {.name = "shoal", .arguments = {program_, "train", job_file, "--json"}, .log_file = log}));
   const absl::Time deadline = absl::Now() + limit;
@@ -130,12 +130,12 @@ absl::StatusOr<ObservedRun> TrainRunner::Observe(plan::Job job, int64_t steps,
   while (static_cast<int64_t>(run.steps.size()) < steps) {
     if (absl::Now() > deadline) {
       return DeadlineExceeded("{} of {} steps were done within {:.0f} s:\n{}", run.steps.size(),
-                              steps, absl::ToDoubleSeconds(limit), cli::TailOf(log, kTailLines));
+                              steps, absl::ToDoubleSeconds(limit), TailOf(log, kTailLines));
     }
-    const std::vector<cli::ChildEnd> ends = group.WaitForAll(kPoll);
+    const std::vector<ChildEnd> ends = group.WaitForAll(kPoll);
     SHOAL_ASSIGN_OR_RETURN(run.steps, ParseStepsSoFar(ReadFile(log).value_or("")));
     if (!ends.empty() && static_cast<int64_t>(run.steps.size()) < steps) {
-      return Unavailable("{}:\n{}", cli::Describe(ends.front()), cli::TailOf(log, kTailLines));
+      return Unavailable("{}:\n{}", shoal::Describe(ends.front()), TailOf(log, kTailLines));
     }
   }
   // Into a folder of its own: the log of the run goes on.

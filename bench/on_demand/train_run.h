@@ -1,5 +1,5 @@
 // `shoal train --json` as a child process, with a job made here, and what it says of its steps.
-// From the main thread alone (cli/run/process_group.h).
+// From the main thread alone (core/base/process/subprocess.h).
 #pragma once
 
 #include <cstdint>

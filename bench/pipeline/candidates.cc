@@ -1,5 +1,7 @@
 #include "bench/pipeline/candidates.h"
 
+#include <algorithm>
+#include <numeric>
 #include <utility>
 
 #include "core/base/status.h"
@@ -114,6 +116,21 @@ absl::StatusOr<std::vector<Candidate>> WithOffload(int stages, int chunks, int m
   SHOAL_RETURN_IF_ERROR(
       all.Add("PO-F", kUniformColour, plan::UniformPipe(stages, chunks, microbatches), chunks));
   return all.Take();
+}
+
+std::vector<size_t> ParetoFront(const std::vector<Candidate>& candidates) {
+  std::vector<size_t> order(candidates.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::ranges::stable_sort(order, {}, [&](size_t index) {
+    return std::pair(candidates[index].PeakShare(), -candidates[index].Throughput());
+  });
+  std::vector<size_t> front;
+  for (const size_t index : order) {
+    if (front.empty() || candidates[index].Throughput() > candidates[front.back()].Throughput()) {
+      front.push_back(index);
+    }
+  }
+  return front;
 }
 
 }  // namespace shoal::bench

@@ -38,4 +38,8 @@ absl::StatusOr<std::vector<Candidate>> WithoutOffload(int stages, int chunks, in
 absl::StatusOr<std::vector<Candidate>> WithOffload(int stages, int chunks, int microbatches,
                                                    double copy_ratio);
 
+// Those that no other beats: none has a smaller peak and at least the throughput, or as small a
+// peak and more throughput. Indices in the order of peaks.
+std::vector<size_t> ParetoFront(const std::vector<Candidate>& candidates);
+
 }  // namespace shoal::bench

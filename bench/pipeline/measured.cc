@@ -377,12 +377,12 @@ absl::Status AddMeasured(const MeasuredOptions& options, Report& report) {
   report.Table(table);
   AddBars(rows, report);
   const Row& drawn = Find(rows, kHalf, 4, 0.5);
-  report.Chart("measured", "a measured step",
-               plan::DrawSchedule(drawn.candidate.schedule, drawn.measured.times,
-                                  {.subtitle = "measured, k = 0.5", .time_unit = "s"}));
-  report.Chart("simulated", "the same step, simulated",
-               plan::DrawSchedule(drawn.candidate.schedule, drawn.candidate.times,
-                                  {.subtitle = "simulated, in units of a stage's forward"}));
+  report.Picture("measured", "a measured step",
+                 plan::DrawSchedule(drawn.candidate.schedule, drawn.measured.times,
+                                    {.subtitle = "measured, k = 0.5", .time_unit = "s"}));
+  report.Picture("simulated", "the same step, simulated",
+                 plan::DrawSchedule(drawn.candidate.schedule, drawn.candidate.times,
+                                    {.subtitle = "simulated, in units of a stage's forward"}));
   return absl::OkStatus();
 }
 

@@ -2,12 +2,12 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
+#include <map>
 #include <string>
 #include <vector>
 
 #include "bench/pipeline/candidates.h"
-#include "core/base/plot/line_chart.h"
-#include "core/base/plot/scatter.h"
 #include "core/base/status.h"
 #include "fmt/format.h"
 
@@ -33,15 +33,25 @@ std::vector<std::string> RowOf(const Candidate& candidate, const std::string& co
           Percent(candidate.Throughput())};
 }
 
-plot::ScatterPanel PanelOf(const std::string& title, const std::vector<Candidate>& candidates) {
-  plot::ScatterPanel panel{.title = title,
-                           .x_label = "peak of activations on a device, over the whole model's",
-                           .y_label = "throughput, % of the ideal"};
+chart::Panel PanelOf(const std::string& title, const std::vector<Candidate>& candidates) {
+  chart::Panel panel{.title = title,
+                     .x_label = "peak of activations on a device, over the whole model's",
+                     .y_label = "throughput, % of the ideal"};
+  chart::Curve front{.name = "nothing is better in both",
+                     .colour = "#57606a",
+                     .style = chart::Curve::Style::kDashes,
+                     .width = 1.5};
+  for (const size_t index : ParetoFront(candidates)) {
+    front.points.emplace_back(candidates[index].PeakShare(), 100 * candidates[index].Throughput());
+  }
+  panel.curves.push_back(std::move(front));
+  std::map<std::string_view, int> of_colour;  // shapes tell those of one colour apart
   for (const Candidate& candidate : candidates) {
-    panel.points.push_back({.name = candidate.name,
-                            .x = candidate.PeakShare(),
-                            .y = 100 * candidate.Throughput(),
-                            .colour = std::string(candidate.colour)});
+    panel.curves.push_back({.name = candidate.name,
+                            .colour = std::string(candidate.colour),
+                            .style = chart::Curve::Style::kMarks,
+                            .shape = of_colour[candidate.colour]++,
+                            .points = {{candidate.PeakShare(), 100 * candidate.Throughput()}}});
   }
   return panel;
 }
@@ -73,7 +83,7 @@ absl::Status AddParetoFront(Report& report) {
     rows.push_back(RowOf(candidate, "-"));
   }
   kept = WithoutGPipe(std::move(kept));
-  std::vector<plot::ScatterPanel> panels;
+  std::vector<chart::Panel> panels;
   for (const double ratio : kCopyRatios) {
     SHOAL_ASSIGN_OR_RETURN(std::vector<Candidate> candidates,
                            WithOffload(kStages, kChunks, kMicrobatches, ratio));
@@ -84,7 +94,7 @@ absl::Status AddParetoFront(Report& report) {
     panels.push_back(PanelOf(fmt::format("k = {:g}", ratio), candidates));
   }
   report.Chart("pareto", "memory against throughput of every schedule",
-               plot::RenderScatter("Memory against throughput", panels));
+               chart::LineChart("Memory against throughput", panels));
   report.Table(rows);
   return absl::OkStatus();
 }
@@ -96,37 +106,40 @@ absl::Status AddStagesCurve(Report& report) {
       "four times as many microbatches as stages. A point: the largest peak of any stage, over the "
       "activations of the whole model for one microbatch.",
       kChunks));
-  const std::vector<plot::Series> series = {
-      {"1F1B", "#7f7f7f"},        {"interleaved 1F1B", "#d55e00"}, {"GIS", "#0072b2"},
-      {"GIS-H", "#0072b2", true}, {"PO-H", "#009e73", true},       {"PO-F", "#009e73"}};
-  std::vector<plot::LinePanel> panels;
+  using Style = chart::Curve::Style;
+  const std::vector<chart::Curve> curves = {{"1F1B", "#7f7f7f"},
+                                            {"interleaved 1F1B", "#d55e00"},
+                                            {"GIS", "#0072b2"},
+                                            {"GIS-H", "#0072b2", Style::kDashes},
+                                            {"PO-H", "#009e73", Style::kDashes},
+                                            {"PO-F", "#009e73"}};
+  std::vector<chart::Panel> panels;
   std::vector<std::vector<std::string>> rows = {{"schedule", "k"}};
   for (const int stages : kStageCounts) {
     rows.front().push_back(fmt::format("{} stages", stages));
   }
   for (const double ratio : kCopyRatios) {
-    plot::LinePanel panel{.title = fmt::format("k = {:g}", ratio),
-                          .x_label = "stages",
-                          .y_label = "peak / model",
-                          .lines = std::vector<std::vector<double>>(series.size()),
-                          .from_zero = true};
+    chart::Panel panel{.title = fmt::format("k = {:g}", ratio),
+                       .x_label = "stages",
+                       .y_label = "peak / model",
+                       .curves = curves,
+                       .from_zero = true};
     for (const int stages : kStageCounts) {
+      const auto place = static_cast<double>(panel.x_places.size());
       panel.x_places.push_back(std::to_string(stages));
       SHOAL_ASSIGN_OR_RETURN(std::vector<Candidate> all,
                              WithoutOffload(stages, kChunks, 4 * stages));
       SHOAL_ASSIGN_OR_RETURN(std::vector<Candidate> offloaded,
                              WithOffload(stages, kChunks, 4 * stages, ratio));
       all.insert(all.end(), offloaded.begin(), offloaded.end());
-      for (size_t s = 0; s < series.size(); ++s) {
-        const auto found = std::find_if(all.begin(), all.end(), [&](const Candidate& candidate) {
-          return candidate.name == series[s].name;
-        });
-        panel.lines[s].push_back(found == all.end() ? plot::kMissing : found->PeakShare());
+      for (chart::Curve& curve : panel.curves) {
+        const auto found = std::ranges::find(all, curve.name, &Candidate::name);
+        curve.points.emplace_back(place, found == all.end() ? std::nan("") : found->PeakShare());
       }
     }
-    for (size_t s = 0; s < series.size(); ++s) {
-      std::vector<std::string> row = {series[s].name, fmt::format("{:g}", ratio)};
-      for (const double share : panel.lines[s]) {
+    for (const chart::Curve& curve : panel.curves) {
+      std::vector<std::string> row = {curve.name, fmt::format("{:g}", ratio)};
+      for (const auto& [place, share] : curve.points) {
         row.push_back(fmt::format("{:.3f}", share));
       }
       rows.push_back(std::move(row));
@@ -134,7 +147,7 @@ absl::Status AddStagesCurve(Report& report) {
     panels.push_back(std::move(panel));
   }
   report.Chart("stages", "peak memory by number of stages",
-               plot::RenderLineChart("Peak memory against stages", series, panels, ""));
+               chart::LineChart("Peak memory against stages", panels));
   report.Table(rows);
   return absl::OkStatus();
 }

@@ -1,7 +1,11 @@
 #include "bench/report/report.h"
 
+#include <algorithm>
 #include <cmath>
+#include <cstdio>
 
+#include "absl/strings/str_replace.h"
+#include "core/base/check.h"
 #include "core/base/file.h"
 #include "core/base/status.h"
 
@@ -29,9 +33,18 @@ void Report::Table(const std::vector<std::vector<std::string>>& rows) {
   body_ += MarkdownTable(rows);
 }
 
-void Report::Chart(const std::string& name, const std::string& what, std::string svg) {
+std::string Report::Reference(const std::string& name, const std::string& what) const {
+  return fmt::format("![{}]({}/{}.svg)\n\n", what, charts_, name);
+}
+
+void Report::Picture(const std::string& name, const std::string& what, std::string svg) {
   svgs_.emplace_back(name, std::move(svg));
-  body_ += fmt::format("![{}]({}/{}.svg)\n\n", what, charts_, name);
+  body_ += Reference(name, what);
+}
+
+void Report::Chart(const std::string& name, const std::string& what, chart::Chart chart) {
+  named_charts_.push_back({name, Reference(name, what), std::move(chart)});
+  body_ += named_charts_.back().reference;
 }
 
 void Report::Bar(const std::string& what, const std::string& bar, const std::string& found,
@@ -66,12 +79,35 @@ std::string Report::Markdown(const std::string& title, const std::string& introd
 absl::Status Report::Write(const std::string& directory, const std::string& name,
                            const std::string& title, const std::string& introduction) const {
   SHOAL_RETURN_IF_ERROR(CreateDirectories(directory + "/" + charts_));
-  for (const auto& [svg_name, svg] : svgs_) {
+  std::string text = Markdown(title, introduction);
+  std::vector<std::pair<std::string, std::string>> svgs = svgs_;
+  absl::Status missing;
+  for (const NamedChart& named : named_charts_) {
+    absl::StatusOr<std::string> svg = chart::RenderSvg(named.chart);
+    if (svg.ok()) {
+      svgs.emplace_back(named.name, *std::move(svg));
+    } else if (absl::IsNotFound(svg.status())) {
+      missing = svg.status();
+      text = absl::StrReplaceAll(text, {{named.reference, ""}});
+    } else {
+      return svg.status();
+    }
+  }
+  if (!missing.ok()) {
+    fmt::print(stderr, "{}\n", Message(missing));
+  }
+  for (const auto& [svg_name, svg] : svgs) {
     SHOAL_RETURN_IF_ERROR(
         WriteFileAtomically(fmt::format("{}/{}/{}.svg", directory, charts_, svg_name), svg));
   }
-  return WriteFileAtomically(fmt::format("{}/{}.md", directory, name),
-                             Markdown(title, introduction));
+  return WriteFileAtomically(fmt::format("{}/{}.md", directory, name), text);
+}
+
+double Median(std::vector<double> values) {
+  SHOAL_CHECK(!values.empty());
+  std::sort(values.begin(), values.end());
+  const size_t middle = values.size() / 2;
+  return values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
 }
 
 std::string Ratio(double value) {

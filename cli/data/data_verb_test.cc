@@ -1,7 +1,7 @@
 #include "cli/data/data_verb.h"
 
 #include "cli/data/data_inspect.h"
-#include "cli/run/verb_testing.h"
+#include "cli/testing/command_line.h"
 #include "core/base/file.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"

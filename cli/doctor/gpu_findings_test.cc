@@ -22,7 +22,7 @@ GpuMachine GoodGpuMachine() {
   return machine;
 }
 
-const Finding& Find(const std::vector<Finding>& findings, const std::string& feature) {
+const Finding& FindingOf(const std::vector<Finding>& findings, const std::string& feature) {
   for (const Finding& finding : findings) {
     if (finding.feature == feature) {
       return finding;
@@ -39,10 +39,10 @@ TEST(GpuFindings, AGoodMachineNeedsNothing) {
     EXPECT_EQ(finding.health, Health::kOk) << finding.feature;
     EXPECT_EQ(finding.advice, "") << finding.feature;
   }
-  EXPECT_THAT(Find(findings, "GPUs").detail, HasSubstr("train.device auto takes cuda:0"));
-  EXPECT_THAT(Find(findings, "GPUs").detail, HasSubstr("driver for CUDA 13.1"));
-  EXPECT_THAT(Find(findings, "GPU 0").detail, HasSubstr("NVIDIA Test, 80"));
-  EXPECT_THAT(Find(findings, "copies of GPU 0").detail, HasSubstr("50.0 GB/s to it"));
+  EXPECT_THAT(FindingOf(findings, "GPUs").detail, HasSubstr("train.device auto takes cuda:0"));
+  EXPECT_THAT(FindingOf(findings, "GPUs").detail, HasSubstr("driver for CUDA 13.1"));
+  EXPECT_THAT(FindingOf(findings, "GPU 0").detail, HasSubstr("NVIDIA Test, 80"));
+  EXPECT_THAT(FindingOf(findings, "copies of GPU 0").detail, HasSubstr("50.0 GB/s to it"));
 }
 
 TEST(GpuFindings, WithoutADriverThereIsOneLine) {
@@ -72,18 +72,18 @@ TEST(GpuFindings, EveryShortcomingIsNamedWithAdvice) {
                           .rates_problem = "no memory is free"});
   machine.libraries[0] = {.name = "cuBLASLt", .problem = "not found"};
   const auto findings = JudgeGpus(machine);
-  EXPECT_THAT(Find(findings, "GPUs").advice, HasSubstr("update the driver"));
-  EXPECT_THAT(Find(findings, "copies of GPU 0").advice, HasSubstr("cross this bus"));
-  EXPECT_EQ(Find(findings, "GPU 1").advice, "too old");
-  EXPECT_THAT(Find(findings, "copies of GPU 2").advice, HasSubstr("do not overlap"));
-  EXPECT_THAT(Find(findings, "copies of GPU 3").detail, HasSubstr("no memory is free"));
-  EXPECT_THAT(Find(findings, "cuBLASLt").advice, HasSubstr("SHOAL_CUDA_LIBRARIES"));
+  EXPECT_THAT(FindingOf(findings, "GPUs").advice, HasSubstr("update the driver"));
+  EXPECT_THAT(FindingOf(findings, "copies of GPU 0").advice, HasSubstr("cross this bus"));
+  EXPECT_EQ(FindingOf(findings, "GPU 1").advice, "too old");
+  EXPECT_THAT(FindingOf(findings, "copies of GPU 2").advice, HasSubstr("do not overlap"));
+  EXPECT_THAT(FindingOf(findings, "copies of GPU 3").detail, HasSubstr("no memory is free"));
+  EXPECT_THAT(FindingOf(findings, "cuBLASLt").advice, HasSubstr("SHOAL_CUDA_LIBRARIES"));
 }
 
 TEST(GpuFindings, WhereNoneIsFitTheCpuIsTaken) {
   GpuMachine machine = GoodGpuMachine();
   machine.gpus[0].usable = absl::FailedPreconditionError("too old");
-  EXPECT_THAT(Find(JudgeGpus(machine), "GPUs").advice, HasSubstr("takes the CPU"));
+  EXPECT_THAT(FindingOf(JudgeGpus(machine), "GPUs").advice, HasSubstr("takes the CPU"));
 }
 
 TEST(GpuFindings, LocalServersAreCountedOnTheGpusThatTheyTakeTurnsOver) {
@@ -100,12 +100,12 @@ TEST(GpuFindings, LocalServersAreCountedOnTheGpusThatTheyTakeTurnsOver) {
                        .local = true,
                        .workers = 3};
   const auto findings = JudgeGpus(machine, needs);
-  const Finding& first = Find(findings, "servers on GPU 0");
+  const Finding& first = FindingOf(findings, "servers on GPU 0");
   EXPECT_EQ(first.health, Health::kOk);
   EXPECT_EQ(first.detail,
             "servers 0, 2 take 40.0 GiB of its memory; 72.0 GiB are free, which leaves 30.0 GiB to "
             "2 workers");
-  const Finding& second = Find(findings, "servers on GPU 2");
+  const Finding& second = FindingOf(findings, "servers on GPU 2");
   EXPECT_EQ(second.health, Health::kMissing);
   EXPECT_TRUE(second.required);
   EXPECT_THAT(second.detail, HasSubstr("server 1 takes 21.0 GiB of its memory; 20.0 GiB are free"));
@@ -113,22 +113,22 @@ TEST(GpuFindings, LocalServersAreCountedOnTheGpusThatTheyTakeTurnsOver) {
   // All that is free is the servers', who keep nothing in reserve as workers do.
   machine.gpus[2].free_bytes = int64_t{21} << 30;
   machine.gpus[2].budget_bytes = int64_t{20} << 30;
-  const Finding tight = Find(JudgeGpus(machine, needs), "servers on GPU 2");
+  const Finding tight = FindingOf(JudgeGpus(machine, needs), "servers on GPU 2");
   EXPECT_EQ(tight.health, Health::kLimited);
   EXPECT_THAT(tight.detail, HasSubstr("21.0 GiB are free, which leaves 0 B to 1 worker"));
   EXPECT_THAT(tight.advice, HasSubstr("nothing is left to workers"));
   GpuNeeds no_worker_there = needs;
   no_worker_there.workers = 1;
-  EXPECT_EQ(Find(JudgeGpus(machine, no_worker_there), "servers on GPU 2").health, Health::kOk);
+  EXPECT_EQ(FindingOf(JudgeGpus(machine, no_worker_there), "servers on GPU 2").health, Health::kOk);
   machine.gpus[2].free_bytes = 0;
   machine.gpus[2].budget_bytes = 0;
-  const Finding full = Find(JudgeGpus(machine, needs), "servers on GPU 2");
+  const Finding full = FindingOf(JudgeGpus(machine, needs), "servers on GPU 2");
   EXPECT_EQ(full.health, Health::kMissing);
   EXPECT_THAT(full.detail, HasSubstr("; 0 B are free"));
   machine.gpus[2].free_bytes = std::nullopt;
-  EXPECT_THAT(Find(JudgeGpus(machine, needs), "servers on GPU 2").advice,
+  EXPECT_THAT(FindingOf(JudgeGpus(machine, needs), "servers on GPU 2").advice,
               HasSubstr("cannot be told"));
-  EXPECT_EQ(Find(JudgeGpus(GpuMachine{.found = absl::NotFoundError("no driver")}, needs),
+  EXPECT_EQ(FindingOf(JudgeGpus(GpuMachine{.found = absl::NotFoundError("no driver")}, needs),
                  "servers on GPUs")
                 .health,
             Health::kMissing);
@@ -139,15 +139,15 @@ TEST(GpuFindings, OfServersElsewhereItIsSaidWhatTheLargestTakes) {
   machine.gpus[0].free_bytes = int64_t{70} << 30;
   machine.gpus[0].budget_bytes = int64_t{55} << 30;
   GpuNeeds needs{.servers = {int64_t{10} << 30, int64_t{60} << 30}};
-  const Finding fits = Find(JudgeGpus(machine, needs), "GPUs of servers");
+  const Finding fits = FindingOf(JudgeGpus(machine, needs), "GPUs of servers");
   EXPECT_EQ(fits.health, Health::kOk);
   EXPECT_EQ(fits.detail, "a server takes up to 60.0 GiB of its GPU; here 70.0 GiB are free");
   needs.servers[0] = int64_t{71} << 30;
-  const Finding large = Find(JudgeGpus(machine, needs), "GPUs of servers");
+  const Finding large = FindingOf(JudgeGpus(machine, needs), "GPUs of servers");
   EXPECT_EQ(large.health, Health::kLimited);
   EXPECT_FALSE(large.required) << "they may be on other machines";
   machine.gpus[0].free_bytes = std::nullopt;
-  EXPECT_THAT(Find(JudgeGpus(machine, needs), "GPUs of servers").detail,
+  EXPECT_THAT(FindingOf(JudgeGpus(machine, needs), "GPUs of servers").detail,
               HasSubstr("cannot be told"));
 }
 

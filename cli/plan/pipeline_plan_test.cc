@@ -1,6 +1,6 @@
 #include "cli/plan/pipeline_plan.h"
 
-#include "cli/run/verb_testing.h"
+#include "cli/testing/command_line.h"
 #include "core/base/file.h"
 
 namespace shoal::cli {

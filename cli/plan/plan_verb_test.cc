@@ -2,7 +2,7 @@
 
 #include <map>
 
-#include "cli/run/verb_testing.h"
+#include "cli/testing/command_line.h"
 
 namespace shoal::cli {
 namespace {

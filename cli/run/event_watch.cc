@@ -16,8 +16,10 @@ bool EndsJob(const proto::JobEvent& event) { return event.has_done() || event.ha
 
 }  // namespace
 
-EventWatch::EventWatch(std::shared_ptr<rpc::Channel> channel, absl::Duration patience, Clock& clock)
+EventWatch::EventWatch(std::shared_ptr<rpc::Channel> channel, std::string job_id,
+                       absl::Duration patience, Clock& clock)
     : channel_(std::move(channel)),
+      job_id_(std::move(job_id)),
       patience_(patience),
       clock_(clock),
       thread_([this] { Follow(); }) {}
@@ -70,6 +72,7 @@ void EventWatch::Follow() {
   absl::Time broken_since = absl::InfiniteFuture();
   while (true) {
     proto::WatchJobRequest request;
+    request.set_job_id(job_id_);
     {
       absl::MutexLock lock(&mutex_);
       if (stopping_ || ended_) {
@@ -87,8 +90,8 @@ void EventWatch::Follow() {
       broken_since = absl::InfiniteFuture();
     } else {
       broken_since = std::min(broken_since, clock_.Now());
-      if (clock_.Now() - broken_since > patience_ ||
-          status.code() == absl::StatusCode::kUnauthenticated) {
+      if (clock_.Now() - broken_since > patience_ || absl::IsUnauthenticated(status) ||
+          absl::IsNotFound(status)) {
         absl::MutexLock lock(&mutex_);
         status_ = status;
         ended_ = true;

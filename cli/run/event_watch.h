@@ -9,6 +9,7 @@
 #include <deque>
 #include <memory>
 #include <optional>
+#include <string>
 #include <thread>
 
 #include "absl/base/thread_annotations.h"
@@ -24,8 +25,8 @@ namespace shoal::cli {
 class EventWatch {
  public:
   // Gives up after `patience` without a connection: a local coordinator that died is not waited for
-  // long.
-  EventWatch(std::shared_ptr<rpc::Channel> channel, absl::Duration patience,
+  // long. Gives up at once where the coordinator does not have the job.
+  EventWatch(std::shared_ptr<rpc::Channel> channel, std::string job_id, absl::Duration patience,
              Clock& clock = RealClock());
   ~EventWatch();
   EventWatch(const EventWatch&) = delete;
@@ -46,6 +47,7 @@ class EventWatch {
   bool HasRoomOrStop() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const std::shared_ptr<rpc::Channel> channel_;
+  const std::string job_id_;
   const absl::Duration patience_;
   Clock& clock_;
 

@@ -1,6 +1,6 @@
 #include "cli/run/event_watch.h"
 
-#include "cli/fake_coordinator.h"
+#include "cli/testing/fake_coordinator.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -13,7 +13,7 @@ TEST(EventWatch, EveryEventComesOnceAcrossBrokenStreams) {
     coordinator.AddStep(step, 1.0);
   }
   coordinator.AddDone(10, false);
-  EventWatch watch(coordinator.Connect(), absl::Seconds(10));
+  EventWatch watch(coordinator.Connect(), FakeCoordinator::kJob, absl::Seconds(10));
   for (int64_t number = 1; number <= 10; ++number) {
     const auto event = watch.Next(absl::Seconds(10));
     ASSERT_TRUE(event.has_value()) << number;
@@ -26,16 +26,24 @@ TEST(EventWatch, EveryEventComesOnceAcrossBrokenStreams) {
 
 TEST(EventWatch, AWrongTokenIsGivenUpAtOnce) {
   FakeCoordinator coordinator;
-  EventWatch watch(coordinator.Connect(rpc::Token::Generate()), absl::Seconds(60));
+  EventWatch watch(coordinator.Connect(rpc::Token::Generate()), FakeCoordinator::kJob,
+                   absl::Seconds(60));
   EXPECT_FALSE(watch.Next(absl::Seconds(10)).has_value());
   EXPECT_EQ(watch.status().code(), absl::StatusCode::kUnauthenticated) << watch.status();
+}
+
+TEST(EventWatch, ACoordinatorWithoutTheJobIsGivenUpAtOnce) {
+  FakeCoordinator coordinator;
+  EventWatch watch(coordinator.Connect(), "job-0", absl::Seconds(60));
+  EXPECT_FALSE(watch.Next(absl::Seconds(30)).has_value());
+  EXPECT_TRUE(absl::IsNotFound(watch.status()));
 }
 
 TEST(EventWatch, AVanishedCoordinatorIsGivenUpAfterThePatience) {
   FakeCoordinator coordinator;
   auto channel = coordinator.Connect();
   coordinator.Shutdown();
-  EventWatch watch(std::move(channel), absl::Milliseconds(300));
+  EventWatch watch(std::move(channel), FakeCoordinator::kJob, absl::Milliseconds(300));
   EXPECT_FALSE(watch.Next(absl::Seconds(30)).has_value());
   EXPECT_FALSE(watch.status().ok());
 }
@@ -43,7 +51,7 @@ TEST(EventWatch, AVanishedCoordinatorIsGivenUpAfterThePatience) {
 TEST(EventWatch, LeavingDoesNotWaitForAnEvent) {
   FakeCoordinator coordinator;
   const absl::Time start = absl::Now();
-  { EventWatch watch(coordinator.Connect(), absl::Seconds(10)); }
+  { EventWatch watch(coordinator.Connect(), FakeCoordinator::kJob, absl::Seconds(10)); }
   EXPECT_LT(absl::Now() - start, absl::Seconds(5));
 }
 

@@ -21,7 +21,7 @@ class Follower {
         reporter_(reporter),
         clock_(clock),
         client_(std::move(calls)),
-        watch_(std::move(stream), options.patience, clock) {}
+        watch_(std::move(stream), options.job_id, options.patience, clock) {}
 
   RunEnd Run() {
     while (true) {
@@ -104,6 +104,7 @@ class Follower {
           fmt::format("{}: writing a checkpoint, then stopping (once more: stop at once)",
                       options_.stop_reason()));
       proto::StopJobRequest request;
+      request.set_job_id(options_.job_id);
       request.set_reason(options_.stop_reason());
       if (const auto reply = client_.StopJob(request); !reply.ok()) {
         Fail(

@@ -38,6 +38,7 @@ struct RunEnd {
 };
 
 struct FollowOptions {
+  std::string job_id;
   std::function<int()> stop_requests;  // how many so far
   std::function<const char*()> stop_reason;
   std::function<absl::Status()> check_processes;  // empty for a remote cluster

@@ -2,9 +2,9 @@
 
 #include <sstream>
 
-#include "cli/fake_coordinator.h"
 #include "cli/run/stop_signals.h"
 #include "cli/run/train_report.h"
+#include "cli/testing/fake_coordinator.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
@@ -16,7 +16,8 @@ using ::testing::HasSubstr;
 
 class JobRunTest : public testing::Test {
  protected:
-  RunEnd Follow(const FollowOptions& options, bool json = true) {
+  RunEnd Follow(FollowOptions options, bool json = true) {
+    options.job_id = FakeCoordinator::kJob;
     TrainReport report(streams_, json);
     const RunEnd end = FollowJob(coordinator_.Connect(), coordinator_.Connect(), options, report);
     report.PrintEnd(end);

@@ -4,7 +4,7 @@
 // token reaches them through their environment alone, and their logs go to files in the work
 // folder, where address and token lie for `shoal status` while the cluster runs (run_access.h).
 //
-// Used from the main thread only (process_group.h says why). Destruction kills what still runs.
+// Used from the main thread only (subprocess.h says why). Destruction kills what still runs.
 #pragma once
 
 #include <memory>
@@ -14,8 +14,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "cli/run/process_group.h"
 #include "cli/run/run_access.h"
+#include "core/base/process/subprocess.h"
 #include "core/rpc/token.h"
 
 namespace shoal::cli {

@@ -26,7 +26,8 @@ ClientRig::ClientRig(const RigOptions& rig_options, std::unique_ptr<transport::T
   std::vector<FakeServer*> all;
   for (int i = 0; i < options.servers; ++i) {
     servers.push_back(
-        std::make_unique<FakeServer>(FakeServer::Options{.index = i,
+        std::make_unique<FakeServer>(FakeServer::Options{.job_id = kRigJob,
+                                                         .index = i,
                                                          .wire_type = options.wire_type,
                                                          .gradient_type = options.gradient_type,
                                                          .slots = options.slots},
@@ -37,6 +38,7 @@ ClientRig::ClientRig(const RigOptions& rig_options, std::unique_ptr<transport::T
 }
 
 absl::StatusOr<std::unique_ptr<ParameterClient>> ClientRig::NewClient(ClientOptions with) {
+  with.job_id = with.job_id.empty() ? kRigJob : with.job_id;
   with.incarnation = with.incarnation == 0 ? 77 : with.incarnation;
   with.gradient_type = options.gradient_type;
   return ParameterClient::Create(with, unit_specs, partitions, map, options.servers,

@@ -15,6 +15,9 @@
 
 namespace shoal::client {
 
+// Of its servers, and of the clients that name none.
+inline constexpr const char* kRigJob = "job-1";
+
 struct RigOptions {
   int servers = 3;
   int64_t partition_bytes = 8 << 10;

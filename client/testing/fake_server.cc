@@ -102,6 +102,9 @@ __attribute__((no_sanitize("thread"))) void FakeServer::SetWriting(int partition
 absl::StatusOr<proto::ConnectReply> FakeServer::Connect(const proto::ConnectRequest& request) {
   absl::MutexLock lock(&mutex_);
   SHOAL_RETURN_IF_ERROR(refuse_);
+  if (request.job_id() != options_.job_id) {
+    return NotFound("{} is not here", request.job_id());
+  }
   for (const proto::TransportOffer& offer : request.offers()) {
     if (offer.transport() != transport_->name()) {
       continue;

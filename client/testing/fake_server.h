@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <set>
+#include <string>
 #include <thread>
 #include <tuple>
 #include <vector>
@@ -26,6 +27,7 @@ namespace shoal::client {
 class FakeServer {
  public:
   struct Options {
+    std::string job_id;
     int index = 0;
     DType wire_type = DType::kF32;
     DType gradient_type = DType::kF32;

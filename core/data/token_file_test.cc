@@ -5,7 +5,7 @@
 
 #include "core/base/file.h"
 #include "core/data/token_file_layout.h"
-#include "core/model/huggingface/testing.h"
+#include "core/model/huggingface/testing/files.h"
 
 namespace shoal::formats {
 namespace {

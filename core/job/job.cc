@@ -4,12 +4,31 @@
 #include <cmath>
 #include <filesystem>
 #include <numbers>
-#include <sstream>
 
-#include "core/job/job_keys.h"
+#include "core/job/job_schema.h"
 #include "fmt/format.h"
 
 namespace shoal::plan {
+namespace {
+
+void PrintSection(const Section& section, int depth, std::string& text) {
+  const auto& reflection = *section.GetReflection();
+  for (int i = 0; i < section.GetDescriptor()->field_count(); ++i) {
+    const FieldDescriptor& field = *section.GetDescriptor()->field(i);
+    if (!field.is_repeated() && !reflection.HasField(section, &field)) {
+      continue;
+    }
+    text += fmt::format("{:{}}{}:", "", 2 * depth, field.name());
+    if (IsSection(field)) {
+      text += "\n";
+      PrintSection(reflection.GetMessage(section, &field), depth + 1, text);
+    } else {
+      text += fmt::format(" {}\n", PrintValue(section, field));
+    }
+  }
+}
+
+}  // namespace
 
 void Resolve(Job& job, const std::string& base_directory, const MachineOffer& machine) {
   for (std::string* path : {&job.model, &job.data.train, &job.checkpoint.directory}) {
@@ -39,28 +58,7 @@ DType ComputeDType(const Job& job) {
 
 std::string ToYaml(const Job& job) {
   std::string text;
-  std::vector<std::string> open;  // sections that are open, outermost first
-  for (const JobKeyBinding& binding : JobKeyBindings()) {
-    const std::optional<std::string> value = binding.print(job);
-    if (!value) {
-      continue;
-    }
-    std::vector<std::string> parts;
-    std::istringstream path(binding.key.path);
-    for (std::string part; std::getline(path, part, '.');) {
-      parts.push_back(part);
-    }
-    const std::string name = parts.back();
-    parts.pop_back();
-    const auto same =
-        std::mismatch(open.begin(), open.end(), parts.begin(), parts.end()).first - open.begin();
-    open.resize(static_cast<size_t>(same));
-    for (size_t depth = open.size(); depth < parts.size(); ++depth) {
-      text += fmt::format("{:{}}{}:\n", "", 2 * depth, parts[depth]);
-      open.push_back(parts[depth]);
-    }
-    text += fmt::format("{:{}}{}: {}\n", "", 2 * open.size(), name, *value);
-  }
+  PrintSection(ToMessage(job), 0, text);
   return text;
 }
 

@@ -3,7 +3,7 @@
 //
 // Precedence: defaults < file < --set. Unknown keys are errors that name the nearest known key;
 // contradictions are errors that name both keys. The resolved job is written beside every
-// checkpoint and travels to every process as YAML.
+// checkpoint as YAML and travels to every process as a message.
 #pragma once
 
 #include <cstdint>
@@ -17,6 +17,10 @@
 #include "core/job/assignment.h"
 #include "core/job/device_kind.h"
 #include "core/job/pipeline_options.h"
+
+namespace shoal::proto {
+class Job;
+}
 
 namespace shoal::plan {
 
@@ -182,6 +186,11 @@ void Resolve(Job& job, const std::string& base_directory, const MachineOffer& ma
 
 // Of a resolved job.
 DType ComputeDType(const Job& job);
+
+// The job as processes send it to each other (proto/job.proto).
+proto::Job ToMessage(const Job& job);
+// Holds it to what a file may say, as ParseJob does; `name` is for messages ("the submitted job").
+absl::StatusOr<Job> FromMessage(const proto::Job& message, const std::string& name);
 
 // The job as YAML that ParseJob reads back to the same Job.
 std::string ToYaml(const Job& job);

@@ -34,7 +34,8 @@ const JobSource* Highest(const JobSources& sources, const std::vector<std::strin
 }
 
 // Processes started here, or a running coordinator: one of the two.
-absl::Status SettleCluster(Job& job, const JobSources& sources) {
+absl::Status SettleCluster(Job& job, const proto::ClusterOptions& cluster,
+                           const JobSources& sources) {
   const JobSource* local = Highest(sources, {"cluster.local.servers", "cluster.local.workers"});
   const JobSource* remote = Highest(sources, {"cluster.coordinator"});
   const JobSource* counts = Highest(sources, {"cluster.servers", "cluster.workers"});
@@ -54,13 +55,10 @@ absl::Status SettleCluster(Job& job, const JobSources& sources) {
   }
   // Counts that were given for the other form, or the defaults, are not meant for this one.
   job.cluster.local = !use_remote && (counts == nullptr || local_wins);
-  const std::string section = job.cluster.local ? "cluster.local." : "cluster.";
-  if (!sources.contains(section + "servers")) {
-    job.cluster.servers = job.cluster.local ? 1 : 0;
-  }
-  if (!sources.contains(section + "workers")) {
-    job.cluster.workers = job.cluster.local ? job.cluster.pipeline.stages : 0;
-  }
+  job.cluster.servers = job.cluster.local ? cluster.local().servers() : cluster.servers();
+  job.cluster.workers = !job.cluster.local              ? cluster.workers()
+                        : cluster.local().has_workers() ? cluster.local().workers()
+                                                        : job.cluster.pipeline.stages;
   if (!use_remote) {
     job.cluster.coordinator.clear();
   }
@@ -120,8 +118,9 @@ absl::Status CheckPipeline(const Job& job, const JobSources& sources,
 
 }  // namespace
 
-absl::Status CheckJob(Job& job, const JobSources& sources, const std::string& file_name) {
-  SHOAL_RETURN_IF_ERROR(SettleCluster(job, sources));
+absl::Status CheckJob(Job& job, const proto::ClusterOptions& cluster, const JobSources& sources,
+                      const std::string& file_name) {
+  SHOAL_RETURN_IF_ERROR(SettleCluster(job, cluster, sources));
   const TrainOptions& train = job.train;
   if (train.warmup_steps > train.steps) {
     return InvalidArgument("{}: train.warmup_steps ({}) is more than train.steps ({})",

@@ -6,6 +6,7 @@
 
 #include "absl/status/status.h"
 #include "core/job/job.h"
+#include "proto/job.pb.h"
 
 namespace shoal::plan {
 
@@ -17,7 +18,9 @@ struct JobSource {
 };
 using JobSources = std::map<std::string, JobSource>;  // by path, of the keys that were given
 
-// Settles the form of the cluster and refuses contradictions, naming both keys.
-absl::Status CheckJob(Job& job, const JobSources& sources, const std::string& file_name);
+// Settles the form of the cluster, of which `cluster` is what was given, and refuses
+// contradictions, naming both keys.
+absl::Status CheckJob(Job& job, const proto::ClusterOptions& cluster, const JobSources& sources,
+                      const std::string& file_name);
 
 }  // namespace shoal::plan

@@ -1,6 +1,6 @@
 #include <algorithm>
 #include <filesystem>
-#include <map>
+#include <functional>
 #include <set>
 #include <string>
 
@@ -10,50 +10,32 @@
 #include "core/job/job.h"
 #include "core/job/job_check.h"
 #include "core/job/job_document.h"
-#include "core/job/job_keys.h"
-#include "core/job/job_values.h"
+#include "core/job/job_schema.h"
 #include "yaml-cpp/yaml.h"
 
 namespace shoal::plan {
 namespace {
 
-const JobKeyBinding* FindBinding(const std::string& path) {
-  for (const JobKeyBinding& binding : JobKeyBindings()) {
-    if (binding.key.path == path) {
-      return &binding;
-    }
-  }
-  return nullptr;
-}
-
-// What may stand directly under a section ("" for the top), e.g. "local" and "coordinator" under
-// "cluster".
-std::vector<std::string> ChildrenOf(const std::string& section) {
-  const std::string prefix = section.empty() ? "" : section + ".";
+// What may stand directly under a section, e.g. "local" and "coordinator" under "cluster".
+std::vector<std::string> ChildrenOf(const Section& section) {
   std::vector<std::string> names;
-  for (const JobKeyBinding& binding : JobKeyBindings()) {
-    const std::string& path = binding.key.path;
-    if (path.starts_with(prefix)) {
-      std::string name = path.substr(prefix.size(), path.find('.', prefix.size()) - prefix.size());
-      if (std::find(names.begin(), names.end(), name) == names.end()) {
-        names.push_back(std::move(name));
-      }
-    }
+  for (int i = 0; i < section.GetDescriptor()->field_count(); ++i) {
+    names.push_back(section.GetDescriptor()->field(i)->name());
   }
   return names;
 }
 
-absl::Status UnknownKey(const std::string& where, const std::string& section,
+absl::Status UnknownKey(const std::string& where, const Section& section, const std::string& path,
                         const std::string& name) {
   // A key that exists, but elsewhere, is more likely misplaced than misspelt.
   std::string hint = Nearest(name, ChildrenOf(section));
-  for (const JobKeyBinding& binding : JobKeyBindings()) {
-    if (binding.key.path.ends_with("." + name)) {
-      hint = binding.key.path;
+  for (const KeyField& key : KeyFields()) {
+    if (key.path.ends_with("." + name)) {
+      hint = key.path;
     }
   }
   return InvalidArgument("{}: unknown key '{}'{}; did you mean {}?", where, name.substr(0, 60),
-                         section.empty() ? "" : " in " + section, hint);
+                         path.empty() ? "" : " in " + path, hint);
 }
 
 class JobParser {
@@ -63,62 +45,66 @@ class JobParser {
 
   absl::Status ReadFile(std::string_view yaml, const std::string& file_name);
   absl::Status ReadOverride(const std::string& text);
+  absl::Status ReadMessage(const proto::Job& message, const std::string& name);
   absl::StatusOr<Job> Finish(const std::string& file_name);
 
  private:
   // `location` gives the place of a node for messages.
   using Location = std::function<std::string(const YAML::Node&)>;
 
-  absl::Status ReadSection(const YAML::Node& map, const std::string& section,
+  absl::Status ReadSection(const YAML::Node& map, Section& section, const std::string& path,
                            JobSource::Level level, const Location& location);
-  absl::Status ReadKey(const std::string& path, const YAML::Node& value, const JobSource& source,
-                       const Location& location);
+  absl::Status ReadKey(const YAML::Node& value, Section& section, const FieldDescriptor& field,
+                       const std::string& path, const JobSource& source, const Location& location);
+  void Rebase();
 
   const std::string override_directory_;
-  Job job_;
+  proto::Job job_;
   JobSources sources_;
 };
 
-absl::Status JobParser::ReadKey(const std::string& path, const YAML::Node& value,
+absl::Status JobParser::ReadKey(const YAML::Node& value, Section& section,
+                                const FieldDescriptor& field, const std::string& path,
                                 const JobSource& source, const Location& location) {
-  const JobKeyBinding* binding = FindBinding(path);
-  if (binding == nullptr) {
-    return ReadSection(value, path, source.level, location);
+  if (IsSection(field)) {
+    return ReadSection(value, *section.GetReflection()->MutableMessage(&section, &field), path,
+                       source.level, location);
   }
-  if (absl::Status status = binding->parse(value, job_); !status.ok()) {
+  if (absl::Status status = ReadValue(value, section, field); !status.ok()) {
     return InvalidArgument("{}: {} {}", source.where, path, Message(status));
   }
   sources_[path] = source;
   return absl::OkStatus();
 }
 
-absl::Status JobParser::ReadSection(const YAML::Node& map, const std::string& section,
-                                    JobSource::Level level, const Location& location) {
+absl::Status JobParser::ReadSection(const YAML::Node& map, Section& section,
+                                    const std::string& path, JobSource::Level level,
+                                    const Location& location) {
   if (map.IsNull()) {
     return absl::OkStatus();
   }
   if (!map.IsMap()) {
     return InvalidArgument("{}: {} is not a map of keys", location(map),
-                           section.empty() ? "the job" : section);
+                           path.empty() ? "the job" : path);
   }
-  const std::vector<std::string> known = ChildrenOf(section);
   std::set<std::string> seen;
   for (const auto& item : map) {
     const YAML::Node& key = item.first;
-    const YAML::Node& value = item.second;
     const std::string where = location(key);
     if (!key.IsScalar()) {
       return InvalidArgument("{}: a key is not a name", where);
     }
     const std::string& name = key.Scalar();
-    if (std::find(known.begin(), known.end(), name) == known.end()) {
-      return UnknownKey(where, section, name);
+    const FieldDescriptor* const field = section.GetDescriptor()->FindFieldByName(name);
+    if (field == nullptr) {
+      return UnknownKey(where, section, path, name);
     }
-    const std::string path = section.empty() ? name : section + "." + name;
+    const std::string key_path = path.empty() ? name : path + "." + name;
     if (!seen.insert(name).second) {
-      return InvalidArgument("{}: {} is given twice", where, path);
+      return InvalidArgument("{}: {} is given twice", where, key_path);
     }
-    SHOAL_RETURN_IF_ERROR(ReadKey(path, value, {level, where}, location));
+    SHOAL_RETURN_IF_ERROR(
+        ReadKey(item.second, section, *field, key_path, {level, where}, location));
   }
   return absl::OkStatus();
 }
@@ -128,7 +114,7 @@ absl::Status JobParser::ReadFile(std::string_view yaml, const std::string& file_
   const Location location = [&](const YAML::Node& node) {
     return fmt::format("{}:{}", file_name, std::max(node.Mark().line, 0) + 1);
   };
-  return ReadSection(document, "", JobSource::kFile, location);
+  return ReadSection(document, job_, "", JobSource::kFile, location);
 }
 
 // "a.b=value", where value is YAML.
@@ -143,48 +129,71 @@ absl::Status JobParser::ReadOverride(const std::string& text) {
   }
   const std::string path = text.substr(0, equals);
   const Location location = [&](const YAML::Node&) { return where; };
-  std::string section;
-  for (size_t begin = 0; begin <= path.size();) {
+  Section* section = &job_;
+  for (size_t begin = 0;;) {
     const size_t end = std::min(path.find('.', begin), path.size());
     const std::string name = path.substr(begin, end - begin);
-    const std::vector<std::string> known = ChildrenOf(section);
-    if (std::find(known.begin(), known.end(), name) == known.end()) {
-      return UnknownKey(where, section, name);
+    const FieldDescriptor* const field = section->GetDescriptor()->FindFieldByName(name);
+    if (field == nullptr) {
+      return UnknownKey(where, *section, path.substr(0, begin == 0 ? 0 : begin - 1), name);
     }
-    section += (section.empty() ? "" : ".") + name;
+    if (end == path.size() || !IsSection(*field)) {
+      YAML::Node value = YAML::Load(text.substr(equals + 1));
+      if (end < path.size()) {
+        // Below a key that is a map itself: data.fields.prompt=question.
+        YAML::Node map;
+        map[path.substr(end + 1)] = value;
+        value.reset(map);
+      }
+      return ReadKey(value, *section, *field, path.substr(0, end), {JobSource::kOverride, where},
+                     location);
+    }
+    section = section->GetReflection()->MutableMessage(section, field);
     begin = end + 1;
-    const JobKeyBinding* binding = FindBinding(section);
-    if (binding != nullptr && begin < path.size()) {
-      // Below a key that is a map itself: data.fields.prompt=question.
-      YAML::Node map;
-      map[path.substr(begin)] = YAML::Load(text.substr(equals + 1));
-      return ReadKey(section, map, {JobSource::kOverride, where}, location);
+  }
+}
+
+// Each value is one that a file may have.
+absl::Status JobParser::ReadMessage(const proto::Job& message, const std::string& name) {
+  absl::Status status;
+  ForEachValue(message,
+               [&](const std::string& path, const Section& section, const FieldDescriptor& field) {
+                 if (status.ok()) {
+                   status = ReadKey(NodeOf(section, field), SectionOf(job_, path), field, path,
+                                    {JobSource::kFile, name}, {});
+                 }
+               });
+  return status;
+}
+
+// Paths from overrides.
+void JobParser::Rebase() {
+  for (const auto& [path, field] : KeyFields()) {
+    const auto source = sources_.find(path);
+    if (OptionsOf(*field).kind() == proto::Key::PATH && source != sources_.end() &&
+        source->second.level == JobSource::kOverride) {
+      Section& section = SectionOf(job_, path);
+      const auto& reflection = *section.GetReflection();
+      const auto base = std::filesystem::path(override_directory_);
+      reflection.SetString(
+          &section, field,
+          (base / reflection.GetString(section, field)).lexically_normal().string());
     }
   }
-  const YAML::Node value = YAML::Load(text.substr(equals + 1));
-  SHOAL_RETURN_IF_ERROR(ReadKey(path, value, {JobSource::kOverride, where}, location));
-  return absl::OkStatus();
 }
 
 absl::StatusOr<Job> JobParser::Finish(const std::string& file_name) {
-  for (const JobKeyBinding& binding : JobKeyBindings()) {
-    if (binding.required && !sources_.contains(binding.key.path)) {
-      return InvalidArgument("{}: {} is missing", file_name, binding.key.path);
+  for (const auto& [path, field] : KeyFields()) {
+    if (OptionsOf(*field).required() && !sources_.contains(path)) {
+      return InvalidArgument("{}: {} is missing", file_name, path);
     }
   }
   if (!override_directory_.empty()) {
-    const auto rebase = [&](const std::string& path, std::string& value) {
-      const auto source = sources_.find(path);
-      if (source != sources_.end() && source->second.level == JobSource::kOverride) {
-        value = (std::filesystem::path(override_directory_) / value).lexically_normal().string();
-      }
-    };
-    rebase("model", job_.model);
-    rebase("data.train", job_.data.train);
-    rebase("checkpoint.directory", job_.checkpoint.directory);
+    Rebase();
   }
-  SHOAL_RETURN_IF_ERROR(CheckJob(job_, sources_, file_name));
-  return std::move(job_);
+  Job job = JobOf(job_);
+  SHOAL_RETURN_IF_ERROR(CheckJob(job, job_.cluster(), sources_, file_name));
+  return job;
 }
 
 }  // namespace
@@ -207,6 +216,12 @@ absl::StatusOr<Job> ParseJob(std::string_view yaml, const std::string& file_name
                            error.msg);
   }
   return parser.Finish(file_name);
+}
+
+absl::StatusOr<Job> FromMessage(const proto::Job& message, const std::string& name) {
+  JobParser parser("");
+  SHOAL_RETURN_IF_ERROR(parser.ReadMessage(message, name));
+  return parser.Finish(name);
 }
 
 }  // namespace shoal::plan

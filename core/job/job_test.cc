@@ -1,6 +1,9 @@
 // Jobs as they are written back and described, and the learning rate they ask for.
 #include "core/job/job.h"
 
+#include <cmath>
+#include <cstdlib>
+#include <functional>
 #include <limits>
 #include <map>
 #include <string>
@@ -10,7 +13,9 @@
 #include "core/base/file.h"
 #include "core/base/random.h"
 #include "core/base/status.h"
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "proto/job.pb.h"
 
 namespace shoal::plan {
 namespace {
@@ -156,6 +161,43 @@ TEST(ToYaml, IsReadBackAsTheSameJob) {
   }
 }
 
+TEST(ToMessage, IsReadBackAsTheSameJob) {
+  Random random(11);
+  for (int i = 0; i < 300; ++i) {
+    const Job job = RandomJob(random);
+    proto::Job message;
+    ASSERT_TRUE(message.ParseFromString(ToMessage(job).SerializeAsString()));
+    const auto reread = FromMessage(message, "the job");
+    ASSERT_TRUE(reread.ok()) << Describe(reread.status()) << "\n" << message.DebugString();
+    EXPECT_EQ(*reread, job) << message.DebugString();
+  }
+}
+
+TEST(FromMessage, HoldsAJobToWhatAFileMaySay) {
+  const auto refusal = [](const std::function<void(proto::Job&)>& change) {
+    Job job{.model = "m", .data = {.train = "t"}};
+    proto::Job message = ToMessage(job);
+    change(message);
+    return Describe(FromMessage(message, "the job").status());
+  };
+  const auto has = [](const std::string& text) { return testing::HasSubstr("the job: " + text); };
+  EXPECT_THAT(refusal([](proto::Job& job) { job.clear_model(); }), has("model is missing"));
+  EXPECT_THAT(refusal([](proto::Job& job) { job.set_model(""); }), has("model is ''"));
+  EXPECT_THAT(refusal([](proto::Job& job) { job.mutable_train()->set_steps(0); }),
+              has("train.steps is '0', expected an integer from 1 to 1000000000"));
+  EXPECT_THAT(refusal([](proto::Job& job) { job.mutable_train()->set_beta1(std::nan("")); }),
+              has("train.beta1 is 'nan'"));
+  EXPECT_THAT(
+      refusal([](proto::Job& job) { job.mutable_cluster()->mutable_pipeline()->set_offload(-7); }),
+      has("cluster.pipeline.offload is '-7', expected auto, none"));
+  EXPECT_THAT(refusal([](proto::Job& job) { job.mutable_service()->add_transports("pigeon"); }),
+              has("service.transports has the unknown transport 'pigeon'"));
+  EXPECT_THAT(refusal([](proto::Job& job) { (*job.mutable_data()->mutable_fields())["x"] = "y"; }),
+              has("data.fields has the unknown key 'x'"));
+  EXPECT_THAT(refusal([](proto::Job& job) { job.mutable_data()->set_microbatch_tokens(7); }),
+              has("data.max_sequence_tokens (2048) is more than data.microbatch_tokens (7)"));
+}
+
 TEST(ToYaml, SaysEveryKey) {
   const std::string local = ToYaml(Job{});
   Job job;
@@ -183,10 +225,18 @@ TEST(JobKeys, AreDescribed) {
 }
 
 TEST(JobKeyTable, IsWhatTheDocumentationSays) {
-  const auto document = ReadFile(SHOAL_SOURCE_DIRECTORY "/docs/job-file.md");
+  const std::string path = SHOAL_SOURCE_DIRECTORY "/docs/job-file.md";
+  auto document = ReadFile(path);
   ASSERT_TRUE(document.ok()) << Describe(document.status());
+  if (std::getenv("SHOAL_WRITE_DOCS") != nullptr) {
+    const size_t begin = document->find("| key | value |");
+    const size_t end = document->find("\n\n", begin);
+    ASSERT_NE(begin, std::string::npos);
+    document->replace(begin, end == std::string::npos ? end : end + 1 - begin, JobKeyTable());
+    ASSERT_TRUE(WriteFileAtomically(path, *document).ok());
+  }
   EXPECT_NE(document->find(JobKeyTable()), std::string::npos)
-      << "docs/job-file.md must contain this table:\n"
+      << "docs/job-file.md must contain this table (SHOAL_WRITE_DOCS=1 makes this test write it):\n"
       << JobKeyTable();
 }
 

@@ -1,6 +1,6 @@
 // What a job says of its worker groups (cluster.pipeline): over how many stages a copy of the
 // model's layers is split, in which order the stages work, and what of their activations goes to
-// host memory meanwhile. core/job/job_keys_pipeline.cc reads and prints it.
+// host memory meanwhile. proto/job.proto has its keys.
 #pragma once
 
 #include <cstdint>

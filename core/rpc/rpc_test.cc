@@ -26,7 +26,7 @@ using ::testing::Not;
 class FakeCoordinator final : public CoordinatorHandler {
  public:
   absl::StatusOr<proto::SubmitJobReply> SubmitJob(const proto::SubmitJobRequest& request) override {
-    if (request.job_yaml() == "throw") {
+    if (request.job().model() == "throw") {
       throw std::runtime_error("boom");
     }
     return InvalidArgument("job.yaml:3: unknown key 'modle'; did you mean 'model'?");
@@ -123,7 +123,7 @@ TEST_F(RpcTest, ErrorsKeepCodeAndMessageAndNamePeerAndMethod) {
 TEST_F(RpcTest, ExceptionsEndTheCallAlone) {
   CoordinatorClient client = Client(token_);
   proto::SubmitJobRequest request;
-  request.set_job_yaml("throw");
+  request.mutable_job()->set_model("throw");
   EXPECT_EQ(client.SubmitJob(request).status().code(), absl::StatusCode::kInternal);
   EXPECT_TRUE(client.Leave({}).ok());
 }

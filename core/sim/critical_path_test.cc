@@ -5,7 +5,7 @@
 
 #include "core/base/random.h"
 #include "core/sim/layer_step.h"
-#include "core/sim/testing.h"
+#include "core/sim/testing/clusters.h"
 #include "core/sim/worker_step.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"

@@ -5,7 +5,7 @@
 
 #include "core/base/status.h"
 #include "core/plan/step/prediction.h"
-#include "core/sim/testing.h"
+#include "core/sim/testing/clusters.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 

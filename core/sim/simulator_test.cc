@@ -4,7 +4,7 @@
 #include <map>
 
 #include "core/base/status.h"
-#include "core/sim/testing.h"
+#include "core/sim/testing/clusters.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 

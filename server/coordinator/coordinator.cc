@@ -18,55 +18,54 @@ constexpr absl::Duration kWatchInterval = absl::Seconds(1);
 
 uint64_t RandomSeed() { return std::stoull(SecureToken().substr(0, 16), nullptr, 16); }
 
-void LogEarlierLife(const SavedState& saved) {
-  if (saved.job_yaml.empty() || !saved.outcome.empty()) {
-    return;
+// Jobs that an earlier life did not end go on only when they are submitted again.
+absl::Status EndEarlierJobs(const SavedState& saved, StateStore& store) {
+  for (const SavedJob& job : saved.jobs) {
+    if (!job.outcome.empty()) {
+      continue;
+    }
+    LogWarning(
+        "the coordinator ended before {} did: last commit {}, newest checkpoint {}; submit the job "
+        "again with --resume to go on",
+        job.id,
+        job.last_commit.has_value() ? fmt::format("step {}", job.last_commit->step) : "none",
+        job.checkpoints.empty() ? "none" : job.checkpoints.back().path);
+    SHOAL_RETURN_IF_ERROR(store.EndJob(job.id, "the coordinator ended before it"));
   }
-  const std::string commit = saved.last_commit.has_value()
-                                 ? fmt::format("step {}", saved.last_commit->step)
-                                 : std::string("none");
-  const std::string checkpoint =
-      saved.checkpoints.empty() ? std::string("none") : saved.checkpoints.back().path;
-  LogWarning(
-      "the coordinator ended before its job did: last commit {}, newest checkpoint {}; submit the "
-      "job again with "
-      "--resume to go on",
-      commit, checkpoint);
+  return absl::OkStatus();
 }
 
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Coordinator>> Coordinator::Create(
-    const CoordinatorOptions& options, JobLoader loader, std::unique_ptr<ServerControl> servers,
+    const CoordinatorOptions& options, JobLoader loader, ServerControlFactory servers,
     std::unique_ptr<StateStore> store, const Clock& clock, Metrics& metrics) {
   SHOAL_ASSIGN_OR_RETURN(const SavedState saved, store->Load());
-  LogEarlierLife(saved);
+  SHOAL_RETURN_IF_ERROR(EndEarlierJobs(saved, *store));
   return std::unique_ptr<Coordinator>(new Coordinator(
       options, std::move(loader), std::move(servers), std::move(store), saved, clock, metrics));
 }
 
 Coordinator::Coordinator(const CoordinatorOptions& options, JobLoader loader,
-                         std::unique_ptr<ServerControl> servers, std::unique_ptr<StateStore> store,
+                         ServerControlFactory servers, std::unique_ptr<StateStore> store,
                          const SavedState& saved, const Clock& clock, Metrics& metrics)
     : loader_(std::move(loader)),
       clock_(clock),
       store_(std::move(store)),
-      servers_(std::move(servers)),
       metrics_(metrics),
       core_({.version = options.version,
              .lease = options.lease,
              .seed = RandomSeed(),
              .issued = saved.incarnations},
-            Environment()),
+            Environment(std::move(servers))),
       timer_thread_([this] { RunTimer(); }) {}
 
 Coordinator::~Coordinator() { Stop(); }
 
-JobEnvironment Coordinator::Environment() {
+JobEnvironment Coordinator::Environment(ServerControlFactory servers) {
   return {.clock = clock_,
-          .servers = *servers_,
+          .control_servers = std::move(servers),
           .store = *store_,
-          .events = events_,
           .metrics = metrics_,
           .post = [this](const std::function<void()>& work) { Post(work); },
           .plan = [this](std::function<void()> work) { plan_thread_.Run(std::move(work)); },
@@ -89,7 +88,7 @@ void Coordinator::Notice() {
   if (core_.NextTick() < timer_target_) {
     timer_.Signal();
   }
-  if (core_.job_over()) {
+  if (core_.jobs_over()) {
     done_.SignalAll();
   }
 }
@@ -134,15 +133,17 @@ absl::StatusOr<proto::SubmitJobReply> Coordinator::SubmitJob(
 absl::StatusOr<proto::StopJobReply> Coordinator::StopJob(const proto::StopJobRequest& request) {
   absl::MutexLock lock(&mutex_);
   SHOAL_RETURN_IF_ERROR(CheckOpen());
-  SHOAL_RETURN_IF_ERROR(core_.Stop(request.reason().empty() ? "asked to" : request.reason()));
+  SHOAL_RETURN_IF_ERROR(
+      core_.Stop(request.job_id(), request.reason().empty() ? "asked to" : request.reason()));
   Notice();
   return proto::StopJobReply();
 }
 
-absl::StatusOr<proto::GetStatusReply> Coordinator::GetStatus(const proto::GetStatusRequest&) {
+absl::StatusOr<proto::GetStatusReply> Coordinator::GetStatus(
+    const proto::GetStatusRequest& request) {
   absl::MutexLock lock(&mutex_);
   SHOAL_RETURN_IF_ERROR(CheckOpen());
-  return core_.Status();
+  return core_.Status(request.job_id());
 }
 
 absl::StatusOr<proto::RegisterReply> Coordinator::Register(const proto::RegisterRequest& request) {
@@ -213,36 +214,55 @@ absl::StatusOr<proto::DrawMicrobatchReply> Coordinator::DrawMicrobatch(
   return core_.Draw(request);
 }
 
-absl::Status Coordinator::WatchJob(const proto::WatchJobRequest& request,
-                                   rpc::EventStream& events) {
-  {
-    absl::MutexLock lock(&mutex_);
-    ++watchers_;
+absl::StatusOr<std::shared_ptr<EventLog>> Coordinator::AwaitEvents(
+    const std::string& job_id, const rpc::EventStream& watcher) {
+  while (!stopping_ && !watcher.gone()) {
+    auto events = core_.Events(job_id);
+    if (events.ok() || !absl::IsFailedPrecondition(events.status())) {
+      return events;
+    }
+    changed_.WaitWithTimeout(&mutex_, kWatchInterval);
   }
-  int64_t seen = request.after_event();
+  return Unavailable("the coordinator is stopping");
+}
+
+absl::Status Coordinator::Follow(EventLog& events, int64_t seen, rpc::EventStream& watcher) {
   bool ended = false;
   bool closed = false;
-  while (!ended && !closed && !events.gone()) {
-    closed = events_.closed();  // before the last look
-    for (const proto::JobEvent& event : events_.Wait(seen, kWatchInterval)) {
+  while (!ended && !closed && !watcher.gone()) {
+    closed = events.closed();  // before the last look
+    for (const proto::JobEvent& event : events.Wait(seen, kWatchInterval)) {
       seen = event.number();
       ended = EndsJob(event);
-      if (!events.Write(event)) {
+      if (!watcher.Write(event)) {
         break;
       }
     }
   }
+  return ended ? absl::OkStatus() : Unavailable("the coordinator is stopping");
+}
+
+absl::Status Coordinator::WatchJob(const proto::WatchJobRequest& request,
+                                   rpc::EventStream& watcher) {
+  absl::StatusOr<std::shared_ptr<EventLog>> events;
+  {
+    absl::MutexLock lock(&mutex_);
+    ++watchers_;
+    events = AwaitEvents(request.job_id(), watcher);
+  }
+  const absl::Status status =
+      events.ok() ? Follow(**events, request.after_event(), watcher) : events.status();
   absl::MutexLock lock(&mutex_);
   --watchers_;
   done_.SignalAll();
-  return ended ? absl::OkStatus() : Unavailable("the coordinator is stopping");
+  return status;
 }
 
 bool Coordinator::Done(bool job_is_enough) const {
   if (!core_.has_job()) {
     return interrupted_;
   }
-  return (interrupted_ || job_is_enough) && core_.job_over() && !core_.has_members();
+  return (interrupted_ || job_is_enough) && core_.jobs_over() && !core_.has_members();
 }
 
 void Coordinator::WaitUntilDone(bool job_is_enough) {
@@ -261,8 +281,8 @@ void Coordinator::WaitUntilDone(bool job_is_enough) {
 void Coordinator::Interrupt(const std::string& reason) {
   absl::MutexLock lock(&mutex_);
   interrupted_ = true;
-  if (!stopping_ && core_.has_job()) {
-    static_cast<void>(core_.Stop(reason));
+  if (!stopping_) {
+    core_.StopAll(reason);
   }
   Notice();
   done_.SignalAll();
@@ -275,14 +295,19 @@ void Coordinator::Stop() {
     changed_.SignalAll();
     timer_.SignalAll();
     done_.SignalAll();
+    core_.CloseEvents();
   }
-  events_.Close();
   if (timer_thread_.joinable()) {
     timer_thread_.join();
   }
   plan_thread_.Stop();
   disk_thread_.Stop();
-  servers_.reset();  // cancels and waits for what is in flight
+  std::vector<std::shared_ptr<ServerControl>> servers;
+  {
+    absl::MutexLock lock(&mutex_);
+    servers = core_.ReleaseServers();
+  }
+  servers.clear();  // cancels what is in flight and waits for it, without the lock
 }
 
 }  // namespace shoal::server

@@ -37,7 +37,7 @@ class Coordinator final : public rpc::CoordinatorHandler {
   // time.
   static absl::StatusOr<std::unique_ptr<Coordinator>> Create(const CoordinatorOptions& options,
                                                              JobLoader loader,
-                                                             std::unique_ptr<ServerControl> servers,
+                                                             ServerControlFactory servers,
                                                              std::unique_ptr<StateStore> store,
                                                              const Clock& clock, Metrics& metrics);
   ~Coordinator() override;
@@ -53,26 +53,31 @@ class Coordinator final : public rpc::CoordinatorHandler {
   absl::StatusOr<proto::NextStepReply> NextStep(const proto::NextStepRequest& request) override;
   absl::StatusOr<proto::DrawMicrobatchReply> DrawMicrobatch(
       const proto::DrawMicrobatchRequest& request) override;
-  absl::Status WatchJob(const proto::WatchJobRequest& request, rpc::EventStream& events) override;
+  absl::Status WatchJob(const proto::WatchJobRequest& request, rpc::EventStream& watcher) override;
 
-  // Blocks until Stop, or until the job is over, its members have left and its watchers have seen
-  // the end (or had some seconds to). Counts only after Interrupt, unless `job_is_enough`.
+  // Blocks until Stop, or until jobs are over, members have left and watchers have seen the end (or
+  // had some seconds to). Counts only after Interrupt, unless `job_is_enough`.
   void WaitUntilDone(bool job_is_enough);
-  // The job is to end with a checkpoint, and the coordinator after it.
+  // Jobs are to end with a checkpoint, and the coordinator after them.
   void Interrupt(const std::string& reason);
   // Ends all waiting, threads and calls to servers. Idempotent.
   void Stop();
 
  private:
-  Coordinator(const CoordinatorOptions& options, JobLoader loader,
-              std::unique_ptr<ServerControl> servers, std::unique_ptr<StateStore> store,
-              const SavedState& saved, const Clock& clock, Metrics& metrics);
-  JobEnvironment Environment();
+  Coordinator(const CoordinatorOptions& options, JobLoader loader, ServerControlFactory servers,
+              std::unique_ptr<StateStore> store, const SavedState& saved, const Clock& clock,
+              Metrics& metrics);
+  JobEnvironment Environment(ServerControlFactory servers);
   void Post(const std::function<void()>& work);
   // To be called before the lock is given up: wakes those for whom something has changed.
   void Notice() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status CheckOpen() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void RunTimer();
+  // Waits for the job, where none is named and there is none yet.
+  absl::StatusOr<std::shared_ptr<EventLog>> AwaitEvents(const std::string& job_id,
+                                                        const rpc::EventStream& watcher)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  static absl::Status Follow(EventLog& events, int64_t seen, rpc::EventStream& watcher);
   bool Done(bool job_is_enough) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   template <typename Request, typename Reply>
@@ -83,9 +88,7 @@ class Coordinator final : public rpc::CoordinatorHandler {
   const JobLoader loader_;
   const Clock& clock_;
   std::unique_ptr<StateStore> store_;
-  std::unique_ptr<ServerControl> servers_;
   CoordinatorMetrics metrics_;
-  EventLog events_;
   BackgroundThread plan_thread_;
   BackgroundThread disk_thread_;
 

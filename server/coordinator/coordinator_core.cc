@@ -4,18 +4,43 @@
 
 #include "core/base/logging.h"
 #include "core/base/status.h"
+#include "core/job/job_id.h"
 
 namespace shoal::server {
+namespace {
+
+constexpr uint64_t kJobIdStream = 1;
+
+}  // namespace
 
 CoordinatorCore::CoordinatorCore(const MembershipOptions& members, JobEnvironment environment)
-    : members_(members), environment_(std::move(environment)) {}
+    : members_(members),
+      environment_(std::move(environment)),
+      job_ids_(members.seed, kJobIdStream) {}
+
+// The state store refuses one that an earlier life has given, as long as it keeps that job.
+std::string CoordinatorCore::NewJobId() {
+  return fmt::format("job-{:012x}", job_ids_.Next() >> 16);
+}
+
+void CoordinatorCore::TakeMembers(LoadedJob& job) const {
+  // 0: those that are there, one at least.
+  const auto wanted = [this](int64_t count, proto::Role role) {
+    return std::max<int64_t>(1, count > 0 ? count : std::ssize(FreeMembers(role)));
+  };
+  job.servers = wanted(job.job.cluster.servers, proto::ROLE_SERVER);
+  const int64_t stages = job.job.cluster.pipeline.stages;  // of whole groups
+  job.workers =
+      std::max(stages, wanted(job.job.cluster.workers, proto::ROLE_WORKER) / stages * stages);
+  job.shard_map = job.place_shards(static_cast<int>(job.servers));
+}
 
 absl::StatusOr<proto::SubmitJobReply> CoordinatorCore::Submit(
     LoadedJob job, std::optional<CompleteCheckpoint> newest, bool resume) {
-  if (run_ != nullptr) {
+  if (!jobs_.empty()) {
     return FailedPrecondition(
-        "this coordinator has a job already ({}); start another coordinator for another job",
-        run_->state());
+        "this coordinator has a job already ({}: {}); start another coordinator for another job",
+        newest_, jobs_.at(newest_)->state());
   }
   if (newest.has_value() && !resume) {
     return FailedPrecondition(
@@ -23,61 +48,122 @@ absl::StatusOr<proto::SubmitJobReply> CoordinatorCore::Submit(
         "checkpoint.directory",
         newest->path);
   }
-  SHOAL_RETURN_IF_ERROR(environment_.store.BeginJob(job.job_yaml, job.token_file));
+  job.id = NewJobId();
+  SHOAL_RETURN_IF_ERROR(
+      environment_.store.BeginJob(job.id, plan::ToYaml(job.job), job.token_file));
+  LogInfo("{} is submitted", job.id);
   if (newest.has_value()) {
-    LogInfo("going on from {}", newest->path);
+    LogInfo("{} goes on from {}", job.id, newest->path);
     SHOAL_RETURN_IF_ERROR(
-        environment_.store.RecordCheckpoint({.step = newest->step, .path = newest->path}));
+        environment_.store.RecordCheckpoint(job.id, {.step = newest->step, .path = newest->path}));
   }
-  // 0: those that are there, one at least.
-  const auto wanted = [this](int64_t count, proto::Role role) {
-    return std::max<int64_t>(
-        1, count > 0 ? count : static_cast<int64_t>(members_.members(role).size()));
-  };
-  wanted_servers_ = wanted(job.job.cluster.servers, proto::ROLE_SERVER);
-  const int64_t stages = job.job.cluster.pipeline.stages;  // of whole groups
-  wanted_workers_ =
-      std::max(stages, wanted(job.job.cluster.workers, proto::ROLE_WORKER) / stages * stages);
-  job.shard_map = job.place_shards(static_cast<int>(wanted_servers_));
+  TakeMembers(job);
   members_.set_lease(absl::Seconds(job.job.cluster.lease_seconds));
-  run_ = std::make_unique<JobRun>(std::move(job), std::move(newest), environment_);
-  StartIfComplete();
+  newest_ = job.id;
+  auto& run = jobs_[newest_];
+  run = std::make_unique<JobRun>(std::move(job), std::move(newest), environment_);
+  OfferMembers();
   proto::SubmitJobReply reply;
-  reply.set_first_step(run_->version() + 1);
+  reply.set_job_id(newest_);
+  reply.set_first_step(run->version() + 1);
   return reply;
 }
 
-void CoordinatorCore::StartIfComplete() {
-  if (run_ == nullptr || !run_->waiting()) {
-    return;
+absl::StatusOr<JobRun*> CoordinatorCore::Find(const std::string& job_id) const {
+  if (const auto found = jobs_.find(job_id); found != jobs_.end()) {
+    return found->second.get();
   }
-  std::vector<Member> servers = members_.members(proto::ROLE_SERVER);
-  std::vector<Member> workers = members_.members(proto::ROLE_WORKER);
-  const int64_t missing_servers = wanted_servers_ - static_cast<int64_t>(servers.size());
-  const int64_t missing_workers = wanted_workers_ - static_cast<int64_t>(workers.size());
-  if (missing_servers > 0 || missing_workers > 0) {
-    run_->WaitFor(std::max<int64_t>(missing_servers, 0), std::max<int64_t>(missing_workers, 0));
-    return;
+  std::vector<std::string> here;
+  for (const auto& [id, run] : jobs_) {
+    here.push_back(id);
   }
-  servers.resize(static_cast<size_t>(wanted_servers_));
-  workers.resize(static_cast<size_t>(wanted_workers_));
-  run_->Start(std::move(servers), std::move(workers));
+  return plan::JobNotHere(job_id, "this coordinator has", here);
 }
 
-absl::Status CoordinatorCore::Stop(const std::string& reason) {
-  if (run_ == nullptr) {
-    return FailedPrecondition("there is no job to stop");
+absl::StatusOr<JobRun*> CoordinatorCore::FindOrNewest(const std::string& job_id) const {
+  if (!job_id.empty()) {
+    return Find(job_id);
   }
-  run_->Stop(reason);
+  if (jobs_.empty()) {
+    return FailedPrecondition("there is no job yet");
+  }
+  return jobs_.at(newest_).get();
+}
+
+JobRun* CoordinatorCore::JobOf(uint64_t incarnation) const {
+  for (const auto& [id, run] : jobs_) {
+    if (!run->over() && run->TakesPart(incarnation)) {
+      return run.get();
+    }
+  }
+  return nullptr;
+}
+
+std::vector<Member> CoordinatorCore::FreeMembers(proto::Role role) const {
+  std::vector<Member> members = members_.members(role);
+  std::erase_if(members,
+                [this](const Member& member) { return JobOf(member.incarnation) != nullptr; });
+  return members;
+}
+
+void CoordinatorCore::OfferMembers() {
+  for (const auto& [id, run] : jobs_) {
+    if (run->waiting()) {
+      run->Offer(FreeMembers(proto::ROLE_SERVER), FreeMembers(proto::ROLE_WORKER));
+    }
+  }
+}
+
+void CoordinatorCore::OnLost(const Member& member, const std::string& why) {
+  for (const auto& [id, run] : jobs_) {
+    if (!run->waiting()) {
+      run->OnLost(member, why);
+    }
+  }
+}
+
+bool CoordinatorCore::jobs_over() const {
+  return !jobs_.empty() &&
+         std::ranges::all_of(jobs_, [](const auto& job) { return job.second->over(); });
+}
+
+int64_t CoordinatorCore::changes() const {
+  int64_t changes = 0;
+  for (const auto& [id, run] : jobs_) {
+    changes += run->changes() + 1;
+  }
+  return changes;
+}
+
+absl::Status CoordinatorCore::Stop(const std::string& job_id, const std::string& reason) {
+  SHOAL_ASSIGN_OR_RETURN(JobRun * run, FindOrNewest(job_id));
+  run->Stop(reason);
   return absl::OkStatus();
 }
 
-proto::GetStatusReply CoordinatorCore::Status() const {
+void CoordinatorCore::StopAll(const std::string& reason) {
+  for (const auto& [id, run] : jobs_) {
+    run->Stop(reason);
+  }
+}
+
+absl::StatusOr<std::shared_ptr<EventLog>> CoordinatorCore::Events(const std::string& job_id) const {
+  SHOAL_ASSIGN_OR_RETURN(const JobRun* run, FindOrNewest(job_id));
+  return run->events();
+}
+
+absl::StatusOr<proto::GetStatusReply> CoordinatorCore::Status(const std::string& job_id) const {
+  const JobRun* run = nullptr;
+  if (!job_id.empty() || has_job()) {
+    SHOAL_ASSIGN_OR_RETURN(run, FindOrNewest(job_id));
+  }
   proto::GetStatusReply reply;
-  reply.set_state(run_ == nullptr ? "no job yet" : run_->state());
-  if (run_ != nullptr) {
-    reply.set_step(run_->version());
-    reply.set_total_steps(run_->job().last_step);
+  reply.set_state("no job yet");
+  if (run != nullptr) {
+    reply.set_job_id(run->job().id);
+    reply.set_state(run->state());
+    reply.set_step(run->version());
+    reply.set_total_steps(run->job().last_step);
   }
   const absl::Time now = environment_.clock.Now();
   for (const proto::Role role : {proto::ROLE_SERVER, proto::ROLE_WORKER}) {
@@ -89,10 +175,11 @@ proto::GetStatusReply CoordinatorCore::Status() const {
       status.set_host(member.host);
       status.set_pid(member.pid);
       status.set_seconds_since_renewal(absl::ToDoubleSeconds(now - member.renewed));
-      status.set_place(run_ == nullptr ? "" : run_->PlaceOf(member.incarnation));
-      const proto::LastStep* last =
-          run_ == nullptr ? nullptr : run_->LastStepOf(member.incarnation);
-      if (last != nullptr) {
+      if (run == nullptr) {
+        continue;
+      }
+      status.set_place(run->PlaceOf(member.incarnation));
+      if (const proto::LastStep* last = run->LastStepOf(member.incarnation); last != nullptr) {
         *status.mutable_last_step() = *last;
       }
     }
@@ -112,7 +199,7 @@ absl::StatusOr<proto::RegisterReply> CoordinatorCore::Register(
   LogInfo("{} registered{}{}", NameOf(member), member.address.empty() ? "" : " at ",
           member.address);
   CountMembers();
-  StartIfComplete();
+  OfferMembers();
   proto::RegisterReply reply;
   reply.set_index(member.index);
   reply.set_incarnation(member.incarnation);
@@ -120,19 +207,18 @@ absl::StatusOr<proto::RegisterReply> CoordinatorCore::Register(
   return reply;
 }
 
+// Who is late is told that jobs are over, not that its lease is.
 absl::Status CoordinatorCore::Touch(uint64_t incarnation) {
-  return members_.Renew(incarnation, environment_.clock.Now());
+  const absl::Status renewed = members_.Renew(incarnation, environment_.clock.Now());
+  return jobs_over() ? absl::OkStatus() : renewed;
 }
 
 absl::StatusOr<proto::RenewLeaseReply> CoordinatorCore::Renew(
     const proto::RenewLeaseRequest& request) {
-  const absl::Status renewed = Touch(request.incarnation());
+  SHOAL_RETURN_IF_ERROR(Touch(request.incarnation()));
   proto::RenewLeaseReply reply;
-  reply.set_shut_down(job_over());
+  reply.set_shut_down(jobs_over());
   reply.set_lease_seconds(absl::ToDoubleSeconds(members_.lease()));
-  if (!renewed.ok() && !job_over()) {
-    return renewed;
-  }
   return reply;
 }
 
@@ -143,45 +229,42 @@ absl::StatusOr<proto::LeaveReply> CoordinatorCore::Leave(const proto::LeaveReque
   }
   CountMembers();
   LogInfo("{} left{}{}", NameOf(*member), request.reason().empty() ? "" : ": ", request.reason());
-  if (run_ != nullptr) {
-    if (run_->waiting()) {
-      StartIfComplete();
-    } else {
-      run_->OnLost(*member, fmt::format("it left{}{}", request.reason().empty() ? "" : ": ",
-                                        request.reason()));
-    }
-  }
+  OnLost(*member,
+         fmt::format("it left{}{}", request.reason().empty() ? "" : ": ", request.reason()));
+  OfferMembers();
   return proto::LeaveReply();
 }
 
 absl::StatusOr<std::optional<proto::JoinJobReply>> CoordinatorCore::Join(
     const proto::JoinJobRequest& request) {
-  const absl::Status renewed = Touch(request.incarnation());
-  if (!renewed.ok() && !job_over()) {
-    return renewed;
+  SHOAL_RETURN_IF_ERROR(Touch(request.incarnation()));
+  if (!request.job_id().empty()) {
+    SHOAL_ASSIGN_OR_RETURN(const JobRun* run, Find(request.job_id()));
+    return run->Join(request.incarnation());
   }
-  return run_ == nullptr ? std::nullopt : run_->Join(request.incarnation());
+  if (const JobRun* run = JobOf(request.incarnation()); run != nullptr) {
+    return run->Join(request.incarnation());
+  }
+  if (!jobs_over()) {
+    return std::nullopt;
+  }
+  proto::JoinJobReply reply;
+  reply.set_shut_down(true);
+  return reply;
 }
 
 absl::StatusOr<std::optional<proto::NextStepReply>> CoordinatorCore::Next(
     const proto::NextStepRequest& request) {
-  const absl::Status renewed = Touch(request.incarnation());
-  if (!renewed.ok() && !job_over()) {
-    return renewed;
-  }
-  return run_ == nullptr ? std::nullopt : run_->Next(request);
+  SHOAL_RETURN_IF_ERROR(Touch(request.incarnation()));
+  SHOAL_ASSIGN_OR_RETURN(JobRun * run, Find(request.job_id()));
+  return run->Next(request);
 }
 
 absl::StatusOr<proto::DrawMicrobatchReply> CoordinatorCore::Draw(
     const proto::DrawMicrobatchRequest& request) {
-  const absl::Status renewed = Touch(request.incarnation());
-  if (!renewed.ok() && !job_over()) {
-    return renewed;
-  }
-  if (run_ == nullptr) {
-    return FailedPrecondition("there is no job to draw a microbatch of");
-  }
-  return run_->Draw(request);
+  SHOAL_RETURN_IF_ERROR(Touch(request.incarnation()));
+  SHOAL_ASSIGN_OR_RETURN(JobRun * run, Find(request.job_id()));
+  return run->Draw(request);
 }
 
 void CoordinatorCore::Tick() {
@@ -193,23 +276,40 @@ void CoordinatorCore::Tick() {
                                        : environment_.metrics.worker_lease_expiries)
         .Increment();
     LogWarning("{} is lost: {}", NameOf(member), why);
-    if (run_ != nullptr && !run_->waiting()) {
-      run_->Fence(member);
-      run_->OnLost(member, why);
+    for (const auto& [id, run] : jobs_) {
+      run->Fence(member);
     }
+    OnLost(member, why);
   }
   if (!expired.empty()) {
     CountMembers();
-    StartIfComplete();
+    OfferMembers();
   }
-  if (run_ != nullptr) {
-    run_->Tick();
+  for (const auto& [id, run] : jobs_) {
+    run->Tick();
   }
 }
 
 absl::Time CoordinatorCore::NextTick() const {
-  return std::min(members_.NextExpiry(),
-                  run_ == nullptr ? absl::InfiniteFuture() : run_->NextTick());
+  absl::Time next = members_.NextExpiry();
+  for (const auto& [id, run] : jobs_) {
+    next = std::min(next, run->NextTick());
+  }
+  return next;
+}
+
+void CoordinatorCore::CloseEvents() {
+  for (const auto& [id, run] : jobs_) {
+    run->events()->Close();
+  }
+}
+
+std::vector<std::shared_ptr<ServerControl>> CoordinatorCore::ReleaseServers() {
+  std::vector<std::shared_ptr<ServerControl>> servers;
+  for (const auto& [id, run] : jobs_) {
+    servers.push_back(run->ReleaseServers());
+  }
+  return servers;
 }
 
 void CoordinatorCore::CountMembers() {

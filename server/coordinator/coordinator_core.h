@@ -1,18 +1,23 @@
-// All that a coordinator decides, without waiting for anything: members and their leases, the one
-// job, its events. The methods mirror the service's; those that would have to wait answer nullopt
-// instead ("nothing yet").
+// All that a coordinator decides, without waiting for anything: members and their leases, and jobs
+// by id. The methods mirror the service's; those that would have to wait answer nullopt instead
+// ("nothing yet"). A message for a job that is not here is NotFound, by name.
+//
+// One job at a time: Submit refuses a second. Nothing else relies on it.
 //
 // Not thread-safe: Coordinator calls it under its lock, the simulation in tests from its loop.
 // JobRun explains the executors.
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "core/base/random.h"
 #include "proto/coordinator.pb.h"
 #include "server/coordinator/job/job_run.h"
 #include "server/coordinator/members/membership.h"
@@ -29,44 +34,57 @@ class CoordinatorCore {
   absl::StatusOr<proto::SubmitJobReply> Submit(LoadedJob job,
                                                std::optional<CompleteCheckpoint> newest,
                                                bool resume);
-  // FailedPrecondition without a job.
-  absl::Status Stop(const std::string& reason);
-  proto::GetStatusReply Status() const;
+  // In these three an empty id means the job submitted last. FailedPrecondition without a job.
+  absl::Status Stop(const std::string& job_id, const std::string& reason);
+  absl::StatusOr<std::shared_ptr<EventLog>> Events(const std::string& job_id) const;
+  absl::StatusOr<proto::GetStatusReply> Status(const std::string& job_id) const;  // OK without one
 
   absl::StatusOr<proto::RegisterReply> Register(const proto::RegisterRequest& request);
   absl::StatusOr<proto::RenewLeaseReply> Renew(const proto::RenewLeaseRequest& request);
   absl::StatusOr<proto::LeaveReply> Leave(const proto::LeaveRequest& request);
   absl::StatusOr<std::optional<proto::JoinJobReply>> Join(const proto::JoinJobRequest& request);
   absl::StatusOr<std::optional<proto::NextStepReply>> Next(const proto::NextStepRequest& request);
-
-  // Never waits. FailedPrecondition without a job.
+  // Never waits.
   absl::StatusOr<proto::DrawMicrobatchReply> Draw(const proto::DrawMicrobatchRequest& request);
 
+  void StopAll(const std::string& reason);
   // Ends leases and what else has a deadline: call at NextTick() or later.
   void Tick();
   absl::Time NextTick() const;
 
-  bool job_over() const { return run_ != nullptr && run_->over(); }
-  bool has_job() const { return run_ != nullptr; }
+  // There was a job, and none goes on.
+  bool jobs_over() const;
+  bool has_job() const { return !jobs_.empty(); }
   bool has_members() const { return members_.size() > 0; }
   int64_t workers() const {
     return static_cast<int64_t>(members_.members(proto::ROLE_WORKER).size());
   }
   // Moves whenever Join or Next may answer differently than before.
-  int64_t changes() const { return run_ == nullptr ? 0 : run_->changes() + 1; }
-  // Null before Submit.
-  const JobRun* run() const { return run_.get(); }
+  int64_t changes() const;
+
+  // Everybody who waits for events of any job hears that there are no more.
+  void CloseEvents();
+  // For the owner to end what is in flight without its lock. The core must not be called again.
+  std::vector<std::shared_ptr<ServerControl>> ReleaseServers();
 
  private:
+  std::string NewJobId();
+  void TakeMembers(LoadedJob& job) const;
+  absl::StatusOr<JobRun*> Find(const std::string& job_id) const;
+  absl::StatusOr<JobRun*> FindOrNewest(const std::string& job_id) const;
+  // That goes on and has this member; null: none.
+  JobRun* JobOf(uint64_t incarnation) const;
+  std::vector<Member> FreeMembers(proto::Role role) const;
   absl::Status Touch(uint64_t incarnation);
-  void StartIfComplete();
+  void OfferMembers();
+  void OnLost(const Member& member, const std::string& why);
   void CountMembers();
 
   Membership members_;
   JobEnvironment environment_;
-  int64_t wanted_servers_ = 0;
-  int64_t wanted_workers_ = 0;
-  std::unique_ptr<JobRun> run_;
+  Random job_ids_;
+  std::map<std::string, std::unique_ptr<JobRun>> jobs_;  // by id
+  std::string newest_;                                   // of them
 };
 
 }  // namespace shoal::server

@@ -18,18 +18,8 @@ namespace {
 using ::testing::HasSubstr;
 using testing::RunLoopback;
 
-class NoServers final : public ServerControl {
- public:
-  void SetServers(const std::vector<std::string>&) override {}
-  void Configure(int, const proto::ConfigureRequest&, Done<proto::ConfigureReply>) override {}
-  void BeginAttempt(int, const proto::BeginAttemptRequest&,
-                    Done<proto::BeginAttemptReply>) override {}
-  void Prepare(int, const proto::PrepareRequest&, Done<proto::PrepareReply>) override {}
-  void Commit(int, const proto::CommitRequest&, Done<proto::CommitReply>) override {}
-  void WriteCheckpoint(int, const proto::WriteCheckpointRequest&,
-                       Done<proto::WriteCheckpointReply>) override {}
-  void FenceClient(int, const proto::FenceClientRequest&, Done<proto::FenceClientReply>) override {}
-};
+// Of coordinators without a running job.
+const ServerControlFactory kNoServers;
 
 TEST(LoopbackTest, RunsAJobToItsEnd) {
   for (const auto& [servers, workers] : {std::pair{1, 1}, {2, 4}, {3, 2}}) {
@@ -39,6 +29,7 @@ TEST(LoopbackTest, RunsAJobToItsEnd) {
     int64_t steps = 0;
     for (size_t i = 0; i < result->events.size(); ++i) {
       EXPECT_EQ(result->events[i].number(), static_cast<int64_t>(i + 1));
+      EXPECT_EQ(result->events[i].job_id(), result->events[0].job_id());
       if (result->events[i].has_step()) {
         EXPECT_EQ(result->events[i].step().step(), ++steps);
       }
@@ -74,7 +65,7 @@ TEST(CoordinatorTest, ALaterLifeGivesNoIncarnationTwice) {
         [](const proto::SubmitJobRequest&, int64_t) -> absl::StatusOr<LoadedJob> {
           return Unimplemented("no jobs");
         },
-        std::make_unique<NoServers>(), *std::move(store), RealClock(), metrics);
+        kNoServers, *std::move(store), RealClock(), metrics);
     ASSERT_TRUE(coordinator.ok()) << coordinator.status();
     for (int member = 0; member < 3; ++member) {
       proto::RegisterRequest request;
@@ -89,6 +80,29 @@ TEST(CoordinatorTest, ALaterLifeGivesNoIncarnationTwice) {
   }
 }
 
+TEST(CoordinatorTest, AJobOfAnEarlierLifeEndsWithIt) {
+  const std::string path =
+      (std::filesystem::temp_directory_path() / ("state-" + SecureToken())).string();
+  {
+    auto store = *OpenSqliteStateStore(path);
+    ASSERT_TRUE(store->BeginJob("job-1", "model: 'x'\n", "tokens.bin").ok());
+  }
+  {
+    Metrics metrics;
+    auto coordinator = Coordinator::Create({.version = "1"}, JobLoader(), kNoServers,
+                                           *OpenSqliteStateStore(path), RealClock(), metrics);
+    ASSERT_TRUE(coordinator.ok()) << coordinator.status();
+    proto::StopJobRequest stop;
+    stop.set_job_id("job-1");
+    EXPECT_EQ((*coordinator)->StopJob(stop).status().code(), absl::StatusCode::kNotFound);
+  }
+  EXPECT_EQ((*OpenSqliteStateStore(path))->Load()->jobs.at(0).outcome,
+            "the coordinator ended before it");
+  for (const char* suffix : {"", "-wal", "-shm"}) {
+    std::filesystem::remove(path + suffix);
+  }
+}
+
 // Without a job: what callers get, and that nothing waits longer than asked.
 class IdleCoordinatorTest : public ::testing::Test {
  protected:
@@ -98,7 +112,7 @@ class IdleCoordinatorTest : public ::testing::Test {
         [](const proto::SubmitJobRequest&, int64_t) -> absl::StatusOr<LoadedJob> {
           return InvalidArgument("job.yaml:1: no model");
         },
-        std::make_unique<NoServers>(), MakeMemoryStateStore(), RealClock(), metrics_);
+        kNoServers, MakeMemoryStateStore(), RealClock(), metrics_);
     ASSERT_TRUE(created.ok()) << created.status();
     coordinator_ = std::move(*created);
   }
@@ -121,7 +135,10 @@ TEST_F(IdleCoordinatorTest, AnswersWithoutAJob) {
   proto::NextStepRequest next;
   next.set_incarnation(Register());
   next.set_wait_seconds(0.01);
-  EXPECT_TRUE(coordinator_->NextStep(next)->wait());
+  next.set_job_id("job-7");
+  const absl::Status refused = coordinator_->NextStep(next).status();
+  EXPECT_TRUE(absl::IsNotFound(refused));
+  EXPECT_EQ(Message(refused), "job-7 is not here; this coordinator has none");
   proto::JoinJobRequest join;
   join.set_incarnation(next.incarnation());
   EXPECT_FALSE(coordinator_->JoinJob(join)->ready());
@@ -143,11 +160,11 @@ TEST_F(IdleCoordinatorTest, ASilentMemberIsForgotten) {
 }
 
 TEST_F(IdleCoordinatorTest, StopEndsAllWaiting) {
-  proto::NextStepRequest next;
-  next.set_incarnation(Register());
-  next.set_wait_seconds(30);
+  proto::JoinJobRequest join;
+  join.set_incarnation(Register());
+  join.set_wait_seconds(30);
   absl::Status waited;
-  std::thread worker([&] { waited = coordinator_->NextStep(next).status(); });
+  std::thread worker([&] { waited = coordinator_->JoinJob(join).status(); });
   std::thread main([&] { coordinator_->WaitUntilDone(false); });
   coordinator_->Stop();
   worker.join();

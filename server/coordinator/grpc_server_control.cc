@@ -14,7 +14,19 @@ constexpr absl::Duration kCheckpointDeadline = absl::Minutes(60);
 
 }  // namespace
 
-GrpcServerControl::GrpcServerControl(rpc::Token token) : token_(std::move(token)) {}
+GrpcServerControl::GrpcServerControl(const rpc::Token& token,
+                                     const std::vector<std::string>& addresses) {
+  for (size_t server = 0; server < addresses.size(); ++server) {
+    clients_.push_back(std::make_unique<rpc::ParameterServerClient>(
+        rpc::Channel::Create(addresses[server], token, fmt::format("server {}", server))));
+  }
+}
+
+ServerControlFactory MakeGrpcServerControls(const rpc::Token& token) {
+  return [token](const std::vector<std::string>& addresses) {
+    return std::make_shared<GrpcServerControl>(token, addresses);
+  };
+}
 
 GrpcServerControl::~GrpcServerControl() {
   for (const auto& client : clients_) {
@@ -23,13 +35,6 @@ GrpcServerControl::~GrpcServerControl() {
   absl::MutexLock lock(&mutex_);
   const auto idle = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return in_flight_ == 0; };
   mutex_.Await(absl::Condition(&idle));
-}
-
-void GrpcServerControl::SetServers(const std::vector<std::string>& addresses) {
-  for (size_t server = 0; server < addresses.size(); ++server) {
-    clients_.push_back(std::make_unique<rpc::ParameterServerClient>(
-        rpc::Channel::Create(addresses[server], token_, fmt::format("server {}", server))));
-  }
 }
 
 template <typename Request, typename Reply>

@@ -13,10 +13,9 @@ namespace shoal::server {
 
 class GrpcServerControl final : public ServerControl {
  public:
-  explicit GrpcServerControl(rpc::Token token);
+  GrpcServerControl(const rpc::Token& token, const std::vector<std::string>& addresses);
   ~GrpcServerControl() override;
 
-  void SetServers(const std::vector<std::string>& addresses) override;
   void Configure(int server, const proto::ConfigureRequest& request,
                  Done<proto::ConfigureReply> done) override;
   void BeginAttempt(int server, const proto::BeginAttemptRequest& request,
@@ -37,10 +36,11 @@ class GrpcServerControl final : public ServerControl {
                                                        Done<Reply>),
             const Request& request, absl::Duration deadline, Done<Reply> done);
 
-  const rpc::Token token_;
   std::vector<std::unique_ptr<rpc::ParameterServerClient>> clients_;
   absl::Mutex mutex_;
   int in_flight_ ABSL_GUARDED_BY(mutex_) = 0;
 };
+
+ServerControlFactory MakeGrpcServerControls(const rpc::Token& token);
 
 }  // namespace shoal::server

@@ -5,21 +5,16 @@
 
 #include "core/base/random.h"
 #include "core/base/status.h"
+#include "core/base/testing/status.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "server/checkpoint/checkpoint.h"
-#include "server/service/testing_cluster.h"
+#include "server/service/testing/cluster.h"
 
 namespace shoal::server {
 namespace {
 
 using testing::HasSubstr;
-
-#define ASSERT_OK(expression)                                          \
-  do {                                                                 \
-    const absl::Status shoal_tested = (expression);                    \
-    ASSERT_TRUE(shoal_tested.ok()) << ::shoal::Describe(shoal_tested); \
-  } while (false)
 
 class CheckpointServiceTest : public testing::Test {
  protected:
@@ -48,7 +43,7 @@ class CheckpointServiceTest : public testing::Test {
 
   static proto::WriteCheckpointRequest Request(int64_t version, const std::string& folder,
                                                bool begin) {
-    proto::WriteCheckpointRequest request;
+    auto request = OfTestingJob<proto::WriteCheckpointRequest>();
     request.set_version(version);
     request.set_directory(folder);
     request.set_begin(begin);

@@ -1,4 +1,4 @@
-// ParameterService::Connect: which transport a client gets, and what it is granted.
+// HostedJob::Connect: which transport a client gets, and what it is granted.
 #include <algorithm>
 #include <utility>
 
@@ -7,7 +7,7 @@
 #include "core/plan/memory/server_memory.h"
 #include "core/transport/negotiate.h"
 #include "core/transport/shared_region.h"
-#include "server/service/parameter_service.h"
+#include "server/service/hosted_job.h"
 
 namespace shoal::server {
 namespace {
@@ -53,28 +53,20 @@ absl::StatusOr<std::shared_ptr<transport::Region>> AllocatePayloads(transport::T
 
 }  // namespace
 
-absl::StatusOr<proto::ConnectReply> ParameterService::Connect(
-    const proto::ConnectRequest& request) {
-  return Counted<proto::ConnectReply>("connect", [&]() -> absl::StatusOr<proto::ConnectReply> {
-    absl::MutexLock one_at_a_time(&connect_mutex_);
-    SHOAL_RETURN_IF_ERROR(CheckConnect(request));
-    Configuration* configuration = nullptr;
-    {
-      absl::ReaderMutexLock lock(&state_mutex_);
-      configuration = active_;
-    }
-    SHOAL_ASSIGN_OR_RETURN(proto::ConnectReply reply, Accept(*configuration, request));
-    absl::ReaderMutexLock lock(&state_mutex_);
-    reply.set_version(state_.version());
-    if (fenced_.contains(request.incarnation())) {
-      configuration->intake->Remove(request.incarnation());  // Fenced while it connected.
-      return PermissionDenied("{} is fenced: its lease is over", request.client());
-    }
-    return reply;
-  });
+absl::StatusOr<proto::ConnectReply> HostedJob::Connect(const proto::ConnectRequest& request) {
+  absl::MutexLock one_at_a_time(&connect_mutex_);
+  SHOAL_RETURN_IF_ERROR(CheckConnect(request));
+  SHOAL_ASSIGN_OR_RETURN(proto::ConnectReply reply, Accept(request));
+  absl::ReaderMutexLock lock(&state_mutex_);
+  reply.set_version(state_.version());
+  if (fenced_.contains(request.incarnation())) {
+    intake_->Remove(request.incarnation());  // Fenced while it connected.
+    return PermissionDenied("{} is fenced: its lease is over", request.client());
+  }
+  return reply;
 }
 
-absl::Status ParameterService::CheckConnect(const proto::ConnectRequest& request) {
+absl::Status HostedJob::CheckConnect(const proto::ConnectRequest& request) {
   if (request.layout_version() != transport::kDataLayoutVersion) {
     return FailedPrecondition(
         "{} speaks data layout {}, this server {}: use the same version of shoal everywhere",
@@ -86,9 +78,6 @@ absl::Status ParameterService::CheckConnect(const proto::ConnectRequest& request
                            kMaxClientName);
   }
   absl::ReaderMutexLock lock(&state_mutex_);
-  if (active_ == nullptr) {
-    return Unavailable("{}; try again", state_.Describe());
-  }
   if (request.generation() != state_.generation()) {
     return FailedPrecondition("{} works with shard map generation {}, this server with {}",
                               request.client(), request.generation(), state_.generation());
@@ -96,7 +85,7 @@ absl::Status ParameterService::CheckConnect(const proto::ConnectRequest& request
   if (fenced_.contains(request.incarnation())) {
     return PermissionDenied("{} is fenced: its lease is over", request.client());
   }
-  if (active_->intake->connections() >= options_.max_clients) {
+  if (intake_->connections() >= options_.max_clients) {
     return ResourceExhausted(
         "{} cannot connect: {} clients are connected, which is the limit (--max-clients)",
         request.client(), options_.max_clients);
@@ -104,12 +93,11 @@ absl::Status ParameterService::CheckConnect(const proto::ConnectRequest& request
   return absl::OkStatus();
 }
 
-absl::StatusOr<proto::ConnectReply> ParameterService::Accept(Configuration& configuration,
-                                                             const proto::ConnectRequest& request) {
+absl::StatusOr<proto::ConnectReply> HostedJob::Accept(const proto::ConnectRequest& request) {
   // The earlier connection goes first, so that one client never holds slots twice.
-  configuration.intake->Remove(request.incarnation());
+  intake_->Remove(request.incarnation());
   std::vector<std::string> transports;
-  for (const EnabledTransport& enabled : configuration.transports) {
+  for (const EnabledTransport& enabled : transports_) {
     transports.emplace_back(enabled.transport->name());
   }
   std::vector<transport::NamedOffer> offers;
@@ -119,18 +107,17 @@ absl::StatusOr<proto::ConnectReply> ParameterService::Accept(Configuration& conf
   GrantedRegions granted;
   SHOAL_ASSIGN_OR_RETURN(
       transport::TakenOffer taken,
-      transport::TakeOffer(transports, offers, request.client(), configuration.unavailable,
+      transport::TakeOffer(transports, offers, request.client(), unavailable_,
                            [&](size_t index, const std::string& offer) {
-                             auto answer =
-                                 AcceptOver(configuration, index, request, offer, granted);
+                             auto answer = AcceptOver(index, request, offer, granted);
                              // Slots were registered.
-                             metrics_.FollowTransport(*configuration.transports[index].transport);
+                             metrics_.FollowTransport(*transports_[index].transport);
                              return answer;
                            }));
   proto::ConnectReply reply;
   reply.set_transport(taken.transport);
   reply.set_answer(std::move(taken.answer));
-  const std::string& preferred = configuration.job.service.transports.front();
+  const std::string& preferred = job_.service.transports.front();
   metrics_.CountConnection(reply.transport());
   if (reply.transport() == preferred) {
     LogInfo("{} is connected over {}", request.client(), reply.transport());
@@ -145,11 +132,11 @@ absl::StatusOr<proto::ConnectReply> ParameterService::Accept(Configuration& conf
   reply.set_headers_region(granted.headers);
   reply.set_slots_region(granted.slots);
   reply.set_payloads_region(granted.payloads);
-  reply.set_gpu(granted.in_gpu() ? configuration.gpu_name : "");
-  reply.set_slots(pushes ? configuration.job.service.push_slots : 0);
-  reply.set_slot_bytes(pushes ? configuration.slot_bytes : 0);
-  reply.set_wire_type(static_cast<uint32_t>(configuration.job.service.wire_type));
-  for (const auto& partition : configuration.store->partitions()) {
+  reply.set_gpu(granted.in_gpu() ? gpu_name_ : "");
+  reply.set_slots(pushes ? job_.service.push_slots : 0);
+  reply.set_slot_bytes(pushes ? slot_bytes_ : 0);
+  reply.set_wire_type(static_cast<uint32_t>(job_.service.wire_type));
+  for (const auto& partition : store_->partitions()) {
     proto::PartitionLocation& location = *reply.add_partitions();
     location.set_partition(partition->spec().id);
     location.set_header(partition->place().header);
@@ -159,15 +146,13 @@ absl::StatusOr<proto::ConnectReply> ParameterService::Accept(Configuration& conf
   return reply;
 }
 
-absl::StatusOr<ClientConnection::Slots> ParameterService::MakeSlots(Configuration& configuration,
-                                                                    transport::Transport& transport,
-                                                                    const ClientIdentity& client,
-                                                                    int64_t bytes, bool in_gpu) {
-  PartitionState& state = configuration.store->state();
+absl::StatusOr<ClientConnection::Slots> HostedJob::MakeSlots(transport::Transport& transport,
+                                                             const ClientIdentity& client,
+                                                             int64_t bytes, bool in_gpu) {
+  PartitionState& state = store_->state();
   ClientConnection::Slots slots;
   if (in_gpu) {
-    auto payloads =
-        AllocatePayloads(transport, state, *configuration.payloads_in_gpu, client.name, bytes);
+    auto payloads = AllocatePayloads(transport, state, *payloads_in_gpu_, client.name, bytes);
     if (payloads.ok()) {
       // Of the host's region headers alone are touched.
       SHOAL_ASSIGN_OR_RETURN(slots.headers,
@@ -176,7 +161,7 @@ absl::StatusOr<ClientConnection::Slots> ParameterService::MakeSlots(Configuratio
       slots.place = PayloadPlace::kShared;
       return slots;
     }
-    LogWarning("{} pushes over the host, not into {}: {}", client.name, configuration.gpu_name,
+    LogWarning("{} pushes over the host, not into {}: {}", client.name, gpu_name_,
                Message(payloads.status()));
   }
   SHOAL_ASSIGN_OR_RETURN(slots.headers, AllocateSlots(transport, state, bytes));
@@ -184,20 +169,19 @@ absl::StatusOr<ClientConnection::Slots> ParameterService::MakeSlots(Configuratio
   return slots;
 }
 
-absl::StatusOr<std::string> ParameterService::AcceptOver(Configuration& configuration, size_t index,
-                                                         const proto::ConnectRequest& request,
-                                                         const std::string& offer,
-                                                         GrantedRegions& granted) {
-  EnabledTransport& enabled = configuration.transports[index];
+absl::StatusOr<std::string> HostedJob::AcceptOver(size_t index,
+                                                  const proto::ConnectRequest& request,
+                                                  const std::string& offer,
+                                                  GrantedRegions& granted) {
+  EnabledTransport& enabled = transports_[index];
   transport::Transport& transport = *enabled.transport;
-  const std::string& gpu = configuration.gpu_name;
-  const plan::ReachedInGpu reached = plan::PlanReachedInGpu(configuration.job);
+  const std::string& gpu = gpu_name_;
+  const plan::ReachedInGpu reached = plan::PlanReachedInGpu(job_);
   const bool reaches_gpu = transport::ReachesGpu(transport, gpu) &&
                            std::ranges::find(request.gpus(), gpu) != request.gpus().end();
   granted = {};
-  transport::ConnectionOptions connection = {.queue = configuration.intake->queue(index),
-                                             .exposed = {enabled.weights},
-                                             .peer = request.client()};
+  transport::ConnectionOptions connection = {
+      .queue = intake_->queue(index), .exposed = {enabled.weights}, .peer = request.client()};
   const auto expose = [&](std::shared_ptr<transport::Region> region) {
     connection.exposed.push_back(std::move(region));
     return static_cast<int>(connection.exposed.size()) - 1;
@@ -205,7 +189,7 @@ absl::StatusOr<std::string> ParameterService::AcceptOver(Configuration& configur
   if (reaches_gpu && request.weights_in_gpu() && enabled.gpu_weights != nullptr) {
     granted.weights = expose(enabled.gpu_weights);
   } else {
-    SHOAL_RETURN_IF_ERROR(configuration.store->KeepHostWeights());
+    SHOAL_RETURN_IF_ERROR(store_->KeepHostWeights());
   }
   ClientConnection::Options options = {
       .client = {.incarnation = request.incarnation(), .name = request.client()},
@@ -213,12 +197,11 @@ absl::StatusOr<std::string> ParameterService::AcceptOver(Configuration& configur
   ClientConnection::Slots slots;
   std::shared_ptr<transport::Region> staging;
   if (!request.read_only()) {
-    options.slots = configuration.job.service.push_slots;
-    options.slot_bytes = configuration.slot_bytes;
-    SHOAL_ASSIGN_OR_RETURN(
-        slots,
-        MakeSlots(configuration, transport, options.client, options.slots * options.slot_bytes,
-                  reaches_gpu && reached.slots && request.payloads_in_gpu()));
+    options.slots = job_.service.push_slots;
+    options.slot_bytes = slot_bytes_;
+    SHOAL_ASSIGN_OR_RETURN(slots,
+                           MakeSlots(transport, options.client, options.slots * options.slot_bytes,
+                                     reaches_gpu && reached.slots && request.payloads_in_gpu()));
     SHOAL_ASSIGN_OR_RETURN(
         staging, transport.Allocate(
                      options.slots * static_cast<int64_t>(sizeof(transport::PushAcknowledgement)),
@@ -232,8 +215,8 @@ absl::StatusOr<std::string> ParameterService::AcceptOver(Configuration& configur
     LogWarning("{} reads weights and pushes over the host: it does not see {}", request.client(),
                gpu);
   }
-  configuration.intake->Add(std::make_shared<ClientConnection>(
-      options, std::move(acceptance.connection), std::move(slots), std::move(staging), &metrics_));
+  intake_->Add(std::make_shared<ClientConnection>(options, std::move(acceptance.connection),
+                                                  std::move(slots), std::move(staging), &metrics_));
   return std::move(acceptance.answer);
 }
 

@@ -8,17 +8,12 @@
 
 #include "core/base/random.h"
 #include "core/base/status.h"
+#include "core/base/testing/status.h"
 #include "gtest/gtest.h"
-#include "server/service/testing_cluster.h"
+#include "server/service/testing/cluster.h"
 
 namespace shoal::server {
 namespace {
-
-#define ASSERT_OK(expression)                                          \
-  do {                                                                 \
-    const absl::Status shoal_tested = (expression);                    \
-    ASSERT_TRUE(shoal_tested.ok()) << ::shoal::Describe(shoal_tested); \
-  } while (false)
 
 constexpr uint64_t kWorkers = 2;
 constexpr int64_t kPushesPerPartition = 2500;
@@ -130,7 +125,7 @@ TEST(ExactlyOnce, OverDuplicatesReorderingLostDoorbellsAndReconnects) {
       }
       ASSERT_FALSE(testing::Test::HasFailure());
     }
-    proto::PrepareRequest request;
+    auto request = OfTestingJob<proto::PrepareRequest>();
     request.set_step(1);
     request.set_attempt(1);
     const auto reply = cluster.service(0).Prepare(request);

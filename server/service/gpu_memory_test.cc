@@ -17,7 +17,7 @@
 #include "core/transport/cuda/testing/emulated_gpu_memory.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "server/service/testing_cluster.h"
+#include "server/service/testing/cluster.h"
 
 namespace shoal::server {
 namespace {
@@ -191,7 +191,7 @@ TEST_F(InGpuClientsTest, AreGrantedThereWhatIsPlannedThere) {
       job.service.wire_type = wire;
       job.service.gradient_type = gradient;
       proto::ConfigureRequest request = cluster.ConfigureRequest(0);
-      request.set_job_yaml(plan::ToYaml(job));
+      *request.mutable_job() = plan::ToMessage(job);
       const int64_t before = gpu::Counters().allocated_bytes;
       const auto configured = cluster.service(0).Configure(request);
       ASSERT_TRUE(configured.ok()) << configured.status();
@@ -237,7 +237,7 @@ TEST_F(InGpuClientsTest, ThoseThatAreGoneGiveTheirSlotsBackAndPushNoMore) {
   EXPECT_EQ(gpu::Counters().allocated_bytes, before);
   EXPECT_EQ(client_way_->open_shares, 0);
   const auto prepared = cluster.service(0).Prepare([] {
-    proto::PrepareRequest request;
+    auto request = OfTestingJob<proto::PrepareRequest>();
     request.set_step(1);
     request.set_attempt(1);
     return request;
@@ -268,7 +268,7 @@ TEST_F(InGpuClientsTest, OneThatDoesNotCloseEarlierSlotsPushesOverTheHost) {
   plan::Job job = cluster.job();
   job.cluster.workers = 2;
   proto::ConfigureRequest request = cluster.ConfigureRequest(0);
-  request.set_job_yaml(plan::ToYaml(job));
+  *request.mutable_job() = plan::ToMessage(job);
   ASSERT_TRUE(cluster.service(0).Configure(request).ok());
   ASSERT_TRUE(cluster.BeginAttempt(1, 1).ok());
   const int64_t before = gpu::Counters().allocated_bytes;
@@ -305,7 +305,7 @@ TEST_F(InGpuClientsTest, ManyPushThereWhereTheJobDoesNotSayHowManyThereAre) {
   plan::Job job = cluster.job();
   job.cluster = {.servers = 0, .workers = 0, .local = false, .coordinator = "127.0.0.1:7700"};
   proto::ConfigureRequest request = cluster.ConfigureRequest(0);
-  request.set_job_yaml(plan::ToYaml(job));
+  *request.mutable_job() = plan::ToMessage(job);
   ASSERT_TRUE(cluster.service(0).Configure(request).ok());
   std::vector<std::unique_ptr<TestingClient>> clients;
   for (uint64_t i = 1; i <= 5; ++i) {
@@ -366,12 +366,12 @@ TEST_F(GpuMemoryTest, AGpuThatFailsEndsTheStepAndTheServer) {
   EXPECT_THAT(Text(cluster.Commit(1, 2)),
               testing::StartsWith("step 1: updating weights: cuda:0: copying new weights: "));
   EXPECT_THAT(Text(cluster.BeginAttempt(1, 3)), HasSubstr("cuda:0: copying new weights: "));
-  proto::WriteCheckpointRequest checkpoint;
+  auto checkpoint = OfTestingJob<proto::WriteCheckpointRequest>();
   checkpoint.set_version(0);
   checkpoint.set_directory(folder_);
   EXPECT_THAT(Text(cluster.service(0).WriteCheckpoint(checkpoint).status()),
               HasSubstr("cuda:0: copying new weights: "));
-  EXPECT_FALSE(cluster.service(0).GetChecksums({}).ok());
+  EXPECT_FALSE(cluster.service(0).GetChecksums(OfTestingJob<proto::GetChecksumsRequest>()).ok());
 }
 
 }  // namespace

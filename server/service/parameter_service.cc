@@ -1,10 +1,13 @@
 #include "server/service/parameter_service.h"
 
 #include <utility>
+#include <vector>
 
 #include "core/base/check.h"
 #include "core/base/logging.h"
 #include "core/base/status.h"
+#include "core/job/job_id.h"
+#include "google/protobuf/util/message_differencer.h"
 
 namespace shoal::server {
 
@@ -13,226 +16,154 @@ ParameterService::ParameterService(ParameterServiceOptions options, Metrics* met
   SHOAL_CHECK(options_.create_transport != nullptr && options_.available_memory != nullptr);
 }
 
-ParameterService::~ParameterService() {
-  std::unique_ptr<Configuration> configuration;
-  {
-    absl::MutexLock commands(&commands_mutex_);
-    absl::MutexLock state(&state_mutex_);
-    active_ = nullptr;
-    configuration = std::move(configuration_);
-  }
-  // Ends the intake's threads, whose pushes find no active configuration any more.
+ParameterService::Jobs ParameterService::jobs() const {
+  absl::MutexLock lock(&jobs_mutex_);
+  return jobs_;
 }
 
-void ParameterService::Count(const char* operation, absl::Time start, const absl::Status& status) {
-  metrics_.CountRequest(operation, status.code(), options_.clock->Now() - start);
-  if (!status.ok()) {
-    LogWarning("{} refused: {}", operation, Message(status));
+void ParameterService::Stop() {
+  for (const auto& [id, job] : jobs()) {
+    job->Stop();
   }
+}
+
+absl::StatusOr<std::shared_ptr<HostedJob>> ParameterService::Find(const std::string& job_id) const {
+  absl::MutexLock lock(&jobs_mutex_);
+  if (const auto found = jobs_.find(job_id); found != jobs_.end()) {
+    return found->second;
+  }
+  if (!loading_.empty() && (job_id == loading_ || jobs_.empty())) {
+    return FailedPrecondition("this server is loading weights of {}", loading_);
+  }
+  if (jobs_.empty()) {
+    return FailedPrecondition("this server is not configured");
+  }
+  std::vector<std::string> here;
+  for (const auto& [id, job] : jobs_) {
+    here.push_back(id);
+  }
+  return plan::JobNotHere(job_id, "this server holds", here);
+}
+
+template <typename Body>
+auto ParameterService::Counted(const char* operation, const Body& body) -> decltype(body()) {
+  const absl::Time start = options_.clock->Now();
+  auto reply = body();
+  metrics_.CountRequest(operation, reply.status().code(), options_.clock->Now() - start);
+  if (!reply.ok()) {
+    LogWarning("{} refused: {}", operation, Message(reply.status()));
+  }
+  return reply;
+}
+
+template <typename Request, typename Reply>
+absl::StatusOr<Reply> ParameterService::ForJob(
+    const char* operation, const Request& request,
+    absl::StatusOr<Reply> (HostedJob::*method)(const Request&)) {
+  return Counted(operation, [&]() -> absl::StatusOr<Reply> {
+    SHOAL_ASSIGN_OR_RETURN(const std::shared_ptr<HostedJob> job, Find(request.job_id()));
+    return (job.get()->*method)(request);
+  });
+}
+
+absl::StatusOr<const proto::ConfigureReply*> ParameterService::BeginLoading(
+    const proto::ConfigureRequest& request) {
+  absl::MutexLock lock(&jobs_mutex_);
+  if (request.job_id().empty()) {
+    return InvalidArgument("a job needs an id");
+  }
+  if (const auto found = jobs_.find(request.job_id()); found != jobs_.end()) {
+    const HostedJob& job = *found->second;
+    if (!google::protobuf::util::MessageDifferencer::Equals(request, job.request())) {
+      return FailedPrecondition(
+          "{} is configured already, as server {} of {} with another job file or shard map",
+          request.job_id(), job.request().server_index(), job.request().servers());
+    }
+    return &job.reply();
+  }
+  if (std::ssize(jobs_) >= options_.max_jobs) {
+    return FailedPrecondition("this server cannot take {}: it holds {} already", request.job_id(),
+                              jobs_.begin()->first);
+  }
+  loading_ = request.job_id();
+  return nullptr;
+}
+
+absl::StatusOr<proto::ConfigureReply> ParameterService::ConfigureJob(
+    const proto::ConfigureRequest& request) {
+  absl::MutexLock one_at_a_time(&configure_mutex_);
+  SHOAL_ASSIGN_OR_RETURN(const proto::ConfigureReply* repeated, BeginLoading(request));
+  if (repeated != nullptr) {
+    return *repeated;
+  }
+  absl::StatusOr<std::shared_ptr<HostedJob>> job = HostedJob::Create(request, options_, &metrics_);
+  absl::MutexLock lock(&jobs_mutex_);
+  loading_.clear();
+  SHOAL_RETURN_IF_ERROR(job.status());
+  for (const uint64_t incarnation : fenced_) {
+    (*job)->Fence(incarnation);
+  }
+  jobs_[request.job_id()] = *job;
+  return (*job)->reply();
 }
 
 absl::StatusOr<proto::ConfigureReply> ParameterService::Configure(
     const proto::ConfigureRequest& request) {
-  return Counted<proto::ConfigureReply>("configure", [&] {
-    absl::MutexLock lock(&commands_mutex_);
-    return ConfigureLocked(request);
-  });
+  return Counted("configure", [&] { return ConfigureJob(request); });
 }
 
 absl::StatusOr<proto::BeginAttemptReply> ParameterService::BeginAttempt(
     const proto::BeginAttemptRequest& request) {
-  return Counted<proto::BeginAttemptReply>(
-      "begin_attempt", [&]() -> absl::StatusOr<proto::BeginAttemptReply> {
-        absl::MutexLock commands(&commands_mutex_);
-        // Waits for pushes that are being applied, and keeps others out while accumulators are
-        // cleared.
-        absl::MutexLock state(&state_mutex_);
-        SHOAL_ASSIGN_OR_RETURN(
-            const Decision decision,
-            state_.BeginAttempt(request.step(), request.attempt(), request.generation()));
-        if (decision == Decision::kExecute) {
-          SHOAL_RETURN_IF_ERROR(active_->store->failure());
-          active_->store->Clear();
-          state_.Opened(request.step(), request.attempt());
-          active_->intake->BeginMeetings(request.step(), request.attempt(),
-                                         {request.meeting().begin(), request.meeting().end()});
-          LogDebug("step {} attempt {}: open", request.step(), request.attempt());
-        }
-        return proto::BeginAttemptReply();
-      });
+  return ForJob("begin_attempt", request, &HostedJob::BeginAttempt);
 }
 
 absl::StatusOr<proto::PrepareReply> ParameterService::Prepare(
     const proto::PrepareRequest& request) {
-  return Counted<proto::PrepareReply>("prepare", [&]() -> absl::StatusOr<proto::PrepareReply> {
-    absl::MutexLock commands(&commands_mutex_);
-    {
-      // Waits for pushes that are being applied; those that come later find the attempt sealed.
-      absl::MutexLock state(&state_mutex_);
-      SHOAL_ASSIGN_OR_RETURN(const Decision decision,
-                             state_.Prepare(request.step(), request.attempt()));
-      if (decision == Decision::kRepeat) {
-        return prepared_;
-      }
-      state_.Sealed();
-    }
-    Store& store = *configuration_->store;
-    prepared_.Clear();
-    auto sealed = store.Seal();
-    if (!sealed.ok()) {
-      // No later Prepare of this attempt may be answered as the first was.
-      absl::MutexLock state(&state_mutex_);
-      state_.SealingFailed();
-      return Annotate(sealed.status(), fmt::format("step {}: adding gradients", request.step()));
-    }
-    for (const PartitionStatistics& statistics : *sealed) {
-      proto::PartitionGradient& partition = *prepared_.add_partitions();
-      partition.set_partition(statistics.partition);
-      partition.set_sum_of_squares(statistics.gradient.sum_of_squares);
-      partition.set_non_finite(statistics.gradient.non_finite);
-    }
-    for (const auto& [incarnation, count] : store.PushCounts()) {
-      proto::ClientPushes& client = *prepared_.add_clients();
-      client.set_incarnation(incarnation);
-      client.set_pushes(count.pushes);
-      client.set_duplicates(count.duplicates);
-    }
-    LogDebug("step {} attempt {}: sealed with pushes of {} workers", request.step(),
-             request.attempt(), prepared_.clients_size());
-    return prepared_;
-  });
+  return ForJob("prepare", request, &HostedJob::Prepare);
 }
 
 absl::StatusOr<proto::CommitReply> ParameterService::Commit(const proto::CommitRequest& request) {
-  return Counted<proto::CommitReply>("commit", [&]() -> absl::StatusOr<proto::CommitReply> {
-    absl::MutexLock commands(&commands_mutex_);
-    proto::CommitReply reply;
-    reply.set_version(request.step());
-    {
-      absl::MutexLock state(&state_mutex_);
-      SHOAL_ASSIGN_OR_RETURN(const Decision decision,
-                             state_.Commit(request.step(), request.attempt()));
-      if (decision == Decision::kRepeat) {
-        return reply;
-      }
-      state_.Committing();
-    }
-    if (const absl::Status committed = CommitAroundCheckpoint(request); !committed.ok()) {
-      return Annotate(committed, fmt::format("step {}: updating weights", request.step()));
-    }
-    absl::MutexLock state(&state_mutex_);
-    state_.Committed();
-    metrics_.version.Set(static_cast<double>(request.step()));
-    LogDebug("step {} attempt {}: committed", request.step(), request.attempt());
-    return reply;
-  });
+  return ForJob("commit", request, &HostedJob::Commit);
+}
+
+absl::StatusOr<proto::WriteCheckpointReply> ParameterService::WriteCheckpoint(
+    const proto::WriteCheckpointRequest& request) {
+  return ForJob("write_checkpoint", request, &HostedJob::WriteCheckpoint);
 }
 
 absl::StatusOr<proto::GetChecksumsReply> ParameterService::GetChecksums(
-    const proto::GetChecksumsRequest&) {
-  return Counted<proto::GetChecksumsReply>(
-      "get_checksums", [&]() -> absl::StatusOr<proto::GetChecksumsReply> {
-        absl::MutexLock commands(&commands_mutex_);
-        if (configuration_ == nullptr) {
-          return FailedPrecondition("this server is not configured");
-        }
-        proto::GetChecksumsReply reply;
-        reply.set_version(configuration_->store->version());
-        SHOAL_ASSIGN_OR_RETURN(const std::vector<PartitionChecksum> checksums,
-                               configuration_->store->Checksums());
-        for (const PartitionChecksum& checksum : checksums) {
-          proto::PartitionChecksum& partition = *reply.add_partitions();
-          partition.set_partition(checksum.partition);
-          partition.set_hash(checksum.hash);
-        }
-        return reply;
-      });
+    const proto::GetChecksumsRequest& request) {
+  return ForJob("get_checksums", request, &HostedJob::GetChecksums);
 }
 
 absl::StatusOr<proto::FenceClientReply> ParameterService::FenceClient(
     const proto::FenceClientRequest& request) {
-  return Counted<proto::FenceClientReply>(
-      "fence_client", [&]() -> absl::StatusOr<proto::FenceClientReply> {
-        PushIntake* intake = nullptr;
-        {
-          // Waits for its pushes that are being applied; later ones are refused.
-          absl::MutexLock state(&state_mutex_);
-          if (fenced_.insert(request.incarnation()).second) {
-            LogWarning("incarnation {:x} is fenced: its lease is over", request.incarnation());
-          }
-          intake = active_ == nullptr ? nullptr : active_->intake.get();
-        }
-        if (intake != nullptr) {
-          intake->Remove(request.incarnation());
-        }
-        return proto::FenceClientReply();
-      });
-}
-
-PushVerdict ParameterService::TakePush(const ClientIdentity& client,
-                                       const transport::PushHeader& header,
-                                       const PushPayload& payload) {
-  const absl::Time start = options_.clock->Now();
-  PushVerdict verdict;
-  {
-    absl::ReaderMutexLock lock(&state_mutex_);
-    verdict = JudgePush(client, header, payload);
-    if (verdict.code != absl::StatusCode::kOk) {
-      refused_pushes_.Warn([&]() ABSL_NO_THREAD_SAFETY_ANALYSIS {
-        return fmt::format(
-            "push of {} is refused with {}: partition {} step {} attempt {} sequence {} generation "
-            "{}; {}",
-            client.name, absl::StatusCodeToString(verdict.code), header.partition, header.step,
-            header.attempt, header.sequence, header.generation, state_.Describe());
-      });
+  return Counted("fence_client", [&]() -> absl::StatusOr<proto::FenceClientReply> {
+    Jobs jobs;
+    {
+      absl::MutexLock lock(&jobs_mutex_);
+      if (fenced_.insert(request.incarnation()).second) {
+        LogWarning("incarnation {:x} is fenced: its lease is over", request.incarnation());
+      }
+      jobs = jobs_;
     }
-  }
-  if (verdict.code != absl::StatusCode::kOk) {
-    metrics_.CountRequest("push", verdict.code);
-  } else {
-    (verdict.applied_before ? metrics_.duplicate_pushes : metrics_.applied_pushes).Increment();
-  }
-  metrics_.push_duration.Observe(absl::ToDoubleSeconds(options_.clock->Now() - start));
-  return verdict;
+    for (const auto& [id, job] : jobs) {
+      job->Fence(request.incarnation());
+    }
+    return proto::FenceClientReply();
+  });
 }
 
-PushVerdict ParameterService::JudgePush(const ClientIdentity& client,
-                                        const transport::PushHeader& header,
-                                        const PushPayload& payload) {
-  using absl::StatusCode;
-  if (header.incarnation != client.incarnation || fenced_.contains(client.incarnation)) {
-    return {.code = StatusCode::kPermissionDenied};
-  }
-  if (active_ == nullptr || header.generation != state_.generation()) {
-    return {.code = StatusCode::kFailedPrecondition};
-  }
-  const auto partitions = static_cast<int64_t>(active_->shard_map.servers.size());
-  if (header.partition < 0 || header.partition >= partitions || header.sequence < 1 ||
-      header.dtype != static_cast<uint32_t>(active_->job.service.gradient_type)) {
-    return {.code = StatusCode::kInvalidArgument};
-  }
-  Partition* const partition = active_->store->Find(header.partition);
-  if (partition == nullptr) {
-    return {.code = StatusCode::kNotFound};
-  }
-  const auto bytes =
-      static_cast<size_t>(partition->spec().count * SizeOf(active_->job.service.gradient_type));
-  if (header.count != partition->spec().count || bytes > payload.bytes.size()) {
-    return {.code = StatusCode::kInvalidArgument};
-  }
-  if (!state_.IsCurrentAttempt(header.step, header.attempt)) {
-    return {.code = StatusCode::kFailedPrecondition};
-  }
-  if (!state_.TakesPushes()) {
-    // Sealed: what was taken before is still known.
-    return partition->CountIfApplied(client.incarnation, header.sequence)
-               ? PushVerdict{.applied_before = true}
-               : PushVerdict{.code = StatusCode::kFailedPrecondition};
-  }
-  const Partition::PushOutcome outcome =
-      partition->ApplyPush(client.incarnation, header.sequence, active_->job.service.gradient_type,
-                           payload.bytes.data(), payload.place);
-  return {.code = outcome.code, .applied_before = outcome.applied_before};
+absl::StatusOr<proto::ConnectReply> ParameterService::Connect(
+    const proto::ConnectRequest& request) {
+  return Counted("connect", [&]() -> absl::StatusOr<proto::ConnectReply> {
+    const absl::StatusOr<std::shared_ptr<HostedJob>> job = Find(request.job_id());
+    if (absl::IsFailedPrecondition(job.status())) {
+      return Unavailable("{}; try again", Message(job.status()));  // the job is on its way
+    }
+    SHOAL_RETURN_IF_ERROR(job.status());
+    return (*job)->Connect(request);
+  });
 }
 
 }  // namespace shoal::server

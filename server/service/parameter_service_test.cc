@@ -1,30 +1,24 @@
 #include "server/service/parameter_service.h"
 
-#include <cmath>
 #include <cstring>
-#include <deque>
 #include <filesystem>
-#include <map>
 
 #include "absl/time/clock.h"
+#include "core/base/memory/host_memory.h"
 #include "core/base/random.h"
 #include "core/base/status.h"
+#include "core/base/testing/status.h"
 #include "core/transport/push_header.h"
+#include "core/transport/registry/registry.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "server/service/testing_client.h"
-#include "server/service/testing_cluster.h"
+#include "server/service/testing/client.h"
+#include "server/service/testing/cluster.h"
 
 namespace shoal::server {
 namespace {
 
 using testing::HasSubstr;
-
-#define ASSERT_OK(expression)                                          \
-  do {                                                                 \
-    const absl::Status shoal_tested = (expression);                    \
-    ASSERT_TRUE(shoal_tested.ok()) << ::shoal::Describe(shoal_tested); \
-  } while (false)
 
 class ParameterServiceTest : public testing::Test {
  protected:
@@ -96,7 +90,106 @@ TEST_F(ParameterServiceTest, ConfigureIsIdempotentAndRefusesAnotherJob) {
   EXPECT_EQ(again->version(), 0);
   EXPECT_GT(again->resident_bytes(), 0);
   EXPECT_THAT(Describe(cluster.service(0).Configure(cluster.ConfigureRequest(1)).status()),
-              HasSubstr("configured already, as server 0 of 2"));
+              HasSubstr("job-1 is configured already, as server 0 of 2"));
+  proto::ConfigureRequest other = cluster.ConfigureRequest(0);
+  other.set_job_id("job-2");
+  EXPECT_THAT(Describe(cluster.service(0).Configure(other).status()),
+              HasSubstr("cannot take job-2: it holds job-1 already"));
+  other.clear_job_id();
+  EXPECT_TRUE(absl::IsInvalidArgument(cluster.service(0).Configure(other).status()));
+}
+
+TEST_F(ParameterServiceTest, CallsForAnotherJobAreRefusedByName) {
+  TestingCluster cluster(folder_, 1, plan::Accumulate::kFloat);
+  ParameterService& service = cluster.service(0);
+  const auto refusals = [&](const std::string& id) {
+    proto::BeginAttemptRequest begin;
+    begin.set_job_id(id);
+    begin.set_step(1);
+    begin.set_attempt(1);
+    begin.set_generation(1);
+    proto::PrepareRequest prepare;
+    prepare.set_job_id(id);
+    proto::CommitRequest commit;
+    commit.set_job_id(id);
+    proto::WriteCheckpointRequest checkpoint;
+    checkpoint.set_job_id(id);
+    proto::GetChecksumsRequest checksums;
+    checksums.set_job_id(id);
+    return std::vector<absl::Status>{
+        service.BeginAttempt(begin).status(), service.Prepare(prepare).status(),
+        service.Commit(commit).status(), service.WriteCheckpoint(checkpoint).status(),
+        service.GetChecksums(checksums).status()};
+  };
+  for (const absl::Status& refused : refusals("job-1")) {
+    EXPECT_TRUE(absl::IsFailedPrecondition(refused));
+    EXPECT_EQ(Message(refused), "this server is not configured");
+  }
+  ASSERT_OK(cluster.Configure());
+  std::vector<absl::Status> all = refusals("job-2");
+  TestingClient client(&service, &cluster.client_transport(), 1, 1, "", "job-2");
+  all.push_back(client.Connect());
+  for (const absl::Status& refused : all) {
+    EXPECT_TRUE(absl::IsNotFound(refused));
+    EXPECT_EQ(Message(refused), "job-2 is not here; this server holds job-1");
+  }
+  EXPECT_EQ(Message(refusals("").front()),
+            "a job without an id is not here; this server holds job-1");
+  ASSERT_OK(cluster.BeginAttempt(1, 1));  // Nothing was begun by the refused ones.
+}
+
+// Each with its own step, weights and clients; a client that is fenced is so in both.
+TEST_F(ParameterServiceTest, JobsBesideEachOtherShareNothing) {
+  TestingCluster cluster(folder_, 1, plan::Accumulate::kExact);
+  Metrics metrics;
+  ParameterService service({.create_transport =
+                                [](const std::string& name, const auto&, int64_t, auto gpu_memory) {
+                                  return transport::CreateTransport(name,
+                                                                    {.gpu_memory = gpu_memory});
+                                },
+                            .open_gpu = TestingCluster::gpus,
+                            .max_jobs = 2,
+                            .available_memory = AvailableMemory},
+                           &metrics);
+  proto::FenceClientRequest fence;
+  fence.set_incarnation(7);
+  const auto of = [&](const std::string& id, auto request) {
+    request.set_job_id(id);
+    request.set_step(1);
+    request.set_attempt(1);
+    return request;
+  };
+  for (const char* id : {"job-a", "job-b"}) {
+    proto::ConfigureRequest configure = cluster.ConfigureRequest(0);
+    configure.set_job_id(id);
+    ASSERT_OK(service.Configure(configure).status());
+    ASSERT_OK(service.FenceClient(fence).status());
+  }
+  const auto checksums = [&](const std::string& id) {
+    proto::GetChecksumsRequest request;
+    request.set_job_id(id);
+    return service.GetChecksums(request)->SerializeAsString();
+  };
+  const std::string start = checksums("job-a");
+  EXPECT_EQ(checksums("job-b"), start);
+  for (const char* id : {"job-a", "job-b"}) {
+    auto begin = of(id, proto::BeginAttemptRequest());
+    begin.set_generation(cluster.shard_map().generation);
+    ASSERT_OK(service.BeginAttempt(begin).status());
+    TestingClient fenced(&service, &cluster.client_transport(), 7, 1, "", id);
+    EXPECT_TRUE(absl::IsPermissionDenied(fenced.Connect()));
+  }
+  TestingClient client(&service, &cluster.client_transport(), 1, 1, "", "job-a");
+  ASSERT_OK(client.Connect());
+  EXPECT_EQ(client.SendAndWait(MakePush(cluster, 1, 0)), (TestingClient::Answer{}));
+  EXPECT_EQ(service.Prepare(of("job-a", proto::PrepareRequest()))->clients_size(), 1);
+  EXPECT_EQ(service.Prepare(of("job-b", proto::PrepareRequest()))->clients_size(), 0);
+  auto commit = of("job-a", proto::CommitRequest());
+  commit.set_learning_rate(1e-3);
+  commit.set_clip_coefficient(1);
+  ASSERT_OK(service.Commit(commit).status());
+  EXPECT_NE(checksums("job-a"), start);
+  EXPECT_EQ(checksums("job-b"), start);
 }
 
 TEST_F(ParameterServiceTest, ConfigureRefusesWhatCannotBe) {
@@ -111,7 +204,7 @@ TEST_F(ParameterServiceTest, ConfigureRefusesWhatCannotBe) {
   request = cluster.ConfigureRequest(0);
   request.set_server_index(1);
   EXPECT_FALSE(cluster.service(0).Configure(request).ok());
-  request.set_job_yaml("model: [");
+  request.mutable_job()->clear_model();
   EXPECT_FALSE(cluster.service(0).Configure(request).ok());
   // None of these left it unusable.
   ASSERT_OK(cluster.Configure());
@@ -189,7 +282,7 @@ TEST_F(ParameterServiceTest, PushesAreCountedOncePerClientAndReported) {
   EXPECT_EQ(client.SendAndWait(push), (TestingClient::Answer{.applied_before = true}));
   ASSERT_OK(client.Connect());  // Also across a reconnect.
   EXPECT_EQ(client.SendAndWait(push), (TestingClient::Answer{.applied_before = true}));
-  proto::PrepareRequest request;
+  auto request = OfTestingJob<proto::PrepareRequest>();
   request.set_step(1);
   request.set_attempt(1);
   const auto reply = cluster.service(0).Prepare(request);
@@ -260,7 +353,7 @@ TEST_F(ParameterServiceTest, AFencedClientIsOut) {
   EXPECT_TRUE(absl::IsPermissionDenied(client.Connect()));
   // Its pushes up to then are reported, so that the coordinator can see that this attempt is not to
   // be committed.
-  proto::PrepareRequest prepare;
+  auto prepare = OfTestingJob<proto::PrepareRequest>();
   prepare.set_step(1);
   prepare.set_attempt(1);
   EXPECT_EQ(cluster.service(0).Prepare(prepare)->clients(0).pushes(), 1);
@@ -350,7 +443,7 @@ TEST_F(ParameterServiceTest, GarbageInSlotsChangesNothing) {
     client.Ring(static_cast<uint32_t>(random.Next()));
   }
   EXPECT_EQ(client.SendAndWait(MakePush(cluster, 3, 0)), (TestingClient::Answer{}));
-  proto::PrepareRequest request;
+  auto request = OfTestingJob<proto::PrepareRequest>();
   request.set_step(1);
   request.set_attempt(1);
   const auto reply = cluster.service(0).Prepare(request);
@@ -369,7 +462,7 @@ TEST_F(ParameterServiceTest, ConnectRefusesByName) {
   ASSERT_OK(cluster.Configure());
   TestingClient stale(&cluster.service(0), &cluster.client_transport(), 1, 99);
   EXPECT_THAT(Describe(stale.Connect()), HasSubstr("generation 99"));
-  proto::ConnectRequest request;
+  auto request = OfTestingJob<proto::ConnectRequest>();
   request.set_incarnation(1);
   request.set_client("worker-1");
   request.set_generation(1);

@@ -1,4 +1,4 @@
-// ParameterService's GPU: the one that partitions lie in, and what clients reach of its memory.
+// HostedJob's GPU: the one that partitions lie in, and what clients reach of its memory.
 #include <algorithm>
 #include <utility>
 
@@ -6,53 +6,52 @@
 #include "core/base/status.h"
 #include "core/plan/memory/server_memory.h"
 #include "core/transport/shared_region.h"
-#include "server/service/parameter_service.h"
+#include "server/service/hosted_job.h"
 
 namespace shoal::server {
 
-absl::Status ParameterService::OpenGpu(Configuration& configuration) const {
-  ServerGpu& gpu = configuration.gpu;
-  if (configuration.job.service.memory == plan::PartitionMemory::kHost) {
+absl::Status HostedJob::OpenGpu() {
+  ServerGpu& gpu = gpu_;
+  if (job_.service.memory == plan::PartitionMemory::kHost) {
     gpu.make_state = HostState::Create;
     return absl::OkStatus();
   }
   if (options_.open_gpu == nullptr) {
     return Unimplemented("service.memory cuda: this server keeps nothing in GPUs");
   }
-  const plan::ReachedInGpu reached = plan::PlanReachedInGpu(configuration.job);
-  auto opened =
-      options_.open_gpu(configuration.request.server_index(), reached.weights || reached.slots);
+  const plan::ReachedInGpu reached = plan::PlanReachedInGpu(job_);
+  auto opened = options_.open_gpu(request_.server_index(), reached.weights || reached.slots);
   if (!opened.ok()) {
     return Annotate(opened.status(), "service.memory cuda");
   }
   gpu = *std::move(opened);
   // Where the job takes as many workers as there are, it does not say how many.
-  const int64_t workers = configuration.job.cluster.workers;
-  configuration.payloads_in_gpu.emplace(workers > 0 ? workers : options_.max_clients);
+  const int64_t workers = job_.cluster.workers;
+  payloads_in_gpu_.emplace(workers > 0 ? workers : options_.max_clients);
   gpu.make_state = [make = std::move(gpu.make_state)](const StateLayout& layout, ThreadPool* pool) {
     auto state = make(layout, pool);
     return state.ok() ? std::move(state) : Annotate(state.status(), "service.memory cuda");
   };
   if (gpu.reach != nullptr) {
-    configuration.gpu_name = transport::GpuName(gpu.reach->gpu(gpu.index).uuid);
+    gpu_name_ = transport::GpuName(gpu.reach->gpu(gpu.index).uuid);
   }
   return absl::OkStatus();
 }
 
-bool ParameterService::IsReachedInGpu(const Configuration& configuration) {
-  return std::ranges::any_of(configuration.transports, [&](const EnabledTransport& enabled) {
-    return transport::ReachesGpu(*enabled.transport, configuration.gpu_name);
+bool HostedJob::IsReachedInGpu() const {
+  return std::ranges::any_of(transports_, [&](const EnabledTransport& enabled) {
+    return transport::ReachesGpu(*enabled.transport, gpu_name_);
   });
 }
 
 // One that cannot expose them goes on with those of the host.
-void ParameterService::ExposeGpuWeights(Configuration& configuration) {
-  const std::shared_ptr<std::byte>& shared = configuration.store->shared_weights();
+void HostedJob::ExposeGpuWeights() {
+  const std::shared_ptr<std::byte>& shared = store_->shared_weights();
   if (shared == nullptr) {
     return;
   }
-  for (EnabledTransport& enabled : configuration.transports) {
-    if (!transport::ReachesGpu(*enabled.transport, configuration.gpu_name)) {
+  for (EnabledTransport& enabled : transports_) {
+    if (!transport::ReachesGpu(*enabled.transport, gpu_name_)) {
       continue;
     }
     auto exposed =
@@ -62,21 +61,20 @@ void ParameterService::ExposeGpuWeights(Configuration& configuration) {
       enabled.gpu_weights = *std::move(exposed);
     } else {
       LogWarning("clients read weights on the host, {} does not expose those in {}: {}",
-                 enabled.transport->name(), configuration.gpu_name, Message(exposed.status()));
+                 enabled.transport->name(), gpu_name_, Message(exposed.status()));
     }
   }
 }
 
 // As planned, where clients reach its memory.
-proto::ServerGpu ParameterService::DescribeGpuUse(const Configuration& configuration,
-                                                  std::span<const plan::PartitionSpec> held) {
-  const plan::Job& job = configuration.job;
-  const bool reached = IsReachedInGpu(configuration);
+proto::ServerGpu HostedJob::DescribeGpuUse(std::span<const plan::PartitionSpec> held) const {
+  const plan::Job& job = job_;
+  const bool reached = IsReachedInGpu();
   const plan::ReachedInGpu planned = reached ? plan::PlanReachedInGpu(job) : plan::ReachedInGpu();
   const plan::ServerGpuMemory one_client =
       plan::PlanServerMemory(held, job.service, /*clients=*/1, planned).gpu;
   proto::ServerGpu gpu;
-  gpu.set_gpu(configuration.gpu.name);
+  gpu.set_gpu(gpu_.name);
   gpu.set_taken_bytes(one_client.total() - one_client.slots);
   gpu.set_client_bytes(one_client.slots);
   return gpu;

@@ -6,10 +6,6 @@ namespace shoal::server {
 
 std::string StepState::Describe() const {
   switch (phase_) {
-    case Phase::kUnconfigured:
-      return "this server is not configured";
-    case Phase::kLoading:
-      return "this server is loading weights";
     case Phase::kReady:
       return fmt::format("version {} is published and no attempt is open", version_);
     case Phase::kOpen:
@@ -24,22 +20,8 @@ std::string StepState::Describe() const {
   return "?";
 }
 
-void StepState::Loaded(int64_t version, int64_t generation) {
-  phase_ = Phase::kReady;
-  version_ = version;
-  generation_ = generation;
-}
-
-absl::Status StepState::RequireConfigured() const {
-  if (phase_ == Phase::kUnconfigured || phase_ == Phase::kLoading) {
-    return FailedPrecondition("{}", Describe());
-  }
-  return absl::OkStatus();
-}
-
 absl::StatusOr<Decision> StepState::BeginAttempt(int64_t step, int64_t attempt,
                                                  int64_t generation) const {
-  SHOAL_RETURN_IF_ERROR(RequireConfigured());
   if (generation != generation_) {
     return FailedPrecondition(
         "BeginAttempt of step {} is for shard map generation {}, this server has {}", step,
@@ -71,7 +53,6 @@ void StepState::Opened(int64_t step, int64_t attempt) {
 }
 
 absl::StatusOr<Decision> StepState::Prepare(int64_t step, int64_t attempt) const {
-  SHOAL_RETURN_IF_ERROR(RequireConfigured());
   if (IsCurrentAttempt(step, attempt)) {
     if (phase_ == Phase::kOpen) {
       return Decision::kExecute;
@@ -84,7 +65,6 @@ absl::StatusOr<Decision> StepState::Prepare(int64_t step, int64_t attempt) const
 }
 
 absl::StatusOr<Decision> StepState::Commit(int64_t step, int64_t attempt) const {
-  SHOAL_RETURN_IF_ERROR(RequireConfigured());
   if (IsCurrentAttempt(step, attempt)) {
     if (phase_ == Phase::kSealed) {
       return Decision::kExecute;

@@ -1,6 +1,6 @@
 // Where a server is in the life of a step, and which commands fit there: a pure state machine.
 //
-//   unconfigured -> loading -> ready -> open -> sealed -> committing -> ready -> ...
+//   ready -> open -> sealed -> committing -> ready -> ...
 //
 // Commands may be repeated (their reply was lost) and may come late (their sender gave up on them):
 // a repeated one is recognised and answered as the first was, an older one is refused by name. A
@@ -17,13 +17,17 @@
 namespace shoal::server {
 
 // kFailed: what was pushed in the attempt cannot be had; it is over.
-enum class Phase { kUnconfigured, kLoading, kReady, kOpen, kSealed, kFailed, kCommitting };
+enum class Phase { kReady, kOpen, kSealed, kFailed, kCommitting };
 
 // What to do with a command that fits.
 enum class Decision { kExecute, kRepeat };
 
 class StepState {
  public:
+  // Of a job whose weights are loaded.
+  explicit StepState(int64_t version = 0, int64_t generation = 0)
+      : version_(version), generation_(generation) {}
+
   Phase phase() const { return phase_; }
   int64_t version() const { return version_; }
   int64_t step() const { return step_; }
@@ -31,10 +35,6 @@ class StepState {
   int64_t generation() const { return generation_; }
   // "step 5 attempt 1 is open", for messages.
   std::string Describe() const;
-
-  void BeginLoading() { phase_ = Phase::kLoading; }
-  void LoadingFailed() { phase_ = Phase::kUnconfigured; }
-  void Loaded(int64_t version, int64_t generation);
 
   // Each decides; the state moves by the call after it.
   absl::StatusOr<Decision> BeginAttempt(int64_t step, int64_t attempt, int64_t generation) const;
@@ -54,11 +54,9 @@ class StepState {
   }
 
  private:
-  absl::Status RequireConfigured() const;
-
-  Phase phase_ = Phase::kUnconfigured;
-  int64_t version_ = -1;
-  int64_t generation_ = 0;
+  Phase phase_ = Phase::kReady;
+  int64_t version_;
+  int64_t generation_;
   int64_t step_ = 0;     // of the newest attempt; stays after its commit
   int64_t attempt_ = 0;  // counts from 1; 0: none yet
 };

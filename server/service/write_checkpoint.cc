@@ -1,44 +1,40 @@
-// ParameterService::WriteCheckpoint: pins the published version and has it written in the
+// HostedJob::WriteCheckpoint: pins the published version and has it written in the
 // background.
 #include "core/base/logging.h"
 #include "core/base/status.h"
-#include "server/service/parameter_service.h"
+#include "server/service/hosted_job.h"
 
 namespace shoal::server {
 
-absl::StatusOr<proto::WriteCheckpointReply> ParameterService::WriteCheckpoint(
+absl::StatusOr<proto::WriteCheckpointReply> HostedJob::WriteCheckpoint(
     const proto::WriteCheckpointRequest& request) {
-  return Counted<proto::WriteCheckpointReply>(
-      "write_checkpoint", [&]() -> absl::StatusOr<proto::WriteCheckpointReply> {
-        std::shared_ptr<CheckpointTask> task;
-        {
-          absl::MutexLock commands(&commands_mutex_);
-          SHOAL_ASSIGN_OR_RETURN(task, PinCheckpoint(request));
-        }
-        proto::WriteCheckpointReply reply;
-        if (request.begin()) {
-          return reply;
-        }
-        // Without the lock: training goes on meanwhile.
-        SHOAL_ASSIGN_OR_RETURN(const ShardEntry entry, task->Wait(options_.checkpoint_timeout));
-        proto::CheckpointShard& shard = *reply.add_shards();
-        shard.set_file(entry.file);
-        shard.set_bytes(entry.bytes);
-        shard.set_hash(entry.hash);
-        shard.mutable_partitions()->Add(entry.partitions.begin(), entry.partitions.end());
-        return reply;
-      });
+  std::shared_ptr<CheckpointTask> task;
+  {
+    absl::MutexLock commands(&commands_mutex_);
+    SHOAL_ASSIGN_OR_RETURN(task, PinCheckpoint(request));
+  }
+  proto::WriteCheckpointReply reply;
+  if (request.begin()) {
+    return reply;
+  }
+  // Without the lock: training goes on meanwhile.
+  SHOAL_ASSIGN_OR_RETURN(const ShardEntry entry, task->Wait(options_.checkpoint_timeout));
+  proto::CheckpointShard& shard = *reply.add_shards();
+  shard.set_file(entry.file);
+  shard.set_bytes(entry.bytes);
+  shard.set_hash(entry.hash);
+  shard.mutable_partitions()->Add(entry.partitions.begin(), entry.partitions.end());
+  return reply;
 }
 
-absl::StatusOr<std::shared_ptr<CheckpointTask>> ParameterService::PinCheckpoint(
+absl::StatusOr<std::shared_ptr<CheckpointTask>> HostedJob::PinCheckpoint(
     const proto::WriteCheckpointRequest& request) {
-  if (configuration_ == nullptr || stopped_) {
-    return FailedPrecondition("cannot write a checkpoint: this server {}",
-                              stopped_ ? "is going" : "is not configured");
+  if (stopped_) {
+    return FailedPrecondition("cannot write a checkpoint: this server is going");
   }
-  const Store& store = *configuration_->store;
+  const Store& store = *store_;
   SHOAL_RETURN_IF_ERROR(store.failure());
-  std::shared_ptr<CheckpointTask>& task = configuration_->checkpoint;
+  std::shared_ptr<CheckpointTask>& task = checkpoint_;
   const bool same = task != nullptr && task->version() == request.version() &&
                     task->directory() == request.directory();
   // `begin` of one that is done is a new try in an emptied folder.
@@ -54,14 +50,13 @@ absl::StatusOr<std::shared_ptr<CheckpointTask>> ParameterService::PinCheckpoint(
     return FailedPrecondition("cannot write the checkpoint of step {}: version {} is published",
                               request.version(), store.version());
   }
-  task = std::make_shared<CheckpointTask>(&store, configuration_->request.server_index(),
-                                          request.directory());
+  task = std::make_shared<CheckpointTask>(&store, request_.server_index(), request.directory());
   return task;
 }
 
-absl::Status ParameterService::CommitAroundCheckpoint(const proto::CommitRequest& request) {
-  Store& store = *configuration_->store;
-  const std::shared_ptr<CheckpointTask> task = configuration_->checkpoint;
+absl::Status HostedJob::CommitAroundCheckpoint(const proto::CommitRequest& request) {
+  Store& store = *store_;
+  const std::shared_ptr<CheckpointTask> task = checkpoint_;
   if (task == nullptr || task->AllWritten()) {
     return store.Commit(request.step(), request.learning_rate(), request.clip_coefficient());
   }
@@ -78,11 +73,11 @@ absl::Status ParameterService::CommitAroundCheckpoint(const proto::CommitRequest
   return absl::OkStatus();
 }
 
-void ParameterService::Stop() {
+void HostedJob::Stop() {
   absl::MutexLock commands(&commands_mutex_);
   stopped_ = true;
-  if (configuration_ != nullptr && configuration_->checkpoint != nullptr) {
-    configuration_->checkpoint->Cancel();
+  if (checkpoint_ != nullptr) {
+    checkpoint_->Cancel();
   }
 }
 

@@ -1,4 +1,4 @@
-// The store over the state that this program is linked to (testing_state.h).
+// The store over whichever state this program is linked to (testing/state.h).
 #include "server/store/store.h"
 
 #include <atomic>
@@ -11,7 +11,7 @@
 #include "core/model/model_spec.h"
 #include "gtest/gtest.h"
 #include "server/store/page_buffer.h"
-#include "server/store/testing_state.h"
+#include "server/store/testing/state.h"
 
 namespace shoal::server {
 namespace {
@@ -42,7 +42,7 @@ absl::Status ReadInitial(int unit, int64_t offset, std::span<float> out) {
   return absl::OkStatus();
 }
 
-// A store with the memory and threads that it needs.
+// A store with the memory and threads it needs.
 struct Fixture {
   Fixture(const StoreOptions& options, int threads, int64_t partition_bytes = 1 << 14)
       : pool(threads) {
@@ -138,8 +138,8 @@ TEST_F(StoreTest, LoadNamesWhatFails) {
   EXPECT_EQ(f.store->Load(0, {.master = fail}).message(), "model.safetensors: torn");
 }
 
-// Runs several steps, each time with the same pushes in another order, with another number of
-// threads and with duplicates: exact mode must end with the same bits.
+// Several steps, and in every one the same pushes in another order, with another number of threads
+// and with duplicates: exact mode must end with the same bits.
 TEST_F(StoreTest, ExactModeDoesNotDependOnOrderThreadsOrDuplicates) {
   std::vector<PartitionChecksum> first;
   for (const int threads : {1, 2, 3}) {
@@ -188,8 +188,7 @@ TEST_F(StoreTest, ExactModeDoesNotDependOnOrderThreadsOrDuplicates) {
   }
 }
 
-// Compares with a double-precision AdamW over the whole model, in both modes, with one server and
-// with two.
+// Against a double-precision AdamW over the whole model, both modes, both ways of counting servers.
 TEST_F(StoreTest, StepsFollowTheReference) {
   for (const plan::Accumulate accumulate : {plan::Accumulate::kFloat, plan::Accumulate::kExact}) {
     Fixture f({.accumulate = accumulate}, 2);
@@ -271,7 +270,7 @@ TEST_F(StoreTest, GradientNormDoesNotDependOnThreadsOrServers) {
     EXPECT_TRUE(whole == 0 || whole == sum);
     whole = sum;
   }
-  // The partitions of one server out of two give exactly the same partial sums.
+  // The partitions of one server out of two give the very same partial sums.
   Fixture f({}, 2);
   std::vector<plan::PartitionSpec> half;
   for (size_t i = 0; i < f.partitions.size(); i += 2) {
@@ -309,8 +308,8 @@ TEST_F(StoreTest, CountsNonFiniteInBothModes) {
   }
 }
 
-// An attempt that was dropped leaves no trace of its pushes, also in partitions that get nothing
-// the next time.
+// What was pushed in an attempt that was dropped leaves no trace, also in partitions that get
+// nothing the next time.
 TEST_F(StoreTest, DroppedAttemptLeavesNoTrace) {
   for (const plan::Accumulate accumulate : {plan::Accumulate::kFloat, plan::Accumulate::kExact}) {
     Fixture clean({.accumulate = accumulate}, 2);
@@ -353,7 +352,7 @@ TEST_F(StoreTest, ApplyingBFloat16EqualsApplyingItsFloats) {
             (*g.store->Seal())[0].gradient.sum_of_squares);
 }
 
-// A reader that follows the sequence protocol while versions are published never accepts a torn
+// A reader that follows the sequence protocol while versions are published never takes a torn
 // buffer.
 TEST_F(StoreTest, ReadersRecogniseTornBuffers) {
   Fixture f({}, 1);
@@ -364,14 +363,14 @@ TEST_F(StoreTest, ReadersRecogniseTornBuffers) {
     const auto sequence = std::atomic_ref<uint64_t>(memory.header->sequence[parity]).load();
     return std::pair(version, sequence);
   };
-  // While version 1 is being written, its buffer must not be accepted; version 0 still is.
+  // In the middle of writing version 1, its buffer is not to be taken; version 0 still is.
   partition.BeginWrite(1);
   EXPECT_EQ(read_header(1).second % 2, 1u);
   EXPECT_EQ(read_header(1).first, kNoVersion);
   EXPECT_EQ(read_header(0), (std::pair<uint64_t, uint64_t>(0, 2)));
   partition.EndWrite(1);
   EXPECT_EQ(read_header(1), (std::pair<uint64_t, uint64_t>(1, 2)));
-  // Version 2 overwrites version 0: a slow reader of version 0 notices.
+  // Version 2 goes over version 0: a slow reader of version 0 sees that.
   partition.BeginWrite(2);
   EXPECT_EQ(read_header(0), (std::pair<uint64_t, uint64_t>(0, 3)));
   partition.EndWrite(2);

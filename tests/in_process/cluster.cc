@@ -38,7 +38,7 @@ class CoordinatorProcess {
     SHOAL_ASSIGN_OR_RETURN(process->coordinator_,
                            server::Coordinator::Create(
                                {.version = rpc::ProgramVersion()}, server::LoadJob,
-                               std::make_unique<server::GrpcServerControl>(token),
+                               server::MakeGrpcServerControls(token),
                                server::MakeMemoryStateStore(), RealClock(), process->metrics_));
     std::vector<std::unique_ptr<rpc::Service>> services;
     services.push_back(rpc::MakeCoordinatorService(process->coordinator_.get()));
@@ -96,7 +96,11 @@ class ServerProcess {
   }
   int index() const { return session_->index(); }
   const std::string& address() const { return address_; }
-  absl::StatusOr<proto::GetChecksumsReply> Checksums() { return service_->GetChecksums({}); }
+  absl::StatusOr<proto::GetChecksumsReply> Checksums(const std::string& job_id) {
+    proto::GetChecksumsRequest request;
+    request.set_job_id(job_id);
+    return service_->GetChecksums(request);
+  }
 
  private:
   Metrics metrics_;
@@ -183,6 +187,7 @@ class WorkerProcess {
 
 // The weights as anybody outside of the job can read them.
 absl::StatusOr<std::vector<std::vector<float>>> ReadWeights(const plan::Job& job,
+                                                            const std::string& job_id,
                                                             const std::vector<std::string>& servers,
                                                             const rpc::Token& token) {
   SHOAL_ASSIGN_OR_RETURN(const plan::ModelSpec spec, formats::ReadModelSpec(job.model));
@@ -192,11 +197,12 @@ absl::StatusOr<std::vector<std::vector<float>>> ReadWeights(const plan::Job& job
   const int count = static_cast<int>(servers.size());
   SHOAL_ASSIGN_OR_RETURN(const auto transport, transport::CreateTransport("tcp"));
   client::GrpcConnector connector(servers, token);
-  SHOAL_ASSIGN_OR_RETURN(const auto reader,
-                         client::ParameterClient::Create(
-                             {.incarnation = 1, .name = "reader", .read_only = true}, units,
-                             partitions, plan::PlaceShards(partitions, count, /*generation=*/1),
-                             count, &connector, {transport.get()}));
+  SHOAL_ASSIGN_OR_RETURN(
+      const auto reader,
+      client::ParameterClient::Create(
+          {.job_id = job_id, .incarnation = 1, .name = "reader", .read_only = true}, units,
+          partitions, plan::PlaceShards(partitions, count, /*generation=*/1), count, &connector,
+          {transport.get()}));
   SHOAL_RETURN_IF_ERROR(reader->BeginRead(reader->published()));
   std::vector<std::vector<float>> weights;
   for (const plan::UnitSpec& unit : units) {
@@ -208,9 +214,12 @@ absl::StatusOr<std::vector<std::vector<float>>> ReadWeights(const plan::Job& job
   return weights;
 }
 
-absl::Status Watch(const std::string& coordinator, const rpc::Token& token, ClusterRun& run) {
+absl::Status Watch(const std::string& coordinator, const std::string& job_id,
+                   const rpc::Token& token, ClusterRun& run) {
+  proto::WatchJobRequest request;
+  request.set_job_id(job_id);
   rpc::CoordinatorClient client(rpc::Channel::Create(coordinator, token, "coordinator"));
-  return client.WatchJob({},
+  return client.WatchJob(request,
                          [&](const proto::JobEvent& event) {
                            if (event.has_step()) {
                              run.steps.push_back(event.step());
@@ -251,25 +260,26 @@ absl::StatusOr<ClusterRun> Train(plan::Job job, const std::string& token_file,
   }
   rpc::CoordinatorClient client(rpc::Channel::Create(coordinator->address(), token, "coordinator"));
   proto::SubmitJobRequest submit;
-  submit.set_job_yaml(plan::ToYaml(job));
+  *submit.mutable_job() = plan::ToMessage(job);
   submit.set_token_file(token_file);
   submit.set_trace(options.trace);
-  SHOAL_RETURN_IF_ERROR(client.SubmitJob(submit).status());
+  SHOAL_ASSIGN_OR_RETURN(const proto::SubmitJobReply submitted, client.SubmitJob(submit));
   ClusterRun run;
-  SHOAL_RETURN_IF_ERROR(Watch(coordinator->address(), token, run));
+  SHOAL_RETURN_IF_ERROR(Watch(coordinator->address(), submitted.job_id(), token, run));
   for (auto& worker : workers) {
     SHOAL_RETURN_IF_ERROR(worker->Join());
   }
   run.worker_metrics = workers.front()->metrics();
   for (auto& server : servers) {
-    SHOAL_ASSIGN_OR_RETURN(const proto::GetChecksumsReply reply, server->Checksums());
+    SHOAL_ASSIGN_OR_RETURN(const proto::GetChecksumsReply reply,
+                           server->Checksums(submitted.job_id()));
     for (const proto::PartitionChecksum& partition : reply.partitions()) {
       run.checksums.resize(
           std::max(run.checksums.size(), static_cast<size_t>(partition.partition()) + 1));
       run.checksums[static_cast<size_t>(partition.partition())] = partition.hash();
     }
   }
-  SHOAL_ASSIGN_OR_RETURN(run.weights, ReadWeights(job, addresses, token));
+  SHOAL_ASSIGN_OR_RETURN(run.weights, ReadWeights(job, submitted.job_id(), addresses, token));
   return run;
 }
 

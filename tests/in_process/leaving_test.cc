@@ -48,7 +48,7 @@ class OneServerCoordinator final : public worker::CoordinatorPort {
     const std::vector<plan::PartitionSpec> partitions = plan::BuildPartitions(
         plan::BuildUnits(*formats::ReadModelSpec(job.model)), job.service.partition_bytes);
     join_.set_ready(true);
-    join_.set_job_yaml(plan::ToYaml(job));
+    *join_.mutable_job() = plan::ToMessage(job);
     join_.set_token_file(tokens);
     join_.set_workers(1);
     join_.add_servers()->set_address(server);

@@ -17,19 +17,14 @@
 #include "client/parameter_client.h"
 #include "core/base/random.h"
 #include "core/base/status.h"
+#include "core/base/testing/status.h"
 #include "core/transport/registry/registry.h"
 #include "core/transport/testing/fault_transport.h"
 #include "gtest/gtest.h"
-#include "server/service/testing_cluster.h"
+#include "server/service/testing/cluster.h"
 
 namespace shoal::testing {
 namespace {
-
-#define ASSERT_OK(expression)                                          \
-  do {                                                                 \
-    const absl::Status shoal_tested = (expression);                    \
-    ASSERT_TRUE(shoal_tested.ok()) << ::shoal::Describe(shoal_tested); \
-  } while (false)
 
 constexpr int kServers = 2;
 constexpr uint64_t kWorkers = 2;
@@ -103,7 +98,8 @@ class PushingWorker {
   absl::Status Run(int64_t rounds) {
     SHOAL_ASSIGN_OR_RETURN(
         const auto client,
-        client::ParameterClient::Create({.incarnation = incarnation_,
+        client::ParameterClient::Create({.job_id = server::kTestingJob,
+                                         .incarnation = incarnation_,
                                          .name = fmt::format("worker-{}", incarnation_),
                                          .reconnect_delay = absl::Milliseconds(1),
                                          .rescan_interval = absl::Milliseconds(5)},
@@ -205,7 +201,7 @@ TEST_P(PushesTest, CountOnceOverRepeatsDelaysReorderingLostDoorbellsAndReconnect
     }
 
     const std::vector<double> expected = ExpectedSquares(cluster, rounds);
-    proto::PrepareRequest request;
+    auto request = server::OfTestingJob<proto::PrepareRequest>();
     request.set_step(1);
     request.set_attempt(1);
     int64_t duplicates = 0;

@@ -117,7 +117,7 @@ checkpoint: {{directory: {}, every_steps: 1, keep: 10, export_huggingface: false
     EXPECT_EQ(run.steps[static_cast<size_t>(i)].target_tokens, expected["targets"].get<int64_t>());
     EXPECT_NEAR(run.steps[static_cast<size_t>(i)].loss, loss, 1e-5 * loss);
     EXPECT_NEAR(run.steps[static_cast<size_t>(i)].grad_norm, norm, 1e-4 * norm);
-    const std::string folder = server::CheckpointFolder(checkpoints, i + 1);
+    const std::string folder = server::CheckpointPath(checkpoints, i + 1);
     if (i == 0) {  // the reference holds the first step's gradients alone
       CheckGradients(expected["grads"], ReadTensors(folder, server::Section::kFirstMoment),
                      std::min(1.0, 1.0 / (norm + 1e-6)));

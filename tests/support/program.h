@@ -5,41 +5,39 @@
 #include <sys/types.h>
 
 #include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
+#include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "core/base/process/subprocess.h"
 
 namespace shoal::testing {
 
 struct ProgramResult {
-  int exit_code = -1;  // 128 + signal when killed by one
+  int exit_code = -1;  // 128 + signal when killed by one; 127 where it could not be run
   bool timed_out = false;
   std::string output;  // stdout
   std::string errors;  // stderr
 };
 
-// A started program; killed (with its process group) when this object goes before it ended.
+// A started program; killed (with its process group) when this object goes before it ended. From
+// the main thread alone (core/base/process/subprocess.h).
 class Program {
  public:
   Program(const std::vector<std::string>& arguments,
           const std::map<std::string, std::string>& environment = {});
-  ~Program();
-  Program(const Program&) = delete;
-  Program& operator=(const Program&) = delete;
 
-  pid_t pid() const { return pid_; }
-  void Signal(int signal) const;
+  pid_t pid() const { return (*child_)->pid(); }
+  void Signal(int signal) const { (*child_)->Signal(signal); }
   // What it has written to stdout so far.
-  std::string OutputSoFar() const;
-  bool Running() const;
+  std::string OutputSoFar() const { return (*child_)->Output(); }
+  bool Running() const { return child_.ok() && (*child_)->Running(); }
   ProgramResult Wait(absl::Duration timeout);
 
  private:
-  pid_t pid_ = -1;
-  bool reaped_ = false;
-  std::string output_path_;
-  std::string errors_path_;
+  absl::StatusOr<std::unique_ptr<Subprocess>> child_;
 };
 
 // Folder of the programs under test, from the build.

@@ -28,7 +28,6 @@
 #include "core/model/unit_shards.h"
 #include "worker/backend/backend.h"
 #include "worker/exchange/device_frames.h"
-#include "worker/exchange/lasting_status.h"
 #include "worker/exchange/push_rule.h"
 #include "worker/exchange/step_access.h"
 #include "worker/peers/layer_exchange.h"

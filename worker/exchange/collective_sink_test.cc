@@ -19,8 +19,8 @@
 #include "gtest/gtest.h"
 #include "worker/backend/cuda/cuda_device.h"
 #include "worker/collectives/nccl/emulation/emulated_nccl.h"
-#include "worker/exchange/testing_contributions.h"
-#include "worker/exchange/testing_exchange.h"
+#include "worker/exchange/testing/contributions.h"
+#include "worker/exchange/testing/exchange.h"
 
 namespace shoal::worker {
 namespace {

@@ -4,7 +4,7 @@
 
 #include "core/base/check.h"
 #include "core/base/status.h"
-#include "worker/exchange/finish_copies.h"
+#include "worker/exchange/step_access.h"
 
 namespace shoal::worker {
 

@@ -23,7 +23,6 @@
 #include "core/model/unit_shards.h"
 #include "worker/backend/backend.h"
 #include "worker/exchange/device_frames.h"
-#include "worker/exchange/lasting_status.h"
 #include "worker/exchange/layer_meetings.h"
 #include "worker/exchange/step_access.h"
 #include "worker/exchange/step_uses.h"

@@ -20,8 +20,8 @@
 #include "gtest/gtest.h"
 #include "worker/backend/cuda/cuda_device.h"
 #include "worker/collectives/nccl/emulation/emulated_nccl.h"
-#include "worker/exchange/testing_exchange.h"
-#include "worker/exchange/testing_fetches.h"
+#include "worker/exchange/testing/exchange.h"
+#include "worker/exchange/testing/fetches.h"
 
 namespace shoal::worker {
 namespace {

@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "core/base/status.h"
-#include "worker/exchange/client_memory.h"
+#include "worker/exchange/direct_ways.h"
 
 namespace shoal::worker {
 

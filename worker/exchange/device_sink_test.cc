@@ -9,8 +9,8 @@
 #include "core/base/status.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "worker/exchange/testing_contributions.h"
-#include "worker/exchange/testing_device_access.h"
+#include "worker/exchange/testing/contributions.h"
+#include "worker/exchange/testing/device_access.h"
 
 namespace shoal::worker {
 namespace {

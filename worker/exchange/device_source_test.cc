@@ -9,9 +9,9 @@
 #include "core/plan/memory/memory_plan.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "worker/exchange/client_memory.h"
-#include "worker/exchange/testing_device_access.h"
-#include "worker/exchange/testing_fetches.h"
+#include "worker/exchange/direct_ways.h"
+#include "worker/exchange/testing/device_access.h"
+#include "worker/exchange/testing/fetches.h"
 
 namespace shoal::worker {
 namespace {

@@ -2,12 +2,22 @@
 
 #include <utility>
 
+#include "core/base/bytes.h"
 #include "core/base/status.h"
 #include "core/transport/data_layout.h"
-#include "worker/exchange/client_memory.h"
 
 namespace shoal::worker {
 namespace {
+
+// Aligned as transports want it.
+absl::StatusOr<std::shared_ptr<std::byte>> Allocate(Memory& memory, int64_t bytes) {
+  constexpr int64_t kAlignment = transport::kBufferAlignment;
+  SHOAL_ASSIGN_OR_RETURN(Buffer buffer, memory.Allocate(bytes + kAlignment));
+  const auto owner = std::make_shared<Buffer>(std::move(buffer));
+  const auto address = reinterpret_cast<int64_t>(owner->data());
+  return std::shared_ptr<std::byte>(owner,
+                                    owner->data() + (RoundUp(address, kAlignment) - address));
+}
 
 // Why the transport does not take memory of the device, or OK.
 absl::Status Reaches(transport::Transport& transport, const Buffer& sample) {
@@ -77,6 +87,14 @@ absl::StatusOr<DirectWays> ChooseDirectWays(const DirectWaysRequest& request,
     ways.view_memory = DeviceAllocator(request.device);
   }
   return ways;
+}
+
+client::BufferAllocator PinnedAllocator(Memory* host) {
+  return [host](int64_t bytes) { return Allocate(*host, bytes); };
+}
+
+client::BufferAllocator DeviceAllocator(Device* device) {
+  return [device](int64_t bytes) { return Allocate(*device, bytes); };
 }
 
 }  // namespace shoal::worker

@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "client/registered_memory.h"
+#include "client/options.h"
 #include "core/base/dtype.h"
 #include "core/transport/transport.h"
 #include "worker/backend/backend.h"
@@ -41,5 +41,11 @@ struct DirectWaysRequest {
 // Device and pinned memory must outlive what is allocated. Errors are the device's.
 absl::StatusOr<DirectWays> ChooseDirectWays(const DirectWaysRequest& request,
                                             const std::vector<transport::Transport*>& transports);
+
+// Memory for the client's buffers: of the host, that a device's copies reach at full speed.
+// `host` is a Device's NewHostMemory; what is allocated must not outlive it.
+client::BufferAllocator PinnedAllocator(Memory* host);
+// In the device's own memory, which the host does not touch.
+client::BufferAllocator DeviceAllocator(Device* device);
 
 }  // namespace shoal::worker

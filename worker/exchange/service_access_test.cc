@@ -14,8 +14,8 @@
 #include "gtest/gtest.h"
 #include "worker/exchange/service_sink.h"
 #include "worker/exchange/service_source.h"
-#include "worker/exchange/testing_contributions.h"
-#include "worker/exchange/testing_fetches.h"
+#include "worker/exchange/testing/contributions.h"
+#include "worker/exchange/testing/fetches.h"
 
 namespace shoal::worker {
 namespace {

@@ -11,9 +11,14 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <string_view>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "core/base/status.h"
 #include "worker/backend/backend.h"
 #include "worker/model/access/unit_access.h"
 
@@ -43,6 +48,37 @@ inline absl::StatusOr<std::span<float>> AsAccumulator(const absl::StatusOr<UnitG
     compute.Zero(gradient->sums.data(), static_cast<int64_t>(gradient->sums.size_bytes()));
   }
   return gradient->sums;
+}
+
+// Why nothing goes on any more, once there is a reason: the first one stays for good. Thread-safe.
+class LastingStatus {
+ public:
+  // `why` stays where it is not OK and the first. What stays, OK where nothing does.
+  absl::Status Update(const absl::Status& why) ABSL_LOCKS_EXCLUDED(mutex_) {
+    absl::MutexLock lock(&mutex_);
+    status_.Update(why);
+    return status_;
+  }
+  absl::Status Get() const ABSL_LOCKS_EXCLUDED(mutex_) {
+    absl::MutexLock lock(&mutex_);
+    return status_;
+  }
+
+ private:
+  mutable absl::Mutex mutex_;
+  absl::Status status_ ABSL_GUARDED_BY(mutex_);
+};
+
+// Waits until nothing on the stream is under way, so that what its copies read and write may be
+// used for something else. A copy that failed was told to whoever wanted it and is forgotten, for
+// the next attempt starts anew. DeadlineExceeded, which calls them `copies`: they are still under
+// way after `timeout`.
+inline absl::Status FinishCopies(Stream& stream, absl::Duration timeout, std::string_view copies) {
+  if (!stream.Record()->WaitDone(timeout)) {
+    return DeadlineExceeded("{}: not done within {}", copies, absl::FormatDuration(timeout));
+  }
+  stream.Synchronize().IgnoreError();
+  return absl::OkStatus();
 }
 
 class StepSink : public GradientSink {

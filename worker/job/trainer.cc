@@ -52,8 +52,9 @@ absl::StatusOr<proto::JoinJobReply> Trainer::Join(uint64_t incarnation) {
   return nothing;
 }
 
-absl::Status Trainer::Loop(WorkerJob& job, uint64_t incarnation) {
+absl::Status Trainer::Loop(WorkerJob& job, const std::string& job_id, uint64_t incarnation) {
   proto::NextStepRequest request;
+  request.set_job_id(job_id);
   request.set_incarnation(incarnation);
   request.set_wait_seconds(kPollSeconds);
   while (!stopped()) {
@@ -81,15 +82,17 @@ absl::Status Trainer::RunJob(const WorkerJobOptions& options) {
   if (join.shut_down()) {
     return absl::OkStatus();
   }
+  LogInfo("{} takes part in {}", options.name, join.job_id());
   WorkerJobOptions own = options;
-  own.draw = [this](const proto::DrawMicrobatchRequest& request) {
+  own.draw = [this, id = join.job_id()](proto::DrawMicrobatchRequest request) {
+    request.set_job_id(id);
     return coordinator_->DrawMicrobatch(request);
   };
   own.cancellation = &cancellation_;
   SHOAL_ASSIGN_OR_RETURN(const auto job, WorkerJob::Create(join, own, &metrics_, clock_));
   const Cancellation::Listener ends(&cancellation_,
                                     [&job](const absl::Status& why) { job->Cancel(why); });
-  return Loop(*job, options.incarnation);
+  return Loop(*job, join.job_id(), options.incarnation);
 }
 
 absl::Status Trainer::Run(const WorkerJobOptions& options) {

@@ -34,7 +34,7 @@ class Trainer {
  private:
   absl::StatusOr<proto::JoinJobReply> Join(uint64_t incarnation);
   absl::Status RunJob(const WorkerJobOptions& options);
-  absl::Status Loop(WorkerJob& job, uint64_t incarnation);
+  absl::Status Loop(WorkerJob& job, const std::string& job_id, uint64_t incarnation);
   bool stopped() const;
 
   CoordinatorPort* const coordinator_;

@@ -3,10 +3,10 @@
 #include <cstring>
 
 #include "gtest/gtest.h"
-#include "worker/model/access/testing_passing.h"
+#include "worker/model/access/testing/passing.h"
 #include "worker/model/generate.h"
 #include "worker/model/resident_unit_access.h"
-#include "worker/model/testing.h"
+#include "worker/model/testing/small_model.h"
 #include "worker/ops/testing/late_device.h"
 
 namespace shoal::worker {

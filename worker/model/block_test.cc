@@ -5,7 +5,7 @@
 #include "gtest/gtest.h"
 #include "worker/model/held_unit.h"
 #include "worker/model/microbatch_input.h"
-#include "worker/model/testing.h"
+#include "worker/model/testing/small_model.h"
 
 namespace shoal::worker {
 namespace {

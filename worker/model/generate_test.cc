@@ -4,7 +4,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "worker/model/testing.h"
+#include "worker/model/testing/small_model.h"
 
 namespace shoal::worker {
 namespace {

@@ -8,7 +8,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "worker/model/access/unit_walk.h"
-#include "worker/model/testing.h"
+#include "worker/model/testing/small_model.h"
 
 namespace shoal::worker {
 namespace {

@@ -4,12 +4,12 @@
 #include <vector>
 
 #include "core/base/status.h"
-#include "core/base/status_testing.h"
+#include "core/base/testing/status.h"
 #include "core/plan/schedule/stage_units.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "worker/model/testing.h"
-#include "worker/model/testing_memory.h"
+#include "worker/model/testing/guarded_memory.h"
+#include "worker/model/testing/small_model.h"
 #include "worker/model/transformer_stage.h"
 
 namespace shoal::worker {

@@ -6,12 +6,12 @@
 #include <utility>
 
 #include "core/base/status.h"
-#include "core/base/status_testing.h"
+#include "core/base/testing/status.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "worker/model/runner.h"
-#include "worker/model/testing.h"
-#include "worker/model/testing_memory.h"
+#include "worker/model/testing/guarded_memory.h"
+#include "worker/model/testing/small_model.h"
 
 namespace shoal::worker {
 namespace {

@@ -29,6 +29,7 @@ void PeerDoor::Close(const absl::Status& why) {
 
 absl::Status PeerDoor::CheckCaller(const proto::MeetPeersRequest& request) const {
   const StageGroup& group = *group_;
+  SHOAL_RETURN_IF_ERROR(CheckJob(group, request.job_id()));
   if (request.rank() < 0 || request.rank() >= group.stages() || request.peers() != group.stages() ||
       request.peer() != group.workers[0].incarnation ||
       request.incarnation() != group.workers[static_cast<size_t>(request.rank())].incarnation) {

@@ -28,7 +28,8 @@ class PeerDoor {
  public:
   explicit PeerDoor(absl::Duration patience) : patience_(patience) {}
 
-  // Unavailable: call again. FailedPrecondition, InvalidArgument and PermissionDenied are for good.
+  // Unavailable: call again. FailedPrecondition, InvalidArgument, NotFound (another job) and
+  // PermissionDenied are for good.
   absl::StatusOr<proto::MeetPeersReply> MeetPeers(const proto::MeetPeersRequest& request);
 
   // This worker is the first of these. Makes a communicator's id; called under a lock. Once.

@@ -29,6 +29,7 @@ class PeerDoorTest : public ::testing::Test {
   }
   static proto::MeetPeersRequest Request(int rank, StepAttempt attempt = {}) {
     proto::MeetPeersRequest request;
+    request.set_job_id("job-1");
     request.set_incarnation(100 + static_cast<uint64_t>(rank));
     request.set_peer(100);
     request.set_rank(rank);
@@ -63,10 +64,18 @@ class PeerDoorTest : public ::testing::Test {
     return std::string(Message(status));
   }
 
-  StageGroup peers_;
+  StageGroup peers_{.job_id = "job-1"};
   PeerDoor door_{absl::Milliseconds(30)};
   int ids_ = 0;
 };
+
+TEST_F(PeerDoorTest, ACallForAnotherJobIsRefusedByName) {
+  Open();
+  proto::MeetPeersRequest request = Request(1);
+  request.set_job_id("job-2");
+  EXPECT_EQ(Refusal(request, absl::StatusCode::kNotFound),
+            "job-2 is not here; this worker works on job-1");
+}
 
 TEST_F(PeerDoorTest, AllGetTheSameIdWhichIsAnotherForEachAttempt) {
   Open();

@@ -27,6 +27,7 @@ proto::MeetPeersRequest PeerMeeting::RequestFor(const StepAttempt& attempt,
                                                 int64_t generation) const {
   const StageGroup& peers = options_.peers;
   proto::MeetPeersRequest request;
+  request.set_job_id(peers.job_id);
   request.set_incarnation(peers.workers[static_cast<size_t>(rank())].incarnation);
   request.set_peer(peers.workers[0].incarnation);
   request.set_rank(rank());

@@ -31,7 +31,8 @@ class StageDoor final : public rpc::StageHandler {
   // Of a call for an attempt that this worker has not come to.
   explicit StageDoor(absl::Duration patience = absl::Seconds(2)) : patience_(patience) {}
 
-  // Unavailable: call again. FailedPrecondition and PermissionDenied are for good.
+  // Unavailable: call again. FailedPrecondition, NotFound (another job) and PermissionDenied are
+  // for good.
   absl::StatusOr<proto::ConnectStageReply> ConnectStage(
       const proto::ConnectStageRequest& request) override;
   absl::StatusOr<proto::MeetPeersReply> MeetPeers(const proto::MeetPeersRequest& request) override {

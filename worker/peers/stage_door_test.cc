@@ -25,6 +25,7 @@ class StageDoorTest : public ::testing::Test {
   // From stage 0 to this one.
   static proto::ConnectStageRequest Request(int64_t step, int64_t attempt) {
     proto::ConnectStageRequest request;
+    request.set_job_id("job-1");
     request.set_incarnation(100);
     request.set_peer(101);
     request.set_group(4);
@@ -62,11 +63,23 @@ class StageDoorTest : public ::testing::Test {
     EXPECT_TRUE(expected.ok()) << expected;
   }
 
-  StageGroup group_{.group = 4, .stage = 1};
+  StageGroup group_{.job_id = "job-1", .group = 4, .stage = 1};
   StageDoor door_{absl::Milliseconds(50)};
   int accepted_ = 0;
   absl::Status refuse_;
 };
+
+TEST_F(StageDoorTest, ACallForAnotherJobIsRefusedByName) {
+  door_.Open(group_);
+  Expect(1, 1);
+  proto::ConnectStageRequest request = Offering(7, 1);
+  request.set_job_id("job-2");
+  EXPECT_EQ(Refusal(request, absl::StatusCode::kNotFound),
+            "job-2 is not here; this worker works on job-1");
+  EXPECT_EQ(accepted_, 0);
+  EXPECT_TRUE(door_.CheckExpected().ok()) << "its attempt is not this job's";
+  EXPECT_TRUE(door_.ConnectStage(Offering(1, 1)).ok());
+}
 
 TEST_F(StageDoorTest, AHandshakeIsThreeCalls) {
   door_.Open(group_);

@@ -1,6 +1,7 @@
 #include "worker/peers/stage_group.h"
 
 #include "core/base/status.h"
+#include "core/job/job_id.h"
 
 namespace shoal::worker {
 
@@ -19,7 +20,7 @@ StageGroup::Worker From(const proto::WorkerAddress& worker) {
 }  // namespace
 
 absl::StatusOr<StageGroup> PeersFrom(const proto::JoinJobReply& join, uint64_t incarnation) {
-  StageGroup peers{.stage = -1};
+  StageGroup peers{.job_id = join.job_id(), .stage = -1};
   for (const proto::WorkerAddress& worker : join.peers()) {
     peers.stage = worker.incarnation() == incarnation ? peers.stages() : peers.stage;
     peers.workers.push_back(From(worker));
@@ -31,7 +32,7 @@ absl::StatusOr<StageGroup> PeersFrom(const proto::JoinJobReply& join, uint64_t i
 }
 
 absl::StatusOr<StageGroup> GroupFrom(const proto::JoinJobReply& join, uint64_t incarnation) {
-  StageGroup group{.group = join.group(), .stage = join.stage()};
+  StageGroup group{.job_id = join.job_id(), .group = join.group(), .stage = join.stage()};
   for (const proto::WorkerAddress& worker : join.stages()) {
     group.workers.push_back(From(worker));
   }
@@ -41,6 +42,12 @@ absl::StatusOr<StageGroup> GroupFrom(const proto::JoinJobReply& join, uint64_t i
                     join.stage(), group.stages());
   }
   return group;
+}
+
+absl::Status CheckJob(const StageGroup& group, const std::string& job_id) {
+  return job_id == group.job_id
+             ? absl::OkStatus()
+             : plan::JobNotHere(job_id, "this worker works on", {&group.job_id, 1});
 }
 
 }  // namespace shoal::worker

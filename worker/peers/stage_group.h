@@ -19,6 +19,7 @@ struct StageGroup {
     uint64_t incarnation = 0;
   };
 
+  std::string job_id;
   int group = 0;
   int stage = 0;                // of this worker
   std::vector<Worker> workers;  // by stage
@@ -33,6 +34,9 @@ absl::StatusOr<StageGroup> PeersFrom(const proto::JoinJobReply& join, uint64_t i
 
 // Internal for an answer that does not name this incarnation where it should.
 absl::StatusOr<StageGroup> GroupFrom(const proto::JoinJobReply& join, uint64_t incarnation);
+
+// A call from another worker: NotFound, by name, where it is for another job than the group's.
+absl::Status CheckJob(const StageGroup& group, const std::string& job_id);
 
 // A try at a step.
 struct StepAttempt {

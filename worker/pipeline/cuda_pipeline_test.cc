@@ -8,7 +8,7 @@
 #include "core/plan/schedule/builders/builders.h"
 #include "gtest/gtest.h"
 #include "worker/backend/cuda/cuda_device.h"
-#include "worker/model/testing.h"
+#include "worker/model/testing/small_model.h"
 #include "worker/ops/cuda/cuda_ops.h"
 #include "worker/pipeline/testing/transformer_pipeline.h"
 

@@ -12,7 +12,7 @@
 #include "worker/backend/cuda/cuda_device.h"
 #include "worker/collectives/nccl/emulation/emulated_nccl.h"
 #include "worker/collectives/nccl/nccl_collectives.h"
-#include "worker/model/testing.h"
+#include "worker/model/testing/small_model.h"
 #include "worker/ops/cuda/cuda_ops.h"
 #include "worker/pipeline/testing/transformer_pipeline.h"
 

@@ -1,7 +1,6 @@
 #include "worker/pipeline/stage_job.h"
 
 #include <algorithm>
-#include <cmath>
 #include <numeric>
 #include <utility>
 
@@ -29,7 +28,8 @@ constexpr double kStepsOfPatience = 4;
 constexpr std::string_view kSettled = "all can";
 
 absl::Duration NeighbourTimeout(const plan::ModelSpec& spec, DType compute,
-                                const ChosenPipeline& pipeline, const plan::PipelinePace& pace) {
+                                const plan::ChosenPipeline& pipeline,
+                                const plan::PipelinePace& pace) {
   const std::vector<double> costs =
       plan::UnitCosts({.spec = spec, .compute = compute, .recompute = pipeline.choice.recompute},
                       pipeline.heaviest, pace);
@@ -37,55 +37,7 @@ absl::Duration NeighbourTimeout(const plan::ModelSpec& spec, DType compute,
   return std::max(kLeastNeighbourTimeout, absl::Seconds(kStepsOfPatience * step));
 }
 
-absl::StatusOr<plan::Recompute> ParseRecompute(const std::string& name) {
-  const auto found = std::ranges::find(plan::kRecomputeNames, name,
-                                       &decltype(plan::kRecomputeNames)::value_type::first);
-  if (found == plan::kRecomputeNames.end()) {
-    return InvalidArgument("the coordinator chose {} recompute", name);
-  }
-  return found->second;
-}
-
 }  // namespace
-
-std::vector<plan::UnitRange> ChosenPipeline::ChunksOf(int stage) const {
-  const plan::ScheduleShape shape = choice.ShapeOf(heaviest.size());
-  std::vector<plan::UnitRange> chunks;
-  for (int chunk = 0; chunk < shape.chunks; ++chunk) {
-    chunks.push_back(choice.split[static_cast<size_t>(shape.VirtualStageOf(stage, chunk))]);
-  }
-  return chunks;
-}
-
-absl::StatusOr<ChosenPipeline> PipelineFrom(const proto::JoinJobReply& join,
-                                            const plan::ModelSpec& spec, const plan::Job& job) {
-  const proto::PipelinePlan& message = join.pipeline();
-  ChosenPipeline pipeline;
-  plan::PipelineChoice& choice = pipeline.choice;
-  SHOAL_ASSIGN_OR_RETURN(choice.schedule, plan::ParseScheduleName(message.schedule()));
-  choice.stages = join.stages_size();
-  choice.chunks = message.chunks();
-  choice.offloaded_chunks = message.offloaded_chunks();
-  SHOAL_ASSIGN_OR_RETURN(choice.recompute, ParseRecompute(message.recompute()));
-  if (choice.stages != job.cluster.pipeline.stages) {
-    return InvalidArgument("the coordinator makes a group of {} stages, the job has {}",
-                           choice.stages, job.cluster.pipeline.stages);
-  }
-  if (message.microbatches() < 1 || message.microbatches() > job.train.minibatch_samples ||
-      message.tokens() < 0 || message.tokens() > job.data.microbatch_tokens ||
-      !std::isfinite(message.squared_tokens()) || message.squared_tokens() < 0) {
-    return InvalidArgument("the coordinator planned {} microbatches of {} tokens and {} squared",
-                           message.microbatches(), message.tokens(), message.squared_tokens());
-  }
-  for (const proto::UnitRange& units : message.split()) {
-    choice.split.push_back({.first = units.first(), .count = units.count()});
-  }
-  SHOAL_RETURN_IF_ERROR(plan::Validate(spec, choice));
-  pipeline.heaviest.assign(
-      static_cast<size_t>(message.microbatches()),
-      {.tokens = message.tokens(), .squared_tokens = message.squared_tokens()});
-  return pipeline;
-}
 
 StageJob::StageJob(const plan::ModelSpec& spec, const plan::Job& job, Options options)
     : spec_(spec),

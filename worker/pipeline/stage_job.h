@@ -1,6 +1,6 @@
 // A worker's part in a pipeline: its stage's model, the memory and the runner that execute the
-// stage's list, and the links to the other stages of its group. WorkerJob owns one if the job has a
-// pipeline (cluster.pipeline), even of one stage, gives it weights and takes its gradients.
+// stage's list, and the links to the other stages of its group. The step runner of a job with a
+// pipeline (cluster.pipeline), even of one stage, owns one and passes it source and sink.
 //
 // If stages have a GPU each and NCCL, their messages go from GPU to GPU, and the links carry only
 // words about them (worker/pipeline/links/communicator_links.h); otherwise the links carry the
@@ -30,6 +30,7 @@
 #include "core/base/clock.h"
 #include "core/base/phase_clock.h"
 #include "core/job/job.h"
+#include "core/plan/pipeline/chosen_pipeline.h"
 #include "core/plan/pipeline/planner.h"
 #include "core/transport/transport.h"
 #include "proto/coordinator.pb.h"
@@ -48,23 +49,11 @@
 
 namespace shoal::worker {
 
-// What the coordinator chose for the job's pipeline, and what it was planned for.
-struct ChosenPipeline {
-  plan::PipelineChoice choice;
-  std::vector<plan::MicrobatchSize> heaviest;
-
-  // Returns that stage's units by chunk.
-  std::vector<plan::UnitRange> ChunksOf(int stage) const;
-};
-// InvalidArgument for what does not fit this model and job.
-absl::StatusOr<ChosenPipeline> PipelineFrom(const proto::JoinJobReply& join,
-                                            const plan::ModelSpec& spec, const plan::Job& job);
-
 class StageJob {
  public:
   struct Options {
     StageGroup group;
-    ChosenPipeline pipeline;
+    plan::ChosenPipeline pipeline;
     std::vector<transport::Transport*> transports;  // by preference
     std::vector<std::string> unavailable;           // the job's others, with the reason
     std::unique_ptr<StagePort> port;                // null with one stage

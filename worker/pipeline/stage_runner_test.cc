@@ -8,7 +8,7 @@
 #include <thread>
 
 #include "core/base/status.h"
-#include "core/plan/schedule/builders/testing.h"
+#include "core/plan/schedule/builders/testing/random_schedule.h"
 #include "core/plan/schedule/schedule_simulation.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"

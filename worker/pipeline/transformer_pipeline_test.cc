@@ -10,7 +10,7 @@
 #include "core/plan/schedule/builders/builders.h"
 #include "gtest/gtest.h"
 #include "worker/backend/cpu/cpu_device.h"
-#include "worker/model/testing.h"
+#include "worker/model/testing/small_model.h"
 #include "worker/ops/cpu/cpu_ops.h"
 #include "worker/ops/testing/late_device.h"
 

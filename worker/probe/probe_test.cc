@@ -2,7 +2,7 @@
 
 #include "core/plan/pipeline/pace_costs.h"
 #include "gtest/gtest.h"
-#include "worker/model/testing.h"
+#include "worker/model/testing/small_model.h"
 #include "worker/ops/testing/late_device.h"
 
 namespace shoal::worker {

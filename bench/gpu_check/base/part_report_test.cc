@@ -1,7 +1,7 @@
 // What a part writes while it runs, and what is read back of it.
 #include "bench/gpu_check/base/part_report.h"
 
-#include "bench/gpu_check/testing_parts.h"
+#include "bench/gpu_check/testing/parts.h"
 #include "core/base/file.h"
 #include "gtest/gtest.h"
 

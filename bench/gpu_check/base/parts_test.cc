@@ -1,6 +1,7 @@
 // The GPU check's parts, on the CPU: how they are chosen, what becomes of all where there is no
 // machine, and those that measure ceilings and kernels.
-#include "bench/gpu_check/testing_parts.h"
+#include "bench/gpu_check/testing/parts.h"
+
 #include "core/base/status.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"

@@ -19,13 +19,6 @@ constexpr double kWarmUpBatches = 10;
 
 }  // namespace
 
-double Median(std::vector<double> values) {
-  SHOAL_CHECK(!values.empty());
-  std::sort(values.begin(), values.end());
-  const size_t middle = values.size() / 2;
-  return values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
-}
-
 absl::StatusOr<double> MedianSeconds(worker::Ops& ops, double batch_seconds,
                                      const std::function<void(int64_t number)>& call) {
   int64_t number = 0;

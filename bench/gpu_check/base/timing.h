@@ -5,11 +5,10 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "bench/report/report.h"
 #include "worker/ops/ops.h"
 
 namespace shoal::bench {
-
-double Median(std::vector<double> values);  // at least one
 
 // Seconds of one call: the median over batches of calls, each at least `batch_seconds` long, so
 // that what the host takes to start and to wait for work does not count; after calls that do not

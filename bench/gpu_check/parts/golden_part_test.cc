@@ -2,7 +2,7 @@
 #include <cstdlib>
 #include <filesystem>
 
-#include "bench/gpu_check/testing_parts.h"
+#include "bench/gpu_check/testing/parts.h"
 #include "core/base/file.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "bench/gpu_check/parts/floors.h"
-#include "bench/gpu_check/testing_parts.h"
+#include "bench/gpu_check/testing/parts.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 

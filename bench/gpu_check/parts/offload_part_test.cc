@@ -1,6 +1,6 @@
 // The offload part, on the CPU, and the memory of the host that it asks for.
 #include "bench/gpu_check/parts/whole_model.h"
-#include "bench/gpu_check/testing_parts.h"
+#include "bench/gpu_check/testing/parts.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 

@@ -7,7 +7,7 @@
 #include "bench/gpu_check/base/cpu_flat_kernels.h"
 #include "bench/gpu_check/parts/op_checks.h"
 #include "bench/gpu_check/report/gpu_report.h"
-#include "bench/gpu_check/testing_parts.h"
+#include "bench/gpu_check/testing/parts.h"
 #include "core/base/file.h"
 #include "core/base/status.h"
 #include "gmock/gmock.h"

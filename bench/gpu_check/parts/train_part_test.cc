@@ -4,7 +4,7 @@
 #include <string>
 
 #include "bench/gpu_check/base/utilisation.h"
-#include "bench/gpu_check/testing_parts.h"
+#include "bench/gpu_check/testing/parts.h"
 #include "core/base/status.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"

@@ -4,7 +4,7 @@
 #include <filesystem>
 
 #include "bench/gpu_check/report/bars.h"
-#include "bench/gpu_check/testing_parts.h"
+#include "bench/gpu_check/testing/parts.h"
 #include "core/base/file.h"
 #include "fmt/format.h"
 #include "gmock/gmock.h"

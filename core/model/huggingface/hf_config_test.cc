@@ -1,6 +1,6 @@
 #include "core/base/file.h"
 #include "core/model/huggingface/hf_model.h"
-#include "core/model/huggingface/testing.h"
+#include "core/model/huggingface/testing/files.h"
 #include "nlohmann/json.hpp"
 
 namespace shoal::formats {
@@ -111,7 +111,8 @@ TEST(ParseModelSpec, RefusesByName) {
     json config = test.qwen2 ? Qwen2() : Llama();
     config[test.key] = json::parse(test.value);
     const absl::Status status = Parse(config).status();
-    EXPECT_TRUE(*test.message == 0 ? IsOk(status) : Refuses(status, test.message))
+    EXPECT_TRUE(*test.message == 0 ? testing::AssertionResult(status.ok())
+                                   : Refuses(status, test.message))
         << test.key << ": " << test.value;
   }
   EXPECT_REFUSED(ParseModelSpec("{", "config.json").status(), "config.json: not a JSON object");

@@ -5,7 +5,7 @@
 #include "core/base/bf16.h"
 #include "core/base/file.h"
 #include "core/model/huggingface/safetensors.h"
-#include "core/model/huggingface/testing.h"
+#include "core/model/huggingface/testing/files.h"
 #include "nlohmann/json.hpp"
 
 namespace shoal::formats {

@@ -3,7 +3,7 @@
 #include <cstring>
 
 #include "core/base/file.h"
-#include "core/model/huggingface/testing.h"
+#include "core/model/huggingface/testing/files.h"
 
 namespace shoal::formats {
 namespace {

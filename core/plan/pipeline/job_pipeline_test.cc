@@ -4,6 +4,7 @@
 #include "core/base/status.h"
 #include "core/plan/memory/activation_bytes.h"
 #include "core/plan/memory/server_memory.h"
+#include "core/plan/pipeline/chosen_pipeline.h"
 #include "core/plan/pipeline/fitting_schedule.h"
 #include "core/plan/schedule/schedule_queues.h"
 #include "gmock/gmock.h"
@@ -160,6 +161,30 @@ TEST(DeviceMemoryOn, LeavesAGpuRoomForAllElse) {
   ASSERT_GT(job.cluster.pipeline.device_memory, 0);
   const auto fits = planned(less);
   EXPECT_TRUE(fits.ok()) << Describe(fits.status());
+}
+
+// Enums have the same numbers in messages.
+TEST(ChosenPipeline, TravelsAsAMessage) {
+  const ModelSpec spec = *NamedShape("25m");
+  Job job = PipelineJob();
+  job.cluster.pipeline.schedule = "GIS(3)";
+  for (const auto& [name, recompute] : kRecomputeNames) {
+    job.cluster.pipeline.recompute = recompute;
+    const auto plan = PlanPipeline(*PipelineRequestOf(spec, job, kMicrobatches));
+    ASSERT_TRUE(plan.ok()) << Describe(plan.status());
+    const ChosenPipeline chosen = {plan->chosen().choice, kMicrobatches};
+    proto::PipelinePlan message = ToMessage(chosen);
+    EXPECT_EQ(message.schedule(), proto::PipelinePlan::SCHEDULE_GROUPED);
+    EXPECT_EQ(message.group(), 3);
+    job.data.microbatch_tokens = kMicrobatches.front().tokens;
+    const auto read = FromMessage(message, spec, job);
+    ASSERT_TRUE(read.ok()) << Describe(read.status());
+    EXPECT_EQ(read->choice, chosen.choice);
+    EXPECT_EQ(read->heaviest, chosen.heaviest);
+    message.set_stages(message.stages() + 1);
+    EXPECT_TRUE(absl::IsInvalidArgument(FromMessage(message, spec, job).status()));
+  }
+  EXPECT_EQ(static_cast<int>(ScheduleKind::kAccumulation), proto::PipelinePlan::Schedule_MAX);
 }
 
 }  // namespace

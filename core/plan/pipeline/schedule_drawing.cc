@@ -9,8 +9,7 @@
 #include <vector>
 
 #include "core/base/bytes.h"
-#include "core/base/plot/line_chart.h"
-#include "core/base/plot/svg.h"
+#include "core/plan/pipeline/svg.h"
 #include "fmt/format.h"
 
 namespace shoal::plan {
@@ -157,7 +156,7 @@ class Drawing {
     if (!options_.subtitle.empty()) {
       line += "; " + options_.subtitle;
     }
-    svg_.Text({kLeft, 43}, line, {.colour = plot::kFaintInk});
+    svg_.Text({kLeft, 43}, line, {.colour = kFaintInk});
     Legend();
   }
 
@@ -177,21 +176,21 @@ class Drawing {
       }
     }
     if (schedule_.shape.chunks > 1) {
-      svg_.Text({x, 65}, "paler: later chunks", {.colour = plot::kFaintInk});
+      svg_.Text({x, 65}, "paler: later chunks", {.colour = kFaintInk});
     }
   }
 
   void Axis() {
-    for (const double tick : plot::TicksFor(0, until_)) {
+    for (const double tick : TicksFor(0, until_)) {
       if (tick < 0 || tick > until_) {
         continue;
       }
-      svg_.Line({X(tick), kTop - 4}, {X(tick), Bottom()}, plot::kGridLine, 1);
+      svg_.Line({X(tick), kTop - 4}, {X(tick), Bottom()}, kGridLine, 1);
       svg_.Text({X(tick), Bottom() + 16}, TimeText(tick, options_.time_unit),
-                {.size = 11, .anchor = "middle", .colour = plot::kFaintInk});
+                {.size = 11, .anchor = "middle", .colour = kFaintInk});
     }
     svg_.Text({kLeft + plot_width_ + 12, kTop - 8}, "peak on device, on host",
-              {.size = 11, .colour = plot::kFaintInk});
+              {.size = 11, .colour = kFaintInk});
   }
 
   void Row(size_t stage) {
@@ -235,7 +234,7 @@ class Drawing {
     if (span.lane == Lane::kCompute &&
         width > kDigitWidth * static_cast<double>(number.size()) + 3) {
       svg_.Text({left + drawn / 2, y + 14}, number,
-                {.size = 11, .anchor = "middle", .colour = white < 0.3 ? "#ffffff" : plot::kInk});
+                {.size = 11, .anchor = "middle", .colour = white < 0.3 ? "#ffffff" : kInk});
     }
   }
 
@@ -246,7 +245,7 @@ class Drawing {
   const bool copies_;
   const double row_height_;
   const double plot_width_;
-  plot::Svg svg_;
+  Svg svg_;
 };
 
 }  // namespace

@@ -22,7 +22,7 @@ struct UnitSeconds {
 };
 
 // The pace of a device of speed 1, in emulated seconds: FLOPs of the shape over device_flops. The
-// shape must exist (job_keys_emulate.cc checks it).
+// shape must exist (core/job/job_schema.cc checks it).
 class DevicePace {
  public:
   explicit DevicePace(const EmulateOptions& options);

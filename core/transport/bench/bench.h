@@ -1,7 +1,7 @@
 // How fast a transport is, and what fraction that is of the machine's own speed in the same run:
 // memcpy (shm) or a plain blocking socket loop (tcp) over the same bytes. The limit of verbs is
-// what perftest reaches, which is a program of its own: compare.h. `shoal bench transport`
-// prints what this returns.
+// what perftest reaches: scripts/compare-transports.sh. `shoal bench transport` prints what this
+// returns.
 //
 // Both ends run in this process, with a transport each, so the figures hold for one machine.
 // Buffers are walked through from end to end, and the limit walks through the same ones, so both

@@ -6,16 +6,13 @@
 
 namespace shoal::server {
 
-CheckpointFolder::CheckpointFolder(const plan::Job& job, std::string job_yaml, plan::ModelSpec spec,
+CheckpointFolder::CheckpointFolder(plan::Job job, plan::ModelSpec spec,
                                    formats::SpecialTokens special)
-    : options_(job.checkpoint),
-      job_yaml_(std::move(job_yaml)),
-      spec_(std::move(spec)),
-      special_(special) {}
+    : job_(std::move(job)), spec_(std::move(spec)), special_(special) {}
 
 absl::StatusOr<std::optional<CompleteCheckpoint>> CheckpointFolder::Newest() {
   SHOAL_ASSIGN_OR_RETURN(const std::optional<CheckpointInfo> newest,
-                         NewestCheckpoint(options_.directory));
+                         NewestCheckpoint(job_.checkpoint.directory));
   if (!newest.has_value()) {
     return std::nullopt;
   }
@@ -32,7 +29,7 @@ absl::StatusOr<std::optional<CompleteCheckpoint>> CheckpointFolder::Newest() {
 }
 
 absl::StatusOr<std::string> CheckpointFolder::Create(int64_t step) {
-  return CreateCheckpointFolder(options_.directory, step);
+  return CreateCheckpointFolder(job_.checkpoint.directory, step);
 }
 
 absl::Status CheckpointFolder::Finish(const CompleteCheckpoint& checkpoint,
@@ -46,9 +43,9 @@ absl::Status CheckpointFolder::Finish(const CompleteCheckpoint& checkpoint,
          .hash = shard.hash(),
          .partitions = {shard.partitions().begin(), shard.partitions().end()}});
   }
-  SHOAL_RETURN_IF_ERROR(WriteManifest(checkpoint.path, manifest, job_yaml_));
+  SHOAL_RETURN_IF_ERROR(WriteManifest(checkpoint.path, manifest, plan::ToYaml(job_)));
   // The new one is complete whatever becomes of the old ones.
-  if (const absl::Status pruned = PruneCheckpoints(options_.directory, options_.keep);
+  if (const absl::Status pruned = PruneCheckpoints(job_.checkpoint.directory, job_.checkpoint.keep);
       !pruned.ok()) {
     LogWarning("old checkpoints remain: {}", Message(pruned));
   }

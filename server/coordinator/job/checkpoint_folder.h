@@ -12,8 +12,7 @@ namespace shoal::server {
 
 class CheckpointFolder final : public CheckpointFiles {
  public:
-  CheckpointFolder(const plan::Job& job, std::string job_yaml, plan::ModelSpec spec,
-                   formats::SpecialTokens special);
+  CheckpointFolder(plan::Job job, plan::ModelSpec spec, formats::SpecialTokens special);
 
   absl::StatusOr<std::optional<CompleteCheckpoint>> Newest() override;
   absl::StatusOr<std::string> Create(int64_t step) override;
@@ -21,8 +20,7 @@ class CheckpointFolder final : public CheckpointFiles {
                       const std::vector<proto::CheckpointShard>& shards) override;
 
  private:
-  const plan::CheckpointOptions options_;
-  const std::string job_yaml_;
+  const plan::Job job_;
   const plan::ModelSpec spec_;
   const formats::SpecialTokens special_;
 };

@@ -6,6 +6,7 @@
 #include "core/base/status.h"
 #include "core/model/huggingface/hf_model.h"
 #include "core/model/partition.h"
+#include "core/plan/pipeline/chosen_pipeline.h"
 #include "core/plan/pipeline/job_pipeline.h"
 #include "core/plan/step/emulation.h"
 #include "server/coordinator/job/checkpoint_folder.h"
@@ -40,9 +41,23 @@ absl::StatusOr<std::unique_ptr<StepSource>> LoadSteps(const plan::Job& job,
   return std::unique_ptr<StepSource>(*std::move(steps));
 }
 
-absl::StatusOr<proto::PipelinePlan> ChoosePipeline(const plan::Job& job,
+void LogPipeline(const plan::PipelineChoice& choice, std::string_view why) {
+  LogInfo("pipeline: {} over {} stages of {} chunks, {:.3g} of them offloaded, {} recompute: {}",
+          plan::ToString(choice.schedule), choice.stages, choice.chunks, choice.offloaded_chunks,
+          plan::Name(choice.recompute), why);
+}
+
+// As submitted, or planned for `workers`.
+absl::StatusOr<proto::PipelinePlan> ChoosePipeline(const proto::SubmitJobRequest& request,
+                                                   const plan::Job& job,
                                                    const plan::ModelSpec& spec,
                                                    const StepSource& steps, int64_t workers) {
+  if (request.has_pipeline()) {
+    SHOAL_ASSIGN_OR_RETURN(const plan::ChosenPipeline chosen,
+                           plan::FromMessage(request.pipeline(), spec, job));
+    LogPipeline(chosen.choice, "as submitted");
+    return request.pipeline();
+  }
   if (job.cluster.workers > 0) {
     workers = job.cluster.workers;
   }
@@ -53,37 +68,20 @@ absl::StatusOr<proto::PipelinePlan> ChoosePipeline(const plan::Job& job,
                            steps.Plan(step, {.groups = static_cast<int>(groups)}));
   }
   SHOAL_ASSIGN_OR_RETURN(
-      const plan::PipelineRequest request,
+      const plan::PipelineRequest heaviest,
       plan::PipelineRequestOf(spec, job, plan::HeaviestStep(typical, job.data.microbatch_tokens)));
-  SHOAL_ASSIGN_OR_RETURN(const plan::PipelinePlan planned, plan::PlanPipeline(request));
-  const plan::PipelineChoice& choice = planned.chosen().choice;
-  LogInfo("pipeline: {} over {} stages of {} chunks, {:.3g} of them offloaded, {} recompute: {}",
-          plan::ToString(choice.schedule), choice.stages, choice.chunks, choice.offloaded_chunks,
-          plan::Name(choice.recompute), planned.chosen().verdict);
-  proto::PipelinePlan message;
-  message.set_schedule(plan::ToString(choice.schedule));
-  message.set_chunks(choice.chunks);
-  message.set_offloaded_chunks(choice.offloaded_chunks);
-  message.set_recompute(std::string(plan::Name(choice.recompute)));
-  for (const plan::UnitRange& range : choice.split) {
-    proto::UnitRange& units = *message.add_split();
-    units.set_first(range.first);
-    units.set_count(range.count);
-  }
-  message.set_microbatches(static_cast<int64_t>(request.microbatches.size()));
-  message.set_tokens(request.microbatches.front().tokens);
-  message.set_squared_tokens(request.microbatches.front().squared_tokens);
-  return message;
+  SHOAL_ASSIGN_OR_RETURN(const plan::PipelinePlan planned, plan::PlanPipeline(heaviest));
+  LogPipeline(planned.chosen().choice, planned.chosen().verdict);
+  return plan::ToMessage({planned.chosen().choice, heaviest.microbatches});
 }
 
 }  // namespace
 
 absl::StatusOr<LoadedJob> LoadJob(const proto::SubmitJobRequest& request, int64_t workers) {
   LoadedJob loaded;
-  loaded.job_yaml = request.job_yaml();
   loaded.token_file = request.token_file();
   loaded.trace = request.trace();
-  SHOAL_ASSIGN_OR_RETURN(loaded.job, plan::ParseJob(request.job_yaml(), "the submitted job"));
+  SHOAL_ASSIGN_OR_RETURN(loaded.job, plan::FromMessage(request.job(), "the submitted job"));
   const plan::Job& job = loaded.job;
   loaded.last_step = job.train.steps;
   if (request.stop_after_step() < 0 || request.stop_after_step() > job.train.steps) {
@@ -98,13 +96,14 @@ absl::StatusOr<LoadedJob> LoadJob(const proto::SubmitJobRequest& request, int64_
                          formats::ReadSpecialTokens(job.model));
   SHOAL_ASSIGN_OR_RETURN(loaded.steps, LoadSteps(job, spec, request.token_file()));
   if (job.cluster.pipeline.enabled()) {
-    SHOAL_ASSIGN_OR_RETURN(loaded.pipeline, ChoosePipeline(job, spec, *loaded.steps, workers));
+    SHOAL_ASSIGN_OR_RETURN(loaded.pipeline,
+                           ChoosePipeline(request, job, spec, *loaded.steps, workers));
   }
   loaded.place_shards = [partitions = plan::BuildPartitions(
                              plan::BuildUnits(spec), job.service.partition_bytes)](int servers) {
     return plan::PlaceShards(partitions, servers, /*generation=*/1);
   };
-  loaded.checkpoints = std::make_unique<CheckpointFolder>(job, request.job_yaml(), spec, special);
+  loaded.checkpoints = std::make_unique<CheckpointFolder>(job, spec, special);
   return loaded;
 }
 

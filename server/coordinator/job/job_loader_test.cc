@@ -8,7 +8,7 @@
 #include "core/base/status.h"
 #include "core/data/token_file.h"
 #include "core/model/huggingface/hf_model.h"
-#include "core/model/huggingface/testing.h"
+#include "core/model/huggingface/testing/files.h"
 #include "core/model/partition.h"
 #include "core/plan/step/emulation.h"
 #include "gmock/gmock.h"
@@ -49,11 +49,15 @@ class JobLoaderTest : public ::testing::Test {
     ASSERT_OK((*writer)->Finish());
   }
 
-  absl::StatusOr<LoadedJob> Load(int64_t stop_after = 0) {
+  absl::StatusOr<LoadedJob> Load(int64_t stop_after = 0,
+                                 const std::optional<proto::PipelinePlan>& pipeline = {}) {
     proto::SubmitJobRequest request;
-    request.set_job_yaml(plan::ToYaml(job_));
+    *request.mutable_job() = plan::ToMessage(job_);
     request.set_token_file(folder_ / "tokens");
     request.set_stop_after_step(stop_after);
+    if (pipeline.has_value()) {
+      *request.mutable_pipeline() = *pipeline;
+    }
     return LoadJob(request, workers_);
   }
 
@@ -112,6 +116,12 @@ TEST_F(JobLoaderTest, ChoosesAPipelineForTheWorkersThatTakePart) {
   EXPECT_LT(four_groups->pipeline->microbatches(), one_group->pipeline->microbatches());
   job_.cluster.workers = 2;  // asked for
   EXPECT_EQ(Load()->pipeline->microbatches(), one_group->pipeline->microbatches());
+  // Whoever submits may have planned it.
+  proto::PipelinePlan submitted = *one_group->pipeline;
+  submitted.set_microbatches(1);
+  EXPECT_EQ(Load(0, submitted)->pipeline->microbatches(), 1);
+  submitted.mutable_split()->RemoveLast();
+  EXPECT_THAT(Describe(Load(0, submitted).status()), testing::HasSubstr("the split has"));
 }
 
 TEST_F(JobLoaderTest, PlansTheMinibatchesOfTheDataset) {

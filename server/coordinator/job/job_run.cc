@@ -51,6 +51,18 @@ JobRun::JobRun(LoadedJob job, std::optional<CompleteCheckpoint> resume, JobEnvir
 
 JobRun::~JobRun() = default;
 
+void JobRun::Offer(std::vector<Member> servers, std::vector<Member> workers) {
+  const int64_t missing_servers = job_.servers - std::ssize(servers);
+  const int64_t missing_workers = job_.workers - std::ssize(workers);
+  if (missing_servers > 0 || missing_workers > 0) {
+    WaitFor(std::max<int64_t>(missing_servers, 0), std::max<int64_t>(missing_workers, 0));
+    return;
+  }
+  servers.resize(static_cast<size_t>(job_.servers));
+  workers.resize(static_cast<size_t>(job_.workers));
+  Start(std::move(servers), std::move(workers));
+}
+
 void JobRun::WaitFor(int64_t servers, int64_t workers) {
   SHOAL_CHECK(phase_ == Phase::kWaiting);
   std::string missing = servers > 0 ? Count(servers, "server") : "";
@@ -69,7 +81,7 @@ void JobRun::Start(std::vector<Member> servers, std::vector<Member> workers) {
   for (const Member& server : servers_) {
     addresses.push_back(server.address);
   }
-  environment_.servers.SetServers(addresses);
+  control_ = environment_.control_servers(addresses);
   groups_ = WorkerGroups(workers_.size(), job_.job.cluster.pipeline.stages);
   for (size_t worker = 0; worker < workers_.size(); ++worker) {
     const std::string place = groups_.Place(worker);
@@ -87,7 +99,7 @@ void JobRun::Start(std::vector<Member> servers, std::vector<Member> workers) {
     RequestPlan(version_ + 1);
   }
   proto::ConfigureRequest request;
-  request.set_job_yaml(job_.job_yaml);
+  *request.mutable_job() = plan::ToMessage(job_.job);
   request.set_servers(static_cast<int>(servers_.size()));
   FillShardMap(job_.shard_map, *request.mutable_shard_map());
   if (newest_checkpoint_.has_value()) {
@@ -178,7 +190,8 @@ std::optional<proto::JoinJobReply> JobRun::Join(uint64_t incarnation) const {
     return std::nullopt;
   }
   reply.set_ready(true);
-  reply.set_job_yaml(job_.job_yaml);
+  reply.set_job_id(job_.id);
+  *reply.mutable_job() = plan::ToMessage(job_.job);
   reply.set_token_file(job_.token_file);
   reply.set_workers(static_cast<int>(workers_.size()));
   for (size_t server = 0; server < servers_.size(); ++server) {
@@ -239,7 +252,7 @@ void JobRun::Fence(const Member& worker) {
   proto::FenceClientRequest request;
   request.set_incarnation(worker.incarnation);
   for (size_t server = 0; server < servers_.size(); ++server) {
-    environment_.servers.FenceClient(
+    control_->FenceClient(
         static_cast<int>(server), request,
         [worker = NameOf(worker), server = NameOf(servers_[server])](const auto& reply) {
           if (!reply.ok() && !absl::IsCancelled(reply.status())) {
@@ -306,14 +319,14 @@ void JobRun::Fail(const std::string& message, bool non_finite) {
   }
   phase_ = Phase::kOver;
   Change();
-  LogError("the job failed: {}", message);
+  LogError("{} failed: {}", job_.id, message);
   SetState("failed");
   proto::JobEvent event;
   event.mutable_failed()->set_message(message);
   event.mutable_failed()->set_non_finite(non_finite);
   event.mutable_failed()->set_step(step_);
-  environment_.events.Append(std::move(event));
-  Log(environment_.store.EndJob("failed: " + message));
+  Append(std::move(event));
+  Log(environment_.store.EndJob(job_.id, "failed: " + message));
 }
 
 void JobRun::Finish(bool interrupted) {
@@ -342,9 +355,9 @@ void JobRun::Complete() {
   done.set_loss(last_loss_);
   done.set_checkpoint(newest_checkpoint_.has_value() ? newest_checkpoint_->path : "");
   done.set_interrupted(interrupted_);
-  environment_.events.Append(std::move(event));
-  LogInfo("the job is {} at step {} of {}", state_, version_, job_.last_step);
-  Log(environment_.store.EndJob(state_));
+  Append(std::move(event));
+  LogInfo("{} is {} at step {} of {}", job_.id, state_, version_, job_.last_step);
+  Log(environment_.store.EndJob(job_.id, state_));
 }
 
 void JobRun::Tick() {
@@ -392,8 +405,13 @@ void JobRun::SetState(const std::string& state) {
     LogInfo("{}", state);
     proto::JobEvent event;
     event.mutable_state()->set_state(state);
-    environment_.events.Append(std::move(event));
+    Append(std::move(event));
   }
+}
+
+void JobRun::Append(proto::JobEvent event) {
+  event.set_job_id(job_.id);
+  events_->Append(std::move(event));
 }
 
 void JobRun::Log(const absl::Status& status) const {

@@ -34,13 +34,13 @@
 #include "proto/coordinator.pb.h"
 #include "proto/server.pb.h"
 #include "server/coordinator/job/checkpoint_files.h"
+#include "server/coordinator/job/event_log.h"
 #include "server/coordinator/job/server_control.h"
 #include "server/coordinator/job/step_measurements.h"
 #include "server/coordinator/job/step_result.h"
 #include "server/coordinator/job/step_source.h"
 #include "server/coordinator/job/worker_groups.h"
 #include "server/coordinator/members/coordinator_metrics.h"
-#include "server/coordinator/members/event_log.h"
 #include "server/coordinator/members/membership.h"
 #include "server/coordinator/state/state_store.h"
 
@@ -48,8 +48,10 @@ namespace shoal::server {
 
 // A submitted job with everything that was read for it.
 struct LoadedJob {
+  std::string id;       // given at submit, as are the next two
+  int64_t servers = 0;  // that it takes
+  int64_t workers = 0;
   plan::Job job;
-  std::string job_yaml;  // as submitted: what members get and checkpoints keep
   std::string token_file;
   bool trace = false;  // workers report spans
   // For that many servers; the number is known once the job is submitted.
@@ -63,11 +65,11 @@ struct LoadedJob {
 
 using Executor = std::function<void(std::function<void()>)>;
 
+// What jobs share.
 struct JobEnvironment {
   const Clock& clock;
-  ServerControl& servers;
+  ServerControlFactory control_servers;
   StateStore& store;
-  EventLog& events;
   CoordinatorMetrics& metrics;
   Executor post;
   Executor plan;
@@ -82,10 +84,8 @@ class JobRun {
   JobRun(const JobRun&) = delete;
   JobRun& operator=(const JobRun&) = delete;
 
-  // Still waiting for members: says for whom.
-  void WaitFor(int64_t servers, int64_t workers);
-  // All members are there. They are the job's from now on; indices are 0, 1, ... in each list.
-  void Start(std::vector<Member> servers, std::vector<Member> workers);
+  // Starts with these members, where there are enough of them, else says for whom it waits.
+  void Offer(std::vector<Member> servers, std::vector<Member> workers);
   // A worker's lease is over: servers close its connections and take nothing from it any more,
   // since it may still run and not know.
   void Fence(const Member& worker);
@@ -108,6 +108,7 @@ class JobRun {
   absl::StatusOr<proto::DrawMicrobatchReply> Draw(const proto::DrawMicrobatchRequest& request);
   // Of a worker, "stage 1 of group 0"; empty without a pipeline.
   std::string PlaceOf(uint64_t incarnation) const;
+  bool TakesPart(uint64_t incarnation) const;
   // Where a worker's last committed step went; null: there is none.
   const proto::LastStep* LastStepOf(uint64_t incarnation) const;
 
@@ -116,6 +117,9 @@ class JobRun {
   const std::string& state() const { return state_; }
   int64_t version() const { return version_; }
   const LoadedJob& job() const { return job_; }
+  const std::shared_ptr<EventLog>& events() const { return events_; }
+  // Calls to its servers end with the last reference; none is made from now on.
+  std::shared_ptr<ServerControl> ReleaseServers() { return std::move(control_); }
   // Moves whenever Join or Next may answer differently than before.
   int64_t changes() const { return changes_; }
 
@@ -135,9 +139,11 @@ class JobRun {
   };
 
   // job_run.cc
+  void WaitFor(int64_t servers, int64_t workers);
+  // These are the job's from now on; indices are 0, 1, ... in each list.
+  void Start(std::vector<Member> servers, std::vector<Member> workers);
   // Index in workers_; nullopt for who is none of them.
   std::optional<size_t> WorkerOf(uint64_t incarnation) const;
-  bool TakesPart(uint64_t incarnation) const;
   absl::Status CheckStages() const;
   void FillGroup(size_t worker, proto::JoinJobReply& reply) const;
   void FillPeers(proto::JoinJobReply& reply) const;
@@ -145,6 +151,7 @@ class JobRun {
   void Finish(bool interrupted);
   void Complete();
   void SetState(const std::string& state);
+  void Append(proto::JobEvent event);
   void OnServerError(int server, const absl::Status& status);
   void Log(const absl::Status& status) const;
   void Change() { ++changes_; }
@@ -181,7 +188,8 @@ class JobRun {
   void OnShardsWritten(const std::vector<proto::WriteCheckpointReply>& replies);
   void OnCheckpointDone(const absl::Status& status);
 
-  // Calls every server and goes on with `then` when all have answered well; an error ends the job.
+  // Calls every server, in the job's name, and goes on with `then` when all have answered well; an
+  // error ends the job.
   template <typename Request, typename Reply>
   void CallAll(void (ServerControl::*method)(int, const Request&, Done<Reply>),
                const std::function<Request(int)>& request,
@@ -190,6 +198,8 @@ class JobRun {
   LoadedJob job_;
   JobEnvironment environment_;
   const absl::Time submitted_;
+  const std::shared_ptr<EventLog> events_ = std::make_shared<EventLog>();
+  std::shared_ptr<ServerControl> control_;  // from Start on
 
   Phase phase_ = Phase::kWaiting;
   std::string state_;

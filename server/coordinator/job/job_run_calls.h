@@ -34,10 +34,12 @@ void JobRun::CallAll(void (ServerControl::*method)(int, const Request&, Done<Rep
         round->then(std::move(round->replies));
       }
     };
-    (environment_.servers.*method)(
-        server, request(server), [post = environment_.post, on_reply](absl::StatusOr<Reply> reply) {
-          post([on_reply, reply = std::move(reply)] { on_reply(reply); });
-        });
+    Request message = request(server);
+    message.set_job_id(job_.id);
+    (control_.get()->*method)(server, message,
+                              [post = environment_.post, on_reply](absl::StatusOr<Reply> reply) {
+                                post([on_reply, reply = std::move(reply)] { on_reply(reply); });
+                              });
   }
 }
 

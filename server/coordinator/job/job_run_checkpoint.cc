@@ -91,13 +91,14 @@ void JobRun::OnCheckpointDone(const absl::Status& status) {
   environment_.metrics.checkpoint_duration.Observe(seconds);
   environment_.metrics.last_checkpoint_timestamp.Set(
       absl::ToDoubleSeconds(now - absl::UnixEpoch()));
-  Log(environment_.store.RecordCheckpoint({.step = checkpoint_.step, .path = checkpoint_.path}));
+  Log(environment_.store.RecordCheckpoint(job_.id,
+                                          {.step = checkpoint_.step, .path = checkpoint_.path}));
   LogInfo("checkpoint of step {} is complete: {}", checkpoint_.step, checkpoint_.path);
   proto::JobEvent event;
   event.mutable_checkpoint()->set_step(checkpoint_.step);
   event.mutable_checkpoint()->set_path(checkpoint_.path);
   event.mutable_checkpoint()->set_seconds(seconds);
-  environment_.events.Append(std::move(event));
+  Append(std::move(event));
   if (phase_ == Phase::kFinishing) {
     Finish(interrupted_);
   } else if (phase_ == Phase::kWaitingForCheckpoint) {

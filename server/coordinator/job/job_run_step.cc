@@ -261,7 +261,8 @@ void JobRun::CommitStep(const StepTotals& totals) {
       .generation = job_.shard_map.generation};
   // Before any server hears of it: from here on the step is committed, and a half-done commit is
   // completed from this.
-  if (const absl::Status recorded = environment_.store.RecordCommit(record); !recorded.ok()) {
+  if (const absl::Status recorded = environment_.store.RecordCommit(job_.id, record);
+      !recorded.ok()) {
     Fail(fmt::format("step {} was not committed: {}", step_, Message(recorded)));
     return;
   }

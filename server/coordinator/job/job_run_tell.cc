@@ -58,11 +58,10 @@ void JobRun::TellStep(const StepTotals& totals, double learning_rate) {
   done.set_predicted_idle_share(predicted_idle_share_);
   done.set_emulated(job_.job.emulate.enabled());
   environment_.metrics.OnStep(done, absl::ToDoubleSeconds(now - absl::UnixEpoch()));
-  environment_.events.Append(std::move(event));
+  Append(std::move(event));
   for (size_t worker = 0; worker < timing.reports.size(); ++worker) {
     if (timing.reports[worker].spans_size() > 0) {
-      environment_.events.Append(
-          MakeTrace(static_cast<int>(worker), groups_.Place(worker), timing.reports[worker]));
+      Append(MakeTrace(static_cast<int>(worker), groups_.Place(worker), timing.reports[worker]));
     }
   }
 }

@@ -29,8 +29,47 @@ TEST(JobRunTest, RunsToTheEndWithAnyNumberOfServersAndWorkers) {
     EXPECT_FALSE(world.done()->interrupted());
     EXPECT_EQ(world.step_events().size(), 7U);
     EXPECT_EQ(world.works_given(), 7 * workers);
-    EXPECT_EQ(world.store->Load()->outcome, "done");
-    EXPECT_EQ(world.store->Load()->last_commit->step, 7);
+    EXPECT_EQ(world.store->Load()->jobs.back().id, world.job_id());
+    EXPECT_EQ(world.store->Load()->jobs.back().outcome, "done");
+    EXPECT_EQ(world.store->Load()->jobs.back().last_commit->step, 7);
+  }
+}
+
+// Also where all else in the message is right.
+TEST(JobRunTest, MessagesForAnotherJobAreRefusedByName) {
+  FakeDisk disk;
+  SimWorld world({.steps = 3, .draw = true}, disk);
+  bool tried = false;
+  world.At("work", 4, [&] {
+    tried = true;
+    CoordinatorCore& core = world.core();
+    proto::JoinJobRequest join;
+    join.set_incarnation(world.worker_incarnation(0));
+    join.set_job_id("job-0");
+    proto::NextStepRequest next;
+    next.set_incarnation(world.worker_incarnation(0));
+    next.set_job_id("job-0");
+    proto::DrawMicrobatchRequest draw;
+    draw.set_incarnation(world.worker_incarnation(0));
+    draw.set_job_id("job-0");
+    for (const absl::Status& refused :
+         {core.Join(join).status(), core.Next(next).status(), core.Draw(draw).status(),
+          core.Stop("job-0", "test"), core.Status("job-0").status(),
+          core.Events("job-0").status()}) {
+      EXPECT_TRUE(absl::IsNotFound(refused)) << refused;
+      EXPECT_EQ(Message(refused), "job-0 is not here; this coordinator has " + world.job_id());
+    }
+    join.set_job_id(world.job_id());
+    EXPECT_EQ((*core.Join(join))->job_id(), world.job_id());
+    EXPECT_EQ(core.Status("")->job_id(), world.job_id());
+  });
+  ASSERT_TRUE(world.Run());
+  EXPECT_TRUE(tried);
+  EXPECT_THAT(world.Violations(), IsEmpty());
+  ASSERT_TRUE(world.done().has_value());
+  EXPECT_EQ(world.done()->step(), 3);
+  for (const proto::JobEvent& event : world.events()) {
+    EXPECT_EQ(event.job_id(), world.job_id());
   }
 }
 
@@ -274,6 +313,7 @@ TEST(JobRunTest, DrawsOfAnotherAttemptAreRefusedByName) {
   int refused = 0;
   world.At("work", 2, [&] {
     proto::DrawMicrobatchRequest request;
+    request.set_job_id(world.job_id());
     EXPECT_TRUE(absl::IsNotFound(world.core().Draw(request).status())) << "no member";
     request.set_incarnation(world.worker_incarnation(0));
     for (const auto& [step, attempt, number, code] :
@@ -310,7 +350,7 @@ TEST(JobRunTest, TellsWhereTheTimeWent) {
   SimWorld world({.workers = 3, .steps = 4, .samples = 30, .trace = true}, disk);
   bool looked = false;
   world.At("pin", 1, [&] {  // of the checkpoint of step 2
-    const proto::GetStatusReply status = world.core().Status();
+    const proto::GetStatusReply status = *world.core().Status("");
     for (const proto::MemberStatus& member : status.members()) {
       ASSERT_EQ(member.has_last_step(), member.role() == proto::ROLE_WORKER);
       if (member.has_last_step()) {
@@ -333,7 +373,7 @@ TEST(JobRunTest, TellsWhereTheTimeWent) {
   EXPECT_THAT(world.metrics.Text(), HasSubstr("shoal_train_bubble_ratio 0."));
   EXPECT_THAT(world.metrics.Text(), HasSubstr("shoal_train_predicted_bubble_ratio 0."));
   int traces = 0;
-  for (const proto::JobEvent& event : world.events.After(0)) {
+  for (const proto::JobEvent& event : world.events()) {
     traces += event.has_trace() ? 1 : 0;
     EXPECT_TRUE(!event.has_trace() || event.trace().spans_size() > 0);
   }

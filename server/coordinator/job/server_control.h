@@ -1,5 +1,6 @@
 // How the coordinator commands the servers of a job. Over gRPC in production
 // (grpc_server_control.h), in process in tests.
+// One for each job.
 //
 // All calls are asynchronous, so that all servers work at once: `done` runs exactly once, on any
 // thread, but never within the call that was given it. An error that says Unavailable,
@@ -9,6 +10,7 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -23,9 +25,6 @@ using Done = std::function<void(absl::StatusOr<Reply>)>;
 class ServerControl {
  public:
   virtual ~ServerControl() = default;
-  // The servers of the job by index: called once, before all else.
-  virtual void SetServers(const std::vector<std::string>& addresses) = 0;
-
   virtual void Configure(int server, const proto::ConfigureRequest& request,
                          Done<proto::ConfigureReply> done) = 0;
   virtual void BeginAttempt(int server, const proto::BeginAttemptRequest& request,
@@ -39,5 +38,9 @@ class ServerControl {
   virtual void FenceClient(int server, const proto::FenceClientRequest& request,
                            Done<proto::FenceClientReply> done) = 0;
 };
+
+// For the servers of a job, by index.
+using ServerControlFactory =
+    std::function<std::shared_ptr<ServerControl>(const std::vector<std::string>& addresses)>;
 
 }  // namespace shoal::server

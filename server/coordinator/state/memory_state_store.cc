@@ -1,3 +1,6 @@
+#include <algorithm>
+
+#include "core/base/status.h"
 #include "server/coordinator/state/state_store.h"
 
 namespace shoal::server {
@@ -10,24 +13,41 @@ class MemoryStateStore final : public StateStore {
     state_.incarnations = issued;
     return absl::OkStatus();
   }
-  absl::Status BeginJob(const std::string& job_yaml, const std::string& token_file) override {
-    state_ = {.incarnations = state_.incarnations, .job_yaml = job_yaml, .token_file = token_file};
+  absl::Status BeginJob(const std::string& id, const std::string& job_yaml,
+                        const std::string& token_file) override {
+    if (Find(id).ok()) {
+      return AlreadyExists("{} has begun", id);
+    }
+    std::erase_if(state_.jobs, [](const SavedJob& job) { return !job.outcome.empty(); });
+    state_.jobs.push_back({.id = id, .job_yaml = job_yaml, .token_file = token_file});
     return absl::OkStatus();
   }
-  absl::Status RecordCommit(const CommitRecord& commit) override {
-    state_.last_commit = commit;
+  absl::Status RecordCommit(const std::string& id, const CommitRecord& commit) override {
+    SHOAL_ASSIGN_OR_RETURN(SavedJob * job, Find(id));
+    job->last_commit = commit;
     return absl::OkStatus();
   }
-  absl::Status RecordCheckpoint(const CheckpointRecord& checkpoint) override {
-    state_.checkpoints.push_back(checkpoint);
+  absl::Status RecordCheckpoint(const std::string& id,
+                                const CheckpointRecord& checkpoint) override {
+    SHOAL_ASSIGN_OR_RETURN(SavedJob * job, Find(id));
+    job->checkpoints.push_back(checkpoint);
     return absl::OkStatus();
   }
-  absl::Status EndJob(const std::string& outcome) override {
-    state_.outcome = outcome;
+  absl::Status EndJob(const std::string& id, const std::string& outcome) override {
+    SHOAL_ASSIGN_OR_RETURN(SavedJob * job, Find(id));
+    job->outcome = outcome;
     return absl::OkStatus();
   }
 
  private:
+  absl::StatusOr<SavedJob*> Find(const std::string& id) {
+    const auto found = std::ranges::find(state_.jobs, id, &SavedJob::id);
+    if (found == state_.jobs.end()) {
+      return NotFound("there is no record of {}", id);
+    }
+    return &*found;
+  }
+
   SavedState state_;
 };
 

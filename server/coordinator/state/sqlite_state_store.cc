@@ -7,6 +7,8 @@
 // truth, not this file.
 #include <sqlite3.h>
 
+#include <functional>
+
 #include "core/base/status.h"
 #include "server/coordinator/state/state_store.h"
 
@@ -18,15 +20,23 @@ constexpr const char* kSchema = R"(
   PRAGMA synchronous = NORMAL;
   PRAGMA locking_mode = EXCLUSIVE;
   CREATE TABLE IF NOT EXISTS counters (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
-  CREATE TABLE IF NOT EXISTS job (id INTEGER PRIMARY KEY CHECK (id = 1), yaml TEXT NOT NULL,
-                                  token_file TEXT NOT NULL, outcome TEXT NOT NULL);
-  CREATE TABLE IF NOT EXISTS last_commit (id INTEGER PRIMARY KEY CHECK (id = 1),
-                                          step INTEGER NOT NULL, attempt INTEGER NOT NULL,
-                                          learning_rate REAL NOT NULL,
-                                          clip_coefficient REAL NOT NULL,
-                                          generation INTEGER NOT NULL);
-  CREATE TABLE IF NOT EXISTS checkpoints (step INTEGER PRIMARY KEY, path TEXT NOT NULL);
-  PRAGMA user_version = 1;
+  CREATE TABLE IF NOT EXISTS jobs (id TEXT PRIMARY KEY, yaml TEXT NOT NULL,
+                                   token_file TEXT NOT NULL, outcome TEXT NOT NULL);
+  CREATE TABLE IF NOT EXISTS commits (job TEXT PRIMARY KEY, step INTEGER NOT NULL,
+                                      attempt INTEGER NOT NULL, learning_rate REAL NOT NULL,
+                                      clip_coefficient REAL NOT NULL, generation INTEGER NOT NULL)
+                                      WITHOUT ROWID;
+  CREATE TABLE IF NOT EXISTS job_checkpoints (job TEXT NOT NULL, step INTEGER NOT NULL,
+                                              path TEXT NOT NULL, PRIMARY KEY (job, step))
+                                              WITHOUT ROWID;
+  PRAGMA user_version = 2;
+)";
+
+constexpr const char* kForgetEndedJobs = R"(
+  BEGIN;
+  DELETE FROM commits WHERE job IN (SELECT id FROM jobs WHERE outcome != '');
+  DELETE FROM job_checkpoints WHERE job IN (SELECT id FROM jobs WHERE outcome != '');
+  DELETE FROM jobs WHERE outcome != '';
 )";
 
 class SqliteStateStore final : public StateStore {
@@ -40,7 +50,7 @@ class SqliteStateStore final : public StateStore {
 
   absl::Status Prepare() {
     SHOAL_RETURN_IF_ERROR(Execute(kSchema));
-    return Compile("REPLACE INTO last_commit VALUES (1, ?, ?, ?, ?, ?)", record_commit_);
+    return Compile("REPLACE INTO commits VALUES (?, ?, ?, ?, ?, ?)", record_commit_);
   }
 
   absl::StatusOr<SavedState> Load() override {
@@ -48,25 +58,16 @@ class SqliteStateStore final : public StateStore {
     SHOAL_RETURN_IF_ERROR(
         ForEachRow("SELECT value FROM counters WHERE name = 'incarnations'",
                    [&](sqlite3_stmt* row) { state.incarnations = sqlite3_column_int64(row, 0); }));
-    SHOAL_RETURN_IF_ERROR(
-        ForEachRow("SELECT yaml, token_file, outcome FROM job", [&](sqlite3_stmt* row) {
-          state.job_yaml = Text(row, 0);
-          state.token_file = Text(row, 1);
-          state.outcome = Text(row, 2);
-        }));
     SHOAL_RETURN_IF_ERROR(ForEachRow(
-        "SELECT step, attempt, learning_rate, clip_coefficient, generation FROM last_commit",
-        [&](sqlite3_stmt* row) {
-          state.last_commit = {.step = sqlite3_column_int64(row, 0),
-                               .attempt = sqlite3_column_int64(row, 1),
-                               .learning_rate = sqlite3_column_double(row, 2),
-                               .clip_coefficient = sqlite3_column_double(row, 3),
-                               .generation = sqlite3_column_int64(row, 4)};
+        "SELECT id, yaml, token_file, outcome FROM jobs ORDER BY rowid", [&](sqlite3_stmt* row) {
+          state.jobs.push_back({.id = Text(row, 0),
+                                .job_yaml = Text(row, 1),
+                                .token_file = Text(row, 2),
+                                .outcome = Text(row, 3)});
         }));
-    SHOAL_RETURN_IF_ERROR(
-        ForEachRow("SELECT step, path FROM checkpoints ORDER BY step", [&](sqlite3_stmt* row) {
-          state.checkpoints.push_back({.step = sqlite3_column_int64(row, 0), .path = Text(row, 1)});
-        }));
+    for (SavedJob& job : state.jobs) {
+      SHOAL_RETURN_IF_ERROR(LoadRecords(job));
+    }
     return state;
   }
 
@@ -75,41 +76,69 @@ class SqliteStateStore final : public StateStore {
                [&](sqlite3_stmt* statement) { sqlite3_bind_int64(statement, 1, issued); });
   }
 
-  absl::Status BeginJob(const std::string& job_yaml, const std::string& token_file) override {
-    SHOAL_RETURN_IF_ERROR(Execute("BEGIN; DELETE FROM last_commit; DELETE FROM checkpoints;"));
+  absl::Status BeginJob(const std::string& id, const std::string& job_yaml,
+                        const std::string& token_file) override {
+    SHOAL_RETURN_IF_ERROR(Execute(kForgetEndedJobs));
     const absl::Status status =
-        Run("REPLACE INTO job VALUES (1, ?, ?, '')", [&](sqlite3_stmt* statement) {
-          Bind(statement, 1, job_yaml);
-          Bind(statement, 2, token_file);
+        Run("INSERT INTO jobs VALUES (?, ?, ?, '')", [&](sqlite3_stmt* statement) {
+          Bind(statement, 1, id);
+          Bind(statement, 2, job_yaml);
+          Bind(statement, 3, token_file);
         });
     SHOAL_RETURN_IF_ERROR(Execute(status.ok() ? "COMMIT" : "ROLLBACK"));
     return status;
   }
 
-  absl::Status RecordCommit(const CommitRecord& commit) override {
-    sqlite3_bind_int64(record_commit_, 1, commit.step);
-    sqlite3_bind_int64(record_commit_, 2, commit.attempt);
-    sqlite3_bind_double(record_commit_, 3, commit.learning_rate);
-    sqlite3_bind_double(record_commit_, 4, commit.clip_coefficient);
-    sqlite3_bind_int64(record_commit_, 5, commit.generation);
+  absl::Status RecordCommit(const std::string& id, const CommitRecord& commit) override {
+    Bind(record_commit_, 1, id);
+    sqlite3_bind_int64(record_commit_, 2, commit.step);
+    sqlite3_bind_int64(record_commit_, 3, commit.attempt);
+    sqlite3_bind_double(record_commit_, 4, commit.learning_rate);
+    sqlite3_bind_double(record_commit_, 5, commit.clip_coefficient);
+    sqlite3_bind_int64(record_commit_, 6, commit.generation);
     const int code = sqlite3_step(record_commit_);
     sqlite3_reset(record_commit_);
     return code == SQLITE_DONE ? absl::OkStatus() : Error("record of a commit");
   }
 
-  absl::Status RecordCheckpoint(const CheckpointRecord& checkpoint) override {
-    return Run("REPLACE INTO checkpoints VALUES (?, ?)", [&](sqlite3_stmt* statement) {
-      sqlite3_bind_int64(statement, 1, checkpoint.step);
-      Bind(statement, 2, checkpoint.path);
+  absl::Status RecordCheckpoint(const std::string& id,
+                                const CheckpointRecord& checkpoint) override {
+    return Run("REPLACE INTO job_checkpoints VALUES (?, ?, ?)", [&](sqlite3_stmt* statement) {
+      Bind(statement, 1, id);
+      sqlite3_bind_int64(statement, 2, checkpoint.step);
+      Bind(statement, 3, checkpoint.path);
     });
   }
 
-  absl::Status EndJob(const std::string& outcome) override {
-    return Run("UPDATE job SET outcome = ?",
-               [&](sqlite3_stmt* statement) { Bind(statement, 1, outcome); });
+  absl::Status EndJob(const std::string& id, const std::string& outcome) override {
+    return Run("UPDATE jobs SET outcome = ? WHERE id = ?", [&](sqlite3_stmt* statement) {
+      Bind(statement, 1, outcome);
+      Bind(statement, 2, id);
+    });
   }
 
  private:
+  absl::Status LoadRecords(SavedJob& job) {
+    const auto of_job = [&](sqlite3_stmt* statement) { Bind(statement, 1, job.id); };
+    SHOAL_RETURN_IF_ERROR(ForEachRow(
+        "SELECT step, attempt, learning_rate, clip_coefficient, generation FROM commits"
+        " WHERE job = ?",
+        [&](sqlite3_stmt* row) {
+          job.last_commit = {.step = sqlite3_column_int64(row, 0),
+                             .attempt = sqlite3_column_int64(row, 1),
+                             .learning_rate = sqlite3_column_double(row, 2),
+                             .clip_coefficient = sqlite3_column_double(row, 3),
+                             .generation = sqlite3_column_int64(row, 4)};
+        },
+        of_job));
+    return ForEachRow(
+        "SELECT step, path FROM job_checkpoints WHERE job = ? ORDER BY step",
+        [&](sqlite3_stmt* row) {
+          job.checkpoints.push_back({.step = sqlite3_column_int64(row, 0), .path = Text(row, 1)});
+        },
+        of_job);
+  }
+
   absl::Status Error(const char* what) const {
     if (const int code = sqlite3_errcode(database_); code == SQLITE_BUSY || code == SQLITE_LOCKED) {
       return FailedPrecondition(
@@ -142,9 +171,12 @@ class SqliteStateStore final : public StateStore {
   }
 
   template <typename OnRow>
-  absl::Status ForEachRow(const char* sql, OnRow on_row) {
+  absl::Status ForEachRow(
+      const char* sql, OnRow on_row,
+      const std::function<void(sqlite3_stmt*)>& bind = [](sqlite3_stmt*) {}) {
     sqlite3_stmt* statement = nullptr;
     SHOAL_RETURN_IF_ERROR(Compile(sql, statement));
+    bind(statement);
     int code = sqlite3_step(statement);
     for (; code == SQLITE_ROW; code = sqlite3_step(statement)) {
       on_row(statement);

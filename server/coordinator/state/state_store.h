@@ -1,6 +1,6 @@
-// What of a coordinator outlives it: how many incarnations it has given, the job, the last commit,
-// and the checkpoints. A coordinator that starts again reads this, gives no incarnation twice, and
-// says what the last commit was.
+// What of a coordinator outlives it: how many incarnations it has given, and by job its last commit
+// and checkpoints. A coordinator that starts again reads this, gives no incarnation twice, and says
+// what the last commit of each job was.
 //
 // Calls are made under the coordinator's lock, one per step: they must take well under a
 // millisecond.
@@ -35,13 +35,18 @@ struct CheckpointRecord {
   bool operator==(const CheckpointRecord&) const = default;
 };
 
-struct SavedState {
-  int64_t incarnations = 0;
-  std::string job_yaml;  // empty: no job yet
+struct SavedJob {
+  std::string id;
+  std::string job_yaml;
   std::string token_file;
   std::string outcome;  // empty: the job was still running
   std::optional<CommitRecord> last_commit;
   std::vector<CheckpointRecord> checkpoints;  // ascending steps
+};
+
+struct SavedState {
+  int64_t incarnations = 0;
+  std::vector<SavedJob> jobs;  // as they began
 };
 
 class StateStore {
@@ -49,12 +54,14 @@ class StateStore {
   virtual ~StateStore() = default;
   virtual absl::StatusOr<SavedState> Load() = 0;
   virtual absl::Status SaveIncarnations(int64_t issued) = 0;
-  // Forgets commit and checkpoints of the job before.
-  virtual absl::Status BeginJob(const std::string& job_yaml, const std::string& token_file) = 0;
-  // Replaces the record of the commit before.
-  virtual absl::Status RecordCommit(const CommitRecord& commit) = 0;
-  virtual absl::Status RecordCheckpoint(const CheckpointRecord& checkpoint) = 0;
-  virtual absl::Status EndJob(const std::string& outcome) = 0;
+  // Forgets the jobs that have ended. Fails for an id that a job has.
+  virtual absl::Status BeginJob(const std::string& id, const std::string& job_yaml,
+                                const std::string& token_file) = 0;
+  // Replaces the record of the job's commit before.
+  virtual absl::Status RecordCommit(const std::string& id, const CommitRecord& commit) = 0;
+  virtual absl::Status RecordCheckpoint(const std::string& id,
+                                        const CheckpointRecord& checkpoint) = 0;
+  virtual absl::Status EndJob(const std::string& id, const std::string& outcome) = 0;
 };
 
 // Forgets all when it goes: for tests, and for runs that ask for no state file.

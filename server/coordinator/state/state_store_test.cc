@@ -39,38 +39,62 @@ class StateStoreTest : public ::testing::TestWithParam<bool> {
 TEST_P(StateStoreTest, StartsEmpty) {
   const SavedState state = *store_->Load();
   EXPECT_EQ(state.incarnations, 0);
-  EXPECT_TRUE(state.job_yaml.empty());
-  EXPECT_FALSE(state.last_commit.has_value());
-  EXPECT_TRUE(state.checkpoints.empty());
+  EXPECT_TRUE(state.jobs.empty());
 }
 
 TEST_P(StateStoreTest, RemembersAndForgetsByJob) {
   const CommitRecord commit = {
       .step = 7, .attempt = 2, .learning_rate = 1e-3, .clip_coefficient = 0.25, .generation = 3};
   ASSERT_TRUE(store_->SaveIncarnations(12).ok());
-  ASSERT_TRUE(store_->BeginJob("model: 'x'\n", "tokens.bin").ok());
-  ASSERT_TRUE(store_->RecordCommit({.step = 6}).ok());
-  ASSERT_TRUE(store_->RecordCommit(commit).ok());
-  ASSERT_TRUE(store_->RecordCheckpoint({.step = 5, .path = "c/step-00000005"}).ok());
+  ASSERT_TRUE(store_->BeginJob("job-1", "model: 'x'\n", "tokens.bin").ok());
+  ASSERT_TRUE(store_->RecordCommit("job-1", {.step = 6}).ok());
+  ASSERT_TRUE(store_->RecordCommit("job-1", commit).ok());
+  ASSERT_TRUE(store_->RecordCheckpoint("job-1", {.step = 5, .path = "c/step-00000005"}).ok());
   if (durable()) {
     Open();
   }
   SavedState state = *store_->Load();
   EXPECT_EQ(state.incarnations, 12);
-  EXPECT_EQ(state.job_yaml, "model: 'x'\n");
-  EXPECT_EQ(state.token_file, "tokens.bin");
-  EXPECT_EQ(state.outcome, "");
-  EXPECT_EQ(state.last_commit, commit);
-  EXPECT_EQ(state.checkpoints,
+  ASSERT_EQ(state.jobs.size(), 1U);
+  EXPECT_EQ(state.jobs[0].id, "job-1");
+  EXPECT_EQ(state.jobs[0].job_yaml, "model: 'x'\n");
+  EXPECT_EQ(state.jobs[0].token_file, "tokens.bin");
+  EXPECT_EQ(state.jobs[0].outcome, "");
+  EXPECT_EQ(state.jobs[0].last_commit, commit);
+  EXPECT_EQ(state.jobs[0].checkpoints,
             (std::vector<CheckpointRecord>{{.step = 5, .path = "c/step-00000005"}}));
-  ASSERT_TRUE(store_->EndJob("done").ok());
-  EXPECT_EQ(store_->Load()->outcome, "done");
-  ASSERT_TRUE(store_->BeginJob("second", "").ok());
+  ASSERT_TRUE(store_->EndJob("job-1", "done").ok());
+  EXPECT_EQ(store_->Load()->jobs[0].outcome, "done");
+  ASSERT_TRUE(store_->BeginJob("job-2", "second", "").ok());
   state = *store_->Load();
   EXPECT_EQ(state.incarnations, 12);
-  EXPECT_EQ(state.outcome, "");
-  EXPECT_FALSE(state.last_commit.has_value());
-  EXPECT_TRUE(state.checkpoints.empty());
+  ASSERT_EQ(state.jobs.size(), 1U);
+  EXPECT_EQ(state.jobs[0].id, "job-2");
+  EXPECT_EQ(state.jobs[0].outcome, "");
+  EXPECT_FALSE(state.jobs[0].last_commit.has_value());
+  EXPECT_TRUE(state.jobs[0].checkpoints.empty());
+}
+
+TEST_P(StateStoreTest, KeepsTheRecordsOfJobsApart) {
+  ASSERT_TRUE(store_->BeginJob("job-b", "first", "").ok());
+  ASSERT_TRUE(store_->BeginJob("job-a", "second", "").ok());
+  EXPECT_FALSE(store_->BeginJob("job-a", "third", "").ok()) << "no id is given twice";
+  ASSERT_TRUE(store_->RecordCommit("job-a", {.step = 3}).ok());
+  ASSERT_TRUE(store_->RecordCommit("job-b", {.step = 8}).ok());
+  ASSERT_TRUE(store_->RecordCheckpoint("job-b", {.step = 8, .path = "b"}).ok());
+  ASSERT_TRUE(store_->EndJob("job-a", "done").ok());
+  if (durable()) {
+    Open();
+  }
+  const SavedState state = *store_->Load();
+  ASSERT_EQ(state.jobs.size(), 2U);
+  EXPECT_EQ(state.jobs[0].id, "job-b");
+  EXPECT_EQ(state.jobs[0].last_commit->step, 8);
+  EXPECT_EQ(state.jobs[0].checkpoints.size(), 1U);
+  EXPECT_EQ(state.jobs[0].outcome, "");
+  EXPECT_EQ(state.jobs[1].last_commit->step, 3);
+  EXPECT_TRUE(state.jobs[1].checkpoints.empty());
+  EXPECT_EQ(state.jobs[1].outcome, "done");
 }
 
 INSTANTIATE_TEST_SUITE_P(Stores, StateStoreTest, ::testing::Values(false, true),

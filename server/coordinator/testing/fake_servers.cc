@@ -11,8 +11,18 @@ namespace shoal::server::testing {
 FakeServers::FakeServers(EventLoop& loop, FakeDisk& disk, StateStore& store, int count)
     : loop_(loop), disk_(disk), store_(store), servers_(static_cast<size_t>(count)) {}
 
-void FakeServers::SetServers(const std::vector<std::string>& addresses) {
-  SHOAL_CHECK(addresses.size() == servers_.size());
+ServerControlFactory FakeServers::factory() {
+  return [this](const std::vector<std::string>& addresses) {
+    SHOAL_CHECK(addresses.size() == servers_.size());
+    return std::shared_ptr<ServerControl>(std::shared_ptr<void>(), this);
+  };
+}
+
+void FakeServers::CheckJob(const std::string& id) {
+  const SavedState saved = *store_.Load();
+  if (saved.jobs.empty() || id != saved.jobs.back().id) {
+    Violation(fmt::format("a command for {}, which is not the job", id));
+  }
 }
 
 // The request arrives after a while, the server acts, works, and the answer takes a while: it can
@@ -54,6 +64,7 @@ void FakeServers::Configure(int index, const proto::ConfigureRequest& request,
       [this, index, request]() -> absl::StatusOr<proto::ConfigureReply> {
         FakeServer& self = server(index);
         self.configured = true;
+        CheckJob(request.job_id());
         self.version = 0;
         if (!request.checkpoint().empty()) {
           for (const auto& [step, checkpoint] : disk_.complete) {
@@ -82,6 +93,7 @@ void FakeServers::BeginAttempt(int index, const proto::BeginAttemptRequest& requ
           Violation(fmt::format("begin step {} attempt {} at version {}", request.step(),
                                 request.attempt(), self.version));
         }
+        CheckJob(request.job_id());
         self.step = request.step();
         self.attempt = request.attempt();
         meeting.assign(request.meeting().begin(), request.meeting().end());
@@ -100,6 +112,7 @@ void FakeServers::Prepare(int index, const proto::PrepareRequest& request,
       Violation(fmt::format("prepare of step {} attempt {} during {} {}", request.step(),
                             request.attempt(), self.step, self.attempt));
     }
+    CheckJob(request.job_id());
     self.sealed = true;
     proto::PrepareReply reply;
     for (const auto& [incarnation, pushes] : self.pushes) {
@@ -124,7 +137,8 @@ void FakeServers::Commit(int index, const proto::CommitRequest& request,
                          Done<proto::CommitReply> done) {
   const auto act = [this, index, request]() -> absl::StatusOr<proto::CommitReply> {
     FakeServer& self = server(index);
-    const auto record = store_.Load()->last_commit;
+    CheckJob(request.job_id());
+    const auto record = store_.Load()->jobs.back().last_commit;
     if (!record.has_value() || record->step != request.step() ||
         record->attempt != request.attempt()) {
       Violation(fmt::format("commit of step {} before its record", request.step()));
@@ -148,6 +162,7 @@ void FakeServers::WriteCheckpoint(int index, const proto::WriteCheckpointRequest
                                   Done<proto::WriteCheckpointReply> done) {
   const auto act = [this, index, request]() -> absl::StatusOr<proto::WriteCheckpointReply> {
     FakeServer& self = server(index);
+    CheckJob(request.job_id());
     proto::WriteCheckpointReply reply;
     if (request.begin()) {
       if (self.version != request.version() || !disk_.shards.contains(request.directory())) {

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <memory>
 #include <set>
 #include <string>
 #include <vector>
@@ -38,7 +39,8 @@ class FakeServers final : public ServerControl {
  public:
   FakeServers(EventLoop& loop, FakeDisk& disk, StateStore& store, int count);
 
-  void SetServers(const std::vector<std::string>& addresses) override;
+  // For the one job of a world: it outlives it.
+  ServerControlFactory factory();
   void Configure(int server, const proto::ConfigureRequest& request,
                  Done<proto::ConfigureReply> done) override;
   void BeginAttempt(int server, const proto::BeginAttemptRequest& request,
@@ -73,6 +75,8 @@ class FakeServers final : public ServerControl {
   template <typename Reply>
   void Answer(int server, const char* point, absl::Duration work, Done<Reply> done,
               std::function<absl::StatusOr<Reply>()> act);
+
+  void CheckJob(const std::string& id);
 
   EventLoop& loop_;
   FakeDisk& disk_;

@@ -166,11 +166,10 @@ absl::Status Cluster::Start() {
     SHOAL_ASSIGN_OR_RETURN(store, OpenSqliteStateStore(options_.state_file));
   }
   SHOAL_ASSIGN_OR_RETURN(
-      coordinator_,
-      Coordinator::Create(
-          {.version = rpc::ProgramVersion()},
-          [this](const proto::SubmitJobRequest&, int64_t) { return MakeJob(); },
-          std::make_unique<GrpcServerControl>(token_), std::move(store), RealClock(), metrics_));
+      coordinator_, Coordinator::Create(
+                        {.version = rpc::ProgramVersion()},
+                        [this](const proto::SubmitJobRequest&, int64_t) { return MakeJob(); },
+                        MakeGrpcServerControls(token_), std::move(store), RealClock(), metrics_));
   std::vector<std::unique_ptr<rpc::Service>> services;
   services.push_back(rpc::MakeCoordinatorService(coordinator_.get()));
   SHOAL_ASSIGN_OR_RETURN(coordinator_server_,
@@ -208,14 +207,15 @@ absl::Status Cluster::RunWorker() {
   proto::JoinJobRequest join;
   join.set_incarnation(session->incarnation());
   join.set_wait_seconds(kWaitSeconds);
+  proto::NextStepRequest next;
   for (bool ready = false; !ready;) {
     SHOAL_ASSIGN_OR_RETURN(const proto::JoinJobReply reply, client.JoinJob(join, patient));
     if (reply.shut_down()) {
       return absl::OkStatus();
     }
     ready = reply.ready();
+    next.set_job_id(reply.job_id());
   }
-  proto::NextStepRequest next;
   next.set_incarnation(session->incarnation());
   next.set_wait_seconds(kWaitSeconds);
   while (true) {
@@ -249,9 +249,11 @@ absl::Status Cluster::RunWorker() {
 
 absl::Status Cluster::Watch(LoopbackResult& result) {
   rpc::CoordinatorClient client(Connect());
-  SHOAL_RETURN_IF_ERROR(client.SubmitJob({}).status());
+  SHOAL_ASSIGN_OR_RETURN(const proto::SubmitJobReply submitted, client.SubmitJob({}));
+  proto::WatchJobRequest watch;
+  watch.set_job_id(submitted.job_id());
   absl::Time last = absl::InfinitePast();
-  return client.WatchJob({},
+  return client.WatchJob(watch,
                          [&](const proto::JobEvent& event) {
                            result.events.push_back(event);
                            if (event.has_step()) {

@@ -40,9 +40,8 @@ SimWorld::SimWorld(const SimOptions& options, FakeDisk& fake_disk)
   core_ = std::make_unique<CoordinatorCore>(
       MembershipOptions{.version = "1", .lease = absl::Seconds(10), .seed = options.seed},
       JobEnvironment{.clock = loop.clock(),
-                     .servers = servers,
+                     .control_servers = servers.factory(),
                      .store = *store,
-                     .events = events,
                      .metrics = coordinator_metrics_,
                      .post = [](const std::function<void()>& work) { work(); },
                      .plan = later,
@@ -81,6 +80,7 @@ void SimWorld::Submit() {
   auto newest = job.checkpoints->Newest();
   const auto reply = core_->Submit(std::move(job), *std::move(newest), options_.resume);
   SHOAL_CHECK(reply.ok());
+  job_id_ = reply->job_id();
 }
 
 void SimWorld::RegisterServer(int index) {
@@ -158,6 +158,9 @@ void SimWorld::Ask(int index) {
       worker.waiting = true;
     } else if ((*reply)->ready()) {
       worker.joined = true;
+      if ((*reply)->job_id() != job_id_) {
+        servers.Violation(fmt::format("worker {} joins {}", index, (*reply)->job_id()));
+      }
       worker.group = (*reply)->group();
       worker.stage = (*reply)->stage();
       const auto& stages = (*reply)->stages();
@@ -171,6 +174,7 @@ void SimWorld::Ask(int index) {
     return;
   }
   proto::NextStepRequest request;
+  request.set_job_id(job_id_);
   request.set_incarnation(worker.incarnation);
   if (worker.report.has_value()) {
     *request.mutable_finished() = *worker.report;
@@ -285,6 +289,7 @@ void SimWorld::DrawNext(int index, proto::StepWork work, int64_t number,
     return;
   }
   proto::DrawMicrobatchRequest request;
+  request.set_job_id(job_id_);
   request.set_incarnation(worker.incarnation);
   request.set_step(work.step());
   request.set_attempt(work.attempt());
@@ -352,6 +357,7 @@ void SimWorld::Report(int index, proto::FinishedReport report) {
   if (Chance(options_.repeated_report)) {
     loop.After(loop.ShortDelay() * 5, [this, &worker, report] {
       proto::NextStepRequest request;  // a late copy; whatever it answers is lost
+      request.set_job_id(job_id_);
       request.set_incarnation(worker.incarnation);
       *request.mutable_finished() = report;
       static_cast<void>(core_->Next(request));
@@ -377,10 +383,10 @@ bool SimWorld::Run() {
   constexpr int kMaxEvents = 200000;
   const absl::Time limit = loop.clock().Now() + absl::Hours(1);
   for (int count = 0; count < kMaxEvents; ++count) {
-    if (core_->job_over() && over_at == absl::Time()) {
+    if (core_->jobs_over() && over_at == absl::Time()) {
       over_at = loop.clock().Now();
     }
-    if (core_->job_over() && !core_->has_members()) {
+    if (core_->jobs_over() && !core_->has_members()) {
       return true;
     }
     if (std::min(loop.NextTime(), core_->NextTick()) > limit) {
@@ -412,9 +418,14 @@ void SimWorld::KillServer(int index) {
 
 void SimWorld::KillWorker(int index) { workers_[static_cast<size_t>(index)].alive = false; }
 
+std::vector<proto::JobEvent> SimWorld::events() const {
+  const auto log = core_->Events(job_id_);
+  return log.ok() ? (*log)->After(0) : std::vector<proto::JobEvent>();
+}
+
 std::vector<proto::StepEvent> SimWorld::step_events() const {
   std::vector<proto::StepEvent> found;
-  for (const proto::JobEvent& event : events.After(0)) {
+  for (const proto::JobEvent& event : events()) {
     if (event.has_step()) {
       found.push_back(event.step());
     }
@@ -423,13 +434,13 @@ std::vector<proto::StepEvent> SimWorld::step_events() const {
 }
 
 std::optional<proto::DoneEvent> SimWorld::done() const {
-  const auto all = events.After(0);
+  const auto all = events();
   return !all.empty() && all.back().has_done() ? std::make_optional(all.back().done())
                                                : std::nullopt;
 }
 
 std::optional<proto::FailedEvent> SimWorld::failed() const {
-  const auto all = events.After(0);
+  const auto all = events();
   return !all.empty() && all.back().has_failed() ? std::make_optional(all.back().failed())
                                                  : std::nullopt;
 }

@@ -58,7 +58,7 @@ class SimWorld {
   void At(const std::string& point, int nth, std::function<void()> action);
   void KillServer(int index);
   void KillWorker(int index);
-  void Stop() { static_cast<void>(core_->Stop("test")); }
+  void Stop() { static_cast<void>(core_->Stop("", "test")); }
 
   EventLoop loop;
   FakeDisk& disk;
@@ -66,7 +66,6 @@ class SimWorld {
   FakeServers servers;
   FakeSteps steps;
   Metrics metrics;
-  EventLog events;
   absl::Time over_at;    // when the job was over
   Lie lie = Lie::kNone;  // of worker 0, in step lie_step, so many times
   int64_t lie_step = 2;
@@ -77,7 +76,9 @@ class SimWorld {
   uint64_t worker_incarnation(int index) const {
     return workers_[static_cast<size_t>(index)].incarnation;
   }
+  const std::string& job_id() const { return job_id_; }
   // What happened.
+  std::vector<proto::JobEvent> events() const;
   std::vector<proto::StepEvent> step_events() const;
   std::optional<proto::DoneEvent> done() const;
   std::optional<proto::FailedEvent> failed() const;
@@ -123,6 +124,7 @@ class SimWorld {
   std::vector<Worker> workers_;
   // What the first worker of a group was given: step, attempt, group.
   std::map<std::tuple<int64_t, int64_t, int>, std::string> given_;
+  std::string job_id_;  // once submitted
   int64_t seen_changes_ = 0;
   int64_t works_given_ = 0;
   int64_t drawn_ = 0;

@@ -3,8 +3,8 @@
 #include <vector>
 
 #include "core/base/bytes.h"
-#include "worker/ops/cpu/attention.h"
 #include "worker/ops/cpu/attention_blocks.h"
+#include "worker/ops/cpu/cpu_kernels.h"
 #include "worker/ops/cpu/simd.h"
 
 namespace shoal::worker::cpu {

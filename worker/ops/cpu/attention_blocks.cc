@@ -4,7 +4,7 @@
 #include <cstring>
 
 #include "core/base/bytes.h"
-#include "worker/ops/cpu/elementwise.h"
+#include "worker/ops/cpu/cpu_kernels.h"
 #include "worker/ops/cpu/simd.h"
 
 namespace shoal::worker::cpu {

@@ -1,5 +1,10 @@
 // What forward and backward of attention share: how queries and keys are cut, and copies between
 // the packed matrices and the dense blocks of one kv head.
+//
+// A block of queries of all the heads that share a kv head is multiplied with blocks of keys, so
+// memory is a few blocks a thread whatever the length. Rows of one kv head are copied into dense
+// blocks, zero beyond the sequence, which keeps the shapes of products few (compiled kernels) and
+// makes it impossible to read across a sequence's end.
 #pragma once
 
 #include <algorithm>

@@ -1,10 +1,9 @@
-#include "worker/ops/cpu/attention.h"
-
 #include <cmath>
 #include <limits>
 #include <thread>
 
 #include "gtest/gtest.h"
+#include "worker/ops/cpu/cpu_kernels.h"
 #include "worker/ops/testing/oracle.h"
 
 namespace shoal::worker {

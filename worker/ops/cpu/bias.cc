@@ -1,7 +1,6 @@
-#include "worker/ops/cpu/bias.h"
-
 #include <vector>
 
+#include "worker/ops/cpu/cpu_kernels.h"
 #include "worker/ops/cpu/simd.h"
 
 namespace shoal::worker::cpu {

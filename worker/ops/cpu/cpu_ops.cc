@@ -1,17 +1,7 @@
 #include "worker/ops/cpu/cpu_ops.h"
 
-#include "worker/ops/cpu/attention.h"
-#include "worker/ops/cpu/bias.h"
-#include "worker/ops/cpu/context.h"
-#include "worker/ops/cpu/cross_entropy.h"
-#include "worker/ops/cpu/elementwise.h"
-#include "worker/ops/cpu/embedding.h"
-#include "worker/ops/cpu/matmul.h"
-#include "worker/ops/cpu/rms_norm.h"
-#include "worker/ops/cpu/rotary.h"
-#include "worker/ops/cpu/rows.h"
+#include "worker/ops/cpu/cpu_kernels.h"
 #include "worker/ops/cpu/simd.h"
-#include "worker/ops/cpu/swiglu.h"
 
 namespace shoal::worker {
 

@@ -1,10 +1,9 @@
-#include "worker/ops/cpu/cross_entropy.h"
-
 #include <cmath>
 #include <cstring>
 #include <limits>
 #include <vector>
 
+#include "worker/ops/cpu/cpu_kernels.h"
 #include "worker/ops/cpu/simd.h"
 
 namespace shoal::worker::cpu {

@@ -1,9 +1,8 @@
-#include "worker/ops/cpu/cross_entropy.h"
-
 #include <cmath>
 #include <limits>
 
 #include "gtest/gtest.h"
+#include "worker/ops/cpu/cpu_kernels.h"
 #include "worker/ops/testing/oracle.h"
 
 namespace shoal::worker {

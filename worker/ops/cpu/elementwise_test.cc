@@ -1,9 +1,8 @@
 // SwiGLU, biases, embedding and rows.
-#include "worker/ops/cpu/elementwise.h"
-
 #include <cmath>
 
 #include "gtest/gtest.h"
+#include "worker/ops/cpu/cpu_kernels.h"
 #include "worker/ops/testing/oracle.h"
 
 namespace shoal::worker {

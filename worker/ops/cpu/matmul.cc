@@ -1,10 +1,9 @@
-#include "worker/ops/cpu/matmul.h"
-
 #include <numeric>
 #include <vector>
 
 #include "core/base/bytes.h"
 #include "worker/ops/cpu/amx_gemm.h"
+#include "worker/ops/cpu/cpu_kernels.h"
 #include "worker/ops/cpu/simd.h"
 
 namespace shoal::worker::cpu {

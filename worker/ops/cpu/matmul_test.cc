@@ -1,8 +1,7 @@
-#include "worker/ops/cpu/matmul.h"
-
 #include <cmath>
 
 #include "gtest/gtest.h"
+#include "worker/ops/cpu/cpu_kernels.h"
 #include "worker/ops/testing/oracle.h"
 
 namespace shoal::worker {

@@ -1,9 +1,8 @@
-#include "worker/ops/cpu/rms_norm.h"
-
 #include <algorithm>
 #include <cmath>
 
 #include "core/plan/memory/norm_partials.h"
+#include "worker/ops/cpu/cpu_kernels.h"
 #include "worker/ops/cpu/simd.h"
 
 namespace shoal::worker::cpu {

@@ -1,9 +1,8 @@
-#include "worker/ops/cpu/rms_norm.h"
-
 #include <cmath>
 
 #include "core/plan/memory/norm_partials.h"
 #include "gtest/gtest.h"
+#include "worker/ops/cpu/cpu_kernels.h"
 #include "worker/ops/testing/oracle.h"
 
 namespace shoal::worker {

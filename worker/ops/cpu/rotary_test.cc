@@ -1,10 +1,9 @@
-#include "worker/ops/cpu/rotary.h"
-
 #include <cmath>
 #include <numbers>
 
 #include "gtest/gtest.h"
 #include "worker/ops/cpu/context.h"
+#include "worker/ops/cpu/cpu_kernels.h"
 #include "worker/ops/rotary_table.h"
 #include "worker/ops/testing/oracle.h"
 

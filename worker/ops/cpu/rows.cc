@@ -1,6 +1,6 @@
-#include "worker/ops/cpu/rows.h"
-
 #include <cstring>
+
+#include "worker/ops/cpu/cpu_kernels.h"
 
 namespace shoal::worker::cpu {
 

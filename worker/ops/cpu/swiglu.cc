@@ -1,5 +1,4 @@
-#include "worker/ops/cpu/swiglu.h"
-
+#include "worker/ops/cpu/cpu_kernels.h"
 #include "worker/ops/cpu/simd.h"
 
 namespace shoal::worker::cpu {

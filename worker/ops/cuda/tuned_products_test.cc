@@ -5,7 +5,7 @@
 #include "worker/backend/cuda/cuda_device.h"
 #include "worker/ops/cpu/cpu_ops.h"
 #include "worker/ops/cuda/cuda_ops.h"
-#include "worker/ops/cuda/matmul/fake_cublas_lt.h"
+#include "worker/ops/cuda/matmul/testing/fake_cublas_lt.h"
 #include "worker/ops/testing/check_ops.h"
 
 namespace shoal::worker {

@@ -8,13 +8,13 @@
 #include "absl/time/clock.h"
 #include "core/base/random.h"
 #include "core/base/status.h"
-#include "core/base/status_testing.h"
-#include "core/plan/schedule/builders/testing.h"
+#include "core/base/testing/status.h"
+#include "core/plan/schedule/builders/testing/random_schedule.h"
 #include "core/transport/testing/fault_transport.h"
 #include "core/transport/testing/forwarding_transport.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "worker/pipeline/links/testing_group.h"
+#include "worker/pipeline/links/testing/group.h"
 #include "worker/pipeline/testing/emulated_pipeline.h"
 
 namespace shoal::worker {

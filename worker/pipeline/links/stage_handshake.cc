@@ -128,6 +128,7 @@ absl::StatusOr<std::unique_ptr<TransportLinks>> StageHandshake::Call(int stage,
                                                                      absl::Time deadline) {
   const StageGroup& group = options_.group;
   proto::ConnectStageRequest request;
+  request.set_job_id(group.job_id);
   request.set_incarnation(group.workers[static_cast<size_t>(group.stage)].incarnation);
   request.set_peer(group.workers[static_cast<size_t>(stage)].incarnation);
   request.set_group(group.group);

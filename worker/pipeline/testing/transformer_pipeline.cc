@@ -6,11 +6,11 @@
 #include <utility>
 
 #include "core/base/status.h"
-#include "core/plan/schedule/builders/testing.h"
+#include "core/plan/schedule/builders/testing/random_schedule.h"
 #include "core/plan/schedule/layer_split.h"
-#include "worker/model/access/testing_passing.h"
+#include "worker/model/access/testing/passing.h"
 #include "worker/model/runner.h"
-#include "worker/model/testing.h"
+#include "worker/model/testing/small_model.h"
 #include "worker/model/transformer_stage.h"
 #include "worker/pipeline/links/in_process_links.h"
 #include "worker/pipeline/stage_runner.h"

@@ -1,6 +1,6 @@
 // A step of a small transformer for tests: on one worker, and in a pipeline whose stages are
 // threads of this process, each with its own machine. Weights and gradients pass through the
-// devices' memory (worker/model/access/testing_passing.h), freed memory is filled with NaN, copies
+// devices' memory (worker/model/access/testing/passing.h), freed memory is filled with NaN, copies
 // and messages come late.
 #pragma once
 

@@ -2,7 +2,7 @@
 #include <algorithm>
 
 #include "core/plan/memory/stage_memory.h"
-#include "core/plan/schedule/builders/testing.h"
+#include "core/plan/schedule/builders/testing/random_schedule.h"
 #include "core/plan/schedule/schedule_check.h"
 #include "core/plan/schedule/schedule_queues.h"
 #include "core/plan/schedule/schedule_simulation.h"

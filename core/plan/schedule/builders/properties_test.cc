@@ -8,7 +8,7 @@
 
 #include "core/base/random.h"
 #include "core/base/status.h"
-#include "core/plan/schedule/builders/testing.h"
+#include "core/plan/schedule/builders/testing/random_schedule.h"
 #include "core/plan/schedule/schedule_check.h"
 #include "core/plan/schedule/schedule_simulation.h"
 #include "gmock/gmock.h"

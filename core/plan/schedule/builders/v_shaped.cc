@@ -86,6 +86,7 @@ std::vector<StageSlots> PatternOf(int stages, const Distances& by) {
     }
   }
   SHOAL_CHECK(false);
+  return {};
 }
 
 Schedule VShaped(std::string name, int stages, int microbatches, const Distances& by,

@@ -13,7 +13,7 @@
 #include "gtest/gtest.h"
 #include "worker/backend/cuda/cuda_device.h"
 #include "worker/backend/cuda/gpu_names.h"
-#include "worker/ops/cuda/attention/fused_testing.h"
+#include "worker/ops/cuda/attention/testing/fused.h"
 #include "worker/ops/testing/oracle.h"
 
 namespace shoal::worker::cuda {

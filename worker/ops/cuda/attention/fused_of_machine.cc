@@ -1,4 +1,4 @@
-#include "worker/ops/cuda/attention/fused_testing.h"
+#include "worker/ops/cuda/attention/testing/fused.h"
 
 namespace shoal::worker::cuda {
 

@@ -7,7 +7,7 @@
 #include "worker/backend/cuda/cuda_device.h"
 #include "worker/backend/cuda/gpu_names.h"
 #include "worker/ops/cuda/matmul/matmul.h"
-#include "worker/ops/cuda/matmul/matmul_testing.h"
+#include "worker/ops/cuda/matmul/testing/products.h"
 
 namespace shoal::worker::cuda {
 namespace {

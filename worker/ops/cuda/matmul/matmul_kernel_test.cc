@@ -6,7 +6,7 @@
 #include "gtest/gtest.h"
 #include "worker/backend/cuda/gpu_names.h"
 #include "worker/ops/cuda/kernels/views.h"
-#include "worker/ops/cuda/matmul/matmul_testing.h"
+#include "worker/ops/cuda/matmul/testing/products.h"
 
 namespace shoal::worker::cuda {
 namespace {

@@ -13,8 +13,8 @@
 #include "gtest/gtest.h"
 #include "worker/backend/cuda/cuda_device.h"
 #include "worker/backend/cuda/gpu_names.h"
-#include "worker/ops/cuda/matmul/fake_cublas_lt.h"
-#include "worker/ops/cuda/matmul/matmul_testing.h"
+#include "worker/ops/cuda/matmul/testing/fake_cublas_lt.h"
+#include "worker/ops/cuda/matmul/testing/products.h"
 
 namespace shoal::worker::cuda {
 namespace {

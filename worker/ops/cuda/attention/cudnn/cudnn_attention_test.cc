@@ -11,7 +11,7 @@
 #include "gtest/gtest.h"
 #include "worker/backend/cuda/cuda_device.h"
 #include "worker/ops/cuda/attention/attention.h"
-#include "worker/ops/cuda/attention/cudnn/fake_cudnn.h"
+#include "worker/ops/cuda/attention/cudnn/testing/fake_cudnn.h"
 
 namespace shoal::worker::cuda {
 namespace {

@@ -1,0 +1,227 @@
+// The job as a plain struct and as a message: each field of the one is a key of the other.
+#include <optional>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <vector>
+
+#include "core/base/check.h"
+#include "core/job/job.h"
+#include "core/job/job_schema.h"
+#include "google/protobuf/reflection.h"
+
+namespace shoal::plan {
+namespace {
+
+using google::protobuf::Reflection;
+
+template <typename J, typename Visit>
+void VisitTrain(J& train, const Visit& visit) {
+  visit("train.steps", train.steps);
+  visit("train.minibatch_samples", train.minibatch_samples);
+  visit("train.device", train.device);
+  visit("train.compute", train.compute);
+  visit("train.synchronization", train.synchronization);
+  visit("train.learning_rate", train.learning_rate);
+  visit("train.schedule", train.schedule);
+  visit("train.warmup_steps", train.warmup_steps);
+  visit("train.minimum_learning_rate", train.minimum_learning_rate);
+  visit("train.weight_decay", train.weight_decay);
+  visit("train.beta1", train.beta1);
+  visit("train.beta2", train.beta2);
+  visit("train.epsilon", train.epsilon);
+  visit("train.clip_norm", train.clip_norm);
+  visit("train.residency", train.residency);
+  visit("train.push", train.push);
+  visit("train.prefetch_units", train.prefetch_units);
+  visit("train.threads_per_worker", train.threads_per_worker);
+  visit("train.seed", train.seed);
+}
+
+template <typename S, typename Visit>
+void VisitService(S& service, const Visit& visit) {
+  visit("service.gradient_type", service.gradient_type);
+  visit("service.accumulate", service.accumulate);
+  visit("service.memory", service.memory);
+  visit("service.partition_bytes", service.partition_bytes);
+  visit("service.push_slots", service.push_slots);
+  visit("service.transports", service.transports);
+  visit("service.threads_per_server", service.threads_per_server);
+  visit("service.rdma.devices", service.rdma.devices);
+  visit("service.rdma.gid_index", service.rdma.gid_index);
+  visit("service.rdma.mtu", service.rdma.mtu_bytes);
+  visit("service.rdma.max_rails", service.rdma.max_rails);
+  visit("service.rdma.traffic_class", service.rdma.traffic_class);
+  visit("service.rdma.service_level", service.rdma.service_level);
+}
+
+template <typename P, typename Visit>
+void VisitPipeline(P& pipeline, const Visit& visit) {
+  visit("cluster.pipeline.stages", pipeline.stages);
+  visit("cluster.pipeline.chunks", pipeline.chunks);
+  visit("cluster.pipeline.schedule", pipeline.schedule);
+  visit("cluster.pipeline.offload", pipeline.offload.value);
+  visit("cluster.pipeline.device_memory", pipeline.device_memory);
+  visit("cluster.pipeline.host_memory", pipeline.host_memory);
+  visit("cluster.pipeline.copy_rate", pipeline.copy_rate);
+  auto& pace = pipeline.pace;
+  visit("cluster.pipeline.duplex", pace.duplex);
+  visit("cluster.pipeline.paired", pace.paired);
+  visit("cluster.pipeline.pace.forward_flops", pace.forward_flops);
+  visit("cluster.pipeline.pace.backward_input_flops", pace.backward_input_flops);
+  visit("cluster.pipeline.pace.backward_weights_flops", pace.backward_weights_flops);
+  visit("cluster.pipeline.pace.attention_forward_flops", pace.attention_forward_flops);
+  visit("cluster.pipeline.pace.attention_backward_flops", pace.attention_backward_flops);
+  visit("cluster.pipeline.pace.head_flops", pace.head_flops);
+  visit("cluster.pipeline.pace.elementwise_bytes_per_second", pace.elementwise_bytes_per_second);
+  visit("cluster.pipeline.pace.offload_bytes_per_second", pace.offload_bytes_per_second);
+  visit("cluster.pipeline.pace.reload_bytes_per_second", pace.reload_bytes_per_second);
+  visit("cluster.pipeline.pace.message_bytes_per_second", pace.message_bytes_per_second);
+  visit("cluster.pipeline.pace.message_latency_seconds", pace.message_latency_seconds);
+}
+
+// Calls `visit` with path and field, for those that are alike in both; ToMessage and JobOf have the
+// others. Values of enums have the same numbers in both.
+template <typename J, typename Visit>
+void VisitFields(J& job, const Visit& visit) {
+  visit("model", job.model);
+  visit("data.train", job.data.train);
+  visit("data.template", job.data.chat_template);
+  visit("data.max_sequence_tokens", job.data.max_sequence_tokens);
+  visit("data.microbatch_tokens", job.data.microbatch_tokens);
+  visit("data.oversize", job.data.oversize);
+  visit("data.seed", job.data.seed);
+  visit("data.shuffle", job.data.shuffle);
+  visit("plan.assignment", job.plan.assignment);
+  visit("plan.cost", job.plan.cost);
+  VisitTrain(job.train, visit);
+  VisitService(job.service, visit);
+  visit("cluster.lease_seconds", job.cluster.lease_seconds);
+  visit("cluster.start_timeout_seconds", job.cluster.start_timeout_seconds);
+  VisitPipeline(job.cluster.pipeline, visit);
+  visit("checkpoint.directory", job.checkpoint.directory);
+  visit("checkpoint.every_steps", job.checkpoint.every_steps);
+  visit("checkpoint.keep", job.checkpoint.keep);
+  visit("checkpoint.export_huggingface", job.checkpoint.export_huggingface);
+  visit("emulate.device_flops", job.emulate.device_flops);
+  visit("emulate.time_scale", job.emulate.time_scale);
+  visit("emulate.speeds", job.emulate.speeds);
+}
+
+struct FieldPlace {
+  Section& section;
+  const FieldDescriptor* field;
+  const Reflection& reflection;
+
+  bool is_enum() const { return field->cpp_type() == FieldDescriptor::CPPTYPE_ENUM; }
+};
+
+FieldPlace FieldAt(proto::Job& message, std::string_view path) {
+  Section& section = SectionOf(message, path);
+  const std::string name(path.substr(path.rfind('.') + 1));
+  const FieldDescriptor* const field = section.GetDescriptor()->FindFieldByName(name);
+  SHOAL_CHECK(field != nullptr);
+  return {section, field, *section.GetReflection()};
+}
+
+template <typename T>
+void Put(const FieldPlace& at, const T& value) {
+  const Reflection& to = at.reflection;
+  if constexpr (std::is_enum_v<T>) {
+    to.SetEnumValue(&at.section, at.field, static_cast<int>(value));
+  } else if constexpr (std::is_same_v<T, int64_t>) {
+    at.is_enum() ? to.SetEnumValue(&at.section, at.field, static_cast<int>(value))
+                 : to.SetInt64(&at.section, at.field, value);
+  } else if constexpr (std::is_same_v<T, uint64_t>) {
+    to.SetUInt64(&at.section, at.field, value);
+  } else if constexpr (std::is_same_v<T, double>) {
+    to.SetDouble(&at.section, at.field, value);
+  } else if constexpr (std::is_same_v<T, bool>) {
+    to.SetBool(&at.section, at.field, value);
+  } else if constexpr (std::is_same_v<T, std::string>) {
+    to.SetString(&at.section, at.field, value);
+  } else {
+    auto items = to.GetMutableRepeatedFieldRef<typename T::value_type>(&at.section, at.field);
+    items.Clear();
+    for (const auto& item : value) {
+      items.Add(item);
+    }
+  }
+}
+
+template <typename T>
+void Take(const FieldPlace& at, T& value) {
+  const Reflection& from = at.reflection;
+  if constexpr (std::is_enum_v<T>) {
+    value = static_cast<T>(from.GetEnumValue(at.section, at.field));
+  } else if constexpr (std::is_same_v<T, int64_t>) {
+    value = at.is_enum() ? from.GetEnumValue(at.section, at.field)
+                         : from.GetInt64(at.section, at.field);
+  } else if constexpr (std::is_same_v<T, uint64_t>) {
+    value = from.GetUInt64(at.section, at.field);
+  } else if constexpr (std::is_same_v<T, double>) {
+    value = from.GetDouble(at.section, at.field);
+  } else if constexpr (std::is_same_v<T, bool>) {
+    value = from.GetBool(at.section, at.field);
+  } else if constexpr (std::is_same_v<T, std::string>) {
+    value = from.GetString(at.section, at.field);
+  } else if (from.FieldSize(at.section, at.field) > 0) {  // else the default stays
+    const auto items = from.GetRepeatedFieldRef<typename T::value_type>(at.section, at.field);
+    value.assign(items.begin(), items.end());
+  }
+}
+
+}  // namespace
+
+proto::Job ToMessage(const Job& job) {
+  proto::Job message;
+  VisitFields(
+      job, [&](std::string_view path, const auto& value) { Put(FieldAt(message, path), value); });
+  message.mutable_data()->mutable_fields()->insert(job.data.fields.begin(), job.data.fields.end());
+  message.mutable_service()->set_wire_type(
+      job.service.wire_type_auto              ? proto::ServiceOptions::WIRE_AUTO
+      : job.service.wire_type == DType::kBF16 ? proto::ServiceOptions::WIRE_BF16
+                                              : proto::ServiceOptions::WIRE_FP32);
+  proto::ClusterOptions& cluster = *message.mutable_cluster();
+  if (job.cluster.local) {
+    cluster.mutable_local()->set_servers(job.cluster.servers);
+    cluster.mutable_local()->set_workers(job.cluster.workers);
+  } else {
+    cluster.set_servers(job.cluster.servers);
+    cluster.set_workers(job.cluster.workers);
+  }
+  if (!job.cluster.coordinator.empty()) {
+    cluster.set_coordinator(job.cluster.coordinator);
+  }
+  if (const auto recompute = job.cluster.pipeline.recompute; recompute.has_value()) {
+    cluster.mutable_pipeline()->set_recompute(
+        static_cast<proto::PipelineOptions::Recompute>(static_cast<int>(*recompute) + 1));
+  } else {
+    cluster.mutable_pipeline()->set_recompute(proto::PipelineOptions::RECOMPUTE_AUTO);
+  }
+  if (job.emulate.enabled()) {
+    message.mutable_emulate()->set_shape(job.emulate.shape);
+  }
+  return message;
+}
+
+Job JobOf(const proto::Job& given) {
+  proto::Job message = given;
+  Job job;
+  VisitFields(job,
+              [&](std::string_view path, auto& value) { Take(FieldAt(message, path), value); });
+  job.data.fields = {message.data().fields().begin(), message.data().fields().end()};
+  const auto wire_type = message.service().wire_type();
+  job.service.wire_type_auto = wire_type == proto::ServiceOptions::WIRE_AUTO;
+  job.service.wire_type =
+      wire_type == proto::ServiceOptions::WIRE_BF16 ? DType::kBF16 : DType::kF32;
+  job.cluster.coordinator = message.cluster().coordinator();
+  if (const auto recompute = message.cluster().pipeline().recompute();
+      recompute != proto::PipelineOptions::RECOMPUTE_AUTO) {
+    job.cluster.pipeline.recompute = static_cast<Recompute>(recompute - 1);
+  }
+  job.emulate.shape = message.emulate().shape();
+  return job;
+}
+
+}  // namespace shoal::plan

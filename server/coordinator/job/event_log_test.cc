@@ -1,0 +1,72 @@
+#include "server/coordinator/job/event_log.h"
+
+#include <thread>
+
+#include "gtest/gtest.h"
+
+namespace shoal::server {
+namespace {
+
+proto::JobEvent Step(int64_t step) {
+  proto::JobEvent event;
+  event.mutable_step()->set_step(step);
+  return event;
+}
+
+TEST(EventLogTest, NumbersFromOneAndReadsFromAnyNumber) {
+  EventLog log;
+  for (int64_t step = 1; step <= 5; ++step) {
+    log.Append(Step(step));
+  }
+  const auto all = log.After(0);
+  ASSERT_EQ(all.size(), 5U);
+  EXPECT_EQ(all[0].number(), 1);
+  const auto rest = log.After(3);
+  ASSERT_EQ(rest.size(), 2U);
+  EXPECT_EQ(rest[0].number(), 4);
+  EXPECT_TRUE(log.After(5).empty());
+  EXPECT_TRUE(log.After(500).empty());
+  EXPECT_EQ(log.After(-7).size(), 5U);
+}
+
+TEST(EventLogTest, ForgetsTheOldest) {
+  EventLog log(3);
+  for (int64_t step = 1; step <= 10; ++step) {
+    log.Append(Step(step));
+  }
+  const auto kept = log.After(0);
+  ASSERT_EQ(kept.size(), 3U);
+  EXPECT_EQ(kept[0].number(), 8);
+  EXPECT_EQ(log.After(9).size(), 1U);
+}
+
+TEST(EventLogTest, ForgetsTheOldestWhereTheyAreLarge) {
+  EventLog log(1000, /*capacity_bytes=*/10000);
+  for (int64_t step = 1; step <= 10; ++step) {
+    proto::JobEvent event;
+    for (int span = 0; span < 100; ++span) {
+      event.mutable_trace()->add_spans()->set_start_nanoseconds(span + 1);
+    }
+    ASSERT_GT(event.ByteSizeLong(), 1000U);
+    log.Append(event);
+  }
+  const auto kept = log.After(0);
+  EXPECT_GE(kept.size(), 3U);
+  EXPECT_LE(kept.size(), 9U);
+  EXPECT_EQ(kept.back().number(), 10);
+}
+
+TEST(EventLogTest, AWaiterIsWokenByAnEventAndByClosing) {
+  EventLog log;
+  std::thread writer([&] { log.Append(Step(1)); });
+  EXPECT_EQ(log.Wait(0, absl::Seconds(30)).size(), 1U);
+  writer.join();
+  std::thread closer([&] { log.Close(); });
+  EXPECT_TRUE(log.Wait(1, absl::Seconds(30)).empty());
+  closer.join();
+  EXPECT_TRUE(log.closed());
+  EXPECT_EQ(log.Wait(0, absl::Seconds(30)).size(), 1U);
+}
+
+}  // namespace
+}  // namespace shoal::server

@@ -1,0 +1,109 @@
+#include "server/service/hosted_job.h"
+
+#include "core/base/logging.h"
+#include "core/base/status.h"
+
+namespace shoal::server {
+
+absl::StatusOr<proto::BeginAttemptReply> HostedJob::BeginAttempt(
+    const proto::BeginAttemptRequest& request) {
+  absl::MutexLock commands(&commands_mutex_);
+  // Waits for pushes that are being applied, and keeps others out while accumulators are cleared.
+  absl::MutexLock state(&state_mutex_);
+  SHOAL_ASSIGN_OR_RETURN(
+      const Decision decision,
+      state_.BeginAttempt(request.step(), request.attempt(), request.generation()));
+  if (decision == Decision::kExecute) {
+    SHOAL_RETURN_IF_ERROR(store_->failure());
+    store_->Clear();
+    state_.Opened(request.step(), request.attempt());
+    intake_->BeginMeetings(request.step(), request.attempt(),
+                           {request.meeting().begin(), request.meeting().end()});
+    LogDebug("step {} attempt {}: open", request.step(), request.attempt());
+  }
+  return proto::BeginAttemptReply();
+}
+
+absl::StatusOr<proto::PrepareReply> HostedJob::Prepare(const proto::PrepareRequest& request) {
+  absl::MutexLock commands(&commands_mutex_);
+  {
+    // Waits for pushes that are being applied; those that come later find the attempt sealed.
+    absl::MutexLock state(&state_mutex_);
+    SHOAL_ASSIGN_OR_RETURN(const Decision decision,
+                           state_.Prepare(request.step(), request.attempt()));
+    if (decision == Decision::kRepeat) {
+      return prepared_;
+    }
+    state_.Sealed();
+  }
+  prepared_.Clear();
+  auto sealed = store_->Seal();
+  if (!sealed.ok()) {
+    // No later Prepare of this attempt may be answered as the first was.
+    absl::MutexLock state(&state_mutex_);
+    state_.SealingFailed();
+    return Annotate(sealed.status(), fmt::format("step {}: adding gradients", request.step()));
+  }
+  for (const PartitionStatistics& statistics : *sealed) {
+    proto::PartitionGradient& partition = *prepared_.add_partitions();
+    partition.set_partition(statistics.partition);
+    partition.set_sum_of_squares(statistics.gradient.sum_of_squares);
+    partition.set_non_finite(statistics.gradient.non_finite);
+  }
+  for (const auto& [incarnation, count] : store_->PushCounts()) {
+    proto::ClientPushes& client = *prepared_.add_clients();
+    client.set_incarnation(incarnation);
+    client.set_pushes(count.pushes);
+    client.set_duplicates(count.duplicates);
+  }
+  LogDebug("step {} attempt {}: sealed with pushes of {} workers", request.step(),
+           request.attempt(), prepared_.clients_size());
+  return prepared_;
+}
+
+absl::StatusOr<proto::CommitReply> HostedJob::Commit(const proto::CommitRequest& request) {
+  absl::MutexLock commands(&commands_mutex_);
+  proto::CommitReply reply;
+  reply.set_version(request.step());
+  {
+    absl::MutexLock state(&state_mutex_);
+    SHOAL_ASSIGN_OR_RETURN(const Decision decision,
+                           state_.Commit(request.step(), request.attempt()));
+    if (decision == Decision::kRepeat) {
+      return reply;
+    }
+    state_.Committing();
+  }
+  if (const absl::Status committed = CommitAroundCheckpoint(request); !committed.ok()) {
+    return Annotate(committed, fmt::format("step {}: updating weights", request.step()));
+  }
+  absl::MutexLock state(&state_mutex_);
+  state_.Committed();
+  metrics_.version.Set(static_cast<double>(request.step()));
+  LogDebug("step {} attempt {}: committed", request.step(), request.attempt());
+  return reply;
+}
+
+absl::StatusOr<proto::GetChecksumsReply> HostedJob::GetChecksums(
+    const proto::GetChecksumsRequest&) {
+  absl::MutexLock commands(&commands_mutex_);
+  proto::GetChecksumsReply reply;
+  reply.set_version(store_->version());
+  SHOAL_ASSIGN_OR_RETURN(const std::vector<PartitionChecksum> checksums, store_->Checksums());
+  for (const PartitionChecksum& checksum : checksums) {
+    proto::PartitionChecksum& partition = *reply.add_partitions();
+    partition.set_partition(checksum.partition);
+    partition.set_hash(checksum.hash);
+  }
+  return reply;
+}
+
+void HostedJob::Fence(uint64_t incarnation) {
+  {
+    absl::MutexLock state(&state_mutex_);
+    fenced_.insert(incarnation);
+  }
+  intake_->Remove(incarnation);
+}
+
+}  // namespace shoal::server

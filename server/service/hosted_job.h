@@ -1,0 +1,155 @@
+// One job at a parameter server: its store, where its step is, the transports that expose it, and
+// the connections of its clients. Methods are the calls of proto ParameterServer for this job.
+//
+// Commands of the coordinator run one at a time (commands_mutex_) and follow StepState. Pushes come
+// in over the transports' queues on PushIntake's threads: each is checked against what was granted
+// and applied under a shared lock on the state, which Prepare, BeginAttempt and Fence take
+// exclusively to change it, so that none is half applied when they answer.
+//
+// Failure: a refused call changes nothing. A GPU that fails in Prepare or Commit leaves a job that
+// answers no later command but that.
+//
+// hosted_job.cc has the commands of a step, load_job.cc how it is made, connect.cc and take_push.cc
+// what clients do, write_checkpoint.cc and reached_gpu.cc what their names say.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/container/flat_hash_set.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "core/base/threads/thread_pool.h"
+#include "core/job/job.h"
+#include "core/model/shard_map.h"
+#include "core/transport/transport.h"
+#include "proto/server.pb.h"
+#include "server/service/checkpoint_task.h"
+#include "server/service/gpu_memory.h"
+#include "server/service/payloads_in_gpu.h"
+#include "server/service/push_intake.h"
+#include "server/service/server_metrics.h"
+#include "server/service/service_options.h"
+#include "server/service/sparse_log.h"
+#include "server/service/step_state.h"
+#include "server/store/store.h"
+
+namespace shoal::server {
+
+class HostedJob {
+ public:
+  // Loads the weights and publishes them. Options and metrics outlive it.
+  static absl::StatusOr<std::unique_ptr<HostedJob>> Create(const proto::ConfigureRequest& request,
+                                                           const ParameterServiceOptions& options,
+                                                           ServerMetrics* metrics);
+  HostedJob(const HostedJob&) = delete;
+  HostedJob& operator=(const HostedJob&) = delete;
+
+  // What it was made from, and the answer.
+  const proto::ConfigureRequest& request() const { return request_; }
+  const proto::ConfigureReply& reply() const { return reply_; }
+
+  absl::StatusOr<proto::BeginAttemptReply> BeginAttempt(const proto::BeginAttemptRequest& request);
+  absl::StatusOr<proto::PrepareReply> Prepare(const proto::PrepareRequest& request);
+  absl::StatusOr<proto::CommitReply> Commit(const proto::CommitRequest& request);
+  absl::StatusOr<proto::WriteCheckpointReply> WriteCheckpoint(
+      const proto::WriteCheckpointRequest& request);
+  absl::StatusOr<proto::GetChecksumsReply> GetChecksums(const proto::GetChecksumsRequest& request);
+  absl::StatusOr<proto::ConnectReply> Connect(const proto::ConnectRequest& request);
+  // Waits for that client's pushes that are being applied; later ones are refused. Its connection
+  // is closed.
+  void Fence(uint64_t incarnation);
+  // Ends what calls may be waiting for.
+  void Stop();
+
+ private:
+  // A transport the job enables, and the weights as its clients read them: on the host, and where
+  // they reach the server's GPU (else null), there.
+  struct EnabledTransport {
+    std::unique_ptr<transport::Transport> transport;
+    std::shared_ptr<transport::Region> weights;
+    std::shared_ptr<transport::Region> gpu_weights;
+  };
+  // What a client is granted of the server's memory: the regions exposed to it, by index.
+  struct GrantedRegions {
+    int weights = 0;
+    int headers = 0;
+    int slots = -1;
+    int payloads = -1;
+    bool in_gpu() const { return weights != headers || payloads != slots; }
+  };
+
+  HostedJob(const proto::ConfigureRequest& request, const ParameterServiceOptions& options,
+            ServerMetrics* metrics)
+      : options_(options), metrics_(*metrics), request_(request) {}
+
+  // load_job.cc
+  absl::Status Load();
+  absl::Status StartTransports(int64_t weights_bytes);
+  absl::Status StartIntake(int threads);
+  absl::Status CheckMemory(const StoreBytes& bytes) const;
+
+  // reached_gpu.cc
+  absl::Status OpenGpu();
+  bool IsReachedInGpu() const;
+  void ExposeGpuWeights();
+  proto::ServerGpu DescribeGpuUse(std::span<const plan::PartitionSpec> held) const;
+
+  // write_checkpoint.cc
+  absl::StatusOr<std::shared_ptr<CheckpointTask>> PinCheckpoint(
+      const proto::WriteCheckpointRequest& request) ABSL_EXCLUSIVE_LOCKS_REQUIRED(commands_mutex_);
+  absl::Status CommitAroundCheckpoint(const proto::CommitRequest& request)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(commands_mutex_);
+
+  // connect.cc
+  absl::Status CheckConnect(const proto::ConnectRequest& request);
+  absl::StatusOr<proto::ConnectReply> Accept(const proto::ConnectRequest& request);
+  absl::StatusOr<std::string> AcceptOver(size_t transport, const proto::ConnectRequest& request,
+                                         const std::string& offer, GrantedRegions& granted);
+  absl::StatusOr<ClientConnection::Slots> MakeSlots(transport::Transport& transport,
+                                                    const ClientIdentity& client, int64_t bytes,
+                                                    bool in_gpu);
+
+  // take_push.cc
+  PushVerdict TakePush(const ClientIdentity& client, const transport::PushHeader& header,
+                       const PushPayload& payload);
+  PushVerdict JudgePush(const ClientIdentity& client, const transport::PushHeader& header,
+                        const PushPayload& payload) ABSL_SHARED_LOCKS_REQUIRED(state_mutex_);
+
+  const ParameterServiceOptions& options_;
+  ServerMetrics& metrics_;
+  SparseLog refused_pushes_;
+
+  absl::Mutex commands_mutex_ ABSL_ACQUIRED_BEFORE(state_mutex_);  // one command at a time
+  absl::Mutex connect_mutex_;                                      // one handshake at a time
+  proto::PrepareReply prepared_ ABSL_GUARDED_BY(commands_mutex_);
+  bool stopped_ ABSL_GUARDED_BY(commands_mutex_) = false;
+
+  mutable absl::Mutex state_mutex_;
+  StepState state_ ABSL_GUARDED_BY(state_mutex_);
+  absl::flat_hash_set<uint64_t> fenced_ ABSL_GUARDED_BY(state_mutex_);
+
+  // Made by Load and constant after it, in the order in which they must be destroyed from the end.
+  const proto::ConfigureRequest request_;
+  proto::ConfigureReply reply_;
+  plan::Job job_;
+  plan::ShardMap shard_map_;
+  int64_t slot_bytes_ = 0;
+  ServerGpu gpu_;         // with service.memory cuda
+  std::string gpu_name_;  // among those of all machines; empty: clients do not reach it
+  std::optional<PayloadsInGpu> payloads_in_gpu_;  // where it has one
+  // Transports of the job that could not be started, with the reason.
+  std::vector<std::string> unavailable_;
+  std::vector<EnabledTransport> transports_;
+  std::unique_ptr<ThreadPool> pool_;
+  std::unique_ptr<Store> store_;
+  std::unique_ptr<PushIntake> intake_;  // goes with its threads, which call TakePush
+  std::shared_ptr<CheckpointTask> checkpoint_ ABSL_GUARDED_BY(commands_mutex_);  // the newest
+};
+
+}  // namespace shoal::server

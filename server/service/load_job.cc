@@ -1,0 +1,251 @@
+// HostedJob::Create: from a job and a shard map to published weights.
+#include <algorithm>
+#include <span>
+#include <utility>
+
+#include "core/base/bytes.h"
+#include "core/base/logging.h"
+#include "core/base/status.h"
+#include "core/model/huggingface/hf_model.h"
+#include "core/plan/memory/server_memory.h"
+#include "core/transport/registry/job_transport.h"
+#include "server/checkpoint/checkpoint.h"
+#include "server/service/hosted_job.h"
+
+namespace shoal::server {
+namespace {
+
+absl::StatusOr<plan::ShardMap> ReadShardMap(const proto::ShardMap& message, int servers,
+                                            size_t partitions) {
+  plan::ShardMap map{.generation = message.generation(), .servers = {}};
+  if (static_cast<size_t>(message.partitions_size()) != partitions) {
+    return InvalidArgument(
+        "the shard map has {} partitions, the model has {}: the coordinator works with another "
+        "model or "
+        "another service.partition_bytes",
+        message.partitions_size(), partitions);
+  }
+  for (const proto::PartitionServers& partition : message.partitions()) {
+    std::vector<int> holders(partition.servers().begin(), partition.servers().end());
+    if (holders.empty() ||
+        std::ranges::any_of(holders, [&](int server) { return server < 0 || server >= servers; })) {
+      return InvalidArgument(
+          "the shard map places partition {} on no server or one that is not there",
+          map.servers.size());
+    }
+    map.servers.push_back(std::move(holders));
+  }
+  return map;
+}
+
+int ThreadsFor(const plan::Job& job, int servers, int wanted) {
+  if (wanted > 0) {
+    return wanted;
+  }
+  if (job.service.threads_per_server > 0) {
+    return static_cast<int>(job.service.threads_per_server);
+  }
+  return std::max(1, AvailableCores() / (job.cluster.local ? std::max(1, servers) : 1));
+}
+
+StoreOptions StoreOptionsOf(const plan::Job& job) {
+  return {.wire_type = job.service.wire_type,
+          .accumulate = job.service.accumulate,
+          .adamw = {.weight_decay = job.train.weight_decay,
+                    .beta1 = job.train.beta1,
+                    .beta2 = job.train.beta2,
+                    .epsilon = job.train.epsilon}};
+}
+
+int64_t SlotBytes(std::span<const plan::PartitionSpec> held, DType gradient_type) {
+  int64_t largest = 0;
+  for (const plan::PartitionSpec& spec : held) {
+    largest = std::max(largest, spec.count * SizeOf(gradient_type));
+  }
+  return RoundUp(transport::kPushHeaderBytes + largest, transport::kBufferAlignment);
+}
+
+// Where the state is loaded from: the job's model as version 0, or a checkpoint.
+struct Source {
+  int64_t version = 0;
+  plan::ModelSpec spec;
+  StoreSource state;
+};
+
+absl::StatusOr<Source> OpenSource(const plan::Job& job, const std::string& checkpoint_folder) {
+  if (checkpoint_folder.empty()) {
+    SHOAL_ASSIGN_OR_RETURN(std::shared_ptr<formats::HfModel> model,
+                           formats::HfModel::Open(job.model));
+    const auto read = [model](int unit, int64_t offset, std::span<float> out) {
+      return model->ReadUnit(unit, offset, out);
+    };
+    return Source{
+        .version = 0, .spec = model->spec(), .state = {.master = read, .m = nullptr, .v = nullptr}};
+  }
+  SHOAL_ASSIGN_OR_RETURN(std::shared_ptr<Checkpoint> checkpoint,
+                         Checkpoint::Open(checkpoint_folder));
+  const auto section = [&](Section which) {
+    return [checkpoint, which](int unit, int64_t offset, std::span<float> out) {
+      return checkpoint->Read(which, unit, offset, out);
+    };
+  };
+  return Source{.version = checkpoint->manifest().step,
+                .spec = checkpoint->manifest().spec,
+                .state = {.master = section(Section::kMaster),
+                          .m = section(Section::kFirstMoment),
+                          .v = section(Section::kSecondMoment)}};
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<HostedJob>> HostedJob::Create(const proto::ConfigureRequest& request,
+                                                             const ParameterServiceOptions& options,
+                                                             ServerMetrics* metrics) {
+  std::unique_ptr<HostedJob> job(new HostedJob(request, options, metrics));
+  SHOAL_RETURN_IF_ERROR(job->Load());
+  return job;
+}
+
+absl::Status HostedJob::Load() {
+  SHOAL_ASSIGN_OR_RETURN(job_, plan::FromMessage(request_.job(), "the coordinator's job"));
+  if (request_.servers() < 1 || request_.server_index() < 0 ||
+      request_.server_index() >= request_.servers()) {
+    return InvalidArgument("there is no server {} of {}", request_.server_index(),
+                           request_.servers());
+  }
+  SHOAL_ASSIGN_OR_RETURN(const Source source, OpenSource(job_, request_.checkpoint()));
+  const std::vector<plan::UnitSpec> units = plan::BuildUnits(source.spec);
+  const std::vector<plan::PartitionSpec> partitions =
+      plan::BuildPartitions(units, job_.service.partition_bytes);
+  SHOAL_ASSIGN_OR_RETURN(shard_map_,
+                         ReadShardMap(request_.shard_map(), request_.servers(), partitions.size()));
+  std::vector<plan::PartitionSpec> held;
+  for (const int id : plan::PartitionsOf(shard_map_, request_.server_index())) {
+    held.push_back(partitions[static_cast<size_t>(id)]);
+  }
+
+  StoreOptions store_options = StoreOptionsOf(job_);
+  const StoreBytes bytes = CountStoreBytes(held, store_options);
+  SHOAL_RETURN_IF_ERROR(OpenGpu());
+  SHOAL_RETURN_IF_ERROR(CheckMemory(bytes));
+  SHOAL_RETURN_IF_ERROR(StartTransports(bytes.weights));
+  store_options.shared_weights = plan::PlanReachedInGpu(job_).weights && IsReachedInGpu();
+  const int threads = ThreadsFor(job_, request_.servers(), options_.threads);
+  pool_ = std::make_unique<ThreadPool>(threads);
+  SHOAL_ASSIGN_OR_RETURN(store_,
+                         Store::Create(units, held, store_options, transports_[0].weights->bytes(),
+                                       pool_.get(), gpu_.make_state));
+  SHOAL_RETURN_IF_ERROR(store_->Load(source.version, source.state));
+  ExposeGpuWeights();
+  if (!job_.cluster.local) {
+    // Others will ask for them, and filling the host's takes longer than a connection may.
+    SHOAL_RETURN_IF_ERROR(store_->KeepHostWeights());
+  }
+  slot_bytes_ = SlotBytes(held, job_.service.gradient_type);
+  {
+    absl::MutexLock lock(&state_mutex_);
+    state_ = StepState(store_->version(), shard_map_.generation);
+  }
+  SHOAL_RETURN_IF_ERROR(StartIntake(threads));
+  reply_.set_version(store_->version());
+  reply_.set_resident_bytes(bytes.total());
+  if (job_.service.memory == plan::PartitionMemory::kCuda) {
+    *reply_.mutable_gpu() = DescribeGpuUse(held);
+  }
+  metrics_.SetResidentBytes(bytes);
+  metrics_.version.Set(static_cast<double>(store_->version()));
+  LogInfo("{}: server {} of {}: {} partitions of {}, version {}, {} resident, {} threads",
+          request_.job_id(), request_.server_index(), request_.servers(), held.size(),
+          partitions.size(), store_->version(), FormatBytes(bytes.total()), threads);
+  return absl::OkStatus();
+}
+
+absl::Status HostedJob::StartIntake(int threads) {
+  std::vector<std::unique_ptr<transport::EventQueue>> queues;
+  for (const EnabledTransport& enabled : transports_) {
+    SHOAL_ASSIGN_OR_RETURN(queues.emplace_back(), enabled.transport->CreateQueue());
+  }
+  intake_ = std::make_unique<PushIntake>(
+      PushIntake::Options{.threads = threads, .look_over_interval = options_.look_over_interval},
+      [this](const ClientIdentity& client, const transport::PushHeader& header,
+             const PushPayload& payload) { return TakePush(client, header, payload); },
+      &metrics_, std::move(queues));
+  return absl::OkStatus();
+}
+
+absl::Status HostedJob::CheckMemory(const StoreBytes& bytes) const {
+  const absl::StatusOr<int64_t> available = options_.available_memory();
+  if (absl::IsInvalidArgument(available.status())) {
+    return available.status();  // what this process was told
+  }
+  if (!available.ok()) {
+    LogWarning("cannot tell how much memory this machine has: {}", Message(available.status()));
+    return absl::OkStatus();
+  }
+  // A GPU's memory is checked when it is taken.
+  const bool on_gpu = job_.service.memory == plan::PartitionMemory::kCuda;
+  const int64_t needed = on_gpu ? bytes.weights : bytes.total();
+  if (needed <= *available) {
+    return absl::OkStatus();
+  }
+  if (on_gpu) {
+    return ResourceExhausted(
+        "this server needs {} for the weights that clients read and the machine has {} available; "
+        "use more servers on other machines, a smaller model, or service.wire_type bf16",
+        FormatBytes(needed), FormatBytes(*available));
+  }
+  return ResourceExhausted(
+      "this server needs {} (weights {}, master {}, moments {}, gradients {}) and the machine "
+      "has {} available; use more "
+      "servers on other machines, a smaller model, or service.wire_type bf16",
+      FormatBytes(needed), FormatBytes(bytes.weights), FormatBytes(bytes.master),
+      FormatBytes(bytes.moments), FormatBytes(bytes.gradients), FormatBytes(*available));
+}
+
+absl::Status HostedJob::StartTransports(int64_t weights_bytes) {
+  std::vector<EnabledTransport>& enabled = transports_;
+  for (const std::string& name : job_.service.transports) {
+    auto transport = options_.create_transport(name, job_, weights_bytes, gpu_.reach);
+    if (transport.ok()) {
+      enabled.push_back({.transport = *std::move(transport)});
+    } else {
+      unavailable_.push_back(fmt::format("{}: {}", name, Message(transport.status())));
+      transport::LogUnavailable(name, transport.status());
+    }
+  }
+  if (enabled.empty()) {
+    return FailedPrecondition(
+        "none of the job's transports can be used: {}; name others in service.transports (`shoal "
+        "doctor` on this machine says what is missing)",
+        fmt::join(unavailable_, "; "));
+  }
+  // One memory for all: from a transport that can expose its own memory alone, if there is one, and
+  // registered with the others.
+  const auto owner = std::ranges::find_if(enabled, [](const EnabledTransport& e) {
+    return !e.transport->capabilities().exposes_any_memory;
+  });
+  EnabledTransport& allocating = owner == enabled.end() ? enabled.front() : *owner;
+  SHOAL_ASSIGN_OR_RETURN(allocating.weights, allocating.transport->Allocate(
+                                                 weights_bytes, transport::Access::kRemoteRead));
+  // One that cannot take it (locked memory, a device's limits) is done without.
+  std::span<std::byte> weights = allocating.weights->bytes();
+  for (EnabledTransport& other : enabled) {
+    if (other.weights == nullptr) {
+      auto registered = other.transport->Register(weights, transport::Access::kRemoteRead);
+      if (registered.ok()) {
+        other.weights = *std::move(registered);
+      } else {
+        const std::string name(other.transport->name());
+        unavailable_.push_back(fmt::format("{}: {}", name, Message(registered.status())));
+        transport::LogUnavailable(name, registered.status());
+      }
+    }
+  }
+  for (const EnabledTransport& other : enabled) {
+    metrics_.FollowTransport(*other.transport);
+  }
+  std::erase_if(enabled, [](const EnabledTransport& e) { return e.weights == nullptr; });
+  return absl::OkStatus();
+}
+
+}  // namespace shoal::server

@@ -1,0 +1,41 @@
+// What a parameter server is told when it starts, and has for every job.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "core/base/clock.h"
+#include "core/job/job.h"
+#include "core/transport/transport.h"
+#include "server/service/gpu_memory.h"
+
+namespace shoal::server {
+
+// A transport by name, for that job, with the memory that will be registered at least, and the way
+// to that of the server's GPU; null: there is none.
+using TransportFactory = std::function<absl::StatusOr<std::unique_ptr<transport::Transport>>(
+    const std::string& name, const plan::Job& job, int64_t registered_bytes,
+    std::shared_ptr<transport::GpuMemory> gpu_memory)>;
+
+struct ParameterServiceOptions {
+  TransportFactory create_transport;
+  GpuOpener open_gpu;  // with service.memory cuda; empty: such a job is refused
+  Clock* clock = &RealClock();
+  int64_t max_jobs = 1;  // at once
+  // 0: service.threads_per_server of the job, and where that is 0 too, the machine's cores divided
+  // by its servers.
+  int threads = 0;
+  // Connections of a job at once. Each worker holds one with push_slots slots.
+  int64_t max_clients = 1024;
+  absl::Duration look_over_interval = absl::Milliseconds(50);
+  // For the disk to take a whole shard.
+  absl::Duration checkpoint_timeout = absl::Hours(1);
+  // Bytes that can be had on this machine.
+  std::function<absl::StatusOr<int64_t>()> available_memory;
+};
+
+}  // namespace shoal::server

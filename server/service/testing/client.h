@@ -1,0 +1,100 @@
+// A client in the test's own process that speaks the data path by hand, so that tests can send what
+// an honest client never would: duplicates, garbage, headers of other steps, pushes without a
+// doorbell.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "core/base/random.h"
+#include "core/transport/data_layout.h"
+#include "core/transport/transport.h"
+#include "server/service/parameter_service.h"
+
+namespace shoal::server {
+
+// Of testing clusters, and of the clients that name none.
+inline constexpr const char* kTestingJob = "job-1";
+
+template <typename Request>
+Request OfTestingJob() {
+  Request request;
+  request.set_job_id(kTestingJob);
+  return request;
+}
+
+class TestingClient {
+ public:
+  struct Push {
+    int partition = 0;
+    int64_t step = 1;
+    int64_t attempt = 1;
+    int64_t sequence = 1;
+    std::vector<float> gradient;
+    bool ring = true;
+  };
+  struct Answer {
+    absl::StatusCode code = absl::StatusCode::kOk;
+    bool applied_before = false;
+    bool operator==(const Answer&) const = default;
+  };
+
+  // `name` it has; empty: by its incarnation.
+  TestingClient(ParameterService* service, transport::Transport* transport, uint64_t incarnation,
+                int64_t generation, const std::string& name = "",
+                const std::string& job_id = kTestingJob);
+  ~TestingClient();
+
+  // Makes a connection; an older one is dropped. `read_only` asks for no slots, `in_gpu` for
+  // weights and slots in the server's GPU, where the transport opens its memory.
+  absl::Status Connect(bool read_only = false, bool in_gpu = false);
+  const proto::ConnectReply& granted() const { return granted_; }
+  bool closed() const { return closed_; }
+
+  // The header as an honest client would write it.
+  transport::PushHeader Header(const Push& push);
+  // Writes header and gradient into a slot, as they are.
+  void Write(int64_t slot, const transport::PushHeader& header, const std::vector<float>& gradient,
+             bool ring);
+  void WriteBytes(int64_t slot, const std::string& bytes, bool ring);
+  void Ring(uint32_t immediate);
+
+  // Sends into `slot` and returns without waiting.
+  uint64_t Send(int64_t slot, const Push& push);
+  // The answer to that push if it is there.
+  std::optional<Answer> Poll(int64_t slot, uint64_t push_id);
+  // Sends and waits up to five seconds for the answer.
+  std::optional<Answer> SendAndWait(const Push& push);
+  std::optional<Answer> WaitFor(int64_t slot, uint64_t push_id);
+
+  // One partition's weights of `version`, following the sequence protocol; Aborted on a mismatch.
+  absl::StatusOr<std::vector<std::byte>> Read(int partition, int64_t version, int64_t bytes);
+
+ private:
+  void Pump();
+  void WaitForWrites();
+
+  ParameterService* const service_;
+  transport::Transport* const transport_;
+  const uint64_t incarnation_;
+  const int64_t generation_;
+  const std::string name_;
+  const std::string job_id_;
+  std::unique_ptr<transport::EventQueue> queue_;
+  std::shared_ptr<transport::Region> acknowledgements_;
+  std::shared_ptr<transport::Region> source_;
+  std::shared_ptr<transport::Region> destination_;
+  std::unique_ptr<transport::Connection> connection_;
+  proto::ConnectReply granted_;
+  std::map<int, proto::PartitionLocation> locations_;
+  uint64_t next_push_id_ = 1;
+  uint64_t next_operation_ = 1;
+  std::set<uint64_t> under_way_;
+  bool closed_ = false;
+};
+
+}  // namespace shoal::server

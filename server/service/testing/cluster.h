@@ -1,0 +1,78 @@
+// Servers in the test's own process over one transport, with a small random model: what the tests
+// of this folder drive by hand in the coordinator's place.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/base/metrics.h"
+#include "core/job/job.h"
+#include "core/model/model_spec.h"
+#include "core/transport/transport.h"
+#include "server/service/parameter_service.h"
+#include "server/service/testing/client.h"
+
+namespace shoal::server {
+
+struct TestingServer {
+  Metrics metrics;
+  std::unique_ptr<ParameterService> service;
+};
+
+struct TestingTransport {
+  std::string name = "shm";
+  // Of a client: the way to GPUs.
+  std::shared_ptr<transport::GpuMemory> client_gpus;
+  // Around each server's, to inject faults; none: as it is.
+  std::function<std::unique_ptr<transport::Transport>(std::unique_ptr<transport::Transport>)>
+      wrap_server;
+};
+
+class TestingCluster {
+ public:
+  // Where given, clusters made from then on keep their partitions there.
+  inline static GpuOpener gpus;
+
+  // `folder` holds the model, which is made here if it is not there yet.
+  TestingCluster(const std::string& folder, int servers, plan::Accumulate accumulate,
+                 int64_t partition_bytes = 1 << 14, const TestingTransport& over = {});
+
+  // Configures all servers, from `checkpoint` where it is not empty.
+  absl::Status Configure(const std::string& checkpoint = "");
+  proto::ConfigureRequest ConfigureRequest(int server, const std::string& checkpoint = "") const;
+
+  int servers() const { return static_cast<int>(servers_.size()); }
+  ParameterService& service(int server) { return *servers_[static_cast<size_t>(server)]->service; }
+  const std::string MetricsText(int server) const {
+    return servers_[static_cast<size_t>(server)]->metrics.Text();
+  }
+  const plan::Job& job() const { return job_; }
+  const std::vector<plan::PartitionSpec>& partitions() const { return partitions_; }
+  const plan::ShardMap& shard_map() const { return shard_map_; }
+  const plan::ModelSpec& spec() const { return spec_; }
+  transport::Transport& client_transport() { return *client_transport_; }
+
+  absl::Status BeginAttempt(int64_t step, int64_t attempt);
+  // All servers' partitions.
+  absl::StatusOr<std::vector<proto::PartitionGradient>> Prepare(int64_t step, int64_t attempt);
+  absl::Status Commit(int64_t step, int64_t attempt, double learning_rate = 1e-3,
+                      double clip = 1.0);
+  // By partition.
+  std::vector<uint64_t> Checksums();
+
+  // The gradient that worker `worker` pushes as its `sequence`-th of a partition: the same for the
+  // same arguments.
+  std::vector<float> Gradient(uint64_t worker, int64_t step, int64_t sequence, int partition) const;
+
+ private:
+  plan::ModelSpec spec_;
+  plan::Job job_;
+  std::vector<plan::PartitionSpec> partitions_;
+  plan::ShardMap shard_map_;
+  std::unique_ptr<transport::Transport> client_transport_;
+  std::vector<std::unique_ptr<TestingServer>> servers_;
+};
+
+}  // namespace shoal::server

@@ -1,0 +1,54 @@
+// What tests of source and sink between a device's memory and the service have in common: servers,
+// a client and a device, which the program chooses (devices.h). Each test runs through
+// pinned memory, and directly into and out of the device's where transports reach that.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "client/parameter_client.h"
+#include "client/testing/client_rig.h"
+#include "core/base/phase_clock.h"
+#include "gtest/gtest.h"
+#include "worker/backend/backend.h"
+#include "worker/exchange/layer_meetings.h"
+#include "worker/exchange/testing/devices.h"
+
+namespace shoal::worker {
+
+struct AccessCase {
+  DeviceCase device;
+  bool direct = false;
+};
+std::vector<AccessCase> AccessCases();
+std::string NameOf(const testing::TestParamInfo<AccessCase>& info);
+
+class DeviceAccess : public testing::TestWithParam<AccessCase> {
+ protected:
+  static constexpr int kUnits = 4;
+
+  DeviceAccess();
+  void TearDown() override { Leave(); }
+
+  // Ends what the test has between the client and the device, and the client.
+  virtual void Leave() = 0;
+  void MakeDevice(uint64_t seed, int64_t fail_at_copy = 0);
+  // One beside the test's whose memory does not suffice for the units.
+  std::unique_ptr<Device> MakeSmallDevice() const { return GetParam().device.make(1, 0, 1000); }
+  // A step of its own for each.
+  void BeginStep();
+  int64_t CountOf(int unit) const { return rig_.unit_specs[static_cast<size_t>(unit)].count; }
+
+  client::ClientRig rig_;
+  PhaseClock phases_{RealClock()};
+  LayerMeetings meetings_{false, nullptr, &phases_};
+  int64_t step_ = 0;
+  std::unique_ptr<Device> device_;
+  std::unique_ptr<Stream> compute_;
+  std::unique_ptr<Memory> host_;
+  std::unique_ptr<client::ParameterClient> client_;
+};
+
+}  // namespace shoal::worker

@@ -1,0 +1,360 @@
+#include "worker/job/attachment.h"
+
+#include <algorithm>
+
+#include "core/base/logging.h"
+#include "core/base/status.h"
+#include "core/model/partition.h"
+#include "core/transport/registry/job_transport.h"
+#include "fmt/ranges.h"
+#include "worker/exchange/collective_sink.h"
+#include "worker/exchange/collective_source.h"
+#include "worker/exchange/device_sink.h"
+#include "worker/exchange/device_source.h"
+#include "worker/exchange/service_sink.h"
+#include "worker/exchange/service_source.h"
+
+namespace shoal::worker {
+namespace {
+
+// Of acknowledgements, after the last push: servers may be adding up what all workers pushed at the
+// same time.
+constexpr absl::Duration kFinishTimeout = absl::Seconds(60);
+
+plan::ShardMap FromProto(const proto::ShardMap& message) {
+  plan::ShardMap map{.generation = message.generation()};
+  for (const proto::PartitionServers& partition : message.partitions()) {
+    map.servers.emplace_back(partition.servers().begin(), partition.servers().end());
+  }
+  return map;
+}
+
+absl::StatusOr<std::vector<std::string>> AddressesOf(const proto::JoinJobReply& join) {
+  std::vector<std::string> addresses;
+  for (const proto::ServerAddress& server : join.servers()) {
+    if (server.index() != static_cast<int>(addresses.size())) {
+      return Internal("the coordinator names server-{} where server-{} was due", server.index(),
+                      addresses.size());
+    }
+    addresses.push_back(server.address());
+  }
+  return addresses;
+}
+
+}  // namespace
+
+std::vector<transport::Transport*> JobTransports::all() const {
+  std::vector<transport::Transport*> pointers;
+  for (const auto& transport : owned) {
+    pointers.push_back(transport.get());
+  }
+  return pointers;
+}
+
+absl::StatusOr<JobTransports> OpenTransports(const JobContext& context,
+                                             std::shared_ptr<transport::GpuMemory> reach) {
+  JobTransports transports;
+  absl::Status last;
+  transport::TransportOptions options = context.options.transports;
+  options.gpu_memory = std::move(reach);
+  options.gpu_job = context.gpu_job;
+  for (const std::string& name : context.job.service.transports) {
+    auto transport = transport::CreateJobTransport(name, context.job.service, context.options.rdma,
+                                                   options, context.registered_bytes);
+    if (!transport.ok()) {
+      transport::LogUnavailable(name, transport.status());
+      transports.unavailable.push_back(fmt::format("{}: {}", name, Message(transport.status())));
+      last = transport.status();
+      continue;
+    }
+    transports.owned.push_back(context.options.wrap_transport
+                                   ? context.options.wrap_transport(*std::move(transport))
+                                   : *std::move(transport));
+  }
+  if (transports.owned.empty()) {
+    return last;
+  }
+  return transports;
+}
+
+absl::Status Attachment::MeetPeers(const proto::JoinJobReply& join) {
+  if (!context_.may_exchange || join.workers() < 2) {
+    return absl::OkStatus();
+  }
+  std::string why = join.without_peers();
+  if (join.peers_size() > 0) {
+    SHOAL_ASSIGN_OR_RETURN(StageGroup peers, PeersFrom(join, context_.options.incarnation));
+    LayerExchange::Options options{
+        .peers = peers,
+        .port = context_.options.stage_port(peers),
+        .door = &context_.options.stage_door->peers(),
+        .collectives = OpenCollectives(options_.device, options_.open_collectives),
+        .device = options_.device,
+        .generation = join.shard_map().generation(),
+        .cancellation = context_.options.cancellation,
+        .check = [this] { return client_->CheckAttempt(); },
+    };
+    SHOAL_ASSIGN_OR_RETURN(exchange_, LayerExchange::Create(std::move(options)));
+    why = exchange_->why_not();
+  }
+  if (exchanges()) {
+    LogInfo("{}: layers are gathered and summed among {} workers by {}", context_.options.name,
+            exchange_->ranks(), exchange_->library());
+  } else if (options_.device != nullptr) {
+    LogWarning("{}: workers meet at layers over the servers, with gets and pushes: {}",
+               context_.options.name, why);
+    context_.metrics->OnNoExchange();
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::unique_ptr<Attachment>> Attachment::Create(const JobContext& context,
+                                                               Options options,
+                                                               const proto::JoinJobReply& join) {
+  std::unique_ptr<Attachment> attachment(new Attachment(context, std::move(options)));
+  SHOAL_RETURN_IF_ERROR(attachment->MeetPeers(join));
+  SHOAL_RETURN_IF_ERROR(attachment->Connect(join));
+  SHOAL_RETURN_IF_ERROR(attachment->MakeSourceAndSink());
+  return attachment;
+}
+
+Attachment::~Attachment() {
+  if (exchange_ != nullptr) {  // what others do not come to must not be waited for
+    exchange_->Disconnect();
+  }
+  source_.reset();
+  if (sink_ != nullptr) {
+    sink_->EndStep().IgnoreError();  // it calls the client no more
+  }
+  client_.reset();  // its threads give gradients back to the sink
+}
+
+absl::StatusOr<client::ClientOptions> Attachment::MakeClientOptions(
+    const std::string& job_id, const std::vector<plan::PartitionSpec>& partitions) {
+  client::ClientOptions options;
+  options.job_id = job_id;
+  options.incarnation = context_.options.incarnation;
+  options.name = context_.options.name;
+  options.compute_type = plan::ComputeDType(context_.job);
+  options.gradient_type = context_.job.service.gradient_type;
+  options.units = OwnUnits();
+  options.keep_for_step = context_.policy.residency == plan::Residency::kStep;
+  if (exchanges()) {
+    shards_ = plan::ShardUnits(context_.units, partitions, exchange_->rank(), exchange_->ranks());
+    options.ranges = shards_.whole();
+    std::erase_if(options.units, [&](int unit) { return shards_.of(unit).own.count == 0; });
+  }
+  if (options_.device != nullptr) {
+    pinned_ = options_.device->NewHostMemory(0);
+    SHOAL_RETURN_IF_ERROR(ChooseWays());
+    options.keep_for_step = exchanges() || (options.keep_for_step && ways_.get);  // else the device
+    options.view_memory = ways_.view_memory;
+    options.push_in_place = ways_.push;
+    options.weights_in_gpu = ways_.get;
+    options.payloads_in_gpu = ways_.push;
+    // A server that keeps weights in its GPU makes a copy on the host first for whoever cannot open
+    // them there: gigabytes, while the connection waits.
+    options.connect_timeout = std::max(options.connect_timeout,
+                                       absl::Seconds(context_.job.cluster.start_timeout_seconds));
+  }
+  options.frames_per_size = plan::FramesPerSize(context_.job.train);
+  options.max_gradients = static_cast<int>(context_.units.size()) + plan::kGradientBuffersPerSize;
+  options.seed = context_.options.incarnation;
+  options.check = [this] { return context_.options.cancellation->status(); };
+  return options;
+}
+
+absl::Status Attachment::Connect(const proto::JoinJobReply& join) {
+  SHOAL_ASSIGN_OR_RETURN(const std::vector<std::string> addresses, AddressesOf(join));
+  connector_ = context_.options.connector(addresses);
+  const std::vector<plan::PartitionSpec> partitions =
+      plan::BuildPartitions(context_.units, context_.job.service.partition_bytes);
+  SHOAL_ASSIGN_OR_RETURN(const client::ClientOptions options,
+                         MakeClientOptions(join.job_id(), partitions));
+  const Cancellation::Listener ends(context_.options.cancellation,
+                                    [this](const absl::Status&) { connector_->Cancel(); });
+  SHOAL_ASSIGN_OR_RETURN(
+      client_, client::ParameterClient::Create(
+                   options, context_.units, partitions, FromProto(join.shard_map()),
+                   static_cast<int>(addresses.size()), connector_.get(),
+                   options_.device == nullptr ? options_.transports->all() : ways_.transports));
+  LogServersInGpus();
+  meetings_ = std::make_unique<LayerMeetings>(
+      context_.job.train.synchronization == plan::Synchronization::kLayer && !exchanges(),
+      client_.get(), context_.phases);
+  return absl::OkStatus();
+}
+
+absl::Status Attachment::ChooseWays() {
+  SHOAL_ASSIGN_OR_RETURN(ways_,
+                         ChooseDirectWays({.device = options_.device,
+                                           .pinned = pinned_.get(),
+                                           .transports_reach = options_.transports_reach,
+                                           .compute_type = plan::ComputeDType(context_.job),
+                                           .wire_type = context_.job.service.wire_type,
+                                           .gradient_type = context_.job.service.gradient_type,
+                                           .local = context_.job.cluster.local},
+                                          options_.transports->all()));
+  ways_.push =
+      ways_.push && !exchanges();  // a shard's gradient goes in whole partitions of the host
+  const auto way = [](bool direct) { return direct ? "directly" : "through pinned memory"; };
+  LogInfo("{}: weights get into the memory of {} {}, gradients out of it {}{}{}",
+          context_.options.name, options_.device->name(), way(ways_.get), way(ways_.push),
+          ways_.why.empty() ? "" : ": ", ways_.why);
+  return absl::OkStatus();
+}
+
+void Attachment::LogServersInGpus() const {
+  const std::vector<client::ClientStatistics::Connection> servers =
+      client_->statistics().connections;
+  const auto count = [&](bool client::ClientStatistics::Connection::*in_gpu) {
+    return std::ranges::count(servers, true, in_gpu);
+  };
+  const auto weights = count(&client::ClientStatistics::Connection::weights_in_gpu);
+  const auto payloads = count(&client::ClientStatistics::Connection::payloads_in_gpu);
+  if (weights + payloads > 0) {
+    LogInfo("{}: from GPU to GPU: weights of {} and gradients to {} of {} servers",
+            context_.options.name, weights, payloads, servers.size());
+  }
+}
+
+std::vector<int> Attachment::OwnUnits() const {
+  std::vector<int> own;
+  for (const plan::UnitSpec& unit : context_.units) {
+    if (options_.contributions[static_cast<size_t>(unit.index)] > 0) {
+      own.push_back(unit.index);
+    }
+  }
+  return own;
+}
+
+absl::Status Attachment::MakeSourceAndSink() {
+  const DType compute = plan::ComputeDType(context_.job);
+  const StepUses::Options uses = {
+      .keep_for_step = context_.policy.residency == plan::Residency::kStep,
+      .prefetch_units = context_.job.train.prefetch_units,
+      .units = static_cast<int64_t>(context_.units.size())};
+  const PushRule::Options rule = {
+      .push_per_step = context_.policy.push == plan::PushPolicy::kStep,
+      .push_each_contribution = plan::PushesEachContribution(context_.job),
+      .contributions = options_.contributions,
+      .on_done = options_.on_unit_done};
+  if (exchanges()) {
+    SHOAL_ASSIGN_OR_RETURN(
+        source_,
+        CollectiveSource::Create({.compute_type = compute,
+                                  .uses = uses,
+                                  .frames_per_size = plan::FramesPerSize(context_.job.train)},
+                                 context_.units, shards_, options_.device, options_.compute,
+                                 client_.get(), exchange_.get(), meetings_.get(), context_.phases));
+    SHOAL_ASSIGN_OR_RETURN(
+        sink_,
+        CollectiveSink::Create({.rule = rule, .buffers_per_size = plan::kGradientBuffersPerSize},
+                               context_.units, shards_, options_.device, options_.compute,
+                               pinned_.get(), client_.get(), exchange_.get(), context_.phases));
+    return absl::OkStatus();
+  }
+  if (options_.device == nullptr) {
+    source_ = std::make_unique<ServiceSource>(
+        ServiceSource::Options{.compute_type = compute, .uses = uses}, client_.get(),
+        meetings_.get(), context_.phases);
+    SHOAL_ASSIGN_OR_RETURN(
+        sink_,
+        ServiceSink::Create({.rule = rule, .buffers_per_size = plan::kGradientBuffersPerSize},
+                            context_.units, client_.get(), meetings_.get(), context_.phases));
+    return absl::OkStatus();
+  }
+  SHOAL_ASSIGN_OR_RETURN(
+      source_, DeviceSource::Create({.compute_type = compute,
+                                     .uses = uses,
+                                     .units = OwnUnits(),
+                                     .frames_per_size = plan::FramesPerSize(context_.job.train),
+                                     .landed = ways_.get},
+                                    context_.units, options_.device, options_.compute,
+                                    client_.get(), meetings_.get(), context_.phases));
+  SHOAL_ASSIGN_OR_RETURN(
+      sink_, DeviceSink::Create(
+                 {.rule = rule,
+                  .buffers_per_size = plan::kGradientBuffersPerSize,
+                  .in_place = ways_.push ? ways_.transports : std::vector<transport::Transport*>()},
+                 context_.units, options_.device, options_.compute, pinned_.get(), client_.get(),
+                 meetings_.get(), context_.phases));
+  return absl::OkStatus();
+}
+
+absl::Status Attachment::BeginStep(const proto::StepWork& work) {
+  SHOAL_RETURN_IF_ERROR(client_->BeginStep(work.step(), work.attempt(), work.generation()));
+  meetings_->BeginStep();
+  if (exchanges()) {
+    context_.phases->Enter(Phase::kLayerWait);
+    SHOAL_RETURN_IF_ERROR(
+        exchange_->BeginAttempt({work.step(), work.attempt()}, work.generation()));
+    context_.phases->Enter(Phase::kData);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Attachment::FinishPushes(proto::FinishedReport& report) {
+  context_.phases->AtUnit(-1);
+  SHOAL_RETURN_IF_ERROR(sink_->Flush());
+  SHOAL_RETURN_IF_ERROR(
+      meetings_->BeforePush());  // the last one: a collective ends for all at once
+  context_.phases->Enter(Phase::kPutWait);
+  SHOAL_ASSIGN_OR_RETURN(const std::vector<int64_t> pushes, client_->Finish(kFinishTimeout));
+  report.mutable_pushes()->Assign(pushes.begin(), pushes.end());
+  return absl::OkStatus();
+}
+
+absl::Status Attachment::EndStep(absl::Status how) {
+  if (exchanges()) {
+    exchange_->EndAttempt(how);  // first: the device may be waiting for other workers
+  }
+  if (!how.ok() && options_.compute != nullptr) {
+    options_.compute->Synchronize().IgnoreError();  // the next attempt starts anew
+  }
+  for (const absl::Status& ended : {source_->EndStep(), sink_->EndStep()}) {
+    how = how.ok() ? ended : how;
+  }
+  return how;
+}
+
+void Attachment::Cancel(const absl::Status& why) {
+  client_->Cancel(why);
+  source_->Cancel(why);
+  sink_->Cancel(why);
+  if (exchange_ != nullptr) {
+    exchange_->Cancel(why);
+  }
+}
+
+void Attachment::AddConnections(proto::FinishedReport& report) const {
+  const std::vector<client::ClientStatistics::Connection> connections =
+      client_->statistics().connections;
+  for (size_t server = 0; server < connections.size(); ++server) {
+    proto::DataConnection& message = *report.add_connections();
+    message.set_peer(fmt::format("server-{}", server));
+    message.set_transport(connections[server].transport);
+    if (connections[server].transport != context_.job.service.transports.front()) {
+      std::vector<std::string> reasons =
+          options_.transports->unavailable;  // transports that were not offered
+      if (!connections[server].reason.empty()) {
+        reasons.push_back(connections[server].reason);
+      }
+      message.set_reason(fmt::format("{}", fmt::join(reasons, "; ")));
+    }
+  }
+}
+
+void Attachment::UpdateMetrics(int64_t fallbacks) const {
+  client::ClientStatistics statistics = client_->statistics();
+  statistics.fallbacks += fallbacks;
+  context_.metrics->Update(*context_.phases, statistics);
+  if (options_.device != nullptr) {
+    context_.metrics->UpdateDevice(statistics, ways_.get, ways_.push);
+  }
+  if (exchanges()) {
+    context_.metrics->UpdateExchange(exchange_->statistics());
+  }
+}
+
+}  // namespace shoal::worker

@@ -1,0 +1,154 @@
+#include "worker/job/job_context.h"
+
+#include <algorithm>
+
+#include "core/base/bytes.h"
+#include "core/base/logging.h"
+#include "core/base/memory/host_memory.h"
+#include "core/base/status.h"
+#include "core/base/threads/thread_pool.h"
+#include "core/model/huggingface/hf_model.h"
+#include "core/plan/pipeline/job_pipeline.h"
+#include "core/rpc/server_gpu.h"
+
+namespace shoal::worker {
+namespace {
+
+int Threads(const plan::Job& job, int flag) {
+  if (flag > 0) {
+    return flag;
+  }
+  if (job.train.threads_per_worker > 0) {
+    return static_cast<int>(job.train.threads_per_worker);
+  }
+  const int64_t sharing = job.cluster.local ? std::max<int64_t>(1, job.cluster.workers) : 1;
+  return static_cast<int>(std::max<int64_t>(1, AvailableCores() / sharing));
+}
+
+// As they say themselves.
+absl::StatusOr<plan::ServersOnGpu> ServersOnGpu(const proto::JoinJobReply& join,
+                                                const std::string& gpu_name) {
+  plan::ServersOnGpu servers;
+  for (const proto::ServerAddress& server : join.servers()) {
+    const proto::ServerGpu& gpu = server.gpu();
+    if (gpu_name.empty() || gpu.gpu() != gpu_name) {
+      continue;
+    }
+    if (const absl::Status sound = rpc::CheckServerGpu(gpu); !sound.ok()) {
+      return Annotate(sound, fmt::format("server-{}, as the coordinator tells it", server.index()));
+    }
+    // This worker is on its host, whatever their names for it.
+    servers.taken += gpu.taken_bytes();
+    servers.slots += gpu.client_bytes() * std::max(1, gpu.clients());
+  }
+  return servers;
+}
+
+absl::Status Load(const proto::JoinJobReply& join, JobContext& context) {
+  SHOAL_ASSIGN_OR_RETURN(context.job, plan::FromMessage(join.job(), "the coordinator's job"));
+  context.gpu_job = transport::IsGpuJob(context.job);
+  SHOAL_ASSIGN_OR_RETURN(context.spec, formats::ReadModelSpec(context.job.model));
+  context.units = plan::BuildUnits(context.spec);
+  context.may_exchange = plan::MayExchange(context.job);
+  context.stages_may_exchange = plan::StagesMayExchange(context.job);
+  SHOAL_ASSIGN_OR_RETURN(context.data, formats::TokenFile::Open(join.token_file()));
+  if (context.data->vocabulary() > context.spec.vocabulary) {
+    return InvalidArgument("{} was made for a vocabulary of {}, the model in {} has {}",
+                           join.token_file(), context.data->vocabulary(), context.job.model,
+                           context.spec.vocabulary);
+  }
+  if (context.job.cluster.pipeline.enabled()) {
+    SHOAL_ASSIGN_OR_RETURN(context.group, GroupFrom(join, context.options.incarnation));
+    SHOAL_ASSIGN_OR_RETURN(context.pipeline,
+                           plan::FromMessage(join.pipeline(), context.spec, context.job));
+    if (context.group.stages() != context.pipeline->choice.stages) {
+      return InvalidArgument("the coordinator makes a group of {} stages, the job has {}",
+                             context.group.stages(), context.pipeline->choice.stages);
+    }
+  }
+  return absl::OkStatus();
+}
+
+// From here on the job says what this worker computes on.
+absl::Status OpenOwnMachine(JobContext& context, OpenedMachine& machine) {
+  const bool named = context.options.device.kind != plan::DeviceKind::kAuto;
+  const MachineRequest request = {
+      .kind = named ? context.options.device.kind : context.job.train.device,
+      .gpu = context.options.device.gpu,
+      .sharing = context.options.device.sharing,
+      .threads = Threads(context.job, context.options.threads),
+      .deterministic = context.job.service.accumulate == plan::Accumulate::kExact};
+  if (context.job.emulate.enabled()) {
+    context.job.train.device = plan::DeviceKind::kCpu;
+    return absl::OkStatus();
+  }
+  if (context.options.open_machine) {
+    SHOAL_ASSIGN_OR_RETURN(machine, context.options.open_machine(request));
+  } else {
+    machine.machine = MakeCpuMachine(request.threads);
+  }
+  const Device& device = *machine.machine.device;
+  context.job.train.device =
+      device.asynchronous() ? plan::DeviceKind::kCuda : plan::DeviceKind::kCpu;
+  if (device.asynchronous()) {
+    LogInfo("{}: computing in {} on {}", context.options.name,
+            Name(plan::ComputeDType(context.job)), device.name());
+  } else {
+    LogInfo("{}: computing in {} on {} threads", context.options.name,
+            Name(plan::ComputeDType(context.job)), request.threads);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status PlanMemory(const proto::JoinJobReply& join, const OpenedMachine& machine,
+                        JobContext& context) {
+  plan::MemoryBudget budget;
+  if (context.job.train.device == plan::DeviceKind::kCuda) {
+    budget.gpu_bytes = machine.machine.device->budget_bytes();
+    SHOAL_ASSIGN_OR_RETURN(budget.servers, ServersOnGpu(join, machine.gpu_name));
+    budget.gpu_workers = context.options.device.sharing;
+    budget.gpu_share_bytes = machine.gpu_share_bytes;
+  }
+  if (context.job.cluster.local) {
+    SHOAL_ASSIGN_OR_RETURN(const HostMemory memory, ReadHostMemory());
+    budget.machine_bytes = memory.total;
+  }
+  std::vector<plan::StageNeeds> stages;
+  if (context.pipeline.has_value()) {
+    SHOAL_ASSIGN_OR_RETURN(stages,
+                           plan::StageNeedsOf(context.spec, context.job, context.pipeline->choice,
+                                              context.pipeline->heaviest));
+  }
+  SHOAL_ASSIGN_OR_RETURN(const plan::MemoryPlan plan,
+                         plan::PlanMemory(context.spec, context.job, join.servers_size(),
+                                          std::max(1, join.workers()), budget, stages));
+  const plan::WorkerMemory& own = plan.stages[static_cast<size_t>(context.group.stage)];
+  context.policy = plan.policy;
+  context.registered_bytes = own.weights + own.wire + own.messages + own.pushes;
+  LogInfo("{}: weights kept for the {}, gradients pushed per {}; {} planned{}",
+          context.options.name,
+          context.policy.residency == plan::Residency::kStep ? "step" : "layer",
+          context.policy.push == plan::PushPolicy::kStep ? "step" : "microbatch",
+          FormatBytes(own.total()),
+          own.gpu.total() == 0
+              ? ""
+              : fmt::format(" on the host, {} on the GPU", FormatBytes(own.gpu.total())));
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<const JobContext>> MakeJobContext(const proto::JoinJobReply& join,
+                                                                 const WorkerJobOptions& options,
+                                                                 WorkerMetrics* metrics,
+                                                                 Clock* clock, PhaseClock* phases,
+                                                                 OpenedMachine* machine) {
+  auto context = std::make_unique<JobContext>(
+      JobContext{.options = options, .metrics = metrics, .clock = clock, .phases = phases});
+  SHOAL_RETURN_IF_ERROR(Load(join, *context));
+  SHOAL_RETURN_IF_ERROR(OpenOwnMachine(*context, *machine));
+  SHOAL_RETURN_IF_ERROR(PlanMemory(join, *machine, *context));
+  return context;
+}
+
+}  // namespace shoal::worker

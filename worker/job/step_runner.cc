@@ -1,0 +1,188 @@
+// Plain steps: one microbatch after the other, over all of the model's units.
+#include "worker/job/step_runner.h"
+
+#include <algorithm>
+#include <optional>
+
+#include "core/base/logging.h"
+#include "core/base/status.h"
+#include "core/plan/schedule/stage_units.h"
+#include "worker/job/microbatch_drawer.h"
+#include "worker/model/batch/batch_size.h"
+#include "worker/model/microbatch_model.h"
+#include "worker/paced/emulated_model.h"
+
+namespace shoal::worker {
+namespace {
+
+class PlainRunner final : public StepRunner {
+ public:
+  PlainRunner(const JobContext& context, std::unique_ptr<MicrobatchModel> model, Device* device,
+              Stream* compute)
+      : context_(context),
+        model_(std::move(model)),
+        device_(device),
+        compute_(compute),
+        use_order_(plan::UseOrder(context.spec)) {
+    if (context.job.plan.assignment == plan::Assignment::kDynamic) {
+      drawer_ = std::make_unique<MicrobatchDrawer>(context.options.draw,
+                                                   context.options.incarnation, *context.clock);
+    }
+  }
+
+  std::vector<int> Contributions() const override {
+    const plan::UnitRange all = plan::AllUnits(context_.spec);
+    return plan::StageContributions(context_.spec, {&all, 1});
+  }
+  Device* device() const override { return device_; }
+  Stream* compute() const override { return compute_; }
+
+  absl::Status Run(const proto::StepWork& work, double loss_scale, StepSource& source,
+                   StepSink& sink, proto::FinishedReport& report) override;
+  void OnUnitDone(int unit) override;
+
+ private:
+  // What the microbatches of a step have in common.
+  struct Step {
+    double loss_scale = 0;
+    StepSource& source;
+    StepSink& sink;
+    proto::FinishedReport& report;
+  };
+  absl::Status RunGiven(const proto::StepWork& work, const Step& step);
+  absl::Status RunDrawn(const Step& step);
+  absl::Status RunOne(const proto::MicrobatchWork& work, const Step& step);
+
+  const JobContext& context_;
+  const std::unique_ptr<MicrobatchModel> model_;
+  Device* const device_;
+  Stream* const compute_;
+  const std::vector<int> use_order_;          // of one microbatch
+  std::unique_ptr<MicrobatchDrawer> drawer_;  // where microbatches are drawn
+  bool drawing_ = false;                      // in the step at hand
+  absl::Time microbatch_started_;
+};
+
+absl::Status PlainRunner::Run(const proto::StepWork& work, double loss_scale, StepSource& source,
+                              StepSink& sink, proto::FinishedReport& report) {
+  const Step step{loss_scale, source, sink, report};
+  drawing_ = false;
+  std::vector<int> uses;
+  for (int i = 0; i < work.microbatches_size(); ++i) {
+    uses.insert(uses.end(), use_order_.begin(), use_order_.end());
+  }
+  source.BeginStep(uses);
+  sink.BeginStep(work.draw() ? std::nullopt : std::optional(work.microbatches_size()));
+  if (work.draw()) {
+    drawer_->BeginStep(work.step(), work.attempt());
+  }
+  SHOAL_RETURN_IF_ERROR(RunGiven(work, step));
+  return work.draw() ? RunDrawn(step) : absl::OkStatus();
+}
+
+absl::Status PlainRunner::RunGiven(const proto::StepWork& work, const Step& step) {
+  for (int i = 0; i < work.microbatches_size(); ++i) {
+    const bool last = i + 1 == work.microbatches_size();
+    drawing_ = last && work.draw();
+    SHOAL_RETURN_IF_ERROR(RunOne(work.microbatches(i), step));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status PlainRunner::RunDrawn(const Step& step) {
+  drawing_ = true;
+  while (true) {
+    SHOAL_ASSIGN_OR_RETURN(const std::optional<proto::MicrobatchWork> drawn, drawer_->Take());
+    if (!drawn.has_value()) {
+      drawing_ = false;
+      return step.sink.PushRest();
+    }
+    step.source.AddUses(use_order_);
+    SHOAL_RETURN_IF_ERROR(RunOne(*drawn, step));
+  }
+}
+
+absl::Status PlainRunner::RunOne(const proto::MicrobatchWork& work, const Step& step) {
+  context_.phases->AtMicrobatch(static_cast<int32_t>(step.report.microbatches()));
+  context_.phases->AtUnit(-1);
+  context_.phases->Enter(Phase::kData);
+  SHOAL_ASSIGN_OR_RETURN(const PackedBatch batch, BuildBatch(*context_.data, work));
+  context_.phases->Enter(Phase::kForward);
+  microbatch_started_ = context_.clock->Now();
+  const double before =
+      context_.phases->seconds(Phase::kForward) + context_.phases->seconds(Phase::kBackward);
+  SHOAL_ASSIGN_OR_RETURN(const MicrobatchResult result,
+                         model_->Run(batch, step.loss_scale, step.source, step.sink));
+  context_.phases->Enter(Phase::kData);
+  ReportMicrobatch(SizeOfBatch(batch), result,
+                   context_.phases->seconds(Phase::kForward) +
+                       context_.phases->seconds(Phase::kBackward) - before,
+                   step.report);
+  context_.metrics->OnMicrobatch(result.tokens, result.targets);
+  return absl::OkStatus();
+}
+
+// The next microbatch is drawn late enough to leave it to others for as long as possible, and early
+// enough not to wait for it.
+void PlainRunner::OnUnitDone(int unit) {
+  if (!drawing_) {
+    return;
+  }
+  const auto blocks = static_cast<double>(context_.spec.layers);
+  // A backward pass takes two thirds of the time, and ends with unit 1 (and the embedding's,
+  // short).
+  const double left = std::min(blocks, std::max(0.0, unit - 1.0)) / blocks * 2 / 3;
+  const absl::Duration remaining =
+      (context_.clock->Now() - microbatch_started_) * (left / (1 - left));
+  if (unit <= 1 || remaining <= drawer_->lead()) {
+    drawer_->Ask(remaining);
+  }
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<StepRunner>> MakePlainRunner(const JobContext& context,
+                                                            OpenedMachine machine) {
+  if (context.job.emulate.enabled()) {
+    LogWarning("{}: emulated device of shape {}; nothing is computed", context.options.name,
+               context.job.emulate.shape);
+    return std::make_unique<PlainRunner>(
+        context,
+        MakeEmulatedModel(context.spec, context.job.emulate, context.options.index, *context.clock),
+        nullptr, nullptr);
+  }
+  const bool copies = machine.machine.device->asynchronous();
+  SHOAL_ASSIGN_OR_RETURN(auto transformer,
+                         Transformer::Create(context.spec, plan::ComputeDType(context.job),
+                                             std::move(machine.machine)));
+  Device* const device = copies ? &transformer->device() : nullptr;
+  Stream* const compute = copies ? &transformer->ops().stream() : nullptr;
+  return std::make_unique<PlainRunner>(context, MakeTransformerModel(std::move(transformer)),
+                                       device, compute);
+}
+
+absl::StatusOr<PackedBatch> BuildBatch(const formats::TokenFile& file,
+                                       const proto::MicrobatchWork& work) {
+  PackedBatch batch;
+  for (const int64_t sample : work.samples()) {
+    SHOAL_ASSIGN_OR_RETURN(const formats::TokenSample views, file.Sample(sample));
+    batch.Append(views.tokens, views.labels);
+  }
+  return batch;
+}
+
+void ReportMicrobatch(const plan::MicrobatchSize& size, const MicrobatchResult& result,
+                      double seconds, proto::FinishedReport& report) {
+  if (size.tokens > 0) {
+    proto::MicrobatchTime& time = *report.add_times();
+    time.set_tokens(size.tokens);
+    time.set_squared_tokens(size.squared_tokens);
+    time.set_seconds(seconds);
+  }
+  report.set_loss_sum(report.loss_sum() + result.loss_sum);
+  report.set_tokens(report.tokens() + result.tokens);
+  report.set_target_tokens(report.target_tokens() + result.targets);
+  report.set_microbatches(report.microbatches() + 1);
+}
+
+}  // namespace shoal::worker
