@@ -99,9 +99,11 @@ class EndlessSteps : public TrainReport {
 TEST_F(JobRunTest, AStopRequestIsHeardBetweenStepsWithoutAPause) {
   coordinator_.set_stops(true);
   EndlessSteps report(streams_, coordinator_);
-  const RunEnd end = FollowJob(
-      coordinator_.Connect(), coordinator_.Connect(),
-      {.stop_requests = [] { return 1; }, .stop_reason = [] { return "SIGTERM"; }}, report);
+  const RunEnd end = FollowJob(coordinator_.Connect(), coordinator_.Connect(),
+                               {.job_id = FakeCoordinator::kJob,
+                                .stop_requests = [] { return 1; },
+                                .stop_reason = [] { return "SIGTERM"; }},
+                               report);
   EXPECT_EQ(end.kind, RunEnd::Kind::kInterrupted);
   EXPECT_LT(report.steps(), EndlessSteps::kMost);
 }
@@ -121,7 +123,9 @@ TEST_F(JobRunTest, FailureAndNonFiniteAreToldApart) {
   FakeCoordinator other;
   other.AddFailed("loss of step 3 is not finite", true);
   TrainReport report(streams_, true);
-  EXPECT_EQ(FollowJob(other.Connect(), other.Connect(), {}, report).kind, RunEnd::Kind::kNonFinite);
+  EXPECT_EQ(
+      FollowJob(other.Connect(), other.Connect(), {.job_id = FakeCoordinator::kJob}, report).kind,
+      RunEnd::Kind::kNonFinite);
 }
 
 TEST_F(JobRunTest, ADeadProcessEndsTheRunByName) {

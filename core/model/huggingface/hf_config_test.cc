@@ -141,7 +141,7 @@ TEST(ReadSpecialTokens, LooksWhereModelsKeepThem) {
   };
   const auto read = [&] {
     const auto special = ReadSpecialTokens(folder.path());
-    EXPECT_TRUE(IsOk(special.status()));
+    EXPECT_THAT(special.status(), IsOk());
     return special.ok() ? *special : SpecialTokens();
   };
   EXPECT_EQ(read().eos, -1);

@@ -235,7 +235,7 @@ TEST(HfModel, RefusesFoldersThatAreNotModels) {
       WriteFileAtomically(folder / "config.json", ModelSpecToJson(Tiny(true), DType::kF32, {})));
   EXPECT_REFUSED(HfModel::Open(folder.path()).status(), "neither model.safetensors nor");
   const auto index = [&](const std::string& text) {
-    EXPECT_TRUE(IsOk(WriteFileAtomically(folder / "model.safetensors.index.json", text)));
+    EXPECT_THAT(WriteFileAtomically(folder / "model.safetensors.index.json", text), IsOk());
     return HfModel::Open(folder.path()).status();
   };
   EXPECT_REFUSED(index("{}"), "weight_map is missing");
