@@ -129,7 +129,7 @@ TEST(GpuFindings, LocalServersAreCountedOnTheGpusThatTheyTakeTurnsOver) {
   EXPECT_THAT(FindingOf(JudgeGpus(machine, needs), "servers on GPU 2").advice,
               HasSubstr("cannot be told"));
   EXPECT_EQ(FindingOf(JudgeGpus(GpuMachine{.found = absl::NotFoundError("no driver")}, needs),
-                 "servers on GPUs")
+                      "servers on GPUs")
                 .health,
             Health::kMissing);
 }

@@ -49,8 +49,7 @@ absl::StatusOr<proto::SubmitJobReply> CoordinatorCore::Submit(
         newest->path);
   }
   job.id = NewJobId();
-  SHOAL_RETURN_IF_ERROR(
-      environment_.store.BeginJob(job.id, plan::ToYaml(job.job), job.token_file));
+  SHOAL_RETURN_IF_ERROR(environment_.store.BeginJob(job.id, plan::ToYaml(job.job), job.token_file));
   LogInfo("{} is submitted", job.id);
   if (newest.has_value()) {
     LogInfo("{} goes on from {}", job.id, newest->path);
