@@ -313,7 +313,8 @@ TEST(StageRunner, TellsWhereTheTimeWent) {
   EXPECT_NEAR(
       std::accumulate(first.microbatch_seconds.begin(), first.microbatch_seconds.end(), 0.0),
       first.compute_seconds, 1e-9);
-  EXPECT_GE(std::ranges::min(first.microbatch_seconds), 0.02);
+  // A paced device that was late with one makes it good with the next.
+  EXPECT_GT(std::ranges::min(first.microbatch_seconds), 0);
   EXPECT_GE(first.Of(Stall::kTransfer).seconds, first.Of(Stall::kTransfer).longest_seconds);
   EXPECT_GE(first.Of(Stall::kTransfer).longest_seconds, 0.02);
   EXPECT_THAT(first.Of(Stall::kTransfer).longest,
