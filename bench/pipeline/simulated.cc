@@ -47,11 +47,19 @@ chart::Panel PanelOf(const std::string& title, const std::vector<Candidate>& can
   panel.curves.push_back(std::move(front));
   std::map<std::string_view, int> of_colour;  // shapes tell those of one colour apart
   for (const Candidate& candidate : candidates) {
+    const std::pair point = {candidate.PeakShare(), 100 * candidate.Throughput()};
+    // Where others lie on it, it shows beneath them.
+    const auto above = std::count_if(&candidate + 1, candidates.data() + candidates.size(),
+                                     [&](const Candidate& other) {
+                                       return other.PeakShare() == candidate.PeakShare() &&
+                                              other.Throughput() == candidate.Throughput();
+                                     });
     panel.curves.push_back({.name = candidate.name,
                             .colour = std::string(candidate.colour),
                             .style = chart::Curve::Style::kMarks,
+                            .width = 2 + 1.5 * static_cast<double>(above),
                             .shape = of_colour[candidate.colour]++,
-                            .points = {{candidate.PeakShare(), 100 * candidate.Throughput()}}});
+                            .points = {point}});
   }
   return panel;
 }
@@ -107,7 +115,7 @@ absl::Status AddStagesCurve(Report& report) {
       "activations of the whole model for one microbatch.",
       kChunks));
   using Style = chart::Curve::Style;
-  const std::vector<chart::Curve> curves = {{"1F1B", "#7f7f7f"},
+  const std::vector<chart::Curve> curves = {{.name = "1F1B", .colour = "#7f7f7f", .width = 6},
                                             {"interleaved 1F1B", "#d55e00"},
                                             {"GIS", "#0072b2"},
                                             {"GIS-H", "#0072b2", Style::kDashes},

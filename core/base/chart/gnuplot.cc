@@ -93,8 +93,9 @@ std::string LooksOf(const Curve& curve) {
     case Curve::Style::kRings:
       return fmt::format("with points pt 6 ps 0.9 lw 2 lc rgb '{}'", curve.colour);
     case Curve::Style::kMarks:
-      return fmt::format("with points pt {} ps 0.8 lc rgb '{}'",
-                         kShapes[static_cast<size_t>(curve.shape) % kShapes.size()], curve.colour);
+      return fmt::format("with points pt {} ps {:g} lc rgb '{}'",
+                         kShapes[static_cast<size_t>(curve.shape) % kShapes.size()],
+                         0.4 * curve.width, curve.colour);
     default:
       return fmt::format("with linespoints lc rgb '{}' lw {:g}{} pt 7 ps {:g}", curve.colour,
                          curve.width, curve.style == Curve::Style::kDashes ? " dt (6,4)" : "",

@@ -19,7 +19,7 @@ struct Curve {
   std::string name;
   std::string colour;  // "#0072b2"
   Style style = Style::kLine;
-  double width = 2;  // of lines: a wide one shows beneath a narrow one
+  double width = 2;  // of lines and marks: a wide one shows beneath a narrow one
   int shape = 0;     // of marks: six, then again
   // x and y; what is not finite is left out, and a line goes on to the next.
   std::vector<std::pair<double, double>> points = {};
