@@ -45,7 +45,8 @@ std::vector<int64_t> CountsOf(const Layout& layout, const std::vector<int>& unit
 
 }  // namespace
 
-ParameterClient::Core::Core(const ClientOptions& options, Layout layout, ServerConnector* connector,
+ParameterClient::Core::Core(const ClientOptions& options, Layout layout,
+                            ServerClient* server_client,
                             const std::vector<transport::Transport*>& transports, Clock& clock)
     : options_(options),
       layout_(std::move(layout)),
@@ -64,7 +65,7 @@ ParameterClient::Core::Core(const ClientOptions& options, Layout layout, ServerC
                                         .max_outstanding = MaxOutstanding(layout_),
                                         .weights_in_gpu = options.weights_in_gpu,
                                         .payloads_in_gpu = options.payloads_in_gpu};
-  handshake_ = std::make_unique<Handshake>(handshake, &layout_, connector, transports);
+  handshake_ = std::make_unique<Handshake>(handshake, &layout_, server_client, transports);
 }
 
 absl::Status ParameterClient::Core::Start() {
@@ -125,7 +126,7 @@ absl::Status ParameterClient::Core::Start() {
                                 std::move(connections[static_cast<size_t>(server)])));
   }
   buffer_bytes_ = view_frames_.bytes() + (convert ? wire_frames_.bytes() : 0) + pushes_->bytes();
-  connector_thread_ = std::thread([this] { RunConnector(); });
+  reconnect_thread_ = std::thread([this] { RunReconnect(); });
   return absl::OkStatus();
 }
 
@@ -139,8 +140,8 @@ ParameterClient::Core::~Core() {
       }
     }
   }
-  if (connector_thread_.joinable()) {
-    connector_thread_.join();  // first: it may start a lane's thread
+  if (reconnect_thread_.joinable()) {
+    reconnect_thread_.join();  // first: it may start a lane's thread
   }
   for (Lane& lane : lanes_) {
     if (lane.thread.joinable()) {

@@ -3,11 +3,11 @@
 //
 //  - An I/O thread per transport in use (a lane) polls its queue, posts reads and writes for the
 //    links on that transport, fills parcels and converts weights.
-//  - The connector thread makes connections anew.
+//  - The reconnect thread makes connections anew.
 //
 // A link is open until its lane sees it break; then it is closing until kClosed arrives (by then
 // all its operations have completed and nothing of it touches memory any more), connecting until
-// the connector thread has a new connection, and failed when that did not work a bounded number of
+// the reconnect thread has a new connection, and failed when that did not work a bounded number of
 // times.
 #pragma once
 
@@ -37,7 +37,7 @@ inline constexpr uint64_t kMeetingOperation = ~uint64_t{0};
 
 class ParameterClient::Core {
  public:
-  Core(const ClientOptions& options, Layout layout, ServerConnector* connector,
+  Core(const ClientOptions& options, Layout layout, ServerClient* server_client,
        const std::vector<transport::Transport*>& transports, Clock& clock);
   ~Core();
 
@@ -130,7 +130,7 @@ class ParameterClient::Core {
   // A connection of that link over `transport` is gone.
   void CountBreak(int server, size_t transport) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void CountRest(int server, size_t transport) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void RunConnector() ABSL_LOCKS_EXCLUDED(mutex_);
+  void RunReconnect() ABSL_LOCKS_EXCLUDED(mutex_);
   void Reconnect(int server) ABSL_LOCKS_EXCLUDED(mutex_);
   int LinkToConnect(absl::Time now, absl::Time* next) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Duration Delay(int failures);
@@ -150,8 +150,8 @@ class ParameterClient::Core {
   Clock& clock_;
   std::vector<Lane> lanes_;  // by transport; threads start when a link comes to use it
   std::unique_ptr<Handshake> handshake_;
-  Random random_;  // the connector thread's
-  std::thread connector_thread_;
+  Random random_;  // the reconnect thread's
+  std::thread reconnect_thread_;
 
   // Set by Start, then constant.
   DType wire_type_ = DType::kF32;

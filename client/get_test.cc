@@ -280,16 +280,16 @@ TEST(CreateTest, EndsWhenItIsNotWantedAnyMore) {
     if (answered) {
       rig.server(0).RefuseConnections(absl::UnavailableError("not up"));
     } else {
-      rig.connector->Hold();
+      rig.server_client->Hold();
     }
     std::atomic<bool> leaving = false;
     std::thread leave([&] {
-      while (!answered && rig.connector->held() == 0) {
+      while (!answered && rig.server_client->held() == 0) {
         absl::SleepFor(absl::Milliseconds(1));
       }
       leaving = true;
       if (!answered) {
-        rig.connector->Cancel();
+        rig.server_client->Cancel();
       }
     });
     const absl::Time begun = absl::Now();

@@ -24,7 +24,7 @@ absl::StatusOr<std::unique_ptr<DataConnection>> Handshake::Connect(int server,
   proto::ConnectReply reply;
   const auto ask = [&](const std::vector<transport::NamedOffer>& named)
       -> absl::StatusOr<transport::TakenOffer> {
-    SHOAL_ASSIGN_OR_RETURN(reply, connector_->Connect(server, RequestWith(server, named), timeout));
+    SHOAL_ASSIGN_OR_RETURN(reply, servers_->Connect(server, RequestWith(server, named), timeout));
     return transport::TakenOffer{reply.transport(), reply.answer(), reply.reason()};
   };
   const auto complete_one = [&](size_t i, const std::string& answer) -> absl::Status {

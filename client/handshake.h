@@ -1,7 +1,7 @@
 // Making a data connection to a server: offers by preference go out in one Connect call, the server
 // takes one, and what it answers is checked before anything relies on it.
 //
-// Used from one thread at a time (the client's creator, then its connector thread).
+// Used from one thread at a time (the client's creator, then its reconnect thread).
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "client/server_connector.h"
+#include "client/server_client.h"
 #include "client/unit_layout.h"
 #include "core/base/dtype.h"
 #include "core/transport/data_layout.h"
@@ -65,11 +65,11 @@ class Handshake {
     bool payloads_in_gpu = false;
   };
 
-  Handshake(const Options& options, const Layout* layout, ServerConnector* connector,
+  Handshake(const Options& options, const Layout* layout, ServerClient* server_client,
             std::vector<transport::Transport*> transports)
       : options_(options),
         layout_(layout),
-        connector_(connector),
+        servers_(server_client),
         transports_(std::move(transports)),
         out_of_reach_(static_cast<size_t>(layout->servers), false) {}
 
@@ -99,7 +99,7 @@ class Handshake {
 
   const Options options_;
   const Layout* const layout_;
-  ServerConnector* const connector_;
+  ServerClient* const servers_;
   const std::vector<transport::Transport*> transports_;
   std::vector<transport::EventQueue*> queues_;
   std::vector<bool> out_of_reach_;  // by server: memory of its GPU could not be opened

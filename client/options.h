@@ -74,7 +74,7 @@ struct ClientOptions {
   absl::Duration meeting_timeout = absl::Minutes(10);  // for the slowest worker
   absl::Duration connect_timeout = absl::Seconds(10);  // of all of Create's connecting
   // Asked between Create's tries: why there need be no more, or OK. May be empty. What is under way
-  // ends sooner where the connector is cancelled.
+  // ends sooner where `server_client` is cancelled.
   std::function<absl::Status()> check;
   absl::Duration handshake_timeout = absl::Seconds(5);      // of one try
   int max_reconnects = 5;                                   // in a row without progress

@@ -13,7 +13,7 @@ namespace shoal::client {
 absl::StatusOr<std::unique_ptr<ParameterClient>> ParameterClient::Create(
     const ClientOptions& options, const std::vector<plan::UnitSpec>& units,
     const std::vector<plan::PartitionSpec>& partitions, const plan::ShardMap& map, int servers,
-    ServerConnector* connector, const std::vector<transport::Transport*>& transports,
+    ServerClient* server_client, const std::vector<transport::Transport*>& transports,
     Clock& clock) {
   if (transports.empty()) {
     return InvalidArgument("no transport is enabled; service.transports needs at least one");
@@ -22,7 +22,7 @@ absl::StatusOr<std::unique_ptr<ParameterClient>> ParameterClient::Create(
                          MakeLayout(units, partitions, map, servers, options.ranges));
   std::vector<transport::Transport*> usable = transports;
   while (true) {
-    auto core = std::make_unique<Core>(options, layout, connector, usable, clock);
+    auto core = std::make_unique<Core>(options, layout, server_client, usable, clock);
     const absl::Status started = core->Start();
     if (started.ok()) {
       return std::unique_ptr<ParameterClient>(new ParameterClient(std::move(core)));

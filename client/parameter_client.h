@@ -15,9 +15,9 @@
 // parcels) happen on the I/O thread and never on the caller's: the caller computes meanwhile. A Get
 // that finds nothing prefetched pays two hand-offs between threads (tens of microseconds) for that;
 // in return posting and completion have one owner, and a first Get of a step is the only such case.
-// Ownership. Connector, transports and clock must outlive the client. Views stay valid until the
-// Release that matches their Get. Buffers are made when the client is created; steady state does
-// not allocate.
+// Ownership. Server client, transports and clock must outlive the client. Views stay valid until
+// the Release that matches their Get. Buffers are made when the client is created; steady state
+// does not allocate.
 // Failure. A broken connection is made anew, a bounded number of times with jittered back-off;
 // reads are read again and pushes sent again under the same sequence. When a server stays away, or
 // refuses, every call that needs it returns the reason until the next BeginStep, which tries once
@@ -35,7 +35,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "client/options.h"
-#include "client/server_connector.h"
+#include "client/server_client.h"
 #include "core/base/clock.h"
 #include "core/base/dtype.h"
 #include "core/model/model_spec.h"
@@ -57,7 +57,7 @@ class ParameterClient {
   static absl::StatusOr<std::unique_ptr<ParameterClient>> Create(
       const ClientOptions& options, const std::vector<plan::UnitSpec>& units,
       const std::vector<plan::PartitionSpec>& partitions, const plan::ShardMap& map, int servers,
-      ServerConnector* connector, const std::vector<transport::Transport*>& transports,
+      ServerClient* server_client, const std::vector<transport::Transport*>& transports,
       Clock& clock = RealClock());
   ~ParameterClient();
   ParameterClient(const ParameterClient&) = delete;

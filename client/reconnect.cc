@@ -143,7 +143,7 @@ int ParameterClient::Core::LinkToConnect(absl::Time now, absl::Time* next) const
   return -1;
 }
 
-void ParameterClient::Core::RunConnector() {
+void ParameterClient::Core::RunReconnect() {
   while (true) {
     int server = -1;
     {

@@ -30,7 +30,7 @@ class SkippingClock final : public Clock {
 };
 
 // The same servers over shm and over tcp; shm is taken where it is offered.
-class TwoRigs : public ServerConnector {
+class TwoRigs : public ServerClient {
  public:
   TwoRigs() : shm_({.transport = "shm"}), tcp_({.transport = "tcp"}) {}
 
@@ -38,14 +38,14 @@ class TwoRigs : public ServerConnector {
                                               absl::Duration timeout) override {
     for (const auto& offer : request.offers()) {
       if (offer.transport() == "shm") {
-        return shm_.connector->Connect(server, request, timeout);
+        return shm_.server_client->Connect(server, request, timeout);
       }
     }
-    return tcp_.connector->Connect(server, request, timeout);
+    return tcp_.server_client->Connect(server, request, timeout);
   }
   void Cancel() override {
-    shm_.connector->Cancel();
-    tcp_.connector->Cancel();
+    shm_.server_client->Cancel();
+    tcp_.server_client->Cancel();
   }
 
   std::unique_ptr<ParameterClient> NewClient(transport::Transport* shm, transport::Transport* tcp,

@@ -13,7 +13,7 @@
 
 namespace shoal::cli {
 
-class FakeCoordinator : public rpc::CoordinatorHandler {
+class FakeCoordinator : public rpc::CoordinatorService {
  public:
   static constexpr const char* kJob = "job-1";  // that it has
 

@@ -34,7 +34,7 @@ ClientRig::ClientRig(const RigOptions& rig_options, std::unique_ptr<transport::T
                                      &layout, server_transport.get()));
     all.push_back(servers.back().get());
   }
-  connector = std::make_unique<FakeServers>(all);
+  server_client = std::make_unique<FakeServers>(all);
 }
 
 absl::StatusOr<std::unique_ptr<ParameterClient>> ClientRig::NewClient(ClientOptions with) {
@@ -42,7 +42,7 @@ absl::StatusOr<std::unique_ptr<ParameterClient>> ClientRig::NewClient(ClientOpti
   with.incarnation = with.incarnation == 0 ? 77 : with.incarnation;
   with.gradient_type = options.gradient_type;
   return ParameterClient::Create(with, unit_specs, partitions, map, options.servers,
-                                 connector.get(), {client_transport.get()});
+                                 server_client.get(), {client_transport.get()});
 }
 
 std::vector<std::string> TransportsHere() {

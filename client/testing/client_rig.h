@@ -55,7 +55,7 @@ class ClientRig {
   std::unique_ptr<transport::Transport> server_transport;
   std::unique_ptr<transport::Transport> client_transport;
   std::vector<std::unique_ptr<FakeServer>> servers;
-  std::unique_ptr<FakeServers> connector;
+  std::unique_ptr<FakeServers> server_client;
 };
 
 // Those of the transports that this machine has: verbs where there is a device for it.

@@ -15,7 +15,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
-#include "client/server_connector.h"
+#include "client/server_client.h"
 #include "client/unit_layout.h"
 #include "core/base/dtype.h"
 #include "core/transport/data_layout.h"
@@ -103,7 +103,7 @@ class FakeServer {
 };
 
 // Several of them, reached in this process.
-class FakeServers : public ServerConnector {
+class FakeServers : public ServerClient {
  public:
   explicit FakeServers(std::vector<FakeServer*> servers) : servers_(std::move(servers)) {}
   absl::StatusOr<proto::ConnectReply> Connect(int server, const proto::ConnectRequest& request,

@@ -19,9 +19,9 @@ class EventStream {
 };
 
 // Methods are called on gRPC's threads, many at once, and may block (a call holds a thread).
-class CoordinatorHandler {
+class CoordinatorService {
  public:
-  virtual ~CoordinatorHandler() = default;
+  virtual ~CoordinatorService() = default;
   virtual absl::StatusOr<proto::SubmitJobReply> SubmitJob(
       const proto::SubmitJobRequest& request) = 0;
   virtual absl::StatusOr<proto::StopJobReply> StopJob(const proto::StopJobRequest& request) = 0;
@@ -39,7 +39,7 @@ class CoordinatorHandler {
   virtual absl::Status WatchJob(const proto::WatchJobRequest& request, EventStream& events) = 0;
 };
 
-// `handler` must outlive the server that the service is given to.
-std::unique_ptr<Service> MakeCoordinatorService(CoordinatorHandler* handler);
+// `service` must outlive the server that it is given to.
+std::unique_ptr<Service> MakeCoordinatorService(CoordinatorService* service);
 
 }  // namespace shoal::rpc

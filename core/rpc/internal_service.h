@@ -1,4 +1,4 @@
-// How the gRPC adapters of services run a handler's method: only included by the adapters in this
+// How the gRPC adapters run a service's method: only included by the adapters in this
 // folder.
 #pragma once
 
@@ -42,12 +42,13 @@ grpc::Status Guard(const Service& service, const grpc::ServerContext& context, M
   }
 }
 
-template <typename Handler, typename Request, typename Reply>
-grpc::Status Serve(const Service& service, const grpc::ServerContext& context, Handler& handler,
-                   absl::StatusOr<Reply> (Handler::*method)(const Request&), const Request& request,
-                   Reply& reply) {
+template <typename Implementation, typename Request, typename Reply>
+grpc::Status Serve(const Service& service, const grpc::ServerContext& context,
+                   Implementation& implementation,
+                   absl::StatusOr<Reply> (Implementation::*method)(const Request&),
+                   const Request& request, Reply& reply) {
   return Guard(service, context, [&]() -> absl::Status {
-    SHOAL_ASSIGN_OR_RETURN(reply, (handler.*method)(request));
+    SHOAL_ASSIGN_OR_RETURN(reply, (implementation.*method)(request));
     return absl::OkStatus();
   });
 }

@@ -12,7 +12,7 @@ namespace shoal::rpc {
 namespace {
 
 // Grants short leases and records what it is told.
-class Registrar final : public CoordinatorHandler {
+class Registrar final : public CoordinatorService {
  public:
   absl::StatusOr<proto::SubmitJobReply> SubmitJob(const proto::SubmitJobRequest&) override {
     return Unimplemented("not here");

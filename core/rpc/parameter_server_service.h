@@ -10,9 +10,9 @@
 namespace shoal::rpc {
 
 // Methods are called on gRPC's threads, many at once, and may block (a call holds a thread).
-class ParameterServerHandler {
+class ParameterServerService {
  public:
-  virtual ~ParameterServerHandler() = default;
+  virtual ~ParameterServerService() = default;
   virtual absl::StatusOr<proto::ConfigureReply> Configure(
       const proto::ConfigureRequest& request) = 0;
   virtual absl::StatusOr<proto::BeginAttemptReply> BeginAttempt(
@@ -28,7 +28,7 @@ class ParameterServerHandler {
   virtual absl::StatusOr<proto::ConnectReply> Connect(const proto::ConnectRequest& request) = 0;
 };
 
-// `handler` must outlive the server that the service is given to.
-std::unique_ptr<Service> MakeParameterServerService(ParameterServerHandler* handler);
+// `service` must outlive the server that it is given to.
+std::unique_ptr<Service> MakeParameterServerService(ParameterServerService* service);
 
 }  // namespace shoal::rpc

@@ -1,4 +1,4 @@
-// The whole way of a call: typed client, token, server wrapper, handler, and the errors a person
+// The whole way of a call: typed client, token, server wrapper, service, and the errors a person
 // would see.
 #include <atomic>
 #include <string>
@@ -23,7 +23,7 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-class FakeCoordinator final : public CoordinatorHandler {
+class FakeCoordinator final : public CoordinatorService {
  public:
   absl::StatusOr<proto::SubmitJobReply> SubmitJob(const proto::SubmitJobRequest& request) override {
     if (request.job().model() == "throw") {
@@ -81,7 +81,7 @@ class RpcTest : public ::testing::Test {
  protected:
   void SetUp() override {
     std::vector<std::unique_ptr<Service>> services;
-    services.push_back(MakeCoordinatorService(&handler_));
+    services.push_back(MakeCoordinatorService(&service_));
     auto server = Server::Start({.listen = "127.0.0.1:0", .token = token_}, std::move(services));
     ASSERT_TRUE(server.ok()) << server.status();
     server_ = std::move(*server);
@@ -91,13 +91,13 @@ class RpcTest : public ::testing::Test {
     return CoordinatorClient(Channel::Create(target_, token, "coordinator"));
   }
 
-  FakeCoordinator handler_;
+  FakeCoordinator service_;
   const Token token_ = Token::Generate();
   std::unique_ptr<Server> server_;
   std::string target_;
 };
 
-TEST_F(RpcTest, CallsReachTheHandler) {
+TEST_F(RpcTest, CallsReachTheService) {
   CoordinatorClient client = Client(token_);
   proto::RegisterRequest request;
   request.set_pid(41);
@@ -180,12 +180,12 @@ TEST_F(RpcTest, CancelEndsACallThatWaits) {
   absl::Status status;
   std::thread caller(
       [&] { status = client.NextStep({}, {.deadline = absl::Seconds(30)}).status(); });
-  handler_.waiting.WaitForNotification();
+  service_.waiting.WaitForNotification();
   channel->Cancel();
   caller.join();
   EXPECT_EQ(status.code(), absl::StatusCode::kCancelled);
   EXPECT_EQ(client.Leave({}).status().code(), absl::StatusCode::kCancelled);
-  handler_.release.Notify();
+  service_.release.Notify();
 }
 
 TEST_F(RpcTest, AnUnreachablePeerFailsFastAndIsNamed) {
@@ -214,7 +214,7 @@ TEST(ServerTest, RefusesBadAddressesAndAnEmptyToken) {
             absl::StatusCode::kInvalidArgument);
 }
 
-class FakeServer final : public ParameterServerHandler {
+class FakeServer final : public ParameterServerService {
  public:
   absl::StatusOr<proto::ConfigureReply> Configure(const proto::ConfigureRequest&) override {
     return proto::ConfigureReply();
@@ -253,10 +253,10 @@ class FakeServer final : public ParameterServerHandler {
 };
 
 TEST(ParameterServerRpcTest, AsyncCallsAnswerExactlyOnce) {
-  FakeServer handler;
+  FakeServer service;
   const Token token = Token::Generate();
   std::vector<std::unique_ptr<Service>> services;
-  services.push_back(MakeParameterServerService(&handler));
+  services.push_back(MakeParameterServerService(&service));
   auto server = Server::Start({.token = token}, std::move(services));
   ASSERT_TRUE(server.ok()) << server.status();
   auto channel = Channel::Create(fmt::format("127.0.0.1:{}", (*server)->port()), token, "server-0");
@@ -279,7 +279,7 @@ TEST(ParameterServerRpcTest, AsyncCallsAnswerExactlyOnce) {
   });
   ASSERT_TRUE(prepared.WaitForNotificationWithTimeout(absl::Seconds(10)));
   ASSERT_TRUE(committed.WaitForNotificationWithTimeout(absl::Seconds(10)));
-  EXPECT_EQ(handler.commits, 3);  // Unavailable is tried again, what the server refuses is not
+  EXPECT_EQ(service.commits, 3);  // Unavailable is tried again, what the server refuses is not
   channel->Cancel();
   absl::Notification cancelled;
   client.FenceClientAsync({}, {}, [&](absl::StatusOr<proto::FenceClientReply> reply) {
@@ -289,7 +289,7 @@ TEST(ParameterServerRpcTest, AsyncCallsAnswerExactlyOnce) {
   ASSERT_TRUE(cancelled.WaitForNotificationWithTimeout(absl::Seconds(10)));
 }
 
-class EchoStage final : public StageHandler {
+class EchoStage final : public StageService {
  public:
   absl::StatusOr<proto::ConnectStageReply> ConnectStage(
       const proto::ConnectStageRequest& request) override {
@@ -307,11 +307,11 @@ class EchoStage final : public StageHandler {
   }
 };
 
-TEST(StageRpcTest, CallsReachTheHandlerWithTheTokenAlone) {
-  EchoStage handler;
+TEST(StageRpcTest, CallsReachTheServiceWithTheTokenAlone) {
+  EchoStage service;
   const Token token = Token::Generate();
   std::vector<std::unique_ptr<Service>> services;
-  services.push_back(MakeStageService(&handler));
+  services.push_back(MakeStageService(&service));
   auto server = Server::Start({.token = token}, std::move(services));
   ASSERT_TRUE(server.ok()) << server.status();
   const std::string target = fmt::format("127.0.0.1:{}", (*server)->port());

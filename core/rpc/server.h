@@ -2,7 +2,7 @@
 // that every method of ours passes through (health alone is open, for probes), and a bounded
 // shutdown.
 //
-// Handlers are plain classes (CoordinatorHandler, ParameterServerHandler); nothing outside of this
+// Services are plain classes (CoordinatorService, ParameterServerService); nothing outside of this
 // folder sees gRPC.
 #pragma once
 
@@ -21,7 +21,7 @@ class Service;
 
 namespace shoal::rpc {
 
-// A handler behind gRPC: made by MakeCoordinatorService and MakeParameterServerService.
+// A service behind gRPC: made by MakeCoordinatorService and MakeParameterServerService.
 class Service {
  public:
   virtual ~Service() = default;
@@ -53,7 +53,7 @@ class Server {
   // What the health service answers (serving after Start).
   void SetServing(bool serving);
   // Takes no new calls, lets those running finish, and cancels them after `grace`. Returns when all
-  // handlers have returned: one that waits for something else than its call must be woken before.
+  // services have returned: one that waits for something else than its call must be woken before.
   // Idempotent.
   void Shutdown(absl::Duration grace);
 

@@ -8,28 +8,28 @@ namespace {
 
 class StageAdapter final : public proto::Stage::Service, public Service {
  public:
-  explicit StageAdapter(StageHandler* handler) : handler_(*handler) {}
+  explicit StageAdapter(StageService* service) : service_(*service) {}
   grpc::Service* grpc_service() override { return this; }
 
   grpc::Status ConnectStage(grpc::ServerContext* context, const proto::ConnectStageRequest* request,
                             proto::ConnectStageReply* reply) override {
-    return internal::Serve(*this, *context, handler_, &StageHandler::ConnectStage, *request,
+    return internal::Serve(*this, *context, service_, &StageService::ConnectStage, *request,
                            *reply);
   }
 
   grpc::Status MeetPeers(grpc::ServerContext* context, const proto::MeetPeersRequest* request,
                          proto::MeetPeersReply* reply) override {
-    return internal::Serve(*this, *context, handler_, &StageHandler::MeetPeers, *request, *reply);
+    return internal::Serve(*this, *context, service_, &StageService::MeetPeers, *request, *reply);
   }
 
  private:
-  StageHandler& handler_;
+  StageService& service_;
 };
 
 }  // namespace
 
-std::unique_ptr<Service> MakeStageService(StageHandler* handler) {
-  return std::make_unique<StageAdapter>(handler);
+std::unique_ptr<Service> MakeStageService(StageService* service) {
+  return std::make_unique<StageAdapter>(service);
 }
 
 }  // namespace shoal::rpc

@@ -11,16 +11,16 @@
 namespace shoal::rpc {
 
 // Methods are called on gRPC's threads, many at once, and may block (a call holds a thread).
-class StageHandler {
+class StageService {
  public:
-  virtual ~StageHandler() = default;
+  virtual ~StageService() = default;
   virtual absl::StatusOr<proto::ConnectStageReply> ConnectStage(
       const proto::ConnectStageRequest& request) = 0;
   virtual absl::StatusOr<proto::MeetPeersReply> MeetPeers(
       const proto::MeetPeersRequest& request) = 0;
 };
 
-// `handler` must outlive the server that the service is given to.
-std::unique_ptr<Service> MakeStageService(StageHandler* handler);
+// `service` must outlive the server that it is given to.
+std::unique_ptr<Service> MakeStageService(StageService* service);
 
 }  // namespace shoal::rpc

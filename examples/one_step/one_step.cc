@@ -29,9 +29,9 @@ constexpr int64_t kGeneration = 1;  // of the shard map
 constexpr const char* kJobId = "job-1";
 
 // The way from the client to the server's one call for data connections: here a function call.
-class DirectConnector final : public client::ServerConnector {
+class DirectServerClient final : public client::ServerClient {
  public:
-  explicit DirectConnector(server::ParameterService* service) : service_(service) {}
+  explicit DirectServerClient(server::ParameterService* service) : service_(service) {}
   absl::StatusOr<proto::ConnectReply> Connect(int /*server*/, const proto::ConnectRequest& request,
                                               absl::Duration /*timeout*/) override {
     return service_->Connect(request);
@@ -134,7 +134,7 @@ absl::Status Train(const std::string& folder, const std::string& transport) {
   SHOAL_RETURN_IF_ERROR(service.Configure(configure).status());
 
   // The client connects to it; the worker computes on the CPU, with weights from the client.
-  DirectConnector connector(&service);
+  DirectServerClient connector(&service);
   SHOAL_ASSIGN_OR_RETURN(const auto data_path, transport::CreateTransport(transport, {}));
   SHOAL_ASSIGN_OR_RETURN(
       const auto client,

@@ -302,7 +302,7 @@ void Coordinator::Stop() {
   }
   plan_thread_.Stop();
   disk_thread_.Stop();
-  std::vector<std::shared_ptr<ServerControl>> servers;
+  std::vector<std::shared_ptr<ServerClient>> servers;
   {
     absl::MutexLock lock(&mutex_);
     servers = core_.ReleaseServers();

@@ -31,7 +31,7 @@ struct CoordinatorOptions {
   absl::Duration lease = absl::Seconds(10);  // until a job says its own
 };
 
-class Coordinator final : public rpc::CoordinatorHandler {
+class Coordinator final : public rpc::CoordinatorService {
  public:
   // Reads the state store and logs what the life before left behind. `clock` must run with real
   // time.

@@ -303,8 +303,8 @@ void CoordinatorCore::CloseEvents() {
   }
 }
 
-std::vector<std::shared_ptr<ServerControl>> CoordinatorCore::ReleaseServers() {
-  std::vector<std::shared_ptr<ServerControl>> servers;
+std::vector<std::shared_ptr<ServerClient>> CoordinatorCore::ReleaseServers() {
+  std::vector<std::shared_ptr<ServerClient>> servers;
   for (const auto& [id, run] : jobs_) {
     servers.push_back(run->ReleaseServers());
   }

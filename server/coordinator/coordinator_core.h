@@ -65,7 +65,7 @@ class CoordinatorCore {
   // Everybody who waits for events of any job hears that there are no more.
   void CloseEvents();
   // For the owner to end what is in flight without its lock. The core must not be called again.
-  std::vector<std::shared_ptr<ServerControl>> ReleaseServers();
+  std::vector<std::shared_ptr<ServerClient>> ReleaseServers();
 
  private:
   std::string NewJobId();

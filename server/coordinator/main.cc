@@ -18,7 +18,7 @@
 #include "core/rpc/program_flags.h"
 #include "core/rpc/server.h"
 #include "server/coordinator/coordinator.h"
-#include "server/coordinator/grpc_server_control.h"
+#include "server/coordinator/grpc_server_client.h"
 #include "server/coordinator/job/job_loader.h"
 
 namespace shoal::server {

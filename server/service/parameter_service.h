@@ -26,7 +26,7 @@
 
 namespace shoal::server {
 
-class ParameterService final : public rpc::ParameterServerHandler {
+class ParameterService final : public rpc::ParameterServerService {
  public:
   ParameterService(ParameterServiceOptions options, Metrics* metrics);
   // Ends what calls may be waiting for, so that a server can shut down. Calls after it may be

@@ -3,7 +3,7 @@
 #include <filesystem>
 #include <thread>
 
-#include "client/grpc_connector.h"
+#include "client/grpc_server_client.h"
 #include "client/parameter_client.h"
 #include "core/base/memory/host_memory.h"
 #include "core/base/metrics.h"
@@ -21,7 +21,7 @@
 #include "core/transport/registry/registry.h"
 #include "gtest/gtest.h"
 #include "server/coordinator/coordinator.h"
-#include "server/coordinator/grpc_server_control.h"
+#include "server/coordinator/grpc_server_client.h"
 #include "server/coordinator/job/job_loader.h"
 #include "server/service/parameter_service.h"
 #include "worker/job/trainer.h"
@@ -118,12 +118,13 @@ class WorkerProcess {
     const transport::FaultOptions& faults = cluster.faults;
     auto process = std::make_unique<WorkerProcess>();
     std::vector<std::unique_ptr<rpc::Service>> services;
-    services.push_back(rpc::MakeStageService(&process->door_));
+    services.push_back(rpc::MakeStageService(&process->service_));
     SHOAL_ASSIGN_OR_RETURN(process->server_,
                            rpc::Server::Start({.token = token}, std::move(services)));
-    process->port_ =
-        worker::MakeGrpcCoordinatorPort(rpc::Channel::Create(coordinator, token, "coordinator"));
-    process->trainer_ = std::make_unique<worker::Trainer>(process->port_.get(), process->metrics_);
+    process->coordinator_ =
+        worker::MakeGrpcCoordinatorClient(rpc::Channel::Create(coordinator, token, "coordinator"));
+    process->trainer_ =
+        std::make_unique<worker::Trainer>(process->coordinator_.get(), process->metrics_);
     SHOAL_ASSIGN_OR_RETURN(
         process->session_,
         rpc::MemberSession::Join(
@@ -136,12 +137,12 @@ class WorkerProcess {
     options.index = process->session_->index();
     options.incarnation = process->session_->incarnation();
     options.threads = 1;
-    options.connector = [token](const std::vector<std::string>& addresses) {
-      return std::make_unique<client::GrpcConnector>(addresses, token);
+    options.make_server_client = [token](const std::vector<std::string>& addresses) {
+      return std::make_unique<client::GrpcServerClient>(addresses, token);
     };
-    options.stage_door = &process->door_;
-    options.stage_port = [token](const worker::StageGroup& group) {
-      return worker::MakeGrpcStagePort(group, token);
+    options.stage_service = &process->service_;
+    options.make_stage_client = [token](const worker::StageGroup& group) {
+      return worker::MakeGrpcStageClient(group, token);
     };
     if (cluster.open_machine) {
       options.open_machine = [open = cluster.open_machine, index](const worker::MachineRequest&) {
@@ -163,7 +164,7 @@ class WorkerProcess {
   }
   ~WorkerProcess() {
     Join().IgnoreError();
-    door_.Close(absl::CancelledError("the worker is leaving"));
+    service_.Close(absl::CancelledError("the worker is leaving"));
   }
   absl::Status Join() {
     if (thread_.joinable()) {
@@ -176,9 +177,9 @@ class WorkerProcess {
 
  private:
   Metrics metrics_;
-  worker::StageDoor door_;
+  worker::StageService service_;
   std::unique_ptr<rpc::Server> server_;
-  std::unique_ptr<worker::CoordinatorPort> port_;
+  std::unique_ptr<worker::CoordinatorClient> coordinator_;
   std::unique_ptr<worker::Trainer> trainer_;
   std::unique_ptr<rpc::MemberSession> session_;
   absl::Status status_;
@@ -196,12 +197,12 @@ absl::StatusOr<std::vector<std::vector<float>>> ReadWeights(const plan::Job& job
       plan::BuildPartitions(units, job.service.partition_bytes);
   const int count = static_cast<int>(servers.size());
   SHOAL_ASSIGN_OR_RETURN(const auto transport, transport::CreateTransport("tcp"));
-  client::GrpcConnector connector(servers, token);
+  client::GrpcServerClient server_client(servers, token);
   SHOAL_ASSIGN_OR_RETURN(
       const auto reader,
       client::ParameterClient::Create(
           {.job_id = job_id, .incarnation = 1, .name = "reader", .read_only = true}, units,
-          partitions, plan::PlaceShards(partitions, count, /*generation=*/1), count, &connector,
+          partitions, plan::PlaceShards(partitions, count, /*generation=*/1), count, &server_client,
           {transport.get()}));
   SHOAL_RETURN_IF_ERROR(reader->BeginRead(reader->published()));
   std::vector<std::vector<float>> weights;

@@ -8,7 +8,7 @@
 
 #include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
-#include "client/grpc_connector.h"
+#include "client/grpc_server_client.h"
 #include "core/base/file.h"
 #include "core/base/metrics.h"
 #include "core/base/status.h"
@@ -42,7 +42,7 @@ class SilentServer {
 };
 
 // Has a job with one server.
-class OneServerCoordinator final : public worker::CoordinatorPort {
+class OneServerCoordinator final : public worker::CoordinatorClient {
  public:
   OneServerCoordinator(const plan::Job& job, const std::string& tokens, const std::string& server) {
     const std::vector<plan::PartitionSpec> partitions = plan::BuildPartitions(
@@ -83,9 +83,9 @@ TEST_F(LeavingTest, InTheMiddleOfConnectingToServers) {
   worker::WorkerJobOptions options;
   options.incarnation = 7;
   options.threads = 1;
-  options.connector = [&](const std::vector<std::string>& addresses) {
+  options.make_server_client = [&](const std::vector<std::string>& addresses) {
     connecting.Notify();
-    return std::make_unique<client::GrpcConnector>(addresses, rpc::Token::Generate());
+    return std::make_unique<client::GrpcServerClient>(addresses, rpc::Token::Generate());
   };
   absl::Status ended;
   std::thread run([&] { ended = trainer.Run(options); });

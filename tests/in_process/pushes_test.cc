@@ -54,9 +54,9 @@ transport::FaultOptions Faults(uint64_t seed, int64_t break_after_operations) {
 }
 
 // Calls the servers where gRPC would.
-class DirectConnector final : public client::ServerConnector {
+class DirectServerClient final : public client::ServerClient {
  public:
-  explicit DirectConnector(server::TestingCluster* cluster) : cluster_(cluster) {}
+  explicit DirectServerClient(server::TestingCluster* cluster) : cluster_(cluster) {}
   absl::StatusOr<proto::ConnectReply> Connect(int server, const proto::ConnectRequest& request,
                                               absl::Duration /*timeout*/) override {
     if (cancelled_) {
@@ -90,7 +90,7 @@ class PushingWorker {
       : cluster_(cluster),
         units_(plan::BuildUnits(cluster->spec())),
         incarnation_(incarnation),
-        connector_(cluster),
+        servers_(cluster),
         // A push is two operations.
         transport_(transport::MakeFaultTransport(*transport::CreateTransport(transport),
                                                  Faults(incarnation, 4000))) {}
@@ -104,7 +104,7 @@ class PushingWorker {
                                          .reconnect_delay = absl::Milliseconds(1),
                                          .rescan_interval = absl::Milliseconds(5)},
                                         units_, cluster_->partitions(), cluster_->shard_map(),
-                                        kServers, &connector_, {transport_.get()}));
+                                        kServers, &servers_, {transport_.get()}));
     SHOAL_RETURN_IF_ERROR(client->BeginStep(1, 1, cluster_->shard_map().generation));
     // The values repeat after nine rounds.
     std::vector<std::vector<float>> gradients;
@@ -131,7 +131,7 @@ class PushingWorker {
   server::TestingCluster* const cluster_;
   const std::vector<plan::UnitSpec> units_;
   const uint64_t incarnation_;
-  DirectConnector connector_;
+  DirectServerClient servers_;
   const std::unique_ptr<transport::Transport> transport_;
   std::vector<int64_t> acknowledged_;
   client::ClientStatistics statistics_;

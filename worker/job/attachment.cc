@@ -86,8 +86,8 @@ absl::Status Attachment::MeetPeers(const proto::JoinJobReply& join) {
     SHOAL_ASSIGN_OR_RETURN(StageGroup peers, PeersFrom(join, context_.options.incarnation));
     LayerExchange::Options options{
         .peers = peers,
-        .port = context_.options.stage_port(peers),
-        .door = &context_.options.stage_door->peers(),
+        .client = context_.options.make_stage_client(peers),
+        .service = &context_.options.stage_service->peers(),
         .collectives = OpenCollectives(options_.device, options_.open_collectives),
         .device = options_.device,
         .generation = join.shard_map().generation(),
@@ -166,17 +166,17 @@ absl::StatusOr<client::ClientOptions> Attachment::MakeClientOptions(
 
 absl::Status Attachment::Connect(const proto::JoinJobReply& join) {
   SHOAL_ASSIGN_OR_RETURN(const std::vector<std::string> addresses, AddressesOf(join));
-  connector_ = context_.options.connector(addresses);
+  servers_ = context_.options.make_server_client(addresses);
   const std::vector<plan::PartitionSpec> partitions =
       plan::BuildPartitions(context_.units, context_.job.service.partition_bytes);
   SHOAL_ASSIGN_OR_RETURN(const client::ClientOptions options,
                          MakeClientOptions(join.job_id(), partitions));
   const Cancellation::Listener ends(context_.options.cancellation,
-                                    [this](const absl::Status&) { connector_->Cancel(); });
+                                    [this](const absl::Status&) { servers_->Cancel(); });
   SHOAL_ASSIGN_OR_RETURN(
       client_, client::ParameterClient::Create(
                    options, context_.units, partitions, FromProto(join.shard_map()),
-                   static_cast<int>(addresses.size()), connector_.get(),
+                   static_cast<int>(addresses.size()), servers_.get(),
                    options_.device == nullptr ? options_.transports->all() : ways_.transports));
   LogServersInGpus();
   meetings_ = std::make_unique<LayerMeetings>(

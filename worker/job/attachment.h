@@ -10,7 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "client/parameter_client.h"
-#include "client/server_connector.h"
+#include "client/server_client.h"
 #include "core/transport/gpu_memory.h"
 #include "core/transport/transport.h"
 #include "proto/coordinator.pb.h"
@@ -90,7 +90,7 @@ class Attachment {
   DirectWays ways_;                          // to and from it
   std::unique_ptr<LayerExchange> exchange_;  // where workers may have one, on or not
   plan::WorkerShards shards_;                // where it is on
-  std::unique_ptr<client::ServerConnector> connector_;
+  std::unique_ptr<client::ServerClient> servers_;
   std::unique_ptr<client::ParameterClient> client_;
   std::unique_ptr<LayerMeetings> meetings_;
   std::unique_ptr<StepSource> source_;

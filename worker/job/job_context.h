@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "client/server_connector.h"
+#include "client/server_client.h"
 #include "core/base/clock.h"
 #include "core/base/phase_clock.h"
 #include "core/data/token_file.h"
@@ -40,12 +40,12 @@ struct WorkerJobOptions {
   std::function<absl::StatusOr<OpenedMachine>(const MachineRequest&)> open_machine;
   transport::RdmaFlags rdma;
   // Makes the way to the servers at these addresses (HOST:PORT by index).
-  std::function<std::unique_ptr<client::ServerConnector>(const std::vector<std::string>&)>
-      connector;
+  std::function<std::unique_ptr<client::ServerClient>(const std::vector<std::string>&)>
+      make_server_client;
   // Where other workers come in (stages of its group where the job has a pipeline, or peers that
   // exchange among themselves), and the way to them.
-  StageDoor* stage_door = nullptr;
-  std::function<std::unique_ptr<StagePort>(const StageGroup&)> stage_port;
+  StageService* stage_service = nullptr;
+  std::function<std::unique_ptr<StageClient>(const StageGroup&)> make_stage_client;
   // Where connections of other stages come in, for transports that listen.
   transport::TransportOptions transports;
   // Asks the coordinator for a microbatch to be drawn.

@@ -8,7 +8,7 @@
 #include <string>
 
 #include "CLI/CLI.hpp"
-#include "client/grpc_connector.h"
+#include "client/grpc_server_client.h"
 #include "core/base/clock.h"
 #include "core/base/flag_checks.h"
 #include "core/base/logging.h"
@@ -71,9 +71,9 @@ absl::Status Work(const Flags& flags, bool& started) {
   Metrics metrics;
   SHOAL_RETURN_IF_ERROR(rpc::ServeMetrics(flags.program, metrics));
   // Where other stages of a pipeline come in; no job, no answers.
-  StageDoor door;
+  StageService service;
   std::vector<std::unique_ptr<rpc::Service>> services;
-  services.push_back(rpc::MakeStageService(&door));
+  services.push_back(rpc::MakeStageService(&service));
   SHOAL_ASSIGN_OR_RETURN(
       const std::unique_ptr<rpc::Server> server,
       rpc::Server::Start({.listen = flags.listen.listen, .token = token}, std::move(services)));
@@ -85,8 +85,8 @@ absl::Status Work(const Flags& flags, bool& started) {
   };
   // Long polls have a channel of their own, which a Stop may cut off.
   const std::shared_ptr<rpc::Channel> polls = new_channel();
-  const std::unique_ptr<CoordinatorPort> port = MakeGrpcCoordinatorPort(polls);
-  Trainer trainer(port.get(), metrics);
+  const std::unique_ptr<CoordinatorClient> coordinator = MakeGrpcCoordinatorClient(polls);
+  Trainer trainer(coordinator.get(), metrics);
   // The first makes the worker leave the job; the second, or one that comes before there is
   // anything to leave, ends the process at once.
   std::atomic<bool> registered = false;
@@ -117,18 +117,20 @@ absl::Status Work(const Flags& flags, bool& started) {
   options.device = device;
   options.open_machine = OpenMachine;
   options.rdma = flags.rdma;
-  options.connector = [&](const std::vector<std::string>& addresses) {
-    return std::make_unique<client::GrpcConnector>(addresses, token);
+  options.make_server_client = [&](const std::vector<std::string>& addresses) {
+    return std::make_unique<client::GrpcServerClient>(addresses, token);
   };
-  options.stage_door = &door;
-  options.stage_port = [&](const StageGroup& group) { return MakeGrpcStagePort(group, token); };
+  options.stage_service = &service;
+  options.make_stage_client = [&](const StageGroup& group) {
+    return MakeGrpcStageClient(group, token);
+  };
   options.transports = flags.listen.MakeTransportOptions();
   options.wrap_transport = [&](std::unique_ptr<transport::Transport> transport) {
     return WithFaults(flags, static_cast<uint64_t>(session->index()), std::move(transport));
   };
   const absl::Status status = trainer.Run(options);
   session->Leave(status.ok() ? "" : std::string(Message(status)));
-  door.Close(absl::CancelledError("this worker is leaving"));
+  service.Close(absl::CancelledError("this worker is leaving"));
   server->Shutdown(absl::Seconds(1));
   return status;
 }

@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "core/base/status.h"
-#include "worker/job/coordinator_port.h"
+#include "worker/job/coordinator_client.h"
 
 namespace shoal::worker {
 namespace {

@@ -145,7 +145,7 @@ absl::StatusOr<std::unique_ptr<StepRunner>> MakePipelineRunner(
                             .pipeline = *context.pipeline,
                             .transports = transports.all(),
                             .unavailable = transports.unavailable,
-                            .door = context.options.stage_door,
+                            .service = context.options.stage_service,
                             .may_exchange = context.stages_may_exchange,
                             .open_collectives = machine.open_collectives,
                             .check = std::move(check),
@@ -153,7 +153,7 @@ absl::StatusOr<std::unique_ptr<StepRunner>> MakePipelineRunner(
                             .phases = context.phases,
                             .clock = context.clock};
   if (context.group.stages() > 1) {
-    options.port = context.options.stage_port(context.group);
+    options.client = context.options.make_stage_client(context.group);
   }
   SHOAL_ASSIGN_OR_RETURN(
       auto stage,

@@ -12,7 +12,7 @@
 #include "absl/synchronization/mutex.h"
 #include "core/base/clock.h"
 #include "core/base/metrics.h"
-#include "worker/job/coordinator_port.h"
+#include "worker/job/coordinator_client.h"
 #include "worker/job/worker_job.h"
 #include "worker/peers/cancellation.h"
 
@@ -20,7 +20,7 @@ namespace shoal::worker {
 
 class Trainer {
  public:
-  Trainer(CoordinatorPort* coordinator, Metrics& metrics, Clock& clock = RealClock())
+  Trainer(CoordinatorClient* coordinator, Metrics& metrics, Clock& clock = RealClock())
       : coordinator_(coordinator), metrics_(metrics), clock_(clock) {}
 
   // OK when the job is over or Stop(OK) was called; else what this worker cannot go on with, or the
@@ -37,7 +37,7 @@ class Trainer {
   absl::Status Loop(WorkerJob& job, const std::string& job_id, uint64_t incarnation);
   bool stopped() const;
 
-  CoordinatorPort* const coordinator_;
+  CoordinatorClient* const coordinator_;
   WorkerMetrics metrics_;
   Clock& clock_;
 

@@ -8,15 +8,15 @@ namespace shoal::worker {
 
 LayerExchange::LayerExchange(Options options)
     : peers_(std::move(options.peers)),
-      port_(std::move(options.port)),
-      door_(options.door),
+      client_(std::move(options.client)),
+      service_(options.service),
       collectives_(options.collectives.ok() ? *std::move(options.collectives) : nullptr),
       check_(std::move(options.check)),
       peer_timeout_(options.peer_timeout),
       timeout_(options.timeout),
       meeting_({.peers = peers_,
-                .port = port_.get(),
-                .door = door_,
+                .client = client_.get(),
+                .service = service_,
                 .collectives = collectives_.get(),
                 .unavailable = std::string(
                     collectives_ != nullptr ? "" : Message(options.collectives.status())),
@@ -29,7 +29,7 @@ LayerExchange::LayerExchange(Options options)
 }
 
 LayerExchange::~LayerExchange() {
-  door_->Close(absl::CancelledError("this worker is leaving"));
+  service_->Close(absl::CancelledError("this worker is leaving"));
   Disconnect();  // before the stream, which waits for what is on it
 }
 
@@ -44,7 +44,7 @@ absl::StatusOr<std::unique_ptr<LayerExchange>> LayerExchange::Create(Options opt
   std::unique_ptr<LayerExchange> exchange(new LayerExchange(std::move(options)));
   if (exchange->rank() == 0) {
     // Not called where this worker has none.
-    exchange->door_->Open(exchange->peers_, [collectives = exchange->collectives_.get()] {
+    exchange->service_->Open(exchange->peers_, [collectives = exchange->collectives_.get()] {
       return collectives->NewId();
     });
   }

@@ -2,10 +2,10 @@
 // (train.synchronization: layer, each worker on a GPU of its own): a communicator of all workers,
 // and the stream that its work is on.
 //
-// Create settles with all peers whether there is to be one (peer_door.h): that holds for the job.
-// The communicator is made when the first step begins and kept from step to step. An attempt that
-// is not a step's first has a new one, so that nothing of the failed one is left in it; all workers
-// see by themselves when that is.
+// Create settles with all peers whether there is to be one (peer_service.h): that holds for the
+// job. The communicator is made when the first step begins and kept from step to step. An attempt
+// that is not a step's first has a new one, so that nothing of the failed one is left in it; all
+// workers see by themselves when that is.
 //
 // Threads: the compute thread; Cancel from any. Failure: an attempt that another worker gave up, or
 // in which one does not come, ends with an error (worker/collectives/collectives.h); what was
@@ -26,10 +26,10 @@
 #include "worker/backend/backend.h"
 #include "worker/collectives/collectives.h"
 #include "worker/peers/cancellation.h"
-#include "worker/peers/peer_door.h"
 #include "worker/peers/peer_meeting.h"
+#include "worker/peers/peer_service.h"
+#include "worker/peers/stage_client.h"
 #include "worker/peers/stage_group.h"
-#include "worker/peers/stage_port.h"
 
 namespace shoal::worker {
 
@@ -37,8 +37,8 @@ class LayerExchange {
  public:
   struct Options {
     StageGroup peers;
-    std::unique_ptr<StagePort> port;  // to them
-    PeerDoor* door = nullptr;         // of this worker, the first of them calls by itself
+    std::unique_ptr<StageClient> client;  // to them
+    PeerService* service = nullptr;       // of this worker, the first of them calls by itself
     // This worker's GPU and library, or why it has none.
     absl::StatusOr<std::unique_ptr<Collectives>> collectives;
     Device* device = nullptr;  // where there is one
@@ -91,8 +91,8 @@ class LayerExchange {
   absl::StatusOr<Communicator*> Usable() ABSL_LOCKS_EXCLUDED(mutex_);
 
   const StageGroup peers_;
-  const std::unique_ptr<StagePort> port_;
-  PeerDoor* const door_;
+  const std::unique_ptr<StageClient> client_;
+  PeerService* const service_;
   const std::unique_ptr<Collectives> collectives_;
   const std::function<absl::Status()> check_;
   const absl::Duration peer_timeout_;

@@ -50,13 +50,13 @@ absl::StatusOr<proto::MeetPeersReply> PeerMeeting::Meet(
   const absl::Time deadline = absl::Now() + options_.timeout;
   absl::Time notice = absl::Now() + kNoticeAfter;
   const Cancellation::Listener ends(options_.cancellation, [this](const absl::Status& why) {
-    options_.door->Close(why);
-    options_.port->Cancel();
+    options_.service->Close(why);
+    options_.client->Cancel();
   });
   while (true) {
     absl::StatusOr<proto::MeetPeersReply> reply =
-        rank() == 0 ? options_.door->MeetPeers(request)
-                    : options_.port->MeetPeers(0, request, options_.call_timeout);
+        rank() == 0 ? options_.service->MeetPeers(request)
+                    : options_.client->MeetPeers(0, request, options_.call_timeout);
     SHOAL_RETURN_IF_ERROR(options_.cancellation->status());
     if (!absl::IsUnavailable(reply.status()) && !absl::IsDeadlineExceeded(reply.status())) {
       return reply;

@@ -1,9 +1,9 @@
 // How a worker meets others to settle whether they exchange among themselves, by collectives: the
-// caller's side of peer_door.h, for all workers of a job or the stages of a pipeline.
+// caller's side of peer_service.h, for all workers of a job or the stages of a pipeline.
 //
 // Threads: one calls Meet. Failure: workers that do not come are DeadlineExceeded. Where the worker
-// is to end Meet ends at once, with the reason, for which port and door are shut too: peers hear
-// it.
+// is to end Meet ends at once, with the reason, for which client and service are shut too: peers
+// hear it.
 #pragma once
 
 #include <cstdint>
@@ -20,9 +20,9 @@
 #include "worker/backend/open/open_machine.h"
 #include "worker/collectives/collectives.h"
 #include "worker/peers/cancellation.h"
-#include "worker/peers/peer_door.h"
+#include "worker/peers/peer_service.h"
+#include "worker/peers/stage_client.h"
 #include "worker/peers/stage_group.h"
-#include "worker/peers/stage_port.h"
 
 namespace shoal::worker {
 
@@ -35,13 +35,14 @@ class PeerMeeting {
  public:
   struct Options {
     StageGroup peers;
-    StagePort* port = nullptr;                  // to them
-    PeerDoor* door = nullptr;                   // of this worker; the first of them calls by itself
-    const Collectives* collectives = nullptr;   // null: this worker cannot take part,
-    std::string unavailable;                    // for that reason
-    bool on_gpu = false;                        // whether it computes on one all the same
-    Cancellation* cancellation = nullptr;       // of this worker
-    absl::Duration timeout = absl::Minutes(2);  // for all of them to come
+    StageClient* client = nullptr;  // to them
+    // of this worker; the first of them calls by itself
+    PeerService* service = nullptr;
+    const Collectives* collectives = nullptr;         // null: this worker cannot take part,
+    std::string unavailable;                          // for that reason
+    bool on_gpu = false;                              // whether it computes on one all the same
+    Cancellation* cancellation = nullptr;             // of this worker
+    absl::Duration timeout = absl::Minutes(2);        // for all of them to come
     absl::Duration call_timeout = absl::Seconds(10);  // of one call
   };
   explicit PeerMeeting(Options options) : options_(std::move(options)) {}

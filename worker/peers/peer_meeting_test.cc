@@ -18,7 +18,7 @@ using ::testing::HasSubstr;
 constexpr absl::Duration kLong = absl::Seconds(60);
 
 // To a peer that never answers.
-class SilentPort final : public StagePort {
+class SilentClient final : public StageClient {
  public:
   absl::StatusOr<proto::ConnectStageReply> ConnectStage(int, const proto::ConnectStageRequest&,
                                                         absl::Duration) override {
@@ -42,19 +42,19 @@ class SilentPort final : public StagePort {
 
 // A worker of two, whose peer does not come.
 struct Worker {
-  explicit Worker(int rank, absl::Duration patience) : door(patience) {
+  explicit Worker(int rank, absl::Duration patience) : service(patience) {
     peers.stage = rank;
     for (uint64_t i = 0; i < 2; ++i) {
       peers.workers.push_back({.name = fmt::format("worker-{}", i), .incarnation = 100 + i});
     }
     if (rank == 0) {
-      door.Open(peers, [] { return std::string("an id"); });
+      service.Open(peers, [] { return std::string("an id"); });
     }
   }
   absl::Status Meet(absl::Duration timeout) {
     PeerMeeting meeting({.peers = peers,
-                         .port = &port,
-                         .door = &door,
+                         .client = &client,
+                         .service = &service,
                          .unavailable = "it computes on the CPU",
                          .cancellation = &cancellation,
                          .timeout = timeout,
@@ -63,8 +63,8 @@ struct Worker {
   }
 
   StageGroup peers;
-  SilentPort port;
-  PeerDoor door;
+  SilentClient client;
+  PeerService service;
   Cancellation cancellation;
 };
 
@@ -78,7 +78,7 @@ TEST(PeerMeeting, SaysWhoDoesNotCome) {
 
 TEST(PeerMeeting, EndsAtOnceWhereItsWorkerDoes) {
   const absl::Status leaving = absl::CancelledError("the worker is leaving");
-  for (const int rank : {0, 1}) {  // at its own door, and in a call to another's
+  for (const int rank : {0, 1}) {  // at its own service, and in a call to another's
     Worker worker(rank, kLong);
     const absl::Time begun = absl::Now();
     std::thread ending([&] {

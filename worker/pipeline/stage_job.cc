@@ -99,14 +99,14 @@ absl::StatusOr<std::unique_ptr<StageJob>> StageJob::Create(const plan::ModelSpec
 absl::Status StageJob::MeetStages(absl::Duration timeout) {
   auto collectives =
       OpenCollectives(device_->asynchronous() ? device_ : nullptr, options_.open_collectives);
-  PeerDoor& door = options_.door->peers();
+  PeerService& service = options_.service->peers();
   if (options_.group.stage == 0) {
     // All that is settled is whether: neighbours make communicators of their own.
-    door.Open(options_.group, [] { return std::string(kSettled); });
+    service.Open(options_.group, [] { return std::string(kSettled); });
   }
   PeerMeeting meeting({.peers = options_.group,
-                       .port = options_.port.get(),
-                       .door = &door,
+                       .client = options_.client.get(),
+                       .service = &service,
                        .collectives = collectives.ok() ? collectives->get() : nullptr,
                        .unavailable = std::string(Message(collectives.status())),
                        .on_gpu = device_->asynchronous(),
@@ -132,7 +132,7 @@ void StageJob::MakeLinks(const plan::Job& job, absl::Duration timeout) {
     } else if (device_->asynchronous()) {
       messages_ = device_->NewHostMemory(0);
     }
-    own.door->Open(own.group);
+    own.service->Open(own.group);
     handshake_ = std::make_unique<StageHandshake>(
         StageHandshake::Options{.group = own.group,
                                 .transports = own.transports,
@@ -140,7 +140,7 @@ void StageJob::MakeLinks(const plan::Job& job, absl::Duration timeout) {
                                 .unavailable = own.unavailable,
                                 .device = links_on_device_ ? device_ : nullptr,
                                 .host = messages_.get()},
-        own.port.get(), own.door);
+        own.client.get(), own.service);
   }
   links_ =
       std::make_unique<GroupLinks>(own.group.stage, longest_message, timeout, handshake_.get());

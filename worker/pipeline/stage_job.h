@@ -40,9 +40,9 @@
 #include "worker/model/transformer_stage.h"
 #include "worker/ops/machine.h"
 #include "worker/peers/cancellation.h"
-#include "worker/peers/stage_door.h"
+#include "worker/peers/stage_client.h"
 #include "worker/peers/stage_group.h"
-#include "worker/peers/stage_port.h"
+#include "worker/peers/stage_service.h"
 #include "worker/pipeline/links/group_links.h"
 #include "worker/pipeline/links/stage_handshake.h"
 #include "worker/pipeline/stage_runner.h"
@@ -56,8 +56,8 @@ class StageJob {
     plan::ChosenPipeline pipeline;
     std::vector<transport::Transport*> transports;  // by preference
     std::vector<std::string> unavailable;           // the job's others, with the reason
-    std::unique_ptr<StagePort> port;                // null with one stage
-    StageDoor* door = nullptr;
+    std::unique_ptr<StageClient> client;            // null with one stage
+    StageService* service = nullptr;
     // Of the job, whatever this worker computes on: whether stages that have a GPU each exchange by
     // collectives. The whole group must agree, which Create settles.
     bool may_exchange = false;

@@ -106,7 +106,7 @@ void JobRun::Start(std::vector<Member> servers, std::vector<Member> workers) {
     request.set_checkpoint(newest_checkpoint_->path);
   }
   CallAll<proto::ConfigureRequest, proto::ConfigureReply>(
-      &ServerControl::Configure,
+      &ServerClient::Configure,
       [request](int server) mutable {
         request.set_server_index(server);
         return request;

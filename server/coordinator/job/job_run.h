@@ -35,7 +35,7 @@
 #include "proto/server.pb.h"
 #include "server/coordinator/job/checkpoint_files.h"
 #include "server/coordinator/job/event_log.h"
-#include "server/coordinator/job/server_control.h"
+#include "server/coordinator/job/server_client.h"
 #include "server/coordinator/job/step_measurements.h"
 #include "server/coordinator/job/step_result.h"
 #include "server/coordinator/job/step_source.h"
@@ -119,7 +119,7 @@ class JobRun {
   const LoadedJob& job() const { return job_; }
   const std::shared_ptr<EventLog>& events() const { return events_; }
   // Calls to its servers end with the last reference; none is made from now on.
-  std::shared_ptr<ServerControl> ReleaseServers() { return std::move(control_); }
+  std::shared_ptr<ServerClient> ReleaseServers() { return std::move(control_); }
   // Moves whenever Join or Next may answer differently than before.
   int64_t changes() const { return changes_; }
 
@@ -191,7 +191,7 @@ class JobRun {
   // Calls every server, in the job's name, and goes on with `then` when all have answered well; an
   // error ends the job.
   template <typename Request, typename Reply>
-  void CallAll(void (ServerControl::*method)(int, const Request&, Done<Reply>),
+  void CallAll(void (ServerClient::*method)(int, const Request&, Done<Reply>),
                const std::function<Request(int)>& request,
                std::function<void(std::vector<Reply>)> then);
 
@@ -199,7 +199,7 @@ class JobRun {
   JobEnvironment environment_;
   const absl::Time submitted_;
   const std::shared_ptr<EventLog> events_ = std::make_shared<EventLog>();
-  std::shared_ptr<ServerControl> control_;  // from Start on
+  std::shared_ptr<ServerClient> control_;  // from Start on
 
   Phase phase_ = Phase::kWaiting;
   std::string state_;

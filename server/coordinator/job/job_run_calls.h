@@ -10,7 +10,7 @@
 namespace shoal::server {
 
 template <typename Request, typename Reply>
-void JobRun::CallAll(void (ServerControl::*method)(int, const Request&, Done<Reply>),
+void JobRun::CallAll(void (ServerClient::*method)(int, const Request&, Done<Reply>),
                      const std::function<Request(int)>& request,
                      std::function<void(std::vector<Reply>)> then) {
   struct Round {

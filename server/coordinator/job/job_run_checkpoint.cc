@@ -47,7 +47,7 @@ void JobRun::OnCheckpointFolder(absl::StatusOr<std::string> path) {
   request.set_directory(checkpoint_.path);
   request.set_begin(true);
   CallAll<proto::WriteCheckpointRequest, proto::WriteCheckpointReply>(
-      &ServerControl::WriteCheckpoint, [request](int) { return request; },
+      &ServerClient::WriteCheckpoint, [request](int) { return request; },
       [this](const std::vector<proto::WriteCheckpointReply>&) { OnPinned(); });
 }
 
@@ -56,7 +56,7 @@ void JobRun::OnPinned() {
   request.set_version(checkpoint_.step);
   request.set_directory(checkpoint_.path);
   CallAll<proto::WriteCheckpointRequest, proto::WriteCheckpointReply>(
-      &ServerControl::WriteCheckpoint, [request](int) { return request; },
+      &ServerClient::WriteCheckpoint, [request](int) { return request; },
       [this](const std::vector<proto::WriteCheckpointReply>& replies) {
         OnShardsWritten(replies);
       });

@@ -99,7 +99,7 @@ void JobRun::OpenAttempt() {
     }
   }
   CallAll<proto::BeginAttemptRequest, proto::BeginAttemptReply>(
-      &ServerControl::BeginAttempt, [request](int) { return request; },
+      &ServerClient::BeginAttempt, [request](int) { return request; },
       [this](const std::vector<proto::BeginAttemptReply>&) {
         if (phase_ == Phase::kBeginning) {
           OnBegun();
@@ -217,7 +217,7 @@ void JobRun::PrepareStep() {
   request.set_step(step_);
   request.set_attempt(attempt_);
   CallAll<proto::PrepareRequest, proto::PrepareReply>(
-      &ServerControl::Prepare, [request](int) { return request; },
+      &ServerClient::Prepare, [request](int) { return request; },
       [this](const std::vector<proto::PrepareReply>& replies) { OnPrepared(replies); });
 }
 
@@ -272,7 +272,7 @@ void JobRun::CommitStep(const StepTotals& totals) {
   request.set_learning_rate(record.learning_rate);
   request.set_clip_coefficient(record.clip_coefficient);
   CallAll<proto::CommitRequest, proto::CommitReply>(
-      &ServerControl::Commit, [request](int) { return request; },
+      &ServerClient::Commit, [request](int) { return request; },
       [this, totals, record](const std::vector<proto::CommitReply>& replies) {
         OnCommitted(replies, totals, record.learning_rate);
       });

@@ -1,4 +1,4 @@
-// Parameter servers that keep books instead of weights, behind ServerControl. They insist on the
+// Parameter servers that keep books instead of weights, behind ServerClient. They insist on the
 // protocol (every violation is recorded), answer after random delays, and can die.
 #pragma once
 
@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "server/coordinator/job/server_control.h"
+#include "server/coordinator/job/server_client.h"
 #include "server/coordinator/state/state_store.h"
 #include "server/coordinator/testing/event_loop.h"
 #include "server/coordinator/testing/fake_job.h"
@@ -35,7 +35,7 @@ struct FakeServer {
 // "pin", "write", "fence" (on arrival at a server), "work" (a worker got some), "plan".
 using Hook = std::function<void(const std::string& point, int index)>;
 
-class FakeServers final : public ServerControl {
+class FakeServers final : public ServerClient {
  public:
   FakeServers(EventLoop& loop, FakeDisk& disk, StateStore& store, int count);
 

@@ -13,14 +13,14 @@
 #include "core/rpc/member_session.h"
 #include "core/rpc/parameter_server_service.h"
 #include "server/coordinator/coordinator.h"
-#include "server/coordinator/grpc_server_control.h"
+#include "server/coordinator/grpc_server_client.h"
 #include "server/coordinator/testing/fake_job.h"
 
 namespace shoal::server::testing {
 namespace {
 
 // Counts pushes and answers at once. Threads share it with the workers, which "push" by calling it.
-class EmptyServer final : public rpc::ParameterServerHandler {
+class EmptyServer final : public rpc::ParameterServerService {
  public:
   void Push(uint64_t incarnation) {
     absl::MutexLock lock(&mutex_);
@@ -137,7 +137,7 @@ class Cluster {
   std::unique_ptr<Coordinator> coordinator_;
   std::unique_ptr<rpc::Server> coordinator_server_;
   std::string target_;
-  std::vector<std::unique_ptr<EmptyServer>> handlers_;
+  std::vector<std::unique_ptr<EmptyServer>> services_;
   std::vector<std::unique_ptr<rpc::Server>> servers_;
   std::vector<std::unique_ptr<rpc::MemberSession>> sessions_;
 };
@@ -182,10 +182,10 @@ absl::Status Cluster::Start() {
 }
 
 absl::Status Cluster::StartServer() {
-  handlers_.push_back(std::make_unique<EmptyServer>());
-  handlers_.back()->set_disk(&disk_, &disk_mutex_);
+  services_.push_back(std::make_unique<EmptyServer>());
+  services_.back()->set_disk(&disk_, &disk_mutex_);
   std::vector<std::unique_ptr<rpc::Service>> services;
-  services.push_back(rpc::MakeParameterServerService(handlers_.back().get()));
+  services.push_back(rpc::MakeParameterServerService(services_.back().get()));
   SHOAL_ASSIGN_OR_RETURN(auto server, rpc::Server::Start({.token = token_}, std::move(services)));
   SHOAL_ASSIGN_OR_RETURN(auto session, rpc::MemberSession::Join(
                                            Connect(),
@@ -229,9 +229,9 @@ absl::Status Cluster::RunWorker() {
     proto::FinishedReport report;
     report.set_step(reply.work().step());
     report.set_attempt(reply.work().attempt());
-    for (const auto& handler : handlers_) {
+    for (const auto& service : services_) {
       for (int i = 0; i < reply.work().microbatches_size(); ++i) {
-        handler->Push(session->incarnation());
+        service->Push(session->incarnation());
       }
       report.add_pushes(reply.work().microbatches_size());
     }

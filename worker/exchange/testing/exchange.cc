@@ -27,9 +27,9 @@ StageGroup PeersOf(int rank, int workers) {
 
 }  // namespace
 
-class TestingExchange::Port final : public StagePort {
+class TestingExchange::Client final : public StageClient {
  public:
-  explicit Port(PeerDoor& first) : first_(first) {}
+  explicit Client(PeerService& first) : first_(first) {}
 
   absl::StatusOr<proto::ConnectStageReply> ConnectStage(int, const proto::ConnectStageRequest&,
                                                         absl::Duration) override {
@@ -44,7 +44,7 @@ class TestingExchange::Port final : public StagePort {
   void Cancel() override {}
 
  private:
-  PeerDoor& first_;
+  PeerService& first_;
 };
 
 TestingExchange::TestingExchange(const Options& options) : options_(options) {
@@ -77,8 +77,8 @@ absl::Status TestingExchange::Start(ExchangingWorker& worker) {
   SHOAL_ASSIGN_OR_RETURN(
       worker.exchange,
       LayerExchange::Create({.peers = PeersOf(worker.rank, options_.workers),
-                             .port = std::make_unique<Port>(workers_.front()->door),
-                             .door = &worker.door,
+                             .client = std::make_unique<Client>(workers_.front()->service),
+                             .service = &worker.service,
                              .collectives = OpenNccl(*worker.device),
                              .device = worker.device.get(),
                              .generation = rig_.options.generation,

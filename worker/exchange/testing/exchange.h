@@ -19,13 +19,13 @@
 #include "worker/exchange/collective_source.h"
 #include "worker/exchange/layer_meetings.h"
 #include "worker/peers/layer_exchange.h"
-#include "worker/peers/peer_door.h"
+#include "worker/peers/peer_service.h"
 
 namespace shoal::worker {
 
 struct ExchangingWorker {
   int rank = 0;
-  PeerDoor door{absl::Milliseconds(100)};
+  PeerService service{absl::Milliseconds(100)};
   Cancellation cancellation;
   PhaseClock phases{RealClock()};
   LayerMeetings meetings{false, nullptr, &phases};
@@ -67,7 +67,7 @@ class TestingExchange {
   std::vector<absl::Status> RunAttempt(const StepAttempt& attempt, const Work& work);
 
  private:
-  class Port;
+  class Client;
   absl::Status Start(ExchangingWorker& worker);
   absl::Status Begin(ExchangingWorker& worker, const StepAttempt& attempt);
   void End(ExchangingWorker& worker, absl::Status& status);

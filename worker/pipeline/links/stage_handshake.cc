@@ -28,12 +28,12 @@ LinkMemory MemoryBetween(std::span<const plan::MessageQueue> queues, int stage, 
           .peer_buffers = from.buffer_room()};
 }
 
-StageHandshake::StageHandshake(Options options, StagePort* port, StageDoor* door)
+StageHandshake::StageHandshake(Options options, StageClient* client, StageService* service)
     : options_(std::move(options)),
       best_(options_.device != nullptr ? kCudaIpc : options_.preferred),
       unavailable_(options_.unavailable),
-      port_(port),
-      door_(door),
+      client_(client),
+      service_(service),
       lent_(options_.group.workers.size()) {
   if (options_.device != nullptr) {
     const auto opens_gpus = std::ranges::find_if(options_.transports, [](const auto* transport) {
@@ -60,8 +60,8 @@ void StageHandshake::Cancel(const absl::Status& why) {
     }
     cancelled_ = why;
   }
-  door_->Close(why);
-  port_->Cancel();
+  service_->Close(why);
+  client_->Cancel();
 }
 
 absl::Status StageHandshake::cancelled() const {
@@ -101,9 +101,10 @@ absl::Status StageHandshake::AskUntil(int stage, const proto::ConnectStageReques
                                       absl::Time deadline) {
   absl::Time notice = absl::Now() + kNoticeAfter;
   while (true) {
-    const absl::Status answer = port_->ConnectStage(stage, request, options_.call_timeout).status();
+    const absl::Status answer =
+        client_->ConnectStage(stage, request, options_.call_timeout).status();
     SHOAL_RETURN_IF_ERROR(cancelled());
-    SHOAL_RETURN_IF_ERROR(door_->CheckExpected());
+    SHOAL_RETURN_IF_ERROR(service_->CheckExpected());
     if (!absl::IsUnavailable(answer) && !absl::IsDeadlineExceeded(answer)) {
       return answer;
     }
@@ -156,7 +157,7 @@ absl::StatusOr<std::unique_ptr<TransportLinks>> StageHandshake::Call(int stage,
       message.set_offer(named.offer);
     }
     SHOAL_ASSIGN_OR_RETURN(const proto::ConnectStageReply reply,
-                           port_->ConnectStage(stage, request, options_.call_timeout));
+                           client_->ConnectStage(stage, request, options_.call_timeout));
     return transport::TakenOffer{reply.transport(), reply.answer(), reply.reason()};
   };
   const auto complete = [&](size_t i, const std::string& answer) {
@@ -226,7 +227,7 @@ absl::StatusOr<StageHandshake::Links> StageHandshake::Connect(
   const absl::Time deadline = absl::Now() + timeout;
   AwaitLentMemory(neighbours);
   SHOAL_RETURN_IF_ERROR(cancelled());
-  SHOAL_RETURN_IF_ERROR(door_->Expect(
+  SHOAL_RETURN_IF_ERROR(service_->Expect(
       attempt,
       [&](const proto::ConnectStageRequest& request) -> absl::StatusOr<transport::TakenOffer> {
         const auto neighbour = neighbours.find(request.from());
@@ -237,7 +238,7 @@ absl::StatusOr<StageHandshake::Links> StageHandshake::Connect(
         return Accept(request, neighbour->second);
       }));
   auto links = ConnectExpected(neighbours, attempt, deadline);
-  door_->EndExpect();
+  service_->EndExpect();
   std::map<int, Accepted> unconfirmed;  // goes without the lock: that takes until they have ended
   absl::MutexLock lock(&mutex_);
   unconfirmed.swap(accepted_);
@@ -254,7 +255,8 @@ absl::StatusOr<StageHandshake::Links> StageHandshake::ConnectExpected(
   }
   for (const auto& [stage, memory] : neighbours) {
     if (stage < options_.group.stage) {
-      SHOAL_ASSIGN_OR_RETURN(const std::string transport, door_->AwaitConfirmed(stage, deadline));
+      SHOAL_ASSIGN_OR_RETURN(const std::string transport,
+                             service_->AwaitConfirmed(stage, deadline));
       absl::MutexLock lock(&mutex_);
       Tell(stage, transport, accepted_[stage].reason);
       links[stage] = std::move(accepted_[stage].links);

@@ -1,6 +1,6 @@
 // Connects a stage with its neighbours for an attempt at a step: lower stages call higher ones,
-// over gRPC (stage_door.h takes the calls), and each pair settles on one of the job's transports.
-// Both ends log which one, and why not the first.
+// over gRPC (stage_service.h takes the calls), and each pair settles on one of the job's
+// transports. Both ends log which one, and why not the first.
 //
 // A transport by which two processes open memory of each other's GPUs (shm) counts as two: with
 // messages on the GPUs, which may be the same one, and with messages on the host. The first is
@@ -29,9 +29,9 @@
 #include "absl/time/time.h"
 #include "core/plan/schedule/schedule_queues.h"
 #include "core/transport/transport.h"
-#include "worker/peers/stage_door.h"
+#include "worker/peers/stage_client.h"
 #include "worker/peers/stage_group.h"
-#include "worker/peers/stage_port.h"
+#include "worker/peers/stage_service.h"
 #include "worker/pipeline/links/transport_links.h"
 
 namespace shoal::worker {
@@ -71,7 +71,7 @@ class StageHandshake {
     absl::Duration parting_patience = absl::Seconds(10);
   };
   // Port and door must outlive it.
-  StageHandshake(Options options, StagePort* port, StageDoor* door);
+  StageHandshake(Options options, StageClient* client, StageService* service);
 
   // By stage, like `neighbours`, to whom there must be no links any more.
   using Links = std::map<int, std::unique_ptr<TransportLinks>>;
@@ -114,8 +114,8 @@ class StageHandshake {
   std::vector<Way> ways_;           // by preference
   std::vector<std::string> names_;  // of the ways
   std::vector<std::string> unavailable_;
-  StagePort* const port_;
-  StageDoor* const door_;
+  StageClient* const client_;
+  StageService* const service_;
   std::atomic<int64_t> fallbacks_ = 0;
   std::atomic<bool> passed_host_ = false;
   std::map<int, proto::DataConnection> connections_;

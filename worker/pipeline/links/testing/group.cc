@@ -22,9 +22,9 @@ StageGroup GroupOf(int stage, int stages) {
 
 }  // namespace
 
-class TestingStage::Port final : public StagePort {
+class TestingStage::Client final : public StageClient {
  public:
-  Port(std::vector<TestingStage*>& stages, int from, const Spoil& spoil)
+  Client(std::vector<TestingStage*>& stages, int from, const Spoil& spoil)
       : stages_(stages), from_(from), spoil_(spoil) {}
 
   absl::StatusOr<proto::ConnectStageReply> ConnectStage(int stage,
@@ -33,7 +33,7 @@ class TestingStage::Port final : public StagePort {
     if (cancelled_) {
       return absl::CancelledError("cancelled");
     }
-    auto reply = stages_[static_cast<size_t>(stage)]->door().ConnectStage(request);
+    auto reply = stages_[static_cast<size_t>(stage)]->service().ConnectStage(request);
     if (spoil_) {
       SHOAL_RETURN_IF_ERROR(spoil_(from_, request));
     }
@@ -42,7 +42,7 @@ class TestingStage::Port final : public StagePort {
   absl::StatusOr<proto::MeetPeersReply> MeetPeers(int worker,
                                                   const proto::MeetPeersRequest& request,
                                                   absl::Duration) override {
-    return stages_[static_cast<size_t>(worker)]->door().MeetPeers(request);
+    return stages_[static_cast<size_t>(worker)]->service().MeetPeers(request);
   }
   void Cancel() override { cancelled_ = true; }
 
@@ -59,7 +59,7 @@ TestingStage::TestingStage(StageGroup group,
                            const Spoil& spoil, const Patience& patience, bool on_device)
     : group_(std::move(group)),
       transports_(std::move(transports)),
-      port_(std::make_unique<Port>(others, group_.stage, spoil)) {
+      client_(std::make_unique<Client>(others, group_.stage, spoil)) {
   StageHandshake::Options options{.group = group_,
                                   .preferred = preferred,
                                   .device = on_device ? &device_ : nullptr,
@@ -67,7 +67,7 @@ TestingStage::TestingStage(StageGroup group,
   for (const auto& transport : transports_) {
     options.transports.push_back(transport.get());
   }
-  handshake_ = std::make_unique<StageHandshake>(options, port_.get(), &door_);
+  handshake_ = std::make_unique<StageHandshake>(options, client_.get(), &service_);
   links_ = std::make_unique<GroupLinks>(group_.stage, kLongestMessage, patience.timeout,
                                         handshake_.get());
 }

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "core/transport/transport.h"
-#include "worker/peers/stage_door.h"
+#include "worker/peers/stage_service.h"
 #include "worker/pipeline/links/group_links.h"
 #include "worker/pipeline/links/stage_handshake.h"
 #include "worker/pipeline/testing/sharing_device.h"
@@ -32,20 +32,20 @@ class TestingStage {
                const std::string& preferred, std::vector<TestingStage*>& others, const Spoil& spoil,
                const Patience& patience, bool on_device);
 
-  StageDoor& door() { return door_; }
+  StageService& service() { return service_; }
   StageHandshake& handshake() { return *handshake_; }
   GroupLinks& links() { return *links_; }
   const SharingDevice& device() const { return device_; }
-  void Open() { door_.Open(group_); }
+  void Open() { service_.Open(group_); }
 
  private:
-  class Port;
+  class Client;
 
   const StageGroup group_;
   SharingDevice device_;
   const std::vector<std::unique_ptr<transport::Transport>> transports_;
-  StageDoor door_{absl::Milliseconds(100)};
-  std::unique_ptr<StagePort> port_;
+  StageService service_{absl::Milliseconds(100)};
+  std::unique_ptr<StageClient> client_;
   std::unique_ptr<StageHandshake> handshake_;
   std::unique_ptr<GroupLinks> links_;
 };

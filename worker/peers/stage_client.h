@@ -12,9 +12,9 @@
 
 namespace shoal::worker {
 
-class StagePort {
+class StageClient {
  public:
-  virtual ~StagePort() = default;
+  virtual ~StageClient() = default;
   // Stage.ConnectStage at `stage` of the group; blocks for at most `timeout`.
   virtual absl::StatusOr<proto::ConnectStageReply> ConnectStage(
       int stage, const proto::ConnectStageRequest& request, absl::Duration timeout) = 0;
@@ -26,6 +26,6 @@ class StagePort {
   virtual void Cancel() = 0;
 };
 
-std::unique_ptr<StagePort> MakeGrpcStagePort(const StageGroup& group, const rpc::Token& token);
+std::unique_ptr<StageClient> MakeGrpcStageClient(const StageGroup& group, const rpc::Token& token);
 
 }  // namespace shoal::worker

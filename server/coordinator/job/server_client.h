@@ -1,5 +1,5 @@
 // How the coordinator commands the servers of a job. Over gRPC in production
-// (grpc_server_control.h), in process in tests.
+// (grpc_server_client.h), in process in tests.
 // One for each job.
 //
 // All calls are asynchronous, so that all servers work at once: `done` runs exactly once, on any
@@ -22,9 +22,9 @@ namespace shoal::server {
 template <typename Reply>
 using Done = std::function<void(absl::StatusOr<Reply>)>;
 
-class ServerControl {
+class ServerClient {
  public:
-  virtual ~ServerControl() = default;
+  virtual ~ServerClient() = default;
   virtual void Configure(int server, const proto::ConfigureRequest& request,
                          Done<proto::ConfigureReply> done) = 0;
   virtual void BeginAttempt(int server, const proto::BeginAttemptRequest& request,
@@ -41,6 +41,6 @@ class ServerControl {
 
 // For the servers of a job, by index.
 using ServerControlFactory =
-    std::function<std::shared_ptr<ServerControl>(const std::vector<std::string>& addresses)>;
+    std::function<std::shared_ptr<ServerClient>(const std::vector<std::string>& addresses)>;
 
 }  // namespace shoal::server

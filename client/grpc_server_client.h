@@ -1,21 +1,21 @@
-// ServerConnector over gRPC: what programs use.
+// ServerClient over gRPC: what programs use.
 #pragma once
 
 #include <memory>
 #include <string>
 #include <vector>
 
-#include "client/server_connector.h"
+#include "client/server_client.h"
 #include "core/rpc/parameter_server_client.h"
 #include "core/rpc/token.h"
 
 namespace shoal::client {
 
-class GrpcConnector final : public ServerConnector {
+class GrpcServerClient final : public ServerClient {
  public:
   // `addresses` (HOST:PORT) by server index.
-  GrpcConnector(const std::vector<std::string>& addresses, const rpc::Token& token);
-  ~GrpcConnector() override;
+  GrpcServerClient(const std::vector<std::string>& addresses, const rpc::Token& token);
+  ~GrpcServerClient() override;
 
   absl::StatusOr<proto::ConnectReply> Connect(int server, const proto::ConnectRequest& request,
                                               absl::Duration timeout) override;

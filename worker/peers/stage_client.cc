@@ -1,4 +1,4 @@
-#include "worker/peers/stage_port.h"
+#include "worker/peers/stage_client.h"
 
 #include "core/base/check.h"
 #include "core/rpc/stage_client.h"
@@ -6,9 +6,9 @@
 namespace shoal::worker {
 namespace {
 
-class GrpcStagePort final : public StagePort {
+class GrpcStageClient final : public StageClient {
  public:
-  GrpcStagePort(const StageGroup& group, const rpc::Token& token) {
+  GrpcStageClient(const StageGroup& group, const rpc::Token& token) {
     for (int stage = 0; stage < group.stages(); ++stage) {
       const std::string& address = group.workers[static_cast<size_t>(stage)].address;
       stages_.push_back(std::make_unique<rpc::StageClient>(
@@ -42,8 +42,8 @@ class GrpcStagePort final : public StagePort {
 
 }  // namespace
 
-std::unique_ptr<StagePort> MakeGrpcStagePort(const StageGroup& group, const rpc::Token& token) {
-  return std::make_unique<GrpcStagePort>(group, token);
+std::unique_ptr<StageClient> MakeGrpcStageClient(const StageGroup& group, const rpc::Token& token) {
+  return std::make_unique<GrpcStageClient>(group, token);
 }
 
 }  // namespace shoal::worker

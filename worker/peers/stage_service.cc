@@ -1,4 +1,4 @@
-#include "worker/peers/stage_door.h"
+#include "worker/peers/stage_service.h"
 
 #include <algorithm>
 
@@ -7,13 +7,13 @@
 
 namespace shoal::worker {
 
-void StageDoor::Open(const StageGroup& group) {
+void StageService::Open(const StageGroup& group) {
   absl::MutexLock lock(&mutex_);
   SHOAL_CHECK(!group_.has_value());
   group_ = group;
 }
 
-absl::Status StageDoor::Expect(const StepAttempt& attempt, Accept accept) {
+absl::Status StageService::Expect(const StepAttempt& attempt, Accept accept) {
   absl::MutexLock lock(&mutex_);
   SHOAL_CHECK(!accept_);
   if (!(attempt > attempt_)) {
@@ -26,7 +26,7 @@ absl::Status StageDoor::Expect(const StepAttempt& attempt, Accept accept) {
   return absl::OkStatus();
 }
 
-absl::Status StageDoor::CheckLatest() const {
+absl::Status StageService::CheckLatest() const {
   if (latest_ > attempt_) {
     return Aborted("step {} attempt {} is over: another stage is at step {} attempt {}",
                    attempt_.step, attempt_.attempt, latest_.step, latest_.attempt);
@@ -34,12 +34,12 @@ absl::Status StageDoor::CheckLatest() const {
   return closed_;
 }
 
-absl::Status StageDoor::CheckExpected() {
+absl::Status StageService::CheckExpected() {
   absl::MutexLock lock(&mutex_);
   return CheckLatest();
 }
 
-absl::StatusOr<std::string> StageDoor::AwaitConfirmed(int from, absl::Time deadline) {
+absl::StatusOr<std::string> StageService::AwaitConfirmed(int from, absl::Time deadline) {
   absl::MutexLock lock(&mutex_);
   const auto confirmed = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     return !CheckLatest().ok() || !callers_[from].confirmed.empty();
@@ -53,14 +53,14 @@ absl::StatusOr<std::string> StageDoor::AwaitConfirmed(int from, absl::Time deadl
   return callers_[from].confirmed;
 }
 
-void StageDoor::EndExpect() {
+void StageService::EndExpect() {
   absl::MutexLock lock(&mutex_);
   const auto idle = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return !accepting_; };
   mutex_.Await(absl::Condition(&idle));
   accept_ = nullptr;
 }
 
-void StageDoor::Close(const absl::Status& why) {
+void StageService::Close(const absl::Status& why) {
   peers_.Close(why);
   absl::MutexLock lock(&mutex_);
   if (closed_.ok()) {
@@ -68,7 +68,7 @@ void StageDoor::Close(const absl::Status& why) {
   }
 }
 
-absl::Status StageDoor::CheckCaller(const proto::ConnectStageRequest& request) const {
+absl::Status StageService::CheckCaller(const proto::ConnectStageRequest& request) const {
   const StageGroup& group = *group_;
   SHOAL_RETURN_IF_ERROR(CheckJob(group, request.job_id()));
   const auto from = static_cast<size_t>(request.from());
@@ -85,7 +85,7 @@ absl::Status StageDoor::CheckCaller(const proto::ConnectStageRequest& request) c
   return absl::OkStatus();
 }
 
-absl::Status StageDoor::AwaitAttempt(const StepAttempt& attempt) {
+absl::Status StageService::AwaitAttempt(const StepAttempt& attempt) {
   const auto there = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     return !closed_.ok() || (group_.has_value() && !accepting_ && attempt_ >= attempt);
   };
@@ -102,7 +102,7 @@ absl::Status StageDoor::AwaitAttempt(const StepAttempt& attempt) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<proto::ConnectStageReply> StageDoor::TakeOffers(
+absl::StatusOr<proto::ConnectStageReply> StageService::TakeOffers(
     const proto::ConnectStageRequest& request) {
   accepting_ = true;
   callers_[request.from()].accepted.clear();  // the earlier gives way, whatever comes of this
@@ -120,7 +120,7 @@ absl::StatusOr<proto::ConnectStageReply> StageDoor::TakeOffers(
   return reply;
 }
 
-absl::StatusOr<proto::ConnectStageReply> StageDoor::ConnectStage(
+absl::StatusOr<proto::ConnectStageReply> StageService::ConnectStage(
     const proto::ConnectStageRequest& request) {
   const StepAttempt attempt{request.step(), request.attempt()};
   absl::MutexLock lock(&mutex_);

@@ -11,9 +11,9 @@
 namespace shoal::worker {
 
 // Calls block, and wait at the coordinator for up to the request's wait_seconds.
-class CoordinatorPort {
+class CoordinatorClient {
  public:
-  virtual ~CoordinatorPort() = default;
+  virtual ~CoordinatorClient() = default;
   virtual absl::StatusOr<proto::JoinJobReply> JoinJob(const proto::JoinJobRequest& request) = 0;
   virtual absl::StatusOr<proto::NextStepReply> NextStep(const proto::NextStepRequest& request) = 0;
   // Answers at once.
@@ -24,6 +24,6 @@ class CoordinatorPort {
 // Whether the coordinator may answer the same question a little later.
 bool IsTransient(const absl::Status& status);
 
-std::unique_ptr<CoordinatorPort> MakeGrpcCoordinatorPort(std::shared_ptr<rpc::Channel> channel);
+std::unique_ptr<CoordinatorClient> MakeGrpcCoordinatorClient(std::shared_ptr<rpc::Channel> channel);
 
 }  // namespace shoal::worker

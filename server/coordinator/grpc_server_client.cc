@@ -1,4 +1,4 @@
-#include "server/coordinator/grpc_server_control.h"
+#include "server/coordinator/grpc_server_client.h"
 
 #include "fmt/format.h"
 
@@ -14,8 +14,8 @@ constexpr absl::Duration kCheckpointDeadline = absl::Minutes(60);
 
 }  // namespace
 
-GrpcServerControl::GrpcServerControl(const rpc::Token& token,
-                                     const std::vector<std::string>& addresses) {
+GrpcServerClient::GrpcServerClient(const rpc::Token& token,
+                                   const std::vector<std::string>& addresses) {
   for (size_t server = 0; server < addresses.size(); ++server) {
     clients_.push_back(std::make_unique<rpc::ParameterServerClient>(
         rpc::Channel::Create(addresses[server], token, fmt::format("server {}", server))));
@@ -24,11 +24,11 @@ GrpcServerControl::GrpcServerControl(const rpc::Token& token,
 
 ServerControlFactory MakeGrpcServerControls(const rpc::Token& token) {
   return [token](const std::vector<std::string>& addresses) {
-    return std::make_shared<GrpcServerControl>(token, addresses);
+    return std::make_shared<GrpcServerClient>(token, addresses);
   };
 }
 
-GrpcServerControl::~GrpcServerControl() {
+GrpcServerClient::~GrpcServerClient() {
   for (const auto& client : clients_) {
     client->channel().Cancel();
   }
@@ -38,11 +38,11 @@ GrpcServerControl::~GrpcServerControl() {
 }
 
 template <typename Request, typename Reply>
-void GrpcServerControl::Call(int server,
-                             void (rpc::ParameterServerClient::*method)(const Request&,
-                                                                        const rpc::CallOptions&,
-                                                                        Done<Reply>),
-                             const Request& request, absl::Duration deadline, Done<Reply> done) {
+void GrpcServerClient::Call(int server,
+                            void (rpc::ParameterServerClient::*method)(const Request&,
+                                                                       const rpc::CallOptions&,
+                                                                       Done<Reply>),
+                            const Request& request, absl::Duration deadline, Done<Reply> done) {
   {
     absl::MutexLock lock(&mutex_);
     ++in_flight_;
@@ -56,36 +56,36 @@ void GrpcServerControl::Call(int server,
                    });
 }
 
-void GrpcServerControl::Configure(int server, const proto::ConfigureRequest& request,
-                                  Done<proto::ConfigureReply> done) {
+void GrpcServerClient::Configure(int server, const proto::ConfigureRequest& request,
+                                 Done<proto::ConfigureReply> done) {
   Call(server, &rpc::ParameterServerClient::ConfigureAsync, request, kLoadDeadline,
        std::move(done));
 }
 
-void GrpcServerControl::BeginAttempt(int server, const proto::BeginAttemptRequest& request,
-                                     Done<proto::BeginAttemptReply> done) {
+void GrpcServerClient::BeginAttempt(int server, const proto::BeginAttemptRequest& request,
+                                    Done<proto::BeginAttemptReply> done) {
   Call(server, &rpc::ParameterServerClient::BeginAttemptAsync, request, kStepDeadline,
        std::move(done));
 }
 
-void GrpcServerControl::Prepare(int server, const proto::PrepareRequest& request,
-                                Done<proto::PrepareReply> done) {
+void GrpcServerClient::Prepare(int server, const proto::PrepareRequest& request,
+                               Done<proto::PrepareReply> done) {
   Call(server, &rpc::ParameterServerClient::PrepareAsync, request, kStepDeadline, std::move(done));
 }
 
-void GrpcServerControl::Commit(int server, const proto::CommitRequest& request,
-                               Done<proto::CommitReply> done) {
+void GrpcServerClient::Commit(int server, const proto::CommitRequest& request,
+                              Done<proto::CommitReply> done) {
   Call(server, &rpc::ParameterServerClient::CommitAsync, request, kStepDeadline, std::move(done));
 }
 
-void GrpcServerControl::WriteCheckpoint(int server, const proto::WriteCheckpointRequest& request,
-                                        Done<proto::WriteCheckpointReply> done) {
+void GrpcServerClient::WriteCheckpoint(int server, const proto::WriteCheckpointRequest& request,
+                                       Done<proto::WriteCheckpointReply> done) {
   Call(server, &rpc::ParameterServerClient::WriteCheckpointAsync, request, kCheckpointDeadline,
        std::move(done));
 }
 
-void GrpcServerControl::FenceClient(int server, const proto::FenceClientRequest& request,
-                                    Done<proto::FenceClientReply> done) {
+void GrpcServerClient::FenceClient(int server, const proto::FenceClientRequest& request,
+                                   Done<proto::FenceClientReply> done) {
   Call(server, &rpc::ParameterServerClient::FenceClientAsync, request, kStepDeadline,
        std::move(done));
 }

@@ -24,9 +24,9 @@
 
 namespace shoal::worker {
 
-class PeerDoor {
+class PeerService {
  public:
-  explicit PeerDoor(absl::Duration patience) : patience_(patience) {}
+  explicit PeerService(absl::Duration patience) : patience_(patience) {}
 
   // Unavailable: call again. FailedPrecondition, InvalidArgument, NotFound (another job) and
   // PermissionDenied are for good.

@@ -1,4 +1,4 @@
-#include "worker/job/coordinator_port.h"
+#include "worker/job/coordinator_client.h"
 
 #include "core/rpc/coordinator_client.h"
 
@@ -8,9 +8,9 @@ namespace {
 // A long poll's answer is not cut off for being a little late.
 constexpr absl::Duration kAnswerMargin = absl::Seconds(5);
 
-class GrpcCoordinatorPort final : public CoordinatorPort {
+class GrpcCoordinatorClient final : public CoordinatorClient {
  public:
-  explicit GrpcCoordinatorPort(std::shared_ptr<rpc::Channel> channel)
+  explicit GrpcCoordinatorClient(std::shared_ptr<rpc::Channel> channel)
       : client_(std::move(channel)) {}
 
   absl::StatusOr<proto::JoinJobReply> JoinJob(const proto::JoinJobRequest& request) override {
@@ -38,8 +38,9 @@ bool IsTransient(const absl::Status& status) {
          absl::IsResourceExhausted(status);
 }
 
-std::unique_ptr<CoordinatorPort> MakeGrpcCoordinatorPort(std::shared_ptr<rpc::Channel> channel) {
-  return std::make_unique<GrpcCoordinatorPort>(std::move(channel));
+std::unique_ptr<CoordinatorClient> MakeGrpcCoordinatorClient(
+    std::shared_ptr<rpc::Channel> channel) {
+  return std::make_unique<GrpcCoordinatorClient>(std::move(channel));
 }
 
 }  // namespace shoal::worker

@@ -1,7 +1,7 @@
-// Where other workers come in: the worker's Stage service. (Peers of the whole job have a door of
-// their own behind it, peer_door.h.) Calls of other stages of the group arrive on gRPC's
-// threads at any time, also before the worker has a job, and are kept waiting (for a while: the
-// caller tries again) until this worker is at the attempt that they are for.
+// Where other workers come in: the worker's Stage service. (Peers of the whole job have a
+// service of their own behind it, peer_service.h.) Calls of other stages of the group arrive on
+// gRPC's threads at any time, also before the worker has a job, and are kept waiting (for a while:
+// the caller tries again) until this worker is at the attempt that they are for.
 //
 // The worker says when that is: while it expects an attempt, calls for it get what `accept` says.
 // The last word is the caller's: of several acceptances the one that it confirms is the connection.
@@ -21,15 +21,15 @@
 #include "absl/time/time.h"
 #include "core/rpc/stage_service.h"
 #include "core/transport/negotiate.h"
-#include "worker/peers/peer_door.h"
+#include "worker/peers/peer_service.h"
 #include "worker/peers/stage_group.h"
 
 namespace shoal::worker {
 
-class StageDoor final : public rpc::StageHandler {
+class StageService final : public rpc::StageService {
  public:
   // Of a call for an attempt that this worker has not come to.
-  explicit StageDoor(absl::Duration patience = absl::Seconds(2)) : patience_(patience) {}
+  explicit StageService(absl::Duration patience = absl::Seconds(2)) : patience_(patience) {}
 
   // Unavailable: call again. FailedPrecondition, NotFound (another job) and PermissionDenied are
   // for good.
@@ -38,7 +38,7 @@ class StageDoor final : public rpc::StageHandler {
   absl::StatusOr<proto::MeetPeersReply> MeetPeers(const proto::MeetPeersRequest& request) override {
     return peers_.MeetPeers(request);
   }
-  PeerDoor& peers() { return peers_; }
+  PeerService& peers() { return peers_; }
 
   // The worker has a job, in which it is a stage of this group. Once.
   void Open(const StageGroup& group);
@@ -73,7 +73,7 @@ class StageDoor final : public rpc::StageHandler {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const absl::Duration patience_;
-  PeerDoor peers_{patience_};
+  PeerService peers_{patience_};
   absl::Mutex mutex_;
   std::optional<StageGroup> group_ ABSL_GUARDED_BY(mutex_);
   absl::Status closed_ ABSL_GUARDED_BY(mutex_);

@@ -1,5 +1,5 @@
 // How the client library asks a server for a data connection: the seam between it and gRPC. A
-// program uses the one of client/grpc_connector.h, a test calls a server in its own process.
+// program uses the one of client/grpc_server_client.h, a test calls a server in its own process.
 #pragma once
 
 #include "absl/status/statusor.h"
@@ -8,9 +8,9 @@
 
 namespace shoal::client {
 
-class ServerConnector {
+class ServerClient {
  public:
-  virtual ~ServerConnector() = default;
+  virtual ~ServerClient() = default;
   // ParameterServer.Connect at server `server` (index of the shard map). Called from one thread at
   // a time; blocks for at most `timeout`.
   virtual absl::StatusOr<proto::ConnectReply> Connect(int server,

@@ -1,4 +1,4 @@
-// ServerControl over gRPC.
+// ServerClient over gRPC.
 #pragma once
 
 #include <memory>
@@ -7,14 +7,14 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
 #include "core/rpc/parameter_server_client.h"
-#include "server/coordinator/job/server_control.h"
+#include "server/coordinator/job/server_client.h"
 
 namespace shoal::server {
 
-class GrpcServerControl final : public ServerControl {
+class GrpcServerClient final : public ServerClient {
  public:
-  GrpcServerControl(const rpc::Token& token, const std::vector<std::string>& addresses);
-  ~GrpcServerControl() override;
+  GrpcServerClient(const rpc::Token& token, const std::vector<std::string>& addresses);
+  ~GrpcServerClient() override;
 
   void Configure(int server, const proto::ConfigureRequest& request,
                  Done<proto::ConfigureReply> done) override;

@@ -1,4 +1,4 @@
-#include "worker/peers/peer_door.h"
+#include "worker/peers/peer_service.h"
 
 #include <algorithm>
 #include <utility>
@@ -14,20 +14,20 @@ constexpr size_t kLongestText = 1024;
 
 }  // namespace
 
-void PeerDoor::Open(const StageGroup& peers, NewId new_id) {
+void PeerService::Open(const StageGroup& peers, NewId new_id) {
   absl::MutexLock lock(&mutex_);
   SHOAL_CHECK(!group_.has_value() && peers.stage == 0);
   group_ = peers;
   new_id_ = std::move(new_id);
 }
 
-void PeerDoor::Close(const absl::Status& why) {
+void PeerService::Close(const absl::Status& why) {
   absl::MutexLock lock(&mutex_);
   closed_ = closed_.ok() ? why : closed_;
   new_id_ = nullptr;
 }
 
-absl::Status PeerDoor::CheckCaller(const proto::MeetPeersRequest& request) const {
+absl::Status PeerService::CheckCaller(const proto::MeetPeersRequest& request) const {
   const StageGroup& group = *group_;
   SHOAL_RETURN_IF_ERROR(CheckJob(group, request.job_id()));
   if (request.rank() < 0 || request.rank() >= group.stages() || request.peers() != group.stages() ||
@@ -46,7 +46,7 @@ absl::Status PeerDoor::CheckCaller(const proto::MeetPeersRequest& request) const
   return absl::OkStatus();
 }
 
-absl::Status PeerDoor::ComeTo(const StepAttempt& attempt, int64_t generation) {
+absl::Status PeerService::ComeTo(const StepAttempt& attempt, int64_t generation) {
   if (attempt < attempt_) {
     return FailedPrecondition("step {} attempt {} is over: another peer is at step {} attempt {}",
                               attempt.step, attempt.attempt, attempt_.step, attempt_.attempt);
@@ -64,7 +64,7 @@ absl::Status PeerDoor::ComeTo(const StepAttempt& attempt, int64_t generation) {
   return absl::OkStatus();
 }
 
-std::string PeerDoor::Hindrance() const {
+std::string PeerService::Hindrance() const {
   for (size_t rank = 0; rank < peers_.size(); ++rank) {
     const Peer& peer = peers_[rank];
     if (!peer.unavailable.empty()) {
@@ -83,7 +83,7 @@ std::string PeerDoor::Hindrance() const {
   return "";
 }
 
-void PeerDoor::AnswerWhenAllAreHere() {
+void PeerService::AnswerWhenAllAreHere() {
   if (answer_.has_value() || !std::ranges::all_of(peers_, &Peer::here)) {
     return;
   }
@@ -101,7 +101,8 @@ void PeerDoor::AnswerWhenAllAreHere() {
   answer_ = std::move(answer);
 }
 
-absl::StatusOr<proto::MeetPeersReply> PeerDoor::MeetPeers(const proto::MeetPeersRequest& request) {
+absl::StatusOr<proto::MeetPeersReply> PeerService::MeetPeers(
+    const proto::MeetPeersRequest& request) {
   const StepAttempt attempt{request.step(), request.attempt()};
   const absl::Time deadline = absl::Now() + patience_;
   absl::MutexLock lock(&mutex_);

@@ -1,5 +1,5 @@
-// What peers are told at the door, call by call.
-#include "worker/peers/peer_door.h"
+// What peers are told by the service, call by call.
+#include "worker/peers/peer_service.h"
 
 #include <thread>
 
@@ -12,9 +12,9 @@ namespace {
 
 using ::testing::HasSubstr;
 
-class PeerDoorTest : public ::testing::Test {
+class PeerServiceTest : public ::testing::Test {
  protected:
-  PeerDoorTest() {
+  PeerServiceTest() {
     for (int i = 0; i < 3; ++i) {
       peers_.workers.push_back(
           {.name = fmt::format("worker-{}", i), .incarnation = 100 + static_cast<uint64_t>(i)});
@@ -22,7 +22,7 @@ class PeerDoorTest : public ::testing::Test {
   }
 
   void Open() {
-    door_.Open(peers_, [this]() -> absl::StatusOr<std::string> {
+    service_.Open(peers_, [this]() -> absl::StatusOr<std::string> {
       ++ids_;
       return fmt::format("id {}", ids_);
     });
@@ -49,7 +49,7 @@ class PeerDoorTest : public ::testing::Test {
     for (size_t i = 0; i < requests.size(); ++i) {
       threads.emplace_back([&, i] {
         do {
-          replies[i] = door_.MeetPeers(requests[i]);
+          replies[i] = service_.MeetPeers(requests[i]);
         } while (absl::IsUnavailable(replies[i].status()));
       });
     }
@@ -59,17 +59,17 @@ class PeerDoorTest : public ::testing::Test {
     return replies;
   }
   std::string Refusal(const proto::MeetPeersRequest& request, absl::StatusCode code) {
-    const absl::Status status = door_.MeetPeers(request).status();
+    const absl::Status status = service_.MeetPeers(request).status();
     EXPECT_EQ(status.code(), code) << Describe(status);
     return std::string(Message(status));
   }
 
   StageGroup peers_{.job_id = "job-1"};
-  PeerDoor door_{absl::Milliseconds(30)};
+  PeerService service_{absl::Milliseconds(30)};
   int ids_ = 0;
 };
 
-TEST_F(PeerDoorTest, ACallForAnotherJobIsRefusedByName) {
+TEST_F(PeerServiceTest, ACallForAnotherJobIsRefusedByName) {
   Open();
   proto::MeetPeersRequest request = Request(1);
   request.set_job_id("job-2");
@@ -77,7 +77,7 @@ TEST_F(PeerDoorTest, ACallForAnotherJobIsRefusedByName) {
             "job-2 is not here; this worker works on job-1");
 }
 
-TEST_F(PeerDoorTest, AllGetTheSameIdWhichIsAnotherForEachAttempt) {
+TEST_F(PeerServiceTest, AllGetTheSameIdWhichIsAnotherForEachAttempt) {
   Open();
   for (const StepAttempt attempt : {StepAttempt{0, 0}, StepAttempt{1, 2}, StepAttempt{1, 3}}) {
     const auto replies = MeetAll({Request(0, attempt), Request(1, attempt), Request(2, attempt)});
@@ -86,12 +86,12 @@ TEST_F(PeerDoorTest, AllGetTheSameIdWhichIsAnotherForEachAttempt) {
       EXPECT_EQ(reply->id(), fmt::format("id {}", ids_));
     }
     // Who lost the answer asks again.
-    EXPECT_EQ(door_.MeetPeers(Request(1, attempt))->id(), fmt::format("id {}", ids_));
+    EXPECT_EQ(service_.MeetPeers(Request(1, attempt))->id(), fmt::format("id {}", ids_));
   }
   EXPECT_EQ(ids_, 3);
 }
 
-TEST_F(PeerDoorTest, WhoIsMissingIsNamed) {
+TEST_F(PeerServiceTest, WhoIsMissingIsNamed) {
   EXPECT_THAT(Refusal(Request(1), absl::StatusCode::kUnavailable), HasSubstr("no peers yet"));
   Open();
   EXPECT_THAT(Refusal(Request(1), absl::StatusCode::kUnavailable), HasSubstr("worker-0 has not"));
@@ -99,7 +99,7 @@ TEST_F(PeerDoorTest, WhoIsMissingIsNamed) {
   EXPECT_EQ(ids_, 0);
 }
 
-TEST_F(PeerDoorTest, OneHindranceIsEverybodys) {
+TEST_F(PeerServiceTest, OneHindranceIsEverybodys) {
   Open();
   int64_t attempt = 0;
   const auto reason = [&](const std::function<void(proto::MeetPeersRequest&)>& change) {
@@ -123,7 +123,7 @@ TEST_F(PeerDoorTest, OneHindranceIsEverybodys) {
   EXPECT_EQ(ids_, 0);
 }
 
-TEST_F(PeerDoorTest, TellsWhetherAllAreOnGpus) {
+TEST_F(PeerServiceTest, TellsWhetherAllAreOnGpus) {
   Open();
   int64_t attempt = 0;
   for (const bool last : {true, false}) {
@@ -141,13 +141,13 @@ TEST_F(PeerDoorTest, TellsWhetherAllAreOnGpus) {
   }
 }
 
-TEST_F(PeerDoorTest, ALaterAttemptEndsAnEarlierOne) {
+TEST_F(PeerServiceTest, ALaterAttemptEndsAnEarlierOne) {
   Open();
   const StepAttempt first{4, 1};
   std::thread waiting([&] {
     absl::StatusOr<proto::MeetPeersReply> reply;
     do {
-      reply = door_.MeetPeers(Request(1, first));
+      reply = service_.MeetPeers(Request(1, first));
     } while (absl::IsUnavailable(reply.status()));
     EXPECT_EQ(reply.status().code(), absl::StatusCode::kFailedPrecondition);
     EXPECT_THAT(std::string(Message(reply.status())),
@@ -157,7 +157,7 @@ TEST_F(PeerDoorTest, ALaterAttemptEndsAnEarlierOne) {
   waiting.join();
 }
 
-TEST_F(PeerDoorTest, StrangersAndNonsenseAreRefused) {
+TEST_F(PeerServiceTest, StrangersAndNonsenseAreRefused) {
   Open();
   const auto refused = [&](const std::function<void(proto::MeetPeersRequest&)>& change,
                            absl::StatusCode code) {
@@ -179,9 +179,9 @@ TEST_F(PeerDoorTest, StrangersAndNonsenseAreRefused) {
   refused([](auto& request) { request.set_generation(8); }, kFailedPrecondition);
 }
 
-TEST_F(PeerDoorTest, ClosedItAnswersWithTheReason) {
+TEST_F(PeerServiceTest, ClosedItAnswersWithTheReason) {
   Open();
-  door_.Close(absl::CancelledError("leaving"));
+  service_.Close(absl::CancelledError("leaving"));
   EXPECT_THAT(Refusal(Request(1), absl::StatusCode::kCancelled), HasSubstr("leaving"));
 }
 
