@@ -159,7 +159,7 @@ absl::Status ParameterClient::Core::Begin(int64_t version, int64_t step, int64_t
     SHOAL_RETURN_IF_ERROR(cancelled_);
     fetches_->Begin(version);
     pushes_->Begin(step, attempt);
-    meetings_ = {.tag = transport::MeetingTag(step, attempt)};
+    barriers_ = {.tag = transport::BarrierTag(step, attempt)};
     refused_ = absl::OkStatus();
     for (Link& link : links_) {
       if (link.state == Link::State::kFailed) {  // one more round of tries
@@ -341,31 +341,31 @@ absl::StatusOr<std::vector<int64_t>> ParameterClient::Core::Finish(absl::Duratio
   return acknowledged;
 }
 
-int64_t ParameterClient::Core::Come() {
+int64_t ParameterClient::Core::ArriveAtBarrier() {
   absl::MutexLock lock(&mutex_);
-  ++meetings_.come;
-  ++statistics_.meetings;
-  WakeServer(kMeetingServer);
-  return meetings_.come;
+  ++barriers_.arrived;
+  ++statistics_.barriers;
+  WakeServer(kBarrierServer);
+  return barriers_.arrived;
 }
 
 absl::Status ParameterClient::Core::CheckAttempt() const {
   absl::MutexLock lock(&mutex_);
   SHOAL_RETURN_IF_ERROR(Failure());
-  return meetings_.ended ? Aborted("the attempt ended while this worker was in it")
+  return barriers_.ended ? Aborted("the attempt ended while this worker was in it")
                          : absl::OkStatus();
 }
 
-absl::Status ParameterClient::Core::Await(int64_t number) {
+absl::Status ParameterClient::Core::WaitAtBarrier(int64_t number) {
   absl::MutexLock lock(&mutex_);
-  const BlockedTimer timer(clock_, &statistics_.meeting_wait_seconds);
+  const BlockedTimer timer(clock_, &statistics_.barrier_wait_seconds);
   const auto done = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    return meetings_.over >= number || meetings_.ended || !Failure().ok();
+    return barriers_.over >= number || barriers_.ended || !Failure().ok();
   };
-  ++meetings_.waiting;
-  const bool in_time = mutex_.AwaitWithTimeout(absl::Condition(&done), options_.meeting_timeout);
-  --meetings_.waiting;
-  if (meetings_.over >= number) {
+  ++barriers_.waiting;
+  const bool in_time = mutex_.AwaitWithTimeout(absl::Condition(&done), options_.barrier_timeout);
+  --barriers_.waiting;
+  if (barriers_.over >= number) {
     return absl::OkStatus();
   }
   SHOAL_RETURN_IF_ERROR(Failure());
@@ -373,8 +373,8 @@ absl::Status ParameterClient::Core::Await(int64_t number) {
     return Aborted("the attempt ended while this worker waited for the others at a layer");
   }
   return DeadlineExceeded(
-      "meeting {} of the step: not all workers have come to it within {}; {} is over", number,
-      absl::FormatDuration(options_.meeting_timeout), meetings_.over);
+      "barrier {} of the step: not all workers have arrived at it within {}; {} are over", number,
+      absl::FormatDuration(options_.barrier_timeout), barriers_.over);
 }
 
 void ParameterClient::Core::Cancel(const absl::Status& why) {

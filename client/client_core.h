@@ -30,10 +30,10 @@
 
 namespace shoal::client {
 
-// The server that counts who has come to a meeting.
-inline constexpr int kMeetingServer = 0;
-// The id of a meeting's ring, whose completion nobody waits for.
-inline constexpr uint64_t kMeetingOperation = ~uint64_t{0};
+// The server that counts who has arrived at a barrier.
+inline constexpr int kBarrierServer = 0;
+// The id of a barrier's ring, whose completion nobody waits for.
+inline constexpr uint64_t kBarrierOperation = ~uint64_t{0};
 
 class ParameterClient::Core {
  public:
@@ -54,9 +54,9 @@ class ParameterClient::Core {
   // Until that gradient's memory is not needed any more.
   absl::Status AwaitTaken(int unit, const void* gradient) ABSL_LOCKS_EXCLUDED(mutex_);
   absl::StatusOr<std::vector<int64_t>> Finish(absl::Duration timeout) ABSL_LOCKS_EXCLUDED(mutex_);
-  int64_t Come() ABSL_LOCKS_EXCLUDED(mutex_);
+  int64_t ArriveAtBarrier() ABSL_LOCKS_EXCLUDED(mutex_);
   absl::Status CheckAttempt() const ABSL_LOCKS_EXCLUDED(mutex_);
-  absl::Status Await(int64_t number) ABSL_LOCKS_EXCLUDED(mutex_);
+  absl::Status WaitAtBarrier(int64_t number) ABSL_LOCKS_EXCLUDED(mutex_);
   void Cancel(const absl::Status& why) ABSL_LOCKS_EXCLUDED(mutex_);
   ClientStatistics statistics() const ABSL_LOCKS_EXCLUDED(mutex_);
 
@@ -67,10 +67,10 @@ class ParameterClient::Core {
   int64_t buffer_bytes() const { return buffer_bytes_; }
 
  private:
-  // Where this worker is among the meetings of the attempt (core/transport/data_layout.h).
-  struct Meetings {
+  // Where this worker is among the barriers of the attempt (core/transport/data_layout.h).
+  struct Barriers {
     uint32_t tag = 0;
-    uint32_t come = 0;
+    uint32_t arrived = 0;
     uint32_t rung = 0;  // of those, what the server was told
     uint32_t over = 0;
     bool ended = false;  // a newer attempt has begun
@@ -110,9 +110,9 @@ class ParameterClient::Core {
   bool PostPush(int server, DataConnection& connection, absl::Time now, absl::Time* next)
       ABSL_LOCKS_EXCLUDED(mutex_);
   bool FillParcel(int server) ABSL_LOCKS_EXCLUDED(mutex_);
-  bool RingMeeting(int server, DataConnection& connection, absl::Time now, absl::Time* next)
+  bool RingBarrier(int server, DataConnection& connection, absl::Time now, absl::Time* next)
       ABSL_LOCKS_EXCLUDED(mutex_);
-  void OnMeeting(uint32_t immediate) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void OnBarrier(uint32_t immediate) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void ScanAcknowledgements(int server, absl::Time now, absl::Time* next)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Convert(int unit) ABSL_LOCKS_EXCLUDED(mutex_);
@@ -165,7 +165,7 @@ class ParameterClient::Core {
   std::vector<Link> links_ ABSL_GUARDED_BY(mutex_);  // by server
   std::unique_ptr<FetchTable> fetches_ ABSL_GUARDED_BY(mutex_);
   std::unique_ptr<PushTable> pushes_ ABSL_GUARDED_BY(mutex_);
-  Meetings meetings_ ABSL_GUARDED_BY(mutex_);
+  Barriers barriers_ ABSL_GUARDED_BY(mutex_);
   absl::Status refused_ ABSL_GUARDED_BY(mutex_);  // a push of this attempt
   absl::Status cancelled_ ABSL_GUARDED_BY(mutex_);
   ClientStatistics statistics_ ABSL_GUARDED_BY(mutex_);

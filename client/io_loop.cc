@@ -95,8 +95,8 @@ void ParameterClient::Core::Handle(Lane& lane, const transport::Event& event) {
       from.failures = event.status.ok() ? 0 : from.failures;
       convert = outcome.convert;
     } else if (event.kind == Kind::kDoorbell) {
-      if (transport::IsMeetingDoorbell(event.immediate)) {
-        OnMeeting(event.immediate);
+      if (transport::IsBarrierDoorbell(event.immediate)) {
+        OnBarrier(event.immediate);
         return;
       }
       Count(server, pushes_->OnAcknowledgement(server, event.immediate, *from.connection));
@@ -156,7 +156,7 @@ bool ParameterClient::Core::Serve(int server, size_t lane, absl::Time now, absl:
   bool worked = PostReads(server, lanes_[lane], *connection, now, next);
   worked = PostPush(server, *connection, now, next) || worked;
   worked = FillParcel(server) || worked;
-  worked = (server == kMeetingServer && RingMeeting(server, *connection, now, next)) || worked;
+  worked = (server == kBarrierServer && RingBarrier(server, *connection, now, next)) || worked;
   return worked;
 }
 
@@ -274,42 +274,43 @@ bool ParameterClient::Core::GiveBackGradients() {
   }
 }
 
-void ParameterClient::Core::OnMeeting(uint32_t immediate) {
-  const uint32_t ahead = (transport::MeetingTagOf(immediate) - meetings_.tag) & 0x7F;
+void ParameterClient::Core::OnBarrier(uint32_t immediate) {
+  const uint32_t ahead = (transport::BarrierTagOf(immediate) - barriers_.tag) & 0x7F;
   if (ahead == 0) {
-    meetings_.over = std::max(meetings_.over, transport::MeetingCountOf(immediate));
+    barriers_.over = std::max(barriers_.over, transport::BarrierCountOf(immediate));
   } else if (ahead < 64) {  // else it is of an attempt before
-    meetings_.ended = true;
+    barriers_.ended = true;
   }
 }
 
-bool ParameterClient::Core::RingMeeting(int server, DataConnection& connection, absl::Time now,
+bool ParameterClient::Core::RingBarrier(int server, DataConnection& connection, absl::Time now,
                                         absl::Time* next) {
   uint32_t immediate = 0;
   uint32_t come = 0;
   {
     absl::MutexLock lock(&mutex_);
-    const bool again = meetings_.waiting > 0 && now - meetings_.rung_at >= options_.rescan_interval;
-    if (meetings_.waiting > 0) {
-      *next = std::min(*next, std::max(now, meetings_.rung_at) + options_.rescan_interval);
+    const bool again = barriers_.waiting > 0 && now - barriers_.rung_at >= options_.rescan_interval;
+    if (barriers_.waiting > 0) {
+      *next = std::min(*next, std::max(now, barriers_.rung_at) + options_.rescan_interval);
     }
-    if (link(server).state != Link::State::kOpen || (meetings_.come == meetings_.rung && !again)) {
+    if (link(server).state != Link::State::kOpen ||
+        (barriers_.arrived == barriers_.rung && !again)) {
       return false;
     }
-    come = meetings_.come;
-    immediate = transport::MeetingDoorbell(meetings_.tag, come);
-    meetings_.rung = come;
-    meetings_.rung_at = now;
+    come = barriers_.arrived;
+    immediate = transport::BarrierDoorbell(barriers_.tag, come);
+    barriers_.rung = come;
+    barriers_.rung_at = now;
   }
   const transport::WriteOperation write = {
-      .id = kMeetingOperation, .region = 0, .ring = true, .immediate = immediate};
+      .id = kBarrierOperation, .region = 0, .ring = true, .immediate = immediate};
   const absl::Status posted = connection.connection->PostWrites({&write, 1});
   if (posted.ok()) {
     return true;
   }
   {
     absl::MutexLock lock(&mutex_);
-    meetings_.rung = 0;  // says it again
+    barriers_.rung = 0;  // says it again
   }
   if (IsFull(posted)) {
     *next = std::min(*next, now + kFullQueueDelay);

@@ -71,7 +71,7 @@ struct ClientOptions {
 
   absl::Duration get_timeout = absl::Seconds(10);
   absl::Duration push_timeout = absl::Seconds(30);
-  absl::Duration meeting_timeout = absl::Minutes(10);  // for the slowest worker
+  absl::Duration barrier_timeout = absl::Minutes(10);  // for the slowest worker
   absl::Duration connect_timeout = absl::Seconds(10);  // of all of Create's connecting
   // Asked between Create's tries: why there need be no more, or OK. May be empty. What is under way
   // ends sooner where `server_client` is cancelled.
@@ -107,7 +107,7 @@ struct ClientStatistics {
   std::vector<Transport> transports;
   std::vector<Connection> connections;  // by server: the newest
   int64_t gets = 0;
-  int64_t meetings = 0;  // come to
+  int64_t barriers = 0;  // come to
   int64_t fetches = 0;   // units fetched: gets less those served by what was there
   int64_t pushes = 0;    // partitions pushed
   int64_t rereads = 0;   // partitions read again because of their version
@@ -119,7 +119,7 @@ struct ClientStatistics {
   int64_t found_by_scan = 0;        // acknowledgements whose doorbell was lost
   int64_t most_in_flight = 0;       // pushes at one server
   double get_wait_seconds = 0;      // callers blocked in Get
-  double meeting_wait_seconds = 0;  // callers blocked in Await
+  double barrier_wait_seconds = 0;  // callers blocked in Await
   double push_wait_seconds = 0;     // callers blocked in Push, PushAsync and Finish
 };
 

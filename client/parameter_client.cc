@@ -78,8 +78,8 @@ absl::Status ParameterClient::PushInPlace(int unit, std::span<const std::byte> g
   return core_->Enqueue(unit, gradient.data(), done);
 }
 
-int64_t ParameterClient::Come() { return core_->Come(); }
-absl::Status ParameterClient::Await(int64_t number) { return core_->Await(number); }
+int64_t ParameterClient::ArriveAtBarrier() { return core_->ArriveAtBarrier(); }
+absl::Status ParameterClient::WaitAtBarrier(int64_t number) { return core_->WaitAtBarrier(number); }
 absl::Status ParameterClient::CheckAttempt() const { return core_->CheckAttempt(); }
 
 absl::StatusOr<std::vector<int64_t>> ParameterClient::Finish(absl::Duration timeout) {

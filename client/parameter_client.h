@@ -92,15 +92,15 @@ class ParameterClient {
   // until done->Returned, which comes when servers have acknowledged all of it, or when it was
   // dropped.
   absl::Status PushInPlace(int unit, std::span<const std::byte> gradient, GradientReturn* done);
-  // Meetings, for workers that wait for each other at layers (server/service/meeting.h). Come says
-  // that this worker is at the attempt's next meeting and returns that one's number, from 1; it
-  // does not wait. Await returns when all workers have come to meeting `number`; Aborted when the
-  // attempt ended instead, DeadlineExceeded after meeting_timeout.
-  int64_t Come();
-  absl::Status Await(int64_t number);
+  // Barriers, for workers that wait for each other at layers (server/service/layer_barrier.h).
+  // ArriveAtBarrier says that this worker is at the attempt's next barrier and returns its number,
+  // from 1; it does not wait. WaitAtBarrier returns when all workers have arrived at barrier
+  // `number`; Aborted when the attempt ended instead, DeadlineExceeded after barrier_timeout.
+  int64_t ArriveAtBarrier();
+  absl::Status WaitAtBarrier(int64_t number);
   // Why the attempt cannot go on, as far as it is known here: Aborted when the coordinator has
-  // begun another one (which it tells the workers that meet at layers, whether they come to
-  // meetings or not), or what every call would return. Does not wait.
+  // begun another one (which it tells the workers that meet at layers, whether they arrive at
+  // barriers or not), or what every call would return. Does not wait.
   absl::Status CheckAttempt() const;
 
   // Waits until all pushes of this attempt are acknowledged; how many were, by server.

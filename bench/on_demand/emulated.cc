@@ -58,7 +58,7 @@ absl::Status WriteTokens(const Steps& steps, const std::string& path) {
   return writer->Finish();
 }
 
-// A step is stretched with what this machine has to do for it: meetings of as many processes, as
+// A step is stretched with what this machine has to do for it: barriers of as many processes, as
 // often as the most microbatches that a device may have go through the stand-in's blocks. Relative
 // to the golden setting.
 double Stretch(const Stage& stage) {

@@ -99,7 +99,7 @@ void PrintTable(const std::vector<sim::ChoiceSummary>& summaries, const Verdict&
                {"step end", Table::Align::kRight},
                {"bytes/step", Table::Align::kRight},
                {"between nodes", Table::Align::kRight},
-               {"meetings", Table::Align::kRight},
+               {"barriers", Table::Align::kRight},
                {"speed-up", Table::Align::kRight}});
   for (const sim::ChoiceSummary& summary : summaries) {
     const double speed_up = sim::SpeedUp(summary, verdict.baseline);
@@ -112,7 +112,7 @@ void PrintTable(const std::vector<sim::ChoiceSummary>& summaries, const Verdict&
                Percent(summary.layer_wait_share), Percent(summary.step_wait_share),
                BytesPerStep(summary, static_cast<double>(summary.bytes.get + summary.bytes.push)),
                BytesPerStep(summary, summary.bytes.between_nodes),
-               WithThousands(std::llround(summary.PerStep(static_cast<double>(summary.meetings)))),
+               WithThousands(std::llround(summary.PerStep(static_cast<double>(summary.barriers)))),
                text});
   }
   streams.out << table.Render(streams.out_terminal);
@@ -134,7 +134,7 @@ nlohmann::json SummaryJson(const sim::ChoiceSummary& summary, const Verdict& ver
           {"push_bytes_per_step", summary.PerStep(static_cast<double>(summary.bytes.push))},
           {"between_nodes_bytes_per_step", summary.PerStep(summary.bytes.between_nodes)},
           {"microbatches_per_step", summary.PerStep(static_cast<double>(summary.microbatches))},
-          {"meetings_per_step", summary.PerStep(static_cast<double>(summary.meetings))},
+          {"barriers_per_step", summary.PerStep(static_cast<double>(summary.barriers))},
           {"speed_up", sim::SpeedUp(summary, verdict.baseline)}};
 }
 

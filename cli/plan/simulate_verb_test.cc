@@ -84,7 +84,7 @@ TEST_F(SimulateVerbTest, SaysWhatEveryChoiceTakesAndThatItIsSimulated) {
   EXPECT_EQ(choices.size(), 9u);
   EXPECT_EQ(choices["layer lb-micro"]["speed_up"], 1.0);
   EXPECT_GT(choices["step lb-mini"]["speed_up"], 1.2);
-  EXPECT_EQ(choices["step lb-mini"]["meetings_per_step"], 2);
+  EXPECT_EQ(choices["step lb-mini"]["barriers_per_step"], 2);
   EXPECT_GT(choices["layer local-sort"]["idle_share"], choices["layer lb-micro"]["idle_share"]);
   EXPECT_EQ(lines.back()["event"], "verdict");
   EXPECT_EQ(run.out, Simulate(OnCluster({"--lengths", "longalign", "--steps", "20", "--json"})).out)

@@ -300,8 +300,9 @@ class EchoStage final : public StageService {
     reply.set_answer(request.offers(0).offer());
     return reply;
   }
-  absl::StatusOr<proto::MeetPeersReply> MeetPeers(const proto::MeetPeersRequest& request) override {
-    proto::MeetPeersReply reply;
+  absl::StatusOr<proto::JoinRendezvousReply> JoinRendezvous(
+      const proto::JoinRendezvousRequest& request) override {
+    proto::JoinRendezvousReply reply;
     reply.set_id(request.gpu());
     return reply;
   }
@@ -322,9 +323,9 @@ TEST(StageRpcTest, CallsReachTheServiceWithTheTokenAlone) {
   const auto reply = client.ConnectStage(request, {});
   ASSERT_TRUE(reply.ok()) << reply.status();
   EXPECT_EQ(reply->answer(), "take this");
-  proto::MeetPeersRequest meet;
-  meet.set_gpu("this one");
-  const auto met = client.MeetPeers(meet, {});
+  proto::JoinRendezvousRequest join;
+  join.set_gpu("this one");
+  const auto met = client.JoinRendezvous(join, {});
   ASSERT_TRUE(met.ok()) << met.status();
   EXPECT_EQ(met->id(), "this one");
   request.set_to(2);

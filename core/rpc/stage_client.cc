@@ -24,11 +24,11 @@ absl::StatusOr<proto::ConnectStageReply> StageClient::ConnectStage(
   return reply;
 }
 
-absl::StatusOr<proto::MeetPeersReply> StageClient::MeetPeers(const proto::MeetPeersRequest& request,
-                                                             const CallOptions& options) {
-  proto::MeetPeersReply reply;
-  SHOAL_RETURN_IF_ERROR(internal::BlockingCall(*channel_, stub_->grpc, &StageGrpc::MeetPeers,
-                                               "MeetPeers", request, reply, options));
+absl::StatusOr<proto::JoinRendezvousReply> StageClient::JoinRendezvous(
+    const proto::JoinRendezvousRequest& request, const CallOptions& options) {
+  proto::JoinRendezvousReply reply;
+  SHOAL_RETURN_IF_ERROR(internal::BlockingCall(*channel_, stub_->grpc, &StageGrpc::JoinRendezvous,
+                                               "JoinRendezvous", request, reply, options));
   return reply;
 }
 

@@ -20,8 +20,8 @@ class StageClient {
   absl::StatusOr<proto::ConnectStageReply> ConnectStage(const proto::ConnectStageRequest& request,
                                                         const CallOptions& options);
   // Likewise, until all others have called.
-  absl::StatusOr<proto::MeetPeersReply> MeetPeers(const proto::MeetPeersRequest& request,
-                                                  const CallOptions& options);
+  absl::StatusOr<proto::JoinRendezvousReply> JoinRendezvous(
+      const proto::JoinRendezvousRequest& request, const CallOptions& options);
 
   Channel& channel() { return *channel_; }
 

@@ -17,9 +17,11 @@ class StageAdapter final : public proto::Stage::Service, public Service {
                            *reply);
   }
 
-  grpc::Status MeetPeers(grpc::ServerContext* context, const proto::MeetPeersRequest* request,
-                         proto::MeetPeersReply* reply) override {
-    return internal::Serve(*this, *context, service_, &StageService::MeetPeers, *request, *reply);
+  grpc::Status JoinRendezvous(grpc::ServerContext* context,
+                              const proto::JoinRendezvousRequest* request,
+                              proto::JoinRendezvousReply* reply) override {
+    return internal::Serve(*this, *context, service_, &StageService::JoinRendezvous, *request,
+                           *reply);
   }
 
  private:

@@ -16,8 +16,8 @@ class StageService {
   virtual ~StageService() = default;
   virtual absl::StatusOr<proto::ConnectStageReply> ConnectStage(
       const proto::ConnectStageRequest& request) = 0;
-  virtual absl::StatusOr<proto::MeetPeersReply> MeetPeers(
-      const proto::MeetPeersRequest& request) = 0;
+  virtual absl::StatusOr<proto::JoinRendezvousReply> JoinRendezvous(
+      const proto::JoinRendezvousRequest& request) = 0;
 };
 
 // `service` must outlive the server that it is given to.

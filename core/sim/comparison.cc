@@ -46,7 +46,7 @@ absl::StatusOr<ChoiceSummary> Summarize(const Simulator& simulator, const Choice
     }
     summary.bytes += result.bytes;
     summary.microbatches += result.microbatches;
-    summary.meetings += result.meetings;
+    summary.barriers += result.barriers;
   }
   summary.mean_seconds = summary.PerStep(std::accumulate(seconds.begin(), seconds.end(), 0.0));
   std::sort(seconds.begin(), seconds.end());

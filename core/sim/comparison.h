@@ -39,7 +39,7 @@ struct ChoiceSummary {
   double step_wait_share = 0;
   StepBytes bytes;  // of all steps together
   int64_t microbatches = 0;
-  int64_t meetings = 0;
+  int64_t barriers = 0;
   int64_t steps = 0;
 
   double PerStep(double sum) const { return sum / static_cast<double>(steps); }

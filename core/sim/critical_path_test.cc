@@ -178,7 +178,7 @@ TEST(CriticalPath, CollectivesTakeTheSlowestAtEveryGet) {
     }
     EXPECT_NEAR(finish, expected, 1e-9);
     const auto uses = static_cast<int64_t>(given.pattern.uses.size());
-    EXPECT_EQ(result.meetings,
+    EXPECT_EQ(result.barriers,
               static_cast<int64_t>(microbatches.size()) * (uses + given.pattern.layers + 2));
   }
 }

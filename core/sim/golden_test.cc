@@ -132,7 +132,7 @@ TEST(Golden, Parity) {
 
 // On-demand: two synchronisations per step. Collectives: one for each get and each push, which is 3
 // L for every microbatch, and a few for embedding and head.
-TEST(Golden, Meetings) {
+TEST(Golden, Barriers) {
   SimulatorOptions options = Options(FreeCluster(4));
   options.spec = *plan::NamedShape("1.3b");  // 24 blocks, embeddings not tied
   options.job.train.prefetch_units = 0;
@@ -142,8 +142,8 @@ TEST(Golden, Meetings) {
   const auto on_demand = simulator.Run(samples, Assignment::kLbMini, Synchronization::kStep);
   const auto layer = simulator.Run(samples, Assignment::kLbMicro, Synchronization::kLayer);
   ASSERT_TRUE(on_demand.ok() && layer.ok());
-  EXPECT_EQ(on_demand->meetings, 2);
-  EXPECT_EQ(layer->meetings, 3 * (3 * 24 + 4) + 2);
+  EXPECT_EQ(on_demand->barriers, 2);
+  EXPECT_EQ(layer->barriers, 3 * (3 * 24 + 4) + 2);
 }
 
 // On-demand does not pay everywhere: on slow links and with short sequences the flat transfers of a

@@ -17,7 +17,7 @@ namespace shoal::sim {
 
 struct LayerStepResult {
   std::vector<WorkerTimes> workers;
-  int64_t meetings = 0;  // collectives
+  int64_t barriers = 0;  // collectives
 };
 
 // `transfers`: of the collectives, SlowestOf all workers. `microbatches[m][w]`: of worker w, zero

@@ -63,7 +63,7 @@ TransferCosts TransferCostsOf(const ClusterSpec& cluster, Synchronization synchr
 }
 
 double StepEndSeconds(const ClusterSpec& cluster) {
-  constexpr double kMessages = 4;  // two meetings, there and back
+  constexpr double kMessages = 4;  // two barriers, there and back
   double latency = 0;
   for (int64_t worker = 0; worker < cluster.workers(); worker += cluster.node_size()) {
     latency = std::max(latency, TransferCostsOf(cluster, Synchronization::kStep, worker).latency);

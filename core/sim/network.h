@@ -35,7 +35,7 @@ struct TransferCosts {
 TransferCosts TransferCostsOf(const plan::ClusterSpec& cluster,
                               plan::Synchronization synchronization, int64_t worker);
 
-// Returns the seconds from the last worker's finish to the start of the next step: the two meetings
+// Returns the seconds from the last worker's finish to the start of the next step: the two barriers
 // of a step, each a message there and back, and the servers' work.
 double StepEndSeconds(const plan::ClusterSpec& cluster);
 

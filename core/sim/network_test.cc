@@ -82,7 +82,7 @@ TEST(Network, ServersApartAreLimitedByTheirLinksTogether) {
   EXPECT_DOUBLE_EQ(GetSeconds(cluster, Synchronization::kLayer), 0.5 / kNode);
 }
 
-TEST(Network, AStepEndsWithTwoMeetings) {
+TEST(Network, AStepEndsWithTwoBarriers) {
   ClusterSpec cluster = Cluster(16, 8);
   cluster.step_seconds = 0.25;
   EXPECT_DOUBLE_EQ(StepEndSeconds(cluster), 0.25 + 4e-5);

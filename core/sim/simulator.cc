@@ -181,7 +181,7 @@ StepResult Simulator::RunLayers(const plan::StepPlan& plan, SpanSink* spans) con
     }
   }
   LayerStepResult layers = RunLayerStep(pattern_, collectives_, microbatches, spans);
-  StepResult result{.workers = std::move(layers.workers), .meetings = layers.meetings};
+  StepResult result{.workers = std::move(layers.workers), .barriers = layers.barriers};
   result.workers.resize(paces_.size());
   FinishStep(Synchronization::kLayer,
              std::vector<int64_t>(paces_.size(), static_cast<int64_t>(microbatches.size())), spans,
@@ -201,7 +201,7 @@ void Simulator::FinishStep(Synchronization synchronization,
     result.microbatches += count;
   }
   result.bytes = CountBytes(options_.cluster, synchronization, bytes);
-  result.meetings += 2;  // the start of the step and its end
+  result.barriers += 2;  // the start of the step and its end
   double compute = 0;
   for (const WorkerTimes& worker : result.workers) {
     result.seconds = std::max(result.seconds, worker.finish);

@@ -44,7 +44,7 @@ struct StepResult {
   std::vector<WorkerTimes> workers;
   StepBytes bytes;
   int64_t microbatches = 0;  // of all workers, including empty ones
-  int64_t meetings = 0;      // how often all workers waited for each other
+  int64_t barriers = 0;      // how often all workers waited for each other
   double idle_share = 0;     // of the workers' time: what is not compute
 };
 

@@ -27,9 +27,9 @@
 // delays a push but never loses it: both sides scan slots and acknowledgements again on a timer and
 // on reconnecting.
 //
-// Meeting (train.synchronization: layer): only doorbells, between clients and the first server.
-// - A client rings with the number of meetings of the attempt that it has reached so far.
-// - When all clients have reached a meeting, the server rings each with the number of meetings
+// Barrier (train.synchronization: layer): only doorbells, between clients and the first server.
+// - A client rings with the number of barriers of the attempt that it has reached so far.
+// - When all clients have reached a barrier, the server rings each with the number of barriers
 //   completed.
 // - Both counts only grow and each doorbell carries the full state, so the next doorbell, or
 //   ringing again, makes up for a lost one.
@@ -88,20 +88,20 @@ struct PushAcknowledgement {
 };
 static_assert(sizeof(PushAcknowledgement) == 64);
 
-// Marks the doorbells of meetings; others carry a slot's index, which is far smaller.
-inline constexpr uint32_t kMeetingDoorbell = 0x80000000;
-inline constexpr uint32_t kMeetingCountMask = 0x00FFFFFF;
-inline constexpr int kMeetingTagShift = 24;
+// Marks the doorbells of barriers; others carry a slot's index, which is far smaller.
+inline constexpr uint32_t kBarrierDoorbell = 0x80000000;
+inline constexpr uint32_t kBarrierCountMask = 0x00FFFFFF;
+inline constexpr int kBarrierTagShift = 24;
 
 // Distinguishes attempts that are close to each other.
-constexpr uint32_t MeetingTag(int64_t step, int64_t attempt) {
+constexpr uint32_t BarrierTag(int64_t step, int64_t attempt) {
   return static_cast<uint32_t>(step * 8 + attempt) & 0x7F;
 }
-constexpr uint32_t MeetingDoorbell(uint32_t tag, uint32_t count) {
-  return kMeetingDoorbell | tag << kMeetingTagShift | (count & kMeetingCountMask);
+constexpr uint32_t BarrierDoorbell(uint32_t tag, uint32_t count) {
+  return kBarrierDoorbell | tag << kBarrierTagShift | (count & kBarrierCountMask);
 }
-constexpr bool IsMeetingDoorbell(uint32_t immediate) { return (immediate & kMeetingDoorbell) != 0; }
-constexpr uint32_t MeetingTagOf(uint32_t immediate) { return immediate >> kMeetingTagShift & 0x7F; }
-constexpr uint32_t MeetingCountOf(uint32_t immediate) { return immediate & kMeetingCountMask; }
+constexpr bool IsBarrierDoorbell(uint32_t immediate) { return (immediate & kBarrierDoorbell) != 0; }
+constexpr uint32_t BarrierTagOf(uint32_t immediate) { return immediate >> kBarrierTagShift & 0x7F; }
+constexpr uint32_t BarrierCountOf(uint32_t immediate) { return immediate & kBarrierCountMask; }
 
 }  // namespace shoal::transport

@@ -144,14 +144,14 @@ absl::Status Train(const std::string& folder, const std::string& transport) {
                          worker::Transformer::Create(spec, DType::kF32, worker::MakeCpuMachine(1)));
   const auto model = worker::MakeTransformerModel(std::move(transformer));
   PhaseClock phases(RealClock());
-  worker::LayerMeetings meetings(/*on=*/false, client.get(), &phases);
+  worker::LayerBarriers barriers(/*on=*/false, client.get(), &phases);
   worker::ServiceSource source({.uses = {.units = static_cast<int64_t>(units.size())}},
-                               client.get(), &meetings, &phases);
+                               client.get(), &barriers, &phases);
   const plan::UnitRange all = plan::AllUnits(spec);
   const worker::PushRule::Options rule{.contributions = plan::StageContributions(spec, {&all, 1})};
   SHOAL_ASSIGN_OR_RETURN(
       const auto sink,
-      worker::ServiceSink::Create({.rule = rule}, units, client.get(), &meetings, &phases));
+      worker::ServiceSink::Create({.rule = rule}, units, client.get(), &barriers, &phases));
   const Parts parts{service, *client, *model, source, *sink};
 
   worker::PackedBatch batch;

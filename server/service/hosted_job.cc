@@ -17,8 +17,8 @@ absl::StatusOr<proto::BeginAttemptReply> HostedJob::BeginAttempt(
     SHOAL_RETURN_IF_ERROR(store_->failure());
     store_->Clear();
     state_.Opened(request.step(), request.attempt());
-    intake_->BeginMeetings(request.step(), request.attempt(),
-                           {request.meeting().begin(), request.meeting().end()});
+    intake_->BeginBarriers(request.step(), request.attempt(),
+                           {request.barrier_worker().begin(), request.barrier_worker().end()});
     LogDebug("step {} attempt {}: open", request.step(), request.attempt());
   }
   return proto::BeginAttemptReply();

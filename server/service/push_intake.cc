@@ -149,8 +149,8 @@ void PushIntake::Dispatch(const transport::Event& event) {
     return;
   }
   if (event.kind == transport::Event::Kind::kDoorbell &&
-      transport::IsMeetingDoorbell(event.immediate)) {
-    RingAll(meeting_.OnDoorbell(connection->client().incarnation, event.immediate));
+      transport::IsBarrierDoorbell(event.immediate)) {
+    RingAll(barrier_.OnDoorbell(connection->client().incarnation, event.immediate));
   } else if (event.kind == transport::Event::Kind::kDoorbell) {
     Enqueue(connection, static_cast<int64_t>(event.immediate));
   } else if (event.kind == transport::Event::Kind::kWriteDone) {
@@ -158,12 +158,12 @@ void PushIntake::Dispatch(const transport::Event& event) {
   }
 }
 
-void PushIntake::BeginMeetings(int64_t step, int64_t attempt, std::vector<uint64_t> workers) {
-  RingAll(meeting_.Begin(step, attempt, std::move(workers)));
+void PushIntake::BeginBarriers(int64_t step, int64_t attempt, std::vector<uint64_t> workers) {
+  RingAll(barrier_.Begin(step, attempt, std::move(workers)));
 }
 
-void PushIntake::RingAll(const std::vector<Meeting::Ring>& rings) {
-  for (const Meeting::Ring& ring : rings) {
+void PushIntake::RingAll(const std::vector<LayerBarrier::Ring>& rings) {
+  for (const LayerBarrier::Ring& ring : rings) {
     std::shared_ptr<ClientConnection> connection;
     {
       absl::MutexLock lock(&connections_mutex_);

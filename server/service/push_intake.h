@@ -22,7 +22,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "server/service/client_connection.h"
-#include "server/service/meeting.h"
+#include "server/service/layer_barrier.h"
 
 namespace shoal::server {
 
@@ -46,8 +46,8 @@ class PushIntake {
   void Remove(uint64_t incarnation);
   int64_t connections() const;
 
-  // A new attempt, whose workers may wait for each other at layers (meeting.h).
-  void BeginMeetings(int64_t step, int64_t attempt, std::vector<uint64_t> workers);
+  // A new attempt, whose workers may wait for each other at layers (layer_barrier.h).
+  void BeginBarriers(int64_t step, int64_t attempt, std::vector<uint64_t> workers);
 
  private:
   struct Work {
@@ -63,7 +63,7 @@ class PushIntake {
   bool TakeOne();
   void LookOver();
   std::shared_ptr<ClientConnection> Find(uint64_t connection) const;
-  void RingAll(const std::vector<Meeting::Ring>& rings);
+  void RingAll(const std::vector<LayerBarrier::Ring>& rings);
   void Forget(uint64_t connection, const absl::Status& why);
 
   const Options options_;
@@ -71,7 +71,7 @@ class PushIntake {
   ServerMetrics* const metrics_;
   const std::vector<std::unique_ptr<transport::EventQueue>> queues_;
 
-  Meeting meeting_;
+  LayerBarrier barrier_;
 
   mutable absl::Mutex connections_mutex_;
   absl::flat_hash_map<uint64_t, std::shared_ptr<ClientConnection>> by_id_

@@ -21,9 +21,9 @@ class CollectivesTest : public GpuTraining {
     SetEmulatedNccl({});
     job_.train.synchronization = plan::Synchronization::kLayer;
   }
-  // That all went by collectives, and nothing by meetings over the servers.
+  // That all went by collectives, and nothing by barriers over the servers.
   static void ExpectExchanged(const ClusterRun& run) {
-    EXPECT_THAT(run.worker_metrics, HasSubstr("shoal_client_meetings_total 0"));
+    EXPECT_THAT(run.worker_metrics, HasSubstr("shoal_client_barriers_total 0"));
     EXPECT_THAT(run.worker_metrics, HasSubstr("shoal_worker_exchange_fallbacks_total 0"));
     EXPECT_THAT(run.worker_metrics,
                 ContainsRegex("shoal_worker_collectives_total.operation=.all_gather.. [1-9]"));
@@ -36,7 +36,7 @@ class CollectivesTest : public GpuTraining {
   }
 };
 
-TEST_F(CollectivesTest, TrainWhatMeetingsOverTheServersTrain) {
+TEST_F(CollectivesTest, TrainWhatBarriersOverTheServersTrain) {
   const ClusterRun cpu = TrainToEnd(job_, tokens_, {.workers = 3});
   const ClusterRun exchanged = OnGpus(3, 1);
   ExpectNear(exchanged, cpu, 1e-4);
@@ -88,7 +88,7 @@ TEST_F(CollectivesTest, WorkersThatShareAGpuMeetOverTheServers) {
   ExpectNear(shared, OnTheCpu(), 1e-4);
   EXPECT_EQ(CountNccl().all_gathers, 0);
   EXPECT_THAT(shared.worker_metrics, HasSubstr("shoal_worker_exchange_fallbacks_total 1"));
-  EXPECT_THAT(shared.worker_metrics, Not(HasSubstr("shoal_client_meetings_total 0")));
+  EXPECT_THAT(shared.worker_metrics, Not(HasSubstr("shoal_client_barriers_total 0")));
 }
 
 TEST_F(CollectivesTest, SoDoThoseWithoutNcclAndThoseThatSumExactly) {

@@ -193,7 +193,7 @@ TEST_F(EmulatedTest, AStallIsFeltAtTheStepsEndAlone) {
 }
 
 // Of both kinds of synchronisation, how often a worker waits for all others.
-TEST_F(EmulatedTest, MeetingsAreAsManyAsPromised) {
+TEST_F(EmulatedTest, BarriersAreAsManyAsPromised) {
   constexpr int kDevices = 3;
   constexpr int kMicrobatches = 4;
   constexpr int kSteps = 2;
@@ -201,17 +201,17 @@ TEST_F(EmulatedTest, MeetingsAreAsManyAsPromised) {
   WriteSamples(std::vector<int64_t>(kDevices * kMicrobatches, kShort));
   job_.train.steps = kSteps;
   const ClusterRun on_demand = Run({.servers = 1, .workers = kDevices});
-  EXPECT_THAT(on_demand.worker_metrics, HasSubstr("shoal_client_meetings_total 0"));
+  EXPECT_THAT(on_demand.worker_metrics, HasSubstr("shoal_client_barriers_total 0"));
   job_.train.synchronization = Synchronization::kLayer;
   const ClusterRun layers = Run({.servers = 1, .workers = kDevices});
   const size_t each = plan::UseOrder(spec_).size() + plan::BuildUnits(spec_).size();
   EXPECT_THAT(layers.worker_metrics,
-              HasSubstr(fmt::format("shoal_client_meetings_total {}",
+              HasSubstr(fmt::format("shoal_client_barriers_total {}",
                                     kSteps * kMicrobatches * static_cast<int>(each))));
 }
 
-// A worker that has fewer samples than others comes to all meetings with nothing in its hands.
-TEST_F(EmulatedTest, EmptyMicrobatchesKeepMeetingsInStep) {
+// A worker that has fewer samples than others arrives at all barriers with nothing to send.
+TEST_F(EmulatedTest, EmptyMicrobatchesKeepBarriersInStep) {
   SetShortSeconds(0.01);
   WriteSamples({kShort, kShort, kShort, kShort, kShort});
   job_.train.steps = 2;

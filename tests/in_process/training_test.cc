@@ -85,9 +85,9 @@ TEST_F(TrainingTest, AssignmentAndSynchronisationDoNotMatter) {
   }
 }
 
-// What is got and pushed per layer is not the only way to train with layers' meetings: with weights
+// What is got and pushed per layer is not the only way to train with layers' barriers: with weights
 // kept and gradients summed, workers meet where something is transferred.
-TEST_F(TrainingTest, LayerMeetingsGoWithAnyResidency) {
+TEST_F(TrainingTest, LayerBarriersGoWithAnyResidency) {
   const auto reference = TrainReference(job_, tokens_);
   ASSERT_TRUE(reference.ok()) << reference.status();
   job_.train.synchronization = plan::Synchronization::kLayer;
@@ -97,7 +97,7 @@ TEST_F(TrainingTest, LayerMeetingsGoWithAnyResidency) {
   ExpectSame(Run({.servers = 1, .workers = 3}), *reference);
 }
 
-TEST_F(TrainingTest, MeetingsSurviveLostDoorbellsAndBrokenConnections) {
+TEST_F(TrainingTest, BarriersSurviveLostDoorbellsAndBrokenConnections) {
   const auto reference = TrainReference(job_, tokens_);
   ASSERT_TRUE(reference.ok()) << reference.status();
   job_.train.synchronization = plan::Synchronization::kLayer;

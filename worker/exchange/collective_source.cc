@@ -11,10 +11,10 @@ namespace shoal::worker {
 absl::StatusOr<std::unique_ptr<CollectiveSource>> CollectiveSource::Create(
     const Options& options, const std::vector<plan::UnitSpec>& units,
     const plan::WorkerShards& shards, Device* device, Stream* compute,
-    client::ParameterClient* client, LayerExchange* exchange, LayerMeetings* meetings,
+    client::ParameterClient* client, LayerExchange* exchange, LayerBarriers* barriers,
     PhaseClock* phases) {
   std::unique_ptr<CollectiveSource> source(new CollectiveSource(
-      options, units, shards, device, compute, client, exchange, meetings, phases));
+      options, units, shards, device, compute, client, exchange, barriers, phases));
   SHOAL_RETURN_IF_ERROR(source->MakeBuffers(*device));
   return source;
 }
@@ -22,7 +22,7 @@ absl::StatusOr<std::unique_ptr<CollectiveSource>> CollectiveSource::Create(
 CollectiveSource::CollectiveSource(const Options& options, const std::vector<plan::UnitSpec>& units,
                                    const plan::WorkerShards& shards, Device* device,
                                    Stream* compute, client::ParameterClient* client,
-                                   LayerExchange* exchange, LayerMeetings* meetings,
+                                   LayerExchange* exchange, LayerBarriers* barriers,
                                    PhaseClock* phases)
     : options_(options),
       specs_(units),
@@ -32,9 +32,9 @@ CollectiveSource::CollectiveSource(const Options& options, const std::vector<pla
       exchange_(exchange),
       phases_(phases),
       inward_(device->NewStream(StreamKind::kCopy)),
-      uses_(options.uses, meetings),
+      uses_(options.uses, barriers),
       units_(units.size()) {
-  SHOAL_CHECK(!meetings->on());
+  SHOAL_CHECK(!barriers->on());
 }
 
 absl::Status CollectiveSource::MakeBuffers(Device& device) {

@@ -23,7 +23,7 @@
 #include "core/model/unit_shards.h"
 #include "worker/backend/backend.h"
 #include "worker/exchange/device_frames.h"
-#include "worker/exchange/layer_meetings.h"
+#include "worker/exchange/layer_barriers.h"
 #include "worker/exchange/step_access.h"
 #include "worker/exchange/step_uses.h"
 #include "worker/peers/layer_exchange.h"
@@ -39,11 +39,11 @@ class CollectiveSource final : public StepSource {
     absl::Duration timeout = absl::Minutes(10);
   };
   // `compute` is the stream of the model's work. The client has the ranges of `shards` and keeps
-  // what it got for the step. `meetings` are off: collectives are meetings themselves.
+  // what it got for the step. `barriers` are off: collectives are barriers themselves.
   static absl::StatusOr<std::unique_ptr<CollectiveSource>> Create(
       const Options& options, const std::vector<plan::UnitSpec>& units,
       const plan::WorkerShards& shards, Device* device, Stream* compute,
-      client::ParameterClient* client, LayerExchange* exchange, LayerMeetings* meetings,
+      client::ParameterClient* client, LayerExchange* exchange, LayerBarriers* barriers,
       PhaseClock* phases);
 
   void BeginStep(std::span<const int> uses) override;
@@ -68,7 +68,7 @@ class CollectiveSource final : public StepSource {
   CollectiveSource(const Options& options, const std::vector<plan::UnitSpec>& units,
                    const plan::WorkerShards& shards, Device* device, Stream* compute,
                    client::ParameterClient* client, LayerExchange* exchange,
-                   LayerMeetings* meetings, PhaseClock* phases);
+                   LayerBarriers* barriers, PhaseClock* phases);
   absl::Status MakeBuffers(Device& device);
   // Starts what is due, as far as there are buffers.
   absl::Status StartDue();

@@ -17,10 +17,10 @@ constexpr absl::Duration kLook = absl::Milliseconds(1);
 
 absl::StatusOr<std::unique_ptr<DeviceSink>> DeviceSink::Create(
     const Options& options, const std::vector<plan::UnitSpec>& units, Device* device,
-    Stream* compute, Memory* host, client::ParameterClient* client, LayerMeetings* meetings,
+    Stream* compute, Memory* host, client::ParameterClient* client, LayerBarriers* barriers,
     PhaseClock* phases) {
   std::unique_ptr<DeviceSink> sink(
-      new DeviceSink(options, units, device, compute, client, meetings, phases));
+      new DeviceSink(options, units, device, compute, client, barriers, phases));
   const std::vector<int64_t> counts = sink->rule_.Counts(units);
   const int per_size =
       options.rule.push_per_step ? static_cast<int>(units.size()) : options.buffers_per_size;
@@ -43,12 +43,12 @@ absl::StatusOr<std::unique_ptr<DeviceSink>> DeviceSink::Create(
 
 DeviceSink::DeviceSink(const Options& options, const std::vector<plan::UnitSpec>& units,
                        Device* device, Stream* compute, client::ParameterClient* client,
-                       LayerMeetings* meetings, PhaseClock* phases)
+                       LayerBarriers* barriers, PhaseClock* phases)
     : options_(options),
       specs_(units),
       compute_(compute),
       client_(client),
-      meetings_(meetings),
+      barriers_(barriers),
       phases_(phases),
       rule_(options.rule),
       filling_(units.size()),
@@ -165,7 +165,7 @@ absl::Status DeviceSink::PushRest() {
 absl::Status DeviceSink::Push(int unit) {
   std::byte*& data = filling_[static_cast<size_t>(unit)];
   SHOAL_CHECK(data != nullptr);
-  SHOAL_RETURN_IF_ERROR(meetings_->BeforePush());
+  SHOAL_RETURN_IF_ERROR(barriers_->BeforePush());
   {
     absl::MutexLock lock(&mutex_);
     outgoing_.push_back({.unit = unit, .data = data, .complete = compute_->Record()});
@@ -173,7 +173,7 @@ absl::Status DeviceSink::Push(int unit) {
   }
   data = nullptr;
   // It goes by itself from here on. Said where all workers say it in the same order.
-  meetings_->StartedPush();
+  barriers_->StartedPush();
   return absl::OkStatus();
 }
 

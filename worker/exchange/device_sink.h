@@ -36,7 +36,7 @@
 #include "core/model/model_spec.h"
 #include "worker/backend/backend.h"
 #include "worker/exchange/device_frames.h"
-#include "worker/exchange/layer_meetings.h"
+#include "worker/exchange/layer_barriers.h"
 #include "worker/exchange/push_rule.h"
 #include "worker/exchange/step_access.h"
 
@@ -57,7 +57,7 @@ class DeviceSink final : public StepSink, private client::GradientReturn {
   // full speed, and where there is none in place.
   static absl::StatusOr<std::unique_ptr<DeviceSink>> Create(
       const Options& options, const std::vector<plan::UnitSpec>& units, Device* device,
-      Stream* compute, Memory* host, client::ParameterClient* client, LayerMeetings* meetings,
+      Stream* compute, Memory* host, client::ParameterClient* client, LayerBarriers* barriers,
       PhaseClock* phases);
   ~DeviceSink() override;
 
@@ -87,7 +87,7 @@ class DeviceSink final : public StepSink, private client::GradientReturn {
   };
 
   DeviceSink(const Options& options, const std::vector<plan::UnitSpec>& units, Device* device,
-             Stream* compute, client::ParameterClient* client, LayerMeetings* meetings,
+             Stream* compute, client::ParameterClient* client, LayerBarriers* barriers,
              PhaseClock* phases);
   void Returned(int unit, const void* gradient) override ABSL_LOCKS_EXCLUDED(mutex_);
 
@@ -117,7 +117,7 @@ class DeviceSink final : public StepSink, private client::GradientReturn {
   const std::vector<plan::UnitSpec> specs_;
   Stream* const compute_;
   client::ParameterClient* const client_;
-  LayerMeetings* const meetings_;
+  LayerBarriers* const barriers_;
   PhaseClock* const phases_;
   int64_t buffer_bytes_ = 0;
   int64_t host_buffer_bytes_ = 0;

@@ -10,7 +10,7 @@ namespace shoal::worker {
 
 absl::StatusOr<std::unique_ptr<DeviceSource>> DeviceSource::Create(
     const Options& options, const std::vector<plan::UnitSpec>& units, Device* device,
-    Stream* compute, client::ParameterClient* client, LayerMeetings* meetings, PhaseClock* phases) {
+    Stream* compute, client::ParameterClient* client, LayerBarriers* barriers, PhaseClock* phases) {
   std::vector<int64_t> counts(units.size(), 0);
   for (const int unit : options.landed ? std::vector<int>() : options.units) {
     counts[static_cast<size_t>(unit)] = units[static_cast<size_t>(unit)].count;
@@ -21,7 +21,7 @@ absl::StatusOr<std::unique_ptr<DeviceSource>> DeviceSource::Create(
       DeviceFrames frames,
       DeviceFrames::Create(client::FrameSizes(counts, options.compute_type, per_size), *device));
   std::unique_ptr<DeviceSource> source(
-      new DeviceSource(options, units, device, compute, client, meetings, phases));
+      new DeviceSource(options, units, device, compute, client, barriers, phases));
   source->buffer_bytes_ = frames.bytes();
   {
     absl::MutexLock lock(&source->mutex_);
@@ -33,14 +33,14 @@ absl::StatusOr<std::unique_ptr<DeviceSource>> DeviceSource::Create(
 
 DeviceSource::DeviceSource(const Options& options, const std::vector<plan::UnitSpec>& units,
                            Device* device, Stream* compute, client::ParameterClient* client,
-                           LayerMeetings* meetings, PhaseClock* phases)
+                           LayerBarriers* barriers, PhaseClock* phases)
     : options_(options),
       specs_(units),
       compute_(compute),
       client_(client),
       phases_(phases),
       inward_(device->NewStream(StreamKind::kCopy)),
-      uses_(options.uses, meetings),
+      uses_(options.uses, barriers),
       units_(units.size()) {}
 
 DeviceSource::~DeviceSource() {
@@ -102,7 +102,7 @@ absl::StatusOr<WeightsView> DeviceSource::Get(int unit) {
   }
   uses_.Advance();
   StartDue();
-  SHOAL_RETURN_IF_ERROR(uses_.AwaitMeeting());
+  SHOAL_RETURN_IF_ERROR(uses_.WaitAtBarrier());
   const PhaseClock::Scope wait(*phases_, Phase::kGetWait);
   const void* data = nullptr;
   std::shared_ptr<const Event> copied;

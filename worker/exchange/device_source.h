@@ -34,7 +34,7 @@
 #include "core/model/model_spec.h"
 #include "worker/backend/backend.h"
 #include "worker/exchange/device_frames.h"
-#include "worker/exchange/layer_meetings.h"
+#include "worker/exchange/layer_barriers.h"
 #include "worker/exchange/step_access.h"
 #include "worker/exchange/step_uses.h"
 
@@ -56,7 +56,7 @@ class DeviceSource final : public StepSource {
   // have landed what this keeps; its buffers must stay until this is gone.
   static absl::StatusOr<std::unique_ptr<DeviceSource>> Create(
       const Options& options, const std::vector<plan::UnitSpec>& units, Device* device,
-      Stream* compute, client::ParameterClient* client, LayerMeetings* meetings,
+      Stream* compute, client::ParameterClient* client, LayerBarriers* barriers,
       PhaseClock* phases);
   ~DeviceSource() override;
 
@@ -88,7 +88,7 @@ class DeviceSource final : public StepSource {
   };
 
   DeviceSource(const Options& options, const std::vector<plan::UnitSpec>& units, Device* device,
-               Stream* compute, client::ParameterClient* client, LayerMeetings* meetings,
+               Stream* compute, client::ParameterClient* client, LayerBarriers* barriers,
                PhaseClock* phases);
 
   // The compute thread's.

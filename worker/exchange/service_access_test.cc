@@ -37,7 +37,7 @@ class ServiceAccess : public testing::Test {
 
   ClientRig rig_{{}};
   PhaseClock phases_{RealClock()};
-  LayerMeetings meetings_{false, nullptr, &phases_};
+  LayerBarriers barriers_{false, nullptr, &phases_};
   int64_t step_ = 0;
 };
 
@@ -64,7 +64,7 @@ TEST_P(Sink, TakesContributionsInAnyOrder) {
   std::vector<int> microbatches_done(4, 0);
   options.rule.on_done = [&](int unit) { ++microbatches_done[static_cast<size_t>(unit)]; };
   const auto sink =
-      *ServiceSink::Create(options, rig_.unit_specs, client.get(), &meetings_, &phases_);
+      *ServiceSink::Create(options, rig_.unit_specs, client.get(), &barriers_, &phases_);
   for (uint64_t seed = 1; seed <= 4; ++seed) {
     SCOPED_TRACE(seed);
     std::ranges::fill(microbatches_done, 0);
@@ -104,7 +104,7 @@ TEST_F(ServiceAccess, SinkForgetsAnAttemptThatFailed) {
   const auto client = *rig_.NewClient();
   const auto sink =
       *ServiceSink::Create({.rule = {.push_per_step = true, .contributions = {1, 1, 1, 1}}},
-                           rig_.unit_specs, client.get(), &meetings_, &phases_);
+                           rig_.unit_specs, client.get(), &barriers_, &phases_);
   BeginStep(*client);
   sink->BeginStep(2);
   const std::span<float> dropped = *sink->Accumulator(1);
@@ -126,7 +126,7 @@ TEST_F(ServiceAccess, SinkHasBuffersForItsOwnUnitsAlone) {
   const auto client = *rig_.NewClient();
   const auto sink =
       *ServiceSink::Create({.rule = {.push_per_step = true, .contributions = {1, 0, 1, 0}}},
-                           rig_.unit_specs, client.get(), &meetings_, &phases_);
+                           rig_.unit_specs, client.get(), &barriers_, &phases_);
   const auto frame = [&](int unit) {
     return RoundUp(rig_.unit_specs[static_cast<size_t>(unit)].count * 4,
                    transport::kBufferAlignment);
@@ -141,7 +141,7 @@ TEST_F(ServiceAccess, SourceFetchesAlongAnyOrder) {
       const auto client = *rig_.NewClient({.keep_for_step = keep, .frames_per_size = prefetch + 2});
       ServiceSource source(
           {.uses = {.keep_for_step = keep, .prefetch_units = prefetch, .units = 4}}, client.get(),
-          &meetings_, &phases_);
+          &barriers_, &phases_);
       for (const size_t length : {0, 1, 7, 40}) {
         SCOPED_TRACE(testing::Message()
                      << length << " uses, prefetch " << prefetch << ", keep " << keep);
@@ -168,7 +168,7 @@ TEST_F(ServiceAccess, SourceFetchesAlongAnyOrder) {
 // A microbatch that is drawn in the middle of a step: what it uses is prefetched from there on.
 TEST_F(ServiceAccess, SourceGoesOnWithUsesThatAreAdded) {
   const auto client = *rig_.NewClient();
-  ServiceSource source({.uses = {.prefetch_units = 2, .units = 4}}, client.get(), &meetings_,
+  ServiceSource source({.uses = {.prefetch_units = 2, .units = 4}}, client.get(), &barriers_,
                        &phases_);
   const std::vector<int> order = plan::UseOrder(*plan::NamedShape("tiny"));
   BeginStep(*client);

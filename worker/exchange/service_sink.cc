@@ -9,8 +9,8 @@ namespace shoal::worker {
 
 absl::StatusOr<std::unique_ptr<ServiceSink>> ServiceSink::Create(
     const Options& options, const std::vector<plan::UnitSpec>& units,
-    client::ParameterClient* client, LayerMeetings* meetings, PhaseClock* phases) {
-  std::unique_ptr<ServiceSink> sink(new ServiceSink(options, units, client, meetings, phases));
+    client::ParameterClient* client, LayerBarriers* barriers, PhaseClock* phases) {
+  std::unique_ptr<ServiceSink> sink(new ServiceSink(options, units, client, barriers, phases));
   const int per_size =
       options.rule.push_per_step ? static_cast<int>(units.size()) : options.buffers_per_size;
   absl::MutexLock lock(&sink->mutex_);
@@ -83,12 +83,12 @@ absl::Status ServiceSink::PushRest() {
 absl::Status ServiceSink::Push(int unit) {
   float*& buffer = filling_[static_cast<size_t>(unit)];
   SHOAL_CHECK(buffer != nullptr);
-  SHOAL_RETURN_IF_ERROR(meetings_->BeforePush());
+  SHOAL_RETURN_IF_ERROR(barriers_->BeforePush());
   const PhaseClock::Scope wait(*phases_, Phase::kPutWait);
   SHOAL_RETURN_IF_ERROR(client_->PushAsync(
       unit, {buffer, static_cast<size_t>(units_[static_cast<size_t>(unit)].count)}, this));
   buffer = nullptr;
-  meetings_->StartedPush();
+  barriers_->StartedPush();
   return absl::OkStatus();
 }
 

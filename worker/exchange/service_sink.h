@@ -26,7 +26,7 @@
 #include "client/parameter_client.h"
 #include "core/base/phase_clock.h"
 #include "core/model/model_spec.h"
-#include "worker/exchange/layer_meetings.h"
+#include "worker/exchange/layer_barriers.h"
 #include "worker/exchange/push_rule.h"
 #include "worker/exchange/step_access.h"
 
@@ -41,7 +41,7 @@ class ServiceSink final : public StepSink, private client::GradientReturn {
   };
   static absl::StatusOr<std::unique_ptr<ServiceSink>> Create(
       const Options& options, const std::vector<plan::UnitSpec>& units,
-      client::ParameterClient* client, LayerMeetings* meetings, PhaseClock* phases);
+      client::ParameterClient* client, LayerBarriers* barriers, PhaseClock* phases);
 
   void BeginStep(std::optional<int64_t> microbatches) override;
   absl::Status PushRest() override;
@@ -56,11 +56,11 @@ class ServiceSink final : public StepSink, private client::GradientReturn {
 
  private:
   ServiceSink(const Options& options, const std::vector<plan::UnitSpec>& units,
-              client::ParameterClient* client, LayerMeetings* meetings, PhaseClock* phases)
+              client::ParameterClient* client, LayerBarriers* barriers, PhaseClock* phases)
       : options_(options),
         units_(units),
         client_(client),
-        meetings_(meetings),
+        barriers_(barriers),
         phases_(phases),
         rule_(options.rule),
         filling_(units.size()) {}
@@ -71,7 +71,7 @@ class ServiceSink final : public StepSink, private client::GradientReturn {
   const Options options_;
   const std::vector<plan::UnitSpec> units_;
   client::ParameterClient* const client_;
-  LayerMeetings* const meetings_;
+  LayerBarriers* const barriers_;
   PhaseClock* const phases_;
   int64_t buffer_bytes_ = 0;
   PushRule rule_;

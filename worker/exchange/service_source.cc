@@ -26,7 +26,7 @@ absl::StatusOr<WeightsView> ServiceSource::Get(int unit) {
     PrefetchDue();
     prefetched = prefetched_ >= uses_.next();
     prefetched_ = std::max(prefetched_, uses_.next());
-    if (const absl::Status met = uses_.AwaitMeeting(); !met.ok()) {
+    if (const absl::Status met = uses_.WaitAtBarrier(); !met.ok()) {
       if (prefetched) {
         client_->Release(unit);
       }

@@ -10,7 +10,7 @@
 
 #include "client/parameter_client.h"
 #include "core/base/phase_clock.h"
-#include "worker/exchange/layer_meetings.h"
+#include "worker/exchange/layer_barriers.h"
 #include "worker/exchange/step_access.h"
 #include "worker/exchange/step_uses.h"
 
@@ -22,9 +22,9 @@ class ServiceSource final : public StepSource {
     DType compute_type = DType::kF32;
     StepUses::Options uses;
   };
-  ServiceSource(const Options& options, client::ParameterClient* client, LayerMeetings* meetings,
+  ServiceSource(const Options& options, client::ParameterClient* client, LayerBarriers* barriers,
                 PhaseClock* phases)
-      : options_(options), client_(client), phases_(phases), uses_(options.uses, meetings) {}
+      : options_(options), client_(client), phases_(phases), uses_(options.uses, barriers) {}
 
   void BeginStep(std::span<const int> uses) override;
   void AddUses(std::span<const int> uses) override { uses_.AddUses(uses); }

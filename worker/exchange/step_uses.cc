@@ -11,10 +11,10 @@ void StepUses::BeginStep(std::span<const int> uses) {
   used_.assign(static_cast<size_t>(options_.units), false);
   next_ = 0;
   due_ = 0;
-  met_ = 0;
+  arrived_ = 0;
   started_.clear();
   AddUses(uses);
-  MeetBefore(options_.prefetch_units);
+  ArriveBefore(options_.prefetch_units);
   RaiseDue(options_.prefetch_units);
   for (int64_t use = 0; use < count() && options_.keep_for_step; ++use) {
     if (uses_[static_cast<size_t>(use)].first) {
@@ -33,24 +33,24 @@ void StepUses::AddUses(std::span<const int> uses) {
 void StepUses::Advance() {
   SHOAL_CHECK(next_ < count());
   ++next_;
-  MeetBefore(next_ + options_.prefetch_units);
+  ArriveBefore(next_ + options_.prefetch_units);
   RaiseDue(next_ + options_.prefetch_units);
-  meeting_ = started_.front();
+  barrier_ = started_.front();
   started_.pop_front();
 }
 
-absl::Status StepUses::AwaitMeeting() { return meetings_->AwaitGet(meeting_); }
+absl::Status StepUses::WaitAtBarrier() { return barriers_->WaitForGet(barrier_); }
 
 void StepUses::RaiseDue(int64_t end) { due_ = std::max(due_, std::min(end, count())); }
 
-bool StepUses::Meets(int64_t use) const {
+bool StepUses::HasBarrier(int64_t use) const {
   // Kept for the step, units are fetched by their first uses alone.
   return !options_.keep_for_step || uses_[static_cast<size_t>(use)].first;
 }
 
-void StepUses::MeetBefore(int64_t end) {
-  for (; met_ < std::min(end, count()); ++met_) {
-    started_.push_back(Meets(met_) ? meetings_->StartGet() : 0);
+void StepUses::ArriveBefore(int64_t end) {
+  for (; arrived_ < std::min(end, count()); ++arrived_) {
+    started_.push_back(HasBarrier(arrived_) ? barriers_->StartGet() : 0);
   }
 }
 

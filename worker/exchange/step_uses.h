@@ -20,7 +20,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "worker/exchange/layer_meetings.h"
+#include "worker/exchange/layer_barriers.h"
 
 namespace shoal::worker {
 
@@ -31,8 +31,8 @@ class StepUses {
     int64_t prefetch_units = 2;
     int64_t units = 0;  // of the model
   };
-  StepUses(const Options& options, LayerMeetings* meetings)
-      : options_(options), meetings_(meetings) {}
+  StepUses(const Options& options, LayerBarriers* barriers)
+      : options_(options), barriers_(barriers) {}
 
   void BeginStep(std::span<const int> uses);
   void AddUses(std::span<const int> uses);
@@ -42,12 +42,12 @@ class StepUses {
   // The use that should be asked for.
   int64_t next() const { return next_; }
   bool Expects(int unit) const { return next_ < count() && this->unit(next_) == unit; }
-  // The use that was expected is: those that are due with it come to their meetings.
+  // The use that was expected is: those that are due with it arrive at their barriers.
   void Advance();
   // Uses before this one are due to be started.
   int64_t due() const { return due_; }
   // For the others to have started the use of the last Advance.
-  absl::Status AwaitMeeting();
+  absl::Status WaitAtBarrier();
 
  private:
   struct Use {
@@ -55,15 +55,15 @@ class StepUses {
     bool first = false;  // of the unit in this step
   };
   // Whether that use has a transfer that all start together.
-  bool Meets(int64_t use) const;
-  void MeetBefore(int64_t end);
+  bool HasBarrier(int64_t use) const;
+  void ArriveBefore(int64_t end);
   void RaiseDue(int64_t end);
 
   const Options options_;
-  LayerMeetings* const meetings_;
-  std::deque<int64_t> started_;  // meetings of the uses from the next on; 0: that use has none
-  int64_t met_ = 0;              // uses started
-  int64_t meeting_ = 0;          // of the use before the next
+  LayerBarriers* const barriers_;
+  std::deque<int64_t> started_;  // barriers of the uses from the next on; 0: that use has none
+  int64_t arrived_ = 0;          // uses started
+  int64_t barrier_ = 0;          // of the use before the next
   std::vector<Use> uses_;        // of this step
   std::vector<bool> used_;       // by unit, in uses_
   int64_t next_ = 0;

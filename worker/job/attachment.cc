@@ -77,7 +77,7 @@ absl::StatusOr<JobTransports> OpenTransports(const JobContext& context,
   return transports;
 }
 
-absl::Status Attachment::MeetPeers(const proto::JoinJobReply& join) {
+absl::Status Attachment::JoinRendezvous(const proto::JoinJobReply& join) {
   if (!context_.may_exchange || join.workers() < 2) {
     return absl::OkStatus();
   }
@@ -112,7 +112,7 @@ absl::StatusOr<std::unique_ptr<Attachment>> Attachment::Create(const JobContext&
                                                                Options options,
                                                                const proto::JoinJobReply& join) {
   std::unique_ptr<Attachment> attachment(new Attachment(context, std::move(options)));
-  SHOAL_RETURN_IF_ERROR(attachment->MeetPeers(join));
+  SHOAL_RETURN_IF_ERROR(attachment->JoinRendezvous(join));
   SHOAL_RETURN_IF_ERROR(attachment->Connect(join));
   SHOAL_RETURN_IF_ERROR(attachment->MakeSourceAndSink());
   return attachment;
@@ -179,7 +179,7 @@ absl::Status Attachment::Connect(const proto::JoinJobReply& join) {
                    static_cast<int>(addresses.size()), servers_.get(),
                    options_.device == nullptr ? options_.transports->all() : ways_.transports));
   LogServersInGpus();
-  meetings_ = std::make_unique<LayerMeetings>(
+  barriers_ = std::make_unique<LayerBarriers>(
       context_.job.train.synchronization == plan::Synchronization::kLayer && !exchanges(),
       client_.get(), context_.phases);
   return absl::OkStatus();
@@ -246,7 +246,7 @@ absl::Status Attachment::MakeSourceAndSink() {
                                   .uses = uses,
                                   .frames_per_size = plan::FramesPerSize(context_.job.train)},
                                  context_.units, shards_, options_.device, options_.compute,
-                                 client_.get(), exchange_.get(), meetings_.get(), context_.phases));
+                                 client_.get(), exchange_.get(), barriers_.get(), context_.phases));
     SHOAL_ASSIGN_OR_RETURN(
         sink_,
         CollectiveSink::Create({.rule = rule, .buffers_per_size = plan::kGradientBuffersPerSize},
@@ -257,11 +257,11 @@ absl::Status Attachment::MakeSourceAndSink() {
   if (options_.device == nullptr) {
     source_ = std::make_unique<ServiceSource>(
         ServiceSource::Options{.compute_type = compute, .uses = uses}, client_.get(),
-        meetings_.get(), context_.phases);
+        barriers_.get(), context_.phases);
     SHOAL_ASSIGN_OR_RETURN(
         sink_,
         ServiceSink::Create({.rule = rule, .buffers_per_size = plan::kGradientBuffersPerSize},
-                            context_.units, client_.get(), meetings_.get(), context_.phases));
+                            context_.units, client_.get(), barriers_.get(), context_.phases));
     return absl::OkStatus();
   }
   SHOAL_ASSIGN_OR_RETURN(
@@ -271,20 +271,20 @@ absl::Status Attachment::MakeSourceAndSink() {
                                      .frames_per_size = plan::FramesPerSize(context_.job.train),
                                      .landed = ways_.get},
                                     context_.units, options_.device, options_.compute,
-                                    client_.get(), meetings_.get(), context_.phases));
+                                    client_.get(), barriers_.get(), context_.phases));
   SHOAL_ASSIGN_OR_RETURN(
       sink_, DeviceSink::Create(
                  {.rule = rule,
                   .buffers_per_size = plan::kGradientBuffersPerSize,
                   .in_place = ways_.push ? ways_.transports : std::vector<transport::Transport*>()},
                  context_.units, options_.device, options_.compute, pinned_.get(), client_.get(),
-                 meetings_.get(), context_.phases));
+                 barriers_.get(), context_.phases));
   return absl::OkStatus();
 }
 
 absl::Status Attachment::BeginStep(const proto::StepWork& work) {
   SHOAL_RETURN_IF_ERROR(client_->BeginStep(work.step(), work.attempt(), work.generation()));
-  meetings_->BeginStep();
+  barriers_->BeginStep();
   if (exchanges()) {
     context_.phases->Enter(Phase::kLayerWait);
     SHOAL_RETURN_IF_ERROR(
@@ -298,7 +298,7 @@ absl::Status Attachment::FinishPushes(proto::FinishedReport& report) {
   context_.phases->AtUnit(-1);
   SHOAL_RETURN_IF_ERROR(sink_->Flush());
   SHOAL_RETURN_IF_ERROR(
-      meetings_->BeforePush());  // the last one: a collective ends for all at once
+      barriers_->BeforePush());  // the last one: a collective ends for all at once
   context_.phases->Enter(Phase::kPutWait);
   SHOAL_ASSIGN_OR_RETURN(const std::vector<int64_t> pushes, client_->Finish(kFinishTimeout));
   report.mutable_pushes()->Assign(pushes.begin(), pushes.end());

@@ -15,7 +15,7 @@
 #include "core/transport/transport.h"
 #include "proto/coordinator.pb.h"
 #include "worker/exchange/direct_ways.h"
-#include "worker/exchange/layer_meetings.h"
+#include "worker/exchange/layer_barriers.h"
 #include "worker/exchange/step_access.h"
 #include "worker/job/job_context.h"
 #include "worker/peers/layer_exchange.h"
@@ -75,7 +75,7 @@ class Attachment {
   Attachment(const JobContext& context, Options options)
       : context_(context), options_(std::move(options)) {}
   bool exchanges() const { return exchange_ != nullptr && exchange_->on(); }
-  absl::Status MeetPeers(const proto::JoinJobReply& join);
+  absl::Status JoinRendezvous(const proto::JoinJobReply& join);
   absl::Status Connect(const proto::JoinJobReply& join);
   absl::StatusOr<client::ClientOptions> MakeClientOptions(
       const std::string& job_id, const std::vector<plan::PartitionSpec>& partitions);
@@ -92,7 +92,7 @@ class Attachment {
   plan::WorkerShards shards_;                // where it is on
   std::unique_ptr<client::ServerClient> servers_;
   std::unique_ptr<client::ParameterClient> client_;
-  std::unique_ptr<LayerMeetings> meetings_;
+  std::unique_ptr<LayerBarriers> barriers_;
   std::unique_ptr<StepSource> source_;
   std::unique_ptr<StepSink> sink_;
 };

@@ -18,8 +18,8 @@ WorkerMetrics::WorkerMetrics(Metrics& metrics)
           metrics.counter("shoal_worker_exchange_fallbacks_total",
                           "Jobs in which workers on GPUs met over the servers, or "
                           "stages through the host, for want of a way between GPUs.")),
-      meetings_(metrics.counter("shoal_client_meetings_total",
-                                "Meetings with all other workers at a layer.")),
+      barriers_(
+          metrics.counter("shoal_client_barriers_total", "Barriers of all workers at a layer.")),
       reconnects_(metrics.counter("shoal_client_reconnects_total",
                                   "Tries to make a broken data connection anew.")),
       fallbacks_(metrics.counter("shoal_client_fallbacks_total",
@@ -64,7 +64,7 @@ void WorkerMetrics::Update(const PhaseClock& phases, const client::ClientStatist
   for (size_t i = 0; i < kPhases; ++i) {
     RaiseTo(*phases_[i], phases.all()[i]);
   }
-  RaiseTo(meetings_, static_cast<double>(client.meetings));
+  RaiseTo(barriers_, static_cast<double>(client.barriers));
   RaiseTo(reconnects_, static_cast<double>(client.reconnects));
   RaiseTo(fallbacks_, static_cast<double>(client.fallbacks));
   RaiseTo(switches_, static_cast<double>(client.switches));

@@ -39,7 +39,7 @@ class WorkerMetrics {
   Metrics::Counter& failed_steps_;
   std::array<Metrics::Counter*, kPhases> phases_;
   Metrics::Counter& exchange_fallbacks_;
-  Metrics::Counter& meetings_;
+  Metrics::Counter& barriers_;
   Metrics::Counter& reconnects_;
   Metrics::Counter& fallbacks_;
   Metrics::Counter& switches_;

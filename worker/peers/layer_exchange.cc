@@ -14,15 +14,15 @@ LayerExchange::LayerExchange(Options options)
       check_(std::move(options.check)),
       peer_timeout_(options.peer_timeout),
       timeout_(options.timeout),
-      meeting_({.peers = peers_,
-                .client = client_.get(),
-                .service = service_,
-                .collectives = collectives_.get(),
-                .unavailable = std::string(
-                    collectives_ != nullptr ? "" : Message(options.collectives.status())),
-                .cancellation = options.cancellation,
-                .timeout = options.peer_timeout,
-                .call_timeout = options.call_timeout}) {
+      rendezvous_({.peers = peers_,
+                   .client = client_.get(),
+                   .service = service_,
+                   .collectives = collectives_.get(),
+                   .unavailable = std::string(
+                       collectives_ != nullptr ? "" : Message(options.collectives.status())),
+                   .cancellation = options.cancellation,
+                   .timeout = options.peer_timeout,
+                   .call_timeout = options.call_timeout}) {
   if (options.device != nullptr) {
     stream_ = options.device->NewStream();
   }
@@ -48,8 +48,9 @@ absl::StatusOr<std::unique_ptr<LayerExchange>> LayerExchange::Create(Options opt
       return collectives->NewId();
     });
   }
-  SHOAL_ASSIGN_OR_RETURN(proto::MeetPeersReply reply,
-                         exchange->meeting_.Meet({}, generation, [] { return absl::OkStatus(); }));
+  SHOAL_ASSIGN_OR_RETURN(
+      proto::JoinRendezvousReply reply,
+      exchange->rendezvous_.Join({}, generation, [] { return absl::OkStatus(); }));
   if (reply.id().empty()) {
     exchange->why_not_ = reply.reason().empty() ? "no reason was given" : reply.reason();
   }
@@ -63,7 +64,8 @@ absl::Status LayerExchange::BeginAttempt(const StepAttempt& attempt, int64_t gen
   }
   std::string id = std::exchange(first_id_, "");
   if (attempt.attempt > 1) {
-    SHOAL_ASSIGN_OR_RETURN(proto::MeetPeersReply reply, meeting_.Meet(attempt, generation, check_));
+    SHOAL_ASSIGN_OR_RETURN(proto::JoinRendezvousReply reply,
+                           rendezvous_.Join(attempt, generation, check_));
     if (reply.id().empty()) {
       return FailedPrecondition("workers cannot exchange any more: {}", reply.reason());
     }

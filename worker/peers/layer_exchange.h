@@ -26,8 +26,8 @@
 #include "worker/backend/backend.h"
 #include "worker/collectives/collectives.h"
 #include "worker/peers/cancellation.h"
-#include "worker/peers/peer_meeting.h"
 #include "worker/peers/peer_service.h"
+#include "worker/peers/rendezvous.h"
 #include "worker/peers/stage_client.h"
 #include "worker/peers/stage_group.h"
 
@@ -97,7 +97,7 @@ class LayerExchange {
   const std::function<absl::Status()> check_;
   const absl::Duration peer_timeout_;
   const absl::Duration timeout_;
-  PeerMeeting meeting_;
+  Rendezvous rendezvous_;
   std::unique_ptr<Stream> stream_;
   std::string why_not_;
   std::string first_id_;  // settled, and not used yet

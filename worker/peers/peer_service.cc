@@ -27,7 +27,7 @@ void PeerService::Close(const absl::Status& why) {
   new_id_ = nullptr;
 }
 
-absl::Status PeerService::CheckCaller(const proto::MeetPeersRequest& request) const {
+absl::Status PeerService::CheckCaller(const proto::JoinRendezvousRequest& request) const {
   const StageGroup& group = *group_;
   SHOAL_RETURN_IF_ERROR(CheckJob(group, request.job_id()));
   if (request.rank() < 0 || request.rank() >= group.stages() || request.peers() != group.stages() ||
@@ -87,7 +87,7 @@ void PeerService::AnswerWhenAllAreHere() {
   if (answer_.has_value() || !std::ranges::all_of(peers_, &Peer::here)) {
     return;
   }
-  proto::MeetPeersReply answer;
+  proto::JoinRendezvousReply answer;
   answer.set_reason(Hindrance());
   answer.set_on_gpus(std::ranges::all_of(peers_, &Peer::on_gpu));
   if (answer.reason().empty()) {
@@ -101,8 +101,8 @@ void PeerService::AnswerWhenAllAreHere() {
   answer_ = std::move(answer);
 }
 
-absl::StatusOr<proto::MeetPeersReply> PeerService::MeetPeers(
-    const proto::MeetPeersRequest& request) {
+absl::StatusOr<proto::JoinRendezvousReply> PeerService::JoinRendezvous(
+    const proto::JoinRendezvousRequest& request) {
   const StepAttempt attempt{request.step(), request.attempt()};
   const absl::Time deadline = absl::Now() + patience_;
   absl::MutexLock lock(&mutex_);

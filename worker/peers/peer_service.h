@@ -30,7 +30,8 @@ class PeerService {
 
   // Unavailable: call again. FailedPrecondition, InvalidArgument, NotFound (another job) and
   // PermissionDenied are for good.
-  absl::StatusOr<proto::MeetPeersReply> MeetPeers(const proto::MeetPeersRequest& request);
+  absl::StatusOr<proto::JoinRendezvousReply> JoinRendezvous(
+      const proto::JoinRendezvousRequest& request);
 
   // This worker is the first of these. Makes a communicator's id; called under a lock. Once.
   using NewId = std::function<absl::StatusOr<std::string>()>;
@@ -46,7 +47,7 @@ class PeerService {
     std::string unavailable;
     bool on_gpu = false;
   };
-  absl::Status CheckCaller(const proto::MeetPeersRequest& request) const
+  absl::Status CheckCaller(const proto::JoinRendezvousRequest& request) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status ComeTo(const StepAttempt& attempt, int64_t generation)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -64,8 +65,8 @@ class PeerService {
   absl::Status closed_ ABSL_GUARDED_BY(mutex_);
   StepAttempt attempt_ ABSL_GUARDED_BY(mutex_) = {.step = -1};  // the latest called for
   int64_t generation_ ABSL_GUARDED_BY(mutex_) = 0;
-  std::vector<Peer> peers_ ABSL_GUARDED_BY(mutex_);                      // of it, by rank
-  std::optional<proto::MeetPeersReply> answer_ ABSL_GUARDED_BY(mutex_);  // likewise
+  std::vector<Peer> peers_ ABSL_GUARDED_BY(mutex_);                           // of it, by rank
+  std::optional<proto::JoinRendezvousReply> answer_ ABSL_GUARDED_BY(mutex_);  // likewise
 };
 
 }  // namespace shoal::worker

@@ -27,8 +27,8 @@ class PeerServiceTest : public ::testing::Test {
       return fmt::format("id {}", ids_);
     });
   }
-  static proto::MeetPeersRequest Request(int rank, StepAttempt attempt = {}) {
-    proto::MeetPeersRequest request;
+  static proto::JoinRendezvousRequest Request(int rank, StepAttempt attempt = {}) {
+    proto::JoinRendezvousRequest request;
     request.set_job_id("job-1");
     request.set_incarnation(100 + static_cast<uint64_t>(rank));
     request.set_peer(100);
@@ -42,14 +42,14 @@ class PeerServiceTest : public ::testing::Test {
     return request;
   }
   // All three at once.
-  std::vector<absl::StatusOr<proto::MeetPeersReply>> MeetAll(
-      std::vector<proto::MeetPeersRequest> requests) {
-    std::vector<absl::StatusOr<proto::MeetPeersReply>> replies(requests.size());
+  std::vector<absl::StatusOr<proto::JoinRendezvousReply>> JoinAll(
+      std::vector<proto::JoinRendezvousRequest> requests) {
+    std::vector<absl::StatusOr<proto::JoinRendezvousReply>> replies(requests.size());
     std::vector<std::thread> threads;
     for (size_t i = 0; i < requests.size(); ++i) {
       threads.emplace_back([&, i] {
         do {
-          replies[i] = service_.MeetPeers(requests[i]);
+          replies[i] = service_.JoinRendezvous(requests[i]);
         } while (absl::IsUnavailable(replies[i].status()));
       });
     }
@@ -58,8 +58,8 @@ class PeerServiceTest : public ::testing::Test {
     }
     return replies;
   }
-  std::string Refusal(const proto::MeetPeersRequest& request, absl::StatusCode code) {
-    const absl::Status status = service_.MeetPeers(request).status();
+  std::string Refusal(const proto::JoinRendezvousRequest& request, absl::StatusCode code) {
+    const absl::Status status = service_.JoinRendezvous(request).status();
     EXPECT_EQ(status.code(), code) << Describe(status);
     return std::string(Message(status));
   }
@@ -71,7 +71,7 @@ class PeerServiceTest : public ::testing::Test {
 
 TEST_F(PeerServiceTest, ACallForAnotherJobIsRefusedByName) {
   Open();
-  proto::MeetPeersRequest request = Request(1);
+  proto::JoinRendezvousRequest request = Request(1);
   request.set_job_id("job-2");
   EXPECT_EQ(Refusal(request, absl::StatusCode::kNotFound),
             "job-2 is not here; this worker works on job-1");
@@ -80,13 +80,13 @@ TEST_F(PeerServiceTest, ACallForAnotherJobIsRefusedByName) {
 TEST_F(PeerServiceTest, AllGetTheSameIdWhichIsAnotherForEachAttempt) {
   Open();
   for (const StepAttempt attempt : {StepAttempt{0, 0}, StepAttempt{1, 2}, StepAttempt{1, 3}}) {
-    const auto replies = MeetAll({Request(0, attempt), Request(1, attempt), Request(2, attempt)});
+    const auto replies = JoinAll({Request(0, attempt), Request(1, attempt), Request(2, attempt)});
     for (const auto& reply : replies) {
       ASSERT_TRUE(reply.ok()) << reply.status();
       EXPECT_EQ(reply->id(), fmt::format("id {}", ids_));
     }
     // Who lost the answer asks again.
-    EXPECT_EQ(service_.MeetPeers(Request(1, attempt))->id(), fmt::format("id {}", ids_));
+    EXPECT_EQ(service_.JoinRendezvous(Request(1, attempt))->id(), fmt::format("id {}", ids_));
   }
   EXPECT_EQ(ids_, 3);
 }
@@ -102,12 +102,12 @@ TEST_F(PeerServiceTest, WhoIsMissingIsNamed) {
 TEST_F(PeerServiceTest, OneHindranceIsEverybodys) {
   Open();
   int64_t attempt = 0;
-  const auto reason = [&](const std::function<void(proto::MeetPeersRequest&)>& change) {
+  const auto reason = [&](const std::function<void(proto::JoinRendezvousRequest&)>& change) {
     const StepAttempt next{1, ++attempt};
-    std::vector<proto::MeetPeersRequest> requests = {Request(0, next), Request(1, next),
-                                                     Request(2, next)};
+    std::vector<proto::JoinRendezvousRequest> requests = {Request(0, next), Request(1, next),
+                                                          Request(2, next)};
     change(requests[2]);
-    const auto replies = MeetAll(requests);
+    const auto replies = JoinAll(requests);
     for (const auto& reply : replies) {
       EXPECT_TRUE(reply.ok() && reply->id().empty());
       EXPECT_EQ(reply->reason(), replies[0]->reason());
@@ -128,14 +128,14 @@ TEST_F(PeerServiceTest, TellsWhetherAllAreOnGpus) {
   int64_t attempt = 0;
   for (const bool last : {true, false}) {
     const StepAttempt next{1, ++attempt};
-    std::vector<proto::MeetPeersRequest> requests = {Request(0, next), Request(1, next),
-                                                     Request(2, next)};
-    for (proto::MeetPeersRequest& request : requests) {
+    std::vector<proto::JoinRendezvousRequest> requests = {Request(0, next), Request(1, next),
+                                                          Request(2, next)};
+    for (proto::JoinRendezvousRequest& request : requests) {
       request.set_unavailable("it has no library");
       request.set_on_gpu(true);
     }
     requests[2].set_on_gpu(last);
-    for (const auto& reply : MeetAll(requests)) {
+    for (const auto& reply : JoinAll(requests)) {
       EXPECT_EQ(reply->on_gpus(), last);
     }
   }
@@ -145,9 +145,9 @@ TEST_F(PeerServiceTest, ALaterAttemptEndsAnEarlierOne) {
   Open();
   const StepAttempt first{4, 1};
   std::thread waiting([&] {
-    absl::StatusOr<proto::MeetPeersReply> reply;
+    absl::StatusOr<proto::JoinRendezvousReply> reply;
     do {
-      reply = service_.MeetPeers(Request(1, first));
+      reply = service_.JoinRendezvous(Request(1, first));
     } while (absl::IsUnavailable(reply.status()));
     EXPECT_EQ(reply.status().code(), absl::StatusCode::kFailedPrecondition);
     EXPECT_THAT(std::string(Message(reply.status())),
@@ -159,9 +159,9 @@ TEST_F(PeerServiceTest, ALaterAttemptEndsAnEarlierOne) {
 
 TEST_F(PeerServiceTest, StrangersAndNonsenseAreRefused) {
   Open();
-  const auto refused = [&](const std::function<void(proto::MeetPeersRequest&)>& change,
+  const auto refused = [&](const std::function<void(proto::JoinRendezvousRequest&)>& change,
                            absl::StatusCode code) {
-    proto::MeetPeersRequest request = Request(1, {2, 2});
+    proto::JoinRendezvousRequest request = Request(1, {2, 2});
     change(request);
     Refusal(request, code);
   };

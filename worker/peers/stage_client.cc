@@ -23,11 +23,10 @@ class GrpcStageClient final : public StageClient {
     return stages_[static_cast<size_t>(stage)]->ConnectStage(request, {.deadline = timeout});
   }
 
-  absl::StatusOr<proto::MeetPeersReply> MeetPeers(int worker,
-                                                  const proto::MeetPeersRequest& request,
-                                                  absl::Duration timeout) override {
+  absl::StatusOr<proto::JoinRendezvousReply> JoinRendezvous(
+      int worker, const proto::JoinRendezvousRequest& request, absl::Duration timeout) override {
     SHOAL_CHECK(worker >= 0 && static_cast<size_t>(worker) < stages_.size());
-    return stages_[static_cast<size_t>(worker)]->MeetPeers(request, {.deadline = timeout});
+    return stages_[static_cast<size_t>(worker)]->JoinRendezvous(request, {.deadline = timeout});
   }
 
   void Cancel() override {

@@ -18,10 +18,9 @@ class StageClient {
   // Stage.ConnectStage at `stage` of the group; blocks for at most `timeout`.
   virtual absl::StatusOr<proto::ConnectStageReply> ConnectStage(
       int stage, const proto::ConnectStageRequest& request, absl::Duration timeout) = 0;
-  // Stage.MeetPeers at that worker of the group; likewise.
-  virtual absl::StatusOr<proto::MeetPeersReply> MeetPeers(int worker,
-                                                          const proto::MeetPeersRequest& request,
-                                                          absl::Duration timeout) = 0;
+  // Stage.JoinRendezvous at that worker of the group; likewise.
+  virtual absl::StatusOr<proto::JoinRendezvousReply> JoinRendezvous(
+      int worker, const proto::JoinRendezvousRequest& request, absl::Duration timeout) = 0;
   // Calls under way, and later ones, end with Cancelled. Any thread.
   virtual void Cancel() = 0;
 };

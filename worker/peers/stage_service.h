@@ -35,8 +35,9 @@ class StageService final : public rpc::StageService {
   // for good.
   absl::StatusOr<proto::ConnectStageReply> ConnectStage(
       const proto::ConnectStageRequest& request) override;
-  absl::StatusOr<proto::MeetPeersReply> MeetPeers(const proto::MeetPeersRequest& request) override {
-    return peers_.MeetPeers(request);
+  absl::StatusOr<proto::JoinRendezvousReply> JoinRendezvous(
+      const proto::JoinRendezvousRequest& request) override {
+    return peers_.JoinRendezvous(request);
   }
   PeerService& peers() { return peers_; }
 

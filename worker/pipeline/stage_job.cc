@@ -12,7 +12,7 @@
 #include "core/plan/pipeline/job_pipeline.h"
 #include "core/plan/schedule/stage_units.h"
 #include "worker/backend/cpu/cpu_device.h"
-#include "worker/peers/peer_meeting.h"
+#include "worker/peers/rendezvous.h"
 #include "worker/pipeline/links/link_words.h"
 
 namespace shoal::worker {
@@ -70,7 +70,7 @@ absl::StatusOr<std::unique_ptr<StageJob>> StageJob::Create(const plan::ModelSpec
   const absl::Duration timeout =
       NeighbourTimeout(spec, stage->compute_type_, own.pipeline, stage->pace_);
   if (own.group.stages() > 1 && own.may_exchange) {
-    SHOAL_RETURN_IF_ERROR(stage->MeetStages(timeout));
+    SHOAL_RETURN_IF_ERROR(stage->JoinRendezvous(timeout));
   }
   stage->MakeLinks(job, timeout);
   stage->runner_ = std::make_unique<StageRunner>(StageRunnerOptions{
@@ -96,7 +96,7 @@ absl::StatusOr<std::unique_ptr<StageJob>> StageJob::Create(const plan::ModelSpec
   return stage;
 }
 
-absl::Status StageJob::MeetStages(absl::Duration timeout) {
+absl::Status StageJob::JoinRendezvous(absl::Duration timeout) {
   auto collectives =
       OpenCollectives(device_->asynchronous() ? device_ : nullptr, options_.open_collectives);
   PeerService& service = options_.service->peers();
@@ -104,16 +104,16 @@ absl::Status StageJob::MeetStages(absl::Duration timeout) {
     // All that is settled is whether: neighbours make communicators of their own.
     service.Open(options_.group, [] { return std::string(kSettled); });
   }
-  PeerMeeting meeting({.peers = options_.group,
-                       .client = options_.client.get(),
-                       .service = &service,
-                       .collectives = collectives.ok() ? collectives->get() : nullptr,
-                       .unavailable = std::string(Message(collectives.status())),
-                       .on_gpu = device_->asynchronous(),
-                       .cancellation = options_.cancellation,
-                       .timeout = timeout});
-  SHOAL_ASSIGN_OR_RETURN(const proto::MeetPeersReply reply,
-                         meeting.Meet({}, /*generation=*/0, [] { return absl::OkStatus(); }));
+  Rendezvous rendezvous({.peers = options_.group,
+                         .client = options_.client.get(),
+                         .service = &service,
+                         .collectives = collectives.ok() ? collectives->get() : nullptr,
+                         .unavailable = std::string(Message(collectives.status())),
+                         .on_gpu = device_->asynchronous(),
+                         .cancellation = options_.cancellation,
+                         .timeout = timeout});
+  SHOAL_ASSIGN_OR_RETURN(const proto::JoinRendezvousReply reply,
+                         rendezvous.Join({}, /*generation=*/0, [] { return absl::OkStatus(); }));
   if (reply.id() == kSettled) {
     collectives_ = *std::move(collectives);
   } else {

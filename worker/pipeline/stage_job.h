@@ -118,7 +118,7 @@ class StageJob {
  private:
   StageJob(const plan::ModelSpec& spec, const plan::Job& job, Options options);
   // Agrees with the other stages whether to exchange by collectives.
-  absl::Status MeetStages(absl::Duration timeout);
+  absl::Status JoinRendezvous(absl::Duration timeout);
   void MakeLinks(const plan::Job& job, absl::Duration timeout);
 
   const plan::ModelSpec spec_;

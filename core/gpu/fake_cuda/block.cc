@@ -38,7 +38,7 @@ struct Warp {
   Together kind = Together::kSyncWarp;
   Where where;
   Lanes lanes;
-  MeetingPoint meeting;
+  ThreadBarrier thread_barrier;
 };
 
 // The mapping ends where the block's memory does: overruns crash.
@@ -80,9 +80,9 @@ struct Processor {
   bool ascending = true;
   int at_barrier = 0;
   Where barrier;
-  MeetingPoint meeting;
-  MeetingPoint begins;  // of a block, for the launch
-  MeetingPoint ends;    // of a block's threads
+  ThreadBarrier thread_barrier;
+  ThreadBarrier begins;  // of a block, for the launch
+  ThreadBarrier ends;    // of a block's threads
   const void* begun = nullptr;
   std::array<Fiber*, kMaxThreads> own{};  // if races are checked: of each thread of a block
   Fiber* main = nullptr;
@@ -213,9 +213,9 @@ void FiberMain() {
     int thread = running_thread;
     Fiber* self = processor.fibers[static_cast<size_t>(thread)];
     while (true) {
-      MeetingPoint::Leave(processor.begun);
+      ThreadBarrier::Leave(processor.begun);
       (*processor.thread)();
-      processor.ends.Come();
+      processor.ends.Arrive();
       Warp& warp = processor.warps[static_cast<size_t>(thread / kWarp)];
       warp.runnable &= ~(1u << (thread % kWarp));
       warp.done |= 1u << (thread % kWarp);
@@ -270,17 +270,17 @@ void TogetherInWarp(Together kind, Where where, Finish finish) {
   }
   warp.arrived |= bit;
   warp.runnable &= ~bit;
-  const void* const turn = kind == Together::kSyncWarp ? warp.meeting.Come() : nullptr;
+  const void* const turn = kind == Together::kSyncWarp ? warp.thread_barrier.Arrive() : nullptr;
   if (warp.arrived != kAll) {
     LetOthersRun(processor);
   } else {
     finish(warp.lanes);
     warp.arrived = 0;
     warp.runnable = kAll;
-    warp.meeting.Turn();
+    warp.thread_barrier.Turn();
   }
   if (turn != nullptr) {
-    MeetingPoint::Leave(turn);
+    ThreadBarrier::Leave(turn);
   }
 }
 
@@ -320,9 +320,9 @@ void RunBlocks(Extent grid, int threads, int64_t shared_bytes, uint64_t order,
     const auto first_warp =
         static_cast<int>((order >> 2) % static_cast<uint64_t>(processor.warp_count));
     running_thread = first_warp * kWarp + (processor.ascending ? 0 : kWarp - 1);
-    processor.begun = processor.begins.Come();
+    processor.begun = processor.begins.Arrive();
     main.SwitchTo(FiberFor(processor, running_thread));
-    MeetingPoint::Leave(processor.ends.Come());
+    ThreadBarrier::Leave(processor.ends.Arrive());
   }
   processor.main = nullptr;
   processor.thread = nullptr;
@@ -348,7 +348,7 @@ void WaitForBlock(Where where) {
   ++processor.at_barrier;
   processor.warps[static_cast<size_t>(running_thread / kWarp)].runnable &=
       ~(1u << (running_thread % kWarp));
-  const void* const turn = processor.meeting.Come();
+  const void* const turn = processor.thread_barrier.Arrive();
   if (processor.at_barrier != running_block.threads) {
     LetOthersRun(processor);
   } else {
@@ -356,9 +356,9 @@ void WaitForBlock(Where where) {
     for (int w = 0; w < processor.warp_count; ++w) {
       processor.warps[static_cast<size_t>(w)].runnable = kAll;
     }
-    processor.meeting.Turn();
+    processor.thread_barrier.Turn();
   }
-  MeetingPoint::Leave(turn);
+  ThreadBarrier::Leave(turn);
 }
 
 void WaitForWarp(Where where) {

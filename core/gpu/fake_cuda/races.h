@@ -39,10 +39,10 @@ inline void Writes(void*, size_t) {}
 
 // Where threads wait for each other repeatedly: what all did before arriving is ordered before what
 // each does after leaving. A thread may arrive for the next time while others have yet to leave.
-class MeetingPoint {
+class ThreadBarrier {
  public:
   // Pass the result to Leave.
-  const void* Come() {
+  const void* Arrive() {
     const void* const turn = &turns_[turn_];
 #ifdef SHOAL_FINDS_RACES
     __tsan_release(const_cast<void*>(turn));

@@ -95,7 +95,7 @@ void JobRun::OpenAttempt() {
   request.set_generation(job_.shard_map.generation);
   if (job_.job.train.synchronization == plan::Synchronization::kLayer) {
     for (const Member& worker : workers_) {
-      request.add_meeting(worker.incarnation);
+      request.add_barrier_worker(worker.incarnation);
     }
   }
   CallAll<proto::BeginAttemptRequest, proto::BeginAttemptReply>(

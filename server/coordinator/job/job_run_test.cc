@@ -341,7 +341,7 @@ TEST(JobRunTest, WorkersMeetAtLayersOnlyWhereAskedTo) {
     SimWorld world({.workers = 3, .steps = 2, .layer = layer}, disk);
     ASSERT_TRUE(world.Run());
     EXPECT_THAT(world.Violations(), IsEmpty());
-    EXPECT_EQ(world.servers.meeting.size(), layer ? 3U : 0U);
+    EXPECT_EQ(world.servers.barrier_workers.size(), layer ? 3U : 0U);
   }
 }
 

@@ -96,7 +96,7 @@ void FakeServers::BeginAttempt(int index, const proto::BeginAttemptRequest& requ
         CheckJob(request.job_id());
         self.step = request.step();
         self.attempt = request.attempt();
-        meeting.assign(request.meeting().begin(), request.meeting().end());
+        barrier_workers.assign(request.barrier_worker().begin(), request.barrier_worker().end());
         self.sealed = false;
         self.pushes.clear();
         self.samples.clear();

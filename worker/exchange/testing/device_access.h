@@ -13,7 +13,7 @@
 #include "core/base/phase_clock.h"
 #include "gtest/gtest.h"
 #include "worker/backend/backend.h"
-#include "worker/exchange/layer_meetings.h"
+#include "worker/exchange/layer_barriers.h"
 #include "worker/exchange/testing/devices.h"
 
 namespace shoal::worker {
@@ -43,7 +43,7 @@ class DeviceAccess : public testing::TestWithParam<AccessCase> {
 
   client::ClientRig rig_;
   PhaseClock phases_{RealClock()};
-  LayerMeetings meetings_{false, nullptr, &phases_};
+  LayerBarriers barriers_{false, nullptr, &phases_};
   int64_t step_ = 0;
   std::unique_ptr<Device> device_;
   std::unique_ptr<Stream> compute_;

@@ -35,11 +35,10 @@ class TestingExchange::Client final : public StageClient {
                                                         absl::Duration) override {
     return absl::UnimplementedError("there are no stages");
   }
-  absl::StatusOr<proto::MeetPeersReply> MeetPeers(int worker,
-                                                  const proto::MeetPeersRequest& request,
-                                                  absl::Duration) override {
+  absl::StatusOr<proto::JoinRendezvousReply> JoinRendezvous(
+      int worker, const proto::JoinRendezvousRequest& request, absl::Duration) override {
     SHOAL_CHECK(worker == 0);
-    return first_.MeetPeers(request);
+    return first_.JoinRendezvous(request);
   }
   void Cancel() override {}
 
@@ -114,7 +113,7 @@ absl::Status TestingExchange::MakeSource(ExchangingWorker& worker,
       worker.source,
       CollectiveSource::Create(with, rig_.unit_specs, worker.shards, worker.device.get(),
                                worker.compute.get(), worker.client.get(), worker.exchange.get(),
-                               &worker.meetings, &worker.phases));
+                               &worker.barriers, &worker.phases));
   return absl::OkStatus();
 }
 

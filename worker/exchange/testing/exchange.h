@@ -17,7 +17,7 @@
 #include "worker/backend/backend.h"
 #include "worker/exchange/collective_sink.h"
 #include "worker/exchange/collective_source.h"
-#include "worker/exchange/layer_meetings.h"
+#include "worker/exchange/layer_barriers.h"
 #include "worker/peers/layer_exchange.h"
 #include "worker/peers/peer_service.h"
 
@@ -28,7 +28,7 @@ struct ExchangingWorker {
   PeerService service{absl::Milliseconds(100)};
   Cancellation cancellation;
   PhaseClock phases{RealClock()};
-  LayerMeetings meetings{false, nullptr, &phases};
+  LayerBarriers barriers{false, nullptr, &phases};
   plan::WorkerShards shards;
   std::unique_ptr<Device> device;
   std::unique_ptr<Stream> compute;

@@ -255,7 +255,7 @@ TEST_F(CommunicatorLinksTest, NothingIsOnAGpuBeforeBothStagesAreReady) {
   MakeStages(1, 2);
   absl::Barrier* const made = new absl::Barrier(2);
   absl::Barrier* const posted = new absl::Barrier(2);
-  const auto meet = [](absl::Barrier* barrier) {
+  const auto wait = [](absl::Barrier* barrier) {
     if (barrier->Block()) {
       delete barrier;
     }
@@ -269,13 +269,13 @@ TEST_F(CommunicatorLinksTest, NothingIsOnAGpuBeforeBothStagesAreReady) {
         SHOAL_RETURN_IF_ERROR(Make(stage, activation));
         absl::SleepFor(absl::Milliseconds(20));
         stage.AwaitWholeGpu();  // the other has posted no receive
-        meet(made);
+        wait(made);
         SHOAL_RETURN_IF_ERROR(stage.links.Post(activation));
         SHOAL_RETURN_IF_ERROR(Use(stage, activation, *memory).status());
         SHOAL_RETURN_IF_ERROR(stage.links.Post(gradient));
         absl::SleepFor(absl::Milliseconds(20));
         stage.AwaitWholeGpu();  // the other has made no message
-        meet(posted);
+        wait(posted);
         SHOAL_RETURN_IF_ERROR(Make(stage, gradient));
         return Use(stage, gradient, *memory).status();
       },

@@ -39,10 +39,9 @@ class TestingStage::Client final : public StageClient {
     }
     return reply;
   }
-  absl::StatusOr<proto::MeetPeersReply> MeetPeers(int worker,
-                                                  const proto::MeetPeersRequest& request,
-                                                  absl::Duration) override {
-    return stages_[static_cast<size_t>(worker)]->service().MeetPeers(request);
+  absl::StatusOr<proto::JoinRendezvousReply> JoinRendezvous(
+      int worker, const proto::JoinRendezvousRequest& request, absl::Duration) override {
+    return stages_[static_cast<size_t>(worker)]->service().JoinRendezvous(request);
   }
   void Cancel() override { cancelled_ = true; }
 

@@ -1,4 +1,4 @@
-#include "worker/peers/peer_meeting.h"
+#include "worker/peers/rendezvous.h"
 
 #include "absl/time/clock.h"
 #include "core/base/logging.h"
@@ -23,10 +23,10 @@ absl::StatusOr<std::unique_ptr<Collectives>> OpenCollectives(const Device* gpu,
   return open ? open(*gpu) : absl::UnavailableError("this build is without NCCL's nccl.h");
 }
 
-proto::MeetPeersRequest PeerMeeting::RequestFor(const StepAttempt& attempt,
-                                                int64_t generation) const {
+proto::JoinRendezvousRequest Rendezvous::RequestFor(const StepAttempt& attempt,
+                                                    int64_t generation) const {
   const StageGroup& peers = options_.peers;
-  proto::MeetPeersRequest request;
+  proto::JoinRendezvousRequest request;
   request.set_job_id(peers.job_id);
   request.set_incarnation(peers.workers[static_cast<size_t>(rank())].incarnation);
   request.set_peer(peers.workers[0].incarnation);
@@ -44,9 +44,9 @@ proto::MeetPeersRequest PeerMeeting::RequestFor(const StepAttempt& attempt,
   return request;
 }
 
-absl::StatusOr<proto::MeetPeersReply> PeerMeeting::Meet(
+absl::StatusOr<proto::JoinRendezvousReply> Rendezvous::Join(
     const StepAttempt& attempt, int64_t generation, const std::function<absl::Status()>& check) {
-  const proto::MeetPeersRequest request = RequestFor(attempt, generation);
+  const proto::JoinRendezvousRequest request = RequestFor(attempt, generation);
   const absl::Time deadline = absl::Now() + options_.timeout;
   absl::Time notice = absl::Now() + kNoticeAfter;
   const Cancellation::Listener ends(options_.cancellation, [this](const absl::Status& why) {
@@ -54,9 +54,9 @@ absl::StatusOr<proto::MeetPeersReply> PeerMeeting::Meet(
     options_.client->Cancel();
   });
   while (true) {
-    absl::StatusOr<proto::MeetPeersReply> reply =
-        rank() == 0 ? options_.service->MeetPeers(request)
-                    : options_.client->MeetPeers(0, request, options_.call_timeout);
+    absl::StatusOr<proto::JoinRendezvousReply> reply =
+        rank() == 0 ? options_.service->JoinRendezvous(request)
+                    : options_.client->JoinRendezvous(0, request, options_.call_timeout);
     SHOAL_RETURN_IF_ERROR(options_.cancellation->status());
     if (!absl::IsUnavailable(reply.status()) && !absl::IsDeadlineExceeded(reply.status())) {
       return reply;

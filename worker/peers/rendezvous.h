@@ -1,8 +1,8 @@
 // How a worker meets others to settle whether they exchange among themselves, by collectives: the
 // caller's side of peer_service.h, for all workers of a job or the stages of a pipeline.
 //
-// Threads: one calls Meet. Failure: workers that do not come are DeadlineExceeded. Where the worker
-// is to end Meet ends at once, with the reason, for which client and service are shut too: peers
+// Threads: one calls Join. Failure: workers that do not come are DeadlineExceeded. Where the worker
+// is to end Join ends at once, with the reason, for which client and service are shut too: peers
 // hear it.
 #pragma once
 
@@ -31,7 +31,7 @@ namespace shoal::worker {
 absl::StatusOr<std::unique_ptr<Collectives>> OpenCollectives(const Device* gpu,
                                                              const CollectivesOpener& open);
 
-class PeerMeeting {
+class Rendezvous {
  public:
   struct Options {
     StageGroup peers;
@@ -45,16 +45,16 @@ class PeerMeeting {
     absl::Duration timeout = absl::Minutes(2);        // for all of them to come
     absl::Duration call_timeout = absl::Seconds(10);  // of one call
   };
-  explicit PeerMeeting(Options options) : options_(std::move(options)) {}
+  explicit Rendezvous(Options options) : options_(std::move(options)) {}
 
   // Blocks until all have come. `check` says whether to go on.
-  absl::StatusOr<proto::MeetPeersReply> Meet(const StepAttempt& attempt, int64_t generation,
-                                             const std::function<absl::Status()>& check);
+  absl::StatusOr<proto::JoinRendezvousReply> Join(const StepAttempt& attempt, int64_t generation,
+                                                  const std::function<absl::Status()>& check);
 
  private:
   int rank() const { return options_.peers.stage; }
   int ranks() const { return options_.peers.stages(); }
-  proto::MeetPeersRequest RequestFor(const StepAttempt& attempt, int64_t generation) const;
+  proto::JoinRendezvousRequest RequestFor(const StepAttempt& attempt, int64_t generation) const;
 
   const Options options_;
 };

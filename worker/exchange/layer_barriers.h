@@ -1,9 +1,9 @@
-// The meetings of a step at layers (train.synchronization: layer), as a worker comes to them:
+// The barriers of a step at layers (train.synchronization: layer), as a worker arrives at them:
 // shared by the source, whose gets each are one, and the sink, whose pushes are. All workers make
 // the same calls in the same order, for their microbatches are as many; that is what makes numbers
 // match.
 //
-// As collective sharded training does it: a fetch that is started ahead has come to its meeting
+// As collective sharded training does it: a fetch that is started ahead has arrived at its barrier
 // when it starts, and its use waits until all have started it; of pushes one may be under way, so
 // each waits until all have started the one before.
 //
@@ -18,27 +18,27 @@
 
 namespace shoal::worker {
 
-class LayerMeetings {
+class LayerBarriers {
  public:
-  LayerMeetings(bool on, client::ParameterClient* client, PhaseClock* phases)
+  LayerBarriers(bool on, client::ParameterClient* client, PhaseClock* phases)
       : on_(on), client_(client), phases_(phases) {}
 
   bool on() const { return on_; }
-  // Number of the meeting that this worker has come to by starting a fetch.
-  int64_t StartGet() { return on_ ? client_->Come() : 0; }
-  absl::Status AwaitGet(int64_t number) { return Await(number); }
+  // Number of the barrier that this worker has arrived at by starting a fetch.
+  int64_t StartGet() { return on_ ? client_->ArriveAtBarrier() : 0; }
+  absl::Status WaitForGet(int64_t number) { return Wait(number); }
   // Around a push: before it is started, and once it is.
-  absl::Status BeforePush() { return Await(last_push_); }
-  void StartedPush() { last_push_ = on_ ? client_->Come() : 0; }
+  absl::Status BeforePush() { return Wait(last_push_); }
+  void StartedPush() { last_push_ = on_ ? client_->ArriveAtBarrier() : 0; }
   void BeginStep() { last_push_ = 0; }
 
  private:
-  absl::Status Await(int64_t number) {
+  absl::Status Wait(int64_t number) {
     if (!on_ || number == 0) {
       return absl::OkStatus();
     }
     const PhaseClock::Scope wait(*phases_, Phase::kLayerWait);
-    return client_->Await(number);
+    return client_->WaitAtBarrier(number);
   }
 
   const bool on_;

@@ -3,8 +3,8 @@
 // The coordinator names in BeginAttempt who takes part; the first server of the shard map counts.
 // core/transport/data_layout.h describes the doorbells.
 //
-// Workers come to the meetings of an attempt in the same order, so one count for each worker says
-// all, and a meeting is over when the smallest count has passed it. Nobody waits here: a worker
+// Workers arrive at the barriers of an attempt in the same order, so one count for each worker says
+// all, and a barrier is over when the smallest count has passed it. Nobody waits here: a worker
 // that is lost ends the attempt through the coordinator.
 //
 // Thread-safe. Rings are given back to the caller, to be made without the lock held: they may then
@@ -19,7 +19,7 @@
 
 namespace shoal::server {
 
-class Meeting {
+class LayerBarrier {
  public:
   struct Ring {
     uint64_t incarnation = 0;
@@ -38,7 +38,7 @@ class Meeting {
   absl::Mutex mutex_;
   uint32_t tag_ ABSL_GUARDED_BY(mutex_) = 0;
   std::vector<uint64_t> workers_ ABSL_GUARDED_BY(mutex_);
-  std::vector<uint32_t> come_ ABSL_GUARDED_BY(mutex_);  // by worker: meetings it has come to
+  std::vector<uint32_t> arrived_ ABSL_GUARDED_BY(mutex_);  // by worker: barriers it has arrived at
   uint32_t over_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 

@@ -1,5 +1,5 @@
 // Who meets is told when others do not come, and waits no longer than its worker is there.
-#include "worker/peers/peer_meeting.h"
+#include "worker/peers/rendezvous.h"
 
 #include <thread>
 
@@ -24,8 +24,9 @@ class SilentClient final : public StageClient {
                                                         absl::Duration) override {
     return absl::UnimplementedError("nobody connects");
   }
-  absl::StatusOr<proto::MeetPeersReply> MeetPeers(int, const proto::MeetPeersRequest&,
-                                                  absl::Duration timeout) override {
+  absl::StatusOr<proto::JoinRendezvousReply> JoinRendezvous(int,
+                                                            const proto::JoinRendezvousRequest&,
+                                                            absl::Duration timeout) override {
     return cancelled_.WaitForNotificationWithTimeout(timeout)
                ? absl::CancelledError("the channel was cancelled")
                : absl::DeadlineExceededError("no answer");
@@ -51,15 +52,15 @@ struct Worker {
       service.Open(peers, [] { return std::string("an id"); });
     }
   }
-  absl::Status Meet(absl::Duration timeout) {
-    PeerMeeting meeting({.peers = peers,
-                         .client = &client,
-                         .service = &service,
-                         .unavailable = "it computes on the CPU",
-                         .cancellation = &cancellation,
-                         .timeout = timeout,
-                         .call_timeout = timeout});
-    return meeting.Meet({}, /*generation=*/0, [] { return absl::OkStatus(); }).status();
+  absl::Status Join(absl::Duration timeout) {
+    Rendezvous rendezvous({.peers = peers,
+                           .client = &client,
+                           .service = &service,
+                           .unavailable = "it computes on the CPU",
+                           .cancellation = &cancellation,
+                           .timeout = timeout,
+                           .call_timeout = timeout});
+    return rendezvous.Join({}, /*generation=*/0, [] { return absl::OkStatus(); }).status();
   }
 
   StageGroup peers;
@@ -68,15 +69,15 @@ struct Worker {
   Cancellation cancellation;
 };
 
-TEST(PeerMeeting, SaysWhoDoesNotCome) {
+TEST(Rendezvous, SaysWhoDoesNotCome) {
   Worker worker(0, absl::Milliseconds(10));
-  const absl::Status status = worker.Meet(absl::Milliseconds(20));
+  const absl::Status status = worker.Join(absl::Milliseconds(20));
   EXPECT_TRUE(absl::IsDeadlineExceeded(status)) << status;
   EXPECT_THAT(std::string(Message(status)),
               HasSubstr("not all 2 workers met within 20ms: worker-1 has not come"));
 }
 
-TEST(PeerMeeting, EndsAtOnceWhereItsWorkerDoes) {
+TEST(Rendezvous, EndsAtOnceWhereItsWorkerDoes) {
   const absl::Status leaving = absl::CancelledError("the worker is leaving");
   for (const int rank : {0, 1}) {  // at its own service, and in a call to another's
     Worker worker(rank, kLong);
@@ -85,8 +86,8 @@ TEST(PeerMeeting, EndsAtOnceWhereItsWorkerDoes) {
       absl::SleepFor(absl::Milliseconds(30));
       worker.cancellation.Cancel(leaving);
     });
-    EXPECT_EQ(worker.Meet(kLong), leaving);
-    EXPECT_EQ(worker.Meet(kLong), leaving) << "once it has been told";
+    EXPECT_EQ(worker.Join(kLong), leaving);
+    EXPECT_EQ(worker.Join(kLong), leaving) << "once it has been told";
     EXPECT_LT(absl::Now() - begun, kLong / 2);
     ending.join();
   }
