@@ -3,9 +3,9 @@
 # (cuBLASLt, cuDNN, NCCL) when they run, so that one build starts on machines without any of them.
 #
 # shoal_cuda_kernels(NAME SOURCES x.cu ...): kernels, compiled by nvcc into NAME for GPUs, and by
-# the host's compiler into NAME_emulated, which runs them on the CPU (core/gpu/kernel/kernel.h).
+# the host's compiler into NAME_fake, which runs them on the CPU (core/gpu/kernel/kernel.h).
 # Whoever links one of the two links the runtime that goes with it: shoal_cuda_runtime or
-# shoal_gpu_emulation.
+# shoal_fake_cuda.
 set(SHOAL_WITH_CUDA AUTO CACHE STRING "Build for CUDA: ON, OFF, or AUTO, where there is a GPU")
 set_property(CACHE SHOAL_WITH_CUDA PROPERTY STRINGS AUTO ON OFF)
 set(SHOAL_CUDA_ARCHITECTURES "" CACHE STRING
@@ -115,13 +115,13 @@ function(shoal_cuda_kernels name)
   set(wrappers)
   foreach(source ${ARG_SOURCES})
     file(RELATIVE_PATH path ${PROJECT_SOURCE_DIR} ${CMAKE_CURRENT_SOURCE_DIR}/${source})
-    set(wrapper ${CMAKE_CURRENT_BINARY_DIR}/emulated/${source}.cc)
+    set(wrapper ${CMAKE_CURRENT_BINARY_DIR}/fake/${source}.cc)
     file(CONFIGURE OUTPUT ${wrapper} CONTENT "#include \"${path}\"\n")
     list(APPEND wrappers ${wrapper})
   endforeach()
-  add_library(${name}_emulated STATIC ${wrappers})
-  target_link_libraries(${name}_emulated PUBLIC shoal_flags shoal_gpu_emulation)
+  add_library(${name}_fake STATIC ${wrappers})
+  target_link_libraries(${name}_fake PUBLIC shoal_flags shoal_fake_cuda)
   # An index that overflows ends the test. GPUs would go on with what is left of it.
-  target_compile_options(${name}_emulated PRIVATE
+  target_compile_options(${name}_fake PRIVATE
     -fsanitize=signed-integer-overflow -fsanitize-undefined-trap-on-error)
 endfunction()

@@ -50,11 +50,11 @@ endif()
 add_custom_target(fuzzers)
 add_custom_target(link_checks)
 add_custom_target(benches)
-add_custom_target(emulated_tests)
+add_custom_target(fake_tests)
 
 # shoal_library(NAME SOURCES ... DEPENDS ... [CHECKED_WITH ...])
 # CHECKED_WITH: what the link check adds of that which the library leaves to programs to choose (a
-# runtime or its emulation).
+# runtime or its fake).
 function(shoal_library name)
   cmake_parse_arguments(ARG "" "" "SOURCES;DEPENDS;CHECKED_WITH" ${ARGN})
   add_library(${name} STATIC ${ARG_SOURCES})
@@ -88,7 +88,7 @@ endfunction()
 # shoal_test(NAME SOURCES ... DEPENDS ... [LABELS ...] [TIMEOUT seconds] [PROCESSORS n]): one
 # GoogleTest program = one CTest test. Labels: `unit` (the default), `integration`, `rdma` or `gpu`;
 # beside it `long` for what takes a minute or more, `nightly` for what takes several. What runs on
-# an emulated GPU has the label `emulated` of itself.
+# a fake GPU has the label `fake` of itself.
 function(shoal_test name)
   cmake_parse_arguments(ARG "" "TIMEOUT;PROCESSORS" "SOURCES;DEPENDS;LABELS" ${ARGN})
   if(SHOAL_FUZZ)
@@ -108,10 +108,10 @@ function(shoal_test name)
   if(NOT ARG_LABELS)
     set(ARG_LABELS unit)
   endif()
-  if("${ARG_DEPENDS}" MATCHES "_emulated|_emulation")
-    list(APPEND ARG_LABELS emulated)
+  if("${ARG_DEPENDS}" MATCHES "_fake(;|$)|shoal_fake_")
+    list(APPEND ARG_LABELS fake)
     if(NOT "${ARG_LABELS}" MATCHES "long|nightly")
-      add_dependencies(emulated_tests ${name})
+      add_dependencies(fake_tests ${name})
     endif()
   endif()
   # A test that skips everything says so through GoogleTest's own line; CTest then reports it as

@@ -9,7 +9,7 @@
 #   lint      scripts/lint.sh: what must hold of the sources
 #   links     every library links what it declares; benchmarks build
 #   long      release, the tests with the label `long`
-#   cuda      kernels and what runs them, on an emulated GPU (needs the CUDA toolkit)
+#   cuda      kernels and what runs them, on a fake GPU (needs the CUDA toolkit)
 #   asan      AddressSanitizer and UndefinedBehaviorSanitizer: what reads files and messages, and
 #             training in one process
 #   fuzz      the fuzz targets, some seconds each
@@ -61,14 +61,14 @@ stage_nightly() { release_tests nightly; }
 stage_cuda() {
   configure checks
   grep -q '^CMAKE_CUDA_COMPILER:' build/checks/CMakeCache.txt || skip "there is no CUDA toolkit"
-  build checks emulated_tests
-  run_tests checks cuda -L '^emulated$' -LE '^(long|nightly)$'
+  build checks fake_tests
+  run_tests checks cuda -L '^fake$' -LE '^(long|nightly)$'
 }
 stage_kernels() {
   configure checks
   grep -q '^CMAKE_CUDA_COMPILER:' build/checks/CMakeCache.txt || skip "there is no CUDA toolkit"
   build checks
-  run_tests checks kernels -L '^emulated$'
+  run_tests checks kernels -L '^fake$'
 }
 
 hostile='^(huggingface|data|tokenizer|job|model|server_checkpoint|server_service|client'

@@ -6,7 +6,7 @@
 # that are none, and suppressing those would hide real ones. This builds both from the
 # distribution's sources, instrumented, into a cached prefix (about 10 minutes on 2 cores, once),
 # then configures the `tsan` preset against it and runs the tests. GPU kernels, which tests run on
-# an emulated GPU, are checked for races between the threads of a block
+# a fake GPU, are checked for races between the threads of a block
 # (core/gpu/fake_cuda/races.h).
 #
 #   scripts/tsan.sh [ctest arguments]      e.g. scripts/tsan.sh -R transport

@@ -1,7 +1,7 @@
 // Whether GPUs take what models of real shapes launch: each launch, copy and fill of a microbatch
-// is put on streams of an emulated GPU that checks it as hardware does and runs none of it. And on
+// is put on streams of a fake GPU that checks it as hardware does and runs none of it. And on
 // matrices of more elements than an int counts: the first and the last block of each operator, on
-// an emulated GPU where an index that overflows, or lies anywhere else, ends the process.
+// a fake GPU where an index that overflows, or lies anywhere else, ends the process.
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "core/gpu/fake_cuda/emulated_gpu.h"
+#include "core/gpu/fake_cuda/fake_cuda.h"
 #include "core/model/model_spec.h"
 #include "core/plan/memory/norm_partials.h"
 #include "fmt/format.h"
@@ -40,11 +40,11 @@ constexpr Gpu kGpus[] = {{80, 163 << 10}, {86, 99 << 10}, {89, 99 << 10}, {90, 2
 
 // Products and attention by kernels of our own, which is what has launches to check.
 Machine MakeMachine(const Gpu& kind, Runs runs) {
-  gpu::SetEmulatedGpus({.memory_bytes = int64_t{1} << 40,
-                        .multiprocessors = 132,
-                        .shared_bytes = kind.shared_bytes,
-                        .capability = kind.capability,
-                        .runs = runs});
+  gpu::SetFakeGpus({.memory_bytes = int64_t{1} << 40,
+                    .multiprocessors = 132,
+                    .shared_bytes = kind.shared_bytes,
+                    .capability = kind.capability,
+                    .runs = runs});
   Machine machine;
   machine.device = *worker::MakeCudaDevice({});
   machine.ops = *worker::MakeCudaOps(*machine.device, {.cublas_lt = false, .cudnn = false});

@@ -1,4 +1,4 @@
-// scripts/gpu-check.sh and the program that it runs: over the emulated GPU, with parts that hang or
+// scripts/gpu-check.sh and the program that it runs: over the fake GPU, with parts that hang or
 // crash, and on a machine without a driver.
 #include <signal.h>
 #include <sys/stat.h>
@@ -25,8 +25,8 @@ using ::testing::Not;
 constexpr absl::Duration kLimit = absl::Seconds(150);
 constexpr const char* kScript = SHOAL_SOURCE_DIRECTORY "/scripts/gpu-check.sh";
 
-std::string EmulatedProgram() {
-  return (fs::path(BinDirectory()).parent_path() / "tests" / "gpu_check_emulated").string();
+std::string FakeProgram() {
+  return (fs::path(BinDirectory()).parent_path() / "tests" / "gpu_check_fake").string();
 }
 
 class GpuCheck : public ::testing::Test {
@@ -41,10 +41,10 @@ class GpuCheck : public ::testing::Test {
   }
   void TearDown() override { fs::remove_all(folder_); }
 
-  // What the bundle has for bin/gpu_check: the emulated one, after these lines of shell.
+  // What the bundle has for bin/gpu_check: the fake one, after these lines of shell.
   void WriteProgram(const std::string& before) const {
     const std::string path = folder_ + "/bundle/bin/gpu_check";
-    std::ofstream(path) << "#!/bin/sh\n" << before << "\nexec " << EmulatedProgram() << " \"$@\"\n";
+    std::ofstream(path) << "#!/bin/sh\n" << before << "\nexec " << FakeProgram() << " \"$@\"\n";
     chmod(path.c_str(), 0755);
   }
   // With what folder_ has of programs before the machine's own.
@@ -78,7 +78,7 @@ class GpuCheck : public ::testing::Test {
   std::string folder_;
 };
 
-TEST_F(GpuCheck, RunsEveryPartOverTheEmulatedGpu) {
+TEST_F(GpuCheck, RunsEveryPartOverTheFakeGpu) {
   WriteProgram("");
   const ProgramResult run = RunScript();
   EXPECT_EQ(run.exit_code, 0) << run.output << Written(".log");
@@ -86,7 +86,7 @@ TEST_F(GpuCheck, RunsEveryPartOverTheEmulatedGpu) {
   ASSERT_TRUE(json.is_object());
   EXPECT_GE(json["parts"].size(), 6u);
   for (const auto& part : json["parts"]) {
-    // Processes of workers have no emulated GPU.
+    // Processes of workers have no fake GPU.
     const bool skipped = part["part"] == "service" || part["part"] == "served" ||
                          (part["part"] == "golden" && TestData().empty());
     EXPECT_EQ(part["state"], skipped ? "skipped" : "done") << part["part"] << part["why"];
@@ -207,7 +207,7 @@ TEST_F(GpuCheck, ShapesAreForAnyMachine) {
 TEST_F(GpuCheck, RefusesWhatItDoesNotKnow) {
   WriteProgram("");
   EXPECT_EQ(RunScript({"--fast"}).exit_code, 2);
-  const ProgramResult part = Program({EmulatedProgram(), "--only", "trane"}).Wait(kLimit);
+  const ProgramResult part = Program({FakeProgram(), "--only", "trane"}).Wait(kLimit);
   EXPECT_EQ(part.exit_code, 1);
   EXPECT_THAT(part.errors, HasSubstr("machine, ops, golden"));
 }

@@ -5,7 +5,7 @@
 
 #include "core/base/bytes.h"
 #include "core/base/random.h"
-#include "core/gpu/fake_cuda/emulated_gpu.h"
+#include "core/gpu/fake_cuda/fake_cuda.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -26,11 +26,11 @@ class CachingPoolTest : public testing::Test {
     EXPECT_EQ(Counters().streams, 0);
   }
 
-  void Make(int64_t budget, const EmulatedGpus& gpus = {},
+  void Make(int64_t budget, const FakeGpuOptions& gpus = {},
             CachingPool::Kind kind = CachingPool::Kind::kDevice) {
     pool_.reset();
     context_.reset();
-    SetEmulatedGpus(gpus);
+    SetFakeGpus(gpus);
     absl::StatusOr<std::unique_ptr<CudaContext>> context = CudaContext::Create(0, RealClock());
     ASSERT_TRUE(context.ok()) << context.status();
     context_ = *std::move(context);
@@ -57,7 +57,7 @@ TEST_F(CachingPoolTest, AsksTheDriverForNothingInSteadyState) {
     }
   };
   round();
-  const EmulatedCounters before = Counters();
+  const FakeGpuCounters before = Counters();
   for (int i = 0; i < 10; ++i) {
     round();
   }

@@ -3,7 +3,7 @@
 
 #include "absl/status/status.h"
 #include "core/base/status.h"
-#include "core/gpu/fake_cuda/emulated_gpu.h"
+#include "core/gpu/fake_cuda/fake_cuda.h"
 #include "core/gpu/fake_cuda/hung_work.h"
 #include "gtest/gtest.h"
 
@@ -15,7 +15,7 @@ constexpr absl::Duration kShort = absl::Milliseconds(20);
 class CudaContextTest : public testing::Test {
  protected:
   void SetUp() override {
-    SetEmulatedGpus({});
+    SetFakeGpus({});
     context_ = *CudaContext::Create(0, RealClock());
     stream_ = *context_->NewStream(/*copies=*/false);
   }

@@ -1,4 +1,4 @@
-// What a launch may ask of a GPU, for the launches of kernel_gpu.h and for the emulation's. Plain
+// What a launch may ask of a GPU, for the launches of kernel_gpu.h and for the fake's. Plain
 // C++ over the runtime, because nvcc reads it too.
 //
 // Shared memory beyond what a block has by default needs a call of the runtime for the kernel, once

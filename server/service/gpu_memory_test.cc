@@ -1,4 +1,4 @@
-// Servers that keep their partitions in emulated GPUs. The tests of this program that are not here
+// Servers that keep their partitions in fake GPUs. The tests of this program that are not here
 // are those of servers that keep them on the host.
 #include "server/service/gpu_memory.h"
 
@@ -12,9 +12,9 @@
 #include "absl/time/clock.h"
 #include "core/base/random.h"
 #include "core/base/status.h"
-#include "core/gpu/fake_cuda/emulated_gpu.h"
+#include "core/gpu/fake_cuda/fake_cuda.h"
 #include "core/plan/memory/server_memory.h"
-#include "core/transport/cuda/testing/emulated_gpu_memory.h"
+#include "core/transport/cuda/testing/fake_gpu_memory.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "server/service/testing/cluster.h"
@@ -27,7 +27,7 @@ using testing::HasSubstr;
 class InGpus : public testing::Environment {
  public:
   void SetUp() override {
-    gpu::SetEmulatedGpus({.count = 2});
+    gpu::SetFakeGpus({.count = 2});
     TestingCluster::gpus = MakeGpuOpener(-1);
   }
 };
@@ -47,7 +47,7 @@ class GpuMemoryTest : public testing::Test {
 TEST_F(GpuMemoryTest, TrainsWhatTheHostTrainsAndPinsWhatItCopies) {
   std::vector<uint64_t> checksums[2];
   for (const bool on_gpu : {false, true}) {
-    gpu::SetEmulatedGpus({.count = 2, .seed = 4});
+    gpu::SetFakeGpus({.count = 2, .seed = 4});
     TestingCluster::gpus = on_gpu ? MakeGpuOpener(-1) : nullptr;
     TestingCluster cluster(folder_, 2, plan::Accumulate::kFloat);
     ASSERT_TRUE(cluster.Configure().ok());
@@ -85,9 +85,9 @@ TEST_F(GpuMemoryTest, TrainsWhatTheHostTrainsAndPinsWhatItCopies) {
 class InGpuClientsTest : public GpuMemoryTest {
  protected:
   InGpuClientsTest() {
-    gpu::SetEmulatedGpus({.count = 2, .seed = 7});
-    server_way_ = std::make_shared<transport::EmulatedGpuMemory>(false, std::vector<int>{0, 1});
-    client_way_ = std::make_shared<transport::EmulatedGpuMemory>(false, std::vector<int>{0});
+    gpu::SetFakeGpus({.count = 2, .seed = 7});
+    server_way_ = std::make_shared<transport::FakeGpuMemory>(false, std::vector<int>{0, 1});
+    client_way_ = std::make_shared<transport::FakeGpuMemory>(false, std::vector<int>{0});
     TestingCluster::gpus = [way = server_way_](int server, bool reached) {
       auto opened = MakeGpuOpener(server % 2)(server, /*reached=*/false);
       if (opened.ok() && reached) {
@@ -114,8 +114,8 @@ class InGpuClientsTest : public GpuMemoryTest {
   static int64_t BytesOf(const TestingCluster& cluster, int partition) {
     return 4 * cluster.partitions()[static_cast<size_t>(partition)].count;
   }
-  std::shared_ptr<transport::EmulatedGpuMemory> server_way_;
-  std::shared_ptr<transport::EmulatedGpuMemory> client_way_;
+  std::shared_ptr<transport::FakeGpuMemory> server_way_;
+  std::shared_ptr<transport::FakeGpuMemory> client_way_;
 };
 
 TEST_F(InGpuClientsTest, ReadAndPushThereWhatOthersDoOnTheHost) {
@@ -338,18 +338,18 @@ TEST_F(GpuMemoryTest, SaysWhyThereIsNone) {
   EXPECT_EQ(Text(TestingCluster(folder_, 1, plan::Accumulate::kFloat).Configure()),
             "service.memory cuda: cuda:7: there is no such GPU, this process sees 2; see "
             "CUDA_VISIBLE_DEVICES");
-  gpu::SetEmulatedGpus({.driver = false});
+  gpu::SetFakeGpus({.driver = false});
   TestingCluster::gpus = MakeGpuOpener(-1);
   EXPECT_THAT(Text(TestingCluster(folder_, 1, plan::Accumulate::kFloat).Configure()),
               testing::StartsWith("service.memory cuda: no NVIDIA driver: "));
-  gpu::SetEmulatedGpus({.capability = 70});
+  gpu::SetFakeGpus({.capability = 70});
   EXPECT_THAT(Text(TestingCluster(folder_, 1, plan::Accumulate::kFloat).Configure()),
               HasSubstr("compute capability 7.0, but 8.0 is needed"));
-  gpu::SetEmulatedGpus({.count = 2});
+  gpu::SetFakeGpus({.count = 2});
 }
 
 TEST_F(GpuMemoryTest, AGpuThatFailsEndsTheStepAndTheServer) {
-  gpu::SetEmulatedGpus({});
+  gpu::SetFakeGpus({});
   TestingCluster cluster(folder_, 1, plan::Accumulate::kFloat);
   ASSERT_TRUE(cluster.Configure().ok());
   ASSERT_TRUE(cluster.BeginAttempt(1, 1).ok());

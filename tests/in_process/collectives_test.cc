@@ -1,10 +1,10 @@
-// Workers on emulated GPUs that exchange weights and gradients among themselves, by the emulated
+// Workers on fake GPUs that exchange weights and gradients among themselves, by the fake
 // NCCL: they train what workers train that meet at layers over the servers.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "tests/in_process/gpu_training.h"
-#include "worker/collectives/nccl/emulation/emulated_nccl.h"
+#include "worker/collectives/nccl/fake_nccl/fake_nccl.h"
 
 namespace shoal::testing {
 namespace {
@@ -13,12 +13,12 @@ using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 using ::testing::Not;
 using worker::CountNccl;
-using worker::SetEmulatedNccl;
+using worker::SetFakeNccl;
 
 class CollectivesTest : public GpuTraining {
  protected:
   CollectivesTest() {
-    SetEmulatedNccl({});
+    SetFakeNccl({});
     job_.train.synchronization = plan::Synchronization::kLayer;
   }
   // That all went by collectives, and nothing by barriers over the servers.
@@ -52,7 +52,7 @@ TEST_F(CollectivesTest, WhateverIsKeptAndPushed) {
     for (const plan::PushPolicy push : {plan::PushPolicy::kMicrobatch, plan::PushPolicy::kStep}) {
       job_.train.residency = residency;
       job_.train.push = push;
-      SetEmulatedNccl({});
+      SetFakeNccl({});
       const ClusterRun exchanged = OnGpus(2, 3);
       ExpectNear(exchanged, cpu, 1e-4);
       ExpectExchanged(exchanged);
@@ -66,7 +66,7 @@ TEST_F(CollectivesTest, InBf16WithWeightsStraightFromTheServers) {
   job_.service.transports = {"shm", "tcp"};  // of which one does not reach the GPUs
   const ClusterRun cpu = OnTheCpu();
   job_.train.device = plan::DeviceKind::kCuda;
-  const auto reach = std::make_shared<transport::EmulatedGpuMemory>();
+  const auto reach = std::make_shared<transport::FakeGpuMemory>();
   const ClusterRun exchanged = OnGpus(2, 3, reach);
   ExpectNear(exchanged, cpu, 1e-2);
   ExpectExchanged(exchanged);
@@ -75,7 +75,7 @@ TEST_F(CollectivesTest, InBf16WithWeightsStraightFromTheServers) {
 
 TEST_F(CollectivesTest, AFailedAttemptIsRunAgainOverANewCommunicator) {
   const ClusterRun whole = OnGpus(2, 1);
-  SetEmulatedNccl({});
+  SetFakeNccl({});
   worker::FailCollective(9, ncclRemoteError);
   const ClusterRun again = OnGpus(2, 1);
   EXPECT_EQ(again.checksums, whole.checksums);
@@ -92,11 +92,11 @@ TEST_F(CollectivesTest, WorkersThatShareAGpuMeetOverTheServers) {
 }
 
 TEST_F(CollectivesTest, SoDoThoseWithoutNcclAndThoseThatSumExactly) {
-  SetEmulatedNccl({.there = false});
+  SetFakeNccl({.there = false});
   const ClusterRun without = OnGpus(2, 1);
   ExpectNear(without, OnTheCpu(), 1e-4);
   EXPECT_THAT(without.worker_metrics, HasSubstr("shoal_worker_exchange_fallbacks_total 1"));
-  SetEmulatedNccl({});
+  SetFakeNccl({});
   job_.service.accumulate = plan::Accumulate::kExact;
   ExpectNear(OnGpus(2, 1), OnTheCpu(), 1e-4);
   EXPECT_EQ(CountNccl().all_gathers, 0);

@@ -1,4 +1,4 @@
-// Workers on emulated GPUs, with the kernels that GPUs run: they train what workers on the CPU
+// Workers on fake GPUs, with the kernels that GPUs run: they train what workers on the CPU
 // train, to the rounding of another order of sums.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -44,7 +44,7 @@ TEST_F(GpuTest, StraightIntoItsMemoryAndOutOfIt) {
       job_.train.push = push;
       const ClusterRun through = OnGpus(1, 1);
       const bool pins_read_only = push == plan::PushPolicy::kStep;
-      const auto reach = std::make_shared<transport::EmulatedGpuMemory>(pins_read_only);
+      const auto reach = std::make_shared<transport::FakeGpuMemory>(pins_read_only);
       const ClusterRun direct = OnGpus(1, 2, reach);
       EXPECT_EQ(direct.checksums, through.checksums);
       EXPECT_GT(reach->copies, 0);
@@ -62,7 +62,7 @@ TEST_F(GpuTest, SealedWeightsComeThroughPinnedMemory) {
   job_.service.transports = {"shm", "tcp"};
   const ClusterRun copied = OnGpus(1, 1);
   for (const bool pins_read_only : {false, true}) {
-    const auto reach = std::make_shared<transport::EmulatedGpuMemory>(pins_read_only);
+    const auto reach = std::make_shared<transport::FakeGpuMemory>(pins_read_only);
     const ClusterRun run = OnGpus(1, 2, reach);
     EXPECT_EQ(run.checksums, copied.checksums);
     EXPECT_EQ(reach->pageable, 0);
@@ -74,7 +74,7 @@ TEST_F(GpuTest, SealedWeightsComeThroughPinnedMemory) {
 TEST_F(GpuTest, ThroughTheHostWhereTransportsDoNotReachIt) {
   const ClusterRun copied = OnGpus(1, 1);
   job_.service.transports = {"tcp"};
-  const auto reach = std::make_shared<transport::EmulatedGpuMemory>();
+  const auto reach = std::make_shared<transport::FakeGpuMemory>();
   EXPECT_EQ(OnGpus(1, 2, reach).checksums, copied.checksums);
   EXPECT_EQ(reach->copies, 0) << "tcp brings them to the host, from which the GPU copies";
   job_.service.transports = {"shm", "tcp"};
@@ -99,7 +99,7 @@ TEST_F(GpuTest, ServersInGpusTrainTheSameBits) {
     job_.service.memory = plan::PartitionMemory::kHost;
     const ClusterRun host = TrainToEnd(job_, tokens_, {.servers = 2, .workers = workers});
     job_.service.memory = plan::PartitionMemory::kCuda;
-    gpu::SetEmulatedGpus({.count = 2, .seed = 6});
+    gpu::SetFakeGpus({.count = 2, .seed = 6});
     const ClusterRun gpu = TrainToEnd(
         job_, tokens_, {.servers = 2, .workers = workers, .open_gpu = server::MakeGpuOpener(-1)});
     EXPECT_EQ(gpu.checksums, host.checksums);
@@ -168,10 +168,10 @@ TEST_F(GpuTest, AWorkerLeavesRoomForWhatServersTakeOfItsGpu) {
   job_.service.memory = plan::PartitionMemory::kCuda;
   const plan::MemoryPlan plan = plan::PlanMemory(*plan::NamedShape("tiny"), job_, 1, 1, {}).value();
   const int64_t needed = plan.stages[0].gpu.total();
-  const std::shared_ptr<transport::EmulatedGpuMemory> way = Way({0});
+  const std::shared_ptr<transport::FakeGpuMemory> way = Way({0});
   const auto run = [&](bool local, int server_gpu, int64_t free) {
     std::filesystem::remove_all(job_.checkpoint.directory);
-    gpu::SetEmulatedGpus({.count = 2});
+    gpu::SetFakeGpus({.count = 2});
     const auto open = [&](int) -> absl::StatusOr<worker::OpenedMachine> {
       SHOAL_ASSIGN_OR_RETURN(worker::OpenedMachine machine,
                              worker::OpenMachine({.kind = plan::DeviceKind::kCuda}));

@@ -1,4 +1,4 @@
-// Workers on emulated GPUs beside workers on the CPU, training the same small model.
+// Workers on fake GPUs beside workers on the CPU, training the same small model.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -11,9 +11,9 @@
 #include <vector>
 
 #include "core/base/status.h"
-#include "core/gpu/fake_cuda/emulated_gpu.h"
+#include "core/gpu/fake_cuda/fake_cuda.h"
 #include "core/model/huggingface/hf_model.h"
-#include "core/transport/cuda/testing/emulated_gpu_memory.h"
+#include "core/transport/cuda/testing/fake_gpu_memory.h"
 #include "tests/in_process/cluster.h"
 #include "tests/in_process/reference.h"
 
@@ -49,9 +49,9 @@ class GpuTraining : public ::testing::Test {
   ClusterRun OnTheCpu() { return TrainToEnd(job_, tokens_, {}); }
   // A GPU for each worker, or one for all.
   ClusterRun OnGpus(int workers, uint64_t seed,
-                    const std::shared_ptr<transport::EmulatedGpuMemory>& reach = nullptr,
+                    const std::shared_ptr<transport::FakeGpuMemory>& reach = nullptr,
                     bool shared = false) {
-    gpu::SetEmulatedGpus({.count = workers, .seed = seed});
+    gpu::SetFakeGpus({.count = workers, .seed = seed});
     if (before_run_) {
       before_run_();
     }
@@ -74,9 +74,9 @@ class GpuTraining : public ::testing::Test {
                       {.workers = workers, .open_machine = open, .open_gpu = open_server});
   }
   // To those GPUs, of two at most.
-  static std::shared_ptr<transport::EmulatedGpuMemory> Way(std::vector<int> gpus) {
-    gpu::SetEmulatedGpus({.count = 2});
-    return std::make_shared<transport::EmulatedGpuMemory>(false, std::move(gpus));
+  static std::shared_ptr<transport::FakeGpuMemory> Way(std::vector<int> gpus) {
+    gpu::SetFakeGpus({.count = 2});
+    return std::make_shared<transport::FakeGpuMemory>(false, std::move(gpus));
   }
   static void ExpectNear(const ClusterRun& run, const ClusterRun& cpu, double tolerance) {
     ASSERT_EQ(run.steps.size(), cpu.steps.size());
@@ -89,7 +89,7 @@ class GpuTraining : public ::testing::Test {
   }
 
   // By which clients reach the server's GPU, the first; null: they do not.
-  std::shared_ptr<transport::EmulatedGpuMemory> server_way_;
+  std::shared_ptr<transport::FakeGpuMemory> server_way_;
   std::function<void()> before_run_;
   std::filesystem::path folder_;
   std::string tokens_;

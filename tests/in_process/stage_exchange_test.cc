@@ -1,4 +1,4 @@
-// Stages of a pipeline on emulated GPUs that send their messages from GPU to GPU, by the emulated
+// Stages of a pipeline on fake GPUs that send their messages from GPU to GPU, by the fake
 // NCCL or by copies in memory that they open of each other: they train the bits of those whose
 // messages go over the transports, through the host.
 #include <gmock/gmock.h>
@@ -8,7 +8,7 @@
 
 #include "absl/time/clock.h"
 #include "tests/in_process/gpu_training.h"
-#include "worker/collectives/nccl/emulation/emulated_nccl.h"
+#include "worker/collectives/nccl/fake_nccl/fake_nccl.h"
 
 namespace shoal::testing {
 namespace {
@@ -17,12 +17,12 @@ using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 using ::testing::Not;
 using worker::CountNccl;
-using worker::SetEmulatedNccl;
+using worker::SetFakeNccl;
 
 class StageExchangeTest : public GpuTraining {
  protected:
   StageExchangeTest() {
-    SetEmulatedNccl({});
+    SetFakeNccl({});
     job_.service.accumulate = plan::Accumulate::kExact;
     // Several microbatches a step.
     EXPECT_TRUE(
@@ -43,11 +43,11 @@ class StageExchangeTest : public GpuTraining {
                                       .reload_bytes_per_second = 2e9}};
   }
   ClusterRun OverTransports() {
-    SetEmulatedNccl({.there = false});
+    SetFakeNccl({.there = false});
     const ClusterRun run = OnGpus(2, 1);
     ExpectFallbacks(run, 1);
     ExpectBytesBy("shm", run);
-    SetEmulatedNccl({});
+    SetFakeNccl({});
     return run;
   }
   static void ExpectFallbacks(const ClusterRun& run, int count) {
@@ -70,7 +70,7 @@ class StageExchangeTest : public GpuTraining {
       }
     }
   }
-  static void ExpectAllClosed(const transport::EmulatedGpuMemory& way) {
+  static void ExpectAllClosed(const transport::FakeGpuMemory& way) {
     EXPECT_EQ(way.open_shares, 0) << "left open";
     EXPECT_EQ(gpu::Counters().frees_of_opened, 0) << "gone while somebody had it open";
   }
@@ -90,7 +90,7 @@ TEST_F(StageExchangeTest, TrainsTheBitsOfStagesOverTransports) {
     for (const double offload : {0.0, plan::OffloadedChunks::kFull}) {
       SCOPED_TRACE(fmt::format("{} with {}", schedule, offload));
       SetPipeline(schedule, chunks, offload);
-      SetEmulatedNccl({});
+      SetFakeNccl({});
       const ClusterRun run = OnGpus(2, seed++);
       EXPECT_EQ(run.checksums, over.checksums);
       ExpectByNccl(run);
@@ -113,7 +113,7 @@ TEST_F(StageExchangeTest, SoIsOneWhoseStagesLoseEachOther) {
   job_.train.steps = 4;  // of which each takes fewer operations than a connection has
   const ClusterRun over = OverTransports();
   job_.service.transports = {"tcp"};
-  gpu::SetEmulatedGpus({.count = 2, .seed = 3});
+  gpu::SetFakeGpus({.count = 2, .seed = 3});
   const auto open = [](int worker) {
     return worker::OpenMachine({.kind = plan::DeviceKind::kCuda, .gpu = worker});
   };
@@ -127,7 +127,7 @@ TEST_F(StageExchangeTest, SoIsOneWhoseStagesLoseEachOther) {
 
 // The other stage waits for it, with no job yet that could be cancelled.
 TEST_F(StageExchangeTest, AStageThatDoesNotComeEndsTheJobSoon) {
-  gpu::SetEmulatedGpus({.count = 2});
+  gpu::SetFakeGpus({.count = 2});
   const auto open = [](int worker) -> absl::StatusOr<worker::OpenedMachine> {
     if (worker == 1) {
       return absl::UnavailableError("its GPU is gone");
@@ -150,7 +150,7 @@ TEST_F(StageExchangeTest, StagesThatOpenEachOthersMemoryCopyWithinIt) {
          {std::pair("1F1B", 1), std::pair("interleaved", 2), std::pair("ZB-V", 2)}) {
       SCOPED_TRACE(fmt::format("{} {}", schedule, shared ? "on one GPU" : "on two"));
       SetPipeline(schedule, chunks, shared ? plan::OffloadedChunks::kFull : 0.0);
-      SetEmulatedNccl({.there = shared});
+      SetFakeNccl({.there = shared});
       const auto way = shared ? Way({0}) : Way({0, 1});
       const ClusterRun run = OnGpus(2, seed++, way, shared);
       EXPECT_EQ(run.checksums, over.checksums);
@@ -168,7 +168,7 @@ TEST_F(StageExchangeTest, AttemptsThatFailBetweenThemAreRunAgain) {
   const ClusterRun over = OverTransports();
   job_.service.transports = {"shm", "tcp"};
   const auto way = Way({0});
-  gpu::SetEmulatedGpus({.count = 1, .seed = 3});
+  gpu::SetFakeGpus({.count = 1, .seed = 3});
   const auto open = [&](int) {
     auto machine = worker::OpenMachine({.kind = plan::DeviceKind::kCuda, .gpu = 0});
     if (machine.ok()) {

@@ -1,5 +1,5 @@
 // The transformer on a GPU, by one worker and in pipelines: near the CPU, and to the same bits in
-// every order of streams, schedule, offload and recompute. The GPU is emulated, or the machine's
+// every order of streams, schedule, offload and recompute. The GPU is a fake, or the machine's
 // own, by what the test is linked to.
 #include <cmath>
 #include <vector>

@@ -1,16 +1,16 @@
-// The transformer in pipelines whose stages have an emulated GPU each, with messages from GPU to
-// GPU by the emulated NCCL: the bits of one worker, and of a pipeline whose messages go over the
+// The transformer in pipelines whose stages have a fake GPU each, with messages from GPU to
+// GPU by the fake NCCL: the bits of one worker, and of a pipeline whose messages go over the
 // host, for every schedule, with offload and without.
 #include <memory>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "core/gpu/fake_cuda/emulated_gpu.h"
+#include "core/gpu/fake_cuda/fake_cuda.h"
 #include "core/plan/schedule/builders/builders.h"
 #include "core/plan/schedule/schedule_queues.h"
 #include "gtest/gtest.h"
 #include "worker/backend/cuda/cuda_device.h"
-#include "worker/collectives/nccl/emulation/emulated_nccl.h"
+#include "worker/collectives/nccl/fake_nccl/fake_nccl.h"
 #include "worker/collectives/nccl/nccl_collectives.h"
 #include "worker/model/testing/small_model.h"
 #include "worker/ops/cuda/cuda_ops.h"
@@ -38,8 +38,8 @@ Machine CudaMachine(int gpu) {
 }
 
 void SetUpGpus(uint64_t seed, int gpus) {
-  gpu::SetEmulatedGpus({.count = gpus, .seed = seed});
-  SetEmulatedNccl({});
+  gpu::SetFakeGpus({.count = gpus, .seed = seed});
+  SetFakeNccl({});
 }
 
 // Pairs of stages that exchange anything.

@@ -1,7 +1,7 @@
 // The parts of the GPU check: what each is, what it may take, and how they are run one by one.
 //
 // A part makes a Machine for itself (a device and the operators on it), so that the same code runs
-// on a GPU, over the emulated one and on the CPU; tests run all parts at small sizes. Parts run in
+// on a GPU, over the fake one and on the CPU; tests run all parts at small sizes. Parts run in
 // the calling thread. A part that fails says so in its report and the next one runs.
 #pragma once
 

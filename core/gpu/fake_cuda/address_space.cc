@@ -10,7 +10,7 @@
 #include "core/base/check.h"
 #include "fmt/format.h"
 
-namespace shoal::gpu::emulation {
+namespace shoal::gpu::fake_cuda {
 namespace {
 
 constexpr int64_t kPageBytes = 4096;
@@ -206,4 +206,4 @@ int64_t AddressSpace::host_bytes() const {
   return sum;
 }
 
-}  // namespace shoal::gpu::emulation
+}  // namespace shoal::gpu::fake_cuda

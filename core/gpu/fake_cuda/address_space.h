@@ -1,4 +1,4 @@
-// The memory that the emulated runtime has allocated, and who can access it now. Only the emulation
+// The memory that the fake runtime has allocated, and who can access it now. Only the fake
 // includes it and calls it under its lock.
 #pragma once
 
@@ -7,7 +7,7 @@
 #include <map>
 #include <string>
 
-namespace shoal::gpu::emulation {
+namespace shoal::gpu::fake_cuda {
 
 enum class Place : uint8_t { kPageable, kPinned, kDevice };
 
@@ -66,4 +66,4 @@ class AddressSpace {
   int open_ = kNone;
 };
 
-}  // namespace shoal::gpu::emulation
+}  // namespace shoal::gpu::fake_cuda

@@ -1,5 +1,5 @@
 // A thread's asynchronous copies to shared memory. They are done when the thread waits for them,
-// not before: until then their destinations hold 0xFF. Only the emulation includes it.
+// not before: until then their destinations hold 0xFF. Only the fake includes it.
 #pragma once
 
 #include <cstddef>
@@ -9,7 +9,7 @@
 
 #include "core/gpu/fake_cuda/races.h"
 
-namespace shoal::gpu::emulation {
+namespace shoal::gpu::fake_cuda {
 
 class AsyncCopies {
  public:
@@ -62,4 +62,4 @@ class AsyncCopies {
   std::vector<size_t> groups_;  // index of their ends in copies_
 };
 
-}  // namespace shoal::gpu::emulation
+}  // namespace shoal::gpu::fake_cuda

@@ -17,7 +17,7 @@
 #include "core/gpu/launch_limits.h"
 #include "fmt/format.h"
 
-namespace shoal::gpu::emulation {
+namespace shoal::gpu::fake_cuda {
 
 BlockState running_block;
 int running_thread = 0;
@@ -410,4 +410,4 @@ void WaitForCopyGroups(int newest_left) {
   TheProcessor().copies[static_cast<size_t>(running_thread)].Wait(newest_left);
 }
 
-}  // namespace shoal::gpu::emulation
+}  // namespace shoal::gpu::fake_cuda

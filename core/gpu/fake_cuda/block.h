@@ -7,7 +7,7 @@
 // ends the process with a line that says which and where. Under ThreadSanitizer races are found in
 // any order (races.h).
 //
-// Used by kernel_cpu.h (threads) and by the emulated runtime (launches). One launch runs at a time,
+// Used by kernel_cpu.h (threads) and by the fake runtime (launches). One launch runs at a time,
 // under the runtime's lock, so all state is global and plain.
 #pragma once
 
@@ -16,7 +16,7 @@
 #include <functional>
 #include <string>
 
-namespace shoal::gpu::emulation {
+namespace shoal::gpu::fake_cuda {
 
 struct Extent {
   int64_t x = 1;
@@ -77,4 +77,4 @@ void BeginCopy(void* to, const void* from, size_t bytes, size_t read, Where wher
 void CommitCopyGroup();
 void WaitForCopyGroups(int newest_left);
 
-}  // namespace shoal::gpu::emulation
+}  // namespace shoal::gpu::fake_cuda

@@ -6,7 +6,7 @@
 #include <numeric>
 #include <vector>
 
-#include "core/gpu/fake_cuda/emulated_gpu.h"
+#include "core/gpu/fake_cuda/fake_cuda.h"
 #include "core/gpu/kernel/sample.h"
 #include "core/gpu/testing/on_device.h"
 #include "gmock/gmock.h"
@@ -17,7 +17,7 @@ namespace {
 
 class BlockTest : public testing::TestWithParam<uint64_t> {
  protected:
-  void SetUp() override { SetEmulatedGpus({.seed = GetParam()}); }
+  void SetUp() override { SetFakeGpus({.seed = GetParam()}); }
 };
 INSTANTIATE_TEST_SUITE_P(Seeds, BlockTest, testing::Range(uint64_t{1}, uint64_t{9}));
 
@@ -56,7 +56,7 @@ TEST(Barriers, ThatAreMissingShowUnderSomeSeeds) {
     std::rotate(expected.begin(), expected.begin() + shift, expected.end());
     int wrong = 0;
     for (uint64_t seed = 1; seed <= 20; ++seed) {
-      SetEmulatedGpus({.seed = seed});
+      SetFakeGpus({.seed = seed});
       const OnDevice<int> from(values);
       const OnDevice<int> to(std::vector<int>(128, -1));
       ASSERT_EQ(sample::Rotate(nullptr, to.data(), from.data(), shift, true), cudaSuccess);

@@ -8,10 +8,10 @@
 #include <string>
 
 #include "core/gpu/fake_cuda/block.h"
-#include "core/gpu/fake_cuda/machine.h"
+#include "core/gpu/fake_cuda/fake_gpus.h"
 #include "fmt/format.h"
 
-namespace shoal::gpu::emulation {
+namespace shoal::gpu::fake_cuda {
 namespace {
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
@@ -27,7 +27,7 @@ void Describe(int number, siginfo_t* info, void*) ABSL_NO_THREAD_SAFETY_ANALYSIS
   const std::string thread = RunningThreadName();
   if (number == SIGILL) {  // what the compiler emits where arithmetic of kernels overflows
     const std::string text =
-        fmt::format("cuda emulation: {} overflowed an integer, or ran what is no instruction\n",
+        fmt::format("fake cuda: {} overflowed an integer, or ran what is no instruction\n",
                     thread.empty() ? "the host" : thread);
     (void)!write(STDERR_FILENO, text.data(), text.size());
     signal(SIGILL, SIG_DFL);
@@ -36,9 +36,9 @@ void Describe(int number, siginfo_t* info, void*) ABSL_NO_THREAD_SAFETY_ANALYSIS
   const int64_t behind = BytesBehindShared(info->si_addr);
   const std::string place =
       behind >= 0 ? fmt::format("{} B behind the block's dynamic shared memory", behind)
-                  : Machine::The().memory->Describe(info->si_addr);
+                  : FakeGpus::The().memory->Describe(info->si_addr);
   const std::string text =
-      fmt::format("cuda emulation: {} touched {}, {}\n", thread.empty() ? "the host" : thread,
+      fmt::format("fake cuda: {} touched {}, {}\n", thread.empty() ? "the host" : thread,
                   fmt::ptr(info->si_addr), place);
   (void)!write(STDERR_FILENO, text.data(), text.size());
   signal(SIGSEGV, SIG_DFL);  // and the fault happens again
@@ -64,4 +64,4 @@ void DescribeFaults() {
   sigaction(SIGILL, &action, nullptr);
 }
 
-}  // namespace shoal::gpu::emulation
+}  // namespace shoal::gpu::fake_cuda

@@ -52,7 +52,7 @@ shoal_switch_stack:
 )");
 #endif
 
-namespace shoal::gpu::emulation {
+namespace shoal::gpu::fake_cuda {
 namespace {
 
 #if defined(SHOAL_FIBER_ASAN) || defined(SHOAL_FINDS_RACES)
@@ -173,4 +173,4 @@ void FiberPool::Grow() {
   }
 }
 
-}  // namespace shoal::gpu::emulation
+}  // namespace shoal::gpu::fake_cuda

@@ -1,5 +1,5 @@
 // Fibers: stacks between which one OS thread switches, so that the threads of a GPU's block can
-// wait for each other on the CPU. A switch costs a few nanoseconds. Only the emulation includes it;
+// wait for each other on the CPU. A switch costs a few nanoseconds. Only the fake includes it;
 // it switches under one lock, from one OS thread at a time.
 #pragma once
 
@@ -8,7 +8,7 @@
 #include <memory>
 #include <vector>
 
-namespace shoal::gpu::emulation {
+namespace shoal::gpu::fake_cuda {
 
 class Fiber {
  public:
@@ -54,4 +54,4 @@ class FiberPool {
   std::vector<Fiber*> free_;
 };
 
-}  // namespace shoal::gpu::emulation
+}  // namespace shoal::gpu::fake_cuda

@@ -1,20 +1,20 @@
 #include "core/gpu/fake_cuda/hung_work.h"
 
 #include "core/base/check.h"
-#include "core/gpu/fake_cuda/machine.h"
+#include "core/gpu/fake_cuda/fake_gpus.h"
 
 namespace shoal::gpu {
 namespace {
 
-using emulation::Machine;
+using fake_cuda::FakeGpus;
 
-std::shared_ptr<emulation::Point> PutOn(cudaStream_t stream) {
-  Machine& machine = Machine::The();
-  absl::MutexLock lock(&machine.mutex);
-  CUstream_st* const found = machine.Find(stream);
+std::shared_ptr<fake_cuda::Point> PutOn(cudaStream_t stream) {
+  FakeGpus& fake = FakeGpus::The();
+  absl::MutexLock lock(&fake.mutex);
+  CUstream_st* const found = fake.Find(stream);
   SHOAL_CHECK(found != nullptr);
-  std::shared_ptr<emulation::Point> end = machine.NewOutsidePoint();
-  machine.PutWait(*found, end);
+  std::shared_ptr<fake_cuda::Point> end = fake.NewOutsidePoint();
+  fake.PutWait(*found, end);
   return end;
 }
 
@@ -23,9 +23,9 @@ std::shared_ptr<emulation::Point> PutOn(cudaStream_t stream) {
 HungWork::HungWork(cudaStream_t stream) : end_(PutOn(stream)) {}
 
 HungWork::~HungWork() {
-  Machine& machine = Machine::The();
-  absl::MutexLock lock(&machine.mutex);
-  machine.FinishOutsidePoint(*end_);
+  FakeGpus& fake = FakeGpus::The();
+  absl::MutexLock lock(&fake.mutex);
+  fake.FinishOutsidePoint(*end_);
 }
 
 }  // namespace shoal::gpu

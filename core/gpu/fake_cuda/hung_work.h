@@ -7,9 +7,9 @@
 
 namespace shoal::gpu {
 
-namespace emulation {
+namespace fake_cuda {
 struct Point;
-}  // namespace emulation
+}  // namespace fake_cuda
 
 class HungWork {
  public:
@@ -21,7 +21,7 @@ class HungWork {
   HungWork& operator=(const HungWork&) = delete;
 
  private:
-  const std::shared_ptr<emulation::Point> end_;
+  const std::shared_ptr<fake_cuda::Point> end_;
 };
 
 }  // namespace shoal::gpu

@@ -1,4 +1,4 @@
-// kernel.h on the CPU: the primitives of kernel_gpu.h, over the emulation's blocks and its runtime.
+// kernel.h on the CPU: the primitives of kernel_gpu.h, over the fake's blocks and its runtime.
 // Only kernel.h includes it.
 #pragma once
 
@@ -30,32 +30,32 @@ using Bf16 = __nv_bfloat16;
 inline constexpr int kWarp = 32;
 inline constexpr unsigned kAllLanes = 0xFFFFFFFFu;
 
-inline int ThreadIndex() { return emulation::running_thread; }
-inline int BlockThreads() { return emulation::running_block.threads; }
-inline int LaneIndex() { return emulation::running_thread % kWarp; }
-inline int WarpIndex() { return emulation::running_thread / kWarp; }
-inline int BlockX() { return static_cast<int>(emulation::running_block.block.x); }
-inline int BlockY() { return static_cast<int>(emulation::running_block.block.y); }
-inline int BlockZ() { return static_cast<int>(emulation::running_block.block.z); }
-inline int GridX() { return static_cast<int>(emulation::running_block.grid.x); }
-inline int GridY() { return static_cast<int>(emulation::running_block.grid.y); }
+inline int ThreadIndex() { return fake_cuda::running_thread; }
+inline int BlockThreads() { return fake_cuda::running_block.threads; }
+inline int LaneIndex() { return fake_cuda::running_thread % kWarp; }
+inline int WarpIndex() { return fake_cuda::running_thread / kWarp; }
+inline int BlockX() { return static_cast<int>(fake_cuda::running_block.block.x); }
+inline int BlockY() { return static_cast<int>(fake_cuda::running_block.block.y); }
+inline int BlockZ() { return static_cast<int>(fake_cuda::running_block.block.z); }
+inline int GridX() { return static_cast<int>(fake_cuda::running_block.grid.x); }
+inline int GridY() { return static_cast<int>(fake_cuda::running_block.grid.y); }
 
-inline void SyncBlock(emulation::Where where = emulation::Where::Current()) {
-  emulation::WaitForBlock(where);
+inline void SyncBlock(fake_cuda::Where where = fake_cuda::Where::Current()) {
+  fake_cuda::WaitForBlock(where);
 }
-inline void SyncWarp(emulation::Where where = emulation::Where::Current()) {
-  emulation::WaitForWarp(where);
+inline void SyncWarp(fake_cuda::Where where = fake_cuda::Where::Current()) {
+  fake_cuda::WaitForWarp(where);
 }
 template <typename T>
-T ShuffleXor(T value, int mask, emulation::Where where = emulation::Where::Current()) {
+T ShuffleXor(T value, int mask, fake_cuda::Where where = fake_cuda::Where::Current()) {
   return std::bit_cast<T>(
-      emulation::ExchangeInWarp(std::bit_cast<uint32_t>(value), LaneIndex() ^ mask, where));
+      fake_cuda::ExchangeInWarp(std::bit_cast<uint32_t>(value), LaneIndex() ^ mask, where));
 }
 template <typename T>
-T Shuffle(T value, int lane, emulation::Where where = emulation::Where::Current()) {
-  return std::bit_cast<T>(emulation::ExchangeInWarp(std::bit_cast<uint32_t>(value), lane, where));
+T Shuffle(T value, int lane, fake_cuda::Where where = fake_cuda::Where::Current()) {
+  return std::bit_cast<T>(fake_cuda::ExchangeInWarp(std::bit_cast<uint32_t>(value), lane, where));
 }
-inline bool AnyLane(bool value, emulation::Where where = emulation::Where::Current()) {
+inline bool AnyLane(bool value, fake_cuda::Where where = fake_cuda::Where::Current()) {
   int any = value ? 1 : 0;
   for (int distance = kWarp / 2; distance > 0; distance /= 2) {
     any |= ShuffleXor(any, distance, where);
@@ -89,53 +89,53 @@ inline uint32_t PackBf16(float low, float high) {
 
 template <int kWords>
 void LoadWords(uint32_t (&to)[kWords], const void* from,
-               emulation::Where where = emulation::Where::Current()) {
+               fake_cuda::Where where = fake_cuda::Where::Current()) {
   static_assert(kWords == 1 || kWords == 2 || kWords == 4);
-  emulation::CheckAligned(from, sizeof(to), where);
+  fake_cuda::CheckAligned(from, sizeof(to), where);
   std::memcpy(to, from, sizeof(to));
 }
 template <int kWords>
 void StoreWords(const uint32_t (&from)[kWords], void* to,
-                emulation::Where where = emulation::Where::Current()) {
+                fake_cuda::Where where = fake_cuda::Where::Current()) {
   static_assert(kWords == 1 || kWords == 2 || kWords == 4);
-  emulation::CheckAligned(to, sizeof(from), where);
+  fake_cuda::CheckAligned(to, sizeof(from), where);
   std::memcpy(to, from, sizeof(from));
 }
 
-inline char* DynamicShared() { return emulation::running_block.dynamic_shared; }
+inline char* DynamicShared() { return fake_cuda::running_block.dynamic_shared; }
 
 inline void CopyAsync16(void* shared, const void* from, bool valid,
-                        emulation::Where where = emulation::Where::Current()) {
-  emulation::BeginCopy(shared, from, 16, valid ? 16 : 0, where);
+                        fake_cuda::Where where = fake_cuda::Where::Current()) {
+  fake_cuda::BeginCopy(shared, from, 16, valid ? 16 : 0, where);
 }
 inline void CopyAsyncUpTo16(void* shared, const void* from, int bytes,
-                            emulation::Where where = emulation::Where::Current()) {
-  emulation::BeginCopy(shared, from, 16, static_cast<size_t>(bytes), where);
+                            fake_cuda::Where where = fake_cuda::Where::Current()) {
+  fake_cuda::BeginCopy(shared, from, 16, static_cast<size_t>(bytes), where);
 }
 inline void CopyAsync8(void* shared, const void* from, bool valid,
-                       emulation::Where where = emulation::Where::Current()) {
-  emulation::BeginCopy(shared, from, 8, valid ? 8 : 0, where);
+                       fake_cuda::Where where = fake_cuda::Where::Current()) {
+  fake_cuda::BeginCopy(shared, from, 8, valid ? 8 : 0, where);
 }
-inline void CommitCopies() { emulation::CommitCopyGroup(); }
+inline void CommitCopies() { fake_cuda::CommitCopyGroup(); }
 template <int N>
 void WaitCopies() {
-  emulation::WaitForCopyGroups(N);
+  fake_cuda::WaitForCopyGroups(N);
 }
 
 inline void LoadMatrix(uint32_t (&to)[4], const void* row,
-                       emulation::Where where = emulation::Where::Current()) {
-  emulation::LoadMatrixInWarp(to, row, false, where);
+                       fake_cuda::Where where = fake_cuda::Where::Current()) {
+  fake_cuda::LoadMatrixInWarp(to, row, false, where);
 }
 inline void LoadMatrixTransposed(uint32_t (&to)[4], const void* row,
-                                 emulation::Where where = emulation::Where::Current()) {
-  emulation::LoadMatrixInWarp(to, row, true, where);
+                                 fake_cuda::Where where = fake_cuda::Where::Current()) {
+  fake_cuda::LoadMatrixInWarp(to, row, true, where);
 }
 inline void MultiplyAdd(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2],
-                        emulation::Where where = emulation::Where::Current()) {
-  emulation::MultiplyAddInWarp(d, a, b, where);
+                        fake_cuda::Where where = fake_cuda::Where::Current()) {
+  fake_cuda::MultiplyAddInWarp(d, a, b, where);
 }
 
-using Grid = emulation::Extent;
+using Grid = fake_cuda::Extent;
 
 template <typename... Parameters, typename... Arguments>
 cudaError_t Launch(cudaStream_t stream, Grid grid, int threads, int64_t shared_bytes,
@@ -147,7 +147,7 @@ cudaError_t Launch(cudaStream_t stream, Grid grid, int threads, int64_t shared_b
     }
   }
   std::tuple<Parameters...> values{static_cast<Parameters>(arguments)...};
-  emulation::PutLaunch(stream, grid, threads, shared_bytes, function,
+  fake_cuda::PutLaunch(stream, grid, threads, shared_bytes, function,
                        [kernel, values] { std::apply(kernel, values); });
   return cudaGetLastError();
 }

@@ -1,11 +1,11 @@
-// What the emulated runtime refuses of launches, copies and events as hardware does, and what ends
+// What the fake runtime refuses of launches, copies and events as hardware does, and what ends
 // the process.
 #include "core/gpu/fake_cuda/launch.h"
 
 #include <thread>
 #include <vector>
 
-#include "core/gpu/fake_cuda/emulated_gpu.h"
+#include "core/gpu/fake_cuda/fake_cuda.h"
 #include "core/gpu/kernel/sample.h"
 #include "core/gpu/launch_limits.h"
 #include "gmock/gmock.h"
@@ -14,11 +14,11 @@
 namespace shoal::gpu {
 namespace {
 
-using emulation::Extent;
+using fake_cuda::Extent;
 
 class LaunchTest : public testing::Test {
  protected:
-  void SetUp() override { SetEmulatedGpus({}); }
+  void SetUp() override { SetFakeGpus({}); }
 };
 
 uint32_t* Words(int64_t count) {
@@ -30,12 +30,12 @@ uint32_t* Words(int64_t count) {
 // For a launch without effect.
 cudaError_t Put(Extent grid, int threads, int64_t shared_bytes = 0) {
   static const int kernel = 0;
-  emulation::PutLaunch(nullptr, grid, threads, shared_bytes, &kernel, [] {});
+  fake_cuda::PutLaunch(nullptr, grid, threads, shared_bytes, &kernel, [] {});
   return cudaGetLastError();
 }
 
 TEST_F(LaunchTest, GridsAndBlocksThatHardwareHasNotAreRefused) {
-  SetEmulatedGpus({.runs = Runs::kNone});
+  SetFakeGpus({.runs = Runs::kNone});
   EXPECT_EQ(Put({}, 32), cudaSuccess);
   EXPECT_EQ(Put({.x = kMaxGridX}, 1024), cudaSuccess);
   EXPECT_EQ(Put({.x = 1, .y = 65535, .z = 65535}, 32), cudaSuccess);
@@ -57,7 +57,7 @@ TEST_F(LaunchTest, SharedMemoryThatWasNotAskedForIsRefused) {
 }
 
 TEST_F(LaunchTest, SharedMemoryIsAskedForOnceAKernelAndGpu) {
-  SetEmulatedGpus({.count = 2, .shared_bytes = 99 << 10});
+  SetFakeGpus({.count = 2, .shared_bytes = 99 << 10});
   const auto touch = [](int64_t bytes) { return sample::TouchShared(nullptr, Words(32), bytes); };
   const auto questions = [] { return Counters().shared_questions; };
   EXPECT_EQ(touch(1 << 10), cudaSuccess);
@@ -111,7 +111,7 @@ TEST_F(LaunchTest, CopiesAndFillsOfNothingsAddressAreRefused) {
 }
 
 TEST_F(LaunchTest, EventsAreOfTheGpuThatWasCurrent) {
-  SetEmulatedGpus({.count = 2});
+  SetFakeGpus({.count = 2});
   cudaEvent_t event = nullptr;
   ASSERT_EQ(cudaEventCreate(&event), cudaSuccess);
   ASSERT_EQ(cudaSetDevice(1), cudaSuccess);
@@ -158,7 +158,7 @@ TEST_F(LaunchTest, WorkThatIsNotRunIsCheckedAllTheSame) {
 #ifdef __SANITIZE_THREAD__
   GTEST_SKIP() << "so many addresses are more than ThreadSanitizer leaves";
 #endif
-  SetEmulatedGpus({.memory_bytes = int64_t{1} << 45, .runs = Runs::kNone});
+  SetFakeGpus({.memory_bytes = int64_t{1} << 45, .runs = Runs::kNone});
   void* vast = nullptr;
   ASSERT_EQ(cudaMalloc(&vast, size_t{1} << 41), cudaSuccess);
   auto* const floats = static_cast<float*>(vast);
@@ -173,7 +173,7 @@ TEST_F(LaunchTest, WorkThatIsNotRunIsCheckedAllTheSame) {
 }
 
 TEST_F(LaunchTest, TheFirstAndTheLastBlockMayRunAlone) {
-  SetEmulatedGpus({.runs = Runs::kEnds});
+  SetFakeGpus({.runs = Runs::kEnds});
   constexpr size_t kCount = 128 * 5;  // a block has 128
   void* data = nullptr;
   ASSERT_EQ(cudaMalloc(&data, kCount * sizeof(float)), cudaSuccess);

@@ -7,8 +7,8 @@
 //   shuffles, LoadMatrix and  nothing: CUDA promises no order of memory for them
 //   MultiplyAdd
 //
-// The emulation's own code is not instrumented and reports what it reads and writes on behalf of a
-// thread. Other builds do none of this. Only the emulation includes it.
+// The fake's own code is not instrumented and reports what it reads and writes on behalf of a
+// thread. Other builds do none of this. Only the fake includes it.
 #pragma once
 
 #include <cstddef>
@@ -23,7 +23,7 @@ void __tsan_write_range(void* address, unsigned long bytes);
 }
 #endif
 
-namespace shoal::gpu::emulation {
+namespace shoal::gpu::fake_cuda {
 
 #ifdef SHOAL_FINDS_RACES
 inline constexpr bool kFindsRaces = true;
@@ -62,4 +62,4 @@ class ThreadBarrier {
   char turns_[2][8] = {};  // addresses for the sanitizer
 };
 
-}  // namespace shoal::gpu::emulation
+}  // namespace shoal::gpu::fake_cuda

@@ -3,40 +3,40 @@
 
 #include "core/base/bytes.h"
 #include "core/base/memory/memory_map.h"
-#include "core/gpu/fake_cuda/machine.h"
+#include "core/gpu/fake_cuda/fake_gpus.h"
 #include "fmt/format.h"
 
 namespace shoal::gpu {
 
-using emulation::AddressSpace;
-using emulation::Machine;
+using fake_cuda::AddressSpace;
+using fake_cuda::FakeGpus;
 
-void SetEmulatedGpus(const EmulatedGpus& gpus) {
-  Machine& machine = Machine::The();
-  absl::MutexLock lock(&machine.mutex);
-  machine.Set(gpus);
+void SetFakeGpus(const FakeGpuOptions& gpus) {
+  FakeGpus& fake = FakeGpus::The();
+  absl::MutexLock lock(&fake.mutex);
+  fake.Set(gpus);
 }
 
 void FailCall(std::string_view function, int64_t number, cudaError_t error) {
-  Machine& machine = Machine::The();
-  absl::MutexLock lock(&machine.mutex);
-  machine.FailCall(function, number, error);
+  FakeGpus& fake = FakeGpus::The();
+  absl::MutexLock lock(&fake.mutex);
+  fake.FailCall(function, number, error);
 }
 
 void FailWork(int64_t number, cudaError_t error) {
-  Machine& machine = Machine::The();
-  absl::MutexLock lock(&machine.mutex);
-  machine.FailWork(number, error);
+  FakeGpus& fake = FakeGpus::The();
+  absl::MutexLock lock(&fake.mutex);
+  fake.FailWork(number, error);
 }
 
-EmulatedCounters Counters() {
-  Machine& machine = Machine::The();
-  absl::MutexLock lock(&machine.mutex);
-  EmulatedCounters counters = machine.counters;
-  counters.events = static_cast<int64_t>(machine.events.size());
-  counters.host_bytes = machine.memory->host_bytes();
-  for (int device = 0; device < machine.gpus.count; ++device) {
-    counters.allocated_bytes += machine.memory->allocated_bytes(device);
+FakeGpuCounters Counters() {
+  FakeGpus& fake = FakeGpus::The();
+  absl::MutexLock lock(&fake.mutex);
+  FakeGpuCounters counters = fake.counters;
+  counters.events = static_cast<int64_t>(fake.events.size());
+  counters.host_bytes = fake.memory->host_bytes();
+  for (int device = 0; device < fake.gpus.count; ++device) {
+    counters.allocated_bytes += fake.memory->allocated_bytes(device);
   }
   return counters;
 }
@@ -45,38 +45,37 @@ EmulatedCounters Counters() {
 
 namespace {
 
-using shoal::gpu::emulation::AddressSpace;
-using shoal::gpu::emulation::CurrentDevice;
-using shoal::gpu::emulation::LastError;
-using shoal::gpu::emulation::Machine;
-using shoal::gpu::emulation::Noted;
-using shoal::gpu::emulation::Place;
+using shoal::gpu::fake_cuda::AddressSpace;
+using shoal::gpu::fake_cuda::CurrentDevice;
+using shoal::gpu::fake_cuda::FakeGpus;
+using shoal::gpu::fake_cuda::LastError;
+using shoal::gpu::fake_cuda::Noted;
+using shoal::gpu::fake_cuda::Place;
 
 constexpr int kDriverVersion = 13000;
 constexpr int kPciBusOfFirst = 0x41;
 
-bool IsDevice(const Machine& machine, int device) ABSL_EXCLUSIVE_LOCKS_REQUIRED(machine.mutex) {
-  return device >= 0 && device < machine.gpus.count;
+bool IsDevice(const FakeGpus& fake, int device) ABSL_EXCLUSIVE_LOCKS_REQUIRED(fake.mutex) {
+  return device >= 0 && device < fake.gpus.count;
 }
 
 // Once at work, a GPU that has failed reports it from here on.
 bool IsSticky(cudaError_t error) {
-  Machine& machine = Machine::The();
-  absl::MutexLock lock(&machine.mutex);
-  return error != cudaSuccess && machine.sticky() == error;
+  FakeGpus& fake = FakeGpus::The();
+  absl::MutexLock lock(&fake.mutex);
+  return error != cudaSuccess && fake.sticky() == error;
 }
 
-void CheckGivenBack(Machine& machine, const void* data)
-    ABSL_EXCLUSIVE_LOCKS_REQUIRED(machine.mutex) {
-  if (const AddressSpace::Range* const range = machine.memory->FindBegin(data); range != nullptr) {
-    machine.CheckUnused({.begin = static_cast<const std::byte*>(data), .bytes = range->bytes});
+void CheckGivenBack(FakeGpus& fake, const void* data) ABSL_EXCLUSIVE_LOCKS_REQUIRED(fake.mutex) {
+  if (const AddressSpace::Range* const range = fake.memory->FindBegin(data); range != nullptr) {
+    fake.CheckUnused({.begin = static_cast<const std::byte*>(data), .bytes = range->bytes});
   }
 }
 
 cudaError_t AllocateHost(void** data, size_t bytes, unsigned flags) {
-  Machine& machine = Machine::The();
-  absl::MutexLock lock(&machine.mutex);
-  if (const cudaError_t error = machine.Begin("cudaHostAlloc"); error != cudaSuccess) {
+  FakeGpus& fake = FakeGpus::The();
+  absl::MutexLock lock(&fake.mutex);
+  if (const cudaError_t error = fake.Begin("cudaHostAlloc"); error != cudaSuccess) {
     return error;
   }
   if (bytes == 0) {
@@ -84,11 +83,11 @@ cudaError_t AllocateHost(void** data, size_t bytes, unsigned flags) {
     return cudaSuccess;
   }
   *data =
-      machine.memory->Allocate(Place::kPinned, CurrentDevice(), static_cast<int64_t>(bytes), flags);
+      fake.memory->Allocate(Place::kPinned, CurrentDevice(), static_cast<int64_t>(bytes), flags);
   if (*data == nullptr) {
     return cudaErrorMemoryAllocation;
   }
-  ++machine.counters.host_allocations;
+  ++fake.counters.host_allocations;
   return cudaSuccess;
 }
 
@@ -97,33 +96,33 @@ cudaError_t AllocateHost(void** data, size_t bytes, unsigned flags) {
 extern "C" {
 
 cudaError_t CUDARTAPI cudaGetDeviceCount(int* count) {
-  Machine& machine = Machine::The();
-  absl::MutexLock lock(&machine.mutex);
+  FakeGpus& fake = FakeGpus::The();
+  absl::MutexLock lock(&fake.mutex);
   *count = 0;
-  if (const cudaError_t error = machine.Begin("cudaGetDeviceCount"); error != cudaSuccess) {
+  if (const cudaError_t error = fake.Begin("cudaGetDeviceCount"); error != cudaSuccess) {
     return Noted(error);
   }
-  *count = machine.gpus.count;
+  *count = fake.gpus.count;
   return cudaSuccess;
 }
 
 cudaError_t CUDARTAPI cudaSetDevice(int device) {
-  Machine& machine = Machine::The();
-  absl::MutexLock lock(&machine.mutex);
-  if (const cudaError_t error = machine.Begin("cudaSetDevice"); error != cudaSuccess) {
+  FakeGpus& fake = FakeGpus::The();
+  absl::MutexLock lock(&fake.mutex);
+  if (const cudaError_t error = fake.Begin("cudaSetDevice"); error != cudaSuccess) {
     return Noted(error);
   }
-  if (!IsDevice(machine, device)) {
+  if (!IsDevice(fake, device)) {
     return Noted(cudaErrorInvalidDevice);
   }
   CurrentDevice() = device;
-  return Noted(machine.sticky());
+  return Noted(fake.sticky());
 }
 
 cudaError_t CUDARTAPI cudaGetDevice(int* device) {
-  Machine& machine = Machine::The();
-  absl::MutexLock lock(&machine.mutex);
-  if (const cudaError_t error = machine.Begin("cudaGetDevice"); error != cudaSuccess) {
+  FakeGpus& fake = FakeGpus::The();
+  absl::MutexLock lock(&fake.mutex);
+  if (const cudaError_t error = fake.Begin("cudaGetDevice"); error != cudaSuccess) {
     return Noted(error);
   }
   *device = CurrentDevice();
@@ -131,23 +130,23 @@ cudaError_t CUDARTAPI cudaGetDevice(int* device) {
 }
 
 cudaError_t CUDARTAPI cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
-  Machine& machine = Machine::The();
-  absl::MutexLock lock(&machine.mutex);
-  if (const cudaError_t error = machine.Begin("cudaGetDeviceProperties"); error != cudaSuccess) {
+  FakeGpus& fake = FakeGpus::The();
+  absl::MutexLock lock(&fake.mutex);
+  if (const cudaError_t error = fake.Begin("cudaGetDeviceProperties"); error != cudaSuccess) {
     return Noted(error);
   }
-  if (!IsDevice(machine, device)) {
+  if (!IsDevice(fake, device)) {
     return Noted(cudaErrorInvalidDevice);
   }
   *properties = {};
-  std::strncpy(properties->name, "Emulated GPU", sizeof(properties->name) - 1);
-  properties->totalGlobalMem = static_cast<size_t>(machine.gpus.memory_bytes);
-  properties->major = machine.gpus.capability / 10;
-  properties->minor = machine.gpus.capability % 10;
-  properties->multiProcessorCount = machine.gpus.multiprocessors;
+  std::strncpy(properties->name, "Fake GPU", sizeof(properties->name) - 1);
+  properties->totalGlobalMem = static_cast<size_t>(fake.gpus.memory_bytes);
+  properties->major = fake.gpus.capability / 10;
+  properties->minor = fake.gpus.capability % 10;
+  properties->multiProcessorCount = fake.gpus.multiprocessors;
   properties->sharedMemPerBlock = 48 << 10;
-  properties->sharedMemPerBlockOptin = static_cast<size_t>(machine.gpus.shared_bytes);
-  properties->sharedMemPerMultiprocessor = static_cast<size_t>(machine.gpus.shared_bytes) + 1024;
+  properties->sharedMemPerBlockOptin = static_cast<size_t>(fake.gpus.shared_bytes);
+  properties->sharedMemPerMultiprocessor = static_cast<size_t>(fake.gpus.shared_bytes) + 1024;
   properties->regsPerBlock = 65536;
   properties->regsPerMultiprocessor = 65536;
   properties->warpSize = 32;
@@ -156,35 +155,35 @@ cudaError_t CUDARTAPI cudaGetDeviceProperties(cudaDeviceProp* properties, int de
   properties->asyncEngineCount = 2;
   properties->l2CacheSize = 50 << 20;
   properties->pciBusID = kPciBusOfFirst + device;
-  std::memcpy(properties->uuid.bytes, "emulated GPU", 12);
+  std::memcpy(properties->uuid.bytes, "fake GPU", 8);
   properties->uuid.bytes[15] = static_cast<char>(device);
   return cudaSuccess;
 }
 
 cudaError_t CUDARTAPI cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int device) {
-  Machine& machine = Machine::The();
-  absl::MutexLock lock(&machine.mutex);
-  if (const cudaError_t error = machine.Begin("cudaDeviceGetAttribute"); error != cudaSuccess) {
+  FakeGpus& fake = FakeGpus::The();
+  absl::MutexLock lock(&fake.mutex);
+  if (const cudaError_t error = fake.Begin("cudaDeviceGetAttribute"); error != cudaSuccess) {
     return Noted(error);
   }
-  if (!IsDevice(machine, device)) {
+  if (!IsDevice(fake, device)) {
     return Noted(cudaErrorInvalidDevice);
   }
   switch (attribute) {
     case cudaDevAttrMultiProcessorCount:
-      *value = machine.gpus.multiprocessors;
+      *value = fake.gpus.multiprocessors;
       return cudaSuccess;
     case cudaDevAttrMaxSharedMemoryPerBlockOptin:
-      *value = static_cast<int>(machine.gpus.shared_bytes);
+      *value = static_cast<int>(fake.gpus.shared_bytes);
       return cudaSuccess;
     case cudaDevAttrMaxSharedMemoryPerBlock:
       *value = 48 << 10;
       return cudaSuccess;
     case cudaDevAttrComputeCapabilityMajor:
-      *value = machine.gpus.capability / 10;
+      *value = fake.gpus.capability / 10;
       return cudaSuccess;
     case cudaDevAttrComputeCapabilityMinor:
-      *value = machine.gpus.capability % 10;
+      *value = fake.gpus.capability % 10;
       return cudaSuccess;
     case cudaDevAttrMaxThreadsPerBlock:
       *value = 1024;
@@ -207,12 +206,12 @@ cudaError_t CUDARTAPI cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribut
 }
 
 cudaError_t CUDARTAPI cudaDeviceGetPCIBusId(char* address, int bytes, int device) {
-  Machine& machine = Machine::The();
-  absl::MutexLock lock(&machine.mutex);
-  if (const cudaError_t error = machine.Begin("cudaDeviceGetPCIBusId"); error != cudaSuccess) {
+  FakeGpus& fake = FakeGpus::The();
+  absl::MutexLock lock(&fake.mutex);
+  if (const cudaError_t error = fake.Begin("cudaDeviceGetPCIBusId"); error != cudaSuccess) {
     return Noted(error);
   }
-  if (!IsDevice(machine, device)) {
+  if (!IsDevice(fake, device)) {
     return Noted(cudaErrorInvalidDevice);
   }
   const std::string text = fmt::format("0000:{:02X}:00.0", kPciBusOfFirst + device);
@@ -224,9 +223,9 @@ cudaError_t CUDARTAPI cudaDeviceGetPCIBusId(char* address, int bytes, int device
 }
 
 cudaError_t CUDARTAPI cudaDriverGetVersion(int* version) {
-  Machine& machine = Machine::The();
-  absl::MutexLock lock(&machine.mutex);
-  *version = machine.gpus.driver ? kDriverVersion : 0;
+  FakeGpus& fake = FakeGpus::The();
+  absl::MutexLock lock(&fake.mutex);
+  *version = fake.gpus.driver ? kDriverVersion : 0;
   return cudaSuccess;
 }
 
@@ -236,12 +235,12 @@ cudaError_t CUDARTAPI cudaRuntimeGetVersion(int* version) {
 }
 
 cudaError_t CUDARTAPI cudaDeviceSynchronize() {
-  Machine& machine = Machine::The();
-  absl::MutexLock lock(&machine.mutex);
-  if (const cudaError_t error = machine.Begin("cudaDeviceSynchronize"); error != cudaSuccess) {
+  FakeGpus& fake = FakeGpus::The();
+  absl::MutexLock lock(&fake.mutex);
+  if (const cudaError_t error = fake.Begin("cudaDeviceSynchronize"); error != cudaSuccess) {
     return Noted(error);
   }
-  return Noted(machine.RunDevice(CurrentDevice()));
+  return Noted(fake.RunDevice(CurrentDevice()));
 }
 
 cudaError_t CUDARTAPI cudaGetLastError() {
@@ -308,9 +307,9 @@ const char* CUDARTAPI cudaGetErrorString(cudaError_t error) {
 #undef SHOAL_ERRORS
 
 cudaError_t CUDARTAPI cudaMalloc(void** data, size_t bytes) {
-  Machine& machine = Machine::The();
-  absl::MutexLock lock(&machine.mutex);
-  if (const cudaError_t error = machine.Begin("cudaMalloc"); error != cudaSuccess) {
+  FakeGpus& fake = FakeGpus::The();
+  absl::MutexLock lock(&fake.mutex);
+  if (const cudaError_t error = fake.Begin("cudaMalloc"); error != cudaSuccess) {
     return Noted(error);
   }
   *data = nullptr;
@@ -318,47 +317,47 @@ cudaError_t CUDARTAPI cudaMalloc(void** data, size_t bytes) {
     return cudaSuccess;
   }
   const int device = CurrentDevice();
-  const int64_t left = machine.gpus.memory_bytes - machine.memory->allocated_bytes(device);
+  const int64_t left = fake.gpus.memory_bytes - fake.memory->allocated_bytes(device);
   if (static_cast<int64_t>(bytes) > left) {
     return Noted(cudaErrorMemoryAllocation);
   }
-  *data = machine.memory->Allocate(Place::kDevice, device, static_cast<int64_t>(bytes), 0,
-                                   machine.gpus.runs != shoal::gpu::Runs::kNone);
+  *data = fake.memory->Allocate(Place::kDevice, device, static_cast<int64_t>(bytes), 0,
+                                fake.gpus.runs != shoal::gpu::Runs::kNone);
   if (*data == nullptr) {
     return Noted(cudaErrorMemoryAllocation);
   }
-  ++machine.counters.allocations;
+  ++fake.counters.allocations;
   return cudaSuccess;
 }
 
 cudaError_t CUDARTAPI cudaFree(void* data) {
-  Machine& machine = Machine::The();
-  absl::MutexLock lock(&machine.mutex);
-  if (const cudaError_t error = machine.Begin("cudaFree"); error != cudaSuccess) {
+  FakeGpus& fake = FakeGpus::The();
+  absl::MutexLock lock(&fake.mutex);
+  if (const cudaError_t error = fake.Begin("cudaFree"); error != cudaSuccess) {
     return Noted(error);
   }
   if (data == nullptr) {
     return cudaSuccess;
   }
   // As in the runtime, which waits for all work of the GPU that owns the memory.
-  const AddressSpace::Range* const range = machine.memory->FindBegin(data);
-  machine.RunDevice(range == nullptr ? CurrentDevice() : range->device);
-  if (!machine.memory->Free(data, Place::kDevice)) {
-    machine.counters.frees_of_opened += range != nullptr && range->opened > 0 ? 1 : 0;
+  const AddressSpace::Range* const range = fake.memory->FindBegin(data);
+  fake.RunDevice(range == nullptr ? CurrentDevice() : range->device);
+  if (!fake.memory->Free(data, Place::kDevice)) {
+    fake.counters.frees_of_opened += range != nullptr && range->opened > 0 ? 1 : 0;
     return Noted(cudaErrorInvalidValue);
   }
-  ++machine.counters.frees;
-  return Noted(machine.sticky());
+  ++fake.counters.frees;
+  return Noted(fake.sticky());
 }
 
 cudaError_t CUDARTAPI cudaMemGetInfo(size_t* free, size_t* total) {
-  Machine& machine = Machine::The();
-  absl::MutexLock lock(&machine.mutex);
-  if (const cudaError_t error = machine.Begin("cudaMemGetInfo"); error != cudaSuccess) {
+  FakeGpus& fake = FakeGpus::The();
+  absl::MutexLock lock(&fake.mutex);
+  if (const cudaError_t error = fake.Begin("cudaMemGetInfo"); error != cudaSuccess) {
     return Noted(error);
   }
-  *total = static_cast<size_t>(machine.gpus.memory_bytes);
-  *free = *total - static_cast<size_t>(machine.memory->allocated_bytes(CurrentDevice()));
+  *total = static_cast<size_t>(fake.gpus.memory_bytes);
+  *free = *total - static_cast<size_t>(fake.memory->allocated_bytes(CurrentDevice()));
   return cudaSuccess;
 }
 
@@ -371,26 +370,26 @@ cudaError_t CUDARTAPI cudaMallocHost(void** data, size_t bytes) {
 }
 
 cudaError_t CUDARTAPI cudaFreeHost(void* data) {
-  Machine& machine = Machine::The();
-  absl::MutexLock lock(&machine.mutex);
-  if (const cudaError_t error = machine.Begin("cudaFreeHost"); error != cudaSuccess) {
+  FakeGpus& fake = FakeGpus::The();
+  absl::MutexLock lock(&fake.mutex);
+  if (const cudaError_t error = fake.Begin("cudaFreeHost"); error != cudaSuccess) {
     return Noted(error);
   }
   if (data == nullptr) {
     return cudaSuccess;
   }
-  CheckGivenBack(machine, data);
-  if (!machine.memory->Free(data, Place::kPinned)) {
+  CheckGivenBack(fake, data);
+  if (!fake.memory->Free(data, Place::kPinned)) {
     return Noted(cudaErrorInvalidValue);
   }
-  ++machine.counters.host_frees;
-  return Noted(machine.sticky());
+  ++fake.counters.host_frees;
+  return Noted(fake.sticky());
 }
 
 cudaError_t CUDARTAPI cudaHostRegister(void* data, size_t bytes, unsigned flags) {
-  Machine& machine = Machine::The();
-  absl::MutexLock lock(&machine.mutex);
-  if (const cudaError_t error = machine.Begin("cudaHostRegister"); error != cudaSuccess) {
+  FakeGpus& fake = FakeGpus::The();
+  absl::MutexLock lock(&fake.mutex);
+  if (const cudaError_t error = fake.Begin("cudaHostRegister"); error != cudaSuccess) {
     return Noted(error);
   }
   // As GPUs on a PCIe bus do: read-only memory cannot be pinned, neither as such nor otherwise.
@@ -401,37 +400,37 @@ cudaError_t CUDARTAPI cudaHostRegister(void* data, size_t bytes, unsigned flags)
     return Noted(cudaErrorInvalidValue);
   }
   bool torn = false;
-  if (machine.memory->Find(data, static_cast<int64_t>(bytes), torn) != nullptr || torn) {
+  if (fake.memory->Find(data, static_cast<int64_t>(bytes), torn) != nullptr || torn) {
     return Noted(cudaErrorHostMemoryAlreadyRegistered);
   }
-  machine.memory->Register(data, static_cast<int64_t>(bytes), flags);
-  ++machine.counters.host_allocations;
+  fake.memory->Register(data, static_cast<int64_t>(bytes), flags);
+  ++fake.counters.host_allocations;
   return cudaSuccess;
 }
 
 cudaError_t CUDARTAPI cudaHostUnregister(void* data) {
-  Machine& machine = Machine::The();
-  absl::MutexLock lock(&machine.mutex);
-  if (const cudaError_t error = machine.Begin("cudaHostUnregister"); error != cudaSuccess) {
+  FakeGpus& fake = FakeGpus::The();
+  absl::MutexLock lock(&fake.mutex);
+  if (const cudaError_t error = fake.Begin("cudaHostUnregister"); error != cudaSuccess) {
     return Noted(error);
   }
-  CheckGivenBack(machine, data);
-  if (!machine.memory->Unregister(data)) {
+  CheckGivenBack(fake, data);
+  if (!fake.memory->Unregister(data)) {
     return Noted(cudaErrorHostMemoryNotRegistered);
   }
-  ++machine.counters.host_frees;
-  return Noted(machine.sticky());
+  ++fake.counters.host_frees;
+  return Noted(fake.sticky());
 }
 
 cudaError_t CUDARTAPI cudaPointerGetAttributes(cudaPointerAttributes* attributes,
                                                const void* pointer) {
-  Machine& machine = Machine::The();
-  absl::MutexLock lock(&machine.mutex);
-  if (const cudaError_t error = machine.Begin("cudaPointerGetAttributes"); error != cudaSuccess) {
+  FakeGpus& fake = FakeGpus::The();
+  absl::MutexLock lock(&fake.mutex);
+  if (const cudaError_t error = fake.Begin("cudaPointerGetAttributes"); error != cudaSuccess) {
     return Noted(error);
   }
   bool torn = false;
-  const AddressSpace::Range* range = machine.memory->Find(pointer, 1, torn);
+  const AddressSpace::Range* range = fake.memory->Find(pointer, 1, torn);
   void* address = const_cast<void*>(pointer);
   *attributes = {};
   if (range == nullptr) {

@@ -4,14 +4,14 @@
 
 #include <cstring>
 
-#include "core/gpu/fake_cuda/machine.h"
+#include "core/gpu/fake_cuda/fake_gpus.h"
 
 namespace {
 
-using shoal::gpu::emulation::AddressSpace;
-using shoal::gpu::emulation::Machine;
-using shoal::gpu::emulation::Noted;
-using shoal::gpu::emulation::Place;
+using shoal::gpu::fake_cuda::AddressSpace;
+using shoal::gpu::fake_cuda::FakeGpus;
+using shoal::gpu::fake_cuda::Noted;
+using shoal::gpu::fake_cuda::Place;
 
 struct Handle {
   uint64_t magic = 0;
@@ -25,16 +25,16 @@ static_assert(sizeof(Handle) <= sizeof(cudaIpcMemHandle_t));
 
 namespace shoal::gpu {
 
-std::optional<EmulatedAllocation> FindAllocation(const void* address) {
-  Machine& machine = Machine::The();
-  absl::MutexLock lock(&machine.mutex);
+std::optional<FakeAllocation> FindAllocation(const void* address) {
+  FakeGpus& fake = FakeGpus::The();
+  absl::MutexLock lock(&fake.mutex);
   bool torn = false;
   std::byte* begin = nullptr;
-  const AddressSpace::Range* const range = machine.memory->Find(address, 1, torn, &begin);
+  const AddressSpace::Range* const range = fake.memory->Find(address, 1, torn, &begin);
   if (range == nullptr || range->place != Place::kDevice) {
     return std::nullopt;
   }
-  return EmulatedAllocation{.device = range->device, .begin = begin, .bytes = range->bytes};
+  return FakeAllocation{.device = range->device, .begin = begin, .bytes = range->bytes};
 }
 
 }  // namespace shoal::gpu
@@ -42,12 +42,12 @@ std::optional<EmulatedAllocation> FindAllocation(const void* address) {
 extern "C" {
 
 cudaError_t CUDARTAPI cudaIpcGetMemHandle(cudaIpcMemHandle_t* handle, void* data) {
-  Machine& machine = Machine::The();
-  absl::MutexLock lock(&machine.mutex);
-  if (const cudaError_t error = machine.Begin("cudaIpcGetMemHandle"); error != cudaSuccess) {
+  FakeGpus& fake = FakeGpus::The();
+  absl::MutexLock lock(&fake.mutex);
+  if (const cudaError_t error = fake.Begin("cudaIpcGetMemHandle"); error != cudaSuccess) {
     return Noted(error);
   }
-  const AddressSpace::Range* const range = machine.memory->FindBegin(data);
+  const AddressSpace::Range* const range = fake.memory->FindBegin(data);
   if (range == nullptr || range->place != Place::kDevice) {
     return Noted(cudaErrorInvalidValue);
   }
@@ -58,9 +58,9 @@ cudaError_t CUDARTAPI cudaIpcGetMemHandle(cudaIpcMemHandle_t* handle, void* data
 }
 
 cudaError_t CUDARTAPI cudaIpcOpenMemHandle(void** data, cudaIpcMemHandle_t handle, unsigned flags) {
-  Machine& machine = Machine::The();
-  absl::MutexLock lock(&machine.mutex);
-  if (const cudaError_t error = machine.Begin("cudaIpcOpenMemHandle"); error != cudaSuccess) {
+  FakeGpus& fake = FakeGpus::The();
+  absl::MutexLock lock(&fake.mutex);
+  if (const cudaError_t error = fake.Begin("cudaIpcOpenMemHandle"); error != cudaSuccess) {
     return Noted(error);
   }
   Handle named;
@@ -71,17 +71,17 @@ cudaError_t CUDARTAPI cudaIpcOpenMemHandle(void** data, cudaIpcMemHandle_t handl
   if (named.magic == kMagic && named.process != getpid()) {
     return Noted(cudaErrorMapBufferObjectFailed);
   }
-  *data = named.magic == kMagic ? machine.memory->OpenHandle(named.number) : nullptr;
+  *data = named.magic == kMagic ? fake.memory->OpenHandle(named.number) : nullptr;
   return Noted(*data == nullptr ? cudaErrorInvalidResourceHandle : cudaSuccess);
 }
 
 cudaError_t CUDARTAPI cudaIpcCloseMemHandle(void* data) {
-  Machine& machine = Machine::The();
-  absl::MutexLock lock(&machine.mutex);
-  if (const cudaError_t error = machine.Begin("cudaIpcCloseMemHandle"); error != cudaSuccess) {
+  FakeGpus& fake = FakeGpus::The();
+  absl::MutexLock lock(&fake.mutex);
+  if (const cudaError_t error = fake.Begin("cudaIpcCloseMemHandle"); error != cudaSuccess) {
     return Noted(error);
   }
-  return Noted(machine.memory->CloseHandle(data) ? cudaSuccess : cudaErrorInvalidValue);
+  return Noted(fake.memory->CloseHandle(data) ? cudaSuccess : cudaErrorInvalidValue);
 }
 
 }  // extern "C"

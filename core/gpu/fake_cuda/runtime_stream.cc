@@ -6,11 +6,11 @@
 
 #include "core/base/check.h"
 #include "core/gpu/fake_cuda/block.h"
+#include "core/gpu/fake_cuda/fake_gpus.h"
 #include "core/gpu/fake_cuda/launch.h"
-#include "core/gpu/fake_cuda/machine.h"
 #include "core/gpu/launch_limits.h"
 
-namespace shoal::gpu::emulation {
+namespace shoal::gpu::fake_cuda {
 namespace {
 
 constexpr int64_t kLeastPriority = 0;
@@ -24,15 +24,15 @@ struct Ends {
 };
 
 // False if the runtime would refuse the copy.
-bool FindEnds(Machine& machine, const void* to, const void* from, int64_t bytes,
-              cudaMemcpyKind kind, Ends& ends) ABSL_EXCLUSIVE_LOCKS_REQUIRED(machine.mutex) {
+bool FindEnds(FakeGpus& fake, const void* to, const void* from, int64_t bytes, cudaMemcpyKind kind,
+              Ends& ends) ABSL_EXCLUSIVE_LOCKS_REQUIRED(fake.mutex) {
   if (to == nullptr || from == nullptr || bytes < 0) {
     return false;
   }
   bool torn_to = false;
   bool torn_from = false;
-  const AddressSpace::Range* to_range = machine.memory->Find(to, bytes, torn_to);
-  const AddressSpace::Range* from_range = machine.memory->Find(from, bytes, torn_from);
+  const AddressSpace::Range* to_range = fake.memory->Find(to, bytes, torn_to);
+  const AddressSpace::Range* from_range = fake.memory->Find(from, bytes, torn_from);
   if (torn_to || torn_from) {
     return false;
   }
@@ -60,9 +60,9 @@ bool FindEnds(Machine& machine, const void* to, const void* from, int64_t bytes,
   return false;
 }
 
-void Count(Machine& machine, const Ends& ends, int64_t bytes)
-    ABSL_EXCLUSIVE_LOCKS_REQUIRED(machine.mutex) {
-  EmulatedCounters& counters = machine.counters;
+void Count(FakeGpus& fake, const Ends& ends, int64_t bytes)
+    ABSL_EXCLUSIVE_LOCKS_REQUIRED(fake.mutex) {
+  FakeGpuCounters& counters = fake.counters;
   const bool to_device = ends.to == Place::kDevice;
   const bool from_device = ends.from == Place::kDevice;
   ++(to_device ? (from_device ? counters.copies_on_device : counters.copies_to_device)
@@ -71,24 +71,24 @@ void Count(Machine& machine, const Ends& ends, int64_t bytes)
              : (from_device ? counters.bytes_to_host : counters.bytes_on_host)) += bytes;
 }
 
-cudaError_t PutCopy(Machine& machine, CUstream_st& stream, void* to, const void* from, size_t bytes,
-                    cudaMemcpyKind kind, bool wait) ABSL_EXCLUSIVE_LOCKS_REQUIRED(machine.mutex) {
+cudaError_t PutCopy(FakeGpus& fake, CUstream_st& stream, void* to, const void* from, size_t bytes,
+                    cudaMemcpyKind kind, bool wait) ABSL_EXCLUSIVE_LOCKS_REQUIRED(fake.mutex) {
   if (bytes == 0) {
     return cudaSuccess;
   }
   Ends ends;
-  if (!FindEnds(machine, to, from, static_cast<int64_t>(bytes), kind, ends)) {
+  if (!FindEnds(fake, to, from, static_cast<int64_t>(bytes), kind, ends)) {
     return cudaErrorInvalidValue;
   }
-  Count(machine, ends, static_cast<int64_t>(bytes));
+  Count(fake, ends, static_cast<int64_t>(bytes));
   std::shared_ptr<std::vector<std::byte>> staged;
   if (ends.to == Place::kDevice && ends.from == Place::kPageable) {
     const auto* begin = static_cast<const std::byte*>(from);
     staged = std::make_shared<std::vector<std::byte>>(begin, begin + bytes);
   }
   const int device = stream.device;
-  const auto copy = [&machine, device, to, from, bytes, open = ends.open, staged] {
-    Machine& m = machine;
+  const auto copy = [&fake, device, to, from, bytes, open = ends.open, staged] {
+    FakeGpus& m = fake;
     m.mutex.AssertHeld();
     m.Act(device, [&]() ABSL_NO_THREAD_SAFETY_ANALYSIS {
       m.memory->Open(open);
@@ -101,31 +101,31 @@ cudaError_t PutCopy(Machine& machine, CUstream_st& stream, void* to, const void*
   const auto* const host = static_cast<const std::byte*>(uses_from ? from : to);
   const HostRange range = {.begin = host, .bytes = static_cast<int64_t>(bytes)};
   const bool pageable = ends.to == Place::kPageable || ends.from == Place::kPageable;
-  machine.counters.pageable_copies += pageable && !wait ? 1 : 0;
+  fake.counters.pageable_copies += pageable && !wait ? 1 : 0;
   const std::shared_ptr<Point> point =
-      machine.Put(stream, copy, uses_to || uses_from ? range : HostRange());
+      fake.Put(stream, copy, uses_to || uses_from ? range : HostRange());
   const bool done_on_return = wait ||
                               (ends.to == Place::kPageable && ends.from == Place::kDevice) ||
                               (ends.to != Place::kDevice && ends.from != Place::kDevice);
-  return done_on_return ? machine.RunUntil(*point) : cudaSuccess;
+  return done_on_return ? fake.RunUntil(*point) : cudaSuccess;
 }
 
-cudaError_t PutFill(Machine& machine, CUstream_st& stream, void* to, int value, size_t bytes)
-    ABSL_EXCLUSIVE_LOCKS_REQUIRED(machine.mutex) {
+cudaError_t PutFill(FakeGpus& fake, CUstream_st& stream, void* to, int value, size_t bytes)
+    ABSL_EXCLUSIVE_LOCKS_REQUIRED(fake.mutex) {
   if (bytes == 0) {
     return cudaSuccess;
   }
   const auto length = static_cast<int64_t>(bytes);
   bool torn = false;
   const AddressSpace::Range* range =
-      to == nullptr || length < 0 ? nullptr : machine.memory->Find(to, length, torn);
+      to == nullptr || length < 0 ? nullptr : fake.memory->Find(to, length, torn);
   if (range == nullptr || torn) {
     return cudaErrorInvalidValue;
   }
-  ++machine.counters.fills;
+  ++fake.counters.fills;
   const int open = range->place == Place::kDevice ? range->device : AddressSpace::kNone;
-  machine.Put(stream, [&machine, device = stream.device, open, to, value, bytes] {
-    Machine& m = machine;
+  fake.Put(stream, [&fake, device = stream.device, open, to, value, bytes] {
+    FakeGpus& m = fake;
     m.mutex.AssertHeld();
     m.Act(device, [&]() ABSL_NO_THREAD_SAFETY_ANALYSIS {
       m.memory->Open(open);
@@ -139,13 +139,13 @@ cudaError_t PutFill(Machine& machine, CUstream_st& stream, void* to, int value, 
 
 void PutLaunch(cudaStream_t handle, Extent grid, int threads, int64_t shared_bytes,
                const void* kernel, std::function<void()> thread) {
-  Machine& machine = Machine::The();
-  absl::MutexLock lock(&machine.mutex);
-  if (const cudaError_t error = machine.Begin("cudaLaunchKernel"); error != cudaSuccess) {
+  FakeGpus& fake = FakeGpus::The();
+  absl::MutexLock lock(&fake.mutex);
+  if (const cudaError_t error = fake.Begin("cudaLaunchKernel"); error != cudaSuccess) {
     Noted(error);
     return;
   }
-  CUstream_st* stream = machine.Find(handle);
+  CUstream_st* stream = fake.Find(handle);
   if (stream == nullptr || stream->device != CurrentDevice()) {
     Noted(cudaErrorInvalidResourceHandle);
     return;
@@ -154,18 +154,17 @@ void PutLaunch(cudaStream_t handle, Extent grid, int threads, int64_t shared_byt
     Noted(cudaErrorInvalidConfiguration);
     return;
   }
-  const auto allowed = machine.allowed_shared.find({stream->device, kernel});
-  const bool needs_more =
-      MustAskForShared(shared_bytes) &&
-      (allowed == machine.allowed_shared.end() || allowed->second < shared_bytes);
-  if (shared_bytes < 0 || shared_bytes > machine.gpus.shared_bytes || needs_more) {
+  const auto allowed = fake.allowed_shared.find({stream->device, kernel});
+  const bool needs_more = MustAskForShared(shared_bytes) &&
+                          (allowed == fake.allowed_shared.end() || allowed->second < shared_bytes);
+  if (shared_bytes < 0 || shared_bytes > fake.gpus.shared_bytes || needs_more) {
     Noted(cudaErrorInvalidValue);
     return;
   }
-  ++machine.counters.launches;
-  machine.Put(*stream, [&machine, device = stream->device, grid, threads, shared_bytes,
-                        thread = std::move(thread)] {
-    Machine& m = machine;
+  ++fake.counters.launches;
+  fake.Put(*stream, [&fake, device = stream->device, grid, threads, shared_bytes,
+                     thread = std::move(thread)] {
+    FakeGpus& m = fake;
     m.mutex.AssertHeld();
     m.Act(device, [&]() ABSL_NO_THREAD_SAFETY_ANALYSIS {
       m.memory->Open(device);
@@ -174,14 +173,14 @@ void PutLaunch(cudaStream_t handle, Extent grid, int threads, int64_t shared_byt
   });
 }
 
-}  // namespace shoal::gpu::emulation
+}  // namespace shoal::gpu::fake_cuda
 
-using shoal::gpu::emulation::CurrentDevice;
-using shoal::gpu::emulation::Machine;
-using shoal::gpu::emulation::Noted;
-using shoal::gpu::emulation::Point;
-using shoal::gpu::emulation::PutCopy;
-using shoal::gpu::emulation::PutFill;
+using shoal::gpu::fake_cuda::CurrentDevice;
+using shoal::gpu::fake_cuda::FakeGpus;
+using shoal::gpu::fake_cuda::Noted;
+using shoal::gpu::fake_cuda::Point;
+using shoal::gpu::fake_cuda::PutCopy;
+using shoal::gpu::fake_cuda::PutFill;
 
 namespace {
 
@@ -198,23 +197,22 @@ std::shared_ptr<Point> RecordedPoint(const CUevent_st& event) {
 extern "C" {
 
 cudaError_t CUDARTAPI cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned flags, int) {
-  Machine& machine = Machine::The();
-  absl::MutexLock lock(&machine.mutex);
-  if (const cudaError_t error = machine.Begin("cudaStreamCreateWithPriority");
-      error != cudaSuccess) {
+  FakeGpus& fake = FakeGpus::The();
+  absl::MutexLock lock(&fake.mutex);
+  if (const cudaError_t error = fake.Begin("cudaStreamCreateWithPriority"); error != cudaSuccess) {
     return Noted(error);
   }
-  *stream = machine.NewStream(flags != cudaStreamNonBlocking);
+  *stream = fake.NewStream(flags != cudaStreamNonBlocking);
   return cudaSuccess;
 }
 
 cudaError_t CUDARTAPI cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags) {
-  Machine& machine = Machine::The();
-  absl::MutexLock lock(&machine.mutex);
-  if (const cudaError_t error = machine.Begin("cudaStreamCreateWithFlags"); error != cudaSuccess) {
+  FakeGpus& fake = FakeGpus::The();
+  absl::MutexLock lock(&fake.mutex);
+  if (const cudaError_t error = fake.Begin("cudaStreamCreateWithFlags"); error != cudaSuccess) {
     return Noted(error);
   }
-  *stream = machine.NewStream(flags != cudaStreamNonBlocking);
+  *stream = fake.NewStream(flags != cudaStreamNonBlocking);
   return cudaSuccess;
 }
 
@@ -223,81 +221,81 @@ cudaError_t CUDARTAPI cudaStreamCreate(cudaStream_t* stream) {
 }
 
 cudaError_t CUDARTAPI cudaDeviceGetStreamPriorityRange(int* least, int* greatest) {
-  Machine& machine = Machine::The();
-  absl::MutexLock lock(&machine.mutex);
-  if (const cudaError_t error = machine.Begin("cudaDeviceGetStreamPriorityRange");
+  FakeGpus& fake = FakeGpus::The();
+  absl::MutexLock lock(&fake.mutex);
+  if (const cudaError_t error = fake.Begin("cudaDeviceGetStreamPriorityRange");
       error != cudaSuccess) {
     return Noted(error);
   }
-  *least = shoal::gpu::emulation::kLeastPriority;
-  *greatest = shoal::gpu::emulation::kGreatestPriority;
+  *least = shoal::gpu::fake_cuda::kLeastPriority;
+  *greatest = shoal::gpu::fake_cuda::kGreatestPriority;
   return cudaSuccess;
 }
 
 cudaError_t CUDARTAPI cudaStreamDestroy(cudaStream_t handle) {
-  Machine& machine = Machine::The();
-  absl::MutexLock lock(&machine.mutex);
-  if (const cudaError_t error = machine.Begin("cudaStreamDestroy"); error != cudaSuccess) {
+  FakeGpus& fake = FakeGpus::The();
+  absl::MutexLock lock(&fake.mutex);
+  if (const cudaError_t error = fake.Begin("cudaStreamDestroy"); error != cudaSuccess) {
     return Noted(error);
   }
-  CUstream_st* stream = machine.Find(handle);
+  CUstream_st* stream = fake.Find(handle);
   if (stream == nullptr || handle == nullptr || handle == cudaStreamLegacy) {
     return Noted(cudaErrorInvalidResourceHandle);
   }
-  machine.Destroy(*stream);
+  fake.Destroy(*stream);
   return cudaSuccess;
 }
 
 cudaError_t CUDARTAPI cudaStreamSynchronize(cudaStream_t handle) {
-  Machine& machine = Machine::The();
-  absl::MutexLock lock(&machine.mutex);
-  if (const cudaError_t error = machine.Begin("cudaStreamSynchronize"); error != cudaSuccess) {
+  FakeGpus& fake = FakeGpus::The();
+  absl::MutexLock lock(&fake.mutex);
+  if (const cudaError_t error = fake.Begin("cudaStreamSynchronize"); error != cudaSuccess) {
     return Noted(error);
   }
-  CUstream_st* stream = machine.Find(handle);
-  return Noted(stream == nullptr ? cudaErrorInvalidResourceHandle : machine.RunUntilEmpty(*stream));
+  CUstream_st* stream = fake.Find(handle);
+  return Noted(stream == nullptr ? cudaErrorInvalidResourceHandle : fake.RunUntilEmpty(*stream));
 }
 
 cudaError_t CUDARTAPI cudaStreamQuery(cudaStream_t handle) {
-  Machine& machine = Machine::The();
-  absl::MutexLock lock(&machine.mutex);
-  if (const cudaError_t error = machine.Begin("cudaStreamQuery"); error != cudaSuccess) {
+  FakeGpus& fake = FakeGpus::The();
+  absl::MutexLock lock(&fake.mutex);
+  if (const cudaError_t error = fake.Begin("cudaStreamQuery"); error != cudaSuccess) {
     return Noted(error);
   }
-  const CUstream_st* stream = machine.Find(handle);
+  const CUstream_st* stream = fake.Find(handle);
   if (stream == nullptr) {
     return Noted(cudaErrorInvalidResourceHandle);
   }
-  machine.RunSome();
-  if (const cudaError_t error = machine.sticky(); error != cudaSuccess) {
+  fake.RunSome();
+  if (const cudaError_t error = fake.sticky(); error != cudaSuccess) {
     return Noted(error);
   }
   return Noted(stream->queue.empty() ? cudaSuccess : cudaErrorNotReady);
 }
 
 cudaError_t CUDARTAPI cudaStreamWaitEvent(cudaStream_t handle, cudaEvent_t event, unsigned) {
-  Machine& machine = Machine::The();
-  absl::MutexLock lock(&machine.mutex);
-  if (const cudaError_t error = machine.Begin("cudaStreamWaitEvent"); error != cudaSuccess) {
+  FakeGpus& fake = FakeGpus::The();
+  absl::MutexLock lock(&fake.mutex);
+  if (const cudaError_t error = fake.Begin("cudaStreamWaitEvent"); error != cudaSuccess) {
     return Noted(error);
   }
-  CUstream_st* stream = machine.Find(handle);
-  if (stream == nullptr || !machine.events.contains(event)) {
+  CUstream_st* stream = fake.Find(handle);
+  if (stream == nullptr || !fake.events.contains(event)) {
     return Noted(cudaErrorInvalidResourceHandle);
   }
-  machine.PutWait(*stream, RecordedPoint(*event));
+  fake.PutWait(*stream, RecordedPoint(*event));
   return cudaSuccess;
 }
 
 cudaError_t CUDARTAPI cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags) {
-  Machine& machine = Machine::The();
-  absl::MutexLock lock(&machine.mutex);
-  if (const cudaError_t error = machine.Begin("cudaEventCreateWithFlags"); error != cudaSuccess) {
+  FakeGpus& fake = FakeGpus::The();
+  absl::MutexLock lock(&fake.mutex);
+  if (const cudaError_t error = fake.Begin("cudaEventCreateWithFlags"); error != cudaSuccess) {
     return Noted(error);
   }
   *event =
       new CUevent_st{.device = CurrentDevice(), .timed = (flags & cudaEventDisableTiming) == 0};
-  machine.events.insert(*event);
+  fake.events.insert(*event);
   return cudaSuccess;
 }
 
@@ -306,56 +304,56 @@ cudaError_t CUDARTAPI cudaEventCreate(cudaEvent_t* event) {
 }
 
 cudaError_t CUDARTAPI cudaEventRecord(cudaEvent_t event, cudaStream_t handle) {
-  Machine& machine = Machine::The();
-  absl::MutexLock lock(&machine.mutex);
-  if (const cudaError_t error = machine.Begin("cudaEventRecord"); error != cudaSuccess) {
+  FakeGpus& fake = FakeGpus::The();
+  absl::MutexLock lock(&fake.mutex);
+  if (const cudaError_t error = fake.Begin("cudaEventRecord"); error != cudaSuccess) {
     return Noted(error);
   }
-  CUstream_st* stream = machine.Find(handle);
-  if (stream == nullptr || !machine.events.contains(event) || event->device != stream->device) {
+  CUstream_st* stream = fake.Find(handle);
+  if (stream == nullptr || !fake.events.contains(event) || event->device != stream->device) {
     return Noted(cudaErrorInvalidResourceHandle);
   }
-  event->point = machine.Put(*stream, nullptr);
+  event->point = fake.Put(*stream, nullptr);
   return cudaSuccess;
 }
 
 cudaError_t CUDARTAPI cudaEventQuery(cudaEvent_t event) {
-  Machine& machine = Machine::The();
-  absl::MutexLock lock(&machine.mutex);
-  if (const cudaError_t error = machine.Begin("cudaEventQuery"); error != cudaSuccess) {
+  FakeGpus& fake = FakeGpus::The();
+  absl::MutexLock lock(&fake.mutex);
+  if (const cudaError_t error = fake.Begin("cudaEventQuery"); error != cudaSuccess) {
     return Noted(error);
   }
-  if (!machine.events.contains(event)) {
+  if (!fake.events.contains(event)) {
     return Noted(cudaErrorInvalidResourceHandle);
   }
   const std::shared_ptr<Point> point = RecordedPoint(*event);
-  machine.RunSome();
-  if (const cudaError_t error = machine.sticky(); error != cudaSuccess) {
+  fake.RunSome();
+  if (const cudaError_t error = fake.sticky(); error != cudaSuccess) {
     return Noted(error);
   }
   return Noted(point->done ? cudaSuccess : cudaErrorNotReady);
 }
 
 cudaError_t CUDARTAPI cudaEventSynchronize(cudaEvent_t event) {
-  Machine& machine = Machine::The();
-  absl::MutexLock lock(&machine.mutex);
-  if (const cudaError_t error = machine.Begin("cudaEventSynchronize"); error != cudaSuccess) {
+  FakeGpus& fake = FakeGpus::The();
+  absl::MutexLock lock(&fake.mutex);
+  if (const cudaError_t error = fake.Begin("cudaEventSynchronize"); error != cudaSuccess) {
     return Noted(error);
   }
-  if (!machine.events.contains(event)) {
+  if (!fake.events.contains(event)) {
     return Noted(cudaErrorInvalidResourceHandle);
   }
   const std::shared_ptr<Point> point = RecordedPoint(*event);
-  return Noted(machine.RunUntil(*point));
+  return Noted(fake.RunUntil(*point));
 }
 
 cudaError_t CUDARTAPI cudaEventDestroy(cudaEvent_t event) {
-  Machine& machine = Machine::The();
-  absl::MutexLock lock(&machine.mutex);
-  if (const cudaError_t error = machine.Begin("cudaEventDestroy"); error != cudaSuccess) {
+  FakeGpus& fake = FakeGpus::The();
+  absl::MutexLock lock(&fake.mutex);
+  if (const cudaError_t error = fake.Begin("cudaEventDestroy"); error != cudaSuccess) {
     return Noted(error);
   }
-  if (machine.events.erase(event) == 0) {
+  if (fake.events.erase(event) == 0) {
     return Noted(cudaErrorInvalidResourceHandle);
   }
   delete event;
@@ -364,13 +362,13 @@ cudaError_t CUDARTAPI cudaEventDestroy(cudaEvent_t event) {
 
 cudaError_t CUDARTAPI cudaEventElapsedTime(float* milliseconds, cudaEvent_t start,
                                            cudaEvent_t end) {
-  Machine& machine = Machine::The();
-  absl::MutexLock lock(&machine.mutex);
-  if (const cudaError_t error = machine.Begin("cudaEventElapsedTime"); error != cudaSuccess) {
+  FakeGpus& fake = FakeGpus::The();
+  absl::MutexLock lock(&fake.mutex);
+  if (const cudaError_t error = fake.Begin("cudaEventElapsedTime"); error != cudaSuccess) {
     return Noted(error);
   }
   for (cudaEvent_t event : {start, end}) {
-    if (!machine.events.contains(event) || !event->timed || event->point == nullptr ||
+    if (!fake.events.contains(event) || !event->timed || event->point == nullptr ||
         event->device != start->device) {
       return Noted(cudaErrorInvalidResourceHandle);
     }
@@ -388,59 +386,58 @@ cudaError_t CUDARTAPI cudaEventElapsedTime(float* milliseconds, cudaEvent_t star
 
 cudaError_t CUDARTAPI cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind kind,
                                       cudaStream_t handle) {
-  Machine& machine = Machine::The();
-  absl::MutexLock lock(&machine.mutex);
-  if (const cudaError_t error = machine.Begin("cudaMemcpyAsync"); error != cudaSuccess) {
+  FakeGpus& fake = FakeGpus::The();
+  absl::MutexLock lock(&fake.mutex);
+  if (const cudaError_t error = fake.Begin("cudaMemcpyAsync"); error != cudaSuccess) {
     return Noted(error);
   }
-  CUstream_st* stream = machine.Find(handle);
-  return Noted(stream == nullptr
-                   ? cudaErrorInvalidResourceHandle
-                   : PutCopy(machine, *stream, to, from, bytes, kind, /*wait=*/false));
+  CUstream_st* stream = fake.Find(handle);
+  return Noted(stream == nullptr ? cudaErrorInvalidResourceHandle
+                                 : PutCopy(fake, *stream, to, from, bytes, kind, /*wait=*/false));
 }
 
 cudaError_t CUDARTAPI cudaMemcpy(void* to, const void* from, size_t bytes, cudaMemcpyKind kind) {
-  Machine& machine = Machine::The();
-  absl::MutexLock lock(&machine.mutex);
-  if (const cudaError_t error = machine.Begin("cudaMemcpy"); error != cudaSuccess) {
+  FakeGpus& fake = FakeGpus::The();
+  absl::MutexLock lock(&fake.mutex);
+  if (const cudaError_t error = fake.Begin("cudaMemcpy"); error != cudaSuccess) {
     return Noted(error);
   }
-  return Noted(PutCopy(machine, *machine.Find(nullptr), to, from, bytes, kind, /*wait=*/true));
+  return Noted(PutCopy(fake, *fake.Find(nullptr), to, from, bytes, kind, /*wait=*/true));
 }
 
 cudaError_t CUDARTAPI cudaMemsetAsync(void* to, int value, size_t bytes, cudaStream_t handle) {
-  Machine& machine = Machine::The();
-  absl::MutexLock lock(&machine.mutex);
-  if (const cudaError_t error = machine.Begin("cudaMemsetAsync"); error != cudaSuccess) {
+  FakeGpus& fake = FakeGpus::The();
+  absl::MutexLock lock(&fake.mutex);
+  if (const cudaError_t error = fake.Begin("cudaMemsetAsync"); error != cudaSuccess) {
     return Noted(error);
   }
-  CUstream_st* stream = machine.Find(handle);
+  CUstream_st* stream = fake.Find(handle);
   return Noted(stream == nullptr ? cudaErrorInvalidResourceHandle
-                                 : PutFill(machine, *stream, to, value, bytes));
+                                 : PutFill(fake, *stream, to, value, bytes));
 }
 
 cudaError_t CUDARTAPI cudaMemset(void* to, int value, size_t bytes) {
-  Machine& machine = Machine::The();
-  absl::MutexLock lock(&machine.mutex);
-  if (const cudaError_t error = machine.Begin("cudaMemset"); error != cudaSuccess) {
+  FakeGpus& fake = FakeGpus::The();
+  absl::MutexLock lock(&fake.mutex);
+  if (const cudaError_t error = fake.Begin("cudaMemset"); error != cudaSuccess) {
     return Noted(error);
   }
-  return Noted(PutFill(machine, *machine.Find(nullptr), to, value, bytes));
+  return Noted(PutFill(fake, *fake.Find(nullptr), to, value, bytes));
 }
 
 cudaError_t CUDARTAPI cudaFuncSetAttribute(const void* kernel, cudaFuncAttribute attribute,
                                            int value) {
-  Machine& machine = Machine::The();
-  absl::MutexLock lock(&machine.mutex);
-  if (const cudaError_t error = machine.Begin("cudaFuncSetAttribute"); error != cudaSuccess) {
+  FakeGpus& fake = FakeGpus::The();
+  absl::MutexLock lock(&fake.mutex);
+  if (const cudaError_t error = fake.Begin("cudaFuncSetAttribute"); error != cudaSuccess) {
     return Noted(error);
   }
-  ++machine.counters.shared_questions;
+  ++fake.counters.shared_questions;
   if (kernel == nullptr || attribute != cudaFuncAttributeMaxDynamicSharedMemorySize || value < 0 ||
-      value > machine.gpus.shared_bytes) {
+      value > fake.gpus.shared_bytes) {
     return Noted(cudaErrorInvalidValue);
   }
-  machine.allowed_shared[{CurrentDevice(), kernel}] = value;
+  fake.allowed_shared[{CurrentDevice(), kernel}] = value;
   return cudaSuccess;
 }
 

@@ -1,4 +1,4 @@
-// The emulated runtime: what it tolerates and what not.
+// The fake runtime: what it tolerates and what not.
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -8,7 +8,7 @@
 #include <thread>
 #include <vector>
 
-#include "core/gpu/fake_cuda/emulated_gpu.h"
+#include "core/gpu/fake_cuda/fake_cuda.h"
 #include "core/gpu/kernel/sample.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -18,7 +18,7 @@ namespace {
 
 class RuntimeTest : public testing::Test {
  protected:
-  void SetUp() override { SetEmulatedGpus({}); }
+  void SetUp() override { SetFakeGpus({}); }
 };
 
 float* Floats(int64_t count) {
@@ -45,7 +45,7 @@ cudaEvent_t NewEvent(unsigned flags = cudaEventDisableTiming) {
   return event;
 }
 
-// What the emulation says about a crash, unless a sanitizer says it.
+// What the fake says about a crash, unless a sanitizer says it.
 std::string CrashText(const std::string& text) {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
   (void)text;
@@ -57,7 +57,7 @@ std::string CrashText(const std::string& text) {
 
 // One stream adds to what the other copies there, with or without waiting for it.
 float CopyThenAdd(uint64_t seed, bool waits) {
-  SetEmulatedGpus({.seed = seed});
+  SetFakeGpus({.seed = seed});
   float* from = PinnedFloats(1);
   float* to = PinnedFloats(1);
   float* there = Floats(1);
@@ -141,7 +141,7 @@ TEST_F(RuntimeTest, AFullStreamRunsByItself) {
 
 TEST_F(RuntimeTest, TheNullStreamIsOrderedWithStreamsThatAskForIt) {
   for (uint64_t seed = 1; seed <= 20; ++seed) {
-    SetEmulatedGpus({.seed = seed});
+    SetFakeGpus({.seed = seed});
     float* there = Floats(1);
     cudaStream_t stream = nullptr;
     ASSERT_EQ(cudaStreamCreate(&stream), cudaSuccess);
@@ -220,16 +220,16 @@ TEST_F(RuntimeTest, AFailedKernelFailsAllThatFollows) {
   EXPECT_EQ(cudaGetLastError(), cudaErrorIllegalAddress);
   void* data = nullptr;
   EXPECT_EQ(cudaMalloc(&data, 4), cudaErrorIllegalAddress);
-  SetEmulatedGpus({});
+  SetFakeGpus({});
   EXPECT_EQ(cudaMalloc(&data, 4), cudaSuccess);
 }
 
 TEST_F(RuntimeTest, WithoutADriverOrAGpu) {
   int count = -1;
-  SetEmulatedGpus({.driver = false});
+  SetFakeGpus({.driver = false});
   EXPECT_EQ(cudaGetDeviceCount(&count), cudaErrorInsufficientDriver);
   EXPECT_EQ(count, 0);
-  SetEmulatedGpus({.count = 0});
+  SetFakeGpus({.count = 0});
   EXPECT_EQ(cudaGetDeviceCount(&count), cudaErrorNoDevice);
   (void)cudaGetLastError();
 }
@@ -252,7 +252,7 @@ TEST_F(RuntimeTest, PinsWhatMayBeWrittenAlone) {
 }
 
 TEST_F(RuntimeTest, EachGpuHasItsOwn) {
-  SetEmulatedGpus({.count = 2});
+  SetFakeGpus({.count = 2});
   const cudaStream_t stream = NewStream();
   float* there = Floats(1);
   ASSERT_EQ(cudaSetDevice(1), cudaSuccess);
@@ -333,7 +333,7 @@ TEST_F(RuntimeTest, Counts) {
   ASSERT_EQ(cudaMemcpy(there, here, 16, cudaMemcpyHostToDevice), cudaSuccess);
   ASSERT_EQ(cudaMemcpy(here, there, 8, cudaMemcpyDeviceToHost), cudaSuccess);
   ASSERT_EQ(sample::AddTo(nullptr, there, there, 1, 1), cudaSuccess);
-  const EmulatedCounters counters = Counters();
+  const FakeGpuCounters counters = Counters();
   EXPECT_EQ(counters.bytes_to_device, 16);
   EXPECT_EQ(counters.bytes_to_host, 8);
   EXPECT_EQ(counters.launches, 1);

@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <cstring>
 
-namespace shoal::gpu::emulation {
+namespace shoal::gpu::fake_cuda {
 namespace {
 
 constexpr size_t kRows = 16;       // of a and d
@@ -79,4 +79,4 @@ void FinishMultiplyAdd(Lanes& lanes) {
   }
 }
 
-}  // namespace shoal::gpu::emulation
+}  // namespace shoal::gpu::fake_cuda

@@ -1,11 +1,11 @@
 // What the lanes of a warp compute together, once all of them have arrived with their operands.
-// Only the emulation includes it.
+// Only the fake includes it.
 #pragma once
 
 #include <array>
 #include <cstdint>
 
-namespace shoal::gpu::emulation {
+namespace shoal::gpu::fake_cuda {
 
 inline constexpr int kWarp = 32;
 
@@ -26,4 +26,4 @@ void FinishLoadMatrix(Lanes& lanes, bool transposed);
 // Adds up in the order of k.
 void FinishMultiplyAdd(Lanes& lanes);
 
-}  // namespace shoal::gpu::emulation
+}  // namespace shoal::gpu::fake_cuda

@@ -3,7 +3,7 @@
 //
 // Kernels (*.cu) include this and use nothing else of CUDA. Each is compiled twice: by nvcc, for
 // GPUs, and by the host's compiler over core/gpu/fake_cuda, where a launch runs on the CPU, thread
-// by thread, against the emulated runtime. So machines without a GPU can test what a kernel
+// by thread, against the fake runtime. So machines without a GPU can test what a kernel
 // computes, though not how fast it is, nor what a GPU's memory order allows beyond this.
 //
 // Rules that make the second build possible:

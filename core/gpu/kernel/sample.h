@@ -1,4 +1,4 @@
-// Kernels that use every primitive of kernel.h once: for the emulation's test, and to check that
+// Kernels that use every primitive of kernel.h once: for the fake's test, and to check that
 // nvcc accepts them.
 #pragma once
 
@@ -26,7 +26,7 @@ cudaError_t Product(cudaStream_t stream, float* d, const void* a, const void* b,
 // in between.
 cudaError_t Rotate(cudaStream_t stream, int* to, const int* from, int shift, bool waits);
 
-// What threads do wrong, to test what the emulation says about it.
+// What threads do wrong, to test what the fake says about it.
 enum class Wrong : uint8_t {
   kEarlyReturn,       // lane 3 returns before its warp shuffles
   kDifferentPlaces,   // a warp is at one SyncBlock, another at a different one

@@ -1,4 +1,4 @@
-// The primitives of kernel.h, on a GPU: emulated, or real if there is one.
+// The primitives of kernel.h, on a GPU: a fake, or real if there is one.
 #include "core/gpu/kernel/sample.h"
 
 #include <cuda_bf16.h>

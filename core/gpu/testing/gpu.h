@@ -1,12 +1,12 @@
-// The GPU of a test that runs on both kinds: the emulated one if the test is linked to the
-// emulation, and the machine's own, if it has one, if the test is linked to CUDA's runtime.
+// The GPU of a test that runs on both kinds: the fake one if the test is linked to the
+// fake, and the machine's own, if it has one, if the test is linked to CUDA's runtime.
 #pragma once
 
 #include <cstdint>
 
 namespace shoal::gpu {
 
-// Returns whether there is a GPU. Recreates an emulated one, with work in the seed's order and this
+// Returns whether there is a GPU. Recreates a fake one, with work in the seed's order and this
 // much shared memory per block.
 bool PrepareGpu(uint64_t seed, int64_t shared_bytes = 227 << 10);
 

@@ -1,4 +1,4 @@
-// shm over regions in GPU memory, which peers open: on emulated GPUs, whose memory the processor
+// shm over regions in GPU memory, which peers open: on fake GPUs, whose memory the processor
 // cannot touch. Both sides are in this process, each with its own way to the GPUs.
 #include <cuda_runtime_api.h>
 
@@ -12,7 +12,7 @@
 #include "core/base/bytes.h"
 #include "core/base/random.h"
 #include "core/base/status.h"
-#include "core/transport/cuda/testing/emulated_gpu_memory.h"
+#include "core/transport/cuda/testing/fake_gpu_memory.h"
 #include "core/transport/shm/handshake.h"
 #include "core/transport/shm/transport.h"
 #include "core/transport/testing/conformance.h"
@@ -24,7 +24,7 @@ using ::testing::HasSubstr;
 
 constexpr size_t kBytes = 20 * kMiB + 4096;  // more than one copy of a GPU
 
-// Memory of the emulated GPU with that number.
+// Memory of the fake GPU with that number.
 class DeviceBytes {
  public:
   explicit DeviceBytes(size_t size, int gpu = 0) : size_(size) {
@@ -58,18 +58,18 @@ class DeviceBytes {
 
 // Everything that holds without GPU regions also holds with them.
 INSTANTIATE_TEST_SUITE_P(ShmWithGpus, ConformanceTest,
-                         testing::Values(TransportUnderTest{
-                             "shm",
-                             [] {
-                               TransportOptions options;
-                               options.gpu_memory = std::make_shared<EmulatedGpuMemory>();
-                               return *CreateShmTransport(options);
-                             }}),
+                         testing::Values(TransportUnderTest{"shm",
+                                                            [] {
+                                                              TransportOptions options;
+                                                              options.gpu_memory =
+                                                                  std::make_shared<FakeGpuMemory>();
+                                                              return *CreateShmTransport(options);
+                                                            }}),
                          NameOf);
 
 class ShmShareTest : public testing::Test {
  protected:
-  ShmShareTest() { gpu::SetEmulatedGpus({.count = 2, .seed = TestSeed()}); }
+  ShmShareTest() { gpu::SetFakeGpus({.count = 2, .seed = TestSeed()}); }
   static std::unique_ptr<Side> MakeSide(std::shared_ptr<GpuMemory> gpu) {
     TransportOptions options;
     options.gpu_memory = std::move(gpu);
@@ -97,8 +97,8 @@ class ShmShareTest : public testing::Test {
   }
 
   Random random_{TestSeed()};
-  const std::shared_ptr<EmulatedGpuMemory> server_gpu_ = std::make_shared<EmulatedGpuMemory>();
-  const std::shared_ptr<EmulatedGpuMemory> worker_gpu_ = std::make_shared<EmulatedGpuMemory>();
+  const std::shared_ptr<FakeGpuMemory> server_gpu_ = std::make_shared<FakeGpuMemory>();
+  const std::shared_ptr<FakeGpuMemory> worker_gpu_ = std::make_shared<FakeGpuMemory>();
 };
 
 TEST_F(ShmShareTest, ItIsSaidWhoCanExposeIt) {
@@ -198,7 +198,7 @@ TEST_F(ShmShareTest, ItIsOpenForAsLongAsItIsConnected) {
   for (int i = 0; i < 2; ++i) {
     Pair pair = Connect(*worker, Opening(*worker), *server, server->Options({weights}));
     EXPECT_EQ(worker_gpu_->open_shares, 1);
-    EXPECT_EQ(memory.Free(), cudaErrorInvalidValue) << "the emulation keeps what is open";
+    EXPECT_EQ(memory.Free(), cudaErrorInvalidValue) << "the fake keeps what is open";
     if (i == 0) {
       pair.connector->Close();
     } else {
@@ -254,8 +254,8 @@ TEST_F(ShmShareTest, ATransportThatGoesWaitsForItsPeersToCloseIt) {
 }
 
 TEST_F(ShmShareTest, ItIsSaidWhoseMemoryIsOpened) {
-  const auto both = MakeSide(
-      std::make_shared<EmulatedGpuMemory>(/*pins_read_only=*/false, std::vector<int>{1, 0}));
+  const auto both =
+      MakeSide(std::make_shared<FakeGpuMemory>(/*pins_read_only=*/false, std::vector<int>{1, 0}));
   const std::vector<std::string> names = both->transport().capabilities().opens_gpus;
   const auto with = MakeSide(server_gpu_);
   ASSERT_EQ(names.size(), 2u);
@@ -273,13 +273,13 @@ TEST_F(ShmShareTest, APeerThatDoesNotReachItIsToldAndTakesAnotherTransport) {
   EXPECT_THAT(std::string(Message(none)), HasSubstr("server-1: it exposes memory of GPU-"));
   EXPECT_THAT(std::string(Message(none)), HasSubstr("uses no GPU; use tcp"));
   const auto elsewhere =
-      MakeSide(std::make_shared<EmulatedGpuMemory>(/*pins_read_only=*/false, std::vector<int>{1}));
+      MakeSide(std::make_shared<FakeGpuMemory>(/*pins_read_only=*/false, std::vector<int>{1}));
   const absl::Status other = Refused(*elsewhere, *server, server->Options({weights}));
   EXPECT_EQ(other.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(std::string(Message(other)), HasSubstr("which this process does not see"));
   // A peer that sees both GPUs reaches it, whichever it computes on.
-  const auto both = MakeSide(
-      std::make_shared<EmulatedGpuMemory>(/*pins_read_only=*/false, std::vector<int>{1, 0}));
+  const auto both =
+      MakeSide(std::make_shared<FakeGpuMemory>(/*pins_read_only=*/false, std::vector<int>{1, 0}));
   Connect(*both, Opening(*both), *server, server->Options({weights}));
 }
 

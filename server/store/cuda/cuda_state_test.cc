@@ -1,4 +1,4 @@
-// The state in memory of an emulated GPU compared with the host's: the same bits, and the errors it
+// The state in memory of a fake GPU compared with the host's: the same bits, and the errors it
 // reports when something fails.
 #include "server/store/cuda/cuda_state.h"
 
@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "core/base/random.h"
-#include "core/gpu/fake_cuda/emulated_gpu.h"
+#include "core/gpu/fake_cuda/fake_cuda.h"
 #include "core/model/model_spec.h"
 #include "core/plan/memory/server_memory.h"
 #include "gmock/gmock.h"
@@ -106,7 +106,7 @@ TEST(CudaState, GivesTheBitsOfTheHost) {
     for (const plan::Accumulate accumulate : {plan::Accumulate::kFloat, plan::Accumulate::kExact}) {
       const DType wire = seed == 1 ? DType::kF32 : DType::kBF16;
       const DType gradient = seed == 3 ? DType::kBF16 : DType::kF32;
-      gpu::SetEmulatedGpus({.seed = seed});
+      gpu::SetFakeGpus({.seed = seed});
       const StoreOptions options = {.wire_type = wire, .accumulate = accumulate};
       Held host(options, HostState::Create);
       Held gpu(options, OnGpu());
@@ -140,7 +140,7 @@ TEST(CudaState, GivesTheBitsOfTheHost) {
   }
 }
 
-// Reads memory of the emulated GPU, which the processor cannot touch.
+// Reads memory of the fake GPU, which the processor cannot touch.
 std::vector<std::byte> Fetch(const std::byte* from, size_t bytes) {
   std::vector<std::byte> fetched(bytes);
   EXPECT_EQ(cudaMemcpy(fetched.data(), from, bytes, cudaMemcpyDeviceToHost), cudaSuccess);
@@ -177,7 +177,7 @@ void PushOnHost(Store& store, size_t index, int64_t sequence, float value) {
 // host. The host's copy is not written until it is asked for, also in the middle of a commit.
 TEST(CudaState, SharedMemoryGivesTheBitsOfTheHost) {
   for (const uint64_t seed : {1, 2, 3, 4}) {
-    gpu::SetEmulatedGpus({.seed = seed});
+    gpu::SetFakeGpus({.seed = seed});
     StoreOptions options = {
         .wire_type = seed % 2 == 0 ? DType::kBF16 : DType::kF32,
         .accumulate = seed > 2 ? plan::Accumulate::kExact : plan::Accumulate::kFloat};
@@ -230,7 +230,7 @@ TEST(CudaState, SharedMemoryGivesTheBitsOfTheHost) {
 }
 
 TEST(CudaState, WeightsThatCouldNotBeCopiedToTheHostAreWhenAskedForAgain) {
-  gpu::SetEmulatedGpus({});
+  gpu::SetFakeGpus({});
   Held gpu({.shared_weights = true}, OnGpu());
   ASSERT_TRUE(gpu.store->Load(4, {.master = ReadRandom}).ok());
   const int64_t pinned = gpu::Counters().host_allocations - gpu::Counters().host_frees;
@@ -246,7 +246,7 @@ TEST(CudaState, WeightsThatCouldNotBeCopiedToTheHostAreWhenAskedForAgain) {
 
 // Peers may have it open for longer than the server exists.
 TEST(CudaState, SharedMemoryOutlivesTheState) {
-  gpu::SetEmulatedGpus({});
+  gpu::SetFakeGpus({});
   std::shared_ptr<std::byte> memory;
   {
     Held gpu({}, OnGpu());
@@ -260,7 +260,7 @@ TEST(CudaState, SharedMemoryOutlivesTheState) {
 
 // A connection whose peer has something open keeps everything it exposes, including pinned slots.
 TEST(CudaState, PinnedMemoryOutlivesTheState) {
-  gpu::SetEmulatedGpus({});
+  gpu::SetFakeGpus({});
   const PageBuffer slots = *PageBuffer::Allocate(8192);
   std::unique_ptr<PartitionState::Pinned> pinned;
   {
@@ -274,7 +274,7 @@ TEST(CudaState, PinnedMemoryOutlivesTheState) {
 }
 
 TEST(CudaState, TakesWhatIsPlannedAndGivesItBack) {
-  gpu::SetEmulatedGpus({});
+  gpu::SetFakeGpus({});
   for (const plan::Accumulate accumulate : {plan::Accumulate::kFloat, plan::Accumulate::kExact}) {
     for (const bool shared : {false, true}) {
       Held gpu({.accumulate = accumulate, .shared_weights = shared}, OnGpu());
@@ -296,23 +296,23 @@ TEST(CudaState, TakesWhatIsPlannedAndGivesItBack) {
 }
 
 TEST(CudaState, SaysWhatMemoryItLacks) {
-  gpu::SetEmulatedGpus({.memory_bytes = 1 << 20});
+  gpu::SetFakeGpus({.memory_bytes = 1 << 20});
   const absl::Status status = Held({}, OnGpu()).made.status();
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_THAT(std::string(status.message()),
               testing::AllOf(testing::StartsWith("cuda:0: this server needs "),
                              HasSubstr(" of 1.0 MiB are free; use more servers on other GPUs")));
-  gpu::SetEmulatedGpus({});
+  gpu::SetFakeGpus({});
   gpu::FailCall("cudaMalloc", 3, cudaErrorMemoryAllocation);
   EXPECT_THAT(std::string(Held({}, OnGpu()).made.status().message()), HasSubstr("cuda:0: taking "));
   EXPECT_EQ(gpu::Counters().allocated_bytes, 0);
-  gpu::SetEmulatedGpus({.driver = false});
+  gpu::SetFakeGpus({.driver = false});
   EXPECT_THAT(std::string(Held({}, OnGpu()).made.status().message()),
               testing::StartsWith("no NVIDIA driver"));
 }
 
 TEST(CudaState, CopiesThatAreNotPinnedGiveTheSame) {
-  gpu::SetEmulatedGpus({});
+  gpu::SetFakeGpus({});
   gpu::FailCall("cudaHostRegister", 1, cudaErrorNotSupported);
   Held gpu({}, OnGpu());
   Held host({}, HostState::Create);
@@ -330,7 +330,7 @@ TEST(CudaState, CopiesThatAreNotPinnedGiveTheSame) {
 
 // The failed push, and all later ones of its partition, are refused; the next attempt is whole.
 TEST(CudaState, AFailedPushLosesTheAttempt) {
-  gpu::SetEmulatedGpus({});
+  gpu::SetFakeGpus({});
   Held gpu({}, OnGpu());
   ASSERT_TRUE(gpu.store->Load(0, {.master = ReadRandom}).ok());
   Partition& partition = *gpu.store->partitions()[1];
@@ -355,7 +355,7 @@ TEST(CudaState, AFailedPushLosesTheAttempt) {
 
 // Nobody recorded its event then, neither for this push nor before.
 TEST(CudaState, APushThatFailsAtOnceIsNotWaitedFor) {
-  gpu::SetEmulatedGpus({});
+  gpu::SetFakeGpus({});
   Held gpu({}, OnGpu());
   const std::vector<float> gradient(static_cast<size_t>(gpu.partitions[0].count), 1);
   gpu::FailCall("cudaMemcpyAsync", 1, cudaErrorInvalidValue);
@@ -368,7 +368,7 @@ TEST(CudaState, APushThatFailsAtOnceIsNotWaitedFor) {
 
 // Work that fails when it runs is reported by whatever waits for it first, and the GPU is lost.
 TEST(CudaState, FailedWorkIsToldBeforeAnythingIsPublished) {
-  gpu::SetEmulatedGpus({});
+  gpu::SetFakeGpus({});
   Held gpu({}, OnGpu());
   ASSERT_TRUE(gpu.store->Load(0, {.master = ReadRandom}).ok());
   PushAll(*gpu.store, 1, DType::kF32);
@@ -378,7 +378,7 @@ TEST(CudaState, FailedWorkIsToldBeforeAnythingIsPublished) {
 }
 
 TEST(CudaState, ACommitThatFailsLeavesNothingToUse) {
-  gpu::SetEmulatedGpus({});
+  gpu::SetFakeGpus({});
   Held gpu({}, OnGpu());
   ASSERT_TRUE(gpu.store->Load(0, {.master = ReadRandom}).ok());
   PushAll(*gpu.store, 1, DType::kF32);
@@ -396,7 +396,7 @@ TEST(CudaState, ACommitThatFailsLeavesNothingToUse) {
 }
 
 TEST(CudaState, LoadNamesWhatFails) {
-  gpu::SetEmulatedGpus({});
+  gpu::SetFakeGpus({});
   Held gpu({}, OnGpu());
   gpu::FailCall("cudaMemcpyAsync", 2, cudaErrorInvalidValue);
   EXPECT_THAT(std::string(gpu.store->Load(0, {.master = ReadRandom}).message()),

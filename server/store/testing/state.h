@@ -7,7 +7,7 @@
 
 namespace shoal::server {
 
-// Returns whether the state has what it needs. Recreates the emulated GPU, with work in the seed's
+// Returns whether the state has what it needs. Recreates the fake GPU, with work in the seed's
 // order.
 bool PrepareState(uint64_t seed);
 StateFactory TestedState();

@@ -1,5 +1,5 @@
 // A GPU as a device (backend.h), through the CUDA runtime. Programs choose the runtime by what they
-// link: CUDA's own, or its emulation (core/gpu/fake_cuda/emulated_gpu.h) in tests.
+// link: CUDA's own, or its fake (core/gpu/fake_cuda/fake_cuda.h) in tests.
 //
 // Memory comes in large reservations that are kept: in steady state the driver is not called.
 // Memory may be freed while work already on the device's streams still uses it; it is reused once

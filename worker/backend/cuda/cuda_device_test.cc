@@ -1,4 +1,4 @@
-// What every device must do, on a GPU: emulated, with many orders of its work, and real if there is
+// What every device must do, on a GPU: a fake, with many orders of its work, and real if there is
 // one.
 #include "worker/backend/cuda/cuda_device.h"
 

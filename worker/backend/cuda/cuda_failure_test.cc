@@ -1,11 +1,11 @@
-// What a CUDA device reports if something is missing or fails, with an emulated runtime that does.
+// What a CUDA device reports if something is missing or fails, with a fake runtime that does.
 #include <array>
 #include <cstring>
 #include <thread>
 #include <vector>
 
 #include "core/base/status.h"
-#include "core/gpu/fake_cuda/emulated_gpu.h"
+#include "core/gpu/fake_cuda/fake_cuda.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "worker/backend/cuda/cuda_device.h"
@@ -19,7 +19,7 @@ using testing::HasSubstr;
 std::string TextOf(const absl::Status& status) { return std::string(status.message()); }
 
 TEST(CudaFailure, SaysThatThereIsNoDriver) {
-  SetEmulatedGpus({.driver = false});
+  SetFakeGpus({.driver = false});
   const absl::Status status = MakeCudaDevice({}).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
   EXPECT_THAT(TextOf(status), testing::StartsWith("no NVIDIA driver: "));
@@ -27,11 +27,11 @@ TEST(CudaFailure, SaysThatThereIsNoDriver) {
 }
 
 TEST(CudaFailure, SaysThatThereIsNoGpu) {
-  SetEmulatedGpus({.count = 0});
+  SetFakeGpus({.count = 0});
   const absl::Status status = MakeCudaDevice({}).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
   EXPECT_THAT(TextOf(status), testing::StartsWith("no NVIDIA GPU: "));
-  SetEmulatedGpus({.count = 2});
+  SetFakeGpus({.count = 2});
   EXPECT_EQ(TextOf(MakeCudaDevice({.gpu = 2}).status()),
             "cuda:2: there is no such GPU, this process sees 2; see CUDA_VISIBLE_DEVICES");
   const absl::StatusOr<std::unique_ptr<Device>> second = MakeCudaDevice({.gpu = 1});
@@ -41,7 +41,7 @@ TEST(CudaFailure, SaysThatThereIsNoGpu) {
 
 // A thread uses the first GPU until it says otherwise, and the runtime sets that up for it.
 TEST(CudaFailure, AThreadThatOnlyWaitsIsOnTheDevicesGpu) {
-  SetEmulatedGpus({.count = 2});
+  SetFakeGpus({.count = 2});
   const std::unique_ptr<Device> second = *MakeCudaDevice({.gpu = 1});
   const std::unique_ptr<Stream> stream = second->NewStream();
   for (const bool looks : {true, false}) {
@@ -60,7 +60,7 @@ TEST(CudaFailure, AThreadThatOnlyWaitsIsOnTheDevicesGpu) {
 }
 
 TEST(CudaFailure, RefusesAGpuThatIsTooOld) {
-  SetEmulatedGpus({.capability = 75});
+  SetFakeGpus({.capability = 75});
   const absl::Status status = MakeCudaDevice({}).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(TextOf(status), HasSubstr("compute capability 7.5, but 8.0 is needed"));
@@ -68,16 +68,16 @@ TEST(CudaFailure, RefusesAGpuThatIsTooOld) {
 }
 
 TEST(CudaFailure, RefusesABudgetThatIsNotFree) {
-  SetEmulatedGpus({.memory_bytes = int64_t{1} << 30});
+  SetFakeGpus({.memory_bytes = int64_t{1} << 30});
   EXPECT_EQ(TextOf(MakeCudaDevice({.budget_bytes = int64_t{2} << 30}).status()),
             "cuda:0: a budget of 2147483648 B, but 1073741824 of 1073741824 B are free; lower it, "
             "or end what else uses the GPU");
-  SetEmulatedGpus({.memory_bytes = int64_t{100} << 20});
+  SetFakeGpus({.memory_bytes = int64_t{100} << 20});
   EXPECT_EQ(MakeCudaDevice({}).status().code(), absl::StatusCode::kResourceExhausted);
 }
 
 TEST(CudaFailure, WhoSharesAGpuHasTheSameOfItWhoeverComesFirst) {
-  SetEmulatedGpus({.memory_bytes = int64_t{8} << 30});
+  SetFakeGpus({.memory_bytes = int64_t{8} << 30});
   const std::unique_ptr<Device> first = *MakeCudaDevice({.sharing = 2});
   const Buffer taken = *first->Allocate(first->budget_bytes());
   const std::unique_ptr<Device> second = *MakeCudaDevice({.sharing = 2});
@@ -92,7 +92,7 @@ TEST(CudaFailure, WhoSharesAGpuHasTheSameOfItWhoeverComesFirst) {
 }
 
 TEST(CudaFailure, AFailedCopyIsToldByEverythingAfterIt) {
-  SetEmulatedGpus({});
+  SetFakeGpus({});
   const std::unique_ptr<Device> device = *MakeCudaDevice({});
   const std::unique_ptr<Stream> stream = device->NewStream();
   const std::unique_ptr<Stream> other = device->NewStream(StreamKind::kCopy);
@@ -121,7 +121,7 @@ TEST(CudaFailure, AFailedCopyIsToldByEverythingAfterIt) {
 
 // (A GPU that reaches all memory of the host fills it.)
 TEST(CudaFailure, SaysWhatItCannotFill) {
-  SetEmulatedGpus({});
+  SetFakeGpus({});
   const std::unique_ptr<Device> device = *MakeCudaDevice({});
   const std::unique_ptr<Stream> stream = device->NewStream();
   std::vector<std::byte> pageable(100);
@@ -137,7 +137,7 @@ TEST(CudaFailure, SaysWhatItCannotFill) {
 }
 
 TEST(CudaFailure, AStreamIsOfUseAgainOnceItsErrorWasTold) {
-  SetEmulatedGpus({});
+  SetFakeGpus({});
   const std::unique_ptr<Device> device = *MakeCudaDevice({});
   const std::unique_ptr<Stream> stream = device->NewStream();
   const Buffer there = *device->Allocate(100);
@@ -156,7 +156,7 @@ TEST(CudaFailure, AStreamIsOfUseAgainOnceItsErrorWasTold) {
 }
 
 TEST(CudaFailure, WhatIsBeforeAFailureIsWaitedForAllTheSame) {
-  SetEmulatedGpus({});
+  SetFakeGpus({});
   const std::unique_ptr<Device> device = *MakeCudaDevice({});
   const std::unique_ptr<Memory> host = device->NewHostMemory(0);
   const std::unique_ptr<Stream> stream = device->NewStream();
@@ -181,7 +181,7 @@ TEST(CudaFailure, AnEventThatCannotBeRecordedIsDoneWhenItsStreamIs) {
        {"cudaEventRecord", "cudaEventCreateWithFlags", "cudaSetDevice"}) {
     for (uint64_t seed = 1; seed <= 10; ++seed) {
       SCOPED_TRACE(testing::Message() << function << " " << seed);
-      SetEmulatedGpus({.seed = seed});
+      SetFakeGpus({.seed = seed});
       const std::unique_ptr<Device> device = *MakeCudaDevice({});
       const std::unique_ptr<Memory> host = device->NewHostMemory(0);
       const std::unique_ptr<Stream> stream = device->NewStream();
@@ -212,7 +212,7 @@ TEST(CudaFailure, AnEventThatCannotBeRecordedIsDoneWhenItsStreamIs) {
 }
 
 TEST(CudaFailure, AnEventThatCouldNotBeRecordedMayOutliveItsStream) {
-  SetEmulatedGpus({});
+  SetFakeGpus({});
   const std::unique_ptr<Device> device = *MakeCudaDevice({});
   std::unique_ptr<Stream> stream = device->NewStream();
   FailCall("cudaEventRecord", 1, cudaErrorMemoryAllocation);
@@ -255,12 +255,12 @@ TEST(CudaFailure, EveryCallMayFail) {
         "cudaEventRecord", "cudaEventQuery", "cudaStreamWaitEvent", "cudaMemcpyAsync",
         "cudaMemsetAsync", "cudaStreamQuery"}) {
     for (int64_t number = 1; number <= 12; ++number) {
-      SetEmulatedGpus({.seed = static_cast<uint64_t>(number)});
+      SetFakeGpus({.seed = static_cast<uint64_t>(number)});
       FailCall(function, number, cudaErrorMemoryAllocation);
       const absl::Status status = UseEverything();
       told += status.ok() ? 0 : 1;
       EXPECT_NE(status.message(), "wrong data") << function << " " << number;
-      const EmulatedCounters counters = Counters();
+      const FakeGpuCounters counters = Counters();
       EXPECT_EQ(counters.allocated_bytes, 0) << function << " " << number;
       EXPECT_EQ(counters.host_bytes, 0) << function << " " << number;
       EXPECT_EQ(counters.streams, 0) << function << " " << number;
@@ -274,7 +274,7 @@ TEST(CudaFailure, EveryCallMayFail) {
 TEST(CudaFailure, AnyWorkMayFail) {
   for (int64_t number = 1; number <= 5; ++number) {
     for (uint64_t seed = 1; seed <= 10; ++seed) {
-      SetEmulatedGpus({.seed = seed});
+      SetFakeGpus({.seed = seed});
       FailWork(number, cudaErrorECCUncorrectable);
       const absl::Status status = UseEverything();
       EXPECT_EQ(status.ok(), number > 4) << number << " " << seed << " " << status;

@@ -1,17 +1,17 @@
 #include "worker/backend/open/open_machine.h"
 
-#include "core/gpu/fake_cuda/emulated_gpu.h"
+#include "core/gpu/fake_cuda/fake_cuda.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
 namespace shoal::worker {
 namespace {
 
-using gpu::SetEmulatedGpus;
+using gpu::SetFakeGpus;
 using plan::DeviceKind;
 
 TEST(OpenMachine, TakesAGpuWhereThereIsOne) {
-  SetEmulatedGpus({.count = 2});
+  SetFakeGpus({.count = 2});
   EXPECT_EQ(UsableGpus(), (std::vector<int>{0, 1}));
   const absl::StatusOr<OpenedMachine> opened = OpenMachine({});
   ASSERT_TRUE(opened.ok()) << opened.status();
@@ -27,7 +27,7 @@ TEST(OpenMachine, TakesAGpuWhereThereIsOne) {
 }
 
 TEST(OpenMachine, TellsWhatIsFreeWhereNothingIs) {
-  SetEmulatedGpus({.count = 1, .memory_bytes = int64_t{100} << 20});
+  SetFakeGpus({.count = 1, .memory_bytes = int64_t{100} << 20});
   const gpu::GpuDescription gpu = FindGpus()->gpus.front();
   EXPECT_EQ(OpenMachine({}).status().code(), absl::StatusCode::kResourceExhausted);
   const absl::StatusOr<int64_t> free = FreeGpuBytes(gpu);
@@ -36,9 +36,9 @@ TEST(OpenMachine, TellsWhatIsFreeWhereNothingIs) {
 }
 
 TEST(OpenMachine, TakesTheCpuWhereThereIsNone) {
-  for (const gpu::EmulatedGpus& none :
-       {gpu::EmulatedGpus{.count = 0}, {.driver = false}, {.capability = 60}}) {
-    SetEmulatedGpus(none);
+  for (const gpu::FakeGpuOptions& none :
+       {gpu::FakeGpuOptions{.count = 0}, {.driver = false}, {.capability = 60}}) {
+    SetFakeGpus(none);
     const absl::StatusOr<OpenedMachine> opened = OpenMachine({.threads = 1});
     ASSERT_TRUE(opened.ok()) << opened.status();
     EXPECT_FALSE(opened->machine.device->asynchronous());
@@ -48,7 +48,7 @@ TEST(OpenMachine, TakesTheCpuWhereThereIsNone) {
 }
 
 TEST(OpenMachine, TakesTheCpuWhereItIsToldTo) {
-  SetEmulatedGpus({});
+  SetFakeGpus({});
   const absl::StatusOr<OpenedMachine> opened =
       OpenMachine({.kind = DeviceKind::kCpu, .threads = 1});
   ASSERT_TRUE(opened.ok()) << opened.status();

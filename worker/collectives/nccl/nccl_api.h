@@ -1,6 +1,6 @@
 // The functions of NCCL that communicators need. Nothing links the library: programs link
-// nccl_library.cc, which loads it at run time, and tests link emulation/emulated_nccl.cc, which
-// works over the emulated CUDA runtime.
+// nccl_library.cc, which loads it at run time, and tests link fake_nccl/fake_nccl.cc, which
+// works over the fake CUDA runtime.
 #pragma once
 
 #include <nccl.h>

@@ -1,4 +1,4 @@
-// Ranks on emulated GPUs, over the emulated NCCL.
+// Ranks on fake GPUs, over the fake NCCL.
 #include <atomic>
 #include <cstring>
 #include <functional>
@@ -11,11 +11,11 @@
 #include "core/base/bf16.h"
 #include "core/base/random.h"
 #include "core/base/status.h"
-#include "core/gpu/fake_cuda/emulated_gpu.h"
+#include "core/gpu/fake_cuda/fake_cuda.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "worker/backend/cuda/cuda_device.h"
-#include "worker/collectives/nccl/emulation/emulated_nccl.h"
+#include "worker/collectives/nccl/fake_nccl/fake_nccl.h"
 #include "worker/collectives/nccl/nccl_collectives.h"
 
 namespace shoal::worker {
@@ -52,8 +52,8 @@ class NcclTest : public ::testing::Test {
  protected:
   NcclTest() { SetUpGpus(/*seed=*/1, /*gpus=*/3); }
   static void SetUpGpus(uint64_t seed, int gpus) {
-    gpu::SetEmulatedGpus({.count = gpus, .seed = seed});
-    SetEmulatedNccl({});
+    gpu::SetFakeGpus({.count = gpus, .seed = seed});
+    SetFakeNccl({});
   }
 
   // A thread for each rank, on its GPU (by default that of its number); `run` is called once it is
@@ -221,7 +221,7 @@ TEST_F(NcclTest, TwoRanksOnOneGpuAreRefused) {
       RunRanks({.ranks = 2, .gpus = {1, 1}}, [](Rank&) { return absl::OkStatus(); });
   for (const absl::Status& status : statuses) {
     EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
-    EXPECT_THAT(std::string(Message(status)), HasSubstr("emulated error: told by the emulation"));
+    EXPECT_THAT(std::string(Message(status)), HasSubstr("fake error: told by the fake"));
   }
 }
 
@@ -345,7 +345,7 @@ TEST_F(NcclTest, AFailedGpuHoldsNobodyUp) {
 }
 
 TEST_F(NcclTest, RefusesWhatMakesNoSense) {
-  SetEmulatedNccl({.version = NCCL_VERSION(2, 28, 9)});
+  SetFakeNccl({.version = NCCL_VERSION(2, 28, 9)});
   const std::unique_ptr<Device> device = *MakeCudaDevice({});
   const std::unique_ptr<Collectives> collectives = *OpenNccl(*device);
   EXPECT_EQ(collectives->name(), "NCCL 2.28.9");
@@ -364,9 +364,9 @@ TEST_F(NcclTest, RefusesWhatMakesNoSense) {
 
 TEST_F(NcclTest, TellsWhatIsMissing) {
   const std::unique_ptr<Device> device = *MakeCudaDevice({});
-  SetEmulatedNccl({.there = false});
+  SetFakeNccl({.there = false});
   EXPECT_EQ(OpenNccl(*device).status().code(), absl::StatusCode::kNotFound);
-  SetEmulatedNccl({.version = NCCL_VERSION(2, 12, 10)});
+  SetFakeNccl({.version = NCCL_VERSION(2, 12, 10)});
   EXPECT_THAT(std::string(Message(OpenNccl(*device).status())), HasSubstr("2.12.10 is too old"));
 }
 

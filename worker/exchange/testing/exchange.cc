@@ -5,9 +5,9 @@
 
 #include "core/base/check.h"
 #include "core/base/status.h"
-#include "core/gpu/fake_cuda/emulated_gpu.h"
+#include "core/gpu/fake_cuda/fake_cuda.h"
 #include "worker/backend/cuda/cuda_device.h"
-#include "worker/collectives/nccl/emulation/emulated_nccl.h"
+#include "worker/collectives/nccl/fake_nccl/fake_nccl.h"
 #include "worker/collectives/nccl/nccl_collectives.h"
 #include "worker/exchange/direct_ways.h"
 
@@ -47,8 +47,8 @@ class TestingExchange::Client final : public StageClient {
 };
 
 TestingExchange::TestingExchange(const Options& options) : options_(options) {
-  gpu::SetEmulatedGpus({.count = options.workers, .seed = options.seed});
-  SetEmulatedNccl({});
+  gpu::SetFakeGpus({.count = options.workers, .seed = options.seed});
+  SetFakeNccl({});
   for (int rank = 0; rank < options.workers; ++rank) {
     workers_.push_back(std::make_unique<ExchangingWorker>());
     workers_.back()->rank = rank;

@@ -1,5 +1,5 @@
 // The workers of a job that exchange weights and gradients among themselves, in one process, for
-// tests: each is a thread with an emulated GPU of its own, over the emulated NCCL, and a client of
+// tests: each is a thread with a fake GPU of its own, over the fake NCCL, and a client of
 // servers that all of them share.
 #pragma once
 

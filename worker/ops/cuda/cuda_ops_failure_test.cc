@@ -1,6 +1,6 @@
-// What the table does when the machine refuses, and when there is nothing to do: over the emulated
+// What the table does when the machine refuses, and when there is nothing to do: over the fake
 // runtime alone.
-#include "core/gpu/fake_cuda/emulated_gpu.h"
+#include "core/gpu/fake_cuda/fake_cuda.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "worker/backend/cuda/cuda_device.h"
@@ -16,7 +16,7 @@ constexpr int64_t kMiB = int64_t{1} << 20;
 class CudaOpsFailureTest : public testing::Test {
  protected:
   void SetUp() override {
-    gpu::SetEmulatedGpus({});
+    gpu::SetFakeGpus({});
     device_ = MakeCudaDevice({.budget_bytes = 64 * kMiB}).value();
     ops_ = MakeCudaOps(*device_, {.cublas_lt = false, .cudnn = false}).value();
     buffer_ = device_->Allocate(kMiB).value();

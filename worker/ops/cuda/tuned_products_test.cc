@@ -1,5 +1,5 @@
 // When the table's products are measured for the fastest algorithm, over a cuBLASLt that is a fake.
-#include "core/gpu/fake_cuda/emulated_gpu.h"
+#include "core/gpu/fake_cuda/fake_cuda.h"
 #include "gtest/gtest.h"
 #include "worker/backend/cpu/cpu_device.h"
 #include "worker/backend/cuda/cuda_device.h"
@@ -14,7 +14,7 @@ namespace {
 class TunedProductsTest : public testing::Test {
  protected:
   void SetUp() override {
-    gpu::SetEmulatedGpus({});
+    gpu::SetFakeGpus({});
     lt_ = cuda::ResetFake();
     cuda::Fake().fast_offer = 1;
     device_ = MakeCudaDevice({.budget_bytes = int64_t{256} << 20}).value();

@@ -1,5 +1,5 @@
-// Compares every operator of a table with the CPU's on fresh random inputs: for tests over an
-// emulated GPU and for the program that checks a real one.
+// Compares every operator of a table with the CPU's on fresh random inputs: for tests over a
+// fake GPU and for the program that checks a real one.
 //
 // fp32 and bf16; sizes that kernels like and sizes that they do not (odd, strided, unaligned, with
 // padding rows, longer than fits registers); outputs in place of inputs where ops.h allows it.
@@ -14,7 +14,7 @@
 namespace shoal::worker {
 
 enum class CheckScale : uint8_t {
-  kSmall,  // a second or two for an emulated GPU
+  kSmall,  // a second or two for a fake GPU
   kLarge,  // shapes of training: seconds for a GPU, and for the oracle on several cores
 };
 

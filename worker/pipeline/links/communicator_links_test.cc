@@ -1,4 +1,4 @@
-// Links between stages on emulated GPUs, by the emulated NCCL, with words over links within the
+// Links between stages on fake GPUs, by the fake NCCL, with words over links within the
 // process that come late.
 #include "worker/pipeline/links/communicator_links.h"
 
@@ -18,11 +18,11 @@
 #include "absl/time/clock.h"
 #include "core/base/random.h"
 #include "core/base/status.h"
-#include "core/gpu/fake_cuda/emulated_gpu.h"
+#include "core/gpu/fake_cuda/fake_cuda.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "worker/backend/cuda/cuda_device.h"
-#include "worker/collectives/nccl/emulation/emulated_nccl.h"
+#include "worker/collectives/nccl/fake_nccl/fake_nccl.h"
 #include "worker/collectives/nccl/nccl_collectives.h"
 #include "worker/pipeline/links/in_process_links.h"
 #include "worker/pipeline/testing/one_call_at_a_time.h"
@@ -115,8 +115,8 @@ class CommunicatorLinksTest : public ::testing::Test {
 
   void MakeStages(uint64_t seed, int stages) {
     stages_.clear();
-    gpu::SetEmulatedGpus({.count = stages, .seed = seed});
-    SetEmulatedNccl({});
+    gpu::SetFakeGpus({.count = stages, .seed = seed});
+    SetFakeNccl({});
     for (int i = 0; i < stages; ++i) {
       stages_.push_back(std::make_unique<Stage>(i));
     }

@@ -1,10 +1,10 @@
-// Links of a stage on an emulated GPU that refuses an event: whoever is told that a message goes
+// Links of a stage on a fake GPU that refuses an event: whoever is told that a message goes
 // has all of it, and the attempt after one that failed starts anew.
 #include <array>
 #include <cstring>
 #include <vector>
 
-#include "core/gpu/fake_cuda/emulated_gpu.h"
+#include "core/gpu/fake_cuda/fake_cuda.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "worker/backend/cuda/cuda_device.h"
@@ -90,7 +90,7 @@ TEST(CudaDeviceLinks, StartAnewAfterAnEventThatWasRefused) {
   int failed = 0;
   for (int64_t number = 1; number <= 30; ++number) {
     SCOPED_TRACE(testing::Message() << "event " << number);
-    gpu::SetEmulatedGpus({.seed = static_cast<uint64_t>(number)});
+    gpu::SetFakeGpus({.seed = static_cast<uint64_t>(number)});
     const std::unique_ptr<Device> device = *MakeCudaDevice({});
     const std::unique_ptr<Stream> compute = device->NewStream();
     PinnedLinks host(*device);

@@ -1,4 +1,4 @@
-// Attention on a GPU, emulated and real, against the oracle in double precision and the CPU's
+// Attention on a GPU, fake and real, against the oracle in double precision and the CPU's
 // gradients in fp32.
 #include "worker/ops/cuda/attention/attention.h"
 

@@ -6,7 +6,7 @@
 #include <string_view>
 #include <utility>
 
-#include "core/gpu/fake_cuda/emulated_gpu.h"
+#include "core/gpu/fake_cuda/fake_cuda.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "worker/backend/cuda/cuda_device.h"
@@ -75,7 +75,7 @@ TEST(ListTiles, LongestFirst) {
 class WorkListsTest : public testing::Test {
  protected:
   WorkListsTest() {
-    SetEmulatedGpus({});
+    SetFakeGpus({});
     device_ = *MakeCudaDevice({});
     stream_ = device_->NewStream();
     lists_ = std::make_unique<WorkLists>(*device_, *stream_);

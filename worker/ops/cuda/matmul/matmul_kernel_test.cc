@@ -1,4 +1,4 @@
-// Our own kernels against the oracle: on the emulated GPU, and on a real one where there is one.
+// Our own kernels against the oracle: on the fake GPU, and on a real one where there is one.
 #include "worker/ops/cuda/matmul/matmul_kernel.h"
 
 #include "core/base/bytes.h"

@@ -1,4 +1,4 @@
-// Which product runs where, over a cuBLASLt that is a fake, on the emulated GPU.
+// Which product runs where, over a cuBLASLt that is a fake, on the fake GPU.
 #include "worker/ops/cuda/matmul/matmul.h"
 
 #include <string>
@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "core/base/status.h"
-#include "core/gpu/fake_cuda/emulated_gpu.h"
+#include "core/gpu/fake_cuda/fake_cuda.h"
 #include "core/gpu/fake_cuda/hung_work.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -24,7 +24,7 @@ constexpr int64_t kScratch = 1 << 20;
 class MatmulsTest : public testing::Test {
  protected:
   void SetUp() override {
-    SetEmulatedGpus({});
+    SetFakeGpus({});
     lt_ = ResetFake();
     MakeDevice(64 << 20);
   }

@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/gpu/fake_cuda/emulated_gpu.h"
+#include "core/gpu/fake_cuda/fake_cuda.h"
 #include "core/plan/memory/attention_scratch.h"
 #include "gtest/gtest.h"
 #include "worker/backend/cuda/cuda_device.h"
@@ -28,12 +28,12 @@ class CudnnAttentionTest : public testing::Test {
     attention_.reset();
     EXPECT_EQ(Fake().objects, 0);
   }
-  void Start(const gpu::EmulatedGpus& gpus, bool deterministic = false) {
+  void Start(const gpu::FakeGpuOptions& gpus, bool deterministic = false) {
     attention_.reset();
     buffers_.clear();
     stream_.reset();
     device_.reset();
-    gpu::SetEmulatedGpus(gpus);
+    gpu::SetFakeGpus(gpus);
     device_ = *MakeCudaDevice({.budget_bytes = budget_bytes_});
     stream_ = device_->NewStream();
     AttentionOptions options{.fused = nullptr,
@@ -150,7 +150,7 @@ TEST_F(CudnnAttentionTest, GivesBackWhatItKeepsWhereRoomIsShort) {
 }
 
 TEST_F(CudnnAttentionTest, LeavesGpusItDoesNotKnow) {
-  gpu::EmulatedGpus gpus;
+  gpu::FakeGpuOptions gpus;
   gpus.capability = 80;
   Start(gpus);
   Attend({0, 5, 9}, 16);

@@ -1,5 +1,5 @@
 // The fused attention of a test that runs on both kinds of GPU: the machine's own library on the
-// machine's GPU, and on the emulated one cuDNN's over a fake library that computes there.
+// machine's GPU, and on the fake one cuDNN's over a fake library that computes there.
 #pragma once
 
 #include <memory>

@@ -1,5 +1,5 @@
 // cuBLASLt for tests: the functions that cublas_lt.h loads. They check their arguments as strictly
-// as the library's documentation and compute on the emulated GPU, as a launch on the stream.
+// as the library's documentation and compute on the fake GPU, as a launch on the stream.
 #pragma once
 
 #include <cstdint>

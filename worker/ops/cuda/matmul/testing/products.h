@@ -1,4 +1,4 @@
-// Products for tests: random operands in (emulated) device memory, the oracle's results for them,
+// Products for tests: random operands in (fake) device memory, the oracle's results for them,
 // and a check of every element of C and of what surrounds it.
 #pragma once
 

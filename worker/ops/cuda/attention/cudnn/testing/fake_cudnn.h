@@ -1,4 +1,4 @@
-// cuDNN for tests: the functions that cudnn.h loads, over the emulated GPU. One per process;
+// cuDNN for tests: the functions that cudnn.h loads, over the fake GPU. One per process;
 // ResetFakeCudnn resets it.
 #pragma once
 

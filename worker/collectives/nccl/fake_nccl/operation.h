@@ -1,5 +1,5 @@
-// One collective or message of the emulated NCCL: what the ranks contribute, and what it does when
-// all have come. Only the emulation includes it; everything runs under the emulated machine's lock.
+// One collective or message of the fake NCCL: what the ranks contribute, and what it does when
+// all have come. Only the fake includes it; everything runs under the fake GPUs's lock.
 #pragma once
 
 #include <nccl.h>
@@ -8,9 +8,9 @@
 #include <memory>
 #include <vector>
 
-#include "core/gpu/fake_cuda/machine.h"
+#include "core/gpu/fake_cuda/fake_gpus.h"
 
-namespace shoal::worker::emulation {
+namespace shoal::worker::fake_nccl {
 
 enum class Kind : uint8_t { kAllGather, kReduceScatter, kMessage };
 
@@ -18,7 +18,7 @@ struct Part {
   bool started = false;
   const void* from = nullptr;
   void* to = nullptr;
-  std::shared_ptr<gpu::emulation::Point> done;  // null: this rank has not called yet
+  std::shared_ptr<gpu::fake_cuda::Point> done;  // null: this rank has not called yet
 };
 
 struct Operation {
@@ -33,4 +33,4 @@ struct Operation {
   void Run() const;
 };
 
-}  // namespace shoal::worker::emulation
+}  // namespace shoal::worker::fake_nccl

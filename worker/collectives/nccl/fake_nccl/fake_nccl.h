@@ -1,5 +1,5 @@
-// NCCL for tests, over the emulated CUDA runtime (core/gpu/fake_cuda): ranks are threads of one
-// process, each with its own emulated GPU. Programs that link this library instead of
+// NCCL for tests, over the fake CUDA runtime (core/gpu/fake_cuda): ranks are threads of one
+// process, each with its own fake GPU. Programs that link this library instead of
 // nccl_library.cc get it from LoadNccl.
 //
 // What it is strict about:
@@ -12,7 +12,7 @@
 //   not come.
 // - Two ranks on one GPU are refused, as NCCL does.
 //
-// Not emulated: calls that block, groups, several GPUs per thread.
+// Not fake: calls that block, groups, several GPUs per thread.
 #pragma once
 
 #include <nccl.h>
@@ -21,18 +21,18 @@
 
 namespace shoal::worker {
 
-struct EmulatedNccl {
+struct FakeNccl {
   bool there = true;  // if false, LoadNccl finds none
   int version = NCCL_VERSION_CODE;
 };
 // Resets failures and counts. No communicator may exist.
-void SetEmulatedNccl(const EmulatedNccl& nccl);
+void SetFakeNccl(const FakeNccl& nccl);
 
 // Makes the `number`-th collective from now (1: the next), counted over all ranks as streams reach
 // them, not start; its communicator has that error from then on.
 void FailCollective(int64_t number, ncclResult_t error);
 
-// Counted since SetEmulatedNccl.
+// Counted since SetFakeNccl.
 struct NcclCounters {
   int64_t communicators = 0;  // of ranks, current
   int64_t aborted = 0;        // of ranks

@@ -1,4 +1,4 @@
-#include "worker/collectives/nccl/emulation/emulated_nccl.h"
+#include "worker/collectives/nccl/fake_nccl/fake_nccl.h"
 
 #include <algorithm>
 #include <cstring>
@@ -11,14 +11,14 @@
 #include <vector>
 
 #include "core/base/status.h"
-#include "core/gpu/fake_cuda/machine.h"
-#include "worker/collectives/nccl/emulation/emulated_operation.h"
+#include "core/gpu/fake_cuda/fake_gpus.h"
+#include "worker/collectives/nccl/fake_nccl/operation.h"
 #include "worker/collectives/nccl/nccl_api.h"
 
-namespace shoal::worker::emulation {
+namespace shoal::worker::fake_nccl {
 
-using gpu::emulation::CurrentDevice;
-using gpu::emulation::Machine;
+using gpu::fake_cuda::CurrentDevice;
+using gpu::fake_cuda::FakeGpus;
 
 // All ranks that came with one id.
 struct Group {
@@ -38,23 +38,23 @@ struct Group {
   }
 };
 
-}  // namespace shoal::worker::emulation
+}  // namespace shoal::worker::fake_nccl
 
 // NCCL's header leaves this type to NCCL.
 struct ncclComm {
-  std::shared_ptr<shoal::worker::emulation::Group> group;
+  std::shared_ptr<shoal::worker::fake_nccl::Group> group;
   size_t rank = 0;
   bool connecting = true;
   std::function<void()> deferred;                // what the last call has yet to put on its stream
   std::map<std::pair<int, int>, int64_t> calls;  // so far, by the ranks they connect
 };
 
-namespace shoal::worker::emulation {
+namespace shoal::worker::fake_nccl {
 namespace {
 
 // The machine's lock guards everything.
 struct Library {
-  EmulatedNccl settings;
+  FakeNccl settings;
   NcclCounters counters;
   int64_t failure_left = 0;
   ncclResult_t failure = ncclSuccess;
@@ -84,8 +84,8 @@ struct Call {
   void* to = nullptr;
 };
 
-void Start(Machine& machine, Group& group, size_t rank, const Group::Key& key, size_t part)
-    ABSL_EXCLUSIVE_LOCKS_REQUIRED(machine.mutex) {
+void Start(FakeGpus& fake, Group& group, size_t rank, const Group::Key& key, size_t part)
+    ABSL_EXCLUSIVE_LOCKS_REQUIRED(fake.mutex) {
   Library& library = Library::The();
   const auto found = group.operations.find(key);
   if (found == group.operations.end() || group.members[rank].gone) {
@@ -100,19 +100,19 @@ void Start(Machine& machine, Group& group, size_t rank, const Group::Key& key, s
   if (!operation->complete()) {
     return;
   }
-  machine.memory->Open(gpu::emulation::AddressSpace::kAll);
+  fake.memory->Open(gpu::fake_cuda::AddressSpace::kAll);
   operation->Run();
   ++(operation->kind == Kind::kAllGather       ? library.counters.all_gathers
      : operation->kind == Kind::kReduceScatter ? library.counters.reduce_scatters
                                                : library.counters.messages);
   for (const Part& each : operation->parts) {
-    machine.FinishOutsidePoint(*each.done);
+    fake.FinishOutsidePoint(*each.done);
   }
   group.operations.erase(found);
 }
 
-void Put(Machine& machine, ncclComm& communicator, CUstream_st& stream, const Call& call)
-    ABSL_EXCLUSIVE_LOCKS_REQUIRED(machine.mutex) {
+void Put(FakeGpus& fake, ncclComm& communicator, CUstream_st& stream, const Call& call)
+    ABSL_EXCLUSIVE_LOCKS_REQUIRED(fake.mutex) {
   const std::shared_ptr<Group> group = communicator.group;
   const Group::Key key = {call.between.first, call.between.second,
                           communicator.calls[call.between]++};
@@ -125,21 +125,21 @@ void Put(Machine& machine, ncclComm& communicator, CUstream_st& stream, const Ca
   }
   operation->matches = operation->matches && operation->kind == call.kind &&
                        operation->type == call.type && operation->count == call.count;
-  const std::shared_ptr<gpu::emulation::Point> done = machine.NewOutsidePoint();
+  const std::shared_ptr<gpu::fake_cuda::Point> done = fake.NewOutsidePoint();
   operation->parts[call.part] = {.from = call.from, .to = call.to, .done = done};
-  machine.Put(stream, [&machine, device = stream.device, group, rank = communicator.rank, key,
-                       part = call.part] {
-    Machine& m = machine;
+  fake.Put(stream, [&fake, device = stream.device, group, rank = communicator.rank, key,
+                    part = call.part] {
+    FakeGpus& m = fake;
     m.mutex.AssertHeld();
     m.Act(device, [&]() ABSL_NO_THREAD_SAFETY_ANALYSIS { Start(m, *group, rank, key, part); });
   });
-  machine.PutWait(stream, done);
+  fake.PutWait(stream, done);
 }
 
 ncclResult_t Enqueue(ncclComm_t communicator, cudaStream_t handle, const Call& call) {
-  Machine& machine = Machine::The();
-  absl::MutexLock lock(&machine.mutex);
-  CUstream_st* stream = machine.Find(handle);
+  FakeGpus& fake = FakeGpus::The();
+  absl::MutexLock lock(&fake.mutex);
+  CUstream_st* stream = fake.Find(handle);
   const int device = MemberOf(*communicator).device;
   if (stream == nullptr || stream->device != device || CurrentDevice() != device) {
     return ncclInvalidArgument;
@@ -147,10 +147,9 @@ ncclResult_t Enqueue(ncclComm_t communicator, cudaStream_t handle, const Call& c
   if (communicator->connecting || communicator->deferred != nullptr) {
     return ncclInvalidUsage;
   }
-  const auto put = [&machine, communicator, stream, call]() ABSL_NO_THREAD_SAFETY_ANALYSIS {
-    Put(machine, *communicator, *stream, call);
-  };
-  if (machine.RandomNumber() % 2 == 0) {
+  const auto put = [&fake, communicator, stream, call]()
+                       ABSL_NO_THREAD_SAFETY_ANALYSIS { Put(fake, *communicator, *stream, call); };
+  if (fake.RandomNumber() % 2 == 0) {
     communicator->deferred = put;
     return ncclInProgress;
   }
@@ -159,7 +158,7 @@ ncclResult_t Enqueue(ncclComm_t communicator, cudaStream_t handle, const Call& c
 }
 
 // Ends what the rank waits for, and removes it for the others.
-void Leave(Machine& machine, ncclComm& communicator) ABSL_EXCLUSIVE_LOCKS_REQUIRED(machine.mutex) {
+void Leave(FakeGpus& fake, ncclComm& communicator) ABSL_EXCLUSIVE_LOCKS_REQUIRED(fake.mutex) {
   MemberOf(communicator).gone = true;
   for (const auto& [key, operation] : communicator.group->operations) {
     const auto [from, to, number] = key;
@@ -168,33 +167,33 @@ void Leave(Machine& machine, ncclComm& communicator) ABSL_EXCLUSIVE_LOCKS_REQUIR
     const bool own = from < 0 || rank == from || rank == to;
     if (own && operation->parts[part].done != nullptr) {
       operation->matches = false;  // its memory may be freed
-      machine.FinishOutsidePoint(*operation->parts[part].done);
+      fake.FinishOutsidePoint(*operation->parts[part].done);
     }
   }
   --Library::The().counters.communicators;
 }
 
 ncclResult_t GetVersion(int* version) {
-  absl::MutexLock lock(&Machine::The().mutex);
+  absl::MutexLock lock(&FakeGpus::The().mutex);
   *version = Library::The().settings.version;
   return ncclSuccess;
 }
 
 ncclResult_t GetUniqueId(ncclUniqueId* id) {
-  absl::MutexLock lock(&Machine::The().mutex);
+  absl::MutexLock lock(&FakeGpus::The().mutex);
   const uint64_t number = ++Library::The().ids;
   *id = {};
   std::memcpy(id->internal, &number, sizeof(number));
   return ncclSuccess;
 }
 
-const char* GetErrorString(ncclResult_t) { return "emulated error"; }
-const char* GetLastError(ncclComm_t) { return "told by the emulation\n"; }
+const char* GetErrorString(ncclResult_t) { return "fake error"; }
+const char* GetLastError(ncclComm_t) { return "told by the fake\n"; }
 
 ncclResult_t InitRankConfig(ncclComm_t* communicator, int ranks, ncclUniqueId id, int rank,
                             ncclConfig_t* config) {
-  Machine& machine = Machine::The();
-  absl::MutexLock lock(&machine.mutex);
+  FakeGpus& fake = FakeGpus::The();
+  absl::MutexLock lock(&fake.mutex);
   if (config == nullptr || config->blocking != 0 || ranks < 1 || rank < 0 || rank >= ranks) {
     return ncclInvalidArgument;
   }
@@ -223,13 +222,13 @@ ncclResult_t InitRankConfig(ncclComm_t* communicator, int ranks, ncclUniqueId id
 }
 
 ncclResult_t GetAsyncError(ncclComm_t communicator, ncclResult_t* error) {
-  Machine& machine = Machine::The();
-  absl::MutexLock lock(&machine.mutex);
+  FakeGpus& fake = FakeGpus::The();
+  absl::MutexLock lock(&fake.mutex);
   *error = MemberOf(*communicator).error;
   if (*error != ncclSuccess) {
     return ncclSuccess;
   }
-  const bool a_while = machine.RandomNumber() % 2 == 0;
+  const bool a_while = fake.RandomNumber() % 2 == 0;
   if (communicator->connecting) {
     communicator->connecting = a_while || !communicator->group->all_came();
     *error = communicator->connecting ? ncclInProgress : ncclSuccess;
@@ -245,16 +244,16 @@ ncclResult_t GetAsyncError(ncclComm_t communicator, ncclResult_t* error) {
 ncclResult_t Finalize(ncclComm_t) { return ncclSuccess; }
 
 ncclResult_t Destroy(ncclComm_t communicator) {
-  Machine& machine = Machine::The();
-  absl::MutexLock lock(&machine.mutex);
-  Leave(machine, *communicator);
+  FakeGpus& fake = FakeGpus::The();
+  absl::MutexLock lock(&fake.mutex);
+  Leave(fake, *communicator);
   delete communicator;
   return ncclSuccess;
 }
 
 ncclResult_t Abort(ncclComm_t communicator) {
   {
-    absl::MutexLock lock(&Machine::The().mutex);
+    absl::MutexLock lock(&FakeGpus::The().mutex);
     ++Library::The().counters.aborted;
   }
   return Destroy(communicator);
@@ -313,47 +312,47 @@ ncclResult_t Receive(void* to, size_t count, ncclDataType_t type, int peer, nccl
 }
 
 }  // namespace
-}  // namespace shoal::worker::emulation
+}  // namespace shoal::worker::fake_nccl
 
 namespace shoal::worker {
 
-using gpu::emulation::Machine;
+using gpu::fake_cuda::FakeGpus;
 
-void SetEmulatedNccl(const EmulatedNccl& nccl) {
-  absl::MutexLock lock(&Machine::The().mutex);
-  emulation::Library& library = emulation::Library::The();
+void SetFakeNccl(const FakeNccl& nccl) {
+  absl::MutexLock lock(&FakeGpus::The().mutex);
+  fake_nccl::Library& library = fake_nccl::Library::The();
   library = {.settings = nccl, .ids = library.ids};
 }
 
 void FailCollective(int64_t number, ncclResult_t error) {
-  absl::MutexLock lock(&Machine::The().mutex);
-  emulation::Library::The().failure_left = number;
-  emulation::Library::The().failure = error;
+  absl::MutexLock lock(&FakeGpus::The().mutex);
+  fake_nccl::Library::The().failure_left = number;
+  fake_nccl::Library::The().failure = error;
 }
 
 NcclCounters CountNccl() {
-  absl::MutexLock lock(&Machine::The().mutex);
-  return emulation::Library::The().counters;
+  absl::MutexLock lock(&FakeGpus::The().mutex);
+  return fake_nccl::Library::The().counters;
 }
 
 absl::StatusOr<Nccl> LoadNccl() {
-  absl::MutexLock lock(&Machine::The().mutex);
-  if (!emulation::Library::The().settings.there) {
-    return NotFound("no NCCL: the emulation has none");
+  absl::MutexLock lock(&FakeGpus::The().mutex);
+  if (!fake_nccl::Library::The().settings.there) {
+    return NotFound("no NCCL: the fake has none");
   }
-  return Nccl{.get_version = emulation::GetVersion,
-              .get_unique_id = emulation::GetUniqueId,
-              .get_error_string = emulation::GetErrorString,
-              .get_last_error = emulation::GetLastError,
-              .init_rank_config = emulation::InitRankConfig,
-              .finalize = emulation::Finalize,
-              .destroy = emulation::Destroy,
-              .abort = emulation::Abort,
-              .get_async_error = emulation::GetAsyncError,
-              .all_gather = emulation::AllGatherCall,
-              .reduce_scatter = emulation::ReduceScatterCall,
-              .send = emulation::Send,
-              .receive = emulation::Receive};
+  return Nccl{.get_version = fake_nccl::GetVersion,
+              .get_unique_id = fake_nccl::GetUniqueId,
+              .get_error_string = fake_nccl::GetErrorString,
+              .get_last_error = fake_nccl::GetLastError,
+              .init_rank_config = fake_nccl::InitRankConfig,
+              .finalize = fake_nccl::Finalize,
+              .destroy = fake_nccl::Destroy,
+              .abort = fake_nccl::Abort,
+              .get_async_error = fake_nccl::GetAsyncError,
+              .all_gather = fake_nccl::AllGatherCall,
+              .reduce_scatter = fake_nccl::ReduceScatterCall,
+              .send = fake_nccl::Send,
+              .receive = fake_nccl::Receive};
 }
 
 }  // namespace shoal::worker

@@ -21,7 +21,7 @@
 // Only the process that shares memory by a handle can open it, and the memory cannot be freed while
 // it is open.
 //
-// Not emulated: time, weak memory order, concurrent launches, access between GPUs, graphs,
+// Not fake: time, weak memory order, concurrent launches, access between GPUs, graphs,
 // textures, managed memory.
 #pragma once
 
@@ -41,7 +41,7 @@ enum class Runs : uint8_t {
   kNone,  // nothing, and GPU memory has only addresses: more than the machine has
 };
 
-struct EmulatedGpus {
+struct FakeGpuOptions {
   int count = 1;                            // 0: the driver finds none
   bool driver = true;                       // false: none is installed
   uint64_t seed = 1;                        // for the order of work
@@ -54,7 +54,7 @@ struct EmulatedGpus {
 
 // Replaces all GPUs: earlier streams, events and memory become void, counters and failures are
 // reset, and each GPU works again.
-void SetEmulatedGpus(const EmulatedGpus& gpus);
+void SetFakeGpus(const FakeGpuOptions& gpus);
 
 // Makes the `number`-th call from now (1: the next) of a function of the runtime ("cudaMalloc")
 // fail without effect.
@@ -63,8 +63,8 @@ void FailCall(std::string_view function, int64_t number, cudaError_t error);
 // after it on its GPU: a sticky error.
 void FailWork(int64_t number, cudaError_t error);
 
-// Counted since SetEmulatedGpus.
-struct EmulatedCounters {
+// Counted since SetFakeGpus.
+struct FakeGpuCounters {
   int64_t allocations = 0;  // cudaMalloc
   int64_t frees = 0;
   int64_t frees_of_opened = 0;   // refused: a handle keeps the memory open
@@ -87,17 +87,17 @@ struct EmulatedCounters {
   int64_t bytes_on_device = 0;
   int64_t bytes_on_host = 0;
 };
-EmulatedCounters Counters();
+FakeGpuCounters Counters();
 
 // The allocation in GPU memory that contains the address. The driver reports it; the runtime does
 // not.
-struct EmulatedAllocation {
+struct FakeAllocation {
   int device = 0;
   std::byte* begin = nullptr;
   int64_t bytes = 0;
 
-  bool operator==(const EmulatedAllocation&) const = default;
+  bool operator==(const FakeAllocation&) const = default;
 };
-std::optional<EmulatedAllocation> FindAllocation(const void* address);
+std::optional<FakeAllocation> FindAllocation(const void* address);
 
 }  // namespace shoal::gpu

@@ -1,4 +1,4 @@
-// GpuMemory for emulated GPUs (core/gpu/fake_cuda), over the runtime's functions; pins host memory
+// GpuMemory for fake GPUs (core/gpu/fake_cuda), over the runtime's functions; pins host memory
 // as the driver does. Counts its copies, and those that touch unpinned host memory.
 #pragma once
 
@@ -17,16 +17,16 @@
 #include "absl/time/clock.h"
 #include "core/base/check.h"
 #include "core/base/status.h"
-#include "core/gpu/fake_cuda/emulated_gpu.h"
+#include "core/gpu/fake_cuda/fake_cuda.h"
 #include "core/transport/gpu_memory.h"
 #include "core/transport/testing/host_pins.h"
 
 namespace shoal::transport {
 
-class EmulatedGpuMemory final : public GpuMemory {
+class FakeGpuMemory final : public GpuMemory {
  public:
   // `seen`: numbers of the GPUs that this process would see.
-  explicit EmulatedGpuMemory(bool pins_read_only = false, std::vector<int> seen = {0})
+  explicit FakeGpuMemory(bool pins_read_only = false, std::vector<int> seen = {0})
       : seen_(std::move(seen)), devices_(seen_.size()), pins_(pins_read_only) {
     for (size_t i = 0; i < seen_.size(); ++i) {
       devices_[i].uuid = Uuid(seen_[i]);

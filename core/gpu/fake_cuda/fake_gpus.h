@@ -1,5 +1,5 @@
-// The emulated machine: its GPUs, what is on their streams, and what has gone wrong. The C
-// functions of runtime*.cc are thin wrappers. Only the emulation includes it. One lock guards
+// The fake GPUs, what is on their streams, and what has gone wrong. The C
+// functions of runtime*.cc are thin wrappers. Only the fake includes it. One lock guards
 // everything, and is held while work runs.
 #pragma once
 
@@ -21,9 +21,9 @@
 #include "absl/synchronization/mutex.h"
 #include "core/base/random.h"
 #include "core/gpu/fake_cuda/address_space.h"
-#include "core/gpu/fake_cuda/emulated_gpu.h"
+#include "core/gpu/fake_cuda/fake_cuda.h"
 
-namespace shoal::gpu::emulation {
+namespace shoal::gpu::fake_cuda {
 
 struct HostRange {
   const std::byte* begin = nullptr;
@@ -43,30 +43,30 @@ struct Work {
   std::shared_ptr<Point> point;
 };
 
-}  // namespace shoal::gpu::emulation
+}  // namespace shoal::gpu::fake_cuda
 
 // The runtime's header leaves these types to the runtime.
 struct CUstream_st {
   int device = 0;
   bool with_null_stream = false;  // ordered with the null stream both ways
   bool destroyed = false;         // removed once it is empty
-  std::deque<shoal::gpu::emulation::Work> queue;
+  std::deque<shoal::gpu::fake_cuda::Work> queue;
 };
 struct CUevent_st {
   int device = 0;
   bool timed = false;
-  std::shared_ptr<shoal::gpu::emulation::Point> point;  // null: never recorded
+  std::shared_ptr<shoal::gpu::fake_cuda::Point> point;  // null: never recorded
 };
 
-namespace shoal::gpu::emulation {
+namespace shoal::gpu::fake_cuda {
 
-class Machine {
+class FakeGpus {
  public:
-  static Machine& The();
+  static FakeGpus& The();
 
   absl::Mutex mutex;
 
-  void Set(const EmulatedGpus& gpus) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
+  void Set(const FakeGpuOptions& gpus) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
   void FailCall(std::string_view function, int64_t number, cudaError_t error)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
   void FailWork(int64_t number, cudaError_t error) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
@@ -106,8 +106,8 @@ class Machine {
   std::shared_ptr<Point> NewOutsidePoint() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
   void FinishOutsidePoint(Point& point) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
 
-  EmulatedGpus gpus ABSL_GUARDED_BY(mutex);
-  EmulatedCounters counters ABSL_GUARDED_BY(mutex);
+  FakeGpuOptions gpus ABSL_GUARDED_BY(mutex);
+  FakeGpuCounters counters ABSL_GUARDED_BY(mutex);
   std::optional<AddressSpace> memory ABSL_GUARDED_BY(mutex);
   std::set<CUevent_st*> events ABSL_GUARDED_BY(mutex);
   // Dynamic shared memory that a kernel was allowed on a GPU: for the life of the process, as for a
@@ -120,7 +120,7 @@ class Machine {
     cudaError_t error = cudaSuccess;
   };
 
-  Machine();
+  FakeGpus();
 
   bool RunOne() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
   void RunOneOrWait() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
@@ -143,4 +143,4 @@ cudaError_t& LastError();
 // Records an error as the calling thread's last, and returns it.
 cudaError_t Noted(cudaError_t error);
 
-}  // namespace shoal::gpu::emulation
+}  // namespace shoal::gpu::fake_cuda

@@ -1,4 +1,4 @@
-#include "core/gpu/fake_cuda/machine.h"
+#include "core/gpu/fake_cuda/fake_gpus.h"
 
 #include <algorithm>
 #include <utility>
@@ -7,7 +7,7 @@
 #include "core/gpu/fake_cuda/fault.h"
 #include "fmt/format.h"
 
-namespace shoal::gpu::emulation {
+namespace shoal::gpu::fake_cuda {
 namespace {
 
 // A thread that enqueues more on a stream waits, as with a driver.
@@ -18,17 +18,17 @@ constexpr absl::Duration kOutsideLook = absl::Microseconds(200);
 
 }  // namespace
 
-Machine& Machine::The() {
-  static auto* machine = new Machine;
-  return *machine;
+FakeGpus& FakeGpus::The() {
+  static auto* fake = new FakeGpus;
+  return *fake;
 }
 
-Machine::Machine() {
+FakeGpus::FakeGpus() {
   absl::MutexLock lock(&mutex);
   Set({});
 }
 
-void Machine::Set(const EmulatedGpus& new_gpus) {
+void FakeGpus::Set(const FakeGpuOptions& new_gpus) {
   gpus = new_gpus;
   counters = {};
   random_.emplace(gpus.seed);
@@ -51,15 +51,15 @@ void Machine::Set(const EmulatedGpus& new_gpus) {
   LastError() = cudaSuccess;
 }
 
-void Machine::FailCall(std::string_view function, int64_t number, cudaError_t error) {
+void FakeGpus::FailCall(std::string_view function, int64_t number, cudaError_t error) {
   call_failures_.insert_or_assign(std::string(function), Failure{.left = number, .error = error});
 }
 
-void Machine::FailWork(int64_t number, cudaError_t error) {
+void FakeGpus::FailWork(int64_t number, cudaError_t error) {
   work_failure_ = {.left = number, .error = error};
 }
 
-cudaError_t Machine::Begin(std::string_view function) {
+cudaError_t FakeGpus::Begin(std::string_view function) {
   DescribeFaults();
   if (!gpus.driver) {
     return cudaErrorInsufficientDriver;
@@ -76,19 +76,19 @@ cudaError_t Machine::Begin(std::string_view function) {
   return sticky();
 }
 
-cudaError_t Machine::sticky() {
+cudaError_t FakeGpus::sticky() {
   const auto device = static_cast<size_t>(CurrentDevice());
   return device < sticky_.size() ? sticky_[device] : cudaSuccess;
 }
 
-CUstream_st* Machine::NewStream(bool with_null_stream) {
+CUstream_st* FakeGpus::NewStream(bool with_null_stream) {
   streams_.push_back(std::make_unique<CUstream_st>(
       CUstream_st{.device = CurrentDevice(), .with_null_stream = with_null_stream}));
   ++counters.streams;
   return streams_.back().get();
 }
 
-CUstream_st* Machine::Find(cudaStream_t handle) {
+CUstream_st* FakeGpus::Find(cudaStream_t handle) {
   if (handle == nullptr || handle == cudaStreamLegacy) {
     return null_streams_[static_cast<size_t>(CurrentDevice())];
   }
@@ -100,7 +100,7 @@ CUstream_st* Machine::Find(cudaStream_t handle) {
   return nullptr;
 }
 
-void Machine::Destroy(CUstream_st& stream) {
+void FakeGpus::Destroy(CUstream_st& stream) {
   stream.destroyed = true;
   --counters.streams;
   if (stream.queue.empty()) {
@@ -108,8 +108,8 @@ void Machine::Destroy(CUstream_st& stream) {
   }
 }
 
-std::shared_ptr<Point> Machine::Put(CUstream_st& stream, std::function<void()> run,
-                                    HostRange host) {
+std::shared_ptr<Point> FakeGpus::Put(CUstream_st& stream, std::function<void()> run,
+                                     HostRange host) {
   while (stream.queue.size() >= kMaxQueue) {
     RunOneOrWait();
   }
@@ -129,7 +129,7 @@ std::shared_ptr<Point> Machine::Put(CUstream_st& stream, std::function<void()> r
   return stream.queue.back().point;
 }
 
-void Machine::CheckUnused(HostRange host) {
+void FakeGpus::CheckUnused(HostRange host) {
   for (const auto& stream : streams_) {
     if (sticky_[static_cast<size_t>(stream->device)] != cudaSuccess) {
       continue;  // nothing of it runs any more
@@ -147,17 +147,17 @@ void Machine::CheckUnused(HostRange host) {
   }
 }
 
-void Machine::PutWait(CUstream_st& stream, std::shared_ptr<Point> point) {
+void FakeGpus::PutWait(CUstream_st& stream, std::shared_ptr<Point> point) {
   Put(stream, nullptr);
   stream.queue.back().after.push_back(std::move(point));
 }
 
-std::shared_ptr<Point> Machine::NewOutsidePoint() {
+std::shared_ptr<Point> FakeGpus::NewOutsidePoint() {
   ++outside_points_;
   return std::make_shared<Point>();
 }
 
-void Machine::FinishOutsidePoint(Point& point) {
+void FakeGpus::FinishOutsidePoint(Point& point) {
   if (!point.done) {
     point.done = true;
     point.at = std::chrono::steady_clock::now();
@@ -166,14 +166,14 @@ void Machine::FinishOutsidePoint(Point& point) {
 }
 
 // On a GPU that has failed nothing waits any more.
-bool Machine::IsReady(const CUstream_st& stream) {
+bool FakeGpus::IsReady(const CUstream_st& stream) {
   return !stream.queue.empty() &&
          (sticky_[static_cast<size_t>(stream.device)] != cudaSuccess ||
           std::ranges::all_of(stream.queue.front().after,
                               [](const auto& point) { return point->done; }));
 }
 
-void Machine::RunOneOrWait() {
+void FakeGpus::RunOneOrWait() {
   if (RunOne()) {
     return;
   }
@@ -183,7 +183,7 @@ void Machine::RunOneOrWait() {
   mutex.AwaitWithTimeout(absl::Condition(&never), kOutsideLook);
 }
 
-bool Machine::RunOne() {
+bool FakeGpus::RunOne() {
   std::vector<CUstream_st*> ready;
   for (const auto& stream : streams_) {
     if (IsReady(*stream)) {
@@ -208,7 +208,7 @@ bool Machine::RunOne() {
 }
 
 template <typename Done>
-cudaError_t Machine::RunWhileNot(Done done) {
+cudaError_t FakeGpus::RunWhileNot(Done done) {
   while (!done()) {
     RunOneOrWait();
   }
@@ -216,11 +216,11 @@ cudaError_t Machine::RunWhileNot(Done done) {
   return sticky();
 }
 
-cudaError_t Machine::RunUntil(const Point& point) {
+cudaError_t FakeGpus::RunUntil(const Point& point) {
   return RunWhileNot([&point] { return point.done; });
 }
 
-cudaError_t Machine::RunUntilEmpty(const CUstream_st& stream) {
+cudaError_t FakeGpus::RunUntilEmpty(const CUstream_st& stream) {
   if (stream.queue.empty()) {
     return sticky();
   }
@@ -228,7 +228,7 @@ cudaError_t Machine::RunUntilEmpty(const CUstream_st& stream) {
   return RunUntil(*last);
 }
 
-cudaError_t Machine::RunDevice(int device) {
+cudaError_t FakeGpus::RunDevice(int device) {
   return RunWhileNot([this, device]() ABSL_NO_THREAD_SAFETY_ANALYSIS {
     return std::ranges::none_of(streams_, [device](const auto& stream) {
       return stream->device == device && !stream->queue.empty();
@@ -236,13 +236,13 @@ cudaError_t Machine::RunDevice(int device) {
   });
 }
 
-void Machine::RunSome() {
+void FakeGpus::RunSome() {
   for (uint64_t i = random_->Below(kMostWorkOfAQuery); i > 0 && RunOne(); --i) {
   }
   memory->Open(AddressSpace::kNone);
 }
 
-void Machine::Act(int device, const std::function<void()>& action) {
+void FakeGpus::Act(int device, const std::function<void()>& action) {
   cudaError_t& error = sticky_[static_cast<size_t>(device)];
   if (error != cudaSuccess) {
     return;
@@ -273,4 +273,4 @@ cudaError_t Noted(cudaError_t error) {
   return error;
 }
 
-}  // namespace shoal::gpu::emulation
+}  // namespace shoal::gpu::fake_cuda

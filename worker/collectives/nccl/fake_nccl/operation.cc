@@ -1,4 +1,4 @@
-#include "worker/collectives/nccl/emulation/emulated_operation.h"
+#include "worker/collectives/nccl/fake_nccl/operation.h"
 
 #include <algorithm>
 #include <cstring>
@@ -6,7 +6,7 @@
 #include "core/base/bf16.h"
 #include "core/base/check.h"
 
-namespace shoal::worker::emulation {
+namespace shoal::worker::fake_nccl {
 namespace {
 
 size_t BytesOf(ncclDataType_t type) {
@@ -80,4 +80,4 @@ void Operation::Run() const {
   }
 }
 
-}  // namespace shoal::worker::emulation
+}  // namespace shoal::worker::fake_nccl
