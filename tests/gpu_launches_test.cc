@@ -26,8 +26,8 @@ namespace {
 using gpu::Runs;
 using worker::AttentionShape;
 using worker::Buffer;
+using worker::ComputeDevice;
 using worker::ConstMatrix;
-using worker::Machine;
 using worker::Matrix;
 using worker::Stream;
 
@@ -39,16 +39,17 @@ struct Gpu {
 constexpr Gpu kGpus[] = {{80, 163 << 10}, {86, 99 << 10}, {89, 99 << 10}, {90, 227 << 10}};
 
 // Products and attention by kernels of our own, which is what has launches to check.
-Machine MakeMachine(const Gpu& kind, Runs runs) {
+ComputeDevice MakeComputeDevice(const Gpu& kind, Runs runs) {
   gpu::SetFakeGpus({.memory_bytes = int64_t{1} << 40,
                     .multiprocessors = 132,
                     .shared_bytes = kind.shared_bytes,
                     .capability = kind.capability,
                     .runs = runs});
-  Machine machine;
-  machine.device = *worker::MakeCudaDevice({});
-  machine.ops = *worker::MakeCudaOps(*machine.device, {.cublas_lt = false, .cudnn = false});
-  return machine;
+  ComputeDevice compute_device;
+  compute_device.device = *worker::MakeCudaDevice({});
+  compute_device.ops =
+      *worker::MakeCudaOps(*compute_device.device, {.cublas_lt = false, .cudnn = false});
+  return compute_device;
 }
 
 class Resident final : public worker::UnitSource, public worker::GradientSink {
@@ -116,7 +117,7 @@ void ExpectLegal(const Gpu& kind, const Case& c) {
                            c.sequences, Name(c.compute), kind.capability));
   plan::ModelSpec spec = *plan::NamedShape(c.shape);
   spec.layers = kLayers;
-  auto model = worker::Transformer::Create(spec, c.compute, MakeMachine(kind, Runs::kNone));
+  auto model = worker::Transformer::Create(spec, c.compute, MakeComputeDevice(kind, Runs::kNone));
   ASSERT_TRUE(model.ok()) << model.status();
   Resident resident(**model);
   const worker::PackedBatch batch = Batch(spec, c.tokens, c.sequences);
@@ -161,9 +162,9 @@ TEST(GpuLaunches, OfSizesThatAreNotRoundAreLegal) {
 // Of partitions of any size, none among them.
 TEST(GpuLaunches, OfServersAreLegal) {
   for (const int64_t count : {int64_t{0}, int64_t{1}, int64_t{1000003}, int64_t{1} << 33}) {
-    const Machine machine = MakeMachine(kGpus[0], Runs::kNone);
-    const cudaStream_t stream = worker::NativeStream(machine.ops->stream());
-    const Buffer memory = *machine.device->Allocate(std::max<int64_t>(count, 1) * 8);
+    const ComputeDevice compute_device = MakeComputeDevice(kGpus[0], Runs::kNone);
+    const cudaStream_t stream = worker::NativeStream(compute_device.ops->stream());
+    const Buffer memory = *compute_device.device->Allocate(std::max<int64_t>(count, 1) * 8);
     auto* const floats = reinterpret_cast<float*>(memory.data());
     auto* const exact = reinterpret_cast<int64_t*>(memory.data());
     auto* const chunks = reinterpret_cast<server::cuda::ChunkStatistics*>(memory.data());
@@ -197,18 +198,18 @@ constexpr float kHalfValue = std::bit_cast<float>(0x3F3F0000U);  // of bf16
 
 class LargeIndices : public testing::Test {
  protected:
-  void SetUp() override { machine_ = MakeMachine(kGpus[3], Runs::kEnds); }
+  void SetUp() override { compute_device_ = MakeComputeDevice(kGpus[3], Runs::kEnds); }
   void TearDown() override {
-    if (machine_.ops != nullptr) {
-      const absl::Status status = machine_.ops->Finish();
+    if (compute_device_.ops != nullptr) {
+      const absl::Status status = compute_device_.ops->Finish();
       EXPECT_TRUE(status.ok()) << status;
     }
   }
-  worker::Ops& ops() { return *machine_.ops; }
-  Stream& stream() { return machine_.ops->stream(); }
+  worker::Ops& ops() { return *compute_device_.ops; }
+  Stream& stream() { return compute_device_.ops->stream(); }
 
   Matrix Make(DType dtype, int64_t rows, int64_t columns) {
-    buffers_.push_back(*machine_.device->Allocate(rows * columns * SizeOf(dtype)));
+    buffers_.push_back(*compute_device_.device->Allocate(rows * columns * SizeOf(dtype)));
     return {buffers_.back().data(), dtype, rows, columns, columns};
   }
   // With the first and the last row full of kByte.
@@ -221,7 +222,7 @@ class LargeIndices : public testing::Test {
   }
   int32_t* Integers(const std::vector<int32_t>& values) {
     const auto bytes = static_cast<int64_t>(values.size() * sizeof(int32_t));
-    buffers_.push_back(*machine_.device->Allocate(bytes));
+    buffers_.push_back(*compute_device_.device->Allocate(bytes));
     stream().Copy(buffers_.back().data(), values.data(), bytes);
     return reinterpret_cast<int32_t*>(buffers_.back().data());
   }
@@ -240,7 +241,7 @@ class LargeIndices : public testing::Test {
     EXPECT_NEAR(At(matrix, matrix.rows - 1, matrix.columns - 1), value, near);
   }
 
-  Machine machine_;
+  ComputeDevice compute_device_;
   std::vector<Buffer> buffers_;
 };
 

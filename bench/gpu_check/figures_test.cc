@@ -111,9 +111,9 @@ TEST(Timing, MedianIsTheMiddle) {
 }
 
 TEST(Timing, CallsAreNumberedAndFailuresComeBack) {
-  worker::Machine machine = worker::MakeCpuMachine(1);
+  worker::ComputeDevice compute_device = worker::MakeCpuComputeDevice(1);
   int64_t next = 0;
-  const auto seconds = MedianSeconds(*machine.ops, 0, [&](int64_t number) {
+  const auto seconds = MedianSeconds(*compute_device.ops, 0, [&](int64_t number) {
     EXPECT_EQ(number, next);
     ++next;
   });

@@ -17,7 +17,7 @@
 #include "absl/time/time.h"
 #include "bench/gpu_check/base/gpu_flat_kernels.h"
 #include "bench/gpu_check/base/parts.h"
-#include "bench/gpu_check/gpu_machine.h"
+#include "bench/gpu_check/gpu_device.h"
 #include "bench/gpu_check/report/gpu_report.h"
 #include "bench/gpu_check/shapes_json.h"
 #include "core/base/file.h"
@@ -113,12 +113,12 @@ int RunChosen(const Options& options) {
     return Fail(parts.status());
   }
   PartOptions part_options;
-  auto machine = DescribeGpuMachine();
-  if (!machine.ok()) {
-    fmt::print(stderr, "gpu_check: no GPU: {}\n", Message(machine.status()));
+  auto about = DescribeGpu();
+  if (!about.ok()) {
+    fmt::print(stderr, "gpu_check: no GPU: {}\n", Message(about.status()));
     return kNoGpu;
   }
-  part_options.machine = *std::move(machine);
+  part_options.machine = *std::move(about);
   part_options.machine.emplace_back("seed of random data", fmt::format("{}", options.seed));
   if (parts->front().name == "machine") {
     for (const gpu::FirstCall& call : gpu::TryFirstCalls()) {
@@ -126,10 +126,10 @@ int RunChosen(const Options& options) {
                                         fmt::format("{} ({})", call.found, call.meaning));
     }
   }
-  part_options.make_machine = MakeGpuMachine;
-  part_options.make_any_order_machine = MakeAnyOrderGpuMachine;
+  part_options.make_device = MakeGpuComputeDevice;
+  part_options.make_any_order_device = MakeAnyOrderComputeDevice;
   part_options.is_lost = GpuIsLost;
-  part_options.make_own_kernels_machine = MakeOwnKernelsGpuMachine;
+  part_options.make_own_kernels_device = MakeOwnKernelsComputeDevice;
   part_options.take_refused_products = TakeRefusedProducts;
   part_options.take_attention_backward = TakeAttentionBackward;
   part_options.from = options.from;

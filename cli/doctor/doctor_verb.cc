@@ -8,7 +8,7 @@
 
 #include "CLI/CLI.hpp"
 #include "cli/doctor/gpu_findings.h"
-#include "cli/doctor/gpu_machine.h"
+#include "cli/doctor/gpu_survey.h"
 #include "cli/doctor/rdma_findings.h"
 #include "cli/plan/pipeline_plan.h"
 #include "cli/plan/simulation.h"
@@ -126,9 +126,9 @@ nlohmann::json MachineJson(const Machine& m) {
           {"nvidia_driver", m.nvidia_driver}};
 }
 
-nlohmann::json PortJson(const RdmaMachine& machine, const std::string& device,
+nlohmann::json PortJson(const RdmaSurvey& survey, const std::string& device,
                         const transport::PortDescription& port) {
-  const RdmaPort& facts = machine.ports.at(PortName(device, port.port));
+  const RdmaPort& facts = survey.ports.at(PortName(device, port.port));
   nlohmann::json gids = nlohmann::json::array();
   for (const transport::GidDescription& gid : port.gids) {
     const auto interface = facts.interfaces.find(gid.index);
@@ -149,15 +149,15 @@ nlohmann::json PortJson(const RdmaMachine& machine, const std::string& device,
           {"counters", facts.counters}};
 }
 
-nlohmann::json RdmaJson(const RdmaMachine& machine, const RdmaNeeds& needs) {
+nlohmann::json RdmaJson(const RdmaSurvey& survey, const RdmaNeeds& needs) {
   nlohmann::json devices = nlohmann::json::array();
-  for (const transport::DeviceDescription& device : machine.census.devices) {
+  for (const transport::DeviceDescription& device : survey.census.devices) {
     nlohmann::json ports = nlohmann::json::array();
     for (const transport::PortDescription& port : device.ports) {
-      ports.push_back(PortJson(machine, device.name, port));
+      ports.push_back(PortJson(survey, device.name, port));
     }
-    const auto dma_buf = machine.census.dma_buf.find(device.name);
-    const bool probed = dma_buf != machine.census.dma_buf.end() &&
+    const auto dma_buf = survey.census.dma_buf.find(device.name);
+    const bool probed = dma_buf != survey.census.dma_buf.end() &&
                         dma_buf->second != transport::DmaBufSupport::kUnknown;
     devices.push_back({{"name", device.name},
                        {"problem", device.problem},
@@ -173,13 +173,13 @@ nlohmann::json RdmaJson(const RdmaMachine& machine, const RdmaNeeds& needs) {
   return {{"event", "rdma"},
           {"devices", devices},
           {"process_numa_node", needs.preferences.place.numa_node},
-          {"kernel_devices", machine.kernel_devices},
+          {"kernel_devices", survey.kernel_devices},
           {"registered_bytes", needs.registered_bytes},
-          {"locked_memory_bytes", machine.locked.limit_bytes},
-          {"ipc_lock", machine.locked.capable},
-          {"ipc_lock_given", machine.locked.capability_in_reach},
-          {"peer_memory", machine.peer_memory},
-          {"packet_filter", machine.packet_filter}};
+          {"locked_memory_bytes", survey.locked.limit_bytes},
+          {"ipc_lock", survey.locked.capable},
+          {"ipc_lock_given", survey.locked.capability_in_reach},
+          {"peer_memory", survey.peer_memory},
+          {"packet_filter", survey.packet_filter}};
 }
 
 struct JobNeeds {
@@ -237,10 +237,11 @@ RdmaNeeds RdmaNeedsOf(const std::optional<JobNeeds>& job, const DoctorOptions& o
     service = job->job.service;
   }
   const transport::VerbsOptions verbs = transport::MakeVerbsOptions(service.rdma, options.rdma);
-  needs.preferences = {.devices = verbs.devices,
-                       .gid_index = verbs.gid_index,
-                       .max_rails = verbs.max_rails,
-                       .place = transport::FindServedPlace({}, options.root + transport::kSysfs)};
+  needs.preferences = {
+      .devices = verbs.devices,
+      .gid_index = verbs.gid_index,
+      .max_rails = verbs.max_rails,
+      .place = transport::FindServedLocation({}, options.root + transport::kSysfs)};
   return needs;
 }
 
@@ -281,10 +282,10 @@ absl::StatusOr<ExitCode> RunDoctor(const DoctorOptions& options, Streams& stream
   const RdmaNeeds needs = RdmaNeedsOf(job, options);
   const GpuNeeds gpu_needs = GpuNeedsOf(job);
   const Machine machine = ExamineMachine(options.root);
-  RdmaMachine rdma = ExamineRdma(options.root, transport::TakeRdmaCensus());
+  RdmaSurvey rdma = ExamineRdma(options.root, transport::TakeRdmaCensus());
   rdma.gpus = !machine.gpus.empty();
   rdma.kernel = machine.kernel;
-  GpuMachine gpus = ExamineGpus();
+  GpuSurvey gpus = ExamineGpus();
   gpus.devices = !machine.gpus.empty();
   std::vector<Finding> findings = Judge(machine);
   std::ranges::move(JudgeGpus(gpus, gpu_needs), std::back_inserter(findings));

@@ -26,34 +26,34 @@ std::string Rate(double bytes_per_second) {
   return fmt::format("{:.1f} GB/s", bytes_per_second / 1e9);
 }
 
-Finding JudgeDriver(const GpuMachine& machine) {
+Finding JudgeDriver(const GpuSurvey& survey) {
   Finding finding{.feature = "GPUs"};
-  if (!machine.found.ok()) {
+  if (!survey.found.ok()) {
     finding.health = Health::kMissing;
-    finding.detail = Message(machine.found);
-    finding.advice = machine.devices
+    finding.detail = Message(survey.found);
+    finding.advice = survey.devices
                          ? "the kernel shows GPUs: give this process the driver (libcuda.so.1; in "
                            "a container --gpus all) and look at nvidia-smi; until then training "
                            "runs on the CPU"
                          : "training runs on the CPU";
     return finding;
   }
-  finding.detail = fmt::format("{}, driver for CUDA {}, built with CUDA {}", machine.gpus.size(),
-                               Version(machine.driver_version), Version(machine.runtime_version));
+  finding.detail = fmt::format("{}, driver for CUDA {}, built with CUDA {}", survey.gpus.size(),
+                               Version(survey.driver_version), Version(survey.runtime_version));
   const auto usable =
-      std::ranges::find_if(machine.gpus, [](const FoundGpu& gpu) { return gpu.usable.ok(); });
-  if (usable == machine.gpus.end()) {
+      std::ranges::find_if(survey.gpus, [](const FoundGpu& gpu) { return gpu.usable.ok(); });
+  if (usable == survey.gpus.end()) {
     finding.health = Health::kLimited;
     finding.advice = "none can be computed on, so train.device auto takes the CPU";
     return finding;
   }
   finding.detail += fmt::format("; train.device auto takes cuda:{}", usable->gpu.index);
-  if (machine.driver_version < machine.runtime_version) {
+  if (survey.driver_version < survey.runtime_version) {
     finding.health = Health::kLimited;
     finding.advice = fmt::format(
         "the driver is older than CUDA {} that this was built with: it works within one major "
         "version, but update the driver",
-        Version(machine.runtime_version));
+        Version(survey.runtime_version));
   }
   return finding;
 }
@@ -175,9 +175,9 @@ Finding JudgeServersApart(const std::vector<const FoundGpu*>& usable, const GpuN
   return finding;
 }
 
-std::vector<Finding> JudgeServers(const GpuMachine& machine, const GpuNeeds& needs) {
+std::vector<Finding> JudgeServers(const GpuSurvey& survey, const GpuNeeds& needs) {
   std::vector<const FoundGpu*> usable;
-  for (const FoundGpu& found : machine.gpus) {
+  for (const FoundGpu& found : survey.gpus) {
     if (found.usable.ok()) {
       usable.push_back(&found);
     }
@@ -205,24 +205,24 @@ std::vector<Finding> JudgeServers(const GpuMachine& machine, const GpuNeeds& nee
 
 }  // namespace
 
-std::vector<Finding> JudgeGpus(const GpuMachine& machine, const GpuNeeds& needs) {
-  std::vector<Finding> findings = {JudgeDriver(machine)};
-  for (const FoundGpu& gpu : machine.gpus) {
+std::vector<Finding> JudgeGpus(const GpuSurvey& survey, const GpuNeeds& needs) {
+  std::vector<Finding> findings = {JudgeDriver(survey)};
+  for (const FoundGpu& gpu : survey.gpus) {
     findings.push_back(JudgeGpu(gpu));
     if (gpu.usable.ok()) {
       findings.push_back(JudgeCopies(gpu));
     }
   }
-  std::ranges::move(JudgeServers(machine, needs), std::back_inserter(findings));
-  for (const FoundLibrary& library : machine.libraries) {
+  std::ranges::move(JudgeServers(survey, needs), std::back_inserter(findings));
+  for (const FoundLibrary& library : survey.libraries) {
     findings.push_back(JudgeLibrary(library));
   }
   return findings;
 }
 
-nlohmann::json GpusJson(const GpuMachine& machine, const GpuNeeds& needs) {
+nlohmann::json GpusJson(const GpuSurvey& survey, const GpuNeeds& needs) {
   nlohmann::json gpus = nlohmann::json::array();
-  for (const FoundGpu& found : machine.gpus) {
+  for (const FoundGpu& found : survey.gpus) {
     gpus.push_back(
         {{"index", found.gpu.index},
          {"name", found.gpu.name},
@@ -247,14 +247,14 @@ nlohmann::json GpusJson(const GpuMachine& machine, const GpuNeeds& needs) {
     }
   }
   nlohmann::json libraries = nlohmann::json::array();
-  for (const FoundLibrary& library : machine.libraries) {
+  for (const FoundLibrary& library : survey.libraries) {
     libraries.push_back(
         {{"name", library.name}, {"path", library.path}, {"problem", library.problem}});
   }
   return {{"event", "gpus"},
-          {"problem", machine.found.ok() ? "" : std::string(Message(machine.found))},
-          {"driver_version", machine.driver_version},
-          {"runtime_version", machine.runtime_version},
+          {"problem", survey.found.ok() ? "" : std::string(Message(survey.found))},
+          {"driver_version", survey.driver_version},
+          {"runtime_version", survey.runtime_version},
           {"gpus", gpus},
           {"servers_bytes", needs.servers},
           {"libraries", libraries}};

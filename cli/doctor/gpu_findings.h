@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "cli/doctor/finding.h"
-#include "cli/doctor/gpu_machine.h"
+#include "cli/doctor/gpu_survey.h"
 #include "nlohmann/json.hpp"
 
 namespace shoal::cli {
@@ -17,7 +17,7 @@ struct GpuNeeds {
   int64_t workers = 0;           // that compute on those GPUs too
 };
 
-std::vector<Finding> JudgeGpus(const GpuMachine& machine, const GpuNeeds& needs = {});
-nlohmann::json GpusJson(const GpuMachine& machine, const GpuNeeds& needs = {});
+std::vector<Finding> JudgeGpus(const GpuSurvey& survey, const GpuNeeds& needs = {});
+nlohmann::json GpusJson(const GpuSurvey& survey, const GpuNeeds& needs = {});
 
 }  // namespace shoal::cli

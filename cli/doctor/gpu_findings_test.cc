@@ -9,17 +9,17 @@ namespace {
 
 using ::testing::HasSubstr;
 
-GpuMachine GoodGpuMachine() {
-  GpuMachine machine{.driver_version = 13010, .runtime_version = 13000};
-  machine.gpus.push_back(
+GpuSurvey GoodGpuMachine() {
+  GpuSurvey survey{.driver_version = 13010, .runtime_version = 13000};
+  survey.gpus.push_back(
       {.gpu = {.index = 0,
                .name = "NVIDIA Test",
                .memory_bytes = int64_t{80} << 30,
                .capability = 90,
                .pci_address = "0000:41:00.0"},
        .rates = worker::CopyRates{.to_device = 50e9, .to_host = 52e9, .both = 95e9}});
-  machine.libraries = {{.name = "cuBLASLt", .path = "/lib/libcublasLt.so.13"}};
-  return machine;
+  survey.libraries = {{.name = "cuBLASLt", .path = "/lib/libcublasLt.so.13"}};
+  return survey;
 }
 
 const Finding& FindingOf(const std::vector<Finding>& findings, const std::string& feature) {
@@ -46,8 +46,8 @@ TEST(GpuFindings, AGoodMachineNeedsNothing) {
 }
 
 TEST(GpuFindings, WithoutADriverThereIsOneLine) {
-  const GpuMachine machine{.found = absl::NotFoundError("no driver of NVIDIA")};
-  const auto findings = JudgeGpus(machine);
+  const GpuSurvey survey{.found = absl::NotFoundError("no driver of NVIDIA")};
+  const auto findings = JudgeGpus(survey);
   ASSERT_EQ(findings.size(), 1u);
   EXPECT_EQ(findings[0].detail, "no driver of NVIDIA");
   EXPECT_EQ(findings[0].advice, "training runs on the CPU");
@@ -55,23 +55,23 @@ TEST(GpuFindings, WithoutADriverThereIsOneLine) {
 }
 
 TEST(GpuFindings, GpusThatTheKernelAloneSeesAreTold) {
-  const GpuMachine machine{.found = absl::NotFoundError("no driver"), .devices = true};
-  EXPECT_THAT(JudgeGpus(machine)[0].advice, HasSubstr("libcuda.so.1"));
+  const GpuSurvey survey{.found = absl::NotFoundError("no driver"), .devices = true};
+  EXPECT_THAT(JudgeGpus(survey)[0].advice, HasSubstr("libcuda.so.1"));
 }
 
 TEST(GpuFindings, EveryShortcomingIsNamedWithAdvice) {
-  GpuMachine machine = GoodGpuMachine();
-  machine.driver_version = 12080;
-  machine.gpus[0].rates = worker::CopyRates{.to_device = 3e9, .to_host = 50e9, .both = 53e9};
-  machine.gpus.push_back({.gpu = {.index = 1, .name = "NVIDIA Old", .capability = 61},
-                          .usable = absl::FailedPreconditionError("too old")});
-  machine.gpus.push_back(
+  GpuSurvey survey = GoodGpuMachine();
+  survey.driver_version = 12080;
+  survey.gpus[0].rates = worker::CopyRates{.to_device = 3e9, .to_host = 50e9, .both = 53e9};
+  survey.gpus.push_back({.gpu = {.index = 1, .name = "NVIDIA Old", .capability = 61},
+                         .usable = absl::FailedPreconditionError("too old")});
+  survey.gpus.push_back(
       {.gpu = {.index = 2, .name = "NVIDIA Half", .capability = 90},
        .rates = worker::CopyRates{.to_device = 25e9, .to_host = 25e9, .both = 26e9}});
-  machine.gpus.push_back({.gpu = {.index = 3, .name = "NVIDIA Full", .capability = 90},
-                          .rates_problem = "no memory is free"});
-  machine.libraries[0] = {.name = "cuBLASLt", .problem = "not found"};
-  const auto findings = JudgeGpus(machine);
+  survey.gpus.push_back({.gpu = {.index = 3, .name = "NVIDIA Full", .capability = 90},
+                         .rates_problem = "no memory is free"});
+  survey.libraries[0] = {.name = "cuBLASLt", .problem = "not found"};
+  const auto findings = JudgeGpus(survey);
   EXPECT_THAT(FindingOf(findings, "GPUs").advice, HasSubstr("update the driver"));
   EXPECT_THAT(FindingOf(findings, "copies of GPU 0").advice, HasSubstr("cross this bus"));
   EXPECT_EQ(FindingOf(findings, "GPU 1").advice, "too old");
@@ -81,25 +81,25 @@ TEST(GpuFindings, EveryShortcomingIsNamedWithAdvice) {
 }
 
 TEST(GpuFindings, WhereNoneIsFitTheCpuIsTaken) {
-  GpuMachine machine = GoodGpuMachine();
-  machine.gpus[0].usable = absl::FailedPreconditionError("too old");
-  EXPECT_THAT(FindingOf(JudgeGpus(machine), "GPUs").advice, HasSubstr("takes the CPU"));
+  GpuSurvey survey = GoodGpuMachine();
+  survey.gpus[0].usable = absl::FailedPreconditionError("too old");
+  EXPECT_THAT(FindingOf(JudgeGpus(survey), "GPUs").advice, HasSubstr("takes the CPU"));
 }
 
 TEST(GpuFindings, LocalServersAreCountedOnTheGpusThatTheyTakeTurnsOver) {
-  GpuMachine machine = GoodGpuMachine();
-  machine.gpus[0].free_bytes = int64_t{72} << 30;
-  machine.gpus[0].budget_bytes = int64_t{70} << 30;
-  machine.gpus.push_back({.gpu = {.index = 1, .name = "NVIDIA Old", .capability = 61},
-                          .usable = absl::FailedPreconditionError("too old")});
-  machine.gpus.push_back({.gpu = {.index = 2, .name = "NVIDIA Test", .capability = 90},
-                          .free_bytes = int64_t{20} << 30,
-                          .budget_bytes = int64_t{19} << 30,
-                          .rates = machine.gpus[0].rates});
+  GpuSurvey survey = GoodGpuMachine();
+  survey.gpus[0].free_bytes = int64_t{72} << 30;
+  survey.gpus[0].budget_bytes = int64_t{70} << 30;
+  survey.gpus.push_back({.gpu = {.index = 1, .name = "NVIDIA Old", .capability = 61},
+                         .usable = absl::FailedPreconditionError("too old")});
+  survey.gpus.push_back({.gpu = {.index = 2, .name = "NVIDIA Test", .capability = 90},
+                         .free_bytes = int64_t{20} << 30,
+                         .budget_bytes = int64_t{19} << 30,
+                         .rates = survey.gpus[0].rates});
   const GpuNeeds needs{.servers = {int64_t{10} << 30, int64_t{21} << 30, int64_t{30} << 30},
                        .local = true,
                        .workers = 3};
-  const auto findings = JudgeGpus(machine, needs);
+  const auto findings = JudgeGpus(survey, needs);
   const Finding& first = FindingOf(findings, "servers on GPU 0");
   EXPECT_EQ(first.health, Health::kOk);
   EXPECT_EQ(first.detail,
@@ -111,51 +111,51 @@ TEST(GpuFindings, LocalServersAreCountedOnTheGpusThatTheyTakeTurnsOver) {
   EXPECT_THAT(second.detail, HasSubstr("server 1 takes 21.0 GiB of its memory; 20.0 GiB are free"));
   EXPECT_THAT(second.advice, HasSubstr("service.memory: host"));
   // All that is free is the servers', who keep nothing in reserve as workers do.
-  machine.gpus[2].free_bytes = int64_t{21} << 30;
-  machine.gpus[2].budget_bytes = int64_t{20} << 30;
-  const Finding tight = FindingOf(JudgeGpus(machine, needs), "servers on GPU 2");
+  survey.gpus[2].free_bytes = int64_t{21} << 30;
+  survey.gpus[2].budget_bytes = int64_t{20} << 30;
+  const Finding tight = FindingOf(JudgeGpus(survey, needs), "servers on GPU 2");
   EXPECT_EQ(tight.health, Health::kLimited);
   EXPECT_THAT(tight.detail, HasSubstr("21.0 GiB are free, which leaves 0 B to 1 worker"));
   EXPECT_THAT(tight.advice, HasSubstr("nothing is left to workers"));
   GpuNeeds no_worker_there = needs;
   no_worker_there.workers = 1;
-  EXPECT_EQ(FindingOf(JudgeGpus(machine, no_worker_there), "servers on GPU 2").health, Health::kOk);
-  machine.gpus[2].free_bytes = 0;
-  machine.gpus[2].budget_bytes = 0;
-  const Finding full = FindingOf(JudgeGpus(machine, needs), "servers on GPU 2");
+  EXPECT_EQ(FindingOf(JudgeGpus(survey, no_worker_there), "servers on GPU 2").health, Health::kOk);
+  survey.gpus[2].free_bytes = 0;
+  survey.gpus[2].budget_bytes = 0;
+  const Finding full = FindingOf(JudgeGpus(survey, needs), "servers on GPU 2");
   EXPECT_EQ(full.health, Health::kMissing);
   EXPECT_THAT(full.detail, HasSubstr("; 0 B are free"));
-  machine.gpus[2].free_bytes = std::nullopt;
-  EXPECT_THAT(FindingOf(JudgeGpus(machine, needs), "servers on GPU 2").advice,
+  survey.gpus[2].free_bytes = std::nullopt;
+  EXPECT_THAT(FindingOf(JudgeGpus(survey, needs), "servers on GPU 2").advice,
               HasSubstr("cannot be told"));
-  EXPECT_EQ(FindingOf(JudgeGpus(GpuMachine{.found = absl::NotFoundError("no driver")}, needs),
+  EXPECT_EQ(FindingOf(JudgeGpus(GpuSurvey{.found = absl::NotFoundError("no driver")}, needs),
                       "servers on GPUs")
                 .health,
             Health::kMissing);
 }
 
 TEST(GpuFindings, OfServersElsewhereItIsSaidWhatTheLargestTakes) {
-  GpuMachine machine = GoodGpuMachine();
-  machine.gpus[0].free_bytes = int64_t{70} << 30;
-  machine.gpus[0].budget_bytes = int64_t{55} << 30;
+  GpuSurvey survey = GoodGpuMachine();
+  survey.gpus[0].free_bytes = int64_t{70} << 30;
+  survey.gpus[0].budget_bytes = int64_t{55} << 30;
   GpuNeeds needs{.servers = {int64_t{10} << 30, int64_t{60} << 30}};
-  const Finding fits = FindingOf(JudgeGpus(machine, needs), "GPUs of servers");
+  const Finding fits = FindingOf(JudgeGpus(survey, needs), "GPUs of servers");
   EXPECT_EQ(fits.health, Health::kOk);
   EXPECT_EQ(fits.detail, "a server takes up to 60.0 GiB of its GPU; here 70.0 GiB are free");
   needs.servers[0] = int64_t{71} << 30;
-  const Finding large = FindingOf(JudgeGpus(machine, needs), "GPUs of servers");
+  const Finding large = FindingOf(JudgeGpus(survey, needs), "GPUs of servers");
   EXPECT_EQ(large.health, Health::kLimited);
   EXPECT_FALSE(large.required) << "they may be on other machines";
-  machine.gpus[0].free_bytes = std::nullopt;
-  EXPECT_THAT(FindingOf(JudgeGpus(machine, needs), "GPUs of servers").detail,
+  survey.gpus[0].free_bytes = std::nullopt;
+  EXPECT_THAT(FindingOf(JudgeGpus(survey, needs), "GPUs of servers").detail,
               HasSubstr("cannot be told"));
 }
 
 TEST(GpuFindings, JsonHasTheFacts) {
-  GpuMachine machine = GoodGpuMachine();
-  EXPECT_TRUE(GpusJson(machine)["gpus"][0]["free_bytes"].is_null());
-  machine.gpus[0].free_bytes = 12;
-  const nlohmann::json json = GpusJson(machine);
+  GpuSurvey survey = GoodGpuMachine();
+  EXPECT_TRUE(GpusJson(survey)["gpus"][0]["free_bytes"].is_null());
+  survey.gpus[0].free_bytes = 12;
+  const nlohmann::json json = GpusJson(survey);
   EXPECT_EQ(json["gpus"][0]["free_bytes"], 12);
   EXPECT_EQ(json["gpus"][0]["capability"], 90);
   EXPECT_EQ(json["gpus"][0]["copies"]["to_host_bytes_per_second"], 52e9);

@@ -26,35 +26,35 @@ std::string Join(const std::vector<std::string>& lines) {
   return fmt::format("{}", fmt::join(lines, "; "));
 }
 
-const DeviceDescription& DeviceOf(const RdmaMachine& machine, const Rail& rail) {
-  return *std::ranges::find(machine.census.devices, rail.device, &DeviceDescription::name);
+const DeviceDescription& DeviceOf(const RdmaSurvey& survey, const Rail& rail) {
+  return *std::ranges::find(survey.census.devices, rail.device, &DeviceDescription::name);
 }
 
 // Soft-RoCE and the like sit in no slot.
-bool IsHardware(const RdmaMachine& machine, const Rail& rail) {
-  return !DeviceOf(machine, rail).pci_path.empty();
+bool IsHardware(const RdmaSurvey& survey, const Rail& rail) {
+  return !DeviceOf(survey, rail).pci_path.empty();
 }
 
-std::string InterfaceOf(const RdmaMachine& machine, const Rail& rail) {
-  const auto port = machine.ports.find(PortName(rail.device, rail.port.port));
-  if (port == machine.ports.end()) {
+std::string InterfaceOf(const RdmaSurvey& survey, const Rail& rail) {
+  const auto port = survey.ports.find(PortName(rail.device, rail.port.port));
+  if (port == survey.ports.end()) {
     return "";
   }
   const auto interface = port->second.interfaces.find(rail.gids.front().index);
   return interface == port->second.interfaces.end() ? "" : interface->second;
 }
 
-Finding NoDevice(const RdmaMachine& machine) {
+Finding NoDevice(const RdmaSurvey& survey) {
   Finding finding{.feature = "RDMA", .health = Health::kMissing};
-  if (machine.kernel_devices.empty()) {
+  if (survey.kernel_devices.empty()) {
     finding.detail = "no device in /sys/class/infiniband";
     finding.advice = "machines talk over tcp";
     return finding;
   }
   finding.detail = fmt::format("the kernel has {}, libibverbs shows none",
-                               fmt::join(machine.kernel_devices, ", "));
+                               fmt::join(survey.kernel_devices, ", "));
   finding.advice =
-      machine.device_files
+      survey.device_files
           ? "install the providers (ibverbs-providers, or rdma-core of your distribution)"
           : "/dev/infiniband is empty: load ib_uverbs (modprobe ib_uverbs), and in a container "
             "pass "
@@ -62,11 +62,11 @@ Finding NoDevice(const RdmaMachine& machine) {
   return finding;
 }
 
-Finding JudgeDevices(const RdmaMachine& machine) {
+Finding JudgeDevices(const RdmaSurvey& survey) {
   Finding finding{.feature = "RDMA"};
   std::vector<std::string> found;
   std::vector<std::string> problems;
-  for (const DeviceDescription& device : machine.census.devices) {
+  for (const DeviceDescription& device : survey.census.devices) {
     std::vector<std::string> ports;
     for (const transport::PortDescription& port : device.ports) {
       ports.push_back(
@@ -89,11 +89,11 @@ Finding JudgeDevices(const RdmaMachine& machine) {
 
 // Where containers share a device its table shows all their GIDs; only those of an interface that
 // is here can be used.
-std::string ElsewhereAdvice(const RdmaMachine& machine, const Rail& rail) {
-  const std::string interface = InterfaceOf(machine, rail);
-  const auto mtu = machine.interface_mtus.find(interface);
+std::string ElsewhereAdvice(const RdmaSurvey& survey, const Rail& rail) {
+  const std::string interface = InterfaceOf(survey, rail);
+  const auto mtu = survey.interface_mtus.find(interface);
   if (rail.port.link_layer != LinkLayer::kEthernet || interface.empty() ||
-      (mtu != machine.interface_mtus.end() && mtu->second > 0)) {
+      (mtu != survey.interface_mtus.end() && mtu->second > 0)) {
     return "";
   }
   return fmt::format(
@@ -103,7 +103,7 @@ std::string ElsewhereAdvice(const RdmaMachine& machine, const Rail& rail) {
       rail.device, interface);
 }
 
-Finding JudgeRails(const RdmaMachine& machine, const absl::StatusOr<DeviceChoice>& choice) {
+Finding JudgeRails(const RdmaSurvey& survey, const absl::StatusOr<DeviceChoice>& choice) {
   Finding finding{.feature = "RDMA address"};
   if (!choice.ok()) {
     finding.health = Health::kMissing;
@@ -115,7 +115,7 @@ Finding JudgeRails(const RdmaMachine& machine, const absl::StatusOr<DeviceChoice
   std::vector<std::string> advice = choice->rejected;
   for (const Rail& rail : choice->rails) {
     taken.push_back(fmt::format("{} port {}: {}", rail.device, rail.port.port, rail.reason));
-    if (std::string elsewhere = ElsewhereAdvice(machine, rail); !elsewhere.empty()) {
+    if (std::string elsewhere = ElsewhereAdvice(survey, rail); !elsewhere.empty()) {
       advice.push_back(std::move(elsewhere));
     }
   }
@@ -129,7 +129,7 @@ Finding JudgeRails(const RdmaMachine& machine, const absl::StatusOr<DeviceChoice
   return finding;
 }
 
-Finding JudgeMtu(const RdmaMachine& machine, const DeviceChoice& choice) {
+Finding JudgeMtu(const RdmaSurvey& survey, const DeviceChoice& choice) {
   Finding finding{.feature = "RDMA MTU"};
   std::vector<std::string> found;
   std::vector<std::string> advice;
@@ -138,12 +138,12 @@ Finding JudgeMtu(const RdmaMachine& machine, const DeviceChoice& choice) {
     if (rail.port.mtu_bytes >= kLargestMtu) {
       continue;
     }
-    const std::string interface = InterfaceOf(machine, rail);
-    const auto mtu = machine.interface_mtus.find(interface);
+    const std::string interface = InterfaceOf(survey, rail);
+    const auto mtu = survey.interface_mtus.find(interface);
     if (rail.port.link_layer == LinkLayer::kInfiniBand) {
       advice.push_back(
           fmt::format("{}: let the subnet manager give its partition 4096", rail.device));
-    } else if (mtu != machine.interface_mtus.end() && mtu->second < kInterfaceMtu) {
+    } else if (mtu != survey.interface_mtus.end() && mtu->second < kInterfaceMtu) {
       advice.push_back(
           fmt::format("{}: {} has MTU {}; with {} or more here, at the peers and in the switches "
                       "(ip link set {} "
@@ -160,11 +160,11 @@ Finding JudgeMtu(const RdmaMachine& machine, const DeviceChoice& choice) {
   return finding;
 }
 
-Finding JudgeWindows(const RdmaMachine& machine, const DeviceChoice& choice) {
+Finding JudgeWindows(const RdmaSurvey& survey, const DeviceChoice& choice) {
   Finding finding{.feature = "RDMA memory windows"};
   std::vector<std::string> without;
   for (const Rail& rail : choice.rails) {
-    if (!DeviceOf(machine, rail).windows) {
+    if (!DeviceOf(survey, rail).windows) {
       without.push_back(rail.device);
     }
   }
@@ -178,9 +178,9 @@ Finding JudgeWindows(const RdmaMachine& machine, const DeviceChoice& choice) {
   return finding;
 }
 
-Finding JudgeLockedMemory(const RdmaMachine& machine, const RdmaNeeds& needs) {
+Finding JudgeLockedMemory(const RdmaSurvey& survey, const RdmaNeeds& needs) {
   Finding finding{.feature = "locked memory (for RDMA)"};
-  const transport::LockedMemory& locked = machine.locked;
+  const transport::LockedMemory& locked = survey.locked;
   finding.detail = locked.limit_bytes < 0 ? "unlimited" : FormatBytes(locked.limit_bytes);
   finding.detail += locked.capable ? ", IPC_LOCK is in effect" : "";
   const absl::Status enough = transport::CheckLockedMemory(locked, needs.registered_bytes);
@@ -203,29 +203,29 @@ Finding JudgeLockedMemory(const RdmaMachine& machine, const RdmaNeeds& needs) {
 }
 
 // Device by device, in words.
-std::string DmaBufText(const RdmaMachine& machine, const DeviceChoice& choice, bool& all) {
+std::string DmaBufText(const RdmaSurvey& survey, const DeviceChoice& choice, bool& all) {
   std::vector<std::string> found;
   all = true;
   for (const Rail& rail : choice.rails) {
-    const auto known = machine.census.dma_buf.find(rail.device);
+    const auto known = survey.census.dma_buf.find(rail.device);
     const bool yes =
-        known != machine.census.dma_buf.end() && known->second == transport::DmaBufSupport::kYes;
+        known != survey.census.dma_buf.end() && known->second == transport::DmaBufSupport::kYes;
     const bool no =
-        known != machine.census.dma_buf.end() && known->second == transport::DmaBufSupport::kNo;
+        known != survey.census.dma_buf.end() && known->second == transport::DmaBufSupport::kNo;
     all = all && yes;
     found.push_back(fmt::format("{} {}", rail.device, yes ? "yes" : no ? "no" : "unknown"));
   }
   return Join(found);
 }
 
-Finding JudgeGpuMemory(const RdmaMachine& machine, const DeviceChoice& choice,
+Finding JudgeGpuMemory(const RdmaSurvey& survey, const DeviceChoice& choice,
                        const std::string& kernel) {
   Finding finding{.feature = "GPU memory over RDMA"};
   bool dma_buf = false;
   finding.detail =
-      fmt::format("dma-buf: {}; nvidia-peermem {}", DmaBufText(machine, choice, dma_buf),
-                  machine.peer_memory ? "loaded" : "not loaded");
-  if (!dma_buf && !machine.peer_memory) {
+      fmt::format("dma-buf: {}; nvidia-peermem {}", DmaBufText(survey, choice, dma_buf),
+                  survey.peer_memory ? "loaded" : "not loaded");
+  if (!dma_buf && !survey.peer_memory) {
     finding.health = Health::kLimited;
     finding.advice = fmt::format(
         "bytes go through host memory; for dma-buf use a kernel of 5.12 or newer (this is {}), the "
@@ -236,11 +236,11 @@ Finding JudgeGpuMemory(const RdmaMachine& machine, const DeviceChoice& choice,
   return finding;
 }
 
-Finding JudgeFirewall(const RdmaMachine& machine, const DeviceChoice& choice) {
+Finding JudgeFirewall(const RdmaSurvey& survey, const DeviceChoice& choice) {
   Finding finding{.feature = "RoCE through firewalls (UDP 4791)"};
   const bool software = std::ranges::any_of(
-      choice.rails, [&](const Rail& rail) { return !IsHardware(machine, rail); });
-  if (software && machine.packet_filter) {
+      choice.rails, [&](const Rail& rail) { return !IsHardware(survey, rail); });
+  if (software && survey.packet_filter) {
     finding.health = Health::kLimited;
     finding.detail = "a packet filter is loaded, and soft-RoCE goes through it";
     finding.advice =
@@ -259,14 +259,14 @@ Finding JudgeFirewall(const RdmaMachine& machine, const DeviceChoice& choice) {
 }
 
 // Counters of lost packets and of congestion notifications, where the device keeps them.
-Finding JudgeLossless(const RdmaMachine& machine, const DeviceChoice& choice) {
+Finding JudgeLossless(const RdmaSurvey& survey, const DeviceChoice& choice) {
   Finding finding{.feature = "lossless Ethernet (PFC, ECN)"};
   int64_t lost = 0;
   int64_t notified = 0;
   bool known = false;
   for (const Rail& rail : choice.rails) {
-    const auto port = machine.ports.find(PortName(rail.device, rail.port.port));
-    if (port == machine.ports.end()) {
+    const auto port = survey.ports.find(PortName(rail.device, rail.port.port));
+    if (port == survey.ports.end()) {
       continue;
     }
     for (const auto& [name, value] : port->second.counters) {
@@ -302,30 +302,30 @@ Finding JudgeLossless(const RdmaMachine& machine, const DeviceChoice& choice) {
 
 }  // namespace
 
-std::vector<Finding> JudgeRdma(const RdmaMachine& machine, const RdmaNeeds& needs) {
-  if (machine.census.devices.empty()) {
-    return {NoDevice(machine)};
+std::vector<Finding> JudgeRdma(const RdmaSurvey& survey, const RdmaNeeds& needs) {
+  if (survey.census.devices.empty()) {
+    return {NoDevice(survey)};
   }
-  const auto choice = transport::ChooseDevices(machine.census.devices, needs.preferences);
-  std::vector<Finding> findings = {JudgeDevices(machine), JudgeRails(machine, choice),
-                                   JudgeLockedMemory(machine, needs)};
+  const auto choice = transport::ChooseDevices(survey.census.devices, needs.preferences);
+  std::vector<Finding> findings = {JudgeDevices(survey), JudgeRails(survey, choice),
+                                   JudgeLockedMemory(survey, needs)};
   if (!choice.ok() || choice->rails.empty()) {
     return findings;
   }
-  findings.push_back(JudgeMtu(machine, *choice));
-  findings.push_back(JudgeWindows(machine, *choice));
-  if (machine.gpus) {
-    findings.push_back(JudgeGpuMemory(machine, *choice, machine.kernel));
+  findings.push_back(JudgeMtu(survey, *choice));
+  findings.push_back(JudgeWindows(survey, *choice));
+  if (survey.gpus) {
+    findings.push_back(JudgeGpuMemory(survey, *choice, survey.kernel));
   }
   const auto ethernet = [](const Rail& rail) {
     return rail.port.link_layer == LinkLayer::kEthernet;
   };
   if (std::ranges::any_of(choice->rails, ethernet)) {
-    findings.push_back(JudgeFirewall(machine, *choice));
+    findings.push_back(JudgeFirewall(survey, *choice));
     if (std::ranges::any_of(choice->rails, [&](const Rail& rail) {
-          return ethernet(rail) && IsHardware(machine, rail);
+          return ethernet(rail) && IsHardware(survey, rail);
         })) {
-      findings.push_back(JudgeLossless(machine, *choice));
+      findings.push_back(JudgeLossless(survey, *choice));
     }
   }
   return findings;

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "cli/doctor/finding.h"
-#include "cli/doctor/rdma_machine.h"
+#include "cli/doctor/rdma_survey.h"
 #include "core/transport/verbs/topology/device_choice.h"
 
 namespace shoal::cli {
@@ -18,6 +18,6 @@ struct RdmaNeeds {
 };
 
 // One finding where there is no device. Nothing here is required: machines talk over tcp then.
-std::vector<Finding> JudgeRdma(const RdmaMachine& machine, const RdmaNeeds& needs);
+std::vector<Finding> JudgeRdma(const RdmaSurvey& survey, const RdmaNeeds& needs);
 
 }  // namespace shoal::cli

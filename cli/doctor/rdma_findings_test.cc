@@ -29,10 +29,10 @@ Gid Ipv4(uint8_t a, uint8_t b, uint8_t c, uint8_t d) {
 Gid LinkLocal() { return {0xfe, 0x80, 0, 0, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8}; }
 
 // One RoCE card at 200 Gbit/s with all there is, and a GPU.
-RdmaMachine GoodRdmaMachine() {
-  RdmaMachine machine;
-  machine.kernel_devices = {"mlx5_0"};
-  machine.device_files = true;
+RdmaSurvey GoodRdmaMachine() {
+  RdmaSurvey survey;
+  survey.kernel_devices = {"mlx5_0"};
+  survey.device_files = true;
   transport::PortDescription port = {.port = 1,
                                      .active = true,
                                      .link_layer = LinkLayer::kEthernet,
@@ -41,26 +41,24 @@ RdmaMachine GoodRdmaMachine() {
                                      .max_message_bytes = kGiB};
   port.gids = {{.index = 0, .gid = LinkLocal(), .type = GidType::kRoceV2},
                {.index = 3, .gid = Ipv4(10, 0, 0, 7), .type = GidType::kRoceV2}};
-  machine.census.devices = {{.name = "mlx5_0",
-                             .numa_node = 0,
-                             .pci_path = "/0000:00:01.0/0000:01:00.0",
-                             .ports = {port},
-                             .windows = true}};
-  machine.census.dma_buf = {{"mlx5_0", DmaBufSupport::kYes}};
-  machine.ports["mlx5_0:1"] = {.interfaces = {{0, "eth0"}, {3, "eth0"}},
-                               .counters = {{"packet_seq_err", 0}, {"np_cnp_sent", 5}}};
-  machine.interface_mtus = {{"eth0", 9000}};
-  machine.gpus = true;
-  machine.kernel = "Linux 6.1.0";
-  return machine;
+  survey.census.devices = {{.name = "mlx5_0",
+                            .numa_node = 0,
+                            .pci_path = "/0000:00:01.0/0000:01:00.0",
+                            .ports = {port},
+                            .windows = true}};
+  survey.census.dma_buf = {{"mlx5_0", DmaBufSupport::kYes}};
+  survey.ports["mlx5_0:1"] = {.interfaces = {{0, "eth0"}, {3, "eth0"}},
+                              .counters = {{"packet_seq_err", 0}, {"np_cnp_sent", 5}}};
+  survey.interface_mtus = {{"eth0", 9000}};
+  survey.gpus = true;
+  survey.kernel = "Linux 6.1.0";
+  return survey;
 }
 
-transport::PortDescription& PortOf(RdmaMachine& machine) {
-  return machine.census.devices[0].ports[0];
-}
+transport::PortDescription& PortOf(RdmaSurvey& survey) { return survey.census.devices[0].ports[0]; }
 
-Finding Find(const RdmaMachine& machine, const std::string& feature, const RdmaNeeds& needs = {}) {
-  for (const Finding& finding : JudgeRdma(machine, needs)) {
+Finding Find(const RdmaSurvey& survey, const std::string& feature, const RdmaNeeds& needs = {}) {
+  for (const Finding& finding : JudgeRdma(survey, needs)) {
     if (finding.feature == feature) {
       return finding;
     }
@@ -83,46 +81,46 @@ TEST(RdmaFindings, AGoodMachineHasAllAndShowsWhatWouldBeTaken) {
 }
 
 TEST(RdmaFindings, WithoutADeviceThereIsOneLine) {
-  RdmaMachine machine;
-  machine.locked = {.limit_bytes = 65536};
-  auto findings = JudgeRdma(machine, {});
+  RdmaSurvey survey;
+  survey.locked = {.limit_bytes = 65536};
+  auto findings = JudgeRdma(survey, {});
   ASSERT_THAT(findings, SizeIs(1));
   EXPECT_EQ(findings[0].health, Health::kMissing);
   EXPECT_THAT(findings[0].advice, HasSubstr("tcp"));
-  machine.kernel_devices = {"mlx5_0"};
-  findings = JudgeRdma(machine, {});
+  survey.kernel_devices = {"mlx5_0"};
+  findings = JudgeRdma(survey, {});
   EXPECT_THAT(findings[0].advice, HasSubstr("ib_uverbs"));
-  machine.device_files = true;
-  findings = JudgeRdma(machine, {});
+  survey.device_files = true;
+  findings = JudgeRdma(survey, {});
   EXPECT_THAT(findings[0].advice, HasSubstr("ibverbs-providers"));
 }
 
 TEST(RdmaFindings, WhatIsNotTakenIsSaidWithWhy) {
-  RdmaMachine machine = GoodRdmaMachine();
-  PortOf(machine).active = false;
-  Finding finding = Find(machine, "RDMA address");
+  RdmaSurvey survey = GoodRdmaMachine();
+  PortOf(survey).active = false;
+  Finding finding = Find(survey, "RDMA address");
   EXPECT_EQ(finding.health, Health::kMissing);
   EXPECT_THAT(finding.advice, HasSubstr("link is down"));
-  EXPECT_THAT(Find(machine, "RDMA").detail, HasSubstr("port 1 Ethernet down"));
+  EXPECT_THAT(Find(survey, "RDMA").detail, HasSubstr("port 1 Ethernet down"));
 
-  machine = GoodRdmaMachine();
-  PortOf(machine).gids.resize(1);
-  finding = Find(machine, "RDMA address");
+  survey = GoodRdmaMachine();
+  PortOf(survey).gids.resize(1);
+  finding = Find(survey, "RDMA address");
   EXPECT_EQ(finding.health, Health::kMissing);
   EXPECT_THAT(finding.advice, HasSubstr("link-local"));
 
-  machine = GoodRdmaMachine();
-  machine.census.devices.push_back(
+  survey = GoodRdmaMachine();
+  survey.census.devices.push_back(
       {.name = "mlx5_1",
        .problem = "it may not be opened; give this user /dev/infiniband/uverbs*"});
-  EXPECT_EQ(Find(machine, "RDMA").health, Health::kLimited);
-  EXPECT_THAT(Find(machine, "RDMA").advice, HasSubstr("mlx5_1: it may not be opened"));
+  EXPECT_EQ(Find(survey, "RDMA").health, Health::kLimited);
+  EXPECT_THAT(Find(survey, "RDMA").advice, HasSubstr("mlx5_1: it may not be opened"));
 }
 
 TEST(RdmaFindings, AnAddressOfAnotherContainerIsSaid) {
-  RdmaMachine machine = GoodRdmaMachine();
-  machine.interface_mtus["eth0"] = 0;  // no such interface here
-  const Finding finding = Find(machine, "RDMA address");
+  RdmaSurvey survey = GoodRdmaMachine();
+  survey.interface_mtus["eth0"] = 0;  // no such interface here
+  const Finding finding = Find(survey, "RDMA address");
   EXPECT_EQ(finding.health, Health::kLimited);
   EXPECT_THAT(finding.advice, AllOf(HasSubstr("eth0"), HasSubstr("not in this network namespace")));
 }
@@ -137,69 +135,69 @@ TEST(RdmaFindings, WhatWasAskedForAndIsNotThereIsSaid) {
 }
 
 TEST(RdmaFindings, LockedMemoryIsHeldAgainstWhatIsRegistered) {
-  RdmaMachine machine = GoodRdmaMachine();
-  machine.locked = {.limit_bytes = 8 * kMiB};
+  RdmaSurvey survey = GoodRdmaMachine();
+  survey.locked = {.limit_bytes = 8 * kMiB};
   const std::string feature = "locked memory (for RDMA)";
-  Finding finding = Find(machine, feature);
+  Finding finding = Find(survey, feature);
   EXPECT_EQ(finding.health, Health::kLimited);
   EXPECT_THAT(finding.detail, AllOf(HasSubstr("8.0 MiB"), HasSubstr("a small run registers")));
   EXPECT_THAT(finding.advice,
               AllOf(HasSubstr("ulimit -l unlimited"), HasSubstr("give the container")));
-  EXPECT_EQ(Find(machine, feature, {.registered_bytes = kMiB, .of_a_job = true}).health,
+  EXPECT_EQ(Find(survey, feature, {.registered_bytes = kMiB, .of_a_job = true}).health,
             Health::kOk);
-  machine.locked.capability_in_reach = true;
-  EXPECT_THAT(Find(machine, feature).advice, HasSubstr("in effect for root alone"));
-  machine.locked.capable = true;
-  EXPECT_EQ(Find(machine, feature).health, Health::kOk);
-  EXPECT_THAT(Find(machine, feature).detail, HasSubstr("IPC_LOCK is in effect"));
+  survey.locked.capability_in_reach = true;
+  EXPECT_THAT(Find(survey, feature).advice, HasSubstr("in effect for root alone"));
+  survey.locked.capable = true;
+  EXPECT_EQ(Find(survey, feature).health, Health::kOk);
+  EXPECT_THAT(Find(survey, feature).detail, HasSubstr("IPC_LOCK is in effect"));
 }
 
 TEST(RdmaFindings, ASmallMtuNamesTheInterfaceToRaise) {
-  RdmaMachine machine = GoodRdmaMachine();
-  PortOf(machine).mtu_bytes = 1024;
-  EXPECT_THAT(Find(machine, "RDMA MTU").advice, HasSubstr("raise its interface's MTU"));
-  machine.interface_mtus["eth0"] = 1500;
-  EXPECT_EQ(Find(machine, "RDMA MTU").health, Health::kLimited);
-  EXPECT_THAT(Find(machine, "RDMA MTU").advice, HasSubstr("ip link set eth0 mtu 9000"));
-  PortOf(machine).link_layer = LinkLayer::kInfiniBand;
-  PortOf(machine).lid = 7;
-  EXPECT_THAT(Find(machine, "RDMA MTU").advice, HasSubstr("subnet manager"));
+  RdmaSurvey survey = GoodRdmaMachine();
+  PortOf(survey).mtu_bytes = 1024;
+  EXPECT_THAT(Find(survey, "RDMA MTU").advice, HasSubstr("raise its interface's MTU"));
+  survey.interface_mtus["eth0"] = 1500;
+  EXPECT_EQ(Find(survey, "RDMA MTU").health, Health::kLimited);
+  EXPECT_THAT(Find(survey, "RDMA MTU").advice, HasSubstr("ip link set eth0 mtu 9000"));
+  PortOf(survey).link_layer = LinkLayer::kInfiniBand;
+  PortOf(survey).lid = 7;
+  EXPECT_THAT(Find(survey, "RDMA MTU").advice, HasSubstr("subnet manager"));
 }
 
 TEST(RdmaFindings, MissingWindowsAreSaid) {
-  RdmaMachine machine = GoodRdmaMachine();
-  machine.census.devices[0].windows = false;
-  const Finding finding = Find(machine, "RDMA memory windows");
+  RdmaSurvey survey = GoodRdmaMachine();
+  survey.census.devices[0].windows = false;
+  const Finding finding = Find(survey, "RDMA memory windows");
   EXPECT_EQ(finding.health, Health::kLimited);
   EXPECT_THAT(finding.detail, HasSubstr("none on mlx5_0"));
 }
 
 TEST(RdmaFindings, GpuMemoryNeedsDmaBufOrPeerMemory) {
-  RdmaMachine machine = GoodRdmaMachine();
+  RdmaSurvey survey = GoodRdmaMachine();
   const std::string feature = "GPU memory over RDMA";
-  machine.census.dma_buf["mlx5_0"] = DmaBufSupport::kNo;
-  EXPECT_EQ(Find(machine, feature).health, Health::kLimited);
-  EXPECT_THAT(Find(machine, feature).advice,
+  survey.census.dma_buf["mlx5_0"] = DmaBufSupport::kNo;
+  EXPECT_EQ(Find(survey, feature).health, Health::kLimited);
+  EXPECT_THAT(Find(survey, feature).advice,
               AllOf(HasSubstr("nvidia-peermem"), HasSubstr("Linux 6.1.0")));
-  machine.peer_memory = true;
-  EXPECT_EQ(Find(machine, feature).health, Health::kOk);
-  machine.gpus = false;
-  for (const Finding& finding : JudgeRdma(machine, {})) {
+  survey.peer_memory = true;
+  EXPECT_EQ(Find(survey, feature).health, Health::kOk);
+  survey.gpus = false;
+  for (const Finding& finding : JudgeRdma(survey, {})) {
     EXPECT_NE(finding.feature, feature);
   }
 }
 
 TEST(RdmaFindings, OnlySoftRoceGoesThroughThePacketFilter) {
   const std::string feature = "RoCE through firewalls (UDP 4791)";
-  RdmaMachine machine = GoodRdmaMachine();
-  machine.packet_filter = true;
-  EXPECT_EQ(Find(machine, feature).health, Health::kOk);
-  machine.census.devices[0].pci_path = "";
-  EXPECT_EQ(Find(machine, feature).health, Health::kLimited);
-  EXPECT_THAT(Find(machine, feature).advice, HasSubstr("nft list ruleset"));
-  machine.packet_filter = false;
-  EXPECT_EQ(Find(machine, feature).health, Health::kOk);
-  for (const Finding& finding : JudgeRdma(machine, {})) {
+  RdmaSurvey survey = GoodRdmaMachine();
+  survey.packet_filter = true;
+  EXPECT_EQ(Find(survey, feature).health, Health::kOk);
+  survey.census.devices[0].pci_path = "";
+  EXPECT_EQ(Find(survey, feature).health, Health::kLimited);
+  EXPECT_THAT(Find(survey, feature).advice, HasSubstr("nft list ruleset"));
+  survey.packet_filter = false;
+  EXPECT_EQ(Find(survey, feature).health, Health::kOk);
+  for (const Finding& finding : JudgeRdma(survey, {})) {
     EXPECT_THAT(finding.feature, Not(HasSubstr("lossless")))
         << "software loses nothing to switches";
   }
@@ -207,30 +205,30 @@ TEST(RdmaFindings, OnlySoftRoceGoesThroughThePacketFilter) {
 
 TEST(RdmaFindings, LostPacketsPointToPfcAndEcn) {
   const std::string feature = "lossless Ethernet (PFC, ECN)";
-  RdmaMachine machine = GoodRdmaMachine();
-  auto& counters = machine.ports["mlx5_0:1"].counters;
+  RdmaSurvey survey = GoodRdmaMachine();
+  auto& counters = survey.ports["mlx5_0:1"].counters;
   counters["packet_seq_err"] = 7;
-  EXPECT_EQ(Find(machine, feature).health, Health::kLimited);
-  EXPECT_THAT(Find(machine, feature).advice, HasSubstr("set up ECN or PFC"));
+  EXPECT_EQ(Find(survey, feature).health, Health::kLimited);
+  EXPECT_THAT(Find(survey, feature).advice, HasSubstr("set up ECN or PFC"));
   counters["rp_cnp_handled"] = 9;
-  EXPECT_THAT(Find(machine, feature).advice, HasSubstr("in spite of ECN"));
-  EXPECT_THAT(Find(machine, feature).detail, AllOf(HasSubstr("7 packets"), HasSubstr("9 congest")));
+  EXPECT_THAT(Find(survey, feature).advice, HasSubstr("in spite of ECN"));
+  EXPECT_THAT(Find(survey, feature).detail, AllOf(HasSubstr("7 packets"), HasSubstr("9 congest")));
   counters.clear();
-  EXPECT_THAT(Find(machine, feature).advice, HasSubstr("dcb pfc show"));
+  EXPECT_THAT(Find(survey, feature).advice, HasSubstr("dcb pfc show"));
 }
 
 TEST(RdmaFindings, InfinibandHasNoEthernetFindings) {
-  RdmaMachine machine = GoodRdmaMachine();
-  PortOf(machine).link_layer = LinkLayer::kInfiniBand;
-  PortOf(machine).lid = 7;
-  PortOf(machine).gids = {{.index = 0, .gid = LinkLocal(), .type = GidType::kInfiniBand}};
-  for (const Finding& finding : JudgeRdma(machine, {})) {
+  RdmaSurvey survey = GoodRdmaMachine();
+  PortOf(survey).link_layer = LinkLayer::kInfiniBand;
+  PortOf(survey).lid = 7;
+  PortOf(survey).gids = {{.index = 0, .gid = LinkLocal(), .type = GidType::kInfiniBand}};
+  for (const Finding& finding : JudgeRdma(survey, {})) {
     EXPECT_EQ(finding.health, Health::kOk) << finding.feature << ": " << finding.advice;
     EXPECT_THAT(finding.feature, AllOf(Not(HasSubstr("RoCE")), Not(HasSubstr("Ethernet"))));
   }
 }
 
-TEST(RdmaMachineTest, ReadsWhatTheKernelSays) {
+TEST(RdmaSurveyTest, ReadsWhatTheKernelSays) {
   const std::string root = testing::TempDir() + "/rdma_root_" + std::to_string(getpid());
   const auto write = [&](const std::string& path, const std::string& text) {
     const auto parent = std::filesystem::path(root + path).parent_path().string();
@@ -246,19 +244,19 @@ TEST(RdmaMachineTest, ReadsWhatTheKernelSays) {
   write("/dev/infiniband/uverbs0", "");
   write("/proc/self/uid_map", "0 0 4294967295\n");
   write("/proc/self/status", "CapEff:\t0000000000004000\nCapBnd:\t0000000000004000\n");
-  const RdmaMachine machine = ExamineRdma(root, GoodRdmaMachine().census);
+  const RdmaSurvey survey = ExamineRdma(root, GoodRdmaMachine().census);
   std::filesystem::remove_all(root);
-  EXPECT_THAT(machine.kernel_devices, testing::ElementsAre("mlx5_0"));
-  EXPECT_TRUE(machine.device_files);
-  const RdmaPort& facts = machine.ports.at("mlx5_0:1");
+  EXPECT_THAT(survey.kernel_devices, testing::ElementsAre("mlx5_0"));
+  EXPECT_TRUE(survey.device_files);
+  const RdmaPort& facts = survey.ports.at("mlx5_0:1");
   EXPECT_EQ(facts.interfaces.at(3), "eth0");
   EXPECT_EQ(facts.interfaces.count(0), 0u) << "no such file";
   EXPECT_EQ(facts.counters.at("packet_seq_err"), 42);
-  EXPECT_EQ(machine.interface_mtus.at("eth0"), 1500);
-  EXPECT_TRUE(machine.peer_memory);
-  EXPECT_TRUE(machine.packet_filter);
-  EXPECT_TRUE(machine.locked.capable);
-  const RdmaMachine nothing = ExamineRdma(root + "/none", {});
+  EXPECT_EQ(survey.interface_mtus.at("eth0"), 1500);
+  EXPECT_TRUE(survey.peer_memory);
+  EXPECT_TRUE(survey.packet_filter);
+  EXPECT_TRUE(survey.locked.capable);
+  const RdmaSurvey nothing = ExamineRdma(root + "/none", {});
   EXPECT_FALSE(nothing.peer_memory || nothing.packet_filter || nothing.device_files);
 }
 

@@ -13,7 +13,7 @@
 #include "core/plan/schedule/schedule_simulation.h"
 #include "core/plan/step/cost_model.h"
 #include "nlohmann/json.hpp"
-#include "worker/backend/open/open_machine.h"
+#include "worker/backend/open/open_device.h"
 #include "worker/probe/probe.h"
 
 namespace shoal::cli {
@@ -62,14 +62,14 @@ absl::StatusOr<plan::PipelinePace> MeasurePace(const plan::Job& job, const plan:
                                     .copy_bytes_per_second = options.copy_rate});
   }
   const std::vector<int> gpus = worker::UsableGpus();
-  absl::StatusOr<worker::OpenedMachine> opened = worker::OpenMachine(
-      {.kind = plan::DeviceKind::kCuda, .gpu = gpus.empty() ? 0 : gpus.front()});
+  absl::StatusOr<worker::OpenedDevice> opened =
+      worker::OpenDevice({.kind = plan::DeviceKind::kCuda, .gpu = gpus.empty() ? 0 : gpus.front()});
   if (!opened.ok()) {
     return Annotate(opened.status(),
                     "cluster.pipeline.pace is not given, and to measure it takes a GPU here");
   }
   SHOAL_ASSIGN_OR_RETURN(const worker::ProbeResult measured,
-                         worker::Probe(spec, probe, std::move(opened->machine)));
+                         worker::Probe(spec, probe, std::move(opened->compute_device)));
   return measured.pace;
 }
 
@@ -85,11 +85,11 @@ absl::StatusOr<int64_t> GpuBytesOfAWorker(const plan::Job& job, const plan::Mode
   }
   const plan::GpuTurn first = {.place = 0, .gpus = gpus.size()};
   const int64_t sharing = job.cluster.local ? first.Share(job.cluster.workers) : 1;
-  SHOAL_ASSIGN_OR_RETURN(const worker::OpenedMachine opened,
-                         worker::OpenMachine({.kind = plan::DeviceKind::kCuda,
-                                              .gpu = gpus.front(),
-                                              .sharing = static_cast<int>(sharing)}));
-  const int64_t budget = opened.machine.device->budget_bytes();
+  SHOAL_ASSIGN_OR_RETURN(const worker::OpenedDevice opened,
+                         worker::OpenDevice({.kind = plan::DeviceKind::kCuda,
+                                             .gpu = gpus.front(),
+                                             .sharing = static_cast<int>(sharing)}));
+  const int64_t budget = opened.compute_device.device->budget_bytes();
   if (!job.cluster.local) {
     return budget;
   }

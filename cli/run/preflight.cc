@@ -8,7 +8,7 @@
 #include "core/model/huggingface/hf_model.h"
 #include "core/plan/schedule/builders/choice.h"
 #include "server/checkpoint/checkpoint.h"
-#include "worker/backend/open/open_machine.h"
+#include "worker/backend/open/open_device.h"
 #include "worker/model/transformer.h"
 
 namespace shoal::cli {

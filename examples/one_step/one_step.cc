@@ -140,8 +140,8 @@ absl::Status Train(const std::string& folder, const std::string& transport) {
       const auto client,
       client::ParameterClient::Create({.job_id = kJobId, .incarnation = 1}, units, partitions, map,
                                       /*servers=*/1, &connector, {data_path.get()}));
-  SHOAL_ASSIGN_OR_RETURN(auto transformer,
-                         worker::Transformer::Create(spec, DType::kF32, worker::MakeCpuMachine(1)));
+  SHOAL_ASSIGN_OR_RETURN(auto transformer, worker::Transformer::Create(
+                                               spec, DType::kF32, worker::MakeCpuComputeDevice(1)));
   const auto model = worker::MakeTransformerModel(std::move(transformer));
   PhaseClock phases(RealClock());
   worker::LayerBarriers barriers(/*on=*/false, client.get(), &phases);

@@ -144,8 +144,8 @@ class WorkerProcess {
     options.make_stage_client = [token](const worker::StageGroup& group) {
       return worker::MakeGrpcStageClient(group, token);
     };
-    if (cluster.open_machine) {
-      options.open_machine = [open = cluster.open_machine, index](const worker::MachineRequest&) {
+    if (cluster.open_device) {
+      options.open_device = [open = cluster.open_device, index](const worker::DeviceRequest&) {
         return open(index);
       };
     }

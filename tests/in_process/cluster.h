@@ -12,7 +12,7 @@
 #include "core/transport/testing/fault_transport.h"
 #include "proto/coordinator.pb.h"
 #include "server/service/gpu_memory.h"
-#include "worker/backend/open/open_machine.h"
+#include "worker/backend/open/open_device.h"
 
 namespace shoal::testing {
 
@@ -24,7 +24,7 @@ struct ClusterOptions {
   // Seed 0: none. Each worker gets faults of its own.
   transport::FaultOptions faults = {.seed = 0};
   // What a worker (by number) computes on; empty: the CPU.
-  std::function<absl::StatusOr<worker::OpenedMachine>(int worker)> open_machine;
+  std::function<absl::StatusOr<worker::OpenedDevice>(int worker)> open_device;
   // With service.memory cuda.
   server::GpuOpener open_gpu;
 };

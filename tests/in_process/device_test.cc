@@ -26,11 +26,12 @@ class DeviceTest : public TinyJobTest {
     return TinyJobTest::Run({.servers = 2,
                              .workers = workers,
                              .faults = faults,
-                             .open_machine = [this, devices](int worker) {
+                             .open_device = [this, devices](int worker) {
                                const uint64_t seed = ++seed_ * 10 + static_cast<uint64_t>(worker);
-                               return worker::OpenedMachine{
-                                   .machine = worker < devices ? worker::MakeLateMachine(seed)
-                                                               : worker::MakeCpuMachine(1)};
+                               return worker::OpenedDevice{
+                                   .compute_device = worker < devices
+                                                         ? worker::MakeLateComputeDevice(seed)
+                                                         : worker::MakeCpuComputeDevice(1)};
                              }});
   }
 

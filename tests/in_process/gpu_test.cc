@@ -172,15 +172,16 @@ TEST_F(GpuTest, AWorkerLeavesRoomForWhatServersTakeOfItsGpu) {
   const auto run = [&](bool local, int server_gpu, int64_t free) {
     std::filesystem::remove_all(job_.checkpoint.directory);
     gpu::SetFakeGpus({.count = 2});
-    const auto open = [&](int) -> absl::StatusOr<worker::OpenedMachine> {
-      SHOAL_ASSIGN_OR_RETURN(worker::OpenedMachine machine,
-                             worker::OpenMachine({.kind = plan::DeviceKind::kCuda}));
-      machine.machine.ops.reset();  // before its device
-      SHOAL_ASSIGN_OR_RETURN(machine.machine.device,
+    const auto open = [&](int) -> absl::StatusOr<worker::OpenedDevice> {
+      SHOAL_ASSIGN_OR_RETURN(worker::OpenedDevice opened,
+                             worker::OpenDevice({.kind = plan::DeviceKind::kCuda}));
+      opened.compute_device.ops.reset();  // before its device
+      SHOAL_ASSIGN_OR_RETURN(opened.compute_device.device,
                              worker::MakeCudaDevice({.budget_bytes = free}));
-      SHOAL_ASSIGN_OR_RETURN(machine.machine.ops, worker::MakeCudaOps(*machine.machine.device, {}));
-      machine.reach = way;
-      return machine;
+      SHOAL_ASSIGN_OR_RETURN(opened.compute_device.ops,
+                             worker::MakeCudaOps(*opened.compute_device.device, {}));
+      opened.reach = way;
+      return opened;
     };
     const auto open_server = [&](int server, bool) {
       auto opened = server::MakeGpuOpener(server_gpu)(server, /*reached=*/false);
@@ -189,7 +190,7 @@ TEST_F(GpuTest, AWorkerLeavesRoomForWhatServersTakeOfItsGpu) {
       }
       return opened;
     };
-    return Train(job_, tokens_, {.local = local, .open_machine = open, .open_gpu = open_server});
+    return Train(job_, tokens_, {.local = local, .open_device = open, .open_gpu = open_server});
   };
   constexpr int64_t kSlots = int64_t{2} << 20;  // a driver's page
   for (const bool local : {true, false}) {

@@ -56,12 +56,12 @@ class GpuTraining : public ::testing::Test {
       before_run_();
     }
     const auto open = [reach, shared](int worker) {
-      absl::StatusOr<worker::OpenedMachine> machine =
-          worker::OpenMachine({.kind = plan::DeviceKind::kCuda, .gpu = shared ? 0 : worker});
-      if (machine.ok()) {
-        machine->reach = reach;
+      absl::StatusOr<worker::OpenedDevice> compute_device =
+          worker::OpenDevice({.kind = plan::DeviceKind::kCuda, .gpu = shared ? 0 : worker});
+      if (compute_device.ok()) {
+        compute_device->reach = reach;
       }
-      return machine;
+      return compute_device;
     };
     const auto open_server = [way = server_way_](int server, bool) {
       auto opened = server::MakeGpuOpener(-1)(server, /*reached=*/false);
@@ -71,7 +71,7 @@ class GpuTraining : public ::testing::Test {
       return opened;
     };
     return TrainToEnd(job_, tokens_,
-                      {.workers = workers, .open_machine = open, .open_gpu = open_server});
+                      {.workers = workers, .open_device = open, .open_gpu = open_server});
   }
   // To those GPUs, of two at most.
   static std::shared_ptr<transport::FakeGpuMemory> Way(std::vector<int> gpus) {

@@ -115,11 +115,11 @@ TEST_F(StageExchangeTest, SoIsOneWhoseStagesLoseEachOther) {
   job_.service.transports = {"tcp"};
   gpu::SetFakeGpus({.count = 2, .seed = 3});
   const auto open = [](int worker) {
-    return worker::OpenMachine({.kind = plan::DeviceKind::kCuda, .gpu = worker});
+    return worker::OpenDevice({.kind = plan::DeviceKind::kCuda, .gpu = worker});
   };
   const ClusterRun again = TrainToEnd(
       job_, tokens_,
-      {.workers = 2, .faults = {.seed = 7, .break_after_operations = 40}, .open_machine = open});
+      {.workers = 2, .faults = {.seed = 7, .break_after_operations = 40}, .open_device = open});
   EXPECT_EQ(again.checksums, over.checksums);
   ExpectByNccl(again);
   EXPECT_GT(CountNccl().aborted, 0);
@@ -128,14 +128,14 @@ TEST_F(StageExchangeTest, SoIsOneWhoseStagesLoseEachOther) {
 // The other stage waits for it, with no job yet that could be cancelled.
 TEST_F(StageExchangeTest, AStageThatDoesNotComeEndsTheJobSoon) {
   gpu::SetFakeGpus({.count = 2});
-  const auto open = [](int worker) -> absl::StatusOr<worker::OpenedMachine> {
+  const auto open = [](int worker) -> absl::StatusOr<worker::OpenedDevice> {
     if (worker == 1) {
       return absl::UnavailableError("its GPU is gone");
     }
-    return worker::OpenMachine({.kind = plan::DeviceKind::kCuda, .gpu = worker});
+    return worker::OpenDevice({.kind = plan::DeviceKind::kCuda, .gpu = worker});
   };
   const absl::Time begun = absl::Now();
-  const auto run = Train(job_, tokens_, {.workers = 2, .open_machine = open});
+  const auto run = Train(job_, tokens_, {.workers = 2, .open_device = open});
   EXPECT_LT(absl::Now() - begun, absl::Seconds(60));
   EXPECT_THAT(run.status().ToString(), HasSubstr("its GPU is gone"));
 }
@@ -170,15 +170,15 @@ TEST_F(StageExchangeTest, AttemptsThatFailBetweenThemAreRunAgain) {
   const auto way = Way({0});
   gpu::SetFakeGpus({.count = 1, .seed = 3});
   const auto open = [&](int) {
-    auto machine = worker::OpenMachine({.kind = plan::DeviceKind::kCuda, .gpu = 0});
-    if (machine.ok()) {
-      machine->reach = way;
+    auto compute_device = worker::OpenDevice({.kind = plan::DeviceKind::kCuda, .gpu = 0});
+    if (compute_device.ok()) {
+      compute_device->reach = way;
     }
-    return machine;
+    return compute_device;
   };
   const ClusterRun again = TrainToEnd(
       job_, tokens_,
-      {.workers = 2, .faults = {.seed = 7, .break_after_operations = 40}, .open_machine = open});
+      {.workers = 2, .faults = {.seed = 7, .break_after_operations = 40}, .open_device = open});
   EXPECT_EQ(again.checksums, over.checksums);
   EXPECT_THAT(again.worker_metrics, ContainsRegex("shoal_worker_failed_steps_total [1-9]"));
   ExpectFallbacks(again, 0);

@@ -70,9 +70,9 @@ absl::Status Load(const proto::JoinJobReply& join, JobContext& context) {
 }
 
 // From here on the job says what this worker computes on.
-absl::Status OpenOwnMachine(JobContext& context, OpenedMachine& machine) {
+absl::Status OpenOwnDevice(JobContext& context, OpenedDevice& opened) {
   const bool named = context.options.device.kind != plan::DeviceKind::kAuto;
-  const MachineRequest request = {
+  const DeviceRequest request = {
       .kind = named ? context.options.device.kind : context.job.train.device,
       .gpu = context.options.device.gpu,
       .sharing = context.options.device.sharing,
@@ -82,12 +82,12 @@ absl::Status OpenOwnMachine(JobContext& context, OpenedMachine& machine) {
     context.job.train.device = plan::DeviceKind::kCpu;
     return absl::OkStatus();
   }
-  if (context.options.open_machine) {
-    SHOAL_ASSIGN_OR_RETURN(machine, context.options.open_machine(request));
+  if (context.options.open_device) {
+    SHOAL_ASSIGN_OR_RETURN(opened, context.options.open_device(request));
   } else {
-    machine.machine = MakeCpuMachine(request.threads);
+    opened.opened = MakeCpuComputeDevice(request.threads);
   }
-  const Device& device = *machine.machine.device;
+  const Device& device = *opened.compute_device.device;
   context.job.train.device =
       device.asynchronous() ? plan::DeviceKind::kCuda : plan::DeviceKind::kCpu;
   if (device.asynchronous()) {
@@ -100,14 +100,14 @@ absl::Status OpenOwnMachine(JobContext& context, OpenedMachine& machine) {
   return absl::OkStatus();
 }
 
-absl::Status PlanMemory(const proto::JoinJobReply& join, const OpenedMachine& machine,
+absl::Status PlanMemory(const proto::JoinJobReply& join, const OpenedDevice& opened,
                         JobContext& context) {
   plan::MemoryBudget budget;
   if (context.job.train.device == plan::DeviceKind::kCuda) {
-    budget.gpu_bytes = machine.machine.device->budget_bytes();
-    SHOAL_ASSIGN_OR_RETURN(budget.servers, ServersOnGpu(join, machine.gpu_name));
+    budget.gpu_bytes = opened.compute_device.device->budget_bytes();
+    SHOAL_ASSIGN_OR_RETURN(budget.servers, ServersOnGpu(join, opened.gpu_name));
     budget.gpu_workers = context.options.device.sharing;
-    budget.gpu_share_bytes = machine.gpu_share_bytes;
+    budget.gpu_share_bytes = opened.gpu_share_bytes;
   }
   if (context.job.cluster.local) {
     SHOAL_ASSIGN_OR_RETURN(const HostMemory memory, ReadHostMemory());
@@ -142,12 +142,12 @@ absl::StatusOr<std::unique_ptr<const JobContext>> MakeJobContext(const proto::Jo
                                                                  const WorkerJobOptions& options,
                                                                  WorkerMetrics* metrics,
                                                                  Clock* clock, PhaseClock* phases,
-                                                                 OpenedMachine* machine) {
+                                                                 OpenedDevice* opened) {
   auto context = std::make_unique<JobContext>(
       JobContext{.options = options, .metrics = metrics, .clock = clock, .phases = phases});
   SHOAL_RETURN_IF_ERROR(Load(join, *context));
-  SHOAL_RETURN_IF_ERROR(OpenOwnMachine(*context, *machine));
-  SHOAL_RETURN_IF_ERROR(PlanMemory(join, *machine, *context));
+  SHOAL_RETURN_IF_ERROR(OpenOwnDevice(*context, *opened));
+  SHOAL_RETURN_IF_ERROR(PlanMemory(join, *opened, *context));
   return context;
 }
 

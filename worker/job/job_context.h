@@ -20,7 +20,7 @@
 #include "core/transport/registry/job_transport.h"
 #include "core/transport/transport.h"
 #include "proto/coordinator.pb.h"
-#include "worker/backend/open/open_machine.h"
+#include "worker/backend/open/open_device.h"
 #include "worker/job/device_flag.h"
 #include "worker/job/microbatch_drawer.h"
 #include "worker/job/worker_metrics.h"
@@ -37,7 +37,7 @@ struct WorkerJobOptions {
   // What is computed on, where the flag says more than the job; and the way to it, by default to
   // the CPU.
   DeviceFlag device;
-  std::function<absl::StatusOr<OpenedMachine>(const MachineRequest&)> open_machine;
+  std::function<absl::StatusOr<OpenedDevice>(const DeviceRequest&)> open_device;
   transport::RdmaFlags rdma;
   // Makes the way to the servers at these addresses (HOST:PORT by index).
   std::function<std::unique_ptr<client::ServerClient>(const std::vector<std::string>&)>
@@ -78,11 +78,11 @@ struct JobContext {
   std::optional<plan::ChosenPipeline> pipeline;
 };
 
-// Opens `machine` as well, which the context says the kind of; not where the job emulates one.
+// Opens `opened` as well, which the context says the kind of; not where the job emulates one.
 absl::StatusOr<std::unique_ptr<const JobContext>> MakeJobContext(const proto::JoinJobReply& join,
                                                                  const WorkerJobOptions& options,
                                                                  WorkerMetrics* metrics,
                                                                  Clock* clock, PhaseClock* phases,
-                                                                 OpenedMachine* machine);
+                                                                 OpenedDevice* opened);
 
 }  // namespace shoal::worker

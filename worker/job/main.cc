@@ -26,7 +26,7 @@
 #include "core/transport/listen_flags.h"
 #include "core/transport/rdma_flags.h"
 #include "core/transport/testing/fault_transport.h"
-#include "worker/backend/open/open_machine.h"
+#include "worker/backend/open/open_device.h"
 #include "worker/job/device_flag.h"
 #include "worker/job/trainer.h"
 
@@ -115,7 +115,7 @@ absl::Status Work(const Flags& flags, bool& started) {
   options.incarnation = session->incarnation();
   options.threads = flags.threads;
   options.device = device;
-  options.open_machine = OpenMachine;
+  options.open_device = OpenDevice;
   options.rdma = flags.rdma;
   options.make_server_client = [&](const std::vector<std::string>& addresses) {
     return std::make_unique<client::GrpcServerClient>(addresses, token);

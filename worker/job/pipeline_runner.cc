@@ -138,16 +138,16 @@ void LogMessagesPath(const JobContext& context, const StageJob& stage, bool copi
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<StepRunner>> MakePipelineRunner(
-    const JobContext& context, OpenedMachine machine, const JobTransports& transports,
+    const JobContext& context, OpenedDevice opened, const JobTransports& transports,
     std::function<absl::Status()> check) {
-  const bool copies = machine.machine.device->asynchronous();
+  const bool copies = opened.compute_device.device->asynchronous();
   StageJob::Options options{.group = context.group,
                             .pipeline = *context.pipeline,
                             .transports = transports.all(),
                             .unavailable = transports.unavailable,
                             .service = context.options.stage_service,
                             .may_exchange = context.stages_may_exchange,
-                            .open_collectives = machine.open_collectives,
+                            .open_collectives = opened.open_collectives,
                             .check = std::move(check),
                             .cancellation = context.options.cancellation,
                             .phases = context.phases,
@@ -156,8 +156,8 @@ absl::StatusOr<std::unique_ptr<StepRunner>> MakePipelineRunner(
     options.client = context.options.make_stage_client(context.group);
   }
   SHOAL_ASSIGN_OR_RETURN(
-      auto stage,
-      StageJob::Create(context.spec, context.job, std::move(machine.machine), std::move(options)));
+      auto stage, StageJob::Create(context.spec, context.job, std::move(opened.compute_device),
+                                   std::move(options)));
   LogMessagesPath(context, *stage, copies);
   return std::make_unique<PipelineRunner>(context, std::move(stage), copies);
 }

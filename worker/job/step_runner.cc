@@ -142,7 +142,7 @@ void PlainRunner::OnUnitDone(int unit) {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<StepRunner>> MakePlainRunner(const JobContext& context,
-                                                            OpenedMachine machine) {
+                                                            OpenedDevice opened) {
   if (context.job.emulate.enabled()) {
     LogWarning("{}: emulated device of shape {}; nothing is computed", context.options.name,
                context.job.emulate.shape);
@@ -151,10 +151,10 @@ absl::StatusOr<std::unique_ptr<StepRunner>> MakePlainRunner(const JobContext& co
         MakeEmulatedModel(context.spec, context.job.emulate, context.options.index, *context.clock),
         nullptr, nullptr);
   }
-  const bool copies = machine.machine.device->asynchronous();
+  const bool copies = opened.compute_device.device->asynchronous();
   SHOAL_ASSIGN_OR_RETURN(auto transformer,
                          Transformer::Create(context.spec, plan::ComputeDType(context.job),
-                                             std::move(machine.machine)));
+                                             std::move(opened.compute_device)));
   Device* const device = copies ? &transformer->device() : nullptr;
   Stream* const compute = copies ? &transformer->ops().stream() : nullptr;
   return std::make_unique<PlainRunner>(context, MakeTransformerModel(std::move(transformer)),

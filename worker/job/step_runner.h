@@ -50,10 +50,10 @@ class StepRunner {
 
 // The context must outlive the runner.
 absl::StatusOr<std::unique_ptr<StepRunner>> MakePlainRunner(const JobContext& context,
-                                                            OpenedMachine machine);
+                                                            OpenedDevice opened);
 // `check`: whether the attempt at hand goes on, called in steps.
 absl::StatusOr<std::unique_ptr<StepRunner>> MakePipelineRunner(const JobContext& context,
-                                                               OpenedMachine machine,
+                                                               OpenedDevice opened,
                                                                const JobTransports& transports,
                                                                std::function<absl::Status()> check);
 

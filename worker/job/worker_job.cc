@@ -9,21 +9,21 @@ absl::StatusOr<std::unique_ptr<WorkerJob>> WorkerJob::Create(const proto::JoinJo
                                                              const WorkerJobOptions& options,
                                                              WorkerMetrics* metrics, Clock& clock) {
   std::unique_ptr<WorkerJob> job(new WorkerJob(clock));
-  OpenedMachine machine;
+  OpenedDevice opened;
   SHOAL_ASSIGN_OR_RETURN(job->context_,
-                         MakeJobContext(join, options, metrics, &clock, &job->phases_, &machine));
+                         MakeJobContext(join, options, metrics, &clock, &job->phases_, &opened));
   const JobContext& context = *job->context_;
-  SHOAL_ASSIGN_OR_RETURN(job->transports_, OpenTransports(context, machine.reach));
+  SHOAL_ASSIGN_OR_RETURN(job->transports_, OpenTransports(context, opened.reach));
   Attachment::Options attached{.transports = &job->transports_,
-                               .transports_reach = machine.reach != nullptr,
-                               .open_collectives = machine.open_collectives};
+                               .transports_reach = opened.reach != nullptr,
+                               .open_collectives = opened.open_collectives};
   if (context.pipeline.has_value() && !context.job.emulate.enabled()) {
     SHOAL_ASSIGN_OR_RETURN(
         job->runner_,
-        MakePipelineRunner(context, std::move(machine), job->transports_,
+        MakePipelineRunner(context, std::move(opened), job->transports_,
                            [job = job.get()] { return job->attachment_->CheckAttempt(); }));
   } else {
-    SHOAL_ASSIGN_OR_RETURN(job->runner_, MakePlainRunner(context, std::move(machine)));
+    SHOAL_ASSIGN_OR_RETURN(job->runner_, MakePlainRunner(context, std::move(opened)));
   }
   attached.device = job->runner_->device();
   attached.compute = job->runner_->compute();

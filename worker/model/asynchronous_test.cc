@@ -27,8 +27,8 @@ struct Result {
 };
 
 // Some microbatches, of which the third is the largest: memory grows with it.
-Result RunAll(const plan::ModelSpec& spec, DType compute, Machine machine) {
-  const auto model = *Transformer::Create(spec, compute, std::move(machine));
+Result RunAll(const plan::ModelSpec& spec, DType compute, ComputeDevice compute_device) {
+  const auto model = *Transformer::Create(spec, compute, std::move(compute_device));
   Device& device = model->device();
   Stream& stream = model->ops().stream();
   PassingUnitSource source(RandomWeights(model->units(), compute, 5), device, stream);
@@ -62,10 +62,10 @@ void ExpectSameBits(const Result& a, const Result& b) {
 TEST(AsynchronousModel, HasTheBitsOfTheCpu) {
   for (const plan::ModelSpec& spec : {SmallSpec(/*tied=*/true), FullSpec()}) {
     for (const DType compute : {DType::kF32, DType::kBF16}) {
-      const Result expected = RunAll(spec, compute, MakeCpuMachine(/*threads=*/1));
+      const Result expected = RunAll(spec, compute, MakeCpuComputeDevice(/*threads=*/1));
       EXPECT_GT(expected.losses[0], 0);
       for (uint64_t seed = 1; seed <= 4; ++seed) {
-        ExpectSameBits(RunAll(spec, compute, MakeLateMachine(seed)), expected);
+        ExpectSameBits(RunAll(spec, compute, MakeLateComputeDevice(seed)), expected);
       }
     }
   }
@@ -80,8 +80,8 @@ TEST(AsynchronousModel, EvaluatesAndGeneratesAsTheCpu) {
   std::vector<std::vector<float>> logits;
   std::vector<std::vector<int32_t>> generated;
   for (uint64_t seed = 0; seed <= 2; ++seed) {
-    const auto model = *Transformer::Create(spec, DType::kF32,
-                                            seed == 0 ? MakeCpuMachine(1) : MakeLateMachine(seed));
+    const auto model = *Transformer::Create(
+        spec, DType::kF32, seed == 0 ? MakeCpuComputeDevice(1) : MakeLateComputeDevice(seed));
     MemoryUnitSource weights = RandomWeights(model->units(), DType::kF32, 9);
     ResidentUnitSource source = *ResidentUnitSource::Load(*model, weights);
     losses.push_back(EvaluateLoss(*model, batch, source)->loss_sum);
@@ -100,8 +100,8 @@ TEST(AsynchronousModel, GradientsThatStayOnTheDeviceAddUp) {
   const PackedBatch batch = RandomBatch(spec, {33, 4}, 10);
   std::vector<std::vector<std::vector<float>>> gradients;
   for (uint64_t seed = 0; seed <= 2; ++seed) {
-    const auto model = *Transformer::Create(spec, DType::kF32,
-                                            seed == 0 ? MakeCpuMachine(1) : MakeLateMachine(seed));
+    const auto model = *Transformer::Create(
+        spec, DType::kF32, seed == 0 ? MakeCpuComputeDevice(1) : MakeLateComputeDevice(seed));
     MemoryUnitSource weights = RandomWeights(model->units(), DType::kF32, 11);
     ResidentUnitSource source = *ResidentUnitSource::Load(*model, weights);
     ResidentGradientSink sink = *ResidentGradientSink::Create(*model);
@@ -135,7 +135,7 @@ TEST(AsynchronousModel, LeavesNothingBehindWhereTheSourceFails) {
     int gets_;
   };
   const plan::ModelSpec spec = SmallSpec();
-  const auto model = *Transformer::Create(spec, DType::kF32, MakeLateMachine(3));
+  const auto model = *Transformer::Create(spec, DType::kF32, MakeLateComputeDevice(3));
   MemoryUnitSource weights = RandomWeights(model->units(), DType::kF32, 12);
   ResidentUnitSource source = *ResidentUnitSource::Load(*model, weights);
   ResidentGradientSink sink = *ResidentGradientSink::Create(*model);

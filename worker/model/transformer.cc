@@ -8,31 +8,32 @@
 namespace shoal::worker {
 
 absl::StatusOr<std::unique_ptr<Transformer>> Transformer::Create(const plan::ModelSpec& spec,
-                                                                 DType compute, Machine machine) {
+                                                                 DType compute,
+                                                                 ComputeDevice compute_device) {
   SHOAL_RETURN_IF_ERROR(plan::Validate(spec));
   SHOAL_RETURN_IF_ERROR(ValidateLayout(spec));
   if (compute != DType::kF32 && compute != DType::kBF16) {
     return InvalidArgument("compute type {}: must be fp32 or bf16", Name(compute));
   }
-  return std::unique_ptr<Transformer>(new Transformer(spec, compute, std::move(machine)));
+  return std::unique_ptr<Transformer>(new Transformer(spec, compute, std::move(compute_device)));
 }
 
 absl::StatusOr<std::unique_ptr<Transformer>> Transformer::Create(
     const plan::ModelSpec& spec, const TransformerOptions& options) {
   return Create(spec, options.compute,
-                MakeCpuMachine(options.threads, options.memory_budget_bytes));
+                MakeCpuComputeDevice(options.threads, options.memory_budget_bytes));
 }
 
-Transformer::Transformer(const plan::ModelSpec& spec, DType compute, Machine machine)
+Transformer::Transformer(const plan::ModelSpec& spec, DType compute, ComputeDevice compute_device)
     : spec_(spec),
       compute_(compute),
       units_(plan::BuildUnits(spec)),
       layout_(MakeBlockLayout(spec)),
-      machine_(std::move(machine)),
-      rotary_(spec, *machine_.device),
-      workspace_(*machine_.device, machine_.ops->stream()) {}
+      compute_device_(std::move(compute_device)),
+      rotary_(spec, *compute_device_.device),
+      workspace_(*compute_device_.device, compute_device_.ops->stream()) {}
 
-Transformer::~Transformer() { machine_.ops->stream().Synchronize().IgnoreError(); }
+Transformer::~Transformer() { compute_device_.ops->stream().Synchronize().IgnoreError(); }
 
 bool CpuHasFastBf16() { return cpu::HasNativeBf16(); }
 

@@ -1,6 +1,6 @@
-// A model's shape bound to a machine: operators, layouts of its units, rotary tables and the memory
-// for activations that is reused from microbatch to microbatch. It holds no weights: they come
-// through a UnitSource, use by use.
+// A model's shape bound to a compute device: operators, layouts of its units, rotary tables and the
+// memory for activations that is reused from microbatch to microbatch. It holds no weights: they
+// come through a UnitSource, use by use.
 //
 // One Transformer serves one caller at a time (its activations are those of the current
 // microbatch). On a device that computes asynchronously, requested work is done when the compute
@@ -20,7 +20,7 @@
 #include "worker/backend/backend.h"
 #include "worker/model/block.h"
 #include "worker/model/workspace.h"
-#include "worker/ops/machine.h"
+#include "worker/ops/compute_device.h"
 #include "worker/ops/ops.h"
 #include "worker/ops/rotary_table.h"
 
@@ -38,7 +38,8 @@ class Transformer {
   // `compute` is the type of weights (as the UnitSource returns them) and activations: kF32 or
   // kBF16. InvalidArgument for another one, and for a shape that plan::Validate refuses.
   static absl::StatusOr<std::unique_ptr<Transformer>> Create(const plan::ModelSpec& spec,
-                                                             DType compute, Machine machine);
+                                                             DType compute,
+                                                             ComputeDevice compute_device);
   static absl::StatusOr<std::unique_ptr<Transformer>> Create(const plan::ModelSpec& spec,
                                                              const TransformerOptions& options);
   // Waits for what is on the compute stream.
@@ -50,10 +51,10 @@ class Transformer {
   const BlockLayout& layout() const { return layout_; }
   // For the head's loss, on this device.
   const plan::LossChunk& loss_chunk() const {
-    return machine_.device->asynchronous() ? plan::kGpuLossChunk : plan::kCpuLossChunk;
+    return compute_device_.device->asynchronous() ? plan::kGpuLossChunk : plan::kCpuLossChunk;
   }
-  Device& device() { return *machine_.device; }
-  Ops& ops() { return *machine_.ops; }
+  Device& device() { return *compute_device_.device; }
+  Ops& ops() { return *compute_device_.ops; }
   RotaryTable& rotary() { return rotary_; }
   Workspace& workspace() { return workspace_; }
 
@@ -66,13 +67,13 @@ class Transformer {
   }
 
  private:
-  Transformer(const plan::ModelSpec& spec, DType compute, Machine machine);
+  Transformer(const plan::ModelSpec& spec, DType compute, ComputeDevice compute_device);
 
   const plan::ModelSpec spec_;
   const DType compute_;
   const std::vector<plan::UnitSpec> units_;
   const BlockLayout layout_;
-  Machine machine_;
+  ComputeDevice compute_device_;
   RotaryTable rotary_;
   Workspace workspace_;
 };

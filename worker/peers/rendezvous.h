@@ -17,7 +17,7 @@
 #include "absl/time/time.h"
 #include "proto/worker.pb.h"
 #include "worker/backend/backend.h"
-#include "worker/backend/open/open_machine.h"
+#include "worker/backend/open/open_device.h"
 #include "worker/collectives/collectives.h"
 #include "worker/peers/cancellation.h"
 #include "worker/peers/peer_service.h"
@@ -27,7 +27,7 @@
 namespace shoal::worker {
 
 // What a worker takes part with, or why it cannot. `gpu` is null where it computes on the CPU,
-// `open` may be empty (OpenedMachine).
+// `open` may be empty (OpenedDevice).
 absl::StatusOr<std::unique_ptr<Collectives>> OpenCollectives(const Device* gpu,
                                                              const CollectivesOpener& open);
 

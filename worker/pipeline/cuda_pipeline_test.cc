@@ -38,11 +38,12 @@ StepSetting MakeSetting(DType compute, int layers, int microbatches) {
   return setting;
 }
 
-Machine CudaMachine() {
-  Machine machine;
-  machine.device = MakeCudaDevice({.budget_bytes = int64_t{256} << 20}).value();
-  machine.ops = MakeCudaOps(*machine.device, {.cublas_lt = false, .cudnn = false}).value();
-  return machine;
+ComputeDevice CudaComputeDevice() {
+  ComputeDevice compute_device;
+  compute_device.device = MakeCudaDevice({.budget_bytes = int64_t{256} << 20}).value();
+  compute_device.ops =
+      MakeCudaOps(*compute_device.device, {.cublas_lt = false, .cudnn = false}).value();
+  return compute_device;
 }
 
 // By the length of the difference to that of `expected`.
@@ -72,8 +73,8 @@ INSTANTIATE_TEST_SUITE_P(Types, CudaPipelineTest, testing::Values(DType::kF32, D
 TEST_P(CudaPipelineTest, OneWorkerIsNearTheCpuAndHasTheSameBitsInEveryOrder) {
   const StepSetting setting = MakeSetting(GetParam(), /*layers=*/2, /*microbatches=*/2);
   const double bound = GetParam() == DType::kF32 ? 1e-4 : 0.04;
-  const StepOutcome cpu = RunAlone(setting, MakeCpuMachine(/*threads=*/1)).value();
-  const StepOutcome gpu = RunAlone(setting, CudaMachine()).value();
+  const StepOutcome cpu = RunAlone(setting, MakeCpuComputeDevice(/*threads=*/1)).value();
+  const StepOutcome gpu = RunAlone(setting, CudaComputeDevice()).value();
   EXPECT_TRUE(gpu.finite);
   for (size_t m = 0; m < cpu.losses.size(); ++m) {
     EXPECT_NEAR(gpu.losses[m], cpu.losses[m], bound * cpu.losses[m]);
@@ -83,13 +84,13 @@ TEST_P(CudaPipelineTest, OneWorkerIsNearTheCpuAndHasTheSameBitsInEveryOrder) {
   }
   for (uint64_t seed = kSeed + 1; seed < kSeed + 4; ++seed) {
     ASSERT_TRUE(gpu::PrepareGpu(seed));
-    EXPECT_TRUE(RunAlone(setting, CudaMachine()).value() == gpu);
+    EXPECT_TRUE(RunAlone(setting, CudaComputeDevice()).value() == gpu);
   }
 }
 
 TEST_P(CudaPipelineTest, PipelinesHaveTheBitsOfOneWorker) {
   const StepSetting setting = MakeSetting(GetParam(), /*layers=*/2, /*microbatches=*/3);
-  const StepOutcome alone = RunAlone(setting, CudaMachine()).value();
+  const StepOutcome alone = RunAlone(setting, CudaComputeDevice()).value();
   Random random(62);
   struct Variant {
     plan::Schedule schedule;
@@ -105,7 +106,7 @@ TEST_P(CudaPipelineTest, PipelinesHaveTheBitsOfOneWorker) {
     ASSERT_TRUE(gpu::PrepareGpu(random.Next()));
     const auto ran = RunPipeline(
         setting, variant.schedule, variant.recompute, variant.offload,
-        [](int) { return CudaMachine(); }, random);
+        [](int) { return CudaComputeDevice(); }, random);
     ASSERT_TRUE(ran.ok()) << ran.status();
     EXPECT_TRUE(ran->step == alone);
     for (const StageReport& report : ran->reports) {

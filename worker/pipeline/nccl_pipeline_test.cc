@@ -30,11 +30,12 @@ StepSetting MakeSetting(int microbatches) {
   return setting;
 }
 
-Machine CudaMachine(int gpu) {
-  Machine machine;
-  machine.device = MakeCudaDevice({.gpu = gpu, .budget_bytes = int64_t{64} << 20}).value();
-  machine.ops = MakeCudaOps(*machine.device, {.cublas_lt = false, .cudnn = false}).value();
-  return machine;
+ComputeDevice CudaComputeDevice(int gpu) {
+  ComputeDevice compute_device;
+  compute_device.device = MakeCudaDevice({.gpu = gpu, .budget_bytes = int64_t{64} << 20}).value();
+  compute_device.ops =
+      MakeCudaOps(*compute_device.device, {.cublas_lt = false, .cudnn = false}).value();
+  return compute_device;
 }
 
 void SetUpGpus(uint64_t seed, int gpus) {
@@ -57,7 +58,7 @@ void ExpectBits(const StepSetting& setting, const plan::Schedule& schedule, bool
                             offload ? " with offload" : ""));
   SetUpGpus(random.Next(), schedule.shape.stages);
   const auto ran =
-      RunPipeline(setting, schedule, plan::Recompute::kNone, offload, CudaMachine, random,
+      RunPipeline(setting, schedule, plan::Recompute::kNone, offload, CudaComputeDevice, random,
                   [](const Device& device) { return OpenNccl(device).value(); });
   ASSERT_TRUE(ran.ok()) << ran.status();
   EXPECT_TRUE(ran->step == alone);
@@ -71,11 +72,11 @@ TEST(NcclPipeline, EveryScheduleHasTheBitsOfOneWorkerAndOfLinksOverTheHost) {
   constexpr int kMicrobatches = 4;
   const StepSetting setting = MakeSetting(kMicrobatches);
   SetUpGpus(1, 2);
-  const StepOutcome alone = RunAlone(setting, CudaMachine(0)).value();
+  const StepOutcome alone = RunAlone(setting, CudaComputeDevice(0)).value();
   EXPECT_TRUE(alone.finite);
   Random random(72);
   const auto host = RunPipeline(setting, plan::OneForwardOneBackward(2, kMicrobatches),
-                                plan::Recompute::kNone, false, CudaMachine, random);
+                                plan::Recompute::kNone, false, CudaComputeDevice, random);
   ASSERT_TRUE(host.ok()) << host.status();
   EXPECT_TRUE(host->step == alone);
   for (const plan::Schedule& schedule :

@@ -48,13 +48,14 @@ StageJob::StageJob(const plan::ModelSpec& spec, const plan::Job& job, Options op
       chunks_(options_.pipeline.ChunksOf(options_.group.stage)) {}
 
 absl::StatusOr<std::unique_ptr<StageJob>> StageJob::Create(const plan::ModelSpec& spec,
-                                                           const plan::Job& job, Machine machine,
+                                                           const plan::Job& job,
+                                                           ComputeDevice compute_device,
                                                            Options options) {
   std::unique_ptr<StageJob> stage(new StageJob(spec, job, std::move(options)));
   const Options& own = stage->options_;
   const plan::PipelineChoice& choice = own.pipeline.choice;
-  SHOAL_ASSIGN_OR_RETURN(auto transformer,
-                         Transformer::Create(spec, stage->compute_type_, std::move(machine)));
+  SHOAL_ASSIGN_OR_RETURN(
+      auto transformer, Transformer::Create(spec, stage->compute_type_, std::move(compute_device)));
   stage->device_ = &transformer->device();
   stage->compute_ = &transformer->ops().stream();
   stage->model_ =

@@ -35,10 +35,10 @@
 #include "core/transport/transport.h"
 #include "proto/coordinator.pb.h"
 #include "worker/backend/backend.h"
-#include "worker/backend/open/open_machine.h"
+#include "worker/backend/open/open_device.h"
 #include "worker/collectives/collectives.h"
 #include "worker/model/transformer_stage.h"
-#include "worker/ops/machine.h"
+#include "worker/ops/compute_device.h"
 #include "worker/peers/cancellation.h"
 #include "worker/peers/stage_client.h"
 #include "worker/peers/stage_group.h"
@@ -69,7 +69,8 @@ class StageJob {
   };
   // Waits for the other stages if they may exchange.
   static absl::StatusOr<std::unique_ptr<StageJob>> Create(const plan::ModelSpec& spec,
-                                                          const plan::Job& job, Machine machine,
+                                                          const plan::Job& job,
+                                                          ComputeDevice compute_device,
                                                           Options options);
 
   // Where the model computes.

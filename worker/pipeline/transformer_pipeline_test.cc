@@ -32,14 +32,15 @@ StepSetting MakeSetting(bool full, DType compute, int microbatches) {
 // What a stage computes on: in the calling thread, with copies that come late, or all of it late.
 enum class Computes { kAtOnce, kLate };
 
-Machine MachineOf(Computes computes, uint64_t seed) {
+ComputeDevice ComputeDeviceOf(Computes computes, uint64_t seed) {
   if (computes == Computes::kLate) {
-    return MakeLateMachine(seed);
+    return MakeLateComputeDevice(seed);
   }
-  Machine machine;
-  machine.device = MakeCpuDevice(0, {.longest_delay = absl::Microseconds(200), .seed = seed});
-  machine.ops = MakeCpuOps(*machine.device, /*threads=*/1);
-  return machine;
+  ComputeDevice compute_device;
+  compute_device.device =
+      MakeCpuDevice(0, {.longest_delay = absl::Microseconds(200), .seed = seed});
+  compute_device.ops = MakeCpuOps(*compute_device.device, /*threads=*/1);
+  return compute_device;
 }
 
 void ExpectSpans(const StageReport& report, const plan::Schedule& schedule, int stage) {
@@ -61,7 +62,7 @@ void ExpectBits(const StepSetting& setting, const plan::Schedule& schedule,
                               computes == Computes::kLate ? ", late" : ""));
     const auto ran = RunPipeline(
         setting, schedule, recompute, offload,
-        [&](int) { return MachineOf(computes, random.Next()); }, random);
+        [&](int) { return ComputeDeviceOf(computes, random.Next()); }, random);
     ASSERT_TRUE(ran.ok()) << ran.status();
     EXPECT_TRUE(ran->step == alone);
     for (size_t i = 0; i < ran->reports.size(); ++i) {
@@ -97,7 +98,7 @@ INSTANTIATE_TEST_SUITE_P(Recompute, TransformerPipelineTest,
 TEST_P(TransformerPipelineTest, HasTheBitsOfOneWorker) {
   Random random(52);
   const StepSetting setting = MakeSetting(/*full=*/false, DType::kF32, 5);
-  const StepOutcome alone = RunAlone(setting, MakeCpuMachine(/*threads=*/1)).value();
+  const StepOutcome alone = RunAlone(setting, MakeCpuComputeDevice(/*threads=*/1)).value();
   EXPECT_GT(alone.losses[0], 0);
   EXPECT_TRUE(alone.finite);
   for (const plan::Schedule& schedule : Schedules(5)) {
@@ -110,7 +111,7 @@ TEST_P(TransformerPipelineTest, HasTheBitsOfOneWorker) {
 TEST_P(TransformerPipelineTest, InBf16WithEveryPartOfTheModelToo) {
   Random random(53);
   const StepSetting setting = MakeSetting(/*full=*/true, DType::kBF16, 4);
-  const StepOutcome alone = RunAlone(setting, MakeCpuMachine(/*threads=*/1)).value();
+  const StepOutcome alone = RunAlone(setting, MakeCpuComputeDevice(/*threads=*/1)).value();
   EXPECT_TRUE(alone.finite);
   for (const plan::Schedule& schedule :
        {plan::UniformPipe(2, 4, 4), plan::VHalf(3, 4), plan::GPipe(1, 3, 4)}) {

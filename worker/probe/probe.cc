@@ -134,7 +134,7 @@ class ProbedStage {
  public:
   static absl::StatusOr<std::unique_ptr<ProbedStage>> Create(const plan::ModelSpec& spec,
                                                              const ProbeOptions& options,
-                                                             Machine machine);
+                                                             ComputeDevice compute_device);
   // The rates of compute.
   absl::Status MeasureCompute(plan::PipelinePace& pace);
   // Those of copies; `pace` has those of compute.
@@ -170,10 +170,10 @@ class ProbedStage {
 
 absl::StatusOr<std::unique_ptr<ProbedStage>> ProbedStage::Create(const plan::ModelSpec& spec,
                                                                  const ProbeOptions& options,
-                                                                 Machine machine) {
+                                                                 ComputeDevice compute_device) {
   std::unique_ptr<ProbedStage> probed(new ProbedStage(spec, options));
   SHOAL_ASSIGN_OR_RETURN(std::unique_ptr<Transformer> transformer,
-                         Transformer::Create(spec, options.compute, std::move(machine)));
+                         Transformer::Create(spec, options.compute, std::move(compute_device)));
   probed->device_ = &transformer->device();
   probed->ops_ = &transformer->ops();
   SHOAL_ASSIGN_OR_RETURN(MemoryUnitSource weights, RandomWeights(*transformer));
@@ -304,7 +304,7 @@ absl::Status ProbedStage::MeasureCopies(ProbeResult& result) {
 }  // namespace
 
 absl::StatusOr<ProbeResult> Probe(const plan::ModelSpec& spec, const ProbeOptions& options,
-                                  Machine machine) {
+                                  ComputeDevice compute_device) {
   if (options.tokens <= 0 || options.rounds <= 0) {
     return InvalidArgument("probe: {} tokens and {} rounds, both must be positive", options.tokens,
                            options.rounds);
@@ -313,7 +313,7 @@ absl::StatusOr<ProbeResult> Probe(const plan::ModelSpec& spec, const ProbeOption
   one_block.layers = 1;
   one_block.vocabulary = std::min(spec.vocabulary, kMostVocabulary);
   SHOAL_ASSIGN_OR_RETURN(const std::unique_ptr<ProbedStage> stage,
-                         ProbedStage::Create(one_block, options, std::move(machine)));
+                         ProbedStage::Create(one_block, options, std::move(compute_device)));
   ProbeResult result;
   SHOAL_RETURN_IF_ERROR(stage->MeasureCompute(result.pace));
   SHOAL_RETURN_IF_ERROR(stage->MeasureCopies(result));
@@ -322,10 +322,11 @@ absl::StatusOr<ProbeResult> Probe(const plan::ModelSpec& spec, const ProbeOption
 
 absl::StatusOr<plan::PipelinePace> ProbePace(const plan::ModelSpec& spec,
                                              const CpuProbeOptions& options) {
-  Machine machine;
-  machine.device = MakeCpuDevice(0, {.bytes_per_second = options.copy_bytes_per_second});
-  machine.ops = MakeCpuOps(*machine.device, options.threads);
-  SHOAL_ASSIGN_OR_RETURN(const ProbeResult result, Probe(spec, options.probe, std::move(machine)));
+  ComputeDevice compute_device;
+  compute_device.device = MakeCpuDevice(0, {.bytes_per_second = options.copy_bytes_per_second});
+  compute_device.ops = MakeCpuOps(*compute_device.device, options.threads);
+  SHOAL_ASSIGN_OR_RETURN(const ProbeResult result,
+                         Probe(spec, options.probe, std::move(compute_device)));
   return result.pace;
 }
 

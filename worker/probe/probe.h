@@ -15,7 +15,7 @@
 #include "core/base/dtype.h"
 #include "core/job/pipeline_pace.h"
 #include "core/model/model_spec.h"
-#include "worker/ops/machine.h"
+#include "worker/ops/compute_device.h"
 
 namespace shoal::worker {
 
@@ -40,7 +40,7 @@ struct ProbeResult {
 };
 
 absl::StatusOr<ProbeResult> Probe(const plan::ModelSpec& spec, const ProbeOptions& options,
-                                  Machine machine);
+                                  ComputeDevice compute_device);
 
 struct CpuProbeOptions {
   ProbeOptions probe;

@@ -37,7 +37,7 @@ TEST(Probe, MeasuresAnyMachine) {
   for (const bool duplex : {false, true}) {
     const auto result =
         Probe(testing_model::SmallSpec(), {.tokens = 128, .rounds = 2, .duplex = duplex},
-              MakeLateMachine(/*seed=*/1));
+              MakeLateComputeDevice(/*seed=*/1));
     ASSERT_TRUE(result.ok()) << result.status();
     EXPECT_TRUE(plan::Validate(result->pace).ok());
     EXPECT_EQ(result->pace.duplex, duplex);

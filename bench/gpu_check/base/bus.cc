@@ -15,12 +15,13 @@ constexpr int kRounds = 5;
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Bus>> Bus::Make(worker::Machine& machine, int64_t bytes) {
-  std::unique_ptr<Bus> bus(new Bus(machine, bytes));
+absl::StatusOr<std::unique_ptr<Bus>> Bus::Make(worker::ComputeDevice& compute_device,
+                                               int64_t bytes) {
+  std::unique_ptr<Bus> bus(new Bus(compute_device, bytes));
   for (Direction* direction : {&bus->up_, &bus->down_}) {
     SHOAL_ASSIGN_OR_RETURN(direction->host, bus->host_memory_->Allocate(bytes));
-    SHOAL_ASSIGN_OR_RETURN(direction->device, machine.device->Allocate(bytes));
-    direction->stream = machine.device->NewStream(worker::StreamKind::kCopy);
+    SHOAL_ASSIGN_OR_RETURN(direction->device, compute_device.device->Allocate(bytes));
+    direction->stream = compute_device.device->NewStream(worker::StreamKind::kCopy);
     // Pages are touched and random before anything counts.
     SHOAL_RETURN_IF_ERROR(
         FillNormal(*direction->stream, direction->device.data(), DType::kF32, bytes / 4, 1.0, 1));

@@ -7,14 +7,15 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "worker/backend/backend.h"
-#include "worker/ops/machine.h"
+#include "worker/ops/compute_device.h"
 
 namespace shoal::bench {
 
 // A stream and two buffers of random data for each direction.
 class Bus {
  public:
-  static absl::StatusOr<std::unique_ptr<Bus>> Make(worker::Machine& machine, int64_t bytes);
+  static absl::StatusOr<std::unique_ptr<Bus>> Make(worker::ComputeDevice& compute_device,
+                                                   int64_t bytes);
 
   void PutUp() { up_.stream->Copy(up_.device.data(), up_.host.data(), bytes_); }
   void PutDown() { down_.stream->Copy(down_.host.data(), down_.device.data(), bytes_); }
@@ -27,8 +28,8 @@ class Bus {
     worker::Buffer device;
     std::unique_ptr<worker::Stream> stream;
   };
-  Bus(worker::Machine& machine, int64_t bytes)
-      : bytes_(bytes), host_memory_(machine.device->NewHostMemory(0)) {}
+  Bus(worker::ComputeDevice& compute_device, int64_t bytes)
+      : bytes_(bytes), host_memory_(compute_device.device->NewHostMemory(0)) {}
 
   const int64_t bytes_;
   const std::unique_ptr<worker::Memory> host_memory_;

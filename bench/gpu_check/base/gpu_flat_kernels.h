@@ -5,7 +5,7 @@
 
 namespace shoal::bench {
 
-// For streams of MakeGpuMachine's devices.
+// For streams of MakeGpuComputeDevice's devices.
 const FlatKernels& GpuFlatKernels();
 
 }  // namespace shoal::bench

@@ -146,9 +146,9 @@ int64_t GoesOnFrom(const PartReport& report) {
   return report.values().value(kGoOnFrom, int64_t{0});
 }
 
-absl::StatusOr<worker::Machine> PartRun::MakeTrainingMachine() const {
-  return options_.make_any_order_machine ? options_.make_any_order_machine()
-                                         : options_.make_machine(0);
+absl::StatusOr<worker::ComputeDevice> PartRun::MakeTrainingDevice() const {
+  return options_.make_any_order_device ? options_.make_any_order_device()
+                                        : options_.make_device(0);
 }
 
 std::string PartRun::TakeAttentionBackward() const {

@@ -1,7 +1,7 @@
 // The parts of the GPU check: what each is, what it may take, and how they are run one by one.
 //
-// A part makes a Machine for itself (a device and the operators on it), so that the same code runs
-// on a GPU, over the fake one and on the CPU; tests run all parts at small sizes. Parts run in
+// A part makes a ComputeDevice for itself (a device and the operators on it), so that the same code
+// runs on a GPU, over the fake one and on the CPU; tests run all parts at small sizes. Parts run in
 // the calling thread. A part that fails says so in its report and the next one runs.
 #pragma once
 
@@ -23,7 +23,7 @@
 #include "core/job/device_kind.h"
 #include "core/model/model_spec.h"
 #include "core/model/recompute.h"
-#include "worker/ops/machine.h"
+#include "worker/ops/compute_device.h"
 #include "worker/ops/testing/check_ops.h"
 
 namespace shoal::bench {
@@ -93,13 +93,13 @@ PartSizes SmallSizes();  // that the CPU runs within a second or so
 
 struct PartOptions {
   // `budget_bytes` of the device's memory, 0: all of it.
-  std::function<absl::StatusOr<worker::Machine>(int64_t budget_bytes)> make_machine;
+  std::function<absl::StatusOr<worker::ComputeDevice>(int64_t budget_bytes)> make_device;
   // The same, where sums may be in any order if that is faster and products are tuned at once, as
   // jobs have it after a few steps unless they say otherwise; null: there is no other.
-  std::function<absl::StatusOr<worker::Machine>()> make_any_order_machine;
+  std::function<absl::StatusOr<worker::ComputeDevice>()> make_any_order_device;
   // The same without libraries, whose work kernels of our own then do; null: there are none.
-  std::function<absl::StatusOr<worker::Machine>()> make_own_kernels_machine;
-  // The optimizer's on that machine; null: none.
+  std::function<absl::StatusOr<worker::ComputeDevice>()> make_own_kernels_device;
+  // The optimizer's on that device; null: none.
   const FlatKernels* flat = nullptr;
   // Of the machine, for the report: "what", "value".
   std::vector<std::pair<std::string, std::string>> machine;
@@ -135,8 +135,8 @@ class PartRun {
   // Whether there is time for what takes about so long.
   bool HasTimeFor(absl::Duration duration) const;
   double seconds() const;
-  // What training is measured on: make_any_order_machine's.
-  absl::StatusOr<worker::Machine> MakeTrainingMachine() const;
+  // What training is measured on: make_any_order_device's.
+  absl::StatusOr<worker::ComputeDevice> MakeTrainingDevice() const;
   // PartOptions::take_attention_backward, empty where nobody knows.
   std::string TakeAttentionBackward() const;
 

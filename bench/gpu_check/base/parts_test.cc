@@ -71,7 +71,7 @@ TEST(Parts, KernelsHaveEveryOperatorOfTheModel) {
 TEST(Parts, AMachineThatCannotBeMadeFailsThem) {
   PartOptions options = OnTheCpu();
   options.data = "anywhere";
-  options.make_machine = [](int64_t) -> absl::StatusOr<worker::Machine> {
+  options.make_device = [](int64_t) -> absl::StatusOr<worker::ComputeDevice> {
     return Internal("the device is gone");
   };
   for (const PartReport& report : RunParts(*ChosenParts(""), options)) {

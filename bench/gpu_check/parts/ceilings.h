@@ -3,7 +3,7 @@
 
 #include "absl/status/statusor.h"
 #include "bench/gpu_check/base/parts.h"
-#include "worker/ops/machine.h"
+#include "worker/ops/compute_device.h"
 
 namespace shoal::bench {
 
@@ -12,10 +12,11 @@ struct Ceilings {
   double matrix_flops_per_second = 0;  // bf16 on random data
 };
 
-absl::StatusOr<double> MeasureDeviceCopy(worker::Machine& machine, const PartSizes& sizes);
-absl::StatusOr<double> MeasureMatrixRate(worker::Machine& machine, const PartSizes& sizes,
-                                         uint64_t seed);
-absl::StatusOr<Ceilings> MeasureCeilings(worker::Machine& machine, const PartSizes& sizes,
-                                         uint64_t seed);
+absl::StatusOr<double> MeasureDeviceCopy(worker::ComputeDevice& compute_device,
+                                         const PartSizes& sizes);
+absl::StatusOr<double> MeasureMatrixRate(worker::ComputeDevice& compute_device,
+                                         const PartSizes& sizes, uint64_t seed);
+absl::StatusOr<Ceilings> MeasureCeilings(worker::ComputeDevice& compute_device,
+                                         const PartSizes& sizes, uint64_t seed);
 
 }  // namespace shoal::bench

@@ -36,9 +36,9 @@ class GoldenRun {
     SHOAL_ASSIGN_OR_RETURN(golden->json_, worker::ReadGoldenSteps(run.options().data));
     SHOAL_ASSIGN_OR_RETURN(const std::unique_ptr<formats::HfModel> hf,
                            formats::HfModel::Open(run.options().data + "/stories260k"));
-    SHOAL_ASSIGN_OR_RETURN(worker::Machine machine, run.options().make_machine(0));
-    SHOAL_ASSIGN_OR_RETURN(golden->model_,
-                           worker::Transformer::Create(hf->spec(), compute, std::move(machine)));
+    SHOAL_ASSIGN_OR_RETURN(worker::ComputeDevice compute_device, run.options().make_device(0));
+    SHOAL_ASSIGN_OR_RETURN(golden->model_, worker::Transformer::Create(hf->spec(), compute,
+                                                                       std::move(compute_device)));
     SHOAL_ASSIGN_OR_RETURN(golden->weights_, ResidentWeights::Create(*golden->model_));
     SHOAL_ASSIGN_OR_RETURN(golden->gradients_, ResidentGradients::Create(*golden->model_));
     for (const plan::UnitSpec& unit : golden->model_->units()) {

@@ -12,7 +12,7 @@
 #include "bench/gpu_check/base/parts.h"
 #include "bench/gpu_check/parts/floors.h"
 #include "core/model/model_spec.h"
-#include "worker/ops/machine.h"
+#include "worker/ops/compute_device.h"
 
 namespace shoal::bench {
 

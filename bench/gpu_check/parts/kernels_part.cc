@@ -32,10 +32,11 @@ class KernelTable {
   }
 
   using MakeCases = std::function<CasesOr(worker::Ops&, DeviceData&)>;
-  // What `make` makes, whose data goes before the next, on that machine; nothing where an earlier
+  // What `make` makes, whose data goes before the next, on that device; nothing where an earlier
   // process has done so, or no time is left. Aborted where the device is lost. `of_bar`: the bar is
   // not measured without them.
-  absl::Status Add(worker::Machine& machine, const MakeCases& make, bool of_bar = true) {
+  absl::Status Add(worker::ComputeDevice& compute_device, const MakeCases& make,
+                   bool of_bar = true) {
     const int64_t index = next_++;
     if (index < run_.options().from) {
       return absl::OkStatus();
@@ -45,7 +46,7 @@ class KernelTable {
       return absl::OkStatus();
     }
     const double begin = run_.seconds();
-    const absl::Status status = AddCases(machine, make);
+    const absl::Status status = AddCases(compute_device, make);
     if (status.ok()) {
       longest_ = std::max(longest_, absl::Seconds(run_.seconds() - begin));
       return status;
@@ -75,13 +76,13 @@ class KernelTable {
  private:
   using Ratios = std::vector<std::pair<std::string, double>>;
 
-  absl::Status AddCases(worker::Machine& machine, const MakeCases& make) {
-    DeviceData data(*machine.device, machine.ops->stream(), run_.options().seed);
-    SHOAL_ASSIGN_OR_RETURN(const std::vector<KernelCase> cases, make(*machine.ops, data));
+  absl::Status AddCases(worker::ComputeDevice& compute_device, const MakeCases& make) {
+    DeviceData data(*compute_device.device, compute_device.ops->stream(), run_.options().seed);
+    SHOAL_ASSIGN_OR_RETURN(const std::vector<KernelCase> cases, make(*compute_device.ops, data));
     nlohmann::json pair;
     for (const KernelCase& c : cases) {
       std::string by;
-      SHOAL_ASSIGN_OR_RETURN(const double seconds, AddCase(*machine.ops, c, by));
+      SHOAL_ASSIGN_OR_RETURN(const double seconds, AddCase(*compute_device.ops, c, by));
       if (!c.attention.empty()) {
         pair["case"] = c.attention;
         pair[c.name == "AttentionForward" ? "forward_seconds" : "backward_seconds"] = seconds;
@@ -134,10 +135,11 @@ class KernelTable {
 
 // What serves where libraries do not, or one order of sums is asked for.
 absl::Status AddOwnAttention(PartRun& run, KernelTable& table) {
-  if (!run.options().make_own_kernels_machine) {
+  if (!run.options().make_own_kernels_device) {
     return absl::OkStatus();
   }
-  SHOAL_ASSIGN_OR_RETURN(worker::Machine machine, run.options().make_own_kernels_machine());
+  SHOAL_ASSIGN_OR_RETURN(worker::ComputeDevice compute_device,
+                         run.options().make_own_kernels_device());
   for (const AttentionSize& size : AttentionSizes(run.sizes())) {
     const auto make = [&](worker::Ops& ops, DeviceData& data) -> CasesOr {
       SHOAL_ASSIGN_OR_RETURN(std::vector<KernelCase> cases, MakeAttentionCases(ops, data, size));
@@ -147,7 +149,7 @@ absl::Status AddOwnAttention(PartRun& run, KernelTable& table) {
       }
       return cases;
     };
-    SHOAL_RETURN_IF_ERROR(table.Add(machine, make, /*of_bar=*/false));
+    SHOAL_RETURN_IF_ERROR(table.Add(compute_device, make, /*of_bar=*/false));
   }
   return absl::OkStatus();
 }
@@ -159,9 +161,9 @@ absl::Status RunKernelsPart(PartRun& run) {
   if (!spec) {
     return InvalidArgument("no shape is called {}", run.sizes().kernel_shape);
   }
-  SHOAL_ASSIGN_OR_RETURN(worker::Machine machine, run.MakeTrainingMachine());
+  SHOAL_ASSIGN_OR_RETURN(worker::ComputeDevice compute_device, run.MakeTrainingDevice());
   SHOAL_ASSIGN_OR_RETURN(const Ceilings ceilings,
-                         MeasureCeilings(machine, run.sizes(), run.options().seed));
+                         MeasureCeilings(compute_device, run.sizes(), run.options().seed));
   const int64_t rows = run.sizes().kernel_rows;
   run.report().AddTable(
       "Kernels against their floors",
@@ -174,18 +176,19 @@ absl::Status RunKernelsPart(PartRun& run) {
       {"operator", "size", "bound by", "floor, us", "measured, us", "floor / measured"});
   KernelTable table(run, ceilings);
   for (const AttentionSize& size : AttentionSizes(run.sizes())) {
-    SHOAL_RETURN_IF_ERROR(table.Add(machine, [&](worker::Ops& ops, DeviceData& data) {
+    SHOAL_RETURN_IF_ERROR(table.Add(compute_device, [&](worker::Ops& ops, DeviceData& data) {
       return MakeAttentionCases(ops, data, size);
     }));
   }
   for (auto* const make : {MakeMatrixCases, MakeBlockCases, MakeEndCases}) {
-    SHOAL_RETURN_IF_ERROR(table.Add(
-        machine, [&](worker::Ops& ops, DeviceData& data) { return make(ops, data, *spec, rows); }));
+    SHOAL_RETURN_IF_ERROR(table.Add(compute_device, [&](worker::Ops& ops, DeviceData& data) {
+      return make(ops, data, *spec, rows);
+    }));
   }
   if (const FlatKernels* const flat = run.options().flat; flat != nullptr) {
     absl::Status failed;
     const int64_t count = spec->hidden * spec->intermediate;
-    SHOAL_RETURN_IF_ERROR(table.Add(machine, [&](worker::Ops& ops, DeviceData& data) {
+    SHOAL_RETURN_IF_ERROR(table.Add(compute_device, [&](worker::Ops& ops, DeviceData& data) {
       return MakeFlatCases(*flat, ops, data, count, failed);
     }));
     SHOAL_RETURN_IF_ERROR(failed);

@@ -18,8 +18,8 @@ using ::testing::HasSubstr;
 class Ways : public ::testing::Test {
  protected:
   Ways() {
-    options_.make_any_order_machine = options_.make_own_kernels_machine = [] {
-      return absl::StatusOr<worker::Machine>(worker::MakeCpuMachine(2));
+    options_.make_any_order_device = options_.make_own_kernels_device = [] {
+      return absl::StatusOr<worker::ComputeDevice>(worker::MakeCpuComputeDevice(2));
     };
     // What ran before is asked for and forgotten, then what was measured is asked for.
     options_.take_attention_backward = [this] {

@@ -14,7 +14,7 @@
 namespace shoal::bench {
 namespace {
 
-using worker::Machine;
+using worker::ComputeDevice;
 
 constexpr int kRounds = 5;
 
@@ -36,8 +36,8 @@ absl::Status AddBus(PartRun& run, Bus& bus) {
 }
 
 // Matrix products while copies run both ways, and the copies while they do.
-absl::Status AddOverlap(PartRun& run, Machine& machine, Bus& bus, double matrix_rate) {
-  DeviceData data(*machine.device, machine.ops->stream(), run.options().seed);
+absl::Status AddOverlap(PartRun& run, ComputeDevice& compute_device, Bus& bus, double matrix_rate) {
+  DeviceData data(*compute_device.device, compute_device.ops->stream(), run.options().seed);
   const int64_t n = run.sizes().matrix;
   SHOAL_ASSIGN_OR_RETURN(const worker::Matrix a, data.Normal(DType::kBF16, n, n));
   SHOAL_ASSIGN_OR_RETURN(const worker::Matrix b, data.Normal(DType::kBF16, n, n));
@@ -56,9 +56,9 @@ absl::Status AddOverlap(PartRun& run, Machine& machine, Bus& bus, double matrix_
     bus.PutUp();
     bus.PutDown();
     for (int64_t i = 0; i < products; ++i) {
-      machine.ops->Matmul({.a = a, .b = b, .c = c, .transpose_b = true});
+      compute_device.ops->Matmul({.a = a, .b = b, .c = c, .transpose_b = true});
     }
-    SHOAL_RETURN_IF_ERROR(machine.ops->Finish());
+    SHOAL_RETURN_IF_ERROR(compute_device.ops->Finish());
     const absl::Time computed = absl::Now();
     SHOAL_RETURN_IF_ERROR(bus.Wait());
     if (round > 0) {
@@ -88,9 +88,9 @@ absl::Status RunMachinePart(PartRun& run) {
   for (const auto& [what, value] : run.options().machine) {
     report.AddRow({what, value});
   }
-  SHOAL_ASSIGN_OR_RETURN(Machine machine, run.options().make_machine(0));
+  SHOAL_ASSIGN_OR_RETURN(ComputeDevice compute_device, run.options().make_device(0));
   SHOAL_ASSIGN_OR_RETURN(const Ceilings ceilings,
-                         MeasureCeilings(machine, run.sizes(), run.options().seed));
+                         MeasureCeilings(compute_device, run.sizes(), run.options().seed));
   const int64_t n = run.sizes().matrix;
   report.AddTable("Ceilings", "Measured in this run on random data; every ratio refers to them.",
                   {"what", "measured", "unit"});
@@ -101,9 +101,10 @@ absl::Status RunMachinePart(PartRun& run) {
                  fmt::format("{:.1f}", ceilings.matrix_flops_per_second / 1e12), "TFLOP/s"});
   report.SetValue("copy_bytes_per_second", ceilings.copy_bytes_per_second);
   report.SetValue("matrix_flops_per_second", ceilings.matrix_flops_per_second);
-  SHOAL_ASSIGN_OR_RETURN(const std::unique_ptr<Bus> bus, Bus::Make(machine, run.sizes().bus_bytes));
+  SHOAL_ASSIGN_OR_RETURN(const std::unique_ptr<Bus> bus,
+                         Bus::Make(compute_device, run.sizes().bus_bytes));
   SHOAL_RETURN_IF_ERROR(AddBus(run, *bus));
-  return AddOverlap(run, machine, *bus, ceilings.matrix_flops_per_second);
+  return AddOverlap(run, compute_device, *bus, ceilings.matrix_flops_per_second);
 }
 
 }  // namespace shoal::bench

@@ -165,10 +165,10 @@ absl::Status OffloadPart::AddCost(int64_t tokens) {
     return absl::OkStatus();
   }
   const absl::Time begin = absl::Now();
-  SHOAL_ASSIGN_OR_RETURN(worker::Machine machine, run_.options().make_machine(0));
-  SHOAL_ASSIGN_OR_RETURN(
-      const worker::ProbeResult probe,
-      worker::Probe(layers_, {.compute = DType::kBF16, .tokens = tokens}, std::move(machine)));
+  SHOAL_ASSIGN_OR_RETURN(worker::ComputeDevice compute_device, run_.options().make_device(0));
+  SHOAL_ASSIGN_OR_RETURN(const worker::ProbeResult probe,
+                         worker::Probe(layers_, {.compute = DType::kBF16, .tokens = tokens},
+                                       std::move(compute_device)));
   SHOAL_ASSIGN_OR_RETURN(const std::unique_ptr<WholeModel> model,
                          WholeModel::Make(run_, layers_, run_.sizes().offload_chunks, *host_));
   const std::vector<worker::PackedBatch> batches = {

@@ -38,8 +38,8 @@ TEST(Parts, OffloadMakesSequencesLonger) {
   PartOptions options = OnTheCpu();
   options.sizes.offload_tokens = {};
   options.sizes.longest_tokens = 2048;
-  options.make_machine = [](int64_t) -> absl::StatusOr<worker::Machine> {
-    return worker::MakeCpuMachine(2, 5 << 20);
+  options.make_device = [](int64_t) -> absl::StatusOr<worker::ComputeDevice> {
+    return worker::MakeCpuComputeDevice(2, 5 << 20);
   };
   const PartReport report = RunOne("offload", options);
   ASSERT_EQ(report.state(), PartState::kDone) << report.why();

@@ -92,8 +92,8 @@ int AddOpsEnd(const std::string& left_out, PartReport& report) {
 }
 
 absl::Status RunOpsPart(PartRun& run) {
-  SHOAL_ASSIGN_OR_RETURN(worker::Machine machine, run.options().make_machine(0));
-  worker::Machine oracle = worker::MakeCpuMachine();
+  SHOAL_ASSIGN_OR_RETURN(worker::ComputeDevice compute_device, run.options().make_device(0));
+  worker::ComputeDevice oracle = worker::MakeCpuComputeDevice();
   run.report().AddTable(
       "Operators against the CPU's",
       fmt::format("Random inputs of seed {}; outputs poisoned with NaN before each call; each runs "
@@ -120,12 +120,12 @@ absl::Status RunOpsPart(PartRun& run) {
   };
   bool goes_on = true;
   if (const FlatKernels* const flat = run.options().flat; next == 0 && flat != nullptr) {
-    goes_on = found(CheckFlatKernels(*machine.device, machine.ops->stream(), *flat,
+    goes_on = found(CheckFlatKernels(*compute_device.device, compute_device.ops->stream(), *flat,
                                      run.options().seed, run.sizes().flat_checks));
   }
   next = std::max<int64_t>(next, 1);
-  if (goes_on && next == 1 && run.options().make_any_order_machine) {
-    SHOAL_ASSIGN_OR_RETURN(const worker::Machine any_order, run.MakeTrainingMachine());
+  if (goes_on && next == 1 && run.options().make_any_order_device) {
+    SHOAL_ASSIGN_OR_RETURN(const worker::ComputeDevice any_order, run.MakeTrainingDevice());
     const auto check = [&](auto* checks_of, const char* how) {
       return Named(checks_of(*any_order.device, *any_order.ops, *oracle.ops, run.options().seed,
                              run.sizes().op_checks),
@@ -136,16 +136,17 @@ absl::Status RunOpsPart(PartRun& run) {
     goes_on = found(checks);
   }
   next = std::max<int64_t>(next, 2);
-  if (goes_on && next == 2 && run.options().make_own_kernels_machine) {
-    SHOAL_ASSIGN_OR_RETURN(const worker::Machine own, run.options().make_own_kernels_machine());
+  if (goes_on && next == 2 && run.options().make_own_kernels_device) {
+    SHOAL_ASSIGN_OR_RETURN(const worker::ComputeDevice own,
+                           run.options().make_own_kernels_device());
     goes_on = found(Named(worker::CheckProducts(*own.device, *own.ops, *oracle.ops,
                                                 run.options().seed, run.sizes().op_checks),
                           "ByOwnKernels"));
   }
   if (goes_on) {
     next = std::max<int64_t>(next, 3);
-    CheckOps(*machine.device, *machine.ops, *oracle.ops, run.options().seed, run.sizes().op_checks,
-             found, next - 3);
+    CheckOps(*compute_device.device, *compute_device.ops, *oracle.ops, run.options().seed,
+             run.sizes().op_checks, found, next - 3);
   }
   if (lost) {
     return absl::AbortedError("the device is lost");

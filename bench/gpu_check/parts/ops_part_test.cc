@@ -27,7 +27,7 @@ TEST(Parts, OpsAreThoseOfTheCpu) {
 
 TEST(Parts, OpsAreCheckedAsJobsHaveThemToo) {
   PartOptions options = OnTheCpu();
-  options.make_any_order_machine = [] { return worker::MakeCpuMachine(2); };
+  options.make_any_order_device = [] { return worker::MakeCpuComputeDevice(2); };
   const PartReport report = RunOne("ops", options);
   EXPECT_EQ(report.state(), PartState::kDone) << report.why();
   std::vector<std::string> operators;
@@ -143,15 +143,15 @@ TEST(Parts, ProductsThatWereRefusedAreKept) {
 }
 
 TEST(FlatChecks, SeeABit) {
-  worker::Machine machine = worker::MakeCpuMachine(1);
-  const auto right =
-      CheckFlatKernels(*machine.device, machine.ops->stream(), CpuFlatKernels(), 3, 9001);
+  worker::ComputeDevice compute_device = worker::MakeCpuComputeDevice(1);
+  const auto right = CheckFlatKernels(*compute_device.device, compute_device.ops->stream(),
+                                      CpuFlatKernels(), 3, 9001);
   EXPECT_EQ(right.size(), 7u);
   for (const worker::OpCheck& check : right) {
     EXPECT_TRUE(check.passed()) << check.name << ": " << check.wrong;
   }
   for (const worker::OpCheck& check :
-       CheckFlatKernels(*machine.device, machine.ops->stream(), Inexact(), 3, 9001)) {
+       CheckFlatKernels(*compute_device.device, compute_device.ops->stream(), Inexact(), 3, 9001)) {
     EXPECT_FALSE(check.passed()) << check.name;
   }
 }

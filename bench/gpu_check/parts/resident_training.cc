@@ -38,15 +38,15 @@ class Trained {
   static absl::StatusOr<std::unique_ptr<Trained>> Make(PartRun& run, const TrainCase& c) {
     std::unique_ptr<Trained> trained(new Trained());
     SHOAL_ASSIGN_OR_RETURN(const plan::ModelSpec spec, c.Spec());
-    SHOAL_ASSIGN_OR_RETURN(worker::Machine machine, run.MakeTrainingMachine());
-    auto profiled = std::make_unique<ProfiledOps>(std::move(machine.ops));
+    SHOAL_ASSIGN_OR_RETURN(worker::ComputeDevice compute_device, run.MakeTrainingDevice());
+    auto profiled = std::make_unique<ProfiledOps>(std::move(compute_device.ops));
     trained->ops_ = profiled.get();
-    machine.ops = std::move(profiled);
+    compute_device.ops = std::move(profiled);
     const FlatKernels* const flat = run.options().flat;
-    SHOAL_ASSIGN_OR_RETURN(trained->plan_,
-                           PlanTraining(c, spec, flat != nullptr, machine.device->budget_bytes()));
-    SHOAL_ASSIGN_OR_RETURN(trained->model_,
-                           worker::Transformer::Create(spec, DType::kBF16, std::move(machine)));
+    SHOAL_ASSIGN_OR_RETURN(trained->plan_, PlanTraining(c, spec, flat != nullptr,
+                                                        compute_device.device->budget_bytes()));
+    SHOAL_ASSIGN_OR_RETURN(trained->model_, worker::Transformer::Create(spec, DType::kBF16,
+                                                                        std::move(compute_device)));
     SHOAL_ASSIGN_OR_RETURN(trained->weights_, ResidentWeights::Create(*trained->model_));
     SHOAL_ASSIGN_OR_RETURN(trained->gradients_, ResidentGradients::Create(*trained->model_));
     SHOAL_RETURN_IF_ERROR(trained->weights_->SetRandom(run.options().seed));

@@ -14,8 +14,8 @@ using ::testing::HasSubstr;
 
 PartOptions OnTheCpu() {
   PartOptions options;
-  options.make_machine = [](int64_t budget) -> absl::StatusOr<worker::Machine> {
-    return worker::MakeCpuMachine(1, budget);
+  options.make_device = [](int64_t budget) -> absl::StatusOr<worker::ComputeDevice> {
+    return worker::MakeCpuComputeDevice(1, budget);
   };
   options.flat = &CpuFlatKernels();
   options.sizes = SmallSizes();

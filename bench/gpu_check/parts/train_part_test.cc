@@ -60,8 +60,8 @@ TEST(Parts, TrainSaysWhereTheTimeGoes) {
 TEST(Parts, TrainGoesOnWhereACaseDoesNotFit) {
   PartOptions options = OnTheCpu();
   options.sizes.train = {{"tiny", 1 << 15}, {"tiny", 64}};
-  options.make_machine = [](int64_t) -> absl::StatusOr<worker::Machine> {
-    return worker::MakeCpuMachine(2, 16 << 20);
+  options.make_device = [](int64_t) -> absl::StatusOr<worker::ComputeDevice> {
+    return worker::MakeCpuComputeDevice(2, 16 << 20);
   };
   const PartReport report = RunOne("train", options);
   EXPECT_EQ(report.state(), PartState::kDone) << report.why();
@@ -93,14 +93,14 @@ TEST(Parts, TrainLeavesOutWhatThereIsNoTimeFor) {
 TEST(Parts, TrainGoesOnAfterACaseThatLostTheDevice) {
   PartOptions options = OnTheCpu();
   options.output = NewFolder();
-  options.make_machine = [](int64_t) -> absl::StatusOr<worker::Machine> {
+  options.make_device = [](int64_t) -> absl::StatusOr<worker::ComputeDevice> {
     return Internal("an illegal access");
   };
   options.is_lost = [] { return true; };
   const PartReport first = RunOne("train", options);
   EXPECT_EQ(GoesOnFrom(first), 1);
   EXPECT_EQ(first.tables().front().rows.size(), 2u) << "no case is tried after it";
-  options.make_machine = OnTheCpu().make_machine;
+  options.make_device = OnTheCpu().make_device;
   options.is_lost = [] { return false; };
   options.from = 1;
   const PartReport second = RunOne("train", options);

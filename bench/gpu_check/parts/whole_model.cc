@@ -31,8 +31,8 @@ double InGib(double bytes) { return bytes / (1 << 30); }
 
 absl::StatusOr<std::unique_ptr<HostPiece>> HostPiece::Make(PartRun& run, int64_t bytes) {
   std::unique_ptr<HostPiece> piece(new HostPiece());
-  SHOAL_ASSIGN_OR_RETURN(piece->machine_, run.options().make_machine(0));
-  piece->memory_ = piece->machine_.device->NewHostMemory(0);
+  SHOAL_ASSIGN_OR_RETURN(piece->compute_device_, run.options().make_device(0));
+  piece->memory_ = piece->compute_device_.device->NewHostMemory(0);
   if (bytes == 0) {
     return piece;
   }
@@ -70,9 +70,10 @@ absl::StatusOr<std::unique_ptr<WholeModel>> WholeModel::Make(PartRun& run,
       plan::SplitLayers(std::vector<double>(static_cast<size_t>(spec.layers) + 2, 1.0), 1, chunks,
                         plan::PlacementOf(whole->choice_.schedule)));
   whole->choice_.chunks = chunks;
-  SHOAL_ASSIGN_OR_RETURN(worker::Machine machine, run.options().make_machine(0));
-  SHOAL_ASSIGN_OR_RETURN(std::unique_ptr<worker::Transformer> model,
-                         worker::Transformer::Create(spec, DType::kBF16, std::move(machine)));
+  SHOAL_ASSIGN_OR_RETURN(worker::ComputeDevice compute_device, run.options().make_device(0));
+  SHOAL_ASSIGN_OR_RETURN(
+      std::unique_ptr<worker::Transformer> model,
+      worker::Transformer::Create(spec, DType::kBF16, std::move(compute_device)));
   whole->model_ = model.get();
   whole->stage_ = std::make_unique<worker::TransformerStage>(std::move(model), whole->choice_.split,
                                                              kRecompute);

@@ -33,7 +33,7 @@ class HostPiece final : public worker::Memory {
   HostPiece() = default;
   void Free(std::byte*, int64_t) override { taken_ = 0; }
 
-  worker::Machine machine_;
+  worker::ComputeDevice compute_device_;
   std::unique_ptr<worker::Memory> memory_;
   worker::Buffer buffer_;
   int64_t taken_ = 0;

@@ -18,11 +18,11 @@ std::string NewFolder() {
 
 PartOptions OnTheCpu() {
   PartOptions options;
-  options.make_machine = [](int64_t budget) -> absl::StatusOr<worker::Machine> {
-    return worker::MakeCpuMachine(2, budget);
+  options.make_device = [](int64_t budget) -> absl::StatusOr<worker::ComputeDevice> {
+    return worker::MakeCpuComputeDevice(2, budget);
   };
   options.flat = &CpuFlatKernels();
-  options.machine = {{"device", "the processor"}};
+  options.compute_device = {{"device", "the processor"}};
   options.sizes = SmallSizes();
   return options;
 }

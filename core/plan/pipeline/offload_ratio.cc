@@ -15,11 +15,11 @@ double GptLayerBytes(Recompute recompute, double kv_share) {
   return recompute == Recompute::kLight ? kept : kept + 14;
 }
 
-double GptOffloadRatio(double hidden, double sequence, const GptMachine& machine, double kv_share) {
+double GptOffloadRatio(double hidden, double sequence, const GptDevice& device, double kv_share) {
   // For each token: bytes there and back; 72 h^2 (1 + s / 6h) operations.
   const double copy = 2 * GptLayerBytes(Recompute::kLight, kv_share) * hidden;
   const double compute = 72 * hidden * hidden * (1 + sequence / (6 * hidden));
-  return copy / machine.copy_bytes_per_second / (compute / machine.flops);
+  return copy / device.copy_bytes_per_second / (compute / device.flops);
 }
 
 double BlockOffloadRatio(const PipelineModel& model, int64_t tokens, const PipelinePace& pace) {

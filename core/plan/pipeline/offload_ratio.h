@@ -23,12 +23,12 @@ namespace shoal::plan {
 // GeLU's output and dropout masks 16 + 4 r, with r = kv_heads / heads (the paper uses r = 1).
 double GptLayerBytes(Recompute recompute, double kv_share = 1);  // none or light
 
-struct GptMachine {
+struct GptDevice {
   double flops = 220e12;                // an A100, as in the paper
   double copy_bytes_per_second = 15e9;  // either way
 };
 // With light recompute and r = 1: 10 / (3 (6 h + s)) x flops / copy rate.
-double GptOffloadRatio(double hidden, double sequence, const GptMachine& machine = {},
+double GptOffloadRatio(double hidden, double sequence, const GptDevice& device = {},
                        double kv_share = 1);
 
 // For a block as it is trained here, with microbatches of one sequence of that many tokens, whose

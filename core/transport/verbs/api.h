@@ -16,7 +16,7 @@
 #include <string>
 #include <vector>
 
-#include "core/transport/verbs/topology/machine_place.h"
+#include "core/transport/verbs/topology/topology.h"
 
 namespace shoal::transport {
 

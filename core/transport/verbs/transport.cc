@@ -322,7 +322,7 @@ absl::Status CheckOptions(const TransportOptions& options) {
 }
 
 absl::StatusOr<DeviceChoice> Choose(const std::vector<DeviceDescription>& described,
-                                    const VerbsOptions& verbs, const ServedPlace& place) {
+                                    const VerbsOptions& verbs, const ServedLocation& place) {
   SHOAL_ASSIGN_OR_RETURN(
       DeviceChoice choice,
       ChooseDevices(described, {.devices = verbs.devices,
@@ -363,12 +363,12 @@ absl::StatusOr<std::unique_ptr<Transport>> CreateVerbsTransport(const TransportO
   for (int i = 0; options.gpu_memory != nullptr && i < options.gpu_memory->gpus(); ++i) {
     gpus.push_back(options.gpu_memory->gpu(i).pci_address);
   }
-  return CreateVerbsTransport(options, SystemVerbs(), FindServedPlace(gpus));
+  return CreateVerbsTransport(options, SystemVerbs(), FindServedLocation(gpus));
 }
 
 absl::StatusOr<std::unique_ptr<Transport>> CreateVerbsTransport(const TransportOptions& options,
                                                                 std::shared_ptr<VerbsApi> api,
-                                                                const ServedPlace& place) {
+                                                                const ServedLocation& place) {
   SHOAL_RETURN_IF_ERROR(CheckOptions(options));
   const std::vector<DeviceDescription> described = DescribeDevices(*api);
   SHOAL_ASSIGN_OR_RETURN(const DeviceChoice choice, Choose(described, options.verbs, place));

@@ -16,7 +16,7 @@
 #include "absl/status/statusor.h"
 #include "core/transport/options.h"
 #include "core/transport/transport.h"
-#include "core/transport/verbs/topology/machine_place.h"
+#include "core/transport/verbs/topology/topology.h"
 
 namespace shoal::transport {
 
@@ -28,6 +28,6 @@ absl::StatusOr<std::unique_ptr<Transport>> CreateVerbsTransport(const TransportO
 // Uses a fabric other than the machine's, as seen from that place in it.
 absl::StatusOr<std::unique_ptr<Transport>> CreateVerbsTransport(const TransportOptions& options,
                                                                 std::shared_ptr<VerbsApi> api,
-                                                                const ServedPlace& place = {});
+                                                                const ServedLocation& place = {});
 
 }  // namespace shoal::transport

@@ -2,8 +2,8 @@
 #include "core/base/status.h"
 #include "core/transport/cuda/cuda_memory.h"
 #include "worker/backend/cuda/cuda_device.h"
+#include "worker/backend/open/open_device.h"
 #include "worker/backend/open/open_gpu.h"
-#include "worker/backend/open/open_machine.h"
 #include "worker/ops/cuda/cuda_ops.h"
 
 namespace shoal::worker {
@@ -14,13 +14,14 @@ absl::Status CheckUsable(const gpu::GpuDescription& gpu) { return gpu::CheckSupp
 
 absl::StatusOr<int64_t> FreeGpuBytes(const gpu::GpuDescription& gpu) { return gpu::FreeBytes(gpu); }
 
-absl::StatusOr<OpenedMachine> OpenGpu(const MachineRequest& request) {
-  OpenedMachine opened;
-  SHOAL_ASSIGN_OR_RETURN(opened.machine.device,
+absl::StatusOr<OpenedDevice> OpenGpu(const DeviceRequest& request) {
+  OpenedDevice opened;
+  SHOAL_ASSIGN_OR_RETURN(opened.compute_device.device,
                          MakeCudaDevice({.gpu = request.gpu, .sharing = request.sharing}));
-  SHOAL_ASSIGN_OR_RETURN(opened.machine.ops, MakeCudaOps(*opened.machine.device,
-                                                         {.deterministic = request.deterministic}));
-  const gpu::GpuDescription& gpu = GpuOf(*opened.machine.device);
+  SHOAL_ASSIGN_OR_RETURN(
+      opened.compute_device.ops,
+      MakeCudaOps(*opened.compute_device.device, {.deterministic = request.deterministic}));
+  const gpu::GpuDescription& gpu = GpuOf(*opened.compute_device.device);
   opened.gpu_name = transport::GpuName(gpu.uuid);
   opened.gpu_share_bytes = gpu.memory_bytes / request.sharing;
   opened.open_collectives = FindCollectives();

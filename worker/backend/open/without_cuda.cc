@@ -1,6 +1,6 @@
 #include "core/base/status.h"
+#include "worker/backend/open/open_device.h"
 #include "worker/backend/open/open_gpu.h"
-#include "worker/backend/open/open_machine.h"
 
 namespace shoal::worker {
 namespace {
@@ -16,6 +16,6 @@ absl::Status WithoutCuda() {
 absl::StatusOr<gpu::GpuDescriptions> FindGpus() { return WithoutCuda(); }
 absl::Status CheckUsable(const gpu::GpuDescription& /*gpu*/) { return WithoutCuda(); }
 absl::StatusOr<int64_t> FreeGpuBytes(const gpu::GpuDescription& /*gpu*/) { return WithoutCuda(); }
-absl::StatusOr<OpenedMachine> OpenGpu(const MachineRequest& /*request*/) { return WithoutCuda(); }
+absl::StatusOr<OpenedDevice> OpenGpu(const DeviceRequest& /*request*/) { return WithoutCuda(); }
 
 }  // namespace shoal::worker

@@ -19,7 +19,7 @@
 #include "core/base/memory/range_allocator.h"
 #include "core/base/random.h"
 #include "worker/backend/backend.h"
-#include "worker/ops/machine.h"
+#include "worker/ops/compute_device.h"
 
 namespace shoal::worker {
 
@@ -69,7 +69,7 @@ class LateDevice final : public Device {
 };
 
 // The CPU's operators on such a device. One thread computes, so that bits are those of
-// MakeCpuMachine(1).
-Machine MakeLateMachine(uint64_t seed);
+// MakeCpuComputeDevice(1).
+ComputeDevice MakeLateComputeDevice(uint64_t seed);
 
 }  // namespace shoal::worker

@@ -106,11 +106,11 @@ class LateOps final : public Ops {
 
 }  // namespace
 
-Machine MakeLateMachine(uint64_t seed) {
-  Machine machine;
-  machine.device = std::make_unique<LateDevice>(seed);
-  machine.ops = std::make_unique<LateOps>(*machine.device);
-  return machine;
+ComputeDevice MakeLateComputeDevice(uint64_t seed) {
+  ComputeDevice compute_device;
+  compute_device.device = std::make_unique<LateDevice>(seed);
+  compute_device.ops = std::make_unique<LateOps>(*compute_device.device);
+  return compute_device;
 }
 
 }  // namespace shoal::worker

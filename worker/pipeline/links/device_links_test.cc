@@ -103,10 +103,10 @@ class DeviceLinksTest : public testing::TestWithParam<uint64_t> {
   }
   static StageMessage Of(int microbatch) { return {.peer = 1, .microbatch = microbatch}; }
 
-  Machine machine_ = MakeLateMachine(GetParam());
-  Stream& compute_ = machine_.ops->stream();
+  ComputeDevice compute_device_ = MakeLateComputeDevice(GetParam());
+  Stream& compute_ = compute_device_.ops->stream();
   HostLinks host_;
-  DeviceLinks links_{*machine_.device, compute_};
+  DeviceLinks links_{*compute_device_.device, compute_};
 };
 
 INSTANTIATE_TEST_SUITE_P(Seeds, DeviceLinksTest, testing::Range<uint64_t>(1, 9));
@@ -129,7 +129,7 @@ TEST_P(DeviceLinksTest, SendsWhatWasMadeHoweverFarAheadTheHostIs) {
 }
 
 TEST_P(DeviceLinksTest, UsesWhatArrivedHoweverFarAheadTheHostIs) {
-  const std::unique_ptr<Memory> memory = machine_.device->NewHostMemory(0);
+  const std::unique_ptr<Memory> memory = compute_device_.device->NewHostMemory(0);
   std::vector<Buffer> results;
   ASSERT_TRUE(Begin().ok());
   ASSERT_TRUE(links_.Post(Of(0)).ok());
@@ -170,12 +170,12 @@ TEST_P(DeviceLinksTest, TellsInTheOrderOfTheCalls) {
 
 // Made and used where they lie; what the links are told is true on the device.
 TEST_P(DeviceLinksTest, CopiesNothingThatLiesOnTheDevice) {
-  const Buffer message = *machine_.device->Allocate(kBytes);
+  const Buffer message = *compute_device_.device->Allocate(kBytes);
   LinksOnDevice links(message.data());
   links_.Attach(links);
   const plan::MessageQueue queue{.from = 0, .to = 1};
   const std::vector<int64_t> bytes(kMessages, kBytes);
-  const int64_t allocated = machine_.device->allocated_bytes();
+  const int64_t allocated = compute_device_.device->allocated_bytes();
   ASSERT_TRUE(links_.BeginStep({.queues = {&queue, 1}, .bytes = bytes}).ok());
   std::vector<std::string> done;
   const auto work = [&](const char* what) {
@@ -193,7 +193,7 @@ TEST_P(DeviceLinksTest, CopiesNothingThatLiesOnTheDevice) {
   ASSERT_TRUE(links_.EndStep(absl::Seconds(30)).ok());
   EXPECT_THAT(links.told, testing::ElementsAre("post", "send", "consumed"));
   EXPECT_THAT(done, testing::ElementsAre("made after 1 were told", "used after 2 were told"));
-  EXPECT_EQ(machine_.device->allocated_bytes(), allocated);
+  EXPECT_EQ(compute_device_.device->allocated_bytes(), allocated);
 }
 
 TEST_P(DeviceLinksTest, ClosesTheLinksWhereTheyRefuseAndServesTheNextStep) {

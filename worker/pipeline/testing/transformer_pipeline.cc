@@ -49,10 +49,10 @@ StepOutcome NothingYet(const StepSetting& setting) {
 // A stage and all that it has to itself.
 struct Stage {
   Stage(const StepSetting& setting, int index, const plan::Schedule& schedule,
-        std::span<const plan::UnitRange> split, plan::Recompute recompute, Machine machine,
-        bool duplex, const MakeCollectives& make_collectives)
-      : device(*machine.device),
-        compute(machine.ops->stream()),
+        std::span<const plan::UnitRange> split, plan::Recompute recompute,
+        ComputeDevice compute_device, bool duplex, const MakeCollectives& make_collectives)
+      : device(*compute_device.device),
+        compute(compute_device.ops->stream()),
         collectives(make_collectives ? make_collectives(device) : nullptr),
         host(device.NewHostMemory(0)),
         phases(RealClock()) {
@@ -61,7 +61,8 @@ struct Stage {
       chunks.push_back(split[static_cast<size_t>(schedule.shape.VirtualStageOf(index, chunk))]);
     }
     model = std::make_unique<TransformerStage>(
-        *Transformer::Create(setting.spec, setting.compute, std::move(machine)), chunks, recompute);
+        *Transformer::Create(setting.spec, setting.compute, std::move(compute_device)), chunks,
+        recompute);
     weights = std::make_unique<PassingUnitSource>(WeightsOf(setting), device, compute);
     sink = std::make_unique<PassingGradientSink>(model->units(), device, compute);
     runner = std::make_unique<StageRunner>(StageRunnerOptions{.stage = index,
@@ -106,9 +107,10 @@ plan::ScheduleCosts CostsOf(const StepSetting& setting, const plan::ScheduleShap
 
 }  // namespace
 
-absl::StatusOr<StepOutcome> RunAlone(const StepSetting& setting, Machine machine) {
-  SHOAL_ASSIGN_OR_RETURN(const std::unique_ptr<Transformer> model,
-                         Transformer::Create(setting.spec, setting.compute, std::move(machine)));
+absl::StatusOr<StepOutcome> RunAlone(const StepSetting& setting, ComputeDevice compute_device) {
+  SHOAL_ASSIGN_OR_RETURN(
+      const std::unique_ptr<Transformer> model,
+      Transformer::Create(setting.spec, setting.compute, std::move(compute_device)));
   PassingUnitSource weights(WeightsOf(setting), model->device(), model->ops().stream());
   PassingGradientSink sink(model->units(), model->device(), model->ops().stream());
   StepOutcome outcome = NothingYet(setting);
@@ -124,7 +126,7 @@ absl::StatusOr<StepOutcome> RunAlone(const StepSetting& setting, Machine machine
 absl::StatusOr<PipelineOutcome> RunPipeline(const StepSetting& setting,
                                             const plan::Schedule& schedule,
                                             plan::Recompute recompute, bool offload,
-                                            const MakeMachine& make_machine, Random& random,
+                                            const MakeComputeDevice& make_device, Random& random,
                                             const MakeCollectives& make_collectives) {
   const plan::ScheduleShape& shape = schedule.shape;
   SHOAL_ASSIGN_OR_RETURN(
@@ -143,7 +145,7 @@ absl::StatusOr<PipelineOutcome> RunPipeline(const StepSetting& setting,
   std::vector<std::unique_ptr<Stage>> stages;
   for (int stage = 0; stage < shape.stages; ++stage) {
     stages.push_back(std::make_unique<Stage>(setting, stage, schedule, split, recompute,
-                                             make_machine(stage), random.Below(2) == 0,
+                                             make_device(stage), random.Below(2) == 0,
                                              make_collectives));
   }
   std::vector<absl::StatusOr<StageReport>> reports(stages.size(), absl::UnknownError("not run"));

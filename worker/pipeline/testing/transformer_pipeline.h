@@ -18,7 +18,7 @@
 #include "core/plan/schedule/schedule_simulation.h"
 #include "worker/collectives/collectives.h"
 #include "worker/model/batch/batch.h"
-#include "worker/ops/machine.h"
+#include "worker/ops/compute_device.h"
 #include "worker/pipeline/stage_report.h"
 
 namespace shoal::worker {
@@ -41,9 +41,9 @@ struct StepOutcome {
   bool operator==(const StepOutcome&) const = default;
 };
 
-absl::StatusOr<StepOutcome> RunAlone(const StepSetting& setting, Machine machine);
+absl::StatusOr<StepOutcome> RunAlone(const StepSetting& setting, ComputeDevice compute_device);
 
-using MakeMachine = std::function<Machine(int stage)>;
+using MakeComputeDevice = std::function<ComputeDevice(int stage)>;
 // Makes what carries messages from device to device; empty: they go over the links.
 using MakeCollectives = std::function<std::unique_ptr<Collectives>(const Device& device)>;
 
@@ -57,7 +57,7 @@ struct PipelineOutcome {
 absl::StatusOr<PipelineOutcome> RunPipeline(const StepSetting& setting,
                                             const plan::Schedule& schedule,
                                             plan::Recompute recompute, bool offload,
-                                            const MakeMachine& make_machine, Random& random,
+                                            const MakeComputeDevice& make_device, Random& random,
                                             const MakeCollectives& make_collectives = nullptr);
 
 }  // namespace shoal::worker

@@ -23,7 +23,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "core/transport/verbs/topology/machine_place.h"
+#include "core/transport/verbs/topology/topology.h"
 
 namespace shoal::transport {
 
@@ -51,7 +51,7 @@ struct PortDescription {
 
 struct DeviceDescription {
   std::string name;    // "mlx5_0"
-  int numa_node = -1;  // this and the path: see DeviceLocation (machine_place.h)
+  int numa_node = -1;  // this and the path: see DeviceLocation (topology.h)
   std::string pci_path;
   std::string problem;  // why it could not be opened or queried; "" if it could
   std::vector<PortDescription> ports;
@@ -72,7 +72,7 @@ struct DevicePreferences {
       devices;         // "mlx5_0" or "mlx5_0:2"; only these, in this order. Empty: all
   int gid_index = -1;  // -1: chosen by the rules
   int max_rails = 4;
-  ServedPlace place;
+  ServedLocation place;
 };
 
 // A device's port, and the GIDs under which peers may reach it, preferred ones first. On InfiniBand

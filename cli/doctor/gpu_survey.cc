@@ -1,10 +1,10 @@
-#include "cli/doctor/gpu_machine.h"
+#include "cli/doctor/gpu_survey.h"
 
 #include <utility>
 
 #include "core/base/dynamic_library.h"
 #include "core/base/status.h"
-#include "worker/backend/open/open_machine.h"
+#include "worker/backend/open/open_device.h"
 
 namespace shoal::cli {
 namespace {
@@ -31,11 +31,10 @@ FoundGpu Measure(const gpu::GpuDescription& gpu) {
     found.free_bytes = *free;
   }
   const auto measured = [&]() -> absl::StatusOr<worker::CopyRates> {
-    SHOAL_ASSIGN_OR_RETURN(
-        const worker::OpenedMachine opened,
-        worker::OpenMachine({.kind = plan::DeviceKind::kCuda, .gpu = gpu.index}));
-    found.budget_bytes = opened.machine.device->budget_bytes();
-    return worker::MeasureCopyRates(*opened.machine.device);
+    SHOAL_ASSIGN_OR_RETURN(const worker::OpenedDevice opened,
+                           worker::OpenDevice({.kind = plan::DeviceKind::kCuda, .gpu = gpu.index}));
+    found.budget_bytes = opened.compute_device.device->budget_bytes();
+    return worker::MeasureCopyRates(*opened.compute_device.device);
   }();
   if (measured.ok()) {
     found.rates = *measured;
@@ -47,21 +46,21 @@ FoundGpu Measure(const gpu::GpuDescription& gpu) {
 
 }  // namespace
 
-GpuMachine ExamineGpus() {
-  GpuMachine machine;
+GpuSurvey ExamineGpus() {
+  GpuSurvey compute_device;
   const absl::StatusOr<gpu::GpuDescriptions> found = worker::FindGpus();
-  machine.found = found.status();
+  compute_device.found = found.status();
   if (!found.ok()) {
-    return machine;
+    return compute_device;
   }
-  machine.driver_version = found->driver_version;
-  machine.runtime_version = found->runtime_version;
+  compute_device.driver_version = found->driver_version;
+  compute_device.runtime_version = found->runtime_version;
   for (const gpu::GpuDescription& gpu : found->gpus) {
-    machine.gpus.push_back(Measure(gpu));
+    compute_device.gpus.push_back(Measure(gpu));
   }
-  machine.libraries = {Look("cuBLASLt", {"libcublasLt.so.13", "libcublasLt.so.12"}),
-                       Look("cuDNN", {"libcudnn.so.9"}), Look("NCCL", {"libnccl.so.2"})};
-  return machine;
+  compute_device.libraries = {Look("cuBLASLt", {"libcublasLt.so.13", "libcublasLt.so.12"}),
+                              Look("cuDNN", {"libcudnn.so.9"}), Look("NCCL", {"libnccl.so.2"})};
+  return compute_device;
 }
 
 }  // namespace shoal::cli

@@ -30,11 +30,12 @@ int NumaNodeOf(std::span<const int> cores, const std::string& sysfs = kSysfs);
 std::vector<int> AllowedCores();
 
 // What devices are chosen for.
-struct ServedPlace {
+struct ServedLocation {
   int numa_node = -1;  // of the GPUs served, else of the process; -1: no single node
   std::vector<std::string> pci_paths;  // of the GPUs served
 };
 // Finds the place of this process and of the GPUs at those PCI addresses (possibly none).
-ServedPlace FindServedPlace(std::span<const std::string> gpus, const std::string& sysfs = kSysfs);
+ServedLocation FindServedLocation(std::span<const std::string> gpus,
+                                  const std::string& sysfs = kSysfs);
 
 }  // namespace shoal::transport

@@ -1,4 +1,4 @@
-#include "core/transport/verbs/topology/machine_place.h"
+#include "core/transport/verbs/topology/topology.h"
 
 #include <sched.h>
 
@@ -145,8 +145,8 @@ std::vector<int> AllowedCores() {
   return {};
 }
 
-ServedPlace FindServedPlace(std::span<const std::string> gpus, const std::string& sysfs) {
-  ServedPlace place;
+ServedLocation FindServedLocation(std::span<const std::string> gpus, const std::string& sysfs) {
+  ServedLocation place;
   std::vector<int> nodes;
   for (const std::string& gpu : gpus) {
     DeviceLocation location = LocatePciDevice(gpu, sysfs);

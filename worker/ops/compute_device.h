@@ -10,13 +10,13 @@
 
 namespace shoal::worker {
 
-struct Machine {
+struct ComputeDevice {
   std::unique_ptr<Device> device;
   std::unique_ptr<Ops> ops;  // on the device; destroyed first
 };
 
 // `threads` includes the caller, 0 means one per available core; `memory_budget_bytes` is for what
 // the model takes besides weights and gradients, 0: no limit but the machine's.
-Machine MakeCpuMachine(int threads = 0, int64_t memory_budget_bytes = 0);
+ComputeDevice MakeCpuComputeDevice(int threads = 0, int64_t memory_budget_bytes = 0);
 
 }  // namespace shoal::worker

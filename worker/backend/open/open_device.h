@@ -14,11 +14,11 @@
 #include "core/job/device_kind.h"
 #include "core/transport/gpu_memory.h"
 #include "worker/collectives/collectives.h"
-#include "worker/ops/machine.h"
+#include "worker/ops/compute_device.h"
 
 namespace shoal::worker {
 
-struct MachineRequest {
+struct DeviceRequest {
   plan::DeviceKind kind = plan::DeviceKind::kAuto;
   int gpu = 0;      // as numbered in this process; with kCuda
   int sharing = 1;  // workers that share the GPU's memory equally
@@ -30,8 +30,8 @@ struct MachineRequest {
 using CollectivesOpener =
     std::function<absl::StatusOr<std::unique_ptr<Collectives>>(const Device& device)>;
 
-struct OpenedMachine {
-  Machine machine;
+struct OpenedDevice {
+  ComputeDevice compute_device;
   // For transports to reach the memory of a GPU; null: they do not.
   std::shared_ptr<transport::GpuMemory> reach;
   // Opens the library through which its GPU exchanges with other workers', loading it when called.
@@ -39,7 +39,7 @@ struct OpenedMachine {
   CollectivesOpener open_collectives;
   // Identifies its GPU among those of all machines; empty: it has none.
   std::string gpu_name;
-  // Share of the GPU's memory, according to MachineRequest::sharing.
+  // Share of the GPU's memory, according to DeviceRequest::sharing.
   int64_t gpu_share_bytes = 0;
 };
 
@@ -54,6 +54,6 @@ std::vector<int> UsableGpus();
 
 // kAuto: the first GPU on which we can compute, else the CPU. Errors say why a requested GPU is not
 // available.
-absl::StatusOr<OpenedMachine> OpenMachine(const MachineRequest& request);
+absl::StatusOr<OpenedDevice> OpenDevice(const DeviceRequest& request);
 
 }  // namespace shoal::worker

@@ -1,4 +1,4 @@
-#include "bench/gpu_check/gpu_machine.h"
+#include "bench/gpu_check/gpu_device.h"
 
 #include <cuda_runtime_api.h>
 
@@ -33,7 +33,7 @@ std::string LibraryAt(const std::vector<std::string>& names, const char* version
              : PathOf(*library);
 }
 
-// What all machines of the process tell: a part makes its own, and they go with what runs on them.
+// What all devices of the process tell: a part makes its own, and they go with what runs on them.
 struct Told {
   absl::Mutex mutex;
   std::map<std::string, int64_t> refused ABSL_GUARDED_BY(mutex);  // products
@@ -58,20 +58,22 @@ void NoteBackward(bool cudnn) {
   ++(cudnn ? told.by_cudnn : told.by_own_kernels);
 }
 
-absl::StatusOr<worker::Machine> MakeMachine(int64_t budget_bytes, worker::CudaOpsOptions options) {
+absl::StatusOr<worker::ComputeDevice> MakeComputeDevice(int64_t budget_bytes,
+                                                        worker::CudaOpsOptions options) {
   options.refused_product = NoteRefused;
   options.attention_backward = NoteBackward;
-  worker::Machine machine;
-  SHOAL_ASSIGN_OR_RETURN(machine.device, worker::MakeCudaDevice({.budget_bytes = budget_bytes}));
-  SHOAL_ASSIGN_OR_RETURN(machine.ops, worker::MakeCudaOps(*machine.device, options));
-  return machine;
+  worker::ComputeDevice compute_device;
+  SHOAL_ASSIGN_OR_RETURN(compute_device.device,
+                         worker::MakeCudaDevice({.budget_bytes = budget_bytes}));
+  SHOAL_ASSIGN_OR_RETURN(compute_device.ops, worker::MakeCudaOps(*compute_device.device, options));
+  return compute_device;
 }
 
 std::string Mib(int64_t bytes) { return fmt::format("{} MiB", bytes >> 20); }
 
 }  // namespace
 
-absl::StatusOr<std::vector<std::pair<std::string, std::string>>> DescribeGpuMachine() {
+absl::StatusOr<std::vector<std::pair<std::string, std::string>>> DescribeGpu() {
   SHOAL_ASSIGN_OR_RETURN(const gpu::GpuDescriptions found, gpu::DescribeGpus());
   const gpu::GpuDescription& gpu = found.gpus.front();
   SHOAL_RETURN_IF_ERROR(gpu::CheckSupported(gpu));
@@ -109,17 +111,17 @@ std::map<std::string, int64_t> TakeRefusedProducts() {
   return std::exchange(told.refused, {});
 }
 
-absl::StatusOr<worker::Machine> MakeGpuMachine(int64_t budget_bytes) {
-  return MakeMachine(budget_bytes, {.deterministic = true});
+absl::StatusOr<worker::ComputeDevice> MakeGpuComputeDevice(int64_t budget_bytes) {
+  return MakeComputeDevice(budget_bytes, {.deterministic = true});
 }
 
-absl::StatusOr<worker::Machine> MakeAnyOrderGpuMachine() {
+absl::StatusOr<worker::ComputeDevice> MakeAnyOrderComputeDevice() {
   // A job's products are tuned after a few of its steps, which the short time here may not see.
-  return MakeMachine(/*budget_bytes=*/0, {.deterministic = false, .tune_after = 1});
+  return MakeComputeDevice(/*budget_bytes=*/0, {.deterministic = false, .tune_after = 1});
 }
 
-absl::StatusOr<worker::Machine> MakeOwnKernelsGpuMachine() {
-  return MakeMachine(/*budget_bytes=*/0, {.cublas_lt = false, .cudnn = false});
+absl::StatusOr<worker::ComputeDevice> MakeOwnKernelsComputeDevice() {
+  return MakeComputeDevice(/*budget_bytes=*/0, {.cublas_lt = false, .cudnn = false});
 }
 
 }  // namespace shoal::bench

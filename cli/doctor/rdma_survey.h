@@ -18,7 +18,7 @@ struct RdmaPort {
   std::map<std::string, int64_t> counters;
 };
 
-struct RdmaMachine {
+struct RdmaSurvey {
   std::vector<std::string> kernel_devices;  // in /sys/class/infiniband
   bool device_files = false;                // /dev/infiniband has any
   transport::RdmaCensus census;
@@ -31,10 +31,10 @@ struct RdmaMachine {
   std::string kernel;          // "Linux 6.1.0"
 };
 
-// The name of a device's port in RdmaMachine::ports.
+// The name of a device's port in RdmaSurvey::ports.
 std::string PortName(const std::string& device, int port);
 
 // `root` is put before /proc, /sys and /dev, for tests; `census` is what libibverbs said.
-RdmaMachine ExamineRdma(const std::string& root, transport::RdmaCensus census);
+RdmaSurvey ExamineRdma(const std::string& root, transport::RdmaCensus census);
 
 }  // namespace shoal::cli

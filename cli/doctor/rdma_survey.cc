@@ -1,4 +1,4 @@
-#include "cli/doctor/rdma_machine.h"
+#include "cli/doctor/rdma_survey.h"
 
 #include <cstdlib>
 #include <filesystem>
@@ -38,27 +38,27 @@ std::string PortName(const std::string& device, int port) {
   return fmt::format("{}:{}", device, port);
 }
 
-RdmaMachine ExamineRdma(const std::string& root, transport::RdmaCensus census) {
-  RdmaMachine machine;
-  machine.census = std::move(census);
-  machine.kernel_devices = EntriesOf(root + "/sys/class/infiniband");
-  machine.device_files = !EntriesOf(root + "/dev/infiniband").empty();
-  for (const transport::DeviceDescription& device : machine.census.devices) {
+RdmaSurvey ExamineRdma(const std::string& root, transport::RdmaCensus census) {
+  RdmaSurvey survey;
+  survey.census = std::move(census);
+  survey.kernel_devices = EntriesOf(root + "/sys/class/infiniband");
+  survey.device_files = !EntriesOf(root + "/dev/infiniband").empty();
+  for (const transport::DeviceDescription& device : survey.census.devices) {
     for (const transport::PortDescription& port : device.ports) {
-      RdmaPort& facts = machine.ports[PortName(device.name, port.port)];
+      RdmaPort& facts = survey.ports[PortName(device.name, port.port)];
       facts = ExaminePort(
           fmt::format("{}/sys/class/infiniband/{}/ports/{}", root, device.name, port.port), port);
       for (const auto& [index, interface] : facts.interfaces) {
-        machine.interface_mtus[interface] =
+        survey.interface_mtus[interface] =
             Number(fmt::format("{}/sys/class/net/{}/mtu", root, interface));
       }
     }
   }
-  machine.locked = transport::ReadLockedMemory(root);
-  machine.peer_memory = fs::exists(root + "/sys/module/nvidia_peermem");
-  machine.packet_filter =
+  survey.locked = transport::ReadLockedMemory(root);
+  survey.peer_memory = fs::exists(root + "/sys/module/nvidia_peermem");
+  survey.packet_filter =
       fs::exists(root + "/sys/module/nf_tables") || fs::exists(root + "/sys/module/ip_tables");
-  return machine;
+  return survey;
 }
 
 }  // namespace shoal::cli

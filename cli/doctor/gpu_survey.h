@@ -30,7 +30,7 @@ struct FoundLibrary {
   std::string problem;  // why not
 };
 
-struct GpuMachine {
+struct GpuSurvey {
   absl::Status found;  // why no GPU is seen: no driver, no GPU, a build without CUDA
   int driver_version = 0;
   int runtime_version = 0;
@@ -40,6 +40,6 @@ struct GpuMachine {
 };
 
 // Takes a GPU for a moment to measure its copies.
-GpuMachine ExamineGpus();
+GpuSurvey ExamineGpus();
 
 }  // namespace shoal::cli

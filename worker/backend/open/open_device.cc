@@ -1,4 +1,4 @@
-#include "worker/backend/open/open_machine.h"
+#include "worker/backend/open/open_device.h"
 
 #include "core/base/status.h"
 #include "worker/backend/open/open_gpu.h"
@@ -17,13 +17,13 @@ std::vector<int> UsableGpus() {
   return usable;
 }
 
-absl::StatusOr<OpenedMachine> OpenMachine(const MachineRequest& request) {
+absl::StatusOr<OpenedDevice> OpenDevice(const DeviceRequest& request) {
   const std::vector<int> gpus =
       request.kind == plan::DeviceKind::kCpu ? std::vector<int>() : UsableGpus();
   if (request.kind != plan::DeviceKind::kCuda && gpus.empty()) {
-    return OpenedMachine{.machine = MakeCpuMachine(request.threads)};
+    return OpenedDevice{.compute_device = MakeCpuComputeDevice(request.threads)};
   }
-  MachineRequest on_gpu = request;
+  DeviceRequest on_gpu = request;
   if (request.kind != plan::DeviceKind::kCuda) {
     on_gpu.gpu = gpus.front();
   }

@@ -8,29 +8,29 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "worker/ops/machine.h"
+#include "worker/ops/compute_device.h"
 
 namespace shoal::bench {
 
 // "what", "value". NotFound without a driver or a GPU, with the reason.
-absl::StatusOr<std::vector<std::pair<std::string, std::string>>> DescribeGpuMachine();
+absl::StatusOr<std::vector<std::pair<std::string, std::string>>> DescribeGpu();
 
 // Whether the GPU is of no more use to this process: after an illegal access, above all.
 bool GpuIsLost();
 
-// By whose kernels attention's backward passes ran on all machines since the last call: "cuDNN",
+// By whose kernels attention's backward passes ran on all devices since the last call: "cuDNN",
 // "our own kernels", or both with how often; empty where there were none.
 std::string TakeAttentionBackward();
 
-// Matrix products that cuBLASLt has refused on all machines since the last call, by shape and why.
+// Matrix products that cuBLASLt has refused on all devices since the last call, by shape and why.
 std::map<std::string, int64_t> TakeRefusedProducts();
 
 // `budget_bytes` 0: all that is free.
-absl::StatusOr<worker::Machine> MakeGpuMachine(int64_t budget_bytes);
+absl::StatusOr<worker::ComputeDevice> MakeGpuComputeDevice(int64_t budget_bytes);
 // As jobs have it after their first steps: attention may add in any order, which cuDNN's backward
 // pass does, and cuBLASLt's fastest algorithm serves each product, looked for at its first use.
-absl::StatusOr<worker::Machine> MakeAnyOrderGpuMachine();
+absl::StatusOr<worker::ComputeDevice> MakeAnyOrderComputeDevice();
 // Without cuBLASLt and cuDNN.
-absl::StatusOr<worker::Machine> MakeOwnKernelsGpuMachine();
+absl::StatusOr<worker::ComputeDevice> MakeOwnKernelsComputeDevice();
 
 }  // namespace shoal::bench

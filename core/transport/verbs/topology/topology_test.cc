@@ -1,4 +1,4 @@
-#include "core/transport/verbs/topology/machine_place.h"
+#include "core/transport/verbs/topology/topology.h"
 
 #include <filesystem>
 #include <fstream>
@@ -19,7 +19,7 @@ constexpr char kRoot0[] = "/devices/pci0000:00/0000:00:01.0";
 constexpr char kRoot1[] = "/devices/pci0000:80/0000:80:01.0";
 
 // A machine of two nodes: a network card on each, and a GPU behind the same switch as the second.
-class MachinePlace : public testing::Test {
+class Topology : public testing::Test {
  protected:
   void SetUp() override {
     sysfs_ = fs::path(testing::TempDir()) /
@@ -60,7 +60,7 @@ class MachinePlace : public testing::Test {
   std::string sysfs_;
 };
 
-TEST_F(MachinePlace, ADeviceSitsInItsPciFunction) {
+TEST_F(Topology, ADeviceSitsInItsPciFunction) {
   const DeviceLocation first = LocateRdmaDevice("mlx5_0", sysfs_);
   EXPECT_EQ(first.numa_node, 0);
   EXPECT_EQ(first.pci_path, "/sys/devices/pci0000:00/0000:00:01.0/0000:3b:00.0");
@@ -72,7 +72,7 @@ TEST_F(MachinePlace, ADeviceSitsInItsPciFunction) {
   }
 }
 
-TEST_F(MachinePlace, CoresOfOneNodeHaveThatNode) {
+TEST_F(Topology, CoresOfOneNodeHaveThatNode) {
   const auto node = [&](const std::vector<int>& cores) { return NumaNodeOf(cores, sysfs_); };
   EXPECT_EQ(node({0, 1, 2, 3, 8, 11}), 0);
   EXPECT_EQ(node({12}), 1);
@@ -82,23 +82,23 @@ TEST_F(MachinePlace, CoresOfOneNodeHaveThatNode) {
   EXPECT_EQ(NumaNodeOf(std::vector<int>{0}, sysfs_ + "/none"), -1);
 }
 
-TEST_F(MachinePlace, GpusBringTheirPathsAndNode) {
-  const ServedPlace gpu = FindServedPlace(std::vector<std::string>{"0000:84:00.0"}, sysfs_);
+TEST_F(Topology, GpusBringTheirPathsAndNode) {
+  const ServedLocation gpu = FindServedLocation(std::vector<std::string>{"0000:84:00.0"}, sysfs_);
   EXPECT_EQ(gpu.numa_node, 1);
   EXPECT_THAT(gpu.pci_paths,
               ElementsAre("/sys/devices/pci0000:80/0000:80:01.0/0000:81:00.0/0000:82:08.0/"
                           "0000:84:00.0"));
   const std::vector<int> cores = AllowedCores();
   EXPECT_FALSE(cores.empty());
-  const ServedPlace none = FindServedPlace({}, sysfs_);
+  const ServedLocation none = FindServedLocation({}, sysfs_);
   EXPECT_EQ(none.numa_node, NumaNodeOf(cores, sysfs_));
   EXPECT_THAT(none.pci_paths, IsEmpty());
-  EXPECT_THAT(FindServedPlace(std::vector<std::string>{"0000:FF:00.0"}, sysfs_).pci_paths,
+  EXPECT_THAT(FindServedLocation(std::vector<std::string>{"0000:FF:00.0"}, sysfs_).pci_paths,
               IsEmpty());
 }
 
 // The whole way from sysfs to the choice: a near slow device comes before a fast one.
-TEST_F(MachinePlace, TheChoiceFollowsIt) {
+TEST_F(Topology, TheChoiceFollowsIt) {
   std::vector<DeviceDescription> devices;
   for (const char* name : {"mlx5_0", "mlx5_1"}) {
     const DeviceLocation location = LocateRdmaDevice(name, sysfs_);
@@ -113,13 +113,13 @@ TEST_F(MachinePlace, TheChoiceFollowsIt) {
     port.gids = {GidDescription{}};
     port.bits_per_second = devices.size() == 1 ? 400'000'000'000 : 100'000'000'000;
   }
-  const auto first = [&](const ServedPlace& place) {
+  const auto first = [&](const ServedLocation& place) {
     return ChooseDevices(devices, {.place = place})->rails[0].device;
   };
   EXPECT_EQ(first({}), "mlx5_0") << "the faster one";
   EXPECT_EQ(first({.numa_node = NumaNodeOf(std::vector<int>{4, 5}, sysfs_)}), "mlx5_1");
   EXPECT_EQ(first({.numa_node = NumaNodeOf(std::vector<int>{0, 1}, sysfs_)}), "mlx5_0");
-  EXPECT_EQ(first(FindServedPlace(std::vector<std::string>{"0000:84:00.0"}, sysfs_)), "mlx5_1");
+  EXPECT_EQ(first(FindServedLocation(std::vector<std::string>{"0000:84:00.0"}, sysfs_)), "mlx5_1");
 }
 
 }  // namespace
