@@ -14,7 +14,7 @@ enum class Phase {
   kForward,
   kBackward,
   kGetWait,
-  kPutWait,
+  kPushWait,
   kLayerWait,
   kTransferWait,   // for a copy between device and host
   kNeighbourWait,  // for a message from another stage of the pipeline
@@ -22,7 +22,7 @@ enum class Phase {
 inline constexpr size_t kPhases = 9;
 inline constexpr std::array<std::string_view, kPhases> kPhaseNames = {
     "optimizer_wait", "data",       "forward",       "backward",      "get_wait",
-    "put_wait",       "layer_wait", "transfer_wait", "neighbour_wait"};
+    "push_wait",      "layer_wait", "transfer_wait", "neighbour_wait"};
 
 inline constexpr std::string_view Name(Phase phase) {
   return kPhaseNames[static_cast<size_t>(phase)];

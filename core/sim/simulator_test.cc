@@ -144,7 +144,7 @@ TEST(Simulator, SpansFillTheStepAndAddUpToItsTimes) {
         const auto sum = [&](Phase phase) { return sums[static_cast<size_t>(phase)]; };
         EXPECT_NEAR(sum(Phase::kForward) + sum(Phase::kBackward), times.compute, 1e-9);
         EXPECT_NEAR(sum(Phase::kGetWait), times.get_wait, 1e-9);
-        EXPECT_NEAR(sum(Phase::kPutWait), times.push_wait, 1e-9);
+        EXPECT_NEAR(sum(Phase::kPushWait), times.push_wait, 1e-9);
         EXPECT_NEAR(sum(Phase::kLayerWait), times.layer_wait, 1e-9);
         EXPECT_NEAR(sum(Phase::kOptimizerWait), result.seconds - times.finish, 1e-9);
         EXPECT_NEAR(times.compute + times.get_wait + times.push_wait + times.layer_wait,

@@ -27,7 +27,7 @@ void WorkerStep::Await(double moment, double& now, double& wait, Phase phase) {
 void WorkerStep::AwaitBuffer(BufferClass buffer, double& now) {
   if (!pattern_.push_per_step) {
     const Buffers& buffers = buffers_[static_cast<size_t>(buffer)];
-    Await(buffers.free_at[buffers.next], now, times_.push_wait, Phase::kPutWait);
+    Await(buffers.free_at[buffers.next], now, times_.push_wait, Phase::kPushWait);
   }
 }
 
@@ -89,7 +89,7 @@ WorkerTimes WorkerStep::Finish() {
   for (size_t k = 0; k < pattern_.uses.size() && unpushed_; ++k) {
     StartPushes(k, end);
   }
-  Await(pushed_, end, times_.push_wait, Phase::kPutWait);
+  Await(pushed_, end, times_.push_wait, Phase::kPushWait);
   if (spans_.enabled()) {
     spans_.Finish();
   }

@@ -8,8 +8,8 @@ ServerMetrics::ServerMetrics(Metrics& metrics)
       version(metrics.gauge("shoal_ps_param_version", "Version of the weights that is published")),
       applied_pushes(metrics.counter("shoal_ps_requests_total", "Requests served",
                                      {{"op", "push"}, {"code", "OK"}})),
-      duplicate_pushes(
-          metrics.counter("shoal_ps_dedup_puts_total", "Pushes recognised as applied already")),
+      duplicate_pushes(metrics.counter("shoal_ps_duplicate_pushes_total",
+                                       "Pushes recognised as applied already")),
       found_without_doorbell(
           metrics.counter("shoal_ps_pushes_without_doorbell_total",
                           "Pushes found by looking over the slots, their doorbell lost")),
@@ -72,7 +72,7 @@ void ServerMetrics::FollowTransport(const transport::Transport& transport) {
 }
 
 Metrics::Counter& ServerMetrics::received_bytes(const std::string& transport) {
-  return metrics_.counter("shoal_ps_rx_bytes_total", "Gradient bytes taken",
+  return metrics_.counter("shoal_ps_push_bytes_total", "Gradient bytes taken",
                           {{"transport", transport}});
 }
 

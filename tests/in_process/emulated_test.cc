@@ -170,7 +170,7 @@ TEST_F(EmulatedTest, AStallIsFeltAtTheStepsEndAlone) {
       for (const proto::Span& span : event.spans()) {
         const auto phase = static_cast<Phase>(span.phase());
         const double length = 1e-9 * static_cast<double>(span.nanoseconds());
-        if (event.worker() != 0 && (phase == Phase::kGetWait || phase == Phase::kPutWait)) {
+        if (event.worker() != 0 && (phase == Phase::kGetWait || phase == Phase::kPushWait)) {
           seconds.push_back(length);
         } else if (event.worker() != 0 && event.step() > 1 && phase == Phase::kOptimizerWait) {
           step_wait += length;

@@ -182,7 +182,7 @@ absl::Status CollectiveSink::PushShard(int index, Event& copied) {
   }
   SHOAL_RETURN_IF_ERROR(lasting_.Get());
   SHOAL_RETURN_IF_ERROR(exchange_->status());
-  const PhaseClock::Scope wait(*phases_, Phase::kPutWait);
+  const PhaseClock::Scope wait(*phases_, Phase::kPushWait);
   // The client reads it until its next BeginStep at most.
   return client_->PushAsync(index,
                             {reinterpret_cast<const float*>(at(index).host),

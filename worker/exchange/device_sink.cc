@@ -108,7 +108,7 @@ absl::StatusOr<UnitGradient> DeviceSink::Gradient(int unit) {
   std::byte*& data = filling_[static_cast<size_t>(unit)];
   const bool empty = data == nullptr;
   if (empty) {
-    const PhaseClock::Scope wait(*phases_, Phase::kPutWait);
+    const PhaseClock::Scope wait(*phases_, Phase::kPushWait);
     SHOAL_ASSIGN_OR_RETURN(const DeviceFrame frame, AwaitAccumulator(unit));
     data = frame.data;
     if (frame.free_after != nullptr) {
@@ -178,7 +178,7 @@ absl::Status DeviceSink::Push(int unit) {
 }
 
 absl::Status DeviceSink::Flush() {
-  const PhaseClock::Scope wait(*phases_, Phase::kPutWait);
+  const PhaseClock::Scope wait(*phases_, Phase::kPushWait);
   absl::MutexLock lock(&mutex_);
   const auto pushed = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     return pending_ == 0 || !error_.ok();

@@ -53,7 +53,7 @@ absl::StatusOr<std::span<float>> ServiceSink::Accumulator(int unit) {
   const auto count = static_cast<size_t>(spec.count);
   if (buffer == nullptr) {
     {
-      const PhaseClock::Scope wait(*phases_, Phase::kPutWait);
+      const PhaseClock::Scope wait(*phases_, Phase::kPushWait);
       buffer = AwaitBuffer(unit);
     }
     if (buffer == nullptr) {
@@ -84,7 +84,7 @@ absl::Status ServiceSink::Push(int unit) {
   float*& buffer = filling_[static_cast<size_t>(unit)];
   SHOAL_CHECK(buffer != nullptr);
   SHOAL_RETURN_IF_ERROR(barriers_->BeforePush());
-  const PhaseClock::Scope wait(*phases_, Phase::kPutWait);
+  const PhaseClock::Scope wait(*phases_, Phase::kPushWait);
   SHOAL_RETURN_IF_ERROR(client_->PushAsync(
       unit, {buffer, static_cast<size_t>(units_[static_cast<size_t>(unit)].count)}, this));
   buffer = nullptr;

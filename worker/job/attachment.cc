@@ -299,7 +299,7 @@ absl::Status Attachment::FinishPushes(proto::FinishedReport& report) {
   SHOAL_RETURN_IF_ERROR(sink_->Flush());
   SHOAL_RETURN_IF_ERROR(
       barriers_->BeforePush());  // the last one: a collective ends for all at once
-  context_.phases->Enter(Phase::kPutWait);
+  context_.phases->Enter(Phase::kPushWait);
   SHOAL_ASSIGN_OR_RETURN(const std::vector<int64_t> pushes, client_->Finish(kFinishTimeout));
   report.mutable_pushes()->Assign(pushes.begin(), pushes.end());
   return absl::OkStatus();

@@ -67,7 +67,7 @@ void WorkerJob::AddTimes(const std::array<double, kPhases>& before,
   };
   report.set_busy_seconds(spent(Phase::kForward) + spent(Phase::kBackward));
   report.set_get_wait_seconds(spent(Phase::kGetWait));
-  report.set_push_wait_seconds(spent(Phase::kPutWait));
+  report.set_push_wait_seconds(spent(Phase::kPushWait));
   report.set_layer_wait_seconds(spent(Phase::kLayerWait));
   report.set_transfer_wait_seconds(spent(Phase::kTransferWait));
   for (const PhaseClock::Span& span : phases_.spans()) {

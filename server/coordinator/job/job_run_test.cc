@@ -370,8 +370,8 @@ TEST(JobRunTest, TellsWhereTheTimeWent) {
     EXPECT_GT(event.predicted_idle_share(), 0);
     EXPECT_LT(event.predicted_idle_share(), 1);
   }
-  EXPECT_THAT(world.metrics.Text(), HasSubstr("shoal_train_bubble_ratio 0."));
-  EXPECT_THAT(world.metrics.Text(), HasSubstr("shoal_train_predicted_bubble_ratio 0."));
+  EXPECT_THAT(world.metrics.Text(), HasSubstr("shoal_train_idle_ratio 0."));
+  EXPECT_THAT(world.metrics.Text(), HasSubstr("shoal_train_predicted_idle_ratio 0."));
   int traces = 0;
   for (const proto::JobEvent& event : world.events()) {
     traces += event.has_trace() ? 1 : 0;

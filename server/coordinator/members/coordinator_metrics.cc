@@ -18,11 +18,11 @@ CoordinatorMetrics::CoordinatorMetrics(Metrics& metrics)
       grad_norm(metrics.gauge("shoal_train_grad_norm",
                               "Gradient norm of the last step, before clipping.")),
       learning_rate(metrics.gauge("shoal_train_learning_rate", "Learning rate of the last step.")),
-      bubble_ratio(metrics.gauge("shoal_train_bubble_ratio",
-                                 "Part of all workers' time in the last step that was not spent "
-                                 "computing.")),
-      predicted_bubble_ratio(
-          metrics.gauge("shoal_train_predicted_bubble_ratio", "What the planner predicted of it.")),
+      idle_ratio(metrics.gauge("shoal_train_idle_ratio",
+                               "Part of all workers' time in the last step that was not spent "
+                               "computing.")),
+      predicted_idle_ratio(
+          metrics.gauge("shoal_train_predicted_idle_ratio", "What the planner predicted of it.")),
       last_step_timestamp(metrics.gauge("shoal_train_last_step_timestamp_seconds",
                                         "When the last step was committed.")),
       step_duration(metrics.latency("shoal_train_step_duration_seconds",
@@ -47,8 +47,8 @@ void CoordinatorMetrics::OnStep(const proto::StepEvent& step, double unix_second
   loss.Set(step.loss());
   grad_norm.Set(step.grad_norm());
   learning_rate.Set(step.learning_rate());
-  bubble_ratio.Set(step.idle_share());
-  predicted_bubble_ratio.Set(step.predicted_idle_share());
+  idle_ratio.Set(step.idle_share());
+  predicted_idle_ratio.Set(step.predicted_idle_share());
   step_duration.Observe(step.step_seconds());
   last_step_timestamp.Set(unix_seconds);
 }

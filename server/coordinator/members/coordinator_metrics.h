@@ -21,8 +21,8 @@ struct CoordinatorMetrics {
   Metrics::Gauge& loss;
   Metrics::Gauge& grad_norm;
   Metrics::Gauge& learning_rate;
-  Metrics::Gauge& bubble_ratio;
-  Metrics::Gauge& predicted_bubble_ratio;
+  Metrics::Gauge& idle_ratio;
+  Metrics::Gauge& predicted_idle_ratio;
   Metrics::Gauge& last_step_timestamp;
   Metrics::Histogram& step_duration;
   Metrics::Histogram& checkpoint_duration;
