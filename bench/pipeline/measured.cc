@@ -8,8 +8,8 @@
 #include <utility>
 
 #include "absl/time/clock.h"
-#include "core/base/phase_clock.h"
 #include "core/base/status.h"
+#include "core/base/time_kind_clock.h"
 #include "core/plan/pipeline/schedule_drawing.h"
 #include "core/plan/schedule/layer_split.h"
 #include "fmt/format.h"
@@ -66,7 +66,7 @@ class StageThread {
             plan::BuildUnits(spec), DType::kF32,
             [](int, int64_t, std::span<float>) { return absl::OkStatus(); })),
         sink_(plan::BuildUnits(spec)),
-        phases_(RealClock()),
+        time_kinds_(RealClock()),
         batches_(static_cast<size_t>(candidate.schedule.shape.microbatches), OneToken()) {
     const auto cost = [costs = CandidateCosts(candidate.schedule.shape, candidate.copy_ratio),
                        stage, unit_seconds](int chunk, int microbatch, const worker::PackedBatch&) {
@@ -88,13 +88,13 @@ class StageThread {
                                         .cost = cost,
                                         .bytes = bytes},
                                        RealClock());
-    runner_ =
-        std::make_unique<worker::StageRunner>(worker::StageRunnerOptions{.stage = stage,
-                                                                         .model = model_.get(),
-                                                                         .device = device_.get(),
-                                                                         .compute = compute_.get(),
-                                                                         .host = host_.get(),
-                                                                         .phases = &phases_});
+    runner_ = std::make_unique<worker::StageRunner>(
+        worker::StageRunnerOptions{.stage = stage,
+                                   .model = model_.get(),
+                                   .device = device_.get(),
+                                   .compute = compute_.get(),
+                                   .host = host_.get(),
+                                   .time_kinds = &time_kinds_});
   }
 
   absl::StatusOr<StageReport> Run(int64_t step) {
@@ -117,7 +117,7 @@ class StageThread {
   const std::unique_ptr<worker::Stream> compute_;
   worker::MemoryUnitSource source_;
   worker::MemoryGradientSink sink_;
-  PhaseClock phases_;
+  TimeKindClock time_kinds_;
   const std::vector<worker::PackedBatch> batches_;
   std::unique_ptr<worker::StageModel> model_;
   std::unique_ptr<worker::StageRunner> runner_;

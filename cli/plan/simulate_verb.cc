@@ -38,7 +38,7 @@ class TraceSink : public sim::SpanSink {
   }
   void Add(const sim::SimulatedSpan& span) override {
     const int64_t begin = Nanoseconds(span.begin);
-    file_.AddSpan({process_, span.worker}, Name(span.phase), begin, Nanoseconds(span.end) - begin,
+    file_.AddSpan({process_, span.worker}, Name(span.kind), begin, Nanoseconds(span.end) - begin,
                   {{"step", step_}, {"microbatch", span.microbatch}});
   }
 

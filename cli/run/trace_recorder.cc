@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "core/base/phase.h"
 #include "core/base/status.h"
+#include "core/base/time_kind.h"
 #include "fmt/format.h"
 
 namespace shoal::cli {
@@ -22,10 +22,10 @@ void TraceRecorder::Add(const proto::TraceEvent& event) {
     file_->NameThread(row, "compute");
   }
   for (const proto::Span& span : event.spans()) {
-    if (span.phase() < 0 || span.phase() >= static_cast<int>(kPhases)) {
+    if (span.phase() < 0 || span.phase() >= static_cast<int>(kTimeKinds)) {
       continue;  // of a newer worker
     }
-    file_->AddSpan(row, kPhaseNames[static_cast<size_t>(span.phase())], span.start_nanoseconds(),
+    file_->AddSpan(row, kTimeKindNames[static_cast<size_t>(span.phase())], span.start_nanoseconds(),
                    std::max<int64_t>(0, span.nanoseconds()),
                    {{"step", event.step()},
                     {"attempt", event.attempt()},

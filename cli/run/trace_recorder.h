@@ -1,6 +1,6 @@
 // Writes what workers report of their steps into a timeline (core/base/trace_file.h): a process for
-// each worker, a span for each stretch of a phase; and in rows of their own, a span for each copy
-// of activations.
+// each worker, a span for each stretch of one kind of time; and in rows of their own, a span for
+// each copy of activations.
 #pragma once
 
 #include <cstdint>

@@ -5,7 +5,7 @@
 #include <set>
 
 #include "core/base/file.h"
-#include "core/base/phase.h"
+#include "core/base/time_kind.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
@@ -23,12 +23,12 @@ TEST(TraceRecorder, WritesWhatWorkersReport) {
     event.set_step(7);
     event.set_attempt(1);
     event.set_dropped(worker);
-    for (const Phase phase : {Phase::kForward, Phase::kLayerWait}) {
+    for (const TimeKind kind : {TimeKind::kForward, TimeKind::kLayerWait}) {
       proto::Span& span = *event.add_spans();
-      span.set_phase(static_cast<int>(phase));
+      span.set_phase(static_cast<int>(kind));
       span.set_microbatch(3);
       span.set_unit(-1);
-      span.set_start_nanoseconds(1'700'000'000'000'000'000 + 1000 * static_cast<int>(phase));
+      span.set_start_nanoseconds(1'700'000'000'000'000'000 + 1000 * static_cast<int>(kind));
       span.set_nanoseconds(500);
     }
     event.add_spans()->set_phase(99);  // unknown: left out

@@ -55,7 +55,7 @@ void LayerStep::Await(double moment) {
   for (size_t w = 0; w < now_.size(); ++w) {
     const double wait = std::max(moment - now_[w], 0.0);
     if (!spans_.empty() && wait > 0) {
-      spans_[w].Add(Phase::kLayerWait, microbatch_, now_[w], moment);
+      spans_[w].Add(TimeKind::kLayerWait, microbatch_, now_[w], moment);
     }
     times_[w].layer_wait += wait;
     delay_[w] += wait;
@@ -82,7 +82,7 @@ void LayerStep::Run(const std::vector<MicrobatchTime>& times, bool last) {
     }
     MoveTo(use.end, times);
     for (size_t w = 0; w < spans_.size(); ++w) {
-      spans_[w].Add(use.backward ? Phase::kBackward : Phase::kForward, microbatch_, begin[w],
+      spans_[w].Add(use.backward ? TimeKind::kBackward : TimeKind::kForward, microbatch_, begin[w],
                     now_[w]);
     }
     if (!pattern_.push_per_step || last) {

@@ -215,7 +215,7 @@ void Simulator::FinishStep(Synchronization synchronization,
     const double finish = result.workers[w].finish;
     if (result.seconds > finish) {
       spans->Add({.worker = static_cast<int64_t>(w),
-                  .phase = Phase::kOptimizerWait,
+                  .kind = TimeKind::kOptimizerWait,
                   .begin = finish,
                   .end = result.seconds});
     }

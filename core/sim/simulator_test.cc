@@ -132,21 +132,21 @@ TEST(Simulator, SpansFillTheStepAndAddUpToItsTimes) {
       ASSERT_EQ(log.spans().size(), 4u);
       for (const auto& [worker, spans] : log.spans()) {
         const WorkerTimes& times = result.workers[static_cast<size_t>(worker)];
-        std::array<double, kPhaseNames.size()> sums = {};
+        std::array<double, kTimeKindNames.size()> sums = {};
         double end = 0;
         for (const SimulatedSpan& span : spans) {
           EXPECT_NEAR(span.begin, end, 1e-9);
           EXPECT_GT(span.end, span.begin);
           end = span.end;
-          sums[static_cast<size_t>(span.phase)] += span.end - span.begin;
+          sums[static_cast<size_t>(span.kind)] += span.end - span.begin;
         }
         EXPECT_NEAR(end, result.seconds, 1e-9);
-        const auto sum = [&](Phase phase) { return sums[static_cast<size_t>(phase)]; };
-        EXPECT_NEAR(sum(Phase::kForward) + sum(Phase::kBackward), times.compute, 1e-9);
-        EXPECT_NEAR(sum(Phase::kGetWait), times.get_wait, 1e-9);
-        EXPECT_NEAR(sum(Phase::kPushWait), times.push_wait, 1e-9);
-        EXPECT_NEAR(sum(Phase::kLayerWait), times.layer_wait, 1e-9);
-        EXPECT_NEAR(sum(Phase::kOptimizerWait), result.seconds - times.finish, 1e-9);
+        const auto sum = [&](TimeKind kind) { return sums[static_cast<size_t>(kind)]; };
+        EXPECT_NEAR(sum(TimeKind::kForward) + sum(TimeKind::kBackward), times.compute, 1e-9);
+        EXPECT_NEAR(sum(TimeKind::kGetWait), times.get_wait, 1e-9);
+        EXPECT_NEAR(sum(TimeKind::kPushWait), times.push_wait, 1e-9);
+        EXPECT_NEAR(sum(TimeKind::kLayerWait), times.layer_wait, 1e-9);
+        EXPECT_NEAR(sum(TimeKind::kOptimizerWait), result.seconds - times.finish, 1e-9);
         EXPECT_NEAR(times.compute + times.get_wait + times.push_wait + times.layer_wait,
                     times.finish, 1e-9);
       }

@@ -1,17 +1,17 @@
 // What simulated workers do when, for timelines, with the phases and names of real workers
-// (core/base/phase.h).
+// (core/base/time_kind.h).
 #pragma once
 
 #include <cstdint>
 
-#include "core/base/phase.h"
+#include "core/base/time_kind.h"
 
 namespace shoal::sim {
 
 // In seconds from the start of the step. The spans of a worker follow each other without gaps.
 struct SimulatedSpan {
   int64_t worker = 0;
-  Phase phase = Phase::kForward;
+  TimeKind kind = TimeKind::kForward;
   int64_t microbatch = -1;  // of this worker's step; -1: none
   double begin = 0;
   double end = 0;
@@ -29,13 +29,13 @@ class SpanWriter {
   SpanWriter(SpanSink* sink, int64_t worker) : sink_(sink) { open_.worker = worker; }
 
   bool enabled() const { return sink_ != nullptr; }
-  void Add(Phase phase, int64_t microbatch, double begin, double end) {
-    if (phase == open_.phase && microbatch == open_.microbatch) {
+  void Add(TimeKind kind, int64_t microbatch, double begin, double end) {
+    if (kind == open_.kind && microbatch == open_.microbatch) {
       open_.end = end;
       return;
     }
     Finish();
-    open_ = {open_.worker, phase, microbatch, begin, end};
+    open_ = {open_.worker, kind, microbatch, begin, end};
   }
   void Finish() {
     if (open_.end > open_.begin) {

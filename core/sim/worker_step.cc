@@ -12,10 +12,10 @@ WorkerStep::WorkerStep(const UsePattern& pattern, const TransferTimes& transfers
   }
 }
 
-void WorkerStep::Await(double moment, double& now, double& wait, Phase phase) {
+void WorkerStep::Await(double moment, double& now, double& wait, TimeKind kind) {
   if (moment > now) {
     if (spans_.enabled()) {
-      spans_.Add(phase, microbatch_, now, moment);
+      spans_.Add(kind, microbatch_, now, moment);
     }
     wait += moment - now;
     delay_ += moment - now;
@@ -27,7 +27,7 @@ void WorkerStep::Await(double moment, double& now, double& wait, Phase phase) {
 void WorkerStep::AwaitBuffer(BufferClass buffer, double& now) {
   if (!pattern_.push_per_step) {
     const Buffers& buffers = buffers_[static_cast<size_t>(buffer)];
-    Await(buffers.free_at[buffers.next], now, times_.push_wait, Phase::kPushWait);
+    Await(buffers.free_at[buffers.next], now, times_.push_wait, TimeKind::kPushWait);
   }
 }
 
@@ -64,7 +64,7 @@ void WorkerStep::RunUses(const MicrobatchTime& time, int64_t expected, bool push
     if (use.waits_for_block_buffer) {
       AwaitBuffer(BufferClass::kBlock, now);
     }
-    Await(lanes_.Get(now), now, times_.get_wait, Phase::kGetWait);
+    Await(lanes_.Get(now), now, times_.get_wait, TimeKind::kGetWait);
     if (use.waits_for_head_buffer) {
       AwaitBuffer(BufferClass::kHead, now);
     }
@@ -73,7 +73,7 @@ void WorkerStep::RunUses(const MicrobatchTime& time, int64_t expected, bool push
     }
     double end = delay_ + (base_ + use.end.Of(time));
     if (spans_.enabled()) {
-      spans_.Add(use.backward ? Phase::kBackward : Phase::kForward, microbatch_, now, end);
+      spans_.Add(use.backward ? TimeKind::kBackward : TimeKind::kForward, microbatch_, now, end);
     }
     if (pushes) {
       StartPushes(k, end);
@@ -89,7 +89,7 @@ WorkerTimes WorkerStep::Finish() {
   for (size_t k = 0; k < pattern_.uses.size() && unpushed_; ++k) {
     StartPushes(k, end);
   }
-  Await(pushed_, end, times_.push_wait, Phase::kPushWait);
+  Await(pushed_, end, times_.push_wait, TimeKind::kPushWait);
   if (spans_.enabled()) {
     spans_.Finish();
   }

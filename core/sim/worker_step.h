@@ -53,7 +53,7 @@ class WorkerStep {
   };
 
   void RunUses(const MicrobatchTime& time, int64_t expected, bool pushes);
-  void Await(double moment, double& now, double& wait, Phase phase);
+  void Await(double moment, double& now, double& wait, TimeKind kind);
   void AwaitBuffer(BufferClass buffer, double& now);
   void StartPushes(size_t use, double& now);
 

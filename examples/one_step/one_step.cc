@@ -143,7 +143,7 @@ absl::Status Train(const std::string& folder, const std::string& transport) {
   SHOAL_ASSIGN_OR_RETURN(auto transformer, worker::Transformer::Create(
                                                spec, DType::kF32, worker::MakeCpuComputeDevice(1)));
   const auto model = worker::MakeTransformerModel(std::move(transformer));
-  PhaseClock phases(RealClock());
+  TimeKindClock phases(RealClock());
   worker::LayerBarriers barriers(/*on=*/false, client.get(), &phases);
   worker::ServiceSource source({.uses = {.units = static_cast<int64_t>(units.size())}},
                                client.get(), &barriers, &phases);

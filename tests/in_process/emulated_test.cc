@@ -10,7 +10,7 @@
 #include <filesystem>
 #include <string>
 
-#include "core/base/phase.h"
+#include "core/base/time_kind.h"
 #include "core/data/token_file.h"
 #include "core/model/huggingface/hf_model.h"
 #include "core/plan/memory/memory_plan.h"
@@ -168,11 +168,11 @@ TEST_F(EmulatedTest, AStallIsFeltAtTheStepsEndAlone) {
     std::vector<double> seconds;
     for (const proto::TraceEvent& event : run.traces) {
       for (const proto::Span& span : event.spans()) {
-        const auto phase = static_cast<Phase>(span.phase());
+        const auto kind = static_cast<TimeKind>(span.phase());
         const double length = 1e-9 * static_cast<double>(span.nanoseconds());
-        if (event.worker() != 0 && (phase == Phase::kGetWait || phase == Phase::kPushWait)) {
+        if (event.worker() != 0 && (kind == TimeKind::kGetWait || kind == TimeKind::kPushWait)) {
           seconds.push_back(length);
-        } else if (event.worker() != 0 && event.step() > 1 && phase == Phase::kOptimizerWait) {
+        } else if (event.worker() != 0 && event.step() > 1 && kind == TimeKind::kOptimizerWait) {
           step_wait += length;
         }
       }

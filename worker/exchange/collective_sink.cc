@@ -13,9 +13,9 @@ namespace shoal::worker {
 absl::StatusOr<std::unique_ptr<CollectiveSink>> CollectiveSink::Create(
     const Options& options, const std::vector<plan::UnitSpec>& units,
     const plan::WorkerShards& shards, Device* device, Stream* compute, Memory* host,
-    client::ParameterClient* client, LayerExchange* exchange, PhaseClock* phases) {
+    client::ParameterClient* client, LayerExchange* exchange, TimeKindClock* time_kinds) {
   std::unique_ptr<CollectiveSink> sink(
-      new CollectiveSink(options, units, shards, device, compute, client, exchange, phases));
+      new CollectiveSink(options, units, shards, device, compute, client, exchange, time_kinds));
   SHOAL_RETURN_IF_ERROR(sink->MakeBuffers(*device, *host));
   return sink;
 }
@@ -23,14 +23,14 @@ absl::StatusOr<std::unique_ptr<CollectiveSink>> CollectiveSink::Create(
 CollectiveSink::CollectiveSink(const Options& options, const std::vector<plan::UnitSpec>& units,
                                const plan::WorkerShards& shards, Device* device, Stream* compute,
                                client::ParameterClient* client, LayerExchange* exchange,
-                               PhaseClock* phases)
+                               TimeKindClock* time_kinds)
     : options_(options),
       specs_(units),
       shards_(shards),
       compute_(compute),
       client_(client),
       exchange_(exchange),
-      phases_(phases),
+      time_kinds_(time_kinds),
       outward_(device->NewStream(StreamKind::kCopy)),
       rule_(options.rule),
       units_(units.size()) {}
@@ -75,9 +75,10 @@ absl::StatusOr<std::span<float>> CollectiveSink::Accumulator(int unit) {
 }
 
 absl::StatusOr<UnitGradient> CollectiveSink::Gradient(int index) {
-  phases_->AtUnit(index);
-  if (phases_->phase() == Phase::kForward) {
-    phases_->Enter(Phase::kBackward);  // the first gradient is asked for when backward begins
+  time_kinds_->AtUnit(index);
+  if (time_kinds_->kind() == TimeKind::kForward) {
+    // the first gradient is asked for when backward begins
+    time_kinds_->Enter(TimeKind::kBackward);
   }
   SHOAL_RETURN_IF_ERROR(lasting_.Get());
   Unit& unit = at(index);
@@ -159,7 +160,7 @@ absl::Status CollectiveSink::Flush() {
 
 // Also of units of which this worker has no shard: where one fails here, others' are not whole.
 absl::Status CollectiveSink::AwaitSums() {
-  const PhaseClock::Scope wait(*phases_, Phase::kLayerWait);
+  const TimeKindClock::Scope wait(*time_kinds_, TimeKind::kLayerWait);
   const std::unique_ptr<Event> summed = exchange_->stream().Record();
   if (!summed->WaitDone(options_.timeout)) {
     return DeadlineExceeded("gradients: not all summed over all workers within {}",
@@ -171,9 +172,9 @@ absl::Status CollectiveSink::AwaitSums() {
 }
 
 absl::Status CollectiveSink::PushShard(int index, Event& copied) {
-  phases_->AtUnit(index);
+  time_kinds_->AtUnit(index);
   {
-    const PhaseClock::Scope wait(*phases_, Phase::kLayerWait);
+    const TimeKindClock::Scope wait(*time_kinds_, TimeKind::kLayerWait);
     if (!copied.WaitDone(options_.timeout)) {
       return DeadlineExceeded("gradient of {}: not summed over all workers within {}",
                               NameOf(index), absl::FormatDuration(options_.timeout));
@@ -182,7 +183,7 @@ absl::Status CollectiveSink::PushShard(int index, Event& copied) {
   }
   SHOAL_RETURN_IF_ERROR(lasting_.Get());
   SHOAL_RETURN_IF_ERROR(exchange_->status());
-  const PhaseClock::Scope wait(*phases_, Phase::kPushWait);
+  const TimeKindClock::Scope wait(*time_kinds_, TimeKind::kPushWait);
   // The client reads it until its next BeginStep at most.
   return client_->PushAsync(index,
                             {reinterpret_cast<const float*>(at(index).host),

@@ -23,7 +23,7 @@
 #include <vector>
 
 #include "client/parameter_client.h"
-#include "core/base/phase_clock.h"
+#include "core/base/time_kind_clock.h"
 #include "core/model/model_spec.h"
 #include "core/model/unit_shards.h"
 #include "worker/backend/backend.h"
@@ -47,7 +47,7 @@ class CollectiveSink final : public StepSink {
   static absl::StatusOr<std::unique_ptr<CollectiveSink>> Create(
       const Options& options, const std::vector<plan::UnitSpec>& units,
       const plan::WorkerShards& shards, Device* device, Stream* compute, Memory* host,
-      client::ParameterClient* client, LayerExchange* exchange, PhaseClock* phases);
+      client::ParameterClient* client, LayerExchange* exchange, TimeKindClock* time_kinds);
 
   void BeginStep(std::optional<int64_t> microbatches) override;
   absl::Status PushRest() override;
@@ -70,7 +70,8 @@ class CollectiveSink final : public StepSink {
 
   CollectiveSink(const Options& options, const std::vector<plan::UnitSpec>& units,
                  const plan::WorkerShards& shards, Device* device, Stream* compute,
-                 client::ParameterClient* client, LayerExchange* exchange, PhaseClock* phases);
+                 client::ParameterClient* client, LayerExchange* exchange,
+                 TimeKindClock* time_kinds);
   absl::Status MakeBuffers(Device& device, Memory& host);
   absl::Status Push(int unit);
   absl::Status PushShard(int unit, Event& copied);
@@ -85,7 +86,7 @@ class CollectiveSink final : public StepSink {
   Stream* const compute_;
   client::ParameterClient* const client_;
   LayerExchange* const exchange_;
-  PhaseClock* const phases_;
+  TimeKindClock* const time_kinds_;
   const std::unique_ptr<Stream> outward_;
   PushRule rule_;
   Buffer sum_memory_;

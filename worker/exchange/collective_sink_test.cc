@@ -299,10 +299,10 @@ TEST_F(CollectiveSinkTest, MemoryThatDoesNotSufficeIsSaid) {
   Make(SinkBy({}));
   const ExchangingWorker& worker = exchange_->worker(0);
   const std::unique_ptr<Device> small = *MakeCudaDevice({.budget_bytes = 1000});
-  PhaseClock phases(RealClock());
+  TimeKindClock time_kinds(RealClock());
   const auto sink = CollectiveSink::Create(SinkBy({}), exchange_->units(), worker.shards,
                                            small.get(), worker.compute.get(), worker.host.get(),
-                                           worker.client.get(), worker.exchange.get(), &phases);
+                                           worker.client.get(), worker.exchange.get(), &time_kinds);
   EXPECT_EQ(sink.status().code(), absl::StatusCode::kResourceExhausted);
 }
 

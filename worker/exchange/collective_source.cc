@@ -12,9 +12,9 @@ absl::StatusOr<std::unique_ptr<CollectiveSource>> CollectiveSource::Create(
     const Options& options, const std::vector<plan::UnitSpec>& units,
     const plan::WorkerShards& shards, Device* device, Stream* compute,
     client::ParameterClient* client, LayerExchange* exchange, LayerBarriers* barriers,
-    PhaseClock* phases) {
+    TimeKindClock* time_kinds) {
   std::unique_ptr<CollectiveSource> source(new CollectiveSource(
-      options, units, shards, device, compute, client, exchange, barriers, phases));
+      options, units, shards, device, compute, client, exchange, barriers, time_kinds));
   SHOAL_RETURN_IF_ERROR(source->MakeBuffers(*device));
   return source;
 }
@@ -23,14 +23,14 @@ CollectiveSource::CollectiveSource(const Options& options, const std::vector<pla
                                    const plan::WorkerShards& shards, Device* device,
                                    Stream* compute, client::ParameterClient* client,
                                    LayerExchange* exchange, LayerBarriers* barriers,
-                                   PhaseClock* phases)
+                                   TimeKindClock* time_kinds)
     : options_(options),
       specs_(units),
       shards_(shards),
       compute_(compute),
       client_(client),
       exchange_(exchange),
-      phases_(phases),
+      time_kinds_(time_kinds),
       inward_(device->NewStream(StreamKind::kCopy)),
       uses_(options.uses, barriers),
       units_(units.size()) {
@@ -96,7 +96,7 @@ absl::Status CollectiveSource::TakeShard(int index) {
   if (shard.own.count == 0) {
     return absl::OkStatus();
   }
-  const PhaseClock::Scope wait(*phases_, Phase::kGetWait);
+  const TimeKindClock::Scope wait(*time_kinds_, TimeKind::kGetWait);
   const absl::StatusOr<client::ParameterClient::View> view = client_->Get(index);
   if (std::exchange(unit.prefetched, false)) {
     client_->Release(index);  // the prefetch's use; Get took one of its own
@@ -131,7 +131,7 @@ absl::Status CollectiveSource::Gather(int index, const DeviceFrame& frame) {
 }
 
 absl::StatusOr<WeightsView> CollectiveSource::Get(int unit) {
-  phases_->AtUnit(unit);
+  time_kinds_->AtUnit(unit);
   if (!uses_.Expects(unit)) {
     return Internal("get {}: the step's order of use has {} here", NameOf(unit),
                     uses_.next() < uses_.count() ? NameOf(uses_.unit(uses_.next())) : "its end");

@@ -18,7 +18,7 @@
 #include <vector>
 
 #include "client/parameter_client.h"
-#include "core/base/phase_clock.h"
+#include "core/base/time_kind_clock.h"
 #include "core/model/model_spec.h"
 #include "core/model/unit_shards.h"
 #include "worker/backend/backend.h"
@@ -44,7 +44,7 @@ class CollectiveSource final : public StepSource {
       const Options& options, const std::vector<plan::UnitSpec>& units,
       const plan::WorkerShards& shards, Device* device, Stream* compute,
       client::ParameterClient* client, LayerExchange* exchange, LayerBarriers* barriers,
-      PhaseClock* phases);
+      TimeKindClock* time_kinds);
 
   void BeginStep(std::span<const int> uses) override;
   void AddUses(std::span<const int> uses) override { uses_.AddUses(uses); }
@@ -68,7 +68,7 @@ class CollectiveSource final : public StepSource {
   CollectiveSource(const Options& options, const std::vector<plan::UnitSpec>& units,
                    const plan::WorkerShards& shards, Device* device, Stream* compute,
                    client::ParameterClient* client, LayerExchange* exchange,
-                   LayerBarriers* barriers, PhaseClock* phases);
+                   LayerBarriers* barriers, TimeKindClock* time_kinds);
   absl::Status MakeBuffers(Device& device);
   // Starts what is due, as far as there are buffers.
   absl::Status StartDue();
@@ -85,7 +85,7 @@ class CollectiveSource final : public StepSource {
   Stream* const compute_;
   client::ParameterClient* const client_;
   LayerExchange* const exchange_;
-  PhaseClock* const phases_;
+  TimeKindClock* const time_kinds_;
   const std::unique_ptr<Stream> inward_;
   StepUses uses_;
   int64_t started_ = 0;  // uses before this one were started

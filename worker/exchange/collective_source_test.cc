@@ -310,7 +310,7 @@ TEST(CollectiveSource, MemoryThatDoesNotSufficeIsSaid) {
   const std::unique_ptr<Device> small = *MakeCudaDevice({.budget_bytes = 1000});
   const auto source = CollectiveSource::Create(
       {.uses = {.units = 4}}, exchange.units(), worker.shards, small.get(), worker.compute.get(),
-      worker.client.get(), worker.exchange.get(), &worker.barriers, &worker.phases);
+      worker.client.get(), worker.exchange.get(), &worker.barriers, &worker.time_kinds);
   EXPECT_EQ(source.status().code(), absl::StatusCode::kResourceExhausted);
 }
 

@@ -18,9 +18,9 @@ constexpr absl::Duration kLook = absl::Milliseconds(1);
 absl::StatusOr<std::unique_ptr<DeviceSink>> DeviceSink::Create(
     const Options& options, const std::vector<plan::UnitSpec>& units, Device* device,
     Stream* compute, Memory* host, client::ParameterClient* client, LayerBarriers* barriers,
-    PhaseClock* phases) {
+    TimeKindClock* time_kinds) {
   std::unique_ptr<DeviceSink> sink(
-      new DeviceSink(options, units, device, compute, client, barriers, phases));
+      new DeviceSink(options, units, device, compute, client, barriers, time_kinds));
   const std::vector<int64_t> counts = sink->rule_.Counts(units);
   const int per_size =
       options.rule.push_per_step ? static_cast<int>(units.size()) : options.buffers_per_size;
@@ -43,13 +43,13 @@ absl::StatusOr<std::unique_ptr<DeviceSink>> DeviceSink::Create(
 
 DeviceSink::DeviceSink(const Options& options, const std::vector<plan::UnitSpec>& units,
                        Device* device, Stream* compute, client::ParameterClient* client,
-                       LayerBarriers* barriers, PhaseClock* phases)
+                       LayerBarriers* barriers, TimeKindClock* time_kinds)
     : options_(options),
       specs_(units),
       compute_(compute),
       client_(client),
       barriers_(barriers),
-      phases_(phases),
+      time_kinds_(time_kinds),
       rule_(options.rule),
       filling_(units.size()),
       outward_(device->NewStream(StreamKind::kCopy)) {}
@@ -101,14 +101,15 @@ absl::StatusOr<std::span<float>> DeviceSink::Accumulator(int unit) {
 }
 
 absl::StatusOr<UnitGradient> DeviceSink::Gradient(int unit) {
-  phases_->AtUnit(unit);
-  if (phases_->phase() == Phase::kForward) {
-    phases_->Enter(Phase::kBackward);  // the first gradient is asked for when backward begins
+  time_kinds_->AtUnit(unit);
+  if (time_kinds_->kind() == TimeKind::kForward) {
+    // the first gradient is asked for when backward begins
+    time_kinds_->Enter(TimeKind::kBackward);
   }
   std::byte*& data = filling_[static_cast<size_t>(unit)];
   const bool empty = data == nullptr;
   if (empty) {
-    const PhaseClock::Scope wait(*phases_, Phase::kPushWait);
+    const TimeKindClock::Scope wait(*time_kinds_, TimeKind::kPushWait);
     SHOAL_ASSIGN_OR_RETURN(const DeviceFrame frame, AwaitAccumulator(unit));
     data = frame.data;
     if (frame.free_after != nullptr) {
@@ -178,7 +179,7 @@ absl::Status DeviceSink::Push(int unit) {
 }
 
 absl::Status DeviceSink::Flush() {
-  const PhaseClock::Scope wait(*phases_, Phase::kPushWait);
+  const TimeKindClock::Scope wait(*time_kinds_, TimeKind::kPushWait);
   absl::MutexLock lock(&mutex_);
   const auto pushed = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     return pending_ == 0 || !error_.ok();

@@ -32,7 +32,7 @@
 #include "absl/synchronization/mutex.h"
 #include "client/frame_pool.h"
 #include "client/parameter_client.h"
-#include "core/base/phase_clock.h"
+#include "core/base/time_kind_clock.h"
 #include "core/model/model_spec.h"
 #include "worker/backend/backend.h"
 #include "worker/exchange/device_frames.h"
@@ -58,7 +58,7 @@ class DeviceSink final : public StepSink, private client::GradientReturn {
   static absl::StatusOr<std::unique_ptr<DeviceSink>> Create(
       const Options& options, const std::vector<plan::UnitSpec>& units, Device* device,
       Stream* compute, Memory* host, client::ParameterClient* client, LayerBarriers* barriers,
-      PhaseClock* phases);
+      TimeKindClock* time_kinds);
   ~DeviceSink() override;
 
   void BeginStep(std::optional<int64_t> microbatches) override;
@@ -88,7 +88,7 @@ class DeviceSink final : public StepSink, private client::GradientReturn {
 
   DeviceSink(const Options& options, const std::vector<plan::UnitSpec>& units, Device* device,
              Stream* compute, client::ParameterClient* client, LayerBarriers* barriers,
-             PhaseClock* phases);
+             TimeKindClock* time_kinds);
   void Returned(int unit, const void* gradient) override ABSL_LOCKS_EXCLUDED(mutex_);
 
   // The compute thread's.
@@ -118,7 +118,7 @@ class DeviceSink final : public StepSink, private client::GradientReturn {
   Stream* const compute_;
   client::ParameterClient* const client_;
   LayerBarriers* const barriers_;
-  PhaseClock* const phases_;
+  TimeKindClock* const time_kinds_;
   int64_t buffer_bytes_ = 0;
   int64_t host_buffer_bytes_ = 0;
   PushRule rule_;

@@ -41,7 +41,7 @@ class DeviceSinkTest : public DeviceAccess {
     }
     options.rule.contributions = kContributions;
     sink_ = *DeviceSink::Create(options, rig_.unit_specs, device_.get(), compute_.get(),
-                                host_.get(), client_.get(), &barriers_, &phases_);
+                                host_.get(), client_.get(), &barriers_, &time_kinds_);
   }
   // By turns as who adds to zeros, and as who writes what is empty.
   absl::Status Contribute(int unit, const std::vector<float>& gradient) {
@@ -261,7 +261,7 @@ TEST_P(DeviceSinkTest, MemoryThatDoesNotSufficeIsSaid) {
   const std::unique_ptr<Device> small = MakeSmallDevice();
   const auto sink =
       DeviceSink::Create({.rule = {.contributions = kContributions}}, rig_.unit_specs, small.get(),
-                         compute_.get(), host_.get(), client_.get(), &barriers_, &phases_);
+                         compute_.get(), host_.get(), client_.get(), &barriers_, &time_kinds_);
   EXPECT_EQ(sink.status().code(), absl::StatusCode::kResourceExhausted);
 }
 

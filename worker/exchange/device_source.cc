@@ -10,7 +10,8 @@ namespace shoal::worker {
 
 absl::StatusOr<std::unique_ptr<DeviceSource>> DeviceSource::Create(
     const Options& options, const std::vector<plan::UnitSpec>& units, Device* device,
-    Stream* compute, client::ParameterClient* client, LayerBarriers* barriers, PhaseClock* phases) {
+    Stream* compute, client::ParameterClient* client, LayerBarriers* barriers,
+    TimeKindClock* time_kinds) {
   std::vector<int64_t> counts(units.size(), 0);
   for (const int unit : options.landed ? std::vector<int>() : options.units) {
     counts[static_cast<size_t>(unit)] = units[static_cast<size_t>(unit)].count;
@@ -21,7 +22,7 @@ absl::StatusOr<std::unique_ptr<DeviceSource>> DeviceSource::Create(
       DeviceFrames frames,
       DeviceFrames::Create(client::FrameSizes(counts, options.compute_type, per_size), *device));
   std::unique_ptr<DeviceSource> source(
-      new DeviceSource(options, units, device, compute, client, barriers, phases));
+      new DeviceSource(options, units, device, compute, client, barriers, time_kinds));
   source->buffer_bytes_ = frames.bytes();
   {
     absl::MutexLock lock(&source->mutex_);
@@ -33,12 +34,12 @@ absl::StatusOr<std::unique_ptr<DeviceSource>> DeviceSource::Create(
 
 DeviceSource::DeviceSource(const Options& options, const std::vector<plan::UnitSpec>& units,
                            Device* device, Stream* compute, client::ParameterClient* client,
-                           LayerBarriers* barriers, PhaseClock* phases)
+                           LayerBarriers* barriers, TimeKindClock* time_kinds)
     : options_(options),
       specs_(units),
       compute_(compute),
       client_(client),
-      phases_(phases),
+      time_kinds_(time_kinds),
       inward_(device->NewStream(StreamKind::kCopy)),
       uses_(options.uses, barriers),
       units_(units.size()) {}
@@ -95,7 +96,7 @@ void DeviceSource::StartDue() {
 }
 
 absl::StatusOr<WeightsView> DeviceSource::Get(int unit) {
-  phases_->AtUnit(unit);
+  time_kinds_->AtUnit(unit);
   if (!uses_.Expects(unit)) {
     return Internal("get {}: the step's order of use has {} here", NameOf(unit),
                     uses_.next() < uses_.count() ? NameOf(uses_.unit(uses_.next())) : "its end");
@@ -103,7 +104,7 @@ absl::StatusOr<WeightsView> DeviceSource::Get(int unit) {
   uses_.Advance();
   StartDue();
   SHOAL_RETURN_IF_ERROR(uses_.WaitAtBarrier());
-  const PhaseClock::Scope wait(*phases_, Phase::kGetWait);
+  const TimeKindClock::Scope wait(*time_kinds_, TimeKind::kGetWait);
   const void* data = nullptr;
   std::shared_ptr<const Event> copied;
   {

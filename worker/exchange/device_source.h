@@ -30,7 +30,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
 #include "client/parameter_client.h"
-#include "core/base/phase_clock.h"
+#include "core/base/time_kind_clock.h"
 #include "core/model/model_spec.h"
 #include "worker/backend/backend.h"
 #include "worker/exchange/device_frames.h"
@@ -57,7 +57,7 @@ class DeviceSource final : public StepSource {
   static absl::StatusOr<std::unique_ptr<DeviceSource>> Create(
       const Options& options, const std::vector<plan::UnitSpec>& units, Device* device,
       Stream* compute, client::ParameterClient* client, LayerBarriers* barriers,
-      PhaseClock* phases);
+      TimeKindClock* time_kinds);
   ~DeviceSource() override;
 
   void BeginStep(std::span<const int> uses) override;
@@ -89,7 +89,7 @@ class DeviceSource final : public StepSource {
 
   DeviceSource(const Options& options, const std::vector<plan::UnitSpec>& units, Device* device,
                Stream* compute, client::ParameterClient* client, LayerBarriers* barriers,
-               PhaseClock* phases);
+               TimeKindClock* time_kinds);
 
   // The compute thread's.
   void StartDue() ABSL_LOCKS_EXCLUDED(mutex_);
@@ -120,7 +120,7 @@ class DeviceSource final : public StepSource {
   const std::vector<plan::UnitSpec> specs_;
   Stream* const compute_;
   client::ParameterClient* const client_;
-  PhaseClock* const phases_;
+  TimeKindClock* const time_kinds_;
   const std::unique_ptr<Stream> inward_;  // the carrying thread's
   int64_t buffer_bytes_ = 0;
   StepUses uses_;

@@ -14,14 +14,14 @@
 
 #include "absl/status/status.h"
 #include "client/parameter_client.h"
-#include "core/base/phase_clock.h"
+#include "core/base/time_kind_clock.h"
 
 namespace shoal::worker {
 
 class LayerBarriers {
  public:
-  LayerBarriers(bool on, client::ParameterClient* client, PhaseClock* phases)
-      : on_(on), client_(client), phases_(phases) {}
+  LayerBarriers(bool on, client::ParameterClient* client, TimeKindClock* time_kinds)
+      : on_(on), client_(client), time_kinds_(time_kinds) {}
 
   bool on() const { return on_; }
   // Number of the barrier that this worker has arrived at by starting a fetch.
@@ -37,13 +37,13 @@ class LayerBarriers {
     if (!on_ || number == 0) {
       return absl::OkStatus();
     }
-    const PhaseClock::Scope wait(*phases_, Phase::kLayerWait);
+    const TimeKindClock::Scope wait(*time_kinds_, TimeKind::kLayerWait);
     return client_->WaitAtBarrier(number);
   }
 
   const bool on_;
   client::ParameterClient* const client_;
-  PhaseClock* const phases_;
+  TimeKindClock* const time_kinds_;
   int64_t last_push_ = 0;
 };
 

@@ -36,8 +36,8 @@ class ServiceAccess : public testing::Test {
   }
 
   ClientRig rig_{{}};
-  PhaseClock phases_{RealClock()};
-  LayerBarriers barriers_{false, nullptr, &phases_};
+  TimeKindClock time_kinds_{RealClock()};
+  LayerBarriers barriers_{false, nullptr, &time_kinds_};
   int64_t step_ = 0;
 };
 
@@ -64,7 +64,7 @@ TEST_P(Sink, TakesContributionsInAnyOrder) {
   std::vector<int> microbatches_done(4, 0);
   options.rule.on_done = [&](int unit) { ++microbatches_done[static_cast<size_t>(unit)]; };
   const auto sink =
-      *ServiceSink::Create(options, rig_.unit_specs, client.get(), &barriers_, &phases_);
+      *ServiceSink::Create(options, rig_.unit_specs, client.get(), &barriers_, &time_kinds_);
   for (uint64_t seed = 1; seed <= 4; ++seed) {
     SCOPED_TRACE(seed);
     std::ranges::fill(microbatches_done, 0);
@@ -104,7 +104,7 @@ TEST_F(ServiceAccess, SinkForgetsAnAttemptThatFailed) {
   const auto client = *rig_.NewClient();
   const auto sink =
       *ServiceSink::Create({.rule = {.push_per_step = true, .contributions = {1, 1, 1, 1}}},
-                           rig_.unit_specs, client.get(), &barriers_, &phases_);
+                           rig_.unit_specs, client.get(), &barriers_, &time_kinds_);
   BeginStep(*client);
   sink->BeginStep(2);
   const std::span<float> dropped = *sink->Accumulator(1);
@@ -126,7 +126,7 @@ TEST_F(ServiceAccess, SinkHasBuffersForItsOwnUnitsAlone) {
   const auto client = *rig_.NewClient();
   const auto sink =
       *ServiceSink::Create({.rule = {.push_per_step = true, .contributions = {1, 0, 1, 0}}},
-                           rig_.unit_specs, client.get(), &barriers_, &phases_);
+                           rig_.unit_specs, client.get(), &barriers_, &time_kinds_);
   const auto frame = [&](int unit) {
     return RoundUp(rig_.unit_specs[static_cast<size_t>(unit)].count * 4,
                    transport::kBufferAlignment);
@@ -141,7 +141,7 @@ TEST_F(ServiceAccess, SourceFetchesAlongAnyOrder) {
       const auto client = *rig_.NewClient({.keep_for_step = keep, .frames_per_size = prefetch + 2});
       ServiceSource source(
           {.uses = {.keep_for_step = keep, .prefetch_units = prefetch, .units = 4}}, client.get(),
-          &barriers_, &phases_);
+          &barriers_, &time_kinds_);
       for (const size_t length : {0, 1, 7, 40}) {
         SCOPED_TRACE(testing::Message()
                      << length << " uses, prefetch " << prefetch << ", keep " << keep);
@@ -169,7 +169,7 @@ TEST_F(ServiceAccess, SourceFetchesAlongAnyOrder) {
 TEST_F(ServiceAccess, SourceGoesOnWithUsesThatAreAdded) {
   const auto client = *rig_.NewClient();
   ServiceSource source({.uses = {.prefetch_units = 2, .units = 4}}, client.get(), &barriers_,
-                       &phases_);
+                       &time_kinds_);
   const std::vector<int> order = plan::UseOrder(*plan::NamedShape("tiny"));
   BeginStep(*client);
   source.BeginStep(order);

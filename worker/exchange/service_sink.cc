@@ -9,8 +9,8 @@ namespace shoal::worker {
 
 absl::StatusOr<std::unique_ptr<ServiceSink>> ServiceSink::Create(
     const Options& options, const std::vector<plan::UnitSpec>& units,
-    client::ParameterClient* client, LayerBarriers* barriers, PhaseClock* phases) {
-  std::unique_ptr<ServiceSink> sink(new ServiceSink(options, units, client, barriers, phases));
+    client::ParameterClient* client, LayerBarriers* barriers, TimeKindClock* time_kinds) {
+  std::unique_ptr<ServiceSink> sink(new ServiceSink(options, units, client, barriers, time_kinds));
   const int per_size =
       options.rule.push_per_step ? static_cast<int>(units.size()) : options.buffers_per_size;
   absl::MutexLock lock(&sink->mutex_);
@@ -44,16 +44,17 @@ float* ServiceSink::AwaitBuffer(int unit) {
 }
 
 absl::StatusOr<std::span<float>> ServiceSink::Accumulator(int unit) {
-  phases_->AtUnit(unit);
-  if (phases_->phase() == Phase::kForward) {
-    phases_->Enter(Phase::kBackward);  // the first gradient is asked for when backward begins
+  time_kinds_->AtUnit(unit);
+  if (time_kinds_->kind() == TimeKind::kForward) {
+    // the first gradient is asked for when backward begins
+    time_kinds_->Enter(TimeKind::kBackward);
   }
   float*& buffer = filling_[static_cast<size_t>(unit)];
   const plan::UnitSpec& spec = units_[static_cast<size_t>(unit)];
   const auto count = static_cast<size_t>(spec.count);
   if (buffer == nullptr) {
     {
-      const PhaseClock::Scope wait(*phases_, Phase::kPushWait);
+      const TimeKindClock::Scope wait(*time_kinds_, TimeKind::kPushWait);
       buffer = AwaitBuffer(unit);
     }
     if (buffer == nullptr) {
@@ -84,7 +85,7 @@ absl::Status ServiceSink::Push(int unit) {
   float*& buffer = filling_[static_cast<size_t>(unit)];
   SHOAL_CHECK(buffer != nullptr);
   SHOAL_RETURN_IF_ERROR(barriers_->BeforePush());
-  const PhaseClock::Scope wait(*phases_, Phase::kPushWait);
+  const TimeKindClock::Scope wait(*time_kinds_, TimeKind::kPushWait);
   SHOAL_RETURN_IF_ERROR(client_->PushAsync(
       unit, {buffer, static_cast<size_t>(units_[static_cast<size_t>(unit)].count)}, this));
   buffer = nullptr;

@@ -24,7 +24,7 @@
 #include "absl/synchronization/mutex.h"
 #include "client/frame_pool.h"
 #include "client/parameter_client.h"
-#include "core/base/phase_clock.h"
+#include "core/base/time_kind_clock.h"
 #include "core/model/model_spec.h"
 #include "worker/exchange/layer_barriers.h"
 #include "worker/exchange/push_rule.h"
@@ -41,7 +41,7 @@ class ServiceSink final : public StepSink, private client::GradientReturn {
   };
   static absl::StatusOr<std::unique_ptr<ServiceSink>> Create(
       const Options& options, const std::vector<plan::UnitSpec>& units,
-      client::ParameterClient* client, LayerBarriers* barriers, PhaseClock* phases);
+      client::ParameterClient* client, LayerBarriers* barriers, TimeKindClock* time_kinds);
 
   void BeginStep(std::optional<int64_t> microbatches) override;
   absl::Status PushRest() override;
@@ -56,12 +56,12 @@ class ServiceSink final : public StepSink, private client::GradientReturn {
 
  private:
   ServiceSink(const Options& options, const std::vector<plan::UnitSpec>& units,
-              client::ParameterClient* client, LayerBarriers* barriers, PhaseClock* phases)
+              client::ParameterClient* client, LayerBarriers* barriers, TimeKindClock* time_kinds)
       : options_(options),
         units_(units),
         client_(client),
         barriers_(barriers),
-        phases_(phases),
+        time_kinds_(time_kinds),
         rule_(options.rule),
         filling_(units.size()) {}
   void Returned(int unit, const void* gradient) override;
@@ -72,7 +72,7 @@ class ServiceSink final : public StepSink, private client::GradientReturn {
   const std::vector<plan::UnitSpec> units_;
   client::ParameterClient* const client_;
   LayerBarriers* const barriers_;
-  PhaseClock* const phases_;
+  TimeKindClock* const time_kinds_;
   int64_t buffer_bytes_ = 0;
   PushRule rule_;
   std::vector<float*> filling_;  // by unit; null: not asked for since it was pushed

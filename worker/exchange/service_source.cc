@@ -19,7 +19,7 @@ void ServiceSource::PrefetchDue() {
 }
 
 absl::StatusOr<WeightsView> ServiceSource::Get(int unit) {
-  phases_->AtUnit(unit);
+  time_kinds_->AtUnit(unit);
   bool prefetched = false;
   if (uses_.Expects(unit)) {
     uses_.Advance();
@@ -35,7 +35,7 @@ absl::StatusOr<WeightsView> ServiceSource::Get(int unit) {
   }
   absl::StatusOr<client::ParameterClient::View> view;
   {
-    const PhaseClock::Scope wait(*phases_, Phase::kGetWait);
+    const TimeKindClock::Scope wait(*time_kinds_, TimeKind::kGetWait);
     view = client_->Get(unit);
   }
   if (prefetched) {

@@ -9,7 +9,7 @@
 #include <span>
 
 #include "client/parameter_client.h"
-#include "core/base/phase_clock.h"
+#include "core/base/time_kind_clock.h"
 #include "worker/exchange/layer_barriers.h"
 #include "worker/exchange/step_access.h"
 #include "worker/exchange/step_uses.h"
@@ -23,8 +23,11 @@ class ServiceSource final : public StepSource {
     StepUses::Options uses;
   };
   ServiceSource(const Options& options, client::ParameterClient* client, LayerBarriers* barriers,
-                PhaseClock* phases)
-      : options_(options), client_(client), phases_(phases), uses_(options.uses, barriers) {}
+                TimeKindClock* time_kinds)
+      : options_(options),
+        client_(client),
+        time_kinds_(time_kinds),
+        uses_(options.uses, barriers) {}
 
   void BeginStep(std::span<const int> uses) override;
   void AddUses(std::span<const int> uses) override { uses_.AddUses(uses); }
@@ -39,7 +42,7 @@ class ServiceSource final : public StepSource {
 
   const Options options_;
   client::ParameterClient* const client_;
-  PhaseClock* const phases_;
+  TimeKindClock* const time_kinds_;
   StepUses uses_;
   int64_t prefetched_ = 0;  // uses before this one were started (or were got without)
 };

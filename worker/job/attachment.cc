@@ -181,7 +181,7 @@ absl::Status Attachment::Connect(const proto::JoinJobReply& join) {
   LogServersInGpus();
   barriers_ = std::make_unique<LayerBarriers>(
       context_.job.train.synchronization == plan::Synchronization::kLayer && !exchanges(),
-      client_.get(), context_.phases);
+      client_.get(), context_.time_kinds);
   return absl::OkStatus();
 }
 
@@ -241,27 +241,27 @@ absl::Status Attachment::MakeSourceAndSink() {
       .on_done = options_.on_unit_done};
   if (exchanges()) {
     SHOAL_ASSIGN_OR_RETURN(
-        source_,
-        CollectiveSource::Create({.compute_type = compute,
-                                  .uses = uses,
-                                  .frames_per_size = plan::FramesPerSize(context_.job.train)},
-                                 context_.units, shards_, options_.device, options_.compute,
-                                 client_.get(), exchange_.get(), barriers_.get(), context_.phases));
+        source_, CollectiveSource::Create(
+                     {.compute_type = compute,
+                      .uses = uses,
+                      .frames_per_size = plan::FramesPerSize(context_.job.train)},
+                     context_.units, shards_, options_.device, options_.compute, client_.get(),
+                     exchange_.get(), barriers_.get(), context_.time_kinds));
     SHOAL_ASSIGN_OR_RETURN(
         sink_,
         CollectiveSink::Create({.rule = rule, .buffers_per_size = plan::kGradientBuffersPerSize},
                                context_.units, shards_, options_.device, options_.compute,
-                               pinned_.get(), client_.get(), exchange_.get(), context_.phases));
+                               pinned_.get(), client_.get(), exchange_.get(), context_.time_kinds));
     return absl::OkStatus();
   }
   if (options_.device == nullptr) {
     source_ = std::make_unique<ServiceSource>(
         ServiceSource::Options{.compute_type = compute, .uses = uses}, client_.get(),
-        barriers_.get(), context_.phases);
+        barriers_.get(), context_.time_kinds);
     SHOAL_ASSIGN_OR_RETURN(
         sink_,
         ServiceSink::Create({.rule = rule, .buffers_per_size = plan::kGradientBuffersPerSize},
-                            context_.units, client_.get(), barriers_.get(), context_.phases));
+                            context_.units, client_.get(), barriers_.get(), context_.time_kinds));
     return absl::OkStatus();
   }
   SHOAL_ASSIGN_OR_RETURN(
@@ -271,14 +271,14 @@ absl::Status Attachment::MakeSourceAndSink() {
                                      .frames_per_size = plan::FramesPerSize(context_.job.train),
                                      .landed = ways_.get},
                                     context_.units, options_.device, options_.compute,
-                                    client_.get(), barriers_.get(), context_.phases));
+                                    client_.get(), barriers_.get(), context_.time_kinds));
   SHOAL_ASSIGN_OR_RETURN(
       sink_, DeviceSink::Create(
                  {.rule = rule,
                   .buffers_per_size = plan::kGradientBuffersPerSize,
                   .in_place = ways_.push ? ways_.transports : std::vector<transport::Transport*>()},
                  context_.units, options_.device, options_.compute, pinned_.get(), client_.get(),
-                 barriers_.get(), context_.phases));
+                 barriers_.get(), context_.time_kinds));
   return absl::OkStatus();
 }
 
@@ -286,20 +286,20 @@ absl::Status Attachment::BeginStep(const proto::StepWork& work) {
   SHOAL_RETURN_IF_ERROR(client_->BeginStep(work.step(), work.attempt(), work.generation()));
   barriers_->BeginStep();
   if (exchanges()) {
-    context_.phases->Enter(Phase::kLayerWait);
+    context_.time_kinds->Enter(TimeKind::kLayerWait);
     SHOAL_RETURN_IF_ERROR(
         exchange_->BeginAttempt({work.step(), work.attempt()}, work.generation()));
-    context_.phases->Enter(Phase::kData);
+    context_.time_kinds->Enter(TimeKind::kData);
   }
   return absl::OkStatus();
 }
 
 absl::Status Attachment::FinishPushes(proto::FinishedReport& report) {
-  context_.phases->AtUnit(-1);
+  context_.time_kinds->AtUnit(-1);
   SHOAL_RETURN_IF_ERROR(sink_->Flush());
   SHOAL_RETURN_IF_ERROR(
       barriers_->BeforePush());  // the last one: a collective ends for all at once
-  context_.phases->Enter(Phase::kPushWait);
+  context_.time_kinds->Enter(TimeKind::kPushWait);
   SHOAL_ASSIGN_OR_RETURN(const std::vector<int64_t> pushes, client_->Finish(kFinishTimeout));
   report.mutable_pushes()->Assign(pushes.begin(), pushes.end());
   return absl::OkStatus();
@@ -348,7 +348,7 @@ void Attachment::AddConnections(proto::FinishedReport& report) const {
 void Attachment::UpdateMetrics(int64_t fallbacks) const {
   client::ClientStatistics statistics = client_->statistics();
   statistics.fallbacks += fallbacks;
-  context_.metrics->Update(*context_.phases, statistics);
+  context_.metrics->Update(*context_.time_kinds, statistics);
   if (options_.device != nullptr) {
     context_.metrics->UpdateDevice(statistics, ways_.get, ways_.push);
   }

@@ -138,13 +138,11 @@ absl::Status PlanMemory(const proto::JoinJobReply& join, const OpenedDevice& ope
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<const JobContext>> MakeJobContext(const proto::JoinJobReply& join,
-                                                                 const WorkerJobOptions& options,
-                                                                 WorkerMetrics* metrics,
-                                                                 Clock* clock, PhaseClock* phases,
-                                                                 OpenedDevice* opened) {
+absl::StatusOr<std::unique_ptr<const JobContext>> MakeJobContext(
+    const proto::JoinJobReply& join, const WorkerJobOptions& options, WorkerMetrics* metrics,
+    Clock* clock, TimeKindClock* time_kinds, OpenedDevice* opened) {
   auto context = std::make_unique<JobContext>(
-      JobContext{.options = options, .metrics = metrics, .clock = clock, .phases = phases});
+      JobContext{.options = options, .metrics = metrics, .clock = clock, .time_kinds = time_kinds});
   SHOAL_RETURN_IF_ERROR(Load(join, *context));
   SHOAL_RETURN_IF_ERROR(OpenOwnDevice(*context, *opened));
   SHOAL_RETURN_IF_ERROR(PlanMemory(join, *opened, *context));

@@ -12,7 +12,7 @@
 #include "absl/status/statusor.h"
 #include "client/server_client.h"
 #include "core/base/clock.h"
-#include "core/base/phase_clock.h"
+#include "core/base/time_kind_clock.h"
 #include "core/data/token_file.h"
 #include "core/job/job.h"
 #include "core/plan/memory/memory_plan.h"
@@ -61,7 +61,7 @@ struct JobContext {
   WorkerJobOptions options;
   WorkerMetrics* metrics = nullptr;
   Clock* clock = nullptr;
-  PhaseClock* phases = nullptr;
+  TimeKindClock* time_kinds = nullptr;
 
   plan::Job job;         // with what this worker computes on
   bool gpu_job = false;  // as servers read it
@@ -79,10 +79,8 @@ struct JobContext {
 };
 
 // Opens `opened` as well, which the context says the kind of; not where the job emulates one.
-absl::StatusOr<std::unique_ptr<const JobContext>> MakeJobContext(const proto::JoinJobReply& join,
-                                                                 const WorkerJobOptions& options,
-                                                                 WorkerMetrics* metrics,
-                                                                 Clock* clock, PhaseClock* phases,
-                                                                 OpenedDevice* opened);
+absl::StatusOr<std::unique_ptr<const JobContext>> MakeJobContext(
+    const proto::JoinJobReply& join, const WorkerJobOptions& options, WorkerMetrics* metrics,
+    Clock* clock, TimeKindClock* time_kinds, OpenedDevice* opened);
 
 }  // namespace shoal::worker

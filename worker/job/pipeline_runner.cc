@@ -16,10 +16,10 @@ namespace {
 // more to know: the coordinator is told of it first.
 constexpr absl::Duration kNeighbourReportsFirst = absl::Milliseconds(300);
 
-// As many as the phase clock keeps spans.
-constexpr int kMostCopies = PhaseClock::kMaxSpans;
+// As many as the clock of the worker's time keeps spans.
+constexpr int kMostCopies = TimeKindClock::kMaxSpans;
 
-// Compute and waits are the phase clock's to tell.
+// Compute and waits are for the clock of the worker's time to tell.
 void AddCopies(const StageReport& ran, proto::FinishedReport& report) {
   for (const StageSpan& span : ran.spans) {
     if (report.copies_size() == kMostCopies) {
@@ -150,7 +150,7 @@ absl::StatusOr<std::unique_ptr<StepRunner>> MakePipelineRunner(
                             .open_collectives = opened.open_collectives,
                             .check = std::move(check),
                             .cancellation = context.options.cancellation,
-                            .phases = context.phases,
+                            .time_kinds = context.time_kinds,
                             .clock = context.clock};
   if (context.group.stages() > 1) {
     options.client = context.options.make_stage_client(context.group);

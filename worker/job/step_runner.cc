@@ -103,20 +103,20 @@ absl::Status PlainRunner::RunDrawn(const Step& step) {
 }
 
 absl::Status PlainRunner::RunOne(const proto::MicrobatchWork& work, const Step& step) {
-  context_.phases->AtMicrobatch(static_cast<int32_t>(step.report.microbatches()));
-  context_.phases->AtUnit(-1);
-  context_.phases->Enter(Phase::kData);
+  context_.time_kinds->AtMicrobatch(static_cast<int32_t>(step.report.microbatches()));
+  context_.time_kinds->AtUnit(-1);
+  context_.time_kinds->Enter(TimeKind::kData);
   SHOAL_ASSIGN_OR_RETURN(const PackedBatch batch, BuildBatch(*context_.data, work));
-  context_.phases->Enter(Phase::kForward);
+  context_.time_kinds->Enter(TimeKind::kForward);
   microbatch_started_ = context_.clock->Now();
-  const double before =
-      context_.phases->seconds(Phase::kForward) + context_.phases->seconds(Phase::kBackward);
+  const double before = context_.time_kinds->seconds(TimeKind::kForward) +
+                        context_.time_kinds->seconds(TimeKind::kBackward);
   SHOAL_ASSIGN_OR_RETURN(const MicrobatchResult result,
                          model_->Run(batch, step.loss_scale, step.source, step.sink));
-  context_.phases->Enter(Phase::kData);
+  context_.time_kinds->Enter(TimeKind::kData);
   ReportMicrobatch(SizeOfBatch(batch), result,
-                   context_.phases->seconds(Phase::kForward) +
-                       context_.phases->seconds(Phase::kBackward) - before,
+                   context_.time_kinds->seconds(TimeKind::kForward) +
+                       context_.time_kinds->seconds(TimeKind::kBackward) - before,
                    step.report);
   context_.metrics->OnMicrobatch(result.tokens, result.targets);
   return absl::OkStatus();

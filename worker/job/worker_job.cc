@@ -10,8 +10,8 @@ absl::StatusOr<std::unique_ptr<WorkerJob>> WorkerJob::Create(const proto::JoinJo
                                                              WorkerMetrics* metrics, Clock& clock) {
   std::unique_ptr<WorkerJob> job(new WorkerJob(clock));
   OpenedDevice opened;
-  SHOAL_ASSIGN_OR_RETURN(job->context_,
-                         MakeJobContext(join, options, metrics, &clock, &job->phases_, &opened));
+  SHOAL_ASSIGN_OR_RETURN(
+      job->context_, MakeJobContext(join, options, metrics, &clock, &job->time_kinds_, &opened));
   const JobContext& context = *job->context_;
   SHOAL_ASSIGN_OR_RETURN(job->transports_, OpenTransports(context, opened.reach));
   Attachment::Options attached{.transports = &job->transports_,
@@ -60,17 +60,17 @@ absl::Status WorkerJob::RunMicrobatches(const proto::StepWork& work,
   return attachment_->FinishPushes(report);
 }
 
-void WorkerJob::AddTimes(const std::array<double, kPhases>& before,
+void WorkerJob::AddTimes(const std::array<double, kTimeKinds>& before,
                          proto::FinishedReport& report) const {
-  const auto spent = [&](Phase phase) {
-    return phases_.seconds(phase) - before[static_cast<size_t>(phase)];
+  const auto spent = [&](TimeKind phase) {
+    return time_kinds_.seconds(phase) - before[static_cast<size_t>(phase)];
   };
-  report.set_busy_seconds(spent(Phase::kForward) + spent(Phase::kBackward));
-  report.set_get_wait_seconds(spent(Phase::kGetWait));
-  report.set_push_wait_seconds(spent(Phase::kPushWait));
-  report.set_layer_wait_seconds(spent(Phase::kLayerWait));
-  report.set_transfer_wait_seconds(spent(Phase::kTransferWait));
-  for (const PhaseClock::Span& span : phases_.spans()) {
+  report.set_busy_seconds(spent(TimeKind::kForward) + spent(TimeKind::kBackward));
+  report.set_get_wait_seconds(spent(TimeKind::kGetWait));
+  report.set_push_wait_seconds(spent(TimeKind::kPushWait));
+  report.set_layer_wait_seconds(spent(TimeKind::kLayerWait));
+  report.set_transfer_wait_seconds(spent(TimeKind::kTransferWait));
+  for (const TimeKindClock::Span& span : time_kinds_.spans()) {
     proto::Span& message = *report.add_spans();
     message.set_phase(static_cast<int32_t>(span.phase));
     message.set_microbatch(span.microbatch);
@@ -78,18 +78,18 @@ void WorkerJob::AddTimes(const std::array<double, kPhases>& before,
     message.set_start_nanoseconds(absl::ToUnixNanos(span.start));
     message.set_nanoseconds(absl::ToInt64Nanoseconds(span.duration));
   }
-  report.set_dropped_spans(phases_.dropped_spans());
+  report.set_dropped_spans(time_kinds_.dropped_spans());
 }
 
 proto::FinishedReport WorkerJob::RunStep(const proto::StepWork& work) {
   proto::FinishedReport report;
   report.set_step(work.step());
   report.set_attempt(work.attempt());
-  phases_.AtMicrobatch(-1);
-  phases_.AtUnit(-1);
-  phases_.Record(work.trace());  // with the wait that ends here
-  phases_.Enter(Phase::kData);
-  const std::array<double, kPhases> before = phases_.all();
+  time_kinds_.AtMicrobatch(-1);
+  time_kinds_.AtUnit(-1);
+  time_kinds_.Record(work.trace());  // with the wait that ends here
+  time_kinds_.Enter(TimeKind::kData);
+  const std::array<double, kTimeKinds> before = time_kinds_.all();
   absl::Status status = RunMicrobatches(work, report);
   if (!status.ok()) {
     runner_->Abandon(status);
@@ -97,8 +97,8 @@ proto::FinishedReport WorkerJob::RunStep(const proto::StepWork& work) {
   status = attachment_->EndStep(status);
   attachment_->AddConnections(report);
   runner_->EndStep(status, report);
-  phases_.AtMicrobatch(-1);
-  phases_.Enter(Phase::kOptimizerWait);
+  time_kinds_.AtMicrobatch(-1);
+  time_kinds_.Enter(TimeKind::kOptimizerWait);
   AddTimes(before, report);
   if (!status.ok()) {
     report.set_failed(true);
@@ -112,7 +112,8 @@ proto::FinishedReport WorkerJob::RunStep(const proto::StepWork& work) {
         "{:.3f} s for pushes, {:.3f} s for neighbours, {:.3f} s for copies",
         work.step(), work.attempt(), report.microbatches(), report.busy_seconds(),
         report.get_wait_seconds(), report.push_wait_seconds(),
-        phases_.seconds(Phase::kNeighbourWait) - before[static_cast<size_t>(Phase::kNeighbourWait)],
+        time_kinds_.seconds(TimeKind::kNeighbourWait) -
+            before[static_cast<size_t>(TimeKind::kNeighbourWait)],
         report.transfer_wait_seconds());
   }
   attachment_->UpdateMetrics(runner_->fallbacks());

@@ -8,7 +8,7 @@
 
 #include "absl/status/statusor.h"
 #include "core/base/clock.h"
-#include "core/base/phase_clock.h"
+#include "core/base/time_kind_clock.h"
 #include "proto/coordinator.pb.h"
 #include "worker/job/attachment.h"
 #include "worker/job/job_context.h"
@@ -30,11 +30,11 @@ class WorkerJob {
   void Cancel(const absl::Status& why);
 
  private:
-  explicit WorkerJob(Clock& clock) : phases_(clock) {}
+  explicit WorkerJob(Clock& clock) : time_kinds_(clock) {}
   absl::Status RunMicrobatches(const proto::StepWork& work, proto::FinishedReport& report);
-  void AddTimes(const std::array<double, kPhases>& before, proto::FinishedReport& report) const;
+  void AddTimes(const std::array<double, kTimeKinds>& before, proto::FinishedReport& report) const;
 
-  PhaseClock phases_;
+  TimeKindClock time_kinds_;
   std::unique_ptr<const JobContext> context_;
   JobTransports transports_;
   std::unique_ptr<StepRunner> runner_;

@@ -32,10 +32,10 @@ WorkerMetrics::WorkerMetrics(Metrics& metrics)
                               "Pushes sent again after a connection broke.")),
       duplicates_(metrics.counter("shoal_client_duplicate_pushes_total",
                                   "Pushes sent again that the server had applied already.")) {
-  for (size_t i = 0; i < kPhases; ++i) {
-    phases_[i] =
+  for (size_t i = 0; i < kTimeKinds; ++i) {
+    time_kinds_[i] =
         &metrics.counter("shoal_worker_phase_seconds_total", "Time of the compute thread by phase.",
-                         {{"phase", std::string(kPhaseNames[i])}});
+                         {{"phase", std::string(kTimeKindNames[i])}});
   }
 }
 
@@ -60,9 +60,10 @@ void WorkerMetrics::OnStageMessages(std::string_view way, int64_t sent_bytes,
   add("receive", received_bytes);
 }
 
-void WorkerMetrics::Update(const PhaseClock& phases, const client::ClientStatistics& client) {
-  for (size_t i = 0; i < kPhases; ++i) {
-    RaiseTo(*phases_[i], phases.all()[i]);
+void WorkerMetrics::Update(const TimeKindClock& time_kinds,
+                           const client::ClientStatistics& client) {
+  for (size_t i = 0; i < kTimeKinds; ++i) {
+    RaiseTo(*time_kinds_[i], time_kinds.all()[i]);
   }
   RaiseTo(barriers_, static_cast<double>(client.barriers));
   RaiseTo(reconnects_, static_cast<double>(client.reconnects));

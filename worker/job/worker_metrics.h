@@ -7,7 +7,7 @@
 
 #include "client/parameter_client.h"
 #include "core/base/metrics.h"
-#include "core/base/phase_clock.h"
+#include "core/base/time_kind_clock.h"
 #include "worker/peers/layer_exchange.h"
 
 namespace shoal::worker {
@@ -23,7 +23,7 @@ class WorkerMetrics {
   // Of a step as a stage of a pipeline, with one other stage: by which transport or library.
   void OnStageMessages(std::string_view way, int64_t sent_bytes, int64_t received_bytes);
   // Brings counters up to these totals.
-  void Update(const PhaseClock& phases, const client::ClientStatistics& client);
+  void Update(const TimeKindClock& time_kinds, const client::ClientStatistics& client);
   // Where weights go into the memory of a device and gradients come out of it: from and to a GPU of
   // the servers', else directly, or through the host.
   void UpdateDevice(const client::ClientStatistics& client, bool direct_get, bool direct_push);
@@ -37,7 +37,7 @@ class WorkerMetrics {
   Metrics::Counter& tokens_;
   Metrics::Counter& target_tokens_;
   Metrics::Counter& failed_steps_;
-  std::array<Metrics::Counter*, kPhases> phases_;
+  std::array<Metrics::Counter*, kTimeKinds> time_kinds_;
   Metrics::Counter& exchange_fallbacks_;
   Metrics::Counter& barriers_;
   Metrics::Counter& reconnects_;

@@ -12,14 +12,14 @@ using testing::HasSubstr;
 TEST(WorkerMetrics, FollowTheClientsTotals) {
   Metrics metrics;
   WorkerMetrics worker(metrics);
-  const PhaseClock phases(RealClock());
+  const TimeKindClock time_kinds(RealClock());
   client::ClientStatistics client;
   client.reconnects = 2;
   client.transports = {{.name = "verbs", .get_bytes = 100, .push_bytes = 10, .rests = 1}};
   client.transports[0].memory.gpu_ranges = {{"peer_memory", 4}};
-  worker.Update(phases, client);
+  worker.Update(time_kinds, client);
   client.transports[0].get_bytes = 150;
-  worker.Update(phases, client);
+  worker.Update(time_kinds, client);
   const std::string text = metrics.Text();
   for (const char* line :
        {"shoal_client_reconnects_total 2", "shoal_client_get_bytes_total{transport=\"verbs\"} 150",

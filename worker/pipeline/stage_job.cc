@@ -80,7 +80,7 @@ absl::StatusOr<std::unique_ptr<StageJob>> StageJob::Create(const plan::ModelSpec
       .device = activations,
       .compute = stage->bus_ != nullptr ? stage->bus_compute_.get() : stage->compute_,
       .host = stage->host_.get(),
-      .phases = own.phases,
+      .time_kinds = own.time_kinds,
       .clock = own.clock,
       .duplex = stage->pace_.duplex,
       .wait_timeout = timeout,
@@ -187,7 +187,7 @@ absl::StatusOr<StageReport> StageJob::RunStep(const proto::StepWork& work,
                                               double loss_scale, UnitSource& source,
                                               GradientSink& sink) {
   if (handshake_ != nullptr) {
-    const PhaseClock::Scope waiting(*options_.phases, Phase::kNeighbourWait);
+    const TimeKindClock::Scope waiting(*options_.time_kinds, TimeKind::kNeighbourWait);
     SHOAL_RETURN_IF_ERROR(
         links_->Prepare({work.step(), work.attempt()}, runner_->LinkQueues(schedule_)));
   }

@@ -28,7 +28,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "core/base/clock.h"
-#include "core/base/phase_clock.h"
+#include "core/base/time_kind_clock.h"
 #include "core/job/job.h"
 #include "core/plan/pipeline/chosen_pipeline.h"
 #include "core/plan/pipeline/planner.h"
@@ -64,7 +64,7 @@ class StageJob {
     CollectivesOpener open_collectives;    // may be empty
     std::function<absl::Status()> check;   // whether the current attempt goes on, for those
     Cancellation* cancellation = nullptr;  // of this worker, for Create
-    PhaseClock* phases = nullptr;
+    TimeKindClock* time_kinds = nullptr;
     Clock* clock = &RealClock();
   };
   // Waits for the other stages if they may exchange.

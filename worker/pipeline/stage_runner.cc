@@ -74,7 +74,7 @@ absl::StatusOr<StageReport> StageRunner::RunStep(const StageStep& step) {
 
 absl::StatusOr<StageReport> StageRunner::Run(StageStep step) {
   SHOAL_RETURN_IF_ERROR(cancelled());
-  const PhaseClock::Scope preparing(*options_.phases, Phase::kData);
+  const TimeKindClock::Scope preparing(*options_.time_kinds, TimeKind::kData);
   SHOAL_RETURN_IF_ERROR(Check(step));
   const plan::Schedule& schedule = *step.schedule;
   StageModel& model = *options_.model;
@@ -93,8 +93,8 @@ absl::StatusOr<StageReport> StageRunner::Run(StageStep step) {
                                                  .queues = checked_->queues,
                                                  .bytes = message_bytes}));
   }
-  const auto seconds = [&](Phase phase) { return options_.phases->seconds(phase); };
-  const double waited_for_weights = seconds(Phase::kGetWait);
+  const auto seconds = [&](TimeKind kind) { return options_.time_kinds->seconds(kind); };
+  const double waited_for_weights = seconds(TimeKind::kGetWait);
   Stream& reloads = own_reloads_ != nullptr ? *own_reloads_ : *offloads_;
   StageWalk walk(options_, step, message_bytes, pools_, *offloads_, reloads,
                  [this] { return cancelled(); });
@@ -105,7 +105,7 @@ absl::StatusOr<StageReport> StageRunner::Run(StageStep step) {
   if (status.ok()) {
     status = walk.AwaitDevice();
   }
-  options_.phases->AtMicrobatch(-1);
+  options_.time_kinds->AtMicrobatch(-1);
   if (!status.ok()) {
     // What is under way ends before its memory is anybody else's; what it says adds nothing.
     if (device_links_ != nullptr && step.links != nullptr) {
@@ -120,7 +120,7 @@ absl::StatusOr<StageReport> StageRunner::Run(StageStep step) {
   StageReport report;
   walk.FillReport(report);
   report.stalls[static_cast<size_t>(Stall::kWeights)].seconds =
-      seconds(Phase::kGetWait) - waited_for_weights;
+      seconds(TimeKind::kGetWait) - waited_for_weights;
   for (int microbatch = 0; microbatch < schedule.shape.microbatches; ++microbatch) {
     report.microbatches.push_back(model.result(microbatch));
   }

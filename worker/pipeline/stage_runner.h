@@ -34,7 +34,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "core/base/clock.h"
-#include "core/base/phase_clock.h"
+#include "core/base/time_kind_clock.h"
 #include "core/plan/schedule/schedule.h"
 #include "core/plan/schedule/schedule_queues.h"
 #include "worker/backend/backend.h"
@@ -53,7 +53,7 @@ struct StageRunnerOptions {
   Device* device = nullptr;
   Stream* compute = nullptr;  // of the device on which the model works
   Memory* host = nullptr;     // of the device, for what is offloaded
-  PhaseClock* phases = nullptr;
+  TimeKindClock* time_kinds = nullptr;
   Clock* clock = &RealClock();
   // Runs an offload and a reload concurrently, on separate copy streams.
   bool duplex = false;

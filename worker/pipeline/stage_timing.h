@@ -14,7 +14,7 @@
 
 #include "absl/time/time.h"
 #include "core/base/clock.h"
-#include "core/base/phase_clock.h"
+#include "core/base/time_kind_clock.h"
 #include "core/plan/schedule/schedule.h"
 #include "worker/backend/backend.h"
 #include "worker/pipeline/links/stage_links.h"
@@ -43,10 +43,11 @@ std::string NameOf(const Awaited& awaited);
 class StageTiming {
  public:
   // `compute`: the stream on which time is taken; null: on the clock.
-  StageTiming(Stream* compute, Clock& clock, PhaseClock& phases, const plan::ScheduleShape& shape)
+  StageTiming(Stream* compute, Clock& clock, TimeKindClock& time_kinds,
+              const plan::ScheduleShape& shape)
       : compute_(compute),
         clock_(clock),
-        phases_(phases),
+        time_kinds_(time_kinds),
         shape_(shape),
         microbatch_seconds_(static_cast<size_t>(shape.microbatches), 0) {}
 
@@ -54,8 +55,8 @@ class StageTiming {
   template <typename Wait>
   auto Waiting(const Awaited& awaited, const Wait& wait) {
     const bool transfer = awaited.IsTransfer();
-    const PhaseClock::Scope waiting(phases_,
-                                    transfer ? Phase::kTransferWait : Phase::kNeighbourWait);
+    const TimeKindClock::Scope waiting(
+        time_kinds_, transfer ? TimeKind::kTransferWait : TimeKind::kNeighbourWait);
     Begin(transfer ? StageSpan::Kind::kTransferWait : StageSpan::Kind::kNeighbourWait, awaited);
     auto result = wait();
     End();
@@ -65,9 +66,9 @@ class StageTiming {
   auto Computing(const plan::Action& action, const Work& work) {
     const double before = Computed();
     auto result = [&] {
-      const PhaseClock::Scope computing(phases_, action.operation == plan::Operation::kForward
-                                                     ? Phase::kForward
-                                                     : Phase::kBackward);
+      const TimeKindClock::Scope computing(
+          time_kinds_,
+          action.operation == plan::Operation::kForward ? TimeKind::kForward : TimeKind::kBackward);
       Begin(StageSpan::Kind::kCompute, {.action = action});
       auto done = work();
       End();
@@ -94,12 +95,12 @@ class StageTiming {
   void End();
   // Excludes waits for weights, which are separate phases.
   double Computed() const {
-    return phases_.seconds(Phase::kForward) + phases_.seconds(Phase::kBackward);
+    return time_kinds_.seconds(TimeKind::kForward) + time_kinds_.seconds(TimeKind::kBackward);
   }
 
   Stream* const compute_;
   Clock& clock_;
-  PhaseClock& phases_;
+  TimeKindClock& time_kinds_;
   const plan::ScheduleShape& shape_;
   std::vector<Stretch> stretches_;
   std::vector<double> microbatch_seconds_;  // according to the phases

@@ -33,7 +33,7 @@ StageWalk::StageWalk(const StageRunnerOptions& options, const StageStep& step,
       offloads_(static_cast<size_t>(shape_.chunks) * shape_.microbatches),
       reloads_(offloads_.size()),
       timing_(options.device->asynchronous() ? options.compute : nullptr, *options.clock,
-              *options.phases, shape_) {}
+              *options.time_kinds, shape_) {}
 
 template <typename Wait>
 auto StageWalk::Waiting(const Awaited& awaited, const Wait& wait) {
@@ -55,7 +55,7 @@ auto StageWalk::Waiting(const Awaited& awaited, const Wait& wait) {
 absl::Status StageWalk::Run() {
   for (const Action& action : step_.schedule->stages[options_.stage]) {
     SHOAL_RETURN_IF_ERROR(cancelled_());
-    options_.phases->AtMicrobatch(action.microbatch);
+    options_.time_kinds->AtMicrobatch(action.microbatch);
     SHOAL_RETURN_IF_ERROR(Execute(action));
   }
   return absl::OkStatus();
@@ -217,7 +217,7 @@ absl::Status StageWalk::AwaitEvent(Event& event, std::string_view what) const {
 }
 
 absl::Status StageWalk::AwaitDevice() {
-  const PhaseClock::Scope computing(*options_.phases, Phase::kBackward);
+  const TimeKindClock::Scope computing(*options_.time_kinds, TimeKind::kBackward);
   if (options_.device->asynchronous()) {
     SHOAL_RETURN_IF_ERROR(AwaitEvent(*options_.compute->Record(), "what was put on the device"));
     for (const std::vector<Copy>* copies : {&offloads_, &reloads_}) {

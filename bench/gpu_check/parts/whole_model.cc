@@ -56,7 +56,7 @@ absl::StatusOr<worker::Buffer> HostPiece::Allocate(int64_t bytes) {
   return worker::Buffer(this, buffer_.data(), bytes);
 }
 
-WholeModel::WholeModel(const plan::ModelSpec& spec) : spec_(spec), phases_(RealClock()) {
+WholeModel::WholeModel(const plan::ModelSpec& spec) : spec_(spec), time_kinds_(RealClock()) {
   choice_.schedule = {.kind = plan::ScheduleKind::kAccumulation};
   choice_.recompute = kRecompute;
 }
@@ -85,7 +85,7 @@ absl::StatusOr<std::unique_ptr<WholeModel>> WholeModel::Make(PartRun& run,
                                  .device = &whole->model_->device(),
                                  .compute = &whole->model_->ops().stream(),
                                  .host = &host,
-                                 .phases = &whole->phases_,
+                                 .time_kinds = &whole->time_kinds_,
                                  .wait_timeout = kStepTimeout});
   return whole;
 }

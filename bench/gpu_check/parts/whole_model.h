@@ -9,7 +9,7 @@
 #include "absl/status/statusor.h"
 #include "bench/gpu_check/base/parts.h"
 #include "bench/gpu_check/base/resident_units.h"
-#include "core/base/phase_clock.h"
+#include "core/base/time_kind_clock.h"
 #include "core/plan/pipeline/chosen_schedule.h"
 #include "worker/model/transformer_stage.h"
 #include "worker/pipeline/stage_runner.h"
@@ -85,7 +85,7 @@ class WholeModel {
   const plan::ModelSpec spec_;
   plan::PipelineChoice choice_;
   plan::Schedule schedule_;
-  PhaseClock phases_;
+  TimeKindClock time_kinds_;
   worker::Transformer* model_ = nullptr;
   std::unique_ptr<worker::TransformerStage> stage_;
   std::unique_ptr<ResidentWeights> weights_;

@@ -10,7 +10,7 @@
 
 #include "client/parameter_client.h"
 #include "client/testing/client_rig.h"
-#include "core/base/phase_clock.h"
+#include "core/base/time_kind_clock.h"
 #include "gtest/gtest.h"
 #include "worker/backend/backend.h"
 #include "worker/exchange/layer_barriers.h"
@@ -42,8 +42,8 @@ class DeviceAccess : public testing::TestWithParam<AccessCase> {
   int64_t CountOf(int unit) const { return rig_.unit_specs[static_cast<size_t>(unit)].count; }
 
   client::ClientRig rig_;
-  PhaseClock phases_{RealClock()};
-  LayerBarriers barriers_{false, nullptr, &phases_};
+  TimeKindClock time_kinds_{RealClock()};
+  LayerBarriers barriers_{false, nullptr, &time_kinds_};
   int64_t step_ = 0;
   std::unique_ptr<Device> device_;
   std::unique_ptr<Stream> compute_;

@@ -113,7 +113,7 @@ absl::Status TestingExchange::MakeSource(ExchangingWorker& worker,
       worker.source,
       CollectiveSource::Create(with, rig_.unit_specs, worker.shards, worker.device.get(),
                                worker.compute.get(), worker.client.get(), worker.exchange.get(),
-                               &worker.barriers, &worker.phases));
+                               &worker.barriers, &worker.time_kinds));
   return absl::OkStatus();
 }
 
@@ -123,7 +123,7 @@ absl::Status TestingExchange::MakeSink(ExchangingWorker& worker,
       worker.sink,
       CollectiveSink::Create(options, rig_.unit_specs, worker.shards, worker.device.get(),
                              worker.compute.get(), worker.host.get(), worker.client.get(),
-                             worker.exchange.get(), &worker.phases));
+                             worker.exchange.get(), &worker.time_kinds));
   return absl::OkStatus();
 }
 

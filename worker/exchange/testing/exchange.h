@@ -11,8 +11,8 @@
 
 #include "client/parameter_client.h"
 #include "client/testing/client_rig.h"
-#include "core/base/phase_clock.h"
 #include "core/base/testing/status.h"
+#include "core/base/time_kind_clock.h"
 #include "core/model/unit_shards.h"
 #include "worker/backend/backend.h"
 #include "worker/exchange/collective_sink.h"
@@ -27,8 +27,8 @@ struct ExchangingWorker {
   int rank = 0;
   PeerService service{absl::Milliseconds(100)};
   Cancellation cancellation;
-  PhaseClock phases{RealClock()};
-  LayerBarriers barriers{false, nullptr, &phases};
+  TimeKindClock time_kinds{RealClock()};
+  LayerBarriers barriers{false, nullptr, &time_kinds};
   plan::WorkerShards shards;
   std::unique_ptr<Device> device;
   std::unique_ptr<Stream> compute;

@@ -87,7 +87,7 @@ void EmulatedPipeline::MakeStage(int index, const plan::ScheduleShape& shape,
                                      .message = MessageBytes(microbatch)};
            }},
       RealClock());
-  stage.phases = std::make_unique<PhaseClock>(RealClock());
+  stage.time_kinds = std::make_unique<TimeKindClock>(RealClock());
   stage.source = std::make_unique<MemoryUnitSource>(
       *MemoryUnitSource::Load(stage.model->units(), DType::kF32,
                               [](int, int64_t, std::span<float>) { return absl::OkStatus(); }));
@@ -98,7 +98,7 @@ void EmulatedPipeline::MakeStage(int index, const plan::ScheduleShape& shape,
                                                        .device = stage.device.get(),
                                                        .compute = stage.compute.get(),
                                                        .host = stage.host.get(),
-                                                       .phases = stage.phases.get(),
+                                                       .time_kinds = stage.time_kinds.get(),
                                                        .duplex = options_.duplex,
                                                        .poison = options_.poison,
                                                        .wait_timeout = options_.wait_timeout});

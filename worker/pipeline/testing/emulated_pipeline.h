@@ -8,7 +8,7 @@
 
 #include "absl/status/statusor.h"
 #include "core/base/clock.h"
-#include "core/base/phase_clock.h"
+#include "core/base/time_kind_clock.h"
 #include "core/plan/schedule/schedule.h"
 #include "core/plan/schedule/schedule_costs.h"
 #include "core/plan/schedule/schedule_simulation.h"
@@ -66,7 +66,7 @@ class EmulatedPipeline {
     std::unique_ptr<Memory> host;
     std::unique_ptr<Stream> compute;
     std::unique_ptr<StageModel> model;
-    std::unique_ptr<PhaseClock> phases;
+    std::unique_ptr<TimeKindClock> time_kinds;
     std::unique_ptr<MemoryUnitSource> source;
     std::unique_ptr<MemoryGradientSink> sink;
     std::unique_ptr<StageRunner> runner;

@@ -55,7 +55,7 @@ struct Stage {
         compute(compute_device.ops->stream()),
         collectives(make_collectives ? make_collectives(device) : nullptr),
         host(device.NewHostMemory(0)),
-        phases(RealClock()) {
+        time_kinds(RealClock()) {
     std::vector<plan::UnitRange> chunks;
     for (int chunk = 0; chunk < schedule.shape.chunks; ++chunk) {
       chunks.push_back(split[static_cast<size_t>(schedule.shape.VirtualStageOf(index, chunk))]);
@@ -70,7 +70,7 @@ struct Stage {
                                                               .device = &device,
                                                               .compute = &compute,
                                                               .host = host.get(),
-                                                              .phases = &phases,
+                                                              .time_kinds = &time_kinds,
                                                               .duplex = duplex,
                                                               .poison = true,
                                                               .collectives = collectives.get()});
@@ -81,7 +81,7 @@ struct Stage {
   std::unique_ptr<TransformerStage> model;
   std::unique_ptr<Collectives> collectives;
   std::unique_ptr<Memory> host;
-  PhaseClock phases;
+  TimeKindClock time_kinds;
   std::unique_ptr<PassingUnitSource> weights;
   std::unique_ptr<PassingGradientSink> sink;
   std::unique_ptr<StageRunner> runner;

@@ -8,7 +8,7 @@
 
 namespace shoal {
 
-enum class Phase {
+enum class TimeKind {
   kOptimizerWait,
   kData,
   kForward,
@@ -19,13 +19,13 @@ enum class Phase {
   kTransferWait,   // for a copy between device and host
   kNeighbourWait,  // for a message from another stage of the pipeline
 };
-inline constexpr size_t kPhases = 9;
-inline constexpr std::array<std::string_view, kPhases> kPhaseNames = {
+inline constexpr size_t kTimeKinds = 9;
+inline constexpr std::array<std::string_view, kTimeKinds> kTimeKindNames = {
     "optimizer_wait", "data",       "forward",       "backward",      "get_wait",
     "push_wait",      "layer_wait", "transfer_wait", "neighbour_wait"};
 
-inline constexpr std::string_view Name(Phase phase) {
-  return kPhaseNames[static_cast<size_t>(phase)];
+inline constexpr std::string_view Name(TimeKind kind) {
+  return kTimeKindNames[static_cast<size_t>(kind)];
 }
 
 }  // namespace shoal

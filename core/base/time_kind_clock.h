@@ -1,5 +1,5 @@
-// Measures where a worker's time goes: one phase at a time, and leaving one means entering another.
-// Waits nest inside what waits (a Scope returns to the phase around it), so phases add up to the
+// Measures where a worker's time goes: one kind at a time, and leaving one means entering another.
+// Waits nest inside what waits (a Scope returns to the kind around it), so kinds add up to the
 // time that passed. If a step asks for it, each stretch is also recorded as a span, for a timeline:
 // two stores into memory allocated beforehand. For one thread.
 #pragma once
@@ -11,14 +11,14 @@
 
 #include "absl/time/time.h"
 #include "core/base/clock.h"
-#include "core/base/phase.h"
+#include "core/base/time_kind.h"
 
 namespace shoal {
 
-class PhaseClock {
+class TimeKindClock {
  public:
   struct Span {
-    Phase phase = Phase::kOptimizerWait;
+    TimeKind kind = TimeKind::kOptimizerWait;
     int32_t microbatch = -1;
     int32_t unit = -1;
     absl::Time start;
@@ -29,20 +29,20 @@ class PhaseClock {
   // Shorter ones are omitted: getting what is there already is no wait.
   static constexpr absl::Duration kShortestSpan = absl::Microseconds(10);
 
-  explicit PhaseClock(Clock& clock) : clock_(clock), since_(clock.Now()) {}
+  explicit TimeKindClock(Clock& clock) : clock_(clock), since_(clock.Now()) {}
 
   // Ends the current phase.
-  void Enter(Phase phase) {
+  void Enter(TimeKind kind) {
     const absl::Time now = clock_.Now();
-    seconds_[static_cast<size_t>(phase_)] += absl::ToDoubleSeconds(now - since_);
+    seconds_[static_cast<size_t>(kind_)] += absl::ToDoubleSeconds(now - since_);
     Record(now);
-    phase_ = phase;
+    kind_ = kind;
     since_ = now;
   }
-  Phase phase() const { return phase_; }
+  TimeKind kind() const { return kind_; }
   // Of phases that have ended.
-  double seconds(Phase phase) const { return seconds_[static_cast<size_t>(phase)]; }
-  const std::array<double, kPhases>& all() const { return seconds_; }
+  double seconds(TimeKind kind) const { return seconds_[static_cast<size_t>(kind)]; }
+  const std::array<double, kTimeKinds>& all() const { return seconds_; }
 
   // Turns the recording of spans on or off from here on; drops what was recorded.
   void Record(bool on) {
@@ -61,16 +61,16 @@ class PhaseClock {
 
   class Scope {
    public:
-    Scope(PhaseClock& clock, Phase phase) : clock_(clock), outer_(clock.phase()) {
-      clock_.Enter(phase);
+    Scope(TimeKindClock& clock, TimeKind kind) : clock_(clock), outer_(clock.kind()) {
+      clock_.Enter(kind);
     }
     ~Scope() { clock_.Enter(outer_); }
     Scope(const Scope&) = delete;
     Scope& operator=(const Scope&) = delete;
 
    private:
-    PhaseClock& clock_;
-    const Phase outer_;
+    TimeKindClock& clock_;
+    const TimeKind outer_;
   };
 
  private:
@@ -82,7 +82,7 @@ class PhaseClock {
       ++dropped_spans_;
       return;
     }
-    spans_.push_back({.phase = phase_,
+    spans_.push_back({.kind = kind_,
                       .microbatch = microbatch_,
                       .unit = unit_,
                       .start = since_,
@@ -90,9 +90,9 @@ class PhaseClock {
   }
 
   Clock& clock_;
-  Phase phase_ = Phase::kOptimizerWait;
+  TimeKind kind_ = TimeKind::kOptimizerWait;
   absl::Time since_;
-  std::array<double, kPhases> seconds_ = {};
+  std::array<double, kTimeKinds> seconds_ = {};
   bool recording_ = false;
   int32_t microbatch_ = -1;
   int32_t unit_ = -1;
