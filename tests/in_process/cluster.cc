@@ -141,7 +141,7 @@ class WorkerProcess {
       return std::make_unique<client::GrpcServerClient>(addresses, token);
     };
     options.stage_service = &process->service_;
-    options.make_stage_client = [token](const worker::StageGroup& group) {
+    options.make_stage_client = [token](const worker::WorkerGroup& group) {
       return worker::MakeGrpcStageClient(group, token);
     };
     if (cluster.open_device) {

@@ -83,7 +83,7 @@ absl::Status Attachment::JoinRendezvous(const proto::JoinJobReply& join) {
   }
   std::string why = join.without_peers();
   if (join.peers_size() > 0) {
-    SHOAL_ASSIGN_OR_RETURN(StageGroup peers, PeersFrom(join, context_.options.incarnation));
+    SHOAL_ASSIGN_OR_RETURN(WorkerGroup peers, PeersFrom(join, context_.options.incarnation));
     LayerExchange::Options options{
         .peers = peers,
         .client = context_.options.make_stage_client(peers),

@@ -45,7 +45,7 @@ struct WorkerJobOptions {
   // Where other workers come in (stages of its group where the job has a pipeline, or peers that
   // exchange among themselves), and the way to them.
   StageService* stage_service = nullptr;
-  std::function<std::unique_ptr<StageClient>(const StageGroup&)> make_stage_client;
+  std::function<std::unique_ptr<StageClient>(const WorkerGroup&)> make_stage_client;
   // Where connections of other stages come in, for transports that listen.
   transport::TransportOptions transports;
   // Asks the coordinator for a microbatch to be drawn.

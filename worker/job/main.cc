@@ -121,7 +121,7 @@ absl::Status Work(const Flags& flags, bool& started) {
     return std::make_unique<client::GrpcServerClient>(addresses, token);
   };
   options.stage_service = &service;
-  options.make_stage_client = [&](const StageGroup& group) {
+  options.make_stage_client = [&](const WorkerGroup& group) {
     return MakeGrpcStageClient(group, token);
   };
   options.transports = flags.listen.MakeTransportOptions();

@@ -153,7 +153,7 @@ absl::StatusOr<std::unique_ptr<StepRunner>> MakePipelineRunner(
                             .time_kinds = context.time_kinds,
                             .clock = context.clock};
   if (context.group.stages() > 1) {
-    options.client = context.options.make_stage_client(context.group);
+    options.client = context.options.make_stage_client(context.group.peers());
   }
   SHOAL_ASSIGN_OR_RETURN(
       auto stage, StageJob::Create(context.spec, context.job, std::move(opened.compute_device),

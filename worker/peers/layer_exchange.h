@@ -36,7 +36,7 @@ namespace shoal::worker {
 class LayerExchange {
  public:
   struct Options {
-    StageGroup peers;
+    WorkerGroup peers;
     std::unique_ptr<StageClient> client;  // to them
     PeerService* service = nullptr;       // of this worker, the first of them calls by itself
     // This worker's GPU and library, or why it has none.
@@ -58,8 +58,8 @@ class LayerExchange {
   bool on() const { return why_not_.empty(); }
   const std::string& why_not() const { return why_not_; }
   std::string_view library() const { return collectives_->name(); }
-  int rank() const { return peers_.stage; }
-  int ranks() const { return peers_.stages(); }
+  int rank() const { return peers_.rank; }
+  int ranks() const { return peers_.size(); }
   Stream& stream() { return *stream_; }
 
   absl::Status BeginAttempt(const StepAttempt& attempt, int64_t generation);
@@ -90,7 +90,7 @@ class LayerExchange {
   absl::Status Connect(const StepAttempt& attempt, const std::string& id);
   absl::StatusOr<Communicator*> Usable() ABSL_LOCKS_EXCLUDED(mutex_);
 
-  const StageGroup peers_;
+  const WorkerGroup peers_;
   const std::unique_ptr<StageClient> client_;
   PeerService* const service_;
   const std::unique_ptr<Collectives> collectives_;

@@ -14,9 +14,9 @@ constexpr size_t kLongestText = 1024;
 
 }  // namespace
 
-void PeerService::Open(const StageGroup& peers, NewId new_id) {
+void PeerService::Open(const WorkerGroup& peers, NewId new_id) {
   absl::MutexLock lock(&mutex_);
-  SHOAL_CHECK(!group_.has_value() && peers.stage == 0);
+  SHOAL_CHECK(!group_.has_value() && peers.rank == 0);
   group_ = peers;
   new_id_ = std::move(new_id);
 }
@@ -28,14 +28,14 @@ void PeerService::Close(const absl::Status& why) {
 }
 
 absl::Status PeerService::CheckCaller(const proto::JoinRendezvousRequest& request) const {
-  const StageGroup& group = *group_;
-  SHOAL_RETURN_IF_ERROR(CheckJob(group, request.job_id()));
-  if (request.rank() < 0 || request.rank() >= group.stages() || request.peers() != group.stages() ||
+  const WorkerGroup& group = *group_;
+  SHOAL_RETURN_IF_ERROR(CheckJob(group.job_id, request.job_id()));
+  if (request.rank() < 0 || request.rank() >= group.size() || request.peers() != group.size() ||
       request.peer() != group.workers[0].incarnation ||
       request.incarnation() != group.workers[static_cast<size_t>(request.rank())].incarnation) {
     return PermissionDenied(
         "peer {} of {} calls the first of {}, or one of the two is another life of that worker",
-        request.rank(), request.peers(), group.stages());
+        request.rank(), request.peers(), group.size());
   }
   if (request.gpu().size() > kLongestText || request.unavailable().size() > kLongestText ||
       (request.gpu().empty() && request.unavailable().empty()) || request.step() < 0 ||

@@ -35,7 +35,7 @@ class PeerService {
 
   // This worker is the first of these. Makes a communicator's id; called under a lock. Once.
   using NewId = std::function<absl::StatusOr<std::string>()>;
-  void Open(const StageGroup& peers, NewId new_id);
+  void Open(const WorkerGroup& peers, NewId new_id);
   // All that waits, and all that comes, ends with `why`; new_id is not called any more.
   void Close(const absl::Status& why);
 
@@ -60,7 +60,7 @@ class PeerService {
 
   const absl::Duration patience_;
   absl::Mutex mutex_;
-  std::optional<StageGroup> group_ ABSL_GUARDED_BY(mutex_);
+  std::optional<WorkerGroup> group_ ABSL_GUARDED_BY(mutex_);
   NewId new_id_ ABSL_GUARDED_BY(mutex_);
   absl::Status closed_ ABSL_GUARDED_BY(mutex_);
   StepAttempt attempt_ ABSL_GUARDED_BY(mutex_) = {.step = -1};  // the latest called for

@@ -64,7 +64,7 @@ class PeerServiceTest : public ::testing::Test {
     return std::string(Message(status));
   }
 
-  StageGroup peers_{.job_id = "job-1"};
+  WorkerGroup peers_{.job_id = "job-1"};
   PeerService service_{absl::Milliseconds(30)};
   int ids_ = 0;
 };

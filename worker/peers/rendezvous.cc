@@ -25,7 +25,7 @@ absl::StatusOr<std::unique_ptr<Collectives>> OpenCollectives(const Device* gpu,
 
 proto::JoinRendezvousRequest Rendezvous::RequestFor(const StepAttempt& attempt,
                                                     int64_t generation) const {
-  const StageGroup& peers = options_.peers;
+  const WorkerGroup& peers = options_.peers;
   proto::JoinRendezvousRequest request;
   request.set_job_id(peers.job_id);
   request.set_incarnation(peers.workers[static_cast<size_t>(rank())].incarnation);
@@ -67,7 +67,7 @@ absl::StatusOr<proto::JoinRendezvousReply> Rendezvous::Join(
                               absl::FormatDuration(options_.timeout), Message(reply.status()));
     }
     if (absl::Now() >= notice) {
-      const StageGroup::Worker& first = options_.peers.workers[0];
+      const WorkerGroup::Worker& first = options_.peers.workers[0];
       LogWarning("not all {} workers have met at {} ({}) yet, waiting until {}: {}", ranks(),
                  first.name, first.address,
                  absl::FormatTime("%H:%M:%S", deadline, absl::LocalTimeZone()),

@@ -34,7 +34,7 @@ absl::StatusOr<std::unique_ptr<Collectives>> OpenCollectives(const Device* gpu,
 class Rendezvous {
  public:
   struct Options {
-    StageGroup peers;
+    WorkerGroup peers;
     StageClient* client = nullptr;  // to them
     // of this worker; the first of them calls by itself
     PeerService* service = nullptr;
@@ -52,8 +52,8 @@ class Rendezvous {
                                                   const std::function<absl::Status()>& check);
 
  private:
-  int rank() const { return options_.peers.stage; }
-  int ranks() const { return options_.peers.stages(); }
+  int rank() const { return options_.peers.rank; }
+  int ranks() const { return options_.peers.size(); }
   proto::JoinRendezvousRequest RequestFor(const StepAttempt& attempt, int64_t generation) const;
 
   const Options options_;

@@ -44,7 +44,7 @@ class SilentClient final : public StageClient {
 // A worker of two, whose peer does not come.
 struct Worker {
   explicit Worker(int rank, absl::Duration patience) : service(patience) {
-    peers.stage = rank;
+    peers.rank = rank;
     for (uint64_t i = 0; i < 2; ++i) {
       peers.workers.push_back({.name = fmt::format("worker-{}", i), .incarnation = 100 + i});
     }
@@ -63,7 +63,7 @@ struct Worker {
     return rendezvous.Join({}, /*generation=*/0, [] { return absl::OkStatus(); }).status();
   }
 
-  StageGroup peers;
+  WorkerGroup peers;
   SilentClient client;
   PeerService service;
   Cancellation cancellation;

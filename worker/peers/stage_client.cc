@@ -8,11 +8,10 @@ namespace {
 
 class GrpcStageClient final : public StageClient {
  public:
-  GrpcStageClient(const StageGroup& group, const rpc::Token& token) {
-    for (int stage = 0; stage < group.stages(); ++stage) {
-      const std::string& address = group.workers[static_cast<size_t>(stage)].address;
+  GrpcStageClient(const WorkerGroup& group, const rpc::Token& token) {
+    for (const WorkerGroup::Worker& worker : group.workers) {
       stages_.push_back(std::make_unique<rpc::StageClient>(
-          rpc::Channel::Create(address, token, group.NameOf(stage))));
+          rpc::Channel::Create(worker.address, token, worker.name)));
     }
   }
 
@@ -41,7 +40,8 @@ class GrpcStageClient final : public StageClient {
 
 }  // namespace
 
-std::unique_ptr<StageClient> MakeGrpcStageClient(const StageGroup& group, const rpc::Token& token) {
+std::unique_ptr<StageClient> MakeGrpcStageClient(const WorkerGroup& group,
+                                                 const rpc::Token& token) {
   return std::make_unique<GrpcStageClient>(group, token);
 }
 

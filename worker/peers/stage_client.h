@@ -25,6 +25,6 @@ class StageClient {
   virtual void Cancel() = 0;
 };
 
-std::unique_ptr<StageClient> MakeGrpcStageClient(const StageGroup& group, const rpc::Token& token);
+std::unique_ptr<StageClient> MakeGrpcStageClient(const WorkerGroup& group, const rpc::Token& token);
 
 }  // namespace shoal::worker

@@ -11,7 +11,7 @@ std::string StageGroup::NameOf(int stage) const {
 
 namespace {
 
-StageGroup::Worker From(const proto::WorkerAddress& worker) {
+WorkerGroup::Worker From(const proto::WorkerAddress& worker) {
   return {.name = fmt::format("worker-{}", worker.index()),
           .address = worker.address(),
           .incarnation = worker.incarnation()};
@@ -19,14 +19,14 @@ StageGroup::Worker From(const proto::WorkerAddress& worker) {
 
 }  // namespace
 
-absl::StatusOr<StageGroup> PeersFrom(const proto::JoinJobReply& join, uint64_t incarnation) {
-  StageGroup peers{.job_id = join.job_id(), .stage = -1};
+absl::StatusOr<WorkerGroup> PeersFrom(const proto::JoinJobReply& join, uint64_t incarnation) {
+  WorkerGroup peers{.job_id = join.job_id(), .rank = -1};
   for (const proto::WorkerAddress& worker : join.peers()) {
-    peers.stage = worker.incarnation() == incarnation ? peers.stages() : peers.stage;
+    peers.rank = worker.incarnation() == incarnation ? peers.size() : peers.rank;
     peers.workers.push_back(From(worker));
   }
-  if (peers.stage < 0) {
-    return Internal("the coordinator names {} peers without this worker", peers.stages());
+  if (peers.rank < 0) {
+    return Internal("the coordinator names {} peers without this worker", peers.size());
   }
   return peers;
 }
@@ -44,10 +44,9 @@ absl::StatusOr<StageGroup> GroupFrom(const proto::JoinJobReply& join, uint64_t i
   return group;
 }
 
-absl::Status CheckJob(const StageGroup& group, const std::string& job_id) {
-  return job_id == group.job_id
-             ? absl::OkStatus()
-             : plan::JobNotHere(job_id, "this worker works on", {&group.job_id, 1});
+absl::Status CheckJob(const std::string& own_job_id, const std::string& job_id) {
+  return job_id == own_job_id ? absl::OkStatus()
+                              : plan::JobNotHere(job_id, "this worker works on", {&own_job_id, 1});
 }
 
 }  // namespace shoal::worker

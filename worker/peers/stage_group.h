@@ -12,7 +12,8 @@
 
 namespace shoal::worker {
 
-struct StageGroup {
+// Workers that may exchange among themselves.
+struct WorkerGroup {
   struct Worker {
     std::string name;  // "worker-3"
     std::string address;
@@ -20,23 +21,33 @@ struct StageGroup {
   };
 
   std::string job_id;
+  int rank = 0;                 // of this worker
+  std::vector<Worker> workers;  // by rank
+
+  int size() const { return static_cast<int>(workers.size()); }
+};
+
+struct StageGroup {
+  std::string job_id;
   int group = 0;
-  int stage = 0;                // of this worker
-  std::vector<Worker> workers;  // by stage
+  int stage = 0;                             // of this worker
+  std::vector<WorkerGroup::Worker> workers;  // by stage
 
   int stages() const { return static_cast<int>(workers.size()); }
   // "stage 1 (worker-3)"
   std::string NameOf(int stage) const;
+  // As peers: a stage is a rank.
+  WorkerGroup peers() const { return {.job_id = job_id, .rank = stage, .workers = workers}; }
 };
 
 // All workers of the job as one group, this one at its rank among them.
-absl::StatusOr<StageGroup> PeersFrom(const proto::JoinJobReply& join, uint64_t incarnation);
+absl::StatusOr<WorkerGroup> PeersFrom(const proto::JoinJobReply& join, uint64_t incarnation);
 
 // Internal for an answer that does not name this incarnation where it should.
 absl::StatusOr<StageGroup> GroupFrom(const proto::JoinJobReply& join, uint64_t incarnation);
 
 // A call from another worker: NotFound, by name, where it is for another job than the group's.
-absl::Status CheckJob(const StageGroup& group, const std::string& job_id);
+absl::Status CheckJob(const std::string& own_job_id, const std::string& job_id);
 
 // A try at a step.
 struct StepAttempt {

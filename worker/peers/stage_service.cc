@@ -70,7 +70,7 @@ void StageService::Close(const absl::Status& why) {
 
 absl::Status StageService::CheckCaller(const proto::ConnectStageRequest& request) const {
   const StageGroup& group = *group_;
-  SHOAL_RETURN_IF_ERROR(CheckJob(group, request.job_id()));
+  SHOAL_RETURN_IF_ERROR(CheckJob(group.job_id, request.job_id()));
   const auto from = static_cast<size_t>(request.from());
   if (request.group() != group.group || request.stages() != group.stages() ||
       request.to() != group.stage || request.from() < 0 || request.from() >= group.stage ||

@@ -103,9 +103,9 @@ absl::Status StageJob::JoinRendezvous(absl::Duration timeout) {
   PeerService& service = options_.service->peers();
   if (options_.group.stage == 0) {
     // All that is settled is whether: neighbours make communicators of their own.
-    service.Open(options_.group, [] { return std::string(kSettled); });
+    service.Open(options_.group.peers(), [] { return std::string(kSettled); });
   }
-  Rendezvous rendezvous({.peers = options_.group,
+  Rendezvous rendezvous({.peers = options_.group.peers(),
                          .client = options_.client.get(),
                          .service = &service,
                          .collectives = collectives.ok() ? collectives->get() : nullptr,

@@ -16,8 +16,8 @@ namespace {
 
 constexpr uint64_t kFirstIncarnation = 100;
 
-StageGroup PeersOf(int rank, int workers) {
-  StageGroup peers{.job_id = "job-1", .stage = rank};
+WorkerGroup PeersOf(int rank, int workers) {
+  WorkerGroup peers{.job_id = "job-1", .rank = rank};
   for (int i = 0; i < workers; ++i) {
     peers.workers.push_back({.name = fmt::format("worker-{}", i),
                              .incarnation = kFirstIncarnation + static_cast<uint64_t>(i)});
