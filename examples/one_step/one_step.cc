@@ -46,8 +46,8 @@ struct Parts {
   server::ParameterService& service;
   client::ParameterClient& client;
   worker::MicrobatchModel& model;
-  worker::StepSource& source;  // of weights
-  worker::StepSink& sink;      // of gradients
+  worker::StepWeights& source;  // of weights
+  worker::StepGradients& sink;  // of gradients
 };
 
 template <typename Request>

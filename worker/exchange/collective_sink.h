@@ -11,8 +11,8 @@
 // Reduce-scatters are put on the device by the compute thread, in the order in which gradients go
 // out; nothing waits for them but other work of the device, until Flush.
 //
-// Threads: as StepSink says. Failure: of the exchange, by the next call; a copy that does not end
-// in `timeout` makes EndStep fail, and with it all later steps. Must outlive the client's last
+// Threads: as StepGradients says. Failure: of the exchange, by the next call; a copy that does not
+// end in `timeout` makes EndStep fail, and with it all later steps. Must outlive the client's last
 // BeginStep or destruction; calls it no more after EndStep.
 #pragma once
 
@@ -34,7 +34,7 @@
 
 namespace shoal::worker {
 
-class CollectiveSink final : public StepSink {
+class CollectiveSink final : public StepGradients {
  public:
   struct Options {
     PushRule::Options rule;

@@ -8,8 +8,8 @@
 // the same order. It waits for servers only, for a shard that has not come yet; what is gathered is
 // waited for by the device.
 //
-// Threads: as StepSource says. Failure: what goes wrong is returned by the next Get, until the step
-// ends; copies that do not end in `timeout` make EndStep fail, and with it all later steps.
+// Threads: as StepWeights says. Failure: what goes wrong is returned by the next Get, until the
+// step ends; copies that do not end in `timeout` make EndStep fail, and with it all later steps.
 #pragma once
 
 #include <cstdint>
@@ -30,7 +30,7 @@
 
 namespace shoal::worker {
 
-class CollectiveSource final : public StepSource {
+class CollectiveSource final : public StepWeights {
  public:
   struct Options {
     DType compute_type = DType::kF32;

@@ -13,7 +13,7 @@
 // the client has taken it over. So where servers are slow, first the host's buffers run out, then
 // the device's (in place these alone), and then Accumulator waits.
 //
-// Threads: as StepSink says; buffers come back on the client's I/O threads. Failure: what goes
+// Threads: as StepGradients says; buffers come back on the client's I/O threads. Failure: what goes
 // wrong with a copy or a push is returned by the next call, until the step ends. A copy that does
 // not end in `device_timeout` makes EndStep fail, and with it all later steps. Must outlive the
 // client's last BeginStep or destruction; calls it no more after EndStep.
@@ -42,7 +42,7 @@
 
 namespace shoal::worker {
 
-class DeviceSink final : public StepSink, private client::GradientReturn {
+class DeviceSink final : public StepGradients, private client::GradientReturn {
  public:
   struct Options {
     PushRule::Options rule;

@@ -15,7 +15,7 @@
 // What is fetched is what ServiceSource fetches: the client keeps nothing for itself, and a unit
 // that is fetched again waits until its last use, or copy, has left the client's buffer.
 //
-// Threads: as StepSource says. Failure: what goes wrong with a fetch or a copy is returned by the
+// Threads: as StepWeights says. Failure: what goes wrong with a fetch or a copy is returned by the
 // next Get, until the step ends. A copy, or landed a use, that does not end in `timeout` makes
 // EndStep fail, and with it all later steps.
 #pragma once
@@ -40,7 +40,7 @@
 
 namespace shoal::worker {
 
-class DeviceSource final : public StepSource {
+class DeviceSource final : public StepWeights {
  public:
   struct Options {
     DType compute_type = DType::kF32;

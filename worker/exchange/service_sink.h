@@ -32,7 +32,7 @@
 
 namespace shoal::worker {
 
-class ServiceSink final : public StepSink, private client::GradientReturn {
+class ServiceSink final : public StepGradients, private client::GradientReturn {
  public:
   struct Options {
     PushRule::Options rule;

@@ -16,7 +16,7 @@
 
 namespace shoal::worker {
 
-class ServiceSource final : public StepSource {
+class ServiceSource final : public StepWeights {
  public:
   struct Options {
     DType compute_type = DType::kF32;

@@ -24,7 +24,7 @@
 
 namespace shoal::worker {
 
-class StepSource : public UnitSource {
+class StepWeights : public UnitSource {
  public:
   // The units that the step gets, in this order.
   virtual void BeginStep(std::span<const int> uses) = 0;
@@ -81,7 +81,7 @@ inline absl::Status FinishCopies(Stream& stream, absl::Duration timeout, std::st
   return absl::OkStatus();
 }
 
-class StepSink : public GradientSink {
+class StepGradients : public GradientSink {
  public:
   // How many microbatches the step has, where that is known; where it is not, PushRest follows the
   // last one.
@@ -90,7 +90,7 @@ class StepSink : public GradientSink {
   virtual absl::Status PushRest() = 0;
   // Waits until the client has all gradients that are due, so that it can finish.
   virtual absl::Status Flush() = 0;
-  // As StepSource's.
+  // As StepWeights's.
   virtual absl::Status EndStep() = 0;
   virtual void Cancel(const absl::Status& why) = 0;
 };

@@ -56,8 +56,8 @@ class Attachment {
 
   // A step: source and sink are begun by who runs it, and end with EndStep, however it went.
   absl::Status BeginStep(const proto::StepWork& work);
-  StepSource& source() { return *source_; }
-  StepSink& sink() { return *sink_; }
+  StepWeights& source() { return *source_; }
+  StepGradients& sink() { return *sink_; }
   // Returns when servers have acknowledged all pushes.
   absl::Status FinishPushes(proto::FinishedReport& report);
   // `how` it went; the first error of that and of the end.
@@ -93,8 +93,8 @@ class Attachment {
   std::unique_ptr<client::ServerClient> servers_;
   std::unique_ptr<client::ParameterClient> client_;
   std::unique_ptr<LayerBarriers> barriers_;
-  std::unique_ptr<StepSource> source_;
-  std::unique_ptr<StepSink> sink_;
+  std::unique_ptr<StepWeights> source_;
+  std::unique_ptr<StepGradients> sink_;
 };
 
 }  // namespace shoal::worker

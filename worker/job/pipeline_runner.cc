@@ -47,8 +47,8 @@ class PipelineRunner final : public StepRunner {
   Device* device() const override { return copies_ ? stage_->device() : nullptr; }
   Stream* compute() const override { return copies_ ? stage_->compute() : nullptr; }
 
-  absl::Status Run(const proto::StepWork& work, double loss_scale, StepSource& source,
-                   StepSink& sink, proto::FinishedReport& report) override;
+  absl::Status Run(const proto::StepWork& work, double loss_scale, StepWeights& source,
+                   StepGradients& sink, proto::FinishedReport& report) override;
   void Abandon(const absl::Status& why) override { stage_->Abandon(why); }
   void EndStep(const absl::Status& how, proto::FinishedReport& report) override;
 
@@ -63,8 +63,9 @@ class PipelineRunner final : public StepRunner {
   bool told_passed_host_ = false;  // in metrics
 };
 
-absl::Status PipelineRunner::Run(const proto::StepWork& work, double loss_scale, StepSource& source,
-                                 StepSink& sink, proto::FinishedReport& report) {
+absl::Status PipelineRunner::Run(const proto::StepWork& work, double loss_scale,
+                                 StepWeights& source, StepGradients& sink,
+                                 proto::FinishedReport& report) {
   std::vector<PackedBatch> batches;
   std::vector<plan::MicrobatchSize> sizes;
   for (const proto::MicrobatchWork& microbatch : work.microbatches()) {

@@ -37,16 +37,16 @@ class PlainRunner final : public StepRunner {
   Device* device() const override { return device_; }
   Stream* compute() const override { return compute_; }
 
-  absl::Status Run(const proto::StepWork& work, double loss_scale, StepSource& source,
-                   StepSink& sink, proto::FinishedReport& report) override;
+  absl::Status Run(const proto::StepWork& work, double loss_scale, StepWeights& source,
+                   StepGradients& sink, proto::FinishedReport& report) override;
   void OnUnitDone(int unit) override;
 
  private:
   // What the microbatches of a step have in common.
   struct Step {
     double loss_scale = 0;
-    StepSource& source;
-    StepSink& sink;
+    StepWeights& source;
+    StepGradients& sink;
     proto::FinishedReport& report;
   };
   absl::Status RunGiven(const proto::StepWork& work, const Step& step);
@@ -63,8 +63,8 @@ class PlainRunner final : public StepRunner {
   absl::Time microbatch_started_;
 };
 
-absl::Status PlainRunner::Run(const proto::StepWork& work, double loss_scale, StepSource& source,
-                              StepSink& sink, proto::FinishedReport& report) {
+absl::Status PlainRunner::Run(const proto::StepWork& work, double loss_scale, StepWeights& source,
+                              StepGradients& sink, proto::FinishedReport& report) {
   const Step step{loss_scale, source, sink, report};
   drawing_ = false;
   std::vector<int> uses;

@@ -31,8 +31,8 @@ class StepRunner {
   virtual Stream* compute() const { return nullptr; }
 
   // Begins the step of source and sink, runs its microbatches and adds them to the report.
-  virtual absl::Status Run(const proto::StepWork& work, double loss_scale, StepSource& source,
-                           StepSink& sink, proto::FinishedReport& report) = 0;
+  virtual absl::Status Run(const proto::StepWork& work, double loss_scale, StepWeights& source,
+                           StepGradients& sink, proto::FinishedReport& report) = 0;
   // A microbatch is done with that unit.
   virtual void OnUnitDone(int /*unit*/) {}
   // The step at hand failed, in Run or after.

@@ -7,11 +7,11 @@
 #include "core/data/token_file.h"
 #include "core/job/job.h"
 #include "core/plan/step/cost_model.h"
-#include "server/coordinator/job/step_source.h"
+#include "server/coordinator/job/step_planner.h"
 
 namespace shoal::server {
 
-class DatasetSteps final : public StepSource {
+class DatasetSteps final : public StepPlanner {
  public:
   // `cost` is what balances unless a plan's inputs say otherwise. InvalidArgument if the file has
   // no sample.

@@ -23,9 +23,9 @@ plan::CostModel CostOf(const plan::Job& job, const plan::ModelSpec& spec) {
   return job.emulate.enabled() ? plan::DevicePace(job.emulate).cost() : plan::FlopCost(spec);
 }
 
-absl::StatusOr<std::unique_ptr<StepSource>> LoadSteps(const plan::Job& job,
-                                                      const plan::ModelSpec& spec,
-                                                      const std::string& token_file) {
+absl::StatusOr<std::unique_ptr<StepPlanner>> LoadSteps(const plan::Job& job,
+                                                       const plan::ModelSpec& spec,
+                                                       const std::string& token_file) {
   SHOAL_ASSIGN_OR_RETURN(std::unique_ptr<formats::TokenFile> file,
                          formats::TokenFile::Open(token_file));
   if (file->vocabulary() > spec.vocabulary) {
@@ -38,7 +38,7 @@ absl::StatusOr<std::unique_ptr<StepSource>> LoadSteps(const plan::Job& job,
   if (!steps.ok()) {
     return Annotate(steps.status(), token_file);
   }
-  return std::unique_ptr<StepSource>(*std::move(steps));
+  return std::unique_ptr<StepPlanner>(*std::move(steps));
 }
 
 void LogPipeline(const plan::PipelineChoice& choice, std::string_view why) {
@@ -51,7 +51,7 @@ void LogPipeline(const plan::PipelineChoice& choice, std::string_view why) {
 absl::StatusOr<proto::PipelinePlan> ChoosePipeline(const proto::SubmitJobRequest& request,
                                                    const plan::Job& job,
                                                    const plan::ModelSpec& spec,
-                                                   const StepSource& steps, int64_t workers) {
+                                                   const StepPlanner& steps, int64_t workers) {
   if (request.has_pipeline()) {
     SHOAL_ASSIGN_OR_RETURN(const plan::ChosenPipeline chosen,
                            plan::FromMessage(request.pipeline(), spec, job));

@@ -37,8 +37,8 @@
 #include "server/coordinator/job/event_log.h"
 #include "server/coordinator/job/server_client.h"
 #include "server/coordinator/job/step_measurements.h"
+#include "server/coordinator/job/step_planner.h"
 #include "server/coordinator/job/step_result.h"
-#include "server/coordinator/job/step_source.h"
 #include "server/coordinator/job/worker_groups.h"
 #include "server/coordinator/members/coordinator_metrics.h"
 #include "server/coordinator/members/membership.h"
@@ -59,7 +59,7 @@ struct LoadedJob {
   plan::ShardMap shard_map;
   std::optional<proto::PipelinePlan> pipeline;  // where a step runs as a schedule
   int64_t last_step = 0;                        // the job is done after this one
-  std::unique_ptr<StepSource> steps;
+  std::unique_ptr<StepPlanner> steps;
   std::unique_ptr<CheckpointFiles> checkpoints;
 };
 

@@ -15,7 +15,7 @@ namespace shoal::server::testing {
 
 // Sample ids of a step are 1000 step + k, each of id % 7 + 1 targets and 10 tokens. Spread unevenly
 // over the worker groups, some of which may get nothing.
-class FakeSteps final : public StepSource {
+class FakeSteps final : public StepPlanner {
  public:
   FakeSteps(uint64_t seed, int64_t samples) : seed_(seed), samples_(samples) {}
   absl::StatusOr<plan::StepPlan> Plan(int64_t step, const PlanInputs& inputs) const override;

@@ -20,9 +20,9 @@ struct PlanInputs {
   std::optional<plan::CostModel> cost;  // fitted, instead of the job's own
 };
 
-class StepSource {
+class StepPlanner {
  public:
-  virtual ~StepSource() = default;
+  virtual ~StepPlanner() = default;
   // The first step is 1. Thread-safe; may take tens of milliseconds for a large minibatch.
   virtual absl::StatusOr<plan::StepPlan> Plan(int64_t step, const PlanInputs& inputs) const = 0;
   virtual double LearningRate(int64_t step) const = 0;
