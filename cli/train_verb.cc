@@ -9,7 +9,7 @@
 #include "cli/data/data_source.h"
 #include "cli/plan/pipeline_plan.h"
 #include "cli/plan/simulation.h"
-#include "cli/run/job_run.h"
+#include "cli/run/follow_job.h"
 #include "cli/run/launcher.h"
 #include "cli/run/machine.h"
 #include "cli/run/next_commands.h"

@@ -1,6 +1,6 @@
 // `shoal train`: checks everything, tokenises the data, runs the job on a cluster of this machine
 // or a running one, and leaves a Hugging Face folder. The steps of it are in preflight.h,
-// launcher.h, job_run.h and train_report.h.
+// launcher.h, follow_job.h and train_report.h.
 #pragma once
 
 #include <cstdint>

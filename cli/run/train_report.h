@@ -6,7 +6,7 @@
 #include <optional>
 #include <string>
 
-#include "cli/run/job_run.h"
+#include "cli/run/follow_job.h"
 #include "cli/run/trace_recorder.h"
 #include "cli/run/verb.h"
 #include "cli/terminal/progress_bar.h"

@@ -25,6 +25,7 @@
 #include "core/base/threads/thread_pool.h"
 #include "core/job/job.h"
 #include "core/model/partition.h"
+#include "core/model/unit_reader.h"
 #include "server/store/accumulate.h"
 #include "server/store/adamw.h"
 
@@ -42,14 +43,11 @@ struct StoreOptions {
   int64_t sum_element() const { return exact() ? int64_t{8} : int64_t{4}; }
 };
 
-// Supplies elements [offset, offset + out.size()) of a unit. Called from several threads.
-using RangeReader = std::function<absl::Status(int unit, int64_t offset, std::span<float> out)>;
-
 // Where the initial state comes from. Without moments (a fresh model) they are zero.
 struct StoreSource {
-  RangeReader master;
-  RangeReader m;
-  RangeReader v;
+  plan::UnitReader master;
+  plan::UnitReader m;
+  plan::UnitReader v;
 };
 
 enum class StateArray { kMaster = 0, kFirstMoment = 1, kSecondMoment = 2 };

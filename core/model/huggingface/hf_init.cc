@@ -54,7 +54,7 @@ void FillTensor(const TensorSpec& tensor, int64_t layers, uint64_t seed, int64_t
 
 }  // namespace
 
-UnitReader InitialWeights(const plan::ModelSpec& spec, uint64_t seed) {
+plan::UnitReader InitialWeights(const plan::ModelSpec& spec, uint64_t seed) {
   return [units = plan::BuildUnits(spec), layers = spec.layers, seed](
              int unit, int64_t offset, std::span<float> out) -> absl::Status {
     const auto count = static_cast<int64_t>(out.size());
@@ -82,7 +82,7 @@ absl::Status InitHfModel(const std::string& folder, const plan::ModelSpec& spec,
   }
   // Drawing takes far longer than writing.
   ThreadPool pool(0);
-  const UnitReader draw = InitialWeights(spec, seed);
+  const plan::UnitReader draw = InitialWeights(spec, seed);
   const auto draw_at_once = [&](int unit, int64_t offset, std::span<float> out) -> absl::Status {
     const auto count = static_cast<int64_t>(out.size());
     std::vector<absl::Status> drawn(static_cast<size_t>((count + kGrain - 1) / kGrain));

@@ -14,6 +14,7 @@
 #include "absl/status/statusor.h"
 #include "core/base/dtype.h"
 #include "core/model/model_spec.h"
+#include "core/model/unit_reader.h"
 
 namespace shoal::formats {
 
@@ -54,9 +55,6 @@ class HfModel {
   std::unique_ptr<State> state_;
 };
 
-// Supplies elements [offset, offset + out.size()) of a unit's flat vector.
-using UnitReader = std::function<absl::Status(int unit, int64_t offset, std::span<float> out)>;
-
 // Writes config.json and model.safetensors (several files with an index above max_file_bytes) in
 // the given element type, reading the weights through `read` piece by piece in bounded memory.
 // Copies tokenizer files (tokenizer.json, tokenizer_config.json, special_tokens_map.json,
@@ -68,7 +66,7 @@ struct HfWriteOptions {
   int64_t max_file_bytes = int64_t{5} << 30;
 };
 absl::Status WriteHfModel(const std::string& folder, const plan::ModelSpec& spec,
-                          const UnitReader& read, const HfWriteOptions& options);
+                          const plan::UnitReader& read, const HfWriteOptions& options);
 
 // Copies those files of a tokenizer (and generation_config.json) that `from` has.
 absl::Status CopyTokenizerFiles(const std::string& from, const std::string& to);
@@ -76,7 +74,7 @@ absl::Status CopyTokenizerFiles(const std::string& from, const std::string& to);
 // Supplies random weights: normal with standard deviation 0.02 (matrices that write to the residual
 // stream divided by sqrt(2 layers)), ones for norms, zeros for biases. An element depends only on
 // seed, tensor name and position.
-UnitReader InitialWeights(const plan::ModelSpec& spec, uint64_t seed);
+plan::UnitReader InitialWeights(const plan::ModelSpec& spec, uint64_t seed);
 absl::Status InitHfModel(const std::string& folder, const plan::ModelSpec& spec, uint64_t seed,
                          const HfWriteOptions& options);
 

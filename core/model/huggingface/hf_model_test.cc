@@ -22,14 +22,14 @@ plan::ModelSpec Tiny(bool tied) {
   return spec;
 }
 
-std::vector<float> ReadWhole(const UnitReader& read, const plan::UnitSpec& unit) {
+std::vector<float> ReadWhole(const plan::UnitReader& read, const plan::UnitSpec& unit) {
   std::vector<float> values(static_cast<size_t>(unit.count), 99.0F);
   const absl::Status status = read(unit.index, 0, values);
   EXPECT_TRUE(status.ok()) << Describe(status);
   return values;
 }
 
-UnitReader ReaderOf(const HfModel& model) {
+plan::UnitReader ReaderOf(const HfModel& model) {
   return [&model](int unit, int64_t offset, std::span<float> out) {
     return model.ReadUnit(unit, offset, out);
   };
@@ -46,7 +46,7 @@ TEST(HfModel, ReadsBackWhatWasWritten) {
     }
     for (const DType dtype : {DType::kF32, DType::kBF16}) {
       for (const int64_t max_file_bytes : {int64_t{1} << 40, int64_t{20000}}) {
-        const UnitReader initial = InitialWeights(spec, 5);
+        const plan::UnitReader initial = InitialWeights(spec, 5);
         ASSERT_OK(WriteHfModel(folder.path(), spec, initial,
                                {.dtype = dtype, .max_file_bytes = max_file_bytes}));
         const auto model = HfModel::Open(folder.path());
@@ -103,7 +103,7 @@ TEST(HfModel, WritingOverAnotherFormLeavesJustTheNewOne) {
 
 TEST(InitialWeights, HaveTheStatedDistribution) {
   plan::ModelSpec spec = *plan::NamedShape("6m");
-  const UnitReader read = InitialWeights(spec, 1);
+  const plan::UnitReader read = InitialWeights(spec, 1);
   const plan::UnitSpec block = plan::BuildUnits(spec)[1];
   const std::vector<float> values = ReadWhole(read, block);
   for (const plan::TensorSpec& tensor : block.tensors) {

@@ -41,7 +41,7 @@ std::vector<FilePlan> PlanFiles(const plan::ModelSpec& spec, const HfWriteOption
   return files;
 }
 
-absl::Status WriteTensor(const PlacedTensor& placed, const UnitReader& read, DType dtype,
+absl::Status WriteTensor(const PlacedTensor& placed, const plan::UnitReader& read, DType dtype,
                          SafetensorsWriter& writer) {
   std::vector<float> piece;
   std::vector<BFloat16> converted;
@@ -61,7 +61,7 @@ absl::Status WriteTensor(const PlacedTensor& placed, const UnitReader& read, DTy
   return absl::OkStatus();
 }
 
-absl::Status WriteFile(const std::string& path, const FilePlan& file, const UnitReader& read,
+absl::Status WriteFile(const std::string& path, const FilePlan& file, const plan::UnitReader& read,
                        DType dtype) {
   std::vector<SafetensorsTensor> tensors;
   for (const PlacedTensor& placed : file) {
@@ -80,7 +80,7 @@ absl::Status WriteFile(const std::string& path, const FilePlan& file, const Unit
 }
 
 absl::Status WriteShards(const std::string& folder, const std::vector<FilePlan>& files,
-                         const UnitReader& read, DType dtype) {
+                         const plan::UnitReader& read, DType dtype) {
   nlohmann::ordered_json weight_map = nlohmann::ordered_json::object();
   int64_t total_bytes = 0;
   for (size_t i = 0; i < files.size(); ++i) {
@@ -123,7 +123,7 @@ absl::Status CopyTokenizerFiles(const std::string& from, const std::string& to) 
 }
 
 absl::Status WriteHfModel(const std::string& folder, const plan::ModelSpec& spec,
-                          const UnitReader& read, const HfWriteOptions& options) {
+                          const plan::UnitReader& read, const HfWriteOptions& options) {
   if (options.dtype == DType::kF16) {
     return InvalidArgument("{}: weights are written as F32 or BF16, not F16", folder);
   }

@@ -37,7 +37,7 @@ absl::Status PutPublished(const gpu::CudaContext& context, const Lane& lane,
 }
 
 absl::Status LoadArray(gpu::CudaContext& context, const Lane& lane, const plan::PartitionSpec& spec,
-                       const RangeReader& reader, float* array, DType wire_type,
+                       const plan::UnitReader& reader, float* array, DType wire_type,
                        const WeightsBuffers& weights) {
   constexpr const char* kWhat = "loading a partition";
   if (!reader) {
@@ -67,7 +67,8 @@ absl::Status LoadPartition(gpu::CudaContext& context, const Lane& lane,
                            const plan::PartitionSpec& spec, const PartitionArrays& arrays,
                            const StoreSource& source, DType wire_type,
                            const WeightsBuffers& weights) {
-  const auto load = [&](const RangeReader& reader, StateArray array, const WeightsBuffers& to) {
+  const auto load = [&](const plan::UnitReader& reader, StateArray array,
+                        const WeightsBuffers& to) {
     return LoadArray(context, lane, spec, reader, arrays.state[static_cast<size_t>(array)],
                      wire_type, to);
   };

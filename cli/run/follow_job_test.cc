@@ -1,4 +1,4 @@
-#include "cli/run/job_run.h"
+#include "cli/run/follow_job.h"
 
 #include <sstream>
 
