@@ -87,15 +87,15 @@ absl::Status ParameterClient::Core::Start() {
 
   const bool convert = wire_type_ != options_.compute_type;
   const int all = static_cast<int>(layout_.units.size());
-  const int view_frames = options_.keep_for_step ? all : options_.frames_per_size;
+  const int view_buffers = options_.keep_for_step ? all : options_.buffers_per_size;
   const std::vector<int64_t> counts = CountsOf(layout_, options_.units);
-  SHOAL_ASSIGN_OR_RETURN(view_frames_,
-                         FramePool::Create(FrameSizes(counts, options_.compute_type, view_frames),
-                                           transports_, options_.view_memory));
+  SHOAL_ASSIGN_OR_RETURN(
+      view_buffers_, BufferPool::Create(BufferSizes(counts, options_.compute_type, view_buffers),
+                                        transports_, options_.view_memory));
   if (convert) {
-    SHOAL_ASSIGN_OR_RETURN(
-        wire_frames_,
-        FramePool::Create(FrameSizes(counts, wire_type_, options_.frames_per_size), transports_));
+    SHOAL_ASSIGN_OR_RETURN(wire_buffers_, BufferPool::Create(BufferSizes(counts, wire_type_,
+                                                                         options_.buffers_per_size),
+                                                             transports_));
   }
   SHOAL_ASSIGN_OR_RETURN(
       headers_, RegisteredMemory::Create(static_cast<int64_t>(layout_.partitions.size() *
@@ -108,7 +108,7 @@ absl::Status ParameterClient::Core::Start() {
                           .keep_for_step = options_.keep_for_step,
                           .max_version_reads = options_.max_version_reads,
                           .version_retry_delay = options_.version_retry_delay},
-      &layout_, &view_frames_, convert ? &wire_frames_ : nullptr,
+      &layout_, &view_buffers_, convert ? &wire_buffers_ : nullptr,
       std::span(reinterpret_cast<transport::PartitionHeader*>(headers_->bytes().data()),
                 layout_.partitions.size()));
   pushes_ = std::make_unique<PushTable>(PushTable::Options{.incarnation = options_.incarnation,
@@ -125,7 +125,7 @@ absl::Status ParameterClient::Core::Start() {
     SHOAL_RETURN_IF_ERROR(Adopt(server, std::vector<bool>(lanes_.size(), false),
                                 std::move(connections[static_cast<size_t>(server)])));
   }
-  buffer_bytes_ = view_frames_.bytes() + (convert ? wire_frames_.bytes() : 0) + pushes_->bytes();
+  buffer_bytes_ = view_buffers_.bytes() + (convert ? wire_buffers_.bytes() : 0) + pushes_->bytes();
   reconnect_thread_ = std::thread([this] { RunReconnect(); });
   return absl::OkStatus();
 }
@@ -245,7 +245,8 @@ absl::StatusOr<ParameterClient::View> ParameterClient::Core::Get(int unit) {
   };
   if (!mutex_.AwaitWithTimeout(absl::Condition(&there), options_.get_timeout)) {
     return ResourceExhausted("get {}: all {} buffers of its size are in use for {}", name,
-                             view_frames_.frames(unit), absl::FormatDuration(options_.get_timeout));
+                             view_buffers_.buffers(unit),
+                             absl::FormatDuration(options_.get_timeout));
   }
   SHOAL_RETURN_IF_ERROR(cancelled_);
   fetches_->AddUse(unit);

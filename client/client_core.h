@@ -2,7 +2,7 @@
 // copied or posted, and its threads. Only included by client/*.cc.
 //
 //  - An I/O thread per transport in use (a lane) polls its queue, posts reads and writes for the
-//    links on that transport, fills parcels and converts weights.
+//    links on that transport, fills buffers and converts weights.
 //  - The reconnect thread makes connections anew.
 //
 // A link is open until its lane sees it break; then it is closing until kClosed arrives (by then
@@ -19,8 +19,8 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
+#include "client/buffer_pool.h"
 #include "client/fetch_table.h"
-#include "client/frame_pool.h"
 #include "client/handshake.h"
 #include "client/parameter_client.h"
 #include "client/push_table.h"
@@ -109,7 +109,7 @@ class ParameterClient::Core {
                  absl::Time* next) ABSL_LOCKS_EXCLUDED(mutex_);
   bool PostPush(int server, DataConnection& connection, absl::Time now, absl::Time* next)
       ABSL_LOCKS_EXCLUDED(mutex_);
-  bool FillParcel(int server) ABSL_LOCKS_EXCLUDED(mutex_);
+  bool FillBuffer(int server) ABSL_LOCKS_EXCLUDED(mutex_);
   bool RingBarrier(int server, DataConnection& connection, absl::Time now, absl::Time* next)
       ABSL_LOCKS_EXCLUDED(mutex_);
   void OnBarrier(uint32_t immediate) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -158,8 +158,8 @@ class ParameterClient::Core {
   int64_t published_ = 0;
   int64_t buffer_bytes_ = 0;
   std::unique_ptr<RegisteredMemory> headers_;
-  FramePool view_frames_;
-  FramePool wire_frames_;
+  BufferPool view_buffers_;
+  BufferPool wire_buffers_;
 
   mutable absl::Mutex mutex_;
   std::vector<Link> links_ ABSL_GUARDED_BY(mutex_);  // by server

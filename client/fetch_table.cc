@@ -15,12 +15,12 @@ uint64_t OperationId(int partition, bool header) {
 
 }  // namespace
 
-FetchTable::FetchTable(const Options& options, const Layout* layout, FramePool* view_frames,
-                       FramePool* wire_frames, std::span<transport::PartitionHeader> headers)
+FetchTable::FetchTable(const Options& options, const Layout* layout, BufferPool* view_buffers,
+                       BufferPool* wire_buffers, std::span<transport::PartitionHeader> headers)
     : options_(options),
       layout_(layout),
-      view_frames_(view_frames),
-      wire_frames_(wire_frames),
+      view_buffers_(view_buffers),
+      wire_buffers_(wire_buffers),
       headers_(headers),
       units_(layout->units.size()),
       partitions_(layout->partitions.size()) {
@@ -51,13 +51,13 @@ bool FetchTable::Start(int index) {
   if (unit.state != State::kAbsent) {
     return false;  // still draining
   }
-  unit.view = view_frames_->Acquire(index);
+  unit.view = view_buffers_->Acquire(index);
   if (unit.view == nullptr) {
     return false;
   }
-  unit.wire = wire_frames_ == nullptr ? unit.view : wire_frames_->Acquire(index);
+  unit.wire = wire_buffers_ == nullptr ? unit.view : wire_buffers_->Acquire(index);
   if (unit.wire == nullptr) {
-    view_frames_->Release(index, unit.view);
+    view_buffers_->Release(index, unit.view);
     unit.view = nullptr;
     return false;
   }
@@ -88,17 +88,17 @@ void FetchTable::Drop(int index) {
     unit.state = State::kDraining;
     return;
   }
-  GiveBackFrames(index);
+  GiveBackBuffers(index);
   unit.state = State::kAbsent;
 }
 
-void FetchTable::GiveBackFrames(int index) {
+void FetchTable::GiveBackBuffers(int index) {
   Unit& unit = fetch(index);
   if (unit.wire != nullptr && unit.wire != unit.view) {
-    wire_frames_->Release(index, unit.wire);
+    wire_buffers_->Release(index, unit.wire);
   }
   if (unit.view != nullptr) {
-    view_frames_->Release(index, unit.view);
+    view_buffers_->Release(index, unit.view);
   }
   unit.wire = nullptr;
   unit.view = nullptr;
@@ -200,7 +200,7 @@ void FetchTable::Unpost(std::span<const transport::ReadOperation> operations) {
       partition.state = Partition::State::kHere;
     }
     if (--fetch(unit).outstanding == 0 && fetch(unit).state == State::kDraining) {
-      GiveBackFrames(unit);
+      GiveBackBuffers(unit);
       fetch(unit).state = State::kAbsent;
     }
   }
@@ -224,7 +224,7 @@ FetchTable::Outcome FetchTable::OnRead(uint64_t operation, const absl::Status& s
   }
   if (unit.state == State::kDraining) {
     if (unit.outstanding == 0) {
-      GiveBackFrames(spec.unit);
+      GiveBackBuffers(spec.unit);
       unit.state = State::kAbsent;
       outcome.completed = true;
     }
@@ -280,11 +280,11 @@ void FetchTable::Judge(int id, absl::Time now, Outcome& outcome) {
 void FetchTable::Converted(int index) {
   Unit& unit = fetch(index);
   if (unit.state == State::kDraining) {
-    GiveBackFrames(index);
+    GiveBackBuffers(index);
     unit.state = State::kAbsent;
     return;
   }
-  wire_frames_->Release(index, unit.wire);
+  wire_buffers_->Release(index, unit.wire);
   unit.wire = nullptr;
   unit.state = State::kReady;
 }

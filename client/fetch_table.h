@@ -4,7 +4,7 @@
 //
 // A unit is absent, being fetched, being converted (wire to compute type), ready, or failed. It is
 // kept while it has uses: one per Prefetch or Get that was not released. Without uses it goes at
-// once (or stays until the step's end, by residency); a frame with reads in flight is given back
+// once (or stays until the step's end, by residency); a buffer with reads in flight is given back
 // when the last of them completed.
 //
 // Of each partition first the data is read, then its header, which tells whether the data is of the
@@ -18,7 +18,7 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
-#include "client/frame_pool.h"
+#include "client/buffer_pool.h"
 #include "client/handshake.h"
 #include "client/unit_layout.h"
 #include "core/transport/data_layout.h"
@@ -38,10 +38,10 @@ class FetchTable {
     absl::Duration version_retry_delay = absl::Milliseconds(1);  // doubles, up to 64 times this
   };
 
-  // `view_frames` are of the compute type; `wire_frames` are null where the types are the same.
+  // `view_buffers` are of the compute type; `wire_buffers` are null where the types are the same.
   // `headers` is registered memory, one per partition.
-  FetchTable(const Options& options, const Layout* layout, FramePool* view_frames,
-             FramePool* wire_frames, std::span<transport::PartitionHeader> headers);
+  FetchTable(const Options& options, const Layout* layout, BufferPool* view_buffers,
+             BufferPool* wire_buffers, std::span<transport::PartitionHeader> headers);
 
   // From here on weights of `version` are asked for. Every use of before is over. What is resident
   // and of that version stays if it is kept for the step.
@@ -50,7 +50,7 @@ class FetchTable {
   State state(int unit) const { return fetch(unit).state; }
   const absl::Status& error(int unit) const { return fetch(unit).error; }
   bool resident(int unit) const;  // being fetched, or there
-  // Starts to fetch; false if no frame is free now.
+  // Starts to fetch; false if no buffer is free now.
   bool Start(int unit);
   void AddUse(int unit) { ++fetch(unit).uses; }
   void DropUse(int unit);
@@ -114,13 +114,13 @@ class FetchTable {
   transport::ReadOperation HeaderRead(int partition, const DataConnection& connection);
   void Judge(int partition, absl::Time now, Outcome& outcome);
   void Drop(int unit);
-  void GiveBackFrames(int unit);
+  void GiveBackBuffers(int unit);
   void Fail(int unit, absl::Status status);
 
   const Options options_;
   const Layout* const layout_;
-  FramePool* const view_frames_;
-  FramePool* const wire_frames_;
+  BufferPool* const view_buffers_;
+  BufferPool* const wire_buffers_;
   const std::span<transport::PartitionHeader> headers_;
   int64_t version_ = 0;
   std::vector<Unit> units_;

@@ -87,11 +87,11 @@ TEST_P(GetTest, KeepsBuffersForTheUnitsThatAreGot) {
     ClientRig rig(Options());
     const auto whole = *rig.NewClient({.keep_for_step = keep});
     const auto stage = *rig.NewClient({.units = {0, 2}, .keep_for_step = keep});
-    const auto frame = [&](int unit) {
+    const auto buffer = [&](int unit) {
       return RoundUp(rig.unit_specs[static_cast<size_t>(unit)].count * 4,
                      transport::kBufferAlignment);
     };
-    EXPECT_EQ(whole->buffer_bytes() - stage->buffer_bytes(), frame(1) + frame(3));
+    EXPECT_EQ(whole->buffer_bytes() - stage->buffer_bytes(), buffer(1) + buffer(3));
     rig.Publish(0);
     ASSERT_TRUE(stage->BeginStep(1, 1, 5).ok());
     for (const int unit : {0, 2}) {
@@ -135,7 +135,7 @@ TEST_P(GetTest, PrefetchIsTheFetch) {
 
 TEST_P(GetTest, PrefetchWithoutABufferSaysSo) {
   ClientRig rig(Options());
-  auto client = *rig.NewClient({.frames_per_size = 1, .get_timeout = absl::Seconds(1)});
+  auto client = *rig.NewClient({.buffers_per_size = 1, .get_timeout = absl::Seconds(1)});
   rig.Publish(0);
   ASSERT_TRUE(client->BeginStep(1, 1, 5).ok());
   ASSERT_TRUE(client->Get(1).ok());

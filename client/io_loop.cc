@@ -155,7 +155,7 @@ bool ParameterClient::Core::Serve(int server, size_t lane, absl::Time now, absl:
   }
   bool worked = PostReads(server, lanes_[lane], *connection, now, next);
   worked = PostPush(server, *connection, now, next) || worked;
-  worked = FillParcel(server) || worked;
+  worked = FillBuffer(server) || worked;
   worked = (server == kBarrierServer && RingBarrier(server, *connection, now, next)) || worked;
   return worked;
 }
@@ -221,7 +221,7 @@ bool ParameterClient::Core::PostPush(int server, DataConnection& connection, abs
         over.push_bytes += posting->bytes;
         over.gpu_push_bytes += connection.payloads_in_gpu() ? posting->bytes : 0;
       } else {
-        pushes_->Unpost(server, posting->parcel);
+        pushes_->Unpost(server, posting->buffer);
       }
     }
     if (posted.ok()) {
@@ -237,7 +237,7 @@ bool ParameterClient::Core::PostPush(int server, DataConnection& connection, abs
   }
 }
 
-bool ParameterClient::Core::FillParcel(int server) {
+bool ParameterClient::Core::FillBuffer(int server) {
   std::optional<PushTable::Filling> filling;
   {
     absl::MutexLock lock(&mutex_);
@@ -252,7 +252,7 @@ bool ParameterClient::Core::FillParcel(int server) {
     shoal::Convert(filling->from, reinterpret_cast<BFloat16*>(filling->payload));
   }
   absl::MutexLock lock(&mutex_);
-  pushes_->Filled(server, filling->parcel);
+  pushes_->Filled(server, filling->buffer);
   return true;
 }
 

@@ -23,7 +23,7 @@ namespace shoal::client {
 using BufferAllocator = std::function<absl::StatusOr<std::shared_ptr<std::byte>>(int64_t bytes)>;
 
 // Told when a gradient given to PushAsync or PushInPlace is not needed any more (it lies in
-// parcels, or is acknowledged, or the push was dropped). Called without locks held, from an I/O
+// buffers, or is acknowledged, or the push was dropped). Called without locks held, from an I/O
 // thread or from within BeginStep.
 class GradientReturn {
  public:
@@ -55,7 +55,7 @@ struct ClientOptions {
   // not got or pushed.
   std::vector<plan::ElementRange> ranges;
   bool keep_for_step = false;  // residency: false, fetched per use (layer); true, kept for the step
-  int frames_per_size =
+  int buffers_per_size =
       4;  // layer residency: buffers per distinct unit size; units held + prefetched
   // Of the buffers that Get gives; empty: this process's own memory. Memory that the host does not
   // touch (a GPU's) serves where weights travel in the compute type, over transports that reach it.

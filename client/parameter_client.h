@@ -12,7 +12,7 @@
 // Threads. All methods may be called from any thread; a worker calls them from its compute thread,
 // which makes the bytes moved a function of the program alone. The client's own: one I/O thread per
 // transport in use, and one that makes connections anew. Copies (shm reads, conversions, filling of
-// parcels) happen on the I/O thread and never on the caller's: the caller computes meanwhile. A Get
+// buffers) happen on the I/O thread and never on the caller's: the caller computes meanwhile. A Get
 // that finds nothing prefetched pays two hand-offs between threads (tens of microseconds) for that;
 // in return posting and completion have one owner, and a first Get of a step is the only such case.
 // Ownership. Server client, transports and clock must outlive the client. Views stay valid until

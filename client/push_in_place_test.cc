@@ -115,7 +115,8 @@ TEST_P(PushInPlaceTest, SumsExactlyInBothGradientTypes) {
     Returns returns;
     auto client = *rig.NewClient({.push_in_place = true});
     auto copying = *rig.NewClient();
-    EXPECT_LT(client->buffer_bytes(), copying->buffer_bytes()) << "no payload lies in parcels";
+    EXPECT_LT(client->buffer_bytes(), copying->buffer_bytes())
+        << "no payload lies in buffers of the client";
     rig.OpenAttempt(1, 1);
     ASSERT_TRUE(client->BeginStep(1, 1, 5).ok());
     std::vector<std::vector<int64_t>> expected(static_cast<size_t>(rig.units()));

@@ -42,15 +42,15 @@ absl::Status PushTable::Grant(int index, const DataConnection& connection,
   if (server.memory == nullptr) {
     const int64_t payload =
         options_.in_place ? 0 : layout_->largest_partition(index) * SizeOf(options_.gradient_type);
-    server.parcel_bytes = options_.in_place
+    server.buffer_bytes = options_.in_place
                               ? kPushHeaderBytes
                               : RoundUp(kPushHeaderBytes + payload, transport::kBufferAlignment);
     SHOAL_ASSIGN_OR_RETURN(server.memory, RegisteredMemory::Create(
-                                              server.parcel_bytes * connection.slots, transports));
-    server.parcels.resize(slots);
+                                              server.buffer_bytes * connection.slots, transports));
+    server.buffers.resize(slots);
     for (size_t i = 0; i < slots; ++i) {
-      server.parcels[i].memory =
-          server.memory->bytes().data() + static_cast<int64_t>(i) * server.parcel_bytes;
+      server.buffers[i].memory =
+          server.memory->bytes().data() + static_cast<int64_t>(i) * server.buffer_bytes;
     }
   }
   server.slot_owner.assign(slots, -1);
@@ -66,9 +66,9 @@ void PushTable::Begin(int64_t step, int64_t attempt) {
     server.pending.clear();
     server.first = 0;
     server.acknowledged = 0;
-    for (Parcel& parcel : server.parcels) {
-      if (parcel.state == Parcel::State::kReady) {
-        Free(server, parcel);
+    for (PushBuffer& buffer : server.buffers) {
+      if (buffer.state == PushBuffer::State::kReady) {
+        Free(server, buffer);
       }
     }
   }
@@ -110,13 +110,14 @@ PushTable::Pending PushTable::TakePending(Server& server) {
   return pending;
 }
 
-PushTable::Parcel* PushTable::TakeParcel(Server& server, Parcel::State state) {
+PushTable::PushBuffer* PushTable::TakeBuffer(Server& server, PushBuffer::State state) {
   if (!waiting(server)) {
     return nullptr;
   }
-  const auto free = std::find_if(server.parcels.begin(), server.parcels.end(),
-                                 [](const Parcel& p) { return p.state == Parcel::State::kFree; });
-  if (free == server.parcels.end()) {
+  const auto free =
+      std::find_if(server.buffers.begin(), server.buffers.end(),
+                   [](const PushBuffer& p) { return p.state == PushBuffer::State::kFree; });
+  if (free == server.buffers.end()) {
     return nullptr;
   }
   const Pending pending = TakePending(server);
@@ -134,29 +135,29 @@ PushTable::Parcel* PushTable::TakeParcel(Server& server, Parcel::State state) {
 
 std::optional<PushTable::Filling> PushTable::NextToFill(int index) {
   Server& server = at(index);
-  const Parcel* const parcel =
-      options_.in_place ? nullptr : TakeParcel(server, Parcel::State::kFilling);
-  if (parcel == nullptr) {
+  const PushBuffer* const buffer =
+      options_.in_place ? nullptr : TakeBuffer(server, PushBuffer::State::kFilling);
+  if (buffer == nullptr) {
     return std::nullopt;
   }
-  const plan::PartitionSpec& spec = layout_->partition(parcel->partition);
+  const plan::PartitionSpec& spec = layout_->partition(buffer->partition);
   const auto* const gradient =
-      reinterpret_cast<const float*>(gradients_[static_cast<size_t>(parcel->gradient)].data);
+      reinterpret_cast<const float*>(gradients_[static_cast<size_t>(buffer->gradient)].data);
   ++filling_;
-  return Filling{.parcel = static_cast<int>(parcel - server.parcels.data()),
+  return Filling{.buffer = static_cast<int>(buffer - server.buffers.data()),
                  .from = {gradient + spec.offset, static_cast<size_t>(spec.count)},
-                 .payload = parcel->memory + kPushHeaderBytes};
+                 .payload = buffer->memory + kPushHeaderBytes};
 }
 
-void PushTable::Filled(int index, int parcel_index) {
+void PushTable::Filled(int index, int buffer_index) {
   Server& server = at(index);
-  Parcel& parcel = server.parcels[static_cast<size_t>(parcel_index)];
+  PushBuffer& buffer = server.buffers[static_cast<size_t>(buffer_index)];
   --filling_;
-  parcel.state = Parcel::State::kReady;
-  if (parcel.attempt_serial != attempt_serial_) {
-    Free(server, parcel);
+  buffer.state = PushBuffer::State::kReady;
+  if (buffer.attempt_serial != attempt_serial_) {
+    Free(server, buffer);
   }
-  DoneWith(parcel.gradient);
+  DoneWith(buffer.gradient);
 }
 
 void PushTable::DoneWith(int index) {
@@ -210,29 +211,29 @@ std::optional<PushTable::Return> PushTable::TakeReturn() {
 std::optional<PushTable::Posting> PushTable::NextToPost(int index,
                                                         const DataConnection& connection) {
   Server& server = at(index);
-  while (options_.in_place && TakeParcel(server, Parcel::State::kReady) != nullptr) {
+  while (options_.in_place && TakeBuffer(server, PushBuffer::State::kReady) != nullptr) {
   }
   const auto slot = std::find(server.slot_owner.begin(), server.slot_owner.end(), -1);
   if (slot == server.slot_owner.end()) {
     return std::nullopt;
   }
   // The oldest sequence first, also after a reconnect.
-  Parcel* next = nullptr;
-  for (Parcel& parcel : server.parcels) {
-    if (parcel.state == Parcel::State::kReady &&
-        (next == nullptr || parcel.sequence < next->sequence)) {
-      next = &parcel;
+  PushBuffer* next = nullptr;
+  for (PushBuffer& buffer : server.buffers) {
+    if (buffer.state == PushBuffer::State::kReady &&
+        (next == nullptr || buffer.sequence < next->sequence)) {
+      next = &buffer;
     }
   }
   if (next == nullptr) {
     return std::nullopt;
   }
   const plan::PartitionSpec& spec = layout_->partition(next->partition);
-  next->state = Parcel::State::kPosted;
+  next->state = PushBuffer::State::kPosted;
   next->seen = false;
   next->slot = static_cast<int>(slot - server.slot_owner.begin());
   next->push_id = next_push_id_++;
-  *slot = static_cast<int>(next - server.parcels.data());
+  *slot = static_cast<int>(next - server.buffers.data());
   PushHeader header = {.magic = transport::kPushMagic,
                        .incarnation = options_.incarnation,
                        .generation = layout_->generation,
@@ -255,7 +256,7 @@ std::optional<PushTable::Posting> PushTable::NextToPost(int index,
           : next->memory + kPushHeaderBytes;
   const int64_t offset = next->slot * connection.slot_bytes;
   const auto id = static_cast<uint64_t>(*slot) * 2;
-  return Posting{.parcel = *slot,
+  return Posting{.buffer = *slot,
                  .bytes = bytes,
                  .writes = {{{.id = id,
                               .region = connection.payloads_region,
@@ -269,11 +270,11 @@ std::optional<PushTable::Posting> PushTable::NextToPost(int index,
                               .immediate = static_cast<uint32_t>(next->slot)}}}};
 }
 
-void PushTable::Unpost(int index, int parcel_index) {
+void PushTable::Unpost(int index, int buffer_index) {
   Server& server = at(index);
-  Parcel& parcel = server.parcels[static_cast<size_t>(parcel_index)];
-  LeaveSlot(server, parcel);
-  parcel.state = Parcel::State::kReady;
+  PushBuffer& buffer = server.buffers[static_cast<size_t>(buffer_index)];
+  LeaveSlot(server, buffer);
+  buffer.state = PushBuffer::State::kReady;
 }
 
 PushTable::Outcome PushTable::OnAcknowledgement(int index, uint32_t slot,
@@ -282,10 +283,10 @@ PushTable::Outcome PushTable::OnAcknowledgement(int index, uint32_t slot,
   if (slot >= server.slot_owner.size() || server.slot_owner[slot] < 0) {
     return {};
   }
-  Parcel& parcel = server.parcels[static_cast<size_t>(server.slot_owner[slot])];
+  PushBuffer& buffer = server.buffers[static_cast<size_t>(server.slot_owner[slot])];
   const PushAcknowledgement answer =
       ReadAcknowledgement(connection.acknowledgements->bytes(), slot);
-  return answer.push_id == parcel.push_id ? Acknowledge(server, parcel, answer) : Outcome{};
+  return answer.push_id == buffer.push_id ? Acknowledge(server, buffer, answer) : Outcome{};
 }
 
 std::vector<PushTable::Outcome> PushTable::Scan(int index, const DataConnection& connection) {
@@ -295,69 +296,69 @@ std::vector<PushTable::Outcome> PushTable::Scan(int index, const DataConnection&
     if (server.slot_owner[slot] < 0) {
       continue;
     }
-    Parcel& parcel = server.parcels[static_cast<size_t>(server.slot_owner[slot])];
+    PushBuffer& buffer = server.buffers[static_cast<size_t>(server.slot_owner[slot])];
     const PushAcknowledgement answer =
         ReadAcknowledgement(connection.acknowledgements->bytes(), slot);
-    if (answer.push_id != parcel.push_id) {
+    if (answer.push_id != buffer.push_id) {
       continue;
     }
-    if (parcel.seen) {
-      outcomes.push_back(Acknowledge(server, parcel, answer));
+    if (buffer.seen) {
+      outcomes.push_back(Acknowledge(server, buffer, answer));
     }
-    parcel.seen = true;
+    buffer.seen = true;
   }
   return outcomes;
 }
 
-PushTable::Outcome PushTable::Acknowledge(Server& server, Parcel& parcel,
+PushTable::Outcome PushTable::Acknowledge(Server& server, PushBuffer& buffer,
                                           const PushAcknowledgement& answer) {
   Outcome outcome{.completed = true, .duplicate = answer.applied_before != 0};
-  if (parcel.attempt_serial == attempt_serial_) {
+  if (buffer.attempt_serial == attempt_serial_) {
     if (answer.code == 0) {
       ++server.acknowledged;
     } else {
-      const plan::PartitionSpec& spec = layout_->partition(parcel.partition);
+      const plan::PartitionSpec& spec = layout_->partition(buffer.partition);
       outcome.refused = absl::Status(
           static_cast<absl::StatusCode>(answer.code),
           fmt::format("push of {} (partition {}, sequence {}, step {}, attempt {}, generation {}) "
                       "refused by {}: {}",
-                      layout_->unit(spec.unit).name, spec.id, parcel.sequence, parcel.step,
-                      parcel.attempt, layout_->generation, ServerName(layout_->server_of(spec.id)),
+                      layout_->unit(spec.unit).name, spec.id, buffer.sequence, buffer.step,
+                      buffer.attempt, layout_->generation, ServerName(layout_->server_of(spec.id)),
                       absl::StatusCodeToString(static_cast<absl::StatusCode>(answer.code))));
     }
   }
-  Free(server, parcel);
+  Free(server, buffer);
   return outcome;
 }
 
-void PushTable::LeaveSlot(Server& server, Parcel& parcel) {
-  if (parcel.slot >= 0) {
-    server.slot_owner[static_cast<size_t>(parcel.slot)] = -1;
+void PushTable::LeaveSlot(Server& server, PushBuffer& buffer) {
+  if (buffer.slot >= 0) {
+    server.slot_owner[static_cast<size_t>(buffer.slot)] = -1;
   }
-  parcel.slot = -1;
+  buffer.slot = -1;
 }
 
-void PushTable::Free(Server& server, Parcel& parcel) {
-  LeaveSlot(server, parcel);
-  parcel.state = Parcel::State::kFree;
+void PushTable::Free(Server& server, PushBuffer& buffer) {
+  LeaveSlot(server, buffer);
+  buffer.state = PushBuffer::State::kFree;
   if (options_.in_place) {
-    DoneWith(parcel.gradient);
+    DoneWith(buffer.gradient);
   }
 }
 
 int PushTable::Requeue(int index) {
   Server& server = at(index);
   int requeued = 0;
-  for (Parcel& parcel : server.parcels) {
-    if (parcel.state != Parcel::State::kPosted) {
+  for (PushBuffer& buffer : server.buffers) {
+    if (buffer.state != PushBuffer::State::kPosted) {
       continue;
     }
-    if (parcel.attempt_serial == attempt_serial_) {
-      LeaveSlot(server, parcel);
-      parcel.state = Parcel::State::kReady;
+    if (buffer.attempt_serial == attempt_serial_) {
+      LeaveSlot(server, buffer);
+      buffer.state = PushBuffer::State::kReady;
       ++requeued;
     } else {
-      Free(server, parcel);
+      Free(server, buffer);
     }
   }
   return requeued;
@@ -370,11 +371,11 @@ bool PushTable::waits(const void* gradient) const {
 
 int64_t PushTable::outstanding(int index) const {
   const Server& server = at(index);
-  const auto parcels =
-      std::count_if(server.parcels.begin(), server.parcels.end(), [&](const Parcel& p) {
-        return p.state != Parcel::State::kFree && p.attempt_serial == attempt_serial_;
+  const auto buffers =
+      std::count_if(server.buffers.begin(), server.buffers.end(), [&](const PushBuffer& p) {
+        return p.state != PushBuffer::State::kFree && p.attempt_serial == attempt_serial_;
       });
-  return static_cast<int64_t>(server.pending.size() - server.first) + parcels;
+  return static_cast<int64_t>(server.pending.size() - server.first) + buffers;
 }
 
 int64_t PushTable::outstanding() const {
@@ -393,7 +394,7 @@ int64_t PushTable::in_flight(int index) const {
 int64_t PushTable::bytes() const {
   int64_t total = 0;
   for (const Server& server : servers_) {
-    total += server.parcel_bytes * static_cast<int64_t>(server.parcels.size());
+    total += server.buffer_bytes * static_cast<int64_t>(server.buffers.size());
   }
   return total;
 }
@@ -405,9 +406,9 @@ std::string PushTable::Oldest() const {
                        ServerName(layout_->server_of(partition)));
   };
   for (const Server& server : servers_) {
-    for (const Parcel& parcel : server.parcels) {
-      if (parcel.state != Parcel::State::kFree && parcel.attempt_serial == attempt_serial_) {
-        return name(parcel.partition, parcel.sequence);
+    for (const PushBuffer& buffer : server.buffers) {
+      if (buffer.state != PushBuffer::State::kFree && buffer.attempt_serial == attempt_serial_) {
+        return name(buffer.partition, buffer.sequence);
       }
     }
     if (waiting(server)) {

@@ -1,18 +1,18 @@
-// What is being pushed: gradients waiting for a credit, and parcels (header and payload of one
+// What is being pushed: gradients waiting for a credit, and buffers (header and payload of one
 // partition, in registered memory) from their filling until they are acknowledged. It decides what
 // to do next and judges acknowledgements; it copies and posts nothing itself (client/client_core.h
 // does) and takes no locks: all of it is guarded by its owner's mutex.
 //
-// There is a parcel for each slot that a server granted: so what is in flight is bounded by the
+// There is a buffer for each slot that a server granted: so what is in flight is bounded by the
 // credits, and the caller's gradient is free again as soon as the last of its partitions lies in a
-// parcel. After a reconnect parcels that were not acknowledged go out again with the same sequence
+// buffer. After a reconnect buffers that were not acknowledged go out again with the same sequence
 // and a new push id: the server counts them once.
 //
-// In place, a parcel is a header alone and its payload goes out from where the gradient lies, which
+// In place, a buffer is a header alone and its payload goes out from where the gradient lies, which
 // is free again when the last of its partitions is acknowledged; one that was posted in an attempt
 // before may take until then as well, or until its connection is gone.
 //
-// States of a parcel: free -> filling -> ready -> posted -> free, and posted -> ready on reconnect.
+// States of a buffer: free -> filling -> ready -> posted -> free, and posted -> ready on reconnect.
 // In place nothing is filled.
 #pragma once
 
@@ -46,7 +46,7 @@ class PushTable {
 
   PushTable(const Options& options, const Layout* layout);
 
-  // Makes the parcels of a server, or fits them to a new grant (they never grow in number).
+  // Makes the buffers of a server, or fits them to a new grant (they never grow in number).
   absl::Status Grant(int server, const DataConnection& connection,
                      std::span<transport::Transport* const> transports);
 
@@ -56,18 +56,18 @@ class PushTable {
   // False: max_gradients are waiting already.
   // `gradient`: the unit's elements, fp32 or in place of the gradient type.
   bool Enqueue(int unit, const void* gradient, GradientReturn* done);
-  // Takes back what has not been put into parcels of that gradient; it is returned soon.
+  // Takes back what has not been put into buffers of that gradient; it is returned soon.
   void Withdraw(const void* gradient);
 
   // --- for the server's I/O thread ---
   struct Filling {
-    int parcel = 0;
+    int buffer = 0;
     std::span<const float> from;
     std::byte* payload = nullptr;
   };
-  // A partition to be converted into a parcel, if there is one waiting and a parcel for it.
+  // A partition to be converted into a buffer, if there is one waiting and a buffer for it.
   std::optional<Filling> NextToFill(int server);
-  void Filled(int server, int parcel);
+  void Filled(int server, int buffer);
   struct Return {
     GradientReturn* done = nullptr;
     int unit = 0;
@@ -76,15 +76,15 @@ class PushTable {
   // A gradient to give back to its owner, if one is due.
   std::optional<Return> TakeReturn();
 
-  // The next parcel that goes into a free slot: its payload, then its header, which rings. It
+  // The next buffer that goes into a free slot: its payload, then its header, which rings. It
   // counts as posted.
   struct Posting {
-    int parcel = 0;
+    int buffer = 0;
     int64_t bytes = 0;  // of the payload
     std::array<transport::WriteOperation, 2> writes;
   };
   std::optional<Posting> NextToPost(int server, const DataConnection& connection);
-  void Unpost(int server, int parcel);
+  void Unpost(int server, int buffer);
 
   struct Outcome {
     bool completed = false;  // an acknowledgement came in: waiters should look
@@ -106,12 +106,12 @@ class PushTable {
   int64_t outstanding() const;
   int64_t acknowledged(int server) const { return at(server).acknowledged; }
   int64_t in_flight(int server) const;  // slots in use
-  int64_t bytes() const;                // of all parcels
+  int64_t bytes() const;                // of all buffers
   // "block.3 (partition 7, sequence 2) to server-1": the oldest not acknowledged, for messages.
   std::string Oldest() const;
 
  private:
-  struct Parcel {
+  struct PushBuffer {
     enum class State { kFree, kFilling, kReady, kPosted };
     State state = State::kFree;
     std::byte* memory = nullptr;  // a PushHeader, then (not in place) the payload
@@ -131,37 +131,38 @@ class PushTable {
     int64_t sequence = 0;
   };
   struct Server {
-    std::vector<Parcel> parcels;
-    std::vector<int> slot_owner;  // parcel, or -1
+    std::vector<PushBuffer> buffers;
+    std::vector<int> slot_owner;  // buffer, or -1
     std::vector<Pending>
         pending;  // from `first` on: a queue that does not allocate in steady state
     size_t first = 0;
     int64_t acknowledged = 0;
     std::unique_ptr<RegisteredMemory> memory;
-    int64_t parcel_bytes = 0;
+    int64_t buffer_bytes = 0;
   };
   struct Gradient {
     bool active = false;
     bool returned = true;
     int unit = 0;
     int remaining = 0;  // partitions that still need its memory
-    int reading = 0;    // of those, in a parcel: being filled by an I/O thread, or in place
+    int reading = 0;    // of those, in a buffer: being filled by an I/O thread, or in place
     const std::byte* data = nullptr;
     GradientReturn* done = nullptr;
   };
 
   Server& at(int server) { return servers_[static_cast<size_t>(server)]; }
   const Server& at(int server) const { return servers_[static_cast<size_t>(server)]; }
-  Outcome Acknowledge(Server& server, Parcel& parcel, const transport::PushAcknowledgement& answer);
+  Outcome Acknowledge(Server& server, PushBuffer& buffer,
+                      const transport::PushAcknowledgement& answer);
   void Finished(int gradient);
   void GiveUp(int gradient);
   static bool waiting(const Server& server) { return server.first < server.pending.size(); }
   static Pending TakePending(Server& server);
-  // The next of what waits, into a free parcel; null where there is none of either.
-  Parcel* TakeParcel(Server& server, Parcel::State state);
-  void LeaveSlot(Server& server, Parcel& parcel);
-  void Free(Server& server, Parcel& parcel);
-  // A parcel needs the gradient's memory no more.
+  // The next of what waits, into a free buffer; null where there is none of either.
+  PushBuffer* TakeBuffer(Server& server, PushBuffer::State state);
+  void LeaveSlot(Server& server, PushBuffer& buffer);
+  void Free(Server& server, PushBuffer& buffer);
+  // A buffer needs the gradient's memory no more.
   void DoneWith(int gradient);
 
   const Options options_;

@@ -133,7 +133,7 @@ class RefusingTransport final : public transport::ForwardingTransport {
 
 TEST(TransportSwitch, ATransportThatCannotTakeTheBuffersIsDoneWithout) {
   const auto tcp = *transport::CreateTransport("tcp");
-  for (const int allowed : {0, 1, 2, 3, 4}) {  // weights, headers, then a server's parcels each
+  for (const int allowed : {0, 1, 2, 3, 4}) {  // weights, headers, then a server's buffers each
     SCOPED_TRACE(allowed);
     TwoRigs rigs;
     RefusingTransport shm;

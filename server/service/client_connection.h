@@ -40,7 +40,7 @@ struct PushVerdict {
 // What may lie behind a header in its slot.
 struct PushPayload {
   std::span<const std::byte> bytes;
-  PayloadPlace place = PayloadPlace::kHost;
+  PayloadMemory place = PayloadMemory::kHost;
 };
 
 // Decides about a push whose header is whole, and applies it.
@@ -60,7 +60,7 @@ class ClientConnection {
   struct Slots {
     std::shared_ptr<transport::Region> headers;
     std::shared_ptr<transport::Region> payloads;
-    PayloadPlace place = PayloadPlace::kHost;  // of payloads
+    PayloadMemory place = PayloadMemory::kHost;  // of payloads
   };
   // `staging` is local memory of the same transport, one acknowledgement for each slot. All is null
   // for read-only clients.

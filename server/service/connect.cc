@@ -158,7 +158,7 @@ absl::StatusOr<ClientConnection::Slots> HostedJob::MakeSlots(transport::Transpor
       SHOAL_ASSIGN_OR_RETURN(slots.headers,
                              transport.Allocate(bytes, transport::Access::kRemoteWrite));
       slots.payloads = *std::move(payloads);
-      slots.place = PayloadPlace::kShared;
+      slots.place = PayloadMemory::kShared;
       return slots;
     }
     LogWarning("{} pushes over the host, not into {}: {}", client.name, gpu_name_,

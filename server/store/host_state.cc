@@ -114,8 +114,8 @@ absl::Status HostState::Load(size_t partition, const StoreSource& source,
 }
 
 absl::Status HostState::Add(size_t partition, DType dtype, const std::byte* payload,
-                            PayloadPlace place, bool first) {
-  SHOAL_CHECK(place == PayloadPlace::kHost);
+                            PayloadMemory place, bool first) {
+  SHOAL_CHECK(place == PayloadMemory::kHost);
   const AccumulateKernels& kernels = GetAccumulateKernels();
   Arrays& arrays = arrays_[partition];
   const auto* f32 = reinterpret_cast<const float*>(payload);

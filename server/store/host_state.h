@@ -24,7 +24,7 @@ class HostState final : public PartitionState {
   absl::StatusOr<std::shared_ptr<std::byte>> AllocateShared(int64_t bytes) override;
   absl::Status Load(size_t partition, const StoreSource& source,
                     const WeightsBuffers& weights) override;
-  absl::Status Add(size_t partition, DType dtype, const std::byte* payload, PayloadPlace place,
+  absl::Status Add(size_t partition, DType dtype, const std::byte* payload, PayloadMemory place,
                    bool first) override;
   absl::Status Clear(size_t partition) override;
   absl::StatusOr<std::vector<GradientStatistics>> Statistics() override;

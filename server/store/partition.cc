@@ -14,7 +14,7 @@ void Publish(uint64_t& word, uint64_t value) {
 
 }  // namespace
 
-Partition::Partition(const plan::PartitionSpec& spec, const WeightsPlace& place,
+Partition::Partition(const plan::PartitionSpec& spec, const WeightsOffsets& place,
                      const Memory& memory, PartitionState& state, size_t index)
     : spec_(spec), place_(place), memory_(memory), state_(state), index_(index) {
   Publish(memory_.header->version[0], kNoVersion);
@@ -22,7 +22,7 @@ Partition::Partition(const plan::PartitionSpec& spec, const WeightsPlace& place,
 }
 
 Partition::PushOutcome Partition::ApplyPush(uint64_t incarnation, int64_t sequence, DType dtype,
-                                            const std::byte* payload, PayloadPlace place) {
+                                            const std::byte* payload, PayloadMemory place) {
   absl::MutexLock lock(&mutex_);
   if (!failure_.ok()) {
     return {.code = failure_.code()};

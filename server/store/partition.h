@@ -33,7 +33,7 @@ struct PushCount {
 };
 
 // Where a partition lies in the weights region, in bytes from its start.
-struct WeightsPlace {
+struct WeightsOffsets {
   int64_t header = 0;
   int64_t buffers[2] = {0, 0};
 };
@@ -46,11 +46,11 @@ class Partition {
   };
 
   // `state` holds the partition at `index`, and must outlive it.
-  Partition(const plan::PartitionSpec& spec, const WeightsPlace& place, const Memory& memory,
+  Partition(const plan::PartitionSpec& spec, const WeightsOffsets& place, const Memory& memory,
             PartitionState& state, size_t index);
 
   const plan::PartitionSpec& spec() const { return spec_; }
-  const WeightsPlace& place() const { return place_; }
+  const WeightsOffsets& place() const { return place_; }
   const Memory& memory() const { return memory_; }
 
   struct PushOutcome {
@@ -60,7 +60,7 @@ class Partition {
   // Adds a gradient of spec().count elements once per (incarnation, sequence) and attempt. If the
   // state fails, the attempt is lost: this push and all later ones are refused until Clear.
   PushOutcome ApplyPush(uint64_t incarnation, int64_t sequence, DType dtype,
-                        const std::byte* payload, PayloadPlace place = PayloadPlace::kHost)
+                        const std::byte* payload, PayloadMemory place = PayloadMemory::kHost)
       ABSL_LOCKS_EXCLUDED(mutex_);
   // Whether the sum contains that push. Counts a duplicate if so.
   bool CountIfApplied(uint64_t incarnation, int64_t sequence);
@@ -82,7 +82,7 @@ class Partition {
   };
 
   const plan::PartitionSpec spec_;
-  const WeightsPlace place_;
+  const WeightsOffsets place_;
   const Memory memory_;
   PartitionState& state_;
   const size_t index_;

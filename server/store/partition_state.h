@@ -69,7 +69,7 @@ inline int64_t StateArrayBytes(int64_t count, int64_t element) {
 }
 
 // Where a pushed gradient lies: in host memory, or in memory of AllocateShared.
-enum class PayloadPlace : uint8_t { kHost, kShared };
+enum class PayloadMemory : uint8_t { kHost, kShared };
 
 // Where weights of a partition are published: on the host, in memory of AllocateShared, or both.
 struct WeightsBuffers {
@@ -100,7 +100,7 @@ class PartitionState {
   // finite or out of range. The payload is not read any more once this returns; all later calls see
   // the sum.
   virtual absl::Status Add(size_t partition, DType dtype, const std::byte* payload,
-                           PayloadPlace place, bool first) = 0;
+                           PayloadMemory place, bool first) = 0;
   // sum = 0.
   virtual absl::Status Clear(size_t partition) = 0;
   // Returns the statistics of the sums, by partition; non_finite includes what Add refused.

@@ -75,7 +75,7 @@ void Store::AddPartitions(std::span<const plan::PartitionSpec> held) {
     const int64_t wire_bytes =
         RoundUp(spec.count * SizeOf(options_.wire_type), transport::kBufferAlignment);
     const size_t index = partitions_.size();
-    const WeightsPlace place = {
+    const WeightsOffsets place = {
         .header = static_cast<int64_t>(index * sizeof(transport::PartitionHeader)),
         .buffers = {wire, wire + wire_bytes}};
     const Partition::Memory memory = {

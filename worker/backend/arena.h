@@ -1,7 +1,7 @@
 // One reservation of memory, handed out in pieces that a step takes and frees repeatedly
 // (activations, their copies on the host, messages within a stage), without allocations of the
 // device. The caller says where a piece lies: a step's needs are known before it runs, and places
-// planned for all of them (core/plan/memory/memory_places.h) leave fewer holes than any found on
+// planned for all of them (core/plan/memory/arena_layout.h) leave fewer holes than any found on
 // the way. The arena checks the plan: no two pieces overlap, and what is in use is counted to the
 // byte.
 //

@@ -49,7 +49,7 @@ absl::Status CollectiveSink::MakeBuffers(Device& device, Memory& host) {
       options_.rule.push_per_step ? static_cast<int>(specs_.size()) : options_.buffers_per_size;
   SHOAL_ASSIGN_OR_RETURN(
       accumulators_,
-      DeviceFrames::Create(client::FrameSizes(padded, DType::kF32, per_size), device));
+      DeviceBuffers::Create(client::BufferSizes(padded, DType::kF32, per_size), device));
   SHOAL_ASSIGN_OR_RETURN(sum_memory_, device.Allocate(sums));
   if (ranges > 0) {
     SHOAL_ASSIGN_OR_RETURN(host_memory_, host.Allocate(ranges));
@@ -85,14 +85,14 @@ absl::StatusOr<UnitGradient> CollectiveSink::Gradient(int index) {
   const int64_t bytes = specs_[static_cast<size_t>(index)].count * 4;
   bool empty = false;
   if (unit.filling == nullptr) {
-    const std::optional<DeviceFrame> frame = accumulators_.Acquire(index);
-    if (!frame.has_value()) {
+    const std::optional<DeviceBuffer> buffer = accumulators_.Acquire(index);
+    if (!buffer.has_value()) {
       return ResourceExhausted("gradient of {}: all buffers of its size on the device are in use",
                                NameOf(index));
     }
-    unit.filling = frame->data;
-    if (frame->free_after != nullptr) {
-      compute_->WaitFor(*frame->free_after);
+    unit.filling = buffer->data;
+    if (buffer->free_after != nullptr) {
+      compute_->WaitFor(*buffer->free_after);
     }
     empty = unit.summed == nullptr;
     // Contributions write all but the padding of shards.

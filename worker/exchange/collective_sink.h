@@ -27,7 +27,7 @@
 #include "core/model/model_spec.h"
 #include "core/model/unit_shards.h"
 #include "worker/backend/backend.h"
-#include "worker/exchange/device_frames.h"
+#include "worker/exchange/device_buffers.h"
 #include "worker/exchange/push_rule.h"
 #include "worker/exchange/step_access.h"
 #include "worker/peers/layer_exchange.h"
@@ -91,7 +91,7 @@ class CollectiveSink final : public StepGradients {
   PushRule rule_;
   Buffer sum_memory_;
   Buffer host_memory_;
-  DeviceFrames accumulators_;
+  DeviceBuffers accumulators_;
   std::vector<Unit> units_;
   LastingStatus lasting_;  // of all from now on
 };

@@ -45,10 +45,10 @@ absl::Status CollectiveSource::MakeBuffers(Device& device) {
     bytes += shards_.of(unit.index).elements * element();
   }
   const int per_size =
-      options_.uses.keep_for_step ? static_cast<int>(specs_.size()) : options_.frames_per_size;
+      options_.uses.keep_for_step ? static_cast<int>(specs_.size()) : options_.buffers_per_size;
   SHOAL_ASSIGN_OR_RETURN(
-      frames_,
-      DeviceFrames::Create(client::FrameSizes(padded, options_.compute_type, per_size), device));
+      buffers_,
+      DeviceBuffers::Create(client::BufferSizes(padded, options_.compute_type, per_size), device));
   SHOAL_ASSIGN_OR_RETURN(shard_memory_, device.Allocate(bytes));
   inward_->Zero(shard_memory_.data(), bytes);
   std::byte* next = shard_memory_.data();
@@ -77,12 +77,12 @@ absl::Status CollectiveSource::StartDue() {
   for (; started_ < uses_.due(); ++started_) {
     const int unit = uses_.unit(started_);
     if (at(unit).data == nullptr) {
-      const std::optional<DeviceFrame> frame = frames_.Acquire(unit);
-      if (!frame.has_value()) {
+      const std::optional<DeviceBuffer> buffer = buffers_.Acquire(unit);
+      if (!buffer.has_value()) {
         return absl::OkStatus();
       }
-      at(unit).data = frame->data;
-      SHOAL_RETURN_IF_ERROR(Gather(unit, *frame));
+      at(unit).data = buffer->data;
+      SHOAL_RETURN_IF_ERROR(Gather(unit, *buffer));
     }
     ++at(unit).uses;
   }
@@ -111,7 +111,7 @@ absl::Status CollectiveSource::TakeShard(int index) {
   return absl::OkStatus();
 }
 
-absl::Status CollectiveSource::Gather(int index, const DeviceFrame& frame) {
+absl::Status CollectiveSource::Gather(int index, const DeviceBuffer& buffer) {
   Unit& unit = at(index);
   if (!unit.has_shard) {
     SHOAL_RETURN_IF_ERROR(TakeShard(index));
@@ -120,8 +120,8 @@ absl::Status CollectiveSource::Gather(int index, const DeviceFrame& frame) {
   if (unit.copied != nullptr) {
     stream.WaitFor(*unit.copied);
   }
-  if (frame.free_after != nullptr) {
-    stream.WaitFor(*frame.free_after);
+  if (buffer.free_after != nullptr) {
+    stream.WaitFor(*buffer.free_after);
   }
   SHOAL_RETURN_IF_ERROR(exchange_->AllGather(unit.shard, unit.data, shards_.of(index).elements,
                                              options_.compute_type,
@@ -161,7 +161,7 @@ void CollectiveSource::Release(int unit) {
 }
 
 void CollectiveSource::GiveBack(int unit) {
-  frames_.Release(
+  buffers_.Release(
       unit, {.data = std::exchange(at(unit).data, nullptr), .free_after = compute_->Record()});
 }
 
@@ -176,7 +176,7 @@ absl::Status CollectiveSource::EndStep() {
     }
     unit = {.shard = unit.shard};
   }
-  frames_.FreeAfter(compute_->Record());
+  buffers_.FreeAfter(compute_->Record());
   // The client may reuse what is copied from here on.
   return lasting_.Update(
       FinishCopies(*inward_, options_.timeout, "copies of weights to the device"));

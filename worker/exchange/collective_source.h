@@ -22,7 +22,7 @@
 #include "core/model/model_spec.h"
 #include "core/model/unit_shards.h"
 #include "worker/backend/backend.h"
-#include "worker/exchange/device_frames.h"
+#include "worker/exchange/device_buffers.h"
 #include "worker/exchange/layer_barriers.h"
 #include "worker/exchange/step_access.h"
 #include "worker/exchange/step_uses.h"
@@ -35,7 +35,7 @@ class CollectiveSource final : public StepWeights {
   struct Options {
     DType compute_type = DType::kF32;
     StepUses::Options uses;
-    int frames_per_size = 4;  // with layer residency: units held + prefetched
+    int buffers_per_size = 4;  // with layer residency: units held + prefetched
     absl::Duration timeout = absl::Minutes(10);
   };
   // `compute` is the stream of the model's work. The client has the ranges of `shards` and keeps
@@ -73,7 +73,7 @@ class CollectiveSource final : public StepWeights {
   // Starts what is due, as far as there are buffers.
   absl::Status StartDue();
   absl::Status TakeShard(int unit);
-  absl::Status Gather(int unit, const DeviceFrame& frame);
+  absl::Status Gather(int unit, const DeviceBuffer& buffer);
   void GiveBack(int unit);
   Unit& at(int unit) { return units_[static_cast<size_t>(unit)]; }
   const std::string& NameOf(int unit) const { return specs_[static_cast<size_t>(unit)].name; }
@@ -90,7 +90,7 @@ class CollectiveSource final : public StepWeights {
   StepUses uses_;
   int64_t started_ = 0;  // uses before this one were started
   Buffer shard_memory_;
-  DeviceFrames frames_;
+  DeviceBuffers buffers_;
   std::vector<Unit> units_;
   absl::Status error_;     // of the step
   LastingStatus lasting_;  // of all from now on

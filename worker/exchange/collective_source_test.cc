@@ -99,7 +99,7 @@ TEST(CollectiveSource, EveryWorkerHasAllOfEachUnitInAnyOrder) {
       for (const int prefetch : {0, 1, 8}) {
         TestingExchange exchange({.seed = ++seed, .compute_type = type});
         MakeSources(exchange, {.uses = {.keep_for_step = keep, .prefetch_units = prefetch},
-                               .frames_per_size = prefetch + 2});
+                               .buffers_per_size = prefetch + 2});
         int64_t step = 0;
         for (const size_t length : {0, 1, 7, 20}) {
           SCOPED_TRACE(testing::Message()
@@ -182,7 +182,7 @@ TEST(CollectiveSource, RefusesWhatIsNotNext) {
 
 TEST(CollectiveSource, BuffersThatDoNotSufficeAreSaid) {
   TestingExchange exchange({.workers = 2});
-  MakeSources(exchange, {.uses = {.prefetch_units = 0}, .frames_per_size = 1});
+  MakeSources(exchange, {.uses = {.prefetch_units = 0}, .buffers_per_size = 1});
   exchange.RunAttempt({1, 1}, [](ExchangingWorker& worker) {
     worker.source->BeginStep(std::vector<int>{1, 2});  // of the same size
     EXPECT_TRUE(worker.source->Get(1).ok());
@@ -255,7 +255,7 @@ TEST(CollectiveSource, StartsAnewAfterAnEventThatWasRefused) {
   for (int64_t number = 1; number <= 60; number += 3) {
     SCOPED_TRACE(testing::Message() << "event " << number);
     TestingExchange exchange({.seed = static_cast<uint64_t>(100 + number)});
-    MakeSources(exchange, {.uses = {.prefetch_units = 1}, .frames_per_size = 3});
+    MakeSources(exchange, {.uses = {.prefetch_units = 1}, .buffers_per_size = 3});
     gpu::FailCall("cudaEventRecord", number, cudaErrorMemoryAllocation);
     int64_t failures = 0;
     for (int64_t attempt = 1; attempt <= 4; ++attempt) {

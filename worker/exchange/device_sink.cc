@@ -27,13 +27,13 @@ absl::StatusOr<std::unique_ptr<DeviceSink>> DeviceSink::Create(
   {
     absl::MutexLock lock(&sink->mutex_);
     SHOAL_ASSIGN_OR_RETURN(sink->accumulators_,
-                           DeviceFrames::Create(client::FrameSizes(counts, DType::kF32, per_size),
-                                                *device, options.in_place));
+                           DeviceBuffers::Create(client::BufferSizes(counts, DType::kF32, per_size),
+                                                 *device, options.in_place));
     sink->buffer_bytes_ = sink->accumulators_.bytes();
     if (!sink->in_place()) {
-      const client::FrameSizes sizes(counts, DType::kF32, options.buffers_per_size);
+      const client::BufferSizes sizes(counts, DType::kF32, options.buffers_per_size);
       SHOAL_ASSIGN_OR_RETURN(sink->host_buffers_,
-                             client::FramePool::Create(sizes, {}, PinnedAllocator(host)));
+                             client::BufferPool::Create(sizes, {}, PinnedAllocator(host)));
       sink->host_buffer_bytes_ = sink->host_buffers_.bytes();
     }
   }
@@ -110,10 +110,10 @@ absl::StatusOr<UnitGradient> DeviceSink::Gradient(int unit) {
   const bool empty = data == nullptr;
   if (empty) {
     const TimeKindClock::Scope wait(*time_kinds_, TimeKind::kPushWait);
-    SHOAL_ASSIGN_OR_RETURN(const DeviceFrame frame, AwaitAccumulator(unit));
-    data = frame.data;
-    if (frame.free_after != nullptr) {
-      compute_->WaitFor(*frame.free_after);
+    SHOAL_ASSIGN_OR_RETURN(const DeviceBuffer buffer, AwaitAccumulator(unit));
+    data = buffer.data;
+    if (buffer.free_after != nullptr) {
+      compute_->WaitFor(*buffer.free_after);
     }
   }
   return UnitGradient{
@@ -121,14 +121,14 @@ absl::StatusOr<UnitGradient> DeviceSink::Gradient(int unit) {
       .empty = empty};
 }
 
-absl::StatusOr<DeviceFrame> DeviceSink::AwaitAccumulator(int unit) {
+absl::StatusOr<DeviceBuffer> DeviceSink::AwaitAccumulator(int unit) {
   absl::MutexLock lock(&mutex_);
-  std::optional<DeviceFrame> frame;
+  std::optional<DeviceBuffer> buffer;
   const auto there = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    if (error_.ok() && !frame.has_value()) {
-      frame = accumulators_.Acquire(unit);
+    if (error_.ok() && !buffer.has_value()) {
+      buffer = accumulators_.Acquire(unit);
     }
-    return frame.has_value() || !error_.ok();
+    return buffer.has_value() || !error_.ok();
   };
   const absl::Time deadline = RealClock().Now() + options_.device_timeout;
   // In place buffers come back from the servers, of which nobody else here may hear now.
@@ -138,8 +138,8 @@ absl::StatusOr<DeviceFrame> DeviceSink::AwaitAccumulator(int unit) {
       SHOAL_RETURN_IF_ERROR(why);
     }
   }
-  if (frame.has_value()) {
-    return *std::move(frame);
+  if (buffer.has_value()) {
+    return *std::move(buffer);
   }
   SHOAL_RETURN_IF_ERROR(error_);
   return DeadlineExceeded("gradient of {}: no buffer on the device came back within {}",

@@ -30,12 +30,12 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
-#include "client/frame_pool.h"
+#include "client/buffer_pool.h"
 #include "client/parameter_client.h"
 #include "core/base/time_kind_clock.h"
 #include "core/model/model_spec.h"
 #include "worker/backend/backend.h"
-#include "worker/exchange/device_frames.h"
+#include "worker/exchange/device_buffers.h"
 #include "worker/exchange/layer_barriers.h"
 #include "worker/exchange/push_rule.h"
 #include "worker/exchange/step_access.h"
@@ -92,7 +92,7 @@ class DeviceSink final : public StepGradients, private client::GradientReturn {
   void Returned(int unit, const void* gradient) override ABSL_LOCKS_EXCLUDED(mutex_);
 
   // The compute thread's.
-  absl::StatusOr<DeviceFrame> AwaitAccumulator(int unit) ABSL_LOCKS_EXCLUDED(mutex_);
+  absl::StatusOr<DeviceBuffer> AwaitAccumulator(int unit) ABSL_LOCKS_EXCLUDED(mutex_);
   absl::Status Push(int unit) ABSL_LOCKS_EXCLUDED(mutex_);
 
   // Of the thread that carries.
@@ -130,8 +130,8 @@ class DeviceSink final : public StepGradients, private client::GradientReturn {
   absl::Time oldest_since_;  // when the first of them became that
 
   absl::Mutex mutex_;
-  DeviceFrames accumulators_ ABSL_GUARDED_BY(mutex_);
-  client::FramePool host_buffers_ ABSL_GUARDED_BY(mutex_);  // none in place
+  DeviceBuffers accumulators_ ABSL_GUARDED_BY(mutex_);
+  client::BufferPool host_buffers_ ABSL_GUARDED_BY(mutex_);  // none in place
   std::deque<Outgoing> outgoing_ ABSL_GUARDED_BY(mutex_);
   int64_t pending_ ABSL_GUARDED_BY(mutex_) = 0;   // outgoing, or leaving and not pushed
   absl::Status error_ ABSL_GUARDED_BY(mutex_);    // of the step

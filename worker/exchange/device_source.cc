@@ -17,16 +17,16 @@ absl::StatusOr<std::unique_ptr<DeviceSource>> DeviceSource::Create(
     counts[static_cast<size_t>(unit)] = units[static_cast<size_t>(unit)].count;
   }
   const int per_size =
-      options.uses.keep_for_step ? static_cast<int>(units.size()) : options.frames_per_size;
+      options.uses.keep_for_step ? static_cast<int>(units.size()) : options.buffers_per_size;
   SHOAL_ASSIGN_OR_RETURN(
-      DeviceFrames frames,
-      DeviceFrames::Create(client::FrameSizes(counts, options.compute_type, per_size), *device));
+      DeviceBuffers buffers,
+      DeviceBuffers::Create(client::BufferSizes(counts, options.compute_type, per_size), *device));
   std::unique_ptr<DeviceSource> source(
       new DeviceSource(options, units, device, compute, client, barriers, time_kinds));
-  source->buffer_bytes_ = frames.bytes();
+  source->buffer_bytes_ = buffers.bytes();
   {
     absl::MutexLock lock(&source->mutex_);
-    source->frames_ = std::move(frames);
+    source->buffers_ = std::move(buffers);
   }
   source->thread_ = std::thread([&source = *source] { source.Run(); });
   return source;
@@ -143,7 +143,7 @@ void DeviceSource::LetGo(int unit, std::shared_ptr<Event> after) {
   if (options_.landed) {
     readers_.push_back({.unit = unit, .done = std::move(after)});
   } else {
-    frames_.Release(unit, {.data = held.data, .free_after = std::move(after)});
+    buffers_.Release(unit, {.data = held.data, .free_after = std::move(after)});
   }
   held = {};
 }
@@ -172,7 +172,7 @@ void DeviceSource::Run() {
 }
 
 absl::Status DeviceSource::CarryNext() {
-  SHOAL_RETURN_IF_ERROR(MakeRoom());
+  SHOAL_RETURN_IF_ERROR(FreeBuffer());
   Fetch fetch;
   {
     absl::MutexLock lock(&mutex_);
@@ -205,22 +205,22 @@ void DeviceSource::Land(int unit, const client::ParameterClient::View& view) {
 }
 
 absl::Status DeviceSource::StartCopy(int unit, const client::ParameterClient::View& view) {
-  SHOAL_ASSIGN_OR_RETURN(const DeviceFrame frame, AwaitFrame(unit));
-  if (frame.free_after != nullptr) {
-    inward_->WaitFor(*frame.free_after);
+  SHOAL_ASSIGN_OR_RETURN(const DeviceBuffer buffer, AwaitBuffer(unit));
+  if (buffer.free_after != nullptr) {
+    inward_->WaitFor(*buffer.free_after);
   }
-  inward_->Copy(frame.data, view.data, view.count * SizeOf(options_.compute_type));
+  inward_->Copy(buffer.data, view.data, view.count * SizeOf(options_.compute_type));
   const std::shared_ptr<Event> copied = inward_->Record();
   absl::MutexLock lock(&mutex_);
   readers_.push_back({.unit = unit, .done = copied});
-  at(unit).data = frame.data;
+  at(unit).data = buffer.data;
   at(unit).copied = copied;
   return absl::OkStatus();
 }
 
 // The client has a buffer for the next fetch: those that are still read may be all there are. Where
 // none is read it has one, for a step holds and fetches no more at a time than there are.
-absl::Status DeviceSource::MakeRoom() {
+absl::Status DeviceSource::FreeBuffer() {
   FinishReaders();
   while (true) {
     {
@@ -251,18 +251,18 @@ bool DeviceSource::IsLeavingClient(int unit) const {
   return std::ranges::find(readers_, unit, &Reader::unit) != readers_.end();
 }
 
-absl::StatusOr<DeviceFrame> DeviceSource::AwaitFrame(int unit) {
+absl::StatusOr<DeviceBuffer> DeviceSource::AwaitBuffer(int unit) {
   absl::MutexLock lock(&mutex_);
-  std::optional<DeviceFrame> frame;
+  std::optional<DeviceBuffer> buffer;
   const auto there = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     if (!closing_ && error_.ok()) {
-      frame = frames_.Acquire(unit);
+      buffer = buffers_.Acquire(unit);
     }
-    return frame.has_value() || closing_ || !error_.ok();
+    return buffer.has_value() || closing_ || !error_.ok();
   };
   const bool in_time = mutex_.AwaitWithTimeout(absl::Condition(&there), options_.timeout);
-  if (frame.has_value()) {
-    return *std::move(frame);
+  if (buffer.has_value()) {
+    return *std::move(buffer);
   }
   SHOAL_RETURN_IF_ERROR(error_);
   if (in_time) {
@@ -341,7 +341,7 @@ void DeviceSource::Close() {
   absl::MutexLock lock(&mutex_);
   if (lasting_.ok()) {  // what failed was told; the next attempt starts anew
     inward_->Synchronize().IgnoreError();
-    frames_.FreeAfter(ending_);
+    buffers_.FreeAfter(ending_);
   }
   closing_ = false;
 }

@@ -33,7 +33,7 @@
 #include "core/base/time_kind_clock.h"
 #include "core/model/model_spec.h"
 #include "worker/backend/backend.h"
-#include "worker/exchange/device_frames.h"
+#include "worker/exchange/device_buffers.h"
 #include "worker/exchange/layer_barriers.h"
 #include "worker/exchange/step_access.h"
 #include "worker/exchange/step_uses.h"
@@ -45,8 +45,8 @@ class DeviceSource final : public StepWeights {
   struct Options {
     DType compute_type = DType::kF32;
     StepUses::Options uses;
-    std::vector<int> units;   // that are got; there are buffers for these alone
-    int frames_per_size = 4;  // with layer residency: units held + prefetched
+    std::vector<int> units;    // that are got; there are buffers for these alone
+    int buffers_per_size = 4;  // with layer residency: units held + prefetched
     // The client's buffers are in the device's memory: there are none here.
     bool landed = false;
     // For the device to get on: a copy may wait for all that was put on the compute stream.
@@ -97,11 +97,11 @@ class DeviceSource final : public StepWeights {
   // Of the thread that carries.
   void Run() ABSL_LOCKS_EXCLUDED(mutex_);
   absl::Status CarryNext() ABSL_LOCKS_EXCLUDED(mutex_);
-  absl::Status MakeRoom() ABSL_LOCKS_EXCLUDED(mutex_);
+  absl::Status FreeBuffer() ABSL_LOCKS_EXCLUDED(mutex_);
   void Land(int unit, const client::ParameterClient::View& view) ABSL_LOCKS_EXCLUDED(mutex_);
   absl::Status StartCopy(int unit, const client::ParameterClient::View& view)
       ABSL_LOCKS_EXCLUDED(mutex_);
-  absl::StatusOr<DeviceFrame> AwaitFrame(int unit) ABSL_LOCKS_EXCLUDED(mutex_);
+  absl::StatusOr<DeviceBuffer> AwaitBuffer(int unit) ABSL_LOCKS_EXCLUDED(mutex_);
   absl::Status AwaitOldestReader() ABSL_LOCKS_EXCLUDED(mutex_);
   void FinishReaders() ABSL_LOCKS_EXCLUDED(mutex_);
   void Close() ABSL_LOCKS_EXCLUDED(mutex_);
@@ -127,7 +127,7 @@ class DeviceSource final : public StepWeights {
   int64_t started_ = 0;  // uses before this one were started
 
   absl::Mutex mutex_;
-  DeviceFrames frames_ ABSL_GUARDED_BY(mutex_);
+  DeviceBuffers buffers_ ABSL_GUARDED_BY(mutex_);
   std::vector<Unit> units_ ABSL_GUARDED_BY(mutex_);
   std::deque<Fetch> fetches_ ABSL_GUARDED_BY(mutex_);  // to come
   bool getting_ ABSL_GUARDED_BY(mutex_) = false;       // one that the client had no buffer for

@@ -40,12 +40,12 @@ class DeviceSourceTest : public DeviceAccess {
     const bool landed = GetParam().direct;
     client_ = *rig_.NewClient(
         {.keep_for_step = keep && landed,
-         .frames_per_size = prefetch + 2,
+         .buffers_per_size = prefetch + 2,
          .view_memory = landed ? DeviceAllocator(device_.get()) : PinnedAllocator(host_.get())});
     source_ = *DeviceSource::Create(
         {.uses = {.keep_for_step = keep, .prefetch_units = prefetch, .units = kUnits},
          .units = {0, 1, 2, 3},
-         .frames_per_size = prefetch + 2,
+         .buffers_per_size = prefetch + 2,
          .landed = landed},
         rig_.unit_specs, device_.get(), compute_.get(), client_.get(), &barriers_, &time_kinds_);
   }

@@ -127,18 +127,19 @@ TEST_F(ServiceAccess, SinkHasBuffersForItsOwnUnitsAlone) {
   const auto sink =
       *ServiceSink::Create({.rule = {.push_per_step = true, .contributions = {1, 0, 1, 0}}},
                            rig_.unit_specs, client.get(), &barriers_, &time_kinds_);
-  const auto frame = [&](int unit) {
+  const auto buffer = [&](int unit) {
     return RoundUp(rig_.unit_specs[static_cast<size_t>(unit)].count * 4,
                    transport::kBufferAlignment);
   };
-  EXPECT_EQ(sink->buffer_bytes(), frame(0) + frame(2));
+  EXPECT_EQ(sink->buffer_bytes(), buffer(0) + buffer(2));
 }
 
 TEST_F(ServiceAccess, SourceFetchesAlongAnyOrder) {
   Random random(3);
   for (const bool keep : {false, true}) {
     for (const int prefetch : {0, 1, 3, 8}) {
-      const auto client = *rig_.NewClient({.keep_for_step = keep, .frames_per_size = prefetch + 2});
+      const auto client =
+          *rig_.NewClient({.keep_for_step = keep, .buffers_per_size = prefetch + 2});
       ServiceSource source(
           {.uses = {.keep_for_step = keep, .prefetch_units = prefetch, .units = 4}}, client.get(),
           &barriers_, &time_kinds_);

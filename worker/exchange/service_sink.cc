@@ -16,7 +16,7 @@ absl::StatusOr<std::unique_ptr<ServiceSink>> ServiceSink::Create(
   absl::MutexLock lock(&sink->mutex_);
   SHOAL_ASSIGN_OR_RETURN(
       sink->buffers_,
-      client::FramePool::Create({sink->rule_.Counts(units), DType::kF32, per_size}, {}));
+      client::BufferPool::Create({sink->rule_.Counts(units), DType::kF32, per_size}, {}));
   sink->buffer_bytes_ = sink->buffers_.bytes();
   return sink;
 }

@@ -22,7 +22,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
-#include "client/frame_pool.h"
+#include "client/buffer_pool.h"
 #include "client/parameter_client.h"
 #include "core/base/time_kind_clock.h"
 #include "core/model/model_spec.h"
@@ -78,7 +78,7 @@ class ServiceSink final : public StepGradients, private client::GradientReturn {
   std::vector<float*> filling_;  // by unit; null: not asked for since it was pushed
 
   absl::Mutex mutex_;
-  client::FramePool buffers_ ABSL_GUARDED_BY(mutex_);
+  client::BufferPool buffers_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace shoal::worker

@@ -157,7 +157,7 @@ absl::StatusOr<client::ClientOptions> Attachment::MakeClientOptions(
     options.connect_timeout = std::max(options.connect_timeout,
                                        absl::Seconds(context_.job.cluster.start_timeout_seconds));
   }
-  options.frames_per_size = plan::FramesPerSize(context_.job.train);
+  options.buffers_per_size = plan::BuffersPerSize(context_.job.train);
   options.max_gradients = static_cast<int>(context_.units.size()) + plan::kGradientBuffersPerSize;
   options.seed = context_.options.incarnation;
   options.check = [this] { return context_.options.cancellation->status(); };
@@ -244,7 +244,7 @@ absl::Status Attachment::MakeSourceAndSink() {
         source_, CollectiveSource::Create(
                      {.compute_type = compute,
                       .uses = uses,
-                      .frames_per_size = plan::FramesPerSize(context_.job.train)},
+                      .buffers_per_size = plan::BuffersPerSize(context_.job.train)},
                      context_.units, shards_, options_.device, options_.compute, client_.get(),
                      exchange_.get(), barriers_.get(), context_.time_kinds));
     SHOAL_ASSIGN_OR_RETURN(
@@ -268,7 +268,7 @@ absl::Status Attachment::MakeSourceAndSink() {
       source_, DeviceSource::Create({.compute_type = compute,
                                      .uses = uses,
                                      .units = OwnUnits(),
-                                     .frames_per_size = plan::FramesPerSize(context_.job.train),
+                                     .buffers_per_size = plan::BuffersPerSize(context_.job.train),
                                      .landed = ways_.get},
                                     context_.units, options_.device, options_.compute,
                                     client_.get(), barriers_.get(), context_.time_kinds));

@@ -72,7 +72,7 @@ absl::Status StagePools::Make(std::span<const plan::MemoryMove> moves) {
       continue;
     }
     if (const int64_t bytes = BytesOf(move.holding, move.chunk, move.microbatch); bytes > 0) {
-      SHOAL_ASSIGN_OR_RETURN(piece, arena.Take(bytes, needs_.pools[pool].places[taken_[pool]++]));
+      SHOAL_ASSIGN_OR_RETURN(piece, arena.Take(bytes, needs_.pools[pool].offsets[taken_[pool]++]));
     }
   }
   return absl::OkStatus();

@@ -152,7 +152,7 @@ absl::StatusOr<const std::byte*> StageWalk::Input(const Action& action) {
 absl::StatusOr<std::byte*> StageWalk::Output(const Action& action) {
   if (StageMessage message; Makes(action, message)) {
     return Waiting({.what = Awaited::What::kRoom, .action = action, .message = message},
-                   [&] { return step_.links->MakeRoom(message, options_.wait_timeout); });
+                   [&] { return step_.links->Reserve(message, options_.wait_timeout); });
   }
   const int here = shape_.VirtualStageOf(options_.stage, action.chunk);
   if (action.operation == Operation::kForward && here + 1 < shape_.VirtualStages()) {

@@ -1,11 +1,11 @@
-// Allocates ranges of [0, capacity), at a place of the caller's choice or in the smallest hole that
-// is large enough. Only numbers, no memory: an arena hands out pointers by it, and a caller that
-// knows beforehand what will be taken and freed in which order learns from it how large the stretch
-// must be.
+// Allocates ranges of [0, capacity), at an offset of the caller's choice or in the smallest hole
+// that is large enough. Only numbers, no memory: an arena hands out pointers by it, and a caller
+// that knows beforehand what will be taken and freed in which order learns from it how large the
+// arena must be.
 //
-// The hole that reaches the end of the stretch is used last, however well it fits. So places do not
-// depend on the capacity: the same calls over any two sufficient capacities give the same places,
-// and the highest end of a walk over an endless stretch is the capacity that the walk needs. For
+// The hole that reaches the end of the arena is used last, however well it fits. So offsets do not
+// depend on the capacity: the same calls over any two sufficient capacities give the same offsets,
+// and the highest end of a walk over an endless arena is the capacity that the walk needs. For
 // one thread.
 #pragma once
 

@@ -73,9 +73,9 @@ TEST(RangeAllocator, TakesAPlaceThatIsGiven) {
   EXPECT_EQ(ranges.peak(), 256);
 }
 
-// A walk over an endless stretch shows the capacity that suffices, and gives the same places as a
+// A walk over an endless arena shows the capacity that suffices, and gives the same places as a
 // walk over exactly that.
-TEST(RangeAllocator, AWalkFitsIntoItsHighestEndAtTheSamePlaces) {
+TEST(RangeAllocator, AWalkFitsIntoItsHighestEndAtTheSameOffsets) {
   Random random(11);
   for (int round = 0; round < 200; ++round) {
     const int64_t alignment = round % 2 == 0 ? 1 : 64;

@@ -47,17 +47,17 @@ WorkerMemory UnitBuffers(const ModelSpec& spec, const Job& job, const WorkerPoli
   const std::vector<UnitSpec> units = BuildUnits(spec);
   const DType compute = ComputeDType(job);
   const auto all = static_cast<int64_t>(units.size());
-  const int64_t frames = FramesPerSize(job.train);
+  const int64_t weight_buffers = BuffersPerSize(job.train);
   const auto buffers = [&](int64_t element, int64_t per_size) {
     return BufferBytes(units, contributions, element, per_size);
   };
   WorkerMemory memory;
   const int64_t weights =
-      buffers(SizeOf(compute), policy.residency == Residency::kStep ? all : frames);
+      buffers(SizeOf(compute), policy.residency == Residency::kStep ? all : weight_buffers);
   const int64_t gradients =
       buffers(4, policy.push == PushPolicy::kStep ? all : kGradientBuffersPerSize);
   if (OnGpu(job)) {
-    memory.weights = buffers(SizeOf(compute), frames);
+    memory.weights = buffers(SizeOf(compute), weight_buffers);
     memory.gpu = {
         .weights = weights,
         .gradients = gradients,
@@ -70,7 +70,7 @@ WorkerMemory UnitBuffers(const ModelSpec& spec, const Job& job, const WorkerPoli
     memory.gradients = gradients;
   }
   if (job.service.wire_type != compute) {
-    memory.wire = buffers(SizeOf(job.service.wire_type), frames);
+    memory.wire = buffers(SizeOf(job.service.wire_type), weight_buffers);
   }
   return memory;
 }
@@ -209,7 +209,7 @@ std::vector<WorkerPolicy> AllowedPolicies(const Job& job) {
   return policies;
 }
 
-int FramesPerSize(const TrainOptions& train) { return static_cast<int>(train.prefetch_units) + 2; }
+int BuffersPerSize(const TrainOptions& train) { return static_cast<int>(train.prefetch_units) + 2; }
 
 ActivationBytes PlanActivations(const ModelSpec& spec, DType compute, int64_t tokens,
                                 const LossChunk& loss_chunk) {

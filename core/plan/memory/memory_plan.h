@@ -45,7 +45,7 @@ std::vector<WorkerPolicy> AllowedPolicies(const Job& job);
 
 // Buffers for weights with layer residency, for each distinct unit size: those prefetched, and two
 // that are held (the head and a tied embedding). At most as many as there are units of that size.
-int FramesPerSize(const TrainOptions& train);
+int BuffersPerSize(const TrainOptions& train);
 // Buffers for gradients pushed after each microbatch, counted the same way: one being filled and
 // two that wait for credits.
 inline constexpr int kGradientBuffersPerSize = 3;
@@ -65,7 +65,7 @@ struct GpuMemory {
 };
 
 // A worker's memory on its host. If it computes on a GPU, weights, gradients, activations and
-// logits are in the GPU's memory instead (`gpu`), and the host has FramesPerSize buffers for
+// logits are in the GPU's memory instead (`gpu`), and the host has BuffersPerSize buffers for
 // weights and kGradientBuffersPerSize for gradients of each unit size, pinned, for data on its way;
 // it needs none where transports reach the GPU's memory.
 //
@@ -76,9 +76,10 @@ struct GpuMemory {
 //   Q, K  heads x head_dim, kv_heads x head_dim
 //   I, L  intermediate, layers
 struct WorkerMemory {
-  // step residency: c P; layer residency: FramesPerSize buffers of c x each unit size; pages
+  // step residency: c P; layer residency: BuffersPerSize buffers of c x each unit size; pages
   int64_t weights = 0;
-  int64_t wire = 0;  // if wire and compute type differ: FramesPerSize buffers of w x each unit size
+  // if wire and compute type differ: BuffersPerSize buffers of w x each unit size
+  int64_t wire = 0;
   // elements of 4 B: all of P with push per step, else kGradientBuffersPerSize of each unit size
   int64_t gradients = 0;
   // L x (c T (4 H + 2 Q + 2 K + 3 I) + 4 T (2 + heads)), the same once without L for the gradients

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "core/base/check.h"
-#include "core/plan/memory/memory_places.h"
+#include "core/plan/memory/arena_layout.h"
 
 namespace shoal::plan {
 namespace {
@@ -97,33 +97,33 @@ StageMemory ReplayMemory(const Schedule& schedule, int stage,
                          int64_t alignment, const std::array<int64_t, kMemoryPools>& enough) {
   const ScheduleShape& shape = schedule.shape;
   struct Pool {
-    std::vector<MemoryStay> stays;
+    std::vector<Lifetime> lifetimes;
     int64_t used = 0;
     int64_t peak = 0;
   };
   std::array<Pool, kMemoryPools> pools;
-  // By what is held: its stay, if it is held.
+  // By what is held: its lifetime, if it is held.
   std::vector<int64_t> held(static_cast<size_t>(shape.chunks) * shape.microbatches * kHoldings,
                             kNotHeld);
   size_t moment = 0;
   const auto make = [&](std::span<const MemoryMove> moves) {
     for (const MemoryMove& move : moves) {
       Pool& pool = pools[static_cast<size_t>(PoolOf(move.holding))];
-      int64_t& stay =
+      int64_t& lifetime =
           held[(static_cast<size_t>(move.chunk) * shape.microbatches + move.microbatch) *
                    kHoldings +
                static_cast<size_t>(move.holding)];
       const int64_t bytes = BytesOf(bytes_of(move.chunk, move.microbatch), move.holding);
       ++moment;
       if (move.take && bytes > 0) {
-        SHOAL_CHECK(stay == kNotHeld);
-        stay = static_cast<int64_t>(pool.stays.size());
-        pool.stays.push_back({.size = bytes, .from = moment});
+        SHOAL_CHECK(lifetime == kNotHeld);
+        lifetime = static_cast<int64_t>(pool.lifetimes.size());
+        pool.lifetimes.push_back({.size = bytes, .from = moment});
         pool.peak = std::max(pool.peak, pool.used += bytes);
-      } else if (!move.take && stay != kNotHeld) {
-        pool.stays[static_cast<size_t>(stay)].until = moment;
+      } else if (!move.take && lifetime != kNotHeld) {
+        pool.lifetimes[static_cast<size_t>(lifetime)].until = moment;
         pool.used -= bytes;
-        stay = kNotHeld;
+        lifetime = kNotHeld;
       }
     }
   };
@@ -134,9 +134,9 @@ StageMemory ReplayMemory(const Schedule& schedule, int stage,
   }
   StageMemory memory;
   for (size_t i = 0; i < pools.size(); ++i) {
-    MemoryPlaces places = PlaceStays(pools[i].stays, alignment, enough[i]);
+    ArenaLayout layout = LayOutArena(pools[i].lifetimes, alignment, enough[i]);
     memory.pools[i] = {
-        .peak = pools[i].peak, .capacity = places.capacity, .places = std::move(places.begins)};
+        .peak = pools[i].peak, .capacity = layout.capacity, .offsets = std::move(layout.offsets)};
   }
   return memory;
 }

@@ -60,10 +60,10 @@ ActionMoves MovesOf(const ScheduleShape& shape, int stage, const Action& action)
 
 struct PoolNeeds {
   int64_t peak = 0;      // bytes in use at once
-  int64_t capacity = 0;  // of the stretch that contains them, including holes
-  // Where in the stretch each piece lies, in the order in which the walk takes them; skips empty
-  // pieces.
-  std::vector<int64_t> places;
+  int64_t capacity = 0;  // of the arena that contains them, including holes
+  // Where in the arena each buffer lies, in the order in which the walk takes them; skips empty
+  // buffers.
+  std::vector<int64_t> offsets;
 };
 
 struct StageMemory {
@@ -73,7 +73,7 @@ struct StageMemory {
 };
 
 // Replays the list of `stage`, which must pass CheckStages. Sizes begin at multiples of
-// `alignment`. For each pool, the search for places stops at a stretch of `enough`.
+// `alignment`. For each pool, the search for offsets stops at an arena of `enough`.
 StageMemory ReplayMemory(const Schedule& schedule, int stage,
                          const std::function<ChunkBytes(int chunk, int microbatch)>& bytes_of,
                          int64_t alignment, const std::array<int64_t, kMemoryPools>& enough = {});

@@ -120,7 +120,7 @@ TEST_F(ShmShareTest, OperationsAtRandomOffsetsMatchTheOracle) {
   const auto before = server->Allocate(kBytes, Access::kRemoteWrite);
   const auto after = server->Allocate(4096, Access::kRemoteRead);
   const auto frame = *worker->transport().Register(own_memory.span(), Access::kLocal);
-  const auto host_frame = worker->Allocate(kBytes, Access::kLocal);
+  const auto host_buffer = worker->Allocate(kBytes, Access::kLocal);
   Pair pair = Connect(*worker, Opening(*worker), *server, server->Options({before, on_gpu, after}));
   EXPECT_EQ(pair.connector->remote_region_sizes(), (std::vector<int64_t>{kBytes, kBytes, 4096}));
   EXPECT_EQ(worker_gpu_->open_shares, 1);
@@ -135,7 +135,7 @@ TEST_F(ShmShareTest, OperationsAtRandomOffsetsMatchTheOracle) {
     const size_t at = random_.Below(kBytes - size + 1);
     const bool from_gpu = i % 2 == 0;
     const std::span<std::byte> own =
-        (from_gpu ? own_memory.span() : host_frame->bytes()).subspan(at, size);
+        (from_gpu ? own_memory.span() : host_buffer->bytes()).subspan(at, size);
     const auto here = [&] {
       std::vector<std::byte> bytes(size);
       EXPECT_EQ(cudaMemcpy(bytes.data(), own.data(), size, cudaMemcpyDefault), cudaSuccess);

@@ -44,7 +44,7 @@ class CudaState final : public PartitionState {
   absl::StatusOr<std::shared_ptr<std::byte>> AllocateShared(int64_t bytes) override;
   absl::Status Load(size_t partition, const StoreSource& source,
                     const WeightsBuffers& weights) override;
-  absl::Status Add(size_t partition, DType dtype, const std::byte* payload, PayloadPlace place,
+  absl::Status Add(size_t partition, DType dtype, const std::byte* payload, PayloadMemory place,
                    bool first) override;
   absl::Status Clear(size_t partition) override;
   absl::StatusOr<std::vector<GradientStatistics>> Statistics() override;
@@ -150,8 +150,8 @@ absl::Status CudaState::PutAddition(const Arrays& arrays, const Lane& lane, DTyp
 }
 
 absl::Status CudaState::Add(size_t partition, DType dtype, const std::byte* payload,
-                            PayloadPlace place, bool first) {
-  const bool on_host = place == PayloadPlace::kHost;
+                            PayloadMemory place, bool first) {
+  const bool on_host = place == PayloadMemory::kHost;
   const char* const what = on_host ? "copying a push" : "adding a push";
   const Arrays& arrays = arrays_[partition];
   Lane& lane = LaneOf(partition);

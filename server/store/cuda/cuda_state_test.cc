@@ -157,7 +157,7 @@ void PushShared(Store& store, size_t index, int64_t sequence, float value) {
     return cudaMemcpy(slot.get(), gradient.data(), static_cast<size_t>(bytes), cudaMemcpyDefault);
   };
   ASSERT_EQ(fill(), cudaSuccess);
-  EXPECT_EQ(partition.ApplyPush(1, sequence, DType::kF32, slot.get(), PayloadPlace::kShared).code,
+  EXPECT_EQ(partition.ApplyPush(1, sequence, DType::kF32, slot.get(), PayloadMemory::kShared).code,
             absl::StatusCode::kOk);
   gradient.assign(gradient.size(), 55);
   ASSERT_EQ(fill(), cudaSuccess);
@@ -361,7 +361,7 @@ TEST(CudaState, APushThatFailsAtOnceIsNotWaitedFor) {
   gpu::FailCall("cudaMemcpyAsync", 1, cudaErrorInvalidValue);
   EXPECT_EQ(gpu.store->state()
                 .Add(0, DType::kF32, reinterpret_cast<const std::byte*>(gradient.data()),
-                     PayloadPlace::kHost, /*first=*/true)
+                     PayloadMemory::kHost, /*first=*/true)
                 .code(),
             absl::StatusCode::kInternal);
 }

@@ -119,19 +119,19 @@ absl::Status CommunicatorLinks::StartMatched(LinkedPair& pair, const EndKey& key
 
 absl::Status CommunicatorLinks::Start(LinkedPair& pair, const EndKey& key, Transfer transfer) {
   const StageMessage& message = transfer.message;
-  Place& place = transfer.place;
+  MessageBuffer& buffer = transfer.buffer;
   SHOAL_ASSIGN_OR_RETURN(
-      place.done,
+      buffer.done,
       key.outgoing
-          ? pair.communicators().Send(place.memory.data(), BytesOf(message), NameOf(message))
-          : pair.communicators().Receive(place.memory.data(), BytesOf(message), NameOf(message)));
+          ? pair.communicators().Send(buffer.memory.data(), BytesOf(message), NameOf(message))
+          : pair.communicators().Receive(buffer.memory.data(), BytesOf(message), NameOf(message)));
   absl::MutexLock lock(&mutex_);
   SHOAL_ASSIGN_OR_RETURN(End * end, Find(key));
   --unstarted_;
   if (key.outgoing) {
-    end->spare.push_back(std::move(place));
+    end->spare.push_back(std::move(buffer));
   } else {
-    end->coming.insert_or_assign(message, std::move(place));
+    end->coming.insert_or_assign(message, std::move(buffer));
   }
   return absl::OkStatus();
 }

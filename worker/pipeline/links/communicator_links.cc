@@ -43,7 +43,7 @@ absl::Status CommunicatorLinks::Begin(const StepMessages& step) {
     AbortPairs(Aborted("step {} attempt {} begins", step.step, step.attempt));
     DropPairs();
   }
-  SHOAL_RETURN_IF_ERROR(TakePlaces(step));
+  SHOAL_RETURN_IF_ERROR(TakeBuffers(step));
   const std::vector<plan::MessageQueue> words = WordQueues(step.queues);
   const std::vector<int64_t> bytes = WordBytes(words);
   SHOAL_RETURN_IF_ERROR(host->BeginStep(
@@ -62,13 +62,13 @@ absl::Status CommunicatorLinks::Begin(const StepMessages& step) {
   return absl::OkStatus();
 }
 
-absl::Status CommunicatorLinks::TakePlaces(const StepMessages& step) {
+absl::Status CommunicatorLinks::TakeBuffers(const StepMessages& step) {
   bytes_.assign(step.bytes.begin(), step.bytes.end());
   const int64_t longest = bytes_.empty() ? 0 : std::ranges::max(bytes_);
   absl::MutexLock lock(&mutex_);
-  if (longest > place_bytes_) {
+  if (longest > message_bytes_) {
     ends_.clear();
-    place_bytes_ = longest;
+    message_bytes_ = longest;
   }
   for (const plan::MessageQueue& queue : step.queues) {
     const bool outgoing = queue.from == options_.stage;
@@ -76,9 +76,9 @@ absl::Status CommunicatorLinks::TakePlaces(const StepMessages& step) {
       continue;
     }
     End& end = ends_[{outgoing ? queue.to : queue.from, queue.gradients, outgoing}];
-    const int places = outgoing ? queue.send_buffers : queue.slots;
-    while (end.spare.size() < static_cast<size_t>(places)) {
-      SHOAL_ASSIGN_OR_RETURN(Buffer memory, options_.device->Allocate(place_bytes_));
+    const int buffers = outgoing ? queue.send_buffers : queue.slots;
+    while (end.spare.size() < static_cast<size_t>(buffers)) {
+      SHOAL_ASSIGN_OR_RETURN(Buffer memory, options_.device->Allocate(message_bytes_));
       end.spare.push_back({.memory = std::move(memory)});
     }
   }
@@ -203,8 +203,8 @@ absl::StatusOr<CommunicatorLinks::End*> CommunicatorLinks::Find(const EndKey& ke
   return &found->second;
 }
 
-absl::StatusOr<std::byte*> CommunicatorLinks::MakeRoom(const StageMessage& message,
-                                                       absl::Duration timeout) {
+absl::StatusOr<std::byte*> CommunicatorLinks::Reserve(const StageMessage& message,
+                                                      absl::Duration timeout) {
   const absl::Time deadline = absl::Now() + timeout;
   std::unique_ptr<Event> sent;
   std::byte* room = nullptr;
@@ -219,11 +219,11 @@ absl::StatusOr<std::byte*> CommunicatorLinks::MakeRoom(const StageMessage& messa
                               absl::FormatDuration(timeout));
     }
     SHOAL_RETURN_IF_ERROR(failure_);
-    Place place = std::move(end->spare.front());
+    MessageBuffer buffer = std::move(end->spare.front());
     end->spare.pop_front();
-    sent = std::move(place.done);
-    room = place.memory.data();
-    end->made.insert_or_assign(message, std::move(place));
+    sent = std::move(buffer.done);
+    room = buffer.memory.data();
+    end->made.insert_or_assign(message, std::move(buffer));
   }
   if (sent != nullptr) {
     SHOAL_RETURN_IF_ERROR(AwaitDone(*sent, message.peer, deadline));
@@ -254,12 +254,12 @@ absl::Status CommunicatorLinks::Post(const StageMessage& message) {
   if (end->spare.empty()) {
     return Internal("{}: more receives of the queue are posted than it has slots", NameOf(message));
   }
-  Place place = std::move(end->spare.front());
+  MessageBuffer buffer = std::move(end->spare.front());
   end->spare.pop_front();
-  std::unique_ptr<Event> used = std::move(place.done);
+  std::unique_ptr<Event> used = std::move(buffer.done);
   ++unstarted_;
   pending_.push_back(
-      {.key = key, .transfer = {message, std::move(place)}, .after = std::move(used)});
+      {.key = key, .transfer = {message, std::move(buffer)}, .after = std::move(used)});
   return absl::OkStatus();
 }
 
@@ -288,7 +288,7 @@ absl::StatusOr<const std::byte*> CommunicatorLinks::Await(const StageMessage& me
 }
 
 absl::Status CommunicatorLinks::Consumed(const StageMessage& message) {
-  Place place;
+  MessageBuffer buffer;
   const EndKey key = {message.peer, message.gradient, /*outgoing=*/false};
   {
     absl::MutexLock lock(&mutex_);
@@ -297,15 +297,15 @@ absl::Status CommunicatorLinks::Consumed(const StageMessage& message) {
     if (used.empty()) {
       return Internal("{} is consumed and was not there", NameOf(message));
     }
-    place = std::move(used.mapped());
+    buffer = std::move(used.mapped());
   }
   if (options_.poison) {
-    options_.compute->Fill(place.memory.data(), std::byte{0xFF}, place_bytes_);
+    options_.compute->Fill(buffer.memory.data(), std::byte{0xFF}, message_bytes_);
   }
-  place.done = options_.compute->Record();
+  buffer.done = options_.compute->Record();
   absl::MutexLock lock(&mutex_);
   SHOAL_ASSIGN_OR_RETURN(End * end, Find(key));
-  end->spare.push_back(std::move(place));
+  end->spare.push_back(std::move(buffer));
   return absl::OkStatus();
 }
 

@@ -55,7 +55,7 @@ class CommunicatorLinks final : public AttachedLinks {
 
   absl::Status BeginStep(const StepMessages& step) override ABSL_LOCKS_EXCLUDED(mutex_);
   absl::Status EndStep(absl::Duration timeout) override ABSL_LOCKS_EXCLUDED(mutex_);
-  absl::StatusOr<std::byte*> MakeRoom(const StageMessage& message, absl::Duration timeout) override
+  absl::StatusOr<std::byte*> Reserve(const StageMessage& message, absl::Duration timeout) override
       ABSL_LOCKS_EXCLUDED(mutex_);
   absl::Status Send(const StageMessage& message) override ABSL_LOCKS_EXCLUDED(mutex_);
   absl::Status Post(const StageMessage& message) override ABSL_LOCKS_EXCLUDED(mutex_);
@@ -68,22 +68,22 @@ class CommunicatorLinks final : public AttachedLinks {
 
  private:
   // Device memory for a message.
-  struct Place {
+  struct MessageBuffer {
     Buffer memory;
     std::unique_ptr<Event> done;  // what was last enqueued on the device with it; null: nothing
   };
   struct Transfer {
     StageMessage message;
-    Place place;
+    MessageBuffer buffer;
   };
   // This stage's end of a queue.
   struct End {
-    std::deque<Place> spare;
-    std::map<StageMessage, Place> made;    // not sent yet
-    std::deque<Transfer> ready;            // on this side
-    std::deque<LinkWord> heard;            // ready on the other side; used at the lower stage
-    std::map<StageMessage, Place> coming;  // also those here already
-    std::map<StageMessage, Place> in_use;
+    std::deque<MessageBuffer> spare;
+    std::map<StageMessage, MessageBuffer> made;  // not sent yet
+    std::deque<Transfer> ready;                  // on this side
+    std::deque<LinkWord> heard;                  // ready on the other side; used at the lower stage
+    std::map<StageMessage, MessageBuffer> coming;  // also those here already
+    std::map<StageMessage, MessageBuffer> in_use;
   };
   struct EndKey {
     int peer = 0;
@@ -99,7 +99,7 @@ class CommunicatorLinks final : public AttachedLinks {
     std::unique_ptr<Event> after;  // null: at once
   };
   absl::Status Begin(const StepMessages& step) ABSL_LOCKS_EXCLUDED(mutex_);
-  absl::Status TakePlaces(const StepMessages& step) ABSL_LOCKS_EXCLUDED(mutex_);
+  absl::Status TakeBuffers(const StepMessages& step) ABSL_LOCKS_EXCLUDED(mutex_);
   // Connects with these neighbours, in order.
   absl::Status Connect(std::span<const int> peers, StageLinks& host,
                        std::span<const plan::MessageQueue> words) ABSL_LOCKS_EXCLUDED(mutex_);
@@ -137,7 +137,7 @@ class CommunicatorLinks final : public AttachedLinks {
   // Changed only between steps, and pairs only under the lock: they may be aborted at any time.
   std::map<int, std::unique_ptr<LinkedPair>> pairs_;  // by neighbour
   std::vector<int64_t> bytes_;                        // of a message, by microbatch
-  int64_t place_bytes_ = 0;
+  int64_t message_bytes_ = 0;
   std::vector<std::thread> threads_;  // of the step
 
   mutable absl::Mutex mutex_;

@@ -199,7 +199,7 @@ class CommunicatorLinksTest : public ::testing::Test {
     return absl::OkStatus();
   }
   static absl::Status Make(Stage& stage, const StageMessage& message) {
-    SHOAL_ASSIGN_OR_RETURN(std::byte* const room, stage.links.MakeRoom(message, kLong));
+    SHOAL_ASSIGN_OR_RETURN(std::byte* const room, stage.links.Reserve(message, kLong));
     stage.compute->Fill(room, ByteOf(message, stage.number), kBytes);
     return stage.links.Send(message);
   }
@@ -366,7 +366,7 @@ TEST_F(CommunicatorLinksTest, WhoIsNotReadyInTimeIsToldOf) {
       SHOAL_RETURN_IF_ERROR(Make(stage, {.peer = 1, .microbatch = i}));
     }
     const absl::Status full =
-        stage.links.MakeRoom({.peer = 1, .microbatch = kPlaces}, absl::Milliseconds(50)).status();
+        stage.links.Reserve({.peer = 1, .microbatch = kPlaces}, absl::Milliseconds(50)).status();
     EXPECT_TRUE(absl::IsDeadlineExceeded(full)) << full;
     waited.Notify();
     return late;

@@ -30,18 +30,18 @@ class PinnedLinks final : public StageLinks {
     return absl::OkStatus();
   }
   absl::Status EndStep(absl::Duration) override { return absl::OkStatus(); }
-  absl::StatusOr<std::byte*> MakeRoom(const StageMessage& message, absl::Duration) override {
-    return RoomOf(message);
+  absl::StatusOr<std::byte*> Reserve(const StageMessage& message, absl::Duration) override {
+    return CapacityOf(message);
   }
   absl::Status Send(const StageMessage& message) override {
-    EXPECT_EQ(RoomOf(message)[0], ByteOf(message.microbatch));
-    EXPECT_EQ(RoomOf(message)[kBytes - 1], ByteOf(message.microbatch));
+    EXPECT_EQ(CapacityOf(message)[0], ByteOf(message.microbatch));
+    EXPECT_EQ(CapacityOf(message)[kBytes - 1], ByteOf(message.microbatch));
     ++sent;
     return absl::OkStatus();
   }
   absl::Status Post(const StageMessage&) override { return absl::OkStatus(); }
   absl::StatusOr<const std::byte*> Await(const StageMessage& message, absl::Duration) override {
-    std::byte* const arrived = RoomOf(message) + kMessages * kBytes;
+    std::byte* const arrived = CapacityOf(message) + kMessages * kBytes;
     std::memset(arrived, static_cast<int>(ByteOf(message.microbatch)), kBytes);
     return arrived;
   }
@@ -52,7 +52,7 @@ class PinnedLinks final : public StageLinks {
   int sent = 0;
 
  private:
-  std::byte* RoomOf(const StageMessage& message) const {
+  std::byte* CapacityOf(const StageMessage& message) const {
     return bytes_.data() + message.microbatch * kBytes;
   }
 
@@ -69,7 +69,7 @@ absl::Status PassOn(DeviceLinks& links, Stream& compute, PinnedLinks& host) {
   for (int i = 0; i < kMessages && status.ok(); ++i) {
     const StageMessage message = {.peer = 1, .microbatch = i};
     const auto arrived = links.Await(message, absl::Seconds(5));
-    const auto room = arrived.ok() ? links.MakeRoom(message, absl::Seconds(5)) : arrived.status();
+    const auto room = arrived.ok() ? links.Reserve(message, absl::Seconds(5)) : arrived.status();
     if (!room.ok()) {
       status = room.status();
       break;

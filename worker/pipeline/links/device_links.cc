@@ -46,28 +46,28 @@ absl::Status DeviceLinks::BeginStep(const StepMessages& step) {
     failure_ = absl::OkStatus();
   }
   for (auto& [message, made] : made_) {
-    outgoing_places_.spare.push_back(std::move(made.place));
+    outgoing_buffers_.spare.push_back(std::move(made.buffer));
   }
   made_.clear();
   for (auto& [message, used] : used_) {
-    incoming_places_.spare.push_back(std::move(used.place));
+    incoming_buffers_.spare.push_back(std::move(used.buffer));
   }
   used_.clear();
   if (failed) {
     // Copies have ended, and what is computed has by now. Whoever waits for the events of that step
     // would fail as it did.
-    for (Places* places : {&outgoing_places_, &incoming_places_}) {
-      for (Place& place : places->spare) {
-        place.free = compute_.Record();
+    for (MessageBuffers* buffers : {&outgoing_buffers_, &incoming_buffers_}) {
+      for (MessageBuffer& buffer : buffers->spare) {
+        buffer.free = compute_.Record();
       }
     }
   }
   bytes_.assign(step.bytes.begin(), step.bytes.end());
   const int64_t longest = bytes_.empty() ? 0 : std::ranges::max(bytes_);
-  if (longest > place_bytes_) {
-    outgoing_places_ = {};
-    incoming_places_ = {};
-    place_bytes_ = longest;
+  if (longest > message_bytes_) {
+    outgoing_buffers_ = {};
+    incoming_buffers_ = {};
+    message_bytes_ = longest;
   }
   return host_->BeginStep(step);
 }
@@ -88,31 +88,31 @@ absl::Status DeviceLinks::EndStep(absl::Duration timeout) {
   return host_->EndStep(std::max(deadline - absl::Now(), absl::ZeroDuration()));
 }
 
-absl::StatusOr<DeviceLinks::Place> DeviceLinks::TakePlace(Places& places) {
-  Place place;
-  if (places.spare.empty() || places.count < plan::kDeviceMessages) {
-    SHOAL_ASSIGN_OR_RETURN(place.memory, device_.Allocate(place_bytes_));
-    ++places.count;
-    return place;
+absl::StatusOr<DeviceLinks::MessageBuffer> DeviceLinks::TakeBuffer(MessageBuffers& buffers) {
+  MessageBuffer buffer;
+  if (buffers.spare.empty() || buffers.count < plan::kDeviceMessages) {
+    SHOAL_ASSIGN_OR_RETURN(buffer.memory, device_.Allocate(message_bytes_));
+    ++buffers.count;
+    return buffer;
   }
-  place = std::move(places.spare.front());
-  places.spare.pop_front();
-  return place;
+  buffer = std::move(buffers.spare.front());
+  buffers.spare.pop_front();
+  return buffer;
 }
 
-absl::StatusOr<std::byte*> DeviceLinks::MakeRoom(const StageMessage& message,
-                                                 absl::Duration timeout) {
+absl::StatusOr<std::byte*> DeviceLinks::Reserve(const StageMessage& message,
+                                                absl::Duration timeout) {
   SHOAL_RETURN_IF_ERROR(failure());
-  SHOAL_ASSIGN_OR_RETURN(std::byte* const room, host_->MakeRoom(message, timeout));
+  SHOAL_ASSIGN_OR_RETURN(std::byte* const room, host_->Reserve(message, timeout));
   if (host_->OnDevice(message.peer)) {
     return room;
   }
-  SHOAL_ASSIGN_OR_RETURN(Place place, TakePlace(outgoing_places_));
-  if (place.free != nullptr) {
-    compute_.WaitFor(*place.free);
+  SHOAL_ASSIGN_OR_RETURN(MessageBuffer buffer, TakeBuffer(outgoing_buffers_));
+  if (buffer.free != nullptr) {
+    compute_.WaitFor(*buffer.free);
   }
-  std::byte* const data = place.memory.data();
-  made_[message] = {.place = std::move(place), .host = room};
+  std::byte* const data = buffer.memory.data();
+  made_[message] = {.buffer = std::move(buffer), .host = room};
   return data;
 }
 
@@ -124,9 +124,9 @@ absl::Status DeviceLinks::Send(const StageMessage& message) {
   SHOAL_CHECK(!found.empty());
   Made& made = found.mapped();
   outgoing_->WaitFor(*compute_.Record());
-  outgoing_->Copy(made.host, made.place.memory.data(), BytesOf(message));
-  made.place.free = outgoing_->Record();
-  outgoing_places_.spare.push_back(std::move(made.place));
+  outgoing_->Copy(made.host, made.buffer.memory.data(), BytesOf(message));
+  made.buffer.free = outgoing_->Record();
+  outgoing_buffers_.spare.push_back(std::move(made.buffer));
   return Put({.kind = Word::Kind::kSend, .message = message, .after = outgoing_->Record()});
 }
 
@@ -141,15 +141,15 @@ absl::StatusOr<const std::byte*> DeviceLinks::Await(const StageMessage& message,
   if (host_->OnDevice(message.peer)) {
     return arrived;
   }
-  SHOAL_ASSIGN_OR_RETURN(Place place, TakePlace(incoming_places_));
-  if (place.free != nullptr) {
-    incoming_->WaitFor(*place.free);
+  SHOAL_ASSIGN_OR_RETURN(MessageBuffer buffer, TakeBuffer(incoming_buffers_));
+  if (buffer.free != nullptr) {
+    incoming_->WaitFor(*buffer.free);
   }
-  incoming_->Copy(place.memory.data(), arrived, BytesOf(message));
+  incoming_->Copy(buffer.memory.data(), arrived, BytesOf(message));
   std::unique_ptr<Event> copied = incoming_->Record();
   compute_.WaitFor(*copied);
-  const std::byte* const data = place.memory.data();
-  used_[message] = {.place = std::move(place), .copied = std::move(copied)};
+  const std::byte* const data = buffer.memory.data();
+  used_[message] = {.buffer = std::move(buffer), .copied = std::move(copied)};
   return data;
 }
 
@@ -160,8 +160,8 @@ absl::Status DeviceLinks::Consumed(const StageMessage& message) {
   auto found = used_.extract(message);
   SHOAL_CHECK(!found.empty());
   Used& used = found.mapped();
-  used.place.free = compute_.Record();
-  incoming_places_.spare.push_back(std::move(used.place));
+  used.buffer.free = compute_.Record();
+  incoming_buffers_.spare.push_back(std::move(used.buffer));
   return Put({.kind = Word::Kind::kConsumed, .message = message, .after = std::move(used.copied)});
 }
 

@@ -41,7 +41,7 @@ class DeviceLinks final : public AttachedLinks {
 
   absl::Status BeginStep(const StepMessages& step) override;
   absl::Status EndStep(absl::Duration timeout) override ABSL_LOCKS_EXCLUDED(mutex_);
-  absl::StatusOr<std::byte*> MakeRoom(const StageMessage& message, absl::Duration timeout) override;
+  absl::StatusOr<std::byte*> Reserve(const StageMessage& message, absl::Duration timeout) override;
   absl::Status Send(const StageMessage& message) override;
   absl::Status Post(const StageMessage& message) override;
   absl::StatusOr<const std::byte*> Await(const StageMessage& message,
@@ -52,21 +52,21 @@ class DeviceLinks final : public AttachedLinks {
 
  private:
   // Device memory for a message.
-  struct Place {
+  struct MessageBuffer {
     Buffer memory;
     std::unique_ptr<Event> free;  // what must be done before its next use; null: nothing
   };
-  struct Places {
-    std::deque<Place> spare;  // the last entry is the one used last
-    int count = 0;            // including those in use
+  struct MessageBuffers {
+    std::deque<MessageBuffer> spare;  // the last entry is the one used last
+    int count = 0;                    // including those in use
   };
   // On its way from or to the host.
   struct Made {
-    Place place;
+    MessageBuffer buffer;
     std::byte* host = nullptr;
   };
   struct Used {
-    Place place;
+    MessageBuffer buffer;
     std::unique_ptr<Event> copied;
   };
   // What the thread tells the links.
@@ -77,7 +77,7 @@ class DeviceLinks final : public AttachedLinks {
     std::unique_ptr<Event> after;  // null: at once
   };
 
-  absl::StatusOr<Place> TakePlace(Places& places);
+  absl::StatusOr<MessageBuffer> TakeBuffer(MessageBuffers& buffers);
   int64_t BytesOf(const StageMessage& message) const {
     return bytes_[static_cast<size_t>(message.microbatch)];
   }
@@ -92,9 +92,9 @@ class DeviceLinks final : public AttachedLinks {
   const std::unique_ptr<Stream> incoming_;
   StageLinks* host_ = nullptr;
   std::vector<int64_t> bytes_;  // of a message, by microbatch
-  int64_t place_bytes_ = 0;
-  Places outgoing_places_;
-  Places incoming_places_;
+  int64_t message_bytes_ = 0;
+  MessageBuffers outgoing_buffers_;
+  MessageBuffers incoming_buffers_;
   std::map<StageMessage, Made> made_;
   std::map<StageMessage, Used> used_;
 

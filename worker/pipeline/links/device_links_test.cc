@@ -26,7 +26,7 @@ class HostLinks final : public StageLinks {
  public:
   absl::Status BeginStep(const StepMessages&) override { return absl::OkStatus(); }
   absl::Status EndStep(absl::Duration) override { return absl::OkStatus(); }
-  absl::StatusOr<std::byte*> MakeRoom(const StageMessage& message, absl::Duration) override {
+  absl::StatusOr<std::byte*> Reserve(const StageMessage& message, absl::Duration) override {
     return rooms[message.microbatch].data();
   }
   absl::Status Send(const StageMessage& message) override {
@@ -70,7 +70,7 @@ class LinksOnDevice final : public StageLinks {
 
   absl::Status BeginStep(const StepMessages&) override { return absl::OkStatus(); }
   absl::Status EndStep(absl::Duration) override { return absl::OkStatus(); }
-  absl::StatusOr<std::byte*> MakeRoom(const StageMessage&, absl::Duration) override {
+  absl::StatusOr<std::byte*> Reserve(const StageMessage&, absl::Duration) override {
     return message_;
   }
   absl::Status Send(const StageMessage&) override { return Tell("send"); }
@@ -115,7 +115,7 @@ TEST_P(DeviceLinksTest, SendsWhatWasMadeHoweverFarAheadTheHostIs) {
   ASSERT_TRUE(Begin().ok());
   ASSERT_TRUE(links_.Post(Of(0)).ok());
   for (int i = 0; i < kMessages; ++i) {
-    std::byte* const room = *links_.MakeRoom(Of(i), absl::Seconds(5));
+    std::byte* const room = *links_.Reserve(Of(i), absl::Seconds(5));
     compute_.Fill(room, ByteOf(i), kBytes);
     ASSERT_TRUE(links_.Send(Of(i)).ok());
   }
@@ -154,7 +154,7 @@ TEST_P(DeviceLinksTest, TellsInTheOrderOfTheCalls) {
   ASSERT_TRUE(Begin().ok());
   ASSERT_TRUE(links_.Post(Of(1)).ok());
   for (int i = 0; i < 4; ++i) {
-    compute_.Fill(*links_.MakeRoom(Of(i), absl::Seconds(5)), ByteOf(i), kBytes);
+    compute_.Fill(*links_.Reserve(Of(i), absl::Seconds(5)), ByteOf(i), kBytes);
   }
   ASSERT_TRUE(links_.Await(Of(1), absl::Seconds(5)).ok());
   ASSERT_TRUE(links_.Send(Of(2)).ok());
@@ -184,7 +184,7 @@ TEST_P(DeviceLinksTest, CopiesNothingThatLiesOnTheDevice) {
     });
   };
   ASSERT_TRUE(links_.Post(Of(1)).ok());
-  ASSERT_EQ(*links_.MakeRoom(Of(0), absl::Seconds(5)), message.data());
+  ASSERT_EQ(*links_.Reserve(Of(0), absl::Seconds(5)), message.data());
   work("made");
   ASSERT_TRUE(links_.Send(Of(0)).ok());
   ASSERT_EQ(*links_.Await(Of(1), absl::Seconds(5)), message.data());
@@ -201,7 +201,7 @@ TEST_P(DeviceLinksTest, ClosesTheLinksWhereTheyRefuseAndServesTheNextStep) {
   host_.go.Notify();
   ASSERT_TRUE(Begin().ok());
   for (int i = 0; i < 2; ++i) {
-    compute_.Fill(*links_.MakeRoom(Of(i), absl::Seconds(5)), ByteOf(i), kBytes);
+    compute_.Fill(*links_.Reserve(Of(i), absl::Seconds(5)), ByteOf(i), kBytes);
     ASSERT_TRUE(links_.Send(Of(i)).ok());
   }
   EXPECT_TRUE(absl::IsUnavailable(links_.EndStep(absl::Seconds(30))));
@@ -212,7 +212,7 @@ TEST_P(DeviceLinksTest, ClosesTheLinksWhereTheyRefuseAndServesTheNextStep) {
   host_.fail_at_send = -1;
   host_.sent.clear();
   ASSERT_TRUE(Begin().ok());
-  compute_.Fill(*links_.MakeRoom(Of(3), absl::Seconds(5)), ByteOf(3), kBytes);
+  compute_.Fill(*links_.Reserve(Of(3), absl::Seconds(5)), ByteOf(3), kBytes);
   ASSERT_TRUE(links_.Send(Of(3)).ok());
   ASSERT_TRUE(links_.EndStep(absl::Seconds(30)).ok());
   EXPECT_THAT(host_.sent.back(), testing::Each(ByteOf(3)));

@@ -90,10 +90,10 @@ absl::StatusOr<TransportLinks*> GroupLinks::LinksTo(int peer) {
   return pair->second.links.get();
 }
 
-absl::StatusOr<std::byte*> GroupLinks::MakeRoom(const StageMessage& message,
-                                                absl::Duration timeout) {
+absl::StatusOr<std::byte*> GroupLinks::Reserve(const StageMessage& message,
+                                               absl::Duration timeout) {
   SHOAL_ASSIGN_OR_RETURN(TransportLinks* const links, LinksTo(message.peer));
-  return links->MakeRoom(message, timeout);
+  return links->Reserve(message, timeout);
 }
 
 absl::Status GroupLinks::Send(const StageMessage& message) {

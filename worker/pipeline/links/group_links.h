@@ -43,7 +43,7 @@ class GroupLinks final : public StageLinks {
 
   absl::Status BeginStep(const StepMessages& step) override;
   absl::Status EndStep(absl::Duration timeout) override;
-  absl::StatusOr<std::byte*> MakeRoom(const StageMessage& message, absl::Duration timeout) override;
+  absl::StatusOr<std::byte*> Reserve(const StageMessage& message, absl::Duration timeout) override;
   absl::Status Send(const StageMessage& message) override;
   absl::Status Post(const StageMessage& message) override;
   absl::StatusOr<const std::byte*> Await(const StageMessage& message,

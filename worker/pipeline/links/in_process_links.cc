@@ -60,8 +60,8 @@ class InProcessPipeline::Queues {
   explicit Queues(const InProcessLinksOptions& options)
       : options_(options), random_(options.seed) {}
 
-  absl::StatusOr<std::byte*> MakeRoom(int from, const StageMessage& message, int64_t bytes,
-                                      int send_buffers, absl::Duration timeout) {
+  absl::StatusOr<std::byte*> Reserve(int from, const StageMessage& message, int64_t bytes,
+                                     int send_buffers, absl::Duration timeout) {
     absl::MutexLock lock(&mutex_);
     Queue& queue = queues_[{from, message.peer, message.gradient}];
     const absl::Time deadline = absl::Now() + timeout;
@@ -236,11 +236,10 @@ class InProcessPipeline::Links final : public StageLinks {
   absl::Status EndStep(absl::Duration timeout) override {
     return queues_.AwaitSent(stage_, timeout);
   }
-  absl::StatusOr<std::byte*> MakeRoom(const StageMessage& message,
-                                      absl::Duration timeout) override {
-    return queues_.MakeRoom(stage_, message, bytes_[static_cast<size_t>(message.microbatch)],
-                            specs_.at({stage_, message.peer, message.gradient}).send_buffers,
-                            timeout);
+  absl::StatusOr<std::byte*> Reserve(const StageMessage& message, absl::Duration timeout) override {
+    return queues_.Reserve(stage_, message, bytes_[static_cast<size_t>(message.microbatch)],
+                           specs_.at({stage_, message.peer, message.gradient}).send_buffers,
+                           timeout);
   }
   absl::Status Send(const StageMessage& message) override {
     return queues_.Send(stage_, message, NameIn(message));

@@ -51,7 +51,7 @@ LinkLayout LayOut(std::span<const plan::MessageQueue> queues, int from, int to,
     }
   }
   const int64_t stride = RoundUp(kStageMessageHeaderBytes + longest_message, kBufferAlignment);
-  for (PieceLayout* pieces : {layout.slots, layout.buffers}) {
+  for (BufferLayout* pieces : {layout.slots, layout.buffers}) {
     pieces[0].stride = pieces[1].stride = stride;
     pieces[1].first = pieces[0].count;
   }

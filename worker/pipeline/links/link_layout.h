@@ -64,8 +64,8 @@ inline constexpr uint32_t kMaxLinkSlots = 1 << 16;  // of a queue
 uint32_t Encode(const LinkDoorbell& doorbell);
 LinkDoorbell DecodeDoorbell(uint32_t immediate);
 
-// Pieces of a region, all of the same length.
-struct PieceLayout {
+// Buffers of a region, all of the same length.
+struct BufferLayout {
   int64_t first = 0;  // pieces of the region before these
   int64_t stride = 0;
   int64_t count = 0;
@@ -75,12 +75,12 @@ struct PieceLayout {
   int64_t HeaderOffsetOf(int64_t piece) const { return (first + piece) * kStageMessageHeaderBytes; }
 };
 
-// A region of pieces, which may hold more of them if they are shorter.
-struct LinkRoom {
+// A region of buffers, which may hold more of them if they are shorter.
+struct LinkCapacity {
   int64_t bytes = 0;
   int64_t pieces = 0;  // headers that there is room for if they lie separately
 
-  bool Covers(const LinkRoom& needed) const {
+  bool Covers(const LinkCapacity& needed) const {
     return bytes >= needed.bytes && pieces >= needed.pieces;
   }
 };
@@ -88,14 +88,14 @@ struct LinkRoom {
 // For the messages from one stage to another: the slots at the receiver and the buffers at the
 // sender, [0] of activations, [1] of gradients.
 struct LinkLayout {
-  PieceLayout slots[2];
-  PieceLayout buffers[2];
+  BufferLayout slots[2];
+  BufferLayout buffers[2];
 
-  LinkRoom slot_room() const { return RoomOf(slots); }
-  LinkRoom buffer_room() const { return RoomOf(buffers); }
+  LinkCapacity slot_capacity() const { return CapacityOf(slots); }
+  LinkCapacity buffer_capacity() const { return CapacityOf(buffers); }
 
  private:
-  static LinkRoom RoomOf(const PieceLayout (&pieces)[2]) {
+  static LinkCapacity CapacityOf(const BufferLayout (&pieces)[2]) {
     const int64_t count = pieces[0].count + pieces[1].count;
     return {.bytes = pieces[0].stride * count, .pieces = count};
   }

@@ -17,8 +17,8 @@ bool IsNumber(uint32_t doorbell, uint32_t counted) { return doorbell == counted 
 
 }  // namespace
 
-void OutgoingQueue::BeginStep(const LinkStep& step, const PieceLayout& slots,
-                              const PieceLayout& buffers, const PieceMemory& memory) {
+void OutgoingQueue::BeginStep(const LinkStep& step, const BufferLayout& slots,
+                              const BufferLayout& buffers, const BufferMemory& memory) {
   step_ = &step;
   slots_ = slots;
   layout_ = buffers;
@@ -28,7 +28,7 @@ void OutgoingQueue::BeginStep(const LinkStep& step, const PieceLayout& slots,
   std::iota(free_.rbegin(), free_.rend(), 0);
 }
 
-std::optional<std::byte*> OutgoingQueue::MakeRoom(const StageMessage& message) {
+std::optional<std::byte*> OutgoingQueue::Reserve(const StageMessage& message) {
   if (free_.empty()) {
     return std::nullopt;
   }
@@ -110,8 +110,8 @@ void OutgoingQueue::OnWritten(size_t buffer) {
   }
 }
 
-void IncomingQueue::BeginStep(const LinkStep& step, const PieceLayout& slots,
-                              const PieceMemory& memory) {
+void IncomingQueue::BeginStep(const LinkStep& step, const BufferLayout& slots,
+                              const BufferMemory& memory) {
   step_ = &step;
   layout_ = slots;
   memory_ = memory;

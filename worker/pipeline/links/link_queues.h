@@ -26,14 +26,14 @@ struct LinkStep {
 };
 
 // Where this end's pieces of both queues lie, and their headers.
-struct PieceMemory {
+struct BufferMemory {
   std::byte* pieces = nullptr;
   std::byte* headers = nullptr;  // null: each before its message
 
-  std::byte* MessageOf(const PieceLayout& layout, int64_t piece) const {
+  std::byte* MessageOf(const BufferLayout& layout, int64_t piece) const {
     return pieces + layout.OffsetOf(piece) + kStageMessageHeaderBytes;
   }
-  std::byte* HeaderOf(const PieceLayout& layout, int64_t piece) const {
+  std::byte* HeaderOf(const BufferLayout& layout, int64_t piece) const {
     return headers == nullptr ? pieces + layout.OffsetOf(piece)
                               : headers + layout.HeaderOffsetOf(piece);
   }
@@ -45,11 +45,11 @@ class OutgoingQueue {
   explicit OutgoingQueue(bool gradients) : gradients_(gradients) {}
 
   // The step must outlive it. Keeps receives that the peer has already posted for this step.
-  void BeginStep(const LinkStep& step, const PieceLayout& slots, const PieceLayout& buffers,
-                 const PieceMemory& memory);
+  void BeginStep(const LinkStep& step, const BufferLayout& slots, const BufferLayout& buffers,
+                 const BufferMemory& memory);
 
   // Returns nothing while all buffers are in use.
-  std::optional<std::byte*> MakeRoom(const StageMessage& message);
+  std::optional<std::byte*> Reserve(const StageMessage& message);
   absl::Status Send(const StageMessage& message);
   // Call when the peer has posted a receive.
   absl::Status OnReceive(uint32_t number, uint32_t slot);
@@ -80,9 +80,9 @@ class OutgoingQueue {
 
   const bool gradients_;
   const LinkStep* step_ = nullptr;
-  PieceLayout slots_;
-  PieceLayout layout_;
-  PieceMemory memory_;
+  BufferLayout slots_;
+  BufferLayout layout_;
+  BufferMemory memory_;
   std::vector<size_t> free_;
   std::vector<Buffer> buffers_;
   std::map<StageMessage, size_t> made_;
@@ -97,7 +97,7 @@ class IncomingQueue {
  public:
   explicit IncomingQueue(bool gradients) : gradients_(gradients) {}
 
-  void BeginStep(const LinkStep& step, const PieceLayout& slots, const PieceMemory& memory);
+  void BeginStep(const LinkStep& step, const BufferLayout& slots, const BufferMemory& memory);
 
   absl::Status Post(const StageMessage& message);
   // Returns the doorbell that tells the peer; the same one until OnPosted.
@@ -117,8 +117,8 @@ class IncomingQueue {
   };
   const bool gradients_;
   const LinkStep* step_ = nullptr;
-  PieceLayout layout_;
-  PieceMemory memory_;
+  BufferLayout layout_;
+  BufferMemory memory_;
   std::vector<uint32_t> free_;
   std::deque<Posted> posted_;    // in order, not arrived
   std::deque<uint32_t> untold_;  // immediates

@@ -47,9 +47,9 @@ absl::StatusOr<std::shared_ptr<Region>> DeviceRegion(const LinkRegions::Options&
 
 absl::StatusOr<LinkRegions> LinkRegions::Create(const Options& options) {
   LinkRegions regions;
-  regions.slot_room_ = options.slots;
-  regions.buffer_room_ = options.buffers;
-  const auto take = [&](const LinkRoom& room, Access access, Buffer& memory, auto& pieces,
+  regions.slot_capacity_ = options.slots;
+  regions.buffer_capacity_ = options.buffers;
+  const auto take = [&](const LinkCapacity& room, Access access, Buffer& memory, auto& pieces,
                         auto& headers) -> absl::Status {
     const int64_t bytes = std::max<int64_t>(room.bytes, 1);
     if (options.device == nullptr) {
@@ -77,12 +77,12 @@ std::vector<std::shared_ptr<transport::Region>> LinkRegions::exposed() const {
   return exposed;
 }
 
-bool LinkRegions::HasRoomFor(const LinkRoom& slots, const LinkRoom& buffers) const {
+bool LinkRegions::HasCapacityFor(const LinkCapacity& slots, const LinkCapacity& buffers) const {
   const bool apart = slot_headers_ != nullptr;
-  const auto fits = [apart](const LinkRoom& needed, const LinkRoom& room) {
+  const auto fits = [apart](const LinkCapacity& needed, const LinkCapacity& room) {
     return needed.bytes <= room.bytes && (!apart || needed.pieces <= room.pieces);
   };
-  return fits(slots, slot_room_) && fits(buffers, buffer_room_);
+  return fits(slots, slot_capacity_) && fits(buffers, buffer_capacity_);
 }
 
 }  // namespace shoal::worker

@@ -29,8 +29,8 @@ class LinkRegions {
  public:
   struct Options {
     transport::Transport* transport = nullptr;
-    LinkRoom slots;
-    LinkRoom buffers;
+    LinkCapacity slots;
+    LinkCapacity buffers;
     // In whose memory messages lie, and what counts the part of it that the neighbour opens. Null:
     // host memory,
     Device* device = nullptr;
@@ -42,22 +42,22 @@ class LinkRegions {
   static absl::StatusOr<LinkRegions> Create(const Options& options);
 
   std::vector<std::shared_ptr<transport::Region>> exposed() const;
-  PieceMemory slots() const { return MemoryOf(slots_, slot_headers_); }
-  PieceMemory buffers() const { return MemoryOf(buffers_, buffer_headers_); }
+  BufferMemory slots() const { return MemoryOf(slots_, slot_headers_); }
+  BufferMemory buffers() const { return MemoryOf(buffers_, buffer_headers_); }
   // Whether there is room for that, in any layout.
-  bool HasRoomFor(const LinkRoom& slots, const LinkRoom& buffers) const;
-  const LinkRoom& slot_room() const { return slot_room_; }
-  const LinkRoom& buffer_room() const { return buffer_room_; }
+  bool HasCapacityFor(const LinkCapacity& slots, const LinkCapacity& buffers) const;
+  const LinkCapacity& slot_capacity() const { return slot_capacity_; }
+  const LinkCapacity& buffer_capacity() const { return buffer_capacity_; }
 
  private:
   using Region = std::shared_ptr<transport::Region>;
-  static PieceMemory MemoryOf(const Region& pieces, const Region& headers) {
+  static BufferMemory MemoryOf(const Region& pieces, const Region& headers) {
     return {.pieces = pieces->bytes().data(),
             .headers = headers == nullptr ? nullptr : headers->bytes().data()};
   }
 
-  LinkRoom slot_room_;
-  LinkRoom buffer_room_;
+  LinkCapacity slot_capacity_;
+  LinkCapacity buffer_capacity_;
   Buffer slot_memory_;  // destroyed after the regions, as the memory of buffers is
   Buffer buffer_memory_;
   Region slots_;  // exposed to the neighbour

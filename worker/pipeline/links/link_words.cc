@@ -68,7 +68,7 @@ absl::Status LinkWords::BeginStep(StageLinks& links,
 }
 
 absl::Status LinkWords::SayBytes(int number, const void* bytes, size_t count) {
-  SHOAL_ASSIGN_OR_RETURN(std::byte* const room, links_->MakeRoom(Numbered(number), kRoomTimeout));
+  SHOAL_ASSIGN_OR_RETURN(std::byte* const room, links_->Reserve(Numbered(number), kRoomTimeout));
   std::memcpy(room, bytes, count);
   return links_->Send(Numbered(number));
 }

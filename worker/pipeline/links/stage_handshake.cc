@@ -22,10 +22,10 @@ LinkMemory MemoryBetween(std::span<const plan::MessageQueue> queues, int stage, 
                          int64_t longest) {
   const LinkLayout to = LayOut(queues, stage, peer, longest);
   const LinkLayout from = LayOut(queues, peer, stage, longest);
-  return {.slots = from.slot_room(),
-          .buffers = to.buffer_room(),
-          .peer_slots = to.slot_room(),
-          .peer_buffers = from.buffer_room()};
+  return {.slots = from.slot_capacity(),
+          .buffers = to.buffer_capacity(),
+          .peer_slots = to.slot_capacity(),
+          .peer_buffers = from.buffer_capacity()};
 }
 
 StageHandshake::StageHandshake(Options options, StageClient* client, StageService* service)

@@ -41,10 +41,10 @@ inline constexpr std::string_view kCudaIpc = "cuda_ipc";
 
 // The memory of a pair of stages' messages, in each direction. Both sides compute the same.
 struct LinkMemory {
-  LinkRoom slots;    // here, of what the peer sends
-  LinkRoom buffers;  // here, of what goes to the peer
-  LinkRoom peer_slots;
-  LinkRoom peer_buffers;
+  LinkCapacity slots;    // here, of what the peer sends
+  LinkCapacity buffers;  // here, of what goes to the peer
+  LinkCapacity peer_slots;
+  LinkCapacity peer_buffers;
 
   bool Covers(const LinkMemory& needed) const {
     return slots.Covers(needed.slots) && buffers.Covers(needed.buffers) &&

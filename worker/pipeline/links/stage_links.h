@@ -12,7 +12,7 @@
 //
 // Calls of each step:
 // 1. BeginStep.
-// 2. For each message to send: MakeRoom, then Send. For each to receive: Post, then Await
+// 2. For each message to send: Reserve, then Send. For each to receive: Post, then Await
 //    (repeatedly, if need be), then Consumed.
 // 3. EndStep when all of them are through.
 //
@@ -23,7 +23,7 @@
 // rest, in the order of the step, and Close and status from any; Close ends waits. Except for links
 // of attached_links.h, calls about different queues may come from different threads.
 //
-// Ownership: memory returned by MakeRoom and Await belongs to the links, until Send and Consumed.
+// Ownership: memory returned by Reserve and Await belongs to the links, until Send and Consumed.
 //
 // Failure: a wait that exceeds its timeout is DeadlineExceeded, a lost neighbour is Unavailable and
 // named, an unexpected message is DataLoss; after Close all calls return its status.
@@ -72,8 +72,8 @@ class StageLinks {
   virtual absl::Status EndStep(absl::Duration timeout) = 0;
 
   // Returns room for this stage's next message.
-  virtual absl::StatusOr<std::byte*> MakeRoom(const StageMessage& message,
-                                              absl::Duration timeout) = 0;
+  virtual absl::StatusOr<std::byte*> Reserve(const StageMessage& message,
+                                             absl::Duration timeout) = 0;
   virtual absl::Status Send(const StageMessage& message) = 0;
 
   virtual absl::Status Post(const StageMessage& message) = 0;

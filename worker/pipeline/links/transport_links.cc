@@ -191,12 +191,12 @@ absl::Status TransportLinks::BeginStep(const StepMessages& step) {
     const LinkLayout to = LayOut(step.queues, options_.stage, stage, longest);
     const LinkLayout from = LayOut(step.queues, stage, options_.stage, longest);
     const LinkRegions& regions = peer->regions;
-    if (!regions.HasRoomFor(from.slot_room(), to.buffer_room())) {
+    if (!regions.HasCapacityFor(from.slot_capacity(), to.buffer_capacity())) {
       return ResourceExhausted(
           "the links to stage {} have {} B for messages that come and {} B for those that go, and "
           "this step needs {} B and {} B: connect with more",
-          stage, regions.slot_room().bytes, regions.buffer_room().bytes, from.slot_room().bytes,
-          to.buffer_room().bytes);
+          stage, regions.slot_capacity().bytes, regions.buffer_capacity().bytes,
+          from.slot_capacity().bytes, to.buffer_capacity().bytes);
     }
     for (const bool gradients : {false, true}) {
       const size_t index = gradients ? 1 : 0;
@@ -238,14 +238,14 @@ absl::StatusOr<TransportLinks::Peer*> TransportLinks::Find(const StageMessage& m
   return found->second.get();
 }
 
-absl::StatusOr<std::byte*> TransportLinks::MakeRoom(const StageMessage& message,
-                                                    absl::Duration timeout) {
+absl::StatusOr<std::byte*> TransportLinks::Reserve(const StageMessage& message,
+                                                   absl::Duration timeout) {
   absl::MutexLock lock(&mutex_);
   const absl::Time deadline = absl::Now() + timeout;
   while (true) {
     SHOAL_ASSIGN_OR_RETURN(Peer * peer, Find(message));
     OutgoingQueue& queue = peer->Outgoing(message.gradient);
-    if (const std::optional<std::byte*> room = queue.MakeRoom(message); room.has_value()) {
+    if (const std::optional<std::byte*> room = queue.Reserve(message); room.has_value()) {
       return *room;
     }
     if (absl::Now() >= deadline) {

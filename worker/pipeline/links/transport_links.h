@@ -48,8 +48,8 @@ struct TransportLinksOptions {
   transport::Transport* transport = nullptr;
   // For each neighbour: room for the messages that it sends, and for those that go to it. LayOut
   // says how much a schedule's queues take with messages of a length.
-  LinkRoom slots;
-  LinkRoom buffers;
+  LinkCapacity slots;
+  LinkCapacity buffers;
   // As in LinkRegions::Options. With a device, messages are made and used by it; call Send and
   // Consumed only once it has done so.
   Device* device = nullptr;
@@ -74,7 +74,7 @@ class TransportLinks final : public StageLinks {
 
   absl::Status BeginStep(const StepMessages& step) override ABSL_LOCKS_EXCLUDED(mutex_);
   absl::Status EndStep(absl::Duration timeout) override ABSL_LOCKS_EXCLUDED(mutex_);
-  absl::StatusOr<std::byte*> MakeRoom(const StageMessage& message, absl::Duration timeout) override
+  absl::StatusOr<std::byte*> Reserve(const StageMessage& message, absl::Duration timeout) override
       ABSL_LOCKS_EXCLUDED(mutex_);
   absl::Status Send(const StageMessage& message) override ABSL_LOCKS_EXCLUDED(mutex_);
   absl::Status Post(const StageMessage& message) override ABSL_LOCKS_EXCLUDED(mutex_);

@@ -245,7 +245,7 @@ class HostilePeerTest : public testing::TestWithParam<bool> {
     connection_.reset();
     queue_ = transport_->CreateQueue().value();
     local_ = transport_->Allocate(4096, transport::Access::kLocal).value();
-    const LinkRoom room = {.bytes = 4096, .pieces = 4};
+    const LinkCapacity room = {.bytes = 4096, .pieces = 4};
     links_ = TransportLinks::Create({.stage = 1,
                                      .transport = other_transport_.get(),
                                      .slots = room,
@@ -365,7 +365,7 @@ TEST_P(HostilePeerTest, DoorbellsOutOfTurnAreRefused) {
 
 TEST_P(HostilePeerTest, AReceiveOutsideOfTheSlotsIsRefused) {
   const StageMessage gradient = {.peer = 0, .gradient = true, .chunk = 0, .microbatch = 0};
-  ASSERT_TRUE(links_->MakeRoom(gradient, absl::Seconds(1)).ok());
+  ASSERT_TRUE(links_->Reserve(gradient, absl::Seconds(1)).ok());
   ASSERT_TRUE(links_->Send(gradient).ok());
   ASSERT_TRUE(links_->Post(expected_).ok());
   Write(Header(), Encode({LinkDoorbell::Kind::kReceive, true, 0, 2}));
@@ -375,11 +375,11 @@ TEST_P(HostilePeerTest, AReceiveOutsideOfTheSlotsIsRefused) {
 TEST_P(HostilePeerTest, WhoNeverReceivesIsNamed) {
   for (const int microbatch : {0, 1}) {
     const StageMessage gradient = {.peer = 0, .gradient = true, .microbatch = microbatch};
-    ASSERT_TRUE(links_->MakeRoom(gradient, absl::Seconds(1)).ok());
+    ASSERT_TRUE(links_->Reserve(gradient, absl::Seconds(1)).ok());
     ASSERT_TRUE(links_->Send(gradient).ok());
   }
   const absl::Status full =
-      links_->MakeRoom({.peer = 0, .gradient = true}, absl::Milliseconds(10)).status();
+      links_->Reserve({.peer = 0, .gradient = true}, absl::Milliseconds(10)).status();
   EXPECT_EQ(Message(full), "2 messages were not received within 10ms");
   EXPECT_EQ(Message(links_->EndStep(absl::Milliseconds(10))),
             "stage 0 did not receive 2 messages within 10ms");
@@ -396,7 +396,7 @@ TEST_P(HostilePeerTest, WhoExposesTooLittleIsNotWrittenTo) {
   for (const auto& exposed : cases) {
     Connect(exposed);
     const StageMessage gradient = {.peer = 0, .gradient = true, .chunk = 0, .microbatch = 1};
-    ASSERT_TRUE(links_->MakeRoom(gradient, absl::Seconds(1)).ok());
+    ASSERT_TRUE(links_->Reserve(gradient, absl::Seconds(1)).ok());
     ASSERT_TRUE(links_->Send(gradient).ok());
     ASSERT_TRUE(links_->Post(expected_).ok());
     const transport::WriteOperation ring = {

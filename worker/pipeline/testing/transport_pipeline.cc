@@ -9,7 +9,7 @@
 namespace shoal::worker {
 namespace {
 
-LinkRoom Larger(const LinkRoom& a, const LinkRoom& b) {
+LinkCapacity Larger(const LinkCapacity& a, const LinkCapacity& b) {
   return {.bytes = std::max(a.bytes, b.bytes), .pieces = std::max(a.pieces, b.pieces)};
 }
 
@@ -36,9 +36,9 @@ absl::Status TransportPipeline::Connect(const plan::Schedule& schedule, int64_t 
                                      .poison = true};
     for (const int peer : plan::Neighbours(schedule.shape, stage)) {
       options.slots =
-          Larger(options.slots, LayOut(queues, peer, stage, longest_message).slot_room());
+          Larger(options.slots, LayOut(queues, peer, stage, longest_message).slot_capacity());
       options.buffers =
-          Larger(options.buffers, LayOut(queues, stage, peer, longest_message).buffer_room());
+          Larger(options.buffers, LayOut(queues, stage, peer, longest_message).buffer_capacity());
     }
     SHOAL_ASSIGN_OR_RETURN(auto links, TransportLinks::Create(options));
     links_.push_back(std::move(links));

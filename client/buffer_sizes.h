@@ -11,16 +11,16 @@
 
 namespace shoal::client {
 
-class FrameSizes {
+class BufferSizes {
  public:
   struct Size {
     int64_t bytes = 0;  // of each; a multiple of transport::kBufferAlignment
-    int frames = 0;
+    int count = 0;
   };
 
-  FrameSizes() = default;  // none
+  BufferSizes() = default;  // none
   // `counts`: elements by unit; a unit with 0 has none. `per_size` > 0.
-  FrameSizes(std::span<const int64_t> counts, DType dtype, int per_size);
+  BufferSizes(std::span<const int64_t> counts, DType dtype, int per_size);
 
   const std::vector<Size>& sizes() const { return sizes_; }
   bool has(int unit) const { return of_unit_[static_cast<size_t>(unit)] != kNone; }

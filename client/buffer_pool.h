@@ -9,26 +9,26 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "client/frame_sizes.h"
+#include "client/buffer_sizes.h"
 #include "client/registered_memory.h"
 
 namespace shoal::client {
 
-class FramePool {
+class BufferPool {
  public:
   // `allocate` as RegisteredMemory::Create has it.
-  static absl::StatusOr<FramePool> Create(FrameSizes sizes,
-                                          std::span<transport::Transport* const> transports,
-                                          const BufferAllocator& allocate = nullptr);
+  static absl::StatusOr<BufferPool> Create(BufferSizes sizes,
+                                           std::span<transport::Transport* const> transports,
+                                           const BufferAllocator& allocate = nullptr);
 
   // nullptr: none is free.
   std::byte* Acquire(int unit);
-  void Release(int unit, std::byte* frame);
-  int frames(int unit) const;  // that exist of the unit's size; 0: it has none
+  void Release(int unit, std::byte* buffer);
+  int buffers(int unit) const;  // that exist of the unit's size; 0: it has none
   int64_t bytes() const { return static_cast<int64_t>(memory_->bytes().size()); }
 
  private:
-  FrameSizes sizes_;
+  BufferSizes sizes_;
   std::vector<std::vector<std::byte*>> free_;  // by size
   std::unique_ptr<RegisteredMemory> memory_;
 };

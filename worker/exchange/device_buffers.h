@@ -16,28 +16,28 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "client/frame_sizes.h"
+#include "client/buffer_sizes.h"
 #include "client/registered_memory.h"
 #include "core/transport/transport.h"
 #include "worker/backend/backend.h"
 
 namespace shoal::worker {
 
-struct DeviceFrame {
+struct DeviceBuffer {
   std::byte* data = nullptr;
   std::shared_ptr<const Event> free_after;  // null: nothing has used it
 };
 
-class DeviceFrames {
+class DeviceBuffers {
  public:
-  DeviceFrames() = default;
-  static absl::StatusOr<DeviceFrames> Create(
-      client::FrameSizes sizes, Device& device,
+  DeviceBuffers() = default;
+  static absl::StatusOr<DeviceBuffers> Create(
+      client::BufferSizes sizes, Device& device,
       std::span<transport::Transport* const> transports = {});
 
   // None: all of the unit's size are in use.
-  std::optional<DeviceFrame> Acquire(int unit);
-  void Release(int unit, DeviceFrame frame);
+  std::optional<DeviceBuffer> Acquire(int unit);
+  void Release(int unit, DeviceBuffer buffer);
   // Of those that are not taken: `now` comes after all that has used them, and takes the place of
   // events of the step that ends. Theirs may tell of its failure, which whoever waits for one takes
   // over, and the next attempt is to start anew.
@@ -45,8 +45,8 @@ class DeviceFrames {
   int64_t bytes() const { return sizes_.total_bytes(); }
 
  private:
-  client::FrameSizes sizes_;
-  std::vector<std::deque<DeviceFrame>> free_;         // by size
+  client::BufferSizes sizes_;
+  std::vector<std::deque<DeviceBuffer>> free_;        // by size
   std::unique_ptr<client::RegisteredMemory> memory_;  // null: there are none
 };
 

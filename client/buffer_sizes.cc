@@ -1,4 +1,4 @@
-#include "client/frame_sizes.h"
+#include "client/buffer_sizes.h"
 
 #include <algorithm>
 
@@ -8,7 +8,7 @@
 
 namespace shoal::client {
 
-FrameSizes::FrameSizes(std::span<const int64_t> counts, DType dtype, int per_size) {
+BufferSizes::BufferSizes(std::span<const int64_t> counts, DType dtype, int per_size) {
   SHOAL_CHECK(per_size > 0);
   std::vector<int64_t> distinct;
   for (const int64_t count : counts) {
@@ -22,20 +22,20 @@ FrameSizes::FrameSizes(std::span<const int64_t> counts, DType dtype, int per_siz
       distinct.push_back(count);
       sizes_.push_back({.bytes = RoundUp(count * SizeOf(dtype), transport::kBufferAlignment)});
     }
-    sizes_[size].frames = std::min(sizes_[size].frames + 1, per_size);
+    sizes_[size].count = std::min(sizes_[size].count + 1, per_size);
     of_unit_.push_back(size);
   }
 }
 
-size_t FrameSizes::of(int unit) const {
+size_t BufferSizes::of(int unit) const {
   SHOAL_CHECK(has(unit));
   return of_unit_[static_cast<size_t>(unit)];
 }
 
-int64_t FrameSizes::total_bytes() const {
+int64_t BufferSizes::total_bytes() const {
   int64_t total = 0;
   for (const Size& size : sizes_) {
-    total += size.frames * size.bytes;
+    total += size.count * size.bytes;
   }
   return total;
 }
