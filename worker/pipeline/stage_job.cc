@@ -13,7 +13,7 @@
 #include "core/plan/schedule/stage_units.h"
 #include "worker/backend/cpu/cpu_device.h"
 #include "worker/peers/rendezvous.h"
-#include "worker/pipeline/links/link_words.h"
+#include "worker/pipeline/links/link_control.h"
 
 namespace shoal::worker {
 namespace {
@@ -129,7 +129,7 @@ void StageJob::MakeLinks(const plan::Job& job, absl::Duration timeout) {
   int64_t longest_message = plan::MessageBytes(spec_, compute_type_, job.data.microbatch_tokens);
   if (own.group.stages() > 1) {
     if (collectives_ != nullptr) {
-      longest_message = kLongestWordBytes;
+      longest_message = kLongestControlBytes;
     } else if (device_->asynchronous()) {
       messages_ = device_->NewHostMemory(0);
     }

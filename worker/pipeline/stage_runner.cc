@@ -160,7 +160,7 @@ std::vector<plan::MessageQueue> StageRunner::Queues(const plan::Schedule& schedu
 
 std::vector<plan::MessageQueue> StageRunner::LinkQueues(const plan::Schedule& schedule) const {
   std::vector<plan::MessageQueue> queues = Queues(schedule);
-  return options_.collectives == nullptr ? queues : WordQueues(queues);
+  return options_.collectives == nullptr ? queues : ControlQueues(queues);
 }
 
 absl::StatusOr<std::vector<int64_t>> StageRunner::MessageBytes(

@@ -1,7 +1,7 @@
 // Links of a stage whose messages are made and used in memory of a device, layered over other links
 // that reach its neighbours: step after step the stage's runner attaches them to the links of the
 // step, and uses them instead. Each kind decides what the underlying links carry, and what goes
-// another way: copies of the messages (device_links.h), or only words about them
+// another way: copies of the messages (device_links.h), or only control messages about them
 // (communicator_links.h).
 //
 // A stage's runner owns one. What is passed to Attach must stay valid until EndStep has returned

@@ -37,24 +37,24 @@ absl::Status CommunicatorLinks::MakeReady(Pending pending) {
     SHOAL_RETURN_IF_ERROR(pending.after->Wait());
   }
   LinkedPair& pair = *pairs_.at(pending.key.peer);
-  const LinkWord word = WordOf(pending.key, pending.transfer.message);
+  const ControlMessage control = ControlOf(pending.key, pending.transfer.message);
   const auto ready = [&] {
     absl::MutexLock lock(&mutex_);
     ends_[pending.key].ready.push_back(std::move(pending.transfer));
   };
-  if (pair.words().lower()) {
+  if (pair.control().lower()) {
     absl::MutexLock starting(&pair.starting);
     ready();
     return StartMatched(pair, pending.key);
   }
   ready();  // first: the answer may come at once
-  return pair.words().Say(word);
+  return pair.control().Say(control);
 }
 
-void CommunicatorLinks::HearWords(LinkedPair& pair, int peer) {
-  for (int heard = 0; heard < pair.words().messages(); ++heard) {
-    const absl::StatusOr<LinkWord> word = HearWord(pair);
-    const absl::Status status = word.ok() ? TakeWord(pair, peer, *word) : word.status();
+void CommunicatorLinks::HearAll(LinkedPair& pair, int peer) {
+  for (int heard = 0; heard < pair.control().messages(); ++heard) {
+    const absl::StatusOr<ControlMessage> control = HearNext(pair);
+    const absl::Status status = control.ok() ? TakeControl(pair, peer, *control) : control.status();
     if (!status.ok()) {
       Fail(status);
       return;
@@ -62,8 +62,8 @@ void CommunicatorLinks::HearWords(LinkedPair& pair, int peer) {
   }
 }
 
-absl::StatusOr<LinkWord> CommunicatorLinks::HearWord(LinkedPair& pair) {
-  return pair.words().Hear([&]() -> absl::Status {
+absl::StatusOr<ControlMessage> CommunicatorLinks::HearNext(LinkedPair& pair) {
+  return pair.control().Hear([&]() -> absl::Status {
     SHOAL_RETURN_IF_ERROR(check());
     SHOAL_RETURN_IF_ERROR(pair.communicators().status());
     absl::MutexLock lock(&mutex_);
@@ -73,15 +73,16 @@ absl::StatusOr<LinkWord> CommunicatorLinks::HearWord(LinkedPair& pair) {
   });
 }
 
-absl::Status CommunicatorLinks::TakeWord(LinkedPair& pair, int peer, const LinkWord& word) {
-  const EndKey key = {peer, word.gradient != 0, word.from == options_.stage};
+absl::Status CommunicatorLinks::TakeControl(LinkedPair& pair, int peer,
+                                            const ControlMessage& control) {
+  const EndKey key = {peer, control.gradient != 0, control.from == options_.stage};
   absl::MutexLock starting(&pair.starting);
   Transfer transfer;
   {
     absl::MutexLock lock(&mutex_);
     SHOAL_ASSIGN_OR_RETURN(End * end, Find(key));
-    if (pair.words().lower()) {
-      end->heard.push_back(word);
+    if (pair.control().lower()) {
+      end->heard.push_back(control);
     } else if (end->ready.empty()) {
       return DataLoss("stage {} began with a message that this stage is not ready for", peer);
     } else {
@@ -89,17 +90,17 @@ absl::Status CommunicatorLinks::TakeWord(LinkedPair& pair, int peer, const LinkW
       end->ready.pop_front();
     }
   }
-  if (pair.words().lower()) {
+  if (pair.control().lower()) {
     return StartMatched(pair, key);
   }
-  SHOAL_RETURN_IF_ERROR(CheckWord(key, transfer.message, word));
+  SHOAL_RETURN_IF_ERROR(CheckControl(key, transfer.message, control));
   return Start(pair, key, std::move(transfer));
 }
 
 absl::Status CommunicatorLinks::StartMatched(LinkedPair& pair, const EndKey& key) {
   while (true) {
     Transfer transfer;
-    LinkWord word;
+    ControlMessage control;
     {
       absl::MutexLock lock(&mutex_);
       SHOAL_ASSIGN_OR_RETURN(End * end, Find(key));
@@ -108,12 +109,12 @@ absl::Status CommunicatorLinks::StartMatched(LinkedPair& pair, const EndKey& key
       }
       transfer = std::move(end->ready.front());
       end->ready.pop_front();
-      word = end->heard.front();
+      control = end->heard.front();
       end->heard.pop_front();
     }
-    SHOAL_RETURN_IF_ERROR(CheckWord(key, transfer.message, word));
+    SHOAL_RETURN_IF_ERROR(CheckControl(key, transfer.message, control));
     SHOAL_RETURN_IF_ERROR(Start(pair, key, std::move(transfer)));
-    SHOAL_RETURN_IF_ERROR(pair.words().Say(word));
+    SHOAL_RETURN_IF_ERROR(pair.control().Say(control));
   }
 }
 
@@ -136,18 +137,18 @@ absl::Status CommunicatorLinks::Start(LinkedPair& pair, const EndKey& key, Trans
   return absl::OkStatus();
 }
 
-LinkWord CommunicatorLinks::WordOf(const EndKey& key, const StageMessage& message) const {
+ControlMessage CommunicatorLinks::ControlOf(const EndKey& key, const StageMessage& message) const {
   return {.from = key.outgoing ? options_.stage : key.peer,
           .gradient = message.gradient ? 1 : 0,
           .chunk = message.chunk,
           .microbatch = message.microbatch};
 }
 
-absl::Status CommunicatorLinks::CheckWord(const EndKey& key, const StageMessage& message,
-                                          const LinkWord& word) const {
-  if (word != WordOf(key, message)) {
+absl::Status CommunicatorLinks::CheckControl(const EndKey& key, const StageMessage& message,
+                                             const ControlMessage& control) const {
+  if (control != ControlOf(key, message)) {
     return DataLoss("stage {} speaks of chunk {} microbatch {} where {} is next", key.peer,
-                    word.chunk, word.microbatch, NameOf(message));
+                    control.chunk, control.microbatch, NameOf(message));
   }
   return absl::OkStatus();
 }

@@ -44,20 +44,20 @@ absl::Status CommunicatorLinks::Begin(const StepMessages& step) {
     DropPairs();
   }
   SHOAL_RETURN_IF_ERROR(TakeBuffers(step));
-  const std::vector<plan::MessageQueue> words = WordQueues(step.queues);
-  const std::vector<int64_t> bytes = WordBytes(words);
+  const std::vector<plan::MessageQueue> control = ControlQueues(step.queues);
+  const std::vector<int64_t> bytes = ControlBytes(control);
   SHOAL_RETURN_IF_ERROR(host->BeginStep(
-      {.step = step.step, .attempt = step.attempt, .queues = words, .bytes = bytes}));
+      {.step = step.step, .attempt = step.attempt, .queues = control, .bytes = bytes}));
   std::vector<int> peers;  // of the step, in order
-  for (const plan::MessageQueue& queue : words) {
+  for (const plan::MessageQueue& queue : control) {
     if (queue.from == options_.stage) {
       peers.push_back(queue.to);
     }
   }
-  SHOAL_RETURN_IF_ERROR(Connect(peers, *host, words));
+  SHOAL_RETURN_IF_ERROR(Connect(peers, *host, control));
   threads_.emplace_back([this] { AwaitReady(); });
   for (const int peer : peers) {
-    threads_.emplace_back([this, &pair = *pairs_[peer], peer] { HearWords(pair, peer); });
+    threads_.emplace_back([this, &pair = *pairs_[peer], peer] { HearAll(pair, peer); });
   }
   return absl::OkStatus();
 }
@@ -86,7 +86,7 @@ absl::Status CommunicatorLinks::TakeBuffers(const StepMessages& step) {
 }
 
 absl::Status CommunicatorLinks::Connect(std::span<const int> peers, StageLinks& host,
-                                        std::span<const plan::MessageQueue> words) {
+                                        std::span<const plan::MessageQueue> control) {
   for (const int peer : peers) {
     if (!pairs_.contains(peer)) {
       auto made = std::make_unique<LinkedPair>(
@@ -99,7 +99,7 @@ absl::Status CommunicatorLinks::Connect(std::span<const int> peers, StageLinks& 
       absl::MutexLock lock(&mutex_);
       pairs_[peer] = std::move(made);
     }
-    SHOAL_RETURN_IF_ERROR(pairs_.at(peer)->BeginStep(host, words));
+    SHOAL_RETURN_IF_ERROR(pairs_.at(peer)->BeginStep(host, control));
   }
   return absl::OkStatus();
 }

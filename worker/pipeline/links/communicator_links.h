@@ -27,7 +27,7 @@
 #include "worker/backend/backend.h"
 #include "worker/collectives/collectives.h"
 #include "worker/pipeline/links/attached_links.h"
-#include "worker/pipeline/links/link_words.h"
+#include "worker/pipeline/links/link_control.h"
 #include "worker/pipeline/links/linked_pair.h"
 
 namespace shoal::worker {
@@ -81,7 +81,8 @@ class CommunicatorLinks final : public AttachedLinks {
     std::deque<MessageBuffer> spare;
     std::map<StageMessage, MessageBuffer> made;  // not sent yet
     std::deque<Transfer> ready;                  // on this side
-    std::deque<LinkWord> heard;                  // ready on the other side; used at the lower stage
+    // ready on the other side; used at the lower stage
+    std::deque<ControlMessage> heard;
     std::map<StageMessage, MessageBuffer> coming;  // also those here already
     std::map<StageMessage, MessageBuffer> in_use;
   };
@@ -102,7 +103,7 @@ class CommunicatorLinks final : public AttachedLinks {
   absl::Status TakeBuffers(const StepMessages& step) ABSL_LOCKS_EXCLUDED(mutex_);
   // Connects with these neighbours, in order.
   absl::Status Connect(std::span<const int> peers, StageLinks& host,
-                       std::span<const plan::MessageQueue> words) ABSL_LOCKS_EXCLUDED(mutex_);
+                       std::span<const plan::MessageQueue> control) ABSL_LOCKS_EXCLUDED(mutex_);
   void AbortPairs(const absl::Status& why) ABSL_LOCKS_EXCLUDED(mutex_);
   void DropPairs() ABSL_LOCKS_EXCLUDED(mutex_);
   void StopThreads() ABSL_LOCKS_EXCLUDED(mutex_);
@@ -110,9 +111,9 @@ class CommunicatorLinks final : public AttachedLinks {
   // The threads of a step (communicator_calls.cc).
   void AwaitReady() ABSL_LOCKS_EXCLUDED(mutex_);
   absl::Status MakeReady(Pending pending) ABSL_LOCKS_EXCLUDED(mutex_);
-  void HearWords(LinkedPair& pair, int peer) ABSL_LOCKS_EXCLUDED(mutex_);
-  absl::StatusOr<LinkWord> HearWord(LinkedPair& pair) ABSL_LOCKS_EXCLUDED(mutex_);
-  absl::Status TakeWord(LinkedPair& pair, int peer, const LinkWord& word)
+  void HearAll(LinkedPair& pair, int peer) ABSL_LOCKS_EXCLUDED(mutex_);
+  absl::StatusOr<ControlMessage> HearNext(LinkedPair& pair) ABSL_LOCKS_EXCLUDED(mutex_);
+  absl::Status TakeControl(LinkedPair& pair, int peer, const ControlMessage& control)
       ABSL_LOCKS_EXCLUDED(mutex_);
   // At the lower stage: starts everything for which both sides are ready.
   absl::Status StartMatched(LinkedPair& pair, const EndKey& key)
@@ -123,9 +124,9 @@ class CommunicatorLinks final : public AttachedLinks {
   // Called on the compute thread.
   absl::Status AwaitDone(Event& transfer, int peer, absl::Time deadline)
       ABSL_LOCKS_EXCLUDED(mutex_);
-  LinkWord WordOf(const EndKey& key, const StageMessage& message) const;
-  absl::Status CheckWord(const EndKey& key, const StageMessage& message,
-                         const LinkWord& word) const;
+  ControlMessage ControlOf(const EndKey& key, const StageMessage& message) const;
+  absl::Status CheckControl(const EndKey& key, const StageMessage& message,
+                            const ControlMessage& control) const;
   int64_t BytesOf(const StageMessage& message) const {
     return bytes_[static_cast<size_t>(message.microbatch)];
   }

@@ -1,4 +1,4 @@
-// Links between stages on fake GPUs, by the fake NCCL, with words over links within the
+// Links between stages on fake GPUs, by the fake NCCL, with control messages over links within the
 // process that come late.
 #include "worker/pipeline/links/communicator_links.h"
 
@@ -122,7 +122,7 @@ class CommunicatorLinksTest : public ::testing::Test {
     }
     NewHost(seed);
   }
-  // For the words of an attempt.
+  // For the control messages of an attempt.
   void NewHost(uint64_t seed) {
     host_ = std::make_unique<InProcessPipeline>(
         static_cast<int>(stages_.size()),

@@ -23,7 +23,7 @@
 #include "absl/time/time.h"
 #include "worker/backend/backend.h"
 #include "worker/collectives/collectives.h"
-#include "worker/pipeline/links/link_words.h"
+#include "worker/pipeline/links/link_control.h"
 
 namespace shoal::worker {
 

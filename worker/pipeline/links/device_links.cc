@@ -30,7 +30,7 @@ void DeviceLinks::Abandon(const absl::Status& why) {
   {
     absl::MutexLock lock(&mutex_);
     failure_.Update(why);
-    words_.clear();
+    notices_.clear();
     const auto quiet = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return !telling_; };
     mutex_.Await(absl::Condition(&quiet));
   }
@@ -77,11 +77,11 @@ absl::Status DeviceLinks::EndStep(absl::Duration timeout) {
   {
     absl::MutexLock lock(&mutex_);
     const auto told = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-      return words_.empty() && !telling_;
+      return notices_.empty() && !telling_;
     };
     if (!mutex_.AwaitWithDeadline(absl::Condition(&told), deadline)) {
       return DeadlineExceeded("{} messages were not made, used or copied on the device within {}",
-                              words_.size() + 1, absl::FormatDuration(timeout));
+                              notices_.size() + 1, absl::FormatDuration(timeout));
     }
     SHOAL_RETURN_IF_ERROR(failure_);
   }
@@ -118,7 +118,7 @@ absl::StatusOr<std::byte*> DeviceLinks::Reserve(const StageMessage& message,
 
 absl::Status DeviceLinks::Send(const StageMessage& message) {
   if (host_->OnDevice(message.peer)) {
-    return Put({.kind = Word::Kind::kSend, .message = message, .after = compute_.Record()});
+    return Put({.kind = Notice::Kind::kSend, .message = message, .after = compute_.Record()});
   }
   auto found = made_.extract(message);
   SHOAL_CHECK(!found.empty());
@@ -127,11 +127,11 @@ absl::Status DeviceLinks::Send(const StageMessage& message) {
   outgoing_->Copy(made.host, made.buffer.memory.data(), BytesOf(message));
   made.buffer.free = outgoing_->Record();
   outgoing_buffers_.spare.push_back(std::move(made.buffer));
-  return Put({.kind = Word::Kind::kSend, .message = message, .after = outgoing_->Record()});
+  return Put({.kind = Notice::Kind::kSend, .message = message, .after = outgoing_->Record()});
 }
 
 absl::Status DeviceLinks::Post(const StageMessage& message) {
-  return Put({.kind = Word::Kind::kPost, .message = message});
+  return Put({.kind = Notice::Kind::kPost, .message = message});
 }
 
 absl::StatusOr<const std::byte*> DeviceLinks::Await(const StageMessage& message,
@@ -155,20 +155,21 @@ absl::StatusOr<const std::byte*> DeviceLinks::Await(const StageMessage& message,
 
 absl::Status DeviceLinks::Consumed(const StageMessage& message) {
   if (host_->OnDevice(message.peer)) {
-    return Put({.kind = Word::Kind::kConsumed, .message = message, .after = compute_.Record()});
+    return Put({.kind = Notice::Kind::kConsumed, .message = message, .after = compute_.Record()});
   }
   auto found = used_.extract(message);
   SHOAL_CHECK(!found.empty());
   Used& used = found.mapped();
   used.buffer.free = compute_.Record();
   incoming_buffers_.spare.push_back(std::move(used.buffer));
-  return Put({.kind = Word::Kind::kConsumed, .message = message, .after = std::move(used.copied)});
+  return Put(
+      {.kind = Notice::Kind::kConsumed, .message = message, .after = std::move(used.copied)});
 }
 
-absl::Status DeviceLinks::Put(Word word) {
+absl::Status DeviceLinks::Put(Notice notice) {
   absl::MutexLock lock(&mutex_);
   SHOAL_RETURN_IF_ERROR(failure_);
-  words_.push_back(std::move(word));
+  notices_.push_back(std::move(notice));
   return absl::OkStatus();
 }
 
@@ -179,46 +180,46 @@ absl::Status DeviceLinks::failure() const {
 
 void DeviceLinks::RunThread() {
   while (true) {
-    Word word;
+    Notice notice;
     {
       absl::MutexLock lock(&mutex_);
       telling_ = false;
       const auto has_work = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-        return stopping_ || !words_.empty();
+        return stopping_ || !notices_.empty();
       };
       mutex_.Await(absl::Condition(&has_work));
-      if (words_.empty()) {
+      if (notices_.empty()) {
         return;
       }
-      word = std::move(words_.front());
-      words_.pop_front();
+      notice = std::move(notices_.front());
+      notices_.pop_front();
       telling_ = true;
     }
-    if (const absl::Status told = Tell(word); !told.ok()) {
+    if (const absl::Status told = Tell(notice); !told.ok()) {
       {
         absl::MutexLock lock(&mutex_);
         failure_.Update(told);
-        words_.clear();
+        notices_.clear();
       }
       host_->Close(told);  // whoever waits for a message fails with it
     }
   }
 }
 
-absl::Status DeviceLinks::Tell(const Word& word) {
-  if (word.after != nullptr) {
-    while (!word.after->WaitDone(kLookAgain)) {
+absl::Status DeviceLinks::Tell(const Notice& notice) {
+  if (notice.after != nullptr) {
+    while (!notice.after->WaitDone(kLookAgain)) {
       SHOAL_RETURN_IF_ERROR(failure());
     }
-    SHOAL_RETURN_IF_ERROR(word.after->Wait());
+    SHOAL_RETURN_IF_ERROR(notice.after->Wait());
   }
-  switch (word.kind) {
-    case Word::Kind::kSend:
-      return host_->Send(word.message);
-    case Word::Kind::kPost:
-      return host_->Post(word.message);
-    case Word::Kind::kConsumed:
-      return host_->Consumed(word.message);
+  switch (notice.kind) {
+    case Notice::Kind::kSend:
+      return host_->Send(notice.message);
+    case Notice::Kind::kPost:
+      return host_->Post(notice.message);
+    case Notice::Kind::kConsumed:
+      return host_->Consumed(notice.message);
   }
   return absl::OkStatus();
 }

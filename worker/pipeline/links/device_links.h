@@ -70,7 +70,7 @@ class DeviceLinks final : public AttachedLinks {
     std::unique_ptr<Event> copied;
   };
   // What the thread tells the links.
-  struct Word {
+  struct Notice {
     enum class Kind : uint8_t { kSend, kPost, kConsumed };
     Kind kind = Kind::kPost;
     StageMessage message;
@@ -81,9 +81,9 @@ class DeviceLinks final : public AttachedLinks {
   int64_t BytesOf(const StageMessage& message) const {
     return bytes_[static_cast<size_t>(message.microbatch)];
   }
-  absl::Status Put(Word word) ABSL_LOCKS_EXCLUDED(mutex_);
+  absl::Status Put(Notice notice) ABSL_LOCKS_EXCLUDED(mutex_);
   void RunThread() ABSL_LOCKS_EXCLUDED(mutex_);
-  absl::Status Tell(const Word& word) ABSL_LOCKS_EXCLUDED(mutex_);
+  absl::Status Tell(const Notice& notice) ABSL_LOCKS_EXCLUDED(mutex_);
   absl::Status failure() const ABSL_LOCKS_EXCLUDED(mutex_);
 
   Device& device_;
@@ -99,7 +99,7 @@ class DeviceLinks final : public AttachedLinks {
   std::map<StageMessage, Used> used_;
 
   mutable absl::Mutex mutex_;
-  std::deque<Word> words_ ABSL_GUARDED_BY(mutex_);
+  std::deque<Notice> notices_ ABSL_GUARDED_BY(mutex_);
   bool telling_ ABSL_GUARDED_BY(mutex_) = false;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   absl::Status failure_ ABSL_GUARDED_BY(mutex_);  // of the step

@@ -8,22 +8,22 @@
 namespace shoal::worker {
 
 LinkedPair::LinkedPair(CommunicatorPair::Options options)
-    : options_(std::move(options)), words_(options_.stage, options_.peer), communicators_([this] {
+    : options_(std::move(options)), control_(options_.stage, options_.peer), communicators_([this] {
         CommunicatorPair::Options with = options_;
         with.check = [this] { return Check(); };
         return with;
       }()) {}
 
-absl::Status LinkedPair::BeginStep(StageLinks& host, std::span<const plan::MessageQueue> words) {
+absl::Status LinkedPair::BeginStep(StageLinks& host, std::span<const plan::MessageQueue> control) {
   const bool anew = !communicators_.connected();
-  SHOAL_RETURN_IF_ERROR(words_.BeginStep(host, words, anew));
+  SHOAL_RETURN_IF_ERROR(control_.BeginStep(host, control, anew));
   if (!anew) {
     return absl::OkStatus();
   }
   LinkIds ids;
-  if (words_.lower()) {
+  if (control_.lower()) {
     SHOAL_ASSIGN_OR_RETURN(ids, communicators_.NewIds());
-    SHOAL_RETURN_IF_ERROR(words_.SayIds(ids));
+    SHOAL_RETURN_IF_ERROR(control_.SayIds(ids));
   } else {
     SHOAL_ASSIGN_OR_RETURN(ids, HearIds());
   }
@@ -35,7 +35,7 @@ absl::Status LinkedPair::BeginStep(StageLinks& host, std::span<const plan::Messa
 
 absl::StatusOr<LinkIds> LinkedPair::HearIds() {
   const absl::Time deadline = absl::Now() + options_.timeout;
-  absl::StatusOr<LinkIds> ids = words_.HearIds([&]() -> absl::Status {
+  absl::StatusOr<LinkIds> ids = control_.HearIds([&]() -> absl::Status {
     if (absl::Now() >= deadline) {
       return DeadlineExceeded("stage {} did not say them within {}", options_.peer,
                               absl::FormatDuration(options_.timeout));

@@ -10,7 +10,7 @@
 #include "core/base/status.h"
 #include "worker/backend/cuda/cuda_device.h"
 #include "worker/ops/cuda/attention/attention.h"
-#include "worker/ops/cuda/bench_words.h"
+#include "worker/ops/cuda/bench_support.h"
 
 namespace shoal::worker::cuda {
 namespace {

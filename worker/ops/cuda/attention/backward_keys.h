@@ -20,7 +20,7 @@
 #pragma once
 
 #include "worker/ops/cuda/attention/backward.h"
-#include "worker/ops/cuda/attention/tile_words.h"
+#include "worker/ops/cuda/attention/tile_ops.h"
 
 namespace shoal::worker::cuda {
 

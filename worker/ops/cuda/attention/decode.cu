@@ -1,7 +1,7 @@
 // Attention of one new token. It is bound by memory, the cache of keys and values, and by how many
 // warps read it: a warp a head and split, whose sums a second launch adds up in the splits' order.
 #include "worker/ops/cuda/attention/plain.h"
-#include "worker/ops/cuda/attention/plain_words.h"
+#include "worker/ops/cuda/attention/plain_ops.h"
 
 namespace shoal::worker::cuda {
 namespace {

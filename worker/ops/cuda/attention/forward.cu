@@ -14,7 +14,7 @@
 // the products. So at best about 400 Tflop/s for long sequences, bound by mma.sync; from L2 come 19
 // bytes a cycle, just below what it has.
 #include "worker/ops/cuda/attention/forward.h"
-#include "worker/ops/cuda/attention/tile_words.h"
+#include "worker/ops/cuda/attention/tile_ops.h"
 
 namespace shoal::worker::cuda {
 namespace {

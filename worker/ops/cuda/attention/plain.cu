@@ -1,5 +1,5 @@
 #include "worker/ops/cuda/attention/plain.h"
-#include "worker/ops/cuda/attention/plain_words.h"
+#include "worker/ops/cuda/attention/plain_ops.h"
 
 namespace shoal::worker::cuda {
 namespace {

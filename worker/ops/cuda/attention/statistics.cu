@@ -2,7 +2,7 @@
 // aligned to that, lanes of a head side by side.
 #include "worker/ops/cuda/attention/elements.h"
 #include "worker/ops/cuda/attention/statistics.h"
-#include "worker/ops/cuda/attention/tile_words.h"
+#include "worker/ops/cuda/attention/tile_ops.h"
 
 namespace shoal::worker::cuda {
 namespace {

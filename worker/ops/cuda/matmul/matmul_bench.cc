@@ -7,7 +7,7 @@
 
 #include "core/base/status.h"
 #include "worker/backend/cuda/cuda_device.h"
-#include "worker/ops/cuda/bench_words.h"
+#include "worker/ops/cuda/bench_support.h"
 #include "worker/ops/cuda/matmul/matmul.h"
 
 namespace shoal::worker::cuda {

@@ -1,5 +1,5 @@
-// Words between stages, over links within the process.
-#include "worker/pipeline/links/link_words.h"
+// Control messages between stages, over links within the process.
+#include "worker/pipeline/links/link_control.h"
 
 #include <vector>
 
@@ -11,34 +11,35 @@
 namespace shoal::worker {
 namespace {
 
-TEST(LinkWords, HaveRoomForAsManyAsThereArePlacesForMessages) {
+TEST(LinkControl, HaveRoomForAsManyAsThereArePlacesForMessages) {
   const std::vector<plan::MessageQueue> queues = {
       {.from = 0, .to = 1, .messages = 40, .slots = 3, .send_buffers = 2},
       {.from = 1, .to = 0, .gradients = true, .messages = 40, .slots = 4, .send_buffers = 2},
       {.from = 2, .to = 1, .messages = 1, .slots = 1, .send_buffers = 1}};
-  const std::vector<plan::MessageQueue> words = WordQueues(queues);
-  ASSERT_EQ(words.size(), 4U);
-  EXPECT_EQ(words[0], (plan::MessageQueue{
-                          .from = 0, .to = 1, .messages = 81, .slots = 12, .send_buffers = 12}));
-  EXPECT_EQ(words[3],
+  const std::vector<plan::MessageQueue> control = ControlQueues(queues);
+  ASSERT_EQ(control.size(), 4U);
+  EXPECT_EQ(control[0], (plan::MessageQueue{
+                            .from = 0, .to = 1, .messages = 81, .slots = 12, .send_buffers = 12}));
+  EXPECT_EQ(control[3],
             (plan::MessageQueue{.from = 2, .to = 1, .messages = 2, .slots = 2, .send_buffers = 2}));
-  EXPECT_EQ(WordBytes(words).size(), 81U);
-  EXPECT_EQ(WordBytes(words)[0], kLongestWordBytes);
+  EXPECT_EQ(ControlBytes(control).size(), 81U);
+  EXPECT_EQ(ControlBytes(control)[0], kLongestControlBytes);
 }
 
 // Of links that some time of theirs has closed it is said at once, not taken for silence.
-TEST(LinkWords, AreHeardUntilTheLinksAreClosed) {
-  const std::vector<plan::MessageQueue> words = WordQueues(std::vector<plan::MessageQueue>{
+TEST(LinkControl, AreHeardUntilTheLinksAreClosed) {
+  const std::vector<plan::MessageQueue> control = ControlQueues(std::vector<plan::MessageQueue>{
       {.from = 0, .to = 1, .messages = 1, .slots = 1, .send_buffers = 1}});
-  const std::vector<int64_t> bytes = WordBytes(words);
+  const std::vector<int64_t> bytes = ControlBytes(control);
   InProcessPipeline host(2);
-  std::vector<LinkWords> stages = {LinkWords(0, 1), LinkWords(1, 0)};
+  std::vector<LinkControl> stages = {LinkControl(0, 1), LinkControl(1, 0)};
   for (const int stage : {0, 1}) {
-    ASSERT_TRUE(host.links(stage).BeginStep({.queues = words, .bytes = bytes}).ok());
-    ASSERT_TRUE(stages[static_cast<size_t>(stage)].BeginStep(host.links(stage), words, false).ok());
+    ASSERT_TRUE(host.links(stage).BeginStep({.queues = control, .bytes = bytes}).ok());
+    ASSERT_TRUE(
+        stages[static_cast<size_t>(stage)].BeginStep(host.links(stage), control, false).ok());
   }
   EXPECT_TRUE(host.links(0).status().ok());
-  const LinkWord said{.from = 0, .microbatch = 3};
+  const ControlMessage said{.from = 0, .microbatch = 3};
   ASSERT_TRUE(stages[1].Say(said).ok());
   const absl::Time begun = absl::Now();
   const auto in_time = [&] {

@@ -6,7 +6,7 @@
 #include <cmath>
 
 #include "worker/ops/cuda/attention/elements.h"
-#include "worker/ops/cuda/attention/tile_words.h"
+#include "worker/ops/cuda/attention/tile_ops.h"
 
 namespace shoal::worker::cuda {
 

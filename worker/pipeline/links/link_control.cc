@@ -1,4 +1,4 @@
-#include "worker/pipeline/links/link_words.h"
+#include "worker/pipeline/links/link_control.h"
 
 #include <algorithm>
 #include <cstring>
@@ -14,7 +14,7 @@ namespace {
 constexpr absl::Duration kRoomTimeout = absl::Seconds(10);
 }  // namespace
 
-std::vector<plan::MessageQueue> WordQueues(std::span<const plan::MessageQueue> queues) {
+std::vector<plan::MessageQueue> ControlQueues(std::span<const plan::MessageQueue> queues) {
   struct Pair {
     int messages = 0;
     int places = 1;  // and one for the ids
@@ -26,34 +26,35 @@ std::vector<plan::MessageQueue> WordQueues(std::span<const plan::MessageQueue> q
       pairs[way].places += queue.slots + queue.send_buffers;
     }
   }
-  std::vector<plan::MessageQueue> words;
+  std::vector<plan::MessageQueue> control;
   for (const auto& [way, pair] : pairs) {
     const int places = std::min(pair.places, pair.messages + 1);
-    words.push_back({.from = way.first,
-                     .to = way.second,
-                     .messages = pair.messages + 1,
-                     .slots = places,
-                     .send_buffers = places});
+    control.push_back({.from = way.first,
+                       .to = way.second,
+                       .messages = pair.messages + 1,
+                       .slots = places,
+                       .send_buffers = places});
   }
-  return words;
+  return control;
 }
 
-std::vector<int64_t> WordBytes(std::span<const plan::MessageQueue> word_queues) {
+std::vector<int64_t> ControlBytes(std::span<const plan::MessageQueue> control_queues) {
   int numbers = 1;
-  for (const plan::MessageQueue& queue : word_queues) {
+  for (const plan::MessageQueue& queue : control_queues) {
     numbers = std::max(numbers, queue.messages);
   }
-  std::vector<int64_t> bytes(static_cast<size_t>(numbers), sizeof(LinkWord));
-  bytes[0] = kLongestWordBytes;
+  std::vector<int64_t> bytes(static_cast<size_t>(numbers), sizeof(ControlMessage));
+  bytes[0] = kLongestControlBytes;
   return bytes;
 }
 
-absl::Status LinkWords::BeginStep(StageLinks& links,
-                                  std::span<const plan::MessageQueue> word_queues, bool with_ids) {
-  const auto incoming = std::ranges::find_if(word_queues, [&](const plan::MessageQueue& queue) {
+absl::Status LinkControl::BeginStep(StageLinks& links,
+                                    std::span<const plan::MessageQueue> control_queues,
+                                    bool with_ids) {
+  const auto incoming = std::ranges::find_if(control_queues, [&](const plan::MessageQueue& queue) {
     return queue.from == peer_ && queue.to == stage_;
   });
-  if (incoming == word_queues.end()) {
+  if (incoming == control_queues.end()) {
     return Internal("stage {} has no words with stage {}", stage_, peer_);
   }
   links_ = &links;
@@ -67,13 +68,13 @@ absl::Status LinkWords::BeginStep(StageLinks& links,
   return absl::OkStatus();
 }
 
-absl::Status LinkWords::SayBytes(int number, const void* bytes, size_t count) {
+absl::Status LinkControl::SayBytes(int number, const void* bytes, size_t count) {
   SHOAL_ASSIGN_OR_RETURN(std::byte* const room, links_->Reserve(Numbered(number), kRoomTimeout));
   std::memcpy(room, bytes, count);
   return links_->Send(Numbered(number));
 }
 
-absl::Status LinkWords::HearBytes(int number, void* bytes, size_t count, const GoesOn& goes_on) {
+absl::Status LinkControl::HearBytes(int number, void* bytes, size_t count, const GoesOn& goes_on) {
   while (true) {
     const absl::StatusOr<const std::byte*> said = links_->Await(Numbered(number), kLookAgain);
     if (said.ok()) {
@@ -89,8 +90,8 @@ absl::Status LinkWords::HearBytes(int number, void* bytes, size_t count, const G
   }
 }
 
-absl::Status LinkWords::SayIds(const LinkIds& ids) {
-  std::array<char, kLongestWordBytes> bytes = {};
+absl::Status LinkControl::SayIds(const LinkIds& ids) {
+  std::array<char, kLongestControlBytes> bytes = {};
   for (size_t i = 0; i < ids.size(); ++i) {
     if (ids[i].size() != kLinkIdBytes) {
       return Internal("a communicator's id of {} B, where words have {}", ids[i].size(),
@@ -101,8 +102,8 @@ absl::Status LinkWords::SayIds(const LinkIds& ids) {
   return SayBytes(0, bytes.data(), bytes.size());
 }
 
-absl::StatusOr<LinkIds> LinkWords::HearIds(const GoesOn& goes_on) {
-  std::array<char, kLongestWordBytes> bytes = {};
+absl::StatusOr<LinkIds> LinkControl::HearIds(const GoesOn& goes_on) {
+  std::array<char, kLongestControlBytes> bytes = {};
   SHOAL_RETURN_IF_ERROR(HearBytes(0, bytes.data(), bytes.size(), goes_on));
   LinkIds ids;
   for (size_t i = 0; i < ids.size(); ++i) {
@@ -111,13 +112,15 @@ absl::StatusOr<LinkIds> LinkWords::HearIds(const GoesOn& goes_on) {
   return ids;
 }
 
-absl::Status LinkWords::Say(const LinkWord& word) { return SayBytes(++said_, &word, sizeof(word)); }
+absl::Status LinkControl::Say(const ControlMessage& control) {
+  return SayBytes(++said_, &control, sizeof(control));
+}
 
-absl::StatusOr<LinkWord> LinkWords::Hear(const GoesOn& goes_on) {
-  LinkWord word;
-  SHOAL_RETURN_IF_ERROR(HearBytes(heard_ + 1, &word, sizeof(word), goes_on));
+absl::StatusOr<ControlMessage> LinkControl::Hear(const GoesOn& goes_on) {
+  ControlMessage control;
+  SHOAL_RETURN_IF_ERROR(HearBytes(heard_ + 1, &control, sizeof(control), goes_on));
   ++heard_;
-  return word;
+  return control;
 }
 
 }  // namespace shoal::worker
