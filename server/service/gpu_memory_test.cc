@@ -86,12 +86,12 @@ class InGpuClientsTest : public GpuMemoryTest {
  protected:
   InGpuClientsTest() {
     gpu::SetFakeGpus({.count = 2, .seed = 7});
-    server_way_ = std::make_shared<transport::FakeGpuMemory>(false, std::vector<int>{0, 1});
-    client_way_ = std::make_shared<transport::FakeGpuMemory>(false, std::vector<int>{0});
-    TestingCluster::gpus = [way = server_way_](int server, bool reached) {
+    server_reach_ = std::make_shared<transport::FakeGpuMemory>(false, std::vector<int>{0, 1});
+    client_reach_ = std::make_shared<transport::FakeGpuMemory>(false, std::vector<int>{0});
+    TestingCluster::gpus = [reach = server_reach_](int server, bool reached) {
       auto opened = MakeGpuOpener(server % 2)(server, /*reached=*/false);
       if (opened.ok() && reached) {
-        opened->reach = way;
+        opened->reach = reach;
         opened->index = server % 2;
       }
       return opened;
@@ -114,15 +114,15 @@ class InGpuClientsTest : public GpuMemoryTest {
   static int64_t BytesOf(const TestingCluster& cluster, int partition) {
     return 4 * cluster.partitions()[static_cast<size_t>(partition)].count;
   }
-  std::shared_ptr<transport::FakeGpuMemory> server_way_;
-  std::shared_ptr<transport::FakeGpuMemory> client_way_;
+  std::shared_ptr<transport::FakeGpuMemory> server_reach_;
+  std::shared_ptr<transport::FakeGpuMemory> client_reach_;
 };
 
 TEST_F(InGpuClientsTest, ReadAndPushThereWhatOthersDoOnTheHost) {
   std::vector<uint64_t> checksums[2];
   for (const bool in_gpu : {false, true}) {
     TestingCluster cluster(folder_, 1, plan::Accumulate::kExact, 1 << 14,
-                           {.client_gpus = client_way_});
+                           {.client_gpus = client_reach_});
     ASSERT_TRUE(cluster.Configure().ok());
     TestingClient gpu(&cluster.service(0), &cluster.client_transport(), 1, 1);
     TestingClient cpu(&cluster.service(0), &cluster.client_transport(), 2, 1);
@@ -162,12 +162,12 @@ TEST_F(InGpuClientsTest, ReadAndPushThereWhatOthersDoOnTheHost) {
     checksums[in_gpu] = cluster.Checksums();
   }
   EXPECT_EQ(checksums[0], checksums[1]);
-  EXPECT_EQ(client_way_->open_shares, 0);
+  EXPECT_EQ(client_reach_->open_shares, 0);
 }
 
 TEST_F(InGpuClientsTest, OneThatDoesNotSeeTheGpuIsServedFromTheHost) {
   TestingCluster cluster(folder_, 2, plan::Accumulate::kFloat, 1 << 14,
-                         {.client_gpus = client_way_});
+                         {.client_gpus = client_reach_});
   ASSERT_TRUE(cluster.Configure().ok());
   for (const int server : {0, 1}) {
     TestingClient client(&cluster.service(server), &cluster.client_transport(), 1, 1);
@@ -185,7 +185,7 @@ TEST_F(InGpuClientsTest, AreGrantedThereWhatIsPlannedThere) {
          {std::pair(DType::kF32, DType::kF32), std::pair(DType::kF32, DType::kBF16),
           std::pair(DType::kBF16, DType::kF32)}) {
       TestingCluster cluster(folder_, 1, plan::Accumulate::kFloat, 1 << 14,
-                             {.client_gpus = client_way_});
+                             {.client_gpus = client_reach_});
       plan::Job job = cluster.job();
       job.cluster.local = local;
       job.service.wire_type = wire;
@@ -197,7 +197,7 @@ TEST_F(InGpuClientsTest, AreGrantedThereWhatIsPlannedThere) {
       ASSERT_TRUE(configured.ok()) << configured.status();
       // What it tells the job's workers.
       const int64_t taken = gpu::Counters().allocated_bytes - before;
-      EXPECT_EQ(configured->gpu().gpu(), transport::GpuName(server_way_->gpu(0).uuid));
+      EXPECT_EQ(configured->gpu().gpu(), transport::GpuName(server_reach_->gpu(0).uuid));
       EXPECT_NEAR(static_cast<double>(configured->gpu().taken_bytes()), static_cast<double>(taken),
                   0.01 * static_cast<double>(taken));
       TestingClient client(&cluster.service(0), &cluster.client_transport(), 1, 1);
@@ -215,7 +215,7 @@ TEST_F(InGpuClientsTest, AreGrantedThereWhatIsPlannedThere) {
 
 TEST_F(InGpuClientsTest, ThoseThatAreGoneGiveTheirSlotsBackAndPushNoMore) {
   TestingCluster cluster(folder_, 1, plan::Accumulate::kFloat, 1 << 14,
-                         {.client_gpus = client_way_});
+                         {.client_gpus = client_reach_});
   ASSERT_TRUE(cluster.Configure().ok());
   ASSERT_TRUE(cluster.BeginAttempt(1, 1).ok());
   const int64_t before = gpu::Counters().allocated_bytes;
@@ -235,7 +235,7 @@ TEST_F(InGpuClientsTest, ThoseThatAreGoneGiveTheirSlotsBackAndPushNoMore) {
     absl::SleepFor(absl::Milliseconds(1));
   }
   EXPECT_EQ(gpu::Counters().allocated_bytes, before);
-  EXPECT_EQ(client_way_->open_shares, 0);
+  EXPECT_EQ(client_reach_->open_shares, 0);
   const auto prepared = cluster.service(0).Prepare([] {
     auto request = OfTestingJob<proto::PrepareRequest>();
     request.set_step(1);
@@ -249,7 +249,7 @@ TEST_F(InGpuClientsTest, ThoseThatAreGoneGiveTheirSlotsBackAndPushNoMore) {
 
 TEST_F(InGpuClientsTest, WithoutRoomForSlotsPushesGoOverTheHost) {
   TestingCluster cluster(folder_, 1, plan::Accumulate::kFloat, 1 << 14,
-                         {.client_gpus = client_way_});
+                         {.client_gpus = client_reach_});
   ASSERT_TRUE(cluster.Configure().ok());
   ASSERT_TRUE(cluster.BeginAttempt(1, 1).ok());
   gpu::FailCall("cudaMalloc", 1, cudaErrorMemoryAllocation);
@@ -264,7 +264,7 @@ TEST_F(InGpuClientsTest, WithoutRoomForSlotsPushesGoOverTheHost) {
 // lives, or by other names.
 TEST_F(InGpuClientsTest, OneThatDoesNotCloseEarlierSlotsPushesOverTheHost) {
   TestingCluster cluster(folder_, 1, plan::Accumulate::kFloat, 1 << 14,
-                         {.client_gpus = client_way_});
+                         {.client_gpus = client_reach_});
   plan::Job job = cluster.job();
   job.cluster.workers = 2;
   proto::ConfigureRequest request = cluster.ConfigureRequest(0);
@@ -281,7 +281,7 @@ TEST_F(InGpuClientsTest, OneThatDoesNotCloseEarlierSlotsPushesOverTheHost) {
     const proto::ConnectReply& granted = clients.back()->granted();
     return granted.payloads_region() != granted.slots_region();
   };
-  client_way_->closes = false;
+  client_reach_->closes = false;
   EXPECT_TRUE(in_gpu(1, "worker-0"));
   EXPECT_TRUE(in_gpu(1, "worker-0")) << "the first may be on its way to be closed";
   EXPECT_FALSE(in_gpu(1, "worker-0"));
@@ -290,7 +290,7 @@ TEST_F(InGpuClientsTest, OneThatDoesNotCloseEarlierSlotsPushesOverTheHost) {
   EXPECT_TRUE(in_gpu(3, "worker-1")) << "another";
   EXPECT_TRUE(in_gpu(4, "worker-2"));
   EXPECT_FALSE(in_gpu(5, "worker-3")) << "more than two workers have";
-  client_way_->closes = true;
+  client_reach_->closes = true;
   clients.clear();
   for (int tries = 0; tries < 5000 && gpu::Counters().allocated_bytes != before; ++tries) {
     absl::SleepFor(absl::Milliseconds(1));
@@ -301,7 +301,7 @@ TEST_F(InGpuClientsTest, OneThatDoesNotCloseEarlierSlotsPushesOverTheHost) {
 // A job that takes as many workers as there are serves all of them from its GPU.
 TEST_F(InGpuClientsTest, ManyPushThereWhereTheJobDoesNotSayHowManyThereAre) {
   TestingCluster cluster(folder_, 1, plan::Accumulate::kFloat, 1 << 14,
-                         {.client_gpus = client_way_});
+                         {.client_gpus = client_reach_});
   plan::Job job = cluster.job();
   job.cluster = {.servers = 0, .workers = 0, .local = false, .coordinator = "127.0.0.1:7700"};
   proto::ConfigureRequest request = cluster.ConfigureRequest(0);
@@ -319,7 +319,7 @@ TEST_F(InGpuClientsTest, ManyPushThereWhereTheJobDoesNotSayHowManyThereAre) {
 
 TEST_F(InGpuClientsTest, AGpuThatFailsTakesNoPushFromItsMemory) {
   TestingCluster cluster(folder_, 1, plan::Accumulate::kFloat, 1 << 14,
-                         {.client_gpus = client_way_});
+                         {.client_gpus = client_reach_});
   ASSERT_TRUE(cluster.Configure().ok());
   ASSERT_TRUE(cluster.BeginAttempt(1, 1).ok());
   TestingClient client(&cluster.service(0), &cluster.client_transport(), 1, 1);

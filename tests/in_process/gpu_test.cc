@@ -24,9 +24,9 @@ TEST_F(GpuTest, TrainsWhatTheCpuTrains) {
 }
 
 // Bytes that moved between transports and a GPU.
-double Moved(const ClusterRun& run, std::string_view direction, std::string_view way) {
+double Moved(const ClusterRun& run, std::string_view direction, std::string_view reach) {
   const std::string name = fmt::format(
-      "shoal_worker_device_bytes_total{{direction=\"{}\",way=\"{}\"}} ", direction, way);
+      "shoal_worker_device_bytes_total{{direction=\"{}\",path=\"{}\"}} ", direction, reach);
   const size_t at = run.worker_metrics.find(name);
   return at == std::string::npos ? 0 : std::stod(run.worker_metrics.substr(at + name.size()));
 }
@@ -120,10 +120,10 @@ TEST_F(GpuTest, FromTheServersGpuAndIntoIt) {
       job_.train.push = residency == plan::Residency::kStep ? plan::PushPolicy::kStep
                                                             : plan::PushPolicy::kMicrobatch;
       job_.service.memory = plan::PartitionMemory::kHost;
-      const ClusterRun direct = OnGpus(1, 1, Way({0}));
+      const ClusterRun direct = OnGpus(1, 1, Reach({0}));
       job_.service.memory = plan::PartitionMemory::kCuda;
-      server_way_ = Way({0});
-      const ClusterRun inside = OnGpus(1, 2, Way({0}));
+      server_reach_ = Reach({0});
+      const ClusterRun inside = OnGpus(1, 2, Reach({0}));
       EXPECT_EQ(inside.checksums, direct.checksums);
       EXPECT_EQ(inside.weights, direct.weights) << "read by one that does not reach the GPU";
       for (const std::string_view direction : {"get", "push"}) {
@@ -131,8 +131,8 @@ TEST_F(GpuTest, FromTheServersGpuAndIntoIt) {
         EXPECT_EQ(Moved(inside, direction, "gpu"), Moved(direct, direction, "direct"));
         EXPECT_EQ(Moved(inside, direction, "direct") + Moved(inside, direction, "pinned"), 0);
       }
-      EXPECT_EQ(server_way_->copies, 0) << "clients copy";
-      server_way_ = nullptr;
+      EXPECT_EQ(server_reach_->copies, 0) << "clients copy";
+      server_reach_ = nullptr;
     }
   }
 }
@@ -144,18 +144,18 @@ TEST_F(GpuTest, OverTheHostWhereTheServersGpuIsNotReached) {
   job_.service.accumulate = plan::Accumulate::kExact;
   job_.service.memory = plan::PartitionMemory::kCuda;
   const ClusterRun apart = OnGpus(2, 1);
-  server_way_ = Way({0});
-  const ClusterRun none = OnGpus(2, 2, Way({1}));
+  server_reach_ = Reach({0});
+  const ClusterRun none = OnGpus(2, 2, Reach({1}));
   EXPECT_EQ(none.checksums, apart.checksums);
   EXPECT_EQ(Moved(none, "get", "gpu") + Moved(none, "push", "gpu"), 0);
   EXPECT_GT(Moved(none, "get", "direct"), 0);
   before_run_ = [] { gpu::FailCall("cudaIpcOpenMemHandle", 1, cudaErrorPeerAccessUnsupported); };
-  const ClusterRun refused = OnGpus(1, 2, Way({0}));
+  const ClusterRun refused = OnGpus(1, 2, Reach({0}));
   const std::vector<uint64_t> alone = refused.checksums;
   EXPECT_EQ(Moved(refused, "get", "gpu") + Moved(refused, "push", "gpu"), 0);
   EXPECT_GT(Moved(refused, "get", "direct"), 0) << "shm all the same";
   before_run_ = nullptr;
-  EXPECT_EQ(OnGpus(1, 2, Way({0})).checksums, alone);
+  EXPECT_EQ(OnGpus(1, 2, Reach({0})).checksums, alone);
 }
 
 // A worker on a server's GPU leaves room for slots that the server will take there, wherever the
@@ -168,7 +168,7 @@ TEST_F(GpuTest, AWorkerLeavesRoomForWhatServersTakeOfItsGpu) {
   job_.service.memory = plan::PartitionMemory::kCuda;
   const plan::MemoryPlan plan = plan::PlanMemory(*plan::NamedShape("tiny"), job_, 1, 1, {}).value();
   const int64_t needed = plan.stages[0].gpu.total();
-  const std::shared_ptr<transport::FakeGpuMemory> way = Way({0});
+  const std::shared_ptr<transport::FakeGpuMemory> reach = Reach({0});
   const auto run = [&](bool local, int server_gpu, int64_t free) {
     std::filesystem::remove_all(job_.checkpoint.directory);
     gpu::SetFakeGpus({.count = 2});
@@ -180,13 +180,13 @@ TEST_F(GpuTest, AWorkerLeavesRoomForWhatServersTakeOfItsGpu) {
                              worker::MakeCudaDevice({.budget_bytes = free}));
       SHOAL_ASSIGN_OR_RETURN(opened.compute_device.ops,
                              worker::MakeCudaOps(*opened.compute_device.device, {}));
-      opened.reach = way;
+      opened.reach = reach;
       return opened;
     };
     const auto open_server = [&](int server, bool) {
       auto opened = server::MakeGpuOpener(server_gpu)(server, /*reached=*/false);
       if (opened.ok() && server_gpu == 0) {
-        opened->reach = way;
+        opened->reach = reach;
       }
       return opened;
     };

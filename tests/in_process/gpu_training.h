@@ -63,10 +63,10 @@ class GpuTraining : public ::testing::Test {
       }
       return compute_device;
     };
-    const auto open_server = [way = server_way_](int server, bool) {
+    const auto open_server = [reach = server_reach_](int server, bool) {
       auto opened = server::MakeGpuOpener(-1)(server, /*reached=*/false);
       if (opened.ok()) {
-        opened->reach = way;
+        opened->reach = reach;
       }
       return opened;
     };
@@ -74,7 +74,7 @@ class GpuTraining : public ::testing::Test {
                       {.workers = workers, .open_device = open, .open_gpu = open_server});
   }
   // To those GPUs, of two at most.
-  static std::shared_ptr<transport::FakeGpuMemory> Way(std::vector<int> gpus) {
+  static std::shared_ptr<transport::FakeGpuMemory> Reach(std::vector<int> gpus) {
     gpu::SetFakeGpus({.count = 2});
     return std::make_shared<transport::FakeGpuMemory>(false, std::move(gpus));
   }
@@ -89,7 +89,7 @@ class GpuTraining : public ::testing::Test {
   }
 
   // By which clients reach the server's GPU, the first; null: they do not.
-  std::shared_ptr<transport::FakeGpuMemory> server_way_;
+  std::shared_ptr<transport::FakeGpuMemory> server_reach_;
   std::function<void()> before_run_;
   std::filesystem::path folder_;
   std::string tokens_;

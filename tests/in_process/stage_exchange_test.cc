@@ -55,23 +55,23 @@ class StageExchangeTest : public GpuTraining {
                 HasSubstr(fmt::format("shoal_worker_exchange_fallbacks_total {}", count)));
   }
   // The first stage's, both ways, and by no other.
-  static void ExpectBytesBy(const std::string& way, const ClusterRun& run) {
+  static void ExpectBytesBy(const std::string& path, const ClusterRun& run) {
     for (const std::string direction : {"send", "receive"}) {
       EXPECT_THAT(run.worker_metrics,
                   ContainsRegex(fmt::format("shoal_worker_stage_bytes_total.direction=.{}.,"
-                                            "way=.{}.. [1-9]",
-                                            direction, way)));
+                                            "path=.{}.. [1-9]",
+                                            direction, path)));
     }
     for (const std::string other : {"nccl", "cuda_ipc", "shm", "tcp"}) {
-      if (other != way) {
+      if (other != path) {
         EXPECT_THAT(
             run.worker_metrics,
-            Not(ContainsRegex(fmt::format("shoal_worker_stage_bytes_total..*way=.{}", other))));
+            Not(ContainsRegex(fmt::format("shoal_worker_stage_bytes_total..*path=.{}", other))));
       }
     }
   }
-  static void ExpectAllClosed(const transport::FakeGpuMemory& way) {
-    EXPECT_EQ(way.open_shares, 0) << "left open";
+  static void ExpectAllClosed(const transport::FakeGpuMemory& reach) {
+    EXPECT_EQ(reach.open_shares, 0) << "left open";
     EXPECT_EQ(gpu::Counters().frees_of_opened, 0) << "gone while somebody had it open";
   }
   static void ExpectByNccl(const ClusterRun& run) {
@@ -151,14 +151,14 @@ TEST_F(StageExchangeTest, StagesThatOpenEachOthersMemoryCopyWithinIt) {
       SCOPED_TRACE(fmt::format("{} {}", schedule, shared ? "on one GPU" : "on two"));
       SetPipeline(schedule, chunks, shared ? plan::OffloadedChunks::kFull : 0.0);
       SetFakeNccl({.there = shared});
-      const auto way = shared ? Way({0}) : Way({0, 1});
-      const ClusterRun run = OnGpus(2, seed++, way, shared);
+      const auto reach = shared ? Reach({0}) : Reach({0, 1});
+      const ClusterRun run = OnGpus(2, seed++, reach, shared);
       EXPECT_EQ(run.checksums, over.checksums);
       EXPECT_EQ(CountNccl().messages, 0);
       ExpectBytesBy("cuda_ipc", run);
       ExpectFallbacks(run, 0);
       EXPECT_THAT(run.worker_metrics, HasSubstr("shoal_client_fallbacks_total 0"));
-      ExpectAllClosed(*way);
+      ExpectAllClosed(*reach);
     }
   }
 }
@@ -167,12 +167,12 @@ TEST_F(StageExchangeTest, AttemptsThatFailBetweenThemAreRunAgain) {
   job_.train.steps = 4;  // of which each takes fewer operations than a connection has
   const ClusterRun over = OverTransports();
   job_.service.transports = {"shm", "tcp"};
-  const auto way = Way({0});
+  const auto reach = Reach({0});
   gpu::SetFakeGpus({.count = 1, .seed = 3});
   const auto open = [&](int) {
     auto compute_device = worker::OpenDevice({.kind = plan::DeviceKind::kCuda, .gpu = 0});
     if (compute_device.ok()) {
-      compute_device->reach = way;
+      compute_device->reach = reach;
     }
     return compute_device;
   };
@@ -182,24 +182,24 @@ TEST_F(StageExchangeTest, AttemptsThatFailBetweenThemAreRunAgain) {
   EXPECT_EQ(again.checksums, over.checksums);
   EXPECT_THAT(again.worker_metrics, ContainsRegex("shoal_worker_failed_steps_total [1-9]"));
   ExpectFallbacks(again, 0);
-  ExpectAllClosed(*way);
+  ExpectAllClosed(*reach);
 }
 
 TEST_F(StageExchangeTest, ThroughTheHostWhereMemoryCannotBeOpened) {
   const ClusterRun over = OverTransports();
   job_.service.transports = {"shm", "tcp"};
   for (const int64_t refused : {1, 2}) {  // by the accepting side and by the connecting one
-    const auto way = Way({0});
+    const auto reach = Reach({0});
     before_run_ = [refused] {
       gpu::FailCall("cudaIpcOpenMemHandle", refused, cudaErrorPeerAccessUnsupported);
     };
-    const ClusterRun run = OnGpus(2, 2, way, /*shared=*/true);
+    const ClusterRun run = OnGpus(2, 2, reach, /*shared=*/true);
     EXPECT_EQ(run.checksums, over.checksums);
     EXPECT_THAT(run.worker_metrics, HasSubstr("shoal_client_fallbacks_total 0"))
         << "shm all the same";
     ExpectFallbacks(run, 1);
     ExpectBytesBy("shm", run);
-    ExpectAllClosed(*way);
+    ExpectAllClosed(*reach);
   }
 }
 

@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "core/base/status.h"
-#include "worker/exchange/direct_ways.h"
+#include "worker/exchange/gpu_direct.h"
 
 namespace shoal::worker {
 

@@ -5,7 +5,7 @@
 #include "core/base/check.h"
 #include "core/base/clock.h"
 #include "core/base/status.h"
-#include "worker/exchange/direct_ways.h"
+#include "worker/exchange/gpu_direct.h"
 
 namespace shoal::worker {
 namespace {

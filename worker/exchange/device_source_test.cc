@@ -9,7 +9,7 @@
 #include "core/plan/memory/memory_plan.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "worker/exchange/direct_ways.h"
+#include "worker/exchange/gpu_direct.h"
 #include "worker/exchange/testing/device_access.h"
 #include "worker/exchange/testing/fetches.h"
 

@@ -146,12 +146,13 @@ absl::StatusOr<client::ClientOptions> Attachment::MakeClientOptions(
   }
   if (options_.device != nullptr) {
     pinned_ = options_.device->NewHostMemory(0);
-    SHOAL_RETURN_IF_ERROR(ChooseWays());
-    options.keep_for_step = exchanges() || (options.keep_for_step && ways_.get);  // else the device
-    options.view_memory = ways_.view_memory;
-    options.push_in_place = ways_.push;
-    options.weights_in_gpu = ways_.get;
-    options.payloads_in_gpu = ways_.push;
+    SHOAL_RETURN_IF_ERROR(ChoosePaths());
+    // else the device
+    options.keep_for_step = exchanges() || (options.keep_for_step && gpu_direct_.get);
+    options.view_memory = gpu_direct_.view_memory;
+    options.push_in_place = gpu_direct_.push;
+    options.weights_in_gpu = gpu_direct_.get;
+    options.payloads_in_gpu = gpu_direct_.push;
     // A server that keeps weights in its GPU makes a copy on the host first for whoever cannot open
     // them there: gigabytes, while the connection waits.
     options.connect_timeout = std::max(options.connect_timeout,
@@ -174,10 +175,11 @@ absl::Status Attachment::Connect(const proto::JoinJobReply& join) {
   const Cancellation::Listener ends(context_.options.cancellation,
                                     [this](const absl::Status&) { servers_->Cancel(); });
   SHOAL_ASSIGN_OR_RETURN(
-      client_, client::ParameterClient::Create(
-                   options, context_.units, partitions, FromProto(join.shard_map()),
-                   static_cast<int>(addresses.size()), servers_.get(),
-                   options_.device == nullptr ? options_.transports->all() : ways_.transports));
+      client_,
+      client::ParameterClient::Create(
+          options, context_.units, partitions, FromProto(join.shard_map()),
+          static_cast<int>(addresses.size()), servers_.get(),
+          options_.device == nullptr ? options_.transports->all() : gpu_direct_.transports));
   LogServersInGpus();
   barriers_ = std::make_unique<LayerBarriers>(
       context_.job.train.synchronization == plan::Synchronization::kLayer && !exchanges(),
@@ -185,22 +187,22 @@ absl::Status Attachment::Connect(const proto::JoinJobReply& join) {
   return absl::OkStatus();
 }
 
-absl::Status Attachment::ChooseWays() {
-  SHOAL_ASSIGN_OR_RETURN(ways_,
-                         ChooseDirectWays({.device = options_.device,
-                                           .pinned = pinned_.get(),
-                                           .transports_reach = options_.transports_reach,
-                                           .compute_type = plan::ComputeDType(context_.job),
-                                           .wire_type = context_.job.service.wire_type,
-                                           .gradient_type = context_.job.service.gradient_type,
-                                           .local = context_.job.cluster.local},
-                                          options_.transports->all()));
-  ways_.push =
-      ways_.push && !exchanges();  // a shard's gradient goes in whole partitions of the host
-  const auto way = [](bool direct) { return direct ? "directly" : "through pinned memory"; };
+absl::Status Attachment::ChoosePaths() {
+  SHOAL_ASSIGN_OR_RETURN(gpu_direct_,
+                         ChooseGpuDirect({.device = options_.device,
+                                          .pinned = pinned_.get(),
+                                          .transports_reach = options_.transports_reach,
+                                          .compute_type = plan::ComputeDType(context_.job),
+                                          .wire_type = context_.job.service.wire_type,
+                                          .gradient_type = context_.job.service.gradient_type,
+                                          .local = context_.job.cluster.local},
+                                         options_.transports->all()));
+  gpu_direct_.push =
+      gpu_direct_.push && !exchanges();  // a shard's gradient goes in whole partitions of the host
+  const auto path = [](bool direct) { return direct ? "directly" : "through pinned memory"; };
   LogInfo("{}: weights get into the memory of {} {}, gradients out of it {}{}{}",
-          context_.options.name, options_.device->name(), way(ways_.get), way(ways_.push),
-          ways_.why.empty() ? "" : ": ", ways_.why);
+          context_.options.name, options_.device->name(), path(gpu_direct_.get),
+          path(gpu_direct_.push), gpu_direct_.why.empty() ? "" : ": ", gpu_direct_.why);
   return absl::OkStatus();
 }
 
@@ -269,16 +271,17 @@ absl::Status Attachment::MakeSourceAndSink() {
                                      .uses = uses,
                                      .units = OwnUnits(),
                                      .buffers_per_size = plan::BuffersPerSize(context_.job.train),
-                                     .landed = ways_.get},
+                                     .landed = gpu_direct_.get},
                                     context_.units, options_.device, options_.compute,
                                     client_.get(), barriers_.get(), context_.time_kinds));
   SHOAL_ASSIGN_OR_RETURN(
-      sink_, DeviceSink::Create(
-                 {.rule = rule,
-                  .buffers_per_size = plan::kGradientBuffersPerSize,
-                  .in_place = ways_.push ? ways_.transports : std::vector<transport::Transport*>()},
-                 context_.units, options_.device, options_.compute, pinned_.get(), client_.get(),
-                 barriers_.get(), context_.time_kinds));
+      sink_,
+      DeviceSink::Create({.rule = rule,
+                          .buffers_per_size = plan::kGradientBuffersPerSize,
+                          .in_place = gpu_direct_.push ? gpu_direct_.transports
+                                                       : std::vector<transport::Transport*>()},
+                         context_.units, options_.device, options_.compute, pinned_.get(),
+                         client_.get(), barriers_.get(), context_.time_kinds));
   return absl::OkStatus();
 }
 
@@ -350,7 +353,7 @@ void Attachment::UpdateMetrics(int64_t fallbacks) const {
   statistics.fallbacks += fallbacks;
   context_.metrics->Update(*context_.time_kinds, statistics);
   if (options_.device != nullptr) {
-    context_.metrics->UpdateDevice(statistics, ways_.get, ways_.push);
+    context_.metrics->UpdateDevice(statistics, gpu_direct_.get, gpu_direct_.push);
   }
   if (exchanges()) {
     context_.metrics->UpdateExchange(exchange_->statistics());

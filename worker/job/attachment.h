@@ -14,7 +14,7 @@
 #include "core/transport/gpu_memory.h"
 #include "core/transport/transport.h"
 #include "proto/coordinator.pb.h"
-#include "worker/exchange/direct_ways.h"
+#include "worker/exchange/gpu_direct.h"
 #include "worker/exchange/layer_barriers.h"
 #include "worker/exchange/step_access.h"
 #include "worker/job/job_context.h"
@@ -79,7 +79,7 @@ class Attachment {
   absl::Status Connect(const proto::JoinJobReply& join);
   absl::StatusOr<client::ClientOptions> MakeClientOptions(
       const std::string& job_id, const std::vector<plan::PartitionSpec>& partitions);
-  absl::Status ChooseWays();
+  absl::Status ChoosePaths();
   void LogServersInGpus() const;
   std::vector<int> OwnUnits() const;
   absl::Status MakeSourceAndSink();
@@ -87,7 +87,7 @@ class Attachment {
   const JobContext& context_;
   const Options options_;
   std::unique_ptr<Memory> pinned_;           // of the device
-  DirectWays ways_;                          // to and from it
+  GpuDirect gpu_direct_;                     // to and from it
   std::unique_ptr<LayerExchange> exchange_;  // where workers may have one, on or not
   plan::WorkerShards shards_;                // where it is on
   std::unique_ptr<client::ServerClient> servers_;

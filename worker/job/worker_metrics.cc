@@ -17,7 +17,7 @@ WorkerMetrics::WorkerMetrics(Metrics& metrics)
       exchange_fallbacks_(
           metrics.counter("shoal_worker_exchange_fallbacks_total",
                           "Jobs in which workers on GPUs met over the servers, or "
-                          "stages through the host, for want of a way between GPUs.")),
+                          "stages through the host, for want of a path between GPUs.")),
       barriers_(
           metrics.counter("shoal_client_barriers_total", "Barriers of all workers at a layer.")),
       reconnects_(metrics.counter("shoal_client_reconnects_total",
@@ -45,15 +45,15 @@ void WorkerMetrics::OnMicrobatch(int64_t tokens, int64_t targets) {
   target_tokens_.Increment(static_cast<double>(targets));
 }
 
-void WorkerMetrics::OnStageMessages(std::string_view way, int64_t sent_bytes,
+void WorkerMetrics::OnStageMessages(std::string_view path, int64_t sent_bytes,
                                     int64_t received_bytes) {
   // "nccl" of "NCCL 2.28.9"
-  std::string name(way.substr(0, way.find(' ')));
+  std::string name(path.substr(0, path.find(' ')));
   absl::AsciiStrToLower(&name);
   const auto add = [&](const std::string& direction, int64_t bytes) {
     metrics_
         .counter("shoal_worker_stage_bytes_total", "Bytes of messages between stages.",
-                 {{"direction", direction}, {"way", name}})
+                 {{"direction", direction}, {"path", name}})
         .Increment(static_cast<double>(bytes));
   };
   add("send", sent_bytes);
@@ -79,11 +79,11 @@ void WorkerMetrics::Update(const TimeKindClock& time_kinds,
 
 void WorkerMetrics::UpdateDevice(const client::ClientStatistics& client, bool direct_get,
                                  bool direct_push) {
-  const auto raise = [&](std::string direction, std::string way, int64_t bytes) {
+  const auto raise = [&](std::string direction, std::string path, int64_t bytes) {
     RaiseTo(metrics_.counter("shoal_worker_device_bytes_total",
                              "Bytes between servers and the memory of the worker's GPU: from GPU "
                              "to GPU, directly, or through pinned memory of the host.",
-                             {{"direction", std::move(direction)}, {"way", std::move(way)}}),
+                             {{"direction", std::move(direction)}, {"path", std::move(path)}}),
             static_cast<double>(bytes));
   };
   client::ClientStatistics::Transport all;

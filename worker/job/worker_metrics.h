@@ -21,7 +21,7 @@ class WorkerMetrics {
   // Workers on GPUs that would exchange among themselves, and cannot.
   void OnNoExchange() { exchange_fallbacks_.Increment(); }
   // Of a step as a stage of a pipeline, with one other stage: by which transport or library.
-  void OnStageMessages(std::string_view way, int64_t sent_bytes, int64_t received_bytes);
+  void OnStageMessages(std::string_view path, int64_t sent_bytes, int64_t received_bytes);
   // Brings counters up to these totals.
   void Update(const TimeKindClock& time_kinds, const client::ClientStatistics& client);
   // Where weights go into the memory of a device and gradients come out of it: from and to a GPU of

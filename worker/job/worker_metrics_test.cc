@@ -56,10 +56,11 @@ TEST(WorkerMetrics, AddUpWhatStagesExchangeByWay) {
   worker.OnStageMessages("NCCL 2.28.9", 1, 2);
   worker.OnStageMessages("shm", 5, 0);
   const std::string text = metrics.Text();
-  for (const char* line : {"shoal_worker_stage_bytes_total{direction=\"send\",way=\"nccl\"} 11",
-                           "shoal_worker_stage_bytes_total{direction=\"receive\",way=\"nccl\"} 22",
-                           "shoal_worker_stage_bytes_total{direction=\"send\",way=\"shm\"} 5",
-                           "shoal_worker_stage_bytes_total{direction=\"receive\",way=\"shm\"} 0"}) {
+  for (const char* line :
+       {"shoal_worker_stage_bytes_total{direction=\"send\",path=\"nccl\"} 11",
+        "shoal_worker_stage_bytes_total{direction=\"receive\",path=\"nccl\"} 22",
+        "shoal_worker_stage_bytes_total{direction=\"send\",path=\"shm\"} 5",
+        "shoal_worker_stage_bytes_total{direction=\"receive\",path=\"shm\"} 0"}) {
     EXPECT_THAT(text, HasSubstr(line));
   }
 }

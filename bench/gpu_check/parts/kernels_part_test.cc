@@ -15,9 +15,9 @@ namespace {
 using ::testing::Contains;
 using ::testing::HasSubstr;
 
-class Ways : public ::testing::Test {
+class Paths : public ::testing::Test {
  protected:
-  Ways() {
+  Paths() {
     options_.make_any_order_device = options_.make_own_kernels_device = [] {
       return absl::StatusOr<worker::ComputeDevice>(worker::MakeCpuComputeDevice(2));
     };
@@ -38,7 +38,7 @@ class Ways : public ::testing::Test {
   int calls_ = 0;
 };
 
-TEST_F(Ways, OurOwnAttentionIsTimedBesideTheLibrarys) {
+TEST_F(Paths, OurOwnAttentionIsTimedBesideTheLibrarys) {
   const PartReport report = RunOne("kernels", options_);
   ASSERT_EQ(report.state(), PartState::kDone) << report.why();
   const std::vector<std::string> names = FirstColumn(report);
@@ -50,13 +50,13 @@ TEST_F(Ways, OurOwnAttentionIsTimedBesideTheLibrarys) {
   EXPECT_EQ(attention[0].at("backward_by"), "cuDNN");
 }
 
-TEST_F(Ways, TrainingSaysByWhatAttentionBackwardRan) {
+TEST_F(Paths, TrainingSaysByWhatAttentionBackwardRan) {
   const PartReport report = RunOne("train", options_);
   ASSERT_EQ(report.state(), PartState::kDone) << report.why();
   EXPECT_THAT(report.tables().front().rows[1].back(), HasSubstr("attention backward by cuDNN"));
 }
 
-TEST_F(Ways, KernelsThatTakeLibrariesPlacesAreChecked) {
+TEST_F(Paths, KernelsThatTakeLibrariesPlacesAreChecked) {
   const PartReport report = RunOne("ops", options_);
   ASSERT_EQ(report.state(), PartState::kDone) << report.why();
   const std::vector<std::string> names = FirstColumn(report);

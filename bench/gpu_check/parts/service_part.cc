@@ -88,11 +88,11 @@ absl::Status AddServed(PartRun& run, ServiceTable& table, const TrainRunner& run
     run.report().AddBar(bar.NotMeasured(std::string(Message(ran.status()))));
     return ran.status();
   }
-  const std::string way = LineOfLog(runner, "worker-0", "weights get into");
+  const std::string path = LineOfLog(runner, "worker-0", "weights get into");
   const std::string between = LineOfLog(runner, "worker-0", "from GPU to GPU");
   const double longer =
       table.AddServed(on_gpu ? "servers' memory on the GPU" : "servers' memory on the host", *ran,
-                      between.empty() ? way : between);
+                      between.empty() ? path : between);
   run.report().AddBar(
       bar.Found(fmt::format("{:+.1f}%", 100 * longer), longer <= kMostLongerByServers));
   return absl::OkStatus();

@@ -9,7 +9,7 @@
 #include "worker/backend/cuda/cuda_device.h"
 #include "worker/collectives/nccl/fake_nccl/fake_nccl.h"
 #include "worker/collectives/nccl/nccl_collectives.h"
-#include "worker/exchange/direct_ways.h"
+#include "worker/exchange/gpu_direct.h"
 
 namespace shoal::worker {
 namespace {

@@ -20,8 +20,8 @@ constexpr int64_t kTriedBytes = 64;
 }  // namespace
 
 CommunicatorPair::CommunicatorPair(const Options& options) : options_(options) {
-  for (Way& way : ways_) {
-    way.stream = options_.device->NewStream(StreamKind::kCopy);  // beside the compute, before it
+  for (Path& path : paths_) {
+    path.stream = options_.device->NewStream(StreamKind::kCopy);  // beside the compute, before it
   }
 }
 
@@ -48,7 +48,7 @@ absl::Status CommunicatorPair::Connect(const LinkIds& ids) {
 
 absl::Status CommunicatorPair::Join(const LinkIds& ids) {
   const auto [low, high] = std::minmax(options_.stage, options_.peer);
-  for (size_t i = 0; i < ways_.size(); ++i) {
+  for (size_t i = 0; i < paths_.size(); ++i) {
     SHOAL_ASSIGN_OR_RETURN(
         std::shared_ptr<Communicator> communicator,
         options_.collectives->Join(
@@ -62,7 +62,7 @@ absl::Status CommunicatorPair::Join(const LinkIds& ids) {
              .most_blocks = kMostBlocks,
              .check = options_.check}));
     absl::MutexLock lock(&mutex_);
-    ways_[i].communicator = std::move(communicator);
+    paths_[i].communicator = std::move(communicator);
   }
   return absl::OkStatus();
 }
@@ -70,9 +70,9 @@ absl::Status CommunicatorPair::Join(const LinkIds& ids) {
 absl::Status CommunicatorPair::Try() {
   SHOAL_ASSIGN_OR_RETURN(const Buffer memory, options_.device->Allocate(2 * kTriedBytes));
   const auto both = [&]() -> absl::Status {
-    for (const Way* way : {&ways_[0], &ways_[1]}) {
+    for (const Path* path : {&paths_[0], &paths_[1]}) {
       SHOAL_RETURN_IF_ERROR(
-          (way == &outgoing()
+          (path == &outgoing()
                ? Send(memory.data(), kTriedBytes, "the first bytes")
                : Receive(memory.data() + kTriedBytes, kTriedBytes, "the first bytes"))
               .status());
@@ -89,30 +89,30 @@ absl::Status CommunicatorPair::Try() {
 
 void CommunicatorPair::Disconnect() {
   connected_ = false;
-  for (Way& way : ways_) {
+  for (Path& path : paths_) {
     std::shared_ptr<Communicator> left;  // goes without the lock: that may take a while
     absl::MutexLock lock(&mutex_);
-    left = std::move(way.communicator);
+    left = std::move(path.communicator);
   }
 }
 
 absl::StatusOr<std::unique_ptr<Event>> CommunicatorPair::Send(const void* from, int64_t bytes,
                                                               std::string_view what) {
-  Way& way = outgoing();
-  SHOAL_RETURN_IF_ERROR(way.communicator->Send(from, bytes, 1 - rank(), *way.stream, what));
-  return way.stream->Record();
+  Path& path = outgoing();
+  SHOAL_RETURN_IF_ERROR(path.communicator->Send(from, bytes, 1 - rank(), *path.stream, what));
+  return path.stream->Record();
 }
 
 absl::StatusOr<std::unique_ptr<Event>> CommunicatorPair::Receive(void* to, int64_t bytes,
                                                                  std::string_view what) {
-  Way& way = incoming();
-  SHOAL_RETURN_IF_ERROR(way.communicator->Receive(to, bytes, 1 - rank(), *way.stream, what));
-  return way.stream->Record();
+  Path& path = incoming();
+  SHOAL_RETURN_IF_ERROR(path.communicator->Receive(to, bytes, 1 - rank(), *path.stream, what));
+  return path.stream->Record();
 }
 
 absl::Status CommunicatorPair::AwaitDone(absl::Time deadline) {
-  for (Way& way : ways_) {
-    const std::unique_ptr<Event> done = way.stream->Record();
+  for (Path& path : paths_) {
+    const std::unique_ptr<Event> done = path.stream->Record();
     while (!done->WaitDone(kLookAgain)) {
       SHOAL_RETURN_IF_ERROR(status());
       if (absl::Now() >= deadline) {
@@ -128,9 +128,9 @@ absl::Status CommunicatorPair::AwaitDone(absl::Time deadline) {
 std::vector<std::shared_ptr<Communicator>> CommunicatorPair::communicators() const {
   std::vector<std::shared_ptr<Communicator>> communicators;
   absl::MutexLock lock(&mutex_);
-  for (const Way& way : ways_) {
-    if (way.communicator != nullptr) {
-      communicators.push_back(way.communicator);
+  for (const Path& path : paths_) {
+    if (path.communicator != nullptr) {
+      communicators.push_back(path.communicator);
     }
   }
   return communicators;
@@ -146,8 +146,8 @@ absl::Status CommunicatorPair::status() const {
 }
 
 void CommunicatorPair::Synchronize() {
-  for (Way& way : ways_) {
-    way.stream->Synchronize().IgnoreError();
+  for (Path& path : paths_) {
+    path.stream->Synchronize().IgnoreError();
   }
 }
 

@@ -61,15 +61,15 @@ class CommunicatorPair {
 
  private:
   // From the lower stage to the higher one, and back.
-  struct Way {
+  struct Path {
     std::unique_ptr<Stream> stream;
     std::shared_ptr<Communicator> communicator;  // destroyed first; whoever aborts it holds it too
   };
 
   bool lower() const { return options_.stage < options_.peer; }
   int rank() const { return lower() ? 0 : 1; }
-  Way& outgoing() { return ways_[lower() ? 0 : 1]; }
-  Way& incoming() { return ways_[lower() ? 1 : 0]; }
+  Path& outgoing() { return paths_[lower() ? 0 : 1]; }
+  Path& incoming() { return paths_[lower() ? 1 : 0]; }
   absl::Status Join(const LinkIds& ids) ABSL_LOCKS_EXCLUDED(mutex_);
   absl::Status Try();
 
@@ -77,7 +77,7 @@ class CommunicatorPair {
   bool connected_ = false;
   mutable absl::Mutex mutex_;
   // Only the connecting thread changes communicators, under the lock; others take it to read them.
-  std::array<Way, 2> ways_;
+  std::array<Path, 2> paths_;
 };
 
 // Aborts all communicators of a stage at the same time: what an abort frees may wait for everything

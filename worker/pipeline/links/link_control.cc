@@ -21,16 +21,17 @@ std::vector<plan::MessageQueue> ControlQueues(std::span<const plan::MessageQueue
   };
   std::map<std::pair<int, int>, Pair> pairs;  // by (from, to), both ways alike
   for (const plan::MessageQueue& queue : queues) {
-    for (const auto& way : {std::pair(queue.from, queue.to), std::pair(queue.to, queue.from)}) {
-      pairs[way].messages += queue.messages;
-      pairs[way].places += queue.slots + queue.send_buffers;
+    for (const auto& direction :
+         {std::pair(queue.from, queue.to), std::pair(queue.to, queue.from)}) {
+      pairs[direction].messages += queue.messages;
+      pairs[direction].places += queue.slots + queue.send_buffers;
     }
   }
   std::vector<plan::MessageQueue> control;
-  for (const auto& [way, pair] : pairs) {
+  for (const auto& [direction, pair] : pairs) {
     const int places = std::min(pair.places, pair.messages + 1);
-    control.push_back({.from = way.first,
-                       .to = way.second,
+    control.push_back({.from = direction.first,
+                       .to = direction.second,
                        .messages = pair.messages + 1,
                        .slots = places,
                        .send_buffers = places});

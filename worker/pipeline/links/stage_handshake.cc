@@ -42,12 +42,12 @@ StageHandshake::StageHandshake(Options options, StageClient* client, StageServic
     if (opens_gpus == options_.transports.end()) {
       unavailable_.push_back(fmt::format("{}: no transport here opens memory of GPUs", kCudaIpc));
     } else {
-      ways_.push_back({.transport = *opens_gpus, .on_device = true});
+      paths_.push_back({.transport = *opens_gpus, .on_device = true});
       names_.emplace_back(kCudaIpc);
     }
   }
   for (transport::Transport* transport : options_.transports) {
-    ways_.push_back({.transport = transport});
+    paths_.push_back({.transport = transport});
     names_.emplace_back(transport->name());
   }
 }
@@ -69,31 +69,31 @@ absl::Status StageHandshake::cancelled() const {
   return cancelled_;
 }
 
-absl::StatusOr<std::unique_ptr<TransportLinks>> StageHandshake::NewLinks(int stage, size_t way,
+absl::StatusOr<std::unique_ptr<TransportLinks>> StageHandshake::NewLinks(int stage, size_t path,
                                                                          const LinkMemory& memory) {
   return TransportLinks::Create({.stage = options_.group.stage,
-                                 .transport = ways_[way].transport,
+                                 .transport = paths_[path].transport,
                                  .slots = memory.slots,
                                  .buffers = memory.buffers,
-                                 .device = ways_[way].on_device ? options_.device : nullptr,
+                                 .device = paths_[path].on_device ? options_.device : nullptr,
                                  .lent = &lent_[static_cast<size_t>(stage)],
                                  .host = options_.host,
                                  .handshake_timeout = options_.call_timeout});
 }
 
-void StageHandshake::Tell(int stage, const std::string& way, const std::string& reason) {
-  const bool on_device = way == kCudaIpc;
+void StageHandshake::Tell(int stage, const std::string& path, const std::string& reason) {
+  const bool on_device = path == kCudaIpc;
   proto::DataConnection& connection = connections_[stage];
   connection.set_peer(options_.group.NameOf(stage));
-  connection.set_transport(way);
-  connection.set_reason(way == best_ ? "" : reason);
-  if (way == best_) {
-    LogInfo("{}: connected over {}", options_.group.NameOf(stage), way);
+  connection.set_transport(path);
+  connection.set_reason(path == best_ ? "" : reason);
+  if (path == best_) {
+    LogInfo("{}: connected over {}", options_.group.NameOf(stage), path);
   } else {
-    LogWarning("{}: connected over {}, not {}: {}", options_.group.NameOf(stage), way, best_,
+    LogWarning("{}: connected over {}, not {}: {}", options_.group.NameOf(stage), path, best_,
                reason);
   }
-  fallbacks_ += on_device || way == options_.preferred ? 0 : 1;
+  fallbacks_ += on_device || path == options_.preferred ? 0 : 1;
   passed_host_ = passed_host_ || (!on_device && options_.device != nullptr);
 }
 

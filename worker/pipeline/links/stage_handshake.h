@@ -92,7 +92,7 @@ class StageHandshake {
   absl::StatusOr<Links> ConnectExpected(const std::map<int, LinkMemory>& neighbours,
                                         const StepAttempt& attempt, absl::Time deadline);
   void AwaitLentMemory(const std::map<int, LinkMemory>& neighbours);
-  absl::StatusOr<std::unique_ptr<TransportLinks>> NewLinks(int stage, size_t way,
+  absl::StatusOr<std::unique_ptr<TransportLinks>> NewLinks(int stage, size_t path,
                                                            const LinkMemory& memory);
   absl::StatusOr<std::unique_ptr<TransportLinks>> Call(int stage, const LinkMemory& memory,
                                                        const StepAttempt& attempt,
@@ -101,17 +101,17 @@ class StageHandshake {
   absl::Status AskUntil(int stage, const proto::ConnectStageRequest& request, absl::Time deadline);
   absl::StatusOr<transport::TakenOffer> Accept(const proto::ConnectStageRequest& request,
                                                const LinkMemory& memory);
-  void Tell(int stage, const std::string& way, const std::string& reason);
+  void Tell(int stage, const std::string& path, const std::string& reason);
   absl::Status cancelled() const;
 
-  struct Way {
+  struct Path {
     transport::Transport* transport = nullptr;
     bool on_device = false;  // messages lie on the device; else on the host
   };
 
   const Options options_;
   const std::string best_;          // the best of the ways, whether available or not
-  std::vector<Way> ways_;           // by preference
+  std::vector<Path> paths_;         // by preference
   std::vector<std::string> names_;  // of the ways
   std::vector<std::string> unavailable_;
   StageClient* const client_;

@@ -22,13 +22,13 @@ struct Model {
 constexpr Model kModels[] = {
     {"124M", {12, 12, 64}}, {"1.3B", {16, 16, 128}}, {"7B", {32, 32, 128}}, {"8B", {32, 8, 128}}};
 
-struct Way {
+struct Path {
   const char* name;
   std::unique_ptr<Attention> attention;
 };
 
 absl::Status RunModel(const Model& model, int64_t tokens, Device& device, Stream& stream,
-                      std::span<const Way> ways) {
+                      std::span<const Path> paths) {
   const AttentionShape& shape = model.shape;
   const auto matrix = [&](const Buffer& buffer, int64_t columns) {
     return Matrix::Dense(buffer.data(), DType::kBF16, tokens, columns);
@@ -46,8 +46,8 @@ absl::Status RunModel(const Model& model, int64_t tokens, Device& device, Stream
                          static_cast<double>(shape.q_size());
   std::printf("%-8s", model.name);
   for (const bool backward : {false, true}) {
-    for (const Way& way : ways) {
-      Attention& attention = *way.attention;
+    for (const Path& path : paths) {
+      Attention& attention = *path.attention;
       const auto run = [&] {
         return backward ? attention.Backward(matrix(d_out, shape.q_size()),
                                              matrix(qkv, shape.qkv_size()),
@@ -69,9 +69,9 @@ absl::Status RunBench(int64_t tokens) {
   constexpr int64_t kLittle = 99 << 10;
   SHOAL_ASSIGN_OR_RETURN(const std::unique_ptr<Device> device, MakeCudaDevice({}));
   const std::unique_ptr<Stream> stream = device->NewStream();
-  std::vector<Way> ways;
+  std::vector<Path> paths;
   const auto add = [&](const char* name, AttentionOptions options) {
-    ways.push_back({name, std::make_unique<Attention>(*device, *stream, std::move(options))});
+    paths.push_back({name, std::make_unique<Attention>(*device, *stream, std::move(options))});
   };
   add("large", {});
   add("small", {.shared_bytes = kLittle});
@@ -84,13 +84,13 @@ absl::Status RunBench(int64_t tokens) {
   std::printf("%s, %lld tokens, bf16; TFLOP/s, forward and backward\n%-8s",
               GpuOf(*device).name.c_str(), static_cast<long long>(tokens), "model");
   for (int pass = 0; pass < 2; ++pass) {
-    for (const Way& way : ways) {
-      std::printf("%10s", way.name);
+    for (const Path& path : paths) {
+      std::printf("%10s", path.name);
     }
   }
   std::printf("\n");
   for (const Model& model : kModels) {
-    SHOAL_RETURN_IF_ERROR(RunModel(model, tokens, *device, *stream, ways));
+    SHOAL_RETURN_IF_ERROR(RunModel(model, tokens, *device, *stream, paths));
   }
   return absl::OkStatus();
 }

@@ -52,16 +52,16 @@ absl::Status RunBench(int64_t tokens) {
   if (!lt.ok()) {
     std::printf("%s\n", Describe(lt.status()).c_str());
   }
-  struct Way {
+  struct Path {
     const char* name;
     std::unique_ptr<Matmuls> matmuls;
   };
-  std::vector<Way> ways;
+  std::vector<Path> paths;
   const auto add = [&](const char* name, const CublasLt* library,
                        int64_t tune_after) -> absl::Status {
     SHOAL_ASSIGN_OR_RETURN(std::unique_ptr<Matmuls> matmuls,
                            Matmuls::Create(*device, *stream, library, {.tune_after = tune_after}));
-    ways.push_back({name, std::move(matmuls)});
+    paths.push_back({name, std::move(matmuls)});
     return absl::OkStatus();
   };
   SHOAL_RETURN_IF_ERROR(add("own", nullptr, 0));
@@ -71,8 +71,8 @@ absl::Status RunBench(int64_t tokens) {
   }
   std::printf("%s, %lld tokens, bf16; TFLOP/s\n%-22s", GpuOf(*device).name.c_str(),
               static_cast<long long>(tokens), "product");
-  for (const Way& way : ways) {
-    std::printf("%10s", way.name);
+  for (const Path& path : paths) {
+    std::printf("%10s", path.name);
   }
   std::printf("\n");
   for (const Weight& weight : kWeights) {
@@ -83,9 +83,9 @@ absl::Status RunBench(int64_t tokens) {
                            device->Allocate(weight.out * weight.in * SizeOf(DType::kF32)));
     for (const Product& product : ProductsOf(weight, tokens, x, y, w, d_w)) {
       std::printf("%-22s", product.name.c_str());
-      for (const Way& way : ways) {
+      for (const Path& path : paths) {
         SHOAL_ASSIGN_OR_RETURN(const double seconds, SecondsOf(NativeStream(*stream), [&] {
-                                 return way.matmuls->Run(product.args);
+                                 return path.matmuls->Run(product.args);
                                }));
         std::printf("%10.0f", product.operations / seconds / 1e12);
       }

@@ -1,4 +1,4 @@
-#include "worker/exchange/direct_ways.h"
+#include "worker/exchange/gpu_direct.h"
 
 #include <utility>
 
@@ -45,23 +45,23 @@ bool ReadsAtFullRate(const std::vector<transport::Transport*>& transports, std::
 
 }  // namespace
 
-absl::StatusOr<DirectWays> ChooseDirectWays(const DirectWaysRequest& request,
-                                            const std::vector<transport::Transport*>& transports) {
-  DirectWays ways{.view_memory = PinnedAllocator(request.pinned), .transports = transports};
+absl::StatusOr<GpuDirect> ChooseGpuDirect(const GpuDirectRequest& request,
+                                          const std::vector<transport::Transport*>& transports) {
+  GpuDirect direct{.view_memory = PinnedAllocator(request.pinned), .transports = transports};
   if (!request.transports_reach) {
-    ways.why = "nothing tells transports how to reach the device's memory";
-    return ways;
+    direct.why = "nothing tells transports how to reach the device's memory";
+    return direct;
   }
   const bool same_type = request.wire_type == request.compute_type;
   const bool push = request.gradient_type == DType::kF32;
   if (!same_type) {
-    Append(ways.why, "weights are converted on the way (service.wire_type)");
+    Append(direct.why, "weights are converted on the way (service.wire_type)");
   }
   if (!push) {
-    Append(ways.why, "gradients are converted on the way (service.gradient_type)");
+    Append(direct.why, "gradients are converted on the way (service.gradient_type)");
   }
   if (!same_type && !push) {
-    return ways;
+    return direct;
   }
   SHOAL_ASSIGN_OR_RETURN(const Buffer sample,
                          request.device->Allocate(transport::kBufferAlignment));
@@ -70,23 +70,23 @@ absl::StatusOr<DirectWays> ChooseDirectWays(const DirectWaysRequest& request,
     if (const absl::Status status = Reaches(*transport, sample); status.ok()) {
       reaching.push_back(transport);
     } else {
-      Append(ways.why, fmt::format("{}: {}", transport->name(), Message(status)));
+      Append(direct.why, fmt::format("{}: {}", transport->name(), Message(status)));
     }
   }
   if (reaching.size() != transports.size() && (!request.local || reaching.empty())) {
-    return ways;
+    return direct;
   }
-  const bool get = same_type && ReadsAtFullRate(reaching, ways.why);
+  const bool get = same_type && ReadsAtFullRate(reaching, direct.why);
   if (!get && !push) {
-    return ways;
+    return direct;
   }
-  ways.transports = std::move(reaching);
-  ways.push = push;
+  direct.transports = std::move(reaching);
+  direct.push = push;
   if (get) {
-    ways.get = true;
-    ways.view_memory = DeviceAllocator(request.device);
+    direct.get = true;
+    direct.view_memory = DeviceAllocator(request.device);
   }
-  return ways;
+  return direct;
 }
 
 client::BufferAllocator PinnedAllocator(Memory* host) {

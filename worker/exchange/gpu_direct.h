@@ -19,7 +19,7 @@
 
 namespace shoal::worker {
 
-struct DirectWays {
+struct GpuDirect {
   bool get = false;   // weights land in the device's memory
   bool push = false;  // gradients are written out of it
   std::string why;  // one of them is not so, or which transports are left out for it; may be empty
@@ -28,7 +28,7 @@ struct DirectWays {
   std::vector<transport::Transport*> transports;
 };
 
-struct DirectWaysRequest {
+struct GpuDirectRequest {
   Device* device = nullptr;
   Memory* pinned = nullptr;       // of the device
   bool transports_reach = false;  // they were given the way to its memory
@@ -39,8 +39,8 @@ struct DirectWaysRequest {
 };
 
 // Device and pinned memory must outlive what is allocated. Errors are the device's.
-absl::StatusOr<DirectWays> ChooseDirectWays(const DirectWaysRequest& request,
-                                            const std::vector<transport::Transport*>& transports);
+absl::StatusOr<GpuDirect> ChooseGpuDirect(const GpuDirectRequest& request,
+                                          const std::vector<transport::Transport*>& transports);
 
 // Memory for the client's buffers: of the host, that a device's copies reach at full speed.
 // `host` is a Device's NewHostMemory; what is allocated must not outlive it.
