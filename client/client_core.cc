@@ -52,7 +52,7 @@ ParameterClient::Core::Core(const ClientOptions& options, Layout layout,
       layout_(std::move(layout)),
       transports_(transports),
       clock_(clock),
-      lanes_(transports.size()),
+      io_threads_(transports.size()),
       random_(options.seed) {
   for (int server = 0; server < layout_.servers; ++server) {
     links_.emplace_back(transports.size(), options.transport_policy);
@@ -70,10 +70,10 @@ ParameterClient::Core::Core(const ClientOptions& options, Layout layout,
 
 absl::Status ParameterClient::Core::Start() {
   std::vector<transport::EventQueue*> queues;
-  for (size_t i = 0; i < lanes_.size(); ++i) {
-    lanes_[i].transport = transports_[i];
-    SHOAL_ASSIGN_OR_RETURN(lanes_[i].queue, transports_[i]->CreateQueue());
-    queues.push_back(lanes_[i].queue.get());
+  for (size_t i = 0; i < io_threads_.size(); ++i) {
+    io_threads_[i].transport = transports_[i];
+    SHOAL_ASSIGN_OR_RETURN(io_threads_[i].queue, transports_[i]->CreateQueue());
+    queues.push_back(io_threads_[i].queue.get());
   }
   handshake_->set_queues(std::move(queues));
   const absl::Time deadline = clock_.Now() + options_.connect_timeout;
@@ -122,7 +122,7 @@ absl::Status ParameterClient::Core::Start() {
     statistics_.transports[i].name = std::string(transports_[i]->name());
   }
   for (int server = 0; server < layout_.servers; ++server) {
-    SHOAL_RETURN_IF_ERROR(Adopt(server, std::vector<bool>(lanes_.size(), false),
+    SHOAL_RETURN_IF_ERROR(Adopt(server, std::vector<bool>(io_threads_.size(), false),
                                 std::move(connections[static_cast<size_t>(server)])));
   }
   buffer_bytes_ = view_buffers_.bytes() + (convert ? wire_buffers_.bytes() : 0) + pushes_->bytes();
@@ -134,18 +134,18 @@ ParameterClient::Core::~Core() {
   {
     absl::MutexLock lock(&mutex_);
     stopping_ = true;
-    for (Lane& lane : lanes_) {
-      if (lane.queue != nullptr) {
-        lane.queue->Wake();
+    for (IoThread& io : io_threads_) {
+      if (io.queue != nullptr) {
+        io.queue->Wake();
       }
     }
   }
   if (reconnect_thread_.joinable()) {
-    reconnect_thread_.join();  // first: it may start a lane's thread
+    reconnect_thread_.join();  // first: it may start an I/O thread
   }
-  for (Lane& lane : lanes_) {
-    if (lane.thread.joinable()) {
-      lane.thread.join();
+  for (IoThread& io : io_threads_) {
+    if (io.thread.joinable()) {
+      io.thread.join();
     }
   }
   // Connections go before the memory they reach and before their queues.
@@ -169,7 +169,7 @@ absl::Status ParameterClient::Core::Begin(int64_t version, int64_t step, int64_t
       } else if (link.state == Link::State::kOpen &&
                  link.policy.IsTryDue(link.connection->transport, clock_.Now())) {
         link.try_again = true;
-        lanes_[link.connection->transport].queue->Wake();
+        io_threads_[link.connection->transport].queue->Wake();
       }
     }
     // An I/O thread may be reading a gradient of the attempt before; its owner wants to reuse it.
@@ -192,7 +192,7 @@ void ParameterClient::Core::Wake(int unit) {
 void ParameterClient::Core::WakeServer(int server) {
   const Link& to = link(server);
   if (to.state == Link::State::kOpen) {
-    lanes_[to.connection->transport].queue->Wake();
+    io_threads_[to.connection->transport].queue->Wake();
   }
 }
 
@@ -391,8 +391,8 @@ ClientStatistics ParameterClient::Core::statistics() const {
     absl::MutexLock lock(&mutex_);
     statistics = statistics_;
   }
-  for (size_t i = 0; i < lanes_.size(); ++i) {
-    statistics.transports[i].memory = lanes_[i].transport->statistics();
+  for (size_t i = 0; i < io_threads_.size(); ++i) {
+    statistics.transports[i].memory = io_threads_[i].transport->statistics();
   }
   return statistics;
 }

@@ -1,14 +1,14 @@
 // The inside of ParameterClient: its state, guarded by one mutex that is never held while bytes are
 // copied or posted, and its threads. Only included by client/*.cc.
 //
-//  - An I/O thread per transport in use (a lane) polls its queue, posts reads and writes for the
+//  - An I/O thread per transport in use polls its queue, posts reads and writes for the
 //    links on that transport, fills buffers and converts weights.
 //  - The reconnect thread makes connections anew.
 //
-// A link is open until its lane sees it break; then it is closing until kClosed arrives (by then
-// all its operations have completed and nothing of it touches memory any more), connecting until
-// the reconnect thread has a new connection, and failed when that did not work a bounded number of
-// times.
+// A link is open until its I/O thread sees it break; then it is closing until kClosed arrives (by
+// then all its operations have completed and nothing of it touches memory any more), connecting
+// until the reconnect thread has a new connection, and failed when that did not work a bounded
+// number of times.
 #pragma once
 
 #include <array>
@@ -90,22 +90,22 @@ class ParameterClient::Core {
     bool connected_before = false;
     size_t last_transport = 0;  // of the connection that is or was
     bool try_again = false;  // the connection is to be made anew, over a transport that has rested
-    std::unique_ptr<DataConnection> connection;  // retired by its lane's thread alone
+    std::unique_ptr<DataConnection> connection;  // retired by its I/O thread alone
   };
-  struct Lane {
+  struct IoThread {
     transport::Transport* transport = nullptr;
     std::unique_ptr<transport::EventQueue> queue;
     std::thread thread;
     std::vector<uint64_t> closed_early;  // connections that closed before they were adopted
-    std::vector<transport::ReadOperation> reads;  // the lane's thread's scratch
+    std::vector<transport::ReadOperation> reads;  // the thread's scratch
     std::vector<transport::ReadOperation> headers;
   };
 
   // client/io_loop.cc
-  void RunLane(size_t lane);
-  void Handle(Lane& lane, const transport::Event& event) ABSL_LOCKS_EXCLUDED(mutex_);
-  bool Serve(int server, size_t lane, absl::Time now, absl::Time* next) ABSL_LOCKS_EXCLUDED(mutex_);
-  bool PostReads(int server, Lane& lane, DataConnection& connection, absl::Time now,
+  void RunIoThread(size_t io);
+  void Handle(IoThread& io, const transport::Event& event) ABSL_LOCKS_EXCLUDED(mutex_);
+  bool Serve(int server, size_t io, absl::Time now, absl::Time* next) ABSL_LOCKS_EXCLUDED(mutex_);
+  bool PostReads(int server, IoThread& io, DataConnection& connection, absl::Time now,
                  absl::Time* next) ABSL_LOCKS_EXCLUDED(mutex_);
   bool PostPush(int server, DataConnection& connection, absl::Time now, absl::Time* next)
       ABSL_LOCKS_EXCLUDED(mutex_);
@@ -148,7 +148,7 @@ class ParameterClient::Core {
   const Layout layout_;
   const std::vector<transport::Transport*> transports_;
   Clock& clock_;
-  std::vector<Lane> lanes_;  // by transport; threads start when a link comes to use it
+  std::vector<IoThread> io_threads_;  // by transport; threads start when a link comes to use it
   std::unique_ptr<Handshake> handshake_;
   Random random_;  // the reconnect thread's
   std::thread reconnect_thread_;

@@ -36,13 +36,13 @@ void ConvertElements(const std::byte* from, DType from_type, std::byte* to, int6
 
 }  // namespace
 
-void ParameterClient::Core::RunLane(size_t index) {
-  Lane& lane = lanes_[index];
+void ParameterClient::Core::RunIoThread(size_t index) {
+  IoThread& io = io_threads_[index];
   std::array<transport::Event, 64> events;
   while (true) {
-    const size_t count = lane.queue->Poll(events);
+    const size_t count = io.queue->Poll(events);
     for (size_t i = 0; i < count; ++i) {
-      Handle(lane, events[i]);
+      Handle(io, events[i]);
     }
     bool worked = count > 0;
     const absl::Time now = clock_.Now();
@@ -58,12 +58,12 @@ void ParameterClient::Core::RunLane(size_t index) {
       }
     }
     if (!worked) {
-      lane.queue->Wait(std::max(next - clock_.Now(), absl::ZeroDuration()));
+      io.queue->Wait(std::max(next - clock_.Now(), absl::ZeroDuration()));
     }
   }
 }
 
-void ParameterClient::Core::Handle(Lane& lane, const transport::Event& event) {
+void ParameterClient::Core::Handle(IoThread& io, const transport::Event& event) {
   using Kind = transport::Event::Kind;
   int server = -1;
   int convert = -1;
@@ -77,10 +77,10 @@ void ParameterClient::Core::Handle(Lane& lane, const transport::Event& event) {
     }
     if (server < 0) {  // not adopted yet, or given up in its handshake
       if (event.kind == Kind::kClosed) {
-        if (lane.closed_early.size() == kMostClosedEarly) {  // of those given up nobody asks again
-          lane.closed_early.erase(lane.closed_early.begin());
+        if (io.closed_early.size() == kMostClosedEarly) {  // of those given up nobody asks again
+          io.closed_early.erase(io.closed_early.begin());
         }
-        lane.closed_early.push_back(event.connection);
+        io.closed_early.push_back(event.connection);
       }
       return;
     }
@@ -136,13 +136,13 @@ void ParameterClient::Core::Count(int server, const PushTable::Outcome& outcome)
   }
 }
 
-bool ParameterClient::Core::Serve(int server, size_t lane, absl::Time now, absl::Time* next) {
+bool ParameterClient::Core::Serve(int server, size_t io, absl::Time now, absl::Time* next) {
   DataConnection* connection = nullptr;
   bool try_again = false;
   {
     absl::MutexLock lock(&mutex_);
     Link& to = link(server);
-    if (to.state != Link::State::kOpen || to.connection->transport != lane) {
+    if (to.state != Link::State::kOpen || to.connection->transport != io) {
       return false;
     }
     connection = to.connection.get();  // stays: only this thread retires it
@@ -153,35 +153,35 @@ bool ParameterClient::Core::Serve(int server, size_t lane, absl::Time now, absl:
     Break(server, Cancelled("connecting anew, to try a transport again that was left out"));
     return true;
   }
-  bool worked = PostReads(server, lanes_[lane], *connection, now, next);
+  bool worked = PostReads(server, io_threads_[io], *connection, now, next);
   worked = PostPush(server, *connection, now, next) || worked;
   worked = FillBuffer(server) || worked;
   worked = (server == kBarrierServer && RingBarrier(server, *connection, now, next)) || worked;
   return worked;
 }
 
-bool ParameterClient::Core::PostReads(int server, Lane& lane, DataConnection& connection,
+bool ParameterClient::Core::PostReads(int server, IoThread& io, DataConnection& connection,
                                       absl::Time now, absl::Time* next) {
   {
     absl::MutexLock lock(&mutex_);
-    fetches_->CollectReads(server, connection, now, lane.reads, next);
+    fetches_->CollectReads(server, connection, now, io.reads, next);
   }
-  if (lane.reads.empty()) {
+  if (io.reads.empty()) {
     return false;
   }
-  absl::Status posted = connection.connection->PostReads(lane.reads);
-  std::vector<transport::ReadOperation>* refused = &lane.reads;
-  if (posted.ok() && lane.transport->capabilities().inline_reads) {
+  absl::Status posted = connection.connection->PostReads(io.reads);
+  std::vector<transport::ReadOperation>* refused = &io.reads;
+  if (posted.ok() && io.transport->capabilities().inline_reads) {
     // The data was in place when the post returned, so its headers may be read at once.
     {
       absl::MutexLock lock(&mutex_);
-      fetches_->CollectHeaders(connection, lane.reads, lane.headers);
+      fetches_->CollectHeaders(connection, io.reads, io.headers);
     }
-    if (lane.headers.empty()) {
+    if (io.headers.empty()) {
       return true;
     }
-    posted = connection.connection->PostReads(lane.headers);
-    refused = &lane.headers;
+    posted = connection.connection->PostReads(io.headers);
+    refused = &io.headers;
   }
   if (posted.ok()) {
     return true;

@@ -42,7 +42,7 @@ absl::StatusOr<std::unique_ptr<DataConnection>> ParameterClient::Core::ConnectFi
     }
     const absl::Duration left = deadline - clock_.Now();
     auto connection = handshake_->Connect(
-        server, std::vector<bool>(lanes_.size(), false),
+        server, std::vector<bool>(io_threads_.size(), false),
         std::clamp(left, absl::Milliseconds(10), absl::Duration(options_.handshake_timeout)));
     if (connection.ok()) {
       return connection;
@@ -71,19 +71,19 @@ absl::Status ParameterClient::Core::Adopt(int server, const std::vector<bool>& l
     SHOAL_RETURN_IF_ERROR(pushes_->Grant(server, *connection, transports_));
   }
   const size_t index = connection->transport;
-  Lane& lane = lanes_[index];
+  IoThread& io = io_threads_[index];
   const uint64_t id = connection->connection->id();
   ++statistics_.transports[index].connections;
   if (index == 0) {
-    LogInfo("{}: connected over {}{}", ServerName(server), lane.transport->name(),
+    LogInfo("{}: connected over {}{}", ServerName(server), io.transport->name(),
             connection->gpu.empty() ? "" : ", reaching its memory in " + connection->gpu);
   } else {
     ++statistics_.fallbacks;
-    LogWarning("{}: connected over {}, not {}: {}", ServerName(server), lane.transport->name(),
+    LogWarning("{}: connected over {}, not {}: {}", ServerName(server), io.transport->name(),
                transports_[0]->name(), connection->reason);
   }
   statistics_.connections[static_cast<size_t>(server)] = {
-      .transport = std::string(lane.transport->name()),
+      .transport = std::string(io.transport->name()),
       .reason = connection->reason,
       .weights_in_gpu = connection->weights_in_gpu(),
       .payloads_in_gpu = connection->payloads_in_gpu()};
@@ -95,7 +95,7 @@ absl::Status ParameterClient::Core::Adopt(int server, const std::vector<bool>& l
   if (adopted.connected_before && adopted.last_transport != index) {
     ++statistics_.switches;
     LogInfo("{}: went over from {} to {}", ServerName(server),
-            transports_[adopted.last_transport]->name(), lane.transport->name());
+            transports_[adopted.last_transport]->name(), io.transport->name());
   }
   adopted.connected_before = true;
   adopted.last_transport = index;
@@ -103,17 +103,17 @@ absl::Status ParameterClient::Core::Adopt(int server, const std::vector<bool>& l
   adopted.connection = std::move(connection);
   adopted.state = Link::State::kOpen;
   adopted.last_scan = clock_.Now();
-  if (std::erase(lane.closed_early, id) > 0) {
+  if (std::erase(io.closed_early, id) > 0) {
     adopted.state = Link::State::kConnecting;
     adopted.error = Unavailable("the connection closed as soon as it was made");
     pushes_->Requeue(server);
     adopted.connection = nullptr;
     CountBreak(server, index);
   }
-  if (!lane.thread.joinable()) {
-    lane.thread = std::thread([this, index] { RunLane(index); });
+  if (!io.thread.joinable()) {
+    io.thread = std::thread([this, index] { RunIoThread(index); });
   }
-  lane.queue->Wake();
+  io.queue->Wake();
   return absl::OkStatus();
 }
 

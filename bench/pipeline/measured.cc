@@ -142,14 +142,14 @@ absl::StatusOr<std::vector<StageReport>> RunStep(std::vector<std::unique_ptr<Sta
   return reports;
 }
 
-std::optional<plan::Lane> LaneOf(worker::StageSpan::Kind kind) {
+std::optional<plan::Track> TrackOf(worker::StageSpan::Kind kind) {
   switch (kind) {
     case worker::StageSpan::Kind::kCompute:
-      return plan::Lane::kCompute;
+      return plan::Track::kCompute;
     case worker::StageSpan::Kind::kOffload:
-      return plan::Lane::kOffload;
+      return plan::Track::kOffload;
     case worker::StageSpan::Kind::kReload:
-      return plan::Lane::kReload;
+      return plan::Track::kReload;
     default:
       return std::nullopt;
   }
@@ -169,15 +169,15 @@ plan::ScheduleTimes TimesOf(const std::vector<StageReport>& reports) {
                            .peak_host_bytes = report.peak_host_bytes};
     std::vector<plan::ActionSpan> spans;
     for (const worker::StageSpan& span : report.spans) {
-      const std::optional<plan::Lane> lane = LaneOf(span.kind);
-      if (!lane.has_value()) {
+      const std::optional<plan::Track> track = TrackOf(span.kind);
+      if (!track.has_value()) {
         continue;
       }
       const double begin = absl::ToDoubleSeconds(span.begin - first);
       const double end = begin + absl::ToDoubleSeconds(span.length);
-      spans.push_back({.action = span.action, .lane = *lane, .begin = begin, .end = end});
+      spans.push_back({.action = span.action, .track = *track, .begin = begin, .end = end});
       times.makespan = std::max(times.makespan, end);
-      if (*lane == plan::Lane::kCompute) {
+      if (*track == plan::Track::kCompute) {
         stage.begin = stage.compute == 0 ? begin : std::min(stage.begin, begin);
         stage.end = std::max(stage.end, end);
         stage.compute += end - begin;

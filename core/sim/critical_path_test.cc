@@ -44,7 +44,7 @@ Case RandomCase(Random& random, const plan::WorkerPolicy& policy, int64_t prefet
   spec.layers = random.Between(1, 5);
   spec.tied_embeddings = random.Below(2) == 0;
   Case result{.pattern = BuildUsePattern(spec, job, policy)};
-  result.transfers = TransferTimesOf(result.pattern, {.one_lane = false});
+  result.transfers = TransferTimesOf(result.pattern, {.one_link = false});
   const auto redraw = [&](std::vector<double>& times) {
     for (double& time : times) {
       time = time < 0 ? time : random.Uniform();

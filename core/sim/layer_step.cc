@@ -11,7 +11,7 @@ class LayerStep {
   LayerStep(const UsePattern& pattern, const TransferTimes& transfers, size_t workers,
             SpanSink* spans)
       : pattern_(pattern),
-        lanes_(pattern, transfers),
+        links_(pattern, transfers),
         now_(workers, 0.0),
         delay_(workers, 0.0),
         base_(workers, 0.0),
@@ -22,8 +22,8 @@ class LayerStep {
   }
 
   void BeginStep(size_t microbatches) {
-    lanes_.ExpectUses(static_cast<int64_t>(microbatches * pattern_.uses.size()));
-    lanes_.BeginStep();
+    links_.ExpectUses(static_cast<int64_t>(microbatches * pattern_.uses.size()));
+    links_.BeginStep();
   }
   void Run(const std::vector<MicrobatchTime>& times, bool last);
   LayerStepResult Finish();
@@ -35,7 +35,7 @@ class LayerStep {
   void PushAll(size_t use);
 
   const UsePattern& pattern_;
-  Lanes lanes_;  // of the collectives
+  Links links_;  // of the collectives
   std::vector<SpanWriter> spans_;
   // By worker; as in WorkerStep, now is delay + base + what this microbatch has computed.
   std::vector<double> now_, delay_, base_;
@@ -66,7 +66,7 @@ void LayerStep::Await(double moment) {
 void LayerStep::PushAll(size_t use) {
   for (size_t i = 0; i < pattern_.uses[use].pushes.size(); ++i) {
     Await(pushed_);
-    pushed_ = lanes_.StartPush(use, i, LastNow());
+    pushed_ = links_.StartPush(use, i, LastNow());
     ++pushes_;
   }
 }
@@ -76,7 +76,7 @@ void LayerStep::Run(const std::vector<MicrobatchTime>& times, bool last) {
   for (size_t k = 0; k < pattern_.uses.size(); ++k) {
     const Use& use = pattern_.uses[k];
     MoveTo(use.begin, times);
-    Await(lanes_.Get(LastNow()));
+    Await(links_.Get(LastNow()));
     if (!spans_.empty()) {
       begin = now_;
     }
@@ -104,7 +104,7 @@ LayerStepResult LayerStep::Finish() {
       spans_[w].Finish();
     }
   }
-  return {std::move(times_), lanes_.fetches() + pushes_};
+  return {std::move(times_), links_.fetches() + pushes_};
 }
 
 }  // namespace

@@ -57,7 +57,7 @@ TransferCosts TransferCostsOf(const ClusterSpec& cluster, Synchronization synchr
     costs.get_seconds_per_byte = std::max(costs.get_seconds_per_byte, servers * readers);
     costs.push_seconds_per_byte = std::max(costs.push_seconds_per_byte, servers * all);
     costs.latency += cluster.server_link.latency_seconds;
-    costs.one_lane = false;
+    costs.one_link = false;
   }
   return costs;
 }

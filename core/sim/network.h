@@ -6,8 +6,8 @@
 // - A worker's transfers follow each other in the order in which they are started.
 // - If servers stand beside the devices, a device's link carries its gets one way and, the same
 //   way, the pushes of others to its server; these are as many bytes as its own pushes, so gets and
-//   pushes share one lane.
-// - If servers are separate, gets and pushes run in opposite directions and have a lane each.
+//   pushes share one link.
+// - If servers are separate, gets and pushes run in opposite directions and have a link each.
 //
 // For workers that are not at the same point, which is the purpose of on-demand, this is
 // pessimistic: a worker that fetches while others do not would have more than its share.
@@ -25,7 +25,7 @@ struct TransferCosts {
   double get_seconds_per_byte = 0;
   double push_seconds_per_byte = 0;
   double latency = 0;  // from the end of a transfer to when it counts as done
-  bool one_lane = true;
+  bool one_link = true;
 
   bool operator==(const TransferCosts&) const = default;
 };

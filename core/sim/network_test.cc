@@ -33,7 +33,7 @@ TEST(Network, InOneNodeOnlyOwnShardsAreNear) {
   EXPECT_DOUBLE_EQ(costs.get_seconds_per_byte, 3.0 / 4 / kDevice);
   EXPECT_DOUBLE_EQ(costs.push_seconds_per_byte, 3.0 / 4 / kDevice);
   EXPECT_DOUBLE_EQ(costs.latency, 1e-6);
-  EXPECT_TRUE(costs.one_lane);
+  EXPECT_TRUE(costs.one_link);
   EXPECT_EQ(costs, TransferCostsOf(cluster, Synchronization::kLayer, 2));
 }
 
@@ -73,7 +73,7 @@ TEST(Network, ServersApartAreLimitedByTheirLinksTogether) {
   EXPECT_DOUBLE_EQ(costs.get_seconds_per_byte, 16 / (2 * 10e9));
   EXPECT_DOUBLE_EQ(costs.push_seconds_per_byte, 16 / (2 * 10e9));
   EXPECT_DOUBLE_EQ(costs.latency, 1.1e-4);
-  EXPECT_FALSE(costs.one_lane);
+  EXPECT_FALSE(costs.one_link);
   cluster.gathers = plan::Gathers::kNodeCached;
   EXPECT_DOUBLE_EQ(GetSeconds(cluster, Synchronization::kStep), 2 / (2 * 10e9));
   cluster.server_link.bytes_per_second = 1e15;

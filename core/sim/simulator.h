@@ -19,7 +19,7 @@
 #include "core/plan/step/cost_model.h"
 #include "core/plan/step/step_plan.h"
 #include "core/sim/cluster.h"
-#include "core/sim/lanes.h"
+#include "core/sim/links.h"
 #include "core/sim/network.h"
 #include "core/sim/spans.h"
 #include "core/sim/use_pattern.h"

@@ -6,7 +6,7 @@ namespace shoal::sim {
 
 WorkerStep::WorkerStep(const UsePattern& pattern, const TransferTimes& transfers, int64_t worker,
                        SpanSink* spans)
-    : pattern_(pattern), spans_(spans, worker), lanes_(pattern, transfers) {
+    : pattern_(pattern), spans_(spans, worker), links_(pattern, transfers) {
   for (size_t c = 0; c < buffers_.size(); ++c) {
     buffers_[c].free_at.assign(static_cast<size_t>(pattern.buffers[c]), 0.0);
   }
@@ -35,7 +35,7 @@ void WorkerStep::StartPushes(size_t use, double& now) {
   const std::vector<Push>& pushes = pattern_.uses[use].pushes;
   for (size_t i = 0; i < pushes.size(); ++i) {
     AwaitBuffer(pushes[i].buffer, now);
-    const double done = lanes_.StartPush(use, i, now);
+    const double done = links_.StartPush(use, i, now);
     pushed_ = std::max(pushed_, done);
     Buffers& buffers = buffers_[static_cast<size_t>(pushes[i].buffer)];
     buffers.free_at[buffers.next] = done;
@@ -54,9 +54,9 @@ void WorkerStep::RunDrawn(const MicrobatchTime& time) {
 
 // `expected`: microbatches of this step known so far.
 void WorkerStep::RunUses(const MicrobatchTime& time, int64_t expected, bool pushes) {
-  lanes_.ExpectUses(expected * static_cast<int64_t>(pattern_.uses.size()));
+  links_.ExpectUses(expected * static_cast<int64_t>(pattern_.uses.size()));
   if (microbatch_ == 0) {
-    lanes_.BeginStep();
+    links_.BeginStep();
   }
   for (size_t k = 0; k < pattern_.uses.size(); ++k) {
     const Use& use = pattern_.uses[k];
@@ -64,7 +64,7 @@ void WorkerStep::RunUses(const MicrobatchTime& time, int64_t expected, bool push
     if (use.waits_for_block_buffer) {
       AwaitBuffer(BufferClass::kBlock, now);
     }
-    Await(lanes_.Get(now), now, times_.get_wait, TimeKind::kGetWait);
+    Await(links_.Get(now), now, times_.get_wait, TimeKind::kGetWait);
     if (use.waits_for_head_buffer) {
       AwaitBuffer(BufferClass::kHead, now);
     }

@@ -12,7 +12,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "core/sim/lanes.h"
+#include "core/sim/links.h"
 #include "core/sim/spans.h"
 #include "core/sim/use_pattern.h"
 
@@ -59,7 +59,7 @@ class WorkerStep {
 
   const UsePattern& pattern_;
   SpanWriter spans_;
-  Lanes lanes_;
+  Links links_;
   // Now is delay_ + base_ + what this microbatch has computed: without waits, a worker's time is
   // exactly the sum of its microbatches' times.
   double delay_ = 0;

@@ -74,7 +74,7 @@ double DrawnUntil(const ScheduleTimes& times, size_t max_spans) {
   std::vector<double> begins;
   for (const auto& spans : times.spans) {
     for (const ActionSpan& span : spans) {
-      if (span.lane != Lane::kSend) {
+      if (span.track != Track::kSend) {
         begins.push_back(span.begin);
       }
     }
@@ -91,7 +91,7 @@ double MiddlingCompute(const ScheduleTimes& times) {
   std::vector<double> lengths;
   for (const auto& spans : times.spans) {
     for (const ActionSpan& span : spans) {
-      if (span.lane == Lane::kCompute && span.end > span.begin) {
+      if (span.track == Track::kCompute && span.end > span.begin) {
         lengths.push_back(span.end - span.begin);
       }
     }
@@ -130,7 +130,7 @@ class Drawing {
   static bool HasCopies(const ScheduleTimes& times) {
     return std::any_of(times.spans.begin(), times.spans.end(), [](const auto& spans) {
       return std::any_of(spans.begin(), spans.end(), [](const ActionSpan& span) {
-        return span.lane == Lane::kOffload || span.lane == Lane::kReload;
+        return span.track == Track::kOffload || span.track == Track::kReload;
       });
     });
   }
@@ -217,9 +217,9 @@ class Drawing {
     }
     double y = top + 1;
     double height = kComputeHeight - 2;
-    if (span.lane != Lane::kCompute) {
+    if (span.track != Track::kCompute) {
       height = kCopyHeight / 2 - 1;
-      y = top + kComputeHeight + (span.lane == Lane::kReload ? kCopyHeight / 2 : 0);
+      y = top + kComputeHeight + (span.track == Track::kReload ? kCopyHeight / 2 : 0);
     }
     const double left = X(span.begin);
     const double width = X(std::min(span.end, until_)) - left;
@@ -231,7 +231,7 @@ class Drawing {
         fmt::format("{}: {} to {}", NameOf(span.action), TimeText(span.begin, options_.time_unit),
                     TimeText(span.end, options_.time_unit)));
     const std::string number = std::to_string(span.action.microbatch);
-    if (span.lane == Lane::kCompute &&
+    if (span.track == Track::kCompute &&
         width > kDigitWidth * static_cast<double>(number.size()) + 3) {
       svg_.Text({left + drawn / 2, y + 14}, number,
                 {.size = 11, .anchor = "middle", .colour = white < 0.3 ? "#ffffff" : kInk});

@@ -1,6 +1,6 @@
-// Draws a schedule as papers do: time to the right, a row for each stage, with one lane for compute
-// and one for copies. Colours show the operation, shades the chunk, numbers the microbatch; blank
-// is idle. Draws spans, whether simulated or measured.
+// Draws a schedule as papers do: time to the right, a row for each stage, with one track for
+// compute and one for copies. Colours show the operation, shades the chunk, numbers the microbatch;
+// blank is idle. Draws spans, whether simulated or measured.
 #pragma once
 
 #include <cstddef>

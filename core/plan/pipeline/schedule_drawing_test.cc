@@ -38,7 +38,7 @@ TEST(ScheduleDrawing, EveryComputeActionIsACellOfItsOwn) {
   EXPECT_TRUE(svg.ends_with("</svg>\n"));
 }
 
-TEST(ScheduleDrawing, CopiesHaveALaneAndALegend) {
+TEST(ScheduleDrawing, CopiesHaveATrackAndALegend) {
   const ScheduleShape shape = {.stages = 4, .chunks = 4, .microbatches = 8};
   const ScheduleCosts costs(shape, {.offload = 0.2, .reload = 0.2, .offload_bytes = 1});
   const auto offloaded =

@@ -138,7 +138,7 @@ class Simulation {
         Send(stage, walk, action, cost.send_gradient, here, here - 1);
         break;
       case Operation::kOffload:
-        offloads_[key] = Copy(stage, walk, action, Lane::kOffload, cost.offload);
+        offloads_[key] = Copy(stage, walk, action, Track::kOffload, cost.offload);
         HoldOnHost(stage, walk, 1, cost.offload_bytes);
         break;
       case Operation::kRelease:
@@ -150,7 +150,7 @@ class Simulation {
         Hold(stage, walk, 1, cost.offload_bytes);
         break;
       case Operation::kReload:
-        reloads_[key] = Copy(stage, walk, action, Lane::kReload, cost.reload);
+        reloads_[key] = Copy(stage, walk, action, Track::kReload, cost.reload);
         break;
       default:
         break;
@@ -199,7 +199,7 @@ class Simulation {
     walk.clock = begin + seconds;
     times.compute += seconds;
     times.end = walk.clock;
-    AddSpan(stage, {action, Lane::kCompute, begin, walk.clock});
+    AddSpan(stage, {action, Track::kCompute, begin, walk.clock});
     Account(stage, walk, action, cost);
     // A result that stays on its stage is available at once; one that is sent arrives with its
     // message.
@@ -243,15 +243,15 @@ class Simulation {
     const double begin = std::max(free, walk.clock);
     free = begin + seconds;
     if (seconds > 0) {
-      AddSpan(stage, {action, Lane::kSend, begin, free});
+      AddSpan(stage, {action, Track::kSend, begin, free});
     }
     Arrive(gradient != 0 ? gradients_ : activations_, KeyOf(here, action.microbatch), gradient,
            free);
   }
 
   // Returns its end.
-  double Copy(int stage, const Walk& walk, const Action& action, Lane lane, double seconds) {
-    const bool offload = lane == Lane::kOffload;
+  double Copy(int stage, const Walk& walk, const Action& action, Track track, double seconds) {
+    const bool offload = track == Track::kOffload;
     std::vector<double>& frees = offload ? offload_free_ : reload_free_;
     double begin = std::max(walk.clock, frees[stage]);
     if (!streams_.duplex) {
@@ -262,7 +262,7 @@ class Simulation {
           switches_[static_cast<size_t>(stage / 2) * 2 + (offload ? 0 : 1)].Take(begin, seconds);
     }
     frees[stage] = begin + seconds;
-    AddSpan(stage, {action, lane, begin, frees[stage]});
+    AddSpan(stage, {action, track, begin, frees[stage]});
     return frees[stage];
   }
 
@@ -281,7 +281,7 @@ class Simulation {
   }
 
   void AddSpan(int stage, const ActionSpan& span) {
-    if (record_ == Spans::kAll || (record_ == Spans::kCompute && span.lane == Lane::kCompute)) {
+    if (record_ == Spans::kAll || (record_ == Spans::kCompute && span.track == Track::kCompute)) {
       times_.spans[stage].push_back(span);
     }
     times_.makespan = std::max(times_.makespan, span.end);

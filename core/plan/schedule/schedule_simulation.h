@@ -20,11 +20,11 @@ struct CopyStreams {
   bool paired = false;
 };
 
-enum class Lane : uint8_t { kCompute, kOffload, kReload, kSend };
+enum class Track : uint8_t { kCompute, kOffload, kReload, kSend };
 
 struct ActionSpan {
   Action action;
-  Lane lane = Lane::kCompute;
+  Track track = Track::kCompute;
   double begin = 0;
   double end = 0;
 };
@@ -51,7 +51,7 @@ struct StageTimes {
 struct ScheduleTimes {
   double makespan = 0;  // the end of the last action of any stage
   std::vector<StageTimes> stages;
-  // by stage, by lane, sorted by start; empty if not asked for
+  // by stage, by track, sorted by start; empty if not asked for
   std::vector<std::vector<ActionSpan>> spans;
 
   // Idle time of the pipeline's stages from the first action of any to the last: the largest of any

@@ -48,7 +48,7 @@ void FaultQueue::Hold(Event event) {
   if (random_.Uniform() < options_.delay_probability) {
     release = options_.clock->Now() + options_.max_delay * random_.Uniform();
   }
-  Lane* lane = &connection.doorbells;
+  HeldQueue* queue = &connection.doorbells;
   if (event.kind == Event::Kind::kDoorbell) {
     if (random_.Uniform() < options_.drop_doorbell_probability) {
       return;
@@ -56,17 +56,17 @@ void FaultQueue::Hold(Event event) {
     // Drawn only if asked for, so that other faults stay the same for the same seed.
     if (options_.repeat_doorbell_probability > 0 &&
         random_.Uniform() < options_.repeat_doorbell_probability) {
-      lane->held.push_back({event, release});
+      queue->held.push_back({event, release});
       ++held_;
     }
   } else {
-    lane = event.kind == Event::Kind::kReadDone ? &connection.reads : &connection.writes;
-    if (!lane->paced.empty()) {
-      release = std::max(release, lane->paced.front());
-      lane->paced.pop_front();
+    queue = event.kind == Event::Kind::kReadDone ? &connection.reads : &connection.writes;
+    if (!queue->paced.empty()) {
+      release = std::max(release, queue->paced.front());
+      queue->paced.pop_front();
     }
   }
-  lane->held.push_back({std::move(event), release});
+  queue->held.push_back({std::move(event), release});
   ++held_;
 }
 
@@ -83,19 +83,20 @@ void FaultQueue::Drain() {
   }
 }
 
-bool FaultQueue::Release(ConnectionEvents& connection, Lane& lane, bool any_order, Event& event) {
-  if (lane.held.empty()) {
+bool FaultQueue::Release(ConnectionEvents& connection, HeldQueue& queue, bool any_order,
+                         Event& event) {
+  if (queue.held.empty()) {
     return false;
   }
-  auto it = lane.held.begin();
+  auto it = queue.held.begin();
   if (any_order) {
-    it += static_cast<ptrdiff_t>(random_.Below(lane.held.size()));
+    it += static_cast<ptrdiff_t>(random_.Below(queue.held.size()));
   }
   if (it->release > options_.clock->Now()) {
     return false;
   }
   event = std::move(it->event);
-  lane.held.erase(it);
+  queue.held.erase(it);
   if (event.kind != Event::Kind::kDoorbell && connection.outstanding != nullptr) {
     connection.outstanding->Polled(event.kind);
   }
@@ -103,11 +104,11 @@ bool FaultQueue::Release(ConnectionEvents& connection, Lane& lane, bool any_orde
 }
 
 bool FaultQueue::ReleaseNext(ConnectionEvents& connection, Event& event) {
-  std::array<Lane*, 3> lanes = {&connection.reads, &connection.writes, &connection.doorbells};
-  const size_t first = options_.reorder ? random_.Below(lanes.size()) : 0;
-  for (size_t i = 0; i < lanes.size(); ++i) {
-    Lane* lane = lanes[(first + i) % lanes.size()];
-    if (Release(connection, *lane, options_.reorder && lane == &connection.reads, event)) {
+  std::array<HeldQueue*, 3> queues = {&connection.reads, &connection.writes, &connection.doorbells};
+  const size_t first = options_.reorder ? random_.Below(queues.size()) : 0;
+  for (size_t i = 0; i < queues.size(); ++i) {
+    HeldQueue* queue = queues[(first + i) % queues.size()];
+    if (Release(connection, *queue, options_.reorder && queue == &connection.reads, event)) {
       return true;
     }
   }
@@ -146,8 +147,8 @@ absl::Time FaultQueue::NextRelease() {
   absl::MutexLock lock(&mutex_);
   absl::Time next = absl::InfiniteFuture();
   for (const auto& [id, connection] : connections_) {
-    for (const Lane* lane : {&connection.reads, &connection.writes, &connection.doorbells}) {
-      for (const Held& held : lane->held) {
+    for (const HeldQueue* queue : {&connection.reads, &connection.writes, &connection.doorbells}) {
+      for (const Held& held : queue->held) {
         next = std::min(next, held.release);
         if (!options_.reorder) {
           break;  // later ones wait for it

@@ -41,15 +41,15 @@ class FaultQueue final : public EventQueue {
     absl::Time release;
   };
   // Events that must keep their order among themselves.
-  struct Lane {
+  struct HeldQueue {
     std::deque<Held> held;
     std::deque<absl::Time> paced;  // when the operations posted may complete
   };
   struct ConnectionEvents {
     std::shared_ptr<OutstandingOperations> outstanding;
-    Lane reads;
-    Lane writes;
-    Lane doorbells;
+    HeldQueue reads;
+    HeldQueue writes;
+    HeldQueue doorbells;
     std::optional<Event> closed;
     std::optional<absl::Status> broken;
     absl::Time busy_until = absl::InfinitePast();
@@ -60,7 +60,7 @@ class FaultQueue final : public EventQueue {
 
   void Drain() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Hold(Event event) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  bool Release(ConnectionEvents& connection, Lane& lane, bool any_order, Event& event)
+  bool Release(ConnectionEvents& connection, HeldQueue& queue, bool any_order, Event& event)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool ReleaseNext(ConnectionEvents& connection, Event& event)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

@@ -16,16 +16,16 @@
 #include "server/store/cuda/accumulate.h"
 #include "server/store/cuda/adamw.h"
 #include "server/store/cuda/gpu_arrays.h"
-#include "server/store/cuda/lane.h"
-#include "server/store/cuda/lane_transfers.h"
 #include "server/store/cuda/pinned_memory.h"
+#include "server/store/cuda/staging_stream.h"
+#include "server/store/cuda/staging_transfers.h"
 
 namespace shoal::server {
 namespace {
 
 using gpu::CudaContext;
 using Arrays = cuda::PartitionArrays;
-using cuda::Lane;
+using cuda::StagingStream;
 
 gpu::Element ElementOf(DType type) {
   return type == DType::kBF16 ? gpu::Element::kBf16 : gpu::Element::kF32;
@@ -57,43 +57,43 @@ class CudaState final : public PartitionState {
   std::unique_ptr<Pinned> Pin(std::span<std::byte> memory) override;
 
  private:
-  Lane& LaneOf(size_t partition) const { return lanes_[partition % lanes_.size()]; }
-  // Call the following with the lane's mutex held and the GPU current.
+  StagingStream& StreamOf(size_t partition) const { return streams_[partition % streams_.size()]; }
+  // Call the following with the stream's mutex held and the GPU current.
   absl::Status PutZeros(const Arrays& arrays, cudaStream_t stream);
   // Enqueues the addition of a payload on the GPU.
-  absl::Status PutAddition(const Arrays& arrays, const Lane& lane, DType dtype, const void* payload,
-                           bool first);
-  absl::Status PutUpdate(size_t partition, const Lane& lane, const AdamWScalars& scalars,
+  absl::Status PutAddition(const Arrays& arrays, const StagingStream& staged, DType dtype,
+                           const void* payload, bool first);
+  absl::Status PutUpdate(size_t partition, const StagingStream& staged, const AdamWScalars& scalars,
                          const WeightsBuffers& weights);
-  absl::Status PutCopyToHost(const Arrays& arrays, const Lane& lane, std::byte* host,
+  absl::Status PutCopyToHost(const Arrays& arrays, const StagingStream& staged, std::byte* host,
                              const void* from);
   // Returns the sum as floats, valid once what is on the stream is done.
-  absl::StatusOr<const float*> PutGradient(const Arrays& arrays, const Lane& lane);
+  absl::StatusOr<const float*> PutGradient(const Arrays& arrays, const StagingStream& staged);
 
   const std::shared_ptr<CudaContext> context_;
   const StateLayout layout_;
   cuda::GpuArrays arrays_;
-  mutable std::array<Lane, plan::kServerGpuStreams> lanes_;
+  mutable std::array<StagingStream, plan::kServerGpuStreams> streams_;
 };
 
 CudaState::~CudaState() {
-  for (Lane& lane : lanes_) {
-    lane.Close(*context_);
+  for (StagingStream& staged : streams_) {
+    staged.Close(*context_);
   }
 }
 
 absl::Status CudaState::Prepare() {
   SHOAL_RETURN_IF_ERROR(arrays_.Allocate(*context_, layout_));
-  for (Lane& lane : lanes_) {
-    SHOAL_RETURN_IF_ERROR(lane.Open(*context_, layout_));
+  for (StagingStream& staged : streams_) {
+    SHOAL_RETURN_IF_ERROR(staged.Open(*context_, layout_));
   }
   return absl::OkStatus();
 }
 
 absl::StatusOr<std::shared_ptr<std::byte>> CudaState::AllocateShared(int64_t bytes) {
-  Lane& lane = lanes_[0];
-  absl::MutexLock lock(&lane.mutex);
-  return gpu::AllocateShared(context_, lane.stream, bytes);
+  StagingStream& staged = streams_[0];
+  absl::MutexLock lock(&staged.mutex);
+  return gpu::AllocateShared(context_, staged.stream, bytes);
 }
 
 std::unique_ptr<PartitionState::Pinned> CudaState::Pin(std::span<std::byte> memory) {
@@ -102,10 +102,10 @@ std::unique_ptr<PartitionState::Pinned> CudaState::Pin(std::span<std::byte> memo
 
 absl::Status CudaState::Load(size_t partition, const StoreSource& source,
                              const WeightsBuffers& weights) {
-  Lane& lane = LaneOf(partition);
-  absl::MutexLock lock(&lane.mutex);
+  StagingStream& staged = StreamOf(partition);
+  absl::MutexLock lock(&staged.mutex);
   SHOAL_RETURN_IF_ERROR(context_->MakeCurrent());
-  return cuda::LoadPartition(*context_, lane, layout_.partitions[partition], arrays_[partition],
+  return cuda::LoadPartition(*context_, staged, layout_.partitions[partition], arrays_[partition],
                              source, layout_.options.wire_type, weights);
 }
 
@@ -113,11 +113,11 @@ absl::StatusOr<std::span<const float>> CudaState::Read(size_t partition, StateAr
                                                        std::vector<float>& scratch) const {
   const Arrays& arrays = arrays_[partition];
   scratch.resize(static_cast<size_t>(arrays.count));
-  Lane& lane = LaneOf(partition);
-  absl::MutexLock lock(&lane.mutex);
+  StagingStream& staged = StreamOf(partition);
+  absl::MutexLock lock(&staged.mutex);
   SHOAL_RETURN_IF_ERROR(context_->MakeCurrent());
   SHOAL_RETURN_IF_ERROR(
-      cuda::ReadArray(*context_, lane, arrays.state[static_cast<size_t>(array)], scratch));
+      cuda::ReadArray(*context_, staged, arrays.state[static_cast<size_t>(array)], scratch));
   return std::span<const float>(scratch);
 }
 
@@ -133,19 +133,19 @@ absl::Status CudaState::PutZeros(const Arrays& arrays, cudaStream_t stream) {
                          kWhat);
 }
 
-absl::Status CudaState::PutAddition(const Arrays& arrays, const Lane& lane, DType dtype,
+absl::Status CudaState::PutAddition(const Arrays& arrays, const StagingStream& staged, DType dtype,
                                     const void* payload, bool first) {
   const gpu::Element element = ElementOf(dtype);
   if (arrays.exact_sum != nullptr) {
     if (first) {
-      SHOAL_RETURN_IF_ERROR(PutZeros(arrays, lane.stream));
+      SHOAL_RETURN_IF_ERROR(PutZeros(arrays, staged.stream));
     }
-    return context_->Check(cuda::AddExactGradient(lane.stream, payload, element, arrays.exact_sum,
+    return context_->Check(cuda::AddExactGradient(staged.stream, payload, element, arrays.exact_sum,
                                                   arrays.refused, arrays.count),
                            "adding a push");
   }
   const auto add = first ? cuda::SetGradient : cuda::AddGradient;
-  return context_->Check(add(lane.stream, payload, element, arrays.sum, arrays.count),
+  return context_->Check(add(staged.stream, payload, element, arrays.sum, arrays.count),
                          "adding a push");
 }
 
@@ -154,28 +154,28 @@ absl::Status CudaState::Add(size_t partition, DType dtype, const std::byte* payl
   const bool on_host = place == PayloadMemory::kHost;
   const char* const what = on_host ? "copying a push" : "adding a push";
   const Arrays& arrays = arrays_[partition];
-  Lane& lane = LaneOf(partition);
+  StagingStream& staged = StreamOf(partition);
   SHOAL_RETURN_IF_ERROR(context_->MakeCurrent());
   SHOAL_ASSIGN_OR_RETURN(cudaEvent_t const taken, context_->TakeEvent());
   bool to_wait_for = false;
   const absl::Status put = [&]() -> absl::Status {
-    absl::MutexLock lock(&lane.mutex);
+    absl::MutexLock lock(&staged.mutex);
     // The work that reads the payload: a copy from the host, or else the addition itself.
     if (on_host) {
       SHOAL_RETURN_IF_ERROR(context_->Check(
-          cudaMemcpyAsync(lane.elements.as<void>(), payload, Bytes(arrays.count, SizeOf(dtype)),
-                          cudaMemcpyHostToDevice, lane.stream),
+          cudaMemcpyAsync(staged.elements.as<void>(), payload, Bytes(arrays.count, SizeOf(dtype)),
+                          cudaMemcpyHostToDevice, staged.stream),
           what));
     } else {
-      SHOAL_RETURN_IF_ERROR(PutAddition(arrays, lane, dtype, payload, first));
+      SHOAL_RETURN_IF_ERROR(PutAddition(arrays, staged, dtype, payload, first));
     }
-    const absl::Status recorded = context_->Check(cudaEventRecord(taken, lane.stream), what);
+    const absl::Status recorded = context_->Check(cudaEventRecord(taken, staged.stream), what);
     if (!recorded.ok()) {
-      context_->Synchronize(lane.stream, what).IgnoreError();  // as it may read the payload
+      context_->Synchronize(staged.stream, what).IgnoreError();  // as it may read the payload
       return recorded;
     }
     to_wait_for = true;
-    return on_host ? PutAddition(arrays, lane, dtype, lane.elements.as<void>(), first)
+    return on_host ? PutAddition(arrays, staged, dtype, staged.elements.as<void>(), first)
                    : absl::OkStatus();
   }();
   const absl::Status done =
@@ -185,19 +185,21 @@ absl::Status CudaState::Add(size_t partition, DType dtype, const std::byte* payl
 }
 
 absl::Status CudaState::Clear(size_t partition) {
-  Lane& lane = LaneOf(partition);
-  absl::MutexLock lock(&lane.mutex);
+  StagingStream& staged = StreamOf(partition);
+  absl::MutexLock lock(&staged.mutex);
   SHOAL_RETURN_IF_ERROR(context_->MakeCurrent());
-  return PutZeros(arrays_[partition], lane.stream);
+  return PutZeros(arrays_[partition], staged.stream);
 }
 
-absl::StatusOr<const float*> CudaState::PutGradient(const Arrays& arrays, const Lane& lane) {
+absl::StatusOr<const float*> CudaState::PutGradient(const Arrays& arrays,
+                                                    const StagingStream& staged) {
   if (arrays.exact_sum == nullptr) {
     return arrays.sum;
   }
-  auto* const gradient = lane.gradient.as<float>();
-  SHOAL_RETURN_IF_ERROR(context_->Check(
-      cuda::ExactToFloat(lane.stream, arrays.exact_sum, gradient, arrays.count), "rounding a sum"));
+  auto* const gradient = staged.gradient.as<float>();
+  SHOAL_RETURN_IF_ERROR(
+      context_->Check(cuda::ExactToFloat(staged.stream, arrays.exact_sum, gradient, arrays.count),
+                      "rounding a sum"));
   return gradient;
 }
 
@@ -205,11 +207,11 @@ absl::StatusOr<std::vector<GradientStatistics>> CudaState::Statistics() {
   constexpr const char* kWhat = "measuring gradients";
   SHOAL_RETURN_IF_ERROR(context_->MakeCurrent());
   for (size_t p = 0; p < arrays_.size(); ++p) {
-    Lane& lane = LaneOf(p);
-    absl::MutexLock lock(&lane.mutex);
-    SHOAL_ASSIGN_OR_RETURN(const float* gradient, PutGradient(arrays_[p], lane));
+    StagingStream& staged = StreamOf(p);
+    absl::MutexLock lock(&staged.mutex);
+    SHOAL_ASSIGN_OR_RETURN(const float* gradient, PutGradient(arrays_[p], staged));
     SHOAL_RETURN_IF_ERROR(context_->Check(
-        cuda::GradientStatistics(lane.stream, gradient, arrays_[p].chunks, arrays_[p].count),
+        cuda::GradientStatistics(staged.stream, gradient, arrays_[p].chunks, arrays_[p].count),
         kWhat));
   }
   SHOAL_RETURN_IF_ERROR(Finish());
@@ -217,13 +219,13 @@ absl::StatusOr<std::vector<GradientStatistics>> CudaState::Statistics() {
   std::vector<int64_t> refused(arrays_.refused().size());
   SHOAL_RETURN_IF_ERROR(context_->Check(
       cudaMemcpyAsync(chunks.data(), arrays_.chunks().data(), chunks.size() * sizeof(chunks[0]),
-                      cudaMemcpyDeviceToHost, lanes_[0].stream),
+                      cudaMemcpyDeviceToHost, streams_[0].stream),
       kWhat));
   SHOAL_RETURN_IF_ERROR(context_->Check(
       cudaMemcpyAsync(refused.data(), arrays_.refused().data(), refused.size() * sizeof(refused[0]),
-                      cudaMemcpyDeviceToHost, lanes_[0].stream),
+                      cudaMemcpyDeviceToHost, streams_[0].stream),
       kWhat));
-  SHOAL_RETURN_IF_ERROR(context_->Synchronize(lanes_[0].stream, kWhat));
+  SHOAL_RETURN_IF_ERROR(context_->Synchronize(streams_[0].stream, kWhat));
   // In the host's order, which decides the last bits.
   std::vector<GradientStatistics> statistics(arrays_.size());
   auto chunk = chunks.begin();
@@ -242,33 +244,33 @@ absl::StatusOr<std::vector<GradientStatistics>> CudaState::Statistics() {
   return statistics;
 }
 
-absl::Status CudaState::PutCopyToHost(const Arrays& arrays, const Lane& lane, std::byte* host,
-                                      const void* from) {
+absl::Status CudaState::PutCopyToHost(const Arrays& arrays, const StagingStream& staged,
+                                      std::byte* host, const void* from) {
   return context_->Check(
       cudaMemcpyAsync(host, from, Bytes(arrays.count, SizeOf(layout_.options.wire_type)),
-                      cudaMemcpyDeviceToHost, lane.stream),
+                      cudaMemcpyDeviceToHost, staged.stream),
       "copying new weights");
 }
 
-absl::Status CudaState::PutUpdate(size_t partition, const Lane& lane, const AdamWScalars& scalars,
-                                  const WeightsBuffers& weights) {
+absl::Status CudaState::PutUpdate(size_t partition, const StagingStream& staged,
+                                  const AdamWScalars& scalars, const WeightsBuffers& weights) {
   constexpr const char* kWhat = "updating weights";
   const Arrays& arrays = arrays_[partition];
   const int64_t wire_element = SizeOf(layout_.options.wire_type);
   std::byte* const wire =
-      weights.shared != nullptr ? weights.shared : lane.elements.as<std::byte>();
-  SHOAL_ASSIGN_OR_RETURN(const float* gradient, PutGradient(arrays, lane));
+      weights.shared != nullptr ? weights.shared : staged.elements.as<std::byte>();
+  SHOAL_ASSIGN_OR_RETURN(const float* gradient, PutGradient(arrays, staged));
   const auto update = [&](int64_t begin, int64_t end, const AdamWScalars& with) {
     return begin == end
                ? cudaSuccess
-               : cuda::AdamW(lane.stream, {.scalars = with,
-                                           .gradient = gradient + begin,
-                                           .master = arrays.state[0] + begin,
-                                           .m = arrays.state[1] + begin,
-                                           .v = arrays.state[2] + begin,
-                                           .wire = wire + begin * wire_element,
-                                           .wire_element = ElementOf(layout_.options.wire_type),
-                                           .count = end - begin});
+               : cuda::AdamW(staged.stream, {.scalars = with,
+                                             .gradient = gradient + begin,
+                                             .master = arrays.state[0] + begin,
+                                             .m = arrays.state[1] + begin,
+                                             .v = arrays.state[2] + begin,
+                                             .wire = wire + begin * wire_element,
+                                             .wire_element = ElementOf(layout_.options.wire_type),
+                                             .count = end - begin});
   };
   const AdamWScalars without_decay = WithoutDecay(scalars);
   int64_t done = 0;
@@ -279,35 +281,35 @@ absl::Status CudaState::PutUpdate(size_t partition, const Lane& lane, const Adam
   }
   SHOAL_RETURN_IF_ERROR(context_->Check(update(done, arrays.count, without_decay), kWhat));
   return weights.host == nullptr ? absl::OkStatus()
-                                 : PutCopyToHost(arrays, lane, weights.host, wire);
+                                 : PutCopyToHost(arrays, staged, weights.host, wire);
 }
 
 absl::Status CudaState::Update(size_t first, size_t last, const AdamWScalars& scalars,
                                std::span<const WeightsBuffers> weights) {
   SHOAL_RETURN_IF_ERROR(context_->MakeCurrent());
   for (size_t p = first; p < last; ++p) {
-    Lane& lane = LaneOf(p);
-    absl::MutexLock lock(&lane.mutex);
-    SHOAL_RETURN_IF_ERROR(PutUpdate(p, lane, scalars, weights[p - first]));
+    StagingStream& staged = StreamOf(p);
+    absl::MutexLock lock(&staged.mutex);
+    SHOAL_RETURN_IF_ERROR(PutUpdate(p, staged, scalars, weights[p - first]));
   }
   return absl::OkStatus();
 }
 
 absl::Status CudaState::Finish() {
-  for (const Lane& lane : lanes_) {
-    SHOAL_RETURN_IF_ERROR(context_->Synchronize(lane.stream, "work on partitions"));
+  for (const StagingStream& staged : streams_) {
+    SHOAL_RETURN_IF_ERROR(context_->Synchronize(staged.stream, "work on partitions"));
   }
   return absl::OkStatus();
 }
 
 absl::Status CudaState::CopyToHost(size_t partition, const WeightsBuffers& weights) {
-  Lane& lane = LaneOf(partition);
+  StagingStream& staged = StreamOf(partition);
   SHOAL_RETURN_IF_ERROR(context_->MakeCurrent());
   {
-    absl::MutexLock lock(&lane.mutex);
-    SHOAL_RETURN_IF_ERROR(PutCopyToHost(arrays_[partition], lane, weights.host, weights.shared));
+    absl::MutexLock lock(&staged.mutex);
+    SHOAL_RETURN_IF_ERROR(PutCopyToHost(arrays_[partition], staged, weights.host, weights.shared));
   }
-  return context_->Synchronize(lane.stream, "copying weights to the host");
+  return context_->Synchronize(staged.stream, "copying weights to the host");
 }
 
 }  // namespace

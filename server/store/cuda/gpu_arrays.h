@@ -29,8 +29,8 @@ int64_t StatisticsChunks(int64_t count);
 
 class GpuArrays {
  public:
-  // ResourceExhausted if the GPU has less free memory than the server needs of it, including lanes
-  // (lane.h) and shared weights. The context must outlive it.
+  // ResourceExhausted if the GPU has less free memory than the server needs of it, including
+  // streams (staging_stream.h) and shared weights. The context must outlive it.
   absl::Status Allocate(gpu::CudaContext& context, const StateLayout& layout);
 
   size_t size() const { return partitions_.size(); }

@@ -65,7 +65,7 @@ std::vector<ComputeTimes> LatestComputeTimes(const Schedule& schedule, const Sch
     of.begins.reserve(spans.size());
     of.ends.reserve(spans.size());
     for (const ActionSpan& span : spans) {
-      if (span.lane == Lane::kCompute) {
+      if (span.track == Track::kCompute) {
         of.actions.push_back(span.action);
         of.begins.push_back(span.begin);
         of.ends.push_back(span.end);

@@ -59,10 +59,10 @@ void ExpectOneAtATime(std::vector<ActionSpan> spans) {
   }
 }
 
-std::vector<ActionSpan> SpansOf(const ScheduleTimes& times, int stage, Lane lane) {
+std::vector<ActionSpan> SpansOf(const ScheduleTimes& times, int stage, Track track) {
   std::vector<ActionSpan> spans;
   std::ranges::copy_if(times.spans[stage], std::back_inserter(spans),
-                       [&](const ActionSpan& span) { return span.lane == lane; });
+                       [&](const ActionSpan& span) { return span.track == track; });
   return spans;
 }
 
@@ -82,10 +82,10 @@ void ExpectCopiesInOrder(const Schedule& schedule, const ScheduleTimes& times, i
                     span.action.microbatch];
     if (span.action.operation == Operation::kForward) {
       of.forward_end = span.end;
-    } else if (span.lane == Lane::kOffload) {
+    } else if (span.track == Track::kOffload) {
       of.offload_begin = span.begin;
       of.offload_end = span.end;
-    } else if (span.lane == Lane::kReload) {
+    } else if (span.track == Track::kReload) {
       of.reload_begin = span.begin;
       of.reload_end = span.end;
     } else if (IsBackwardForInput(span.action.operation)) {
@@ -105,8 +105,8 @@ void ExpectCopiesKeepToTheirStreams(const Schedule& schedule, const ScheduleTime
                                     CopyStreams streams) {
   for (int stage = 0; stage < schedule.shape.stages; ++stage) {
     ExpectCopiesInOrder(schedule, times, stage);
-    std::vector<ActionSpan> offloads = SpansOf(times, stage, Lane::kOffload);
-    std::vector<ActionSpan> reloads = SpansOf(times, stage, Lane::kReload);
+    std::vector<ActionSpan> offloads = SpansOf(times, stage, Track::kOffload);
+    std::vector<ActionSpan> reloads = SpansOf(times, stage, Track::kReload);
     EXPECT_EQ(offloads.size(), reloads.size());
     if (!streams.duplex) {
       std::vector<ActionSpan> both = offloads;
@@ -114,8 +114,8 @@ void ExpectCopiesKeepToTheirStreams(const Schedule& schedule, const ScheduleTime
       ExpectOneAtATime(both);
     }
     if (streams.paired && stage % 2 == 1) {
-      std::ranges::copy(SpansOf(times, stage - 1, Lane::kOffload), std::back_inserter(offloads));
-      std::ranges::copy(SpansOf(times, stage - 1, Lane::kReload), std::back_inserter(reloads));
+      std::ranges::copy(SpansOf(times, stage - 1, Track::kOffload), std::back_inserter(offloads));
+      std::ranges::copy(SpansOf(times, stage - 1, Track::kReload), std::back_inserter(reloads));
     }
     ExpectOneAtATime(offloads);
     ExpectOneAtATime(reloads);

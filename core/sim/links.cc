@@ -1,11 +1,11 @@
-#include "core/sim/lanes.h"
+#include "core/sim/links.h"
 
 #include <algorithm>
 
 namespace shoal::sim {
 
 TransferTimes TransferTimesOf(const UsePattern& pattern, const TransferCosts& costs) {
-  TransferTimes times{.latency = costs.latency, .one_lane = costs.one_lane};
+  TransferTimes times{.latency = costs.latency, .one_link = costs.one_link};
   const auto get = [&](int64_t bytes) {
     return bytes > 0 ? static_cast<double>(bytes) * costs.get_seconds_per_byte : -1;
   };
@@ -37,14 +37,14 @@ TransferTimes SlowestOf(const std::vector<TransferTimes>& workers) {
   return slowest;
 }
 
-void Lanes::Start(int64_t end, double now) {
+void Links::Start(int64_t end, double now) {
   for (const int64_t until = std::min(end, expected_); started_ < until; ++started_) {
     const bool first = started_ < static_cast<int64_t>(pattern_.uses.size());
     const double seconds = (first ? transfers_.first_get : transfers_.later_get)[started_use_];
     double arrival = 0;
     if (seconds >= 0) {
-      get_lane_ = std::max(get_lane_, now) + seconds;
-      arrival = get_lane_ + transfers_.latency;
+      get_link_ = std::max(get_link_, now) + seconds;
+      arrival = get_link_ + transfers_.latency;
       ++fetches_;
     }
     arrivals_[started_slot_] = arrival;

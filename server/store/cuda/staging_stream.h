@@ -1,5 +1,5 @@
 // A stream of a server's GPU, with the memory that work on one partition at a time needs besides
-// the partition's own. Partitions take turns over a few lanes (cuda_state.h).
+// the partition's own. Partitions take turns over a few streams (cuda_state.h).
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -14,7 +14,7 @@
 
 namespace shoal::server::cuda {
 
-struct Lane {
+struct StagingStream {
   // `layout`: of the partitions to come. The context must outlive it; call Close() first.
   absl::Status Open(gpu::CudaContext& context, const StateLayout& layout);
   // Frees everything once what is on the stream is done. Does nothing if it was not opened.

@@ -1,5 +1,5 @@
 // The transfers of one worker (or, with collectives, of all at once) in a step: gets started ahead
-// of their use, pushes after it, one after the other on the lanes of core/sim/network.h.
+// of their use, pushes after it, one after the other on the links of core/sim/network.h.
 #pragma once
 
 #include <algorithm>
@@ -11,22 +11,22 @@
 
 namespace shoal::sim {
 
-// Seconds on the lane, by use of the pattern.
+// Seconds on the link, by use of the pattern.
 struct TransferTimes {
   std::vector<double> first_get;  // in the first microbatch; negative: nothing is fetched
   std::vector<double> later_get;
   std::vector<std::vector<double>> push;
   double latency = 0;
-  bool one_lane = true;
+  bool one_link = true;
 };
 TransferTimes TransferTimesOf(const UsePattern& pattern, const TransferCosts& costs);
 // Returns the longest of each: a collective takes as long as its slowest member.
 TransferTimes SlowestOf(const std::vector<TransferTimes>& workers);
 
-class Lanes {
+class Links {
  public:
   // Both arguments must outlive it.
-  Lanes(const UsePattern& pattern, const TransferTimes& transfers)
+  Links(const UsePattern& pattern, const TransferTimes& transfers)
       : pattern_(pattern),
         transfers_(transfers),
         arrivals_(pattern.uses.size() + static_cast<size_t>(pattern.prefetch_units) + 1, 0.0) {}
@@ -48,9 +48,9 @@ class Lanes {
   }
   // Starts the i-th push of a use of the pattern at `now` and returns when it is acknowledged.
   double StartPush(size_t use, size_t i, double now) {
-    double& lane = transfers_.one_lane ? get_lane_ : push_lane_;
-    lane = std::max(lane, now) + transfers_.push[use][i];
-    return lane + transfers_.latency;
+    double& link = transfers_.one_link ? get_link_ : push_link_;
+    link = std::max(link, now) + transfers_.push[use][i];
+    return link + transfers_.latency;
   }
   int64_t fetches() const { return fetches_; }
 
@@ -67,8 +67,8 @@ class Lanes {
   std::vector<double> arrivals_;  // of uses started and not yet asked for, in a ring
   size_t started_slot_ = 0;
   size_t asked_slot_ = 0;
-  double get_lane_ = 0;  // when it is free
-  double push_lane_ = 0;
+  double get_link_ = 0;  // when it is free
+  double push_link_ = 0;
   int64_t fetches_ = 0;
 };
 

@@ -1,4 +1,4 @@
-#include "server/store/cuda/lane.h"
+#include "server/store/cuda/staging_stream.h"
 
 #include <algorithm>
 
@@ -8,7 +8,7 @@
 
 namespace shoal::server::cuda {
 
-absl::Status Lane::Open(gpu::CudaContext& context, const StateLayout& layout) {
+absl::Status StagingStream::Open(gpu::CudaContext& context, const StateLayout& layout) {
   using gpu::GpuBuffer;
   constexpr int64_t kFloat = sizeof(float);
   int64_t largest = 0;
@@ -29,9 +29,9 @@ absl::Status Lane::Open(gpu::CudaContext& context, const StateLayout& layout) {
   return absl::OkStatus();
 }
 
-void Lane::Close(gpu::CudaContext& context) {
+void StagingStream::Close(gpu::CudaContext& context) {
   if (stream != nullptr) {
-    const absl::Status left = context.Synchronize(stream, "what a lane that closes has to do");
+    const absl::Status left = context.Synchronize(stream, "what a stream that closes has to do");
     if (absl::IsDeadlineExceeded(left)) {
       LogWarning("{}", Message(left));
     }
