@@ -57,15 +57,15 @@ ParameterClient::Core::Core(const ClientOptions& options, Layout layout,
   for (int server = 0; server < layout_.servers; ++server) {
     links_.emplace_back(transports.size(), options.transport_policy);
   }
-  const Handshake::Options handshake = {.job_id = options.job_id,
-                                        .incarnation = options.incarnation,
-                                        .client = options.name,
-                                        .read_only = options.read_only,
-                                        .gradient_type = options.gradient_type,
-                                        .max_outstanding = MaxOutstanding(layout_),
-                                        .weights_in_gpu = options.weights_in_gpu,
-                                        .payloads_in_gpu = options.payloads_in_gpu};
-  handshake_ = std::make_unique<Handshake>(handshake, &layout_, server_client, transports);
+  const ServerConnections::Options connect = {.job_id = options.job_id,
+                                              .incarnation = options.incarnation,
+                                              .client = options.name,
+                                              .read_only = options.read_only,
+                                              .gradient_type = options.gradient_type,
+                                              .max_outstanding = MaxOutstanding(layout_),
+                                              .weights_in_gpu = options.weights_in_gpu,
+                                              .payloads_in_gpu = options.payloads_in_gpu};
+  connections_ = std::make_unique<ServerConnections>(connect, &layout_, server_client, transports);
 }
 
 absl::Status ParameterClient::Core::Start() {
@@ -75,7 +75,7 @@ absl::Status ParameterClient::Core::Start() {
     SHOAL_ASSIGN_OR_RETURN(io_threads_[i].queue, transports_[i]->CreateQueue());
     queues.push_back(io_threads_[i].queue.get());
   }
-  handshake_->set_queues(std::move(queues));
+  connections_->set_queues(std::move(queues));
   const absl::Time deadline = clock_.Now() + options_.connect_timeout;
   std::vector<std::unique_ptr<DataConnection>> connections;
   for (int server = 0; server < layout_.servers; ++server) {

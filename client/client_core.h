@@ -21,9 +21,9 @@
 #include "absl/synchronization/mutex.h"
 #include "client/buffer_pool.h"
 #include "client/fetch_table.h"
-#include "client/handshake.h"
 #include "client/parameter_client.h"
 #include "client/push_table.h"
+#include "client/server_connection.h"
 #include "client/transport_policy.h"
 #include "client/unit_layout.h"
 #include "core/base/random.h"
@@ -149,7 +149,7 @@ class ParameterClient::Core {
   const std::vector<transport::Transport*> transports_;
   Clock& clock_;
   std::vector<IoThread> io_threads_;  // by transport; threads start when a link comes to use it
-  std::unique_ptr<Handshake> handshake_;
+  std::unique_ptr<ServerConnections> connections_;
   Random random_;  // the reconnect thread's
   std::thread reconnect_thread_;
 

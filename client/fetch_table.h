@@ -19,7 +19,7 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "client/buffer_pool.h"
-#include "client/handshake.h"
+#include "client/server_connection.h"
 #include "client/unit_layout.h"
 #include "core/transport/data_layout.h"
 #include "core/transport/transport.h"

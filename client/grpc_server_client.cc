@@ -1,6 +1,6 @@
 #include "client/grpc_server_client.h"
 
-#include "client/handshake.h"
+#include "client/server_connection.h"
 #include "core/base/check.h"
 
 namespace shoal::client {

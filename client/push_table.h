@@ -26,9 +26,9 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "client/handshake.h"
 #include "client/options.h"
 #include "client/registered_memory.h"
+#include "client/server_connection.h"
 #include "client/unit_layout.h"
 #include "core/transport/data_layout.h"
 #include "core/transport/transport.h"

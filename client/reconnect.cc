@@ -41,7 +41,7 @@ absl::StatusOr<std::unique_ptr<DataConnection>> ParameterClient::Core::ConnectFi
       SHOAL_RETURN_IF_ERROR(options_.check());
     }
     const absl::Duration left = deadline - clock_.Now();
-    auto connection = handshake_->Connect(
+    auto connection = connections_->Connect(
         server, std::vector<bool>(io_threads_.size(), false),
         std::clamp(left, absl::Milliseconds(10), absl::Duration(options_.handshake_timeout)));
     if (connection.ok()) {
@@ -172,7 +172,7 @@ void ParameterClient::Core::Reconnect(int server) {
     absl::MutexLock lock(&mutex_);
     left_out = link(server).policy.LeftOut(clock_.Now());
   }
-  auto connection = handshake_->Connect(server, left_out, options_.handshake_timeout);
+  auto connection = connections_->Connect(server, left_out, options_.handshake_timeout);
   absl::MutexLock lock(&mutex_);
   ++statistics_.reconnects;
   absl::Status status = connection.status();

@@ -81,7 +81,7 @@ TEST_F(StageServiceTest, ACallForAnotherJobIsRefusedByName) {
   EXPECT_TRUE(service_.ConnectStage(Offering(1, 1)).ok());
 }
 
-TEST_F(StageServiceTest, AHandshakeIsThreeCalls) {
+TEST_F(StageServiceTest, AConnectionTakesThreeCalls) {
   service_.Open(group_);
   Expect(1, 1);
   ASSERT_TRUE(service_.ConnectStage(Request(1, 1)).ok());

@@ -134,23 +134,23 @@ void StageJob::MakeLinks(const plan::Job& job, absl::Duration timeout) {
       messages_ = device_->NewHostMemory(0);
     }
     own.service->Open(own.group);
-    handshake_ = std::make_unique<StageHandshake>(
-        StageHandshake::Options{.group = own.group,
-                                .transports = own.transports,
-                                .preferred = job.service.transports.front(),
-                                .unavailable = own.unavailable,
-                                .device = links_on_device_ ? device_ : nullptr,
-                                .host = messages_.get()},
+    connections_ = std::make_unique<StageConnections>(
+        StageConnections::Options{.group = own.group,
+                                  .transports = own.transports,
+                                  .preferred = job.service.transports.front(),
+                                  .unavailable = own.unavailable,
+                                  .device = links_on_device_ ? device_ : nullptr,
+                                  .host = messages_.get()},
         own.client.get(), own.service);
   }
   links_ =
-      std::make_unique<GroupLinks>(own.group.stage, longest_message, timeout, handshake_.get());
+      std::make_unique<GroupLinks>(own.group.stage, longest_message, timeout, connections_.get());
 }
 
 std::map<int, proto::DataConnection> StageJob::connections() const {
   std::map<int, proto::DataConnection> connections;
-  if (handshake_ != nullptr) {
-    connections = handshake_->connections();
+  if (connections_ != nullptr) {
+    connections = connections_->connections();
   }
   if (collectives_ != nullptr) {  // the transport's is for words alone
     for (auto& [stage, connection] : connections) {
@@ -186,7 +186,7 @@ absl::StatusOr<StageReport> StageJob::RunStep(const proto::StepWork& work,
                                               std::span<const PackedBatch> microbatches,
                                               double loss_scale, UnitSource& source,
                                               GradientSink& sink) {
-  if (handshake_ != nullptr) {
+  if (connections_ != nullptr) {
     const TimeKindClock::Scope waiting(*options_.time_kinds, TimeKind::kNeighbourWait);
     SHOAL_RETURN_IF_ERROR(
         links_->Prepare({work.step(), work.attempt()}, runner_->LinkQueues(schedule_)));
@@ -203,8 +203,8 @@ absl::StatusOr<StageReport> StageJob::RunStep(const proto::StepWork& work,
 }
 
 void StageJob::Cancel(const absl::Status& why) {
-  if (handshake_ != nullptr) {
-    handshake_->Cancel(why);
+  if (connections_ != nullptr) {
+    connections_->Cancel(why);
   }
   runner_->Cancel(why);
 }

@@ -6,7 +6,7 @@
 // words about them (worker/pipeline/links/communicator_links.h); otherwise the links carry the
 // messages. Which of the two is decided when the job begins, and holds for the whole group. If
 // links carry messages of GPUs, each pair of stages decides when it connects whether they are
-// copied from GPU to GPU, as two do that share one, or pass through the host (stage_handshake.h).
+// copied from GPU to GPU, as two do that share one, or pass through the host (connect_stages.h).
 //
 // Every stage computes the same schedule for a step by itself, from what the coordinator chose and
 // the step's microbatches.
@@ -43,8 +43,8 @@
 #include "worker/peers/stage_client.h"
 #include "worker/peers/stage_group.h"
 #include "worker/peers/stage_service.h"
+#include "worker/pipeline/links/connect_stages.h"
 #include "worker/pipeline/links/group_links.h"
-#include "worker/pipeline/links/stage_handshake.h"
 #include "worker/pipeline/stage_runner.h"
 
 namespace shoal::worker {
@@ -106,13 +106,13 @@ class StageJob {
   const std::string& why_not() const { return why_not_; }  // if they might have
   // Whether links copy from GPU to GPU where they can; and whether some could not.
   bool copies_between_gpus() const { return links_on_device_; }
-  bool passed_host() const { return handshake_ != nullptr && handshake_->passed_host(); }
+  bool passed_host() const { return connections_ != nullptr && connections_->passed_host(); }
 
   // Call when no step follows: releases the other stages.
   void Disconnect() { runner_->Disconnect(); }
 
   // Connections to other stages over a transport other than the job's first.
-  int64_t fallbacks() const { return handshake_ == nullptr ? 0 : handshake_->fallbacks(); }
+  int64_t fallbacks() const { return connections_ == nullptr ? 0 : connections_->fallbacks(); }
   // By stage; only on the thread that runs steps.
   std::map<int, proto::DataConnection> connections() const;
 
@@ -139,7 +139,7 @@ class StageJob {
   std::string why_not_;                       // for this reason, or there are none
   bool links_on_device_ = false;
   std::unique_ptr<Memory> messages_;  // to and from other stages; null: the transports' own
-  std::unique_ptr<StageHandshake> handshake_;  // null with one stage
+  std::unique_ptr<StageConnections> connections_;  // null with one stage
   std::unique_ptr<GroupLinks> links_;
   std::unique_ptr<StageRunner> runner_;
   std::vector<plan::MicrobatchSize> planned_;  // the step's microbatches

@@ -48,8 +48,8 @@ absl::Status GroupLinks::Prepare(const StepAttempt& attempt,
   if (anew.empty()) {
     return absl::OkStatus();
   }
-  SHOAL_ASSIGN_OR_RETURN(StageHandshake::Links links,
-                         handshake_->Connect(anew, attempt, connect_timeout_));
+  SHOAL_ASSIGN_OR_RETURN(StageConnections::Links links,
+                         connections_->Connect(anew, attempt, connect_timeout_));
   absl::MutexLock lock(&mutex_);
   for (auto& [peer, made] : links) {
     pairs_[peer] = {.memory = anew[peer], .links = std::move(made)};

@@ -19,7 +19,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "core/plan/schedule/schedule_queues.h"
-#include "worker/pipeline/links/stage_handshake.h"
+#include "worker/pipeline/links/connect_stages.h"
 #include "worker/pipeline/links/stage_links.h"
 
 namespace shoal::worker {
@@ -28,11 +28,11 @@ class GroupLinks final : public StageLinks {
  public:
   // `longest_message`: size of the longest that any step will have.
   GroupLinks(int stage, int64_t longest_message, absl::Duration connect_timeout,
-             StageHandshake* handshake)
+             StageConnections* connections)
       : stage_(stage),
         longest_message_(longest_message),
         connect_timeout_(connect_timeout),
-        handshake_(handshake) {}
+        connections_(connections) {}
 
   // Call before BeginStep: connects with the stages that the whole schedule's queues name. Blocks
   // until those have reached the same attempt.
@@ -66,7 +66,7 @@ class GroupLinks final : public StageLinks {
   const int stage_;
   const int64_t longest_message_;
   const absl::Duration connect_timeout_;
-  StageHandshake* const handshake_;
+  StageConnections* const connections_;
 
   // Only the thread of the steps changes it, under the lock; Close takes the lock to read it.
   mutable absl::Mutex mutex_;

@@ -83,13 +83,13 @@ TEST(GroupLinks, EachPairTakesTheFirstTransportThatConnectsIt) {
   EmulatedPipeline pipeline(schedule.shape, {.seconds_per_unit = 1e-5});
   ASSERT_THAT(group.Prepare({1, 1}, schedule), Each(IsOk()));
   ExpectRuns(pipeline, schedule, group);
-  EXPECT_EQ(group.stage(0).handshake().fallbacks(), 1);  // to stage 2, over the wrap
-  for (const auto& [stage, connection] : group.stage(0).handshake().connections()) {
+  EXPECT_EQ(group.stage(0).connections().fallbacks(), 1);  // to stage 2, over the wrap
+  for (const auto& [stage, connection] : group.stage(0).connections().connections()) {
     EXPECT_EQ(connection.transport(), stage == 2 ? "tcp" : "shm");
   }
-  EXPECT_EQ(group.stage(0).handshake().connections().size(), 2U);
-  EXPECT_EQ(group.stage(1).handshake().fallbacks(), 1);
-  EXPECT_EQ(group.stage(2).handshake().fallbacks(), 2);
+  EXPECT_EQ(group.stage(0).connections().connections().size(), 2U);
+  EXPECT_EQ(group.stage(1).connections().fallbacks(), 1);
+  EXPECT_EQ(group.stage(2).connections().fallbacks(), 2);
 }
 
 TEST(GroupLinks, NoCommonTransportIsToldWithEveryReason) {
@@ -255,7 +255,7 @@ TEST(GroupLinks, ADeviceHoldsTheMemoryOfAConnectionOnceWhenItIsMadeAnew) {
   for (const int64_t attempt : {1, 2, 3}) {
     ASSERT_THAT(group.Prepare({1, attempt}, schedule), Each(IsOk()));
     for (const int stage : {0, 1}) {
-      EXPECT_EQ(group.stage(stage).handshake().connections().at(1 - stage).transport(), kCudaIpc);
+      EXPECT_EQ(group.stage(stage).connections().connections().at(1 - stage).transport(), kCudaIpc);
       EXPECT_EQ(group.stage(stage).device().most_shared(), 1) << "attempt " << attempt;
     }
   }
@@ -279,7 +279,7 @@ TEST(GroupLinks, ANeighbourThatDoesNotCloseItHoldsNobodyUp) {
   std::thread cancel([&] {
     absl::SleepFor(absl::Milliseconds(50));
     for (const int stage : {0, 1}) {
-      patient.stage(stage).handshake().Cancel(absl::CancelledError("leaving"));
+      patient.stage(stage).connections().Cancel(absl::CancelledError("leaving"));
     }
   });
   EXPECT_THAT(patient.Prepare({1, 2}, schedule), Each(HasCode(absl::StatusCode::kCancelled)));
@@ -306,7 +306,7 @@ TEST(GroupLinks, ACancelledStageStopsConnecting) {
       plan::MessageQueues(plan::OneForwardOneBackward(2, 2));
   for (const int stage : {0, 1}) {
     std::thread cancel(
-        [&] { group.stage(stage).handshake().Cancel(absl::CancelledError("leaving")); });
+        [&] { group.stage(stage).connections().Cancel(absl::CancelledError("leaving")); });
     const absl::Status status = group.stage(stage).links().Prepare({1, 1}, queues);
     EXPECT_TRUE(absl::IsCancelled(status)) << Describe(status);
     cancel.join();

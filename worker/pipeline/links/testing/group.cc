@@ -59,16 +59,16 @@ TestingStage::TestingStage(StageGroup group,
     : group_(std::move(group)),
       transports_(std::move(transports)),
       client_(std::make_unique<Client>(others, group_.stage, spoil)) {
-  StageHandshake::Options options{.group = group_,
-                                  .preferred = preferred,
-                                  .device = on_device ? &device_ : nullptr,
-                                  .parting_patience = patience.parting};
+  StageConnections::Options options{.group = group_,
+                                    .preferred = preferred,
+                                    .device = on_device ? &device_ : nullptr,
+                                    .parting_patience = patience.parting};
   for (const auto& transport : transports_) {
     options.transports.push_back(transport.get());
   }
-  handshake_ = std::make_unique<StageHandshake>(options, client_.get(), &service_);
+  connections_ = std::make_unique<StageConnections>(options, client_.get(), &service_);
   links_ = std::make_unique<GroupLinks>(group_.stage, kLongestMessage, patience.timeout,
-                                        handshake_.get());
+                                        connections_.get());
 }
 
 TestingGroup::TestingGroup(const Options& options) {

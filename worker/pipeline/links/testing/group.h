@@ -10,8 +10,8 @@
 
 #include "core/transport/transport.h"
 #include "worker/peers/stage_service.h"
+#include "worker/pipeline/links/connect_stages.h"
 #include "worker/pipeline/links/group_links.h"
-#include "worker/pipeline/links/stage_handshake.h"
 #include "worker/pipeline/testing/sharing_device.h"
 
 namespace shoal::worker {
@@ -33,7 +33,7 @@ class TestingStage {
                const Patience& patience, bool on_device);
 
   StageService& service() { return service_; }
-  StageHandshake& handshake() { return *handshake_; }
+  StageConnections& connections() { return *connections_; }
   GroupLinks& links() { return *links_; }
   const SharingDevice& device() const { return device_; }
   void Open() { service_.Open(group_); }
@@ -46,7 +46,7 @@ class TestingStage {
   const std::vector<std::unique_ptr<transport::Transport>> transports_;
   StageService service_{absl::Milliseconds(100)};
   std::unique_ptr<StageClient> client_;
-  std::unique_ptr<StageHandshake> handshake_;
+  std::unique_ptr<StageConnections> connections_;
   std::unique_ptr<GroupLinks> links_;
 };
 

@@ -51,7 +51,7 @@ struct DataConnection {
 inline constexpr int64_t kMaxSlots =
     transport::kBufferAlignment / static_cast<int64_t>(sizeof(transport::PushAcknowledgement));
 
-class Handshake {
+class ServerConnections {
  public:
   struct Options {
     std::string job_id;
@@ -65,8 +65,8 @@ class Handshake {
     bool payloads_in_gpu = false;
   };
 
-  Handshake(const Options& options, const Layout* layout, ServerClient* server_client,
-            std::vector<transport::Transport*> transports)
+  ServerConnections(const Options& options, const Layout* layout, ServerClient* server_client,
+                    std::vector<transport::Transport*> transports)
       : options_(options),
         layout_(layout),
         servers_(server_client),

@@ -55,7 +55,7 @@ struct LinkMemory {
 LinkMemory MemoryBetween(std::span<const plan::MessageQueue> queues, int stage, int peer,
                          int64_t longest);
 
-class StageHandshake {
+class StageConnections {
  public:
   struct Options {
     StageGroup group;
@@ -71,7 +71,7 @@ class StageHandshake {
     absl::Duration parting_patience = absl::Seconds(10);
   };
   // Port and door must outlive it.
-  StageHandshake(Options options, StageClient* client, StageService* service);
+  StageConnections(Options options, StageClient* client, StageService* service);
 
   // By stage, like `neighbours`, to whom there must be no links any more.
   using Links = std::map<int, std::unique_ptr<TransportLinks>>;

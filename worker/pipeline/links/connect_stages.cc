@@ -1,4 +1,4 @@
-#include "worker/pipeline/links/stage_handshake.h"
+#include "worker/pipeline/links/connect_stages.h"
 
 #include <algorithm>
 #include <utility>
@@ -28,7 +28,7 @@ LinkMemory MemoryBetween(std::span<const plan::MessageQueue> queues, int stage, 
           .peer_buffers = from.buffer_capacity()};
 }
 
-StageHandshake::StageHandshake(Options options, StageClient* client, StageService* service)
+StageConnections::StageConnections(Options options, StageClient* client, StageService* service)
     : options_(std::move(options)),
       best_(options_.device != nullptr ? kCudaIpc : options_.preferred),
       unavailable_(options_.unavailable),
@@ -52,7 +52,7 @@ StageHandshake::StageHandshake(Options options, StageClient* client, StageServic
   }
 }
 
-void StageHandshake::Cancel(const absl::Status& why) {
+void StageConnections::Cancel(const absl::Status& why) {
   {
     absl::MutexLock lock(&mutex_);
     if (!cancelled_.ok()) {
@@ -64,13 +64,13 @@ void StageHandshake::Cancel(const absl::Status& why) {
   client_->Cancel();
 }
 
-absl::Status StageHandshake::cancelled() const {
+absl::Status StageConnections::cancelled() const {
   absl::MutexLock lock(&mutex_);
   return cancelled_;
 }
 
-absl::StatusOr<std::unique_ptr<TransportLinks>> StageHandshake::NewLinks(int stage, size_t path,
-                                                                         const LinkMemory& memory) {
+absl::StatusOr<std::unique_ptr<TransportLinks>> StageConnections::NewLinks(
+    int stage, size_t path, const LinkMemory& memory) {
   return TransportLinks::Create({.stage = options_.group.stage,
                                  .transport = paths_[path].transport,
                                  .slots = memory.slots,
@@ -81,7 +81,7 @@ absl::StatusOr<std::unique_ptr<TransportLinks>> StageHandshake::NewLinks(int sta
                                  .handshake_timeout = options_.call_timeout});
 }
 
-void StageHandshake::Tell(int stage, const std::string& path, const std::string& reason) {
+void StageConnections::Tell(int stage, const std::string& path, const std::string& reason) {
   const bool on_device = path == kCudaIpc;
   proto::DataConnection& connection = connections_[stage];
   connection.set_peer(options_.group.NameOf(stage));
@@ -97,8 +97,8 @@ void StageHandshake::Tell(int stage, const std::string& path, const std::string&
   passed_host_ = passed_host_ || (!on_device && options_.device != nullptr);
 }
 
-absl::Status StageHandshake::AskUntil(int stage, const proto::ConnectStageRequest& request,
-                                      absl::Time deadline) {
+absl::Status StageConnections::AskUntil(int stage, const proto::ConnectStageRequest& request,
+                                        absl::Time deadline) {
   absl::Time notice = absl::Now() + kNoticeAfter;
   while (true) {
     const absl::Status answer =
@@ -123,10 +123,10 @@ absl::Status StageHandshake::AskUntil(int stage, const proto::ConnectStageReques
   }
 }
 
-absl::StatusOr<std::unique_ptr<TransportLinks>> StageHandshake::Call(int stage,
-                                                                     const LinkMemory& memory,
-                                                                     const StepAttempt& attempt,
-                                                                     absl::Time deadline) {
+absl::StatusOr<std::unique_ptr<TransportLinks>> StageConnections::Call(int stage,
+                                                                       const LinkMemory& memory,
+                                                                       const StepAttempt& attempt,
+                                                                       absl::Time deadline) {
   const StageGroup& group = options_.group;
   proto::ConnectStageRequest request;
   request.set_job_id(group.job_id);
@@ -177,7 +177,7 @@ absl::StatusOr<std::unique_ptr<TransportLinks>> StageHandshake::Call(int stage,
   return std::move(links[negotiated.transport]);
 }
 
-absl::StatusOr<transport::TakenOffer> StageHandshake::Accept(
+absl::StatusOr<transport::TakenOffer> StageConnections::Accept(
     const proto::ConnectStageRequest& request, const LinkMemory& memory) {
   const int from = request.from();
   if (request.callee_bytes() != memory.slots.bytes ||
@@ -210,7 +210,7 @@ absl::StatusOr<transport::TakenOffer> StageHandshake::Accept(
   return taken;
 }
 
-void StageHandshake::AwaitLentMemory(const std::map<int, LinkMemory>& neighbours) {
+void StageConnections::AwaitLentMemory(const std::map<int, LinkMemory>& neighbours) {
   const absl::Time deadline = absl::Now() + options_.parting_patience;
   for (const auto& [stage, memory] : neighbours) {
     const auto stop = [this] { return !cancelled().ok(); };
@@ -221,7 +221,7 @@ void StageHandshake::AwaitLentMemory(const std::map<int, LinkMemory>& neighbours
   }
 }
 
-absl::StatusOr<StageHandshake::Links> StageHandshake::Connect(
+absl::StatusOr<StageConnections::Links> StageConnections::Connect(
     const std::map<int, LinkMemory>& neighbours, const StepAttempt& attempt,
     absl::Duration timeout) {
   const absl::Time deadline = absl::Now() + timeout;
@@ -245,7 +245,7 @@ absl::StatusOr<StageHandshake::Links> StageHandshake::Connect(
   return links;
 }
 
-absl::StatusOr<StageHandshake::Links> StageHandshake::ConnectExpected(
+absl::StatusOr<StageConnections::Links> StageConnections::ConnectExpected(
     const std::map<int, LinkMemory>& neighbours, const StepAttempt& attempt, absl::Time deadline) {
   Links links;
   for (const auto& [stage, memory] : neighbours) {

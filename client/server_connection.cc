@@ -1,4 +1,4 @@
-#include "client/handshake.h"
+#include "client/server_connection.h"
 
 #include <algorithm>
 
@@ -12,9 +12,8 @@ using transport::kPushHeaderBytes;
 
 std::string ServerName(int server) { return fmt::format("server-{}", server); }
 
-absl::StatusOr<std::unique_ptr<DataConnection>> Handshake::Connect(int server,
-                                                                   std::vector<bool> left_out,
-                                                                   absl::Duration timeout) {
+absl::StatusOr<std::unique_ptr<DataConnection>> ServerConnections::Connect(
+    int server, std::vector<bool> left_out, absl::Duration timeout) {
   auto connection = std::make_unique<DataConnection>();
   std::vector<Offer> offers(transports_.size());
   const auto offer = [&](size_t i) -> absl::StatusOr<std::string> {
@@ -67,13 +66,13 @@ absl::StatusOr<std::unique_ptr<DataConnection>> Handshake::Connect(int server,
   return connection;
 }
 
-bool Handshake::WantsGpuMemory(int server) const {
+bool ServerConnections::WantsGpuMemory(int server) const {
   return (options_.weights_in_gpu || options_.payloads_in_gpu) &&
          !out_of_reach_[static_cast<size_t>(server)];
 }
 
-absl::StatusOr<Handshake::Offer> Handshake::OfferOver(size_t transport, int server,
-                                                      absl::Duration timeout) {
+absl::StatusOr<ServerConnections::Offer> ServerConnections::OfferOver(size_t transport, int server,
+                                                                      absl::Duration timeout) {
   Offer offer;
   transport::ConnectionOptions options = {.queue = queues_[transport],
                                           .peer = ServerName(server),
@@ -90,7 +89,7 @@ absl::StatusOr<Handshake::Offer> Handshake::OfferOver(size_t transport, int serv
   return offer;
 }
 
-proto::ConnectRequest Handshake::RequestWith(
+proto::ConnectRequest ServerConnections::RequestWith(
     int server, const std::vector<transport::NamedOffer>& offers) const {
   proto::ConnectRequest request;
   request.set_job_id(options_.job_id);
@@ -115,8 +114,8 @@ proto::ConnectRequest Handshake::RequestWith(
   return request;
 }
 
-absl::Status Handshake::Check(int server, const proto::ConnectReply& reply,
-                              DataConnection& connection) const {
+absl::Status ServerConnections::Check(int server, const proto::ConnectReply& reply,
+                                      DataConnection& connection) const {
   const std::string name = ServerName(server);
   const std::vector<int64_t> regions = connection.connection->remote_region_sizes();
   if (regions.empty()) {  // a server exposes its weights
@@ -162,9 +161,9 @@ absl::Status Handshake::Check(int server, const proto::ConnectReply& reply,
   return absl::OkStatus();
 }
 
-absl::Status Handshake::CheckLocations(int server, const proto::ConnectReply& reply,
-                                       int64_t headers_bytes, int64_t weights_bytes,
-                                       DataConnection& connection) const {
+absl::Status ServerConnections::CheckLocations(int server, const proto::ConnectReply& reply,
+                                               int64_t headers_bytes, int64_t weights_bytes,
+                                               DataConnection& connection) const {
   const std::string name = ServerName(server);
   const auto partitions = static_cast<int64_t>(layout_->partitions.size());
   std::vector<bool> seen(layout_->partitions.size(), false);
