@@ -7,7 +7,7 @@
 #include "CLI/CLI.hpp"
 #include "cli/checkpoint_verb.h"
 #include "cli/data/data_source.h"
-#include "cli/plan/pipeline_plan.h"
+#include "cli/plan/pipeline_report.h"
 #include "cli/plan/simulation.h"
 #include "cli/run/follow_job.h"
 #include "cli/run/launcher.h"
@@ -123,8 +123,7 @@ class Training {
     }
     SHOAL_ASSIGN_OR_RETURN(const sim::Minibatches minibatches,
                            TokenFileMinibatches(job_, data_.path));
-    SHOAL_ASSIGN_OR_RETURN(const PlannedPipeline planned,
-                           PlanJobPipeline(job_, spec_, minibatches));
+    SHOAL_ASSIGN_OR_RETURN(const PipelineReport planned, ReportPipeline(job_, spec_, minibatches));
     if (job_.cluster.local) {
       SHOAL_RETURN_IF_ERROR(
           CheckMemory(spec_, job_, machine_.memory->available, planned.stages).status());

@@ -10,7 +10,7 @@
 #include "cli/doctor/gpu_findings.h"
 #include "cli/doctor/gpu_survey.h"
 #include "cli/doctor/rdma_findings.h"
-#include "cli/plan/pipeline_plan.h"
+#include "cli/plan/pipeline_report.h"
 #include "cli/plan/simulation.h"
 #include "cli/run/preflight.h"
 #include "core/base/bytes.h"
@@ -199,7 +199,7 @@ absl::StatusOr<std::optional<JobNeeds>> NeedsOf(const DoctorOptions& options) {
   std::vector<plan::StageNeeds> stages;
   if (job.cluster.pipeline.enabled()) {
     SHOAL_ASSIGN_OR_RETURN(const sim::Minibatches minibatches, DataMinibatches(job));
-    SHOAL_ASSIGN_OR_RETURN(PlannedPipeline planned, PlanJobPipeline(job, spec, minibatches));
+    SHOAL_ASSIGN_OR_RETURN(PipelineReport planned, ReportPipeline(job, spec, minibatches));
     stages = std::move(planned.stages);
   }
   SHOAL_ASSIGN_OR_RETURN(plan::MemoryPlan plan,

@@ -5,8 +5,8 @@
 #include <optional>
 
 #include "CLI/CLI.hpp"
-#include "cli/plan/pipeline_plan.h"
-#include "cli/plan/planned_job.h"
+#include "cli/plan/job_report.h"
+#include "cli/plan/pipeline_report.h"
 #include "cli/plan/simulation.h"
 #include "cli/run/preflight.h"
 #include "core/base/flag_checks.h"
@@ -22,7 +22,7 @@ namespace shoal::cli {
 namespace {
 
 // Of all workers of a group with these microbatches.
-absl::StatusOr<plan::StepTraffic> TrafficOf(const PlannedJob& planned,
+absl::StatusOr<plan::StepTraffic> TrafficOf(const JobReport& planned,
                                             const std::vector<plan::Microbatch>& microbatches) {
   const plan::WorkerPolicy& policy = planned.memory.policy;
   if (!planned.pipeline.has_value() || microbatches.empty()) {
@@ -44,7 +44,7 @@ absl::StatusOr<plan::StepTraffic> TrafficOf(const PlannedJob& planned,
 }
 
 // Bytes of all workers in the first planned steps, on average.
-absl::StatusOr<plan::StepTraffic> MeanTraffic(const PlannedJob& planned) {
+absl::StatusOr<plan::StepTraffic> MeanTraffic(const JobReport& planned) {
   plan::StepTraffic sum;
   for (const plan::StepPlan& step : planned.steps) {
     for (const auto& group : step.workers) {
@@ -57,8 +57,8 @@ absl::StatusOr<plan::StepTraffic> MeanTraffic(const PlannedJob& planned) {
                            sum.pushes / steps};
 }
 
-absl::StatusOr<PlannedJob> MakePlan(const PlanVerbOptions& options) {
-  PlannedJob planned;
+absl::StatusOr<JobReport> MakePlan(const PlanVerbOptions& options) {
+  JobReport planned;
   SHOAL_ASSIGN_OR_RETURN(planned.job, ReadJob(options.job_file, options.overrides));
   // With a running coordinator the counts may be left to those that are there: then one of each is
   // shown.
@@ -80,8 +80,8 @@ absl::StatusOr<PlannedJob> MakePlan(const PlanVerbOptions& options) {
       PlanFirstSteps(planned.job, planned.spec, planned.simulation.minibatches, options.steps));
   std::span<const plan::StageNeeds> stages;
   if (planned.job.cluster.pipeline.enabled()) {
-    SHOAL_ASSIGN_OR_RETURN(planned.pipeline, PlanJobPipeline(planned.job, planned.spec,
-                                                             planned.simulation.minibatches));
+    SHOAL_ASSIGN_OR_RETURN(planned.pipeline, ReportPipeline(planned.job, planned.spec,
+                                                            planned.simulation.minibatches));
     stages = planned.pipeline->stages;
   }
   SHOAL_ASSIGN_OR_RETURN(planned.memory,
@@ -103,7 +103,7 @@ absl::StatusOr<PlannedJob> MakePlan(const PlanVerbOptions& options) {
 }  // namespace
 
 absl::StatusOr<ExitCode> RunPlan(const PlanVerbOptions& options, Streams& streams) {
-  SHOAL_ASSIGN_OR_RETURN(const PlannedJob planned, MakePlan(options));
+  SHOAL_ASSIGN_OR_RETURN(const JobReport planned, MakePlan(options));
   if (!options.draw.empty()) {
     if (!planned.pipeline.has_value()) {
       return InvalidArgument(

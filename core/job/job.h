@@ -49,11 +49,11 @@ struct DataOptions {
 };
 
 // How a step is planned.
-struct PlanChoices {
+struct AssignmentOptions {
   Assignment assignment = Assignment::kAuto;
   CostSource cost = CostSource::kFlops;
 
-  bool operator==(const PlanChoices&) const = default;
+  bool operator==(const AssignmentOptions&) const = default;
 };
 
 struct TrainOptions {
@@ -153,7 +153,7 @@ struct EmulateOptions {
 struct Job {
   std::string model;  // Hugging Face folder
   DataOptions data;
-  PlanChoices plan;
+  AssignmentOptions plan;
   TrainOptions train;
   ServiceOptions service;
   ClusterOptions cluster;

@@ -56,7 +56,7 @@ struct ClusterSpec {
   int64_t workers() const;
   // FLOP/s by worker.
   std::vector<double> Paces() const;
-  // Relative to the fastest; for plan::PlanOptions::speeds.
+  // Relative to the fastest; for plan::StepPlanOptions::speeds.
   std::vector<double> Speeds() const;
   int64_t node_size() const { return devices_per_node > 0 ? devices_per_node : workers(); }
   int64_t nodes() const { return (workers() + node_size() - 1) / node_size(); }

@@ -8,7 +8,7 @@
 namespace shoal::plan {
 namespace {
 
-absl::Status CheckOptions(const PlanOptions& options) {
+absl::Status CheckOptions(const StepPlanOptions& options) {
   if (options.workers < 1 || options.microbatch_tokens < 1) {
     return InvalidArgument(
         "a step needs at least one worker and one token per microbatch, not {} and {}",
@@ -74,8 +74,8 @@ void PadWithEmpty(std::vector<std::vector<Microbatch>>& workers) {
 
 }  // namespace
 
-absl::StatusOr<StepPlan> PlanStep(std::span<const SampleLength> samples, const PlanOptions& options,
-                                  const CostModel& cost) {
+absl::StatusOr<StepPlan> PlanStep(std::span<const SampleLength> samples,
+                                  const StepPlanOptions& options, const CostModel& cost) {
   SHOAL_RETURN_IF_ERROR(CheckOptions(options));
   StepPlan plan;
   std::vector<int64_t> tokens;

@@ -39,7 +39,7 @@ struct StepPlan {
   bool operator==(const StepPlan&) const = default;
 };
 
-struct PlanOptions {
+struct StepPlanOptions {
   int workers = 1;
   int64_t microbatch_tokens = 4096;
   Assignment assignment = Assignment::kAuto;  // kAuto: lb-micro with equal_counts, else lb-mini
@@ -52,8 +52,8 @@ struct PlanOptions {
 // Puts each sample into exactly one microbatch (a sample that is listed twice, into two), none
 // longer than the limit. InvalidArgument names a sample longer than microbatch_tokens, and speeds
 // that are not positive or not one for each worker.
-absl::StatusOr<StepPlan> PlanStep(std::span<const SampleLength> samples, const PlanOptions& options,
-                                  const CostModel& cost);
+absl::StatusOr<StepPlan> PlanStep(std::span<const SampleLength> samples,
+                                  const StepPlanOptions& options, const CostModel& cost);
 
 // Returns the samples of step `step` (the first is 1): a walk over seeded permutations of the
 // dataset, one per data pass; a minibatch may span two passes, and may be larger than the dataset.

@@ -27,9 +27,9 @@ std::vector<SampleLength> LongAlign(int64_t count) {
 void BenchPlanStep(benchmark::State& state) {
   const auto samples = LongAlign(state.range(0));
   const CostModel cost = FlopCost(*NamedShape("1.5b"));
-  PlanOptions options{.workers = static_cast<int>(state.range(1)),
-                      .microbatch_tokens = 65536,
-                      .assignment = static_cast<Assignment>(state.range(2))};
+  StepPlanOptions options{.workers = static_cast<int>(state.range(1)),
+                          .microbatch_tokens = 65536,
+                          .assignment = static_cast<Assignment>(state.range(2))};
   for (int worker = 0; worker < options.workers; ++worker) {
     options.speeds.push_back(worker % 7 == 3 ? 0.5 : 1.0);
   }

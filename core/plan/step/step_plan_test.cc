@@ -33,7 +33,7 @@ struct Sums {
 
 // Every sample is in one microbatch, none is too long, and all sums are right.
 void CheckPlan(const StepPlan& plan, const std::vector<SampleLength>& samples,
-               const PlanOptions& options, const CostModel& cost) {
+               const StepPlanOptions& options, const CostModel& cost) {
   ASSERT_EQ(static_cast<int>(plan.workers.size()), options.workers);
   std::map<int64_t, SampleLength> left;
   Sums all;
@@ -68,7 +68,7 @@ void CheckPlan(const StepPlan& plan, const std::vector<SampleLength>& samples,
 }
 
 // What each assignment promises beyond that.
-void CheckOrderAndCounts(const StepPlan& plan, const PlanOptions& options, size_t samples) {
+void CheckOrderAndCounts(const StepPlan& plan, const StepPlanOptions& options, size_t samples) {
   const Assignment assignment = Resolved(
       options.assignment, options.equal_counts ? Synchronization::kLayer : Synchronization::kStep);
   const bool dealt = assignment == Assignment::kNative || assignment == Assignment::kLocalSort;
@@ -105,10 +105,10 @@ TEST(PlanStep, KeepsItsLaws) {
     for (const auto& [name, assignment] : kAssignmentNames) {
       for (int round = 0; round < 60; ++round) {
         SCOPED_TRACE(fmt::format("{} round {}", name, round));
-        PlanOptions options{.workers = static_cast<int>(random.Between(1, 12)),
-                            .microbatch_tokens = random.Between(500, 5000),
-                            .assignment = assignment,
-                            .equal_counts = random.Below(2) == 0};
+        StepPlanOptions options{.workers = static_cast<int>(random.Between(1, 12)),
+                                .microbatch_tokens = random.Between(500, 5000),
+                                .assignment = assignment,
+                                .equal_counts = random.Below(2) == 0};
         for (int worker = 0; round % 3 == 0 && worker < options.workers; ++worker) {
           options.speeds.push_back(0.2 + random.Uniform());
         }
@@ -148,9 +148,9 @@ TEST(PlanStep, NativeAndLocalSortDealInTurn) {
 TEST(PlanStep, LbMicroGivesEveryWorkerTheSameNumberOfMicrobatches) {
   Random random(8);
   for (int round = 0; round < 100; ++round) {
-    const PlanOptions options{.workers = static_cast<int>(random.Between(1, 8)),
-                              .microbatch_tokens = random.Between(500, 3000),
-                              .assignment = Assignment::kLbMicro};
+    const StepPlanOptions options{.workers = static_cast<int>(random.Between(1, 8)),
+                                  .microbatch_tokens = random.Between(500, 3000),
+                                  .assignment = Assignment::kLbMicro};
     const auto samples =
         RandomSamples(random, options.workers * random.Between(1, 12), options.microbatch_tokens);
     const auto plan = PlanStep(samples, options, TokenCost());
@@ -166,7 +166,7 @@ TEST(PlanStep, SpeedsDecideHowMuchAWorkerGets) {
   for (int64_t i = 0; i < 70; ++i) {
     samples.push_back({.sample = i, .tokens = 100, .targets = 1});
   }
-  PlanOptions options{.workers = 4, .microbatch_tokens = 300, .speeds = {1, 1, 0.5, 1}};
+  StepPlanOptions options{.workers = 4, .microbatch_tokens = 300, .speeds = {1, 1, 0.5, 1}};
   for (const Assignment assignment : {Assignment::kSpeedWeighted, Assignment::kDynamic}) {
     options.assignment = assignment;
     const auto plan = PlanStep(samples, options, TokenCost());
@@ -199,7 +199,7 @@ TEST(PlanStep, UsesFewMicrobatches) {
   Random random(2);
   const CostModel cost = FlopCost(*NamedShape("25m"));
   for (int round = 0; round < 200; ++round) {
-    const PlanOptions options{.workers = 1, .microbatch_tokens = 2000};
+    const StepPlanOptions options{.workers = 1, .microbatch_tokens = 2000};
     const auto samples = RandomSamples(random, random.Between(1, 60), 2000);
     const auto plan = PlanStep(samples, options, cost);
     ASSERT_TRUE(plan.ok());

@@ -26,7 +26,7 @@ class DatasetSteps final : public StepPlanner {
                std::unique_ptr<formats::TokenFile> file);
 
   const plan::DataOptions data_;
-  const plan::PlanChoices choices_;
+  const plan::AssignmentOptions choices_;
   const plan::TrainOptions train_;
   const plan::CostModel cost_;
   const std::unique_ptr<formats::TokenFile> file_;

@@ -6,7 +6,7 @@
 #include <optional>
 #include <vector>
 
-#include "cli/plan/pipeline_plan.h"
+#include "cli/plan/pipeline_report.h"
 #include "cli/plan/simulation.h"
 #include "cli/run/verb.h"
 #include "core/job/job.h"
@@ -21,7 +21,7 @@ namespace shoal::cli {
 // Of these many steps the verdict is the mean.
 inline constexpr int64_t kVerdictSteps = 50;
 
-struct PlannedJob {
+struct JobReport {
   plan::Job job;
   plan::ModelSpec spec;
   std::vector<plan::UnitSpec> units;
@@ -31,12 +31,12 @@ struct PlannedJob {
   Simulation simulation;
   Verdict verdict;
   std::vector<plan::StepPlan> steps;
-  std::optional<PlannedPipeline> pipeline;  // where steps are run as schedules
-  plan::StepTraffic traffic;                // of all workers; mean over the steps planned
-  double microbatches_per_worker = 0;       // or group; mean over the steps planned
+  std::optional<PipelineReport> pipeline;  // where steps are run as schedules
+  plan::StepTraffic traffic;               // of all workers; mean over the steps planned
+  double microbatches_per_worker = 0;      // or group; mean over the steps planned
 };
 
-void PrintPlan(const PlannedJob& planned, Streams& streams);
-void PrintJsonPlan(const PlannedJob& planned, Streams& streams);
+void PrintPlan(const JobReport& report, Streams& streams);
+void PrintJsonPlan(const JobReport& report, Streams& streams);
 
 }  // namespace shoal::cli

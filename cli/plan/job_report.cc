@@ -1,4 +1,4 @@
-#include "cli/plan/planned_job.h"
+#include "cli/plan/job_report.h"
 
 #include <algorithm>
 #include <string>
@@ -19,13 +19,13 @@ std::string_view Name(plan::PushPolicy push) {
   return push == plan::PushPolicy::kStep ? "step" : "microbatch";
 }
 
-int64_t PartitionsOfUnit(const PlannedJob& planned, int unit) {
+int64_t PartitionsOfUnit(const JobReport& planned, int unit) {
   return std::count_if(
       planned.partitions.begin(), planned.partitions.end(),
       [unit](const plan::PartitionSpec& partition) { return partition.unit == unit; });
 }
 
-void PrintUnits(const PlannedJob& planned, Streams& streams) {
+void PrintUnits(const JobReport& planned, Streams& streams) {
   Table table({{"unit"},
                {"parameters", Table::Align::kRight},
                {"partitions", Table::Align::kRight},
@@ -48,7 +48,7 @@ void PrintUnits(const PlannedJob& planned, Streams& streams) {
 }
 
 // Where workers compute on one.
-void PrintGpuMemory(const PlannedJob& planned, Streams& streams) {
+void PrintGpuMemory(const JobReport& planned, Streams& streams) {
   if (planned.job.train.device != plan::DeviceKind::kCuda) {
     return;
   }
@@ -71,7 +71,7 @@ void PrintGpuMemory(const PlannedJob& planned, Streams& streams) {
 }
 
 // With service.memory cuda.
-void PrintServerGpuMemory(const PlannedJob& planned, Streams& streams) {
+void PrintServerGpuMemory(const JobReport& planned, Streams& streams) {
   if (planned.job.service.memory != plan::PartitionMemory::kCuda) {
     return;
   }
@@ -99,7 +99,7 @@ void PrintServerGpuMemory(const PlannedJob& planned, Streams& streams) {
   streams.out << "\n";
 }
 
-void PrintMemory(const PlannedJob& planned, Streams& streams) {
+void PrintMemory(const JobReport& planned, Streams& streams) {
   Table servers({{"server"},
                  {"partitions", Table::Align::kRight},
                  {"weights", Table::Align::kRight},
@@ -159,7 +159,7 @@ void PrintMemory(const PlannedJob& planned, Streams& streams) {
       Name(planned.memory.policy.push));
 }
 
-void PrintSteps(const PlannedJob& planned, Streams& streams) {
+void PrintSteps(const JobReport& planned, Streams& streams) {
   const plan::StepTraffic& traffic = planned.traffic;
   streams.out << fmt::format(
       "a step moves {} of weights in {} gets and {} of gradients in {} pushes\n\n",
@@ -214,7 +214,7 @@ nlohmann::json ServerJson(const plan::ServerMemory& m, size_t index, size_t part
             {"total_bytes", m.gpu.total()}}}};
 }
 
-nlohmann::json WorkerJson(const PlannedJob& planned, size_t stage) {
+nlohmann::json WorkerJson(const JobReport& planned, size_t stage) {
   const plan::WorkerMemory& w = planned.memory.stages[stage];
   return {{"event", "worker"},
           {"stage", stage},
@@ -242,7 +242,7 @@ nlohmann::json WorkerJson(const PlannedJob& planned, size_t stage) {
 
 }  // namespace
 
-void PrintPlan(const PlannedJob& planned, Streams& streams) {
+void PrintPlan(const JobReport& planned, Streams& streams) {
   PrintUnits(planned, streams);
   PrintMemory(planned, streams);
   PrintSteps(planned, streams);
@@ -254,7 +254,7 @@ void PrintPlan(const PlannedJob& planned, Streams& streams) {
   PrintVerdict(planned.verdict, streams);
 }
 
-void PrintJsonPlan(const PlannedJob& planned, Streams& streams) {
+void PrintJsonPlan(const JobReport& planned, Streams& streams) {
   for (const plan::UnitSpec& unit : planned.units) {
     PrintJson(streams.out, {{"event", "unit"},
                             {"unit", unit.name},

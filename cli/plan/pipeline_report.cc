@@ -1,4 +1,4 @@
-#include "cli/plan/pipeline_plan.h"
+#include "cli/plan/pipeline_report.h"
 
 #include <algorithm>
 #include <utility>
@@ -106,7 +106,7 @@ absl::StatusOr<int64_t> GpuBytesOfAWorker(const plan::Job& job, const plan::Mode
   return budget - servers / sharing;
 }
 
-absl::Status PlanWithin(PlannedPipeline& planned, const plan::Job& job, const plan::ModelSpec& spec,
+absl::Status PlanWithin(PipelineReport& planned, const plan::Job& job, const plan::ModelSpec& spec,
                         const std::vector<plan::MicrobatchSize>& microbatches) {
   SHOAL_ASSIGN_OR_RETURN(planned.request, plan::PipelineRequestOf(spec, job, microbatches));
   SHOAL_ASSIGN_OR_RETURN(planned.plan, plan::PlanPipeline(planned.request));
@@ -154,7 +154,7 @@ absl::StatusOr<std::vector<plan::StepPlan>> PlanFirstSteps(const plan::Job& job,
                                                            const sim::Minibatches& minibatches,
                                                            int64_t steps) {
   const int64_t groups = job.cluster.workers / job.cluster.pipeline.stages;
-  const plan::PlanOptions options{
+  const plan::StepPlanOptions options{
       .workers = static_cast<int>(std::max<int64_t>(1, groups)),
       .microbatch_tokens = job.data.microbatch_tokens,
       .assignment = job.plan.assignment,
@@ -190,13 +190,13 @@ absl::StatusOr<bool> SettlePace(plan::Job& job, const plan::ModelSpec& spec) {
   return true;
 }
 
-absl::StatusOr<PlannedPipeline> PlanJobPipeline(plan::Job& job, const plan::ModelSpec& spec,
-                                                const sim::Minibatches& minibatches) {
+absl::StatusOr<PipelineReport> ReportPipeline(plan::Job& job, const plan::ModelSpec& spec,
+                                              const sim::Minibatches& minibatches) {
   SHOAL_ASSIGN_OR_RETURN(const std::vector<plan::StepPlan> steps,
                          PlanFirstSteps(job, spec, minibatches, plan::kTypicalSteps));
   const std::vector<plan::MicrobatchSize> heaviest =
       plan::HeaviestStep(steps, job.data.microbatch_tokens);
-  PlannedPipeline planned;
+  PipelineReport planned;
   SHOAL_ASSIGN_OR_RETURN(planned.measured, SettlePace(job, spec));
   SHOAL_RETURN_IF_ERROR(PlanWithin(planned, job, spec, heaviest));
   int64_t& device_memory = job.cluster.pipeline.device_memory;
@@ -212,7 +212,7 @@ absl::StatusOr<PlannedPipeline> PlanJobPipeline(plan::Job& job, const plan::Mode
   return planned;
 }
 
-std::string Describe(const PlannedPipeline& planned) {
+std::string Describe(const PipelineReport& planned) {
   const plan::PipelineCandidate& chosen = planned.plan.chosen();
   return fmt::format(
       "pipeline: {}, {} stages of {} chunks, {} offloaded, {} recompute; bubble {:.1f}%, {}",
@@ -221,7 +221,7 @@ std::string Describe(const PlannedPipeline& planned) {
       100 * chosen.bubble_share, chosen.verdict);
 }
 
-std::string WarningOf(const PlannedPipeline& planned) {
+std::string WarningOf(const PipelineReport& planned) {
   const plan::PipelineCandidate& chosen = planned.plan.chosen();
   const double offload = planned.request.offload.value;
   if (offload == plan::OffloadedChunks::kAuto || offload == 0 || Largest(chosen.host_bytes) > 0) {
@@ -233,7 +233,7 @@ std::string WarningOf(const PlannedPipeline& planned) {
       chosen.choice.stages, chosen.choice.chunks);
 }
 
-void PrintPipeline(const PlannedPipeline& planned, Streams& streams) {
+void PrintPipeline(const PipelineReport& planned, Streams& streams) {
   const plan::PipelineRequest& request = planned.request;
   const plan::PipelinePace& pace = request.pace;
   const plan::PipelineCandidate& chosen = planned.plan.chosen();
@@ -282,7 +282,7 @@ void PrintPipeline(const PlannedPipeline& planned, Streams& streams) {
                              BytesByStage(chosen.device_bytes), BytesByStage(chosen.host_bytes));
 }
 
-void PrintJsonPipeline(const PlannedPipeline& planned, Streams& streams) {
+void PrintJsonPipeline(const PipelineReport& planned, Streams& streams) {
   const plan::PipelinePace& pace = planned.request.pace;
   PrintJson(streams.out, {{"event", "pipeline"},
                           {"stages", planned.request.stages},
@@ -301,7 +301,7 @@ void PrintJsonPipeline(const PlannedPipeline& planned, Streams& streams) {
   }
 }
 
-absl::Status DrawPipeline(const PlannedPipeline& planned, const std::string& file) {
+absl::Status DrawPipeline(const PipelineReport& planned, const std::string& file) {
   const plan::PipelineRequest& request = planned.request;
   const plan::PipelineChoice& choice = planned.plan.chosen().choice;
   SHOAL_ASSIGN_OR_RETURN(const plan::Schedule schedule,

@@ -1,4 +1,4 @@
-#include "cli/plan/pipeline_plan.h"
+#include "cli/plan/pipeline_report.h"
 
 #include "cli/testing/command_line.h"
 #include "core/base/file.h"
@@ -9,7 +9,7 @@ namespace {
 using nlohmann::json;
 using ::testing::HasSubstr;
 
-class PipelinePlanTest : public TinyModelTest {
+class PipelineReportTest : public TinyModelTest {
  protected:
   void SetUp() override {
     TinyModelTest::SetUp();
@@ -49,7 +49,7 @@ class PipelinePlanTest : public TinyModelTest {
   std::string job_;
 };
 
-TEST_F(PipelinePlanTest, EachCandidateHasAVerdictAndOneIsChosen) {
+TEST_F(PipelineReportTest, EachCandidateHasAVerdictAndOneIsChosen) {
   const std::vector<json> candidates = Candidates();
   ASSERT_GT(candidates.size(), 1u);
   EXPECT_TRUE(candidates[0]["chosen"].get<bool>());
@@ -61,7 +61,7 @@ TEST_F(PipelinePlanTest, EachCandidateHasAVerdictAndOneIsChosen) {
   }
 }
 
-TEST_F(PipelinePlanTest, WhatTheJobSaysIsAllThatIsLookedAt) {
+TEST_F(PipelineReportTest, WhatTheJobSaysIsAllThatIsLookedAt) {
   for (const json& candidate : Candidates({"--set", "cluster.pipeline.schedule=1F1B", "--set",
                                            "cluster.pipeline.recompute=full"})) {
     EXPECT_EQ(candidate["schedule"], "1F1B");
@@ -69,7 +69,7 @@ TEST_F(PipelinePlanTest, WhatTheJobSaysIsAllThatIsLookedAt) {
   }
 }
 
-TEST_F(PipelinePlanTest, ABudgetThatNothingFitsIsRefusedInOneLine) {
+TEST_F(PipelineReportTest, ABudgetThatNothingFitsIsRefusedInOneLine) {
   const Outcome outcome = Plan(
       {"--set", "cluster.pipeline.device_memory=4KiB", "--set", "cluster.pipeline.schedule=1F1B"});
   EXPECT_NE(outcome.code, 0);
@@ -77,7 +77,7 @@ TEST_F(PipelinePlanTest, ABudgetThatNothingFitsIsRefusedInOneLine) {
   EXPECT_EQ(std::count(outcome.err.begin(), outcome.err.end(), '\n'), 1);
 }
 
-TEST_F(PipelinePlanTest, OffloadThatMovesNothingIsToldInALine) {
+TEST_F(PipelineReportTest, OffloadThatMovesNothingIsToldInALine) {
   const auto with = [&](const std::string& chunks, const std::string& offload) {
     const Outcome outcome =
         Plan({"--set", "cluster.pipeline.stages=1", "--set", "cluster.pipeline.chunks=" + chunks,
@@ -91,13 +91,13 @@ TEST_F(PipelinePlanTest, OffloadThatMovesNothingIsToldInALine) {
   EXPECT_EQ(with("2", "none"), "");
 }
 
-TEST_F(PipelinePlanTest, ABudgetIsShown) {
+TEST_F(PipelineReportTest, ABudgetIsShown) {
   EXPECT_THAT(Plan({"--set", "cluster.pipeline.device_memory=100MiB"}).out,
               HasSubstr("activations of a stage may take 100.0 MiB of its device"));
 }
 
 // A stage's units and messages, not a worker of the whole model.
-TEST_F(PipelinePlanTest, DoctorReckonsWithTheStages) {
+TEST_F(PipelineReportTest, DoctorReckonsWithTheStages) {
   std::string text = Job("2");
   const std::string counts = "servers: 1, workers: 4";
   text.replace(text.find(counts), counts.size(), "servers: 8, workers: 2");
@@ -121,7 +121,7 @@ TEST_F(PipelinePlanTest, DoctorReckonsWithTheStages) {
   }
 }
 
-TEST_F(PipelinePlanTest, TheChosenScheduleIsDrawn) {
+TEST_F(PipelineReportTest, TheChosenScheduleIsDrawn) {
   const std::string file = Write("schedule.svg", "");
   const Outcome outcome = Plan({"--draw", file});
   ASSERT_EQ(outcome.code, 0) << outcome.err;
@@ -132,7 +132,7 @@ TEST_F(PipelinePlanTest, TheChosenScheduleIsDrawn) {
   EXPECT_THAT(*svg, HasSubstr("<title>forward chunk 0 microbatch 0"));
 }
 
-TEST_F(PipelinePlanTest, WithoutAPipelineThereIsNothingToDraw) {
+TEST_F(PipelineReportTest, WithoutAPipelineThereIsNothingToDraw) {
   const Outcome outcome = Plan({"--draw", "x.svg", "--set", "cluster.pipeline.stages=1"});
   EXPECT_NE(outcome.code, 0);
   EXPECT_THAT(outcome.err, HasSubstr("cluster.pipeline"));

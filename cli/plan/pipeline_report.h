@@ -17,7 +17,7 @@
 
 namespace shoal::cli {
 
-struct PlannedPipeline {
+struct PipelineReport {
   plan::PipelineRequest request;
   plan::PipelinePlan plan;
   std::vector<plan::StageNeeds> stages;  // of the chosen one
@@ -38,17 +38,17 @@ absl::StatusOr<bool> SettlePace(plan::Job& job, const plan::ModelSpec& spec);
 // For the heaviest of the first steps, as the coordinator will. The job runs its steps as
 // schedules; its pace is settled, and so is what its stages may take of their GPUs: what there is,
 // as this machine has it.
-absl::StatusOr<PlannedPipeline> PlanJobPipeline(plan::Job& job, const plan::ModelSpec& spec,
-                                                const sim::Minibatches& minibatches);
+absl::StatusOr<PipelineReport> ReportPipeline(plan::Job& job, const plan::ModelSpec& spec,
+                                              const sim::Minibatches& minibatches);
 
 // The chosen one in a line.
-std::string Describe(const PlannedPipeline& planned);
+std::string Describe(const PipelineReport& report);
 // A line where the job will not do what it seems to ask for; else empty.
-std::string WarningOf(const PlannedPipeline& planned);
-void PrintPipeline(const PlannedPipeline& planned, Streams& streams);
-void PrintJsonPipeline(const PlannedPipeline& planned, Streams& streams);
+std::string WarningOf(const PipelineReport& report);
+void PrintPipeline(const PipelineReport& report, Streams& streams);
+void PrintJsonPipeline(const PipelineReport& report, Streams& streams);
 
 // The chosen schedule with its transfers, simulated, as an SVG file.
-absl::Status DrawPipeline(const PlannedPipeline& planned, const std::string& file);
+absl::Status DrawPipeline(const PipelineReport& report, const std::string& file);
 
 }  // namespace shoal::cli
