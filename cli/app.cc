@@ -15,7 +15,7 @@ int Fail(Streams& streams, std::string_view message, ExitCode code) {
   return static_cast<int>(code);
 }
 
-// The deepest verb that was named.
+// The deepest command that was named.
 const CLI::App& Deepest(const CLI::App& app) {
   const CLI::App* at = &app;
   while (!at->get_subcommands().empty()) {
@@ -25,15 +25,15 @@ const CLI::App& Deepest(const CLI::App& app) {
 }
 
 // For "see ... --help".
-std::string PathOf(const CLI::App& verb) {
-  return verb.get_parent() == nullptr ? "shoal"
-                                      : PathOf(*verb.get_parent()) + " " + verb.get_name();
+std::string PathOf(const CLI::App& command) {
+  return command.get_parent() == nullptr ? "shoal"
+                                         : PathOf(*command.get_parent()) + " " + command.get_name();
 }
 
-// What was typed that is no verb or option here, and what may have been meant; empty: that is not
-// what is wrong.
-std::string Misspelt(const CLI::App& verb) {
-  const std::vector<std::string> unknown = verb.remaining();
+// What was typed that is no command or option here, and what may have been meant; empty: that is
+// not what is wrong.
+std::string Misspelt(const CLI::App& command) {
+  const std::vector<std::string> unknown = command.remaining();
   const auto option = std::find_if(unknown.begin(), unknown.end(),
                                    [](const std::string& text) { return text.starts_with("-"); });
   if (option != unknown.end()) {
@@ -41,7 +41,7 @@ std::string Misspelt(const CLI::App& verb) {
       return "unknown option " + *option;
     }
     std::vector<std::string> names;
-    for (const CLI::Option* known : verb.get_options()) {
+    for (const CLI::Option* known : command.get_options()) {
       for (const std::string& name : known->get_lnames()) {
         names.push_back("--" + name);
       }
@@ -49,14 +49,14 @@ std::string Misspelt(const CLI::App& verb) {
     return fmt::format("unknown option {}; did you mean {}?", *option,
                        Nearest(option->substr(0, option->find('=')), names));
   }
-  std::vector<std::string> verbs;
-  for (const CLI::App* known : verb.get_subcommands([](const CLI::App*) { return true; })) {
-    verbs.push_back(known->get_name());
+  std::vector<std::string> commands;
+  for (const CLI::App* known : command.get_subcommands([](const CLI::App*) { return true; })) {
+    commands.push_back(known->get_name());
   }
-  return unknown.empty() || verbs.empty()
+  return unknown.empty() || commands.empty()
              ? ""
-             : fmt::format("unknown verb '{}'; did you mean {}?", unknown.front(),
-                           Nearest(unknown.front(), verbs));
+             : fmt::format("unknown command '{}'; did you mean {}?", unknown.front(),
+                           Nearest(unknown.front(), commands));
 }
 
 }  // namespace
@@ -65,8 +65,8 @@ int RunShoal(const std::vector<std::string>& arguments, Streams& streams) {
   CLI::App app("Post-trains language models with sharded parameter servers.", "shoal");
   app.set_version_flag("--version", "shoal " SHOAL_VERSION);
   app.require_subcommand(1);
-  app.footer("`shoal VERB --help` shows a verb's options and an example.");
-  VerbAction action;
+  app.footer("`shoal COMMAND --help` shows a command's options and an example.");
+  CommandAction action;
   AddTrain(app, action);
   AddGenerate(app, action);
   AddEval(app, action);
@@ -84,7 +84,7 @@ int RunShoal(const std::vector<std::string>& arguments, Streams& streams) {
   }
   try {
     std::vector<std::string> reversed(arguments.rbegin(), arguments.rend());  // as CLI11 wants them
-    if (reversed.back() == "help") {  // `shoal help VERB` as `shoal VERB --help`
+    if (reversed.back() == "help") {  // `shoal help COMMAND` as `shoal COMMAND --help`
       reversed.pop_back();
       reversed.insert(reversed.begin(), "--help");
     }
@@ -96,12 +96,12 @@ int RunShoal(const std::vector<std::string>& arguments, Streams& streams) {
     streams.out << version.what() << "\n";
     return static_cast<int>(ExitCode::kDone);
   } catch (const CLI::ParseError& error) {
-    const CLI::App& verb = Deepest(app);
-    const std::string misspelt = Misspelt(verb);
-    return Fail(
-        streams,
-        fmt::format("{} (see {} --help)", misspelt.empty() ? error.what() : misspelt, PathOf(verb)),
-        ExitCode::kUsage);
+    const CLI::App& command = Deepest(app);
+    const std::string misspelt = Misspelt(command);
+    return Fail(streams,
+                fmt::format("{} (see {} --help)", misspelt.empty() ? error.what() : misspelt,
+                            PathOf(command)),
+                ExitCode::kUsage);
   }
   const absl::StatusOr<ExitCode> code = action(streams);
   streams.out.flush();

@@ -1,11 +1,11 @@
-// The `shoal` command as a function: parses the command line, runs the verb it names, prints the
+// The `shoal` command as a function: parses the command line, runs the command it names, prints the
 // one line of an error and returns the exit code.
 #pragma once
 
 #include <string>
 #include <vector>
 
-#include "cli/run/verb.h"
+#include "cli/run/command.h"
 
 namespace shoal::cli {
 

@@ -14,45 +14,45 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-const std::vector<std::vector<std::string>>& Verbs() {
-  static const std::vector<std::vector<std::string>> verbs = {{"train"},
-                                                              {"generate"},
-                                                              {"eval"},
-                                                              {"plan"},
-                                                              {"simulate"},
-                                                              {"model", "init"},
-                                                              {"model", "show"},
-                                                              {"data", "synth"},
-                                                              {"data", "tokenizer"},
-                                                              {"data", "prepare"},
-                                                              {"data", "inspect"},
-                                                              {"checkpoint", "list"},
-                                                              {"checkpoint", "verify"},
-                                                              {"checkpoint", "export"},
-                                                              {"status"},
-                                                              {"doctor"},
-                                                              {"bench", "transport"},
-                                                              {"bench", "store"}};
-  return verbs;
+const std::vector<std::vector<std::string>>& Commands() {
+  static const std::vector<std::vector<std::string>> commands = {{"train"},
+                                                                 {"generate"},
+                                                                 {"eval"},
+                                                                 {"plan"},
+                                                                 {"simulate"},
+                                                                 {"model", "init"},
+                                                                 {"model", "show"},
+                                                                 {"data", "synth"},
+                                                                 {"data", "tokenizer"},
+                                                                 {"data", "prepare"},
+                                                                 {"data", "inspect"},
+                                                                 {"checkpoint", "list"},
+                                                                 {"checkpoint", "verify"},
+                                                                 {"checkpoint", "export"},
+                                                                 {"status"},
+                                                                 {"doctor"},
+                                                                 {"bench", "transport"},
+                                                                 {"bench", "store"}};
+  return commands;
 }
 
-TEST(App, HelpListsEveryVerb) {
+TEST(App, HelpListsEveryCommand) {
   const Outcome run = Shoal({"--help"});
   EXPECT_EQ(run.code, 0);
   EXPECT_THAT(run.err, IsEmpty());
-  for (const auto& verb : Verbs()) {
-    EXPECT_THAT(run.out, HasSubstr("\n  " + verb.front() + " "));
+  for (const auto& command : Commands()) {
+    EXPECT_THAT(run.out, HasSubstr("\n  " + command.front() + " "));
   }
 }
 
-TEST(App, EveryVerbHasHelpWithAnExampleOfItself) {
-  for (auto verb : Verbs()) {
+TEST(App, EveryCommandHasHelpWithAnExampleOfItself) {
+  for (auto command : Commands()) {
     std::string name = "shoal";
-    for (const std::string& word : verb) {
+    for (const std::string& word : command) {
       name += " " + word;
     }
-    verb.push_back("--help");
-    const Outcome run = Shoal(verb);
+    command.push_back("--help");
+    const Outcome run = Shoal(command);
     EXPECT_EQ(run.code, 0) << name;
     EXPECT_THAT(run.out, HasSubstr("Example:\n  " + name)) << run.out;
     EXPECT_THAT(run.err, IsEmpty());
@@ -66,8 +66,10 @@ TEST(App, VersionIsData) {
 }
 
 TEST(App, UsageErrorsAreOneLineAndExitCodeTwo) {
-  for (const auto& arguments : std::vector<std::vector<std::string>>{
-           {"no-such-verb"}, {"doctor", "--no-such-option"}, {"doctor", "job.yaml", "surplus"}}) {
+  for (const auto& arguments :
+       std::vector<std::vector<std::string>>{{"no-such-command"},
+                                             {"doctor", "--no-such-option"},
+                                             {"doctor", "job.yaml", "surplus"}}) {
     const Outcome run = Shoal(arguments);
     EXPECT_EQ(run.code, 2);
     EXPECT_THAT(run.out, IsEmpty());
@@ -80,10 +82,10 @@ TEST(App, UsageErrorsAreOneLineAndExitCodeTwo) {
 TEST(App, WhatIsMisspeltIsNamedWithTheNearest) {
   const auto error = [](const std::vector<std::string>& arguments) { return Shoal(arguments).err; };
   EXPECT_EQ(error({"trian", "job.yaml"}),
-            "shoal: error: unknown verb 'trian'; did you mean train? (see shoal --help)\n");
+            "shoal: error: unknown command 'trian'; did you mean train? (see shoal --help)\n");
   EXPECT_EQ(
       error({"data", "inspekt"}),
-      "shoal: error: unknown verb 'inspekt'; did you mean inspect? (see shoal data --help)\n");
+      "shoal: error: unknown command 'inspekt'; did you mean inspect? (see shoal data --help)\n");
   EXPECT_EQ(
       error({"train", "--step=3", "job.yaml"}),
       "shoal: error: unknown option --step=3; did you mean --steps? (see shoal train --help)\n");
@@ -103,7 +105,7 @@ TEST(App, NumbersThatAreTooSmallAreNamedWithTheirBound) {
               HasSubstr("is '-1.5', expected a number of at least 0"));
 }
 
-TEST(App, HelpIsAVerbToo) {
+TEST(App, HelpIsACommandToo) {
   EXPECT_EQ(Shoal({"help"}).out, Shoal({"--help"}).out);
   EXPECT_EQ(Shoal({"help", "data", "inspect"}).out, Shoal({"data", "inspect", "--help"}).out);
   EXPECT_THAT(Shoal({"help", "data", "inspect"}).out, HasSubstr("--template"));

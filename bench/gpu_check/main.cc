@@ -65,10 +65,10 @@ int WriteReport(const Options& options) {
   if (!parts.ok()) {
     return Fail(parts.status());
   }
-  const GpuFindings findings = LoadFindings(options.report_of, SizesOf(options), *parts);
-  fmt::print("{}", ShortTable(findings));
+  const GpuResults results = LoadResults(options.report_of, SizesOf(options), *parts);
+  fmt::print("{}", ShortTable(results));
   const absl::StatusOr<WrittenReport> written =
-      WriteGpuReport(findings, options.output, options.notes);
+      WriteGpuReport(results, options.output, options.notes);
   if (!written.ok()) {
     return Fail(written.status());
   }

@@ -77,20 +77,24 @@ absl::StatusOr<std::map<std::string, std::string>> ParseFields(
   return fields;
 }
 
-void AddSourceOptions(CLI::App& verb, DataSourceOptions& source) {
-  verb.add_option("--model", source.model, "Folder with the tokenizer and config.json")->required();
-  verb.add_option("--template", source.chat_template,
+void AddSourceOptions(CLI::App& command, DataSourceOptions& source) {
+  command.add_option("--model", source.model, "Folder with the tokenizer and config.json")
+      ->required();
+  command
+      .add_option("--template", source.chat_template,
                   "plain, chatml, llama3, or auto by the tokenizer's tokens")
       ->check(CLI::IsMember({"auto", "plain", "chatml", "llama3"}))
       ->capture_default_str();
-  verb.add_option("--field", source.fields,
+  command
+      .add_option("--field", source.fields,
                   "The file's name of a field: prompt=question (may be repeated)")
       ->allow_extra_args(false);
-  verb.add_option("--max-sequence-tokens", source.max_sequence_tokens,
+  command
+      .add_option("--max-sequence-tokens", source.max_sequence_tokens,
                   "Longer samples are oversize")
       ->check(AtLeast(1))
       ->capture_default_str();
-  verb.add_option("--oversize", source.oversize, "error, skip or truncate")
+  command.add_option("--oversize", source.oversize, "error, skip or truncate")
       ->check(CLI::IsMember({"error", "skip", "truncate"}))
       ->capture_default_str();
 }

@@ -50,7 +50,7 @@ struct DataSourceOptions {
 };
 
 // All options but the file, told to CLI11.
-void AddSourceOptions(CLI::App& verb, DataSourceOptions& source);
+void AddSourceOptions(CLI::App& command, DataSourceOptions& source);
 
 struct OpenedSource {
   DataEncoder encoder;

@@ -1,6 +1,6 @@
 // What this machine offers for computing on GPUs: the GPUs as CUDA shows them, how fast they copy,
 // and which of the libraries are there that are used where they are found. Read once;
-// gpu_findings.h judges it.
+// gpu_checks.h judges it.
 #pragma once
 
 #include <cstdint>

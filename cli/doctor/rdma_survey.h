@@ -1,5 +1,5 @@
 // What this machine offers for RDMA: devices as libibverbs shows them, and what of /sys and /proc
-// bears on them. Read once; rdma_findings.h judges it.
+// bears on them. Read once; rdma_checks.h judges it.
 #pragma once
 
 #include <cstdint>

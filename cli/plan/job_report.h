@@ -8,7 +8,7 @@
 
 #include "cli/plan/pipeline_report.h"
 #include "cli/plan/simulation.h"
-#include "cli/run/verb.h"
+#include "cli/run/command.h"
 #include "core/job/job.h"
 #include "core/model/model_spec.h"
 #include "core/model/partition.h"

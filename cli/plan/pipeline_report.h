@@ -8,7 +8,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "cli/run/verb.h"
+#include "cli/run/command.h"
 #include "core/job/job.h"
 #include "core/model/model_spec.h"
 #include "core/plan/pipeline/job_pipeline.h"

@@ -182,14 +182,14 @@ absl::StatusOr<Simulation> OpenSimulation(const SimulationSource& source) {
   return simulation;
 }
 
-void AddSimulationOptions(CLI::App& verb, SimulationSource& source) {
-  verb.add_option("--cluster", source.cluster,
-                  "Cluster file (docs/on-demand.md); without, the job's workers");
-  verb.add_option("--data", source.data, "JSONL or a token file, in place of the job's");
-  verb.add_option(
+void AddSimulationOptions(CLI::App& command, SimulationSource& source) {
+  command.add_option("--cluster", source.cluster,
+                     "Cluster file (docs/on-demand.md); without, the job's workers");
+  command.add_option("--data", source.data, "JSONL or a token file, in place of the job's");
+  command.add_option(
       "--lengths", source.lengths,
       fmt::format("Draw lengths, in place of data: {}", fmt::join(plan::LengthForms(), "; ")));
-  verb.add_option("--shape", source.shape, "A named shape, in place of the job's model");
+  command.add_option("--shape", source.shape, "A named shape, in place of the job's model");
 }
 
 Verdict MakeVerdict(const std::vector<sim::ChoiceSummary>& summaries) {

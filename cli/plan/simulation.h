@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "cli/run/verb.h"
+#include "cli/run/command.h"
 #include "core/sim/comparison.h"
 #include "core/sim/minibatches.h"
 #include "core/sim/simulator.h"
@@ -35,7 +35,7 @@ struct SimulationSource {
 };
 
 // All of them but the job file and its overrides, told to CLI11.
-void AddSimulationOptions(CLI::App& verb, SimulationSource& source);
+void AddSimulationOptions(CLI::App& command, SimulationSource& source);
 
 struct Simulation {
   sim::SimulatorOptions options;

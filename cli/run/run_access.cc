@@ -13,9 +13,9 @@ namespace {
 
 constexpr int64_t kMaximumAddressFile = 512;
 
-absl::Status FileError(std::string_view verb, const std::string& path) {
+absl::Status FileError(std::string_view command, const std::string& path) {
   const int error_number = errno;
-  return ErrnoToStatus(error_number, fmt::format("cannot {} {}", verb, path));
+  return ErrnoToStatus(error_number, fmt::format("cannot {} {}", command, path));
 }
 
 // Never through a file or link that is there already, which others might read: WriteFileAtomically

@@ -6,9 +6,9 @@
 #include <optional>
 #include <string>
 
+#include "cli/run/command.h"
 #include "cli/run/follow_job.h"
 #include "cli/run/trace_recorder.h"
-#include "cli/run/verb.h"
 #include "cli/terminal/progress_bar.h"
 
 namespace shoal::cli {

@@ -133,8 +133,8 @@ TEST(Parts, ProductsThatWereRefusedAreKept) {
   options.from = 1;
   const PartReport second = RunOne("ops", options);
   EXPECT_EQ(RefusedProductsOf(second)->at("C[3, 5] of bf16"), 14);
-  const auto written = WriteGpuReport(
-      LoadFindings(options.output, PartSizes(), *ChosenParts("ops")), options.output, {});
+  const auto written = WriteGpuReport(LoadResults(options.output, PartSizes(), *ChosenParts("ops")),
+                                      options.output, {});
   ASSERT_TRUE(written.ok());
   const std::string text = *ReadFile(written->path);
   EXPECT_THAT(text, HasSubstr("## Matrix products that cuBLASLt refused"));

@@ -183,46 +183,46 @@ void AddRefusedProducts(const std::vector<PartReport>& parts, Report& report) {
 
 }  // namespace
 
-GpuFindings LoadFindings(const std::string& folder, const PartSizes& sizes,
-                         std::span<const Part> chosen) {
-  GpuFindings findings;
-  findings.parts = LoadParts(folder, chosen);
-  findings.torch = LoadTorch(folder);
-  findings.gpu_states = LoadStates(folder);
-  findings.bars = BarsOf(findings.parts, findings.torch, sizes);
-  return findings;
+GpuResults LoadResults(const std::string& folder, const PartSizes& sizes,
+                       std::span<const Part> chosen) {
+  GpuResults results;
+  results.parts = LoadParts(folder, chosen);
+  results.torch = LoadTorch(folder);
+  results.gpu_states = LoadStates(folder);
+  results.bars = BarsOf(results.parts, results.torch, sizes);
+  return results;
 }
 
-absl::StatusOr<WrittenReport> WriteGpuReport(const GpuFindings& findings, const std::string& output,
+absl::StatusOr<WrittenReport> WriteGpuReport(const GpuResults& results, const std::string& output,
                                              const std::vector<std::string>& notes) {
-  const std::vector<PartReport>& parts = findings.parts;
+  const std::vector<PartReport>& parts = results.parts;
   std::string name = absl::FormatTime("%Y-%m-%d", absl::Now(), absl::UTCTimeZone()) + "-gpu";
   if (parts.size() == 1) {
     name += "-" + parts.front().name();
   }
   Report report(name);
-  AddBars(findings.bars, report);
+  AddBars(results.bars, report);
   AddParts(parts, report);
   AddRefusedProducts(parts, report);
   if (parts.size() > 1) {
-    AddPeer(parts, findings.torch, report);
+    AddPeer(parts, results.torch, report);
   }
-  if (!findings.gpu_states.empty()) {
+  if (!results.gpu_states.empty()) {
     report.Heading("The GPU's state at the end of each part");
-    report.Table(findings.gpu_states);
+    report.Table(results.gpu_states);
   }
   SHOAL_RETURN_IF_ERROR(CreateDirectories(output));
   WrittenReport written{.path = fmt::format("{}/{}.md", output, name),
                         .missed_bars = report.missed()};
   json all = {{"notes", notes},
-              {"torch", findings.torch},
-              {"gpu_states", findings.gpu_states},
+              {"torch", results.torch},
+              {"gpu_states", results.gpu_states},
               {"parts", json::array()}};
   for (const PartReport& part : parts) {
     all["parts"].push_back(part.ToJson());
     written.failed_parts += Failed(part) ? 1 : 0;
   }
-  for (const PartBar& bar : findings.bars) {
+  for (const PartBar& bar : results.bars) {
     written.bars_not_measured += bar.measured ? 0 : 1;
   }
   SHOAL_RETURN_IF_ERROR(WriteFileAtomically(
@@ -233,16 +233,16 @@ absl::StatusOr<WrittenReport> WriteGpuReport(const GpuFindings& findings, const 
   return written;
 }
 
-std::string ShortTable(const GpuFindings& findings) {
+std::string ShortTable(const GpuResults& results) {
   std::string text;
-  for (const PartReport& part : findings.parts) {
+  for (const PartReport& part : results.parts) {
     text += fmt::format("{:8} {:8} {:4.0f} s  {}\n", part.name(), StateName(part), part.seconds(),
                         part.why());
   }
-  if (findings.torch.contains("ended")) {
-    text += fmt::format("torch: {}\n", findings.torch["ended"].get<std::string>());
+  if (results.torch.contains("ended")) {
+    text += fmt::format("torch: {}\n", results.torch["ended"].get<std::string>());
   }
-  for (const PartBar& bar : findings.bars) {
+  for (const PartBar& bar : results.bars) {
     text += fmt::format("{:12} {}: {} ({})\n", bar.state(), bar.what, bar.found, bar.bar);
   }
   return text;

@@ -18,7 +18,7 @@
 
 namespace shoal::bench {
 
-struct GpuFindings {
+struct GpuResults {
   std::vector<PartReport> parts;
   nlohmann::json torch;  // {"skipped": why} where it did not run
   std::vector<std::vector<std::string>> gpu_states;
@@ -27,8 +27,8 @@ struct GpuFindings {
 };
 // Of these parts in the folder; one that left nothing counts as failed, and so does one that did
 // not come to its end.
-GpuFindings LoadFindings(const std::string& folder, const PartSizes& sizes,
-                         std::span<const Part> parts = Parts());
+GpuResults LoadResults(const std::string& folder, const PartSizes& sizes,
+                       std::span<const Part> parts = Parts());
 
 struct WrittenReport {
   std::string path;  // of the Markdown; the JSON lies beside it
@@ -38,10 +38,10 @@ struct WrittenReport {
 };
 // DATE-gpu.md and DATE-gpu.json in `output`, or DATE-gpu-PART of one part alone. `notes` are
 // paragraphs of the introduction.
-absl::StatusOr<WrittenReport> WriteGpuReport(const GpuFindings& findings, const std::string& output,
+absl::StatusOr<WrittenReport> WriteGpuReport(const GpuResults& results, const std::string& output,
                                              const std::vector<std::string>& notes);
 
 // What is printed last: a line for each part and each bar.
-std::string ShortTable(const GpuFindings& findings);
+std::string ShortTable(const GpuResults& results);
 
 }  // namespace shoal::bench

@@ -47,7 +47,7 @@ class GpuReport : public ::testing::Test {
     ASSERT_TRUE(WriteFileAtomically(folder_ + "/torch.json", torch.dump()).ok());
   }
   std::string Written() {
-    findings_ = LoadFindings(folder_, PartSizes());
+    findings_ = LoadResults(folder_, PartSizes());
     const auto written = WriteGpuReport(findings_, folder_ + "/out", {"A note."});
     EXPECT_TRUE(written.ok()) << written.status().message();
     EXPECT_EQ(written->failed_parts, 2);
@@ -55,7 +55,7 @@ class GpuReport : public ::testing::Test {
     return *ReadFile(written->path);
   }
 
-  GpuFindings findings_;
+  GpuResults findings_;
   std::string folder_;
   int missed_ = 0;
 };
@@ -140,7 +140,7 @@ TEST_F(GpuReport, ShowsTheGpusStates) {
 }
 
 TEST_F(GpuReport, OfOnePartMissesNoOtherAndHasANameOfItsOwn) {
-  const auto written = WriteGpuReport(LoadFindings(folder_, PartSizes(), *ChosenParts("train")),
+  const auto written = WriteGpuReport(LoadResults(folder_, PartSizes(), *ChosenParts("train")),
                                       folder_ + "/out", {});
   ASSERT_TRUE(written.ok());
   EXPECT_EQ(written->failed_parts, 0);

@@ -1,0 +1,128 @@
+#include "cli/data/data_command.h"
+
+#include "cli/data/data_inspect.h"
+#include "cli/testing/command_line.h"
+#include "core/base/file.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "nlohmann/json.hpp"
+
+namespace shoal::cli {
+namespace {
+
+using ::testing::HasSubstr;
+
+class DataCommandTest : public TinyModelTest {
+ protected:
+  Outcome Data(const std::string& command, const std::string& file,
+               const std::vector<std::string>& more = {}) const {
+    std::vector<std::string> arguments = {"data", command, file, "--model", model()};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return Shoal(arguments);
+  }
+};
+
+TEST_F(DataCommandTest, TheSameSeedWritesTheSameBytes) {
+  ASSERT_EQ(Shoal({"data", "synth", "--samples", "50", "--output", folder_ + "/again.jsonl"}).code,
+            0);
+  ASSERT_EQ(Shoal({"data", "synth", "--samples", "50", "--seed", "2", "--output",
+                   folder_ + "/other.jsonl"})
+                .code,
+            0);
+  EXPECT_TRUE(*ReadFile(train_) == *ReadFile(folder_ + "/again.jsonl"));
+  EXPECT_FALSE(*ReadFile(train_) == *ReadFile(folder_ + "/other.jsonl"));
+  ExpectRefused(Shoal({"data", "synth", "--kind", "poems", "--output", folder_ + "/x"}), "poems");
+  ExpectRefused(Shoal({"data", "synth", "--lengths", "long", "--output", folder_ + "/x"}), "long");
+}
+
+TEST_F(DataCommandTest, PrepareCountsWhatItWrote) {
+  const Outcome outcome =
+      Data("prepare", train_, {"--output", folder_ + "/train.tokens", "--json"});
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  const auto line = nlohmann::json::parse(outcome.out);
+  EXPECT_EQ(line["samples"], 50);
+  const auto file = formats::TokenFile::Open(folder_ + "/train.tokens");
+  ASSERT_TRUE(file.ok()) << file.status();
+  EXPECT_EQ(line["tokens"], (*file)->total_tokens());
+}
+
+TEST_F(DataCommandTest, InspectShowsLengthsPackingAndAMaskedSample) {
+  const Outcome text = Data("inspect", train_, {"--microbatch-tokens", "2048"});
+  ASSERT_EQ(text.code, 0) << text.err;
+  EXPECT_THAT(text.out, HasSubstr("median"));
+  EXPECT_THAT(text.out, HasSubstr("% filled"));
+  EXPECT_THAT(text.out, HasSubstr("\xE2\x9F\xA6"));
+  const Outcome json =
+      Data("inspect", train_, {"--json", "--sample", "3", "--microbatch-tokens", "2048"});
+  std::istringstream lines(json.out);
+  std::string line;
+  ASSERT_TRUE(std::getline(lines, line));
+  const auto data = nlohmann::json::parse(line);
+  int64_t in_buckets = 0;
+  for (const auto& bucket : data["histogram"]) {
+    in_buckets += bucket["samples"].get<int64_t>();
+  }
+  EXPECT_EQ(in_buckets, 50);
+  EXPECT_LE(data["packing"]["packed_fill"].get<double>(), 1.0);
+  ASSERT_TRUE(std::getline(lines, line));
+  const auto sample = nlohmann::json::parse(line);
+  int64_t learnt = 0;
+  int64_t tokens = 0;
+  for (const auto& run : sample["runs"]) {
+    tokens += run["tokens"].get<int64_t>();
+    learnt += run["learnt"].get<bool>() ? run["tokens"].get<int64_t>() : 0;
+  }
+  EXPECT_EQ(tokens, sample["tokens"]);
+  EXPECT_EQ(learnt, sample["target_tokens"]);
+  ExpectRefused(Data("inspect", train_, {"--sample", "50"}), "--sample 50");
+}
+
+TEST_F(DataCommandTest, BrokenLinesAreNamedByFileAndLine) {
+  const std::string good = R"({"prompt":"1 + 1?","completion":"2"})"
+                           "\n";
+  ExpectRefused(Data("inspect", Write("bad.jsonl", good + good + "{\"prompt\": \n")),
+                "bad.jsonl:3");
+  ExpectRefused(
+      Data("inspect", Write("role.jsonl", good + R"({"messages":[{"role":"squid","content":"x"}]})"
+                                                 "\n")),
+      "role.jsonl:2");
+  ExpectRefused(Data("inspect", folder_ + "/absent.jsonl"), "absent.jsonl");
+  ExpectRefused(Data("inspect", train_, {"--field", "prompt"}), "--field prompt");
+  ExpectRefused(Data("inspect", train_, {"--field", "pearl=x"}), "pearl");
+}
+
+TEST_F(DataCommandTest, OversizeSamplesAreAnErrorOrCounted) {
+  const std::string lines = R"({"prompt":"1 + 1?","completion":"2"})"
+                            "\n"
+                            R"({"prompt":")" +
+                            std::string(4000, 'z') +
+                            R"(","completion":"2"})"
+                            "\n";
+  const std::string file = Write("long.jsonl", lines);
+  ExpectRefused(Data("inspect", file, {"--max-sequence-tokens", "100"}), "long.jsonl:2");
+  const Outcome skipped =
+      Data("inspect", file, {"--max-sequence-tokens", "100", "--oversize", "skip", "--json"});
+  ASSERT_EQ(skipped.code, 0) << skipped.err;
+  EXPECT_EQ(
+      nlohmann::json::parse(skipped.out.substr(0, skipped.out.find('\n')))["skipped_oversize"], 1);
+}
+
+TEST_F(DataCommandTest, AnUnknownTokenizerPartIsRefusedByName) {
+  auto tokenizer = nlohmann::json::parse(*ReadFile(model() + "/tokenizer.json"));
+  tokenizer["model"]["type"] = "Unigram";
+  Write("model/tokenizer.json", tokenizer.dump());
+  ExpectRefused(Data("inspect", train_), "Unigram");
+}
+
+TEST(DataInspect, ControlCharactersOfASampleDoNotReachTheTerminal) {
+  const std::vector<int32_t> tokens = {1, 2, 3};
+  const std::vector<int32_t> labels = {formats::kIgnoredLabel, 3, formats::kIgnoredLabel};
+  const formats::TokenSample sample{tokens, labels, 1};
+  EXPECT_THAT(RenderSample(0, sample, nullptr, {}), HasSubstr("1 2\xE2\x9F\xA6"
+                                                              "3\xE2\x9F\xA7"));
+  EXPECT_THAT(RenderSample(0, sample, nullptr, {.interactive = true, .colour = true, .width = 80}),
+              HasSubstr("\033[32m3"));
+}
+
+}  // namespace
+}  // namespace shoal::cli

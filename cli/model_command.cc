@@ -1,0 +1,212 @@
+#include "cli/model_command.h"
+
+#include <filesystem>
+#include <memory>
+
+#include "CLI/CLI.hpp"
+#include "core/base/bytes.h"
+#include "core/base/file.h"
+#include "core/base/flag_checks.h"
+#include "core/base/status.h"
+#include "core/data/tokenizer/tokenizer.h"
+#include "core/model/huggingface/hf_model.h"
+#include "core/model/model_spec.h"
+#include "fmt/ranges.h"
+#include "nlohmann/json.hpp"
+
+namespace shoal::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+// A matrix product's columns are best a multiple of this.
+constexpr int64_t kVocabularyMultiple = 16;
+
+absl::StatusOr<plan::ModelSpec> ShapeOf(const std::string& shape) {
+  if (const auto named = plan::NamedShape(shape)) {
+    return *named;
+  }
+  std::error_code error;
+  if (fs::is_directory(shape, error)) {
+    return formats::ReadModelSpec(shape);
+  }
+  if (fs::exists(shape, error)) {
+    SHOAL_ASSIGN_OR_RETURN(const std::string json, ReadFile(shape, 16 * kMiB));
+    return formats::ParseModelSpec(json, shape);
+  }
+  return InvalidArgument("--shape {}: neither a file nor one of the known shapes {}", shape,
+                         fmt::join(plan::NamedShapes(), ", "));
+}
+
+// The shape with the vocabulary the options ask for, checked against the tokenizer.
+absl::StatusOr<plan::ModelSpec> SpecFor(const ModelInitOptions& options,
+                                        int64_t tokenizer_vocabulary) {
+  SHOAL_ASSIGN_OR_RETURN(plan::ModelSpec spec, ShapeOf(options.shape));
+  if (options.vocabulary > 0) {
+    spec.vocabulary = options.vocabulary;
+  } else if (tokenizer_vocabulary > 0 && plan::NamedShape(options.shape).has_value()) {
+    spec.vocabulary = RoundUp(tokenizer_vocabulary, kVocabularyMultiple);
+  }
+  if (spec.vocabulary < tokenizer_vocabulary) {
+    return InvalidArgument(
+        "vocabulary {} of the model is smaller than the tokenizer's {}: raise --vocabulary",
+        spec.vocabulary, tokenizer_vocabulary);
+  }
+  SHOAL_RETURN_IF_ERROR(Annotate(plan::Validate(spec), options.shape));
+  return spec;
+}
+
+int64_t WeightBytesOf(const std::string& folder) {
+  int64_t bytes = 0;
+  std::error_code error;
+  for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
+    if (it->path().extension() == ".safetensors") {
+      bytes += static_cast<int64_t>(it->file_size(error));
+    }
+  }
+  return bytes;
+}
+
+nlohmann::json SpecJson(const plan::ModelSpec& spec) {
+  return {{"architecture", spec.architecture},
+          {"vocabulary", spec.vocabulary},
+          {"hidden", spec.hidden},
+          {"intermediate", spec.intermediate},
+          {"layers", spec.layers},
+          {"heads", spec.heads},
+          {"kv_heads", spec.kv_heads},
+          {"head_dim", spec.head_dim},
+          {"max_positions", spec.max_positions},
+          {"rope_theta", spec.rope_theta},
+          {"rope_scaling", spec.rope_scaling.has_value()},
+          {"norm_epsilon", spec.norm_epsilon},
+          {"attention_bias", spec.attention_bias},
+          {"tied_embeddings", spec.tied_embeddings},
+          {"parameters", plan::ParameterCount(spec)}};
+}
+
+void PrintSpec(const std::string& folder, const plan::ModelSpec& spec, Streams& streams) {
+  Table table({{"property"}, {"value", Table::Align::kRight}});
+  table.Add({"architecture", spec.architecture});
+  table.Add({"parameters", WithThousands(plan::ParameterCount(spec))});
+  table.Add({"weights on disk", FormatBytes(WeightBytesOf(folder))});
+  table.Add({"vocabulary", WithThousands(spec.vocabulary)});
+  table.Add({"hidden size", WithThousands(spec.hidden)});
+  table.Add({"intermediate size", WithThousands(spec.intermediate)});
+  table.Add({"layers", std::to_string(spec.layers)});
+  table.Add({"attention heads", std::to_string(spec.heads)});
+  table.Add({"key/value heads", std::to_string(spec.kv_heads)});
+  table.Add({"head dimension", std::to_string(spec.head_dim)});
+  table.Add({"positions", WithThousands(spec.max_positions)});
+  table.Add({"rope theta",
+             fmt::format("{}{}", spec.rope_theta, spec.rope_scaling ? " (Llama 3 scaling)" : "")});
+  table.Add({"bias on q, k, v", spec.attention_bias ? "yes" : "no"});
+  table.Add({"tied embeddings", spec.tied_embeddings ? "yes" : "no"});
+  streams.out << table.Render(streams.out_terminal) << "\n";
+
+  Table units({{"unit"}, {"tensors", Table::Align::kRight}, {"parameters", Table::Align::kRight}});
+  for (const plan::UnitSpec& unit : plan::BuildUnits(spec)) {
+    int64_t count = 0;
+    for (const plan::TensorSpec& tensor : unit.tensors) {
+      count += tensor.count();
+    }
+    units.Add({unit.name, std::to_string(unit.tensors.size()), WithThousands(count)});
+  }
+  streams.out << units.Render(streams.out_terminal);
+}
+
+}  // namespace
+
+absl::StatusOr<ExitCode> RunModelInit(const ModelInitOptions& options, Streams& streams) {
+  std::error_code error;
+  if (fs::exists(options.output + "/config.json", error)) {
+    return AlreadyExists("{} holds a model already: remove it or choose another --output",
+                         options.output);
+  }
+  formats::HfWriteOptions write;
+  SHOAL_ASSIGN_OR_RETURN(write.dtype, ParseDType(options.dtype));
+  int64_t tokenizer_vocabulary = 0;
+  if (!options.tokenizer.empty()) {
+    SHOAL_ASSIGN_OR_RETURN(const auto tokenizer, worker::Tokenizer::Load(options.tokenizer));
+    tokenizer_vocabulary = tokenizer->vocabulary();
+    write.tokenizer_folder = options.tokenizer;
+    SHOAL_ASSIGN_OR_RETURN(write.special, formats::ReadSpecialTokens(options.tokenizer));
+  }
+  SHOAL_ASSIGN_OR_RETURN(const plan::ModelSpec spec, SpecFor(options, tokenizer_vocabulary));
+  SHOAL_RETURN_IF_ERROR(CreateDirectories(options.output));
+  SHOAL_RETURN_IF_ERROR(formats::InitHfModel(options.output, spec, options.seed, write));
+  if (options.json) {
+    nlohmann::json line = SpecJson(spec);
+    line["event"] = "model";
+    line["folder"] = options.output;
+    PrintJson(streams.out, line);
+  } else {
+    streams.out << fmt::format("{}: {} parameters, {} layers, vocabulary {}, seed {}\n",
+                               options.output, WithThousands(plan::ParameterCount(spec)),
+                               spec.layers, spec.vocabulary, options.seed);
+  }
+  return ExitCode::kDone;
+}
+
+absl::StatusOr<ExitCode> RunModelShow(const ModelShowOptions& options, Streams& streams) {
+  SHOAL_ASSIGN_OR_RETURN(const auto model, formats::HfModel::Open(options.folder));
+  const plan::ModelSpec& spec = model->spec();
+  if (!options.json) {
+    PrintSpec(options.folder, spec, streams);
+    return ExitCode::kDone;
+  }
+  nlohmann::json line = SpecJson(spec);
+  line["event"] = "model";
+  line["folder"] = options.folder;
+  line["weight_bytes"] = WeightBytesOf(options.folder);
+  nlohmann::json units = nlohmann::json::array();
+  for (const plan::UnitSpec& unit : plan::BuildUnits(spec)) {
+    units.push_back(
+        {{"name", unit.name}, {"tensors", unit.tensors.size()}, {"elements", unit.count}});
+  }
+  line["units"] = units;
+  PrintJson(streams.out, line);
+  return ExitCode::kDone;
+}
+
+void AddModel(CLI::App& app, CommandAction& action) {
+  CLI::App* model =
+      AddCommand(app, "model", "Make or describe a model folder", "shoal model show path/to/model");
+  model->require_subcommand(1);
+
+  auto init = std::make_shared<ModelInitOptions>();
+  CLI::App* init_command =
+      AddCommand(*model, "init", "Random weights in Hugging Face form",
+                 "shoal model init --shape 6m --seed 1 --tokenizer tokenizer --output model");
+  init_command
+      ->add_option("--shape", init->shape,
+                   fmt::format("A config.json, or one of {}", fmt::join(plan::NamedShapes(), ", ")))
+      ->required();
+  init_command->add_option("--seed", init->seed, "Of the weights")->capture_default_str();
+  init_command->add_option("--output", init->output, "Folder to make")->required();
+  init_command->add_option("--tokenizer", init->tokenizer,
+                           "Folder whose tokenizer goes with the model");
+  init_command
+      ->add_option("--vocabulary", init->vocabulary,
+                   "Tokens (default: the tokenizer's or the shape's)")
+      ->check(AtLeast(1));
+  init_command->add_option("--dtype", init->dtype, "fp32 or bf16, of the weights on disk")
+      ->check(CLI::IsMember({"fp32", "bf16"}))
+      ->capture_default_str();
+  init_command->add_flag("--json", init->json, "A JSON line instead of text");
+  init_command->callback([init, &action] {
+    action = [init](Streams& streams) { return RunModelInit(*init, streams); };
+  });
+
+  auto show = std::make_shared<ModelShowOptions>();
+  CLI::App* show_command =
+      AddCommand(*model, "show", "Shape, parameters and units of a model folder",
+                 "shoal model show path/to/model");
+  show_command->add_option("folder", show->folder, "Hugging Face folder")->required();
+  show_command->add_flag("--json", show->json, "A JSON line instead of tables");
+  show_command->callback([show, &action] {
+    action = [show](Streams& streams) { return RunModelShow(*show, streams); };
+  });
+}
+
+}  // namespace shoal::cli

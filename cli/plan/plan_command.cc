@@ -1,0 +1,151 @@
+#include "cli/plan/plan_command.h"
+
+#include <algorithm>
+#include <memory>
+#include <optional>
+
+#include "CLI/CLI.hpp"
+#include "cli/plan/job_report.h"
+#include "cli/plan/pipeline_report.h"
+#include "cli/plan/simulation.h"
+#include "cli/run/preflight.h"
+#include "core/base/flag_checks.h"
+#include "core/base/status.h"
+#include "core/model/huggingface/hf_model.h"
+#include "core/model/partition.h"
+#include "core/model/shard_map.h"
+#include "core/plan/memory/memory_plan.h"
+#include "core/plan/step/cost_model.h"
+#include "core/plan/step/step_plan.h"
+
+namespace shoal::cli {
+namespace {
+
+// Of all workers of a group with these microbatches.
+absl::StatusOr<plan::StepTraffic> TrafficOf(const JobReport& planned,
+                                            const std::vector<plan::Microbatch>& microbatches) {
+  const plan::WorkerPolicy& policy = planned.memory.policy;
+  if (!planned.pipeline.has_value() || microbatches.empty()) {
+    return plan::PlanTraffic(planned.spec, planned.job, policy,
+                             static_cast<int64_t>(microbatches.size()));
+  }
+  std::vector<plan::MicrobatchSize> sizes;
+  for (const plan::Microbatch& microbatch : microbatches) {
+    sizes.push_back({.tokens = microbatch.tokens, .squared_tokens = microbatch.squared_tokens});
+  }
+  SHOAL_ASSIGN_OR_RETURN(
+      const std::vector<plan::StageNeeds> stages,
+      plan::StageNeedsOf(planned.spec, planned.job, planned.pipeline->plan.chosen().choice, sizes));
+  plan::StepTraffic sum;
+  for (const plan::StageNeeds& stage : stages) {
+    sum += plan::PlanTraffic(planned.spec, planned.job, policy, stage);
+  }
+  return sum;
+}
+
+// Bytes of all workers in the first planned steps, on average.
+absl::StatusOr<plan::StepTraffic> MeanTraffic(const JobReport& planned) {
+  plan::StepTraffic sum;
+  for (const plan::StepPlan& step : planned.steps) {
+    for (const auto& group : step.workers) {
+      SHOAL_ASSIGN_OR_RETURN(const plan::StepTraffic traffic, TrafficOf(planned, group));
+      sum += traffic;
+    }
+  }
+  const auto steps = static_cast<int64_t>(std::max<size_t>(1, planned.steps.size()));
+  return plan::StepTraffic{sum.get_bytes / steps, sum.push_bytes / steps, sum.fetches / steps,
+                           sum.pushes / steps};
+}
+
+absl::StatusOr<JobReport> MakePlan(const PlanCommandOptions& options) {
+  JobReport planned;
+  SHOAL_ASSIGN_OR_RETURN(planned.job, ReadJob(options.job_file, options.overrides));
+  // With a running coordinator the counts may be left to those that are there: then one of each is
+  // shown.
+  planned.job.cluster.servers = std::max<int64_t>(1, planned.job.cluster.servers);
+  planned.job.cluster.workers =
+      std::max<int64_t>(planned.job.cluster.pipeline.stages, planned.job.cluster.workers);
+  SHOAL_ASSIGN_OR_RETURN(planned.spec, formats::ReadModelSpec(planned.job.model));
+  planned.units = plan::BuildUnits(planned.spec);
+  planned.partitions = plan::BuildPartitions(planned.units, planned.job.service.partition_bytes);
+  planned.shards =
+      plan::PlaceShards(planned.partitions, static_cast<int>(planned.job.cluster.servers), 1);
+  SHOAL_ASSIGN_OR_RETURN(planned.simulation, OpenSimulation({.job_file = options.job_file,
+                                                             .overrides = options.overrides,
+                                                             .cluster = options.cluster}));
+  SHOAL_ASSIGN_OR_RETURN(planned.verdict,
+                         AskWhetherOnDemandHelps(planned.simulation, kVerdictSteps));
+  SHOAL_ASSIGN_OR_RETURN(
+      planned.steps,
+      PlanFirstSteps(planned.job, planned.spec, planned.simulation.minibatches, options.steps));
+  std::span<const plan::StageNeeds> stages;
+  if (planned.job.cluster.pipeline.enabled()) {
+    SHOAL_ASSIGN_OR_RETURN(planned.pipeline, ReportPipeline(planned.job, planned.spec,
+                                                            planned.simulation.minibatches));
+    stages = planned.pipeline->stages;
+  }
+  SHOAL_ASSIGN_OR_RETURN(planned.memory,
+                         CheckMemory(planned.spec, planned.job, /*available_bytes=*/0, stages));
+  int64_t microbatches = 0;
+  for (const plan::StepPlan& step : planned.steps) {
+    for (const auto& worker : step.workers) {
+      microbatches += static_cast<int64_t>(worker.size());
+    }
+  }
+  SHOAL_ASSIGN_OR_RETURN(planned.traffic, MeanTraffic(planned));
+  planned.microbatches_per_worker =
+      static_cast<double>(microbatches) /
+      static_cast<double>(
+          std::max<int64_t>(1, planned.memory.groups * static_cast<int64_t>(planned.steps.size())));
+  return planned;
+}
+
+}  // namespace
+
+absl::StatusOr<ExitCode> RunPlan(const PlanCommandOptions& options, Streams& streams) {
+  SHOAL_ASSIGN_OR_RETURN(const JobReport planned, MakePlan(options));
+  if (!options.draw.empty()) {
+    if (!planned.pipeline.has_value()) {
+      return InvalidArgument(
+          "--draw draws the schedule of a pipeline, and {} has none: see "
+          "cluster.pipeline in docs/job-file.md",
+          options.job_file);
+    }
+    SHOAL_RETURN_IF_ERROR(DrawPipeline(*planned.pipeline, options.draw));
+  }
+  if (planned.pipeline.has_value()) {
+    const std::string warning = WarningOf(*planned.pipeline);
+    streams.err << (warning.empty() ? "" : "shoal: warning: " + warning + "\n");
+  }
+  if (options.json) {
+    PrintJsonPlan(planned, streams);
+  } else {
+    PrintPlan(planned, streams);
+  }
+  return ExitCode::kDone;
+}
+
+void AddPlan(CLI::App& app, CommandAction& action) {
+  auto options = std::make_shared<PlanCommandOptions>();
+  CLI::App* command =
+      AddCommand(app, "plan", "What a job will need and move, and whether on demand will help it",
+                 "shoal plan job.yaml");
+  command->add_option("job", options->job_file, "Job file (YAML)")->required();
+  command->add_option("--set", options->overrides, "KEY=VALUE over the file's (may be repeated)")
+      ->allow_extra_args(false);
+  command->add_option("--cluster", options->cluster,
+                      "Cluster file (docs/on-demand.md) to say whether on demand will help there; "
+                      "without, the job's workers as equal devices");
+  command->add_option("--steps", options->steps, "Plan the microbatches of this many steps")
+      ->check(AtLeast(1))
+      ->capture_default_str();
+  command->add_option(
+      "--draw", options->draw,
+      "SVG file for a drawing of the pipeline's schedule, as it is reckoned to run");
+  command->add_flag("--json", options->json, "JSON lines instead of tables");
+  command->callback([options, &action] {
+    action = [options](Streams& streams) { return RunPlan(*options, streams); };
+  });
+}
+
+}  // namespace shoal::cli

@@ -1,0 +1,116 @@
+#include "cli/plan/plan_command.h"
+
+#include <map>
+
+#include "cli/testing/command_line.h"
+
+namespace shoal::cli {
+namespace {
+
+using nlohmann::json;
+using ::testing::HasSubstr;
+
+class PlanCommandTest : public TinyModelTest {
+ protected:
+  void SetUp() override {
+    TinyModelTest::SetUp();
+    job_ = Write("job.yaml",
+                 "model: model\n"
+                 "data: {train: train.jsonl, template: chatml, max_sequence_tokens: 512, "
+                 "microbatch_tokens: 512, oversize: skip}\n"
+                 "train: {steps: 5, minibatch_samples: 16, compute: fp32, warmup_steps: 2}\n"
+                 "service: {partition_bytes: 64KiB}\n"
+                 "cluster: {local: {servers: 2, workers: 3}}\n");
+  }
+  Outcome Plan(const std::vector<std::string>& more = {}) const {
+    std::vector<std::string> arguments = {"plan", job_};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return Shoal(arguments);
+  }
+  // The lines of a plan by their event.
+  std::map<std::string, std::vector<json>> PlanJson(std::vector<std::string> more = {}) const {
+    more.emplace_back("--json");
+    const Outcome outcome = Plan(more);
+    EXPECT_EQ(outcome.code, 0) << outcome.err;
+    std::map<std::string, std::vector<json>> by_event;
+    for (const json& line : JsonLines(outcome.out)) {
+      by_event[line["event"]].push_back(line);
+    }
+    return by_event;
+  }
+  static int64_t Sum(const std::vector<json>& lines, const std::string& field) {
+    int64_t sum = 0;
+    for (const json& line : lines) {
+      sum += line[field].get<int64_t>();
+    }
+    return sum;
+  }
+  std::string job_;
+};
+
+TEST_F(PlanCommandTest, PartsAddUpToTheWhole) {
+  auto lines = PlanJson();
+  ASSERT_EQ(lines["plan"].size(), 1u);
+  const json& plan = lines["plan"][0];
+  const json shown = json::parse(Shoal({"model", "show", model(), "--json"}).out);
+  EXPECT_EQ(plan["parameters"], shown["parameters"]);
+  EXPECT_EQ(Sum(lines["unit"], "elements"), plan["parameters"]);
+  EXPECT_EQ(Sum(lines["unit"], "partitions"), plan["partitions"]);
+  EXPECT_EQ(lines["server"].size(), 2u);
+  EXPECT_EQ(Sum(lines["server"], "partitions"), plan["partitions"]);
+  ASSERT_EQ(lines["worker"].size(), 1u);
+  EXPECT_EQ(lines["worker"][0]["workers"], 3);
+  EXPECT_EQ(Sum(lines["server"], "total_bytes") + 3 * Sum(lines["worker"], "total_bytes"),
+            plan["total_bytes"]);
+  // Kept for the step and pushed at its end, in fp32: each worker moves the model once each way.
+  EXPECT_EQ(lines["worker"][0]["residency"], "step");
+  EXPECT_EQ(plan["get_bytes_per_step"], 3 * 4 * plan["parameters"].get<int64_t>());
+  EXPECT_EQ(plan["push_bytes_per_step"], plan["get_bytes_per_step"]);
+}
+
+TEST_F(PlanCommandTest, StepsAreThoseOfTheJob) {
+  auto three = PlanJson()["step"];
+  auto all = PlanJson({"--steps", "100"})["step"];
+  EXPECT_EQ(three.size(), 3u);
+  EXPECT_EQ(all.size(), 5u) << "train.steps";
+  EXPECT_EQ(three[2], all[2]);
+  for (const json& step : all) {
+    EXPECT_EQ(step["microbatches"].size(), 3u);
+    EXPECT_GT(step["tokens"], step["target_tokens"]);
+    int64_t microbatches = 0;
+    for (const json& of_worker : step["microbatches"]) {
+      microbatches += of_worker.get<int64_t>();
+    }
+    EXPECT_LE(step["tokens"], 512 * microbatches) << "data.microbatch_tokens";
+  }
+}
+
+TEST_F(PlanCommandTest, OverridesCount) {
+  auto lines = PlanJson({"--set", "cluster.local.workers=1", "--set", "train.residency=layer"});
+  EXPECT_EQ(lines["step"][0]["microbatches"].size(), 1u);
+  EXPECT_EQ(lines["worker"][0]["residency"], "layer");
+  EXPECT_GT(lines["plan"][0]["get_bytes_per_step"],
+            4 * lines["plan"][0]["parameters"].get<int64_t>());
+}
+
+TEST_F(PlanCommandTest, TablesSayTheSame) {
+  const Outcome text = Plan();
+  EXPECT_EQ(text.code, 0) << text.err;
+  EXPECT_THAT(text.out, HasSubstr("embedding"));
+  EXPECT_THAT(text.out, HasSubstr("3 of them"));
+  EXPECT_THAT(text.out, HasSubstr("weights are kept for the step"));
+  EXPECT_THAT(text.out, HasSubstr("a step moves"));
+}
+
+TEST_F(PlanCommandTest, BadInputIsRefusedInOneLine) {
+  ExpectRefused(Shoal({"plan", folder_ + "/absent.yaml"}), "absent.yaml");
+  ExpectRefused(Plan({"--set", "train.stepz=3"}), "stepz");
+  ExpectRefused(Plan({"--steps", "0"}), "--steps");
+  ExpectRefused(Plan({"--set", "model=absent"}), "absent");
+  ExpectRefused(Plan({"--set", "data.train=" + folder_ + "/absent.jsonl"}), "absent.jsonl");
+  ExpectRefused(Plan({"--set", "data.oversize=error", "--set", "data.max_sequence_tokens=64"}),
+                "train.jsonl:");
+}
+
+}  // namespace
+}  // namespace shoal::cli

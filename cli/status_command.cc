@@ -1,0 +1,224 @@
+#include "cli/status_command.h"
+
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "CLI/CLI.hpp"
+#include "cli/run/preflight.h"
+#include "cli/run/run_access.h"
+#include "core/base/status.h"
+#include "core/rpc/coordinator_client.h"
+#include "fmt/format.h"
+#include "nlohmann/json.hpp"
+
+namespace shoal::cli {
+namespace {
+
+std::string_view RoleName(proto::Role role) {
+  return role == proto::ROLE_SERVER ? "server"
+                                    : (role == proto::ROLE_WORKER ? "worker" : "unknown");
+}
+
+// The cluster of a `shoal train` on this machine.
+absl::StatusOr<ExitCode> ShowLocalRun(const std::string& checkpoint_directory,
+                                      const StatusOptions& options, Streams& streams) {
+  SHOAL_ASSIGN_OR_RETURN(const std::string address, FindRun(checkpoint_directory));
+  const std::string log_folder = LogFolderOf(checkpoint_directory);
+  SHOAL_ASSIGN_OR_RETURN(
+      const rpc::Token token,
+      rpc::LoadToken(options.token_file.empty() ? TokenFileIn(log_folder) : options.token_file));
+  auto code = ShowStatus(address, token, options.json, streams);
+  if (absl::IsUnavailable(code.status())) {
+    return Unavailable("{}; if its shoal train was killed, {} is what it left",
+                       Message(code.status()), AddressFileIn(log_folder));
+  }
+  return code;
+}
+
+nlohmann::json LastStepJson(const proto::LastStep& last) {
+  return {{"step", last.step()},
+          {"seconds", last.seconds()},
+          {"compute", last.compute()},
+          {"get_wait", last.get_wait()},
+          {"push_wait", last.push_wait()},
+          {"layer_wait", last.layer_wait()},
+          {"step_wait", last.step_wait()},
+          {"neighbour_wait", last.neighbour_wait()},
+          {"transfer_wait", last.transfer_wait()},
+          {"waited_for", last.waited_for()}};
+}
+
+std::string Percent(double share) { return fmt::format("{:.1f} %", 100 * share); }
+
+// As its log and the lines of other members call it.
+std::string NameOf(const proto::MemberStatus& member) {
+  return fmt::format("{}-{}", RoleName(member.role()), member.index());
+}
+
+nlohmann::json ConnectionsJson(const proto::LastStep& last) {
+  nlohmann::json connections = nlohmann::json::array();
+  for (const proto::DataConnection& connection : last.connections()) {
+    connections.push_back({{"peer", connection.peer()},
+                           {"transport", connection.transport()},
+                           {"reason", connection.reason()}});
+  }
+  return connections;
+}
+
+// Which transport each worker's connections took: a row for those alike.
+Table Connections(const proto::GetStatusReply& status) {
+  Table table({{"worker"}, {"over"}, {"connected to"}, {"not over the job's first because"}});
+  for (const proto::MemberStatus& member : status.members()) {
+    std::map<std::pair<std::string, std::string>, std::string> peers;  // by transport and reason
+    for (const proto::DataConnection& connection : member.last_step().connections()) {
+      std::string& names = peers[{connection.transport(), connection.reason()}];
+      names += (names.empty() ? "" : ", ") + connection.peer();
+    }
+    for (const auto& [how, names] : peers) {
+      table.Add({NameOf(member), MakePrintable(how.first), MakePrintable(names),
+                 MakePrintable(how.second)});
+    }
+  }
+  return table;
+}
+
+// Where each worker's last step went, and for whom it waited.
+Table LastSteps(const proto::GetStatusReply& status) {
+  const bool pipeline = std::ranges::any_of(status.members(), [](const auto& member) {
+    return member.last_step().neighbour_wait() > 0 || member.last_step().transfer_wait() > 0;
+  });
+  std::vector<Table::Column> columns = {{"worker"}};
+  for (const char* column : {"step", "took", "compute", "weights", "pushes", "layers"}) {
+    columns.push_back({column, Table::Align::kRight});
+  }
+  if (pipeline) {
+    columns.push_back({"stages", Table::Align::kRight});
+    columns.push_back({"copies", Table::Align::kRight});
+  }
+  columns.push_back({"step's end", Table::Align::kRight});
+  columns.push_back({"waited most for"});
+  Table table(columns);
+  for (const proto::MemberStatus& member : status.members()) {
+    if (member.has_last_step()) {
+      const proto::LastStep& last = member.last_step();
+      std::vector<std::string> row = {NameOf(member),
+                                      std::to_string(last.step()),
+                                      FormatSeconds(last.seconds()),
+                                      Percent(last.compute()),
+                                      Percent(last.get_wait()),
+                                      Percent(last.push_wait()),
+                                      Percent(last.layer_wait())};
+      if (pipeline) {
+        row.push_back(Percent(last.neighbour_wait()));
+        row.push_back(Percent(last.transfer_wait()));
+      }
+      row.push_back(Percent(last.step_wait()));
+      row.push_back(MakePrintable(last.waited_for()));
+      table.Add(row);
+    }
+  }
+  return table;
+}
+
+}  // namespace
+
+absl::StatusOr<ExitCode> ShowStatus(const std::string& coordinator, const rpc::Token& token,
+                                    bool json, Streams& streams) {
+  rpc::CoordinatorClient client(rpc::Channel::Create(coordinator, token, "coordinator"));
+  SHOAL_ASSIGN_OR_RETURN(const proto::GetStatusReply status, client.GetStatus({}));
+  if (json) {
+    nlohmann::json members = nlohmann::json::array();
+    for (const proto::MemberStatus& member : status.members()) {
+      members.push_back({{"role", RoleName(member.role())},
+                         {"index", member.index()},
+                         {"host", member.host()},
+                         {"pid", member.pid()},
+                         {"address", member.address()},
+                         {"seconds_since_renewal", member.seconds_since_renewal()}});
+      if (!member.place().empty()) {
+        members.back()["place"] = member.place();
+      }
+      if (member.has_last_step()) {
+        members.back()["last_step"] = LastStepJson(member.last_step());
+        members.back()["connections"] = ConnectionsJson(member.last_step());
+      }
+    }
+    PrintJson(streams.out, {{"event", "status"},
+                            {"state", status.state()},
+                            {"step", status.step()},
+                            {"total_steps", status.total_steps()},
+                            {"members", members}});
+    return ExitCode::kDone;
+  }
+  streams.out << fmt::format("{}, step {} of {}\n", status.state(), status.step(),
+                             status.total_steps());
+  Table table({{"member"},
+               {"host"},
+               {"pid", Table::Align::kRight},
+               {"address"},
+               {"last seen", Table::Align::kRight}});
+  for (const proto::MemberStatus& member : status.members()) {
+    table.Add({fmt::format("{}{}{}", NameOf(member), member.place().empty() ? "" : ", ",
+                           MakePrintable(member.place())),
+               MakePrintable(member.host()), std::to_string(member.pid()),
+               MakePrintable(member.address()),
+               FormatSeconds(member.seconds_since_renewal()) + " ago"});
+  }
+  if (status.members_size() > 0) {
+    streams.out << "\n" << table.Render(streams.out_terminal);
+  }
+  if (std::ranges::any_of(status.members(),
+                          [](const auto& member) { return member.has_last_step(); })) {
+    streams.out << "\nlast step, as shares of its time:\n"
+                << LastSteps(status).Render(streams.out_terminal) << "\nconnections:\n"
+                << Connections(status).Render(streams.out_terminal);
+  }
+  return ExitCode::kDone;
+}
+
+absl::StatusOr<ExitCode> RunStatus(const StatusOptions& options, Streams& streams) {
+  if (!options.run.empty()) {
+    return ShowLocalRun(options.run, options, streams);
+  }
+  std::string coordinator = options.coordinator;
+  if (!options.job_file.empty()) {
+    SHOAL_ASSIGN_OR_RETURN(const plan::Job job, ReadJob(options.job_file, {}));
+    if (job.cluster.local) {
+      return ShowLocalRun(job.checkpoint.directory, options, streams);
+    }
+    coordinator = job.cluster.coordinator;
+  }
+  if (coordinator.empty()) {
+    return InvalidArgument("status of which run? name a job file, --run or --coordinator");
+  }
+  SHOAL_ASSIGN_OR_RETURN(const rpc::Token token, rpc::LoadToken(options.token_file));
+  return ShowStatus(coordinator, token, options.json, streams);
+}
+
+void AddStatus(CLI::App& app, CommandAction& action) {
+  auto options = std::make_shared<StatusOptions>();
+  CLI::App* command = AddCommand(app, "status", "State and members of a running job",
+                                 "shoal status job.yaml\n"
+                                 "  shoal status --coordinator 127.0.0.1:7000 --token-file token");
+  CLI::Option* job = command->add_option("job", options->job_file, "Job file of a shoal train");
+  CLI::Option* run = command
+                         ->add_option("--run", options->run,
+                                      "Checkpoint directory of a shoal train on this machine")
+                         ->excludes(job);
+  command->add_option("--coordinator", options->coordinator, "HOST:PORT")
+      ->excludes(job)
+      ->excludes(run);
+  command->add_option(
+      "--token-file", options->token_file,
+      "File with the job's token (default: that of the shoal train on this machine, "
+      "else SHOAL_TOKEN)");
+  command->add_flag("--json", options->json, "A JSON line instead of a table");
+  command->callback([options, &action] {
+    action = [options](Streams& streams) { return RunStatus(*options, streams); };
+  });
+}
+
+}  // namespace shoal::cli

@@ -1,0 +1,349 @@
+#include "cli/train_command.h"
+
+#include <filesystem>
+#include <memory>
+#include <optional>
+
+#include "CLI/CLI.hpp"
+#include "cli/checkpoint_command.h"
+#include "cli/data/data_source.h"
+#include "cli/plan/pipeline_report.h"
+#include "cli/plan/simulation.h"
+#include "cli/run/follow_job.h"
+#include "cli/run/launcher.h"
+#include "cli/run/machine.h"
+#include "cli/run/next_commands.h"
+#include "cli/run/preflight.h"
+#include "cli/run/run_access.h"
+#include "cli/run/run_lock.h"
+#include "cli/run/stop_signals.h"
+#include "cli/run/train_report.h"
+#include "core/base/flag_checks.h"
+#include "core/base/status.h"
+#include "core/plan/pipeline/chosen_pipeline.h"
+#include "server/checkpoint/checkpoint.h"
+
+namespace shoal::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr absl::Duration kLeaveLimit =
+    absl::Seconds(5);  // for the processes to end once the job is over
+constexpr absl::Duration kSubmitDeadline =
+    absl::Seconds(60);  // the coordinator reads data set and checkpoints first
+
+class Training {
+ public:
+  Training(const TrainOptions& options, Streams& streams)
+      : options_(options), streams_(streams), report_(streams, options.json) {}
+
+  absl::StatusOr<ExitCode> Run() {
+    SHOAL_RETURN_IF_ERROR(Check());
+    SHOAL_RETURN_IF_ERROR(PrepareData());
+    SHOAL_RETURN_IF_ERROR(PlanPipeline());
+    if (!options_.trace.empty()) {
+      SHOAL_ASSIGN_OR_RETURN(trace_, TraceRecorder::Create(options_.trace, About()));
+      report_.RecordTraces(trace_.get());
+    }
+    const StopSignals signals;  // from here on processes run that must be taken down
+    if (job_.cluster.local) {
+      SHOAL_RETURN_IF_ERROR(StartCluster());
+    } else {
+      SHOAL_ASSIGN_OR_RETURN(token_, rpc::LoadToken(options_.token_file));
+      address_ = job_.cluster.coordinator;
+    }
+    SHOAL_RETURN_IF_ERROR(Submit());
+    const RunEnd end = Follow(signals);
+    report_.Clear();
+    const ExitCode code = End(end);
+    SHOAL_RETURN_IF_ERROR(FinishTrace());
+    if (code == ExitCode::kDone && job_.checkpoint.export_huggingface && !end.checkpoint.empty()) {
+      SHOAL_RETURN_IF_ERROR(Export(end.checkpoint));
+    }
+    report_.PrintEnd(end);
+    Summarise(end, code);
+    return code;
+  }
+
+ private:
+  std::string Directory() const { return job_.checkpoint.directory; }
+  std::string About() const {
+    return job_.emulate.enabled() ? "emulated devices of shape " + job_.emulate.shape
+                                  : options_.job_file;
+  }
+  std::string LogFolder() const { return LogFolderOf(Directory()); }
+  std::string DataFolder() const { return Directory() + "/data"; }
+  std::string ExportFolder() const { return Directory() + "/huggingface"; }
+
+  absl::Status Check() {
+    SHOAL_ASSIGN_OR_RETURN(job_, ReadJob(options_.job_file, options_.overrides));
+    if (options_.steps > job_.train.steps) {
+      return InvalidArgument(
+          "--steps {} is beyond train.steps {} of {}: raise train.steps (the schedule ends there)",
+          options_.steps, job_.train.steps, options_.job_file);
+    }
+    SHOAL_RETURN_IF_ERROR(CheckCluster(job_, options_.job_file));
+    SHOAL_ASSIGN_OR_RETURN(spec_, CheckModel(job_));
+    SHOAL_ASSIGN_OR_RETURN(gpus_, CheckGpus(job_));
+    if (job_.cluster.local) {
+      machine_ = ExamineMachine();
+      SHOAL_RETURN_IF_ERROR(machine_.memory.status());
+    }
+    if (job_.cluster.local && !job_.cluster.pipeline.enabled()) {
+      SHOAL_RETURN_IF_ERROR(CheckMemory(spec_, job_, machine_.memory->available).status());
+    }
+    SHOAL_ASSIGN_OR_RETURN(lock_, RunLock::Take(Directory()));
+    RemoveUnfinishedFiles(DataFolder());
+    return CheckCheckpointDirectory(Directory(),
+                                    {.resume = options_.resume, .overwrite = options_.overwrite});
+  }
+
+  absl::Status PrepareData() {
+    SHOAL_ASSIGN_OR_RETURN(const DataEncoder encoder,
+                           OpenDataEncoder(job_.model, job_.data.chat_template));
+    worker::PrepareOptions prepare = worker::PrepareOptionsOf(job_.data);
+    prepare.progress = [this](int64_t done, int64_t total) {
+      report_.OnProgress("tokenising, bytes", done, total);
+    };
+    SHOAL_ASSIGN_OR_RETURN(
+        data_, worker::PrepareCached(job_.data.train, DataFolder(), *encoder.encoder, prepare));
+    report_.Clear();
+    if (!options_.json) {
+      streams_.out << job_.data.train << ": " << worker::Describe(data_.summary) << std::endl;
+    }
+    return absl::OkStatus();
+  }
+
+  // Rates that the job leaves open are measured before processes take the machine, and go with the
+  // job, so that all plan by the same.
+  absl::Status PlanPipeline() {
+    if (!job_.cluster.pipeline.enabled()) {
+      return absl::OkStatus();
+    }
+    SHOAL_ASSIGN_OR_RETURN(const sim::Minibatches minibatches,
+                           TokenFileMinibatches(job_, data_.path));
+    SHOAL_ASSIGN_OR_RETURN(const PipelineReport planned, ReportPipeline(job_, spec_, minibatches));
+    if (job_.cluster.local) {
+      SHOAL_RETURN_IF_ERROR(
+          CheckMemory(spec_, job_, machine_.memory->available, planned.stages).status());
+    }
+    if (job_.cluster.workers > 0) {
+      pipeline_ = plan::ToMessage({planned.plan.chosen().choice, planned.request.microbatches});
+    }
+    report_.OnNotice(Describe(planned));
+    if (const std::string warning = WarningOf(planned); !warning.empty()) {
+      report_.OnNotice("warning: " + warning);
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status StartCluster() {
+    LocalClusterOptions cluster{.program_folder = options_.program_folder,
+                                .work_folder = LogFolder(),
+                                .servers = static_cast<int>(job_.cluster.servers),
+                                .workers = static_cast<int>(job_.cluster.workers),
+                                .gpus = gpus_,
+                                .fault_seed = options_.fault_seed,
+                                .start_timeout = absl::Seconds(job_.cluster.start_timeout_seconds)};
+    if (cluster.program_folder.empty()) {
+      SHOAL_ASSIGN_OR_RETURN(cluster.program_folder, ProgramFolder());
+    }
+    const int cores = UsableCores(machine_);
+    cluster.threads_per_server =
+        ThreadsPerProcess(cores, cluster.servers, job_.service.threads_per_server);
+    cluster.threads_per_worker =
+        ThreadsPerProcess(cores, cluster.workers, job_.train.threads_per_worker);
+    SHOAL_ASSIGN_OR_RETURN(cluster_, LocalCluster::Start(cluster));
+    token_ = cluster_->token();
+    address_ = cluster_->coordinator_address();
+    report_.OnNotice("state of this run: shoal status --run " + Directory());
+    return absl::OkStatus();
+  }
+
+  absl::Status Submit() {
+    rpc::CoordinatorClient client(rpc::Channel::Create(address_, token_, "coordinator"));
+    proto::SubmitJobRequest request;
+    *request.mutable_job() = plan::ToMessage(job_);
+    if (pipeline_.has_value()) {
+      *request.mutable_pipeline() = *pipeline_;
+    }
+    std::error_code error;
+    request.set_token_file(fs::absolute(data_.path, error).string());
+    request.set_stop_after_step(options_.steps);
+    request.set_resume(options_.resume);
+    request.set_trace(trace_ != nullptr);
+    SHOAL_ASSIGN_OR_RETURN(
+        const proto::SubmitJobReply reply,
+        client.SubmitJob(request, {.deadline = kSubmitDeadline, .wait_for_connection = true}));
+    job_id_ = reply.job_id();
+    return absl::OkStatus();
+  }
+
+  RunEnd Follow(const StopSignals& signals) {
+    FollowOptions follow{.job_id = job_id_,
+                         .stop_requests = [&signals] { return signals.count(); },
+                         .stop_reason = [&signals] { return signals.reason(); },
+                         .patience = absl::Seconds(job_.cluster.lease_seconds)};
+    if (cluster_ != nullptr) {
+      follow.check_processes = [this] { return cluster_->Check(); };
+    }
+    return FollowJob(rpc::Channel::Create(address_, token_, "coordinator"),
+                     rpc::Channel::Create(address_, token_, "coordinator"), follow, report_);
+  }
+
+  // Takes the processes down, and says what the end of the run means for the exit code.
+  ExitCode End(const RunEnd& end) {
+    const bool reached = end.kind == RunEnd::Kind::kReached;
+    if (cluster_ != nullptr) {
+      if (reached || (end.kind == RunEnd::Kind::kInterrupted && end.message.empty())) {
+        cluster_->Finish(kLeaveLimit);
+      } else {
+        cluster_->Kill();
+      }
+      if (reached && !options_.keep_logs) {
+        std::error_code ignored;
+        fs::remove_all(LogFolder(), ignored);
+      }
+    }
+    switch (end.kind) {
+      case RunEnd::Kind::kReached:
+        return ExitCode::kDone;
+      case RunEnd::Kind::kInterrupted:
+        return NewestCheckpoint(end).empty() ? ExitCode::kFailure : ExitCode::kInterrupted;
+      case RunEnd::Kind::kNonFinite:
+        return ExitCode::kNonFinite;
+      case RunEnd::Kind::kFailed:
+        return ExitCode::kFailure;
+    }
+    return ExitCode::kFailure;
+  }
+
+  absl::Status FinishTrace() {
+    if (trace_ != nullptr) {
+      SHOAL_ASSIGN_OR_RETURN(const std::string text, trace_->Finish());
+      streams_.err << text << std::endl;
+    }
+    return absl::OkStatus();
+  }
+
+  std::string NewestCheckpoint(const RunEnd& end) const {
+    if (!end.checkpoint.empty()) {
+      return end.checkpoint;
+    }
+    const auto newest = server::NewestCheckpoint(Directory());
+    return newest.ok() && newest->has_value() ? (*newest)->path : "";
+  }
+
+  // Beside the old one first, so that a crash leaves one of the two.
+  absl::Status Export(const std::string& checkpoint_path) {
+    SHOAL_ASSIGN_OR_RETURN(const auto checkpoint, server::Checkpoint::Open(checkpoint_path));
+    const std::string fresh = ExportFolder() + ".new";
+    std::error_code error;
+    fs::remove_all(fresh, error);
+    SHOAL_RETURN_IF_ERROR(server::ExportHuggingFace(*checkpoint, fresh, DType::kF32, job_.model));
+    fs::remove_all(ExportFolder(), error);
+    fs::rename(fresh, ExportFolder(), error);
+    return error ? Internal("{}: {}", ExportFolder(), error.message()) : absl::OkStatus();
+  }
+
+  void Summarise(const RunEnd& end, ExitCode code) {
+    std::ostream& out = options_.json ? streams_.err : streams_.out;
+    const std::string checkpoint = NewestCheckpoint(end);
+    if (end.kind == RunEnd::Kind::kFailed || end.kind == RunEnd::Kind::kNonFinite) {
+      streams_.err << Paint(streams_.err_terminal, Colour::kRed, "shoal: error:") << " "
+                   << end.message << "\n";
+      if (cluster_ != nullptr) {
+        streams_.err << "logs: " << LogFolder() << "\n";
+      }
+    } else if (end.kind == RunEnd::Kind::kInterrupted) {
+      streams_.err << fmt::format("stopped after step {}{}\n", end.step,
+                                  end.message.empty() ? "" : ": " + end.message);
+    } else if (!options_.json) {
+      out << Reached(end);
+    }
+    if (code != ExitCode::kDone) {
+      const std::string hint =
+          checkpoint.empty() ? "there is no checkpoint yet to resume from"
+                             : fmt::format("go on from {}: {}", checkpoint,
+                                           ResumeCommand(options_.job_file, options_.overrides,
+                                                         options_.token_file));
+      streams_.err << hint << std::endl;
+    }
+  }
+
+  std::string Reached(const RunEnd& end) const {
+    std::string text = fmt::format("step {} reached, loss {:.4f}", end.step, end.loss);
+    if (report_.first_loss().has_value()) {
+      text += fmt::format(" (from {:.4f}), {} tokens in {}", *report_.first_loss(),
+                          WithThousands(report_.tokens()), FormatSeconds(report_.seconds()));
+    }
+    const worker::PrepareSummary& data = data_.summary;
+    text += fmt::format(
+        "\ndata: {} samples, {} skipped as too long, {} without a target, {} truncated\n",
+        WithThousands(data.samples), data.skipped_oversize, data.skipped_no_target, data.truncated);
+    text += fmt::format("checkpoint: {}\n", end.checkpoint);
+    if (job_.checkpoint.export_huggingface && !end.checkpoint.empty()) {
+      text += fmt::format("model: {}\nnext: {}\n      {}\n", ExportFolder(),
+                          GenerateCommand(ExportFolder(), job_), EvalCommand(ExportFolder(), job_));
+    }
+    return text;
+  }
+
+  const TrainOptions& options_;
+  Streams& streams_;
+  TrainReport report_;
+  std::unique_ptr<TraceRecorder> trace_;
+  std::optional<RunLock> lock_;
+  plan::Job job_;
+  plan::ModelSpec spec_;
+  Machine machine_;
+  std::vector<int> gpus_;  // of the local workers
+  worker::PreparedData data_;
+  std::optional<proto::PipelinePlan> pipeline_;  // to submit
+  std::unique_ptr<LocalCluster> cluster_;
+  rpc::Token token_;
+  std::string address_;
+  std::string job_id_;
+};
+
+}  // namespace
+
+absl::StatusOr<ExitCode> RunTrain(const TrainOptions& options, Streams& streams) {
+  Training training(options, streams);
+  return training.Run();
+}
+
+void AddTrain(CLI::App& app, CommandAction& action) {
+  auto options = std::make_shared<TrainOptions>();
+  CLI::App* command = AddCommand(
+      app, "train", "Run a job; Ctrl-C leaves a checkpoint",
+      "shoal train job.yaml --set train.learning_rate=1e-4 --set cluster.local.workers=4");
+  command->add_option("job", options->job_file, "Job file (YAML)")->required();
+  command->add_option("--set", options->overrides, "KEY=VALUE over the file's (may be repeated)")
+      ->allow_extra_args(false);
+  command->add_option("--trace", options->trace,
+                      "Write a timeline of every worker here, for ui.perfetto.dev");
+  command
+      ->add_option("--steps", options->steps,
+                   "Stop after this step, with a checkpoint (default: train.steps)")
+      ->check(AtLeast(1));
+  CLI::Option* resume =
+      command->add_flag("--resume", options->resume, "Go on from the newest checkpoint");
+  command
+      ->add_flag("--overwrite", options->overwrite,
+                 "Remove an earlier run's checkpoints and start over")
+      ->excludes(resume);
+  command->add_flag("--json", options->json, "JSON lines instead of a progress bar");
+  command->add_flag("--keep-logs", options->keep_logs,
+                    "Keep the processes' logs when all went well");
+  // For tests: delays, reordering and lost doorbells in the workers' transports.
+  command->add_option("--fault-seed", options->fault_seed)->group("");
+  command->add_option("--token-file", options->token_file,
+                      "With cluster.coordinator: file with its token (default: SHOAL_TOKEN)");
+  command->callback([options, &action] {
+    action = [options](Streams& streams) { return RunTrain(*options, streams); };
+  });
+}
+
+}  // namespace shoal::cli

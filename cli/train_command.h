@@ -1,0 +1,29 @@
+// `shoal train`: checks everything, tokenises the data, runs the job on a cluster of this machine
+// or a running one, and leaves a Hugging Face folder. The steps of it are in preflight.h,
+// launcher.h, follow_job.h and train_report.h.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "cli/run/command.h"
+
+namespace shoal::cli {
+
+struct TrainOptions {
+  std::string job_file;
+  std::vector<std::string> overrides;  // KEY=VALUE
+  int64_t steps = 0;                   // stop (well) after this step; 0: train.steps
+  bool resume = false;
+  bool overwrite = false;
+  bool json = false;
+  bool keep_logs = false;
+  std::string trace;           // file for the timeline; empty: none
+  std::string token_file;      // for cluster.coordinator; empty: the environment's SHOAL_TOKEN
+  uint64_t fault_seed = 0;     // tests alone: see LocalClusterOptions
+  std::string program_folder;  // empty: beside this program
+};
+absl::StatusOr<ExitCode> RunTrain(const TrainOptions& options, Streams& streams);
+
+}  // namespace shoal::cli
