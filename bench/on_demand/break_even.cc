@@ -25,14 +25,14 @@ struct Layout {
 
 absl::StatusOr<double> SpeedUpAt(const Layout& layout, plan::ClusterSpec cluster, int64_t length,
                                  double rate, int64_t steps) {
-  Setting setting;
-  setting.longest = length;
-  setting.devices = layout.nodes * layout.devices_per_node;
+  Config config;
+  config.longest = length;
+  config.devices = layout.nodes * layout.devices_per_node;
   cluster.devices_per_node = layout.devices_per_node;
   cluster.node_link.bytes_per_second = rate / 8;
   cluster.gathers = layout.gathers;
-  const sim::Simulator simulator(OptionsFor(setting, cluster));
-  SHOAL_ASSIGN_OR_RETURN(const Steps drawn, DrawSteps(setting, steps));
+  const sim::Simulator simulator(OptionsFor(config, cluster));
+  SHOAL_ASSIGN_OR_RETURN(const Steps drawn, DrawSteps(config, steps));
   SHOAL_ASSIGN_OR_RETURN(const sim::ChoiceSummary on_demand,
                          sim::Summarize(simulator, kLbMini, FromSteps(drawn), steps));
   SHOAL_ASSIGN_OR_RETURN(const sim::ChoiceSummary baseline,

@@ -22,9 +22,9 @@ namespace fs = std::filesystem;
 constexpr double kDeviceFlops = 1.4e14;
 constexpr int64_t kPrefetchUnits = 1;
 
-// What is the same for all methods of a setting.
+// What is the same for all methods of a config.
 struct Stage {
-  const Setting& setting;
+  const Config& config;
   const EmulatedOptions& options;
   Steps steps;
   plan::ModelSpec stand_in;
@@ -36,7 +36,7 @@ struct Stage {
 sim::SimulatorOptions FreeCommunication(const Stage& stage) {
   plan::ClusterSpec cluster;
   cluster.devices = {{.flops = kDeviceFlops}};
-  sim::SimulatorOptions options = OptionsFor(stage.setting, cluster);
+  sim::SimulatorOptions options = OptionsFor(stage.config, cluster);
   options.shape = options.spec;
   options.spec = stage.stand_in;
   options.job.train.prefetch_units = kPrefetchUnits;
@@ -60,11 +60,11 @@ absl::Status WriteTokens(const Steps& steps, const std::string& path) {
 
 // A step is stretched with what this machine has to do for it: barriers of as many processes, as
 // often as the most microbatches that a device may have go through the stand-in's blocks. Relative
-// to the golden setting.
+// to the golden config.
 double Stretch(const Stage& stage) {
-  const double devices = static_cast<double>(stage.setting.devices) / 8;
+  const double devices = static_cast<double>(stage.config.devices) / 8;
   const double uses =
-      static_cast<double>(stage.setting.samples_per_device * stage.stand_in.layers) / (4 * 7);
+      static_cast<double>(stage.config.samples_per_device * stage.stand_in.layers) / (4 * 7);
   return std::max(1.0, devices) * std::max(1.0, uses);
 }
 
@@ -78,23 +78,24 @@ absl::Status SetTimeScale(Stage& stage) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<Stage> Prepare(const Setting& setting, const EmulatedOptions& options,
+absl::StatusOr<Stage> Prepare(const Config& config, const EmulatedOptions& options,
                               const TrainRunner& runner) {
-  Stage stage{.setting = setting, .options = options};
-  SHOAL_ASSIGN_OR_RETURN(stage.steps, DrawSteps(setting, options.warmup_steps + options.steps));
-  const auto shape = plan::NamedShape(setting.shape);
+  Stage stage{.config = config, .options = options};
+  SHOAL_ASSIGN_OR_RETURN(stage.steps, DrawSteps(config, options.warmup_steps + options.steps));
+  const auto shape = plan::NamedShape(config.shape);
   SHOAL_CHECK(shape.has_value());
   stage.tokens = runner.folder() + "/steps.tokens";
   SHOAL_RETURN_IF_ERROR(WriteTokens(stage.steps, stage.tokens));
   stage.model = runner.folder() + "/model";
-  const std::string config = runner.folder() + "/config.json";
+  const std::string config_json = runner.folder() + "/config.json";
   std::error_code ignored;
   fs::remove_all(stage.model, ignored);
   SHOAL_RETURN_IF_ERROR(
-      WriteFileAtomically(config, StandInConfig(*shape, setting.samples_per_device)));
-  SHOAL_RETURN_IF_ERROR(
-      runner.Run({"model", "init", "--shape", config, "--output", stage.model}, absl::Seconds(30))
-          .status());
+      WriteFileAtomically(config_json, StandInConfig(*shape, config.samples_per_device)));
+  SHOAL_RETURN_IF_ERROR(runner
+                            .Run({"model", "init", "--shape", config_json, "--output", stage.model},
+                                 absl::Seconds(30))
+                            .status());
   SHOAL_ASSIGN_OR_RETURN(stage.stand_in, formats::ReadModelSpec(stage.model));
   SHOAL_RETURN_IF_ERROR(SetTimeScale(stage));
   return stage;
@@ -102,29 +103,29 @@ absl::StatusOr<Stage> Prepare(const Setting& setting, const EmulatedOptions& opt
 
 // All methods move the same bytes: weights for each use, gradients for each microbatch.
 plan::Job JobOf(const Stage& stage, const sim::Choice& choice) {
-  const Setting& setting = stage.setting;
+  const Config& config = stage.config;
   plan::Job job;
   job.model = stage.model;
   job.data.train = stage.tokens;
-  job.data.max_sequence_tokens = setting.longest;
-  job.data.microbatch_tokens = setting.microbatch_tokens();
+  job.data.max_sequence_tokens = config.longest;
+  job.data.microbatch_tokens = config.microbatch_tokens();
   job.data.shuffle = false;
   job.plan.assignment = choice.assignment;
   job.train.steps = static_cast<int64_t>(stage.steps.size());
-  job.train.minibatch_samples = setting.minibatch_samples();
+  job.train.minibatch_samples = config.minibatch_samples();
   job.train.compute = plan::ComputeType::kFp32;
   job.train.synchronization = choice.synchronization;
   job.train.residency = plan::Residency::kLayer;
   job.train.push = plan::PushPolicy::kMicrobatch;
   job.train.prefetch_units = kPrefetchUnits;
   job.cluster.servers = 2;
-  job.cluster.workers = setting.devices;
+  job.cluster.workers = config.devices;
   job.cluster.lease_seconds = 30;
-  job.emulate.shape = setting.shape;
+  job.emulate.shape = config.shape;
   job.emulate.device_flops = kDeviceFlops;
   job.emulate.time_scale = stage.time_scale;
-  if (!setting.speeds.empty()) {
-    job.emulate.speeds = setting.speeds;
+  if (!config.speeds.empty()) {
+    job.emulate.speeds = config.speeds;
   }
   return job;
 }
@@ -137,8 +138,8 @@ double IdealSeconds(const Stage& stage, const plan::ModelSpec& shape) {
       work += cost.Sequence(sample.tokens);
     }
   }
-  const std::vector<double>& speeds = stage.setting.speeds;
-  const double speed = speeds.empty() ? static_cast<double>(stage.setting.devices)
+  const std::vector<double>& speeds = stage.config.speeds;
+  const double speed = speeds.empty() ? static_cast<double>(stage.config.devices)
                                       : std::accumulate(speeds.begin(), speeds.end(), 0.0);
   return work / speed / static_cast<double>(stage.options.steps);
 }
@@ -186,14 +187,14 @@ double EmulatedMethod::difference() const {
   return Median(ratios) - 1;
 }
 
-const EmulatedMethod* EmulatedSetting::Of(const sim::Choice& choice) const {
+const EmulatedMethod* EmulatedConfig::Of(const sim::Choice& choice) const {
   const auto found = std::find_if(
       methods.begin(), methods.end(),
       [&](const EmulatedMethod& candidate) { return candidate.method.choice == choice; });
   return found == methods.end() ? nullptr : &*found;
 }
 
-double EmulatedSetting::SpeedUp(const sim::Choice& choice) const {
+double EmulatedConfig::SpeedUp(const sim::Choice& choice) const {
   const EmulatedMethod* const method = Of(choice);
   const EmulatedMethod* const baseline = Of(sim::kBaseline);
   return method == nullptr || baseline == nullptr
@@ -201,17 +202,17 @@ double EmulatedSetting::SpeedUp(const sim::Choice& choice) const {
              : baseline->mean_measured() / method->mean_measured();
 }
 
-absl::StatusOr<EmulatedSetting> Emulate(const Setting& setting, const std::vector<Method>& methods,
-                                        const EmulatedOptions& options, const TrainRunner& runner) {
-  SHOAL_ASSIGN_OR_RETURN(const Stage stage, Prepare(setting, options, runner));
+absl::StatusOr<EmulatedConfig> Emulate(const Config& config, const std::vector<Method>& methods,
+                                       const EmulatedOptions& options, const TrainRunner& runner) {
+  SHOAL_ASSIGN_OR_RETURN(const Stage stage, Prepare(config, options, runner));
   const sim::Simulator simulator(FreeCommunication(stage));
-  EmulatedSetting result{.setting = setting,
-                         .time_scale = stage.time_scale,
-                         .ideal_seconds = IdealSeconds(stage, *simulator.options().shape)};
+  EmulatedConfig result{.config = config,
+                        .time_scale = stage.time_scale,
+                        .ideal_seconds = IdealSeconds(stage, *simulator.options().shape)};
   for (const Method& method : methods) {
     auto run = RunMethod(stage, simulator, method, runner);
     if (!run.ok()) {
-      return Annotate(run.status(), fmt::format("{}: {}", setting.Name(), method.Name()));
+      return Annotate(run.status(), fmt::format("{}: {}", config.Name(), method.Name()));
     }
     result.methods.push_back(*std::move(run));
   }

@@ -1,4 +1,4 @@
-// A setting on emulated devices: real processes, messages and planning on this machine, beside the
+// A config on emulated devices: real processes, messages and planning on this machine, beside the
 // simulator on the very same minibatches with communication that takes no time.
 #pragma once
 
@@ -7,15 +7,15 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "bench/on_demand/config.h"
 #include "bench/on_demand/method.h"
-#include "bench/on_demand/setting.h"
 #include "bench/on_demand/train_run.h"
 #include "bench/report/report.h"
 
 namespace shoal::bench {
 
 struct EmulatedOptions {
-  double step_seconds = 0.25;  // real, of the golden setting's mean lb-mini step
+  double step_seconds = 0.25;  // real, of the golden config's mean lb-mini step
   int64_t warmup_steps = 2;    // left out: connections are made, speeds are not known yet
   int64_t steps = 6;           // that count
 };
@@ -36,8 +36,8 @@ struct EmulatedMethod {
   double difference() const;
 };
 
-struct EmulatedSetting {
-  Setting setting;
+struct EmulatedConfig {
+  Config config;
   double time_scale = 0;
   double ideal_seconds = 0;  // mean of sum of work / sum of speeds, emulated
   std::vector<EmulatedMethod> methods;
@@ -49,8 +49,8 @@ struct EmulatedSetting {
 };
 
 // Runs one method after the other.
-absl::StatusOr<EmulatedSetting> Emulate(const Setting& setting, const std::vector<Method>& methods,
-                                        const EmulatedOptions& options, const TrainRunner& runner);
+absl::StatusOr<EmulatedConfig> Emulate(const Config& config, const std::vector<Method>& methods,
+                                       const EmulatedOptions& options, const TrainRunner& runner);
 
 double Mean(const std::vector<double>& values);
 

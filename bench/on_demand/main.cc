@@ -14,8 +14,8 @@
 #include <thread>
 
 #include "CLI/CLI.hpp"
+#include "bench/on_demand/experiments.h"
 #include "bench/on_demand/paper.h"
-#include "bench/on_demand/sections.h"
 #include "core/base/file.h"
 #include "core/base/status.h"
 
@@ -34,9 +34,7 @@ struct Options {
   EmulatedOptions emulated;
 
   bool Runs(std::string_view part) const { return only.empty() || only == part; }
-  bool Takes(const Setting& setting) const {
-    return setting.Name().find(filter) != std::string::npos;
-  }
+  bool Takes(const Config& config) const { return config.Name().find(filter) != std::string::npos; }
   int64_t simulated_steps() const { return quick ? 20 : 200; }
   int64_t break_even_steps() const { return quick ? 5 : 30; }
 };
@@ -60,31 +58,31 @@ class WorkFolder {
   const std::string path_;
 };
 
-std::vector<Setting> SettingsOf(const Options& options) {
-  std::vector<Setting> settings = Grid();
+std::vector<Config> ConfigsOf(const Options& options) {
+  std::vector<Config> configs = Grid();
   if (options.quick) {
-    settings.resize(3);
+    configs.resize(3);
   }
-  std::erase_if(settings, [&](const Setting& setting) { return !options.Takes(setting); });
-  return settings;
+  std::erase_if(configs, [&](const Config& config) { return !options.Takes(config); });
+  return configs;
 }
 
 absl::Status SimulateAll(const Options& options, const plan::ClusterSpec& cluster,
                          Results& results) {
-  std::vector<Setting> settings = SettingsOf(options);
-  for (const Setting& setting : SettingsOfAmd()) {
-    const bool known = std::any_of(settings.begin(), settings.end(), [&](const Setting& other) {
-      return other.Name() == setting.Name();
+  std::vector<Config> configs = ConfigsOf(options);
+  for (const Config& config : ConfigsOfAmd()) {
+    const bool known = std::any_of(configs.begin(), configs.end(), [&](const Config& other) {
+      return other.Name() == config.Name();
     });
-    if (!known && !options.quick && options.Takes(setting)) {
-      settings.push_back(setting);
+    if (!known && !options.quick && options.Takes(config)) {
+      configs.push_back(config);
     }
   }
-  for (const Setting& setting : settings) {
+  for (const Config& config : configs) {
     SHOAL_ASSIGN_OR_RETURN(results.simulated.emplace_back(),
-                           Simulate(setting, cluster, options.simulated_steps()));
+                           Simulate(config, cluster, options.simulated_steps()));
   }
-  Say(fmt::format("simulated {} settings", results.simulated.size()));
+  Say(fmt::format("simulated {} configs", results.simulated.size()));
   if (options.filter.empty()) {
     SHOAL_ASSIGN_OR_RETURN(results.break_even, FindBreakEven(cluster, options.break_even_steps()));
     Say("simulated the break-even");
@@ -92,13 +90,13 @@ absl::Status SimulateAll(const Options& options, const plan::ClusterSpec& cluste
   return absl::OkStatus();
 }
 
-absl::Status EmulateOne(const Setting& setting, const std::vector<Method>& methods,
+absl::Status EmulateOne(const Config& config, const std::vector<Method>& methods,
                         const EmulatedOptions& options, const TrainRunner& runner,
                         Results& results) {
   const absl::Time begin = absl::Now();
   SHOAL_ASSIGN_OR_RETURN(results.emulated.emplace_back(),
-                         Emulate(setting, methods, options, runner));
-  Say(fmt::format("emulated {} ({:.0f} s)", setting.Name(),
+                         Emulate(config, methods, options, runner));
+  Say(fmt::format("emulated {} ({:.0f} s)", config.Name(),
                   absl::ToDoubleSeconds(absl::Now() - begin)));
   for (const EmulatedMethod& run : results.emulated.back().methods) {
     Say(fmt::format("  {:28} speed-up {}, {} from simulated, idle {}, predicted {}",
@@ -109,24 +107,23 @@ absl::Status EmulateOne(const Setting& setting, const std::vector<Method>& metho
   return absl::OkStatus();
 }
 
-// The golden setting and the slow device have bars of their own.
+// The golden config and the slow device have bars of their own.
 absl::Status EmulateAll(const Options& options, const TrainRunner& runner, Results& results) {
   const std::vector<Method> all(kMethods.begin(), kMethods.end());
   EmulatedOptions longer = options.emulated;
   longer.steps *= options.quick ? 1 : 3;
-  if (options.Takes(Setting())) {
-    SHOAL_RETURN_IF_ERROR(EmulateOne(Setting(), all, longer, runner, results));
+  if (options.Takes(Config())) {
+    SHOAL_RETURN_IF_ERROR(EmulateOne(Config(), all, longer, runner, results));
   }
-  if (options.Takes(SlowDeviceSetting())) {
-    SHOAL_RETURN_IF_ERROR(EmulateOne(SlowDeviceSetting(),
-                                     {all.begin() + kBaselineMethod, all.end()}, options.emulated,
-                                     runner, results));
+  if (options.Takes(SlowDeviceConfig())) {
+    SHOAL_RETURN_IF_ERROR(EmulateOne(SlowDeviceConfig(), {all.begin() + kBaselineMethod, all.end()},
+                                     options.emulated, runner, results));
   }
   std::vector<Method> in_grid = all;
   std::erase_if(in_grid, [](const Method& method) { return !method.in_grid; });
-  for (const Setting& setting : SettingsOf(options)) {
-    if (setting.Name() != Setting().Name()) {
-      SHOAL_RETURN_IF_ERROR(EmulateOne(setting, in_grid, options.emulated, runner, results));
+  for (const Config& config : ConfigsOf(options)) {
+    if (config.Name() != Config().Name()) {
+      SHOAL_RETURN_IF_ERROR(EmulateOne(config, in_grid, options.emulated, runner, results));
     }
   }
   return absl::OkStatus();
@@ -157,11 +154,11 @@ std::string Introduction(const Options& options, const std::string& command) {
       "compute nothing and wait as long as the shape's FLOPs take at 1.4e14 FLOP/s, in scaled "
       "time, "
       "with a small stand-in for the weights that travel. **Simulated**: `sim/` on `{}`, with as "
-      "many devices as the setting says, {} steps each. **Real**: computed. The baseline is what "
+      "many devices as the config says, {} steps each. **Real**: computed. The baseline is what "
       "collective sharded training does at its best: all wait at every layer (`layer`), with "
-      "samples balanced by lb-micro. The golden setting: {}.",
+      "samples balanced by lb-micro. The golden config: {}.",
       command, std::thread::hardware_concurrency(), machine.machine,
-      fs::path(options.cluster).filename().string(), options.simulated_steps(), Setting().Name());
+      fs::path(options.cluster).filename().string(), options.simulated_steps(), Config().Name());
 }
 
 absl::Status Run(const Options& options, const std::string& command) {
@@ -207,8 +204,8 @@ int Main(int argc, char** argv) {
   app.add_option("--only", options.only, "One part alone")
       ->check(CLI::IsMember({"simulated", "emulated", "real"}));
   app.add_option("--filter", options.filter,
-                 "Only settings with this in their name, such as \"on each of 4 devices\"");
-  app.add_flag("--quick", options.quick, "A few settings and few steps");
+                 "Only configs with this in their name, such as \"on each of 4 devices\"");
+  app.add_flag("--quick", options.quick, "A few configs and few steps");
   app.add_option("--output", options.output,
                  "Folder for the report and its charts; without it the report goes to stdout");
   app.add_option("--program", options.program, "The shoal program");

@@ -14,7 +14,7 @@ struct Method {
   const char* colour;  // in charts
   bool dashed;         // the same: where workers wait at layers
   double width;        // the same: of the line
-  bool in_grid;        // emulated in every setting
+  bool in_grid;        // emulated in every config
 
   bool is_baseline() const { return choice == sim::kBaseline; }
   std::string Name() const {

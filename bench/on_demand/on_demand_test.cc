@@ -2,8 +2,8 @@
 #include <set>
 
 #include "bench/on_demand/emulated.h"
+#include "bench/on_demand/experiments.h"
 #include "bench/on_demand/paper.h"
-#include "bench/on_demand/sections.h"
 #include "core/model/model_spec.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -14,40 +14,40 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-TEST(Grid, HasEachSettingOnceAndTheGoldenOneFirst) {
-  const std::vector<Setting> grid = Grid();
+TEST(Grid, HasEachConfigOnceAndTheGoldenOneFirst) {
+  const std::vector<Config> grid = Grid();
   std::set<std::string> names;
-  for (const Setting& setting : grid) {
-    EXPECT_TRUE(names.insert(setting.Name()).second) << setting.Name();
-    EXPECT_TRUE(plan::NamedShape(setting.shape).has_value()) << setting.shape;
-    EXPECT_TRUE(DrawSteps(setting, 1).ok());
+  for (const Config& config : grid) {
+    EXPECT_TRUE(names.insert(config.Name()).second) << config.Name();
+    EXPECT_TRUE(plan::NamedShape(config.shape).has_value()) << config.shape;
+    EXPECT_TRUE(DrawSteps(config, 1).ok());
   }
-  EXPECT_EQ(grid.front().Name(), Setting().Name());
+  EXPECT_EQ(grid.front().Name(), Config().Name());
   for (const Sweep& sweep : ParameterSweeps()) {
-    EXPECT_EQ(sweep.places.size(), sweep.settings.size());
-    for (const Setting& setting : sweep.settings) {
-      EXPECT_TRUE(names.contains(setting.Name()));
+    EXPECT_EQ(sweep.places.size(), sweep.configs.size());
+    for (const Config& config : sweep.configs) {
+      EXPECT_TRUE(names.contains(config.Name()));
     }
   }
   // What the paper is compared at is run.
   for (const PaperFigure& figure : SpeedUpsOfPaper()) {
-    EXPECT_TRUE(names.contains(figure.setting.Name())) << figure.setting.Name();
+    EXPECT_TRUE(names.contains(figure.config.Name())) << figure.config.Name();
   }
   for (const PaperBubble& bubble : BubblesOfPaper()) {
-    EXPECT_TRUE(names.contains(bubble.setting.Name())) << bubble.setting.Name();
+    EXPECT_TRUE(names.contains(bubble.config.Name())) << bubble.config.Name();
   }
 }
 
 TEST(DrawSteps, MoreStepsBeginAlike) {
-  const Setting setting;
-  const Steps few = *DrawSteps(setting, 2);
-  const Steps many = *DrawSteps(setting, 5);
+  const Config config;
+  const Steps few = *DrawSteps(config, 2);
+  const Steps many = *DrawSteps(config, 5);
   for (size_t step = 0; step < few.size(); ++step) {
     ASSERT_EQ(few[step].size(), 32u);
     for (size_t i = 0; i < few[step].size(); ++i) {
       EXPECT_EQ(few[step][i].tokens, many[step][i].tokens);
       EXPECT_EQ(few[step][i].sample, static_cast<int64_t>(32 * step + i));
-      EXPECT_LE(few[step][i].tokens, setting.longest);
+      EXPECT_LE(few[step][i].tokens, config.longest);
     }
   }
 }
@@ -78,8 +78,8 @@ TEST(Report, SaysWhatWasMetAndMissed) {
   plan::ClusterSpec cluster;
   cluster.devices = {{.count = 8}};
   Results results;
-  results.simulated.push_back(*Simulate(Setting(), cluster, 3));
-  EmulatedSetting golden{.setting = Setting(), .time_scale = 1, .ideal_seconds = 1};
+  results.simulated.push_back(*Simulate(Config(), cluster, 3));
+  EmulatedConfig golden{.config = Config(), .time_scale = 1, .ideal_seconds = 1};
   for (const Method& method : kMethods) {
     const double seconds = method.is_baseline() ? 1.5 : 1.1;
     golden.methods.push_back({.method = method,

@@ -14,11 +14,11 @@ constexpr sim::Choice kLayerLocalSort = {Synchronization::kLayer, Assignment::kL
 
 constexpr const char* kRefined =
     "Splits here are refined after Karmarkar-Karp, by exact FLOPs. Without barriers a device's sum "
-    "counts, which that evens out (without it, lb-micro idles 27% on the golden setting); the "
+    "counts, which that evens out (without it, lb-micro idles 27% on the golden config); the "
     "baseline waits for the longest of each round of microbatches all the same.";
 
-Setting With(const char* shape, const char* dataset, int64_t longest, int64_t samples,
-             int64_t devices, int64_t packing_ratio = 1) {
+Config With(const char* shape, const char* dataset, int64_t longest, int64_t samples,
+            int64_t devices, int64_t packing_ratio = 1) {
   return {.shape = shape,
           .dataset = dataset,
           .longest = longest,
@@ -30,7 +30,7 @@ Setting With(const char* shape, const char* dataset, int64_t longest, int64_t sa
 }  // namespace
 
 std::vector<PaperFigure> SpeedUpsOfPaper() {
-  const Setting golden;
+  const Config golden;
   return {
       {"ODC, figure 8, golden", golden, kLbMini, sim::kBaseline, 1.34, kRefined},
       {"ODC, figure 8, golden", golden, kLbMicro, sim::kBaseline, 1.16, kRefined},
@@ -49,7 +49,7 @@ std::vector<PaperFigure> SpeedUpsOfPaper() {
        "lb-micro. The paper's lengths must have a lighter tail, or its lb-micro be worse "
        "balanced."},
       {"ODC, figure 8, unbalanced", golden, kLocalSort, kLayerLocalSort, 1.05,
-       "0 to 10% in most of the paper's settings. Only the waiting differs, so it is a matter of "
+       "0 to 10% in most of the paper's configs. Only the waiting differs, so it is a matter of "
        "the lengths: the wider they are spread, the more barriers cost."},
       {"ODC, figure 10, shortest", With("1.5b", "longalign", 8192, 4, 8), kLbMini, sim::kBaseline,
        1.25,
@@ -95,12 +95,12 @@ std::vector<AmdRatio> AmdRatios() {
   return ratios;
 }
 
-std::vector<Setting> SettingsOfAmd() {
-  std::vector<Setting> settings;
+std::vector<Config> ConfigsOfAmd() {
+  std::vector<Config> configs;
   for (const AmdRatio& ratio : AmdRatios()) {
-    settings.push_back(ratio.setting);
+    configs.push_back(ratio.config);
   }
-  return settings;
+  return configs;
 }
 
 }  // namespace shoal::bench

@@ -5,14 +5,14 @@
 #include <string>
 #include <vector>
 
-#include "bench/on_demand/setting.h"
+#include "bench/on_demand/config.h"
 #include "core/sim/comparison.h"
 
 namespace shoal::bench {
 
 struct PaperFigure {
   std::string source;  // "ODC, figure 8"
-  Setting setting;
+  Config config;
   sim::Choice choice;
   sim::Choice baseline;
   double ratio = 0;     // of the two's throughputs
@@ -22,7 +22,7 @@ std::vector<PaperFigure> SpeedUpsOfPaper();
 
 struct PaperBubble {
   std::string source;
-  Setting setting;
+  Config config;
   sim::Choice choice;
   double idle_share = 0;
   std::string because;
@@ -31,10 +31,10 @@ std::vector<PaperBubble> BubblesOfPaper();
 
 // AMD's port against collectives.
 struct AmdRatio {
-  Setting setting;
+  Config config;
   double ratio = 0;
 };
 std::vector<AmdRatio> AmdRatios();
-std::vector<Setting> SettingsOfAmd();
+std::vector<Config> ConfigsOfAmd();
 
 }  // namespace shoal::bench

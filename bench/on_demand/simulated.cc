@@ -6,7 +6,7 @@
 
 namespace shoal::bench {
 
-const sim::ChoiceSummary& SimulatedSetting::Of(const sim::Choice& choice) const {
+const sim::ChoiceSummary& SimulatedConfig::Of(const sim::Choice& choice) const {
   for (const sim::ChoiceSummary& summary : summaries) {
     if (summary.choice == choice) {
       return summary;
@@ -16,17 +16,17 @@ const sim::ChoiceSummary& SimulatedSetting::Of(const sim::Choice& choice) const 
   __builtin_unreachable();
 }
 
-double SimulatedSetting::SpeedUp(const sim::Choice& choice) const {
+double SimulatedConfig::SpeedUp(const sim::Choice& choice) const {
   return sim::SpeedUp(Of(choice), Of(sim::kBaseline));
 }
 
-sim::SimulatorOptions OptionsFor(const Setting& setting, const plan::ClusterSpec& cluster) {
-  const auto spec = plan::NamedShape(setting.shape);
+sim::SimulatorOptions OptionsFor(const Config& config, const plan::ClusterSpec& cluster) {
+  const auto spec = plan::NamedShape(config.shape);
   SHOAL_CHECK(spec.has_value());
   sim::SimulatorOptions options{.spec = *spec,
                                 .policy = {plan::Residency::kLayer, plan::PushPolicy::kMicrobatch},
-                                .cluster = WithDevices(cluster, setting)};
-  options.job.data.microbatch_tokens = setting.microbatch_tokens();
+                                .cluster = WithDevices(cluster, config)};
+  options.job.data.microbatch_tokens = config.microbatch_tokens();
   options.job.service.wire_type = DType::kBF16;
   return options;
 }
@@ -37,11 +37,11 @@ sim::Minibatches FromSteps(const Steps& steps) {
   };
 }
 
-absl::StatusOr<SimulatedSetting> Simulate(const Setting& setting, const plan::ClusterSpec& cluster,
-                                          int64_t steps) {
-  SHOAL_ASSIGN_OR_RETURN(const Steps drawn, DrawSteps(setting, steps));
-  const sim::Simulator simulator(OptionsFor(setting, cluster));
-  SimulatedSetting result{.setting = setting};
+absl::StatusOr<SimulatedConfig> Simulate(const Config& config, const plan::ClusterSpec& cluster,
+                                         int64_t steps) {
+  SHOAL_ASSIGN_OR_RETURN(const Steps drawn, DrawSteps(config, steps));
+  const sim::Simulator simulator(OptionsFor(config, cluster));
+  SimulatedConfig result{.config = config};
   for (const sim::Choice& choice : sim::AllChoices()) {
     SHOAL_ASSIGN_OR_RETURN(result.summaries.emplace_back(),
                            sim::Summarize(simulator, choice, FromSteps(drawn), steps));

@@ -17,9 +17,9 @@ namespace {
 
 constexpr uint64_t kSeed = 21;
 
-StepSetting MakeSetting(DType compute, int layers, int microbatches) {
-  StepSetting setting{.compute = compute};
-  plan::ModelSpec& spec = setting.spec;
+StepConfig MakeConfig(DType compute, int layers, int microbatches) {
+  StepConfig config{.compute = compute};
+  plan::ModelSpec& spec = config.spec;
   spec.vocabulary = 128;
   spec.hidden = 64;
   spec.intermediate = 96;
@@ -32,10 +32,10 @@ StepSetting MakeSetting(DType compute, int layers, int microbatches) {
   spec.attention_bias = true;
   Random random(61);
   for (int i = 0; i < microbatches; ++i) {
-    setting.batches.push_back(testing_model::RandomBatch(
+    config.batches.push_back(testing_model::RandomBatch(
         spec, {random.Between(5, 40), random.Between(5, 24)}, random.Next(), true));
   }
-  return setting;
+  return config;
 }
 
 ComputeDevice CudaComputeDevice() {
@@ -71,10 +71,10 @@ class CudaPipelineTest : public testing::TestWithParam<DType> {
 INSTANTIATE_TEST_SUITE_P(Types, CudaPipelineTest, testing::Values(DType::kF32, DType::kBF16));
 
 TEST_P(CudaPipelineTest, OneWorkerIsNearTheCpuAndHasTheSameBitsInEveryOrder) {
-  const StepSetting setting = MakeSetting(GetParam(), /*layers=*/2, /*microbatches=*/2);
+  const StepConfig config = MakeConfig(GetParam(), /*layers=*/2, /*microbatches=*/2);
   const double bound = GetParam() == DType::kF32 ? 1e-4 : 0.04;
-  const StepOutcome cpu = RunAlone(setting, MakeCpuComputeDevice(/*threads=*/1)).value();
-  const StepOutcome gpu = RunAlone(setting, CudaComputeDevice()).value();
+  const StepOutcome cpu = RunAlone(config, MakeCpuComputeDevice(/*threads=*/1)).value();
+  const StepOutcome gpu = RunAlone(config, CudaComputeDevice()).value();
   EXPECT_TRUE(gpu.finite);
   for (size_t m = 0; m < cpu.losses.size(); ++m) {
     EXPECT_NEAR(gpu.losses[m], cpu.losses[m], bound * cpu.losses[m]);
@@ -84,13 +84,13 @@ TEST_P(CudaPipelineTest, OneWorkerIsNearTheCpuAndHasTheSameBitsInEveryOrder) {
   }
   for (uint64_t seed = kSeed + 1; seed < kSeed + 4; ++seed) {
     ASSERT_TRUE(gpu::PrepareGpu(seed));
-    EXPECT_TRUE(RunAlone(setting, CudaComputeDevice()).value() == gpu);
+    EXPECT_TRUE(RunAlone(config, CudaComputeDevice()).value() == gpu);
   }
 }
 
 TEST_P(CudaPipelineTest, PipelinesHaveTheBitsOfOneWorker) {
-  const StepSetting setting = MakeSetting(GetParam(), /*layers=*/2, /*microbatches=*/3);
-  const StepOutcome alone = RunAlone(setting, CudaComputeDevice()).value();
+  const StepConfig config = MakeConfig(GetParam(), /*layers=*/2, /*microbatches=*/3);
+  const StepOutcome alone = RunAlone(config, CudaComputeDevice()).value();
   Random random(62);
   struct Variant {
     plan::Schedule schedule;
@@ -105,7 +105,7 @@ TEST_P(CudaPipelineTest, PipelinesHaveTheBitsOfOneWorker) {
     SCOPED_TRACE(variant.schedule.name);
     ASSERT_TRUE(gpu::PrepareGpu(random.Next()));
     const auto ran = RunPipeline(
-        setting, variant.schedule, variant.recompute, variant.offload,
+        config, variant.schedule, variant.recompute, variant.offload,
         [](int) { return CudaComputeDevice(); }, random);
     ASSERT_TRUE(ran.ok()) << ran.status();
     EXPECT_TRUE(ran->step == alone);

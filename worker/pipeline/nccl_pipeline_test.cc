@@ -19,15 +19,15 @@
 namespace shoal::worker {
 namespace {
 
-StepSetting MakeSetting(int microbatches) {
-  StepSetting setting{.spec = testing_model::SmallSpec(), .compute = DType::kF32};
-  setting.spec.layers = 6;
+StepConfig MakeConfig(int microbatches) {
+  StepConfig config{.spec = testing_model::SmallSpec(), .compute = DType::kF32};
+  config.spec.layers = 6;
   Random random(71);
   for (int i = 0; i < microbatches; ++i) {
-    setting.batches.push_back(
-        testing_model::RandomBatch(setting.spec, {random.Between(3, 9)}, random.Next(), true));
+    config.batches.push_back(
+        testing_model::RandomBatch(config.spec, {random.Between(3, 9)}, random.Next(), true));
   }
-  return setting;
+  return config;
 }
 
 ComputeDevice CudaComputeDevice(int gpu) {
@@ -52,13 +52,13 @@ int64_t CountPairs(const plan::ScheduleShape& shape) {
   return ends / 2;
 }
 
-void ExpectBits(const StepSetting& setting, const plan::Schedule& schedule, bool offload,
+void ExpectBits(const StepConfig& config, const plan::Schedule& schedule, bool offload,
                 const StepOutcome& alone, Random& random) {
   SCOPED_TRACE(absl::StrCat(schedule.name, " of ", schedule.shape.stages, " stages",
                             offload ? " with offload" : ""));
   SetUpGpus(random.Next(), schedule.shape.stages);
   const auto ran =
-      RunPipeline(setting, schedule, plan::Recompute::kNone, offload, CudaComputeDevice, random,
+      RunPipeline(config, schedule, plan::Recompute::kNone, offload, CudaComputeDevice, random,
                   [](const Device& device) { return OpenNccl(device).value(); });
   ASSERT_TRUE(ran.ok()) << ran.status();
   EXPECT_TRUE(ran->step == alone);
@@ -70,12 +70,12 @@ void ExpectBits(const StepSetting& setting, const plan::Schedule& schedule, bool
 
 TEST(NcclPipeline, EveryScheduleHasTheBitsOfOneWorkerAndOfLinksOverTheHost) {
   constexpr int kMicrobatches = 4;
-  const StepSetting setting = MakeSetting(kMicrobatches);
+  const StepConfig config = MakeConfig(kMicrobatches);
   SetUpGpus(1, 2);
-  const StepOutcome alone = RunAlone(setting, CudaComputeDevice(0)).value();
+  const StepOutcome alone = RunAlone(config, CudaComputeDevice(0)).value();
   EXPECT_TRUE(alone.finite);
   Random random(72);
-  const auto host = RunPipeline(setting, plan::OneForwardOneBackward(2, kMicrobatches),
+  const auto host = RunPipeline(config, plan::OneForwardOneBackward(2, kMicrobatches),
                                 plan::Recompute::kNone, false, CudaComputeDevice, random);
   ASSERT_TRUE(host.ok()) << host.status();
   EXPECT_TRUE(host->step == alone);
@@ -88,7 +88,7 @@ TEST(NcclPipeline, EveryScheduleHasTheBitsOfOneWorkerAndOfLinksOverTheHost) {
         plan::ZeroBubbleH2(4, kMicrobatches), plan::ZeroBubbleV(3, kMicrobatches),
         plan::VHalf(4, kMicrobatches), plan::VMin(3, kMicrobatches)}) {
     for (const bool offload : {false, true}) {
-      ExpectBits(setting, schedule, offload, alone, random);
+      ExpectBits(config, schedule, offload, alone, random);
     }
   }
 }

@@ -17,16 +17,16 @@
 namespace shoal::worker {
 namespace {
 
-StepSetting MakeSetting(bool full, DType compute, int microbatches) {
-  StepSetting setting{.spec = full ? testing_model::FullSpec() : testing_model::SmallSpec(true),
-                      .compute = compute};
-  setting.spec.layers = 6;
+StepConfig MakeConfig(bool full, DType compute, int microbatches) {
+  StepConfig config{.spec = full ? testing_model::FullSpec() : testing_model::SmallSpec(true),
+                    .compute = compute};
+  config.spec.layers = 6;
   Random random(51);
   for (int i = 0; i < microbatches; ++i) {
-    setting.batches.push_back(testing_model::RandomBatch(
-        setting.spec, {random.Between(1, 60), random.Between(1, 60)}, random.Next(), true));
+    config.batches.push_back(testing_model::RandomBatch(
+        config.spec, {random.Between(1, 60), random.Between(1, 60)}, random.Next(), true));
   }
-  return setting;
+  return config;
 }
 
 // What a stage computes on: in the calling thread, with copies that come late, or all of it late.
@@ -54,14 +54,14 @@ void ExpectSpans(const StageReport& report, const plan::Schedule& schedule, int 
   EXPECT_GT(report.compute_seconds, 0);
 }
 
-void ExpectBits(const StepSetting& setting, const plan::Schedule& schedule,
-                plan::Recompute recompute, bool offload, const StepOutcome& alone, Random& random) {
+void ExpectBits(const StepConfig& config, const plan::Schedule& schedule, plan::Recompute recompute,
+                bool offload, const StepOutcome& alone, Random& random) {
   for (const Computes computes :
        offload ? std::vector{Computes::kAtOnce, Computes::kLate} : std::vector{Computes::kAtOnce}) {
     SCOPED_TRACE(absl::StrCat(schedule.name, offload ? " with offload" : "",
                               computes == Computes::kLate ? ", late" : ""));
     const auto ran = RunPipeline(
-        setting, schedule, recompute, offload,
+        config, schedule, recompute, offload,
         [&](int) { return ComputeDeviceOf(computes, random.Next()); }, random);
     ASSERT_TRUE(ran.ok()) << ran.status();
     EXPECT_TRUE(ran->step == alone);
@@ -97,25 +97,25 @@ INSTANTIATE_TEST_SUITE_P(Recompute, TransformerPipelineTest,
 
 TEST_P(TransformerPipelineTest, HasTheBitsOfOneWorker) {
   Random random(52);
-  const StepSetting setting = MakeSetting(/*full=*/false, DType::kF32, 5);
-  const StepOutcome alone = RunAlone(setting, MakeCpuComputeDevice(/*threads=*/1)).value();
+  const StepConfig config = MakeConfig(/*full=*/false, DType::kF32, 5);
+  const StepOutcome alone = RunAlone(config, MakeCpuComputeDevice(/*threads=*/1)).value();
   EXPECT_GT(alone.losses[0], 0);
   EXPECT_TRUE(alone.finite);
   for (const plan::Schedule& schedule : Schedules(5)) {
     for (const bool offload : {false, true}) {
-      ExpectBits(setting, schedule, GetParam(), offload, alone, random);
+      ExpectBits(config, schedule, GetParam(), offload, alone, random);
     }
   }
 }
 
 TEST_P(TransformerPipelineTest, InBf16WithEveryPartOfTheModelToo) {
   Random random(53);
-  const StepSetting setting = MakeSetting(/*full=*/true, DType::kBF16, 4);
-  const StepOutcome alone = RunAlone(setting, MakeCpuComputeDevice(/*threads=*/1)).value();
+  const StepConfig config = MakeConfig(/*full=*/true, DType::kBF16, 4);
+  const StepOutcome alone = RunAlone(config, MakeCpuComputeDevice(/*threads=*/1)).value();
   EXPECT_TRUE(alone.finite);
   for (const plan::Schedule& schedule :
        {plan::UniformPipe(2, 4, 4), plan::VHalf(3, 4), plan::GPipe(1, 3, 4)}) {
-    ExpectBits(setting, schedule, GetParam(), true, alone, random);
+    ExpectBits(config, schedule, GetParam(), true, alone, random);
   }
 }
 

@@ -15,7 +15,7 @@ namespace {
 // The 1.5B shape, up to a factor: attention costs as much as the rest at 42,170 tokens.
 constexpr CostModel kCost1B = {.per_token = 42170, .per_squared_token = 1};
 
-struct Setting {
+struct Config {
   std::string lengths = "longalign";
   int workers = 8;
   int64_t samples_each = 4;
@@ -23,23 +23,23 @@ struct Setting {
   std::vector<double> speeds;  // as the planner knows them
 };
 
-std::vector<SampleLength> Draw(const Setting& setting, Random& random) {
-  const LengthDistribution distribution = *ParseLengths(setting.lengths);
+std::vector<SampleLength> Draw(const Config& config, Random& random) {
+  const LengthDistribution distribution = *ParseLengths(config.lengths);
   std::vector<SampleLength> samples;
-  for (int64_t i = 0; i < setting.workers * setting.samples_each; ++i) {
+  for (int64_t i = 0; i < config.workers * config.samples_each; ++i) {
     const int64_t tokens = DrawLength(distribution, random);
     samples.push_back({.sample = i, .tokens = tokens, .targets = tokens});
   }
   return samples;
 }
 
-StepPlan PlanOf(const Setting& setting, const std::vector<SampleLength>& samples,
+StepPlan PlanOf(const Config& config, const std::vector<SampleLength>& samples,
                 Assignment assignment, Synchronization synchronization) {
   auto plan = PlanStep(samples,
-                       {.workers = setting.workers,
-                        .microbatch_tokens = setting.limit,
+                       {.workers = config.workers,
+                        .microbatch_tokens = config.limit,
                         .assignment = assignment,
-                        .speeds = setting.speeds,
+                        .speeds = config.speeds,
                         .equal_counts = synchronization == Synchronization::kLayer},
                        kCost1B);
   EXPECT_TRUE(plan.ok());
@@ -51,27 +51,26 @@ struct Totals {
   double step_time = 0;
   double idle_share = 0;
 };
-Totals OverMinibatches(const Setting& setting, Assignment assignment,
-                       Synchronization synchronization, std::vector<double> actual_speeds = {},
-                       int minibatches = 200) {
+Totals OverMinibatches(const Config& config, Assignment assignment, Synchronization synchronization,
+                       std::vector<double> actual_speeds = {}, int minibatches = 200) {
   Random random(11);
   Totals totals;
   double busy = 0;
   for (int i = 0; i < minibatches; ++i) {
-    const auto samples = Draw(setting, random);
-    const StepPrediction prediction = Predict(PlanOf(setting, samples, assignment, synchronization),
+    const auto samples = Draw(config, random);
+    const StepPrediction prediction = Predict(PlanOf(config, samples, assignment, synchronization),
                                               synchronization, actual_speeds);
     totals.step_time += prediction.step_time;
     busy += std::accumulate(prediction.busy.begin(), prediction.busy.end(), 0.0);
   }
-  totals.idle_share = 1 - busy / (totals.step_time * setting.workers);
+  totals.idle_share = 1 - busy / (totals.step_time * config.workers);
   return totals;
 }
 
-// The golden setting of ODC: shares of time that are idle. Its figure of 27% for LB-Micro on demand
+// The golden config of ODC: shares of time that are idle. Its figure of 27% for LB-Micro on demand
 // comes from a simulation that splits without refining; PlanStep refines, which leaves less.
 TEST(Golden, Bubbles) {
-  const Setting golden;
+  const Config golden;
   const auto share = [&](Assignment assignment, Synchronization synchronization) {
     return 100 * OverMinibatches(golden, assignment, synchronization).idle_share;
   };
@@ -120,7 +119,7 @@ TEST(Prediction, ARotatingStragglerStopsOnlyThoseWhoWaitInEveryMicrobatch) {
 }
 
 TEST(Prediction, APersistentStragglerCostsBothTheSameUnlessThePlanKnows) {
-  const Setting uniform = {.lengths = "fixed:8192", .samples_each = 32};
+  const Config uniform = {.lengths = "fixed:8192", .samples_each = 32};
   std::vector<double> speeds(8, 1.0);
   speeds[3] = 0.5;
   const double full =
@@ -130,12 +129,12 @@ TEST(Prediction, APersistentStragglerCostsBothTheSameUnlessThePlanKnows) {
     EXPECT_NEAR(OverMinibatches(uniform, assignment, synchronization, speeds).step_time, 2 * full,
                 1e-9 * full);
   }
-  Setting known = {.samples_each = 32, .speeds = speeds};
-  const auto ideal = [&](const Setting& setting) {
+  Config known = {.samples_each = 32, .speeds = speeds};
+  const auto ideal = [&](const Config& config) {
     Random random(11);
     double work = 0;
     for (int i = 0; i < 200; ++i) {
-      for (const SampleLength& sample : Draw(setting, random)) {
+      for (const SampleLength& sample : Draw(config, random)) {
         work += kCost1B.Sequence(sample.tokens);
       }
     }
@@ -150,7 +149,7 @@ TEST(Prediction, APersistentStragglerCostsBothTheSameUnlessThePlanKnows) {
 
 TEST(Prediction, OneSampleEachIsTheSameForAll) {
   for (const char* lengths : {"longalign", "swe-smith", "aime"}) {
-    const Setting one = {.lengths = lengths, .samples_each = 1, .limit = 131072};
+    const Config one = {.lengths = lengths, .samples_each = 1, .limit = 131072};
     const double collective =
         OverMinibatches(one, Assignment::kLbMicro, Synchronization::kLayer).step_time;
     for (const Assignment assignment :
@@ -164,7 +163,7 @@ TEST(Prediction, OneSampleEachIsTheSameForAll) {
 
 TEST(Prediction, UniformLengthsAreTheSameForAll) {
   for (const int64_t samples_each : {1, 2, 4, 7, 32}) {
-    const Setting uniform = {.lengths = "fixed:16384", .samples_each = samples_each};
+    const Config uniform = {.lengths = "fixed:16384", .samples_each = samples_each};
     const double collective =
         OverMinibatches(uniform, Assignment::kLbMicro, Synchronization::kLayer, {}, 1).step_time;
     const double on_demand =
@@ -176,15 +175,15 @@ TEST(Prediction, UniformLengthsAreTheSameForAll) {
 TEST(Prediction, SynchronisingLessNeverTakesLonger) {
   Random random(3);
   for (int round = 0; round < 100; ++round) {
-    const Setting setting = {.workers = static_cast<int>(random.Between(1, 9)),
-                             .samples_each = random.Between(1, 6)};
-    const auto samples = Draw(setting, random);
-    std::vector<double> speeds(static_cast<size_t>(setting.workers));
+    const Config config = {.workers = static_cast<int>(random.Between(1, 9)),
+                           .samples_each = random.Between(1, 6)};
+    const auto samples = Draw(config, random);
+    std::vector<double> speeds(static_cast<size_t>(config.workers));
     for (double& speed : speeds) {
       speed = 0.5 + random.Uniform();
     }
     for (const auto& [name, assignment] : kAssignmentNames) {
-      const StepPlan plan = PlanOf(setting, samples, assignment, Synchronization::kLayer);
+      const StepPlan plan = PlanOf(config, samples, assignment, Synchronization::kLayer);
       const StepPrediction step = Predict(plan, Synchronization::kStep, speeds);
       const StepPrediction layer = Predict(plan, Synchronization::kLayer, speeds);
       EXPECT_LE(step.step_time, layer.step_time * (1 + 1e-12)) << name;

@@ -23,8 +23,8 @@ using testing_model::PassingUnitSource;
 
 constexpr double kLossScale = 0.0625;
 
-MemoryUnitSource WeightsOf(const StepSetting& setting) {
-  return testing_model::RandomWeights(plan::BuildUnits(setting.spec), setting.compute, 3);
+MemoryUnitSource WeightsOf(const StepConfig& config) {
+  return testing_model::RandomWeights(plan::BuildUnits(config.spec), config.compute, 3);
 }
 
 void AddContributions(PassingGradientSink& sink, StepOutcome& outcome) {
@@ -37,10 +37,10 @@ void AddContributions(PassingGradientSink& sink, StepOutcome& outcome) {
   }
 }
 
-StepOutcome NothingYet(const StepSetting& setting) {
+StepOutcome NothingYet(const StepConfig& config) {
   StepOutcome outcome;
-  outcome.losses.resize(setting.batches.size());
-  for (const plan::UnitSpec& unit : plan::BuildUnits(setting.spec)) {
+  outcome.losses.resize(config.batches.size());
+  for (const plan::UnitSpec& unit : plan::BuildUnits(config.spec)) {
     outcome.gradients.emplace_back(static_cast<size_t>(unit.count));
   }
   return outcome;
@@ -48,7 +48,7 @@ StepOutcome NothingYet(const StepSetting& setting) {
 
 // A stage and all that it has to itself.
 struct Stage {
-  Stage(const StepSetting& setting, int index, const plan::Schedule& schedule,
+  Stage(const StepConfig& config, int index, const plan::Schedule& schedule,
         std::span<const plan::UnitRange> split, plan::Recompute recompute,
         ComputeDevice compute_device, bool duplex, const MakeCollectives& make_collectives)
       : device(*compute_device.device),
@@ -61,9 +61,9 @@ struct Stage {
       chunks.push_back(split[static_cast<size_t>(schedule.shape.VirtualStageOf(index, chunk))]);
     }
     model = std::make_unique<TransformerStage>(
-        *Transformer::Create(setting.spec, setting.compute, std::move(compute_device)), chunks,
+        *Transformer::Create(config.spec, config.compute, std::move(compute_device)), chunks,
         recompute);
-    weights = std::make_unique<PassingUnitSource>(WeightsOf(setting), device, compute);
+    weights = std::make_unique<PassingUnitSource>(WeightsOf(config), device, compute);
     sink = std::make_unique<PassingGradientSink>(model->units(), device, compute);
     runner = std::make_unique<StageRunner>(StageRunnerOptions{.stage = index,
                                                               .model = model.get(),
@@ -88,15 +88,15 @@ struct Stage {
 };
 
 // Bytes as the stages' models have them, for the placing of offloads and for what is measured.
-plan::ScheduleCosts CostsOf(const StepSetting& setting, const plan::ScheduleShape& shape,
+plan::ScheduleCosts CostsOf(const StepConfig& config, const plan::ScheduleShape& shape,
                             std::span<const plan::UnitRange> split, plan::Recompute recompute) {
   plan::ScheduleCosts costs(shape, {.offload = 0.5, .reload = 0.5});
   for (int virtual_stage = 0; virtual_stage < shape.VirtualStages(); ++virtual_stage) {
     const auto [stage, chunk] = shape.At(virtual_stage);
     for (int microbatch = 0; microbatch < shape.microbatches; ++microbatch) {
       const plan::ChunkBytes bytes = plan::PlanChunkBytes(
-          setting.spec, setting.compute, split[static_cast<size_t>(virtual_stage)], recompute,
-          setting.batches[static_cast<size_t>(microbatch)].token_count());
+          config.spec, config.compute, split[static_cast<size_t>(virtual_stage)], recompute,
+          config.batches[static_cast<size_t>(microbatch)].token_count());
       plan::ChunkCost& cost = costs.Of(stage, chunk, microbatch);
       cost.activation_bytes = cost.offload_bytes = bytes.activations;
       cost.gradient_bytes = bytes.gradients;
@@ -107,23 +107,23 @@ plan::ScheduleCosts CostsOf(const StepSetting& setting, const plan::ScheduleShap
 
 }  // namespace
 
-absl::StatusOr<StepOutcome> RunAlone(const StepSetting& setting, ComputeDevice compute_device) {
+absl::StatusOr<StepOutcome> RunAlone(const StepConfig& config, ComputeDevice compute_device) {
   SHOAL_ASSIGN_OR_RETURN(
       const std::unique_ptr<Transformer> model,
-      Transformer::Create(setting.spec, setting.compute, std::move(compute_device)));
-  PassingUnitSource weights(WeightsOf(setting), model->device(), model->ops().stream());
+      Transformer::Create(config.spec, config.compute, std::move(compute_device)));
+  PassingUnitSource weights(WeightsOf(config), model->device(), model->ops().stream());
   PassingGradientSink sink(model->units(), model->device(), model->ops().stream());
-  StepOutcome outcome = NothingYet(setting);
-  for (size_t m = 0; m < setting.batches.size(); ++m) {
+  StepOutcome outcome = NothingYet(config);
+  for (size_t m = 0; m < config.batches.size(); ++m) {
     SHOAL_ASSIGN_OR_RETURN(const MicrobatchResult ran,
-                           RunMicrobatch(*model, setting.batches[m], kLossScale, weights, sink));
+                           RunMicrobatch(*model, config.batches[m], kLossScale, weights, sink));
     outcome.losses[m] = ran.loss_sum;
   }
   AddContributions(sink, outcome);
   return outcome;
 }
 
-absl::StatusOr<PipelineOutcome> RunPipeline(const StepSetting& setting,
+absl::StatusOr<PipelineOutcome> RunPipeline(const StepConfig& config,
                                             const plan::Schedule& schedule,
                                             plan::Recompute recompute, bool offload,
                                             const MakeComputeDevice& make_device, Random& random,
@@ -131,20 +131,20 @@ absl::StatusOr<PipelineOutcome> RunPipeline(const StepSetting& setting,
   const plan::ScheduleShape& shape = schedule.shape;
   SHOAL_ASSIGN_OR_RETURN(
       const auto split,
-      plan::SplitLayers(std::vector<double>(static_cast<size_t>(setting.spec.layers) + 2, 1),
+      plan::SplitLayers(std::vector<double>(static_cast<size_t>(config.spec.layers) + 2, 1),
                         shape.stages, shape.chunks, shape.placement));
-  const plan::ScheduleCosts costs = CostsOf(setting, shape, split, recompute);
+  const plan::ScheduleCosts costs = CostsOf(config, shape, split, recompute);
   SHOAL_ASSIGN_OR_RETURN(const auto offloaded,
                          plan::AddOffloads(schedule, costs,
                                            offload ? plan::RandomChoice(random, shape, costs)
                                                    : plan::FirstChunks(shape, 0)));
-  PipelineOutcome outcome{.step = NothingYet(setting)};
+  PipelineOutcome outcome{.step = NothingYet(config)};
   SHOAL_ASSIGN_OR_RETURN(outcome.planned, plan::SimulateSchedule(offloaded.schedule, costs));
   InProcessPipeline links(shape.stages,
                           {.longest_delay = absl::Microseconds(200), .seed = random.Next()});
   std::vector<std::unique_ptr<Stage>> stages;
   for (int stage = 0; stage < shape.stages; ++stage) {
-    stages.push_back(std::make_unique<Stage>(setting, stage, schedule, split, recompute,
+    stages.push_back(std::make_unique<Stage>(config, stage, schedule, split, recompute,
                                              make_device(stage), random.Below(2) == 0,
                                              make_collectives));
   }
@@ -154,7 +154,7 @@ absl::StatusOr<PipelineOutcome> RunPipeline(const StepSetting& setting,
     threads.emplace_back([&, i] {
       Stage& stage = *stages[i];
       reports[i] = stage.runner->RunStep({.schedule = &offloaded.schedule,
-                                          .microbatches = setting.batches,
+                                          .microbatches = config.batches,
                                           .loss_scale = kLossScale,
                                           .source = stage.weights.get(),
                                           .sink = stage.sink.get(),
@@ -168,7 +168,7 @@ absl::StatusOr<PipelineOutcome> RunPipeline(const StepSetting& setting,
   for (size_t i = 0; i < stages.size(); ++i) {
     SHOAL_RETURN_IF_ERROR(reports[i].status());
     const StageReport& report = *reports[i];
-    for (size_t m = 0; m < setting.batches.size(); ++m) {
+    for (size_t m = 0; m < config.batches.size(); ++m) {
       outcome.step.losses[m] += report.microbatches[m].loss_sum;  // 0 but on the last
     }
     AddContributions(*stages[i]->sink, outcome.step);

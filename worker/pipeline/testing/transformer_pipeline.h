@@ -23,7 +23,7 @@
 
 namespace shoal::worker {
 
-struct StepSetting {
+struct StepConfig {
   plan::ModelSpec spec;
   DType compute = DType::kF32;
   std::vector<PackedBatch> batches;  // about half of the targets masked
@@ -41,7 +41,7 @@ struct StepOutcome {
   bool operator==(const StepOutcome&) const = default;
 };
 
-absl::StatusOr<StepOutcome> RunAlone(const StepSetting& setting, ComputeDevice compute_device);
+absl::StatusOr<StepOutcome> RunAlone(const StepConfig& config, ComputeDevice compute_device);
 
 using MakeComputeDevice = std::function<ComputeDevice(int stage)>;
 // Makes what carries messages from device to device; empty: they go over the links.
@@ -54,7 +54,7 @@ struct PipelineOutcome {
 };
 
 // With `offload`, of chunks chosen at random. Returns the error of the first stage that failed.
-absl::StatusOr<PipelineOutcome> RunPipeline(const StepSetting& setting,
+absl::StatusOr<PipelineOutcome> RunPipeline(const StepConfig& config,
                                             const plan::Schedule& schedule,
                                             plan::Recompute recompute, bool offload,
                                             const MakeComputeDevice& make_device, Random& random,

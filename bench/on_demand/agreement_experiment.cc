@@ -1,8 +1,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "bench/on_demand/experiments.h"
 #include "bench/on_demand/method.h"
-#include "bench/on_demand/sections.h"
 
 namespace shoal::bench {
 namespace {
@@ -21,16 +21,16 @@ struct Worst {
   double difference = 0;
   std::string where = "nothing was run";
 
-  void Consider(double candidate, const EmulatedSetting& setting, const EmulatedMethod& method) {
+  void Consider(double candidate, const EmulatedConfig& config, const EmulatedMethod& method) {
     if (std::abs(candidate) >= std::abs(difference)) {
       difference = candidate;
-      where = fmt::format("{}: {}", setting.setting.Name(), method.method.Name());
+      where = fmt::format("{}: {}", config.config.Name(), method.method.Name());
     }
   }
 };
 
-std::vector<std::string> RowOf(const EmulatedSetting& setting, const EmulatedMethod& run) {
-  return {setting.setting.Name(),
+std::vector<std::string> RowOf(const EmulatedConfig& config, const EmulatedMethod& run) {
+  return {config.config.Name(),
           run.method.Name(),
           fmt::format("{:.3f}", run.mean_measured()),
           fmt::format("{:.3f}", run.mean_simulated()),
@@ -40,7 +40,7 @@ std::vector<std::string> RowOf(const EmulatedSetting& setting, const EmulatedMet
           Percent(run.simulated_idle_share)};
 }
 
-void AddGoldenBars(const EmulatedSetting& golden, Report& report) {
+void AddGoldenBars(const EmulatedConfig& golden, Report& report) {
   const double lb_mini = golden.SpeedUp(kLbMini);
   const double dynamic = golden.SpeedUp(kDynamic);
   report.Bar("golden, emulated: lb-mini on demand over lb-micro with layer", "at least 1.26",
@@ -50,7 +50,7 @@ void AddGoldenBars(const EmulatedSetting& golden, Report& report) {
              fmt::format("{:.3f}", dynamic / lb_mini), dynamic / lb_mini >= 1 - kNoise);
 }
 
-void AddSlowDeviceBars(const EmulatedSetting& slow, Report& report) {
+void AddSlowDeviceBars(const EmulatedConfig& slow, Report& report) {
   for (const EmulatedMethod& run : slow.methods) {
     const bool knows_speeds = run.method.choice.assignment == plan::Assignment::kSpeedWeighted ||
                               run.method.choice.assignment == plan::Assignment::kDynamic;
@@ -61,15 +61,15 @@ void AddSlowDeviceBars(const EmulatedSetting& slow, Report& report) {
   }
 }
 
-void AddRows(const EmulatedSetting& setting, const std::string& what, Report& report) {
-  report.Paragraph(fmt::format("{} ({}), emulated:", what, setting.setting.Name()));
+void AddRows(const EmulatedConfig& config, const std::string& what, Report& report) {
+  report.Paragraph(fmt::format("{} ({}), emulated:", what, config.config.Name()));
   std::vector<std::vector<std::string>> rows = {{"method", "emulated seconds a step", "speed-up",
                                                  "over sum of work / sum of speeds", "idle share",
                                                  "predicted"}};
-  for (const EmulatedMethod& run : setting.methods) {
+  for (const EmulatedMethod& run : config.methods) {
     rows.push_back({run.method.Name(), fmt::format("{:.3f}", run.mean_measured()),
-                    Ratio(setting.SpeedUp(run.method.choice)),
-                    Ratio(run.mean_measured() / setting.ideal_seconds), Percent(run.idle_share),
+                    Ratio(config.SpeedUp(run.method.choice)),
+                    Ratio(run.mean_measured() / config.ideal_seconds), Percent(run.idle_share),
                     Percent(run.predicted_idle_share)});
   }
   report.Table(rows);
@@ -77,30 +77,30 @@ void AddRows(const EmulatedSetting& setting, const std::string& what, Report& re
 
 }  // namespace
 
-const SimulatedSetting* Results::Simulated(const Setting& setting) const {
+const SimulatedConfig* Results::Simulated(const Config& config) const {
   const auto found = std::find_if(simulated.begin(), simulated.end(), [&](const auto& candidate) {
-    return candidate.setting.Name() == setting.Name();
+    return candidate.config.Name() == config.Name();
   });
   return found == simulated.end() ? nullptr : &*found;
 }
 
-const EmulatedSetting* Results::Emulated(const Setting& setting) const {
+const EmulatedConfig* Results::Emulated(const Config& config) const {
   const auto found = std::find_if(emulated.begin(), emulated.end(), [&](const auto& candidate) {
-    return candidate.setting.Name() == setting.Name();
+    return candidate.config.Name() == config.Name();
   });
   return found == emulated.end() ? nullptr : &*found;
 }
 
 void AddGolden(const Results& results, Report& report) {
-  const EmulatedSetting* const golden = results.Emulated(Setting());
-  const EmulatedSetting* const slow = results.Emulated(SlowDeviceSetting());
+  const EmulatedConfig* const golden = results.Emulated(Config());
+  const EmulatedConfig* const slow = results.Emulated(SlowDeviceConfig());
   if (golden == nullptr && slow == nullptr) {
     return;
   }
-  report.Heading("The golden setting, and a slow device");
+  report.Heading("The golden config, and a slow device");
   if (golden != nullptr) {
     AddGoldenBars(*golden, report);
-    AddRows(*golden, "The golden setting", report);
+    AddRows(*golden, "The golden config", report);
   }
   if (slow != nullptr) {
     AddSlowDeviceBars(*slow, report);
@@ -118,15 +118,15 @@ void AddAgreement(const Results& results, Report& report) {
       "devices' is real messages between processes of this machine. Times are emulated seconds, "
       "means over the steps that count; the difference is of the median step. Idle shares: "
       "measured, as the coordinator's planner predicted it before each step, and simulated.");
-  std::vector<std::vector<std::string>> rows = {{"setting", "method", "emulated s", "simulated s",
+  std::vector<std::vector<std::string>> rows = {{"config", "method", "emulated s", "simulated s",
                                                  "difference", "idle", "predicted", "simulated"}};
   Worst time;
   Worst idle;
-  for (const EmulatedSetting& setting : results.emulated) {
-    for (const EmulatedMethod& run : setting.methods) {
-      rows.push_back(RowOf(setting, run));
-      time.Consider(run.difference(), setting, run);
-      idle.Consider(run.idle_share - run.predicted_idle_share, setting, run);
+  for (const EmulatedConfig& config : results.emulated) {
+    for (const EmulatedMethod& run : config.methods) {
+      rows.push_back(RowOf(config, run));
+      time.Consider(run.difference(), config, run);
+      idle.Consider(run.idle_share - run.predicted_idle_share, config, run);
     }
   }
   report.Table(rows);

@@ -2,7 +2,7 @@
 #include <cmath>
 #include <limits>
 
-#include "bench/on_demand/sections.h"
+#include "bench/on_demand/experiments.h"
 
 namespace shoal::bench {
 namespace {
@@ -21,15 +21,15 @@ struct Value {
   double idle_percent = kMissing;
 };
 
-Value SimulatedValue(const Results& results, const Setting& setting, const Method& method) {
-  const SimulatedSetting* const simulated = results.Simulated(setting);
+Value SimulatedValue(const Results& results, const Config& config, const Method& method) {
+  const SimulatedConfig* const simulated = results.Simulated(config);
   return simulated == nullptr ? Value()
                               : Value{simulated->SpeedUp(method.choice),
                                       100 * simulated->Of(method.choice).idle_share};
 }
 
-Value EmulatedValue(const Results& results, const Setting& setting, const Method& method) {
-  const EmulatedSetting* const emulated = results.Emulated(setting);
+Value EmulatedValue(const Results& results, const Config& config, const Method& method) {
+  const EmulatedConfig* const emulated = results.Emulated(config);
   const EmulatedMethod* const run = emulated == nullptr ? nullptr : emulated->Of(method.choice);
   return run == nullptr ? Value() : Value{emulated->SpeedUp(method.choice), 100 * run->idle_share};
 }
@@ -43,10 +43,10 @@ void AddCurves(const Results& results, const Sweep& sweep, const Method& method,
                     .style = method.dashed ? Style::kDashes : Style::kLine,
                     .width = method.width};
   chart::Curve rings{.colour = method.colour, .style = Style::kRings};
-  for (size_t i = 0; i < sweep.settings.size(); ++i) {
+  for (size_t i = 0; i < sweep.configs.size(); ++i) {
     const auto x = static_cast<double>(i);
-    line.points.emplace_back(x, SimulatedValue(results, sweep.settings[i], method).*figure);
-    rings.points.emplace_back(x, EmulatedValue(results, sweep.settings[i], method).*figure);
+    line.points.emplace_back(x, SimulatedValue(results, sweep.configs[i], method).*figure);
+    rings.points.emplace_back(x, EmulatedValue(results, sweep.configs[i], method).*figure);
   }
   panel.curves.push_back(std::move(line));
   panel.curves.push_back(std::move(rings));
@@ -79,18 +79,18 @@ std::string Cell(const Value& value) {
 }
 
 void AddTable(const Results& results, const std::string& first_column,
-              const std::vector<std::string>& names, const std::vector<Setting>& settings,
+              const std::vector<std::string>& names, const std::vector<Config>& configs,
               Report& report) {
   std::vector<std::vector<std::string>> rows = {{first_column}};
   for (const Method& method : kMethods) {
     rows[0].push_back(method.Name());
   }
-  for (size_t i = 0; i < settings.size(); ++i) {
+  for (size_t i = 0; i < configs.size(); ++i) {
     std::vector<std::string>& row = rows.emplace_back();
     row.push_back(names[i]);
     for (const Method& method : kMethods) {
-      const Value simulated = SimulatedValue(results, settings[i], method);
-      const Value emulated = EmulatedValue(results, settings[i], method);
+      const Value simulated = SimulatedValue(results, configs[i], method);
+      const Value emulated = EmulatedValue(results, configs[i], method);
       std::string cell = std::isfinite(simulated.speed_up) ? Cell(simulated) : "";
       if (std::isfinite(emulated.speed_up)) {
         cell += (cell.empty() ? "" : "<br>") + ("emulated " + Cell(emulated));
@@ -114,13 +114,13 @@ size_t PlaceOf(const std::string& name, std::vector<std::string>& names) {
 // Rows are shapes, columns datasets by samples per device.
 chart::HeatPanel ShapePanel(const Results& results, const Method& method) {
   chart::HeatPanel panel{.title = method.Name(), .x_label = "dataset x samples per device"};
-  for (const Setting& setting : ShapeSettings()) {
-    const size_t row = PlaceOf(fmt::format("{} on {}", setting.shape, setting.devices), panel.rows);
+  for (const Config& config : ShapeConfigs()) {
+    const size_t row = PlaceOf(fmt::format("{} on {}", config.shape, config.devices), panel.rows);
     const size_t column =
-        PlaceOf(fmt::format("{} x {}", setting.dataset, setting.samples_per_device), panel.columns);
+        PlaceOf(fmt::format("{} x {}", config.dataset, config.samples_per_device), panel.columns);
     panel.values.resize(panel.rows.size());
     panel.values[row].resize(std::max(panel.values[row].size(), column + 1), kMissing);
-    panel.values[row][column] = SimulatedValue(results, setting, method).speed_up;
+    panel.values[row][column] = SimulatedValue(results, config, method).speed_up;
   }
   return panel;
 }
@@ -138,9 +138,9 @@ chart::Chart ShapeChart(const Results& results) {
                         kHeatLegend);
 }
 
-std::string ShapeName(const Setting& setting) {
-  return fmt::format("{}, {}, {} each on {}", setting.dataset, setting.shape,
-                     setting.samples_per_device, setting.devices);
+std::string ShapeName(const Config& config) {
+  return fmt::format("{}, {}, {} each on {}", config.dataset, config.shape,
+                     config.samples_per_device, config.devices);
 }
 
 }  // namespace
@@ -151,13 +151,13 @@ void AddSweeps(const Results& results, Report& report) {
   }
   report.Heading("One parameter at a time");
   report.Paragraph(
-      "Around the golden setting. Each cell: speed-up over the baseline, idle share. Without a "
+      "Around the golden config. Each cell: speed-up over the baseline, idle share. Without a "
       "word, simulated on the cluster named above, communication included; \"emulated\": on "
       "emulated devices, where communication is this machine's.");
   for (const Sweep& sweep : ParameterSweeps()) {
     report.Chart(sweep.file, fmt::format("speed-up and idle share by {}", sweep.parameter),
                  SweepChart(results, sweep));
-    AddTable(results, sweep.parameter, sweep.places, sweep.settings, report);
+    AddTable(results, sweep.parameter, sweep.places, sweep.configs, report);
   }
 }
 
@@ -165,9 +165,9 @@ void AddShapes(const Results& results, Report& report) {
   if (results.simulated.empty() && results.emulated.empty()) {
     return;
   }
-  const std::vector<Setting> settings = ShapeSettings();
+  const std::vector<Config> configs = ShapeConfigs();
   std::vector<std::string> names;
-  std::transform(settings.begin(), settings.end(), std::back_inserter(names), ShapeName);
+  std::transform(configs.begin(), configs.end(), std::back_inserter(names), ShapeName);
   report.Heading("Datasets and models");
   report.Paragraph(
       "Each shape on the paper's number of devices, with 2 and 4 samples on each. Cells as above.");
@@ -175,7 +175,7 @@ void AddShapes(const Results& results, Report& report) {
     report.Chart("shapes", "simulated speed-up by dataset, shape and samples per device",
                  ShapeChart(results));
   }
-  AddTable(results, "dataset, shape, samples on devices", names, settings, report);
+  AddTable(results, "dataset, shape, samples on devices", names, configs, report);
 }
 
 }  // namespace shoal::bench

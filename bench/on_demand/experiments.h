@@ -15,16 +15,16 @@ inline constexpr const char* kHeatLegend = "red: slower than the baseline, blue:
 
 // Any of them may be empty.
 struct Results {
-  std::vector<SimulatedSetting> simulated;
-  std::vector<EmulatedSetting> emulated;  // golden and slow device first, if they were run
+  std::vector<SimulatedConfig> simulated;
+  std::vector<EmulatedConfig> emulated;  // golden and slow device first, if they were run
   std::vector<BreakEvenMap> break_even;
   std::vector<RealRun> real;
 
-  const SimulatedSetting* Simulated(const Setting& setting) const;
-  const EmulatedSetting* Emulated(const Setting& setting) const;
+  const SimulatedConfig* Simulated(const Config& config) const;
+  const EmulatedConfig* Emulated(const Config& config) const;
 };
 
-// The golden setting and the slow device on emulated devices: the bars of both.
+// The golden config and the slow device on emulated devices: the bars of both.
 void AddGolden(const Results& results, Report& report);
 // One parameter at a time: charts and tables, simulated and emulated.
 void AddSweeps(const Results& results, Report& report);
@@ -32,7 +32,7 @@ void AddSweeps(const Results& results, Report& report);
 void AddShapes(const Results& results, Report& report);
 void AddPaper(const Results& results, Report& report);
 void AddBreakEven(const Results& results, Report& report);
-// Emulated against simulated, measured idle against predicted: all settings, and the bars.
+// Emulated against simulated, measured idle against predicted: all configs, and the bars.
 void AddAgreement(const Results& results, Report& report);
 void AddReal(const Results& results, Report& report);
 

@@ -1,5 +1,5 @@
 // What is compared: the grid of the ODC paper (arXiv 2601.19362, figures 8 and 10), one parameter
-// at a time around its golden setting, and datasets by model sizes.
+// at a time around its golden config, and datasets by model sizes.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 
 namespace shoal::bench {
 
-struct Setting {
+struct Config {
   std::string shape = "1.5b";
   std::string dataset = "longalign";
   int64_t longest = 65536;  // tokens; lengths are scaled so that the dataset's longest has as many
@@ -31,27 +31,27 @@ struct Sweep {
   std::string parameter;  // "devices"
   std::string file;       // part of a chart's file name
   std::vector<std::string> places;
-  std::vector<Setting> settings;
+  std::vector<Config> configs;
 };
 std::vector<Sweep> ParameterSweeps();
 
 // Datasets x shapes, each shape on the paper's number of devices, at 2 and 4 samples on each.
-std::vector<Setting> ShapeSettings();
+std::vector<Config> ShapeConfigs();
 
 // All of these, each once, the golden one first.
-std::vector<Setting> Grid();
+std::vector<Config> Grid();
 
-// The golden setting with 32 samples on each device, one of them at half speed.
-Setting SlowDeviceSetting();
+// The golden config with 32 samples on each device, one of them at half speed.
+Config SlowDeviceConfig();
 
 // "64K"
 std::string InThousands(int64_t tokens);
 
 using Steps = std::vector<std::vector<plan::SampleLength>>;
 // Seeded: the first steps are the same however many are drawn. Ids run on from step to step.
-absl::StatusOr<Steps> DrawSteps(const Setting& setting, int64_t steps);
+absl::StatusOr<Steps> DrawSteps(const Config& config, int64_t steps);
 
-// `cluster` with the setting's devices in place of its own.
-plan::ClusterSpec WithDevices(plan::ClusterSpec cluster, const Setting& setting);
+// `cluster` with the config's devices in place of its own.
+plan::ClusterSpec WithDevices(plan::ClusterSpec cluster, const Config& config);
 
 }  // namespace shoal::bench

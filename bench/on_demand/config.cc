@@ -1,4 +1,4 @@
-#include "bench/on_demand/setting.h"
+#include "bench/on_demand/config.h"
 
 #include <set>
 
@@ -15,7 +15,7 @@ Sweep MakeSweep(std::string parameter, std::string file, const std::vector<int64
   Sweep sweep{.parameter = std::move(parameter), .file = std::move(file)};
   for (const int64_t value : values) {
     sweep.places.push_back(thousands ? InThousands(value) : std::to_string(value));
-    change(sweep.settings.emplace_back(), value);
+    change(sweep.configs.emplace_back(), value);
   }
   return sweep;
 }
@@ -27,7 +27,7 @@ std::string InThousands(int64_t tokens) {
                             : fmt::format("{:g}K", static_cast<double>(tokens) / 1000);
 }
 
-std::string Setting::Name() const {
+std::string Config::Name() const {
   std::string name = fmt::format(
       "{}, {} to {}, {} sample{} on each of {} device{}, packing ratio {}", shape, dataset,
       InThousands(longest), samples_per_device, samples_per_device == 1 ? "" : "s", devices,
@@ -38,64 +38,63 @@ std::string Setting::Name() const {
 std::vector<Sweep> ParameterSweeps() {
   return {
       MakeSweep("samples per device", "samples", {1, 2, 4, 8, 16, 32}, false,
-                [](Setting& setting, int64_t value) { setting.samples_per_device = value; }),
+                [](Config& config, int64_t value) { config.samples_per_device = value; }),
       MakeSweep("devices", "devices", {1, 2, 4, 8, 16, 32}, false,
-                [](Setting& setting, int64_t value) { setting.devices = value; }),
+                [](Config& config, int64_t value) { config.devices = value; }),
       MakeSweep("maximum length, tokens", "length", {8192, 16384, 32768, 65536, 131072}, true,
-                [](Setting& setting, int64_t value) { setting.longest = value; }),
+                [](Config& config, int64_t value) { config.longest = value; }),
       MakeSweep("packing ratio", "packing", {1, 2, 4, 8}, false,
-                [](Setting& setting, int64_t value) { setting.packing_ratio = value; }),
+                [](Config& config, int64_t value) { config.packing_ratio = value; }),
   };
 }
 
-std::vector<Setting> ShapeSettings() {
-  std::vector<Setting> settings;
+std::vector<Config> ShapeConfigs() {
+  std::vector<Config> configs;
   for (const auto& [dataset, longest] :
        {std::pair("longalign", 65536), std::pair("swe-smith", 131072), std::pair("aime", 24000)}) {
     for (const auto& [shape, devices] :
          {std::pair("1.5b", 8), std::pair("7b", 8), std::pair("14b", 16), std::pair("32b", 32)}) {
       for (const int64_t samples : {2, 4}) {
-        settings.push_back({.shape = shape,
-                            .dataset = dataset,
-                            .longest = longest,
-                            .samples_per_device = samples,
-                            .devices = devices});
+        configs.push_back({.shape = shape,
+                           .dataset = dataset,
+                           .longest = longest,
+                           .samples_per_device = samples,
+                           .devices = devices});
       }
     }
   }
-  return settings;
+  return configs;
 }
 
-std::vector<Setting> Grid() {
-  std::vector<Setting> all = {Setting()};
+std::vector<Config> Grid() {
+  std::vector<Config> all = {Config()};
   for (const Sweep& sweep : ParameterSweeps()) {
-    all.insert(all.end(), sweep.settings.begin(), sweep.settings.end());
+    all.insert(all.end(), sweep.configs.begin(), sweep.configs.end());
   }
-  const std::vector<Setting> shapes = ShapeSettings();
+  const std::vector<Config> shapes = ShapeConfigs();
   all.insert(all.end(), shapes.begin(), shapes.end());
-  std::vector<Setting> grid;
+  std::vector<Config> grid;
   std::set<std::string> names;
-  for (const Setting& setting : all) {
-    if (names.insert(setting.Name()).second) {
-      grid.push_back(setting);
+  for (const Config& config : all) {
+    if (names.insert(config.Name()).second) {
+      grid.push_back(config);
     }
   }
   return grid;
 }
 
-Setting SlowDeviceSetting() {
+Config SlowDeviceConfig() {
   return {.samples_per_device = 32, .speeds = {1, 1, 1, 1, 1, 1, 1, 0.5}};
 }
 
-absl::StatusOr<Steps> DrawSteps(const Setting& setting, int64_t steps) {
-  SHOAL_ASSIGN_OR_RETURN(
-      const plan::LengthDistribution lengths,
-      plan::ParseLengths(fmt::format("{}:{}", setting.dataset, setting.longest)));
+absl::StatusOr<Steps> DrawSteps(const Config& config, int64_t steps) {
+  SHOAL_ASSIGN_OR_RETURN(const plan::LengthDistribution lengths,
+                         plan::ParseLengths(fmt::format("{}:{}", config.dataset, config.longest)));
   Random random(/*seed=*/1);
   Steps drawn(static_cast<size_t>(steps));
   int64_t id = 0;
   for (auto& step : drawn) {
-    for (int64_t i = 0; i < setting.minibatch_samples(); ++i) {
+    for (int64_t i = 0; i < config.minibatch_samples(); ++i) {
       const int64_t tokens = plan::DrawLength(lengths, random);
       step.push_back({.sample = id++, .tokens = tokens, .targets = tokens - 1});
     }
@@ -103,13 +102,13 @@ absl::StatusOr<Steps> DrawSteps(const Setting& setting, int64_t steps) {
   return drawn;
 }
 
-plan::ClusterSpec WithDevices(plan::ClusterSpec cluster, const Setting& setting) {
+plan::ClusterSpec WithDevices(plan::ClusterSpec cluster, const Config& config) {
   const double flops = cluster.devices.front().flops;
   cluster.devices.clear();
-  if (setting.speeds.empty()) {
-    cluster.devices.push_back({.count = setting.devices, .flops = flops});
+  if (config.speeds.empty()) {
+    cluster.devices.push_back({.count = config.devices, .flops = flops});
   }
-  for (const double speed : setting.speeds) {
+  for (const double speed : config.speeds) {
     cluster.devices.push_back({.count = 1, .flops = flops, .speed = speed});
   }
   return cluster;

@@ -1,8 +1,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "bench/on_demand/experiments.h"
 #include "bench/on_demand/paper.h"
-#include "bench/on_demand/sections.h"
 
 namespace shoal::bench {
 namespace {
@@ -11,11 +11,11 @@ namespace {
 // read off charts.
 constexpr double kAlike = 0.04;
 
-double EmulatedRatio(const EmulatedSetting* setting, const PaperFigure& figure) {
-  const bool has_both = setting != nullptr && setting->Of(figure.choice) != nullptr &&
-                        setting->Of(figure.baseline) != nullptr;
-  return has_both ? setting->Of(figure.baseline)->mean_measured() /
-                        setting->Of(figure.choice)->mean_measured()
+double EmulatedRatio(const EmulatedConfig* config, const PaperFigure& figure) {
+  const bool has_both = config != nullptr && config->Of(figure.choice) != nullptr &&
+                        config->Of(figure.baseline) != nullptr;
+  return has_both ? config->Of(figure.baseline)->mean_measured() /
+                        config->Of(figure.choice)->mean_measured()
                   : std::nan("");
 }
 
@@ -29,16 +29,16 @@ std::string Why(double ours, double theirs, const std::string& because) {
 
 void AddSpeedUps(const Results& results, Report& report) {
   std::vector<std::vector<std::string>> rows = {
-      {"paper", "setting", "of", "over", "paper's (second-hand)", "simulated", "emulated", "why"}};
+      {"paper", "config", "of", "over", "paper's (second-hand)", "simulated", "emulated", "why"}};
   for (const PaperFigure& figure : SpeedUpsOfPaper()) {
-    const SimulatedSetting* const simulated = results.Simulated(figure.setting);
+    const SimulatedConfig* const simulated = results.Simulated(figure.config);
     if (simulated == nullptr) {
       continue;
     }
     const double ours = sim::SpeedUp(simulated->Of(figure.choice), simulated->Of(figure.baseline));
-    rows.push_back({figure.source, figure.setting.Name(), NameOf(figure.choice),
+    rows.push_back({figure.source, figure.config.Name(), NameOf(figure.choice),
                     NameOf(figure.baseline), Ratio(figure.ratio), Ratio(ours),
-                    Ratio(EmulatedRatio(results.Emulated(figure.setting), figure)),
+                    Ratio(EmulatedRatio(results.Emulated(figure.config), figure)),
                     Why(ours, figure.ratio, figure.because)});
   }
   report.Table(rows);
@@ -46,14 +46,14 @@ void AddSpeedUps(const Results& results, Report& report) {
 
 void AddBubbles(const Results& results, Report& report) {
   std::vector<std::vector<std::string>> rows = {
-      {"paper", "setting", "of", "paper's (second-hand)", "simulated", "why"}};
+      {"paper", "config", "of", "paper's (second-hand)", "simulated", "why"}};
   for (const PaperBubble& bubble : BubblesOfPaper()) {
-    const SimulatedSetting* const simulated = results.Simulated(bubble.setting);
+    const SimulatedConfig* const simulated = results.Simulated(bubble.config);
     if (simulated == nullptr) {
       continue;
     }
     const double ours = simulated->Of(bubble.choice).idle_share;
-    rows.push_back({bubble.source, bubble.setting.Name(), NameOf(bubble.choice),
+    rows.push_back({bubble.source, bubble.config.Name(), NameOf(bubble.choice),
                     Percent(bubble.idle_share), Percent(ours),
                     Why(ours, bubble.idle_share, bubble.because)});
   }
@@ -94,12 +94,12 @@ void AddPaper(const Results& results, Report& report) {
       "collectives, beside simulated on-demand lb-mini. Where it loses, transfers between nodes "
       "took three times as long as within one: slow links are in the next part. Across nodes it "
       "also added gradients up on each device and reduced them once a step, and gained less.");
-  std::vector<std::vector<std::string>> rows = {{"setting", "AMD (second-hand)", "simulated"}};
+  std::vector<std::vector<std::string>> rows = {{"config", "AMD (second-hand)", "simulated"}};
   for (const AmdRatio& amd : AmdRatios()) {
-    const SimulatedSetting* const simulated = results.Simulated(amd.setting);
+    const SimulatedConfig* const simulated = results.Simulated(amd.config);
     if (simulated != nullptr) {
       const sim::Choice lb_mini = {plan::Synchronization::kStep, plan::Assignment::kLbMini};
-      rows.push_back({amd.setting.Name(), Ratio(amd.ratio), Ratio(simulated->SpeedUp(lb_mini))});
+      rows.push_back({amd.config.Name(), Ratio(amd.ratio), Ratio(simulated->SpeedUp(lb_mini))});
     }
   }
   report.Table(rows);
