@@ -85,7 +85,7 @@ absl::Status OpenOwnDevice(JobContext& context, OpenedDevice& opened) {
   if (context.options.open_device) {
     SHOAL_ASSIGN_OR_RETURN(opened, context.options.open_device(request));
   } else {
-    opened.opened = MakeCpuComputeDevice(request.threads);
+    opened.compute_device = MakeCpuComputeDevice(request.threads);
   }
   const Device& device = *opened.compute_device.device;
   context.job.train.device =

@@ -62,8 +62,8 @@ absl::Status WorkerJob::RunMicrobatches(const proto::StepWork& work,
 
 void WorkerJob::AddTimes(const std::array<double, kTimeKinds>& before,
                          proto::FinishedReport& report) const {
-  const auto spent = [&](TimeKind phase) {
-    return time_kinds_.seconds(phase) - before[static_cast<size_t>(phase)];
+  const auto spent = [&](TimeKind kind) {
+    return time_kinds_.seconds(kind) - before[static_cast<size_t>(kind)];
   };
   report.set_busy_seconds(spent(TimeKind::kForward) + spent(TimeKind::kBackward));
   report.set_get_wait_seconds(spent(TimeKind::kGetWait));
@@ -72,7 +72,7 @@ void WorkerJob::AddTimes(const std::array<double, kTimeKinds>& before,
   report.set_transfer_wait_seconds(spent(TimeKind::kTransferWait));
   for (const TimeKindClock::Span& span : time_kinds_.spans()) {
     proto::Span& message = *report.add_spans();
-    message.set_phase(static_cast<int32_t>(span.phase));
+    message.set_phase(static_cast<int32_t>(span.kind));
     message.set_microbatch(span.microbatch);
     message.set_unit(span.unit);
     message.set_start_nanoseconds(absl::ToUnixNanos(span.start));

@@ -22,7 +22,7 @@ PartOptions OnTheCpu() {
     return worker::MakeCpuComputeDevice(2, budget);
   };
   options.flat = &CpuFlatKernels();
-  options.compute_device = {{"device", "the processor"}};
+  options.machine = {{"device", "the processor"}};
   options.sizes = SmallSizes();
   return options;
 }
