@@ -10,6 +10,7 @@
 #include "cli/run/preflight.h"
 #include "cli/run/run_access.h"
 #include "core/base/status.h"
+#include "core/rpc/channel.h"
 #include "core/rpc/coordinator_service.h"
 #include "fmt/format.h"
 #include "nlohmann/json.hpp"

@@ -175,7 +175,8 @@ class Training {
     request.set_trace(trace_ != nullptr);
     SHOAL_ASSIGN_OR_RETURN(
         const proto::SubmitJobReply reply,
-        coordinator->Call(&rpc::CoordinatorService::SubmitJob, request, {.deadline = kSubmitDeadline, .wait_for_connection = true}));
+        coordinator->Call(&rpc::CoordinatorService::SubmitJob, request,
+                          {.deadline = kSubmitDeadline, .wait_for_connection = true}));
     job_id_ = reply.job_id();
     return absl::OkStatus();
   }

@@ -19,7 +19,8 @@ absl::StatusOr<proto::ConnectReply> GrpcServerClient::Connect(int server,
                                                               const proto::ConnectRequest& request,
                                                               absl::Duration timeout) {
   SHOAL_CHECK(server >= 0 && static_cast<size_t>(server) < servers_.size());
-  return servers_[static_cast<size_t>(server)]->Call(&rpc::ParameterServerService::Connect, request, {.deadline = timeout});
+  return servers_[static_cast<size_t>(server)]->Call(&rpc::ParameterServerService::Connect, request,
+                                                     {.deadline = timeout});
 }
 
 void GrpcServerClient::Cancel() {

@@ -19,7 +19,6 @@
 #include "core/base/clock.h"
 #include "core/rpc/channel.h"
 #include "proto/coordinator.pb.h"
-#include "proto/coordinator.pb.h"
 
 namespace shoal::cli {
 

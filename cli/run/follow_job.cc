@@ -106,7 +106,8 @@ class Follower {
       proto::StopJobRequest request;
       request.set_job_id(options_.job_id);
       request.set_reason(options_.stop_reason());
-      if (const auto reply = calls_->Call(&rpc::CoordinatorService::StopJob, request); !reply.ok()) {
+      if (const auto reply = calls_->Call(&rpc::CoordinatorService::StopJob, request);
+          !reply.ok()) {
         Fail(
             fmt::format("the coordinator could not be asked to stop: {}", Message(reply.status())));
         return true;

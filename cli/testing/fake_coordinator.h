@@ -80,7 +80,8 @@ class FakeCoordinator : public rpc::CoordinatorService {
     return streams_;
   }
 
-  absl::Status WatchJob(const proto::WatchJobRequest& request, const rpc::JobEvents& stream) override {
+  absl::Status WatchJob(const proto::WatchJobRequest& request,
+                        const rpc::JobEvents& stream) override {
     if (request.job_id() != kJob) {
       return NotFound("{} is not here", request.job_id());
     }

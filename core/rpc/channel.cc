@@ -3,7 +3,8 @@
 #include <grpcpp/channel.h>
 #include <grpcpp/client_context.h>
 #include <grpcpp/create_channel.h>
-#include <grpcpp/impl/codegen/client_unary_call.h>
+#include <grpcpp/impl/client_unary_call.h>
+#include <grpcpp/impl/codegen/proto_utils.h>
 #include <grpcpp/security/credentials.h>
 #include <grpcpp/support/client_callback.h>
 #include <grpcpp/support/sync_stream.h>
@@ -126,9 +127,8 @@ void Channel::Cancel() {
 
 absl::Status Channel::CallError(const Message& request, const absl::Status& status) const {
   return status.ok() ? status
-                     : Annotate(status,
-                                fmt::format("{}: {}", description_,
-                                            MethodTaking(*request.GetDescriptor()).name()));
+                     : Annotate(status, fmt::format("{}: {}", description_,
+                                                    MethodTaking(*request.GetDescriptor()).name()));
 }
 
 absl::Status Channel::CallAndWait(const Message& request, Message& reply,
@@ -138,9 +138,8 @@ absl::Status Channel::CallAndWait(const Message& request, Message& reply,
     return CallError(request, Leaving());
   }
   const GrpcMethod method(request, grpc::internal::RpcMethod::NORMAL_RPC);
-  const absl::Status status =
-      FromGrpc(grpc::internal::BlockingUnaryCall<MessageLite, MessageLite>(
-          state_->channel.get(), method.method, &context, request, &reply));
+  const absl::Status status = FromGrpc(grpc::internal::BlockingUnaryCall<MessageLite, MessageLite>(
+      state_->channel.get(), method.method, &context, request, &reply));
   state_->End(context);
   return CallError(request, status);
 }

@@ -79,7 +79,8 @@ class Channel : public std::enable_shared_from_this<Channel> {
                      const std::type_identity_t<std::function<bool(const Event&)>>& on_event,
                      const CallOptions& options) {
     Event event;
-    return ReadEvents(request, event, [&] { return on_event(event); }, options);
+    return ReadEvents(
+        request, event, [&] { return on_event(event); }, options);
   }
 
   // Calls in flight end with Cancelled, and so do later ones: what a process does to leave without

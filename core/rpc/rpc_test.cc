@@ -104,7 +104,8 @@ TEST_F(RpcTest, CallsReachTheService) {
   EXPECT_EQ(reply->index(), 42);
   proto::DrawMicrobatchRequest draw;
   draw.set_number(3);
-  EXPECT_EQ(coordinator->Call(&CoordinatorService::DrawMicrobatch, draw)->microbatch().samples(0), 30);
+  EXPECT_EQ(coordinator->Call(&CoordinatorService::DrawMicrobatch, draw)->microbatch().samples(0),
+            30);
 }
 
 TEST_F(RpcTest, ErrorsKeepCodeAndMessageAndNamePeerAndMethod) {
@@ -122,7 +123,8 @@ TEST_F(RpcTest, ExceptionsEndTheCallAlone) {
   const std::shared_ptr<Channel> coordinator = Connect(token_);
   proto::SubmitJobRequest request;
   request.mutable_job()->set_model("throw");
-  EXPECT_EQ(coordinator->Call(&CoordinatorService::SubmitJob, request).status().code(), absl::StatusCode::kInternal);
+  EXPECT_EQ(coordinator->Call(&CoordinatorService::SubmitJob, request).status().code(),
+            absl::StatusCode::kInternal);
   EXPECT_TRUE(coordinator->Call(&CoordinatorService::Leave, {}).ok());
 }
 
@@ -138,7 +140,8 @@ TEST_F(RpcTest, EveryMethodNeedsTheToken) {
         coordinator->Call(&CoordinatorService::Leave, {}).status(),
         coordinator->Call(&CoordinatorService::JoinJob, {}, {}).status(),
         coordinator->Call(&CoordinatorService::NextStep, {}, {}).status(),
-        coordinator->Watch(&CoordinatorService::WatchJob, {}, [](const proto::JobEvent&) { return true; }, {})};
+        coordinator->Watch(&CoordinatorService::WatchJob, {},
+                           [](const proto::JobEvent&) { return true; }, {})};
     for (const absl::Status& status : answers) {
       EXPECT_EQ(status.code(), absl::StatusCode::kUnauthenticated) << status;
       if (!token.empty()) {
@@ -160,27 +163,34 @@ TEST_F(RpcTest, EventsStreamFromANumberOn) {
   proto::WatchJobRequest request;
   request.set_after_event(2);
   std::vector<int64_t> numbers;
-  EXPECT_TRUE(coordinator->Watch(&CoordinatorService::WatchJob, request,
-                            [&](const proto::JobEvent& event) {
-                              numbers.push_back(event.number());
-                              return true;
-                            },
-                            {})
+  EXPECT_TRUE(coordinator
+                  ->Watch(&CoordinatorService::WatchJob, request,
+                          [&](const proto::JobEvent& event) {
+                            numbers.push_back(event.number());
+                            return true;
+                          },
+                          {})
                   .ok());
   EXPECT_EQ(numbers, (std::vector<int64_t>{3, 4, 5}));
-  EXPECT_TRUE(coordinator->Watch(&CoordinatorService::WatchJob, {}, [](const proto::JobEvent&) { return false; }, {}).ok());
+  EXPECT_TRUE(coordinator
+                  ->Watch(&CoordinatorService::WatchJob, {},
+                          [](const proto::JobEvent&) { return false; }, {})
+                  .ok());
 }
 
 TEST_F(RpcTest, CancelEndsACallThatWaits) {
   const std::shared_ptr<Channel> coordinator = Connect(token_);
   absl::Status status;
-  std::thread caller(
-      [&] { status = coordinator->Call(&CoordinatorService::NextStep, {}, {.deadline = absl::Seconds(30)}).status(); });
+  std::thread caller([&] {
+    status = coordinator->Call(&CoordinatorService::NextStep, {}, {.deadline = absl::Seconds(30)})
+                 .status();
+  });
   service_.waiting.WaitForNotification();
   coordinator->Cancel();
   caller.join();
   EXPECT_EQ(status.code(), absl::StatusCode::kCancelled);
-  EXPECT_EQ(coordinator->Call(&CoordinatorService::Leave, {}).status().code(), absl::StatusCode::kCancelled);
+  EXPECT_EQ(coordinator->Call(&CoordinatorService::Leave, {}).status().code(),
+            absl::StatusCode::kCancelled);
   service_.release.Notify();
 }
 
@@ -260,27 +270,30 @@ TEST(ParameterServerRpcTest, AsyncCallsAnswerExactlyOnce) {
   absl::Notification committed;
   proto::PrepareRequest request;
   request.set_step(7);
-  channel->CallAsync(&ParameterServerService::Prepare, request, {}, [&](absl::StatusOr<proto::PrepareReply> reply) {
-    EXPECT_TRUE(reply.ok()) << reply.status();
-    EXPECT_EQ(reply->partitions(0).non_finite(), 7);
-    prepared.Notify();
-  });
-  channel->CallAsync(&ParameterServerService::Commit, {}, {}, [&](absl::StatusOr<proto::CommitReply> reply) {
-    EXPECT_EQ(reply.status().code(), absl::StatusCode::kAborted);
-    EXPECT_THAT(std::string(Message(reply.status())), HasSubstr("server-0 at 127.0.0.1"));
-    EXPECT_THAT(std::string(Message(reply.status())),
-                HasSubstr("Commit: step 3 was never prepared"));
-    committed.Notify();
-  });
+  channel->CallAsync(&ParameterServerService::Prepare, request, {},
+                     [&](absl::StatusOr<proto::PrepareReply> reply) {
+                       EXPECT_TRUE(reply.ok()) << reply.status();
+                       EXPECT_EQ(reply->partitions(0).non_finite(), 7);
+                       prepared.Notify();
+                     });
+  channel->CallAsync(
+      &ParameterServerService::Commit, {}, {}, [&](absl::StatusOr<proto::CommitReply> reply) {
+        EXPECT_EQ(reply.status().code(), absl::StatusCode::kAborted);
+        EXPECT_THAT(std::string(Message(reply.status())), HasSubstr("server-0 at 127.0.0.1"));
+        EXPECT_THAT(std::string(Message(reply.status())),
+                    HasSubstr("Commit: step 3 was never prepared"));
+        committed.Notify();
+      });
   ASSERT_TRUE(prepared.WaitForNotificationWithTimeout(absl::Seconds(10)));
   ASSERT_TRUE(committed.WaitForNotificationWithTimeout(absl::Seconds(10)));
   EXPECT_EQ(service.commits, 3);  // Unavailable is tried again, what the server refuses is not
   channel->Cancel();
   absl::Notification cancelled;
-  channel->CallAsync(&ParameterServerService::FenceClient, {}, {}, [&](absl::StatusOr<proto::FenceClientReply> reply) {
-    EXPECT_FALSE(reply.ok());
-    cancelled.Notify();
-  });
+  channel->CallAsync(&ParameterServerService::FenceClient, {}, {},
+                     [&](absl::StatusOr<proto::FenceClientReply> reply) {
+                       EXPECT_FALSE(reply.ok());
+                       cancelled.Notify();
+                     });
   ASSERT_TRUE(cancelled.WaitForNotificationWithTimeout(absl::Seconds(10)));
 }
 
@@ -327,7 +340,8 @@ TEST(StageRpcTest, CallsReachTheServiceWithTheTokenAlone) {
   EXPECT_THAT(std::string(Message(worker->Call(&StageService::ConnectStage, request, {}).status())),
               HasSubstr("worker-1 at " + target + ": ConnectStage: this is stage 1"));
   const auto stranger = Channel::Create(target, Token::Generate(), "worker-1");
-  EXPECT_TRUE(absl::IsUnauthenticated(stranger->Call(&StageService::ConnectStage, request, {}).status()));
+  EXPECT_TRUE(
+      absl::IsUnauthenticated(stranger->Call(&StageService::ConnectStage, request, {}).status()));
 }
 
 }  // namespace

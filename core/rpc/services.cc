@@ -1,4 +1,5 @@
 // Puts the classes that services implement behind gRPC.
+#include <grpcpp/impl/codegen/proto_utils.h>
 #include <grpcpp/impl/service_type.h>
 #include <grpcpp/server_context.h>
 #include <grpcpp/support/method_handler.h>
@@ -113,9 +114,9 @@ class GrpcService final : public grpc::Service, public Service {
 
 std::unique_ptr<Service> MakeCoordinatorService(CoordinatorService* service) {
   using S = CoordinatorService;
-  return std::make_unique<GrpcService<S>>(
-      service, &S::SubmitJob, &S::StopJob, &S::GetStatus, &S::Register, &S::RenewLease, &S::Leave,
-      &S::JoinJob, &S::NextStep, &S::DrawMicrobatch, &S::WatchJob);
+  return std::make_unique<GrpcService<S>>(service, &S::SubmitJob, &S::StopJob, &S::GetStatus,
+                                          &S::Register, &S::RenewLease, &S::Leave, &S::JoinJob,
+                                          &S::NextStep, &S::DrawMicrobatch, &S::WatchJob);
 }
 
 std::unique_ptr<Service> MakeParameterServerService(ParameterServerService* service) {

@@ -214,8 +214,8 @@ absl::StatusOr<proto::DrawMicrobatchReply> Coordinator::DrawMicrobatch(
   return core_.Draw(request);
 }
 
-absl::StatusOr<std::shared_ptr<EventLog>> Coordinator::AwaitEvents(
-    const std::string& job_id, const rpc::JobEvents& watcher) {
+absl::StatusOr<std::shared_ptr<EventLog>> Coordinator::AwaitEvents(const std::string& job_id,
+                                                                   const rpc::JobEvents& watcher) {
   while (!stopping_ && !watcher.gone()) {
     auto events = core_.Events(job_id);
     if (events.ok() || !absl::IsFailedPrecondition(events.status())) {

@@ -53,7 +53,8 @@ class Coordinator final : public rpc::CoordinatorService {
   absl::StatusOr<proto::NextStepReply> NextStep(const proto::NextStepRequest& request) override;
   absl::StatusOr<proto::DrawMicrobatchReply> DrawMicrobatch(
       const proto::DrawMicrobatchRequest& request) override;
-  absl::Status WatchJob(const proto::WatchJobRequest& request, const rpc::JobEvents& watcher) override;
+  absl::Status WatchJob(const proto::WatchJobRequest& request,
+                        const rpc::JobEvents& watcher) override;
 
   // Blocks until Stop, or until jobs are over, members have left and watchers have seen the end (or
   // had some seconds to). Counts only after Interrupt, unless `job_is_enough`.

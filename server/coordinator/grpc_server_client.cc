@@ -38,31 +38,30 @@ GrpcServerClient::~GrpcServerClient() {
 }
 
 template <typename Request, typename Reply>
-void GrpcServerClient::Call(int server,
-                            absl::StatusOr<Reply> (rpc::ParameterServerService::*method)(const Request&),
-                            const Request& request, absl::Duration deadline, Done<Reply> done) {
+void GrpcServerClient::Call(
+    int server, absl::StatusOr<Reply> (rpc::ParameterServerService::*method)(const Request&),
+    const Request& request, absl::Duration deadline, Done<Reply> done) {
   {
     absl::MutexLock lock(&mutex_);
     ++in_flight_;
   }
-  servers_[static_cast<size_t>(server)]->CallAsync(method, request, {.deadline = deadline},
-                   [this, done = std::move(done)](absl::StatusOr<Reply> reply) {
-                     done(std::move(reply));
-                     absl::MutexLock lock(&mutex_);
-                     --in_flight_;
-                   });
+  servers_[static_cast<size_t>(server)]->CallAsync(
+      method, request, {.deadline = deadline},
+      [this, done = std::move(done)](absl::StatusOr<Reply> reply) {
+        done(std::move(reply));
+        absl::MutexLock lock(&mutex_);
+        --in_flight_;
+      });
 }
 
 void GrpcServerClient::Configure(int server, const proto::ConfigureRequest& request,
                                  Done<proto::ConfigureReply> done) {
-  Call(server, &rpc::ParameterServerService::Configure, request, kLoadDeadline,
-       std::move(done));
+  Call(server, &rpc::ParameterServerService::Configure, request, kLoadDeadline, std::move(done));
 }
 
 void GrpcServerClient::BeginAttempt(int server, const proto::BeginAttemptRequest& request,
                                     Done<proto::BeginAttemptReply> done) {
-  Call(server, &rpc::ParameterServerService::BeginAttempt, request, kStepDeadline,
-       std::move(done));
+  Call(server, &rpc::ParameterServerService::BeginAttempt, request, kStepDeadline, std::move(done));
 }
 
 void GrpcServerClient::Prepare(int server, const proto::PrepareRequest& request,
@@ -83,8 +82,7 @@ void GrpcServerClient::WriteCheckpoint(int server, const proto::WriteCheckpointR
 
 void GrpcServerClient::FenceClient(int server, const proto::FenceClientRequest& request,
                                    Done<proto::FenceClientReply> done) {
-  Call(server, &rpc::ParameterServerService::FenceClient, request, kStepDeadline,
-       std::move(done));
+  Call(server, &rpc::ParameterServerService::FenceClient, request, kStepDeadline, std::move(done));
 }
 
 }  // namespace shoal::server

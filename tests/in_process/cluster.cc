@@ -219,18 +219,19 @@ absl::Status Watch(const std::string& coordinator, const std::string& job_id,
                    const rpc::Token& token, ClusterRun& run) {
   proto::WatchJobRequest request;
   request.set_job_id(job_id);
-  return rpc::Channel::Create(coordinator, token, "coordinator")->Watch(&rpc::CoordinatorService::WatchJob, request,
-                         [&](const proto::JobEvent& event) {
-                           if (event.has_step()) {
-                             run.steps.push_back(event.step());
-                           } else if (event.has_trace()) {
-                             run.traces.push_back(event.trace());
-                           } else if (event.has_done() || event.has_failed()) {
-                             run.end = event;
-                           }
-                           return true;
-                         },
-                         {.deadline = absl::Seconds(90)});
+  return rpc::Channel::Create(coordinator, token, "coordinator")
+      ->Watch(&rpc::CoordinatorService::WatchJob, request,
+              [&](const proto::JobEvent& event) {
+                if (event.has_step()) {
+                  run.steps.push_back(event.step());
+                } else if (event.has_trace()) {
+                  run.traces.push_back(event.trace());
+                } else if (event.has_done() || event.has_failed()) {
+                  run.end = event;
+                }
+                return true;
+              },
+              {.deadline = absl::Seconds(90)});
 }
 
 }  // namespace
@@ -263,7 +264,8 @@ absl::StatusOr<ClusterRun> Train(plan::Job job, const std::string& token_file,
   *submit.mutable_job() = plan::ToMessage(job);
   submit.set_token_file(token_file);
   submit.set_trace(options.trace);
-  SHOAL_ASSIGN_OR_RETURN(const proto::SubmitJobReply submitted, channel->Call(&rpc::CoordinatorService::SubmitJob, submit));
+  SHOAL_ASSIGN_OR_RETURN(const proto::SubmitJobReply submitted,
+                         channel->Call(&rpc::CoordinatorService::SubmitJob, submit));
   ClusterRun run;
   SHOAL_RETURN_IF_ERROR(Watch(coordinator->address(), submitted.job_id(), token, run));
   for (auto& worker : workers) {

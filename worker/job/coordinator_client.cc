@@ -15,16 +15,17 @@ class GrpcCoordinatorClient final : public CoordinatorClient {
 
   absl::StatusOr<proto::JoinJobReply> JoinJob(const proto::JoinJobRequest& request) override {
     return channel_->Call(&rpc::CoordinatorService::JoinJob, request,
-                           {.deadline = absl::Seconds(request.wait_seconds()) + kAnswerMargin});
+                          {.deadline = absl::Seconds(request.wait_seconds()) + kAnswerMargin});
   }
   absl::StatusOr<proto::NextStepReply> NextStep(const proto::NextStepRequest& request) override {
     return channel_->Call(&rpc::CoordinatorService::NextStep, request,
-                            {.deadline = absl::Seconds(request.wait_seconds()) + kAnswerMargin});
+                          {.deadline = absl::Seconds(request.wait_seconds()) + kAnswerMargin});
   }
 
   absl::StatusOr<proto::DrawMicrobatchReply> DrawMicrobatch(
       const proto::DrawMicrobatchRequest& request) override {
-    return channel_->Call(&rpc::CoordinatorService::DrawMicrobatch, request, {.deadline = kAnswerMargin});
+    return channel_->Call(&rpc::CoordinatorService::DrawMicrobatch, request,
+                          {.deadline = kAnswerMargin});
   }
 
  private:

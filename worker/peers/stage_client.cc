@@ -1,6 +1,7 @@
 #include "worker/peers/stage_client.h"
 
 #include "core/base/check.h"
+#include "core/rpc/channel.h"
 #include "core/rpc/stage_service.h"
 
 namespace shoal::worker {
@@ -18,13 +19,15 @@ class GrpcStageClient final : public StageClient {
                                                         const proto::ConnectStageRequest& request,
                                                         absl::Duration timeout) override {
     SHOAL_CHECK(stage >= 0 && static_cast<size_t>(stage) < stages_.size());
-    return stages_[static_cast<size_t>(stage)]->Call(&rpc::StageService::ConnectStage, request, {.deadline = timeout});
+    return stages_[static_cast<size_t>(stage)]->Call(&rpc::StageService::ConnectStage, request,
+                                                     {.deadline = timeout});
   }
 
   absl::StatusOr<proto::JoinRendezvousReply> JoinRendezvous(
       int worker, const proto::JoinRendezvousRequest& request, absl::Duration timeout) override {
     SHOAL_CHECK(worker >= 0 && static_cast<size_t>(worker) < stages_.size());
-    return stages_[static_cast<size_t>(worker)]->Call(&rpc::StageService::JoinRendezvous, request, {.deadline = timeout});
+    return stages_[static_cast<size_t>(worker)]->Call(&rpc::StageService::JoinRendezvous, request,
+                                                      {.deadline = timeout});
   }
 
   void Cancel() override {

@@ -9,6 +9,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
 #include "core/base/status.h"
+#include "core/rpc/channel.h"
 #include "core/rpc/coordinator_service.h"
 #include "core/rpc/member_session.h"
 #include "core/rpc/parameter_server_service.h"
@@ -209,7 +210,8 @@ absl::Status Cluster::RunWorker() {
   join.set_wait_seconds(kWaitSeconds);
   proto::NextStepRequest next;
   for (bool ready = false; !ready;) {
-    SHOAL_ASSIGN_OR_RETURN(const proto::JoinJobReply reply, coordinator->Call(&rpc::CoordinatorService::JoinJob, join, patient));
+    SHOAL_ASSIGN_OR_RETURN(const proto::JoinJobReply reply,
+                           coordinator->Call(&rpc::CoordinatorService::JoinJob, join, patient));
     if (reply.shut_down()) {
       return absl::OkStatus();
     }
@@ -219,7 +221,8 @@ absl::Status Cluster::RunWorker() {
   next.set_incarnation(session->incarnation());
   next.set_wait_seconds(kWaitSeconds);
   while (true) {
-    SHOAL_ASSIGN_OR_RETURN(const proto::NextStepReply reply, coordinator->Call(&rpc::CoordinatorService::NextStep, next, patient));
+    SHOAL_ASSIGN_OR_RETURN(const proto::NextStepReply reply,
+                           coordinator->Call(&rpc::CoordinatorService::NextStep, next, patient));
     if (reply.shut_down()) {
       return absl::OkStatus();
     }
@@ -249,26 +252,28 @@ absl::Status Cluster::RunWorker() {
 
 absl::Status Cluster::Watch(LoopbackResult& result) {
   const std::shared_ptr<rpc::Channel> coordinator = Connect();
-  SHOAL_ASSIGN_OR_RETURN(const proto::SubmitJobReply submitted, coordinator->Call(&rpc::CoordinatorService::SubmitJob, {}));
+  SHOAL_ASSIGN_OR_RETURN(const proto::SubmitJobReply submitted,
+                         coordinator->Call(&rpc::CoordinatorService::SubmitJob, {}));
   proto::WatchJobRequest watch;
   watch.set_job_id(submitted.job_id());
   absl::Time last = absl::InfinitePast();
-  return coordinator->Watch(&rpc::CoordinatorService::WatchJob, watch,
-                         [&](const proto::JobEvent& event) {
-                           result.events.push_back(event);
-                           if (event.has_step()) {
-                             const absl::Time now = absl::Now();
-                             if (last != absl::InfinitePast()) {
-                               result.step_seconds.push_back(absl::ToDoubleSeconds(now - last));
-                             }
-                             last = now;
-                             if (event.step().step() == options_.stop_after) {
-                               static_cast<void>(coordinator->Call(&rpc::CoordinatorService::StopJob, {}));
-                             }
-                           }
-                           return true;
-                         },
-                         {.deadline = absl::Minutes(5)});
+  return coordinator->Watch(
+      &rpc::CoordinatorService::WatchJob, watch,
+      [&](const proto::JobEvent& event) {
+        result.events.push_back(event);
+        if (event.has_step()) {
+          const absl::Time now = absl::Now();
+          if (last != absl::InfinitePast()) {
+            result.step_seconds.push_back(absl::ToDoubleSeconds(now - last));
+          }
+          last = now;
+          if (event.step().step() == options_.stop_after) {
+            static_cast<void>(coordinator->Call(&rpc::CoordinatorService::StopJob, {}));
+          }
+        }
+        return true;
+      },
+      {.deadline = absl::Minutes(5)});
 }
 
 absl::StatusOr<LoopbackResult> Cluster::Run() {
