@@ -71,6 +71,10 @@ class Channel : public std::enable_shared_from_this<Channel> {
     });
   }
 
+  // CallAsync for messages whose types are not known here. `reply` must live until `done` has run.
+  void Start(const google::protobuf::Message& request, google::protobuf::Message& reply,
+             const CallOptions& options, std::function<void(const absl::Status&)> done);
+
   // Calls on_event for each event that the method writes until it ends (OK), the connection breaks
   // (an error), or on_event returns false (OK). `options.deadline` bounds the whole stream.
   template <typename Service, typename Request, typename Event>
@@ -93,9 +97,6 @@ class Channel : public std::enable_shared_from_this<Channel> {
 
   Channel(const std::string& target, Token token, const std::string& peer);
   absl::Status CallAndWait(const Message& request, Message& reply, const CallOptions& options);
-  // `reply` must live until `done` has run.
-  void Start(const Message& request, Message& reply, const CallOptions& options,
-             std::function<void(const absl::Status&)> done);
   absl::Status ReadEvents(const Message& request, Message& event,
                           const std::function<bool()>& on_event, const CallOptions& options);
   absl::Status CallError(const Message& request, const absl::Status& status) const;

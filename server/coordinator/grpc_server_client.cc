@@ -12,6 +12,14 @@ constexpr absl::Duration kStepDeadline =
     absl::Minutes(5);  // a commit may wait for a checkpoint's copy
 constexpr absl::Duration kCheckpointDeadline = absl::Minutes(60);
 
+absl::Duration DeadlineOf(const google::protobuf::Message& request) {
+  const auto* const type = request.GetDescriptor();
+  if (type == proto::ConfigureRequest::descriptor()) {
+    return kLoadDeadline;
+  }
+  return type == proto::WriteCheckpointRequest::descriptor() ? kCheckpointDeadline : kStepDeadline;
+}
+
 }  // namespace
 
 GrpcServerClient::GrpcServerClient(const rpc::Token& token,
@@ -37,52 +45,20 @@ GrpcServerClient::~GrpcServerClient() {
   mutex_.Await(absl::Condition(&idle));
 }
 
-template <typename Request, typename Reply>
-void GrpcServerClient::Call(
-    int server, absl::StatusOr<Reply> (rpc::ParameterServerService::*method)(const Request&),
-    const Request& request, absl::Duration deadline, Done<Reply> done) {
+void GrpcServerClient::Start(int server, const Message& request, Message& reply,
+                             std::function<absl::Status(rpc::ParameterServerService&)> /*here*/,
+                             std::function<void(const absl::Status&)> done) {
   {
     absl::MutexLock lock(&mutex_);
     ++in_flight_;
   }
-  servers_[static_cast<size_t>(server)]->CallAsync(
-      method, request, {.deadline = deadline},
-      [this, done = std::move(done)](absl::StatusOr<Reply> reply) {
-        done(std::move(reply));
+  servers_[static_cast<size_t>(server)]->Start(
+      request, reply, {.deadline = DeadlineOf(request)},
+      [this, done = std::move(done)](const absl::Status& status) {
+        done(status);
         absl::MutexLock lock(&mutex_);
         --in_flight_;
       });
-}
-
-void GrpcServerClient::Configure(int server, const proto::ConfigureRequest& request,
-                                 Done<proto::ConfigureReply> done) {
-  Call(server, &rpc::ParameterServerService::Configure, request, kLoadDeadline, std::move(done));
-}
-
-void GrpcServerClient::BeginAttempt(int server, const proto::BeginAttemptRequest& request,
-                                    Done<proto::BeginAttemptReply> done) {
-  Call(server, &rpc::ParameterServerService::BeginAttempt, request, kStepDeadline, std::move(done));
-}
-
-void GrpcServerClient::Prepare(int server, const proto::PrepareRequest& request,
-                               Done<proto::PrepareReply> done) {
-  Call(server, &rpc::ParameterServerService::Prepare, request, kStepDeadline, std::move(done));
-}
-
-void GrpcServerClient::Commit(int server, const proto::CommitRequest& request,
-                              Done<proto::CommitReply> done) {
-  Call(server, &rpc::ParameterServerService::Commit, request, kStepDeadline, std::move(done));
-}
-
-void GrpcServerClient::WriteCheckpoint(int server, const proto::WriteCheckpointRequest& request,
-                                       Done<proto::WriteCheckpointReply> done) {
-  Call(server, &rpc::ParameterServerService::WriteCheckpoint, request, kCheckpointDeadline,
-       std::move(done));
-}
-
-void GrpcServerClient::FenceClient(int server, const proto::FenceClientRequest& request,
-                                   Done<proto::FenceClientReply> done) {
-  Call(server, &rpc::ParameterServerService::FenceClient, request, kStepDeadline, std::move(done));
 }
 
 }  // namespace shoal::server

@@ -105,8 +105,8 @@ void JobRun::Start(std::vector<Member> servers, std::vector<Member> workers) {
   if (newest_checkpoint_.has_value()) {
     request.set_checkpoint(newest_checkpoint_->path);
   }
-  CallAll<proto::ConfigureRequest, proto::ConfigureReply>(
-      &ServerClient::Configure,
+  CallAll(
+      &rpc::ParameterServerService::Configure,
       [request](int server) mutable {
         request.set_server_index(server);
         return request;
@@ -252,14 +252,13 @@ void JobRun::Fence(const Member& worker) {
   proto::FenceClientRequest request;
   request.set_incarnation(worker.incarnation);
   for (size_t server = 0; server < servers_.size(); ++server) {
-    control_->FenceClient(
-        static_cast<int>(server), request,
-        [worker = NameOf(worker), server = NameOf(servers_[server])](const auto& reply) {
-          if (!reply.ok() && !absl::IsCancelled(reply.status())) {
-            LogWarning("{} does not know that the lease of {} is over: {}", server, worker,
-                       Message(reply.status()));
-          }
-        });
+    control_->Call(static_cast<int>(server), &rpc::ParameterServerService::FenceClient, request,
+                   [worker = NameOf(worker), server = NameOf(servers_[server])](const auto& reply) {
+                     if (!reply.ok() && !absl::IsCancelled(reply.status())) {
+                       LogWarning("{} does not know that the lease of {} is over: {}", server,
+                                  worker, Message(reply.status()));
+                     }
+                   });
   }
 }
 

@@ -191,9 +191,9 @@ class JobRun {
   // Calls every server, in the job's name, and goes on with `then` when all have answered well; an
   // error ends the job.
   template <typename Request, typename Reply>
-  void CallAll(void (ServerClient::*method)(int, const Request&, Done<Reply>),
-               const std::function<Request(int)>& request,
-               std::function<void(std::vector<Reply>)> then);
+  void CallAll(ServerMethod<Request, Reply> method,
+               const std::type_identity_t<std::function<Request(int)>>& request,
+               std::type_identity_t<std::function<void(std::vector<Reply>)>> then);
 
   LoadedJob job_;
   JobEnvironment environment_;

@@ -10,9 +10,9 @@
 namespace shoal::server {
 
 template <typename Request, typename Reply>
-void JobRun::CallAll(void (ServerClient::*method)(int, const Request&, Done<Reply>),
-                     const std::function<Request(int)>& request,
-                     std::function<void(std::vector<Reply>)> then) {
+void JobRun::CallAll(ServerMethod<Request, Reply> method,
+                     const std::type_identity_t<std::function<Request(int)>>& request,
+                     std::type_identity_t<std::function<void(std::vector<Reply>)>> then) {
   struct Round {
     std::vector<Reply> replies;
     size_t missing;
@@ -36,10 +36,10 @@ void JobRun::CallAll(void (ServerClient::*method)(int, const Request&, Done<Repl
     };
     Request message = request(server);
     message.set_job_id(job_.id);
-    (control_.get()->*method)(server, message,
-                              [post = environment_.post, on_reply](absl::StatusOr<Reply> reply) {
-                                post([on_reply, reply = std::move(reply)] { on_reply(reply); });
-                              });
+    control_->Call(server, method, message,
+                   [post = environment_.post, on_reply](absl::StatusOr<Reply> reply) {
+                     post([on_reply, reply = std::move(reply)] { on_reply(reply); });
+                   });
   }
 }
 

@@ -46,8 +46,8 @@ void JobRun::OnCheckpointFolder(absl::StatusOr<std::string> path) {
   request.set_version(checkpoint_.step);
   request.set_directory(checkpoint_.path);
   request.set_begin(true);
-  CallAll<proto::WriteCheckpointRequest, proto::WriteCheckpointReply>(
-      &ServerClient::WriteCheckpoint, [request](int) { return request; },
+  CallAll(
+      &rpc::ParameterServerService::WriteCheckpoint, [request](int) { return request; },
       [this](const std::vector<proto::WriteCheckpointReply>&) { OnPinned(); });
 }
 
@@ -55,8 +55,8 @@ void JobRun::OnPinned() {
   proto::WriteCheckpointRequest request;
   request.set_version(checkpoint_.step);
   request.set_directory(checkpoint_.path);
-  CallAll<proto::WriteCheckpointRequest, proto::WriteCheckpointReply>(
-      &ServerClient::WriteCheckpoint, [request](int) { return request; },
+  CallAll(
+      &rpc::ParameterServerService::WriteCheckpoint, [request](int) { return request; },
       [this](const std::vector<proto::WriteCheckpointReply>& replies) {
         OnShardsWritten(replies);
       });

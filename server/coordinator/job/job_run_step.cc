@@ -98,8 +98,8 @@ void JobRun::OpenAttempt() {
       request.add_barrier_worker(worker.incarnation);
     }
   }
-  CallAll<proto::BeginAttemptRequest, proto::BeginAttemptReply>(
-      &ServerClient::BeginAttempt, [request](int) { return request; },
+  CallAll(
+      &rpc::ParameterServerService::BeginAttempt, [request](int) { return request; },
       [this](const std::vector<proto::BeginAttemptReply>&) {
         if (phase_ == Phase::kBeginning) {
           OnBegun();
@@ -216,8 +216,8 @@ void JobRun::PrepareStep() {
   proto::PrepareRequest request;
   request.set_step(step_);
   request.set_attempt(attempt_);
-  CallAll<proto::PrepareRequest, proto::PrepareReply>(
-      &ServerClient::Prepare, [request](int) { return request; },
+  CallAll(
+      &rpc::ParameterServerService::Prepare, [request](int) { return request; },
       [this](const std::vector<proto::PrepareReply>& replies) { OnPrepared(replies); });
 }
 
@@ -271,8 +271,8 @@ void JobRun::CommitStep(const StepTotals& totals) {
   request.set_attempt(record.attempt);
   request.set_learning_rate(record.learning_rate);
   request.set_clip_coefficient(record.clip_coefficient);
-  CallAll<proto::CommitRequest, proto::CommitReply>(
-      &ServerClient::Commit, [request](int) { return request; },
+  CallAll(
+      &rpc::ParameterServerService::Commit, [request](int) { return request; },
       [this, totals, record](const std::vector<proto::CommitReply>& replies) {
         OnCommitted(replies, totals, record.learning_rate);
       });

@@ -1,6 +1,5 @@
-// How the coordinator commands the servers of a job. Over gRPC in production
-// (grpc_server_client.h), in process in tests.
-// One for each job.
+// How the coordinator commands the servers of a job: over gRPC in production
+// (grpc_server_client.h), in process in tests. One for each job.
 //
 // All calls are asynchronous, so that all servers work at once: `done` runs exactly once, on any
 // thread, but never within the call that was given it. An error that says Unavailable,
@@ -12,31 +11,50 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "proto/server.pb.h"
+#include "core/base/status.h"
+#include "core/rpc/channel.h"
+#include "core/rpc/parameter_server_service.h"
 
 namespace shoal::server {
 
-template <typename Reply>
-using Done = std::function<void(absl::StatusOr<Reply>)>;
+// A member of rpc::ParameterServerService: what is called.
+template <typename Request, typename Reply>
+using ServerMethod = absl::StatusOr<Reply> (rpc::ParameterServerService::*)(const Request&);
 
 class ServerClient {
  public:
   virtual ~ServerClient() = default;
-  virtual void Configure(int server, const proto::ConfigureRequest& request,
-                         Done<proto::ConfigureReply> done) = 0;
-  virtual void BeginAttempt(int server, const proto::BeginAttemptRequest& request,
-                            Done<proto::BeginAttemptReply> done) = 0;
-  virtual void Prepare(int server, const proto::PrepareRequest& request,
-                       Done<proto::PrepareReply> done) = 0;
-  virtual void Commit(int server, const proto::CommitRequest& request,
-                      Done<proto::CommitReply> done) = 0;
-  virtual void WriteCheckpoint(int server, const proto::WriteCheckpointRequest& request,
-                               Done<proto::WriteCheckpointReply> done) = 0;
-  virtual void FenceClient(int server, const proto::FenceClientRequest& request,
-                           Done<proto::FenceClientReply> done) = 0;
+
+  template <typename Request, typename Reply>
+  void Call(int server, ServerMethod<Request, Reply> method,
+            const std::type_identity_t<Request>& request,
+            std::type_identity_t<rpc::Done<Reply>> done) {
+    struct Message {
+      Request request;
+      Reply reply;
+    };
+    auto message = std::make_shared<Message>(Message{request, {}});
+    Start(
+        server, message->request, message->reply,
+        [message, method](rpc::ParameterServerService& service) -> absl::Status {
+          SHOAL_ASSIGN_OR_RETURN(message->reply, (service.*method)(message->request));
+          return absl::OkStatus();
+        },
+        [message, done = std::move(done)](const absl::Status& status) {
+          status.ok() ? done(std::move(message->reply)) : done(status);
+        });
+  }
+
+ protected:
+  using Message = google::protobuf::Message;
+  // `here` makes the call to a service in this process. Both messages live until `done` has run.
+  virtual void Start(int server, const Message& request, Message& reply,
+                     std::function<absl::Status(rpc::ParameterServerService&)> here,
+                     std::function<void(const absl::Status&)> done) = 0;
 };
 
 // For the servers of a job, by index.

@@ -9,7 +9,11 @@
 namespace shoal::server::testing {
 
 FakeServers::FakeServers(EventLoop& loop, FakeDisk& disk, StateStore& store, int count)
-    : loop_(loop), disk_(disk), store_(store), servers_(static_cast<size_t>(count)) {}
+    : loop_(loop), disk_(disk), store_(store) {
+  for (int index = 0; index < count; ++index) {
+    servers_.emplace_back(this, index);
+  }
+}
 
 ServerControlFactory FakeServers::factory() {
   return [this](const std::vector<std::string>& addresses) {
@@ -18,179 +22,161 @@ ServerControlFactory FakeServers::factory() {
   };
 }
 
-void FakeServers::CheckJob(const std::string& id) {
-  const SavedState saved = *store_.Load();
-  if (saved.jobs.empty() || id != saved.jobs.back().id) {
-    Violation(fmt::format("a command for {}, which is not the job", id));
-  }
+// Where a hook may make something happen.
+std::string PointOf(const google::protobuf::Message& request) {
+  static const auto* const kPoints = new std::map<std::string, std::string>{
+      {"ConfigureRequest", "configure"}, {"BeginAttemptRequest", "begin"},
+      {"PrepareRequest", "prepare"},     {"CommitRequest", "commit"},
+      {"WriteCheckpointRequest", "pin"}, {"FenceClientRequest", "fence"}};
+  const auto* write = dynamic_cast<const proto::WriteCheckpointRequest*>(&request);
+  return write != nullptr && !write->begin() ? "write"
+                                             : kPoints->at(request.GetDescriptor()->name());
 }
 
 // The request arrives after a while, the server acts, works, and the answer takes a while: it can
 // die before each.
-template <typename Reply>
-void FakeServers::Answer(int index, const char* point, absl::Duration work, Done<Reply> done,
-                         std::function<absl::StatusOr<Reply>()> act) {
+void FakeServers::Start(int index, const Message& request, Message& /*reply*/,
+                        std::function<absl::Status(rpc::ParameterServerService&)> here,
+                        std::function<void(const absl::Status&)> done) {
   constexpr absl::Duration kUntilGivenUp =
       absl::Milliseconds(700);  // as the retries of rpc::Channel
+  const std::string point = PointOf(request);
+  const absl::Duration work = point == "write" ? checkpoint_time : absl::ZeroDuration();
   const auto unreachable = [this, done, index] {
     loop_.After(kUntilGivenUp,
                 [done, index] { done(Unavailable("server {}: connection refused", index)); });
   };
-  loop_.After(loop_.ShortDelay(),
-              [this, index, point, work, done, act = std::move(act), unreachable] {
-                if (server(index).alive) {
-                  hook(point, index);
-                }
-                if (!server(index).alive) {
-                  unreachable();
-                  return;
-                }
-                absl::StatusOr<Reply> reply = act();
-                loop_.After(work + loop_.ShortDelay(),
-                            [this, index, done, reply = std::move(reply), unreachable] {
-                              if (server(index).alive) {
-                                done(reply);
-                              } else {
-                                unreachable();
-                              }
-                            });
-              });
-}
-
-void FakeServers::Configure(int index, const proto::ConfigureRequest& request,
-                            Done<proto::ConfigureReply> done) {
-  Answer<proto::ConfigureReply>(
-      index, "configure", absl::ZeroDuration(), std::move(done),
-      [this, index, request]() -> absl::StatusOr<proto::ConfigureReply> {
-        FakeServer& self = server(index);
-        self.configured = true;
-        CheckJob(request.job_id());
-        self.version = 0;
-        if (!request.checkpoint().empty()) {
-          for (const auto& [step, checkpoint] : disk_.complete) {
-            self.version = checkpoint.path == request.checkpoint() ? step : self.version;
-          }
-        }
-        proto::ConfigureReply reply;
-        reply.set_version(self.version);
-        if (gpu_bytes != 0) {
-          reply.mutable_gpu()->set_gpu(fmt::format("GPU-{}", index));
-          reply.mutable_gpu()->set_taken_bytes(gpu_bytes);
-          reply.mutable_gpu()->set_client_bytes(gpu_bytes / 10);
-        }
-        return reply;
-      });
-}
-
-void FakeServers::BeginAttempt(int index, const proto::BeginAttemptRequest& request,
-                               Done<proto::BeginAttemptReply> done) {
-  Answer<proto::BeginAttemptReply>(
-      index, "begin", absl::ZeroDuration(), std::move(done),
-      [this, index, request]() -> absl::StatusOr<proto::BeginAttemptReply> {
-        FakeServer& self = server(index);
-        const bool newer = request.step() > self.step || request.attempt() > self.attempt;
-        if (!self.configured || request.step() != self.version + 1 || !newer) {
-          Violation(fmt::format("begin step {} attempt {} at version {}", request.step(),
-                                request.attempt(), self.version));
-        }
-        CheckJob(request.job_id());
-        self.step = request.step();
-        self.attempt = request.attempt();
-        barrier_workers.assign(request.barrier_worker().begin(), request.barrier_worker().end());
-        self.sealed = false;
-        self.pushes.clear();
-        self.samples.clear();
-        return proto::BeginAttemptReply();
-      });
-}
-
-void FakeServers::Prepare(int index, const proto::PrepareRequest& request,
-                          Done<proto::PrepareReply> done) {
-  const auto act = [this, index, request]() -> absl::StatusOr<proto::PrepareReply> {
-    FakeServer& self = server(index);
-    if (request.step() != self.step || request.attempt() != self.attempt) {
-      Violation(fmt::format("prepare of step {} attempt {} during {} {}", request.step(),
-                            request.attempt(), self.step, self.attempt));
+  loop_.After(loop_.ShortDelay(), [this, index, point, work, done, here, unreachable] {
+    if (server(index).alive) {
+      hook(point, index);
     }
-    CheckJob(request.job_id());
-    self.sealed = true;
-    proto::PrepareReply reply;
-    for (const auto& [incarnation, pushes] : self.pushes) {
-      auto* client = reply.add_clients();
-      client->set_incarnation(incarnation);
-      client->set_pushes(pushes);
-      if (lost_pushes > 0) {
-        --lost_pushes;
-        client->set_pushes(pushes - 1);
+    if (!server(index).alive) {
+      unreachable();
+      return;
+    }
+    const absl::Status status = here(server(index));
+    loop_.After(work + loop_.ShortDelay(), [this, index, done, status, unreachable] {
+      if (server(index).alive) {
+        done(status);
+      } else {
+        unreachable();
       }
-    }
-    auto* partition = reply.add_partitions();  // partition k lies on server k
-    partition->set_partition(index);
-    partition->set_sum_of_squares(static_cast<double>(index + 1));
-    partition->set_non_finite(request.step() == non_finite_at_step ? 2 : 0);
-    return reply;
-  };
-  Answer<proto::PrepareReply>(index, "prepare", absl::ZeroDuration(), std::move(done), act);
+    });
+  });
 }
 
-void FakeServers::Commit(int index, const proto::CommitRequest& request,
-                         Done<proto::CommitReply> done) {
-  const auto act = [this, index, request]() -> absl::StatusOr<proto::CommitReply> {
-    FakeServer& self = server(index);
-    CheckJob(request.job_id());
-    const auto record = store_.Load()->jobs.back().last_commit;
-    if (!record.has_value() || record->step != request.step() ||
-        record->attempt != request.attempt()) {
-      Violation(fmt::format("commit of step {} before its record", request.step()));
-    }
-    if (!self.sealed || request.step() != self.step || request.attempt() != self.attempt ||
-        request.step() != self.version + 1 || self.committed.contains(request.step())) {
-      Violation(fmt::format("commit of step {} attempt {} at version {}", request.step(),
-                            request.attempt(), self.version));
-    }
-    self.version = request.step();
-    self.committed[request.step()] = self.samples;
-    hook("committed", index);
-    proto::CommitReply reply;
-    reply.set_version(self.version);
-    return reply;
-  };
-  Answer<proto::CommitReply>(index, "commit", absl::ZeroDuration(), std::move(done), act);
+void FakeServer::CheckJob(const std::string& id) {
+  const SavedState saved = *all_->store_.Load();
+  if (saved.jobs.empty() || id != saved.jobs.back().id) {
+    all_->Violation(fmt::format("a command for {}, which is not the job", id));
+  }
 }
 
-void FakeServers::WriteCheckpoint(int index, const proto::WriteCheckpointRequest& request,
-                                  Done<proto::WriteCheckpointReply> done) {
-  const auto act = [this, index, request]() -> absl::StatusOr<proto::WriteCheckpointReply> {
-    FakeServer& self = server(index);
-    CheckJob(request.job_id());
-    proto::WriteCheckpointReply reply;
-    if (request.begin()) {
-      if (self.version != request.version() || !disk_.shards.contains(request.directory())) {
-        Violation(fmt::format("checkpoint of version {} begun at version {}", request.version(),
-                              self.version));
-      }
-      self.pinned.insert(request.version());
-      return reply;
+absl::StatusOr<proto::ConfigureReply> FakeServer::Configure(
+    const proto::ConfigureRequest& request) {
+  configured = true;
+  CheckJob(request.job_id());
+  version = 0;
+  if (!request.checkpoint().empty()) {
+    for (const auto& [step, checkpoint] : all_->disk_.complete) {
+      version = checkpoint.path == request.checkpoint() ? step : version;
     }
-    if (!self.pinned.contains(request.version())) {
-      Violation(fmt::format("checkpoint of version {} was not begun", request.version()));
-    }
-    ++disk_.shards[request.directory()];
-    reply.add_shards()->set_file(fmt::format("shard-{}", index));
-    return reply;
-  };
-  Answer<proto::WriteCheckpointReply>(index, request.begin() ? "pin" : "write",
-                                      request.begin() ? absl::ZeroDuration() : checkpoint_time,
-                                      std::move(done), act);
+  }
+  proto::ConfigureReply reply;
+  reply.set_version(version);
+  if (all_->gpu_bytes != 0) {
+    reply.mutable_gpu()->set_gpu(fmt::format("GPU-{}", index_));
+    reply.mutable_gpu()->set_taken_bytes(all_->gpu_bytes);
+    reply.mutable_gpu()->set_client_bytes(all_->gpu_bytes / 10);
+  }
+  return reply;
 }
 
-void FakeServers::FenceClient(int index, const proto::FenceClientRequest& request,
-                              Done<proto::FenceClientReply> done) {
-  const auto act = [this, index, request]() -> absl::StatusOr<proto::FenceClientReply> {
-    server(index).fenced.insert(request.incarnation());
-    return proto::FenceClientReply();
-  };
-  Answer<proto::FenceClientReply>(index, "fence", absl::ZeroDuration(), std::move(done), act);
+absl::StatusOr<proto::BeginAttemptReply> FakeServer::BeginAttempt(
+    const proto::BeginAttemptRequest& request) {
+  const bool newer = request.step() > step || request.attempt() > attempt;
+  if (!configured || request.step() != version + 1 || !newer) {
+    all_->Violation(fmt::format("begin step {} attempt {} at version {}", request.step(),
+                                request.attempt(), version));
+  }
+  CheckJob(request.job_id());
+  step = request.step();
+  attempt = request.attempt();
+  all_->barrier_workers.assign(request.barrier_worker().begin(), request.barrier_worker().end());
+  sealed = false;
+  pushes.clear();
+  samples.clear();
+  return proto::BeginAttemptReply();
+}
+
+absl::StatusOr<proto::PrepareReply> FakeServer::Prepare(const proto::PrepareRequest& request) {
+  if (request.step() != step || request.attempt() != attempt) {
+    all_->Violation(fmt::format("prepare of step {} attempt {} during {} {}", request.step(),
+                                request.attempt(), step, attempt));
+  }
+  CheckJob(request.job_id());
+  sealed = true;
+  proto::PrepareReply reply;
+  for (const auto& [incarnation, count] : pushes) {
+    auto* client = reply.add_clients();
+    client->set_incarnation(incarnation);
+    client->set_pushes(count);
+    if (all_->lost_pushes > 0) {
+      --all_->lost_pushes;
+      client->set_pushes(count - 1);
+    }
+  }
+  auto* partition = reply.add_partitions();  // partition k lies on server k
+  partition->set_partition(index_);
+  partition->set_sum_of_squares(static_cast<double>(index_ + 1));
+  partition->set_non_finite(request.step() == all_->non_finite_at_step ? 2 : 0);
+  return reply;
+}
+
+absl::StatusOr<proto::CommitReply> FakeServer::Commit(const proto::CommitRequest& request) {
+  CheckJob(request.job_id());
+  const auto record = all_->store_.Load()->jobs.back().last_commit;
+  if (!record.has_value() || record->step != request.step() ||
+      record->attempt != request.attempt()) {
+    all_->Violation(fmt::format("commit of step {} before its record", request.step()));
+  }
+  if (!sealed || request.step() != step || request.attempt() != attempt ||
+      request.step() != version + 1 || committed.contains(request.step())) {
+    all_->Violation(fmt::format("commit of step {} attempt {} at version {}", request.step(),
+                                request.attempt(), version));
+  }
+  version = request.step();
+  committed[request.step()] = samples;
+  all_->hook("committed", index_);
+  proto::CommitReply reply;
+  reply.set_version(version);
+  return reply;
+}
+
+absl::StatusOr<proto::WriteCheckpointReply> FakeServer::WriteCheckpoint(
+    const proto::WriteCheckpointRequest& request) {
+  CheckJob(request.job_id());
+  proto::WriteCheckpointReply reply;
+  if (request.begin()) {
+    if (version != request.version() || !all_->disk_.shards.contains(request.directory())) {
+      all_->Violation(
+          fmt::format("checkpoint of version {} begun at version {}", request.version(), version));
+    }
+    pinned.insert(request.version());
+    return reply;
+  }
+  if (!pinned.contains(request.version())) {
+    all_->Violation(fmt::format("checkpoint of version {} was not begun", request.version()));
+  }
+  ++all_->disk_.shards[request.directory()];
+  reply.add_shards()->set_file(fmt::format("shard-{}", index_));
+  return reply;
+}
+
+absl::StatusOr<proto::FenceClientReply> FakeServer::FenceClient(
+    const proto::FenceClientRequest& request) {
+  fenced.insert(request.incarnation());
+  return proto::FenceClientReply();
 }
 
 bool FakeServers::Push(int index, uint64_t incarnation, int64_t step, int64_t attempt,

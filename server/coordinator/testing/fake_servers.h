@@ -17,7 +17,29 @@
 
 namespace shoal::server::testing {
 
-struct FakeServer {
+class FakeServers;
+
+class FakeServer final : public rpc::ParameterServerService {
+ public:
+  FakeServer(FakeServers* all, int index) : all_(all), index_(index) {}
+
+  absl::StatusOr<proto::ConfigureReply> Configure(const proto::ConfigureRequest& request) override;
+  absl::StatusOr<proto::BeginAttemptReply> BeginAttempt(
+      const proto::BeginAttemptRequest& request) override;
+  absl::StatusOr<proto::PrepareReply> Prepare(const proto::PrepareRequest& request) override;
+  absl::StatusOr<proto::CommitReply> Commit(const proto::CommitRequest& request) override;
+  absl::StatusOr<proto::WriteCheckpointReply> WriteCheckpoint(
+      const proto::WriteCheckpointRequest& request) override;
+  absl::StatusOr<proto::FenceClientReply> FenceClient(
+      const proto::FenceClientRequest& request) override;
+  absl::StatusOr<proto::GetChecksumsReply> GetChecksums(
+      const proto::GetChecksumsRequest&) override {
+    return absl::UnimplementedError("there are no weights");
+  }
+  absl::StatusOr<proto::ConnectReply> Connect(const proto::ConnectRequest&) override {
+    return absl::UnimplementedError("there are no weights");
+  }
+
   bool alive = true;
   bool configured = false;
   int64_t version = -1;
@@ -29,6 +51,12 @@ struct FakeServer {
   std::map<int64_t, std::multiset<int64_t>> committed;  // step -> samples
   std::set<int64_t> pinned;                             // versions
   std::set<uint64_t> fenced;                            // incarnations
+
+ private:
+  void CheckJob(const std::string& id);
+
+  FakeServers* const all_;
+  const int index_;
 };
 
 // Where something may be made to happen: "configure", "begin", "prepare", "commit", "committed",
@@ -41,18 +69,6 @@ class FakeServers final : public ServerClient {
 
   // For the one job of a world: it outlives it.
   ServerControlFactory factory();
-  void Configure(int server, const proto::ConfigureRequest& request,
-                 Done<proto::ConfigureReply> done) override;
-  void BeginAttempt(int server, const proto::BeginAttemptRequest& request,
-                    Done<proto::BeginAttemptReply> done) override;
-  void Prepare(int server, const proto::PrepareRequest& request,
-               Done<proto::PrepareReply> done) override;
-  void Commit(int server, const proto::CommitRequest& request,
-              Done<proto::CommitReply> done) override;
-  void WriteCheckpoint(int server, const proto::WriteCheckpointRequest& request,
-                       Done<proto::WriteCheckpointReply> done) override;
-  void FenceClient(int server, const proto::FenceClientRequest& request,
-                   Done<proto::FenceClientReply> done) override;
 
   // From a worker. False: refused (another attempt, sealed, fenced, or the server is dead).
   bool Push(int server, uint64_t incarnation, int64_t step, int64_t attempt,
@@ -72,11 +88,10 @@ class FakeServers final : public ServerClient {
   absl::Duration checkpoint_time = absl::Milliseconds(5);
 
  private:
-  template <typename Reply>
-  void Answer(int server, const char* point, absl::Duration work, Done<Reply> done,
-              std::function<absl::StatusOr<Reply>()> act);
-
-  void CheckJob(const std::string& id);
+  friend class FakeServer;
+  void Start(int server, const Message& request, Message& reply,
+             std::function<absl::Status(rpc::ParameterServerService&)> here,
+             std::function<void(const absl::Status&)> done) override;
 
   EventLoop& loop_;
   FakeDisk& disk_;
