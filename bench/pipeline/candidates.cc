@@ -1,6 +1,7 @@
 #include "bench/pipeline/candidates.h"
 
 #include <algorithm>
+#include <iterator>
 #include <numeric>
 #include <utility>
 
@@ -19,35 +20,33 @@ constexpr std::string_view kVShapedColour = "#cc79a7";
 constexpr std::string_view kZeroBubbleColour = "#e69f00";
 constexpr std::string_view kGPipeColour = "#000000";
 
-class Collection {
- public:
-  explicit Collection(double copy_ratio) : copy_ratio_(copy_ratio) {}
+struct Entry {
+  std::string_view name;
+  std::string_view colour;
+  plan::Schedule schedule;
+  int offloaded = 0;  // the first chunks of each stage, which go to the host and back
+};
 
-  // The first `offloaded` chunks of each stage go to the host and back.
-  absl::Status Add(std::string name, std::string_view colour, plan::Schedule schedule,
-                   int offloaded = 0) {
-    const plan::ScheduleCosts costs = CandidateCosts(schedule.shape, copy_ratio_);
-    if (offloaded > 0) {
+absl::StatusOr<std::vector<Candidate>> Simulated(double copy_ratio, std::vector<Entry> entries) {
+  std::vector<Candidate> candidates;
+  for (Entry& entry : entries) {
+    plan::Schedule& schedule = entry.schedule;
+    const plan::ScheduleCosts costs = CandidateCosts(schedule.shape, copy_ratio);
+    if (entry.offloaded > 0) {
       SHOAL_ASSIGN_OR_RETURN(
           plan::OffloadPlan plan,
-          plan::AddOffloads(schedule, costs, plan::FirstChunks(schedule.shape, offloaded)));
+          plan::AddOffloads(schedule, costs, plan::FirstChunks(schedule.shape, entry.offloaded)));
       schedule = std::move(plan.schedule);
     }
     SHOAL_ASSIGN_OR_RETURN(plan::ScheduleTimes times, plan::SimulateSchedule(schedule, costs));
-    candidates_.push_back({.name = std::move(name),
-                           .colour = colour,
-                           .schedule = std::move(schedule),
-                           .copy_ratio = copy_ratio_,
-                           .times = std::move(times)});
-    return absl::OkStatus();
+    candidates.push_back({.name = std::string(entry.name),
+                          .colour = entry.colour,
+                          .schedule = std::move(schedule),
+                          .copy_ratio = copy_ratio,
+                          .times = std::move(times)});
   }
-
-  std::vector<Candidate> Take() { return std::move(candidates_); }
-
- private:
-  const double copy_ratio_;
-  std::vector<Candidate> candidates_;
-};
+  return candidates;
+}
 
 }  // namespace
 
@@ -74,48 +73,48 @@ double Candidate::PeakShare() const {
 }
 
 absl::StatusOr<std::vector<Candidate>> WithoutOffload(int stages, int chunks, int microbatches) {
-  Collection all(/*copy_ratio=*/0);
-  SHOAL_RETURN_IF_ERROR(
-      all.Add("GPipe", kGPipeColour, plan::GPipe(stages, /*chunks=*/1, microbatches)));
-  SHOAL_RETURN_IF_ERROR(all.Add("1F1B", kOneForwardOneBackwardColour,
-                                plan::OneForwardOneBackward(stages, microbatches)));
-  SHOAL_RETURN_IF_ERROR(
-      all.Add("interleaved 1F1B", kInterleavedColour,
-              plan::InterleavedOneForwardOneBackward(stages, chunks, microbatches)));
-  SHOAL_RETURN_IF_ERROR(all.Add("GIS", kGroupedColour,
-                                plan::GroupedInterleaved(stages, chunks, microbatches, stages)));
-  SHOAL_RETURN_IF_ERROR(
-      all.Add("GIS-H", kGroupedColour,
-              plan::GroupedInterleaved(stages, chunks, microbatches, plan::SmallestGroup(stages))));
-  SHOAL_RETURN_IF_ERROR(all.Add("PO, nothing offloaded", kUniformColour,
-                                plan::UniformPipe(stages, chunks, microbatches)));
-  SHOAL_RETURN_IF_ERROR(
-      all.Add("ZB-H1", kZeroBubbleColour, plan::ZeroBubbleH1(stages, microbatches)));
-  SHOAL_RETURN_IF_ERROR(
-      all.Add("ZB-H2", kZeroBubbleColour, plan::ZeroBubbleH2(stages, microbatches)));
-  SHOAL_RETURN_IF_ERROR(all.Add("ZB-V", kVShapedColour, plan::ZeroBubbleV(stages, microbatches)));
-  SHOAL_RETURN_IF_ERROR(all.Add("V-Half", kVShapedColour, plan::VHalf(stages, microbatches)));
-  SHOAL_RETURN_IF_ERROR(all.Add("V-Min", kVShapedColour, plan::VMin(stages, microbatches)));
-  return all.Take();
+  const auto grouped = [&](int group) {
+    return plan::GroupedInterleaved(stages, chunks, microbatches, group);
+  };
+  return Simulated(
+      /*copy_ratio=*/0,
+      {{"GPipe", kGPipeColour, plan::GPipe(stages, /*chunks=*/1, microbatches)},
+       {"1F1B", kOneForwardOneBackwardColour, plan::OneForwardOneBackward(stages, microbatches)},
+       {"interleaved 1F1B", kInterleavedColour,
+        plan::InterleavedOneForwardOneBackward(stages, chunks, microbatches)},
+       {"GIS", kGroupedColour, grouped(stages)},
+       {"GIS-H", kGroupedColour, grouped(plan::SmallestGroup(stages))},
+       {"PO, nothing offloaded", kUniformColour, plan::UniformPipe(stages, chunks, microbatches)},
+       {"ZB-H1", kZeroBubbleColour, plan::ZeroBubbleH1(stages, microbatches)},
+       {"ZB-H2", kZeroBubbleColour, plan::ZeroBubbleH2(stages, microbatches)},
+       {"ZB-V", kVShapedColour, plan::ZeroBubbleV(stages, microbatches)},
+       {"V-Half", kVShapedColour, plan::VHalf(stages, microbatches)},
+       {"V-Min", kVShapedColour, plan::VMin(stages, microbatches)}});
 }
 
 absl::StatusOr<std::vector<Candidate>> WithOffload(int stages, int chunks, int microbatches,
                                                    double copy_ratio) {
-  Collection all(copy_ratio);
   const int half = (chunks + 1) / 2;
-  SHOAL_RETURN_IF_ERROR(all.Add("1F1B, all offloaded", kOneForwardOneBackwardColour,
-                                plan::OneForwardOneBackward(stages, microbatches), 1));
-  SHOAL_RETURN_IF_ERROR(
-      all.Add("interleaved, half offloaded", kInterleavedColour,
-              plan::InterleavedOneForwardOneBackward(stages, chunks, microbatches), half));
-  SHOAL_RETURN_IF_ERROR(all.Add(
-      "GIS-H, half offloaded", kGroupedColour,
-      plan::GroupedInterleaved(stages, chunks, microbatches, plan::SmallestGroup(stages)), half));
-  SHOAL_RETURN_IF_ERROR(
-      all.Add("PO-H", kUniformColour, plan::UniformPipe(stages, chunks, microbatches), half));
-  SHOAL_RETURN_IF_ERROR(
-      all.Add("PO-F", kUniformColour, plan::UniformPipe(stages, chunks, microbatches), chunks));
-  return all.Take();
+  const plan::Schedule uniform = plan::UniformPipe(stages, chunks, microbatches);
+  return Simulated(
+      copy_ratio,
+      {{"1F1B, all offloaded", kOneForwardOneBackwardColour,
+        plan::OneForwardOneBackward(stages, microbatches), 1},
+       {"interleaved, half offloaded", kInterleavedColour,
+        plan::InterleavedOneForwardOneBackward(stages, chunks, microbatches), half},
+       {"GIS-H, half offloaded", kGroupedColour,
+        plan::GroupedInterleaved(stages, chunks, microbatches, plan::SmallestGroup(stages)), half},
+       {"PO-H", kUniformColour, uniform, half},
+       {"PO-F", kUniformColour, uniform, chunks}});
+}
+
+absl::StatusOr<std::vector<Candidate>> AllCandidates(int stages, int chunks, int microbatches,
+                                                     double copy_ratio) {
+  SHOAL_ASSIGN_OR_RETURN(std::vector<Candidate> all, WithoutOffload(stages, chunks, microbatches));
+  SHOAL_ASSIGN_OR_RETURN(std::vector<Candidate> offloaded,
+                         WithOffload(stages, chunks, microbatches, copy_ratio));
+  std::ranges::move(offloaded, std::back_inserter(all));
+  return all;
 }
 
 std::vector<size_t> ParetoFront(const std::vector<Candidate>& candidates) {

@@ -37,6 +37,9 @@ plan::ScheduleCosts CandidateCosts(const plan::ScheduleShape& shape, double copy
 absl::StatusOr<std::vector<Candidate>> WithoutOffload(int stages, int chunks, int microbatches);
 absl::StatusOr<std::vector<Candidate>> WithOffload(int stages, int chunks, int microbatches,
                                                    double copy_ratio);
+// The former, then the latter.
+absl::StatusOr<std::vector<Candidate>> AllCandidates(int stages, int chunks, int microbatches,
+                                                     double copy_ratio);
 
 // Those that no other beats: none has a smaller peak and at least the throughput, or as small a
 // peak and more throughput. Indices in the order of peaks.

@@ -8,7 +8,7 @@ namespace {
 
 using ::testing::ElementsAre;
 
-// One stage's peak, and a makespan from which the throughput follows.
+// Returns one stage with this peak, and a makespan that gives this throughput.
 Candidate With(double peak, double throughput) {
   Candidate candidate;
   candidate.schedule.shape = {.stages = 1, .chunks = 1, .microbatches = 1};

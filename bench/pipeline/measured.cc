@@ -2,48 +2,21 @@
 
 #include <algorithm>
 #include <cmath>
-#include <memory>
+#include <optional>
 #include <string>
-#include <thread>
 #include <utility>
 
-#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "core/base/status.h"
-#include "core/base/time_kind_clock.h"
 #include "core/plan/pipeline/schedule_drawing.h"
-#include "core/plan/schedule/layer_split.h"
 #include "fmt/format.h"
-#include "worker/backend/cpu/cpu_device.h"
-#include "worker/model/access/memory_unit_access.h"
-#include "worker/paced/emulated_stage.h"
 #include "worker/pipeline/links/in_process_links.h"
-#include "worker/pipeline/stage_runner.h"
+#include "worker/pipeline/testing/emulated_pipeline.h"
 
 namespace shoal::bench {
 namespace {
 
 using worker::StageReport;
-
-// Weights that travel: as few as there can be, since nothing is computed with them.
-plan::ModelSpec TinySpec(int virtual_stages) {
-  plan::ModelSpec spec;
-  spec.vocabulary = 64;
-  spec.hidden = 64;
-  spec.intermediate = 64;
-  spec.layers = std::max(1, virtual_stages - 2);
-  spec.heads = 1;
-  spec.kv_heads = 1;
-  spec.head_dim = 64;
-  spec.max_positions = 64;
-  spec.tied_embeddings = false;
-  return spec;
-}
-
-worker::PackedBatch OneToken() {
-  worker::PackedBatch batch;
-  batch.AppendNextToken(std::vector<int32_t>{1, 2});
-  return batch;
-}
 
 double MedianOf(std::vector<double> values) {
   const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
@@ -51,89 +24,8 @@ double MedianOf(std::vector<double> values) {
   return *middle;
 }
 
-// One stage of the pipeline: its device, its model and what runs it.
-class StageThread {
- public:
-  StageThread(const Candidate& candidate, const plan::ModelSpec& spec,
-              const std::vector<plan::UnitRange>& split, int stage, double unit_seconds,
-              double bytes_per_second, worker::StageLinks* links)
-      : candidate_(candidate),
-        links_(links),
-        device_(worker::MakeCpuDevice(0, {.bytes_per_second = bytes_per_second})),
-        host_(device_->NewHostMemory(0)),
-        compute_(device_->NewStream()),
-        source_(*worker::MemoryUnitSource::Load(
-            plan::BuildUnits(spec), DType::kF32,
-            [](int, int64_t, std::span<float>) { return absl::OkStatus(); })),
-        sink_(plan::BuildUnits(spec)),
-        time_kinds_(RealClock()),
-        batches_(static_cast<size_t>(candidate.schedule.shape.microbatches), OneToken()) {
-    const auto cost = [costs = CandidateCosts(candidate.schedule.shape, candidate.copy_ratio),
-                       stage, unit_seconds](int chunk, int microbatch, const worker::PackedBatch&) {
-      plan::ChunkCost scaled = costs.Of(stage, chunk, microbatch);
-      scaled.forward *= unit_seconds;
-      scaled.backward_input *= unit_seconds;
-      scaled.backward_weights *= unit_seconds;
-      return scaled;
-    };
-    const auto bytes = [costs = CandidateCosts(candidate.schedule.shape, candidate.copy_ratio),
-                        stage](int chunk, int microbatch, const worker::PackedBatch&) {
-      return plan::ChunkBytes{.activations = costs.Of(stage, chunk, microbatch).activation_bytes,
-                              .message = 256};
-    };
-    model_ = worker::MakeEmulatedStage({.spec = spec,
-                                        .stage = stage,
-                                        .shape = candidate.schedule.shape,
-                                        .split = split,
-                                        .cost = cost,
-                                        .bytes = bytes},
-                                       RealClock());
-    runner_ = std::make_unique<worker::StageRunner>(
-        worker::StageRunnerOptions{.stage = stage,
-                                   .model = model_.get(),
-                                   .device = device_.get(),
-                                   .compute = compute_.get(),
-                                   .host = host_.get(),
-                                   .time_kinds = &time_kinds_});
-  }
-
-  absl::StatusOr<StageReport> Run(int64_t step) {
-    sink_.Clear();
-    return runner_->RunStep({.step = step,
-                             .schedule = &candidate_.schedule,
-                             .microbatches = batches_,
-                             .loss_scale = 1.0 / static_cast<double>(batches_.size()),
-                             .source = &source_,
-                             .sink = &sink_,
-                             .links = links_,
-                             .record_spans = true});
-  }
-
- private:
-  const Candidate& candidate_;
-  worker::StageLinks* const links_;
-  const std::unique_ptr<worker::Device> device_;
-  const std::unique_ptr<worker::Memory> host_;
-  const std::unique_ptr<worker::Stream> compute_;
-  worker::MemoryUnitSource source_;
-  worker::MemoryGradientSink sink_;
-  TimeKindClock time_kinds_;
-  const std::vector<worker::PackedBatch> batches_;
-  std::unique_ptr<worker::StageModel> model_;
-  std::unique_ptr<worker::StageRunner> runner_;
-};
-
-// All stages through one step, each on a thread.
-absl::StatusOr<std::vector<StageReport>> RunStep(std::vector<std::unique_ptr<StageThread>>& stages,
-                                                 int64_t step) {
-  std::vector<absl::StatusOr<StageReport>> results(stages.size(), absl::UnknownError("not run"));
-  std::vector<std::thread> threads;
-  for (size_t i = 0; i < stages.size(); ++i) {
-    threads.emplace_back([&, i] { results[i] = stages[i]->Run(step); });
-  }
-  for (std::thread& thread : threads) {
-    thread.join();
-  }
+// Returns the error of the first stage that failed.
+absl::StatusOr<std::vector<StageReport>> ReportsOf(worker::StageReports results) {
   std::vector<StageReport> reports;
   for (auto& result : results) {
     SHOAL_RETURN_IF_ERROR(result.status());
@@ -201,27 +93,26 @@ double LongestStall(const std::vector<StageReport>& reports, worker::Stall stall
 
 absl::StatusOr<Measured> RunCandidate(const Candidate& candidate, const MeasuredOptions& options) {
   const plan::ScheduleShape& shape = candidate.schedule.shape;
-  const plan::ModelSpec spec = TinySpec(shape.VirtualStages());
-  const std::vector<double> even(static_cast<size_t>(spec.layers) + 2, 1.0);
-  SHOAL_ASSIGN_OR_RETURN(const std::vector<plan::UnitRange> split,
-                         plan::SplitLayers(even, shape.stages, shape.chunks, shape.placement));
   const plan::ScheduleCosts costs = CandidateCosts(shape, candidate.copy_ratio);
   const plan::ChunkCost& cost = costs.Of(0, 0, 0);
   const double rate = cost.offload > 0 ? static_cast<double>(cost.offload_bytes) /
                                              (cost.offload * options.unit_seconds)
                                        : 0;
-  worker::InProcessPipeline pipeline(shape.stages);
-  std::vector<std::unique_ptr<StageThread>> stages;
-  for (int stage = 0; stage < shape.stages; ++stage) {
-    stages.push_back(std::make_unique<StageThread>(
-        candidate, spec, split, stage, options.unit_seconds, rate, &pipeline.links(stage)));
-  }
+  worker::InProcessPipeline links(shape.stages);
+  worker::EmulatedPipeline pipeline(shape, {.copies = {.bytes_per_second = rate},
+                                            .poison = false,
+                                            .seconds_per_unit = options.unit_seconds,
+                                            .message_bytes = 256});
   std::vector<double> seconds;
   std::vector<double> transfers;
   std::vector<double> neighbours;
   Measured measured;
   for (int step = 0; step <= options.steps; ++step) {
-    SHOAL_ASSIGN_OR_RETURN(const std::vector<StageReport> reports, RunStep(stages, step + 1));
+    SHOAL_ASSIGN_OR_RETURN(
+        const std::vector<StageReport> reports,
+        ReportsOf(pipeline.RunStep(candidate.schedule, costs, AllLinks(links, shape.stages),
+                                   /*record_spans=*/true)));
+    pipeline.NextStep();
     if (step == 0) {
       continue;
     }
@@ -245,7 +136,7 @@ namespace {
 constexpr int kMeasuredChunks = 4;
 constexpr std::array<int, 3> kMeasuredStages = {2, 4, 8};
 constexpr std::array<double, 2> kMeasuredRatios = {0.5, 1.0};
-// In turn with the others these have bars of their own.
+// These also have their own bars.
 constexpr std::string_view kBaseline = "interleaved 1F1B";
 constexpr std::string_view kHalf = "GIS-H, half offloaded";
 constexpr std::string_view kFull = "PO-F";
@@ -260,7 +151,7 @@ struct Row {
   double simulated_seconds = 0;
 
   double Difference() const { return measured.step_seconds / simulated_seconds - 1; }
-  // Simulated and measured peaks are the same on every stage.
+  // Whether simulated and measured peaks are the same on every stage.
   bool SamePeaks() const {
     for (size_t stage = 0; stage < candidate.times.stages.size(); ++stage) {
       const plan::StageTimes& times = candidate.times.stages[stage];

@@ -8,7 +8,7 @@ std::vector<PaperOffloadRatios> OffloadRatiosOfPaper() {
           {8192, {.92, .84, .72, .56}},    {10240, {.74, .69, .61, .49}}};
 }
 
-// Which row of the figure is which model follows from its text at second hand.
+// The text of the figure tells only indirectly which row is which model.
 std::vector<PaperRow> ScheduleRowsOfPaper() {
   const auto row = [](std::string_view model, int sequence, std::array<PaperCell, 6> cells) {
     PaperRow result{.model = model, .sequence = sequence, .cells = cells};

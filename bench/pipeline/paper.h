@@ -1,9 +1,13 @@
-// What the PipeOffload paper (arXiv 2503.01328) reports, to be set beside what is reckoned here.
+// What the PipeOffload paper (arXiv 2503.01328) reports, beside what we compute for the same
+// machines and models.
 #pragma once
 
 #include <array>
 #include <string_view>
 #include <vector>
+
+#include "absl/status/status.h"
+#include "bench/report/report.h"
 
 namespace shoal::bench {
 
@@ -38,5 +42,10 @@ struct PaperRow {
   std::array<PaperCell, 6> cells;
 };
 std::vector<PaperRow> ScheduleRowsOfPaper();
+
+// k by hidden size and sequence, as printed and by the formula.
+void AddOffloadRatios(Report& report);
+// Memory and throughput of the paper's models under its schedules.
+absl::Status AddPaperModels(Report& report);
 
 }  // namespace shoal::bench

@@ -48,7 +48,7 @@ chart::Panel PanelOf(const std::string& title, const std::vector<Candidate>& can
   std::map<std::string_view, int> of_colour;  // shapes tell those of one colour apart
   for (const Candidate& candidate : candidates) {
     const std::pair point = {candidate.PeakShare(), 100 * candidate.Throughput()};
-    // Where others lie on it, it shows beneath them.
+    // Wider, to show beneath others at the same point.
     const auto above = std::count_if(&candidate + 1, candidates.data() + candidates.size(),
                                      [&](const Candidate& other) {
                                        return other.PeakShare() == candidate.PeakShare() &&
@@ -64,7 +64,7 @@ chart::Panel PanelOf(const std::string& title, const std::vector<Candidate>& can
   return panel;
 }
 
-// GPipe's memory grows with the microbatches: beside it nothing else could be told apart.
+// GPipe's memory grows with the microbatches: beside it the others would look alike.
 std::vector<Candidate> WithoutGPipe(std::vector<Candidate> candidates) {
   std::erase_if(candidates, [](const Candidate& candidate) { return candidate.name == "GPipe"; });
   return candidates;
@@ -135,11 +135,8 @@ absl::Status AddStagesCurve(Report& report) {
     for (const int stages : kStageCounts) {
       const auto place = static_cast<double>(panel.x_places.size());
       panel.x_places.push_back(std::to_string(stages));
-      SHOAL_ASSIGN_OR_RETURN(std::vector<Candidate> all,
-                             WithoutOffload(stages, kChunks, 4 * stages));
-      SHOAL_ASSIGN_OR_RETURN(std::vector<Candidate> offloaded,
-                             WithOffload(stages, kChunks, 4 * stages, ratio));
-      all.insert(all.end(), offloaded.begin(), offloaded.end());
+      SHOAL_ASSIGN_OR_RETURN(const std::vector<Candidate> all,
+                             AllCandidates(stages, kChunks, 4 * stages, ratio));
       for (chart::Curve& curve : panel.curves) {
         const auto found = std::ranges::find(all, curve.name, &Candidate::name);
         curve.points.emplace_back(place, found == all.end() ? std::nan("") : found->PeakShare());

@@ -1,5 +1,3 @@
-#include "bench/pipeline/theory.h"
-
 #include <algorithm>
 #include <cmath>
 #include <string>
@@ -16,16 +14,14 @@ namespace {
 
 constexpr double kPaperKvHeads = 8;
 
-// As the paper's figure counts them: what one layer keeps of one microbatch, one sequence long.
+// What one layer keeps of a microbatch of one sequence, as the paper's figure counts it.
 double LayerBytes(const PaperRow& row) {
   return plan::GptLayerBytes(plan::Recompute::kLight, kPaperKvHeads / row.heads) * row.sequence *
          row.hidden;
 }
 
-const Candidate* Find(const std::vector<Candidate>& candidates, std::string_view name) {
-  const auto found = std::find_if(candidates.begin(), candidates.end(),
-                                  [&](const Candidate& c) { return c.name == name; });
-  return found == candidates.end() ? nullptr : &*found;
+const Candidate& Find(const std::vector<Candidate>& candidates, std::string_view name) {
+  return *std::ranges::find(candidates, name, &Candidate::name);
 }
 
 std::string CellText(const PaperCell& paper, const Candidate& candidate, const Candidate& baseline,
@@ -86,18 +82,15 @@ absl::Status AddPaperModels(Report& report) {
     const int chunks = (paper.layers + 2) / paper.stages;
     const double ratio =
         plan::GptOffloadRatio(paper.hidden, paper.sequence, {}, kPaperKvHeads / paper.heads);
-    SHOAL_ASSIGN_OR_RETURN(std::vector<Candidate> all,
-                           WithoutOffload(paper.stages, chunks, paper.microbatches));
-    SHOAL_ASSIGN_OR_RETURN(std::vector<Candidate> offloaded,
-                           WithOffload(paper.stages, chunks, paper.microbatches, ratio));
-    all.insert(all.end(), offloaded.begin(), offloaded.end());
-    const Candidate* const baseline = Find(all, "GIS-H");
+    SHOAL_ASSIGN_OR_RETURN(const std::vector<Candidate> all,
+                           AllCandidates(paper.stages, chunks, paper.microbatches, ratio));
+    const Candidate& baseline = Find(all, "GIS-H");
     const double model_bytes = LayerBytes(paper) * chunks * paper.stages;
     std::vector<std::string> row = {
         fmt::format("{}, {}K, {:.2f}", paper.model, paper.sequence / 1024, ratio)};
     for (size_t i = 0; i < kPaperSchedules.size(); ++i) {
-      const Candidate* const candidate = Find(all, kPaperSchedules[i]);
-      row.push_back(CellText(paper.cells[i], *candidate, *baseline, model_bytes, paper.cells[2]));
+      row.push_back(CellText(paper.cells[i], Find(all, kPaperSchedules[i]), baseline, model_bytes,
+                             paper.cells[2]));
     }
     rows.push_back(std::move(row));
   }

@@ -1,6 +1,5 @@
-// The transformer on a GPU, by one worker and in pipelines: near the CPU, and to the same bits in
-// every order of streams, schedule, offload and recompute. The GPU is a fake, or the machine's
-// own, by what the test is linked to.
+// The transformer on a GPU, alone and in pipelines: near the CPU, and with the same bits in every
+// order of streams, schedule, offload and recompute. The GPU is fake or real, as linked.
 #include <cmath>
 #include <vector>
 
@@ -30,11 +29,7 @@ StepConfig MakeConfig(DType compute, int layers, int microbatches) {
   spec.max_positions = 64;
   spec.tied_embeddings = true;
   spec.attention_bias = true;
-  Random random(61);
-  for (int i = 0; i < microbatches; ++i) {
-    config.batches.push_back(testing_model::RandomBatch(
-        spec, {random.Between(5, 40), random.Between(5, 24)}, random.Next(), true));
-  }
+  config.batches = RandomBatches(spec, microbatches, 61, 5, {40, 24});
   return config;
 }
 
@@ -46,7 +41,7 @@ ComputeDevice CudaComputeDevice() {
   return compute_device;
 }
 
-// By the length of the difference to that of `expected`.
+// Returns the norm of the difference over that of `expected`.
 double RelativeError(const std::vector<int64_t>& values, const std::vector<int64_t>& expected) {
   double difference = 0;
   double length = 0;

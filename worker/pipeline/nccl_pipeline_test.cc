@@ -1,6 +1,5 @@
-// The transformer in pipelines whose stages have a fake GPU each, with messages from GPU to
-// GPU by the fake NCCL: the bits of one worker, and of a pipeline whose messages go over the
-// host, for every schedule, with offload and without.
+// The transformer in pipelines of fake GPUs, with messages by the fake NCCL: has the bits of one
+// worker, and of messages over the host, for every schedule, with and without offload.
 #include <memory>
 #include <vector>
 
@@ -22,11 +21,7 @@ namespace {
 StepConfig MakeConfig(int microbatches) {
   StepConfig config{.spec = testing_model::SmallSpec(), .compute = DType::kF32};
   config.spec.layers = 6;
-  Random random(71);
-  for (int i = 0; i < microbatches; ++i) {
-    config.batches.push_back(
-        testing_model::RandomBatch(config.spec, {random.Between(3, 9)}, random.Next(), true));
-  }
+  config.batches = RandomBatches(config.spec, microbatches, 71, 3, {9});
   return config;
 }
 
@@ -43,7 +38,7 @@ void SetUpGpus(uint64_t seed, int gpus) {
   SetFakeNccl({});
 }
 
-// Pairs of stages that exchange anything.
+// Counts the pairs of stages that exchange messages.
 int64_t CountPairs(const plan::ScheduleShape& shape) {
   int64_t ends = 0;
   for (int stage = 0; stage < shape.stages; ++stage) {
@@ -79,14 +74,7 @@ TEST(NcclPipeline, EveryScheduleHasTheBitsOfOneWorkerAndOfLinksOverTheHost) {
                                 plan::Recompute::kNone, false, CudaComputeDevice, random);
   ASSERT_TRUE(host.ok()) << host.status();
   EXPECT_TRUE(host->step == alone);
-  for (const plan::Schedule& schedule :
-       {plan::GPipe(3, 1, kMicrobatches), plan::OneForwardOneBackward(4, kMicrobatches),
-        plan::InterleavedOneForwardOneBackward(2, 3, kMicrobatches),
-        plan::GroupedInterleaved(3, 2, kMicrobatches, 3),
-        plan::GroupedInterleaved(4, 2, kMicrobatches, 2), plan::UniformPipe(2, 4, kMicrobatches),
-        plan::UniformPipe(3, 2, kMicrobatches), plan::ZeroBubbleH1(3, kMicrobatches),
-        plan::ZeroBubbleH2(4, kMicrobatches), plan::ZeroBubbleV(3, kMicrobatches),
-        plan::VHalf(4, kMicrobatches), plan::VMin(3, kMicrobatches)}) {
+  for (const plan::Schedule& schedule : SchedulesOfStages(kMicrobatches)) {
     for (const bool offload : {false, true}) {
       ExpectBits(config, schedule, offload, alone, random);
     }

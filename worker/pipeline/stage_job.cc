@@ -18,13 +18,13 @@
 namespace shoal::worker {
 namespace {
 
-// For a neighbour's message, or for a neighbour to come to the same attempt: the last stage waits
-// for the forwards of all before it, the first one for the whole way and back. One that is gone is
-// known long before, by its connections or its lease.
+// How long to wait for a neighbour: the last stage waits for the forwards of all others, the first
+// for the whole way and back. A neighbour that has died is noticed long before, by its connections
+// or its lease.
 constexpr absl::Duration kLeastNeighbourTimeout = absl::Minutes(10);
 constexpr double kStepsOfPatience = 4;
 
-// The answer to all stages where they exchange by collectives.
+// The answer to all stages if they exchange by collectives.
 constexpr std::string_view kSettled = "all can";
 
 absl::Duration NeighbourTimeout(const plan::ModelSpec& spec, DType compute,
@@ -102,7 +102,7 @@ absl::Status StageJob::JoinRendezvous(absl::Duration timeout) {
       OpenCollectives(device_->asynchronous() ? device_ : nullptr, options_.open_collectives);
   PeerService& service = options_.service->peers();
   if (options_.group.stage == 0) {
-    // All that is settled is whether: neighbours make communicators of their own.
+    // Settles only whether: neighbours make their own communicators.
     service.Open(options_.group.peers(), [] { return std::string(kSettled); });
   }
   Rendezvous rendezvous({.peers = options_.group.peers(),
@@ -152,7 +152,7 @@ std::map<int, proto::DataConnection> StageJob::connections() const {
   if (connections_ != nullptr) {
     connections = connections_->connections();
   }
-  if (collectives_ != nullptr) {  // the transport's is for words alone
+  if (collectives_ != nullptr) {  // the transport carries only control messages
     for (auto& [stage, connection] : connections) {
       connection.set_transport(std::string(library()));
       connection.clear_reason();

@@ -107,7 +107,7 @@ absl::StatusOr<StageReport> StageRunner::Run(StageStep step) {
   }
   options_.time_kinds->AtMicrobatch(-1);
   if (!status.ok()) {
-    // What is under way ends before its memory is anybody else's; what it says adds nothing.
+    // Work in flight ends before its memory is reused; its errors add nothing.
     if (device_links_ != nullptr && step.links != nullptr) {
       device_links_->Abandon(status);
     }
@@ -130,7 +130,7 @@ absl::StatusOr<StageReport> StageRunner::Run(StageStep step) {
   return report;
 }
 
-// Of the schedule of the step before, nothing is looked at again but whether it is the same.
+// Checks a schedule only if it differs from that of the previous step.
 absl::Status StageRunner::Check(const StageStep& step) {
   const plan::Schedule& schedule = *step.schedule;
   if (!checked_.has_value() || !Same(checked_->schedule, schedule)) {

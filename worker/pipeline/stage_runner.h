@@ -5,7 +5,7 @@
 // The calling thread walks the list and computes. Copies run concurrently on copy streams, messages
 // on the links; the walk waits only where the rules of core/plan/schedule/schedule.h say. On a
 // device that computes asynchronously the thread enqueues work on the compute stream ahead of time,
-// and that stream waits for copies (and, through attached_links.h, for messages to be on the
+// and that stream waits for copies (and, through AttachedLinks, for messages to be on the
 // device); the thread waits for messages to arrive, and at the end until everything is done.
 //
 // Before anything runs the schedule is checked (so it completes if neighbours execute it too) and
@@ -40,7 +40,6 @@
 #include "worker/backend/backend.h"
 #include "worker/collectives/collectives.h"
 #include "worker/model/stage_model.h"
-#include "worker/pipeline/links/attached_links.h"
 #include "worker/pipeline/links/stage_links.h"
 #include "worker/pipeline/stage_pools.h"
 #include "worker/pipeline/stage_report.h"

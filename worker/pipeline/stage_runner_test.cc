@@ -1,5 +1,4 @@
-// The runtime on emulated stages: it does what the simulation says, whatever comes late, and ends
-// in every case.
+// The runtime on emulated stages: does what the simulation says, whatever is late, and always ends.
 #include "worker/pipeline/stage_runner.h"
 
 #include <algorithm>
@@ -21,8 +20,10 @@ namespace {
 using plan::MemoryPool;
 using testing::HasSubstr;
 
-// Microseconds for a unit of the costs' time: tests are about order, delays are larger.
+// Seconds for a unit of the costs' time: tests are about order, and delays are longer.
 constexpr double kFast = 20e-6;
+
+constexpr MemoryPool kPools[] = {MemoryPool::kDevice, MemoryPool::kHost, MemoryPool::kMessages};
 
 struct Planned {
   plan::Schedule schedule;
@@ -30,7 +31,7 @@ struct Planned {
   plan::ScheduleTimes times;
 };
 
-// Of that schedule, with random costs and offloads.
+// Plans that schedule with random costs and offloads.
 Planned Plan(Random& random, const plan::Schedule& schedule, bool duplex) {
   plan::ScheduleCosts costs =
       plan::RandomCosts(random, schedule.shape, 0.1 + random.Uniform(), kBufferAlignment);
@@ -44,13 +45,13 @@ Planned Plan(Random& random, const plan::Schedule& schedule, bool duplex) {
 
 void ExpectAllGivenBack(EmulatedPipeline& pipeline) {
   for (int stage = 0; stage < pipeline.stages(); ++stage) {
-    for (const MemoryPool pool : {MemoryPool::kDevice, MemoryPool::kHost, MemoryPool::kMessages}) {
+    for (const MemoryPool pool : kPools) {
       EXPECT_EQ(pipeline.runner(stage).pools().pool(pool).used(), 0);
     }
   }
 }
 
-// Each stage counts the messages that its list sends, and what it had of others as they do.
+// Each stage counts the bytes that its list sends, and receives what its peers count as sent.
 void ExpectTraffic(const EmulatedPipeline& pipeline, const plan::Schedule& schedule,
                    const StageReports& reports) {
   for (size_t stage = 0; stage < reports.size(); ++stage) {
@@ -89,7 +90,7 @@ void ExpectAsSimulated(EmulatedPipeline& pipeline, const Planned& planned,
   ExpectAllGivenBack(pipeline);
 }
 
-// Steps of other lengths and numbers of microbatches, over the same runners.
+// Steps of different lengths and numbers of microbatches, by the same runners.
 TEST(StageRunner, RunsEverySchedulesListsWhateverComesLate) {
   Random random(31);
   for (int round = 0; round < 60; ++round) {
@@ -140,8 +141,7 @@ TEST(StageRunner, NothingIsReservedAfterTheFirstStep) {
                       pipeline.RunStep(planned.schedule, planned.costs, AllLinks(links, 3)));
     std::vector<int64_t> reservations;
     for (int stage = 0; stage < 3; ++stage) {
-      for (const MemoryPool pool :
-           {MemoryPool::kDevice, MemoryPool::kHost, MemoryPool::kMessages}) {
+      for (const MemoryPool pool : kPools) {
         reservations.push_back(pipeline.runner(stage).pools().pool(pool).reservations());
       }
     }
@@ -313,7 +313,7 @@ TEST(StageRunner, TellsWhereTheTimeWent) {
   EXPECT_NEAR(
       std::accumulate(first.microbatch_seconds.begin(), first.microbatch_seconds.end(), 0.0),
       first.compute_seconds, 1e-9);
-  // A paced device that was late with one makes it good with the next.
+  // A paced device that is late with one microbatch catches up with the next.
   EXPECT_GT(std::ranges::min(first.microbatch_seconds), 0);
   EXPECT_GE(first.Of(Stall::kTransfer).seconds, first.Of(Stall::kTransfer).longest_seconds);
   EXPECT_GE(first.Of(Stall::kTransfer).longest_seconds, 0.02);

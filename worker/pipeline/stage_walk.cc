@@ -4,20 +4,13 @@
 #include <utility>
 
 #include "core/base/status.h"
+#include "core/plan/schedule/schedule_queues.h"
 
 namespace shoal::worker {
 
 using plan::Action;
 using plan::Holding;
 using plan::Operation;
-
-namespace {
-
-bool IsGradient(Operation operation) {
-  return operation == Operation::kSendGradient || operation == Operation::kReceiveGradient;
-}
-
-}  // namespace
 
 StageWalk::StageWalk(const StageRunnerOptions& options, const StageStep& step,
                      std::span<const int64_t> message_bytes, StagePools& pools, Stream& offloads,
@@ -110,7 +103,9 @@ absl::Status StageWalk::Compute(const Action& action) {
   SHOAL_ASSIGN_OR_RETURN(std::byte* const output, Output(action));
   SHOAL_RETURN_IF_ERROR(
       At(action, timing_.Computing(action, [&] { return Call(action, input, output); })));
-  if (StageMessage used; Uses(action, used)) {
+  if (const Action received = UsedBy(shape_, options_.stage, action);
+      IsReceive(received.operation)) {
+    const StageMessage used = ReceivedBy(received);
     SHOAL_RETURN_IF_ERROR(At(action, step_.links->Consumed(used)));
     traffic_[used.peer].received_bytes += message_bytes_[static_cast<size_t>(used.microbatch)];
   }
@@ -134,9 +129,11 @@ absl::Status StageWalk::Call(const Action& action, const std::byte* input, std::
   }
 }
 
-// Null where there is none.
+// Returns null if there is none.
 absl::StatusOr<const std::byte*> StageWalk::Input(const Action& action) {
-  if (StageMessage message; Uses(action, message)) {
+  if (const Action received = UsedBy(shape_, options_.stage, action);
+      IsReceive(received.operation)) {
+    const StageMessage message = ReceivedBy(received);
     return Waiting({.what = Awaited::What::kMessage, .action = action, .message = message},
                    [&] { return step_.links->Await(message, options_.wait_timeout); });
   }
@@ -148,9 +145,10 @@ absl::StatusOr<const std::byte*> StageWalk::Input(const Action& action) {
              : nullptr;
 }
 
-// Null where there is none. Within the stage the next user's memory is written.
+// Returns null if there is none. Within the stage, output goes to the next user's memory.
 absl::StatusOr<std::byte*> StageWalk::Output(const Action& action) {
-  if (StageMessage message; Makes(action, message)) {
+  if (const Action sent = MadeBy(shape_, options_.stage, action); IsSend(sent.operation)) {
+    const StageMessage message = SentBy(sent);
     return Waiting({.what = Awaited::What::kRoom, .action = action, .message = message},
                    [&] { return step_.links->Reserve(message, options_.wait_timeout); });
   }
@@ -172,7 +170,7 @@ absl::Status StageWalk::StartCopy(const Action& action) {
   std::byte* const device = pools_.Of(Holding::kActivations, action.chunk, action.microbatch);
   std::byte* const host = pools_.Of(Holding::kHostCopy, action.chunk, action.microbatch);
   if (device == nullptr) {
-    return absl::OkStatus();  // of no bytes
+    return absl::OkStatus();  // there are no bytes
   }
   stream.WaitFor(*options_.compute->Record());
   if (step_.record_spans) {
@@ -231,39 +229,15 @@ absl::Status StageWalk::AwaitDevice() {
   return options_.model->EndStep();
 }
 
-bool StageWalk::Uses(const Action& action, StageMessage& message) const {
-  const int here = shape_.VirtualStageOf(options_.stage, action.chunk);
-  const bool forward = action.operation == Operation::kForward;
-  if (forward ? here == 0 || !SendsActivation(shape_, here - 1)
-              : !IsBackwardForInput(action.operation) || !SendsActivation(shape_, here)) {
-    return false;
-  }
-  message = ReceivedBy({forward ? Operation::kReceiveActivation : Operation::kReceiveGradient,
-                        action.chunk, action.microbatch});
-  return true;
-}
-
-bool StageWalk::Makes(const Action& action, StageMessage& message) const {
-  const int here = shape_.VirtualStageOf(options_.stage, action.chunk);
-  const bool forward = action.operation == Operation::kForward;
-  if (forward ? !SendsActivation(shape_, here)
-              : !IsBackwardForInput(action.operation) || !SendsGradient(shape_, here)) {
-    return false;
-  }
-  message = SentBy({forward ? Operation::kSendActivation : Operation::kSendGradient, action.chunk,
-                    action.microbatch});
-  return true;
-}
-
 StageMessage StageWalk::SentBy(const Action& action) const {
-  const bool gradient = IsGradient(action.operation);
+  const bool gradient = IsGradientMessage(action.operation);
   const int here = shape_.VirtualStageOf(options_.stage, action.chunk);
   const plan::VirtualStage to = shape_.At(gradient ? here - 1 : here + 1);
   return {to.stage, gradient, to.chunk, action.microbatch};
 }
 
 StageMessage StageWalk::ReceivedBy(const Action& action) const {
-  const bool gradient = IsGradient(action.operation);
+  const bool gradient = IsGradientMessage(action.operation);
   const int here = shape_.VirtualStageOf(options_.stage, action.chunk);
   return {shape_.At(gradient ? here + 1 : here - 1).stage, gradient, action.chunk,
           action.microbatch};

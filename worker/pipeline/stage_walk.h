@@ -55,10 +55,7 @@ class StageWalk {
   // Fails if the step is cancelled meanwhile, or if it takes longer than a wait may.
   absl::Status AwaitEvent(Event& event, std::string_view what) const;
 
-  // What a compute action uses of, and makes for, another virtual stage: its message, if that is on
-  // another stage.
-  bool Uses(const plan::Action& action, StageMessage& message) const;
-  bool Makes(const plan::Action& action, StageMessage& message) const;
+  // The message of an action that sends or receives.
   StageMessage SentBy(const plan::Action& action) const;
   StageMessage ReceivedBy(const plan::Action& action) const;
 

@@ -1,7 +1,6 @@
-// The transformer in a pipeline: losses and gradients have the bits of one worker that runs the
-// microbatches one after the other, for every schedule, offload and recompute, whatever comes late,
-// with memory that is given back filled with NaN, on the CPU and on a device whose compute comes
-// late too.
+// The transformer in a pipeline: losses and gradients have the bits of one worker alone, for every
+// schedule, offload and recompute, whatever is late, with freed memory filled with NaN, on the CPU
+// and on a device that computes late too.
 #include "worker/pipeline/testing/transformer_pipeline.h"
 
 #include <algorithm>
@@ -21,11 +20,7 @@ StepConfig MakeConfig(bool full, DType compute, int microbatches) {
   StepConfig config{.spec = full ? testing_model::FullSpec() : testing_model::SmallSpec(true),
                     .compute = compute};
   config.spec.layers = 6;
-  Random random(51);
-  for (int i = 0; i < microbatches; ++i) {
-    config.batches.push_back(testing_model::RandomBatch(
-        config.spec, {random.Between(1, 60), random.Between(1, 60)}, random.Next(), true));
-  }
+  config.batches = RandomBatches(config.spec, microbatches, 51, 1, {60, 60});
   return config;
 }
 
@@ -73,22 +68,6 @@ void ExpectBits(const StepConfig& config, const plan::Schedule& schedule, plan::
   }
 }
 
-std::vector<plan::Schedule> Schedules(int microbatches) {
-  return {plan::GPipe(1, 4, microbatches),
-          plan::GPipe(3, 1, microbatches),
-          plan::OneForwardOneBackward(4, microbatches),
-          plan::InterleavedOneForwardOneBackward(2, 3, microbatches),
-          plan::GroupedInterleaved(3, 2, microbatches, 3),
-          plan::GroupedInterleaved(4, 2, microbatches, 2),
-          plan::UniformPipe(2, 4, microbatches),
-          plan::UniformPipe(3, 2, microbatches),
-          plan::ZeroBubbleH1(3, microbatches),
-          plan::ZeroBubbleH2(4, microbatches),
-          plan::ZeroBubbleV(3, microbatches),
-          plan::VHalf(4, microbatches),
-          plan::VMin(3, microbatches)};
-}
-
 class TransformerPipelineTest : public testing::TestWithParam<plan::Recompute> {};
 
 INSTANTIATE_TEST_SUITE_P(Recompute, TransformerPipelineTest,
@@ -101,7 +80,9 @@ TEST_P(TransformerPipelineTest, HasTheBitsOfOneWorker) {
   const StepOutcome alone = RunAlone(config, MakeCpuComputeDevice(/*threads=*/1)).value();
   EXPECT_GT(alone.losses[0], 0);
   EXPECT_TRUE(alone.finite);
-  for (const plan::Schedule& schedule : Schedules(5)) {
+  std::vector<plan::Schedule> schedules = SchedulesOfStages(5);
+  schedules.push_back(plan::GPipe(1, 4, 5));
+  for (const plan::Schedule& schedule : schedules) {
     for (const bool offload : {false, true}) {
       ExpectBits(config, schedule, GetParam(), offload, alone, random);
     }

@@ -6,8 +6,8 @@
 
 #include "core/base/status.h"
 #include "core/plan/memory/activation_bytes.h"
+#include "core/plan/pipeline/fitting_schedule.h"
 #include "core/plan/pipeline/offload_ratio.h"
-#include "core/plan/pipeline/reserved_memory.h"
 #include "core/plan/pipeline/variants.h"
 #include "core/plan/schedule/builders/offload.h"
 

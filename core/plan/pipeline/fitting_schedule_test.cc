@@ -2,7 +2,6 @@
 
 #include "core/base/status.h"
 #include "core/plan/memory/activation_bytes.h"
-#include "core/plan/pipeline/reserved_memory.h"
 #include "gtest/gtest.h"
 
 namespace shoal::plan {

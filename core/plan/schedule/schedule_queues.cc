@@ -6,10 +6,6 @@
 namespace shoal::plan {
 namespace {
 
-bool IsGradientMessage(Operation operation) {
-  return operation == Operation::kSendGradient || operation == Operation::kReceiveGradient;
-}
-
 // Returns the index of the queue (from, to, gradients).
 size_t QueueNumber(const ScheduleShape& shape, int from, int to, bool gradients) {
   return (static_cast<size_t>(from) * shape.stages + to) * 2 + (gradients ? 1 : 0);
@@ -23,29 +19,6 @@ size_t KeyOf(const ScheduleShape& shape, int stage, const Action& action) {
   const int other = shape.At(here + (gradient == send ? -1 : 1)).stage;
   return send ? QueueNumber(shape, stage, other, gradient)
               : QueueNumber(shape, other, stage, gradient);
-}
-
-// Return the message that a compute action makes or uses, as an action of its stage; if there is
-// none, an operation that is no message.
-Action MadeBy(const ScheduleShape& shape, int stage, const Action& action) {
-  const int here = shape.VirtualStageOf(stage, action.chunk);
-  if (action.operation == Operation::kForward && SendsActivation(shape, here)) {
-    return {Operation::kSendActivation, action.chunk, action.microbatch};
-  }
-  if (IsBackwardForInput(action.operation) && SendsGradient(shape, here)) {
-    return {Operation::kSendGradient, action.chunk, action.microbatch};
-  }
-  return action;
-}
-Action UsedBy(const ScheduleShape& shape, int stage, const Action& action) {
-  const int here = shape.VirtualStageOf(stage, action.chunk);
-  if (action.operation == Operation::kForward && here > 0 && SendsActivation(shape, here - 1)) {
-    return {Operation::kReceiveActivation, action.chunk, action.microbatch};
-  }
-  if (IsBackwardForInput(action.operation) && SendsActivation(shape, here)) {
-    return {Operation::kReceiveGradient, action.chunk, action.microbatch};
-  }
-  return action;
 }
 
 // Walks all stages for as long as any can proceed.
@@ -126,6 +99,28 @@ class BoundedWalk {
 };
 
 }  // namespace
+
+Action MadeBy(const ScheduleShape& shape, int stage, const Action& action) {
+  const int here = shape.VirtualStageOf(stage, action.chunk);
+  if (action.operation == Operation::kForward && SendsActivation(shape, here)) {
+    return {Operation::kSendActivation, action.chunk, action.microbatch};
+  }
+  if (IsBackwardForInput(action.operation) && SendsGradient(shape, here)) {
+    return {Operation::kSendGradient, action.chunk, action.microbatch};
+  }
+  return action;
+}
+
+Action UsedBy(const ScheduleShape& shape, int stage, const Action& action) {
+  const int here = shape.VirtualStageOf(stage, action.chunk);
+  if (action.operation == Operation::kForward && here > 0 && SendsActivation(shape, here - 1)) {
+    return {Operation::kReceiveActivation, action.chunk, action.microbatch};
+  }
+  if (IsBackwardForInput(action.operation) && SendsActivation(shape, here)) {
+    return {Operation::kReceiveGradient, action.chunk, action.microbatch};
+  }
+  return action;
+}
 
 bool ProgressesWith(const Schedule& schedule, int send_buffers) {
   return BoundedWalk(schedule, send_buffers).Ends();

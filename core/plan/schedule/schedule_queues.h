@@ -37,6 +37,15 @@ inline constexpr int kDeviceMessages = 2;
 std::vector<MessageQueue> MessageQueues(const Schedule& schedule,
                                         int send_buffers = kUsualSendBuffers);
 
+inline bool IsGradientMessage(Operation operation) {
+  return operation == Operation::kSendGradient || operation == Operation::kReceiveGradient;
+}
+
+// Return the message that a compute action makes or uses, as an action of its stage; if there is
+// none, an operation that is no message.
+Action MadeBy(const ScheduleShape& shape, int stage, const Action& action);
+Action UsedBy(const ScheduleShape& shape, int stage, const Action& action);
+
 // Returns the stages that exchange messages with `stage`, in order.
 std::vector<int> Neighbours(const ScheduleShape& shape, int stage);
 

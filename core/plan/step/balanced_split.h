@@ -21,7 +21,7 @@ ItemSets KarmarkarKarpEqual(std::span<const double> costs, int sets);
 // Costliest item first, each to the set that would then finish first, at that set's speed.
 ItemSets LongestFirst(std::span<const double> costs, std::span<const double> speeds);
 
-// Runs one of these, then refines (core/plan/step/split_refinement.h). Costs must not be negative;
+// Runs one of these, then refines. Costs must not be negative;
 // with fewer items than sets some sets are empty.
 ItemSets BalancedSplit(std::span<const double> costs, int sets);
 ItemSets BalancedSplitEqual(std::span<const double> costs, int sets);

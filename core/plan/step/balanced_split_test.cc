@@ -57,26 +57,35 @@ TEST(BalancedSplit, KeepsItsLaws) {
   }
 }
 
-TEST(BalancedSplit, IsNearTheOptimumOfSmallCases) {
-  Random random(4);
+// Returns the worst ratio to the optimum among random splits of ten items into two sets, of equal
+// size if `equal`.
+double WorstOfSmallCases(uint64_t seed, bool equal,
+                         ItemSets (*split)(std::span<const double>, int)) {
+  Random random(seed);
   double worst = 1;
   for (int round = 0; round < 200; ++round) {
     std::vector<double> costs(10);
     for (double& cost : costs) {
       cost = static_cast<double>(random.Between(1, 100));
     }
-    double best = 1e9;
+    const double total = std::accumulate(costs.begin(), costs.end(), 0.0);
+    double best = total;
     for (unsigned mask = 0; mask < 1024; ++mask) {
-      double first = 0;
-      double second = 0;
-      for (unsigned i = 0; i < 10; ++i) {
-        ((mask >> i) & 1 ? first : second) += costs[i];
+      if (!equal || std::popcount(mask) == 5) {
+        double first = 0;
+        for (unsigned i = 0; i < 10; ++i) {
+          first += (mask >> i) & 1 ? costs[i] : 0.0;
+        }
+        best = std::min(best, std::max(first, total - first));
       }
-      best = std::min(best, std::max(first, second));
     }
-    worst = std::max(worst, Largest(costs, BalancedSplit(costs, 2)) / best);
+    worst = std::max(worst, Largest(costs, split(costs, 2)) / best);
   }
-  EXPECT_LT(worst, 1.05);
+  return worst;
+}
+
+TEST(BalancedSplit, IsNearTheOptimumOfSmallCases) {
+  EXPECT_LT(WorstOfSmallCases(/*seed=*/4, /*equal=*/false, BalancedSplit), 1.05);
 }
 
 std::vector<double> RandomCosts(Random& random, size_t items) {
@@ -109,27 +118,7 @@ TEST(BalancedSplitEqual, SizesDifferByOneAtMost) {
 }
 
 TEST(BalancedSplitEqual, IsNearTheOptimumOfSmallCases) {
-  Random random(6);
-  double worst = 1;
-  for (int round = 0; round < 200; ++round) {
-    std::vector<double> costs(10);
-    for (double& cost : costs) {
-      cost = static_cast<double>(random.Between(1, 100));
-    }
-    const double total = std::accumulate(costs.begin(), costs.end(), 0.0);
-    double best = total;
-    for (unsigned mask = 0; mask < 1024; ++mask) {
-      if (std::popcount(mask) == 5) {
-        double first = 0;
-        for (unsigned i = 0; i < 10; ++i) {
-          first += (mask >> i) & 1 ? costs[i] : 0.0;
-        }
-        best = std::min(best, std::max(first, total - first));
-      }
-    }
-    worst = std::max(worst, Largest(costs, BalancedSplitEqual(costs, 2)) / best);
-  }
-  EXPECT_LT(worst, 1.08);
+  EXPECT_LT(WorstOfSmallCases(/*seed=*/6, /*equal=*/true, BalancedSplitEqual), 1.08);
 }
 
 double Longest(std::span<const double> costs, std::span<const double> speeds,

@@ -24,6 +24,14 @@ std::vector<SampleLength> RandomSamples(Random& random, int64_t count, int64_t l
   return samples;
 }
 
+std::vector<SampleLength> Alike(int64_t count, int64_t tokens) {
+  std::vector<SampleLength> samples;
+  for (int64_t i = 0; i < count; ++i) {
+    samples.push_back({.sample = i, .tokens = tokens, .targets = 1});
+  }
+  return samples;
+}
+
 struct Sums {
   int64_t tokens = 0;
   int64_t targets = 0;
@@ -162,10 +170,7 @@ TEST(PlanStep, LbMicroGivesEveryWorkerTheSameNumberOfMicrobatches) {
 }
 
 TEST(PlanStep, SpeedsDecideHowMuchAWorkerGets) {
-  std::vector<SampleLength> samples;
-  for (int64_t i = 0; i < 70; ++i) {
-    samples.push_back({.sample = i, .tokens = 100, .targets = 1});
-  }
+  const std::vector<SampleLength> samples = Alike(70, 100);
   StepPlanOptions options{.workers = 4, .microbatch_tokens = 300, .speeds = {1, 1, 0.5, 1}};
   for (const Assignment assignment : {Assignment::kSpeedWeighted, Assignment::kDynamic}) {
     options.assignment = assignment;
@@ -213,11 +218,7 @@ TEST(PlanStep, UsesFewMicrobatches) {
 }
 
 TEST(PlanStep, BalancesTheCostOfMicrobatches) {
-  std::vector<SampleLength> samples;
-  for (int64_t i = 0; i < 8; ++i) {
-    samples.push_back({.sample = i, .tokens = 250, .targets = 1});
-  }
-  const auto plan = PlanStep(samples, {.workers = 1, .microbatch_tokens = 1100}, TokenCost());
+  const auto plan = PlanStep(Alike(8, 250), {.workers = 1, .microbatch_tokens = 1100}, TokenCost());
   ASSERT_TRUE(plan.ok());
   ASSERT_EQ(plan->workers[0].size(), 2U);
   EXPECT_EQ(plan->workers[0][0].tokens, 1000);
@@ -236,10 +237,8 @@ TEST(PlanStep, LeavesWorkersWithoutWorkWhereThereIsTooLittle) {
 }
 
 TEST(PlanStep, OneLongSampleGetsAWorkerOfItsOwnAndCountsDiffer) {
-  std::vector<SampleLength> samples = {{.sample = 0, .tokens = 1000, .targets = 1}};
-  for (int64_t i = 1; i <= 20; ++i) {
-    samples.push_back({.sample = i, .tokens = 100, .targets = 1});
-  }
+  std::vector<SampleLength> samples = Alike(21, 100);
+  samples[0].tokens = 1000;
   const auto plan = PlanStep(samples, {.workers = 3, .microbatch_tokens = 1000}, TokenCost());
   ASSERT_TRUE(plan.ok());
   EXPECT_TRUE(

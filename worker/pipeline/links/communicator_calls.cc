@@ -1,6 +1,5 @@
-// What the threads of a step do for CommunicatorLinks: they wait until messages are made and places
-// free, hear what neighbours are ready for, and put calls on the device in the order that
-// communicator_links.h says.
+// The threads of a step of CommunicatorLinks: wait until messages are made and buffers free, hear
+// what neighbours are ready for, and put calls on the device in the order of communicator_links.h.
 #include <utility>
 
 #include "core/base/status.h"

@@ -116,7 +116,8 @@ void CommunicatorLinks::AbortPairs(const absl::Status& why) {
 }
 
 void CommunicatorLinks::DropPairs() {
-  std::map<int, std::unique_ptr<LinkedPair>> dropped;  // go without the lock: that takes a while
+  std::map<int, std::unique_ptr<LinkedPair>>
+      dropped;  // destroyed without the lock: that takes a while
   absl::MutexLock lock(&mutex_);
   dropped.swap(pairs_);
 }
@@ -136,7 +137,7 @@ absl::Status CommunicatorLinks::EndStep(absl::Duration timeout) {
     SHOAL_RETURN_IF_ERROR(failure_);
     host = host_;
   }
-  StopThreads();  // they have heard all that is said in a step
+  StopThreads();  // they have heard all control messages of the step
   SHOAL_RETURN_IF_ERROR(status());
   for (auto& [peer, pair] : pairs_) {
     SHOAL_RETURN_IF_ERROR(pair->communicators().AwaitDone(deadline));
@@ -168,7 +169,7 @@ void CommunicatorLinks::Fail(const absl::Status& why) {
     failure_ = why;
     host = host_;
   }
-  // First neighbours are told: they abort theirs, which ours may wait for.
+  // Tells neighbours first: they abort their communicators, which ours may wait for.
   if (host != nullptr) {
     host->Close(why);
   }
@@ -309,7 +310,7 @@ absl::Status CommunicatorLinks::Consumed(const StageMessage& message) {
   return absl::OkStatus();
 }
 
-// What is under way with a communicator that fails ends too: then it is not done.
+// Transfers of a communicator that fails end too, without being done.
 absl::Status CommunicatorLinks::AwaitDone(Event& transfer, int peer, absl::Time deadline) {
   while (!transfer.WaitDone(kLookAgain)) {
     SHOAL_RETURN_IF_ERROR(status());

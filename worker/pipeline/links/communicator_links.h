@@ -26,9 +26,9 @@
 #include "absl/time/time.h"
 #include "worker/backend/backend.h"
 #include "worker/collectives/collectives.h"
-#include "worker/pipeline/links/attached_links.h"
 #include "worker/pipeline/links/link_control.h"
 #include "worker/pipeline/links/linked_pair.h"
+#include "worker/pipeline/links/stage_links.h"
 
 namespace shoal::worker {
 

@@ -1,5 +1,5 @@
-// Links between stages on fake GPUs, by the fake NCCL, with control messages over links within the
-// process that come late.
+// Links between stages on fake GPUs, by the fake NCCL, with late control messages within the
+// process.
 #include "worker/pipeline/links/communicator_links.h"
 
 #include <cuda_runtime_api.h>
@@ -36,14 +36,14 @@ using ::testing::HasSubstr;
 constexpr int64_t kBytes = 640;
 constexpr int kMessages = 6;  // of each queue
 constexpr int kPlaces = 2;    // at both ends of it
-// Long enough for any machine, where a test must not come to it.
+// Long enough for any machine: no test waits this long.
 constexpr absl::Duration kLong = absl::Seconds(60);
 
 std::byte ByteOf(const StageMessage& message, int from) {
   return std::byte(1 + message.microbatch + 10 * (message.gradient ? 1 : 0) + 20 * from);
 }
 
-// Pairs of stages with a kind of message, each as often as the queue has messages.
+// Shuffles pairs of stages with a kind of message, each as often as its queue has messages.
 std::vector<std::tuple<int, int, bool>> OrderOf(int stages, uint64_t seed) {
   std::vector<std::tuple<int, int, bool>> order;
   for (int low = 0; low < stages; ++low) {
@@ -60,7 +60,7 @@ std::vector<std::tuple<int, int, bool>> OrderOf(int stages, uint64_t seed) {
   return order;
 }
 
-// Queues of activations and gradients both ways between all of them.
+// Returns queues of activations and gradients both ways between all stages.
 std::vector<plan::MessageQueue> AllQueues(int stages, int messages) {
   std::vector<plan::MessageQueue> queues;
   for (int from = 0; from < stages; ++from) {
@@ -80,7 +80,7 @@ std::vector<plan::MessageQueue> AllQueues(int stages, int messages) {
   return queues;
 }
 
-// A stage on a GPU of its own, as in a process of its own.
+// A stage with its own GPU, as in its own process.
 struct Stage {
   explicit Stage(int number)
       : number(number),
@@ -94,7 +94,7 @@ struct Stage {
                .timeout = kLong,
                .poison = true}) {}
 
-  // As the driver does where it loads code or frees memory.
+  // Waits as the driver does when it loads code or frees memory.
   void AwaitWholeGpu() {
     absl::MutexLock lock(&driver);
     EXPECT_TRUE(MakeCurrent(*device).ok());
@@ -129,7 +129,7 @@ class CommunicatorLinksTest : public ::testing::Test {
         InProcessLinksOptions{.longest_delay = absl::Microseconds(300), .seed = seed});
   }
 
-  // A step on each stage at once, in a thread of its own; a stage that fails abandons it.
+  // Runs a step on all stages concurrently; a stage that fails abandons it.
   std::vector<absl::Status> RunAll(int64_t step, int64_t attempt,
                                    const std::function<absl::Status(Stage&)>& run,
                                    int messages = kMessages) {
@@ -161,9 +161,8 @@ class CommunicatorLinksTest : public ::testing::Test {
     return statuses;
   }
 
-  // All messages of all queues. Any two stages come to theirs in the same order, by the seed; of
-  // each both send before they wait for the other's. Every message has to be whole. `before` each
-  // is told how many came before it.
+  // Exchanges all messages of all queues and checks them. The seed gives any two stages the same
+  // order; both send before they wait. Calls `before` each message, with the number before it.
   absl::Status ExchangeAll(Stage& stage, uint64_t seed,
                            const std::function<absl::Status(int)>& before) {
     std::vector<StageMessage> order;
@@ -222,7 +221,7 @@ class CommunicatorLinksTest : public ::testing::Test {
 
 constexpr auto kNothing = [](int) { return absl::OkStatus(); };
 
-// Both stages of a pair send before they receive: on one stream they would stand still.
+// Both stages of a pair send before they receive: on one stream they would deadlock.
 TEST_F(CommunicatorLinksTest, MessagesOfAllQueuesArriveWholeInEveryOrder) {
   for (const int stages : {2, 3}) {
     for (uint64_t seed = 1; seed <= 6; ++seed) {
@@ -233,8 +232,8 @@ TEST_F(CommunicatorLinksTest, MessagesOfAllQueuesArriveWholeInEveryOrder) {
   }
 }
 
-// Loading code and freeing memory may wait for all that is on a GPU, and keep every other call of
-// the process waiting: at any time, on all stages.
+// Loading code and freeing memory may wait for everything on a GPU, and block all other calls of
+// the process: at any time, on all stages.
 TEST_F(CommunicatorLinksTest, NobodyStandsStillWhereWholeGpusAreWaitedFor) {
   for (uint64_t seed = 1; seed <= 6; ++seed) {
     SCOPED_TRACE(seed);

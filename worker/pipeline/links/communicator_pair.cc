@@ -10,12 +10,11 @@
 namespace shoal::worker {
 namespace {
 
-// A stage has two neighbours at most in every schedule, and so four communicators. Of the thread
-// blocks of all of them, which wait on the GPU for the other rank's, each must have its place at
-// the same time: the smallest GPU that we compute on has room for several times as many. They are
-// enough for the full rate of a link between GPUs.
+// Thread blocks of a communicator. A stage has at most two neighbours, and so four communicators,
+// whose blocks wait for the other rank and must all be on the GPU at once: the smallest GPU has
+// room for several times as many. Enough for the full rate of a link between GPUs.
 constexpr int kMostBlocks = 8;
-// What is sent to connect.
+// Sent over each communicator to connect.
 constexpr int64_t kTriedBytes = 64;
 }  // namespace
 
@@ -90,7 +89,7 @@ absl::Status CommunicatorPair::Try() {
 void CommunicatorPair::Disconnect() {
   connected_ = false;
   for (Path& path : paths_) {
-    std::shared_ptr<Communicator> left;  // goes without the lock: that may take a while
+    std::shared_ptr<Communicator> left;  // destroyed without the lock: that may take a while
     absl::MutexLock lock(&mutex_);
     left = std::move(path.communicator);
   }
@@ -136,8 +135,8 @@ std::vector<std::shared_ptr<Communicator>> CommunicatorPair::communicators() con
   return communicators;
 }
 
-// Asked without the lock: one that is in a call answers late, and who aborts the others must not
-// wait for that.
+// Asks without the lock: a communicator in a call answers late, which must not delay an abort of
+// the others.
 absl::Status CommunicatorPair::status() const {
   for (const auto& communicator : communicators()) {
     SHOAL_RETURN_IF_ERROR(communicator->status());

@@ -140,7 +140,7 @@ absl::StatusOr<std::unique_ptr<TransportLinks>> StageConnections::Call(int stage
   request.set_attempt(attempt.attempt);
   request.set_callee_bytes(memory.peer_slots.bytes);
   request.set_caller_bytes(memory.slots.bytes);
-  // Offers do not keep: they are made when there is somebody to take them.
+  // Offers expire: they are made once the peer is there to take them.
   SHOAL_RETURN_IF_ERROR(AskUntil(stage, request, deadline));
 
   std::vector<std::unique_ptr<TransportLinks>> links(names_.size());
@@ -197,7 +197,7 @@ absl::StatusOr<transport::TakenOffer> StageConnections::Accept(
     absl::MutexLock lock(&mutex_);
     links = std::move(accepted_[from].links);
   }
-  links.reset();  // of a call whose answer was lost
+  links.reset();  // of an earlier call, whose answer was lost
   SHOAL_ASSIGN_OR_RETURN(
       transport::TakenOffer taken,
       transport::TakeOffer(names_, offers, options_.group.NameOf(from), unavailable_,
@@ -239,7 +239,7 @@ absl::StatusOr<StageConnections::Links> StageConnections::Connect(
       }));
   auto links = ConnectExpected(neighbours, attempt, deadline);
   service_->EndExpect();
-  std::map<int, Accepted> unconfirmed;  // goes without the lock: that takes until they have ended
+  std::map<int, Accepted> unconfirmed;  // destroyed without the lock: waits for their end
   absl::MutexLock lock(&mutex_);
   unconfirmed.swap(accepted_);
   return links;

@@ -1,5 +1,5 @@
-// Links of a stage on a fake GPU that refuses an event: whoever is told that a message goes
-// has all of it, and the attempt after one that failed starts anew.
+// Links of a stage on a fake GPU that refuses an event: a message that is told to go is whole, and
+// the attempt after a failed one starts clean.
 #include <array>
 #include <cstring>
 #include <vector>
@@ -18,7 +18,7 @@ constexpr int kMessages = 5;
 
 std::byte ByteOf(int microbatch) { return std::byte(0x10 + microbatch); }
 
-// In pinned memory: what was sent is looked at when it is sent, and what arrives is there at once.
+// Links in pinned memory: look at a message when it is sent, and deliver at once.
 class PinnedLinks final : public StageLinks {
  public:
   explicit PinnedLinks(Device& device)
@@ -60,7 +60,7 @@ class PinnedLinks final : public StageLinks {
   const Buffer bytes_;
 };
 
-// What comes in goes out again.
+// Sends what it receives.
 absl::Status PassOn(DeviceLinks& links, Stream& compute, PinnedLinks& host) {
   const plan::MessageQueue queue{.from = 0, .to = 1};
   const std::vector<int64_t> bytes(kMessages, kBytes);

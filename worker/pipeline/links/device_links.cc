@@ -54,8 +54,8 @@ absl::Status DeviceLinks::BeginStep(const StepMessages& step) {
   }
   used_.clear();
   if (failed) {
-    // Copies have ended, and what is computed has by now. Whoever waits for the events of that step
-    // would fail as it did.
+    // Copies have ended, and compute up to here will have. Waiting for the failed step's events
+    // would fail too.
     for (MessageBuffers* buffers : {&outgoing_buffers_, &incoming_buffers_}) {
       for (MessageBuffer& buffer : buffers->spare) {
         buffer.free = compute_.Record();
@@ -201,7 +201,7 @@ void DeviceLinks::RunThread() {
         failure_.Update(told);
         notices_.clear();
       }
-      host_->Close(told);  // whoever waits for a message fails with it
+      host_->Close(told);  // fails those who wait for a message
     }
   }
 }

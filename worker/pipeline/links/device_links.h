@@ -26,7 +26,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "worker/backend/backend.h"
-#include "worker/pipeline/links/attached_links.h"
+#include "worker/pipeline/links/stage_links.h"
 
 namespace shoal::worker {
 

@@ -19,9 +19,8 @@ constexpr int kMessages = 6;
 
 std::byte ByteOf(int microbatch) { return std::byte(0x10 + microbatch); }
 
-// Links of a stage that is its own neighbour's neighbour: messages of any microbatch arrive at
-// once, and what was sent is kept. What is told is told one at a time; a Post of microbatch 0 takes
-// until it is let go.
+// Messages of any microbatch arrive at once, and what is sent is kept. A Post of microbatch 0
+// blocks until `go`.
 class HostLinks final : public StageLinks {
  public:
   absl::Status BeginStep(const StepMessages&) override { return absl::OkStatus(); }
@@ -149,7 +148,7 @@ TEST_P(DeviceLinksTest, UsesWhatArrivedHoweverFarAheadTheHostIs) {
   }
 }
 
-// Messages that are made before the first of them goes have a place each.
+// Messages that are made before the first is sent have a buffer each.
 TEST_P(DeviceLinksTest, TellsInTheOrderOfTheCalls) {
   ASSERT_TRUE(Begin().ok());
   ASSERT_TRUE(links_.Post(Of(1)).ok());
@@ -168,7 +167,7 @@ TEST_P(DeviceLinksTest, TellsInTheOrderOfTheCalls) {
   EXPECT_THAT(host_.sent[1], testing::Each(ByteOf(0)));
 }
 
-// Made and used where they lie; what the links are told is true on the device.
+// Messages are made and used in place; links are told only once the device has done so.
 TEST_P(DeviceLinksTest, CopiesNothingThatLiesOnTheDevice) {
   const Buffer message = *compute_device_.device->Allocate(kBytes);
   LinksOnDevice links(message.data());

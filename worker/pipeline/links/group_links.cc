@@ -19,7 +19,7 @@ void GroupLinks::Skip(const StepAttempt& attempt) {
 absl::Status GroupLinks::Prepare(const StepAttempt& attempt,
                                  std::span<const plan::MessageQueue> queues) {
   Skip(attempt);
-  std::map<int, LinkMemory> anew;
+  std::map<int, LinkMemory> renewed;
   for (const plan::MessageQueue& queue : queues) {
     if (queue.from != stage_ && queue.to != stage_) {
       continue;
@@ -28,31 +28,31 @@ absl::Status GroupLinks::Prepare(const StepAttempt& attempt,
     const LinkMemory memory = MemoryBetween(queues, stage_, peer, longest_message_);
     const auto pair = pairs_.find(peer);
     if (pair == pairs_.end() || pair->second.spent || !pair->second.memory.Covers(memory)) {
-      anew[peer] = memory;
+      renewed[peer] = memory;
     }
   }
-  // Goes without the lock: that takes until connections have ended. With those that this schedule
-  // has no use for, too: closed as they are, no step begins over them.
+  // Destroyed without the lock: waits until connections have ended. Includes spent pairs that this
+  // schedule does not use: no step begins over closed links.
   std::map<int, Pair> old;
   {
     absl::MutexLock lock(&mutex_);
     for (auto pair = pairs_.begin(); pair != pairs_.end();) {
       const auto next = std::next(pair);
-      if (pair->second.spent || anew.contains(pair->first)) {
+      if (pair->second.spent || renewed.contains(pair->first)) {
         old.insert(pairs_.extract(pair));
       }
       pair = next;
     }
   }
   old.clear();
-  if (anew.empty()) {
+  if (renewed.empty()) {
     return absl::OkStatus();
   }
   SHOAL_ASSIGN_OR_RETURN(StageConnections::Links links,
-                         connections_->Connect(anew, attempt, connect_timeout_));
+                         connections_->Connect(renewed, attempt, connect_timeout_));
   absl::MutexLock lock(&mutex_);
   for (auto& [peer, made] : links) {
-    pairs_[peer] = {.memory = anew[peer], .links = std::move(made)};
+    pairs_[peer] = {.memory = renewed[peer], .links = std::move(made)};
   }
   return absl::OkStatus();
 }

@@ -1,4 +1,4 @@
-// Stages that connect with each other by themselves and then run steps of a pipeline.
+// Stages that connect by themselves and then run steps of a pipeline.
 #include "worker/pipeline/links/group_links.h"
 
 #include <algorithm>
@@ -24,6 +24,8 @@ using ::testing::Each;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
+const EmulatedPipelineOptions kFast = {.seconds_per_unit = 1e-5};
+
 plan::ScheduleCosts CostsOf(const plan::Schedule& schedule) {
   return {schedule.shape, {.forward = 1, .activation_bytes = 64, .offload_bytes = 64}};
 }
@@ -36,6 +38,12 @@ void ExpectRuns(EmulatedPipeline& pipeline, const plan::Schedule& schedule, Test
   EXPECT_EQ(pipeline.GradientsOtherThanOne(), "");
 }
 
+void PrepareAndRun(TestingGroup& group, const StepAttempt& attempt, EmulatedPipeline& pipeline,
+                   const plan::Schedule& schedule) {
+  ASSERT_THAT(group.Prepare(attempt, schedule), Each(IsOk()));
+  ExpectRuns(pipeline, schedule, group);
+}
+
 std::vector<plan::Schedule> Schedules() {
   return {plan::OneForwardOneBackward(4, 6), plan::InterleavedOneForwardOneBackward(2, 3, 5),
           plan::UniformPipe(3, 2, 6), plan::ZeroBubbleV(3, 6)};
@@ -44,10 +52,9 @@ std::vector<plan::Schedule> Schedules() {
 TEST(GroupLinks, EveryScheduleRunsOverThem) {
   for (const plan::Schedule& schedule : Schedules()) {
     TestingGroup group({.stages = schedule.shape.stages});
-    EmulatedPipeline pipeline(schedule.shape, {.seconds_per_unit = 1e-5});
+    EmulatedPipeline pipeline(schedule.shape, kFast);
     for (int64_t step = 1; step <= 3; ++step) {
-      ASSERT_THAT(group.Prepare({step, 1}, schedule), Each(IsOk()));
-      ExpectRuns(pipeline, schedule, group);
+      PrepareAndRun(group, {step, 1}, pipeline, schedule);
       pipeline.NextStep();
     }
   }
@@ -61,11 +68,10 @@ TEST(GroupLinks, ConnectionsAreKeptUntilAnAttemptFailsOrMessagesNeedMore) {
                       }});
   const plan::Schedule few = plan::OneForwardOneBackward(3, 2);
   const plan::Schedule many = plan::GPipe(3, 1, 20);
-  EmulatedPipeline pipeline(few.shape, {.seconds_per_unit = 1e-5});
+  EmulatedPipeline pipeline(few.shape, kFast);
   const auto calls_of = [&](const StepAttempt& attempt, const plan::Schedule& schedule) {
     const int before = calls;
-    EXPECT_THAT(group.Prepare(attempt, schedule), Each(IsOk()));
-    ExpectRuns(pipeline, schedule, group);
+    PrepareAndRun(group, attempt, pipeline, schedule);
     return calls - before;
   };
   EXPECT_GE(calls_of({1, 1}, few), 6);
@@ -76,13 +82,12 @@ TEST(GroupLinks, ConnectionsAreKeptUntilAnAttemptFailsOrMessagesNeedMore) {
   EXPECT_GE(calls_of({5, 2}, few), 6);
 }
 
-// Two of three share a host, say.
+// As if two of three shared a host.
 TEST(GroupLinks, EachPairTakesTheFirstTransportThatConnectsIt) {
   TestingGroup group({.stages = 3, .transports = {{"shm", "tcp"}, {"shm", "tcp"}, {"tcp"}}});
   const plan::Schedule schedule = plan::InterleavedOneForwardOneBackward(3, 2, 4);
-  EmulatedPipeline pipeline(schedule.shape, {.seconds_per_unit = 1e-5});
-  ASSERT_THAT(group.Prepare({1, 1}, schedule), Each(IsOk()));
-  ExpectRuns(pipeline, schedule, group);
+  EmulatedPipeline pipeline(schedule.shape, kFast);
+  PrepareAndRun(group, {1, 1}, pipeline, schedule);
   EXPECT_EQ(group.stage(0).connections().fallbacks(), 1);  // to stage 2, over the wrap
   for (const auto& [stage, connection] : group.stage(0).connections().connections()) {
     EXPECT_EQ(connection.transport(), stage == 2 ? "tcp" : "shm");
@@ -110,14 +115,12 @@ TEST(GroupLinks, LostAnswersAreAskedForAgain) {
                         return lose ? Unavailable("lost") : absl::OkStatus();
                       }});
   const plan::Schedule schedule = plan::OneForwardOneBackward(3, 4);
-  EmulatedPipeline pipeline(schedule.shape, {.seconds_per_unit = 1e-5});
-  ASSERT_THAT(group.Prepare({1, 1}, schedule), Each(IsOk()));
-  ExpectRuns(pipeline, schedule, group);
+  EmulatedPipeline pipeline(schedule.shape, kFast);
+  PrepareAndRun(group, {1, 1}, pipeline, schedule);
   EXPECT_EQ(lost, 8);
 }
 
-// A connection breaks in the middle of a step: all stages fail, by name, and the next attempt has
-// new connections.
+// A connection breaks within a step: all stages fail, by name, and the next attempt reconnects.
 TEST(GroupLinks, ABrokenConnectionFailsTheAttemptAndNotTheNext) {
   transport::FaultOptions faults = {.seed = 3, .break_after_operations = 12};
   TestingGroup group(
@@ -126,7 +129,7 @@ TEST(GroupLinks, ABrokenConnectionFailsTheAttemptAndNotTheNext) {
        }});
   const plan::Schedule longer = plan::OneForwardOneBackward(3, 24);
   const plan::Schedule shorter = plan::OneForwardOneBackward(3, 2);
-  EmulatedPipeline pipeline(longer.shape, {.seconds_per_unit = 1e-5});
+  EmulatedPipeline pipeline(longer.shape, kFast);
   ASSERT_THAT(group.Prepare({1, 1}, longer), Each(IsOk()));
   for (const auto& report : pipeline.RunStep(longer, CostsOf(longer), group.links())) {
     EXPECT_FALSE(report.ok());
@@ -134,17 +137,15 @@ TEST(GroupLinks, ABrokenConnectionFailsTheAttemptAndNotTheNext) {
   }
   pipeline.GradientsOtherThanOne();
   pipeline.NextAttempt();
-  ASSERT_THAT(group.Prepare({1, 2}, shorter), Each(IsOk()));
-  ExpectRuns(pipeline, shorter, group);
+  PrepareAndRun(group, {1, 2}, pipeline, shorter);
 }
 
-// A stage of a group without microbatches fails in a step: the next, which has some, does not.
+// A group without microbatches fails a step: the next step, with some, does not fail.
 TEST(GroupLinks, AFailedAttemptWithoutMessagesCostsTheNextStepNone) {
   TestingGroup group({.stages = 3});
   const plan::Schedule schedule = plan::OneForwardOneBackward(3, 4);
-  EmulatedPipeline pipeline(schedule.shape, {.seconds_per_unit = 1e-5});
-  ASSERT_THAT(group.Prepare({1, 1}, schedule), Each(IsOk()));
-  ExpectRuns(pipeline, schedule, group);
+  EmulatedPipeline pipeline(schedule.shape, kFast);
+  PrepareAndRun(group, {1, 1}, pipeline, schedule);
   pipeline.NextStep();
   for (const int64_t attempt : {1, 2}) {
     for (const int stage : {0, 1, 2}) {
@@ -158,29 +159,27 @@ TEST(GroupLinks, AFailedAttemptWithoutMessagesCostsTheNextStepNone) {
   ExpectRuns(pipeline, schedule, group);
 }
 
-// Nor does one whose messages take other ways than those of the attempt that failed.
+// Nor does one whose messages go between other stages than in the failed attempt.
 TEST(GroupLinks, AFailedAttemptSpendsTheConnectionsThatItHasNoUseFor) {
   TestingGroup group({.stages = 3});
   const plan::Schedule around = plan::InterleavedOneForwardOneBackward(3, 2, 6);
   const plan::Schedule straight = plan::OneForwardOneBackward(3, 4);
-  EmulatedPipeline pipeline(around.shape, {.seconds_per_unit = 1e-5});
-  ASSERT_THAT(group.Prepare({1, 1}, around), Each(IsOk()));
-  ExpectRuns(pipeline, around, group);
+  EmulatedPipeline pipeline(around.shape, kFast);
+  PrepareAndRun(group, {1, 1}, pipeline, around);
   pipeline.NextStep();
   ASSERT_THAT(group.Prepare({2, 1}, straight), Each(IsOk()));
   group.stage(0).links().Close(absl::UnavailableError("on purpose"));
   EXPECT_FALSE(group.stage(0).links().status().ok());
   ASSERT_THAT(group.Prepare({2, 2}, straight), Each(IsOk()));
   EXPECT_TRUE(group.stage(0).links().status().ok());
-  EmulatedPipeline meanwhile(straight.shape, {.seconds_per_unit = 1e-5});
+  EmulatedPipeline meanwhile(straight.shape, kFast);
   ExpectRuns(meanwhile, straight, group);
   ASSERT_THAT(group.Prepare({3, 1}, around), Each(IsOk()));
   pipeline.NextStep();
   ExpectRuns(pipeline, around, group);
 }
 
-// A transport that takes a device's memory for its own and keeps what was exposed for longer than
-// anybody else, as where peers take their time to close it.
+// Exposes a device's memory and keeps it longer than anyone else, as if peers closed it late.
 class LingeringTransport final : public transport::ForwardingTransport {
  public:
   LingeringTransport(std::unique_ptr<transport::Transport> inner, absl::Duration lingers)
@@ -210,7 +209,7 @@ class LingeringTransport final : public transport::ForwardingTransport {
  private:
   struct Kept {
     std::shared_ptr<transport::Region> region;
-    absl::Time alone = absl::InfiniteFuture();  // since when nobody else has it
+    absl::Time alone = absl::InfiniteFuture();  // since when it is the only owner
   };
   void Keep(const transport::ConnectionOptions& options) {
     absl::MutexLock lock(&mutex_);
@@ -251,7 +250,7 @@ TestingGroup::Options Lingering(absl::Duration lingers) {
 TEST(GroupLinks, ADeviceHoldsTheMemoryOfAConnectionOnceWhenItIsMadeAnew) {
   TestingGroup group(Lingering(absl::Milliseconds(100)));
   const plan::Schedule schedule = plan::OneForwardOneBackward(2, 4);
-  EmulatedPipeline pipeline(schedule.shape, {.seconds_per_unit = 1e-5});
+  EmulatedPipeline pipeline(schedule.shape, kFast);
   for (const int64_t attempt : {1, 2, 3}) {
     ASSERT_THAT(group.Prepare({1, attempt}, schedule), Each(IsOk()));
     for (const int stage : {0, 1}) {

@@ -21,7 +21,7 @@ using Bytes = std::vector<std::byte>;
 
 constexpr std::byte kNotANumber{0xFF};
 
-// The names of a message at its two ends.
+// A message as both ends name it.
 struct Name {
   int64_t step = 0;
   int64_t attempt = 0;
@@ -54,7 +54,7 @@ struct Queue {
 
 }  // namespace
 
-// The state of all, with one lock.
+// The state of all stages, with one lock.
 class InProcessPipeline::Queues {
  public:
   explicit Queues(const InProcessLinksOptions& options)
@@ -150,7 +150,7 @@ class InProcessPipeline::Queues {
     return absl::OkStatus();
   }
 
-  // Until all that the stage sent has been received.
+  // Waits until everything that the stage sent has been received.
   absl::Status AwaitSent(int from, absl::Duration timeout) {
     absl::MutexLock lock(&mutex_);
     const absl::Time deadline = absl::Now() + timeout;
@@ -166,7 +166,7 @@ class InProcessPipeline::Queues {
         }
       }
     }
-    return absl::OkStatus();  // whoever has gone since
+    return absl::OkStatus();  // even if closed since
   }
 
   absl::Status StatusOf(int stage) {

@@ -15,7 +15,7 @@ absl::StatusOr<std::shared_ptr<std::byte>> LentMemory::Allocate(Device& device, 
   std::byte* const data = memory.get();
   return std::shared_ptr<std::byte>(
       data, [count = count_, memory = std::move(memory)](std::byte*) mutable {
-        memory.reset();  // it is gone when this says so
+        memory.reset();  // before it is counted as freed
         absl::MutexLock lock(&count->mutex);
         --count->there;
       });

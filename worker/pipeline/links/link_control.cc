@@ -10,7 +10,7 @@
 namespace shoal::worker {
 namespace {
 
-// For room, of which there always is enough.
+// For room, which is always there.
 constexpr absl::Duration kRoomTimeout = absl::Seconds(10);
 }  // namespace
 
@@ -86,7 +86,7 @@ absl::Status LinkControl::HearBytes(int number, void* bytes, size_t count, const
     if (!absl::IsDeadlineExceeded(said.status())) {
       return said.status();
     }
-    SHOAL_RETURN_IF_ERROR(links_->status());  // some time may have been up there
+    SHOAL_RETURN_IF_ERROR(links_->status());  // a timeout of their own may have closed them
     SHOAL_RETURN_IF_ERROR(goes_on());
   }
 }

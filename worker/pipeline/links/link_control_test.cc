@@ -26,7 +26,7 @@ TEST(LinkControl, HaveRoomForAsManyAsThereArePlacesForMessages) {
   EXPECT_EQ(ControlBytes(control)[0], kLongestControlBytes);
 }
 
-// Of links that some time of theirs has closed it is said at once, not taken for silence.
+// Links closed by a timeout of their own fail at once: that is not silence.
 TEST(LinkControl, AreHeardUntilTheLinksAreClosed) {
   const std::vector<plan::MessageQueue> control = ControlQueues(std::vector<plan::MessageQueue>{
       {.from = 0, .to = 1, .messages = 1, .slots = 1, .send_buffers = 1}});

@@ -8,11 +8,11 @@
 namespace shoal::worker {
 namespace {
 
-// Receives that a peer may post ahead of this side's messages. It posts no more than its schedule
-// has slots for; what is beyond is no peer of ours.
+// Receives that a peer may post ahead of this side's messages: more than any schedule has slots, so
+// only a hostile peer exceeds it.
 constexpr size_t kMostReceives = kMaxLinkSlots;
 
-// The numbers of doorbells are the low bits of those that are counted.
+// Doorbells carry the low bits of the count.
 bool IsNumber(uint32_t doorbell, uint32_t counted) { return doorbell == counted % kLinkNumbers; }
 
 }  // namespace

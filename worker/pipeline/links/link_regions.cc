@@ -14,7 +14,7 @@ namespace {
 using transport::Access;
 using transport::Region;
 
-// As regions that transports allocate are aligned.
+// Alignment of regions that transports allocate.
 constexpr int64_t kPageBytes = 4096;
 
 absl::StatusOr<std::shared_ptr<Region>> HostRegion(const LinkRegions::Options& options,

@@ -1,7 +1,7 @@
 // How messages go between the stages of a pipeline: the seam between the runtime, which executes a
 // stage's list, and what carries activations and gradients to its neighbours. Within one process
 // (in_process_links.h) or over the transports (transport_links.h), and from a device's memory
-// (attached_links.h).
+// (AttachedLinks).
 //
 // The messages of a step go through queues, one for each pair of stages, direction and kind
 // (core/plan/schedule/schedule_queues.h). The receiver posts its receives, each by its name, in the
@@ -21,7 +21,7 @@
 //
 // Threads: one thread makes the calls, but Send, Post and Consumed may come from another than the
 // rest, in the order of the step, and Close and status from any; Close ends waits. Except for links
-// of attached_links.h, calls about different queues may come from different threads.
+// of a device (AttachedLinks), calls about different queues may come from different threads.
 //
 // Ownership: memory returned by Reserve and Await belongs to the links, until Send and Consumed.
 //
@@ -82,13 +82,29 @@ class StageLinks {
   virtual absl::Status Consumed(const StageMessage& message) = 0;
 
   // Whether messages to and from that stage lie in memory of the device that makes and uses them;
-  // else in host memory. For links to which a device is attached (attached_links.h).
+  // else in host memory. For links to which a device is attached (AttachedLinks).
   virtual bool OnDevice(int /*peer*/) const { return false; }
 
   // `why` must not be OK. The first call counts. Neighbours learn of it.
   virtual void Close(const absl::Status& why) = 0;
   // What closed them, Close or a neighbour; OK while they are open.
   virtual absl::Status status() const = 0;
+};
+
+// Links for messages in memory of a device, layered over other links that reach the neighbours. A
+// stage's runner owns one, attaches it to the links of each step, and uses it instead. The
+// underlying links carry copies of the messages (device_links.h), or only control messages about
+// them (communicator_links.h).
+class AttachedLinks : public StageLinks {
+ public:
+  // Attaches to the links of the next step. `host` must stay valid until EndStep has returned or,
+  // after a failure, Abandon.
+  virtual void Attach(StageLinks& host) = 0;
+  // Call when the step has failed. Returns when nothing touches messages any more, except work of
+  // the compute stream, and when that work waits for no other stage.
+  virtual void Abandon(const absl::Status& why) = 0;
+  // Call when no step follows: releases what was kept from step to step with the neighbours.
+  virtual void Disconnect() {}
 };
 
 }  // namespace shoal::worker

@@ -14,12 +14,11 @@ namespace {
 
 // Longest sleep without work: Wake() ends it, so this only bounds the cost of a lost wake-up.
 constexpr absl::Duration kIdle = absl::Milliseconds(500);
-// Before what a full queue, or a peer that is not there yet, refused is tried again.
+// Before retrying what a full queue, or a peer that is not ready, refused.
 constexpr absl::Duration kAgain = absl::Milliseconds(1);
-// Events of connections between the moment that the peer may use them and the one that this side
-// knows them.
+// Events of connections that the peer may use before this side knows them.
 constexpr size_t kMostEarly = 16384;
-// For connections to end, which their transports bound themselves.
+// For connections to end; transports bound that themselves.
 constexpr absl::Duration kEnding = absl::Seconds(30);
 
 // Operations' ids: a message's buffer and queue, or none of them.
@@ -28,7 +27,7 @@ uint64_t IdOf(size_t buffer, bool gradients) { return buffer * 2 + (gradients ? 
 
 }  // namespace
 
-// What NextPosting found, if anything: a doorbell, with what is written before and with it.
+// A doorbell, with what is written before and with it; empty if NextPosting found nothing.
 struct TransportLinks::Posting {
   std::array<transport::WriteOperation, 2> operations;
   size_t count = 0;
@@ -137,7 +136,7 @@ absl::Status TransportLinks::Complete(int stage, const std::string& answer) {
   return Adopt(std::move(peer));
 }
 
-// What the peer did since its side of the connection was complete is taken now.
+// Takes what the peer did since its side of the connection was complete.
 absl::Status TransportLinks::Adopt(std::unique_ptr<Peer> adopted) {
   absl::Status failure;
   {
@@ -223,7 +222,7 @@ absl::Status TransportLinks::EndStep(absl::Duration timeout) {
       }
     }
   }
-  return absl::OkStatus();  // whoever has gone since
+  return absl::OkStatus();  // even if closed since
 }
 
 absl::StatusOr<TransportLinks::Peer*> TransportLinks::Find(const StageMessage& message) {

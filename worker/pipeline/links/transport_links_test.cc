@@ -1,5 +1,5 @@
-// The runtime over transports: the same as within a process, whatever they delay; and what a peer
-// that is broken, gone or hostile leads to.
+// The runtime over transports: the same as within a process, whatever is late; and with peers that
+// are broken, gone or hostile.
 #include "worker/pipeline/links/transport_links.h"
 
 #include <cstring>
@@ -48,7 +48,7 @@ TransportPipeline::MakeTransport Maker(const Kind& kind, transport::FaultOptions
   };
 }
 
-// Tells its side of a completed connection a while after the peer can use it.
+// Completes its side of a connection a while after the peer can use it.
 class LateTransport final : public transport::ForwardingTransport {
  public:
   using ForwardingTransport::ForwardingTransport;
@@ -228,8 +228,8 @@ TEST_P(TransportLinksTest, TooLittleMemoryIsToldBeforeTheStep) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("the links to stage 1 have"));
 }
 
-// A peer of which the test is in control: it knows the protocol and breaks it. Messages lie on the
-// host, or on a device, with their headers in a region of their own.
+// A peer that knows the protocol and breaks it. Messages lie on the host, or on a device, with
+// headers in a region of their own.
 class HostilePeerTest : public testing::TestWithParam<bool> {
  protected:
   static bool on_device() { return GetParam(); }
@@ -239,7 +239,7 @@ class HostilePeerTest : public testing::TestWithParam<bool> {
     };
     Connect({allocate(transport::Access::kRemoteWrite), allocate(transport::Access::kRemoteWrite)});
   }
-  // A peer that exposes these, the second where headers lie apart.
+  // Connects a peer that exposes these, the second only if headers lie apart.
   void Connect(std::vector<std::shared_ptr<transport::Region>> exposed) {
     links_.reset();
     connection_.reset();
@@ -272,7 +272,7 @@ class HostilePeerTest : public testing::TestWithParam<bool> {
     Seal(header);
     return header;
   }
-  // With the message that is in local_ behind the header.
+  // Writes the header and the message that follows it in local_.
   void Write(const StageMessageHeader& header, uint32_t immediate) {
     std::memcpy(local_->bytes().data(), &header, sizeof(header));
     const std::span<const std::byte> all = local_->bytes().subspan(0, 164);
@@ -287,7 +287,12 @@ class HostilePeerTest : public testing::TestWithParam<bool> {
     writes.back().immediate = immediate;
     ASSERT_TRUE(connection_->PostWrites(writes).ok());
   }
-  // What becomes of the message that the links wait for.
+  void SendGradient(int microbatch) {
+    const StageMessage gradient = {.peer = 0, .gradient = true, .microbatch = microbatch};
+    ASSERT_TRUE(links_->Reserve(gradient, absl::Seconds(1)).ok());
+    ASSERT_TRUE(links_->Send(gradient).ok());
+  }
+  // Returns the status of the message that the links wait for.
   absl::Status Awaited() { return links_->Await(expected_, absl::Seconds(5)).status(); }
 
   SharingDevice device_;
@@ -364,20 +369,15 @@ TEST_P(HostilePeerTest, DoorbellsOutOfTurnAreRefused) {
 }
 
 TEST_P(HostilePeerTest, AReceiveOutsideOfTheSlotsIsRefused) {
-  const StageMessage gradient = {.peer = 0, .gradient = true, .chunk = 0, .microbatch = 0};
-  ASSERT_TRUE(links_->Reserve(gradient, absl::Seconds(1)).ok());
-  ASSERT_TRUE(links_->Send(gradient).ok());
+  SendGradient(0);
   ASSERT_TRUE(links_->Post(expected_).ok());
   Write(Header(), Encode({LinkDoorbell::Kind::kReceive, true, 0, 2}));
   EXPECT_TRUE(absl::IsDataLoss(Awaited()));
 }
 
 TEST_P(HostilePeerTest, WhoNeverReceivesIsNamed) {
-  for (const int microbatch : {0, 1}) {
-    const StageMessage gradient = {.peer = 0, .gradient = true, .microbatch = microbatch};
-    ASSERT_TRUE(links_->Reserve(gradient, absl::Seconds(1)).ok());
-    ASSERT_TRUE(links_->Send(gradient).ok());
-  }
+  SendGradient(0);
+  SendGradient(1);
   const absl::Status full =
       links_->Reserve({.peer = 0, .gradient = true}, absl::Milliseconds(10)).status();
   EXPECT_EQ(Message(full), "2 messages were not received within 10ms");
@@ -385,7 +385,7 @@ TEST_P(HostilePeerTest, WhoNeverReceivesIsNamed) {
             "stage 0 did not receive 2 messages within 10ms");
 }
 
-// What it has no room for, or no region, is not written.
+// Nothing is written without room or a region for it.
 TEST_P(HostilePeerTest, WhoExposesTooLittleIsNotWrittenTo) {
   const auto small = transport_->Allocate(64, transport::Access::kRemoteWrite).value();
   const auto large = transport_->Allocate(4096, transport::Access::kRemoteWrite).value();
@@ -395,9 +395,7 @@ TEST_P(HostilePeerTest, WhoExposesTooLittleIsNotWrittenTo) {
   }
   for (const auto& exposed : cases) {
     Connect(exposed);
-    const StageMessage gradient = {.peer = 0, .gradient = true, .chunk = 0, .microbatch = 1};
-    ASSERT_TRUE(links_->Reserve(gradient, absl::Seconds(1)).ok());
-    ASSERT_TRUE(links_->Send(gradient).ok());
+    SendGradient(1);
     ASSERT_TRUE(links_->Post(expected_).ok());
     const transport::WriteOperation ring = {
         .id = 1, .ring = true, .immediate = Encode({LinkDoorbell::Kind::kReceive, true, 0, 0})};

@@ -29,7 +29,7 @@ plan::ModelSpec SmallestSpec(int virtual_stages, bool tied) {
   return spec;
 }
 
-// The same on all stages; other tokens in each step and microbatch.
+// The same on all stages; different tokens in each step and microbatch.
 std::vector<PackedBatch> Batches(int microbatches, int64_t step) {
   std::vector<PackedBatch> batches(static_cast<size_t>(microbatches));
   Random random(7, static_cast<uint64_t>(step));

@@ -16,7 +16,7 @@
 
 namespace shoal::worker {
 
-// `driver` is held by every call, and by a wait for the whole GPU.
+// Every call holds `driver`, as does a wait for the whole GPU.
 class OneCallAtATime final : public Communicator {
  public:
   OneCallAtATime(std::unique_ptr<Communicator> communicator, absl::Mutex* driver)
@@ -33,26 +33,24 @@ class OneCallAtATime final : public Communicator {
   }
   absl::Status Send(const void* from, int64_t bytes, int peer, Stream& stream,
                     std::string_view what) override {
-    // The first call makes the connection, before any message.
-    return first_ ? Connected(communicator_->Send(from, bytes, peer, stream, what)) : [&] {
-      absl::MutexLock lock(driver_);
-      return communicator_->Send(from, bytes, peer, stream, what);
-    }();
+    return Call([&] { return communicator_->Send(from, bytes, peer, stream, what); });
   }
   absl::Status Receive(void* to, int64_t bytes, int peer, Stream& stream,
                        std::string_view what) override {
-    return first_ ? Connected(communicator_->Receive(to, bytes, peer, stream, what)) : [&] {
-      absl::MutexLock lock(driver_);
-      return communicator_->Receive(to, bytes, peer, stream, what);
-    }();
+    return Call([&] { return communicator_->Receive(to, bytes, peer, stream, what); });
   }
   void Abort(const absl::Status& why) override { communicator_->Abort(why); }
   absl::Status status() const override { return communicator_->status(); }
 
  private:
-  absl::Status Connected(absl::Status status) {
-    first_ = false;
-    return status;
+  // The first call makes the connection, before any message: without `driver`.
+  template <typename Exchange>
+  absl::Status Call(const Exchange& exchange) {
+    if (std::exchange(first_, false)) {
+      return exchange();
+    }
+    absl::MutexLock lock(driver_);
+    return exchange();
   }
 
   const std::unique_ptr<Communicator> communicator_;

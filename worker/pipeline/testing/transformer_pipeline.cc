@@ -46,7 +46,7 @@ StepOutcome NothingYet(const StepConfig& config) {
   return outcome;
 }
 
-// A stage and all that it has to itself.
+// A stage and what it owns.
 struct Stage {
   Stage(const StepConfig& config, int index, const plan::Schedule& schedule,
         std::span<const plan::UnitRange> split, plan::Recompute recompute,
@@ -87,7 +87,7 @@ struct Stage {
   std::unique_ptr<StageRunner> runner;
 };
 
-// Bytes as the stages' models have them, for the placing of offloads and for what is measured.
+// Bytes as of the stages' models, to place offloads and to compare with what is measured.
 plan::ScheduleCosts CostsOf(const StepConfig& config, const plan::ScheduleShape& shape,
                             std::span<const plan::UnitRange> split, plan::Recompute recompute) {
   plan::ScheduleCosts costs(shape, {.offload = 0.5, .reload = 0.5});
@@ -106,6 +106,35 @@ plan::ScheduleCosts CostsOf(const StepConfig& config, const plan::ScheduleShape&
 }
 
 }  // namespace
+
+std::vector<PackedBatch> RandomBatches(const plan::ModelSpec& spec, int count, uint64_t seed,
+                                       int64_t low, const std::vector<int64_t>& high) {
+  Random random(seed);
+  std::vector<PackedBatch> batches;
+  for (int i = 0; i < count; ++i) {
+    std::vector<int64_t> lengths;
+    for (const int64_t longest : high) {
+      lengths.push_back(random.Between(low, longest));
+    }
+    batches.push_back(testing_model::RandomBatch(spec, lengths, random.Next(), true));
+  }
+  return batches;
+}
+
+std::vector<plan::Schedule> SchedulesOfStages(int microbatches) {
+  return {plan::GPipe(3, 1, microbatches),
+          plan::OneForwardOneBackward(4, microbatches),
+          plan::InterleavedOneForwardOneBackward(2, 3, microbatches),
+          plan::GroupedInterleaved(3, 2, microbatches, 3),
+          plan::GroupedInterleaved(4, 2, microbatches, 2),
+          plan::UniformPipe(2, 4, microbatches),
+          plan::UniformPipe(3, 2, microbatches),
+          plan::ZeroBubbleH1(3, microbatches),
+          plan::ZeroBubbleH2(4, microbatches),
+          plan::ZeroBubbleV(3, microbatches),
+          plan::VHalf(4, microbatches),
+          plan::VMin(3, microbatches)};
+}
 
 absl::StatusOr<StepOutcome> RunAlone(const StepConfig& config, ComputeDevice compute_device) {
   SHOAL_ASSIGN_OR_RETURN(

@@ -29,6 +29,13 @@ struct StepConfig {
   std::vector<PackedBatch> batches;  // about half of the targets masked
 };
 
+// Returns `count` batches with a sequence for each entry of `high`, `low` to that many tokens long.
+std::vector<PackedBatch> RandomBatches(const plan::ModelSpec& spec, int count, uint64_t seed,
+                                       int64_t low, const std::vector<int64_t>& high);
+
+// Returns schedules of every kind, of 2 to 4 stages.
+std::vector<plan::Schedule> SchedulesOfStages(int microbatches);
+
 // Adds contributions up as servers do in exact mode: each separately in fixed point, so that their
 // order leaves no trace.
 inline constexpr int kGradientBits = 44;  // after the point

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
 #include <limits>
 #include <numeric>
 #include <ranges>
@@ -12,9 +11,6 @@ namespace shoal::plan {
 namespace {
 
 constexpr double kNever = std::numeric_limits<double>::max();
-
-// The most that rounding may add to a sum of times.
-double Rounding(double time) { return 1e-9 * std::abs(time); }
 
 // The jobs of one device, each direction in its order.
 struct Device {

@@ -3,12 +3,16 @@
 // later reloads allow. Pure; core/plan/schedule/builders/offload.h turns the plan into schedules.
 #pragma once
 
+#include <cmath>
 #include <span>
 #include <vector>
 
 #include "core/plan/schedule/schedule_simulation.h"
 
 namespace shoal::plan {
+
+// The most that rounding may add to a sum of times.
+inline double Rounding(double time) { return 1e-9 * std::abs(time); }
 
 struct CopyJob {
   int device = 0;    // 0, or 1 if two devices share a switch

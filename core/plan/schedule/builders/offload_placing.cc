@@ -1,17 +1,11 @@
 #include "core/plan/schedule/builders/offload_placing.h"
 
 #include <algorithm>
-#include <cmath>
 #include <functional>
 #include <limits>
 #include <utility>
 
 namespace shoal::plan {
-namespace {
-
-double Rounding(double time) { return 1e-9 * std::abs(time); }
-
-}  // namespace
 
 OffloadPlacing::OffloadPlacing(std::span<const ComputeTimes> times, const ScheduleCosts& costs,
                                CopyStreams streams, int first_stage, int stages)

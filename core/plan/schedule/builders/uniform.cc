@@ -2,7 +2,7 @@
 #include <cmath>
 #include <cstdint>
 #include <numeric>
-#include <tuple>
+#include <utility>
 
 #include "core/plan/schedule/builders/builders.h"
 #include "core/plan/schedule/builders/pattern.h"
@@ -36,13 +36,11 @@ struct Block {
 
 Schedule UniformPipe(int stages, int chunks, int microbatches, UniformStretch stretch) {
   const ScheduleShape shape{.stages = stages, .chunks = chunks, .microbatches = microbatches};
-  int apart = SmallestGroup(stages);
-  apart =
-      std::max(apart, static_cast<int>(std::ceil(stretch.longest_pass / stretch.longest_chunk)));
-  const Block block(stages, chunks, apart);
+  const auto stretched = static_cast<int>(std::ceil(stretch.longest_pass / stretch.longest_chunk));
+  const Block block(stages, chunks, std::max(SmallestGroup(stages), stretched));
   std::vector<StageActions> lists;
   for (int stage = 0; stage < stages; ++stage) {
-    std::vector<std::tuple<int64_t, Action>> slots;
+    std::vector<std::pair<int64_t, Action>> slots;
     for (int n = 0; n < microbatches; ++n) {
       const int64_t begin = int64_t{3} * chunks * n;
       for (int chunk = 0; chunk < chunks; ++chunk) {
@@ -53,11 +51,7 @@ Schedule UniformPipe(int stages, int chunks, int microbatches, UniformStretch st
         slots.emplace_back(backward + 1, Action{Operation::kBackwardWeights, chunk, n});
       }
     }
-    std::ranges::sort(slots);
-    StageActions& actions = lists.emplace_back();
-    for (const auto& [slot, action] : slots) {
-      actions.push_back(action);
-    }
+    lists.push_back(InOrder(std::move(slots)));
   }
   return WithMessages("PO", shape, std::move(lists));
 }

@@ -6,7 +6,6 @@
 #include <array>
 #include <cstdint>
 #include <string>
-#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -97,7 +96,7 @@ Schedule VShaped(std::string name, int stages, int microbatches, const Distances
                             .placement = Placement::kVShaped};
   std::vector<StageActions> lists;
   for (const StageSlots& first : PatternOf(stages, by)) {
-    std::vector<std::tuple<int64_t, Action>> slots;
+    std::vector<std::pair<int64_t, Action>> slots;
     for (int n = 0; n < microbatches; ++n) {
       const int64_t begin = int64_t{kPeriod} * n;
       for (int chunk = 0; chunk < 2; ++chunk) {
@@ -108,11 +107,7 @@ Schedule VShaped(std::string name, int stages, int microbatches, const Distances
                            Action{Operation::kBackwardWeights, chunk, n});
       }
     }
-    std::ranges::sort(slots);
-    StageActions& actions = lists.emplace_back();
-    for (const auto& [slot, action] : slots) {
-      actions.push_back(action);
-    }
+    lists.push_back(InOrder(std::move(slots)));
   }
   const ScheduleCosts equal(shape, {});
   return WithMessages(std::move(name), shape,

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <utility>
 
 #include "core/plan/schedule/builders/builders.h"
 #include "core/plan/schedule/builders/pattern.h"
@@ -31,24 +32,23 @@ StageActions WeightsBehind(int microbatches, int ahead, int behind) {
   return actions;
 }
 
+// With `each` times the forwards ahead and the weights behind of H1.
+Schedule ZeroBubble(std::string name, int stages, int microbatches, int each) {
+  std::vector<StageActions> lists;
+  for (int stage = 0; stage < stages; ++stage) {
+    lists.push_back(
+        WeightsBehind(microbatches, each * (stages - stage) - (each - 1), each * stage));
+  }
+  return WithMessages(std::move(name), {stages, /*chunks=*/1, microbatches}, std::move(lists));
+}
+
 }  // namespace
 
 Schedule ZeroBubbleH1(int stages, int microbatches) {
-  const ScheduleShape shape{.stages = stages, .chunks = 1, .microbatches = microbatches};
-  std::vector<StageActions> lists;
-  for (int stage = 0; stage < stages; ++stage) {
-    lists.push_back(WeightsBehind(microbatches, stages - stage, stage));
-  }
-  return WithMessages("ZB-H1", shape, std::move(lists));
+  return ZeroBubble("ZB-H1", stages, microbatches, 1);
 }
-
 Schedule ZeroBubbleH2(int stages, int microbatches) {
-  const ScheduleShape shape{.stages = stages, .chunks = 1, .microbatches = microbatches};
-  std::vector<StageActions> lists;
-  for (int stage = 0; stage < stages; ++stage) {
-    lists.push_back(WeightsBehind(microbatches, 2 * (stages - stage) - 1, 2 * stage));
-  }
-  return WithMessages("ZB-H2", shape, std::move(lists));
+  return ZeroBubble("ZB-H2", stages, microbatches, 2);
 }
 
 }  // namespace shoal::plan
