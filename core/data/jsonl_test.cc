@@ -46,18 +46,18 @@ TEST(JsonlTest, ReadsTheThreeForms) {
 
 TEST(JsonlTest, NamesWhatIsWrong) {
   EXPECT_THAT(Error("{"), HasSubstr("f.jsonl:7: not valid JSON at byte"));
-  EXPECT_THAT(Error("[]"), HasSubstr("f.jsonl:7 is array, an object was expected"));
+  EXPECT_THAT(Error("[]"), HasSubstr("f.jsonl:7 is array, expected an object"));
   EXPECT_THAT(Error(R"({"question":"q","answer":"a"})"), HasSubstr("but 'answer', 'question'"));
   EXPECT_THAT(Error(R"({"messages":[]})"), HasSubstr("no messages"));
-  EXPECT_THAT(Error(R"({"messages":"hi"})"), HasSubstr("'messages' is string"));
+  EXPECT_THAT(Error(R"({"messages":"hi"})"), HasSubstr("messages is \"hi\", expected an array"));
   EXPECT_THAT(Error(R"({"messages":[{"role":"tool","content":"x"}]})"),
               HasSubstr("unknown role 'tool'"));
   EXPECT_THAT(Error(R"({"messages":[{"role":"user","content":null}]})"),
-              HasSubstr("message 0: 'content' is missing"));
+              HasSubstr("message 0: content is missing"));
   EXPECT_THAT(Error(R"({"messages":[{"role":"user","content":5}]})"),
-              HasSubstr("a string was expected"));
-  EXPECT_THAT(Error(R"({"prompt":"x"})"), HasSubstr("'completion' is missing"));
-  EXPECT_THAT(Error(R"({"input_ids":[1,2]})"), HasSubstr("'labels' is missing"));
+              HasSubstr("content is 5, expected a string"));
+  EXPECT_THAT(Error(R"({"prompt":"x"})"), HasSubstr("completion is missing"));
+  EXPECT_THAT(Error(R"({"input_ids":[1,2]})"), HasSubstr("labels is missing"));
   EXPECT_THAT(Error(R"({"input_ids":[1,2],"labels":[1]})"), HasSubstr("must be equally many"));
   EXPECT_THAT(Error(R"({"input_ids":[1,100],"labels":[1,1]})"), HasSubstr("input_ids[1] is 100"));
   EXPECT_THAT(Error(R"({"input_ids":[1,-100],"labels":[1,1]})"), HasSubstr("input_ids[1] is -100"));

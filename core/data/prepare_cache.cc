@@ -6,10 +6,10 @@
 #include <filesystem>
 
 #include "core/base/file.h"
+#include "core/base/json/json.h"
 #include "core/base/status.h"
 #include "core/data/prepare.h"
 #include "core/data/token_file.h"
-#include "core/data/tokenizer/tokenizer_fields.h"
 #include "xxhash.h"
 
 namespace shoal::worker {

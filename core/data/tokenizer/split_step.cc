@@ -52,20 +52,42 @@ void Arrange(SplitBehavior behavior, std::vector<Cut>& cuts, std::vector<TextRan
   std::for_each(merged.begin(), merged.end(), keep);
 }
 
-class Split final : public PreTokenizerStep {
- public:
-  Split(TextPattern pattern, SplitBehavior behavior, bool invert)
-      : pattern_(std::move(pattern)), behavior_(behavior), invert_(invert) {}
+absl::Status CutPiece(const TextPattern& pattern, bool invert, std::string_view text,
+                      std::vector<Cut>& cuts) {
+  size_t done = 0;
+  size_t from = 0;
+  while (from <= text.size()) {
+    SHOAL_ASSIGN_OR_RETURN(const std::optional<TextRange> match, pattern.Find(text, from));
+    if (!match.has_value()) {
+      break;
+    }
+    if (done < match->begin) {
+      cuts.push_back({{done, match->begin}, invert});
+    }
+    cuts.push_back({*match, !invert});
+    done = match->end;
+    from = match->end;
+    if (match->begin == match->end) {  // an empty match: go on after the next character
+      from += from < text.size() ? CharacterLength(text[from]) : 1;
+    }
+  }
+  if (done < text.size()) {
+    cuts.push_back({{done, text.size()}, invert});
+  }
+  return absl::OkStatus();
+}
 
-  absl::Status Apply(Pieces& pieces) const override {
+}  // namespace
+
+PreTokenizerStep MakeSplit(TextPattern pattern, SplitBehavior behavior, bool invert) {
+  return [pattern = std::move(pattern), behavior, invert](Pieces& pieces) -> absl::Status {
     std::vector<TextRange> out;
     std::vector<Cut> cuts;
     for (size_t i = 0; i < pieces.ranges.size(); ++i) {
-      const std::string_view text = pieces.piece(i);
       cuts.clear();
-      SHOAL_RETURN_IF_ERROR(CutPiece(text, cuts));
+      SHOAL_RETURN_IF_ERROR(CutPiece(pattern, invert, pieces.piece(i), cuts));
       const size_t first = out.size();
-      Arrange(behavior_, cuts, out);
+      Arrange(behavior, cuts, out);
       for (size_t k = first; k < out.size(); ++k) {
         out[k].begin += pieces.ranges[i].begin;
         out[k].end += pieces.ranges[i].begin;
@@ -73,43 +95,7 @@ class Split final : public PreTokenizerStep {
     }
     pieces.ranges = std::move(out);
     return absl::OkStatus();
-  }
-
- private:
-  absl::Status CutPiece(std::string_view text, std::vector<Cut>& cuts) const {
-    size_t done = 0;
-    size_t from = 0;
-    while (from <= text.size()) {
-      SHOAL_ASSIGN_OR_RETURN(const std::optional<TextRange> match, pattern_.Find(text, from));
-      if (!match.has_value()) {
-        break;
-      }
-      if (done < match->begin) {
-        cuts.push_back({{done, match->begin}, invert_});
-      }
-      cuts.push_back({*match, !invert_});
-      done = match->end;
-      from = match->end;
-      if (match->begin == match->end) {  // an empty match: go on after the next character
-        from += from < text.size() ? CharacterLength(text[from]) : 1;
-      }
-    }
-    if (done < text.size()) {
-      cuts.push_back({{done, text.size()}, invert_});
-    }
-    return absl::OkStatus();
-  }
-
-  TextPattern pattern_;
-  SplitBehavior behavior_;
-  bool invert_;
-};
-
-}  // namespace
-
-std::unique_ptr<PreTokenizerStep> MakeSplit(TextPattern pattern, SplitBehavior behavior,
-                                            bool invert) {
-  return std::make_unique<Split>(std::move(pattern), behavior, invert);
+  };
 }
 
 }  // namespace shoal::worker

@@ -1,8 +1,6 @@
 // The Split step of a pre-tokenizer: cuts each piece where a pattern matches.
 #pragma once
 
-#include <memory>
-
 #include "core/data/tokenizer/pre_tokenizer.h"
 #include "core/data/tokenizer/text_pattern.h"
 
@@ -13,7 +11,6 @@ namespace shoal::worker {
 enum class SplitBehavior { kRemoved, kIsolated, kMergedWithPrevious, kMergedWithNext, kContiguous };
 
 // `invert`: text between matches counts as the match.
-std::unique_ptr<PreTokenizerStep> MakeSplit(TextPattern pattern, SplitBehavior behavior,
-                                            bool invert);
+PreTokenizerStep MakeSplit(TextPattern pattern, SplitBehavior behavior, bool invert);
 
 }  // namespace shoal::worker

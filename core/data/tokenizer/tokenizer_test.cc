@@ -122,15 +122,16 @@ TEST(TokenizerTest, RefusesBrokenFiles) {
     return ParseError(file.dump());
   };
   EXPECT_THAT(ParseError(""), HasSubstr("tokenizer.json: not valid JSON at byte"));
-  EXPECT_THAT(ParseError("[]"), HasSubstr("an object was expected"));
+  EXPECT_THAT(ParseError("[]"), HasSubstr("expected an object"));
   EXPECT_THAT(ParseError("{}"), HasSubstr("tokenizer.json: model"));
   EXPECT_THAT(with("/model/merges/0", "ab"), HasSubstr("merge 0: 'ab' is not two tokens"));
   EXPECT_THAT(with("/model/merges/0", {"a", "zz"}),
               HasSubstr("merge 0 ('a' 'zz'): 'zz' is not in the vocabulary"));
   EXPECT_THAT(with("/model/vocab/c", 0), HasSubstr("id 0 belongs to both"));
   EXPECT_THAT(with("/model/vocab/c", -1), HasSubstr("id of 'c' is -1"));
-  EXPECT_THAT(with("/model/vocab/c", 4000000000), HasSubstr("outside of"));
-  EXPECT_THAT(with("/model/vocab/c", 1.5), HasSubstr("an integer was expected"));
+  EXPECT_THAT(with("/model/vocab/c", 4000000000),
+              HasSubstr("is 4000000000, expected an integer from 0 to"));
+  EXPECT_THAT(with("/model/vocab/c", 1.5), HasSubstr("is 1.5, expected an integer"));
   EXPECT_THAT(with("/model/unk_token", "<unk>"),
               HasSubstr("unk_token '<unk>' is not in the vocabulary"));
   EXPECT_THAT(with("/added_tokens/0/id", 4), HasSubstr("id 4 belongs to both"));

@@ -7,7 +7,7 @@
 #include "core/base/bf16.h"
 #include "core/base/check.h"
 #include "core/base/file.h"
-#include "core/base/json/json_fields.h"
+#include "core/base/json/json.h"
 #include "core/base/status.h"
 #include "core/model/huggingface/hf_model.h"
 #include "core/model/huggingface/safetensors.h"
@@ -15,7 +15,6 @@
 namespace shoal::formats {
 namespace {
 
-using nlohmann::json;
 using plan::TensorSpec;
 using plan::UnitSpec;
 
@@ -83,13 +82,11 @@ absl::Status HfModel::State::AddFile(const std::string& path) {
 }
 
 absl::Status HfModel::State::OpenIndexed(const std::string& index_path) {
-  SHOAL_ASSIGN_OR_RETURN(const json index, ReadJsonObject(index_path));
-  const auto weight_map = index.find("weight_map");
-  if (weight_map == index.end() || !weight_map->is_object()) {
-    return InvalidArgument("{}: weight_map is missing", index_path);
-  }
+  SHOAL_ASSIGN_OR_RETURN(const Json json, ReadJson(index_path));
+  SHOAL_ASSIGN_OR_RETURN(const JsonObject index, JsonObject::From(json, index_path));
+  SHOAL_ASSIGN_OR_RETURN(const JsonObject weight_map, index.Object("weight_map"));
   std::map<std::string, std::vector<std::string>> names_by_file;
-  for (const auto& [name, file] : weight_map->items()) {
+  for (const auto& [name, file] : weight_map.json().items()) {
     if (!file.is_string()) {
       return InvalidArgument("{}: the file of tensor '{}' is not a name", index_path, name);
     }

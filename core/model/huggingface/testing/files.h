@@ -6,7 +6,6 @@
 #include <string>
 
 #include "core/base/random.h"
-#include "core/base/status.h"
 #include "core/base/testing/status.h"
 #include "gtest/gtest.h"
 
@@ -31,17 +30,5 @@ inline std::string TestData() {
   const char* folder = std::getenv("SHOAL_TEST_DATA");
   return folder == nullptr ? "" : folder;
 }
-
-// Succeeds if the status is an error of one line that contains the text.
-inline testing::AssertionResult Refuses(const absl::Status& status, const std::string& text) {
-  const std::string message(Message(status));
-  if (!status.ok() && message.find(text) != std::string::npos &&
-      message.find('\n') == std::string::npos) {
-    return testing::AssertionSuccess();
-  }
-  return testing::AssertionFailure() << Describe(status) << "\nexpected one line with: " << text;
-}
-
-#define EXPECT_REFUSED(status, text) EXPECT_TRUE(Refuses(status, text))
 
 }  // namespace shoal::formats
