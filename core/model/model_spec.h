@@ -114,4 +114,8 @@ double ForwardFlops(const ModelSpec& spec, int64_t tokens);
 std::optional<ModelSpec> NamedShape(const std::string& name);
 std::vector<std::string> NamedShapes();
 
+// Supplies elements [offset, offset + out.size()) of a unit's flat vector. May be called from
+// several threads.
+using UnitReader = std::function<absl::Status(int unit, int64_t offset, std::span<float> out)>;
+
 }  // namespace shoal::plan

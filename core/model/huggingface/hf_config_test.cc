@@ -1,6 +1,7 @@
 #include "core/base/file.h"
+#include "core/base/testing/folder.h"
+#include "core/base/testing/status.h"
 #include "core/model/huggingface/hf_model.h"
-#include "core/model/huggingface/testing/files.h"
 #include "nlohmann/json.hpp"
 
 namespace shoal::formats {

@@ -3,7 +3,8 @@
 #include <cstring>
 
 #include "core/base/file.h"
-#include "core/model/huggingface/testing/files.h"
+#include "core/base/testing/folder.h"
+#include "core/base/testing/status.h"
 
 namespace shoal::formats {
 namespace {

@@ -1,4 +1,4 @@
-// Helpers of this folder's tests.
+// Folders for tests.
 #pragma once
 
 #include <cstdlib>
@@ -6,15 +6,14 @@
 #include <string>
 
 #include "core/base/random.h"
-#include "core/base/testing/status.h"
 #include "gtest/gtest.h"
 
-namespace shoal::formats {
+namespace shoal {
 
 // A folder that is removed when the test ends.
 class TemporaryFolder {
  public:
-  TemporaryFolder() : path_(testing::TempDir() + "formats-" + SecureToken()) {
+  TemporaryFolder() : path_(testing::TempDir() + "shoal-" + SecureToken()) {
     std::filesystem::create_directories(path_);
   }
   ~TemporaryFolder() { std::filesystem::remove_all(path_); }
@@ -31,4 +30,4 @@ inline std::string TestData() {
   return folder == nullptr ? "" : folder;
 }
 
-}  // namespace shoal::formats
+}  // namespace shoal
