@@ -67,6 +67,9 @@ struct TensorSpec {
 
   int64_t rank() const { return columns == 0 ? 1 : 2; }
   int64_t count() const { return columns == 0 ? rows : rows * columns; }
+  std::vector<int64_t> shape() const {
+    return rank() == 1 ? std::vector<int64_t>{rows} : std::vector<int64_t>{rows, columns};
+  }
   bool decays() const { return rank() >= 2; }  // only matrices have weight decay
 };
 

@@ -2,6 +2,7 @@
 #include <cstring>
 #include <filesystem>
 #include <map>
+#include <set>
 #include <utility>
 
 #include "core/base/bf16.h"
@@ -23,11 +24,6 @@ constexpr const char* kHead = "lm_head.weight";
 
 std::string ShapeText(const std::vector<int64_t>& shape) {
   return fmt::format("[{}]", fmt::join(shape, ", "));
-}
-
-std::vector<int64_t> ShapeOf(const TensorSpec& tensor) {
-  return tensor.rank() == 1 ? std::vector<int64_t>{tensor.rows}
-                            : std::vector<int64_t>{tensor.rows, tensor.columns};
 }
 
 // Safetensors data need not be aligned to its element, so values are copied out byte by byte.
@@ -124,7 +120,7 @@ absl::Status HfModel::State::OpenFiles() {
 }
 
 absl::Status HfModel::State::CheckTensors() {
-  size_t used = 0;
+  std::set<std::string_view> expected;
   for (const UnitSpec& unit : units) {
     std::vector<const SafetensorsEntry*>& found = by_unit.emplace_back();
     for (const TensorSpec& tensor : unit.tensors) {
@@ -136,27 +132,17 @@ absl::Status HfModel::State::CheckTensors() {
                 ? " (where it shares the embedding, config.json says tie_word_embeddings: true)"
                 : "");
       }
-      if (entry->second.shape != ShapeOf(tensor)) {
+      if (entry->second.shape != tensor.shape()) {
         return InvalidArgument("{}: tensor '{}' has shape {}, config.json asks for {}", folder,
                                tensor.name, ShapeText(entry->second.shape),
-                               ShapeText(ShapeOf(tensor)));
+                               ShapeText(tensor.shape()));
       }
       found.push_back(&entry->second);
-      ++used;
+      expected.insert(tensor.name);
     }
   }
-  if (used == entries.size()) {
-    return absl::OkStatus();
-  }
-  std::vector<std::string> expected;
-  for (const UnitSpec& unit : units) {
-    for (const TensorSpec& tensor : unit.tensors) {
-      expected.push_back(tensor.name);
-    }
-  }
-  std::sort(expected.begin(), expected.end());
   for (const auto& [name, entry] : entries) {
-    if (std::binary_search(expected.begin(), expected.end(), name) || IsIgnored(name)) {
+    if (expected.contains(name) || IsIgnored(name)) {
       continue;
     }
     if (name == kHead && spec.tied_embeddings) {
