@@ -10,7 +10,8 @@
 #include "cli/run/preflight.h"
 #include "cli/run/run_access.h"
 #include "core/base/status.h"
-#include "core/rpc/coordinator_client.h"
+#include "core/rpc/channel.h"
+#include "core/rpc/coordinator_service.h"
 #include "fmt/format.h"
 #include "nlohmann/json.hpp"
 
@@ -127,8 +128,9 @@ Table LastSteps(const proto::GetStatusReply& status) {
 
 absl::StatusOr<ExitCode> ShowStatus(const std::string& coordinator, const rpc::Token& token,
                                     bool json, Streams& streams) {
-  rpc::CoordinatorClient client(rpc::Channel::Create(coordinator, token, "coordinator"));
-  SHOAL_ASSIGN_OR_RETURN(const proto::GetStatusReply status, client.GetStatus({}));
+  const auto channel = rpc::Channel::Create(coordinator, token, "coordinator");
+  SHOAL_ASSIGN_OR_RETURN(const proto::GetStatusReply status,
+                         channel->Call(&rpc::CoordinatorService::GetStatus, {}));
   if (json) {
     nlohmann::json members = nlohmann::json::array();
     for (const proto::MemberStatus& member : status.members()) {

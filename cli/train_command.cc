@@ -162,7 +162,7 @@ class Training {
   }
 
   absl::Status Submit() {
-    rpc::CoordinatorClient client(rpc::Channel::Create(address_, token_, "coordinator"));
+    const auto coordinator = rpc::Channel::Create(address_, token_, "coordinator");
     proto::SubmitJobRequest request;
     *request.mutable_job() = plan::ToMessage(job_);
     if (pipeline_.has_value()) {
@@ -175,7 +175,8 @@ class Training {
     request.set_trace(trace_ != nullptr);
     SHOAL_ASSIGN_OR_RETURN(
         const proto::SubmitJobReply reply,
-        client.SubmitJob(request, {.deadline = kSubmitDeadline, .wait_for_connection = true}));
+        coordinator->Call(&rpc::CoordinatorService::SubmitJob, request,
+                          {.deadline = kSubmitDeadline, .wait_for_connection = true}));
     job_id_ = reply.job_id();
     return absl::OkStatus();
   }

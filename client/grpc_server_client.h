@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "client/server_client.h"
-#include "core/rpc/parameter_server_client.h"
+#include "core/rpc/channel.h"
 #include "core/rpc/token.h"
 
 namespace shoal::client {
@@ -22,7 +22,7 @@ class GrpcServerClient final : public ServerClient {
   void Cancel() override;
 
  private:
-  std::vector<std::unique_ptr<rpc::ParameterServerClient>> servers_;
+  std::vector<std::shared_ptr<rpc::Channel>> servers_;
 };
 
 }  // namespace shoal::client

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/base/status.h"
+#include "core/rpc/coordinator_service.h"
 
 namespace shoal::cli {
 namespace {
@@ -68,7 +69,6 @@ bool EventWatch::Take(const proto::JobEvent& event) {
 }
 
 void EventWatch::Follow() {
-  rpc::CoordinatorClient client(channel_);
   absl::Time broken_since = absl::InfiniteFuture();
   while (true) {
     proto::WatchJobRequest request;
@@ -80,7 +80,7 @@ void EventWatch::Follow() {
       }
       request.set_after_event(last_number_);
     }
-    const absl::Status status = client.WatchJob(request,
+    const absl::Status status = channel_->Watch(&rpc::CoordinatorService::WatchJob, request,
                                                 [&](const proto::JobEvent& event) {
                                                   broken_since = absl::InfiniteFuture();
                                                   return Take(event);

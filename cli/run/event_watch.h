@@ -17,7 +17,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "core/base/clock.h"
-#include "core/rpc/coordinator_client.h"
+#include "core/rpc/channel.h"
 #include "proto/coordinator.pb.h"
 
 namespace shoal::cli {

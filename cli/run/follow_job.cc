@@ -3,7 +3,7 @@
 #include <optional>
 
 #include "core/base/status.h"
-#include "core/rpc/coordinator_client.h"
+#include "core/rpc/coordinator_service.h"
 
 namespace shoal::cli {
 namespace {
@@ -20,7 +20,7 @@ class Follower {
       : options_(options),
         reporter_(reporter),
         clock_(clock),
-        client_(std::move(calls)),
+        calls_(std::move(calls)),
         watch_(std::move(stream), options.job_id, options.patience, clock) {}
 
   RunEnd Run() {
@@ -106,7 +106,8 @@ class Follower {
       proto::StopJobRequest request;
       request.set_job_id(options_.job_id);
       request.set_reason(options_.stop_reason());
-      if (const auto reply = client_.StopJob(request); !reply.ok()) {
+      if (const auto reply = calls_->Call(&rpc::CoordinatorService::StopJob, request);
+          !reply.ok()) {
         Fail(
             fmt::format("the coordinator could not be asked to stop: {}", Message(reply.status())));
         return true;
@@ -124,7 +125,7 @@ class Follower {
   const FollowOptions& options_;
   RunReporter& reporter_;
   Clock& clock_;
-  rpc::CoordinatorClient client_;
+  const std::shared_ptr<rpc::Channel> calls_;
   EventWatch watch_;
   RunEnd end_;
   absl::Status lost_;

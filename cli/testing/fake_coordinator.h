@@ -80,7 +80,8 @@ class FakeCoordinator : public rpc::CoordinatorService {
     return streams_;
   }
 
-  absl::Status WatchJob(const proto::WatchJobRequest& request, rpc::EventStream& stream) override {
+  absl::Status WatchJob(const proto::WatchJobRequest& request,
+                        const rpc::JobEvents& stream) override {
     if (request.job_id() != kJob) {
       return NotFound("{} is not here", request.job_id());
     }
@@ -108,7 +109,7 @@ class FakeCoordinator : public rpc::CoordinatorService {
       if (events_per_stream_ > 0 && sent >= request.after_event() + events_per_stream_) {
         return Unavailable("broken on purpose");
       }
-      stream.Write(event);
+      stream.write(event);
       ++sent;
       if (event.has_done() || event.has_failed()) {
         return absl::OkStatus();

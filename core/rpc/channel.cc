@@ -1,12 +1,23 @@
 #include "core/rpc/channel.h"
 
+#include <grpcpp/channel.h>
+#include <grpcpp/client_context.h>
 #include <grpcpp/create_channel.h>
+#include <grpcpp/impl/client_unary_call.h>
+#include <grpcpp/impl/codegen/proto_utils.h>
 #include <grpcpp/security/credentials.h>
+#include <grpcpp/support/client_callback.h>
+#include <grpcpp/support/sync_stream.h>
 
+#include <set>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
 #include "core/rpc/grpc_log.h"
-#include "core/rpc/internal_call.h"
 #include "core/rpc/limits.h"
+#include "core/rpc/method.h"
+#include "core/rpc/status_conversion.h"
 
 namespace shoal::rpc {
 namespace {
@@ -44,6 +55,36 @@ std::shared_ptr<grpc::Channel> CreateGrpcChannel(const std::string& target) {
   return grpc::CreateCustomChannel(target, grpc::InsecureChannelCredentials(), arguments);
 }
 
+absl::Status Leaving() { return absl::CancelledError("this process is leaving"); }
+
+using google::protobuf::MessageLite;
+
+}  // namespace
+
+struct Channel::State {
+  Token token;
+  std::shared_ptr<grpc::Channel> channel;
+
+  absl::Mutex mutex;
+  bool cancelled ABSL_GUARDED_BY(mutex) = false;
+  std::set<grpc::ClientContext*> calls ABSL_GUARDED_BY(mutex);
+
+  // Puts deadline and token on the context and lists it for Cancel(). False, and not listed: the
+  // channel was cancelled.
+  bool Begin(grpc::ClientContext& context, const CallOptions& options);
+  void End(grpc::ClientContext& context);
+};
+
+namespace {
+
+// gRPC's name of a method, which must live as long as the call.
+struct GrpcMethod {
+  GrpcMethod(const google::protobuf::Message& request, grpc::internal::RpcMethod::RpcType type)
+      : path(MethodPath(MethodTaking(*request.GetDescriptor()))), method(path.c_str(), type) {}
+  const std::string path;
+  const grpc::internal::RpcMethod method;
+};
+
 }  // namespace
 
 bool Channel::State::Begin(grpc::ClientContext& context, const CallOptions& options) {
@@ -51,7 +92,9 @@ bool Channel::State::Begin(grpc::ClientContext& context, const CallOptions& opti
   context.set_wait_for_ready(options.wait_for_connection);
   context.AddMetadata("authorization", "Bearer " + token.secret());
   absl::MutexLock lock(&mutex);
-  calls.insert(&context);
+  if (!cancelled) {
+    calls.insert(&context);
+  }
   return !cancelled;
 }
 
@@ -82,10 +125,72 @@ void Channel::Cancel() {
   }
 }
 
-absl::Status internal::CallError(const Channel& channel, const char* method,
-                                 const absl::Status& status) {
+absl::Status Channel::CallError(const Message& request, const absl::Status& status) const {
   return status.ok() ? status
-                     : Annotate(status, fmt::format("{}: {}", channel.description(), method));
+                     : Annotate(status, fmt::format("{}: {}", description_,
+                                                    MethodTaking(*request.GetDescriptor()).name()));
+}
+
+absl::Status Channel::CallAndWait(const Message& request, Message& reply,
+                                  const CallOptions& options) {
+  grpc::ClientContext context;
+  if (!state_->Begin(context, options)) {
+    return CallError(request, Leaving());
+  }
+  const GrpcMethod method(request, grpc::internal::RpcMethod::NORMAL_RPC);
+  const absl::Status status = FromGrpc(grpc::internal::BlockingUnaryCall<MessageLite, MessageLite>(
+      state_->channel.get(), method.method, &context, request, &reply));
+  state_->End(context);
+  return CallError(request, status);
+}
+
+void Channel::Start(const Message& request, Message& reply, const CallOptions& options,
+                    std::function<void(const absl::Status&)> done) {
+  struct Running {
+    Running(const Message& message, std::function<void(const absl::Status&)> on_done)
+        : request(message.New()),
+          method(message, grpc::internal::RpcMethod::NORMAL_RPC),
+          done(std::move(on_done)) {
+      request->CopyFrom(message);
+    }
+    grpc::ClientContext context;
+    const std::unique_ptr<Message> request;
+    const GrpcMethod method;
+    const std::function<void(const absl::Status&)> done;
+  };
+  auto call = std::make_shared<Running>(request, std::move(done));
+  if (!state_->Begin(call->context, options)) {
+    call->context.TryCancel();  // it is made all the same, so that `done` is not run from here
+  }
+  grpc::internal::CallbackUnaryCall<MessageLite, MessageLite, MessageLite, MessageLite>(
+      state_->channel.get(), call->method.method, &call->context, call->request.get(), &reply,
+      [self = shared_from_this(), call](const grpc::Status& status) {
+        call->done(self->CallError(*call->request, FromGrpc(status)));
+        self->state_->End(call->context);
+      });
+}
+
+absl::Status Channel::ReadEvents(const Message& request, Message& event,
+                                 const std::function<bool()>& on_event,
+                                 const CallOptions& options) {
+  grpc::ClientContext context;
+  if (!state_->Begin(context, options)) {
+    return CallError(request, Leaving());
+  }
+  const GrpcMethod method(request, grpc::internal::RpcMethod::SERVER_STREAMING);
+  const std::unique_ptr<grpc::ClientReader<MessageLite>> reader(
+      grpc::internal::ClientReaderFactory<MessageLite>::Create<MessageLite>(
+          state_->channel.get(), method.method, &context, request));
+  bool wanted = true;
+  while (wanted && reader->Read(&event)) {
+    wanted = on_event();
+  }
+  if (!wanted) {
+    context.TryCancel();
+  }
+  const absl::Status status = FromGrpc(reader->Finish());
+  state_->End(context);
+  return wanted ? CallError(request, status) : absl::OkStatus();
 }
 
 }  // namespace shoal::rpc

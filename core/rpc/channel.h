@@ -1,16 +1,26 @@
 // A connection to one peer's gRPC service, made lazily and kept: the token it presents, the calls
-// in flight. Typed clients (coordinator_client.h, parameter_server_client.h, stage_client.h) are
-// made over it. Thread-safe.
+// in flight. Thread-safe.
+//
+// A call names the method by the member of the service's class (coordinator_service.h,
+// parameter_server_service.h, stage_service.h):
+//
+//   channel->Call(&CoordinatorService::Register, request)
 //
 // Every call has a deadline, and its error names the peer and the method: "coordinator at
 // 127.0.0.1:4000: Register: ...".
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
+#include <type_traits>
 
+#include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "core/base/status.h"
+#include "core/rpc/event_stream.h"
 #include "core/rpc/token.h"
+#include "google/protobuf/message.h"
 
 namespace shoal::rpc {
 
@@ -21,7 +31,12 @@ struct CallOptions {
   bool wait_for_connection = false;
 };
 
-class Channel {
+// What becomes of a call that does not block: runs exactly once, on a thread of gRPC's, never
+// within the call that was given it, and must not block.
+template <typename Reply>
+using Done = std::function<void(absl::StatusOr<Reply>)>;
+
+class Channel : public std::enable_shared_from_this<Channel> {
  public:
   // `target` is HOST:PORT; `peer` is how messages call the other side, e.g. "server-1". Does not
   // connect yet.
@@ -35,18 +50,59 @@ class Channel {
   // "server-1 at 127.0.0.1:4001"
   const std::string& description() const { return description_; }
 
+  // Blocks its thread until the answer is there. A method that waits at the peer needs a deadline
+  // that is longer than that wait.
+  template <typename Service, typename Request, typename Reply>
+  absl::StatusOr<Reply> Call(absl::StatusOr<Reply> (Service::*)(const Request&),
+                             const std::type_identity_t<Request>& request,
+                             const CallOptions& options = {}) {
+    Reply reply;
+    SHOAL_RETURN_IF_ERROR(CallAndWait(request, reply, options));
+    return reply;
+  }
+
+  template <typename Service, typename Request, typename Reply>
+  void CallAsync(absl::StatusOr<Reply> (Service::*)(const Request&),
+                 const std::type_identity_t<Request>& request, const CallOptions& options,
+                 std::type_identity_t<Done<Reply>> done) {
+    auto reply = std::make_shared<Reply>();
+    Start(request, *reply, options, [reply, done = std::move(done)](const absl::Status& status) {
+      status.ok() ? done(std::move(*reply)) : done(status);
+    });
+  }
+
+  // Calls on_event for each event that the method writes until it ends (OK), the connection breaks
+  // (an error), or on_event returns false (OK). `options.deadline` bounds the whole stream.
+  template <typename Service, typename Request, typename Event>
+  absl::Status Watch(absl::Status (Service::*)(const Request&, const EventStream<Event>&),
+                     const std::type_identity_t<Request>& request,
+                     const std::type_identity_t<std::function<bool(const Event&)>>& on_event,
+                     const CallOptions& options) {
+    Event event;
+    return ReadEvents(
+        request, event, [&] { return on_event(event); }, options);
+  }
+
   // Calls in flight end with Cancelled, and so do later ones: what a process does to leave without
   // waiting for a peer.
   void Cancel();
 
-  struct State;  // core/rpc/internal_call.h
-  State& state() { return *state_; }
-
  private:
+  using Message = google::protobuf::Message;
+  struct State;
+
   Channel(const std::string& target, Token token, const std::string& peer);
-  std::string target_;
-  std::string description_;
-  std::unique_ptr<State> state_;
+  absl::Status CallAndWait(const Message& request, Message& reply, const CallOptions& options);
+  // `reply` must live until `done` has run.
+  void Start(const Message& request, Message& reply, const CallOptions& options,
+             std::function<void(const absl::Status&)> done);
+  absl::Status ReadEvents(const Message& request, Message& event,
+                          const std::function<bool()>& on_event, const CallOptions& options);
+  absl::Status CallError(const Message& request, const absl::Status& status) const;
+
+  const std::string target_;
+  const std::string description_;
+  const std::unique_ptr<State> state_;
 };
 
 }  // namespace shoal::rpc

@@ -4,19 +4,13 @@
 #include <memory>
 
 #include "absl/status/statusor.h"
+#include "core/rpc/event_stream.h"
 #include "core/rpc/server.h"
 #include "proto/coordinator.pb.h"
 
 namespace shoal::rpc {
 
-// Where WatchJob's events go.
-class EventStream {
- public:
-  virtual ~EventStream() = default;
-  // False once the watcher is gone.
-  virtual bool Write(const proto::JobEvent& event) = 0;
-  virtual bool gone() const = 0;
-};
+using JobEvents = EventStream<proto::JobEvent>;
 
 // Methods are called on gRPC's threads, many at once, and may block (a call holds a thread).
 class CoordinatorService {
@@ -36,7 +30,7 @@ class CoordinatorService {
   virtual absl::StatusOr<proto::DrawMicrobatchReply> DrawMicrobatch(
       const proto::DrawMicrobatchRequest& request) = 0;
   // Returns when the job is over, the watcher is gone or the coordinator stops.
-  virtual absl::Status WatchJob(const proto::WatchJobRequest& request, EventStream& events) = 0;
+  virtual absl::Status WatchJob(const proto::WatchJobRequest& request, const JobEvents& events) = 0;
 };
 
 // `service` must outlive the server that it is given to.

@@ -34,10 +34,10 @@ absl::StatusOr<std::unique_ptr<MemberSession>> MemberSession::Join(
     request.set_index(options.index);
   }
   request.set_nonce(std::stoull(SecureToken().substr(0, 16), nullptr, 16));
-  CoordinatorClient client(coordinator);
   SHOAL_ASSIGN_OR_RETURN(
       const proto::RegisterReply reply,
-      client.Register(request, {.deadline = options.patience, .wait_for_connection = true}));
+      coordinator->Call(&CoordinatorService::Register, request,
+                        {.deadline = options.patience, .wait_for_connection = true}));
   return std::unique_ptr<MemberSession>(
       new MemberSession(std::move(coordinator), reply, std::move(on_end)));
 }
@@ -45,7 +45,7 @@ absl::StatusOr<std::unique_ptr<MemberSession>> MemberSession::Join(
 MemberSession::MemberSession(std::shared_ptr<Channel> coordinator,
                              const proto::RegisterReply& reply,
                              std::function<void(const absl::Status&)> on_end)
-    : client_(std::move(coordinator)),
+    : coordinator_(std::move(coordinator)),
       index_(reply.index()),
       incarnation_(reply.incarnation()),
       on_end_(std::move(on_end)),
@@ -70,7 +70,8 @@ void MemberSession::Renew() {
       }
     }
     const absl::Time asked = absl::Now();
-    const auto reply = client_.RenewLease(request, {.deadline = lease_ / 3});
+    const auto reply =
+        coordinator_->Call(&CoordinatorService::RenewLease, request, {.deadline = lease_ / 3});
     if (reply.ok() && reply->shut_down()) {
       on_end_(absl::OkStatus());
       return;
@@ -101,7 +102,9 @@ void MemberSession::Leave(const std::string& reason) {
   proto::LeaveRequest request;
   request.set_incarnation(incarnation_);
   request.set_reason(reason);
-  if (const absl::Status left = client_.Leave(request, {.deadline = kLeaveDeadline}).status();
+  if (const absl::Status left =
+          coordinator_->Call(&CoordinatorService::Leave, request, {.deadline = kLeaveDeadline})
+              .status();
       !left.ok()) {
     LogDebug("leaving: {}", Message(left));
   }

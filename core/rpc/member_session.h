@@ -12,7 +12,7 @@
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "core/rpc/channel.h"
-#include "core/rpc/coordinator_client.h"
+#include "core/rpc/coordinator_service.h"
 
 namespace shoal::rpc {
 
@@ -48,7 +48,7 @@ class MemberSession {
                 std::function<void(const absl::Status&)> on_end);
   void Renew();
 
-  CoordinatorClient client_;
+  const std::shared_ptr<Channel> coordinator_;
   const int index_;
   const uint64_t incarnation_;
   const std::function<void(const absl::Status&)> on_end_;

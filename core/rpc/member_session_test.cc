@@ -59,7 +59,7 @@ class Registrar final : public CoordinatorService {
       const proto::DrawMicrobatchRequest&) override {
     return Unimplemented("not here");
   }
-  absl::Status WatchJob(const proto::WatchJobRequest&, EventStream&) override {
+  absl::Status WatchJob(const proto::WatchJobRequest&, const JobEvents&) override {
     return Unimplemented("not here");
   }
 

@@ -1,4 +1,4 @@
-// The whole way of a call: typed client, token, server wrapper, service, and the errors a person
+// The whole way of a call: channel, token, service, and the errors a person
 // would see.
 #include <atomic>
 #include <string>
@@ -8,11 +8,9 @@
 #include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
 #include "core/base/status.h"
-#include "core/rpc/coordinator_client.h"
+#include "core/rpc/channel.h"
 #include "core/rpc/coordinator_service.h"
-#include "core/rpc/parameter_server_client.h"
 #include "core/rpc/parameter_server_service.h"
-#include "core/rpc/stage_client.h"
 #include "core/rpc/stage_service.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -64,11 +62,11 @@ class FakeCoordinator final : public CoordinatorService {
     reply.mutable_microbatch()->add_samples(10 * request.number());
     return reply;
   }
-  absl::Status WatchJob(const proto::WatchJobRequest& request, EventStream& events) override {
+  absl::Status WatchJob(const proto::WatchJobRequest& request, const JobEvents& events) override {
     for (int64_t number = request.after_event() + 1; number <= 5; ++number) {
       proto::JobEvent event;
       event.set_number(number);
-      events.Write(event);
+      events.write(event);
     }
     return absl::OkStatus();
   }
@@ -87,8 +85,8 @@ class RpcTest : public ::testing::Test {
     server_ = std::move(*server);
     target_ = fmt::format("127.0.0.1:{}", server_->port());
   }
-  CoordinatorClient Client(const Token& token) {
-    return CoordinatorClient(Channel::Create(target_, token, "coordinator"));
+  std::shared_ptr<Channel> Connect(const Token& token) {
+    return Channel::Create(target_, token, "coordinator");
   }
 
   FakeCoordinator service_;
@@ -98,20 +96,21 @@ class RpcTest : public ::testing::Test {
 };
 
 TEST_F(RpcTest, CallsReachTheService) {
-  CoordinatorClient client = Client(token_);
+  const std::shared_ptr<Channel> coordinator = Connect(token_);
   proto::RegisterRequest request;
   request.set_pid(41);
-  const auto reply = client.Register(request);
+  const auto reply = coordinator->Call(&CoordinatorService::Register, request);
   ASSERT_TRUE(reply.ok()) << reply.status();
   EXPECT_EQ(reply->index(), 42);
   proto::DrawMicrobatchRequest draw;
   draw.set_number(3);
-  EXPECT_EQ(client.DrawMicrobatch(draw)->microbatch().samples(0), 30);
+  EXPECT_EQ(coordinator->Call(&CoordinatorService::DrawMicrobatch, draw)->microbatch().samples(0),
+            30);
 }
 
 TEST_F(RpcTest, ErrorsKeepCodeAndMessageAndNamePeerAndMethod) {
-  CoordinatorClient client = Client(token_);
-  const absl::Status status = client.SubmitJob({}).status();
+  const std::shared_ptr<Channel> coordinator = Connect(token_);
+  const absl::Status status = coordinator->Call(&CoordinatorService::SubmitJob, {}).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(
       Message(status),
@@ -121,26 +120,28 @@ TEST_F(RpcTest, ErrorsKeepCodeAndMessageAndNamePeerAndMethod) {
 }
 
 TEST_F(RpcTest, ExceptionsEndTheCallAlone) {
-  CoordinatorClient client = Client(token_);
+  const std::shared_ptr<Channel> coordinator = Connect(token_);
   proto::SubmitJobRequest request;
   request.mutable_job()->set_model("throw");
-  EXPECT_EQ(client.SubmitJob(request).status().code(), absl::StatusCode::kInternal);
-  EXPECT_TRUE(client.Leave({}).ok());
+  EXPECT_EQ(coordinator->Call(&CoordinatorService::SubmitJob, request).status().code(),
+            absl::StatusCode::kInternal);
+  EXPECT_TRUE(coordinator->Call(&CoordinatorService::Leave, {}).ok());
 }
 
 TEST_F(RpcTest, EveryMethodNeedsTheToken) {
   for (const Token& token : {Token(), Token::Generate()}) {
-    CoordinatorClient client = Client(token);
+    const std::shared_ptr<Channel> coordinator = Connect(token);
     const std::vector<absl::Status> answers = {
-        client.SubmitJob({}).status(),
-        client.StopJob({}).status(),
-        client.GetStatus({}).status(),
-        client.Register({}).status(),
-        client.RenewLease({}).status(),
-        client.Leave({}).status(),
-        client.JoinJob({}, {}).status(),
-        client.NextStep({}, {}).status(),
-        client.WatchJob({}, [](const proto::JobEvent&) { return true; }, {})};
+        coordinator->Call(&CoordinatorService::SubmitJob, {}).status(),
+        coordinator->Call(&CoordinatorService::StopJob, {}).status(),
+        coordinator->Call(&CoordinatorService::GetStatus, {}).status(),
+        coordinator->Call(&CoordinatorService::Register, {}).status(),
+        coordinator->Call(&CoordinatorService::RenewLease, {}).status(),
+        coordinator->Call(&CoordinatorService::Leave, {}).status(),
+        coordinator->Call(&CoordinatorService::JoinJob, {}, {}).status(),
+        coordinator->Call(&CoordinatorService::NextStep, {}, {}).status(),
+        coordinator->Watch(&CoordinatorService::WatchJob, {},
+                           [](const proto::JobEvent&) { return true; }, {})};
     for (const absl::Status& status : answers) {
       EXPECT_EQ(status.code(), absl::StatusCode::kUnauthenticated) << status;
       if (!token.empty()) {
@@ -151,47 +152,52 @@ TEST_F(RpcTest, EveryMethodNeedsTheToken) {
 }
 
 TEST_F(RpcTest, LargeMessagesPass) {
-  CoordinatorClient client = Client(token_);
-  const auto reply = client.GetStatus({});
+  const std::shared_ptr<Channel> coordinator = Connect(token_);
+  const auto reply = coordinator->Call(&CoordinatorService::GetStatus, {});
   ASSERT_TRUE(reply.ok()) << reply.status();
   EXPECT_EQ(reply->state().size(), size_t{20} << 20);
 }
 
 TEST_F(RpcTest, EventsStreamFromANumberOn) {
-  CoordinatorClient client = Client(token_);
+  const std::shared_ptr<Channel> coordinator = Connect(token_);
   proto::WatchJobRequest request;
   request.set_after_event(2);
   std::vector<int64_t> numbers;
-  EXPECT_TRUE(client
-                  .WatchJob(request,
-                            [&](const proto::JobEvent& event) {
-                              numbers.push_back(event.number());
-                              return true;
-                            },
-                            {})
+  EXPECT_TRUE(coordinator
+                  ->Watch(&CoordinatorService::WatchJob, request,
+                          [&](const proto::JobEvent& event) {
+                            numbers.push_back(event.number());
+                            return true;
+                          },
+                          {})
                   .ok());
   EXPECT_EQ(numbers, (std::vector<int64_t>{3, 4, 5}));
-  EXPECT_TRUE(client.WatchJob({}, [](const proto::JobEvent&) { return false; }, {}).ok());
+  EXPECT_TRUE(coordinator
+                  ->Watch(&CoordinatorService::WatchJob, {},
+                          [](const proto::JobEvent&) { return false; }, {})
+                  .ok());
 }
 
 TEST_F(RpcTest, CancelEndsACallThatWaits) {
-  auto channel = Channel::Create(target_, token_, "coordinator");
-  CoordinatorClient client(channel);
+  const std::shared_ptr<Channel> coordinator = Connect(token_);
   absl::Status status;
-  std::thread caller(
-      [&] { status = client.NextStep({}, {.deadline = absl::Seconds(30)}).status(); });
+  std::thread caller([&] {
+    status = coordinator->Call(&CoordinatorService::NextStep, {}, {.deadline = absl::Seconds(30)})
+                 .status();
+  });
   service_.waiting.WaitForNotification();
-  channel->Cancel();
+  coordinator->Cancel();
   caller.join();
   EXPECT_EQ(status.code(), absl::StatusCode::kCancelled);
-  EXPECT_EQ(client.Leave({}).status().code(), absl::StatusCode::kCancelled);
+  EXPECT_EQ(coordinator->Call(&CoordinatorService::Leave, {}).status().code(),
+            absl::StatusCode::kCancelled);
   service_.release.Notify();
 }
 
 TEST_F(RpcTest, AnUnreachablePeerFailsFastAndIsNamed) {
   server_->Shutdown(absl::ZeroDuration());
-  CoordinatorClient client = Client(token_);
-  const absl::Status status = client.Leave({}).status();
+  const std::shared_ptr<Channel> coordinator = Connect(token_);
+  const absl::Status status = coordinator->Call(&CoordinatorService::Leave, {}).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
   EXPECT_THAT(std::string(Message(status)), HasSubstr("coordinator at " + target_ + ": Leave"));
 }
@@ -260,32 +266,34 @@ TEST(ParameterServerRpcTest, AsyncCallsAnswerExactlyOnce) {
   auto server = Server::Start({.token = token}, std::move(services));
   ASSERT_TRUE(server.ok()) << server.status();
   auto channel = Channel::Create(fmt::format("127.0.0.1:{}", (*server)->port()), token, "server-0");
-  ParameterServerClient client(channel);
   absl::Notification prepared;
   absl::Notification committed;
   proto::PrepareRequest request;
   request.set_step(7);
-  client.PrepareAsync(request, {}, [&](absl::StatusOr<proto::PrepareReply> reply) {
-    EXPECT_TRUE(reply.ok()) << reply.status();
-    EXPECT_EQ(reply->partitions(0).non_finite(), 7);
-    prepared.Notify();
-  });
-  client.CommitAsync({}, {}, [&](absl::StatusOr<proto::CommitReply> reply) {
-    EXPECT_EQ(reply.status().code(), absl::StatusCode::kAborted);
-    EXPECT_THAT(std::string(Message(reply.status())), HasSubstr("server-0 at 127.0.0.1"));
-    EXPECT_THAT(std::string(Message(reply.status())),
-                HasSubstr("Commit: step 3 was never prepared"));
-    committed.Notify();
-  });
+  channel->CallAsync(&ParameterServerService::Prepare, request, {},
+                     [&](absl::StatusOr<proto::PrepareReply> reply) {
+                       EXPECT_TRUE(reply.ok()) << reply.status();
+                       EXPECT_EQ(reply->partitions(0).non_finite(), 7);
+                       prepared.Notify();
+                     });
+  channel->CallAsync(
+      &ParameterServerService::Commit, {}, {}, [&](absl::StatusOr<proto::CommitReply> reply) {
+        EXPECT_EQ(reply.status().code(), absl::StatusCode::kAborted);
+        EXPECT_THAT(std::string(Message(reply.status())), HasSubstr("server-0 at 127.0.0.1"));
+        EXPECT_THAT(std::string(Message(reply.status())),
+                    HasSubstr("Commit: step 3 was never prepared"));
+        committed.Notify();
+      });
   ASSERT_TRUE(prepared.WaitForNotificationWithTimeout(absl::Seconds(10)));
   ASSERT_TRUE(committed.WaitForNotificationWithTimeout(absl::Seconds(10)));
   EXPECT_EQ(service.commits, 3);  // Unavailable is tried again, what the server refuses is not
   channel->Cancel();
   absl::Notification cancelled;
-  client.FenceClientAsync({}, {}, [&](absl::StatusOr<proto::FenceClientReply> reply) {
-    EXPECT_FALSE(reply.ok());
-    cancelled.Notify();
-  });
+  channel->CallAsync(&ParameterServerService::FenceClient, {}, {},
+                     [&](absl::StatusOr<proto::FenceClientReply> reply) {
+                       EXPECT_FALSE(reply.ok());
+                       cancelled.Notify();
+                     });
   ASSERT_TRUE(cancelled.WaitForNotificationWithTimeout(absl::Seconds(10)));
 }
 
@@ -316,23 +324,24 @@ TEST(StageRpcTest, CallsReachTheServiceWithTheTokenAlone) {
   auto server = Server::Start({.token = token}, std::move(services));
   ASSERT_TRUE(server.ok()) << server.status();
   const std::string target = fmt::format("127.0.0.1:{}", (*server)->port());
-  StageClient client(Channel::Create(target, token, "worker-1"));
+  const auto worker = Channel::Create(target, token, "worker-1");
   proto::ConnectStageRequest request;
   request.set_to(1);
   request.add_offers()->set_offer("take this");
-  const auto reply = client.ConnectStage(request, {});
+  const auto reply = worker->Call(&StageService::ConnectStage, request, {});
   ASSERT_TRUE(reply.ok()) << reply.status();
   EXPECT_EQ(reply->answer(), "take this");
   proto::JoinRendezvousRequest join;
   join.set_gpu("this one");
-  const auto met = client.JoinRendezvous(join, {});
+  const auto met = worker->Call(&StageService::JoinRendezvous, join, {});
   ASSERT_TRUE(met.ok()) << met.status();
   EXPECT_EQ(met->id(), "this one");
   request.set_to(2);
-  EXPECT_THAT(std::string(Message(client.ConnectStage(request, {}).status())),
+  EXPECT_THAT(std::string(Message(worker->Call(&StageService::ConnectStage, request, {}).status())),
               HasSubstr("worker-1 at " + target + ": ConnectStage: this is stage 1"));
-  StageClient stranger(Channel::Create(target, Token::Generate(), "worker-1"));
-  EXPECT_TRUE(absl::IsUnauthenticated(stranger.ConnectStage(request, {}).status()));
+  const auto stranger = Channel::Create(target, Token::Generate(), "worker-1");
+  EXPECT_TRUE(
+      absl::IsUnauthenticated(stranger->Call(&StageService::ConnectStage, request, {}).status()));
 }
 
 }  // namespace

@@ -214,8 +214,8 @@ absl::StatusOr<proto::DrawMicrobatchReply> Coordinator::DrawMicrobatch(
   return core_.Draw(request);
 }
 
-absl::StatusOr<std::shared_ptr<EventLog>> Coordinator::AwaitEvents(
-    const std::string& job_id, const rpc::EventStream& watcher) {
+absl::StatusOr<std::shared_ptr<EventLog>> Coordinator::AwaitEvents(const std::string& job_id,
+                                                                   const rpc::JobEvents& watcher) {
   while (!stopping_ && !watcher.gone()) {
     auto events = core_.Events(job_id);
     if (events.ok() || !absl::IsFailedPrecondition(events.status())) {
@@ -226,7 +226,7 @@ absl::StatusOr<std::shared_ptr<EventLog>> Coordinator::AwaitEvents(
   return Unavailable("the coordinator is stopping");
 }
 
-absl::Status Coordinator::Follow(EventLog& events, int64_t seen, rpc::EventStream& watcher) {
+absl::Status Coordinator::Follow(EventLog& events, int64_t seen, const rpc::JobEvents& watcher) {
   bool ended = false;
   bool closed = false;
   while (!ended && !closed && !watcher.gone()) {
@@ -234,7 +234,7 @@ absl::Status Coordinator::Follow(EventLog& events, int64_t seen, rpc::EventStrea
     for (const proto::JobEvent& event : events.Wait(seen, kWatchInterval)) {
       seen = event.number();
       ended = EndsJob(event);
-      if (!watcher.Write(event)) {
+      if (!watcher.write(event)) {
         break;
       }
     }
@@ -243,7 +243,7 @@ absl::Status Coordinator::Follow(EventLog& events, int64_t seen, rpc::EventStrea
 }
 
 absl::Status Coordinator::WatchJob(const proto::WatchJobRequest& request,
-                                   rpc::EventStream& watcher) {
+                                   const rpc::JobEvents& watcher) {
   absl::StatusOr<std::shared_ptr<EventLog>> events;
   {
     absl::MutexLock lock(&mutex_);

@@ -53,7 +53,8 @@ class Coordinator final : public rpc::CoordinatorService {
   absl::StatusOr<proto::NextStepReply> NextStep(const proto::NextStepRequest& request) override;
   absl::StatusOr<proto::DrawMicrobatchReply> DrawMicrobatch(
       const proto::DrawMicrobatchRequest& request) override;
-  absl::Status WatchJob(const proto::WatchJobRequest& request, rpc::EventStream& watcher) override;
+  absl::Status WatchJob(const proto::WatchJobRequest& request,
+                        const rpc::JobEvents& watcher) override;
 
   // Blocks until Stop, or until jobs are over, members have left and watchers have seen the end (or
   // had some seconds to). Counts only after Interrupt, unless `job_is_enough`.
@@ -75,9 +76,9 @@ class Coordinator final : public rpc::CoordinatorService {
   void RunTimer();
   // Waits for the job, where none is named and there is none yet.
   absl::StatusOr<std::shared_ptr<EventLog>> AwaitEvents(const std::string& job_id,
-                                                        const rpc::EventStream& watcher)
+                                                        const rpc::JobEvents& watcher)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  static absl::Status Follow(EventLog& events, int64_t seen, rpc::EventStream& watcher);
+  static absl::Status Follow(EventLog& events, int64_t seen, const rpc::JobEvents& watcher);
   bool Done(bool job_is_enough) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   template <typename Request, typename Reply>

@@ -17,8 +17,8 @@ constexpr absl::Duration kCheckpointDeadline = absl::Minutes(60);
 GrpcServerClient::GrpcServerClient(const rpc::Token& token,
                                    const std::vector<std::string>& addresses) {
   for (size_t server = 0; server < addresses.size(); ++server) {
-    clients_.push_back(std::make_unique<rpc::ParameterServerClient>(
-        rpc::Channel::Create(addresses[server], token, fmt::format("server {}", server))));
+    servers_.push_back(
+        rpc::Channel::Create(addresses[server], token, fmt::format("server {}", server)));
   }
 }
 
@@ -29,8 +29,8 @@ ServerControlFactory MakeGrpcServerControls(const rpc::Token& token) {
 }
 
 GrpcServerClient::~GrpcServerClient() {
-  for (const auto& client : clients_) {
-    client->channel().Cancel();
+  for (const auto& server : servers_) {
+    server->Cancel();
   }
   absl::MutexLock lock(&mutex_);
   const auto idle = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return in_flight_ == 0; };
@@ -38,56 +38,51 @@ GrpcServerClient::~GrpcServerClient() {
 }
 
 template <typename Request, typename Reply>
-void GrpcServerClient::Call(int server,
-                            void (rpc::ParameterServerClient::*method)(const Request&,
-                                                                       const rpc::CallOptions&,
-                                                                       Done<Reply>),
-                            const Request& request, absl::Duration deadline, Done<Reply> done) {
+void GrpcServerClient::Call(
+    int server, absl::StatusOr<Reply> (rpc::ParameterServerService::*method)(const Request&),
+    const Request& request, absl::Duration deadline, Done<Reply> done) {
   {
     absl::MutexLock lock(&mutex_);
     ++in_flight_;
   }
-  rpc::ParameterServerClient& client = *clients_[static_cast<size_t>(server)];
-  (client.*method)(request, {.deadline = deadline},
-                   [this, done = std::move(done)](absl::StatusOr<Reply> reply) {
-                     done(std::move(reply));
-                     absl::MutexLock lock(&mutex_);
-                     --in_flight_;
-                   });
+  servers_[static_cast<size_t>(server)]->CallAsync(
+      method, request, {.deadline = deadline},
+      [this, done = std::move(done)](absl::StatusOr<Reply> reply) {
+        done(std::move(reply));
+        absl::MutexLock lock(&mutex_);
+        --in_flight_;
+      });
 }
 
 void GrpcServerClient::Configure(int server, const proto::ConfigureRequest& request,
                                  Done<proto::ConfigureReply> done) {
-  Call(server, &rpc::ParameterServerClient::ConfigureAsync, request, kLoadDeadline,
-       std::move(done));
+  Call(server, &rpc::ParameterServerService::Configure, request, kLoadDeadline, std::move(done));
 }
 
 void GrpcServerClient::BeginAttempt(int server, const proto::BeginAttemptRequest& request,
                                     Done<proto::BeginAttemptReply> done) {
-  Call(server, &rpc::ParameterServerClient::BeginAttemptAsync, request, kStepDeadline,
-       std::move(done));
+  Call(server, &rpc::ParameterServerService::BeginAttempt, request, kStepDeadline, std::move(done));
 }
 
 void GrpcServerClient::Prepare(int server, const proto::PrepareRequest& request,
                                Done<proto::PrepareReply> done) {
-  Call(server, &rpc::ParameterServerClient::PrepareAsync, request, kStepDeadline, std::move(done));
+  Call(server, &rpc::ParameterServerService::Prepare, request, kStepDeadline, std::move(done));
 }
 
 void GrpcServerClient::Commit(int server, const proto::CommitRequest& request,
                               Done<proto::CommitReply> done) {
-  Call(server, &rpc::ParameterServerClient::CommitAsync, request, kStepDeadline, std::move(done));
+  Call(server, &rpc::ParameterServerService::Commit, request, kStepDeadline, std::move(done));
 }
 
 void GrpcServerClient::WriteCheckpoint(int server, const proto::WriteCheckpointRequest& request,
                                        Done<proto::WriteCheckpointReply> done) {
-  Call(server, &rpc::ParameterServerClient::WriteCheckpointAsync, request, kCheckpointDeadline,
+  Call(server, &rpc::ParameterServerService::WriteCheckpoint, request, kCheckpointDeadline,
        std::move(done));
 }
 
 void GrpcServerClient::FenceClient(int server, const proto::FenceClientRequest& request,
                                    Done<proto::FenceClientReply> done) {
-  Call(server, &rpc::ParameterServerClient::FenceClientAsync, request, kStepDeadline,
-       std::move(done));
+  Call(server, &rpc::ParameterServerService::FenceClient, request, kStepDeadline, std::move(done));
 }
 
 }  // namespace shoal::server

@@ -6,7 +6,8 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
-#include "core/rpc/parameter_server_client.h"
+#include "core/rpc/channel.h"
+#include "core/rpc/parameter_server_service.h"
 #include "server/coordinator/job/server_client.h"
 
 namespace shoal::server {
@@ -32,11 +33,10 @@ class GrpcServerClient final : public ServerClient {
  private:
   template <typename Request, typename Reply>
   void Call(int server,
-            void (rpc::ParameterServerClient::*method)(const Request&, const rpc::CallOptions&,
-                                                       Done<Reply>),
+            absl::StatusOr<Reply> (rpc::ParameterServerService::*method)(const Request&),
             const Request& request, absl::Duration deadline, Done<Reply> done);
 
-  std::vector<std::unique_ptr<rpc::ParameterServerClient>> clients_;
+  std::vector<std::shared_ptr<rpc::Channel>> servers_;
   absl::Mutex mutex_;
   int in_flight_ ABSL_GUARDED_BY(mutex_) = 0;
 };

@@ -12,7 +12,7 @@
 #include "core/model/partition.h"
 #include "core/model/shard_map.h"
 #include "core/rpc/channel.h"
-#include "core/rpc/coordinator_client.h"
+#include "core/rpc/coordinator_service.h"
 #include "core/rpc/member_session.h"
 #include "core/rpc/parameter_server_service.h"
 #include "core/rpc/server.h"
@@ -219,19 +219,19 @@ absl::Status Watch(const std::string& coordinator, const std::string& job_id,
                    const rpc::Token& token, ClusterRun& run) {
   proto::WatchJobRequest request;
   request.set_job_id(job_id);
-  rpc::CoordinatorClient client(rpc::Channel::Create(coordinator, token, "coordinator"));
-  return client.WatchJob(request,
-                         [&](const proto::JobEvent& event) {
-                           if (event.has_step()) {
-                             run.steps.push_back(event.step());
-                           } else if (event.has_trace()) {
-                             run.traces.push_back(event.trace());
-                           } else if (event.has_done() || event.has_failed()) {
-                             run.end = event;
-                           }
-                           return true;
-                         },
-                         {.deadline = absl::Seconds(90)});
+  return rpc::Channel::Create(coordinator, token, "coordinator")
+      ->Watch(&rpc::CoordinatorService::WatchJob, request,
+              [&](const proto::JobEvent& event) {
+                if (event.has_step()) {
+                  run.steps.push_back(event.step());
+                } else if (event.has_trace()) {
+                  run.traces.push_back(event.trace());
+                } else if (event.has_done() || event.has_failed()) {
+                  run.end = event;
+                }
+                return true;
+              },
+              {.deadline = absl::Seconds(90)});
 }
 
 }  // namespace
@@ -259,12 +259,13 @@ absl::StatusOr<ClusterRun> Train(plan::Job job, const std::string& token_file,
                            WorkerProcess::Start(coordinator->address(), token, options));
     workers.push_back(std::move(worker));
   }
-  rpc::CoordinatorClient client(rpc::Channel::Create(coordinator->address(), token, "coordinator"));
+  const auto channel = rpc::Channel::Create(coordinator->address(), token, "coordinator");
   proto::SubmitJobRequest submit;
   *submit.mutable_job() = plan::ToMessage(job);
   submit.set_token_file(token_file);
   submit.set_trace(options.trace);
-  SHOAL_ASSIGN_OR_RETURN(const proto::SubmitJobReply submitted, client.SubmitJob(submit));
+  SHOAL_ASSIGN_OR_RETURN(const proto::SubmitJobReply submitted,
+                         channel->Call(&rpc::CoordinatorService::SubmitJob, submit));
   ClusterRun run;
   SHOAL_RETURN_IF_ERROR(Watch(coordinator->address(), submitted.job_id(), token, run));
   for (auto& worker : workers) {

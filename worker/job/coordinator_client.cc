@@ -1,6 +1,6 @@
 #include "worker/job/coordinator_client.h"
 
-#include "core/rpc/coordinator_client.h"
+#include "core/rpc/coordinator_service.h"
 
 namespace shoal::worker {
 namespace {
@@ -11,24 +11,25 @@ constexpr absl::Duration kAnswerMargin = absl::Seconds(5);
 class GrpcCoordinatorClient final : public CoordinatorClient {
  public:
   explicit GrpcCoordinatorClient(std::shared_ptr<rpc::Channel> channel)
-      : client_(std::move(channel)) {}
+      : channel_(std::move(channel)) {}
 
   absl::StatusOr<proto::JoinJobReply> JoinJob(const proto::JoinJobRequest& request) override {
-    return client_.JoinJob(request,
-                           {.deadline = absl::Seconds(request.wait_seconds()) + kAnswerMargin});
+    return channel_->Call(&rpc::CoordinatorService::JoinJob, request,
+                          {.deadline = absl::Seconds(request.wait_seconds()) + kAnswerMargin});
   }
   absl::StatusOr<proto::NextStepReply> NextStep(const proto::NextStepRequest& request) override {
-    return client_.NextStep(request,
-                            {.deadline = absl::Seconds(request.wait_seconds()) + kAnswerMargin});
+    return channel_->Call(&rpc::CoordinatorService::NextStep, request,
+                          {.deadline = absl::Seconds(request.wait_seconds()) + kAnswerMargin});
   }
 
   absl::StatusOr<proto::DrawMicrobatchReply> DrawMicrobatch(
       const proto::DrawMicrobatchRequest& request) override {
-    return client_.DrawMicrobatch(request, {.deadline = kAnswerMargin});
+    return channel_->Call(&rpc::CoordinatorService::DrawMicrobatch, request,
+                          {.deadline = kAnswerMargin});
   }
 
  private:
-  rpc::CoordinatorClient client_;
+  const std::shared_ptr<rpc::Channel> channel_;
 };
 
 }  // namespace

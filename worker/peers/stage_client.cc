@@ -1,7 +1,8 @@
 #include "worker/peers/stage_client.h"
 
 #include "core/base/check.h"
-#include "core/rpc/stage_client.h"
+#include "core/rpc/channel.h"
+#include "core/rpc/stage_service.h"
 
 namespace shoal::worker {
 namespace {
@@ -10,8 +11,7 @@ class GrpcStageClient final : public StageClient {
  public:
   GrpcStageClient(const WorkerGroup& group, const rpc::Token& token) {
     for (const WorkerGroup::Worker& worker : group.workers) {
-      stages_.push_back(std::make_unique<rpc::StageClient>(
-          rpc::Channel::Create(worker.address, token, worker.name)));
+      stages_.push_back(rpc::Channel::Create(worker.address, token, worker.name));
     }
   }
 
@@ -19,23 +19,25 @@ class GrpcStageClient final : public StageClient {
                                                         const proto::ConnectStageRequest& request,
                                                         absl::Duration timeout) override {
     SHOAL_CHECK(stage >= 0 && static_cast<size_t>(stage) < stages_.size());
-    return stages_[static_cast<size_t>(stage)]->ConnectStage(request, {.deadline = timeout});
+    return stages_[static_cast<size_t>(stage)]->Call(&rpc::StageService::ConnectStage, request,
+                                                     {.deadline = timeout});
   }
 
   absl::StatusOr<proto::JoinRendezvousReply> JoinRendezvous(
       int worker, const proto::JoinRendezvousRequest& request, absl::Duration timeout) override {
     SHOAL_CHECK(worker >= 0 && static_cast<size_t>(worker) < stages_.size());
-    return stages_[static_cast<size_t>(worker)]->JoinRendezvous(request, {.deadline = timeout});
+    return stages_[static_cast<size_t>(worker)]->Call(&rpc::StageService::JoinRendezvous, request,
+                                                      {.deadline = timeout});
   }
 
   void Cancel() override {
     for (const auto& stage : stages_) {
-      stage->channel().Cancel();
+      stage->Cancel();
     }
   }
 
  private:
-  std::vector<std::unique_ptr<rpc::StageClient>> stages_;
+  std::vector<std::shared_ptr<rpc::Channel>> stages_;
 };
 
 }  // namespace

@@ -9,7 +9,8 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
 #include "core/base/status.h"
-#include "core/rpc/coordinator_client.h"
+#include "core/rpc/channel.h"
+#include "core/rpc/coordinator_service.h"
 #include "core/rpc/member_session.h"
 #include "core/rpc/parameter_server_service.h"
 #include "server/coordinator/coordinator.h"
@@ -201,7 +202,7 @@ absl::Status Cluster::RunWorker() {
   SHOAL_ASSIGN_OR_RETURN(const auto session,
                          rpc::MemberSession::Join(Connect(), {.role = proto::ROLE_WORKER},
                                                   [](const absl::Status&) {}));
-  rpc::CoordinatorClient client(Connect());
+  const std::shared_ptr<rpc::Channel> coordinator = Connect();
   constexpr double kWaitSeconds = 5;
   const rpc::CallOptions patient = {.deadline = absl::Seconds(kWaitSeconds + 10)};
   proto::JoinJobRequest join;
@@ -209,7 +210,8 @@ absl::Status Cluster::RunWorker() {
   join.set_wait_seconds(kWaitSeconds);
   proto::NextStepRequest next;
   for (bool ready = false; !ready;) {
-    SHOAL_ASSIGN_OR_RETURN(const proto::JoinJobReply reply, client.JoinJob(join, patient));
+    SHOAL_ASSIGN_OR_RETURN(const proto::JoinJobReply reply,
+                           coordinator->Call(&rpc::CoordinatorService::JoinJob, join, patient));
     if (reply.shut_down()) {
       return absl::OkStatus();
     }
@@ -219,7 +221,8 @@ absl::Status Cluster::RunWorker() {
   next.set_incarnation(session->incarnation());
   next.set_wait_seconds(kWaitSeconds);
   while (true) {
-    SHOAL_ASSIGN_OR_RETURN(const proto::NextStepReply reply, client.NextStep(next, patient));
+    SHOAL_ASSIGN_OR_RETURN(const proto::NextStepReply reply,
+                           coordinator->Call(&rpc::CoordinatorService::NextStep, next, patient));
     if (reply.shut_down()) {
       return absl::OkStatus();
     }
@@ -248,27 +251,29 @@ absl::Status Cluster::RunWorker() {
 }
 
 absl::Status Cluster::Watch(LoopbackResult& result) {
-  rpc::CoordinatorClient client(Connect());
-  SHOAL_ASSIGN_OR_RETURN(const proto::SubmitJobReply submitted, client.SubmitJob({}));
+  const std::shared_ptr<rpc::Channel> coordinator = Connect();
+  SHOAL_ASSIGN_OR_RETURN(const proto::SubmitJobReply submitted,
+                         coordinator->Call(&rpc::CoordinatorService::SubmitJob, {}));
   proto::WatchJobRequest watch;
   watch.set_job_id(submitted.job_id());
   absl::Time last = absl::InfinitePast();
-  return client.WatchJob(watch,
-                         [&](const proto::JobEvent& event) {
-                           result.events.push_back(event);
-                           if (event.has_step()) {
-                             const absl::Time now = absl::Now();
-                             if (last != absl::InfinitePast()) {
-                               result.step_seconds.push_back(absl::ToDoubleSeconds(now - last));
-                             }
-                             last = now;
-                             if (event.step().step() == options_.stop_after) {
-                               static_cast<void>(client.StopJob({}));
-                             }
-                           }
-                           return true;
-                         },
-                         {.deadline = absl::Minutes(5)});
+  return coordinator->Watch(
+      &rpc::CoordinatorService::WatchJob, watch,
+      [&](const proto::JobEvent& event) {
+        result.events.push_back(event);
+        if (event.has_step()) {
+          const absl::Time now = absl::Now();
+          if (last != absl::InfinitePast()) {
+            result.step_seconds.push_back(absl::ToDoubleSeconds(now - last));
+          }
+          last = now;
+          if (event.step().step() == options_.stop_after) {
+            static_cast<void>(coordinator->Call(&rpc::CoordinatorService::StopJob, {}));
+          }
+        }
+        return true;
+      },
+      {.deadline = absl::Minutes(5)});
 }
 
 absl::StatusOr<LoopbackResult> Cluster::Run() {
