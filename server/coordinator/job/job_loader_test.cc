@@ -62,7 +62,7 @@ class JobLoaderTest : public ::testing::Test {
     return LoadJob(request, workers_);
   }
 
-  const formats::TemporaryFolder folder_;
+  const TemporaryFolder folder_;
   const plan::ModelSpec spec_ = *plan::NamedShape("tiny");
   plan::Job job_;
   int64_t workers_ = 0;  // that are there
