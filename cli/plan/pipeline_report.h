@@ -13,7 +13,7 @@
 #include "core/model/model_spec.h"
 #include "core/plan/pipeline/job_pipeline.h"
 #include "core/plan/step/step_plan.h"
-#include "core/sim/minibatches.h"
+#include "core/sim/comparison.h"
 
 namespace shoal::cli {
 

@@ -9,7 +9,6 @@
 #include "absl/status/statusor.h"
 #include "cli/run/command.h"
 #include "core/sim/comparison.h"
-#include "core/sim/minibatches.h"
 #include "core/sim/simulator.h"
 #include "nlohmann/json_fwd.hpp"
 

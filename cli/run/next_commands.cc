@@ -2,7 +2,7 @@
 
 #include <string_view>
 
-#include "core/job/template_names.h"
+#include "core/job/job.h"
 #include "fmt/format.h"
 
 namespace shoal::cli {

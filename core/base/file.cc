@@ -6,8 +6,10 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdio>
 #include <filesystem>
 
+#include "core/base/check.h"
 #include "core/base/random.h"
 #include "core/base/status.h"
 
@@ -19,19 +21,7 @@ absl::Status PathError(std::string_view verb, const std::string& path) {
   return ErrnoToStatus(error_number, fmt::format("cannot {} {}", verb, path));
 }
 
-absl::Status WriteAll(int fd, std::string_view contents, const std::string& path) {
-  while (!contents.empty()) {
-    const ssize_t written = write(fd, contents.data(), contents.size());
-    if (written < 0) {
-      if (errno == EINTR) {
-        continue;
-      }
-      return PathError("write", path);
-    }
-    contents.remove_prefix(static_cast<size_t>(written));
-  }
-  return absl::OkStatus();
-}
+constexpr size_t kBufferBytes = size_t{1} << 20;  // of a StreamedFile: one write call per MiB
 
 }  // namespace
 
@@ -80,25 +70,9 @@ absl::StatusOr<std::string> ReadFile(const std::string& path, int64_t max_bytes)
 }
 
 absl::Status WriteFileAtomically(const std::string& path, std::string_view contents) {
-  const std::string temporary = fmt::format("{}.{}.tmp", path, SecureToken());
-  UniqueFd fd(open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644));
-  if (!fd.valid()) {
-    return PathError("create", temporary);
-  }
-  absl::Status status = WriteAll(fd.get(), contents, temporary);
-  if (status.ok() && fsync(fd.get()) != 0) {
-    status = PathError("sync", temporary);
-  }
-  fd.Reset();
-  if (status.ok() && rename(temporary.c_str(), path.c_str()) != 0) {
-    status = PathError("rename to", path);
-  }
-  if (!status.ok()) {
-    unlink(temporary.c_str());
-    return status;
-  }
-  const std::string folder = std::filesystem::path(path).parent_path().string();
-  return SyncDirectory(folder.empty() ? "." : folder);
+  SHOAL_ASSIGN_OR_RETURN(const auto file, StreamedFile::Create(path));
+  SHOAL_RETURN_IF_ERROR(file->Append(std::as_bytes(std::span(contents))));
+  return file->Finish();
 }
 
 absl::Status CreateDirectories(const std::string& path) {
@@ -162,6 +136,95 @@ MappedFile::~MappedFile() {
   if (size_ > 0) {
     munmap(const_cast<std::byte*>(data_), size_);
   }
+}
+
+absl::StatusOr<std::unique_ptr<StreamedFile>> StreamedFile::Create(const std::string& path) {
+  std::string temporary = fmt::format("{}.{}.tmp", path, SecureToken());
+  UniqueFd fd(open(temporary.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0644));
+  if (!fd.valid()) {
+    return PathError("create", temporary);
+  }
+  return std::unique_ptr<StreamedFile>(new StreamedFile(path, std::move(temporary), std::move(fd)));
+}
+
+StreamedFile::StreamedFile(std::string path, std::string temporary, UniqueFd fd)
+    : path_(std::move(path)), temporary_(std::move(temporary)), fd_(std::move(fd)) {}
+
+StreamedFile::~StreamedFile() {
+  if (!finished_) {
+    unlink(temporary_.c_str());
+  }
+}
+
+absl::Status StreamedFile::Append(std::span<const std::byte> bytes) {
+  SHOAL_CHECK(!finished_);
+  size_ += static_cast<int64_t>(bytes.size());
+  while (!bytes.empty()) {
+    const size_t piece = std::min(bytes.size(), kBufferBytes - buffer_.size());
+    buffer_.insert(buffer_.end(), bytes.begin(), bytes.begin() + static_cast<ptrdiff_t>(piece));
+    bytes = bytes.subspan(piece);
+    if (buffer_.size() == kBufferBytes) {
+      SHOAL_RETURN_IF_ERROR(Flush());
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status StreamedFile::Flush() {
+  std::span<const std::byte> rest = buffer_;
+  while (!rest.empty()) {
+    const ssize_t written = write(fd_.get(), rest.data(), rest.size());
+    if (written < 0) {
+      if (errno == EINTR) {
+        continue;
+      }
+      return PathError("write", temporary_);
+    }
+    rest = rest.subspan(static_cast<size_t>(written));
+  }
+  buffer_.clear();
+  return absl::OkStatus();
+}
+
+absl::StatusOr<size_t> StreamedFile::ReadAt(int64_t offset, std::span<std::byte> out) {
+  while (true) {
+    const ssize_t got = pread(fd_.get(), out.data(), out.size(), offset);
+    if (got > 0) {
+      return static_cast<size_t>(got);
+    }
+    if (got == 0) {
+      return DataLoss("{} is shorter than what was written to it", temporary_);
+    }
+    if (errno != EINTR) {
+      return PathError("read", temporary_);
+    }
+  }
+}
+
+absl::Status StreamedFile::Replay(
+    const std::function<absl::Status(std::span<const std::byte>)>& take) {
+  SHOAL_RETURN_IF_ERROR(Flush());
+  std::vector<std::byte> piece(kBufferBytes);
+  for (int64_t offset = 0; offset < size_;) {
+    SHOAL_ASSIGN_OR_RETURN(const size_t got, ReadAt(offset, piece));
+    SHOAL_RETURN_IF_ERROR(take(std::span<const std::byte>(piece).first(got)));
+    offset += static_cast<int64_t>(got);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status StreamedFile::Finish() {
+  SHOAL_RETURN_IF_ERROR(Flush());
+  if (fsync(fd_.get()) != 0) {
+    return PathError("sync", temporary_);
+  }
+  fd_.Reset();
+  if (std::rename(temporary_.c_str(), path_.c_str()) != 0) {
+    return PathError("rename to", path_);
+  }
+  finished_ = true;
+  const std::string folder = std::filesystem::path(path_).parent_path().string();
+  return SyncDirectory(folder.empty() ? "." : folder);
 }
 
 }  // namespace shoal

@@ -3,10 +3,12 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -72,6 +74,36 @@ class UniqueFd {
 
  private:
   int fd_ = -1;
+};
+
+// A file written in pieces that appears under its name only when complete: bytes go to a temporary
+// file next to it, which Finish syncs and renames. Without Finish nothing remains. Not thread-safe.
+class StreamedFile {
+ public:
+  static absl::StatusOr<std::unique_ptr<StreamedFile>> Create(const std::string& path);
+  ~StreamedFile();
+  StreamedFile(const StreamedFile&) = delete;
+  StreamedFile& operator=(const StreamedFile&) = delete;
+
+  absl::Status Append(std::span<const std::byte> bytes);
+  // Bytes appended so far.
+  int64_t size() const { return size_; }
+  // Passes every byte appended so far to `take`, in pieces; for a file that becomes part of
+  // another.
+  absl::Status Replay(const std::function<absl::Status(std::span<const std::byte> piece)>& take);
+  absl::Status Finish();
+
+ private:
+  StreamedFile(std::string path, std::string temporary, UniqueFd fd);
+  absl::Status Flush();
+  absl::StatusOr<size_t> ReadAt(int64_t offset, std::span<std::byte> out);
+
+  const std::string path_;
+  const std::string temporary_;
+  UniqueFd fd_;
+  std::vector<std::byte> buffer_;
+  int64_t size_ = 0;
+  bool finished_ = false;
 };
 
 }  // namespace shoal

@@ -17,7 +17,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "core/base/streamed_file.h"
+#include "core/base/file.h"
 
 namespace shoal::formats {
 

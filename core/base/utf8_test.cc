@@ -34,6 +34,15 @@ TEST(Utf8, ReplacesOnePerMaximalPart) {
   EXPECT_EQ(LossyUtf8("a\xE2\x82z"), "a\xEF\xBF\xBDz");
   EXPECT_EQ(LossyUtf8("\xED\xA0\x80"), "\xEF\xBF\xBD\xEF\xBF\xBD\xEF\xBF\xBD");
   EXPECT_EQ(LossyUtf8("\xC3\xA9"), "\xC3\xA9");
+  const auto replaced = [](std::string_view bytes) { return LossyUtf8(bytes).size() / 3; };
+  EXPECT_EQ(replaced("\xE0\xA0"), 1U);
+  EXPECT_EQ(replaced("\xE0\x80"), 2U) << "overlong";
+  EXPECT_EQ(replaced("\xED\x9F"), 1U);
+  EXPECT_EQ(replaced("\xF0\x90\x80"), 1U);
+  EXPECT_EQ(replaced("\xF0\x8F\x80"), 3U) << "overlong";
+  EXPECT_EQ(replaced("\xF4\x8F\xBF"), 1U);
+  EXPECT_EQ(replaced("\xF4\x90\x80"), 3U) << "above U+10FFFF";
+  EXPECT_EQ(replaced("\xF5\x80"), 2U);
 }
 
 }  // namespace

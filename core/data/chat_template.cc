@@ -1,5 +1,7 @@
 #include "core/data/chat_template.h"
 
+#include <array>
+
 #include "core/base/status.h"
 #include "core/data/tokenizer/unicode.h"
 #include "fmt/ranges.h"
@@ -7,17 +9,8 @@
 namespace shoal::worker {
 namespace {
 
-std::string_view PlainName(Role role) {
-  switch (role) {
-    case Role::kSystem:
-      return "System";
-    case Role::kUser:
-      return "User";
-    case Role::kAssistant:
-      break;
-  }
-  return "Assistant";
-}
+constexpr std::array<std::string_view, 3> kRoleNames = {"system", "user", "assistant"};
+constexpr std::array<std::string_view, 3> kPlainRoleNames = {"System", "User", "Assistant"};
 
 std::string_view Trim(std::string_view text) {
   while (!text.empty() && IsWhitespace(FirstCharacter(text))) {
@@ -57,17 +50,7 @@ absl::StatusOr<Role> ParseRole(std::string_view name) {
   return InvalidArgument("unknown role '{}'; known are system, user and assistant", name);
 }
 
-std::string_view Name(Role role) {
-  switch (role) {
-    case Role::kSystem:
-      return "system";
-    case Role::kUser:
-      return "user";
-    case Role::kAssistant:
-      break;
-  }
-  return "assistant";
-}
+std::string_view Name(Role role) { return kRoleNames[static_cast<size_t>(role)]; }
 
 absl::StatusOr<ChatTemplate> ChatTemplate::Create(plan::Template kind, const Tokenizer& tokenizer,
                                                   const formats::SpecialTokens& special) {
@@ -135,8 +118,9 @@ absl::Status ChatTemplate::AppendHeader(Role role, Conversation& out) const {
   switch (kind_) {
     case plan::Template::kPlain: {
       const bool first = out.tokens.size() == start_.size();
-      return AppendText(fmt::format("{}{}:", first ? "" : "\n", PlainName(role)), false, !first,
-                        out);
+      return AppendText(
+          fmt::format("{}{}:", first ? "" : "\n", kPlainRoleNames[static_cast<size_t>(role)]),
+          false, !first, out);
     }
     case plan::Template::kChatML:
       AppendToken(header_begin_, false, out);

@@ -7,9 +7,9 @@
 #include <algorithm>
 #include <array>
 
+#include "core/base/json/json.h"
 #include "core/base/status.h"
 #include "core/data/token_file.h"
-#include "core/data/tokenizer/tokenizer_fields.h"
 
 namespace shoal::worker {
 namespace {

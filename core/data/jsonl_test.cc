@@ -8,6 +8,8 @@
 
 #include "core/base/random.h"
 #include "core/base/status.h"
+#include "core/base/testing/folder.h"
+#include "core/base/testing/status.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -46,18 +48,18 @@ TEST(JsonlTest, ReadsTheThreeForms) {
 
 TEST(JsonlTest, NamesWhatIsWrong) {
   EXPECT_THAT(Error("{"), HasSubstr("f.jsonl:7: not valid JSON at byte"));
-  EXPECT_THAT(Error("[]"), HasSubstr("f.jsonl:7 is array, an object was expected"));
+  EXPECT_THAT(Error("[]"), HasSubstr("f.jsonl:7 is array, expected an object"));
   EXPECT_THAT(Error(R"({"question":"q","answer":"a"})"), HasSubstr("but 'answer', 'question'"));
   EXPECT_THAT(Error(R"({"messages":[]})"), HasSubstr("no messages"));
-  EXPECT_THAT(Error(R"({"messages":"hi"})"), HasSubstr("'messages' is string"));
+  EXPECT_THAT(Error(R"({"messages":"hi"})"), HasSubstr("messages is \"hi\", expected an array"));
   EXPECT_THAT(Error(R"({"messages":[{"role":"tool","content":"x"}]})"),
               HasSubstr("unknown role 'tool'"));
   EXPECT_THAT(Error(R"({"messages":[{"role":"user","content":null}]})"),
-              HasSubstr("message 0: 'content' is missing"));
+              HasSubstr("message 0: content is missing"));
   EXPECT_THAT(Error(R"({"messages":[{"role":"user","content":5}]})"),
-              HasSubstr("a string was expected"));
-  EXPECT_THAT(Error(R"({"prompt":"x"})"), HasSubstr("'completion' is missing"));
-  EXPECT_THAT(Error(R"({"input_ids":[1,2]})"), HasSubstr("'labels' is missing"));
+              HasSubstr("content is 5, expected a string"));
+  EXPECT_THAT(Error(R"({"prompt":"x"})"), HasSubstr("completion is missing"));
+  EXPECT_THAT(Error(R"({"input_ids":[1,2]})"), HasSubstr("labels is missing"));
   EXPECT_THAT(Error(R"({"input_ids":[1,2],"labels":[1]})"), HasSubstr("must be equally many"));
   EXPECT_THAT(Error(R"({"input_ids":[1,100],"labels":[1,1]})"), HasSubstr("input_ids[1] is 100"));
   EXPECT_THAT(Error(R"({"input_ids":[1,-100],"labels":[1,1]})"), HasSubstr("input_ids[1] is -100"));
@@ -67,18 +69,12 @@ TEST(JsonlTest, NamesWhatIsWrong) {
   EXPECT_THAT(Error(R"({"input_ids":[18446744073709551615],"labels":[1]})"),
               HasSubstr("input_ids[0]"));
   EXPECT_THAT(Error("{\"prompt\":\"\xff\",\"completion\":\"x\"}"), HasSubstr("not valid JSON"));
-  EXPECT_THAT(std::string(Message(CheckFields({{"promt", "x"}}))),
-              HasSubstr("unknown name 'promt'"));
+  EXPECT_REFUSED(CheckFields({{"promt", "x"}}), "unknown name 'promt'");
   EXPECT_TRUE(CheckFields({{"prompt", "x"}, {"answer", "y"}}).ok());
 }
 
 class JsonlReaderTest : public ::testing::Test {
  protected:
-  void SetUp() override {
-    path_ = std::filesystem::temp_directory_path() /
-            fmt::format("shoal-jsonl-{}-{}", getpid(), SecureToken());
-  }
-  void TearDown() override { std::filesystem::remove(path_); }
   std::vector<std::string> ReadAll(const std::string& contents) {
     EXPECT_TRUE(WriteFileAtomically(path_, contents).ok());
     auto reader = JsonlReader::Open(path_).value();
@@ -97,7 +93,9 @@ class JsonlReaderTest : public ::testing::Test {
     }
     return lines;
   }
-  std::string path_;
+
+  const TemporaryFolder folder_;
+  const std::string path_ = folder_ / "data.jsonl";
 };
 
 TEST_F(JsonlReaderTest, SplitsAndCountsLines) {
@@ -126,9 +124,8 @@ TEST_F(JsonlReaderTest, LinesAreBounded) {
 }
 
 TEST_F(JsonlReaderTest, MissingFilesAreNamed) {
-  EXPECT_THAT(std::string(Message(JsonlReader::Open("/nonexistent/x.jsonl").status())),
-              HasSubstr("/nonexistent/x.jsonl"));
-  EXPECT_THAT(std::string(Message(JsonlReader::Open("/").status())), HasSubstr("is a folder"));
+  EXPECT_REFUSED(JsonlReader::Open("/nonexistent/x.jsonl").status(), "/nonexistent/x.jsonl");
+  EXPECT_REFUSED(JsonlReader::Open("/").status(), "is a folder");
 }
 
 }  // namespace

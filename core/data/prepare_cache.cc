@@ -6,10 +6,10 @@
 #include <filesystem>
 
 #include "core/base/file.h"
+#include "core/base/json/json.h"
 #include "core/base/status.h"
 #include "core/data/prepare.h"
 #include "core/data/token_file.h"
-#include "core/data/tokenizer/tokenizer_fields.h"
 #include "xxhash.h"
 
 namespace shoal::worker {
@@ -88,40 +88,40 @@ absl::StatusOr<std::string> CacheName(const std::string& input, const SampleEnco
                      XXH3_64bits(key.data(), key.size()));
 }
 
+constexpr std::pair<const char*, int64_t PrepareSummary::*> kCounts[] = {
+    {"samples", &PrepareSummary::samples},
+    {"tokens", &PrepareSummary::tokens},
+    {"targets", &PrepareSummary::targets},
+    {"longest", &PrepareSummary::longest},
+    {"truncated", &PrepareSummary::truncated},
+    {"skipped_oversize", &PrepareSummary::skipped_oversize},
+    {"skipped_no_target", &PrepareSummary::skipped_no_target}};
+constexpr std::pair<const char*, std::string PrepareSummary::*> kPlaces[] = {
+    {"first_truncated", &PrepareSummary::first_truncated},
+    {"first_oversize", &PrepareSummary::first_oversize},
+    {"first_no_target", &PrepareSummary::first_no_target}};
+
 std::string ToJson(const PrepareSummary& summary) {
-  return Json{{"samples", summary.samples},
-              {"tokens", summary.tokens},
-              {"targets", summary.targets},
-              {"longest", summary.longest},
-              {"truncated", summary.truncated},
-              {"skipped_oversize", summary.skipped_oversize},
-              {"skipped_no_target", summary.skipped_no_target},
-              {"first_truncated", summary.first_truncated},
-              {"first_oversize", summary.first_oversize},
-              {"first_no_target", summary.first_no_target}}
-             .dump() +
-         "\n";
+  Json json;
+  for (const auto& [key, count] : kCounts) {
+    json[key] = summary.*count;
+  }
+  for (const auto& [key, place] : kPlaces) {
+    json[key] = summary.*place;
+  }
+  return json.dump() + "\n";
 }
 
 absl::StatusOr<PrepareSummary> ReadSummary(const std::string& path) {
-  SHOAL_ASSIGN_OR_RETURN(const std::string text, ReadFile(path, 1 << 20));
-  SHOAL_ASSIGN_OR_RETURN(const Json json, ParseJson(text, path));
+  SHOAL_ASSIGN_OR_RETURN(const Json json, ReadJson(path));
   SHOAL_ASSIGN_OR_RETURN(const JsonObject object, JsonObject::From(json, path));
   PrepareSummary summary;
-  const std::pair<const char*, int64_t*> counts[] = {
-      {"samples", &summary.samples},
-      {"tokens", &summary.tokens},
-      {"targets", &summary.targets},
-      {"longest", &summary.longest},
-      {"truncated", &summary.truncated},
-      {"skipped_oversize", &summary.skipped_oversize},
-      {"skipped_no_target", &summary.skipped_no_target}};
-  for (const auto& [key, count] : counts) {
-    SHOAL_ASSIGN_OR_RETURN(*count, object.Integer(key, 0, INT64_MAX));
+  for (const auto& [key, count] : kCounts) {
+    SHOAL_ASSIGN_OR_RETURN(summary.*count, object.Integer(key, 0));
   }
-  SHOAL_ASSIGN_OR_RETURN(summary.first_truncated, object.StringOr("first_truncated", ""));
-  SHOAL_ASSIGN_OR_RETURN(summary.first_oversize, object.StringOr("first_oversize", ""));
-  SHOAL_ASSIGN_OR_RETURN(summary.first_no_target, object.StringOr("first_no_target", ""));
+  for (const auto& [key, place] : kPlaces) {
+    SHOAL_ASSIGN_OR_RETURN(summary.*place, object.StringOr(key, ""));
+  }
   return summary;
 }
 

@@ -1,7 +1,5 @@
 #include "core/data/prepare.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
@@ -12,6 +10,8 @@
 #include "core/base/file.h"
 #include "core/base/random.h"
 #include "core/base/status.h"
+#include "core/base/testing/folder.h"
+#include "core/base/testing/status.h"
 #include "core/data/token_file.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -31,16 +31,12 @@ TEST(ShiftLabelsTest, BelongToThePositionThatPredicts) {
 
 class PrepareTest : public ::testing::Test {
  protected:
-  PrepareTest()
-      : folder_(std::filesystem::temp_directory_path() /
-                fmt::format("shoal-prepare-{}-{}", getpid(), SecureToken())) {
-    std::filesystem::create_directories(folder_);
+  PrepareTest() {
     tokenizer_ = Tokenizer::Load(std::string(SHOAL_TESTDATA) + "/llama2.tokenizer.json").value();
     encoder_.emplace(
         SampleEncoder::Create(tokenizer_.get(), plan::Template::kPlain, {.bos = 1, .eos = 2}, 620)
             .value());
   }
-  ~PrepareTest() override { std::filesystem::remove_all(folder_); }
 
   std::string Write(const std::string& contents) {
     const std::string path = folder_ / "data.jsonl";
@@ -56,7 +52,7 @@ class PrepareTest : public ::testing::Test {
   }
   std::string output() const { return folder_ / "data.tokens"; }
 
-  std::filesystem::path folder_;
+  const TemporaryFolder folder_;
   std::unique_ptr<Tokenizer> tokenizer_;
   std::optional<SampleEncoder> encoder_;
 };
@@ -149,17 +145,14 @@ TEST_F(PrepareTest, BrokenLinesEndIt) {
 TEST_F(PrepareTest, NeedsWhatTheDataNeeds) {
   const auto no_tokenizer = SampleEncoder::Create(nullptr, plan::Template::kPlain, {}, 100).value();
   const std::string path = Write(R"({"prompt":"x","completion":"y"})");
-  EXPECT_THAT(std::string(Message(Prepare(path, output(), no_tokenizer, {}).status())),
-              HasSubstr("data.jsonl:1: text needs the model's tokenizer.json"));
-  EXPECT_THAT(
-      std::string(Message(
-          SampleEncoder::Create(tokenizer_.get(), plan::Template::kPlain, {}, 100).status())),
-      HasSubstr("the tokenizer has 620 tokens and the model 100 rows"));
+  EXPECT_REFUSED(Prepare(path, output(), no_tokenizer, {}).status(),
+                 "data.jsonl:1: text needs the model's tokenizer.json");
+  EXPECT_REFUSED(SampleEncoder::Create(tokenizer_.get(), plan::Template::kPlain, {}, 100).status(),
+                 "the tokenizer has 620 tokens and the model 100 rows");
   // A missing template matters only if there is text to encode.
   const auto chatml =
       SampleEncoder::Create(tokenizer_.get(), plan::Template::kChatML, {}, 620).value();
-  EXPECT_THAT(std::string(Message(Prepare(path, output(), chatml, {}).status())),
-              HasSubstr("<|im_start|>"));
+  EXPECT_REFUSED(Prepare(path, output(), chatml, {}).status(), "<|im_start|>");
   EXPECT_TRUE(Prepare(Write(R"({"input_ids":[1,2],"labels":[1,2]})"), output(), chatml, {}).ok());
 }
 
@@ -214,11 +207,10 @@ TEST_F(PrepareTest, TokenFilesAreUsedAsTheyAre) {
 }
 
 TEST_F(PrepareTest, RealDataKeepsEveryReply) {
-  const char* data = std::getenv("SHOAL_TEST_DATA");
-  if (data == nullptr) {
+  const std::string root = TestData();
+  if (root.empty()) {
     GTEST_SKIP() << "SHOAL_TEST_DATA is not set";
   }
-  const std::string root = data;
   const auto stories = Tokenizer::Load(root + "/stories260k").value();
   const auto encoder =
       SampleEncoder::Create(stories.get(), plan::Template::kPlain, {.bos = 1, .eos = 2}, 512)

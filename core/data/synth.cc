@@ -6,9 +6,9 @@
 #include <cmath>
 
 #include "core/base/file.h"
+#include "core/base/json/json.h"
 #include "core/base/random.h"
 #include "core/base/status.h"
-#include "core/data/tokenizer/tokenizer_fields.h"
 #include "fmt/ranges.h"
 
 namespace shoal::worker {

@@ -10,7 +10,6 @@
 
 #include "core/base/file.h"
 #include "core/base/status.h"
-#include "core/base/streamed_file.h"
 #include "core/data/token_file_layout.h"
 
 namespace shoal::formats {

@@ -4,8 +4,9 @@
 #include <vector>
 
 #include "core/base/file.h"
+#include "core/base/testing/folder.h"
+#include "core/base/testing/status.h"
 #include "core/data/token_file_layout.h"
-#include "core/model/huggingface/testing/files.h"
 
 namespace shoal::formats {
 namespace {

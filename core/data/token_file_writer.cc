@@ -2,8 +2,8 @@
 #include <limits>
 #include <utility>
 
+#include "core/base/file.h"
 #include "core/base/status.h"
-#include "core/base/streamed_file.h"
 #include "core/data/token_file.h"
 #include "core/data/token_file_layout.h"
 

@@ -1,7 +1,5 @@
 #include "core/data/train_tokenizer.h"
 
-#include <unistd.h>
-
 #include <filesystem>
 #include <map>
 #include <string>
@@ -9,6 +7,7 @@
 #include "core/base/file.h"
 #include "core/base/random.h"
 #include "core/base/status.h"
+#include "core/base/testing/folder.h"
 #include "core/data/chat_template.h"
 #include "core/data/synth.h"
 #include "core/data/tokenizer/tokenizer.h"
@@ -24,16 +23,9 @@ using ::testing::HasSubstr;
 
 class TrainTokenizerTest : public ::testing::Test {
  protected:
-  TrainTokenizerTest()
-      : folder_(std::filesystem::temp_directory_path() /
-                fmt::format("shoal-tokenizer-{}-{}", getpid(), SecureToken())) {
-    std::filesystem::create_directories(folder_);
-    data_ = folder_ / "data.jsonl";
-  }
-  ~TrainTokenizerTest() override { std::filesystem::remove_all(folder_); }
-
-  std::filesystem::path folder_;
-  std::string data_;
+  const TemporaryFolder temporary_;
+  const std::string& folder_ = temporary_.path();
+  const std::string data_ = temporary_ / "data.jsonl";
 };
 
 TEST_F(TrainTokenizerTest, MakesWhatTheQuickStartNeeds) {

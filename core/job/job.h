@@ -6,6 +6,7 @@
 // checkpoint as YAML and travels to every process as a message.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <map>
 #include <string>
@@ -28,6 +29,10 @@ enum class ComputeType { kAuto, kFp32, kBf16 };
 enum class LearningRateSchedule { kConstant, kLinear, kCosine };
 enum class OversizePolicy { kError, kSkip, kTruncate };
 enum class Template { kPlain, kChatML, kLlama3 };
+inline constexpr std::array<std::string_view, 3> kTemplateNames = {"plain", "chatml", "llama3"};
+constexpr std::string_view Name(Template chat_template) {
+  return kTemplateNames[static_cast<size_t>(chat_template)];
+}
 enum class Accumulate { kFloat, kExact };
 // How long a worker keeps fetched weights: for one use of the layer, or for the whole step.
 enum class Residency { kAuto, kLayer, kStep };

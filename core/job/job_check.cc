@@ -1,8 +1,7 @@
-#include "core/job/job_check.h"
-
 #include <algorithm>
 
 #include "core/base/status.h"
+#include "core/job/job_schema.h"
 
 namespace shoal::plan {
 namespace {

@@ -12,6 +12,9 @@
 namespace shoal::plan {
 namespace {
 
+using testing::HasSubstr;
+using testing::StartsWith;
+
 constexpr const char* kExample = R"(
 model: path/to/hf/folder
 data: {train: train.jsonl, template: plain, max_sequence_tokens: 2048, microbatch_tokens: 4096,
@@ -25,7 +28,7 @@ service: {wire_type: auto, accumulate: float, partition_bytes: 4MiB}
 cluster: {local: {servers: 2, workers: 2}}
 checkpoint: {directory: checkpoints, every_steps: 50, keep: 3}
 )";
-constexpr const char* kMinimal = "model: m\ndata: {train: t}\n";
+const std::string kMinimal = "model: m\ndata: {train: t}\n";
 
 Job MustParse(const std::string& yaml, const std::vector<std::string>& overrides = {}) {
   const auto job = ParseJob(yaml, "job.yaml", overrides);
@@ -40,6 +43,9 @@ std::string Refusal(const std::string& yaml, const std::vector<std::string>& ove
   EXPECT_EQ(message.find('\n'), std::string::npos) << message;
   return message;
 }
+
+// Of what is put behind the minimal job.
+std::string RefusalOf(const std::string& text) { return Refusal(kMinimal + text); }
 
 TEST(ParseJob, ReadsTheDocumentedExample) {
   const Job job = MustParse(kExample);
@@ -60,7 +66,7 @@ TEST(ParseJob, ReadsTheDocumentedExample) {
 TEST(ParseJob, DefaultsAreThoseOfTheStruct) {
   const Job expected{.model = "m", .data = {.train = "t"}};
   EXPECT_EQ(MustParse(kMinimal), expected);
-  EXPECT_EQ(MustParse(std::string(kMinimal) + "train:\n"), expected);
+  EXPECT_EQ(MustParse(kMinimal + "train:\n"), expected);
 }
 
 TEST(ParseJob, OverridesWinOverTheFile) {
@@ -83,8 +89,8 @@ TEST(ParseJob, AnOverrideChoosesBetweenKeysThatExcludeEachOther) {
   EXPECT_EQ(remote.cluster.coordinator, "host:1234");
   EXPECT_EQ(remote.cluster.servers, 0);
   EXPECT_EQ(remote.cluster.workers, 4);
-  const Job local = MustParse(std::string(kMinimal) + "cluster: {coordinator: 'host:1'}",
-                              {"cluster.local.workers=2"});
+  const Job local =
+      MustParse(kMinimal + "cluster: {coordinator: 'host:1'}", {"cluster.local.workers=2"});
   EXPECT_TRUE(local.cluster.local);
   EXPECT_EQ(local.cluster.coordinator, "");
 }
@@ -99,15 +105,14 @@ TEST(ParseJob, PathsOfOverridesAreRelativeToTheirOwnFolder) {
 }
 
 TEST(ParseJob, NamesTheNearestKey) {
-  const std::string yaml = std::string(kMinimal) + "train:\n  steps: 3\n  learning_rat: 1\n";
+  const std::string yaml = kMinimal + "train:\n  steps: 3\n  learning_rat: 1\n";
   EXPECT_EQ(Refusal(yaml),
             "job.yaml:5: unknown key 'learning_rat' in train; did you mean learning_rate?");
   EXPECT_EQ(Refusal("modle: m\n"), "job.yaml:1: unknown key 'modle'; did you mean model?");
-  EXPECT_EQ(Refusal(std::string(kMinimal) + "data2: 1\n"),
-            "job.yaml:3: unknown key 'data2'; did you mean data?");
+  EXPECT_EQ(RefusalOf("data2: 1\n"), "job.yaml:3: unknown key 'data2'; did you mean data?");
   EXPECT_EQ(Refusal("model: m\nlearning_rate: 1\n"),
             "job.yaml:2: unknown key 'learning_rate'; did you mean train.learning_rate?");
-  EXPECT_EQ(Refusal(std::string(kMinimal) + "cluster: {local: {server: 2}}"),
+  EXPECT_EQ(RefusalOf("cluster: {local: {server: 2}}"),
             "job.yaml:3: unknown key 'server' in cluster.local; did you mean servers?");
   EXPECT_EQ(Refusal(kMinimal, {"train.step=3"}),
             "--set train.step=3: unknown key 'step' in train; did you mean steps?");
@@ -115,109 +120,99 @@ TEST(ParseJob, NamesTheNearestKey) {
       Refusal(kMinimal, {"data.fields.promt=q"}),
       "--set data.fields.promt=q: data.fields has the unknown key 'promt'; did you mean prompt?");
   EXPECT_THAT(Refusal(kMinimal, {"train.steps.more=3"}),
-              testing::HasSubstr("train.steps is a map, expected an integer"));
+              HasSubstr("train.steps is a map, expected an integer"));
 }
 
 TEST(ParseJob, RefusesBadValues) {
-  const auto train = [](const std::string& text) {
-    return Refusal(std::string(kMinimal) + "train: {" + text + "}");
-  };
+  const auto train = [](const std::string& text) { return RefusalOf("train: {" + text + "}"); };
   EXPECT_EQ(train("steps: abc"),
             "job.yaml:3: train.steps is 'abc', expected an integer from 1 to 1000000000");
-  EXPECT_THAT(train("steps: 0"), testing::HasSubstr("train.steps is '0'"));
-  EXPECT_THAT(train("steps: 1.5"), testing::HasSubstr("train.steps is '1.5'"));
-  EXPECT_THAT(train("steps: 99999999999999999999"), testing::HasSubstr("train.steps"));
-  EXPECT_THAT(train("steps:"), testing::HasSubstr("train.steps is empty"));
-  EXPECT_THAT(train("steps: [1]"), testing::HasSubstr("train.steps is a list"));
-  EXPECT_THAT(
-      train("beta1: 1"),
-      testing::HasSubstr("train.beta1 is '1', expected a number of at least 0 and below 1"));
-  EXPECT_THAT(train("learning_rate: nan"), testing::HasSubstr("train.learning_rate"));
-  EXPECT_THAT(train("learning_rate: -1e-3"), testing::HasSubstr("train.learning_rate"));
-  EXPECT_THAT(train("epsilon: 0"), testing::HasSubstr("expected a number above 0"));
+  EXPECT_THAT(train("steps: 0"), HasSubstr("train.steps is '0'"));
+  EXPECT_THAT(train("steps: 1.5"), HasSubstr("train.steps is '1.5'"));
+  EXPECT_THAT(train("steps: 99999999999999999999"), HasSubstr("train.steps"));
+  EXPECT_THAT(train("steps:"), HasSubstr("train.steps is empty"));
+  EXPECT_THAT(train("steps: [1]"), HasSubstr("train.steps is a list"));
+  EXPECT_THAT(train("beta1: 1"),
+              HasSubstr("train.beta1 is '1', expected a number of at least 0 and below 1"));
+  EXPECT_THAT(train("learning_rate: nan"), HasSubstr("train.learning_rate"));
+  EXPECT_THAT(train("learning_rate: -1e-3"), HasSubstr("train.learning_rate"));
+  EXPECT_THAT(train("epsilon: 0"), HasSubstr("expected a number above 0"));
   EXPECT_THAT(train("compute: fp64"),
-              testing::HasSubstr("train.compute is 'fp64', expected one of auto, fp32, bf16"));
-  EXPECT_THAT(train("seed: -1"), testing::HasSubstr("train.seed"));
-  const auto more = [](const std::string& text) { return Refusal(std::string(kMinimal) + text); };
-  EXPECT_THAT(more("service: {partition_bytes: 4 cups}"), testing::HasSubstr("like 4MiB"));
-  EXPECT_THAT(more("service: {partition_bytes: 1}"), testing::HasSubstr("bytes from 1.0 KiB"));
-  EXPECT_THAT(
-      more("service: {transports: [shm, rdma]}"),
-      testing::HasSubstr("unknown transport 'rdma', expected some of shm, verbs (RDMA), tcp"));
-  EXPECT_THAT(more("service: {transports: [shm, shm]}"), testing::HasSubstr("twice"));
-  EXPECT_THAT(more("service: {transports: []}"), testing::HasSubstr("empty list"));
-  EXPECT_THAT(more("service: {transports: shm}"), testing::HasSubstr("expected a list"));
+              HasSubstr("train.compute is 'fp64', expected one of auto, fp32, bf16"));
+  EXPECT_THAT(train("seed: -1"), HasSubstr("train.seed"));
+  EXPECT_THAT(RefusalOf("service: {partition_bytes: 4 cups}"), HasSubstr("like 4MiB"));
+  EXPECT_THAT(RefusalOf("service: {partition_bytes: 1}"), HasSubstr("bytes from 1.0 KiB"));
+  EXPECT_THAT(RefusalOf("service: {transports: [shm, rdma]}"),
+              HasSubstr("unknown transport 'rdma', expected some of shm, verbs (RDMA), tcp"));
+  EXPECT_THAT(RefusalOf("service: {transports: [shm, shm]}"), HasSubstr("twice"));
+  EXPECT_THAT(RefusalOf("service: {transports: []}"), HasSubstr("empty list"));
+  EXPECT_THAT(RefusalOf("service: {transports: shm}"), HasSubstr("expected a list"));
   for (const char* device : {"mlx5_0:", "mlx5_0:0", ":1", "a b", "mlx5_0:x", "mlx5_0:1:2"}) {
-    EXPECT_THAT(more(fmt::format("service: {{rdma: {{devices: ['{}']}}}}", device)),
-                testing::HasSubstr("expected device names like mlx5_0"));
+    EXPECT_THAT(RefusalOf(fmt::format("service: {{rdma: {{devices: ['{}']}}}}", device)),
+                HasSubstr("expected device names like mlx5_0"));
   }
-  EXPECT_THAT(more("service: {rdma: {devices: [rxe0, rxe0]}}"), testing::HasSubstr("twice"));
-  EXPECT_THAT(more("service: {rdma: {devices: rxe0}}"), testing::HasSubstr("expected a list"));
-  EXPECT_THAT(more("service: {rdma: {mtu: 1500}}"),
-              testing::HasSubstr("expected one of auto, 256, 512"));
-  EXPECT_THAT(more("service: {rdma: {gid_index: -2}}"), testing::HasSubstr("from -1 to 255"));
-  EXPECT_THAT(more("service: {rdma: {traffic_class: 256}}"), testing::HasSubstr("from 0 to 255"));
-  EXPECT_THAT(more("service: {rdma: {max_rails: 0}}"), testing::HasSubstr("from 1 to 16"));
-  EXPECT_THAT(more("cluster: {coordinator: host}"), testing::HasSubstr("expected HOST:PORT"));
-  EXPECT_THAT(more("cluster: {coordinator: 'host:70000'}"),
-              testing::HasSubstr("expected HOST:PORT"));
-  EXPECT_THAT(more("cluster: {local: 3}"), testing::HasSubstr("cluster.local is not a map"));
-  EXPECT_THAT(more("cluster: {local: {servers: 0}}"), testing::HasSubstr("from 1 to"));
-  EXPECT_THAT(more("checkpoint: {export_huggingface: maybe}"), testing::HasSubstr("true or false"));
+  EXPECT_THAT(RefusalOf("service: {rdma: {devices: [rxe0, rxe0]}}"), HasSubstr("twice"));
+  EXPECT_THAT(RefusalOf("service: {rdma: {devices: rxe0}}"), HasSubstr("expected a list"));
+  EXPECT_THAT(RefusalOf("service: {rdma: {mtu: 1500}}"),
+              HasSubstr("expected one of auto, 256, 512"));
+  EXPECT_THAT(RefusalOf("service: {rdma: {gid_index: -2}}"), HasSubstr("from -1 to 255"));
+  EXPECT_THAT(RefusalOf("service: {rdma: {traffic_class: 256}}"), HasSubstr("from 0 to 255"));
+  EXPECT_THAT(RefusalOf("service: {rdma: {max_rails: 0}}"), HasSubstr("from 1 to 16"));
+  EXPECT_THAT(RefusalOf("cluster: {coordinator: host}"), HasSubstr("expected HOST:PORT"));
+  EXPECT_THAT(RefusalOf("cluster: {coordinator: 'host:70000'}"), HasSubstr("expected HOST:PORT"));
+  EXPECT_THAT(RefusalOf("cluster: {local: 3}"), HasSubstr("cluster.local is not a map"));
+  EXPECT_THAT(RefusalOf("cluster: {local: {servers: 0}}"), HasSubstr("from 1 to"));
+  EXPECT_THAT(RefusalOf("checkpoint: {export_huggingface: maybe}"), HasSubstr("true or false"));
   EXPECT_THAT(Refusal("model: m\ndata: {train: t, fields: {prompt: [1]}}"),
-              testing::HasSubstr("prompt, which is a list"));
+              HasSubstr("prompt, which is a list"));
   EXPECT_EQ(Refusal("data: {train: t}"), "job.yaml: model is missing");
   EXPECT_EQ(Refusal("model: m"), "job.yaml: data.train is missing");
 }
 
 TEST(ParseJob, RefusesBrokenDocuments) {
-  EXPECT_THAT(Refusal("model: [m\n"), testing::HasSubstr("not valid YAML"));
-  EXPECT_THAT(Refusal("model: m\ndata: {train: \xE4}\n"),
-              testing::StartsWith("job.yaml:2: not UTF-8"));
-  EXPECT_THAT(Refusal("model: m\n\tdata: x\n"), testing::StartsWith("job.yaml:2: not valid YAML"));
-  EXPECT_THAT(Refusal("just text"), testing::HasSubstr("the job is not a map"));
-  EXPECT_THAT(Refusal("- a\n- b"), testing::HasSubstr("the job is not a map"));
-  EXPECT_THAT(Refusal(std::string(kMinimal) + "---\nmodel: n\n"),
-              testing::HasSubstr("a second YAML document"));
+  EXPECT_THAT(Refusal("model: [m\n"), HasSubstr("not valid YAML"));
+  EXPECT_THAT(Refusal("model: m\ndata: {train: \xE4}\n"), StartsWith("job.yaml:2: not UTF-8"));
+  EXPECT_THAT(Refusal("model: m\n\tdata: x\n"), StartsWith("job.yaml:2: not valid YAML"));
+  EXPECT_THAT(Refusal("just text"), HasSubstr("the job is not a map"));
+  EXPECT_THAT(Refusal("- a\n- b"), HasSubstr("the job is not a map"));
+  EXPECT_THAT(RefusalOf("---\nmodel: n\n"), HasSubstr("a second YAML document"));
   EXPECT_EQ(Refusal("# a comment\n  , or what is left of one\nmodel: m\n"),
             "job.yaml:2: not valid YAML: nothing can begin with what is in column 3");
-  EXPECT_EQ(Refusal(std::string(kMinimal) + "model: n\n"), "job.yaml:3: model is given twice");
-  EXPECT_THAT(Refusal(std::string(kMinimal) + "? [a]\n: 1\n"),
-              testing::HasSubstr("a key is not a name"));
-  EXPECT_THAT(Refusal(std::string(5000, '[')), testing::HasSubstr("not valid YAML"));
-  EXPECT_THAT(Refusal(""), testing::HasSubstr("model is missing"));
-  EXPECT_THAT(Refusal(kMinimal, {"train.steps"}), testing::HasSubstr("expected key=value"));
-  EXPECT_THAT(Refusal(kMinimal, {"=3"}), testing::HasSubstr("expected key=value"));
-  EXPECT_THAT(Refusal(kMinimal, {"train.=3"}), testing::HasSubstr("--set train.=3"));
+  EXPECT_EQ(RefusalOf("model: n\n"), "job.yaml:3: model is given twice");
+  EXPECT_THAT(RefusalOf("? [a]\n: 1\n"), HasSubstr("a key is not a name"));
+  EXPECT_THAT(Refusal(std::string(5000, '[')), HasSubstr("not valid YAML"));
+  EXPECT_THAT(Refusal(""), HasSubstr("model is missing"));
+  EXPECT_THAT(Refusal(kMinimal, {"train.steps"}), HasSubstr("expected key=value"));
+  EXPECT_THAT(Refusal(kMinimal, {"=3"}), HasSubstr("expected key=value"));
+  EXPECT_THAT(Refusal(kMinimal, {"train.=3"}), HasSubstr("--set train.=3"));
   EXPECT_THAT(Refusal(kMinimal, {"train.steps=[1"}),
-              testing::HasSubstr("--set train.steps=[1: not valid YAML"));
+              HasSubstr("--set train.steps=[1: not valid YAML"));
 }
 
 TEST(ParseJob, RefusesContradictions) {
-  const auto with = [](const std::string& text) { return Refusal(std::string(kMinimal) + text); };
-  EXPECT_EQ(with("train:\n  steps: 5\n  warmup_steps: 6\n"),
+  EXPECT_EQ(RefusalOf("train:\n  steps: 5\n  warmup_steps: 6\n"),
             "job.yaml:5: train.warmup_steps (6) is more than train.steps (5)");
   EXPECT_THAT(Refusal(kExample, {"train.steps=5"}),
-              testing::StartsWith("--set train.steps=5: train.warmup_steps (10)"));
-  EXPECT_THAT(with("train: {learning_rate: 1e-4, minimum_learning_rate: 1e-3}"),
-              testing::HasSubstr("is more than"));
-  EXPECT_THAT(with("train: {schedule: constant, minimum_learning_rate: 1e-5}"),
-              testing::HasSubstr("train.schedule constant"));
-  EXPECT_THAT(Refusal("model: m\ndata: {train: t, max_sequence_tokens: 4097}"),
-              testing::HasSubstr(
-                  "data.max_sequence_tokens (4097) is more than data.microbatch_tokens (4096)"));
-  EXPECT_THAT(with("cluster: {coordinator: 'a:1', local: {servers: 1}}"),
-              testing::HasSubstr("contradicts cluster.local"));
-  EXPECT_THAT(with("cluster: {servers: 2, local: {servers: 1}}"),
-              testing::HasSubstr("go with cluster.coordinator"));
-  EXPECT_THAT(with("train: {push: step}\nservice: {accumulate: exact}"),
-              testing::HasSubstr("train.push step contradicts service.accumulate exact"));
-  EXPECT_THAT(with("train: {device: cuda}\nemulate: {shape: 1.5b}\n"),
-              testing::HasSubstr("train.device cuda contradicts emulate.shape 1.5b"));
+              StartsWith("--set train.steps=5: train.warmup_steps (10)"));
+  EXPECT_THAT(RefusalOf("train: {learning_rate: 1e-4, minimum_learning_rate: 1e-3}"),
+              HasSubstr("is more than"));
+  EXPECT_THAT(RefusalOf("train: {schedule: constant, minimum_learning_rate: 1e-5}"),
+              HasSubstr("train.schedule constant"));
+  EXPECT_THAT(
+      Refusal("model: m\ndata: {train: t, max_sequence_tokens: 4097}"),
+      HasSubstr("data.max_sequence_tokens (4097) is more than data.microbatch_tokens (4096)"));
+  EXPECT_THAT(RefusalOf("cluster: {coordinator: 'a:1', local: {servers: 1}}"),
+              HasSubstr("contradicts cluster.local"));
+  EXPECT_THAT(RefusalOf("cluster: {servers: 2, local: {servers: 1}}"),
+              HasSubstr("go with cluster.coordinator"));
+  EXPECT_THAT(RefusalOf("train: {push: step}\nservice: {accumulate: exact}"),
+              HasSubstr("train.push step contradicts service.accumulate exact"));
+  EXPECT_THAT(RefusalOf("train: {device: cuda}\nemulate: {shape: 1.5b}\n"),
+              HasSubstr("train.device cuda contradicts emulate.shape 1.5b"));
 }
 
 TEST(ParseJob, ReadsAPipeline) {
-  const Job job = MustParse(std::string(kMinimal) +
+  const Job job = MustParse(kMinimal +
                             "cluster: {local: {workers: 8}, pipeline: {stages: 4, chunks: 2, "
                             "schedule: GIS(3), offload: half, recompute: light, "
                             "device_memory: 2GiB, host_memory: 8GB, copy_rate: 3.1GB/s, "
@@ -264,31 +259,28 @@ TEST(ParseJob, RefusesPipelinesThatCannotBe) {
   const auto with = [](const std::string& text, const std::string& more = "") {
     return Refusal(fmt::format("{}{}cluster: {{pipeline: {{{}}}}}", kMinimal, more, text));
   };
-  EXPECT_EQ(
-      Refusal(std::string(kMinimal) + "cluster:\n  local: {workers: 3}\n  pipeline: {stages: 2}\n"),
-      "job.yaml:4: cluster.local.workers (3) is not a multiple of cluster.pipeline.stages "
-      "(2); a worker group is one worker for each stage");
-  EXPECT_THAT(Refusal(std::string(kMinimal) +
-                      "cluster: {coordinator: 'a:1', workers: 3, pipeline: {stages: 2}}"),
-              testing::HasSubstr("cluster.workers (3) is not a multiple"));
+  EXPECT_EQ(RefusalOf("cluster:\n  local: {workers: 3}\n  pipeline: {stages: 2}\n"),
+            "job.yaml:4: cluster.local.workers (3) is not a multiple of cluster.pipeline.stages "
+            "(2); a worker group is one worker for each stage");
+  EXPECT_THAT(RefusalOf("cluster: {coordinator: 'a:1', workers: 3, pipeline: {stages: 2}}"),
+              HasSubstr("cluster.workers (3) is not a multiple"));
   EXPECT_EQ(with("stages: 2", "plan: {assignment: dynamic}\n"),
             "job.yaml:4: cluster.pipeline.stages contradicts plan.assignment dynamic");
-  EXPECT_THAT(
-      with("offload: full", "train: {synchronization: layer}\n"),
-      testing::HasSubstr("cluster.pipeline.offload contradicts train.synchronization layer"));
+  EXPECT_THAT(with("offload: full", "train: {synchronization: layer}\n"),
+              HasSubstr("cluster.pipeline.offload contradicts train.synchronization layer"));
   EXPECT_THAT(with("device_memory: 1GiB", "emulate: {shape: 1.5b}\n"),
-              testing::HasSubstr("cluster.pipeline.device_memory contradicts emulate.shape 1.5b"));
+              HasSubstr("cluster.pipeline.device_memory contradicts emulate.shape 1.5b"));
   EXPECT_THAT(with("recompute: light", "plan: {assignment: dynamic}\n"),
-              testing::HasSubstr("cluster.pipeline.recompute contradicts plan.assignment"));
+              HasSubstr("cluster.pipeline.recompute contradicts plan.assignment"));
   EXPECT_EQ(with("chunks: 2, offload: 3"),
             "job.yaml:3: cluster.pipeline.offload (3) is more than cluster.pipeline.chunks (2)");
-  EXPECT_THAT(with("stages: 0"), testing::HasSubstr("from 1 to 256"));
+  EXPECT_THAT(with("stages: 0"), HasSubstr("from 1 to 256"));
   EXPECT_THAT(with("offload: most"),
-              testing::HasSubstr("is 'most', expected auto, none, half, full or a number"));
-  EXPECT_THAT(with("offload: [1]"), testing::HasSubstr("is a list, expected auto, none"));
-  EXPECT_THAT(with("recompute: all"), testing::HasSubstr("expected one of auto, none, light"));
-  EXPECT_THAT(with("copy_rate: 3 apples"), testing::HasSubstr("expected a rate like 3.1GB/s"));
-  EXPECT_THAT(with("device_memory: much"), testing::HasSubstr("cluster.pipeline.device_memory"));
+              HasSubstr("is 'most', expected auto, none, half, full or a number"));
+  EXPECT_THAT(with("offload: [1]"), HasSubstr("is a list, expected auto, none"));
+  EXPECT_THAT(with("recompute: all"), HasSubstr("expected one of auto, none, light"));
+  EXPECT_THAT(with("copy_rate: 3 apples"), HasSubstr("expected a rate like 3.1GB/s"));
+  EXPECT_THAT(with("device_memory: much"), HasSubstr("cluster.pipeline.device_memory"));
 }
 
 TEST(Resolve, SettlesTypesOnce) {

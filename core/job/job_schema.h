@@ -3,6 +3,7 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -48,5 +49,18 @@ std::string PrintValue(const Section& section, const FieldDescriptor& field);
 
 // The job that a message says, but for the number of processes, which CheckJob settles.
 Job JobOf(const proto::Job& message);
+
+// Where a key's value comes from.
+struct JobSource {
+  enum Level { kFile, kOverride };
+  Level level = kFile;
+  std::string where;  // "job.yaml:7" or "--set a.b=c"
+};
+using JobSources = std::map<std::string, JobSource>;  // by path, of the keys that were given
+
+// Settles the form of the cluster, of which `cluster` is what was given, and refuses
+// contradictions, naming both keys.
+absl::Status CheckJob(Job& job, const proto::ClusterOptions& cluster, const JobSources& sources,
+                      const std::string& file_name);
 
 }  // namespace shoal::plan

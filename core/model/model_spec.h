@@ -7,7 +7,9 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -67,6 +69,9 @@ struct TensorSpec {
 
   int64_t rank() const { return columns == 0 ? 1 : 2; }
   int64_t count() const { return columns == 0 ? rows : rows * columns; }
+  std::vector<int64_t> shape() const {
+    return rank() == 1 ? std::vector<int64_t>{rows} : std::vector<int64_t>{rows, columns};
+  }
   bool decays() const { return rank() >= 2; }  // only matrices have weight decay
 };
 
@@ -113,5 +118,9 @@ double ForwardFlops(const ModelSpec& spec, int64_t tokens);
 // unknown name.
 std::optional<ModelSpec> NamedShape(const std::string& name);
 std::vector<std::string> NamedShapes();
+
+// Supplies elements [offset, offset + out.size()) of a unit's flat vector. May be called from
+// several threads.
+using UnitReader = std::function<absl::Status(int unit, int64_t offset, std::span<float> out)>;
 
 }  // namespace shoal::plan

@@ -48,14 +48,10 @@ class ClusterParser {
   absl::Status Finish();
 
   Handlers TopKeys();
-  Handlers GroupKeys(DeviceGroup& group);
-  Handlers LinkKeys(Link& link);
-  Handlers ServerKeys();
 
   const std::string file_name_;
   ClusterSpec& cluster_;
   double device_flops_ = DeviceGroup().flops;
-  std::set<size_t> groups_with_flops_;
   std::set<std::string> seen_;
 };
 
@@ -71,29 +67,58 @@ absl::Status Assign(absl::StatusOr<T> value, T& out) {
   return value.status();
 }
 
-absl::Status ReadRate(const YAML::Node& node, double& out) {
-  SHOAL_ASSIGN_OR_RETURN(const std::string text, ParseScalar(node, "a rate like 25Gb/s"));
-  const absl::StatusOr<double> rate = ParseRate(text);
-  if (!rate.ok()) {
-    return InvalidArgument("is '{}', expected a rate like 25Gb/s or 3.1GB/s", text.substr(0, 60));
-  }
-  out = *rate;
-  return absl::OkStatus();
+Handler CountKey(const char* name, int64_t& out) {
+  return {name, [&out](const YAML::Node& node) {
+            return Assign(ParseInteger(node, {1, kMaxWorkers}), out);
+          }};
+}
+
+Handler NumberKey(const char* name, const NumberRange& range, double& out) {
+  return {name,
+          [&out, range](const YAML::Node& node) { return Assign(ParseNumber(node, range), out); }};
+}
+
+Handler RateKey(const char* name, double& out) {
+  return {name, [&out](const YAML::Node& node) -> absl::Status {
+            SHOAL_ASSIGN_OR_RETURN(const std::string text, ParseScalar(node, "a rate like 25Gb/s"));
+            if (!Assign(ParseRate(text), out).ok()) {
+              return InvalidArgument("is '{}', expected a rate like 25Gb/s or 3.1GB/s",
+                                     text.substr(0, 60));
+            }
+            return absl::OkStatus();
+          }};
 }
 
 template <typename E>
-absl::Status ReadChoice(const YAML::Node& node,
-                        const std::vector<std::pair<std::string, E>>& choices, E& out) {
-  std::string expected = "one of";
-  for (const auto& [name, value] : choices) {
-    expected += (expected.ends_with("of") ? " " : ", ") + name;
-    if (node.IsScalar() && node.Scalar() == name) {
-      out = value;
-      return absl::OkStatus();
-    }
-  }
-  SHOAL_ASSIGN_OR_RETURN(const std::string text, ParseScalar(node, expected));
-  return InvalidArgument("is '{}', expected {}", text.substr(0, 60), expected);
+Handler ChoiceKey(const char* name, std::vector<std::pair<std::string, E>> choices, E& out) {
+  return {name, [choices = std::move(choices), &out](const YAML::Node& node) -> absl::Status {
+            std::string expected = "one of";
+            for (const auto& [choice, value] : choices) {
+              expected += (expected.ends_with("of") ? " " : ", ") + choice;
+              if (node.IsScalar() && node.Scalar() == choice) {
+                out = value;
+                return absl::OkStatus();
+              }
+            }
+            SHOAL_ASSIGN_OR_RETURN(const std::string text, ParseScalar(node, expected));
+            return InvalidArgument("is '{}', expected {}", text.substr(0, 60), expected);
+          }};
+}
+
+Handlers LinkKeys(Link& link) {
+  return {RateKey("rate", link.bytes_per_second),
+          NumberKey("latency_seconds", kSecondsRange, link.latency_seconds)};
+}
+
+Handlers GroupKeys(DeviceGroup& group) {
+  return {CountKey("count", group.count), NumberKey("flops", kFlopsRange, group.flops),
+          NumberKey("speed", kSpeedRange, group.speed)};
+}
+
+Handlers ServerKeys(ClusterSpec& cluster) {
+  Handlers handlers = LinkKeys(cluster.server_link);
+  handlers.push_back(CountKey("count", cluster.servers));
+  return handlers;
 }
 
 absl::Status ClusterParser::ReadMap(const YAML::Node& map, const std::string& section,
@@ -130,109 +155,61 @@ absl::Status ClusterParser::ReadMap(const YAML::Node& map, const std::string& se
   return absl::OkStatus();
 }
 
-Handlers ClusterParser::GroupKeys(DeviceGroup& group) {
-  return {{"count",
-           [&](const YAML::Node& node) {
-             return Assign(ParseInteger(node, {1, kMaxWorkers}), group.count);
-           }},
-          {"flops",
-           [&](const YAML::Node& node) {
-             groups_with_flops_.insert(static_cast<size_t>(&group - cluster_.devices.data()));
-             return Assign(ParseNumber(node, kFlopsRange), group.flops);
-           }},
-          {"speed", [&](const YAML::Node& node) {
-             return Assign(ParseNumber(node, kSpeedRange), group.speed);
-           }}};
-}
-
 absl::Status ClusterParser::ReadDevices(const YAML::Node& node) {
   if (!node.IsSequence()) {
-    cluster_.devices = {DeviceGroup()};
-    return Located(Where(node), "devices",
-                   Assign(ParseInteger(node, {1, kMaxWorkers}), cluster_.devices[0].count));
+    cluster_.devices = {DeviceGroup{.flops = 0}};
+    return Located(Where(node), "devices", CountKey("", cluster_.devices[0].count).read(node));
   }
   if (node.size() == 0) {
     return InvalidArgument(
         "{}: devices is an empty list, expected a number of devices or groups of them",
         Where(node));
   }
-  cluster_.devices.resize(node.size());
+  cluster_.devices.assign(node.size(), DeviceGroup{.flops = 0});
   for (size_t i = 0; i < node.size(); ++i) {
     SHOAL_RETURN_IF_ERROR(ReadMap(node[i], "devices", GroupKeys(cluster_.devices[i])));
   }
   return absl::OkStatus();
 }
 
-Handlers ClusterParser::LinkKeys(Link& link) {
-  return {{"rate", [&](const YAML::Node& node) { return ReadRate(node, link.bytes_per_second); }},
-          {"latency_seconds", [&](const YAML::Node& node) {
-             return Assign(ParseNumber(node, kSecondsRange), link.latency_seconds);
-           }}};
-}
-
-Handlers ClusterParser::ServerKeys() {
-  Handlers handlers = LinkKeys(cluster_.server_link);
-  handlers.push_back({"count", [&](const YAML::Node& node) {
-                        return Assign(ParseInteger(node, {1, kMaxWorkers}), cluster_.servers);
-                      }});
-  return handlers;
-}
-
 absl::Status ClusterParser::ReadServers(const YAML::Node& node) {
   if (!node.IsMap()) {
     return Located(Where(node), "servers",
-                   ReadChoice<int64_t>(node, {{"colocated", 0}}, cluster_.servers));
+                   ChoiceKey<int64_t>("", {{"colocated", 0}}, cluster_.servers).read(node));
   }
   cluster_.servers = 1;
-  return ReadMap(node, "servers", ServerKeys());
+  return ReadMap(node, "servers", ServerKeys(cluster_));
 }
 
 Handlers ClusterParser::TopKeys() {
+  const auto link = [&](const char* name, Link& out) {
+    return Handler{
+        name,
+        [this, name, &out](const YAML::Node& node) { return ReadMap(node, name, LinkKeys(out)); },
+        true};
+  };
   return {
       {"devices", [&](const YAML::Node& node) { return ReadDevices(node); }, true},
-      {"device_flops",
-       [&](const YAML::Node& node) {
-         return Assign(ParseNumber(node, kFlopsRange), device_flops_);
-       }},
-      {"devices_per_node",
-       [&](const YAML::Node& node) {
-         return Assign(ParseInteger(node, {1, kMaxWorkers}), cluster_.devices_per_node);
-       }},
-      {"device_link",
-       [&](const YAML::Node& node) {
-         return ReadMap(node, "device_link", LinkKeys(cluster_.device_link));
-       },
-       true},
-      {"node_link",
-       [&](const YAML::Node& node) {
-         return ReadMap(node, "node_link", LinkKeys(cluster_.node_link));
-       },
-       true},
+      NumberKey("device_flops", kFlopsRange, device_flops_),
+      CountKey("devices_per_node", cluster_.devices_per_node),
+      link("device_link", cluster_.device_link),
+      link("node_link", cluster_.node_link),
       {"servers", [&](const YAML::Node& node) { return ReadServers(node); }, true},
-      {"gathers",
-       [&](const YAML::Node& node) {
-         return ReadChoice<Gathers>(
-             node, {{"flat", Gathers::kFlat}, {"node-cached", Gathers::kNodeCached}},
-             cluster_.gathers);
-       }},
-      {"layer_transfers",
-       [&](const YAML::Node& node) {
-         return ReadChoice<LayerTransfers>(
-             node,
-             {{"hierarchical", LayerTransfers::kHierarchical}, {"flat", LayerTransfers::kFlat}},
-             cluster_.layer_transfers);
-       }},
-      {"step_seconds",
-       [&](const YAML::Node& node) {
-         return Assign(ParseNumber(node, kSecondsRange), cluster_.step_seconds);
-       }},
+      ChoiceKey<Gathers>("gathers",
+                         {{"flat", Gathers::kFlat}, {"node-cached", Gathers::kNodeCached}},
+                         cluster_.gathers),
+      ChoiceKey<LayerTransfers>(
+          "layer_transfers",
+          {{"hierarchical", LayerTransfers::kHierarchical}, {"flat", LayerTransfers::kFlat}},
+          cluster_.layer_transfers),
+      NumberKey("step_seconds", kSecondsRange, cluster_.step_seconds),
   };
 }
 
 absl::Status ClusterParser::Finish() {
-  for (size_t i = 0; i < cluster_.devices.size(); ++i) {
-    if (!groups_with_flops_.contains(i)) {
-      cluster_.devices[i].flops = device_flops_;
+  for (DeviceGroup& group : cluster_.devices) {
+    if (group.flops == 0) {  // not given
+      group.flops = device_flops_;
     }
   }
   if (!seen_.contains("devices")) {
@@ -261,26 +238,19 @@ absl::Status ClusterParser::Read(const YAML::Node& root) {
 }
 
 std::vector<std::string> ClusterParser::Keys() {
-  const auto is_section = [](const std::string& name) {
-    return name == "device_link" || name == "node_link";
-  };
   std::vector<std::string> keys;
-  const auto add = [&](const std::string& section, const Handlers& handlers) {
-    for (const Handler& handler : handlers) {
-      keys.push_back(section + handler.name);
-    }
-  };
   for (const Handler& handler : TopKeys()) {
     const std::string& name = handler.name;
-    if (is_section(name)) {
-      add(name + ".", LinkKeys(cluster_.node_link));
-      continue;
+    const bool is_link = name == "device_link" || name == "node_link";
+    if (!is_link) {
+      keys.push_back(name);
     }
-    keys.push_back(name);
-    if (name == "devices") {
-      add("devices.", GroupKeys(cluster_.devices[0]));
-    } else if (name == "servers") {
-      add("servers.", ServerKeys());
+    const Handlers below = is_link             ? LinkKeys(cluster_.node_link)
+                           : name == "devices" ? GroupKeys(cluster_.devices[0])
+                           : name == "servers" ? ServerKeys(cluster_)
+                                               : Handlers();
+    for (const Handler& key : below) {
+      keys.push_back(name + "." + key.name);
     }
   }
   return keys;

@@ -2,7 +2,7 @@
 // core, including planning. A benchmark's time is that of one step, so the bar is 60 ms.
 #include "benchmark/benchmark.h"
 #include "core/plan/step/lengths.h"
-#include "core/sim/minibatches.h"
+#include "core/sim/comparison.h"
 #include "core/sim/simulator.h"
 
 namespace shoal::sim {

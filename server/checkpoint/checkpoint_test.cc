@@ -10,6 +10,7 @@
 #include "core/model/shard_map.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "server/checkpoint/manifest.h"
 
 namespace shoal::server {
 namespace {
@@ -155,6 +156,17 @@ TEST(Folders, OnlyCompleteOnesCountAndPruningKeepsTheNewest) {
   EXPECT_TRUE(fs::is_empty(CheckpointPath(directory, 40)));
   ASSERT_TRUE(PruneCheckpoints(directory, 0).ok());
   EXPECT_EQ((*NewestCheckpoint(directory))->step, 30);
+}
+
+TEST(ParseManifest, RefusesDeepNesting) {
+  const std::string deep = std::string(200000, '[') + std::string(200000, ']');
+  uint64_t job_hash = 0;
+  const absl::Status status =
+      ParseManifest(fmt::format(R"({{"format":1,"hash":"0000000000000000","z":{}}})", deep),
+                    "manifest.json", &job_hash)
+          .status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
+  EXPECT_EQ(Message(status), "manifest.json: nested more than 64 deep in 'z'");
 }
 
 TEST(ExportHuggingFace, GivesBackTheMasterWeights) {

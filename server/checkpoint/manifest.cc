@@ -4,13 +4,11 @@
 
 #include <charconv>
 
+#include "core/base/json/json.h"
 #include "core/base/status.h"
-#include "nlohmann/json.hpp"
 
 namespace shoal::server {
 namespace {
-
-using nlohmann::json;
 
 constexpr int kFormat = 1;
 
@@ -21,13 +19,13 @@ bool ParseHex(const std::string& text, uint64_t* value) {
   return error == std::errc() && end == text.data() + text.size() && text.size() == 16;
 }
 
-uint64_t HashWithoutHash(json document) {
+uint64_t HashWithoutHash(Json document) {
   document.erase("hash");
   const std::string text = document.dump();
   return XXH3_64bits(text.data(), text.size());
 }
 
-absl::StatusOr<ShardEntry> ParseShardEntry(const json& entry, const std::string& file_name) {
+absl::StatusOr<ShardEntry> ParseShardEntry(const Json& entry, const std::string& file_name) {
   ShardEntry shard;
   shard.file = entry.at("file").get<std::string>();
   shard.bytes = entry.at("bytes").get<int64_t>();
@@ -42,7 +40,7 @@ absl::StatusOr<ShardEntry> ParseShardEntry(const json& entry, const std::string&
   return shard;
 }
 
-absl::StatusOr<Manifest> FromJson(const json& document, const std::string& file_name,
+absl::StatusOr<Manifest> FromJson(const Json& document, const std::string& file_name,
                                   uint64_t* job_hash) {
   if (document.at("format").get<int>() != kFormat) {
     return InvalidArgument("{}: checkpoint format {}, this program reads {}", file_name,
@@ -59,11 +57,11 @@ absl::StatusOr<Manifest> FromJson(const json& document, const std::string& file_
   if (manifest.step < 0 || !ParseHex(document.at("job_hash").get<std::string>(), job_hash)) {
     return DataLoss("{}: malformed", file_name);
   }
-  const json& model = document.at("model");
+  const Json& model = document.at("model");
   SHOAL_ASSIGN_OR_RETURN(manifest.spec, formats::ParseModelSpec(model.dump(), file_name));
   manifest.special = {.bos = document.at("bos").get<int64_t>(),
                       .eos = document.at("eos").get<int64_t>()};
-  for (const json& entry : document.at("shards")) {
+  for (const Json& entry : document.at("shards")) {
     SHOAL_ASSIGN_OR_RETURN(ShardEntry shard, ParseShardEntry(entry, file_name));
     manifest.shards.push_back(std::move(shard));
   }
@@ -73,19 +71,19 @@ absl::StatusOr<Manifest> FromJson(const json& document, const std::string& file_
 }  // namespace
 
 std::string ManifestToJson(const Manifest& manifest, uint64_t job_hash) {
-  json shards = json::array();
+  Json shards = Json::array();
   for (const ShardEntry& shard : manifest.shards) {
     shards.push_back({{"file", shard.file},
                       {"bytes", shard.bytes},
                       {"hash", Hex(shard.hash)},
                       {"partitions", shard.partitions}});
   }
-  json document = {
+  Json document = {
       {"format", kFormat},
       {"step", manifest.step},
       {"loss", manifest.loss},
       {"model",
-       json::parse(formats::ModelSpecToJson(manifest.spec, DType::kF32, manifest.special))},
+       Json::parse(formats::ModelSpecToJson(manifest.spec, DType::kF32, manifest.special))},
       {"bos", manifest.special.bos},
       {"eos", manifest.special.eos},
       {"job_hash", Hex(job_hash)},
@@ -97,9 +95,13 @@ std::string ManifestToJson(const Manifest& manifest, uint64_t job_hash) {
 
 absl::StatusOr<Manifest> ParseManifest(const std::string& text, const std::string& file_name,
                                        uint64_t* job_hash) {
+  const absl::StatusOr<Json> document = ParseJson(text, file_name);
+  if (!document.ok()) {
+    return DataLoss("{}", Message(document.status()));
+  }
   try {
-    return FromJson(json::parse(text), file_name, job_hash);
-  } catch (const json::exception& error) {
+    return FromJson(*document, file_name, job_hash);
+  } catch (const Json::exception& error) {
     return DataLoss("{}: malformed: {}", file_name, error.what());
   }
 }

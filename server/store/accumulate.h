@@ -18,7 +18,7 @@
 #include <cstdint>
 
 #include "core/base/bf16.h"
-#include "server/store/kernel_width.h"
+#include "core/base/simd.h"
 
 namespace shoal::server {
 

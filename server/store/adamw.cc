@@ -5,41 +5,29 @@
 namespace shoal::server {
 namespace {
 
-template <typename Wire>
-SHOAL_KERNEL_BODY void Update(const AdamWScalars& scalars, const float* __restrict gradient,
-                              float* __restrict master, float* __restrict m, float* __restrict v,
-                              Wire* __restrict wire, int64_t count) {
-  const AdamWScalars s = scalars;
-  for (int64_t i = 0; i < count; ++i) {
-    const float g = gradient[i] * s.clip;
-    const float decayed = master[i] * s.decay_factor;
-    const float first = m[i] + (g - m[i]) * s.one_minus_beta1;
-    const float second = v[i] * s.beta2 + g * g * s.one_minus_beta2;
-    const float denominator = std::sqrt(second) / s.bias_correction2_sqrt + s.epsilon;
-    const float updated = decayed - s.step_size * (first / denominator);
-    m[i] = first;
-    v[i] = second;
-    master[i] = updated;
-    wire[i] = Wire(updated);
+struct Update {
+  template <typename Wire>
+  SHOAL_INLINE void Run(const AdamWScalars& scalars, const float* __restrict gradient,
+                        float* __restrict master, float* __restrict m, float* __restrict v,
+                        Wire* __restrict wire, int64_t count) {
+    const AdamWScalars s = scalars;
+    for (int64_t i = 0; i < count; ++i) {
+      const float g = gradient[i] * s.clip;
+      const float decayed = master[i] * s.decay_factor;
+      const float first = m[i] + (g - m[i]) * s.one_minus_beta1;
+      const float second = v[i] * s.beta2 + g * g * s.one_minus_beta2;
+      const float denominator = std::sqrt(second) / s.bias_correction2_sqrt + s.epsilon;
+      const float updated = decayed - s.step_size * (first / denominator);
+      m[i] = first;
+      v[i] = second;
+      master[i] = updated;
+      wire[i] = Wire(updated);
+    }
   }
-}
+};
 
-#define SHOAL_DEFINE_KERNELS(Suffix, attribute)                                                    \
-  attribute void F32##Suffix(const AdamWScalars& s, const float* g, float* p, float* m, float* v,  \
-                             float* w, int64_t n) {                                                \
-    Update(s, g, p, m, v, w, n);                                                                   \
-  }                                                                                                \
-  attribute void Bf16##Suffix(const AdamWScalars& s, const float* g, float* p, float* m, float* v, \
-                              BFloat16* w, int64_t n) {                                            \
-    Update(s, g, p, m, v, w, n);                                                                   \
-  }                                                                                                \
-  constexpr AdamWKernels k##Suffix = {F32##Suffix, Bf16##Suffix};
-
-SHOAL_DEFINE_KERNELS(Baseline, )
-#if SHOAL_HAS_WIDE_KERNELS
-SHOAL_DEFINE_KERNELS(Wide, SHOAL_WIDE_KERNEL)
-#endif
-#undef SHOAL_DEFINE_KERNELS
+constexpr AdamWKernels kBaseline = {RunBaseline<Update>, RunBaseline<Update>};
+constexpr AdamWKernels kWide = {RunWide<Update>, RunWide<Update>};
 
 }  // namespace
 
@@ -58,12 +46,7 @@ AdamWScalars MakeAdamWScalars(const AdamWOptions& options, int64_t step, double 
 }
 
 const AdamWKernels& GetAdamWKernels(KernelWidth width) {
-#if SHOAL_HAS_WIDE_KERNELS
-  if (width == KernelWidth::kWide) {
-    return kWide;
-  }
-#endif
-  return kBaseline;
+  return width == KernelWidth::kWide ? kWide : kBaseline;
 }
 
 }  // namespace shoal::server

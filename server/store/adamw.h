@@ -15,8 +15,8 @@
 #include <cstdint>
 
 #include "core/base/bf16.h"
+#include "core/base/simd.h"
 #include "server/store/adamw_scalars.h"
-#include "server/store/kernel_width.h"
 
 namespace shoal::server {
 

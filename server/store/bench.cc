@@ -6,12 +6,12 @@
 #include <utility>
 
 #include "core/base/bytes.h"
+#include "core/base/simd.h"
 #include "core/base/status.h"
 #include "core/base/threads/thread_pool.h"
 #include "server/store/accumulate.h"
 #include "server/store/adamw.h"
 #include "server/store/page_buffer.h"
-#include "server/store/triad.h"
 
 namespace shoal::server {
 namespace {
@@ -52,6 +52,15 @@ absl::StatusOr<Arrays> Allocate(int64_t elements) {
   arrays.i64 = arrays.memory.as<int64_t>(5 * f32_bytes);
   return arrays;
 }
+
+struct Triad {
+  SHOAL_INLINE void Run(const float* __restrict b, const float* __restrict c, float scale,
+                        float* __restrict a, int64_t count) {
+    for (int64_t i = 0; i < count; ++i) {
+      a[i] = b[i] + scale * c[i];
+    }
+  }
+};
 
 struct Case {
   StoreBenchPoint point;
@@ -116,9 +125,8 @@ absl::StatusOr<StoreBenchReport> RunStoreBench(const StoreBenchOptions& options)
   StoreBenchReport report = {.threads = pool.threads(),
                              .elements = options.elements,
                              .kernel_width = std::string(Name(BestKernelWidth()))};
-  const TriadKernel triad = GetTriadKernel();
   const Range triad_body = [&](int64_t b, int64_t e) {
-    triad(arrays.f32[0] + b, arrays.f32[1] + b, 1e-3f, arrays.f32[4] + b, e - b);
+    Dispatch<Triad>(arrays.f32[0] + b, arrays.f32[1] + b, 1e-3f, arrays.f32[4] + b, e - b);
   };
   constexpr double kTriadBytes = 16;
   const auto elements = static_cast<double>(options.elements);

@@ -24,8 +24,8 @@
 #include "core/base/dtype.h"
 #include "core/base/threads/thread_pool.h"
 #include "core/job/job.h"
+#include "core/model/model_spec.h"
 #include "core/model/partition.h"
-#include "core/model/unit_reader.h"
 #include "server/store/accumulate.h"
 #include "server/store/adamw.h"
 

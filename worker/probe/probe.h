@@ -1,4 +1,4 @@
-// What this machine reaches: the rates by which pipelines are planned (core/job/pipeline_pace.h).
+// What this machine reaches: plan::PipelinePace, the rates by which pipelines are planned.
 //
 // Measured by running: one block of the model on random values, its forward and both parts of its
 // backward, with sequences as long as they get and with short ones, which tells attention from
@@ -13,7 +13,7 @@
 
 #include "absl/status/statusor.h"
 #include "core/base/dtype.h"
-#include "core/job/pipeline_pace.h"
+#include "core/job/pipeline_options.h"
 #include "core/model/model_spec.h"
 #include "worker/ops/compute_device.h"
 

@@ -5,6 +5,7 @@
 
 #include "core/base/process/subprocess.h"
 #include "core/base/status.h"
+#include "core/base/testing/status.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -117,7 +118,7 @@ TEST(RenderSvg, WithoutGnuplotNamesThePackage) {
   const absl::Status status = RenderSvg(LineChart("Title", {TwoCurves()})).status();
   setenv("PATH", path.c_str(), 1);
   EXPECT_TRUE(absl::IsNotFound(status));
-  EXPECT_THAT(std::string(Message(status)), HasSubstr("gnuplot-nox"));
+  EXPECT_REFUSED(status, "gnuplot-nox");
 }
 
 }  // namespace

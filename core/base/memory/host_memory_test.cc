@@ -6,6 +6,7 @@
 
 #include "core/base/bytes.h"
 #include "core/base/status.h"
+#include "core/base/testing/folder.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -15,15 +16,11 @@ namespace {
 class HostMemoryTest : public testing::Test {
  protected:
   HostMemoryTest() {
-    std::filesystem::remove_all(root_);
     Write("/proc/meminfo",
           "MemTotal:       4194304 kB\nMemFree:  1 kB\nMemAvailable:   3145728 kB\n");
     ::unsetenv(kHostMemoryVariable);
   }
-  ~HostMemoryTest() override {
-    ::unsetenv(kHostMemoryVariable);
-    std::filesystem::remove_all(root_);
-  }
+  ~HostMemoryTest() override { ::unsetenv(kHostMemoryVariable); }
   void Write(const std::string& path, const std::string& text) {
     std::filesystem::create_directories(std::filesystem::path(root_ + path).parent_path());
     std::ofstream(root_ + path) << text;
@@ -35,7 +32,8 @@ class HostMemoryTest : public testing::Test {
     EXPECT_EQ(memory->available, available);
   }
 
-  const std::string root_ = testing::TempDir() + "host_memory_test";
+  const TemporaryFolder folder_;
+  const std::string& root_ = folder_.path();
 };
 
 TEST_F(HostMemoryTest, ReadsWhatTheKernelSays) {

@@ -8,6 +8,7 @@
 #include <fstream>
 
 #include "core/base/file.h"
+#include "core/base/testing/folder.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -18,15 +19,6 @@ using ::testing::HasSubstr;
 
 class ProcessGroupTest : public testing::Test {
  protected:
-  void SetUp() override {
-    folder_ = testing::TempDir() + "/subprocess_" +
-              testing::UnitTest::GetInstance()->current_test_info()->name() +
-              std::to_string(getpid());
-    std::filesystem::remove_all(folder_);
-    ASSERT_TRUE(CreateDirectories(folder_).ok());
-  }
-  void TearDown() override { std::filesystem::remove_all(folder_); }
-
   Command Shell(const std::string& name, const std::string& script) {
     return {.name = name,
             .arguments = {"/bin/sh", "-c", script},
@@ -59,7 +51,8 @@ class ProcessGroupTest : public testing::Test {
     return false;
   }
 
-  std::string folder_;
+  const TemporaryFolder temporary_;
+  const std::string& folder_ = temporary_.path();
 };
 
 TEST_F(ProcessGroupTest, ReportsByNameHowAChildEnded) {

@@ -1,6 +1,5 @@
 #include "core/data/tokenizer/bpe.h"
 
-#include <bit>
 #include <queue>
 
 #include "core/base/status.h"
@@ -14,11 +13,6 @@ constexpr size_t kShortPiece = 24;
 
 constexpr uint64_t PairKey(int32_t left, int32_t right) {
   return (static_cast<uint64_t>(static_cast<uint32_t>(left)) << 32) | static_cast<uint32_t>(right);
-}
-
-constexpr uint64_t HashKey(uint64_t key) {
-  key *= 0x9E3779B97F4A7C15ull;
-  return key ^ (key >> 29);
 }
 
 }  // namespace
@@ -51,7 +45,7 @@ absl::Status Bpe::Build(const std::string& where) {
                              model_.unknown_token);
     }
   }
-  merges_.resize(std::bit_ceil(2 * model_.merges.size() + 2));
+  merges_.reserve(model_.merges.size());
   for (size_t rank = 0; rank < model_.merges.size(); ++rank) {
     const auto& [left, right] = model_.merges[rank];
     const int32_t left_id = FindToken(left);
@@ -64,35 +58,17 @@ absl::Status Bpe::Build(const std::string& where) {
                              : right_id < 0 ? right
                                             : left + right);
     }
-    AddMerge(PairKey(left_id, right_id), {static_cast<uint32_t>(rank), merged_id});
+    // If a pair is listed twice, the last one counts, as in Hugging Face's reader.
+    merges_[PairKey(left_id, right_id)] = {static_cast<uint32_t>(rank), merged_id};
   }
   model_.merges.clear();
   model_.merges.shrink_to_fit();
   return absl::OkStatus();
 }
 
-void Bpe::AddMerge(uint64_t key, Merge merge) {
-  const size_t mask = merges_.size() - 1;
-  size_t slot = HashKey(key) & mask;
-  while (merges_[slot].key != kNoKey && merges_[slot].key != key) {
-    slot = (slot + 1) & mask;
-  }
-  merges_[slot] = {key,
-                   // if a pair is listed twice the last one counts, as in Hugging Face's reader
-                   merge};
-}
-
 Bpe::Merge Bpe::FindMerge(int32_t left, int32_t right) const {
-  const uint64_t key = PairKey(left, right);
-  const size_t mask = merges_.size() - 1;
-  size_t slot = HashKey(key) & mask;
-  while (merges_[slot].key != kNoKey) {
-    if (merges_[slot].key == key) {
-      return merges_[slot].merge;
-    }
-    slot = (slot + 1) & mask;
-  }
-  return {};
+  const auto found = merges_.find(PairKey(left, right));
+  return found == merges_.end() ? Merge() : found->second;
 }
 
 int32_t Bpe::FindToken(std::string_view text) const {

@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
@@ -41,16 +42,10 @@ class Bpe {
     uint32_t rank = kNoRank;
     int32_t id = -1;  // of the merged token
   };
-  struct Slot {
-    uint64_t key = kNoKey;
-    Merge merge;
-  };
   static constexpr uint32_t kNoRank = UINT32_MAX;
-  static constexpr uint64_t kNoKey = UINT64_MAX;
 
   explicit Bpe(BpeModel model) : model_(std::move(model)) {}
   absl::Status Build(const std::string& where);
-  void AddMerge(uint64_t key, Merge merge);
   Merge FindMerge(int32_t left, int32_t right) const;
   int32_t FindToken(std::string_view text) const;
   absl::Status Characters(std::string_view piece, std::vector<int32_t>& ids) const;
@@ -62,7 +57,7 @@ class Bpe {
   std::array<int32_t, 0x800> character_ids_{};  // of one- and two-byte characters; -1: not a token
   std::array<int32_t, 256> byte_ids_{};         // of <0xNN>; -1: not a token
   int32_t unknown_id_ = -1;
-  std::vector<Slot> merges_;  // open addressing, a power of two, at most half full
+  absl::flat_hash_map<uint64_t, Merge> merges_;  // by PairKey
 };
 
 }  // namespace shoal::worker

@@ -10,6 +10,8 @@
 #include <utility>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
+
 namespace shoal::worker {
 
 using SymbolPair = std::pair<int32_t, int32_t>;
@@ -29,13 +31,6 @@ class BpeMerger {
   bool Merge(std::vector<SymbolPair>& merges);
 
  private:
-  struct SymbolPairHash {
-    size_t operator()(const SymbolPair& pair) const {
-      return (static_cast<uint64_t>(static_cast<uint32_t>(pair.first)) << 32 |
-              static_cast<uint32_t>(pair.second)) *
-             0x9E3779B97F4A7C15ull;
-    }
-  };
   struct Candidate {
     int64_t count;
     SymbolPair pair;
@@ -51,9 +46,8 @@ class BpeMerger {
   std::vector<CountedWord> words_;
   std::vector<std::string>& texts_;
   std::unordered_map<std::string, int32_t> ids_;  // of texts_
-  std::unordered_map<SymbolPair, int64_t, SymbolPairHash> counts_;
-  std::unordered_map<SymbolPair, std::vector<size_t>, SymbolPairHash>
-      places_;  // words that have or had the pair
+  absl::flat_hash_map<SymbolPair, int64_t> counts_;
+  absl::flat_hash_map<SymbolPair, std::vector<size_t>> places_;  // words that have or had the pair
   std::priority_queue<Candidate> queue_;
 };
 

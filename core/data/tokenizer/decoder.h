@@ -3,20 +3,16 @@
 // share it.
 #pragma once
 
-#include <memory>
 #include <string>
 #include <vector>
 
+#include "absl/functional/any_invocable.h"
 #include "absl/status/statusor.h"
-#include "core/data/tokenizer/tokenizer_fields.h"
+#include "core/base/json/json.h"
 
 namespace shoal::worker {
 
-class DecoderStep {
- public:
-  virtual ~DecoderStep() = default;
-  virtual void Apply(std::vector<std::string>& tokens) const = 0;
-};
+using DecoderStep = absl::AnyInvocable<void(std::vector<std::string>& tokens) const>;
 
 class Decoder {
  public:
@@ -28,7 +24,7 @@ class Decoder {
 
  private:
   bool present_ = false;
-  std::vector<std::unique_ptr<DecoderStep>> steps_;
+  std::vector<DecoderStep> steps_;
 };
 
 }  // namespace shoal::worker

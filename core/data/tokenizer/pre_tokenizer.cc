@@ -1,15 +1,16 @@
 #include "core/data/tokenizer/pre_tokenizer.h"
 
+#include <algorithm>
+#include <optional>
+
 #include "core/base/status.h"
 #include "core/data/tokenizer/normalizer.h"
-#include "core/data/tokenizer/split_step.h"
+#include "core/data/tokenizer/steps.h"
 #include "core/data/tokenizer/text_pattern.h"
 #include "core/data/tokenizer/unicode.h"
 
 namespace shoal::worker {
 namespace {
-
-constexpr int kDeepestPreTokenizer = 8;  // of nested Sequences
 
 // GPT-2's pattern, which ByteLevel applies with use_regex.
 constexpr std::string_view kGpt2Pattern =
@@ -32,60 +33,141 @@ absl::Status RewritePieces(Pieces& pieces, const Rewrite& rewrite) {
   return absl::OkStatus();
 }
 
-class PrefixSpace final : public PreTokenizerStep {
- public:
-  absl::Status Apply(Pieces& pieces) const override {
-    return RewritePieces(pieces, [&](size_t i, std::string_view piece, std::string& out) {
-      const bool suppressed = i == 0 && pieces.at_start && pieces.continues;
-      if (!piece.starts_with(' ') && !suppressed) {
-        out += ' ';
-      }
-      out += piece;
-    });
-  }
+// Whether a match is removed, becomes a piece, joins the piece before or after it, or forms one
+// piece with adjacent matches.
+enum class SplitBehavior { kRemoved, kIsolated, kMergedWithPrevious, kMergedWithNext, kContiguous };
+
+struct Cut {
+  TextRange range;
+  bool match = false;
 };
 
-class BytesToCharacters final : public PreTokenizerStep {
- public:
-  absl::Status Apply(Pieces& pieces) const override {
-    return RewritePieces(pieces, [](size_t, std::string_view piece, std::string& out) {
-      for (const char c : piece) {
-        AppendUtf8(ByteCharacters()[static_cast<unsigned char>(c)], out);
+// Turns the alternation of matches and gaps into pieces.
+void Arrange(SplitBehavior behavior, std::vector<Cut>& cuts, std::vector<TextRange>& out) {
+  const auto keep = [&](const TextRange& range) {
+    if (range.begin < range.end) {
+      out.push_back(range);
+    }
+  };
+  if (behavior == SplitBehavior::kRemoved || behavior == SplitBehavior::kIsolated) {
+    for (const Cut& cut : cuts) {
+      if (behavior == SplitBehavior::kIsolated || !cut.match) {
+        keep(cut.range);
       }
-    });
+    }
+    return;
   }
-};
+  const bool backwards = behavior == SplitBehavior::kMergedWithNext;
+  if (backwards) {
+    std::reverse(cuts.begin(), cuts.end());
+  }
+  std::vector<TextRange> merged;
+  bool previous = false;
+  for (const Cut& cut : cuts) {
+    const bool joins =
+        behavior == SplitBehavior::kContiguous ? cut.match == previous : cut.match && !previous;
+    if (joins && !merged.empty()) {
+      (backwards ? merged.back().begin : merged.back().end) =
+          backwards ? cut.range.begin : cut.range.end;
+    } else {
+      merged.push_back(cut.range);
+    }
+    previous = cut.match;
+  }
+  if (backwards) {
+    std::reverse(merged.begin(), merged.end());
+  }
+  std::for_each(merged.begin(), merged.end(), keep);
+}
 
-class Metaspace final : public PreTokenizerStep {
- public:
-  enum class Prepend { kAlways, kFirst, kNever };
-  Metaspace(std::string replacement, Prepend prepend)
-      : replacement_(std::move(replacement)), prepend_(prepend) {}
+absl::Status CutPiece(const TextPattern& pattern, bool invert, std::string_view text,
+                      std::vector<Cut>& cuts) {
+  size_t done = 0;
+  size_t from = 0;
+  while (from <= text.size()) {
+    SHOAL_ASSIGN_OR_RETURN(const std::optional<TextRange> match, pattern.Find(text, from));
+    if (!match.has_value()) {
+      break;
+    }
+    if (done < match->begin) {
+      cuts.push_back({{done, match->begin}, invert});
+    }
+    cuts.push_back({*match, !invert});
+    done = match->end;
+    from = match->end;
+    if (match->begin == match->end) {  // an empty match: go on after the next character
+      from += from < text.size() ? CharacterLength(text[from]) : 1;
+    }
+  }
+  if (done < text.size()) {
+    cuts.push_back({{done, text.size()}, invert});
+  }
+  return absl::OkStatus();
+}
 
-  absl::Status Apply(Pieces& pieces) const override {
+// The Split step: cuts each piece where the pattern matches. `invert`: text between matches counts
+// as the match.
+PreTokenizerStep MakeSplit(TextPattern pattern, SplitBehavior behavior, bool invert) {
+  return [pattern = std::move(pattern), behavior, invert](Pieces& pieces) -> absl::Status {
+    std::vector<TextRange> out;
+    std::vector<Cut> cuts;
+    for (size_t i = 0; i < pieces.ranges.size(); ++i) {
+      cuts.clear();
+      SHOAL_RETURN_IF_ERROR(CutPiece(pattern, invert, pieces.piece(i), cuts));
+      const size_t first = out.size();
+      Arrange(behavior, cuts, out);
+      for (size_t k = first; k < out.size(); ++k) {
+        out[k].begin += pieces.ranges[i].begin;
+        out[k].end += pieces.ranges[i].begin;
+      }
+    }
+    pieces.ranges = std::move(out);
+    return absl::OkStatus();
+  };
+}
+
+absl::Status PutSpaceBefore(Pieces& pieces) {
+  return RewritePieces(pieces, [&](size_t i, std::string_view piece, std::string& out) {
+    const bool suppressed = i == 0 && pieces.at_start && pieces.continues;
+    if (!piece.starts_with(' ') && !suppressed) {
+      out += ' ';
+    }
+    out += piece;
+  });
+}
+
+absl::Status BytesToCharacters(Pieces& pieces) {
+  return RewritePieces(pieces, [](size_t, std::string_view piece, std::string& out) {
+    for (const char c : piece) {
+      AppendUtf8(ByteCharacters()[static_cast<unsigned char>(c)], out);
+    }
+  });
+}
+
+enum class Prepend { kAlways, kFirst, kNever };
+
+// Writes spaces as `replacement`, and puts one before pieces as `prepend` says.
+PreTokenizerStep MakeMetaspace(std::string replacement, Prepend prepend) {
+  return [replacement = std::move(replacement), prepend](Pieces& pieces) {
     return RewritePieces(pieces, [&](size_t i, std::string_view piece, std::string& out) {
       const bool first = i == 0 && pieces.at_start;
-      const bool wanted = prepend_ == Prepend::kAlways || (prepend_ == Prepend::kFirst && first);
-      const bool has_it = piece.starts_with(' ') || piece.starts_with(replacement_);
+      const bool wanted = prepend == Prepend::kAlways || (prepend == Prepend::kFirst && first);
+      const bool has_it = piece.starts_with(' ') || piece.starts_with(replacement);
       if (wanted && !has_it && !(first && pieces.continues)) {
-        out += replacement_;
+        out += replacement;
       }
       for (const char c : piece) {
         if (c == ' ') {
-          out += replacement_;
+          out += replacement;
         } else {
           out += c;
         }
       }
     });
-  }
+  };
+}
 
- private:
-  std::string replacement_;
-  Prepend prepend_;
-};
-
-using PreTokenizerSteps = std::vector<std::unique_ptr<PreTokenizerStep>>;
+using PreTokenizerSteps = std::vector<PreTokenizerStep>;
 
 absl::Status AddRegexSplit(std::string_view pattern, SplitBehavior behavior,
                            PreTokenizerSteps& steps) {
@@ -112,9 +194,7 @@ absl::StatusOr<SplitBehavior> ParseBehavior(const JsonObject& object) {
 
 absl::Status ParseSplit(const JsonObject& object, PreTokenizerSteps& steps) {
   SHOAL_RETURN_IF_ERROR(object.AllowOnly({"type", "pattern", "behavior", "invert"}));
-  SHOAL_ASSIGN_OR_RETURN(const Json* pattern_json, object.Require("pattern"));
-  SHOAL_ASSIGN_OR_RETURN(TextPattern pattern,
-                         TextPattern::Parse(*pattern_json, object.where() + ": pattern"));
+  SHOAL_ASSIGN_OR_RETURN(TextPattern pattern, TextPattern::Parse(object));
   SHOAL_ASSIGN_OR_RETURN(const SplitBehavior behavior, ParseBehavior(object));
   SHOAL_ASSIGN_OR_RETURN(const bool invert, object.BoolOr("invert", false));
   steps.push_back(MakeSplit(std::move(pattern), behavior, invert));
@@ -127,12 +207,12 @@ absl::Status ParseByteLevel(const JsonObject& object, PreTokenizerSteps& steps) 
   SHOAL_ASSIGN_OR_RETURN(const bool prefix_space, object.BoolOr("add_prefix_space", true));
   SHOAL_ASSIGN_OR_RETURN(const bool use_regex, object.BoolOr("use_regex", true));
   if (prefix_space) {
-    steps.push_back(std::make_unique<PrefixSpace>());
+    steps.emplace_back(PutSpaceBefore);
   }
   if (use_regex) {
     SHOAL_RETURN_IF_ERROR(AddRegexSplit(kGpt2Pattern, SplitBehavior::kIsolated, steps));
   }
-  steps.push_back(std::make_unique<BytesToCharacters>());
+  steps.emplace_back(BytesToCharacters);
   return absl::OkStatus();
 }
 
@@ -150,35 +230,19 @@ absl::Status ParseMetaspace(const JsonObject& object, PreTokenizerSteps& steps) 
   if (scheme != "always" && scheme != "first" && scheme != "never") {
     return InvalidArgument("{}: prepend_scheme '{}' is not supported", object.where(), scheme);
   }
-  const Metaspace::Prepend prepend = !prefix_space || scheme == "never" ? Metaspace::Prepend::kNever
-                                     : scheme == "first"                ? Metaspace::Prepend::kFirst
-                                                         : Metaspace::Prepend::kAlways;
-  steps.push_back(std::make_unique<Metaspace>(replacement, prepend));
+  const Prepend prepend = !prefix_space || scheme == "never" ? Prepend::kNever
+                          : scheme == "first"                ? Prepend::kFirst
+                                                             : Prepend::kAlways;
+  steps.push_back(MakeMetaspace(replacement, prepend));
   if (split) {
-    SHOAL_ASSIGN_OR_RETURN(
-        TextPattern pattern,
-        TextPattern::Parse(Json{{"String", replacement}}, object.where() + ": replacement"));
-    steps.push_back(MakeSplit(std::move(pattern), SplitBehavior::kMergedWithNext, false));
+    steps.push_back(
+        MakeSplit(TextPattern(replacement), SplitBehavior::kMergedWithNext, /*invert=*/false));
   }
   return absl::OkStatus();
 }
 
-absl::Status ParsePreTokenizer(const Json& json, const std::string& where, int depth,
-                               PreTokenizerSteps& steps) {
-  SHOAL_ASSIGN_OR_RETURN(const JsonObject object, JsonObject::From(json, where));
-  SHOAL_ASSIGN_OR_RETURN(const std::string type, object.String("type"));
-  if (type == "Sequence") {
-    SHOAL_RETURN_IF_ERROR(object.AllowOnly({"type", "pretokenizers"}));
-    SHOAL_ASSIGN_OR_RETURN(const Json* parts, object.Array("pretokenizers"));
-    if (depth == kDeepestPreTokenizer) {
-      return InvalidArgument("{}: sequences are nested more than {} deep", where,
-                             kDeepestPreTokenizer);
-    }
-    for (const Json& part : *parts) {
-      SHOAL_RETURN_IF_ERROR(ParsePreTokenizer(part, where, depth + 1, steps));
-    }
-    return absl::OkStatus();
-  }
+absl::Status ParseStep(const JsonObject& object, const std::string& type,
+                       PreTokenizerSteps& steps) {
   if (type == "ByteLevel") {
     return ParseByteLevel(object, steps);
   }
@@ -197,22 +261,20 @@ absl::Status ParsePreTokenizer(const Json& json, const std::string& where, int d
   return InvalidArgument(
       "{}: type '{}' is not supported; shoal knows Sequence, ByteLevel, Split, Digits and "
       "Metaspace",
-      where, type);
+      object.where(), type);
 }
 
 }  // namespace
 
 absl::StatusOr<PreTokenizer> PreTokenizer::Parse(const Json& json, const std::string& where) {
   PreTokenizer pre_tokenizer;
-  if (!json.is_null()) {
-    SHOAL_RETURN_IF_ERROR(ParsePreTokenizer(json, where, 0, pre_tokenizer.steps_));
-  }
+  SHOAL_RETURN_IF_ERROR(ParseSteps(json, where, "pretokenizers", ParseStep, pre_tokenizer.steps_));
   return pre_tokenizer;
 }
 
 absl::Status PreTokenizer::Apply(Pieces& pieces) const {
-  for (const auto& step : steps_) {
-    SHOAL_RETURN_IF_ERROR(step->Apply(pieces));
+  for (const PreTokenizerStep& step : steps_) {
+    SHOAL_RETURN_IF_ERROR(step(pieces));
   }
   return absl::OkStatus();
 }

@@ -3,15 +3,15 @@
 // may share it.
 #pragma once
 
-#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "absl/functional/any_invocable.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "core/base/json/json.h"
 #include "core/data/tokenizer/regex.h"
-#include "core/data/tokenizer/tokenizer_fields.h"
 
 namespace shoal::worker {
 
@@ -28,11 +28,7 @@ struct Pieces {
   }
 };
 
-class PreTokenizerStep {
- public:
-  virtual ~PreTokenizerStep() = default;
-  virtual absl::Status Apply(Pieces& pieces) const = 0;
-};
+using PreTokenizerStep = absl::AnyInvocable<absl::Status(Pieces& pieces) const>;
 
 class PreTokenizer {
  public:
@@ -42,7 +38,7 @@ class PreTokenizer {
   absl::Status Apply(Pieces& pieces) const;
 
  private:
-  std::vector<std::unique_ptr<PreTokenizerStep>> steps_;
+  std::vector<PreTokenizerStep> steps_;
 };
 
 }  // namespace shoal::worker

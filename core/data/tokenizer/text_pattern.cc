@@ -6,20 +6,20 @@
 
 namespace shoal::worker {
 
-absl::StatusOr<TextPattern> TextPattern::Parse(const Json& json, const std::string& where) {
-  SHOAL_ASSIGN_OR_RETURN(const JsonObject object, JsonObject::From(json, where));
+absl::StatusOr<TextPattern> TextPattern::Parse(const JsonObject& step) {
+  SHOAL_ASSIGN_OR_RETURN(const JsonObject object, step.Object("pattern"));
   SHOAL_RETURN_IF_ERROR(object.AllowOnly({"String", "Regex"}));
   if (object.Find("Regex") != nullptr) {
     SHOAL_ASSIGN_OR_RETURN(const std::string pattern, object.String("Regex"));
     absl::StatusOr<Regex> regex = Regex::Compile(pattern);
     if (!regex.ok()) {
-      return Annotate(regex.status(), where);
+      return Annotate(regex.status(), object.where());
     }
     return TextPattern(*std::move(regex));
   }
   SHOAL_ASSIGN_OR_RETURN(std::string literal, object.String("String"));
   if (literal.empty()) {
-    return InvalidArgument("{} is empty", where);
+    return InvalidArgument("{} is empty", object.where());
   }
   return TextPattern(std::move(literal));
 }

@@ -6,15 +6,17 @@
 #include <string_view>
 
 #include "absl/status/statusor.h"
+#include "core/base/json/json.h"
 #include "core/data/tokenizer/regex.h"
-#include "core/data/tokenizer/tokenizer_fields.h"
 
 namespace shoal::worker {
 
 class TextPattern {
  public:
-  static absl::StatusOr<TextPattern> Parse(const Json& json, const std::string& where);
+  // Reads the "pattern" of a step.
+  static absl::StatusOr<TextPattern> Parse(const JsonObject& step);
   explicit TextPattern(Regex regex) : regex_(std::move(regex)) {}
+  explicit TextPattern(std::string literal) : literal_(std::move(literal)) {}
 
   // Returns the first match at or after byte `from`.
   absl::StatusOr<std::optional<TextRange>> Find(std::string_view text, size_t from) const;
@@ -22,7 +24,6 @@ class TextPattern {
   const std::string* literal() const { return regex_.has_value() ? nullptr : &literal_; }
 
  private:
-  explicit TextPattern(std::string literal) : literal_(std::move(literal)) {}
   std::string literal_;
   std::optional<Regex> regex_;
 };

@@ -1,11 +1,11 @@
 #include "core/data/tokenizer/tokenizer_file.h"
 
 #include "core/base/status.h"
+#include "core/data/tokenizer/steps.h"
 
 namespace shoal::worker {
 namespace {
 
-constexpr int kMaxDepth = 8;             // of nested Sequences
 constexpr size_t kMaxSpecialIds = 1024;  // that a post-processor adds
 
 absl::StatusOr<std::pair<std::string, std::string>> ParseMerge(const Json& json,
@@ -50,12 +50,8 @@ absl::Status CheckModelKind(const JsonObject& object) {
 
 absl::Status AppendSpecial(const JsonObject& processor, const std::string& name,
                            std::vector<int32_t>& ids) {
-  SHOAL_ASSIGN_OR_RETURN(const Json* table_json, processor.Require("special_tokens"));
-  const std::string where = processor.where() + ": special_tokens";
-  SHOAL_ASSIGN_OR_RETURN(const JsonObject table, JsonObject::From(*table_json, where));
-  SHOAL_ASSIGN_OR_RETURN(const Json* entry_json, table.Require(name));
-  SHOAL_ASSIGN_OR_RETURN(const JsonObject entry,
-                         JsonObject::From(*entry_json, fmt::format("{}: '{}'", where, name)));
+  SHOAL_ASSIGN_OR_RETURN(const JsonObject table, processor.Object("special_tokens"));
+  SHOAL_ASSIGN_OR_RETURN(const JsonObject entry, table.Object(name));
   SHOAL_ASSIGN_OR_RETURN(const Json* list, entry.Array("ids"));
   for (const Json& id : *list) {
     SHOAL_ASSIGN_OR_RETURN(const int64_t value,
@@ -81,9 +77,7 @@ absl::Status ParseTemplate(const JsonObject& object, PostProcessor& out) {
       ++sequences;
       continue;
     }
-    SHOAL_ASSIGN_OR_RETURN(const Json* special_json, item.Require("SpecialToken"));
-    SHOAL_ASSIGN_OR_RETURN(const JsonObject special,
-                           JsonObject::From(*special_json, object.where() + ": SpecialToken"));
+    SHOAL_ASSIGN_OR_RETURN(const JsonObject special, item.Object("SpecialToken"));
     SHOAL_ASSIGN_OR_RETURN(const std::string name, special.String("id"));
     SHOAL_RETURN_IF_ERROR(AppendSpecial(object, name, sequences == 0 ? out.prefix : out.suffix));
   }
@@ -94,10 +88,7 @@ absl::Status ParseTemplate(const JsonObject& object, PostProcessor& out) {
   return absl::OkStatus();
 }
 
-absl::Status ParseProcessor(const Json& json, const std::string& where, int depth,
-                            PostProcessor& out) {
-  SHOAL_ASSIGN_OR_RETURN(const JsonObject object, JsonObject::From(json, where));
-  SHOAL_ASSIGN_OR_RETURN(const std::string type, object.String("type"));
+absl::Status ParseProcessor(const JsonObject& object, const std::string& type, PostProcessor& out) {
   if (type == "ByteLevel") {  // only sets offsets
     return absl::OkStatus();
   }
@@ -109,17 +100,9 @@ absl::Status ParseProcessor(const Json& json, const std::string& where, int dept
     out.suffix.insert(out.suffix.end(), outer.suffix.begin(), outer.suffix.end());
     return absl::OkStatus();
   }
-  if (type == "Sequence" && depth < kMaxDepth) {
-    SHOAL_RETURN_IF_ERROR(object.AllowOnly({"type", "processors"}));
-    SHOAL_ASSIGN_OR_RETURN(const Json* parts, object.Array("processors"));
-    for (const Json& part : *parts) {
-      SHOAL_RETURN_IF_ERROR(ParseProcessor(part, where, depth + 1, out));
-    }
-    return absl::OkStatus();
-  }
   return InvalidArgument(
       "{}: type '{}' is not supported; shoal knows Sequence, TemplateProcessing and ByteLevel",
-      where, type);
+      object.where(), type);
 }
 
 }  // namespace
@@ -132,14 +115,12 @@ absl::StatusOr<BpeModel> ParseBpeModel(const Json& json, const std::string& wher
   SHOAL_ASSIGN_OR_RETURN(model.fuse_unknown, object.BoolOr("fuse_unk", false));
   SHOAL_ASSIGN_OR_RETURN(model.byte_fallback, object.BoolOr("byte_fallback", false));
   SHOAL_ASSIGN_OR_RETURN(model.ignore_merges, object.BoolOr("ignore_merges", false));
-  SHOAL_ASSIGN_OR_RETURN(const Json* vocabulary, object.Require("vocab"));
-  SHOAL_ASSIGN_OR_RETURN(const JsonObject checked,
-                         JsonObject::From(*vocabulary, where + ": vocab"));
-  model.vocabulary.reserve(vocabulary->size());
-  for (const auto& item : vocabulary->items()) {
-    SHOAL_ASSIGN_OR_RETURN(const int64_t id,
-                           IntegerIn(item.value(), 0, kMaxTokenId - 1,
-                                     fmt::format("{}: id of '{}'", checked.where(), item.key())));
+  SHOAL_ASSIGN_OR_RETURN(const JsonObject vocabulary, object.Object("vocab"));
+  model.vocabulary.reserve(vocabulary.json().size());
+  for (const auto& item : vocabulary.json().items()) {
+    SHOAL_ASSIGN_OR_RETURN(
+        const int64_t id, IntegerIn(item.value(), 0, kMaxTokenId - 1,
+                                    fmt::format("{}: id of '{}'", vocabulary.where(), item.key())));
     model.vocabulary.emplace_back(item.key(), static_cast<int32_t>(id));
   }
   SHOAL_ASSIGN_OR_RETURN(const Json* merges, object.Array("merges"));
@@ -185,9 +166,7 @@ absl::StatusOr<std::vector<AddedToken>> ParseAddedTokens(const Json& json,
 
 absl::StatusOr<PostProcessor> ParsePostProcessor(const Json& json, const std::string& where) {
   PostProcessor processor;
-  if (!json.is_null()) {
-    SHOAL_RETURN_IF_ERROR(ParseProcessor(json, where, 0, processor));
-  }
+  SHOAL_RETURN_IF_ERROR(ParseSteps(json, where, "processors", ParseProcessor, processor));
   return processor;
 }
 

@@ -6,9 +6,9 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "core/base/json/json.h"
 #include "core/data/tokenizer/added_tokens.h"
 #include "core/data/tokenizer/bpe.h"
-#include "core/data/tokenizer/tokenizer_fields.h"
 
 namespace shoal::worker {
 

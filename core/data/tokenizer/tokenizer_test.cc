@@ -7,6 +7,8 @@
 #include "core/base/file.h"
 #include "core/base/random.h"
 #include "core/base/status.h"
+#include "core/base/testing/folder.h"
+#include "core/base/testing/status.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
@@ -82,10 +84,8 @@ TEST(TokenizerTest, HashIsOfTheBytes) {
 
 TEST(TokenizerTest, TextItCannotWriteIsAnError) {
   const auto tokenizer = Tokenizer::Parse(SmallModel().dump(), "tokenizer.json").value();
-  EXPECT_THAT(std::string(Message(tokenizer->Encode("abx").status())),
-              HasSubstr("no token for U+0078"));
-  EXPECT_THAT(std::string(Message(tokenizer->Encode("ab\xff").status())),
-              HasSubstr("not UTF-8 at byte 2"));
+  EXPECT_REFUSED(tokenizer->Encode("abx").status(), "no token for U+0078");
+  EXPECT_REFUSED(tokenizer->Encode("ab\xff").status(), "not UTF-8 at byte 2");
 }
 
 TEST(TokenizerTest, RefusesByNameWhatItDoesNotKnow) {
@@ -122,15 +122,16 @@ TEST(TokenizerTest, RefusesBrokenFiles) {
     return ParseError(file.dump());
   };
   EXPECT_THAT(ParseError(""), HasSubstr("tokenizer.json: not valid JSON at byte"));
-  EXPECT_THAT(ParseError("[]"), HasSubstr("an object was expected"));
+  EXPECT_THAT(ParseError("[]"), HasSubstr("expected an object"));
   EXPECT_THAT(ParseError("{}"), HasSubstr("tokenizer.json: model"));
   EXPECT_THAT(with("/model/merges/0", "ab"), HasSubstr("merge 0: 'ab' is not two tokens"));
   EXPECT_THAT(with("/model/merges/0", {"a", "zz"}),
               HasSubstr("merge 0 ('a' 'zz'): 'zz' is not in the vocabulary"));
   EXPECT_THAT(with("/model/vocab/c", 0), HasSubstr("id 0 belongs to both"));
   EXPECT_THAT(with("/model/vocab/c", -1), HasSubstr("id of 'c' is -1"));
-  EXPECT_THAT(with("/model/vocab/c", 4000000000), HasSubstr("outside of"));
-  EXPECT_THAT(with("/model/vocab/c", 1.5), HasSubstr("an integer was expected"));
+  EXPECT_THAT(with("/model/vocab/c", 4000000000),
+              HasSubstr("is 4000000000, expected an integer from 0 to"));
+  EXPECT_THAT(with("/model/vocab/c", 1.5), HasSubstr("is 1.5, expected an integer"));
   EXPECT_THAT(with("/model/unk_token", "<unk>"),
               HasSubstr("unk_token '<unk>' is not in the vocabulary"));
   EXPECT_THAT(with("/added_tokens/0/id", 4), HasSubstr("id 4 belongs to both"));
@@ -150,8 +151,7 @@ TEST(TokenizerTest, HostilePatternGivesUp) {
   file["pre_tokenizer"] = {
       {"type", "Split"}, {"behavior", "Isolated"}, {"pattern", {{"Regex", "^(a|a|b)*[xyz]"}}}};
   const auto tokenizer = Tokenizer::Parse(file.dump(), "tokenizer.json").value();
-  EXPECT_THAT(std::string(Message(tokenizer->Encode(std::string(400, 'a')).status())),
-              HasSubstr("gave up"));
+  EXPECT_REFUSED(tokenizer->Encode(std::string(400, 'a')).status(), "gave up");
 }
 
 // The heap (long pieces) and the scan (short ones) find the same merges: a direct oracle decides.
@@ -208,16 +208,16 @@ TEST(TokenizerTest, LongPiecesMergeAsTheRulesSay) {
 }
 
 TEST(TokenizerRealDataTest, StoriesRoundTripsGsm8k) {
-  const char* data = std::getenv("SHOAL_TEST_DATA");
-  if (data == nullptr) {
+  const std::string data = TestData();
+  if (data.empty()) {
     GTEST_SKIP() << "SHOAL_TEST_DATA is not set";
   }
-  const auto tokenizer = Tokenizer::Load(std::string(data) + "/stories260k").value();
+  const auto tokenizer = Tokenizer::Load(data + "/stories260k").value();
   EXPECT_EQ(tokenizer->vocabulary(), 512);
   EXPECT_THAT(tokenizer->prefix(), ElementsAre(1));
   EXPECT_EQ(tokenizer->Decode(tokenizer->Encode("Once upon a time").value()), "Once upon a time");
   int64_t tokens = 0;
-  std::string rest = ReadFile(std::string(data) + "/gsm8k/train.jsonl").value();
+  std::string rest = ReadFile(data + "/gsm8k/train.jsonl").value();
   for (size_t at = 0; at < rest.size();) {
     const size_t end = rest.find('\n', at);
     const json sample = json::parse(rest.substr(at, end - at));

@@ -4,14 +4,13 @@
 
 #include "core/base/bytes.h"
 #include "core/base/file.h"
-#include "core/base/json/json_fields.h"
+#include "core/base/json/json.h"
 #include "core/base/status.h"
 #include "core/model/huggingface/hf_model.h"
 
 namespace shoal::formats {
 namespace {
 
-using nlohmann::json;
 using plan::ModelSpec;
 using plan::RopeScaling;
 
@@ -19,156 +18,144 @@ constexpr const char* kLlama = "LlamaForCausalLM";
 constexpr int64_t kMaxConfigBytes = 16 * kMiB;
 constexpr const char* kQwen2 = "Qwen2ForCausalLM";
 
-absl::StatusOr<std::string> ParseArchitecture(const JsonFields& fields, const std::string& file) {
+absl::StatusOr<std::string> ParseArchitecture(const JsonObject& config) {
   std::string architecture;
-  if (const json* list = fields.Find("architectures"); list != nullptr) {
+  if (const Json* list = config.Find("architectures"); list != nullptr) {
     if (!list->is_array() || list->size() != 1 || !list->front().is_string()) {
-      return InvalidArgument("{}: architectures is not a list of one name", file);
+      return InvalidArgument("{}: architectures is not a list of one name", config.where());
     }
     architecture = list->front().get<std::string>();
   } else {
-    std::string model_type;
-    SHOAL_RETURN_IF_ERROR(fields.Require("model_type"));
-    SHOAL_RETURN_IF_ERROR(fields.String("model_type", model_type));
-    architecture = model_type == "llama" ? kLlama : model_type == "qwen2" ? kQwen2 : model_type;
+    SHOAL_ASSIGN_OR_RETURN(const std::string type, config.String("model_type"));
+    architecture = type == "llama" ? kLlama : type == "qwen2" ? kQwen2 : type;
   }
   if (architecture != kLlama && architecture != kQwen2) {
-    return InvalidArgument("{}: architecture '{}' is not supported; {} and {} are", file,
+    return InvalidArgument("{}: architecture '{}' is not supported; {} and {} are", config.where(),
                            architecture, kLlama, kQwen2);
   }
   return architecture;
 }
 
-// `value` is rope_scaling, or what transformers 5 calls rope_parameters (which has rope_theta too).
-absl::Status ParseRope(const json& value, const std::string& file, const std::string& key,
-                       ModelSpec& spec) {
-  if (!value.is_object()) {
-    return InvalidArgument("{}: {} is not an object", file, key);
-  }
-  const JsonFields fields(value, file + ": " + key);
-  SHOAL_RETURN_IF_ERROR(fields.Number("rope_theta", spec.rope_theta));
-  std::string type = "default";
-  SHOAL_RETURN_IF_ERROR(fields.String("type", type));
-  SHOAL_RETURN_IF_ERROR(fields.String("rope_type", type));
-  double partial = 1.0;
-  SHOAL_RETURN_IF_ERROR(fields.Number("partial_rotary_factor", partial));
-  if (partial != 1.0) {
-    return InvalidArgument("{}: {}: partial_rotary_factor {} is not supported", file, key, partial);
-  }
+absl::Status RefusePartialRotary(const JsonObject& object) {
+  SHOAL_ASSIGN_OR_RETURN(const double partial, object.NumberOr("partial_rotary_factor", 1));
+  return partial == 1 ? absl::OkStatus()
+                      : InvalidArgument("{}: partial_rotary_factor {} is not supported",
+                                        object.where(), partial);
+}
+
+// `rope` is rope_scaling, or what transformers 5 calls rope_parameters (which has rope_theta too).
+absl::Status ParseRope(const JsonObject& rope, ModelSpec& spec) {
+  SHOAL_ASSIGN_OR_RETURN(spec.rope_theta, rope.NumberOr("rope_theta", spec.rope_theta));
+  SHOAL_ASSIGN_OR_RETURN(std::string type, rope.StringOr("type", "default"));
+  SHOAL_ASSIGN_OR_RETURN(type, rope.StringOr("rope_type", type));
+  SHOAL_RETURN_IF_ERROR(RefusePartialRotary(rope));
   if (type == "default") {
     return absl::OkStatus();
   }
   if (type != "llama3") {
-    return InvalidArgument("{}: {}: rope type '{}' is not supported; default and llama3 are", file,
-                           key, type);
-  }
-  for (const char* needed :
-       {"factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"}) {
-    SHOAL_RETURN_IF_ERROR(fields.Require(needed));
+    return InvalidArgument("{}: rope type '{}' is not supported; default and llama3 are",
+                           rope.where(), type);
   }
   RopeScaling scaling;
-  SHOAL_RETURN_IF_ERROR(fields.Number("factor", scaling.factor));
-  SHOAL_RETURN_IF_ERROR(fields.Number("low_freq_factor", scaling.low_frequency_factor));
-  SHOAL_RETURN_IF_ERROR(fields.Number("high_freq_factor", scaling.high_frequency_factor));
-  SHOAL_RETURN_IF_ERROR(
-      fields.Integer("original_max_position_embeddings", scaling.original_max_positions));
+  SHOAL_ASSIGN_OR_RETURN(scaling.factor, rope.Number("factor"));
+  SHOAL_ASSIGN_OR_RETURN(scaling.low_frequency_factor, rope.Number("low_freq_factor"));
+  SHOAL_ASSIGN_OR_RETURN(scaling.high_frequency_factor, rope.Number("high_freq_factor"));
+  SHOAL_ASSIGN_OR_RETURN(scaling.original_max_positions,
+                         rope.Integer("original_max_position_embeddings"));
   spec.rope_scaling = scaling;
   return absl::OkStatus();
 }
 
-absl::Status RefuseWindows(const JsonFields& fields, const std::string& file, bool qwen2) {
-  bool use_window = !qwen2;  // Qwen2 names a window size that it uses only if another key says so
-  SHOAL_RETURN_IF_ERROR(fields.Boolean("use_sliding_window", use_window));
-  if (use_window && (qwen2 || fields.Find("sliding_window") != nullptr)) {
+absl::Status RefuseWindows(const JsonObject& config, bool qwen2) {
+  // Qwen2 names a window size that it uses only if another key says so.
+  SHOAL_ASSIGN_OR_RETURN(const bool use_window, config.BoolOr("use_sliding_window", !qwen2));
+  if (use_window && (qwen2 || config.Find("sliding_window") != nullptr)) {
     return InvalidArgument(
-        "{}: sliding-window attention (use_sliding_window, sliding_window) is not supported", file);
+        "{}: sliding-window attention (use_sliding_window, sliding_window) is not supported",
+        config.where());
   }
-  if (const json* types = fields.Find("layer_types"); types != nullptr) {
-    if (!types->is_array()) {
-      return InvalidArgument("{}: layer_types is not a list", file);
-    }
-    for (const json& type : *types) {
-      if (type != "full_attention") {
-        return InvalidArgument("{}: layer_types: only full_attention is supported, found {}", file,
-                               type.dump(-1, ' ', true, json::error_handler_t::replace));
-      }
+  if (config.Find("layer_types") == nullptr) {
+    return absl::OkStatus();
+  }
+  SHOAL_ASSIGN_OR_RETURN(const Json* types, config.Array("layer_types"));
+  for (const Json& type : *types) {
+    if (type != "full_attention") {
+      return InvalidArgument("{}: layer_types: only full_attention is supported, found {}",
+                             config.where(), type.dump(-1, ' ', true));
     }
   }
   return absl::OkStatus();
 }
 
-absl::Status RefuseUnsupported(const JsonFields& fields, const std::string& file, bool qwen2) {
-  std::string activation = "silu";
-  SHOAL_RETURN_IF_ERROR(fields.String("hidden_act", activation));
+absl::Status RefuseUnsupported(const JsonObject& config, bool qwen2) {
+  SHOAL_ASSIGN_OR_RETURN(const std::string activation, config.StringOr("hidden_act", "silu"));
   if (activation != "silu") {
-    return InvalidArgument("{}: hidden_act '{}' is not supported; silu is", file, activation);
+    return InvalidArgument("{}: hidden_act '{}' is not supported; silu is", config.where(),
+                           activation);
   }
-  if (fields.Find("quantization_config") != nullptr) {
-    return InvalidArgument("{}: quantised weights (quantization_config) are not supported", file);
+  if (config.Find("quantization_config") != nullptr) {
+    return InvalidArgument("{}: quantised weights (quantization_config) are not supported",
+                           config.where());
   }
-  double partial = 1.0;
-  SHOAL_RETURN_IF_ERROR(fields.Number("partial_rotary_factor", partial));
-  if (partial != 1.0) {
-    return InvalidArgument("{}: partial_rotary_factor {} is not supported", file, partial);
-  }
-  return RefuseWindows(fields, file, qwen2);
+  SHOAL_RETURN_IF_ERROR(RefusePartialRotary(config));
+  return RefuseWindows(config, qwen2);
 }
 
-absl::Status ParseSizes(const JsonFields& fields, const std::string& file, ModelSpec& spec) {
-  for (const char* needed : {"vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers",
-                             "num_attention_heads"}) {
-    SHOAL_RETURN_IF_ERROR(fields.Require(needed));
-  }
-  SHOAL_RETURN_IF_ERROR(fields.Integer("vocab_size", spec.vocabulary));
-  SHOAL_RETURN_IF_ERROR(fields.Integer("hidden_size", spec.hidden));
-  SHOAL_RETURN_IF_ERROR(fields.Integer("intermediate_size", spec.intermediate));
-  SHOAL_RETURN_IF_ERROR(fields.Integer("num_hidden_layers", spec.layers));
-  SHOAL_RETURN_IF_ERROR(fields.Integer("num_attention_heads", spec.heads));
-  spec.kv_heads = spec.heads;
-  SHOAL_RETURN_IF_ERROR(fields.Integer("num_key_value_heads", spec.kv_heads));
-  SHOAL_RETURN_IF_ERROR(fields.Integer("head_dim", spec.head_dim));
+absl::Status ParseSizes(const JsonObject& config, ModelSpec& spec) {
+  SHOAL_ASSIGN_OR_RETURN(spec.vocabulary, config.Integer("vocab_size"));
+  SHOAL_ASSIGN_OR_RETURN(spec.hidden, config.Integer("hidden_size"));
+  SHOAL_ASSIGN_OR_RETURN(spec.intermediate, config.Integer("intermediate_size"));
+  SHOAL_ASSIGN_OR_RETURN(spec.layers, config.Integer("num_hidden_layers"));
+  SHOAL_ASSIGN_OR_RETURN(spec.heads, config.Integer("num_attention_heads"));
+  SHOAL_ASSIGN_OR_RETURN(spec.kv_heads, config.IntegerOr("num_key_value_heads", spec.heads));
+  SHOAL_ASSIGN_OR_RETURN(spec.head_dim, config.IntegerOr("head_dim", 0));
   if (spec.head_dim == 0 && spec.heads > 0) {
     if (spec.hidden % spec.heads != 0) {
       return InvalidArgument(
           "{}: hidden_size {} is not a multiple of num_attention_heads {}, and there is no "
           "head_dim",
-          file, spec.hidden, spec.heads);
+          config.where(), spec.hidden, spec.heads);
     }
     spec.head_dim = spec.hidden / spec.heads;
   }
-  return fields.Integer("max_position_embeddings", spec.max_positions);
+  SHOAL_ASSIGN_OR_RETURN(spec.max_positions,
+                         config.IntegerOr("max_position_embeddings", spec.max_positions));
+  return absl::OkStatus();
 }
 
-absl::Status ParseFlags(const JsonFields& fields, bool qwen2, ModelSpec& spec) {
-  SHOAL_RETURN_IF_ERROR(fields.Number("rms_norm_eps", spec.norm_epsilon));
-  SHOAL_RETURN_IF_ERROR(fields.Number("rope_theta", spec.rope_theta));
-  SHOAL_RETURN_IF_ERROR(fields.Boolean("tie_word_embeddings", spec.tied_embeddings));
+absl::Status ParseFlags(const JsonObject& config, bool qwen2, ModelSpec& spec) {
+  SHOAL_ASSIGN_OR_RETURN(spec.norm_epsilon, config.NumberOr("rms_norm_eps", spec.norm_epsilon));
+  SHOAL_ASSIGN_OR_RETURN(spec.rope_theta, config.NumberOr("rope_theta", spec.rope_theta));
+  SHOAL_ASSIGN_OR_RETURN(spec.tied_embeddings,
+                         config.BoolOr("tie_word_embeddings", spec.tied_embeddings));
   if (qwen2) {
     spec.attention_bias = true;
     return absl::OkStatus();
   }
-  SHOAL_RETURN_IF_ERROR(fields.Boolean("attention_bias", spec.attention_bias));
+  SHOAL_ASSIGN_OR_RETURN(spec.attention_bias, config.BoolOr("attention_bias", false));
   spec.output_bias = spec.attention_bias;
-  return fields.Boolean("mlp_bias", spec.mlp_bias);
+  SHOAL_ASSIGN_OR_RETURN(spec.mlp_bias, config.BoolOr("mlp_bias", false));
+  return absl::OkStatus();
 }
 
 }  // namespace
 
 absl::StatusOr<ModelSpec> ParseModelSpec(const std::string& text, const std::string& file_name) {
-  SHOAL_ASSIGN_OR_RETURN(const json config, ParseJsonObject(text, file_name));
-  const JsonFields fields(config, file_name);
+  SHOAL_ASSIGN_OR_RETURN(const Json json, ParseJson(text, file_name));
+  SHOAL_ASSIGN_OR_RETURN(const JsonObject config, JsonObject::From(json, file_name));
   ModelSpec spec;
-  SHOAL_ASSIGN_OR_RETURN(spec.architecture, ParseArchitecture(fields, file_name));
+  SHOAL_ASSIGN_OR_RETURN(spec.architecture, ParseArchitecture(config));
   const bool qwen2 = spec.architecture == kQwen2;
   // The library's own defaults, for keys that a config may omit.
   spec.max_positions = qwen2 ? 32768 : 2048;
   spec.norm_epsilon = 1e-6;
-  SHOAL_RETURN_IF_ERROR(RefuseUnsupported(fields, file_name, qwen2));
-  SHOAL_RETURN_IF_ERROR(ParseSizes(fields, file_name, spec));
-  SHOAL_RETURN_IF_ERROR(ParseFlags(fields, qwen2, spec));
+  SHOAL_RETURN_IF_ERROR(RefuseUnsupported(config, qwen2));
+  SHOAL_RETURN_IF_ERROR(ParseSizes(config, spec));
+  SHOAL_RETURN_IF_ERROR(ParseFlags(config, qwen2, spec));
   for (const char* key : {"rope_scaling", "rope_parameters"}) {
-    if (const json* rope = fields.Find(key); rope != nullptr) {
-      SHOAL_RETURN_IF_ERROR(ParseRope(*rope, file_name, key, spec));
+    if (config.Find(key) != nullptr) {
+      SHOAL_ASSIGN_OR_RETURN(const JsonObject rope, config.Object(key));
+      SHOAL_RETURN_IF_ERROR(ParseRope(rope, spec));
     }
   }
   if (absl::Status status = plan::Validate(spec); !status.ok()) {

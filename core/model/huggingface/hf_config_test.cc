@@ -1,6 +1,7 @@
 #include "core/base/file.h"
+#include "core/base/testing/folder.h"
+#include "core/base/testing/status.h"
 #include "core/model/huggingface/hf_model.h"
-#include "core/model/huggingface/testing/files.h"
 #include "nlohmann/json.hpp"
 
 namespace shoal::formats {
@@ -85,7 +86,7 @@ TEST(ParseModelSpec, RefusesByName) {
       {false, "rope_scaling", R"({"rope_type": "yarn", "factor": 4.0})", "'yarn' is not supported"},
       {false, "rope_scaling", R"({"type": "linear"})", "'linear' is not supported"},
       {false, "rope_scaling", R"({"rope_type": "llama3"})", "rope_scaling: factor is missing"},
-      {false, "rope_scaling", "3", "rope_scaling is not an object"},
+      {false, "rope_scaling", "3", "rope_scaling is 3, expected an object"},
       {false, "rope_parameters", R"({"partial_rotary_factor": 0.5})", "partial_rotary_factor"},
       {false, "partial_rotary_factor", "0.5", "partial_rotary_factor"},
       {false, "hidden_act", R"("gelu")", "hidden_act 'gelu'"},
@@ -115,7 +116,14 @@ TEST(ParseModelSpec, RefusesByName) {
                                    : Refuses(status, test.message))
         << test.key << ": " << test.value;
   }
-  EXPECT_REFUSED(ParseModelSpec("{", "config.json").status(), "config.json: not a JSON object");
+  EXPECT_REFUSED(ParseModelSpec("{", "config.json").status(), "config.json: not valid JSON");
+}
+
+TEST(ParseModelSpec, RefusesDeepNesting) {
+  const std::string deep = std::string(200000, '[') + std::string(200000, ']');
+  EXPECT_REFUSED(
+      ParseModelSpec(fmt::format(R"({{"hidden_size": {}}})", deep), "config.json").status(),
+      "config.json: nested more than 64 deep in 'hidden_size'");
 }
 
 TEST(ModelSpecToJson, RoundTripsEveryShape) {

@@ -14,7 +14,6 @@
 #include "absl/status/statusor.h"
 #include "core/base/dtype.h"
 #include "core/model/model_spec.h"
-#include "core/model/unit_reader.h"
 
 namespace shoal::formats {
 

@@ -4,8 +4,9 @@
 
 #include "core/base/bf16.h"
 #include "core/base/file.h"
+#include "core/base/testing/folder.h"
+#include "core/base/testing/status.h"
 #include "core/model/huggingface/safetensors.h"
-#include "core/model/huggingface/testing/files.h"
 #include "nlohmann/json.hpp"
 
 namespace shoal::formats {

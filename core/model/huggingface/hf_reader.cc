@@ -2,12 +2,13 @@
 #include <cstring>
 #include <filesystem>
 #include <map>
+#include <set>
 #include <utility>
 
 #include "core/base/bf16.h"
 #include "core/base/check.h"
 #include "core/base/file.h"
-#include "core/base/json/json_fields.h"
+#include "core/base/json/json.h"
 #include "core/base/status.h"
 #include "core/model/huggingface/hf_model.h"
 #include "core/model/huggingface/safetensors.h"
@@ -15,7 +16,6 @@
 namespace shoal::formats {
 namespace {
 
-using nlohmann::json;
 using plan::TensorSpec;
 using plan::UnitSpec;
 
@@ -24,11 +24,6 @@ constexpr const char* kHead = "lm_head.weight";
 
 std::string ShapeText(const std::vector<int64_t>& shape) {
   return fmt::format("[{}]", fmt::join(shape, ", "));
-}
-
-std::vector<int64_t> ShapeOf(const TensorSpec& tensor) {
-  return tensor.rank() == 1 ? std::vector<int64_t>{tensor.rows}
-                            : std::vector<int64_t>{tensor.rows, tensor.columns};
 }
 
 // Safetensors data need not be aligned to its element, so values are copied out byte by byte.
@@ -83,13 +78,11 @@ absl::Status HfModel::State::AddFile(const std::string& path) {
 }
 
 absl::Status HfModel::State::OpenIndexed(const std::string& index_path) {
-  SHOAL_ASSIGN_OR_RETURN(const json index, ReadJsonObject(index_path));
-  const auto weight_map = index.find("weight_map");
-  if (weight_map == index.end() || !weight_map->is_object()) {
-    return InvalidArgument("{}: weight_map is missing", index_path);
-  }
+  SHOAL_ASSIGN_OR_RETURN(const Json json, ReadJson(index_path));
+  SHOAL_ASSIGN_OR_RETURN(const JsonObject index, JsonObject::From(json, index_path));
+  SHOAL_ASSIGN_OR_RETURN(const JsonObject weight_map, index.Object("weight_map"));
   std::map<std::string, std::vector<std::string>> names_by_file;
-  for (const auto& [name, file] : weight_map->items()) {
+  for (const auto& [name, file] : weight_map.json().items()) {
     if (!file.is_string()) {
       return InvalidArgument("{}: the file of tensor '{}' is not a name", index_path, name);
     }
@@ -127,7 +120,7 @@ absl::Status HfModel::State::OpenFiles() {
 }
 
 absl::Status HfModel::State::CheckTensors() {
-  size_t used = 0;
+  std::set<std::string_view> expected;
   for (const UnitSpec& unit : units) {
     std::vector<const SafetensorsEntry*>& found = by_unit.emplace_back();
     for (const TensorSpec& tensor : unit.tensors) {
@@ -139,27 +132,17 @@ absl::Status HfModel::State::CheckTensors() {
                 ? " (where it shares the embedding, config.json says tie_word_embeddings: true)"
                 : "");
       }
-      if (entry->second.shape != ShapeOf(tensor)) {
+      if (entry->second.shape != tensor.shape()) {
         return InvalidArgument("{}: tensor '{}' has shape {}, config.json asks for {}", folder,
                                tensor.name, ShapeText(entry->second.shape),
-                               ShapeText(ShapeOf(tensor)));
+                               ShapeText(tensor.shape()));
       }
       found.push_back(&entry->second);
-      ++used;
+      expected.insert(tensor.name);
     }
   }
-  if (used == entries.size()) {
-    return absl::OkStatus();
-  }
-  std::vector<std::string> expected;
-  for (const UnitSpec& unit : units) {
-    for (const TensorSpec& tensor : unit.tensors) {
-      expected.push_back(tensor.name);
-    }
-  }
-  std::sort(expected.begin(), expected.end());
   for (const auto& [name, entry] : entries) {
-    if (std::binary_search(expected.begin(), expected.end(), name) || IsIgnored(name)) {
+    if (expected.contains(name) || IsIgnored(name)) {
       continue;
     }
     if (name == kHead && spec.tied_embeddings) {

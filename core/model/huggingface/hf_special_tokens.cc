@@ -3,25 +3,23 @@
 #include <algorithm>
 #include <filesystem>
 
-#include "core/base/json/json_fields.h"
+#include "core/base/json/json.h"
 #include "core/base/status.h"
 #include "core/model/huggingface/hf_model.h"
 
 namespace shoal::formats {
 namespace {
 
-using nlohmann::json;
-
 // A single id or a list of them.
-absl::StatusOr<std::vector<int64_t>> ReadIds(const json& object, const std::string& key,
+absl::StatusOr<std::vector<int64_t>> ReadIds(const Json& object, const std::string& key,
                                              const std::string& path) {
   std::vector<int64_t> ids;
   const auto found = object.find(key);
   if (found == object.end() || found->is_null()) {
     return ids;
   }
-  const json list = found->is_array() ? *found : json::array({*found});
-  for (const json& id : list) {
+  const Json list = found->is_array() ? *found : Json::array({*found});
+  for (const Json& id : list) {
     if (!id.is_number_integer() || id.get<int64_t>() < 0) {
       return InvalidArgument("{}: {} is not a token id or a list of them", path, key);
     }
@@ -31,28 +29,33 @@ absl::StatusOr<std::vector<int64_t>> ReadIds(const json& object, const std::stri
 }
 
 // Returns an empty object if the file does not exist.
-absl::StatusOr<json> ReadOptional(const std::string& path) {
-  absl::StatusOr<json> object = ReadJsonObject(path);
-  return absl::IsNotFound(object.status()) ? absl::StatusOr<json>(json::object())
-                                           : std::move(object);
+absl::StatusOr<Json> ReadOptional(const std::string& path) {
+  absl::StatusOr<Json> json = ReadJson(path);
+  if (absl::IsNotFound(json.status())) {
+    return Json::object();
+  }
+  if (json.ok()) {
+    SHOAL_RETURN_IF_ERROR(JsonObject::From(*json, path).status());
+  }
+  return json;
 }
 
 // "eos_token": "</s>", or {"content": "</s>", ...}.
-std::string TokenText(const json& tokenizer_config, const std::string& key) {
+std::string TokenText(const Json& tokenizer_config, const std::string& key) {
   const auto found = tokenizer_config.find(key);
   if (found == tokenizer_config.end()) {
     return "";
   }
-  const json text = found->is_object() && found->contains("content") ? (*found)["content"] : *found;
+  const Json text = found->is_object() && found->contains("content") ? (*found)["content"] : *found;
   return text.is_string() ? text.get<std::string>() : "";
 }
 
-int64_t AddedTokenId(const json& tokenizer, const std::string& text) {
+int64_t AddedTokenId(const Json& tokenizer, const std::string& text) {
   const auto added = tokenizer.find("added_tokens");
   if (text.empty() || added == tokenizer.end() || !added->is_array()) {
     return -1;
   }
-  for (const json& token : *added) {
+  for (const Json& token : *added) {
     if (token.is_object() && token.contains("content") && token["content"] == text &&
         token.contains("id") && token["id"].is_number_integer()) {
       return token["id"].get<int64_t>();
@@ -67,7 +70,7 @@ absl::StatusOr<SpecialTokens> ReadSpecialTokens(const std::string& folder) {
   std::vector<int64_t> bos;
   std::vector<int64_t> eos;
   for (const char* name : {"/config.json", "/generation_config.json"}) {
-    SHOAL_ASSIGN_OR_RETURN(const json object, ReadOptional(folder + name));
+    SHOAL_ASSIGN_OR_RETURN(const Json object, ReadOptional(folder + name));
     SHOAL_ASSIGN_OR_RETURN(const auto more_bos, ReadIds(object, "bos_token_id", folder + name));
     SHOAL_ASSIGN_OR_RETURN(const auto more_eos, ReadIds(object, "eos_token_id", folder + name));
     bos.insert(bos.end(), more_bos.begin(), more_bos.end());
@@ -77,8 +80,8 @@ absl::StatusOr<SpecialTokens> ReadSpecialTokens(const std::string& folder) {
       }
     }
   }
-  SHOAL_ASSIGN_OR_RETURN(const json config, ReadOptional(folder + "/tokenizer_config.json"));
-  SHOAL_ASSIGN_OR_RETURN(const json tokenizer, ReadOptional(folder + "/tokenizer.json"));
+  SHOAL_ASSIGN_OR_RETURN(const Json config, ReadOptional(folder + "/tokenizer_config.json"));
+  SHOAL_ASSIGN_OR_RETURN(const Json tokenizer, ReadOptional(folder + "/tokenizer.json"));
   const int64_t named_bos = AddedTokenId(tokenizer, TokenText(config, "bos_token"));
   const int64_t named_eos = AddedTokenId(tokenizer, TokenText(config, "eos_token"));
 

@@ -65,11 +65,7 @@ absl::Status WriteFile(const std::string& path, const FilePlan& file, const plan
                        DType dtype) {
   std::vector<SafetensorsTensor> tensors;
   for (const PlacedTensor& placed : file) {
-    std::vector<int64_t> shape = {placed.tensor.rows};
-    if (placed.tensor.rank() == 2) {
-      shape.push_back(placed.tensor.columns);
-    }
-    tensors.push_back({placed.tensor.name, dtype, std::move(shape)});
+    tensors.push_back({placed.tensor.name, dtype, placed.tensor.shape()});
   }
   // transformers refuses a file without this mark.
   SHOAL_ASSIGN_OR_RETURN(auto writer, SafetensorsWriter::Create(path, tensors, {{"format", "pt"}}));

@@ -3,29 +3,26 @@
 #include <algorithm>
 #include <cstring>
 #include <limits>
-#include <set>
 #include <utility>
 
 #include "core/base/file.h"
+#include "core/base/json/json.h"
 #include "core/base/status.h"
-#include "nlohmann/json.hpp"
 
 namespace shoal::formats {
 namespace {
-
-using nlohmann::json;
 
 constexpr uint64_t kMaxHeaderBytes = 100'000'000;  // the limit of the reference implementation
 constexpr const char* kMetadataKey = "__metadata__";
 
 // Returns a tensor's number of elements; -1 if the shape is not a list of sizes or its product does
 // not fit.
-int64_t ElementCount(const json& shape, std::vector<int64_t>& sizes) {
+int64_t ElementCount(const Json& shape, std::vector<int64_t>& sizes) {
   if (!shape.is_array()) {
     return -1;
   }
   int64_t count = 1;
-  for (const json& size : shape) {
+  for (const Json& size : shape) {
     if (!size.is_number_unsigned() ||
         size.get<uint64_t>() > static_cast<uint64_t>(std::numeric_limits<int64_t>::max())) {
       return -1;
@@ -44,7 +41,7 @@ struct Range {
   const std::string* name = nullptr;
 };
 
-absl::StatusOr<SafetensorsEntry> ParseEntry(const std::string& name, const json& value,
+absl::StatusOr<SafetensorsEntry> ParseEntry(const std::string& name, const Json& value,
                                             std::span<const std::byte> data, Range& range) {
   if (!value.is_object() || !value.contains("dtype") || !value["dtype"].is_string() ||
       !value.contains("shape") || !value.contains("data_offsets")) {
@@ -57,7 +54,7 @@ absl::StatusOr<SafetensorsEntry> ParseEntry(const std::string& name, const json&
   }
   entry.dtype = *dtype;
   const int64_t count = ElementCount(value["shape"], entry.shape);
-  const json& offsets = value["data_offsets"];
+  const Json& offsets = value["data_offsets"];
   if (!offsets.is_array() || offsets.size() != 2 || !offsets[0].is_number_unsigned() ||
       !offsets[1].is_number_unsigned()) {
     return InvalidArgument("tensor '{}': data_offsets are not [begin, end]", name);
@@ -79,7 +76,7 @@ absl::StatusOr<SafetensorsEntry> ParseEntry(const std::string& name, const json&
   return entry;
 }
 
-absl::Status ParseMetadata(const json& value, std::map<std::string, std::string>* metadata) {
+absl::Status ParseMetadata(const Json& value, std::map<std::string, std::string>* metadata) {
   if (!value.is_object()) {
     return InvalidArgument("__metadata__ is not an object");
   }
@@ -114,26 +111,6 @@ absl::Status CheckRanges(std::vector<Range>& ranges, size_t data_bytes) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<json> ParseHeader(std::string_view text) {
-  std::set<std::string> names;
-  std::string duplicate;
-  const auto watch = [&](int depth, json::parse_event_t event, json& parsed) {
-    if (event == json::parse_event_t::key && depth == 1 &&
-        !names.insert(parsed.get<std::string>()).second) {
-      duplicate = parsed.get<std::string>();
-    }
-    return true;
-  };
-  json header = json::parse(text.begin(), text.end(), watch, /*allow_exceptions=*/false);
-  if (header.is_discarded() || !header.is_object()) {
-    return InvalidArgument("the header is not a JSON object");
-  }
-  if (!duplicate.empty()) {
-    return InvalidArgument("tensor '{}' appears twice", duplicate);
-  }
-  return header;
-}
-
 }  // namespace
 
 absl::StatusOr<std::map<std::string, SafetensorsEntry>> ParseSafetensors(
@@ -149,8 +126,9 @@ absl::StatusOr<std::map<std::string, SafetensorsEntry>> ParseSafetensors(
         "not a safetensors file, or truncated: a header of {} bytes in a file of {}", header_bytes,
         bytes.size() + sizeof(header_bytes));
   }
-  SHOAL_ASSIGN_OR_RETURN(const json header,
-                         ParseHeader({reinterpret_cast<const char*>(bytes.data()), header_bytes}));
+  const std::string_view text(reinterpret_cast<const char*>(bytes.data()), header_bytes);
+  SHOAL_ASSIGN_OR_RETURN(const Json header, ParseJson(text, "the header", RepeatedKeys::kRefuse));
+  SHOAL_RETURN_IF_ERROR(JsonObject::From(header, "the header").status());
   const std::span<const std::byte> data = bytes.subspan(header_bytes);
   std::map<std::string, SafetensorsEntry> tensors;
   std::vector<Range> ranges;

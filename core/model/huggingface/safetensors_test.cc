@@ -3,7 +3,8 @@
 #include <cstring>
 
 #include "core/base/file.h"
-#include "core/model/huggingface/testing/files.h"
+#include "core/base/testing/folder.h"
+#include "core/base/testing/status.h"
 
 namespace shoal::formats {
 namespace {
@@ -76,9 +77,9 @@ TEST(Safetensors, RefusesHostileHeaders) {
   EXPECT_REFUSED(ParseHeader(FileOf(good, 8).substr(0, 20)), "truncated");
   EXPECT_REFUSED(ParseHeader(FileOf(good, 7)), "truncated");
   EXPECT_REFUSED(ParseHeader(FileOf(good, 9)), "1 bytes of data belong to no tensor");
-  EXPECT_REFUSED(ParseHeader(FileOf("[]", 0)), "not a JSON object");
-  EXPECT_REFUSED(ParseHeader(FileOf("{", 0)), "not a JSON object");
-  EXPECT_REFUSED(ParseHeader(FileOf(std::string(100000, '['), 0)), "not a JSON object");
+  EXPECT_REFUSED(ParseHeader(FileOf("[]", 0)), "the header is array, expected an object");
+  EXPECT_REFUSED(ParseHeader(FileOf("{", 0)), "the header: not valid JSON");
+  EXPECT_REFUSED(ParseHeader(FileOf(std::string(100000, '['), 0)), "nested more than 64 deep");
   EXPECT_REFUSED(ParseHeader(FileOf(R"({"__metadata__":{"a":1}})", 0)), "__metadata__");
 
   const auto tensor = [](const std::string& fields) { return FileOf("{\"w\":" + fields + "}", 8); };

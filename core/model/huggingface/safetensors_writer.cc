@@ -3,8 +3,8 @@
 #include <utility>
 
 #include "core/base/bytes.h"
+#include "core/base/file.h"
 #include "core/base/status.h"
-#include "core/base/streamed_file.h"
 #include "core/model/huggingface/safetensors.h"
 #include "nlohmann/json.hpp"
 

@@ -20,7 +20,7 @@
 
 #include "absl/status/status.h"
 #include "core/base/dtype.h"
-#include "core/job/pipeline_pace.h"
+#include "core/job/pipeline_options.h"
 #include "core/model/model_spec.h"
 #include "core/model/recompute.h"
 #include "core/plan/schedule/layer_split.h"

@@ -6,7 +6,6 @@
 
 #include "core/plan/step/lengths.h"
 #include "core/sim/comparison.h"
-#include "core/sim/minibatches.h"
 #include "core/sim/simulator.h"
 
 namespace shoal::sim {

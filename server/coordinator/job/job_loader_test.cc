@@ -6,9 +6,10 @@
 
 #include "core/base/random.h"
 #include "core/base/status.h"
+#include "core/base/testing/folder.h"
+#include "core/base/testing/status.h"
 #include "core/data/token_file.h"
 #include "core/model/huggingface/hf_model.h"
-#include "core/model/huggingface/testing/files.h"
 #include "core/model/partition.h"
 #include "core/plan/step/emulation.h"
 #include "gmock/gmock.h"
@@ -61,7 +62,7 @@ class JobLoaderTest : public ::testing::Test {
     return LoadJob(request, workers_);
   }
 
-  const formats::TemporaryFolder folder_;
+  const TemporaryFolder folder_;
   const plan::ModelSpec spec_ = *plan::NamedShape("tiny");
   plan::Job job_;
   int64_t workers_ = 0;  // that are there

@@ -1,24 +1,8 @@
 #include "worker/ops/cpu/cpu_ops.h"
 
 #include "worker/ops/cpu/cpu_kernels.h"
-#include "worker/ops/cpu/simd.h"
 
 namespace shoal::worker {
-
-namespace cpu {
-
-bool CpuHasAvx512() {
-#if defined(__x86_64__)
-  static const bool has = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-                          __builtin_cpu_supports("avx512cd") &&
-                          __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
-  return has;
-#else
-  return false;
-#endif
-}
-
-}  // namespace cpu
 
 namespace {
 

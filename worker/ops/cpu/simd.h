@@ -1,7 +1,5 @@
-// How the CPU operators use wide vectors: an operator's inner loop is a struct with a static,
-// always inlined Run, written as plain loops that the compiler vectorises. Dispatch calls it
-// compiled for AVX-512 if the CPU has that, and for the portable baseline otherwise. Products that
-// feed sums use std::fma, since contraction is off (CMake, shoal_flags).
+// Mathematics for the inner loops of the CPU operators (core/base/simd.h). Products that feed sums
+// use std::fma, since contraction is off (CMake, shoal_flags).
 #pragma once
 
 #include <bit>
@@ -9,41 +7,12 @@
 #include <cstdint>
 
 #include "core/base/bf16.h"
+#include "core/base/simd.h"
 
-#define SHOAL_INLINE [[gnu::always_inline]] static inline
 // For the lambdas passed to SumOf.
 #define SHOAL_INLINE_LAMBDA __attribute__((always_inline))
 
 namespace shoal::worker::cpu {
-
-// Whether the CPU has AVX-512 in the x86-64-v4 sense; checked once.
-bool CpuHasAvx512();
-
-template <typename Kernel, typename... Args>
-[[gnu::noinline]] void RunBaseline(Args... args) {
-  Kernel::Run(args...);
-}
-
-#if defined(__x86_64__)
-#if defined(__clang__)
-#define SHOAL_TARGET_WIDE [[gnu::noinline, gnu::target("arch=x86-64-v4")]]
-#else
-#define SHOAL_TARGET_WIDE [[gnu::noinline, gnu::target("arch=x86-64-v4,prefer-vector-width=512")]]
-#endif
-template <typename Kernel, typename... Args>
-SHOAL_TARGET_WIDE void RunWide(Args... args) {
-  Kernel::Run(args...);
-}
-template <typename Kernel, typename... Args>
-void Dispatch(Args... args) {
-  CpuHasAvx512() ? RunWide<Kernel, Args...>(args...) : RunBaseline<Kernel, Args...>(args...);
-}
-#else
-template <typename Kernel, typename... Args>
-void Dispatch(Args... args) {
-  RunBaseline<Kernel, Args...>(args...);
-}
-#endif
 
 SHOAL_INLINE float Load(const float* from) { return *from; }
 SHOAL_INLINE float Load(const BFloat16* from) {
