@@ -9,6 +9,7 @@
 #include "cli/data/data_source.h"
 #include "cli/plan/pipeline_report.h"
 #include "cli/plan/simulation.h"
+#include "cli/run/earlier_run.h"
 #include "cli/run/follow_job.h"
 #include "cli/run/launcher.h"
 #include "cli/run/machine.h"
@@ -58,7 +59,7 @@ class Training {
     report_.Clear();
     const ExitCode code = End(end);
     SHOAL_RETURN_IF_ERROR(FinishTrace());
-    if (code == ExitCode::kDone && job_.checkpoint.export_huggingface && !end.checkpoint.empty()) {
+    if (code == ExitCode::kDone && Exports(end)) {
       SHOAL_RETURN_IF_ERROR(Export(end.checkpoint));
     }
     report_.PrintEnd(end);
@@ -95,8 +96,41 @@ class Training {
     }
     SHOAL_ASSIGN_OR_RETURN(lock_, RunLock::Take(Directory()));
     RemoveUnfinishedFiles(DataFolder());
-    return CheckCheckpointDirectory(Directory(),
-                                    {.resume = options_.resume, .overwrite = options_.overwrite});
+    SHOAL_RETURN_IF_ERROR(EarlierRun::Recover(Directory()));
+    if (!options_.resume.empty()) {
+      SHOAL_ASSIGN_OR_RETURN(resumed_, ChooseCheckpoint(Directory(), options_.resume));
+    } else if (!options_.overwrite) {
+      SHOAL_RETURN_IF_ERROR(CheckEmpty(Directory()));
+    }
+    return CreateDirectories(Directory());
+  }
+
+  // What is not to be gone on from is in the way of checkpoints to come.
+  absl::Status SetAside() {
+    if (resumed_.has_value()) {
+      SHOAL_ASSIGN_OR_RETURN(const auto newest, server::NewestCheckpoint(Directory()));
+      if (newest.has_value() && newest->step > resumed_->step) {
+        report_.OnNotice(
+            fmt::format("going on from step {}: the checkpoints after it, up to step "
+                        "{}, go once a step is committed",
+                        resumed_->step, newest->step));
+        SHOAL_ASSIGN_OR_RETURN(EarlierRun aside, EarlierRun::SetAside(Directory(), resumed_->step));
+        earlier_.emplace(std::move(aside));
+      }
+    } else if (options_.overwrite) {
+      SHOAL_ASSIGN_OR_RETURN(EarlierRun aside, EarlierRun::SetAside(Directory(), -1));
+      earlier_.emplace(std::move(aside));
+    }
+    return absl::OkStatus();
+  }
+
+  void RemoveEarlierRun() {
+    if (!earlier_.has_value()) {
+      return;
+    }
+    if (const absl::Status removed = earlier_->Remove(); !removed.ok()) {
+      report_.OnNotice(fmt::format("warning: {}", Message(removed)));
+    }
   }
 
   absl::Status PrepareData() {
@@ -162,6 +196,7 @@ class Training {
   }
 
   absl::Status Submit() {
+    SHOAL_RETURN_IF_ERROR(SetAside());
     const auto coordinator = rpc::Channel::Create(address_, token_, "coordinator");
     proto::SubmitJobRequest request;
     *request.mutable_job() = plan::ToMessage(job_);
@@ -171,7 +206,7 @@ class Training {
     std::error_code error;
     request.set_token_file(fs::absolute(data_.path, error).string());
     request.set_stop_after_step(options_.steps);
-    request.set_resume(options_.resume);
+    request.set_resume(resumed_.has_value());
     request.set_trace(trace_ != nullptr);
     SHOAL_ASSIGN_OR_RETURN(
         const proto::SubmitJobReply reply,
@@ -185,6 +220,7 @@ class Training {
     FollowOptions follow{.job_id = job_id_,
                          .stop_requests = [&signals] { return signals.count(); },
                          .stop_reason = [&signals] { return signals.reason(); },
+                         .on_first_step = [this] { RemoveEarlierRun(); },
                          .patience = absl::Seconds(job_.cluster.lease_seconds)};
     if (cluster_ != nullptr) {
       follow.check_processes = [this] { return cluster_->Check(); };
@@ -236,6 +272,11 @@ class Training {
     return newest.ok() && newest->has_value() ? (*newest)->path : "";
   }
 
+  // Emulated devices compute nothing that anybody could want.
+  bool Exports(const RunEnd& end) const {
+    return job_.checkpoint.export_huggingface && !job_.emulate.enabled() && !end.checkpoint.empty();
+  }
+
   // Beside the old one first, so that a crash leaves one of the two.
   absl::Status Export(const std::string& checkpoint_path) {
     SHOAL_ASSIGN_OR_RETURN(const auto checkpoint, server::Checkpoint::Open(checkpoint_path));
@@ -284,7 +325,9 @@ class Training {
         "\ndata: {} samples, {} skipped as too long, {} without a target, {} truncated\n",
         WithThousands(data.samples), data.skipped_oversize, data.skipped_no_target, data.truncated);
     text += fmt::format("checkpoint: {}\n", end.checkpoint);
-    if (job_.checkpoint.export_huggingface && !end.checkpoint.empty()) {
+    if (job_.emulate.enabled()) {
+      text += "no model is exported: emulated devices compute nothing\n";
+    } else if (Exports(end)) {
       text += fmt::format("model: {}\nnext: {}\n      {}\n", ExportFolder(),
                           GenerateCommand(ExportFolder(), job_), EvalCommand(ExportFolder(), job_));
     }
@@ -296,6 +339,8 @@ class Training {
   TrainReport report_;
   std::unique_ptr<TraceRecorder> trace_;
   std::optional<RunLock> lock_;
+  std::optional<EarlierRun> earlier_;  // brought back under the lock
+  std::optional<server::CheckpointInfo> resumed_;
   plan::Job job_;
   plan::ModelSpec spec_;
   Machine machine_;
@@ -330,10 +375,14 @@ void AddTrain(CLI::App& app, CommandAction& action) {
                    "Stop after this step, with a checkpoint (default: train.steps)")
       ->check(AtLeast(1));
   CLI::Option* resume =
-      command->add_flag("--resume", options->resume, "Go on from the newest checkpoint");
+      command
+          ->add_flag("--resume{newest}", options->resume,
+                     "Go on from the newest checkpoint; --resume=STEP: from that one; "
+                     "--resume=auto: start if there is none, and pass over damaged ones")
+          ->type_name("");
   command
       ->add_flag("--overwrite", options->overwrite,
-                 "Remove an earlier run's checkpoints and start over")
+                 "Start over, and remove an earlier run's checkpoints once a step is committed")
       ->excludes(resume);
   command->add_flag("--json", options->json, "JSON lines instead of a progress bar");
   command->add_flag("--keep-logs", options->keep_logs,

@@ -15,7 +15,7 @@ struct TrainOptions {
   std::string job_file;
   std::vector<std::string> overrides;  // KEY=VALUE
   int64_t steps = 0;                   // stop (well) after this step; 0: train.steps
-  bool resume = false;
+  std::string resume;                  // kResumeNewest, kResumeAuto, or a step; empty: a new run
   bool overwrite = false;
   bool json = false;
   bool keep_logs = false;

@@ -321,6 +321,67 @@ TEST_F(TrainEndToEnd, KillingTheCommandItselfLeavesNoProcess) {
   EXPECT_NE(*ReadFile(token_file()), *left);
 }
 
+TEST_F(TrainEndToEnd, OverwriteRemovesNothingBeforeTheFirstStep) {
+  ASSERT_EQ(Train().exit_code, 0);
+  const auto checkpoint = ReadFile(folder_ + "/checkpoints/step-00000008/manifest.json");
+  ASSERT_TRUE(checkpoint.ok()) << checkpoint.status();
+  for (const std::string& bad : {"data.train=" + folder_ + "/absent.jsonl",
+                                 std::string("cluster.start_timeout_seconds=0.1")}) {
+    EXPECT_NE(Train({"--overwrite", "--set", bad}).exit_code, 0) << bad;
+    EXPECT_EQ(*ReadFile(folder_ + "/checkpoints/step-00000008/manifest.json"), *checkpoint) << bad;
+    EXPECT_TRUE(fs::exists(folder_ + "/checkpoints/huggingface")) << bad;
+  }
+  EXPECT_EQ(Train({"--overwrite", "--steps", "4"}).exit_code, 0);
+  EXPECT_FALSE(fs::exists(folder_ + "/checkpoints/step-00000008"));
+  EXPECT_FALSE(fs::exists(folder_ + "/checkpoints/earlier-run"));
+}
+
+TEST_F(TrainEndToEnd, ResumeAutoStartsGoesOnAndPassesOverDamage) {
+  const ProgramResult half = Train({"--resume=auto", "--steps", "6"});
+  ASSERT_EQ(half.exit_code, 0) << half.errors;
+  ASSERT_EQ(ParseSteps(half.output).size(), 6u);
+  // Of steps 4 and 6; the newer one is cut short.
+  fs::resize_file(folder_ + "/checkpoints/step-00000006/server-0000.shard", 100);
+  const ProgramResult refused = Train({"--resume"});
+  EXPECT_EQ(refused.exit_code, 2);
+  EXPECT_THAT(refused.errors, HasSubstr("go on from there with --resume=4"));
+  EXPECT_THAT(Train({"--resume=5"}).errors, HasSubstr("checkpoints of steps 4, 6"));
+  const ProgramResult rest = Train({"--resume=auto"});
+  ASSERT_EQ(rest.exit_code, 0) << rest.errors;
+  const auto steps = ParseSteps(rest.output);
+  ASSERT_EQ(steps.size(), 4u);
+  EXPECT_EQ(steps.front().step, 5);
+}
+
+TEST_F(TrainEndToEnd, ResumeOfAStepGoesOnFromThere) {
+  ASSERT_EQ(Train().exit_code, 0);
+  const ProgramResult again = Train({"--resume=4"});
+  ASSERT_EQ(again.exit_code, 0) << again.errors;
+  EXPECT_EQ(ParseSteps(again.output).size(), 4u);
+  EXPECT_TRUE(fs::exists(folder_ + "/checkpoints/step-00000008/manifest.json"));
+}
+
+TEST_F(TrainEndToEnd, ASignalThatComesTwiceAtOnceLeavesACheckpoint) {
+  const std::unique_ptr<Program> run = StartLongRun();
+  for (const int signal : {SIGINT, SIGINT, SIGTERM}) {
+    run->Signal(signal);
+    absl::SleepFor(absl::Milliseconds(5));
+  }
+  const ProgramResult result = run->Wait(kLimit);
+  EXPECT_EQ(result.exit_code, 75) << result.errors;
+  EXPECT_TRUE(HasCheckpoint());
+}
+
+TEST_F(TrainEndToEnd, AnOutputThatNobodyReadsLeavesACheckpoint) {
+  WriteJob(100000, 0);
+  Program pipe({"/bin/bash", "-c",
+                "\"$1\" train \"$2\" --json | head -n 2; exit \"${PIPESTATUS[0]}\"", "bash",
+                BinDirectory() + "/shoal", job_file()});
+  const ProgramResult result = pipe.Wait(kLimit);
+  EXPECT_EQ(result.exit_code, 75) << result.errors;
+  EXPECT_TRUE(HasCheckpoint());
+}
+
 TEST_F(TrainEndToEnd, BadInputIsOneLineAndExitCodeTwo) {
   const auto expect_refused = [](const ProgramResult& result, const std::string& words) {
     EXPECT_EQ(result.exit_code, 2) << result.errors;
@@ -329,6 +390,7 @@ TEST_F(TrainEndToEnd, BadInputIsOneLineAndExitCodeTwo) {
     EXPECT_EQ(result.output, "");
   };
   expect_refused(Train({"--resume"}), "checkpoints");
+  expect_refused(Train({"--resume=soon"}), "checkpoints");
   expect_refused(Train({"--steps", "9"}), "train.steps");
   expect_refused(Train({"--set", "train.learning_rat=1"}), "learning_rate");
   expect_refused(Train({"--set", "train.warmup_steps=100"}), "train.warmup_steps");

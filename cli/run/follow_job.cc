@@ -51,7 +51,15 @@ class Follower {
     if (event.has_step()) {
       end_.step = event.step().step();
       end_.loss = event.step().loss();
+      if (options_.on_first_step && !stepped_) {
+        options_.on_first_step();
+      }
+      stepped_ = true;
       reporter_.OnStep(event.step());
+    } else if (event.has_checkpoint() && !event.checkpoint().error().empty()) {
+      reporter_.OnNotice(
+          fmt::format("warning: the checkpoint of step {} failed and is tried again: {}",
+                      event.checkpoint().step(), event.checkpoint().error()));
     } else if (event.has_checkpoint()) {
       end_.checkpoint = event.checkpoint().path();
       reporter_.OnCheckpoint(event.checkpoint());
@@ -101,7 +109,8 @@ class Follower {
     if (!stop_sent_at_.has_value()) {
       stop_sent_at_ = clock_.Now();
       reporter_.OnNotice(
-          fmt::format("{}: writing a checkpoint, then stopping (once more: stop at once)",
+          fmt::format("{}: writing a checkpoint, then stopping (Ctrl-C in two seconds or later: "
+                      "stop at once, without it)",
                       options_.stop_reason()));
       proto::StopJobRequest request;
       request.set_job_id(options_.job_id);
@@ -128,6 +137,7 @@ class Follower {
   const std::shared_ptr<rpc::Channel> calls_;
   EventWatch watch_;
   RunEnd end_;
+  bool stepped_ = false;
   absl::Status lost_;
   absl::Time lost_at_;
   std::optional<absl::Time> stop_sent_at_;

@@ -42,6 +42,7 @@ struct FollowOptions {
   std::function<int()> stop_requests;  // how many so far
   std::function<const char*()> stop_reason;
   std::function<absl::Status()> check_processes;  // empty for a remote cluster
+  std::function<void()> on_first_step;            // once a step is committed; may be empty
   absl::Duration patience = absl::Seconds(10);    // without a connection to the coordinator
   absl::Duration stop_limit = absl::Minutes(30);  // for the checkpoint that a stop asks for
 };

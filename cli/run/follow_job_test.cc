@@ -2,7 +2,6 @@
 
 #include <sstream>
 
-#include "cli/run/stop_signals.h"
 #include "cli/run/train_report.h"
 #include "cli/testing/fake_coordinator.h"
 #include "gmock/gmock.h"
@@ -115,6 +114,15 @@ TEST_F(JobRunTest, ASecondStopRequestDoesNotWaitForTheCheckpoint) {
   EXPECT_EQ(end.checkpoint, "");
 }
 
+TEST_F(JobRunTest, TheFirstCommittedStepIsToldOnce) {
+  int told = 0;
+  coordinator_.AddStep(1, 2.0);
+  coordinator_.AddStep(2, 1.0);
+  coordinator_.AddDone(2, false);
+  EXPECT_EQ(Follow({.on_first_step = [&] { ++told; }}).kind, RunEnd::Kind::kReached);
+  EXPECT_EQ(told, 1);
+}
+
 TEST_F(JobRunTest, FailureAndNonFiniteAreToldApart) {
   coordinator_.AddFailed("worker-1 was lost", false);
   const RunEnd end = Follow({});
@@ -146,23 +154,6 @@ TEST_F(JobRunTest, WhatTheCoordinatorKnowsIsToldWithIt) {
   }});
   EXPECT_THAT(end.message, HasSubstr("out of memory"));
   EXPECT_THAT(end.message, HasSubstr("exited with status 1"));
-}
-
-TEST(StopSignals, AreCountedAndNamedThenGivenBack) {
-  struct sigaction before {};
-  sigaction(SIGTERM, nullptr, &before);
-  {
-    StopSignals signals;
-    EXPECT_EQ(signals.count(), 0);
-    raise(SIGTERM);
-    EXPECT_STREQ(signals.reason(), "SIGTERM");
-    raise(SIGINT);
-    EXPECT_EQ(signals.count(), 2);
-    EXPECT_STREQ(signals.reason(), "Ctrl-C");
-  }
-  struct sigaction after {};
-  sigaction(SIGTERM, nullptr, &after);
-  EXPECT_EQ(after.sa_handler, before.sa_handler);
 }
 
 }  // namespace

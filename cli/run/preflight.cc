@@ -1,7 +1,11 @@
 #include "cli/run/preflight.h"
 
+#include <algorithm>
 #include <filesystem>
+#include <utility>
 
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_join.h"
 #include "core/base/bytes.h"
 #include "core/base/file.h"
 #include "core/base/status.h"
@@ -18,19 +22,16 @@ namespace fs = std::filesystem;
 
 constexpr int64_t kMaximumJobFile = 1 * kMiB;
 
-absl::Status RemoveEarlierRun(const std::string& directory) {
-  std::error_code error;
-  for (const auto& entry : fs::directory_iterator(directory, error)) {
-    const std::string name = entry.path().filename().string();
-    if (name.starts_with("step-") || name == "huggingface") {
-      std::error_code failed;
-      fs::remove_all(entry.path(), failed);
-      if (failed) {
-        return PermissionDenied("{}: {}", entry.path().string(), failed.message());
-      }
+// The newest checkpoint of at most `step` whose files are whole, but for their contents.
+absl::StatusOr<std::optional<server::CheckpointInfo>> NewestWhole(
+    std::vector<server::CheckpointInfo> checkpoints, int64_t step) {
+  std::optional<server::CheckpointInfo> whole;
+  for (; !checkpoints.empty() && !whole.has_value(); checkpoints.pop_back()) {
+    if (checkpoints.back().step <= step && server::Checkpoint::Open(checkpoints.back().path).ok()) {
+      whole = checkpoints.back();
     }
   }
-  return absl::OkStatus();
+  return whole;
 }
 
 absl::StatusOr<plan::Job> ParseJobFile(const std::string& job_file,
@@ -91,27 +92,55 @@ absl::StatusOr<plan::ModelSpec> CheckModel(const plan::Job& job) {
   return (*model)->spec();
 }
 
-absl::Status CheckCheckpointDirectory(const std::string& directory,
-                                      const CheckpointChoice& choice) {
-  if (choice.overwrite) {
-    SHOAL_RETURN_IF_ERROR(RemoveEarlierRun(directory));
+absl::StatusOr<std::optional<server::CheckpointInfo>> ChooseCheckpoint(const std::string& directory,
+                                                                       const std::string& resume) {
+  SHOAL_ASSIGN_OR_RETURN(const auto checkpoints, server::ListCheckpoints(directory));
+  if (checkpoints.empty()) {
+    return resume == kResumeAuto
+               ? absl::StatusOr<std::optional<server::CheckpointInfo>>(std::nullopt)
+               : NotFound("--resume: there is no complete checkpoint in {}", directory);
   }
+  server::CheckpointInfo chosen = checkpoints.back();
+  if (resume != kResumeAuto && resume != kResumeNewest) {
+    int64_t step = -1;
+    if (!absl::SimpleAtoi(resume, &step)) {
+      return InvalidArgument("--resume={}: expected nothing, auto, or a checkpoint's step", resume);
+    }
+    const auto found = std::ranges::find(checkpoints, step, &server::CheckpointInfo::step);
+    if (found == checkpoints.end()) {
+      return NotFound("--resume={}: {} has checkpoints of steps {}", step, directory,
+                      absl::StrJoin(checkpoints, ", ", [](std::string* out, const auto& one) {
+                        absl::StrAppend(out, one.step);
+                      }));
+    }
+    chosen = *found;
+  }
+  // Header and sizes of every file: a damaged one is named before anything runs.
+  const absl::Status opened = server::Checkpoint::Open(chosen.path).status();
+  if (opened.ok()) {
+    return chosen;
+  }
+  SHOAL_ASSIGN_OR_RETURN(const auto whole, NewestWhole(checkpoints, chosen.step - 1));
+  if (!whole.has_value()) {
+    return Annotate(opened, "no checkpoint before it is whole");
+  }
+  if (resume == kResumeAuto) {
+    return whole;
+  }
+  return Annotate(opened, fmt::format("the newest whole one before it is of step {0}: go on from "
+                                      "there with --resume={0}",
+                                      whole->step));
+}
+
+absl::Status CheckEmpty(const std::string& directory) {
   SHOAL_ASSIGN_OR_RETURN(const auto newest, server::NewestCheckpoint(directory));
-  if (choice.resume && !newest.has_value()) {
-    return NotFound("--resume: there is no complete checkpoint in {}", directory);
+  if (!newest.has_value()) {
+    return absl::OkStatus();
   }
-  if (!choice.resume && newest.has_value()) {
-    return FailedPrecondition(
-        "{} holds the checkpoint of step {}: go on from it with --resume, start over with "
-        "--overwrite, or name another "
-        "checkpoint.directory",
-        directory, newest->step);
-  }
-  if (choice.resume) {
-    // Header and sizes of every file: a damaged one is named before anything runs.
-    SHOAL_RETURN_IF_ERROR(server::Checkpoint::Open(newest->path).status());
-  }
-  return CreateDirectories(directory);
+  return FailedPrecondition(
+      "{} holds the checkpoint of step {}: go on from it with --resume, start over with "
+      "--overwrite, or name another checkpoint.directory",
+      directory, newest->step);
 }
 
 void RemoveUnfinishedFiles(const std::string& directory) {

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -13,6 +14,7 @@
 #include "core/job/job.h"
 #include "core/model/model_spec.h"
 #include "core/plan/memory/memory_plan.h"
+#include "server/checkpoint/checkpoint.h"
 
 namespace shoal::cli {
 
@@ -30,13 +32,18 @@ absl::Status CheckCluster(const plan::Job& job, const std::string& job_file);
 // Every weight file is there and whole, shapes are right.
 absl::StatusOr<plan::ModelSpec> CheckModel(const plan::Job& job);
 
-struct CheckpointChoice {
-  bool resume = false;
-  bool overwrite = false;  // what an earlier run left is removed
-};
-// Refuses to mix runs: complete checkpoints without --resume, and --resume without one. With
-// `overwrite`, removes what an earlier run left. Makes the directory.
-absl::Status CheckCheckpointDirectory(const std::string& directory, const CheckpointChoice& choice);
+// Of --resume, beside a checkpoint's step.
+inline constexpr const char* kResumeNewest = "newest";
+inline constexpr const char* kResumeAuto = "auto";
+
+// The checkpoint to go on from, whole but for the contents of its tensors. An error names the
+// damaged file, and the newest checkpoint before it that is whole; with kResumeAuto that one is
+// taken, and null where there is none to go on from.
+absl::StatusOr<std::optional<server::CheckpointInfo>> ChooseCheckpoint(const std::string& directory,
+                                                                       const std::string& resume);
+
+// Refuses a directory that holds complete checkpoints.
+absl::Status CheckEmpty(const std::string& directory);
 
 // Removes what a process that was killed had not finished writing there: the run's lock is held, so
 // nobody writes it any more.

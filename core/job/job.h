@@ -135,7 +135,8 @@ struct ClusterOptions {
 
 struct CheckpointOptions {
   std::string directory = "checkpoints";
-  int64_t every_steps = 0;  // 0: only at the end
+  int64_t every_steps = 0;     // 0: not by steps
+  double every_seconds = 600;  // after the last one began; 0: not by time
   int64_t keep = 3;
   bool export_huggingface = true;  // leave DIRECTORY/huggingface at the end
 

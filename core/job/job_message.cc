@@ -101,6 +101,7 @@ void VisitFields(J& job, const Visit& visit) {
   VisitPipeline(job.cluster.pipeline, visit);
   visit("checkpoint.directory", job.checkpoint.directory);
   visit("checkpoint.every_steps", job.checkpoint.every_steps);
+  visit("checkpoint.every_seconds", job.checkpoint.every_seconds);
   visit("checkpoint.keep", job.checkpoint.keep);
   visit("checkpoint.export_huggingface", job.checkpoint.export_huggingface);
   visit("emulate.device_flops", job.emulate.device_flops);

@@ -41,6 +41,8 @@ std::string CheckpointPath(const std::string& directory, int64_t step);
 // Makes an empty folder for a step's checkpoint, removing what an interrupted attempt left there.
 // FailedPrecondition if it holds a complete checkpoint.
 absl::StatusOr<std::string> CreateCheckpointFolder(const std::string& directory, int64_t step);
+// Removes that folder; FailedPrecondition where its checkpoint is complete.
+absl::Status RemoveUnfinishedCheckpoint(const std::string& directory, int64_t step);
 
 // Writes job.yaml and then the manifest. All shards must have been written and synced.
 absl::Status WriteManifest(const std::string& folder, const Manifest& manifest,

@@ -80,12 +80,17 @@ std::string CheckpointPath(const std::string& directory, int64_t step) {
   return fmt::format("{}/{}{:08d}", directory, kPrefix, step);
 }
 
-absl::StatusOr<std::string> CreateCheckpointFolder(const std::string& directory, int64_t step) {
-  std::string path = CheckpointPath(directory, step);
+absl::Status RemoveUnfinishedCheckpoint(const std::string& directory, int64_t step) {
+  const std::string path = CheckpointPath(directory, step);
   if (IsComplete(path)) {
     return FailedPrecondition("{} is a complete checkpoint already", path);
   }
-  SHOAL_RETURN_IF_ERROR(RemoveFolder(path));
+  return RemoveFolder(path);
+}
+
+absl::StatusOr<std::string> CreateCheckpointFolder(const std::string& directory, int64_t step) {
+  std::string path = CheckpointPath(directory, step);
+  SHOAL_RETURN_IF_ERROR(RemoveUnfinishedCheckpoint(directory, step));
   SHOAL_RETURN_IF_ERROR(CreateDirectories(path));
   return path;
 }

@@ -5,20 +5,9 @@
 namespace shoal::server {
 namespace {
 
-// A dead server is noticed by its lease or its broken connection; these bound what a live one may
-// take.
-constexpr absl::Duration kLoadDeadline = absl::Minutes(60);  // reads a model from a slow disk
-constexpr absl::Duration kStepDeadline =
-    absl::Minutes(5);  // a commit may wait for a checkpoint's copy
-constexpr absl::Duration kCheckpointDeadline = absl::Minutes(60);
-
-absl::Duration DeadlineOf(const google::protobuf::Message& request) {
-  const auto* const type = request.GetDescriptor();
-  if (type == proto::ConfigureRequest::descriptor()) {
-    return kLoadDeadline;
-  }
-  return type == proto::WriteCheckpointRequest::descriptor() ? kCheckpointDeadline : kStepDeadline;
-}
+// A lease tells a server that is lost from one that is slow: it may read a model from a slow disk,
+// or wait in a commit for one that a checkpoint is written to.
+constexpr absl::Duration kDeadline = absl::Minutes(60);
 
 }  // namespace
 
@@ -53,7 +42,7 @@ void GrpcServerClient::Start(int server, const Message& request, Message& reply,
     ++in_flight_;
   }
   servers_[static_cast<size_t>(server)]->Start(
-      request, reply, {.deadline = DeadlineOf(request)},
+      request, reply, {.deadline = kDeadline},
       [this, done = std::move(done)](const absl::Status& status) {
         done(status);
         absl::MutexLock lock(&mutex_);

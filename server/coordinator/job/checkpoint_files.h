@@ -27,6 +27,8 @@ class CheckpointFiles {
   // Makes the folder of a step's checkpoint, without what an interrupted attempt left in it, and
   // returns its path.
   virtual absl::StatusOr<std::string> Create(int64_t step) = 0;
+  // Removes what was written of a checkpoint that failed.
+  virtual absl::Status Discard(int64_t step) = 0;
   // Everything but the manifest is there and synced: writes job.yaml and then the manifest, which
   // makes the checkpoint complete, and removes the oldest complete ones beyond `keep`.
   virtual absl::Status Finish(const CompleteCheckpoint& checkpoint,

@@ -32,6 +32,10 @@ absl::StatusOr<std::string> CheckpointFolder::Create(int64_t step) {
   return CreateCheckpointFolder(job_.checkpoint.directory, step);
 }
 
+absl::Status CheckpointFolder::Discard(int64_t step) {
+  return RemoveUnfinishedCheckpoint(job_.checkpoint.directory, step);
+}
+
 absl::Status CheckpointFolder::Finish(const CompleteCheckpoint& checkpoint,
                                       const std::vector<proto::CheckpointShard>& shards) {
   Manifest manifest = {

@@ -16,6 +16,7 @@ class CheckpointFolder final : public CheckpointFiles {
 
   absl::StatusOr<std::optional<CompleteCheckpoint>> Newest() override;
   absl::StatusOr<std::string> Create(int64_t step) override;
+  absl::Status Discard(int64_t step) override;
   absl::Status Finish(const CompleteCheckpoint& checkpoint,
                       const std::vector<proto::CheckpointShard>& shards) override;
 

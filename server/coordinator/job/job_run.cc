@@ -30,11 +30,6 @@ void FillShardMap(const plan::ShardMap& map, proto::ShardMap& message) {
   }
 }
 
-bool IsUnreachable(const absl::Status& status) {
-  return absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status) ||
-         absl::IsCancelled(status);
-}
-
 std::string Count(int64_t count, const char* what) {
   return fmt::format("{} {}{}", count, what, count == 1 ? "" : "s");
 }
@@ -175,6 +170,7 @@ void JobRun::OnConfigured(const std::vector<proto::ConfigureReply>& replies) {
       return;
     }
   }
+  checkpoint_started_ = environment_.clock.Now();
   SetState("training");
   Change();  // workers may join
   OpenStep();

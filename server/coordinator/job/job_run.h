@@ -186,14 +186,19 @@ class JobRun {
   void OnCheckpointFolder(absl::StatusOr<std::string> path);
   void OnPinned();
   void OnShardsWritten(const std::vector<proto::WriteCheckpointReply>& replies);
+  void OnShardFailed(int server, const absl::Status& status);
   void OnCheckpointDone(const absl::Status& status);
+  void OnCheckpointFailed(const absl::Status& status);
+  void GoOnAfterCheckpoint();
+  bool CheckpointDue() const;
 
-  // Calls every server, in the job's name, and goes on with `then` when all have answered well; an
-  // error ends the job.
+  // Calls every server, in the job's name, and goes on with `then` when all have answered well. An
+  // error goes to `otherwise`, without which it ends the job.
   template <typename Request, typename Reply>
   void CallAll(ServerMethod<Request, Reply> method,
                const std::type_identity_t<std::function<Request(int)>>& request,
-               std::type_identity_t<std::function<void(std::vector<Reply>)>> then);
+               std::type_identity_t<std::function<void(std::vector<Reply>)>> then,
+               std::function<void(int, const absl::Status&)> otherwise = nullptr);
 
   LoadedJob job_;
   JobEnvironment environment_;
@@ -234,7 +239,9 @@ class JobRun {
   std::optional<CompleteCheckpoint> newest_checkpoint_;
   bool checkpoint_in_progress_ = false;
   CompleteCheckpoint checkpoint_;  // the one in progress
-  absl::Time checkpoint_started_;
+  absl::Time checkpoint_started_;  // of the last one; where there is none, of training
+  absl::Time checkpoint_again_ = absl::InfiniteFuture();  // after one that failed
+  int failed_checkpoints_ = 0;                            // since the last that did not
 };
 
 }  // namespace shoal::server

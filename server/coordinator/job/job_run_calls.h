@@ -12,7 +12,8 @@ namespace shoal::server {
 template <typename Request, typename Reply>
 void JobRun::CallAll(ServerMethod<Request, Reply> method,
                      const std::type_identity_t<std::function<Request(int)>>& request,
-                     std::type_identity_t<std::function<void(std::vector<Reply>)>> then) {
+                     std::type_identity_t<std::function<void(std::vector<Reply>)>> then,
+                     std::function<void(int, const absl::Status&)> otherwise) {
   struct Round {
     std::vector<Reply> replies;
     size_t missing;
@@ -21,12 +22,12 @@ void JobRun::CallAll(ServerMethod<Request, Reply> method,
   auto round = std::make_shared<Round>(
       Round{std::vector<Reply>(servers_.size()), servers_.size(), std::move(then)});
   for (int server = 0; server < static_cast<int>(servers_.size()); ++server) {
-    auto on_reply = [this, round, server](absl::StatusOr<Reply> reply) {
+    auto on_reply = [this, round, otherwise, server](absl::StatusOr<Reply> reply) {
       if (over()) {
         return;
       }
       if (!reply.ok()) {
-        OnServerError(server, reply.status());
+        otherwise ? otherwise(server, reply.status()) : OnServerError(server, reply.status());
         return;
       }
       round->replies[static_cast<size_t>(server)] = *std::move(reply);

@@ -5,12 +5,29 @@
 #include "server/coordinator/job/job_run_calls.h"
 
 namespace shoal::server {
+namespace {
+
+// Weights are safe at the servers meanwhile, so a disk that is full for a while costs nothing. One
+// that stays full is worth an end: what is trained then is lost with the first process.
+constexpr int kFailedCheckpointsInARow = 3;
+constexpr absl::Duration kBetweenTries = absl::Seconds(60);
+
+}  // namespace
+
+bool JobRun::CheckpointDue() const {
+  const plan::CheckpointOptions& options = job_.job.checkpoint;
+  if (version_ >= job_.last_step || stop_requested_) {
+    return false;  // Finish writes that one
+  }
+  const absl::Time now = environment_.clock.Now();
+  return (options.every_steps > 0 && version_ % options.every_steps == 0) ||
+         (options.every_seconds > 0 &&
+          now - checkpoint_started_ >= absl::Seconds(options.every_seconds)) ||
+         now >= checkpoint_again_;
+}
 
 void JobRun::AfterCommit() {
-  const int64_t every = job_.job.checkpoint.every_steps;
-  const bool last = version_ >= job_.last_step || stop_requested_;  // Finish writes that one
-  const bool due = every > 0 && version_ % every == 0 && !last;
-  if (!due) {
+  if (!CheckpointDue()) {
     OpenStep();
   } else if (checkpoint_in_progress_) {
     // Two at once would hold the memory of two versions at the servers; a disk this slow sets the
@@ -25,6 +42,7 @@ void JobRun::AfterCommit() {
 
 void JobRun::BeginCheckpoint() {
   checkpoint_in_progress_ = true;
+  checkpoint_again_ = absl::InfiniteFuture();
   checkpoint_ = {.step = version_, .loss = last_loss_};
   checkpoint_started_ = environment_.clock.Now();
   environment_.disk([this, step = checkpoint_.step] {
@@ -48,7 +66,8 @@ void JobRun::OnCheckpointFolder(absl::StatusOr<std::string> path) {
   request.set_begin(true);
   CallAll(
       &rpc::ParameterServerService::WriteCheckpoint, [request](int) { return request; },
-      [this](const std::vector<proto::WriteCheckpointReply>&) { OnPinned(); });
+      [this](const std::vector<proto::WriteCheckpointReply>&) { OnPinned(); },
+      [this](int server, const absl::Status& status) { OnShardFailed(server, status); });
 }
 
 void JobRun::OnPinned() {
@@ -57,11 +76,18 @@ void JobRun::OnPinned() {
   request.set_directory(checkpoint_.path);
   CallAll(
       &rpc::ParameterServerService::WriteCheckpoint, [request](int) { return request; },
-      [this](const std::vector<proto::WriteCheckpointReply>& replies) {
-        OnShardsWritten(replies);
-      });
+      [this](const std::vector<proto::WriteCheckpointReply>& replies) { OnShardsWritten(replies); },
+      [this](int server, const absl::Status& status) { OnShardFailed(server, status); });
   if (phase_ == Phase::kPinning) {
     OpenStep();
+  }
+}
+
+void JobRun::OnShardFailed(int server, const absl::Status& status) {
+  if (IsUnreachable(status)) {
+    OnServerError(server, status);
+  } else {
+    OnCheckpointDone(Annotate(status, NameOf(servers_[static_cast<size_t>(server)])));
   }
 }
 
@@ -80,11 +106,15 @@ void JobRun::OnCheckpointDone(const absl::Status& status) {
   if (over()) {
     return;
   }
+  if (!checkpoint_in_progress_) {
+    return;  // Another server's failure came first.
+  }
   checkpoint_in_progress_ = false;
   if (!status.ok()) {
-    Fail(fmt::format("the checkpoint of step {} failed: {}", checkpoint_.step, Message(status)));
+    OnCheckpointFailed(status);
     return;
   }
+  failed_checkpoints_ = 0;
   newest_checkpoint_ = checkpoint_;
   const absl::Time now = environment_.clock.Now();
   const double seconds = absl::ToDoubleSeconds(now - checkpoint_started_);
@@ -99,12 +129,40 @@ void JobRun::OnCheckpointDone(const absl::Status& status) {
   event.mutable_checkpoint()->set_path(checkpoint_.path);
   event.mutable_checkpoint()->set_seconds(seconds);
   Append(std::move(event));
+  GoOnAfterCheckpoint();
+}
+
+void JobRun::GoOnAfterCheckpoint() {
   if (phase_ == Phase::kFinishing) {
     Finish(interrupted_);
   } else if (phase_ == Phase::kWaitingForCheckpoint) {
     SetState("training");
     AfterCommit();
+  } else if (phase_ == Phase::kPinning) {
+    OpenStep();  // it failed before servers had pinned the version
   }
+}
+
+void JobRun::OnCheckpointFailed(const absl::Status& status) {
+  environment_.disk([this, step = checkpoint_.step] {
+    if (const absl::Status gone = job_.checkpoints->Discard(step); !gone.ok()) {
+      LogWarning("what was written of the checkpoint of step {} stays: {}", step, Message(gone));
+    }
+  });
+  environment_.metrics.checkpoint_failures.Increment();
+  const std::string why =
+      fmt::format("the checkpoint of step {} failed: {}", checkpoint_.step, Message(status));
+  if (++failed_checkpoints_ >= kFailedCheckpointsInARow) {
+    Fail(why + fmt::format(" (for the {}rd time in a row)", kFailedCheckpointsInARow));
+    return;
+  }
+  LogWarning("{}; it is tried again", why);
+  proto::JobEvent event;
+  event.mutable_checkpoint()->set_step(checkpoint_.step);
+  event.mutable_checkpoint()->set_error(std::string(Message(status)));
+  Append(std::move(event));
+  checkpoint_again_ = environment_.clock.Now() + kBetweenTries;
+  GoOnAfterCheckpoint();
 }
 
 }  // namespace shoal::server

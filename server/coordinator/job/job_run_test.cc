@@ -390,14 +390,40 @@ TEST(JobRunTest, MembersThatDoNotComeAreNamed) {
               HasSubstr("still waiting for 1 server and 1 worker after 60 s"));
 }
 
-TEST(JobRunTest, AFullDiskEndsTheJobByName) {
+TEST(JobRunTest, ADiskThatStaysFullEndsTheJobByName) {
   FakeDisk disk;
-  disk.next_finish = ResourceExhausted("step-2/manifest.json: no space left on device");
-  SimWorld world({.steps = 6}, disk);
+  disk.next_finish = ResourceExhausted("manifest.json: no space left on device");
+  SimWorld world({.steps = 60}, disk);
   ASSERT_TRUE(world.Run());
   ASSERT_TRUE(world.failed().has_value());
-  EXPECT_THAT(world.failed()->message(),
-              HasSubstr("the checkpoint of step 2 failed: step-2/manifest.json: no space"));
+  EXPECT_THAT(world.failed()->message(), HasSubstr("failed: manifest.json: no space"));
+  EXPECT_THAT(world.failed()->message(), HasSubstr("for the 3rd time in a row"));
+  EXPECT_EQ(disk.discarded, 3);
+  EXPECT_THAT(world.Violations(), IsEmpty());
+}
+
+TEST(JobRunTest, ADiskThatIsFullForAWhileCostsNothing) {
+  for (const int failures : {1, 2}) {
+    FakeDisk disk;
+    disk.next_finish = ResourceExhausted("manifest.json: no space left on device");
+    disk.failures_left = failures;
+    SimWorld world({.steps = 6}, disk);
+    ASSERT_TRUE(world.Run());
+    EXPECT_FALSE(world.failed().has_value());
+    ASSERT_TRUE(world.done().has_value());
+    EXPECT_EQ(world.done()->step(), 6);
+    EXPECT_TRUE(disk.complete.contains(6));
+    EXPECT_EQ(disk.discarded, failures);
+    EXPECT_THAT(world.Violations(), IsEmpty());
+  }
+}
+
+TEST(JobRunTest, CheckpointsGoByTimeToo) {
+  FakeDisk disk;
+  SimWorld world({.steps = 40, .checkpoint_every = 0, .checkpoint_seconds = 0.2}, disk);
+  ASSERT_TRUE(world.Run());
+  EXPECT_GT(disk.complete.size(), 2u);
+  EXPECT_LT(disk.complete.size(), 40u);
   EXPECT_THAT(world.Violations(), IsEmpty());
 }
 

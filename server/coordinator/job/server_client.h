@@ -2,8 +2,8 @@
 // (grpc_server_client.h), in process in tests. One for each job.
 //
 // All calls are asynchronous, so that all servers work at once: `done` runs exactly once, on any
-// thread, but never within the call that was given it. An error that says Unavailable,
-// DeadlineExceeded or Cancelled means that the server cannot be reached (after retries); any other
+// thread, but never within the call that was given it. An error that says Unavailable
+// or Cancelled means that the server cannot be reached (after retries); any other
 // is the server's own refusal. Calls in flight when this object is destroyed are cancelled, and
 // none answers afterwards.
 #pragma once
@@ -56,6 +56,12 @@ class ServerClient {
                      std::function<absl::Status(rpc::ParameterServerService&)> here,
                      std::function<void(const absl::Status&)> done) = 0;
 };
+
+// Whether the error of a call says that the server cannot be reached. A late answer does not: only
+// a lease says who is lost.
+inline bool IsUnreachable(const absl::Status& status) {
+  return absl::IsUnavailable(status) || absl::IsCancelled(status);
+}
 
 // For the servers of a job, by index.
 using ServerControlFactory =

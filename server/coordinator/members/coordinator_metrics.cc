@@ -29,6 +29,8 @@ CoordinatorMetrics::CoordinatorMetrics(Metrics& metrics)
                                     "From handing a step out to its commit.")),
       checkpoint_duration(metrics.latency("shoal_checkpoint_duration_seconds",
                                           "From a checkpoint's start to its manifest.")),
+      checkpoint_failures(metrics.counter("shoal_checkpoint_failures_total",
+                                          "Checkpoints that could not be written.")),
       last_checkpoint_timestamp(metrics.gauge("shoal_checkpoint_last_success_timestamp_seconds",
                                               "When the newest checkpoint was complete.")),
       servers(metrics.gauge("shoal_coordinator_members", "Members with a lease.",

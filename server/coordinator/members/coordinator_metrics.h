@@ -26,6 +26,7 @@ struct CoordinatorMetrics {
   Metrics::Gauge& last_step_timestamp;
   Metrics::Histogram& step_duration;
   Metrics::Histogram& checkpoint_duration;
+  Metrics::Counter& checkpoint_failures;
   Metrics::Gauge& last_checkpoint_timestamp;
   Metrics::Gauge& servers;
   Metrics::Gauge& workers;

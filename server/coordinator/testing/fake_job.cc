@@ -51,9 +51,17 @@ absl::StatusOr<std::string> FakeCheckpointFiles::Create(int64_t step) {
   return path;
 }
 
+absl::Status FakeCheckpointFiles::Discard(int64_t step) {
+  ++disk_.discarded;
+  disk_.shards.erase(fmt::format("step-{}", step));
+  return absl::OkStatus();
+}
+
 absl::Status FakeCheckpointFiles::Finish(const CompleteCheckpoint& checkpoint,
                                          const std::vector<proto::CheckpointShard>& shards) {
-  SHOAL_RETURN_IF_ERROR(disk_.next_finish);
+  if (!disk_.next_finish.ok() && disk_.failures_left-- > 0) {
+    return disk_.next_finish;
+  }
   if (static_cast<int>(shards.size()) != servers_ || disk_.shards[checkpoint.path] != servers_) {
     return Internal("manifest of {} with {} of {} shards", checkpoint.path,
                     disk_.shards[checkpoint.path], servers_);

@@ -35,7 +35,9 @@ class FakeSteps final : public StepPlanner {
 struct FakeDisk {
   std::map<int64_t, CompleteCheckpoint> complete;
   std::map<std::string, int> shards;  // by folder: how many servers wrote theirs
-  absl::Status next_finish;           // what the next Finish answers
+  absl::Status next_finish;           // what Finish answers
+  int failures_left = 1 << 30;        // how often it is not OK
+  int discarded = 0;
 };
 
 class FakeCheckpointFiles final : public CheckpointFiles {
@@ -43,6 +45,7 @@ class FakeCheckpointFiles final : public CheckpointFiles {
   FakeCheckpointFiles(FakeDisk& disk, int servers) : disk_(disk), servers_(servers) {}
   absl::StatusOr<std::optional<CompleteCheckpoint>> Newest() override;
   absl::StatusOr<std::string> Create(int64_t step) override;
+  absl::Status Discard(int64_t step) override;
   // Fails unless every server has written its shard.
   absl::Status Finish(const CompleteCheckpoint& checkpoint,
                       const std::vector<proto::CheckpointShard>& shards) override;

@@ -103,6 +103,10 @@ class LockedCheckpointFiles final : public CheckpointFiles {
     absl::MutexLock lock(&mutex_);
     return files_.Create(step);
   }
+  absl::Status Discard(int64_t step) override {
+    absl::MutexLock lock(&mutex_);
+    return files_.Discard(step);
+  }
   absl::Status Finish(const CompleteCheckpoint& checkpoint,
                       const std::vector<proto::CheckpointShard>& shards) override {
     absl::MutexLock lock(&mutex_);

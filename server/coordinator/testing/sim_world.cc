@@ -63,6 +63,7 @@ void SimWorld::Submit() {
   job.job.cluster.workers = options_.workers;
   job.job.cluster.pipeline.stages = options_.stages;
   job.job.checkpoint.every_steps = options_.checkpoint_every;
+  job.job.checkpoint.every_seconds = options_.checkpoint_seconds;
   job.job.plan.assignment = options_.draw ? plan::Assignment::kDynamic : plan::Assignment::kAuto;
   job.job.train.synchronization =
       options_.layer ? plan::Synchronization::kLayer : plan::Synchronization::kStep;

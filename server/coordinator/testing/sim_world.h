@@ -30,6 +30,7 @@ struct SimOptions {
   int64_t stop_after = 0;  // LoadedJob::last_step, 0: steps
   int64_t samples = 8;     // of a step
   int64_t checkpoint_every = 2;
+  double checkpoint_seconds = 0;
   bool resume = false;
   bool draw = false;   // plan.assignment: dynamic
   bool layer = false;  // train.synchronization: layer
