@@ -325,11 +325,14 @@ TEST_F(TrainEndToEnd, OverwriteRemovesNothingBeforeTheFirstStep) {
   ASSERT_EQ(Train().exit_code, 0);
   const auto checkpoint = ReadFile(folder_ + "/checkpoints/step-00000008/manifest.json");
   ASSERT_TRUE(checkpoint.ok()) << checkpoint.status();
-  for (const std::string& bad : {"data.train=" + folder_ + "/absent.jsonl",
-                                 std::string("cluster.start_timeout_seconds=0.1")}) {
-    EXPECT_NE(Train({"--overwrite", "--set", bad}).exit_code, 0) << bad;
-    EXPECT_EQ(*ReadFile(folder_ + "/checkpoints/step-00000008/manifest.json"), *checkpoint) << bad;
-    EXPECT_TRUE(fs::exists(folder_ + "/checkpoints/huggingface")) << bad;
+  const std::vector<std::vector<std::string>> starts_that_fail = {
+      {"--overwrite", "--set", "data.train=" + folder_ + "/absent.jsonl"},
+      {"--overwrite", "--trace", folder_ + "/absent/trace.json"},
+      {"--overwrite", "--set", "cluster.local.servers=0"}};
+  for (const std::vector<std::string>& start : starts_that_fail) {
+    EXPECT_EQ(Train(start).exit_code, 2) << start.back();
+    EXPECT_EQ(*ReadFile(folder_ + "/checkpoints/step-00000008/manifest.json"), *checkpoint);
+    EXPECT_TRUE(fs::exists(folder_ + "/checkpoints/huggingface")) << start.back();
   }
   EXPECT_EQ(Train({"--overwrite", "--steps", "4"}).exit_code, 0);
   EXPECT_FALSE(fs::exists(folder_ + "/checkpoints/step-00000008"));
