@@ -82,6 +82,9 @@ class Coordinator final : public rpc::CoordinatorService {
   bool Done(bool job_is_enough) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   template <typename Request, typename Reply>
+  absl::StatusOr<Reply> Ask(const Request& request,
+                            absl::StatusOr<Reply> (CoordinatorCore::*method)(const Request&));
+  template <typename Request, typename Reply>
   absl::StatusOr<std::optional<Reply>> WaitFor(
       Request request,
       absl::StatusOr<std::optional<Reply>> (CoordinatorCore::*method)(const Request&));

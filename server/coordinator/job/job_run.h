@@ -23,6 +23,8 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -236,5 +238,39 @@ class JobRun {
   CompleteCheckpoint checkpoint_;  // the one in progress
   absl::Time checkpoint_started_;
 };
+
+template <typename Request, typename Reply>
+void JobRun::CallAll(ServerMethod<Request, Reply> method,
+                     const std::type_identity_t<std::function<Request(int)>>& request,
+                     std::type_identity_t<std::function<void(std::vector<Reply>)>> then) {
+  struct Round {
+    std::vector<Reply> replies;
+    size_t missing;
+    std::function<void(std::vector<Reply>)> then;
+  };
+  auto round = std::make_shared<Round>(
+      Round{std::vector<Reply>(servers_.size()), servers_.size(), std::move(then)});
+  for (int server = 0; server < static_cast<int>(servers_.size()); ++server) {
+    auto on_reply = [this, round, server](absl::StatusOr<Reply> reply) {
+      if (over()) {
+        return;
+      }
+      if (!reply.ok()) {
+        OnServerError(server, reply.status());
+        return;
+      }
+      round->replies[static_cast<size_t>(server)] = *std::move(reply);
+      if (--round->missing == 0) {
+        round->then(std::move(round->replies));
+      }
+    };
+    Request message = request(server);
+    message.set_job_id(job_.id);
+    control_->Call(server, method, message,
+                   [post = environment_.post, on_reply](absl::StatusOr<Reply> reply) {
+                     post([on_reply, reply = std::move(reply)] { on_reply(reply); });
+                   });
+  }
+}
 
 }  // namespace shoal::server
