@@ -1,9 +1,8 @@
-// The coordinator service: CoordinatorCore behind a lock, with the threads that it needs: one that
-// ends leases when their time is up, one that plans, one for the checkpoint folder. Everything else
-// happens on the threads that bring calls and answers. JoinJob, NextStep and WatchJob wait here,
-// bounded, on condition variables.
+// The coordinator service: CoordinatorCore behind a lock, with a thread that ends leases, one that
+// plans and one for the checkpoint folder. Everything else runs on the threads that bring calls and
+// answers. JoinJob, NextStep and WatchJob wait here, bounded.
 //
-// Thread-safe. Shut down the rpc::Server that calls it after Stop() and before it is destroyed.
+// Thread-safe. Shut down the rpc::Server that calls it after Stop() and before destroying it.
 #pragma once
 
 #include <atomic>

@@ -2,13 +2,12 @@
 // out work, gather reports, prepare, commit; checkpoints in the background; and what goes wrong on
 // the way.
 //
-// A state machine without threads, locks or waiting: it is driven by calls (from workers, the
-// command line, the clock) and by the answers of servers and of background work, and all of these
-// must be serialised by its owner, which passes two executors: `post` runs a function serialised
-// with all calls (under the owner's lock), `background` runs one on a thread that may block
-// (planning, disk), in order. Answers come through `post`. So the whole of it runs under a
-// simulation in tests, and in the running coordinator the thread that brings the last report or the
-// last answer does what follows at once: there is no hop to another thread within a step.
+// A state machine without threads, locks or waiting, driven by calls (from workers, the command
+// line, the clock) and by answers of servers and of background work. Its owner serialises them all
+// and passes executors: `post` runs a function serialised with all calls (under the owner's lock);
+// `plan` and `disk` each run functions in order on a thread that may block. Answers come through
+// `post`. So tests run it under a simulation, and in the coordinator the thread that brings the
+// last report or answer does what follows at once, without a hop to another thread within a step.
 //
 // A step's attempt passes through kBeginning (servers clear their accumulators), kRunning (workers
 // have work), kPreparing and kCommitting. Up to the durable commit record an attempt can be dropped

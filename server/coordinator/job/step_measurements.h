@@ -1,5 +1,5 @@
-// What workers' reports teach about costs and speeds, and which of it the planning of a job's steps
-// is to use. A value without clock or threads, owned by JobRun.
+// Learns costs and speeds from workers' reports, and decides which of it plans the job's steps. A
+// value without clock or threads, owned by JobRun.
 #pragma once
 
 #include <cstdint>

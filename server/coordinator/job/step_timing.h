@@ -1,5 +1,5 @@
-// Where the time of a step went, from what workers reported: how much of it was idle, and for whom
-// each waited. Pure functions.
+// Where the time of a step went, from workers' reports: how much was idle, and for whom each
+// waited. Pure functions.
 #pragma once
 
 #include <string>

@@ -32,7 +32,7 @@ class FakeSteps final : public StepPlanner {
   const int64_t samples_;
 };
 
-// What is on the disk. Those that share it between threads hold `mutex`, as FakeCheckpointFiles does.
+// What is on the disk. Threads that share it hold `mutex`, as FakeCheckpointFiles does.
 struct FakeDisk {
   absl::Mutex mutex;
   std::map<int64_t, CompleteCheckpoint> complete;
