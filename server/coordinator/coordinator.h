@@ -5,7 +5,6 @@
 // Thread-safe. Shut down the rpc::Server that calls it after Stop() and before destroying it.
 #pragma once
 
-#include <atomic>
 #include <functional>
 #include <memory>
 #include <thread>

@@ -1,6 +1,5 @@
 #include "worker/exchange/collective_sink.h"
 
-#include <algorithm>
 #include <cstring>
 #include <utility>
 

@@ -32,7 +32,6 @@ absl::StatusOr<std::unique_ptr<DeviceSink>> DeviceSink::Create(const Options& op
       SHOAL_ASSIGN_OR_RETURN(
           sink->host_buffers_,
           client::BufferPool::Create(sizes, {}, PinnedAllocator(environment.host)));
-      sink->host_buffer_bytes_ = sink->host_buffers_.bytes();
     }
   }
   sink->thread_ = std::thread([&sink = *sink] { sink.Run(); });

@@ -22,7 +22,6 @@
 #include <memory>
 #include <optional>
 #include <span>
-#include <string>
 #include <thread>
 #include <vector>
 
@@ -62,8 +61,7 @@ class DeviceSink final : public StepGradients, private client::GradientReturn {
   absl::StatusOr<UnitGradient> Gradient(int unit) override;
   absl::Status Done(int unit) override;
 
-  int64_t buffer_bytes() const { return buffer_bytes_; }            // on the device
-  int64_t host_buffer_bytes() const { return host_buffer_bytes_; }  // on the host
+  int64_t buffer_bytes() const { return buffer_bytes_; }  // on the device
 
  private:
   struct Outgoing {
@@ -105,7 +103,6 @@ class DeviceSink final : public StepGradients, private client::GradientReturn {
   const Options options_;
   const StepEnvironment env_;
   int64_t buffer_bytes_ = 0;
-  int64_t host_buffer_bytes_ = 0;
   PushRule rule_;
   std::vector<std::byte*> filling_;  // by unit; null: not asked for since it went out
 

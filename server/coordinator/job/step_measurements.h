@@ -17,8 +17,8 @@ namespace shoal::server {
 
 // What a committed step took.
 struct RanStep {
-  double pace_seconds =
-      0;  // computing, of the worker that each group went at the pace of, together
+  // Computing, summed over groups, of the worker that sets the group's pace.
+  double pace_seconds = 0;
   double busy_seconds = 0;  // computing, of all workers together
   double seconds = 0;       // from handing it out
 };

@@ -2,7 +2,6 @@
 // waited. Pure functions.
 #pragma once
 
-#include <string>
 #include <vector>
 
 #include "absl/time/time.h"

@@ -1,7 +1,6 @@
 #include "worker/exchange/testing/exchange.h"
 
 #include <thread>
-#include <utility>
 
 #include "core/base/check.h"
 #include "core/base/status.h"
