@@ -375,6 +375,26 @@ TEST_F(TrainEndToEnd, ASignalThatComesTwiceAtOnceLeavesACheckpoint) {
   EXPECT_TRUE(HasCheckpoint());
 }
 
+TEST_F(TrainEndToEnd, ACoordinatorThatStandsStillForLessThanTheLeaseLosesNobody) {
+  const std::unique_ptr<Program> run = StartLongRun({"--set", "cluster.lease_seconds=3"});
+  const std::set<pid_t> children = ChildrenOf(run->pid());
+  const auto coordinator = std::ranges::find_if(
+      children, [](pid_t pid) { return CommandOf(pid).ends_with("shoal-coordinator"); });
+  ASSERT_NE(coordinator, children.end());
+  kill(*coordinator, SIGSTOP);
+  absl::SleepFor(absl::Milliseconds(2700));
+  kill(*coordinator, SIGCONT);
+  const size_t before = ParseSteps(run->OutputSoFar()).size();
+  const absl::Time deadline = absl::Now() + kLimit;
+  while (ParseSteps(run->OutputSoFar()).size() < before + 20 && Runs(run->pid()) &&
+         absl::Now() < deadline) {
+    absl::SleepFor(absl::Milliseconds(20));
+  }
+  run->Signal(SIGTERM);
+  const ProgramResult result = run->Wait(kLimit);
+  EXPECT_EQ(result.exit_code, 75) << result.errors;
+}
+
 TEST_F(TrainEndToEnd, AnOutputThatNobodyReadsLeavesACheckpoint) {
   WriteJob(100000, 0);
   Program pipe({"/bin/bash", "-c",

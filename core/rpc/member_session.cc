@@ -2,7 +2,7 @@
 
 #include <unistd.h>
 
-#include "absl/time/clock.h"
+#include "core/base/clock.h"
 #include "core/base/logging.h"
 #include "core/base/random.h"
 #include "core/base/status.h"
@@ -57,19 +57,21 @@ MemberSession::~MemberSession() { Leave(""); }
 void MemberSession::Renew() {
   proto::RenewLeaseRequest request;
   request.set_incarnation(incarnation_);
-  absl::Time renewed = absl::Now();
+  const Clock& clock = RealClock();
+  absl::Time renewed = clock.Now();
   while (true) {
     {
       absl::MutexLock lock(&mutex_);
       // Three tries before the lease is over.
-      const absl::Time next = absl::Now() + lease_ / 3;
-      while (!stopping_ && !stop_.WaitWithDeadline(&mutex_, next)) {
+      const absl::Time next = clock.Now() + lease_ / 3;
+      while (!stopping_ && clock.Now() < next) {
+        stop_.Wait(&mutex_, next - clock.Now());
       }
       if (stopping_) {
         return;
       }
     }
-    const absl::Time asked = absl::Now();
+    const absl::Time asked = clock.Now();
     const auto reply =
         coordinator_->Call(&CoordinatorService::RenewLease, request, {.deadline = lease_ / 3});
     if (reply.ok() && reply->shut_down()) {
@@ -80,7 +82,7 @@ void MemberSession::Renew() {
       renewed = asked;
       lease_ = reply->lease_seconds() > 0 ? absl::Seconds(reply->lease_seconds()) : lease_;
     } else if (absl::IsNotFound(reply.status()) || absl::IsUnauthenticated(reply.status()) ||
-               absl::Now() >= renewed + lease_) {
+               clock.Now() >= renewed + lease_) {
       on_end_(reply.status());
       return;
     } else {

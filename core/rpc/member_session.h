@@ -11,6 +11,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
+#include "core/base/threads/steady_condition.h"
 #include "core/rpc/channel.h"
 #include "core/rpc/coordinator_service.h"
 
@@ -55,7 +56,7 @@ class MemberSession {
   absl::Duration lease_;  // of the renewing thread
 
   absl::Mutex mutex_;
-  absl::CondVar stop_;
+  SteadyCondition stop_;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   std::thread thread_;
 };

@@ -15,6 +15,9 @@ constexpr double kMaxWaitSeconds = 30;
 constexpr absl::Duration kWatcherPatience = absl::Seconds(5);
 // How often a waiting watcher's connection is looked at.
 constexpr absl::Duration kWatchInterval = absl::Seconds(1);
+// How far the timer may be behind before its process is taken to have stood still, and members'
+// renewals to wait unread.
+constexpr absl::Duration kTimerInterval = absl::Milliseconds(200);
 
 uint64_t RandomSeed() { return std::stoull(SecureToken().substr(0, 16), nullptr, 16); }
 
@@ -86,7 +89,7 @@ void Coordinator::Notice() {
     changed_.SignalAll();
   }
   if (core_.NextTick() < timer_target_) {
-    timer_.Signal();
+    timer_.SignalAll();
   }
   if (core_.jobs_over()) {
     done_.SignalAll();
@@ -97,9 +100,16 @@ void Coordinator::RunTimer() {
   absl::MutexLock lock(&mutex_);
   while (!stopping_) {
     timer_target_ = core_.NextTick();
-    const absl::Duration wait = timer_target_ - clock_.Now();
+    const absl::Time before = clock_.Now();
+    const absl::Duration wait = std::min(timer_target_ - before, kTimerInterval);
     if (wait > absl::ZeroDuration()) {
-      timer_.WaitWithTimeout(&mutex_, wait);
+      timer_.Wait(&mutex_, wait);
+      const absl::Duration late = clock_.Now() - before - wait;
+      if (late > kTimerInterval) {
+        LogWarning("this process stood still for {:.1f} s; leases are longer by as much",
+                   absl::ToDoubleSeconds(late));
+        core_.ExtendLeases(late);
+      }
       continue;
     }
     core_.Tick();
@@ -179,7 +189,7 @@ absl::StatusOr<std::optional<Reply>> Coordinator::WaitFor(
     Request request,
     absl::StatusOr<std::optional<Reply>> (CoordinatorCore::*method)(const Request&)) {
   const double seconds = std::clamp(request.wait_seconds(), 0.0, kMaxWaitSeconds);
-  const absl::Time deadline = absl::Now() + absl::Seconds(seconds);
+  const absl::Time deadline = clock_.Now() + absl::Seconds(seconds);
   absl::MutexLock lock(&mutex_);
   bool expired = false;
   while (true) {
@@ -193,7 +203,7 @@ absl::StatusOr<std::optional<Reply>> Coordinator::WaitFor(
     if constexpr (requires { request.clear_finished(); }) {
       request.clear_finished();
     }
-    expired = changed_.WaitWithDeadline(&mutex_, deadline);
+    expired = changed_.Wait(&mutex_, deadline - clock_.Now());
   }
 }
 
@@ -219,7 +229,7 @@ absl::StatusOr<std::shared_ptr<EventLog>> Coordinator::AwaitEvents(const std::st
     if (events.ok() || !absl::IsFailedPrecondition(events.status())) {
       return events;
     }
-    changed_.WaitWithTimeout(&mutex_, kWatchInterval);
+    changed_.Wait(&mutex_, kWatchInterval);
   }
   return Unavailable("the coordinator is stopping");
 }
@@ -266,11 +276,11 @@ bool Coordinator::Done(bool job_is_enough) const {
 void Coordinator::WaitUntilDone(bool job_is_enough) {
   absl::MutexLock lock(&mutex_);
   while (!stopping_ && !Done(job_is_enough)) {
-    done_.Wait(&mutex_);
+    done_.Wait(&mutex_, absl::InfiniteDuration());
   }
-  const absl::Time patience = absl::Now() + kWatcherPatience;
+  const absl::Time patience = clock_.Now() + kWatcherPatience;
   while (!stopping_ && watchers_ > 0) {
-    if (done_.WaitWithDeadline(&mutex_, patience)) {
+    if (done_.Wait(&mutex_, patience - clock_.Now())) {
       return;
     }
   }

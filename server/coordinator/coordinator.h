@@ -13,6 +13,7 @@
 #include "absl/synchronization/mutex.h"
 #include "core/base/clock.h"
 #include "core/base/metrics.h"
+#include "core/base/threads/steady_condition.h"
 #include "core/rpc/coordinator_service.h"
 #include "server/coordinator/background_thread.h"
 #include "server/coordinator/coordinator_core.h"
@@ -95,9 +96,9 @@ class Coordinator final : public rpc::CoordinatorService {
   BackgroundThread disk_thread_;
 
   absl::Mutex mutex_;
-  absl::CondVar changed_;  // what workers wait for
-  absl::CondVar timer_;    // the next deadline moved closer
-  absl::CondVar done_;     // Done() may have become true
+  SteadyCondition changed_;  // what workers wait for
+  SteadyCondition timer_;    // the next deadline moved closer
+  SteadyCondition done_;     // Done() may have become true
   CoordinatorCore core_ ABSL_GUARDED_BY(mutex_);
   int64_t noticed_changes_ ABSL_GUARDED_BY(mutex_) = 0;
   absl::Time timer_target_ ABSL_GUARDED_BY(mutex_) = absl::InfiniteFuture();

@@ -66,6 +66,8 @@ class CoordinatorCore {
   void CloseEvents();
   // For the owner to end what is in flight without its lock. The core must not be called again.
   std::vector<std::shared_ptr<ServerClient>> ReleaseServers();
+  // Of all members, by the time that this process could not hear them.
+  void ExtendLeases(absl::Duration by) { members_.ExtendLeases(by); }
 
  private:
   std::string NewJobId();

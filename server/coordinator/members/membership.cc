@@ -109,6 +109,12 @@ std::optional<Member> Membership::Remove(uint64_t incarnation) {
   return member;
 }
 
+void Membership::ExtendLeases(absl::Duration by) {
+  for (auto& [incarnation, member] : members_) {
+    member.renewed += by;
+  }
+}
+
 std::vector<Member> Membership::TakeExpired(absl::Time now) {
   std::vector<Member> expired;
   for (auto it = members_.begin(); it != members_.end();) {

@@ -57,6 +57,8 @@ class Membership {
   // NotFound if the incarnation is not (or no longer) a member's.
   absl::Status Renew(uint64_t incarnation, absl::Time now);
   std::optional<Member> Remove(uint64_t incarnation);
+  // As if all had renewed so much later.
+  void ExtendLeases(absl::Duration by);
   // Removes and returns those whose lease is over at `now`.
   std::vector<Member> TakeExpired(absl::Time now);
 

@@ -134,6 +134,15 @@ TEST_F(MembershipTest, ALostMemberIsReportedOnce) {
   EXPECT_TRUE(members_.Renew(lively.incarnation, clock_.Now()).ok());
 }
 
+TEST_F(MembershipTest, TimeThatNobodyCouldBeHeardDoesNotCount) {
+  Add(proto::ROLE_WORKER);
+  clock_.Advance(absl::Seconds(12));
+  members_.ExtendLeases(absl::Seconds(4));
+  EXPECT_TRUE(members_.TakeExpired(clock_.Now()).empty());
+  clock_.Advance(absl::Seconds(2));
+  EXPECT_EQ(members_.TakeExpired(clock_.Now()).size(), 1U);
+}
+
 TEST_F(MembershipTest, AShorterLeaseBindsOnlyThoseWhoHeardOfIt) {
   const Member old = Add(proto::ROLE_WORKER, 1);
   members_.set_lease(absl::Seconds(2));
