@@ -8,7 +8,7 @@
 #include "core/base/status.h"
 #include "core/job/job.h"
 #include "nlohmann/json.hpp"
-#include "server/checkpoint/manifest.h"
+#include "server/checkpoint/checkpoint.h"
 
 namespace shoal::cli {
 namespace {

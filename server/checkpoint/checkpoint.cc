@@ -10,7 +10,6 @@
 #include "core/base/check.h"
 #include "core/base/file.h"
 #include "core/base/status.h"
-#include "server/checkpoint/manifest.h"
 
 namespace shoal::server {
 namespace {

@@ -35,6 +35,14 @@ struct Manifest {
   std::vector<ShardEntry> shards;
 };
 
+// manifest.json, which makes a checkpoint complete. Parsed as hostile input. `job_hash` is the
+// XXH3-64 of job.yaml. The text ends in a hash of itself, so that a damaged manifest is recognised.
+inline constexpr char kManifestFile[] = "manifest.json";
+inline constexpr char kJobFile[] = "job.yaml";
+std::string ManifestToJson(const Manifest& manifest, uint64_t job_hash);
+absl::StatusOr<Manifest> ParseManifest(const std::string& json, const std::string& file_name,
+                                       uint64_t* job_hash);
+
 // Returns "<directory>/step-00000050".
 std::string CheckpointPath(const std::string& directory, int64_t step);
 

@@ -4,8 +4,7 @@
 #include <span>
 #include <string>
 
-#include "server/checkpoint/manifest.h"
-#include "server/checkpoint/shard_file.h"
+#include "server/checkpoint/checkpoint.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   (void)shoal::server::ParseShard(std::as_bytes(std::span(data, size)), "input");

@@ -10,7 +10,6 @@
 #include "core/model/shard_map.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "server/checkpoint/manifest.h"
 
 namespace shoal::server {
 namespace {

@@ -9,7 +9,6 @@
 #include "core/base/file.h"
 #include "core/base/status.h"
 #include "server/checkpoint/checkpoint.h"
-#include "server/checkpoint/manifest.h"
 
 namespace shoal::server {
 namespace {

@@ -1,11 +1,10 @@
-#include "server/checkpoint/manifest.h"
-
 #include <xxhash.h>
 
 #include <charconv>
 
 #include "core/base/json/json.h"
 #include "core/base/status.h"
+#include "server/checkpoint/checkpoint.h"
 
 namespace shoal::server {
 namespace {

@@ -146,27 +146,32 @@ absl::StatusOr<proto::GetStatusReply> Coordinator::GetStatus(
   return core_.Status(request.job_id());
 }
 
-absl::StatusOr<proto::RegisterReply> Coordinator::Register(const proto::RegisterRequest& request) {
+template <typename Request, typename Reply>
+absl::StatusOr<Reply> Coordinator::Ask(
+    const Request& request, absl::StatusOr<Reply> (CoordinatorCore::*method)(const Request&)) {
   absl::MutexLock lock(&mutex_);
   SHOAL_RETURN_IF_ERROR(CheckOpen());
-  auto reply = core_.Register(request);
+  auto reply = (core_.*method)(request);
   Notice();
   return reply;
+}
+
+absl::StatusOr<proto::RegisterReply> Coordinator::Register(const proto::RegisterRequest& request) {
+  return Ask(request, &CoordinatorCore::Register);
 }
 
 absl::StatusOr<proto::RenewLeaseReply> Coordinator::RenewLease(
     const proto::RenewLeaseRequest& request) {
-  absl::MutexLock lock(&mutex_);
-  SHOAL_RETURN_IF_ERROR(CheckOpen());
-  return core_.Renew(request);
+  return Ask(request, &CoordinatorCore::Renew);
 }
 
 absl::StatusOr<proto::LeaveReply> Coordinator::Leave(const proto::LeaveRequest& request) {
-  absl::MutexLock lock(&mutex_);
-  SHOAL_RETURN_IF_ERROR(CheckOpen());
-  auto reply = core_.Leave(request);
-  Notice();
-  return reply;
+  return Ask(request, &CoordinatorCore::Leave);
+}
+
+absl::StatusOr<proto::DrawMicrobatchReply> Coordinator::DrawMicrobatch(
+    const proto::DrawMicrobatchRequest& request) {
+  return Ask(request, &CoordinatorCore::Draw);
 }
 
 template <typename Request, typename Reply>
@@ -205,13 +210,6 @@ absl::StatusOr<proto::NextStepReply> Coordinator::NextStep(const proto::NextStep
     return wait;
   }
   return *std::move(reply);
-}
-
-absl::StatusOr<proto::DrawMicrobatchReply> Coordinator::DrawMicrobatch(
-    const proto::DrawMicrobatchRequest& request) {
-  absl::MutexLock lock(&mutex_);
-  SHOAL_RETURN_IF_ERROR(CheckOpen());
-  return core_.Draw(request);
 }
 
 absl::StatusOr<std::shared_ptr<EventLog>> Coordinator::AwaitEvents(const std::string& job_id,

@@ -1,12 +1,10 @@
-// The coordinator service: CoordinatorCore behind a lock, with the threads that it needs: one that
-// ends leases when their time is up, one that plans, one for the checkpoint folder. Everything else
-// happens on the threads that bring calls and answers. JoinJob, NextStep and WatchJob wait here,
-// bounded, on condition variables.
+// The coordinator service: CoordinatorCore behind a lock, with a thread that ends leases, one that
+// plans and one for the checkpoint folder. Everything else runs on the threads that bring calls and
+// answers. JoinJob, NextStep and WatchJob wait here, bounded.
 //
-// Thread-safe. Shut down the rpc::Server that calls it after Stop() and before it is destroyed.
+// Thread-safe. Shut down the rpc::Server that calls it after Stop() and before destroying it.
 #pragma once
 
-#include <atomic>
 #include <functional>
 #include <memory>
 #include <thread>
@@ -81,6 +79,9 @@ class Coordinator final : public rpc::CoordinatorService {
   static absl::Status Follow(EventLog& events, int64_t seen, const rpc::JobEvents& watcher);
   bool Done(bool job_is_enough) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
+  template <typename Request, typename Reply>
+  absl::StatusOr<Reply> Ask(const Request& request,
+                            absl::StatusOr<Reply> (CoordinatorCore::*method)(const Request&));
   template <typename Request, typename Reply>
   absl::StatusOr<std::optional<Reply>> WaitFor(
       Request request,

@@ -1,11 +1,11 @@
-// All that a coordinator decides, without waiting for anything: members and their leases, and jobs
-// by id. The methods mirror the service's; those that would have to wait answer nullopt instead
-// ("nothing yet"). A message for a job that is not here is NotFound, by name.
+// Everything that a coordinator decides, without waiting: members and their leases, and jobs by id.
+// Methods mirror the service's; those that would wait return nullopt ("nothing yet"). A message for
+// an unknown job is NotFound, by name.
 //
 // One job at a time: Submit refuses a second. Nothing else relies on it.
 //
-// Not thread-safe: Coordinator calls it under its lock, the simulation in tests from its loop.
-// JobRun explains the executors.
+// Not thread-safe: Coordinator calls it under its lock, tests from a simulation's loop. JobRun
+// explains the executors.
 #pragma once
 
 #include <cstdint>

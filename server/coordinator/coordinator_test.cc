@@ -1,13 +1,12 @@
 // The coordinator with its threads and real gRPC.
 #include "server/coordinator/coordinator.h"
 
-#include <filesystem>
 #include <set>
 #include <thread>
 
 #include "absl/time/clock.h"
-#include "core/base/random.h"
 #include "core/base/status.h"
+#include "core/base/testing/folder.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "server/coordinator/testing/loopback_cluster.h"
@@ -53,8 +52,8 @@ TEST(LoopbackTest, StopsInTheMiddle) {
 }
 
 TEST(CoordinatorTest, ALaterLifeGivesNoIncarnationTwice) {
-  const std::string path =
-      (std::filesystem::temp_directory_path() / ("state-" + SecureToken())).string();
+  const TemporaryFolder folder;
+  const std::string path = folder / "state";
   std::set<uint64_t> low_bits;  // the counted part: the random part alone would almost never repeat
   for (int life = 0; life < 3; ++life) {
     Metrics metrics;
@@ -75,14 +74,11 @@ TEST(CoordinatorTest, ALaterLifeGivesNoIncarnationTwice) {
           low_bits.insert((*coordinator)->Register(request)->incarnation() & 0xFFFFFF).second);
     }
   }
-  for (const char* suffix : {"", "-wal", "-shm"}) {
-    std::filesystem::remove(path + suffix);
-  }
 }
 
 TEST(CoordinatorTest, AJobOfAnEarlierLifeEndsWithIt) {
-  const std::string path =
-      (std::filesystem::temp_directory_path() / ("state-" + SecureToken())).string();
+  const TemporaryFolder folder;
+  const std::string path = folder / "state";
   {
     auto store = *OpenSqliteStateStore(path);
     ASSERT_TRUE(store->BeginJob("job-1", "model: 'x'\n", "tokens.bin").ok());
@@ -98,9 +94,6 @@ TEST(CoordinatorTest, AJobOfAnEarlierLifeEndsWithIt) {
   }
   EXPECT_EQ((*OpenSqliteStateStore(path))->Load()->jobs.at(0).outcome,
             "the coordinator ended before it");
-  for (const char* suffix : {"", "-wal", "-shm"}) {
-    std::filesystem::remove(path + suffix);
-  }
 }
 
 // Without a job: what callers get, and that nothing waits longer than asked.

@@ -75,14 +75,13 @@ TEST(SimulationTest, InvariantsHoldOverManySeeds) {
       const int64_t saved = disk.complete.empty() ? 0 : disk.complete.rbegin()->first;
       SimWorld world(options, disk);
       const bool faulty = InjectFault(world, options, random);
-      ASSERT_TRUE(world.Run()) << "hang in life " << life;
-      ASSERT_THAT(world.Violations(), IsEmpty());
+      ASSERT_THAT(world.RunAndCheck(), IsEmpty()) << "in life " << life;
       if (!world.step_events().empty()) {
         ASSERT_EQ(world.step_events().front().step(), saved + 1);
       }
       finished = world.done().has_value() && !world.done()->interrupted();
       if (!faulty && options.failed_report == 0) {
-        ASSERT_TRUE(finished) << world.failed()->message();
+        ASSERT_TRUE(finished) << world.failure();
       }
       ++(world.done().has_value() ? done : failed);
     }
@@ -96,8 +95,7 @@ TEST(SimulationTest, InvariantsHoldOverManySeeds) {
 
 // The checks themselves must be able to fail.
 TEST(SimulationTest, APlantedDoubleCountIsFound) {
-  FakeDisk disk;
-  SimWorld world({.servers = 1, .workers = 1, .steps = 2}, disk);
+  SimWorld world({.servers = 1, .workers = 1, .steps = 2});
   world.servers.hook = [&world](const std::string& point, int) {
     if (point == "prepare") {
       world.servers.server(0).samples.insert(2000);

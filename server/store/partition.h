@@ -88,8 +88,8 @@ class Partition {
   const size_t index_;
 
   mutable absl::Mutex mutex_;
-  bool empty_ ABSL_GUARDED_BY(mutex_) =
-      true;  // nothing pushed: the accumulator holds an older attempt's sum
+  // Nothing pushed: the accumulator holds an older attempt's sum.
+  bool empty_ ABSL_GUARDED_BY(mutex_) = true;
   absl::Status failure_ ABSL_GUARDED_BY(mutex_);  // of the state, since Clear
   absl::flat_hash_map<uint64_t, Sender> senders_ ABSL_GUARDED_BY(mutex_);
 };

@@ -1,7 +1,6 @@
 // store_bench [threads]: measures the store's kernels against a streaming triad, as `shoal bench
 // store` does.
 #include <cstdio>
-#include <cstdlib>
 
 #include "core/base/status.h"
 #include "server/store/bench.h"

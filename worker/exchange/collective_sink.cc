@@ -1,63 +1,54 @@
 #include "worker/exchange/collective_sink.h"
 
-#include <algorithm>
 #include <cstring>
 #include <utility>
 
 #include "core/base/check.h"
 #include "core/base/status.h"
-#include "worker/exchange/step_access.h"
 
 namespace shoal::worker {
 
 absl::StatusOr<std::unique_ptr<CollectiveSink>> CollectiveSink::Create(
-    const Options& options, const std::vector<plan::UnitSpec>& units,
-    const plan::WorkerShards& shards, Device* device, Stream* compute, Memory* host,
-    client::ParameterClient* client, LayerExchange* exchange, TimeKindClock* time_kinds) {
-  std::unique_ptr<CollectiveSink> sink(
-      new CollectiveSink(options, units, shards, device, compute, client, exchange, time_kinds));
-  SHOAL_RETURN_IF_ERROR(sink->MakeBuffers(*device, *host));
+    const Options& options, const StepEnvironment& environment, const plan::WorkerShards& shards,
+    LayerExchange* exchange) {
+  std::unique_ptr<CollectiveSink> sink(new CollectiveSink(options, environment, shards, exchange));
+  SHOAL_RETURN_IF_ERROR(sink->MakeBuffers());
   return sink;
 }
 
-CollectiveSink::CollectiveSink(const Options& options, const std::vector<plan::UnitSpec>& units,
-                               const plan::WorkerShards& shards, Device* device, Stream* compute,
-                               client::ParameterClient* client, LayerExchange* exchange,
-                               TimeKindClock* time_kinds)
+CollectiveSink::CollectiveSink(const Options& options, const StepEnvironment& environment,
+                               const plan::WorkerShards& shards, LayerExchange* exchange)
     : options_(options),
-      specs_(units),
+      env_(environment),
       shards_(shards),
-      compute_(compute),
-      client_(client),
       exchange_(exchange),
-      time_kinds_(time_kinds),
-      outward_(device->NewStream(StreamKind::kCopy)),
+      outward_(environment.device->NewStream(StreamKind::kCopy)),
       rule_(options.rule),
-      units_(units.size()) {}
+      units_(environment.units.size()) {}
 
-absl::Status CollectiveSink::MakeBuffers(Device& device, Memory& host) {
-  std::vector<int64_t> padded = rule_.Counts(specs_);
+absl::Status CollectiveSink::MakeBuffers() {
+  std::vector<int64_t> padded = rule_.Counts(env_.units);
   int64_t sums = 0;
   int64_t ranges = 0;
-  for (const plan::UnitSpec& spec : specs_) {
+  for (const plan::UnitSpec& spec : env_.units) {
     int64_t& count = padded[static_cast<size_t>(spec.index)];
     count = count == 0 ? 0 : shards_.padded(spec.index);
     sums += ShardBytes(spec.index);
     ranges += shards_.of(spec.index).whole.count * 4;
   }
   const int per_size =
-      options_.rule.push_per_step ? static_cast<int>(specs_.size()) : options_.buffers_per_size;
+      options_.rule.push_per_step ? static_cast<int>(env_.units.size()) : options_.buffers_per_size;
   SHOAL_ASSIGN_OR_RETURN(
       accumulators_,
-      DeviceBuffers::Create(client::BufferSizes(padded, DType::kF32, per_size), device));
-  SHOAL_ASSIGN_OR_RETURN(sum_memory_, device.Allocate(sums));
+      DeviceBuffers::Create(client::BufferSizes(padded, DType::kF32, per_size), *env_.device));
+  SHOAL_ASSIGN_OR_RETURN(sum_memory_, env_.device->Allocate(sums));
   if (ranges > 0) {
-    SHOAL_ASSIGN_OR_RETURN(host_memory_, host.Allocate(ranges));
+    SHOAL_ASSIGN_OR_RETURN(host_memory_, env_.host->Allocate(ranges));
     std::memset(host_memory_.data(), 0, static_cast<size_t>(ranges));
   }
   std::byte* sum = sum_memory_.data();
   std::byte* range = host_memory_.data();
-  for (const plan::UnitSpec& spec : specs_) {
+  for (const plan::UnitSpec& spec : env_.units) {
     const plan::WorkerShards::Unit& shard = shards_.of(spec.index);
     at(spec.index) = {.sum = sum, .host = shard.own.count > 0 ? range : nullptr};
     sum += ShardBytes(spec.index);
@@ -71,18 +62,14 @@ void CollectiveSink::BeginStep(std::optional<int64_t> microbatches) {
 }
 
 absl::StatusOr<std::span<float>> CollectiveSink::Accumulator(int unit) {
-  return AsAccumulator(Gradient(unit), *compute_);
+  return AsAccumulator(Gradient(unit), *env_.compute);
 }
 
 absl::StatusOr<UnitGradient> CollectiveSink::Gradient(int index) {
-  time_kinds_->AtUnit(index);
-  if (time_kinds_->kind() == TimeKind::kForward) {
-    // the first gradient is asked for when backward begins
-    time_kinds_->Enter(TimeKind::kBackward);
-  }
+  EnterGradient(*env_.time_kinds, index);
   SHOAL_RETURN_IF_ERROR(lasting_.Get());
   Unit& unit = at(index);
-  const int64_t bytes = specs_[static_cast<size_t>(index)].count * 4;
+  const int64_t bytes = env_.units[static_cast<size_t>(index)].count * 4;
   bool empty = false;
   if (unit.filling == nullptr) {
     const std::optional<DeviceBuffer> buffer = accumulators_.Acquire(index);
@@ -92,18 +79,19 @@ absl::StatusOr<UnitGradient> CollectiveSink::Gradient(int index) {
     }
     unit.filling = buffer->data;
     if (buffer->free_after != nullptr) {
-      compute_->WaitFor(*buffer->free_after);
+      env_.compute->WaitFor(*buffer->free_after);
     }
     empty = unit.summed == nullptr;
     // Contributions write all but the padding of shards.
     const int64_t kept = empty ? bytes : 0;
     const int64_t all = ShardBytes(index) * shards_.ranks;
     if (kept < all) {
-      compute_->Zero(unit.filling + kept, all - kept);
+      env_.compute->Zero(unit.filling + kept, all - kept);
     }
     if (!empty) {
-      compute_->WaitFor(*unit.summed);
-      compute_->Copy(unit.filling + ShardBytes(index) * shards_.rank, unit.sum, ShardBytes(index));
+      env_.compute->WaitFor(*unit.summed);
+      env_.compute->Copy(unit.filling + ShardBytes(index) * shards_.rank, unit.sum,
+                         ShardBytes(index));
     }
   }
   return UnitGradient{
@@ -117,7 +105,7 @@ absl::Status CollectiveSink::Done(int unit) {
 }
 
 absl::Status CollectiveSink::PushRest() {
-  for (const plan::UnitSpec& spec : specs_) {
+  for (const plan::UnitSpec& spec : env_.units) {
     if (at(spec.index).filling != nullptr) {
       SHOAL_RETURN_IF_ERROR(Push(spec.index));
     }
@@ -129,7 +117,7 @@ absl::Status CollectiveSink::Push(int index) {
   Unit& unit = at(index);
   SHOAL_CHECK(unit.filling != nullptr);
   Stream& stream = exchange_->stream();
-  stream.WaitFor(*compute_->Record());
+  stream.WaitFor(*env_.compute->Record());
   SHOAL_RETURN_IF_ERROR(exchange_->ReduceScatter(unit.filling, unit.sum, shards_.of(index).elements,
                                                  DType::kF32,
                                                  "summing the gradients of " + NameOf(index)));
@@ -141,7 +129,7 @@ absl::Status CollectiveSink::Push(int index) {
 
 absl::Status CollectiveSink::Flush() {
   std::vector<std::pair<int, std::unique_ptr<Event>>> copies;
-  for (const plan::UnitSpec& spec : specs_) {
+  for (const plan::UnitSpec& spec : env_.units) {
     const Unit& unit = at(spec.index);
     if (unit.summed == nullptr || unit.host == nullptr) {
       continue;
@@ -160,7 +148,7 @@ absl::Status CollectiveSink::Flush() {
 
 // Also of units of which this worker has no shard: where one fails here, others' are not whole.
 absl::Status CollectiveSink::AwaitSums() {
-  const TimeKindClock::Scope wait(*time_kinds_, TimeKind::kLayerWait);
+  const TimeKindClock::Scope wait(*env_.time_kinds, TimeKind::kLayerWait);
   const std::unique_ptr<Event> summed = exchange_->stream().Record();
   if (!summed->WaitDone(options_.timeout)) {
     return DeadlineExceeded("gradients: not all summed over all workers within {}",
@@ -172,9 +160,9 @@ absl::Status CollectiveSink::AwaitSums() {
 }
 
 absl::Status CollectiveSink::PushShard(int index, Event& copied) {
-  time_kinds_->AtUnit(index);
+  env_.time_kinds->AtUnit(index);
   {
-    const TimeKindClock::Scope wait(*time_kinds_, TimeKind::kLayerWait);
+    const TimeKindClock::Scope wait(*env_.time_kinds, TimeKind::kLayerWait);
     if (!copied.WaitDone(options_.timeout)) {
       return DeadlineExceeded("gradient of {}: not summed over all workers within {}",
                               NameOf(index), absl::FormatDuration(options_.timeout));
@@ -183,17 +171,17 @@ absl::Status CollectiveSink::PushShard(int index, Event& copied) {
   }
   SHOAL_RETURN_IF_ERROR(lasting_.Get());
   SHOAL_RETURN_IF_ERROR(exchange_->status());
-  const TimeKindClock::Scope wait(*time_kinds_, TimeKind::kPushWait);
+  const TimeKindClock::Scope wait(*env_.time_kinds, TimeKind::kPushWait);
   // The client reads it until its next BeginStep at most.
-  return client_->PushAsync(index,
-                            {reinterpret_cast<const float*>(at(index).host),
-                             static_cast<size_t>(shards_.of(index).whole.count)},
-                            nullptr);
+  return env_.client->PushAsync(index,
+                                {reinterpret_cast<const float*>(at(index).host),
+                                 static_cast<size_t>(shards_.of(index).whole.count)},
+                                nullptr);
 }
 
 absl::Status CollectiveSink::EndStep() {
-  const std::shared_ptr<const Event> now = compute_->Record();
-  for (const plan::UnitSpec& spec : specs_) {
+  const std::shared_ptr<const Event> now = env_.compute->Record();
+  for (const plan::UnitSpec& spec : env_.units) {
     Unit& unit = at(spec.index);
     unit.summed = nullptr;
     if (unit.filling != nullptr) {

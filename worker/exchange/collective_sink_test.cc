@@ -297,12 +297,12 @@ TEST_F(CollectiveSinkTest, NothingGoesOnOnceCancelled) {
 
 TEST_F(CollectiveSinkTest, MemoryThatDoesNotSufficeIsSaid) {
   Make(SinkBy({}));
-  const ExchangingWorker& worker = exchange_->worker(0);
+  ExchangingWorker& worker = exchange_->worker(0);
   const std::unique_ptr<Device> small = *MakeCudaDevice({.budget_bytes = 1000});
-  TimeKindClock time_kinds(RealClock());
-  const auto sink = CollectiveSink::Create(SinkBy({}), exchange_->units(), worker.shards,
-                                           small.get(), worker.compute.get(), worker.host.get(),
-                                           worker.client.get(), worker.exchange.get(), &time_kinds);
+  StepEnvironment environment = exchange_->environment(worker);
+  environment.device = small.get();
+  const auto sink =
+      CollectiveSink::Create(SinkBy({}), environment, worker.shards, worker.exchange.get());
   EXPECT_EQ(sink.status().code(), absl::StatusCode::kResourceExhausted);
 }
 

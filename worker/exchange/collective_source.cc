@@ -4,55 +4,46 @@
 
 #include "core/base/check.h"
 #include "core/base/status.h"
-#include "worker/exchange/step_access.h"
 
 namespace shoal::worker {
 
 absl::StatusOr<std::unique_ptr<CollectiveSource>> CollectiveSource::Create(
-    const Options& options, const std::vector<plan::UnitSpec>& units,
-    const plan::WorkerShards& shards, Device* device, Stream* compute,
-    client::ParameterClient* client, LayerExchange* exchange, LayerBarriers* barriers,
-    TimeKindClock* time_kinds) {
-  std::unique_ptr<CollectiveSource> source(new CollectiveSource(
-      options, units, shards, device, compute, client, exchange, barriers, time_kinds));
-  SHOAL_RETURN_IF_ERROR(source->MakeBuffers(*device));
+    const Options& options, const StepEnvironment& environment, const plan::WorkerShards& shards,
+    LayerExchange* exchange) {
+  std::unique_ptr<CollectiveSource> source(
+      new CollectiveSource(options, environment, shards, exchange));
+  SHOAL_RETURN_IF_ERROR(source->MakeBuffers());
   return source;
 }
 
-CollectiveSource::CollectiveSource(const Options& options, const std::vector<plan::UnitSpec>& units,
-                                   const plan::WorkerShards& shards, Device* device,
-                                   Stream* compute, client::ParameterClient* client,
-                                   LayerExchange* exchange, LayerBarriers* barriers,
-                                   TimeKindClock* time_kinds)
+CollectiveSource::CollectiveSource(const Options& options, const StepEnvironment& environment,
+                                   const plan::WorkerShards& shards, LayerExchange* exchange)
     : options_(options),
-      specs_(units),
+      env_(environment),
       shards_(shards),
-      compute_(compute),
-      client_(client),
       exchange_(exchange),
-      time_kinds_(time_kinds),
-      inward_(device->NewStream(StreamKind::kCopy)),
-      uses_(options.uses, barriers),
-      units_(units.size()) {
-  SHOAL_CHECK(!barriers->on());
+      inward_(environment.device->NewStream(StreamKind::kCopy)),
+      uses_(options.uses, environment.barriers),
+      units_(environment.units.size()) {
+  SHOAL_CHECK(!env_.barriers->on());
 }
 
-absl::Status CollectiveSource::MakeBuffers(Device& device) {
+absl::Status CollectiveSource::MakeBuffers() {
   std::vector<int64_t> padded;
   int64_t bytes = 0;
-  for (const plan::UnitSpec& unit : specs_) {
+  for (const plan::UnitSpec& unit : env_.units) {
     padded.push_back(shards_.padded(unit.index));
     bytes += shards_.of(unit.index).elements * element();
   }
   const int per_size =
-      options_.uses.keep_for_step ? static_cast<int>(specs_.size()) : options_.buffers_per_size;
+      options_.uses.keep_for_step ? static_cast<int>(env_.units.size()) : options_.buffers_per_size;
   SHOAL_ASSIGN_OR_RETURN(
-      buffers_,
-      DeviceBuffers::Create(client::BufferSizes(padded, options_.compute_type, per_size), device));
-  SHOAL_ASSIGN_OR_RETURN(shard_memory_, device.Allocate(bytes));
+      buffers_, DeviceBuffers::Create(client::BufferSizes(padded, options_.compute_type, per_size),
+                                      *env_.device));
+  SHOAL_ASSIGN_OR_RETURN(shard_memory_, env_.device->Allocate(bytes));
   inward_->Zero(shard_memory_.data(), bytes);
   std::byte* next = shard_memory_.data();
-  for (const plan::UnitSpec& unit : specs_) {
+  for (const plan::UnitSpec& unit : env_.units) {
     at(unit.index).shard = next;
     next += shards_.of(unit.index).elements * element();
   }
@@ -63,7 +54,7 @@ void CollectiveSource::BeginStep(std::span<const int> uses) {
   error_ = lasting_.Get();
   for (const int unit : uses) {
     if (!at(unit).prefetched && shards_.of(unit).own.count > 0) {
-      at(unit).prefetched = client_->Prefetch(unit);
+      at(unit).prefetched = env_.client->Prefetch(unit);
     }
   }
   started_ = 0;
@@ -96,10 +87,10 @@ absl::Status CollectiveSource::TakeShard(int index) {
   if (shard.own.count == 0) {
     return absl::OkStatus();
   }
-  const TimeKindClock::Scope wait(*time_kinds_, TimeKind::kGetWait);
-  const absl::StatusOr<client::ParameterClient::View> view = client_->Get(index);
+  const TimeKindClock::Scope wait(*env_.time_kinds, TimeKind::kGetWait);
+  const absl::StatusOr<client::ParameterClient::View> view = env_.client->Get(index);
   if (std::exchange(unit.prefetched, false)) {
-    client_->Release(index);  // the prefetch's use; Get took one of its own
+    env_.client->Release(index);  // the prefetch's use; Get took one of its own
   }
   SHOAL_RETURN_IF_ERROR(view.status());
   inward_->Copy(
@@ -107,7 +98,7 @@ absl::Status CollectiveSource::TakeShard(int index) {
       static_cast<const std::byte*>(view->data) + (shard.own.first - shard.whole.first) * element(),
       shard.own.count * element());
   unit.copied = inward_->Record();
-  client_->Release(index);  // it stays for the step
+  env_.client->Release(index);  // it stays for the step
   return absl::OkStatus();
 }
 
@@ -131,7 +122,7 @@ absl::Status CollectiveSource::Gather(int index, const DeviceBuffer& buffer) {
 }
 
 absl::StatusOr<WeightsView> CollectiveSource::Get(int unit) {
-  time_kinds_->AtUnit(unit);
+  env_.time_kinds->AtUnit(unit);
   if (!uses_.Expects(unit)) {
     return Internal("get {}: the step's order of use has {} here", NameOf(unit),
                     uses_.next() < uses_.count() ? NameOf(uses_.unit(uses_.next())) : "its end");
@@ -147,10 +138,10 @@ absl::StatusOr<WeightsView> CollectiveSource::Get(int unit) {
     return ResourceExhausted("get {}: all buffers of its size on the device are in use",
                              NameOf(unit));
   }
-  compute_->WaitFor(*at(unit).gathered);
+  env_.compute->WaitFor(*at(unit).gathered);
   return WeightsView{.data = at(unit).data,
                      .dtype = options_.compute_type,
-                     .count = specs_[static_cast<size_t>(unit)].count};
+                     .count = env_.units[static_cast<size_t>(unit)].count};
 }
 
 void CollectiveSource::Release(int unit) {
@@ -162,21 +153,21 @@ void CollectiveSource::Release(int unit) {
 
 void CollectiveSource::GiveBack(int unit) {
   buffers_.Release(
-      unit, {.data = std::exchange(at(unit).data, nullptr), .free_after = compute_->Record()});
+      unit, {.data = std::exchange(at(unit).data, nullptr), .free_after = env_.compute->Record()});
 }
 
 absl::Status CollectiveSource::EndStep() {
-  for (const plan::UnitSpec& spec : specs_) {
+  for (const plan::UnitSpec& spec : env_.units) {
     Unit& unit = at(spec.index);
     if (unit.data != nullptr) {
       GiveBack(spec.index);
     }
     if (unit.prefetched) {
-      client_->Release(spec.index);
+      env_.client->Release(spec.index);
     }
     unit = {.shard = unit.shard};
   }
-  buffers_.FreeAfter(compute_->Record());
+  buffers_.FreeAfter(env_.compute->Record());
   // The client may reuse what is copied from here on.
   return lasting_.Update(
       FinishCopies(*inward_, options_.timeout, "copies of weights to the device"));

@@ -1,15 +1,12 @@
-// The model's weights, gathered from all workers at each use, as collective sharded training does:
-// UnitSource over LayerExchange.
+// The model's weights, gathered from all workers at each use: UnitSource over LayerExchange.
 //
-// Once a step each worker gets its shards of all units from the servers (the partitions that hold
-// them) and copies them to the device. A use is an all-gather of the unit's shards into a buffer of
-// the device, started ahead along the order of use (worker/exchange/step_uses.h). The compute
-// thread starts them itself, at points that follow from that order alone: so all workers do it in
-// the same order. It waits for servers only, for a shard that has not come yet; what is gathered is
-// waited for by the device.
+// Once a step each worker gets its shards of all units from the servers and copies them to the
+// device. A use is an all-gather into a buffer of the device, started ahead along the order of use
+// (step_uses.h). The compute thread starts them at points that follow from that order alone, so all
+// workers start them in the same order. It waits only for servers; the device waits for gathers.
 //
-// Threads: as StepWeights says. Failure: what goes wrong is returned by the next Get, until the
-// step ends; copies that do not end in `timeout` make EndStep fail, and with it all later steps.
+// Threads: as StepWeights says. Failure: the next Get returns it, until the step ends; copies that
+// do not end within `timeout` fail EndStep and all later steps.
 #pragma once
 
 #include <cstdint>
@@ -17,13 +14,8 @@
 #include <span>
 #include <vector>
 
-#include "client/parameter_client.h"
-#include "core/base/time_kind_clock.h"
-#include "core/model/model_spec.h"
 #include "core/model/unit_shards.h"
-#include "worker/backend/backend.h"
 #include "worker/exchange/device_buffers.h"
-#include "worker/exchange/layer_barriers.h"
 #include "worker/exchange/step_access.h"
 #include "worker/exchange/step_uses.h"
 #include "worker/peers/layer_exchange.h"
@@ -41,10 +33,8 @@ class CollectiveSource final : public StepWeights {
   // `compute` is the stream of the model's work. The client has the ranges of `shards` and keeps
   // what it got for the step. `barriers` are off: collectives are barriers themselves.
   static absl::StatusOr<std::unique_ptr<CollectiveSource>> Create(
-      const Options& options, const std::vector<plan::UnitSpec>& units,
-      const plan::WorkerShards& shards, Device* device, Stream* compute,
-      client::ParameterClient* client, LayerExchange* exchange, LayerBarriers* barriers,
-      TimeKindClock* time_kinds);
+      const Options& options, const StepEnvironment& environment, const plan::WorkerShards& shards,
+      LayerExchange* exchange);
 
   void BeginStep(std::span<const int> uses) override;
   void AddUses(std::span<const int> uses) override { uses_.AddUses(uses); }
@@ -65,27 +55,22 @@ class CollectiveSource final : public StepWeights {
     int uses = 0;  // started and not released
   };
 
-  CollectiveSource(const Options& options, const std::vector<plan::UnitSpec>& units,
-                   const plan::WorkerShards& shards, Device* device, Stream* compute,
-                   client::ParameterClient* client, LayerExchange* exchange,
-                   LayerBarriers* barriers, TimeKindClock* time_kinds);
-  absl::Status MakeBuffers(Device& device);
+  CollectiveSource(const Options& options, const StepEnvironment& environment,
+                   const plan::WorkerShards& shards, LayerExchange* exchange);
+  absl::Status MakeBuffers();
   // Starts what is due, as far as there are buffers.
   absl::Status StartDue();
   absl::Status TakeShard(int unit);
   absl::Status Gather(int unit, const DeviceBuffer& buffer);
   void GiveBack(int unit);
   Unit& at(int unit) { return units_[static_cast<size_t>(unit)]; }
-  const std::string& NameOf(int unit) const { return specs_[static_cast<size_t>(unit)].name; }
+  const std::string& NameOf(int unit) const { return env_.units[static_cast<size_t>(unit)].name; }
   int64_t element() const { return SizeOf(options_.compute_type); }
 
   const Options options_;
-  const std::vector<plan::UnitSpec> specs_;
+  const StepEnvironment env_;
   const plan::WorkerShards shards_;
-  Stream* const compute_;
-  client::ParameterClient* const client_;
   LayerExchange* const exchange_;
-  TimeKindClock* const time_kinds_;
   const std::unique_ptr<Stream> inward_;
   StepUses uses_;
   int64_t started_ = 0;  // uses before this one were started

@@ -308,9 +308,10 @@ TEST(CollectiveSource, MemoryThatDoesNotSufficeIsSaid) {
   TestingExchange exchange({.workers = 1});
   ExchangingWorker& worker = exchange.worker(0);
   const std::unique_ptr<Device> small = *MakeCudaDevice({.budget_bytes = 1000});
-  const auto source = CollectiveSource::Create(
-      {.uses = {.units = 4}}, exchange.units(), worker.shards, small.get(), worker.compute.get(),
-      worker.client.get(), worker.exchange.get(), &worker.barriers, &worker.time_kinds);
+  StepEnvironment environment = exchange.environment(worker);
+  environment.device = small.get();
+  const auto source = CollectiveSource::Create({.uses = {.units = 4}}, environment, worker.shards,
+                                               worker.exchange.get());
   EXPECT_EQ(source.status().code(), absl::StatusCode::kResourceExhausted);
 }
 

@@ -1,10 +1,7 @@
-// Buffers for whole units in a device's memory, in one size per distinct unit size. One may be
-// given back before work that is on a stream has finished with it: it then carries the event after
-// which it may be filled again, and whoever takes it makes their own stream wait for that. Those
-// given back first are taken first, so that there is least to wait for. Externally locked;
-// allocates only when created.
-//
-// Where they are given transports, these write out of the buffers.
+// Buffers for whole units in a device's memory, one size per distinct unit size. One may be
+// released while work on a stream still uses it: it then carries the event after which it may be
+// filled, and its next user makes their stream wait for that. Oldest released, first acquired.
+// Externally locked; allocates only when created. Transports, if given, write out of the buffers.
 #pragma once
 
 #include <cstddef>
@@ -35,12 +32,11 @@ class DeviceBuffers {
       client::BufferSizes sizes, Device& device,
       std::span<transport::Transport* const> transports = {});
 
-  // None: all of the unit's size are in use.
+  // Returns none if all of the unit's size are in use.
   std::optional<DeviceBuffer> Acquire(int unit);
   void Release(int unit, DeviceBuffer buffer);
-  // Of those that are not taken: `now` comes after all that has used them, and takes the place of
-  // events of the step that ends. Theirs may tell of its failure, which whoever waits for one takes
-  // over, and the next attempt is to start anew.
+  // Replaces the events of free buffers by `now`, which comes after all that has used them. Events
+  // of the step that ends may carry its failure, which must not reach the next attempt.
   void FreeAfter(const std::shared_ptr<const Event>& now);
   int64_t bytes() const { return sizes_.total_bytes(); }
 

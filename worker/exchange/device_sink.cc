@@ -15,44 +15,35 @@ constexpr absl::Duration kLook = absl::Milliseconds(1);
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<DeviceSink>> DeviceSink::Create(
-    const Options& options, const std::vector<plan::UnitSpec>& units, Device* device,
-    Stream* compute, Memory* host, client::ParameterClient* client, LayerBarriers* barriers,
-    TimeKindClock* time_kinds) {
-  std::unique_ptr<DeviceSink> sink(
-      new DeviceSink(options, units, device, compute, client, barriers, time_kinds));
-  const std::vector<int64_t> counts = sink->rule_.Counts(units);
-  const int per_size =
-      options.rule.push_per_step ? static_cast<int>(units.size()) : options.buffers_per_size;
+absl::StatusOr<std::unique_ptr<DeviceSink>> DeviceSink::Create(const Options& options,
+                                                               const StepEnvironment& environment) {
+  std::unique_ptr<DeviceSink> sink(new DeviceSink(options, environment));
+  const std::vector<int64_t> counts = sink->rule_.Counts(environment.units);
+  const int per_size = options.rule.push_per_step ? static_cast<int>(environment.units.size())
+                                                  : options.buffers_per_size;
   {
     absl::MutexLock lock(&sink->mutex_);
     SHOAL_ASSIGN_OR_RETURN(sink->accumulators_,
                            DeviceBuffers::Create(client::BufferSizes(counts, DType::kF32, per_size),
-                                                 *device, options.in_place));
+                                                 *environment.device, options.in_place));
     sink->buffer_bytes_ = sink->accumulators_.bytes();
     if (!sink->in_place()) {
       const client::BufferSizes sizes(counts, DType::kF32, options.buffers_per_size);
-      SHOAL_ASSIGN_OR_RETURN(sink->host_buffers_,
-                             client::BufferPool::Create(sizes, {}, PinnedAllocator(host)));
-      sink->host_buffer_bytes_ = sink->host_buffers_.bytes();
+      SHOAL_ASSIGN_OR_RETURN(
+          sink->host_buffers_,
+          client::BufferPool::Create(sizes, {}, PinnedAllocator(environment.host)));
     }
   }
   sink->thread_ = std::thread([&sink = *sink] { sink.Run(); });
   return sink;
 }
 
-DeviceSink::DeviceSink(const Options& options, const std::vector<plan::UnitSpec>& units,
-                       Device* device, Stream* compute, client::ParameterClient* client,
-                       LayerBarriers* barriers, TimeKindClock* time_kinds)
+DeviceSink::DeviceSink(const Options& options, const StepEnvironment& environment)
     : options_(options),
-      specs_(units),
-      compute_(compute),
-      client_(client),
-      barriers_(barriers),
-      time_kinds_(time_kinds),
+      env_(environment),
       rule_(options.rule),
-      filling_(units.size()),
-      outward_(device->NewStream(StreamKind::kCopy)) {}
+      filling_(environment.units.size()),
+      outward_(environment.device->NewStream(StreamKind::kCopy)) {}
 
 DeviceSink::~DeviceSink() {
   if (!thread_.joinable()) {
@@ -74,7 +65,7 @@ void DeviceSink::BeginStep(std::optional<int64_t> microbatches) {
 }
 
 absl::Status DeviceSink::EndStep() {
-  const std::shared_ptr<const Event> now = compute_->Record();
+  const std::shared_ptr<const Event> now = env_.compute->Record();
   absl::MutexLock lock(&mutex_);
   ending_ = now;
   closing_ = true;
@@ -97,23 +88,19 @@ void DeviceSink::Cancel(const absl::Status& why) {
 }
 
 absl::StatusOr<std::span<float>> DeviceSink::Accumulator(int unit) {
-  return AsAccumulator(Gradient(unit), *compute_);
+  return AsAccumulator(Gradient(unit), *env_.compute);
 }
 
 absl::StatusOr<UnitGradient> DeviceSink::Gradient(int unit) {
-  time_kinds_->AtUnit(unit);
-  if (time_kinds_->kind() == TimeKind::kForward) {
-    // the first gradient is asked for when backward begins
-    time_kinds_->Enter(TimeKind::kBackward);
-  }
+  EnterGradient(*env_.time_kinds, unit);
   std::byte*& data = filling_[static_cast<size_t>(unit)];
   const bool empty = data == nullptr;
   if (empty) {
-    const TimeKindClock::Scope wait(*time_kinds_, TimeKind::kPushWait);
+    const TimeKindClock::Scope wait(*env_.time_kinds, TimeKind::kPushWait);
     SHOAL_ASSIGN_OR_RETURN(const DeviceBuffer buffer, AwaitAccumulator(unit));
     data = buffer.data;
     if (buffer.free_after != nullptr) {
-      compute_->WaitFor(*buffer.free_after);
+      env_.compute->WaitFor(*buffer.free_after);
     }
   }
   return UnitGradient{
@@ -166,20 +153,20 @@ absl::Status DeviceSink::PushRest() {
 absl::Status DeviceSink::Push(int unit) {
   std::byte*& data = filling_[static_cast<size_t>(unit)];
   SHOAL_CHECK(data != nullptr);
-  SHOAL_RETURN_IF_ERROR(barriers_->BeforePush());
+  SHOAL_RETURN_IF_ERROR(env_.barriers->BeforePush());
   {
     absl::MutexLock lock(&mutex_);
-    outgoing_.push_back({.unit = unit, .data = data, .complete = compute_->Record()});
+    outgoing_.push_back({.unit = unit, .data = data, .complete = env_.compute->Record()});
     ++pending_;
   }
   data = nullptr;
   // It goes by itself from here on. Said where all workers say it in the same order.
-  barriers_->StartedPush();
+  env_.barriers->StartedPush();
   return absl::OkStatus();
 }
 
 absl::Status DeviceSink::Flush() {
-  const TimeKindClock::Scope wait(*time_kinds_, TimeKind::kPushWait);
+  const TimeKindClock::Scope wait(*env_.time_kinds, TimeKind::kPushWait);
   absl::MutexLock lock(&mutex_);
   const auto pushed = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     return pending_ == 0 || !error_.ok();
@@ -315,12 +302,12 @@ absl::Status DeviceSink::PushOldest() {
   oldest_since_ = RealClock().Now();
   absl::Status status = Annotate(next.ready->Wait(), "gradient of " + spec(next.unit).name);
   if (status.ok()) {
-    status = in_place() ? client_->PushInPlace(
+    status = in_place() ? env_.client->PushInPlace(
                               next.unit, {next.data, static_cast<size_t>(BytesOf(next.unit))}, this)
-                        : client_->PushAsync(next.unit,
-                                             {reinterpret_cast<const float*>(next.data),
-                                              static_cast<size_t>(spec(next.unit).count)},
-                                             this);
+                        : env_.client->PushAsync(next.unit,
+                                                 {reinterpret_cast<const float*>(next.data),
+                                                  static_cast<size_t>(spec(next.unit).count)},
+                                                 this);
   }
   absl::MutexLock lock(&mutex_);
   --pending_;

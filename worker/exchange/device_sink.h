@@ -1,22 +1,20 @@
 // The model's gradients to the service, from a device whose memory the host does not touch:
 // GradientSink over ParameterClient.
 //
-// Gradients are added up in fp32 in the device's memory, in a few buffers of each size or (push per
-// step) one for each unit. When one is to go out (worker/exchange/push_rule.h), Done marks the
-// place on the compute stream and returns. A thread of its own does the rest, in one of two ways.
+// Adds gradients up in fp32 in the device's memory, in a few buffers of each size or (push per
+// step) one for each unit. When one goes out (push_rule.h), Done marks the place on the compute
+// stream and returns. The sink's own thread does the rest.
+// - In place, where transports write out of the device's memory: waits until the compute stream is
+//   at that place and pushes the buffer, which comes back when servers have acknowledged it.
+// - Else through the host: copies it to a buffer of the host on a stream of its own, behind that
+//   place, and pushes that buffer; it comes back when the client has taken it over. The device's
+//   buffer may be filled behind the copy.
+// If servers are slow, first the host's buffers run out, then the device's, then Accumulator waits.
 //
-// In place, where transports write out of the device's memory: it waits until the compute stream is
-// at that place and pushes the buffer itself, which comes back when servers have acknowledged it.
-// Else through the host: it puts the copy to a buffer of the host on a stream of its own, behind
-// that place; the buffer on the device may be filled again behind the copy, by the streams' order
-// alone. When the copy is done it is pushed, and the host's buffer comes back when
-// the client has taken it over. So where servers are slow, first the host's buffers run out, then
-// the device's (in place these alone), and then Accumulator waits.
-//
-// Threads: as StepGradients says; buffers come back on the client's I/O threads. Failure: what goes
-// wrong with a copy or a push is returned by the next call, until the step ends. A copy that does
-// not end in `device_timeout` makes EndStep fail, and with it all later steps. Must outlive the
-// client's last BeginStep or destruction; calls it no more after EndStep.
+// Threads: as StepGradients says; buffers come back on the client's I/O threads. Failure: the next
+// call returns that of a copy or push, until the step ends. A copy that does not end within
+// `device_timeout` fails EndStep and all later steps. Must outlive the client's last BeginStep or
+// destruction; does not call it after EndStep.
 #pragma once
 
 #include <cstdint>
@@ -24,19 +22,13 @@
 #include <memory>
 #include <optional>
 #include <span>
-#include <string>
 #include <thread>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
 #include "client/buffer_pool.h"
-#include "client/parameter_client.h"
-#include "core/base/time_kind_clock.h"
-#include "core/model/model_spec.h"
-#include "worker/backend/backend.h"
 #include "worker/exchange/device_buffers.h"
-#include "worker/exchange/layer_barriers.h"
 #include "worker/exchange/push_rule.h"
 #include "worker/exchange/step_access.h"
 
@@ -55,10 +47,8 @@ class DeviceSink final : public StepGradients, private client::GradientReturn {
   };
   // `compute` is the stream of the model's work, `host` memory that the device's copies reach at
   // full speed, and where there is none in place.
-  static absl::StatusOr<std::unique_ptr<DeviceSink>> Create(
-      const Options& options, const std::vector<plan::UnitSpec>& units, Device* device,
-      Stream* compute, Memory* host, client::ParameterClient* client, LayerBarriers* barriers,
-      TimeKindClock* time_kinds);
+  static absl::StatusOr<std::unique_ptr<DeviceSink>> Create(const Options& options,
+                                                            const StepEnvironment& environment);
   ~DeviceSink() override;
 
   void BeginStep(std::optional<int64_t> microbatches) override;
@@ -71,8 +61,7 @@ class DeviceSink final : public StepGradients, private client::GradientReturn {
   absl::StatusOr<UnitGradient> Gradient(int unit) override;
   absl::Status Done(int unit) override;
 
-  int64_t buffer_bytes() const { return buffer_bytes_; }            // on the device
-  int64_t host_buffer_bytes() const { return host_buffer_bytes_; }  // on the host
+  int64_t buffer_bytes() const { return buffer_bytes_; }  // on the device
 
  private:
   struct Outgoing {
@@ -86,9 +75,7 @@ class DeviceSink final : public StepGradients, private client::GradientReturn {
     std::shared_ptr<Event> ready;
   };
 
-  DeviceSink(const Options& options, const std::vector<plan::UnitSpec>& units, Device* device,
-             Stream* compute, client::ParameterClient* client, LayerBarriers* barriers,
-             TimeKindClock* time_kinds);
+  DeviceSink(const Options& options, const StepEnvironment& environment);
   void Returned(int unit, const void* gradient) override ABSL_LOCKS_EXCLUDED(mutex_);
 
   // The compute thread's.
@@ -107,20 +94,15 @@ class DeviceSink final : public StepGradients, private client::GradientReturn {
   // What was to be pushed, or was, is not any more, and nothing on a stream uses it.
   void Free(int unit, std::byte* data) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Why pushes do not drain, if the client knows; DeadlineExceeded if it just waits too.
-  absl::Status WhyNotDrained() { return client_->Finish(absl::ZeroDuration()).status(); }
+  absl::Status WhyNotDrained() { return env_.client->Finish(absl::ZeroDuration()).status(); }
   bool in_place() const { return !options_.in_place.empty(); }
 
-  const plan::UnitSpec& spec(int unit) const { return specs_[static_cast<size_t>(unit)]; }
+  const plan::UnitSpec& spec(int unit) const { return env_.units[static_cast<size_t>(unit)]; }
   int64_t BytesOf(int unit) const { return spec(unit).count * 4; }
 
   const Options options_;
-  const std::vector<plan::UnitSpec> specs_;
-  Stream* const compute_;
-  client::ParameterClient* const client_;
-  LayerBarriers* const barriers_;
-  TimeKindClock* const time_kinds_;
+  const StepEnvironment env_;
   int64_t buffer_bytes_ = 0;
-  int64_t host_buffer_bytes_ = 0;
   PushRule rule_;
   std::vector<std::byte*> filling_;  // by unit; null: not asked for since it went out
 

@@ -4,6 +4,7 @@
 #include "worker/exchange/device_sink.h"
 
 #include <deque>
+#include <functional>
 #include <thread>
 
 #include "core/base/status.h"
@@ -40,8 +41,7 @@ class DeviceSinkTest : public DeviceAccess {
       options.in_place = {rig_.client_transport.get()};
     }
     options.rule.contributions = kContributions;
-    sink_ = *DeviceSink::Create(options, rig_.unit_specs, device_.get(), compute_.get(),
-                                host_.get(), client_.get(), &barriers_, &time_kinds_);
+    sink_ = *DeviceSink::Create(options, environment());
   }
   // By turns as who adds to zeros, and as who writes what is empty.
   absl::Status Contribute(int unit, const std::vector<float>& gradient) {
@@ -73,6 +73,32 @@ class DeviceSinkTest : public DeviceAccess {
       }
     }
     return sink_->Flush();
+  }
+
+  void ExpectSums(const GradientSums& expected) {
+    for (int unit = 0; unit < kUnits; ++unit) {
+      EXPECT_EQ(rig_.Sum(unit), expected[static_cast<size_t>(unit)]) << "unit " << unit;
+    }
+  }
+  void HoldAcknowledgements(bool hold) {
+    for (int server = 0; server < rig_.options.servers; ++server) {
+      rig_.server(server).HoldAcknowledgements(hold);
+    }
+  }
+  // Until that fails. Meanwhile, once servers have something, a thread runs `then`.
+  absl::Status ContributeUntilItFails(const std::function<void()>& then) {
+    std::thread thread([&] {
+      while (client_->statistics().pushes < 2) {
+        RealClock().SleepFor(absl::Milliseconds(1));
+      }
+      then();
+    });
+    absl::Status status;
+    for (int i = 0; i < 1000 && status.ok(); ++i) {
+      status = Contribute(1, std::vector<float>(static_cast<size_t>(CountOf(1)), 1.0F));
+    }
+    thread.join();
+    return status;
   }
 
   bool by_accumulator_ = false;          // how the last contribution was made
@@ -122,9 +148,7 @@ TEST_P(DeviceSinkTest, PushesTheRestWhenMicrobatchesAreNotKnown) {
   ASSERT_TRUE(sink_->PushRest().ok());
   ASSERT_TRUE(sink_->Flush().ok());
   ASSERT_TRUE(client_->Finish(absl::Seconds(10)).ok());
-  for (int unit = 0; unit < kUnits; ++unit) {
-    EXPECT_EQ(rig_.Sum(unit), expected[static_cast<size_t>(unit)]) << "unit " << unit;
-  }
+  ExpectSums(expected);
 }
 
 TEST_P(DeviceSinkTest, ForgetsAnAttemptThatFailed) {
@@ -189,9 +213,7 @@ TEST_P(DeviceSinkTest, StartsAnewAfterAnEventThatWasRefused) {
         continue;
       }
       ASSERT_TRUE(client_->Finish(absl::Seconds(10)).ok());
-      for (int unit = 0; unit < kUnits; ++unit) {
-        EXPECT_EQ(rig_.Sum(unit), expected[static_cast<size_t>(unit)]) << "unit " << unit;
-      }
+      ExpectSums(expected);
     }
     EXPECT_LE(failures, 1);
     failed += failures;
@@ -204,24 +226,14 @@ TEST_P(DeviceSinkTest, TellsOfServersThatAreLost) {
   MakeDevice(25);
   MakeSink({.timeout = absl::Milliseconds(100)});
   BeginStep();
-  for (int server = 0; server < rig_.options.servers; ++server) {
-    rig_.server(server).HoldAcknowledgements(true);
-  }
+  HoldAcknowledgements(true);
   sink_->BeginStep(1000);
-  std::thread breaking([&] {
-    while (client_->statistics().pushes < 2) {
-      RealClock().SleepFor(absl::Milliseconds(1));
-    }
+  const absl::Status status = ContributeUntilItFails([&] {
     for (int server = 0; server < rig_.options.servers; ++server) {
       rig_.server(server).RefuseConnections(absl::PermissionDeniedError("gone fishing"));
       rig_.server(server).BreakConnections();
     }
   });
-  absl::Status status;
-  for (int i = 0; i < 1000 && status.ok(); ++i) {
-    status = Contribute(1, std::vector<float>(static_cast<size_t>(CountOf(1)), 1.0F));
-  }
-  breaking.join();
   EXPECT_THAT(std::string(status.message()), HasSubstr("gone fishing"));
   EXPECT_TRUE(sink_->EndStep().ok());
 }
@@ -231,28 +243,16 @@ TEST_P(DeviceSinkTest, WaitingForServersItIsCancelled) {
   MakeDevice(24);
   MakeSink({});
   BeginStep();
-  for (int server = 0; server < rig_.options.servers; ++server) {
-    rig_.server(server).HoldAcknowledgements(true);
-  }
+  HoldAcknowledgements(true);
   sink_->BeginStep(1000);
-  std::thread canceller([&] {
-    while (client_->statistics().pushes < 2) {
-      RealClock().SleepFor(absl::Milliseconds(1));
-    }
+  const absl::Status status = ContributeUntilItFails([&] {
     RealClock().SleepFor(absl::Milliseconds(20));
     sink_->Cancel(absl::CancelledError("leaving"));
     client_->Cancel(absl::CancelledError("leaving"));
   });
-  absl::Status status;
-  for (int i = 0; i < 1000 && status.ok(); ++i) {
-    status = Contribute(1, std::vector<float>(static_cast<size_t>(CountOf(1)), 1.0F));
-  }
-  canceller.join();
   EXPECT_EQ(status, absl::CancelledError("leaving"));
   EXPECT_FALSE(sink_->EndStep().ok());
-  for (int server = 0; server < rig_.options.servers; ++server) {
-    rig_.server(server).HoldAcknowledgements(false);
-  }
+  HoldAcknowledgements(false);
 }
 
 TEST_P(DeviceSinkTest, MemoryThatDoesNotSufficeIsSaid) {
@@ -260,8 +260,7 @@ TEST_P(DeviceSinkTest, MemoryThatDoesNotSufficeIsSaid) {
   client_ = *rig_.NewClient();
   const std::unique_ptr<Device> small = MakeSmallDevice();
   const auto sink =
-      DeviceSink::Create({.rule = {.contributions = kContributions}}, rig_.unit_specs, small.get(),
-                         compute_.get(), host_.get(), client_.get(), &barriers_, &time_kinds_);
+      DeviceSink::Create({.rule = {.contributions = kContributions}}, environment(small.get()));
   EXPECT_EQ(sink.status().code(), absl::StatusCode::kResourceExhausted);
 }
 

@@ -9,9 +9,8 @@
 namespace shoal::worker {
 
 absl::StatusOr<std::unique_ptr<DeviceSource>> DeviceSource::Create(
-    const Options& options, const std::vector<plan::UnitSpec>& units, Device* device,
-    Stream* compute, client::ParameterClient* client, LayerBarriers* barriers,
-    TimeKindClock* time_kinds) {
+    const Options& options, const StepEnvironment& environment) {
+  const std::vector<plan::UnitSpec>& units = environment.units;
   std::vector<int64_t> counts(units.size(), 0);
   for (const int unit : options.landed ? std::vector<int>() : options.units) {
     counts[static_cast<size_t>(unit)] = units[static_cast<size_t>(unit)].count;
@@ -20,9 +19,9 @@ absl::StatusOr<std::unique_ptr<DeviceSource>> DeviceSource::Create(
       options.uses.keep_for_step ? static_cast<int>(units.size()) : options.buffers_per_size;
   SHOAL_ASSIGN_OR_RETURN(
       DeviceBuffers buffers,
-      DeviceBuffers::Create(client::BufferSizes(counts, options.compute_type, per_size), *device));
-  std::unique_ptr<DeviceSource> source(
-      new DeviceSource(options, units, device, compute, client, barriers, time_kinds));
+      DeviceBuffers::Create(client::BufferSizes(counts, options.compute_type, per_size),
+                            *environment.device));
+  std::unique_ptr<DeviceSource> source(new DeviceSource(options, environment));
   source->buffer_bytes_ = buffers.bytes();
   {
     absl::MutexLock lock(&source->mutex_);
@@ -32,17 +31,12 @@ absl::StatusOr<std::unique_ptr<DeviceSource>> DeviceSource::Create(
   return source;
 }
 
-DeviceSource::DeviceSource(const Options& options, const std::vector<plan::UnitSpec>& units,
-                           Device* device, Stream* compute, client::ParameterClient* client,
-                           LayerBarriers* barriers, TimeKindClock* time_kinds)
+DeviceSource::DeviceSource(const Options& options, const StepEnvironment& environment)
     : options_(options),
-      specs_(units),
-      compute_(compute),
-      client_(client),
-      time_kinds_(time_kinds),
-      inward_(device->NewStream(StreamKind::kCopy)),
-      uses_(options.uses, barriers),
-      units_(units.size()) {}
+      env_(environment),
+      inward_(environment.device->NewStream(StreamKind::kCopy)),
+      uses_(options.uses, environment.barriers),
+      units_(environment.units.size()) {}
 
 DeviceSource::~DeviceSource() {
   EndStep().IgnoreError();
@@ -65,7 +59,7 @@ void DeviceSource::BeginStep(std::span<const int> uses) {
 }
 
 absl::Status DeviceSource::EndStep() {
-  const std::shared_ptr<Event> now = compute_->Record();
+  const std::shared_ptr<Event> now = env_.compute->Record();
   absl::MutexLock lock(&mutex_);
   ending_ = now;
   closing_ = true;
@@ -96,7 +90,7 @@ void DeviceSource::StartDue() {
 }
 
 absl::StatusOr<WeightsView> DeviceSource::Get(int unit) {
-  time_kinds_->AtUnit(unit);
+  env_.time_kinds->AtUnit(unit);
   if (!uses_.Expects(unit)) {
     return Internal("get {}: the step's order of use has {} here", NameOf(unit),
                     uses_.next() < uses_.count() ? NameOf(uses_.unit(uses_.next())) : "its end");
@@ -104,7 +98,7 @@ absl::StatusOr<WeightsView> DeviceSource::Get(int unit) {
   uses_.Advance();
   StartDue();
   SHOAL_RETURN_IF_ERROR(uses_.WaitAtBarrier());
-  const TimeKindClock::Scope wait(*time_kinds_, TimeKind::kGetWait);
+  const TimeKindClock::Scope wait(*env_.time_kinds, TimeKind::kGetWait);
   const void* data = nullptr;
   std::shared_ptr<const Event> copied;
   {
@@ -122,11 +116,11 @@ absl::StatusOr<WeightsView> DeviceSource::Get(int unit) {
     copied = at(unit).copied;
   }
   if (copied != nullptr) {
-    compute_->WaitFor(*copied);
+    env_.compute->WaitFor(*copied);
   }
   return WeightsView{.data = data,
                      .dtype = options_.compute_type,
-                     .count = specs_[static_cast<size_t>(unit)].count};
+                     .count = env_.units[static_cast<size_t>(unit)].count};
 }
 
 void DeviceSource::Release(int unit) {
@@ -134,7 +128,7 @@ void DeviceSource::Release(int unit) {
   Unit& held = at(unit);
   SHOAL_CHECK(held.uses > 0 && held.data != nullptr);
   if (--held.uses == 0 && !options_.uses.keep_for_step) {
-    LetGo(unit, compute_->Record());
+    LetGo(unit, env_.compute->Record());
   }
 }
 
@@ -180,9 +174,9 @@ absl::Status DeviceSource::CarryNext() {
     fetches_.pop_front();
     getting_ = !fetch.prefetched;
   }
-  const absl::StatusOr<client::ParameterClient::View> view = client_->Get(fetch.unit);
+  const absl::StatusOr<client::ParameterClient::View> view = env_.client->Get(fetch.unit);
   if (fetch.prefetched) {
-    client_->Release(fetch.unit);  // the prefetch's use; Get took one of its own
+    env_.client->Release(fetch.unit);  // the prefetch's use; Get took one of its own
   } else {
     absl::MutexLock lock(&mutex_);
     getting_ = false;
@@ -194,7 +188,7 @@ absl::Status DeviceSource::CarryNext() {
   }
   const absl::Status started = StartCopy(fetch.unit, *view);
   if (!started.ok()) {
-    client_->Release(fetch.unit);
+    env_.client->Release(fetch.unit);
   }
   return started;
 }
@@ -240,7 +234,7 @@ void DeviceSource::Prefetch() {
       continue;
     }
     // Nor those behind one that has to wait: they would take what it waits for.
-    if (getting_ || IsLeavingClient(fetch.unit) || !client_->Prefetch(fetch.unit)) {
+    if (getting_ || IsLeavingClient(fetch.unit) || !env_.client->Prefetch(fetch.unit)) {
       return;
     }
     fetch.prefetched = true;
@@ -284,7 +278,7 @@ absl::Status DeviceSource::AwaitOldestReader() {
                             absl::FormatDuration(options_.timeout));
   }
   absl::Status status = Annotate(reader.done->Wait(), "get " + NameOf(reader.unit));
-  client_->Release(reader.unit);
+  env_.client->Release(reader.unit);
   absl::MutexLock lock(&mutex_);
   readers_.pop_front();
   return status;
@@ -326,7 +320,7 @@ void DeviceSource::Close() {
   }
   for (const Fetch& fetch : dropped) {
     if (fetch.prefetched) {
-      client_->Release(fetch.unit);
+      env_.client->Release(fetch.unit);
     }
   }
   while (reading) {

@@ -1,23 +1,21 @@
 // The model's weights from the service, for a device whose memory the host does not touch:
 // UnitSource over ParameterClient.
 //
-// A thread of its own carries units in the order of use (worker/exchange/step_uses.h), in one of
-// two ways. Landed, where the client's buffers are in the device's memory: it gets one from the
-// client, and the model computes in the client's own buffer; Release marks the place on the compute
-// stream after which that buffer is the client's again. Else with a copy: it gets one from the
-// client, whose buffers are memory of the host that the device copies from at full speed, takes a
-// free buffer of the device, and puts the copy on a stream of its own; Release marks the place on
-// the compute stream after which the buffer of the device may be filled again. Get waits until the
-// unit has landed, or its copy is on that stream, for which it lets the compute stream wait. So
-// neither thread ever waits for what the device computes, and the host is ahead of it by as much as
-// there are buffers.
+// A thread carries units in the order of use (step_uses.h).
+// - Landed, where the client's buffers are in the device's memory: the model computes in the
+//   client's own buffer. Release marks the place on the compute stream after which the client may
+//   reuse it.
+// - Else copied on a stream of its own, from the client's buffer in memory of the host to a free
+//   buffer of the device. Release marks the place after which that may be filled.
+// Get waits until the unit has landed or its copy is enqueued, which the compute stream waits for.
+// So neither thread waits for what the device computes, as long as there are buffers.
 //
-// What is fetched is what ServiceSource fetches: the client keeps nothing for itself, and a unit
-// that is fetched again waits until its last use, or copy, has left the client's buffer.
+// Fetches are those of ServiceSource: the client keeps nothing, and a unit that is fetched again
+// waits until its last use, or copy, has left the client's buffer.
 //
-// Threads: as StepWeights says. Failure: what goes wrong with a fetch or a copy is returned by the
-// next Get, until the step ends. A copy, or landed a use, that does not end in `timeout` makes
-// EndStep fail, and with it all later steps.
+// Threads: as StepWeights says. Failure: the next Get returns that of a fetch or copy, until the
+// step ends. A copy, or landed a use, that does not end within `timeout` fails EndStep and all
+// later steps.
 #pragma once
 
 #include <cstdint>
@@ -29,12 +27,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
-#include "client/parameter_client.h"
-#include "core/base/time_kind_clock.h"
-#include "core/model/model_spec.h"
-#include "worker/backend/backend.h"
 #include "worker/exchange/device_buffers.h"
-#include "worker/exchange/layer_barriers.h"
 #include "worker/exchange/step_access.h"
 #include "worker/exchange/step_uses.h"
 
@@ -54,10 +47,8 @@ class DeviceSource final : public StepWeights {
   };
   // `compute` is the stream of the model's work. The client keeps nothing for the step, unless they
   // have landed what this keeps; its buffers must stay until this is gone.
-  static absl::StatusOr<std::unique_ptr<DeviceSource>> Create(
-      const Options& options, const std::vector<plan::UnitSpec>& units, Device* device,
-      Stream* compute, client::ParameterClient* client, LayerBarriers* barriers,
-      TimeKindClock* time_kinds);
+  static absl::StatusOr<std::unique_ptr<DeviceSource>> Create(const Options& options,
+                                                              const StepEnvironment& environment);
   ~DeviceSource() override;
 
   void BeginStep(std::span<const int> uses) override;
@@ -87,9 +78,7 @@ class DeviceSource final : public StepWeights {
     std::shared_ptr<Event> done;
   };
 
-  DeviceSource(const Options& options, const std::vector<plan::UnitSpec>& units, Device* device,
-               Stream* compute, client::ParameterClient* client, LayerBarriers* barriers,
-               TimeKindClock* time_kinds);
+  DeviceSource(const Options& options, const StepEnvironment& environment);
 
   // The compute thread's.
   void StartDue() ABSL_LOCKS_EXCLUDED(mutex_);
@@ -114,13 +103,10 @@ class DeviceSource final : public StepWeights {
   Unit& at(int unit) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     return units_[static_cast<size_t>(unit)];
   }
-  const std::string& NameOf(int unit) const { return specs_[static_cast<size_t>(unit)].name; }
+  const std::string& NameOf(int unit) const { return env_.units[static_cast<size_t>(unit)].name; }
 
   const Options options_;
-  const std::vector<plan::UnitSpec> specs_;
-  Stream* const compute_;
-  client::ParameterClient* const client_;
-  TimeKindClock* const time_kinds_;
+  const StepEnvironment env_;
   const std::unique_ptr<Stream> inward_;  // the carrying thread's
   int64_t buffer_bytes_ = 0;
   StepUses uses_;

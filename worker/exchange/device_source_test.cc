@@ -47,7 +47,7 @@ class DeviceSourceTest : public DeviceAccess {
          .units = {0, 1, 2, 3},
          .buffers_per_size = prefetch + 2,
          .landed = landed},
-        rig_.unit_specs, device_.get(), compute_.get(), client_.get(), &barriers_, &time_kinds_);
+        environment());
   }
   // Takes the use of a unit; what the device computes with is in `seen` when its stream is done.
   absl::Status Use(int unit, Seen& seen) {
@@ -283,9 +283,8 @@ TEST_P(DeviceSourceTest, MemoryThatDoesNotSufficeIsSaid) {
   MakeDevice(15);
   client_ = *rig_.NewClient();
   const std::unique_ptr<Device> small = MakeSmallDevice();
-  const auto source =
-      DeviceSource::Create({.uses = {.units = kUnits}, .units = {0, 1, 2, 3}}, rig_.unit_specs,
-                           small.get(), compute_.get(), client_.get(), &barriers_, &time_kinds_);
+  const auto source = DeviceSource::Create({.uses = {.units = kUnits}, .units = {0, 1, 2, 3}},
+                                           environment(small.get()));
   EXPECT_EQ(source.status().code(), absl::StatusCode::kResourceExhausted);
 }
 

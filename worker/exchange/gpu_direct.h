@@ -1,12 +1,11 @@
 // How weights and gradients move between a device and the service: straight into and out of the
-// device's own memory where the transports reach it (core/transport/gpu_memory.h), so that no
-// memory of the host lies in between; else through pinned memory of the host.
+// device's memory where transports reach it (core/transport/gpu_memory.h), else through pinned
+// memory of the host.
 //
-// Directly they move as they lie on the device: weights in the type that is computed with,
-// gradients in fp32 (the client converts on the host). Weights do so where that is no slower than
-// through the host (Capabilities::slow_gpu_reads). And all transports have to reach the device,
-// for a server may be reached over any; but where all servers are on this host, those that do not
-// are left out.
+// Directly they move as they lie on the device: weights in the compute type, gradients in fp32 (the
+// client converts on the host). Weights do so only where that is no slower
+// (Capabilities::slow_gpu_reads). All transports must reach the device, since a server may be
+// reached over any; if all servers are on this host, those that do not are left out.
 #pragma once
 
 #include <string>

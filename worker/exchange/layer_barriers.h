@@ -1,13 +1,11 @@
-// The barriers of a step at layers (train.synchronization: layer), as a worker arrives at them:
-// shared by the source, whose gets each are one, and the sink, whose pushes are. All workers make
-// the same calls in the same order, for their microbatches are as many; that is what makes numbers
-// match.
+// The barriers of a step at layers (train.synchronization: layer), shared by the source, whose gets
+// are barriers, and the sink, whose pushes are. All workers make the same calls in the same order,
+// since they have equally many microbatches; that makes numbers match.
 //
-// As collective sharded training does it: a fetch that is started ahead has arrived at its barrier
-// when it starts, and its use waits until all have started it; of pushes one may be under way, so
-// each waits until all have started the one before.
+// A fetch started ahead arrives at its barrier when it starts, and its use waits until all have
+// started it. Only one push may be under way: each waits until all have started the one before.
 //
-// Off, all calls do nothing. Compute thread alone.
+// Off, all calls do nothing. Compute thread only.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,6 @@
-// When the gradient of a unit goes out: what sinks over the service have in common. Contributions
-// and microbatches are counted for each unit by itself, so they may come in any order (in a
-// pipeline they do). Compute thread alone.
+// Decides when the gradient of a unit goes out, for all sinks. Counts contributions and
+// microbatches for each unit by itself, so they may come in any order (in a pipeline they do).
+// Compute thread only.
 #pragma once
 
 #include <cstdint>

@@ -44,11 +44,7 @@ float* ServiceSink::AwaitBuffer(int unit) {
 }
 
 absl::StatusOr<std::span<float>> ServiceSink::Accumulator(int unit) {
-  time_kinds_->AtUnit(unit);
-  if (time_kinds_->kind() == TimeKind::kForward) {
-    // the first gradient is asked for when backward begins
-    time_kinds_->Enter(TimeKind::kBackward);
-  }
+  EnterGradient(*time_kinds_, unit);
   float*& buffer = filling_[static_cast<size_t>(unit)];
   const plan::UnitSpec& spec = units_[static_cast<size_t>(unit)];
   const auto count = static_cast<size_t>(spec.count);

@@ -1,17 +1,14 @@
 // The model's gradients to the service: GradientSink over ParameterClient.
 //
 // Push per microbatch: a unit's gradient goes out when the microbatch is done with it, from one of
-// a few buffers of its size; the next microbatch fills another meanwhile, and waits if none has
-// come back. Push per step: each unit has a buffer of its own, microbatches are added up in it in
-// fp32, and it goes out when the last of the step's microbatches is done with it.
+// a few buffers of its size; the next microbatch fills another, or waits for one. Push per step:
+// each unit has a buffer, which adds microbatches up in fp32 and goes out after the last.
 //
-// Units and microbatches may come in any order (worker/exchange/push_rule.h). A buffer is being
-// filled for one unit at a time, and only a unit with two contributions (unit_access.h) keeps one
-// between calls; so the few buffers of push per microbatch suffice for any order. Where
-// contributions are pushed by themselves, none does.
+// Units and microbatches may come in any order (push_rule.h): only a unit with two contributions
+// (unit_access.h) keeps a buffer between calls, so a few suffice for any order.
 //
-// Accumulator and Done are called by the compute thread; buffers come back on the client's I/O
-// threads. Must outlive the client's last BeginStep or destruction.
+// The compute thread calls Accumulator and Done; buffers come back on the client's I/O threads.
+// Must outlive the client's last BeginStep or destruction.
 #pragma once
 
 #include <cstdint>

@@ -1,8 +1,6 @@
 // The model's weights from the service, on the host: UnitSource over ParameterClient, which
-// prefetches along the order of use (worker/exchange/step_uses.h). The model computes in the
-// client's own buffers.
-//
-// Used by the compute thread alone.
+// prefetches along the order of use (step_uses.h). The model computes in the client's own buffers.
+// Compute thread only.
 #pragma once
 
 #include <cstdint>

@@ -1,8 +1,8 @@
 // What a worker's step asks of the source of its weights and of the sink of its gradients, besides
-// what the model does (worker/model/access/unit_access.h). There are three pairs over the service:
-// the host's (ServiceSource, ServiceSink), whose memory the model computes in itself, a device's
-// (DeviceSource, DeviceSink), which copies, and one (CollectiveSource, CollectiveSink) where
-// workers each have a shard from the service and exchange the rest among themselves.
+// what the model does (worker/model/access/unit_access.h). Three pairs work over the service:
+// - ServiceSource, ServiceSink: the host's, whose memory the model computes in;
+// - DeviceSource, DeviceSink: a device's, which copy;
+// - CollectiveSource, CollectiveSink: workers get a shard each and exchange the rest.
 //
 // A step is BeginStep, the model's calls, and EndStep, whether it went well or not; the client's
 // BeginStep comes before. All from the compute thread, Cancel from any.
@@ -12,17 +12,33 @@
 #include <optional>
 #include <span>
 #include <string_view>
+#include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
+#include "client/parameter_client.h"
 #include "core/base/status.h"
+#include "core/base/time_kind_clock.h"
+#include "core/model/model_spec.h"
 #include "worker/backend/backend.h"
+#include "worker/exchange/layer_barriers.h"
 #include "worker/model/access/unit_access.h"
 
 namespace shoal::worker {
+
+// What the source and the sink of a device work with. All of it must outlive them.
+struct StepEnvironment {
+  std::vector<plan::UnitSpec> units;
+  Device* device = nullptr;
+  Stream* compute = nullptr;  // of the model's work
+  Memory* host = nullptr;     // which the device's copies reach at full speed
+  client::ParameterClient* client = nullptr;
+  LayerBarriers* barriers = nullptr;
+  TimeKindClock* time_kinds = nullptr;
+};
 
 class StepWeights : public UnitSource {
  public:
@@ -37,8 +53,15 @@ class StepWeights : public UnitSource {
   virtual void Cancel(const absl::Status& why) = 0;
 };
 
-// What Accumulator gives, of a sink over a device that tells by Gradient what is empty: zeroed
-// there.
+// A gradient of the unit is asked for, the first one when backward begins.
+inline void EnterGradient(TimeKindClock& time_kinds, int unit) {
+  time_kinds.AtUnit(unit);
+  if (time_kinds.kind() == TimeKind::kForward) {
+    time_kinds.Enter(TimeKind::kBackward);
+  }
+}
+
+// Accumulator of a device's sink, from its Gradient: zeroes on the device what is empty.
 inline absl::StatusOr<std::span<float>> AsAccumulator(const absl::StatusOr<UnitGradient>& gradient,
                                                       Stream& compute) {
   if (!gradient.ok()) {
@@ -50,10 +73,10 @@ inline absl::StatusOr<std::span<float>> AsAccumulator(const absl::StatusOr<UnitG
   return gradient->sums;
 }
 
-// Why nothing goes on any more, once there is a reason: the first one stays for good. Thread-safe.
+// The first reason why nothing goes on. Thread-safe.
 class LastingStatus {
  public:
-  // `why` stays where it is not OK and the first. What stays, OK where nothing does.
+  // Keeps `why` if it is the first that is not OK. Returns the one kept, or OK.
   absl::Status Update(const absl::Status& why) ABSL_LOCKS_EXCLUDED(mutex_) {
     absl::MutexLock lock(&mutex_);
     status_.Update(why);
@@ -69,9 +92,8 @@ class LastingStatus {
   absl::Status status_ ABSL_GUARDED_BY(mutex_);
 };
 
-// Waits until nothing on the stream is under way, so that what its copies read and write may be
-// used for something else. A copy that failed was told to whoever wanted it and is forgotten, for
-// the next attempt starts anew. DeadlineExceeded, which calls them `copies`: they are still under
+// Waits until the stream is idle, so that what its copies read and write may be reused. Forgets a
+// copy that failed: its user was told. DeadlineExceeded, naming `copies`, if they are still under
 // way after `timeout`.
 inline absl::Status FinishCopies(Stream& stream, absl::Duration timeout, std::string_view copies) {
   if (!stream.Record()->WaitDone(timeout)) {

@@ -1,17 +1,16 @@
-// The order in which a step uses units, and how far ahead of its use each is started: what sources
-// over the service have in common.
+// The order in which a step uses units, and how far ahead of its use each is started; for all
+// sources.
 //
-// When use k is asked for, uses k + 1 to k + prefetch_units are started as well. A use that comes
-// up while an earlier use of the same unit is still held or started shares it; so what is fetched
-// follows from the order alone and not from timing, and plan::PlanTraffic counts it exactly. The
-// order is that of the whole step, across microbatches: a schedule's (plan::StageUseOrder), or that
-// of one microbatch (plan::UseOrder) time and again. With step residency everything is started when
-// the step begins.
+// Asking for use k also starts uses k + 1 to k + prefetch_units. A use shares an earlier use of the
+// same unit that is still held or started; so fetches follow from the order alone, not from timing,
+// and plan::PlanTraffic counts them exactly. The order is that of the whole step: a schedule's
+// (plan::StageUseOrder), or that of one microbatch (plan::UseOrder) repeated. With step residency
+// everything starts when the step begins.
 //
-// Where workers meet at layers, a use is started at the same point of the order, whether a buffer
-// was free to fetch into or not.
+// Where workers meet at layers, a use starts at the same point of the order whether or not a buffer
+// is free to fetch into.
 //
-// Used by the compute thread alone.
+// Compute thread only.
 #pragma once
 
 #include <cstdint>

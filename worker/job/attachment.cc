@@ -241,19 +241,24 @@ absl::Status Attachment::MakeSourceAndSink() {
       .push_each_contribution = plan::PushesEachContribution(context_.job),
       .contributions = options_.contributions,
       .on_done = options_.on_unit_done};
+  const StepEnvironment environment = {.units = context_.units,
+                                       .device = options_.device,
+                                       .compute = options_.compute,
+                                       .host = pinned_.get(),
+                                       .client = client_.get(),
+                                       .barriers = barriers_.get(),
+                                       .time_kinds = context_.time_kinds};
   if (exchanges()) {
     SHOAL_ASSIGN_OR_RETURN(
-        source_, CollectiveSource::Create(
-                     {.compute_type = compute,
-                      .uses = uses,
-                      .buffers_per_size = plan::BuffersPerSize(context_.job.train)},
-                     context_.units, shards_, options_.device, options_.compute, client_.get(),
-                     exchange_.get(), barriers_.get(), context_.time_kinds));
+        source_,
+        CollectiveSource::Create({.compute_type = compute,
+                                  .uses = uses,
+                                  .buffers_per_size = plan::BuffersPerSize(context_.job.train)},
+                                 environment, shards_, exchange_.get()));
     SHOAL_ASSIGN_OR_RETURN(
         sink_,
         CollectiveSink::Create({.rule = rule, .buffers_per_size = plan::kGradientBuffersPerSize},
-                               context_.units, shards_, options_.device, options_.compute,
-                               pinned_.get(), client_.get(), exchange_.get(), context_.time_kinds));
+                               environment, shards_, exchange_.get()));
     return absl::OkStatus();
   }
   if (options_.device == nullptr) {
@@ -272,16 +277,14 @@ absl::Status Attachment::MakeSourceAndSink() {
                                      .units = OwnUnits(),
                                      .buffers_per_size = plan::BuffersPerSize(context_.job.train),
                                      .landed = gpu_direct_.get},
-                                    context_.units, options_.device, options_.compute,
-                                    client_.get(), barriers_.get(), context_.time_kinds));
+                                    environment));
   SHOAL_ASSIGN_OR_RETURN(
       sink_,
       DeviceSink::Create({.rule = rule,
                           .buffers_per_size = plan::kGradientBuffersPerSize,
                           .in_place = gpu_direct_.push ? gpu_direct_.transports
                                                        : std::vector<transport::Transport*>()},
-                         context_.units, options_.device, options_.compute, pinned_.get(),
-                         client_.get(), barriers_.get(), context_.time_kinds));
+                         environment));
   return absl::OkStatus();
 }
 

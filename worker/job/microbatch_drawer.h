@@ -1,10 +1,9 @@
-// Draws microbatches from the coordinator one by one (plan.assignment: dynamic), ahead of need: the
-// compute thread asks shortly before it is done with the one at hand, a thread of the drawer's own
-// makes the call, and the answer is there when it is wanted. Not earlier: what is drawn is this
-// worker's, and another that comes free sooner cannot have it.
+// Draws microbatches from the coordinator one by one (plan.assignment: dynamic). The compute thread
+// asks shortly before it is done with the current one, and a thread of the drawer makes the call.
+// It does not ask earlier: another worker that is free sooner could not have what is drawn.
 //
-// Calls that fail in passing are made again under the same number, which the coordinator answers
-// the same way, for as long as `timeout`.
+// Retries transient failures for `timeout`, under the same number, which the coordinator answers
+// the same way.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,6 @@
-// The job's events, numbered 1, 2, ...: appended by the coordinator, read by any number of
-// watchers, each from the number it has seen last, so that a watcher reconnects without a gap.
-// Bounded in number and bytes (timelines are large): the oldest are forgotten. Thread-safe.
+// The job's events, numbered 1, 2, ...: the coordinator appends, any number of watchers read, each
+// from the number it has seen last, so that a watcher reconnects without a gap. Bounded in number
+// and bytes (timelines are large): forgets the oldest. Thread-safe.
 #pragma once
 
 #include <cstdint>

@@ -4,16 +4,110 @@
 
 #include "core/base/logging.h"
 #include "core/base/status.h"
+#include "core/data/token_file.h"
 #include "core/model/huggingface/hf_model.h"
 #include "core/model/partition.h"
 #include "core/plan/pipeline/chosen_pipeline.h"
 #include "core/plan/pipeline/job_pipeline.h"
 #include "core/plan/step/emulation.h"
-#include "server/coordinator/job/checkpoint_folder.h"
-#include "server/coordinator/job/dataset_steps.h"
+#include "core/plan/step/step_plan.h"
+#include "server/checkpoint/checkpoint.h"
 
 namespace shoal::server {
 namespace {
+
+// CheckpointFiles over server/checkpoint.
+class CheckpointFolder final : public CheckpointFiles {
+ public:
+  CheckpointFolder(plan::Job job, plan::ModelSpec spec, formats::SpecialTokens special)
+      : job_(std::move(job)), spec_(std::move(spec)), special_(special) {}
+
+  absl::StatusOr<std::optional<CompleteCheckpoint>> Newest() override {
+    SHOAL_ASSIGN_OR_RETURN(const std::optional<CheckpointInfo> newest,
+                           NewestCheckpoint(job_.checkpoint.directory));
+    if (!newest.has_value()) {
+      return std::nullopt;
+    }
+    SHOAL_ASSIGN_OR_RETURN(const std::unique_ptr<Checkpoint> checkpoint,
+                           Checkpoint::Open(newest->path));
+    const Manifest& manifest = checkpoint->manifest();
+    if (manifest.spec != spec_) {
+      return InvalidArgument(
+          "{} is a checkpoint of another model than the job's; name the right model or another "
+          "checkpoint.directory",
+          newest->path);
+    }
+    return CompleteCheckpoint{.step = manifest.step, .path = newest->path, .loss = manifest.loss};
+  }
+
+  absl::StatusOr<std::string> Create(int64_t step) override {
+    return CreateCheckpointFolder(job_.checkpoint.directory, step);
+  }
+
+  absl::Status Finish(const CompleteCheckpoint& checkpoint,
+                      const std::vector<proto::CheckpointShard>& shards) override {
+    Manifest manifest = {
+        .step = checkpoint.step, .loss = checkpoint.loss, .spec = spec_, .special = special_};
+    for (const proto::CheckpointShard& shard : shards) {
+      manifest.shards.push_back(
+          {.file = shard.file(),
+           .bytes = shard.bytes(),
+           .hash = shard.hash(),
+           .partitions = {shard.partitions().begin(), shard.partitions().end()}});
+    }
+    SHOAL_RETURN_IF_ERROR(WriteManifest(checkpoint.path, manifest, plan::ToYaml(job_)));
+    // The new one is complete even if old ones cannot be removed.
+    if (const absl::Status pruned =
+            PruneCheckpoints(job_.checkpoint.directory, job_.checkpoint.keep);
+        !pruned.ok()) {
+      LogWarning("old checkpoints remain: {}", Message(pruned));
+    }
+    return absl::OkStatus();
+  }
+
+ private:
+  const plan::Job job_;
+  const plan::ModelSpec spec_;
+  const formats::SpecialTokens special_;
+};
+
+// Steps from a token file: the walk over the dataset, packed and balanced as the job says. `cost`
+// balances unless a plan's inputs have another.
+class DatasetSteps final : public StepPlanner {
+ public:
+  DatasetSteps(const plan::Job& job, plan::CostModel cost, std::unique_ptr<formats::TokenFile> file)
+      : data_(job.data),
+        choices_(job.plan),
+        train_(job.train),
+        cost_(std::move(cost)),
+        file_(std::move(file)) {}
+
+  absl::StatusOr<plan::StepPlan> Plan(int64_t step, const PlanInputs& inputs) const override {
+    const std::vector<int64_t> ids = plan::MinibatchSamples(
+        step, train_.minibatch_samples, file_->samples(), data_.seed, data_.shuffle);
+    std::vector<plan::SampleLength> lengths;
+    lengths.reserve(ids.size());
+    for (const int64_t id : ids) {
+      lengths.push_back({.sample = id, .tokens = file_->tokens(id), .targets = file_->targets(id)});
+    }
+    return plan::PlanStep(
+        lengths,
+        {.workers = inputs.groups,
+         .microbatch_tokens = data_.microbatch_tokens,
+         .assignment = plan::Resolved(choices_.assignment, train_.synchronization),
+         .speeds = inputs.speeds,
+         .equal_counts = train_.synchronization == plan::Synchronization::kLayer},
+        inputs.cost.value_or(cost_));
+  }
+  double LearningRate(int64_t step) const override { return plan::LearningRateAt(train_, step); }
+
+ private:
+  const plan::DataOptions data_;
+  const plan::AssignmentOptions choices_;
+  const plan::TrainOptions train_;
+  const plan::CostModel cost_;
+  const std::unique_ptr<formats::TokenFile> file_;
+};
 
 // What balances until measurements say more, if the job wants them to.
 plan::CostModel CostOf(const plan::Job& job, const plan::ModelSpec& spec) {
@@ -34,11 +128,10 @@ absl::StatusOr<std::unique_ptr<StepPlanner>> LoadSteps(const plan::Job& job,
         "model's own tokenizer",
         token_file, file->vocabulary(), job.model, spec.vocabulary);
   }
-  auto steps = DatasetSteps::Create(job, CostOf(job, spec), std::move(file));
-  if (!steps.ok()) {
-    return Annotate(steps.status(), token_file);
+  if (file->samples() == 0) {
+    return Annotate(InvalidArgument("the dataset has no sample"), token_file);
   }
-  return std::unique_ptr<StepPlanner>(*std::move(steps));
+  return std::make_unique<DatasetSteps>(job, CostOf(job, spec), std::move(file));
 }
 
 void LogPipeline(const plan::PipelineChoice& choice, std::string_view why) {

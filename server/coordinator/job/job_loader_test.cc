@@ -1,7 +1,6 @@
 // A job read from real files: model folder, token file, checkpoint folder.
 #include "server/coordinator/job/job_loader.h"
 
-#include <algorithm>
 #include <set>
 
 #include "core/base/random.h"

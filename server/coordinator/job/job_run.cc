@@ -7,7 +7,6 @@
 #include "core/base/status.h"
 #include "core/plan/memory/memory_plan.h"
 #include "core/rpc/server_gpu.h"
-#include "server/coordinator/job/job_run_calls.h"
 #include "server/coordinator/job/loss_decision.h"
 
 namespace shoal::server {

@@ -2,13 +2,12 @@
 // out work, gather reports, prepare, commit; checkpoints in the background; and what goes wrong on
 // the way.
 //
-// A state machine without threads, locks or waiting: it is driven by calls (from workers, the
-// command line, the clock) and by the answers of servers and of background work, and all of these
-// must be serialised by its owner, which passes two executors: `post` runs a function serialised
-// with all calls (under the owner's lock), `background` runs one on a thread that may block
-// (planning, disk), in order. Answers come through `post`. So the whole of it runs under a
-// simulation in tests, and in the running coordinator the thread that brings the last report or the
-// last answer does what follows at once: there is no hop to another thread within a step.
+// A state machine without threads, locks or waiting, driven by calls (from workers, the command
+// line, the clock) and by answers of servers and of background work. Its owner serialises them all
+// and passes executors: `post` runs a function serialised with all calls (under the owner's lock);
+// `plan` and `disk` each run functions in order on a thread that may block. Answers come through
+// `post`. So tests run it under a simulation, and in the coordinator the thread that brings the
+// last report or answer does what follows at once, without a hop to another thread within a step.
 //
 // A step's attempt passes through kBeginning (servers clear their accumulators), kRunning (workers
 // have work), kPreparing and kCommitting. Up to the durable commit record an attempt can be dropped
@@ -23,6 +22,8 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -236,5 +237,39 @@ class JobRun {
   CompleteCheckpoint checkpoint_;  // the one in progress
   absl::Time checkpoint_started_;
 };
+
+template <typename Request, typename Reply>
+void JobRun::CallAll(ServerMethod<Request, Reply> method,
+                     const std::type_identity_t<std::function<Request(int)>>& request,
+                     std::type_identity_t<std::function<void(std::vector<Reply>)>> then) {
+  struct Round {
+    std::vector<Reply> replies;
+    size_t missing;
+    std::function<void(std::vector<Reply>)> then;
+  };
+  auto round = std::make_shared<Round>(
+      Round{std::vector<Reply>(servers_.size()), servers_.size(), std::move(then)});
+  for (int server = 0; server < static_cast<int>(servers_.size()); ++server) {
+    auto on_reply = [this, round, server](absl::StatusOr<Reply> reply) {
+      if (over()) {
+        return;
+      }
+      if (!reply.ok()) {
+        OnServerError(server, reply.status());
+        return;
+      }
+      round->replies[static_cast<size_t>(server)] = *std::move(reply);
+      if (--round->missing == 0) {
+        round->then(std::move(round->replies));
+      }
+    };
+    Request message = request(server);
+    message.set_job_id(job_.id);
+    control_->Call(server, method, message,
+                   [post = environment_.post, on_reply](absl::StatusOr<Reply> reply) {
+                     post([on_reply, reply = std::move(reply)] { on_reply(reply); });
+                   });
+  }
+}
 
 }  // namespace shoal::server

@@ -2,7 +2,6 @@
 #include "core/base/logging.h"
 #include "core/base/status.h"
 #include "server/coordinator/job/job_run.h"
-#include "server/coordinator/job/job_run_calls.h"
 
 namespace shoal::server {
 

@@ -19,36 +19,30 @@ class LossTest : public ::testing::TestWithParam<std::tuple<std::string, int>> {
 
 TEST_P(LossTest, ALostServerEndsTheJobByNameWithinTheLease) {
   const auto& [point, nth] = GetParam();
-  FakeDisk disk;
-  SimWorld world({.steps = 6}, disk);
+  SimWorld world({.steps = 6});
   absl::Time killed;
   world.At(point, nth, [&] {
     killed = world.loop.clock().Now();
     world.KillServer(1);
   });
-  ASSERT_TRUE(world.Run());
-  EXPECT_THAT(world.Violations(), IsEmpty());
-  ASSERT_TRUE(world.failed().has_value());
-  EXPECT_THAT(world.failed()->message(), HasSubstr("lost server 1 (host sim, pid 101)"));
+  ASSERT_THAT(world.RunAndCheck(), IsEmpty());
+  EXPECT_THAT(world.failure(), HasSubstr("lost server 1 (host sim, pid 101)"));
   EXPECT_FALSE(world.failed()->non_finite());
   EXPECT_LE(world.over_at, killed + absl::Seconds(10));
 }
 
 TEST_P(LossTest, ALostWorkerEndsTheJobByNameWithinTheLease) {
   const auto& [point, nth] = GetParam();
-  FakeDisk disk;
-  SimWorld world({.steps = 6}, disk);
+  SimWorld world({.steps = 6});
   absl::Time killed;
   world.At(point, nth, [&] {
     killed = world.loop.clock().Now();
     world.KillWorker(2);
   });
-  ASSERT_TRUE(world.Run());
-  EXPECT_THAT(world.Violations(), IsEmpty());
-  ASSERT_TRUE(world.failed().has_value());
-  EXPECT_THAT(world.failed()->message(), HasSubstr("lost worker"));
-  EXPECT_THAT(world.failed()->message(), HasSubstr("pid 202"));
-  EXPECT_THAT(world.failed()->message(), HasSubstr("lease of 10 s is over"));
+  ASSERT_THAT(world.RunAndCheck(), IsEmpty());
+  EXPECT_THAT(world.failure(), HasSubstr("lost worker"));
+  EXPECT_THAT(world.failure(), HasSubstr("pid 202"));
+  EXPECT_THAT(world.failure(), HasSubstr("lease of 10 s is over"));
   EXPECT_LE(world.over_at, killed + absl::Seconds(10));
   for (int server = 0; server < world.servers.count(); ++server) {
     EXPECT_THAT(world.servers.server(server).fenced, ElementsAre(world.worker_incarnation(2)));
@@ -57,11 +51,9 @@ TEST_P(LossTest, ALostWorkerEndsTheJobByNameWithinTheLease) {
 
 TEST_P(LossTest, AStopEndsWithTheLastCommitSaved) {
   const auto& [point, nth] = GetParam();
-  FakeDisk disk;
-  SimWorld world({.steps = 6}, disk);
+  SimWorld world({.steps = 6});
   world.At(point, nth, [&] { world.loop.After(absl::ZeroDuration(), [&] { world.Stop(); }); });
-  ASSERT_TRUE(world.Run());
-  EXPECT_THAT(world.Violations(), IsEmpty());
+  ASSERT_THAT(world.RunAndCheck(), IsEmpty());
   ASSERT_TRUE(world.done().has_value());
   EXPECT_TRUE(world.done()->interrupted());
   EXPECT_LT(world.done()->step(), 6);
@@ -83,8 +75,7 @@ TEST_P(LossTest, ALossIsResumedFromTheNewestCheckpoint) {
   }
   const int64_t saved = disk.complete.empty() ? 0 : disk.complete.rbegin()->first;
   SimWorld again({.workers = 2, .steps = 6, .resume = true}, disk);
-  ASSERT_TRUE(again.Run());
-  EXPECT_THAT(again.Violations(), IsEmpty());
+  ASSERT_THAT(again.RunAndCheck(), IsEmpty());
   ASSERT_TRUE(again.done().has_value());
   EXPECT_EQ(again.done()->step(), 6);
   ASSERT_EQ(again.step_events().size(), static_cast<size_t>(6 - saved));

@@ -19,11 +19,9 @@ using testing::SimWorld;
 
 TEST(JobRunTest, RunsToTheEndWithAnyNumberOfServersAndWorkers) {
   for (const auto& [servers, workers] : {std::pair{1, 1}, {1, 4}, {2, 3}, {3, 2}, {4, 9}}) {
-    FakeDisk disk;
     // Five samples on nine workers: most have nothing to do, and report all the same.
-    SimWorld world({.servers = servers, .workers = workers, .steps = 7, .samples = 5}, disk);
-    ASSERT_TRUE(world.Run());
-    EXPECT_THAT(world.Violations(), IsEmpty());
+    SimWorld world({.servers = servers, .workers = workers, .steps = 7, .samples = 5});
+    ASSERT_THAT(world.RunAndCheck(), IsEmpty());
     ASSERT_TRUE(world.done().has_value());
     EXPECT_EQ(world.done()->step(), 7);
     EXPECT_FALSE(world.done()->interrupted());
@@ -37,8 +35,7 @@ TEST(JobRunTest, RunsToTheEndWithAnyNumberOfServersAndWorkers) {
 
 // Also where all else in the message is right.
 TEST(JobRunTest, MessagesForAnotherJobAreRefusedByName) {
-  FakeDisk disk;
-  SimWorld world({.steps = 3, .draw = true}, disk);
+  SimWorld world({.steps = 3, .draw = true});
   bool tried = false;
   world.At("work", 4, [&] {
     tried = true;
@@ -75,10 +72,8 @@ TEST(JobRunTest, MessagesForAnotherJobAreRefusedByName) {
 
 TEST(JobRunTest, StepsArePlannedOverGroupsAndCountOncePerGroup) {
   for (const auto& [groups, stages] : {std::pair{1, 2}, {2, 2}, {3, 4}, {9, 3}}) {
-    FakeDisk disk;
-    SimWorld world({.servers = 2, .workers = groups * stages, .stages = stages, .steps = 6}, disk);
-    ASSERT_TRUE(world.Run());
-    EXPECT_THAT(world.Violations(), IsEmpty());
+    SimWorld world({.servers = 2, .workers = groups * stages, .stages = stages, .steps = 6});
+    ASSERT_THAT(world.RunAndCheck(), IsEmpty());
     ASSERT_TRUE(world.done().has_value());
     EXPECT_EQ(world.done()->step(), 6);
     EXPECT_EQ(world.works_given(), 6 * groups * stages);
@@ -89,47 +84,37 @@ TEST(JobRunTest, StepsArePlannedOverGroupsAndCountOncePerGroup) {
 }
 
 TEST(JobRunTest, ALostStageIsNamedWithItsPlace) {
-  FakeDisk disk;
-  SimWorld world({.workers = 6, .stages = 3, .steps = 5}, disk);
+  SimWorld world({.workers = 6, .stages = 3, .steps = 5});
   world.At("work", 8, [&] { world.KillWorker(4); });
-  ASSERT_TRUE(world.Run());
-  EXPECT_THAT(world.Violations(), IsEmpty());
-  ASSERT_TRUE(world.failed().has_value());
-  EXPECT_THAT(world.failed()->message(),
+  ASSERT_THAT(world.RunAndCheck(), IsEmpty());
+  EXPECT_THAT(world.failure(),
               HasSubstr("lost worker 4 (host sim, pid 204), stage 1 of group 1 in step 2"));
 }
 
 TEST(JobRunTest, AStageWithoutAnAddressIsRefusedByName) {
-  FakeDisk disk;
-  SimWorld world({.workers = 4, .stages = 2, .addresses = false}, disk);
+  SimWorld world({.workers = 4, .stages = 2, .addresses = false});
   ASSERT_TRUE(world.Run());
-  ASSERT_TRUE(world.failed().has_value());
-  EXPECT_THAT(world.failed()->message(),
+  EXPECT_THAT(world.failure(),
               HasSubstr("worker 0 (host sim, pid 200), stage 0 of group 0 registered without an "
                         "address"));
 }
 
 TEST(JobRunTest, StagesThatOtherHostsDoNotReachAreRefusedByName) {
-  FakeDisk disk;
-  SimWorld world({.workers = 4, .stages = 2, .hosts_and_loopback = true}, disk);
+  SimWorld world({.workers = 4, .stages = 2, .hosts_and_loopback = true});
   ASSERT_TRUE(world.Run());
-  ASSERT_TRUE(world.failed().has_value());
-  EXPECT_THAT(world.failed()->message(), HasSubstr("127.0.0.1:70"));
-  EXPECT_THAT(world.failed()->message(), HasSubstr("--advertise"));
+  EXPECT_THAT(world.failure(), HasSubstr("127.0.0.1:70"));
+  EXPECT_THAT(world.failure(), HasSubstr("--advertise"));
 }
 
 TEST(JobRunTest, WorkersThatMayExchangeLearnOfEachOtherWhereTheyCanReachEachOther) {
   for (const bool addresses : {false, true}) {
     for (const bool hosts_and_loopback : {false, true}) {
-      FakeDisk disk;
       SimWorld world({.workers = 3,
                       .addresses = addresses,
                       .hosts_and_loopback = hosts_and_loopback,
                       .steps = 2,
-                      .layer = true},
-                     disk);
-      ASSERT_TRUE(world.Run());
-      EXPECT_THAT(world.Violations(), IsEmpty());
+                      .layer = true});
+      ASSERT_THAT(world.RunAndCheck(), IsEmpty());
       EXPECT_TRUE(world.done().has_value());
     }
   }
@@ -137,8 +122,7 @@ TEST(JobRunTest, WorkersThatMayExchangeLearnOfEachOtherWhereTheyCanReachEachOthe
 
 TEST(JobRunTest, WorkersLearnWhatServersTakeOfTheirGpus) {
   for (const bool apart : {false, true}) {  // each on a host of its own
-    FakeDisk disk;
-    SimWorld world({.servers = 2, .workers = 3, .hosts_and_loopback = apart}, disk);
+    SimWorld world({.servers = 2, .workers = 3, .hosts_and_loopback = apart});
     world.servers.gpu_bytes = 1000;
     std::optional<proto::JoinJobReply> joined;
     world.At("work", 1, [&] {
@@ -159,18 +143,14 @@ TEST(JobRunTest, WorkersLearnWhatServersTakeOfTheirGpus) {
 }
 
 TEST(JobRunTest, AServerThatClaimsMoreThanAGpuHasEndsTheJobByName) {
-  FakeDisk disk;
-  SimWorld world({}, disk);
+  SimWorld world({});
   world.servers.gpu_bytes = int64_t{1} << 50;
   ASSERT_TRUE(world.Run());
-  ASSERT_TRUE(world.failed().has_value());
-  EXPECT_THAT(world.failed()->message(),
-              HasSubstr("server 0 (host sim, pid 100): a server cannot "));
+  EXPECT_THAT(world.failure(), HasSubstr("server 0 (host sim, pid 100): a server cannot "));
 }
 
 TEST(JobRunTest, EveryStepIsToldWithItsNumbers) {
-  FakeDisk disk;
-  SimWorld world({.servers = 2, .workers = 2, .steps = 3}, disk);
+  SimWorld world({.servers = 2, .workers = 2, .steps = 3});
   ASSERT_TRUE(world.Run());
   for (const proto::StepEvent& event : world.step_events()) {
     const plan::StepPlan plan = *world.steps.Plan(event.step(), {.groups = 2});
@@ -187,77 +167,63 @@ TEST(JobRunTest, EveryStepIsToldWithItsNumbers) {
 }
 
 TEST(JobRunTest, CheckpointsAppearAtTheirStepsAndAtTheEnd) {
-  FakeDisk disk;
-  SimWorld world({.steps = 7, .checkpoint_every = 3}, disk);
+  SimWorld world({.steps = 7, .checkpoint_every = 3});
   // Slower than three steps: the next one waits for it, training does not stop otherwise.
   world.servers.checkpoint_time = absl::Seconds(2);
-  ASSERT_TRUE(world.Run());
-  EXPECT_THAT(world.Violations(), IsEmpty());
-  EXPECT_EQ(disk.complete.size(), 3U);
+  ASSERT_THAT(world.RunAndCheck(), IsEmpty());
+  EXPECT_EQ(world.disk.complete.size(), 3U);
   for (const int64_t step : {3, 6, 7}) {
-    EXPECT_TRUE(disk.complete.contains(step)) << step;
+    EXPECT_TRUE(world.disk.complete.contains(step)) << step;
   }
   EXPECT_EQ(world.done()->checkpoint(), "step-7");
 }
 
 TEST(JobRunTest, StopsEarlyWhereAskedAndThatCountsAsDone) {
-  FakeDisk disk;
-  SimWorld world({.steps = 9, .stop_after = 4}, disk);
-  ASSERT_TRUE(world.Run());
-  EXPECT_THAT(world.Violations(), IsEmpty());
+  SimWorld world({.steps = 9, .stop_after = 4});
+  ASSERT_THAT(world.RunAndCheck(), IsEmpty());
   EXPECT_EQ(world.done()->step(), 4);
   EXPECT_FALSE(world.done()->interrupted());
 }
 
 TEST(JobRunTest, RepeatedReportsCountOnce) {
-  FakeDisk disk;
-  SimWorld world({.steps = 10, .repeated_report = 1.0}, disk);
-  ASSERT_TRUE(world.Run());
-  EXPECT_THAT(world.Violations(), IsEmpty());
+  SimWorld world({.steps = 10, .repeated_report = 1.0});
+  ASSERT_THAT(world.RunAndCheck(), IsEmpty());
   EXPECT_EQ(world.done()->step(), 10);
 }
 
 TEST(JobRunTest, ALostAnswerIsAskedForAgain) {
-  FakeDisk disk;
-  SimWorld world({.steps = 10, .lost_reply = 0.5}, disk);
-  ASSERT_TRUE(world.Run());
-  EXPECT_THAT(world.Violations(), IsEmpty());
+  SimWorld world({.steps = 10, .lost_reply = 0.5});
+  ASSERT_THAT(world.RunAndCheck(), IsEmpty());
   EXPECT_EQ(world.done()->step(), 10);
 }
 
 TEST(JobRunTest, AMiscountDropsTheAttemptAndTheStepIsDoneAgain) {
-  FakeDisk disk;
-  SimWorld world({.steps = 3}, disk);
+  SimWorld world({.steps = 3});
   world.servers.lost_pushes = 1;
-  ASSERT_TRUE(world.Run());
-  EXPECT_THAT(world.Violations(), IsEmpty());
+  ASSERT_THAT(world.RunAndCheck(), IsEmpty());
   EXPECT_EQ(world.done()->step(), 3);
   EXPECT_THAT(world.metrics.Text(), HasSubstr("shoal_train_dropped_attempts_total 1"));
 }
 
 TEST(JobRunTest, AMiscountThatStaysEndsTheJobByName) {
-  FakeDisk disk;
-  SimWorld world({.steps = 3}, disk);
+  SimWorld world({.steps = 3});
   world.servers.lost_pushes = 1000;
   ASSERT_TRUE(world.Run());
-  ASSERT_TRUE(world.failed().has_value());
-  EXPECT_THAT(world.failed()->message(), HasSubstr("step 1 failed 3 times"));
-  EXPECT_THAT(world.failed()->message(), HasSubstr("(host sim, pid 20"));
+  EXPECT_THAT(world.failure(), HasSubstr("step 1 failed 3 times"));
+  EXPECT_THAT(world.failure(), HasSubstr("(host sim, pid 20"));
   EXPECT_TRUE(world.step_events().empty());
 }
 
 TEST(JobRunTest, AReportThatContradictsThePlanDropsTheAttempt) {
   for (const Lie lie : {Lie::kTargets, Lie::kMicrobatches, Lie::kPushes, Lie::kServers}) {
     for (const int lies : {1, 1000}) {
-      FakeDisk disk;
-      SimWorld world({.steps = 3}, disk);
+      SimWorld world({.steps = 3});
       world.lie = lie;
       world.lies_left = lies;
-      ASSERT_TRUE(world.Run());
-      EXPECT_THAT(world.Violations(), IsEmpty());
+      ASSERT_THAT(world.RunAndCheck(), IsEmpty());
       EXPECT_EQ(world.done().has_value(), lies == 1);
       if (lies > 1) {
-        EXPECT_THAT(world.failed()->message(), HasSubstr("step 2 failed 3 times"));
+        EXPECT_THAT(world.failure(), HasSubstr("step 2 failed 3 times"));
       }
     }
   }
@@ -266,8 +232,7 @@ TEST(JobRunTest, AReportThatContradictsThePlanDropsTheAttempt) {
 TEST(JobRunTest, NonFiniteNumbersStopBeforeTheCommit) {
   for (const double loss :
        {std::numeric_limits<double>::quiet_NaN(), std::numeric_limits<double>::infinity(), 0.0}) {
-    FakeDisk disk;
-    SimWorld world({.steps = 5}, disk);
+    SimWorld world({.steps = 5});
     world.loss_of_step_2 = loss;
     world.servers.non_finite_at_step = loss == 0.0 ? 2 : 0;
     ASSERT_TRUE(world.Run());
@@ -281,17 +246,14 @@ TEST(JobRunTest, NonFiniteNumbersStopBeforeTheCommit) {
 
 TEST(JobRunTest, DrawnMicrobatchesAreRunOnceEach) {
   for (const int workers : {1, 2, 5, 9}) {
-    FakeDisk disk;
     SimWorld world({.workers = workers,
                     .steps = 8,
                     .samples = 12,
                     .draw = true,
                     .lost_reply = 0.1,
                     .repeated_report = 0.3,
-                    .slow_worker = 0.2},
-                   disk);
-    ASSERT_TRUE(world.Run());
-    EXPECT_THAT(world.Violations(), IsEmpty());
+                    .slow_worker = 0.2});
+    ASSERT_THAT(world.RunAndCheck(), IsEmpty());
     ASSERT_TRUE(world.done().has_value());
     EXPECT_EQ(world.done()->step(), 8);
     EXPECT_GT(world.drawn(), 8);
@@ -299,17 +261,13 @@ TEST(JobRunTest, DrawnMicrobatchesAreRunOnceEach) {
 }
 
 TEST(JobRunTest, AReportBeforeAllIsDrawnDropsTheAttempt) {
-  FakeDisk disk;
-  SimWorld world({.steps = 3, .samples = 12, .draw = true, .early_report = 1.0}, disk);
-  ASSERT_TRUE(world.Run());
-  EXPECT_THAT(world.Violations(), IsEmpty());
-  ASSERT_TRUE(world.failed().has_value());
-  EXPECT_THAT(world.failed()->message(), HasSubstr("microbatches that wait for it"));
+  SimWorld world({.steps = 3, .samples = 12, .draw = true, .early_report = 1.0});
+  ASSERT_THAT(world.RunAndCheck(), IsEmpty());
+  EXPECT_THAT(world.failure(), HasSubstr("microbatches that wait for it"));
 }
 
 TEST(JobRunTest, DrawsOfAnotherAttemptAreRefusedByName) {
-  FakeDisk disk;
-  SimWorld world({.workers = 1, .steps = 2, .samples = 12, .draw = true}, disk);
+  SimWorld world({.workers = 1, .steps = 2, .samples = 12, .draw = true});
   int refused = 0;
   world.At("work", 2, [&] {
     proto::DrawMicrobatchRequest request;
@@ -337,17 +295,14 @@ TEST(JobRunTest, DrawsOfAnotherAttemptAreRefusedByName) {
 
 TEST(JobRunTest, WorkersMeetAtLayersOnlyWhereAskedTo) {
   for (const bool layer : {false, true}) {
-    FakeDisk disk;
-    SimWorld world({.workers = 3, .steps = 2, .layer = layer}, disk);
-    ASSERT_TRUE(world.Run());
-    EXPECT_THAT(world.Violations(), IsEmpty());
+    SimWorld world({.workers = 3, .steps = 2, .layer = layer});
+    ASSERT_THAT(world.RunAndCheck(), IsEmpty());
     EXPECT_EQ(world.servers.barrier_workers.size(), layer ? 3U : 0U);
   }
 }
 
 TEST(JobRunTest, TellsWhereTheTimeWent) {
-  FakeDisk disk;
-  SimWorld world({.workers = 3, .steps = 4, .samples = 30, .trace = true}, disk);
+  SimWorld world({.workers = 3, .steps = 4, .samples = 30, .trace = true});
   bool looked = false;
   world.At("pin", 1, [&] {  // of the checkpoint of step 2
     const proto::GetStatusReply status = *world.core().Status("");
@@ -381,22 +336,18 @@ TEST(JobRunTest, TellsWhereTheTimeWent) {
 }
 
 TEST(JobRunTest, MembersThatDoNotComeAreNamed) {
-  FakeDisk disk;
-  SimWorld world({.servers = 2, .workers = 2}, disk);
+  SimWorld world({.servers = 2, .workers = 2});
   world.KillServer(1);
   world.KillWorker(0);
   ASSERT_TRUE(world.Run());
-  EXPECT_THAT(world.failed()->message(),
-              HasSubstr("still waiting for 1 server and 1 worker after 60 s"));
+  EXPECT_THAT(world.failure(), HasSubstr("still waiting for 1 server and 1 worker after 60 s"));
 }
 
 TEST(JobRunTest, AFullDiskEndsTheJobByName) {
-  FakeDisk disk;
-  disk.next_finish = ResourceExhausted("step-2/manifest.json: no space left on device");
-  SimWorld world({.steps = 6}, disk);
+  SimWorld world({.steps = 6});
+  world.disk.next_finish = ResourceExhausted("step-2/manifest.json: no space left on device");
   ASSERT_TRUE(world.Run());
-  ASSERT_TRUE(world.failed().has_value());
-  EXPECT_THAT(world.failed()->message(),
+  EXPECT_THAT(world.failure(),
               HasSubstr("the checkpoint of step 2 failed: step-2/manifest.json: no space"));
   EXPECT_THAT(world.Violations(), IsEmpty());
 }
@@ -408,8 +359,7 @@ TEST(JobRunTest, AResumeAfterTheEndIsDoneAtOnce) {
     ASSERT_TRUE(world.Run());
   }
   SimWorld again({.steps = 3, .resume = true}, disk);
-  ASSERT_TRUE(again.Run());
-  EXPECT_THAT(again.Violations(), IsEmpty());
+  ASSERT_THAT(again.RunAndCheck(), IsEmpty());
   EXPECT_EQ(again.done()->step(), 3);
   EXPECT_TRUE(again.step_events().empty());
   EXPECT_GT(again.done()->loss(), 0);

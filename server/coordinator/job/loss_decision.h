@@ -1,5 +1,4 @@
-// What becomes of a job when one of the processes around it is lost. One pure function, so that a
-// policy that goes on without the lost one has one place to live.
+// Decides whether a job survives losing a process. Pure.
 #pragma once
 
 #include <cstdint>

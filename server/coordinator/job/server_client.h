@@ -1,11 +1,9 @@
-// How the coordinator commands the servers of a job: over gRPC in production
-// (grpc_server_client.h), in process in tests. One for each job.
+// Commands the servers of one job: over gRPC (grpc_server_client.h), in tests in process.
 //
-// All calls are asynchronous, so that all servers work at once: `done` runs exactly once, on any
-// thread, but never within the call that was given it. An error that says Unavailable,
-// DeadlineExceeded or Cancelled means that the server cannot be reached (after retries); any other
-// is the server's own refusal. Calls in flight when this object is destroyed are cancelled, and
-// none answers afterwards.
+// All calls are asynchronous: `done` runs exactly once, on any thread, never within the call.
+// Unavailable, DeadlineExceeded and Cancelled mean that the server cannot be reached (after
+// retries); any other error is the server's refusal. Destruction cancels calls in flight; none
+// answers afterwards.
 #pragma once
 
 #include <functional>

@@ -1,5 +1,5 @@
-// What workers' reports teach about costs and speeds, and which of it the planning of a job's steps
-// is to use. A value without clock or threads, owned by JobRun.
+// Learns costs and speeds from workers' reports, and decides which of it plans the job's steps. A
+// value without clock or threads, owned by JobRun.
 #pragma once
 
 #include <cstdint>
@@ -17,8 +17,8 @@ namespace shoal::server {
 
 // What a committed step took.
 struct RanStep {
-  double pace_seconds =
-      0;  // computing, of the worker that each group went at the pace of, together
+  // Computing, summed over groups, of the worker that sets the group's pace.
+  double pace_seconds = 0;
   double busy_seconds = 0;  // computing, of all workers together
   double seconds = 0;       // from handing it out
 };

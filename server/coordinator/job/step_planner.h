@@ -1,6 +1,6 @@
-// Where the steps of a job come from: which samples, in which microbatches, on which worker, at
-// which learning rate. The samples of a step depend on the step alone (plan/), so that a repeated
-// attempt and a resumed job train on the same.
+// Plans the steps of a job: which samples, in which microbatches, on which worker, at which
+// learning rate. The samples of a step depend on the step alone (plan/), so a repeated attempt and
+// a resumed job train on the same.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// What the end of a step is made of: the workers' reports checked against the plan and against what
-// the servers counted, and the numbers of the commit. Pure functions of what arrived.
+// The end of a step: checks workers' reports against the plan and the servers' counts, and makes
+// the numbers of the commit. Pure functions.
 #pragma once
 
 #include <cstdint>

@@ -1,8 +1,7 @@
-// Where the time of a step went, from what workers reported: how much of it was idle, and for whom
-// each waited. Pure functions.
+// Where the time of a step went, from workers' reports: how much was idle, and for whom each
+// waited. Pure functions.
 #pragma once
 
-#include <string>
 #include <vector>
 
 #include "absl/time/time.h"

@@ -1,6 +1,5 @@
-// Which worker is which stage of which worker group: worker w of a job is stage w % stages of group
-// w / stages. Steps are planned over groups, and all workers of one run the same microbatches. A
-// value, made when the workers are known.
+// Which worker is which stage of which group: worker w of a job is stage w % stages of group
+// w / stages. Steps are planned over groups; all workers of a group run the same microbatches.
 #pragma once
 
 #include <cstddef>

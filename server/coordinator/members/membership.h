@@ -1,8 +1,8 @@
-// Who takes part: servers and workers with their index within the role, their incarnation (which
-// names one life of one process and is never given twice) and their lease. A member whose lease is
-// over, or that leaves, is handed out once and forgotten; its incarnation is refused from then on.
+// Who takes part: servers and workers with their index within the role, their incarnation (unique
+// to one life of one process) and their lease. A member whose lease is over, or that leaves, is
+// returned once and forgotten; its incarnation is refused from then on.
 //
-// No clock, no threads, no I/O: the caller passes the time and guards access.
+// No clock, threads or I/O: the caller passes the time and guards access.
 #pragma once
 
 #include <cstdint>

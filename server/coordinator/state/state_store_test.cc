@@ -1,10 +1,9 @@
 #include "server/coordinator/state/state_store.h"
 
-#include <filesystem>
 #include <fstream>
 
-#include "core/base/random.h"
 #include "core/base/status.h"
+#include "core/base/testing/folder.h"
 #include "gtest/gtest.h"
 
 namespace shoal::server {
@@ -13,12 +12,6 @@ namespace {
 class StateStoreTest : public ::testing::TestWithParam<bool> {
  protected:
   void SetUp() override { Open(); }
-  void TearDown() override {
-    store_.reset();
-    for (const char* suffix : {"", "-wal", "-shm"}) {
-      std::filesystem::remove(path_ + suffix);
-    }
-  }
   bool durable() const { return GetParam(); }
   void Open() {
     store_.reset();
@@ -31,8 +24,8 @@ class StateStoreTest : public ::testing::TestWithParam<bool> {
     }
   }
 
-  const std::string path_ =
-      (std::filesystem::temp_directory_path() / ("state-" + SecureToken())).string();
+  const TemporaryFolder folder_;
+  const std::string path_ = folder_ / "state";
   std::unique_ptr<StateStore> store_;
 };
 
@@ -104,25 +97,21 @@ TEST(SqliteStateStoreTest, ErrorsNameTheFile) {
   const auto unreachable = OpenSqliteStateStore("no-such-folder/state");
   EXPECT_NE(Message(unreachable.status()).find("no-such-folder/state"), std::string_view::npos);
 
-  const std::string path =
-      (std::filesystem::temp_directory_path() / ("state-" + SecureToken())).string();
+  const TemporaryFolder folder;
+  const std::string path = folder / "state";
   std::ofstream(path) << "this is not a database, and long enough that nobody could take it for "
                          "one .......................";
   const auto garbage = OpenSqliteStateStore(path);
   EXPECT_NE(Message(garbage.status()).find(path), std::string_view::npos);
-  std::filesystem::remove(path);
 }
 
 TEST(SqliteStateStoreTest, ASecondCoordinatorIsRefused) {
-  const std::string path =
-      (std::filesystem::temp_directory_path() / ("state-" + SecureToken())).string();
+  const TemporaryFolder folder;
+  const std::string path = folder / "state";
   const auto first = OpenSqliteStateStore(path);
   ASSERT_TRUE(first.ok()) << first.status();
   ASSERT_TRUE((*first)->SaveIncarnations(1).ok());
   EXPECT_EQ(OpenSqliteStateStore(path).status().code(), absl::StatusCode::kFailedPrecondition);
-  for (const char* suffix : {"", "-wal", "-shm"}) {
-    std::filesystem::remove(path + suffix);
-  }
 }
 
 }  // namespace

@@ -38,11 +38,13 @@ absl::StatusOr<plan::StepPlan> FakeSteps::Plan(int64_t step, const PlanInputs& i
 }
 
 absl::StatusOr<std::optional<CompleteCheckpoint>> FakeCheckpointFiles::Newest() {
+  absl::MutexLock lock(&disk_.mutex);
   return disk_.complete.empty() ? std::nullopt
                                 : std::make_optional(disk_.complete.rbegin()->second);
 }
 
 absl::StatusOr<std::string> FakeCheckpointFiles::Create(int64_t step) {
+  absl::MutexLock lock(&disk_.mutex);
   if (disk_.complete.contains(step)) {
     return FailedPrecondition("step {} has a complete checkpoint", step);
   }
@@ -53,6 +55,7 @@ absl::StatusOr<std::string> FakeCheckpointFiles::Create(int64_t step) {
 
 absl::Status FakeCheckpointFiles::Finish(const CompleteCheckpoint& checkpoint,
                                          const std::vector<proto::CheckpointShard>& shards) {
+  absl::MutexLock lock(&disk_.mutex);
   SHOAL_RETURN_IF_ERROR(disk_.next_finish);
   if (static_cast<int>(shards.size()) != servers_ || disk_.shards[checkpoint.path] != servers_) {
     return Internal("manifest of {} with {} of {} shards", checkpoint.path,
@@ -60,6 +63,24 @@ absl::Status FakeCheckpointFiles::Finish(const CompleteCheckpoint& checkpoint,
   }
   disk_.complete[checkpoint.step] = checkpoint;
   return absl::OkStatus();
+}
+
+LoadedJob MakeFakeJob(const FakeJobOptions& options, FakeDisk& disk) {
+  LoadedJob job;
+  job.job.train.steps = options.steps;
+  job.job.cluster.servers = options.servers;
+  job.job.cluster.workers = options.workers;
+  job.last_step = options.steps;
+  job.steps = std::make_unique<FakeSteps>(options.seed, options.samples);
+  job.checkpoints = std::make_unique<FakeCheckpointFiles>(disk, options.servers);
+  job.place_shards = [](int servers) {
+    plan::ShardMap map = {.generation = 1};
+    for (int server = 0; server < servers; ++server) {
+      map.servers.push_back({server});
+    }
+    return map;
+  };
+  return job;
 }
 
 }  // namespace shoal::server::testing

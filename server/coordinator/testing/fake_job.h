@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/synchronization/mutex.h"
 #include "server/coordinator/job/job_run.h"
 
 namespace shoal::server::testing {
@@ -31,8 +32,9 @@ class FakeSteps final : public StepPlanner {
   const int64_t samples_;
 };
 
-// What is on the disk.
+// What is on the disk. Threads that share it hold `mutex`, as FakeCheckpointFiles does.
 struct FakeDisk {
+  absl::Mutex mutex;
   std::map<int64_t, CompleteCheckpoint> complete;
   std::map<std::string, int> shards;  // by folder: how many servers wrote theirs
   absl::Status next_finish;           // what the next Finish answers
@@ -51,5 +53,15 @@ class FakeCheckpointFiles final : public CheckpointFiles {
   FakeDisk& disk_;
   const int servers_;
 };
+
+struct FakeJobOptions {
+  int64_t steps = 0;
+  int servers = 0;
+  int workers = 0;
+  int64_t samples = 0;  // of a step
+  uint64_t seed = 1;
+};
+// Partition k lies on server k.
+LoadedJob MakeFakeJob(const FakeJobOptions& options, FakeDisk& disk);
 
 }  // namespace shoal::server::testing

@@ -1,8 +1,5 @@
 #include "server/coordinator/testing/fake_servers.h"
 
-#include <cmath>
-#include <limits>
-
 #include "core/base/check.h"
 #include "core/base/status.h"
 

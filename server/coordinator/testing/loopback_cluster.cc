@@ -23,6 +23,8 @@ namespace {
 // Counts pushes and answers at once. Threads share it with the workers, which "push" by calling it.
 class EmptyServer final : public rpc::ParameterServerService {
  public:
+  explicit EmptyServer(FakeDisk& disk) : disk_(disk) {}
+
   void Push(uint64_t incarnation) {
     absl::MutexLock lock(&mutex_);
     ++pushes_[incarnation];
@@ -62,8 +64,8 @@ class EmptyServer final : public rpc::ParameterServerService {
     proto::WriteCheckpointReply reply;
     if (!request.begin()) {
       reply.add_shards()->set_file("shard");
-      absl::MutexLock lock(disk_mutex_);
-      ++disk_->shards[request.directory()];
+      absl::MutexLock lock(&disk_.mutex);
+      ++disk_.shards[request.directory()];
     }
     return reply;
   }
@@ -78,40 +80,11 @@ class EmptyServer final : public rpc::ParameterServerService {
     return proto::ConnectReply();
   }
 
-  void set_disk(FakeDisk* disk, absl::Mutex* mutex) {
-    disk_ = disk;
-    disk_mutex_ = mutex;
-  }
-
  private:
   absl::Mutex mutex_;
   int index_ ABSL_GUARDED_BY(mutex_) = 0;
   std::map<uint64_t, int64_t> pushes_ ABSL_GUARDED_BY(mutex_);
-  FakeDisk* disk_ = nullptr;
-  absl::Mutex* disk_mutex_ = nullptr;
-};
-
-class LockedCheckpointFiles final : public CheckpointFiles {
- public:
-  LockedCheckpointFiles(FakeDisk& disk, absl::Mutex& mutex, int servers)
-      : files_(disk, servers), mutex_(mutex) {}
-  absl::StatusOr<std::optional<CompleteCheckpoint>> Newest() override {
-    absl::MutexLock lock(&mutex_);
-    return files_.Newest();
-  }
-  absl::StatusOr<std::string> Create(int64_t step) override {
-    absl::MutexLock lock(&mutex_);
-    return files_.Create(step);
-  }
-  absl::Status Finish(const CompleteCheckpoint& checkpoint,
-                      const std::vector<proto::CheckpointShard>& shards) override {
-    absl::MutexLock lock(&mutex_);
-    return files_.Finish(checkpoint, shards);
-  }
-
- private:
-  FakeCheckpointFiles files_;
-  absl::Mutex& mutex_;
+  FakeDisk& disk_;
 };
 
 class Cluster {
@@ -125,7 +98,6 @@ class Cluster {
   absl::Status StartServer();
   absl::Status RunWorker();
   absl::Status Watch(LoopbackResult& result);
-  LoadedJob MakeJob();
   std::shared_ptr<rpc::Channel> Connect() {
     return rpc::Channel::Create(target_, token_, "coordinator");
   }
@@ -133,7 +105,6 @@ class Cluster {
   const LoopbackOptions options_;
   const rpc::Token token_ = rpc::Token::Generate();
   FakeDisk disk_;
-  absl::Mutex disk_mutex_;
   Metrics metrics_;
   std::unique_ptr<Coordinator> coordinator_;
   std::unique_ptr<rpc::Server> coordinator_server_;
@@ -143,24 +114,6 @@ class Cluster {
   std::vector<std::unique_ptr<rpc::MemberSession>> sessions_;
 };
 
-LoadedJob Cluster::MakeJob() {
-  LoadedJob job;
-  job.job.train.steps = options_.steps;
-  job.job.cluster.servers = options_.servers;
-  job.job.cluster.workers = options_.workers;
-  job.last_step = options_.steps;
-  job.steps = std::make_unique<FakeSteps>(1, options_.samples);
-  job.checkpoints = std::make_unique<LockedCheckpointFiles>(disk_, disk_mutex_, options_.servers);
-  job.place_shards = [](int servers) {
-    plan::ShardMap map = {.generation = 1};
-    for (int server = 0; server < servers; ++server) {
-      map.servers.push_back({server});
-    }
-    return map;
-  };
-  return job;
-}
-
 absl::Status Cluster::Start() {
   std::unique_ptr<StateStore> store = MakeMemoryStateStore();
   if (!options_.state_file.empty()) {
@@ -169,7 +122,13 @@ absl::Status Cluster::Start() {
   SHOAL_ASSIGN_OR_RETURN(
       coordinator_, Coordinator::Create(
                         {.version = rpc::ProgramVersion()},
-                        [this](const proto::SubmitJobRequest&, int64_t) { return MakeJob(); },
+                        [this](const proto::SubmitJobRequest&, int64_t) {
+                          return MakeFakeJob({.steps = options_.steps,
+                                              .servers = options_.servers,
+                                              .workers = options_.workers,
+                                              .samples = options_.samples},
+                                             disk_);
+                        },
                         MakeGrpcServerControls(token_), std::move(store), RealClock(), metrics_));
   std::vector<std::unique_ptr<rpc::Service>> services;
   services.push_back(rpc::MakeCoordinatorService(coordinator_.get()));
@@ -183,8 +142,7 @@ absl::Status Cluster::Start() {
 }
 
 absl::Status Cluster::StartServer() {
-  services_.push_back(std::make_unique<EmptyServer>());
-  services_.back()->set_disk(&disk_, &disk_mutex_);
+  services_.push_back(std::make_unique<EmptyServer>(disk_));
   std::vector<std::unique_ptr<rpc::Service>> services;
   services.push_back(rpc::MakeParameterServerService(services_.back().get()));
   SHOAL_ASSIGN_OR_RETURN(auto server, rpc::Server::Start({.token = token_}, std::move(services)));

@@ -57,10 +57,12 @@ SimWorld::SimWorld(const SimOptions& options, FakeDisk& fake_disk)
 }
 
 void SimWorld::Submit() {
-  LoadedJob job;
-  job.job.train.steps = options_.steps;
-  job.job.cluster.servers = options_.servers;
-  job.job.cluster.workers = options_.workers;
+  LoadedJob job = MakeFakeJob({.steps = options_.steps,
+                               .servers = options_.servers,
+                               .workers = options_.workers,
+                               .samples = options_.samples,
+                               .seed = options_.seed},
+                              disk);
   job.job.cluster.pipeline.stages = options_.stages;
   job.job.checkpoint.every_steps = options_.checkpoint_every;
   job.job.plan.assignment = options_.draw ? plan::Assignment::kDynamic : plan::Assignment::kAuto;
@@ -68,15 +70,6 @@ void SimWorld::Submit() {
       options_.layer ? plan::Synchronization::kLayer : plan::Synchronization::kStep;
   job.trace = options_.trace;
   job.last_step = options_.stop_after > 0 ? options_.stop_after : options_.steps;
-  job.steps = std::make_unique<FakeSteps>(options_.seed, options_.samples);
-  job.checkpoints = std::make_unique<FakeCheckpointFiles>(disk, options_.servers);
-  job.place_shards = [](int count) {
-    plan::ShardMap map = {.generation = 1};
-    for (int server = 0; server < count; ++server) {
-      map.servers.push_back({server});
-    }
-    return map;
-  };
   auto newest = job.checkpoints->Newest();
   const auto reply = core_->Submit(std::move(job), *std::move(newest), options_.resume);
   SHOAL_CHECK(reply.ok());
@@ -84,26 +77,15 @@ void SimWorld::Submit() {
 }
 
 void SimWorld::RegisterServer(int index) {
-  Process& process = server_processes_[static_cast<size_t>(index)];
-  if (!process.alive) {
-    return;
-  }
   proto::RegisterRequest request;
   request.set_role(proto::ROLE_SERVER);
   request.set_address(fmt::format("server:{}", index));
   request.set_host("sim");
   request.set_pid(100 + index);
-  request.set_version("1");
-  process.incarnation = core_->Register(request)->incarnation();
-  process.present = true;
-  Renew(process);
+  Register(server_processes_[static_cast<size_t>(index)], std::move(request));
 }
 
 void SimWorld::RegisterWorker(int index) {
-  Worker& worker = workers_[static_cast<size_t>(index)];
-  if (!worker.alive) {
-    return;
-  }
   proto::RegisterRequest request;
   request.set_role(proto::ROLE_WORKER);
   request.set_host("sim");
@@ -115,11 +97,18 @@ void SimWorld::RegisterWorker(int index) {
     request.set_host(fmt::format("sim-{}", index));
     request.set_address("127.0.0.1:70");
   }
-  request.set_version("1");
-  worker.incarnation = core_->Register(request)->incarnation();
-  worker.present = true;
-  Renew(worker);
+  Register(workers_[static_cast<size_t>(index)], std::move(request));
   Ask(index);
+}
+
+void SimWorld::Register(Process& process, proto::RegisterRequest request) {
+  if (!process.alive) {
+    return;
+  }
+  request.set_version("1");
+  process.incarnation = core_->Register(request)->incarnation();
+  process.present = true;
+  Renew(process);
 }
 
 void SimWorld::Renew(Process& process) {
@@ -401,6 +390,15 @@ bool SimWorld::Run() {
     WakeWaiting();
   }
   return false;
+}
+
+std::vector<std::string> SimWorld::RunAndCheck() {
+  const bool ended = Run();
+  std::vector<std::string> found = Violations();
+  if (!ended) {
+    found.emplace_back("it hangs");
+  }
+  return found;
 }
 
 void SimWorld::At(const std::string& point, int nth, std::function<void()> action) {

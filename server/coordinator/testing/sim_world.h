@@ -47,12 +47,18 @@ struct SimOptions {
 enum class Lie { kNone, kTargets, kMicrobatches, kPushes, kServers };
 
 class SimWorld {
+  FakeDisk own_disk_;
+
  public:
+  explicit SimWorld(const SimOptions& options) : SimWorld(options, own_disk_) {}
+  // On a disk that an earlier world may have written to.
   SimWorld(const SimOptions& options, FakeDisk& disk);
 
   // Runs until the job is over and all have left. False: it did not come to that (a hang, or too
   // many events).
   bool Run();
+  // Also checks it: returns Violations(), and whether it hung.
+  std::vector<std::string> RunAndCheck();
 
   // Runs `action` at the `nth` time that a point (fake_servers.h) is reached.
   void At(const std::string& point, int nth, std::function<void()> action);
@@ -82,6 +88,7 @@ class SimWorld {
   std::vector<proto::StepEvent> step_events() const;
   std::optional<proto::DoneEvent> done() const;
   std::optional<proto::FailedEvent> failed() const;
+  std::string failure() const { return failed().value_or(proto::FailedEvent()).message(); }
   int64_t works_given() const { return works_given_; }
   int64_t drawn() const { return drawn_; }  // microbatches
   // Checks what must hold after any run, however it ended; returns what does not.
@@ -104,6 +111,7 @@ class SimWorld {
   void Submit();
   void RegisterServer(int index);
   void RegisterWorker(int index);
+  void Register(Process& process, proto::RegisterRequest request);
   void Renew(Process& process);
   void Ask(int index);
   void Work(int index, const proto::StepWork& work);

@@ -4,7 +4,6 @@
 #pragma once
 
 #include <span>
-#include <vector>
 
 #include "absl/status/status.h"
 #include "core/gpu/cuda_context.h"

@@ -14,6 +14,7 @@
 #include "gtest/gtest.h"
 #include "worker/backend/backend.h"
 #include "worker/exchange/layer_barriers.h"
+#include "worker/exchange/step_access.h"
 #include "worker/exchange/testing/devices.h"
 
 namespace shoal::worker {
@@ -37,6 +38,16 @@ class DeviceAccess : public testing::TestWithParam<AccessCase> {
   void MakeDevice(uint64_t seed, int64_t fail_at_copy = 0);
   // One beside the test's whose memory does not suffice for the units.
   std::unique_ptr<Device> MakeSmallDevice() const { return GetParam().device.make(1, 0, 1000); }
+  // On the test's device, or on another.
+  StepEnvironment environment(Device* device = nullptr) {
+    return {.units = rig_.unit_specs,
+            .device = device == nullptr ? device_.get() : device,
+            .compute = compute_.get(),
+            .host = host_.get(),
+            .client = client_.get(),
+            .barriers = &barriers_,
+            .time_kinds = &time_kinds_};
+  }
   // A step of its own for each.
   void BeginStep();
   int64_t CountOf(int unit) const { return rig_.unit_specs[static_cast<size_t>(unit)].count; }

@@ -1,7 +1,6 @@
 #include "worker/exchange/testing/exchange.h"
 
 #include <thread>
-#include <utility>
 
 #include "core/base/check.h"
 #include "core/base/status.h"
@@ -111,19 +110,14 @@ absl::Status TestingExchange::MakeSource(ExchangingWorker& worker,
   with.uses.units = rig_.units();
   SHOAL_ASSIGN_OR_RETURN(
       worker.source,
-      CollectiveSource::Create(with, rig_.unit_specs, worker.shards, worker.device.get(),
-                               worker.compute.get(), worker.client.get(), worker.exchange.get(),
-                               &worker.barriers, &worker.time_kinds));
+      CollectiveSource::Create(with, environment(worker), worker.shards, worker.exchange.get()));
   return absl::OkStatus();
 }
 
 absl::Status TestingExchange::MakeSink(ExchangingWorker& worker,
                                        const CollectiveSink::Options& options) {
-  SHOAL_ASSIGN_OR_RETURN(
-      worker.sink,
-      CollectiveSink::Create(options, rig_.unit_specs, worker.shards, worker.device.get(),
-                             worker.compute.get(), worker.host.get(), worker.client.get(),
-                             worker.exchange.get(), &worker.time_kinds));
+  SHOAL_ASSIGN_OR_RETURN(worker.sink, CollectiveSink::Create(options, environment(worker),
+                                                             worker.shards, worker.exchange.get()));
   return absl::OkStatus();
 }
 

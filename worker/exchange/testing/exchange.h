@@ -54,6 +54,16 @@ class TestingExchange {
   const std::vector<plan::UnitSpec>& units() const { return rig_.unit_specs; }
   ExchangingWorker& worker(int rank) { return *workers_[static_cast<size_t>(rank)]; }
 
+  // Of a worker, with the client that it has by now.
+  StepEnvironment environment(ExchangingWorker& worker) const {
+    return {.units = rig_.unit_specs,
+            .device = worker.device.get(),
+            .compute = worker.compute.get(),
+            .host = worker.host.get(),
+            .client = worker.client.get(),
+            .barriers = &worker.barriers,
+            .time_kinds = &worker.time_kinds};
+  }
   // Sources that compute with weights of the exchange's type, sinks by a rule.
   absl::Status MakeSource(ExchangingWorker& worker, const CollectiveSource::Options& options);
   absl::Status MakeSink(ExchangingWorker& worker, const CollectiveSink::Options& options);
